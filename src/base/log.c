@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * log.c - see log.h.
+ *
+ * One write() a line, so that lines of several threads and processes do not mix.
+ */
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int log_level = LOG_LEVEL_WARN;
+static int log_fd = STDERR_FILENO;
+
+static const char *const level_names[] = {"none", "err", "warn", "info", "debug"};
+
+__attribute__((constructor)) void log_init(void)
+{
+	const char *want = getenv("STAG_LOG");
+	const char *file = getenv("STAG_LOG_FILE");
+
+	for (unsigned i = 0; want && i < sizeof(level_names) / sizeof(*level_names); i++)
+		if (!strcmp(want, level_names[i]))
+			log_level = (int)i;
+	if (file && *file) {
+		int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+
+		if (fd >= 0)
+			log_fd = fd;
+	}
+}
+
+void log_write(enum log_level level, const char *fmt, ...)
+{
+	int saved = errno;
+	char line[1024];
+	va_list ap;
+	int n, m;
+
+	n = snprintf(line, sizeof(line), "stag[%d] %s: ", (int)getpid(), level_names[level]);
+	va_start(ap, fmt);
+	m = vsnprintf(line + n, sizeof(line) - (size_t)n - 1, fmt, ap);
+	va_end(ap);
+	if (m > 0)
+		n += m;
+	if (n > (int)sizeof(line) - 2)
+		n = (int)sizeof(line) - 2;
+	line[n++] = '\n';
+	if (write(log_fd, line, (size_t)n) < 0) {
+		/* nowhere left to say so */
+	}
+	errno = saved;
+}

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * random.c - see random.h.
+ *
+ * A buffer a thread, refilled from the kernel; a forked child starts afresh,
+ * so that parent and child never hand out the same numbers.
+ */
+#include "base/random.h"
+
+#include <stdlib.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+static __thread struct {
+	uint32_t word[64];
+	unsigned left;
+	pid_t pid;
+} pool;
+
+uint32_t random_u32(void)
+{
+	if (pool.left == 0 || pool.pid != getpid()) {
+		if (getrandom(pool.word, sizeof(pool.word), 0) != (ssize_t)sizeof(pool.word))
+			abort(); /* 256 bytes never come short once the pool is seeded */
+		pool.left = sizeof(pool.word) / sizeof(*pool.word);
+		pool.pid = getpid();
+	}
+	return pool.word[--pool.left];
+}
