@@ -153,7 +153,9 @@ int mpa_encode(const struct mpa_frame *f, uint8_t *buf, size_t size);
  * Reads a frame of the wanted kind; the number of bytes consumed, -EAGAIN when
  * more bytes are needed (as long as what is there can still become a frame), or
  * -EPROTO when these bytes are no such frame: wrong key, revision above 2,
- * private data too long or too short for the blocks that the flags announce.
+ * private data too long, or too short for the enhanced block. Flags whose block
+ * cannot be there are cleared: MPA_ENHANCED before revision 2 (reserved then),
+ * MPA_EXT_ACCEPT in a reply where no block with our magic follows.
  */
 int mpa_decode(const uint8_t *buf, size_t len, bool want_reply, struct mpa_frame *f);
 
@@ -317,7 +319,8 @@ struct wire_fault ddp_decode(const uint8_t *buf, struct ddp_hdr *h);
  * Does this opcode exist (under these extensions, enum mpa_ext_cap; 0 for a
  * standard peer), with this T bit, on this QN, with a payload of this length?
  * FAULT_RDMAP_OPCODE for the first two, FAULT_DDP_INVALID_QN for the third,
- * FAULT_RDMAP_OP_OTHER for a length that the opcode cannot have.
+ * FAULT_RDMAP_OP_OTHER for a length that the opcode cannot have (opcodes of a
+ * fixed length come in one segment, so L must be set too).
  */
 struct wire_fault rdmap_check(const struct ddp_hdr *h, size_t payload_len, unsigned caps);
 
