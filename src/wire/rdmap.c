@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rdmap.c - RDMAP messages (RFC 5040 §4, RFC 7306): which opcodes there are,
+ * the headers that some carry as payload, and what an atomic computes.
+ *
+ * Whether a read or an atomic may touch the memory it names is the adapter's
+ * question.
+ */
+#include "wire/wire.h"
+
+#define ANY_LENGTH     (-1)
+#define ATOMIC_OP_MASK 0xf
+
+enum op_class { UNASSIGNED, TAGGED, UNTAGGED };
+
+struct op_rule {
+	enum op_class class;
+	uint8_t qn;	/* untagged */
+	int16_t length; /* of the payload, in one segment; or ANY_LENGTH */
+	uint16_t cap;	/* enum mpa_ext_cap that it takes; 0: every peer speaks it */
+};
+
+/* A Terminate of any length is one: its content never makes it a fault of its own. */
+static const struct op_rule op_rules[16] = {
+	[RDMAP_WRITE] = {TAGGED, 0, ANY_LENGTH, 0},
+	[RDMAP_READ_REQ] = {UNTAGGED, QN_READ, RDMAP_READ_REQ_LEN, 0},
+	[RDMAP_READ_RESP] = {TAGGED, 0, ANY_LENGTH, 0},
+	[RDMAP_SEND] = {UNTAGGED, QN_SEND, ANY_LENGTH, 0},
+	[RDMAP_SEND_INV] = {UNTAGGED, QN_SEND, ANY_LENGTH, 0},
+	[RDMAP_SEND_SE] = {UNTAGGED, QN_SEND, ANY_LENGTH, 0},
+	[RDMAP_SEND_SE_INV] = {UNTAGGED, QN_SEND, ANY_LENGTH, 0},
+	[RDMAP_TERMINATE] = {UNTAGGED, QN_TERMINATE, ANY_LENGTH, 0},
+	[RDMAP_IMM] = {UNTAGGED, QN_SEND, RDMAP_IMM_LEN, MPA_EXT_IMM},
+	[RDMAP_IMM_SE] = {UNTAGGED, QN_SEND, RDMAP_IMM_LEN, MPA_EXT_IMM},
+	[RDMAP_ATOMIC_REQ] = {UNTAGGED, QN_READ, RDMAP_ATOMIC_REQ_LEN, MPA_EXT_ATOMIC},
+	[RDMAP_ATOMIC_RESP] = {UNTAGGED, QN_ATOMIC, RDMAP_ATOMIC_RESP_LEN, MPA_EXT_ATOMIC},
+	[RDMAP_SEND_IMM] = {UNTAGGED, QN_SEND, ANY_LENGTH, MPA_EXT_SEND_IMM},
+};
+
+struct wire_fault rdmap_check(const struct ddp_hdr *h, size_t payload_len, unsigned caps)
+{
+	const struct op_rule *rule = &op_rules[h->opcode & 0xf];
+
+	if (rule->class == UNASSIGNED || (rule->cap & ~caps))
+		return FAULT_RDMAP_OPCODE;
+	if ((rule->class == TAGGED) != h->tagged)
+		return FAULT_RDMAP_OPCODE;
+	if (rule->class == UNTAGGED && rule->qn != h->qn)
+		return FAULT_DDP_INVALID_QN;
+	if (rule->length == ANY_LENGTH)
+		return WIRE_OK;
+	if (payload_len != (size_t)rule->length || !h->last)
+		return FAULT_RDMAP_OP_OTHER;
+	return WIRE_OK;
+}
+
+void rdmap_put_read_req(uint8_t *buf, const struct rdmap_read_req *r)
+{
+	put_be32(buf, r->sink_stag);
+	put_be64(buf + 4, r->sink_to);
+	put_be32(buf + 12, r->size);
+	put_be32(buf + 16, r->src_stag);
+	put_be64(buf + 20, r->src_to);
+}
+
+void rdmap_get_read_req(const uint8_t *buf, struct rdmap_read_req *r)
+{
+	r->sink_stag = get_be32(buf);
+	r->sink_to = get_be64(buf + 4);
+	r->size = get_be32(buf + 12);
+	r->src_stag = get_be32(buf + 16);
+	r->src_to = get_be64(buf + 20);
+}
+
+void rdmap_put_atomic_req(uint8_t *buf, const struct rdmap_atomic_req *r)
+{
+	put_be32(buf, r->op & ATOMIC_OP_MASK);
+	put_be32(buf + 4, r->id);
+	put_be32(buf + 8, r->stag);
+	put_be64(buf + 12, r->to);
+	put_be64(buf + 20, r->data);
+	put_be64(buf + 28, r->mask);
+	put_be64(buf + 36, r->compare);
+	put_be64(buf + 44, r->compare_mask);
+}
+
+void rdmap_get_atomic_req(const uint8_t *buf, struct rdmap_atomic_req *r)
+{
+	r->op = buf[3] & ATOMIC_OP_MASK;
+	r->id = get_be32(buf + 4);
+	r->stag = get_be32(buf + 8);
+	r->to = get_be64(buf + 12);
+	r->data = get_be64(buf + 20);
+	r->mask = get_be64(buf + 28);
+	r->compare = get_be64(buf + 36);
+	r->compare_mask = get_be64(buf + 44);
+}
+
+void rdmap_put_atomic_resp(uint8_t *buf, const struct rdmap_atomic_resp *r)
+{
+	put_be32(buf, r->id);
+	put_be64(buf + 4, r->value);
+}
+
+void rdmap_get_atomic_resp(const uint8_t *buf, struct rdmap_atomic_resp *r)
+{
+	r->id = get_be32(buf);
+	r->value = get_be64(buf + 4);
+}
+
+/*
+ * Adds field by field: a bit in tops is the top bit of a field, and no carry
+ * leaves it. So the top bits are added apart, without carry.
+ */
+static uint64_t add_fields(uint64_t a, uint64_t b, uint64_t tops)
+{
+	return ((a & ~tops) + (b & ~tops)) ^ ((a ^ b) & tops);
+}
+
+uint64_t rdmap_atomic_result(const struct rdmap_atomic_req *r, uint64_t found)
+{
+	if (r->op == RDMAP_FETCH_ADD)
+		return add_fields(found, r->data, r->mask);
+	if (r->op == RDMAP_CMP_SWAP && !((found ^ r->compare) & r->compare_mask))
+		return (found & ~r->mask) | (r->data & r->mask);
+	return found;
+}
