@@ -233,34 +233,29 @@ AVX512 static inline uint32_t reduce(__m512i v)
 				       (uint64_t)_mm_extract_epi64(x, 1));
 }
 
-/* len: a multiple of FOLD_BLOCK, not 0. */
-AVX512 static uint32_t update_blocks(uint32_t crc, const uint8_t *p, size_t len)
+/* Four vectors at a time, which do not wait for one another, then one at a time. */
+AVX512 static uint32_t update_folding(uint32_t crc, const uint8_t *p, size_t len)
 {
 	__m512i k = spread(fold_256);
-	__m512i first = _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc));
 	__m512i v[4];
 
-	for (int i = 0; i < 4; i++)
-		v[i] = _mm512_loadu_si512(p + 64 * i);
-	v[0] = _mm512_xor_si512(v[0], first);
-	while ((len -= FOLD_BLOCK)) {
-		p += FOLD_BLOCK;
-		for (int i = 0; i < 4; i++)
-			v[i] = moved(v[i], k, _mm512_loadu_si512(p + 64 * i));
-	}
+	for (int i = 0; i < 4; i++, p += 64)
+		v[i] = _mm512_loadu_si512(p);
+	v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+	for (len -= FOLD_BLOCK; len >= FOLD_BLOCK; len -= FOLD_BLOCK)
+		for (int i = 0; i < 4; i++, p += 64)
+			v[i] = moved(v[i], k, _mm512_loadu_si512(p));
 	k = spread(fold_64);
 	for (int i = 1; i < 4; i++)
 		v[i] = moved(v[i - 1], k, v[i]);
-	return reduce(v[3]);
+	for (; len >= 64; p += 64, len -= 64)
+		v[3] = moved(v[3], k, _mm512_loadu_si512(p));
+	return update_serial(reduce(v[3]), p, len);
 }
 
 SSE42 static uint32_t update_avx512(uint32_t crc, const uint8_t *p, size_t len)
 {
-	size_t blocks = len & ~(size_t)(FOLD_BLOCK - 1);
-
-	if (blocks)
-		crc = update_blocks(crc, p, blocks);
-	return update_sse42(crc, p + blocks, len - blocks);
+	return len < FOLD_BLOCK ? update_sse42(crc, p, len) : update_folding(crc, p, len);
 }
 
 static crc32c_fn choose(const char **name)
