@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck shell=bash
+#
+# lib.sh - the verbs of the end-to-end tests: free ports, servers, clients, captures.
+#
+# Knows processes, ports and figures. Knows nothing of any program under test.
+# Everything it starts is in a process group of its own with a time limit, and
+# is gone when the script ends.
+
+: "${STAG_BUILD:=$PWD/build-gcc}"
+stag=$STAG_BUILD/app/stag/stag
+
+set -m # each background command gets its own process group
+servers=()
+work=
+
+# begin: a directory for this run's files; all that is started ends with it.
+begin() {
+	work=$(mktemp -d "${TMPDIR:-/tmp}/stag-e2e.XXXXXX") || exit 1
+	trap 'end' EXIT
+	trap 'exit 143' INT TERM HUP
+}
+
+end() {
+	stop_servers
+	rm -rf "$work"
+}
+
+stop_servers() {
+	local pid
+	for pid in "${servers[@]}"; do
+		kill -KILL -- "-$pid" 2>/dev/null
+		wait "$pid" 2>/dev/null
+	done
+	servers=()
+}
+
+say() {
+	printf '# %s\n' "$*"
+}
+
+# fail WHY: for `... || fail "why" || return`
+fail() {
+	say "$*"
+	return 1
+}
+
+# listening PORT: does somebody listen there? Reading /proc does not disturb him
+# as a connection would.
+listening() {
+	local hex
+	printf -v hex ':%04X' "$1"
+	# Columns: slot, local address, remote address, state; 0A is LISTEN.
+	awk -v port="$hex" '$4 == "0A" && substr($2, length($2) - 4) == port { found = 1 }
+		END { exit !found }' /proc/net/tcp /proc/net/tcp6 2>/dev/null
+}
+
+# in_use PORT: any socket at all has it.
+in_use() {
+	local hex
+	printf -v hex ':%04X ' "$1"
+	cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q "$hex"
+}
+
+# free_port: below the range from which the kernel takes its own.
+free_port() {
+	local port
+	while :; do
+		port=$((20000 + RANDOM % 12000))
+		in_use "$port" || break
+	done
+	echo "$port"
+}
+
+# under LIMIT COMMAND...: the command as it runs under stag, for LIMIT seconds at
+# most. $trace names a capture file, if there is to be one. Where the library is
+# built with a sanitizer, its runtime must be in the process first; leaks are for
+# our own test programs to find, since here they would be the stranger's.
+under() {
+	local limit=$1 wrap=()
+	shift
+	if [[ -n ${STAG_RUNTIME-} ]]; then
+		wrap=(env "LD_PRELOAD=$STAG_RUNTIME"
+			"ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0:verify_asan_link_order=0")
+	fi
+	exec timeout --kill-after=2 "$limit" "${wrap[@]}" \
+		"$stag" run ${trace:+--trace "$trace"} -- "$@"
+}
+
+# serve PORT COMMAND...: start a server under stag, and return when it listens.
+# Its output goes to $work/server.N.
+serve() {
+	local port=$1 out=$work/server.${#servers[@]} pid
+	shift
+	say "server: $*"
+	under "${server_limit:-90}" "$@" >"$out" 2>&1 </dev/null &
+	pid=$!
+	servers+=("$pid")
+	wait_listening "$port" "$pid" || {
+		fail "server: not listening on port $port"
+		show "$out"
+		return 1
+	}
+}
+
+# wait_listening PORT PID: until it listens; fails if the process ends first.
+wait_listening() {
+	local tries=400
+	until listening "$1"; do
+		kill -0 "$2" 2>/dev/null && ((tries-- > 0)) || return 1
+		sleep 0.05
+	done
+}
+
+# client COMMAND...: run a client under stag to its end. Its output is in
+# $work/client.
+client() {
+	local rc
+	say "client: $*"
+	(under "${client_limit:-60}" "$@" >"$work/client" 2>&1 </dev/null)
+	rc=$?
+	((rc == 0)) || {
+		fail "client: $(exit_text "$rc")"
+		show "$work/client"
+		return "$rc"
+	}
+}
+
+# served [N]: server N (the last one) ended by itself, well.
+served() {
+	local n=${1:-$((${#servers[@]} - 1))} rc
+	wait_end "${servers[n]}" || {
+		fail "server: still there after its client"
+		show "$work/server.$n"
+		return 1
+	}
+	wait "${servers[n]}"
+	rc=$?
+	((rc == 0)) || {
+		fail "server: $(exit_text "$rc")"
+		show "$work/server.$n"
+		return 1
+	}
+}
+
+# wait_end PID: it ends within some seconds.
+wait_end() {
+	local tries=400
+	while kill -0 "$1" 2>/dev/null; do
+		((tries-- > 0)) || return 1
+		sleep 0.05
+	done
+}
+
+exit_text() {
+	case $1 in
+	124) echo "no end within its time limit" ;;
+	1[2-6][0-9]) echo "killed by SIG$(kill -l $(($1 - 128)))" ;;
+	*) echo "exit $1" ;;
+	esac
+}
+
+show() {
+	tail -n 25 "$1" | sed 's/^/#   | /'
+}
+
+# captures FILE...: each is flawless iWARP in the eyes of tshark.
+captures() {
+	local file
+	for file; do
+		[[ -s $file ]] || fail "$file: no capture was written" || return
+		"$STAG_CHECK_CAPTURE" "$file" >"$work/capture" 2>&1 || {
+			fail "capture: $file"
+			show "$work/capture"
+			return 1
+		}
+		say "capture: $(tail -n 1 "$work/capture")"
+	done
+}
