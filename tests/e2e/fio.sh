@@ -1,25 +1,64 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# fio.sh - fio's rdma engine: 1 GiB each way, and the memory it landed in compared.
+# fio.sh - fio's rdma engine: 1 GiB by each verb, and the memory it landed in compared.
 #
-# The engine's reading job is the passive side. It verifies nothing of what it
-# moves, so its buffers are a shared file, which is looked at afterwards.
+# The engine's reading job is the passive side; the verb is the active side's
+# choice. The engine verifies nothing of what it moves, so the buffers of both jobs
+# are shared files: the source is filled with a pattern that is new in each run,
+# and the sink's must be full of it afterwards.
 
 fio_common='--ioengine=rdma --port=PORT --bs=1m --size=1g --iodepth=16'
 
+# fio_entry VERB SHOWS RUN
 fio_entry() {
-	entry "fio-$1" package fio figure fio_figure run run_fio trace no limit 120 shows "$2" \
-		server "fio --name=server $fio_common --rw=read --iomem=mmapshared:SERVER" \
-		client "fio --name=client $fio_common --rw=write --verb=$1 --hostname=ADDR --iomem=mmapshared:CLIENT"
+	entry "fio-$1" package fio figure fio_figure run "$3" limit 120 shows "$2" \
+		server "fio --name=server $fio_common --rw=read --iomem=mmapshared:server.mem" \
+		client "fio --name=client $fio_common --rw=write --verb=$1 --hostname=ADDR --iomem=mmapshared:client.mem"
 }
 
-fio_entry write 'RDMA Write of 1 GiB in 1 MiB blocks; the memory is compared'
-fio_entry read 'RDMA Read of 1 GiB in 1 MiB blocks; the memory is compared'
-fio_entry send 'Send of 1 GiB in 1 MiB blocks; the memory is compared'
+fio_entry write '1 GiB by RDMA Write; the memory is compared' run_fio_to_server
+fio_entry read '1 GiB by RDMA Read; the memory is compared' run_fio_to_client
+fio_entry send '1 GiB by Send; the memory is compared' run_fio_to_server
 
 fio_figure() {
 	sed -n 's/.*WRITE: bw=\([^ ,]*\).*/\1/p'
 }
 
-run_fio() { run_pair; }
+# Its length is prime, so that a byte in the wrong place shows.
+fio_pattern() {
+	head -c 509 /dev/urandom >"$work/pattern"
+	while cat "$work/pattern"; do :; done 2>/dev/null | head -c 1048576 >"$work/block"
+	pattern=0x$(od -An -v -tx1 "$work/pattern" | tr -d ' \n')
+}
+
+# run_fio SERVER_OPTION CLIENT_OPTION
+run_fio() {
+	local words
+	fill_in "$(of server) $1"
+	serve "$port" "${words[@]}" || return
+	fill_in "$(of client) --scramble_buffers=0 $2"
+	client "${words[@]}" || return
+	served
+}
+
+run_fio_to_server() {
+	local pattern
+	fio_pattern
+	run_fio '' "--buffer_pattern=$pattern" && full_of_it "$work/server.mem"
+}
+
+run_fio_to_client() {
+	fio_pattern
+	for _ in {1..17}; do cat "$work/block"; done >"$work/server.mem"
+	run_fio '' '--zero_buffers=1' && full_of_it "$work/client.mem"
+}
+
+# full_of_it FILE: each of its 16 blocks is the pattern, to the last byte.
+full_of_it() {
+	local i
+	for i in {0..15}; do
+		cmp "$work/block" <(tail -c +$((i * 1048576 + 1)) "$1" | head -c 1048576) ||
+			fail "block $i of the sink is not the source's" || return
+	done
+}
