@@ -97,19 +97,19 @@ static inline bool crc32c_matches(const uint8_t *p, uint32_t crc)
 
 /* ---- mpa.c: start-up frames -------------------------------------------- */
 
-#define MPA_FRAME_LEN	20  /* key, flags, revision, length */
-#define MPA_MAX_PRIVATE 512 /* private data, the enhanced and extension blocks included */
+#define MPA_FRAME_LEN	 20  /* key, flags, revision, length */
+#define MPA_MAX_PRIVATE	 512 /* private data, the enhanced and extension blocks included */
 #define MPA_ENHANCED_LEN 4
-#define MPA_EXT_LEN	8
-#define MPA_FRAME_MAX	(MPA_FRAME_LEN + MPA_MAX_PRIVATE)
-#define MPA_IRD_MASK	0x3fff
-#define MPA_DEPTH_NONE	0x3fff /* an IRD or ORD that is not negotiated */
+#define MPA_EXT_LEN	 8
+#define MPA_FRAME_MAX	 (MPA_FRAME_LEN + MPA_MAX_PRIVATE)
+#define MPA_IRD_MASK	 0x3fff
+#define MPA_DEPTH_NONE	 0x3fff /* an IRD or ORD that is not negotiated */
 
 enum mpa_flag {
-	MPA_MARKERS = 0x80,  /* the sender of this frame wants markers from its peer */
+	MPA_MARKERS = 0x80, /* the sender of this frame wants markers from its peer */
 	MPA_CRC = 0x40,
-	MPA_REJECT = 0x20,   /* replies only */
-	MPA_ENHANCED = 0x10, /* RFC 6581: IRD, ORD and RTR lead the private data */
+	MPA_REJECT = 0x20,     /* replies only */
+	MPA_ENHANCED = 0x10,   /* RFC 6581: IRD, ORD and RTR lead the private data */
 	MPA_EXT_OFFER = 0x02,  /* stag, requests: "I speak the extensions" (a reserved bit) */
 	MPA_EXT_ACCEPT = 0x01, /* stag, replies: accepted, an extension block follows */
 };
@@ -118,11 +118,11 @@ enum mpa_rtr { MPA_RTR_SEND = 1, MPA_RTR_WRITE = 2, MPA_RTR_READ = 4 };
 
 /* What two stag peers may do beyond RFC 5040. Every speaker of version 1 takes them all. */
 enum mpa_ext_cap {
-	MPA_EXT_IMM = 0x0001,	    /* RFC 7306 immediate data */
-	MPA_EXT_ATOMIC = 0x0002,    /* RFC 7306 atomics */
-	MPA_EXT_BIG_FPDU = 0x0004,  /* FPDUs larger than a TCP segment */
-	MPA_EXT_SEND_IMM = 0x0008,  /* opcode RDMAP_SEND_IMM */
-	MPA_EXT_ONE_SHOT = 0x0010,  /* advertise and close (reserved for it; not sent yet) */
+	MPA_EXT_IMM = 0x0001,	   /* RFC 7306 immediate data */
+	MPA_EXT_ATOMIC = 0x0002,   /* RFC 7306 atomics */
+	MPA_EXT_BIG_FPDU = 0x0004, /* FPDUs larger than a TCP segment */
+	MPA_EXT_SEND_IMM = 0x0008, /* opcode RDMAP_SEND_IMM */
+	MPA_EXT_ONE_SHOT = 0x0010, /* advertise and close (reserved for it; not sent yet) */
 };
 
 struct mpa_ext {
@@ -133,12 +133,12 @@ struct mpa_ext {
 
 struct mpa_frame {
 	bool reply;
-	uint8_t flags;	   /* enum mpa_flag; unknown bits kept as they came */
-	uint8_t rev;	   /* 1 or 2 (0 is taken as 1, as siw does; more is refused) */
-	bool p2p;	   /* the rest down to ext: only with MPA_ENHANCED */
-	uint8_t rtr;	   /* enum mpa_rtr, bits */
-	uint16_t ird, ord; /* as the sender of the frame sees it */
-	struct mpa_ext ext; /* only with MPA_EXT_ACCEPT in a reply */
+	uint8_t flags;		     /* enum mpa_flag; unknown bits kept as they came */
+	uint8_t rev;		     /* 1 or 2 (0 is taken as 1, as siw does; more is refused) */
+	bool p2p;		     /* the rest down to ext: only with MPA_ENHANCED */
+	uint8_t rtr;		     /* enum mpa_rtr, bits */
+	uint16_t ird, ord;	     /* as the sender of the frame sees it */
+	struct mpa_ext ext;	     /* only with MPA_EXT_ACCEPT in a reply */
 	const uint8_t *private_data; /* the application's; decode points into the input */
 	size_t private_len;
 };
@@ -161,11 +161,11 @@ int mpa_decode(const uint8_t *buf, size_t len, bool want_reply, struct mpa_frame
 
 /* ---- mpa.c: framing ---------------------------------------------------- */
 
-#define MPA_LEN_FIELD	2
-#define MPA_CRC_LEN	4
-#define MPA_MAX_ULPDU	64768
-#define MPA_MIN_MULPDU	128
-#define FPDU_MAX_LEN	(MPA_LEN_FIELD + 65535 + 3 + MPA_CRC_LEN) /* a receiver's worst case */
+#define MPA_LEN_FIELD  2
+#define MPA_CRC_LEN    4
+#define MPA_MAX_ULPDU  64768
+#define MPA_MIN_MULPDU 128
+#define FPDU_MAX_LEN   (MPA_LEN_FIELD + 65535 + 3 + MPA_CRC_LEN) /* a receiver's worst case */
 
 static inline unsigned fpdu_pad(size_t ulpdu_len)
 {
@@ -216,24 +216,25 @@ struct wire_fault {
 
 enum fault_layer { FAULT_LAYER_RDMAP = 0, FAULT_LAYER_DDP = 1, FAULT_LAYER_LLP = 2 };
 
-#define WIRE_FAULT(l, t, c) ((struct wire_fault){.layer = (l), .etype = (t), .code = (c), .set = true})
-#define WIRE_OK		    ((struct wire_fault){.set = false})
+#define WIRE_FAULT(l, t, c)                                                                        \
+	((struct wire_fault){.layer = (l), .etype = (t), .code = (c), .set = true})
+#define WIRE_OK ((struct wire_fault){.set = false})
 
 /* RFC 5040 §4.8 */
-#define FAULT_RDMAP_LOCAL	   WIRE_FAULT(0, 0, 0x00)
-#define FAULT_RDMAP_INVALID_STAG   WIRE_FAULT(0, 1, 0x00)
-#define FAULT_RDMAP_BASE_BOUNDS	   WIRE_FAULT(0, 1, 0x01)
-#define FAULT_RDMAP_ACCESS	   WIRE_FAULT(0, 1, 0x02)
-#define FAULT_RDMAP_STAG_STREAM	   WIRE_FAULT(0, 1, 0x03)
-#define FAULT_RDMAP_TO_WRAP	   WIRE_FAULT(0, 1, 0x04)
-#define FAULT_RDMAP_PROT_CANT_INV  WIRE_FAULT(0, 1, 0x09)
-#define FAULT_RDMAP_PROT_OTHER	   WIRE_FAULT(0, 1, 0xff)
-#define FAULT_RDMAP_VERSION	   WIRE_FAULT(0, 2, 0x05)
-#define FAULT_RDMAP_OPCODE	   WIRE_FAULT(0, 2, 0x06)
-#define FAULT_RDMAP_STREAM	   WIRE_FAULT(0, 2, 0x07)
-#define FAULT_RDMAP_GLOBAL	   WIRE_FAULT(0, 2, 0x08)
-#define FAULT_RDMAP_OP_CANT_INV	   WIRE_FAULT(0, 2, 0x09)
-#define FAULT_RDMAP_OP_OTHER	   WIRE_FAULT(0, 2, 0xff)
+#define FAULT_RDMAP_LOCAL	  WIRE_FAULT(0, 0, 0x00)
+#define FAULT_RDMAP_INVALID_STAG  WIRE_FAULT(0, 1, 0x00)
+#define FAULT_RDMAP_BASE_BOUNDS	  WIRE_FAULT(0, 1, 0x01)
+#define FAULT_RDMAP_ACCESS	  WIRE_FAULT(0, 1, 0x02)
+#define FAULT_RDMAP_STAG_STREAM	  WIRE_FAULT(0, 1, 0x03)
+#define FAULT_RDMAP_TO_WRAP	  WIRE_FAULT(0, 1, 0x04)
+#define FAULT_RDMAP_PROT_CANT_INV WIRE_FAULT(0, 1, 0x09)
+#define FAULT_RDMAP_PROT_OTHER	  WIRE_FAULT(0, 1, 0xff)
+#define FAULT_RDMAP_VERSION	  WIRE_FAULT(0, 2, 0x05)
+#define FAULT_RDMAP_OPCODE	  WIRE_FAULT(0, 2, 0x06)
+#define FAULT_RDMAP_STREAM	  WIRE_FAULT(0, 2, 0x07)
+#define FAULT_RDMAP_GLOBAL	  WIRE_FAULT(0, 2, 0x08)
+#define FAULT_RDMAP_OP_CANT_INV	  WIRE_FAULT(0, 2, 0x09)
+#define FAULT_RDMAP_OP_OTHER	  WIRE_FAULT(0, 2, 0xff)
 /* RFC 5041 §7.2 */
 #define FAULT_DDP_LOCAL		   WIRE_FAULT(1, 0, 0x00)
 #define FAULT_DDP_INVALID_STAG	   WIRE_FAULT(1, 1, 0x00)
@@ -248,13 +249,13 @@ enum fault_layer { FAULT_LAYER_RDMAP = 0, FAULT_LAYER_DDP = 1, FAULT_LAYER_LLP =
 #define FAULT_DDP_TOO_LONG	   WIRE_FAULT(1, 2, 0x05)
 #define FAULT_DDP_UNTAGGED_VERSION WIRE_FAULT(1, 2, 0x06)
 /* RFC 5044 §8, RFC 6581 §8 */
-#define FAULT_MPA_LOST		   WIRE_FAULT(2, 0, 0x01)
-#define FAULT_MPA_CRC		   WIRE_FAULT(2, 0, 0x02)
-#define FAULT_MPA_MARKER	   WIRE_FAULT(2, 0, 0x03)
-#define FAULT_MPA_FRAME		   WIRE_FAULT(2, 0, 0x04)
-#define FAULT_MPA_LOCAL		   WIRE_FAULT(2, 0, 0x05)
-#define FAULT_MPA_IRD		   WIRE_FAULT(2, 0, 0x06)
-#define FAULT_MPA_RTR		   WIRE_FAULT(2, 0, 0x07)
+#define FAULT_MPA_LOST	 WIRE_FAULT(2, 0, 0x01)
+#define FAULT_MPA_CRC	 WIRE_FAULT(2, 0, 0x02)
+#define FAULT_MPA_MARKER WIRE_FAULT(2, 0, 0x03)
+#define FAULT_MPA_FRAME	 WIRE_FAULT(2, 0, 0x04)
+#define FAULT_MPA_LOCAL	 WIRE_FAULT(2, 0, 0x05)
+#define FAULT_MPA_IRD	 WIRE_FAULT(2, 0, 0x06)
+#define FAULT_MPA_RTR	 WIRE_FAULT(2, 0, 0x07)
 
 /* terminate.c: words for a fault, e.g. "DDP tagged: base or bounds violation" */
 const char *wire_fault_str(struct wire_fault f);
@@ -369,10 +370,10 @@ uint64_t rdmap_atomic_result(const struct rdmap_atomic_req *r, uint64_t found);
 
 struct terminate {
 	struct wire_fault fault;
-	bool has_seg_len;	     /* M */
-	bool has_ddp;		     /* D: seg_len and ddp[] follow */
-	bool has_rdmap;		     /* R: read_req[] follows */
-	uint16_t seg_len;	     /* the ULPDU's length */
+	bool has_seg_len;	       /* M */
+	bool has_ddp;		       /* D: seg_len and ddp[] follow */
+	bool has_rdmap;		       /* R: read_req[] follows */
+	uint16_t seg_len;	       /* the ULPDU's length */
 	uint8_t ddp[DDP_UNTAGGED_LEN]; /* the terminated segment's header as it came */
 	uint8_t read_req[RDMAP_READ_REQ_LEN];
 };
