@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_crc32c.c - every way to compute a CRC32C that this processor has gives
+ * the RFC's values, and the same as a bit at a time.
+ *
+ * Includes the source: crc32c_update() shows only the best way.
+ */
+#include "../../src/wire/crc32c.c"
+
+#include "test.h"
+
+struct way {
+	const char *name;
+	crc32c_fn fn;
+};
+
+static size_t ways_here(struct way *w)
+{
+	size_t n = 0;
+
+	w[n++] = (struct way){"portable", update_portable};
+	w[n++] = (struct way){crc32c_implementation(), update};
+#if defined(__x86_64__)
+	if (__builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"))
+		w[n++] = (struct way){"sse4.2", update_sse42};
+#endif
+	return n;
+}
+
+/* RFC 5044 §4.4's polynomial division, as slow and plain as it can be. */
+static uint32_t bit_by_bit(uint32_t crc, const uint8_t *p, size_t len)
+{
+	while (len--) {
+		crc ^= *p++;
+		for (int bit = 0; bit < 8; bit++)
+			crc = times_x(crc);
+	}
+	return crc;
+}
+
+static void assert_all_ways_agree(uint32_t crc, const uint8_t *p, size_t len)
+{
+	struct way ways[4];
+	size_t n = ways_here(ways);
+	uint32_t wanted = bit_by_bit(crc, p, len);
+
+	for (size_t i = 0; i < n; i++)
+		if (ways[i].fn(crc, p, len) != wanted)
+			fail_msg("%s: wrong for %zu bytes at %p", ways[i].name, len, (void *)p);
+}
+
+static void assert_crc_on_the_wire(const uint8_t *bytes, size_t len, const uint8_t wanted[4])
+{
+	struct way ways[4];
+	size_t n = ways_here(ways);
+	uint8_t field[4];
+
+	for (size_t i = 0; i < n; i++) {
+		crc32c_put(field, ways[i].fn(CRC32C_INIT, bytes, len));
+		assert_memory_equal(field, wanted, 4);
+	}
+}
+
+static void the_check_string_gives_e3069283(void **state)
+{
+	assert_int_equal(~crc32c_update(CRC32C_INIT, "123456789", 9), 0xe3069283);
+	assert_int_equal(~crc32c_update_portable(CRC32C_INIT, "123456789", 9), 0xe3069283);
+}
+
+static void nothing_leaves_a_running_crc_as_it_is(void **state)
+{
+	assert_int_equal(crc32c_update(CRC32C_INIT, NULL, 0), CRC32C_INIT);
+	assert_int_equal(crc32c_update_portable(0x12345678, NULL, 0), 0x12345678);
+}
+
+/* RFC 5044 appendix B: the first Send of a stream, behind the marker at its start. */
+static void rfc5044_first_vector_with_its_marker(void **state)
+{
+	uint8_t raw[4 + 2 + 18 + 24] = {0};
+	static const uint8_t lead[] = {0x00, 0x2a, 0x41, 0x43};
+	static const uint8_t wanted[] = {0x52, 0x23, 0x99, 0x83};
+
+	memcpy(raw + 4, lead, sizeof(lead));
+	raw[4 + 15] = 1; /* MSN */
+
+	assert_crc_on_the_wire(raw, sizeof(raw), wanted);
+}
+
+/* The second: a marker inside, 20 bytes from the FPDU's beginning. */
+static void rfc5044_second_vector_with_its_marker(void **state)
+{
+	uint8_t raw[2 + 18 + 4 + 24] = {0x00, 0x2a, 0x41, 0x43};
+	static const uint8_t wanted[] = {0x84, 0x92, 0x58, 0x98};
+
+	raw[15] = 2;	/* MSN */
+	raw[23] = 0x14; /* FPDUPTR */
+
+	assert_crc_on_the_wire(raw, sizeof(raw), wanted);
+}
+
+static void crc_field_is_least_significant_byte_first(void **state)
+{
+	uint8_t field[4];
+
+	crc32c_put(field, ~0x11223344u);
+	assert_int_equal(field[0], 0x44);
+	assert_int_equal(field[3], 0x11);
+	assert_true(crc32c_matches(field, ~0x11223344u));
+	assert_false(crc32c_matches(field, ~0x11223345u));
+}
+
+/* Every length across the steps: words, lanes, rounds of lanes, vectors, blocks. */
+static void all_ways_agree_on_every_length(void **state)
+{
+	static uint8_t noise[4200];
+
+	fill_with_noise(noise, sizeof(noise));
+	for (size_t len = 0; len <= sizeof(noise); len += len < 1600 ? 1 : 7)
+		assert_all_ways_agree((uint32_t)dice(), noise, len);
+}
+
+static void all_ways_agree_at_every_alignment(void **state)
+{
+	static uint8_t noise[2048 + 64];
+
+	fill_with_noise(noise, sizeof(noise));
+	for (size_t off = 0; off < 64; off++)
+		assert_all_ways_agree(CRC32C_INIT, noise + off, 1000 + dice() % 1048);
+}
+
+static void all_ways_agree_on_long_buffers(void **state)
+{
+	static uint8_t noise[FPDU_MAX_LEN + 64];
+
+	fill_with_noise(noise, sizeof(noise));
+	for (int i = 0; i < 20; i++)
+		assert_all_ways_agree((uint32_t)dice(), noise + dice() % 64,
+				      FPDU_MAX_LEN - dice() % 9000);
+}
+
+static void a_crc_taken_in_pieces_is_the_same(void **state)
+{
+	static uint8_t noise[20000];
+	uint32_t whole;
+
+	fill_with_noise(noise, sizeof(noise));
+	whole = crc32c_update_portable(CRC32C_INIT, noise, sizeof(noise));
+	for (int i = 0; i < 200; i++) {
+		uint32_t crc = CRC32C_INIT;
+		size_t done = 0;
+
+		while (done < sizeof(noise)) {
+			size_t n = dice() % (sizeof(noise) - done + 1);
+
+			crc = crc32c_update(crc, noise + done, n);
+			done += n;
+		}
+		assert_int_equal(crc, whole);
+	}
+}
+
+static void no_way_reads_past_the_end(void **state)
+{
+	for (size_t len = 1; len < 1200; len += 1 + len / 40) {
+		uint8_t *p = before_the_abyss(len);
+
+		fill_with_noise(p, len);
+		assert_all_ways_agree(CRC32C_INIT, p, len);
+		give_back_the_abyss(p, len);
+	}
+}
+
+static void one_wrong_bit_is_seen_wherever_it_is(void **state)
+{
+	uint8_t noise[300];
+	uint32_t good;
+
+	fill_with_noise(noise, sizeof(noise));
+	good = crc32c_update(CRC32C_INIT, noise, sizeof(noise));
+	for (size_t bit = 0; bit < 8 * sizeof(noise); bit++) {
+		noise[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		assert_int_not_equal(crc32c_update(CRC32C_INIT, noise, sizeof(noise)), good);
+		noise[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_check_string_gives_e3069283),
+		cmocka_unit_test(nothing_leaves_a_running_crc_as_it_is),
+		cmocka_unit_test(rfc5044_first_vector_with_its_marker),
+		cmocka_unit_test(rfc5044_second_vector_with_its_marker),
+		cmocka_unit_test(crc_field_is_least_significant_byte_first),
+		cmocka_unit_test(all_ways_agree_on_every_length),
+		cmocka_unit_test(all_ways_agree_at_every_alignment),
+		cmocka_unit_test(all_ways_agree_on_long_buffers),
+		cmocka_unit_test(a_crc_taken_in_pieces_is_the_same),
+		cmocka_unit_test(no_way_reads_past_the_end),
+		cmocka_unit_test(one_wrong_bit_is_seen_wherever_it_is),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_rdmap.c - which messages there are, the headers of reads and atomics, and
+ * what an atomic makes of a value.
+ */
+#include "test.h"
+
+enum { TAGGED = -1, NONE = -2 };
+
+#define ALL_CAPS                                                                                   \
+	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_ONE_SHOT)
+
+/* RFC 5040 figure 4 and RFC 7306 figure 3, and stag's own one: queue, length (-1: any), cap. */
+static const struct {
+	int queue, length;
+	unsigned cap;
+} book[16] = {
+	{TAGGED, -1, 0},
+	{1, 28, 0},
+	{TAGGED, -1, 0},
+	{0, -1, 0},
+	{0, -1, 0},
+	{0, -1, 0},
+	{0, -1, 0},
+	{2, -1, 0},
+	{0, 8, MPA_EXT_IMM},
+	{0, 8, MPA_EXT_IMM},
+	{1, 52, MPA_EXT_ATOMIC},
+	{3, 12, MPA_EXT_ATOMIC},
+	{NONE, -1, 0},
+	{NONE, -1, 0},
+	{0, -1, MPA_EXT_SEND_IMM},
+	{NONE, -1, 0},
+};
+
+static struct wire_fault by_the_book(const struct ddp_hdr *h, size_t len, unsigned caps)
+{
+	bool known = book[h->opcode].queue != NONE &&
+		     (caps & book[h->opcode].cap) == book[h->opcode].cap;
+
+	if (!known || (book[h->opcode].queue == TAGGED) != h->tagged)
+		return FAULT_RDMAP_OPCODE;
+	if (!h->tagged && h->qn != (uint32_t)book[h->opcode].queue)
+		return FAULT_DDP_INVALID_QN;
+	if (book[h->opcode].length >= 0 && len != (size_t)book[h->opcode].length)
+		return FAULT_RDMAP_OP_OTHER;
+	return WIRE_OK;
+}
+
+/* Every opcode, with and without T, on every queue, lengths about the fixed ones, all caps. */
+static void each_message_is_what_the_book_says(void **state)
+{
+	static const uint32_t queues[] = {0, 1, 2, 3, 4, 0x80000000, 0xffffffff};
+	static const size_t lengths[] = {0,  1,	 3,  4,	 7,  8,	 9,	11,    12,	13,
+					 27, 28, 29, 51, 52, 53, 64768, 65535, SIZE_MAX};
+
+	for (unsigned i = 0; i < 16 * 2 * COUNT(queues) * COUNT(lengths) * (ALL_CAPS + 1); i++) {
+		unsigned rest = i;
+		struct ddp_hdr h = {.last = true};
+		struct wire_fault wanted, seen;
+		size_t length;
+
+		h.opcode = rest % 16, rest /= 16;
+		h.tagged = rest % 2, rest /= 2;
+		h.qn = queues[rest % COUNT(queues)], rest /= COUNT(queues);
+		length = lengths[rest % COUNT(lengths)], rest /= COUNT(lengths);
+		wanted = by_the_book(&h, length, rest);
+		seen = rdmap_check(&h, length, rest);
+		if (wanted.set)
+			assert_fault(seen, wanted);
+		else
+			assert_no_fault(seen);
+	}
+}
+
+static void a_standard_peer_has_the_eight_opcodes_of_rfc5040(void **state)
+{
+	for (unsigned op = 0; op < 16; op++) {
+		struct ddp_hdr h = {.opcode = (uint8_t)op,
+				    .last = true,
+				    .tagged = op == RDMAP_WRITE || op == RDMAP_READ_RESP,
+				    .qn = book[op].queue < 0 ? 0 : (uint32_t)book[op].queue};
+		size_t length = book[op].length < 0 ? 100 : (size_t)book[op].length;
+		struct wire_fault seen = rdmap_check(&h, length, 0);
+
+		if (op <= RDMAP_TERMINATE)
+			assert_no_fault(seen);
+		else
+			assert_fault(seen, FAULT_RDMAP_OPCODE);
+	}
+}
+
+static void a_message_of_fixed_length_comes_in_one_segment(void **state)
+{
+	struct ddp_hdr read = {.opcode = RDMAP_READ_REQ, .qn = QN_READ};
+	struct ddp_hdr send = {.opcode = RDMAP_SEND, .qn = QN_SEND};
+
+	assert_fault(rdmap_check(&read, RDMAP_READ_REQ_LEN, 0), FAULT_RDMAP_OP_OTHER);
+	assert_no_fault(rdmap_check(&send, 100, 0));
+}
+
+static void a_read_request_is_28_bytes_in_order(void **state)
+{
+	const struct rdmap_read_req r = {.sink_stag = 0x01020304,
+					 .sink_to = 0x05060708090a0b0c,
+					 .size = 0x0d0e0f10,
+					 .src_stag = 0x11121314,
+					 .src_to = 0x15161718191a1b1c};
+	struct rdmap_read_req seen;
+	uint8_t *buf = before_the_abyss(RDMAP_READ_REQ_LEN);
+
+	rdmap_put_read_req(buf, &r);
+	for (unsigned i = 0; i < RDMAP_READ_REQ_LEN; i++)
+		assert_int_equal(buf[i], i + 1);
+
+	rdmap_get_read_req(buf, &seen);
+	assert_int_equal(seen.sink_stag, r.sink_stag);
+	assert_int_equal(seen.sink_to, r.sink_to);
+	assert_int_equal(seen.size, r.size);
+	assert_int_equal(seen.src_stag, r.src_stag);
+	assert_int_equal(seen.src_to, r.src_to);
+	give_back_the_abyss(buf, RDMAP_READ_REQ_LEN);
+}
+
+static void an_atomic_request_is_52_bytes_in_order(void **state)
+{
+	const struct rdmap_atomic_req r = {.op = RDMAP_CMP_SWAP,
+					   .id = 0x05060708,
+					   .stag = 0x090a0b0c,
+					   .to = 0x0d0e0f1011121314,
+					   .data = 0x15161718191a1b1c,
+					   .mask = 0x1d1e1f2021222324,
+					   .compare = 0x25262728292a2b2c,
+					   .compare_mask = 0x2d2e2f3031323334};
+	struct rdmap_atomic_req seen;
+	uint8_t *buf = before_the_abyss(RDMAP_ATOMIC_REQ_LEN);
+
+	rdmap_put_atomic_req(buf, &r);
+	assert_int_equal(get_be32(buf), 2);
+	for (unsigned i = 4; i < RDMAP_ATOMIC_REQ_LEN; i++)
+		assert_int_equal(buf[i], i + 1);
+
+	rdmap_get_atomic_req(buf, &seen);
+	assert_int_equal(seen.op, r.op);
+	assert_int_equal(seen.id, r.id);
+	assert_int_equal(seen.stag, r.stag);
+	assert_int_equal(seen.to, r.to);
+	assert_int_equal(seen.data, r.data);
+	assert_int_equal(seen.mask, r.mask);
+	assert_int_equal(seen.compare, r.compare);
+	assert_int_equal(seen.compare_mask, r.compare_mask);
+	give_back_the_abyss(buf, RDMAP_ATOMIC_REQ_LEN);
+}
+
+static void an_atomics_reserved_bits_are_not_looked_at(void **state)
+{
+	uint8_t buf[RDMAP_ATOMIC_REQ_LEN] = {0xff, 0xff, 0xff, 0xf1};
+	struct rdmap_atomic_req seen;
+
+	rdmap_get_atomic_req(buf, &seen);
+
+	assert_int_equal(seen.op, 1);
+}
+
+static void an_atomic_response_is_12_bytes_in_order(void **state)
+{
+	const struct rdmap_atomic_resp r = {.id = 0x01020304, .value = 0x05060708090a0b0c};
+	struct rdmap_atomic_resp seen;
+	uint8_t *buf = before_the_abyss(RDMAP_ATOMIC_RESP_LEN);
+
+	rdmap_put_atomic_resp(buf, &r);
+	for (unsigned i = 0; i < RDMAP_ATOMIC_RESP_LEN; i++)
+		assert_int_equal(buf[i], i + 1);
+
+	rdmap_get_atomic_resp(buf, &seen);
+	assert_int_equal(seen.id, r.id);
+	assert_int_equal(seen.value, r.value);
+	give_back_the_abyss(buf, RDMAP_ATOMIC_RESP_LEN);
+}
+
+/* ---- what an atomic makes of a value -------------------------------------- */
+
+static uint64_t add(uint64_t found, uint64_t data, uint64_t mask)
+{
+	const struct rdmap_atomic_req r = {
+		.op = RDMAP_FETCH_ADD, .data = data, .mask = mask, .compare_mask = UINT64_MAX};
+
+	return rdmap_atomic_result(&r, found);
+}
+
+static uint64_t swap(uint64_t found, uint64_t compare, uint64_t compare_mask, uint64_t data,
+		     uint64_t mask)
+{
+	const struct rdmap_atomic_req r = {.op = RDMAP_CMP_SWAP,
+					   .data = data,
+					   .mask = mask,
+					   .compare = compare,
+					   .compare_mask = compare_mask};
+
+	return rdmap_atomic_result(&r, found);
+}
+
+/* RFC 7306 §5.1.1, bit after bit. */
+static uint64_t add_bit_by_bit(uint64_t found, uint64_t data, uint64_t mask)
+{
+	uint64_t result = 0;
+	unsigned carry = 0;
+
+	for (int i = 0; i < 64; i++) {
+		unsigned sum = carry + (found >> i & 1) + (data >> i & 1);
+
+		result |= (uint64_t)(sum & 1) << i;
+		carry = mask >> i & 1 ? 0 : sum >> 1;
+	}
+	return result;
+}
+
+static void an_add_without_a_mask_is_a_64_bit_add(void **state)
+{
+	assert_int_equal(add(40, 2, 0), 42);
+	assert_int_equal(add(0xffffffff, 1, 0), 0x100000000);
+	assert_int_equal(add(UINT64_MAX, 1, 0), 0);
+	assert_int_equal(add(5, (uint64_t)-7, 0), (uint64_t)-2);
+	assert_int_equal(add(5, 0, 0), 5);
+}
+
+static void no_carry_leaves_a_field(void **state)
+{
+	const uint64_t halves = 0x8000000080000000, bytes = 0x8080808080808080;
+
+	assert_int_equal(add(0x00000001ffffffff, 1, halves), 0x0000000100000000);
+	assert_int_equal(add(0xffffffffffffffff, 0x0000000100000001, halves), 0);
+	assert_int_equal(add(0x00ff00ff00ff00ff, 0x0001000100010001, bytes), 0);
+	assert_int_equal(add(0x7f7f7f7f7f7f7f7f, 0x0101010101010101, bytes), bytes);
+}
+
+static void each_bit_may_be_a_field(void **state)
+{
+	assert_int_equal(add(0x0f0f, 0x00ff, UINT64_MAX), 0x0f0f ^ 0x00ff);
+}
+
+static void a_carry_stops_at_each_boundary_and_only_there(void **state)
+{
+	for (int top = 0; top < 64; top++) {
+		uint64_t field = top == 63 ? UINT64_MAX : (2ull << top) - 1;
+
+		assert_int_equal(add(field, 1, 1ull << top), 0);
+		assert_int_equal(add(field, 1, 0), field + 1);
+		assert_int_equal(add(field >> 1, 1, 1ull << top), top ? 1ull << top : 1);
+	}
+}
+
+static void masked_adds_are_the_rfcs_loop(void **state)
+{
+	for (int i = 0; i < 20000; i++) {
+		uint64_t found = dice(), data = dice(), mask = dice() & dice();
+
+		assert_int_equal(add(found, data, mask), add_bit_by_bit(found, data, mask));
+	}
+}
+
+static void a_swap_happens_where_the_value_is_as_expected(void **state)
+{
+	assert_int_equal(swap(7, 7, UINT64_MAX, 9, UINT64_MAX), 9);
+	assert_int_equal(swap(8, 7, UINT64_MAX, 9, UINT64_MAX), 8);
+	assert_int_equal(swap(7 | 1ull << 63, 7, UINT64_MAX, 9, UINT64_MAX), 7 | 1ull << 63);
+}
+
+static void only_masked_bits_are_compared_and_swapped(void **state)
+{
+	const uint64_t found = 0x1122334455667788;
+
+	assert_int_equal(swap(found, 0x88, 0xff, 0, 0xff00), 0x1122334455660088);
+	assert_int_equal(swap(found, 0x89, 0xff, 0, 0xff00), found);
+	assert_int_equal(swap(found, 0xffffffffffffff88, 0xff, UINT64_MAX, 0xff), found | 0xff);
+	assert_int_equal(swap(found, 0, 0, 42, UINT64_MAX), 42);	/* compares nothing */
+	assert_int_equal(swap(found, found, UINT64_MAX, 42, 0), found); /* swaps nothing */
+}
+
+static void an_unknown_atomic_changes_nothing(void **state)
+{
+	for (unsigned op = 0; op < 16; op++) {
+		const struct rdmap_atomic_req r = {
+			.op = (uint8_t)op, .data = 1, .mask = UINT64_MAX, .compare_mask = 0};
+
+		if (op != RDMAP_FETCH_ADD && op != RDMAP_CMP_SWAP)
+			assert_int_equal(rdmap_atomic_result(&r, 1234), 1234);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_message_is_what_the_book_says),
+		cmocka_unit_test(a_standard_peer_has_the_eight_opcodes_of_rfc5040),
+		cmocka_unit_test(a_message_of_fixed_length_comes_in_one_segment),
+		cmocka_unit_test(a_read_request_is_28_bytes_in_order),
+		cmocka_unit_test(an_atomic_request_is_52_bytes_in_order),
+		cmocka_unit_test(an_atomics_reserved_bits_are_not_looked_at),
+		cmocka_unit_test(an_atomic_response_is_12_bytes_in_order),
+		cmocka_unit_test(an_add_without_a_mask_is_a_64_bit_add),
+		cmocka_unit_test(no_carry_leaves_a_field),
+		cmocka_unit_test(each_bit_may_be_a_field),
+		cmocka_unit_test(a_carry_stops_at_each_boundary_and_only_there),
+		cmocka_unit_test(masked_adds_are_the_rfcs_loop),
+		cmocka_unit_test(a_swap_happens_where_the_value_is_as_expected),
+		cmocka_unit_test(only_masked_bits_are_compared_and_swapped),
+		cmocka_unit_test(an_unknown_atomic_changes_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
