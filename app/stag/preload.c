@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * preload.c - the library that makes a program's verbs ours: where it is, and
+ * how it gets into the program (ld.so(8), LD_PRELOAD).
+ */
+#include "stag.h"
+
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define LIBRARY "libstag-verbs.so"
+
+/* Relative to the directory of the executable: as installed, and in the build tree. */
+static const char *const places[] = {STAG_BIN_TO_LIB "/" LIBRARY, "../../src/verbs/" LIBRARY};
+
+static int real_file(const char *name, char *path)
+{
+	if (!realpath(name, path))
+		return -errno;
+	return access(path, R_OK) == 0 ? 0 : -errno;
+}
+
+static int find_chosen(const char *name, char *path)
+{
+	int err = real_file(name, path);
+
+	if (err)
+		complain("cannot read the library %s: %s", name, strerror(-err));
+	return err;
+}
+
+/* The directory that this executable is in. */
+static int own_directory(char *path, size_t size)
+{
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	if (n < 0)
+		return -errno;
+	exe[n] = '\0';
+	return snprintf(path, size, "%s", dirname(exe)) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+static int find_near_executable(char *path)
+{
+	char dir[PATH_MAX], name[PATH_MAX + 128];
+	int err = own_directory(dir, sizeof(dir));
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
+		snprintf(name, sizeof(name), "%s/%s", dir, places[i]);
+		if (real_file(name, path) == 0)
+			return 0;
+	}
+	complain(LIBRARY " is neither in %s/%s nor in %s/%s; name it with STAG_LIB", dir,
+		 STAG_BIN_TO_LIB, dir, "../../src/verbs");
+	return -ENOENT;
+}
+
+int preload_find(const char *chosen, char *path, size_t size)
+{
+	char found[PATH_MAX];
+	const char *env = getenv("STAG_LIB");
+	int err;
+
+	if (chosen || (env && *env))
+		err = find_chosen(chosen ? chosen : env, found);
+	else
+		err = find_near_executable(found);
+	if (err)
+		return err;
+	if (strpbrk(found, " :")) {
+		complain("LD_PRELOAD cannot name %s: there is a space or a colon in it", found);
+		return -EINVAL;
+	}
+	return snprintf(path, size, "%s", found) < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+/* Is word one of the words of list, which spaces and colons divide? */
+static bool is_listed(const char *list, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (const char *p = list; (p = strstr(p, word)); p += len)
+		if ((p == list || strchr(" :", p[-1])) && strchr(" :", p[len]))
+			return true;
+	return false;
+}
+
+/* Adds a word to a list in the environment, unless it is there. */
+static int add_to_list(const char *variable, const char *word)
+{
+	const char *old = getenv(variable);
+	CLEANUP_FREE char *list = NULL;
+
+	if (!old || !*old)
+		return setenv(variable, word, 1) == 0 ? 0 : -errno;
+	if (is_listed(old, word))
+		return 0;
+	if (asprintf(&list, "%s:%s", old, word) < 0)
+		return -ENOMEM;
+	return setenv(variable, list, 1) == 0 ? 0 : -errno;
+}
+
+int preload_set(const char *library)
+{
+	/* In a build with a sanitizer its runtime must be there first. */
+	int err = *STAG_SANITIZER ? add_to_list("LD_PRELOAD", STAG_SANITIZER) : 0;
+
+	return err ? err : add_to_list("LD_PRELOAD", library);
+}

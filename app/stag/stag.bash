@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# bash completion for stag(1)
+
+_stag() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} i word
+
+	COMPREPLY=()
+	if ((COMP_CWORD == 1)); then
+		COMPREPLY=($(compgen -W 'run info help --help --version' -- "$cur"))
+		return
+	fi
+	case ${COMP_WORDS[1]} in
+	help)
+		COMPREPLY=($(compgen -W 'run info' -- "$cur"))
+		;;
+	info)
+		case $prev in
+		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
+		*) COMPREPLY=($(compgen -W '--json --library --help' -- "$cur")) ;;
+		esac
+		;;
+	run)
+		# Behind the options comes another command line, with its own completion.
+		for ((i = 2; i < COMP_CWORD; i++)); do
+			word=${COMP_WORDS[i]}
+			if [[ $word == -- ]]; then
+				_stag_program $((i + 1))
+				return
+			elif [[ $word != -* ]]; then
+				_stag_program "$i"
+				return
+			elif [[ $word != *=* && $word != --help ]]; then
+				((i++))
+			fi
+		done
+		case $prev in
+		--crc | --markers | --extensions | --p2p) COMPREPLY=($(compgen -W 'on off' -- "$cur")) ;;
+		--log) COMPREPLY=($(compgen -W 'none err warn info debug' -- "$cur")) ;;
+		--mpa-rev) COMPREPLY=($(compgen -W '1 2' -- "$cur")) ;;
+		--congestion)
+			COMPREPLY=($(compgen -W "$(cat /proc/sys/net/ipv4/tcp_available_congestion_control)" -- "$cur"))
+			;;
+		--trace | --log-file | --library) COMPREPLY=($(compgen -f -- "$cur")) ;;
+		--connect-timeout) ;;
+		*)
+			if [[ $cur == -* ]]; then
+				COMPREPLY=($(compgen -W '--trace --log --log-file --crc --markers --extensions
+					--p2p --mpa-rev --connect-timeout --congestion --library --help --' -- "$cur"))
+			else
+				COMPREPLY=($(compgen -c -- "$cur"))
+			fi
+			;;
+		esac
+		;;
+	esac
+}
+
+_stag_program() {
+	if declare -F _command_offset >/dev/null; then
+		_command_offset "$1"
+	elif ((COMP_CWORD == $1)); then
+		COMPREPLY=($(compgen -c -- "$cur"))
+	else
+		COMPREPLY=($(compgen -f -- "$cur"))
+	fi
+}
+
+complete -o filenames -F _stag stag
