@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * close.c - ending a connection, one half or both, without losing what was sent.
+ *
+ * Both ends of a software connection may call a byte sent that is still in a
+ * socket's buffer, so a close is not done when the sends are: it waits, for a
+ * bounded time, until the peer's adapter has seen the end as well.
+ */
+#include "rsocket/rsocket.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#define LINGER_S 10 /* of a socket that was not told */
+
+static bool ctrl_ready(const struct rsocket *rs)
+{
+	return rs_ctrl_room(rs) || rs->state != RS_CONNECTED;
+}
+
+static bool all_sent(const struct rsocket *rs)
+{
+	return (rs->sq_left == rs->config.sq_size - RS_CTRL_WRS && rs->ctrl_put == rs->ctrl_get) ||
+	       rs->state != RS_CONNECTED;
+}
+
+/* Signals do not cut a shutdown short. */
+static int wait_uninterrupted(struct rsocket *rs, bool (*ready)(const struct rsocket *),
+			      uint64_t deadline)
+{
+	int ret;
+
+	do {
+		ret = rs_wait(rs, ready, false, deadline);
+	} while (ret == -EINTR);
+	return ret;
+}
+
+/* Closes the halves; what the peer must be told, or -1 for nothing. */
+static int close_halves(struct rsocket *rs, int how)
+{
+	bool read_only = how == SHUT_RD;
+
+	if (rs->state != RS_CONNECTED || (how == SHUT_WR && !rs->writable))
+		return -1;
+	if (how != SHUT_WR)
+		rs->readable = false;
+	if (how != SHUT_RD)
+		rs->writable = false;
+	rs_wake(rs);
+	if (read_only && rs->writable)
+		return -1;
+	return rs->readable ? RS_CTRL_SHUTDOWN : RS_CTRL_DISCONNECT;
+}
+
+/* Both halves are closed and said to be: the connection can go. */
+static void finish(struct rsocket *rs)
+{
+	if (rs->state == RS_CONNECTED)
+		rs_set_state(rs, RS_DISCONNECTED);
+	rs_hang_up(rs);
+}
+
+static int tell(struct rsocket *rs, int ctrl, uint64_t deadline)
+{
+	int ret = wait_uninterrupted(rs, ctrl_ready, deadline);
+
+	if (!ret && rs->state == RS_CONNECTED) {
+		ret = rs_post_message(rs, RS_WR_CTRL, 0, rs_msg(RS_OP_CTRL, (uint32_t)ctrl));
+		rs->ctrl_put++;
+	}
+	if (!ret)
+		ret = wait_uninterrupted(rs, all_sent, deadline);
+	if (ctrl == RS_CTRL_DISCONNECT)
+		finish(rs);
+	return ret;
+}
+
+static int shut(struct rsocket *rs, int how, uint64_t deadline)
+{
+	int ctrl;
+
+	pthread_mutex_lock(&rs->lock);
+	ctrl = close_halves(rs, how);
+	pthread_mutex_unlock(&rs->lock);
+	if (ctrl < 0)
+		return 0;
+
+	/* A writer that waits sees that it must not go on, and lets go of its lock. */
+	LOCK_FOR_SCOPE(&rs->send_lock);
+	LOCK_FOR_SCOPE(&rs->lock);
+	return tell(rs, ctrl, deadline);
+}
+
+STAG_EXPORT int rshutdown(int socket, int how)
+{
+	RS_GET_OR_RETURN(rs, socket);
+	if (how != SHUT_RD && how != SHUT_WR && how != SHUT_RDWR)
+		return (int)rs_result(-EINVAL);
+	return (int)rs_result(shut(rs, how, 0));
+}
+
+/* Until the connection manager says that it is over, on both sides. */
+static void wait_gone(struct rsocket *rs, uint64_t deadline)
+{
+	for (;;) {
+		uint64_t now = clock_ns();
+
+		rs_read_events(rs);
+		LOCK_FOR_SCOPE(&rs->lock);
+		if (rs->gone || !rs->hung_up || now >= deadline)
+			return;
+		rs_sleep(rs, rs->fd, (int)((deadline - now) / NS_PER_MS) + 1);
+	}
+}
+
+static void close_connection(struct rsocket *rs, const struct linger *linger)
+{
+	uint64_t seconds = linger->l_onoff ? (uint64_t)linger->l_linger : LINGER_S;
+	uint64_t deadline = clock_ns() + seconds * NS_PER_S;
+
+	if (!seconds)
+		return; /* asked for: the connection is reset */
+	shut(rs, SHUT_RDWR, deadline);
+	pthread_mutex_lock(&rs->lock);
+	rs_hang_up(rs);
+	pthread_mutex_unlock(&rs->lock);
+	wait_gone(rs, deadline);
+}
+
+/* The first of several threads that close a socket is the one that does it. */
+static bool close_begin(struct rsocket *rs, enum rs_state *was, struct linger *linger)
+{
+	LOCK_FOR_SCOPE(&rs->lock);
+	if (rs->closing)
+		return false;
+	*was = rs->state;
+	*linger = rs->linger;
+	rs->closing = true;
+	rs_unwatch(rs);
+	if (rs_is_opening(rs)) {
+		rs->err = ECONNABORTED;
+		rs_set_state(rs, RS_CONNECT_ERROR);
+	}
+	rs_wake(rs);
+	return true;
+}
+
+void rs_close(struct rsocket *rs)
+{
+	enum rs_state was;
+	struct linger linger;
+
+	if (!close_begin(rs, &was, &linger))
+		return;
+	rs_table_remove(rs);
+	if (was == RS_LISTENING)
+		rs_listener_abandon(rs);
+	else if (was == RS_CONNECTED || was == RS_DISCONNECTED)
+		close_connection(rs, &linger);
+	rs_put(rs);
+}
+
+STAG_EXPORT int rclose(int socket)
+{
+	RS_GET_OR_RETURN(rs, socket);
+	rs_close(rs);
+	return 0;
+}

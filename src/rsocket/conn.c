@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conn.c - making a connection: the calls, and the events that answer them.
+ *
+ * Each socket has an event channel of its own, never blocking. Its events are
+ * read by the thread that waits for them in rconnect(), or else by the service
+ * thread; one function a kind of event moves the socket on.
+ */
+#include "rsocket/rsocket.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+#define RETRIES 6
+
+/* What is needed of an event after it has been acknowledged. */
+struct event {
+	enum rdma_cm_event_type type;
+	int status;
+	struct rdma_cm_id *id;
+	struct rdma_conn_param param;
+	uint8_t data[256]; /* param's private data */
+};
+
+/* rdma_cm's int functions: -1 and errno. */
+static int cm_result(int ret)
+{
+	return ret ? -errno : 0;
+}
+
+static int resolve_timeout(const struct rsocket *rs)
+{
+	return 1000 << rs->retries;
+}
+
+static void connect_failed(struct rsocket *rs, int err)
+{
+	log_info("rsocket %d: not connected: errno %d", rs->fd, err);
+	rs->err = err;
+	rs_set_state(rs, RS_CONNECT_ERROR);
+}
+
+static void connect_failed_if(struct rsocket *rs, int ret)
+{
+	if (ret)
+		connect_failed(rs, -ret);
+}
+
+static int resolve_route(struct rsocket *rs)
+{
+	int ret;
+
+	if (!rs->route)
+		return cm_result(rdma_resolve_route(rs->id, resolve_timeout(rs)));
+	ret = cm_result(rdma_set_option(rs->id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, rs->route,
+					rs->route_len));
+	free(rs->route);
+	rs->route = NULL;
+	return ret;
+}
+
+static int send_request(struct rsocket *rs)
+{
+	struct rdma_conn_param param = {.flow_control = 1, .retry_count = 7, .rnr_retry_count = 7};
+	uint8_t bytes[RS_OFFER_LEN];
+	struct rs_offer offer;
+	int ret = rs_endpoint_open(rs);
+
+	if (ret)
+		return ret;
+	rs_offer_make(rs, &offer);
+	rs_offer_pack(&offer, bytes);
+	param.private_data = bytes;
+	param.private_data_len = sizeof(bytes);
+	/* An iWARP peer may begin with a zero-length read, to say that it is ready. */
+	if (rs->msg_mode)
+		param.initiator_depth = 1;
+	return cm_result(rdma_connect(rs->id, &param));
+}
+
+static void on_addr_resolved(struct rsocket *rs)
+{
+	rs->retries = 0;
+	rs_set_state(rs, RS_RESOLVING_ROUTE);
+	connect_failed_if(rs, resolve_route(rs));
+}
+
+static void on_route_resolved(struct rsocket *rs)
+{
+	rs->retries = 0;
+	rs_set_state(rs, RS_CONNECTING);
+	connect_failed_if(rs, send_request(rs));
+}
+
+/* An address or a route was not found; a timeout is worth another try, a longer one. */
+static void on_unresolved(struct rsocket *rs, const struct event *e)
+{
+	int err = e->status < 0 ? -e->status : e->status;
+	int ret;
+
+	if (err != ETIMEDOUT || ++rs->retries > RETRIES) {
+		connect_failed(rs, err ? err : EHOSTUNREACH);
+		return;
+	}
+	if (rs->state == RS_RESOLVING_ADDR)
+		ret = cm_result(rdma_resolve_addr(rs->id, NULL, rdma_get_peer_addr(rs->id),
+						  resolve_timeout(rs)));
+	else
+		ret = resolve_route(rs);
+	connect_failed_if(rs, ret);
+}
+
+static void on_established(struct rsocket *rs, const struct event *e)
+{
+	struct rs_offer offer;
+	int ret;
+
+	if (rs->state == RS_CONNECTING) {
+		ret = rs_offer_parse(e->data, e->param.private_data_len, &offer);
+		if (ret) {
+			connect_failed(rs, -ret);
+			rs_hang_up(rs);
+			return;
+		}
+		rs_offer_take(rs, &offer);
+	}
+	rs_set_state(rs, RS_CONNECTED);
+	rs_progress(rs); /* the peer gets its second buffer */
+}
+
+static void on_refused(struct rsocket *rs, const struct event *e)
+{
+	if (e->type == RDMA_CM_EVENT_REJECTED)
+		connect_failed(rs, ECONNREFUSED);
+	else
+		connect_failed(rs, e->status ? abs(e->status) : ECONNABORTED);
+}
+
+static void on_disconnected(struct rsocket *rs)
+{
+	rs->gone = true;
+	if (rs->state == RS_CONNECTED) {
+		rs_progress(rs); /* what came before the end */
+		if (rs->state == RS_CONNECTED)
+			rs_set_state(rs, RS_DISCONNECTED);
+	} else if (rs_is_opening(rs)) {
+		connect_failed(rs, ECONNRESET);
+	}
+	rs_hang_up(rs);
+	rs_wake(rs);
+}
+
+/* Moves an opening or open connection on. */
+static void on_event(struct rsocket *rs, const struct event *e)
+{
+	switch (e->type) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		if (rs->state == RS_RESOLVING_ADDR)
+			on_addr_resolved(rs);
+		break;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		if (rs->state == RS_RESOLVING_ROUTE)
+			on_route_resolved(rs);
+		break;
+	case RDMA_CM_EVENT_ADDR_ERROR:
+	case RDMA_CM_EVENT_ROUTE_ERROR:
+		if (rs_is_opening(rs))
+			on_unresolved(rs, e);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		if (rs->state == RS_CONNECTING || rs->state == RS_ACCEPTING)
+			on_established(rs, e);
+		break;
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+	case RDMA_CM_EVENT_REJECTED:
+		if (rs_is_opening(rs))
+			on_refused(rs, e);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		on_disconnected(rs);
+		break;
+	case RDMA_CM_EVENT_DEVICE_REMOVAL:
+		rs_fail(rs, ENODEV);
+		break;
+	default: /* what does not concern a stream */
+		break;
+	}
+}
+
+/* False if there is none. */
+static bool next_event(struct rsocket *rs, struct event *e)
+{
+	struct rdma_cm_event *got;
+	size_t len;
+
+	if (rdma_get_cm_event(rs->channel, &got)) {
+		if (errno != EAGAIN && errno != EINTR)
+			rs_unwatch(rs); /* it would be readable for ever */
+		return false;
+	}
+	*e = (struct event){.type = got->event, .status = got->status, .id = got->id};
+	if (got->event == RDMA_CM_EVENT_CONNECT_REQUEST ||
+	    got->event == RDMA_CM_EVENT_ESTABLISHED) {
+		e->param = got->param.conn;
+		len = e->param.private_data ? e->param.private_data_len : 0;
+		if (len)
+			memcpy(e->data, e->param.private_data, len);
+		e->param.private_data_len = (uint8_t)len;
+		e->param.private_data = NULL;
+	}
+	rdma_ack_cm_event(got);
+	return true;
+}
+
+/* Deals with one event. False if there was none. */
+static bool step(struct rsocket *rs)
+{
+	bool settled;
+	struct event e;
+
+	pthread_mutex_lock(&rs->lock);
+	if (rs->paused || !next_event(rs, &e)) {
+		pthread_mutex_unlock(&rs->lock);
+		return false;
+	}
+	if (e.type != RDMA_CM_EVENT_CONNECT_REQUEST)
+		on_event(rs, &e);
+	settled = rs->listener && !rs_is_opening(rs);
+	pthread_mutex_unlock(&rs->lock);
+
+	/* These take the locks of other sockets. */
+	if (e.type == RDMA_CM_EVENT_CONNECT_REQUEST)
+		rs_accept_request(rs, e.id, &e.param, e.data);
+	if (settled)
+		rs_child_settled(rs);
+	return true;
+}
+
+void rs_read_events(struct rsocket *rs)
+{
+	while (step(rs))
+		;
+}
+
+void rs_hang_up(struct rsocket *rs)
+{
+	if (rs->hung_up || !rs->open)
+		return;
+	rs->hung_up = true;
+	rdma_disconnect(rs->id); /* fails if there is nothing left to disconnect */
+}
+
+static int new_socket(int domain, struct rsocket **out)
+{
+	struct rsocket *rs = rs_new(domain, rs_defaults());
+	int ret;
+
+	if (!rs)
+		return -ENOMEM;
+	rs->channel = rdma_create_event_channel();
+	if (!rs->channel) {
+		ret = -errno;
+		goto err_put;
+	}
+	rs->fd = rs->channel->fd;
+	if (fcntl(rs->fd, F_SETFL, O_NONBLOCK) ||
+	    rdma_create_id(rs->channel, &rs->id, rs, RDMA_PS_TCP)) {
+		ret = -errno;
+		goto err_put;
+	}
+	ret = rs_table_insert(rs);
+	if (ret)
+		goto err_put;
+	*out = rs;
+	return 0;
+
+err_put:
+	rs_put(rs);
+	return ret;
+}
+
+STAG_EXPORT int rsocket(int domain, int type, int protocol)
+{
+	struct rsocket *rs = NULL;
+	int ret;
+
+	/* iWARP has no datagrams: where librdmacm's would fail at the first use, this one does now. */
+	if ((domain != AF_INET && domain != AF_INET6) || type != SOCK_STREAM ||
+	    (protocol && protocol != IPPROTO_TCP))
+		return (int)rs_result(-ENOTSUP);
+	ret = new_socket(domain, &rs);
+	return (int)rs_result(ret ? ret : rs->fd);
+}
+
+STAG_EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
+{
+	RS_GET_OR_RETURN(rs, socket);
+	LOCK_FOR_SCOPE(&rs->lock);
+	if (rs->state != RS_INIT)
+		return (int)rs_result(-EINVAL);
+	if (rdma_bind_addr(rs->id, (struct sockaddr *)addr))
+		return -1;
+	rs_set_state(rs, RS_BOUND);
+	return 0;
+}
+
+static int connect_start(struct rsocket *rs, const struct sockaddr *addr)
+{
+	int ret;
+
+	if (rs_is_opening(rs))
+		return -EALREADY;
+	if (rs->state == RS_CONNECTED)
+		return -EISCONN;
+	if (rs->state != RS_INIT && rs->state != RS_BOUND)
+		return -EINVAL;
+	ret = cm_result(
+		rdma_resolve_addr(rs->id, NULL, (struct sockaddr *)addr, resolve_timeout(rs)));
+	if (ret)
+		return ret;
+	rs_set_state(rs, RS_RESOLVING_ADDR);
+	return 0;
+}
+
+/* Reads the socket's events until it is connected or has failed. */
+static int connect_wait(struct rsocket *rs)
+{
+	int ret = 0;
+
+	for (;;) {
+		rs_read_events(rs);
+		LOCK_FOR_SCOPE(&rs->lock);
+		if (!rs_is_opening(rs))
+			return 0;
+		ret = rs_sleep(rs, rs->fd, -1);
+		if (ret < 0)
+			return ret;
+	}
+}
+
+/* From here on the service thread reads the events. */
+static int connect_result(struct rsocket *rs, int ret)
+{
+	LOCK_FOR_SCOPE(&rs->lock);
+	if (rs->state == RS_CONNECT_ERROR && !ret) {
+		ret = -rs->err;
+		rs->err = 0;
+		return ret;
+	}
+	if (!rs->closing && rs_watch(rs) && !ret)
+		ret = -ENOMEM;
+	return ret;
+}
+
+STAG_EXPORT int rconnect(int socket, const struct sockaddr *addr, socklen_t addrlen)
+{
+	bool nonblock;
+	int ret;
+
+	RS_GET_OR_RETURN(rs, socket);
+	pthread_mutex_lock(&rs->lock);
+	ret = connect_start(rs, addr);
+	nonblock = rs_nonblocking(rs, 0);
+	pthread_mutex_unlock(&rs->lock);
+	if (ret)
+		return (int)rs_result(ret);
+
+	return (int)rs_result(connect_result(rs, nonblock ? -EINPROGRESS : connect_wait(rs)));
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * progress.c - what completed, and what the peer must be told because of it.
+ *
+ * Any thread that does something with a socket first deals with all that has
+ * completed on it, whoever it is for; the lock is held. Nothing blocks in here
+ * but rs_wait(), which gives the lock back while it sleeps.
+ */
+#include "rsocket/rsocket.h"
+
+#include <endian.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define COMPLETIONS_A_POLL 16
+#define ACK_EVERY	   64 /* completion events: acknowledging takes the queue's lock */
+
+/* The connection is over, and it was not we who broke it. */
+static void lost(struct rsocket *rs)
+{
+	if (rs->state == RS_CONNECTED)
+		rs_set_state(rs, RS_DISCONNECTED);
+}
+
+/*
+ * The peer may have announced a buffer: copies what is whole out of the slots.
+ * A write that is only half there has its own message behind it.
+ */
+static void read_slots(struct rsocket *rs)
+{
+	for (unsigned i = 0; i < RS_SLOTS; i++) {
+		struct rs_region *slot = (struct rs_region *)rs->slots.at + i;
+		struct rs_region now;
+
+		memcpy(&now, slot, sizeof(now));
+		if (!now.addr || !now.length)
+			continue;
+		if (flow_tx_refill(&rs->tx, i, &now))
+			memset(slot, 0, sizeof(*slot));
+	}
+}
+
+static void on_shutdown(struct rsocket *rs)
+{
+	if (!rs->writable) {
+		lost(rs);
+		return;
+	}
+	rs->readable = false;
+	rs_wake(rs);
+}
+
+static void on_ctrl(struct rsocket *rs, uint32_t what)
+{
+	switch (what) {
+	case RS_CTRL_DISCONNECT:
+		lost(rs);
+		rs_hang_up(rs); /* the peer waits for our end, not for our program */
+		break;
+	case RS_CTRL_SHUTDOWN:
+		on_shutdown(rs);
+		break;
+	default: /* keepalive, or what a newer peer has */
+		break;
+	}
+}
+
+static void on_message(struct rsocket *rs, uint32_t msg)
+{
+	uint32_t value = rs_msg_value(msg);
+
+	switch (rs_msg_op(msg)) {
+	case RS_OP_DATA:
+		if (!flow_rx_arrived(&rs->rx, value))
+			break;
+		log_warn("rsocket %d: the peer announced %u bytes that it had no room for", rs->fd,
+			 value);
+		rs_fail(rs, EPROTO);
+		break;
+	case RS_OP_CREDIT:
+		flow_tx_granted(&rs->tx, (uint16_t)value);
+		read_slots(rs);
+		break;
+	case RS_OP_IOMAP:
+		flow_rx_counted(&rs->rx);
+		rs_iomap_updated(rs, value & 0xFFFF);
+		break;
+	case RS_OP_CTRL:
+		on_ctrl(rs, value);
+		break;
+	default: /* reserved */
+		break;
+	}
+}
+
+static uint32_t message_of(const struct rsocket *rs, const struct ibv_wc *wc)
+{
+	uint32_t msg;
+
+	if (wc->wc_flags & IBV_WC_WITH_IMM)
+		return be32toh(wc->imm_data);
+	memcpy(&msg, rs->msgs.at + (uint32_t)wc->wr_id * RS_MSG_LEN, sizeof(msg));
+	return msg;
+}
+
+static void on_sent(struct rsocket *rs, enum rs_wr kind, uint32_t number)
+{
+	switch (kind) {
+	case RS_WR_DATA:
+		rs->sq_left += rs_message_wrs(rs);
+		flow_tx_release(&rs->tx, number);
+		break;
+	case RS_WR_DIRECT:
+		rs->sq_left++;
+		flow_tx_release(&rs->tx, number);
+		break;
+	case RS_WR_IOMAP:
+		rs->sq_left += rs_message_wrs(rs);
+		break;
+	case RS_WR_CTRL:
+		rs->ctrl_get++;
+		break;
+	case RS_WR_QUIET:
+	case RS_WR_RECV:
+		break;
+	}
+}
+
+static void on_broken(struct rsocket *rs, const struct ibv_wc *wc)
+{
+	if (wc->status == IBV_WC_WR_FLUSH_ERR)
+		lost(rs); /* its cause is elsewhere: most often, the peer went away */
+	else
+		rs_fail(rs, EIO);
+}
+
+/* Handles n completions; the receives among them go back to the queue. */
+static void handle(struct rsocket *rs, const struct ibv_wc *wc, int n)
+{
+	uint32_t slots[COMPLETIONS_A_POLL];
+	unsigned received = 0;
+	int ret;
+
+	for (int i = 0; i < n; i++) {
+		enum rs_wr kind = (enum rs_wr)(wc[i].wr_id >> 32);
+
+		if (kind != RS_WR_RECV)
+			on_sent(rs, kind, (uint32_t)wc[i].wr_id);
+		if (wc[i].status != IBV_WC_SUCCESS) {
+			on_broken(rs, &wc[i]);
+		} else if (kind == RS_WR_RECV) {
+			on_message(rs, message_of(rs, &wc[i]));
+			slots[received++] = (uint32_t)wc[i].wr_id;
+		}
+	}
+	if (rs->state != RS_CONNECTED)
+		return;
+	ret = rs_post_receives(rs, slots, received);
+	if (ret)
+		rs_fail(rs, -ret);
+}
+
+bool rs_ctrl_room(const struct rsocket *rs)
+{
+	return rs->ctrl_put - rs->ctrl_get < RS_CTRL_MAX;
+}
+
+/* Announces half of the ring in the peer's slot, with the credits in the message behind. */
+static int announce(struct rsocket *rs, const struct flow_grant *g, uint32_t msg)
+{
+	struct rs_region *text = (struct rs_region *)rs->ctrl.at + rs->ctrl_put % RS_CTRL_MAX;
+	struct rs_region to = {.addr = rs->peer.slots.addr + g->slot * sizeof(*text),
+			       .key = rs->peer.slots.key};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)text, .length = sizeof(*text), .lkey = rs->ctrl.mr->lkey};
+
+	*text = (struct rs_region){.addr = (uintptr_t)rs->rbuf.at + g->give_at,
+				   .key = rs->rbuf.mr->rkey,
+				   .length = g->length};
+	return rs_post_write_message(rs, &sge, 1, false, RS_WR_CTRL, 0, &to, msg);
+}
+
+void rs_grant(struct rsocket *rs)
+{
+	struct flow_grant g;
+	uint32_t msg;
+	int ret;
+
+	if (rs->state != RS_CONNECTED || !flow_rx_due(&rs->rx) || !rs_ctrl_room(rs))
+		return;
+	g = flow_rx_grant(&rs->rx);
+	msg = rs_msg(RS_OP_CREDIT, g.seq_stop);
+	ret = g.half ? announce(rs, &g, msg) : rs_post_message(rs, RS_WR_CTRL, 0, msg);
+	rs->ctrl_put++;
+	if (ret)
+		rs_fail(rs, -ret);
+}
+
+void rs_progress(struct rsocket *rs)
+{
+	struct ibv_wc wc[COMPLETIONS_A_POLL];
+	bool moved = false;
+	int n;
+
+	do {
+		n = ibv_poll_cq(rs->cq, COMPLETIONS_A_POLL, wc);
+		if (n < 0)
+			rs_fail(rs, EIO);
+		if (n <= 0)
+			break;
+		handle(rs, wc, n);
+		moved = true;
+	} while (n == COMPLETIONS_A_POLL);
+
+	rs_grant(rs);
+	if (moved)
+		rs_wake(rs);
+}
+
+bool rs_arm(struct rsocket *rs)
+{
+	if (rs->cq_armed)
+		return false;
+	ibv_req_notify_cq(rs->cq, 0);
+	rs->cq_armed = true;
+	return true;
+}
+
+void rs_take_cq_event(struct rsocket *rs)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	if (ibv_get_cq_event(rs->comp, &cq, &context))
+		return; /* another thread took it, and woke us */
+	rs->cq_armed = false;
+	if (++rs->cq_unacked == ACK_EVERY) {
+		ibv_ack_cq_events(rs->cq, rs->cq_unacked);
+		rs->cq_unacked = 0;
+	}
+	/* Those who still sleep count on an event that will not come. */
+	rs_wake(rs);
+}
+
+/* Lets go of the lock for a moment: a few looks cost less than one sleep. */
+static void look_away(struct rsocket *rs)
+{
+	pthread_mutex_unlock(&rs->lock);
+	pthread_mutex_lock(&rs->lock);
+}
+
+static int ms_until(uint64_t deadline)
+{
+	uint64_t now = clock_ns();
+
+	if (!deadline)
+		return -1;
+	return now >= deadline ? 0 : (int)((deadline - now + NS_PER_MS - 1) / NS_PER_MS);
+}
+
+int rs_wait(struct rsocket *rs, bool (*ready)(const struct rsocket *), bool nonblock,
+	    uint64_t deadline)
+{
+	uint64_t spin_end = 0;
+
+	for (;;) {
+		int ret;
+
+		rs_progress(rs);
+		if (ready(rs))
+			return 0;
+		if (nonblock)
+			return -EAGAIN;
+		if (!spin_end)
+			spin_end = clock_ns() + rs_polling_us() * 1000ull;
+		if (clock_ns() < spin_end) {
+			look_away(rs);
+			continue;
+		}
+		if (rs_arm(rs))
+			continue;
+		ret = rs_sleep(rs, rs->comp->fd, ms_until(deadline));
+		if (ret < 0)
+			return ret;
+		if (ret)
+			rs_take_cq_event(rs);
+	}
+}

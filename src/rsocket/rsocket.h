@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * rsocket.h - sockets over verbs: what the files of this folder share.
+ *
+ * A consumer of <infiniband/verbs.h> and <rdma/rdma_cma.h>, and of nothing
+ * else: it runs on any device that rdma_cm finds. A socket's number is the
+ * descriptor of its event channel, so it never collides with another file.
+ */
+#ifndef STAG_RSOCKET_RSOCKET_H
+#define STAG_RSOCKET_RSOCKET_H
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rsocket.h>
+
+#include "base/export.h"
+#include "base/list.h"
+#include "rsocket/flow.h"
+#include "rsocket/proto.h"
+
+#define RS_SEND_LOW	2048  /* a writer waits for this much room, so as not to send crumbs */
+#define RS_TRANSFER_MAX 65536 /* bytes that one write carries */
+#define RS_BUFFER_MIN	(2 * RS_SEND_LOW)
+#define RS_BUFFER_MAX	(1u << 29) /* a message's value has 29 bits */
+#define RS_QUEUE_MIN	16
+#define RS_QUEUE_MAX	0xFFFE /* credits have 16 bits */
+#define RS_CTRL_MAX	4      /* control messages under way */
+#define RS_CTRL_WRS	(2u * RS_CTRL_MAX)
+
+/*
+ * Receives beyond the credits that we give. Control messages need none, and
+ * over iWARP a message that meets no receive ends the connection. How many can
+ * come while nobody looks is bounded: grants follow what we sent, and we send
+ * no more than we were granted, so a few for each half of the window and of
+ * the ring, and the two that end a connection.
+ */
+#define RS_RECV_SPARE 16
+
+/*
+ *  INIT -> BOUND -> LISTENING
+ *   |        |
+ *   +--------+-> RESOLVING_ADDR -> RESOLVING_ROUTE -> CONNECTING --+
+ *                                                                  +-> CONNECTED
+ *   (from a listening socket)                          ACCEPTING --+       |
+ *                                                                          +-> DISCONNECTED
+ *   any of the opening states -> CONNECT_ERROR                             +-> ERROR
+ */
+enum rs_state {
+	RS_INIT,
+	RS_BOUND,
+	RS_LISTENING,
+	RS_RESOLVING_ADDR,
+	RS_RESOLVING_ROUTE,
+	RS_CONNECTING,
+	RS_ACCEPTING,
+	RS_CONNECT_ERROR,
+	RS_CONNECTED,
+	RS_DISCONNECTED, /* what came before can still be read */
+	RS_ERROR,
+	RS_STATES
+};
+
+/* What a work request was for: the upper half of its wr_id. The lower half is a number. */
+enum rs_wr {
+	RS_WR_RECV,   /* number: the receive's message slot */
+	RS_WR_DATA,   /* number: bytes of the send ring that come back */
+	RS_WR_DIRECT, /* the same, for a write into an iomap */
+	RS_WR_IOMAP,
+	RS_WR_CTRL,
+	RS_WR_QUIET /* the first of two; the second one's completion counts for both */
+};
+
+/* A buffer that the adapter knows. */
+struct rs_buffer {
+	uint8_t *at;
+	struct ibv_mr *mr;
+};
+
+/* What can be set before there is a connection, and what a new connection inherits. */
+struct rs_config {
+	uint32_t sbuf_size, rbuf_size;
+	uint16_t sq_size, rq_size;
+	uint16_t inline_size;
+	uint16_t iomaps; /* entries that a peer may have mapped here */
+};
+
+/*
+ * Locks, in this order: recv_lock or send_lock, then lock. A reader holds
+ * recv_lock and a writer send_lock for the length of a call, even asleep. All
+ * fields are lock's, but for those that never change while the socket lives
+ * and those marked. Bytes are copied and data is posted with lock released:
+ * the reader's and the writer's own parts of the rings are theirs.
+ *
+ * References: one for the table, one for each call under way.
+ */
+struct rsocket {
+	int fd;
+	int domain;
+	atomic_int refs;
+	pthread_mutex_t lock;
+	pthread_mutex_t send_lock;
+	pthread_mutex_t recv_lock;
+
+	enum rs_state state;
+	bool readable; /* the two halves of a connection */
+	bool writable;
+	int err;	     /* SO_ERROR: a positive errno */
+	struct list waiters; /* threads asleep for this socket: rs_waiter */
+
+	/* options */
+	struct rs_config config;
+	int file_flags; /* O_NONBLOCK */
+	bool reuse_addr, keep_alive, oob_inline, no_delay, v6_only;
+	int keep_idle;
+	struct linger linger;
+	void *route; /* RDMA_ROUTE, until it is used */
+	socklen_t route_len;
+
+	/* connection */
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id;
+	unsigned retries;
+	bool watched; /* by the service thread */
+	bool closing; /* rclose() has it */
+	bool hung_up; /* we disconnected */
+	bool gone;    /* the connection manager says that it is over */
+
+	/* listening */
+	unsigned backlog;
+	unsigned unaccepted; /* children that raccept has not returned */
+	bool paused;	     /* the backlog is full */
+	struct list ready;   /* children to return */
+	/* a child of a listening socket */
+	struct rsocket *listener; /* a reference, until it is ready */
+	struct list ready_link;
+
+	/* endpoint */
+	bool open;
+	bool msg_mode; /* messages are Sends (iWARP), not immediate data */
+	struct ibv_comp_channel *comp;
+	struct ibv_cq *cq;
+	bool cq_armed;
+	unsigned cq_unacked;
+	struct rs_buffer sbuf, rbuf;
+	struct rs_buffer msgs;	/* what receives receive: RS_MSG_LEN each */
+	struct rs_buffer ctrl;	/* announcements on their way: RS_CTRL_MAX regions */
+	struct rs_buffer slots; /* where the peer announces: RS_SLOTS regions, then the iomap */
+	struct rs_offer peer;
+
+	/* sending and receiving */
+	struct flow_tx tx;
+	struct flow_rx rx;
+	unsigned sq_left;	     /* work requests that fit, the control messages' apart */
+	unsigned ctrl_put, ctrl_get; /* control messages posted and done */
+
+	/* iomaps */
+	struct rs_iomap *target_iomaps; /* what the peer has mapped: config.iomaps of them */
+	struct rs_mapping *mappings;	/* ours: peer.iomaps of them */
+	struct rs_buffer mapping_text;	/* their announcements */
+	struct list local_mappings;
+	unsigned mappings_unsent;
+};
+
+/* A thread that sleeps until something happens to a socket. */
+struct rs_waiter {
+	struct list link;
+	int wake_fd;
+};
+
+static inline bool rs_is_opening(const struct rsocket *rs)
+{
+	return rs->state >= RS_RESOLVING_ADDR && rs->state <= RS_ACCEPTING;
+}
+
+/* Once connected, if not any more. */
+static inline bool rs_was_connected(const struct rsocket *rs)
+{
+	return rs->state >= RS_CONNECTED;
+}
+
+static inline bool rs_nonblocking(const struct rsocket *rs, int flags)
+{
+	return rs->file_flags & O_NONBLOCK || flags & MSG_DONTWAIT;
+}
+
+/* The sign turns here: what the public functions return. */
+static inline ssize_t rs_result(ssize_t ret)
+{
+	if (ret >= 0)
+		return ret;
+	errno = (int)-ret;
+	return -1;
+}
+
+/* table.c */
+struct rsocket *rs_new(int domain, const struct rs_config *config); /* NULL: no memory */
+int rs_table_insert(struct rsocket *rs);  /* under rs->fd; takes over the reference */
+void rs_table_remove(struct rsocket *rs); /* the table's reference becomes the caller's */
+struct rsocket *rs_get(int fd);		  /* NULL if it is no rsocket */
+void rs_put(struct rsocket *rs);	  /* the last one frees it */
+
+/* Declares `rs`, held to the end of the scope, or returns EBADF. */
+static inline void rs_put_scope(struct rsocket **rs)
+{
+	if (*rs)
+		rs_put(*rs);
+}
+#define RS_GET_OR_RETURN(rs, fd)                                                                   \
+	__attribute__((cleanup(rs_put_scope))) struct rsocket *rs = rs_get(fd);                    \
+	if (!rs)                                                                                   \
+	return rs_result(-EBADF)
+
+/* state.c */
+void rs_set_state(struct rsocket *rs, enum rs_state state);
+void rs_fail(struct rsocket *rs, int err); /* a connection broke; err is positive */
+
+/* config.c */
+const struct rs_config *rs_defaults(void);
+unsigned rs_polling_us(void); /* how long to look before going to sleep */
+
+/* wait.c */
+int rs_wake_fd(void); /* this thread's, or -errno */
+void rs_wake_fd_clear(int fd);
+void rs_wake(struct rsocket *rs); /* every thread that sleeps for rs, but this one */
+/*
+ * Sleeps until fd (-1: none) is readable, or somebody wakes us, or timeout_ms
+ * (-1: never) has passed. The lock is released meanwhile. 1 if fd is readable,
+ * 0 if woken, or -errno: -EINTR, -ETIMEDOUT.
+ */
+int rs_sleep(struct rsocket *rs, int fd, int timeout_ms);
+/* Waits for an opening connection. -EAGAIN, -ENOTCONN or why it failed, if there is none. */
+int rs_wait_connected(struct rsocket *rs, bool nonblock);
+
+/* endpoint.c */
+int rs_endpoint_open(struct rsocket *rs); /* queues, buffers; the receives are posted */
+void rs_endpoint_close(struct rsocket *rs);
+void rs_offer_make(const struct rsocket *rs, struct rs_offer *offer);
+void rs_offer_take(struct rsocket *rs, const struct rs_offer *offer); /* the peer's */
+int rs_buffer_new(struct rs_buffer *b, struct ibv_pd *pd, size_t size, int access);
+void rs_buffer_free(struct rs_buffer *b);
+
+/* post.c */
+unsigned rs_message_wrs(const struct rsocket *rs); /* work requests that a written message takes */
+int rs_post_receives(struct rsocket *rs, const uint32_t *slots, unsigned n);
+int rs_post_message(struct rsocket *rs, enum rs_wr kind, uint32_t number, uint32_t msg);
+int rs_post_write(struct rsocket *rs, struct ibv_sge *sge, int n_sge, bool in_line, enum rs_wr kind,
+		  uint32_t number, const struct rs_region *to);
+int rs_post_write_message(struct rsocket *rs, struct ibv_sge *sge, int n_sge, bool in_line,
+			  enum rs_wr kind, uint32_t number, const struct rs_region *to,
+			  uint32_t msg);
+
+/* progress.c */
+void rs_progress(struct rsocket *rs); /* deals with what completed, and grants what is due */
+void rs_grant(struct rsocket *rs);
+bool rs_arm(struct rsocket *rs); /* true if it was not armed: look again before sleeping */
+void rs_take_cq_event(struct rsocket *rs);
+bool rs_ctrl_room(const struct rsocket *rs);
+/* Until ready(), or -EAGAIN if it must not block, or -EINTR, or -ETIMEDOUT at the deadline (ns; 0: none). */
+int rs_wait(struct rsocket *rs, bool (*ready)(const struct rsocket *), bool nonblock,
+	    uint64_t deadline);
+
+/* service.c: a thread that reads the connection manager's events when nobody else does. Lock held. */
+int rs_watch(struct rsocket *rs);
+void rs_unwatch(struct rsocket *rs);
+
+/* conn.c */
+void rs_read_events(struct rsocket *rs); /* lock not held */
+void rs_hang_up(struct rsocket *rs);	 /* disconnect, once */
+
+/* accept.c */
+void rs_accept_request(struct rsocket *listener, struct rdma_cm_id *id,
+		       const struct rdma_conn_param *param, const void *data);
+void rs_child_settled(struct rsocket *child); /* it connected, or it failed */
+void rs_listener_abandon(struct rsocket *listener);
+
+/* send.c */
+bool rs_can_send(const struct rsocket *rs);
+/* Copies n bytes from iov to the send ring; fills up to 2 sge and returns how many. */
+struct rs_cursor {
+	const struct iovec *iov;
+	int left;      /* vectors */
+	size_t offset; /* in the first one */
+};
+size_t rs_iov_length(const struct iovec *iov, int n);
+void rs_cursor_copy(struct rs_cursor *c, void *buf, size_t n, bool to_iov);
+int rs_stage(struct rsocket *rs, struct rs_cursor *from, const struct flow_span *span,
+	     struct ibv_sge sge[2]);
+uint32_t rs_transfer_size(const struct rsocket *rs, size_t left, uint32_t limit);
+
+/* recv.c */
+bool rs_can_receive(const struct rsocket *rs);
+
+/* close.c */
+void rs_close(struct rsocket *rs); /* takes it off the table and ends the connection */
+
+/* iomap.c */
+void rs_iomap_updated(struct rsocket *rs, uint32_t index); /* by the peer */
+int rs_iomaps_send(struct rsocket *rs, int flags);	   /* those that the peer does not know */
+void rs_iomaps_free(struct rsocket *rs);
+
+#endif

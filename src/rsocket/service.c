@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * service.c - a thread for what no caller waits for.
+ *
+ * It accepts connections for listening sockets, as TCP does behind accept(),
+ * brings non-blocking connects to their end, and notices when an idle
+ * connection goes away. It starts with the first socket that needs it.
+ */
+#include "rsocket/rsocket.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+#define EVENTS_A_TURN 16
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static int epoll_fd = -1; /* of a running thread */
+
+static void serve(int fd)
+{
+	struct rsocket *rs = rs_get(fd);
+
+	if (!rs)
+		return; /* closed meanwhile; its descriptor went, too, or is about to */
+	rs_read_events(rs);
+	rs_put(rs);
+}
+
+static void *service_main(void *arg)
+{
+	struct epoll_event events[EVENTS_A_TURN];
+	int fd = *(int *)arg;
+
+	for (;;) {
+		int n = epoll_wait(fd, events, EVENTS_A_TURN, -1);
+
+		for (int i = 0; i < n; i++)
+			serve(events[i].data.fd);
+	}
+	return NULL;
+}
+
+/* The program's signals are for the program's threads. */
+static int start_thread(void)
+{
+	sigset_t all, old;
+	pthread_t thread;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	ret = pthread_create(&thread, NULL, service_main, &epoll_fd);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (ret)
+		return -ret;
+	pthread_setname_np(thread, "stag-rsocket");
+	pthread_detach(thread);
+	return 0;
+}
+
+static int start(void)
+{
+	int ret;
+
+	LOCK_FOR_SCOPE(&start_lock);
+	if (epoll_fd >= 0)
+		return 0;
+	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (epoll_fd < 0)
+		return -errno;
+	ret = start_thread();
+	if (ret) {
+		log_err("rsocket: no service thread: errno %d", -ret);
+		close(epoll_fd);
+		epoll_fd = -1;
+	}
+	return ret;
+}
+
+int rs_watch(struct rsocket *rs)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.fd = rs->fd};
+	int ret;
+
+	if (rs->watched)
+		return 0;
+	ret = start();
+	if (ret)
+		return ret;
+	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, rs->fd, &e))
+		return -errno;
+	rs->watched = true;
+	return 0;
+}
+
+void rs_unwatch(struct rsocket *rs)
+{
+	if (!rs->watched)
+		return;
+	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, rs->fd, NULL);
+	rs->watched = false;
+}
