@@ -28,7 +28,12 @@ fio_figure() {
 # Its length is prime, so that a byte in the wrong place shows.
 fio_pattern() {
 	head -c 509 /dev/urandom >"$work/pattern"
-	while cat "$work/pattern"; do :; done 2>/dev/null | head -c 1048576 >"$work/block"
+	cp "$work/pattern" "$work/block"
+	while (($(stat -c %s "$work/block") < 1048576)); do
+		cat "$work/block" "$work/block" >"$work/twice"
+		mv "$work/twice" "$work/block"
+	done
+	truncate -s 1048576 "$work/block"
 	pattern=0x$(od -An -v -tx1 "$work/pattern" | tr -d ' \n')
 }
 

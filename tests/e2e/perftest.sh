@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 #
 # perftest.sh - perftest's bandwidth and latency programs, connected by rdma_cm.
 #

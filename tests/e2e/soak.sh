@@ -70,7 +70,9 @@ held() {
 
 # not_grown EARLY LATE: a few objects may be on their way out, and malloc may keep some.
 not_grown() {
-	local -a early=($1) late=($2)
+	local -a early late
+	read -ra early <<<"$1"
+	read -ra late <<<"$2"
 	say "descriptors, threads, KiB: $1, then $2"
 	((early[0] > 0 && late[0] > 0)) || fail "there was nothing to measure" || return
 	((late[0] <= early[0] + 20 && late[1] <= early[1] + 20 && late[2] <= early[2] + 16384)) ||
