@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * device.c - the list of devices: the real ones, and stag0 behind them.
+ */
+#include "verbs/verbs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the program sees is devs; the real list is kept to be freed with it. */
+struct device_list {
+	struct ibv_device **real;
+	struct ibv_device *devs[];
+};
+
+/* The real library's devices; none, if it is missing or finds nothing. */
+static struct ibv_device **real_device_list(int *n)
+{
+	struct ibv_device **list = NULL;
+
+	*n = 0;
+	if (real()->get_device_list)
+		list = real()->get_device_list(n);
+	return list;
+}
+
+static void free_real_list(struct ibv_device **list)
+{
+	if (list)
+		real()->free_device_list(list);
+}
+
+STAG_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
+{
+	int n;
+	struct ibv_device **found = real_device_list(&n);
+	struct device_list *list = calloc(1, sizeof(*list) + (n + 2) * sizeof(list->devs[0]));
+
+	if (!list) {
+		free_real_list(found);
+		return fail_with(ENOMEM);
+	}
+	list->real = found;
+	if (n)
+		memcpy(list->devs, found, n * sizeof(list->devs[0]));
+	list->devs[n] = &stag_device()->ibv;
+	if (num_devices)
+		*num_devices = n + 1;
+	errno = 0; /* the real library leaves ENOSYS where the kernel has no RDMA */
+	return list->devs;
+}
+
+STAG_EXPORT void ibv_free_device_list(struct ibv_device **devs)
+{
+	if (!devs)
+		return;
+
+	struct device_list *list = container_of(devs, struct device_list, devs);
+
+	free_real_list(list->real);
+	free(list);
+}
+
+static bool any_real_device;
+
+static void look_for_real_devices(void)
+{
+	int n;
+	struct ibv_device **list = real_device_list(&n);
+
+	any_real_device = n > 0;
+	free_real_list(list);
+}
+
+bool real_devices_exist(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, look_for_real_devices);
+	return any_real_device;
+}
+
+STAG_EXPORT const char *ibv_get_device_name(struct ibv_device *device)
+{
+	return device->name;
+}
+
+STAG_EXPORT int ibv_get_device_index(struct ibv_device *device)
+{
+	if (is_our_device(device) || !real()->get_device_index)
+		return -1; /* the kernel does not know it */
+	return real()->get_device_index(device);
+}
+
+STAG_EXPORT __be64 ibv_get_device_guid(struct ibv_device *device)
+{
+	struct ibv_device_attr_ex attr;
+
+	if (!is_our_device(device))
+		return real()->get_device_guid(device);
+	device_query(&attr);
+	return attr.orig_attr.node_guid;
+}
+
+STAG_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	struct stag_ctx *ctx = NULL;
+
+	if (!is_our_device(device))
+		return real()->open_device(device);
+	FACE_RETURN(context_open(&ctx), &ctx->v.context);
+}
+
+STAG_EXPORT int ibv_close_device(struct ibv_context *context)
+{
+	if (!is_ours(context))
+		return real()->close_device(context);
+	/* One that a careless program took from an rdma_cm_id belongs to all the others. */
+	if (context != stag_shared_context())
+		ctx_destroy(to_stag_ctx(context));
+	return 0;
+}
+
+/*
+ * Import hands objects to another process through the kernel. There is no
+ * kernel here, and no iWARP provider has it either.
+ */
+STAG_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
+{
+	if (!real()->import_device)
+		return fail_with(EOPNOTSUPP);
+	return real()->import_device(cmd_fd);
+}
+
+STAG_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)
+{
+	if (is_ours(context) || !real()->import_pd)
+		return fail_with(EOPNOTSUPP);
+	return real()->import_pd(context, handle);
+}
+
+STAG_EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
+{
+	if (!is_ours(pd->context) && real()->unimport_pd)
+		real()->unimport_pd(pd);
+}
+
+STAG_EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
+{
+	if (is_ours(pd->context) || !real()->import_mr)
+		return fail_with(EOPNOTSUPP);
+	return real()->import_mr(pd, handle);
+}
+
+STAG_EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
+{
+	if (!is_ours(mr->context) && real()->unimport_mr)
+		real()->unimport_mr(mr);
+}
+
+STAG_EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *context, uint32_t handle)
+{
+	if (is_ours(context) || !real()->import_dm)
+		return fail_with(EOPNOTSUPP);
+	return real()->import_dm(context, handle);
+}
+
+STAG_EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
+{
+	if (!is_ours(dm->context) && real()->unimport_dm)
+		real()->unimport_dm(dm);
+}
+
+/* For drivers older than 2018; the real library takes the call and does nothing with it. */
+STAG_EXPORT void ibv_register_driver(const char *name, void *init_func)
+{
+	if (real()->register_driver)
+		real()->register_driver(name, init_func);
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * real.c - rdma-core's libibverbs, for the devices that are not ours.
+ *
+ * We stand before the real library in the search order, so a plain dlsym()
+ * would find ourselves: the library is opened by name (a program that is linked
+ * with it has it loaded already, and gets another handle), and each function is
+ * looked up in that handle under its version. What the real library calls of
+ * its own comes to us first, sees a real device, and goes back there.
+ */
+#include "verbs/verbs.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+static struct real_verbs table;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void load(void)
+{
+	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_LOCAL);
+
+	if (!lib) {
+		log_info("verbs: no real libibverbs: %s", dlerror());
+		return;
+	}
+#define REAL_LOOKUP(name, version) *(void **)&table.name = dlvsym(lib, "ibv_" #name, version);
+	REAL_FUNCTIONS(REAL_LOOKUP)
+#undef REAL_LOOKUP
+	*(void **)&table.query_gid_ex = dlvsym(lib, "_ibv_query_gid_ex", "IBVERBS_1.11");
+	*(void **)&table.query_gid_table = dlvsym(lib, "_ibv_query_gid_table", "IBVERBS_1.11");
+
+	/* Somebody installed us under that name: there is nothing behind us. */
+	if (table.get_device_list == ibv_get_device_list)
+		memset(&table, 0, sizeof(table));
+}
+
+const struct real_verbs *real(void)
+{
+	pthread_once(&once, load);
+	return &table;
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * stagdv.c - direct verbs: the calls of <stag/stagdv.h>.
+ */
+#include "verbs/verbs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "stag/stagdv.h"
+#include "wire/wire.h"
+
+STAG_EXPORT bool stagdv_is_supported(struct ibv_device *device)
+{
+	return is_our_device(device);
+}
+
+/* Copies at most the caller's size; -EINVAL when not even comp_mask fits. */
+static int copy_out(void *dst, size_t size, const void *src, size_t ours)
+{
+	if (size < sizeof(uint64_t))
+		return -EINVAL;
+	memset(dst, 0, size);
+	memcpy(dst, src, size < ours ? size : ours);
+	return 0;
+}
+
+/* "0.1.0" as 0x000100 */
+static uint32_t library_version(void)
+{
+	unsigned major = 0, minor = 0, patch = 0;
+
+	sscanf(STAG_VERSION, "%u.%u.%u", &major, &minor, &patch);
+	return major << 16 | minor << 8 | patch;
+}
+
+static uint64_t device_abilities(void)
+{
+	uint64_t abilities = STAGDV_ABILITY_MW | STAGDV_ABILITY_FAST_REG;
+
+	if (config()->extensions)
+		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM;
+	if (strcmp(crc32c_implementation(), "portable") != 0)
+		abilities |= STAGDV_ABILITY_CRC_HW;
+	if (config()->trace)
+		abilities |= STAGDV_ABILITY_TRACE;
+	return abilities;
+}
+
+STAG_EXPORT int stagdv_query_device(struct ibv_context *context, struct stagdv_device_attr *attr,
+				    size_t size)
+{
+	if (!is_ours(context))
+		return EOPNOTSUPP;
+
+	struct stagdv_device_attr ours = {
+		.abilities = device_abilities(),
+		.version = library_version(),
+		.max_ulpdu = MPA_MAX_ULPDU,
+		.crc = config()->crc,
+		.markers = config()->markers,
+		.extensions = config()->extensions,
+	};
+
+	return -copy_out(attr, size, &ours, sizeof(ours));
+}
+
+STAG_EXPORT int stagdv_query_counters(struct ibv_context *context, struct stagdv_counters *c,
+				      size_t size)
+{
+	struct stagdv_counters ours = {0};
+
+	if (!is_ours(context))
+		return EOPNOTSUPP;
+	device_counters(&ours);
+	return -copy_out(c, size, &ours, sizeof(ours));
+}
+
+STAG_EXPORT int stagdv_query_qp_counters(struct ibv_qp *qp, struct stagdv_counters *c, size_t size)
+{
+	struct stagdv_counters ours = {0};
+
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	qp_counters(to_stag_qp(qp), &ours);
+	return -copy_out(c, size, &ours, sizeof(ours));
+}
+
+/* The largest DDP segment that this connection sends now; tx_lock held. */
+static uint32_t qp_mulpdu(const struct stag_qp *qp)
+{
+	if (qp->link.caps & MPA_EXT_BIG_FPDU)
+		return MPA_MAX_ULPDU;
+	return qp->stream ? mpa_mulpdu(qp->stream->ops->emss(qp->stream), qp->link.markers_tx) : 0;
+}
+
+static uint64_t link_abilities(const struct qp_link *link)
+{
+	return (link->caps & MPA_EXT_IMM ? STAGDV_ABILITY_IMM : 0) |
+	       (link->caps & MPA_EXT_ATOMIC ? STAGDV_ABILITY_ATOMIC : 0) |
+	       (link->caps & MPA_EXT_SEND_IMM ? STAGDV_ABILITY_SEND_IMM : 0);
+}
+
+STAG_EXPORT int stagdv_query_qp(struct ibv_qp *ibv, struct stagdv_qp_attr *attr, size_t size)
+{
+	struct stag_qp *qp = to_stag_qp(ibv);
+
+	if (!is_ours(ibv->context))
+		return EOPNOTSUPP;
+
+	LOCK_FOR_SCOPE(&qp->tx_lock);
+	if (!qp->link.mpa_rev)
+		return ENOTCONN;
+
+	struct stagdv_qp_attr ours = {
+		.abilities = link_abilities(&qp->link),
+		.mulpdu = qp_mulpdu(qp),
+		.ird = qp->link.ird,
+		.ord = qp->link.ord,
+		.crc = qp->link.crc,
+		.markers_tx = qp->link.markers_tx,
+		.markers_rx = qp->link.markers_rx,
+		.initiator = qp->link.initiator,
+		.mpa_rev = qp->link.mpa_rev,
+		.stag_peer = qp->link.stag_peer,
+	};
+
+	return -copy_out(attr, size, &ours, sizeof(ours));
+}
+
+STAG_EXPORT struct ibv_mr *stagdv_alloc_fast_mr(struct ibv_pd *pd, uint32_t max_sge)
+{
+	struct stag_mr *mr = NULL;
+
+	if (!is_ours(pd->context))
+		return fail_with(EOPNOTSUPP);
+	if (max_sge < 1 || max_sge > STAG_FAST_MR_SGE) {
+		log_info("mr: fast region of %u pieces, not 1 to %d", max_sge, STAG_FAST_MR_SGE);
+		return fail_with(EINVAL);
+	}
+	FACE_RETURN(mr_alloc_fast(to_stag_pd(pd), max_sge, &mr), &mr->ibv);
+}
+
+STAG_EXPORT int stagdv_post_fast_reg(struct ibv_qp *qp, struct stagdv_fast_reg *wr)
+{
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	if (wr->comp_mask || !wr->mr || !is_ours(wr->mr->context)) {
+		log_info("qp %u: fast registration without a region of this device", qp->qp_num);
+		return EINVAL;
+	}
+	return -qp_post_fast_reg(to_stag_qp(qp), wr);
+}
