@@ -73,18 +73,13 @@ free_port() {
 }
 
 # under LIMIT COMMAND...: the command as it runs under stag, for LIMIT seconds at
-# most. $trace names a capture file, if there is to be one. Where the library is
-# built with a sanitizer, its runtime must be in the process first; leaks are for
-# our own test programs to find, since here they would be the stranger's.
+# most. $trace names a capture file, if there is to be one. Leaks are for our own
+# test programs to find: here a sanitizer would blame the stranger's.
 under() {
-	local limit=$1 wrap=()
+	local limit=$1
 	shift
-	if [[ -n ${STAG_RUNTIME-} ]]; then
-		wrap=(env "LD_PRELOAD=$STAG_RUNTIME"
-			"ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0:verify_asan_link_order=0")
-	fi
-	exec timeout --kill-after=2 "$limit" "${wrap[@]}" \
-		"$stag" run ${trace:+--trace "$trace"} -- "$@"
+	export ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0
+	exec timeout --kill-after=2 "$limit" "$stag" run ${trace:+--trace "$trace"} -- "$@"
 }
 
 # serve PORT COMMAND...: start a server under stag, and return when it listens.
