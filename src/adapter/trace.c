@@ -19,6 +19,11 @@
  * A connection of a process with itself passes two streams here and is recorded
  * from the end that was opened first: twice the same packets would make no sense
  * to a reader.
+ *
+ * Packets are cut where Wireshark can go on (4.0): it looks at an MPA frame only
+ * whole, and loses its place in the stream for good when a packet ends with
+ * less than the first 8 bytes of an FPDU. A socket cuts anywhere; so the
+ * beginning of a frame waits here for the rest of it.
  */
 #include "adapter/adapter.h"
 
@@ -53,7 +58,6 @@ enum { OPT_END = 0, OPT_USERAPPL = 4, OPT_IF_NAME = 2, OPT_IF_TSRESOL = 9, OPT_P
 enum { PACKET_INBOUND = 1, PACKET_OUTBOUND = 2 };
 
 #define MAX_SEGMENT  32768	  /* payload bytes of a made-up packet */
-#define MAX_PIECES   60		  /* iovecs of one */
 #define ACK_EVERY    (256 * 1024) /* one-way bytes until the other side acknowledges */
 #define HEAD_LEN     28		  /* of a packet block, before its packet */
 #define TAIL_LEN     16 /* and behind it and its padding: direction, end of options, length */
@@ -67,6 +71,14 @@ struct end {
 	uint16_t port;	  /* network order */
 };
 
+/* One direction's bytes: where frames begin, and what waits for its packet. */
+struct flow {
+	enum { MPA_FRAME, FPDUS, NO_FRAMES } kind; /* what comes next */
+	size_t left;				   /* bytes of the present frame to come */
+	size_t held;
+	uint8_t hold[MPA_FRAME_MAX];
+};
+
 struct trace_conn {
 	struct list link;    /* in file.conns */
 	unsigned generation; /* of the file that it is written to */
@@ -75,6 +87,7 @@ struct trace_conn {
 	struct end end[2];   /* by enum side, as the rest */
 	uint32_t seq[2];     /* of the next byte */
 	uint32_t unacked[2]; /* bytes since the other side said anything */
+	struct flow flow[2];
 };
 
 static struct {
@@ -391,7 +404,7 @@ static void add_pseudo_header(struct checksum *c, struct trace_conn *t, size_t t
 }
 
 static size_t put_tcp(struct trace_conn *t, enum side from, uint8_t *p, uint8_t flags,
-		      const struct iovec *iov, int n, size_t len)
+		      const uint8_t *data, size_t len)
 {
 	static const uint8_t syn_options[SYN_OPTIONS] = {
 		TCPOPT_MAXSEG, TCPOLEN_MAXSEG, MAX_SEGMENT >> 8, MAX_SEGMENT & 0xff,
@@ -413,8 +426,7 @@ static size_t put_tcp(struct trace_conn *t, enum side from, uint8_t *p, uint8_t 
 	add_pseudo_header(&c, t, header + len);
 	checksum_add(&c, &tcp, sizeof(tcp));
 	checksum_add(&c, p + sizeof(tcp), options);
-	for (int i = 0; i < n; i++)
-		checksum_add(&c, iov[i].iov_base, iov[i].iov_len);
+	checksum_add(&c, data, len);
 	tcp.th_sum = (uint16_t)~fold(c.sum);
 	memcpy(p, &tcp, sizeof(tcp));
 	return header;
@@ -446,19 +458,19 @@ static size_t put_packet_tail(uint8_t *p, enum side from, uint32_t pad, uint32_t
 	return pad + TAIL_LEN;
 }
 
-/* One TCP segment from one side, with len bytes in n (at most MAX_PIECES) pieces. */
-static void packet(struct trace_conn *t, enum side from, uint8_t flags, const struct iovec *iov,
-		   int n, size_t len)
+/* One TCP segment from one side. */
+static void packet(struct trace_conn *t, enum side from, uint8_t flags, const uint8_t *data,
+		   size_t len)
 {
 	uint8_t head[HEAD_LEN + sizeof(struct ip6_hdr) + sizeof(struct tcphdr) + SYN_OPTIONS];
 	uint8_t tail[3 + TAIL_LEN];
-	struct iovec out[MAX_PIECES + 2];
+	struct iovec out[3];
 	uint8_t *ip = put_packet_header(head), *p = ip;
 	size_t tcp_len = sizeof(struct tcphdr) + (flags & TH_SYN ? SYN_OPTIONS : 0) + len;
 	uint32_t captured, pad, total;
 
 	p += t->ipv6 ? put_ipv6(t, from, p, tcp_len) : put_ipv4(t, from, p, tcp_len);
-	p += put_tcp(t, from, p, flags, iov, n, len);
+	p += put_tcp(t, from, p, flags, data, len);
 	captured = (uint32_t)(p - ip) + (uint32_t)len;
 	pad = -captured & 3u;
 	total = HEAD_LEN + captured + pad + TAIL_LEN;
@@ -466,36 +478,34 @@ static void packet(struct trace_conn *t, enum side from, uint8_t flags, const st
 	put_u32(put_u32(ip - 8, captured), captured);
 
 	out[0] = (struct iovec){head, (size_t)(p - head)};
-	if (n)
-		memcpy(out + 1, iov, (size_t)n * sizeof(*iov));
-	out[n + 1] = (struct iovec){tail, put_packet_tail(tail, from, pad, total)};
-	write_block(out, n + 2, total);
+	out[1] = (struct iovec){(void *)data, len};
+	out[2] = (struct iovec){tail, put_packet_tail(tail, from, pad, total)};
+	write_block(out, 3, total);
 
 	t->seq[from] += (uint32_t)len + (flags & (TH_SYN | TH_FIN) ? 1 : 0);
 	t->unacked[from] += (uint32_t)len;
 	t->unacked[!from] = 0;
 }
 
-static void segment(struct trace_conn *t, enum side from, const struct iovec *iov, int n,
-		    size_t len)
+static void segment(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
 {
-	packet(t, from, TH_ACK | TH_PUSH, iov, n, len);
+	packet(t, from, TH_ACK | TH_PUSH, data, len);
 	if (t->unacked[from] >= ACK_EVERY)
-		packet(t, !from, TH_ACK, NULL, 0, 0);
+		packet(t, !from, TH_ACK, NULL, 0);
 }
 
 static void handshake(struct trace_conn *t, enum side initiator)
 {
-	packet(t, initiator, TH_SYN, NULL, 0, 0);
-	packet(t, !initiator, TH_SYN | TH_ACK, NULL, 0, 0);
-	packet(t, initiator, TH_ACK, NULL, 0, 0);
+	packet(t, initiator, TH_SYN, NULL, 0);
+	packet(t, !initiator, TH_SYN | TH_ACK, NULL, 0);
+	packet(t, initiator, TH_ACK, NULL, 0);
 }
 
 static void farewell(struct trace_conn *t)
 {
-	packet(t, OURS, TH_FIN | TH_ACK, NULL, 0, 0);
-	packet(t, THEIRS, TH_FIN | TH_ACK, NULL, 0, 0);
-	packet(t, OURS, TH_ACK, NULL, 0, 0);
+	packet(t, OURS, TH_FIN | TH_ACK, NULL, 0);
+	packet(t, THEIRS, TH_FIN | TH_ACK, NULL, 0);
+	packet(t, OURS, TH_ACK, NULL, 0);
 }
 
 /* ---- connections ------------------------------------------------------- */
@@ -585,49 +595,119 @@ static bool writable(const struct trace_conn *t)
 	return file.state == FILE_OPEN && t->generation == file.generation;
 }
 
-struct cursor {
-	const struct iovec *iov;
-	int n;
-	size_t off; /* in *iov */
-};
+/* ---- where packets may end --------------------------------------------- */
 
-/* Takes up to max bytes in at most MAX_PIECES pieces; *got says how many bytes. */
-static int take(struct cursor *c, size_t max, struct iovec *out, size_t *got)
+/* The length of the MPA frame that data begins with; 0 if it has not come whole. */
+static size_t mpa_frame_len(struct trace_conn *t, struct flow *f, const uint8_t *data, size_t len)
 {
-	int n = 0;
+	static const char key[] = "MPA ID Re"; /* Req or Rep */
+	size_t n = len < sizeof(key) - 1 ? len : sizeof(key) - 1;
+	size_t size;
 
-	*got = 0;
-	while (c->n && *got < max && n < MAX_PIECES) {
-		size_t left = c->iov->iov_len - c->off;
-		size_t some = left < max - *got ? left : max - *got;
-
-		if (some)
-			out[n++] = (struct iovec){(char *)c->iov->iov_base + c->off, some};
-		*got += some;
-		c->off += some;
-		if (c->off == c->iov->iov_len)
-			*c = (struct cursor){c->iov + 1, c->n - 1, 0};
+	if (memcmp(data, key, n) != 0) {
+		f->kind = NO_FRAMES;
+		return len;
 	}
-	return n;
+	if (len < MPA_FRAME_LEN)
+		return 0;
+	size = MPA_FRAME_LEN + get_be16(data + 18);
+	/* With markers in it an FPDU is longer than it says. */
+	if (size > MPA_FRAME_MAX || data[16] & MPA_MARKERS) {
+		t->flow[OURS].kind = t->flow[THEIRS].kind = NO_FRAMES;
+		return len;
+	}
+	if (len < size)
+		return 0;
+	f->kind = FPDUS;
+	return size;
+}
+
+static size_t frame_len(struct trace_conn *t, struct flow *f, const uint8_t *data, size_t len)
+{
+	switch (f->kind) {
+	case MPA_FRAME:
+		return mpa_frame_len(t, f, data, len);
+	case FPDUS:
+		return len < 8 ? 0 : fpdu_len(get_be16(data));
+	case NO_FRAMES:
+		break;
+	}
+	return len;
+}
+
+/* How many of these bytes may go, so that the packet ends well. */
+static size_t good_end(struct trace_conn *t, struct flow *f, const uint8_t *data, size_t len)
+{
+	size_t end = 0, n;
+
+	while (end < len) {
+		if (f->left == 0)
+			f->left = frame_len(t, f, data + end, len - end);
+		if (f->left == 0)
+			break;
+		n = f->left < len - end ? f->left : len - end;
+		f->left -= n;
+		end += n;
+	}
+	return end;
+}
+
+/* Copies from the pieces, beginning at *off, into a buffer with room for size bytes. */
+static size_t gather(uint8_t *buf, size_t size, const struct iovec *iov, int n, size_t *off)
+{
+	size_t skip = *off, got = 0;
+
+	for (int i = 0; i < n && got < size; i++) {
+		size_t some = iov[i].iov_len;
+
+		if (skip >= some) {
+			skip -= some;
+			continue;
+		}
+		some -= skip;
+		if (some > size - got)
+			some = size - got;
+		memcpy(buf + got, (const uint8_t *)iov[i].iov_base + skip, some);
+		got += some;
+		skip = 0;
+	}
+	*off += got;
+	return got;
 }
 
 void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n, size_t len)
 {
-	struct cursor c = {iov, n, 0};
-	struct iovec piece[MAX_PIECES];
-	size_t got;
+	static uint8_t buf[MAX_SEGMENT]; /* file.lock's */
+	enum side from = sent ? OURS : THEIRS;
+	struct flow *f;
+	size_t off = 0, filled, end;
 
 	if (!t)
 		return;
 	LOCK_FOR_SCOPE(&file.lock);
-	while (len && writable(t)) {
-		int pieces = take(&c, len < MAX_SEGMENT ? len : MAX_SEGMENT, piece, &got);
+	f = &t->flow[from];
+	while (off < len && writable(t)) {
+		size_t room = MAX_SEGMENT - f->held;
 
-		if (!pieces)
-			break;
-		segment(t, sent ? OURS : THEIRS, piece, pieces, got);
-		len -= got;
+		memcpy(buf, f->hold, f->held);
+		filled = f->held +
+			 gather(buf + f->held, room < len - off ? room : len - off, iov, n, &off);
+		end = good_end(t, f, buf, filled);
+		if (end)
+			segment(t, from, buf, end);
+		f->held = filled - end;
+		memcpy(f->hold, buf + end, f->held);
 	}
+}
+
+/* What waits for more when no more comes. */
+static void flush(struct trace_conn *t, enum side from)
+{
+	struct flow *f = &t->flow[from];
+
+	if (f->held)
+		segment(t, from, f->hold, f->held);
+	f->held = 0;
 }
 
 void trace_close(struct trace_conn *t, bool reset)
@@ -637,8 +717,12 @@ void trace_close(struct trace_conn *t, bool reset)
 	LOCK_FOR_SCOPE(&file.lock);
 	if (t->generation == file.generation)
 		list_del(&t->link);
+	if (writable(t)) {
+		flush(t, OURS);
+		flush(t, THEIRS);
+	}
 	if (writable(t) && reset)
-		packet(t, OURS, TH_RST | TH_ACK, NULL, 0, 0);
+		packet(t, OURS, TH_RST | TH_ACK, NULL, 0);
 	else if (writable(t))
 		farewell(t);
 	free(t);

@@ -621,6 +621,62 @@ static void tshark_finds_flawless_iwarp_in_it(void **state)
 	assert_int_equal(system(command), 0);
 }
 
+/* One FPDU, gathered into a buffer; returns its length. */
+static size_t put_fpdu(uint8_t *buf, const struct ddp_hdr *h, const void *payload, size_t len)
+{
+	size_t hdr = ddp_encode(h, buf + 2), end;
+	uint32_t crc;
+
+	put_be16(buf, (uint16_t)(hdr + len));
+	memcpy(buf + 2 + hdr, payload, len);
+	end = 2 + hdr + len;
+	memset(buf + end, 0, fpdu_pad(hdr + len));
+	end += fpdu_pad(hdr + len);
+	crc = crc32c_update(CRC32C_INIT, buf, end);
+	crc32c_put(buf + end, crc);
+	return end + MPA_CRC_LEN;
+}
+
+/* An MPA Reply, then sends and writes, cut without regard to where they begin. */
+static void speak_in_odd_pieces(void)
+{
+	static uint8_t bytes[1 << 20];
+	struct mpa_frame f = {
+		.reply = true, .flags = MPA_CRC | MPA_ENHANCED, .rev = 2, .ird = 1, .ord = 1};
+	struct ddp_hdr send = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND};
+	struct ddp_hdr write = {
+		.tagged = true, .last = true, .opcode = RDMAP_WRITE, .stag = 0x100, .to = 64};
+	struct trace_conn *t = open_ipv4();
+	size_t len = (size_t)mpa_encode(&f, bytes, sizeof(bytes)), off = 0;
+
+	fill_big();
+	for (unsigned i = 0; i < 200; i++) {
+		send.msn = i + 1;
+		len += put_fpdu(bytes + len, &send, big, i % 9);
+		len += put_fpdu(bytes + len, &write, big, i * 13);
+	}
+	say_mpa(t, WE_SAY, false);
+	for (size_t piece = 1; off < len; off += piece, piece = piece % 61 + 1)
+		pass(t, PEER_SAYS, bytes + off, piece < len - off ? piece : len - off);
+	trace_close(t, false);
+}
+
+static void tshark_keeps_its_place_however_the_stream_is_cut(void **state)
+{
+	char command[512];
+
+	if (system("command -v tshark >/dev/null && command -v python3 >/dev/null") != 0)
+		skip();
+	in_a_process(speak_in_odd_pieces);
+	read_capture(path);
+	snprintf(command, sizeof(command),
+		 "out=$('%s' '%s') && echo \"$out\" && case $out in *'400 FPDUs, 400 messages, 400 "
+		 "good CRCs'*) ;; "
+		 "*) exit 1 ;; esac",
+		 CHECK_CAPTURE, path);
+	assert_int_equal(system(command), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_dir, remove_dir)
 
 int main(void)
@@ -642,6 +698,7 @@ int main(void)
 		TEST(a_file_that_cannot_be_made_is_no_trace),
 		TEST(no_name_is_no_trace),
 		TEST(tshark_finds_flawless_iwarp_in_it),
+		TEST(tshark_keeps_its_place_however_the_stream_is_cut),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
