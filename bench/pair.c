@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -137,7 +138,8 @@ static void usage(const struct pair_case *cases)
 	fprintf(stderr,
 		"usage: %s CASE [-s SIZE] [-n ITERS] [-t SECS] [-w WINDOW] [-l LIST] [-i IDLE]\n"
 		"       [-a ADDRESS] [-e] [-p] [-c] [-g]\n"
-		"prints: value, unit, p99 (or -), client and server CPU seconds, per what\ncases:",
+		"prints: value, unit, p99 (or -), client and server CPU seconds, per what,\n"
+		"and the share of the time that the less busy side had its CPU\ncases:",
 		program_invocation_short_name);
 	for (; cases->name; cases++)
 		fprintf(stderr, " %s", cases->name);
@@ -214,6 +216,12 @@ const struct pair_case *pair_start(int argc, char **argv, const struct pair_case
 	return c;
 }
 
+/* What one side spent on a phase, in seconds. */
+struct cost {
+	double cpu;
+	double wall;
+};
+
 static double cpu_seconds(void)
 {
 	struct rusage ru;
@@ -236,7 +244,8 @@ static double percentile(const struct pair_phase *ph, double p)
 	return ph->samples[(size_t)(p / 100 * (double)(ph->iters - 1))] / 1e3;
 }
 
-static void report(const struct pair_case *c, struct pair_phase *ph, double mine, double theirs)
+static void report(const struct pair_case *c, struct pair_phase *ph, const struct cost *mine,
+		   const struct cost *theirs)
 {
 	double ns = (double)ph->ns, ops = (double)ph->ops, amount = ops / 1e6;
 	double per_trip = c->unit == PAIR_HALF_TRIP ? 2 : 1;
@@ -260,33 +269,40 @@ static void report(const struct pair_case *c, struct pair_phase *ph, double mine
 		printf("%.1f\t/s\t-", ops / ns * 1e9);
 		break;
 	}
-	printf("\t%.4f\t%.4f\t%s\n", mine / amount, theirs / amount,
-	       c->unit == PAIR_BANDWIDTH ? "s/GiB" : "s/M");
+	printf("\t%.4f\t%.4f\t%s\t%.2f\n", mine->cpu / amount, theirs->cpu / amount,
+	       c->unit == PAIR_BANDWIDTH ? "s/GiB" : "s/M",
+	       fmin(mine->cpu / mine->wall, theirs->cpu / theirs->wall));
 }
 
-static void run_phase(const struct pair_case *c, struct pair_phase *ph, void (*progress)(void))
+/* A passive server learns here, asleep, that the phase is over. */
+static void do_phase(const struct pair_case *c, struct pair_phase *ph)
 {
-	double cpu, theirs = 0;
-
-	pair_meet(progress);
-	cpu = cpu_seconds();
 	if (!pair_is_server)
 		c->drive(ph);
 	else if (!options.passive)
 		c->serve(ph);
-	/* A passive server learns here, asleep, that it is over. */
-	if (pair_is_server && options.passive)
-		pair_meet(progress);
-	cpu = cpu_seconds() - cpu;
-	if (!pair_is_server && options.passive)
-		pair_meet(progress);
+	if (options.passive)
+		pair_meet(NULL);
+}
+
+static void run_phase(const struct pair_case *c, struct pair_phase *ph, void (*progress)(void))
+{
+	struct cost mine, theirs;
+	uint64_t start;
+
+	pair_meet(progress);
+	start = clock_ns();
+	mine.cpu = cpu_seconds();
+	do_phase(c, ph);
+	mine.cpu = cpu_seconds() - mine.cpu;
+	mine.wall = (double)(clock_ns() - start) / NS_PER_S;
 	pair_meet(progress);
 	if (pair_is_server)
-		pair_tell(&cpu, sizeof(cpu));
+		pair_tell(&mine, sizeof(mine));
 	else
 		pair_hear(&theirs, sizeof(theirs));
 	if (!pair_is_server && ph->number == 2)
-		report(c, ph, cpu, theirs);
+		report(c, ph, &mine, &theirs);
 }
 
 void pair_run(const struct pair_case *c, void (*progress)(void))

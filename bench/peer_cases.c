@@ -292,5 +292,5 @@ const struct pair_case peer_cases[] = {
 	{"send_lat", PAIR_HALF_TRIP, prepare_receives, drive_send_lat, serve_send_lat},
 	{"write_rate", PAIR_RATE, NULL, drive_writes, serve_until_stopped},
 	{"send_rate", PAIR_RATE, prepare_receives, drive_send_rate, serve_send_rate},
-	{NULL},
+	{.name = NULL},
 };

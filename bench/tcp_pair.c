@@ -236,7 +236,7 @@ static const struct pair_case cases[] = {
 	{"pingpong", PAIR_HALF_TRIP, prepare_buffer, drive_pingpong, serve_pingpong},
 	{"rate", PAIR_RATE, prepare_rate, drive_rate, serve_rate},
 	{"connect", PAIR_PER_SECOND, prepare_buffer, drive_connect, serve_connect},
-	{NULL},
+	{.name = NULL},
 };
 
 int main(int argc, char **argv)

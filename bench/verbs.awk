@@ -3,7 +3,7 @@
 # verbs.awk - from the samples and the cases to the table of bench/verbs.
 #
 # First file: samples, as series, pass, value, unit, p99, client CPU, server CPU,
-# per what. Second: cases, as name, more|less, target, stag's series, its
+# per what, share of the time that the less busy side had its CPU. Second: cases, as name, more|less, target, stag's series, its
 # yardsticks, the yardsticks for CPU time (both separated by spaces).
 
 function median(field, s,    n, i, j, t, v) {

@@ -434,7 +434,7 @@ static const struct pair_case cases[] = {
 	{"write_rate", PAIR_RATE, prepare_writes, drive_window, serve_until_stopped},
 	{"send_rate", PAIR_RATE, prepare_sends, drive_send_rate, serve_send_rate},
 	{"connect", PAIR_PER_SECOND, NULL, drive_connect, serve_connect},
-	{NULL},
+	{.name = NULL},
 };
 
 int main(int argc, char **argv)
