@@ -324,10 +324,12 @@ static void a_terminate_cut_short_has_the_parts_that_are_whole(void **state)
 
 static void each_fault_has_words_of_its_own(void **state)
 {
-	for (size_t i = 0; i < COUNT(all_faults); i++)
+	for (size_t i = 0; i < COUNT(all_faults); i++) {
+		assert_null(strstr(wire_fault_str(fault_at(i)), "unknown"));
 		for (size_t k = 0; k < i; k++)
 			assert_string_not_equal(wire_fault_str(fault_at(i)),
 						wire_fault_str(fault_at(k)));
+	}
 }
 
 static void words_say_layer_and_reason(void **state)
