@@ -1,0 +1,228 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# siw.sh - stag's adapter meets the Linux kernel's own iWARP driver, siw.
+#
+# Stock programs on both sides: stag's under `stag run`, as an ordinary user with
+# little lockable memory; siw's in a QEMU guest (siw-guest). Each program runs in
+# both roles, with CRC on and off: siw asks for no CRC, so what stag says decides.
+# A run passes when both sides say so and tshark finds its capture flawless.
+#
+# Needs STAG_BUILD, the build directory. An argument limits the runs to those
+# whose name matches it (a bash pattern, say '*rping*'). KEEP=1 keeps the captures.
+set -uo pipefail
+
+here=$(dirname "$(readlink -f "$0")")
+stag=${STAG_BUILD:?the build directory}/app/stag/stag
+only=${1:-*}
+limit=30 # seconds that one side of one run may take
+
+skip() {
+	echo "1..0 # SKIP $*"
+	exit 77
+}
+
+[[ -x $stag ]] || skip "no $stag"
+for tool in qemu-system-x86_64 tshark setpriv rping ib_write_bw; do
+	command -v $tool >/dev/null || skip "no $tool"
+done
+"$here/siw-guest" build || skip "the guest cannot be built"
+
+# ---- the two sides
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/stag-siw.XXXXXX")
+chmod 755 "$dir"
+mkdir -m 777 "$dir/traces"
+server=''
+
+cleanup() {
+	[[ -z $server ]] || kill "$server" 2>/dev/null
+	[[ ! -e $dir/guest/pid ]] || "$here/siw-guest" stop "$dir/guest" >/dev/null 2>&1
+	if [[ -n ${KEEP-} ]]; then echo "# kept $dir"; else rm -rf "$dir"; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+# guest [SECONDS] COMMAND
+guest() {
+	"$here/siw-guest" exec "$dir/guest" "$@"
+}
+
+# Root stays at home: nobody runs the programs. Where nobody may not read the
+# build directory, root does, without any capability.
+unprivileged=()
+if ((EUID == 0)); then
+	unprivileged=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs)
+	"${unprivileged[@]}" test -x "$stag" -a -r "$STAG_BUILD/src/verbs/libstag-verbs.so" ||
+		unprivileged=(setpriv --bounding-set=-all --inh-caps=-all --no-new-privs)
+fi
+
+# stag_run CRC TRACE PROGRAM...: the shell that calls it becomes the program.
+stag_run() {
+	ulimit -l 64
+	exec timeout "$limit" "${unprivileged[@]}" "$stag" run --crc "$1" --trace "$2" -- "${@:3}"
+}
+
+# Until somebody listens on this port of the host, or the server is gone.
+wait_listen() {
+	local port
+	printf -v port ':%04X' "$1"
+	for _ in {1..200}; do
+		awk -v p="$port" '$4 == "0A" && substr($2, length($2) - 4) == p { f = 1 } END { exit !f }' \
+			/proc/net/tcp /proc/net/tcp6 && return
+		kill -0 "$server" 2>/dev/null || return
+		sleep 0.05
+	done
+}
+
+# ---- one run: stag_is_ROLE CRC SERVER CLIENT. In the two command lines, ADDRESS and PORT
+# are the server's. Each leaves the reason of a failure in $reason, and the two
+# sides' output in the files ours and theirs.
+
+# because WHAT STATUS: one more reason, unless the status is 0.
+because() {
+	(($2 == 0)) || reason+="${reason:+, }$1: status $2"
+}
+
+# Some servers go on after their last client. They are killed, and their status says nothing.
+endless() {
+	[[ $1 == cmtime* || $1 == rcopy* ]]
+}
+
+stag_is_client() {
+	local crc=$1 theirs=$2 ours=$3
+	theirs=${theirs//ADDRESS/10.0.2.15} theirs=${theirs//PORT/$guest_port}
+	ours=${ours//ADDRESS/127.0.0.1} ours=${ours//PORT/$forwarded_port}
+	guest "start server $theirs; wait-listen $guest_port" >"$dir/theirs"
+	because "the guest's server does not listen" $?
+	# shellcheck disable=SC2086
+	[[ -n $reason ]] || (stag_run "$crc" "$trace" $ours) >"$dir/ours" 2>&1
+	because "stag's client" $?
+	if endless "$theirs" || [[ -n $reason ]]; then
+		guest 'finish server 0' >"$dir/theirs"
+		return
+	fi
+	guest 'finish server 10' >"$dir/theirs"
+	because "the guest's server" $?
+}
+
+stag_is_server() {
+	local crc=$1 ours=$2 theirs=$3 port=$((next_port++))
+	ours=${ours//ADDRESS/127.0.0.1} ours=${ours//PORT/$port}
+	theirs=${theirs//ADDRESS/10.0.2.2} theirs=${theirs//PORT/$port}
+	# shellcheck disable=SC2086
+	(stag_run "$crc" "$trace" $ours) >"$dir/ours" 2>&1 &
+	server=$!
+	wait_listen "$port"
+	guest "$limit" "$theirs" >"$dir/theirs"
+	because "the guest's client" $?
+	if endless "$ours" || [[ -n $reason ]]; then
+		kill "$server" 2>/dev/null
+		wait "$server"
+	else
+		wait "$server"
+		because "stag's server" $?
+	fi
+	server=''
+}
+
+# check_capture CRC: the capture is flawless, and CRC is what it should be in all connections.
+check_capture() {
+	local summary with=0
+	if [[ ! -s $trace ]]; then
+		reason+="${reason:+, }no capture"
+	elif ! summary=$("$here/../lib/check-capture" "$trace" 2>"$dir/faults"); then
+		reason+="${reason:+, }capture: $(head -n 3 "$dir/faults" | sed "s#^$trace: ##" | paste -sd ';')"
+	elif [[ $summary =~ \ ([0-9]+)\ connections\ \(([0-9]+)\ with\ CRC ]]; then
+		[[ $1 == off ]] || with=${BASH_REMATCH[1]}
+		((BASH_REMATCH[2] == with)) || reason+="${reason:+, }CRC should be $1: $summary"
+	else
+		reason+="${reason:+, }no summary: $summary"
+	fi
+}
+
+# ---- all runs
+
+failed=0 runs=0
+
+# report NAME: by $reason.
+report() {
+	runs=$((runs + 1))
+	if [[ -z $reason ]]; then
+		echo "ok - $1"
+		return
+	fi
+	failed=$((failed + 1))
+	echo "not ok - $1: $reason"
+	local side
+	for side in ours theirs; do
+		[[ -e $dir/$side ]] || continue
+		sed "s/^/#   $side: /" "$dir/$side" | tail -n 15 | cut -c 1-200
+	done
+}
+
+# both_roles NAME SERVER CLIENT [CHECK]: with CRC on and off. CHECK is called with the role, and
+# may add to $reason.
+both_roles() {
+	local crc role name
+	for role in client server; do
+		for crc in on off; do
+			name="$1, stag is the $role, CRC $crc"
+			# shellcheck disable=SC2053
+			[[ $name == $only ]] || continue
+			reason='' trace=$dir/traces/${name//[^a-zA-Z0-9]/_}.pcapng
+			rm -f "$dir/ours" "$dir/theirs"
+			stag_is_$role "$crc" "$2" "$3"
+			[[ -n $reason || -z ${4-} ]] || "$4" "$role"
+			check_capture "$crc"
+			report "$name"
+			[[ -n ${KEEP-} ]] || rm -f "$trace"
+		done
+	done
+}
+
+# rcopy's file has arrived whole; the next copy must not find it.
+copied() {
+	local sent arrived
+	case $1 in
+	client)
+		sent=$(sha256sum <"$dir/file")
+		arrived=$(guest "sha256sum <$dir/traces/copy; rm $dir/traces/copy")
+		;;
+	server)
+		sent=$(guest "sha256sum <$dir/file")
+		arrived=$(sha256sum <"$dir/traces/copy")
+		rm -f "$dir/traces/copy"
+		;;
+	esac
+	[[ $sent == "$arrived" ]] || reason='the copy differs'
+}
+
+guest_port=7174
+next_port=$((20000 + RANDOM % 10000))
+forwarded_port=$((next_port++))
+"$here/siw-guest" start --hostfwd $forwarded_port:$guest_port "$dir/guest" || skip "the guest does not boot"
+
+for size in 32 1000 4096 65535; do
+	both_roles "rping -S $size" "rping -s -v -V -C 10 -S $size -a ADDRESS -p PORT" \
+		"rping -c -v -V -C 10 -S $size -a ADDRESS -p PORT"
+done
+both_roles 'ucmatose' 'ucmatose -c 8 -C 10 -S 5000 -p PORT' 'ucmatose -c 8 -C 10 -S 5000 -p PORT -s ADDRESS'
+both_roles 'cmtime' 'cmtime -c 20 -p PORT' 'cmtime -c 20 -p PORT -s ADDRESS'
+for what in write read send; do
+	both_roles "ib_${what}_bw" "ib_${what}_bw -R -F -n 100 -s 65536 -p PORT" \
+		"ib_${what}_bw -R -F -n 100 -s 65536 -p PORT ADDRESS"
+done
+both_roles 'rstream' 'rstream -T v -S 20000 -C 50 -p PORT' 'rstream -T v -S 20000 -C 50 -p PORT -s ADDRESS'
+# The same names on both sides, so that one command line serves both roles.
+head -c 1000000 /dev/urandom >"$dir/file"
+guest "mkdir -p $dir/traces && head -c 1000000 /dev/urandom >$dir/file"
+both_roles 'rcopy' 'rcopy -p PORT' "rcopy $dir/file ADDRESS:$dir/traces/copy -p PORT" copied
+
+reason=''
+"$here/siw-guest" stop "$dir/guest" 2>"$dir/theirs" || reason='see its log'
+rm -f "$dir/guest/pid" "$dir/ours"
+report "the guest's kernel has nothing to complain about"
+
+echo "1..$runs"
+((failed == 0))
