@@ -296,7 +296,8 @@ static json_t *find_all(void)
 	for (struct ibv_device **d = list; d && *d; d++)
 		json_array_append_new(devices, device_of(*d));
 	add_addresses(devices);
-	ibv_free_device_list(list);
+	if (list)
+		ibv_free_device_list(list);
 	return json_pack("{s:s s:s s:o}", "version", STAG_VERSION, "library", dv.library, "devices",
 			 devices);
 }
@@ -408,6 +409,8 @@ static void print_text(const json_t *all)
 	size_t i;
 
 	printf("stag %s, %s\n", text_of(all, "version"), text_of(all, "library"));
+	if (!json_array_size(json_object_get(all, "devices")))
+		puts("no devices");
 	json_array_foreach(json_object_get(all, "devices"), i, device)
 	{
 		puts("");
