@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# symbols.sh LIBRARY MAP - the library exports what its map says, no more and no
+# less, and nothing is missing that the installed libibverbs and librdmacm have.
+set -euo pipefail
+
+lib=$1 map=$2
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+
+# exports LIBRARY: "name version" of each symbol that a program is bound to.
+exports() {
+	nm -D --defined-only --with-symbol-versions "$1" |
+		sed -n 's/.* [A-Z] \([A-Za-z_0-9]*\)@@\(.*\)$/\1 \2/p' | sort
+}
+
+# same WHAT FILE FILE: complain about each line that only one of them has.
+same() {
+	local lines
+	lines=$(diff "$2" "$3" | grep '^[<>]') || return 0
+	echo "$1:"
+	echo "$lines"
+	failed=1
+}
+
+exports "$lib" >"$tmp/ours"
+awk '/^[A-Z].*{/ { node = $1 } /^\t\t[a-z_]/ { sub(";", "", $1); print $1, node }' "$map" |
+	sort >"$tmp/map"
+same 'exported (<), in the map (>)' "$tmp/ours" "$tmp/map"
+
+# Symbols without a version would be visible beside the map.
+nm -D --defined-only "$lib" | awk '$2 != "A" && $3 !~ /@/ { print $3 }' >"$tmp/bare"
+: >"$tmp/none"
+same 'exported without a version (<)' "$tmp/bare" "$tmp/none"
+
+for real in libibverbs.so.1 librdmacm.so.1; do
+	path=$(ldconfig -p | awk -v n="$real" '$1 == n { print $NF; exit }')
+	[[ -e $path ]] || { echo "no $real here"; exit 77; }
+	exports "$path" | grep -v PRIVATE >"$tmp/real"
+	comm -23 "$tmp/real" "$tmp/ours" >"$tmp/missing"
+	same "$real has (<), we do not" "$tmp/missing" "$tmp/none"
+	echo "$real: $(wc -l <"$tmp/real") public symbols, all here unless listed"
+done
+exit "$failed"

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_abi.c - what programs compiled long ago find behind the pointers that
+ * we give them. Linked with libstag-verbs.so, as programs are.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <poll.h>
+#include <string.h>
+#include <infiniband/verbs.h>
+
+/* Measured with the header of rdma-core 44 on x86-64; the ABI keeps them for ever. */
+_Static_assert(sizeof(struct ibv_device) == 664, "ibv_device");
+_Static_assert(offsetof(struct ibv_device, node_type) == 16, "node_type");
+_Static_assert(offsetof(struct ibv_device, name) == 24, "name");
+_Static_assert(sizeof(struct ibv_context) == 328, "ibv_context");
+_Static_assert(offsetof(struct ibv_context, async_fd) == 268, "async_fd");
+_Static_assert(offsetof(struct ibv_context, abi_compat) == 320, "abi_compat");
+_Static_assert(sizeof(struct ibv_context_ops) == 256, "ibv_context_ops");
+_Static_assert(offsetof(struct ibv_context_ops, poll_cq) == 88, "poll_cq");
+_Static_assert(offsetof(struct ibv_context_ops, post_send) == 200, "post_send");
+_Static_assert(sizeof(struct ibv_qp) == 160 && sizeof(struct ibv_qp_ex) == 352, "ibv_qp");
+_Static_assert(offsetof(struct ibv_qp, qp_num) == 52, "qp_num");
+_Static_assert(offsetof(struct ibv_qp, events_completed) == 152, "events_completed");
+_Static_assert(sizeof(struct ibv_cq) == 128 && sizeof(struct ibv_cq_ex) == 288, "ibv_cq");
+_Static_assert(sizeof(struct ibv_mr) == 48 && sizeof(struct ibv_wc) == 48, "ibv_mr, ibv_wc");
+_Static_assert(sizeof(struct ibv_port_attr) == 52, "ibv_port_attr");
+_Static_assert(sizeof(struct verbs_context) - offsetof(struct verbs_context, context) ==
+		       sizeof(struct ibv_context),
+	       "context is the last member: the header grows before it");
+
+static struct ibv_device *stag(struct ibv_device **list)
+{
+	for (; *list; list++)
+		if (strcmp((*list)->name, "stag0") == 0)
+			return *list;
+	fail_msg("stag0 is not in the list");
+	return NULL;
+}
+
+static int open_device(void **state)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	*state = ibv_open_device(stag(list));
+	ibv_free_device_list(list);
+	return *state ? 0 : -1;
+}
+
+static int close_device(void **state)
+{
+	return ibv_close_device(*state);
+}
+
+/* Provider libraries read behind ibv_device to see whose it is: they find nothing. */
+static void behind_the_device_are_zeroes(void **state)
+{
+	static const uint8_t zeroes[1024];
+	struct ibv_context *ctx = *state;
+
+	assert_memory_equal(ctx->device + 1, zeroes, sizeof(zeroes));
+}
+
+/* Programs and librdmacm compare device pointers. */
+static void the_device_pointer_is_stable(void **state)
+{
+	struct ibv_context *ctx = *state;
+
+	for (int i = 0; i < 3; i++) {
+		struct ibv_device **list = ibv_get_device_list(NULL);
+
+		assert_ptr_equal(stag(list), ctx->device);
+		ibv_free_device_list(list);
+	}
+}
+
+static void it_is_an_rnic(void **state)
+{
+	struct ibv_context *ctx = *state;
+
+	assert_int_equal(ctx->device->node_type, IBV_NODE_RNIC);
+	assert_int_equal(ctx->device->transport_type, IBV_TRANSPORT_IWARP);
+}
+
+/* The header's inline functions look for the extended context by these. */
+static void the_context_is_an_extended_one(void **state)
+{
+	struct ibv_context *ctx = *state;
+	struct verbs_context *v = verbs_get_ctx(ctx);
+
+	assert_non_null(v);
+	assert_int_equal(v->sz, sizeof(*v));
+	assert_null(v->priv); /* whoever needs it has missed our functions */
+	assert_non_null(verbs_get_ctx_op(ctx, query_port));
+	assert_non_null(verbs_get_ctx_op(ctx, create_qp_ex));
+	assert_null(verbs_get_ctx_op(ctx, create_wq));
+}
+
+/* No slot of the old table is NULL: the header does not ask. */
+static void every_old_slot_has_a_function(void **state)
+{
+	struct ibv_context *ctx = *state;
+	void *slots[sizeof(ctx->ops) / sizeof(void *)];
+
+	memcpy(slots, &ctx->ops, sizeof(slots));
+	for (size_t i = 0; i < sizeof(slots) / sizeof(slots[0]); i++)
+		assert_non_null(slots[i]);
+}
+
+/* tgtd divides by it. */
+static void there_is_a_completion_vector(void **state)
+{
+	struct ibv_context *ctx = *state;
+
+	assert_true(ctx->num_comp_vectors >= 1);
+}
+
+static void async_events_can_be_polled_for(void **state)
+{
+	struct ibv_context *ctx = *state;
+	struct pollfd pfd = {.fd = ctx->async_fd, .events = POLLIN};
+
+	assert_int_equal(poll(&pfd, 1, 0), 0);
+}
+
+/* The function ibv_query_port() has a shorter structure than the header's wrapper. */
+static void the_old_query_port_writes_48_bytes(void **state)
+{
+	struct ibv_context *ctx = *state;
+	uint8_t attr[64];
+
+	memset(attr, 0xa5, sizeof(attr));
+	assert_int_equal((ibv_query_port)(ctx, 1, (struct _compat_ibv_port_attr *)attr), 0);
+	assert_int_equal(((struct ibv_port_attr *)attr)->link_layer, IBV_LINK_LAYER_ETHERNET);
+	for (size_t i = 48; i < sizeof(attr); i++)
+		assert_int_equal(attr[i], 0xa5);
+}
+
+/* A program built with a later header asks for more, one with an older for less. */
+static void queries_write_the_callers_size(void **state)
+{
+	struct verbs_context *v = verbs_get_ctx((struct ibv_context *)*state);
+	union {
+		struct ibv_device_attr_ex attr;
+		uint8_t bytes[sizeof(struct ibv_device_attr_ex) + 64];
+	} u;
+	size_t small = sizeof(struct ibv_device_attr) + 8, large = sizeof(u.attr) + 32;
+
+	memset(&u, 0xa5, sizeof(u));
+	assert_int_equal(v->query_device_ex(&v->context, NULL, &u.attr, small), 0);
+	assert_int_equal(u.attr.orig_attr.phys_port_cnt, 1);
+	for (size_t i = small; i < sizeof(u.bytes); i++)
+		assert_int_equal(u.bytes[i], 0xa5);
+
+	memset(&u, 0xa5, sizeof(u));
+	assert_int_equal(v->query_device_ex(&v->context, NULL, &u.attr, large), 0);
+	for (size_t i = sizeof(u.attr); i < large; i++)
+		assert_int_equal(u.bytes[i], 0);
+	for (size_t i = large; i < sizeof(u.bytes); i++)
+		assert_int_equal(u.bytes[i], 0xa5);
+}
+
+static void expect_ours(void *symbol)
+{
+	Dl_info info;
+
+	assert_non_null(symbol);
+	assert_int_not_equal(dladdr(symbol, &info), 0);
+	assert_non_null(strstr(info.dli_fname, "libstag-verbs.so"));
+}
+
+/* Also for programs that look functions up by name, and by name and version. */
+static void dlsym_and_dlvsym_find_ours(void **state)
+{
+	expect_ours(dlsym(RTLD_DEFAULT, "ibv_open_device"));
+	expect_ours(dlvsym(RTLD_DEFAULT, "ibv_open_device", "IBVERBS_1.1"));
+	expect_ours(dlvsym(RTLD_DEFAULT, "ibv_create_comp_channel", "IBVERBS_1.0"));
+	expect_ours(dlvsym(RTLD_DEFAULT, "ibv_reg_mr_iova2", "IBVERBS_1.8"));
+	expect_ours(dlvsym(RTLD_DEFAULT, "ibv_query_gid_type", "IBVERBS_PRIVATE_34"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(behind_the_device_are_zeroes),
+		cmocka_unit_test(the_device_pointer_is_stable),
+		cmocka_unit_test(it_is_an_rnic),
+		cmocka_unit_test(the_context_is_an_extended_one),
+		cmocka_unit_test(every_old_slot_has_a_function),
+		cmocka_unit_test(there_is_a_completion_vector),
+		cmocka_unit_test(async_events_can_be_polled_for),
+		cmocka_unit_test(the_old_query_port_writes_48_bytes),
+		cmocka_unit_test(queries_write_the_callers_size),
+		cmocka_unit_test(dlsym_and_dlvsym_find_ours),
+	};
+
+	return cmocka_run_group_tests(tests, open_device, close_device);
+}

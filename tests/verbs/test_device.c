@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_device.c - finding the device, opening it, asking it.
+ */
+#include "pair.h"
+
+#include <string.h>
+
+static int open_it(void **state)
+{
+	*state = open_stag();
+	return 0;
+}
+
+static int close_it(void **state)
+{
+	return ibv_close_device(*state);
+}
+
+static void the_list_ends_with_null_and_is_counted(void **state)
+{
+	int n = -1, seen = 0;
+	struct ibv_device **list = ibv_get_device_list(&n);
+
+	assert_non_null(list);
+	while (list[seen])
+		seen++;
+	assert_int_equal(seen, n);
+	assert_non_null(find_stag(list));
+	ibv_free_device_list(list);
+}
+
+static void the_list_may_go_uncounted(void **state)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	assert_non_null(find_stag(list));
+	ibv_free_device_list(list);
+}
+
+/* ibv_get_device_list() is fresh each time: two lists live side by side. */
+static void two_lists_are_independent(void **state)
+{
+	struct ibv_device **one = ibv_get_device_list(NULL);
+	struct ibv_device **two = ibv_get_device_list(NULL);
+
+	assert_ptr_not_equal(one, two);
+	ibv_free_device_list(one);
+	assert_non_null(find_stag(two));
+	ibv_free_device_list(two);
+}
+
+static void the_guid_is_the_attributes_guid(void **state)
+{
+	struct ibv_context *ctx = *state;
+	struct ibv_device_attr attr;
+
+	assert_int_equal(ibv_query_device(ctx, &attr), 0);
+	assert_true(attr.node_guid != 0);
+	assert_true(ibv_get_device_guid(ctx->device) == attr.node_guid);
+}
+
+static void the_kernel_has_no_index_for_it(void **state)
+{
+	struct ibv_context *ctx = *state;
+
+	assert_int_equal(ibv_get_device_index(ctx->device), -1);
+}
+
+static void each_open_is_a_context_of_its_own(void **state)
+{
+	struct ibv_context *ctx = *state, *other = open_stag();
+
+	assert_ptr_not_equal(ctx, other);
+	assert_ptr_equal(ctx->device, other->device);
+	assert_int_not_equal(ctx->async_fd, other->async_fd);
+	assert_int_equal(ibv_close_device(other), 0);
+}
+
+/* tgtd and librdmacm compare the contexts of ids by pointer. */
+static void the_shared_context_is_one_and_stays(void **state)
+{
+	struct ibv_context *shared = stag_shared_context();
+
+	assert_non_null(shared);
+	assert_int_equal(ibv_close_device(shared), 0);
+	assert_ptr_equal(stag_shared_context(), shared);
+	assert_ptr_equal(shared->device, ((struct ibv_context *)*state)->device);
+}
+
+static void the_port_is_up_and_ethernet(void **state)
+{
+	struct ibv_port_attr attr;
+
+	assert_int_equal(ibv_query_port((struct ibv_context *)*state, 1, &attr), 0);
+	assert_int_equal(attr.state, IBV_PORT_ACTIVE);
+	assert_int_equal(attr.link_layer, IBV_LINK_LAYER_ETHERNET);
+	assert_in_range(attr.active_mtu, IBV_MTU_256, IBV_MTU_4096);
+	assert_true(attr.gid_tbl_len >= 1);
+}
+
+static void there_is_no_port_0_or_2(void **state)
+{
+	struct ibv_port_attr attr;
+
+	assert_int_equal(ibv_query_port((struct ibv_context *)*state, 0, &attr), EINVAL);
+	assert_int_equal(ibv_query_port((struct ibv_context *)*state, 2, &attr), EINVAL);
+}
+
+static void the_limits_are_what_the_checks_allow(void **state)
+{
+	struct ibv_device_attr_ex attr;
+
+	assert_int_equal(ibv_query_device_ex(*state, NULL, &attr), 0);
+	assert_int_equal(attr.orig_attr.max_qp_wr, STAG_MAX_QP_WR);
+	assert_int_equal(attr.orig_attr.max_sge, STAG_MAX_SGE);
+	assert_int_equal(attr.orig_attr.max_cqe, STAG_MAX_CQE);
+	assert_int_equal(attr.orig_attr.max_srq_wr, STAG_MAX_SRQ_WR);
+	assert_int_equal(attr.orig_attr.phys_port_cnt, 1);
+	assert_true(attr.orig_attr.max_qp_rd_atom >= 1);
+}
+
+static void all_ways_to_a_gid_agree(void **state)
+{
+	struct ibv_gid_entry entry, table[4];
+	union ibv_gid gid;
+	int type = -1;
+
+	assert_int_equal(ibv_query_gid(*state, 1, 0, &gid), 0);
+	assert_int_equal(ibv_query_gid_ex(*state, 1, 0, &entry, 0), 0);
+	assert_memory_equal(&entry.gid, &gid, sizeof(gid));
+	assert_int_equal(entry.port_num, 1);
+	assert_int_equal(ibv_query_gid_table(*state, table, 4, 0), STAG_GID_COUNT);
+	assert_memory_equal(&table[0], &entry, sizeof(entry));
+	assert_int_equal(ibv_query_gid_table(*state, table, 0, 0), 0);
+	assert_int_equal(ibv_query_gid_type(*state, 1, 0, &type), 0);
+	assert_int_equal(type, 0);
+}
+
+static void a_gid_beyond_the_table_is_refused(void **state)
+{
+	struct ibv_gid_entry entry;
+	union ibv_gid gid;
+
+	errno = 0;
+	assert_int_equal(ibv_query_gid(*state, 1, STAG_GID_COUNT, &gid), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(ibv_query_gid(*state, 1, -1, &gid), -1);
+	assert_int_equal(ibv_query_gid_ex(*state, 1, STAG_GID_COUNT, &entry, 0), EINVAL);
+	assert_int_equal(ibv_query_gid_ex(*state, 1, 0, &entry, 1), EOPNOTSUPP);
+}
+
+static void the_pkey_is_the_default_one(void **state)
+{
+	__be16 pkey = 0;
+
+	assert_int_equal(ibv_query_pkey(*state, 1, 0, &pkey), 0);
+	assert_int_equal(pkey, 0xffff);
+	assert_int_equal(ibv_get_pkey_index(*state, 1, pkey), 0);
+	assert_int_equal(ibv_query_pkey(*state, 1, 1, &pkey), -1);
+	assert_int_equal(ibv_get_pkey_index(*state, 1, 0x1234), -1);
+}
+
+static void the_clock_counts_what_time_stamps_count(void **state)
+{
+	struct ibv_values_ex one = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK}, two = one;
+
+	assert_int_equal(ibv_query_rt_values_ex(*state, &one), 0);
+	assert_int_equal(ibv_query_rt_values_ex(*state, &two), 0);
+	assert_int_equal(one.comp_mask, IBV_VALUES_MASK_RAW_CLOCK);
+	assert_true(two.raw_clock.tv_nsec >= one.raw_clock.tv_nsec);
+}
+
+/* libfabric gives up on a device whose library cannot be made safe for fork. */
+static void fork_is_safe_without_doing_anything(void **state)
+{
+	if (real_devices_exist())
+		skip();
+	assert_int_equal(ibv_fork_init(), 0);
+	assert_int_equal(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+}
+
+static void a_sysfs_file_comes_without_its_newline(void **state)
+{
+	char buf[16], small[2];
+
+	assert_string_equal(ibv_get_sysfs_path(), "/sys");
+	assert_int_equal(ibv_read_sysfs_file("/proc/sys/kernel", "ostype", buf, sizeof(buf)), 5);
+	assert_string_equal(buf, "Linux");
+	assert_int_equal(ibv_read_sysfs_file("/proc/sys/kernel", "none", buf, sizeof(buf)), -1);
+	assert_int_equal(ibv_read_sysfs_file("/proc/sys/kernel", "ostype", small, sizeof(small)),
+			 -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_list_ends_with_null_and_is_counted),
+		cmocka_unit_test(the_list_may_go_uncounted),
+		cmocka_unit_test(two_lists_are_independent),
+		cmocka_unit_test(the_guid_is_the_attributes_guid),
+		cmocka_unit_test(the_kernel_has_no_index_for_it),
+		cmocka_unit_test(each_open_is_a_context_of_its_own),
+		cmocka_unit_test(the_shared_context_is_one_and_stays),
+		cmocka_unit_test(the_port_is_up_and_ethernet),
+		cmocka_unit_test(there_is_no_port_0_or_2),
+		cmocka_unit_test(the_limits_are_what_the_checks_allow),
+		cmocka_unit_test(all_ways_to_a_gid_agree),
+		cmocka_unit_test(a_gid_beyond_the_table_is_refused),
+		cmocka_unit_test(the_pkey_is_the_default_one),
+		cmocka_unit_test(the_clock_counts_what_time_stamps_count),
+		cmocka_unit_test(fork_is_safe_without_doing_anything),
+		cmocka_unit_test(a_sysfs_file_comes_without_its_newline),
+	};
+
+	return cmocka_run_group_tests(tests, open_it, close_it);
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_wr.c - work requests built with ibv_wr_*, on two connected queue pairs.
+ */
+#include "pair.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+static int connect_pair(void **state)
+{
+	*state = pair_open();
+	return 0;
+}
+
+static int close_pair(void **state)
+{
+	pair_close(*state);
+	return 0;
+}
+
+/* The builder of a, begun, with this wr_id and a completion wanted. */
+static struct ibv_qp_ex *begin(struct pair *p, uint64_t wr_id)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(p->a);
+
+	assert_non_null(ex);
+	ibv_wr_start(ex);
+	ex->wr_id = wr_id;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	return ex;
+}
+
+static void expect_wc(struct ibv_wc wc, uint64_t wr_id, enum ibv_wc_opcode opcode)
+{
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, wr_id);
+	assert_int_equal(wc.opcode, opcode);
+}
+
+/* One of each side came, in whatever order: returns the receiver's. */
+static struct ibv_wc wait_both(struct pair *p, uint64_t send_id, enum ibv_wc_opcode opcode)
+{
+	struct ibv_wc first = wait_wc(p), second = wait_wc(p);
+	struct ibv_wc sent = first.opcode & IBV_WC_RECV ? second : first;
+
+	expect_wc(sent, send_id, opcode);
+	return first.opcode & IBV_WC_RECV ? first : second;
+}
+
+static void a_send_arrives(void **state)
+{
+	struct pair *p = *state;
+
+	strcpy((char *)p->mine, "hello");
+	post_recv(p, p->b, 7, p->theirs, 64);
+
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 6);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+
+	struct ibv_wc wc = wait_both(p, 1, IBV_WC_SEND);
+
+	expect_wc(wc, 7, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, 6);
+	assert_string_equal((char *)p->theirs, "hello");
+}
+
+static void immediate_data_arrives(void **state)
+{
+	struct pair *p = *state;
+
+	post_recv(p, p->b, 7, p->theirs, 64);
+
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_send_imm(ex, htonl(0x12345678));
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 8);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+
+	struct ibv_wc wc = wait_both(p, 1, IBV_WC_SEND);
+
+	assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
+	assert_int_equal(ntohl(wc.imm_data), 0x12345678);
+}
+
+static void a_write_with_immediate_tells_its_target(void **state)
+{
+	struct pair *p = *state;
+
+	post_recv(p, p->b, 7, p->theirs + 64, 64);
+	memcpy(p->mine, "written", 8);
+
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_rdma_write_imm(ex, p->mr->rkey, (uintptr_t)p->theirs, htonl(9));
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 8);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+
+	struct ibv_wc wc = wait_both(p, 1, IBV_WC_RDMA_WRITE);
+
+	expect_wc(wc, 7, IBV_WC_RECV_RDMA_WITH_IMM);
+	assert_int_equal(ntohl(wc.imm_data), 9);
+	assert_string_equal((char *)p->theirs, "written");
+}
+
+/* A write and a read of what it wrote, in one list: one completion, of the last. */
+static void a_list_is_done_in_order(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	memcpy(p->mine, "there and back", 15);
+	ex->wr_flags = 0;
+	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs + 100);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 15);
+	ex->wr_id = 2;
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_read(ex, p->mr->rkey, (uintptr_t)p->theirs + 100);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine + 100, 15);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+
+	expect_wc(wait_wc(p), 2, IBV_WC_RDMA_READ);
+	assert_string_equal((char *)p->mine + 100, "there and back");
+}
+
+static void atomics_give_the_value_before(void **state)
+{
+	struct pair *p = *state;
+	uint64_t *word = (uint64_t *)p->theirs, *before = (uint64_t *)p->mine;
+
+	*word = 40;
+
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_atomic_fetch_add(ex, p->mr->rkey, (uintptr_t)word, 2);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)before, 8);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	expect_wc(wait_wc(p), 1, IBV_WC_FETCH_ADD);
+	assert_int_equal(*before, 40);
+	assert_int_equal(*word, 42);
+
+	ex = begin(p, 2);
+	ibv_wr_atomic_cmp_swp(ex, p->mr->rkey, (uintptr_t)word, 42, 7);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)before, 8);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	expect_wc(wait_wc(p), 2, IBV_WC_COMP_SWAP);
+	assert_int_equal(*before, 42);
+	assert_int_equal(*word, 7);
+}
+
+/* The buffers are the program's again when the setter returns. */
+static void inline_data_is_copied(void **state)
+{
+	struct pair *p = *state;
+	char one[] = "in", two[] = "line";
+	struct ibv_data_buf bufs[] = {{one, 2}, {two, 5}};
+
+	post_recv(p, p->b, 7, p->theirs, 64);
+
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_send(ex);
+	ibv_wr_set_inline_data_list(ex, 2, bufs);
+	memset(one, 'x', sizeof(one));
+	memset(two, 'x', sizeof(two));
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	assert_int_equal(wait_both(p, 1, IBV_WC_SEND).byte_len, 7);
+	assert_string_equal((char *)p->theirs, "inline");
+}
+
+static void several_pieces_are_gathered(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_sge sges[3];
+
+	memcpy(p->mine, "abcdefghi", 10);
+	for (int i = 0; i < 3; i++)
+		sges[i] = (struct ibv_sge){
+			.addr = (uintptr_t)p->mine + 6 - 3 * i, .length = 3, .lkey = p->mr->lkey};
+	post_recv(p, p->b, 7, p->theirs, 64);
+
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_send(ex);
+	ibv_wr_set_sge_list(ex, 3, sges);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	wait_both(p, 1, IBV_WC_SEND);
+	assert_memory_equal(p->theirs, "ghidefabc", 9);
+}
+
+/* A type-2 window: bound, written through, and invalidated by its owner. */
+static void a_window_lives_from_bind_to_invalidate(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_mw *mw = ibv_alloc_mw(p->pd, IBV_MW_TYPE_2);
+	struct ibv_mw_bind_info info = {.mr = p->mr,
+					.addr = (uintptr_t)p->mine,
+					.length = 128,
+					.mw_access_flags = IBV_ACCESS_REMOTE_WRITE};
+	uint32_t rkey = ibv_inc_rkey(mw->rkey);
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_bind_mw(ex, mw, rkey, &info);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	expect_wc(wait_wc(p), 1, IBV_WC_BIND_MW);
+
+	ex = begin(p, 2);
+	ibv_wr_local_inv(ex, rkey);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	expect_wc(wait_wc(p), 2, IBV_WC_LOCAL_INV);
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+}
+
+static void expect_nothing_sent(struct pair *p)
+{
+	struct ibv_wc wc;
+
+	assert_int_equal(ibv_poll_cq(p->cq, 1, &wc), 0);
+}
+
+static void an_aborted_list_was_never_there(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 8);
+	ibv_wr_abort(ex);
+	expect_nothing_sent(p);
+	a_list_is_done_in_order(state);
+}
+
+/* One bad request, and none of the list is posted. */
+static void an_error_drops_the_whole_list(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_qp_ex *ex = begin(p, 1);
+	char big[4096] = {0};
+
+	p->theirs[0] = 0;
+	p->mine[0] = 1;
+	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
+	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
+	ibv_wr_set_inline_data(ex, big, sizeof(big)); /* more than max_inline_data */
+	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+	expect_nothing_sent(p);
+	assert_int_equal(p->theirs[0], 0);
+	a_list_is_done_in_order(state);
+}
+
+static void more_than_the_queue_holds_is_enomem(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_qp_ex *ex = begin(p, 1);
+	unsigned room = to_stag_qp(p->a)->sq.max_wr;
+
+	for (unsigned i = 0; i <= room; i++) {
+		ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
+		ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
+	}
+	assert_int_equal(ibv_wr_complete(ex), ENOMEM);
+	expect_nothing_sent(p);
+	a_list_is_done_in_order(state);
+}
+
+static void a_setter_needs_a_request(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+}
+
+/* What was not asked for at creation is refused, as is what iWARP does not have. */
+static void operations_not_asked_for_are_refused(void **state)
+{
+	struct pair *p = *state;
+	uint64_t all = to_stag_qp(p->a)->send_ops;
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	to_stag_qp(p->a)->send_ops = IBV_QP_EX_WITH_SEND;
+	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
+	to_stag_qp(p->a)->send_ops = all;
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+
+	ex = begin(p, 1);
+	ibv_wr_send_tso(ex, p->mine, 14, 1000);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+	ex = begin(p, 1);
+	ibv_wr_atomic_write(ex, p->mr->rkey, (uintptr_t)p->theirs, p->mine);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+	ex = begin(p, 1);
+	ibv_wr_send(ex);
+	ibv_wr_set_ud_addr(ex, NULL, 1, 2);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+	expect_nothing_sent(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_send_arrives, connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(immediate_data_arrives, connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(a_write_with_immediate_tells_its_target,
+						connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(a_list_is_done_in_order, connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(atomics_give_the_value_before, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(inline_data_is_copied, connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(several_pieces_are_gathered, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(a_window_lives_from_bind_to_invalidate,
+						connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(an_aborted_list_was_never_there, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(an_error_drops_the_whole_list, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(more_than_the_queue_holds_is_enomem, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(a_setter_needs_a_request, connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(operations_not_asked_for_are_refused, connect_pair,
+						close_pair),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
