@@ -12,6 +12,7 @@
  *   engine        one, recursive; held while a watch, timer or work callback
  *                 runs; guards all state of conn.c and src/cm but the queues of
  *                 event channels
+ *   channel->cqs_lock  the completion queues of a channel
  *   cq->qps_lock  the queue pairs of a completion queue, while somebody makes
  *                 progress for it
  *   qp->rx_lock   the receive side of a queue pair
@@ -45,30 +46,30 @@ struct stream;
 
 /* ---- limits: what a query of the device says --------------------------- */
 
-#define STAG_MAX_QP	    65536
-#define STAG_MAX_QP_WR	    32768
-#define STAG_MAX_SGE	    32
-#define STAG_MAX_INLINE	    4096
-#define STAG_MAX_CQE	    (1 << 20)
-#define STAG_MAX_CQ	    65536
-#define STAG_MAX_SRQ_WR	    32768
-#define STAG_MAX_RD_ATOM    128 /* IRD and ORD */
-#define STAG_MAX_MSG	    0xffffffffu
-#define STAG_MAX_PRIVATE    (255 - MPA_ENHANCED_LEN - MPA_EXT_LEN)
-#define STAG_FAST_MR_SGE    512
+#define STAG_MAX_QP	 65536
+#define STAG_MAX_QP_WR	 32768
+#define STAG_MAX_SGE	 32
+#define STAG_MAX_INLINE	 4096
+#define STAG_MAX_CQE	 (1 << 20)
+#define STAG_MAX_CQ	 65536
+#define STAG_MAX_SRQ_WR	 32768
+#define STAG_MAX_RD_ATOM 128 /* IRD and ORD */
+#define STAG_MAX_MSG	 0xffffffffu
+#define STAG_MAX_PRIVATE (255 - MPA_ENHANCED_LEN - MPA_EXT_LEN)
+#define STAG_FAST_MR_SGE 512
 
 /* ---- config.c: the environment, read once ------------------------------ */
 
 struct stag_config {
-	bool crc;	    /* STAG_CRC: ask for CRCs (default on) */
-	bool markers;	    /* STAG_MARKERS: ask the peer for markers (default off) */
-	bool extensions;    /* STAG_EXTENSIONS: offer the stag extensions (default on) */
-	bool p2p;	    /* STAG_P2P: offer RFC 6581 peer-to-peer mode (default on) */
-	unsigned mpa_rev;   /* STAG_MPA_REV: 1 or 2 (default 2) */
-	unsigned first_delay_ms; /* STAG_FIRST_DELAY: pause before the first FPDU to a
+	bool crc;		     /* STAG_CRC: ask for CRCs (default on) */
+	bool markers;		     /* STAG_MARKERS: ask the peer for markers (default off) */
+	bool extensions;	     /* STAG_EXTENSIONS: offer the stag extensions (default on) */
+	bool p2p;		     /* STAG_P2P: offer RFC 6581 peer-to-peer mode (default on) */
+	unsigned mpa_rev;	     /* STAG_MPA_REV: 1 or 2 (default 2) */
+	unsigned first_delay_ms;     /* STAG_FIRST_DELAY: pause before the first FPDU to a
 				  * peer that is not stag (default 10), see wire.md's race of siw */
 	unsigned connect_timeout_ms; /* STAG_CONNECT_TIMEOUT: TCP and MPA set-up (default 10000) */
-	const char *trace;  /* STAG_TRACE: pcapng file, %p in it becomes the process id */
+	const char *trace;	     /* STAG_TRACE: pcapng file, %p in it becomes the process id */
 	const char *congestion; /* STAG_CONGESTION: TCP congestion control, NULL: the system's */
 };
 
@@ -81,7 +82,8 @@ struct watch {
 	int fd;
 	uint32_t events; /* EPOLLIN, EPOLLOUT; level-triggered */
 	void (*fn)(struct watch *w, uint32_t revents);
-	uint32_t slot; /* private to engine.c */
+	uint32_t slot; /* these two are private to engine.c */
+	uint64_t cookie;
 };
 
 /* fn runs once on the engine thread, engine lock held, at or after deadline. */
@@ -99,8 +101,8 @@ struct work {
 	bool queued;
 };
 
-int engine_start(void);	  /* idempotent; starts the thread */
-void engine_lock(void);	  /* recursive */
+int engine_start(void); /* idempotent; starts the thread */
+void engine_lock(void); /* recursive */
 void engine_unlock(void);
 bool engine_locked(void); /* by this thread; for asserts */
 
@@ -147,8 +149,8 @@ struct stream {
 	struct sockaddr_storage local, peer;
 };
 
-/* Takes over a connected, non-blocking TCP socket. */
-int stream_open_tcp(struct stream **out, int fd);
+/* Takes over a connected, non-blocking TCP socket (not on failure). */
+int stream_open_tcp(struct stream **out, int fd, bool initiator);
 static inline void stream_close(struct stream *s)
 {
 	if (s)
@@ -166,8 +168,8 @@ void trace_close(struct trace_conn *t, bool reset); /* FIN or RST packets; frees
 /* ---- device.c ---------------------------------------------------------- */
 
 struct stag_device {
-	struct ibv_device ibv;	/* first; */
-	uint8_t tail[1024];	/* zeroes: provider libraries look behind ibv_device */
+	struct ibv_device ibv; /* first; */
+	uint8_t tail[1024];    /* zeroes: provider libraries look behind ibv_device */
 };
 
 struct async_item { /* a queued asynchronous event */
@@ -177,7 +179,7 @@ struct async_item { /* a queued asynchronous event */
 
 struct stag_ctx {
 	struct list link;
-	atomic_int refs;	  /* open handles (the connection manager's shared one: 1) */
+	atomic_int refs; /* open handles (the connection manager's shared one: 1) */
 	pthread_mutex_t async_lock;
 	struct list async_events; /* async_item; the eventfd counts them */
 	struct verbs_context v;	  /* last: v.context is what the program holds */
@@ -197,7 +199,8 @@ struct stag_device *stag_device(void); /* the one and only; valid for the proces
 int ctx_create(struct stag_ctx **out);
 void ctx_destroy(struct stag_ctx *ctx);
 void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev); /* queue; never blocks */
-int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev); /* a read() of async_fd: -EAGAIN.. */
+int ctx_get_async(struct stag_ctx *ctx,
+		  struct ibv_async_event *ev);		       /* a read() of async_fd: -EAGAIN.. */
 void ctx_drop_async(struct stag_ctx *ctx, const void *object); /* forget undelivered events of it */
 
 void device_query(struct ibv_device_attr_ex *attr);
@@ -213,7 +216,7 @@ extern struct stag_totals {
 
 struct stag_pd {
 	struct ibv_pd ibv;
-	atomic_int users; /* regions, windows, queue pairs, SRQs, parent domains */
+	atomic_int users;	/* regions, windows, queue pairs, SRQs, parent domains */
 	struct stag_pd *parent; /* of a parent domain: the domain that it stands for */
 };
 
@@ -223,7 +226,7 @@ static inline struct stag_pd *to_stag_pd(struct ibv_pd *pd)
 }
 
 int pd_alloc(struct stag_ctx *ctx, struct stag_pd **out);
-int pd_dealloc(struct stag_pd *pd); /* -EBUSY while something uses it */
+int pd_dealloc(struct stag_pd *pd);	     /* -EBUSY while something uses it */
 struct stag_pd *pd_root(struct stag_pd *pd); /* through parent domains */
 
 /* ---- keys.c: the table of STags ---------------------------------------- */
@@ -249,21 +252,22 @@ const char *key_fault_str(enum key_fault f);
  * for; an owner clears stag, then waits for users to fall to zero.
  */
 struct key_slot {
-	_Atomic uint32_t stag;	/* 0: nobody may use it */
+	_Atomic uint32_t stag; /* 0: nobody may use it */
 	_Atomic uint32_t users;
-	uint32_t key;		/* the whole key while allocated, valid or not */
-	uint8_t kind;		/* enum key_kind */
+	uint32_t key; /* the whole key while allocated, valid or not */
+	uint8_t kind; /* enum key_kind */
 	bool allocated;
 	unsigned access;
 	struct stag_pd *pd;
-	struct stag_qp *qp;	/* KEY_MW2: the only queue pair that may use it */
+	struct stag_qp *qp;	 /* KEY_MW2: the only queue pair that may use it */
 	struct key_slot *parent; /* windows: the region below */
-	uint64_t base;		/* TO of the first byte */
+	uint64_t base;		 /* TO of the first byte */
+	uint64_t win_off;	 /* windows: where in the region they begin */
 	uint64_t len;
 	unsigned nseg;
-	struct iovec one;	/* the memory, where nseg is 1 */
-	struct iovec *seg;	/* &one, or an array of nseg */
-	atomic_int windows;	/* bound to this region */
+	struct iovec one;   /* the memory, where nseg is 1 */
+	struct iovec *seg;  /* &one, or an array of nseg */
+	atomic_int windows; /* bound to this region */
 };
 
 /* Memory found behind a key. The references are held until key_put(). */
@@ -283,10 +287,14 @@ enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, ui
 		       uint64_t len, unsigned access, struct key_map *map);
 void key_put(struct key_map *map);
 
+/* A reference to a slot seen before: false when its tag is no longer stag. */
+bool key_hold(struct key_slot *slot, uint32_t stag);
+void key_release(struct key_slot *slot);
+
 int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out); /* -ENOMEM */
 void key_publish(struct key_slot *slot, uint32_t stag); /* from now on usable under stag */
-void key_revoke(struct key_slot *slot);	/* unusable; returns when no access is under way */
-void key_free(struct key_slot *slot);	/* revokes; the slot's next tag differs */
+void key_revoke(struct key_slot *slot);	     /* unusable; returns when no access is under way */
+void key_free(struct key_slot *slot);	     /* revokes; the slot's next tag differs */
 struct key_slot *key_slot_of(uint32_t stag); /* the allocated slot with that index, or NULL */
 
 /* ---- mr.c, mw.c -------------------------------------------------------- */
@@ -328,8 +336,9 @@ int mw_dealloc(struct stag_mw *mw);
 struct stag_channel {
 	struct ibv_comp_channel ibv; /* fd: a semaphore eventfd that counts queued events */
 	pthread_mutex_t lock;
-	struct list ready; /* stag_cq.ready: completion queues with an event */
-	struct list cqs;   /* stag_cq.channel_link */
+	struct list ready;	  /* stag_cq.ready: completion queues with an event */
+	pthread_mutex_t cqs_lock; /* cqs; taken before any qps_lock */
+	struct list cqs;	  /* stag_cq.channel_link */
 	atomic_int sleepers; /* threads in channel_get_event() that watch the sockets themselves */
 };
 
@@ -339,7 +348,7 @@ static inline struct stag_channel *to_stag_channel(struct ibv_comp_channel *c)
 }
 
 int channel_create(struct stag_ctx *ctx, struct stag_channel **out);
-int channel_destroy(struct stag_channel *ch); /* -EBUSY while a CQ uses it */
+int channel_destroy(struct stag_channel *ch);			     /* -EBUSY while a CQ uses it */
 int channel_get_event(struct stag_channel *ch, struct stag_cq **cq); /* blocks unless O_NONBLOCK */
 
 struct cqe {
@@ -349,6 +358,9 @@ struct cqe {
 };
 
 #define CQ_MAX_CLAIM 32
+
+/* Who watches the sockets of a completion queue's queue pairs instead of the engine. */
+enum cq_claim { CLAIM_NONE, CLAIM_POLLER, CLAIM_SLEEPER };
 
 struct stag_cq {
 	union {
@@ -360,12 +372,12 @@ struct stag_cq {
 
 	pthread_mutex_t lock; /* the ring and arming */
 	struct cqe *ring;
-	uint32_t mask;	     /* ring entries - 1; the ring grows on demand, up to any number */
+	uint32_t mask; /* ring entries - 1; the ring grows on demand, up to any number */
 	_Atomic uint32_t put, get; /* free-running */
-	bool overflowed;     /* more than ibv.cqe entries at once: told once */
+	bool overflowed;	   /* more than ibv.cqe entries at once: told once */
 	bool wants_ts;
 	enum { CQ_IDLE, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
-	uint32_t events_sent; /* completion events queued so far */
+	uint32_t events_sent;	  /* completion events queued so far */
 	struct list ready;	  /* in channel->ready */
 	unsigned ready_count;	  /* events of this queue that wait there */
 	struct list channel_link; /* in channel->cqs */
@@ -375,13 +387,14 @@ struct stag_cq {
 	unsigned n_qps;
 	struct stag_qp *claimed[CQ_MAX_CLAIM]; /* whose sockets the poller watches */
 	unsigned n_claimed;
-	uint32_t empty_polls;	  /* in a row */
-	_Atomic uint32_t poll_ticks; /* so that the engine sees that somebody polls */
-	uint32_t seen_ticks;	  /* engine's */
-	struct list polled_link;  /* in the engine's list of queues with claims */
+	_Atomic int claim;	      /* enum cq_claim: by whom */
+	_Atomic uint32_t empty_polls; /* in a row */
+	_Atomic uint32_t poll_ticks;  /* so that the engine sees that somebody polls */
+	uint32_t seen_ticks;	      /* engine's */
+	struct list polled_link;      /* in the engine's list of queues with claims */
 	atomic_bool in_polled;
 
-	struct cqe cur;	      /* ibv_start_poll()'s current entry; src/verbs' */
+	struct cqe cur;		 /* ibv_start_poll()'s current entry; src/verbs' */
 	pthread_mutex_t ex_lock; /* held from ibv_start_poll() to ibv_end_poll() */
 };
 
@@ -443,8 +456,8 @@ static inline struct stag_srq *to_stag_srq(struct ibv_srq *srq)
 	return (struct stag_srq *)srq;
 }
 
-int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *attr, void *srq_context,
-	       struct stag_srq **out); /* attr: in, and out what was given */
+int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *attr,
+	       void *srq_context, struct stag_srq **out); /* attr: in, and out what was given */
 int srq_modify(struct stag_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void srq_query(struct stag_srq *srq, struct ibv_srq_attr *attr);
 int srq_destroy(struct stag_srq *srq);
@@ -474,15 +487,15 @@ struct wqe {
 	uint32_t opcode; /* enum ibv_wr_opcode or STAG_WR_FAST_REG */
 	uint32_t send_flags;
 	uint32_t num_sge;
-	uint32_t length;     /* of all SGEs or of the inline data */
-	struct ibv_sge *sge; /* this entry's own array (max_send_sge) */
+	uint32_t length;      /* of all SGEs or of the inline data */
+	struct ibv_sge *sge;  /* this entry's own array (max_send_sge) */
 	uint8_t *inline_data; /* NULL, or the payload, copied (max_inline bytes) */
 	uint64_t remote_addr;
 	uint32_t rkey;
 	uint32_t imm_or_inv; /* immediate (network order) or the rkey to invalidate */
 	uint64_t compare_add, swap;
-	struct stag_mw *mw;  /* bind */
-	struct stag_mr *mr;  /* fast registration: memory from iov, else bind: the region */
+	struct stag_mw *mw; /* bind */
+	struct stag_mr *mr; /* fast registration: memory from iov, else bind: the region */
 	uint64_t bind_addr, bind_len;
 	unsigned bind_access;
 	/* from here the adapter's own */
@@ -497,9 +510,9 @@ struct sq {
 	struct wqe *wqe;
 	uint8_t *slab; /* SGEs and inline data */
 	uint32_t mask, max_wr, max_sge, max_inline;
-	uint32_t put;  /* next free */
-	uint32_t tx;   /* next to transmit */
-	uint32_t get;  /* oldest not retired */
+	uint32_t put;	   /* next free */
+	uint32_t tx;	   /* next to transmit */
+	uint32_t get;	   /* oldest not retired */
 	uint32_t reserved; /* entries behind put that a builder fills (ibv_wr_*) */
 };
 
@@ -512,13 +525,13 @@ struct qp_link {
 	bool crc;
 	bool markers_tx, markers_rx;
 	uint8_t mpa_rev;
-	bool p2p;	    /* an RTR opens the stream */
-	uint8_t rtr;	    /* initiator: the one to send (one bit of enum mpa_rtr) */
+	bool p2p;    /* an RTR opens the stream */
+	uint8_t rtr; /* initiator: the one to send (one bit of enum mpa_rtr) */
 	bool stag_peer;
-	unsigned caps;	    /* enum mpa_ext_cap; 0 towards a standard peer */
+	unsigned caps; /* enum mpa_ext_cap; 0 towards a standard peer */
 	uint16_t ird, ord;
-	uint64_t hold_until; /* clock_ns(): send no FPDU before (0: no hold) */
-	bool wait_first;    /* responder: send nothing before the first FPDU came */
+	uint64_t hold_until;  /* clock_ns(): send no FPDU before (0: no hold) */
+	bool wait_first;      /* responder: send nothing before the first FPDU came */
 	const uint8_t *ahead; /* bytes read behind the frame (a hasty peer); copied */
 	size_t ahead_len;
 };
@@ -528,7 +541,7 @@ struct qp_link {
  * engine lock held, each at most once a connection.
  */
 struct qp_events {
-	void (*established)(void *arg); /* responder with p2p or wait_first: the first FPDU came */
+	void (*established)(void *arg);	 /* responder with p2p or wait_first: the first FPDU came */
 	void (*disconnected)(void *arg); /* the stream has ended, in whatever way */
 };
 
@@ -548,32 +561,36 @@ struct stag_qp {
 	bool sig_all;
 	bool has_send_ops; /* created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
 	uint64_t send_ops;
-	unsigned access;   /* qp_access_flags; 0 until modified: then all are allowed */
 	struct ibv_qp_attr attr; /* what was set by modify, for query */
 	struct ibv_qp_cap cap;
 
 	pthread_mutex_t rx_lock, tx_lock, rq_lock;
-	_Atomic int state; /* enum qp_state; written under tx_lock by qp_set_state() */
+	_Atomic int state;     /* enum qp_state; written under tx_lock by qp_set_state() */
 	struct stream *stream; /* from qp_attach() until the end */
 	struct qp_link link;
-	struct sq sq;	 /* tx_lock */
-	struct rq rq;	 /* rq_lock */
-	struct qp_tx *tx; /* tx_lock */
-	struct qp_rx *rx; /* rx_lock */
+	struct sq sq;	       /* tx_lock */
+	struct rq rq;	       /* rq_lock */
+	struct qp_tx *tx;      /* tx_lock */
+	struct qp_rx *rx;      /* rx_lock */
+	bool rtr_read_pending; /* the RTR was a read: its answer is nobody's */
 
-	struct watch watch; /* the engine's eye on the stream */
+	struct watch watch;		    /* the engine's eye on the stream */
 	struct stag_cq *_Atomic claimed_by; /* the queue whose poller watches instead */
 	struct qp_attachment in_scq, in_rcq;
 	struct timer hold_timer, linger_timer;
+	bool lingering;		/* ended by us; the stream closes when the peer has read that */
 	struct work event_work; /* brings qp_events to the engine thread */
-	bool tell_established, tell_disconnected; /* what event_work has to tell */
+	atomic_bool tell_established, tell_disconnected, want_fail; /* what event_work has to do */
 	const struct qp_events *events;
 	void *events_arg;
 
-	atomic_bool tx_blocked; /* the stream is full: somebody must watch for room */
+	pthread_mutex_t arm_lock;	 /* a leaf; see qp_arm() */
+	uint32_t idle_polls;		 /* of the poller that claimed it, with no byte */
+	atomic_bool tx_blocked;		 /* the stream is full: somebody must watch for room */
 	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
-	uint32_t async_sent;	/* IBV events queued that the program must acknowledge */
-	struct list all_link;	/* in the table of all queue pairs */
+	atomic_int windows;		 /* type-2 windows bound to it */
+	uint32_t async_sent;		 /* IBV events queued that the program must acknowledge */
+	struct list all_link;		 /* in the table of all queue pairs */
 
 	/* src/verbs/wr.c: the builder behind ibv_wr_* */
 	int wr_err;
@@ -628,14 +645,61 @@ void sq_drop(struct stag_qp *qp);
 int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_data_buf *buf);
 int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_sge *sge);
 
+/* Inside the adapter: engine.c */
+void engine_note_polled(struct stag_cq *cq);   /* somebody polls it: look after it, soon */
+void engine_forget_polled(struct stag_cq *cq); /* engine lock held */
+
+/* claim.c: who watches which socket; qps_lock held but for the last */
+void claim_all(struct stag_cq *cq, enum cq_claim how);
+bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how);
+void claim_drop(struct stag_cq *cq, struct stag_qp *qp);
+void claim_release(struct stag_cq *cq); /* all of them, back to the engine */
+void cq_progress(struct stag_cq *cq);	/* on behalf of a poller; takes qps_lock, if it is free */
+void qp_arm(struct stag_qp *qp);	/* tells the engine what to watch of this queue pair */
+void channel_wake(struct stag_channel *ch, struct stag_cq *cq);	  /* queues an event */
+void channel_forget(struct stag_channel *ch, struct stag_cq *cq); /* its queued events */
+
 /* Inside the adapter */
 void qp_set_state(struct stag_qp *qp, enum qp_state to); /* tx_lock held */
-int qp_tx_init(struct stag_qp *qp);	 /* at attach */
+int qp_tx_init(struct stag_qp *qp);			 /* at attach */
 void qp_tx_free(struct stag_qp *qp);
-void qp_tx_run(struct stag_qp *qp);	 /* tx_lock held: sends what can be sent */
-void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t); /* tx_lock held */
-int qp_rx_init(struct stag_qp *qp);
+void qp_tx_run(struct stag_qp *qp); /* tx_lock held: sends what can be sent */
+void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t); /* tx_lock held; last words */
+void qp_tx_release(struct stag_qp *qp);		   /* tx_lock held: the first FPDU may go */
+void qp_tx_finish(struct stag_qp *qp);		   /* tx_lock held: FIN once all is sent */
+bool qp_tx_pending(const struct stag_qp *qp);	   /* tx_lock held: is there anything to send? */
+struct wqe *qp_tx_oldest_read(struct stag_qp *qp); /* tx_lock held: awaiting a response, or NULL */
+void qp_tx_read_done(struct stag_qp *qp);	   /* tx_lock held: it came */
+bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *r); /* tx_lock held;
+									     * false: beyond IRD */
+bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r);
+struct wire_fault qp_tx_fault(const struct stag_qp *qp); /* why it gave up, for a Terminate */
+unsigned qp_tx_mulpdu(const struct stag_qp *qp);	 /* 0: not connected */
+void sq_retire(struct stag_qp *qp); /* tx_lock held: completions of what is done, in order */
+void sq_flush(struct stag_qp *qp);  /* tx_lock held */
+void sq_complete_local(struct stag_qp *qp, struct wqe *w); /* tx_lock held: executes bind,
+							    * invalidate, fast registration */
+bool wqe_is_local(const struct wqe *w);
+bool wqe_awaits_response(const struct wqe *w);
+int mw_bind(struct stag_mw *mw, struct stag_qp *qp, struct stag_mr *mr, uint32_t rkey,
+	    uint64_t addr, uint64_t len, unsigned access);
+int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp); /* -EACCES, -ENOENT */
+void key_unbind_qp(struct stag_qp *qp); /* type-2 windows do not outlive their queue pair */
+int mr_fast_reg(struct stag_mr *mr, struct stag_pd *pd, const struct ibv_sge *sge, unsigned n,
+		uint64_t iova, uint32_t key, unsigned access);
+/*
+ * The end of a connection. qp_fail() takes rx_lock and tx_lock held; term NULL: no
+ * Terminate is sent. qp_fail_later() is for where rx_lock cannot be had.
+ */
+void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_type event);
+void qp_fail_later(struct stag_qp *qp);
+void qp_peer_closed(struct stag_qp *qp, bool orderly); /* rx_lock and tx_lock held */
+void qp_async(struct stag_qp *qp, enum ibv_event_type type);
+void qp_tell_established(struct stag_qp *qp);
+void rx_flush(struct stag_qp *qp);  /* rx_lock held: the receives, and the one in progress */
+int qp_rx_init(struct stag_qp *qp); /* at attach */
 void qp_rx_free(struct stag_qp *qp);
+void rx_consume_ahead(struct stag_qp *qp); /* rx_lock held: what came with the set-up */
 /* Reads and handles what is there; true if anything came. Takes rx_lock (false if it is taken). */
 bool qp_progress(struct stag_qp *qp);
 

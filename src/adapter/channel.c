@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * channel.c - completion channels: where a program sleeps until a completion.
+ *
+ * The descriptor is an eventfd that counts the events queued here, so that
+ * poll(), epoll and O_NONBLOCK mean what they say. A thread that blocks in
+ * channel_get_event() watches the sockets of its queue pairs itself: what
+ * arrives wakes it, not the engine thread first and then it.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#define NAP_MS 50 /* a sleeper that hears nothing for so long leaves the watch to the engine */
+
+int channel_create(struct stag_ctx *ctx, struct stag_channel **out)
+{
+	struct stag_channel *ch = calloc(1, sizeof(*ch));
+
+	if (!ch)
+		return -ENOMEM;
+	ch->ibv.fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (ch->ibv.fd < 0) {
+		int err = -errno;
+
+		free(ch);
+		return err;
+	}
+	ch->ibv.context = &ctx->v.context;
+	pthread_mutex_init(&ch->lock, NULL);
+	pthread_mutex_init(&ch->cqs_lock, NULL);
+	list_init(&ch->ready);
+	list_init(&ch->cqs);
+	*out = ch;
+	return 0;
+}
+
+int channel_destroy(struct stag_channel *ch)
+{
+	bool busy;
+
+	pthread_mutex_lock(&ch->cqs_lock);
+	busy = !list_empty(&ch->cqs);
+	pthread_mutex_unlock(&ch->cqs_lock);
+	if (busy) {
+		log_info("channel %d: destroy refused, completion queues use it", ch->ibv.fd);
+		return -EBUSY;
+	}
+	close(ch->ibv.fd);
+	pthread_mutex_destroy(&ch->lock);
+	pthread_mutex_destroy(&ch->cqs_lock);
+	free(ch);
+	return 0;
+}
+
+/* ---- events ---- */
+
+void channel_wake(struct stag_channel *ch, struct stag_cq *cq)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&ch->lock);
+	if (cq->ready_count++ == 0)
+		list_add_tail(&ch->ready, &cq->ready);
+	if (write(ch->ibv.fd, &one, sizeof(one)) < 0)
+		log_err("channel %d: an event could not be raised", ch->ibv.fd);
+	pthread_mutex_unlock(&ch->lock);
+}
+
+/* Takes one off the count of the descriptor, which is not zero: never blocks. */
+static void lower_count(struct stag_channel *ch)
+{
+	uint64_t n;
+
+	if (read(ch->ibv.fd, &n, sizeof(n)) < 0)
+		log_err("channel %d: its count and its events disagree", ch->ibv.fd);
+}
+
+void channel_forget(struct stag_channel *ch, struct stag_cq *cq)
+{
+	pthread_mutex_lock(&ch->lock);
+	for (; cq->ready_count; cq->ready_count--)
+		lower_count(ch);
+	list_del(&cq->ready);
+	pthread_mutex_unlock(&ch->lock);
+}
+
+static struct stag_cq *take_event(struct stag_channel *ch)
+{
+	struct stag_cq *cq = NULL;
+
+	pthread_mutex_lock(&ch->lock);
+	if (!list_empty(&ch->ready)) {
+		cq = list_entry(ch->ready.next, struct stag_cq, ready);
+		list_del(&cq->ready);
+		if (--cq->ready_count)
+			list_add_tail(&ch->ready, &cq->ready);
+		cq->events_sent++;
+		lower_count(ch);
+	}
+	pthread_mutex_unlock(&ch->lock);
+	return cq;
+}
+
+/* ---- sleeping ---- */
+
+struct nap {
+	struct pollfd fd[CQ_MAX_CLAIM + 1]; /* the first is the channel's */
+	unsigned n;
+};
+
+/* Claims the queue pairs of one completion queue; false when there are too many to watch. */
+static bool watch_cq(struct stag_cq *cq, struct nap *nap)
+{
+	bool fits = cq->n_qps <= CQ_MAX_CLAIM + 1 - nap->n;
+
+	if (!fits)
+		return false;
+	claim_all(cq, CLAIM_SLEEPER);
+	if (cq->n_claimed) {
+		atomic_store(&cq->claim, CLAIM_SLEEPER);
+		engine_note_polled(cq);
+	}
+	for (unsigned i = 0; i < cq->n_claimed; i++)
+		nap->fd[nap->n++] =
+			(struct pollfd){.fd = cq->claimed[i]->watch.fd, .events = POLLIN};
+	return true;
+}
+
+/* false: leave the sockets to the engine, and wait for the channel alone. */
+static bool watch_sockets(struct stag_channel *ch, struct nap *nap)
+{
+	bool ok = true;
+
+	nap->fd[0] = (struct pollfd){.fd = ch->ibv.fd, .events = POLLIN};
+	nap->n = 1;
+	pthread_mutex_lock(&ch->cqs_lock);
+	list_for_each (l, &ch->cqs) {
+		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
+
+		pthread_mutex_lock(&cq->qps_lock);
+		ok = ok && watch_cq(cq, nap);
+		pthread_mutex_unlock(&cq->qps_lock);
+	}
+	pthread_mutex_unlock(&ch->cqs_lock);
+	return ok && nap->n > 1;
+}
+
+static void unwatch_sockets(struct stag_channel *ch)
+{
+	pthread_mutex_lock(&ch->cqs_lock);
+	list_for_each (l, &ch->cqs) {
+		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
+
+		pthread_mutex_lock(&cq->qps_lock);
+		if (atomic_load(&cq->claim) == CLAIM_SLEEPER)
+			claim_release(cq);
+		pthread_mutex_unlock(&cq->qps_lock);
+	}
+	pthread_mutex_unlock(&ch->cqs_lock);
+}
+
+static void progress_claimed(struct stag_channel *ch)
+{
+	pthread_mutex_lock(&ch->cqs_lock);
+	list_for_each (l, &ch->cqs) {
+		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
+
+		pthread_mutex_lock(&cq->qps_lock);
+		atomic_fetch_add_explicit(&cq->poll_ticks, 1, memory_order_relaxed);
+		for (unsigned i = 0; i < cq->n_claimed; i++)
+			qp_progress(cq->claimed[i]);
+		pthread_mutex_unlock(&cq->qps_lock);
+	}
+	pthread_mutex_unlock(&ch->cqs_lock);
+}
+
+/* Sleeps until the channel or one of its sockets has something; -EINTR. */
+static int nap_once(struct stag_channel *ch)
+{
+	struct nap nap;
+	bool watching = watch_sockets(ch, &nap);
+	int n;
+
+	atomic_fetch_add(&ch->sleepers, watching);
+	n = poll(nap.fd, watching ? nap.n : 1, watching ? NAP_MS : -1);
+	atomic_fetch_sub(&ch->sleepers, watching);
+	if (n < 0)
+		return -errno;
+	if (!watching)
+		return 0;
+	if (n == 0) {
+		unwatch_sockets(ch);
+		if (poll(nap.fd, 1, -1) < 0)
+			return -errno;
+		return 0;
+	}
+	if (!(nap.fd[0].revents))
+		progress_claimed(ch);
+	return 0;
+}
+
+int channel_get_event(struct stag_channel *ch, struct stag_cq **cq)
+{
+	int flags = -1;
+
+	for (;;) {
+		int err;
+
+		*cq = take_event(ch);
+		if (*cq)
+			return 0;
+		if (flags < 0)
+			flags = fcntl(ch->ibv.fd, F_GETFL);
+		if (flags < 0)
+			return -errno;
+		if (flags & O_NONBLOCK)
+			return -EAGAIN;
+		err = nap_once(ch);
+		if (err)
+			return err;
+	}
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * claim.c - who watches which socket.
+ *
+ * A thread that polls a completion queue reads the sockets of its queue pairs
+ * itself. When it has found nothing for a few polls it is plainly spinning, and
+ * claims them: the engine no longer watches them, and is not woken for what the
+ * poller is about to see anyway. A few queue pairs are claimed all at once; of
+ * many, those are that have something to say (the engine hands them over),
+ * and those that fall silent go back.
+ */
+#include "adapter/adapter.h"
+
+#include <sys/epoll.h>
+
+#define CLAIM_AFTER 8	 /* empty polls in a row */
+#define FEW	    8	 /* queue pairs: read each of them at every poll */
+#define SILENT	    8192 /* polls with no byte: give it back, where there are many */
+
+void qp_arm(struct stag_qp *qp)
+{
+	struct stag_cq *cq;
+	bool blocked;
+	uint32_t events;
+
+	pthread_mutex_lock(&qp->arm_lock);
+	cq = atomic_load(&qp->claimed_by);
+	blocked = atomic_load(&qp->tx_blocked);
+	if (!cq)
+		events = EPOLLIN | (blocked ? EPOLLOUT : 0);
+	else if (blocked && atomic_load(&cq->claim) == CLAIM_SLEEPER)
+		events = EPOLLOUT; /* a sleeper watches for bytes only */
+	else
+		events = 0;
+	watch_mod(&qp->watch, events);
+	pthread_mutex_unlock(&qp->arm_lock);
+}
+
+bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)
+{
+	struct stag_cq *nobody = NULL;
+	int state = atomic_load(&qp->state);
+
+	if (cq->n_claimed == CQ_MAX_CLAIM || (state != QP_RTS && state != QP_CLOSING))
+		return false;
+	if (!atomic_compare_exchange_strong(&qp->claimed_by, &nobody, cq))
+		return false;
+	atomic_store(&cq->claim, how);
+	cq->claimed[cq->n_claimed++] = qp;
+	qp->idle_polls = 0;
+	qp_arm(qp);
+	return true;
+}
+
+void claim_all(struct stag_cq *cq, enum cq_claim how)
+{
+	list_for_each (l, &cq->qps)
+		claim_one(cq, list_entry(l, struct qp_attachment, link)->qp, how);
+}
+
+void claim_drop(struct stag_cq *cq, struct stag_qp *qp)
+{
+	for (unsigned i = 0; i < cq->n_claimed; i++) {
+		if (cq->claimed[i] != qp)
+			continue;
+		cq->claimed[i] = cq->claimed[--cq->n_claimed];
+		atomic_store(&qp->claimed_by, NULL);
+		qp_arm(qp);
+		return;
+	}
+}
+
+void claim_release(struct stag_cq *cq)
+{
+	while (cq->n_claimed)
+		claim_drop(cq, cq->claimed[0]);
+	atomic_store(&cq->claim, CLAIM_NONE);
+	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
+}
+
+static void note_spinning(struct stag_cq *cq)
+{
+	uint32_t n = atomic_fetch_add_explicit(&cq->empty_polls, 1, memory_order_relaxed) + 1;
+
+	atomic_fetch_add_explicit(&cq->poll_ticks, 1, memory_order_relaxed);
+	if (n < CLAIM_AFTER)
+		return;
+	engine_note_polled(cq);
+	if (n % CLAIM_AFTER == 0 && cq->n_qps <= FEW && cq->n_claimed < cq->n_qps)
+		claim_all(cq, CLAIM_POLLER);
+}
+
+static void progress_claimed(struct stag_cq *cq)
+{
+	for (unsigned i = 0; i < cq->n_claimed; i++) {
+		struct stag_qp *qp = cq->claimed[i];
+
+		if (qp_progress(qp))
+			qp->idle_polls = 0;
+		else if (++qp->idle_polls > SILENT)
+			claim_drop(cq, qp), i--;
+	}
+}
+
+void cq_progress(struct stag_cq *cq)
+{
+	if (pthread_mutex_trylock(&cq->qps_lock))
+		return; /* somebody is at it */
+	note_spinning(cq);
+	if (cq->n_qps <= FEW) {
+		list_for_each (l, &cq->qps)
+			qp_progress(list_entry(l, struct qp_attachment, link)->qp);
+	} else {
+		progress_claimed(cq);
+	}
+	pthread_mutex_unlock(&cq->qps_lock);
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * config.c - what the environment says, read once.
+ */
+#include "adapter/adapter.h"
+
+#include <stdlib.h>
+#include <strings.h>
+
+#include "base/log.h"
+
+static struct stag_config cfg;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static bool env_bool(const char *name, bool fallback)
+{
+	static const char *const yes[] = {"1", "on", "yes", "true"};
+	static const char *const no[] = {"0", "off", "no", "false"};
+	const char *v = getenv(name);
+
+	if (!v || !*v)
+		return fallback;
+	for (unsigned i = 0; i < 4; i++) {
+		if (!strcasecmp(v, yes[i]))
+			return true;
+		if (!strcasecmp(v, no[i]))
+			return false;
+	}
+	log_warn("%s=%s is neither on nor off; taken as %s", name, v, fallback ? "on" : "off");
+	return fallback;
+}
+
+static unsigned env_number(const char *name, unsigned min, unsigned max, unsigned fallback)
+{
+	const char *v = getenv(name);
+	char *end;
+	unsigned long n;
+
+	if (!v || !*v)
+		return fallback;
+	n = strtoul(v, &end, 10);
+	if (*end || n < min || n > max) {
+		log_warn("%s=%s is not a number from %u to %u; taken as %u", name, v, min, max,
+			 fallback);
+		return fallback;
+	}
+	return (unsigned)n;
+}
+
+static const char *env_text(const char *name)
+{
+	const char *v = getenv(name);
+
+	return v && *v ? v : NULL;
+}
+
+static void read_environment(void)
+{
+	cfg = (struct stag_config){
+		.crc = env_bool("STAG_CRC", true),
+		.markers = env_bool("STAG_MARKERS", false),
+		.extensions = env_bool("STAG_EXTENSIONS", true),
+		.p2p = env_bool("STAG_P2P", true),
+		.mpa_rev = env_number("STAG_MPA_REV", 1, 2, 2),
+		.first_delay_ms = env_number("STAG_FIRST_DELAY", 0, 10000, 10),
+		.connect_timeout_ms = env_number("STAG_CONNECT_TIMEOUT", 1, 3600000, 10000),
+		.trace = env_text("STAG_TRACE"),
+		.congestion = env_text("STAG_CONGESTION"),
+	};
+}
+
+const struct stag_config *config(void)
+{
+	pthread_once(&once, read_environment);
+	return &cfg;
+}

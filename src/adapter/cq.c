@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * cq.c - completion queues.
+ *
+ * The ring grows when it must: a completion is never lost. A program that lets
+ * more pile up than it asked room for is told by IBV_EVENT_CQ_ERR, once.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define FIRST_ENTRIES 256 /* a program may ask for half a million and use ten */
+
+int cq_create(struct stag_ctx *ctx, int cqe, struct stag_channel *ch, void *cq_context,
+	      bool timestamps, struct stag_cq **out)
+{
+	static atomic_uint next = 1;
+	struct stag_cq *cq;
+
+	if (cqe <= 0 || cqe > STAG_MAX_CQE) {
+		log_info("cq: %d entries are asked for; 1 to %d are possible", cqe, STAG_MAX_CQE);
+		return -EINVAL;
+	}
+	cq = calloc(1, sizeof(*cq));
+	if (!cq)
+		return -ENOMEM;
+	cq->ring = calloc(FIRST_ENTRIES, sizeof(*cq->ring));
+	if (!cq->ring) {
+		free(cq);
+		return -ENOMEM;
+	}
+	cq->mask = FIRST_ENTRIES - 1;
+	cq->wants_ts = timestamps;
+	cq->ibv.context = &ctx->v.context;
+	cq->ibv.channel = ch ? &ch->ibv : NULL;
+	cq->ibv.cq_context = cq_context;
+	cq->ibv.handle = atomic_fetch_add(&next, 1);
+	cq->ibv.cqe = cqe;
+	pthread_mutex_init(&cq->ibv.mutex, NULL);
+	pthread_cond_init(&cq->ibv.cond, NULL);
+	pthread_mutex_init(&cq->lock, NULL);
+	pthread_mutex_init(&cq->qps_lock, NULL);
+	pthread_mutex_init(&cq->ex_lock, NULL);
+	list_init(&cq->ready);
+	list_init(&cq->qps);
+	list_init(&cq->polled_link);
+	list_init(&cq->channel_link);
+	cq->channel = ch;
+	if (ch) {
+		pthread_mutex_lock(&ch->cqs_lock);
+		list_add_tail(&ch->cqs, &cq->channel_link);
+		ch->ibv.refcnt++;
+		pthread_mutex_unlock(&ch->cqs_lock);
+	}
+	*out = cq;
+	return 0;
+}
+
+/* Out of the channel's lists, events that nobody fetched included. */
+static void leave_channel(struct stag_cq *cq)
+{
+	struct stag_channel *ch = cq->channel;
+
+	pthread_mutex_lock(&ch->cqs_lock);
+	list_del(&cq->channel_link);
+	ch->ibv.refcnt--;
+	pthread_mutex_unlock(&ch->cqs_lock);
+	channel_forget(ch, cq);
+}
+
+int cq_destroy(struct stag_cq *cq)
+{
+	if (atomic_load(&cq->users)) {
+		log_info("cq %u: destroy refused, %d queue pairs use it", cq->ibv.handle,
+			 atomic_load(&cq->users));
+		return -EBUSY;
+	}
+	engine_lock();
+	engine_forget_polled(cq);
+	engine_unlock();
+	if (cq->channel)
+		leave_channel(cq);
+	ctx_drop_async(to_stag_ctx(cq->ibv.context), &cq->ibv);
+	pthread_mutex_destroy(&cq->lock);
+	pthread_mutex_destroy(&cq->qps_lock);
+	pthread_mutex_destroy(&cq->ex_lock);
+	free(cq->ring);
+	free(cq);
+	return 0;
+}
+
+/* To entries (a power of two); what is in the ring stays. lock held. */
+static int set_ring(struct stag_cq *cq, uint32_t entries)
+{
+	struct cqe *ring = calloc(entries, sizeof(*ring));
+	uint32_t get = cq->get, put = cq->put;
+
+	if (!ring)
+		return -ENOMEM;
+	for (uint32_t i = get; i != put; i++)
+		ring[i & (entries - 1)] = cq->ring[i & cq->mask];
+	free(cq->ring);
+	cq->ring = ring;
+	cq->mask = entries - 1;
+	return 0;
+}
+
+int cq_resize(struct stag_cq *cq, int cqe)
+{
+	int err = 0;
+
+	if (cqe <= 0 || cqe > STAG_MAX_CQE)
+		return -EINVAL;
+	pthread_mutex_lock(&cq->lock);
+	if ((uint32_t)cqe < cq->put - cq->get) {
+		log_info("cq %u: resize to %d refused, %u completions wait in it", cq->ibv.handle,
+			 cqe, cq->put - cq->get);
+		err = -EINVAL;
+	} else {
+		cq->ibv.cqe = cqe;
+		cq->overflowed = false;
+	}
+	pthread_mutex_unlock(&cq->lock);
+	return err;
+}
+
+/* ---- adding ---- */
+
+static void tell_overflow(struct stag_cq *cq)
+{
+	struct ibv_async_event ev = {.element.cq = &cq->ibv, .event_type = IBV_EVENT_CQ_ERR};
+
+	log_info("cq %u: more than its %d completions wait; none is lost, but it is too small",
+		 cq->ibv.handle, cq->ibv.cqe);
+	ctx_async(to_stag_ctx(cq->ibv.context), &ev);
+}
+
+static void stamp(struct cqe *e)
+{
+	struct timespec ts;
+
+	e->ts = clock_ns();
+	clock_gettime(CLOCK_REALTIME, &ts);
+	e->wall_ts = (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static bool wants_event(const struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
+{
+	if (cq->armed == CQ_IDLE)
+		return false;
+	return cq->armed == CQ_ARMED || solicited || wc->status != IBV_WC_SUCCESS;
+}
+
+void cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
+{
+	bool overflow = false, event = false;
+	uint32_t put, used;
+
+	pthread_mutex_lock(&cq->lock);
+	put = atomic_load_explicit(&cq->put, memory_order_relaxed);
+	used = put - atomic_load_explicit(&cq->get, memory_order_relaxed);
+	if (used > cq->mask && set_ring(cq, (cq->mask + 1) * 2)) {
+		pthread_mutex_unlock(&cq->lock);
+		log_err("cq %u: no memory for a completion of qp %u", cq->ibv.handle, wc->qp_num);
+		tell_overflow(cq);
+		return;
+	}
+	cq->ring[put & cq->mask].wc = *wc;
+	if (cq->wants_ts)
+		stamp(&cq->ring[put & cq->mask]);
+	atomic_store_explicit(&cq->put, put + 1, memory_order_release);
+	if (used >= (uint32_t)cq->ibv.cqe && !cq->overflowed)
+		overflow = cq->overflowed = true;
+	if (wants_event(cq, wc, solicited)) {
+		cq->armed = CQ_IDLE;
+		event = true;
+	}
+	pthread_mutex_unlock(&cq->lock);
+	if (event && cq->channel)
+		channel_wake(cq->channel, cq);
+	if (overflow)
+		tell_overflow(cq);
+}
+
+void cq_forget_qp(struct stag_cq *cq, uint32_t qpn)
+{
+	uint32_t keep;
+
+	pthread_mutex_lock(&cq->lock);
+	keep = cq->get;
+	for (uint32_t i = cq->get; i != cq->put; i++)
+		if (cq->ring[i & cq->mask].wc.qp_num != qpn)
+			cq->ring[keep++ & cq->mask] = cq->ring[i & cq->mask];
+	cq->put = keep;
+	pthread_mutex_unlock(&cq->lock);
+}
+
+/* ---- taking ---- */
+
+static bool is_empty(struct stag_cq *cq)
+{
+	return atomic_load_explicit(&cq->put, memory_order_acquire) ==
+	       atomic_load_explicit(&cq->get, memory_order_relaxed);
+}
+
+static bool fill_if_empty(struct stag_cq *cq)
+{
+	if (is_empty(cq)) {
+		cq_progress(cq);
+		return !is_empty(cq);
+	}
+	return true;
+}
+
+int cq_poll(struct stag_cq *cq, int n, struct ibv_wc *wc)
+{
+	int got = 0;
+	uint32_t get;
+
+	if (n <= 0 || !fill_if_empty(cq))
+		return 0;
+	pthread_mutex_lock(&cq->lock);
+	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
+	get = cq->get;
+	while (got < n && get != cq->put)
+		wc[got++] = cq->ring[get++ & cq->mask].wc;
+	atomic_store_explicit(&cq->get, get, memory_order_release);
+	pthread_mutex_unlock(&cq->lock);
+	return got;
+}
+
+int cq_poll_one(struct stag_cq *cq, struct cqe *out)
+{
+	int got = 0;
+
+	if (!fill_if_empty(cq))
+		return 0;
+	pthread_mutex_lock(&cq->lock);
+	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
+	if (cq->get != cq->put) {
+		*out = cq->ring[cq->get & cq->mask];
+		cq->get++;
+		got = 1;
+	}
+	pthread_mutex_unlock(&cq->lock);
+	return got;
+}
+
+int cq_arm(struct stag_cq *cq, bool solicited_only)
+{
+	pthread_mutex_lock(&cq->lock);
+	/* Arming for all completions is not undone by arming for solicited ones. */
+	if (cq->armed != CQ_ARMED)
+		cq->armed = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED;
+	pthread_mutex_unlock(&cq->lock);
+	/* Who arms is about to sleep, somewhere where it watches no sockets. */
+	if (cq->claim == CLAIM_POLLER) {
+		pthread_mutex_lock(&cq->qps_lock);
+		if (cq->claim == CLAIM_POLLER)
+			claim_release(cq);
+		pthread_mutex_unlock(&cq->qps_lock);
+	}
+	return 0;
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * device.c - the device stag0: what it is, its contexts and their asynchronous
+ * events.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+static struct stag_device the_device = {
+	.ibv =
+		{
+			.node_type = IBV_NODE_RNIC,
+			.transport_type = IBV_TRANSPORT_IWARP,
+			.name = "stag0",
+			.dev_name = "stag0",
+		},
+};
+
+struct stag_device *stag_device(void)
+{
+	return &the_device;
+}
+
+/* ---- contexts ---- */
+
+int ctx_create(struct stag_ctx **out)
+{
+	struct stag_ctx *ctx = calloc(1, sizeof(*ctx));
+	struct ibv_context *c;
+	int err;
+
+	if (!ctx)
+		return -ENOMEM;
+	c = &ctx->v.context;
+	ctx->v.sz = sizeof(ctx->v);
+	c->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	c->device = &the_device.ibv;
+	c->num_comp_vectors = 1;
+	c->cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	c->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (c->cmd_fd < 0 || c->async_fd < 0) {
+		err = -errno;
+		goto err_close;
+	}
+	pthread_mutex_init(&c->mutex, NULL);
+	pthread_mutex_init(&ctx->async_lock, NULL);
+	list_init(&ctx->async_events);
+	list_init(&ctx->link);
+	atomic_store(&ctx->refs, 1);
+	*out = ctx;
+	return 0;
+
+err_close:
+	if (c->cmd_fd >= 0)
+		close(c->cmd_fd);
+	if (c->async_fd >= 0)
+		close(c->async_fd);
+	free(ctx);
+	return err;
+}
+
+void ctx_destroy(struct stag_ctx *ctx)
+{
+	list_for_each_safe (l, &ctx->async_events)
+		free(list_entry(l, struct async_item, link));
+	close(ctx->v.context.cmd_fd);
+	close(ctx->v.context.async_fd);
+	pthread_mutex_destroy(&ctx->async_lock);
+	free(ctx);
+}
+
+/* ---- asynchronous events ---- */
+
+void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev)
+{
+	struct async_item *item = malloc(sizeof(*item));
+	uint64_t one = 1;
+
+	if (!item) {
+		log_err("context: no memory for asynchronous event %d", ev->event_type);
+		return;
+	}
+	item->event = *ev;
+	pthread_mutex_lock(&ctx->async_lock);
+	list_add_tail(&ctx->async_events, &item->link);
+	if (write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
+		log_err("context: an asynchronous event could not be raised");
+	pthread_mutex_unlock(&ctx->async_lock);
+}
+
+int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev)
+{
+	struct async_item *item = NULL;
+	uint64_t n;
+
+	do {
+		if (read(ctx->v.context.async_fd, &n, sizeof(n)) < 0)
+			return -errno;
+		pthread_mutex_lock(&ctx->async_lock);
+		if (!list_empty(&ctx->async_events)) {
+			item = list_entry(ctx->async_events.next, struct async_item, link);
+			list_del(&item->link);
+		}
+		pthread_mutex_unlock(&ctx->async_lock);
+	} while (!item); /* what was counted has been dropped since */
+	*ev = item->event;
+	free(item);
+	return 0;
+}
+
+void ctx_drop_async(struct stag_ctx *ctx, const void *object)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&ctx->async_lock);
+	list_for_each_safe (l, &ctx->async_events) {
+		struct async_item *item = list_entry(l, struct async_item, link);
+
+		/* the element is a union of pointers */
+		if ((const void *)item->event.element.qp != object)
+			continue;
+		list_del(&item->link);
+		free(item);
+		if (read(ctx->v.context.async_fd, &n, sizeof(n)) < 0)
+			log_debug("context: a dropped event was being fetched");
+	}
+	pthread_mutex_unlock(&ctx->async_lock);
+}
+
+/* ---- what it can do ---- */
+
+/* The same on every call, different on every machine, and locally administered. */
+static uint64_t node_guid(void)
+{
+	char id[64] = "";
+	uint64_t h = 0xcbf29ce484222325ull;
+	FILE *f = fopen("/etc/machine-id", "re");
+
+	if (f) {
+		if (!fgets(id, sizeof(id), f))
+			id[0] = '\0';
+		fclose(f);
+	}
+	if (!id[0] && gethostname(id, sizeof(id) - 1))
+		strcpy(id, "stag");
+	for (const char *p = id; *p; p++)
+		h = (h ^ (uint8_t)*p) * 0x100000001b3ull;
+	h = (h & 0x00ffffffffffffffull) | 0x0200000000000000ull;
+	return htobe64(h);
+}
+
+static void query_basic(struct ibv_device_attr *a)
+{
+	snprintf(a->fw_ver, sizeof(a->fw_ver), "0.1.0");
+	a->node_guid = a->sys_image_guid = node_guid();
+	a->max_mr_size = UINT64_MAX;
+	a->page_size_cap = ~0xfffull;
+	a->vendor_id = 0x0;
+	a->vendor_part_id = 0x7374;
+	a->hw_ver = 1;
+	a->max_qp = STAG_MAX_QP;
+	a->max_qp_wr = STAG_MAX_QP_WR;
+	a->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
+			      IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW |
+			      IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+	a->max_sge = STAG_MAX_SGE;
+	a->max_sge_rd = STAG_MAX_SGE;
+	a->max_cq = STAG_MAX_CQ;
+	a->max_cqe = STAG_MAX_CQE;
+	a->max_mr = 1 << 23;
+	a->max_pd = 1 << 16;
+	a->max_qp_rd_atom = a->max_qp_init_rd_atom = STAG_MAX_RD_ATOM;
+	a->max_res_rd_atom = STAG_MAX_RD_ATOM * 1024;
+	a->atomic_cap = IBV_ATOMIC_GLOB;
+	a->max_mw = 1 << 23;
+	a->max_srq = 1 << 16;
+	a->max_srq_wr = STAG_MAX_SRQ_WR;
+	a->max_srq_sge = STAG_MAX_SGE;
+	a->max_pkeys = 1;
+	a->phys_port_cnt = 1;
+}
+
+void device_query(struct ibv_device_attr_ex *attr)
+{
+	memset(attr, 0, sizeof(*attr));
+	query_basic(&attr->orig_attr);
+	attr->completion_timestamp_mask = UINT64_MAX;
+	attr->hca_core_clock = 1000000; /* kHz: time stamps count nanoseconds */
+}
+
+void device_query_port(struct ibv_port_attr *a)
+{
+	memset(a, 0, sizeof(*a));
+	a->state = IBV_PORT_ACTIVE;
+	a->max_mtu = IBV_MTU_4096;
+	a->active_mtu = IBV_MTU_4096;
+	a->gid_tbl_len = STAG_GID_COUNT;
+	a->max_msg_sz = STAG_MAX_MSG;
+	a->pkey_tbl_len = 1;
+	a->active_width = 2;  /* 4X */
+	a->active_speed = 32; /* EDR */
+	a->phys_state = 5;    /* link up */
+	a->link_layer = IBV_LINK_LAYER_ETHERNET;
+}
+
+void device_gid(unsigned index, union ibv_gid *gid)
+{
+	uint64_t guid = node_guid();
+
+	memset(gid, 0, sizeof(*gid));
+	gid->raw[0] = 0xfe;
+	gid->raw[1] = 0x80;
+	memcpy(gid->raw + 8, &guid, sizeof(guid));
+}

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * engine.c - the thread that makes progress when no thread of the program does.
+ *
+ * It waits for the descriptors that are armed with it. A thread that polls a
+ * completion queue, or sleeps in ibv_get_cq_event(), watches its sockets itself:
+ * it claims them (claim.c), and they are disarmed here, because a needless
+ * wake-up of this thread costs ten times what a message costs. While there are
+ * claims the engine looks every tick whether their owner is still at it, and
+ * takes them back when it is not.
+ */
+#include "adapter/adapter.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define TICK_MS	   2 /* how long a claim outlives its owner's last poll, at most twice */
+#define MAX_EVENTS 64
+
+struct slot {
+	struct watch *watch; /* NULL: free */
+	uint32_t gen;	     /* tells an event of the slot's previous user */
+};
+
+static struct {
+	/* Two mutexes make the lock fair: who waits for `main` holds `gate`. */
+	pthread_mutex_t gate, main;
+	_Atomic(pthread_t) owner;
+	unsigned depth;
+
+	pthread_mutex_t start_lock;
+	bool started;
+	pthread_t thread;
+	int epoll_fd, wake_fd;
+	struct slot *slots; /* engine lock */
+	uint32_t n_slots;
+
+	pthread_mutex_t queue_lock; /* a leaf: what follows */
+	struct list timers;	    /* by deadline */
+	struct list works;
+	struct list polled; /* stag_cq.polled_link */
+	bool woken;	    /* wake_fd is written, and not read yet */
+} engine = {
+	.gate = PTHREAD_MUTEX_INITIALIZER,
+	.main = PTHREAD_MUTEX_INITIALIZER,
+	.start_lock = PTHREAD_MUTEX_INITIALIZER,
+	.queue_lock = PTHREAD_MUTEX_INITIALIZER,
+	.timers = {&engine.timers, &engine.timers},
+	.works = {&engine.works, &engine.works},
+	.polled = {&engine.polled, &engine.polled},
+	.epoll_fd = -1,
+	.wake_fd = -1,
+};
+
+struct stag_totals stag_totals;
+
+/* ---- the lock ---- */
+
+bool engine_locked(void)
+{
+	return pthread_equal(atomic_load(&engine.owner), pthread_self());
+}
+
+void engine_lock(void)
+{
+	if (engine_locked()) {
+		engine.depth++;
+		return;
+	}
+	pthread_mutex_lock(&engine.gate);
+	pthread_mutex_lock(&engine.main);
+	pthread_mutex_unlock(&engine.gate);
+	atomic_store(&engine.owner, pthread_self());
+	engine.depth = 1;
+}
+
+void engine_unlock(void)
+{
+	assert(engine_locked());
+	if (--engine.depth)
+		return;
+	atomic_store(&engine.owner, (pthread_t)0);
+	pthread_mutex_unlock(&engine.main);
+}
+
+/* ---- watches ---- */
+
+static int grow_slots(void)
+{
+	uint32_t n = engine.n_slots ? engine.n_slots * 2 : 64;
+	struct slot *s = realloc(engine.slots, n * sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	memset(s + engine.n_slots, 0, (n - engine.n_slots) * sizeof(*s));
+	engine.slots = s;
+	engine.n_slots = n;
+	return 0;
+}
+
+/* A free slot; 0 is never used, so that a zeroed watch is one that was not added. */
+static int find_slot(void)
+{
+	static uint32_t hint = 1;
+
+	for (int round = 0; round < 2; round++) {
+		for (uint32_t i = 0; i < engine.n_slots; i++) {
+			uint32_t at = (hint + i) % engine.n_slots;
+
+			if (at && !engine.slots[at].watch) {
+				hint = at + 1;
+				return (int)at;
+			}
+		}
+		hint = engine.n_slots ? engine.n_slots : 1;
+		if (grow_slots())
+			return -ENOMEM;
+	}
+	return -ENOMEM;
+}
+
+static uint64_t cookie(uint32_t slot)
+{
+	return (uint64_t)engine.slots[slot].gen << 32 | slot;
+}
+
+int watch_add(struct watch *w, int fd, uint32_t events, void (*fn)(struct watch *, uint32_t))
+{
+	struct epoll_event ev = {.events = events};
+	int slot;
+
+	assert(engine_locked());
+	slot = find_slot();
+	if (slot < 0)
+		return slot;
+	engine.slots[slot].gen++;
+	ev.data.u64 = cookie((uint32_t)slot);
+	*w = (struct watch){.fd = fd, .events = events, .fn = fn, .slot = (uint32_t)slot};
+	w->cookie = ev.data.u64;
+	if (epoll_ctl(engine.epoll_fd, EPOLL_CTL_ADD, fd, &ev)) {
+		w->slot = 0;
+		return -errno;
+	}
+	engine.slots[slot].watch = w;
+	return 0;
+}
+
+int watch_mod(struct watch *w, uint32_t events)
+{
+	struct epoll_event ev = {.events = events, .data.u64 = w->cookie};
+
+	if (w->slot == 0 || w->events == events)
+		return 0;
+	w->events = events;
+	return epoll_ctl(engine.epoll_fd, EPOLL_CTL_MOD, w->fd, &ev) ? -errno : 0;
+}
+
+void watch_del(struct watch *w)
+{
+	assert(engine_locked());
+	if (w->slot == 0)
+		return;
+	epoll_ctl(engine.epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
+	engine.slots[w->slot].watch = NULL;
+	w->slot = 0;
+}
+
+static void dispatch(const struct epoll_event *ev)
+{
+	uint32_t slot = (uint32_t)ev->data.u64;
+	struct watch *w = engine.slots[slot].watch;
+
+	if (w && cookie(slot) == ev->data.u64)
+		w->fn(w, ev->events);
+}
+
+/* ---- waking, timers, work ---- */
+
+static void wake(void)
+{
+	uint64_t one = 1;
+
+	if (engine.woken || (engine.started && pthread_equal(engine.thread, pthread_self())))
+		return;
+	engine.woken = true;
+	if (write(engine.wake_fd, &one, sizeof(one)) < 0)
+		log_err("engine: cannot wake: %s", strerror(errno));
+}
+
+static void on_wake(struct watch *w, uint32_t revents)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&engine.queue_lock);
+	engine.woken = false;
+	if (read(w->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+		log_err("engine: cannot read its wake-up: %s", strerror(errno));
+	pthread_mutex_unlock(&engine.queue_lock);
+}
+
+void timer_set(struct timer *t, uint64_t deadline, void (*fn)(struct timer *))
+{
+	struct list *at;
+
+	pthread_mutex_lock(&engine.queue_lock);
+	if (t->armed)
+		list_del(&t->link);
+	t->armed = true;
+	t->deadline = deadline;
+	t->fn = fn;
+	/* Most timers are set for the same span: the place is near the end. */
+	for (at = engine.timers.prev; at != &engine.timers; at = at->prev)
+		if (list_entry(at, struct timer, link)->deadline <= deadline)
+			break;
+	list_add_tail(at->next, &t->link);
+	if (engine.timers.next == &t->link)
+		wake();
+	pthread_mutex_unlock(&engine.queue_lock);
+}
+
+void timer_cancel(struct timer *t)
+{
+	assert(engine_locked());
+	pthread_mutex_lock(&engine.queue_lock);
+	if (t->armed) {
+		list_del(&t->link);
+		t->armed = false;
+	}
+	pthread_mutex_unlock(&engine.queue_lock);
+}
+
+void work_queue(struct work *w, void (*fn)(struct work *))
+{
+	pthread_mutex_lock(&engine.queue_lock);
+	w->fn = fn;
+	if (!w->queued) {
+		w->queued = true;
+		list_add_tail(&engine.works, &w->link);
+		wake();
+	}
+	pthread_mutex_unlock(&engine.queue_lock);
+}
+
+void work_cancel(struct work *w)
+{
+	assert(engine_locked());
+	pthread_mutex_lock(&engine.queue_lock);
+	if (w->queued) {
+		list_del(&w->link);
+		w->queued = false;
+	}
+	pthread_mutex_unlock(&engine.queue_lock);
+}
+
+static struct timer *due_timer(uint64_t now)
+{
+	struct timer *t = NULL;
+
+	pthread_mutex_lock(&engine.queue_lock);
+	if (!list_empty(&engine.timers)) {
+		t = list_entry(engine.timers.next, struct timer, link);
+		if (t->deadline <= now) {
+			list_del(&t->link);
+			t->armed = false;
+		} else {
+			t = NULL;
+		}
+	}
+	pthread_mutex_unlock(&engine.queue_lock);
+	return t;
+}
+
+static struct work *next_work(void)
+{
+	struct work *w = NULL;
+
+	pthread_mutex_lock(&engine.queue_lock);
+	if (!list_empty(&engine.works)) {
+		w = list_entry(engine.works.next, struct work, link);
+		list_del(&w->link);
+		w->queued = false;
+	}
+	pthread_mutex_unlock(&engine.queue_lock);
+	return w;
+}
+
+static void run_due(void)
+{
+	struct timer *t;
+	struct work *w;
+
+	while ((w = next_work()))
+		w->fn(w);
+	if (list_empty(&engine.timers)) /* only a hint: the lock is taken below */
+		return;
+	while ((t = due_timer(clock_ns())))
+		t->fn(t);
+}
+
+/* ---- completion queues that somebody polls ---- */
+
+void engine_note_polled(struct stag_cq *cq)
+{
+	if (atomic_load_explicit(&cq->in_polled, memory_order_relaxed))
+		return;
+	pthread_mutex_lock(&engine.queue_lock);
+	if (!atomic_exchange(&cq->in_polled, true)) {
+		cq->seen_ticks = atomic_load(&cq->poll_ticks) - 1;
+		list_add_tail(&engine.polled, &cq->polled_link);
+		wake();
+	}
+	pthread_mutex_unlock(&engine.queue_lock);
+}
+
+void engine_forget_polled(struct stag_cq *cq)
+{
+	assert(engine_locked());
+	pthread_mutex_lock(&engine.queue_lock);
+	if (atomic_exchange(&cq->in_polled, false))
+		list_del(&cq->polled_link);
+	pthread_mutex_unlock(&engine.queue_lock);
+}
+
+static bool still_at_it(struct stag_cq *cq)
+{
+	uint32_t ticks = atomic_load(&cq->poll_ticks);
+	bool polled = ticks != cq->seen_ticks;
+
+	cq->seen_ticks = ticks;
+	return polled || (cq->channel && atomic_load(&cq->channel->sleepers) > 0);
+}
+
+/* The next queue on the list after `last`, or NULL. Queues leave it under the engine lock only. */
+static struct stag_cq *next_polled(struct stag_cq *last)
+{
+	struct list *l;
+
+	pthread_mutex_lock(&engine.queue_lock);
+	l = last ? last->polled_link.next : engine.polled.next;
+	pthread_mutex_unlock(&engine.queue_lock);
+	return l == &engine.polled ? NULL : list_entry(l, struct stag_cq, polled_link);
+}
+
+static void take_back_claims(void)
+{
+	struct stag_cq *cq = next_polled(NULL), *next;
+
+	for (; cq; cq = next) {
+		next = next_polled(cq);
+		if (still_at_it(cq))
+			continue;
+		pthread_mutex_lock(&cq->qps_lock);
+		claim_release(cq);
+		pthread_mutex_unlock(&cq->qps_lock);
+		engine_forget_polled(cq);
+	}
+}
+
+/* ---- the thread ---- */
+
+static int wait_ms(void)
+{
+	int ms = -1;
+
+	pthread_mutex_lock(&engine.queue_lock);
+	if (!list_empty(&engine.timers)) {
+		uint64_t now = clock_ns();
+		uint64_t at = list_entry(engine.timers.next, struct timer, link)->deadline;
+
+		ms = at <= now ? 0 : (int)((at - now + NS_PER_MS - 1) / NS_PER_MS);
+	}
+	if (!list_empty(&engine.polled) && (ms < 0 || ms > TICK_MS))
+		ms = TICK_MS;
+	if (!list_empty(&engine.works))
+		ms = 0;
+	pthread_mutex_unlock(&engine.queue_lock);
+	return ms;
+}
+
+static void *engine_main(void *arg)
+{
+	struct epoll_event ev[MAX_EVENTS];
+	uint64_t last_tick = 0;
+
+	for (;;) {
+		int n = epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, wait_ms());
+		uint64_t now;
+
+		atomic_fetch_add_explicit(&stag_totals.engine_wakeups, 1, memory_order_relaxed);
+		engine_lock();
+		for (int i = 0; i < n; i++)
+			dispatch(&ev[i]);
+		run_due();
+		now = clock_ns();
+		if (now - last_tick >= TICK_MS * NS_PER_MS) {
+			last_tick = now;
+			take_back_claims();
+		}
+		engine_unlock();
+	}
+	return NULL;
+}
+
+static int start_thread(void)
+{
+	sigset_t all, old;
+	int err;
+
+	/* The program's signals are for the program's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&engine.thread, NULL, engine_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)
+		return -err;
+	pthread_setname_np(engine.thread, "stag-engine");
+	pthread_detach(engine.thread);
+	return 0;
+}
+
+static int open_descriptors(void)
+{
+	static struct watch wake_watch;
+	int err;
+
+	engine.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (engine.epoll_fd < 0)
+		return -errno;
+	engine.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (engine.wake_fd < 0) {
+		err = -errno;
+		close(engine.epoll_fd);
+		return err;
+	}
+	engine_lock();
+	err = watch_add(&wake_watch, engine.wake_fd, EPOLLIN, on_wake);
+	engine_unlock();
+	if (err) {
+		close(engine.wake_fd);
+		close(engine.epoll_fd);
+	}
+	return err;
+}
+
+/*
+ * A forked child has no engine thread. What it inherited is its parent's: it
+ * starts an engine of its own for what it makes itself.
+ */
+static void forget_after_fork(void)
+{
+	static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+
+	engine.gate = engine.main = engine.start_lock = engine.queue_lock = fresh;
+	atomic_store(&engine.owner, (pthread_t)0);
+	if (engine.epoll_fd >= 0) {
+		close(engine.epoll_fd);
+		close(engine.wake_fd);
+	}
+	engine.epoll_fd = engine.wake_fd = -1;
+	engine.slots = NULL;
+	engine.n_slots = 0;
+	engine.started = engine.woken = false;
+	list_init(&engine.timers);
+	list_init(&engine.works);
+	list_init(&engine.polled);
+}
+
+int engine_start(void)
+{
+	static bool atfork_set;
+	int err = 0;
+
+	pthread_mutex_lock(&engine.start_lock);
+	if (!engine.started) {
+		if (!atfork_set)
+			atfork_set = !pthread_atfork(NULL, NULL, forget_after_fork);
+		err = open_descriptors();
+		if (!err)
+			err = start_thread();
+		if (err)
+			log_err("engine: cannot start: %s", strerror(-err));
+		else
+			engine.started = true;
+	}
+	pthread_mutex_unlock(&engine.start_lock);
+	return err;
+}

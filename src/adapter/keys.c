@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * keys.c - the table of STags: from 32 bits off the wire to memory, in O(1).
+ *
+ * An STag is a 24-bit index and an 8-bit key. Indices are random, so that one
+ * tag does not tell the next; a slot that is used again takes another key, so
+ * that an old tag does not open new memory. See struct key_slot for how a
+ * look-up does without a lock.
+ */
+#include "adapter/adapter.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "base/random.h"
+
+#define PAGE_SLOTS  256
+#define PAGES	    65536
+#define TRIES	    64
+#define INDEX_COUNT (PAGE_SLOTS * PAGES)
+
+static struct key_slot *_Atomic pages[PAGES];
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint32_t index_of(uint32_t stag)
+{
+	return stag >> 8;
+}
+
+static struct key_slot *slot_at(uint32_t index)
+{
+	struct key_slot *page =
+		atomic_load_explicit(&pages[index / PAGE_SLOTS], memory_order_acquire);
+
+	return page ? &page[index % PAGE_SLOTS] : NULL;
+}
+
+const char *key_fault_str(enum key_fault f)
+{
+	switch (f) {
+	case KEY_OK:
+		return "allowed";
+	case KEY_INVALID:
+		return "the key is not valid";
+	case KEY_BOUNDS:
+		return "the range is outside of the region";
+	case KEY_RIGHTS:
+		return "the region does not give that right";
+	case KEY_OTHER_PD:
+		return "the region is of another protection domain";
+	case KEY_OTHER_QP:
+		return "the window is of another queue pair";
+	case KEY_WRAP:
+		return "the range wraps around the end of the address space";
+	}
+	return "unknown";
+}
+
+/* ---- allocation ---- */
+
+static struct key_slot *slot_make(uint32_t index)
+{
+	struct key_slot *page = atomic_load(&pages[index / PAGE_SLOTS]);
+
+	if (!page) {
+		page = calloc(PAGE_SLOTS, sizeof(*page));
+		if (!page)
+			return NULL;
+		atomic_store_explicit(&pages[index / PAGE_SLOTS], page, memory_order_release);
+	}
+	return &page[index % PAGE_SLOTS];
+}
+
+/* A free index: at random, and where the table is crowded, the next free from there. */
+static struct key_slot *find_free(uint32_t *index)
+{
+	for (int i = 0; i < TRIES; i++) {
+		struct key_slot *s;
+
+		*index = random_u32() % INDEX_COUNT;
+		if (*index == 0)
+			continue;
+		s = slot_make(*index);
+		if (!s || !s->allocated)
+			return s;
+	}
+	for (uint32_t i = 0; i < INDEX_COUNT; i++) {
+		struct key_slot *s;
+
+		*index = (*index + 1) % INDEX_COUNT;
+		if (*index == 0)
+			continue;
+		s = slot_make(*index);
+		if (!s || !s->allocated)
+			return s;
+	}
+	return NULL;
+}
+
+static uint8_t other_key(uint8_t old)
+{
+	uint8_t k = (uint8_t)random_u32();
+
+	return k == old ? (uint8_t)(k + 1) : k;
+}
+
+int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
+{
+	struct key_slot *s;
+	uint32_t index;
+
+	pthread_mutex_lock(&table_lock);
+	s = find_free(&index);
+	if (s) {
+		uint32_t stag = index << 8 | other_key((uint8_t)s->key);
+
+		assert(atomic_load(&s->stag) == 0);
+		s->allocated = true;
+		s->key = stag;
+		s->kind = kind;
+		s->access = 0;
+		s->pd = pd;
+		s->qp = NULL;
+		s->parent = NULL;
+		s->base = s->len = 0;
+		s->nseg = 0;
+		s->seg = &s->one;
+		atomic_store(&s->windows, 0);
+	}
+	pthread_mutex_unlock(&table_lock);
+	if (!s)
+		return -ENOMEM;
+	*out = s;
+	return 0;
+}
+
+void key_publish(struct key_slot *slot, uint32_t stag)
+{
+	assert(index_of(stag) == index_of(slot->key));
+	slot->key = stag;
+	atomic_store(&slot->stag, stag);
+}
+
+/* An access lasts as long as one system call or one copy: waiting for it is short. */
+void key_revoke(struct key_slot *slot)
+{
+	atomic_store(&slot->stag, 0);
+	while (atomic_load(&slot->users))
+		sched_yield();
+}
+
+static void unbind(struct key_slot *s)
+{
+	key_revoke(s);
+	if (s->parent) {
+		atomic_fetch_sub(&s->parent->windows, 1);
+		s->parent = NULL;
+	}
+	if (s->qp)
+		atomic_fetch_sub(&s->qp->windows, 1);
+	s->qp = NULL;
+}
+
+void key_free(struct key_slot *slot)
+{
+	unbind(slot);
+	if (slot->seg != &slot->one)
+		free(slot->seg);
+	pthread_mutex_lock(&table_lock);
+	slot->seg = &slot->one;
+	slot->allocated = false;
+	pthread_mutex_unlock(&table_lock);
+}
+
+struct key_slot *key_slot_of(uint32_t stag)
+{
+	struct key_slot *s = slot_at(index_of(stag));
+
+	return s && s->allocated ? s : NULL;
+}
+
+/* ---- access ---- */
+
+bool key_hold(struct key_slot *slot, uint32_t stag)
+{
+	atomic_fetch_add(&slot->users, 1);
+	if (stag && atomic_load(&slot->stag) == stag)
+		return true;
+	atomic_fetch_sub(&slot->users, 1);
+	return false;
+}
+
+void key_release(struct key_slot *slot)
+{
+	atomic_fetch_sub_explicit(&slot->users, 1, memory_order_release);
+}
+
+void key_put(struct key_map *map)
+{
+	for (int i = 0; i < 2; i++) {
+		if (map->slot[i])
+			key_release(map->slot[i]);
+		map->slot[i] = NULL;
+	}
+}
+
+static enum key_fault check(const struct key_slot *s, const struct stag_pd *pd,
+			    const struct stag_qp *qp, uint64_t to, uint64_t len, unsigned access)
+{
+	if (s->kind == KEY_MW1 || s->kind == KEY_MW2) {
+		if (!qp)
+			return KEY_INVALID; /* a window is for the peer */
+		if (s->kind == KEY_MW2 && s->qp != qp)
+			return KEY_OTHER_QP;
+	}
+	if (s->pd != pd)
+		return KEY_OTHER_PD;
+	if (access & ~s->access)
+		return KEY_RIGHTS;
+	if (len && to > UINT64_MAX - (len - 1))
+		return KEY_WRAP;
+	if (to < s->base || to - s->base > s->len || len > s->len - (to - s->base))
+		return KEY_BOUNDS;
+	return KEY_OK;
+}
+
+/* The memory of region s from offset off on, len bytes of it or what fits into the map. */
+static void map_memory(const struct key_slot *s, uint64_t off, uint64_t len, struct key_map *map)
+{
+	map->n = 0;
+	map->len = 0;
+	for (unsigned i = 0; i < s->nseg && len && map->n < 8; i++) {
+		size_t part = s->seg[i].iov_len;
+
+		if (off >= part) {
+			off -= part;
+			continue;
+		}
+		part -= off;
+		if (part > len)
+			part = len;
+		map->iov[map->n++] = (struct iovec){(uint8_t *)s->seg[i].iov_base + off, part};
+		map->len += part;
+		len -= part;
+		off = 0;
+	}
+}
+
+enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, uint64_t to,
+		       uint64_t len, unsigned access, struct key_map *map)
+{
+	struct key_slot *s = slot_at(index_of(stag)), *region;
+	enum key_fault fault;
+
+	map->slot[0] = map->slot[1] = NULL;
+	if (!s || !key_hold(s, stag))
+		return KEY_INVALID;
+	map->slot[0] = region = s;
+	fault = check(s, pd, qp, to, len, access);
+	if (fault == KEY_OK && s->parent) {
+		region = s->parent;
+		if (key_hold(region, atomic_load(&region->stag)))
+			map->slot[1] = region;
+		else
+			fault = KEY_INVALID;
+	}
+	if (fault != KEY_OK) {
+		key_put(map);
+		return fault;
+	}
+	/* A window's offsets are addresses of its region, or count from its own start. */
+	map_memory(region, (to - s->base) + (s->parent ? s->win_off : 0), len, map);
+	return KEY_OK;
+}
+
+/* ---- invalidation ---- */
+
+int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)
+{
+	struct key_slot *s = key_slot_of(stag);
+
+	if (!s || s->key != stag)
+		return -ENOENT;
+	if (s->kind != KEY_FAST_MR && s->kind != KEY_MW2)
+		return -EACCES; /* ibv_reg_mr()'s and type-1 windows are not the peer's to end */
+	if (s->pd != pd || (s->kind == KEY_MW2 && s->qp && s->qp != qp))
+		return -EACCES;
+	if (s->kind == KEY_FAST_MR && atomic_load(&s->windows))
+		return -EACCES;
+	unbind(s);
+	return 0;
+}
+
+void key_unbind_qp(struct stag_qp *qp)
+{
+	if (atomic_load(&qp->windows) == 0)
+		return;
+	pthread_mutex_lock(&table_lock);
+	for (unsigned p = 0; p < PAGES; p++) {
+		struct key_slot *page = atomic_load_explicit(&pages[p], memory_order_acquire);
+
+		for (unsigned i = 0; page && i < PAGE_SLOTS; i++)
+			if (page[i].allocated && page[i].kind == KEY_MW2 && page[i].qp == qp)
+				unbind(&page[i]);
+	}
+	pthread_mutex_unlock(&table_lock);
+}

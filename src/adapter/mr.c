@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * mr.c - memory regions: memory of this process under a key.
+ *
+ * Nothing is pinned: the kernel copies to and from the memory as it is when a
+ * byte passes.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define REMOTE_CHANGE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+#define KNOWN_ACCESS                                                                               \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |               \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |                   \
+	 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB)
+
+/*
+ * Is there memory, all along, and may it be written if that is asked for? An
+ * adapter that pins pages finds out by pinning, and answers EFAULT; we ask.
+ */
+static int probe_memory(uintptr_t addr, size_t len, unsigned access)
+{
+	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	uintptr_t first = addr & ~(page - 1), last = (addr + len - 1) & ~(page - 1);
+
+	if (msync((void *)first, last - first + page, MS_ASYNC) && errno == ENOMEM)
+		return -EFAULT;
+	if (!(access & (IBV_ACCESS_LOCAL_WRITE | REMOTE_CHANGE)))
+		return 0;
+	if (madvise((void *)first, page, MADV_POPULATE_WRITE) && errno == EFAULT)
+		return -EFAULT;
+	if (madvise((void *)last, page, MADV_POPULATE_WRITE) && errno == EFAULT)
+		return -EFAULT;
+	return 0;
+}
+
+static int check_request(struct stag_pd *pd, void *addr, size_t len, unsigned access)
+{
+	int err;
+
+	if (access & ~(KNOWN_ACCESS | IBV_ACCESS_OPTIONAL_RANGE)) {
+		log_info("pd %u: reg_mr: unknown access flags 0x%x", pd->ibv.handle, access);
+		return -EINVAL;
+	}
+	if ((access & REMOTE_CHANGE) && !(access & IBV_ACCESS_LOCAL_WRITE)) {
+		log_info(
+			"pd %u: reg_mr: remote write or atomic access needs local write too (0x%x)",
+			pd->ibv.handle, access);
+		return -EINVAL;
+	}
+	if (len && (uintptr_t)addr > UINTPTR_MAX - (len - 1)) {
+		log_info("pd %u: reg_mr: %zu bytes at %p wrap around", pd->ibv.handle, len, addr);
+		return -EINVAL;
+	}
+	err = len ? probe_memory((uintptr_t)addr, len, access) : 0;
+	if (err)
+		log_info("pd %u: reg_mr: %zu bytes at %p are not all mapped%s", pd->ibv.handle, len,
+			 addr, access & IBV_ACCESS_LOCAL_WRITE ? " and writable" : "");
+	return err;
+}
+
+static void fill_slot(struct key_slot *s, void *addr, size_t len, uint64_t iova, unsigned access)
+{
+	s->access = access & KNOWN_ACCESS;
+	s->base = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+	s->len = len;
+	s->one = (struct iovec){addr, len};
+	s->seg = &s->one;
+	s->nseg = 1;
+}
+
+int mr_reg(struct stag_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
+	   struct stag_mr **out)
+{
+	struct stag_mr *mr;
+	int err = check_request(pd, addr, len, access);
+
+	if (err)
+		return err;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return -ENOMEM;
+	err = key_alloc(KEY_MR, pd_root(pd), &mr->slot);
+	if (err) {
+		free(mr);
+		return err;
+	}
+	fill_slot(mr->slot, addr, len, iova, access);
+	mr->ibv = (struct ibv_mr){
+		.context = pd->ibv.context,
+		.pd = &pd->ibv,
+		.addr = addr,
+		.length = len,
+		.handle = mr->slot->key >> 8,
+		.lkey = mr->slot->key,
+		.rkey = mr->slot->key,
+	};
+	atomic_fetch_add(&pd->users, 1);
+	key_publish(mr->slot, mr->slot->key);
+	*out = mr;
+	return 0;
+}
+
+int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size_t len,
+	     unsigned access)
+{
+	struct key_slot *s = mr->slot;
+	struct stag_pd *old_pd = to_stag_pd(mr->ibv.pd);
+	uint64_t iova = s->base;
+	int err;
+
+	if (s->kind != KEY_MR || !flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED))
+		return -EINVAL;
+	if (atomic_load(&s->windows)) {
+		log_info("mr 0x%08x: rereg refused, windows are bound to it", s->key);
+		return -EBUSY;
+	}
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		access = s->access;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+		iova = (uintptr_t)addr;
+	} else {
+		addr = mr->ibv.addr;
+		len = mr->ibv.length;
+	}
+	err = check_request(pd ? pd : old_pd, addr, len, access);
+	if (err)
+		return err;
+	/* As on hardware, the old key is gone. */
+	key_revoke(s);
+	fill_slot(s, addr, len, iova, access);
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		atomic_fetch_sub(&old_pd->users, 1);
+		atomic_fetch_add(&pd->users, 1);
+		mr->ibv.pd = &pd->ibv;
+		s->pd = pd_root(pd);
+	}
+	mr->ibv.addr = addr;
+	mr->ibv.length = len;
+	key_publish(s, (s->key & ~0xffu) | ((s->key + 1) & 0xff));
+	mr->ibv.lkey = mr->ibv.rkey = s->key;
+	return 0;
+}
+
+int mr_dereg(struct stag_mr *mr)
+{
+	int windows = atomic_load(&mr->slot->windows);
+
+	if (windows) {
+		log_info("mr 0x%08x: dereg refused, %d windows are bound to it", mr->slot->key,
+			 windows);
+		return -EBUSY;
+	}
+	key_free(mr->slot);
+	atomic_fetch_sub(&to_stag_pd(mr->ibv.pd)->users, 1);
+	free(mr);
+	return 0;
+}
+
+/* ---- fast registration ---- */
+
+int mr_alloc_fast(struct stag_pd *pd, unsigned max_sge, struct stag_mr **out)
+{
+	struct stag_mr *mr;
+	int err;
+
+	if (max_sge == 0 || max_sge > STAG_FAST_MR_SGE)
+		return -EINVAL;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return -ENOMEM;
+	err = key_alloc(KEY_FAST_MR, pd_root(pd), &mr->slot);
+	if (err)
+		goto err_free;
+	mr->slot->seg = calloc(max_sge, sizeof(struct iovec));
+	if (!mr->slot->seg) {
+		mr->slot->seg = &mr->slot->one;
+		err = -ENOMEM;
+		goto err_free_key;
+	}
+	mr->max_sge = max_sge;
+	mr->ibv = (struct ibv_mr){
+		.context = pd->ibv.context,
+		.pd = &pd->ibv,
+		.handle = mr->slot->key >> 8,
+		.lkey = mr->slot->key,
+		.rkey = mr->slot->key,
+	};
+	atomic_fetch_add(&pd->users, 1);
+	*out = mr;
+	return 0;
+
+err_free_key:
+	key_free(mr->slot);
+err_free:
+	free(mr);
+	return err;
+}
+
+/* The memory behind one local SGE, appended to the region's own list. */
+static int append_sge(struct stag_mr *mr, struct stag_pd *pd, const struct ibv_sge *sge,
+		      unsigned access, unsigned *nseg)
+{
+	struct key_map map;
+
+	if (key_get(sge->lkey, pd, NULL, sge->addr, sge->length, access & IBV_ACCESS_LOCAL_WRITE,
+		    &map) != KEY_OK)
+		return -EACCES;
+	key_put(&map);
+	if (map.len < sge->length || map.n > mr->max_sge - *nseg)
+		return -EINVAL;
+	for (unsigned i = 0; i < map.n; i++)
+		mr->slot->seg[(*nseg)++] = map.iov[i];
+	return 0;
+}
+
+int mr_fast_reg(struct stag_mr *mr, struct stag_pd *pd, const struct ibv_sge *sge, unsigned n,
+		uint64_t iova, uint32_t key, unsigned access)
+{
+	struct key_slot *s = mr->slot;
+	unsigned nseg = 0;
+	uint64_t len = 0;
+
+	if (s->kind != KEY_FAST_MR || s->pd != pd || atomic_load(&s->stag))
+		return -EINVAL;
+	if ((key ^ s->key) >> 8)
+		return -EINVAL;
+	if ((access & REMOTE_CHANGE) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	for (unsigned i = 0; i < n; i++) {
+		int err = append_sge(mr, pd, &sge[i], access, &nseg);
+
+		if (err)
+			return err;
+		len += sge[i].length;
+	}
+	s->nseg = nseg;
+	s->len = len;
+	s->base = access & IBV_ACCESS_ZERO_BASED ? 0 : iova;
+	s->access = access & KNOWN_ACCESS;
+	mr->ibv.length = len;
+	mr->ibv.lkey = mr->ibv.rkey = key;
+	key_publish(s, key);
+	return 0;
+}

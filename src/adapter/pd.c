@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * pd.c - protection domains: a name for who may use what together.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+
+int pd_alloc(struct stag_ctx *ctx, struct stag_pd **out)
+{
+	static atomic_uint next = 1;
+	struct stag_pd *pd = calloc(1, sizeof(*pd));
+
+	if (!pd)
+		return -ENOMEM;
+	pd->ibv.context = &ctx->v.context;
+	pd->ibv.handle = atomic_fetch_add(&next, 1);
+	*out = pd;
+	return 0;
+}
+
+int pd_dealloc(struct stag_pd *pd)
+{
+	int users = atomic_load(&pd->users);
+
+	if (users) {
+		log_info("pd %u: dealloc refused, %d objects still use it", pd->ibv.handle, users);
+		return -EBUSY;
+	}
+	if (pd->parent)
+		atomic_fetch_sub(&pd->parent->users, 1);
+	free(pd);
+	return 0;
+}
+
+struct stag_pd *pd_root(struct stag_pd *pd)
+{
+	while (pd->parent)
+		pd = pd->parent;
+	return pd;
+}

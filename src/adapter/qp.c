@@ -1,0 +1,850 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * qp.c - queue pairs: creation, states, connection and end.
+ *
+ * What moves data is in sq.c, qp_tx.c and qp_rx.c.
+ */
+#include "adapter/adapter.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define CLOSE_TIMEOUT_MS  5000 /* for the peer's FIN after ours */
+#define LINGER_TIMEOUT_MS 2000 /* for the peer to read our last words */
+#define FEW_QPS		  8    /* claim.c: beyond this the engine hands queue pairs over */
+
+/* ---- the table of all queue pairs ---- */
+
+#define QP_SLOTS 65536
+
+static struct {
+	pthread_mutex_t lock; /* a leaf */
+	struct stag_qp *slot[QP_SLOTS];
+	uint8_t gen[QP_SLOTS];
+	uint32_t hint;
+	struct list all;
+	struct stagdv_counters gone; /* of destroyed queue pairs */
+} table = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.all = {&table.all, &table.all},
+	.hint = 1,
+};
+
+/* A number: 8 bits that change at each use, 16 bits of a slot. */
+static int table_add(struct stag_qp *qp)
+{
+	int err = -ENOMEM;
+
+	pthread_mutex_lock(&table.lock);
+	for (uint32_t i = 0; i < QP_SLOTS; i++) {
+		uint32_t s = (table.hint + i) % QP_SLOTS;
+
+		if (s == 0 || table.slot[s])
+			continue;
+		table.slot[s] = qp;
+		table.hint = s + 1;
+		qp->ibv.qp_num = (uint32_t)table.gen[s]++ << 16 | s;
+		list_add_tail(&table.all, &qp->all_link);
+		err = 0;
+		break;
+	}
+	pthread_mutex_unlock(&table.lock);
+	return err;
+}
+
+static void add_counters(struct stagdv_counters *to, const struct stagdv_counters *from)
+{
+	to->tx_msgs += from->tx_msgs;
+	to->rx_msgs += from->rx_msgs;
+	to->tx_bytes += from->tx_bytes;
+	to->rx_bytes += from->rx_bytes;
+	to->tx_payload += from->tx_payload;
+	to->rx_payload += from->rx_payload;
+	to->tx_fpdus += from->tx_fpdus;
+	to->rx_fpdus += from->rx_fpdus;
+	to->tx_calls += from->tx_calls;
+	to->rx_calls += from->rx_calls;
+	to->tx_again += from->tx_again;
+	to->rx_again += from->rx_again;
+	to->crc_errors += from->crc_errors;
+	to->terminates_sent += from->terminates_sent;
+	to->terminates_received += from->terminates_received;
+}
+
+static void table_remove(struct stag_qp *qp)
+{
+	struct stagdv_counters c;
+
+	qp_counters(qp, &c);
+	pthread_mutex_lock(&table.lock);
+	table.slot[qp->ibv.qp_num & (QP_SLOTS - 1)] = NULL;
+	list_del(&qp->all_link);
+	add_counters(&table.gone, &c);
+	pthread_mutex_unlock(&table.lock);
+}
+
+struct stag_qp *qp_by_num(uint32_t qpn)
+{
+	struct stag_qp *qp;
+
+	assert(engine_locked());
+	pthread_mutex_lock(&table.lock);
+	qp = table.slot[qpn & (QP_SLOTS - 1)];
+	pthread_mutex_unlock(&table.lock);
+	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
+}
+
+void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
+{
+	pthread_mutex_lock(&qp->rx_lock);
+	pthread_mutex_lock(&qp->tx_lock);
+	*c = qp->counters;
+	if (qp->stream) {
+		c->tx_bytes += qp->stream->tx_bytes;
+		c->rx_bytes += qp->stream->rx_bytes;
+		c->tx_calls += qp->stream->tx_calls;
+		c->rx_calls += qp->stream->rx_calls;
+		c->tx_again += qp->stream->tx_again;
+		c->rx_again += qp->stream->rx_again;
+	}
+	pthread_mutex_unlock(&qp->tx_lock);
+	pthread_mutex_unlock(&qp->rx_lock);
+}
+
+/* The engine lock keeps the queue pairs alive while they are asked one by one. */
+void device_counters(struct stagdv_counters *c)
+{
+	memset(c, 0, sizeof(*c));
+	engine_lock();
+	pthread_mutex_lock(&table.lock);
+	*c = table.gone;
+	pthread_mutex_unlock(&table.lock);
+	for (struct list *l = table.all.next; l != &table.all; l = l->next) {
+		struct stagdv_counters one;
+
+		qp_counters(list_entry(l, struct stag_qp, all_link), &one);
+		add_counters(c, &one);
+	}
+	engine_unlock();
+	c->engine_wakeups = atomic_load(&stag_totals.engine_wakeups);
+	c->connects = atomic_load(&stag_totals.connects);
+	c->accepts = atomic_load(&stag_totals.accepts);
+	c->disconnects = atomic_load(&stag_totals.disconnects);
+}
+
+/* ---- states ---- */
+
+static const char *const state_names[] = {"IDLE", "RTS", "CLOSING", "ERROR"};
+
+void qp_set_state(struct stag_qp *qp, enum qp_state to)
+{
+	static const bool legal[4][4] = {
+		[QP_IDLE] = {[QP_RTS] = true, [QP_ERROR] = true},
+		[QP_RTS] = {[QP_CLOSING] = true, [QP_ERROR] = true},
+		[QP_CLOSING] = {[QP_ERROR] = true},
+		[QP_ERROR] = {[QP_IDLE] = true},
+	};
+	static const enum ibv_qp_state shown[] = {IBV_QPS_RESET, IBV_QPS_RTS, IBV_QPS_SQD,
+						  IBV_QPS_ERR};
+	int from = atomic_load(&qp->state);
+
+	assert(legal[from][to]);
+	(void)legal;
+	log_debug("qp %u: %s -> %s", qp->ibv.qp_num, state_names[from], state_names[to]);
+	atomic_store(&qp->state, to);
+	qp->ibv.state = shown[to];
+}
+
+/* ---- creation ---- */
+
+static uint32_t pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+static int sq_init(struct sq *sq, const struct ibv_qp_cap *cap)
+{
+	uint32_t entries = pow2(cap->max_send_wr ? cap->max_send_wr : 1);
+	size_t stride = cap->max_send_sge * sizeof(struct ibv_sge);
+
+	if (stride < cap->max_inline_data)
+		stride = cap->max_inline_data;
+	stride = (stride + 15) & ~(size_t)15;
+	*sq = (struct sq){
+		.mask = entries - 1,
+		.max_wr = cap->max_send_wr,
+		.max_sge = cap->max_send_sge,
+		.max_inline = cap->max_inline_data,
+	};
+	sq->wqe = calloc(entries, sizeof(*sq->wqe));
+	sq->slab = calloc(entries, stride ? stride : 16);
+	if (!sq->wqe || !sq->slab) {
+		free(sq->wqe);
+		free(sq->slab);
+		return -ENOMEM;
+	}
+	for (uint32_t i = 0; i < entries; i++)
+		sq->wqe[i].sge = (struct ibv_sge *)(sq->slab + i * stride);
+	return 0;
+}
+
+static void sq_free(struct sq *sq)
+{
+	free(sq->wqe);
+	free(sq->slab);
+}
+
+static int check_caps(const struct ibv_qp_init_attr_ex *a)
+{
+	const struct ibv_qp_cap *c = &a->cap;
+
+	if (c->max_send_wr > STAG_MAX_QP_WR || c->max_recv_wr > STAG_MAX_QP_WR ||
+	    c->max_send_sge > STAG_MAX_SGE || c->max_recv_sge > STAG_MAX_SGE ||
+	    c->max_inline_data > STAG_MAX_INLINE) {
+		log_info("qp: %u sends of %u SGEs, %u receives of %u SGEs, %u bytes inline are "
+			 "asked "
+			 "for; at most %u, %u and %u are possible",
+			 c->max_send_wr, c->max_send_sge, c->max_recv_wr, c->max_recv_sge,
+			 c->max_inline_data, STAG_MAX_QP_WR, STAG_MAX_SGE, STAG_MAX_INLINE);
+		return -EINVAL;
+	}
+	if (!a->send_cq || (!a->recv_cq && !a->srq)) {
+		log_info("qp: it needs a completion queue for each direction");
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static void join_cq(struct stag_cq *cq, struct qp_attachment *place, struct stag_qp *qp)
+{
+	place->qp = qp;
+	pthread_mutex_lock(&cq->qps_lock);
+	list_add_tail(&cq->qps, &place->link);
+	cq->n_qps++;
+	pthread_mutex_unlock(&cq->qps_lock);
+}
+
+static void leave_cq(struct stag_cq *cq, struct qp_attachment *place, struct stag_qp *qp)
+{
+	if (!place->qp)
+		return;
+	pthread_mutex_lock(&cq->qps_lock);
+	claim_drop(cq, qp);
+	list_del(&place->link);
+	cq->n_qps--;
+	pthread_mutex_unlock(&cq->qps_lock);
+}
+
+static void init_locks(struct stag_qp *qp)
+{
+	pthread_mutex_init(&qp->ibv.mutex, NULL);
+	pthread_cond_init(&qp->ibv.cond, NULL);
+	pthread_mutex_init(&qp->rx_lock, NULL);
+	pthread_mutex_init(&qp->tx_lock, NULL);
+	pthread_mutex_init(&qp->rq_lock, NULL);
+	pthread_mutex_init(&qp->arm_lock, NULL);
+}
+
+static void adopt(struct stag_qp *qp, struct ibv_qp_init_attr_ex *a)
+{
+	qp->pd = pd_root(to_stag_pd(a->pd));
+	qp->scq = to_stag_cq(a->send_cq);
+	qp->rcq = a->recv_cq ? to_stag_cq(a->recv_cq) : qp->scq;
+	qp->srq = a->srq ? to_stag_srq(a->srq) : NULL;
+	qp->sig_all = a->sq_sig_all;
+	qp->has_send_ops = a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	qp->send_ops = qp->has_send_ops ? a->send_ops_flags : 0;
+	qp->ibv.qp_context = a->qp_context;
+	qp->ibv.pd = a->pd;
+	qp->ibv.send_cq = a->send_cq;
+	qp->ibv.recv_cq = a->recv_cq;
+	qp->ibv.srq = a->srq;
+	qp->ibv.qp_type = IBV_QPT_RC;
+	qp->ibv.state = IBV_QPS_RESET;
+}
+
+static void hold_parts(struct stag_qp *qp, int by)
+{
+	atomic_fetch_add(&to_stag_pd(qp->ibv.pd)->users, by);
+	atomic_fetch_add(&qp->scq->users, by);
+	atomic_fetch_add(&qp->rcq->users, by);
+	if (qp->srq)
+		atomic_fetch_add(&qp->srq->users, by);
+}
+
+int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct stag_qp **out)
+{
+	struct stag_qp *qp;
+	int err = check_caps(attr);
+
+	if (err)
+		return err;
+	qp = calloc(1, sizeof(*qp));
+	if (!qp)
+		return -ENOMEM;
+	if (attr->cap.max_send_sge == 0)
+		attr->cap.max_send_sge = 1;
+	err = sq_init(&qp->sq, &attr->cap);
+	if (err)
+		goto err_free;
+	if (attr->srq)
+		attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
+	err = rq_init(&qp->rq, attr->cap.max_recv_wr, attr->cap.max_recv_sge);
+	if (err)
+		goto err_free_sq;
+	init_locks(qp);
+	adopt(qp, attr);
+	qp->cap = attr->cap;
+	qp->ibv.context = &ctx->v.context;
+	err = table_add(qp);
+	if (err)
+		goto err_free_rq;
+	qp->ibv.handle = qp->ibv.qp_num;
+	hold_parts(qp, 1);
+	join_cq(qp->rcq, &qp->in_rcq, qp);
+	if (qp->scq != qp->rcq)
+		join_cq(qp->scq, &qp->in_scq, qp);
+	*out = qp;
+	return 0;
+
+err_free_rq:
+	rq_free(&qp->rq);
+err_free_sq:
+	sq_free(&qp->sq);
+err_free:
+	free(qp);
+	return err;
+}
+
+/* ---- the end of a connection ---- */
+
+void qp_async(struct stag_qp *qp, enum ibv_event_type type)
+{
+	struct ibv_async_event ev = {.element.qp = &qp->ibv, .event_type = type};
+
+	ctx_async(to_stag_ctx(qp->ibv.context), &ev);
+}
+
+static void on_event_work(struct work *w);
+
+static void tell(struct stag_qp *qp)
+{
+	work_queue(&qp->event_work, on_event_work);
+}
+
+void qp_tell_established(struct stag_qp *qp)
+{
+	atomic_store(&qp->tell_established, true);
+	tell(qp);
+}
+
+/* Everything posted comes back, once. rx_lock and tx_lock held. */
+static void flush(struct stag_qp *qp)
+{
+	qp_set_state(qp, QP_ERROR);
+	sq_flush(qp);
+	rx_flush(qp);
+	if (qp->srq)
+		qp_async(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+	key_unbind_qp(qp);
+}
+
+static void on_linger(struct timer *t);
+
+/* Our side ends it: the peer gets to read what was said, then the stream closes. */
+static void end_by_us(struct stag_qp *qp, const struct terminate *term)
+{
+	if (!qp->stream)
+		return;
+	if (term)
+		qp_tx_terminate(qp, term);
+	qp->stream->ops->shutdown(qp->stream);
+	qp->lingering = true;
+	timer_set(&qp->linger_timer, clock_ns() + LINGER_TIMEOUT_MS * NS_PER_MS, on_linger);
+}
+
+void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_type event)
+{
+	if (atomic_load(&qp->state) == QP_ERROR)
+		return;
+	end_by_us(qp, term);
+	flush(qp);
+	qp_async(qp, event);
+	atomic_store(&qp->tell_disconnected, true);
+	tell(qp);
+}
+
+void qp_fail_later(struct stag_qp *qp)
+{
+	atomic_store(&qp->want_fail, true);
+	tell(qp);
+}
+
+void qp_peer_closed(struct stag_qp *qp, bool orderly)
+{
+	bool was_busy;
+
+	if (atomic_load(&qp->state) == QP_ERROR)
+		return;
+	was_busy = qp->sq.get != qp->sq.put;
+	flush(qp);
+	if (!orderly || was_busy)
+		qp_async(qp, IBV_EVENT_QP_FATAL);
+	atomic_store(&qp->tell_disconnected, true);
+	tell(qp);
+}
+
+static void lock_both(struct stag_qp *qp)
+{
+	pthread_mutex_lock(&qp->rx_lock);
+	pthread_mutex_lock(&qp->tx_lock);
+}
+
+static void unlock_both(struct stag_qp *qp)
+{
+	pthread_mutex_unlock(&qp->tx_lock);
+	pthread_mutex_unlock(&qp->rx_lock);
+}
+
+static void keep_counters(struct stag_qp *qp)
+{
+	qp->counters.tx_bytes += qp->stream->tx_bytes;
+	qp->counters.rx_bytes += qp->stream->rx_bytes;
+	qp->counters.tx_calls += qp->stream->tx_calls;
+	qp->counters.rx_calls += qp->stream->rx_calls;
+	qp->counters.tx_again += qp->stream->tx_again;
+	qp->counters.rx_again += qp->stream->rx_again;
+}
+
+/* Engine lock held, queue pair in ERROR (or on its way out). */
+static void close_stream(struct stag_qp *qp)
+{
+	timer_cancel(&qp->hold_timer);
+	timer_cancel(&qp->linger_timer);
+	pthread_mutex_lock(&qp->arm_lock);
+	watch_del(&qp->watch);
+	pthread_mutex_unlock(&qp->arm_lock);
+	lock_both(qp);
+	if (qp->stream) {
+		keep_counters(qp);
+		stream_close(qp->stream);
+		qp->stream = NULL;
+		atomic_fetch_add(&stag_totals.disconnects, 1);
+	}
+	qp_tx_free(qp);
+	qp_rx_free(qp);
+	qp->lingering = false;
+	atomic_store(&qp->tx_blocked, false);
+	unlock_both(qp);
+}
+
+static void on_linger(struct timer *t)
+{
+	struct stag_qp *qp = container_of(t, struct stag_qp, linger_timer);
+
+	if (atomic_load(&qp->state) == QP_CLOSING) {
+		log_info("qp %u: the peer did not close within %d ms", qp->ibv.qp_num,
+			 CLOSE_TIMEOUT_MS);
+		lock_both(qp);
+		qp->stream->ops->abort(qp->stream);
+		qp_peer_closed(qp, true);
+		unlock_both(qp);
+		return;
+	}
+	close_stream(qp);
+}
+
+/* After our last words: read and forget until the peer has closed, so that no reset kills them. */
+static void drain(struct stag_qp *qp)
+{
+	uint8_t junk[4096];
+	struct iovec v = {junk, sizeof(junk)};
+	ssize_t n = -EAGAIN;
+
+	pthread_mutex_lock(&qp->rx_lock);
+	for (int i = 0; i < 64 && qp->stream; i++) {
+		n = qp->stream->ops->recv(qp->stream, &v, 1);
+		if (n <= 0)
+			break;
+	}
+	pthread_mutex_unlock(&qp->rx_lock);
+	if (n <= 0 && n != -EAGAIN)
+		close_stream(qp);
+}
+
+static void drop_claims(struct stag_qp *qp)
+{
+	struct stag_cq *cq = atomic_load(&qp->claimed_by);
+
+	if (!cq)
+		return;
+	pthread_mutex_lock(&cq->qps_lock);
+	claim_drop(cq, qp);
+	pthread_mutex_unlock(&cq->qps_lock);
+}
+
+static struct terminate local_reason(struct stag_qp *qp)
+{
+	struct wire_fault f = qp_tx_fault(qp);
+	struct terminate t;
+
+	terminate_init(&t, f.set ? f : FAULT_RDMAP_LOCAL, NULL, 0, 0);
+	return t;
+}
+
+static void on_event_work(struct work *w)
+{
+	struct stag_qp *qp = container_of(w, struct stag_qp, event_work);
+
+	if (atomic_exchange(&qp->want_fail, false)) {
+		struct terminate t;
+
+		lock_both(qp);
+		t = local_reason(qp);
+		qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
+		unlock_both(qp);
+	}
+	if (atomic_exchange(&qp->tell_established, false) && qp->events && qp->events->established)
+		qp->events->established(qp->events_arg);
+	if (atomic_load(&qp->state) == QP_ERROR) {
+		drop_claims(qp);
+		qp_arm(qp);
+		if (!qp->lingering)
+			close_stream(qp);
+	}
+	if (atomic_exchange(&qp->tell_disconnected, false) && qp->events &&
+	    qp->events->disconnected)
+		qp->events->disconnected(qp->events_arg);
+}
+
+/* ---- connecting ---- */
+
+/* Where many queue pairs share a queue that somebody polls, those that speak go to the poller. */
+static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
+{
+	if (cq->n_qps <= FEW_QPS || !atomic_load(&cq->in_polled))
+		return;
+	if (pthread_mutex_trylock(&cq->qps_lock))
+		return;
+	if (atomic_load(&cq->claim) != CLAIM_SLEEPER)
+		claim_one(cq, qp, CLAIM_POLLER);
+	pthread_mutex_unlock(&cq->qps_lock);
+}
+
+static void on_stream(struct watch *w, uint32_t revents)
+{
+	struct stag_qp *qp = container_of(w, struct stag_qp, watch);
+
+	if (atomic_load(&qp->state) == QP_ERROR) {
+		if (qp->lingering)
+			drain(qp);
+		return;
+	}
+	if (revents & EPOLLOUT) {
+		pthread_mutex_lock(&qp->tx_lock);
+		qp_tx_run(qp);
+		pthread_mutex_unlock(&qp->tx_lock);
+	}
+	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+		qp_progress(qp);
+		offer_to_poller(qp, qp->rcq);
+		if (qp->scq != qp->rcq)
+			offer_to_poller(qp, qp->scq);
+	}
+}
+
+static void on_hold_end(struct timer *t)
+{
+	struct stag_qp *qp = container_of(t, struct stag_qp, hold_timer);
+
+	pthread_mutex_lock(&qp->tx_lock);
+	qp_tx_release(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+}
+
+static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
+{
+	int err;
+
+	if (atomic_load(&qp->state) != QP_IDLE || qp->ibv.state == IBV_QPS_RESET) {
+		log_info("qp %u: cannot be connected in state %d", qp->ibv.qp_num, qp->ibv.state);
+		return -EINVAL;
+	}
+	qp->stream = s;
+	qp->link = *link;
+	err = qp_tx_init(qp);
+	if (!err)
+		err = qp_rx_init(qp);
+	if (!err)
+		err = watch_add(&qp->watch, s->fd, EPOLLIN, on_stream);
+	if (err) {
+		qp_tx_free(qp);
+		qp_rx_free(qp);
+		qp->stream = NULL;
+		return err;
+	}
+	qp->link.ahead = NULL;
+	qp_set_state(qp, QP_RTS);
+	return 0;
+}
+
+int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
+{
+	int err;
+
+	assert(engine_locked());
+	lock_both(qp);
+	err = attach_locked(qp, s, link);
+	if (!err && !link->wait_first && link->hold_until)
+		timer_set(&qp->hold_timer, link->hold_until, on_hold_end);
+	if (!err)
+		qp_tx_run(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+	if (!err && link->ahead_len)
+		rx_consume_ahead(qp);
+	pthread_mutex_unlock(&qp->rx_lock);
+	return err;
+}
+
+void qp_set_events(struct stag_qp *qp, const struct qp_events *ev, void *arg)
+{
+	assert(engine_locked());
+	qp->events = ev;
+	qp->events_arg = arg;
+}
+
+int qp_disconnect(struct stag_qp *qp)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&qp->tx_lock);
+	switch ((enum qp_state)atomic_load(&qp->state)) {
+	case QP_IDLE:
+		err = -ENOTCONN;
+		break;
+	case QP_RTS:
+		qp_set_state(qp, QP_CLOSING);
+		timer_set(&qp->linger_timer, clock_ns() + CLOSE_TIMEOUT_MS * NS_PER_MS, on_linger);
+		qp_tx_release(qp);
+		qp_tx_finish(qp);
+		break;
+	case QP_CLOSING:
+	case QP_ERROR:
+		break;
+	}
+	pthread_mutex_unlock(&qp->tx_lock);
+	return err;
+}
+
+/* ---- destruction ---- */
+
+int qp_destroy(struct stag_qp *qp)
+{
+	engine_lock();
+	qp->events = NULL;
+	close_stream(qp);
+	work_cancel(&qp->event_work);
+	leave_cq(qp->rcq, &qp->in_rcq, qp);
+	leave_cq(qp->scq, &qp->in_scq, qp);
+	key_unbind_qp(qp);
+	table_remove(qp);
+	engine_unlock();
+	cq_forget_qp(qp->scq, qp->ibv.qp_num);
+	if (qp->rcq != qp->scq)
+		cq_forget_qp(qp->rcq, qp->ibv.qp_num);
+	ctx_drop_async(to_stag_ctx(qp->ibv.context), &qp->ibv);
+	hold_parts(qp, -1);
+	sq_free(&qp->sq);
+	rq_free(&qp->rq);
+	free(qp);
+	return 0;
+}
+
+/* ---- modify and query ---- */
+
+static bool legal_move(enum ibv_qp_state from, enum ibv_qp_state to)
+{
+	switch (to) {
+	case IBV_QPS_RESET:
+	case IBV_QPS_ERR:
+		return true;
+	case IBV_QPS_INIT:
+		return from == IBV_QPS_RESET || from == IBV_QPS_INIT;
+	case IBV_QPS_RTR:
+		return from == IBV_QPS_INIT || from == IBV_QPS_RTR || from == IBV_QPS_RTS;
+	case IBV_QPS_RTS:
+		return from == IBV_QPS_INIT || from == IBV_QPS_RTR || from == IBV_QPS_RTS ||
+		       from == IBV_QPS_SQD;
+	case IBV_QPS_SQD:
+		return from == IBV_QPS_RTS || from == IBV_QPS_SQD || from == IBV_QPS_ERR;
+	default:
+		return false;
+	}
+}
+
+static void to_error(struct stag_qp *qp)
+{
+	lock_both(qp);
+	if (atomic_load(&qp->state) == QP_IDLE) {
+		flush(qp);
+	} else if (atomic_load(&qp->state) != QP_ERROR) {
+		end_by_us(qp, NULL);
+		flush(qp);
+		atomic_store(&qp->tell_disconnected, true);
+		tell(qp);
+	}
+	unlock_both(qp);
+}
+
+/* All is forgotten: no completions, no connection. */
+static void to_reset(struct stag_qp *qp)
+{
+	engine_lock();
+	drop_claims(qp);
+	close_stream(qp);
+	work_cancel(&qp->event_work);
+	lock_both(qp);
+	qp->sq.get = qp->sq.tx = qp->sq.put;
+	pthread_mutex_lock(&qp->rq_lock);
+	qp->rq.get = qp->rq.put;
+	pthread_mutex_unlock(&qp->rq_lock);
+	if (atomic_load(&qp->state) != QP_IDLE) {
+		if (atomic_load(&qp->state) != QP_ERROR)
+			qp_set_state(qp, QP_ERROR);
+		qp_set_state(qp, QP_IDLE);
+	}
+	qp->ibv.state = IBV_QPS_RESET;
+	unlock_both(qp);
+	engine_unlock();
+	cq_forget_qp(qp->scq, qp->ibv.qp_num);
+	if (qp->rcq != qp->scq)
+		cq_forget_qp(qp->rcq, qp->ibv.qp_num);
+}
+
+static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
+{
+	int err = 0;
+
+	if (!legal_move(qp->ibv.state, to)) {
+		log_info("qp %u: modify from state %d to %d is not possible", qp->ibv.qp_num,
+			 qp->ibv.state, to);
+		return -EINVAL;
+	}
+	switch (to) {
+	case IBV_QPS_ERR:
+		to_error(qp);
+		break;
+	case IBV_QPS_RESET:
+		to_reset(qp);
+		break;
+	case IBV_QPS_SQD:
+		if (qp->ibv.state == IBV_QPS_RTS && atomic_load(&qp->state) == QP_RTS)
+			err = qp_disconnect(qp); /* on iWARP that is the way out */
+		break;
+	default:
+		/* A program that moves the states itself; the connection makes them true. */
+		pthread_mutex_lock(&qp->tx_lock);
+		if (atomic_load(&qp->state) == QP_IDLE)
+			qp->ibv.state = to;
+		pthread_mutex_unlock(&qp->tx_lock);
+		break;
+	}
+	return err;
+}
+
+int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask)
+{
+	if (mask &
+	    (IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN | IBV_QP_ALT_PATH)) {
+		log_info("qp %u: modify with a path or packet numbers: an iWARP queue pair is "
+			 "connected "
+			 "by rdma_connect() and rdma_accept()",
+			 qp->ibv.qp_num);
+		return -EINVAL;
+	}
+	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != qp->ibv.state)
+		return -EINVAL;
+	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > STAG_MAX_RD_ATOM) ||
+	    ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > STAG_MAX_RD_ATOM))
+		return -EINVAL;
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		qp->attr.qp_access_flags = attr->qp_access_flags;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		qp->attr.max_rd_atomic = attr->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		qp->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+	return mask & IBV_QP_STATE ? move_to(qp, attr->qp_state) : 0;
+}
+
+void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init)
+{
+	*attr = qp->attr;
+	pthread_mutex_lock(&qp->tx_lock);
+	attr->qp_state = attr->cur_qp_state = qp->ibv.state;
+	if (atomic_load(&qp->state) != QP_IDLE) {
+		attr->max_rd_atomic = (uint8_t)qp->link.ord;
+		attr->max_dest_rd_atomic = (uint8_t)qp->link.ird;
+	}
+	pthread_mutex_unlock(&qp->tx_lock);
+	attr->path_mtu = IBV_MTU_4096;
+	attr->cap = qp->cap;
+	attr->port_num = 1;
+	*init = (struct ibv_qp_init_attr){
+		.qp_context = qp->ibv.qp_context,
+		.send_cq = qp->ibv.send_cq,
+		.recv_cq = qp->ibv.recv_cq,
+		.srq = qp->ibv.srq,
+		.cap = qp->cap,
+		.qp_type = IBV_QPT_RC,
+		.sq_sig_all = qp->sig_all,
+	};
+}
+
+/* ---- receives ---- */
+
+/* Posted to a queue pair in ERROR: it comes straight back. */
+static void flush_posted(struct stag_qp *qp)
+{
+	pthread_mutex_lock(&qp->rx_lock);
+	if (atomic_load(&qp->state) == QP_ERROR)
+		rx_flush(qp);
+	pthread_mutex_unlock(&qp->rx_lock);
+}
+
+int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int err = 0;
+
+	if (qp->srq || qp->ibv.state == IBV_QPS_RESET) {
+		log_info("qp %u: post_recv %s", qp->ibv.qp_num,
+			 qp->srq ? "on a queue pair that receives from an SRQ" : "in state RESET");
+		*bad = wr;
+		return -EINVAL;
+	}
+	pthread_mutex_lock(&qp->rq_lock);
+	for (; wr; wr = wr->next) {
+		err = rq_put(&qp->rq, wr);
+		if (err)
+			break;
+	}
+	pthread_mutex_unlock(&qp->rq_lock);
+	if (err) {
+		log_info("qp %u: post_recv: %s", qp->ibv.qp_num,
+			 err == -ENOMEM ? "the receive queue is full"
+					: "more SGEs than the queue pair has");
+		*bad = wr;
+	}
+	if (atomic_load_explicit(&qp->state, memory_order_acquire) == QP_ERROR)
+		flush_posted(qp);
+	return err;
+}

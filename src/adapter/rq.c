@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rq.c - a ring of receive work requests, for queue pairs and shared queues.
+ *
+ * No locks: the owner's.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t round_up_pow2(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+int rq_init(struct rq *rq, uint32_t max_wr, uint32_t max_sge)
+{
+	uint32_t entries = round_up_pow2(max_wr);
+
+	*rq = (struct rq){
+		.stride = sizeof(struct rwqe) + max_sge * sizeof(struct ibv_sge),
+		.mask = entries - 1,
+		.max_wr = max_wr,
+		.max_sge = max_sge,
+	};
+	if (max_wr == 0)
+		return 0;
+	rq->mem = calloc(entries, rq->stride);
+	return rq->mem ? 0 : -ENOMEM;
+}
+
+void rq_free(struct rq *rq)
+{
+	free(rq->mem);
+	rq->mem = NULL;
+}
+
+static struct rwqe *entry(const struct rq *rq, uint32_t i)
+{
+	return (struct rwqe *)(rq->mem + (i & rq->mask) * rq->stride);
+}
+
+int rq_put(struct rq *rq, const struct ibv_recv_wr *wr)
+{
+	struct rwqe *w;
+	uint64_t len = 0;
+
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > rq->max_sge)
+		return -EINVAL;
+	if (rq->put - rq->get >= rq->max_wr)
+		return -ENOMEM;
+	for (int i = 0; i < wr->num_sge; i++)
+		len += wr->sg_list[i].length;
+	if (len > STAG_MAX_MSG)
+		return -EINVAL;
+	w = entry(rq, rq->put);
+	w->wr_id = wr->wr_id;
+	w->num_sge = (uint32_t)wr->num_sge;
+	w->length = (uint32_t)len;
+	if (wr->num_sge)
+		memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(struct ibv_sge));
+	rq->put++;
+	return 0;
+}
+
+struct rwqe *rq_peek(struct rq *rq)
+{
+	return rq->put == rq->get ? NULL : entry(rq, rq->get);
+}

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * sq.c - the send queue: work requests in, completions out, in post order.
+ *
+ * What a request does on the wire is qp_tx.c's; requests that touch only keys
+ * (bind, invalidate, fast registration) are carried out here.
+ */
+#include "adapter/adapter.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+/* ---- filling ---- */
+
+struct wqe *sq_take(struct stag_qp *qp)
+{
+	struct sq *sq = &qp->sq;
+	struct wqe *w;
+
+	if (sq->put + sq->reserved - sq->get >= sq->max_wr)
+		return NULL;
+	w = &sq->wqe[(sq->put + sq->reserved++) & sq->mask];
+	w->num_sge = 0;
+	w->length = 0;
+	w->inline_data = NULL;
+	w->done = w->sent = false;
+	w->status = IBV_WC_SUCCESS;
+	w->rx_off = 0;
+	return w;
+}
+
+void sq_publish(struct stag_qp *qp)
+{
+	qp->sq.put += qp->sq.reserved;
+	qp->sq.reserved = 0;
+	if (atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_ERROR)
+		sq_flush(qp);
+	else
+		qp_tx_run(qp);
+}
+
+void sq_drop(struct stag_qp *qp)
+{
+	qp->sq.reserved = 0;
+}
+
+static uint8_t *wqe_slab(struct stag_qp *qp, struct wqe *w)
+{
+	return (uint8_t *)w->sge;
+}
+
+int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_data_buf *buf)
+{
+	uint8_t *to = wqe_slab(qp, w);
+	size_t len = 0;
+
+	for (size_t i = 0; i < num; i++) {
+		if (buf[i].length > qp->sq.max_inline - len)
+			return -EINVAL;
+		memcpy(to + len, buf[i].addr, buf[i].length);
+		len += buf[i].length;
+	}
+	w->inline_data = to;
+	w->length = (uint32_t)len;
+	w->num_sge = 0;
+	return 0;
+}
+
+int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_sge *sge)
+{
+	uint64_t len = 0;
+
+	if (num > qp->sq.max_sge)
+		return -EINVAL;
+	for (size_t i = 0; i < num; i++) {
+		w->sge[i] = sge[i];
+		len += sge[i].length;
+	}
+	if (len > STAG_MAX_MSG)
+		return -EINVAL;
+	w->num_sge = (uint32_t)num;
+	w->length = (uint32_t)len;
+	w->inline_data = NULL;
+	return 0;
+}
+
+/* ---- checking ---- */
+
+bool wqe_is_local(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_LOCAL_INV || w->opcode == IBV_WR_BIND_MW ||
+	       w->opcode == STAG_WR_FAST_REG;
+}
+
+static bool is_atomic(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+bool wqe_awaits_response(const struct wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || is_atomic(w);
+}
+
+static int refuse(struct stag_qp *qp, const struct wqe *w, const char *why)
+{
+	log_info("qp %u: post_send of wr_id 0x%llx, opcode %u: %s", qp->ibv.qp_num,
+		 (unsigned long long)w->wr_id, w->opcode, why);
+	return -EINVAL;
+}
+
+/* What the peer must have agreed to; where there is no connection yet, its set-up decides. */
+static int check_ability(struct stag_qp *qp, const struct wqe *w)
+{
+	bool linked = atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_RTS;
+	unsigned caps = linked ? qp->link.caps : ~0u;
+
+	switch (w->opcode) {
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return caps & MPA_EXT_IMM
+			       ? 0
+			       : refuse(qp, w, "the peer did not agree to immediate data");
+	case IBV_WR_SEND_WITH_IMM:
+		return caps & MPA_EXT_SEND_IMM
+			       ? 0
+			       : refuse(qp, w,
+					"the peer did not agree to sends with immediate data");
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		if (w->length != sizeof(uint64_t))
+			return refuse(qp, w, "the result of an atomic needs exactly 8 bytes");
+		if (!(caps & MPA_EXT_ATOMIC))
+			return refuse(qp, w, "the peer did not agree to atomics");
+		break;
+	default:
+		break;
+	}
+	if (wqe_awaits_response(w)) {
+		if (linked && qp->link.ord == 0)
+			return refuse(qp, w,
+				      "the connection allows no outstanding reads (ORD is 0)");
+		if (w->inline_data)
+			return refuse(qp, w, "a read cannot have inline data");
+	}
+	return 0;
+}
+
+int sq_check(struct stag_qp *qp, const struct wqe *w)
+{
+	switch (w->opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_LOCAL_INV:
+		return 0;
+	case IBV_WR_BIND_MW:
+		return w->mw ? 0 : refuse(qp, w, "no window");
+	case IBV_WR_RDMA_READ:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return check_ability(qp, w);
+	case STAG_WR_FAST_REG:
+		return w->mr ? 0 : refuse(qp, w, "no region");
+	default:
+		return refuse(qp, w, "no such operation on this adapter");
+	}
+}
+
+/* ---- posting ---- */
+
+static int copy_payload(struct stag_qp *qp, struct wqe *w, const struct ibv_send_wr *wr)
+{
+	size_t len = 0;
+
+	if (wr->num_sge < 0 || (uint32_t)wr->num_sge > qp->sq.max_sge)
+		return refuse(qp, w, "more SGEs than the queue pair has");
+	if (!(wr->send_flags & IBV_SEND_INLINE)) {
+		return sq_set_sges(qp, w, (size_t)wr->num_sge, wr->sg_list)
+			       ? refuse(qp, w, "the message is longer than 4 GiB")
+			       : 0;
+	}
+	for (int i = 0; i < wr->num_sge; i++) {
+		const struct ibv_sge *s = &wr->sg_list[i];
+
+		if (s->length > qp->sq.max_inline - len)
+			return refuse(qp, w, "more inline data than the queue pair takes");
+		memcpy(wqe_slab(qp, w) + len, (void *)(uintptr_t)s->addr, s->length);
+		len += s->length;
+	}
+	w->inline_data = wqe_slab(qp, w);
+	w->length = (uint32_t)len;
+	return 0;
+}
+
+static void copy_operation(struct wqe *w, const struct ibv_send_wr *wr)
+{
+	w->wr_id = wr->wr_id;
+	w->opcode = wr->opcode;
+	w->send_flags = wr->send_flags;
+	w->imm_or_inv = wr->imm_data; /* a union with invalidate_rkey */
+	switch (wr->opcode) {
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		w->remote_addr = wr->wr.atomic.remote_addr;
+		w->rkey = wr->wr.atomic.rkey;
+		w->compare_add = wr->wr.atomic.compare_add;
+		w->swap = wr->wr.atomic.swap;
+		break;
+	case IBV_WR_BIND_MW:
+		w->mw = wr->bind_mw.mw ? to_stag_mw(wr->bind_mw.mw) : NULL;
+		w->mr = wr->bind_mw.bind_info.mr ? to_stag_mr(wr->bind_mw.bind_info.mr) : NULL;
+		w->rkey = wr->bind_mw.rkey;
+		w->bind_addr = wr->bind_mw.bind_info.addr;
+		w->bind_len = wr->bind_mw.bind_info.length;
+		w->bind_access = wr->bind_mw.bind_info.mw_access_flags;
+		break;
+	default:
+		w->remote_addr = wr->wr.rdma.remote_addr;
+		w->rkey = wr->wr.rdma.rkey;
+		break;
+	}
+}
+
+static int post_one(struct stag_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct wqe *w = sq_take(qp);
+	int err;
+
+	if (!w) {
+		log_debug("qp %u: post_send: the send queue is full", qp->ibv.qp_num);
+		return -ENOMEM;
+	}
+	copy_operation(w, wr);
+	err = copy_payload(qp, w, wr);
+	if (!err)
+		err = sq_check(qp, w);
+	if (err)
+		qp->sq.reserved--;
+	return err;
+}
+
+static bool may_post(struct stag_qp *qp)
+{
+	if (qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_ERR ||
+	    qp->ibv.state == IBV_QPS_SQD)
+		return true;
+	log_info("qp %u: post_send in state %d: it is not connected", qp->ibv.qp_num,
+		 qp->ibv.state);
+	return false;
+}
+
+int qp_post_send(struct stag_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&qp->tx_lock);
+	if (!may_post(qp))
+		err = -EINVAL;
+	for (; wr && !err; wr = wr->next) {
+		err = post_one(qp, wr);
+		if (err)
+			break;
+	}
+	if (err)
+		*bad = wr;
+	if (qp->sq.reserved)
+		sq_publish(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+	return err;
+}
+
+static int post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
+			 const struct ibv_sge *sge)
+{
+	struct wqe *w;
+	int err = -EINVAL;
+
+	pthread_mutex_lock(&qp->tx_lock);
+	if (!may_post(qp))
+		goto out;
+	w = sq_take(qp);
+	if (!w) {
+		err = -ENOMEM;
+		goto out;
+	}
+	w->wr_id = model->wr_id;
+	w->opcode = model->opcode;
+	w->send_flags = model->send_flags;
+	w->mw = model->mw;
+	w->mr = model->mr;
+	w->rkey = model->rkey;
+	w->bind_addr = model->bind_addr;
+	w->bind_len = model->bind_len;
+	w->bind_access = model->bind_access;
+	err = sq_set_sges(qp, w, num, sge);
+	if (err) {
+		refuse(qp, w, "more SGEs than the queue pair has");
+		sq_drop(qp);
+		goto out;
+	}
+	sq_publish(qp);
+out:
+	pthread_mutex_unlock(&qp->tx_lock);
+	return err;
+}
+
+int qp_post_fast_reg(struct stag_qp *qp, const struct stagdv_fast_reg *wr)
+{
+	struct wqe w = {
+		.wr_id = wr->wr_id,
+		.opcode = STAG_WR_FAST_REG,
+		.send_flags = wr->send_flags,
+		.mr = to_stag_mr(wr->mr),
+		.rkey = wr->key,
+		.bind_addr = wr->iova,
+		.bind_access = wr->access,
+	};
+
+	if (wr->num_sge < 0)
+		return -EINVAL;
+	return post_prepared(qp, &w, (size_t)wr->num_sge, wr->sg_list);
+}
+
+int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind)
+{
+	uint32_t rkey = (mw->ibv.rkey & ~0xffu) | ((mw->ibv.rkey + 1) & 0xff);
+	struct wqe w = {
+		.wr_id = bind->wr_id,
+		.opcode = IBV_WR_BIND_MW,
+		.send_flags = bind->send_flags,
+		.mw = mw,
+		.mr = bind->bind_info.mr ? to_stag_mr(bind->bind_info.mr) : NULL,
+		.rkey = rkey,
+		.bind_addr = bind->bind_info.addr,
+		.bind_len = bind->bind_info.length,
+		.bind_access = bind->bind_info.mw_access_flags,
+	};
+	int err;
+
+	if (!w.mr && w.bind_len)
+		return -EINVAL;
+	err = post_prepared(qp, &w, 0, NULL);
+	if (!err)
+		mw->ibv.rkey = rkey;
+	return err;
+}
+
+/* ---- carrying out what needs no wire ---- */
+
+static int execute_local(struct stag_qp *qp, struct wqe *w)
+{
+	switch (w->opcode) {
+	case IBV_WR_LOCAL_INV:
+		return key_invalidate(w->imm_or_inv, qp->pd, qp);
+	case IBV_WR_BIND_MW:
+		if (!w->mr && w->bind_len)
+			return -EINVAL;
+		return mw_bind(w->mw, qp, w->mr, w->rkey, w->bind_addr, w->bind_len,
+			       w->bind_access);
+	default:
+		return mr_fast_reg(w->mr, qp->pd, w->sge, w->num_sge, w->bind_addr, w->rkey,
+				   w->bind_access);
+	}
+}
+
+void sq_complete_local(struct stag_qp *qp, struct wqe *w)
+{
+	int err = execute_local(qp, w);
+
+	w->done = true;
+	if (!err)
+		return;
+	log_info("qp %u: wr_id 0x%llx: %s", qp->ibv.qp_num, (unsigned long long)w->wr_id,
+		 w->opcode == IBV_WR_LOCAL_INV ? "this key cannot be invalidated by this queue pair"
+		 : w->opcode == IBV_WR_BIND_MW ? "the window could not be bound"
+					       : "the region could not be registered");
+	w->status = w->opcode == IBV_WR_BIND_MW ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR;
+}
+
+/* ---- completing ---- */
+
+static enum ibv_wc_opcode wc_opcode(const struct wqe *w)
+{
+	switch (w->opcode) {
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return IBV_WC_RDMA_WRITE;
+	case IBV_WR_RDMA_READ:
+		return IBV_WC_RDMA_READ;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return IBV_WC_COMP_SWAP;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return IBV_WC_FETCH_ADD;
+	case IBV_WR_LOCAL_INV:
+		return IBV_WC_LOCAL_INV;
+	case IBV_WR_BIND_MW:
+		return IBV_WC_BIND_MW;
+	case STAG_WR_FAST_REG:
+		return IBV_WC_DRIVER1;
+	default:
+		return IBV_WC_SEND;
+	}
+}
+
+static void complete(struct stag_qp *qp, const struct wqe *w, enum ibv_wc_status status)
+{
+	struct ibv_wc wc = {
+		.wr_id = w->wr_id,
+		.status = status,
+		.opcode = wc_opcode(w),
+		.byte_len = w->length,
+		.qp_num = qp->ibv.qp_num,
+	};
+
+	if (status == IBV_WC_SUCCESS && !qp->sig_all && !(w->send_flags & IBV_SEND_SIGNALED))
+		return;
+	cq_push(qp->scq, &wc, false);
+}
+
+void sq_retire(struct stag_qp *qp)
+{
+	struct sq *sq = &qp->sq;
+
+	while (sq->get != sq->tx) {
+		const struct wqe *w = &sq->wqe[sq->get & sq->mask];
+
+		if (!w->done)
+			break;
+		complete(qp, w, w->status);
+		sq->get++;
+	}
+}
+
+void sq_flush(struct stag_qp *qp)
+{
+	struct sq *sq = &qp->sq;
+
+	sq_retire(qp);
+	for (; sq->get != sq->put; sq->get++) {
+		const struct wqe *w = &sq->wqe[sq->get & sq->mask];
+
+		complete(qp, w, w->status != IBV_WC_SUCCESS ? w->status : IBV_WC_WR_FLUSH_ERR);
+	}
+	sq->tx = sq->put;
+}

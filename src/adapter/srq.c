@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * srq.c - receive buffers that several queue pairs share.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *attr,
+	       void *srq_context, struct stag_srq **out)
+{
+	static atomic_uint next = 1;
+	struct stag_srq *srq;
+	int err;
+
+	if (attr->max_wr == 0 || attr->max_wr > STAG_MAX_SRQ_WR || attr->max_sge > STAG_MAX_SGE) {
+		log_info("srq: %u requests of %u SGEs are asked for; the most is %u of %u",
+			 attr->max_wr, attr->max_sge, STAG_MAX_SRQ_WR, STAG_MAX_SGE);
+		return -EINVAL;
+	}
+	srq = calloc(1, sizeof(*srq));
+	if (!srq)
+		return -ENOMEM;
+	err = rq_init(&srq->rq, attr->max_wr, attr->max_sge ? attr->max_sge : 1);
+	if (err) {
+		free(srq);
+		return err;
+	}
+	srq->num = atomic_fetch_add(&next, 1);
+	srq->pd = pd;
+	atomic_fetch_add(&pd->users, 1);
+	pthread_mutex_init(&srq->lock, NULL);
+	srq->ibv.context = &ctx->v.context;
+	srq->ibv.srq_context = srq_context;
+	srq->ibv.pd = &pd->ibv;
+	srq->ibv.handle = srq->num;
+	pthread_mutex_init(&srq->ibv.mutex, NULL);
+	pthread_cond_init(&srq->ibv.cond, NULL);
+	attr->max_sge = srq->rq.max_sge;
+	*out = srq;
+	return 0;
+}
+
+/* Makes room for max_wr; the requests that wait move over. */
+static int resize(struct stag_srq *srq, uint32_t max_wr)
+{
+	struct rq bigger;
+	int err;
+
+	if (max_wr == 0 || max_wr > STAG_MAX_SRQ_WR || max_wr < srq->rq.put - srq->rq.get)
+		return -EINVAL;
+	err = rq_init(&bigger, max_wr, srq->rq.max_sge);
+	if (err)
+		return err;
+	for (struct rwqe *w; (w = rq_peek(&srq->rq)); srq->rq.get++)
+		memcpy(bigger.mem + (bigger.put++ & bigger.mask) * bigger.stride, w, bigger.stride);
+	rq_free(&srq->rq);
+	srq->rq = bigger;
+	return 0;
+}
+
+int srq_modify(struct stag_srq *srq, const struct ibv_srq_attr *attr, int mask)
+{
+	int err = 0;
+
+	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
+		return -EINVAL;
+	pthread_mutex_lock(&srq->lock);
+	if (mask & IBV_SRQ_MAX_WR)
+		err = resize(srq, attr->max_wr);
+	if (!err && (mask & IBV_SRQ_LIMIT)) {
+		if (attr->srq_limit > srq->rq.max_wr)
+			err = -EINVAL;
+		else
+			srq->limit = attr->srq_limit;
+	}
+	pthread_mutex_unlock(&srq->lock);
+	return err;
+}
+
+void srq_query(struct stag_srq *srq, struct ibv_srq_attr *attr)
+{
+	pthread_mutex_lock(&srq->lock);
+	attr->max_wr = srq->rq.max_wr;
+	attr->max_sge = srq->rq.max_sge;
+	attr->srq_limit = srq->limit;
+	pthread_mutex_unlock(&srq->lock);
+}
+
+int srq_destroy(struct stag_srq *srq)
+{
+	if (atomic_load(&srq->users)) {
+		log_info("srq %u: destroy refused, %d queue pairs use it", srq->num,
+			 atomic_load(&srq->users));
+		return -EBUSY;
+	}
+	atomic_fetch_sub(&srq->pd->users, 1);
+	rq_free(&srq->rq);
+	pthread_mutex_destroy(&srq->lock);
+	free(srq);
+	return 0;
+}
+
+int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&srq->lock);
+	for (; wr && !err; wr = err ? wr : wr->next) {
+		err = rq_put(&srq->rq, wr);
+		if (err)
+			break;
+	}
+	pthread_mutex_unlock(&srq->lock);
+	if (err) {
+		log_info("srq %u: post_srq_recv: %s", srq->num,
+			 err == -ENOMEM ? "the queue is full" : "more SGEs than the queue has");
+		*bad = wr;
+	}
+	return err;
+}
+
+bool srq_take(struct stag_srq *srq, struct rwqe *out)
+{
+	struct rwqe *w;
+	bool hit_limit = false;
+
+	pthread_mutex_lock(&srq->lock);
+	w = rq_peek(&srq->rq);
+	if (w) {
+		memcpy(out, w, sizeof(*w) + w->num_sge * sizeof(struct ibv_sge));
+		srq->rq.get++;
+		if (srq->limit && srq->rq.put - srq->rq.get < srq->limit) {
+			srq->limit = 0; /* one event an arming */
+			hit_limit = true;
+		}
+	}
+	pthread_mutex_unlock(&srq->lock);
+	if (hit_limit) {
+		struct ibv_async_event ev = {.element.srq = &srq->ibv,
+					     .event_type = IBV_EVENT_SRQ_LIMIT_REACHED};
+
+		ctx_async(to_stag_ctx(srq->ibv.context), &ev);
+	}
+	return w != NULL;
+}

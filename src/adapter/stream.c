@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * stream.c - a TCP connection as a stream of bytes.
+ *
+ * Knows sockets and nothing of iWARP. Every byte that passes can be traced here.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <linux/sockios.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static ssize_t tcp_send(struct stream *s, const struct iovec *iov, int n)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)iov, .msg_iovlen = (size_t)n};
+	ssize_t done;
+
+	do {
+		s->tx_calls++;
+		if (n == 1)
+			done = send(s->fd, iov->iov_base, iov->iov_len,
+				    MSG_NOSIGNAL | MSG_DONTWAIT);
+		else
+			done = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	} while (done < 0 && errno == EINTR);
+	if (done < 0) {
+		s->tx_again += errno == EAGAIN;
+		return -errno;
+	}
+	s->tx_bytes += (uint64_t)done;
+	if (s->trace)
+		trace_bytes(s->trace, true, iov, n, (size_t)done);
+	return done;
+}
+
+static ssize_t tcp_recv(struct stream *s, const struct iovec *iov, int n)
+{
+	ssize_t done;
+
+	do {
+		s->rx_calls++;
+		if (n == 1)
+			done = recv(s->fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT);
+		else
+			done = readv(s->fd, iov, n); /* the socket is non-blocking */
+	} while (done < 0 && errno == EINTR);
+	if (done < 0) {
+		s->rx_again += errno == EAGAIN;
+		return -errno;
+	}
+	s->rx_bytes += (uint64_t)done;
+	if (s->trace && done > 0)
+		trace_bytes(s->trace, false, iov, n, (size_t)done);
+	return done;
+}
+
+static void tcp_shutdown(struct stream *s)
+{
+	shutdown(s->fd, SHUT_WR);
+}
+
+static void tcp_abort(struct stream *s)
+{
+	struct linger now = {.l_onoff = 1, .l_linger = 0};
+
+	setsockopt(s->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	if (s->trace) {
+		trace_close(s->trace, true);
+		s->trace = NULL;
+	}
+}
+
+static void tcp_close(struct stream *s)
+{
+	if (s->trace)
+		trace_close(s->trace, false);
+	/* A forked child may hold the descriptor too: say goodbye in so many words. */
+	shutdown(s->fd, SHUT_RDWR);
+	close(s->fd);
+	free(s);
+}
+
+static unsigned tcp_emss(struct stream *s)
+{
+	int mss = 0;
+	socklen_t len = sizeof(mss);
+
+	if (getsockopt(s->fd, IPPROTO_TCP, TCP_MAXSEG, &mss, &len) || mss < 536)
+		return 536;
+	return (unsigned)mss;
+}
+
+static unsigned tcp_unsent(struct stream *s)
+{
+	int n = 0;
+
+	return ioctl(s->fd, SIOCOUTQ, &n) ? 0 : (unsigned)n;
+}
+
+static const struct stream_ops tcp_ops = {
+	.send = tcp_send,
+	.recv = tcp_recv,
+	.shutdown = tcp_shutdown,
+	.abort = tcp_abort,
+	.close = tcp_close,
+	.emss = tcp_emss,
+	.unsent = tcp_unsent,
+};
+
+int stream_open_tcp(struct stream **out, int fd, bool initiator)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+	socklen_t len = sizeof(s->local);
+	int one = 1;
+
+	if (!s)
+		return -ENOMEM;
+	s->ops = &tcp_ops;
+	s->fd = fd;
+	if (getsockname(fd, (struct sockaddr *)&s->local, &len))
+		goto err_free;
+	len = sizeof(s->peer);
+	if (getpeername(fd, (struct sockaddr *)&s->peer, &len))
+		goto err_free;
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	s->trace = trace_open(&s->local, &s->peer, initiator);
+	*out = s;
+	return 0;
+
+err_free:
+	len = (socklen_t)errno;
+	free(s);
+	return -(int)len;
+}
