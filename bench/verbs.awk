@@ -6,17 +6,33 @@
 # per what, share of the time that the less busy side had its CPU. Second: cases, as name, more|less, target, stag's series, its
 # yardsticks, the yardsticks for CPU time (both separated by spaces).
 
-function median(field, s,    n, i, j, t, v) {
-	n = count[s]
-	if (!n)
-		return "-"
-	for (i = 1; i <= n; i++)
-		v[i] = sample[field, s, i]
+function sort(v, n,    i, j, t) {
 	for (i = 2; i <= n; i++)
 		for (j = i; j > 1 && v[j - 1] + 0 > v[j] + 0; j--) {
 			t = v[j]; v[j] = v[j - 1]; v[j - 1] = t
 		}
+}
+
+function median(field, s,    n, p, v) {
+	for (p = 1; p <= passes; p++)
+		if ((field, s, p) in sample)
+			v[++n] = sample[field, s, p]
+	if (!n)
+		return "-"
+	sort(v, n)
 	return v[int((n + 1) / 2)]
+}
+
+# The median of the passes' own ratios: what a pass compares ran within seconds,
+# and the machine is not the same an hour, or a minute, later.
+function ratio(a, b,    n, p, v) {
+	for (p = 1; p <= passes; p++)
+		if (("value", a, p) in sample && ("value", b, p) in sample)
+			v[++n] = sample["value", a, p] / sample["value", b, p]
+	if (!n)
+		return "-"
+	sort(v, n)
+	return sprintf("%.2f", v[int((n + 1) / 2)])
 }
 
 # The best of several series, by the median of its value.
@@ -35,10 +51,6 @@ function best(list, better,    names, n, i, m, b) {
 	return b
 }
 
-function ratio(a, b) {
-	return a == "-" || b == "-" || b == 0 ? "-" : sprintf("%.2f", a / b)
-}
-
 function verdict(r, target, better) {
 	if (target == "-" || r == "-")
 		return "-"
@@ -52,11 +64,12 @@ BEGIN {
 }
 
 FNR == NR {
-	n = ++count[$1]
-	sample["value", $1, n] = $3
-	sample["p99", $1, n] = $5
-	sample["client", $1, n] = $6
-	sample["server", $1, n] = $7
+	if ($2 + 0 > passes)
+		passes = $2 + 0
+	sample["value", $1, $2 + 0] = $3
+	sample["p99", $1, $2 + 0] = $5
+	sample["client", $1, $2 + 0] = $6
+	sample["server", $1, $2 + 0] = $7
 	unit[$1] = $4
 	cpu_unit[$1] = $8
 	next
@@ -67,8 +80,8 @@ FNR == NR {
 	cpu = best($6, $2)
 	mine = median("value", $4)
 	theirs = median("value", yard)
-	r = ratio(mine, theirs)
-	any = count[$4] ? $4 : yard
+	r = ratio($4, yard)
+	any = $4 in unit ? $4 : yard
 	print $1, (any in unit ? unit[any] : "-"), mine, yard, theirs, r, $3, verdict(r, $3, $2), \
 		(any in cpu_unit ? cpu_unit[any] : "-"), median("client", $4), median("server", $4), \
 		median("client", cpu), median("server", cpu), \
