@@ -63,13 +63,26 @@ stag_run() {
 	exec timeout "$limit" "${unprivileged[@]}" "$stag" run --crc "$1" --trace "$2" -- "${@:3}"
 }
 
-# Until somebody listens on this port of the host, or the server is gone.
-wait_listen() {
+# sockets PORT [STATE]: does this host have a TCP socket there (in that state)?
+sockets() {
 	local port
 	printf -v port ':%04X' "$1"
+	awk -v port="$port" -v state="${2-}" \
+		'substr($2, length($2) - 4) == port && (state == "" || $4 == state) { found = 1 }
+		END { exit !found }' /proc/net/tcp /proc/net/tcp6
+}
+
+# Below the range from which the kernel takes its own.
+free_port() {
+	local port
+	until port=$((20000 + RANDOM % 12000)) && ! sockets "$port"; do :; done
+	echo "$port"
+}
+
+# Until somebody listens (state 0A) on this port of the host, or the server is gone.
+wait_listen() {
 	for _ in {1..200}; do
-		awk -v p="$port" '$4 == "0A" && substr($2, length($2) - 4) == p { f = 1 } END { exit !f }' \
-			/proc/net/tcp /proc/net/tcp6 && return
+		sockets "$1" 0A && return
 		kill -0 "$server" 2>/dev/null || return
 		sleep 0.05
 	done
@@ -107,7 +120,8 @@ stag_is_client() {
 }
 
 stag_is_server() {
-	local crc=$1 ours=$2 theirs=$3 port=$((next_port++))
+	local crc=$1 ours=$2 theirs=$3 port
+	port=$(free_port)
 	ours=${ours//ADDRESS/127.0.0.1} ours=${ours//PORT/$port}
 	theirs=${theirs//ADDRESS/10.0.2.2} theirs=${theirs//PORT/$port}
 	# shellcheck disable=SC2086
@@ -199,9 +213,8 @@ copied() {
 }
 
 guest_port=7174
-next_port=$((20000 + RANDOM % 10000))
-forwarded_port=$((next_port++))
-"$here/siw-guest" start --hostfwd $forwarded_port:$guest_port "$dir/guest" || skip "the guest does not boot"
+forwarded_port=$(free_port)
+"$here/siw-guest" start --hostfwd "$forwarded_port:$guest_port" "$dir/guest" || skip "the guest does not boot"
 
 for size in 32 1000 4096 65535; do
 	both_roles "rping -S $size" "rping -s -v -V -C 10 -S $size -a ADDRESS -p PORT" \
