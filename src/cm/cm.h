@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * cm.h - the librdmacm face, and the set-up of MPA connections below it.
+ *
+ * From the top down:
+ *   id.c, resolve.c, connect.c, endpoint.c, resources.c ...   the rdma_* calls
+ *   event.c       event channels: what the program is told
+ *   listener.c    a listening socket and the peers that have not yet spoken
+ *   conn.c        one TCP connection on its way to a queue pair
+ *   negotiate.c   what two MPA frames agree on; pure
+ *
+ * Locks: the engine lock guards everything here but the queues of the event
+ * channels, which have a leaf lock each, and the count of events that the
+ * program holds (event.c). Nothing blocks with the engine lock held. Callbacks
+ * of the engine run with it held, so that whoever holds it may take an object
+ * apart.
+ *
+ * Real adapters: an rdma_cm_id exists before it is known which device it will
+ * use, so the choice is made once for the process (real.c):
+ *
+ *   no real RDMA device       ours, always
+ *   STAG_CM=real              every rdma_* call goes to rdma-core's librdmacm
+ *   STAG_CM=stag, auto, unset ours
+ */
+#ifndef STAG_CM_H
+#define STAG_CM_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include "adapter/adapter.h"
+#include "base/export.h"
+#include "base/list.h"
+#include "base/log.h"
+
+#define CM_MAX_PRIVATE	 255  /* a conn_param's length is a byte */
+#define CM_BACKLOG	 1024 /* as the kernel's, where the program leaves it open */
+#define CM_MAX_HALF_OPEN 1024 /* peers of one listener that have not sent a whole Request */
+
+struct cm_id;
+struct conn;
+struct listener;
+
+/* ---- negotiate.c: two frames, one agreement ---------------------------- */
+
+/* What an application wants of a connection. */
+struct conn_wish {
+	uint16_t ird, ord;
+	uint8_t private_len;
+	uint8_t private_data[CM_MAX_PRIVATE];
+};
+
+/* Our Request. The plain form is what a peer that hung up on the other one gets. */
+enum request_form { REQUEST_ENHANCED, REQUEST_PLAIN };
+void negotiate_request(const struct conn_wish *w, enum request_form form, struct mpa_frame *req);
+
+/* Our Reply to a Request, and the link that follows from the two. */
+void negotiate_reply(const struct mpa_frame *req, const struct conn_wish *w, struct mpa_frame *rep,
+		     struct qp_link *link);
+
+/* A Reply without consent. */
+void negotiate_reject(const struct mpa_frame *req, const struct conn_wish *w,
+		      struct mpa_frame *rep);
+
+/* The link that follows from a Reply to our Request; or the fault to terminate with. */
+struct wire_fault negotiate_link(const struct mpa_frame *req, const struct mpa_frame *rep,
+				 const struct conn_wish *w, struct qp_link *link);
+
+/* The depths that a frame announces, as the application may use them (RFC 6581 §5). */
+void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
+		      uint8_t *responder_resources);
+
+/* ---- conn.c: one connection being set up ------------------------------- */
+
+/*
+ *   active:   TCP --connected--> REPLY --frame--> handed over
+ *              ^                   |
+ *              +--closed, once-----+
+ *   passive:  REQUEST --frame--> ASKED --accept--> ANSWERING --sent--> handed over
+ *                                  +-----reject--> ANSWERING --sent--> closed
+ *
+ * From any of them: ENDED, when the peer is gone or out of line, or time is up.
+ */
+enum conn_state { CONN_TCP, CONN_REPLY, CONN_REQUEST, CONN_ASKED, CONN_ANSWERING, CONN_ENDED };
+
+struct conn {
+	struct list link;	   /* in listener->half_open */
+	struct cm_id *id;	   /* NULL while a passive one is half open */
+	struct listener *listener; /* while half open */
+	enum conn_state state;
+	int fd; /* until the stream has it: -1 then */
+	struct stream *stream;
+	struct watch watch;
+	struct timer timer; /* the deadline of it all; not moved by progress */
+	struct conn_wish wish;
+	enum request_form form;
+	bool rejecting;		     /* ANSWERING: with a no */
+	struct qp_link agreed;	     /* ANSWERING */
+	struct mpa_frame ours, peer; /* peer's private data is in rx */
+	size_t rx_len;
+	size_t tx_len, tx_off;
+	uint8_t rx[MPA_FRAME_MAX];
+	uint8_t tx[MPA_FRAME_MAX];
+};
+
+/* All with the engine lock held. */
+
+/* Starts to connect id to its destination. -errno of socket, bind or connect. */
+int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out);
+/* A socket that was accepted: takes it over, also when it fails. */
+int conn_accepted(struct listener *l, int fd);
+/* Answers a Request. The connection is gone after reject; after accept, too, in the end. */
+int conn_accept(struct conn *c, const struct conn_wish *w);
+int conn_reject(struct conn *c, const struct conn_wish *w);
+void conn_destroy(struct conn *c); /* the peer sees a reset; NULL is fine */
+
+/* ---- listener.c -------------------------------------------------------- */
+
+struct listener {
+	struct cm_id *id;
+	struct watch watch;
+	struct timer retry;    /* after accept() ran out of descriptors or memory */
+	struct list half_open; /* conn.link, oldest first */
+	unsigned n_half_open;
+	unsigned backlog;
+	unsigned undelivered; /* requests that the program has not fetched */
+	bool short_of_fds;    /* or of memory: until retry */
+	bool paused;	      /* for either reason: nobody is accepted */
+};
+
+int listener_create(struct cm_id *id, int fd, int backlog, struct listener **out);
+void listener_destroy(struct listener *l);
+void listener_add(struct listener *l, struct conn *c);
+void listener_remove(struct listener *l, struct conn *c);
+void listener_presented(struct listener *l); /* a request is in the channel */
+void listener_delivered(struct listener *l); /* the program has fetched one */
+
+/* ---- event.c: channels and events -------------------------------------- */
+
+struct cm_channel {
+	struct rdma_event_channel cm; /* fd: a semaphore eventfd that counts the queue */
+	pthread_mutex_t lock;
+	struct list events;
+};
+
+struct cm_event {
+	struct rdma_cm_event cm; /* first */
+	struct list link;
+	struct cm_id *owner; /* who waits for its acknowledgement: the listener of a request */
+	uint8_t private_data[CM_MAX_PRIVATE];
+};
+
+static inline struct cm_channel *to_cm_channel(struct rdma_event_channel *c)
+{
+	return (struct cm_channel *)c;
+}
+
+int cm_channel_open(struct rdma_event_channel **out);
+void cm_channel_close(struct rdma_event_channel *channel); /* NULL is fine */
+
+/* Engine lock held for all of these but the last. Event without private data or depths: */
+void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status);
+/* with those of a peer's frame (NULL: none): */
+void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
+		     const struct mpa_frame *peer);
+/* a request for listener, which child stands for; -ENOMEM */
+int event_post_request(struct cm_id *listener, struct cm_id *child, const struct mpa_frame *peer);
+/* Forgets what is queued for id, and destroys the children of its requests. */
+void event_drop(struct cm_id *id);
+void event_move(struct cm_id *id, struct cm_channel *to);
+bool event_pending(struct cm_id *id);
+/* Returns when every event of id that was fetched is acknowledged. Engine lock not held. */
+void event_wait_acks(struct cm_id *id);
+
+/* ---- id.c -------------------------------------------------------------- */
+
+/*
+ *   IDLE -> BOUND -> LISTENING
+ *   IDLE, BOUND -> ADDR_RESOLVED -> ROUTE_RESOLVED -> CONNECTING -> CONNECTED -> CLOSED
+ *   REQUESTED (a listener's child) -> ACCEPTING -> CONNECTED -> CLOSED
+ *
+ * ACCEPTING: answered; the peer's first FPDU is awaited. Where a set-up fails
+ * the id is CLOSED.
+ */
+enum id_state {
+	ID_IDLE,
+	ID_BOUND,
+	ID_ADDR_RESOLVED,
+	ID_ROUTE_RESOLVED,
+	ID_LISTENING,
+	ID_CONNECTING,
+	ID_REQUESTED,
+	ID_ACCEPTING,
+	ID_CONNECTED,
+	ID_CLOSED,
+};
+
+struct cm_id {
+	struct rdma_cm_id cm; /* first */
+	unsigned num;	      /* for the log */
+	enum id_state state;
+	bool sync;	   /* has a channel of its own; each call waits */
+	int fd;		   /* bound, not yet listening or connecting; -1 */
+	struct conn *conn; /* while it is set up */
+	struct listener *listener;
+	uint32_t qpn;		    /* of its queue pair, whose pointer the program may free */
+	bool has_qp;		    /* qpn says something */
+	bool port_fixed;	    /* the program chose the source port, or asked for it early */
+	bool disconnecting;	    /* the program asked for it */
+	struct timer first;	    /* ACCEPTING: how long the first FPDU may take */
+	uint8_t peer_ird, peer_ord; /* REQUESTED: the peer's offer */
+
+	bool reuse, afonly, has_afonly, has_tos; /* options */
+	uint8_t tos;
+
+	struct ibv_qp_init_attr *ep_attr; /* rdma_create_ep(): for the children of a listener */
+	struct ibv_pd *ep_pd;
+	void *ep_private; /* rdma_create_ep(): ai_connect */
+	size_t ep_private_len;
+
+	unsigned fetched, acked; /* events; event.c */
+};
+
+static inline struct cm_id *to_cm_id(struct rdma_cm_id *id)
+{
+	return (struct cm_id *)id;
+}
+
+/* channel NULL: a synchronous id. -errno */
+int id_create(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
+	      enum ibv_qp_type type, struct cm_id **out);
+void id_destroy(struct cm_id *id); /* closes everything, waits for acknowledgements */
+void id_set_state(struct cm_id *id, enum id_state to);
+const char *id_state_str(enum id_state s);
+/* The device, its default protection domain and its port become the id's. -errno */
+int id_bind_device(struct cm_id *id);
+/* The child of a listener's connection; its addresses are the stream's. Engine lock held. */
+int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out);
+
+/*
+ * -1 and errno at the face, and why, for STAG_LOG=info. An id that was never
+ * made has no name.
+ */
+int id_error(const struct cm_id *id, int err, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* A synchronous call's wait for its event, which becomes id->event. 0, or -1 and errno. */
+int id_complete(struct cm_id *id);
+
+/* ---- connect.c: what conn.c tells an id. Engine lock held. ------------- */
+
+/* The queue pair of an id that is being connected, or connected; NULL when it is gone. */
+struct stag_qp *id_qp(struct cm_id *id);
+/* Hands a stream over to the id's queue pair: takes it also when it fails. */
+int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link);
+void id_connected(struct cm_id *id, const struct mpa_frame *reply);
+void id_accepted(struct cm_id *id, const struct qp_link *link);
+void id_failed(struct cm_id *id, int status, const struct mpa_frame *reply);
+void id_close(struct cm_id *id); /* whatever it has of connections and listeners */
+void id_set_qp(struct cm_id *id, uint32_t qpn);
+void id_qp_gone(struct cm_id *id); /* its queue pair is about to be destroyed */
+
+/* ---- address.c: socket addresses --------------------------------------- */
+
+socklen_t address_len(const struct sockaddr *a); /* 0: neither IPv4 nor IPv6 */
+bool address_is_any(const struct sockaddr *a);
+uint16_t address_port(const struct sockaddr *a); /* network order */
+void address_set_port(struct sockaddr *a, uint16_t port);
+void address_loopback(int family, struct sockaddr_storage *out);
+void address_any(int family, struct sockaddr_storage *out);
+void address_unmap(struct sockaddr_storage *a); /* ::ffff:a.b.c.d becomes a.b.c.d */
+const char *address_str(const struct sockaddr *a, char *buf, size_t size);
+/* Which local address packets from src (or any: NULL) to dst have. -errno */
+int address_source(const struct sockaddr *src, const struct sockaddr *dst,
+		   struct sockaddr_storage *out);
+#define ADDRESS_STR_LEN 64
+
+/* A TCP socket with id's options, CLOEXEC and non-blocking. -errno */
+int socket_open(const struct cm_id *id, int family);
+/*
+ * The same, bound; where only connections that have ended are in the way, they
+ * are ignored. Port 0 is chosen now, or, for a connection that goes out, by
+ * connect(), which may then take one that leads elsewhere already.
+ */
+enum bind_port { BIND_PORT_NOW, BIND_PORT_LATE };
+int socket_bound(const struct cm_id *id, const struct sockaddr *addr, enum bind_port when);
+
+/* ---- device.c ---------------------------------------------------------- */
+
+struct ibv_pd *default_pd(void); /* one, never freed; NULL + errno */
+
+/* ---- real.c: rdma-core's library --------------------------------------- */
+
+#define REAL_CM_FUNCTIONS(F)                                                                       \
+	F(accept, "RDMACM_1.0")                                                                    \
+	F(ack_cm_event, "RDMACM_1.0")                                                              \
+	F(bind_addr, "RDMACM_1.0")                                                                 \
+	F(connect, "RDMACM_1.0")                                                                   \
+	F(create_ep, "RDMACM_1.0")                                                                 \
+	F(create_event_channel, "RDMACM_1.0")                                                      \
+	F(create_id, "RDMACM_1.0")                                                                 \
+	F(create_qp, "RDMACM_1.0")                                                                 \
+	F(create_qp_ex, "RDMACM_1.0")                                                              \
+	F(create_srq, "RDMACM_1.0")                                                                \
+	F(create_srq_ex, "RDMACM_1.0")                                                             \
+	F(destroy_ep, "RDMACM_1.0")                                                                \
+	F(destroy_event_channel, "RDMACM_1.0")                                                     \
+	F(destroy_id, "RDMACM_1.0")                                                                \
+	F(destroy_qp, "RDMACM_1.0")                                                                \
+	F(destroy_srq, "RDMACM_1.0")                                                               \
+	F(disconnect, "RDMACM_1.0")                                                                \
+	F(establish, "RDMACM_1.2")                                                                 \
+	F(event_str, "RDMACM_1.0")                                                                 \
+	F(free_devices, "RDMACM_1.0")                                                              \
+	F(freeaddrinfo, "RDMACM_1.0")                                                              \
+	F(get_cm_event, "RDMACM_1.0")                                                              \
+	F(get_devices, "RDMACM_1.0")                                                               \
+	F(get_dst_port, "RDMACM_1.0")                                                              \
+	F(get_remote_ece, "RDMACM_1.3")                                                            \
+	F(get_request, "RDMACM_1.0")                                                               \
+	F(get_src_port, "RDMACM_1.0")                                                              \
+	F(getaddrinfo, "RDMACM_1.0")                                                               \
+	F(init_qp_attr, "RDMACM_1.2")                                                              \
+	F(join_multicast, "RDMACM_1.0")                                                            \
+	F(join_multicast_ex, "RDMACM_1.1")                                                         \
+	F(leave_multicast, "RDMACM_1.0")                                                           \
+	F(listen, "RDMACM_1.0")                                                                    \
+	F(migrate_id, "RDMACM_1.0")                                                                \
+	F(notify, "RDMACM_1.0")                                                                    \
+	F(reject, "RDMACM_1.0")                                                                    \
+	F(reject_ece, "RDMACM_1.3")                                                                \
+	F(resolve_addr, "RDMACM_1.0")                                                              \
+	F(resolve_route, "RDMACM_1.0")                                                             \
+	F(set_local_ece, "RDMACM_1.3")                                                             \
+	F(set_option, "RDMACM_1.0")
+
+struct real_cm {
+#define REAL_CM_POINTER(name, version) __typeof__(&rdma_##name) name;
+	REAL_CM_FUNCTIONS(REAL_CM_POINTER)
+#undef REAL_CM_POINTER
+};
+
+/* Fills the table; how many functions rdma-core's library lacks (all, where there is none). */
+unsigned real_cm_resolve(struct real_cm *table);
+/* The table where this process's calls go to rdma-core, else NULL. Asked of every rdma_* call. */
+const struct real_cm *real_cm(void);
+
+/* At the head of a public function: the call goes to rdma-core, where that is the choice. */
+#define PASS_TO_REAL(call)                                                                         \
+	do {                                                                                       \
+		const struct real_cm *real_lib = real_cm();                                        \
+		if (__builtin_expect(real_lib != NULL, 0))                                         \
+			return real_lib->call;                                                     \
+	} while (0)
+
+#define PASS_TO_REAL_VOID(call)                                                                    \
+	do {                                                                                       \
+		const struct real_cm *real_lib = real_cm();                                        \
+		if (__builtin_expect(real_lib != NULL, 0)) {                                       \
+			real_lib->call;                                                            \
+			return;                                                                    \
+		}                                                                                  \
+	} while (0)
+
+#endif

@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conn.c - one TCP connection, from connect() or accept() through MPA's Request
+ * and Reply (RFC 5044 §7.1) to the queue pair.
+ *
+ * Driven by the engine, never waits. Frames are read to their last byte and not
+ * beyond it: what a hasty peer sends behind a Reply stays in the socket, for the
+ * queue pair. Everything a peer does ends in a frame or in conn_lost(), at the
+ * latest when the time is up, which no progress prolongs.
+ */
+#include "cm/cm.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static void conn_ready(struct watch *w, uint32_t revents);
+static void conn_late(struct timer *t);
+
+static struct conn *conn_new(enum conn_state state)
+{
+	struct conn *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->state = state;
+	c->fd = -1;
+	list_init(&c->link);
+	return c;
+}
+
+/* Lets go of the socket: in peace, what was sent still arrives; else the peer sees a reset. */
+enum parting { PEACE, RESET };
+
+static void conn_drop_stream(struct conn *c, enum parting how)
+{
+	watch_del(&c->watch);
+	memset(&c->watch, 0, sizeof(c->watch));
+	if (c->fd >= 0)
+		close(c->fd);
+	c->fd = -1;
+	if (!c->stream)
+		return;
+	if (how == RESET)
+		c->stream->ops->abort(c->stream);
+	else
+		c->stream->ops->shutdown(c->stream);
+	stream_close(c->stream);
+	c->stream = NULL;
+}
+
+static void conn_free(struct conn *c, enum parting how)
+{
+	if (c->listener)
+		listener_remove(c->listener, c);
+	if (c->id)
+		c->id->conn = NULL;
+	timer_cancel(&c->timer);
+	conn_drop_stream(c, how);
+	free(c);
+}
+
+void conn_destroy(struct conn *c)
+{
+	if (c)
+		conn_free(c, RESET);
+}
+
+static void log_peer(const struct conn *c, int err, const char *what)
+{
+	const struct cm_id *id = c->listener ? c->listener->id : c->id;
+	const struct sockaddr *peer;
+	char name[ADDRESS_STR_LEN];
+
+	if (log_level < LOG_LEVEL_INFO || !id)
+		return;
+	peer = c->stream ? (const struct sockaddr *)&c->stream->peer : &id->cm.route.addr.dst_addr;
+	log_info("cm %u: %s: %s: %s", id->num, address_str(peer, name, sizeof(name)), what,
+		 strerror(-err));
+}
+
+/* The end of a set-up that did not become a connection. */
+static void conn_lost(struct conn *c, int err, const char *what)
+{
+	struct cm_id *id = c->id;
+
+	log_peer(c, err, what);
+	if (c->state == CONN_ASKED) { /* the program learns of it when it answers */
+		c->state = CONN_ENDED;
+		conn_drop_stream(c, RESET);
+		return;
+	}
+	conn_free(c, RESET);
+	if (id)
+		id_failed(id, err, NULL);
+}
+
+/* ---- bytes ------------------------------------------------------------- */
+
+/* What waits in tx: 0 when all of it is out, -EAGAIN, -errno. */
+static int conn_flush(struct conn *c)
+{
+	while (c->tx_off < c->tx_len) {
+		struct iovec iov = {.iov_base = c->tx + c->tx_off,
+				    .iov_len = c->tx_len - c->tx_off};
+		ssize_t n = c->stream->ops->send(c->stream, &iov, 1);
+
+		if (n < 0)
+			return (int)n;
+		c->tx_off += (size_t)n;
+	}
+	return 0;
+}
+
+static int conn_send(struct conn *c, const struct mpa_frame *f)
+{
+	int len = mpa_encode(f, c->tx, sizeof(c->tx));
+
+	if (len < 0)
+		return len;
+	c->tx_len = (size_t)len;
+	c->tx_off = 0;
+	return conn_flush(c);
+}
+
+static size_t frame_rest(const struct conn *c)
+{
+	size_t whole = MPA_FRAME_LEN;
+
+	if (c->rx_len >=
+	    MPA_FRAME_LEN) /* mpa_decode() has seen that the length is a possible one */
+		whole += get_be16(c->rx + MPA_FRAME_LEN - sizeof(uint16_t));
+	return whole - c->rx_len;
+}
+
+/* Reads on: 0 when a frame is there, -EAGAIN, -ECONNRESET, -EPROTO. */
+static int conn_read_frame(struct conn *c, bool want_reply)
+{
+	int ret;
+
+	do {
+		struct iovec iov = {.iov_base = c->rx + c->rx_len, .iov_len = frame_rest(c)};
+		ssize_t n = c->stream->ops->recv(c->stream, &iov, 1);
+
+		if (n < 0)
+			return (int)n;
+		if (!n)
+			return -ECONNRESET;
+		c->rx_len += (size_t)n;
+		ret = mpa_decode(c->rx, c->rx_len, want_reply, &c->peer);
+	} while (ret == -EAGAIN);
+	return ret < 0 ? ret : 0;
+}
+
+/* ---- the active side --------------------------------------------------- */
+
+/* A socket that goes out from where the id is bound. */
+static int dial_socket(struct cm_id *id)
+{
+	struct sockaddr_storage src = id->cm.route.addr.src_storage;
+	int fd = id->fd;
+
+	id->fd = -1;
+	if (fd >= 0)
+		return fd;
+	if (!id->port_fixed)
+		address_set_port((struct sockaddr *)&src, 0);
+	return socket_bound(id, (struct sockaddr *)&src, BIND_PORT_LATE);
+}
+
+static int dial(struct conn *c)
+{
+	struct rdma_addr *addr = &c->id->cm.route.addr;
+	socklen_t len = sizeof(addr->src_storage);
+	int err;
+
+	c->fd = dial_socket(c->id);
+	if (c->fd < 0)
+		return c->fd;
+	if (connect(c->fd, &addr->dst_addr, address_len(&addr->dst_addr)) && errno != EINPROGRESS) {
+		err = -errno;
+		goto err_close;
+	}
+	getsockname(c->fd, &addr->src_addr, &len);
+	err = watch_add(&c->watch, c->fd, EPOLLOUT, conn_ready);
+	if (err)
+		goto err_close;
+	c->state = CONN_TCP;
+	return 0;
+err_close:
+	close(c->fd);
+	c->fd = -1;
+	return err;
+}
+
+int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
+{
+	struct conn *c = conn_new(CONN_TCP);
+	int err;
+
+	assert(engine_locked());
+	if (!c)
+		return -ENOMEM;
+	c->id = id;
+	c->wish = *w;
+	c->form = config()->mpa_rev >= 2 ? REQUEST_ENHANCED : REQUEST_PLAIN;
+	err = dial(c);
+	if (err) {
+		free(c);
+		return err;
+	}
+	timer_set(&c->timer, clock_ns() + config()->connect_timeout_ms * NS_PER_MS, conn_late);
+	*out = c;
+	return 0;
+}
+
+/*
+ * The peer hung up on our Request. RFC 6581 §4.3: it may know revision 1 only;
+ * or it minds the reserved bit of our offer. Once more, with neither.
+ */
+static bool dial_again(struct conn *c)
+{
+	if (c->form != REQUEST_ENHANCED || c->rx_len)
+		return false;
+	log_peer(c, -ECONNRESET, "hung up on our Request, a plain one follows");
+	conn_drop_stream(c, RESET);
+	c->form = REQUEST_PLAIN;
+	return dial(c) == 0;
+}
+
+static void conn_hung_up(struct conn *c, int err)
+{
+	if (!dial_again(c))
+		conn_lost(c, err, "hung up");
+}
+
+/* After an attempt to send the Request: waits for the Reply, and for room if it must. */
+static bool request_sent(struct conn *c, int err)
+{
+	if (err && err != -EAGAIN) {
+		conn_hung_up(c, -ECONNRESET);
+		return false;
+	}
+	watch_mod(&c->watch, err ? EPOLLIN | EPOLLOUT : EPOLLIN);
+	return true;
+}
+
+static void step_tcp(struct conn *c)
+{
+	socklen_t len = sizeof(int);
+	int err = 0;
+
+	getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	if (!err)
+		err = -stream_open_tcp(&c->stream, c->fd, true);
+	if (err) {
+		conn_lost(c, -err, "no connection");
+		return;
+	}
+	c->fd = -1;
+	c->state = CONN_REPLY;
+	negotiate_request(&c->wish, c->form, &c->ours);
+	request_sent(c, conn_send(c, &c->ours));
+}
+
+/* A Terminate message as the one FPDU of a stream that will not be (RFC 6581 §8). */
+static void send_terminate(struct conn *c, struct wire_fault fault)
+{
+	struct ddp_hdr h = {.last = true, .opcode = RDMAP_TERMINATE, .qn = QN_TERMINATE, .msn = 1};
+	uint8_t fpdu[MPA_LEN_FIELD + DDP_UNTAGGED_LEN + TERMINATE_MAX + 3 + MPA_CRC_LEN] = {0};
+	uint8_t raw[sizeof(fpdu) + MARKER_LEN];
+	struct iovec iov = {.iov_base = raw};
+	struct terminate t;
+	size_t len = MPA_LEN_FIELD, total;
+
+	terminate_init(&t, fault, NULL, 0, 0);
+	len += ddp_encode(&h, fpdu + len);
+	len += terminate_encode(&t, fpdu + len);
+	put_be16(fpdu, (uint16_t)(len - MPA_LEN_FIELD));
+	total = fpdu_len(len - MPA_LEN_FIELD);
+	if (c->peer.flags & MPA_MARKERS)
+		iov.iov_len = markers_insert(0, fpdu, total, raw);
+	else
+		iov.iov_len = (memcpy(raw, fpdu, total), total);
+	if ((c->ours.flags | c->peer.flags) & MPA_CRC)
+		crc32c_put(raw + iov.iov_len - MPA_CRC_LEN,
+			   crc32c_update(CRC32C_INIT, raw, iov.iov_len - MPA_CRC_LEN));
+	c->stream->ops->send(c->stream, &iov, 1);
+}
+
+static void conn_rejected(struct conn *c)
+{
+	id_failed(c->id, -ECONNREFUSED, &c->peer);
+	conn_free(c, PEACE);
+}
+
+static void conn_refuse(struct conn *c, struct wire_fault fault)
+{
+	log_info("cm %u: cannot live with the Reply: %s", c->id->num, wire_fault_str(fault));
+	send_terminate(c, fault);
+	id_failed(c->id, -EINVAL, NULL);
+	conn_free(c, PEACE);
+}
+
+/* From here the stream is the queue pair's. */
+static struct stream *conn_take_stream(struct conn *c)
+{
+	struct stream *s = c->stream;
+
+	watch_del(&c->watch);
+	memset(&c->watch, 0, sizeof(c->watch));
+	c->stream = NULL;
+	return s;
+}
+
+static void conn_replied(struct conn *c)
+{
+	struct cm_id *id = c->id;
+	struct wire_fault fault;
+	struct qp_link link;
+	int err;
+
+	if (c->peer.flags & MPA_REJECT) {
+		conn_rejected(c);
+		return;
+	}
+	fault = negotiate_link(&c->ours, &c->peer, &c->wish, &link);
+	if (fault.set) {
+		conn_refuse(c, fault);
+		return;
+	}
+	err = id_attach(id, conn_take_stream(c), &link);
+	if (err)
+		id_failed(id, err, NULL);
+	else
+		id_connected(id, &c->peer);
+	conn_free(c, PEACE);
+}
+
+static void step_reply(struct conn *c)
+{
+	int err;
+
+	if (c->tx_off < c->tx_len && !request_sent(c, conn_flush(c)))
+		return;
+	err = conn_read_frame(c, true);
+	if (err == -EAGAIN)
+		return;
+	if (err == -EPROTO)
+		conn_lost(c, err, "what came is no Reply");
+	else if (err)
+		conn_hung_up(c, err);
+	else
+		conn_replied(c);
+}
+
+/* ---- the passive side -------------------------------------------------- */
+
+int conn_accepted(struct listener *l, int fd)
+{
+	struct conn *c = conn_new(CONN_REQUEST);
+	int err = c ? stream_open_tcp(&c->stream, fd, false) : -ENOMEM;
+
+	assert(engine_locked());
+	if (err) {
+		free(c);
+		close(fd);
+		return err;
+	}
+	err = watch_add(&c->watch, fd, EPOLLIN, conn_ready);
+	if (err) {
+		conn_free(c, RESET);
+		return err;
+	}
+	/* siw, too, gives a Request half the time of a Reply */
+	timer_set(&c->timer, clock_ns() + config()->connect_timeout_ms * NS_PER_MS / 2, conn_late);
+	listener_add(l, c);
+	return 0;
+}
+
+/* A whole Request: it gets an id, and the program is told. */
+static int conn_asked(struct conn *c)
+{
+	struct cm_id *listener = c->listener->id, *child;
+	int err = id_create_child(listener, c, &child);
+
+	if (err)
+		return err;
+	negotiate_depths(&c->peer, &child->peer_ird, &child->peer_ord);
+	listener_remove(c->listener, c);
+	timer_cancel(&c->timer);
+	c->state = CONN_ASKED;
+	c->id = child;
+	child->conn = c;
+	err = event_post_request(listener, child, &c->peer);
+	if (err) {
+		id_destroy(child); /* and c */
+		return 0;
+	}
+	listener_presented(listener->listener);
+	return 0;
+}
+
+static void step_request(struct conn *c)
+{
+	int err = conn_read_frame(c, false);
+
+	if (err == -EAGAIN)
+		return;
+	if (!err)
+		err = conn_asked(c);
+	if (err)
+		conn_lost(c, err, "no connection request");
+}
+
+/* A peer that waits for the Reply has nothing to say: it is gone, or out of line. */
+static void step_asked(struct conn *c)
+{
+	uint8_t byte;
+	struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+	ssize_t n = c->stream->ops->recv(c->stream, &iov, 1);
+
+	if (n == -EAGAIN)
+		return;
+	conn_lost(c, n > 0 ? -EPROTO : -ECONNRESET, "did not wait for the Reply");
+}
+
+/* The answer is out. */
+static int conn_answered(struct conn *c)
+{
+	struct cm_id *id = c->id;
+	struct qp_link link = c->agreed;
+	struct stream *s;
+	int err;
+
+	if (c->rejecting) {
+		conn_free(c, PEACE);
+		return 0;
+	}
+	s = conn_take_stream(c);
+	conn_free(c, PEACE);
+	err = id_attach(id, s, &link);
+	if (!err)
+		id_accepted(id, &link);
+	return err;
+}
+
+static int conn_answer(struct conn *c)
+{
+	int err = conn_send(c, &c->ours);
+
+	if (!err)
+		return conn_answered(c);
+	if (err != -EAGAIN) {
+		conn_drop_stream(c, RESET);
+		c->state = CONN_ENDED;
+		return -ECONNRESET;
+	}
+	c->state = CONN_ANSWERING;
+	timer_set(&c->timer, clock_ns() + config()->connect_timeout_ms * NS_PER_MS, conn_late);
+	watch_mod(&c->watch, EPOLLOUT);
+	return 0;
+}
+
+int conn_accept(struct conn *c, const struct conn_wish *w)
+{
+	assert(engine_locked());
+	if (c->state != CONN_ASKED)
+		return -ECONNRESET;
+	negotiate_reply(&c->peer, w, &c->ours, &c->agreed);
+	return conn_answer(c);
+}
+
+int conn_reject(struct conn *c, const struct conn_wish *w)
+{
+	int err;
+
+	assert(engine_locked());
+	if (c->state != CONN_ASKED)
+		return -ECONNRESET;
+	c->id->conn = NULL; /* the rest of its life concerns nobody */
+	c->id = NULL;
+	c->rejecting = true;
+	negotiate_reject(&c->peer, w, &c->ours);
+	err = conn_answer(c);
+	if (err)
+		conn_free(c, RESET);
+	return err;
+}
+
+static void step_answering(struct conn *c)
+{
+	struct cm_id *id = c->id;
+	int err = conn_flush(c);
+
+	if (err == -EAGAIN)
+		return;
+	if (err) {
+		conn_lost(c, err, "did not take the Reply");
+		return;
+	}
+	err = conn_answered(c);
+	if (err)
+		id_failed(id, err, NULL);
+}
+
+/* ---- the engine's calls ------------------------------------------------ */
+
+static void conn_ready(struct watch *w, uint32_t revents)
+{
+	struct conn *c = container_of(w, struct conn, watch);
+
+	switch (c->state) {
+	case CONN_TCP:
+		step_tcp(c);
+		break;
+	case CONN_REPLY:
+		step_reply(c);
+		break;
+	case CONN_REQUEST:
+		step_request(c);
+		break;
+	case CONN_ASKED:
+		step_asked(c);
+		break;
+	case CONN_ANSWERING:
+		step_answering(c);
+		break;
+	case CONN_ENDED:
+		break;
+	}
+}
+
+static void conn_late(struct timer *t)
+{
+	struct conn *c = container_of(t, struct conn, timer);
+
+	conn_lost(c, -ETIMEDOUT, "took too long");
+}

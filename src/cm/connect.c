@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * connect.c - listen, connect, accept, reject, disconnect; and what becomes of
+ * an id as its connection is set up and ends.
+ *
+ * Order and status of the events are the kernel's for an iWARP device. One is
+ * added: TIMEWAIT_EXIT behind DISCONNECTED, since there are programs (tgtd) that
+ * hold on to a connection until it comes.
+ */
+#include "cm/cm.h"
+
+#include <assert.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+/* ---- the queue pair ---------------------------------------------------- */
+
+void id_set_qp(struct cm_id *id, uint32_t qpn)
+{
+	id->qpn = qpn;
+	id->has_qp = true;
+}
+
+/* By number: the program may have destroyed it without a word to its id. */
+static struct stag_qp *find_qp(const struct cm_id *id)
+{
+	return id->has_qp ? qp_by_num(id->qpn) : NULL;
+}
+
+struct stag_qp *id_qp(struct cm_id *id)
+{
+	struct stag_qp *qp = find_qp(id);
+
+	assert(engine_locked());
+	return qp && qp->events && qp->events_arg == id ? qp : NULL;
+}
+
+/* The queue pair that is to be connected: made on the id, or the program's own. */
+static int choose_qp(struct cm_id *id, const struct rdma_conn_param *param)
+{
+	const struct stag_qp *qp;
+
+	if (id->cm.qp)
+		id_set_qp(id, id->cm.qp->qp_num);
+	else if (param)
+		id_set_qp(id, param->qp_num);
+	qp = find_qp(id);
+	if (!qp)
+		return id_error(id, EINVAL, "there is no queue pair to connect");
+	if (qp->events || atomic_load(&qp->state) != QP_IDLE)
+		return id_error(id, EINVAL, "queue pair %u cannot be connected any more", id->qpn);
+	return 0;
+}
+
+static void abort_qp(struct stag_qp *qp)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	qp_set_events(qp, NULL, NULL);
+	qp_modify(qp, &attr, IBV_QP_STATE);
+}
+
+/* ---- how connections begin and end ------------------------------------- */
+
+static void id_ended(struct cm_id *id)
+{
+	id_set_state(id, ID_CLOSED);
+	event_post(id, RDMA_CM_EVENT_DISCONNECTED, 0);
+	event_post(id, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
+}
+
+static void id_accept_failed(struct cm_id *id, int status)
+{
+	id_set_state(id, ID_CLOSED);
+	event_post(id, RDMA_CM_EVENT_CONNECT_ERROR, status);
+}
+
+static void id_accept_done(struct cm_id *id)
+{
+	struct mpa_frame peer = {.flags = MPA_ENHANCED, .ird = id->peer_ird, .ord = id->peer_ord};
+
+	id_set_state(id, ID_CONNECTED);
+	atomic_fetch_add(&stag_totals.accepts, 1);
+	event_post_conn(id, RDMA_CM_EVENT_ESTABLISHED, 0, &peer);
+}
+
+static void on_established(void *arg)
+{
+	struct cm_id *id = arg;
+
+	if (id->state != ID_ACCEPTING)
+		return;
+	timer_cancel(&id->first);
+	id_accept_done(id);
+}
+
+static void on_disconnected(void *arg)
+{
+	struct cm_id *id = arg;
+
+	timer_cancel(&id->first);
+	if (id->state == ID_ACCEPTING && !id->disconnecting)
+		id_accept_failed(id, -ECONNRESET);
+	else if (id->state == ID_ACCEPTING || id->state == ID_CONNECTED)
+		id_ended(id);
+}
+
+static const struct qp_events id_events = {.established = on_established,
+					   .disconnected = on_disconnected};
+
+/* The peer took our Reply and never opened the stream. */
+static void on_no_first(struct timer *t)
+{
+	struct cm_id *id = container_of(t, struct cm_id, first);
+	struct stag_qp *qp = id_qp(id);
+
+	if (qp)
+		abort_qp(qp);
+	log_info("cm %u: no first FPDU came", id->num);
+	id_accept_failed(id, -ETIMEDOUT);
+}
+
+int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link)
+{
+	struct stag_qp *qp = find_qp(id);
+	int err = -EINVAL;
+
+	assert(engine_locked());
+	if (qp) {
+		qp_set_events(qp, &id_events, id);
+		err = qp_attach(qp, s, link);
+	}
+	if (!err)
+		return 0;
+	if (qp)
+		qp_set_events(qp, NULL, NULL);
+	log_info("cm %u: queue pair %u does not take the connection: %s", id->num, id->qpn,
+		 strerror(-err));
+	s->ops->abort(s);
+	stream_close(s);
+	return err;
+}
+
+void id_connected(struct cm_id *id, const struct mpa_frame *reply)
+{
+	id_set_state(id, ID_CONNECTED);
+	atomic_fetch_add(&stag_totals.connects, 1);
+	event_post_conn(id, RDMA_CM_EVENT_ESTABLISHED, 0, reply);
+}
+
+void id_accepted(struct cm_id *id, const struct qp_link *link)
+{
+	id_set_state(id, ID_ACCEPTING);
+	if (!link->p2p) {
+		id_accept_done(id);
+		return;
+	}
+	timer_set(&id->first, clock_ns() + config()->connect_timeout_ms * NS_PER_MS, on_no_first);
+}
+
+/* The kernel's words for why an active side did not get its connection. */
+static enum rdma_cm_event_type failure_event(int status)
+{
+	switch (status) {
+	case -ECONNREFUSED:
+	case -ECONNRESET:
+		return RDMA_CM_EVENT_REJECTED;
+	case -ETIMEDOUT:
+		return RDMA_CM_EVENT_UNREACHABLE;
+	default:
+		return RDMA_CM_EVENT_CONNECT_ERROR;
+	}
+}
+
+void id_failed(struct cm_id *id, int status, const struct mpa_frame *reply)
+{
+	if (id->state != ID_CONNECTING) {
+		id_accept_failed(id, status);
+		return;
+	}
+	id_set_state(id, ID_CLOSED);
+	event_post_conn(id, failure_event(status), status, reply);
+}
+
+/* What the program did not end itself. A request without an answer is rejected. */
+static void close_conn(struct cm_id *id)
+{
+	static const struct conn_wish nothing;
+
+	if (id->conn && id->conn->state == CONN_ASKED)
+		conn_reject(id->conn, &nothing);
+	else
+		conn_destroy(id->conn);
+}
+
+void id_close(struct cm_id *id)
+{
+	struct stag_qp *qp = id_qp(id);
+	bool live = id->state == ID_ACCEPTING || id->state == ID_CONNECTED;
+
+	timer_cancel(&id->first);
+	listener_destroy(id->listener);
+	id->listener = NULL;
+	close_conn(id);
+	if (id->fd >= 0)
+		close(id->fd);
+	id->fd = -1;
+	if (qp && live && !id->disconnecting)
+		abort_qp(qp);
+	else if (qp)
+		qp_set_events(qp, NULL, NULL);
+	id_set_state(id, ID_CLOSED);
+}
+
+void id_qp_gone(struct cm_id *id)
+{
+	struct stag_qp *qp = id_qp(id);
+
+	if (qp)
+		qp_set_events(qp, NULL, NULL);
+	timer_cancel(&id->first);
+	id->has_qp = false;
+	if (id->state == ID_ACCEPTING || id->state == ID_CONNECTED)
+		id_ended(id);
+}
+
+/* ---- listen ------------------------------------------------------------ */
+
+static int start_listening(struct cm_id *id, int backlog)
+{
+	struct sockaddr_in any = {.sin_family = AF_INET};
+	int err;
+
+	if (id->cm.qp_type == IBV_QPT_UD)
+		return id_error(id, EOPNOTSUPP, "iWARP has no datagrams to listen for");
+	if (id->state == ID_IDLE && rdma_bind_addr(&id->cm, (struct sockaddr *)&any))
+		return -1;
+	if (id->state != ID_BOUND)
+		return id_error(id, EINVAL, "only a bound id can listen");
+	err = listener_create(id, id->fd, backlog, &id->listener);
+	if (err)
+		return id_error(id, -err, "listen");
+	id->fd = -1;
+	id_set_state(id, ID_LISTENING);
+	return 0;
+}
+
+STAG_EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
+{
+	PASS_TO_REAL(listen(cm, backlog));
+	int ret;
+
+	engine_lock();
+	ret = start_listening(to_cm_id(cm), backlog);
+	engine_unlock();
+	return ret;
+}
+
+/* ---- connect, accept --------------------------------------------------- */
+
+/* A depth of a conn_param: RDMA_MAX_INIT_DEPTH and RDMA_MAX_RESP_RES mean all there is. */
+static int take_depth(uint8_t asked, uint8_t all, uint16_t *out)
+{
+	if (asked != RDMA_MAX_INIT_DEPTH && asked > STAG_MAX_RD_ATOM)
+		return -EINVAL;
+	*out = asked == RDMA_MAX_INIT_DEPTH ? all : asked;
+	return 0;
+}
+
+/* rdma_create_ep()'s private data leads, the call's own follows. */
+static int take_private(const struct cm_id *id, const struct rdma_conn_param *param,
+			struct conn_wish *w)
+{
+	size_t own = param && param->private_data ? param->private_data_len : 0;
+
+	if (id->ep_private_len > CM_MAX_PRIVATE - own)
+		return -EINVAL;
+	if (id->ep_private_len)
+		memcpy(w->private_data, id->ep_private, id->ep_private_len);
+	if (own)
+		memcpy(w->private_data + id->ep_private_len, param->private_data, own);
+	w->private_len = (uint8_t)(id->ep_private_len + own);
+	return 0;
+}
+
+static int make_wish(struct cm_id *id, const struct rdma_conn_param *param, uint8_t all_ord,
+		     uint8_t all_ird, struct conn_wish *w)
+{
+	uint8_t ord = param ? param->initiator_depth : RDMA_MAX_INIT_DEPTH;
+	uint8_t ird = param ? param->responder_resources : RDMA_MAX_RESP_RES;
+
+	if (take_depth(ord, all_ord, &w->ord) || take_depth(ird, all_ird, &w->ird))
+		return id_error(id, EINVAL, "depth %u or %u is above the device's %u", ord, ird,
+				STAG_MAX_RD_ATOM);
+	if (take_private(id, param, w))
+		return id_error(id, EINVAL, "more than %u bytes of private data", CM_MAX_PRIVATE);
+	return 0;
+}
+
+static int start_connecting(struct cm_id *id, const struct rdma_conn_param *param)
+{
+	struct conn_wish wish = {0};
+	int err;
+
+	if (id->state != ID_ROUTE_RESOLVED)
+		return id_error(id, EINVAL, "to connect, an id needs a resolved route");
+	if (choose_qp(id, param) || make_wish(id, param, STAG_MAX_RD_ATOM, STAG_MAX_RD_ATOM, &wish))
+		return -1;
+	err = conn_connect(id, &wish, &id->conn);
+	if (err)
+		return id_error(id, -err, "connect");
+	id_set_state(id, ID_CONNECTING);
+	return 0;
+}
+
+STAG_EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *conn_param)
+{
+	PASS_TO_REAL(connect(cm, conn_param));
+	int ret;
+
+	engine_lock();
+	ret = start_connecting(to_cm_id(cm), conn_param);
+	engine_unlock();
+	return ret ? ret : id_complete(to_cm_id(cm));
+}
+
+static int accept_request(struct cm_id *id, const struct rdma_conn_param *param)
+{
+	struct conn_wish wish = {0};
+	int err;
+
+	if (id->state != ID_REQUESTED)
+		return id_error(id, EINVAL, "there is no request to accept");
+	if (choose_qp(id, param) || make_wish(id, param, id->peer_ird, id->peer_ord, &wish))
+		return -1;
+	err = conn_accept(id->conn, &wish);
+	if (err)
+		return id_error(id, -err, "accept");
+	return 0;
+}
+
+STAG_EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *conn_param)
+{
+	PASS_TO_REAL(accept(cm, conn_param));
+	int ret;
+
+	engine_lock();
+	ret = accept_request(to_cm_id(cm), conn_param);
+	engine_unlock();
+	return ret ? ret : id_complete(to_cm_id(cm));
+}
+
+static int reject_request(struct cm_id *id, const void *data, uint8_t len)
+{
+	struct conn_wish wish = {.private_len = data ? len : 0};
+	int err;
+
+	if (id->state != ID_REQUESTED || !id->conn)
+		return id_error(id, EINVAL, "there is no request to reject");
+	if (wish.private_len)
+		memcpy(wish.private_data, data, wish.private_len);
+	err = conn_reject(id->conn, &wish);
+	if (err)
+		return id_error(id, -err, "reject");
+	id_set_state(id, ID_CLOSED);
+	return 0;
+}
+
+STAG_EXPORT int rdma_reject(struct rdma_cm_id *cm, const void *private_data,
+			    uint8_t private_data_len)
+{
+	PASS_TO_REAL(reject(cm, private_data, private_data_len));
+	int ret;
+
+	engine_lock();
+	ret = reject_request(to_cm_id(cm), private_data, private_data_len);
+	engine_unlock();
+	return ret;
+}
+
+STAG_EXPORT int rdma_reject_ece(struct rdma_cm_id *cm, const void *private_data,
+				uint8_t private_data_len)
+{
+	PASS_TO_REAL(reject_ece(cm, private_data, private_data_len));
+	return rdma_reject(cm, private_data, private_data_len);
+}
+
+STAG_EXPORT int rdma_establish(struct rdma_cm_id *cm)
+{
+	PASS_TO_REAL(establish(cm));
+	struct cm_id *id = to_cm_id(cm);
+	enum id_state state;
+
+	engine_lock();
+	state = id->state;
+	engine_unlock();
+	if (cm->qp || state != ID_CONNECTED)
+		return id_error(id, EINVAL, "to establish, an id needs a reply, and no queue pair");
+	return 0; /* MPA did it */
+}
+
+STAG_EXPORT int rdma_notify(struct rdma_cm_id *cm, enum ibv_event_type event)
+{
+	PASS_TO_REAL(notify(cm, event));
+	return 0; /* iWARP's connections do not depend on it */
+}
+
+/* ---- disconnect -------------------------------------------------------- */
+
+static void disconnect_live(struct cm_id *id)
+{
+	struct stag_qp *qp = id_qp(id);
+
+	if (id->disconnecting)
+		return;
+	id->disconnecting = true;
+	if (!qp) /* destroyed behind our back: nobody else will tell */
+		on_disconnected(id);
+	else if (qp_disconnect(qp))
+		log_debug("cm %u: queue pair %u is past disconnecting", id->num, id->qpn);
+}
+
+/* 0: an event follows or is there; 1: none will come; or -1 and errno. */
+static int disconnect_id(struct cm_id *id)
+{
+	switch (id->state) {
+	case ID_CONNECTED:
+	case ID_ACCEPTING:
+		disconnect_live(id);
+		return 0;
+	case ID_CONNECTING:
+		conn_destroy(id->conn);
+		id_failed(id, -ECONNABORTED, NULL);
+		return 0;
+	case ID_REQUESTED:
+		return 1;
+	case ID_CLOSED:
+		return event_pending(id) ? 0 : 1;
+	case ID_IDLE:
+	case ID_BOUND:
+	case ID_ADDR_RESOLVED:
+	case ID_ROUTE_RESOLVED:
+	case ID_LISTENING:
+		break;
+	}
+	return id_error(id, EINVAL, "there is nothing to disconnect");
+}
+
+STAG_EXPORT int rdma_disconnect(struct rdma_cm_id *cm)
+{
+	PASS_TO_REAL(disconnect(cm));
+	int ret;
+
+	engine_lock();
+	ret = disconnect_id(to_cm_id(cm));
+	engine_unlock();
+	if (ret)
+		return ret < 0 ? ret : 0;
+	return id_complete(to_cm_id(cm));
+}

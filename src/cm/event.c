@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * event.c - event channels, and the events that a program fetches from them and
+ * acknowledges.
+ *
+ * A channel's descriptor is a semaphore eventfd whose count is the length of
+ * the queue, so that poll, epoll and O_NONBLOCK mean what they mean for
+ * rdma-core's. A thread that fetches takes one from the count by read(), and
+ * then an event; an event that is dropped takes one from the count too, if no
+ * reader was faster: that reader finds the queue empty and reads again.
+ */
+#include "cm/cm.h"
+
+#include <assert.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+/* Guards fetched and acked of every id. */
+static pthread_mutex_t acks_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t acks_changed = PTHREAD_COND_INITIALIZER;
+
+int cm_channel_open(struct rdma_event_channel **out)
+{
+	struct cm_channel *ch = calloc(1, sizeof(*ch));
+	int err;
+
+	if (!ch)
+		return -ENOMEM;
+	ch->cm.fd = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC);
+	if (ch->cm.fd < 0) {
+		err = -errno;
+		free(ch);
+		return err;
+	}
+	pthread_mutex_init(&ch->lock, NULL);
+	list_init(&ch->events);
+	*out = &ch->cm;
+	return 0;
+}
+
+void cm_channel_close(struct rdma_event_channel *channel)
+{
+	struct cm_channel *ch = to_cm_channel(channel);
+
+	if (!channel)
+		return;
+	list_for_each_safe (it, &ch->events) {
+		free(list_entry(it, struct cm_event, link));
+	}
+	pthread_mutex_destroy(&ch->lock);
+	close(ch->cm.fd);
+	free(ch);
+}
+
+/* One more in the queue. The count cannot overflow: memory ends before 2^64 events. */
+static void count_up(struct cm_channel *ch)
+{
+	if (eventfd_write(ch->cm.fd, 1))
+		log_err("cm: event channel %d: errno %d", ch->cm.fd, errno);
+}
+
+/* One less, unless a reader was faster; never waits, O_NONBLOCK or not. */
+static void count_down(struct cm_channel *ch)
+{
+	eventfd_t one;
+	struct iovec iov = {.iov_base = &one, .iov_len = sizeof(one)};
+	struct pollfd p = {.fd = ch->cm.fd, .events = POLLIN};
+
+	if (preadv2(ch->cm.fd, &iov, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN)
+		return;
+	/* a kernel before 5.8 */
+	if (poll(&p, 1, 0) == 1 && read(ch->cm.fd, &one, sizeof(one)) < 0)
+		log_debug("cm: event channel %d: errno %d", ch->cm.fd, errno);
+}
+
+static void put(struct cm_channel *ch, struct cm_event *ev)
+{
+	LOCK_FOR_SCOPE(&ch->lock);
+	list_add_tail(&ch->events, &ev->link);
+	count_up(ch);
+}
+
+static struct cm_event *event_new(struct cm_id *owner, struct cm_id *id,
+				  enum rdma_cm_event_type type, int status)
+{
+	struct cm_event *ev = calloc(1, sizeof(*ev));
+
+	if (!ev) {
+		log_err("cm %u: no memory for event %s", id->num, rdma_event_str(type));
+		return NULL;
+	}
+	ev->owner = owner;
+	ev->cm.id = &id->cm;
+	ev->cm.event = type;
+	ev->cm.status = status;
+	list_init(&ev->link);
+	return ev;
+}
+
+static void fill_conn(struct cm_event *ev, const struct mpa_frame *peer)
+{
+	struct rdma_conn_param *p = &ev->cm.param.conn;
+	size_t len = peer->private_len < CM_MAX_PRIVATE ? peer->private_len : CM_MAX_PRIVATE;
+
+	negotiate_depths(peer, &p->initiator_depth, &p->responder_resources);
+	if (!len)
+		return;
+	memcpy(ev->private_data, peer->private_data, len);
+	p->private_data = ev->private_data;
+	p->private_data_len = (uint8_t)len;
+}
+
+void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
+		     const struct mpa_frame *peer)
+{
+	struct cm_event *ev = event_new(id, id, type, status);
+
+	assert(engine_locked());
+	if (!ev)
+		return;
+	if (peer)
+		fill_conn(ev, peer);
+	log_debug("cm %u: %s, status %d", id->num, rdma_event_str(type), status);
+	put(to_cm_channel(id->cm.channel), ev);
+}
+
+void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status)
+{
+	event_post_conn(id, type, status, NULL);
+}
+
+int event_post_request(struct cm_id *listener, struct cm_id *child, const struct mpa_frame *peer)
+{
+	struct cm_event *ev = event_new(listener, child, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+
+	assert(engine_locked());
+	if (!ev)
+		return -ENOMEM;
+	ev->cm.listen_id = &listener->cm;
+	fill_conn(ev, peer);
+	log_debug("cm %u: request, its id is cm %u", listener->num, child->num);
+	put(to_cm_channel(listener->cm.channel), ev);
+	return 0;
+}
+
+/* Takes the events of id out of its channel. */
+static void take_all(struct cm_id *id, struct list *out)
+{
+	struct cm_channel *ch = to_cm_channel(id->cm.channel);
+
+	LOCK_FOR_SCOPE(&ch->lock);
+	list_for_each_safe (it, &ch->events) {
+		if (list_entry(it, struct cm_event, link)->owner != id)
+			continue;
+		list_del(it);
+		list_add_tail(out, it);
+		count_down(ch);
+	}
+}
+
+void event_drop(struct cm_id *id)
+{
+	struct list dropped;
+
+	assert(engine_locked());
+	list_init(&dropped);
+	take_all(id, &dropped);
+	list_for_each_safe (it, &dropped) {
+		struct cm_event *ev = list_entry(it, struct cm_event, link);
+
+		if (ev->cm.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			id_destroy(to_cm_id(ev->cm.id));
+		free(ev);
+	}
+}
+
+void event_move(struct cm_id *id, struct cm_channel *to)
+{
+	struct list moved;
+
+	assert(engine_locked());
+	list_init(&moved);
+	take_all(id, &moved);
+	list_for_each_safe (it, &moved) {
+		list_del(it);
+		put(to, list_entry(it, struct cm_event, link));
+	}
+	id->cm.channel = &to->cm;
+}
+
+bool event_pending(struct cm_id *id)
+{
+	struct cm_channel *ch = to_cm_channel(id->cm.channel);
+
+	LOCK_FOR_SCOPE(&ch->lock);
+	list_for_each (it, &ch->events) {
+		if (list_entry(it, struct cm_event, link)->owner == id)
+			return true;
+	}
+	return false;
+}
+
+void event_wait_acks(struct cm_id *id)
+{
+	LOCK_FOR_SCOPE(&acks_lock);
+	while (id->acked != id->fetched)
+		pthread_cond_wait(&acks_changed, &acks_lock);
+}
+
+/* The oldest event, now held by the program; NULL when somebody dropped it. */
+static struct cm_event *fetch(struct cm_channel *ch)
+{
+	LOCK_FOR_SCOPE(&ch->lock);
+	struct cm_event *ev;
+
+	if (list_empty(&ch->events))
+		return NULL;
+	ev = list_entry(ch->events.next, struct cm_event, link);
+	list_del(&ev->link);
+	LOCK_FOR_SCOPE(&acks_lock);
+	ev->owner->fetched++;
+	return ev;
+}
+
+/* A request leaves the listener's backlog, and its child reports where the listener does. */
+static void hand_over_request(struct cm_event *ev)
+{
+	struct cm_id *child = to_cm_id(ev->cm.id);
+
+	engine_lock();
+	if (!child->sync)
+		child->cm.channel = ev->owner->cm.channel;
+	if (ev->owner->listener)
+		listener_delivered(ev->owner->listener);
+	engine_unlock();
+}
+
+STAG_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
+{
+	PASS_TO_REAL(create_event_channel());
+	struct rdma_event_channel *ch;
+	int err = engine_start();
+
+	if (!err)
+		err = cm_channel_open(&ch);
+	if (err) {
+		errno = -err;
+		return NULL;
+	}
+	return ch;
+}
+
+STAG_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
+{
+	PASS_TO_REAL_VOID(destroy_event_channel(channel));
+	cm_channel_close(channel);
+}
+
+STAG_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
+{
+	PASS_TO_REAL(get_cm_event(channel, event));
+	struct cm_event *ev;
+	uint64_t one;
+
+	if (!channel || !event)
+		return id_error(NULL, EINVAL, "an event was asked for without channel or place");
+	do {
+		if (read(channel->fd, &one, sizeof(one)) < 0)
+			return -1;
+		ev = fetch(to_cm_channel(channel));
+	} while (!ev);
+	if (ev->cm.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+		hand_over_request(ev);
+	*event = &ev->cm;
+	return 0;
+}
+
+STAG_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
+{
+	PASS_TO_REAL(ack_cm_event(event));
+	struct cm_event *ev = (struct cm_event *)event;
+
+	if (!event)
+		return id_error(NULL, EINVAL, "no event to acknowledge");
+	pthread_mutex_lock(&acks_lock);
+	ev->owner->acked++;
+	pthread_cond_broadcast(&acks_changed);
+	pthread_mutex_unlock(&acks_lock);
+	free(ev);
+	return 0;
+}
+
+static const char *const event_names[] = {
+	[RDMA_CM_EVENT_ADDR_RESOLVED] = "RDMA_CM_EVENT_ADDR_RESOLVED",
+	[RDMA_CM_EVENT_ADDR_ERROR] = "RDMA_CM_EVENT_ADDR_ERROR",
+	[RDMA_CM_EVENT_ROUTE_RESOLVED] = "RDMA_CM_EVENT_ROUTE_RESOLVED",
+	[RDMA_CM_EVENT_ROUTE_ERROR] = "RDMA_CM_EVENT_ROUTE_ERROR",
+	[RDMA_CM_EVENT_CONNECT_REQUEST] = "RDMA_CM_EVENT_CONNECT_REQUEST",
+	[RDMA_CM_EVENT_CONNECT_RESPONSE] = "RDMA_CM_EVENT_CONNECT_RESPONSE",
+	[RDMA_CM_EVENT_CONNECT_ERROR] = "RDMA_CM_EVENT_CONNECT_ERROR",
+	[RDMA_CM_EVENT_UNREACHABLE] = "RDMA_CM_EVENT_UNREACHABLE",
+	[RDMA_CM_EVENT_REJECTED] = "RDMA_CM_EVENT_REJECTED",
+	[RDMA_CM_EVENT_ESTABLISHED] = "RDMA_CM_EVENT_ESTABLISHED",
+	[RDMA_CM_EVENT_DISCONNECTED] = "RDMA_CM_EVENT_DISCONNECTED",
+	[RDMA_CM_EVENT_DEVICE_REMOVAL] = "RDMA_CM_EVENT_DEVICE_REMOVAL",
+	[RDMA_CM_EVENT_MULTICAST_JOIN] = "RDMA_CM_EVENT_MULTICAST_JOIN",
+	[RDMA_CM_EVENT_MULTICAST_ERROR] = "RDMA_CM_EVENT_MULTICAST_ERROR",
+	[RDMA_CM_EVENT_ADDR_CHANGE] = "RDMA_CM_EVENT_ADDR_CHANGE",
+	[RDMA_CM_EVENT_TIMEWAIT_EXIT] = "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+};
+
+STAG_EXPORT const char *rdma_event_str(enum rdma_cm_event_type event)
+{
+	if ((unsigned)event >= sizeof(event_names) / sizeof(*event_names))
+		return "UNKNOWN EVENT";
+	return event_names[event];
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * listener.c - a listening socket, and the peers that have connected to it and
+ * not yet sent a whole Request.
+ *
+ * Two things bound what strangers can pile up here: of the peers that have not
+ * spoken only so many are kept, the oldest goes first; and while the program
+ * does not fetch its requests, further peers wait in TCP's queue.
+ */
+#include "cm/cm.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define ACCEPTS_AT_ONCE 64  /* then others have their turn */
+#define TCP_BACKLOG	128 /* at least: a SYN that finds no room comes back after a second */
+#define RETRY_NS	(100 * NS_PER_MS)
+
+static void listener_ready(struct watch *w, uint32_t revents);
+
+static void listener_update(struct listener *l)
+{
+	bool paused = l->undelivered >= l->backlog || l->short_of_fds;
+
+	if (paused == l->paused)
+		return;
+	l->paused = paused;
+	watch_mod(&l->watch, paused ? 0 : EPOLLIN);
+}
+
+static void listener_retry(struct timer *t)
+{
+	struct listener *l = container_of(t, struct listener, retry);
+
+	l->short_of_fds = false;
+	listener_update(l);
+}
+
+/* Descriptors or memory are short: the peer waits in the queue, and we for better times. */
+static void listener_pause(struct listener *l, int err)
+{
+	log_warn("cm %u: accept: errno %d, again in 100 ms", l->id->num, err);
+	l->short_of_fds = true;
+	listener_update(l);
+	timer_set(&l->retry, clock_ns() + RETRY_NS, listener_retry);
+}
+
+static bool is_shortage(int err)
+{
+	return err == EMFILE || err == ENFILE || err == ENOBUFS || err == ENOMEM;
+}
+
+/* Takes one in: 0; 1 when there is none; -errno of a shortage. */
+static int accept_one(struct listener *l)
+{
+	int fd = accept4(l->watch.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int err;
+
+	if (fd < 0 && is_shortage(errno))
+		return -errno;
+	if (fd < 0) /* anything but EAGAIN was the fate of that one connection */
+		return errno == EAGAIN ? 1 : 0;
+	err = conn_accepted(l, fd);
+	return err && is_shortage(-err) ? err : 0;
+}
+
+static void listener_ready(struct watch *w, uint32_t revents)
+{
+	struct listener *l = container_of(w, struct listener, watch);
+	int ret = 0;
+
+	for (int i = 0; i < ACCEPTS_AT_ONCE && !ret; i++)
+		ret = accept_one(l);
+	if (ret < 0)
+		listener_pause(l, -ret);
+}
+
+int listener_create(struct cm_id *id, int fd, int backlog, struct listener **out)
+{
+	struct listener *l = calloc(1, sizeof(*l));
+	int one = 1, err;
+
+	assert(engine_locked());
+	if (!l)
+		return -ENOMEM;
+	l->id = id;
+	l->backlog = backlog > 0 && backlog < CM_BACKLOG ? (unsigned)backlog : CM_BACKLOG;
+	list_init(&l->half_open);
+	/* So that a successor can bind while connections of this one wait in TIME_WAIT. */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (listen(fd, l->backlog > TCP_BACKLOG ? (int)l->backlog : TCP_BACKLOG)) {
+		err = -errno;
+		goto err_free;
+	}
+	err = watch_add(&l->watch, fd, EPOLLIN, listener_ready);
+	if (err)
+		goto err_free;
+	*out = l;
+	return 0;
+err_free:
+	free(l);
+	return err;
+}
+
+void listener_destroy(struct listener *l)
+{
+	int fd;
+
+	if (!l)
+		return;
+	assert(engine_locked());
+	list_for_each_safe (it, &l->half_open) {
+		conn_destroy(list_entry(it, struct conn, link));
+	}
+	timer_cancel(&l->retry);
+	fd = l->watch.fd;
+	watch_del(&l->watch);
+	close(fd);
+	free(l);
+}
+
+void listener_add(struct listener *l, struct conn *c)
+{
+	c->listener = l;
+	list_add_tail(&l->half_open, &c->link);
+	if (++l->n_half_open > CM_MAX_HALF_OPEN)
+		conn_destroy(list_entry(l->half_open.next, struct conn, link));
+}
+
+void listener_remove(struct listener *l, struct conn *c)
+{
+	list_del(&c->link);
+	c->listener = NULL;
+	l->n_half_open--;
+}
+
+void listener_presented(struct listener *l)
+{
+	l->undelivered++;
+	listener_update(l);
+}
+
+void listener_delivered(struct listener *l)
+{
+	l->undelivered--;
+	listener_update(l);
+}

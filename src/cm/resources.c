@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * resources.c - queue pairs, completion queues and shared receive queues that
+ * belong to an id.
+ *
+ * A plain user of verbs: everything is made by ibv_* calls. Where the program
+ * names no completion queues, the id gets some, with channels, for the helpers
+ * of <rdma/rdma_verbs.h>.
+ */
+#include "cm/cm.h"
+
+#include <string.h>
+
+#define QP_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+
+static void destroy_cq(struct ibv_cq **cq, struct ibv_comp_channel **channel)
+{
+	if (*cq)
+		ibv_destroy_cq(*cq);
+	*cq = NULL;
+	if (*channel)
+		ibv_destroy_comp_channel(*channel);
+	*channel = NULL;
+}
+
+static void destroy_cqs(struct rdma_cm_id *id)
+{
+	destroy_cq(&id->recv_cq, &id->recv_cq_channel);
+	destroy_cq(&id->send_cq, &id->send_cq_channel);
+}
+
+/* A completion queue of size entries, with a channel of its own. -1 and errno */
+static int create_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_cq **cq,
+		     struct ibv_comp_channel **channel)
+{
+	*channel = ibv_create_comp_channel(id->verbs);
+	if (!*channel)
+		return -1;
+	*cq = ibv_create_cq(id->verbs, size ? (int)size : 1, id, *channel, 0);
+	if (*cq)
+		return 0;
+	ibv_destroy_comp_channel(*channel);
+	*channel = NULL;
+	return -1;
+}
+
+static uint32_t srq_size(struct ibv_srq *srq)
+{
+	struct ibv_srq_attr attr = {0};
+
+	return srq && !ibv_query_srq(srq, &attr) ? attr.max_wr : 0;
+}
+
+/* The queues that attr leaves open: the id's, which may have to be made. */
+static int fill_cqs(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
+{
+	uint32_t recvs = attr->srq ? srq_size(attr->srq) : attr->cap.max_recv_wr;
+
+	if (!attr->recv_cq && !id->recv_cq &&
+	    create_cq(id, recvs, &id->recv_cq, &id->recv_cq_channel))
+		return -1;
+	if (!attr->send_cq && !id->send_cq &&
+	    create_cq(id, attr->cap.max_send_wr, &id->send_cq, &id->send_cq_channel))
+		return -1;
+	if (!attr->recv_cq)
+		attr->recv_cq = id->recv_cq;
+	if (!attr->send_cq)
+		attr->send_cq = id->send_cq;
+	return 0;
+}
+
+static int to_init(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {
+		.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = QP_ACCESS};
+	int err = ibv_modify_qp(
+		qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+
+	if (err)
+		errno = err;
+	return err ? -1 : 0;
+}
+
+static int check_qp_attr(struct rdma_cm_id *id, const struct ibv_qp_init_attr_ex *attr)
+{
+	struct cm_id *ours = to_cm_id(id);
+
+	if (id->qp)
+		return id_error(ours, EINVAL, "it has a queue pair already");
+	if (!id->verbs)
+		return id_error(ours, EINVAL, "it has no device yet: resolve an address, or bind");
+	if (attr->pd && attr->pd->context->device != id->verbs->device)
+		return id_error(ours, EINVAL, "the protection domain is another device's");
+	if ((id->recv_cq && attr->recv_cq && id->recv_cq != attr->recv_cq) ||
+	    (id->send_cq && attr->send_cq && id->send_cq != attr->send_cq))
+		return id_error(ours, EINVAL, "it has other completion queues already");
+	return 0;
+}
+
+static struct ibv_qp *create_qp(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
+{
+	struct ibv_qp *qp;
+	int err;
+
+	if (fill_cqs(id, attr))
+		return NULL;
+	qp = ibv_create_qp_ex(attr->pd->context, attr);
+	if (!qp)
+		return NULL;
+	if (!to_init(qp))
+		return qp;
+	err = errno;
+	ibv_destroy_qp(qp);
+	errno = err;
+	return NULL;
+}
+
+STAG_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
+{
+	PASS_TO_REAL(create_qp_ex(id, attr));
+	struct ibv_qp *qp;
+	int err;
+
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD))
+		attr->pd = NULL;
+	if (check_qp_attr(id, attr))
+		return -1;
+	attr->comp_mask |= IBV_QP_INIT_ATTR_PD;
+	if (!attr->pd)
+		attr->pd = id->pd;
+	if (id->srq && !attr->srq)
+		attr->srq = id->srq;
+	qp = create_qp(id, attr);
+	if (!qp) {
+		err = errno;
+		destroy_cqs(id);
+		return id_error(to_cm_id(id), err, "a queue pair of type %d", (int)attr->qp_type);
+	}
+	id->pd = qp->pd;
+	id->qp = qp;
+	engine_lock();
+	id_set_qp(to_cm_id(id), qp->qp_num);
+	engine_unlock();
+	return 0;
+}
+
+STAG_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
+			       struct ibv_qp_init_attr *attr)
+{
+	PASS_TO_REAL(create_qp(id, pd, attr));
+	struct ibv_qp_init_attr_ex ex = {0};
+
+	memcpy(&ex, attr, sizeof(*attr)); /* the extended form begins with the plain one */
+	if (pd) {
+		ex.comp_mask = IBV_QP_INIT_ATTR_PD;
+		ex.pd = pd;
+	}
+	if (rdma_create_qp_ex(id, &ex))
+		return -1;
+	memcpy(attr, &ex, sizeof(*attr));
+	return 0;
+}
+
+STAG_EXPORT void rdma_destroy_qp(struct rdma_cm_id *id)
+{
+	PASS_TO_REAL_VOID(destroy_qp(id));
+
+	engine_lock();
+	id_qp_gone(to_cm_id(id));
+	engine_unlock();
+	if (id->qp)
+		ibv_destroy_qp(id->qp);
+	id->qp = NULL;
+	destroy_cqs(id);
+}
+
+STAG_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_attr_ex *attr)
+{
+	PASS_TO_REAL(create_srq_ex(id, attr));
+	struct ibv_srq *srq;
+
+	if (!id->verbs)
+		return id_error(to_cm_id(id), EINVAL, "it has no device yet");
+	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd) {
+		attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+		attr->pd = id->pd;
+	}
+	srq = ibv_create_srq_ex(id->verbs, attr);
+	if (!srq)
+		return id_error(to_cm_id(id), errno, "a shared receive queue");
+	id->pd = attr->pd;
+	id->srq = srq;
+	return 0;
+}
+
+STAG_EXPORT int rdma_create_srq(struct rdma_cm_id *id, struct ibv_pd *pd,
+				struct ibv_srq_init_attr *attr)
+{
+	PASS_TO_REAL(create_srq(id, pd, attr));
+	struct ibv_srq_init_attr_ex ex = {.srq_context = attr->srq_context, .attr = attr->attr};
+
+	ex.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+	ex.srq_type = IBV_SRQT_BASIC;
+	ex.pd = pd;
+	if (rdma_create_srq_ex(id, &ex))
+		return -1;
+	attr->attr = ex.attr;
+	return 0;
+}
+
+STAG_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
+{
+	PASS_TO_REAL_VOID(destroy_srq(id));
+
+	if (id->srq)
+		ibv_destroy_srq(id->srq);
+	id->srq = NULL;
+}
+
+/*
+ * For programs that move their own queue pair along. The kernel's answer for
+ * iWARP; but one that is connected already needs no state.
+ */
+STAG_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, int *mask)
+{
+	PASS_TO_REAL(init_qp_attr(cm, attr, mask));
+	struct cm_id *id = to_cm_id(cm);
+	bool connected;
+
+	engine_lock();
+	connected = id->state == ID_CONNECTED;
+	engine_unlock();
+	switch (attr->qp_state) {
+	case IBV_QPS_INIT:
+	case IBV_QPS_RTR:
+		*mask = IBV_QP_ACCESS_FLAGS | (connected ? 0 : IBV_QP_STATE);
+		attr->qp_access_flags = QP_ACCESS;
+		return 0;
+	case IBV_QPS_RTS:
+		*mask = 0;
+		return 0;
+	default:
+		return id_error(id, EINVAL, "attributes for state %d", (int)attr->qp_state);
+	}
+}
