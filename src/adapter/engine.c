@@ -189,7 +189,7 @@ static void wake(void)
 {
 	uint64_t one = 1;
 
-	if (engine.woken || (engine.started && pthread_equal(engine.thread, pthread_self())))
+	if (!engine.started || engine.woken || pthread_equal(engine.thread, pthread_self()))
 		return;
 	engine.woken = true;
 	if (write(engine.wake_fd, &one, sizeof(one)) < 0)

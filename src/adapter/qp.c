@@ -306,7 +306,9 @@ int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct sta
 	adopt(qp, attr);
 	qp->cap = attr->cap;
 	qp->ibv.context = &ctx->v.context;
+	engine_lock();
 	err = table_add(qp);
+	engine_unlock();
 	if (err)
 		goto err_free_rq;
 	qp->ibv.handle = qp->ibv.qp_num;

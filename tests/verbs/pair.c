@@ -68,7 +68,7 @@ static void attach(struct ibv_qp *qp, int fd, bool initiator)
 		.ord = 16};
 	struct stream *s;
 
-	assert_int_equal(stream_open_tcp(&s, fd), 0);
+	assert_int_equal(stream_open_tcp(&s, fd, initiator), 0);
 	engine_lock();
 	assert_int_equal(qp_attach(to_stag_qp(qp), s, &link), 0);
 	engine_unlock();
