@@ -61,9 +61,6 @@ static struct wqe *begin(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t op_flag
 	w->wr_id = ex->wr_id;
 	w->opcode = opcode;
 	w->send_flags = ex->wr_flags & ~(unsigned)IBV_SEND_INLINE; /* the setters say which */
-	w->num_sge = 0;
-	w->length = 0;
-	w->inline_data = NULL;
 	return w;
 }
 
@@ -204,6 +201,7 @@ static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint3
 	w->sge[0] = (struct ibv_sge){.addr = addr, .length = length, .lkey = lkey};
 	w->num_sge = 1;
 	w->length = length;
+	w->inline_data = NULL;
 }
 
 static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t n, const struct ibv_sge *sges)
