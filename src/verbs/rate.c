@@ -6,7 +6,7 @@
 
 static const struct {
 	enum ibv_rate rate;
-	int mult; /* of 2.5 Gbit/s */
+	int mult; /* of 2.5 Gbit/s; -1: rdma-core does not count it so */
 	int mbps;
 } rates[] = {
 	{IBV_RATE_2_5_GBPS, 1, 2500},	    {IBV_RATE_5_GBPS, 2, 5000},
@@ -36,7 +36,7 @@ STAG_EXPORT int ibv_rate_to_mult(enum ibv_rate rate)
 STAG_EXPORT enum ibv_rate mult_to_ibv_rate(int mult)
 {
 	for (size_t i = 0; i < N_RATES; i++)
-		if (rates[i].mult == mult)
+		if (mult > 0 && rates[i].mult == mult)
 			return rates[i].rate;
 	return IBV_RATE_MAX;
 }

@@ -19,7 +19,8 @@ exports() {
 # same WHAT FILE FILE: complain about each line that only one of them has.
 same() {
 	local lines
-	lines=$(diff "$2" "$3" | grep '^[<>]') || return 0
+	lines=$(diff "$2" "$3" | grep '^[<>]' || true)
+	[[ -n $lines ]] || return 0
 	echo "$1:"
 	echo "$lines"
 	failed=1
