@@ -98,11 +98,14 @@ struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_ini
 
 STAG_EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	struct ibv_qp_init_attr_ex ex = {.comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct ibv_qp_init_attr_ex ex = {0};
 
 	if (!is_ours(pd->context))
 		return real()->create_qp(pd, attr);
-	memcpy(&ex, attr, sizeof(*attr)); /* the older structure is the newer one's head */
+	/* The older structure is the newer one's head; comp_mask is where its padding was. */
+	memcpy(&ex, attr, sizeof(*attr));
+	ex.comp_mask = IBV_QP_INIT_ATTR_PD;
+	ex.pd = pd;
 
 	struct ibv_qp *qp = verbs_create_qp_ex(pd->context, &ex);
 
