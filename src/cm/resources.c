@@ -150,11 +150,10 @@ STAG_EXPORT int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd,
 	PASS_TO_REAL(create_qp(id, pd, attr));
 	struct ibv_qp_init_attr_ex ex = {0};
 
-	memcpy(&ex, attr, sizeof(*attr)); /* the extended form begins with the plain one */
-	if (pd) {
-		ex.comp_mask = IBV_QP_INIT_ATTR_PD;
-		ex.pd = pd;
-	}
+	/* The extended form begins with the plain one, whose padding is its comp_mask. */
+	memcpy(&ex, attr, sizeof(*attr));
+	ex.comp_mask = pd ? IBV_QP_INIT_ATTR_PD : 0;
+	ex.pd = pd;
 	if (rdma_create_qp_ex(id, &ex))
 		return -1;
 	memcpy(attr, &ex, sizeof(*attr));
