@@ -37,7 +37,7 @@ nm -D --defined-only "$lib" | awk '$2 != "A" && $3 !~ /@/ { print $3 }' >"$tmp/b
 same 'exported without a version (<)' "$tmp/bare" "$tmp/none"
 
 for real in libibverbs.so.1 librdmacm.so.1; do
-	path=$(ldconfig -p | awk -v n="$real" '$1 == n { print $NF; exit }')
+	path=$(ldconfig -p | awk -v n="$real" '$1 == n && !path { path = $NF } END { print path }')
 	[[ -e $path ]] || { echo "no $real here"; exit 77; }
 	exports "$path" | grep -v PRIVATE >"$tmp/real"
 	comm -23 "$tmp/real" "$tmp/ours" >"$tmp/missing"
