@@ -203,6 +203,10 @@ int ctx_get_async(struct stag_ctx *ctx,
 		  struct ibv_async_event *ev);		       /* a read() of async_fd: -EAGAIN.. */
 void ctx_drop_async(struct stag_ctx *ctx, const void *object); /* forget undelivered events of it */
 
+/* Sleeps until the program has acknowledged all events of an object that it was handed. */
+void wait_for_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,
+		   uint32_t handed);
+
 void device_query(struct ibv_device_attr_ex *attr);
 void device_query_port(struct ibv_port_attr *attr);
 void device_gid(unsigned index, union ibv_gid *gid);
@@ -377,7 +381,8 @@ struct stag_cq {
 	bool overflowed;	   /* more than ibv.cqe entries at once: told once */
 	bool wants_ts;
 	enum { CQ_IDLE, CQ_ARMED_SOLICITED, CQ_ARMED } armed;
-	uint32_t events_sent;	  /* completion events queued so far */
+	uint32_t events_sent;	  /* completion events that the program was handed */
+	uint32_t async_sent;	  /* the same for asynchronous ones */
 	struct list ready;	  /* in channel->ready */
 	unsigned ready_count;	  /* events of this queue that wait there */
 	struct list channel_link; /* in channel->cqs */
@@ -448,7 +453,8 @@ struct stag_srq {
 	atomic_int users;
 	pthread_mutex_t lock;
 	struct rq rq;
-	uint32_t limit; /* 0: not armed */
+	uint32_t limit;	     /* 0: not armed */
+	uint32_t async_sent; /* events that the program was handed */
 };
 
 static inline struct stag_srq *to_stag_srq(struct ibv_srq *srq)
@@ -589,7 +595,7 @@ struct stag_qp {
 	atomic_bool tx_blocked;		 /* the stream is full: somebody must watch for room */
 	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
 	atomic_int windows;		 /* type-2 windows bound to it */
-	uint32_t async_sent;		 /* IBV events queued that the program must acknowledge */
+	uint32_t async_sent;		 /* asynchronous events that the program was handed */
 	struct list all_link;		 /* in the table of all queue pairs */
 
 	/* src/verbs/wr.c: the builder behind ibv_wr_* */

@@ -86,6 +86,10 @@ int cq_destroy(struct stag_cq *cq)
 	if (cq->channel)
 		leave_channel(cq);
 	ctx_drop_async(to_stag_ctx(cq->ibv.context), &cq->ibv);
+	wait_for_acks(&cq->ibv.mutex, &cq->ibv.cond, &cq->ibv.comp_events_completed,
+		      cq->events_sent);
+	wait_for_acks(&cq->ibv.mutex, &cq->ibv.cond, &cq->ibv.async_events_completed,
+		      cq->async_sent);
 	pthread_mutex_destroy(&cq->lock);
 	pthread_mutex_destroy(&cq->qps_lock);
 	pthread_mutex_destroy(&cq->ex_lock);

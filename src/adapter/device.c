@@ -97,6 +97,32 @@ void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 	pthread_mutex_unlock(&ctx->async_lock);
 }
 
+/* The object's destruction will wait for as many acknowledgements. async_lock held. */
+static void count_handed(const struct ibv_async_event *ev)
+{
+	switch (ev->event_type) {
+	case IBV_EVENT_CQ_ERR:
+		to_stag_cq(ev->element.cq)->async_sent++;
+		break;
+	case IBV_EVENT_SRQ_ERR:
+	case IBV_EVENT_SRQ_LIMIT_REACHED:
+		to_stag_srq(ev->element.srq)->async_sent++;
+		break;
+	default: /* we raise no others but of queue pairs */
+		to_stag_qp(ev->element.qp)->async_sent++;
+		break;
+	}
+}
+
+void wait_for_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,
+		   uint32_t handed)
+{
+	pthread_mutex_lock(mutex);
+	while (*acked != handed)
+		pthread_cond_wait(cond, mutex);
+	pthread_mutex_unlock(mutex);
+}
+
 int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev)
 {
 	struct async_item *item = NULL;
@@ -109,6 +135,7 @@ int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev)
 		if (!list_empty(&ctx->async_events)) {
 			item = list_entry(ctx->async_events.next, struct async_item, link);
 			list_del(&item->link);
+			count_handed(&item->event);
 		}
 		pthread_mutex_unlock(&ctx->async_lock);
 	} while (!item); /* what was counted has been dropped since */

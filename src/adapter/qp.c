@@ -665,6 +665,7 @@ int qp_destroy(struct stag_qp *qp)
 	if (qp->rcq != qp->scq)
 		cq_forget_qp(qp->rcq, qp->ibv.qp_num);
 	ctx_drop_async(to_stag_ctx(qp->ibv.context), &qp->ibv);
+	wait_for_acks(&qp->ibv.mutex, &qp->ibv.cond, &qp->ibv.events_completed, qp->async_sent);
 	hold_parts(qp, -1);
 	sq_free(&qp->sq);
 	rq_free(&qp->rq);

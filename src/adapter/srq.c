@@ -98,6 +98,8 @@ int srq_destroy(struct stag_srq *srq)
 			 atomic_load(&srq->users));
 		return -EBUSY;
 	}
+	ctx_drop_async(to_stag_ctx(srq->ibv.context), &srq->ibv);
+	wait_for_acks(&srq->ibv.mutex, &srq->ibv.cond, &srq->ibv.events_completed, srq->async_sent);
 	atomic_fetch_sub(&srq->pd->users, 1);
 	rq_free(&srq->rq);
 	pthread_mutex_destroy(&srq->lock);
