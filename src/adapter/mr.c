@@ -25,6 +25,19 @@
 	 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB)
 
 /*
+ * May this page be written? Only kernels since 5.14 can say so without a write;
+ * those refuse a page that is not writable as they would an unknown advice.
+ */
+static bool can_write(uintptr_t page, size_t size)
+{
+	if (!madvise((void *)page, size, MADV_POPULATE_WRITE))
+		return true;
+	if (errno == EINVAL)
+		return madvise(NULL, 0, MADV_POPULATE_WRITE) != 0;
+	return errno != EFAULT;
+}
+
+/*
  * Is there memory, all along, and may it be written if that is asked for? An
  * adapter that pins pages finds out by pinning, and answers EFAULT; we ask.
  */
@@ -37,9 +50,7 @@ static int probe_memory(uintptr_t addr, size_t len, unsigned access)
 		return -EFAULT;
 	if (!(access & (IBV_ACCESS_LOCAL_WRITE | REMOTE_CHANGE)))
 		return 0;
-	if (madvise((void *)first, page, MADV_POPULATE_WRITE) && errno == EFAULT)
-		return -EFAULT;
-	if (madvise((void *)last, page, MADV_POPULATE_WRITE) && errno == EFAULT)
+	if (!can_write(first, page) || !can_write(last, page))
 		return -EFAULT;
 	return 0;
 }

@@ -90,6 +90,21 @@ static void memory_that_is_not_mapped_is_refused(void **state)
 	munmap(hole, 3 * 4096);
 }
 
+/* What cannot be written cannot be lent for writing, and can still be lent for reading. */
+static void memory_that_is_read_only_is_refused_for_writing(void **state)
+{
+	struct domain *d = *state;
+	void *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr;
+
+	assert_ptr_not_equal(page, MAP_FAILED);
+	expect_refused(d, page, 4096, IBV_ACCESS_LOCAL_WRITE, EFAULT);
+	mr = ibv_reg_mr(d->pd, page, 4096, IBV_ACCESS_REMOTE_READ);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	munmap(page, 4096);
+}
+
 static void memory_that_wraps_is_refused(void **state)
 {
 	expect_refused(*state, memory, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE, EINVAL);
@@ -176,6 +191,7 @@ int main(void)
 		cmocka_unit_test(remote_write_needs_local_write),
 		cmocka_unit_test(unknown_access_flags_are_refused),
 		cmocka_unit_test(memory_that_is_not_mapped_is_refused),
+		cmocka_unit_test(memory_that_is_read_only_is_refused_for_writing),
 		cmocka_unit_test(memory_that_wraps_is_refused),
 		cmocka_unit_test(a_key_is_not_used_again_at_once),
 		cmocka_unit_test(re_registration_moves_a_region),
