@@ -643,6 +643,7 @@ int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind
  * the next free entry (NULL: full), fill it, check it, and publish all entries
  * taken since at once; or drop them. sq_check() gives what ibv_post_send() would.
  */
+bool sq_may_post(struct stag_qp *qp); /* is it in a state to take any? asked once a list */
 struct wqe *sq_take(struct stag_qp *qp);
 int sq_check(struct stag_qp *qp, const struct wqe *w);
 void sq_publish(struct stag_qp *qp); /* and transmits */

@@ -245,7 +245,7 @@ static int post_one(struct stag_qp *qp, const struct ibv_send_wr *wr)
 	return err;
 }
 
-static bool may_post(struct stag_qp *qp)
+bool sq_may_post(struct stag_qp *qp)
 {
 	if (qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_ERR ||
 	    qp->ibv.state == IBV_QPS_SQD)
@@ -260,7 +260,7 @@ int qp_post_send(struct stag_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	int err = 0;
 
 	pthread_mutex_lock(&qp->tx_lock);
-	if (!may_post(qp))
+	if (!sq_may_post(qp))
 		err = -EINVAL;
 	for (; wr && !err; wr = wr->next) {
 		err = post_one(qp, wr);
@@ -282,7 +282,7 @@ static int post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num
 	int err = -EINVAL;
 
 	pthread_mutex_lock(&qp->tx_lock);
-	if (!may_post(qp))
+	if (!sq_may_post(qp))
 		goto out;
 	w = sq_take(qp);
 	if (!w) {

@@ -87,14 +87,6 @@ STAG_EXPORT int stagdv_query_qp_counters(struct ibv_qp *qp, struct stagdv_counte
 	return -copy_out(c, size, &ours, sizeof(ours));
 }
 
-/* The largest DDP segment that this connection sends now; tx_lock held. */
-static uint32_t qp_mulpdu(const struct stag_qp *qp)
-{
-	if (qp->link.caps & MPA_EXT_BIG_FPDU)
-		return MPA_MAX_ULPDU;
-	return qp->stream ? mpa_mulpdu(qp->stream->ops->emss(qp->stream), qp->link.markers_tx) : 0;
-}
-
 static uint64_t link_abilities(const struct qp_link *link)
 {
 	return (link->caps & MPA_EXT_IMM ? STAGDV_ABILITY_IMM : 0) |
@@ -115,7 +107,7 @@ STAG_EXPORT int stagdv_query_qp(struct ibv_qp *ibv, struct stagdv_qp_attr *attr,
 
 	struct stagdv_qp_attr ours = {
 		.abilities = link_abilities(&qp->link),
-		.mulpdu = qp_mulpdu(qp),
+		.mulpdu = qp_tx_mulpdu(qp),
 		.ird = qp->link.ird,
 		.ord = qp->link.ord,
 		.crc = qp->link.crc,

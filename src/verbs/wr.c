@@ -246,6 +246,8 @@ static int check_all(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
 
+	if (!sq_may_post(qp))
+		fail(qp, EINVAL);
 	for (uint32_t i = 0; i < sq->reserved && !qp->wr_err; i++)
 		fail(qp, -sq_check(qp, &sq->wqe[(sq->put + i) & sq->mask]));
 	return qp->wr_err;

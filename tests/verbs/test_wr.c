@@ -269,6 +269,41 @@ static void more_than_the_queue_holds_is_enomem(void **state)
 	a_list_is_done_in_order(state);
 }
 
+static void an_unconnected_queue_pair_takes_nothing(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	assert_int_equal(ibv_modify_qp(p->a, &attr, IBV_QP_STATE), 0);
+
+	struct ibv_qp_ex *ex = begin(p, 1);
+
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+}
+
+/* In the error state a list is taken, and comes straight back. */
+static void a_failed_queue_pair_flushes(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	assert_int_equal(ibv_modify_qp(p->a, &attr, IBV_QP_STATE), 0);
+
+	struct ibv_qp_ex *ex = begin(p, 5);
+
+	ibv_wr_send(ex);
+	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+
+	struct ibv_wc wc = wait_wc(p);
+
+	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(wc.wr_id, 5);
+	assert_int_equal(wc.qp_num, p->a->qp_num);
+}
+
 static void a_setter_needs_a_request(void **state)
 {
 	struct pair *p = *state;
@@ -324,6 +359,10 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_error_drops_the_whole_list, connect_pair,
 						close_pair),
 		cmocka_unit_test_setup_teardown(more_than_the_queue_holds_is_enomem, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(an_unconnected_queue_pair_takes_nothing,
+						connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(a_failed_queue_pair_flushes, connect_pair,
 						close_pair),
 		cmocka_unit_test_setup_teardown(a_setter_needs_a_request, connect_pair, close_pair),
 		cmocka_unit_test_setup_teardown(operations_not_asked_for_are_refused, connect_pair,
