@@ -179,7 +179,7 @@ struct async_item { /* a queued asynchronous event */
 
 struct stag_ctx {
 	struct list link;
-	atomic_int refs; /* open handles (the connection manager's shared one: 1) */
+	atomic_int refs; /* the program's, and one of each PD, CQ and channel */
 	pthread_mutex_t async_lock;
 	struct list async_events; /* async_item; the eventfd counts them */
 	struct verbs_context v;	  /* last: v.context is what the program holds */
@@ -197,7 +197,9 @@ struct stag_device *stag_device(void); /* the one and only; valid for the proces
  * those). async_fd is a semaphore eventfd.
  */
 int ctx_create(struct stag_ctx **out);
-void ctx_destroy(struct stag_ctx *ctx);
+void ctx_destroy(struct stag_ctx *ctx); /* the program's part; what still uses it keeps it */
+void ctx_get(struct stag_ctx *ctx);
+void ctx_put(struct stag_ctx *ctx);
 void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev); /* queue; never blocks */
 int ctx_get_async(struct stag_ctx *ctx,
 		  struct ibv_async_event *ev);		       /* a read() of async_fd: -EAGAIN.. */

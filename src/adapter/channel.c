@@ -38,6 +38,7 @@ int channel_create(struct stag_ctx *ctx, struct stag_channel **out)
 	pthread_mutex_init(&ch->cqs_lock, NULL);
 	list_init(&ch->ready);
 	list_init(&ch->cqs);
+	ctx_get(ctx);
 	*out = ch;
 	return 0;
 }
@@ -56,6 +57,7 @@ int channel_destroy(struct stag_channel *ch)
 	close(ch->ibv.fd);
 	pthread_mutex_destroy(&ch->lock);
 	pthread_mutex_destroy(&ch->cqs_lock);
+	ctx_put(to_stag_ctx(ch->ibv.context));
 	free(ch);
 	return 0;
 }

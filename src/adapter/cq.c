@@ -57,6 +57,7 @@ int cq_create(struct stag_ctx *ctx, int cqe, struct stag_channel *ch, void *cq_c
 		ch->ibv.refcnt++;
 		pthread_mutex_unlock(&ch->cqs_lock);
 	}
+	ctx_get(ctx);
 	*out = cq;
 	return 0;
 }
@@ -93,6 +94,7 @@ int cq_destroy(struct stag_cq *cq)
 	pthread_mutex_destroy(&cq->lock);
 	pthread_mutex_destroy(&cq->qps_lock);
 	pthread_mutex_destroy(&cq->ex_lock);
+	ctx_put(to_stag_ctx(cq->ibv.context));
 	free(cq->ring);
 	free(cq);
 	return 0;

@@ -68,14 +68,31 @@ err_close:
 	return err;
 }
 
-void ctx_destroy(struct stag_ctx *ctx)
+void ctx_get(struct stag_ctx *ctx)
 {
+	atomic_fetch_add(&ctx->refs, 1);
+}
+
+void ctx_put(struct stag_ctx *ctx)
+{
+	if (atomic_fetch_sub(&ctx->refs, 1) > 1)
+		return;
 	list_for_each_safe (l, &ctx->async_events)
 		free(list_entry(l, struct async_item, link));
 	close(ctx->v.context.cmd_fd);
 	close(ctx->v.context.async_fd);
 	pthread_mutex_destroy(&ctx->async_lock);
 	free(ctx);
+}
+
+/* A program that closes a device with objects in use must not pull it from under the engine. */
+void ctx_destroy(struct stag_ctx *ctx)
+{
+	int others = atomic_load(&ctx->refs) - 1;
+
+	if (others)
+		log_info("context: closed while %d domains, queues or channels use it", others);
+	ctx_put(ctx);
 }
 
 /* ---- asynchronous events ---- */

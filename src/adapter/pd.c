@@ -18,6 +18,7 @@ int pd_alloc(struct stag_ctx *ctx, struct stag_pd **out)
 		return -ENOMEM;
 	pd->ibv.context = &ctx->v.context;
 	pd->ibv.handle = atomic_fetch_add(&next, 1);
+	ctx_get(ctx);
 	*out = pd;
 	return 0;
 }
@@ -32,6 +33,7 @@ int pd_dealloc(struct stag_pd *pd)
 	}
 	if (pd->parent)
 		atomic_fetch_sub(&pd->parent->users, 1);
+	ctx_put(to_stag_ctx(pd->ibv.context));
 	free(pd);
 	return 0;
 }

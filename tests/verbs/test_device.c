@@ -88,6 +88,20 @@ static void the_shared_context_is_one_and_stays(void **state)
 	assert_ptr_equal(shared->device, ((struct ibv_context *)*state)->device);
 }
 
+/* The objects stay usable: a context goes with the last thing that uses it. */
+static void closing_in_use_pulls_nothing_away(void **state)
+{
+	struct ibv_context *ctx = open_stag();
+	struct ibv_pd *pd = ibv_alloc_pd(ctx);
+	struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+	struct ibv_wc wc;
+
+	assert_int_equal(ibv_close_device(ctx), 0);
+	assert_int_equal(ibv_poll_cq(cq, 1, &wc), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_dealloc_pd(pd), 0);
+}
+
 static void the_port_is_up_and_ethernet(void **state)
 {
 	struct ibv_port_attr attr;
@@ -202,6 +216,7 @@ int main(void)
 		cmocka_unit_test(the_kernel_has_no_index_for_it),
 		cmocka_unit_test(each_open_is_a_context_of_its_own),
 		cmocka_unit_test(the_shared_context_is_one_and_stays),
+		cmocka_unit_test(closing_in_use_pulls_nothing_away),
 		cmocka_unit_test(the_port_is_up_and_ethernet),
 		cmocka_unit_test(there_is_no_port_0_or_2),
 		cmocka_unit_test(the_limits_are_what_the_checks_allow),
