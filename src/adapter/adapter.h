@@ -69,6 +69,8 @@ struct stag_config {
 	unsigned first_delay_ms;     /* STAG_FIRST_DELAY: pause before the first FPDU to a
 				  * peer that is not stag (default 10), see wire.md's race of siw */
 	unsigned connect_timeout_ms; /* STAG_CONNECT_TIMEOUT: TCP and MPA set-up (default 10000) */
+	unsigned refused_retry_ms; /* STAG_REFUSED_RETRY: how long a refused TCP connect is tried
+				    * again before the program hears of it (default 200) */
 	const char *trace;	     /* STAG_TRACE: pcapng file, %p in it becomes the process id */
 	const char *congestion; /* STAG_CONGESTION: TCP congestion control, NULL: the system's */
 };

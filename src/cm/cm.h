@@ -99,6 +99,8 @@ struct conn {
 	struct stream *stream;
 	struct watch watch;
 	struct timer timer; /* the deadline of it all; not moved by progress */
+	struct timer redial;	/* after the peer refused, */
+	uint64_t refused_until; /* which is tried again until then */
 	struct conn_wish wish;
 	enum request_form form;
 	bool rejecting;		     /* ANSWERING: with a no */
