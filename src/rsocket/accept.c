@@ -25,14 +25,6 @@ static void backlog_changed(struct rsocket *listener, int by)
 		rs_watch(listener);
 }
 
-/* The child is not on its listener's books any more. */
-static void leave_listener(struct rsocket *child, struct rsocket *listener)
-{
-	child->listener = NULL;
-	backlog_changed(listener, -1);
-	rs_put(listener);
-}
-
 /* Nobody will have it: its peer is reset, as TCP does. */
 static void abandon(struct rsocket *child)
 {
@@ -42,26 +34,39 @@ static void abandon(struct rsocket *child)
 	rs_close(child);
 }
 
+/* Held, if it is still there. */
+static struct rsocket *listener_of(const struct rsocket *child)
+{
+	struct rsocket *listener = rs_get(child->listener_fd);
+
+	if (!listener || listener->serial == child->listener_serial)
+		return listener;
+	rs_put(listener);
+	return NULL;
+}
+
+/* Gives a connected child to who calls raccept(). False if nobody will. */
+static bool offer_child(struct rsocket *listener, struct rsocket *child)
+{
+	LOCK_FOR_SCOPE(&listener->lock);
+	if (!rs_was_connected(child) || listener->closing)
+		return false;
+	list_add_tail(&listener->ready, &child->ready_link);
+	rs_wake(listener);
+	return true;
+}
+
 void rs_child_settled(struct rsocket *child)
 {
-	struct rsocket *listener = child->listener;
-	bool wanted;
+	struct rsocket *listener = listener_of(child);
+	bool offered = listener && offer_child(listener, child);
 
-	pthread_mutex_lock(&listener->lock);
-	wanted = rs_was_connected(child) && !listener->closing;
-	if (wanted) {
-		list_add_tail(&listener->ready, &child->ready_link);
-		rs_wake(listener);
-	}
-	pthread_mutex_unlock(&listener->lock);
-
-	if (wanted) {
-		child->listener = NULL;
+	if (listener && !offered)
+		backlog_changed(listener, -1);
+	if (listener)
 		rs_put(listener);
-		return;
-	}
-	leave_listener(child, listener);
-	abandon(child);
+	if (!offered)
+		abandon(child);
 }
 
 /* Takes over id, which has the listener's channel. */
@@ -129,9 +134,8 @@ static int accept_child(struct rsocket *child, const struct rdma_conn_param *par
 	ret = rs_table_insert(child);
 	if (ret)
 		return ret;
-	pthread_mutex_lock(&child->lock);
+	LOCK_FOR_SCOPE(&child->lock);
 	ret = rs_watch(child);
-	pthread_mutex_unlock(&child->lock);
 	if (ret)
 		rs_table_remove(child);
 	return ret;
@@ -149,16 +153,29 @@ void rs_accept_request(struct rsocket *listener, struct rdma_cm_id *id,
 		rdma_destroy_id(id);
 		return;
 	}
-	atomic_fetch_add(&listener->refs, 1);
-	child->listener = listener;
+	child->is_child = true;
+	child->listener_fd = listener->fd;
+	child->listener_serial = listener->serial;
 	backlog_changed(listener, 1);
 
 	ret = accept_child(child, param, data);
 	if (ret) {
 		log_warn("rsocket %d: a connection was refused: errno %d", listener->fd, -ret);
-		leave_listener(child, listener);
-		rs_put(child);
+		backlog_changed(listener, -1);
 	}
+	rs_put(child); /* the table has it, if anybody */
+}
+
+/* The next child that waits for raccept(), held; NULL if there is none. */
+static struct rsocket *take_ready(struct rsocket *listener)
+{
+	struct rsocket *child;
+
+	if (list_empty(&listener->ready))
+		return NULL;
+	child = list_entry(listener->ready.next, struct rsocket, ready_link);
+	list_del(&child->ready_link);
+	return rs_get(child->fd);
 }
 
 void rs_listener_abandon(struct rsocket *listener)
@@ -167,15 +184,13 @@ void rs_listener_abandon(struct rsocket *listener)
 		struct rsocket *child;
 
 		pthread_mutex_lock(&listener->lock);
-		assert(listener->closing); /* as children under way find when they settle */
-		if (list_empty(&listener->ready)) {
-			pthread_mutex_unlock(&listener->lock);
-			return;
-		}
-		child = list_entry(listener->ready.next, struct rsocket, ready_link);
-		list_del(&child->ready_link);
+		assert(listener->closing); /* so that there will be no more of them */
+		child = take_ready(listener);
 		pthread_mutex_unlock(&listener->lock);
+		if (!child)
+			return;
 		abandon(child);
+		rs_put(child);
 	}
 }
 
@@ -199,13 +214,13 @@ STAG_EXPORT int rlisten(int socket, int backlog)
 	return (int)rs_result(listen_start(rs, backlog));
 }
 
-/* The next child, or -errno. */
+/* The next child, held, or -errno. */
 static int fetch(struct rsocket *listener, struct rsocket **child)
 {
 	LOCK_FOR_SCOPE(&listener->lock);
 	if (listener->state != RS_LISTENING)
 		return -EINVAL;
-	while (list_empty(&listener->ready)) {
+	while (!(*child = take_ready(listener))) {
 		int ret;
 
 		if (listener->closing)
@@ -216,23 +231,22 @@ static int fetch(struct rsocket *listener, struct rsocket **child)
 		if (ret < 0)
 			return ret;
 	}
-	*child = list_entry(listener->ready.next, struct rsocket, ready_link);
-	list_del(&(*child)->ready_link);
 	return 0;
 }
 
 STAG_EXPORT int raccept(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
 	struct rsocket *child;
-	int ret;
+	int fd, ret;
 
 	RS_GET_OR_RETURN(rs, socket);
 	ret = fetch(rs, &child);
 	if (ret)
 		return (int)rs_result(ret);
-	ret = child->fd;
+	fd = child->fd;
+	rs_put(child);
 	backlog_changed(rs, -1);
 	if (addr && addrlen)
-		rgetpeername(ret, addr, addrlen);
-	return ret;
+		rgetpeername(fd, addr, addrlen);
+	return fd;
 }

@@ -114,13 +114,23 @@ static void wait_gone(struct rsocket *rs, uint64_t deadline)
 	}
 }
 
+/* Whoever is at work with it comes back. */
+static void reset(struct rsocket *rs)
+{
+	LOCK_FOR_SCOPE(&rs->lock);
+	if (rs->state == RS_CONNECTED)
+		rs_set_state(rs, RS_DISCONNECTED);
+}
+
 static void close_connection(struct rsocket *rs, const struct linger *linger)
 {
 	uint64_t seconds = linger->l_onoff ? (uint64_t)linger->l_linger : LINGER_S;
 	uint64_t deadline = clock_ns() + seconds * NS_PER_S;
 
-	if (!seconds)
-		return; /* asked for: the connection is reset */
+	if (!seconds) { /* asked for: the connection is reset */
+		reset(rs);
+		return;
+	}
 	shut(rs, SHUT_RDWR, deadline);
 	pthread_mutex_lock(&rs->lock);
 	rs_hang_up(rs);
@@ -158,7 +168,7 @@ void rs_close(struct rsocket *rs)
 		rs_listener_abandon(rs);
 	else if (was == RS_CONNECTED || was == RS_DISCONNECTED)
 		close_connection(rs, &linger);
-	rs_put(rs);
+	rs_wait_alone(rs); /* the descriptor is free when rclose() returns */
 }
 
 STAG_EXPORT int rclose(int socket)

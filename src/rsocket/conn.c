@@ -229,7 +229,9 @@ static bool step(struct rsocket *rs)
 	}
 	if (e.type != RDMA_CM_EVENT_CONNECT_REQUEST)
 		on_event(rs, &e);
-	settled = rs->listener && !rs_is_opening(rs);
+	settled = rs->is_child && !rs_is_opening(rs);
+	if (settled)
+		rs->is_child = false; /* once, whoever reads the events */
 	pthread_mutex_unlock(&rs->lock);
 
 	/* These take the locks of other sockets. */
@@ -254,7 +256,7 @@ void rs_hang_up(struct rsocket *rs)
 	rdma_disconnect(rs->id); /* fails if there is nothing left to disconnect */
 }
 
-static int new_socket(int domain, struct rsocket **out)
+static int new_socket(int domain, int *out)
 {
 	struct rsocket *rs = rs_new(domain, rs_defaults());
 	int ret;
@@ -275,7 +277,8 @@ static int new_socket(int domain, struct rsocket **out)
 	ret = rs_table_insert(rs);
 	if (ret)
 		goto err_put;
-	*out = rs;
+	*out = rs->fd;
+	rs_put(rs); /* the table has it now */
 	return 0;
 
 err_put:
@@ -285,15 +288,14 @@ err_put:
 
 STAG_EXPORT int rsocket(int domain, int type, int protocol)
 {
-	struct rsocket *rs = NULL;
-	int ret;
+	int fd = -1, ret;
 
 	/* iWARP has no datagrams: where librdmacm's would fail at the first use, this one does now. */
 	if ((domain != AF_INET && domain != AF_INET6) || type != SOCK_STREAM ||
 	    (protocol && protocol != IPPROTO_TCP))
 		return (int)rs_result(-ENOTSUP);
-	ret = new_socket(domain, &rs);
-	return (int)rs_result(ret ? ret : rs->fd);
+	ret = new_socket(domain, &fd);
+	return (int)rs_result(ret ? ret : fd);
 }
 
 STAG_EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)

@@ -54,6 +54,8 @@ static short connected_events(struct rsocket *rs, short events)
 /* What has happened, of what was asked for. */
 static short events_now(struct rsocket *rs, short events)
 {
+	if (rs->closing)
+		return POLLNVAL;
 	if (rs_was_connected(rs))
 		return connected_events(rs, events);
 	if (rs->state == RS_CONNECT_ERROR)

@@ -106,8 +106,9 @@ struct rs_config {
  */
 struct rsocket {
 	int fd;
+	unsigned long long serial; /* tells it from a later socket of the same number */
 	int domain;
-	atomic_int refs;
+	int refs; /* table.c's */
 	pthread_mutex_t lock;
 	pthread_mutex_t send_lock;
 	pthread_mutex_t recv_lock;
@@ -142,7 +143,9 @@ struct rsocket {
 	bool paused;	     /* the backlog is full */
 	struct list ready;   /* children to return */
 	/* a child of a listening socket */
-	struct rsocket *listener; /* a reference, until it is ready */
+	bool is_child; /* until raccept can return it */
+	int listener_fd;
+	unsigned long long listener_serial;
 	struct list ready_link;
 
 	/* endpoint */
@@ -205,8 +208,9 @@ static inline ssize_t rs_result(ssize_t ret)
 
 /* table.c */
 struct rsocket *rs_new(int domain, const struct rs_config *config); /* NULL: no memory */
-int rs_table_insert(struct rsocket *rs);  /* under rs->fd; takes over the reference */
-void rs_table_remove(struct rsocket *rs); /* the table's reference becomes the caller's */
+int rs_table_insert(struct rsocket *rs);  /* under rs->fd; with a reference of its own */
+void rs_table_remove(struct rsocket *rs); /* and drop that reference */
+void rs_wait_alone(struct rsocket *rs);	  /* until the caller's reference is the last */
 struct rsocket *rs_get(int fd);		  /* NULL if it is no rsocket */
 void rs_put(struct rsocket *rs);	  /* the last one frees it */
 
@@ -302,7 +306,8 @@ uint32_t rs_transfer_size(const struct rsocket *rs, size_t left, uint32_t limit)
 bool rs_can_receive(const struct rsocket *rs);
 
 /* close.c */
-void rs_close(struct rsocket *rs); /* takes it off the table and ends the connection */
+/* Takes it off the table and ends the connection. The caller has a reference, and keeps it. */
+void rs_close(struct rsocket *rs);
 
 /* iomap.c */
 void rs_iomap_updated(struct rsocket *rs, uint32_t index); /* by the peer */

@@ -13,13 +13,22 @@
 #define CHUNKS	   1024 /* so descriptors up to 2^20, the kernel's usual limit */
 #define STRIPES	   64
 
-/* A slot is read and written under its stripe, so that a socket found is a socket held. */
-static _Atomic(struct rsocket **) chunks[CHUNKS];
-static pthread_mutex_t stripes[STRIPES] = {[0 ... STRIPES - 1] = PTHREAD_MUTEX_INITIALIZER};
+/*
+ * A slot, and the references of the socket in it, are read and written under
+ * its stripe, so that a socket found is a socket held.
+ */
+static struct stripe {
+	pthread_mutex_t lock;
+	pthread_cond_t put; /* a reference to a socket that is being closed */
+} stripes[STRIPES] = {[0 ... STRIPES - 1] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER}};
 
-static pthread_mutex_t *stripe_of(int fd)
+static _Atomic(struct rsocket **) chunks[CHUNKS];
+
+static atomic_ullong serials;
+
+static struct stripe *stripe_of(int fd)
 {
-	return &stripes[fd % STRIPES];
+	return &stripes[(unsigned)fd % STRIPES];
 }
 
 static struct rsocket **slot_of(int fd)
@@ -54,15 +63,28 @@ int rs_table_insert(struct rsocket *rs)
 
 	if (ret)
 		return ret;
-	LOCK_FOR_SCOPE(stripe_of(rs->fd));
+	LOCK_FOR_SCOPE(&stripe_of(rs->fd)->lock);
 	*slot_of(rs->fd) = rs;
+	rs->refs++;
 	return 0;
 }
 
 void rs_table_remove(struct rsocket *rs)
 {
-	LOCK_FOR_SCOPE(stripe_of(rs->fd));
+	struct stripe *stripe = stripe_of(rs->fd);
+
+	LOCK_FOR_SCOPE(&stripe->lock);
 	*slot_of(rs->fd) = NULL;
+	rs->refs--;
+}
+
+void rs_wait_alone(struct rsocket *rs)
+{
+	struct stripe *stripe = stripe_of(rs->fd);
+
+	LOCK_FOR_SCOPE(&stripe->lock);
+	while (rs->refs > 1)
+		pthread_cond_wait(&stripe->put, &stripe->lock);
 }
 
 struct rsocket *rs_get(int fd)
@@ -72,10 +94,10 @@ struct rsocket *rs_get(int fd)
 
 	if (!slot)
 		return NULL;
-	LOCK_FOR_SCOPE(stripe_of(fd));
+	LOCK_FOR_SCOPE(&stripe_of(fd)->lock);
 	rs = *slot;
 	if (rs)
-		atomic_fetch_add(&rs->refs, 1);
+		rs->refs++;
 	return rs;
 }
 
@@ -89,7 +111,8 @@ struct rsocket *rs_new(int domain, const struct rs_config *config)
 	rs->domain = domain;
 	rs->config = *config;
 	rs->linger = (struct linger){.l_onoff = 1, .l_linger = 10};
-	atomic_init(&rs->refs, 1);
+	rs->refs = 1;
+	rs->serial = atomic_fetch_add(&serials, 1);
 	pthread_mutex_init(&rs->lock, NULL);
 	pthread_mutex_init(&rs->send_lock, NULL);
 	pthread_mutex_init(&rs->recv_lock, NULL);
@@ -117,6 +140,14 @@ static void rs_free(struct rsocket *rs)
 
 void rs_put(struct rsocket *rs)
 {
-	if (atomic_fetch_sub(&rs->refs, 1) == 1)
+	struct stripe *stripe = stripe_of(rs->fd);
+	int left;
+
+	pthread_mutex_lock(&stripe->lock);
+	left = --rs->refs;
+	if (left == 1)
+		pthread_cond_broadcast(&stripe->put);
+	pthread_mutex_unlock(&stripe->lock);
+	if (!left)
 		rs_free(rs);
 }

@@ -1,0 +1,951 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_streams.c - stories about rsockets, both ends in this process.
+ *
+ * The far end is a thread where a story needs one. Addresses are of the
+ * loopback; STAG_TEST_ADDR names another (that of a real adapter).
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <rdma/rsocket.h>
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Two connected sockets, and the listening one. */
+struct pair {
+	int listener;
+	int a, b; /* a connected, b was accepted */
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+/* A byte of a stream tells its place in it. */
+static uint8_t byte_at(uint64_t i)
+{
+	return (uint8_t)(i * 31 + (i >> 8) * 7 + (i >> 16));
+}
+
+static void fill(uint8_t *buf, size_t len, uint64_t from)
+{
+	for (size_t i = 0; i < len; i++)
+		buf[i] = byte_at(from + i);
+}
+
+static void expect_bytes(const uint8_t *buf, size_t len, uint64_t from)
+{
+	for (size_t i = 0; i < len; i++)
+		if (buf[i] != byte_at(from + i))
+			fail_msg("byte %zu of the stream is wrong", (size_t)(from + i));
+}
+
+static socklen_t address(int domain, struct sockaddr_storage *out)
+{
+	const char *other = getenv("STAG_TEST_ADDR");
+	struct sockaddr_in *in = (struct sockaddr_in *)out;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
+
+	memset(out, 0, sizeof(*out));
+	out->ss_family = (sa_family_t)domain;
+	if (domain == AF_INET) {
+		inet_pton(AF_INET, other ? other : "127.0.0.1", &in->sin_addr);
+		return sizeof(*in);
+	}
+	in6->sin6_addr = in6addr_loopback;
+	return sizeof(*in6);
+}
+
+/* Listens on a port of the system's choice; *at is where. */
+static int listen_somewhere(int domain, struct sockaddr_storage *at, int backlog)
+{
+	socklen_t len = address(domain, at);
+	int fd = rsocket(domain, SOCK_STREAM, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(rbind(fd, (struct sockaddr *)at, len), 0);
+	assert_int_equal(rlisten(fd, backlog), 0);
+	len = sizeof(*at);
+	assert_int_equal(rgetsockname(fd, (struct sockaddr *)at, &len), 0);
+	return fd;
+}
+
+static socklen_t length_of(const struct sockaddr_storage *at)
+{
+	return at->ss_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+}
+
+static int connect_to(const struct sockaddr_storage *at)
+{
+	int fd = rsocket(at->ss_family, SOCK_STREAM, 0);
+
+	assert_true(fd >= 0);
+	assert_int_equal(rconnect(fd, (struct sockaddr *)at, length_of(at)), 0);
+	return fd;
+}
+
+static struct pair *pair_of(int domain)
+{
+	struct sockaddr_storage at;
+	struct pair *p = calloc(1, sizeof(*p));
+
+	p->listener = listen_somewhere(domain, &at, 5);
+	p->a = connect_to(&at); /* it is accepted behind raccept()'s back, as TCP does */
+	p->b = raccept(p->listener, NULL, NULL);
+	assert_true(p->b >= 0);
+	return p;
+}
+
+static int make_pair(void **state)
+{
+	*state = pair_of(AF_INET);
+	return 0;
+}
+
+static void part(int *fd)
+{
+	if (*fd >= 0)
+		assert_int_equal(rclose(*fd), 0);
+	*fd = -1;
+}
+
+static int part_pair(void **state)
+{
+	struct pair *p = *state;
+
+	part(&p->a);
+	part(&p->b);
+	part(&p->listener);
+	free(p);
+	return 0;
+}
+
+static void send_all(int fd, uint64_t from, size_t len)
+{
+	uint8_t *buf = malloc(len);
+
+	fill(buf, len, from);
+	assert_int_equal(rsend(fd, buf, len, 0), len);
+	free(buf);
+}
+
+static void receive_all(int fd, uint64_t from, size_t len)
+{
+	uint8_t *buf = malloc(len);
+
+	assert_int_equal(rrecv(fd, buf, len, MSG_WAITALL), len);
+	expect_bytes(buf, len, from);
+	free(buf);
+}
+
+static void expect_end(int fd)
+{
+	char c;
+
+	assert_int_equal(rrecv(fd, &c, 1, 0), 0);
+}
+
+static void set_nonblocking(int fd)
+{
+	assert_int_equal(rfcntl(fd, F_SETFL, O_NONBLOCK), 0);
+}
+
+static short poll_for(int fd, short events, int timeout)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+
+	rpoll(&p, 1, timeout);
+	return p.revents;
+}
+
+/* ---- the far end: a thread that sends back what it gets, up to the end */
+
+static void *echo(void *arg)
+{
+	int fd = *(int *)arg;
+	static __thread uint8_t buf[300000];
+	ssize_t n;
+
+	while ((n = rrecv(fd, buf, sizeof(buf), 0)) > 0)
+		if (rsend(fd, buf, (size_t)n, 0) != n)
+			return (void *)1;
+	return (void *)(uintptr_t)(n < 0 || rshutdown(fd, SHUT_WR));
+}
+
+/* Sends from one thread while this one receives: a ring full both ways would lock otherwise. */
+struct sending {
+	int fd;
+	uint64_t from;
+	size_t len;
+};
+
+static void *send_thread(void *arg)
+{
+	struct sending *s = arg;
+
+	send_all(s->fd, s->from, s->len);
+	return NULL;
+}
+
+static void exchange(int fd, uint64_t from, size_t len)
+{
+	struct sending s = {.fd = fd, .from = from, .len = len};
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, send_thread, &s);
+	receive_all(fd, from, len);
+	pthread_join(thread, NULL);
+}
+
+/* ---- the stories */
+
+static void what_is_sent_comes_back(int domain)
+{
+	static const size_t sizes[] = {1,     2,      4,      63,     64,      65,
+				       1000,  4095,   4096,   65535,  65536,   65537,
+				       99999, 131072, 131073, 262144, 1000003, 8 << 20};
+	void *state = pair_of(domain), *failed;
+	struct pair *p = state;
+	uint64_t at = 0;
+	pthread_t far;
+
+	pthread_create(&far, NULL, echo, &p->b);
+	for (size_t i = 0; i < COUNT(sizes); i++) {
+		exchange(p->a, at, sizes[i]);
+		at += sizes[i];
+	}
+	assert_int_equal(rshutdown(p->a, SHUT_WR), 0);
+	expect_end(p->a);
+	pthread_join(far, &failed);
+	assert_null(failed);
+	part_pair(&state);
+}
+
+static void all_sizes_come_back_as_they_went(void **state)
+{
+	what_is_sent_comes_back(AF_INET);
+}
+
+static void ipv6_is_no_different(void **state)
+{
+	if (getenv("STAG_TEST_ADDR"))
+		skip();
+	what_is_sent_comes_back(AF_INET6);
+}
+
+/* As many on their way as one thread can have, which is half of the window. */
+static void many_small_messages_keep_their_order(void **state)
+{
+	struct pair *p = *state;
+
+	for (int round = 0; round < 400; round++) {
+		for (int i = 0; i < 190; i++)
+			send_all(p->a, (uint64_t)(round * 190 + i), 1);
+		receive_all(p->b, (uint64_t)(round * 190), 190);
+	}
+}
+
+static void pieces_are_gathered_and_scattered(void **state)
+{
+	struct pair *p = *state;
+	uint8_t out[300], in[300] = {0};
+	struct iovec from[] = {{out, 100}, {out + 100, 0}, {out + 100, 7}, {out + 107, 193}};
+	struct iovec to[] = {{in, 1}, {in + 1, 250}, {in + 251, 0}, {in + 251, 49}};
+	struct msghdr msg = {.msg_iov = to, .msg_iovlen = COUNT(to)};
+
+	fill(out, sizeof(out), 0);
+	assert_int_equal(rwritev(p->a, from, COUNT(from)), sizeof(out));
+	assert_int_equal(rrecvmsg(p->b, &msg, MSG_WAITALL), sizeof(in));
+	assert_memory_equal(in, out, sizeof(in));
+}
+
+static void a_peek_takes_nothing(void **state)
+{
+	struct pair *p = *state;
+	uint8_t buf[10];
+
+	send_all(p->a, 0, 10);
+	assert_int_equal(rrecv(p->b, buf, 4, MSG_PEEK), 4);
+	assert_int_equal(rrecv(p->b, buf, 10, MSG_PEEK), 10);
+	expect_bytes(buf, 10, 0);
+	receive_all(p->b, 0, 10);
+}
+
+static void a_nonblocking_read_of_nothing_says_so(void **state)
+{
+	struct pair *p = *state;
+	char c;
+
+	assert_int_equal(rrecv(p->b, &c, 1, MSG_DONTWAIT), -1);
+	assert_int_equal(errno, EAGAIN);
+	set_nonblocking(p->b);
+	assert_int_equal(rfcntl(p->b, F_GETFL), O_NONBLOCK);
+	assert_int_equal(rread(p->b, &c, 1), -1);
+	assert_int_equal(errno, EAGAIN);
+}
+
+/* Fills all there is to fill without blocking; how much that was. */
+static size_t send_until_full(int fd)
+{
+	uint8_t buf[5000];
+	size_t sent = 0;
+
+	for (;;) {
+		ssize_t n;
+
+		fill(buf, sizeof(buf), sent);
+		n = rsend(fd, buf, sizeof(buf), 0);
+		if (n < 0) {
+			assert_int_equal(errno, EAGAIN);
+			if (!(poll_for(fd, POLLOUT, 50) & POLLOUT))
+				return sent;
+			continue;
+		}
+		sent += (size_t)n;
+	}
+}
+
+static void a_nonblocking_writer_is_told_when_it_is_full(void **state)
+{
+	struct pair *p = *state;
+	size_t sent;
+
+	set_nonblocking(p->a);
+	sent = send_until_full(p->a);
+	assert_true(sent >= 65536); /* half of the ring, at least */
+
+	receive_all(p->b, 0, sent);
+	assert_true(poll_for(p->a, POLLOUT, 5000) & POLLOUT);
+}
+
+static void poll_knows_data_from_silence(void **state)
+{
+	struct pair *p = *state;
+
+	assert_int_equal(poll_for(p->b, POLLIN, 0), 0);
+	assert_int_equal(poll_for(p->b, POLLIN | POLLOUT, 0), POLLOUT);
+	send_all(p->a, 0, 1);
+	assert_int_equal(poll_for(p->b, POLLIN, 5000), POLLIN);
+	receive_all(p->b, 0, 1);
+	assert_int_equal(poll_for(p->b, POLLIN, 0), 0);
+}
+
+static void a_poll_that_times_out_takes_its_time(void **state)
+{
+	struct pair *p = *state;
+	uint64_t start = now_ms();
+
+	assert_int_equal(poll_for(p->b, POLLIN, 60), 0);
+	assert_in_range(now_ms() - start, 59, 5000);
+}
+
+static void *send_later(void *arg)
+{
+	usleep(50000);
+	send_all(*(int *)arg, 0, 1);
+	return NULL;
+}
+
+static void a_sleeping_poll_is_woken_by_data(void **state)
+{
+	struct pair *p = *state;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, send_later, &p->a);
+	assert_int_equal(poll_for(p->b, POLLIN, 10000), POLLIN);
+	pthread_join(thread, NULL);
+}
+
+static void *write_later(void *arg)
+{
+	usleep(50000);
+	assert_int_equal(write(*(int *)arg, "x", 1), 1);
+	return NULL;
+}
+
+static void rsockets_and_files_are_polled_together(void **state)
+{
+	struct pair *p = *state;
+	int pipes[2];
+	pthread_t thread;
+
+	assert_int_equal(pipe(pipes), 0);
+	struct pollfd fds[] = {{.fd = p->b, .events = POLLIN},
+			       {.fd = pipes[0], .events = POLLIN},
+			       {.fd = -1, .events = POLLIN}};
+
+	pthread_create(&thread, NULL, write_later, &pipes[1]);
+	assert_int_equal(rpoll(fds, 3, 10000), 1);
+	assert_int_equal(fds[0].revents, 0);
+	assert_int_equal(fds[1].revents, POLLIN);
+	assert_int_equal(fds[2].revents, 0);
+	pthread_join(thread, NULL);
+
+	send_all(p->a, 0, 1);
+	while (!fds[0].revents)
+		assert_true(rpoll(fds, 3, 10000) >= 1);
+	assert_int_equal(fds[1].revents, POLLIN);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+static void files_alone_are_the_kernels(void **state)
+{
+	int pipes[2];
+
+	assert_int_equal(pipe(pipes), 0);
+	assert_int_equal(poll_for(pipes[0], POLLIN, 0), 0);
+	assert_int_equal(write(pipes[1], "x", 1), 1);
+	assert_int_equal(poll_for(pipes[0], POLLIN, 0), POLLIN);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+static void select_sees_both_kinds(void **state)
+{
+	struct pair *p = *state;
+	struct timeval soon = {.tv_usec = 1000};
+	fd_set in, out;
+
+	FD_ZERO(&in);
+	FD_ZERO(&out);
+	FD_SET(p->b, &in);
+	assert_int_equal(rselect(p->b + 1, &in, NULL, NULL, &soon), 0);
+	assert_false(FD_ISSET(p->b, &in));
+
+	send_all(p->a, 0, 1);
+	FD_SET(p->b, &in);
+	FD_SET(1, &out);
+	FD_SET(p->b, &out);
+	while (rselect(p->b + 1, &in, &out, NULL, NULL) != 3)
+		FD_SET(p->b, &in);
+	assert_true(FD_ISSET(p->b, &in) && FD_ISSET(p->b, &out) && FD_ISSET(1, &out));
+}
+
+/* One reader and one writer sleep on the same socket; each is woken for its own reason. */
+static void a_reader_and_a_writer_share_a_socket(void **state)
+{
+	struct pair *p = *state;
+	struct sending up = {.fd = p->a, .len = 4 << 20}, down = {.fd = p->b, .len = 4 << 20};
+	pthread_t t[2];
+
+	pthread_create(&t[0], NULL, send_thread, &up);
+	pthread_create(&t[1], NULL, send_thread, &down);
+	receive_all(p->a, 0, 2 << 20);
+	receive_all(p->b, 0, 4 << 20);
+	receive_all(p->a, 2 << 20, 2 << 20);
+	pthread_join(t[0], NULL);
+	pthread_join(t[1], NULL);
+}
+
+static void *echo_pair(void *arg)
+{
+	struct pair *p = arg;
+	pthread_t far;
+
+	pthread_create(&far, NULL, echo, &p->b);
+	for (uint64_t i = 0; i < 20; i++)
+		exchange(p->a, i * 30011, 30011);
+	rshutdown(p->a, SHUT_WR);
+	pthread_join(far, NULL);
+	return NULL;
+}
+
+static void many_sockets_do_not_mix(void **state)
+{
+	struct pair *pairs[8];
+	pthread_t threads[8];
+
+	for (size_t i = 0; i < COUNT(pairs); i++) {
+		pairs[i] = pair_of(AF_INET);
+		pthread_create(&threads[i], NULL, echo_pair, pairs[i]);
+	}
+	for (size_t i = 0; i < COUNT(pairs); i++) {
+		void *one = pairs[i];
+
+		pthread_join(threads[i], NULL);
+		part_pair(&one);
+	}
+}
+
+static void half_a_shutdown_leaves_the_other_half(void **state)
+{
+	struct pair *p = *state;
+
+	send_all(p->a, 0, 100);
+	assert_int_equal(rshutdown(p->a, SHUT_WR), 0);
+	receive_all(p->b, 0, 100);
+	expect_end(p->b);
+
+	send_all(p->b, 0, 1000);
+	receive_all(p->a, 0, 1000);
+	assert_int_equal(rsend(p->a, "x", 1, 0), -1);
+	assert_int_equal(errno, ECONNRESET);
+}
+
+/* Unread data outlives the connection. */
+static void what_was_sent_before_a_close_arrives(void **state)
+{
+	struct pair *p = *state;
+
+	send_all(p->a, 0, 120000);
+	part(&p->a);
+	receive_all(p->b, 0, 120000);
+	expect_end(p->b);
+}
+
+/* As above, and the peer's ring is too small: rsend() itself waits, rclose() has no more to lose. */
+static void *send_and_close(void *arg)
+{
+	struct pair *p = arg;
+
+	send_all(p->a, 0, 3 << 20);
+	part(&p->a);
+	return NULL;
+}
+
+static void a_close_behind_a_long_stream_loses_nothing(void **state)
+{
+	struct pair *p = *state;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, send_and_close, p);
+	receive_all(p->b, 0, 3 << 20);
+	expect_end(p->b);
+	pthread_join(thread, NULL);
+}
+
+static void a_closed_peer_is_a_hangup(void **state)
+{
+	struct pair *p = *state;
+
+	part(&p->a);
+	while (!(poll_for(p->b, POLLIN, 5000) & POLLHUP))
+		;
+	assert_true(poll_for(p->b, POLLIN, 0) & POLLIN);
+	expect_end(p->b);
+	assert_int_equal(rsend(p->b, "x", 1, 0), -1);
+	assert_int_equal(errno, ECONNRESET);
+}
+
+static void a_close_does_not_wait_for_the_peers_program(void **state)
+{
+	struct pair *p = *state;
+	uint64_t start = now_ms();
+
+	send_all(p->a, 0, 1000);
+	part(&p->a);
+	assert_true(now_ms() - start < 3000);
+}
+
+static void *close_later(void *arg)
+{
+	usleep(50000);
+	rclose(*(int *)arg);
+	return NULL;
+}
+
+/* A thread asleep in rrecv() comes back when another closes its socket. */
+static void a_close_wakes_who_sleeps_on_the_socket(void **state)
+{
+	struct pair *p = *state;
+	pthread_t thread;
+	int fd = p->b;
+	char c;
+
+	p->b = -1;
+	pthread_create(&thread, NULL, close_later, &fd);
+	assert_true(rrecv(fd, &c, 1, 0) <= 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(rrecv(fd, &c, 1, 0), -1);
+	assert_int_equal(errno, EBADF);
+}
+
+/* The mapping is known to the peer with the next data, and its writes are there before theirs. */
+static void mapped_memory_is_written_from_afar(void **state)
+{
+	struct sockaddr_storage at;
+	static uint8_t mapped[200000], other[64], data[200000];
+	int listener = listen_somewhere(AF_INET, &at, 1), a, b, entries = 4;
+	off_t offset;
+
+	a = rsocket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(rsetsockopt(a, SOL_RDMA, RDMA_IOMAPSIZE, &entries, sizeof(entries)), 0);
+	assert_int_equal(rconnect(a, (struct sockaddr *)&at, length_of(&at)), 0);
+	b = raccept(listener, NULL, NULL);
+
+	offset = riomap(b, mapped, sizeof(mapped), PROT_WRITE, 0, 1000);
+	assert_int_equal(offset, 1000);
+	assert_int_equal(riomap(b, other, sizeof(other), PROT_WRITE, 0, -1),
+			 (off_t)(uintptr_t)other);
+	assert_int_equal(riomap(b, other, sizeof(other), PROT_NONE, 0, 0), 0);
+	assert_int_equal(riomap(b, other, sizeof(other), PROT_READ, 0, 0), -1);
+	assert_int_equal(errno, EINVAL);
+	send_all(b, 0, 1);
+	receive_all(a, 0, 1);
+
+	fill(data, sizeof(data), 0);
+	assert_int_equal(riowrite(a, data, sizeof(data), 1000, 0), sizeof(data));
+	assert_int_equal(riowrite(a, data, 14, (off_t)(uintptr_t)other + 50, 0), 14);
+	assert_int_equal(riowrite(a, data, 10, 5, 0), 0); /* nobody mapped that */
+	send_all(a, 0, 1);
+	receive_all(b, 0, 1);
+	assert_memory_equal(mapped, data, sizeof(data));
+	assert_memory_equal(other + 50, data, 14);
+
+	/* It ends where the mapping does. */
+	assert_int_equal(riowrite(a, data, 100, 1000 + sizeof(mapped) - 30, 0), 30);
+	assert_int_equal(riounmap(b, mapped, sizeof(mapped)), 0);
+	assert_int_equal(riounmap(b, mapped, sizeof(mapped)), -1);
+	part(&a);
+	part(&b);
+	part(&listener);
+}
+
+static void without_entries_nothing_can_be_mapped(void **state)
+{
+	struct pair *p = *state;
+	uint8_t buf[10];
+
+	assert_int_equal(riomap(p->b, buf, sizeof(buf), PROT_WRITE, 0, 0), -1);
+	assert_int_equal(errno, ENOMEM);
+}
+
+static void a_nonblocking_connect_is_finished_behind_the_scenes(void **state)
+{
+	struct sockaddr_storage at;
+	int listener = listen_somewhere(AF_INET, &at, 1), b, err;
+	int a = rsocket(AF_INET, SOCK_STREAM, 0);
+	socklen_t len = sizeof(err);
+
+	set_nonblocking(a);
+	set_nonblocking(listener);
+	assert_int_equal(raccept(listener, NULL, NULL), -1);
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(rconnect(a, (struct sockaddr *)&at, length_of(&at)), -1);
+	assert_int_equal(errno, EINPROGRESS);
+	assert_int_equal(poll_for(listener, POLLIN, 5000), POLLIN);
+	b = raccept(listener, NULL, NULL);
+	assert_true(b >= 0);
+	assert_int_equal(poll_for(a, POLLOUT, 5000), POLLOUT);
+	assert_int_equal(rgetsockopt(a, SOL_SOCKET, SO_ERROR, &err, &len), 0);
+	assert_int_equal(err, 0);
+	assert_int_equal(rconnect(a, (struct sockaddr *)&at, length_of(&at)), -1);
+	assert_int_equal(errno, EISCONN);
+
+	send_all(a, 0, 10);
+	receive_all(b, 0, 10);
+	part(&a);
+	part(&b);
+	part(&listener);
+}
+
+/* An address where nobody listens: that of a socket that is closed again. */
+static void nowhere(struct sockaddr_storage *at)
+{
+	int fd = listen_somewhere(AF_INET, at, 1);
+
+	part(&fd);
+}
+
+static void a_refused_connect_says_so(void **state)
+{
+	struct sockaddr_storage at;
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+
+	nowhere(&at);
+	assert_int_equal(rconnect(fd, (struct sockaddr *)&at, length_of(&at)), -1);
+	assert_int_equal(errno, ECONNREFUSED);
+	part(&fd);
+}
+
+static void a_refused_nonblocking_connect_is_an_error_to_poll(void **state)
+{
+	struct sockaddr_storage at;
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0), err = 0;
+	socklen_t len = sizeof(err);
+
+	nowhere(&at);
+	set_nonblocking(fd);
+	assert_int_equal(rconnect(fd, (struct sockaddr *)&at, length_of(&at)), -1);
+	assert_int_equal(errno, EINPROGRESS);
+	assert_true(poll_for(fd, POLLOUT, 5000) & POLLERR);
+	assert_int_equal(rgetsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len), 0);
+	assert_int_equal(err, ECONNREFUSED);
+	part(&fd);
+}
+
+/* More callers than the backlog has room for: they wait, and nobody is turned away. */
+static void *call(void *arg)
+{
+	int fd = connect_to(arg);
+
+	expect_end(fd);
+	part(&fd);
+	return NULL;
+}
+
+static void a_full_backlog_makes_callers_wait(void **state)
+{
+	struct sockaddr_storage at;
+	int listener = listen_somewhere(AF_INET, &at, 1);
+	pthread_t callers[6];
+
+	for (size_t i = 0; i < COUNT(callers); i++)
+		pthread_create(&callers[i], NULL, call, &at);
+	for (size_t i = 0; i < COUNT(callers); i++) {
+		struct sockaddr_storage who;
+		socklen_t len = sizeof(who);
+		int fd = raccept(listener, (struct sockaddr *)&who, &len);
+
+		assert_true(fd >= 0);
+		assert_int_equal(who.ss_family, AF_INET);
+		part(&fd);
+	}
+	for (size_t i = 0; i < COUNT(callers); i++)
+		pthread_join(callers[i], NULL);
+	part(&listener);
+}
+
+static void names_are_those_of_both_ends(void **state)
+{
+	struct pair *p = *state;
+	struct sockaddr_in a, b;
+	socklen_t len = sizeof(a);
+
+	assert_int_equal(rgetsockname(p->a, (struct sockaddr *)&a, &len), 0);
+	assert_int_equal(len, sizeof(a));
+	assert_int_equal(rgetpeername(p->b, (struct sockaddr *)&b, &len), 0);
+	assert_int_equal(a.sin_port, b.sin_port);
+	assert_int_equal(a.sin_addr.s_addr, b.sin_addr.s_addr);
+	assert_int_equal(rgetpeername(p->a, (struct sockaddr *)&a, &len), 0);
+	assert_int_equal(rgetsockname(p->b, (struct sockaddr *)&b, &len), 0);
+	assert_int_equal(a.sin_port, b.sin_port);
+}
+
+static int option(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t len = sizeof(value);
+
+	assert_int_equal(rgetsockopt(fd, level, name, &value, &len), 0);
+	assert_int_equal(len, sizeof(value));
+	return value;
+}
+
+static int set_option(int fd, int level, int name, int value)
+{
+	return rsetsockopt(fd, level, name, &value, sizeof(value));
+}
+
+static void options_are_kept(void **state)
+{
+	static const struct {
+		int level, name, set, get;
+	} cases[] = {
+		{SOL_SOCKET, SO_RCVBUF, 10000, 20000}, {SOL_SOCKET, SO_SNDBUF, 50000, 100000},
+		{SOL_SOCKET, SO_SNDBUF, 1, 4096},      {SOL_SOCKET, SO_KEEPALIVE, 1, 1},
+		{SOL_SOCKET, SO_OOBINLINE, 1, 1},      {SOL_SOCKET, SO_REUSEADDR, 1, 1},
+		{IPPROTO_TCP, TCP_NODELAY, 1, 1},      {IPPROTO_TCP, TCP_KEEPIDLE, 33, 33},
+		{SOL_RDMA, RDMA_SQSIZE, 100, 100},     {SOL_RDMA, RDMA_RQSIZE, 90, 90},
+		{SOL_RDMA, RDMA_INLINE, 16, 16},       {SOL_RDMA, RDMA_IOMAPSIZE, 200, 128},
+	};
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+
+	for (size_t i = 0; i < COUNT(cases); i++) {
+		assert_int_equal(set_option(fd, cases[i].level, cases[i].name, cases[i].set), 0);
+		assert_int_equal(option(fd, cases[i].level, cases[i].name), cases[i].get);
+	}
+	assert_int_equal(set_option(fd, SOL_SOCKET, SO_TYPE, 1), -1);
+	assert_int_equal(errno, ENOTSUP);
+	assert_int_equal(set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 0), -1);
+	assert_int_equal(errno, EINVAL);
+	part(&fd);
+}
+
+static void queues_cannot_change_under_a_connection(void **state)
+{
+	struct pair *p = *state;
+
+	assert_int_equal(set_option(p->a, SOL_RDMA, RDMA_SQSIZE, 100), -1);
+	assert_int_equal(errno, EINVAL);
+}
+
+/* The smallest queues and buffers there can be still carry a stream. */
+static void small_sockets_work_too(void **state)
+{
+	struct sockaddr_storage at;
+	socklen_t len = address(AF_INET, &at);
+	struct pair p = {.listener = rsocket(AF_INET, SOCK_STREAM, 0),
+			 .a = rsocket(AF_INET, SOCK_STREAM, 0)};
+	pthread_t far;
+
+	for (int i = 0; i < 2; i++) {
+		int fd = i ? p.a : p.listener;
+
+		set_option(fd, SOL_RDMA, RDMA_SQSIZE, 1);
+		set_option(fd, SOL_RDMA, RDMA_RQSIZE, 1);
+		set_option(fd, SOL_RDMA, RDMA_INLINE, 0);
+		set_option(fd, SOL_SOCKET, SO_SNDBUF, 1);
+		set_option(fd, SOL_SOCKET, SO_RCVBUF, 1);
+	}
+	assert_int_equal(rbind(p.listener, (struct sockaddr *)&at, len), 0);
+	assert_int_equal(rlisten(p.listener, 1), 0);
+	len = sizeof(at);
+	rgetsockname(p.listener, (struct sockaddr *)&at, &len);
+	assert_int_equal(rconnect(p.a, (struct sockaddr *)&at, length_of(&at)), 0);
+	p.b = raccept(p.listener, NULL, NULL);
+
+	pthread_create(&far, NULL, echo, &p.b);
+	exchange(p.a, 0, 300000);
+	rshutdown(p.a, SHUT_WR);
+	pthread_join(far, NULL);
+	part(&p.a);
+	part(&p.b);
+	part(&p.listener);
+}
+
+static void datagrams_are_not_to_be_had(void **state)
+{
+	assert_int_equal(rsocket(AF_INET, SOCK_DGRAM, 0), -1);
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(rsocket(AF_UNIX, SOCK_STREAM, 0), -1);
+	assert_int_equal(errno, ENOTSUP);
+}
+
+static void what_is_no_rsocket_is_a_bad_descriptor(void **state)
+{
+	char c = 0;
+
+	assert_int_equal(rsend(1, &c, 1, 0), -1);
+	assert_int_equal(errno, EBADF);
+	assert_int_equal(rrecv(1000000, &c, 1, 0), -1);
+	assert_int_equal(errno, EBADF);
+	assert_int_equal(rclose(-1), -1);
+	assert_int_equal(errno, EBADF);
+}
+
+static void an_unconnected_socket_neither_sends_nor_receives(void **state)
+{
+	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+	char c = 0;
+
+	assert_int_equal(rsend(fd, &c, 1, 0), -1);
+	assert_int_equal(errno, ENOTCONN);
+	assert_int_equal(rrecv(fd, &c, 1, 0), -1);
+	assert_int_equal(errno, ENOTCONN);
+	part(&fd);
+}
+
+static void nothing(int signal)
+{
+}
+
+static void *interrupt_later(void *arg)
+{
+	usleep(50000);
+	pthread_kill(*(pthread_t *)arg, SIGUSR1);
+	return NULL;
+}
+
+static void a_signal_interrupts_a_sleeping_read(void **state)
+{
+	struct pair *p = *state;
+	struct sigaction act = {.sa_handler = nothing};
+	pthread_t me = pthread_self(), thread;
+	char c;
+
+	sigaction(SIGUSR1, &act, NULL);
+	pthread_create(&thread, NULL, interrupt_later, &me);
+	assert_int_equal(rrecv(p->b, &c, 1, 0), -1);
+	assert_int_equal(errno, EINTR);
+	pthread_join(thread, NULL);
+}
+
+static int open_descriptors(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void a_hundred_connections_leave_nothing_behind(void **state)
+{
+	void *one = pair_of(AF_INET);
+	int before;
+
+	part_pair(&one); /* what is made once is there now */
+	before = open_descriptors();
+	for (int i = 0; i < 100; i++) {
+		one = pair_of(AF_INET);
+		part_pair(&one);
+	}
+	assert_int_equal(open_descriptors(), before);
+}
+
+#define WITH_PAIR(f) cmocka_unit_test_setup_teardown(f, make_pair, part_pair)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_sizes_come_back_as_they_went),
+		cmocka_unit_test(ipv6_is_no_different),
+		WITH_PAIR(many_small_messages_keep_their_order),
+		WITH_PAIR(pieces_are_gathered_and_scattered),
+		WITH_PAIR(a_peek_takes_nothing),
+		WITH_PAIR(a_nonblocking_read_of_nothing_says_so),
+		WITH_PAIR(a_nonblocking_writer_is_told_when_it_is_full),
+		WITH_PAIR(poll_knows_data_from_silence),
+		WITH_PAIR(a_poll_that_times_out_takes_its_time),
+		WITH_PAIR(a_sleeping_poll_is_woken_by_data),
+		WITH_PAIR(rsockets_and_files_are_polled_together),
+		cmocka_unit_test(files_alone_are_the_kernels),
+		WITH_PAIR(select_sees_both_kinds),
+		WITH_PAIR(a_reader_and_a_writer_share_a_socket),
+		cmocka_unit_test(many_sockets_do_not_mix),
+		WITH_PAIR(half_a_shutdown_leaves_the_other_half),
+		WITH_PAIR(what_was_sent_before_a_close_arrives),
+		WITH_PAIR(a_close_behind_a_long_stream_loses_nothing),
+		WITH_PAIR(a_closed_peer_is_a_hangup),
+		WITH_PAIR(a_close_does_not_wait_for_the_peers_program),
+		WITH_PAIR(a_close_wakes_who_sleeps_on_the_socket),
+		cmocka_unit_test(mapped_memory_is_written_from_afar),
+		WITH_PAIR(without_entries_nothing_can_be_mapped),
+		cmocka_unit_test(a_nonblocking_connect_is_finished_behind_the_scenes),
+		cmocka_unit_test(a_refused_connect_says_so),
+		cmocka_unit_test(a_refused_nonblocking_connect_is_an_error_to_poll),
+		cmocka_unit_test(a_full_backlog_makes_callers_wait),
+		WITH_PAIR(names_are_those_of_both_ends),
+		cmocka_unit_test(options_are_kept),
+		WITH_PAIR(queues_cannot_change_under_a_connection),
+		cmocka_unit_test(small_sockets_work_too),
+		cmocka_unit_test(datagrams_are_not_to_be_had),
+		cmocka_unit_test(what_is_no_rsocket_is_a_bad_descriptor),
+		cmocka_unit_test(an_unconnected_socket_neither_sends_nor_receives),
+		WITH_PAIR(a_signal_interrupts_a_sleeping_read),
+		cmocka_unit_test(a_hundred_connections_leave_nothing_behind),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
