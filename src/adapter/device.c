@@ -208,7 +208,7 @@ static void query_basic(struct ibv_device_attr *a)
 	a->node_guid = a->sys_image_guid = node_guid();
 	a->max_mr_size = UINT64_MAX;
 	a->page_size_cap = ~0xfffull;
-	a->vendor_id = 0x0;
+	a->vendor_id = 0x737467; /* "stg": nobody's */
 	a->vendor_part_id = 0x7374;
 	a->hw_ver = 1;
 	a->max_qp = STAG_MAX_QP;
@@ -237,6 +237,7 @@ void device_query(struct ibv_device_attr_ex *attr)
 {
 	memset(attr, 0, sizeof(*attr));
 	query_basic(&attr->orig_attr);
+	attr->phys_port_cnt_ex = attr->orig_attr.phys_port_cnt;
 	attr->completion_timestamp_mask = UINT64_MAX;
 	attr->hca_core_clock = 1000000; /* kHz: time stamps count nanoseconds */
 }

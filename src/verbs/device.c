@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* What the program sees is devs; the real list is kept to be freed with it. */
 struct device_list {
@@ -30,6 +31,9 @@ static void free_real_list(struct ibv_device **list)
 		real()->free_device_list(list);
 }
 
+/* While this thread is in a real function that looks for its own kind of device. */
+static __thread bool real_ones_only;
+
 STAG_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
 	int n;
@@ -43,9 +47,10 @@ STAG_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 	list->real = found;
 	if (n)
 		memcpy(list->devs, found, n * sizeof(list->devs[0]));
-	list->devs[n] = &stag_device()->ibv;
+	if (!real_ones_only)
+		list->devs[n++] = &stag_device()->ibv;
 	if (num_devices)
-		*num_devices = n + 1;
+		*num_devices = n;
 	errno = 0; /* the real library leaves ENOSYS where the kernel has no RDMA */
 	return list->devs;
 }
@@ -121,15 +126,30 @@ STAG_EXPORT int ibv_close_device(struct ibv_context *context)
 	return 0;
 }
 
+/* Is this the cmd_fd of one of our contexts? They are all /dev/null. */
+static bool is_our_cmd_fd(int fd)
+{
+	struct stat st, null;
+
+	return !fstat(fd, &st) && !stat("/dev/null", &null) && S_ISCHR(st.st_mode) &&
+	       st.st_rdev == null.st_rdev;
+}
+
 /*
  * Import hands objects to another process through the kernel. There is no
- * kernel here, and no iWARP provider has it either.
+ * kernel here, and no iWARP provider has it either. The real function looks
+ * behind every device in the list.
  */
 STAG_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
-	if (!real()->import_device)
+	struct ibv_context *context;
+
+	if (is_our_cmd_fd(cmd_fd) || !real()->import_device)
 		return fail_with(EOPNOTSUPP);
-	return real()->import_device(cmd_fd);
+	real_ones_only = true;
+	context = real()->import_device(cmd_fd);
+	real_ones_only = false;
+	return context;
 }
 
 STAG_EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *context, uint32_t handle)

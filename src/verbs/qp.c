@@ -138,6 +138,9 @@ STAG_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int ma
 	if (!is_ours(qp->context))
 		return real()->query_qp(qp, attr, mask, init);
 	qp_query(to_stag_qp(qp), attr, init);
+	/* RFC 5040 has one idle state, and an RNIC reports it as INIT. */
+	if (attr->qp_state == IBV_QPS_RESET)
+		attr->qp_state = attr->cur_qp_state = IBV_QPS_INIT;
 	return 0;
 }
 

@@ -173,12 +173,13 @@ STAG_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv
 			       : -EOPNOTSUPP;
 	if (flags)
 		return -EOPNOTSUPP;
-
-	size_t n;
-
-	for (n = 0; n < STAG_GID_COUNT && n < max_entries; n++)
-		gid_entry(n, (void *)((uint8_t *)entries + n * entry_size), entry_size);
-	return (ssize_t)n;
+	if (max_entries < STAG_GID_COUNT) {
+		log_info("device: room for %zu GIDs of %d", max_entries, STAG_GID_COUNT);
+		return -EINVAL;
+	}
+	for (unsigned i = 0; i < STAG_GID_COUNT; i++)
+		gid_entry(i, (void *)((uint8_t *)entries + i * entry_size), entry_size);
+	return STAG_GID_COUNT;
 }
 
 STAG_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port, int index, __be16 *pkey)

@@ -61,10 +61,13 @@ static void a_good_queue_pair_is_made(void **state)
 	struct parts *p = *state;
 	struct ibv_qp_init_attr attr = good_qp(p);
 	struct ibv_qp *qp = ibv_create_qp(p->pd, &attr);
+	struct ibv_qp_attr now;
 
 	assert_non_null(qp);
 	assert_true(attr.cap.max_send_wr >= 4);
 	assert_int_equal(qp->state, IBV_QPS_RESET);
+	assert_int_equal(ibv_query_qp(qp, &now, IBV_QP_STATE, &attr), 0);
+	assert_int_equal(now.qp_state, IBV_QPS_INIT);
 	assert_ptr_equal(qp->pd, p->pd);
 	assert_ptr_equal(qp->context, p->ctx);
 	assert_int_equal(ibv_destroy_qp(qp), 0);
