@@ -6,7 +6,7 @@
 # queue pairs by GID and number, which iWARP cannot.
 set -euo pipefail
 
-stag=$1
+stag=$(realpath "$1")
 source=/usr/share/doc/rdma-core/tests
 python=/usr/bin/python3
 [[ -d $source ]] && "$python" -c 'import pyverbs.device' 2>/dev/null ||
