@@ -45,9 +45,8 @@ static struct rdma_cm_id *make_id(const char *host, const char *port)
 	return id;
 }
 
-static struct rdma_cm_id *wait_for_client(void)
+static struct rdma_cm_id *wait_for_client(struct rdma_cm_id *listener)
 {
-	struct rdma_cm_id *listener = make_id(NULL, "0");
 	struct rdma_cm_id *id;
 
 	if (rdma_listen(listener, 1))
@@ -56,7 +55,6 @@ static struct rdma_cm_id *wait_for_client(void)
 	fflush(stdout);
 	if (rdma_get_request(listener, &id))
 		die("rdma_get_request");
-	rdma_destroy_ep(listener);
 	return id;
 }
 
@@ -91,14 +89,15 @@ static void hear(struct rdma_cm_id *id, const char *expected)
 int main(int argc, char **argv)
 {
 	int server = argc == 2 && !strcmp(argv[1], "server");
-	struct rdma_cm_id *id;
+	struct rdma_cm_id *first, *id;
 	struct ibv_mr *in_mr, *out_mr;
 
 	if (!server && (argc != 4 || strcmp(argv[1], "client"))) {
 		fprintf(stderr, "usage: %s server | client HOST PORT\n", argv[0]);
 		return 2;
 	}
-	id = server ? wait_for_client() : make_id(argv[2], argv[3]);
+	first = server ? make_id(NULL, "0") : make_id(argv[2], argv[3]);
+	id = server ? wait_for_client(first) : first;
 	in_mr = rdma_reg_msgs(id, in, sizeof(in));
 	out_mr = rdma_reg_msgs(id, out, sizeof(out));
 	if (!in_mr || !out_mr || rdma_post_recv(id, NULL, in, sizeof(in), in_mr))
@@ -118,5 +117,7 @@ int main(int argc, char **argv)
 	rdma_dereg_mr(in_mr);
 	rdma_dereg_mr(out_mr);
 	rdma_destroy_ep(id);
+	if (id != first)
+		rdma_destroy_ep(first); /* a listener goes after what came from it */
 	return 0;
 }

@@ -40,9 +40,8 @@ static struct rdma_cm_id *make_id(const char *host, const char *port)
 	return id;
 }
 
-static struct rdma_cm_id *wait_for_client(void)
+static struct rdma_cm_id *wait_for_client(struct rdma_cm_id *listener)
 {
-	struct rdma_cm_id *listener = make_id(NULL, "0");
 	struct rdma_cm_id *id;
 
 	if (rdma_listen(listener, 1))
@@ -51,7 +50,6 @@ static struct rdma_cm_id *wait_for_client(void)
 	fflush(stdout);
 	if (rdma_get_request(listener, &id))
 		die("rdma_get_request");
-	rdma_destroy_ep(listener);
 	return id;
 }
 
@@ -81,7 +79,8 @@ void pair_open(struct pair *p, int argc, char **argv)
 		fprintf(stderr, "usage: %s server | client HOST PORT\n", argv[0]);
 		exit(2);
 	}
-	p->id = p->server ? wait_for_client() : make_id(argv[2], argv[3]);
+	p->listener = p->server ? make_id(NULL, "0") : NULL;
+	p->id = p->server ? wait_for_client(p->listener) : make_id(argv[2], argv[3]);
 	p->mr = rdma_reg_msgs(p->id, p->buffer, sizeof(p->buffer));
 	if (!p->mr)
 		die("rdma_reg_msgs");
@@ -121,4 +120,6 @@ void pair_close(struct pair *p)
 	rdma_disconnect(p->id);
 	rdma_dereg_mr(p->mr);
 	rdma_destroy_ep(p->id);
+	if (p->listener)
+		rdma_destroy_ep(p->listener);
 }

@@ -18,6 +18,7 @@
 
 struct pair {
 	bool server;
+	struct rdma_cm_id *listener;  /* a server's */
 	struct rdma_cm_id *id;	      /* id->qp, id->pd, id->send_cq: yours to use */
 	struct ibv_mr *mr;	      /* of the two buffers */
 	char buffer[2][PAIR_MESSAGE]; /* in, out */
