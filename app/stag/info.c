@@ -313,7 +313,7 @@ static const char *text_of(const json_t *object, const char *key)
 
 static void print_line(const char *label)
 {
-	printf("    %-14s", label);
+	printf("    %-16s", label);
 }
 
 static void print_words(const char *label, const json_t *list, const char *none)
@@ -356,26 +356,30 @@ static void print_ports(const json_t *list)
 	}
 }
 
-static void print_limits(const json_t *limits)
+static void print_limits(json_t *limits)
 {
-	void *it = json_object_iter((json_t *)limits);
+	const size_t columns = 3;
+	const char *key;
+	json_t *value;
+	size_t i = 0;
 
-	for (int i = 0; it; it = json_object_iter_next((json_t *)limits, it), i++) {
-		if (i % 3 == 0)
+	json_object_foreach(limits, key, value)
+	{
+		if (i % columns == 0)
 			print_line(i ? "" : "limits");
-		printf("%s %" JSON_INTEGER_FORMAT "%s", json_object_iter_key(it) + strlen("max_"),
-		       json_integer_value(json_object_iter_value(it)), i % 3 == 2 ? "\n" : ", ");
+		printf("%s %" JSON_INTEGER_FORMAT, key + strlen("max_"), json_integer_value(value));
+		i++;
+		fputs(i == json_object_size(limits) || i % columns == 0 ? "\n" : ", ", stdout);
 	}
-	puts("");
 }
 
-static void print_asks(const json_t *asks)
+static void print_asks(json_t *asks)
 {
 	json_t *list = json_array();
 	const char *key;
 	json_t *wanted;
 
-	json_object_foreach((json_t *)asks, key, wanted) if (json_is_true(wanted))
+	json_object_foreach(asks, key, wanted) if (json_is_true(wanted))
 		json_array_append_new(list, json_string(key));
 	print_words("asks peers for", list, "nothing");
 	json_decref(list);
