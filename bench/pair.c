@@ -136,8 +136,14 @@ static void start_server(char **argv)
 static void usage(const struct pair_case *cases)
 {
 	fprintf(stderr,
-		"usage: %s CASE [-s SIZE] [-n ITERS] [-t SECS] [-w WINDOW] [-l LIST] [-i IDLE]\n"
-		"       [-a ADDRESS] [-e] [-p] [-c] [-g]\n"
+		"usage: %s CASE [options]\n"
+		"  -s SIZE     bytes a message          -l LIST    messages a post\n"
+		"  -n ITERS    round trips              -w WINDOW  operations in flight\n"
+		"  -t SECS     length of the run        -i IDLE    further connections\n"
+		"  -a ADDRESS  where to connect         -c         CRC32C at both ends (raw TCP)\n"
+		"  -e          sleep in the kernel instead of polling\n"
+		"  -p          the server's program does nothing (one-sided cases)\n"
+		"  -g          small messages from memory, not inline\n"
 		"prints: value, unit, p99 (or -), client and server CPU seconds, per what,\n"
 		"and the share of the time that the less busy side had its CPU\ncases:",
 		program_invocation_short_name);
@@ -206,6 +212,8 @@ const struct pair_case *pair_start(int argc, char **argv, const struct pair_case
 	if (!c->name)
 		usage(cases);
 	parse_options(argc - 1, argv + 1, cases);
+	if (options.passive && c->sides != PAIR_ONE_SIDED)
+		usage(cases);
 	alarm(GIVE_UP_S);
 	if (fd) {
 		pair_is_server = true;

@@ -40,6 +40,9 @@ enum pair_unit {
 	PAIR_PER_SECOND, /* ops: a second, CPU a million */
 };
 
+/* Of a one-sided case the server's program may as well do nothing: -p. */
+enum pair_sides { PAIR_TWO_SIDED, PAIR_ONE_SIDED };
+
 /* One pass over a case; the drive function fills in ops and ns, or samples. */
 struct pair_phase {
 	uint64_t number; /* 1 warms up, 2 is measured */
@@ -56,6 +59,7 @@ struct pair_case {
 	void (*prepare)(void); /* both sides, once, before the first phase; may be NULL */
 	void (*drive)(struct pair_phase *);
 	void (*serve)(struct pair_phase *);
+	enum pair_sides sides;
 };
 
 extern struct pair_options options;

@@ -285,12 +285,14 @@ static void serve_send_rate(struct pair_phase *ph)
 }
 
 const struct pair_case peer_cases[] = {
-	{"write_bw", PAIR_BANDWIDTH, NULL, drive_writes, serve_until_stopped},
-	{"read_bw", PAIR_BANDWIDTH, NULL, drive_reads, serve_until_stopped},
-	{"write_lat", PAIR_HALF_TRIP, NULL, drive_write_lat, serve_write_lat},
-	{"read_lat", PAIR_ROUND_TRIP, NULL, drive_read_lat, serve_until_stopped},
-	{"send_lat", PAIR_HALF_TRIP, prepare_receives, drive_send_lat, serve_send_lat},
-	{"write_rate", PAIR_RATE, NULL, drive_writes, serve_until_stopped},
-	{"send_rate", PAIR_RATE, prepare_receives, drive_send_rate, serve_send_rate},
+	{"write_bw", PAIR_BANDWIDTH, NULL, drive_writes, serve_until_stopped, PAIR_TWO_SIDED},
+	{"read_bw", PAIR_BANDWIDTH, NULL, drive_reads, serve_until_stopped, PAIR_TWO_SIDED},
+	{"write_lat", PAIR_HALF_TRIP, NULL, drive_write_lat, serve_write_lat, PAIR_TWO_SIDED},
+	{"read_lat", PAIR_ROUND_TRIP, NULL, drive_read_lat, serve_until_stopped, PAIR_TWO_SIDED},
+	{"send_lat", PAIR_HALF_TRIP, prepare_receives, drive_send_lat, serve_send_lat,
+	 PAIR_TWO_SIDED},
+	{"write_rate", PAIR_RATE, NULL, drive_writes, serve_until_stopped, PAIR_TWO_SIDED},
+	{"send_rate", PAIR_RATE, prepare_receives, drive_send_rate, serve_send_rate,
+	 PAIR_TWO_SIDED},
 	{.name = NULL},
 };

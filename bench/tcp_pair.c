@@ -232,10 +232,11 @@ static void serve_connect(struct pair_phase *ph)
 }
 
 static const struct pair_case cases[] = {
-	{"stream", PAIR_BANDWIDTH, prepare_buffer, drive_stream, serve_stream},
-	{"pingpong", PAIR_HALF_TRIP, prepare_buffer, drive_pingpong, serve_pingpong},
-	{"rate", PAIR_RATE, prepare_rate, drive_rate, serve_rate},
-	{"connect", PAIR_PER_SECOND, prepare_buffer, drive_connect, serve_connect},
+	{"stream", PAIR_BANDWIDTH, prepare_buffer, drive_stream, serve_stream, PAIR_TWO_SIDED},
+	{"pingpong", PAIR_HALF_TRIP, prepare_buffer, drive_pingpong, serve_pingpong,
+	 PAIR_TWO_SIDED},
+	{"rate", PAIR_RATE, prepare_rate, drive_rate, serve_rate, PAIR_TWO_SIDED},
+	{"connect", PAIR_PER_SECOND, prepare_buffer, drive_connect, serve_connect, PAIR_TWO_SIDED},
 	{.name = NULL},
 };
 

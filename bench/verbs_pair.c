@@ -426,14 +426,19 @@ static void serve_connect(struct pair_phase *ph)
 }
 
 static const struct pair_case cases[] = {
-	{"write_bw", PAIR_BANDWIDTH, prepare_writes, drive_window, serve_until_stopped},
-	{"read_bw", PAIR_BANDWIDTH, prepare_reads, drive_window, serve_until_stopped},
-	{"write_lat", PAIR_HALF_TRIP, prepare_mailbox, drive_write_lat, serve_write_lat},
-	{"read_lat", PAIR_ROUND_TRIP, prepare_reads, drive_read_lat, serve_until_stopped},
-	{"send_lat", PAIR_HALF_TRIP, prepare_sends, drive_send_lat, serve_send_lat},
-	{"write_rate", PAIR_RATE, prepare_writes, drive_window, serve_until_stopped},
-	{"send_rate", PAIR_RATE, prepare_sends, drive_send_rate, serve_send_rate},
-	{"connect", PAIR_PER_SECOND, NULL, drive_connect, serve_connect},
+	{"write_bw", PAIR_BANDWIDTH, prepare_writes, drive_window, serve_until_stopped,
+	 PAIR_ONE_SIDED},
+	{"read_bw", PAIR_BANDWIDTH, prepare_reads, drive_window, serve_until_stopped,
+	 PAIR_ONE_SIDED},
+	{"write_lat", PAIR_HALF_TRIP, prepare_mailbox, drive_write_lat, serve_write_lat,
+	 PAIR_TWO_SIDED},
+	{"read_lat", PAIR_ROUND_TRIP, prepare_reads, drive_read_lat, serve_until_stopped,
+	 PAIR_ONE_SIDED},
+	{"send_lat", PAIR_HALF_TRIP, prepare_sends, drive_send_lat, serve_send_lat, PAIR_TWO_SIDED},
+	{"write_rate", PAIR_RATE, prepare_writes, drive_window, serve_until_stopped,
+	 PAIR_ONE_SIDED},
+	{"send_rate", PAIR_RATE, prepare_sends, drive_send_rate, serve_send_rate, PAIR_TWO_SIDED},
+	{"connect", PAIR_PER_SECOND, NULL, drive_connect, serve_connect, PAIR_TWO_SIDED},
 	{.name = NULL},
 };
 
