@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * story.h - the verbs of the connection manager's tests: ids and their events,
+ * and peers that are bare sockets and speak MPA by hand.
+ *
+ * Everything waits for the thing itself, five seconds at most; then the test
+ * fails.
+ */
+#ifndef STAG_TEST_CM_STORY_H
+#define STAG_TEST_CM_STORY_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include "wire/wire.h"
+
+#define PATIENCE_MS 5000
+
+#define IPV4 "127.0.0.1"
+#define IPV6 "::1"
+
+/* ---- ids ---- */
+
+struct rdma_event_channel *channel_new(void);
+struct rdma_cm_id *id_new(struct rdma_event_channel *ch);
+struct sockaddr_storage address(const char *host, uint16_t port); /* port in host order */
+struct rdma_cm_id *id_listening(struct rdma_event_channel *ch, const char *host, int backlog);
+uint16_t id_port(struct rdma_cm_id *id); /* host order */
+void give_qp(struct rdma_cm_id *id);
+/* Through ADDR_RESOLVED and ROUTE_RESOLVED; with a queue pair. */
+struct rdma_cm_id *id_resolved(struct rdma_event_channel *ch, const char *host, uint16_t port);
+void id_gone(struct rdma_cm_id *id); /* queue pair and id */
+
+/* The next event of the channel, which must be of that type; acknowledge it. */
+struct rdma_cm_event *expect_event(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
+/* The same, acknowledged; returns its status. */
+int expect_status(struct rdma_event_channel *ch, enum rdma_cm_event_type type);
+struct rdma_cm_id *expect_request(struct rdma_event_channel *ch); /* acknowledged: the new id */
+void expect_silence(struct rdma_event_channel *ch, int ms);
+/* DISCONNECTED, then TIMEWAIT_EXIT. */
+void expect_end(struct rdma_event_channel *ch);
+
+/* Two ids of this process, connected. */
+struct couple {
+	struct rdma_event_channel *active_ch, *passive_ch;
+	struct rdma_cm_id *listener, *active, *passive;
+};
+
+void couple_open(struct couple *c, const char *host);
+void couple_close(struct couple *c);
+
+/* ---- bare sockets ---- */
+
+int raw_connect(const char *host, uint16_t port);
+int raw_listen(const char *host, uint16_t *port);
+int raw_accept(int fd);
+void raw_send(int fd, const void *data, size_t len);
+void raw_recv(int fd, void *data, size_t len); /* all of it */
+void raw_reset(int fd);			       /* closes with a RST */
+void expect_hangup(int fd);		       /* the peer closes or resets; nothing comes before */
+void expect_end_of_data(int fd);	       /* the same, whatever comes before */
+
+/* A frame in or out; its private data is in room. */
+struct raw_frame {
+	struct mpa_frame f;
+	uint8_t room[MPA_FRAME_MAX];
+	size_t len;
+};
+
+void raw_send_frame(int fd, const struct mpa_frame *f);
+void raw_recv_frame(int fd, bool reply, struct raw_frame *out);
+struct mpa_frame plain_request(void);	 /* revision 1, nothing asked for */
+struct mpa_frame enhanced_request(void); /* revision 2, IRD and ORD 4, client and server */
+struct mpa_frame accepting(const struct mpa_frame *request); /* the Reply that siw would give */
+
+/* The one Terminate message that a peer sends instead of going on. */
+struct wire_fault raw_recv_terminate(int fd, bool crc);
+
+#endif

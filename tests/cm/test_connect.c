@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_connect.c - two ids of one process: which events come, in which order,
+ * with what in them; addresses; and the end in every state.
+ */
+#include "story.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void sequence_on(const char *host)
+{
+	struct couple c;
+
+	couple_open(&c, host);
+	expect_silence(c.active_ch, 0);
+	expect_silence(c.passive_ch, 0);
+	assert_int_equal(rdma_disconnect(c.active), 0);
+	expect_end(c.active_ch);
+	expect_end(c.passive_ch);
+	assert_int_equal(rdma_disconnect(c.passive), 0); /* once is enough, twice does no harm */
+	expect_silence(c.active_ch, 20);
+	expect_silence(c.passive_ch, 0);
+	couple_close(&c);
+}
+
+static void events_come_in_order_on_ipv4(void **state)
+{
+	sequence_on(IPV4);
+}
+
+static void events_come_in_order_on_ipv6(void **state)
+{
+	sequence_on(IPV6);
+}
+
+static void passive_side_can_end_it_too(void **state)
+{
+	struct couple c;
+
+	couple_open(&c, IPV4);
+	assert_int_equal(rdma_disconnect(c.passive), 0);
+	expect_end(c.passive_ch);
+	expect_end(c.active_ch);
+	couple_close(&c);
+}
+
+static void both_sides_at_once_end_it_once(void **state)
+{
+	struct couple c;
+
+	couple_open(&c, IPV4);
+	assert_int_equal(rdma_disconnect(c.passive), 0);
+	assert_int_equal(rdma_disconnect(c.active), 0);
+	expect_end(c.passive_ch);
+	expect_end(c.active_ch);
+	expect_silence(c.passive_ch, 20);
+	expect_silence(c.active_ch, 0);
+	couple_close(&c);
+}
+
+static void destroyed_queue_pair_ends_it_for_both(void **state)
+{
+	struct couple c;
+
+	couple_open(&c, IPV4);
+	rdma_destroy_qp(c.active);
+	expect_end(c.active_ch);
+	expect_end(c.passive_ch);
+	couple_close(&c);
+}
+
+/* ibv_destroy_qp() says nothing to the id: rdma_disconnect() finds out. */
+static void queue_pair_destroyed_in_silence_is_noticed(void **state)
+{
+	struct couple c;
+
+	couple_open(&c, IPV4);
+	assert_int_equal(ibv_destroy_qp(c.active->qp), 0);
+	c.active->qp = NULL;
+	expect_end(c.passive_ch);
+	assert_int_equal(rdma_disconnect(c.active), 0);
+	expect_end(c.active_ch);
+	ibv_destroy_cq(c.active->send_cq);
+	ibv_destroy_cq(c.active->recv_cq);
+	ibv_destroy_comp_channel(c.active->send_cq_channel);
+	ibv_destroy_comp_channel(c.active->recv_cq_channel);
+	couple_close(&c);
+}
+
+static void destroyed_id_ends_it_for_the_peer(void **state)
+{
+	struct couple c;
+	struct ibv_qp *qp;
+
+	couple_open(&c, IPV4);
+	qp = c.active->qp;
+	assert_int_equal(rdma_destroy_id(c.active), 0); /* before its queue pair: bad manners */
+	expect_end(c.passive_ch);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	c.active = id_new(c.active_ch);
+	couple_close(&c);
+}
+
+static void queue_pair_in_error_ends_it(void **state)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct couple c;
+
+	couple_open(&c, IPV4);
+	assert_int_equal(ibv_modify_qp(c.passive->qp, &attr, IBV_QP_STATE), 0);
+	expect_end(c.passive_ch);
+	expect_end(c.active_ch);
+	couple_close(&c);
+}
+
+/* What was sent before the end arrives, although queue pair and id go at once. */
+static void last_words_arrive(void **state)
+{
+	char said[] = "goodbye", heard[16];
+	struct ibv_mr *mr_said, *mr_heard;
+	struct couple c;
+	struct ibv_wc wc;
+
+	couple_open(&c, IPV4);
+	mr_said = rdma_reg_msgs(c.active, said, sizeof(said));
+	mr_heard = rdma_reg_msgs(c.passive, heard, sizeof(heard));
+	assert_int_equal(rdma_post_recv(c.passive, NULL, heard, sizeof(heard), mr_heard), 0);
+	assert_int_equal(
+		rdma_post_send(c.active, NULL, said, sizeof(said), mr_said, IBV_SEND_SIGNALED), 0);
+	assert_int_equal(rdma_get_send_comp(c.active, &wc), 1);
+	assert_int_equal(rdma_disconnect(c.active), 0);
+	id_gone(c.active);
+	assert_int_equal(rdma_get_recv_comp(c.passive, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_string_equal(heard, said);
+	expect_end(c.passive_ch);
+	rdma_dereg_mr(mr_said);
+	rdma_dereg_mr(mr_heard);
+	c.active = id_new(c.active_ch);
+	couple_close(&c);
+}
+
+/* ---- what is in them ---- */
+
+static void private_data_goes_both_ways(void **state)
+{
+	static const uint8_t sizes[] = {0, 1, 56, 196, 251, 252, 255};
+	uint8_t data[255];
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(255 - i);
+	for (unsigned i = 0; i < sizeof(sizes); i++) {
+		struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
+		struct rdma_cm_id *listener = id_listening(pch, IPV4, 0), *child;
+		struct rdma_cm_id *id = id_resolved(ach, IPV4, id_port(listener));
+		struct rdma_conn_param param = {.private_data = data, .private_data_len = sizes[i]};
+		struct rdma_cm_event *ev;
+
+		assert_int_equal(rdma_connect(id, &param), 0);
+		ev = expect_event(pch, RDMA_CM_EVENT_CONNECT_REQUEST);
+		assert_int_equal(ev->param.conn.private_data_len, sizes[i]);
+		if (sizes[i])
+			assert_memory_equal(ev->param.conn.private_data, data, sizes[i]);
+		child = ev->id;
+		rdma_ack_cm_event(ev);
+		give_qp(child);
+		assert_int_equal(rdma_accept(child, &param), 0);
+		ev = expect_event(ach, RDMA_CM_EVENT_ESTABLISHED);
+		assert_int_equal(ev->param.conn.private_data_len, sizes[i]);
+		if (sizes[i])
+			assert_memory_equal(ev->param.conn.private_data, data, sizes[i]);
+		rdma_ack_cm_event(ev);
+		id_gone(id);
+		id_gone(child);
+		id_gone(listener);
+		rdma_destroy_event_channel(ach);
+		rdma_destroy_event_channel(pch);
+	}
+}
+
+static void reject_data_reaches_the_active_side(void **state)
+{
+	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
+	struct rdma_cm_id *listener = id_listening(pch, IPV4, 0), *child;
+	struct rdma_cm_id *id = id_resolved(ach, IPV4, id_port(listener));
+	struct rdma_cm_event *ev;
+
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	child = expect_request(pch);
+	assert_int_equal(rdma_reject(child, "not today", 9), 0);
+	ev = expect_event(ach, RDMA_CM_EVENT_REJECTED);
+	assert_int_equal(ev->status, -ECONNREFUSED);
+	assert_int_equal(ev->param.conn.private_data_len, 9);
+	assert_memory_equal(ev->param.conn.private_data, "not today", 9);
+	rdma_ack_cm_event(ev);
+	id_gone(child);
+	id_gone(id);
+	id_gone(listener);
+	rdma_destroy_event_channel(ach);
+	rdma_destroy_event_channel(pch);
+}
+
+static void child_is_its_listeners(void **state)
+{
+	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
+	struct rdma_cm_id *listener, *child, *id;
+	struct sockaddr_storage any = address("0.0.0.0", 0);
+	int mark;
+
+	assert_int_equal(rdma_create_id(pch, &listener, &mark, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_bind_addr(listener, (struct sockaddr *)&any), 0);
+	assert_null(listener->verbs); /* a wildcard has no device */
+	assert_int_not_equal(id_port(listener), 0);
+	assert_int_equal(rdma_listen(listener, 0), 0);
+	id = id_resolved(ach, IPV4, id_port(listener));
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	child = expect_request(pch);
+	assert_ptr_equal(child->context, &mark);
+	assert_ptr_equal(child->channel, pch);
+	assert_ptr_equal(child->verbs, id->verbs);
+	assert_ptr_equal(child->pd, id->pd);
+	assert_int_equal(child->port_num, 1);
+	assert_int_equal(child->ps, RDMA_PS_TCP);
+	assert_int_equal(child->qp_type, IBV_QPT_RC);
+	assert_int_equal(rdma_get_src_port(child), rdma_get_src_port(listener));
+	assert_int_equal(rdma_get_dst_port(child), rdma_get_src_port(id));
+	assert_int_equal(((struct sockaddr_in *)rdma_get_local_addr(child))->sin_addr.s_addr,
+			 htonl(INADDR_LOOPBACK));
+	id_gone(id);
+	id_gone(child);
+	id_gone(listener);
+	rdma_destroy_event_channel(ach);
+	rdma_destroy_event_channel(pch);
+}
+
+/* ---- addresses ---- */
+
+static void specific_address_has_a_device(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *id = id_new(ch);
+	struct sockaddr_storage a = address(IPV4, 0);
+
+	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&a), 0);
+	assert_non_null(id->verbs);
+	assert_non_null(id->pd);
+	assert_int_not_equal(id_port(id), 0);
+	rdma_destroy_id(id);
+	rdma_destroy_event_channel(ch);
+}
+
+static void wildcard_destination_is_loopback(void **state)
+{
+	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
+	struct rdma_cm_id *listener = id_listening(pch, IPV4, 0);
+	struct rdma_cm_id *id = id_resolved(ach, "0.0.0.0", id_port(listener));
+
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	rdma_destroy_id(expect_request(pch));
+	assert_int_equal(expect_status(ach, RDMA_CM_EVENT_REJECTED), -ECONNREFUSED);
+	id_gone(id);
+	id_gone(listener);
+	rdma_destroy_event_channel(ach);
+	rdma_destroy_event_channel(pch);
+}
+
+/* A listener on :: takes IPv4 peers too, and shows them as such; unless it wants IPv6 only. */
+static void dual_listener_shows_ipv4_peers_as_such(void **state)
+{
+	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
+	struct rdma_cm_id *listener = id_new(pch), *child, *id;
+	struct sockaddr_storage any = address("::", 0);
+	int off = 0;
+
+	assert_int_equal(
+		rdma_set_option(listener, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &off, sizeof(off)),
+		0);
+	assert_int_equal(rdma_bind_addr(listener, (struct sockaddr *)&any), 0);
+	assert_int_equal(rdma_listen(listener, 0), 0);
+	id = id_resolved(ach, IPV4, id_port(listener));
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	child = expect_request(pch);
+	assert_int_equal(rdma_get_local_addr(child)->sa_family, AF_INET);
+	assert_int_equal(rdma_get_peer_addr(child)->sa_family, AF_INET);
+	id_gone(id);
+	id_gone(child);
+	id_gone(listener);
+	rdma_destroy_event_channel(ach);
+	rdma_destroy_event_channel(pch);
+}
+
+static void two_families_share_a_port_if_asked(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *four = id_listening(ch, "0.0.0.0", 0), *six = id_new(ch);
+	struct sockaddr_storage any = address("::", id_port(four));
+	int on = 1;
+
+	assert_int_equal(rdma_bind_addr(six, (struct sockaddr *)&any), -1);
+	assert_int_equal(errno, EADDRINUSE);
+	assert_int_equal(
+		rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
+	assert_int_equal(rdma_bind_addr(six, (struct sockaddr *)&any), 0);
+	assert_int_equal(rdma_listen(six, 0), 0);
+	rdma_destroy_id(four);
+	rdma_destroy_id(six);
+	rdma_destroy_event_channel(ch);
+}
+
+/* The option may come after the address: the socket below is bound once more. */
+static void afonly_works_on_a_bound_id(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *six = id_new(ch), *four = id_new(ch);
+	struct sockaddr_storage any = address("::", 0), any4;
+	int on = 1;
+
+	assert_int_equal(rdma_bind_addr(six, (struct sockaddr *)&any), 0);
+	any4 = address("0.0.0.0", id_port(six));
+	assert_int_equal(
+		rdma_set_option(six, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof(on)), 0);
+	assert_int_equal(ntohs(((struct sockaddr_in *)&any4)->sin_port), id_port(six));
+	assert_int_equal(rdma_bind_addr(four, (struct sockaddr *)&any4), 0);
+	rdma_destroy_id(four);
+	rdma_destroy_id(six);
+	rdma_destroy_event_channel(ch);
+}
+
+static void port_in_use_shows_at_bind(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *first = id_new(ch), *second = id_new(ch);
+	struct sockaddr_storage a = address(IPV4, 0);
+
+	assert_int_equal(rdma_bind_addr(first, (struct sockaddr *)&a), 0);
+	a = address(IPV4, id_port(first));
+	for (int listening = 0; listening < 2; listening++) {
+		assert_int_equal(rdma_bind_addr(second, (struct sockaddr *)&a), -1);
+		assert_int_equal(errno, EADDRINUSE);
+		if (!listening)
+			assert_int_equal(rdma_listen(first, 0), 0);
+	}
+	rdma_destroy_id(first);
+	rdma_destroy_id(second);
+	rdma_destroy_event_channel(ch);
+}
+
+/* A server that starts anew finds its port free, though old connections are in TIME_WAIT. */
+static void port_of_ended_connections_is_free(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *again = id_new(ch);
+	struct sockaddr_storage a;
+	struct couple c;
+
+	couple_open(&c, IPV4);
+	a = address(IPV4, id_port(c.listener));
+	assert_int_equal(rdma_disconnect(c.passive), 0); /* TIME_WAIT is on this side then */
+	expect_end(c.passive_ch);
+	expect_end(c.active_ch);
+	couple_close(&c);
+	assert_int_equal(rdma_bind_addr(again, (struct sockaddr *)&a), 0);
+	assert_int_equal(rdma_listen(again, 0), 0);
+	rdma_destroy_id(again);
+	rdma_destroy_event_channel(ch);
+}
+
+/* ---- ends ---- */
+
+static void ids_can_be_destroyed_in_every_state(void **state)
+{
+	struct rdma_event_channel *ch = channel_new(), *pch = channel_new();
+	struct sockaddr_storage a = address(IPV4, 0), to;
+	struct rdma_cm_id *listener = id_listening(pch, IPV4, 0), *id;
+
+	to = address(IPV4, id_port(listener));
+	for (int steps = 0; steps <= 5; steps++) {
+		id = id_new(ch);
+		if (steps == 1)
+			assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&a), 0);
+		if (steps >= 2)
+			assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1), 0);
+		if (steps >= 3)
+			assert_int_equal(rdma_resolve_route(id, 1), 0);
+		if (steps >= 4)
+			give_qp(id);
+		if (steps >= 5)
+			assert_int_equal(rdma_connect(id, NULL), 0);
+		id_gone(id);
+		expect_silence(ch, steps == 5 ? 20 : 0); /* unfetched events went with it */
+	}
+	id_gone(listener);
+	rdma_destroy_event_channel(ch);
+	rdma_destroy_event_channel(pch);
+}
+
+static void listener_may_go_before_its_children(void **state)
+{
+	struct couple c;
+
+	couple_open(&c, IPV4);
+	rdma_destroy_id(c.listener);
+	assert_int_equal(rdma_disconnect(c.active), 0);
+	expect_end(c.active_ch);
+	expect_end(c.passive_ch);
+	c.listener = id_new(c.passive_ch);
+	couple_close(&c);
+}
+
+/* ---- many ---- */
+
+static void twenty_clients_are_told_apart(void **state)
+{
+	enum { CLIENTS = 20 };
+	struct rdma_event_channel *pch = channel_new(), *ach[CLIENTS];
+	struct rdma_cm_id *listener = id_listening(pch, IPV4, 3), *id[CLIENTS], *child[CLIENTS];
+	unsigned established = 0;
+
+	for (int i = 0; i < CLIENTS; i++) {
+		uint8_t who = (uint8_t)i;
+		struct rdma_conn_param param = {.private_data = &who, .private_data_len = 1};
+
+		ach[i] = channel_new();
+		id[i] = id_resolved(ach[i], IPV4, id_port(listener));
+		assert_int_equal(rdma_connect(id[i], &param), 0);
+	}
+	for (int i = 0; i < CLIENTS;) {
+		struct rdma_cm_event *ev;
+		struct pollfd p = {.fd = pch->fd, .events = POLLIN};
+
+		assert_int_equal(poll(&p, 1, PATIENCE_MS), 1);
+		assert_int_equal(rdma_get_cm_event(pch, &ev), 0);
+		if (ev->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+			uint8_t who = *(const uint8_t *)ev->param.conn.private_data;
+			struct rdma_conn_param param = {.private_data = &who,
+							.private_data_len = 1};
+
+			child[i++] = ev->id;
+			give_qp(ev->id);
+			assert_int_equal(rdma_accept(ev->id, &param), 0);
+		} else {
+			assert_int_equal(ev->event, RDMA_CM_EVENT_ESTABLISHED);
+			established++;
+		}
+		rdma_ack_cm_event(ev);
+	}
+	while (established < CLIENTS) {
+		assert_int_equal(expect_status(pch, RDMA_CM_EVENT_ESTABLISHED), 0);
+		established++;
+	}
+	for (int i = 0; i < CLIENTS; i++) {
+		struct rdma_cm_event *ev = expect_event(ach[i], RDMA_CM_EVENT_ESTABLISHED);
+
+		assert_int_equal(*(const uint8_t *)ev->param.conn.private_data, i);
+		rdma_ack_cm_event(ev);
+		id_gone(id[i]);
+		rdma_destroy_event_channel(ach[i]);
+	}
+	for (int i = 0; i < CLIENTS; i++)
+		id_gone(child[i]);
+	id_gone(listener);
+	rdma_destroy_event_channel(pch);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(events_come_in_order_on_ipv4),
+		cmocka_unit_test(events_come_in_order_on_ipv6),
+		cmocka_unit_test(passive_side_can_end_it_too),
+		cmocka_unit_test(both_sides_at_once_end_it_once),
+		cmocka_unit_test(destroyed_queue_pair_ends_it_for_both),
+		cmocka_unit_test(queue_pair_destroyed_in_silence_is_noticed),
+		cmocka_unit_test(destroyed_id_ends_it_for_the_peer),
+		cmocka_unit_test(queue_pair_in_error_ends_it),
+		cmocka_unit_test(last_words_arrive),
+		cmocka_unit_test(private_data_goes_both_ways),
+		cmocka_unit_test(reject_data_reaches_the_active_side),
+		cmocka_unit_test(child_is_its_listeners),
+		cmocka_unit_test(specific_address_has_a_device),
+		cmocka_unit_test(wildcard_destination_is_loopback),
+		cmocka_unit_test(dual_listener_shows_ipv4_peers_as_such),
+		cmocka_unit_test(two_families_share_a_port_if_asked),
+		cmocka_unit_test(afonly_works_on_a_bound_id),
+		cmocka_unit_test(port_in_use_shows_at_bind),
+		cmocka_unit_test(port_of_ended_connections_is_free),
+		cmocka_unit_test(ids_can_be_destroyed_in_every_state),
+		cmocka_unit_test(listener_may_go_before_its_children),
+		cmocka_unit_test(twenty_clients_are_told_apart),
+	};
+
+	return cmocka_run_group_tests_name("cm connect", tests, NULL, NULL);
+}

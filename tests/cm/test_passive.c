@@ -1,0 +1,792 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_passive.c - our listener, and peers that are bare sockets: every form of
+ * Request, and everything that is none.
+ */
+#include "story.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct place {
+	struct rdma_event_channel *ch;
+	struct rdma_cm_id *listener;
+	uint16_t port;
+};
+
+static int open_place(void **state)
+{
+	struct place *p = calloc(1, sizeof(*p));
+
+	p->ch = channel_new();
+	p->listener = id_listening(p->ch, IPV4, 0);
+	p->port = id_port(p->listener);
+	*state = p;
+	return 0;
+}
+
+static int close_place(void **state)
+{
+	struct place *p = *state;
+
+	rdma_destroy_id(p->listener);
+	rdma_destroy_event_channel(p->ch);
+	free(p);
+	return 0;
+}
+
+/* Somebody well-behaved gets through: the listener is as good as ever. */
+static void expect_service(struct place *p)
+{
+	struct mpa_frame req = enhanced_request();
+	struct raw_frame rep;
+	struct rdma_cm_id *id;
+	int fd = raw_connect(IPV4, p->port);
+
+	raw_send_frame(fd, &req);
+	id = expect_request(p->ch);
+	give_qp(id);
+	assert_int_equal(rdma_accept(id, NULL), 0);
+	raw_recv_frame(fd, true, &rep);
+	assert_false(rep.f.flags & MPA_REJECT);
+	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	close(fd);
+	expect_end(p->ch);
+	id_gone(id);
+}
+
+/* Sends a Request, accepts it, and returns the socket with the Reply read. */
+static int accepted(struct place *p, const struct mpa_frame *req, struct rdma_conn_param *param,
+		    struct rdma_cm_id **id, struct raw_frame *rep)
+{
+	int fd = raw_connect(IPV4, p->port);
+
+	raw_send_frame(fd, req);
+	*id = expect_request(p->ch);
+	give_qp(*id);
+	assert_int_equal(rdma_accept(*id, param), 0);
+	raw_recv_frame(fd, true, rep);
+	return fd;
+}
+
+static void done(struct place *p, int fd, struct rdma_cm_id *id)
+{
+	close(fd);
+	id_gone(id);
+	expect_service(p);
+}
+
+/* ---- forms of a Request ---- */
+
+static void revision_1_is_answered_with_revision_1(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = plain_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd = accepted(p, &req, NULL, &id, &rep);
+
+	assert_int_equal(rep.f.rev, 1);
+	assert_false(rep.f.flags & MPA_ENHANCED);
+	assert_int_equal(rep.len, MPA_FRAME_LEN);
+	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	done(p, fd, id);
+}
+
+static void revision_0_counts_as_1(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = {.rev = 0};
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd = accepted(p, &req, NULL, &id, &rep);
+
+	assert_int_equal(rep.f.rev, 1);
+	done(p, fd, id);
+}
+
+static void revision_2_without_block_is_answered_without(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = {.rev = 2};
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd = accepted(p, &req, NULL, &id, &rep);
+
+	assert_int_equal(rep.f.rev, 2);
+	assert_false(rep.f.flags & MPA_ENHANCED);
+	done(p, fd, id);
+}
+
+/* Initiator ORD <= responder IRD, and the other way round (RFC 6581 §5). */
+static void depths_meet(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_conn_param param = {.initiator_depth = 9, .responder_resources = 1};
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.ird = 3;
+	req.ord = 7;
+	fd = accepted(p, &req, &param, &id, &rep);
+	assert_true(rep.f.flags & MPA_ENHANCED);
+	assert_int_equal(rep.f.ord, 3); /* 9 were asked for, the peer takes 3 */
+	assert_int_equal(rep.f.ird, 7); /* 1 was asked for, the peer wants 7 */
+	done(p, fd, id);
+}
+
+static void depths_end_at_the_devices(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.ird = req.ord = 1000;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_int_equal(rep.f.ord, 128);
+	assert_int_equal(rep.f.ird, 128);
+	done(p, fd, id);
+}
+
+static void depths_that_are_not_negotiated_are_mirrored(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.ird = req.ord = MPA_DEPTH_NONE;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_int_equal(rep.f.ord, MPA_DEPTH_NONE);
+	assert_int_equal(rep.f.ird, MPA_DEPTH_NONE);
+	done(p, fd, id);
+}
+
+static void program_sees_depths_from_its_side(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_event *ev;
+	struct rdma_cm_id *id;
+	int fd = raw_connect(IPV4, p->port);
+
+	req.ird = 3;
+	req.ord = 7;
+	raw_send_frame(fd, &req);
+	ev = expect_event(p->ch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(ev->param.conn.initiator_depth, 3);
+	assert_int_equal(ev->param.conn.responder_resources, 7);
+	assert_ptr_equal(ev->listen_id, p->listener);
+	id = ev->id;
+	rdma_ack_cm_event(ev);
+	done(p, fd, id);
+}
+
+static void crc_follows_either_side(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.flags |= MPA_CRC;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_true(rep.f.flags & MPA_CRC);
+	done(p, fd, id);
+}
+
+static void demand_for_markers_is_not_echoed(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.flags |= MPA_MARKERS;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_false(rep.f.flags & MPA_MARKERS);
+	done(p, fd, id);
+}
+
+static void reserved_bits_are_not_looked_at(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.flags |= 0x0c | MPA_REJECT;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_int_equal(rep.f.flags & 0x2f, 0);
+	done(p, fd, id);
+}
+
+static void rtr_options_are_those_in_common(void **state)
+{
+	static const struct {
+		uint8_t asked, answered;
+	} cases[] = {
+		{MPA_RTR_WRITE | MPA_RTR_READ, MPA_RTR_WRITE | MPA_RTR_READ},
+		{MPA_RTR_WRITE | MPA_RTR_SEND, MPA_RTR_WRITE},
+		{MPA_RTR_READ, MPA_RTR_READ},
+		{MPA_RTR_SEND, MPA_RTR_WRITE | MPA_RTR_READ}, /* ours, though none is common */
+		{0, MPA_RTR_WRITE | MPA_RTR_READ},
+	};
+	struct place *p = *state;
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct mpa_frame req = enhanced_request();
+		struct rdma_cm_id *id;
+		struct raw_frame rep;
+		int fd;
+
+		req.p2p = true;
+		req.rtr = cases[i].asked;
+		fd = accepted(p, &req, NULL, &id, &rep);
+		assert_true(rep.f.p2p);
+		assert_int_equal(rep.f.rtr, cases[i].answered);
+		done(p, fd, id);
+	}
+}
+
+/* A zero-length read that opens the stream needs a place, though the peer asked for none. */
+static void read_rtr_finds_a_place(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_conn_param param = {0};
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.p2p = true;
+	req.rtr = MPA_RTR_READ;
+	req.ord = 0;
+	fd = accepted(p, &req, &param, &id, &rep);
+	assert_int_equal(rep.f.ird, 1);
+	done(p, fd, id);
+}
+
+/* In peer-to-peer mode ESTABLISHED waits for the message that opens the stream. */
+static void established_waits_for_the_rtr(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct ddp_hdr rtr = {.tagged = true, .last = true, .opcode = RDMAP_WRITE, .stag = 1};
+	uint8_t fpdu[20] = {0};
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.p2p = true;
+	req.rtr = MPA_RTR_WRITE;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	expect_silence(p->ch, 50);
+	put_be16(fpdu, DDP_TAGGED_LEN);
+	ddp_encode(&rtr, fpdu + MPA_LEN_FIELD);
+	crc32c_put(fpdu + 16, crc32c_update(CRC32C_INIT, fpdu, 16));
+	raw_send(fd, fpdu, sizeof(fpdu));
+	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	close(fd);
+	expect_end(p->ch);
+	id_gone(id);
+}
+
+static void peer_that_never_opens_is_given_up(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.p2p = true;
+	req.rtr = MPA_RTR_WRITE;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_CONNECT_ERROR), -ETIMEDOUT);
+	expect_hangup(fd);
+	id_gone(id);
+	expect_service(p);
+}
+
+static void peer_that_leaves_before_it_opens_is_an_error(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.p2p = true;
+	req.rtr = MPA_RTR_WRITE;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	raw_reset(fd);
+	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_CONNECT_ERROR), -ECONNRESET);
+	expect_silence(p->ch, 20);
+	id_gone(id);
+}
+
+/* ---- the extensions ---- */
+
+static void offer_is_accepted_with_a_block(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_conn_param param = {.private_data = "hello", .private_data_len = 5};
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.flags |= MPA_EXT_OFFER;
+	fd = accepted(p, &req, &param, &id, &rep);
+	assert_true(rep.f.flags & MPA_EXT_ACCEPT);
+	assert_false(rep.f.flags & MPA_EXT_OFFER);
+	assert_int_equal(rep.f.ext.version, 1);
+	assert_int_equal(rep.f.ext.encoding, 0);
+	assert_int_equal(rep.f.ext.caps,
+			 MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM);
+	assert_int_equal(rep.f.private_len, 5);
+	assert_memory_equal(rep.f.private_data, "hello", 5);
+	done(p, fd, id);
+}
+
+static void standard_peer_sees_nothing_of_the_extensions(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd = accepted(p, &req, NULL, &id, &rep);
+
+	assert_int_equal(rep.f.flags & (MPA_EXT_ACCEPT | MPA_EXT_OFFER), 0);
+	assert_int_equal(rep.len, MPA_FRAME_LEN + MPA_ENHANCED_LEN);
+	done(p, fd, id);
+}
+
+static void offer_in_a_plain_request_is_not_taken(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = plain_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.flags |= MPA_EXT_OFFER;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_int_equal(rep.f.flags & (MPA_EXT_ACCEPT | MPA_EXT_OFFER), 0);
+	done(p, fd, id);
+}
+
+/* ---- private data ---- */
+
+static void private_data_arrives(void **state)
+{
+	static const size_t sizes[] = {1, 2, 3, 4, 251, 252, 253, 254, 255};
+	struct place *p = *state;
+	uint8_t data[255];
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 7 + 1);
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		struct mpa_frame req = enhanced_request();
+		struct rdma_cm_event *ev;
+		int fd = raw_connect(IPV4, p->port);
+
+		req.private_data = data;
+		req.private_len = sizes[i];
+		raw_send_frame(fd, &req);
+		ev = expect_event(p->ch, RDMA_CM_EVENT_CONNECT_REQUEST);
+		assert_int_equal(ev->param.conn.private_data_len, sizes[i]);
+		assert_memory_equal(ev->param.conn.private_data, data, sizes[i]);
+		rdma_destroy_id(ev->id);
+		rdma_ack_cm_event(ev);
+		close(fd);
+	}
+}
+
+/* More than a conn_param can say is cut to what it can. */
+static void most_private_data_is_cut_to_255(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	uint8_t data[MPA_MAX_PRIVATE - MPA_ENHANCED_LEN];
+	struct rdma_cm_event *ev;
+	int fd = raw_connect(IPV4, p->port);
+
+	memset(data, 'x', sizeof(data));
+	req.private_data = data;
+	req.private_len = sizeof(data);
+	raw_send_frame(fd, &req);
+	ev = expect_event(p->ch, RDMA_CM_EVENT_CONNECT_REQUEST);
+	assert_int_equal(ev->param.conn.private_data_len, 255);
+	rdma_destroy_id(ev->id);
+	rdma_ack_cm_event(ev);
+	close(fd);
+}
+
+static void reply_carries_255_bytes(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	uint8_t data[255];
+	struct rdma_conn_param param = {.private_data = data, .private_data_len = 255};
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	memset(data, 'y', sizeof(data));
+	req.flags |= MPA_EXT_OFFER; /* the longest that there is: both blocks */
+	fd = accepted(p, &req, &param, &id, &rep);
+	assert_int_equal(rep.f.private_len, 255);
+	assert_memory_equal(rep.f.private_data, data, 255);
+	done(p, fd, id);
+}
+
+/* ---- no ---- */
+
+static void reject_carries_data_and_closes(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct raw_frame rep;
+	struct rdma_cm_id *id;
+	int fd = raw_connect(IPV4, p->port);
+
+	raw_send_frame(fd, &req);
+	id = expect_request(p->ch);
+	assert_int_equal(rdma_reject(id, "busy", 4), 0);
+	raw_recv_frame(fd, true, &rep);
+	assert_true(rep.f.flags & MPA_REJECT);
+	assert_int_equal(rep.f.private_len, 4);
+	assert_memory_equal(rep.f.private_data, "busy", 4);
+	expect_hangup(fd);
+	assert_int_equal(rdma_reject(id, NULL, 0), -1);
+	assert_int_equal(errno, EINVAL);
+	rdma_destroy_id(id);
+	expect_silence(p->ch, 20);
+}
+
+static void request_whose_id_is_destroyed_is_rejected(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct raw_frame rep;
+	int fd = raw_connect(IPV4, p->port);
+
+	raw_send_frame(fd, &req);
+	rdma_destroy_id(expect_request(p->ch));
+	raw_recv_frame(fd, true, &rep);
+	assert_true(rep.f.flags & MPA_REJECT);
+	expect_hangup(fd);
+}
+
+static void request_that_nobody_fetched_dies_with_its_listener(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *listener = id_listening(ch, IPV4, 0);
+	struct pollfd there = {.fd = ch->fd, .events = POLLIN};
+	struct mpa_frame req = enhanced_request();
+	int fd = raw_connect(IPV4, id_port(listener));
+
+	raw_send_frame(fd, &req);
+	assert_int_equal(poll(&there, 1, PATIENCE_MS), 1);
+	rdma_destroy_id(listener);
+	expect_silence(ch, 0);
+	expect_end_of_data(fd);
+	rdma_destroy_event_channel(ch);
+}
+
+static void peer_that_left_cannot_be_accepted(void **state)
+{
+	struct place *p = *state;
+
+	for (int reset = 0; reset < 2; reset++) {
+		struct mpa_frame req = enhanced_request();
+		int fd = raw_connect(IPV4, p->port), tries = 0, ret;
+		struct rdma_cm_id *id;
+
+		raw_send_frame(fd, &req);
+		id = expect_request(p->ch);
+		give_qp(id);
+		if (reset)
+			raw_reset(fd);
+		else
+			close(fd);
+		/* the engine's thread has to see it; until then accept() may still succeed */
+		do {
+			expect_silence(p->ch, 5);
+			ret = tries++ < 20 ? -2 : rdma_accept(id, NULL);
+		} while (ret == -2);
+		assert_int_equal(ret, -1);
+		assert_int_equal(errno, ECONNRESET);
+		id_gone(id);
+	}
+	expect_service(p);
+}
+
+static void peer_that_does_not_wait_for_the_reply_is_dropped(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	int fd = raw_connect(IPV4, p->port);
+
+	raw_send_frame(fd, &req);
+	id = expect_request(p->ch);
+	raw_send(fd, "impatient", 9);
+	expect_hangup(fd);
+	rdma_destroy_id(id);
+	expect_service(p);
+}
+
+/* ---- what is no Request ---- */
+
+static void garbage_is_hung_up_on(void **state)
+{
+	static const uint8_t zeroes[MPA_FRAME_LEN];
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	uint8_t frame[MPA_FRAME_MAX];
+	int len = mpa_encode(&req, frame, sizeof(frame)), fd;
+
+	fd = raw_connect(IPV4, p->port);
+	raw_send(fd, "GET / HTTP/1.1\r\n\r\n", 18);
+	expect_hangup(fd);
+
+	fd = raw_connect(IPV4, p->port);
+	raw_send(fd, zeroes, sizeof(zeroes));
+	expect_hangup(fd);
+
+	fd = raw_connect(IPV4, p->port); /* a Reply is no Request */
+	frame[13] = 'p';
+	raw_send(fd, frame, (size_t)len);
+	expect_hangup(fd);
+	frame[13] = 'q';
+
+	fd = raw_connect(IPV4, p->port); /* revision 3 */
+	frame[17] = 3;
+	raw_send(fd, frame, (size_t)len);
+	expect_hangup(fd);
+	frame[17] = 2;
+
+	fd = raw_connect(IPV4, p->port); /* 513 bytes of private data */
+	put_be16(frame + 18, 513);
+	raw_send(fd, frame, MPA_FRAME_LEN);
+	expect_hangup(fd);
+
+	fd = raw_connect(IPV4, p->port); /* no room for the block that is announced */
+	put_be16(frame + 18, 3);
+	raw_send(fd, frame, MPA_FRAME_LEN + 3);
+	expect_hangup(fd);
+
+	expect_silence(p->ch, 0);
+	expect_service(p);
+}
+
+static void request_in_single_bytes_is_a_request(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	uint8_t frame[MPA_FRAME_MAX];
+	int len, one = 1, fd = raw_connect(IPV4, p->port);
+
+	req.private_data = (const uint8_t *)"drop by drop";
+	req.private_len = 12;
+	len = mpa_encode(&req, frame, sizeof(frame));
+	setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &one, sizeof(one));
+	for (int i = 0; i < len; i++)
+		raw_send(fd, frame + i, 1);
+	rdma_destroy_id(expect_request(p->ch));
+	close(fd);
+}
+
+/* Half a Request and then nothing; and one that would take minutes: both have had their time. */
+static void slow_peers_are_hung_up_on(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	uint8_t frame[MPA_FRAME_MAX];
+	int silent = raw_connect(IPV4, p->port), half = raw_connect(IPV4, p->port);
+	int drip = raw_connect(IPV4, p->port), sent = 0;
+	struct pollfd hangup = {.fd = drip, .events = POLLIN};
+
+	mpa_encode(&req, frame, sizeof(frame));
+	raw_send(half, frame, 10);
+	do { /* a byte every 50 ms does not buy it more than its 250 ms */
+		assert_true(sent < 15);
+		if (send(drip, frame + sent++, 1, MSG_NOSIGNAL) != 1)
+			break;
+	} while (!poll(&hangup, 1, 50));
+	expect_hangup(silent);
+	expect_hangup(half);
+	close(drip);
+	expect_silence(p->ch, 0);
+	expect_service(p);
+}
+
+static void reset_in_every_state_leaves_the_listener_well(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	uint8_t frame[MPA_FRAME_MAX];
+	int len = mpa_encode(&req, frame, sizeof(frame));
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+
+	for (int sent = 0; sent < len; sent++) { /* every prefix of a Request */
+		int fd = raw_connect(IPV4, p->port);
+
+		if (sent)
+			raw_send(fd, frame, (size_t)sent);
+		raw_reset(fd);
+	}
+	id = NULL;
+	raw_reset(accepted(p, &req, NULL, &id, &rep)); /* behind the Reply */
+	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	expect_end(p->ch);
+	id_gone(id);
+	expect_silence(p->ch, 20);
+	expect_service(p);
+}
+
+/* ---- shortage ---- */
+
+/* With no descriptor left the listener waits, without spinning, and then goes on. */
+static void listener_survives_a_lack_of_descriptors(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rlimit was, none;
+	struct rusage before, after;
+	int fd[4], top;
+	long ms;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+	for (int i = 0; i < 4; i++)
+		fd[i] = socket(AF_INET, SOCK_STREAM, 0);
+	top = dup(0);
+	close(top);
+	none = was;
+	none.rlim_cur = (rlim_t)top; /* whatever comes next is too much */
+	for (int i = 0; i < 4; i++) {
+		struct sockaddr_storage a = address(IPV4, p->port);
+
+		if (i == 1)
+			assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+		assert_int_equal(connect(fd[i], (struct sockaddr *)&a, sizeof(struct sockaddr_in)),
+				 0);
+	}
+	getrusage(RUSAGE_SELF, &before);
+	expect_silence(p->ch, 300); /* longer than two of its pauses */
+	getrusage(RUSAGE_SELF, &after);
+	ms = (after.ru_utime.tv_sec - before.ru_utime.tv_sec) * 1000 +
+	     (after.ru_utime.tv_usec - before.ru_utime.tv_usec) / 1000 +
+	     (after.ru_stime.tv_sec - before.ru_stime.tv_sec) * 1000 +
+	     (after.ru_stime.tv_usec - before.ru_stime.tv_usec) / 1000;
+	assert_in_range(ms, 0, 100);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+	raw_send_frame(fd[3], &req);
+	rdma_destroy_id(expect_request(p->ch));
+	for (int i = 0; i < 4; i++)
+		close(fd[i]);
+	expect_service(p);
+}
+
+/* More silent peers than are kept: the oldest go, and a newcomer is served. */
+static void crowd_of_silent_peers_does_not_shut_others_out(void **state)
+{
+	struct place *p = *state;
+	struct rlimit files;
+	enum { CROWD = 1200 };
+	static int fd[CROWD];
+
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+	if (files.rlim_cur < 4 * CROWD)
+		skip();
+	for (int i = 0; i < CROWD; i++)
+		fd[i] = raw_connect(IPV4, p->port);
+	expect_service(p);
+	for (int i = 0; i < CROWD; i++)
+		close(fd[i]);
+	expect_service(p);
+}
+
+/* A program that does not fetch its requests gets no more of them than its backlog. */
+static void backlog_bounds_what_waits(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *listener = id_listening(ch, IPV4, 2);
+	struct mpa_frame req = enhanced_request();
+	int fd[6];
+
+	for (int i = 0; i < 6; i++) {
+		fd[i] = raw_connect(IPV4, id_port(listener));
+		raw_send_frame(fd[i], &req);
+	}
+	for (int i = 0; i < 6; i++) /* and yet each has its turn */
+		rdma_destroy_id(expect_request(ch));
+	for (int i = 0; i < 6; i++)
+		expect_end_of_data(fd[i]);
+	rdma_destroy_id(listener);
+	rdma_destroy_event_channel(ch);
+}
+
+#define STORY(f) cmocka_unit_test_setup_teardown(f, open_place, close_place)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		STORY(revision_1_is_answered_with_revision_1),
+		STORY(revision_0_counts_as_1),
+		STORY(revision_2_without_block_is_answered_without),
+		STORY(depths_meet),
+		STORY(depths_end_at_the_devices),
+		STORY(depths_that_are_not_negotiated_are_mirrored),
+		STORY(program_sees_depths_from_its_side),
+		STORY(crc_follows_either_side),
+		STORY(demand_for_markers_is_not_echoed),
+		STORY(reserved_bits_are_not_looked_at),
+		STORY(rtr_options_are_those_in_common),
+		STORY(read_rtr_finds_a_place),
+		STORY(established_waits_for_the_rtr),
+		STORY(peer_that_never_opens_is_given_up),
+		STORY(peer_that_leaves_before_it_opens_is_an_error),
+		STORY(offer_is_accepted_with_a_block),
+		STORY(standard_peer_sees_nothing_of_the_extensions),
+		STORY(offer_in_a_plain_request_is_not_taken),
+		STORY(private_data_arrives),
+		STORY(most_private_data_is_cut_to_255),
+		STORY(reply_carries_255_bytes),
+		STORY(reject_carries_data_and_closes),
+		STORY(request_whose_id_is_destroyed_is_rejected),
+		STORY(request_that_nobody_fetched_dies_with_its_listener),
+		STORY(peer_that_left_cannot_be_accepted),
+		STORY(peer_that_does_not_wait_for_the_reply_is_dropped),
+		STORY(garbage_is_hung_up_on),
+		STORY(request_in_single_bytes_is_a_request),
+		STORY(slow_peers_are_hung_up_on),
+		STORY(reset_in_every_state_leaves_the_listener_well),
+		STORY(listener_survives_a_lack_of_descriptors),
+		STORY(crowd_of_silent_peers_does_not_shut_others_out),
+		STORY(backlog_bounds_what_waits),
+	};
+
+	setenv("STAG_CONNECT_TIMEOUT", "500", 1);
+	return cmocka_run_group_tests_name("cm passive", tests, NULL, NULL);
+}
