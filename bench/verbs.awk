@@ -32,7 +32,7 @@ function ratio(a, b,    n, p, v) {
 	if (!n)
 		return "-"
 	sort(v, n)
-	return sprintf("%.2f", v[int((n + 1) / 2)])
+	return v[int((n + 1) / 2)]
 }
 
 # The best of several series, by the median of its value.
@@ -82,7 +82,9 @@ FNR == NR {
 	theirs = median("value", yard)
 	r = ratio($4, yard)
 	any = $4 in unit ? $4 : yard
-	print $1, (any in unit ? unit[any] : "-"), mine, yard, theirs, r, $3, verdict(r, $3, $2), \
+	shown = r == "-" ? r : sprintf("%.2f", r)
+	print $1, (any in unit ? unit[any] : "-"), mine, yard, theirs, shown, $3, \
+		verdict(r, $3, $2), \
 		(any in cpu_unit ? cpu_unit[any] : "-"), median("client", $4), median("server", $4), \
 		median("client", cpu), median("server", cpu), \
 		median("value", "libfabric:" $1), median("value", "ucx:" $1), median("p99", $4)
