@@ -94,25 +94,26 @@ static bool is_listed(const char *list, const char *word)
 	return false;
 }
 
-/* Adds a word to a list in the environment, unless it is there. */
-static int add_to_list(const char *variable, const char *word)
+/* Adds a word to LD_PRELOAD, before or behind what is there, unless it is there. */
+static int add(const char *word, bool in_front)
 {
-	const char *old = getenv(variable);
+	const char *old = getenv("LD_PRELOAD");
 	CLEANUP_FREE char *list = NULL;
 
-	if (!old || !*old)
-		return setenv(variable, word, 1) == 0 ? 0 : -errno;
-	if (is_listed(old, word))
+	if (old && is_listed(old, word))
 		return 0;
-	if (asprintf(&list, "%s:%s", old, word) < 0)
-		return -ENOMEM;
-	return setenv(variable, list, 1) == 0 ? 0 : -errno;
+	if (!old || !*old)
+		list = strdup(word);
+	else if (asprintf(&list, "%s:%s", in_front ? word : old, in_front ? old : word) < 0)
+		list = NULL;
+	return list && setenv("LD_PRELOAD", list, 1) == 0 ? 0 : -ENOMEM;
 }
 
 int preload_set(const char *library)
 {
+	enum { BEHIND, IN_FRONT };
 	/* In a build with a sanitizer its runtime must be there first. */
-	int err = *STAG_SANITIZER ? add_to_list("LD_PRELOAD", STAG_SANITIZER) : 0;
+	int err = *STAG_SANITIZER ? add(STAG_SANITIZER, IN_FRONT) : 0;
 
-	return err ? err : add_to_list("LD_PRELOAD", library);
+	return err ? err : add(library, BEHIND);
 }
