@@ -117,6 +117,7 @@ client() {
 	((rc == 0)) || {
 		fail "client: $(exit_text "$rc")"
 		show "$work/client"
+		show_servers
 		return "$rc"
 	}
 }
@@ -153,6 +154,17 @@ exit_text() {
 	1[2-6][0-9]) echo "killed by SIG$(kill -l $(($1 - 128)))" ;;
 	*) echo "exit $1" ;;
 	esac
+}
+
+# What each server said, and whether it still runs.
+show_servers() {
+	local n state
+	for n in "${!servers[@]}"; do
+		state='has ended'
+		kill -0 "${servers[n]}" 2>/dev/null && state=runs
+		say "server $n $state"
+		show "$work/server.$n"
+	done
 }
 
 show() {

@@ -19,25 +19,26 @@ entry rping-own-qp package rdmacm-utils shows 'a queue pair that the program mak
 
 entry rping-sizes package rdmacm-utils run run_rping_sizes limit 120 \
 	shows 'every kind of size: 23 (the least rping takes) to 65535 bytes, one connection each' \
-	server 'rping -s -a ADDR -p PORT -P -v -V' \
+	server 'rping -s -a ADDR -p PORT -P -v -V -S 65535' \
 	client 'rping -c -a ADDR -p PORT -v -V -C 3 -S SIZE'
 
 run_rping_sizes() {
-	local words size trace=$work/server.pcapng
+	local words size trace='' traces=()
 	fill_in "$(of server)"
 	serve "$port" "${words[@]}" || return
-	for size in 23 24 25 26 27 63 64 65 127 128 1000 1023 1024 1025 1459 1460 1461 4095 4096 4097 \
-		16383 16384 32767 32768 40000 65000 65532 65533 65534 65535; do
+	for size in 23 24 25 26 27 64 127 1023 1024 1025 1459 1460 1461 4095 4096 4097 \
+		16384 32767 40000 65532 65533 65534 65535; do
 		trace=$work/client-$size.pcapng
+		traces+=("$trace")
 		fill_in "$(of client)"
 		client "${words[@]/SIZE/$size}" || return
-		captures "$trace" || return
 	done
+	captures "${traces[@]}"
 }
 
 entry rping-20-clients package rdmacm-utils run run_rping_clients \
 	shows 'a persistent server and 20 clients at once' \
-	server 'rping -s -a ADDR -p PORT -P -V' \
+	server 'rping -s -a ADDR -p PORT -P -V -S 1000' \
 	client 'rping -c -a ADDR -p PORT -V -C 50 -S 1000'
 
 run_rping_clients() {

@@ -5,7 +5,7 @@
 
 soak soak-connections package rdmacm-utils run run_soak_connections limit 3600 \
 	shows '3000 clients one after another: no descriptor, thread or memory stays behind' \
-	server 'rping -s -a ADDR -p PORT -P -V' \
+	server 'rping -s -a ADDR -p PORT -P -V -S 1000' \
 	client 'rping -c -a ADDR -p PORT -V -C 20 -S 1000'
 
 run_soak_connections() {
