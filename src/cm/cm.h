@@ -82,7 +82,7 @@ void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
 /*
  *   active:   TCP --connected--> REPLY --frame--> handed over
  *              ^                   |
- *              +--closed, once-----+
+ *              +--refused, closed--+   (conn.c says how often)
  *   passive:  REQUEST --frame--> ASKED --accept--> ANSWERING --sent--> handed over
  *                                  +-----reject--> ANSWERING --sent--> closed
  *
@@ -98,9 +98,10 @@ struct conn {
 	int fd; /* until the stream has it: -1 then */
 	struct stream *stream;
 	struct watch watch;
-	struct timer timer; /* the deadline of it all; not moved by progress */
-	struct timer redial;	/* after the peer refused, */
-	uint64_t refused_until; /* which is tried again until then */
+	struct timer timer;	/* the deadline of it all; not moved by progress */
+	struct timer redial;	/* a moment after the peer refused, */
+	uint64_t refused_until; /* as long as it is before that */
+	bool was_reset;		/* one reset is forgiven, too */
 	struct conn_wish wish;
 	enum request_form form;
 	bool rejecting;		     /* ANSWERING: with a no */
@@ -265,7 +266,8 @@ int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link);
 void id_connected(struct cm_id *id, const struct mpa_frame *reply);
 void id_accepted(struct cm_id *id, const struct qp_link *link);
 void id_failed(struct cm_id *id, int status, const struct mpa_frame *reply);
-void id_close(struct cm_id *id); /* whatever it has of connections and listeners */
+void id_close(struct cm_id *id);	   /* whatever it has of connections and listeners */
+void id_drop_request(struct cm_id *child); /* nobody will ever fetch it */
 void id_set_qp(struct cm_id *id, uint32_t qpn);
 void id_qp_gone(struct cm_id *id); /* its queue pair is about to be destroyed */
 

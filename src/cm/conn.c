@@ -134,13 +134,13 @@ static size_t frame_rest(const struct conn *c)
 {
 	size_t whole = MPA_FRAME_LEN;
 
-	if (c->rx_len >=
-	    MPA_FRAME_LEN) /* mpa_decode() has seen that the length is a possible one */
+	/* mpa_decode() has seen that the length is a possible one */
+	if (c->rx_len >= MPA_FRAME_LEN)
 		whole += get_be16(c->rx + MPA_FRAME_LEN - sizeof(uint16_t));
 	return whole - c->rx_len;
 }
 
-/* Reads on: 0 when a frame is there, -EAGAIN, -ECONNRESET, -EPROTO. */
+/* Reads on: 0 when a frame is there, -EAGAIN, -ENODATA at the end of it all, -EPROTO, -errno. */
 static int conn_read_frame(struct conn *c, bool want_reply)
 {
 	int ret;
@@ -152,7 +152,7 @@ static int conn_read_frame(struct conn *c, bool want_reply)
 		if (n < 0)
 			return (int)n;
 		if (!n)
-			return -ECONNRESET;
+			return -ENODATA;
 		c->rx_len += (size_t)n;
 		ret = mpa_decode(c->rx, c->rx_len, want_reply, &c->peer);
 	} while (ret == -EAGAIN);
@@ -222,24 +222,52 @@ int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 	return 0;
 }
 
+static void conn_redial(struct timer *t)
+{
+	struct conn *c = container_of(t, struct conn, redial);
+	int err = dial(c);
+
+	if (err)
+		conn_lost(c, err, "no connection");
+}
+
+/*
+ * Programs that close a listener and open it again for each connection
+ * (perftest) leave a moment in which TCP refuses, and resets what the old one
+ * had not taken. A slower adapter's peers never see it; ours come again: while
+ * they are refused for as long as is configured, after a reset once.
+ */
+static bool come_again(struct conn *c, int err)
+{
+	if (clock_ns() >= c->refused_until || (err != -ECONNREFUSED && err != -ECONNRESET))
+		return false;
+	if (err == -ECONNRESET && (c->was_reset || c->rx_len))
+		return false;
+	c->was_reset |= err == -ECONNRESET;
+	conn_drop_stream(c, RESET);
+	timer_set(&c->redial, clock_ns() + REDIAL_MS * NS_PER_MS, conn_redial);
+	return true;
+}
+
 /*
  * The peer hung up on our Request. RFC 6581 §4.3: it may know revision 1 only;
  * or it minds the reserved bit of our offer. Once more, with neither.
  */
-static bool dial_again(struct conn *c)
+static bool ask_plainly(struct conn *c)
 {
 	if (c->form != REQUEST_ENHANCED || c->rx_len)
 		return false;
 	log_peer(c, -ECONNRESET, "hung up on our Request, a plain one follows");
 	conn_drop_stream(c, RESET);
 	c->form = REQUEST_PLAIN;
+	c->was_reset = true; /* that was the last attempt */
 	return dial(c) == 0;
 }
 
 static void conn_hung_up(struct conn *c, int err)
 {
-	if (!dial_again(c))
-		conn_lost(c, err, "hung up");
+	if (!come_again(c, err) && !ask_plainly(c))
+		conn_lost(c, -ECONNRESET, "hung up");
 }
 
 /* After an attempt to send the Request: waits for the Reply, and for room if it must. */
@@ -253,36 +281,13 @@ static bool request_sent(struct conn *c, int err)
 	return true;
 }
 
-static void conn_redial(struct timer *t)
-{
-	struct conn *c = container_of(t, struct conn, redial);
-	int err = dial(c);
-
-	if (err)
-		conn_lost(c, err, "no connection");
-}
-
-/*
- * Programs that close a listener and open it again for each connection
- * (perftest) leave a moment in which TCP refuses. A slower adapter's peers
- * never see it; ours come again for a while.
- */
-static bool refused_too_early(struct conn *c, int err)
-{
-	if (err != ECONNREFUSED || clock_ns() >= c->refused_until)
-		return false;
-	conn_drop_stream(c, PEACE);
-	timer_set(&c->redial, clock_ns() + REDIAL_MS * NS_PER_MS, conn_redial);
-	return true;
-}
-
 static void step_tcp(struct conn *c)
 {
 	socklen_t len = sizeof(int);
 	int err = 0;
 
 	getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
-	if (refused_too_early(c, err))
+	if (come_again(c, -err))
 		return;
 	if (!err)
 		err = -stream_open_tcp(&c->stream, c->fd, true);
@@ -443,7 +448,7 @@ static void step_request(struct conn *c)
 	if (!err)
 		err = conn_asked(c);
 	if (err)
-		conn_lost(c, err, "no connection request");
+		conn_lost(c, err == -ENODATA ? -ECONNRESET : err, "no connection request");
 }
 
 /* A peer that waits for the Reply has nothing to say: it is gone, or out of line. */

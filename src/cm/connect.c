@@ -214,6 +214,13 @@ void id_close(struct cm_id *id)
 	id_set_state(id, ID_CLOSED);
 }
 
+/* A reset, not a Reply that rejects: the peer may come again, and find a new listener. */
+void id_drop_request(struct cm_id *child)
+{
+	conn_destroy(child->conn);
+	id_destroy(child);
+}
+
 void id_qp_gone(struct cm_id *id)
 {
 	struct stag_qp *qp = id_qp(id);

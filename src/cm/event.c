@@ -175,7 +175,7 @@ void event_drop(struct cm_id *id)
 		struct cm_event *ev = list_entry(it, struct cm_event, link);
 
 		if (ev->cm.event == RDMA_CM_EVENT_CONNECT_REQUEST)
-			id_destroy(to_cm_id(ev->cm.id));
+			id_drop_request(to_cm_id(ev->cm.id));
 		free(ev);
 	}
 }

@@ -550,7 +550,23 @@ static void second_attempt_is_plain(void **state)
 	expect_end(p->ch);
 }
 
-static void second_attempt_follows_a_reset_too(void **state)
+/* A listener that was closed under us resets: the same once more finds the next one. */
+static void first_reset_is_forgiven(void **state)
+{
+	struct peer *p = *state;
+	struct mpa_frame rep;
+	int fd = called(p);
+
+	raw_reset(fd);
+	fd = raw_accept(p->listener);
+	raw_recv_frame(fd, false, &p->req);
+	assert_int_equal(p->req.f.rev, 2);
+	rep = accepting(&p->req.f);
+	answer(fd, &rep, p);
+	close(fd);
+}
+
+static void second_reset_makes_it_plain(void **state)
 {
 	struct peer *p = *state;
 	struct mpa_frame rep = {.reply = true, .rev = 1};
@@ -559,12 +575,15 @@ static void second_attempt_follows_a_reset_too(void **state)
 	raw_reset(fd);
 	fd = raw_accept(p->listener);
 	raw_recv_frame(fd, false, &p->req);
+	raw_reset(fd);
+	fd = raw_accept(p->listener);
+	raw_recv_frame(fd, false, &p->req);
 	assert_int_equal(p->req.f.rev, 1);
 	answer(fd, &rep, p);
 	close(fd);
 }
 
-static void there_is_no_third_attempt(void **state)
+static void plain_attempt_is_the_last(void **state)
 {
 	struct peer *p = *state;
 	struct pollfd more = {.fd = p->listener, .events = POLLIN};
@@ -574,6 +593,28 @@ static void there_is_no_third_attempt(void **state)
 	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_REJECTED), -ECONNRESET);
 	assert_int_equal(poll(&more, 1, 50), 0);
 	expect_silence(p->ch, 0);
+}
+
+/* Between two listeners of one program there is a moment when TCP refuses. */
+static void refusal_is_forgiven_for_a_moment(void **state)
+{
+	struct peer *p = *state;
+	struct sockaddr_storage a = address(IPV4, p->port);
+	struct mpa_frame rep;
+	int fd, one = 1;
+
+	close(p->listener);
+	assert_int_equal(rdma_connect(p->id, NULL), 0);
+	expect_silence(p->ch, 15); /* it has been refused by now */
+	p->listener = socket(AF_INET, SOCK_STREAM, 0);
+	setsockopt(p->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	assert_int_equal(bind(p->listener, (struct sockaddr *)&a, sizeof(struct sockaddr_in)), 0);
+	assert_int_equal(listen(p->listener, 1), 0);
+	fd = raw_accept(p->listener);
+	raw_recv_frame(fd, false, &p->req);
+	rep = accepting(&p->req.f);
+	answer(fd, &rep, p);
+	close(fd);
 }
 
 /* A source port that the program chose is kept for the second attempt. */
@@ -681,8 +722,10 @@ int main(void)
 		STORY(half_a_reply_and_then_silence_is_unreachable),
 		STORY(hangup_within_the_reply_is_rejected),
 		STORY(second_attempt_is_plain),
-		STORY(second_attempt_follows_a_reset_too),
-		STORY(there_is_no_third_attempt),
+		STORY(first_reset_is_forgiven),
+		STORY(second_reset_makes_it_plain),
+		STORY(plain_attempt_is_the_last),
+		STORY(refusal_is_forgiven_for_a_moment),
 		STORY(second_attempt_keeps_a_chosen_port),
 		STORY(destroyed_while_connecting_is_a_reset),
 		STORY(queue_pair_destroyed_while_connecting_is_an_error),

@@ -74,6 +74,14 @@ static void destroyed_queue_pair_ends_it_for_both(void **state)
 	couple_close(&c);
 }
 
+static void destroy_queues(struct rdma_cm_id *id)
+{
+	assert_int_equal(ibv_destroy_cq(id->send_cq), 0);
+	assert_int_equal(ibv_destroy_cq(id->recv_cq), 0);
+	assert_int_equal(ibv_destroy_comp_channel(id->send_cq_channel), 0);
+	assert_int_equal(ibv_destroy_comp_channel(id->recv_cq_channel), 0);
+}
+
 /* ibv_destroy_qp() says nothing to the id: rdma_disconnect() finds out. */
 static void queue_pair_destroyed_in_silence_is_noticed(void **state)
 {
@@ -85,23 +93,21 @@ static void queue_pair_destroyed_in_silence_is_noticed(void **state)
 	expect_end(c.passive_ch);
 	assert_int_equal(rdma_disconnect(c.active), 0);
 	expect_end(c.active_ch);
-	ibv_destroy_cq(c.active->send_cq);
-	ibv_destroy_cq(c.active->recv_cq);
-	ibv_destroy_comp_channel(c.active->send_cq_channel);
-	ibv_destroy_comp_channel(c.active->recv_cq_channel);
+	destroy_queues(c.active);
 	couple_close(&c);
 }
 
 static void destroyed_id_ends_it_for_the_peer(void **state)
 {
+	struct rdma_cm_id was;
 	struct couple c;
-	struct ibv_qp *qp;
 
 	couple_open(&c, IPV4);
-	qp = c.active->qp;
+	was = *c.active;
 	assert_int_equal(rdma_destroy_id(c.active), 0); /* before its queue pair: bad manners */
 	expect_end(c.passive_ch);
-	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_qp(was.qp), 0);
+	destroy_queues(&was);
 	c.active = id_new(c.active_ch);
 	couple_close(&c);
 }
