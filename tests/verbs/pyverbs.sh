@@ -2,21 +2,24 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # pyverbs.sh STAG - rdma-core's own tests, as Debian's python3-pyverbs carries
-# them, on stag0. Left out are those of other transports and those that connect
-# queue pairs by GID and number, which iWARP cannot.
+# them, on stag0. Left out are those of other transports, those that connect
+# queue pairs by GID and number, which iWARP cannot, and the one that takes a
+# write's completion for its arrival, which iWARP does not promise (RFC 5040 §5.5).
 set -euo pipefail
 
 stag=$(realpath "$1")
 source=/usr/share/doc/rdma-core/tests
 python=/usr/bin/python3
-[[ -d $source ]] && "$python" -c 'import pyverbs.device' 2>/dev/null ||
-	{ echo "python3-pyverbs and its tests are not here"; exit 77; }
+if ! [[ -d $source ]] || ! "$python" -c 'import pyverbs.device' 2>/dev/null; then
+	echo "python3-pyverbs and its tests are not here"
+	exit 77
+fi
 
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cp -r "$source" "$tmp/tests"
 find "$tmp/tests" -name '*.gz' -exec gunzip {} +
-find "$tmp/tests" -name 'test_*mlx5*' -o -name 'test_*efa*' -o -name 'test_*cuda*' | xargs rm -f
+rm -f "$tmp"/tests/test_*{mlx5,efa,cuda}*
 
 # They look in /sys for the device's interface; and port 7471 may be somebody else's.
 port=$((20000 + RANDOM % 12000))
@@ -25,7 +28,7 @@ sed -i "s/'7471'/'$port'/" "$tmp/tests/base_rdmacm.py"
 
 claims=(DeviceTest PDTest QPTest AHTest test_create_cq test_reg_mr_bad_flow
 	test_reg_mw_wrong_type ForkTest SharedPD rdmacm_sync_traffic rdmacm_async_read
-	rdmacm_async_write rdmacm_async_reject)
+	rdmacm_async_reject)
 
 # Python keeps what it has until the end, which a leak checker does not like.
 export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" PYTHONPATH=$tmp/tests:$tmp
