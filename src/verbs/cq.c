@@ -20,13 +20,9 @@ STAG_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 	return -channel_destroy(to_stag_channel(channel));
 }
 
-int cq_check_attr(const struct ibv_context *context, uint32_t cqe,
-		  const struct ibv_comp_channel *channel, uint32_t vector)
+int cq_check_attr(const struct ibv_context *context, const struct ibv_comp_channel *channel,
+		  uint32_t vector)
 {
-	if (cqe < 1 || cqe > STAG_MAX_CQE) {
-		log_info("cq: %u entries, not 1 to %d", cqe, STAG_MAX_CQE);
-		return -EINVAL;
-	}
 	if (vector >= (uint32_t)context->num_comp_vectors) {
 		log_info("cq: completion vector %u of %d", vector, context->num_comp_vectors);
 		return -EINVAL;
@@ -46,7 +42,7 @@ STAG_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, v
 	if (!is_ours(context))
 		return real()->create_cq(context, cqe, cq_context, channel, comp_vector);
 
-	int err = cq_check_attr(context, (uint32_t)cqe, channel, (uint32_t)comp_vector);
+	int err = cq_check_attr(context, channel, (uint32_t)comp_vector);
 
 	if (!err)
 		err = cq_create(to_stag_ctx(context), cqe,
@@ -58,10 +54,6 @@ STAG_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
 	if (!is_ours(cq->context))
 		return real()->resize_cq(cq, cqe);
-	if (cqe < 1 || cqe > STAG_MAX_CQE) {
-		log_info("cq: resize to %d entries, not 1 to %d", cqe, STAG_MAX_CQE);
-		return EINVAL;
-	}
 	return -cq_resize(to_stag_cq(cq), cqe);
 }
 

@@ -153,7 +153,7 @@ static int cq_ex_check(const struct ibv_context *context, const struct ibv_cq_in
 		log_info("cq: unknown flags %#x", attr->flags);
 		return -EOPNOTSUPP;
 	}
-	return cq_check_attr(context, attr->cqe, attr->channel, attr->comp_vector);
+	return cq_check_attr(context, attr->channel, attr->comp_vector);
 }
 
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)

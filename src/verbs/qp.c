@@ -10,28 +10,6 @@
 #define SUPPORTED_MASK                                                                             \
 	(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
 
-static int cap_check(const struct ibv_qp_cap *cap, const struct ibv_srq *srq)
-{
-	if (cap->max_send_wr > STAG_MAX_QP_WR || cap->max_send_sge > STAG_MAX_SGE ||
-	    cap->max_inline_data > STAG_MAX_INLINE) {
-		log_info("qp: send queue of %u requests, %u SGEs, %u bytes inline: beyond %d, %d, "
-			 "%d",
-			 cap->max_send_wr, cap->max_send_sge, cap->max_inline_data, STAG_MAX_QP_WR,
-			 STAG_MAX_SGE, STAG_MAX_INLINE);
-		return -EINVAL;
-	}
-	if (!srq && (cap->max_recv_wr > STAG_MAX_QP_WR || cap->max_recv_sge > STAG_MAX_SGE)) {
-		log_info("qp: receive queue of %u requests, %u SGEs: beyond %d, %d",
-			 cap->max_recv_wr, cap->max_recv_sge, STAG_MAX_QP_WR, STAG_MAX_SGE);
-		return -EINVAL;
-	}
-	if (!srq && cap->max_send_wr + cap->max_recv_wr == 0) {
-		log_info("qp: neither a send nor a receive queue");
-		return -EINVAL;
-	}
-	return 0;
-}
-
 static int mask_check(const struct ibv_qp_init_attr_ex *attr)
 {
 	if (attr->comp_mask & ~(uint32_t)SUPPORTED_MASK) {
@@ -51,16 +29,16 @@ static int mask_check(const struct ibv_qp_init_attr_ex *attr)
 	return 0;
 }
 
-/* Are all parts there, and of our device? */
+/* Are the parts of our device? Whether they are enough is the adapter's to say. */
 static int parts_check(const struct ibv_qp_init_attr_ex *attr)
 {
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd || !is_ours(attr->pd->context)) {
 		log_info("qp: no protection domain of this device");
 		return -EINVAL;
 	}
-	if (!attr->send_cq || !is_ours(attr->send_cq->context) ||
-	    (attr->recv_cq && !is_ours(attr->recv_cq->context)) || (!attr->recv_cq && !attr->srq)) {
-		log_info("qp: needs a send and a receive completion queue of this device");
+	if ((attr->send_cq && !is_ours(attr->send_cq->context)) ||
+	    (attr->recv_cq && !is_ours(attr->recv_cq->context))) {
+		log_info("qp: its completion queues are of another device");
 		return -EINVAL;
 	}
 	if (attr->srq && !is_ours(attr->srq->context)) {
@@ -79,9 +57,7 @@ static int create_check(const struct ibv_qp_init_attr_ex *attr)
 
 	int err = mask_check(attr);
 
-	if (!err)
-		err = parts_check(attr);
-	return err ? err : cap_check(&attr->cap, attr->srq);
+	return err ? err : parts_check(attr);
 }
 
 struct ibv_qp *verbs_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)

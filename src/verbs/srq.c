@@ -4,26 +4,12 @@
  */
 #include "verbs/verbs.h"
 
-static int attr_check(const struct ibv_srq_attr *attr)
-{
-	if (attr->max_wr < 1 || attr->max_wr > STAG_MAX_SRQ_WR || attr->max_sge > STAG_MAX_SGE ||
-	    attr->srq_limit > attr->max_wr) {
-		log_info("srq: %u requests of %u SGEs, limit %u: beyond %d, %d, or its own size",
-			 attr->max_wr, attr->max_sge, attr->srq_limit, STAG_MAX_SRQ_WR,
-			 STAG_MAX_SGE);
-		return -EINVAL;
-	}
-	return 0;
-}
-
 static struct ibv_srq *create(struct ibv_pd *pd, struct ibv_srq_attr *attr, void *srq_context)
 {
 	struct stag_srq *srq = NULL;
-	int err = attr_check(attr);
 
-	if (!err)
-		err = srq_create(to_stag_ctx(pd->context), to_stag_pd(pd), attr, srq_context, &srq);
-	FACE_RETURN(err, &srq->ibv);
+	FACE_RETURN(srq_create(to_stag_ctx(pd->context), to_stag_pd(pd), attr, srq_context, &srq),
+		    &srq->ibv);
 }
 
 STAG_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)

@@ -166,8 +166,8 @@ int verbs_req_notify_cq(struct ibv_cq *cq, int solicited_only);
 int verbs_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr);
 struct ibv_cq_ex *verbs_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 /* The checks that both ways to create one have in common; -EINVAL. */
-int cq_check_attr(const struct ibv_context *context, uint32_t cqe,
-		  const struct ibv_comp_channel *channel, uint32_t vector);
+int cq_check_attr(const struct ibv_context *context, const struct ibv_comp_channel *channel,
+		  uint32_t vector);
 void cq_ex_init(struct stag_cq *cq, bool single_threaded);
 
 /* ---- srq.c ------------------------------------------------------------- */

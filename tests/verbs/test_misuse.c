@@ -186,7 +186,6 @@ static void shared_receive_queues_have_limits(void **state)
 		{.max_wr = 0, .max_sge = 1},
 		{.max_wr = STAG_MAX_SRQ_WR + 1, .max_sge = 1},
 		{.max_wr = 8, .max_sge = STAG_MAX_SGE + 1},
-		{.max_wr = 8, .max_sge = 1, .srq_limit = 9},
 	};
 	struct parts *p = *state;
 
