@@ -158,7 +158,8 @@ void qp_set_state(struct stag_qp *qp, enum qp_state to)
 	(void)legal;
 	log_debug("qp %u: %s -> %s", qp->ibv.qp_num, state_names[from], state_names[to]);
 	atomic_store(&qp->state, to);
-	qp->ibv.state = shown[to];
+	/* Posting looks at it without the lock, and the program may. */
+	__atomic_store_n(&qp->ibv.state, shown[to], __ATOMIC_RELAXED);
 }
 
 /* ---- creation ---- */
@@ -828,7 +829,7 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 {
 	int err = 0;
 
-	if (qp->srq || qp->ibv.state == IBV_QPS_RESET) {
+	if (qp->srq || __atomic_load_n(&qp->ibv.state, __ATOMIC_RELAXED) == IBV_QPS_RESET) {
 		log_info("qp %u: post_recv %s", qp->ibv.qp_num,
 			 qp->srq ? "on a queue pair that receives from an SRQ" : "in state RESET");
 		*bad = wr;
