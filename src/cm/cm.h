@@ -104,6 +104,7 @@ struct conn {
 	bool was_reset;		/* one reset is forgiven, too */
 	struct conn_wish wish;
 	enum request_form form;
+	bool dialled_again;
 	bool rejecting;		     /* ANSWERING: with a no */
 	struct qp_link agreed;	     /* ANSWERING */
 	struct mpa_frame ours, peer; /* peer's private data is in rx */

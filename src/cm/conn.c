@@ -177,18 +177,16 @@ static int dial_socket(struct cm_id *id)
 
 static int dial(struct conn *c)
 {
-	struct rdma_addr *addr = &c->id->cm.route.addr;
-	socklen_t len = sizeof(addr->src_storage);
+	const struct sockaddr *dst = &c->id->cm.route.addr.dst_addr;
 	int err;
 
 	c->fd = dial_socket(c->id);
 	if (c->fd < 0)
 		return c->fd;
-	if (connect(c->fd, &addr->dst_addr, address_len(&addr->dst_addr)) && errno != EINPROGRESS) {
+	if (connect(c->fd, dst, address_len(dst)) && errno != EINPROGRESS) {
 		err = -errno;
 		goto err_close;
 	}
-	getsockname(c->fd, &addr->src_addr, &len);
 	err = watch_add(&c->watch, c->fd, EPOLLOUT, conn_ready);
 	if (err)
 		goto err_close;
@@ -198,6 +196,17 @@ err_close:
 	close(c->fd);
 	c->fd = -1;
 	return err;
+}
+
+/*
+ * The program sees its source port from rdma_connect() on. Later attempts have
+ * others, but it may be looking: it sees the last one with ESTABLISHED.
+ */
+static void show_source(struct cm_id *id, int fd)
+{
+	socklen_t len = sizeof(id->cm.route.addr.src_storage);
+
+	getsockname(fd, &id->cm.route.addr.src_addr, &len);
 }
 
 int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
@@ -216,6 +225,7 @@ int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 		free(c);
 		return err;
 	}
+	show_source(id, c->fd);
 	timer_set(&c->timer, clock_ns() + config()->connect_timeout_ms * NS_PER_MS, conn_late);
 	c->refused_until = clock_ns() + config()->refused_retry_ms * NS_PER_MS;
 	*out = c;
@@ -243,6 +253,7 @@ static bool come_again(struct conn *c, int err)
 		return false;
 	if (err == -ECONNRESET && (c->was_reset || c->rx_len))
 		return false;
+	c->dialled_again = true;
 	c->was_reset |= err == -ECONNRESET;
 	conn_drop_stream(c, RESET);
 	timer_set(&c->redial, clock_ns() + REDIAL_MS * NS_PER_MS, conn_redial);
@@ -260,6 +271,7 @@ static bool ask_plainly(struct conn *c)
 	log_peer(c, -ECONNRESET, "hung up on our Request, a plain one follows");
 	conn_drop_stream(c, RESET);
 	c->form = REQUEST_PLAIN;
+	c->dialled_again = true;
 	c->was_reset = true; /* that was the last attempt */
 	return dial(c) == 0;
 }
@@ -367,6 +379,8 @@ static void conn_replied(struct conn *c)
 		conn_refuse(c, fault);
 		return;
 	}
+	if (c->dialled_again)
+		show_source(id, c->stream->fd);
 	err = id_attach(id, conn_take_stream(c), &link);
 	if (err)
 		id_failed(id, err, NULL);

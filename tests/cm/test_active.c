@@ -538,6 +538,8 @@ static void second_attempt_is_plain(void **state)
 	struct peer *p = *state;
 	int fd = called(p);
 	struct mpa_frame rep = {.reply = true, .rev = 1};
+	struct sockaddr_in from;
+	socklen_t len = sizeof(from);
 
 	close(fd);
 	fd = raw_accept(p->listener);
@@ -545,6 +547,8 @@ static void second_attempt_is_plain(void **state)
 	assert_int_equal(p->req.f.rev, 1);
 	assert_int_equal(p->req.f.flags, MPA_CRC); /* no block, no offer */
 	answer(fd, &rep, p);
+	assert_int_equal(getpeername(fd, (struct sockaddr *)&from, &len), 0);
+	assert_int_equal(rdma_get_src_port(p->id), from.sin_port);
 	assert_int_equal(query(p->id).max_rd_atomic, 5);
 	close(fd);
 	expect_end(p->ch);
