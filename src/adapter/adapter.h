@@ -137,6 +137,7 @@ struct stream_ops {
 	void (*shutdown)(struct stream *s); /* no more bytes from us; what was sent still arrives */
 	void (*abort)(struct stream *s);    /* drop everything, the peer sees a reset */
 	void (*close)(struct stream *s);    /* free; no abort of what was sent */
+	int (*ready)(struct stream *s);	    /* POLLIN, POLLOUT: what could be done now */
 	unsigned (*emss)(struct stream *s); /* bytes of a TCP segment now */
 	unsigned (*unsent)(struct stream *s); /* bytes not yet acknowledged by the peer */
 };

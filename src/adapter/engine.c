@@ -356,9 +356,9 @@ static void take_back_claims(void)
 
 	for (; cq; cq = next) {
 		next = next_polled(cq);
-		if (still_at_it(cq))
+		/* Who holds the lock is in the middle of it, for however long. */
+		if (still_at_it(cq) || pthread_mutex_trylock(&cq->qps_lock))
 			continue;
-		pthread_mutex_lock(&cq->qps_lock);
 		claim_release(cq);
 		pthread_mutex_unlock(&cq->qps_lock);
 		engine_forget_polled(cq);

@@ -6,7 +6,8 @@
  * A state machine over one FPDU: header, payload, trailer; each step goes on
  * where the last read ended. Bytes come into a small stage; the payload of a
  * large FPDU is read straight into its destination, with the trailer and the
- * next header caught in the stage behind it. A small FPDU is checked (CRC) as a
+ * next header caught in the stage behind it, and behind that the next segment's
+ * payload, where the peer promised it (RDMAP_RSV_FULL_NEXT). A small FPDU is checked (CRC) as a
  * whole before a byte of it is placed.
  *
  * Every number here is a peer's claim until it is checked. What does not hold
@@ -16,6 +17,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -25,7 +27,8 @@
 #define CATCH	  64   /* of what follows a large payload: the trailer and the next header */
 #define BULK	  4096 /* what counts as large there */
 #define MAX_READS 16   /* in one go */
-#define MARKED	  (2 * FPDU_MAX_LEN) /* raw bytes of a stream with markers */
+#define FULL	  (MPA_MAX_ULPDU - DDP_TAGGED_LEN) /* payload of a promised segment */
+#define MARKED	  (2 * FPDU_MAX_LEN)		   /* raw bytes of a stream with markers */
 
 enum rx_step { RX_HEADER, RX_PAYLOAD, RX_TRAILER };
 
@@ -44,6 +47,9 @@ struct qp_rx {
 	uint32_t crc;
 	uint8_t seg_hdr[DDP_UNTAGGED_LEN + RDMAP_ATOMIC_REQ_LEN]; /* for a Terminate */
 	uint32_t seg_hdr_len;
+
+	uint32_t pre_placed;	/* bytes of the next segment that are in their place already, */
+	struct ddp_hdr promise; /* if its header is what this says */
 
 	uint32_t msn[QN_COUNT]; /* expected next */
 	bool recv_open;		/* a send has begun */
@@ -712,6 +718,44 @@ static size_t bytes_needed(const struct stag_qp *qp, const uint8_t *p, size_t ul
 	return MPA_LEN_FIELD + hdr_len;
 }
 
+static void crc_pieces(struct qp_rx *rx, const struct key_map *map, size_t n)
+{
+	for (unsigned i = 0; i < map->n && n; i++) {
+		size_t part = map->iov[i].iov_len < n ? map->iov[i].iov_len : n;
+
+		rx->crc = crc32c_update(rx->crc, map->iov[i].iov_base, part);
+		n -= part;
+	}
+}
+
+/*
+ * The segment's payload was read before its header. It lies where the peer may
+ * write; that it belongs there, the header must say now.
+ */
+static bool keep_promise(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	uint32_t left = rx->pre_placed;
+
+	rx->pre_placed = 0;
+	if (rx->h.opcode != rx->promise.opcode || rx->h.stag != rx->promise.stag ||
+	    rx->h.to != rx->promise.to || rx->seg_len != FULL)
+		return stop_with(qp, FAULT_RDMAP_STREAM);
+	while (left) {
+		struct key_map map;
+		enum key_fault f = target(qp, left, &map);
+
+		if (f != KEY_OK)
+			return target_fault(qp, f);
+		if (qp->link.crc)
+			crc_pieces(rx, &map, map.len);
+		key_put(&map);
+		rx->seg_done += (uint32_t)map.len;
+		left -= (uint32_t)map.len;
+	}
+	return true;
+}
+
 static enum outcome step_header(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -736,7 +780,7 @@ static enum outcome step_header(struct stag_qp *qp)
 		return MORE;
 	total = fpdu_len(rx->ulpdu_len);
 	if (qp->link.crc && !rx->verified) {
-		if (have >= total) {
+		if (have >= total && !rx->pre_placed) {
 			rx->verified = true;
 			if (!crc32c_matches(p + total - MPA_CRC_LEN,
 					    crc32c_update(CRC32C_INIT, p, total - MPA_CRC_LEN)))
@@ -755,7 +799,7 @@ static enum outcome step_header(struct stag_qp *qp)
 		stop_with(qp, f);
 		return STOP;
 	}
-	if (!begin_segment(qp))
+	if (!begin_segment(qp) || (rx->pre_placed && !keep_promise(qp)))
 		return STOP;
 	rx->head += (uint32_t)(MPA_LEN_FIELD + hdr_len);
 	rx->step = RX_PAYLOAD;
@@ -857,14 +901,82 @@ static ssize_t read_staged(struct stag_qp *qp, bool *full)
 	return n;
 }
 
-static void crc_pieces(struct qp_rx *rx, const struct key_map *map, size_t n)
+/* The place of the segment behind this one, where the peer promised a full one. */
+static bool next_target(struct stag_qp *qp, struct key_map *map)
 {
-	for (unsigned i = 0; i < map->n && n; i++) {
-		size_t part = map->iov[i].iov_len < n ? map->iov[i].iov_len : n;
+	struct qp_rx *rx = qp->rx;
+	enum key_fault f;
 
-		rx->crc = crc32c_update(rx->crc, map->iov[i].iov_base, part);
-		n -= part;
+	if (!(rx->h.rsv & RDMAP_RSV_FULL_NEXT) || !(qp->link.caps & MPA_EXT_BIG_FPDU) || rx->h.last)
+		return false;
+	rx->promise = rx->h;
+	rx->promise.to += rx->seg_len;
+	if (rx->h.opcode == RDMAP_WRITE)
+		f = key_get(rx->h.stag, qp->pd, qp, rx->promise.to, FULL, IBV_ACCESS_REMOTE_WRITE,
+			    map);
+	else if (rx->h.opcode == RDMAP_READ_RESP)
+		f = sge_target(qp, rx->read->sge, rx->read->num_sge,
+			       (uint64_t)rx->read->rx_off + rx->seg_len, FULL, map);
+	else
+		return false;
+	if (f == KEY_OK && map->len < FULL)
+		key_put(map);
+	return f == KEY_OK && map->len == FULL;
+}
+
+/* The vector of a read: payload, trailer and next header, next payload, and what follows. */
+struct scatter {
+	struct iovec iov[18];
+	int n;
+	struct key_map here, next;
+	size_t behind; /* into the stage, between the two payloads or after the only one */
+	size_t catch;  /* into the stage, after the second payload */
+};
+
+static void scatter_add(struct scatter *s, const struct iovec *iov, unsigned n)
+{
+	memcpy(s->iov + s->n, iov, n * sizeof(*iov));
+	s->n += (int)n;
+}
+
+static void scatter_behind(struct stag_qp *qp, struct scatter *s, uint32_t left)
+{
+	struct qp_rx *rx = qp->rx;
+
+	s->catch = 0;
+	if (!next_target(qp, &s->next)) {
+		memset(&s->next, 0, sizeof(s->next.slot));
+		s->next.len = 0;
+		s->behind = left >= BULK ? CATCH : rx->stage_size;
+		scatter_add(s, &(struct iovec){rx->stage, s->behind}, 1);
+		return;
 	}
+	s->behind = fpdu_pad(rx->ulpdu_len) + MPA_CRC_LEN + MPA_LEN_FIELD + DDP_TAGGED_LEN;
+	s->catch = CATCH;
+	scatter_add(s, &(struct iovec){rx->stage, s->behind}, 1);
+	scatter_add(s, s->next.iov, s->next.n);
+	scatter_add(s, &(struct iovec){rx->stage + s->behind, CATCH}, 1);
+}
+
+static size_t take(size_t *n, size_t most)
+{
+	size_t part = *n < most ? *n : most;
+
+	*n -= part;
+	return part;
+}
+
+static void scattered(struct stag_qp *qp, const struct scatter *s, size_t n)
+{
+	struct qp_rx *rx = qp->rx;
+	size_t placed = take(&n, s->here.len);
+
+	if (qp->link.crc)
+		crc_pieces(rx, &s->here, placed);
+	rx->seg_done += (uint32_t)placed;
+	rx->tail = (uint32_t)take(&n, s->behind);
+	rx->pre_placed = (uint32_t)take(&n, s->next.len);
+	rx->tail += (uint32_t)n;
 }
 
 /* Payload straight to its place; what follows it into the (empty) stage. */
@@ -872,11 +984,8 @@ static ssize_t read_direct(struct stag_qp *qp, bool *full)
 {
 	struct qp_rx *rx = qp->rx;
 	uint32_t left = rx->seg_len - rx->seg_done;
-	struct iovec iov[9];
-	struct key_map map;
-	enum key_fault f = target(qp, left, &map);
-	size_t catch = 0, placed;
-	int n_iov;
+	struct scatter s = {.n = 0};
+	enum key_fault f = target(qp, left, &s.here);
 	ssize_t n;
 
 	if (f != KEY_OK) {
@@ -884,22 +993,15 @@ static ssize_t read_direct(struct stag_qp *qp, bool *full)
 		return -ECANCELED;
 	}
 	rx->head = rx->tail = 0;
-	n_iov = (int)map.n;
-	memcpy(iov, map.iov, map.n * sizeof(*iov));
-	if (map.len == left) {
-		catch = left >= BULK ? CATCH : rx->stage_size;
-		iov[n_iov++] = (struct iovec){rx->stage, catch};
-	}
-	n = qp->stream->ops->recv(qp->stream, iov, n_iov);
-	if (n > 0) {
-		placed = (size_t)n < map.len ? (size_t)n : map.len;
-		if (qp->link.crc)
-			crc_pieces(rx, &map, placed);
-		rx->seg_done += (uint32_t)placed;
-		rx->tail = (uint32_t)((size_t)n - placed);
-	}
-	key_put(&map);
-	*full = n == (ssize_t)(map.len + catch);
+	scatter_add(&s, s.here.iov, s.here.n);
+	if (s.here.len == left)
+		scatter_behind(qp, &s, left);
+	n = qp->stream->ops->recv(qp->stream, s.iov, s.n);
+	if (n > 0)
+		scattered(qp, &s, (size_t)n);
+	*full = n == (ssize_t)(s.here.len + s.behind + s.next.len + s.catch);
+	key_put(&s.here);
+	key_put(&s.next);
 	return n;
 }
 
@@ -1028,15 +1130,21 @@ bool qp_progress(struct stag_qp *qp)
 {
 	int state = atomic_load_explicit(&qp->state, memory_order_acquire);
 	bool any = false;
+	int ready = POLLIN | POLLOUT;
 
 	if (state != QP_RTS && state != QP_CLOSING)
 		return false;
 	if (pthread_mutex_trylock(&qp->rx_lock))
 		return false;
-	if (qp->rx && !qp->rx->stopped)
-		any = rx_run(qp);
+	if (qp->rx && !qp->rx->stopped) {
+		/* A full stream is looked at without disturbing it. */
+		if (atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
+			ready = qp->stream->ops->ready(qp->stream);
+		if (ready & ~POLLOUT)
+			any = rx_run(qp);
+	}
 	pthread_mutex_unlock(&qp->rx_lock);
-	if (atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
+	if ((ready & POLLOUT) && atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
 		retry_tx(qp);
 	return any;
 }

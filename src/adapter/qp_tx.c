@@ -25,6 +25,7 @@
 #define TX_BATCH     (1 << 20)	     /* bytes */
 #define TX_BATCH_CRC (1 << 17)	     /* the same where a CRC reads them first: keep them in cache */
 #define TX_BOUNCE    (4 * 65536)
+#define TX_RUN	     8 /* batches in one go: who called has other things to do */
 #define RTR_STAG     1
 
 struct tx_ref { /* memory that the batch points to */
@@ -223,8 +224,9 @@ struct fpdu {
 	uint8_t *start; /* the length field; the header follows */
 	size_t hdr_len;
 	size_t payload;
-	bool flat; /* the payload lies right behind the header */
-	int first; /* else: its first piece in the iov */
+	bool flat;  /* the payload lies right behind the header */
+	int first;  /* else: its first piece in the iov */
+	int pieces; /* of the regions that it comes from */
 };
 
 static struct fpdu fpdu_begin(struct qp_tx *tx, const struct ddp_hdr *h)
@@ -329,6 +331,7 @@ static bool gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *
 			log_bad_sge(qp, w, tx->sge, fault);
 			return false;
 		}
+		f->pieces += (int)map.slot[0]->nseg;
 		if (copy) {
 			copy_pieces(own_bytes(tx, map.len), &map);
 			key_put(&map);
@@ -419,6 +422,16 @@ static void frame_immediate(struct stag_qp *qp, struct wqe *w)
 	request_framed(qp, w);
 }
 
+/*
+ * The peer may read two segments in one go, if it knows how long the second one
+ * is. Only for memory in one piece, which is never cut short.
+ */
+static void promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left)
+{
+	if ((qp->link.caps & MPA_EXT_BIG_FPDU) && left >= MPA_MAX_ULPDU - DDP_TAGGED_LEN)
+		h->rsv |= RDMAP_RSV_FULL_NEXT;
+}
+
 /* One segment of a send or a write; false: it cannot be framed. */
 static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 {
@@ -439,9 +452,11 @@ static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 		tx->sge_off = sge_off;
 		return false;
 	}
-	h.last = tx->off + f.payload == w->length;
-	fpdu_end(qp, &f, &h);
 	tx->off += (uint32_t)f.payload;
+	h.last = tx->off == w->length;
+	if (h.tagged && w->num_sge <= 1 && f.pieces <= 1)
+		promise_full(qp, &h, w->length - tx->off);
+	fpdu_end(qp, &f, &h);
 	tx->open = OPEN_SQ;
 	if (!h.last)
 		return true;
@@ -599,6 +614,7 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 			    .to = r->read.sink_to + r->off};
 	struct fpdu f = fpdu_begin(tx, &h);
 	size_t want = r->read.size - r->off;
+	bool one_piece = true;
 
 	if (want > tx->mulpdu - f.hdr_len)
 		want = tx->mulpdu - f.hdr_len;
@@ -613,6 +629,7 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 			back_to(tx, &before);
 			return false;
 		}
+		one_piece = map.slot[map.slot[1] ? 1 : 0]->nseg == 1;
 		if (!place_read_data(qp, &map, &f)) {
 			back_to(tx, &before); /* the bounce buffer is full: when the batch is out */
 			if (tx->n == 0)
@@ -622,6 +639,8 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 	}
 	r->off += (uint32_t)f.payload;
 	h.last = r->off == r->read.size;
+	if (one_piece)
+		promise_full(qp, &h, r->read.size - r->off);
 	fpdu_end(qp, &f, &h);
 	tx->open = h.last ? OPEN_NONE : OPEN_RESPONSE;
 	tx->irq_get += h.last;
@@ -949,15 +968,21 @@ void qp_tx_run(struct stag_qp *qp)
 
 	if (!tx || tx->dead || tx->held)
 		return;
-	for (;;) {
+	for (int i = 0;; i++) {
 		if (tx->cur == tx->n && !build_batch(qp))
 			break;
+		if (i == TX_RUN) {
+			set_blocked(qp, true); /* goes on with the next look at the stream */
+			break;
+		}
 		if (!send_batch(qp))
 			break;
 	}
 	sq_retire(qp);
 	if (tx->dead)
 		return;
+	if (tx->cur == tx->n)
+		set_blocked(qp, false);
 	if (tx->cur == tx->n && tx->response_fault.set) {
 		lose_stream(qp);
 		return;

@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -84,6 +85,14 @@ static void tcp_close(struct stream *s)
 	free(s);
 }
 
+/* Takes no lock of the socket's, unlike a call that finds it full or empty. */
+static int tcp_ready(struct stream *s)
+{
+	struct pollfd p = {.fd = s->fd, .events = POLLIN | POLLOUT};
+
+	return poll(&p, 1, 0) > 0 ? p.revents : 0;
+}
+
 static unsigned tcp_emss(struct stream *s)
 {
 	int mss = 0;
@@ -107,6 +116,7 @@ static const struct stream_ops tcp_ops = {
 	.shutdown = tcp_shutdown,
 	.abort = tcp_abort,
 	.close = tcp_close,
+	.ready = tcp_ready,
 	.emss = tcp_emss,
 	.unsent = tcp_unsent,
 };

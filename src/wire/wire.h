@@ -286,8 +286,13 @@ enum rdmap_op {
 	RDMAP_SEND_IMM = 0xe, /* stag to stag: a Send whose RsvdULP word is the immediate */
 };
 
-/* The RDMAP reserved bit by which a RDMAP_SEND_IMM asks for a solicited event. */
-#define RDMAP_RSV_SE 0x10
+/*
+ * Reserved bits of RDMAP's control byte, used between stag peers only: a
+ * RDMAP_SEND_IMM asks for a solicited event; a tagged segment is followed at
+ * once by the next one of its message, of MPA_MAX_ULPDU (MPA_EXT_BIG_FPDU).
+ */
+#define RDMAP_RSV_SE	    0x10
+#define RDMAP_RSV_FULL_NEXT 0x20
 
 /* A segment's header in host order. */
 struct ddp_hdr {
