@@ -23,8 +23,8 @@
 #define TX_COPY	     1024	     /* a payload up to this is copied rather than gathered */
 #define TX_FPDU_BUF  (TX_COPY + 128) /* what one FPDU may take of the buffer */
 #define TX_BATCH     (1 << 20)	     /* bytes */
-#define TX_BATCH_CRC (1 << 17)	     /* the same where a CRC reads them first: keep them in cache */
-#define TX_BOUNCE    (4 * 65536)
+#define TX_BATCH_CRC (1 << 19)	     /* the same where a CRC reads them first: keep them in cache */
+#define TX_BOUNCE    (2 * 65536)
 #define TX_RUN	     8 /* batches in one go: who called has other things to do */
 #define RTR_STAG     1
 
@@ -288,10 +288,24 @@ static struct ddp_hdr untagged(struct qp_tx *tx, enum rdmap_op op, enum ddp_qn q
 
 /* ---- payload of work requests ---- */
 
+/*
+ * In steps: for a long copy the C library takes string instructions, which leave
+ * the bytes far from where the CRC and the kernel will want them next.
+ */
+static void copy_near(uint8_t *to, const uint8_t *from, size_t len)
+{
+	size_t step = TX_COPY;
+
+	__asm__("" : "+r"(step)); /* a length known to the compiler is a string instruction again */
+	for (; len > step; len -= step, to += step, from += step)
+		memcpy(to, from, step);
+	memcpy(to, from, len);
+}
+
 static void copy_pieces(uint8_t *to, const struct key_map *map)
 {
 	for (unsigned i = 0; i < map->n; i++) {
-		memcpy(to, map->iov[i].iov_base, map->iov[i].iov_len);
+		copy_near(to, map->iov[i].iov_base, map->iov[i].iov_len);
 		to += map->iov[i].iov_len;
 	}
 }
