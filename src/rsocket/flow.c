@@ -129,17 +129,20 @@ void flow_tx_init(struct flow_tx *tx, uint32_t ring_size, const struct rs_offer 
 	memset(tx, 0, sizeof(*tx));
 	tx->size = ring_size;
 	tx->target[0] = peer->data;
+	tx->next = 1; /* slot 0's went with the offer */
+	tx->window = peer->credits;
 	tx->seq_stop = peer->credits;
 }
 
 bool flow_tx_credit(const struct flow_tx *tx)
 {
-	return tx->seq != tx->seq_stop;
+	return (uint16_t)tx->sent != tx->seq_stop;
 }
 
 void flow_tx_counted(struct flow_tx *tx)
 {
-	tx->seq++;
+	tx->sent++;
+	tx->uncounted++;
 }
 
 uint32_t flow_tx_window(const struct flow_tx *tx)
@@ -160,9 +163,11 @@ struct rs_region flow_tx_aim(struct flow_tx *tx, uint32_t len)
 	assert(len <= flow_tx_window(tx));
 	t->addr += len;
 	t->length -= len;
-	tx->seq++;
-	if (!t->length)
+	tx->sent++;
+	if (!t->length) {
+		tx->end[tx->at] = tx->sent;
 		tx->at = (tx->at + 1) % RS_SLOTS;
+	}
 	return aim;
 }
 
@@ -186,15 +191,20 @@ void flow_tx_release(struct flow_tx *tx, uint32_t len)
 	tx->used -= len;
 }
 
-void flow_tx_granted(struct flow_tx *tx, uint16_t seq_stop)
+int flow_tx_granted(struct flow_tx *tx, uint16_t seq_stop)
 {
+	uint16_t seq_read = (uint16_t)(seq_stop - tx->window);
+	uint64_t read = tx->sent - (uint16_t)((uint16_t)tx->sent - seq_read);
+
 	tx->seq_stop = seq_stop;
+	if (tx->target[tx->next].length || read + tx->uncounted < tx->end[tx->next])
+		return -1;
+	return (int)tx->next;
 }
 
-bool flow_tx_refill(struct flow_tx *tx, unsigned slot, const struct rs_region *region)
+void flow_tx_refill(struct flow_tx *tx, const struct rs_region *region)
 {
-	if (tx->target[slot].length)
-		return false;
-	tx->target[slot] = *region;
-	return true;
+	assert(!tx->target[tx->next].length);
+	tx->target[tx->next] = *region;
+	tx->next = (tx->next + 1) % RS_SLOTS;
 }

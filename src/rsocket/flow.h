@@ -39,14 +39,24 @@ struct flow_grant {
 	uint16_t seq_stop; /* the peer may send messages up to this number */
 };
 
+/*
+ * The peer fills the slots in turn, each as soon as all that was written to its
+ * last buffer has been read, and says so with the same message that counts the
+ * messages read. So a message tells whether a slot has been filled, and no slot
+ * is looked at while it may be half written.
+ */
 struct flow_tx {
 	uint32_t size; /* of the send ring */
 	uint32_t used; /* bytes in it that are not sent yet */
 	uint32_t put_at;
 	struct rs_region target[RS_SLOTS]; /* what the peer gave; an empty one has length 0 */
+	uint64_t end[RS_SLOTS];		   /* what `sent` was when the target was used up */
 	unsigned at;			   /* the target in use */
-	uint16_t seq;			   /* messages sent */
-	uint16_t seq_stop;		   /* messages that may be sent */
+	unsigned next;			   /* the slot that the peer fills next */
+	uint64_t sent;			   /* messages; the peer knows 16 bits of it */
+	uint16_t window;		   /* messages that may be on their way or unread */
+	uint16_t seq_stop;		   /* messages that may be sent, as 16 bits */
+	uint32_t uncounted; /* messages without data: librdmacm never counts those as read */
 };
 
 /* A piece of the send ring: `first` bytes at `at`, then `rest` at its start. */
@@ -91,8 +101,8 @@ void flow_tx_counted(struct flow_tx *tx);
 struct flow_span flow_tx_reserve(struct flow_tx *tx, uint32_t len);
 void flow_tx_release(struct flow_tx *tx, uint32_t len);
 
-/* The peer gave credits, or a buffer. False if that slot's buffer is not used up. */
-void flow_tx_granted(struct flow_tx *tx, uint16_t seq_stop);
-bool flow_tx_refill(struct flow_tx *tx, unsigned slot, const struct rs_region *region);
+/* The peer gave credits. The slot that it has filled as well, or -1. */
+int flow_tx_granted(struct flow_tx *tx, uint16_t seq_stop);
+void flow_tx_refill(struct flow_tx *tx, const struct rs_region *region); /* what was in it */
 
 #endif

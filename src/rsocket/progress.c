@@ -24,22 +24,16 @@ static void lost(struct rsocket *rs)
 		rs_set_state(rs, RS_DISCONNECTED);
 }
 
-/*
- * The peer may have announced a buffer: copies what is whole out of the slots.
- * A write that is only half there has its own message behind it.
- */
-static void read_slots(struct rsocket *rs)
+static void on_credit(struct rsocket *rs, uint16_t seq_stop)
 {
-	for (unsigned i = 0; i < RS_SLOTS; i++) {
-		struct rs_region *slot = (struct rs_region *)rs->slots.at + i;
-		struct rs_region now;
+	int i = flow_tx_granted(&rs->tx, seq_stop);
+	struct rs_region *slot = (struct rs_region *)rs->slots.at + i;
 
-		memcpy(&now, slot, sizeof(now));
-		if (!now.addr || !now.length)
-			continue;
-		if (flow_tx_refill(&rs->tx, i, &now))
-			memset(slot, 0, sizeof(*slot));
-	}
+	/* A peer with several threads may be late with the buffer; another message brings it. */
+	if (i < 0 || !slot->addr || !slot->length)
+		return;
+	flow_tx_refill(&rs->tx, slot);
+	memset(slot, 0, sizeof(*slot));
 }
 
 static void on_shutdown(struct rsocket *rs)
@@ -80,8 +74,7 @@ static void on_message(struct rsocket *rs, uint32_t msg)
 		rs_fail(rs, EPROTO);
 		break;
 	case RS_OP_CREDIT:
-		flow_tx_granted(&rs->tx, (uint16_t)value);
-		read_slots(rs);
+		on_credit(rs, (uint16_t)value);
 		break;
 	case RS_OP_IOMAP:
 		flow_rx_counted(&rs->rx);
