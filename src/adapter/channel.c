@@ -18,7 +18,12 @@
 
 #include "base/log.h"
 
-#define NAP_MS 50 /* a sleeper that hears nothing for so long leaves the watch to the engine */
+/*
+ * The channel in whose sleeper this thread makes progress: an event that comes of
+ * it is for this thread, and needs no way over the descriptor.
+ */
+static __thread struct stag_channel *awake_for;
+static __thread struct stag_cq *woke_me;
 
 int channel_create(struct stag_ctx *ctx, struct stag_channel **out)
 {
@@ -68,6 +73,10 @@ void channel_wake(struct stag_channel *ch, struct stag_cq *cq)
 {
 	uint64_t one = 1;
 
+	if (awake_for == ch && !woke_me) {
+		woke_me = cq;
+		return;
+	}
 	pthread_mutex_lock(&ch->lock);
 	if (cq->ready_count++ == 0)
 		list_add_tail(&ch->ready, &cq->ready);
@@ -155,20 +164,6 @@ static bool watch_sockets(struct stag_channel *ch, struct nap *nap)
 	return ok && nap->n > 1;
 }
 
-static void unwatch_sockets(struct stag_channel *ch)
-{
-	pthread_mutex_lock(&ch->cqs_lock);
-	list_for_each (l, &ch->cqs) {
-		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
-
-		pthread_mutex_lock(&cq->qps_lock);
-		if (atomic_load(&cq->claim) == CLAIM_SLEEPER)
-			claim_release(cq);
-		pthread_mutex_unlock(&cq->qps_lock);
-	}
-	pthread_mutex_unlock(&ch->cqs_lock);
-}
-
 static void progress_claimed(struct stag_channel *ch)
 {
 	pthread_mutex_lock(&ch->cqs_lock);
@@ -192,21 +187,30 @@ static int nap_once(struct stag_channel *ch)
 	int n;
 
 	atomic_fetch_add(&ch->sleepers, watching);
-	n = poll(nap.fd, watching ? nap.n : 1, watching ? NAP_MS : -1);
+	n = poll(nap.fd, watching ? nap.n : 1, -1);
 	atomic_fetch_sub(&ch->sleepers, watching);
 	if (n < 0)
 		return -errno;
-	if (!watching)
-		return 0;
-	if (n == 0) {
-		unwatch_sockets(ch);
-		if (poll(nap.fd, 1, -1) < 0)
-			return -errno;
-		return 0;
-	}
-	if (!(nap.fd[0].revents))
+	if (watching && !nap.fd[0].revents) {
+		awake_for = ch;
 		progress_claimed(ch);
+		awake_for = NULL;
+	}
 	return 0;
+}
+
+/* The event of this thread's own making, if there is one. */
+static struct stag_cq *own_event(struct stag_channel *ch)
+{
+	struct stag_cq *cq = woke_me;
+
+	if (!cq)
+		return NULL;
+	woke_me = NULL;
+	pthread_mutex_lock(&ch->lock);
+	cq->events_sent++;
+	pthread_mutex_unlock(&ch->lock);
+	return cq;
 }
 
 int channel_get_event(struct stag_channel *ch, struct stag_cq **cq)
@@ -228,5 +232,8 @@ int channel_get_event(struct stag_channel *ch, struct stag_cq **cq)
 		err = nap_once(ch);
 		if (err)
 			return err;
+		*cq = own_event(ch);
+		if (*cq)
+			return 0;
 	}
 }

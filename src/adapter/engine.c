@@ -23,8 +23,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define TICK_MS	   2 /* how long a claim outlives its owner's last poll, at most twice */
-#define MAX_EVENTS 64
+#define TICK_MS	    2  /* how long a claim outlives its owner's last poll, at most twice, */
+#define MAX_TICK_MS 16 /* or this, after a sleep */
+#define MAX_EVENTS  64
 
 struct slot {
 	struct watch *watch; /* NULL: free */
@@ -49,6 +50,7 @@ static struct {
 	struct list works;
 	struct list polled; /* stag_cq.polled_link */
 	bool woken;	    /* wake_fd is written, and not read yet */
+	int tick_ms;	    /* while there are claims */
 } engine = {
 	.gate = PTHREAD_MUTEX_INITIALIZER,
 	.main = PTHREAD_MUTEX_INITIALIZER,
@@ -57,6 +59,7 @@ static struct {
 	.timers = {&engine.timers, &engine.timers},
 	.works = {&engine.works, &engine.works},
 	.polled = {&engine.polled, &engine.polled},
+	.tick_ms = TICK_MS,
 	.epoll_fd = -1,
 	.wake_fd = -1,
 };
@@ -316,6 +319,7 @@ void engine_note_polled(struct stag_cq *cq)
 	if (!atomic_exchange(&cq->in_polled, true)) {
 		cq->seen_ticks = atomic_load(&cq->poll_ticks) - 1;
 		list_add_tail(&engine.polled, &cq->polled_link);
+		engine.tick_ms = TICK_MS;
 		wake();
 	}
 	pthread_mutex_unlock(&engine.queue_lock);
@@ -330,13 +334,18 @@ void engine_forget_polled(struct stag_cq *cq)
 	pthread_mutex_unlock(&engine.queue_lock);
 }
 
-static bool still_at_it(struct stag_cq *cq)
+static bool was_polled(struct stag_cq *cq)
 {
 	uint32_t ticks = atomic_load(&cq->poll_ticks);
 	bool polled = ticks != cq->seen_ticks;
 
 	cq->seen_ticks = ticks;
-	return polled || (cq->channel && atomic_load(&cq->channel->sleepers) > 0);
+	return polled;
+}
+
+static bool is_slept_on(struct stag_cq *cq)
+{
+	return cq->channel && atomic_load(&cq->channel->sleepers) > 0;
 }
 
 /* The next queue on the list after `last`, or NULL. Queues leave it under the engine lock only. */
@@ -353,16 +362,25 @@ static struct stag_cq *next_polled(struct stag_cq *last)
 static void take_back_claims(void)
 {
 	struct stag_cq *cq = next_polled(NULL), *next;
+	bool active = false;
 
 	for (; cq; cq = next) {
+		bool polled = was_polled(cq);
+
 		next = next_polled(cq);
+		active |= polled;
 		/* Who holds the lock is in the middle of it, for however long. */
-		if (still_at_it(cq) || pthread_mutex_trylock(&cq->qps_lock))
+		if (polled || is_slept_on(cq) || pthread_mutex_trylock(&cq->qps_lock))
 			continue;
 		claim_release(cq);
 		pthread_mutex_unlock(&cq->qps_lock);
 		engine_forget_polled(cq);
 	}
+	/* Where all who watch are asleep, there is little to look after. */
+	if (active)
+		engine.tick_ms = TICK_MS;
+	else if (engine.tick_ms < MAX_TICK_MS)
+		engine.tick_ms *= 2;
 }
 
 /* ---- the thread ---- */
@@ -378,8 +396,8 @@ static int wait_ms(void)
 
 		ms = at <= now ? 0 : (int)((at - now + NS_PER_MS - 1) / NS_PER_MS);
 	}
-	if (!list_empty(&engine.polled) && (ms < 0 || ms > TICK_MS))
-		ms = TICK_MS;
+	if (!list_empty(&engine.polled) && (ms < 0 || ms > engine.tick_ms))
+		ms = engine.tick_ms;
 	if (!list_empty(&engine.works))
 		ms = 0;
 	pthread_mutex_unlock(&engine.queue_lock);
@@ -401,7 +419,7 @@ static void *engine_main(void *arg)
 			dispatch(&ev[i]);
 		run_due();
 		now = clock_ns();
-		if (now - last_tick >= TICK_MS * NS_PER_MS) {
+		if (now - last_tick >= (uint64_t)engine.tick_ms * NS_PER_MS) {
 			last_tick = now;
 			take_back_claims();
 		}
