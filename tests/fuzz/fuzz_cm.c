@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * fuzz_cm.c - the set-up of connections, against a peer that sends anything.
+ *
+ * The input is a script: first which side we are, then steps of the peer, of the
+ * program and of time. TCP's part is played by a real listening socket (for the
+ * dialling side), the bytes by peer.c.
+ *
+ * Whatever comes: a request is told once, an attempt to connect ends once, a
+ * connection that was not told of is not taken back; what we send begins with
+ * the frame it should begin with; and when all is destroyed nothing is left.
+ * And, without any bytes: two sides of ours always come to the same agreement.
+ */
+#include "fuzz.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "cm/cm.h"
+#include "peer.h"
+#include "steps.h"
+
+enum { AGREE, PASSIVE, ACTIVE, SIDES };
+
+/* The stream of every connection is the peer. */
+int stream_open_tcp(struct stream **out, int fd, bool initiator)
+{
+	peer_open(fd);
+	*out = &peer.stream;
+	return 0;
+}
+
+/* ---- two sides of ours ------------------------------------------------------- */
+
+static struct conn_wish any_wish(struct input *in)
+{
+	struct conn_wish w = {.ird = (uint16_t)(take(in, 1) % (STAG_MAX_RD_ATOM + 1)),
+			      .ord = (uint16_t)(take(in, 1) % (STAG_MAX_RD_ATOM + 1))};
+
+	w.private_len = (uint8_t)take(in, 1);
+	for (unsigned i = 0; i < w.private_len; i++)
+		w.private_data[i] = (uint8_t)take(in, 1);
+	return w;
+}
+
+/* As it is after a journey. */
+static struct mpa_frame received(const struct mpa_frame *f, uint8_t buf[MPA_FRAME_MAX])
+{
+	struct mpa_frame seen;
+	int len = mpa_encode(f, buf, MPA_FRAME_MAX);
+
+	CHECK(len > 0);
+	CHECK(mpa_decode(buf, (size_t)len, f->reply, &seen) == len);
+	return seen;
+}
+
+static void check_agreement(const struct qp_link *a, const struct qp_link *b,
+			    const struct mpa_frame *rep)
+{
+	CHECK(a->initiator && !b->initiator);
+	CHECK(a->crc == b->crc);
+	CHECK(a->markers_tx == b->markers_rx && a->markers_rx == b->markers_tx);
+	CHECK(a->caps == b->caps && a->stag_peer == b->stag_peer);
+	CHECK(a->p2p == b->p2p && a->mpa_rev == b->mpa_rev);
+	CHECK(!a->p2p || (a->rtr && (a->rtr & rep->rtr) == a->rtr));
+	if (a->mpa_rev >= 2)
+		CHECK(a->ord <= b->ird && b->ord <= a->ird);
+}
+
+static void agree(struct input in)
+{
+	enum request_form form = take(&in, 1) & 1 ? REQUEST_PLAIN : REQUEST_ENHANCED;
+	struct conn_wish ours = any_wish(&in), theirs = any_wish(&in);
+	uint8_t req_bytes[MPA_FRAME_MAX], rep_bytes[MPA_FRAME_MAX];
+	struct mpa_frame req, req_seen, rep, rep_seen;
+	struct qp_link a, b;
+
+	negotiate_request(&ours, form, &req);
+	req_seen = received(&req, req_bytes);
+	negotiate_reply(&req_seen, &theirs, &rep, &b);
+	rep_seen = received(&rep, rep_bytes);
+	CHECK(!negotiate_link(&req, &rep_seen, &ours, &a).set);
+	CHECK(rep_seen.private_len == theirs.private_len);
+	CHECK(req_seen.private_len == ours.private_len);
+	check_agreement(&a, &b, &rep_seen);
+}
+
+/* ---- the program -------------------------------------------------------------- */
+
+static struct rdma_event_channel *channel;
+static struct rdma_cm_id *listener, *id; /* id: of the one connection */
+static struct ibv_cq *cq;
+static unsigned requests, outcomes, ends; /* events so far */
+static bool accepted;
+
+static void make_qp(void)
+{
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq,
+		.recv_cq = cq,
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1},
+		.qp_type = IBV_QPT_RC,
+	};
+
+	CHECK(rdma_create_qp(id, NULL, &init) == 0);
+}
+
+/* Reads all of it, as a program would; a sanitizer watches. */
+static void look_at_private_data(const struct rdma_conn_param *p)
+{
+	free(copy_of(p->private_data, p->private_data_len));
+	CHECK(p->initiator_depth <= STAG_MAX_RD_ATOM);
+	CHECK(p->responder_resources <= STAG_MAX_RD_ATOM);
+}
+
+static void on_event(const struct rdma_cm_event *ev)
+{
+	switch (ev->event) {
+	case RDMA_CM_EVENT_CONNECT_REQUEST:
+		CHECK(listener && ev->listen_id == listener && !id);
+		CHECK(++requests == 1);
+		look_at_private_data(&ev->param.conn);
+		id = ev->id;
+		make_qp();
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		look_at_private_data(&ev->param.conn);
+		CHECK(!listener || accepted);
+		CHECK(ev->id == id && ++outcomes == 1);
+		break;
+	case RDMA_CM_EVENT_REJECTED:
+		look_at_private_data(&ev->param.conn);
+		CHECK(!listener);
+		CHECK(ev->id == id && ++outcomes == 1);
+		break;
+	case RDMA_CM_EVENT_CONNECT_ERROR:
+	case RDMA_CM_EVENT_UNREACHABLE:
+		CHECK(ev->id == id && ++outcomes == 1);
+		break;
+	case RDMA_CM_EVENT_DISCONNECTED:
+		CHECK(ev->id == id && ++ends == 1);
+		break;
+	default:
+		break;
+	}
+}
+
+static void fetch_events(void)
+{
+	struct rdma_cm_event *ev;
+
+	while (rdma_get_cm_event(channel, &ev) == 0) {
+		struct rdma_cm_event copy = *ev;
+
+		on_event(&copy);
+		CHECK(rdma_ack_cm_event(ev) == 0);
+	}
+	CHECK(errno == EAGAIN);
+}
+
+static void step_answer(struct input *in)
+{
+	uint8_t data[255] = {0}, how = (uint8_t)take(in, 1);
+	struct rdma_conn_param param = {.private_data = data,
+					.private_data_len = (uint8_t)take(in, 1),
+					.responder_resources = (uint8_t)take(in, 1),
+					.initiator_depth = (uint8_t)take(in, 1)};
+
+	if (!listener || !id)
+		return;
+	if (how & 1)
+		rdma_reject(id, data, param.private_data_len);
+	else if (rdma_accept(id, &param) == 0)
+		accepted = true;
+}
+
+static void destroy_id(void)
+{
+	if (!id)
+		return;
+	if (id->qp)
+		rdma_destroy_qp(id);
+	CHECK(rdma_destroy_id(id) == 0);
+	id = NULL;
+}
+
+/* ---- the two sides -------------------------------------------------------------- */
+
+static struct sockaddr_in somewhere(void)
+{
+	return (struct sockaddr_in){.sin_family = AF_INET,
+				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+}
+
+static void start_listening(void)
+{
+	struct sockaddr_in addr = somewhere();
+
+	CHECK(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_bind_addr(listener, (struct sockaddr *)&addr) == 0);
+	CHECK(rdma_listen(listener, 4) == 0);
+	engine_lock();
+	CHECK(conn_accepted(to_cm_id(listener)->listener, eventfd(0, EFD_CLOEXEC)) == 0);
+	engine_unlock();
+}
+
+/* Somewhere to dial to: a socket of the kernel's that takes connections in. */
+static int dialled_socket(struct sockaddr_in *addr)
+{
+	static struct sockaddr_in here;
+	static int fd = -1;
+	socklen_t len = sizeof(here);
+
+	if (fd < 0) {
+		here = somewhere();
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+		CHECK(fd >= 0 && bind(fd, (struct sockaddr *)&here, sizeof(here)) == 0);
+		CHECK(listen(fd, 64) == 0);
+		CHECK(getsockname(fd, (struct sockaddr *)&here, &len) == 0);
+	}
+	*addr = here;
+	return fd;
+}
+
+static void start_dialling(struct input *in)
+{
+	uint8_t data[255] = {0};
+	struct rdma_conn_param param = {.private_data = data,
+					.private_data_len = (uint8_t)take(in, 1),
+					.responder_resources = (uint8_t)take(in, 1) & 127,
+					.initiator_depth = (uint8_t)take(in, 1) & 127};
+	struct sockaddr_in addr;
+
+	dialled_socket(&addr);
+	CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&addr, 1000) == 0);
+	CHECK(rdma_resolve_route(id, 1000) == 0);
+	fetch_events();
+	make_qp();
+	CHECK(rdma_connect(id, &param) == 0);
+	steps_ready();
+}
+
+/* With a reset, so that no run leaves a port behind in TIME_WAIT. */
+static void hang_up_dialled(void)
+{
+	struct linger now = {.l_onoff = 1};
+	struct sockaddr_in addr;
+	int fd = dialled_socket(&addr), conn;
+
+	while ((conn = accept(fd, NULL, NULL)) >= 0) {
+		setsockopt(conn, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+		close(conn);
+	}
+}
+
+/* ---- the peer -------------------------------------------------------------------- */
+
+static void step_bytes(struct input *in)
+{
+	size_t len = take(in, 1);
+
+	if (len > in->len)
+		len = in->len;
+	peer_sends(in->p, len);
+	in->p += len;
+	in->len -= len;
+}
+
+/* A frame with its key and any other fields, so that the fuzzer need not guess the key. */
+static void step_frame(struct input *in)
+{
+	uint8_t buf[MPA_FRAME_MAX] = {0};
+	size_t len;
+
+	memcpy(buf, listener ? "MPA ID Req Frame" : "MPA ID Rep Frame", 16);
+	buf[16] = (uint8_t)take(in, 1);
+	buf[17] = (uint8_t)take(in, 1);
+	len = take(in, 2) % (MPA_MAX_PRIVATE + 1);
+	put_be16(buf + 18, (uint16_t)len);
+	for (size_t i = 0; i < len && in->len; i++)
+		buf[MPA_FRAME_LEN + i] = (uint8_t)take(in, 1);
+	peer_sends(buf, MPA_FRAME_LEN + len);
+}
+
+static void check_sent(void)
+{
+	struct mpa_frame f;
+	int ret;
+
+	if (peer.out_len == 0)
+		return;
+	ret = mpa_decode(peer.out, peer.out_len, listener, &f);
+	CHECK(ret > 0 || ret == -EAGAIN);
+}
+
+/* ---- the story ------------------------------------------------------------------- */
+
+static void step(struct input *in)
+{
+	uint8_t what = (uint8_t)take(in, 1);
+
+	switch (what & 15) {
+	case 0:
+	case 1:
+		step_bytes(in);
+		break;
+	case 2:
+	case 3:
+		step_frame(in);
+		break;
+	case 4:
+	case 5:
+		step_answer(in);
+		break;
+	case 6:
+		if (id)
+			rdma_disconnect(id);
+		break;
+	case 7:
+		destroy_id();
+		break;
+	case 8:
+		peer.full = !peer.full;
+		break;
+	case 9:
+		peer.piece = 1 + take(in, 1);
+		break;
+	case 10:
+		peer.end = what & 16 ? 0 : -ECONNRESET;
+		break;
+	case 11:
+		steps_pass_time();
+		break;
+	default:
+		break; /* only looks again */
+	}
+	steps_ready();
+	steps_run();
+	check_sent();
+	if (!(what & 0x80)) /* else the program is busy elsewhere */
+		fetch_events();
+}
+
+static void start(void)
+{
+	struct ibv_context **devices;
+
+	if (channel)
+		return;
+	channel = rdma_create_event_channel();
+	CHECK(channel);
+	CHECK(fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
+	devices = rdma_get_devices(NULL);
+	CHECK(devices);
+	cq = ibv_create_cq(devices[0], 64, NULL, NULL, 0);
+	CHECK(cq);
+	rdma_free_devices(devices);
+}
+
+static void end(void)
+{
+	destroy_id();
+	if (listener)
+		CHECK(rdma_destroy_id(listener) == 0);
+	listener = NULL;
+	hang_up_dialled();
+	steps_pass_time(); /* an answer that nobody takes is dropped then */
+	steps_run();
+	CHECK(peer.closed);
+	steps_check_idle();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, size};
+	unsigned side = (unsigned)take(&in, 1) % SIDES;
+
+	if (side == AGREE) {
+		agree(in);
+		return 0;
+	}
+	steps_begin();
+	start();
+	requests = outcomes = ends = 0;
+	accepted = false;
+	if (side == PASSIVE)
+		start_listening();
+	else
+		start_dialling(&in);
+	while (in.len)
+		step(&in);
+	end();
+	return 0;
+}
