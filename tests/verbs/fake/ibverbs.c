@@ -102,7 +102,9 @@ EXPORT void *ibv_import_device(int fd)
 {
 	int n = 0;
 	void **list = ibv_get_device_list(&n);
+	void *found = n == 1 ? list[0] : NULL;
 
+	ibv_free_device_list(list);
 	fake_called = "ibv_import_device";
-	return n == 1 ? list[0] : NULL;
+	return found;
 }
