@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # symbols.sh LIBRARY MAP - the library exports what its map says, no more and no
-# less, and nothing is missing that the installed libibverbs and librdmacm have.
+# less; nothing is missing that the installed libibverbs and librdmacm have; and
+# it is not linked with them.
 set -euo pipefail
 
 lib=$1 map=$2
@@ -44,4 +45,10 @@ for real in libibverbs.so.1 librdmacm.so.1; do
 	same "$real has (<), we do not" "$tmp/missing" "$tmp/none"
 	echo "$real: $(wc -l <"$tmp/real") public symbols, all here unless listed"
 done
+
+# The real libraries are opened when a call needs them, and bring their own symbols.
+if readelf -d "$lib" | grep -E 'NEEDED.*(libibverbs|librdmacm)'; then
+	echo "linked with what it stands before"
+	failed=1
+fi
 exit "$failed"
