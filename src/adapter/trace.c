@@ -21,9 +21,10 @@
  * to a reader.
  *
  * Packets are cut where Wireshark can go on (4.0): it looks at an MPA frame only
- * whole, and loses its place in the stream for good when a packet ends with
- * less than the first 8 bytes of an FPDU. A socket cuts anywhere; so the
- * beginning of a frame waits here for the rest of it.
+ * whole, loses its place in the stream for good when a packet ends with less
+ * than the first 8 bytes of an FPDU, and wants a stream with markers in packets
+ * of exactly one FPDU. A socket cuts anywhere; so the beginning of a frame waits
+ * here for the rest of it.
  */
 #include "adapter/adapter.h"
 
@@ -58,6 +59,7 @@ enum { OPT_END = 0, OPT_USERAPPL = 4, OPT_IF_NAME = 2, OPT_IF_TSRESOL = 9, OPT_P
 enum { PACKET_INBOUND = 1, PACKET_OUTBOUND = 2 };
 
 #define MAX_SEGMENT  32768	  /* payload bytes of a made-up packet */
+#define MAX_MARKED   65470	  /* the same for an FPDU with markers, which is not cut */
 #define ACK_EVERY    (256 * 1024) /* one-way bytes until the other side acknowledges */
 #define HEAD_LEN     28		  /* of a packet block, before its packet */
 #define TAIL_LEN     16 /* and behind it and its padding: direction, end of options, length */
@@ -73,10 +75,12 @@ struct end {
 
 /* One direction's bytes: where frames begin, and what waits for its packet. */
 struct flow {
-	enum { MPA_FRAME, FPDUS, NO_FRAMES } kind; /* what comes next */
-	size_t left;				   /* bytes of the present frame to come */
+	enum { MPA_FRAME, FPDUS, MARKED_FPDUS, NO_FRAMES } kind; /* what comes next */
+	bool wants_markers;					 /* the other side asked for them */
+	uint64_t pos; /* MARKED_FPDUS: bytes of them so far, markers included */
+	size_t left;  /* FPDUS: bytes of the present one to come */
 	size_t held;
-	uint8_t hold[MPA_FRAME_MAX];
+	uint8_t *hold; /* MPA_FRAME_MAX bytes; with markers MAX_MARKED */
 };
 
 struct trace_conn {
@@ -549,6 +553,15 @@ static bool seen_from_other_end(const struct trace_conn *t)
 	return false;
 }
 
+static void conn_free(struct trace_conn *t)
+{
+	if (!t)
+		return;
+	free(t->flow[OURS].hold);
+	free(t->flow[THEIRS].hold);
+	free(t);
+}
+
 static struct trace_conn *conn_new(const struct sockaddr_storage *local,
 				   const struct sockaddr_storage *peer)
 {
@@ -556,14 +569,22 @@ static struct trace_conn *conn_new(const struct sockaddr_storage *local,
 
 	if (!t)
 		return NULL;
+	for (enum side from = OURS; from <= THEIRS; from++) {
+		t->flow[from].hold = malloc(MPA_FRAME_MAX);
+		if (!t->flow[from].hold)
+			goto err_free;
+		/* New ones each time: a port that is used again is a new connection to a reader. */
+		t->seq[from] = random_u32();
+	}
 	t->ipv6 = end_from_sockaddr(&t->end[OURS], local);
 	end_from_sockaddr(&t->end[THEIRS], peer);
 	t->generation = file.generation;
-	/* New numbers each time: a port that is used again is a new connection to a reader. */
-	t->seq[OURS] = random_u32();
-	t->seq[THEIRS] = random_u32();
 	t->ip_id = 1;
 	return t;
+
+err_free:
+	conn_free(t);
+	return NULL;
 }
 
 struct trace_conn *trace_open(const struct sockaddr_storage *local,
@@ -581,7 +602,7 @@ struct trace_conn *trace_open(const struct sockaddr_storage *local,
 		return NULL;
 	t = conn_new(local, peer);
 	if (!t || seen_from_other_end(t)) {
-		free(t);
+		conn_free(t);
 		return NULL;
 	}
 	list_add_tail(&file.conns, &t->link);
@@ -597,10 +618,21 @@ static bool writable(const struct trace_conn *t)
 
 /* ---- where packets may end --------------------------------------------- */
 
+/* What comes behind an MPA frame of this direction. */
+static void begin_fpdus(struct flow *f)
+{
+	uint8_t *hold = f->wants_markers ? realloc(f->hold, MAX_MARKED) : NULL;
+
+	if (hold)
+		f->hold = hold;
+	f->kind = !f->wants_markers ? FPDUS : hold ? MARKED_FPDUS : NO_FRAMES;
+}
+
 /* The length of the MPA frame that data begins with; 0 if it has not come whole. */
-static size_t mpa_frame_len(struct trace_conn *t, struct flow *f, const uint8_t *data, size_t len)
+static size_t mpa_frame_len(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
 {
 	static const char key[] = "MPA ID Re"; /* Req or Rep */
+	struct flow *f = &t->flow[from], *other = &t->flow[!from];
 	size_t n = len < sizeof(key) - 1 ? len : sizeof(key) - 1;
 	size_t size;
 
@@ -611,45 +643,73 @@ static size_t mpa_frame_len(struct trace_conn *t, struct flow *f, const uint8_t 
 	if (len < MPA_FRAME_LEN)
 		return 0;
 	size = MPA_FRAME_LEN + get_be16(data + 18);
-	/* With markers in it an FPDU is longer than it says. */
-	if (size > MPA_FRAME_MAX || data[16] & MPA_MARKERS) {
-		t->flow[OURS].kind = t->flow[THEIRS].kind = NO_FRAMES;
+	if (size > MPA_FRAME_MAX) {
+		f->kind = other->kind = NO_FRAMES;
 		return len;
 	}
 	if (len < size)
 		return 0;
-	f->kind = FPDUS;
+	other->wants_markers = data[16] & MPA_MARKERS;
+	if (other->wants_markers && other->kind == FPDUS)
+		begin_fpdus(other);
+	begin_fpdus(f);
 	return size;
 }
 
-static size_t frame_len(struct trace_conn *t, struct flow *f, const uint8_t *data, size_t len)
+/* The same of an FPDU with its markers. */
+static size_t marked_fpdu_len(struct flow *f, const uint8_t *data, size_t len)
 {
-	switch (f->kind) {
-	case MPA_FRAME:
-		return mpa_frame_len(t, f, data, len);
-	case FPDUS:
-		return len < 8 ? 0 : fpdu_len(get_be16(data));
-	case NO_FRAMES:
-		break;
+	size_t marker = f->pos % MARKER_INTERVAL ? 0 : MARKER_LEN;
+	size_t size;
+
+	if (len < marker + MPA_LEN_FIELD)
+		return 0;
+	size = markers_raw_len(f->pos, fpdu_len(get_be16(data + marker)));
+	if (size > MAX_MARKED) {
+		f->kind = NO_FRAMES;
+		return len;
 	}
-	return len;
+	if (len < size)
+		return 0;
+	f->pos += size;
+	return size;
 }
 
-/* How many of these bytes may go, so that the packet ends well. */
-static size_t good_end(struct trace_conn *t, struct flow *f, const uint8_t *data, size_t len)
+/* Plain FPDUs: as many as there are, and the last may go on in the next packet. */
+static size_t fpdus_len(struct flow *f, const uint8_t *data, size_t len)
 {
 	size_t end = 0, n;
 
 	while (end < len) {
-		if (f->left == 0)
-			f->left = frame_len(t, f, data + end, len - end);
-		if (f->left == 0)
+		if (f->left == 0 && len - end < 8)
 			break;
+		if (f->left == 0)
+			f->left = fpdu_len(get_be16(data + end));
 		n = f->left < len - end ? f->left : len - end;
 		f->left -= n;
 		end += n;
 	}
 	return end;
+}
+
+/* How many of these bytes may make a packet, so that it ends well. */
+static size_t good_end(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
+{
+	struct flow *f = &t->flow[from];
+
+	if (!len)
+		return 0;
+	switch (f->kind) {
+	case MPA_FRAME:
+		return mpa_frame_len(t, from, data, len);
+	case FPDUS:
+		return fpdus_len(f, data, len);
+	case MARKED_FPDUS:
+		return marked_fpdu_len(f, data, len);
+	case NO_FRAMES:
+		break;
+	}
+	return len;
 }
 
 /* Copies from the pieces, beginning at *off, into a buffer with room for size bytes. */
@@ -675,28 +735,38 @@ static size_t gather(uint8_t *buf, size_t size, const struct iovec *iov, int n, 
 	return got;
 }
 
+/* The packets that these bytes make; what is left of them waits. */
+static void cut(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
+{
+	struct flow *f = &t->flow[from];
+	size_t end;
+
+	while ((end = good_end(t, from, data, len))) {
+		segment(t, from, data, end);
+		data += end;
+		len -= end;
+	}
+	memcpy(f->hold, data, len);
+	f->held = len;
+}
+
 void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n, size_t len)
 {
-	static uint8_t buf[MAX_SEGMENT]; /* file.lock's */
+	static uint8_t buf[MAX_MARKED]; /* file.lock's */
 	enum side from = sent ? OURS : THEIRS;
+	size_t off = 0, most, room;
 	struct flow *f;
-	size_t off = 0, filled, end;
 
 	if (!t)
 		return;
 	LOCK_FOR_SCOPE(&file.lock);
 	f = &t->flow[from];
 	while (off < len && writable(t)) {
-		size_t room = MAX_SEGMENT - f->held;
-
+		most = f->kind == MARKED_FPDUS ? MAX_MARKED : MAX_SEGMENT;
+		room = most - f->held < len - off ? most - f->held : len - off;
 		memcpy(buf, f->hold, f->held);
-		filled = f->held +
-			 gather(buf + f->held, room < len - off ? room : len - off, iov, n, &off);
-		end = good_end(t, f, buf, filled);
-		if (end)
-			segment(t, from, buf, end);
-		f->held = filled - end;
-		memcpy(f->hold, buf + end, f->held);
+		room = gather(buf + f->held, room, iov, n, &off);
+		cut(t, from, buf, f->held + room);
 	}
 }
 
@@ -725,5 +795,5 @@ void trace_close(struct trace_conn *t, bool reset)
 		packet(t, OURS, TH_RST | TH_ACK, NULL, 0);
 	else if (writable(t))
 		farewell(t);
-	free(t);
+	conn_free(t);
 }
