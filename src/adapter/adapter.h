@@ -71,6 +71,7 @@ struct stag_config {
 	unsigned connect_timeout_ms; /* STAG_CONNECT_TIMEOUT: TCP and MPA set-up (default 10000) */
 	unsigned refused_retry_ms; /* STAG_REFUSED_RETRY: how long a refused TCP connect is tried
 				    * again before the program hears of it (default 200) */
+	unsigned part_id; /* STAG_PART_ID: vendor_part_id, by which some programs choose */
 	const char *trace;	     /* STAG_TRACE: pcapng file, %p in it becomes the process id */
 	const char *congestion; /* STAG_CONGESTION: TCP congestion control, NULL: the system's */
 };

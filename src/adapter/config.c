@@ -65,6 +65,7 @@ static void read_environment(void)
 		.first_delay_ms = env_number("STAG_FIRST_DELAY", 0, 10000, 10),
 		.connect_timeout_ms = env_number("STAG_CONNECT_TIMEOUT", 1, 3600000, 10000),
 		.refused_retry_ms = env_number("STAG_REFUSED_RETRY", 0, 60000, 200),
+		.part_id = env_number("STAG_PART_ID", 0, 0xffff, 0x7374),
 		.trace = env_text("STAG_TRACE"),
 		.congestion = env_text("STAG_CONGESTION"),
 	};

@@ -209,7 +209,7 @@ static void query_basic(struct ibv_device_attr *a)
 	a->max_mr_size = UINT64_MAX;
 	a->page_size_cap = ~0xfffull;
 	a->vendor_id = 0x737467; /* "stg": nobody's */
-	a->vendor_part_id = 0x7374;
+	a->vendor_part_id = config()->part_id;
 	a->hw_ver = 1;
 	a->max_qp = STAG_MAX_QP;
 	a->max_qp_wr = STAG_MAX_QP_WR;
