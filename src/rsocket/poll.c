@@ -44,7 +44,8 @@ static short connected_events(struct rsocket *rs, short events)
 		now |= events & WANT_OUT;
 	if (!rs->readable)
 		now |= events & POLLRDHUP;
-	if (rs->state == RS_DISCONNECTED)
+	/* Who asks for data gets that first: a program may take a hangup for the end. */
+	if (rs->state == RS_DISCONNECTED && !(rs->rx.unread && now))
 		now |= POLLHUP;
 	if (rs->state == RS_ERROR)
 		now |= POLLERR;

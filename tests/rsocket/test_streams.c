@@ -547,6 +547,20 @@ static void a_closed_peer_is_a_hangup(void **state)
 	assert_int_equal(errno, ECONNRESET);
 }
 
+/* A program may take a hangup for the end, and rstream does. */
+static void data_is_polled_before_the_hangup_behind_it(void **state)
+{
+	struct pair *p = *state;
+
+	send_all(p->a, 0, 100);
+	part(&p->a);
+	assert_int_equal(poll_for(p->b, POLLIN, 5000), POLLIN);
+	receive_all(p->b, 0, 100);
+	assert_true(poll_for(p->b, POLLIN, 5000) & POLLIN);
+	expect_end(p->b);
+	assert_true(poll_for(p->b, 0, 5000) & POLLHUP);
+}
+
 static void a_close_does_not_wait_for_the_peers_program(void **state)
 {
 	struct pair *p = *state;
@@ -928,6 +942,7 @@ int main(void)
 		WITH_PAIR(what_was_sent_before_a_close_arrives),
 		WITH_PAIR(a_close_behind_a_long_stream_loses_nothing),
 		WITH_PAIR(a_closed_peer_is_a_hangup),
+		WITH_PAIR(data_is_polled_before_the_hangup_behind_it),
 		WITH_PAIR(a_close_does_not_wait_for_the_peers_program),
 		WITH_PAIR(a_close_wakes_who_sleeps_on_the_socket),
 		cmocka_unit_test(mapped_memory_is_written_from_afar),
