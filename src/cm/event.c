@@ -44,18 +44,36 @@ int cm_channel_open(struct rdma_event_channel **out)
 	return 0;
 }
 
+static void channel_free(struct cm_channel *ch)
+{
+	if (!ch)
+		return;
+	pthread_mutex_destroy(&ch->lock);
+	close(ch->cm.fd);
+	free(ch);
+}
+
+/*
+ * The channel that was closed last lingers until the next one is. A program that
+ * ends (rping) closes its channel while a thread of it may be about to ask for
+ * one more event: it shall wait in vain there, as it does when it was in
+ * the call already, and not take a closed descriptor for a failure.
+ */
+static _Atomic(struct cm_channel *) closed_last;
+
 void cm_channel_close(struct rdma_event_channel *channel)
 {
 	struct cm_channel *ch = to_cm_channel(channel);
 
 	if (!channel)
 		return;
+	pthread_mutex_lock(&ch->lock);
 	list_for_each_safe (it, &ch->events) {
 		free(list_entry(it, struct cm_event, link));
 	}
-	pthread_mutex_destroy(&ch->lock);
-	close(ch->cm.fd);
-	free(ch);
+	list_init(&ch->events);
+	pthread_mutex_unlock(&ch->lock);
+	channel_free(atomic_exchange(&closed_last, ch));
 }
 
 /* One more in the queue. The count cannot overflow: memory ends before 2^64 events. */

@@ -304,6 +304,19 @@ static void synchronous_id_can_become_asynchronous_and_back(void **state)
 
 /* ---- words ---- */
 
+/* rping's threads end like this: one closes the channel, another asks it once more. */
+static void asking_a_channel_just_destroyed_finds_no_event(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_event *ev;
+
+	fcntl(ch->fd, F_SETFL, fcntl(ch->fd, F_GETFL) | O_NONBLOCK);
+	id_gone(id_with_event(ch));
+	rdma_destroy_event_channel(ch);
+	assert_int_equal(rdma_get_cm_event(ch, &ev), -1);
+	assert_int_equal(errno, EAGAIN);
+}
+
 static void every_event_has_a_name(void **state)
 {
 	assert_string_equal(rdma_event_str(RDMA_CM_EVENT_ADDR_RESOLVED),
@@ -331,6 +344,7 @@ int main(void)
 		cmocka_unit_test(pending_events_move_along),
 		cmocka_unit_test(pending_requests_move_with_their_listener),
 		cmocka_unit_test(synchronous_id_can_become_asynchronous_and_back),
+		cmocka_unit_test(asking_a_channel_just_destroyed_finds_no_event),
 		cmocka_unit_test(every_event_has_a_name),
 	};
 
