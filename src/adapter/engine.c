@@ -303,8 +303,6 @@ static void run_due(void)
 
 	while ((w = next_work()))
 		w->fn(w);
-	if (list_empty(&engine.timers)) /* only a hint: the lock is taken below */
-		return;
 	while ((t = due_timer(clock_ns())))
 		t->fn(t);
 }
