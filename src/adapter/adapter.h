@@ -686,7 +686,7 @@ void qp_tx_read_done(struct stag_qp *qp);	   /* tx_lock held: it came */
 bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *r); /* tx_lock held;
 									     * false: beyond IRD */
 bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r);
-struct wire_fault qp_tx_fault(const struct stag_qp *qp); /* why it gave up, for a Terminate */
+struct terminate qp_tx_reason(const struct stag_qp *qp); /* tx_lock held: why it gave up */
 unsigned qp_tx_mulpdu(const struct stag_qp *qp);	 /* 0: not connected */
 void sq_retire(struct stag_qp *qp); /* tx_lock held: completions of what is done, in order */
 void sq_flush(struct stag_qp *qp);  /* tx_lock held */

@@ -496,15 +496,6 @@ static void drop_claims(struct stag_qp *qp)
 	pthread_mutex_unlock(&cq->qps_lock);
 }
 
-static struct terminate local_reason(struct stag_qp *qp)
-{
-	struct wire_fault f = qp_tx_fault(qp);
-	struct terminate t;
-
-	terminate_init(&t, f.set ? f : FAULT_RDMAP_LOCAL, NULL, 0, 0);
-	return t;
-}
-
 static void on_event_work(struct work *w)
 {
 	struct stag_qp *qp = container_of(w, struct stag_qp, event_work);
@@ -513,7 +504,7 @@ static void on_event_work(struct work *w)
 		struct terminate t;
 
 		lock_both(qp);
-		t = local_reason(qp);
+		t = qp_tx_reason(qp);
 		qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
 		unlock_both(qp);
 	}

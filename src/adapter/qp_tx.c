@@ -93,8 +93,9 @@ int qp_tx_init(struct stag_qp *qp)
 
 	if (!tx)
 		return -ENOMEM;
-	tx->irq_size = qp->link.ird + 1u; /* one more: a read as RTR where the IRD is 0 */
-	tx->irq = calloc(tx->irq_size, sizeof(*tx->irq));
+	/* A read that opens the stream does not count, whatever the IRD. */
+	tx->irq_size = qp->link.ird + (qp->link.p2p && !qp->link.initiator);
+	tx->irq = calloc(tx->irq_size + 1, sizeof(*tx->irq));
 	if (!tx->irq)
 		goto err_free;
 	if (qp->link.markers_tx) {
@@ -1083,7 +1084,36 @@ bool qp_tx_pending(const struct stag_qp *qp)
 		tx->rtr_due);
 }
 
-struct wire_fault qp_tx_fault(const struct stag_qp *qp)
+/* The read request that is being answered, as far as it is not (RFC 5040 §4.8). */
+static size_t rest_of_request(const struct qp_tx *tx, uint8_t *seg)
 {
-	return qp->tx ? qp->tx->response_fault : WIRE_OK;
+	const struct response *r = &tx->irq[tx->irq_get % tx->irq_size];
+	struct ddp_hdr h = {.last = true,
+			    .opcode = RDMAP_READ_REQ,
+			    .qn = QN_READ,
+			    .msn = tx->irq_get + 1}; /* each request was the next one */
+	struct rdmap_read_req rest = r->read;
+	size_t len;
+
+	rest.sink_to += r->off;
+	rest.src_to += r->off;
+	rest.size -= r->off;
+	len = ddp_encode(&h, seg);
+	rdmap_put_read_req(seg + len, &rest);
+	return len + RDMAP_READ_REQ_LEN;
+}
+
+struct terminate qp_tx_reason(const struct stag_qp *qp)
+{
+	const struct qp_tx *tx = qp->tx;
+	uint8_t seg[DDP_UNTAGGED_LEN + RDMAP_READ_REQ_LEN];
+	struct terminate t;
+	size_t len = 0;
+
+	if (tx && tx->response_fault.set && tx->irq_put != tx->irq_get &&
+	    !tx->irq[tx->irq_get % tx->irq_size].is_atomic)
+		len = rest_of_request(tx, seg);
+	terminate_init(&t, tx && tx->response_fault.set ? tx->response_fault : FAULT_RDMAP_LOCAL,
+		       len ? seg : NULL, len, len);
+	return t;
 }
