@@ -120,9 +120,20 @@ void expect_hangup_at_last(struct raw_peer *p)
 
 /* ---- MPA ---- */
 
+/* The environment that the adapter reads is for both ends. */
+static bool env_is(const char *name, const char *value)
+{
+	const char *v = getenv(name);
+
+	return v && !strcmp(v, value);
+}
+
 static uint8_t demands(const struct raw_wish *w)
 {
-	return (uint8_t)((w->no_crc ? 0 : MPA_CRC) | (w->markers ? MPA_MARKERS : 0));
+	bool crc = !w->no_crc && !env_is("STAG_CRC", "off");
+	bool markers = w->markers || env_is("STAG_MARKERS", "on");
+
+	return (uint8_t)((crc ? MPA_CRC : 0) | (markers ? MPA_MARKERS : 0));
 }
 
 static void take_frame(struct raw_peer *p, bool reply, uint8_t room[MPA_FRAME_MAX],
@@ -150,7 +161,7 @@ static void agree(struct raw_peer *p, const struct raw_wish *w, const struct mpa
 {
 	p->crc = (demands(w) | theirs->flags) & MPA_CRC;
 	p->markers_tx = theirs->flags & MPA_MARKERS;
-	p->markers_rx = w->markers;
+	p->markers_rx = demands(w) & MPA_MARKERS;
 }
 
 void raw_send_request(struct raw_peer *p, const struct raw_wish *w)
@@ -413,6 +424,11 @@ void raw_take_terminate(struct raw_peer *p, struct terminate *t)
 	take_terminate(p, t, true);
 }
 
+void raw_take_terminate_at_last(struct raw_peer *p, struct terminate *t)
+{
+	take_terminate(p, t, false);
+}
+
 /* RFC 5040 §4.8: which parts of the terminated message go with which fault. */
 static void expect_parts(const struct raw_peer *p, const struct terminate *t)
 {
@@ -420,7 +436,8 @@ static void expect_parts(const struct raw_peer *p, const struct terminate *t)
 	bool about_rdmap = t->fault.layer == FAULT_LAYER_RDMAP && t->fault.etype != 0;
 	size_t hdr = ddp_hdr_len(p->last[0]);
 
-	if (!about_rdmap && t->fault.layer != FAULT_LAYER_DDP) {
+	bool about_ddp = t->fault.layer == FAULT_LAYER_DDP && t->fault.etype != 0;
+	if (!about_rdmap && !about_ddp) {
 		assert_false(t->has_ddp);
 		return;
 	}

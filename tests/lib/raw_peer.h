@@ -13,9 +13,9 @@
 #include "wire/wire.h"
 
 struct raw_wish {
-	bool no_crc;
+	bool no_crc;	   /* does not ask for them; nor does it with STAG_CRC=off */
 	bool extensions;   /* plays a stag peer */
-	bool markers;	   /* asks for them; so must STAG_MARKERS for the other direction */
+	bool markers;	   /* asks for them; so it does with STAG_MARKERS=on */
 	bool plain;	   /* revision 1 */
 	uint16_t ird, ord; /* 0: 8 */
 };
@@ -78,6 +78,7 @@ struct raw_fpdu {
 void raw_take(struct raw_peer *p, struct raw_fpdu *f); /* the next one, CRC checked */
 void raw_take_read(struct raw_peer *p, struct rdmap_read_req *r);
 void raw_take_terminate(struct raw_peer *p, struct terminate *t);
+void raw_take_terminate_at_last(struct raw_peer *p, struct terminate *t);
 /* The last message is a Terminate with this fault, and with what belongs to it; then FIN. */
 void expect_terminate(struct raw_peer *p, struct wire_fault fault);
 /* The same behind whatever else is under way. */

@@ -52,6 +52,7 @@ struct side_wish { /* zero: what a test that does not care gets */
 struct posted {
 	bool quiet; /* completes only where it fails */
 	bool done;
+	bool settled; /* a test has looked at how it ended */
 	struct ibv_wc wc;
 };
 
@@ -118,7 +119,7 @@ struct ibv_wc await_wc(struct side *s, struct ibv_cq *cq); /* the next, whicheve
 bool poll_wc(struct side *s, struct ibv_cq *cq, struct ibv_wc *wc);
 void expect_nothing(struct side *s); /* no completion is there */
 
-/* Everything posted has completed, once; what had not before, as flushed. */
+/* Everything posted has completed, once; what no test has looked at, as flushed. */
 void expect_flushed(struct side *s);
 
 void expect_state(const struct side *s, enum ibv_qp_state state);
