@@ -92,8 +92,8 @@ enum conn_state { CONN_TCP, CONN_REPLY, CONN_REQUEST, CONN_ASKED, CONN_ANSWERING
 
 struct conn {
 	struct list link;	   /* in listener->half_open */
-	struct cm_id *id;	   /* NULL while a passive one is half open */
-	struct listener *listener; /* while half open */
+	struct cm_id *id;	   /* NULL until a passive one is presented */
+	struct listener *listener; /* while half open, or waiting to be presented */
 	enum conn_state state;
 	int fd; /* until the stream has it: -1 then */
 	struct stream *stream;
@@ -120,6 +120,8 @@ struct conn {
 int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out);
 /* A socket that was accepted: takes it over, also when it fails. */
 int conn_accepted(struct listener *l, int fd);
+/* The Request gets an id, and the program is told. -errno: the connection is gone. */
+int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child);
 /* Answers a Request. The connection is gone after reject; after accept, too, in the end. */
 int conn_accept(struct conn *c, const struct conn_wish *w);
 int conn_reject(struct conn *c, const struct conn_wish *w);
@@ -130,11 +132,15 @@ void conn_destroy(struct conn *c); /* the peer sees a reset; NULL is fine */
 struct listener {
 	struct cm_id *id;
 	struct watch watch;
-	struct timer retry;    /* after accept() ran out of descriptors or memory */
-	struct list half_open; /* conn.link, oldest first */
+	struct timer retry;	  /* after accept() ran out of descriptors or memory */
+	struct list half_open;	  /* conn.link, oldest first: no whole Request yet */
+	struct list waiting;	  /* conn.link: Requests that are not yet presented */
+	struct cm_id *unanswered; /* the one that was presented last; its asked_by is this */
+	struct timer answer;	  /* how long the next ones wait for its answer */
+	bool in_bulk;		  /* they do not wait any more */
 	unsigned n_half_open;
 	unsigned backlog;
-	unsigned undelivered; /* requests that the program has not fetched */
+	unsigned undelivered; /* Requests that the program has not fetched */
 	bool short_of_fds;    /* or of memory: until retry */
 	bool paused;	      /* for either reason: nobody is accepted */
 };
@@ -142,8 +148,9 @@ struct listener {
 int listener_create(struct cm_id *id, int fd, int backlog, struct listener **out);
 void listener_destroy(struct listener *l);
 void listener_add(struct listener *l, struct conn *c);
-void listener_remove(struct listener *l, struct conn *c);
-void listener_presented(struct listener *l); /* a request is in the channel */
+void listener_remove(struct listener *l, struct conn *c); /* half open or waiting */
+void listener_asked(struct listener *l, struct conn *c);  /* its Request is whole */
+void listener_answered(struct listener *l);  /* accepted, rejected or destroyed: the last one */
 void listener_delivered(struct listener *l); /* the program has fetched one */
 
 /* ---- event.c: channels and events -------------------------------------- */
@@ -214,6 +221,7 @@ struct cm_id {
 	int fd;		   /* bound, not yet listening or connecting; -1 */
 	struct conn *conn; /* while it is set up */
 	struct listener *listener;
+	struct listener *asked_by;  /* REQUESTED, and it waits for our answer */
 	uint32_t qpn;		    /* of its queue pair, whose pointer the program may free */
 	bool has_qp;		    /* qpn says something */
 	bool port_fixed;	    /* the program chose the source port, or asked for it early */

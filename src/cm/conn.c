@@ -92,7 +92,7 @@ static void conn_lost(struct conn *c, int err, const char *what)
 	struct cm_id *id = c->id;
 
 	log_peer(c, err, what);
-	if (c->state == CONN_ASKED) { /* the program learns of it when it answers */
+	if (c->state == CONN_ASKED && id) { /* the program learns of it when it answers */
 		c->state = CONN_ENDED;
 		conn_drop_stream(c, RESET);
 		return;
@@ -430,27 +430,21 @@ int conn_accepted(struct listener *l, int fd)
 	return 0;
 }
 
-/* A whole Request: it gets an id, and the program is told. */
-static int conn_asked(struct conn *c)
+int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
 {
-	struct cm_id *listener = c->listener->id, *child;
-	int err = id_create_child(listener, c, &child);
+	int err = id_create_child(listener, c, child);
 
-	if (err)
-		return err;
-	negotiate_depths(&c->peer, &child->peer_ird, &child->peer_ord);
-	listener_remove(c->listener, c);
-	timer_cancel(&c->timer);
-	c->state = CONN_ASKED;
-	c->id = child;
-	child->conn = c;
-	err = event_post_request(listener, child, &c->peer);
 	if (err) {
-		id_destroy(child); /* and c */
-		return 0;
+		conn_destroy(c);
+		return err;
 	}
-	listener_presented(listener->listener);
-	return 0;
+	negotiate_depths(&c->peer, &(*child)->peer_ird, &(*child)->peer_ord);
+	c->id = *child;
+	c->id->conn = c;
+	err = event_post_request(listener, *child, &c->peer);
+	if (err)
+		id_drop_request(*child);
+	return err;
 }
 
 static void step_request(struct conn *c)
@@ -459,10 +453,13 @@ static void step_request(struct conn *c)
 
 	if (err == -EAGAIN)
 		return;
-	if (!err)
-		err = conn_asked(c);
-	if (err)
+	if (err) {
 		conn_lost(c, err == -ENODATA ? -ECONNRESET : err, "no connection request");
+		return;
+	}
+	timer_cancel(&c->timer);
+	c->state = CONN_ASKED;
+	listener_asked(c->listener, c);
 }
 
 /* A peer that waits for the Reply has nothing to say: it is gone, or out of line. */

@@ -54,6 +54,8 @@ void id_set_state(struct cm_id *id, enum id_state to)
 	assert(legal_from[to] & FROM(id->state));
 	log_debug("cm %u: %s -> %s", id->num, id_state_str(id->state), id_state_str(to));
 	id->state = to;
+	if (id->asked_by)
+		listener_answered(id->asked_by);
 }
 
 int id_error(const struct cm_id *id, int err, const char *fmt, ...)

@@ -6,6 +6,12 @@
  * Two things bound what strangers can pile up here: of the peers that have not
  * spoken only so many are kept, the oldest goes first; and while the program
  * does not fetch its requests, further peers wait in TCP's queue.
+ *
+ * Requests are presented one at a time: the next when the program has answered
+ * the last. rping's server keeps the id of a request in one variable until
+ * another thread picks it up, and would lose one of two that come together. A
+ * program that does not answer at once means to see several: from then on they
+ * come as they come.
  */
 #include "cm/cm.h"
 
@@ -19,6 +25,7 @@
 #define ACCEPTS_AT_ONCE 64  /* then others have their turn */
 #define TCP_BACKLOG	128 /* at least: a SYN that finds no room comes back after a second */
 #define RETRY_NS	(100 * NS_PER_MS)
+#define ANSWER_NS	(200 * NS_PER_MS) /* that is at once, for a thread on a busy machine */
 
 static void listener_ready(struct watch *w, uint32_t revents);
 
@@ -90,6 +97,7 @@ int listener_create(struct cm_id *id, int fd, int backlog, struct listener **out
 	l->id = id;
 	l->backlog = backlog > 0 && backlog < CM_BACKLOG ? (unsigned)backlog : CM_BACKLOG;
 	list_init(&l->half_open);
+	list_init(&l->waiting);
 	/* So that a successor can bind while connections of this one wait in TIME_WAIT. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (listen(fd, l->backlog > TCP_BACKLOG ? (int)l->backlog : TCP_BACKLOG)) {
@@ -106,6 +114,13 @@ err_free:
 	return err;
 }
 
+static void destroy_all(struct list *conns)
+{
+	list_for_each_safe (it, conns) {
+		conn_destroy(list_entry(it, struct conn, link));
+	}
+}
+
 void listener_destroy(struct listener *l)
 {
 	int fd;
@@ -113,12 +128,14 @@ void listener_destroy(struct listener *l)
 	if (!l)
 		return;
 	assert(engine_locked());
-	list_for_each_safe (it, &l->half_open) {
-		conn_destroy(list_entry(it, struct conn, link));
-	}
-	timer_cancel(&l->retry);
 	fd = l->watch.fd;
 	watch_del(&l->watch);
+	destroy_all(&l->half_open);
+	destroy_all(&l->waiting);
+	timer_cancel(&l->retry);
+	timer_cancel(&l->answer);
+	if (l->unanswered)
+		l->unanswered->asked_by = NULL;
 	close(fd);
 	free(l);
 }
@@ -135,13 +152,63 @@ void listener_remove(struct listener *l, struct conn *c)
 {
 	list_del(&c->link);
 	c->listener = NULL;
-	l->n_half_open--;
+	if (c->state == CONN_REQUEST)
+		l->n_half_open--;
+	else
+		listener_delivered(l);
 }
 
-void listener_presented(struct listener *l)
+/* ---- requests, one at a time ------------------------------------------- */
+
+static void present_all(struct listener *l);
+
+static void on_no_answer(struct timer *t)
 {
+	struct listener *l = container_of(t, struct listener, answer);
+
+	l->in_bulk = true;
+	present_all(l);
+}
+
+static void present(struct listener *l, struct conn *c)
+{
+	struct cm_id *child;
+
+	list_del(&c->link);
+	c->listener = NULL;
+	if (conn_present(c, l->id, &child)) {
+		listener_delivered(l);
+		return;
+	}
+	if (l->in_bulk)
+		return;
+	l->unanswered = child;
+	child->asked_by = l;
+	timer_set(&l->answer, clock_ns() + ANSWER_NS, on_no_answer);
+}
+
+static void present_all(struct listener *l)
+{
+	while (!list_empty(&l->waiting) && (l->in_bulk || !l->unanswered))
+		present(l, list_entry(l->waiting.next, struct conn, link));
+}
+
+void listener_asked(struct listener *l, struct conn *c)
+{
+	list_del(&c->link);
+	l->n_half_open--;
+	list_add_tail(&l->waiting, &c->link);
 	l->undelivered++;
 	listener_update(l);
+	present_all(l);
+}
+
+void listener_answered(struct listener *l)
+{
+	l->unanswered->asked_by = NULL;
+	l->unanswered = NULL;
+	timer_cancel(&l->answer);
+	present_all(l);
 }
 
 void listener_delivered(struct listener *l)

@@ -747,6 +747,90 @@ static void backlog_bounds_what_waits(void **state)
 	rdma_destroy_event_channel(ch);
 }
 
+/* Two that ask together: the second is not seen while the first awaits its answer. */
+static void requests_come_one_at_a_time(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *first, *second;
+	int fd[2];
+
+	for (int i = 0; i < 2; i++) {
+		fd[i] = raw_connect(IPV4, p->port);
+		raw_send_frame(fd[i], &req);
+	}
+	first = expect_request(p->ch);
+	expect_silence(p->ch, 50);
+	assert_int_equal(rdma_reject(first, NULL, 0), 0);
+	second = expect_request(p->ch);
+	rdma_destroy_id(first);
+	rdma_destroy_id(second);
+	for (int i = 0; i < 2; i++)
+		expect_end_of_data(fd[i]);
+}
+
+/* A program that collects requests before it answers any gets them all, after a moment. */
+static void requests_are_not_held_back_for_long(void **state)
+{
+	enum { MANY = 20 };
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id[MANY];
+	int fd[MANY];
+
+	for (int i = 0; i < MANY; i++) {
+		fd[i] = raw_connect(IPV4, p->port);
+		raw_send_frame(fd[i], &req);
+	}
+	for (int i = 0; i < MANY; i++)
+		id[i] = expect_request(p->ch);
+	for (int i = 0; i < MANY; i++) {
+		rdma_destroy_id(id[i]);
+		expect_end_of_data(fd[i]);
+	}
+}
+
+/* A request that is not yet shown, and whose peer leaves, is never shown. */
+static void request_that_is_withdrawn_in_time_is_not_seen(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *first;
+	int fd[2];
+
+	for (int i = 0; i < 2; i++) {
+		fd[i] = raw_connect(IPV4, p->port);
+		raw_send_frame(fd[i], &req);
+	}
+	first = expect_request(p->ch);
+	raw_reset(fd[1]);
+	expect_silence(p->ch, 50); /* the engine has seen it */
+	rdma_destroy_id(first);
+	expect_silence(p->ch, 250);
+	expect_end_of_data(fd[0]);
+	expect_service(p);
+}
+
+static void listener_may_go_while_requests_wait(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *listener = id_listening(ch, IPV4, 0), *first;
+	struct mpa_frame req = enhanced_request();
+	int fd[3];
+
+	for (int i = 0; i < 3; i++) {
+		fd[i] = raw_connect(IPV4, id_port(listener));
+		raw_send_frame(fd[i], &req);
+	}
+	first = expect_request(ch);
+	rdma_destroy_id(listener);
+	rdma_destroy_id(first);
+	for (int i = 0; i < 3; i++)
+		expect_end_of_data(fd[i]);
+	expect_silence(ch, 0);
+	rdma_destroy_event_channel(ch);
+}
+
 #define STORY(f) cmocka_unit_test_setup_teardown(f, open_place, close_place)
 
 int main(void)
@@ -785,6 +869,10 @@ int main(void)
 		STORY(listener_survives_a_lack_of_descriptors),
 		STORY(crowd_of_silent_peers_does_not_shut_others_out),
 		STORY(backlog_bounds_what_waits),
+		STORY(requests_come_one_at_a_time),
+		STORY(requests_are_not_held_back_for_long),
+		STORY(request_that_is_withdrawn_in_time_is_not_seen),
+		STORY(listener_may_go_while_requests_wait),
 	};
 
 	setenv("STAG_CONNECT_TIMEOUT", "500", 1);
