@@ -164,6 +164,8 @@ void qp_set_state(struct stag_qp *qp, enum qp_state to)
 
 /* ---- creation ---- */
 
+#define MIN_INLINE 64 /* given unasked, as by every adapter: rdma_xclient counts on it */
+
 static uint32_t pow2(uint32_t n)
 {
 	uint32_t p = 1;
@@ -295,6 +297,8 @@ int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct sta
 		return -ENOMEM;
 	if (attr->cap.max_send_sge == 0)
 		attr->cap.max_send_sge = 1;
+	if (attr->cap.max_inline_data < MIN_INLINE)
+		attr->cap.max_inline_data = MIN_INLINE;
 	err = sq_init(&qp->sq, &attr->cap);
 	if (err)
 		goto err_free;
