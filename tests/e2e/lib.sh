@@ -14,9 +14,21 @@ set -m # each background command gets its own process group
 servers=()
 work=
 
+# strays: processes of this run that left their group, as fio's jobs do. They are
+# known by their environment.
+strays() {
+	local dir
+	for dir in /proc/[0-9]*; do
+		if [[ -O $dir && $dir != "/proc/$$" ]] && grep -qzxF "STAG_E2E_RUN=$work" "$dir/environ" 2>/dev/null; then
+			echo "${dir#/proc/}"
+		fi
+	done
+}
+
 # begin: a directory for this run's files; all that is started ends with it.
 begin() {
 	work=$(mktemp -d "${TMPDIR:-/tmp}/stag-e2e.XXXXXX") || exit 1
+	export STAG_E2E_RUN=$work
 	trap 'end' EXIT
 	trap 'exit 143' INT TERM HUP
 }
@@ -31,6 +43,9 @@ stop_servers() {
 	for pid in "${servers[@]}"; do
 		kill -KILL -- "-$pid" 2>/dev/null
 		wait "$pid" 2>/dev/null
+	done
+	for pid in $(strays); do
+		kill -KILL "$pid" 2>/dev/null
 	done
 	servers=()
 }

@@ -11,12 +11,17 @@ run_fi_info() {
 	grep -q 'FI_PROTO_IWARP' "$work/client" || fail "no FI_PROTO_IWARP" || { show "$work/client"; return 1; }
 }
 
-entry fi_pingpong package libfabric-bin namespace yes addr 10.77.0.1 figure fi_figure \
-	shows 'connected endpoints, all sizes, data checked' \
-	server 'fi_pingpong -p verbs -e msg -c -I 100 -S all -B PORT' \
-	client 'fi_pingpong -p verbs -e msg -c -I 100 -S all -P PORT ADDR'
+entry fi_pingpong package libfabric-bin namespace yes addr 10.77.0.1 figure fi_figure limit 120 trace no \
+	shows 'connected endpoints, all sizes to 6 MiB, data checked' \
+	server 'fi_pingpong -p verbs -e msg -c -I 10 -S all -B PORT' \
+	client 'fi_pingpong -p verbs -e msg -c -I 10 -S all -P PORT ADDR'
+
+entry fi_pingpong-1024 package libfabric-bin namespace yes addr 10.77.0.1 figure fi_figure \
+	shows 'the same at 1 KiB, longer' \
+	server 'fi_pingpong -p verbs -e msg -c -I 500 -S 1024 -B PORT' \
+	client 'fi_pingpong -p verbs -e msg -c -I 500 -S 1024 -P PORT ADDR'
 
 # The columns: bytes, sent, acknowledged, total, time, MB/s, µs a transfer, ...
 fi_figure() {
-	awk '$1 == "64" { print $7 " µs at 64 bytes" }'
+	awk '$1 == "1k" { print $7 " µs at 1 KiB" }'
 }
