@@ -660,6 +660,7 @@ int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_
 
 /* Inside the adapter: engine.c */
 void engine_note_polled(struct stag_cq *cq);   /* somebody polls it: look after it, soon */
+void engine_help(void);			       /* a poller does what the engine has to do now */
 void engine_forget_polled(struct stag_cq *cq); /* engine lock held */
 
 /* claim.c: who watches which socket; qps_lock held but for the last */

@@ -15,7 +15,8 @@
 
 #define CLAIM_AFTER 8	 /* empty polls in a row */
 #define FEW	    8	 /* queue pairs: read each of them at every poll */
-#define SILENT	    8192 /* polls with no byte: give it back, where there are many */
+#define SILENT	    8192 /* polls with no byte: give it back, where more than a few are claimed */
+#define HELP_AFTER  64	 /* empty polls: look at what the engine would be woken for */
 
 void qp_arm(struct stag_qp *qp)
 {
@@ -97,13 +98,15 @@ static void progress_claimed(struct stag_cq *cq)
 
 		if (qp_progress(qp))
 			qp->idle_polls = 0;
-		else if (++qp->idle_polls > SILENT)
+		else if (++qp->idle_polls > SILENT && cq->n_claimed > FEW)
 			claim_drop(cq, qp), i--;
 	}
 }
 
 void cq_progress(struct stag_cq *cq)
 {
+	bool help;
+
 	if (pthread_mutex_trylock(&cq->qps_lock))
 		return; /* somebody is at it */
 	note_spinning(cq);
@@ -113,5 +116,8 @@ void cq_progress(struct stag_cq *cq)
 	} else {
 		progress_claimed(cq);
 	}
+	help = cq->n_qps > FEW && atomic_load(&cq->empty_polls) % HELP_AFTER == HELP_AFTER - 1;
 	pthread_mutex_unlock(&cq->qps_lock);
+	if (help)
+		engine_help();
 }

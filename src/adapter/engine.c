@@ -65,6 +65,7 @@ static struct {
 };
 
 struct stag_totals stag_totals;
+static struct watch wake_watch;
 
 /* ---- the lock ---- */
 
@@ -84,6 +85,15 @@ void engine_lock(void)
 	pthread_mutex_unlock(&engine.gate);
 	atomic_store(&engine.owner, pthread_self());
 	engine.depth = 1;
+}
+
+static bool engine_trylock(void)
+{
+	if (engine_locked() || pthread_mutex_trylock(&engine.main))
+		return false;
+	atomic_store(&engine.owner, pthread_self());
+	engine.depth = 1;
+	return true;
 }
 
 void engine_unlock(void)
@@ -426,6 +436,21 @@ static void *engine_main(void *arg)
 	return NULL;
 }
 
+/* The thread may be long in coming, where the poller has its processor. */
+void engine_help(void)
+{
+	struct epoll_event ev[MAX_EVENTS];
+	int n;
+
+	if (!engine_trylock())
+		return;
+	n = engine.epoll_fd < 0 ? 0 : epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, 0);
+	for (int i = 0; i < n; i++)
+		if (ev[i].data.u64 != wake_watch.cookie) /* that one is for the thread itself */
+			dispatch(&ev[i]);
+	engine_unlock();
+}
+
 static int start_thread(void)
 {
 	sigset_t all, old;
@@ -445,7 +470,6 @@ static int start_thread(void)
 
 static int open_descriptors(void)
 {
-	static struct watch wake_watch;
 	int err;
 
 	engine.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
