@@ -67,7 +67,8 @@ struct stag_config {
 	bool p2p;		     /* STAG_P2P: offer RFC 6581 peer-to-peer mode (default on) */
 	unsigned mpa_rev;	     /* STAG_MPA_REV: 1 or 2 (default 2) */
 	unsigned first_delay_ms;     /* STAG_FIRST_DELAY: pause before the first FPDU to a
-				  * peer that is not stag (default 10), see wire.md's race of siw */
+				  * peer that is not stag (default 10): siw listens for it only
+				  * some time after it sent its Reply */
 	unsigned connect_timeout_ms; /* STAG_CONNECT_TIMEOUT: TCP and MPA set-up (default 10000) */
 	unsigned refused_retry_ms; /* STAG_REFUSED_RETRY: how long a refused TCP connect is tried
 				    * again before the program hears of it (default 200) */

@@ -142,6 +142,10 @@ void engine_note_polled(struct stag_cq *cq)
 	atomic_store(&cq->in_polled, true);
 }
 
+void engine_help(void)
+{
+}
+
 void engine_forget_polled(struct stag_cq *cq)
 {
 	atomic_store(&cq->in_polled, false);
