@@ -440,12 +440,14 @@ void sq_retire(struct stag_qp *qp)
 void sq_flush(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
+	bool well = true; /* behind one that failed none succeeds, even if its bytes are out */
 
-	sq_retire(qp);
 	for (; sq->get != sq->put; sq->get++) {
 		const struct wqe *w = &sq->wqe[sq->get & sq->mask];
 
-		complete(qp, w, w->status != IBV_WC_SUCCESS ? w->status : IBV_WC_WR_FLUSH_ERR);
+		well = well && sq->get != sq->tx && w->done && w->status == IBV_WC_SUCCESS;
+		complete(qp, w,
+			 well || w->status != IBV_WC_SUCCESS ? w->status : IBV_WC_WR_FLUSH_ERR);
 	}
 	sq->tx = sq->put;
 }
