@@ -568,24 +568,37 @@ void expect_cm_silence(struct side *s)
 	assert_false(readable(s->events->fd, 0));
 }
 
-void expect_async(struct side *s, enum ibv_event_type type)
+enum ibv_event_type await_async(struct side *s)
 {
 	struct ibv_async_event ev;
 
 	if (!readable(s->ctx->async_fd, PATIENCE_MS))
-		fail_msg("'%s' did not come", ibv_event_type_str(type));
+		fail_msg("no asynchronous event came");
 	assert_int_equal(ibv_get_async_event(s->ctx, &ev), 0);
-	if (ev.event_type != type)
-		fail_msg("'%s' came, not '%s'", ibv_event_type_str(ev.event_type),
-			 ibv_event_type_str(type));
-	if (type == IBV_EVENT_SRQ_LIMIT_REACHED)
+	if (ev.event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
 		assert_ptr_equal(ev.element.srq, s->srq);
-	else if (type != IBV_EVENT_CQ_ERR)
+	else if (ev.event_type == IBV_EVENT_CQ_ERR)
+		assert_true(ev.element.cq == s->scq || ev.element.cq == s->rcq);
+	else
 		assert_ptr_equal(ev.element.qp, s->qp);
 	ibv_ack_async_event(&ev);
+	return ev.event_type;
+}
+
+void expect_async(struct side *s, enum ibv_event_type type)
+{
+	enum ibv_event_type came = await_async(s);
+
+	if (came != type)
+		fail_msg("'%s' came, not '%s'", ibv_event_type_str(came), ibv_event_type_str(type));
+}
+
+bool has_async(struct side *s)
+{
+	return readable(s->ctx->async_fd, 0);
 }
 
 void expect_no_async(struct side *s)
 {
-	assert_false(readable(s->ctx->async_fd, 0));
+	assert_false(has_async(s));
 }

@@ -126,8 +126,10 @@ void expect_state(const struct side *s, enum ibv_qp_state state);
 void expect_cm(struct side *s, enum rdma_cm_event_type type);
 void expect_disconnected(struct side *s);		     /* the event, and TIMEWAIT_EXIT */
 void expect_cm_silence(struct side *s);			     /* no event is there */
-void expect_async(struct side *s, enum ibv_event_type type); /* of its queue pair */
+enum ibv_event_type await_async(struct side *s);	     /* of its queue pair, CQs or SRQ */
+void expect_async(struct side *s, enum ibv_event_type type); /* the next one is of this type */
 void expect_no_async(struct side *s);
+bool has_async(struct side *s);
 
 /* Waits until a condition holds. */
 #define await(condition)                                                                           \
