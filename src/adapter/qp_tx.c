@@ -987,6 +987,7 @@ void qp_tx_run(struct stag_qp *qp)
 		if (tx->cur == tx->n && !build_batch(qp))
 			break;
 		if (i == TX_RUN) {
+			refs_put(tx);
 			set_blocked(qp, true); /* goes on with the next look at the stream */
 			break;
 		}
