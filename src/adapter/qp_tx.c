@@ -70,6 +70,7 @@ struct qp_tx {
 
 	struct response *irq;
 	uint32_t irq_size, irq_put, irq_get;
+	uint32_t irq_mask;		/* entries - 1: put and get may wrap around */
 	uint32_t orq[STAG_MAX_RD_ATOM]; /* SQ indices of reads and atomics under way */
 	uint32_t orq_put, orq_get;
 
@@ -95,7 +96,9 @@ int qp_tx_init(struct stag_qp *qp)
 		return -ENOMEM;
 	/* A read that opens the stream does not count, whatever the IRD. */
 	tx->irq_size = qp->link.ird + (qp->link.p2p && !qp->link.initiator);
-	tx->irq = calloc(tx->irq_size + 1, sizeof(*tx->irq));
+	while (tx->irq_mask + 1 < tx->irq_size)
+		tx->irq_mask = tx->irq_mask * 2 + 1;
+	tx->irq = calloc(tx->irq_mask + 1, sizeof(*tx->irq));
 	if (!tx->irq)
 		goto err_free;
 	if (qp->link.markers_tx) {
@@ -700,7 +703,7 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 static bool frame_response(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
-	struct response *r = &tx->irq[tx->irq_get % tx->irq_size];
+	struct response *r = &tx->irq[tx->irq_get & tx->irq_mask];
 
 	return r->is_atomic ? frame_atomic_response(qp, r) : frame_read_response(qp, r);
 }
@@ -709,7 +712,7 @@ static struct response *new_response(struct qp_tx *tx)
 {
 	if (tx->irq_put - tx->irq_get >= tx->irq_size)
 		return NULL;
-	return &tx->irq[tx->irq_put++ % tx->irq_size];
+	return &tx->irq[tx->irq_put++ & tx->irq_mask];
 }
 
 bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *req)
@@ -1088,7 +1091,7 @@ bool qp_tx_pending(const struct stag_qp *qp)
 /* The read request that is being answered, as far as it is not (RFC 5040 §4.8). */
 static size_t rest_of_request(const struct qp_tx *tx, uint8_t *seg)
 {
-	const struct response *r = &tx->irq[tx->irq_get % tx->irq_size];
+	const struct response *r = &tx->irq[tx->irq_get & tx->irq_mask];
 	struct ddp_hdr h = {.last = true,
 			    .opcode = RDMAP_READ_REQ,
 			    .qn = QN_READ,
@@ -1112,7 +1115,7 @@ struct terminate qp_tx_reason(const struct stag_qp *qp)
 	size_t len = 0;
 
 	if (tx && tx->response_fault.set && tx->irq_put != tx->irq_get &&
-	    !tx->irq[tx->irq_get % tx->irq_size].is_atomic)
+	    !tx->irq[tx->irq_get & tx->irq_mask].is_atomic)
 		len = rest_of_request(tx, seg);
 	terminate_init(&t, tx && tx->response_fault.set ? tx->response_fault : FAULT_RDMAP_LOCAL,
 		       len ? seg : NULL, len, len);

@@ -226,11 +226,33 @@ static void a_window_being_read_ends_with_its_queue_pair(void **state)
 	bench_close(&b);
 }
 
+/* After 2^32 reads the numbers of the peer's requests begin anew. */
+static void the_count_of_reads_wraps_around(void **state)
+{
+	struct bench b;
+	uint32_t i;
+
+	bench_open(&b, &plain);
+	peer_reads(&b, 0, 0, 0); /* the first message releases what is held */
+	qp_progress(b.qp);
+	b.qp->tx->irq_put = b.qp->tx->irq_get = UINT32_MAX - 4;
+	b.qp->tx->held = true; /* so that they pile up */
+	for (i = 0; i < 9; i++)
+		peer_reads(&b, b.mr->rkey, (uintptr_t)b.memory, i + 1);
+	qp_progress(b.qp);
+	for (i = 0; i < 9; i++)
+		assert_int_equal(
+			b.qp->tx->irq[(b.qp->tx->irq_get + i) & b.qp->tx->irq_mask].read.size,
+			i + 1);
+	bench_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_key_is_held_between_goes),
 		cmocka_unit_test(a_window_being_read_ends_with_its_queue_pair),
+		cmocka_unit_test(the_count_of_reads_wraps_around),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
