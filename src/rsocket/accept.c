@@ -109,6 +109,8 @@ static int answer(struct rsocket *child, const struct rdma_conn_param *request, 
 	ret = rs_endpoint_open(child);
 	if (ret)
 		return ret;
+	if (child->msg_mode && (ret = rs_hush(child)))
+		return ret;
 	rs_offer_take(child, &offer);
 	rs_offer_make(child, &offer);
 	rs_offer_pack(&offer, bytes);

@@ -148,6 +148,7 @@ static bool close_begin(struct rsocket *rs, enum rs_state *was, struct linger *l
 	*linger = rs->linger;
 	rs->closing = true;
 	rs_unwatch(rs);
+	rs_unhush(rs);
 	if (rs_is_opening(rs)) {
 		rs->err = ECONNABORTED;
 		rs_set_state(rs, RS_CONNECT_ERROR);

@@ -144,11 +144,12 @@ static void handle(struct rsocket *rs, const struct ibv_wc *wc, int n)
 		if (wc[i].status != IBV_WC_SUCCESS) {
 			on_broken(rs, &wc[i]);
 		} else if (kind == RS_WR_RECV) {
+			rs_unhush(rs);
 			on_message(rs, message_of(rs, &wc[i]));
 			slots[received++] = (uint32_t)wc[i].wr_id;
 		}
 	}
-	if (rs->state != RS_CONNECTED)
+	if (rs->state > RS_CONNECTED)
 		return;
 	ret = rs_post_receives(rs, slots, received);
 	if (ret)
@@ -181,7 +182,7 @@ void rs_grant(struct rsocket *rs)
 	uint32_t msg;
 	int ret;
 
-	if (rs->state != RS_CONNECTED || !flow_rx_due(&rs->rx) || !rs_ctrl_room(rs))
+	if (rs->state != RS_CONNECTED || rs->hushed || !flow_rx_due(&rs->rx) || !rs_ctrl_room(rs))
 		return;
 	g = flow_rx_grant(&rs->rx);
 	msg = rs_msg(RS_OP_CREDIT, g.seq_stop);

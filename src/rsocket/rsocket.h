@@ -151,6 +151,7 @@ struct rsocket {
 	/* endpoint */
 	bool open;
 	bool msg_mode; /* messages are Sends (iWARP), not immediate data */
+	bool hushed;   /* accepted, over iWARP, and the peer has said nothing yet: nor do we */
 	struct ibv_comp_channel *comp;
 	struct ibv_cq *cq;
 	bool cq_armed;
@@ -277,6 +278,13 @@ int rs_wait(struct rsocket *rs, bool (*ready)(const struct rsocket *), bool nonb
 /* service.c: a thread that reads the connection manager's events when nobody else does. Lock held. */
 int rs_watch(struct rsocket *rs);
 void rs_unwatch(struct rsocket *rs);
+/*
+ * MPA has the initiator speak first, and the kernel's siw drops a connection on
+ * which it does not. So an accepted socket says nothing of itself; the service
+ * waits for the peer's first message, to grant what is due.
+ */
+int rs_hush(struct rsocket *rs);
+void rs_unhush(struct rsocket *rs);
 
 /* conn.c */
 void rs_read_events(struct rsocket *rs); /* lock not held */

@@ -114,6 +114,7 @@ static int send_piece(struct rsocket *rs, struct rs_cursor *from, uint32_t n)
 	bool in_line = goes_inline(rs, from, n, sge);
 	int n_sge = 1, ret;
 
+	rs_unhush(rs);
 	rs->sq_left -= rs_message_wrs(rs);
 	if (!in_line)
 		span = flow_tx_reserve(&rs->tx, n);

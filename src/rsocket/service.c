@@ -3,8 +3,9 @@
  * service.c - a thread for what no caller waits for.
  *
  * It accepts connections for listening sockets, as TCP does behind accept(),
- * brings non-blocking connects to their end, and notices when an idle
- * connection goes away. It starts with the first socket that needs it.
+ * brings non-blocking connects to their end, answers a peer's first message,
+ * and notices when an idle connection goes away. It starts with the first
+ * socket that needs it.
  */
 #include "rsocket/rsocket.h"
 
@@ -20,13 +21,28 @@
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
 static int epoll_fd = -1; /* of a running thread */
 
-static void serve(int fd)
+/* What happened to a socket: its number, and this bit if it was a completion. */
+#define COMPLETION (1ull << 32)
+
+static void serve_completion(struct rsocket *rs)
 {
-	struct rsocket *rs = rs_get(fd);
+	LOCK_FOR_SCOPE(&rs->lock);
+	if (!rs->hushed)
+		return;
+	rs_take_cq_event(rs);
+	rs_arm(rs);
+	rs_progress(rs);
+}
+
+static void serve(uint64_t what)
+{
+	struct rsocket *rs = rs_get((int)(uint32_t)what);
 
 	if (!rs)
 		return; /* closed meanwhile; its descriptor went, too, or is about to */
-	rs_read_events(rs);
+	rs_read_events(rs); /* first: a connection is established before it carries data */
+	if (what & COMPLETION)
+		serve_completion(rs);
 	rs_put(rs);
 }
 
@@ -39,7 +55,7 @@ static void *service_main(void *arg)
 		int n = epoll_wait(fd, events, EVENTS_A_TURN, -1);
 
 		for (int i = 0; i < n; i++)
-			serve(events[i].data.fd);
+			serve(events[i].data.u64);
 	}
 	return NULL;
 }
@@ -83,7 +99,7 @@ static int start(void)
 
 int rs_watch(struct rsocket *rs)
 {
-	struct epoll_event e = {.events = EPOLLIN, .data.fd = rs->fd};
+	struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint32_t)rs->fd};
 	int ret;
 
 	if (rs->watched)
@@ -103,4 +119,26 @@ void rs_unwatch(struct rsocket *rs)
 		return;
 	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, rs->fd, NULL);
 	rs->watched = false;
+}
+
+int rs_hush(struct rsocket *rs)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.u64 = COMPLETION | (uint32_t)rs->fd};
+	int ret = start();
+
+	if (ret)
+		return ret;
+	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, rs->comp->fd, &e))
+		return -errno;
+	rs->hushed = true;
+	rs_arm(rs);
+	return 0;
+}
+
+void rs_unhush(struct rsocket *rs)
+{
+	if (!rs->hushed)
+		return;
+	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, rs->comp->fd, NULL);
+	rs->hushed = false;
 }

@@ -43,6 +43,8 @@ void rs_set_state(struct rsocket *rs, enum rs_state state)
 	log_debug("rsocket %d: %s -> %s", rs->fd, names[rs->state], names[state]);
 	rs->state = state;
 	rs->readable = rs->writable = state == RS_CONNECTED;
+	if (state > RS_CONNECTED)
+		rs_unhush(rs);
 	rs_wake(rs);
 }
 
