@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,22 +141,45 @@ void wait_for_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t 
 	pthread_mutex_unlock(mutex);
 }
 
-int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev)
+/* Takes one off the count of the descriptor, which is not zero: never blocks. async_lock held. */
+static void lower_count(struct stag_ctx *ctx)
 {
-	struct async_item *item = NULL;
 	uint64_t n;
 
-	do {
-		if (read(ctx->v.context.async_fd, &n, sizeof(n)) < 0)
+	if (read(ctx->v.context.async_fd, &n, sizeof(n)) < 0)
+		log_err("context: the count of its events and its events disagree");
+}
+
+static struct async_item *take_item(struct stag_ctx *ctx)
+{
+	struct async_item *item = NULL;
+
+	pthread_mutex_lock(&ctx->async_lock);
+	if (!list_empty(&ctx->async_events)) {
+		item = list_entry(ctx->async_events.next, struct async_item, link);
+		list_del(&item->link);
+		count_handed(&item->event);
+		lower_count(ctx);
+	}
+	pthread_mutex_unlock(&ctx->async_lock);
+	return item;
+}
+
+int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev)
+{
+	struct pollfd p = {.fd = ctx->v.context.async_fd, .events = POLLIN};
+	struct async_item *item;
+
+	while (!(item = take_item(ctx))) {
+		int flags = fcntl(p.fd, F_GETFL);
+
+		if (flags < 0)
 			return -errno;
-		pthread_mutex_lock(&ctx->async_lock);
-		if (!list_empty(&ctx->async_events)) {
-			item = list_entry(ctx->async_events.next, struct async_item, link);
-			list_del(&item->link);
-			count_handed(&item->event);
-		}
-		pthread_mutex_unlock(&ctx->async_lock);
-	} while (!item); /* what was counted has been dropped since */
+		if (flags & O_NONBLOCK)
+			return -EAGAIN;
+		if (poll(&p, 1, -1) < 0)
+			return -errno;
+	}
 	*ev = item->event;
 	free(item);
 	return 0;
@@ -163,8 +187,6 @@ int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev)
 
 void ctx_drop_async(struct stag_ctx *ctx, const void *object)
 {
-	uint64_t n;
-
 	pthread_mutex_lock(&ctx->async_lock);
 	list_for_each_safe (l, &ctx->async_events) {
 		struct async_item *item = list_entry(l, struct async_item, link);
@@ -174,8 +196,7 @@ void ctx_drop_async(struct stag_ctx *ctx, const void *object)
 			continue;
 		list_del(&item->link);
 		free(item);
-		if (read(ctx->v.context.async_fd, &n, sizeof(n)) < 0)
-			log_debug("context: a dropped event was being fetched");
+		lower_count(ctx);
 	}
 	pthread_mutex_unlock(&ctx->async_lock);
 }
