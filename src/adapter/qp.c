@@ -376,6 +376,7 @@ static void end_by_us(struct stag_qp *qp, const struct terminate *term)
 	if (term)
 		qp_tx_terminate(qp, term);
 	qp->stream->ops->shutdown(qp->stream);
+	atomic_store(&qp->tx_blocked, false); /* a stream that is shut always has room */
 	qp->lingering = true;
 	timer_set(&qp->linger_timer, clock_ns() + LINGER_TIMEOUT_MS * NS_PER_MS, on_linger);
 }
@@ -403,7 +404,8 @@ void qp_peer_closed(struct stag_qp *qp, bool orderly)
 
 	if (atomic_load(&qp->state) == QP_ERROR)
 		return;
-	was_busy = qp->sq.get != qp->sq.put;
+	/* After a failed send the stream reads as if it had ended in peace. */
+	was_busy = qp->sq.get != qp->sq.put || atomic_load(&qp->want_fail);
 	flush(qp);
 	if (!orderly || was_busy)
 		qp_async(qp, IBV_EVENT_QP_FATAL);

@@ -594,20 +594,28 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	return true;
 }
 
+/* Is it about a read or an atomic? Where it does not say, the oldest one is what it can be about. */
+static bool is_about_request(const struct terminate *t)
+{
+	uint8_t opcode = t->ddp[1] & 0x0f;
+
+	return !t->has_ddp || opcode == RDMAP_READ_REQ || opcode == RDMAP_ATOMIC_REQ;
+}
+
 /* What the peer's Terminate means for the request that it is about. */
 static enum ibv_wc_status refused_status(const struct terminate *t)
 {
-	if (t->fault.layer == FAULT_LAYER_RDMAP && t->fault.etype == 1)
+	if (t->fault.layer != FAULT_LAYER_RDMAP || !is_about_request(t))
+		return IBV_WC_SUCCESS; /* none in particular: it is flushed with the others */
+	if (t->fault.etype == 1)
 		return IBV_WC_REM_ACCESS_ERR;
-	if (t->fault.layer == FAULT_LAYER_RDMAP && t->fault.etype == 2)
-		return IBV_WC_REM_OP_ERR;
-	return IBV_WC_SUCCESS; /* none in particular: it is flushed with the others */
+	return t->fault.etype == 2 ? IBV_WC_REM_OP_ERR : IBV_WC_SUCCESS;
 }
 
 static bool end_terminate(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct qp_rx *rx = qp->rx;
-	struct terminate t;
+	struct terminate t = {.fault = FAULT_MPA_LOST};
 	bool swapped;
 	struct wqe *w;
 
@@ -1078,7 +1086,8 @@ static bool consume_all(struct stag_qp *qp)
 static void stream_ended(struct stag_qp *qp, ssize_t n)
 {
 	struct qp_rx *rx = qp->rx;
-	bool clean = n == 0 && rx->step == RX_HEADER && staged(rx) == 0;
+	bool clean = n == 0 && rx->step == RX_HEADER && staged(rx) == 0 && rx->marked_len == 0 &&
+		     !rx->recv_open && !rx->write_begun;
 
 	if (n < 0)
 		log_info("qp %u: the connection failed: %s", qp->ibv.qp_num, strerror((int)-n));
