@@ -172,6 +172,8 @@ void raw_send_request(struct raw_peer *p, const struct raw_wish *w)
 		req.flags |= MPA_ENHANCED | (w->extensions ? MPA_EXT_OFFER : 0);
 		req.ird = w->ird ? w->ird : 8;
 		req.ord = w->ord ? w->ord : 8;
+		req.p2p = w->p2p;
+		req.rtr = w->p2p ? MPA_RTR_WRITE | MPA_RTR_READ : 0;
 	}
 	give_frame(p, &req);
 }
@@ -513,7 +515,7 @@ void scene_open(struct scene *s, const struct scene_wish *w)
 		assert_int_equal(side_accept(&s->us), 0);
 		raw_take_reply(&s->peer, &w->peer);
 	}
-	if (!w->peer.plain || w->we_connect)
+	if (w->we_connect || (!w->peer.plain && !w->peer.p2p))
 		expect_cm(&s->us, RDMA_CM_EVENT_ESTABLISHED);
 }
 

@@ -17,6 +17,7 @@ struct raw_wish {
 	bool extensions;   /* plays a stag peer */
 	bool markers;	   /* asks for them; so it does with STAG_MARKERS=on */
 	bool plain;	   /* revision 1 */
+	bool p2p;	   /* as initiator: opens with a message of its own */
 	uint16_t ird, ord; /* 0: 8 */
 };
 
