@@ -70,10 +70,10 @@ struct stag_config {
 				  * peer that is not stag (default 10): siw listens for it only
 				  * some time after it sent its Reply */
 	unsigned connect_timeout_ms; /* STAG_CONNECT_TIMEOUT: TCP and MPA set-up (default 10000) */
-	unsigned refused_retry_ms; /* STAG_REFUSED_RETRY: how long a refused TCP connect is tried
+	unsigned refused_retry_ms;   /* STAG_REFUSED_RETRY: how long a refused TCP connect is tried
 				    * again before the program hears of it (default 200) */
-	unsigned part_id; /* STAG_PART_ID: vendor_part_id, by which some programs choose */
-	const char *trace;	     /* STAG_TRACE: pcapng file, %p in it becomes the process id */
+	unsigned part_id;	/* STAG_PART_ID: vendor_part_id, by which some programs choose */
+	const char *trace;	/* STAG_TRACE: pcapng file, %p in it becomes the process id */
 	const char *congestion; /* STAG_CONGESTION: TCP congestion control, NULL: the system's */
 };
 
@@ -394,9 +394,9 @@ struct stag_cq {
 	unsigned ready_count;	  /* events of this queue that wait there */
 	struct list channel_link; /* in channel->cqs */
 
-	pthread_mutex_t qps_lock; /* progress; see engine.c */
-	struct list qps;	  /* qp_attachment.link */
-	unsigned n_qps;
+	pthread_mutex_t qps_lock;	       /* progress; see engine.c */
+	struct list qps;		       /* qp_attachment.link */
+	_Atomic unsigned n_qps;		       /* written under qps_lock */
 	struct stag_qp *claimed[CQ_MAX_CLAIM]; /* whose sockets the poller watches */
 	unsigned n_claimed;
 	_Atomic int claim;	      /* enum cq_claim: by whom */
