@@ -3,20 +3,31 @@
 #
 # rsockets.sh - sockets over RDMA, and what is built on them.
 
-entry rstream package rdmacm-utils figure rstream_figure trace no limit 120 \
-	shows 'rsockets: all sizes, data verified' \
-	server 'rstream -p PORT -S all -T v' \
-	client 'rstream -s ADDR -p PORT -S all -T v'
+entry rstream package rdmacm-utils figure rstream_figure run run_stream_sizes \
+	shows 'rsockets: 1 byte to 256 KiB, blocking, data verified' \
+	server 'rstream -p PORT -T b -T v -S SIZE -C 10 -I 20' \
+	client 'rstream -s ADDR -p PORT -T b -T v -S SIZE -C 10 -I 20'
 
 entry rstream-async package rdmacm-utils figure rstream_figure \
 	shows 'rsockets: non-blocking, with rpoll' \
 	server 'rstream -p PORT -T a -T n -S 4096 -C 20 -I 10' \
 	client 'rstream -s ADDR -p PORT -T a -T n -S 4096 -C 20 -I 10'
 
-entry riostream package rdmacm-utils figure rstream_figure trace no limit 120 \
-	shows 'rsockets: remote mappings (riomap, riowrite)' \
-	server 'riostream -p PORT -S all' \
-	client 'riostream -s ADDR -p PORT -S all'
+entry riostream package rdmacm-utils figure rstream_figure run run_stream_sizes \
+	shows 'rsockets: remote mappings (riomap, riowrite), data verified' \
+	server 'riostream -p PORT -T v -S SIZE -C 10 -I 20' \
+	client 'riostream -s ADDR -p PORT -T v -S SIZE -C 10 -I 20'
+
+# Both programs can go through sizes by themselves, and then take minutes.
+run_stream_sizes() {
+	local server client size
+	server=$(of server) client=$(of client)
+	for size in 1 64 1000 4096 65536 262144; do
+		field[$name.server]=${server/SIZE/$size} field[$name.client]=${client/SIZE/$size}
+		port=$(free_port)
+		run_pair || return
+	done
+}
 
 rstream_figure() {
 	awk '$NF ~ /^[0-9.]+$/ && $(NF - 1) ~ /^[0-9.]+$/ && $(NF - 1) > best { best = $(NF - 1) }
