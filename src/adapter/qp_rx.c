@@ -709,6 +709,8 @@ static void remember_header(struct qp_rx *rx, const uint8_t *ulpdu, size_t hdr_l
 
 	if (len > sizeof(rx->seg_hdr))
 		len = sizeof(rx->seg_hdr);
+	if (len > staged(rx) - MPA_LEN_FIELD) /* a claim that never fits: what came of it */
+		len = staged(rx) - MPA_LEN_FIELD;
 	memcpy(rx->seg_hdr, ulpdu, len);
 	rx->seg_hdr_len = (uint32_t)len;
 }
