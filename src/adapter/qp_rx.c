@@ -282,6 +282,14 @@ static bool target_fault(struct stag_qp *qp, enum key_fault f)
 	return stop_locally(qp);
 }
 
+static void scatter(const struct key_map *map, const uint8_t *from)
+{
+	for (unsigned i = 0; i < map->n; i++) {
+		memcpy(map->iov[i].iov_base, from, map->iov[i].iov_len);
+		from += map->iov[i].iov_len;
+	}
+}
+
 /* Copies staged bytes to where they belong. */
 static bool place(struct stag_qp *qp, const uint8_t *from, uint32_t len)
 {
@@ -293,10 +301,8 @@ static bool place(struct stag_qp *qp, const uint8_t *from, uint32_t len)
 
 		if (f != KEY_OK)
 			return target_fault(qp, f);
-		for (unsigned i = 0; i < map.n; i++) {
-			memcpy(map.iov[i].iov_base, from, map.iov[i].iov_len);
-			from += map.iov[i].iov_len;
-		}
+		scatter(&map, from);
+		from += map.len;
 		key_put(&map);
 		rx->seg_done += (uint32_t)map.len;
 		len -= (uint32_t)map.len;
@@ -585,7 +591,7 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 		rx->h.opcode = RDMAP_READ_RESP; /* fails as a read's sink does */
 		return stop_locally(qp);
 	}
-	memcpy(map.iov[0].iov_base, &r.value, sizeof(r.value));
+	scatter(&map, (const uint8_t *)&r.value);
 	key_put(&map);
 	pthread_mutex_lock(&qp->tx_lock);
 	qp_tx_read_done(qp);
