@@ -359,6 +359,7 @@ void qp_tell_established(struct stag_qp *qp)
 static void flush(struct stag_qp *qp)
 {
 	qp_set_state(qp, QP_ERROR);
+	atomic_store(&qp->tx_blocked, false); /* nobody waits for room any more */
 	sq_flush(qp);
 	rx_flush(qp);
 	if (qp->srq)

@@ -984,7 +984,7 @@ void qp_tx_run(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
-	if (!tx || tx->dead || tx->held)
+	if (!tx || tx->dead || tx->held || atomic_load(&qp->state) == QP_ERROR)
 		return;
 	for (int i = 0;; i++) {
 		if (tx->cur == tx->n && !build_batch(qp))
