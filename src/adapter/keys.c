@@ -18,11 +18,13 @@
 
 #define PAGE_SLOTS  256
 #define PAGES	    65536
+#define FIRST_PAGES 64 /* before any is filled: one tag does not tell where the others are */
 #define TRIES	    64
-#define INDEX_COUNT (PAGE_SLOTS * PAGES)
 
 static struct key_slot *_Atomic pages[PAGES];
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* what follows */
+static uint32_t page_numbers[PAGES];			       /* those in use */
+static uint32_t n_pages, n_used;			       /* pages, allocated slots */
 
 static uint32_t index_of(uint32_t stag)
 {
@@ -60,40 +62,49 @@ const char *key_fault_str(enum key_fault f)
 
 /* ---- allocation ---- */
 
-static struct key_slot *slot_make(uint32_t index)
+/* A page at a number that none has. */
+static int add_page(void)
 {
-	struct key_slot *page = atomic_load(&pages[index / PAGE_SLOTS]);
+	uint32_t at = random_u32() % PAGES;
+	struct key_slot *page;
 
-	if (!page) {
-		page = calloc(PAGE_SLOTS, sizeof(*page));
-		if (!page)
-			return NULL;
-		atomic_store_explicit(&pages[index / PAGE_SLOTS], page, memory_order_release);
-	}
-	return &page[index % PAGE_SLOTS];
+	if (n_pages == PAGES)
+		return -ENOMEM;
+	while (atomic_load(&pages[at]))
+		at = (at + 1) % PAGES;
+	page = calloc(PAGE_SLOTS, sizeof(*page));
+	if (!page)
+		return -ENOMEM;
+	atomic_store_explicit(&pages[at], page, memory_order_release);
+	page_numbers[n_pages++] = at;
+	return 0;
 }
 
-/* A free index: at random, and where the table is crowded, the next free from there. */
+static struct key_slot *free_slot(uint32_t index)
+{
+	struct key_slot *s = slot_at(index);
+
+	return index && !s->allocated ? s : NULL;
+}
+
+/* A free index: at random among the pages there are, of which half stays free. */
 static struct key_slot *find_free(uint32_t *index)
 {
-	for (int i = 0; i < TRIES; i++) {
-		struct key_slot *s;
+	struct key_slot *s;
 
-		*index = random_u32() % INDEX_COUNT;
-		if (*index == 0)
-			continue;
-		s = slot_make(*index);
-		if (!s || !s->allocated)
+	if (n_pages < FIRST_PAGES || n_used >= n_pages * PAGE_SLOTS / 2)
+		add_page(); /* where it cannot, what is free is used up first */
+	for (int i = 0; i < TRIES && n_pages; i++) {
+		*index = page_numbers[random_u32() % n_pages] * PAGE_SLOTS +
+			 random_u32() % PAGE_SLOTS;
+		s = free_slot(*index);
+		if (s)
 			return s;
 	}
-	for (uint32_t i = 0; i < INDEX_COUNT; i++) {
-		struct key_slot *s;
-
-		*index = (*index + 1) % INDEX_COUNT;
-		if (*index == 0)
-			continue;
-		s = slot_make(*index);
-		if (!s || !s->allocated)
+	for (uint32_t i = 0; i < n_pages * PAGE_SLOTS; i++) {
+		*index = page_numbers[i / PAGE_SLOTS] * PAGE_SLOTS + i % PAGE_SLOTS;
+		s = free_slot(*index);
+		if (s)
 			return s;
 	}
 	return NULL;
@@ -118,6 +129,7 @@ int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
 
 		assert(atomic_load(&s->stag) == 0);
 		s->allocated = true;
+		n_used++;
 		s->key = stag;
 		s->kind = kind;
 		s->access = 0;
@@ -171,6 +183,7 @@ void key_free(struct key_slot *slot)
 	pthread_mutex_lock(&table_lock);
 	slot->seg = &slot->one;
 	slot->allocated = false;
+	n_used--;
 	pthread_mutex_unlock(&table_lock);
 }
 
