@@ -350,7 +350,8 @@ struct stag_channel {
 	struct list ready;	  /* stag_cq.ready: completion queues with an event */
 	pthread_mutex_t cqs_lock; /* cqs; taken before any qps_lock */
 	struct list cqs;	  /* stag_cq.channel_link */
-	atomic_int sleepers; /* threads in channel_get_event() that watch the sockets themselves */
+	atomic_int sleepers;	  /* threads in channel_get_event() */
+	atomic_bool watched; /* one of them watches the sockets; no one else may claim any then */
 };
 
 static inline struct stag_channel *to_stag_channel(struct ibv_comp_channel *c)
@@ -665,6 +666,7 @@ void engine_help(void);			       /* a poller does what the engine has to do now 
 void engine_forget_polled(struct stag_cq *cq); /* engine lock held */
 
 /* claim.c: who watches which socket; qps_lock held but for the last */
+bool claim_is_slept_on(const struct stag_cq *cq); /* by one who watches the sockets */
 void claim_all(struct stag_cq *cq, enum cq_claim how);
 bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how);
 void claim_drop(struct stag_cq *cq, struct stag_qp *qp);

@@ -73,11 +73,13 @@ void channel_wake(struct stag_channel *ch, struct stag_cq *cq)
 {
 	uint64_t one = 1;
 
+	pthread_mutex_lock(&ch->lock);
 	if (awake_for == ch && !woke_me) {
 		woke_me = cq;
+		cq->events_sent++; /* its destruction waits from now on */
+		pthread_mutex_unlock(&ch->lock);
 		return;
 	}
-	pthread_mutex_lock(&ch->lock);
 	if (cq->ready_count++ == 0)
 		list_add_tail(&ch->ready, &cq->ready);
 	if (write(ch->ibv.fd, &one, sizeof(one)) < 0)
@@ -127,41 +129,94 @@ struct nap {
 	unsigned n;
 };
 
+static bool sockets_fit(struct stag_channel *ch)
+{
+	unsigned n = 0;
+
+	list_for_each (l, &ch->cqs) {
+		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
+
+		pthread_mutex_lock(&cq->qps_lock);
+		n += cq->n_qps;
+		pthread_mutex_unlock(&cq->qps_lock);
+	}
+	return n <= CQ_MAX_CLAIM;
+}
+
 /* Claims the queue pairs of one completion queue; false when there are too many to watch. */
 static bool watch_cq(struct stag_cq *cq, struct nap *nap)
 {
-	bool fits = cq->n_qps <= CQ_MAX_CLAIM + 1 - nap->n;
-
-	if (!fits)
+	if (cq->n_qps > CQ_MAX_CLAIM + 1 - nap->n)
 		return false;
 	claim_all(cq, CLAIM_SLEEPER);
-	if (cq->n_claimed) {
-		atomic_store(&cq->claim, CLAIM_SLEEPER);
+	if (cq->n_claimed)
 		engine_note_polled(cq);
-	}
 	for (unsigned i = 0; i < cq->n_claimed; i++)
 		nap->fd[nap->n++] =
 			(struct pollfd){.fd = cq->claimed[i]->watch.fd, .events = POLLIN};
 	return true;
 }
 
-/* false: leave the sockets to the engine, and wait for the channel alone. */
-static bool watch_sockets(struct stag_channel *ch, struct nap *nap)
+static bool watch_cqs(struct stag_channel *ch, struct nap *nap)
 {
-	bool ok = true;
+	list_for_each (l, &ch->cqs) {
+		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
+		bool ok;
 
-	nap->fd[0] = (struct pollfd){.fd = ch->ibv.fd, .events = POLLIN};
-	nap->n = 1;
-	pthread_mutex_lock(&ch->cqs_lock);
+		pthread_mutex_lock(&cq->qps_lock);
+		ok = watch_cq(cq, nap);
+		pthread_mutex_unlock(&cq->qps_lock);
+		if (!ok)
+			return false;
+	}
+	return nap->n > 1;
+}
+
+/* Back to the engine with all of them. cqs_lock held. */
+static void unwatch_cqs(struct stag_channel *ch)
+{
 	list_for_each (l, &ch->cqs) {
 		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
 
 		pthread_mutex_lock(&cq->qps_lock);
-		ok = ok && watch_cq(cq, nap);
+		claim_release(cq);
 		pthread_mutex_unlock(&cq->qps_lock);
 	}
+}
+
+/* false: leave the sockets to whoever watches them, and wait for the channel alone. */
+static bool start_watching(struct stag_channel *ch, struct nap *nap)
+{
+	bool ok;
+
+	nap->fd[0] = (struct pollfd){.fd = ch->ibv.fd, .events = POLLIN};
+	nap->n = 1;
+	/* One at a time: whatever is claimed must be in its list. */
+	if (atomic_exchange(&ch->watched, true))
+		return false;
+	pthread_mutex_lock(&ch->cqs_lock);
+	ok = sockets_fit(ch);
+	if (ok && !watch_cqs(ch, nap)) {
+		unwatch_cqs(ch);
+		ok = false;
+	}
 	pthread_mutex_unlock(&ch->cqs_lock);
-	return ok && nap->n > 1;
+	if (!ok) {
+		nap->n = 1;
+		atomic_store(&ch->watched, false);
+	}
+	return ok;
+}
+
+/* Who sleeps on watches the channel alone: then the sockets are the engine's. */
+static void stop_watching(struct stag_channel *ch)
+{
+	atomic_store(&ch->watched, false);
+	if (atomic_load(&ch->sleepers) == 1)
+		return;
+	pthread_mutex_lock(&ch->cqs_lock);
+	unwatch_cqs(ch);
+	pthread_mutex_unlock(&ch->cqs_lock);
 }
 
 static void progress_claimed(struct stag_channel *ch)
@@ -183,33 +238,30 @@ static void progress_claimed(struct stag_channel *ch)
 static int nap_once(struct stag_channel *ch)
 {
 	struct nap nap;
-	bool watching = watch_sockets(ch, &nap);
-	int n;
+	bool watching;
+	int err = 0;
 
-	atomic_fetch_add(&ch->sleepers, watching);
-	n = poll(nap.fd, watching ? nap.n : 1, -1);
-	atomic_fetch_sub(&ch->sleepers, watching);
-	if (n < 0)
-		return -errno;
-	if (watching && !nap.fd[0].revents) {
+	atomic_fetch_add(&ch->sleepers, 1);
+	watching = start_watching(ch, &nap);
+	if (poll(nap.fd, nap.n, -1) < 0)
+		err = -errno;
+	if (watching && !err && !nap.fd[0].revents) {
 		awake_for = ch;
 		progress_claimed(ch);
 		awake_for = NULL;
 	}
-	return 0;
+	if (watching)
+		stop_watching(ch);
+	atomic_fetch_sub(&ch->sleepers, 1);
+	return err;
 }
 
 /* The event of this thread's own making, if there is one. */
-static struct stag_cq *own_event(struct stag_channel *ch)
+static struct stag_cq *own_event(void)
 {
 	struct stag_cq *cq = woke_me;
 
-	if (!cq)
-		return NULL;
 	woke_me = NULL;
-	pthread_mutex_lock(&ch->lock);
-	cq->events_sent++;
-	pthread_mutex_unlock(&ch->lock);
 	return cq;
 }
 
@@ -232,7 +284,7 @@ int channel_get_event(struct stag_channel *ch, struct stag_cq **cq)
 		err = nap_once(ch);
 		if (err)
 			return err;
-		*cq = own_event(ch);
+		*cq = own_event();
 		if (*cq)
 			return 0;
 	}

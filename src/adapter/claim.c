@@ -53,10 +53,23 @@ bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)
 	return true;
 }
 
+bool claim_is_slept_on(const struct stag_cq *cq)
+{
+	return cq->channel && atomic_load(&cq->channel->watched);
+}
+
 void claim_all(struct stag_cq *cq, enum cq_claim how)
 {
+	int before = atomic_load(&cq->claim);
+
 	list_for_each (l, &cq->qps)
 		claim_one(cq, list_entry(l, struct qp_attachment, link)->qp, how);
+	if (!cq->n_claimed || before == (int)how)
+		return;
+	/* Those that were claimed otherwise: who watches for room may be another now. */
+	atomic_store(&cq->claim, how);
+	for (unsigned i = 0; i < cq->n_claimed; i++)
+		qp_arm(cq->claimed[i]);
 }
 
 void claim_drop(struct stag_cq *cq, struct stag_qp *qp)
@@ -87,7 +100,8 @@ static void note_spinning(struct stag_cq *cq)
 	if (n < CLAIM_AFTER)
 		return;
 	engine_note_polled(cq);
-	if (n % CLAIM_AFTER == 0 && cq->n_qps <= FEW && cq->n_claimed < cq->n_qps)
+	if (n % CLAIM_AFTER == 0 && cq->n_qps <= FEW && cq->n_claimed < cq->n_qps &&
+	    !claim_is_slept_on(cq))
 		claim_all(cq, CLAIM_POLLER);
 }
 

@@ -351,11 +351,6 @@ static bool was_polled(struct stag_cq *cq)
 	return polled;
 }
 
-static bool is_slept_on(struct stag_cq *cq)
-{
-	return cq->channel && atomic_load(&cq->channel->sleepers) > 0;
-}
-
 /* The next queue on the list after `last`, or NULL. Queues leave it under the engine lock only. */
 static struct stag_cq *next_polled(struct stag_cq *last)
 {
@@ -378,11 +373,12 @@ static void take_back_claims(void)
 		next = next_polled(cq);
 		active |= polled;
 		/* Who holds the lock is in the middle of it, for however long. */
-		if (polled || is_slept_on(cq) || pthread_mutex_trylock(&cq->qps_lock))
+		if (polled || claim_is_slept_on(cq) || pthread_mutex_trylock(&cq->qps_lock))
 			continue;
+		/* In one go: a claim on a queue that is not in the list is nobody's. */
+		engine_forget_polled(cq);
 		claim_release(cq);
 		pthread_mutex_unlock(&cq->qps_lock);
-		engine_forget_polled(cq);
 	}
 	/* Where all who watch are asleep, there is little to look after. */
 	if (active)
