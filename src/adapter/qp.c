@@ -708,14 +708,28 @@ static void to_error(struct stag_qp *qp)
 	unlock_both(qp);
 }
 
-/* All is forgotten: no completions, no connection. */
+/* What waits to be told about the connection that was; true: that it has ended. */
+static bool forget_news(struct stag_qp *qp)
+{
+	bool live = atomic_load(&qp->state) == QP_RTS || atomic_load(&qp->state) == QP_CLOSING;
+
+	work_cancel(&qp->event_work);
+	atomic_store(&qp->want_fail, false);
+	atomic_store(&qp->tell_established, false);
+	qp->rtr_read_pending = false;
+	return atomic_exchange(&qp->tell_disconnected, false) || live;
+}
+
+/* All is forgotten: no completions, no connection. Who made the connection is told. */
 static void to_reset(struct stag_qp *qp)
 {
+	bool ended;
+
 	engine_lock();
 	drop_claims(qp);
 	close_stream(qp);
-	work_cancel(&qp->event_work);
 	lock_both(qp);
+	ended = forget_news(qp);
 	qp->sq.get = qp->sq.tx = qp->sq.put;
 	pthread_mutex_lock(&qp->rq_lock);
 	qp->rq.get = qp->rq.put;
@@ -727,6 +741,9 @@ static void to_reset(struct stag_qp *qp)
 	}
 	qp->ibv.state = IBV_QPS_RESET;
 	unlock_both(qp);
+	if (ended && qp->events && qp->events->disconnected)
+		qp->events->disconnected(qp->events_arg);
+	qp->events = NULL; /* the next connection may be made by another */
 	engine_unlock();
 	cq_forget_qp(qp->scq, qp->ibv.qp_num);
 	if (qp->rcq != qp->scq)
