@@ -23,23 +23,23 @@ extern "C" {
 bool stagdv_is_supported(struct ibv_device *device);
 
 enum stagdv_ability {
-	STAGDV_ABILITY_IMM = 1 << 0,	    /* immediate data (RFC 7306) to peers that agreed */
-	STAGDV_ABILITY_ATOMIC = 1 << 1,	    /* atomics (RFC 7306) to peers that agreed */
-	STAGDV_ABILITY_SEND_IMM = 1 << 2,   /* send with immediate to stag peers */
-	STAGDV_ABILITY_MW = 1 << 3,	    /* memory windows, type 1 and 2 */
-	STAGDV_ABILITY_FAST_REG = 1 << 4,   /* stagdv_alloc_fast_mr(), stagdv_post_fast_reg() */
-	STAGDV_ABILITY_CRC_HW = 1 << 5,	    /* CRC32C by processor instructions */
-	STAGDV_ABILITY_TRACE = 1 << 6,	    /* this process writes a trace (STAG_TRACE) */
+	STAGDV_ABILITY_IMM = 1 << 0,	  /* immediate data (RFC 7306) to peers that agreed */
+	STAGDV_ABILITY_ATOMIC = 1 << 1,	  /* atomics (RFC 7306) to peers that agreed */
+	STAGDV_ABILITY_SEND_IMM = 1 << 2, /* send with immediate to stag peers */
+	STAGDV_ABILITY_MW = 1 << 3,	  /* memory windows, type 1 and 2 */
+	STAGDV_ABILITY_FAST_REG = 1 << 4, /* stagdv_alloc_fast_mr(), stagdv_post_fast_reg() */
+	STAGDV_ABILITY_CRC_HW = 1 << 5,	  /* CRC32C by processor instructions */
+	STAGDV_ABILITY_TRACE = 1 << 6,	  /* this process writes a trace (STAG_TRACE) */
 };
 
 struct stagdv_device_attr {
 	uint64_t comp_mask;
-	uint64_t abilities;	/* enum stagdv_ability */
-	uint32_t version;	/* of libstag-verbs: major << 16 | minor << 8 | patch */
-	uint32_t max_ulpdu;	/* the largest DDP segment that is sent */
-	uint8_t crc;		/* 1: asked of every peer, 0: only where the peer asks */
-	uint8_t markers;	/* 1: asked of every peer */
-	uint8_t extensions;	/* 1: offered to every peer */
+	uint64_t abilities; /* enum stagdv_ability */
+	uint32_t version;   /* of libstag-verbs: major << 16 | minor << 8 | patch */
+	uint32_t max_ulpdu; /* the largest DDP segment that is sent */
+	uint8_t crc;	    /* 1: asked of every peer, 0: only where the peer asks */
+	uint8_t markers;    /* 1: asked of every peer */
+	uint8_t extensions; /* 1: offered to every peer */
 	uint8_t reserved[5];
 };
 
@@ -49,15 +49,15 @@ int stagdv_query_device(struct ibv_context *context, struct stagdv_device_attr *
 /* What passed, since the queue pair was created or the library was loaded. */
 struct stagdv_counters {
 	uint64_t comp_mask;
-	uint64_t tx_msgs, rx_msgs;	     /* RDMAP messages, requests and responses */
-	uint64_t tx_bytes, rx_bytes;	     /* on the stream, headers included */
-	uint64_t tx_payload, rx_payload;     /* payload alone */
+	uint64_t tx_msgs, rx_msgs;	 /* RDMAP messages, requests and responses */
+	uint64_t tx_bytes, rx_bytes;	 /* on the stream, headers included */
+	uint64_t tx_payload, rx_payload; /* payload alone */
 	uint64_t tx_fpdus, rx_fpdus;
-	uint64_t tx_calls, rx_calls;	     /* system calls that send and receive */
-	uint64_t tx_again, rx_again;	     /* of these, those that found the socket full or empty */
+	uint64_t tx_calls, rx_calls; /* system calls that send and receive */
+	uint64_t tx_again, rx_again; /* of these, those that found the socket full or empty */
 	uint64_t crc_errors;
 	uint64_t terminates_sent, terminates_received;
-	uint64_t engine_wakeups;	     /* device only: times the engine thread woke */
+	uint64_t engine_wakeups;		 /* device only: times the engine thread woke */
 	uint64_t connects, accepts, disconnects; /* device only */
 };
 
@@ -92,13 +92,13 @@ struct ibv_mr *stagdv_alloc_fast_mr(struct ibv_pd *pd, uint32_t max_sge);
 struct stagdv_fast_reg {
 	uint64_t comp_mask;
 	uint64_t wr_id;
-	struct ibv_mr *mr;	  /* from stagdv_alloc_fast_mr(), not valid at present */
-	struct ibv_sge *sg_list;  /* memory of regions of the same protection domain */
-	int num_sge;
-	unsigned int access;	  /* enum ibv_access_flags */
-	uint64_t iova;		  /* address of the first byte to the peer */
-	uint32_t key;		  /* the new key: mr->rkey with any other low 8 bits */
-	unsigned int send_flags;  /* IBV_SEND_SIGNALED, IBV_SEND_FENCE */
+	struct ibv_mr *mr;	 /* from stagdv_alloc_fast_mr(), not valid at present */
+	struct ibv_sge *sg_list; /* memory of regions of the same protection domain */
+	int num_sge;	     /* at most the queue pair's max_send_sge and the region's max_sge */
+	unsigned int access; /* enum ibv_access_flags */
+	uint64_t iova;	     /* address of the first byte to the peer */
+	uint32_t key;	     /* the new key: mr->rkey with any other low 8 bits */
+	unsigned int send_flags; /* IBV_SEND_SIGNALED, IBV_SEND_FENCE */
 };
 
 /* Posts it; from its completion on mr->lkey and mr->rkey are wr->key. Errors as ibv_post_send(). */

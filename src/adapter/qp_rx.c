@@ -727,6 +727,8 @@ static size_t bytes_needed(const struct stag_qp *qp, const uint8_t *p, size_t ul
 {
 	size_t total = fpdu_len(ulpdu_len);
 
+	if (qp->rx->pre_placed)
+		return MPA_LEN_FIELD + hdr_len; /* what the payload was taken for, it must be */
 	if (is_control(p[MPA_LEN_FIELD + 1] & 0x0f) && total <= STAGE)
 		return total;
 	if (qp->link.crc && !qp->rx->verified && total <= WHOLE)
