@@ -15,7 +15,11 @@ static struct rs_config defaults = {.sbuf_size = 1 << 17,
 				    .sq_size = 384,
 				    .rq_size = 384,
 				    .inline_size = 64};
-static unsigned polling_us = 10;
+/*
+ * About what a sleep costs on a software adapter: the engine is woken, and then
+ * wakes us. librdmacm has 10, less than a round trip through two processes.
+ */
+static unsigned polling_us = 60;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* The number in a file, within bounds, or `otherwise`. */

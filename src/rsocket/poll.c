@@ -8,6 +8,7 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -193,11 +194,14 @@ static int poll_set(struct poll_set *set, int timeout)
 	uint64_t spin = rs_polling_us() * 1000ull;
 	int n, left;
 
-	do {
+	for (;;) {
 		n = look(set);
 		if (n || !timeout)
 			return n;
-	} while (clock_ns() - start < spin);
+		if (clock_ns() - start >= spin)
+			break;
+		sched_yield();
+	}
 
 	do {
 		left = timeout_left(start, timeout);

@@ -9,6 +9,7 @@
 #include "rsocket/rsocket.h"
 
 #include <endian.h>
+#include <sched.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -238,10 +239,11 @@ void rs_take_cq_event(struct rsocket *rs)
 	rs_wake(rs);
 }
 
-/* Lets go of the lock for a moment: a few looks cost less than one sleep. */
+/* Between two looks: who we wait for may need this processor, or this socket. */
 static void look_away(struct rsocket *rs)
 {
 	pthread_mutex_unlock(&rs->lock);
+	sched_yield();
 	pthread_mutex_lock(&rs->lock);
 }
 

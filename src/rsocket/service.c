@@ -39,7 +39,7 @@ static void serve(uint64_t what)
 	struct rsocket *rs = rs_get((int)(uint32_t)what);
 
 	if (!rs)
-		return; /* closed meanwhile; its descriptor went, too, or is about to */
+		return;	    /* closed meanwhile; its descriptor went, too, or is about to */
 	rs_read_events(rs); /* first: a connection is established before it carries data */
 	if (what & COMPLETION)
 		serve_completion(rs);
