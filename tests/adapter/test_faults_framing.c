@@ -33,10 +33,18 @@ static struct ddp_hdr write_to(const struct region *r)
 
 /* ---- CRCs ---- */
 
-static void need_crc(const struct scene *s)
+/* A story that this way of framing has no room for. */
+static void skip_unless(struct scene *s, bool fits)
 {
-	if (!s->peer.crc)
-		skip();
+	if (fits)
+		return;
+	scene_close(s);
+	skip();
+}
+
+static void need_crc(struct scene *s)
+{
+	skip_unless(s, s->peer.crc);
 }
 
 /* No byte of a short FPDU is placed before its CRC is right. */
@@ -137,8 +145,7 @@ static void crc_field_is_ignored_where_it_is_off(void **state)
 	struct ddp_hdr h = write_to(r);
 	size_t n = raw_build(&s.peer, &h, junk, 1000, raw);
 
-	if (s.peer.crc)
-		skip();
+	skip_unless(&s, !s.peer.crc);
 	raw[n - 1] ^= 1;
 	raw_bytes(&s.peer, raw, n);
 	raw_send(&s.peer, junk, 10);
@@ -258,8 +265,7 @@ static void marker_that_points_elsewhere_is_refused(void **state)
 	struct ddp_hdr h = write_to(r);
 	size_t n = raw_build(&s.peer, &h, junk, 1000, raw);
 
-	if (!s.peer.markers_tx)
-		skip();
+	skip_unless(&s, s.peer.markers_tx);
 	raw[MARKER_INTERVAL + 3] ^= 0x04;
 	if (s.peer.crc)
 		crc32c_put(raw + n - MPA_CRC_LEN, crc32c_update(CRC32C_INIT, raw, n - MPA_CRC_LEN));
