@@ -144,8 +144,7 @@ static void on_disconnected(struct rsocket *rs)
 	rs->gone = true;
 	if (rs->state == RS_CONNECTED) {
 		rs_progress(rs); /* what came before the end */
-		if (rs->state == RS_CONNECTED)
-			rs_set_state(rs, RS_DISCONNECTED);
+		rs_lost(rs);
 	} else if (rs_is_opening(rs)) {
 		connect_failed(rs, ECONNRESET);
 	}

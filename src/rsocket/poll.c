@@ -238,7 +238,7 @@ STAG_EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 	struct pollfd few_kernel[SMALL_SET + 1];
 	CLEANUP_FREE void *many = NULL;
 	struct poll_set set = {.fds = fds, .n = nfds, .entries = few_entries, .kernel = few_kernel};
-	int ret;
+	int before = errno, ret;
 
 	if (nfds > SMALL_SET) {
 		many = calloc(nfds + 1, sizeof(*set.entries) + sizeof(*set.kernel));
@@ -251,7 +251,7 @@ STAG_EXPORT int rpoll(struct pollfd *fds, nfds_t nfds, int timeout)
 		return poll(fds, nfds, timeout);
 	ret = poll_set(&set, timeout);
 	put_sockets(&set);
-	return (int)rs_result(ret);
+	return (int)rs_result_or(ret, before);
 }
 
 static bool is_in(int fd, fd_set *set)

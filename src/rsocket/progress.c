@@ -18,11 +18,19 @@
 #define COMPLETIONS_A_POLL 16
 #define ACK_EVERY	   64 /* completion events: acknowledging takes the queue's lock */
 
-/* The connection is over, and it was not we who broke it. */
-static void lost(struct rsocket *rs)
+/* Both sides have said all that they had to say. */
+static void ended(struct rsocket *rs)
 {
 	if (rs->state == RS_CONNECTED)
 		rs_set_state(rs, RS_DISCONNECTED);
+}
+
+void rs_lost(struct rsocket *rs)
+{
+	if (rs->readable)
+		rs_fail(rs, ECONNRESET); /* what was read so far may not be all: no end */
+	else
+		ended(rs);
 }
 
 static void on_credit(struct rsocket *rs, uint16_t seq_stop)
@@ -40,7 +48,7 @@ static void on_credit(struct rsocket *rs, uint16_t seq_stop)
 static void on_shutdown(struct rsocket *rs)
 {
 	if (!rs->writable) {
-		lost(rs);
+		ended(rs);
 		return;
 	}
 	rs->readable = false;
@@ -51,7 +59,7 @@ static void on_ctrl(struct rsocket *rs, uint32_t what)
 {
 	switch (what) {
 	case RS_CTRL_DISCONNECT:
-		lost(rs);
+		ended(rs);
 		rs_hang_up(rs); /* the peer waits for our end, not for our program */
 		break;
 	case RS_CTRL_SHUTDOWN:
@@ -125,7 +133,7 @@ static void on_sent(struct rsocket *rs, enum rs_wr kind, uint32_t number)
 static void on_broken(struct rsocket *rs, const struct ibv_wc *wc)
 {
 	if (wc->status == IBV_WC_WR_FLUSH_ERR)
-		lost(rs); /* its cause is elsewhere: most often, the peer went away */
+		rs_lost(rs); /* its cause is elsewhere: most often, the peer went away */
 	else
 		rs_fail(rs, EIO);
 }

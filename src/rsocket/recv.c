@@ -85,10 +85,12 @@ static ssize_t receive_vectors(struct rsocket *rs, const struct iovec *iov, int 
 
 static ssize_t receive_call(int socket, const struct iovec *iov, int n_iov, int flags)
 {
+	int before = errno;
+
 	RS_GET_OR_RETURN(rs, socket);
 	LOCK_FOR_SCOPE(&rs->recv_lock);
 	LOCK_FOR_SCOPE(&rs->lock);
-	return rs_result(receive_vectors(rs, iov, n_iov, flags));
+	return rs_result_or(receive_vectors(rs, iov, n_iov, flags), before);
 }
 
 STAG_EXPORT ssize_t rrecv(int socket, void *buf, size_t len, int flags)

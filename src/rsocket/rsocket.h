@@ -207,6 +207,17 @@ static inline ssize_t rs_result(ssize_t ret)
 	return -1;
 }
 
+/*
+ * The same, for calls that may have looked in vain many times before they
+ * succeeded: programs exist that read errno at the end of a stream.
+ */
+static inline ssize_t rs_result_or(ssize_t ret, int errno_before)
+{
+	if (ret >= 0)
+		errno = errno_before;
+	return rs_result(ret);
+}
+
 /* table.c */
 struct rsocket *rs_new(int domain, const struct rs_config *config); /* NULL: no memory */
 int rs_table_insert(struct rsocket *rs);  /* under rs->fd; with a reference of its own */
@@ -268,7 +279,8 @@ int rs_post_write_message(struct rsocket *rs, struct ibv_sge *sge, int n_sge, bo
 /* progress.c */
 void rs_progress(struct rsocket *rs); /* deals with what completed, and grants what is due */
 void rs_grant(struct rsocket *rs);
-bool rs_arm(struct rsocket *rs); /* true if it was not armed: look again before sleeping */
+void rs_lost(struct rsocket *rs); /* the connection went without a word from the peer */
+bool rs_arm(struct rsocket *rs);  /* true if it was not armed: look again before sleeping */
 void rs_take_cq_event(struct rsocket *rs);
 bool rs_ctrl_room(const struct rsocket *rs);
 /* Until ready(), or -EAGAIN if it must not block, or -EINTR, or -ETIMEDOUT at the deadline (ns; 0: none). */

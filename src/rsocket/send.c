@@ -157,10 +157,12 @@ static ssize_t send_vectors(struct rsocket *rs, const struct iovec *iov, int n_i
 
 static ssize_t send_call(int socket, const struct iovec *iov, int n_iov, int flags)
 {
+	int before = errno;
+
 	RS_GET_OR_RETURN(rs, socket);
 	LOCK_FOR_SCOPE(&rs->send_lock);
 	LOCK_FOR_SCOPE(&rs->lock);
-	return rs_result(send_vectors(rs, iov, n_iov, flags));
+	return rs_result_or(send_vectors(rs, iov, n_iov, flags), before);
 }
 
 STAG_EXPORT ssize_t rsend(int socket, const void *buf, size_t len, int flags)

@@ -534,6 +534,28 @@ static void a_close_behind_a_long_stream_loses_nothing(void **state)
 	pthread_join(thread, NULL);
 }
 
+static void *close_later(void *arg)
+{
+	usleep(50000);
+	rclose(*(int *)arg);
+	return NULL;
+}
+
+/* rstream reads errno when a read returns 0, and tries again for ever if it is EAGAIN. */
+static void the_end_of_a_stream_leaves_errno_alone(void **state)
+{
+	struct pair *p = *state;
+	pthread_t thread;
+	int fd = p->a;
+
+	p->a = -1;
+	pthread_create(&thread, NULL, close_later, &fd);
+	errno = 0;
+	expect_end(p->b); /* after a sleep */
+	assert_int_equal(errno, 0);
+	pthread_join(thread, NULL);
+}
+
 static void a_closed_peer_is_a_hangup(void **state)
 {
 	struct pair *p = *state;
@@ -561,6 +583,20 @@ static void data_is_polled_before_the_hangup_behind_it(void **state)
 	assert_true(poll_for(p->b, 0, 5000) & POLLHUP);
 }
 
+/* A peer that vanishes has not said that this was all. */
+static void a_reset_is_not_an_end(void **state)
+{
+	struct pair *p = *state;
+	struct linger at_once = {.l_onoff = 1};
+	char c;
+
+	assert_int_equal(rsetsockopt(p->a, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+	part(&p->a);
+	assert_int_equal(rrecv(p->b, &c, 1, 0), -1);
+	assert_int_equal(errno, ECONNRESET);
+	assert_true(poll_for(p->b, POLLIN, 0) & POLLERR);
+}
+
 static void a_close_does_not_wait_for_the_peers_program(void **state)
 {
 	struct pair *p = *state;
@@ -569,13 +605,6 @@ static void a_close_does_not_wait_for_the_peers_program(void **state)
 	send_all(p->a, 0, 1000);
 	part(&p->a);
 	assert_true(now_ms() - start < 3000);
-}
-
-static void *close_later(void *arg)
-{
-	usleep(50000);
-	rclose(*(int *)arg);
-	return NULL;
 }
 
 /* A thread asleep in rrecv() comes back when another closes its socket. */
@@ -941,8 +970,10 @@ int main(void)
 		WITH_PAIR(half_a_shutdown_leaves_the_other_half),
 		WITH_PAIR(what_was_sent_before_a_close_arrives),
 		WITH_PAIR(a_close_behind_a_long_stream_loses_nothing),
+		WITH_PAIR(the_end_of_a_stream_leaves_errno_alone),
 		WITH_PAIR(a_closed_peer_is_a_hangup),
 		WITH_PAIR(data_is_polled_before_the_hangup_behind_it),
+		WITH_PAIR(a_reset_is_not_an_end),
 		WITH_PAIR(a_close_does_not_wait_for_the_peers_program),
 		WITH_PAIR(a_close_wakes_who_sleeps_on_the_socket),
 		cmocka_unit_test(mapped_memory_is_written_from_afar),
