@@ -26,6 +26,7 @@
 #define WHOLE	  8192 /* with CRC: an FPDU up to this is in the stage as a whole first */
 #define CATCH	  64   /* of what follows a large payload: the trailer and the next header */
 #define BULK	  4096 /* what counts as large there */
+#define TAIL	  64   /* of a write: placed last, see ends_write() */
 #define MAX_READS 16   /* in one go */
 #define FULL	  (MPA_MAX_ULPDU - DDP_TAGGED_LEN) /* payload of a promised segment */
 #define MARKED	  (2 * FPDU_MAX_LEN)		   /* raw bytes of a stream with markers */
@@ -282,10 +283,29 @@ static bool target_fault(struct stag_qp *qp, enum key_fault f)
 	return stop_locally(qp);
 }
 
+/*
+ * Programs wait for a write by looking at its end: it is stored last, and a word
+ * at once. memcpy() promises neither.
+ */
+static void copy_end_last(uint8_t *to, const uint8_t *from, size_t len)
+{
+	uint64_t word;
+
+	if (len < sizeof(word) || (uintptr_t)(to + len) % sizeof(word)) {
+		memcpy(to, from, len - 1);
+		__atomic_store_n(to + len - 1, from[len - 1], __ATOMIC_RELEASE);
+		return;
+	}
+	len -= sizeof(word);
+	memcpy(to, from, len);
+	memcpy(&word, from + len, sizeof(word));
+	__atomic_store_n((uint64_t *)(to + len), word, __ATOMIC_RELEASE);
+}
+
 static void scatter(const struct key_map *map, const uint8_t *from)
 {
 	for (unsigned i = 0; i < map->n; i++) {
-		memcpy(map->iov[i].iov_base, from, map->iov[i].iov_len);
+		copy_end_last(map->iov[i].iov_base, from, map->iov[i].iov_len);
 		from += map->iov[i].iov_len;
 	}
 }
@@ -824,17 +844,55 @@ static enum outcome step_header(struct stag_qp *qp)
 	return GO_ON;
 }
 
+/*
+ * The last segment of a write: a program may look at its end, and change all of
+ * it as soon as that is there. So the end is placed when the CRC is right, and
+ * not by the kernel, whose copy has no order.
+ */
+static bool ends_write(const struct qp_rx *rx)
+{
+	return rx->h.opcode == RDMAP_WRITE && rx->h.last;
+}
+
+static uint32_t tail_of(const struct qp_rx *rx)
+{
+	uint32_t left = rx->seg_len - rx->seg_done;
+
+	if (!ends_write(rx))
+		return 0;
+	return left < TAIL ? left : TAIL;
+}
+
+/* How much of the payload that is staged may be placed now; false: its CRC is wrong. */
+static bool may_place(struct stag_qp *qp, uint32_t *n)
+{
+	struct qp_rx *rx = qp->rx;
+	uint32_t left = rx->seg_len - rx->seg_done, pad = fpdu_pad(rx->ulpdu_len);
+	const uint8_t *p = rx->stage + rx->head;
+
+	*n = left < staged(rx) ? left : staged(rx);
+	if (!qp->link.crc || rx->verified || !ends_write(rx))
+		return true;
+	if (staged(rx) < left + pad + MPA_CRC_LEN) {
+		if (*n > left - tail_of(rx))
+			*n = left - tail_of(rx);
+		return true;
+	}
+	rx->verified = true;
+	return crc32c_matches(p + left + pad, crc32c_update(rx->crc, p, left + pad));
+}
+
 static enum outcome step_payload(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
-	uint32_t n = rx->seg_len - rx->seg_done;
+	uint32_t n;
 
 	if (is_control(rx->h.opcode)) { /* all of it is there; it is read at the end */
 		rx->step = RX_TRAILER;
 		return GO_ON;
 	}
-	if (n > staged(rx))
-		n = staged(rx);
+	if (!may_place(qp, &n))
+		return crc_failed(qp);
 	if (n) {
 		if (qp->link.crc && !rx->verified)
 			rx->crc = crc32c_update(rx->crc, rx->stage + rx->head, n);
@@ -965,7 +1023,7 @@ static void scatter_behind(struct stag_qp *qp, struct scatter *s, uint32_t left)
 	if (!next_target(qp, &s->next)) {
 		memset(&s->next, 0, sizeof(s->next.slot));
 		s->next.len = 0;
-		s->behind = left >= BULK ? CATCH : rx->stage_size;
+		s->behind = left >= BULK ? tail_of(rx) + CATCH : rx->stage_size;
 		scatter_add(s, &(struct iovec){rx->stage, s->behind}, 1);
 		return;
 	}
@@ -1001,7 +1059,7 @@ static void scattered(struct stag_qp *qp, const struct scatter *s, size_t n)
 static ssize_t read_direct(struct stag_qp *qp, bool *full)
 {
 	struct qp_rx *rx = qp->rx;
-	uint32_t left = rx->seg_len - rx->seg_done;
+	uint32_t left = rx->seg_len - rx->seg_done - tail_of(rx);
 	struct scatter s = {.n = 0};
 	enum key_fault f = target(qp, left, &s.here);
 	ssize_t n;
@@ -1075,7 +1133,8 @@ static ssize_t read_some(struct stag_qp *qp, bool *full)
 
 	if (rx->marked)
 		return read_marked(qp, full);
-	if (rx->step == RX_PAYLOAD && staged(rx) == 0 && !is_control(rx->h.opcode))
+	if (rx->step == RX_PAYLOAD && staged(rx) == 0 && !is_control(rx->h.opcode) &&
+	    rx->seg_len - rx->seg_done > tail_of(rx))
 		return read_direct(qp, full);
 	return read_staged(qp, full);
 }

@@ -442,11 +442,12 @@ static void frame_immediate(struct stag_qp *qp, struct wqe *w)
 
 /*
  * The peer may read two segments in one go, if it knows how long the second one
- * is. Only for memory in one piece, which is never cut short.
+ * is. Only for memory in one piece, which is never cut short, and not for the
+ * last one, whose end the peer places when it has seen the rest.
  */
 static void promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left)
 {
-	if ((qp->link.caps & MPA_EXT_BIG_FPDU) && left >= MPA_MAX_ULPDU - DDP_TAGGED_LEN)
+	if ((qp->link.caps & MPA_EXT_BIG_FPDU) && left > MPA_MAX_ULPDU - DDP_TAGGED_LEN)
 		h->rsv |= RDMAP_RSV_FULL_NEXT;
 }
 
