@@ -684,6 +684,7 @@ void qp_tx_run(struct stag_qp *qp); /* tx_lock held: sends what can be sent */
 void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t); /* tx_lock held; last words */
 void qp_tx_release(struct stag_qp *qp);		   /* tx_lock held: the first FPDU may go */
 void qp_tx_finish(struct stag_qp *qp);		   /* tx_lock held: FIN once all is sent */
+bool qp_tx_broken(const struct stag_qp *qp);	   /* tx_lock held: the stream refused something */
 bool qp_tx_pending(const struct stag_qp *qp);	   /* tx_lock held: is there anything to send? */
 struct wqe *qp_tx_oldest_read(struct stag_qp *qp); /* tx_lock held: awaiting a response, or NULL */
 void qp_tx_read_done(struct stag_qp *qp);	   /* tx_lock held: it came */

@@ -406,7 +406,7 @@ void qp_peer_closed(struct stag_qp *qp, bool orderly)
 	if (atomic_load(&qp->state) == QP_ERROR)
 		return;
 	/* After a failed send the stream reads as if it had ended in peace. */
-	was_busy = qp->sq.get != qp->sq.put || atomic_load(&qp->want_fail);
+	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp);
 	flush(qp);
 	if (!orderly || was_busy)
 		qp_async(qp, IBV_EVENT_QP_FATAL);

@@ -960,7 +960,10 @@ static bool send_batch(struct stag_qp *qp)
 	if (n < 0 && n != -EAGAIN) {
 		log_info("qp %u: the connection failed while sending: %s", qp->ibv.qp_num,
 			 strerror((int)-n));
-		lose_stream(qp);
+		/* What the peer sent before it left is still there: its end ends the queue pair. */
+		tx->dead = true;
+		if (n == -EFAULT)
+			lose_stream(qp);
 		return false;
 	}
 	if (n > 0)
@@ -1078,6 +1081,11 @@ void qp_tx_read_done(struct stag_qp *qp)
 	qp->tx->orq_get++;
 	w->done = true;
 	sq_retire(qp);
+}
+
+bool qp_tx_broken(const struct stag_qp *qp)
+{
+	return qp->tx && qp->tx->dead && !qp->tx->fin_sent;
 }
 
 bool qp_tx_pending(const struct stag_qp *qp)

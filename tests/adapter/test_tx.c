@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_tx.c - what the sending side keeps between two looks at its stream.
+ * test_tx.c - what the sending side keeps between two looks at its stream, and
+ * what comes meanwhile.
  *
  * Looks inside: qp_tx.c is a part of this file. The stream is a bottomless pit,
  * and the engine is held back, so that nothing happens but what a test does.
@@ -17,15 +18,17 @@
 
 #include "verbs/verbs.h"
 
-#define SIZE   (32u << 20) /* more than goes out in one look */
-#define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND)
+#define SIZE (32u << 20) /* more than goes out in one look */
+#define ACCESS                                                                                     \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |               \
+	 IBV_ACCESS_MW_BIND)
 
 /* ---- a stream that takes everything, and gives what a test puts in ---- */
 
 struct pit {
 	struct stream stream;
-	uint8_t in[4096];
-	size_t in_len;
+	uint8_t in[65536];
+	size_t in_len, in_off;
 	uint64_t taken;	     /* bytes */
 	uint8_t first[4096]; /* of them */
 	bool shut;
@@ -52,14 +55,17 @@ static ssize_t pit_send(struct stream *s, const struct iovec *iov, int n)
 static ssize_t pit_recv(struct stream *s, const struct iovec *iov, int n)
 {
 	struct pit *p = (struct pit *)s;
-	size_t len = p->in_len;
+	size_t len = 0;
 
-	if (!len)
-		return -EAGAIN;
-	assert_true(len <= iov[0].iov_len);
-	memcpy(iov[0].iov_base, p->in, len);
-	p->in_len = 0;
-	return (ssize_t)len;
+	for (int i = 0; i < n && p->in_off < p->in_len; i++) {
+		size_t left = p->in_len - p->in_off;
+		size_t part = iov[i].iov_len < left ? iov[i].iov_len : left;
+
+		memcpy(iov[i].iov_base, p->in + p->in_off, part);
+		p->in_off += part;
+		len += part;
+	}
+	return len ? (ssize_t)len : -EAGAIN;
 }
 
 static void pit_shutdown(struct stream *s)
@@ -127,7 +133,10 @@ static void bench_open(struct bench *b, const struct qp_link *link)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC,
-					.cap = {.max_send_wr = 16, .max_send_sge = 1}};
+					.cap = {.max_send_wr = 16,
+						.max_recv_wr = 16,
+						.max_send_sge = 1,
+						.max_recv_sge = 1}};
 	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT, .port_num = 1};
 
 	assert_non_null(list);
@@ -247,12 +256,85 @@ static void the_count_of_reads_wraps_around(void **state)
 	bench_close(&b);
 }
 
+/* The peer's FPDU of payload bytes behind a header, with a CRC where the link has one. */
+static void peer_fpdu(struct bench *b, const struct ddp_hdr *h, uint8_t fill, size_t payload)
+{
+	uint8_t *p = b->pit.in + b->pit.in_len;
+	size_t hdr = ddp_encode(h, p + MPA_LEN_FIELD), total = fpdu_len(hdr + payload);
+
+	put_be16(p, (uint16_t)(hdr + payload));
+	memset(p + MPA_LEN_FIELD + hdr, fill, payload);
+	memset(p + MPA_LEN_FIELD + hdr + payload, 0, total - MPA_LEN_FIELD - hdr - payload);
+	if (b->qp->link.crc)
+		crc32c_put(p + total - MPA_CRC_LEN,
+			   crc32c_update(CRC32C_INIT, p, total - MPA_CRC_LEN));
+	b->pit.in_len += total;
+}
+
+/* The stream takes nothing more; what the peer said before it left is heard all the same. */
+static void what_came_is_received_though_sending_fails(void **state)
+{
+	struct ddp_hdr h = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND, .msn = 1};
+	struct ibv_send_wr *bad_send, send = {.opcode = IBV_WR_SEND};
+	struct ibv_recv_wr *bad, recv = {.wr_id = 7};
+	struct ibv_wc wc;
+	struct bench b;
+
+	bench_open(&b, &plain);
+	assert_int_equal(ibv_post_recv(&b.qp->ibv, &recv, &bad), 0);
+	b.pit.shut = true;
+	assert_int_equal(ibv_post_send(&b.qp->ibv, &send, &bad_send), 0);
+	engine_unlock();
+	usleep(100000); /* for the engine to do what it should not */
+	peer_fpdu(&b, &h, 0, 0);
+	assert_int_equal(ibv_poll_cq(b.cq, 1, &wc), 1);
+	assert_int_equal(wc.wr_id, 7);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	engine_lock();
+	bench_close(&b);
+}
+
+/* Who waits for a write by looking at its end sees it when the CRC has been checked. */
+static void the_end_of_a_write_comes_last(void **state)
+{
+	enum { LEN = 40000 };
+	struct qp_link link = plain;
+	struct ddp_hdr h = {.tagged = true, .last = true, .opcode = RDMAP_WRITE};
+	struct bench b;
+	size_t all;
+
+	link.crc = true;
+	bench_open(&b, &link);
+	h.stag = b.mr->rkey;
+	h.to = (uintptr_t)b.memory;
+	memset(b.memory, 0, LEN);
+	peer_fpdu(&b, &h, 0xaa, LEN);
+	all = b.pit.in_len;
+	for (size_t part = 1; part < all; part += 1 + part / 2) {
+		b.pit.in_len = part;
+		qp_progress(b.qp);
+		assert_int_equal(b.memory[LEN - 1], 0);
+	}
+	b.pit.in_len = all - 1;
+	qp_progress(b.qp);
+	assert_int_equal(b.memory[0], 0xaa);
+	assert_int_equal(b.memory[LEN - 1], 0);
+	memset(b.memory, 1, LEN / 2); /* a program that could not wait does no harm either */
+	b.pit.in_len = all;
+	qp_progress(b.qp);
+	assert_int_equal(b.memory[LEN - 1], 0xaa);
+	assert_int_equal(atomic_load(&b.qp->state), QP_RTS);
+	bench_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(no_key_is_held_between_goes),
 		cmocka_unit_test(a_window_being_read_ends_with_its_queue_pair),
 		cmocka_unit_test(the_count_of_reads_wraps_around),
+		cmocka_unit_test(what_came_is_received_though_sending_fails),
+		cmocka_unit_test(the_end_of_a_write_comes_last),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
