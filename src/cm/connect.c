@@ -338,7 +338,7 @@ static int accept_request(struct cm_id *id, const struct rdma_conn_param *param)
 	struct conn_wish wish = {0};
 	int err;
 
-	if (id->state != ID_REQUESTED)
+	if (id->state != ID_REQUESTED || !id->conn)
 		return id_error(id, EINVAL, "there is no request to accept");
 	if (choose_qp(id, param) || make_wish(id, param, id->peer_ird, id->peer_ord, &wish))
 		return -1;
