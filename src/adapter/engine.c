@@ -48,9 +48,9 @@ static struct {
 	pthread_mutex_t queue_lock; /* a leaf: what follows */
 	struct list timers;	    /* by deadline */
 	struct list works;
-	struct list polled; /* stag_cq.polled_link */
-	bool woken;	    /* wake_fd is written, and not read yet */
-	int tick_ms;	    /* while there are claims */
+	struct list polled;  /* stag_cq.polled_link */
+	bool woken;	     /* wake_fd is written, and not read yet */
+	_Atomic int tick_ms; /* while there are claims */
 } engine = {
 	.gate = PTHREAD_MUTEX_INITIALIZER,
 	.main = PTHREAD_MUTEX_INITIALIZER,
