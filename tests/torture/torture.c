@@ -588,11 +588,11 @@ static bool put_block(struct side *s, uint32_t len, uint64_t number)
 
 static bool get_block(struct side *s, uint32_t len, uint64_t number)
 {
-	volatile uint64_t *flag = (volatile uint64_t *)(s->memory + AREA - 8);
+	const uint64_t *flag = (const uint64_t *)(s->memory + AREA - 8);
 	uint8_t *p = s->memory + AREA - len;
 	uint64_t spins = 0, found;
 
-	while ((found = *flag) != number) {
+	while ((found = __atomic_load_n(flag, __ATOMIC_ACQUIRE)) != number) {
 		if (found)
 			broken("block %llu where %llu was due", (unsigned long long)found,
 			       (unsigned long long)number);
@@ -601,7 +601,6 @@ static bool get_block(struct side *s, uint32_t len, uint64_t number)
 		if (spins % 4096 == 0 && connection_ended(s))
 			return false;
 	}
-	atomic_thread_fence(memory_order_acquire);
 	expect_noise(p, len - 8, s->key + number, "a block");
 	memset(p, 0, len);
 	atomic_fetch_add(&shared->moved, 1);
