@@ -717,7 +717,8 @@ void qp_tell_established(struct stag_qp *qp);
 void rx_flush(struct stag_qp *qp);  /* rx_lock held: the receives, and the one in progress */
 int qp_rx_init(struct stag_qp *qp); /* at attach */
 void qp_rx_free(struct stag_qp *qp);
-void rx_consume_ahead(struct stag_qp *qp); /* rx_lock held: what came with the set-up */
+struct wire_fault rx_read_fault(enum key_fault f); /* of a read's or an atomic's place */
+void rx_consume_ahead(struct stag_qp *qp);	   /* rx_lock held: what came with the set-up */
 /* Reads and handles what is there; true if anything came. Takes rx_lock (false if it is taken). */
 bool qp_progress(struct stag_qp *qp);
 

@@ -4,7 +4,7 @@
  *
  * What moves data is in sq.c, qp_tx.c and qp_rx.c.
  */
-#include "adapter/adapter.h"
+#include "adapter/qp.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,129 +14,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-
-#define CLOSE_TIMEOUT_MS  5000 /* for the peer's FIN after ours */
-#define LINGER_TIMEOUT_MS 2000 /* for the peer to read our last words */
-#define FEW_QPS		  8    /* claim.c: beyond this the engine hands queue pairs over */
-
-/* ---- the table of all queue pairs ---- */
-
-#define QP_SLOTS 65536
-
-static struct {
-	pthread_mutex_t lock; /* a leaf */
-	struct stag_qp *slot[QP_SLOTS];
-	uint8_t gen[QP_SLOTS];
-	uint32_t hint;
-	struct list all;
-	struct stagdv_counters gone; /* of destroyed queue pairs */
-} table = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
-	.all = {&table.all, &table.all},
-	.hint = 1,
-};
-
-/* A number: 8 bits that change at each use, 16 bits of a slot. */
-static int table_add(struct stag_qp *qp)
-{
-	int err = -ENOMEM;
-
-	pthread_mutex_lock(&table.lock);
-	for (uint32_t i = 0; i < QP_SLOTS; i++) {
-		uint32_t s = (table.hint + i) % QP_SLOTS;
-
-		if (s == 0 || table.slot[s])
-			continue;
-		table.slot[s] = qp;
-		table.hint = s + 1;
-		qp->ibv.qp_num = (uint32_t)table.gen[s]++ << 16 | s;
-		list_add_tail(&table.all, &qp->all_link);
-		err = 0;
-		break;
-	}
-	pthread_mutex_unlock(&table.lock);
-	return err;
-}
-
-static void add_counters(struct stagdv_counters *to, const struct stagdv_counters *from)
-{
-	to->tx_msgs += from->tx_msgs;
-	to->rx_msgs += from->rx_msgs;
-	to->tx_bytes += from->tx_bytes;
-	to->rx_bytes += from->rx_bytes;
-	to->tx_payload += from->tx_payload;
-	to->rx_payload += from->rx_payload;
-	to->tx_fpdus += from->tx_fpdus;
-	to->rx_fpdus += from->rx_fpdus;
-	to->tx_calls += from->tx_calls;
-	to->rx_calls += from->rx_calls;
-	to->tx_again += from->tx_again;
-	to->rx_again += from->rx_again;
-	to->crc_errors += from->crc_errors;
-	to->terminates_sent += from->terminates_sent;
-	to->terminates_received += from->terminates_received;
-}
-
-static void table_remove(struct stag_qp *qp)
-{
-	struct stagdv_counters c;
-
-	qp_counters(qp, &c);
-	pthread_mutex_lock(&table.lock);
-	table.slot[qp->ibv.qp_num & (QP_SLOTS - 1)] = NULL;
-	list_del(&qp->all_link);
-	add_counters(&table.gone, &c);
-	pthread_mutex_unlock(&table.lock);
-}
-
-struct stag_qp *qp_by_num(uint32_t qpn)
-{
-	struct stag_qp *qp;
-
-	assert(engine_locked());
-	pthread_mutex_lock(&table.lock);
-	qp = table.slot[qpn & (QP_SLOTS - 1)];
-	pthread_mutex_unlock(&table.lock);
-	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
-}
-
-void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
-{
-	pthread_mutex_lock(&qp->rx_lock);
-	pthread_mutex_lock(&qp->tx_lock);
-	*c = qp->counters;
-	if (qp->stream) {
-		c->tx_bytes += qp->stream->tx_bytes;
-		c->rx_bytes += qp->stream->rx_bytes;
-		c->tx_calls += qp->stream->tx_calls;
-		c->rx_calls += qp->stream->rx_calls;
-		c->tx_again += qp->stream->tx_again;
-		c->rx_again += qp->stream->rx_again;
-	}
-	pthread_mutex_unlock(&qp->tx_lock);
-	pthread_mutex_unlock(&qp->rx_lock);
-}
-
-/* The engine lock keeps the queue pairs alive while they are asked one by one. */
-void device_counters(struct stagdv_counters *c)
-{
-	memset(c, 0, sizeof(*c));
-	engine_lock();
-	pthread_mutex_lock(&table.lock);
-	*c = table.gone;
-	pthread_mutex_unlock(&table.lock);
-	for (struct list *l = table.all.next; l != &table.all; l = l->next) {
-		struct stagdv_counters one;
-
-		qp_counters(list_entry(l, struct stag_qp, all_link), &one);
-		add_counters(c, &one);
-	}
-	engine_unlock();
-	c->engine_wakeups = atomic_load(&stag_totals.engine_wakeups);
-	c->connects = atomic_load(&stag_totals.connects);
-	c->accepts = atomic_load(&stag_totals.accepts);
-	c->disconnects = atomic_load(&stag_totals.disconnects);
-}
 
 /* ---- states ---- */
 
@@ -312,7 +189,7 @@ int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct sta
 	qp->cap = attr->cap;
 	qp->ibv.context = &ctx->v.context;
 	engine_lock();
-	err = table_add(qp);
+	err = qp_table_add(qp);
 	engine_unlock();
 	if (err)
 		goto err_free_rq;
@@ -333,332 +210,18 @@ err_free:
 	return err;
 }
 
-/* ---- the end of a connection ---- */
-
-void qp_async(struct stag_qp *qp, enum ibv_event_type type)
-{
-	struct ibv_async_event ev = {.element.qp = &qp->ibv, .event_type = type};
-
-	ctx_async(to_stag_ctx(qp->ibv.context), &ev);
-}
-
-static void on_event_work(struct work *w);
-
-static void tell(struct stag_qp *qp)
-{
-	work_queue(&qp->event_work, on_event_work);
-}
-
-void qp_tell_established(struct stag_qp *qp)
-{
-	atomic_store(&qp->tell_established, true);
-	tell(qp);
-}
-
-/* Everything posted comes back, once. rx_lock and tx_lock held. */
-static void flush(struct stag_qp *qp)
-{
-	qp_set_state(qp, QP_ERROR);
-	atomic_store(&qp->tx_blocked, false); /* nobody waits for room any more */
-	sq_flush(qp);
-	rx_flush(qp);
-	if (qp->srq)
-		qp_async(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
-	key_unbind_qp(qp);
-}
-
-static void on_linger(struct timer *t);
-
-/* Our side ends it: the peer gets to read what was said, then the stream closes. */
-static void end_by_us(struct stag_qp *qp, const struct terminate *term)
-{
-	if (!qp->stream)
-		return;
-	if (term)
-		qp_tx_terminate(qp, term);
-	qp->stream->ops->shutdown(qp->stream);
-	atomic_store(&qp->tx_blocked, false); /* a stream that is shut always has room */
-	qp->lingering = true;
-	timer_set(&qp->linger_timer, clock_ns() + LINGER_TIMEOUT_MS * NS_PER_MS, on_linger);
-}
-
-void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_type event)
-{
-	if (atomic_load(&qp->state) == QP_ERROR)
-		return;
-	end_by_us(qp, term);
-	flush(qp);
-	qp_async(qp, event);
-	atomic_store(&qp->tell_disconnected, true);
-	tell(qp);
-}
-
-void qp_fail_later(struct stag_qp *qp)
-{
-	atomic_store(&qp->want_fail, true);
-	tell(qp);
-}
-
-void qp_peer_closed(struct stag_qp *qp, bool orderly)
-{
-	bool was_busy;
-
-	if (atomic_load(&qp->state) == QP_ERROR)
-		return;
-	/* After a failed send the stream reads as if it had ended in peace. */
-	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp);
-	flush(qp);
-	if (!orderly || was_busy)
-		qp_async(qp, IBV_EVENT_QP_FATAL);
-	atomic_store(&qp->tell_disconnected, true);
-	tell(qp);
-}
-
-static void lock_both(struct stag_qp *qp)
-{
-	pthread_mutex_lock(&qp->rx_lock);
-	pthread_mutex_lock(&qp->tx_lock);
-}
-
-static void unlock_both(struct stag_qp *qp)
-{
-	pthread_mutex_unlock(&qp->tx_lock);
-	pthread_mutex_unlock(&qp->rx_lock);
-}
-
-static void keep_counters(struct stag_qp *qp)
-{
-	qp->counters.tx_bytes += qp->stream->tx_bytes;
-	qp->counters.rx_bytes += qp->stream->rx_bytes;
-	qp->counters.tx_calls += qp->stream->tx_calls;
-	qp->counters.rx_calls += qp->stream->rx_calls;
-	qp->counters.tx_again += qp->stream->tx_again;
-	qp->counters.rx_again += qp->stream->rx_again;
-}
-
-/* Engine lock held, queue pair in ERROR (or on its way out). */
-static void close_stream(struct stag_qp *qp)
-{
-	timer_cancel(&qp->hold_timer);
-	timer_cancel(&qp->linger_timer);
-	pthread_mutex_lock(&qp->arm_lock);
-	watch_del(&qp->watch);
-	pthread_mutex_unlock(&qp->arm_lock);
-	lock_both(qp);
-	if (qp->stream) {
-		keep_counters(qp);
-		stream_close(qp->stream);
-		qp->stream = NULL;
-		atomic_fetch_add(&stag_totals.disconnects, 1);
-	}
-	qp_tx_free(qp);
-	qp_rx_free(qp);
-	qp->lingering = false;
-	atomic_store(&qp->tx_blocked, false);
-	unlock_both(qp);
-}
-
-static void on_linger(struct timer *t)
-{
-	struct stag_qp *qp = container_of(t, struct stag_qp, linger_timer);
-
-	if (atomic_load(&qp->state) == QP_CLOSING) {
-		log_info("qp %u: the peer did not close within %d ms", qp->ibv.qp_num,
-			 CLOSE_TIMEOUT_MS);
-		lock_both(qp);
-		qp->stream->ops->abort(qp->stream);
-		qp_peer_closed(qp, true);
-		unlock_both(qp);
-		return;
-	}
-	close_stream(qp);
-}
-
-/* After our last words: read and forget until the peer has closed, so that no reset kills them. */
-static void drain(struct stag_qp *qp)
-{
-	uint8_t junk[4096];
-	struct iovec v = {junk, sizeof(junk)};
-	ssize_t n = -EAGAIN;
-
-	pthread_mutex_lock(&qp->rx_lock);
-	for (int i = 0; i < 64 && qp->stream; i++) {
-		n = qp->stream->ops->recv(qp->stream, &v, 1);
-		if (n <= 0)
-			break;
-	}
-	pthread_mutex_unlock(&qp->rx_lock);
-	if (n <= 0 && n != -EAGAIN)
-		close_stream(qp);
-}
-
-static void drop_claims(struct stag_qp *qp)
-{
-	struct stag_cq *cq = atomic_load(&qp->claimed_by);
-
-	if (!cq)
-		return;
-	pthread_mutex_lock(&cq->qps_lock);
-	claim_drop(cq, qp);
-	pthread_mutex_unlock(&cq->qps_lock);
-}
-
-static void on_event_work(struct work *w)
-{
-	struct stag_qp *qp = container_of(w, struct stag_qp, event_work);
-
-	if (atomic_exchange(&qp->want_fail, false)) {
-		struct terminate t;
-
-		lock_both(qp);
-		t = qp_tx_reason(qp);
-		qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
-		unlock_both(qp);
-	}
-	if (atomic_exchange(&qp->tell_established, false) && qp->events && qp->events->established)
-		qp->events->established(qp->events_arg);
-	if (atomic_load(&qp->state) == QP_ERROR) {
-		drop_claims(qp);
-		qp_arm(qp);
-		if (!qp->lingering)
-			close_stream(qp);
-	}
-	if (atomic_exchange(&qp->tell_disconnected, false) && qp->events &&
-	    qp->events->disconnected)
-		qp->events->disconnected(qp->events_arg);
-}
-
-/* ---- connecting ---- */
-
-/* Where many queue pairs share a queue that somebody polls, those that speak go to the poller. */
-static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
-{
-	if (cq->n_qps <= FEW_QPS || !atomic_load(&cq->in_polled))
-		return;
-	if (pthread_mutex_trylock(&cq->qps_lock))
-		return;
-	if (atomic_load(&cq->claim) != CLAIM_SLEEPER && !claim_is_slept_on(cq))
-		claim_one(cq, qp, CLAIM_POLLER);
-	pthread_mutex_unlock(&cq->qps_lock);
-}
-
-static void on_stream(struct watch *w, uint32_t revents)
-{
-	struct stag_qp *qp = container_of(w, struct stag_qp, watch);
-
-	if (atomic_load(&qp->state) == QP_ERROR) {
-		if (qp->lingering)
-			drain(qp);
-		return;
-	}
-	if (revents & EPOLLOUT) {
-		pthread_mutex_lock(&qp->tx_lock);
-		qp_tx_run(qp);
-		pthread_mutex_unlock(&qp->tx_lock);
-	}
-	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
-		qp_progress(qp);
-		offer_to_poller(qp, qp->rcq);
-		if (qp->scq != qp->rcq)
-			offer_to_poller(qp, qp->scq);
-	}
-}
-
-static void on_hold_end(struct timer *t)
-{
-	struct stag_qp *qp = container_of(t, struct stag_qp, hold_timer);
-
-	pthread_mutex_lock(&qp->tx_lock);
-	qp_tx_release(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
-}
-
-static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
-{
-	int err;
-
-	if (atomic_load(&qp->state) != QP_IDLE || qp->ibv.state == IBV_QPS_RESET) {
-		log_info("qp %u: cannot be connected in state %d", qp->ibv.qp_num, qp->ibv.state);
-		return -EINVAL;
-	}
-	qp->stream = s;
-	qp->link = *link;
-	err = qp_tx_init(qp);
-	if (!err)
-		err = qp_rx_init(qp);
-	if (!err)
-		err = watch_add(&qp->watch, s->fd, EPOLLIN, on_stream);
-	if (err) {
-		qp_tx_free(qp);
-		qp_rx_free(qp);
-		qp->stream = NULL;
-		return err;
-	}
-	qp->link.ahead = NULL;
-	qp_set_state(qp, QP_RTS);
-	return 0;
-}
-
-int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
-{
-	int err;
-
-	assert(engine_locked());
-	lock_both(qp);
-	err = attach_locked(qp, s, link);
-	if (!err && !link->wait_first && link->hold_until)
-		timer_set(&qp->hold_timer, link->hold_until, on_hold_end);
-	if (!err)
-		qp_tx_run(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
-	if (!err && link->ahead_len)
-		rx_consume_ahead(qp);
-	pthread_mutex_unlock(&qp->rx_lock);
-	return err;
-}
-
-void qp_set_events(struct stag_qp *qp, const struct qp_events *ev, void *arg)
-{
-	assert(engine_locked());
-	qp->events = ev;
-	qp->events_arg = arg;
-}
-
-int qp_disconnect(struct stag_qp *qp)
-{
-	int err = 0;
-
-	pthread_mutex_lock(&qp->tx_lock);
-	switch ((enum qp_state)atomic_load(&qp->state)) {
-	case QP_IDLE:
-		err = -ENOTCONN;
-		break;
-	case QP_RTS:
-		qp_set_state(qp, QP_CLOSING);
-		timer_set(&qp->linger_timer, clock_ns() + CLOSE_TIMEOUT_MS * NS_PER_MS, on_linger);
-		qp_tx_release(qp);
-		qp_tx_finish(qp);
-		break;
-	case QP_CLOSING:
-	case QP_ERROR:
-		break;
-	}
-	pthread_mutex_unlock(&qp->tx_lock);
-	return err;
-}
-
 /* ---- destruction ---- */
 
 int qp_destroy(struct stag_qp *qp)
 {
 	engine_lock();
 	qp->events = NULL;
-	close_stream(qp);
+	qp_close_stream(qp);
 	work_cancel(&qp->event_work);
 	leave_cq(qp->rcq, &qp->in_rcq, qp);
 	leave_cq(qp->scq, &qp->in_scq, qp);
 	key_unbind_qp(qp);
-	table_remove(qp);
+	qp_table_remove(qp);
 	engine_unlock();
 	cq_forget_qp(qp->scq, qp->ibv.qp_num);
 	if (qp->rcq != qp->scq)
@@ -696,16 +259,16 @@ static bool legal_move(enum ibv_qp_state from, enum ibv_qp_state to)
 
 static void to_error(struct stag_qp *qp)
 {
-	lock_both(qp);
+	qp_lock_both(qp);
 	if (atomic_load(&qp->state) == QP_IDLE) {
-		flush(qp);
+		qp_flush(qp);
 	} else if (atomic_load(&qp->state) != QP_ERROR) {
-		end_by_us(qp, NULL);
-		flush(qp);
+		qp_end_by_us(qp, NULL);
+		qp_flush(qp);
 		atomic_store(&qp->tell_disconnected, true);
-		tell(qp);
+		qp_tell(qp);
 	}
-	unlock_both(qp);
+	qp_unlock_both(qp);
 }
 
 /* What waits to be told about the connection that was; true: that it has ended. */
@@ -726,9 +289,9 @@ static void to_reset(struct stag_qp *qp)
 	bool ended;
 
 	engine_lock();
-	drop_claims(qp);
-	close_stream(qp);
-	lock_both(qp);
+	qp_drop_claims(qp);
+	qp_close_stream(qp);
+	qp_lock_both(qp);
 	ended = forget_news(qp);
 	qp->sq.get = qp->sq.tx = qp->sq.put;
 	pthread_mutex_lock(&qp->rq_lock);
@@ -740,7 +303,7 @@ static void to_reset(struct stag_qp *qp)
 		qp_set_state(qp, QP_IDLE);
 	}
 	qp->ibv.state = IBV_QPS_RESET;
-	unlock_both(qp);
+	qp_unlock_both(qp);
 	if (ended && qp->events && qp->events->disconnected)
 		qp->events->disconnected(qp->events_arg);
 	qp->events = NULL; /* the next connection may be made by another */

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * qp_link.c - a queue pair's connection: how it begins, who watches it, how it ends.
+ *
+ * Everything that happens to a connection ends in qp_flush(): what was posted comes
+ * back, once, and whoever connected the queue pair is told.
+ */
+#include "adapter/qp.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sys/epoll.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+void qp_async(struct stag_qp *qp, enum ibv_event_type type)
+{
+	struct ibv_async_event ev = {.element.qp = &qp->ibv, .event_type = type};
+
+	ctx_async(to_stag_ctx(qp->ibv.context), &ev);
+}
+
+static void on_event_work(struct work *w);
+
+void qp_tell(struct stag_qp *qp)
+{
+	work_queue(&qp->event_work, on_event_work);
+}
+
+void qp_tell_established(struct stag_qp *qp)
+{
+	atomic_store(&qp->tell_established, true);
+	qp_tell(qp);
+}
+
+/* Everything posted comes back, once. rx_lock and tx_lock held. */
+void qp_flush(struct stag_qp *qp)
+{
+	qp_set_state(qp, QP_ERROR);
+	atomic_store(&qp->tx_blocked, false); /* nobody waits for room any more */
+	sq_flush(qp);
+	rx_flush(qp);
+	if (qp->srq)
+		qp_async(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+	key_unbind_qp(qp);
+}
+
+static void on_linger(struct timer *t);
+
+/* Our side ends it: the peer gets to read what was said, then the stream closes. */
+void qp_end_by_us(struct stag_qp *qp, const struct terminate *term)
+{
+	if (!qp->stream)
+		return;
+	if (term)
+		qp_tx_terminate(qp, term);
+	qp->stream->ops->shutdown(qp->stream);
+	atomic_store(&qp->tx_blocked, false); /* a stream that is shut always has room */
+	qp->lingering = true;
+	timer_set(&qp->linger_timer, clock_ns() + LINGER_TIMEOUT_MS * NS_PER_MS, on_linger);
+}
+
+void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_type event)
+{
+	if (atomic_load(&qp->state) == QP_ERROR)
+		return;
+	qp_end_by_us(qp, term);
+	qp_flush(qp);
+	qp_async(qp, event);
+	atomic_store(&qp->tell_disconnected, true);
+	qp_tell(qp);
+}
+
+void qp_fail_later(struct stag_qp *qp)
+{
+	atomic_store(&qp->want_fail, true);
+	qp_tell(qp);
+}
+
+void qp_peer_closed(struct stag_qp *qp, bool orderly)
+{
+	bool was_busy;
+
+	if (atomic_load(&qp->state) == QP_ERROR)
+		return;
+	/* After a failed send the stream reads as if it had ended in peace. */
+	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp);
+	qp_flush(qp);
+	if (!orderly || was_busy)
+		qp_async(qp, IBV_EVENT_QP_FATAL);
+	atomic_store(&qp->tell_disconnected, true);
+	qp_tell(qp);
+}
+
+void qp_lock_both(struct stag_qp *qp)
+{
+	pthread_mutex_lock(&qp->rx_lock);
+	pthread_mutex_lock(&qp->tx_lock);
+}
+
+void qp_unlock_both(struct stag_qp *qp)
+{
+	pthread_mutex_unlock(&qp->tx_lock);
+	pthread_mutex_unlock(&qp->rx_lock);
+}
+
+static void keep_counters(struct stag_qp *qp)
+{
+	qp->counters.tx_bytes += qp->stream->tx_bytes;
+	qp->counters.rx_bytes += qp->stream->rx_bytes;
+	qp->counters.tx_calls += qp->stream->tx_calls;
+	qp->counters.rx_calls += qp->stream->rx_calls;
+	qp->counters.tx_again += qp->stream->tx_again;
+	qp->counters.rx_again += qp->stream->rx_again;
+}
+
+/* Engine lock held, queue pair in ERROR (or on its way out). */
+void qp_close_stream(struct stag_qp *qp)
+{
+	timer_cancel(&qp->hold_timer);
+	timer_cancel(&qp->linger_timer);
+	pthread_mutex_lock(&qp->arm_lock);
+	watch_del(&qp->watch);
+	pthread_mutex_unlock(&qp->arm_lock);
+	qp_lock_both(qp);
+	if (qp->stream) {
+		keep_counters(qp);
+		stream_close(qp->stream);
+		qp->stream = NULL;
+		atomic_fetch_add(&stag_totals.disconnects, 1);
+	}
+	qp_tx_free(qp);
+	qp_rx_free(qp);
+	qp->lingering = false;
+	atomic_store(&qp->tx_blocked, false);
+	qp_unlock_both(qp);
+}
+
+static void on_linger(struct timer *t)
+{
+	struct stag_qp *qp = container_of(t, struct stag_qp, linger_timer);
+
+	if (atomic_load(&qp->state) == QP_CLOSING) {
+		log_info("qp %u: the peer did not close within %d ms", qp->ibv.qp_num,
+			 CLOSE_TIMEOUT_MS);
+		qp_lock_both(qp);
+		qp->stream->ops->abort(qp->stream);
+		qp_peer_closed(qp, true);
+		qp_unlock_both(qp);
+		return;
+	}
+	qp_close_stream(qp);
+}
+
+/* After our last words: read and forget until the peer has closed, so that no reset kills them. */
+static void drain(struct stag_qp *qp)
+{
+	uint8_t junk[4096];
+	struct iovec v = {junk, sizeof(junk)};
+	ssize_t n = -EAGAIN;
+
+	pthread_mutex_lock(&qp->rx_lock);
+	for (int i = 0; i < 64 && qp->stream; i++) {
+		n = qp->stream->ops->recv(qp->stream, &v, 1);
+		if (n <= 0)
+			break;
+	}
+	pthread_mutex_unlock(&qp->rx_lock);
+	if (n <= 0 && n != -EAGAIN)
+		qp_close_stream(qp);
+}
+
+void qp_drop_claims(struct stag_qp *qp)
+{
+	struct stag_cq *cq = atomic_load(&qp->claimed_by);
+
+	if (!cq)
+		return;
+	pthread_mutex_lock(&cq->qps_lock);
+	claim_drop(cq, qp);
+	pthread_mutex_unlock(&cq->qps_lock);
+}
+
+static void on_event_work(struct work *w)
+{
+	struct stag_qp *qp = container_of(w, struct stag_qp, event_work);
+
+	if (atomic_exchange(&qp->want_fail, false)) {
+		struct terminate t;
+
+		qp_lock_both(qp);
+		t = qp_tx_reason(qp);
+		qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
+		qp_unlock_both(qp);
+	}
+	if (atomic_exchange(&qp->tell_established, false) && qp->events && qp->events->established)
+		qp->events->established(qp->events_arg);
+	if (atomic_load(&qp->state) == QP_ERROR) {
+		qp_drop_claims(qp);
+		qp_arm(qp);
+		if (!qp->lingering)
+			qp_close_stream(qp);
+	}
+	if (atomic_exchange(&qp->tell_disconnected, false) && qp->events &&
+	    qp->events->disconnected)
+		qp->events->disconnected(qp->events_arg);
+}
+
+/* Where many queue pairs share a queue that somebody polls, those that speak go to the poller. */
+static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
+{
+	if (cq->n_qps <= FEW_QPS || !atomic_load(&cq->in_polled))
+		return;
+	if (pthread_mutex_trylock(&cq->qps_lock))
+		return;
+	if (atomic_load(&cq->claim) != CLAIM_SLEEPER && !claim_is_slept_on(cq))
+		claim_one(cq, qp, CLAIM_POLLER);
+	pthread_mutex_unlock(&cq->qps_lock);
+}
+
+static void on_stream(struct watch *w, uint32_t revents)
+{
+	struct stag_qp *qp = container_of(w, struct stag_qp, watch);
+
+	if (atomic_load(&qp->state) == QP_ERROR) {
+		if (qp->lingering)
+			drain(qp);
+		return;
+	}
+	if (revents & EPOLLOUT) {
+		pthread_mutex_lock(&qp->tx_lock);
+		qp_tx_run(qp);
+		pthread_mutex_unlock(&qp->tx_lock);
+	}
+	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+		qp_progress(qp);
+		offer_to_poller(qp, qp->rcq);
+		if (qp->scq != qp->rcq)
+			offer_to_poller(qp, qp->scq);
+	}
+}
+
+static void on_hold_end(struct timer *t)
+{
+	struct stag_qp *qp = container_of(t, struct stag_qp, hold_timer);
+
+	pthread_mutex_lock(&qp->tx_lock);
+	qp_tx_release(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+}
+
+static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
+{
+	int err;
+
+	if (atomic_load(&qp->state) != QP_IDLE || qp->ibv.state == IBV_QPS_RESET) {
+		log_info("qp %u: cannot be connected in state %d", qp->ibv.qp_num, qp->ibv.state);
+		return -EINVAL;
+	}
+	qp->stream = s;
+	qp->link = *link;
+	err = qp_tx_init(qp);
+	if (!err)
+		err = qp_rx_init(qp);
+	if (!err)
+		err = watch_add(&qp->watch, s->fd, EPOLLIN, on_stream);
+	if (err) {
+		qp_tx_free(qp);
+		qp_rx_free(qp);
+		qp->stream = NULL;
+		return err;
+	}
+	qp->link.ahead = NULL;
+	qp_set_state(qp, QP_RTS);
+	return 0;
+}
+
+int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
+{
+	int err;
+
+	assert(engine_locked());
+	qp_lock_both(qp);
+	err = attach_locked(qp, s, link);
+	if (!err && !link->wait_first && link->hold_until)
+		timer_set(&qp->hold_timer, link->hold_until, on_hold_end);
+	if (!err)
+		qp_tx_run(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+	if (!err && link->ahead_len)
+		rx_consume_ahead(qp);
+	pthread_mutex_unlock(&qp->rx_lock);
+	return err;
+}
+
+void qp_set_events(struct stag_qp *qp, const struct qp_events *ev, void *arg)
+{
+	assert(engine_locked());
+	qp->events = ev;
+	qp->events_arg = arg;
+}
+
+int qp_disconnect(struct stag_qp *qp)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&qp->tx_lock);
+	switch ((enum qp_state)atomic_load(&qp->state)) {
+	case QP_IDLE:
+		err = -ENOTCONN;
+		break;
+	case QP_RTS:
+		qp_set_state(qp, QP_CLOSING);
+		timer_set(&qp->linger_timer, clock_ns() + CLOSE_TIMEOUT_MS * NS_PER_MS, on_linger);
+		qp_tx_release(qp);
+		qp_tx_finish(qp);
+		break;
+	case QP_CLOSING:
+	case QP_ERROR:
+		break;
+	}
+	pthread_mutex_unlock(&qp->tx_lock);
+	return err;
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * qp_table.c - all queue pairs of the process: their numbers and their counters.
+ *
+ * A number outlives its queue pair by 255 reuses of its slot.
+ */
+#include "adapter/qp.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define QP_SLOTS 65536
+
+static struct {
+	pthread_mutex_t lock; /* a leaf */
+	struct stag_qp *slot[QP_SLOTS];
+	uint8_t gen[QP_SLOTS];
+	uint32_t hint;
+	struct list all;
+	struct stagdv_counters gone; /* of destroyed queue pairs */
+} table = {
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.all = {&table.all, &table.all},
+	.hint = 1,
+};
+
+/* A number: 8 bits that change at each use, 16 bits of a slot. */
+int qp_table_add(struct stag_qp *qp)
+{
+	int err = -ENOMEM;
+
+	pthread_mutex_lock(&table.lock);
+	for (uint32_t i = 0; i < QP_SLOTS; i++) {
+		uint32_t s = (table.hint + i) % QP_SLOTS;
+
+		if (s == 0 || table.slot[s])
+			continue;
+		table.slot[s] = qp;
+		table.hint = s + 1;
+		qp->ibv.qp_num = (uint32_t)table.gen[s]++ << 16 | s;
+		list_add_tail(&table.all, &qp->all_link);
+		err = 0;
+		break;
+	}
+	pthread_mutex_unlock(&table.lock);
+	return err;
+}
+
+static void add_counters(struct stagdv_counters *to, const struct stagdv_counters *from)
+{
+	to->tx_msgs += from->tx_msgs;
+	to->rx_msgs += from->rx_msgs;
+	to->tx_bytes += from->tx_bytes;
+	to->rx_bytes += from->rx_bytes;
+	to->tx_payload += from->tx_payload;
+	to->rx_payload += from->rx_payload;
+	to->tx_fpdus += from->tx_fpdus;
+	to->rx_fpdus += from->rx_fpdus;
+	to->tx_calls += from->tx_calls;
+	to->rx_calls += from->rx_calls;
+	to->tx_again += from->tx_again;
+	to->rx_again += from->rx_again;
+	to->crc_errors += from->crc_errors;
+	to->terminates_sent += from->terminates_sent;
+	to->terminates_received += from->terminates_received;
+}
+
+void qp_table_remove(struct stag_qp *qp)
+{
+	struct stagdv_counters c;
+
+	qp_counters(qp, &c);
+	pthread_mutex_lock(&table.lock);
+	table.slot[qp->ibv.qp_num & (QP_SLOTS - 1)] = NULL;
+	list_del(&qp->all_link);
+	add_counters(&table.gone, &c);
+	pthread_mutex_unlock(&table.lock);
+}
+
+struct stag_qp *qp_by_num(uint32_t qpn)
+{
+	struct stag_qp *qp;
+
+	assert(engine_locked());
+	pthread_mutex_lock(&table.lock);
+	qp = table.slot[qpn & (QP_SLOTS - 1)];
+	pthread_mutex_unlock(&table.lock);
+	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
+}
+
+void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
+{
+	pthread_mutex_lock(&qp->rx_lock);
+	pthread_mutex_lock(&qp->tx_lock);
+	*c = qp->counters;
+	if (qp->stream) {
+		c->tx_bytes += qp->stream->tx_bytes;
+		c->rx_bytes += qp->stream->rx_bytes;
+		c->tx_calls += qp->stream->tx_calls;
+		c->rx_calls += qp->stream->rx_calls;
+		c->tx_again += qp->stream->tx_again;
+		c->rx_again += qp->stream->rx_again;
+	}
+	pthread_mutex_unlock(&qp->tx_lock);
+	pthread_mutex_unlock(&qp->rx_lock);
+}
+
+/* The engine lock keeps the queue pairs alive while they are asked one by one. */
+void device_counters(struct stagdv_counters *c)
+{
+	memset(c, 0, sizeof(*c));
+	engine_lock();
+	pthread_mutex_lock(&table.lock);
+	*c = table.gone;
+	pthread_mutex_unlock(&table.lock);
+	for (struct list *l = table.all.next; l != &table.all; l = l->next) {
+		struct stagdv_counters one;
+
+		qp_counters(list_entry(l, struct stag_qp, all_link), &one);
+		add_counters(c, &one);
+	}
+	engine_unlock();
+	c->engine_wakeups = atomic_load(&stag_totals.engine_wakeups);
+	c->connects = atomic_load(&stag_totals.connects);
+	c->accepts = atomic_load(&stag_totals.accepts);
+	c->disconnects = atomic_load(&stag_totals.disconnects);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * qp_tx.h - the sending side's own: a batch, and what it is made of.
+ *
+ * All of it under the queue pair's tx_lock.
+ */
+#ifndef STAG_QP_TX_H
+#define STAG_QP_TX_H
+
+#include "adapter/adapter.h"
+
+#define TX_IOV	     128
+#define TX_FPDU_IOV  24		     /* pieces of payload of one FPDU, at most */
+#define TX_BUF	     16384	     /* headers, CRCs, short payloads of a batch */
+#define TX_COPY	     1024	     /* a payload up to this is copied rather than gathered */
+#define TX_FPDU_BUF  (TX_COPY + 128) /* what one FPDU may take of the buffer */
+#define TX_BATCH     (1 << 20)	     /* bytes */
+#define TX_BATCH_CRC (1 << 19)	     /* the same where a CRC reads them first: keep them in cache */
+#define TX_BOUNCE    (2 * 65536)
+#define TX_RUN	     8 /* batches in one go: who called has other things to do */
+#define RTR_STAG     1
+
+struct tx_ref { /* memory that the batch points to */
+	struct key_slot *slot;
+	uint32_t stag;
+};
+
+/* The peer's read or atomic that waits for its answer. */
+struct response {
+	bool is_atomic;
+	union {
+		struct rdmap_read_req read;
+		struct rdmap_atomic_req atomic;
+	};
+	uint32_t off; /* of a read: bytes framed so far */
+};
+
+enum tx_open { OPEN_NONE, OPEN_SQ, OPEN_RESPONSE }; /* whose message is begun and not ended */
+
+struct qp_tx {
+	/* the batch */
+	struct iovec iov[TX_IOV];
+	int n, cur;
+	struct tx_ref ref[TX_IOV];
+	unsigned n_ref;
+	bool refs_held;
+	uint32_t buf_used, bytes;
+	uint8_t buf[TX_BUF];
+	uint8_t *bounce; /* copies of read data under CRC: the memory may change meanwhile */
+	uint32_t bounce_used;
+
+	uint64_t queued, sent; /* stream offsets: framed; taken by the stream */
+	uint32_t sent_idx;     /* SQ index: all before is sent */
+	unsigned mulpdu;
+	uint32_t msn[QN_COUNT];
+
+	enum tx_open open;
+	bool response_next; /* turns, where both have something */
+	uint32_t off;	    /* of the SQ's open message: bytes framed */
+	bool imm_due;	    /* the write is out, its immediate is not */
+	uint32_t sge, sge_off;
+
+	struct response *irq;
+	uint32_t irq_size, irq_put, irq_get;
+	uint32_t irq_mask;		/* entries - 1: put and get may wrap around */
+	uint32_t orq[STAG_MAX_RD_ATOM]; /* SQ indices of reads and atomics under way */
+	uint32_t orq_put, orq_get;
+
+	bool held; /* nothing may be sent yet */
+	bool rtr_due;
+	bool closing; /* FIN when all is out */
+	bool fin_sent;
+	bool dead;	  /* the stream refuses, or the last words are spoken */
+	bool bad_request; /* the next request cannot be framed: it fails when the batch is out */
+	struct wire_fault response_fault; /* a response cannot be given */
+
+	uint8_t *marked; /* an FPDU flat, and again with markers */
+};
+
+struct mark { /* where a batch was, to go back to */
+	int n;
+	size_t last_len;
+	unsigned n_ref;
+	uint32_t buf_used, bytes, bounce_used;
+};
+
+struct fpdu {
+	uint8_t *start; /* the length field; the header follows */
+	size_t hdr_len;
+	size_t payload;
+	bool flat;  /* the payload lies right behind the header */
+	int first;  /* else: its first piece in the iov */
+	int pieces; /* of the regions that it comes from */
+};
+
+/* tx_fpdu.c */
+void tx_refs_put(struct qp_tx *tx);
+struct mark tx_mark(const struct qp_tx *tx);
+void tx_back_to(struct qp_tx *tx, const struct mark *m);
+uint8_t *tx_own_bytes(struct qp_tx *tx, size_t len);
+void tx_foreign_bytes(struct qp_tx *tx, const struct iovec *piece);
+void tx_keep_refs(struct qp_tx *tx, struct key_map *map);
+struct fpdu fpdu_begin(struct qp_tx *tx, const struct ddp_hdr *h);
+void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h);
+uint8_t *fpdu_own_payload(struct qp_tx *tx, struct fpdu *f, size_t len);
+struct ddp_hdr tx_untagged(struct qp_tx *tx, enum rdmap_op op, enum ddp_qn qn);
+void tx_copy_pieces(uint8_t *to, const struct key_map *map);
+void tx_promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left);
+
+/* tx_request.c */
+bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w);
+bool tx_frame_request(struct stag_qp *qp);
+
+/* tx_response.c */
+bool tx_frame_response(struct stag_qp *qp);
+
+#endif

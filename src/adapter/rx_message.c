@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rx_message.c - what the peer's messages mean: the beginning and the end of each kind.
+ *
+ * A segment begins when its header is there: is it allowed? It ends when its
+ * payload is placed and its CRC holds: what follows from it?
+ */
+#include "adapter/qp_rx.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+
+static bool take_recv(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	struct rwqe *w;
+
+	if (qp->srq)
+		return srq_take(qp->srq, rx->recv);
+	pthread_mutex_lock(&qp->rq_lock);
+	w = rq_peek(&qp->rq);
+	if (w) {
+		memcpy(rx->recv, w, sizeof(*w) + w->num_sge * sizeof(struct ibv_sge));
+		qp->rq.get++;
+	}
+	pthread_mutex_unlock(&qp->rq_lock);
+	return w != NULL;
+}
+
+/* RFC 5041 §5.3: an untagged segment for queue 0 needs its turn, its place and a buffer. */
+static bool begin_send(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	bool counts = rx->h.opcode != RDMAP_IMM && rx->h.opcode != RDMAP_IMM_SE;
+
+	if (rx->h.msn != rx->msn[QN_SEND])
+		return rx_stop_with(qp, FAULT_DDP_MSN_RANGE);
+	if (rx->h.mo != (rx->recv_open ? rx->recv_off : 0))
+		return rx_stop_with(qp, FAULT_DDP_INVALID_MO);
+	if (!rx->recv_open) {
+		if (!take_recv(qp)) {
+			log_info("qp %u: a send came, and no receive is posted", qp->ibv.qp_num);
+			return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
+		}
+		rx->recv_open = true;
+		rx->recv_off = 0;
+	}
+	if (counts && rx->seg_len > rx->recv->length - rx->recv_off) {
+		rx_complete_recv(qp, IBV_WC_LOC_LEN_ERR, NULL, false);
+		return rx_stop_with(qp, FAULT_DDP_TOO_LONG);
+	}
+	return true;
+}
+
+/* The whole range is checked before a byte of it is placed. */
+static bool begin_write(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	struct key_map map;
+	enum key_fault f;
+
+	if (!rx->write_begun) {
+		rx->write_begun = true;
+		rx->write_len = 0;
+	}
+	if (rx->seg_len == 0)
+		return true; /* RFC 5041 §5.2: nothing to check */
+	f = key_get(rx->h.stag, qp->pd, qp, rx->h.to, rx->seg_len, IBV_ACCESS_REMOTE_WRITE, &map);
+	if (f != KEY_OK)
+		return rx_stop_with(qp, rx_write_fault(f));
+	key_put(&map);
+	return true;
+}
+
+static bool begin_read_response(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	struct wqe *w;
+
+	if (qp->rtr_read_pending)
+		return rx->seg_len == 0 || rx_stop_with(qp, FAULT_DDP_BASE_BOUNDS);
+	pthread_mutex_lock(&qp->tx_lock);
+	w = qp_tx_oldest_read(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+	rx->read = w;
+	if (!w || w->opcode != IBV_WR_RDMA_READ)
+		return rx_stop_with(qp, FAULT_RDMAP_OPCODE);
+	if (w->length && w->num_sge && rx->h.stag != w->sge[0].lkey)
+		return rx_stop_with(qp, FAULT_DDP_INVALID_STAG);
+	if (w->length && rx->h.to != w->sge[0].addr + w->rx_off)
+		return rx_stop_with(qp, FAULT_DDP_BASE_BOUNDS);
+	if (rx->seg_len > w->length - w->rx_off ||
+	    (rx->h.last && rx->seg_len != w->length - w->rx_off))
+		return rx_stop_with(qp, FAULT_DDP_BASE_BOUNDS);
+	return true;
+}
+
+static bool in_turn(struct stag_qp *qp, enum ddp_qn qn)
+{
+	struct qp_rx *rx = qp->rx;
+
+	if (rx->h.msn != rx->msn[qn])
+		return rx_stop_with(qp, FAULT_DDP_MSN_RANGE);
+	if (rx->h.mo)
+		return rx_stop_with(qp, FAULT_DDP_INVALID_MO);
+	return true;
+}
+
+bool rx_begin_segment(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+
+	switch (rx->h.opcode) {
+	case RDMAP_WRITE:
+		return begin_write(qp);
+	case RDMAP_READ_RESP:
+		return begin_read_response(qp);
+	case RDMAP_READ_REQ:
+	case RDMAP_ATOMIC_REQ:
+		return in_turn(qp, QN_READ);
+	case RDMAP_ATOMIC_RESP:
+		return in_turn(qp, QN_ATOMIC);
+	case RDMAP_TERMINATE:
+		return true; /* whatever it says, it is the end */
+	default:
+		return begin_send(qp);
+	}
+}
+
+/* RFC 5040 §5.3: before the receive completes, the tag is invalid. */
+static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
+{
+	struct qp_rx *rx = qp->rx;
+	int err = key_invalidate(rx->h.ulp, qp->pd, qp);
+
+	if (err) {
+		rx->recv_off += rx->seg_len;
+		rx_complete_recv(qp, IBV_WC_REM_INV_REQ_ERR, NULL, false);
+		return rx_stop_with(
+			qp, err == -EACCES ? FAULT_RDMAP_PROT_CANT_INV : FAULT_RDMAP_OP_CANT_INV);
+	}
+	wc->wc_flags |= IBV_WC_WITH_INV;
+	wc->invalidated_rkey = rx->h.ulp;
+	return true;
+}
+
+static bool end_send(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	uint8_t op = rx->h.opcode;
+	bool solicited = op == RDMAP_SEND_SE || op == RDMAP_SEND_SE_INV ||
+			 (op == RDMAP_SEND_IMM && (rx->h.rsv & RDMAP_RSV_SE));
+	struct ibv_wc wc = {.opcode = IBV_WC_RECV};
+
+	if (rx->h.last && (op == RDMAP_SEND_INV || op == RDMAP_SEND_SE_INV) &&
+	    !invalidate_for_peer(qp, &wc))
+		return false;
+	rx->recv_off += rx->seg_len;
+	if (!rx->h.last)
+		return true;
+	wc.byte_len = rx->recv_off;
+	if (op == RDMAP_SEND_IMM) {
+		wc.wc_flags |= IBV_WC_WITH_IMM;
+		wc.imm_data = htobe32(rx->h.ulp);
+	}
+	rx->msn[QN_SEND]++;
+	rx_complete_recv(qp, IBV_WC_SUCCESS, &wc, solicited);
+	return true;
+}
+
+static bool end_immediate(struct stag_qp *qp, const uint8_t *payload)
+{
+	struct qp_rx *rx = qp->rx;
+	struct ibv_wc wc = {
+		.opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+		.byte_len = rx->last_write_len,
+		.wc_flags = IBV_WC_WITH_IMM,
+	};
+
+	memcpy(&wc.imm_data, payload, sizeof(wc.imm_data));
+	rx->msn[QN_SEND]++;
+	rx_complete_recv(qp, IBV_WC_SUCCESS, &wc, rx->h.opcode == RDMAP_IMM_SE);
+	return true;
+}
+
+static bool end_write(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+
+	rx->write_len += rx->seg_len;
+	if (rx->h.last) {
+		rx->last_write_len = (uint32_t)rx->write_len;
+		rx->write_begun = false;
+	}
+	return true;
+}
+
+static bool end_read_response(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+
+	if (qp->rtr_read_pending) {
+		qp->rtr_read_pending = false;
+		return true;
+	}
+	rx->read->rx_off += rx->seg_len;
+	if (!rx->h.last)
+		return true;
+	pthread_mutex_lock(&qp->tx_lock);
+	qp_tx_read_done(qp);
+	rx->kick_tx |= qp_tx_pending(qp) || atomic_load(&qp->state) == QP_CLOSING;
+	pthread_mutex_unlock(&qp->tx_lock);
+	return true;
+}
+
+static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
+{
+	struct qp_rx *rx = qp->rx;
+	struct rdmap_read_req r;
+	struct key_map map;
+	enum key_fault f = KEY_OK;
+	bool room;
+
+	rdmap_get_read_req(payload, &r);
+	if (r.size)
+		f = key_get(r.src_stag, qp->pd, qp, r.src_to, r.size, IBV_ACCESS_REMOTE_READ, &map);
+	if (f != KEY_OK)
+		return rx_stop_with(qp, rx_read_fault(f));
+	if (r.size)
+		key_put(&map);
+	pthread_mutex_lock(&qp->tx_lock);
+	room = qp_tx_respond_read(qp, &r);
+	pthread_mutex_unlock(&qp->tx_lock);
+	if (!room)
+		return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
+	rx->msn[QN_READ]++;
+	rx->kick_tx = true;
+	return true;
+}
+
+static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
+{
+	struct qp_rx *rx = qp->rx;
+	struct rdmap_atomic_req r;
+	struct key_map map;
+	enum key_fault f;
+	bool room, aligned;
+
+	rdmap_get_atomic_req(payload, &r);
+	if (r.op != RDMAP_FETCH_ADD && r.op != RDMAP_CMP_SWAP)
+		return rx_stop_with(qp, FAULT_RDMAP_OP_OTHER);
+	f = key_get(r.stag, qp->pd, qp, r.to, sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC, &map);
+	if (f != KEY_OK)
+		return rx_stop_with(qp, rx_read_fault(f));
+	aligned = map.n == 1 && (uintptr_t)map.iov[0].iov_base % sizeof(uint64_t) == 0;
+	key_put(&map);
+	if (!aligned)
+		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
+	pthread_mutex_lock(&qp->tx_lock);
+	room = qp_tx_respond_atomic(qp, &r);
+	pthread_mutex_unlock(&qp->tx_lock);
+	if (!room)
+		return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
+	rx->msn[QN_READ]++;
+	rx->kick_tx = true;
+	return true;
+}
+
+static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
+{
+	struct qp_rx *rx = qp->rx;
+	struct rdmap_atomic_resp r;
+	struct key_map map;
+	struct wqe *w;
+
+	rdmap_get_atomic_resp(payload, &r);
+	pthread_mutex_lock(&qp->tx_lock);
+	w = qp_tx_oldest_read(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+	if (!w || w->opcode == IBV_WR_RDMA_READ ||
+	    (r.id & qp->sq.mask) != (uint32_t)(w - qp->sq.wqe))
+		return rx_stop_with(qp, FAULT_RDMAP_OPCODE);
+	rx->msn[QN_ATOMIC]++;
+	rx->read = w;
+	if (rx_sge_target(qp, w->sge, w->num_sge, 0, sizeof(r.value), &map) != KEY_OK ||
+	    map.len != sizeof(r.value)) {
+		rx->h.opcode = RDMAP_READ_RESP; /* fails as a read's sink does */
+		return rx_stop_locally(qp);
+	}
+	rx_scatter(&map, (const uint8_t *)&r.value);
+	key_put(&map);
+	pthread_mutex_lock(&qp->tx_lock);
+	qp_tx_read_done(qp);
+	rx->kick_tx |= qp_tx_pending(qp) || atomic_load(&qp->state) == QP_CLOSING;
+	pthread_mutex_unlock(&qp->tx_lock);
+	return true;
+}
+
+/* Is it about a read or an atomic? Where it does not say, the oldest one is what it can be about. */
+static bool is_about_request(const struct terminate *t)
+{
+	uint8_t opcode = t->ddp[1] & 0x0f;
+
+	return !t->has_ddp || opcode == RDMAP_READ_REQ || opcode == RDMAP_ATOMIC_REQ;
+}
+
+/* What the peer's Terminate means for the request that it is about. */
+static enum ibv_wc_status refused_status(const struct terminate *t)
+{
+	if (t->fault.layer != FAULT_LAYER_RDMAP || !is_about_request(t))
+		return IBV_WC_SUCCESS; /* none in particular: it is flushed with the others */
+	if (t->fault.etype == 1)
+		return IBV_WC_REM_ACCESS_ERR;
+	return t->fault.etype == 2 ? IBV_WC_REM_OP_ERR : IBV_WC_SUCCESS;
+}
+
+static bool end_terminate(struct stag_qp *qp, const uint8_t *payload)
+{
+	struct qp_rx *rx = qp->rx;
+	struct terminate t = {.fault = FAULT_MPA_LOST};
+	bool swapped;
+	struct wqe *w;
+
+	qp->counters.terminates_received++;
+	if (terminate_decode(payload, rx->seg_len, &t, &swapped))
+		log_info("qp %u: the peer sent a Terminate of %u bytes", qp->ibv.qp_num,
+			 rx->seg_len);
+	else
+		log_info("qp %u: the peer terminated the connection: %s%s", qp->ibv.qp_num,
+			 wire_fault_str(t.fault), swapped ? " (sent with swapped bits)" : "");
+	rx->stopped = true;
+	pthread_mutex_lock(&qp->tx_lock);
+	w = qp_tx_oldest_read(qp);
+	if (w && refused_status(&t) != IBV_WC_SUCCESS)
+		w->status = refused_status(&t);
+	qp_fail(qp, NULL, IBV_EVENT_QP_FATAL);
+	pthread_mutex_unlock(&qp->tx_lock);
+	return false;
+}
+
+/* payload: of messages that lie in the stage as a whole; others were placed. */
+bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload)
+{
+	struct qp_rx *rx = qp->rx;
+
+	qp->counters.rx_fpdus++;
+	qp->counters.rx_payload += rx->seg_len;
+	qp->counters.rx_msgs += rx->h.last;
+	switch (rx->h.opcode) {
+	case RDMAP_WRITE:
+		return end_write(qp);
+	case RDMAP_READ_RESP:
+		return end_read_response(qp);
+	case RDMAP_READ_REQ:
+		return end_read_request(qp, payload);
+	case RDMAP_ATOMIC_REQ:
+		return end_atomic_request(qp, payload);
+	case RDMAP_ATOMIC_RESP:
+		return end_atomic_response(qp, payload);
+	case RDMAP_TERMINATE:
+		return end_terminate(qp, payload);
+	case RDMAP_IMM:
+	case RDMAP_IMM_SE:
+		return end_immediate(qp, payload);
+	default:
+		return end_send(qp);
+	}
+}
+
+/* Messages whose payload is read from the stage, not placed: their whole FPDU must be there. */
+bool rx_is_control(uint8_t opcode)
+{
+	switch (opcode) {
+	case RDMAP_READ_REQ:
+	case RDMAP_ATOMIC_REQ:
+	case RDMAP_ATOMIC_RESP:
+	case RDMAP_TERMINATE:
+	case RDMAP_IMM:
+	case RDMAP_IMM_SE:
+		return true;
+	default:
+		return false;
+	}
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rx_place.c - where payload goes, and what becomes of a stream when it may not.
+ *
+ * Maps a segment's bytes to memory: a region's by its tag, a receive's, a read's
+ * sink.
+ */
+#include "adapter/qp_rx.h"
+
+#include "base/log.h"
+
+static enum ibv_event_type fault_event(struct wire_fault f)
+{
+	bool access = (f.layer == FAULT_LAYER_RDMAP && f.etype == 1) ||
+		      (f.layer == FAULT_LAYER_DDP && f.etype == 1);
+
+	if (f.layer == FAULT_LAYER_LLP)
+		return IBV_EVENT_QP_FATAL;
+	return access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR;
+}
+
+/* The peer broke a rule: say which, and end. Always returns false. */
+bool rx_stop_with(struct stag_qp *qp, struct wire_fault f)
+{
+	struct qp_rx *rx = qp->rx;
+	struct terminate t;
+
+	log_info("qp %u: the peer's message (opcode %u, stag 0x%08x, to 0x%llx, qn %u, msn %u, "
+		 "mo %u, %u bytes) is refused: %s",
+		 qp->ibv.qp_num, rx->h.opcode, rx->h.stag, (unsigned long long)rx->h.to, rx->h.qn,
+		 rx->h.msn, rx->h.mo, rx->seg_len, wire_fault_str(f));
+	terminate_init(&t, f, rx->seg_hdr_len ? rx->seg_hdr : NULL, rx->seg_hdr_len, rx->ulpdu_len);
+	rx->stopped = true;
+	pthread_mutex_lock(&qp->tx_lock);
+	qp_fail(qp, &t, fault_event(f));
+	pthread_mutex_unlock(&qp->tx_lock);
+	return false;
+}
+
+struct wire_fault rx_write_fault(enum key_fault f)
+{
+	switch (f) {
+	case KEY_BOUNDS:
+		return FAULT_DDP_BASE_BOUNDS;
+	case KEY_RIGHTS:
+		return FAULT_RDMAP_ACCESS;
+	case KEY_OTHER_PD:
+	case KEY_OTHER_QP:
+		return FAULT_DDP_STAG_STREAM;
+	case KEY_WRAP:
+		return FAULT_DDP_TO_WRAP;
+	case KEY_OK:
+	case KEY_INVALID:
+		break;
+	}
+	return FAULT_DDP_INVALID_STAG;
+}
+
+struct wire_fault rx_read_fault(enum key_fault f)
+{
+	switch (f) {
+	case KEY_BOUNDS:
+		return FAULT_RDMAP_BASE_BOUNDS;
+	case KEY_RIGHTS:
+		return FAULT_RDMAP_ACCESS;
+	case KEY_OTHER_PD:
+	case KEY_OTHER_QP:
+		return FAULT_RDMAP_STAG_STREAM;
+	case KEY_WRAP:
+		return FAULT_RDMAP_TO_WRAP;
+	case KEY_OK:
+	case KEY_INVALID:
+		break;
+	}
+	return FAULT_RDMAP_INVALID_STAG;
+}
+
+enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
+			     uint64_t off, uint32_t len, struct key_map *map)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		enum key_fault f;
+
+		if (off >= sge[i].length) {
+			off -= sge[i].length;
+			continue;
+		}
+		if (len > sge[i].length - off)
+			len = (uint32_t)(sge[i].length - off);
+		f = key_get(sge[i].lkey, qp->pd, NULL, sge[i].addr + off, len,
+			    IBV_ACCESS_LOCAL_WRITE, map);
+		if (f != KEY_OK)
+			log_info("qp %u: SGE %u (lkey 0x%08x, %u bytes at 0x%llx) of a %s: %s",
+				 qp->ibv.qp_num, i, sge[i].lkey, sge[i].length,
+				 (unsigned long long)sge[i].addr,
+				 qp->rx->h.tagged ? "read's sink" : "receive", key_fault_str(f));
+		return f;
+	}
+	return KEY_BOUNDS;
+}
+
+/* The memory for the next len bytes of the segment; may give less. */
+enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
+{
+	struct qp_rx *rx = qp->rx;
+
+	switch (rx->h.opcode) {
+	case RDMAP_WRITE:
+		return key_get(rx->h.stag, qp->pd, qp, rx->h.to + rx->seg_done, len,
+			       IBV_ACCESS_REMOTE_WRITE, map);
+	case RDMAP_READ_RESP:
+		return rx_sge_target(qp, rx->read->sge, rx->read->num_sge,
+				     rx->read->rx_off + rx->seg_done, len, map);
+	default:
+		return rx_sge_target(qp, rx->recv->sge, rx->recv->num_sge,
+				     rx->recv_off + rx->seg_done, len, map);
+	}
+}
+
+void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struct ibv_wc *more,
+		      bool solicited)
+{
+	struct qp_rx *rx = qp->rx;
+	struct ibv_wc wc = {
+		.wr_id = rx->recv->wr_id,
+		.status = status,
+		.opcode = IBV_WC_RECV,
+		.byte_len = rx->recv_off,
+		.qp_num = qp->ibv.qp_num,
+		.src_qp = qp->ibv.qp_num,
+	};
+
+	if (more) {
+		wc.opcode = more->opcode;
+		wc.byte_len = more->byte_len;
+		wc.imm_data = more->imm_data;
+		wc.wc_flags = more->wc_flags;
+	}
+	rx->recv_open = false;
+	cq_push(qp->rcq, &wc, solicited);
+}
+
+/* The local side's own fault: its request fails, then the queue pair. */
+bool rx_stop_locally(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	struct terminate t;
+
+	if (rx->h.opcode == RDMAP_READ_RESP)
+		rx->read->status = IBV_WC_LOC_PROT_ERR;
+	else
+		rx_complete_recv(qp, IBV_WC_LOC_PROT_ERR, NULL, false);
+	terminate_init(&t, FAULT_DDP_LOCAL, NULL, 0, 0);
+	rx->stopped = true;
+	pthread_mutex_lock(&qp->tx_lock);
+	if (rx->h.opcode == RDMAP_READ_RESP)
+		rx->read->done = true;
+	qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
+	pthread_mutex_unlock(&qp->tx_lock);
+	return false;
+}
+
+bool rx_target_fault(struct stag_qp *qp, enum key_fault f)
+{
+	if (qp->rx->h.opcode == RDMAP_WRITE)
+		return rx_stop_with(qp, rx_write_fault(f));
+	return rx_stop_locally(qp);
+}
+
+/*
+ * Programs wait for a write by looking at its end: it is stored last, and a word
+ * at once. memcpy() promises neither.
+ */
+static void copy_end_last(uint8_t *to, const uint8_t *from, size_t len)
+{
+	uint64_t word;
+
+	if (len < sizeof(word) || (uintptr_t)(to + len) % sizeof(word)) {
+		memcpy(to, from, len - 1);
+		__atomic_store_n(to + len - 1, from[len - 1], __ATOMIC_RELEASE);
+		return;
+	}
+	len -= sizeof(word);
+	memcpy(to, from, len);
+	memcpy(&word, from + len, sizeof(word));
+	__atomic_store_n((uint64_t *)(to + len), word, __ATOMIC_RELEASE);
+}
+
+void rx_scatter(const struct key_map *map, const uint8_t *from)
+{
+	for (unsigned i = 0; i < map->n; i++) {
+		copy_end_last(map->iov[i].iov_base, from, map->iov[i].iov_len);
+		from += map->iov[i].iov_len;
+	}
+}
+
+/* Copies staged bytes to where they belong. */
+bool rx_place(struct stag_qp *qp, const uint8_t *from, uint32_t len)
+{
+	struct qp_rx *rx = qp->rx;
+
+	while (len) {
+		struct key_map map;
+		enum key_fault f = rx_target(qp, len, &map);
+
+		if (f != KEY_OK)
+			return rx_target_fault(qp, f);
+		rx_scatter(&map, from);
+		from += map.len;
+		key_put(&map);
+		rx->seg_done += (uint32_t)map.len;
+		len -= (uint32_t)map.len;
+	}
+	return true;
+}
+
+void rx_crc_pieces(struct qp_rx *rx, const struct key_map *map, size_t n)
+{
+	for (unsigned i = 0; i < map->n && n; i++) {
+		size_t part = map->iov[i].iov_len < n ? map->iov[i].iov_len : n;
+
+		rx->crc = crc32c_update(rx->crc, map->iov[i].iov_base, part);
+		n -= part;
+	}
+}
+
+/*
+ * The segment's payload was read before its header. It lies where the peer may
+ * write; that it belongs there, the header must say now.
+ */
+bool rx_keep_promise(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	uint32_t left = rx->pre_placed;
+
+	rx->pre_placed = 0;
+	if (rx->h.opcode != rx->promise.opcode || rx->h.stag != rx->promise.stag ||
+	    rx->h.to != rx->promise.to || rx->seg_len != FULL)
+		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
+	while (left) {
+		struct key_map map;
+		enum key_fault f = rx_target(qp, left, &map);
+
+		if (f != KEY_OK)
+			return rx_target_fault(qp, f);
+		if (qp->link.crc)
+			rx_crc_pieces(rx, &map, map.len);
+		key_put(&map);
+		rx->seg_done += (uint32_t)map.len;
+		left -= (uint32_t)map.len;
+	}
+	return true;
+}
+
+/*
+ * The last segment of a write: a program may look at its end, and change all of
+ * it as soon as that is there. So the end is placed when the CRC is right, and
+ * not by the kernel, whose copy has no order.
+ */
+static bool ends_write(const struct qp_rx *rx)
+{
+	return rx->h.opcode == RDMAP_WRITE && rx->h.last;
+}
+
+uint32_t rx_tail_of(const struct qp_rx *rx)
+{
+	uint32_t left = rx->seg_len - rx->seg_done;
+
+	if (!ends_write(rx))
+		return 0;
+	return left < TAIL ? left : TAIL;
+}
+
+/* How much of the payload that is staged may be placed now; false: its CRC is wrong. */
+bool rx_may_place(struct stag_qp *qp, uint32_t *n)
+{
+	struct qp_rx *rx = qp->rx;
+	uint32_t left = rx->seg_len - rx->seg_done, pad = fpdu_pad(rx->ulpdu_len);
+	const uint8_t *p = rx->stage + rx->head;
+
+	*n = left < rx_staged(rx) ? left : rx_staged(rx);
+	if (!qp->link.crc || rx->verified || !ends_write(rx))
+		return true;
+	if (rx_staged(rx) < left + pad + MPA_CRC_LEN) {
+		if (*n > left - rx_tail_of(rx))
+			*n = left - rx_tail_of(rx);
+		return true;
+	}
+	rx->verified = true;
+	return crc32c_matches(p + left + pad, crc32c_update(rx->crc, p, left + pad));
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * tx_fpdu.c - one FPDU of a batch: its bytes, its header, its CRC.
+ *
+ * Knows how bytes come into a batch, and nothing of what they are for.
+ */
+#include "adapter/qp_tx.h"
+
+#include <assert.h>
+
+void tx_refs_put(struct qp_tx *tx)
+{
+	if (!tx->refs_held)
+		return;
+	for (unsigned i = 0; i < tx->n_ref; i++)
+		key_release(tx->ref[i].slot);
+	tx->refs_held = false;
+}
+
+struct mark tx_mark(const struct qp_tx *tx)
+{
+	return (struct mark){
+		.n = tx->n,
+		.last_len = tx->n ? tx->iov[tx->n - 1].iov_len : 0,
+		.n_ref = tx->n_ref,
+		.buf_used = tx->buf_used,
+		.bytes = tx->bytes,
+		.bounce_used = tx->bounce_used,
+	};
+}
+
+void tx_back_to(struct qp_tx *tx, const struct mark *m)
+{
+	while (tx->n_ref > m->n_ref)
+		key_release(tx->ref[--tx->n_ref].slot);
+	tx->n = m->n;
+	if (tx->n)
+		tx->iov[tx->n - 1].iov_len = m->last_len;
+	tx->buf_used = m->buf_used;
+	tx->bytes = m->bytes;
+	tx->bounce_used = m->bounce_used;
+}
+
+/* The next len bytes of the batch's own buffer, as the next bytes of the stream. */
+uint8_t *tx_own_bytes(struct qp_tx *tx, size_t len)
+{
+	uint8_t *p = tx->buf + tx->buf_used;
+	struct iovec *last = tx->n ? &tx->iov[tx->n - 1] : NULL;
+
+	assert(len <= TX_BUF - tx->buf_used);
+	tx->buf_used += (uint32_t)len;
+	tx->bytes += (uint32_t)len;
+	if (last && (uint8_t *)last->iov_base + last->iov_len == p)
+		last->iov_len += len;
+	else
+		tx->iov[tx->n++] = (struct iovec){p, len};
+	return p;
+}
+
+void tx_foreign_bytes(struct qp_tx *tx, const struct iovec *piece)
+{
+	tx->iov[tx->n++] = *piece;
+	tx->bytes += (uint32_t)piece->iov_len;
+}
+
+/* Keeps the map's references for the batch's life. */
+void tx_keep_refs(struct qp_tx *tx, struct key_map *map)
+{
+	for (int i = 0; i < 2; i++) {
+		struct key_slot *s = map->slot[i];
+
+		if (!s)
+			continue;
+		map->slot[i] = NULL;
+		if (tx->n_ref && tx->ref[tx->n_ref - 1].slot == s)
+			key_release(s); /* held by the piece before */
+		else
+			tx->ref[tx->n_ref++] = (struct tx_ref){s, atomic_load(&s->stag)};
+	}
+	tx->refs_held = true;
+}
+
+struct fpdu fpdu_begin(struct qp_tx *tx, const struct ddp_hdr *h)
+{
+	struct fpdu f = {.hdr_len = h->tagged ? DDP_TAGGED_LEN : DDP_UNTAGGED_LEN, .flat = true};
+
+	f.start = tx_own_bytes(tx, MPA_LEN_FIELD + f.hdr_len);
+	f.first = tx->n;
+	return f;
+}
+
+static uint32_t fpdu_crc(const struct qp_tx *tx, const struct fpdu *f, unsigned pad)
+{
+	size_t head = MPA_LEN_FIELD + f->hdr_len;
+	uint32_t crc;
+
+	if (f->flat)
+		return crc32c_update(CRC32C_INIT, f->start, head + f->payload + pad);
+	crc = crc32c_update(CRC32C_INIT, f->start, head);
+	size_t left = f->payload;
+
+	for (int i = f->first; left; i++) {
+		crc = crc32c_update(crc, tx->iov[i].iov_base, tx->iov[i].iov_len);
+		left -= tx->iov[i].iov_len;
+	}
+	return crc32c_update(crc, "\0\0\0", pad);
+}
+
+/* The header, now that the payload is known; then pad and CRC. */
+void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
+{
+	struct qp_tx *tx = qp->tx;
+	size_t ulpdu = f->hdr_len + f->payload;
+	unsigned pad = fpdu_pad(ulpdu);
+	uint8_t *tail;
+
+	put_be16(f->start, (uint16_t)ulpdu);
+	ddp_encode(h, f->start + MPA_LEN_FIELD);
+	tail = tx_own_bytes(tx, pad + MPA_CRC_LEN);
+	memset(tail, 0, pad + MPA_CRC_LEN);
+	if (qp->link.crc && !qp->link.markers_tx)
+		crc32c_put(tail + pad, fpdu_crc(tx, f, pad));
+	qp->counters.tx_fpdus++;
+	qp->counters.tx_payload += f->payload;
+	qp->counters.tx_msgs += h->last;
+}
+
+/* A payload that is made here: a request, an answer, an immediate. */
+uint8_t *fpdu_own_payload(struct qp_tx *tx, struct fpdu *f, size_t len)
+{
+	f->payload = len;
+	return tx_own_bytes(tx, len);
+}
+
+struct ddp_hdr tx_untagged(struct qp_tx *tx, enum rdmap_op op, enum ddp_qn qn)
+{
+	return (struct ddp_hdr){.opcode = op, .qn = qn, .msn = tx->msn[qn], .last = true};
+}
+
+/*
+ * In steps: for a long copy the C library takes string instructions, which leave
+ * the bytes far from where the CRC and the kernel will want them next.
+ */
+static void copy_near(uint8_t *to, const uint8_t *from, size_t len)
+{
+	size_t step = TX_COPY;
+
+	__asm__("" : "+r"(step)); /* a length known to the compiler is a string instruction again */
+	for (; len > step; len -= step, to += step, from += step)
+		memcpy(to, from, step);
+	memcpy(to, from, len);
+}
+
+void tx_copy_pieces(uint8_t *to, const struct key_map *map)
+{
+	for (unsigned i = 0; i < map->n; i++) {
+		copy_near(to, map->iov[i].iov_base, map->iov[i].iov_len);
+		to += map->iov[i].iov_len;
+	}
+}
+
+/*
+ * The peer may read two segments in one go, if it knows how long the second one
+ * is. Only for memory in one piece, which is never cut short, and not for the
+ * last one, whose end the peer places when it has seen the rest.
+ */
+void tx_promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left)
+{
+	if ((qp->link.caps & MPA_EXT_BIG_FPDU) && left > MPA_MAX_ULPDU - DDP_TAGGED_LEN)
+		h->rsv |= RDMAP_RSV_FULL_NEXT;
+}

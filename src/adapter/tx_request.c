@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * tx_request.c - work requests become FPDUs.
+ *
+ * Sends and writes in segments, reads and atomics as requests to the peer.
+ */
+#include "adapter/qp_tx.h"
+
+#include "base/log.h"
+
+static void log_bad_sge(struct stag_qp *qp, const struct wqe *w, uint32_t i, enum key_fault fault)
+{
+	log_info("qp %u: wr_id 0x%llx: SGE %u (lkey 0x%08x, %u bytes at 0x%llx): %s",
+		 qp->ibv.qp_num, (unsigned long long)w->wr_id, i, w->sge[i].lkey, w->sge[i].length,
+		 (unsigned long long)w->sge[i].addr, key_fault_str(fault));
+}
+
+/* Up to want bytes from where the message stands; fewer where pieces run out. false: a bad SGE. */
+static bool gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
+{
+	struct qp_tx *tx = qp->tx;
+	bool copy = want <= TX_COPY;
+	int pieces = tx->n;
+
+	f->flat = copy;
+	while (want) {
+		const struct ibv_sge *s = &w->sge[tx->sge];
+		size_t part = s->length - tx->sge_off;
+		struct key_map map;
+		enum key_fault fault;
+
+		if (part == 0) {
+			tx->sge++;
+			tx->sge_off = 0;
+			continue;
+		}
+		if (!copy && tx->n - pieces + 8 > TX_FPDU_IOV)
+			break;
+		if (part > want)
+			part = want;
+		fault = key_get(s->lkey, qp->pd, NULL, s->addr + tx->sge_off, part, 0, &map);
+		if (fault != KEY_OK) {
+			log_bad_sge(qp, w, tx->sge, fault);
+			return false;
+		}
+		f->pieces += (int)map.slot[0]->nseg;
+		if (copy) {
+			tx_copy_pieces(tx_own_bytes(tx, map.len), &map);
+			key_put(&map);
+		} else {
+			for (unsigned i = 0; i < map.n; i++)
+				tx_foreign_bytes(tx, &map.iov[i]);
+			tx_keep_refs(tx, &map);
+		}
+		f->payload += map.len;
+		tx->sge_off += (uint32_t)map.len;
+		want -= map.len;
+	}
+	return true;
+}
+
+static void inline_payload(struct qp_tx *tx, const struct wqe *w, size_t want, struct fpdu *f)
+{
+	if (want <= TX_COPY) {
+		memcpy(fpdu_own_payload(tx, f, want), w->inline_data + tx->off, want);
+		return;
+	}
+	f->flat = false;
+	f->payload = want;
+	tx_foreign_bytes(tx, &(struct iovec){w->inline_data + tx->off, want});
+}
+
+static enum rdmap_op send_opcode(const struct wqe *w)
+{
+	bool se = w->send_flags & IBV_SEND_SOLICITED;
+
+	switch (w->opcode) {
+	case IBV_WR_SEND_WITH_INV:
+		return se ? RDMAP_SEND_SE_INV : RDMAP_SEND_INV;
+	case IBV_WR_SEND_WITH_IMM:
+		return RDMAP_SEND_IMM;
+	default:
+		return se ? RDMAP_SEND_SE : RDMAP_SEND;
+	}
+}
+
+static struct ddp_hdr request_header(struct qp_tx *tx, const struct wqe *w)
+{
+	struct ddp_hdr h;
+
+	if (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		return (struct ddp_hdr){.tagged = true,
+					.opcode = RDMAP_WRITE,
+					.stag = w->rkey,
+					.to = w->remote_addr + tx->off};
+	h = tx_untagged(tx, send_opcode(w), QN_SEND);
+	h.mo = tx->off;
+	if (w->opcode == IBV_WR_SEND_WITH_INV)
+		h.ulp = w->imm_or_inv;
+	if (w->opcode == IBV_WR_SEND_WITH_IMM) {
+		h.ulp = be32toh(w->imm_or_inv);
+		h.rsv = w->send_flags & IBV_SEND_SOLICITED ? RDMAP_RSV_SE : 0;
+	}
+	return h;
+}
+
+/* The request has left the queue's transmit end. */
+static void request_framed(struct stag_qp *qp, struct wqe *w)
+{
+	struct qp_tx *tx = qp->tx;
+
+	tx->open = OPEN_NONE;
+	tx->off = 0;
+	tx->sge = tx->sge_off = 0;
+	w->tx_end = tx->queued + tx->bytes; /* tx->queued: up to the batch's beginning */
+	qp->sq.tx++;
+}
+
+static void frame_immediate(struct stag_qp *qp, struct wqe *w)
+{
+	struct qp_tx *tx = qp->tx;
+	struct ddp_hdr h = tx_untagged(
+		tx, w->send_flags & IBV_SEND_SOLICITED ? RDMAP_IMM_SE : RDMAP_IMM, QN_SEND);
+	struct fpdu f = fpdu_begin(tx, &h);
+	uint8_t *p = fpdu_own_payload(tx, &f, RDMAP_IMM_LEN);
+
+	memset(p, 0, RDMAP_IMM_LEN);
+	memcpy(p, &w->imm_or_inv, sizeof(w->imm_or_inv)); /* in network order already */
+	fpdu_end(qp, &f, &h);
+	tx->msn[QN_SEND]++;
+	tx->imm_due = false;
+	request_framed(qp, w);
+}
+
+/* One segment of a send or a write; false: it cannot be framed. */
+static bool frame_segment(struct stag_qp *qp, struct wqe *w)
+{
+	struct qp_tx *tx = qp->tx;
+	struct ddp_hdr h = request_header(tx, w);
+	struct mark before = tx_mark(tx);
+	uint32_t sge = tx->sge, sge_off = tx->sge_off;
+	struct fpdu f = fpdu_begin(tx, &h);
+	size_t want = w->length - tx->off;
+
+	if (want > tx->mulpdu - f.hdr_len)
+		want = tx->mulpdu - f.hdr_len;
+	if (w->inline_data) {
+		inline_payload(tx, w, want, &f);
+	} else if (!gather(qp, w, want, &f)) {
+		tx_back_to(tx, &before);
+		tx->sge = sge;
+		tx->sge_off = sge_off;
+		return false;
+	}
+	tx->off += (uint32_t)f.payload;
+	h.last = tx->off == w->length;
+	if (h.tagged && w->num_sge <= 1 && f.pieces <= 1)
+		tx_promise_full(qp, &h, w->length - tx->off);
+	fpdu_end(qp, &f, &h);
+	tx->open = OPEN_SQ;
+	if (!h.last)
+		return true;
+	if (!h.tagged)
+		tx->msn[QN_SEND]++;
+	if (w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+		tx->imm_due = true;
+	else
+		request_framed(qp, w);
+	return true;
+}
+
+static void frame_read(struct stag_qp *qp, struct wqe *w)
+{
+	struct qp_tx *tx = qp->tx;
+	struct ddp_hdr h = tx_untagged(tx, RDMAP_READ_REQ, QN_READ);
+	struct fpdu f = fpdu_begin(tx, &h);
+	struct rdmap_read_req r = {
+		.sink_stag = w->num_sge ? w->sge[0].lkey : RTR_STAG,
+		.sink_to = w->num_sge ? w->sge[0].addr : 0,
+		.size = w->length,
+		.src_stag = w->rkey,
+		.src_to = w->remote_addr,
+	};
+
+	rdmap_put_read_req(fpdu_own_payload(tx, &f, RDMAP_READ_REQ_LEN), &r);
+	fpdu_end(qp, &f, &h);
+}
+
+static void frame_atomic(struct stag_qp *qp, struct wqe *w)
+{
+	struct qp_tx *tx = qp->tx;
+	struct ddp_hdr h = tx_untagged(tx, RDMAP_ATOMIC_REQ, QN_READ);
+	struct fpdu f = fpdu_begin(tx, &h);
+	bool swap = w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+	struct rdmap_atomic_req r = {
+		.op = swap ? RDMAP_CMP_SWAP : RDMAP_FETCH_ADD,
+		.id = qp->sq.tx,
+		.stag = w->rkey,
+		.to = w->remote_addr,
+		.data = swap ? w->swap : w->compare_add,
+		.mask = swap ? UINT64_MAX : 0,
+		.compare = swap ? w->compare_add : 0,
+		.compare_mask = UINT64_MAX,
+	};
+
+	rdmap_put_atomic_req(fpdu_own_payload(tx, &f, RDMAP_ATOMIC_REQ_LEN), &r);
+	fpdu_end(qp, &f, &h);
+}
+
+/* May the next request go now? A fence waits for all reads, a read for room under ORD. */
+bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
+{
+	uint32_t under_way = qp->tx->orq_put - qp->tx->orq_get;
+
+	if ((w->send_flags & IBV_SEND_FENCE) && under_way)
+		return false;
+	return !wqe_awaits_response(w) || under_way < qp->link.ord;
+}
+
+bool tx_frame_request(struct stag_qp *qp)
+{
+	struct qp_tx *tx = qp->tx;
+	struct wqe *w = &qp->sq.wqe[qp->sq.tx & qp->sq.mask];
+
+	if (tx->imm_due) {
+		frame_immediate(qp, w);
+		return true;
+	}
+	if (!wqe_awaits_response(w)) {
+		if (frame_segment(qp, w))
+			return true;
+		tx->bad_request = true;
+		return false;
+	}
+	if (w->opcode == IBV_WR_RDMA_READ)
+		frame_read(qp, w);
+	else
+		frame_atomic(qp, w);
+	tx->msn[QN_READ]++;
+	tx->orq[tx->orq_put++ % STAG_MAX_RD_ATOM] = qp->sq.tx;
+	request_framed(qp, w);
+	return true;
+}

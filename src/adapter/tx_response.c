@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * tx_response.c - answers to the peer's reads and atomics.
+ *
+ * They wait here in order (IRD of them at the most), and are checked again when
+ * they are framed: a region may have gone meanwhile.
+ */
+#include "adapter/qp_tx.h"
+
+#include <stdlib.h>
+
+/* A copy that does not change between the CRC and the kernel's reading of it. NULL: no room. */
+static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
+{
+	uint8_t *p;
+
+	if (!tx->bounce)
+		tx->bounce = malloc(TX_BOUNCE);
+	if (!tx->bounce || len > TX_BOUNCE - tx->bounce_used)
+		return NULL;
+	p = tx->bounce + tx->bounce_used;
+	tx->bounce_used += (uint32_t)len;
+	return p;
+}
+
+static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu *f)
+{
+	struct qp_tx *tx = qp->tx;
+	uint8_t *copy;
+
+	f->payload = map->len;
+	if (map->len <= TX_COPY) {
+		tx_copy_pieces(tx_own_bytes(tx, map->len), map);
+		key_put(map);
+		return true;
+	}
+	f->flat = false;
+	if (qp->link.crc) {
+		copy = bounce_room(tx, map->len);
+		if (copy) {
+			tx_copy_pieces(copy, map);
+			tx_foreign_bytes(tx, &(struct iovec){copy, map->len});
+		}
+		key_put(map);
+		return copy != NULL;
+	}
+	for (unsigned i = 0; i < map->n; i++)
+		tx_foreign_bytes(tx, &map->iov[i]);
+	tx_keep_refs(tx, map);
+	return true;
+}
+
+static bool frame_read_response(struct stag_qp *qp, struct response *r)
+{
+	struct qp_tx *tx = qp->tx;
+	struct mark before = tx_mark(tx);
+	struct ddp_hdr h = {.tagged = true,
+			    .opcode = RDMAP_READ_RESP,
+			    .stag = r->read.sink_stag,
+			    .to = r->read.sink_to + r->off};
+	struct fpdu f = fpdu_begin(tx, &h);
+	size_t want = r->read.size - r->off;
+	bool one_piece = true;
+
+	if (want > tx->mulpdu - f.hdr_len)
+		want = tx->mulpdu - f.hdr_len;
+	if (want) {
+		struct key_map map;
+		enum key_fault fault =
+			key_get(r->read.src_stag, qp->pd, qp, r->read.src_to + r->off, want,
+				IBV_ACCESS_REMOTE_READ, &map);
+
+		if (fault != KEY_OK) {
+			tx->response_fault = rx_read_fault(fault);
+			tx_back_to(tx, &before);
+			return false;
+		}
+		one_piece = map.slot[map.slot[1] ? 1 : 0]->nseg == 1;
+		if (!place_read_data(qp, &map, &f)) {
+			tx_back_to(tx,
+				   &before); /* the bounce buffer is full: when the batch is out */
+			if (tx->n == 0)
+				tx->response_fault = FAULT_RDMAP_LOCAL; /* no memory for it */
+			return false;
+		}
+	}
+	r->off += (uint32_t)f.payload;
+	h.last = r->off == r->read.size;
+	if (one_piece)
+		tx_promise_full(qp, &h, r->read.size - r->off);
+	fpdu_end(qp, &f, &h);
+	tx->open = h.last ? OPEN_NONE : OPEN_RESPONSE;
+	tx->irq_get += h.last;
+	return true;
+}
+
+static uint64_t do_atomic(uint64_t *p, const struct rdmap_atomic_req *r)
+{
+	uint64_t found = __atomic_load_n(p, __ATOMIC_SEQ_CST);
+
+	while (!__atomic_compare_exchange_n(p, &found, rdmap_atomic_result(r, found), false,
+					    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		;
+	return found;
+}
+
+static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
+{
+	struct qp_tx *tx = qp->tx;
+	struct ddp_hdr h = tx_untagged(tx, RDMAP_ATOMIC_RESP, QN_ATOMIC);
+	struct rdmap_atomic_resp answer = {.id = r->atomic.id};
+	struct key_map map;
+	enum key_fault fault = key_get(r->atomic.stag, qp->pd, qp, r->atomic.to, sizeof(uint64_t),
+				       IBV_ACCESS_REMOTE_ATOMIC, &map);
+	struct fpdu f;
+
+	if (fault != KEY_OK || map.n != 1 || (uintptr_t)map.iov[0].iov_base % sizeof(uint64_t)) {
+		tx->response_fault = fault != KEY_OK ? rx_read_fault(fault) : FAULT_RDMAP_STREAM;
+		key_put(&map);
+		return false;
+	}
+	answer.value = do_atomic(map.iov[0].iov_base, &r->atomic);
+	key_put(&map);
+	f = fpdu_begin(tx, &h);
+	rdmap_put_atomic_resp(fpdu_own_payload(tx, &f, RDMAP_ATOMIC_RESP_LEN), &answer);
+	fpdu_end(qp, &f, &h);
+	tx->msn[QN_ATOMIC]++;
+	tx->irq_get++;
+	return true;
+}
+
+bool tx_frame_response(struct stag_qp *qp)
+{
+	struct qp_tx *tx = qp->tx;
+	struct response *r = &tx->irq[tx->irq_get & tx->irq_mask];
+
+	return r->is_atomic ? frame_atomic_response(qp, r) : frame_read_response(qp, r);
+}
+
+static struct response *new_response(struct qp_tx *tx)
+{
+	if (tx->irq_put - tx->irq_get >= tx->irq_size)
+		return NULL;
+	return &tx->irq[tx->irq_put++ & tx->irq_mask];
+}
+
+bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *req)
+{
+	struct response *r = new_response(qp->tx);
+
+	if (!r)
+		return false;
+	*r = (struct response){.read = *req};
+	return true;
+}
+
+bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *req)
+{
+	struct response *r = new_response(qp->tx);
+
+	if (!r)
+		return false;
+	*r = (struct response){.is_atomic = true, .atomic = *req};
+	return true;
+}
