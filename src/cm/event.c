@@ -262,7 +262,7 @@ static void hand_over_request(struct cm_event *ev)
 STAG_EXPORT struct rdma_event_channel *rdma_create_event_channel(void)
 {
 	PASS_TO_REAL(create_event_channel());
-	struct rdma_event_channel *ch;
+	struct rdma_event_channel *ch = NULL;
 	int err = engine_start();
 
 	if (!err)
