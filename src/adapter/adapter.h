@@ -592,6 +592,7 @@ struct stag_qp {
 	struct stag_cq *_Atomic claimed_by; /* the queue whose poller watches instead */
 	struct qp_attachment in_scq, in_rcq;
 	struct timer hold_timer, linger_timer;
+	unsigned linger_count;	/* times that the linger timer found bytes on their way */
 	bool lingering;		/* ended by us; the stream closes when the peer has read that */
 	struct work event_work; /* brings qp_events to the engine thread */
 	atomic_bool tell_established, tell_disconnected, want_fail; /* what event_work has to do */
@@ -660,7 +661,11 @@ void sq_drop(struct stag_qp *qp);
 int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_data_buf *buf);
 int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_sge *sge);
 
-/* Inside the adapter: engine.c */
+/* Inside the adapter: a forked child's locks are nobody's */
+void keys_after_fork(void);
+void qp_table_after_fork(void);
+
+/* engine.c */
 void engine_note_polled(struct stag_cq *cq);   /* somebody polls it: look after it, soon */
 void engine_help(void);			       /* a poller does what the engine has to do now */
 void engine_forget_polled(struct stag_cq *cq); /* engine lock held */
@@ -702,6 +707,7 @@ bool wqe_awaits_response(const struct wqe *w);
 int mw_bind(struct stag_mw *mw, struct stag_qp *qp, struct stag_mr *mr, uint32_t rkey,
 	    uint64_t addr, uint64_t len, unsigned access);
 int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp); /* -EACCES, -ENOENT */
+void key_unbind(struct key_slot *slot); /* revokes a window, and parts it from its region */
 void key_unbind_qp(struct stag_qp *qp); /* type-2 windows do not outlive their queue pair */
 int mr_fast_reg(struct stag_mr *mr, struct stag_pd *pd, const struct ibv_sge *sge, unsigned n,
 		uint64_t iova, uint32_t key, unsigned access);

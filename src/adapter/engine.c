@@ -496,6 +496,8 @@ static void forget_after_fork(void)
 	static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
 
 	engine.gate = engine.main = engine.start_lock = engine.queue_lock = fresh;
+	keys_after_fork();
+	qp_table_after_fork();
 	atomic_store(&engine.owner, (pthread_t)0);
 	if (engine.epoll_fd >= 0) {
 		close(engine.epoll_fd);

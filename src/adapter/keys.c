@@ -163,21 +163,29 @@ void key_revoke(struct key_slot *slot)
 		sched_yield();
 }
 
-static void unbind(struct key_slot *s)
+/* table_lock held: a window leaves its region and its queue pair. */
+static void detach(struct key_slot *s)
 {
-	key_revoke(s);
-	if (s->parent) {
+	if (s->parent)
 		atomic_fetch_sub(&s->parent->windows, 1);
-		s->parent = NULL;
-	}
+	s->parent = NULL;
 	if (s->qp)
 		atomic_fetch_sub(&s->qp->windows, 1);
 	s->qp = NULL;
 }
 
+/* The peer, the program and the end of a queue pair may come to this at once. */
+void key_unbind(struct key_slot *s)
+{
+	key_revoke(s);
+	pthread_mutex_lock(&table_lock);
+	detach(s);
+	pthread_mutex_unlock(&table_lock);
+}
+
 void key_free(struct key_slot *slot)
 {
-	unbind(slot);
+	key_unbind(slot);
 	if (slot->seg != &slot->one)
 		free(slot->seg);
 	pthread_mutex_lock(&table_lock);
@@ -302,7 +310,7 @@ int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)
 		return -EACCES;
 	if (s->kind == KEY_FAST_MR && atomic_load(&s->windows))
 		return -EACCES;
-	unbind(s);
+	key_unbind(s);
 	return 0;
 }
 
@@ -315,8 +323,15 @@ void key_unbind_qp(struct stag_qp *qp)
 		struct key_slot *page = atomic_load_explicit(&pages[p], memory_order_acquire);
 
 		for (unsigned i = 0; page && i < PAGE_SLOTS; i++)
-			if (page[i].allocated && page[i].kind == KEY_MW2 && page[i].qp == qp)
-				unbind(&page[i]);
+			if (page[i].allocated && page[i].kind == KEY_MW2 && page[i].qp == qp) {
+				key_revoke(&page[i]);
+				detach(&page[i]);
+			}
 	}
 	pthread_mutex_unlock(&table_lock);
+}
+
+void keys_after_fork(void)
+{
+	pthread_mutex_init(&table_lock, NULL);
 }

@@ -73,14 +73,6 @@ static int check_bind(const struct stag_mw *mw, const struct stag_qp *qp, const 
 	return 0;
 }
 
-static void unbind_first(struct key_slot *s)
-{
-	key_revoke(s);
-	if (s->parent)
-		atomic_fetch_sub(&s->parent->windows, 1);
-	s->parent = NULL;
-}
-
 int mw_bind(struct stag_mw *mw, struct stag_qp *qp, struct stag_mr *mr, uint32_t rkey,
 	    uint64_t addr, uint64_t len, unsigned access)
 {
@@ -103,7 +95,7 @@ int mw_bind(struct stag_mw *mw, struct stag_qp *qp, struct stag_mr *mr, uint32_t
 			return err;
 		}
 	}
-	unbind_first(s);
+	key_unbind(s);
 	s->key = rkey;
 	if (len == 0)
 		return 0; /* type 1: that was all */

@@ -8,6 +8,7 @@
 #include "adapter/adapter.h"
 
 #define CLOSE_TIMEOUT_MS  5000 /* for the peer's FIN after ours */
+#define CLOSE_TRIES	  12   /* as often while bytes are on their way */
 #define LINGER_TIMEOUT_MS 2000 /* for the peer to read our last words */
 #define FEW_QPS		  8    /* claim.c: beyond this the engine hands queue pairs over */
 

@@ -137,20 +137,29 @@ void qp_close_stream(struct stag_qp *qp)
 	qp_unlock_both(qp);
 }
 
+/* What was completed is still on its way to a peer that is slow, or stopped: give it a minute. */
+static bool still_delivering(struct stag_qp *qp)
+{
+	return qp->linger_count++ < CLOSE_TRIES && qp->stream->ops->unsent(qp->stream) > 0;
+}
+
 static void on_linger(struct timer *t)
 {
 	struct stag_qp *qp = container_of(t, struct stag_qp, linger_timer);
 
-	if (atomic_load(&qp->state) == QP_CLOSING) {
-		log_info("qp %u: the peer did not close within %d ms", qp->ibv.qp_num,
-			 CLOSE_TIMEOUT_MS);
-		qp_lock_both(qp);
-		qp->stream->ops->abort(qp->stream);
-		qp_peer_closed(qp, true);
-		qp_unlock_both(qp);
+	if (atomic_load(&qp->state) != QP_CLOSING) {
+		qp_close_stream(qp);
 		return;
 	}
-	qp_close_stream(qp);
+	if (still_delivering(qp)) {
+		timer_set(t, clock_ns() + CLOSE_TIMEOUT_MS * NS_PER_MS, on_linger);
+		return;
+	}
+	log_info("qp %u: the peer did not close in time", qp->ibv.qp_num);
+	qp_lock_both(qp);
+	qp->stream->ops->abort(qp->stream);
+	qp_peer_closed(qp, true);
+	qp_unlock_both(qp);
 }
 
 /* After our last words: read and forget until the peer has closed, so that no reset kills them. */
@@ -312,6 +321,7 @@ int qp_disconnect(struct stag_qp *qp)
 		break;
 	case QP_RTS:
 		qp_set_state(qp, QP_CLOSING);
+		qp->linger_count = 0;
 		timer_set(&qp->linger_timer, clock_ns() + CLOSE_TIMEOUT_MS * NS_PER_MS, on_linger);
 		qp_tx_release(qp);
 		qp_tx_finish(qp);

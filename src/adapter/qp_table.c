@@ -126,3 +126,8 @@ void device_counters(struct stagdv_counters *c)
 	c->accepts = atomic_load(&stag_totals.accepts);
 	c->disconnects = atomic_load(&stag_totals.disconnects);
 }
+
+void qp_table_after_fork(void)
+{
+	pthread_mutex_init(&table.lock, NULL);
+}
