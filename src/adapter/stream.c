@@ -88,11 +88,22 @@ static void tcp_abort(struct stream *s)
 	}
 }
 
+/* Bytes that nobody read would make of the close a reset, which kills what is on its way. */
+static void discard_input(int fd)
+{
+	char junk[4096];
+
+	for (int i = 0; i < 256 && recv(fd, junk, sizeof(junk), MSG_DONTWAIT) > 0; i++)
+		;
+}
+
 static void tcp_close(struct stream *s)
 {
 	if (s->trace)
 		trace_close(s->trace, false);
 	/* A forked child may hold the descriptor too: say goodbye in so many words. */
+	shutdown(s->fd, SHUT_WR);
+	discard_input(s->fd);
 	shutdown(s->fd, SHUT_RDWR);
 	close(s->fd);
 	free(s);
@@ -134,11 +145,22 @@ static const struct stream_ops tcp_ops = {
 	.unsent = tcp_unsent,
 };
 
+/* A peer that vanished without a word is missed after two minutes. */
+static void set_options(int fd)
+{
+	int one = 1, idle = 60, interval = 10, count = 6;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+}
+
 int stream_open_tcp(struct stream **out, int fd, bool initiator)
 {
 	struct stream *s = calloc(1, sizeof(*s));
 	socklen_t len = sizeof(s->local);
-	int one = 1;
 
 	if (!s)
 		return -ENOMEM;
@@ -149,7 +171,7 @@ int stream_open_tcp(struct stream **out, int fd, bool initiator)
 	len = sizeof(s->peer);
 	if (getpeername(fd, (struct sockaddr *)&s->peer, &len))
 		goto err_free;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	set_options(fd);
 	s->trace = trace_open(&s->local, &s->peer, initiator);
 	*out = s;
 	return 0;
