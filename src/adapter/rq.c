@@ -55,16 +55,17 @@ int rq_put(struct rq *rq, const struct ibv_recv_wr *wr)
 		return -EINVAL;
 	if (rq->put - rq->get >= rq->max_wr)
 		return -ENOMEM;
+	w = entry(rq, rq->put);
+	/* Copied first: the list of a program (libiscsi's) may be at any address. */
+	if (wr->num_sge)
+		memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(struct ibv_sge));
 	for (int i = 0; i < wr->num_sge; i++)
-		len += wr->sg_list[i].length;
+		len += w->sge[i].length;
 	if (len > STAG_MAX_MSG)
 		return -EINVAL;
-	w = entry(rq, rq->put);
 	w->wr_id = wr->wr_id;
 	w->num_sge = (uint32_t)wr->num_sge;
 	w->length = (uint32_t)len;
-	if (wr->num_sge)
-		memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(struct ibv_sge));
 	rq->put++;
 	return 0;
 }

@@ -76,10 +76,10 @@ int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_
 
 	if (num > qp->sq.max_sge)
 		return -EINVAL;
-	for (size_t i = 0; i < num; i++) {
-		w->sge[i] = sge[i];
-		len += sge[i].length;
-	}
+	if (num) /* the list of a program may be at any address */
+		memcpy(w->sge, sge, num * sizeof(*sge));
+	for (size_t i = 0; i < num; i++)
+		len += w->sge[i].length;
 	if (len > STAG_MAX_MSG)
 		return -EINVAL;
 	w->num_sge = (uint32_t)num;
@@ -186,12 +186,13 @@ static int copy_payload(struct stag_qp *qp, struct wqe *w, const struct ibv_send
 			       : 0;
 	}
 	for (int i = 0; i < wr->num_sge; i++) {
-		const struct ibv_sge *s = &wr->sg_list[i];
+		struct ibv_sge s;
 
-		if (s->length > qp->sq.max_inline - len)
+		memcpy(&s, &wr->sg_list[i], sizeof(s));
+		if (s.length > qp->sq.max_inline - len)
 			return refuse(qp, w, "more inline data than the queue pair takes");
-		memcpy(wqe_slab(qp, w) + len, (void *)(uintptr_t)s->addr, s->length);
-		len += s->length;
+		memcpy(wqe_slab(qp, w) + len, (void *)(uintptr_t)s.addr, s.length);
+		len += s.length;
 	}
 	w->inline_data = wqe_slab(qp, w);
 	w->length = (uint32_t)len;
