@@ -139,13 +139,14 @@ struct stag_xfer_desc {
 	uint32_t num_sge;
 	uint32_t num_elems; /* elements that have bytes in it */
 	enum stag_xfer_end end;
-	struct ibv_sge *sge; /* the caller's, room for max_segments */
+	struct ibv_sge *sge; /* the caller's, room for max_segments; NULL: not wanted */
 };
 
 /*
- * Checks a request: EINVAL where its op is none, a list is missing, or a range or the sum
- * of lengths passes the end of the address space. bad_elem (may be NULL) is the element.
- * total (may be NULL) becomes the sum of all lengths.
+ * Checks a request: EINVAL where its op is none, flags are set, a list is missing, or a range
+ * or the sum of lengths passes the end of the address space. Then bad_elem (may be NULL)
+ * becomes the element; num_elems: it is the request itself. Else total (may be NULL) becomes
+ * the sum of all lengths.
  */
 int stag_xfer_check(const struct stag_xfer_req *req, uint64_t *total, size_t *bad_elem);
 
