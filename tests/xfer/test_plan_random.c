@@ -22,13 +22,13 @@
 #include "xfer/xfer.h"
 
 #define SMALL_REQUESTS 200000
-#define LARGE_REQUESTS 20000
+#define LARGE_REQUESTS 10000
 
 #define MAX_ELEMS    12
 #define MAX_BUFS     6 /* of an element */
 #define MAX_PIECES   (MAX_ELEMS * MAX_BUFS)
 #define MAX_SEGMENTS 16
-#define MAX_BYTES    64 /* of a small request */
+#define MAX_BYTES    168 /* of a small request */
 
 #define GIB ((uint64_t)1 << 30)
 
@@ -477,10 +477,10 @@ static uint64_t large_length(void)
 	return percent(10) ? 0 : (GIB * 8 - 1) >> below(33);
 }
 
-/* A few hundred descriptors at most. */
+/* Hardly more than a hundred descriptors. */
 static void large_limits(struct stag_xfer_limits *limits, uint64_t total)
 {
-	uint64_t least = total / 200 + 1, size = UINT32_MAX >> below(32);
+	uint64_t least = total / 100 + 1, size = UINT32_MAX >> below(32);
 
 	size = size > least ? size : least;
 	limits->max_transfer =
