@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -185,7 +186,7 @@ int raw_connect(const char *host, uint16_t port)
 	return fd;
 }
 
-int raw_listen(const char *host, uint16_t *port)
+int raw_bind(const char *host, uint16_t *port)
 {
 	struct sockaddr_storage a = address(host, 0);
 	socklen_t len = sizeof(a);
@@ -193,10 +194,17 @@ int raw_listen(const char *host, uint16_t *port)
 
 	assert_true(fd >= 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&a, length(&a)), 0);
-	assert_int_equal(listen(fd, 16), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
 	*port = ntohs(((struct sockaddr_in *)&a)->sin_port);
 	be_patient(fd);
+	return fd;
+}
+
+int raw_listen(const char *host, uint16_t *port)
+{
+	int fd = raw_bind(host, port);
+
+	assert_int_equal(listen(fd, 16), 0);
 	return fd;
 }
 
@@ -316,4 +324,67 @@ struct wire_fault raw_recv_terminate(int fd, bool crc)
 			 0);
 	assert_false(swapped);
 	return t.fault;
+}
+
+/* ---- a listener of ours ---- */
+
+int place_open(void **state)
+{
+	struct place *p = calloc(1, sizeof(*p));
+
+	p->ch = channel_new();
+	p->listener = id_listening(p->ch, IPV4, 0);
+	p->port = id_port(p->listener);
+	*state = p;
+	return 0;
+}
+
+int place_close(void **state)
+{
+	struct place *p = *state;
+
+	rdma_destroy_id(p->listener);
+	rdma_destroy_event_channel(p->ch);
+	free(p);
+	return 0;
+}
+
+void expect_service(struct place *p)
+{
+	struct mpa_frame req = enhanced_request();
+	struct raw_frame rep;
+	struct rdma_cm_id *id;
+	int fd = raw_connect(IPV4, p->port);
+
+	raw_send_frame(fd, &req);
+	id = expect_request(p->ch);
+	give_qp(id);
+	assert_int_equal(rdma_accept(id, NULL), 0);
+	raw_recv_frame(fd, true, &rep);
+	assert_false(rep.f.flags & MPA_REJECT);
+	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	close(fd);
+	expect_end(p->ch);
+	id_gone(id);
+}
+
+int accepted(struct place *p, const struct mpa_frame *req, struct rdma_conn_param *param,
+	     struct rdma_cm_id **id, struct raw_frame *rep)
+{
+	int fd = raw_connect(IPV4, p->port);
+
+	raw_send_frame(fd, req);
+	*id = expect_request(p->ch);
+	give_qp(*id);
+	assert_int_equal(rdma_accept(*id, param), 0);
+	raw_recv_frame(fd, true, rep);
+	return fd;
+}
+
+void engine_catches_up(const struct place *p)
+{
+	int fd = raw_connect(IPV4, p->port);
+
+	raw_send(fd, "this is no Request: hang up", 27);
+	expect_hangup(fd);
 }

@@ -3,7 +3,7 @@
  * story.h - the verbs of the connection manager's tests: ids and their events,
  * and peers that are bare sockets and speak MPA by hand.
  *
- * Everything waits for the thing itself, five seconds at most; then the test
+ * Everything waits for the thing itself, PATIENCE_MS at most; then the test
  * fails.
  */
 #ifndef STAG_TEST_CM_STORY_H
@@ -20,7 +20,7 @@
 
 #include "wire/wire.h"
 
-#define PATIENCE_MS 5000
+#define PATIENCE_MS 30000
 
 #define IPV4 "127.0.0.1"
 #define IPV6 "::1"
@@ -58,6 +58,7 @@ void couple_close(struct couple *c);
 /* ---- bare sockets ---- */
 
 int raw_connect(const char *host, uint16_t port);
+int raw_bind(const char *host, uint16_t *port); /* a port where nobody listens */
 int raw_listen(const char *host, uint16_t *port);
 int raw_accept(int fd);
 void raw_send(int fd, const void *data, size_t len);
@@ -81,5 +82,25 @@ struct mpa_frame accepting(const struct mpa_frame *request); /* the Reply that s
 
 /* The one Terminate message that a peer sends instead of going on. */
 struct wire_fault raw_recv_terminate(int fd, bool crc);
+
+/* ---- a listener of ours, for bare sockets ---- */
+
+struct place {
+	struct rdma_event_channel *ch;
+	struct rdma_cm_id *listener;
+	uint16_t port;
+};
+
+/* For cmocka: one in *state. */
+int place_open(void **state);
+int place_close(void **state);
+
+/* Sends a Request, accepts it, and returns the socket with the Reply read. */
+int accepted(struct place *p, const struct mpa_frame *req, struct rdma_conn_param *param,
+	     struct rdma_cm_id **id, struct raw_frame *rep);
+/* Somebody well-behaved gets through: the listener is as good as ever. */
+void expect_service(struct place *p);
+/* Returns when the engine has seen whatever the peers have done before. */
+void engine_catches_up(const struct place *p);
 
 #endif

@@ -244,6 +244,21 @@ static void child_is_its_listeners(void **state)
 	rdma_destroy_event_channel(pch);
 }
 
+static void nobody_listening_is_rejected(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct rdma_cm_id *id;
+	uint16_t port;
+	int fd = raw_bind(IPV4, &port);
+
+	id = id_resolved(ch, IPV4, port);
+	assert_int_equal(rdma_connect(id, NULL), 0);
+	assert_int_equal(expect_status(ch, RDMA_CM_EVENT_REJECTED), -ECONNREFUSED);
+	id_gone(id);
+	rdma_destroy_event_channel(ch);
+	close(fd);
+}
+
 /* ---- addresses ---- */
 
 static void specific_address_has_a_device(void **state)
@@ -488,6 +503,7 @@ int main(void)
 		cmocka_unit_test(private_data_goes_both_ways),
 		cmocka_unit_test(reject_data_reaches_the_active_side),
 		cmocka_unit_test(child_is_its_listeners),
+		cmocka_unit_test(nobody_listening_is_rejected),
 		cmocka_unit_test(specific_address_has_a_device),
 		cmocka_unit_test(wildcard_destination_is_loopback),
 		cmocka_unit_test(dual_listener_shows_ipv4_peers_as_such),
