@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "asleep.h"
 #include "side.h"
 
 #define BIG (192u << 20)
@@ -15,7 +16,8 @@
 struct sleeper {
 	pthread_t thread;
 	struct ibv_comp_channel *channel;
-	_Atomic bool began, ended;
+	_Atomic pid_t tid; /* 0: it has not begun */
+	_Atomic bool ended;
 	_Atomic int ret;
 };
 
@@ -25,7 +27,7 @@ static void *sleep_on(void *arg)
 	struct ibv_cq *cq;
 	void *context;
 
-	s->began = true;
+	s->tid = gettid();
 	s->ret = ibv_get_cq_event(s->channel, &cq, &context);
 	if (!s->ret)
 		ibv_ack_cq_events(cq, 1);
@@ -37,8 +39,8 @@ static void go_to_sleep(struct sleeper *s, struct ibv_comp_channel *channel)
 {
 	*s = (struct sleeper){.channel = channel};
 	assert_int_equal(pthread_create(&s->thread, NULL, sleep_on, s), 0);
-	await(s->began);
-	usleep(50000); /* until it sleeps: a thread that does not yet only makes the test easier */
+	await(s->tid);
+	await_asleep(s->tid);
 }
 
 static void expect_woken(struct sleeper *s)
@@ -57,8 +59,8 @@ static void interrupt(struct sleeper *s)
 	struct sigaction act = {.sa_handler = on_signal};
 
 	assert_int_equal(sigaction(SIGUSR1, &act, NULL), 0);
-	assert_int_equal(pthread_kill(s->thread, SIGUSR1), 0);
-	await(s->ended);
+	/* one that comes before it sleeps is lost */
+	await((pthread_kill(s->thread, SIGUSR1), s->ended));
 	assert_int_equal(s->ret, -1);
 	assert_int_equal(pthread_join(s->thread, NULL), 0);
 }

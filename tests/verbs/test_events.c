@@ -6,8 +6,12 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "asleep.h"
 
 static int open_it(void **state)
 {
@@ -50,6 +54,7 @@ static void a_channel_in_use_stays(void **state)
 struct waiting {
 	struct ibv_comp_channel *ch;
 	struct ibv_cq *cq;
+	_Atomic pid_t tid; /* of the thread that destroys it; 0: it has not begun */
 	atomic_bool destroyed;
 };
 
@@ -57,6 +62,7 @@ static void *destroy_cq(void *arg)
 {
 	struct waiting *w = arg;
 
+	atomic_store(&w->tid, gettid());
 	assert_int_equal(ibv_destroy_cq(w->cq), 0);
 	atomic_store(&w->destroyed, true);
 	return NULL;
@@ -83,7 +89,9 @@ static void destroying_a_queue_waits_for_acknowledgements(void **state)
 	assert_int_equal(poll(&pfd, 1, 0), 0);
 
 	assert_int_equal(pthread_create(&thread, NULL, destroy_cq, &w), 0);
-	assert_int_equal(poll(NULL, 0, 50), 0); /* time to do the wrong thing */
+	while (!atomic_load(&w.tid))
+		sched_yield();
+	await_asleep(atomic_load(&w.tid));
 	assert_false(atomic_load(&w.destroyed));
 	ibv_ack_cq_events(got, 1);
 	assert_int_equal(pthread_join(thread, NULL), 0);
