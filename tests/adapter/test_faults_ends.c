@@ -11,6 +11,8 @@
 #include <string.h>
 #include <stag/stagdv.h>
 
+#include "base/clock.h"
+
 #define LEN  4096
 #define MUCH (32 << 20) /* more than the sockets take */
 
@@ -80,9 +82,13 @@ static void reset_before_the_accept(void **state)
 	side_take_request(&s.us);
 	post_receive(&s.us, own_region(&s.us, 64), 0, 64);
 	raw_reset(&s.peer);
-	assert_int_equal(side_accept(&s.us), -1);
-	assert_int_equal(errno, ECONNRESET);
-	ping(s.others);
+	if (side_accept(&s.us)) {
+		assert_int_equal(errno, ECONNRESET);
+		ping(s.others);
+	} else {
+		expect_cm(&s.us, RDMA_CM_EVENT_ESTABLISHED);
+		expect_broken(&s, IBV_EVENT_QP_FATAL);
+	}
 	scene_close(&s);
 }
 
@@ -531,7 +537,7 @@ static void waiting_for_the_peer_to_close_is_idle(void **state)
 	struct scene s = {.others = *state};
 	struct rdmap_read_req q = {.sink_stag = 1, .size = MUCH};
 	struct region *r;
-	uint64_t before;
+	uint64_t before, began;
 
 	scene_open(&s, NULL);
 	r = lend_region(&s.us, MUCH, IBV_ACCESS_REMOTE_READ);
@@ -544,8 +550,9 @@ static void waiting_for_the_peer_to_close_is_idle(void **state)
 	raw_write(&s.peer, 0, 0, junk, 8);
 	expect_broken(&s, IBV_EVENT_QP_ACCESS_ERR);
 	before = wakeups(&s);
+	began = clock_ns();
 	poll(NULL, 0, 100);
-	assert_in_range(wakeups(&s) - before, 0, 100);
+	assert_in_range(wakeups(&s) - before, 0, (clock_ns() - began) / NS_PER_MS);
 	expect_hangup_at_last(&s.peer);
 	scene_close(&s);
 }

@@ -18,7 +18,7 @@
 #include <cmocka.h>
 #include <rdma/rdma_cma.h>
 
-#define PATIENCE_MS 10000
+#define PATIENCE_MS 30000
 
 /* ---- memory ------------------------------------------------------------ */
 

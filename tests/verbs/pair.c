@@ -150,7 +150,7 @@ void pair_close(struct pair *p)
 
 struct ibv_wc wait_wc(struct pair *p)
 {
-	uint64_t until = clock_ns() + 5 * NS_PER_S;
+	uint64_t until = clock_ns() + 30 * NS_PER_S;
 	struct ibv_wc wc;
 	int n;
 

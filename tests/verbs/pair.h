@@ -37,7 +37,7 @@ struct ibv_context *open_stag(void);
 struct pair *pair_open(void);
 void pair_close(struct pair *p);
 
-/* Polls until one completion came; fails the test after five seconds. */
+/* Polls until one completion came; fails the test after half a minute. */
 struct ibv_wc wait_wc(struct pair *p);
 void post_recv(struct pair *p, struct ibv_qp *qp, uint64_t wr_id, void *addr, uint32_t len);
 

@@ -21,8 +21,9 @@ cp -r "$source" "$tmp/tests"
 find "$tmp/tests" -name '*.gz' -exec gunzip {} +
 rm -f "$tmp"/tests/test_*{mlx5,efa,cuda}*
 
-# They look in /sys for the device's interface; and port 7471 may be somebody else's.
-port=$((20000 + RANDOM % 12000))
+# They look in /sys for the device's interface; and port 7471 may be somebody else's. So
+# may be those from 20000, of the other tests.
+port=$((10000 + RANDOM % 10000))
 sed -i "s/self.ip_addr = args\[3\]/self.ip_addr = '127.0.0.1'/" "$tmp/tests/base.py"
 sed -i "s/'7471'/'$port'/" "$tmp/tests/base_rdmacm.py"
 
