@@ -210,7 +210,7 @@ int raw_listen(const char *host, uint16_t *port)
 
 int raw_accept(int fd)
 {
-	int got = accept(fd, NULL, NULL);
+	int got = TEMP_FAILURE_RETRY(accept(fd, NULL, NULL));
 
 	assert_true(got >= 0);
 	be_patient(got);
@@ -224,8 +224,14 @@ void raw_send(int fd, const void *data, size_t len)
 
 void raw_recv(int fd, void *data, size_t len)
 {
-	if (len) /* of nothing, recv() would wait for something */
-		assert_int_equal(recv(fd, data, len, MSG_WAITALL), len);
+	ssize_t n = 1;
+
+	for (size_t got = 0; got < len; got += (size_t)n) {
+		/* a stopped process is interrupted when it goes on */
+		n = TEMP_FAILURE_RETRY(recv(fd, (uint8_t *)data + got, len - got, MSG_WAITALL));
+		if (n <= 0)
+			fail_msg("%zu of %zu bytes came, errno %d", got, len, n < 0 ? errno : 0);
+	}
 }
 
 void raw_reset(int fd)
@@ -239,7 +245,7 @@ void raw_reset(int fd)
 void expect_hangup(int fd)
 {
 	char c;
-	ssize_t n = recv(fd, &c, 1, 0);
+	ssize_t n = TEMP_FAILURE_RETRY(recv(fd, &c, 1, 0));
 
 	if (n > 0 || (n < 0 && errno != ECONNRESET))
 		fail_msg("no hang-up but %zd bytes, errno %d", n, errno);
@@ -252,7 +258,7 @@ void expect_end_of_data(int fd)
 	ssize_t n;
 
 	do {
-		n = recv(fd, buf, sizeof(buf), 0);
+		n = TEMP_FAILURE_RETRY(recv(fd, buf, sizeof(buf), 0));
 	} while (n > 0);
 	if (n < 0 && errno != ECONNRESET)
 		fail_msg("no end, errno %d", errno);

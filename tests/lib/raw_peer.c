@@ -70,10 +70,15 @@ void raw_bytes(struct raw_peer *p, const void *data, size_t len)
 
 static void take_bytes(struct raw_peer *p, void *data, size_t len)
 {
-	ssize_t n = len ? recv(p->fd, data, len, MSG_WAITALL) : 0;
+	size_t got = 0;
+	ssize_t n = 1;
 
-	if (n != (ssize_t)len)
-		fail_msg("%zd of %zu bytes came: %s", n, len,
+	while (got < len && n > 0) { /* a stopped process is interrupted when it goes on */
+		n = TEMP_FAILURE_RETRY(recv(p->fd, (uint8_t *)data + got, len - got, MSG_WAITALL));
+		got += n > 0 ? (size_t)n : 0;
+	}
+	if (got < len)
+		fail_msg("%zu of %zu bytes came: %s", got, len,
 			 n < 0 ? strerror(errno) : "the peer closed");
 }
 
@@ -100,7 +105,7 @@ void raw_reset(struct raw_peer *p)
 void expect_hangup(struct raw_peer *p)
 {
 	char c;
-	ssize_t n = recv(p->fd, &c, 1, 0);
+	ssize_t n = TEMP_FAILURE_RETRY(recv(p->fd, &c, 1, 0));
 
 	if (n > 0 || (n < 0 && errno != ECONNRESET))
 		fail_msg("no hang-up but %zd bytes: %s", n, n < 0 ? strerror(errno) : "data");
@@ -112,7 +117,7 @@ void expect_hangup_at_last(struct raw_peer *p)
 	ssize_t n;
 
 	do {
-		n = recv(p->fd, buf, sizeof(buf), 0);
+		n = TEMP_FAILURE_RETRY(recv(p->fd, buf, sizeof(buf), 0));
 	} while (n > 0);
 	if (n < 0 && errno != ECONNRESET)
 		fail_msg("no hang-up: %s", strerror(errno));
