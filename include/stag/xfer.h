@@ -23,7 +23,8 @@
  *
  * Order. On one rail, requests that are no longer than a turn complete in the order
  * in which they were submitted, whatever longer ones are under way. Longer ones,
- * and all requests on several rails, complete when their own last byte is done.
+ * all requests on several rails, and those that a connection was lost under, complete
+ * when their own last byte is done.
  * Between requests under way at the same time nothing is promised about
  * the order in which bytes arrive; a request that is submitted after another has
  * completed comes after it.
@@ -110,10 +111,11 @@ struct stag_xfer_req {
 	uint64_t transfers_done; /* of these, known to be done */
 
 	/* The manager's own. */
-	struct stag_xfer_req *next, *follower;
-	uint64_t bytes_posted, turn_left;
-	uint32_t in_flight;
-	uint8_t phase, losses, alone, canceled;
+	struct stag_xfer_req *next, *prev, *follower, *touched_next;
+	uint64_t bytes_formed, turn_left;
+	uint32_t in_flight, in_lost, losses, loss_mark;
+	int outcome;
+	uint8_t phase, alone, touched;
 };
 
 /* ---- planning: no manager, no device ----------------------------------- */
@@ -185,6 +187,9 @@ enum stag_xfer_flags {
 	STAG_XFER_UNCONFIRMED = 1 << 0,
 	/* Requests are not merged with each other. */
 	STAG_XFER_NO_MERGE = 1 << 1,
+	/* The caller polls the CQs, which are its own as well: completions come by
+	 * stag_xfer_take(), and stag_xfer_poll() leaves the CQs alone. */
+	STAG_XFER_FED = 1 << 2,
 };
 
 /* Zero in any field: the default. */
@@ -222,6 +227,10 @@ int stag_xfer_add_rail(struct stag_xfer *x, struct ibv_qp *qp, unsigned int *rai
  * done on the old one is posted again, there or on other rails. The old one may have been
  * destroyed; if not, it must be in the error state. The caller makes sure that the peer, too, has
  * seen the end of the old connection (its disconnected event), so that nothing of it arrives later.
+ * A rail that had nothing to do did not notice the end of its connection: that its queue pair
+ * is in the error state is enough then, and it must not have been destroyed.
+ * qp NULL: there is no new one yet; the old one has ended, whatever the manager knows, and may have
+ * been destroyed. What was posted on it is lost at once, and the rail is down.
  * EBUSY: the rail is up; EINVAL: the new queue pair allows less than the manager's limits.
  */
 int stag_xfer_rebind(struct stag_xfer *x, unsigned int rail, struct ibv_qp *qp);
@@ -243,8 +252,11 @@ int stag_xfer_poll(struct stag_xfer *x, struct stag_xfer_req **done, int max);
 bool stag_xfer_take(struct stag_xfer *x, const struct ibv_wc *wc);
 
 /*
- * Polls until at least one request is complete, or timeout_ms is over (-1: no limit): then 0.
- * Sleeps on the completion channels where every rail's send CQ has one, else spins.
+ * Polls until at least one request is complete, or timeout_ms is over (-1: no limit): then 0. Also 0
+ * when nothing is posted, so that nothing can come: no request is under way, all rails
+ * are down, or the manager is plugged.
+ * Sleeps on the completion channels where every rail's send CQ has one, else spins. It takes
+ * and acknowledges every event of these channels.
  */
 int stag_xfer_wait(struct stag_xfer *x, struct stag_xfer_req **done, int max, int timeout_ms);
 

@@ -2,14 +2,144 @@
 /*
  * xfer.h - the inside of the transfer manager.
  *
- * plan.c turns chains into descriptors and knows no device. queue.c says whose turn it is.
- * rail.c posts descriptors and takes completions. manager.c is the public face that
- * ties them together.
+ * plan.c turns chains into descriptors and knows no device. queue.c says whose turn it is, and
+ * forms records. request.c and record.c keep account of what is done, rail.c posts records and
+ * takes completions, loss.c deals with connections that break, limits.c asks devices what they allow.
+ * manager.c is the public face that ties them together, wait.c the part of it that sleeps.
+ *
+ * A record is a descriptor and what the manager knows of it. It is in one of these places:
+ *
+ *	free --form--> ring of a rail --proof--> free
+ *	                  |    ^
+ *	         rail down|    |posted again
+ *	                  v    |
+ *	                  lost
+ *
+ * It holds bytes of one request, or of several that merged. Then it holds the tail of the
+ * first, all of those in the middle, and the head of the last; so each request knows by
+ * `follower` who comes behind it in the one record that holds its tail, and no list of spans
+ * is needed. (`num_reqs` says where this ends.)
  */
 #ifndef XFER_XFER_H
 #define XFER_XFER_H
 
 #include "stag/xfer.h"
+
+/* ---- records ---- */
+
+enum record_place { RECORD_FREE, RECORD_RING, RECORD_LOST };
+
+struct record {
+	struct ibv_send_wr wr; /* as it was or will be posted; sg_list is the record's own */
+	struct record *next;   /* in its place */
+	struct stag_xfer_req *first;
+	uint32_t length;      /* of all it holds */
+	uint32_t first_bytes; /* of these, the first request's */
+	uint32_t num_reqs;
+	uint32_t seq; /* its number on the rail */
+	uint8_t place;
+	bool split;  /* posted one request at a time, and planned again for that */
+	bool posted; /* was posted before, on another connection */
+	struct stag_xfer_cursor start; /* where the first request's bytes begin */
+};
+
+struct record_list {
+	struct record *head, *tail;
+};
+
+/* ---- rails ---- */
+
+/*
+ *	UP --first error--> DRAINING --all that will come has come--> DOWN
+ *	 ^                                                             |
+ *	 +---------------------------- rebind -------------------------+
+ */
+enum rail_state { RAIL_DOWN, RAIL_UP, RAIL_DRAINING };
+
+#define RAIL_CONFIRMS 4
+
+/*
+ * Work requests have numbers (seq) in the order of posting. A completion that proves one proves all before
+ * it. Where a write's completion proves nothing (confirming: iWARP), only reads do.
+ */
+struct rail {
+	struct stag_xfer *x;
+	struct ibv_qp *qp;
+	struct ibv_cq *cq;
+	enum rail_state state;
+	uint8_t number;
+	bool iwarp, confirming;
+	uint32_t depth, reads; /* what its queue pair has room for */
+	bool exclusive;	       /* holds a record that must be alone */
+	uint16_t generation;   /* of its queue pair */
+
+	struct record_list ring; /* in the order of seq */
+	uint32_t records, max_records;
+	uint64_t bytes; /* in the ring */
+
+	uint32_t next_seq;
+	uint32_t proved;	/* all up to here are done */
+	uint32_t wrote;		/* all writes up to here are done */
+	uint32_t proof;		/* the last one whose completion will prove something */
+	uint32_t since;		/* records put behind it, and */
+	uint64_t bytes_since;	/* their bytes */
+	uint32_t proof_records; /* so many, or */
+	uint64_t proof_bytes;	/* so many bytes, and a proof is due */
+
+	struct ibv_send_wr *chain, *chain_last; /* put, and not posted yet */
+	uint32_t chain_length, unposted;	/* unposted: seq of the first of them */
+	bool full; /* the send queue took no more: somebody else posts to it, too */
+
+	uint32_t confirms, max_confirms; /* reads without length under way */
+	uint32_t confirm_put;		 /* free-running */
+	uint32_t confirm_seq[RAIL_CONFIRMS];
+	struct ibv_send_wr confirm[RAIL_CONFIRMS];
+	uint64_t last_addr; /* where the last record goes */
+	uint32_t last_rkey;
+
+	/* Of its end. */
+	enum ibv_wc_status status; /* the error that says most */
+	uint32_t culprit;	   /* whose it was */
+	uint32_t drain;		   /* this completion comes last */
+};
+
+/* ---- the manager ---- */
+
+struct req_list {
+	struct stag_xfer_req *head, *tail;
+};
+
+struct stag_xfer {
+	/* What every descriptor touches. */
+	struct req_list queue;	 /* bytes that are not in a record yet */
+	struct record *free;	 /* LIFO: the last one used is the warmest */
+	struct record_list lost; /* formed, and to be posted before anything new */
+	struct stag_xfer_limits limits[STAG_XFER_WRITE + 1]; /* by op */
+	uint64_t window, turn;
+	uint64_t need; /* bytes of the next descriptor, once it was too large for the window */
+	unsigned int num_rails, plugged;
+	unsigned int flags;
+	uint8_t id; /* in work request ids */
+	bool paused;
+	bool checked; /* run xfer_is_valid() */
+	struct stag_xfer_counters counters;
+	struct rail rails[STAG_XFER_MAX_RAILS];
+
+	struct req_list done;
+	struct stag_xfer_req *touched; /* had progress since the last poll */
+	uint64_t under_way;	       /* submitted, and not returned */
+	uint32_t loss_mark;	       /* counts losses of rails */
+
+	uint32_t descriptors, max_transfer, max_segments, max_losses;
+	struct record *records;
+	struct ibv_sge *sges;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;	    /* of scratch */
+	struct ibv_sge confirm_sge; /* of length 0, in scratch */
+	uint64_t scratch;
+	bool started; /* a request was submitted */
+	char error[200];
+};
 
 /* plan.c */
 
@@ -20,5 +150,100 @@
  */
 bool plan_extend(const struct stag_xfer_limits *limits, const struct stag_xfer_req *req,
 		 struct stag_xfer_cursor *cursor, struct stag_xfer_desc *desc);
+
+/* request.c */
+
+/*
+ *	NONE -> QUEUED -> FORMED -> DONE -> NONE
+ *	           |         |       ^
+ *	           +---------+--> ENDING
+ *
+ * ENDING: failed or canceled, and waits for what is posted.
+ */
+enum req_phase { REQ_NONE, REQ_QUEUED, REQ_FORMED, REQ_ENDING, REQ_DONE };
+
+void req_set_phase(struct stag_xfer_req *req, enum req_phase to);
+void req_list_append(struct req_list *list, struct stag_xfer_req *req);
+void req_list_remove(struct req_list *list, struct stag_xfer_req *req);
+
+/* So many more of its bytes, all in one record, are known to be done. */
+void req_progress(struct stag_xfer *x, struct stag_xfer_req *req, uint32_t bytes);
+/* Nothing of it is formed any more. It has yet to leave the lost records, and to settle. */
+void req_end(struct stag_xfer *x, struct stag_xfer_req *req, int error, enum ibv_wc_status status);
+/* Is there nothing more to wait for? Then it goes to those that a poll returns. */
+void req_settle(struct stag_xfer *x, struct stag_xfer_req *req);
+void req_call_progress(struct stag_xfer *x);
+
+/* record.c */
+void record_list_append(struct record_list *list, struct record *rec);
+void record_list_prepend(struct record_list *list, struct record *rec);
+void record_list_join(struct record_list *list, struct record_list *more);
+struct record *record_list_pop(struct record_list *list);
+
+/* All requests that have bytes in it; none may leave it meanwhile. */
+#define record_for_each_req(rec, req)                                                              \
+	for (uint32_t req##_left = (rec)->num_reqs; req##_left; req##_left = 0)                    \
+		for (struct stag_xfer_req *req = (rec)->first; req##_left;                         \
+		     req##_left--, req = req->follower)
+
+/* How much of it is posted, or will be, in one piece. */
+uint32_t record_wire_bytes(const struct record *rec);
+/* Must it be posted on a rail that is empty? */
+bool record_is_suspect(const struct record *rec);
+void record_enter_ring(struct record *rec);
+/* What was posted of it is done. It becomes free, or is lost again, if it was not all. */
+void record_done(struct stag_xfer *x, struct record *rec);
+void record_lose(struct record *rec, bool was_posted);
+/* The first of the lost ones is about to be posted. */
+void lost_prepare(struct stag_xfer *x, struct record *rec);
+/* Takes a request's bytes out of all lost records. */
+void lost_forget(struct stag_xfer *x, struct stag_xfer_req *req);
+
+/* queue.c */
+void queue_add(struct stag_xfer *x, struct stag_xfer_req *req);
+void queue_remove(struct stag_xfer *x, struct stag_xfer_req *req);
+/* Forms a record, no longer than room, from the head of the queue; NULL: it does not fit, or no
+ * record is free. */
+struct record *queue_form(struct stag_xfer *x, uint64_t room);
+
+/* rail.c */
+
+/* Is a, in a sequence that wraps, as far as b? */
+static inline bool seq_reached(uint32_t a, uint32_t b)
+{
+	return (int32_t)(a - b) >= 0;
+}
+
+void rail_set_state(struct rail *rail, enum rail_state to);
+/* Puts a record behind the others; it is posted by rail_post(). */
+void rail_put(struct rail *rail, struct record *rec);
+void rail_post(struct rail *rail);
+void rail_make_room(struct rail *rail); /* posts a list that is long enough */
+/* There is nothing more to put: sees to it that something proves what was, and posts. */
+void rail_settle(struct rail *rail);
+/* Everything up to this one is done. */
+void rail_prove(struct rail *rail, uint32_t seq);
+bool rail_take(struct stag_xfer *x, const struct ibv_wc *wc);
+
+/* loss.c */
+void rail_failed(struct rail *rail, uint32_t seq, enum ibv_wc_status status);
+void rail_refused(struct rail *rail, int err); /* by ibv_post_send() */
+/* Its queue pair is gone: what was posted is lost at once. */
+void rail_abandon(struct rail *rail);
+
+/* limits.c */
+
+/* Connects a rail, which is down, with a queue pair; narrow: the manager's limits follow. */
+int rail_adopt(struct stag_xfer *x, struct rail *rail, struct ibv_qp *qp, bool narrow);
+
+/* manager.c */
+void complain(struct stag_xfer *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void xfer_pump(struct stag_xfer *x); /* posts what can be posted */
+void xfer_reap(struct stag_xfer *x); /* takes what has completed */
+/* Is the rail's CQ to be polled, and not for an earlier rail already? */
+bool xfer_owns_cq(const struct stag_xfer *x, unsigned int number);
+
+/* valid.c */
+bool xfer_is_valid(const struct stag_xfer *x);
 
 #endif

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * loss.c - a connection that breaks: what becomes of its records, and whose fault it was.
+ *
+ * A completion with an error of its own names the record that broke it. If that holds one
+ * request, this fails. If it holds several, each is posted by itself from then on, and the guilty one will be
+ * named next time. Where nobody is named (iWARP: a write that the peer refuses ends the connection), each
+ * request of which something was under way counts a loss. One that is under suspicion is
+ * posted alone, so that either it gets on, or is the only one to count the next loss.
+ */
+#include "xfer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SUSPECT_LOSSES 2
+
+/* Says the status something about the work request, and not only about the connection? */
+static bool names_culprit(enum ibv_wc_status status)
+{
+	switch (status) {
+	case IBV_WC_WR_FLUSH_ERR:
+	case IBV_WC_RETRY_EXC_ERR:
+	case IBV_WC_RNR_RETRY_EXC_ERR:
+	case IBV_WC_REM_ABORT_ERR:
+	case IBV_WC_FATAL_ERR:
+	case IBV_WC_RESP_TIMEOUT_ERR:
+	case IBV_WC_GENERAL_ERR:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/* ---- who pays ---- */
+
+/* Was it tried on this connection? One that was refused counts, too. */
+static bool was_tried(const struct rail *rail, const struct record *rec)
+{
+	return !rail->chain || seq_reached(rail->unposted, rec->seq);
+}
+
+static bool was_posted(const struct rail *rail, const struct record *rec)
+{
+	return record_wire_bytes(rec) && was_tried(rail, rec) &&
+	       !(rail->chain && rec->seq == rail->unposted);
+}
+
+static void add_ending(struct stag_xfer *x, struct req_list *ending, struct stag_xfer_req *req)
+{
+	if (req->loss_mark == x->loss_mark)
+		return;
+	req->loss_mark = x->loss_mark;
+	req_list_append(ending, req);
+}
+
+static void count_loss(struct stag_xfer *x, struct stag_xfer_req *req, enum ibv_wc_status status)
+{
+	if (req->loss_mark == x->loss_mark || !req->bytes_total)
+		return;
+	if (++req->losses >= x->max_losses) {
+		req_end(x, req, EIO, status);
+		return; /* marked when it is added to the ending ones */
+	}
+	req->loss_mark = x->loss_mark;
+	req->alone = req->losses >= SUSPECT_LOSSES;
+}
+
+static void judge_unnamed(struct stag_xfer *x, struct record *rec, enum ibv_wc_status status)
+{
+	uint32_t left = rec->split ? 1 : rec->num_reqs; /* of these something was under way */
+	struct stag_xfer_req *req = rec->first;
+
+	for (; left; left--, req = req->follower)
+		if (req->phase != REQ_ENDING)
+			count_loss(x, req, status);
+}
+
+static void judge_culprit(struct stag_xfer *x, struct record *rec, enum ibv_wc_status status)
+{
+	if (rec->split || rec->num_reqs == 1)
+		req_end(x, rec->first, EIO, status);
+	else
+		rec->split = true;
+}
+
+/* ---- from the ring to the lost ones ---- */
+
+static struct record *find(const struct rail *rail, uint32_t seq)
+{
+	struct record *rec = rail->ring.head;
+
+	while (rec && (rec->seq != seq || !record_wire_bytes(rec)))
+		rec = rec->next;
+	return rec;
+}
+
+static void judge(struct rail *rail)
+{
+	struct stag_xfer *x = rail->x;
+	struct record *culprit = names_culprit(rail->status) ? find(rail, rail->culprit) : NULL;
+
+	if (culprit) {
+		judge_culprit(x, culprit, rail->status);
+		return;
+	}
+	for (struct record *rec = rail->ring.head; rec; rec = rec->next)
+		if (was_tried(rail, rec))
+			judge_unnamed(x, rec, rail->status);
+}
+
+static void forget_connection(struct rail *rail)
+{
+	rail->ring = (struct record_list){0};
+	rail->records = rail->confirms = 0;
+	rail->bytes = 0;
+	rail->chain = NULL;
+	rail->chain_length = 0;
+	rail->exclusive = rail->full = false;
+	rail->generation++;
+}
+
+/* They go before those that were lost earlier and not posted again yet: these are younger. */
+static void move_ring(struct rail *rail, struct req_list *ending)
+{
+	struct stag_xfer *x = rail->x;
+	struct record_list lost = {0};
+	struct record *rec;
+
+	while ((rec = record_list_pop(&rail->ring))) {
+		record_lose(rec, was_posted(rail, rec));
+		record_list_append(&lost, rec);
+		record_for_each_req(rec, req) if (req->phase == REQ_ENDING)
+			add_ending(x, ending, req);
+	}
+	record_list_join(&lost, &x->lost);
+	x->lost = lost;
+}
+
+/* Everything that will ever come from the queue pair has come. */
+static void drop(struct rail *rail)
+{
+	struct stag_xfer *x = rail->x;
+	struct req_list ending = {0};
+	struct stag_xfer_req *req;
+
+	x->loss_mark++;
+	judge(rail);
+	move_ring(rail, &ending);
+	forget_connection(rail);
+	while ((req = ending.head)) {
+		req_list_remove(&ending, req);
+		lost_forget(x, req);
+		req_settle(x, req);
+	}
+	rail_set_state(rail, RAIL_DOWN);
+}
+
+/* ---- the end of a connection ---- */
+
+/* The last work request that is sure to give a completion; `proved`, if there is none. */
+static uint32_t last_sure(const struct rail *rail)
+{
+	uint32_t last = rail->proved;
+
+	if (!rail->chain)
+		return seq_reached(last, rail->proof) ? last : rail->proof;
+	for (const struct record *rec = rail->ring.head; rec; rec = rec->next)
+		if (rec->wr.send_flags & IBV_SEND_SIGNALED && was_posted(rail, rec))
+			last = rec->seq;
+	for (uint32_t i = rail->confirm_put - rail->confirms; i != rail->confirm_put; i++) {
+		uint32_t seq = rail->confirm_seq[i % RAIL_CONFIRMS];
+
+		if (!seq_reached(seq, rail->unposted) && seq_reached(seq, last))
+			last = seq;
+	}
+	return last;
+}
+
+static void begin_end(struct rail *rail, uint32_t seq, enum ibv_wc_status status)
+{
+	rail->status = status;
+	rail->culprit = seq;
+	rail->drain = last_sure(rail);
+	rail->x->counters.losses++;
+	rail_set_state(rail, RAIL_DRAINING);
+	complain(rail->x, "rail %u, queue pair %u: down: %s", rail->number, rail->qp->qp_num,
+		 ibv_wc_status_str(status));
+}
+
+void rail_failed(struct rail *rail, uint32_t seq, enum ibv_wc_status status)
+{
+	if (rail->state == RAIL_UP) {
+		/* Elsewhere than on iWARP, all before the first that failed are done. */
+		if (!rail->iwarp)
+			rail_prove(rail, seq - 1);
+		begin_end(rail, seq, status);
+	} else if (names_culprit(status) && !names_culprit(rail->status)) {
+		rail->status = status;
+		rail->culprit = seq;
+	}
+	if (seq_reached(seq, rail->drain))
+		drop(rail);
+}
+
+void rail_refused(struct rail *rail, int err)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	begin_end(rail, rail->unposted, IBV_WC_GENERAL_ERR);
+	complain(rail->x, "rail %u, queue pair %u: post_send: %s", rail->number, rail->qp->qp_num,
+		 strerror(err));
+	/* What is posted comes back then, if it did not already. */
+	(void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
+	if (rail->drain == rail->proved)
+		drop(rail);
+}
+
+void rail_abandon(struct rail *rail)
+{
+	if (rail->state == RAIL_UP)
+		begin_end(rail, rail->proved, IBV_WC_WR_FLUSH_ERR);
+	if (rail->state == RAIL_DRAINING)
+		drop(rail);
+}
