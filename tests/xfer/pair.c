@@ -405,6 +405,15 @@ void pair_end(struct pair *p, unsigned int rail, enum pair_end how)
 	fail_msg("no such end: %d", how);
 }
 
+bool pair_is_up(const struct pair *p, unsigned int rail)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	assert_int_equal(ibv_query_qp(pair_qp(p, rail), &attr, IBV_QP_STATE, &init), 0);
+	return attr.qp_state == IBV_QPS_RTS;
+}
+
 struct rdma_cm_id *pair_replace(struct pair *p, unsigned int rail)
 {
 	struct rail *r = &p->rails[rail];

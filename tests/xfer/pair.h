@@ -86,6 +86,9 @@ enum pair_end {
 
 void pair_end(struct pair *p, unsigned int rail, enum pair_end how);
 
+/* Is the near queue pair connected? Some devices tell of the end in no other way. */
+bool pair_is_up(const struct pair *p, unsigned int rail);
+
 /*
  * A new connection in the place of a rail's old one, which is ended if it has not been, and
  * destroyed: when this returns, nothing more of it can arrive. The CQ stays.
