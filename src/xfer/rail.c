@@ -244,6 +244,8 @@ static void take_success(struct rail *rail, uint32_t seq, enum ibv_wc_opcode opc
 	} else if (!rail->confirming) {
 		rail->wrote = seq;
 		retire(rail);
+		if (!rail->ring.head || !seq_reached(seq, rail->ring.head->seq))
+			rail->proved = seq;
 	}
 }
 
