@@ -298,6 +298,10 @@ enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, ui
 		       uint64_t len, unsigned access, struct key_map *map);
 void key_put(struct key_map *map);
 
+/* Another range under the key that the map holds: as key_get(), and the references stay. */
+enum key_fault key_move(struct key_map *map, const struct stag_pd *pd, const struct stag_qp *qp,
+			uint64_t to, uint64_t len, unsigned access);
+
 /* A reference to a slot seen before: false when its tag is no longer stag. */
 bool key_hold(struct key_slot *slot, uint32_t stag);
 void key_release(struct key_slot *slot);

@@ -10,12 +10,14 @@
 #include "adapter/adapter.h"
 
 #define TX_IOV	     128
-#define TX_FPDU_IOV  24		     /* pieces of payload of one FPDU, at most */
-#define TX_BUF	     16384	     /* headers, CRCs, short payloads of a batch */
-#define TX_COPY	     1024	     /* a payload up to this is copied rather than gathered */
-#define TX_FPDU_BUF  (TX_COPY + 128) /* what one FPDU may take of the buffer */
-#define TX_BATCH     (1 << 20)	     /* bytes */
-#define TX_BATCH_CRC (1 << 19)	     /* the same where a CRC reads them first: keep them in cache */
+#define TX_FPDU_IOV  24	   /* pieces of payload of one FPDU, at most */
+#define TX_BUF	     65536 /* headers, CRCs, short payloads of a batch */
+#define TX_COPY	     1024  /* a payload up to this is copied rather than gathered */
+#define TX_PIECE     1024  /* and one in pieces up to this, on average; */
+#define TX_GATHER    8064  /* so much of it in one FPDU, which the peer takes in one go */
+#define TX_FPDU_BUF  (TX_GATHER + 128) /* what one FPDU may take of the buffer */
+#define TX_BATCH     (1 << 20)	       /* bytes */
+#define TX_BATCH_CRC (1 << 19) /* the same where a CRC reads them first: keep them in cache */
 #define TX_BOUNCE    (2 * 65536)
 #define TX_RUN	     8 /* batches in one go: who called has other things to do */
 #define RTR_STAG     1

@@ -15,27 +15,85 @@ static void log_bad_sge(struct stag_qp *qp, const struct wqe *w, uint32_t i, enu
 		 (unsigned long long)w->sge[i].addr, key_fault_str(fault));
 }
 
-/* Up to want bytes from where the message stands; fewer where pieces run out. false: a bad SGE. */
-static bool gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
+/* Moves on to the SGE in which the next byte is. */
+static const struct ibv_sge *next_sge(struct qp_tx *tx, const struct wqe *w)
+{
+	while (tx->sge_off == w->sge[tx->sge].length) {
+		tx->sge++;
+		tx->sge_off = 0;
+	}
+	return &w->sge[tx->sge];
+}
+
+/*
+ * How much of the next want bytes is copied into the batch; 0: they stay where they are. A piece that
+ * is pointed to costs more than its bytes, here, in the CRC and in the kernel, where it is short.
+ */
+static size_t share_to_copy(const struct qp_tx *tx, const struct wqe *w, size_t want)
+{
+	uint32_t pieces = w->num_sge - tx->sge;
+
+	if (want <= TX_COPY)
+		return want;
+	if (pieces < 2 || (w->length - tx->off) / pieces > TX_PIECE)
+		return 0;
+	return want < TX_GATHER ? want : TX_GATHER;
+}
+
+/* Copies want bytes from where the message stands; false: a bad SGE. */
+static bool gather_copy(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	struct qp_tx *tx = qp->tx;
-	bool copy = want <= TX_COPY;
+	uint8_t *to = fpdu_own_payload(tx, f, want);
+	struct key_map map = {.n = 0};
+	uint32_t held = 0;
+
+	/* Scattered memory is far away: all of it sets out at once. */
+	for (uint32_t i = tx->sge; i < w->num_sge; i++)
+		__builtin_prefetch((void *)(uintptr_t)w->sge[i].addr);
+	while (want) {
+		const struct ibv_sge *s = next_sge(tx, w);
+		size_t part = s->length - tx->sge_off;
+		enum key_fault fault;
+
+		if (part > want)
+			part = want;
+		if (map.slot[0] && s->lkey == held) {
+			fault = key_move(&map, qp->pd, NULL, s->addr + tx->sge_off, part, 0);
+		} else {
+			key_put(&map);
+			fault = key_get(s->lkey, qp->pd, NULL, s->addr + tx->sge_off, part, 0,
+					&map);
+			held = s->lkey;
+		}
+		if (fault != KEY_OK) {
+			key_put(&map);
+			log_bad_sge(qp, w, tx->sge, fault);
+			return false;
+		}
+		f->pieces += (int)map.slot[0]->nseg;
+		tx_copy_pieces(to, &map);
+		to += map.len;
+		tx->sge_off += (uint32_t)map.len;
+		want -= map.len;
+	}
+	key_put(&map);
+	return true;
+}
+
+/* Points to up to want bytes; fewer where there is no room for more pieces. false: a bad SGE. */
+static bool gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
+{
+	struct qp_tx *tx = qp->tx;
 	int pieces = tx->n;
 
-	f->flat = copy;
-	while (want) {
-		const struct ibv_sge *s = &w->sge[tx->sge];
+	f->flat = false;
+	while (want && tx->n - pieces + 8 <= TX_FPDU_IOV) {
+		const struct ibv_sge *s = next_sge(tx, w);
 		size_t part = s->length - tx->sge_off;
 		struct key_map map;
 		enum key_fault fault;
 
-		if (part == 0) {
-			tx->sge++;
-			tx->sge_off = 0;
-			continue;
-		}
-		if (!copy && tx->n - pieces + 8 > TX_FPDU_IOV)
-			break;
 		if (part > want)
 			part = want;
 		fault = key_get(s->lkey, qp->pd, NULL, s->addr + tx->sge_off, part, 0, &map);
@@ -44,19 +102,21 @@ static bool gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *
 			return false;
 		}
 		f->pieces += (int)map.slot[0]->nseg;
-		if (copy) {
-			tx_copy_pieces(tx_own_bytes(tx, map.len), &map);
-			key_put(&map);
-		} else {
-			for (unsigned i = 0; i < map.n; i++)
-				tx_foreign_bytes(tx, &map.iov[i]);
-			tx_keep_refs(tx, &map);
-		}
+		for (unsigned i = 0; i < map.n; i++)
+			tx_foreign_bytes(tx, &map.iov[i]);
+		tx_keep_refs(tx, &map);
 		f->payload += map.len;
 		tx->sge_off += (uint32_t)map.len;
 		want -= map.len;
 	}
 	return true;
+}
+
+static bool gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
+{
+	size_t copy = share_to_copy(qp->tx, w, want);
+
+	return copy || !want ? gather_copy(qp, w, copy, f) : gather_refs(qp, w, want, f);
 }
 
 static void inline_payload(struct qp_tx *tx, const struct wqe *w, size_t want, struct fpdu *f)

@@ -161,8 +161,62 @@ static void many_pieces_on_both_sides(void **state)
 {
 	many_pieces(*state, 1);
 	many_pieces(*state, 100);
+	many_pieces(*state, 300);
+	many_pieces(*state, 900);
 	many_pieces(*state, 4000);
 	many_pieces(*state, 20000);
+}
+
+/* A write of 32 pieces, by turns of two regions; the last one ends where its region does. */
+static struct ibv_send_wr write_by_turns(struct region *const from[2], struct region *to,
+					 struct ibv_sge *sge, size_t len)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_WRITE, .sg_list = sge, .num_sge = 32};
+
+	for (unsigned i = 0; i < 32; i++)
+		sge[i] = piece(from[i % 2], i * (len + 1), len);
+	sge[30] = piece(from[1], 0, len);
+	sge[31] = piece(from[1], from[1]->len - 2, 2);
+	wr.wr.rdma.remote_addr = (uintptr_t)to->at;
+	wr.wr.rdma.rkey = to->mr->rkey;
+	return wr;
+}
+
+static void small_pieces_of_two_regions_come_in_order(void **state)
+{
+	struct pair *p = *state;
+	struct region *from[2] = {own_region(&p->a, 65536), own_region(&p->a, 65536)};
+	struct region *to = lend_region(&p->b, 65536, ALL_REMOTE), *sink = own_region(&p->a, 64);
+
+	fill(from[0]->at, 65536, 1);
+	fill(from[1]->at, 65536, 2);
+	for (size_t len = 1; len < 1100; len = len * 3 + 5) {
+		struct ibv_sge sge[32];
+		struct ibv_send_wr wr = write_by_turns(from, to, sge, len);
+		uint8_t sent[32 * 1100];
+
+		memset(to->at, 0, to->len);
+		expect_sent(&p->a, post(&p->a, &wr));
+		expect_sent(&p->a, post_read(&p->a, sink, 0, 1, to, 0)); /* all is there */
+		gather(sent, sge);
+		assert_memory_equal(to->at, sent, total(sge));
+		expect_zeroes(to->at + total(sge), 64);
+	}
+}
+
+static void a_bad_piece_among_small_ones_fails_the_write(void **state)
+{
+	struct pair *p = *state;
+	struct region *from[2] = {own_region(&p->a, 65536), own_region(&p->a, 65536)};
+	struct region *to = lend_region(&p->b, 65536, ALL_REMOTE);
+	struct ibv_sge sge[32];
+	struct ibv_send_wr wr = write_by_turns(from, to, sge, 100);
+
+	sge[31].length = 3; /* one byte behind the end */
+	fill(from[0]->at, 65536, 1);
+	expect_failed(&p->a, post(&p->a, &wr), IBV_WC_LOC_PROT_ERR);
+	expect_state(&p->a, IBV_QPS_ERR);
+	expect_zeroes(to->at, to->len);
 }
 
 static void read_into_many_pieces(void **state)
@@ -386,6 +440,10 @@ int main(void)
 						close_pair),
 		cmocka_unit_test_setup_teardown(full_buffers_are_full, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(many_pieces_on_both_sides, open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(small_pieces_of_two_regions_come_in_order,
+						open_pair, close_pair),
+		cmocka_unit_test_setup_teardown(a_bad_piece_among_small_ones_fails_the_write,
+						open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(read_into_many_pieces, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(inline_data_is_copied, open_pair, close_pair),
 		cmocka_unit_test_setup_teardown(too_much_is_refused_at_the_post, open_pair,
