@@ -696,7 +696,8 @@ void qp_tx_finish(struct stag_qp *qp);		   /* tx_lock held: FIN once all is sent
 bool qp_tx_broken(const struct stag_qp *qp);	   /* tx_lock held: the stream refused something */
 bool qp_tx_pending(const struct stag_qp *qp);	   /* tx_lock held: is there anything to send? */
 struct wqe *qp_tx_oldest_read(struct stag_qp *qp); /* tx_lock held: awaiting a response, or NULL */
-void qp_tx_read_done(struct stag_qp *qp);	   /* tx_lock held: it came */
+struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn); /* the same: the one so numbered */
+void qp_tx_read_done(struct stag_qp *qp);			 /* tx_lock held: it came */
 bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *r); /* tx_lock held;
 									     * false: beyond IRD */
 bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r);

@@ -409,6 +409,16 @@ struct wqe *qp_tx_oldest_read(struct stag_qp *qp)
 	return &qp->sq.wqe[tx->orq[tx->orq_get % STAG_MAX_RD_ATOM] & qp->sq.mask];
 }
 
+struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn)
+{
+	struct qp_tx *tx = qp->tx;
+	uint32_t back = tx->msn[QN_READ] - msn; /* 1: the last that was sent */
+
+	if (back == 0 || back > tx->orq_put - tx->orq_get)
+		return NULL;
+	return &qp->sq.wqe[tx->orq[(tx->orq_put - back) % STAG_MAX_RD_ATOM] & qp->sq.mask];
+}
+
 void qp_tx_read_done(struct stag_qp *qp)
 {
 	struct wqe *w = qp_tx_oldest_read(qp);

@@ -297,12 +297,25 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	return true;
 }
 
-/* Is it about a read or an atomic? Where it does not say, the oldest one is what it can be about. */
+/* Is it about a read or an atomic? */
 static bool is_about_request(const struct terminate *t)
 {
 	uint8_t opcode = t->ddp[1] & 0x0f;
 
 	return !t->has_ddp || opcode == RDMAP_READ_REQ || opcode == RDMAP_ATOMIC_REQ;
+}
+
+/*
+ * The request that it is about. Where it does not say, it can be about the oldest; where it does, it may
+ * be a later one: a peer need not answer those before it first. tx_lock held.
+ */
+static struct wqe *refused_request(struct stag_qp *qp, const struct terminate *t)
+{
+	struct ddp_hdr h = {0};
+
+	if (!t->has_ddp)
+		return qp_tx_oldest_read(qp);
+	return ddp_decode(t->ddp, &h).set ? NULL : qp_tx_read_by_msn(qp, h.msn);
 }
 
 /* What the peer's Terminate means for the request that it is about. */
@@ -331,8 +344,8 @@ static bool end_terminate(struct stag_qp *qp, const uint8_t *payload)
 			 wire_fault_str(t.fault), swapped ? " (sent with swapped bits)" : "");
 	rx->stopped = true;
 	pthread_mutex_lock(&qp->tx_lock);
-	w = qp_tx_oldest_read(qp);
-	if (w && refused_status(&t) != IBV_WC_SUCCESS)
+	w = refused_status(&t) != IBV_WC_SUCCESS ? refused_request(qp, &t) : NULL;
+	if (w)
 		w->status = refused_status(&t);
 	qp_fail(qp, NULL, IBV_EVENT_QP_FATAL);
 	pthread_mutex_unlock(&qp->tx_lock);

@@ -392,6 +392,42 @@ static void terminate_about_a_read_fails_it(void **state)
 	expect_terminated(&s);
 }
 
+/* A peer may refuse a request before it has answered those before it. */
+static void terminate_about_the_second_read_fails_that(void **state)
+{
+	const struct ddp_hdr second_read = {
+		.last = true, .opcode = RDMAP_READ_REQ, .qn = QN_READ, .msn = 2};
+	struct scene s;
+	struct rdmap_read_req q;
+
+	open_asking(&s, state, &q);
+	raw_take_read(&s.peer, &q);
+	terminate_about(&s, FAULT_RDMAP_INVALID_STAG, &second_read, &q);
+	expect_failed(&s.us, 1, IBV_WC_WR_FLUSH_ERR);
+	expect_failed(&s.us, 2, IBV_WC_REM_ACCESS_ERR);
+	expect_terminated(&s);
+}
+
+/* About one that was never sent: what it says of the rest is not believed. */
+static void terminate_about_no_read_of_ours_flushes_all(void **state)
+{
+	static const uint32_t msns[] = {0, 3, UINT32_MAX};
+
+	for (size_t i = 0; i < sizeof(msns) / sizeof(*msns); i++) {
+		const struct ddp_hdr none = {
+			.last = true, .opcode = RDMAP_READ_REQ, .qn = QN_READ, .msn = msns[i]};
+		struct scene s;
+		struct rdmap_read_req q;
+
+		open_asking(&s, state, &q);
+		raw_take_read(&s.peer, &q);
+		terminate_about(&s, FAULT_RDMAP_INVALID_STAG, &none, &q);
+		expect_failed(&s.us, 1, IBV_WC_WR_FLUSH_ERR);
+		expect_failed(&s.us, 2, IBV_WC_WR_FLUSH_ERR);
+		expect_terminated(&s);
+	}
+}
+
 static void terminate_about_an_operation_fails_it(void **state)
 {
 	struct scene s;
@@ -578,6 +614,8 @@ int main(void)
 		cmocka_unit_test(what_comes_after_our_close_is_taken),
 		cmocka_unit_test(fault_while_we_close),
 		cmocka_unit_test(terminate_about_a_read_fails_it),
+		cmocka_unit_test(terminate_about_the_second_read_fails_that),
+		cmocka_unit_test(terminate_about_no_read_of_ours_flushes_all),
 		cmocka_unit_test(terminate_about_an_operation_fails_it),
 		cmocka_unit_test(terminate_as_siw_writes_it_is_understood),
 		cmocka_unit_test(terminate_about_a_send_blames_no_read),
