@@ -282,8 +282,6 @@ STAG_EXPORT void rdma_destroy_event_channel(struct rdma_event_channel *channel)
 
 STAG_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event **event)
 {
-	/* libiscsi cancels its thread here, and frees the channel without waiting for it. */
-	pthread_testcancel();
 	PASS_TO_REAL(get_cm_event(channel, event));
 	struct cm_event *ev;
 	uint64_t one;

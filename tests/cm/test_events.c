@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -318,32 +317,6 @@ static void asking_a_channel_just_destroyed_finds_no_event(void **state)
 	assert_int_equal(errno, EAGAIN);
 }
 
-static void *get_when_cancelled(void *cancelled)
-{
-	struct rdma_event_channel *nowhere = (void *)16;
-	struct rdma_cm_event *ev;
-
-	while (!atomic_load((atomic_bool *)cancelled))
-		sched_yield(); /* where no cancellation is noticed */
-	rdma_get_cm_event(nowhere, &ev);
-	return NULL;
-}
-
-/* libiscsi's thread ends like this: cancelled, and what it works with is freed at once. */
-static void cancelled_thread_does_not_look_at_the_channel(void **state)
-{
-	atomic_bool cancelled = false;
-	pthread_t thread;
-	void *end;
-
-	signal(SIGSEGV, SIG_DFL); /* cmocka's handler prints, and would be cancelled there */
-	assert_int_equal(pthread_create(&thread, NULL, get_when_cancelled, &cancelled), 0);
-	assert_int_equal(pthread_cancel(thread), 0);
-	atomic_store(&cancelled, true);
-	assert_int_equal(pthread_join(thread, &end), 0);
-	assert_ptr_equal(end, PTHREAD_CANCELED);
-}
-
 static void every_event_has_a_name(void **state)
 {
 	assert_string_equal(rdma_event_str(RDMA_CM_EVENT_ADDR_RESOLVED),
@@ -372,7 +345,6 @@ int main(void)
 		cmocka_unit_test(pending_requests_move_with_their_listener),
 		cmocka_unit_test(synchronous_id_can_become_asynchronous_and_back),
 		cmocka_unit_test(asking_a_channel_just_destroyed_finds_no_event),
-		cmocka_unit_test(cancelled_thread_does_not_look_at_the_channel),
 		cmocka_unit_test(every_event_has_a_name),
 	};
 
