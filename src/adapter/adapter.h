@@ -606,6 +606,7 @@ struct stag_qp {
 	pthread_mutex_t arm_lock;	 /* a leaf; see qp_arm() */
 	uint32_t idle_polls;		 /* of the poller that claimed it, with no byte */
 	atomic_bool tx_blocked;		 /* the stream is full: somebody must watch for room */
+	atomic_bool tx_sending;		 /* what the stream has may not have completed yet */
 	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
 	atomic_int windows;		 /* type-2 windows bound to it */
 	uint32_t async_sent;		 /* asynchronous events that the program was handed */

@@ -279,7 +279,7 @@ static void lose_stream(struct stag_qp *qp)
 }
 
 /* false: nothing more can be done now. */
-static bool send_batch(struct stag_qp *qp)
+static bool send_rest(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 	ssize_t n;
@@ -307,6 +307,16 @@ static bool send_batch(struct stag_qp *qp)
 	mark_sent(qp);
 	sq_retire(qp);
 	return tx->cur == tx->n;
+}
+
+static bool send_batch(struct stag_qp *qp)
+{
+	bool all;
+
+	atomic_store(&qp->tx_sending, true);
+	all = send_rest(qp);
+	atomic_store_explicit(&qp->tx_sending, false, memory_order_release);
+	return all;
 }
 
 static void maybe_fin(struct stag_qp *qp)

@@ -145,6 +145,22 @@ static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 	return true;
 }
 
+/*
+ * The message may answer one of ours, whose sender was stopped by the scheduler
+ * with the bytes in the stream and the completion not in its queue. Programs
+ * (tgtd) count on the order that any network gives: what was sent completes before
+ * its answer comes.
+ */
+static void complete_message(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
+{
+	if (atomic_load_explicit(&qp->tx_sending, memory_order_acquire)) {
+		pthread_mutex_lock(&qp->tx_lock);
+		pthread_mutex_unlock(&qp->tx_lock);
+	}
+	qp->rx->msn[QN_SEND]++;
+	rx_complete_recv(qp, IBV_WC_SUCCESS, wc, solicited);
+}
+
 static bool end_send(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -164,8 +180,7 @@ static bool end_send(struct stag_qp *qp)
 		wc.wc_flags |= IBV_WC_WITH_IMM;
 		wc.imm_data = htobe32(rx->h.ulp);
 	}
-	rx->msn[QN_SEND]++;
-	rx_complete_recv(qp, IBV_WC_SUCCESS, &wc, solicited);
+	complete_message(qp, &wc, solicited);
 	return true;
 }
 
@@ -179,8 +194,7 @@ static bool end_immediate(struct stag_qp *qp, const uint8_t *payload)
 	};
 
 	memcpy(&wc.imm_data, payload, sizeof(wc.imm_data));
-	rx->msn[QN_SEND]++;
-	rx_complete_recv(qp, IBV_WC_SUCCESS, &wc, rx->h.opcode == RDMAP_IMM_SE);
+	complete_message(qp, &wc, rx->h.opcode == RDMAP_IMM_SE);
 	return true;
 }
 

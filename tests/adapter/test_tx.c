@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "asleep.h"
 #include "verbs/verbs.h"
 
 #define SIZE (32u << 20) /* more than goes out in one look */
@@ -33,6 +34,8 @@ struct pit {
 	uint64_t taken;	     /* bytes */
 	uint8_t first[4096]; /* of them */
 	bool shut;
+	void (*meanwhile)(void *); /* when it has the bytes, and before it says so */
+	void *meanwhile_arg;
 };
 
 static ssize_t pit_send(struct stream *s, const struct iovec *iov, int n)
@@ -50,6 +53,8 @@ static ssize_t pit_send(struct stream *s, const struct iovec *iov, int n)
 		len += iov[i].iov_len;
 	}
 	p->taken += len;
+	if (p->meanwhile)
+		p->meanwhile(p->meanwhile_arg);
 	return (ssize_t)len;
 }
 
@@ -319,6 +324,65 @@ static void what_came_is_received_though_sending_fails(void **state)
 	bench_close(&b);
 }
 
+struct listener {
+	struct bench *bench;
+	pthread_t thread;
+	_Atomic pid_t tid; /* 0: it has not begun */
+	sem_t over;
+};
+
+static void *listen_to_peer(void *arg)
+{
+	struct listener *l = arg;
+
+	l->tid = gettid();
+	qp_progress(l->bench->qp);
+	sem_wait(&l->over);
+	return NULL;
+}
+
+/* The peer answers at once, and another thread hears it before the sender goes on. */
+static void answer(void *arg)
+{
+	struct ddp_hdr h = {.last = true, .opcode = RDMAP_SEND, .qn = QN_SEND, .msn = 1};
+	struct listener *l = arg;
+
+	peer_fpdu(l->bench, &h, 0, 0);
+	assert_int_equal(pthread_create(&l->thread, NULL, listen_to_peer, l), 0);
+	while (!l->tid)
+		sched_yield();
+	await_asleep(l->tid);
+}
+
+/* The queue tells of a message before it tells of the answer to it. */
+static void an_answer_completes_behind_what_it_answers(void **state)
+{
+	struct ibv_send_wr send = {
+		.wr_id = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad_send;
+	struct ibv_recv_wr *bad, recv = {.wr_id = 2};
+	struct listener l = {.tid = 0};
+	struct ibv_wc wc[2];
+	struct bench b;
+
+	bench_open(&b, &plain);
+	l.bench = &b;
+	sem_init(&l.over, 0, 0);
+	peer_reads(&b, 0, 0, 0); /* the first message is a matter of its own */
+	qp_progress(b.qp);
+	assert_int_equal(ibv_post_recv(&b.qp->ibv, &recv, &bad), 0);
+	b.pit.meanwhile = answer;
+	b.pit.meanwhile_arg = &l;
+	assert_int_equal(ibv_post_send(&b.qp->ibv, &send, &bad_send), 0);
+	sem_post(&l.over);
+	assert_int_equal(pthread_join(l.thread, NULL), 0);
+	assert_int_equal(ibv_poll_cq(b.cq, 2, wc), 2);
+	assert_int_equal(wc[0].wr_id, 1);
+	assert_int_equal(wc[1].wr_id, 2);
+	b.pit.meanwhile = NULL;
+	bench_close(&b);
+}
+
 /* Who waits for a write by looking at its end sees it when the CRC has been checked. */
 static void the_end_of_a_write_comes_last(void **state)
 {
@@ -359,6 +423,7 @@ int main(void)
 		cmocka_unit_test(a_window_being_read_ends_with_its_queue_pair),
 		cmocka_unit_test(the_count_of_reads_wraps_around),
 		cmocka_unit_test(what_came_is_received_though_sending_fails),
+		cmocka_unit_test(an_answer_completes_behind_what_it_answers),
 		cmocka_unit_test(the_end_of_a_write_comes_last),
 	};
 
