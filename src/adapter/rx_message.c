@@ -228,9 +228,18 @@ static bool end_read_response(struct stag_qp *qp)
 	return true;
 }
 
+/* It waits for its answer, if the queue had room: more than IRD may not be under way. */
+static bool end_request(struct stag_qp *qp, bool room)
+{
+	if (!room)
+		return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
+	qp->rx->msn[QN_READ]++;
+	qp->rx->kick_tx = true;
+	return true;
+}
+
 static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 {
-	struct qp_rx *rx = qp->rx;
 	struct rdmap_read_req r;
 	struct key_map map;
 	enum key_fault f = KEY_OK;
@@ -246,16 +255,11 @@ static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 	pthread_mutex_lock(&qp->tx_lock);
 	room = qp_tx_respond_read(qp, &r);
 	pthread_mutex_unlock(&qp->tx_lock);
-	if (!room)
-		return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
-	rx->msn[QN_READ]++;
-	rx->kick_tx = true;
-	return true;
+	return end_request(qp, room);
 }
 
 static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 {
-	struct qp_rx *rx = qp->rx;
 	struct rdmap_atomic_req r;
 	struct key_map map;
 	enum key_fault f;
@@ -274,11 +278,7 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	pthread_mutex_lock(&qp->tx_lock);
 	room = qp_tx_respond_atomic(qp, &r);
 	pthread_mutex_unlock(&qp->tx_lock);
-	if (!room)
-		return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
-	rx->msn[QN_READ]++;
-	rx->kick_tx = true;
-	return true;
+	return end_request(qp, room);
 }
 
 static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
