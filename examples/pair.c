@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pair.c - see pair.h.
+ * pair.c - two processes, connected, that can tell each other short messages.
+ *
+ * The connection manager (rdma_...) works with IP addresses and ports, as
+ * sockets do. A message goes only where the receiver has posted a buffer for
+ * it: so both sides post theirs before there is a connection, and a new one as
+ * soon as a message has come. All memory that the adapter shall touch is
+ * registered first.
  */
 #include "pair.h"
 
@@ -18,6 +24,7 @@ void die(const char *what)
 	exit(1);
 }
 
+/* An id with a queue pair of its own; a listening one if there is no host. */
 static struct rdma_cm_id *make_id(const char *host, const char *port)
 {
 	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP,
@@ -121,5 +128,5 @@ void pair_close(struct pair *p)
 	rdma_dereg_mr(p->mr);
 	rdma_destroy_ep(p->id);
 	if (p->listener)
-		rdma_destroy_ep(p->listener);
+		rdma_destroy_ep(p->listener); /* after what came from it */
 }

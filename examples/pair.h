@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pair.h - what 02-ping shows in full, for the examples behind it: two processes,
- * connected, that can tell each other short messages.
+ * pair.h - what the examples from 02-ping on share: two processes, connected, that
+ * can tell each other short messages.
  *
  * What goes wrong is said on stderr and ends the program.
  */
