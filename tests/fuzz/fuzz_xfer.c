@@ -71,11 +71,12 @@ static uint64_t length_of(const struct stag_xfer_elem *elem)
 static void read_request(struct input *in, struct request *r)
 {
 	uint64_t remote = 0, local = 0;
+	uint8_t way;
 
 	r->limits.max_transfer = (uint32_t)number(in, 1 << 20);
 	r->limits.max_segments = (uint32_t)number(in, 16);
-	r->req = (struct stag_xfer_req){.op = take(in, 1) & 3, .elems = r->elems};
-	r->req.flags = r->req.op == 3;
+	way = take(in, 1);
+	r->req = (struct stag_xfer_req){.op = way & 3, .flags = way >> 2 & 1, .elems = r->elems};
 	while (in->len != 0 && r->req.num_elems < MAX_ELEMS) {
 		struct stag_xfer_elem *elem = &r->elems[r->req.num_elems];
 
@@ -133,25 +134,27 @@ static bool passes(const struct stag_xfer_req *req)
 /* ---- what is planned --------------------------------------------------- */
 
 /* Forms descriptors from this byte of the chain on, but not millions of them. */
-static void judge_from(const struct model *m, struct ibv_sge *sge, uint64_t at,
-		       struct stag_xfer_cursor cursor)
+static void judge_from(const struct model *m, struct ibv_sge *sge, uint64_t at)
 {
+	const struct stag_xfer_cursor start =
+		at ? model_cursor(m, at) : (struct stag_xfer_cursor){0};
+	struct stag_xfer_cursor cursor = start;
 	struct stag_xfer_desc desc = {.sge = sge};
+	unsigned int n = 0;
 
-	for (int i = 0; i < MAX_DESCS; i++) {
-		const char *broken;
+	for (; n < MAX_DESCS && stag_xfer_form(m->limits, m->req, &cursor, &desc); n++) {
+		const char *broken = model_judge(m, at, &desc, &cursor);
 
-		if (!stag_xfer_form(m->limits, m->req, &cursor, &desc)) {
-			CHECK(at == m->total);
-			CHECK(cursor.elem == m->req->num_elems);
-			return;
-		}
-		broken = model_judge(m, at, &desc, &cursor);
 		if (broken)
 			fprintf(stderr, "byte %llu: not so: %s\n", (unsigned long long)at, broken);
 		CHECK(!broken);
 		at += desc.length;
 	}
+	if (n == MAX_DESCS)
+		return;
+	CHECK(at == m->total);
+	CHECK(cursor.elem == m->req->num_elems);
+	CHECK(stag_xfer_count(m->limits, m->req, &start) == n);
 }
 
 /* As many lines as descriptors, and a head of two and a foot. */
@@ -186,9 +189,9 @@ static void plan(const struct request *r, uint64_t somewhere)
 	segments = r->limits.max_segments < m.n ? r->limits.max_segments : m.n;
 	sge = malloc(segments ? segments * sizeof(*sge) : 1);
 	CHECK(sge);
-	judge_from(&m, sge, 0, (struct stag_xfer_cursor){0});
+	judge_from(&m, sge, 0);
 	somewhere = m.total ? somewhere % m.total : 0;
-	judge_from(&m, sge, somewhere, model_cursor(&m, somewhere));
+	judge_from(&m, sge, somewhere);
 	if (m.total / r->limits.max_transfer < MAX_DESCS)
 		explain(&m, stag_xfer_count(&r->limits, &r->req, NULL));
 	free(sge);
