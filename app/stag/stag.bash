@@ -6,17 +6,38 @@ _stag() {
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run info help --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info bench help --help --version' -- "$cur"))
 		return
 	fi
 	case ${COMP_WORDS[1]} in
 	help)
-		COMPREPLY=($(compgen -W 'run info' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info bench' -- "$cur"))
 		;;
 	info)
 		case $prev in
 		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
 		*) COMPREPLY=($(compgen -W '--json --library --help' -- "$cur")) ;;
+		esac
+		;;
+	bench)
+		if ((COMP_CWORD == 2)); then
+			COMPREPLY=($(compgen -W 'xfer --help' -- "$cur"))
+			return
+		fi
+		case $prev in
+		--case)
+			COMPREPLY=($(compgen -W 'elements elements_random elements_contiguous requests batches
+				batches_apart large plan plan_contiguous' -- "$cur"))
+			;;
+		--op) COMPREPLY=($(compgen -W 'write read' -- "$cur")) ;;
+		--device) COMPREPLY=($(compgen -W "stag0 $(ls /sys/class/infiniband 2>/dev/null)" -- "$cur")) ;;
+		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
+		--connect) COMPREPLY=($(compgen -A hostname -- "$cur")) ;;
+		--elements | --size | --batches | --bytes | --descriptors | --secs | --address | --listen) ;;
+		*)
+			COMPREPLY=($(compgen -W '--case --elements --size --batches --bytes --descriptors --op --secs
+				--asleep --device --address --listen --connect --library --json --tsv --help' -- "$cur"))
+			;;
 		esac
 		;;
 	run)
