@@ -32,7 +32,7 @@ static struct rdma_cm_id *make_id(const char *host, const char *port)
 	struct ibv_qp_init_attr attr = {
 		.cap = {.max_send_wr = PAIR_DEPTH,
 			.max_recv_wr = 4,
-			.max_send_sge = 1,
+			.max_send_sge = PAIR_SEGMENTS,
 			.max_recv_sge = 1},
 		.qp_type = IBV_QPT_RC,
 	};

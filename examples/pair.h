@@ -13,8 +13,9 @@
 #include <stdint.h>
 #include <rdma/rdma_cma.h>
 
-#define PAIR_MESSAGE 64 /* bytes of the longest message */
-#define PAIR_DEPTH   64 /* work requests that may be under way */
+#define PAIR_MESSAGE  64 /* bytes of the longest message */
+#define PAIR_DEPTH    64 /* work requests that may be under way */
+#define PAIR_SEGMENTS 4	 /* pieces of local memory that a work request may have */
 
 struct pair {
 	bool server;
