@@ -107,7 +107,7 @@ static int divide_depth(struct stag_xfer *x, struct rail *rail)
 		complain(x,
 			 "queue pair %u: its send queue of %u or its share of the CQ's %d is too "
 			 "small",
-			 rail->qp->qp_num, rail->depth, rail->cq->cqe);
+			 rail->qp_num, rail->depth, rail->cq->cqe);
 		return -EINVAL;
 	}
 	rail->max_records = depth - rail->max_confirms;
@@ -131,10 +131,22 @@ static int divide_depths(struct stag_xfer *x, const struct ibv_cq *cq)
 
 /* ---- a queue pair becomes a rail's ---- */
 
+static bool is_a_rail(const struct stag_xfer *x, const struct ibv_qp *qp)
+{
+	for (unsigned int i = 0; i < x->num_rails; i++)
+		if (x->rails[i].state != RAIL_DOWN && x->rails[i].qp == qp)
+			return true;
+	return false;
+}
+
 static int check(struct stag_xfer *x, struct ibv_qp *qp, const struct caps *caps)
 {
 	if (qp->qp_type != IBV_QPT_RC) {
 		complain(x, "queue pair %u: not of type RC", qp->qp_num);
+		return -EINVAL;
+	}
+	if (is_a_rail(x, qp)) {
+		complain(x, "queue pair %u: is a rail already", qp->qp_num);
 		return -EINVAL;
 	}
 	if (x->pd && qp->pd != x->pd) {
@@ -186,6 +198,7 @@ static void connect_rail(struct stag_xfer *x, struct rail *rail, struct ibv_qp *
 			 const struct caps *caps)
 {
 	rail->qp = qp;
+	rail->qp_num = qp->qp_num;
 	rail->cq = qp->send_cq;
 	rail->iwarp = caps->iwarp;
 	rail->confirming = caps->iwarp && !(x->flags & STAG_XFER_UNCONFIRMED);

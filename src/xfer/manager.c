@@ -203,7 +203,7 @@ static bool is_dead(const struct rail *rail)
 
 STAG_EXPORT int stag_xfer_rebind(struct stag_xfer *x, unsigned int number, struct ibv_qp *qp)
 {
-	struct rail *rail = &x->rails[number];
+	struct rail *rail;
 	int err;
 
 	begin(x);
@@ -211,6 +211,7 @@ STAG_EXPORT int stag_xfer_rebind(struct stag_xfer *x, unsigned int number, struc
 		complain(x, "there is no rail %u", number);
 		return EINVAL;
 	}
+	rail = &x->rails[number];
 	if (qp && rail->state == RAIL_UP && !is_dead(rail)) {
 		complain(x, "rail %u is up", number);
 		return EBUSY;

@@ -177,8 +177,8 @@ void rail_post(struct rail *rail)
 		rail->chain = NULL;
 		return;
 	}
-	rail->unposted = seq_of(rail, bad->wr_id);
-	rail->chain = bad;
+	rail->chain = bad ? bad : rail->chain;
+	rail->unposted = seq_of(rail, rail->chain->wr_id);
 	/* Somebody else posts to it, too: tried again at the next poll. */
 	rail->full = err == ENOMEM || err == EAGAIN;
 	if (!rail->full)
@@ -187,17 +187,19 @@ void rail_post(struct rail *rail)
 
 void rail_make_room(struct rail *rail)
 {
-	if (rail->chain_length >= LIST_MAX)
-		rail_post(rail);
+	if (rail->chain_length < LIST_MAX)
+		return;
+	/* Nothing might follow, so the last of them proves all, if it can. */
+	ask_for_proof(rail, 0);
+	rail_post(rail);
 }
 
 void rail_settle(struct rail *rail)
 {
-	if (rail->state != RAIL_UP)
+	if (rail->state != RAIL_UP || rail->full)
 		return;
-	if (!rail->full)
-		ask_for_proof(rail, rail->max_confirms < EAGER_CONFIRMS ? rail->max_confirms
-									: EAGER_CONFIRMS);
+	ask_for_proof(rail,
+		      rail->max_confirms < EAGER_CONFIRMS ? rail->max_confirms : EAGER_CONFIRMS);
 	rail_post(rail);
 }
 

@@ -62,11 +62,12 @@ static unsigned int collect_channels(const struct stag_xfer *x, struct pollfd *f
 	unsigned int n = 0;
 
 	for (unsigned int i = 0; i < x->num_rails; i++) {
-		struct ibv_comp_channel *channel = x->rails[i].cq->channel;
+		struct ibv_comp_channel *channel;
 		unsigned int k = 0;
 
 		if (!xfer_owns_cq(x, i))
 			continue;
+		channel = x->rails[i].cq->channel;
 		while (k < n && channels[k] != channel)
 			k++;
 		if (k < n)

@@ -64,8 +64,9 @@ enum rail_state { RAIL_DOWN, RAIL_UP, RAIL_DRAINING };
  */
 struct rail {
 	struct stag_xfer *x;
-	struct ibv_qp *qp;
+	struct ibv_qp *qp; /* it and its CQ may be gone when the rail is down */
 	struct ibv_cq *cq;
+	uint32_t qp_num;
 	enum rail_state state;
 	uint8_t number;
 	bool iwarp, confirming;

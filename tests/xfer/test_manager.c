@@ -18,21 +18,30 @@ struct scene {
 	struct region *near, *far;
 };
 
+static bool wish_infiniband;	/* the device is to look like one, to the manager */
+static unsigned int only_rails; /* 0: all of the pair's are the manager's */
+
 static void open_scene(struct scene *s, const struct pair_wish *wish,
 		       const struct stag_xfer_attr *attr, size_t bytes)
 {
 	pair_open(&s->pair, wish);
 	s->x = stag_xfer_create(attr);
 	assert_non_null(s->x);
-	for (unsigned int i = 0; i < s->pair.wish.rails; i++) {
+	s->near = near_region(&s->pair, bytes);
+	s->far = far_region(&s->pair, bytes, RIGHTS);
+	if (wish_infiniband)
+		s->pair.context->device->transport_type = IBV_TRANSPORT_IB;
+	for (unsigned int i = 0; i < (only_rails ? only_rails : s->pair.wish.rails); i++) {
 		unsigned int rail;
 
 		if (stag_xfer_add_rail(s->x, pair_qp(&s->pair, i), &rail))
 			fail_msg("add_rail: %s", stag_xfer_error(s->x));
 		assert_int_equal(rail, i);
 	}
-	s->near = near_region(&s->pair, bytes);
-	s->far = far_region(&s->pair, bytes, RIGHTS);
+	if (wish_infiniband)
+		s->pair.context->device->transport_type = IBV_TRANSPORT_IWARP;
+	wish_infiniband = false;
+	only_rails = 0;
 	for (size_t i = 0; i < bytes; i++)
 		s->near->at[i] = (uint8_t)(i * 7 + i / 251);
 }
@@ -247,6 +256,285 @@ static void only_the_guilty_one_fails(void **state)
 	close_scene(&s);
 }
 
+/* Three that share a descriptor; the connection breaks before anything is done. */
+static void lose_three(struct scene *s, struct simple reqs[3])
+{
+	open_scene(s, NULL, NULL, 1 << 16);
+	stag_xfer_plug(s->x);
+	for (size_t i = 0; i < 3; i++) {
+		prepare(s, &reqs[i], STAG_XFER_WRITE, i * 1000, i * 1000, 1000);
+		assert_int_equal(stag_xfer_submit(s->x, &reqs[i].req), 0);
+	}
+	pair_end(&s->pair, 0, END_NEAR_ERROR);
+	stag_xfer_unplug(s->x);
+	await(stag_xfer_poll(s->x, NULL, 0) == 0 && !stag_xfer_rail_up(s->x, 0));
+	assert_int_equal(counters(s).merged, 2);
+	assert_int_equal(counters(s).descriptors, 1);
+}
+
+static void any_of_three_that_share_a_descriptor_can_be_canceled(void **state)
+{
+	for (size_t canceled = 0; canceled < 3; canceled++) {
+		struct scene s;
+		struct simple reqs[3];
+
+		lose_three(&s, reqs);
+		assert_int_equal(stag_xfer_cancel(s.x, &reqs[canceled].req), 0);
+		assert_ptr_equal(next_done(&s), &reqs[canceled].req);
+		assert_int_equal(reqs[canceled].req.error, ECANCELED);
+		assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
+		for (size_t i = 0; i < 3; i++)
+			if (i != canceled)
+				expect_done(&s, &reqs[i]);
+		for (size_t i = 0; i < 3000; i++)
+			assert_int_equal(s.far->at[i], i / 1000 == canceled ? 0 : s.near->at[i]);
+		close_scene(&s);
+	}
+}
+
+static void all_of_three_that_share_a_descriptor_can_be_canceled(void **state)
+{
+	struct scene s;
+	struct simple reqs[3];
+
+	lose_three(&s, reqs);
+	for (size_t i = 3; i--;)
+		assert_int_equal(stag_xfer_cancel(s.x, &reqs[i].req), 0);
+	for (size_t i = 3; i--;)
+		assert_ptr_equal(next_done(&s), &reqs[i].req);
+	assert_int_equal(stag_xfer_cancel(s.x, &reqs[0].req), ENOENT);
+	close_scene(&s);
+}
+
+/* Nothing was posted on it, so nothing failed. */
+static void an_idle_rail_is_bound_again(void **state)
+{
+	struct scene s;
+	struct simple w;
+
+	open_scene(&s, NULL, NULL, 4096);
+	assert_int_equal(stag_xfer_rebind(s.x, 0, pair_qp(&s.pair, 0)), EBUSY);
+	pair_end(&s.pair, 0, END_NEAR_ERROR);
+	assert_true(stag_xfer_rail_up(s.x, 0));
+	assert_int_equal(stag_xfer_rebind(s.x, 0, NULL), 0);
+	assert_false(stag_xfer_rail_up(s.x, 0));
+	prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 4096);
+	assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
+	assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
+	expect_done(&s, &w);
+	close_scene(&s);
+}
+
+/* It is posted, and its queue pair is destroyed before a poll saw the end. */
+static void a_rail_whose_queue_pair_is_gone_gives_its_requests_back(void **state)
+{
+	struct scene s;
+	struct simple w;
+
+	open_scene(&s, NULL, NULL, 1 << 20);
+	prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 1 << 20);
+	assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
+	pair_reconnect(&s.pair, 0);
+	assert_int_equal(stag_xfer_rebind(s.x, 0, NULL), 0);
+	assert_int_equal(stag_xfer_cancel(s.x, &w.req), 0);
+	assert_ptr_equal(next_done(&s), &w.req);
+	assert_int_equal(w.req.error, ECANCELED);
+	close_scene(&s);
+}
+
+static void a_wrong_local_key_fails_its_request_at_once(void **state)
+{
+	struct scene s;
+	struct simple good, bad;
+
+	open_scene(&s, NULL, NULL, 4096);
+	prepare(&s, &good, STAG_XFER_WRITE, 0, 0, 1000);
+	prepare(&s, &bad, STAG_XFER_WRITE, 2000, 2000, 1000);
+	bad.buf.lkey ^= 0x33;
+	assert_int_equal(stag_xfer_submit(s.x, &bad.req), 0);
+	assert_int_equal(stag_xfer_submit(s.x, &good.req), 0);
+	assert_ptr_equal(next_done(&s), &bad.req);
+	assert_int_equal(bad.req.error, EIO);
+	assert_int_equal(bad.req.status, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
+	expect_done(&s, &good);
+	assert_int_equal(counters(&s).losses, 1);
+	close_scene(&s);
+}
+
+/* One that no connection survives is given up; another shares none of its fate. */
+static void a_request_is_given_up_after_max_losses(void **state)
+{
+	struct stag_xfer_attr attr = {.max_losses = 3};
+	struct scene s;
+	struct simple bad;
+
+	open_scene(&s, NULL, &attr, 4096);
+	prepare(&s, &bad, STAG_XFER_WRITE, 0, 0, 1000);
+	bad.elem.rkey ^= 0x55;
+	assert_int_equal(stag_xfer_submit(s.x, &bad.req), 0);
+	for (int i = 1; i <= 3; i++) {
+		await(stag_xfer_poll(s.x, NULL, 0) == 0 && !stag_xfer_rail_up(s.x, 0));
+		assert_int_equal(counters(&s).losses, i);
+		assert_int_equal(counters(&s).failed, i == 3);
+		assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
+	}
+	assert_ptr_equal(next_done(&s), &bad.req);
+	assert_int_equal(bad.req.error, EIO);
+	assert_int_equal(bad.req.bytes_done, 0);
+	close_scene(&s);
+}
+
+/* ---- other devices, other callers ---- */
+
+/* Where a write's own completion proves it. Their end is not tried: these writes are iWARP's. */
+static void on_other_devices_completions_prove_writes(void **state)
+{
+	for (uint32_t send_wr = 1; send_wr < 80; send_wr += send_wr < 12 ? 1 : 13) {
+		struct pair_wish wish = {.send_wr = send_wr};
+		struct stag_xfer_attr attr = {.max_transfer = 1000};
+		struct scene s;
+		struct simple w, r;
+
+		wish_infiniband = true;
+		open_scene(&s, &wish, &attr, 1 << 18);
+		prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 100000);
+		prepare(&s, &r, STAG_XFER_READ, 150000, 0, 100000);
+		assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
+		expect_done(&s, &w);
+		assert_int_equal(stag_xfer_submit(s.x, &r.req), 0);
+		expect_done(&s, &r);
+		assert_memory_equal(s.near->at, s.near->at + 150000, 100000);
+		assert_int_equal(counters(&s).confirms, 0);
+		close_scene(&s);
+	}
+}
+
+static void unconfirmed_writes_take_no_reads(void **state)
+{
+	struct stag_xfer_attr attr = {.max_transfer = 1000, .flags = STAG_XFER_UNCONFIRMED};
+	struct scene s;
+	struct simple w, r;
+
+	open_scene(&s, NULL, &attr, 1 << 18);
+	prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 100000);
+	prepare(&s, &r, STAG_XFER_READ, 150000, 0, 100000);
+	assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
+	assert_int_equal(stag_xfer_submit(s.x, &r.req), 0);
+	expect_done(&s, &w);
+	expect_done(&s, &r);
+	assert_memory_equal(s.near->at, s.near->at + 150000, 100000);
+	assert_int_equal(counters(&s).confirms, 0);
+	close_scene(&s);
+}
+
+static void post_own(struct scene *s, uint64_t wr_id)
+{
+	struct ibv_sge sge = {(uintptr_t)s->near->at, 100000, s->near->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = wr_id,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .wr.rdma = {(uintptr_t)s->far->at, s->far->mr->rkey}},
+			   *bad;
+	int err;
+
+	do {
+		err = ibv_post_send(pair_qp(&s->pair, 0), &wr, &bad);
+	} while (!err);
+	assert_int_equal(err, ENOMEM);
+}
+
+static void a_send_queue_that_others_fill_is_only_a_pause(void **state)
+{
+	struct pair_wish wish = {.send_wr = 16};
+	struct stag_xfer_attr attr = {.max_transfer = 1000};
+	struct scene s;
+	struct simple w;
+
+	open_scene(&s, &wish, &attr, 1 << 18);
+	prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 1 << 18);
+	for (int i = 0; i < 50; i++) {
+		post_own(&s, 1);
+		assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
+		post_own(&s, 1);
+		expect_done(&s, &w);
+	}
+	assert_memory_equal(s.near->at, s.far->at, 1 << 18);
+	close_scene(&s);
+}
+
+/* Two managers and the caller's own work, all on one CQ, which the caller polls. */
+static void a_fed_manager_takes_what_is_its_own(void **state)
+{
+	struct pair_wish wish = {.rails = 2, .one_cq = true, .cqe = 256};
+	struct stag_xfer_attr attr = {.max_transfer = 1000, .flags = STAG_XFER_FED};
+	struct stag_xfer *other = stag_xfer_create(&attr);
+	struct stag_xfer_req *req;
+	struct scene s;
+	struct simple w[2];
+	int done = 0, own = 0;
+
+	only_rails = 1;
+	open_scene(&s, &wish, &attr, 1 << 18);
+	assert_int_equal(stag_xfer_add_rail(other, pair_qp(&s.pair, 1), NULL), 0);
+	prepare(&s, &w[0], STAG_XFER_WRITE, 0, 0, 1 << 17);
+	prepare(&s, &w[1], STAG_XFER_WRITE, 1 << 17, 1 << 17, 1 << 17);
+	assert_int_equal(stag_xfer_submit(s.x, &w[0].req), 0);
+	assert_int_equal(stag_xfer_submit(other, &w[1].req), 0);
+	post_own(&s, 7);
+	await(({
+		struct ibv_wc wc;
+
+		while (ibv_poll_cq(s.pair.rails[0].cq, 1, &wc) == 1)
+			if (!stag_xfer_take(s.x, &wc) && !stag_xfer_take(other, &wc))
+				own += wc.wr_id == 7;
+		done += stag_xfer_poll(s.x, &req, 1);
+		done += stag_xfer_poll(other, &req, 1);
+		done == 2 && own > 0;
+	}));
+	assert_memory_equal(s.near->at + 100000, s.far->at + 100000, (1 << 18) - 100000);
+	assert_int_equal(stag_xfer_destroy(other), 0);
+	close_scene(&s);
+}
+
+/* ---- seeing it ---- */
+
+struct watched {
+	struct simple one;
+	struct stag_xfer *x;
+	uint64_t calls, last;
+};
+
+static void watch(struct stag_xfer_req *req, uint64_t bytes_done, uint64_t bytes_total)
+{
+	struct watched *w = req->context;
+
+	assert_true(bytes_done > w->last && bytes_done <= bytes_total);
+	assert_int_equal(bytes_done, req->bytes_done);
+	w->last = bytes_done;
+	w->calls++;
+}
+
+static void progress_is_told(void **state)
+{
+	struct stag_xfer_attr attr = {.descriptors = 1, .max_transfer = 1000};
+	struct scene s;
+	struct watched w = {.calls = 0};
+
+	open_scene(&s, NULL, &attr, 1 << 16);
+	prepare(&s, &w.one, STAG_XFER_WRITE, 0, 0, 10000);
+	w.one.req.progress = watch;
+	w.one.req.context = &w;
+	assert_int_equal(stag_xfer_submit(s.x, &w.one.req), 0);
+	expect_done(&s, &w.one);
+	assert_int_equal(w.calls, 10);
+	assert_int_equal(w.last, 10000);
+	assert_int_equal(counters(&s).pauses, 9);
+	close_scene(&s);
+}
+
 /* ---- waiting ---- */
 
 static void a_wait_sleeps_until_the_request_is_done(void **state)
@@ -279,6 +567,17 @@ int main(void)
 		cmocka_unit_test(a_request_survives_its_connection),
 		cmocka_unit_test(a_canceled_request_comes_back_while_its_rail_is_down),
 		cmocka_unit_test(only_the_guilty_one_fails),
+		cmocka_unit_test(any_of_three_that_share_a_descriptor_can_be_canceled),
+		cmocka_unit_test(all_of_three_that_share_a_descriptor_can_be_canceled),
+		cmocka_unit_test(an_idle_rail_is_bound_again),
+		cmocka_unit_test(a_rail_whose_queue_pair_is_gone_gives_its_requests_back),
+		cmocka_unit_test(a_wrong_local_key_fails_its_request_at_once),
+		cmocka_unit_test(a_request_is_given_up_after_max_losses),
+		cmocka_unit_test(on_other_devices_completions_prove_writes),
+		cmocka_unit_test(unconfirmed_writes_take_no_reads),
+		cmocka_unit_test(a_send_queue_that_others_fill_is_only_a_pause),
+		cmocka_unit_test(a_fed_manager_takes_what_is_its_own),
+		cmocka_unit_test(progress_is_told),
 		cmocka_unit_test(a_wait_sleeps_until_the_request_is_done),
 	};
 
