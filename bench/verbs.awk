@@ -1,39 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# verbs.awk - from the samples and the cases to the table of bench/verbs.
+# verbs.awk - from the samples and the cases to the table of bench/verbs, with
+# median.awk before it.
 #
 # First file: samples, as series, pass, value, unit, p99, client CPU, server CPU,
 # per what, share of the time that the less busy side had its CPU. Second: cases, as name, more|less, target, stag's series, its
 # yardsticks, the yardsticks for CPU time (both separated by spaces).
-
-function sort(v, n,    i, j, t) {
-	for (i = 2; i <= n; i++)
-		for (j = i; j > 1 && v[j - 1] + 0 > v[j] + 0; j--) {
-			t = v[j]; v[j] = v[j - 1]; v[j - 1] = t
-		}
-}
-
-function median(field, s,    n, p, v) {
-	for (p = 1; p <= passes; p++)
-		if ((field, s, p) in sample)
-			v[++n] = sample[field, s, p]
-	if (!n)
-		return "-"
-	sort(v, n)
-	return v[int((n + 1) / 2)]
-}
-
-# The median of the passes' own ratios: what a pass compares ran within seconds,
-# and the machine is not the same an hour, or a minute, later.
-function ratio(a, b,    n, p, v) {
-	for (p = 1; p <= passes; p++)
-		if (("value", a, p) in sample && ("value", b, p) in sample)
-			v[++n] = sample["value", a, p] / sample["value", b, p]
-	if (!n)
-		return "-"
-	sort(v, n)
-	return v[int((n + 1) / 2)]
-}
 
 # The best of several series, by the median of its value.
 function best(list, better,    names, n, i, m, b) {
@@ -49,12 +21,6 @@ function best(list, better,    names, n, i, m, b) {
 		}
 	}
 	return b
-}
-
-function verdict(r, target, better) {
-	if (target == "-" || r == "-")
-		return "-"
-	return (better == "more" ? r + 0 >= target + 0 : r + 0 <= target + 0) ? "met" : "short"
 }
 
 BEGIN {
