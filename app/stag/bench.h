@@ -35,12 +35,12 @@ struct bench_options {
 	unsigned int num_cases; /* 0: all */
 	enum bench_format format;
 	enum stag_xfer_op op;
-	uint64_t elements, size; /* elements */
-	uint64_t batches;	 /* batches */
-	uint64_t bytes;		 /* large */
-	uint64_t descriptors;	 /* the manager's */
-	double secs;		 /* a case runs as long, at least */
-	bool asleep;		 /* the target's program does nothing */
+	uint64_t elements, size;  /* elements */
+	uint64_t batches, pieces; /* batches: how many, and the most pieces of one */
+	uint64_t bytes;		  /* large */
+	uint64_t descriptors;	  /* the manager's */
+	double secs;		  /* a case runs as long, at least */
+	bool asleep;		  /* the target's program does nothing */
 };
 
 /* bench.c */

@@ -300,7 +300,7 @@ static size_t elements_memory(const struct bench_case *c)
 
 static size_t batches_memory(const struct bench_case *c)
 {
-	return BATCH_MOST * stride_of(BATCH_PIECE, true);
+	return b.o.pieces * stride_of(BATCH_PIECE, true);
 }
 
 static size_t large_memory(const struct bench_case *c)
@@ -342,7 +342,7 @@ static void run_elements(const struct bench_case *c)
 	finish(&r, &w);
 }
 
-/* How many pieces: the quantiles 128, 12416, 119296 and 270000 at 50, 90, 99 and 100 %. */
+/* How many pieces: of 270000 at the most, the quantiles 128, 12416 and 119296 at 50, 90 and 99 %. */
 static size_t pieces_at(double quantile)
 {
 	static const struct {
@@ -357,13 +357,14 @@ static size_t pieces_at(double quantile)
 	double log_low = log(known[i - 1].pieces);
 	double log_high = log(known[i].pieces);
 
-	return (size_t)(exp(log_low + share * (log_high - log_low)) + 0.5);
+	return (size_t)ceil(exp(log_low + share * (log_high - log_low)) * (double)b.o.pieces /
+			    BATCH_MOST);
 }
 
 static void run_batches(const struct bench_case *c)
 {
 	struct bench_result r = {.unit = UNIT_BATCH};
-	struct work w = make_work(BATCH_MOST, BATCH_PIECE, c->where);
+	struct work w = make_work(b.o.pieces, BATCH_PIECE, c->where);
 	size_t rounds = b.o.batches;
 	struct bench_series *manager = add_series(&r, "manager", rounds);
 	struct bench_series *alone = add_series(&r, "alone", rounds);

@@ -32,6 +32,7 @@ static const char help_text[] =
 	"  --elements N         elements of a request (100000)\n"
 	"  --size BYTES         of an element (64)\n"
 	"  --batches N          batches of the distribution (200)\n"
+	"  --pieces N           of the largest batch; the others in proportion (270000)\n"
 	"  --bytes BYTES        of the one large request (1G)\n"
 	"  --descriptors N      that the manager has (256)\n"
 	"  --op write|read      which way the bytes go (write)\n"
@@ -109,6 +110,7 @@ static const struct option long_options[] = {
 	{"elements", required_argument, NULL, 'e'},
 	{"size", required_argument, NULL, 's'},
 	{"batches", required_argument, NULL, 'b'},
+	{"pieces", required_argument, NULL, 'n'},
 	{"bytes", required_argument, NULL, 'B'},
 	{"descriptors", required_argument, NULL, 'd'},
 	{"op", required_argument, NULL, 'o'},
@@ -135,6 +137,8 @@ static bool take_option(int c)
 		return set_number("size", &o.size, optarg, 1 << 20);
 	case 'b':
 		return set_number("batches", &o.batches, optarg, 100000);
+	case 'n':
+		return set_number("pieces", &o.pieces, optarg, 1000000);
 	case 'B':
 		return set_number("bytes", &o.bytes, optarg, 8ull << 30);
 	case 'd':
@@ -204,6 +208,7 @@ int bench_xfer(const struct command *self, int argc, char **argv)
 				   .elements = 100000,
 				   .size = 64,
 				   .batches = 200,
+				   .pieces = 270000,
 				   .bytes = 1ull << 30,
 				   .descriptors = 256,
 				   .secs = 1};

@@ -33,9 +33,9 @@ _stag() {
 		--device) COMPREPLY=($(compgen -W "stag0 $(ls /sys/class/infiniband 2>/dev/null)" -- "$cur")) ;;
 		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
 		--connect) COMPREPLY=($(compgen -A hostname -- "$cur")) ;;
-		--elements | --size | --batches | --bytes | --descriptors | --secs | --address | --listen) ;;
+		--elements | --size | --batches | --pieces | --bytes | --descriptors | --secs | --address | --listen) ;;
 		*)
-			COMPREPLY=($(compgen -W '--case --elements --size --batches --bytes --descriptors --op --secs
+			COMPREPLY=($(compgen -W '--case --elements --size --batches --pieces --bytes --descriptors --op --secs
 				--asleep --device --address --listen --connect --library --json --tsv --help' -- "$cur"))
 			;;
 		esac
