@@ -30,9 +30,9 @@
  * completed comes after it.
  *
  * Fairness. A request that has taken a turn (attr.turn bytes) lets the others go
- * first. So before the first descriptor of a request is posted, there pass at most
- * the window (attr.window bytes for each rail, which are posted already), and for each
- * request waiting before it one turn and the rest of the descriptor that ends the turn.
+ * first. So before the first descriptor of a request there go, on the rail that it takes, at
+ * most the window (attr.window bytes, which are posted already), and for each request that
+ * waits before it one turn and the rest of the descriptor that ends the turn.
  *
  * Calls return 0 or an errno value, as verbs does; stag_xfer_error() says more.
  */
