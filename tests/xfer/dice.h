@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * dice.h - chance that can be had again: what a run throws follows from its seed, which a
+ * failing run names, and STAG_SEED sets.
+ */
+#ifndef STAG_TEST_XFER_DICE_H
+#define STAG_TEST_XFER_DICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void dice_start(void); /* says the seed */
+
+uint64_t dice(uint64_t sides);	   /* 0 to sides - 1 */
+uint64_t dice_size(uint64_t most); /* 1 to most, each order of magnitude as likely */
+bool one_in(uint64_t n);
+void dice_fill(void *at, size_t len);
+
+/*
+ * How often something is done: count where programs run at their own speed, less under a
+ * sanitizer, ten times as often with STAG_LONG. STAG_TEST_DIVIDE divides it, for slow machines.
+ */
+unsigned long scaled(unsigned long count);
+unsigned long lessened(unsigned long count); /* the same, never more than count */
+bool is_slow_build(void);		     /* with a sanitizer */
+
+#endif

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_faults.c - a bad request fails once and alone, with what is known to be done of it.
+ */
+#include "dice.h"
+#include "work.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEN   (1u << 20)
+#define PIECE 10000
+#define MANY  5
+
+static struct work works[MANY];
+
+static void expect_good(struct desk *d, const struct work *w)
+{
+	assert_int_equal(w->returned, 1);
+	assert_int_equal(w->req.error, 0);
+	assert_int_equal(w->req.bytes_done, w->buf.length);
+	expect_same(d, w->elem.remote_addr - (uintptr_t)d->far->at, w->buf.length);
+}
+
+static void expect_bad(const struct work *w)
+{
+	assert_int_equal(w->returned, 1);
+	assert_int_equal(w->req.error, EIO);
+	assert_int_not_equal(w->req.status, IBV_WC_SUCCESS);
+	assert_true(w->req.bytes_done < w->buf.length);
+}
+
+/* ---- one bad request among good ones ---- */
+
+typedef void (*spoil)(struct desk *d, struct work *w);
+
+static void wrong_rkey(struct desk *d, struct work *w)
+{
+	w->elem.rkey ^= 0x00ffff00;
+}
+
+static void wrong_lkey(struct desk *d, struct work *w)
+{
+	w->buf.lkey ^= 0x00ffff00;
+}
+
+static void out_of_bounds(struct desk *d, struct work *w)
+{
+	w->elem.remote_addr = (uintptr_t)d->far->at + LEN - PIECE + 1;
+}
+
+static void out_of_local_bounds(struct desk *d, struct work *w)
+{
+	w->buf.addr = (uintptr_t)d->near->at + LEN - PIECE + 1;
+}
+
+/* Memory that the peer may not touch in this way. */
+static void no_rights(struct desk *d, struct work *w)
+{
+	struct region *r = far_region(
+		&d->pair, PIECE,
+		w->req.op == STAG_XFER_READ ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ);
+
+	w->elem.remote_addr = (uintptr_t)r->at;
+	w->elem.rkey = r->mr->rkey;
+}
+
+static void line_up(struct desk *d, enum stag_xfer_op op, size_t from)
+{
+	dice_fill(d->near->at, LEN);
+	dice_fill(d->far->at, LEN);
+	for (size_t i = 0; i < MANY; i++)
+		desk_work(d, &works[i], op, from + i * PIECE, PIECE);
+}
+
+/* All at once, so that they merge if they may. */
+static void expect_one_bad(struct desk *d, size_t bad)
+{
+	struct stag_xfer_counters before = counters(d), after;
+
+	stag_xfer_plug(d->x);
+	for (size_t i = 0; i < MANY; i++)
+		submit(d, &works[i]);
+	stag_xfer_unplug(d->x);
+	settle(d, MANY);
+	for (size_t i = 0; i < MANY; i++)
+		if (i == bad)
+			expect_bad(&works[i]);
+		else
+			expect_good(d, &works[i]);
+	after = counters(d);
+	assert_int_equal(after.failed - before.failed, 1);
+	assert_int_equal(after.requests - before.requests, MANY - 1);
+}
+
+static void spoil_each(struct desk *d, spoil f)
+{
+	for (int op = STAG_XFER_READ; op <= STAG_XFER_WRITE; op++)
+		for (size_t bad = 0; bad < MANY; bad += 2) {
+			line_up(d, op, 0);
+			f(d, &works[bad]);
+			expect_one_bad(d, bad);
+		}
+}
+
+static void spoil_with(const struct pair_wish *wish, const struct stag_xfer_attr *attr, spoil f)
+{
+	struct desk d;
+
+	desk_open(&d, wish, attr, LEN);
+	spoil_each(&d, f);
+	desk_close(&d);
+}
+
+/* Over one rail and over two, merged and each by itself, whole and divided. */
+static void expect_to_fail_alone(spoil f)
+{
+	static const struct stag_xfer_attr alone = {.flags = STAG_XFER_NO_MERGE},
+					   divided = {.max_transfer = 3000},
+					   few = {.descriptors = 1};
+	static const struct pair_wish two = {.rails = 2};
+
+	spoil_with(NULL, NULL, f);
+	spoil_with(NULL, &alone, f);
+	spoil_with(NULL, &few, f);
+	spoil_with(&two, &divided, f);
+}
+
+static void a_wrong_rkey_fails_its_request_alone(void **state)
+{
+	expect_to_fail_alone(wrong_rkey);
+}
+
+static void a_wrong_lkey_fails_its_request_alone(void **state)
+{
+	expect_to_fail_alone(wrong_lkey);
+}
+
+static void a_range_beyond_the_remote_end_fails_its_request_alone(void **state)
+{
+	expect_to_fail_alone(out_of_bounds);
+}
+
+static void a_buffer_beyond_the_local_end_fails_its_request_alone(void **state)
+{
+	expect_to_fail_alone(out_of_local_bounds);
+}
+
+static void memory_without_the_right_fails_its_request_alone(void **state)
+{
+	expect_to_fail_alone(no_rights);
+}
+
+/* Merged into one descriptor, they share the fault of the last, which passes the end. */
+static void a_merged_descriptor_is_taken_apart(void **state)
+{
+	struct desk d;
+
+	desk_open(&d, NULL, NULL, LEN);
+	for (int op = STAG_XFER_READ; op <= STAG_XFER_WRITE; op++) {
+		line_up(&d, op, LEN - MANY * PIECE + 1);
+		works[MANY - 1].buf.addr = (uintptr_t)d.near->at;
+		expect_one_bad(&d, MANY - 1);
+	}
+	desk_close(&d);
+}
+
+/* The first element is done before the second fails: that much is known. */
+static void bytes_before_the_fault_are_counted(void **state)
+{
+	struct stag_xfer_attr attr = {.descriptors = 1};
+	struct work *w = &works[0];
+	struct stag_xfer_elem elems[2];
+	struct desk d;
+
+	for (int op = STAG_XFER_READ; op <= STAG_XFER_WRITE; op++) {
+		desk_open(&d, NULL, &attr, LEN);
+		desk_work(&d, w, op, 0, PIECE);
+		elems[0] = elems[1] = w->elem;
+		elems[1].remote_addr += LEN - 1;
+		w->req.elems = elems;
+		w->req.num_elems = 2;
+		submit(&d, w);
+		settle(&d, 1);
+		assert_int_equal(w->req.error, EIO);
+		assert_int_equal(w->req.bytes_done, PIECE);
+		assert_int_equal(w->req.transfers_done, 1);
+		expect_same(&d, 0, PIECE);
+		desk_close(&d);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_wrong_rkey_fails_its_request_alone),
+		cmocka_unit_test(a_wrong_lkey_fails_its_request_alone),
+		cmocka_unit_test(a_range_beyond_the_remote_end_fails_its_request_alone),
+		cmocka_unit_test(a_buffer_beyond_the_local_end_fails_its_request_alone),
+		cmocka_unit_test(memory_without_the_right_fails_its_request_alone),
+		cmocka_unit_test(a_merged_descriptor_is_taken_apart),
+		cmocka_unit_test(bytes_before_the_fault_are_counted),
+	};
+
+	dice_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
