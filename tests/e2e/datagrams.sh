@@ -17,7 +17,6 @@ entry rdma_xclient-xrc package rdmacm-utils run run_refused client 'rdma_xclient
 run_refused() {
 	local words rc
 	fill_in "$(of client)"
-	client_limit=10
 	client "${words[@]}"
 	rc=$?
 	((rc != 0)) || fail "it did not fail" || return

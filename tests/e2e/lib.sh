@@ -115,7 +115,7 @@ serve() {
 
 # wait_listening PORT PID: until it listens; fails if the process ends first.
 wait_listening() {
-	local tries=400
+	local tries=1200
 	until listening "$1"; do
 		kill -0 "$2" 2>/dev/null && ((tries-- > 0)) || return 1
 		sleep 0.05
@@ -154,9 +154,9 @@ served() {
 	}
 }
 
-# wait_end PID: it ends within some seconds.
+# wait_end PID: it ends within a minute.
 wait_end() {
-	local tries=400
+	local tries=1200
 	while kill -0 "$1" 2>/dev/null; do
 		((tries-- > 0)) || return 1
 		sleep 0.05
