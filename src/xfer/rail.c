@@ -8,6 +8,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LIST_MAX       32 /* work requests in one post: enough for the call to cost nothing */
@@ -136,6 +137,12 @@ static void put_marker(struct rail *rail, struct record *rec)
 	rail->records++;
 }
 
+/* On iWARP a read is not proven by the completion of a write behind it. */
+static bool needs_signal(const struct rail *rail, const struct record *rec)
+{
+	return rail->iwarp && !rail->confirming && rec->wr.opcode == IBV_WR_RDMA_READ;
+}
+
 void rail_put(struct rail *rail, struct record *rec)
 {
 	uint32_t bytes = record_wire_bytes(rec);
@@ -149,7 +156,7 @@ void rail_put(struct rail *rail, struct record *rec)
 		return;
 	}
 	rec->seq = rail->next_seq++;
-	rec->wr.send_flags = 0;
+	rec->wr.send_flags = needs_signal(rail, rec) ? IBV_SEND_SIGNALED : 0;
 	record_list_append(&rail->ring, rec);
 	rail->records++;
 	rail->bytes += bytes;
@@ -170,7 +177,9 @@ void rail_post(struct rail *rail)
 	if (!rail->chain)
 		return;
 	rail->x->counters.posts++;
-	err = ibv_post_send(rail->qp, rail->chain, &bad);
+	err = abs(ibv_post_send(rail->qp, rail->chain, &bad)); /* siw's errors are negative, and */
+	if (!err && bad)
+		err = ENOMEM; /* it says nothing where the queue took a part of the list */
 	rail->chain_length = 0;
 	rail->full = false;
 	if (!err) {
