@@ -123,9 +123,12 @@ static int spy_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_s
 
 static struct spy_rail *rail_by_number(uint32_t qp_num)
 {
-	for (unsigned int i = 0; i < PAIR_MAX_RAILS; i++)
-		if (spy->rails[i].qp && spy->rails[i].qp->qp_num == qp_num)
+	for (unsigned int i = 0; i < PAIR_MAX_RAILS; i++) {
+		if (spy->rails[i].qp && spy->rails[i].qp_num == qp_num)
 			return &spy->rails[i];
+		if (spy->old[i].qp && spy->old[i].qp_num == qp_num)
+			return &spy->old[i];
+	}
 	return NULL;
 }
 
@@ -196,6 +199,11 @@ static int spy_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc)
 
 /* ---- coming and going ---- */
 
+static void set_qp(struct spy_rail *r, struct ibv_qp *qp)
+{
+	*r = (struct spy_rail){.qp = qp, .qp_num = qp ? qp->qp_num : 0};
+}
+
 void spy_start(struct spy *s, struct pair *p)
 {
 	assert_null(spy);
@@ -203,8 +211,9 @@ void spy_start(struct spy *s, struct pair *p)
 	s->device = p->context;
 	s->real = p->context->ops;
 	memset(s->rails, 0, sizeof(s->rails));
+	memset(s->old, 0, sizeof(s->old));
 	for (unsigned int i = 0; i < p->wish.rails; i++)
-		s->rails[i].qp = pair_qp(p, i);
+		set_qp(&s->rails[i], pair_qp(p, i));
 	p->context->ops.post_send = spy_post_send;
 	p->context->ops.poll_cq = spy_poll_cq;
 }
@@ -213,13 +222,22 @@ void spy_stop(struct spy *s)
 {
 	s->device->ops.post_send = s->real.post_send;
 	s->device->ops.poll_cq = s->real.poll_cq;
-	for (unsigned int i = 0; i < PAIR_MAX_RAILS; i++)
+	for (unsigned int i = 0; i < PAIR_MAX_RAILS; i++) {
 		free(s->rails[i].wrs);
+		free(s->old[i].wrs);
+	}
 	spy = NULL;
 }
 
 void spy_rebind(struct spy *s, unsigned int rail, struct ibv_qp *qp)
 {
-	s->rails[rail].qp = qp;
-	s->rails[rail].head = s->rails[rail].count = 0;
+	spy_forget(s, rail);
+	s->old[rail] = s->rails[rail];
+	set_qp(&s->rails[rail], qp);
+}
+
+void spy_forget(struct spy *s, unsigned int rail)
+{
+	free(s->old[rail].wrs);
+	set_qp(&s->old[rail], NULL);
 }

@@ -42,16 +42,18 @@ struct spy {
 	struct ibv_context_ops real;
 	struct spy_rail {
 		struct ibv_qp *qp;
+		uint32_t qp_num;
 		struct spy_wr *wrs; /* posted, not proven, in order */
 		size_t head, count, room;
-	} rails[PAIR_MAX_RAILS];
+	} rails[PAIR_MAX_RAILS], old[PAIR_MAX_RAILS];
 };
 
 void spy_start(struct spy *s, struct pair *p);
 void spy_stop(struct spy *s);
 
-/* A rail has a new queue pair: what was not proven on the old one is forgotten. */
+/* A rail has a new queue pair (or none). What comes from the old one still counts, until */
 void spy_rebind(struct spy *s, unsigned int rail, struct ibv_qp *qp);
+void spy_forget(struct spy *s, unsigned int rail);
 
 bool spy_is_tagged(const struct spy_wr *wr);  /* it is the manager's */
 bool spy_is_confirm(const struct spy_wr *wr); /* a read without length */

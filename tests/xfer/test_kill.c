@@ -173,10 +173,12 @@ static void replace(unsigned int rail)
 	} else {
 		assert_int_equal(stag_xfer_rebind(load.x, rail, NULL), 0);
 		pair_reconnect(&load.pair, rail);
+		spy_rebind(&load.spy, rail, NULL);
 	}
 	spy_rebind(&load.spy, rail, pair_qp(&load.pair, rail));
 	if (stag_xfer_rebind(load.x, rail, pair_qp(&load.pair, rail)))
 		fail_msg("rebind: %s", stag_xfer_error(load.x));
+	spy_forget(&load.spy, rail);
 	if (old)
 		pair_discard(old);
 }
@@ -279,7 +281,7 @@ static void close_load(void)
 
 static void kills_harm_nothing(void **state)
 {
-	unsigned long wanted = scaled(1000), done = 0;
+	unsigned long wanted = scaled(2000), done = 0;
 
 	while (done < wanted) {
 		unsigned int n = wanted - done < 50 ? (unsigned int)(wanted - done) : 50;
