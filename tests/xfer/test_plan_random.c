@@ -20,9 +20,11 @@
 #include <string.h>
 
 #include "model.h"
+#include "xfer/xfer.h"
 
-#define SMALL_REQUESTS 200000
-#define LARGE_REQUESTS 10000
+#define SMALL_REQUESTS	200000
+#define LARGE_REQUESTS	10000
+#define MERGED_REQUESTS 50000
 
 #define MAX_ELEMS    12
 #define MAX_BUFS     6 /* of an element */
@@ -291,6 +293,67 @@ static void plans_of_large_requests_prove_themselves(void **state)
 		      bytes / GIB, descriptors);
 }
 
+/* ---- requests that follow each other ----------------------------------- */
+
+#define PARTS 4
+
+/* Cuts the chain at any elements; some parts have none. */
+static void cut(const struct stag_xfer_req *req, struct stag_xfer_req *parts)
+{
+	size_t from = 0;
+
+	for (size_t i = 0; i < PARTS; i++) {
+		size_t left = req->num_elems - from, n = i == PARTS - 1 ? left : below(left + 1);
+
+		parts[i] = *req;
+		parts[i].elems += from;
+		parts[i].num_elems = n;
+		parts[i].cursor = (struct stag_xfer_cursor){0};
+		from += n;
+	}
+}
+
+/* As the manager does it: the next part joins when the one before is all in. */
+static bool form_merged(const struct stag_xfer_limits *limits, struct stag_xfer_req *parts,
+			size_t *part, struct stag_xfer_desc *desc)
+{
+	*desc = (struct stag_xfer_desc){.sge = desc->sge};
+	while (*part < PARTS && plan_extend(limits, &parts[*part], &parts[*part].cursor, desc))
+		++*part;
+	return desc->length != 0;
+}
+
+static bool same_desc(const struct stag_xfer_desc *a, const struct stag_xfer_desc *b)
+{
+	return a->remote_addr == b->remote_addr && a->rkey == b->rkey && a->length == b->length &&
+	       a->num_elems == b->num_elems && a->end == b->end && a->num_sge == b->num_sge &&
+	       !memcmp(a->sge, b->sge, a->num_sge * sizeof(*a->sge));
+}
+
+static void requests_merged_are_planned_as_one_chain(void **state)
+{
+	static struct request r;
+	static struct model m;
+
+	for (size_t i = 0; i < MERGED_REQUESTS; i++) {
+		struct stag_xfer_req parts[PARTS];
+		struct ibv_sge sge[2][MAX_SEGMENTS];
+		struct stag_xfer_desc one = {.sge = sge[0]}, merged = {.sge = sge[1]};
+		struct stag_xfer_cursor cursor = {0};
+		size_t part = 0;
+
+		request_seed = first_seed + i;
+		throw_and_model(&r, &m, &small);
+		cut(&r.req, parts);
+		while (stag_xfer_form(&r.limits, &r.req, &cursor, &one)) {
+			CLAIM(&r, form_merged(&r.limits, parts, &part, &merged));
+			CLAIM(&r, same_desc(&one, &merged));
+		}
+		CLAIM(&r, !form_merged(&r.limits, parts, &part, &merged));
+		CLAIM(&r, part == PARTS);
+	}
+}
+
 /* The dice are not loaded: what was claimed above was claimed of every kind of descriptor. */
 static void every_reason_to_end_was_met_often(void **state)
 {
@@ -305,6 +368,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plans_of_small_requests_are_the_best_of_all_divisions),
 		cmocka_unit_test(plans_of_large_requests_prove_themselves),
+		cmocka_unit_test(requests_merged_are_planned_as_one_chain),
 		cmocka_unit_test(every_reason_to_end_was_met_often),
 	};
 	const char *seed = getenv("STAG_SEED");
