@@ -298,9 +298,19 @@ enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, ui
 		       uint64_t len, unsigned access, struct key_map *map);
 void key_put(struct key_map *map);
 
-/* Another range under the key that the map holds: as key_get(), and the references stay. */
-enum key_fault key_move(struct key_map *map, const struct stag_pd *pd, const struct stag_qp *qp,
-			uint64_t to, uint64_t len, unsigned access);
+/*
+ * Another range under the key that the map holds, for the same access; NULL: it is another key's, or
+ * outside, or the region is not in one piece. Then key_get() says what is true.
+ */
+static inline uint8_t *key_near(const struct key_map *map, uint32_t stag, uint64_t to, uint64_t len)
+{
+	const struct key_slot *s = map->slot[0];
+
+	if (!s || s->key != stag || s->nseg != 1 || s->parent || to < s->base ||
+	    to - s->base > s->len || len > s->len - (to - s->base))
+		return NULL;
+	return (uint8_t *)s->seg->iov_base + (to - s->base);
+}
 
 /* A reference to a slot seen before: false when its tag is no longer stag. */
 bool key_hold(struct key_slot *slot, uint32_t stag);

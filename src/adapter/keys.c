@@ -296,17 +296,6 @@ enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, ui
 	return KEY_OK;
 }
 
-enum key_fault key_move(struct key_map *map, const struct stag_pd *pd, const struct stag_qp *qp,
-			uint64_t to, uint64_t len, unsigned access)
-{
-	const struct key_slot *s = map->slot[0], *region = map->slot[1] ? map->slot[1] : s;
-	enum key_fault fault = check(s, pd, qp, to, len, access);
-
-	if (fault == KEY_OK)
-		map_memory(region, (to - s->base) + (s->parent ? s->win_off : 0), len, map);
-	return fault;
-}
-
 /* ---- invalidation ---- */
 
 int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)

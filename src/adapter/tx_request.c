@@ -40,43 +40,50 @@ static size_t share_to_copy(const struct qp_tx *tx, const struct wqe *w, size_t 
 	return want < TX_GATHER ? want : TX_GATHER;
 }
 
+/* Copies len bytes at most of an SGE, of which the map may hold the key already; 0: it is bad. */
+static size_t copy_sge(struct stag_qp *qp, struct wqe *w, uint8_t *to, size_t len,
+		       struct key_map *map)
+{
+	const struct ibv_sge *s = &w->sge[qp->tx->sge];
+	uint64_t addr = s->addr + qp->tx->sge_off;
+	const uint8_t *from = key_near(map, s->lkey, addr, len);
+	enum key_fault fault;
+
+	if (from) {
+		memcpy(to, from, len);
+		return len;
+	}
+	key_put(map);
+	fault = key_get(s->lkey, qp->pd, NULL, addr, len, 0, map);
+	if (fault != KEY_OK) {
+		log_bad_sge(qp, w, qp->tx->sge, fault);
+		return 0;
+	}
+	tx_copy_pieces(to, map);
+	return map->len;
+}
+
 /* Copies want bytes from where the message stands; false: a bad SGE. */
 static bool gather_copy(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	struct qp_tx *tx = qp->tx;
 	uint8_t *to = fpdu_own_payload(tx, f, want);
 	struct key_map map = {.n = 0};
-	uint32_t held = 0;
+	size_t done;
 
 	/* Scattered memory is far away: all of it sets out at once. */
 	for (uint32_t i = tx->sge; i < w->num_sge; i++)
 		__builtin_prefetch((void *)(uintptr_t)w->sge[i].addr);
-	while (want) {
+	for (; want; want -= done, to += done) {
 		const struct ibv_sge *s = next_sge(tx, w);
 		size_t part = s->length - tx->sge_off;
-		enum key_fault fault;
 
-		if (part > want)
-			part = want;
-		if (map.slot[0] && s->lkey == held) {
-			fault = key_move(&map, qp->pd, NULL, s->addr + tx->sge_off, part, 0);
-		} else {
-			key_put(&map);
-			fault = key_get(s->lkey, qp->pd, NULL, s->addr + tx->sge_off, part, 0,
-					&map);
-			held = s->lkey;
-		}
-		if (fault != KEY_OK) {
-			key_put(&map);
-			log_bad_sge(qp, w, tx->sge, fault);
+		done = copy_sge(qp, w, to, part < want ? part : want, &map);
+		if (!done)
 			return false;
-		}
-		f->pieces += (int)map.slot[0]->nseg;
-		tx_copy_pieces(to, &map);
-		to += map.len;
-		tx->sge_off += (uint32_t)map.len;
-		want -= map.len;
+		tx->sge_off += (uint32_t)done;
 	}
+	f->pieces = map.slot[0] ? (int)map.slot[0]->nseg : 0; /* asked of one SGE alone */
 	key_put(&map);
 	return true;
 }
