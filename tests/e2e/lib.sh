@@ -166,6 +166,7 @@ wait_end() {
 exit_text() {
 	case $1 in
 	124) echo "no end within its time limit" ;;
+	12[5-7]) echo "it could not be started" ;;
 	1[2-6][0-9]) echo "killed by SIG$(kill -l $(($1 - 128)))" ;;
 	*) echo "exit $1" ;;
 	esac
