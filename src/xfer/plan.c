@@ -117,6 +117,41 @@ static inline enum stag_xfer_end what_ends(const struct stag_xfer_limits *limits
 	return 0;
 }
 
+/*
+ * The elements from number i on that have one buffer, and go in whole behind what is there: by far
+ * the most. Returns the number of the first that is not so; seg becomes the last segment.
+ */
+static inline size_t take_run(const struct stag_xfer_limits *limits,
+			      const struct stag_xfer_req *req, size_t i, struct stag_xfer_desc *d,
+			      struct ibv_sge **seg)
+{
+	uint64_t remote = d->remote_addr + d->length; /* 0: the end of the address space */
+	uint64_t local = (*seg)->addr + (*seg)->length;
+
+	for (; i < req->num_elems && remote; i++) {
+		const struct stag_xfer_elem *elem = &req->elems[i];
+		const struct stag_xfer_buf *buf = elem->bufs;
+
+		if (elem->num_bufs != 1 || elem->remote_addr != remote || elem->rkey != d->rkey ||
+		    buf->length == 0 || buf->length > limits->max_transfer - d->length)
+			break;
+		if (buf->addr != local || buf->lkey != (*seg)->lkey || !local) {
+			if (d->num_sge >= limits->max_segments)
+				break;
+			if (d->sge)
+				*seg = &d->sge[d->num_sge];
+			**seg = (struct ibv_sge){.addr = buf->addr, .lkey = buf->lkey};
+			d->num_sge++;
+		}
+		(*seg)->length += (uint32_t)buf->length;
+		d->length += (uint32_t)buf->length;
+		d->num_elems++;
+		remote += buf->length;
+		local = buf->addr + buf->length;
+	}
+	return i;
+}
+
 bool plan_extend(const struct stag_xfer_limits *limits, const struct stag_xfer_req *req,
 		 struct stag_xfer_cursor *cursor, struct stag_xfer_desc *desc)
 {
@@ -154,6 +189,9 @@ bool plan_extend(const struct stag_xfer_limits *limits, const struct stag_xfer_r
 		d.length += bytes;
 		at.offset += bytes;
 		at.buf_offset += bytes;
+		if (at.buf_offset == buf->length && at.buf + 1 == elem->num_bufs)
+			at = (struct stag_xfer_cursor){
+				.elem = take_run(limits, req, at.elem + 1, &d, &seg)};
 	}
 	if (!more)
 		d.end = STAG_XFER_END_CHAIN;
