@@ -122,7 +122,7 @@ struct stag_xfer {
 	unsigned int flags;
 	uint8_t id; /* in work request ids */
 	bool paused;
-	bool checked; /* run xfer_is_valid() */
+	uint32_t check_every, calls; /* xfer_is_valid() after every so many calls; 0: never */
 	struct stag_xfer_counters counters;
 	struct rail rails[STAG_XFER_MAX_RAILS];
 
