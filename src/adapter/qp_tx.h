@@ -19,7 +19,8 @@
 #define TX_BATCH     (1 << 20)	       /* bytes */
 #define TX_BATCH_CRC (1 << 19) /* the same where a CRC reads them first: keep them in cache */
 #define TX_BOUNCE    (2 * 65536)
-#define TX_RUN	     8 /* batches in one go: who called has other things to do */
+#define TX_LINE	     64 /* each payload there begins on one */
+#define TX_RUN	     8	/* batches in one go: who called has other things to do */
 #define RTR_STAG     1
 
 struct tx_ref { /* memory that the batch points to */
@@ -90,9 +91,11 @@ struct fpdu {
 	uint8_t *start; /* the length field; the header follows */
 	size_t hdr_len;
 	size_t payload;
-	bool flat;  /* the payload lies right behind the header */
-	int first;  /* else: its first piece in the iov */
-	int pieces; /* of the regions that it comes from */
+	bool flat;   /* the payload lies right behind the header */
+	int first;   /* else: its first piece in the iov */
+	int pieces;  /* of the regions that it comes from */
+	bool summed; /* the CRC of header and payload is taken already: */
+	uint32_t crc;
 };
 
 /* tx_fpdu.c */
@@ -107,6 +110,7 @@ void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
 uint8_t *fpdu_own_payload(struct qp_tx *tx, struct fpdu *f, size_t len);
 struct ddp_hdr tx_untagged(struct qp_tx *tx, enum rdmap_op op, enum ddp_qn qn);
 void tx_copy_pieces(uint8_t *to, const struct key_map *map);
+void fpdu_sum_copy(struct fpdu *f, const struct ddp_hdr *h, uint8_t *to, const struct key_map *map);
 void tx_promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left);
 
 /* tx_request.c */

@@ -89,11 +89,31 @@ struct fpdu fpdu_begin(struct qp_tx *tx, const struct ddp_hdr *h)
 	return f;
 }
 
+static void put_header(const struct fpdu *f, const struct ddp_hdr *h)
+{
+	put_be16(f->start, (uint16_t)(f->hdr_len + f->payload));
+	ddp_encode(h, f->start + MPA_LEN_FIELD);
+}
+
+/* Copies the payload, which is known to be all that map has, and takes its CRC on the way. */
+void fpdu_sum_copy(struct fpdu *f, const struct ddp_hdr *h, uint8_t *to, const struct key_map *map)
+{
+	put_header(f, h);
+	f->crc = crc32c_update(CRC32C_INIT, f->start, MPA_LEN_FIELD + f->hdr_len);
+	for (unsigned i = 0; i < map->n; i++) {
+		f->crc = crc32c_copy(f->crc, to, map->iov[i].iov_base, map->iov[i].iov_len);
+		to += map->iov[i].iov_len;
+	}
+	f->summed = true;
+}
+
 static uint32_t fpdu_crc(const struct qp_tx *tx, const struct fpdu *f, unsigned pad)
 {
 	size_t head = MPA_LEN_FIELD + f->hdr_len;
 	uint32_t crc;
 
+	if (f->summed)
+		return crc32c_update(f->crc, "\0\0\0", pad);
 	if (f->flat)
 		return crc32c_update(CRC32C_INIT, f->start, head + f->payload + pad);
 	crc = crc32c_update(CRC32C_INIT, f->start, head);
@@ -114,8 +134,7 @@ void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
 	unsigned pad = fpdu_pad(ulpdu);
 	uint8_t *tail;
 
-	put_be16(f->start, (uint16_t)ulpdu);
-	ddp_encode(h, f->start + MPA_LEN_FIELD);
+	put_header(f, h);
 	tail = tx_own_bytes(tx, pad + MPA_CRC_LEN);
 	memset(tail, 0, pad + MPA_CRC_LEN);
 	if (qp->link.crc && !qp->link.markers_tx)
@@ -137,24 +156,10 @@ struct ddp_hdr tx_untagged(struct qp_tx *tx, enum rdmap_op op, enum ddp_qn qn)
 	return (struct ddp_hdr){.opcode = op, .qn = qn, .msn = tx->msn[qn], .last = true};
 }
 
-/*
- * In steps: for a long copy the C library takes string instructions, which leave
- * the bytes far from where the CRC and the kernel will want them next.
- */
-static void copy_near(uint8_t *to, const uint8_t *from, size_t len)
-{
-	size_t step = TX_COPY;
-
-	__asm__("" : "+r"(step)); /* a length known to the compiler is a string instruction again */
-	for (; len > step; len -= step, to += step, from += step)
-		memcpy(to, from, step);
-	memcpy(to, from, len);
-}
-
 void tx_copy_pieces(uint8_t *to, const struct key_map *map)
 {
 	for (unsigned i = 0; i < map->n; i++) {
-		copy_near(to, map->iov[i].iov_base, map->iov[i].iov_len);
+		memcpy(to, map->iov[i].iov_base, map->iov[i].iov_len);
 		to += map->iov[i].iov_len;
 	}
 }

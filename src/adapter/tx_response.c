@@ -15,20 +15,20 @@ static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
 	uint8_t *p;
 
 	if (!tx->bounce)
-		tx->bounce = malloc(TX_BOUNCE);
+		tx->bounce = aligned_alloc(TX_LINE, TX_BOUNCE);
 	if (!tx->bounce || len > TX_BOUNCE - tx->bounce_used)
 		return NULL;
 	p = tx->bounce + tx->bounce_used;
-	tx->bounce_used += (uint32_t)len;
+	tx->bounce_used += (uint32_t)(len + TX_LINE - 1) / TX_LINE * TX_LINE;
 	return p;
 }
 
-static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu *f)
+static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu *f,
+			    const struct ddp_hdr *h)
 {
 	struct qp_tx *tx = qp->tx;
 	uint8_t *copy;
 
-	f->payload = map->len;
 	if (map->len <= TX_COPY) {
 		tx_copy_pieces(tx_own_bytes(tx, map->len), map);
 		key_put(map);
@@ -38,7 +38,7 @@ static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu
 	if (qp->link.crc) {
 		copy = bounce_room(tx, map->len);
 		if (copy) {
-			tx_copy_pieces(copy, map);
+			fpdu_sum_copy(f, h, copy, map);
 			tx_foreign_bytes(tx, &(struct iovec){copy, map->len});
 		}
 		key_put(map);
@@ -50,6 +50,23 @@ static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu
 	return true;
 }
 
+/* The memory of the next segment; false: there is none behind the tag any more. */
+static bool map_read_data(struct stag_qp *qp, const struct response *r, size_t want,
+			  struct key_map *map)
+{
+	enum key_fault fault = key_get(r->read.src_stag, qp->pd, qp, r->read.src_to + r->off, want,
+				       IBV_ACCESS_REMOTE_READ, map);
+
+	if (fault != KEY_OK)
+		qp->tx->response_fault = rx_read_fault(fault);
+	return fault == KEY_OK;
+}
+
+static bool is_one_piece(const struct key_map *map)
+{
+	return map->slot[map->slot[1] ? 1 : 0]->nseg == 1;
+}
+
 static bool frame_read_response(struct stag_qp *qp, struct response *r)
 {
 	struct qp_tx *tx = qp->tx;
@@ -59,35 +76,26 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 			    .stag = r->read.sink_stag,
 			    .to = r->read.sink_to + r->off};
 	struct fpdu f = fpdu_begin(tx, &h);
-	size_t want = r->read.size - r->off;
-	bool one_piece = true;
+	size_t left = r->read.size - r->off;
+	size_t want = left < tx->mulpdu - f.hdr_len ? left : tx->mulpdu - f.hdr_len;
+	struct key_map map;
 
-	if (want > tx->mulpdu - f.hdr_len)
-		want = tx->mulpdu - f.hdr_len;
-	if (want) {
-		struct key_map map;
-		enum key_fault fault =
-			key_get(r->read.src_stag, qp->pd, qp, r->read.src_to + r->off, want,
-				IBV_ACCESS_REMOTE_READ, &map);
-
-		if (fault != KEY_OK) {
-			tx->response_fault = rx_read_fault(fault);
-			tx_back_to(tx, &before);
-			return false;
-		}
-		one_piece = map.slot[map.slot[1] ? 1 : 0]->nseg == 1;
-		if (!place_read_data(qp, &map, &f)) {
-			tx_back_to(tx,
-				   &before); /* the bounce buffer is full: when the batch is out */
-			if (tx->n == 0)
-				tx->response_fault = FAULT_RDMAP_LOCAL; /* no memory for it */
-			return false;
-		}
+	map.len = 0;
+	if (want && !map_read_data(qp, r, want, &map)) {
+		tx_back_to(tx, &before);
+		return false;
+	}
+	f.payload = map.len;
+	h.last = f.payload == left;
+	if (want && is_one_piece(&map))
+		tx_promise_full(qp, &h, left - f.payload);
+	if (want && !place_read_data(qp, &map, &f, &h)) {
+		tx_back_to(tx, &before); /* the bounce buffer is full: when the batch is out */
+		if (tx->n == 0)
+			tx->response_fault = FAULT_RDMAP_LOCAL; /* no memory for it */
+		return false;
 	}
 	r->off += (uint32_t)f.payload;
-	h.last = r->off == r->read.size;
-	if (one_piece)
-		tx_promise_full(qp, &h, r->read.size - r->off);
 	fpdu_end(qp, &f, &h);
 	tx->open = h.last ? OPEN_NONE : OPEN_RESPONSE;
 	tx->irq_get += h.last;

@@ -16,9 +16,11 @@
 
 #define POLY	    0x82f63b78u /* reflected */
 #define SLICES	    8
+#define COPY_STEP   3072			      /* three of the longest lanes below */
 #define CONSTRUCTED __attribute__((constructor(101))) /* before any other's code runs */
 
 typedef uint32_t (*crc32c_fn)(uint32_t crc, const uint8_t *p, size_t len);
+typedef uint32_t (*crc32c_copy_fn)(uint32_t crc, uint8_t *to, const uint8_t *p, size_t len);
 
 /* ---- portable: eight tables, eight bytes a step ------------------------- */
 
@@ -70,6 +72,31 @@ uint32_t crc32c_update_portable(uint32_t crc, const void *data, size_t len)
 {
 	return update_portable(crc, data, len);
 }
+
+/* ---- what is used here -------------------------------------------------- */
+
+static crc32c_fn update = update_portable;
+static const char *update_name = "portable";
+
+/*
+ * Sums the copy, never the source, which may change meanwhile. A step is in the
+ * nearest cache still when it is summed.
+ */
+static uint32_t copy_in_steps(uint32_t crc, uint8_t *to, const uint8_t *p, size_t len)
+{
+	while (len) {
+		size_t n = len < COPY_STEP ? len : COPY_STEP;
+
+		memcpy(to, p, n);
+		crc = update(crc, to, n);
+		to += n;
+		p += n;
+		len -= n;
+	}
+	return crc;
+}
+
+static crc32c_copy_fn copy = copy_in_steps;
 
 #if defined(__x86_64__)
 /* ---- x86: the crc32 instruction, three at a time ------------------------ */
@@ -232,24 +259,62 @@ AVX512 static inline uint32_t reduce(__m512i v)
 				       (uint64_t)_mm_extract_epi64(x, 1));
 }
 
-/* Four vectors at a time, which do not wait for one another, then one at a time. */
-AVX512 static uint32_t update_folding(uint32_t crc, const uint8_t *p, size_t len)
+/* Reads 64 bytes once: what is summed is what is stored (unless to is NULL). */
+AVX512 static inline __m512i taken(uint8_t *to, const uint8_t *p)
+{
+	__m512i v = _mm512_loadu_si512(p);
+
+	if (to)
+		_mm512_storeu_si512(to, v);
+	return v;
+}
+
+/* Where copies of the bytes go that lie n behind those for `to`, if they go anywhere. */
+static inline uint8_t *past(uint8_t *to, size_t n)
+{
+	return to ? to + n : NULL;
+}
+
+/*
+ * Four vectors at a time, which do not wait for one another, then one at a time.
+ * Returns with fewer than 64 bytes left over, at the end of [p, p + len).
+ */
+AVX512 static inline __attribute__((always_inline)) uint32_t fold_blocks(uint32_t crc, uint8_t *to,
+									 const uint8_t *p,
+									 size_t len)
 {
 	__m512i k = spread(fold_256);
 	__m512i v[4];
+	size_t at = 0;
 
-	for (int i = 0; i < 4; i++, p += 64)
-		v[i] = _mm512_loadu_si512(p);
+	for (int i = 0; i < 4; i++, at += 64)
+		v[i] = taken(past(to, at), p + at);
 	v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
-	for (len -= FOLD_BLOCK; len >= FOLD_BLOCK; len -= FOLD_BLOCK)
-		for (int i = 0; i < 4; i++, p += 64)
-			v[i] = moved(v[i], k, _mm512_loadu_si512(p));
+	while (len - at >= FOLD_BLOCK)
+		for (int i = 0; i < 4; i++, at += 64)
+			v[i] = moved(v[i], k, taken(past(to, at), p + at));
 	k = spread(fold_64);
 	for (int i = 1; i < 4; i++)
 		v[i] = moved(v[i - 1], k, v[i]);
-	for (; len >= 64; p += 64, len -= 64)
-		v[3] = moved(v[3], k, _mm512_loadu_si512(p));
-	return update_serial(reduce(v[3]), p, len);
+	for (; len - at >= 64; at += 64)
+		v[3] = moved(v[3], k, taken(past(to, at), p + at));
+	return reduce(v[3]);
+}
+
+AVX512 static uint32_t update_folding(uint32_t crc, const uint8_t *p, size_t len)
+{
+	size_t rest = len % 64;
+
+	return update_serial(fold_blocks(crc, NULL, p, len), p + len - rest, rest);
+}
+
+AVX512 static uint32_t copy_folding(uint32_t crc, uint8_t *to, const uint8_t *p, size_t len)
+{
+	size_t rest = len % 64;
+
+	crc = fold_blocks(crc, to, p, len);
+	memcpy(to + len - rest, p + len - rest, rest);
+	return update_serial(crc, to + len - rest, rest);
 }
 
 SSE42 static uint32_t update_avx512(uint32_t crc, const uint8_t *p, size_t len)
@@ -257,18 +322,28 @@ SSE42 static uint32_t update_avx512(uint32_t crc, const uint8_t *p, size_t len)
 	return len < FOLD_BLOCK ? update_sse42(crc, p, len) : update_folding(crc, p, len);
 }
 
-static crc32c_fn choose(const char **name)
+SSE42 static uint32_t copy_avx512(uint32_t crc, uint8_t *to, const uint8_t *p, size_t len)
+{
+	if (len >= FOLD_BLOCK)
+		return copy_folding(crc, to, p, len);
+	memcpy(to, p, len);
+	return update_sse42(crc, to, len);
+}
+
+static void choose(void)
 {
 	__builtin_cpu_init();
 	if (!__builtin_cpu_supports("sse4.2") || !__builtin_cpu_supports("pclmul"))
-		return NULL;
+		return;
 	fill_lane_shifts();
-	*name = "sse4.2";
+	update = update_sse42;
+	update_name = "sse4.2";
 	if (!__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("vpclmulqdq"))
-		return update_sse42;
+		return;
 	fill_folds();
-	*name = "avx512";
-	return update_avx512;
+	update = update_avx512;
+	copy = copy_avx512;
+	update_name = "avx512";
 }
 
 #elif defined(__aarch64__)
@@ -300,40 +375,37 @@ static uint32_t update_armv8(uint32_t crc, const uint8_t *p, size_t len)
 	return crc;
 }
 
-static crc32c_fn choose(const char **name)
+static void choose(void)
 {
 	if (!(getauxval(AT_HWCAP) & HWCAP_CRC32))
-		return NULL;
-	*name = "armv8";
-	return update_armv8;
+		return;
+	update = update_armv8;
+	update_name = "armv8";
 }
 
 #else
 
-static crc32c_fn choose(const char **name)
+static void choose(void)
 {
-	return NULL;
 }
 #endif
 
 /* ---- which -------------------------------------------------------------- */
 
-static crc32c_fn update = update_portable;
-static const char *update_name = "portable";
-
 CONSTRUCTED static void crc32c_start(void)
 {
-	crc32c_fn best;
-
 	fill_slices();
-	best = choose(&update_name);
-	if (best)
-		update = best;
+	choose();
 }
 
 uint32_t crc32c_update(uint32_t crc, const void *data, size_t len)
 {
 	return update(crc, data, len);
+}
+
+uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t len)
+{
+	return copy(crc, to, from, len);
 }
 
 const char *crc32c_implementation(void)

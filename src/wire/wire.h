@@ -76,6 +76,9 @@ static inline uint64_t get_be64(const uint8_t *p)
 /* Goes on with a running CRC32C; start from CRC32C_INIT, end with crc32c_put(). */
 uint32_t crc32c_update(uint32_t crc, const void *data, size_t len);
 
+/* The same over bytes that it copies: of the copy, though the source may change meanwhile. */
+uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t len);
+
 /* The same by table look-up alone, and the name of what crc32c_update() uses here. */
 uint32_t crc32c_update_portable(uint32_t crc, const void *data, size_t len);
 const char *crc32c_implementation(void);

@@ -7,6 +7,11 @@
  */
 #include "../../src/wire/crc32c.c"
 
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "test.h"
 
 struct way {
@@ -47,6 +52,25 @@ static void assert_all_ways_agree(uint32_t crc, const uint8_t *p, size_t len)
 	for (size_t i = 0; i < n; i++)
 		if (ways[i].fn(crc, p, len) != wanted)
 			fail_msg("%s: wrong for %zu bytes at %p", ways[i].name, len, (void *)p);
+}
+
+/* Copies to an odd place, with a guard on either side. */
+static void assert_copy_is_right(crc32c_copy_fn fn, uint32_t crc, const uint8_t *p, size_t len)
+{
+	static uint8_t room[FPDU_MAX_LEN + 64 + 2];
+	uint8_t *to = room + 1 + dice() % 64;
+
+	to[-1] = to[len] = 0xa5;
+	assert_int_equal(fn(crc, to, p, len), crc32c_update_portable(crc, p, len));
+	assert_memory_equal(to, p, len);
+	assert_int_equal(to[-1], 0xa5);
+	assert_int_equal(to[len], 0xa5);
+}
+
+static void assert_copies_are_right(uint32_t crc, const uint8_t *p, size_t len)
+{
+	assert_copy_is_right(copy_in_steps, crc, p, len);
+	assert_copy_is_right(copy, crc, p, len);
 }
 
 static void assert_crc_on_the_wire(const uint8_t *bytes, size_t len, const uint8_t wanted[4])
@@ -170,6 +194,62 @@ static void no_way_reads_past_the_end(void **state)
 	}
 }
 
+static void copies_have_the_bytes_and_their_crc(void **state)
+{
+	static uint8_t noise[FPDU_MAX_LEN + 64];
+
+	fill_with_noise(noise, sizeof(noise));
+	for (size_t len = 0; len <= 4200; len += len < 1600 ? 1 : 7)
+		assert_copies_are_right((uint32_t)dice(), noise + dice() % 64, len);
+	for (int i = 0; i < 20; i++)
+		assert_copies_are_right(CRC32C_INIT, noise + dice() % 64,
+					FPDU_MAX_LEN - dice() % 9000);
+}
+
+static void no_copy_reads_past_the_end(void **state)
+{
+	for (size_t len = 1; len < 1200; len += 1 + len / 40) {
+		uint8_t *p = before_the_abyss(len);
+
+		fill_with_noise(p, len);
+		assert_copies_are_right(CRC32C_INIT, p, len);
+		give_back_the_abyss(p, len);
+	}
+}
+
+static void scribble(volatile uint8_t *p, size_t len)
+{
+	for (;;)
+		for (size_t i = 0; i < len; i++)
+			p[i]++;
+}
+
+/* The source of a copy may change at any time: the CRC is that of the copy all the same. */
+static void a_copy_under_change_has_its_own_crc(void **state)
+{
+	static uint8_t to[8192];
+	crc32c_copy_fn ways[] = {copy_in_steps, copy};
+	uint8_t *source =
+		mmap(NULL, sizeof(to), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unsigned wrong = 0;
+	pid_t other;
+
+	assert_ptr_not_equal(source, MAP_FAILED);
+	other = fork();
+	if (other == 0)
+		scribble(source, sizeof(to));
+	assert_true(other > 0);
+	for (int i = 0; i < 2000; i++) {
+		uint32_t crc = ways[i % 2](CRC32C_INIT, to, source, sizeof(to));
+
+		wrong += crc != crc32c_update_portable(CRC32C_INIT, to, sizeof(to));
+	}
+	kill(other, SIGKILL);
+	waitpid(other, NULL, 0);
+	assert_int_equal(wrong, 0);
+	munmap(source, sizeof(to));
+}
+
 static void one_wrong_bit_is_seen_wherever_it_is(void **state)
 {
 	uint8_t noise[300];
@@ -197,6 +277,9 @@ int main(void)
 		cmocka_unit_test(all_ways_agree_on_long_buffers),
 		cmocka_unit_test(a_crc_taken_in_pieces_is_the_same),
 		cmocka_unit_test(no_way_reads_past_the_end),
+		cmocka_unit_test(copies_have_the_bytes_and_their_crc),
+		cmocka_unit_test(no_copy_reads_past_the_end),
+		cmocka_unit_test(a_copy_under_change_has_its_own_crc),
 		cmocka_unit_test(one_wrong_bit_is_seen_wherever_it_is),
 	};
 
