@@ -18,7 +18,7 @@
 #define TX_FPDU_BUF  (TX_GATHER + 128) /* what one FPDU may take of the buffer */
 #define TX_BATCH     (1 << 20)	       /* bytes */
 #define TX_BATCH_CRC (1 << 19) /* the same where a CRC reads them first: keep them in cache */
-#define TX_BOUNCE    (2 * 65536)
+#define TX_BOUNCE    TX_BATCH_CRC
 #define TX_LINE	     64 /* each payload there begins on one */
 #define TX_RUN	     8	/* batches in one go: who called has other things to do */
 #define RTR_STAG     1
