@@ -6,9 +6,9 @@
  * A state machine over one FPDU: header, payload, trailer; each step goes on
  * where the last read ended. Bytes come into a small stage; the payload of a
  * large FPDU is read straight into its destination, with the trailer and the
- * next header caught in the stage behind it, and behind that the next segment's
- * payload, where the peer promised it (RDMAP_RSV_FULL_NEXT). A small FPDU is checked (CRC) as a
- * whole before a byte of it is placed.
+ * next header caught in the stage behind it, and behind that, in the same way,
+ * segments that the peer promised (RDMAP_RSV_FULL_NEXT). A small FPDU is checked
+ * (CRC) as a whole before a byte of it is placed.
  *
  * Every number here is a peer's claim until it is checked. What does not hold
  * ends the stream with the Terminate that the RFCs give for it.

@@ -36,8 +36,8 @@ struct qp_rx {
 	uint8_t seg_hdr[DDP_UNTAGGED_LEN + RDMAP_ATOMIC_REQ_LEN]; /* for a Terminate */
 	uint32_t seg_hdr_len;
 
-	uint32_t pre_placed;	/* bytes of the next segment that are in their place already, */
-	struct ddp_hdr promise; /* if its header is what this says */
+	uint32_t pre_placed;	/* bytes of the next segments that are in their place already, */
+	struct ddp_hdr promise; /* if the next header is what this says */
 
 	uint32_t msn[QN_COUNT]; /* expected next */
 	bool recv_open;		/* a send has begun */

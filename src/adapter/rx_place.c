@@ -226,17 +226,19 @@ void rx_crc_pieces(struct qp_rx *rx, const struct key_map *map, size_t n)
 
 /*
  * The segment's payload was read before its header. It lies where the peer may
- * write; that it belongs there, the header must say now.
+ * write; that it belongs there, the header must say now, and that the message
+ * goes on where more of it was read.
  */
 bool rx_keep_promise(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
-	uint32_t left = rx->pre_placed;
+	uint32_t left = rx->pre_placed < FULL ? rx->pre_placed : FULL;
 
-	rx->pre_placed = 0;
+	rx->pre_placed -= left;
 	if (rx->h.opcode != rx->promise.opcode || rx->h.stag != rx->promise.stag ||
-	    rx->h.to != rx->promise.to || rx->seg_len != FULL)
+	    rx->h.to != rx->promise.to || rx->seg_len != FULL || (rx->pre_placed && rx->h.last))
 		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
+	rx->promise.to += FULL;
 	while (left) {
 		struct key_map map;
 		enum key_fault f = rx_target(qp, left, &map);

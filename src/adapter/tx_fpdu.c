@@ -165,12 +165,15 @@ void tx_copy_pieces(uint8_t *to, const struct key_map *map)
 }
 
 /*
- * The peer may read two segments in one go, if it knows how long the second one
- * is. Only for memory in one piece, which is never cut short, and not for the
+ * The peer may read several segments in one go, if it knows how long those behind
+ * the first one are. Only for memory in one piece, which is never cut short, and not for the
  * last one, whose end the peer places when it has seen the rest.
  */
 void tx_promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left)
 {
-	if ((qp->link.caps & MPA_EXT_BIG_FPDU) && left > MPA_MAX_ULPDU - DDP_TAGGED_LEN)
-		h->rsv |= RDMAP_RSV_FULL_NEXT;
+	size_t full = MPA_MAX_ULPDU - DDP_TAGGED_LEN;
+
+	if (!(qp->link.caps & MPA_EXT_BIG_FPDU) || left <= full)
+		return;
+	h->rsv |= left > RDMAP_FULL_RUN * full ? RDMAP_RSV_FULL_RUN : RDMAP_RSV_FULL_NEXT;
 }

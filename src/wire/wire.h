@@ -292,10 +292,13 @@ enum rdmap_op {
 /*
  * Reserved bits of RDMAP's control byte, used between stag peers only: a
  * RDMAP_SEND_IMM asks for a solicited event; a tagged segment is followed at
- * once by the next one of its message, of MPA_MAX_ULPDU (MPA_EXT_BIG_FPDU).
+ * once by the next one of its message, of MPA_MAX_ULPDU (MPA_EXT_BIG_FPDU), or,
+ * with both bits, by the next RDMAP_FULL_RUN of them.
  */
 #define RDMAP_RSV_SE	    0x10
 #define RDMAP_RSV_FULL_NEXT 0x20
+#define RDMAP_RSV_FULL_RUN  0x30
+#define RDMAP_FULL_RUN	    7
 
 /* A segment's header in host order. */
 struct ddp_hdr {

@@ -29,7 +29,7 @@
 
 struct pit {
 	struct stream stream;
-	uint8_t in[65536];
+	uint8_t in[10 * 65536];
 	size_t in_len, in_off;
 	uint64_t taken;	     /* bytes */
 	uint8_t first[4096]; /* of them */
@@ -416,6 +416,129 @@ static void the_end_of_a_write_comes_last(void **state)
 	bench_close(&b);
 }
 
+/* ---- runs of full segments ---- */
+
+#define FULL	(MPA_MAX_ULPDU - DDP_TAGGED_LEN)
+#define AROUND	40 /* bytes before and behind the end of a segment that hold all its fields */
+#define RUN_END 100
+
+/* The first segment of a write promises a run; each segment is full of its number. */
+static void peer_writes_run(struct bench *b, uint32_t broken, const struct ddp_hdr *how)
+{
+	struct ddp_hdr h = {.tagged = true, .opcode = RDMAP_WRITE, .stag = b->mr->rkey};
+
+	for (uint32_t i = 0; i <= RDMAP_FULL_RUN; i++) {
+		h.rsv = i ? 0 : RDMAP_RSV_FULL_RUN;
+		h.to = (uintptr_t)b->memory + i * FULL + (i == broken ? how->to : 0);
+		h.last = i == broken && how->last;
+		peer_fpdu(b, &h, (uint8_t)(i + 1), FULL);
+	}
+	h.to = (uintptr_t)b->memory + (RDMAP_FULL_RUN + 1) * FULL;
+	h.last = true;
+	peer_fpdu(b, &h, RDMAP_FULL_RUN + 2, RUN_END);
+}
+
+static void assert_run_came(const struct bench *b)
+{
+	for (uint32_t i = 0; i <= RDMAP_FULL_RUN; i++)
+		for (uint32_t at = 0; at < FULL; at++)
+			if (b->memory[i * FULL + at] != i + 1)
+				fail_msg("segment %u: wrong at %u", i, at);
+	assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * FULL], RDMAP_FULL_RUN + 2);
+	assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * FULL + RUN_END], 0);
+	assert_int_equal(atomic_load(&b->qp->state), QP_RTS);
+}
+
+/* As much of the stream as has come, and then the rest. */
+static void run_in_two_parts(struct bench *b, size_t first)
+{
+	size_t all;
+
+	memset(b->memory, 0, (RDMAP_FULL_RUN + 2) * FULL);
+	b->pit.in_off = b->pit.in_len = 0;
+	peer_writes_run(b, UINT32_MAX, NULL);
+	all = b->pit.in_len;
+	b->pit.in_len = first;
+	qp_progress(b->qp);
+	b->pit.in_len = all;
+	qp_progress(b->qp);
+	assert_run_came(b);
+}
+
+static void run_lands_wherever_it_is_cut(void **state)
+{
+	struct qp_link link = plain;
+	size_t fpdu = fpdu_len(MPA_MAX_ULPDU);
+	struct bench *b = malloc(sizeof(*b));
+
+	assert_non_null(b);
+	for (int i = 0; i < 2; i++, link.crc = true) {
+		bench_open(b, &link);
+		for (uint32_t k = 1; k <= RDMAP_FULL_RUN + 1; k += 1 + k / 2)
+			for (size_t at = k * fpdu - AROUND; at < k * fpdu + AROUND; at += 3)
+				run_in_two_parts(b, at);
+		bench_close(b);
+	}
+	free(b);
+}
+
+/* Any segment of it but the one that was promised is the end, and nothing comes after. */
+static void run_that_is_broken_ends_the_stream(void **state)
+{
+	static const struct ddp_hdr how[] = {{.to = 8}, {.last = true}};
+	struct bench *b = malloc(sizeof(*b));
+
+	assert_non_null(b);
+	for (size_t i = 0; i < sizeof(how) / sizeof(*how); i++) {
+		for (uint32_t broken = 1; broken < RDMAP_FULL_RUN; broken += 2) {
+			bench_open(b, &plain);
+			memset(b->memory, 0, (RDMAP_FULL_RUN + 2) * FULL);
+			peer_writes_run(b, broken, &how[i]);
+			qp_progress(b->qp);
+			assert_int_equal(atomic_load(&b->qp->state), QP_ERROR);
+			assert_int_equal(b->memory[(RDMAP_FULL_RUN + 1) * FULL], 0);
+			bench_close(b);
+		}
+	}
+	free(b);
+}
+
+/* What is promised is what comes: the segments that follow, and never the last one. */
+static void run_is_promised_where_it_fits(void **state)
+{
+	static const struct {
+		uint32_t left; /* behind the segment */
+		uint8_t rsv;
+	} cases[] = {
+		{0, 0},
+		{1, 0},
+		{FULL, 0},
+		{FULL + 1, RDMAP_RSV_FULL_NEXT},
+		{RDMAP_FULL_RUN * FULL, RDMAP_RSV_FULL_NEXT},
+		{RDMAP_FULL_RUN * FULL + 1, RDMAP_RSV_FULL_RUN},
+	};
+	struct qp_link standard = plain;
+	struct bench b;
+
+	bench_open(&b, &plain);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct ddp_hdr h = {.tagged = true};
+
+		tx_promise_full(b.qp, &h, cases[i].left);
+		assert_int_equal(h.rsv, cases[i].rsv);
+	}
+	bench_close(&b);
+	standard.caps = 0;
+	bench_open(&b, &standard);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct ddp_hdr h = {.tagged = true};
+
+		tx_promise_full(b.qp, &h, cases[i].left);
+		assert_int_equal(h.rsv, 0);
+	}
+	bench_close(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -425,6 +548,9 @@ int main(void)
 		cmocka_unit_test(what_came_is_received_though_sending_fails),
 		cmocka_unit_test(an_answer_completes_behind_what_it_answers),
 		cmocka_unit_test(the_end_of_a_write_comes_last),
+		cmocka_unit_test(run_lands_wherever_it_is_cut),
+		cmocka_unit_test(run_that_is_broken_ends_the_stream),
+		cmocka_unit_test(run_is_promised_where_it_fits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
