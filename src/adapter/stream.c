@@ -18,14 +18,19 @@
 
 /*
  * The plain system calls: the C library's are cancellation points, whose
- * bookkeeping is a few percent of a short message. A sanitizer wants to see them.
+ * bookkeeping is a few percent of a short message, and locks are held here. A
+ * sanitizer wants to see them.
  */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(__clang__)
-#define plain_send(fd, p, n) send(fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT)
-#define plain_recv(fd, p, n) recv(fd, p, n, MSG_DONTWAIT)
+#define plain_send(fd, p, n)  send(fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT)
+#define plain_recv(fd, p, n)  recv(fd, p, n, MSG_DONTWAIT)
+#define plain_sendmsg(fd, m)  sendmsg(fd, m, MSG_NOSIGNAL | MSG_DONTWAIT)
+#define plain_readv(fd, v, n) readv(fd, v, n)
 #else
-#define plain_send(fd, p, n) syscall(SYS_sendto, fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0)
-#define plain_recv(fd, p, n) syscall(SYS_recvfrom, fd, p, n, MSG_DONTWAIT, NULL, NULL)
+#define plain_send(fd, p, n)  syscall(SYS_sendto, fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT, NULL, 0)
+#define plain_recv(fd, p, n)  syscall(SYS_recvfrom, fd, p, n, MSG_DONTWAIT, NULL, NULL)
+#define plain_sendmsg(fd, m)  syscall(SYS_sendmsg, fd, m, MSG_NOSIGNAL | MSG_DONTWAIT)
+#define plain_readv(fd, v, n) syscall(SYS_readv, fd, v, n)
 #endif
 
 static ssize_t tcp_send(struct stream *s, const struct iovec *iov, int n)
@@ -36,10 +41,9 @@ static ssize_t tcp_send(struct stream *s, const struct iovec *iov, int n)
 	do {
 		s->tx_calls++;
 		if (n == 1)
-			done = send(s->fd, iov->iov_base, iov->iov_len,
-				    MSG_NOSIGNAL | MSG_DONTWAIT);
+			done = plain_send(s->fd, iov->iov_base, iov->iov_len);
 		else
-			done = sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+			done = plain_sendmsg(s->fd, &msg);
 	} while (done < 0 && errno == EINTR);
 	if (done < 0) {
 		s->tx_again += errno == EAGAIN;
@@ -60,7 +64,7 @@ static ssize_t tcp_recv(struct stream *s, const struct iovec *iov, int n)
 		if (n == 1)
 			done = plain_recv(s->fd, iov->iov_base, iov->iov_len);
 		else
-			done = readv(s->fd, iov, n); /* the socket is non-blocking */
+			done = plain_readv(s->fd, iov, n); /* the socket is non-blocking */
 	} while (done < 0 && errno == EINTR);
 	if (done < 0) {
 		s->rx_again += errno == EAGAIN;
