@@ -119,12 +119,15 @@ static enum outcome step_header(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 	const uint8_t *p = rx->stage + rx->head;
-	uint32_t have = rx_staged(rx);
 	size_t hdr_len, total;
 	struct wire_fault f;
+	uint32_t have;
 
-	if (have < MPA_LEN_FIELD + 2)
+	if (rx_staged(rx) < MPA_LEN_FIELD + 2)
 		return MORE;
+	if (rx->pre_placed && (p[MPA_LEN_FIELD + 1] & 0x0f) == RDMAP_TERMINATE)
+		rx_take_back(qp);
+	have = rx_staged(rx);
 	rx->ulpdu_len = get_be16(p);
 	hdr_len = ddp_hdr_len(p[MPA_LEN_FIELD]);
 	rx->seg_hdr_len = 0;

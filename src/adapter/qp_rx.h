@@ -69,6 +69,7 @@ void rx_scatter(const struct key_map *map, const uint8_t *from);
 bool rx_place(struct stag_qp *qp, const uint8_t *from, uint32_t len);
 void rx_crc_pieces(struct qp_rx *rx, const struct key_map *map, size_t n);
 bool rx_keep_promise(struct stag_qp *qp);
+void rx_take_back(struct stag_qp *qp);
 uint32_t rx_tail_of(const struct qp_rx *rx);
 bool rx_may_place(struct stag_qp *qp, uint32_t *n);
 

@@ -254,6 +254,37 @@ bool rx_keep_promise(struct stag_qp *qp)
 	return true;
 }
 
+static void stage_pieces(struct qp_rx *rx, const struct key_map *map)
+{
+	for (unsigned i = 0; i < map->n; i++) {
+		memcpy(rx->stage + rx->tail, map->iov[i].iov_base, map->iov[i].iov_len);
+		rx->tail += (uint32_t)map->iov[i].iov_len;
+	}
+}
+
+/*
+ * A Terminate may come in place of what was promised. Its bytes went where the
+ * promised ones belong, which is the peer's to spoil: back into the stage with them.
+ */
+void rx_take_back(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+
+	if (rx->pre_placed >= FULL || rx->pre_placed > rx->stage_size - rx->tail)
+		return; /* longer than any Terminate: it fails as a promise */
+	rx->h = rx->promise;
+	for (rx->seg_done = 0; rx->pre_placed;) {
+		struct key_map map;
+
+		if (rx_target(qp, rx->pre_placed, &map) != KEY_OK)
+			return;
+		stage_pieces(rx, &map);
+		key_put(&map);
+		rx->seg_done += (uint32_t)map.len;
+		rx->pre_placed -= (uint32_t)map.len;
+	}
+}
+
 /*
  * The last segment of a write: a program may look at its end, and change all of
  * it as soon as that is there. So the end is placed when the CRC is right, and

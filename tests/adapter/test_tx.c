@@ -503,6 +503,33 @@ static void run_that_is_broken_ends_the_stream(void **state)
 	free(b);
 }
 
+/* A peer that gives up in the middle of a run says so, and is understood. */
+static void terminate_in_a_run_is_heard(void **state)
+{
+	struct ddp_hdr h = {.tagged = true, .opcode = RDMAP_WRITE, .rsv = RDMAP_RSV_FULL_RUN};
+	struct ddp_hdr end = {
+		.last = true, .opcode = RDMAP_TERMINATE, .qn = QN_TERMINATE, .msn = 1};
+	struct qp_link link = plain;
+	struct bench *b = malloc(sizeof(*b));
+
+	assert_non_null(b);
+	for (uint32_t before = 1; before < RDMAP_FULL_RUN; before++, link.crc = !link.crc) {
+		bench_open(b, &link);
+		h.stag = b->mr->rkey;
+		for (uint32_t i = 0; i < before; i++) {
+			h.to = (uintptr_t)b->memory + i * FULL;
+			peer_fpdu(b, &h, 1, FULL);
+		}
+		peer_fpdu(b, &end, 0, 20);
+		qp_progress(b->qp);
+		assert_int_equal(b->qp->counters.terminates_received, 1);
+		assert_int_equal(b->qp->counters.crc_errors, 0);
+		assert_int_equal(atomic_load(&b->qp->state), QP_ERROR);
+		bench_close(b);
+	}
+	free(b);
+}
+
 /* What is promised is what comes: the segments that follow, and never the last one. */
 static void run_is_promised_where_it_fits(void **state)
 {
@@ -550,6 +577,7 @@ int main(void)
 		cmocka_unit_test(the_end_of_a_write_comes_last),
 		cmocka_unit_test(run_lands_wherever_it_is_cut),
 		cmocka_unit_test(run_that_is_broken_ends_the_stream),
+		cmocka_unit_test(terminate_in_a_run_is_heard),
 		cmocka_unit_test(run_is_promised_where_it_fits),
 	};
 
