@@ -16,7 +16,8 @@
 #define TX_PIECE     1024  /* and one in pieces up to this, on average; */
 #define TX_GATHER    8064  /* so much of it in one FPDU, which the peer takes in one go */
 #define TX_FPDU_BUF  (TX_GATHER + 128) /* what one FPDU may take of the buffer */
-#define TX_BATCH     (1 << 20)	       /* bytes */
+#define TX_FETCH     4096 /* a message up to this is fetched while the CRC reads the one before */
+#define TX_BATCH     (1 << 20) /* bytes */
 #define TX_BATCH_CRC (1 << 19) /* the same where a CRC reads them first: keep them in cache */
 #define TX_BOUNCE    TX_BATCH_CRC
 #define TX_LINE	     64 /* each payload there begins on one */

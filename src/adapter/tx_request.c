@@ -88,6 +88,18 @@ static bool gather_copy(struct stag_qp *qp, struct wqe *w, size_t want, struct f
 	return true;
 }
 
+/* The CRC reads the next message when this one is done: if it is short, it sets out now. */
+static void fetch_next_message(const struct stag_qp *qp)
+{
+	const struct wqe *w = &qp->sq.wqe[(qp->sq.tx + 1) & qp->sq.mask];
+
+	if (!qp->link.crc || qp->sq.tx + 1 == qp->sq.put || w->num_sge != 1 ||
+	    w->sge[0].length > TX_FETCH || wqe_is_local(w) || wqe_awaits_response(w))
+		return;
+	for (uint32_t i = 0; i < w->sge[0].length; i += 64)
+		__builtin_prefetch((void *)(uintptr_t)(w->sge[0].addr + i));
+}
+
 /* Points to up to want bytes; fewer where there is no room for more pieces. false: a bad SGE. */
 static bool gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
@@ -95,6 +107,7 @@ static bool gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct f
 	int pieces = tx->n;
 
 	f->flat = false;
+	fetch_next_message(qp);
 	while (want && tx->n - pieces + 8 <= TX_FPDU_IOV) {
 		const struct ibv_sge *s = next_sge(tx, w);
 		size_t part = s->length - tx->sge_off;
