@@ -292,6 +292,31 @@ static void any_of_three_that_share_a_descriptor_can_be_canceled(void **state)
 	}
 }
 
+/* It shares a descriptor with the tail of one that is canceled. */
+static void who_follows_a_tail_goes_on_from_its_own_beginning(void **state)
+{
+	struct stag_xfer_attr attr = {.max_transfer = 1000};
+	struct scene s;
+	struct simple tail, whole;
+
+	open_scene(&s, NULL, &attr, 1 << 16);
+	prepare(&s, &tail, STAG_XFER_WRITE, 0, 0, 1500);
+	prepare(&s, &whole, STAG_XFER_WRITE, 1500, 1500, 300);
+	stag_xfer_plug(s.x);
+	assert_int_equal(stag_xfer_submit(s.x, &tail.req), 0);
+	assert_int_equal(stag_xfer_submit(s.x, &whole.req), 0);
+	pair_end(&s.pair, 0, END_NEAR_ERROR);
+	stag_xfer_unplug(s.x);
+	await(stag_xfer_poll(s.x, NULL, 0) == 0 && !stag_xfer_rail_up(s.x, 0));
+	assert_int_equal(counters(&s).descriptors, 2);
+	assert_int_equal(stag_xfer_cancel(s.x, &tail.req), 0);
+	assert_ptr_equal(next_done(&s), &tail.req);
+	assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
+	expect_done(&s, &whole);
+	assert_memory_equal(s.near->at + 1500, s.far->at + 1500, 300);
+	close_scene(&s);
+}
+
 static void all_of_three_that_share_a_descriptor_can_be_canceled(void **state)
 {
 	struct scene s;
@@ -569,6 +594,7 @@ int main(void)
 		cmocka_unit_test(only_the_guilty_one_fails),
 		cmocka_unit_test(any_of_three_that_share_a_descriptor_can_be_canceled),
 		cmocka_unit_test(all_of_three_that_share_a_descriptor_can_be_canceled),
+		cmocka_unit_test(who_follows_a_tail_goes_on_from_its_own_beginning),
 		cmocka_unit_test(an_idle_rail_is_bound_again),
 		cmocka_unit_test(a_rail_whose_queue_pair_is_gone_gives_its_requests_back),
 		cmocka_unit_test(a_wrong_local_key_fails_its_request_at_once),
