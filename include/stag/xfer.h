@@ -215,7 +215,8 @@ int stag_xfer_destroy(struct stag_xfer *x);
 /*
  * Adds a connected queue pair (RTS). It and its send CQ stay the caller's, and must outlive the
  * rail. The CQ may be shared, with other rails too; a caller that takes completions from it by itself
- * hands the manager's to stag_xfer_take(). Rails of one manager share a protection domain.
+ * hands the manager's to stag_xfer_take() (STAG_XFER_FED; without it, polls drop what is not the
+ * manager's). Rails of one manager share a protection domain.
  * The limits of the manager become the least of what its rails allow, so all rails are added
  * before the first submit: EBUSY afterwards. rail becomes its number, from 0.
  * EINVAL: the queue pair or its CQ is too small, or not connected; ENOSPC: no more rails.
