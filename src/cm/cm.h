@@ -263,8 +263,12 @@ int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out);
 int id_error(const struct cm_id *id, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-/* A synchronous call's wait for its event, which becomes id->event. 0, or -1 and errno. */
-int id_complete(struct cm_id *id);
+/*
+ * The end of a call that came to ret: releases the engine lock, behind which another
+ * thread may destroy the id. A synchronous one waits for its event, which becomes
+ * id->event. 0, or -1 and errno.
+ */
+int id_complete(struct cm_id *id, int ret);
 
 /* ---- connect.c: what conn.c tells an id. Engine lock held. ------------- */
 

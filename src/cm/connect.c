@@ -329,8 +329,7 @@ STAG_EXPORT int rdma_connect(struct rdma_cm_id *cm, struct rdma_conn_param *conn
 
 	engine_lock();
 	ret = start_connecting(to_cm_id(cm), conn_param);
-	engine_unlock();
-	return ret ? ret : id_complete(to_cm_id(cm));
+	return id_complete(to_cm_id(cm), ret);
 }
 
 static int accept_request(struct cm_id *id, const struct rdma_conn_param *param)
@@ -355,8 +354,7 @@ STAG_EXPORT int rdma_accept(struct rdma_cm_id *cm, struct rdma_conn_param *conn_
 
 	engine_lock();
 	ret = accept_request(to_cm_id(cm), conn_param);
-	engine_unlock();
-	return ret ? ret : id_complete(to_cm_id(cm));
+	return id_complete(to_cm_id(cm), ret);
 }
 
 static int reject_request(struct cm_id *id, const void *data, uint8_t len)
@@ -461,9 +459,6 @@ STAG_EXPORT int rdma_disconnect(struct rdma_cm_id *cm)
 	int ret;
 
 	engine_lock();
-	ret = disconnect_id(to_cm_id(cm));
-	engine_unlock();
-	if (ret)
-		return ret < 0 ? ret : 0;
-	return id_complete(to_cm_id(cm));
+	ret = id_complete(to_cm_id(cm), disconnect_id(to_cm_id(cm)));
+	return ret < 0 ? ret : 0;
 }

@@ -159,12 +159,10 @@ int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out)
 	return 0;
 }
 
-int id_complete(struct cm_id *id)
+static int wait_for_event(struct cm_id *id)
 {
 	const struct rdma_cm_event *ev;
 
-	if (!id->sync)
-		return 0;
 	if (id->cm.event) {
 		rdma_ack_cm_event(id->cm.event);
 		id->cm.event = NULL;
@@ -176,6 +174,15 @@ int id_complete(struct cm_id *id)
 		return 0;
 	errno = ev->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED : abs(ev->status);
 	return -1;
+}
+
+int id_complete(struct cm_id *id, int ret)
+{
+	bool waits = !ret && id->sync;
+
+	assert(engine_locked());
+	engine_unlock();
+	return waits ? wait_for_event(id) : ret;
 }
 
 static bool port_space_type(enum rdma_port_space ps, enum ibv_qp_type *type)

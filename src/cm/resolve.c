@@ -123,8 +123,7 @@ STAG_EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src_ad
 
 	engine_lock();
 	ret = resolve_id(to_cm_id(cm), src_addr, dst_addr);
-	engine_unlock();
-	return ret ? ret : id_complete(to_cm_id(cm));
+	return id_complete(to_cm_id(cm), ret);
 }
 
 static int resolve_route(struct cm_id *id)
@@ -143,6 +142,5 @@ STAG_EXPORT int rdma_resolve_route(struct rdma_cm_id *cm, int timeout_ms)
 
 	engine_lock();
 	ret = resolve_route(to_cm_id(cm));
-	engine_unlock();
-	return ret ? ret : id_complete(to_cm_id(cm));
+	return id_complete(to_cm_id(cm), ret);
 }

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -433,6 +434,37 @@ static void listener_may_go_before_its_children(void **state)
 	couple_close(&c);
 }
 
+static void *accept_it(void *id)
+{
+	assert_int_equal(rdma_accept(id, NULL), 0);
+	return NULL;
+}
+
+/* cmtime's threads: one accepts, another hears of it, and has done with the id before the first. */
+static void id_may_go_while_accept_returns(void **state)
+{
+	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
+	struct rdma_cm_id *listener = id_listening(pch, IPV4, 0), *id, *child;
+	pthread_t thread;
+
+	for (int i = 0; i < 20; i++) {
+		id = id_resolved(ach, IPV4, id_port(listener));
+		assert_int_equal(rdma_connect(id, NULL), 0);
+		child = expect_request(pch);
+		give_qp(child);
+		assert_int_equal(pthread_create(&thread, NULL, accept_it, child), 0);
+		assert_int_equal(expect_status(pch, RDMA_CM_EVENT_ESTABLISHED), 0);
+		id_gone(child);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(expect_status(ach, RDMA_CM_EVENT_ESTABLISHED), 0);
+		expect_end(ach);
+		id_gone(id);
+	}
+	id_gone(listener);
+	rdma_destroy_event_channel(ach);
+	rdma_destroy_event_channel(pch);
+}
+
 /* ---- many ---- */
 
 static void twenty_clients_are_told_apart(void **state)
@@ -513,6 +545,7 @@ int main(void)
 		cmocka_unit_test(port_of_ended_connections_is_free),
 		cmocka_unit_test(ids_can_be_destroyed_in_every_state),
 		cmocka_unit_test(listener_may_go_before_its_children),
+		cmocka_unit_test(id_may_go_while_accept_returns),
 		cmocka_unit_test(twenty_clients_are_told_apart),
 	};
 
