@@ -313,13 +313,20 @@ static void to_reset(struct stag_qp *qp)
 		cq_forget_qp(qp->rcq, qp->ibv.qp_num);
 }
 
+/* The connection may end at any time: what follows from the state looks again under a lock. */
+static enum ibv_qp_state shown_state(const struct stag_qp *qp)
+{
+	return __atomic_load_n(&qp->ibv.state, __ATOMIC_RELAXED);
+}
+
 static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 {
+	enum ibv_qp_state from = shown_state(qp);
 	int err = 0;
 
-	if (!legal_move(qp->ibv.state, to)) {
-		log_info("qp %u: modify from state %d to %d is not possible", qp->ibv.qp_num,
-			 qp->ibv.state, to);
+	if (!legal_move(from, to)) {
+		log_info("qp %u: modify from state %d to %d is not possible", qp->ibv.qp_num, from,
+			 to);
 		return -EINVAL;
 	}
 	switch (to) {
@@ -330,7 +337,7 @@ static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 		to_reset(qp);
 		break;
 	case IBV_QPS_SQD:
-		if (qp->ibv.state == IBV_QPS_RTS && atomic_load(&qp->state) == QP_RTS)
+		if (from == IBV_QPS_RTS && atomic_load(&qp->state) == QP_RTS)
 			err = qp_disconnect(qp); /* on iWARP that is the way out */
 		break;
 	default:
@@ -354,7 +361,7 @@ int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask)
 			 qp->ibv.qp_num);
 		return -EINVAL;
 	}
-	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != qp->ibv.state)
+	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != shown_state(qp))
 		return -EINVAL;
 	if (((mask & IBV_QP_MAX_QP_RD_ATOMIC) && attr->max_rd_atomic > STAG_MAX_RD_ATOM) ||
 	    ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > STAG_MAX_RD_ATOM))
