@@ -279,7 +279,7 @@ static void pass_giants(struct desk *d, unsigned int n_giants, const struct stag
 		giant_init(d, &giants[i]);
 		submit(d, &giants[i].work);
 	}
-	for (int i = 0; i < 20; i++) {
+	for (unsigned long i = 0; i < lessened(20); i++) {
 		for (uint64_t polls = dice(50); polls--;)
 			assert_null(poll_one(d));
 		watch_begin(&watch);
@@ -295,7 +295,7 @@ static void pass_giants(struct desk *d, unsigned int n_giants, const struct stag
 
 static void a_giant_lets_the_small_pass(void **state)
 {
-	for (int i = 0; i < 12; i++) {
+	for (unsigned long i = 0; i < lessened(12) + 2; i++) {
 		struct stag_xfer_attr attr = {.max_transfer = (uint32_t)(1 + dice(1 << 18)),
 					      .turn = 1 + dice(1 << 20),
 					      .window = 1 + dice(1 << 22)};
