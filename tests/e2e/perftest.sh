@@ -63,6 +63,7 @@ run_infinite() {
 	serve "$port" "${words[@]}" || return
 	fill_in "$(of client)"
 	say "client: ${words[*]}"
+	: >"$work/client"
 	under "$client_limit" "${words[@]}" >"$work/client" 2>&1 </dev/null &
 	pid=$!
 	servers+=("$pid") # it ends with them

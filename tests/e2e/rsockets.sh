@@ -5,8 +5,8 @@
 
 entry rstream package rdmacm-utils figure rstream_figure run run_stream_sizes \
 	shows 'rsockets: 16 bytes to 256 KiB, blocking, data verified' \
-	server 'rstream -p PORT -T b -T v -S SIZE -C 10 -I 20' \
-	client 'rstream -s ADDR -p PORT -T b -T v -S SIZE -C 10 -I 20'
+	server 'rstream -p PORT -T b -T v -S SIZE -C 10 -I 5' \
+	client 'rstream -s ADDR -p PORT -T b -T v -S SIZE -C 10 -I 5'
 
 entry rstream-async package rdmacm-utils figure rstream_figure \
 	shows 'rsockets: non-blocking, with rpoll' \
@@ -15,8 +15,8 @@ entry rstream-async package rdmacm-utils figure rstream_figure \
 
 entry riostream package rdmacm-utils figure rstream_figure run run_stream_sizes \
 	shows 'rsockets: remote mappings (riomap, riowrite), data verified' \
-	server 'riostream -p PORT -T v -S SIZE -C 10 -I 20' \
-	client 'riostream -s ADDR -p PORT -T v -S SIZE -C 10 -I 20'
+	server 'riostream -p PORT -T v -S SIZE -C 10 -I 5' \
+	client 'riostream -s ADDR -p PORT -T v -S SIZE -C 10 -I 5'
 
 # Both programs can go through sizes by themselves, and then take minutes.
 run_stream_sizes() {
