@@ -246,7 +246,7 @@ static void resolve(struct pair *p, struct rail *r)
 	struct sockaddr_in to = address(rdma_get_src_port(p->listener.id));
 	struct end *e = &r->near;
 
-	e->seen = 0;
+	*e = (struct end){0};
 	assert_int_equal(rdma_create_id(p->near_events, &e->id, e, RDMA_PS_TCP), 0);
 	assert_int_equal(rdma_resolve_addr(e->id, NULL, (struct sockaddr *)&to, PATIENCE_MS), 0);
 	await_near(p, e, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -329,8 +329,10 @@ static void set_error(struct rdma_cm_id *id)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
-	if (id && id->qp)
-		assert_int_equal(ibv_modify_qp(id->qp, &attr, IBV_QP_STATE), 0);
+	if (!id || !id->qp)
+		return;
+	assert_int_equal(ibv_modify_qp(id->qp, &attr, IBV_QP_STATE), 0);
+	((struct end *)id->context)->ended = true;
 }
 
 /* Is fd the TCP socket between these ports? */
@@ -405,13 +407,33 @@ void pair_end(struct pair *p, unsigned int rail, enum pair_end how)
 	fail_msg("no such end: %d", how);
 }
 
-bool pair_is_up(const struct pair *p, unsigned int rail)
+static enum ibv_qp_state state_of(struct ibv_qp *qp)
 {
-	struct ibv_qp_attr attr;
+	struct ibv_qp_attr attr = {0};
 	struct ibv_qp_init_attr init;
 
-	assert_int_equal(ibv_query_qp(pair_qp(p, rail), &attr, IBV_QP_STATE, &init), 0);
-	return attr.qp_state == IBV_QPS_RTS;
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+	return attr.qp_state;
+}
+
+static void take_events(struct pair *p, struct rdma_event_channel *channel)
+{
+	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
+
+	while (poll(&ready, 1, 0) == 1)
+		take_event(p, channel);
+}
+
+bool pair_is_up(struct pair *p, unsigned int rail)
+{
+	struct end *near = &p->rails[rail].near;
+	enum ibv_qp_state state = state_of(near->id->qp);
+
+	take_events(p, p->near_events);
+	if (near->ended || has_seen(near, RDMA_CM_EVENT_DISCONNECTED))
+		return false;
+	return state == IBV_QPS_RTS ||
+	       state == IBV_QPS_RESET; /* it was connected: RESET says nothing */
 }
 
 struct rdma_cm_id *pair_replace(struct pair *p, unsigned int rail)

@@ -47,6 +47,7 @@ struct pair_wish {	    /* zero: what a test that does not care gets */
 struct end {
 	struct rdma_cm_id *id;
 	unsigned int seen; /* the events that came: a bit for each enum rdma_cm_event_type */
+	bool ended;	   /* by us */
 };
 
 struct rail {
@@ -86,8 +87,11 @@ enum pair_end {
 
 void pair_end(struct pair *p, unsigned int rail, enum pair_end how);
 
-/* Is the near queue pair connected? Some devices tell of the end in no other way. */
-bool pair_is_up(const struct pair *p, unsigned int rail);
+/*
+ * Is the near queue pair connected, as far as anything tells? siw (of Linux 6.1) does not flush a
+ * read when the peer closes, and does not tell the queue pair's state: there it is the event.
+ */
+bool pair_is_up(struct pair *p, unsigned int rail);
 
 /*
  * A new connection in the place of a rail's old one, which is ended if it has not been, and

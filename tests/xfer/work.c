@@ -118,6 +118,9 @@ void mend(struct desk *d, unsigned int rail)
 {
 	struct rdma_cm_id *old = pair_replace(&d->pair, rail);
 
+	/* It may not have noticed. */
+	if (stag_xfer_rail_up(d->x, rail))
+		assert_int_equal(stag_xfer_rebind(d->x, rail, NULL), 0);
 	if (stag_xfer_rebind(d->x, rail, pair_qp(&d->pair, rail)))
 		fail_msg("rail %u: %s", rail, stag_xfer_error(d->x));
 	pair_discard(old);
