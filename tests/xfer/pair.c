@@ -424,16 +424,20 @@ static void take_events(struct pair *p, struct rdma_event_channel *channel)
 		take_event(p, channel);
 }
 
+bool pair_is_mute(const struct pair *p, unsigned int rail)
+{
+	return state_of(pair_qp(p, rail)) ==
+	       IBV_QPS_RESET; /* it was connected: that says nothing */
+}
+
 bool pair_is_up(struct pair *p, unsigned int rail)
 {
 	struct end *near = &p->rails[rail].near;
-	enum ibv_qp_state state = state_of(near->id->qp);
 
 	take_events(p, p->near_events);
 	if (near->ended || has_seen(near, RDMA_CM_EVENT_DISCONNECTED))
 		return false;
-	return state == IBV_QPS_RTS ||
-	       state == IBV_QPS_RESET; /* it was connected: RESET says nothing */
+	return pair_is_mute(p, rail) || state_of(near->id->qp) == IBV_QPS_RTS;
 }
 
 struct rdma_cm_id *pair_replace(struct pair *p, unsigned int rail)

@@ -92,6 +92,7 @@ void pair_end(struct pair *p, unsigned int rail, enum pair_end how);
  * read when the peer closes, and does not tell the queue pair's state: there it is the event.
  */
 bool pair_is_up(struct pair *p, unsigned int rail);
+bool pair_is_mute(const struct pair *p, unsigned int rail); /* on such a device */
 
 /*
  * A new connection in the place of a rail's old one, which is ended if it has not been, and
