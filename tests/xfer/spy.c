@@ -76,19 +76,19 @@ static int length_of(const struct ibv_send_wr *wr)
 /* Gives the device only the first of a list. */
 static int post_some(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad, int give)
 {
-	struct ibv_send_wr *last = wr, *rest = wr;
-	int err;
+	struct ibv_send_wr *last = wr, *rest = wr, *stop = NULL;
+	int err = 0;
 
 	for (int i = 0; i < give; i++) {
 		last = rest;
 		rest = rest->next;
 	}
-	*bad = rest;
-	if (!give)
-		return 0;
-	last->next = NULL;
-	err = spy->real.post_send(qp, wr, bad);
-	last->next = rest;
+	if (give) {
+		last->next = NULL;
+		err = spy->real.post_send(qp, wr, &stop);
+		last->next = rest;
+	}
+	*bad = err || stop ? stop : rest;
 	return err;
 }
 
