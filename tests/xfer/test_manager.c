@@ -189,7 +189,8 @@ static void plugged_requests_merge_and_complete_in_order(void **state)
 
 static void a_request_survives_its_connection(void **state)
 {
-	struct stag_xfer_attr attr = {.max_transfer = 5000};
+	/* The window: so that most of it cannot be under way when the connection ends. */
+	struct stag_xfer_attr attr = {.max_transfer = 5000, .window = 65536};
 	struct scene s;
 	struct simple w;
 
@@ -210,7 +211,7 @@ static void a_request_survives_its_connection(void **state)
 
 static void a_canceled_request_comes_back_while_its_rail_is_down(void **state)
 {
-	struct stag_xfer_attr attr = {.max_transfer = 5000};
+	struct stag_xfer_attr attr = {.max_transfer = 5000, .window = 65536};
 	struct scene s;
 	struct simple w;
 
