@@ -18,9 +18,12 @@
 #define SUSPECT_LOSSES 2
 
 /* Says the status something about the work request, and not only about the connection? */
-static bool names_culprit(enum ibv_wc_status status)
+static bool names_culprit(const struct rail *rail, enum ibv_wc_status status)
 {
 	switch (status) {
+	case IBV_WC_LOC_QP_OP_ERR:
+		/* The kernel's siw says so of whatever it was about to send when the peer went. */
+		return !rail->iwarp;
 	case IBV_WC_WR_FLUSH_ERR:
 	case IBV_WC_RETRY_EXC_ERR:
 	case IBV_WC_RNR_RETRY_EXC_ERR:
@@ -100,7 +103,8 @@ static struct record *find(const struct rail *rail, uint32_t seq)
 static void judge(struct rail *rail)
 {
 	struct stag_xfer *x = rail->x;
-	struct record *culprit = names_culprit(rail->status) ? find(rail, rail->culprit) : NULL;
+	struct record *culprit =
+		names_culprit(rail, rail->status) ? find(rail, rail->culprit) : NULL;
 
 	if (culprit) {
 		judge_culprit(x, culprit, rail->status);
@@ -197,7 +201,7 @@ void rail_failed(struct rail *rail, uint32_t seq, enum ibv_wc_status status)
 		if (!rail->iwarp)
 			rail_prove(rail, seq - 1);
 		begin_end(rail, seq, status);
-	} else if (names_culprit(status) && !names_culprit(rail->status)) {
+	} else if (names_culprit(rail, status) && !names_culprit(rail, rail->status)) {
 		rail->status = status;
 		rail->culprit = seq;
 	}
