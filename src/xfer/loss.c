@@ -118,7 +118,7 @@ static void judge(struct rail *rail)
 static void forget_connection(struct rail *rail)
 {
 	rail->ring = (struct record_list){0};
-	rail->records = rail->confirms = 0;
+	rail->records = rail->reading = rail->confirms = 0;
 	rail->bytes = 0;
 	rail->chain = NULL;
 	rail->chain_length = 0;

@@ -112,17 +112,26 @@ static void put_confirm(struct rail *rail)
 	post_later(rail, wr, rail->next_seq++);
 }
 
-/* The last record, which waits to be posted, shall prove what was put so far. */
+/* The last record, if it waits to be posted and can, shall prove what was put so far. */
+static bool prove_by_last(struct rail *rail)
+{
+	if (!rail->since || !rail->chain || !proves(rail, rail->chain_last))
+		return false;
+	rail->chain_last->send_flags = IBV_SEND_SIGNALED;
+	set_proof(rail, rail->next_seq - 1);
+	return true;
+}
+
+/*
+ * A confirm waits for the reads before it: the kernel's siw, when it is still busy with the
+ * response to another read, answers one without length with as much as that other one had.
+ */
 static void ask_for_proof(struct rail *rail, uint32_t max_confirms)
 {
-	if (!rail->since)
+	if (prove_by_last(rail) || !rail->since)
 		return;
-	if (rail->chain && proves(rail, rail->chain_last)) {
-		rail->chain_last->send_flags = IBV_SEND_SIGNALED;
-		set_proof(rail, rail->next_seq - 1);
-	} else if (rail->confirms < max_confirms) {
+	if (rail->confirms < max_confirms && !rail->reading)
 		put_confirm(rail);
-	}
 }
 
 /* A record without bytes is done when those before it are. */
@@ -143,6 +152,12 @@ static bool needs_signal(const struct rail *rail, const struct record *rec)
 	return rail->iwarp && !rail->confirming && rec->wr.opcode == IBV_WR_RDMA_READ;
 }
 
+/* Is a read under way for it? */
+static bool is_read(const struct record *rec)
+{
+	return rec->wr.opcode == IBV_WR_RDMA_READ && record_wire_bytes(rec);
+}
+
 void rail_put(struct rail *rail, struct record *rec)
 {
 	uint32_t bytes = record_wire_bytes(rec);
@@ -155,6 +170,10 @@ void rail_put(struct rail *rail, struct record *rec)
 		put_marker(rail, rec);
 		return;
 	}
+	/* A confirm that this write wants will wait for the last read, so that one tells. */
+	if (rec->wr.opcode == IBV_WR_RDMA_WRITE && rail->confirming)
+		prove_by_last(rail);
+	rail->reading += is_read(rec);
 	rec->seq = rail->next_seq++;
 	rec->wr.send_flags = needs_signal(rail, rec) ? IBV_SEND_SIGNALED : 0;
 	record_list_append(&rail->ring, rec);
@@ -231,6 +250,7 @@ static void retire(struct rail *rail)
 		record_list_pop(&rail->ring);
 		rail->records--;
 		rail->bytes -= record_wire_bytes(rec);
+		rail->reading -= is_read(rec);
 		rail->exclusive = false;
 		record_done(rail->x, rec);
 	}

@@ -76,7 +76,8 @@ struct rail {
 
 	struct record_list ring; /* in the order of seq */
 	uint32_t records, max_records;
-	uint64_t bytes; /* in the ring */
+	uint32_t reading; /* records that are reads */
+	uint64_t bytes;	  /* in the ring */
 
 	uint32_t next_seq;
 	uint32_t proved;	/* all up to here are done */
