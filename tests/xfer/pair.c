@@ -440,6 +440,16 @@ bool pair_is_up(struct pair *p, unsigned int rail)
 	return pair_is_mute(p, rail) || state_of(near->id->qp) == IBV_QPS_RTS;
 }
 
+bool pair_ended_mutely(struct pair *p, unsigned int rail)
+{
+	return pair_is_mute(p, rail) && !pair_is_up(p, rail);
+}
+
+bool pair_is_siw(const struct pair *p)
+{
+	return strncmp(ibv_get_device_name(p->context->device), "siw", 3) == 0;
+}
+
 struct rdma_cm_id *pair_replace(struct pair *p, unsigned int rail)
 {
 	struct rail *r = &p->rails[rail];

@@ -93,6 +93,11 @@ void pair_end(struct pair *p, unsigned int rail, enum pair_end how);
  */
 bool pair_is_up(struct pair *p, unsigned int rail);
 bool pair_is_mute(const struct pair *p, unsigned int rail); /* on such a device */
+/* It has ended, and swallows what is posted: Linux 6.1's siw neither fails nor completes it. There
+ * a program that hears of the end tells the manager. */
+bool pair_ended_mutely(struct pair *p, unsigned int rail);
+
+bool pair_is_siw(const struct pair *p); /* to be excused from what siw itself does wrong */
 
 /*
  * A new connection in the place of a rail's old one, which is ended if it has not been, and

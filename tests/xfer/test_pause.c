@@ -88,6 +88,7 @@ static void one_descriptor_moves_the_same_bytes_as_4096(void **state)
 #define FOREIGN 7 /* their work request id */
 
 struct intruder {
+	uint32_t length; /* of its reads */
 	unsigned int under_way;
 	uint64_t posted;
 };
@@ -95,7 +96,7 @@ struct intruder {
 /* Posts reads of its own until the queue is full. */
 static void fill_queue(struct desk *d, struct intruder *i)
 {
-	struct ibv_sge sge = {(uintptr_t)d->near->at + LEN, 1, d->near->mr->lkey};
+	struct ibv_sge sge = {(uintptr_t)d->near->at + LEN, i->length, d->near->mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = FOREIGN,
 				 .opcode = IBV_WR_RDMA_READ,
 				 .send_flags = IBV_SEND_SIGNALED,
@@ -144,6 +145,8 @@ static void a_queue_that_others_fill_is_a_pause(void **state)
 
 	desk_open(&d, &wish, &attr, LEN + 1);
 	for (int op = STAG_XFER_READ; op <= STAG_XFER_WRITE; op++) {
+		/* siw answers a confirm wrongly while it is busy with a read that has a length. */
+		i.length = op == STAG_XFER_READ || !pair_is_siw(&d.pair);
 		i.posted = 0;
 		scatter(&d, &c, op);
 		fill_queue(&d, &i);
@@ -151,8 +154,8 @@ static void a_queue_that_others_fill_is_a_pause(void **state)
 		await(all_done(&d, &i, &c));
 		assert_int_equal(c.req.error, 0);
 		expect_scattered(&d);
+		await((share_completions(&d, &i), i.under_way == 0));
 	}
-	await((share_completions(&d, &i), i.under_way == 0));
 	desk_close(&d);
 }
 

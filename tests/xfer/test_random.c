@@ -36,6 +36,7 @@ struct arena {
 	uint16_t *owner; /* the story of each byte */
 	uint8_t *state;	 /* enum byte */
 	uint8_t *key;	 /* by which of the regions it is asked for */
+	bool *mangled;	 /* by siw, see there */
 	size_t used;
 	unsigned int last_key;
 };
@@ -64,7 +65,8 @@ static void arena_open(struct arena *a, struct ibv_pd *pd, struct region *r, int
 	a->owner = calloc(ARENA, sizeof(*a->owner));
 	a->state = calloc(ARENA, 1);
 	a->key = calloc(ARENA, 1);
-	assert_true(a->model && a->owner && a->state && a->key);
+	a->mangled = calloc(ARENA, sizeof(*a->mangled));
+	assert_true(a->model && a->owner && a->state && a->key && a->mangled);
 }
 
 static void arena_close(struct arena *a)
@@ -75,6 +77,7 @@ static void arena_close(struct arena *a)
 	free(a->owner);
 	free(a->state);
 	free(a->key);
+	free(a->mangled);
 }
 
 static void arena_clear(struct arena *a)
@@ -82,6 +85,7 @@ static void arena_clear(struct arena *a)
 	memset(a->region->at, 0, ARENA);
 	memset(a->model, 0, ARENA);
 	memset(a->state, FREE, ARENA);
+	memset(a->mangled, false, ARENA);
 	a->used = 0;
 }
 
@@ -160,6 +164,7 @@ static struct game {
 	uint32_t send_wr;
 	uint64_t length_scale;
 	bool inject; /* full queues */
+	bool siw;
 	unsigned int plugged;
 	struct spy spy;
 
@@ -304,6 +309,26 @@ static void check_limits(const struct spy_wr *wr)
 	assert_int_equal(game.plugged, 0);
 }
 
+/*
+ * Linux 6.1's siw sends other bytes than it should where 32 or less lie in two pages: with nothing but
+ * its own verbs, a read of 12 bytes, one of them in the next page, brings wrong ones.
+ */
+static bool siw_mangles(const struct spy_wr *wr)
+{
+	const uint64_t page = 4096;
+	uint64_t from = wr->opcode == IBV_WR_RDMA_WRITE ? wr->sge[0].addr : wr->remote_addr;
+
+	return wr->num_sge == 1 && wr->length <= 32 && from % page + wr->length > page;
+}
+
+static void excuse(const struct spy_wr *wr)
+{
+	if (wr->opcode == IBV_WR_RDMA_WRITE)
+		memset(target.mangled + offset_in(&target, wr->remote_addr), true, wr->length);
+	else
+		memset(sink.mangled + offset_in(&sink, wr->sge[0].addr), true, wr->length);
+}
+
 static void on_posted(struct spy *spy, const struct spy_wr *wr)
 {
 	assert_true(spy_is_tagged(wr));
@@ -313,16 +338,30 @@ static void on_posted(struct spy *spy, const struct spy_wr *wr)
 		return;
 	}
 	check_limits(wr);
+	if (game.siw && siw_mangles(wr))
+		excuse(wr);
 	advance_wr(wr, ASKED, count_posted, game.wrs);
 	game.wrs++;
 	game.rail_bytes[wr->rail] += wr->length;
+}
+
+static bool is_as_the_model(const struct arena *a, size_t at, size_t len)
+{
+	const uint8_t *is = a->region->at, *should = a->model;
+
+	if (!memcmp(is + at, should + at, len))
+		return true;
+	for (size_t i = at; i < at + len; i++)
+		if (is[i] != should[i] && !a->mangled[i])
+			return false;
+	return true;
 }
 
 static void expect_model(const struct arena *a, uint64_t addr, uint64_t len)
 {
 	size_t at = offset_in(a, addr);
 
-	if (memcmp(a->region->at + at, a->model + at, len))
+	if (!is_as_the_model(a, at, len))
 		fail_msg("%llu proven bytes at %zu are not there", (unsigned long long)len, at);
 }
 
@@ -521,11 +560,6 @@ static void expect_counters(void)
 	assert_true(merges() ? game.wrs <= game.alone : game.wrs == game.alone && !c.merged);
 }
 
-static bool is_as_the_model(const struct arena *a)
-{
-	return !memcmp(a->region->at, a->model, ARENA);
-}
-
 static bool is_all_proven(const struct arena *a)
 {
 	for (size_t i = 0; i < a->used; i++)
@@ -537,9 +571,9 @@ static bool is_all_proven(const struct arena *a)
 static void expect_bytes(struct pair *p)
 {
 	if (game.spy.write_completion_proves)
-		await(is_as_the_model(&target));
-	assert_true(is_as_the_model(&target));
-	assert_true(is_as_the_model(&sink));
+		await(is_as_the_model(&target, 0, ARENA));
+	assert_true(is_as_the_model(&target, 0, ARENA));
+	assert_true(is_as_the_model(&sink, 0, ARENA));
 	assert_true(is_all_proven(&target) && is_all_proven(&sink));
 	check_canaries(p);
 }
@@ -584,6 +618,7 @@ static void begin_round(struct pair *p)
 	memset(&game, 0, offsetof(struct game, stories));
 	arena_clear(&sink);
 	arena_clear(&target);
+	game.siw = pair_is_siw(p);
 	random_attr(&game.attr);
 	/* To check the manager's books at every call takes its time. */
 	if (one_in(16))
