@@ -21,10 +21,20 @@ struct scene {
 static bool wish_infiniband;	/* the device is to look like one, to the manager */
 static unsigned int only_rails; /* 0: all of the pair's are the manager's */
 
+static void do_without_disguise(struct pair *p)
+{
+	wish_infiniband = false;
+	pair_close(p);
+	print_message("siw does not tell a queue pair's state, so it passes for no other device\n");
+	skip();
+}
+
 static void open_scene(struct scene *s, const struct pair_wish *wish,
 		       const struct stag_xfer_attr *attr, size_t bytes)
 {
 	pair_open(&s->pair, wish);
+	if (wish_infiniband && pair_is_siw(&s->pair))
+		do_without_disguise(&s->pair);
 	s->x = stag_xfer_create(attr);
 	assert_non_null(s->x);
 	s->near = near_region(&s->pair, bytes);
@@ -397,6 +407,11 @@ static void a_wrong_local_key_fails_its_request_at_once(void **state)
 	struct simple good, bad;
 
 	open_scene(&s, NULL, NULL, 4096);
+	if (pair_is_siw(&s.pair)) {
+		close_scene(&s);
+		print_message("siw has one status for a wrong key and a lost peer\n");
+		skip();
+	}
 	prepare(&s, &good, STAG_XFER_WRITE, 0, 0, 1000);
 	prepare(&s, &bad, STAG_XFER_WRITE, 2000, 2000, 1000);
 	bad.buf.lkey ^= 0x33;
@@ -487,17 +502,18 @@ static void post_own(struct scene *s, uint64_t wr_id)
 				 .send_flags = IBV_SEND_SIGNALED,
 				 .wr.rdma = {(uintptr_t)s->far->at, s->far->mr->rkey}},
 			   *bad;
-	int err;
+	int err = 0;
 
-	do {
+	/* siw sends within the call, and may never be full. */
+	for (int n = 0; !err && !(n == 16 && pair_is_siw(&s->pair)); n++)
 		err = ibv_post_send(pair_qp(&s->pair, 0), &wr, &bad);
-	} while (!err);
-	assert_int_equal(err, ENOMEM);
+	if (!pair_is_siw(&s->pair))
+		assert_int_equal(err, ENOMEM);
 }
 
 static void a_send_queue_that_others_fill_is_only_a_pause(void **state)
 {
-	struct pair_wish wish = {.send_wr = 16};
+	struct pair_wish wish = {.send_wr = 16, .cqe = 64};
 	struct stag_xfer_attr attr = {.max_transfer = 1000};
 	struct scene s;
 	struct simple w;
