@@ -232,6 +232,11 @@ int stag_xfer_add_rail(struct stag_xfer *x, struct ibv_qp *qp, unsigned int *rai
  * is in the error state is enough then, and it must not have been destroyed.
  * qp NULL: there is no new one yet; the old one has ended, whatever the manager knows, and may have
  * been destroyed. What was posted on it is lost at once, and the rail is down.
+ * A caller that hears of the end of a connection (its disconnected event) while the rail is up calls this
+ * with NULL: some devices (Linux 6.1's siw) swallow what is posted then, and no completion ever tells.
+ * What was under way on a broken connection and goes on by another rail may arrive twice: late bytes
+ * of the broken one, the same ones, may land after the request is complete. Until the peer, too, has seen
+ * the end of it, put no other bytes into that remote memory.
  * EBUSY: the rail is up; EINVAL: the new queue pair allows less than the manager's limits.
  */
 int stag_xfer_rebind(struct stag_xfer *x, unsigned int rail, struct ibv_qp *qp);
