@@ -296,6 +296,15 @@ static void connect_rail(struct pair *p, struct rail *r)
 		await_event(p, p->far_events, "far: ESTABLISHED");
 }
 
+static enum ibv_qp_state state_of(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr = {0};
+	struct ibv_qp_init_attr init;
+
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
+	return attr.qp_state;
+}
+
 void pair_open(struct pair *p, const struct pair_wish *wish)
 {
 	*p = (struct pair){.wish = wish ? *wish : (struct pair_wish){0}};
@@ -306,6 +315,8 @@ void pair_open(struct pair *p, const struct pair_wish *wish)
 	start_listening(p);
 	for (unsigned int i = 0; i < p->wish.rails; i++)
 		connect_rail(p, &p->rails[i]);
+	/* It is connected: on such a device that says nothing. */
+	p->mute = state_of(pair_qp(p, 0)) == IBV_QPS_RESET;
 }
 
 struct ibv_qp *pair_qp(const struct pair *p, unsigned int rail)
@@ -407,27 +418,12 @@ void pair_end(struct pair *p, unsigned int rail, enum pair_end how)
 	fail_msg("no such end: %d", how);
 }
 
-static enum ibv_qp_state state_of(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr attr = {0};
-	struct ibv_qp_init_attr init;
-
-	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init), 0);
-	return attr.qp_state;
-}
-
 static void take_events(struct pair *p, struct rdma_event_channel *channel)
 {
 	struct pollfd ready = {.fd = channel->fd, .events = POLLIN};
 
 	while (poll(&ready, 1, 0) == 1)
 		take_event(p, channel);
-}
-
-bool pair_is_mute(const struct pair *p, unsigned int rail)
-{
-	return state_of(pair_qp(p, rail)) ==
-	       IBV_QPS_RESET; /* it was connected: that says nothing */
 }
 
 bool pair_is_up(struct pair *p, unsigned int rail)
@@ -437,12 +433,12 @@ bool pair_is_up(struct pair *p, unsigned int rail)
 	take_events(p, p->near_events);
 	if (near->ended || has_seen(near, RDMA_CM_EVENT_DISCONNECTED))
 		return false;
-	return pair_is_mute(p, rail) || state_of(near->id->qp) == IBV_QPS_RTS;
+	return p->mute || state_of(near->id->qp) == IBV_QPS_RTS;
 }
 
 bool pair_ended_mutely(struct pair *p, unsigned int rail)
 {
-	return pair_is_mute(p, rail) && !pair_is_up(p, rail);
+	return p->mute && !pair_is_up(p, rail);
 }
 
 bool pair_is_siw(const struct pair *p)

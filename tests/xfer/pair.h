@@ -66,6 +66,7 @@ struct pair {
 	struct ibv_cq *far_cq;
 	struct rail rails[PAIR_MAX_RAILS];
 	struct region *regions;
+	bool mute; /* its device is, see pair_is_up() */
 };
 
 void pair_open(struct pair *p, const struct pair_wish *wish);
@@ -92,7 +93,6 @@ void pair_end(struct pair *p, unsigned int rail, enum pair_end how);
  * read when the peer closes, and does not tell the queue pair's state: there it is the event.
  */
 bool pair_is_up(struct pair *p, unsigned int rail);
-bool pair_is_mute(const struct pair *p, unsigned int rail); /* on such a device */
 /* It has ended, and swallows what is posted: Linux 6.1's siw neither fails nor completes it. There
  * a program that hears of the end tells the manager. */
 bool pair_ended_mutely(struct pair *p, unsigned int rail);

@@ -611,6 +611,16 @@ static void expect_limits(const struct pair *p)
 	}
 }
 
+/* A device may give more than was asked for. */
+static uint32_t depth_of(struct ibv_qp *qp)
+{
+	struct ibv_qp_attr attr;
+	struct ibv_qp_init_attr init;
+
+	assert_int_equal(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init), 0);
+	return attr.cap.max_send_wr;
+}
+
 static void begin_round(struct pair *p)
 {
 	unsigned int rails = 1 + (unsigned int)dice(p->wish.rails), number;
@@ -630,7 +640,7 @@ static void begin_round(struct pair *p)
 		assert_int_equal(stag_xfer_add_rail(game.x, pair_qp(p, i), &number), 0);
 		assert_int_equal(number, i);
 	}
-	game.send_wr = p->wish.send_wr;
+	game.send_wr = depth_of(pair_qp(p, 0));
 	game.inject = one_in(4);
 	expect_limits(p);
 	game.length_scale = game.limits[STAG_XFER_WRITE].max_transfer * 8ull;

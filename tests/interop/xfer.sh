@@ -1,0 +1,72 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# xfer.sh - the transfer manager's stories on the Linux kernel's own iWARP driver, siw.
+#
+# The programs of tests/xfer as they are, both ends of them in a QEMU guest (siw-guest), and shorter
+# than elsewhere, for the guest is slow. Where siw itself is at fault they say so, and skip
+# no more than that.
+#
+# Needs STAG_BUILD, the build directory. An argument limits the runs to those
+# whose name matches it (a bash pattern, say 'r*').
+set -uo pipefail
+
+here=$(dirname "$(readlink -f "$0")")
+programs=${STAG_BUILD:?the build directory}/tests/xfer/test_xfer_
+only=${1:-*}
+limit=90 # seconds that one program may take
+
+skip() {
+	echo "1..0 # SKIP $*"
+	exit 77
+}
+
+command -v qemu-system-x86_64 >/dev/null || skip "no qemu-system-x86_64"
+"$here/siw-guest" build || skip "the guest cannot be built"
+
+dir=$(mktemp -d "${TMPDIR:-/tmp}/stag-xfer.XXXXXX")
+
+cleanup() {
+	[[ ! -e $dir/guest/pid ]] || "$here/siw-guest" stop "$dir/guest" >/dev/null 2>&1
+	rm -rf "$dir"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+failed=0 runs=0
+
+# report NAME STATUS: with the end of what it said, where it failed or skipped something.
+report() {
+	runs=$((runs + 1))
+	if (($2 == 0)); then
+		echo "ok - $1"
+		sed -n 's/^\[  SKIPPED \] \([a-z_0-9]*\)$/#   skipped: \1/p' "$dir/output" | sort -u
+		return
+	fi
+	failed=$((failed + 1))
+	echo "not ok - $1: status $2"
+	tail -n 20 "$dir/output" | cut -c 1-200 | sed 's/^/#   /'
+}
+
+names=() add=()
+for name in pair manager pause merge faults rails random kill alloc huge; do
+	# shellcheck disable=SC2053
+	[[ $name == $only && -x $programs$name ]] || continue
+	names+=("$name")
+	add+=(--add "$programs$name")
+done
+((${#names[@]})) || skip "no program in $STAG_BUILD is called $only"
+"$here/siw-guest" start --limit 600 --memory 1024 "${add[@]}" "$dir/guest" || skip "the guest does not boot"
+
+for name in "${names[@]}"; do
+	"$here/siw-guest" exec "$dir/guest" "$limit" "STAG_TEST_ADDRESS=10.0.2.15 STAG_TEST_DIVIDE=${STAG_TEST_DIVIDE:-200} test_xfer_$name" \
+		>"$dir/output" 2>&1
+	report "$name" $?
+done
+
+"$here/siw-guest" stop "$dir/guest" >"$dir/output" 2>&1
+report "the guest's kernel has nothing to complain about" $?
+rm -f "$dir/guest/pid"
+
+echo "1..$runs"
+((failed == 0))
