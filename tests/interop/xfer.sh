@@ -8,12 +8,15 @@
 # no more than that.
 #
 # Needs STAG_BUILD, the build directory. An argument limits the runs to those
-# whose name matches it (a bash pattern, say 'r*').
+# whose name matches it (a bash pattern, say 'r*'). The two that take longest run with
+# STAG_LONG set, or when they are named.
 set -uo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
 programs=${STAG_BUILD:?the build directory}/tests/xfer/test_xfer_
 only=${1:-*}
+stories=(pair manager merge faults rails random kill alloc)
+[[ -z ${STAG_LONG:-} && $# -eq 0 ]] || stories+=(pause huge)
 limit=90 # seconds that one program may take
 
 skip() {
@@ -49,7 +52,7 @@ report() {
 }
 
 names=() add=()
-for name in pair manager pause merge faults rails random kill alloc huge; do
+for name in "${stories[@]}"; do
 	# shellcheck disable=SC2053
 	[[ $name == $only && -x $programs$name ]] || continue
 	names+=("$name")
