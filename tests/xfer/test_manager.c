@@ -2,6 +2,7 @@
 /*
  * test_manager.c - the first stories of the transfer manager, over real queue pairs.
  */
+#include "dice.h"
 #include "pair.h"
 
 #include <errno.h>
@@ -520,7 +521,7 @@ static void a_send_queue_that_others_fill_is_only_a_pause(void **state)
 
 	open_scene(&s, &wish, &attr, 1 << 18);
 	prepare(&s, &w, STAG_XFER_WRITE, 0, 0, 1 << 18);
-	for (int i = 0; i < 50; i++) {
+	for (unsigned long n = scaled(50); n; n--) {
 		post_own(&s, 1);
 		assert_int_equal(stag_xfer_submit(s.x, &w.req), 0);
 		post_own(&s, 1);
