@@ -83,6 +83,7 @@ static const struct name abilities[] = {
 	{STAGDV_ABILITY_FAST_REG, "fast-registration"},
 	{STAGDV_ABILITY_CRC_HW, "crc-by-processor"},
 	{STAGDV_ABILITY_TRACE, "trace"},
+	{STAGDV_ABILITY_GUARD, "guards"},
 };
 
 static const struct name verbs_abilities[] = {

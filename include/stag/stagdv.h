@@ -30,6 +30,7 @@ enum stagdv_ability {
 	STAGDV_ABILITY_FAST_REG = 1 << 4, /* stagdv_alloc_fast_mr(), stagdv_post_fast_reg() */
 	STAGDV_ABILITY_CRC_HW = 1 << 5,	  /* CRC32C by processor instructions */
 	STAGDV_ABILITY_TRACE = 1 << 6,	  /* this process writes a trace (STAG_TRACE) */
+	STAGDV_ABILITY_GUARD = 1 << 7,	  /* stagdv_reg_guarded_mr() */
 };
 
 struct stagdv_device_attr {
@@ -103,6 +104,39 @@ struct stagdv_fast_reg {
 
 /* Posts it; from its completion on mr->lkey and mr->rkey are wr->key. Errors as ibv_post_send(). */
 int stagdv_post_fast_reg(struct ibv_qp *qp, struct stagdv_fast_reg *wr);
+
+/*
+ * A region that closes when a word changes: by this process or another, at any
+ * time, without a call. Before each access to its memory, a peer's or the local side's, of
+ * any kind and through windows too, the adapter
+ *   1. puts hazard into a cell of hazards[] that is zero,
+ *   2. compares *word with expected: if they differ, the access is refused as one with an
+ *      invalid key is,
+ *   3. accesses the memory, and sets the cell to zero.
+ * So whoever changes the word, and then finds no cell with that hazard, has the memory to himself:
+ * no access is under way, and none will come. The adapter waits for no one but, where all cells are
+ * taken, for one of its own accesses to end. An access is one copy or one system call that does not
+ * block; a long message is many.
+ *
+ * Both sides access word and cells atomically, sequentially consistent. They stay mapped until the
+ * region is deregistered, and the cells are for the adapter of this process alone to set.
+ */
+struct stagdv_guard {
+	uint64_t comp_mask;   /* zero */
+	const uint64_t *word; /* aligned to 8 bytes, as hazards is */
+	uint64_t expected;
+	uint64_t *hazards; /* NULL: compare only */
+	uint32_t n_hazards;
+	uint64_t hazard; /* not zero */
+};
+
+/*
+ * As ibv_reg_mr(); guard is copied. ibv_dereg_mr() frees it. It cannot be registered again, nor be
+ * a part of a fast registration. On a real adapter: EOPNOTSUPP; use ibv_reg_mr() there, whose keys stay good
+ * until it is deregistered.
+ */
+struct ibv_mr *stagdv_reg_guarded_mr(struct ibv_pd *pd, void *addr, size_t length,
+				     unsigned int access, const struct stagdv_guard *guard);
 
 #ifdef __cplusplus
 }

@@ -253,6 +253,7 @@ enum key_fault {
 	KEY_OTHER_PD,
 	KEY_OTHER_QP,
 	KEY_WRAP,
+	KEY_BUSY, /* no hazard cell is free: again, a little later */
 };
 
 const char *key_fault_str(enum key_fault f);
@@ -268,6 +269,7 @@ struct key_slot {
 	uint32_t key; /* the whole key while allocated, valid or not */
 	uint8_t kind; /* enum key_kind */
 	bool allocated;
+	uint8_t key_turn, key_step; /* the low bits of the key when it was allocated; odd */
 	unsigned access;
 	struct stag_pd *pd;
 	struct stag_qp *qp;	 /* KEY_MW2: the only queue pair that may use it */
@@ -276,14 +278,16 @@ struct key_slot {
 	uint64_t win_off;	 /* windows: where in the region they begin */
 	uint64_t len;
 	unsigned nseg;
-	struct iovec one;   /* the memory, where nseg is 1 */
-	struct iovec *seg;  /* &one, or an array of nseg */
-	atomic_int windows; /* bound to this region */
+	struct iovec one;		  /* the memory, where nseg is 1 */
+	struct iovec *seg;		  /* &one, or an array of nseg */
+	const struct stagdv_guard *guard; /* NULL: none; else asked before each access */
+	atomic_int windows;		  /* bound to this region */
 };
 
 /* Memory found behind a key. The references are held until key_put(). */
 struct key_map {
 	struct key_slot *slot[2]; /* the key's, and its parent's if it is a window */
+	uint64_t *cell;		  /* the hazard of a guarded region, or NULL */
 	unsigned n;		  /* pieces */
 	size_t len;		  /* their sum: may be less than asked where pieces run out */
 	struct iovec iov[8];
@@ -293,9 +297,13 @@ struct key_map {
  * Maps [to, to+len) of stag for an access by qp (in pd): on KEY_OK fills map and
  * holds references until key_put(map); otherwise holds none. access: the rights
  * needed, all of them. qp NULL: a local access, windows are not allowed then.
+ * Of a guarded region also the hazard is set until key_put(). Where all cells are taken key_get()
+ * waits for one, which only those may do who hold none; key_try_get() answers KEY_BUSY.
  */
 enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, uint64_t to,
 		       uint64_t len, unsigned access, struct key_map *map);
+enum key_fault key_try_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, uint64_t to,
+			   uint64_t len, unsigned access, struct key_map *map);
 void key_put(struct key_map *map);
 
 /*
@@ -322,12 +330,20 @@ void key_revoke(struct key_slot *slot);	     /* unusable; returns when no access
 void key_free(struct key_slot *slot);	     /* revokes; the slot's next tag differs */
 struct key_slot *key_slot_of(uint32_t stag); /* the allocated slot with that index, or NULL */
 
+/* ---- guard.c: regions that a word elsewhere closes ---------------------- */
+
+int guard_check(const struct stagdv_guard *g); /* -EINVAL: it makes no sense */
+/* Before an access: on KEY_OK the hazard is in *cell (NULL where there is none) until guard_leave(). */
+enum key_fault guard_enter(const struct stagdv_guard *g, uint64_t **cell);
+void guard_leave(uint64_t *cell); /* NULL is allowed */
+
 /* ---- mr.c, mw.c -------------------------------------------------------- */
 
 struct stag_mr {
 	struct ibv_mr ibv; /* lkey == rkey == STag */
 	struct key_slot *slot;
-	unsigned max_sge; /* fast regions */
+	unsigned max_sge;	   /* fast regions */
+	struct stagdv_guard guard; /* where slot->guard is set */
 };
 
 struct stag_mw {
@@ -345,8 +361,9 @@ static inline struct stag_mw *to_stag_mw(struct ibv_mw *mw)
 	return (struct stag_mw *)mw;
 }
 
+/* guard: NULL, or copied */
 int mr_reg(struct stag_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
-	   struct stag_mr **out);
+	   const struct stagdv_guard *guard, struct stag_mr **out);
 /* flags: enum ibv_rereg_mr_flags; on failure the region is as before. */
 int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size_t len,
 	     unsigned access);

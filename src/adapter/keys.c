@@ -3,9 +3,9 @@
  * keys.c - the table of STags: from 32 bits off the wire to memory, in O(1).
  *
  * An STag is a 24-bit index and an 8-bit key. Indices are random, so that one
- * tag does not tell the next; a slot that is used again takes another key, so
- * that an old tag does not open new memory. See struct key_slot for how a
- * look-up does without a lock.
+ * tag does not tell the next; a slot that is used again takes another key, and all others
+ * before it takes the same again, so that an old tag does not open new memory. See struct
+ * key_slot for how a look-up does without a lock.
  */
 #include "adapter/adapter.h"
 
@@ -56,6 +56,8 @@ const char *key_fault_str(enum key_fault f)
 		return "the window is of another queue pair";
 	case KEY_WRAP:
 		return "the range wraps around the end of the address space";
+	case KEY_BUSY:
+		return "too many accesses to guarded memory at once";
 	}
 	return "unknown";
 }
@@ -110,11 +112,17 @@ static struct key_slot *find_free(uint32_t *index)
 	return NULL;
 }
 
-static uint8_t other_key(uint8_t old)
+/* All 256 in turn, in an order of the slot's own; but not what somebody made of the last one. */
+static uint8_t next_key(struct key_slot *s)
 {
-	uint8_t k = (uint8_t)random_u32();
-
-	return k == old ? (uint8_t)(k + 1) : k;
+	if (!s->key_step) {
+		s->key_step = (uint8_t)random_u32() | 1;
+		s->key_turn = (uint8_t)random_u32();
+	}
+	s->key_turn = (uint8_t)(s->key_turn + s->key_step);
+	if (s->key_turn == (uint8_t)s->key)
+		s->key_turn = (uint8_t)(s->key_turn + s->key_step);
+	return s->key_turn;
 }
 
 int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
@@ -125,7 +133,7 @@ int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
 	pthread_mutex_lock(&table_lock);
 	s = find_free(&index);
 	if (s) {
-		uint32_t stag = index << 8 | other_key((uint8_t)s->key);
+		uint32_t stag = index << 8 | next_key(s);
 
 		assert(atomic_load(&s->stag) == 0);
 		s->allocated = true;
@@ -139,6 +147,7 @@ int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
 		s->base = s->len = 0;
 		s->nseg = 0;
 		s->seg = &s->one;
+		s->guard = NULL;
 		atomic_store(&s->windows, 0);
 	}
 	pthread_mutex_unlock(&table_lock);
@@ -220,6 +229,9 @@ void key_release(struct key_slot *slot)
 
 void key_put(struct key_map *map)
 {
+	if (map->cell)
+		guard_leave(map->cell);
+	map->cell = NULL;
 	for (int i = 0; i < 2; i++) {
 		if (map->slot[i])
 			key_release(map->slot[i]);
@@ -269,13 +281,14 @@ static void map_memory(const struct key_slot *s, uint64_t off, uint64_t len, str
 	}
 }
 
-enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, uint64_t to,
-		       uint64_t len, unsigned access, struct key_map *map)
+enum key_fault key_try_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, uint64_t to,
+			   uint64_t len, unsigned access, struct key_map *map)
 {
 	struct key_slot *s = slot_at(index_of(stag)), *region;
 	enum key_fault fault;
 
 	map->slot[0] = map->slot[1] = NULL;
+	map->cell = NULL;
 	if (!s || !key_hold(s, stag))
 		return KEY_INVALID;
 	map->slot[0] = region = s;
@@ -287,6 +300,8 @@ enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, ui
 		else
 			fault = KEY_INVALID;
 	}
+	if (fault == KEY_OK && region->guard)
+		fault = guard_enter(region->guard, &map->cell);
 	if (fault != KEY_OK) {
 		key_put(map);
 		return fault;
@@ -294,6 +309,16 @@ enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, ui
 	/* A window's offsets are addresses of its region, or count from its own start. */
 	map_memory(region, (to - s->base) + (s->parent ? s->win_off : 0), len, map);
 	return KEY_OK;
+}
+
+enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, uint64_t to,
+		       uint64_t len, unsigned access, struct key_map *map)
+{
+	enum key_fault f;
+
+	while ((f = key_try_get(stag, pd, qp, to, len, access, map)) == KEY_BUSY)
+		sched_yield(); /* an access is short */
+	return f;
 }
 
 /* ---- invalidation ---- */

@@ -91,11 +91,13 @@ static void fill_slot(struct key_slot *s, void *addr, size_t len, uint64_t iova,
 }
 
 int mr_reg(struct stag_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
-	   struct stag_mr **out)
+	   const struct stagdv_guard *guard, struct stag_mr **out)
 {
 	struct stag_mr *mr;
 	int err = check_request(pd, addr, len, access);
 
+	if (!err && guard)
+		err = guard_check(guard);
 	if (err)
 		return err;
 	mr = calloc(1, sizeof(*mr));
@@ -107,6 +109,10 @@ int mr_reg(struct stag_pd *pd, void *addr, size_t len, uint64_t iova, unsigned a
 		return err;
 	}
 	fill_slot(mr->slot, addr, len, iova, access);
+	if (guard) {
+		mr->guard = *guard;
+		mr->slot->guard = &mr->guard;
+	}
 	mr->ibv = (struct ibv_mr){
 		.context = pd->ibv.context,
 		.pd = &pd->ibv,
@@ -132,6 +138,10 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 
 	if (s->kind != KEY_MR || !flags || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED))
 		return -EINVAL;
+	if (s->guard) {
+		log_info("mr 0x%08x: rereg refused, its guard is for this memory", s->key);
+		return -EINVAL;
+	}
 	if (atomic_load(&s->windows)) {
 		log_info("mr 0x%08x: rereg refused, windows are bound to it", s->key);
 		return -EBUSY;
@@ -223,11 +233,15 @@ static int append_sge(struct stag_mr *mr, struct stag_pd *pd, const struct ibv_s
 		      unsigned access, unsigned *nseg)
 {
 	struct key_map map;
+	bool guarded;
 
 	if (key_get(sge->lkey, pd, NULL, sge->addr, sge->length, access & IBV_ACCESS_LOCAL_WRITE,
 		    &map) != KEY_OK)
 		return -EACCES;
+	guarded = map.slot[0]->guard;
 	key_put(&map);
+	if (guarded)
+		return -EACCES; /* an access through the new key would not ask the guard */
 	if (map.len < sge->length || map.n > mr->max_sge - *nseg)
 		return -EINVAL;
 	for (unsigned i = 0; i < map.n; i++)

@@ -60,6 +60,9 @@ bool rx_stop_with(struct stag_qp *qp, struct wire_fault f);
 struct wire_fault rx_write_fault(enum key_fault f);
 enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
 			     uint64_t off, uint32_t len, struct key_map *map);
+/* For who holds a place already: KEY_BUSY rather than a wait. */
+enum key_fault rx_try_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
+				 uint64_t off, uint32_t len, struct key_map *map);
 enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
 void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struct ibv_wc *more,
 		      bool solicited);

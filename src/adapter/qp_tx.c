@@ -208,19 +208,6 @@ static bool build_batch(struct stag_qp *qp)
 
 /* ---- sending ---- */
 
-static bool refs_get_again(struct qp_tx *tx)
-{
-	for (unsigned i = 0; i < tx->n_ref; i++) {
-		if (key_hold(tx->ref[i].slot, tx->ref[i].stag))
-			continue;
-		while (i--)
-			key_release(tx->ref[i].slot);
-		return false;
-	}
-	tx->refs_held = true;
-	return true;
-}
-
 static void advance(struct qp_tx *tx, size_t n)
 {
 	tx->sent += n;
@@ -278,18 +265,31 @@ static void lose_stream(struct stag_qp *qp)
 	qp_fail_later(qp);
 }
 
+/* The memory of a batch that waited. */
+static bool hold_again(struct stag_qp *qp)
+{
+	switch (tx_refs_get_again(qp->tx)) {
+	case KEY_OK:
+		return true;
+	case KEY_BUSY:
+		set_blocked(qp, true); /* goes on with the next look at the stream */
+		return false;
+	default:
+		log_info("qp %u: a region was deregistered while its data was being sent",
+			 qp->ibv.qp_num);
+		lose_stream(qp);
+		return false;
+	}
+}
+
 /* false: nothing more can be done now. */
 static bool send_rest(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 	ssize_t n;
 
-	if (!tx->refs_held && !refs_get_again(tx)) {
-		log_info("qp %u: a region was deregistered while its data was being sent",
-			 qp->ibv.qp_num);
-		lose_stream(qp);
+	if (!tx->refs_held && !hold_again(qp))
 		return false;
-	}
 	n = qp->stream->ops->send(qp->stream, tx->iov + tx->cur, tx->n - tx->cur);
 	tx_refs_put(tx);
 	if (n < 0 && n != -EAGAIN) {

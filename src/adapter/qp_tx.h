@@ -27,6 +27,7 @@
 struct tx_ref { /* memory that the batch points to */
 	struct key_slot *slot;
 	uint32_t stag;
+	uint64_t *cell; /* of a guarded region, while the references are held */
 };
 
 /* The peer's read or atomic that waits for its answer. */
@@ -106,6 +107,10 @@ void tx_back_to(struct qp_tx *tx, const struct mark *m);
 uint8_t *tx_own_bytes(struct qp_tx *tx, size_t len);
 void tx_foreign_bytes(struct qp_tx *tx, const struct iovec *piece);
 void tx_keep_refs(struct qp_tx *tx, struct key_map *map);
+enum key_fault tx_refs_get_again(struct qp_tx *tx);
+/* key_get() for the batch. KEY_BUSY: no FPDU of this now, but when the batch is out. */
+enum key_fault tx_key_get(struct stag_qp *qp, uint32_t stag, struct stag_qp *peer, uint64_t to,
+			  uint64_t len, unsigned access, struct key_map *map);
 struct fpdu fpdu_begin(struct qp_tx *tx, const struct ddp_hdr *h);
 void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h);
 uint8_t *fpdu_own_payload(struct qp_tx *tx, struct fpdu *f, size_t len);

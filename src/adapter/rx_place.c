@@ -7,6 +7,8 @@
  */
 #include "adapter/qp_rx.h"
 
+#include <sched.h>
+
 #include "base/log.h"
 
 static enum ibv_event_type fault_event(struct wire_fault f)
@@ -49,6 +51,7 @@ struct wire_fault rx_write_fault(enum key_fault f)
 		return FAULT_DDP_STAG_STREAM;
 	case KEY_WRAP:
 		return FAULT_DDP_TO_WRAP;
+	case KEY_BUSY:
 	case KEY_OK:
 	case KEY_INVALID:
 		break;
@@ -68,6 +71,7 @@ struct wire_fault rx_read_fault(enum key_fault f)
 		return FAULT_RDMAP_STAG_STREAM;
 	case KEY_WRAP:
 		return FAULT_RDMAP_TO_WRAP;
+	case KEY_BUSY:
 	case KEY_OK:
 	case KEY_INVALID:
 		break;
@@ -75,8 +79,8 @@ struct wire_fault rx_read_fault(enum key_fault f)
 	return FAULT_RDMAP_INVALID_STAG;
 }
 
-enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
-			     uint64_t off, uint32_t len, struct key_map *map)
+enum key_fault rx_try_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
+				 uint64_t off, uint32_t len, struct key_map *map)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		enum key_fault f;
@@ -87,9 +91,9 @@ enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint
 		}
 		if (len > sge[i].length - off)
 			len = (uint32_t)(sge[i].length - off);
-		f = key_get(sge[i].lkey, qp->pd, NULL, sge[i].addr + off, len,
-			    IBV_ACCESS_LOCAL_WRITE, map);
-		if (f != KEY_OK)
+		f = key_try_get(sge[i].lkey, qp->pd, NULL, sge[i].addr + off, len,
+				IBV_ACCESS_LOCAL_WRITE, map);
+		if (f != KEY_OK && f != KEY_BUSY)
 			log_info("qp %u: SGE %u (lkey 0x%08x, %u bytes at 0x%llx) of a %s: %s",
 				 qp->ibv.qp_num, i, sge[i].lkey, sge[i].length,
 				 (unsigned long long)sge[i].addr,
@@ -97,6 +101,16 @@ enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint
 		return f;
 	}
 	return KEY_BOUNDS;
+}
+
+enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
+			     uint64_t off, uint32_t len, struct key_map *map)
+{
+	enum key_fault f;
+
+	while ((f = rx_try_sge_target(qp, sge, n, off, len, map)) == KEY_BUSY)
+		sched_yield();
+	return f;
 }
 
 /* The memory for the next len bytes of the segment; may give less. */

@@ -69,11 +69,11 @@ static uint32_t next_target(struct stag_qp *qp, struct key_map *map)
 	rx->promise = rx->h;
 	rx->promise.to += rx->seg_len;
 	if (rx->h.opcode == RDMAP_WRITE)
-		f = key_get(rx->h.stag, qp->pd, qp, rx->promise.to, n * FULL,
-			    IBV_ACCESS_REMOTE_WRITE, map);
+		f = key_try_get(rx->h.stag, qp->pd, qp, rx->promise.to, n * FULL,
+				IBV_ACCESS_REMOTE_WRITE, map);
 	else
-		f = rx_sge_target(qp, rx->read->sge, rx->read->num_sge,
-				  (uint64_t)rx->read->rx_off + rx->seg_len, n * FULL, map);
+		f = rx_try_sge_target(qp, rx->read->sge, rx->read->num_sge,
+				      (uint64_t)rx->read->rx_off + rx->seg_len, n * FULL, map);
 	if (f != KEY_OK)
 		return 0;
 	n = (uint32_t)(map->len / FULL);
@@ -137,6 +137,7 @@ static void scatter_behind(struct stag_qp *qp, struct scatter *s, uint32_t left)
 	s->run = next_target(qp, &s->next);
 	if (!s->run) {
 		memset(&s->next, 0, sizeof(s->next.slot));
+		s->next.cell = NULL;
 		s->gap = left >= BULK ? rx_tail_of(rx) + CATCH : rx->stage_size;
 		scatter_to_stage(rx, s, s->gap);
 		return;

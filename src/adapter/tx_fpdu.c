@@ -8,13 +8,56 @@
 
 #include <assert.h>
 
+static void ref_put(struct tx_ref *r)
+{
+	guard_leave(r->cell);
+	r->cell = NULL;
+	key_release(r->slot);
+}
+
 void tx_refs_put(struct qp_tx *tx)
 {
 	if (!tx->refs_held)
 		return;
 	for (unsigned i = 0; i < tx->n_ref; i++)
-		key_release(tx->ref[i].slot);
+		ref_put(&tx->ref[i]);
 	tx->refs_held = false;
+}
+
+static enum key_fault ref_get_again(struct tx_ref *r)
+{
+	enum key_fault f = KEY_OK;
+
+	if (!key_hold(r->slot, r->stag))
+		return KEY_INVALID;
+	if (r->slot->guard)
+		f = guard_enter(r->slot->guard, &r->cell);
+	if (f != KEY_OK)
+		key_release(r->slot);
+	return f;
+}
+
+enum key_fault tx_refs_get_again(struct qp_tx *tx)
+{
+	for (unsigned i = 0; i < tx->n_ref; i++) {
+		enum key_fault f = ref_get_again(&tx->ref[i]);
+
+		if (f == KEY_OK)
+			continue;
+		while (i--)
+			ref_put(&tx->ref[i]);
+		return f;
+	}
+	tx->refs_held = true;
+	return KEY_OK;
+}
+
+enum key_fault tx_key_get(struct stag_qp *qp, uint32_t stag, struct stag_qp *peer, uint64_t to,
+			  uint64_t len, unsigned access, struct key_map *map)
+{
+	if (qp->tx->n_ref) /* whoever holds cells must not wait for one */
+		return key_try_get(stag, qp->pd, peer, to, len, access, map);
+	return key_get(stag, qp->pd, peer, to, len, access, map);
 }
 
 struct mark tx_mark(const struct qp_tx *tx)
@@ -32,7 +75,7 @@ struct mark tx_mark(const struct qp_tx *tx)
 void tx_back_to(struct qp_tx *tx, const struct mark *m)
 {
 	while (tx->n_ref > m->n_ref)
-		key_release(tx->ref[--tx->n_ref].slot);
+		ref_put(&tx->ref[--tx->n_ref]);
 	tx->n = m->n;
 	if (tx->n)
 		tx->iov[tx->n - 1].iov_len = m->last_len;
@@ -72,11 +115,18 @@ void tx_keep_refs(struct qp_tx *tx, struct key_map *map)
 		if (!s)
 			continue;
 		map->slot[i] = NULL;
-		if (tx->n_ref && tx->ref[tx->n_ref - 1].slot == s)
+		if (tx->n_ref && tx->ref[tx->n_ref - 1].slot == s) {
 			key_release(s); /* held by the piece before */
-		else
-			tx->ref[tx->n_ref++] = (struct tx_ref){s, atomic_load(&s->stag)};
+			continue;
+		}
+		tx->ref[tx->n_ref++] = (struct tx_ref){s, atomic_load(&s->stag), NULL};
+		if (s->guard) {
+			tx->ref[tx->n_ref - 1].cell = map->cell;
+			map->cell = NULL;
+		}
 	}
+	guard_leave(map->cell);
+	map->cell = NULL;
 	tx->refs_held = true;
 }
 

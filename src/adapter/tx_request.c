@@ -40,31 +40,30 @@ static size_t share_to_copy(const struct qp_tx *tx, const struct wqe *w, size_t 
 	return want < TX_GATHER ? want : TX_GATHER;
 }
 
-/* Copies len bytes at most of an SGE, of which the map may hold the key already; 0: it is bad. */
-static size_t copy_sge(struct stag_qp *qp, struct wqe *w, uint8_t *to, size_t len,
-		       struct key_map *map)
+/* Copies *len bytes at most of an SGE, of which the map may hold the key already. */
+static enum key_fault copy_sge(struct stag_qp *qp, const struct wqe *w, uint8_t *to, size_t *len,
+			       struct key_map *map)
 {
 	const struct ibv_sge *s = &w->sge[qp->tx->sge];
 	uint64_t addr = s->addr + qp->tx->sge_off;
-	const uint8_t *from = key_near(map, s->lkey, addr, len);
+	const uint8_t *from = key_near(map, s->lkey, addr, *len);
 	enum key_fault fault;
 
 	if (from) {
-		memcpy(to, from, len);
-		return len;
+		memcpy(to, from, *len);
+		return KEY_OK;
 	}
 	key_put(map);
-	fault = key_get(s->lkey, qp->pd, NULL, addr, len, 0, map);
-	if (fault != KEY_OK) {
-		log_bad_sge(qp, w, qp->tx->sge, fault);
-		return 0;
-	}
+	fault = tx_key_get(qp, s->lkey, NULL, addr, *len, 0, map);
+	if (fault != KEY_OK)
+		return fault;
 	tx_copy_pieces(to, map);
-	return map->len;
+	*len = map->len;
+	return KEY_OK;
 }
 
-/* Copies want bytes from where the message stands; false: a bad SGE. */
-static bool gather_copy(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
+/* Copies want bytes from where the message stands. */
+static enum key_fault gather_copy(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	struct qp_tx *tx = qp->tx;
 	uint8_t *to = fpdu_own_payload(tx, f, want);
@@ -77,15 +76,17 @@ static bool gather_copy(struct stag_qp *qp, struct wqe *w, size_t want, struct f
 	for (; want; want -= done, to += done) {
 		const struct ibv_sge *s = next_sge(tx, w);
 		size_t part = s->length - tx->sge_off;
+		enum key_fault fault;
 
-		done = copy_sge(qp, w, to, part < want ? part : want, &map);
-		if (!done)
-			return false;
+		done = part < want ? part : want;
+		fault = copy_sge(qp, w, to, &done, &map);
+		if (fault != KEY_OK)
+			return fault;
 		tx->sge_off += (uint32_t)done;
 	}
 	f->pieces = map.slot[0] ? (int)map.slot[0]->nseg : 0; /* asked of one SGE alone */
 	key_put(&map);
-	return true;
+	return KEY_OK;
 }
 
 /* The CRC reads the next message when this one is done: if it is short, it sets out now. */
@@ -100,8 +101,8 @@ static void fetch_next_message(const struct stag_qp *qp)
 		__builtin_prefetch((void *)(uintptr_t)(w->sge[0].addr + i));
 }
 
-/* Points to up to want bytes; fewer where there is no room for more pieces. false: a bad SGE. */
-static bool gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
+/* Points to up to want bytes; fewer where there is no room for more pieces, or no hazard cell. */
+static enum key_fault gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	struct qp_tx *tx = qp->tx;
 	int pieces = tx->n;
@@ -116,11 +117,11 @@ static bool gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct f
 
 		if (part > want)
 			part = want;
-		fault = key_get(s->lkey, qp->pd, NULL, s->addr + tx->sge_off, part, 0, &map);
-		if (fault != KEY_OK) {
-			log_bad_sge(qp, w, tx->sge, fault);
-			return false;
-		}
+		fault = tx_key_get(qp, s->lkey, NULL, s->addr + tx->sge_off, part, 0, &map);
+		if (fault == KEY_BUSY && f->payload)
+			break;
+		if (fault != KEY_OK)
+			return fault;
 		f->pieces += (int)map.slot[0]->nseg;
 		for (unsigned i = 0; i < map.n; i++)
 			tx_foreign_bytes(tx, &map.iov[i]);
@@ -129,14 +130,19 @@ static bool gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct f
 		tx->sge_off += (uint32_t)map.len;
 		want -= map.len;
 	}
-	return true;
+	return KEY_OK;
 }
 
-static bool gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
+/* KEY_BUSY: not now; else a bad SGE. */
+static enum key_fault gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	size_t copy = share_to_copy(qp->tx, w, want);
+	enum key_fault fault =
+		copy || !want ? gather_copy(qp, w, copy, f) : gather_refs(qp, w, want, f);
 
-	return copy || !want ? gather_copy(qp, w, copy, f) : gather_refs(qp, w, want, f);
+	if (fault != KEY_OK && fault != KEY_BUSY)
+		log_bad_sge(qp, w, qp->tx->sge, fault);
+	return fault;
 }
 
 static void inline_payload(struct qp_tx *tx, const struct wqe *w, size_t want, struct fpdu *f)
@@ -212,7 +218,7 @@ static void frame_immediate(struct stag_qp *qp, struct wqe *w)
 	request_framed(qp, w);
 }
 
-/* One segment of a send or a write; false: it cannot be framed. */
+/* One segment of a send or a write; false: it cannot be framed, now or (bad_request) ever. */
 static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 {
 	struct qp_tx *tx = qp->tx;
@@ -221,12 +227,16 @@ static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 	uint32_t sge = tx->sge, sge_off = tx->sge_off;
 	struct fpdu f = fpdu_begin(tx, &h);
 	size_t want = w->length - tx->off;
+	enum key_fault fault = KEY_OK;
 
 	if (want > tx->mulpdu - f.hdr_len)
 		want = tx->mulpdu - f.hdr_len;
-	if (w->inline_data) {
+	if (w->inline_data)
 		inline_payload(tx, w, want, &f);
-	} else if (!gather(qp, w, want, &f)) {
+	else
+		fault = gather(qp, w, want, &f);
+	if (fault != KEY_OK) {
+		tx->bad_request = fault != KEY_BUSY;
 		tx_back_to(tx, &before);
 		tx->sge = sge;
 		tx->sge_off = sge_off;
@@ -306,12 +316,8 @@ bool tx_frame_request(struct stag_qp *qp)
 		frame_immediate(qp, w);
 		return true;
 	}
-	if (!wqe_awaits_response(w)) {
-		if (frame_segment(qp, w))
-			return true;
-		tx->bad_request = true;
-		return false;
-	}
+	if (!wqe_awaits_response(w))
+		return frame_segment(qp, w);
 	if (w->opcode == IBV_WR_RDMA_READ)
 		frame_read(qp, w);
 	else

@@ -50,14 +50,14 @@ static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu
 	return true;
 }
 
-/* The memory of the next segment; false: there is none behind the tag any more. */
+/* The memory of the next segment; false: not now, or there is none behind the tag any more. */
 static bool map_read_data(struct stag_qp *qp, const struct response *r, size_t want,
 			  struct key_map *map)
 {
-	enum key_fault fault = key_get(r->read.src_stag, qp->pd, qp, r->read.src_to + r->off, want,
-				       IBV_ACCESS_REMOTE_READ, map);
+	enum key_fault fault = tx_key_get(qp, r->read.src_stag, qp, r->read.src_to + r->off, want,
+					  IBV_ACCESS_REMOTE_READ, map);
 
-	if (fault != KEY_OK)
+	if (fault != KEY_OK && fault != KEY_BUSY)
 		qp->tx->response_fault = rx_read_fault(fault);
 	return fault == KEY_OK;
 }
@@ -118,10 +118,12 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 	struct ddp_hdr h = tx_untagged(tx, RDMAP_ATOMIC_RESP, QN_ATOMIC);
 	struct rdmap_atomic_resp answer = {.id = r->atomic.id};
 	struct key_map map;
-	enum key_fault fault = key_get(r->atomic.stag, qp->pd, qp, r->atomic.to, sizeof(uint64_t),
-				       IBV_ACCESS_REMOTE_ATOMIC, &map);
+	enum key_fault fault = tx_key_get(qp, r->atomic.stag, qp, r->atomic.to, sizeof(uint64_t),
+					  IBV_ACCESS_REMOTE_ATOMIC, &map);
 	struct fpdu f;
 
+	if (fault == KEY_BUSY)
+		return false;
 	if (fault != KEY_OK || map.n != 1 || (uintptr_t)map.iov[0].iov_base % sizeof(uint64_t)) {
 		tx->response_fault = fault != KEY_OK ? rx_read_fault(fault) : FAULT_RDMAP_STREAM;
 		key_put(&map);

@@ -27,7 +27,7 @@ static struct ibv_mr *reg(struct ibv_pd *pd, void *addr, size_t len, uint64_t io
 	int err = on_demand_check(access);
 
 	if (!err)
-		err = mr_reg(to_stag_pd(pd), addr, len, iova, access, &mr);
+		err = mr_reg(to_stag_pd(pd), addr, len, iova, access, NULL, &mr);
 	FACE_RETURN(err, &mr->ibv);
 }
 

@@ -37,7 +37,7 @@ static uint32_t library_version(void)
 
 static uint64_t device_abilities(void)
 {
-	uint64_t abilities = STAGDV_ABILITY_MW | STAGDV_ABILITY_FAST_REG;
+	uint64_t abilities = STAGDV_ABILITY_MW | STAGDV_ABILITY_FAST_REG | STAGDV_ABILITY_GUARD;
 
 	if (config()->extensions)
 		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM;
@@ -143,4 +143,16 @@ STAG_EXPORT int stagdv_post_fast_reg(struct ibv_qp *qp, struct stagdv_fast_reg *
 		return EINVAL;
 	}
 	return -qp_post_fast_reg(to_stag_qp(qp), wr);
+}
+
+STAG_EXPORT struct ibv_mr *stagdv_reg_guarded_mr(struct ibv_pd *pd, void *addr, size_t length,
+						 unsigned int access,
+						 const struct stagdv_guard *guard)
+{
+	struct stag_mr *mr = NULL;
+
+	if (!is_ours(pd->context))
+		return fail_with(EOPNOTSUPP);
+	FACE_RETURN(mr_reg(to_stag_pd(pd), addr, length, (uintptr_t)addr, access, guard, &mr),
+		    &mr->ibv);
 }

@@ -346,7 +346,7 @@ static void lend_memory(void)
 	memset(memory, FILL, sizeof(memory));
 	for (int i = 0; i < PLACES; i++) {
 		CHECK(mr_reg(i == FOREIGN ? other_pd : pd, bytes_of(i), places[i].room,
-			     places[i].iova, places[i].access, &regions[i]) == 0);
+			     places[i].iova, places[i].access, NULL, &regions[i]) == 0);
 		tags[i] = regions[i]->ibv.rkey;
 	}
 	CHECK(mr_alloc_fast(pd, N_PIECES, &fast) == 0);

@@ -122,6 +122,32 @@ static void a_key_is_not_used_again_at_once(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
 
+static int by_value(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Whoever kept a key opens nothing with it, however much is registered after him. */
+static void a_key_is_not_used_again_for_long(void **state)
+{
+	enum { N = 40000 };
+	struct domain *d = *state;
+	uint32_t *keys = calloc(N, sizeof(*keys));
+
+	for (unsigned i = 0; i < N; i++) {
+		struct ibv_mr *mr = ibv_reg_mr(d->pd, memory, 4096, 0);
+
+		keys[i] = mr->rkey;
+		assert_int_equal(ibv_dereg_mr(mr), 0);
+	}
+	qsort(keys, N, sizeof(*keys), by_value);
+	for (unsigned i = 1; i < N; i++)
+		assert_int_not_equal(keys[i], keys[i - 1]);
+	free(keys);
+}
+
 static void re_registration_moves_a_region(void **state)
 {
 	struct domain *d = *state;
@@ -194,6 +220,7 @@ int main(void)
 		cmocka_unit_test(memory_that_is_read_only_is_refused_for_writing),
 		cmocka_unit_test(memory_that_wraps_is_refused),
 		cmocka_unit_test(a_key_is_not_used_again_at_once),
+		cmocka_unit_test(a_key_is_not_used_again_for_long),
 		cmocka_unit_test(re_registration_moves_a_region),
 		cmocka_unit_test(a_bad_re_registration_leaves_the_region),
 		cmocka_unit_test(windows_come_in_two_types),

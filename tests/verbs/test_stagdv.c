@@ -38,6 +38,7 @@ static void the_device_says_what_it_can(void **state)
 	assert_int_equal(stagdv_query_device(p->ctx, &attr, sizeof(attr)), 0);
 	assert_true(attr.abilities & STAGDV_ABILITY_MW);
 	assert_true(attr.abilities & STAGDV_ABILITY_FAST_REG);
+	assert_true(attr.abilities & STAGDV_ABILITY_GUARD);
 	assert_int_not_equal(attr.version, 0);
 	assert_int_equal(attr.max_ulpdu, MPA_MAX_ULPDU);
 }
