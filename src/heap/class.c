@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * class.c - the sizes that spans hold: steps of 16 bytes to 128, then eight to a doubling.
+ *
+ * What is lost: up to 15 bytes, or an eighth of the size from 128 bytes on, by rounding up; at
+ * most a sixteenth of a span at its end.
+ */
+#include "heap.h"
+
+#define SPAN_BYTES   (64u << 10) /* for what is small */
+#define SPAN_OBJECTS 64u	 /* for what is larger, as far as slices go */
+#define MAX_SLICES   16u
+
+static uint32_t class_size(unsigned int class)
+{
+	if (class < 8)
+		return (class + 1) * 16;
+	return (9u + class % 8) << (class / 8 + 3);
+}
+
+/* Enough that it is not full and empty all the time, and at most a sixteenth is lost at the end. */
+static uint32_t class_slices(const struct stag_heap *heap, uint32_t size)
+{
+	uint32_t slice = 1u << heap->slice_shift;
+	uint32_t n = (size * SPAN_OBJECTS < SPAN_BYTES ? SPAN_BYTES : size * SPAN_OBJECTS) / slice;
+
+	if (n == 0)
+		n = 1;
+	if (size > slice / 2 || n > MAX_SLICES / 2)
+		n = size > slice / 2 ? 1 : MAX_SLICES / 2;
+	while (n < MAX_SLICES && (n * slice < size || n * slice % size > n * slice / 16))
+		n++;
+	return n;
+}
+
+void class_init(struct stag_heap *heap)
+{
+	unsigned int class = 0;
+
+	for (;; class ++) {
+		struct size_class *c = &heap->classes[class];
+		uint32_t size = class_size(class);
+
+		if (size > heap->small_max)
+			break;
+		c->size = size;
+		c->slices = class_slices(heap, size);
+		c->count = (c->slices << heap->slice_shift) / size;
+		c->recip = ((1ull << 40) + size - 1) / size;
+	}
+	heap->num_classes = class;
+	heap->class_of[0] = 0;
+	for (uint32_t i = 1; i <= 64; i++)
+		heap->class_of[i] = (uint8_t)(i <= 8 ? i - 1 : class_of_big(i * 16));
+}

@@ -1,0 +1,721 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * create.c - heaps are made, attached, detached and removed.
+ *
+ * The shared object is a file of /dev/shm that gets its name when it is complete (O_TMPFILE, then
+ * linkat): a creator that dies before leaves nothing. It is sparse, and mapped whole.
+ *
+ * The last to leave removes the name. It closes the gate in two steps, and a process that
+ * comes in between vetoes: nobody waits, and nobody is left in a heap that others cannot find. Names
+ * are removed under a lock on the object that has it, so that no other's is removed instead.
+ */
+#include "heap.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <mntent.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/export.h"
+#include "base/random.h"
+
+#define SHM_DIR		"/dev/shm"
+#define PATH_SIZE	(sizeof(SHM_DIR "/stag-heap.") + STAG_HEAP_NAME_MAX)
+#define REMOVE_LOCK	4096 /* a byte of the object; 0 to 63 are the processes' */
+#define DEFAULT_BLOCK	(4ull << 20)
+#define DEFAULT_BLOCKS	16384u
+#define DEFAULT_RETAIN	1000
+#define TRIES		1000u
+#define ADDRESSES	64u
+#define HUGETLBFS_MAGIC 0x958458f6
+
+/* ---- the heaps of this process -------------------------------------------- */
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list registry = {&registry, &registry};
+static uint64_t last_serial;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+bool heap_with(uint64_t serial, void (*fn)(struct stag_heap *heap, void *arg), void *arg)
+{
+	LOCK_FOR_SCOPE(&registry_lock);
+	list_for_each (it, &registry) {
+		struct stag_heap *heap = list_entry(it, struct stag_heap, registry);
+
+		if (heap->serial != serial)
+			continue;
+		if (fn)
+			fn(heap, arg);
+		return true;
+	}
+	return false;
+}
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&registry_lock);
+}
+
+static void in_parent(void)
+{
+	pthread_mutex_unlock(&registry_lock);
+}
+
+/* The mapping was not inherited. The descriptors were, and with them the lock that says we live. */
+static void in_child(void)
+{
+	list_for_each_safe (it, &registry) {
+		struct stag_heap *heap = list_entry(it, struct stag_heap, registry);
+
+		list_del(it);
+		if (heap->area_fd != heap->fd)
+			close(heap->area_fd);
+		close(heap->fd);
+		heap->fd = heap->area_fd = -1;
+		heap->serial = 0;
+		heap->maintaining = false;
+		keys_forked(heap);
+	}
+	pthread_mutex_unlock(&registry_lock);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void enlist(struct stag_heap *heap)
+{
+	pthread_once(&fork_once, watch_forks);
+	LOCK_FOR_SCOPE(&registry_lock);
+	heap->serial = ++last_serial;
+	list_add_tail(&registry, &heap->registry);
+}
+
+static void delist(struct stag_heap *heap)
+{
+	LOCK_FOR_SCOPE(&registry_lock);
+	list_del(&heap->registry);
+}
+
+/* ---- names ------------------------------------------------------------------ */
+
+static int check_name(const char *name)
+{
+	size_t n = strnlen(name, STAG_HEAP_NAME_MAX);
+
+	if (n == 0 || n == STAG_HEAP_NAME_MAX)
+		return heap_fail(EINVAL, "a heap's name has 1 to %d characters",
+				 STAG_HEAP_NAME_MAX - 1);
+	for (size_t i = 0; i < n; i++)
+		if (!isalnum((unsigned char)name[i]) && !strchr("._-", name[i]))
+			return heap_fail(EINVAL,
+					 "heap %s: names are letters, digits, \".\", "
+					 "\"_\" and \"-\"",
+					 name);
+	return 0;
+}
+
+static void path_of(const char *name, char path[PATH_SIZE])
+{
+	snprintf(path, PATH_SIZE, SHM_DIR "/stag-heap.%s", name);
+}
+
+static bool lock_removal(int fd, short type)
+{
+	struct flock lock = {
+		.l_type = type, .l_whence = SEEK_SET, .l_start = REMOVE_LOCK, .l_len = 1};
+
+	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+/* If the name still is this object's. Somebody else at it: then it will be gone. */
+static int remove_name(int fd, const char *name, const char *huge_path)
+{
+	char path[PATH_SIZE];
+	struct stat by_name, by_fd;
+	int rc = 0;
+
+	path_of(name, path);
+	if (!lock_removal(fd, F_WRLCK))
+		return 0;
+	if (fstat(fd, &by_fd) == 0 && stat(path, &by_name) == 0 && by_fd.st_ino == by_name.st_ino &&
+	    by_fd.st_dev == by_name.st_dev) {
+		if (huge_path[0] != '\0')
+			unlink(huge_path);
+		rc = unlink(path) == 0 ? 0 : -errno;
+	}
+	lock_removal(fd, F_UNLCK);
+	return rc;
+}
+
+/* ---- mapping ------------------------------------------------------------------ */
+
+static int map_part(uint64_t address, uint64_t length, int fd, uint64_t offset)
+{
+	void *want = (void *)address;
+	void *got = mmap(want, length, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd, (off_t)offset);
+
+	if (got == MAP_FAILED)
+		return errno == EEXIST ? -EADDRINUSE : -errno;
+	if (got != want) {
+		munmap(got, length);
+		return -EADDRINUSE;
+	}
+	return 0;
+}
+
+static int map_heap(const struct heap_header *header, uint64_t address, int fd, int area_fd)
+{
+	uint64_t split = header->huge_shift != 0 ? header->area_offset : header->size;
+	int rc = map_part(address, split, fd, 0);
+
+	if (rc != 0)
+		return rc;
+	if (split < header->size)
+		rc = map_part(address + split, header->size - split, area_fd, 0);
+	if (rc != 0) {
+		munmap((void *)address, split);
+		return rc;
+	}
+	madvise((void *)address, header->size, MADV_DONTFORK);
+	return 0;
+}
+
+static void unmap_heap(const struct stag_heap *heap)
+{
+	uint64_t size = heap->header->size;
+
+	munmap(heap->header, size);
+}
+
+/* ThreadSanitizer has only the low range for a program, and ends one that asks for more. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HIGH_TRIES 0u
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define HIGH_TRIES 0u
+#endif
+#ifndef HIGH_TRIES
+#define HIGH_TRIES (ADDRESSES / 2)
+#endif
+
+/*
+ * Where little lives: the middle of the address space, by a hash of the name so that several heaps
+ * do not try the same place; then a low range, which is all that there is with 39 bits.
+ */
+static uint64_t candidate(const char *name, unsigned int n, const struct heap_header *header)
+{
+	static const struct {
+		uint64_t from, to;
+	} ranges[] = {{0x200000000000, 0x500000000000}, {0x1000000000, 0x8000000000}};
+	uint64_t hash = 14695981039346656037ull + n, stride = 1ull << header->block_shift;
+	unsigned int range = n + 1 > HIGH_TRIES ? 1 : 0;
+	uint64_t room = ranges[range].to - ranges[range].from;
+
+	if (room <= header->size)
+		return 0;
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 1099511628211ull;
+	hash ^= hash >> 29;
+	return ranges[range].from + (hash % ((room - header->size) / stride + 1)) * stride;
+}
+
+static int map_somewhere(struct heap_header *header, const char *name, int fd, int area_fd)
+{
+	int rc = -EADDRINUSE;
+
+	if (header->address != 0)
+		return map_heap(header, header->address, fd, area_fd);
+	for (unsigned int i = 0; i < ADDRESSES && rc == -EADDRINUSE; i++) {
+		header->address = candidate(name, i, header);
+		if (header->address != 0)
+			rc = map_heap(header, header->address, fd, area_fd);
+	}
+	return rc;
+}
+
+/* ---- this process's part --------------------------------------------------------- */
+
+/* Held for some hundred nanoseconds: a thread that waits had better not sleep. */
+static void init_lock(pthread_mutex_t *lock)
+{
+	pthread_mutexattr_t attr;
+
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
+	pthread_mutex_init(lock, &attr);
+	pthread_mutexattr_destroy(&attr);
+}
+
+static struct stag_heap *new_heap(const char *name, const struct stag_heap_attr *attr)
+{
+	struct stag_heap *heap = aligned_alloc(64, (sizeof(*heap) + 63) / 64 * 64);
+	int retain = attr && attr->retain_ms != 0 ? attr->retain_ms : DEFAULT_RETAIN;
+
+	if (!heap)
+		return NULL;
+	memset(heap, 0, sizeof(*heap));
+	snprintf(heap->name, sizeof(heap->name), "%s", name);
+	heap->fd = heap->area_fd = -1;
+	heap->retain_ns = retain < 0 ? -1 : retain * (int64_t)NS_PER_MS;
+	init_lock(&heap->lock);
+	pthread_mutex_init(&heap->reap_lock, NULL);
+	list_init(&heap->registry);
+	for (unsigned int i = 0; i < HEAP_FIT_LISTS; i++)
+		list_init(&heap->fits[i]);
+	return heap;
+}
+
+static void delete_heap(struct stag_heap *heap)
+{
+	if (heap->area_fd != heap->fd && heap->area_fd >= 0)
+		close(heap->area_fd);
+	if (heap->fd >= 0)
+		close(heap->fd);
+	thread_forget_all(heap);
+	pthread_mutex_destroy(&heap->lock);
+	pthread_mutex_destroy(&heap->reap_lock);
+	free(heap);
+}
+
+/* A heap that is closing stays open for us; one that is closed is nobody's any more. */
+static int pass_gate(struct stag_heap *heap)
+{
+	uint64_t gate = atomic_load(&heap->header->gate);
+
+	while (gate == GATE_CLOSING)
+		atomic_compare_exchange_strong(&heap->header->gate, &gate, GATE_OPEN);
+	return gate == GATE_CLOSED ? -ESTALE : 0;
+}
+
+/* Mapped: become one of its processes. */
+static int enter(struct stag_heap *heap, struct heap_header *header)
+{
+	int rc;
+
+	layout_open(heap, header);
+	heap->area_file_offset = header->huge_shift != 0 ? 0 : header->area_offset;
+	rc = keys_open(heap);
+	if (rc != 0)
+		return rc;
+	rc = proc_join(heap);
+	if (rc != 0)
+		goto err_close_keys;
+	rc = pass_gate(heap);
+	if (rc != 0)
+		goto err_leave;
+	rc = maintain_start(heap);
+	if (rc != 0)
+		goto err_leave;
+	proc_reap(heap, 0);
+	enlist(heap);
+	return 0;
+
+err_leave:
+	proc_leave(heap);
+err_close_keys:
+	keys_close(heap);
+	return rc;
+}
+
+/* ---- attach ------------------------------------------------------------------------ */
+
+static int read_header(int fd, struct heap_header *header)
+{
+	struct heap_header again;
+	struct stat st;
+
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+		return -EPROTO;
+	if (pread(fd, header, sizeof(*header), 0) != (ssize_t)sizeof(*header))
+		return -EPROTO;
+	if (header->magic != HEAP_MAGIC || header->version != HEAP_VERSION ||
+	    header->max_procs != STAG_HEAP_MAX_PROCS)
+		return -EPROTO;
+	header->huge_path[sizeof(header->huge_path) - 1] = '\0';
+	again = *header;
+	if (layout_plan(&again, HEAP_PAGE) != 0 || again.size != header->size ||
+	    again.area_offset != header->area_offset || again.maps_offset != header->maps_offset ||
+	    again.block_shift != header->block_shift || again.slice_shift != header->slice_shift ||
+	    header->huge_shift > 34)
+		return -EPROTO;
+	return (uint64_t)st.st_size >= header->control_size ? 0 : -EPROTO;
+}
+
+static int open_area(struct stag_heap *heap, const struct heap_header *header)
+{
+	if (header->huge_shift == 0) {
+		heap->area_fd = heap->fd;
+		return 0;
+	}
+	heap->area_fd = open(header->huge_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	return heap->area_fd < 0 ? -errno : 0;
+}
+
+static int attach_opened(struct stag_heap *heap)
+{
+	struct heap_header header;
+	int rc = read_header(heap->fd, &header);
+
+	if (rc != 0)
+		return rc;
+	rc = open_area(heap, &header);
+	if (rc != 0)
+		return rc;
+	rc = map_heap(&header, header.address, heap->fd, heap->area_fd);
+	if (rc != 0)
+		return rc;
+	rc = enter(heap, (struct heap_header *)header.address);
+	if (rc == -ESTALE)
+		remove_name(heap->fd, heap->name, header.huge_path);
+	if (rc != 0)
+		munmap((void *)header.address, header.size);
+	return rc;
+}
+
+static int attach(const char *name, const struct stag_heap_attr *attr, struct stag_heap **heap)
+{
+	char path[PATH_SIZE];
+	int rc;
+
+	path_of(name, path);
+	*heap = new_heap(name, attr);
+	if (!*heap)
+		return -ENOMEM;
+	(*heap)->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	rc = (*heap)->fd < 0 ? -errno : attach_opened(*heap);
+	if (rc != 0)
+		delete_heap(*heap);
+	return rc;
+}
+
+/* ---- create ------------------------------------------------------------------------- */
+
+static bool find_hugetlbfs(char *path, size_t size, uint64_t *page)
+{
+	FILE *mounts = setmntent("/proc/mounts", "re");
+	struct mntent *entry;
+	struct statfs fs;
+	bool found = false;
+
+	if (!mounts)
+		return false;
+	while (!found && (entry = getmntent(mounts))) {
+		if (strcmp(entry->mnt_type, "hugetlbfs") != 0 || access(entry->mnt_dir, W_OK) != 0)
+			continue;
+		if (statfs(entry->mnt_dir, &fs) != 0 || fs.f_type != HUGETLBFS_MAGIC)
+			continue;
+		*page = (uint64_t)fs.f_bsize;
+		found = (size_t)snprintf(path, size, "%s", entry->mnt_dir) < size;
+	}
+	endmntent(mounts);
+	return found;
+}
+
+/* One page taken and given back shows whether there are any. */
+static bool has_huge_pages(int fd, uint64_t page)
+{
+	if (fallocate(fd, 0, 0, (off_t)page) != 0)
+		return false;
+	fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)page);
+	return true;
+}
+
+static int make_huge(struct stag_heap *heap, const struct stag_heap_attr *attr,
+		     struct heap_header *header)
+{
+	char dir[128];
+	uint64_t page;
+	mode_t mode = attr->mode != 0 ? attr->mode : 0600;
+
+	if (!find_hugetlbfs(dir, sizeof(dir), &page))
+		return -heap_fail(ENOMEM, "heap %s: no hugetlbfs that may be written to is mounted",
+				  heap->name);
+	if (header->block_size % page != 0)
+		return -heap_fail(EINVAL, "heap %s: blocks must be multiples of %llu bytes",
+				  heap->name, (unsigned long long)page);
+	snprintf(header->huge_path, sizeof(header->huge_path), "%s/stag-heap.%s.%08x", dir,
+		 heap->name, random_u32());
+	heap->area_fd = open(header->huge_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+	if (heap->area_fd < 0)
+		return -errno;
+	header->huge_shift = (uint32_t)__builtin_ctzll(page);
+	if (fchmod(heap->area_fd, mode) == 0 &&
+	    ftruncate(heap->area_fd, (off_t)(header->size - header->area_offset)) == 0 &&
+	    has_huge_pages(heap->area_fd, page))
+		return 0;
+	unlink(header->huge_path);
+	close(heap->area_fd);
+	heap->area_fd = -1;
+	header->huge_shift = 0;
+	header->huge_path[0] = '\0';
+	return -heap_fail(ENOMEM, "heap %s: no huge pages: see /proc/sys/vm/nr_hugepages",
+			  heap->name);
+}
+
+static int make_area(struct stag_heap *heap, const struct stag_heap_attr *attr,
+		     struct heap_header *header)
+{
+	if (attr->flags & (STAG_HEAP_HUGE | STAG_HEAP_TRY_HUGE)) {
+		int rc = make_huge(heap, attr, header);
+
+		if (rc == 0 || (attr->flags & STAG_HEAP_HUGE))
+			return rc;
+	}
+	heap->area_fd = heap->fd;
+	return 0;
+}
+
+static int make_file(struct stag_heap *heap, const struct stag_heap_attr *attr,
+		     struct heap_header *header)
+{
+	int rc;
+
+	heap->fd = open(SHM_DIR, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (heap->fd < 0 || fchmod(heap->fd, attr->mode != 0 ? attr->mode : 0600) != 0)
+		return -errno;
+	rc = make_area(heap, attr, header);
+	if (rc != 0)
+		return rc;
+	if (ftruncate(heap->fd,
+		      (off_t)(header->huge_shift != 0 ? header->area_offset : header->size)) != 0)
+		return -errno;
+	do
+		rc = fallocate(heap->fd, 0, 0, (off_t)header->control_size);
+	while (rc != 0 && errno == EINTR);
+	return rc == 0 ? 0 : -ENOMEM;
+}
+
+static int plan(const struct stag_heap_attr *attr, struct heap_header *header)
+{
+	*header = (struct heap_header){
+		.magic = HEAP_MAGIC,
+		.version = HEAP_VERSION,
+		.max_procs = STAG_HEAP_MAX_PROCS,
+		.address = attr->address,
+		.block_size = attr->block_size != 0 ? attr->block_size : DEFAULT_BLOCK,
+		.max_blocks = attr->max_blocks != 0 ? attr->max_blocks : DEFAULT_BLOCKS,
+	};
+	if (layout_plan(header, HEAP_PAGE) != 0 ||
+	    attr->address % (1ull << header->block_shift) != 0)
+		return -heap_fail(EINVAL, "a heap of %u blocks of %llu bytes at %#llx cannot be",
+				  header->max_blocks, (unsigned long long)header->block_size,
+				  (unsigned long long)header->address);
+	return 0;
+}
+
+static int give_name(struct stag_heap *heap)
+{
+	char path[PATH_SIZE], object[64];
+
+	path_of(heap->name, path);
+	snprintf(object, sizeof(object), "/proc/self/fd/%d", heap->fd);
+	return linkat(AT_FDCWD, object, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
+}
+
+static int make_opened(struct stag_heap *heap, const struct stag_heap_attr *attr,
+		       struct heap_header *header)
+{
+	int rc = make_file(heap, attr, header);
+
+	if (rc != 0)
+		return rc;
+	rc = map_somewhere(header, heap->name, heap->fd, heap->area_fd);
+	if (rc != 0)
+		return rc;
+	memcpy((void *)header->address, header, sizeof(*header));
+	if (attr->flags & STAG_HEAP_TRY_HUGE)
+		madvise((char *)header->address + header->area_offset,
+			header->size - header->area_offset, MADV_HUGEPAGE);
+	layout_open(heap, (struct heap_header *)header->address);
+	hint_fill(&heap->open);
+	rc = enter(heap, heap->header);
+	if (rc != 0)
+		munmap((void *)header->address, header->size);
+	return rc;
+}
+
+static void drop(struct stag_heap *heap)
+{
+	delist(heap);
+	maintain_stop(heap);
+	keys_close(heap);
+	proc_leave(heap);
+	unmap_heap(heap);
+}
+
+static int make(const char *name, const struct stag_heap_attr *attr, struct stag_heap **heap)
+{
+	struct heap_header header;
+	int rc = plan(attr, &header);
+
+	if (rc != 0)
+		return rc;
+	*heap = new_heap(name, attr);
+	if (!*heap)
+		return -ENOMEM;
+	rc = make_opened(*heap, attr, &header);
+	if (rc == 0) {
+		rc = give_name(*heap);
+		if (rc == 0)
+			return 0;
+		drop(*heap);
+	}
+	if (header.huge_path[0] != '\0')
+		unlink(header.huge_path);
+	delete_heap(*heap);
+	return rc;
+}
+
+/* ---- the public calls ------------------------------------------------------------------ */
+
+/* What went wrong, unless who found out has said it better. */
+static struct stag_heap *refuse(const char *name, int rc)
+{
+	int error = -rc;
+
+	switch (error) {
+	case EADDRINUSE:
+		heap_fail(error, "heap %s: its address is taken in this process", name);
+		break;
+	case EPROTO:
+		heap_fail(error, "heap %s: not a heap, or of another version", name);
+		break;
+	case EUSERS:
+		heap_fail(error, "heap %s: %d processes have it attached", name,
+			  STAG_HEAP_MAX_PROCS);
+		break;
+	case EINVAL:
+	case ENOMEM:
+		if (stag_heap_error()[0] != '\0')
+			break;
+		/* fall through */
+	default:
+		heap_fail(error, "heap %s: %s", name, strerror(error));
+	}
+	errno = error;
+	return NULL;
+}
+
+STAG_EXPORT struct stag_heap *stag_heap_attach(const char *name, const struct stag_heap_attr *attr)
+{
+	struct stag_heap *heap;
+	int rc;
+
+	heap_fail(0, "%s", "");
+	rc = -check_name(name);
+	if (rc == 0 && attr && attr->comp_mask != 0)
+		rc = -EINVAL;
+	for (unsigned int i = 0; rc == 0 && i < TRIES; i++) {
+		rc = attach(name, attr, &heap);
+		if (rc == 0)
+			return heap;
+		if (rc != -ESTALE)
+			break;
+		rc = 0;
+		sched_yield();
+	}
+	return refuse(name, rc != 0 ? rc : -EAGAIN);
+}
+
+STAG_EXPORT struct stag_heap *stag_heap_create(const char *name, const struct stag_heap_attr *attr)
+{
+	static const struct stag_heap_attr defaults;
+	struct stag_heap *heap;
+
+	if (!attr)
+		attr = &defaults;
+	for (unsigned int i = 0; i < TRIES; i++) {
+		int rc;
+
+		if (!(attr->flags & STAG_HEAP_EXCLUSIVE)) {
+			heap = stag_heap_attach(name, attr);
+			if (heap || errno != ENOENT)
+				return heap;
+		}
+		heap_fail(0, "%s", "");
+		rc = -check_name(name);
+		if (rc == 0 && attr->comp_mask != 0)
+			rc = -EINVAL;
+		if (rc == 0)
+			rc = make(name, attr, &heap);
+		if (rc == 0)
+			return heap;
+		if (rc != -EEXIST || (attr->flags & STAG_HEAP_EXCLUSIVE))
+			return refuse(name, rc);
+	}
+	return refuse(name, -EAGAIN);
+}
+
+static bool has_orphans(struct stag_heap *heap)
+{
+	for (uint32_t i = 0; i < heap->max_blocks; i++)
+		if (desc_phase(atomic_load(&heap->descs[i].state)) == BLOCK_ORPHAN)
+			return true;
+	return false;
+}
+
+/* Our slot is free, and still locked by us. */
+static void close_if_last(struct stag_heap *heap, bool keep)
+{
+	uint64_t open = GATE_OPEN, closing = GATE_CLOSING;
+
+	if (!proc_alone(heap))
+		return;
+	block_release_idle(heap, UINT64_MAX);
+	if (keep || has_orphans(heap) ||
+	    !atomic_compare_exchange_strong(&heap->header->gate, &open, GATE_CLOSING))
+		return;
+	if (!proc_alone(heap))
+		atomic_compare_exchange_strong(&heap->header->gate, &closing, GATE_OPEN);
+	else if (atomic_compare_exchange_strong(&heap->header->gate, &closing, GATE_CLOSED))
+		remove_name(heap->fd, heap->name, heap->header->huge_path);
+}
+
+STAG_EXPORT int stag_heap_detach(struct stag_heap *heap, bool keep)
+{
+	if (!heap)
+		return 0;
+	if (heap->serial != 0) {
+		delist(heap);
+		maintain_stop(heap);
+		keys_close(heap);
+		proc_reap(heap, 0);
+		proc_leave(heap);
+		close_if_last(heap, keep);
+		unmap_heap(heap);
+	}
+	delete_heap(heap);
+	return 0;
+}
+
+STAG_EXPORT int stag_heap_unlink(const char *name)
+{
+	struct heap_header header;
+	char path[PATH_SIZE];
+	int rc = check_name(name);
+
+	if (rc != 0)
+		return rc;
+	path_of(name, path);
+	CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return heap_fail(errno, "heap %s: %s", name, strerror(errno));
+	if (read_header(fd, &header) != 0)
+		return heap_fail(EPROTO, "heap %s: not a heap, or of another version", name);
+	rc = -remove_name(fd, name, header.huge_path);
+	return rc == 0 ? 0 : heap_fail(rc, "heap %s: %s", name, strerror(rc));
+}

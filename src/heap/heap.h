@@ -1,0 +1,566 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * heap.h - the inside of the registered heap.
+ *
+ * Words. A *slot* is a place for a block in the area, a power of two apart, so that a pointer
+ * gives its index by a shift. A *block* is the memory in a slot: the unit of registration,
+ * owned by one process at a time. A *run* is a block of several slots with one
+ * large allocation. A *slice* is a fixed part of a block; a *span* is a run of slices with
+ * objects of one size, owned by one thread, or (one object, medium) by the process.
+ *
+ * The shared object: header page | process table | descriptor table | hint maps | area.
+ * It is mapped at the same address everywhere, so pointers in it are pointers.
+ *
+ * Who changes what, and what death leaves behind:
+ *   desc.state    CAS, by anyone who sees the phase that allows it (block.c). A phase that names a
+ *                 process belongs to it; if that is dead, the reaper goes on from there.
+ *   span `free`   the owning thread only. Death of the process frees all that is not shared.
+ *   span `freed`  others set bits, one fetch_or each; the owner moves them to `free`.
+ *   span `shared` anybody sets and clears; cleared by the owner before an object is free again.
+ *   pending, hint maps  anybody; hints only: a lost one costs a scan, never memory.
+ * So no lock is shared between processes. Live and shared: shared & ~freed & ~free.
+ *
+ * Locks of this process, in the order they are taken: registry (create.c), reap_lock,
+ * thread_heap.stop_lock, lock. keys.c's own come last.
+ */
+#ifndef HEAP_HEAP_H
+#define HEAP_HEAP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "stag/heap.h"
+#include "base/list.h"
+
+#define HEAP_MAGIC	 0x7061656867617473ull /* "stagheap" */
+#define HEAP_VERSION	 1u
+#define HEAP_PAGE	 4096u
+#define HEAP_HAZARDS	 64u /* accesses of one process under way at one moment */
+#define HEAP_MAX_CLASSES 128u
+#define HEAP_HINT_LEVELS 4u
+#define HEAP_MIN_OBJECT	 16u
+#define HEAP_SPAN_WORDS	 64u /* of 64 objects: one summary word is enough */
+#define HEAP_FIT_LISTS	 64u
+#define HEAP_MAX_BLOCKS	 (1u << 20)
+
+#define heap_load(p)	 atomic_load_explicit((p), memory_order_relaxed)
+#define heap_store(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
+#define likely(x)	 __builtin_expect(!!(x), 1)
+#define unlikely(x)	 __builtin_expect(!!(x), 0)
+
+/* ---- shared memory ------------------------------------------------------ */
+
+/* Open until the last process leaves; one that attaches vetoes a closing (create.c). */
+enum heap_gate { GATE_OPEN, GATE_CLOSING, GATE_CLOSED };
+
+struct heap_header {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t max_procs;
+	uint64_t address;      /* of this page, in every process */
+	uint64_t size;	       /* of the whole mapping */
+	uint64_t area_offset;  /* a multiple of the stride */
+	uint64_t control_size; /* what comes before the area, and is committed from the beginning */
+	uint64_t block_size;
+	uint32_t block_shift; /* log2 of the stride */
+	uint32_t slice_shift;
+	uint32_t max_blocks;
+	uint32_t huge_shift; /* 0: the area is part of this object; else of a hugetlbfs file */
+	uint64_t procs_offset, descs_offset, pending_offset, maps_offset;
+	char huge_path[256];
+	_Atomic uint64_t gate;
+	_Atomic uint64_t deaths; /* how many processes have been reaped */
+};
+
+enum proc_phase { PROC_FREE, PROC_LIVE };
+
+/* A process has byte [slot] of the object locked (OFD) as long as it lives. */
+struct heap_proc {
+	_Atomic uint64_t state; /* generation << 8 | enum proc_phase */
+	_Atomic uint64_t start_time;
+	_Atomic uint32_t pid;
+	_Atomic uint64_t hazards[HEAP_HAZARDS]; /* 0 or index + 1: see block_has_hazard() */
+} __attribute__((aligned(64)));
+
+/*
+ *   OPEN -> TAKING -> LIVE -> IDLE -> LIVE ...       IDLE, LIVE, ORPHAN, TAKING -> RELEASING -> OPEN
+ *                     LIVE -> ORPHAN                 further slots of a run: TAKING -> TAIL -> OPEN
+ */
+enum block_phase {
+	BLOCK_OPEN,   /* no memory here; all of the entry but blockId is zero */
+	BLOCK_TAKING, /* a process is getting memory for it */
+	BLOCK_LIVE,   /* a process allocates in it */
+	BLOCK_IDLE,   /* empty, with memory, nobody's: whoever wants takes it, blockId unchanged */
+	BLOCK_ORPHAN, /* the process has gone; what it had shared is still there */
+	BLOCK_RELEASING, /* a process is giving it back to the system */
+	BLOCK_TAIL,	 /* belongs to the run of `head` */
+};
+
+/* An entry of the shared descriptor table (figure 2). */
+struct heap_desc {
+	_Atomic uint64_t block_id;   /* 0 until first used, then from 1; the word for guards */
+	_Atomic uint64_t block_ptr;  /* 0: open */
+	_Atomic uint64_t block_size; /* 0: open */
+	_Atomic uint64_t state;	     /* sequence << 32 | run << 16 | (slot + 1) << 8 | phase */
+	_Atomic uint64_t deadline;   /* of an idle one: CLOCK_MONOTONIC, when it goes back */
+	_Atomic uint32_t head;	     /* of a tail: the run's first; stays when it is open again */
+	_Atomic uint32_t tails;	     /* of a run: slots after the first */
+	_Atomic uint32_t
+		was_run; /* part of one when last used: late writers may have left traces */
+} __attribute__((aligned(64)));
+
+#define DESC_RUN (1ull << 16)
+
+static inline enum block_phase desc_phase(uint64_t state)
+{
+	return (enum block_phase)(state & 0xff);
+}
+
+/* The process that a state names; -1: none. */
+static inline int desc_slot(uint64_t state)
+{
+	return (int)((state >> 8) & 0xff) - 1;
+}
+
+static inline bool desc_is_run(uint64_t state)
+{
+	return (state & DESC_RUN) != 0;
+}
+
+/* Objects of one size in consecutive slices. In the block's header, one for each slice. */
+struct heap_span {
+	/* Others read this line, whoever frees in the span: nothing in it changes often. */
+	_Atomic uint64_t owner;	  /* the thread's or process's tag; 0: no span begins here */
+	_Atomic uint64_t base;	  /* address of the first object */
+	_Atomic uint64_t *free;	  /* bits; the owner's */
+	uint64_t recip;		  /* ceil(2^40 / size): offset to number without a division */
+	_Atomic uint32_t size;	  /* of an object */
+	_Atomic uint32_t count;	  /* of objects */
+	_Atomic uint32_t sharing; /* some object is or was shared */
+	_Atomic uint32_t slices;
+	uint32_t class;
+	/* The owner's. */
+	uint64_t summary __attribute__((aligned(64))); /* words of `free` that have bits */
+	uint32_t num_free;
+	uint16_t first, quiet; /* only bits change with a free while num_free - first < quiet */
+	struct heap_span *next, *prev; /* its spans with room */
+	struct heap_span *inbox_next;  /* under the process's lock */
+	bool listed, in_inbox;
+} __attribute__((aligned(64)));
+
+_Static_assert(sizeof(struct heap_span) == 128, "two lines");
+
+/* At the beginning of each block (figure 3). Spans and bitmaps follow, see span.c. */
+struct heap_block {
+	uint64_t magic;		  /* first: span_of() */
+	uint32_t index;		  /* in both tables */
+	_Atomic uint32_t sharing; /* something in it is or was shared */
+	uint64_t data_offset;	  /* where objects begin; what is before is never registered */
+	/* Of a run: its one object. */
+	_Atomic uint64_t run_shared;
+	/* The owning process's, under its lock: */
+	struct list link;
+	uint32_t free_slices;
+	uint32_t longest;  /* run of free slices */
+	uint32_t fit_list; /* where it is linked; HEAP_FIT_LISTS: nowhere */
+	uint64_t empty_since;
+};
+
+/* ---- this process ------------------------------------------------------- */
+
+/* Bits and summaries of them in shared memory: "perhaps here". */
+struct hint_map {
+	_Atomic uint64_t *level[HEAP_HINT_LEVELS]; /* 0: the bits */
+	uint32_t bits;
+	unsigned int levels;
+};
+
+struct size_class {
+	uint64_t recip;
+	uint32_t size, count, slices;
+};
+
+struct heap_thread;
+struct heap_keys; /* keys.c */
+
+struct stag_heap {
+	uint64_t serial; /* of this attachment, never used again; 0: inherited over a fork */
+	char *area;
+	uint64_t area_size;
+	uint64_t block_mask; /* of a pointer: its slot's beginning */
+	struct heap_desc *descs;
+	unsigned int block_shift, slice_shift;
+	uint32_t small_max;   /* the largest that classes serve */
+	uint32_t header_size; /* of a block that is no run */
+	uint32_t slice_words; /* of a bitmap, for each slice */
+	uint64_t mask_offset, start_offset, spans_offset, free_offset, freed_offset,
+		shared_offset; /* in a block's header */
+	uint8_t class_of[65];  /* of sizes up to 1 KiB, by 16 */
+	struct size_class classes[HEAP_MAX_CLASSES];
+	unsigned int num_classes;
+
+	struct heap_header *header;
+	struct heap_proc *procs, *self;
+	unsigned int slot;
+	uint64_t tag; /* generation << 32 | slot << 16; + n: thread n */
+	uint64_t block_size;
+	uint32_t max_blocks, num_slices, header_slices, medium_slices;
+	size_t commit_unit; /* page size of the area */
+	struct hint_map open, idle, idle_runs;
+	_Atomic uint64_t
+		*pending; /* for each block, 64 groups of slices: something was freed there */
+	unsigned int group_shift;
+	struct hint_map pending_blocks; /* blocks of this process where that is so */
+	int fd, area_fd;
+	uint64_t area_file_offset;
+	char name[STAG_HEAP_NAME_MAX];
+	int64_t retain_ns; /* -1: for ever */
+
+	pthread_mutex_t lock;		  /* what follows, blocks and spans of ours */
+	struct list fits[HEAP_FIT_LISTS]; /* blocks with free slices, by the longest run of them */
+	uint64_t fits_mask;		  /* lists that are not empty */
+	struct heap_block *reserve;	  /* one empty block is kept at hand */
+	struct heap_thread *threads;	  /* all there ever were; none is freed before detach */
+	unsigned int num_threads;
+	uint64_t deaths_seen;
+
+	pthread_mutex_t reap_lock;
+	_Atomic uint64_t blocks_taken, blocks_released;
+
+	pthread_t maintainer;
+	pthread_mutex_t maintain_lock;
+	pthread_cond_t maintain_cond;
+	bool maintain_stop;
+	bool maintaining;
+
+	struct list registry; /* create.c */
+	struct heap_keys *keys;
+};
+
+/* ---- arithmetic ---------------------------------------------------------- */
+
+static inline bool heap_holds(const struct stag_heap *heap, const void *ptr)
+{
+	return (uint64_t)((const char *)ptr - heap->area) < heap->area_size;
+}
+
+/* Of a pointer that the heap holds. */
+static inline uint32_t heap_index(const struct stag_heap *heap, const void *ptr)
+{
+	return (uint32_t)((uint64_t)((const char *)ptr - heap->area) >> heap->block_shift);
+}
+
+static inline struct heap_block *heap_block_at(const struct stag_heap *heap, uint32_t index)
+{
+	return (struct heap_block *)(heap->area + ((uint64_t)index << heap->block_shift));
+}
+
+/* The entry that speaks for the slot: its own, or its run's. Only of a live pointer. */
+static inline uint32_t heap_head(const struct stag_heap *heap, uint32_t index)
+{
+	const struct heap_desc *desc = &heap->descs[index];
+
+	if (desc_phase(atomic_load_explicit(&desc->state, memory_order_acquire)) == BLOCK_TAIL)
+		return heap_load(&desc->head);
+	return index;
+}
+
+/* ---- keys.c --------------------------------------------------------------- */
+
+/* At attach, before any block is taken; at detach, before any goes. */
+int keys_open(struct stag_heap *heap);
+void keys_close(struct stag_heap *heap);
+
+/* In a forked child: what was inherited is only memory. */
+void keys_forked(struct stag_heap *heap);
+
+/* This process has got a block (its entry is live): registers it if there are devices. Without heap->lock. */
+void keys_block_taken(struct stag_heap *heap, uint32_t index);
+
+/* This process gives a block back; its blockId has turned, its memory is still there. Without heap->lock. */
+void keys_block_released(struct stag_heap *heap, uint32_t index);
+
+/* Fills the part of stats that says registration. */
+void keys_query(struct stag_heap *heap, struct stag_heap_stats *stats);
+
+/* ---- hint.c --------------------------------------------------------------- */
+
+#define HINT_NONE UINT32_MAX
+
+size_t hint_size(uint32_t bits);
+void hint_init(struct hint_map *map, void *memory, uint32_t bits);
+void hint_fill(struct hint_map *map); /* sets all; before anybody else sees it */
+void hint_set(struct hint_map *map, uint32_t bit);
+void hint_clear(struct hint_map *map, uint32_t bit);
+bool hint_test(const struct hint_map *map, uint32_t bit);
+
+/* The first set bit from `from` on. */
+uint32_t hint_next(const struct hint_map *map, uint32_t from);
+
+/* ---- create.c --------------------------------------------------------------- */
+
+/* If the heap of that attachment is still there, calls fn (may be NULL) under the registry's lock. */
+bool heap_with(uint64_t serial, void (*fn)(struct stag_heap *heap, void *arg), void *arg);
+
+/* ---- layout.c --------------------------------------------------------------- */
+
+/* Fills what follows from max_blocks, block_size and the size of pages; -EINVAL. */
+int layout_plan(struct heap_header *header, uint64_t page);
+
+/* This process's view of a mapped heap. */
+void layout_open(struct stag_heap *heap, struct heap_header *header);
+
+/* Hint map n of the shared ones: open, idle, idle runs, then one a process. */
+void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map);
+
+/* ---- process.c ------------------------------------------------------------- */
+
+int proc_join(struct stag_heap *heap); /* -EUSERS */
+
+/* Gives back what it has. The slot stays locked until the object is closed. */
+void proc_leave(struct stag_heap *heap);
+
+/* Nobody but this process is here, dead or alive. */
+bool proc_alone(struct stag_heap *heap);
+
+/* Processes that are here; dead ones among them that nobody has reaped. */
+void proc_count(struct stag_heap *heap, uint64_t *all, uint64_t *dead);
+
+/* Gives back what the dead had. Returns bytes. */
+uint64_t proc_reap(struct stag_heap *heap, unsigned int flags);
+
+/* ---- block.c -------------------------------------------------------------- */
+
+/* A block for this process, with an empty header: its index. -ENOMEM. Without heap->lock. */
+int64_t block_take(struct stag_heap *heap);
+
+/* A run with data of that size so aligned. Without heap->lock. */
+int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment);
+
+/* Empty, and nobody's from now on. */
+void block_make_idle(struct stag_heap *heap, uint32_t index);
+
+/* The run's object is freed, by whomever. False: it was not there. */
+bool block_free_run(struct stag_heap *heap, uint32_t index);
+
+/* A live block of this process goes back to the system. Without heap->lock. */
+uint64_t block_release(struct stag_heap *heap, uint32_t index);
+
+/* Idle ones go back: all, or those whose time has come. Returns bytes. */
+uint64_t block_release_idle(struct stag_heap *heap, uint64_t now);
+
+/* An entry that names a process which is no more. Returns bytes given back. */
+uint64_t block_reap(struct stag_heap *heap, uint32_t index, int slot);
+
+/* An orphan goes back if nothing shared is left in it, or in any case. Returns bytes. */
+uint64_t block_settle(struct stag_heap *heap, uint32_t index, bool in_any_case);
+
+/* Hints that were lost with the process that should have set them. */
+void block_restore_hints(struct stag_heap *heap);
+
+/* Live shared objects; up to most. */
+uint64_t block_count_shared(struct stag_heap *heap, uint32_t index, uint64_t most);
+
+/*
+ * What to register of a live block: its data without its header. blockId is read before and after: 0 and
+ * what it was for, or -ENOENT where there is no live block.
+ */
+int block_extent(struct stag_heap *heap, uint32_t index, void **addr, size_t *length,
+		 uint64_t *block_id);
+
+/* ---- slice.c: which slices of our blocks are free; all under heap->lock ------ */
+
+/* A block for something that needs slices; once it has got them, adopted. */
+void slice_adopt(struct stag_heap *heap, uint32_t index);
+void slice_adopted(struct stag_heap *heap, uint32_t index);
+
+/* n consecutive slices, the first at a multiple of step. False: no block has them. */
+bool slice_take(struct stag_heap *heap, uint32_t n, uint32_t step, struct heap_block **block,
+		uint32_t *first);
+void slice_give(struct stag_heap *heap, struct heap_block *block, uint32_t first, uint32_t n);
+
+/* Takes the empty block kept at hand out of everything, for release; NULL: none. */
+struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_before);
+
+/* ---- span.c ------------------------------------------------------------------ */
+
+/* Under heap->lock. NULL: no slices. */
+struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int class);
+struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step);
+void span_retire(struct stag_heap *heap, struct heap_span *span);
+
+/* The owner moves what others freed to what is free. Returns how many. */
+uint32_t span_collect(struct stag_heap *heap, struct heap_span *span);
+
+/* By others: object `number` is free. */
+void span_free_remote(struct stag_heap *heap, struct heap_span *span, uint32_t number);
+
+/* Objects in use, as far as can be seen. */
+uint32_t span_count_used(struct stag_heap *heap, struct heap_span *span);
+
+static inline struct heap_block *span_block(const struct stag_heap *heap,
+					    const struct heap_span *span)
+{
+	return heap_block_at(heap, heap_index(heap, span));
+}
+
+static inline struct heap_span *block_spans(const struct stag_heap *heap, struct heap_block *block)
+{
+	return (struct heap_span *)((char *)block + heap->spans_offset);
+}
+
+static inline uint32_t span_first(const struct stag_heap *heap, const struct heap_span *span)
+{
+	return (uint32_t)(span - block_spans(heap, span_block(heap, span)));
+}
+
+/* For each slice, where the header of its span is: bytes from the block's beginning; 0: none yet. */
+static inline _Atomic uint32_t *block_start(const struct stag_heap *heap, const void *block)
+{
+	return (_Atomic uint32_t *)((char *)block + heap->start_offset);
+}
+
+/* For whatever pointer into a block that is no run; what has no span leads to the block's header. */
+static inline struct heap_span *span_of(const struct stag_heap *heap, const void *ptr)
+{
+	char *block = (char *)((uintptr_t)ptr & heap->block_mask);
+	uint64_t slice = ((uintptr_t)ptr & ~heap->block_mask) >> heap->slice_shift;
+
+	return (struct heap_span *)(block + heap_load(&block_start(heap, block)[slice]));
+}
+
+/* One of the three bitmaps of the slices from first on. */
+static inline _Atomic uint64_t *block_bits(const struct stag_heap *heap, struct heap_block *block,
+					   uint64_t offset, uint32_t first)
+{
+	return (_Atomic uint64_t *)((char *)block + offset) + (uint64_t)first * heap->slice_words;
+}
+
+static inline uint32_t span_number(const struct heap_span *span, uint64_t offset)
+{
+	return (uint32_t)((offset * span->recip) >> 40);
+}
+
+/* An object of a span that has one. By the owner. Without a branch: whether it was a word's last is chance. */
+static inline void *span_pop(struct heap_span *span)
+{
+	uint32_t word = (uint32_t)__builtin_ctzll(span->summary);
+	uint64_t bits = heap_load(&span->free[word]);
+	uint32_t number = word * 64 + (uint32_t)__builtin_ctzll(bits);
+
+	bits &= bits - 1;
+	heap_store(&span->free[word], bits);
+	span->summary &= ~((uint64_t)(bits == 0) << word);
+	span->num_free--;
+	return (void *)(heap_load(&span->base) + (uint64_t)number * heap_load(&span->size));
+}
+
+/* At hand it may become full and empty; else the first free and the last have consequences. */
+static inline void span_set_at_hand(struct heap_span *span, bool at_hand)
+{
+	uint32_t count = heap_load(&span->count);
+
+	span->first = at_hand ? 0 : 1;
+	span->quiet = (uint16_t)(at_hand ? UINT16_MAX : count < 2 ? 0 : count - 2);
+}
+
+/* ---- thread.c ------------------------------------------------------------------ */
+
+/* What one thread allocates from: for each class one span at hand, and others with room. */
+struct heap_thread {
+	_Atomic uint32_t busy; /* the thread is inside */
+	_Atomic uint32_t stop; /* somebody wants it outside: wait for stop_lock */
+	uint64_t tag;
+	struct stag_heap *heap;
+	struct heap_span *current[HEAP_MAX_CLASSES];
+	struct heap_span
+		*room[HEAP_MAX_CLASSES]; /* the longest there first; its prev is the last */
+	struct heap_span *inbox;	 /* heap->lock: spans of ours in which others freed */
+	struct heap_thread *next;
+	bool taken; /* heap->lock: by a thread that lives */
+	pthread_mutex_t stop_lock;
+};
+
+struct thread_here {
+	uint64_t serial;
+	struct heap_thread *thread;
+};
+
+extern __thread struct thread_here thread_here;
+
+struct heap_thread *thread_find(struct stag_heap *heap); /* NULL and errno */
+void thread_wait(struct heap_thread *thread);		 /* outside, until it may enter */
+
+/* current[class] has none: another that is known to have room takes its place. */
+bool thread_use_room(struct heap_thread *thread, unsigned int class);
+
+/* Makes sure that current[class] has an object. */
+bool thread_refill(struct heap_thread *thread, unsigned int class);
+
+/* The span has got its first free object, or is all free. */
+void thread_free_edge(struct heap_thread *thread, struct heap_span *span);
+
+/* Moves what others have freed to where it belongs. Under heap->lock; `me` may be NULL. */
+void thread_collect(struct stag_heap *heap, struct heap_thread *me);
+
+/* Gives the empty spans of all threads back, those at hand too. */
+void thread_trim(struct stag_heap *heap);
+void thread_forget_all(struct stag_heap *heap); /* at detach */
+
+/*
+ * No fence: who sets stop makes every processor pass one (membarrier) before it looks at busy. False:
+ * not now.
+ */
+static inline bool thread_try_enter(struct heap_thread *thread)
+{
+	heap_store(&thread->busy, 1);
+	atomic_signal_fence(memory_order_seq_cst);
+	return likely(!atomic_load_explicit(&thread->stop, memory_order_acquire));
+}
+
+static inline void thread_leave(struct heap_thread *thread)
+{
+	atomic_store_explicit(&thread->busy, 0, memory_order_release);
+}
+
+static inline void thread_enter(struct heap_thread *thread)
+{
+	while (!thread_try_enter(thread))
+		thread_wait(thread);
+}
+
+/* ---- class.c ------------------------------------------------------------------- */
+
+void class_init(struct stag_heap *heap);
+
+/* Of a size from 1025 to small_max. */
+static inline unsigned int class_of_big(uint64_t size)
+{
+	unsigned int log = 63 - (unsigned int)__builtin_clzll(size - 1);
+
+	return 8 + (log - 7) * 8 + (unsigned int)(((size - 1) >> (log - 3)) & 7);
+}
+
+static inline unsigned int class_of(const struct stag_heap *heap, uint64_t size)
+{
+	if (likely(size <= 1024))
+		return heap->class_of[(size + 15) >> 4];
+	return class_of_big(size);
+}
+
+/* ---- maintain.c ---------------------------------------------------------------- */
+
+int maintain_start(struct stag_heap *heap);
+void maintain_stop(struct stag_heap *heap);
+uint64_t maintain_trim(struct stag_heap *heap);
+uint64_t maintain_now(void); /* coarse */
+
+/* ---- error.c ---------------------------------------------------------------- */
+
+/* Sets stag_heap_error() of this thread; returns error. */
+int heap_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* Tells stderr what a caller has done, and aborts. */
+void heap_abort(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+#endif

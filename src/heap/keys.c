@@ -1,0 +1,540 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * keys.c - the private registration tables (figure 4), and the methods that keep them:
+ * figure 5 as a whole, the registering half of figures 6 and 7, and the look-up.
+ *
+ * One table for each device of this process, at the indices of the shared descriptor table. An entry is
+ * good while its blockId is that of the descriptor; nobody else ever touches it, and no one is
+ * asked when a block goes. Whether a block is there at all, and what of it is to be registered, is
+ * block.c's business.
+ *
+ * A look-up takes no lock: see entry_read(). Everything else is done under keys->lock.
+ */
+#include "heap/heap.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/export.h"
+#include "stag/stagdv.h"
+
+#define REMOTE_RIGHTS	 (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+#define DEFAULT_RIGHTS	 (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
+#define TALLIES		 64u
+#define BIND_PATIENCE_MS 10000ull
+
+/* One registration (figure 4). lmrHandle and rmrHandle, lmrContext and rmrContext. */
+struct reg_entry {
+	_Atomic uint64_t block_id; /* 0: not registered */
+	_Atomic uint64_t contexts; /* rkey << 32 | lkey */
+	struct ibv_mr *lmr;
+	struct ibv_mw *rmr; /* NULL: the region's own key is the remote one */
+	uint64_t block_size;
+} __attribute__((aligned(64)));
+
+struct heap_device {
+	struct ibv_pd *pd; /* NULL: none */
+	struct ibv_qp *bind_qp;
+	unsigned int access;
+	bool guarded;
+	uint32_t used; /* entries from here on have never been written */
+};
+
+struct tally { /* of look-ups, by a thread that has it (nearly) to itself */
+	_Atomic uint64_t saved;
+} __attribute__((aligned(64)));
+
+struct heap_keys {
+	struct reg_entry *_Atomic table[STAG_HEAP_MAX_DEVICES]; /* stays until the heap is left */
+	struct tally tally[TALLIES];
+
+	pthread_mutex_t lock; /* what follows, and writing entries */
+	struct heap_device device[STAG_HEAP_MAX_DEVICES];
+	atomic_uint num_devices;
+	uint64_t live, made, stale;
+	uint64_t binds; /* wr_id of the last one */
+};
+
+/* ---- counting look-ups ---- */
+
+static atomic_uint threads_seen;
+static __thread uint32_t my_tally __attribute__((tls_model("initial-exec"))); /* + 1 */
+
+static inline void count_saved(struct heap_keys *keys)
+{
+	_Atomic uint64_t *n;
+
+	if (unlikely(!my_tally))
+		my_tally = atomic_fetch_add(&threads_seen, 1) % TALLIES + 1;
+	n = &keys->tally[my_tally - 1].saved;
+	heap_store(n, heap_load(n) + 1);
+}
+
+static uint64_t sum_saved(struct heap_keys *keys)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i < TALLIES; i++)
+		sum += heap_load(&keys->tally[i].saved);
+	return sum;
+}
+
+/* ---- the software adapter, where the program has it ---- */
+
+typedef struct ibv_mr *(*reg_guarded_fn)(struct ibv_pd *pd, void *addr, size_t length,
+					 unsigned int access, const struct stagdv_guard *guard);
+
+static reg_guarded_fn reg_guarded;
+static bool (*is_stag)(struct ibv_device *device);
+static pthread_once_t find_stagdv_once = PTHREAD_ONCE_INIT;
+
+/* libstag is linked to no adapter: it is there if the program was run with it, or linked. */
+static void find_stagdv(void)
+{
+	reg_guarded = (reg_guarded_fn)dlsym(RTLD_DEFAULT, "stagdv_reg_guarded_mr");
+	is_stag = (bool (*)(struct ibv_device *))dlsym(RTLD_DEFAULT, "stagdv_is_supported");
+}
+
+static bool can_guard(const struct ibv_pd *pd)
+{
+	pthread_once(&find_stagdv_once, find_stagdv);
+	return reg_guarded && is_stag && is_stag(pd->context->device);
+}
+
+/* ---- entries ---- */
+
+/*
+ * Block and keys as they belong together: contexts change only while block_id is 0, and never come back
+ * to a block_id that had others.
+ */
+static inline bool entry_read(const struct reg_entry *entry, uint64_t block_id,
+			      struct stag_heap_keys *keys)
+{
+	uint64_t contexts;
+
+	if (atomic_load_explicit(&entry->block_id, memory_order_acquire) != block_id || !block_id)
+		return false;
+	contexts = atomic_load_explicit(&entry->contexts, memory_order_acquire);
+	if (heap_load(&entry->block_id) != block_id)
+		return false;
+	keys->lkey = (uint32_t)contexts;
+	keys->rkey = (uint32_t)(contexts >> 32);
+	return true;
+}
+
+static void entry_write(struct reg_entry *entry, uint64_t block_id)
+{
+	uint64_t rkey = entry->rmr ? entry->rmr->rkey : entry->lmr->rkey;
+
+	atomic_store_explicit(&entry->contexts, rkey << 32 | entry->lmr->lkey,
+			      memory_order_release);
+	atomic_store_explicit(&entry->block_id, block_id, memory_order_release);
+}
+
+/* [0042], [0043]: the remote handle is released before the local one. */
+static void release_handles(struct reg_entry *entry)
+{
+	if (entry->rmr)
+		ibv_dealloc_mw(entry->rmr);
+	ibv_dereg_mr(entry->lmr);
+	entry->rmr = NULL;
+	entry->lmr = NULL;
+	entry->block_size = 0;
+}
+
+/* [0046], [0048] */
+static void drop_entry(struct heap_keys *keys, struct reg_entry *entry)
+{
+	if (!heap_load(&entry->block_id))
+		return;
+	atomic_store_explicit(&entry->block_id, 0, memory_order_relaxed);
+	release_handles(entry);
+	keys->live--;
+}
+
+/* ---- registering ---- */
+
+static struct ibv_mr *reg_block(struct stag_heap *heap, const struct heap_device *device,
+				uint32_t index, void *addr, size_t length, uint64_t block_id)
+{
+	unsigned int access = device->access;
+	struct stagdv_guard guard = {
+		.word = (const uint64_t *)&heap->descs[index].block_id,
+		.expected = block_id,
+		.hazards = (uint64_t *)heap->self->hazards,
+		.n_hazards = HEAP_HAZARDS,
+		.hazard = (uint64_t)index + 1,
+	};
+
+	if (device->bind_qp) /* what a peer may do is the window's to say */
+		access = (access & ~(unsigned int)REMOTE_RIGHTS) | IBV_ACCESS_LOCAL_WRITE |
+			 IBV_ACCESS_MW_BIND;
+	if (device->guarded)
+		return reg_guarded(device->pd, addr, length, access, &guard);
+	return ibv_reg_mr(device->pd, addr, length, (int)access);
+}
+
+/* Its completion may not come: somebody else polls the queue. */
+static int await_bind(struct ibv_qp *qp, uint64_t wr_id)
+{
+	uint64_t until = clock_ns() + BIND_PATIENCE_MS * NS_PER_MS;
+	struct ibv_wc wc = {.status = IBV_WC_RESP_TIMEOUT_ERR};
+	int n;
+
+	do
+		n = ibv_poll_cq(qp->send_cq, 1, &wc);
+	while ((n == 0 || (n > 0 && wc.wr_id != wr_id)) && clock_ns() < until);
+	if (n == 1 && wc.wr_id == wr_id && wc.status == IBV_WC_SUCCESS)
+		return 0;
+	return -heap_fail(EIO, "a memory window could not be bound: %s",
+			  n < 0 ? "its completion queue failed" : ibv_wc_status_str(wc.status));
+}
+
+/* DAT_RMR_CREATE and DAT_RMR_BIND, in the words of [0042]. */
+static int bind_window(struct heap_keys *keys, const struct heap_device *device,
+		       struct reg_entry *entry)
+{
+	struct ibv_mw_bind bind = {
+		.wr_id = ++keys->binds,
+		.send_flags = IBV_SEND_SIGNALED,
+		.bind_info = {.mr = entry->lmr,
+			      .addr = (uintptr_t)entry->lmr->addr,
+			      .length = entry->lmr->length,
+			      .mw_access_flags = device->access & REMOTE_RIGHTS},
+	};
+	int err;
+
+	errno = ENOMEM; /* not every provider says why */
+	entry->rmr = ibv_alloc_mw(device->pd, IBV_MW_TYPE_1);
+	if (!entry->rmr)
+		return -heap_fail(errno, "no memory window: %s", strerror(errno));
+	err = ibv_bind_mw(device->bind_qp, entry->rmr, &bind);
+	if (err)
+		return -heap_fail(err, "a memory window could not be bound: %s", strerror(err));
+	return await_bind(device->bind_qp, bind.wr_id);
+}
+
+/* Steps 614 and 714: DAT_LMR_CREATE, and the window where there are windows. Step 716: the blockId. */
+static int register_block(struct stag_heap *heap, unsigned int number, uint32_t index)
+{
+	struct heap_keys *keys = heap->keys;
+	struct heap_device *device = &keys->device[number];
+	struct reg_entry *entry = &keys->table[number][index];
+	void *addr;
+	size_t length;
+	uint64_t block_id;
+	int err = block_extent(heap, index, &addr, &length, &block_id);
+
+	if (err)
+		return -heap_fail(-err, "no live block at index %u", index);
+	entry->lmr = reg_block(heap, device, index, addr, length, block_id);
+	if (!entry->lmr)
+		return -heap_fail(errno, "block %u, %zu bytes at %p, could not be registered: %s",
+				  index, length, addr, strerror(errno));
+	keys->made++;
+	err = device->bind_qp ? bind_window(keys, device, entry) : 0;
+	/* It may have gone meanwhile, and others' memory may lie there now. */
+	if (!err && atomic_load(&heap->descs[index].block_id) != block_id)
+		err = -heap_fail(ENOENT, "block %u went back to the system", index);
+	if (err) {
+		release_handles(entry);
+		return err;
+	}
+	if (device->used <= index)
+		device->used = index + 1;
+	entry->block_size = length;
+	entry_write(entry, block_id);
+	keys->live++;
+	return 0;
+}
+
+/*
+ * Figure 6 from step 610 on, and figure 7 from 708 on: what is at this entry is compared; what is of
+ * an older block is stale, and goes; then the block is registered.
+ */
+static int registration(struct stag_heap *heap, unsigned int number, uint32_t index)
+{
+	struct heap_keys *keys = heap->keys;
+	struct reg_entry *entry = &keys->table[number][index];
+	uint64_t have = heap_load(&entry->block_id); /* 610, 710: greater than zero? */
+
+	if (have && have == atomic_load(&heap->descs[index].block_id)) { /* 708 */
+		count_saved(keys);
+		return 0;
+	}
+	if (have) { /* 612, 712 */
+		keys->stale++;
+		drop_entry(keys, entry);
+	}
+	return register_block(heap, number, index);
+}
+
+/* A run lies over slots whose entries were of blocks that are gone. */
+static void drop_under_run(struct stag_heap *heap, unsigned int number, uint32_t index)
+{
+	struct heap_keys *keys = heap->keys;
+	struct reg_entry *entry = &keys->table[number][index];
+	uint32_t tails = heap_load(&heap->descs[index].tails);
+
+	for (uint32_t i = 1; i <= tails && index + i < heap->max_blocks; i++) {
+		if (!heap_load(&entry[i].block_id))
+			continue;
+		keys->stale++;
+		drop_entry(keys, &entry[i]);
+	}
+}
+
+/* ---- what the allocator tells ---- */
+
+/* There are none any more when the process leaves. */
+static bool has_devices(struct heap_keys *keys)
+{
+	return keys && atomic_load(&keys->num_devices);
+}
+
+void keys_block_taken(struct stag_heap *heap, uint32_t index)
+{
+	struct heap_keys *keys = heap->keys;
+
+	if (!has_devices(keys))
+		return;
+	pthread_mutex_lock(&keys->lock);
+	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++) {
+		if (!keys->device[i].pd)
+			continue;
+		registration(heap, i, index); /* if it fails, stag_heap_keys() says why */
+		drop_under_run(heap, i, index);
+	}
+	pthread_mutex_unlock(&keys->lock);
+}
+
+/* [0046]: ours go with the block; those of other processes stay where they are ([0045]). */
+void keys_block_released(struct stag_heap *heap, uint32_t index)
+{
+	struct heap_keys *keys = heap->keys;
+
+	if (!has_devices(keys))
+		return;
+	pthread_mutex_lock(&keys->lock);
+	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++)
+		if (keys->device[i].pd)
+			drop_entry(keys, &keys->table[i][index]);
+	pthread_mutex_unlock(&keys->lock);
+}
+
+void keys_query(struct stag_heap *heap, struct stag_heap_stats *stats)
+{
+	struct heap_keys *keys = heap->keys;
+
+	pthread_mutex_lock(&keys->lock);
+	stats->registrations = keys->live;
+	stats->registrations_made = keys->made;
+	stats->stale_found = keys->stale;
+	pthread_mutex_unlock(&keys->lock);
+	stats->registrations_saved = sum_saved(keys);
+}
+
+/* ---- open and close ---- */
+
+static size_t table_size(const struct stag_heap *heap)
+{
+	return (size_t)heap->max_blocks * sizeof(struct reg_entry);
+}
+
+int keys_open(struct stag_heap *heap)
+{
+	heap->keys = aligned_alloc(64, sizeof(struct heap_keys));
+	if (!heap->keys)
+		return -ENOMEM;
+	memset(heap->keys, 0, sizeof(*heap->keys));
+	pthread_mutex_init(&heap->keys->lock, NULL);
+	return 0;
+}
+
+static void free_tables(struct stag_heap *heap)
+{
+	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++) {
+		if (heap->keys->table[i])
+			munmap(heap->keys->table[i], table_size(heap));
+		heap->keys->table[i] = NULL;
+	}
+}
+
+/* [0048]: every entry with a blockId greater than zero. */
+static void drop_device(struct stag_heap *heap, unsigned int number)
+{
+	struct heap_keys *keys = heap->keys;
+
+	for (uint32_t i = 0; i < keys->device[number].used; i++)
+		drop_entry(keys, &keys->table[number][i]);
+	keys->device[number] = (struct heap_device){0};
+	atomic_fetch_sub(&keys->num_devices, 1);
+}
+
+void keys_close(struct stag_heap *heap)
+{
+	if (!heap->keys)
+		return;
+	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++)
+		if (heap->keys->device[i].pd)
+			drop_device(heap, i);
+	free_tables(heap);
+	pthread_mutex_destroy(&heap->keys->lock);
+	free(heap->keys);
+	heap->keys = NULL;
+}
+
+/* The handles are the parent's; the lock may have been somebody's who is not here. */
+void keys_forked(struct stag_heap *heap)
+{
+	if (!heap->keys)
+		return;
+	free_tables(heap);
+	memset(heap->keys, 0, sizeof(*heap->keys));
+	pthread_mutex_init(&heap->keys->lock, NULL);
+}
+
+/* ---- the face ---- */
+
+static struct reg_entry *new_table(const struct stag_heap *heap)
+{
+	void *table = mmap(NULL, table_size(heap), PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return table == MAP_FAILED ? NULL : table;
+}
+
+static int check_device(const struct stag_heap *heap, const struct ibv_pd *pd,
+			const struct stag_heap_device_attr *attr)
+{
+	if (heap->serial == 0)
+		return heap_fail(EINVAL, "heap %s: inherited over a fork: attach it again",
+				 heap->name);
+	if (!pd)
+		return heap_fail(EINVAL, "a device without a protection domain");
+	if (attr && attr->comp_mask)
+		return heap_fail(EINVAL, "unknown fields of the device (comp_mask %#llx)",
+				 (unsigned long long)attr->comp_mask);
+	if (attr && attr->bind_qp && attr->bind_qp->pd != pd)
+		return heap_fail(EINVAL, "the queue pair for windows is of another domain");
+	return 0;
+}
+
+static bool has_windows(struct ibv_pd *pd)
+{
+	struct ibv_device_attr attr;
+
+	return !ibv_query_device(pd->context, &attr) && attr.max_mw > 0;
+}
+
+static int add_device(struct stag_heap *heap, struct ibv_pd *pd,
+		      const struct stag_heap_device_attr *attr, unsigned int *number)
+{
+	struct heap_keys *keys = heap->keys;
+	unsigned int i = 0;
+
+	while (i < STAG_HEAP_MAX_DEVICES && keys->device[i].pd)
+		i++;
+	if (i == STAG_HEAP_MAX_DEVICES)
+		return heap_fail(ENOSPC, "heap %s: there are %u devices already", heap->name, i);
+	if (!keys->table[i])
+		keys->table[i] = new_table(heap);
+	if (!keys->table[i])
+		return heap_fail(ENOMEM, "heap %s: no memory for a registration table", heap->name);
+	keys->device[i] = (struct heap_device){
+		.pd = pd,
+		.bind_qp = attr && attr->bind_qp && has_windows(pd) ? attr->bind_qp : NULL,
+		.access = attr && attr->access ? attr->access : DEFAULT_RIGHTS,
+		.guarded = can_guard(pd),
+	};
+	atomic_fetch_add(&keys->num_devices, 1);
+	*number = i;
+	return 0;
+}
+
+STAG_EXPORT int stag_heap_add_device(struct stag_heap *heap, struct ibv_pd *pd,
+				     const struct stag_heap_device_attr *attr, unsigned int *device)
+{
+	int err = check_device(heap, pd, attr);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&heap->keys->lock);
+	err = add_device(heap, pd, attr, device);
+	pthread_mutex_unlock(&heap->keys->lock);
+	return err;
+}
+
+STAG_EXPORT int stag_heap_remove_device(struct stag_heap *heap, unsigned int device)
+{
+	struct heap_keys *keys = heap->keys;
+	int err = 0;
+
+	if (device >= STAG_HEAP_MAX_DEVICES)
+		return heap_fail(EINVAL, "heap %s: no device %u", heap->name, device);
+	pthread_mutex_lock(&keys->lock);
+	if (keys->device[device].pd)
+		drop_device(heap, device);
+	else
+		err = heap_fail(EINVAL, "heap %s: no device %u", heap->name, device);
+	pthread_mutex_unlock(&keys->lock);
+	return err;
+}
+
+/* Figure 7, where the look-up found no match. */
+static int find_keys(struct stag_heap *heap, unsigned int device, const void *ptr,
+		     struct stag_heap_keys *out)
+{
+	struct heap_keys *keys = heap->keys;
+	struct reg_entry *entry;
+	uint32_t index;
+	int err;
+
+	if (device >= STAG_HEAP_MAX_DEVICES || !keys->device[device].pd)
+		return heap_fail(EINVAL, "heap %s: no device %u", heap->name, device);
+	if (!heap_holds(heap, ptr))
+		return heap_fail(ENOENT, "%p is not in heap %s", ptr, heap->name);
+	index = heap_head(heap, heap_index(heap, ptr)); /* 704, 706 */
+	err = registration(heap, device, index);
+	if (err)
+		return -err;
+	entry = &keys->table[device][index];
+	entry_read(entry, heap_load(&entry->block_id), out);
+	return 0;
+}
+
+/* Apart, so that the look-up has no registers to save. */
+static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, unsigned int device,
+						      const void *ptr, struct stag_heap_keys *out)
+{
+	int err;
+
+	pthread_mutex_lock(&heap->keys->lock);
+	err = find_keys(heap, device, ptr, out);
+	pthread_mutex_unlock(&heap->keys->lock);
+	return err;
+}
+
+/* [0047]: from the pointer to the index, from there to both tables. */
+STAG_EXPORT int stag_heap_keys(struct stag_heap *heap, unsigned int device, const void *ptr,
+			       struct stag_heap_keys *keys)
+{
+	struct heap_keys *own = heap->keys;
+	struct reg_entry *table;
+	uint64_t block_id;
+	uint32_t index;
+
+	if (unlikely(device >= STAG_HEAP_MAX_DEVICES || !heap_holds(heap, ptr)))
+		return find_keys_locked(heap, device, ptr, keys);
+	table = atomic_load_explicit(&own->table[device], memory_order_acquire);
+	index = heap_head(heap, heap_index(heap, ptr));
+	block_id = atomic_load_explicit(&heap->descs[index].block_id, memory_order_acquire);
+	if (unlikely(!table || !entry_read(&table[index], block_id, keys)))
+		return find_keys_locked(heap, device, ptr, keys);
+	count_saved(own);
+	return 0;
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * layout.c - where everything is, in the shared object and in a block.
+ *
+ * Pure arithmetic on the numbers a heap was created with; each process comes to the same result.
+ */
+#include "heap.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define MIN_BLOCK   (256ull << 10)
+#define MAX_BLOCK   (1ull << 30)
+#define MAX_AREA    (1ull << 45) /* a third of what a process has to give addresses for */
+#define MIN_SLICE   12u
+#define MAX_SLICE   16u
+#define SHARED_MAPS 3u
+
+static uint64_t round_up(uint64_t value, uint64_t unit)
+{
+	return (value + unit - 1) / unit * unit;
+}
+
+static unsigned int log2_up(uint64_t value)
+{
+	return value <= 1 ? 0 : 64 - (unsigned int)__builtin_clzll(value - 1);
+}
+
+/* 256 slices to a block, as far as their size is sensible. */
+static unsigned int slice_shift(unsigned int block_shift)
+{
+	unsigned int shift = block_shift - 8;
+
+	return shift < MIN_SLICE ? MIN_SLICE : shift > MAX_SLICE ? MAX_SLICE : shift;
+}
+
+int layout_plan(struct heap_header *header, uint64_t page)
+{
+	uint64_t at;
+
+	if (header->block_size < MIN_BLOCK || header->block_size > MAX_BLOCK ||
+	    header->block_size % page != 0)
+		return -EINVAL;
+	if (header->max_blocks == 0 || header->max_blocks > HEAP_MAX_BLOCKS)
+		return -EINVAL;
+	header->block_shift = log2_up(header->block_size);
+	header->slice_shift = slice_shift(header->block_shift);
+	if (((uint64_t)header->max_blocks << header->block_shift) > MAX_AREA)
+		return -EINVAL;
+	header->procs_offset = HEAP_PAGE;
+	at = header->procs_offset + STAG_HEAP_MAX_PROCS * sizeof(struct heap_proc);
+	header->descs_offset = round_up(at, HEAP_PAGE);
+	at = header->descs_offset + (uint64_t)header->max_blocks * sizeof(struct heap_desc);
+	header->pending_offset = round_up(at, HEAP_PAGE);
+	at = header->pending_offset + (uint64_t)header->max_blocks * sizeof(uint64_t);
+	header->maps_offset = round_up(at, HEAP_PAGE);
+	at = header->maps_offset +
+	     (SHARED_MAPS + STAG_HEAP_MAX_PROCS) * round_up(hint_size(header->max_blocks), 64);
+	header->control_size = round_up(at, HEAP_PAGE);
+	header->area_offset = round_up(at, 1ull << header->block_shift);
+	header->size = header->area_offset + ((uint64_t)header->max_blocks << header->block_shift);
+	return 0;
+}
+
+void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map)
+{
+	char *maps = (char *)heap->header + heap->header->maps_offset;
+
+	hint_init(map, maps + n * round_up(hint_size(heap->max_blocks), 64), heap->max_blocks);
+}
+
+/* Header, masks of slices, starts, spans, bitmaps. */
+static void lay_out_block(struct stag_heap *heap)
+{
+	uint64_t mask_bytes = (heap->num_slices + 63) / 64 * sizeof(uint64_t);
+	uint64_t bitmap = (uint64_t)heap->num_slices * heap->slice_words * sizeof(uint64_t);
+
+	heap->mask_offset = round_up(sizeof(struct heap_block), 64);
+	heap->start_offset = round_up(heap->mask_offset + mask_bytes, 64);
+	/* One for each slice of the slot: whatever a pointer says, there is a start to look up. */
+	heap->spans_offset =
+		heap->start_offset + (sizeof(uint32_t) << (heap->block_shift - heap->slice_shift));
+	heap->free_offset = heap->spans_offset + heap->num_slices * sizeof(struct heap_span);
+	heap->freed_offset = heap->free_offset + bitmap;
+	heap->shared_offset = heap->freed_offset + bitmap;
+	heap->header_slices =
+		(uint32_t)(round_up(heap->shared_offset + bitmap, 1ull << heap->slice_shift) >>
+			   heap->slice_shift);
+	heap->header_size = heap->header_slices << heap->slice_shift;
+}
+
+void layout_open(struct stag_heap *heap, struct heap_header *header)
+{
+	char *base = (char *)header;
+
+	heap->header = header;
+	heap->procs = (struct heap_proc *)(base + header->procs_offset);
+	heap->descs = (struct heap_desc *)(base + header->descs_offset);
+	heap->pending = (_Atomic uint64_t *)(base + header->pending_offset);
+	heap->area = base + header->area_offset;
+	heap->area_size = header->size - header->area_offset;
+	heap->block_mask = ~((1ull << header->block_shift) - 1);
+	heap->block_size = header->block_size;
+	heap->block_shift = header->block_shift;
+	heap->slice_shift = header->slice_shift;
+	heap->group_shift = header->block_shift - header->slice_shift - 6;
+	heap->max_blocks = header->max_blocks;
+	heap->num_slices = (uint32_t)(header->block_size >> header->slice_shift);
+	heap->slice_words = (1u << header->slice_shift) / HEAP_MIN_OBJECT / 64;
+	heap->commit_unit = header->huge_shift != 0 ? 1ull << header->huge_shift : HEAP_PAGE;
+	lay_out_block(heap);
+	heap->medium_slices = (heap->num_slices - heap->header_slices) / 2;
+	heap->small_max = 8u << heap->slice_shift;
+	class_init(heap);
+	layout_map(heap, 0, &heap->open);
+	layout_map(heap, 1, &heap->idle);
+	layout_map(heap, 2, &heap->idle_runs);
+}

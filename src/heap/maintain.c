@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * maintain.c - a thread for each attached heap that does what nobody should wait for: gives back
+ * what has been empty for long enough, and reaps the dead.
+ */
+#include "heap.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/export.h"
+
+#define TICK_NS	    NS_PER_S
+#define MIN_TICK_NS (10 * NS_PER_MS)
+
+uint64_t maintain_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static uint64_t release_reserve(struct stag_heap *heap, uint64_t empty_before)
+{
+	struct heap_block *block;
+
+	pthread_mutex_lock(&heap->lock);
+	block = slice_take_reserve(heap, empty_before);
+	pthread_mutex_unlock(&heap->lock);
+	return block ? block_release(heap, block->index) : 0;
+}
+
+uint64_t maintain_trim(struct stag_heap *heap)
+{
+	thread_trim(heap);
+	return release_reserve(heap, UINT64_MAX) + block_release_idle(heap, UINT64_MAX);
+}
+
+STAG_EXPORT uint64_t stag_heap_trim(struct stag_heap *heap)
+{
+	return maintain_trim(heap);
+}
+
+STAG_EXPORT uint64_t stag_heap_reap(struct stag_heap *heap, unsigned int flags)
+{
+	return proc_reap(heap, flags);
+}
+
+static void give_back(struct stag_heap *heap)
+{
+	uint64_t now = maintain_now();
+
+	if (heap->retain_ns >= 0) {
+		thread_trim(heap);
+		release_reserve(heap, now - (uint64_t)heap->retain_ns);
+	}
+	block_release_idle(heap, now);
+}
+
+static uint64_t tick(const struct stag_heap *heap)
+{
+	uint64_t half = (uint64_t)heap->retain_ns / 2;
+
+	if (heap->retain_ns < 0 || half > TICK_NS)
+		return TICK_NS;
+	return half < MIN_TICK_NS ? MIN_TICK_NS : half;
+}
+
+static void nap(struct stag_heap *heap, uint64_t ns)
+{
+	struct timespec until;
+	uint64_t at = clock_ns() + ns;
+
+	until.tv_sec = (time_t)(at / NS_PER_S);
+	until.tv_nsec = (long)(at % NS_PER_S);
+	pthread_cond_timedwait(&heap->maintain_cond, &heap->maintain_lock, &until);
+}
+
+static void *maintain(void *arg)
+{
+	struct stag_heap *heap = arg;
+	uint64_t reap_at = 0;
+
+	pthread_mutex_lock(&heap->maintain_lock);
+	while (!heap->maintain_stop) {
+		nap(heap, tick(heap));
+		if (heap->maintain_stop)
+			break;
+		pthread_mutex_unlock(&heap->maintain_lock);
+		give_back(heap);
+		if (clock_ns() >= reap_at) {
+			proc_reap(heap, 0);
+			reap_at = clock_ns() + TICK_NS;
+		}
+		pthread_mutex_lock(&heap->maintain_lock);
+	}
+	pthread_mutex_unlock(&heap->maintain_lock);
+	return NULL;
+}
+
+/* The program's signals are for the program's threads. */
+int maintain_start(struct stag_heap *heap)
+{
+	pthread_condattr_t attr;
+	sigset_t all, before;
+	int rc;
+
+	pthread_mutex_init(&heap->maintain_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&heap->maintain_cond, &attr);
+	pthread_condattr_destroy(&attr);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&heap->maintainer, NULL, maintain, heap);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	heap->maintaining = rc == 0;
+	return -rc;
+}
+
+void maintain_stop(struct stag_heap *heap)
+{
+	if (!heap->maintaining)
+		return;
+	pthread_mutex_lock(&heap->maintain_lock);
+	heap->maintain_stop = true;
+	pthread_cond_signal(&heap->maintain_cond);
+	pthread_mutex_unlock(&heap->maintain_lock);
+	pthread_join(heap->maintainer, NULL);
+	heap->maintaining = false;
+}

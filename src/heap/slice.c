@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * slice.c - which slices of this process's blocks are free.
+ *
+ * All under heap->lock, and for this process alone: the masks are in the blocks' headers, but
+ * whoever takes a block over starts from an empty one. Blocks with free slices are in lists by
+ * their longest run of them, so that a fitting block is found without a search.
+ */
+#include "heap.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define TO_TRY 8u /* blocks in the list where not every one fits */
+
+static uint64_t *mask_of(const struct stag_heap *heap, struct heap_block *block)
+{
+	return (uint64_t *)((char *)block + heap->mask_offset);
+}
+
+/* Exact to 16, then four to a doubling. */
+static uint32_t list_of(uint32_t longest)
+{
+	uint32_t log;
+
+	if (longest < 16)
+		return longest;
+	log = 31 - (uint32_t)__builtin_clz(longest);
+	return 16 + (log - 4) * 4 + ((longest >> (log - 2)) & 3);
+}
+
+static void link_block(struct stag_heap *heap, struct heap_block *block)
+{
+	block->fit_list = list_of(block->longest);
+	list_add_tail(&heap->fits[block->fit_list], &block->link);
+	heap->fits_mask |= 1ull << block->fit_list;
+}
+
+static void unlink_block(struct stag_heap *heap, struct heap_block *block)
+{
+	list_del(&block->link);
+	if (list_empty(&heap->fits[block->fit_list]))
+		heap->fits_mask &= ~(1ull << block->fit_list);
+	block->fit_list = HEAP_FIT_LISTS;
+}
+
+/* The first bit from `from` on that is set (or clear); bits if none. */
+static uint32_t next_bit(const uint64_t *mask, uint32_t bits, uint32_t from, bool set)
+{
+	while (from < bits) {
+		uint64_t word = (set ? mask[from / 64] : ~mask[from / 64]) >> (from % 64);
+
+		if (word != 0) {
+			from += (uint32_t)__builtin_ctzll(word);
+			return from < bits ? from : bits;
+		}
+		from = (from / 64 + 1) * 64;
+	}
+	return bits;
+}
+
+static void set_bits(uint64_t *mask, uint32_t first, uint32_t n, bool set)
+{
+	while (n > 0) {
+		uint32_t here = 64 - first % 64 < n ? 64 - first % 64 : n;
+		uint64_t bits = (here == 64 ? UINT64_MAX : (1ull << here) - 1) << (first % 64);
+
+		if (set)
+			mask[first / 64] |= bits;
+		else
+			mask[first / 64] &= ~bits;
+		first += here;
+		n -= here;
+	}
+}
+
+static uint32_t longest_run(const struct stag_heap *heap, const uint64_t *mask)
+{
+	uint32_t longest = 0, bits = heap->num_slices;
+
+	for (uint32_t at = next_bit(mask, bits, 0, true); at < bits;) {
+		uint32_t end = next_bit(mask, bits, at, false);
+
+		if (end - at > longest)
+			longest = end - at;
+		at = next_bit(mask, bits, end, true);
+	}
+	return longest;
+}
+
+/* The lowest place; bits: none. */
+static uint32_t find_run(const struct stag_heap *heap, const uint64_t *mask, uint32_t n,
+			 uint32_t step)
+{
+	uint32_t bits = heap->num_slices;
+
+	for (uint32_t at = next_bit(mask, bits, 0, true); at < bits;) {
+		uint32_t end = next_bit(mask, bits, at, false);
+		uint32_t first = (at + step - 1) / step * step;
+
+		if (first + n <= end)
+			return first;
+		at = next_bit(mask, bits, end, true);
+	}
+	return bits;
+}
+
+/* The masks have changed: to the list where it belongs now. */
+static void relink(struct stag_heap *heap, struct heap_block *block)
+{
+	block->longest = longest_run(heap, mask_of(heap, block));
+	if (block->fit_list == list_of(block->longest))
+		return;
+	unlink_block(heap, block);
+	link_block(heap, block);
+}
+
+static bool is_empty(const struct stag_heap *heap, const struct heap_block *block)
+{
+	return block->free_slices == heap->num_slices - heap->header_slices;
+}
+
+void slice_adopt(struct stag_heap *heap, uint32_t index)
+{
+	struct heap_block *block = heap_block_at(heap, index);
+	uint32_t n = heap->num_slices - heap->header_slices;
+
+	heap_store(&block->sharing, 0);
+	memset(mask_of(heap, block), 0, (heap->num_slices + 63) / 64 * sizeof(uint64_t));
+	set_bits(mask_of(heap, block), heap->header_slices, n, true);
+	block->free_slices = block->longest = n;
+	list_init(&block->link);
+	link_block(heap, block);
+}
+
+static bool take_from(struct stag_heap *heap, struct heap_block *block, uint32_t n, uint32_t step,
+		      uint32_t *first)
+{
+	*first = find_run(heap, mask_of(heap, block), n, step);
+	if (*first >= heap->num_slices)
+		return false;
+	set_bits(mask_of(heap, block), *first, n, false);
+	block->free_slices -= n;
+	if (heap->reserve == block)
+		heap->reserve = NULL;
+	relink(heap, block);
+	return true;
+}
+
+/* In the list of its own length not every block fits; in those behind, the first does. */
+static bool take_from_list(struct stag_heap *heap, uint32_t which, uint32_t n, uint32_t step,
+			   struct heap_block **block, uint32_t *first)
+{
+	unsigned int tried = 0;
+
+	list_for_each (it, &heap->fits[which]) {
+		*block = list_entry(it, struct heap_block, link);
+		if (take_from(heap, *block, n, step, first))
+			return true;
+		if (++tried == TO_TRY)
+			break;
+	}
+	return false;
+}
+
+bool slice_take(struct stag_heap *heap, uint32_t n, uint32_t step, struct heap_block **block,
+		uint32_t *first)
+{
+	uint64_t lists = heap->fits_mask & (UINT64_MAX << list_of(n));
+
+	for (; lists != 0; lists &= lists - 1)
+		if (take_from_list(heap, (uint32_t)__builtin_ctzll(lists), n, step, block, first))
+			return true;
+	return false;
+}
+
+static void leave_lists(struct stag_heap *heap, struct heap_block *block)
+{
+	unlink_block(heap, block);
+	if (heap->reserve == block)
+		heap->reserve = NULL;
+}
+
+/* One empty block stays at hand; others are for everybody. */
+static void emptied(struct stag_heap *heap, struct heap_block *block)
+{
+	if (!heap->reserve) {
+		block->empty_since = maintain_now();
+		heap->reserve = block;
+		return;
+	}
+	leave_lists(heap, block);
+	block_make_idle(heap, block->index);
+}
+
+void slice_give(struct stag_heap *heap, struct heap_block *block, uint32_t first, uint32_t n)
+{
+	set_bits(mask_of(heap, block), first, n, true);
+	block->free_slices += n;
+	assert(block->free_slices <= heap->num_slices - heap->header_slices);
+	relink(heap, block);
+	if (is_empty(heap, block))
+		emptied(heap, block);
+}
+
+/* Slices that another thread gave meanwhile may have been taken instead. */
+void slice_adopted(struct stag_heap *heap, uint32_t index)
+{
+	struct heap_block *block = heap_block_at(heap, index);
+
+	if (is_empty(heap, block) && heap->reserve != block)
+		emptied(heap, block);
+}
+
+struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_before)
+{
+	struct heap_block *block = heap->reserve;
+
+	if (!block || block->empty_since > empty_before)
+		return NULL;
+	leave_lists(heap, block);
+	return block;
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * span.c - spans: objects of one size in consecutive slices, and who has freed which.
+ *
+ * When a span is made its `freed` and `shared` bits are zero, since they were when it was retired
+ * (or are, in memory from the system): an object is free only after both are. So a block's
+ * live shared objects can be counted from the bitmaps alone, whatever its owner was
+ * doing when it died.
+ */
+#include "heap.h"
+
+#include <string.h>
+
+static void init_bits(struct heap_span *span)
+{
+	uint32_t count = heap_load(&span->count), words = (count + 63) / 64;
+
+	for (uint32_t i = 0; i < words; i++)
+		heap_store(&span->free[i], UINT64_MAX);
+	if (count % 64 != 0)
+		heap_store(&span->free[words - 1], (1ull << (count % 64)) - 1);
+	span->summary = words == 64 ? UINT64_MAX : (1ull << words) - 1;
+	span->num_free = count;
+}
+
+static struct heap_span *place(struct stag_heap *heap, struct heap_block *block, uint32_t first,
+			       uint32_t slices)
+{
+	struct heap_span *span = &block_spans(heap, block)[first];
+
+	heap_store(&span->base, (uintptr_t)block + ((uint64_t)first << heap->slice_shift));
+	span->free = block_bits(heap, block, heap->free_offset, first);
+	heap_store(&span->slices, slices);
+	heap_store(&span->sharing, 0);
+	span->listed = span->in_inbox = false;
+	span->next = span->prev = span->inbox_next = NULL;
+	return span;
+}
+
+static uint32_t start_of(const struct heap_block *block, const struct heap_span *span)
+{
+	return (uint32_t)((const char *)span - (const char *)block);
+}
+
+struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int class)
+{
+	const struct size_class *c = &heap->classes[class];
+	struct heap_block *block;
+	struct heap_span *span;
+	uint32_t first;
+
+	if (!slice_take(heap, c->slices, 1, &block, &first))
+		return NULL;
+	span = place(heap, block, first, c->slices);
+	heap_store(&span->size, c->size);
+	heap_store(&span->count, c->count);
+	span->recip = c->recip;
+	span->class = class;
+	init_bits(span);
+	span_set_at_hand(span, false);
+	for (uint32_t i = 0; i < c->slices; i++)
+		heap_store(&block_start(heap, block)[first + i], start_of(block, span));
+	atomic_store_explicit(&span->owner, tag, memory_order_release);
+	return span;
+}
+
+/* Its one object is in use from the beginning. A pointer into a later slice is no allocation anyway. */
+struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step)
+{
+	struct heap_block *block;
+	struct heap_span *span;
+	uint32_t first;
+
+	if (!slice_take(heap, slices, step, &block, &first))
+		return NULL;
+	span = place(heap, block, first, slices);
+	heap_store(&span->size, slices << heap->slice_shift);
+	heap_store(&span->count, 1);
+	span->recip = 0;
+	span->class = HEAP_MAX_CLASSES;
+	span_set_at_hand(span, false);
+	heap_store(&span->free[0], 0);
+	span->summary = 0;
+	span->num_free = 0;
+	heap_store(&block_start(heap, block)[first], start_of(block, span));
+	atomic_store_explicit(&span->owner, heap->tag, memory_order_release);
+	return span;
+}
+
+void span_retire(struct stag_heap *heap, struct heap_span *span)
+{
+	atomic_store_explicit(&span->owner, 0, memory_order_release);
+	slice_give(heap, span_block(heap, span), span_first(heap, span), heap_load(&span->slices));
+}
+
+/* `free` before `freed` lets go: at no moment does a shared object seem alive again. */
+static uint32_t collect_word(struct heap_span *span, _Atomic uint64_t *freed,
+			     _Atomic uint64_t *shared, uint32_t i)
+{
+	uint64_t bits = atomic_load(&freed[i]), free = heap_load(&span->free[i]);
+
+	if (free & bits)
+		heap_abort("%p was freed twice",
+			   (void *)(heap_load(&span->base) +
+				    (i * 64 + (uint64_t)__builtin_ctzll(free & bits)) *
+					    heap_load(&span->size)));
+	if (heap_load(&span->sharing))
+		atomic_fetch_and(&shared[i], ~bits);
+	heap_store(&span->free[i], free | bits);
+	atomic_fetch_and(&freed[i], ~bits);
+	if (bits != 0)
+		span->summary |= 1ull << i;
+	return (uint32_t)__builtin_popcountll(bits);
+}
+
+uint32_t span_collect(struct stag_heap *heap, struct heap_span *span)
+{
+	struct heap_block *block = span_block(heap, span);
+	uint32_t first = span_first(heap, span), count = heap_load(&span->count), n = 0;
+	_Atomic uint64_t *freed = block_bits(heap, block, heap->freed_offset, first);
+	_Atomic uint64_t *shared = block_bits(heap, block, heap->shared_offset, first);
+
+	for (uint32_t i = 0; i * 64 < count; i++)
+		if (atomic_load(&freed[i]) != 0)
+			n += collect_word(span, freed, shared, i);
+	span->num_free += n;
+	return n;
+}
+
+/* So that the owner finds out. Hints only, and none is in the block, which may be gone by now. */
+static __attribute__((noinline)) void tell_owner(struct stag_heap *heap, uint32_t index,
+						 uint64_t group, int slot)
+{
+	struct hint_map map;
+
+	atomic_fetch_or(&heap->pending[index], group);
+	if (slot < 0)
+		return;
+	layout_map(heap, 3 + (unsigned int)slot, &map);
+	hint_set(&map, index);
+}
+
+/* The bit is the last that is touched of the block: from then on it is the owner's to give away. */
+void span_free_remote(struct stag_heap *heap, struct heap_span *span, uint32_t number)
+{
+	uint32_t index = heap_index(heap, span);
+	uint64_t group = 1ull << (span_first(heap, span) >> heap->group_shift);
+	_Atomic uint64_t *freed = span->free + (heap->freed_offset - heap->free_offset) / 8;
+	uint64_t bit = 1ull << (number % 64), state;
+	uint64_t address = heap_load(&span->base) + (uint64_t)number * heap_load(&span->size);
+
+	if (unlikely(atomic_fetch_or(&freed[number / 64], bit) & bit))
+		heap_abort("%p was freed twice", (void *)address);
+	state = atomic_load(&heap->descs[index].state);
+	if (unlikely(!(atomic_load(&heap->pending[index]) & group)))
+		tell_owner(heap, index, group, desc_slot(state));
+	if (unlikely(desc_phase(state) == BLOCK_ORPHAN))
+		block_settle(heap, index, false);
+}
+
+uint32_t span_count_used(struct stag_heap *heap, struct heap_span *span)
+{
+	struct heap_block *block = span_block(heap, span);
+	uint32_t count = heap_load(&span->count), first = span_first(heap, span), used = 0;
+	_Atomic uint64_t *free = block_bits(heap, block, heap->free_offset, first);
+	_Atomic uint64_t *freed = block_bits(heap, block, heap->freed_offset, first);
+
+	if (count > HEAP_SPAN_WORDS * 64)
+		return 0;
+	for (uint32_t i = 0; i * 64 < count; i++) {
+		uint64_t all = count - i * 64 >= 64 ? UINT64_MAX : (1ull << (count % 64)) - 1;
+
+		used += (uint32_t)__builtin_popcountll(
+			all & ~(atomic_load(&free[i]) | atomic_load(&freed[i])));
+	}
+	return used;
+}

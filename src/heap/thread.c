@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * thread.c - what a thread allocates from, when the span at hand does not do.
+ *
+ * A thread's spans are its own: no lock. Objects that others free are bits in the span, and
+ * come back when the thread runs dry (thread_collect()). Spans of a thread that has ended go, with
+ * all that is left in them, to the next thread that comes.
+ *
+ * Somebody else (trimming, mostly the maintainer) may work on a thread's spans while that is
+ * outside: see stop().
+ */
+#include "heap.h"
+
+#include <errno.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define PATIENCE 1000u /* yields */
+
+/* Where a thread keeps what it has in other heaps than the last one used. */
+struct seat {
+	struct thread_here here;
+	struct seat *next;
+};
+
+__thread struct thread_here thread_here;
+static __thread struct seat *seats;
+static pthread_key_t seats_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool have_membarrier;
+
+/* Full, so that the fast path need not ask whether there is one. */
+static struct heap_span no_span;
+
+/* ---- threads come and go -------------------------------------------------- */
+
+static void vacate(struct stag_heap *heap, void *arg)
+{
+	struct heap_thread *thread = arg;
+
+	LOCK_FOR_SCOPE(&heap->lock);
+	thread->taken = false;
+}
+
+static void thread_ends(void *arg)
+{
+	for (struct seat *seat = arg, *next; seat; seat = next) {
+		next = seat->next;
+		heap_with(seat->here.serial, vacate, seat->here.thread);
+		free(seat);
+	}
+	thread_here.serial = 0;
+	seats = NULL;
+}
+
+static void init_once(void)
+{
+	if (pthread_key_create(&seats_key, thread_ends) != 0)
+		abort();
+	have_membarrier =
+		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+static struct heap_thread *new_thread(struct stag_heap *heap)
+{
+	struct heap_thread *thread;
+
+	if (heap->num_threads == UINT16_MAX)
+		return NULL;
+	thread = aligned_alloc(64, (sizeof(*thread) + 63) / 64 * 64);
+	if (!thread)
+		return NULL;
+	*thread = (struct heap_thread){.heap = heap, .taken = true};
+	pthread_mutex_init(&thread->stop_lock, NULL);
+	for (unsigned int i = 0; i < HEAP_MAX_CLASSES; i++)
+		thread->current[i] = &no_span;
+	thread->tag = heap->tag + ++heap->num_threads;
+	thread->next = heap->threads;
+	heap->threads = thread;
+	return thread;
+}
+
+static struct heap_thread *seat_thread(struct stag_heap *heap)
+{
+	LOCK_FOR_SCOPE(&heap->lock);
+	for (struct heap_thread *t = heap->threads; t; t = t->next) {
+		if (t->taken)
+			continue;
+		t->taken = true;
+		return t;
+	}
+	return new_thread(heap);
+}
+
+/* Seats in heaps that were detached. */
+static void clear_seats(void)
+{
+	for (struct seat **at = &seats; *at;) {
+		struct seat *seat = *at;
+
+		if (heap_with(seat->here.serial, NULL, NULL)) {
+			at = &seat->next;
+			continue;
+		}
+		*at = seat->next;
+		free(seat);
+	}
+	pthread_setspecific(seats_key, seats);
+}
+
+static struct heap_thread *sit_down(struct stag_heap *heap)
+{
+	struct seat *seat;
+
+	clear_seats();
+	seat = malloc(sizeof(*seat));
+	if (!seat)
+		return NULL;
+	seat->here = (struct thread_here){heap->serial, seat_thread(heap)};
+	if (!seat->here.thread) {
+		free(seat);
+		return NULL;
+	}
+	seat->next = seats;
+	seats = seat;
+	pthread_setspecific(seats_key, seats);
+	thread_here = seat->here;
+	return seat->here.thread;
+}
+
+struct heap_thread *thread_find(struct stag_heap *heap)
+{
+	struct heap_thread *thread;
+
+	if (heap->serial == 0) {
+		errno = heap_fail(EINVAL, "heap %s: inherited over a fork: attach it again",
+				  heap->name);
+		return NULL;
+	}
+	pthread_once(&once, init_once);
+	for (struct seat *seat = seats; seat; seat = seat->next) {
+		if (seat->here.serial != heap->serial)
+			continue;
+		thread_here = seat->here;
+		return seat->here.thread;
+	}
+	thread = sit_down(heap);
+	if (!thread)
+		errno = heap_fail(ENOMEM, "heap %s: no memory for another thread", heap->name);
+	return thread;
+}
+
+void thread_forget_all(struct stag_heap *heap)
+{
+	for (struct heap_thread *t = heap->threads, *next; t; t = next) {
+		next = t->next;
+		pthread_mutex_destroy(&t->stop_lock);
+		free(t);
+	}
+	heap->threads = NULL;
+}
+
+/* ---- in and out ------------------------------------------------------------ */
+
+void thread_wait(struct heap_thread *thread)
+{
+	thread_leave(thread);
+	pthread_mutex_lock(&thread->stop_lock);
+	pthread_mutex_unlock(&thread->stop_lock);
+}
+
+static void start(struct heap_thread *thread)
+{
+	atomic_store_explicit(&thread->stop, 0, memory_order_release);
+	pthread_mutex_unlock(&thread->stop_lock);
+}
+
+/*
+ * Keeps the thread out until start(). Not with heap->lock held, which the thread may want on its way
+ * out. False: it does not come out, or this system has no membarrier.
+ */
+static bool stop(struct heap_thread *thread)
+{
+	if (!have_membarrier && thread != thread_here.thread)
+		return false;
+	pthread_mutex_lock(&thread->stop_lock);
+	atomic_store(&thread->stop, 1);
+	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+	for (unsigned int i = 0; i < PATIENCE; i++) {
+		if (!atomic_load_explicit(&thread->busy, memory_order_acquire))
+			return true;
+		sched_yield();
+	}
+	start(thread);
+	return false;
+}
+
+/* ---- spans with room --------------------------------------------------------- */
+
+/* At the end: it has time to get more room. */
+static void list_room(struct heap_thread *thread, struct heap_span *span)
+{
+	struct heap_span **head = &thread->room[span->class];
+
+	span->next = NULL;
+	if (*head) {
+		span->prev = (*head)->prev;
+		span->prev->next = span;
+		(*head)->prev = span;
+	} else {
+		span->prev = span;
+		*head = span;
+	}
+	span->listed = true;
+}
+
+static void unlist_room(struct heap_thread *thread, struct heap_span *span)
+{
+	struct heap_span **head = &thread->room[span->class];
+
+	if (span->next)
+		span->next->prev = span->prev;
+	else
+		(*head)->prev = span->prev;
+	if (*head == span)
+		*head = span->next;
+	else
+		span->prev->next = span->next;
+	span->listed = false;
+}
+
+static bool is_unused(const struct heap_span *span)
+{
+	return span->num_free == heap_load(&span->count);
+}
+
+/* Under heap->lock. */
+static void retire(struct heap_thread *thread, struct heap_span *span)
+{
+	if (span->listed)
+		unlist_room(thread, span);
+	if (thread->current[span->class] == span)
+		thread->current[span->class] = &no_span;
+	span_retire(thread->heap, span);
+}
+
+/* Others freed in it. Under heap->lock, and by the thread or with it stopped. */
+static void collect_span(struct heap_thread *thread, struct heap_span *span)
+{
+	if (span_collect(thread->heap, span) == 0 || span == thread->current[span->class])
+		return;
+	if (is_unused(span) && !span->in_inbox && (thread->room[span->class] || !thread->taken))
+		retire(thread, span);
+	else if (!span->listed)
+		list_room(thread, span);
+}
+
+static void collect_medium(struct stag_heap *heap, struct heap_span *span)
+{
+	if (span_collect(heap, span) != 0)
+		span_retire(heap, span);
+}
+
+static struct heap_thread *owner_of(struct stag_heap *heap, uint64_t tag)
+{
+	for (struct heap_thread *t = heap->threads; t; t = t->next)
+		if (t->tag == tag)
+			return t;
+	return NULL;
+}
+
+static void put_in_inbox(struct heap_thread *thread, struct heap_span *span)
+{
+	if (span->in_inbox)
+		return;
+	span->in_inbox = true;
+	span->inbox_next = thread->inbox;
+	thread->inbox = span;
+}
+
+static void dispatch(struct stag_heap *heap, struct heap_thread *me, struct heap_span *span)
+{
+	uint64_t tag = heap_load(&span->owner);
+	struct heap_thread *owner;
+
+	if (tag == 0)
+		return;
+	if (tag == heap->tag) {
+		collect_medium(heap, span);
+		return;
+	}
+	owner = me && me->tag == tag ? me : owner_of(heap, tag);
+	if (!owner)
+		return;
+	if (owner == me || !owner->taken)
+		collect_span(owner, span);
+	else
+		put_in_inbox(owner, span);
+}
+
+static void collect_block(struct stag_heap *heap, struct heap_thread *me, uint32_t index)
+{
+	uint64_t groups = atomic_exchange(&heap->pending[index], 0);
+	uint64_t state = atomic_load(&heap->descs[index].state);
+	struct heap_block *block = heap_block_at(heap, index);
+
+	if (desc_phase(state) != BLOCK_LIVE || desc_slot(state) != (int)heap->slot ||
+	    desc_is_run(state))
+		return;
+	for (; groups != 0; groups &= groups - 1) {
+		uint32_t first = (uint32_t)__builtin_ctzll(groups) << heap->group_shift;
+
+		for (uint32_t i = 0; i < 1u << heap->group_shift; i++)
+			if (first + i < heap->num_slices)
+				dispatch(heap, me, &block_spans(heap, block)[first + i]);
+	}
+}
+
+static void empty_inbox(struct heap_thread *thread)
+{
+	while (thread->inbox) {
+		struct heap_span *span = thread->inbox;
+
+		thread->inbox = span->inbox_next;
+		span->in_inbox = false;
+		collect_span(thread, span);
+	}
+}
+
+/* Whoever died may have freed and not told. */
+static void suspect_all(struct stag_heap *heap)
+{
+	uint64_t deaths = atomic_load(&heap->header->deaths);
+
+	if (deaths == heap->deaths_seen)
+		return;
+	heap->deaths_seen = deaths;
+	for (uint32_t i = 0; i < heap->max_blocks; i++) {
+		if (desc_slot(atomic_load(&heap->descs[i].state)) != (int)heap->slot)
+			continue;
+		atomic_store(&heap->pending[i], UINT64_MAX);
+		hint_set(&heap->pending_blocks, i);
+	}
+}
+
+void thread_collect(struct stag_heap *heap, struct heap_thread *me)
+{
+	struct hint_map *map = &heap->pending_blocks;
+
+	suspect_all(heap);
+	for (uint32_t i = hint_next(map, 0); i != HINT_NONE; i = hint_next(map, i + 1)) {
+		hint_clear(map, i);
+		collect_block(heap, me, i);
+	}
+	if (me)
+		empty_inbox(me);
+}
+
+/* ---- the thread runs dry ------------------------------------------------------- */
+
+/* The one that was at hand is full, and in no list. */
+static void set_current(struct heap_thread *thread, unsigned int class, struct heap_span *span)
+{
+	struct heap_span *before = thread->current[class];
+
+	if (before != &no_span)
+		span_set_at_hand(before, false);
+	thread->current[class] = span;
+	if (span != &no_span)
+		span_set_at_hand(span, true);
+}
+
+bool thread_use_room(struct heap_thread *thread, unsigned int class)
+{
+	struct heap_span *span = thread->room[class];
+
+	if (!span)
+		return false;
+	unlist_room(thread, span);
+	set_current(thread, class, span);
+	return true;
+}
+
+/* What others have freed in the span at hand, without asking anybody. */
+static bool refill_current(struct heap_thread *thread, unsigned int class)
+{
+	struct heap_span *span = thread->current[class];
+	struct stag_heap *heap = thread->heap;
+	uint64_t pending;
+
+	if (span == &no_span)
+		return false;
+	pending = heap_load(&heap->pending[heap_index(heap, span)]);
+	if (!((pending >> (span_first(heap, span) >> heap->group_shift)) & 1))
+		return false;
+	return span_collect(heap, span) != 0;
+}
+
+static bool use_collected(struct heap_thread *thread, unsigned int class)
+{
+	struct stag_heap *heap = thread->heap;
+	struct heap_span *span;
+
+	LOCK_FOR_SCOPE(&heap->lock);
+	set_current(thread, class, &no_span);
+	thread_collect(heap, thread);
+	if (thread_use_room(thread, class))
+		return true;
+	span = span_create(heap, thread->tag, class);
+	if (span)
+		set_current(thread, class, span);
+	return span != NULL;
+}
+
+static bool use_new_block(struct heap_thread *thread, unsigned int class)
+{
+	struct stag_heap *heap = thread->heap;
+	int64_t index = block_take(heap);
+	struct heap_span *span;
+
+	if (index < 0)
+		return false;
+	LOCK_FOR_SCOPE(&heap->lock);
+	slice_adopt(heap, (uint32_t)index);
+	span = span_create(heap, thread->tag, class);
+	slice_adopted(heap, (uint32_t)index);
+	if (span)
+		set_current(thread, class, span);
+	return span != NULL;
+}
+
+bool thread_refill(struct heap_thread *thread, unsigned int class)
+{
+	return thread->current[class]->summary != 0 || refill_current(thread, class) ||
+	       thread_use_room(thread, class) || use_collected(thread, class) ||
+	       use_new_block(thread, class);
+}
+
+/* A span that was full has room, or one that is not at hand is empty. */
+void thread_free_edge(struct heap_thread *thread, struct heap_span *span)
+{
+	if (span == thread->current[span->class])
+		return;
+	if (!is_unused(span)) {
+		if (!span->listed)
+			list_room(thread, span);
+		return;
+	}
+	LOCK_FOR_SCOPE(&thread->heap->lock);
+	if (!span->in_inbox)
+		retire(thread, span);
+	else if (!span->listed)
+		list_room(thread, span);
+}
+
+/* ---- trimming -------------------------------------------------------------------- */
+
+static void retire_unused(struct heap_thread *thread)
+{
+	for (unsigned int i = 0; i < thread->heap->num_classes; i++) {
+		struct heap_span *span = thread->current[i];
+
+		if (span != &no_span)
+			span_collect(thread->heap, span);
+		if (span != &no_span && is_unused(span))
+			retire(thread, span);
+		for (struct heap_span *it = thread->room[i], *next; it; it = next) {
+			next = it->next;
+			if (is_unused(it))
+				retire(thread, it);
+		}
+	}
+}
+
+static void trim_thread(struct heap_thread *thread)
+{
+	struct stag_heap *heap = thread->heap;
+
+	if (!stop(thread))
+		return;
+	pthread_mutex_lock(&heap->lock);
+	empty_inbox(thread);
+	retire_unused(thread);
+	pthread_mutex_unlock(&heap->lock);
+	start(thread);
+}
+
+/* Threads are only ever added to the list, at its head. */
+void thread_trim(struct stag_heap *heap)
+{
+	struct heap_thread *first;
+
+	pthread_mutex_lock(&heap->lock);
+	thread_collect(heap, NULL);
+	first = heap->threads;
+	pthread_mutex_unlock(&heap->lock);
+	for (struct heap_thread *t = first; t; t = t->next)
+		trim_thread(t);
+}

@@ -1,0 +1,818 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_processes.c - several processes with one heap: the same addresses, memory that goes from one
+ * to the other, and what is left when one dies.
+ *
+ * Each test is told from the parent's side; a child does as it is bidden, one step at a time. Children
+ * are this program again, not mere forks, which ThreadSanitizer lets have no threads.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "heap/heap.h"
+
+#define KIB 1024ull
+#define MIB (1024ull * 1024)
+
+static char name[STAG_HEAP_NAME_MAX];
+
+/* ---- a child that does what it is told -------------------------------------- */
+
+enum order { ALLOC, FREE, SHARE, UNSHARE, READ_BYTE, FILL, TRIM, REAP, CHECK, DETACH, CREATE };
+
+struct bidding {
+	enum order order;
+	uint64_t argument, size;
+};
+
+struct child {
+	pid_t pid;
+	int to;
+};
+
+static uint64_t obey(struct stag_heap **heap, const struct bidding *b)
+{
+	void *ptr = (void *)b->argument;
+
+	switch (b->order) {
+	case ALLOC:
+		return (uintptr_t)stag_heap_alloc(*heap, b->argument);
+	case FREE:
+		stag_heap_free(*heap, ptr);
+		return 0;
+	case SHARE:
+		return (uint64_t)stag_heap_share(*heap, ptr);
+	case UNSHARE:
+		return (uint64_t)stag_heap_unshare(*heap, ptr);
+	case READ_BYTE:
+		return *(unsigned char *)ptr;
+	case FILL:
+		memset(ptr, 0xa5, b->size);
+		return 0;
+	case TRIM:
+		return stag_heap_trim(*heap);
+	case REAP:
+		return stag_heap_reap(*heap, (unsigned int)b->argument);
+	case CHECK:
+		return (uint64_t)stag_heap_check(*heap, stderr);
+	case DETACH:
+		return (uint64_t)stag_heap_detach(*heap, b->argument);
+	case CREATE:
+		*heap = stag_heap_create(name, NULL);
+		return *heap ? 0 : (uint64_t)errno;
+	}
+	return 0;
+}
+
+static void serve(int from)
+{
+	struct stag_heap *heap = NULL;
+	struct bidding b;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (read(from, &b, sizeof(b)) == (ssize_t)sizeof(b)) {
+		uint64_t answer = obey(&heap, &b);
+
+		if (write(from, &answer, sizeof(answer)) != (ssize_t)sizeof(answer))
+			break;
+	}
+	_exit(0);
+}
+
+static uint64_t bid(struct child *child, enum order order, uint64_t argument, uint64_t size)
+{
+	struct bidding b = {order, argument, size};
+	uint64_t answer;
+
+	assert_int_equal(write(child->to, &b, sizeof(b)), sizeof(b));
+	assert_int_equal(read(child->to, &answer, sizeof(answer)), sizeof(answer));
+	return answer;
+}
+
+/* This program again, with one end of a socket at descriptor 3. */
+static struct child run_self(const char *what)
+{
+	struct child child;
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+	child.pid = fork();
+	assert_true(child.pid >= 0);
+	if (child.pid == 0) {
+		if (dup2(ends[1], 3) == 3)
+			fcntl(3, F_SETFD, 0);
+		execl("/proc/self/exe", "test_heap_processes", what, name, NULL);
+		_exit(99);
+	}
+	close(ends[1]);
+	child.to = ends[0];
+	return child;
+}
+
+static struct child start_child(void)
+{
+	struct child child = run_self("serve");
+
+	assert_int_equal(bid(&child, CREATE, 0, 0), 0);
+	return child;
+}
+
+static void kill_child(struct child *child)
+{
+	int status;
+
+	kill(child->pid, SIGKILL);
+	assert_int_equal(waitpid(child->pid, &status, 0), child->pid);
+	close(child->to);
+}
+
+static void expect_exit(struct child *child)
+{
+	int status;
+
+	assert_int_equal(waitpid(child->pid, &status, 0), child->pid);
+	close(child->to);
+	assert_int_equal(status, 0);
+}
+
+static void end_child(struct child *child)
+{
+	assert_int_equal(bid(child, DETACH, false, 0), 0);
+	kill_child(child);
+}
+
+/* ---- what the parent sees ------------------------------------------------------- */
+
+static struct stag_heap *make_heap(uint64_t block_size, uint32_t max_blocks)
+{
+	struct stag_heap_attr attr = {.block_size = block_size,
+				      .max_blocks = max_blocks,
+				      .retain_ms = -1,
+				      .flags = STAG_HEAP_EXCLUSIVE};
+	struct stag_heap *heap;
+
+	snprintf(name, sizeof(name), "test-processes.%d", getpid());
+	stag_heap_unlink(name); /* of a test that failed */
+	heap = stag_heap_create(name, &attr);
+	if (!heap)
+		fail_msg("%s: %s", strerror(errno), stag_heap_error());
+	return heap;
+}
+
+static struct stag_heap_stats query(struct stag_heap *heap)
+{
+	struct stag_heap_stats stats;
+
+	assert_int_equal(stag_heap_query(heap, &stats, sizeof(stats)), 0);
+	return stats;
+}
+
+static bool exists(void)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	return access(path, F_OK) == 0;
+}
+
+static void expect_sound(struct stag_heap *heap)
+{
+	assert_int_equal(stag_heap_check(heap, stderr), 0);
+}
+
+static void end_heap(struct stag_heap *heap)
+{
+	expect_sound(heap);
+	assert_int_equal(stag_heap_detach(heap, false), 0);
+	assert_false(exists());
+}
+
+static uint64_t committed(struct stag_heap *heap)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(heap->fd, &st), 0);
+	return (uint64_t)st.st_blocks * 512;
+}
+
+/* ---- the same memory -------------------------------------------------------------- */
+
+static void a_pointer_means_the_same_everywhere(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	unsigned char *mine = stag_heap_alloc(heap, 100);
+	unsigned char *theirs = (unsigned char *)bid(&child, ALLOC, 5 * MIB, 0);
+
+	*mine = 42;
+	assert_int_equal(bid(&child, READ_BYTE, (uintptr_t)mine, 0), 42);
+	bid(&child, FILL, (uintptr_t)theirs, 5 * MIB);
+	assert_int_equal(theirs[5 * MIB - 1], 0xa5);
+	assert_int_equal(query(heap).processes, 2);
+	end_child(&child);
+	assert_int_equal(query(heap).processes, 1);
+	stag_heap_free(heap, mine);
+	end_heap(heap);
+}
+
+/* Each in a block of its own: what one process allocates never depends on the other's lock. */
+static void processes_do_not_share_blocks(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	void *mine = stag_heap_alloc(heap, 64), *theirs = (void *)bid(&child, ALLOC, 64, 0);
+
+	assert_int_not_equal(heap_index(heap, mine), heap_index(heap, theirs));
+	end_child(&child);
+	stag_heap_free(heap, mine);
+	end_heap(heap);
+}
+
+static void what_another_process_frees_comes_back(void **state)
+{
+	static const size_t sizes[] = {16, 64, 5000, 100000, 500000, 3 * MIB};
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	uint64_t before = committed(heap);
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+		for (int round = 0; round < 200; round++) {
+			void *ptr = stag_heap_alloc(heap, sizes[i]);
+
+			assert_non_null(ptr);
+			bid(&child, FREE, (uintptr_t)ptr, 0);
+		}
+	assert_int_equal(query(heap).allocations, 0);
+	stag_heap_trim(heap);
+	assert_int_equal(query(heap).blocks, 0);
+	assert_int_equal(committed(heap), before);
+	end_child(&child);
+	end_heap(heap);
+}
+
+/* Figure 7: a block that is empty and not yet with the system changes hands as it is. */
+static void an_idle_block_keeps_its_block_id(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	void *ptrs[6], *theirs;
+	uint64_t id;
+
+	for (int i = 0; i < 6; i++)
+		ptrs[i] = stag_heap_alloc(heap, MIB);
+	id = atomic_load(&heap->descs[0].block_id);
+	for (int i = 0; i < 6; i++)
+		stag_heap_free(heap, ptrs[i]);
+	theirs = (void *)bid(&child, ALLOC, MIB, 0);
+	assert_true(heap_index(heap, theirs) <= 1);
+	assert_int_equal(atomic_load(&heap->descs[heap_index(heap, theirs)].block_id), id);
+	bid(&child, FREE, (uintptr_t)theirs, 0);
+	bid(&child, TRIM, 0, 0);
+	theirs = (void *)bid(&child, ALLOC, MIB, 0);
+	assert_int_equal(atomic_load(&heap->descs[heap_index(heap, theirs)].block_id), id + 1);
+	end_child(&child);
+	end_heap(heap);
+}
+
+static void one_process_may_fill_what_another_has_left(void **state)
+{
+	struct stag_heap *heap = make_heap(256 * KIB, 16);
+	struct child child = start_child();
+	void *ptrs[64];
+	int n = 0;
+
+	while ((ptrs[n] = stag_heap_alloc(heap, 100000)))
+		n++;
+	assert_int_equal(bid(&child, ALLOC, 100000, 0), 0);
+	while (n-- > 0)
+		stag_heap_free(heap, ptrs[n]);
+	stag_heap_trim(heap);
+	for (n = 0; bid(&child, ALLOC, 100000, 0) != 0; n++)
+		;
+	assert_true(n >= 14);
+	assert_null(stag_heap_alloc(heap, 1));
+	end_child(&child);
+	assert_non_null(stag_heap_alloc(heap, 1));
+	end_heap(heap);
+}
+
+/* ---- death -------------------------------------------------------------------------- */
+
+static void what_the_dead_had_is_reclaimed(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	uint64_t before = committed(heap);
+
+	for (size_t size = 1; size < 6 * MIB; size = size * 2 + 1)
+		assert_int_not_equal(bid(&child, ALLOC, size, 0), 0);
+	kill_child(&child);
+	while (query(heap).processes != 1) /* the maintainer may be at it */
+		stag_heap_reap(heap, 0);
+	assert_int_equal(query(heap).blocks, 0);
+	assert_int_equal(committed(heap), before);
+	end_heap(heap);
+}
+
+static void the_dead_are_reaped_by_themselves(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+
+	bid(&child, ALLOC, 64, 0);
+	assert_int_equal(query(heap).blocks, 1);
+	kill_child(&child);
+	while (query(heap).processes != 1)
+		usleep(10000);
+	assert_int_equal(query(heap).blocks, 0);
+	end_heap(heap);
+}
+
+static void a_full_heap_reaps_the_dead(void **state)
+{
+	struct stag_heap *heap = make_heap(256 * KIB, 16);
+	struct child child = start_child();
+
+	while (bid(&child, ALLOC, 700 * KIB, 0) != 0)
+		;
+	assert_null(stag_heap_alloc(heap, 700 * KIB));
+	kill_child(&child);
+	assert_non_null(stag_heap_alloc(heap, 700 * KIB));
+	end_heap(heap);
+}
+
+static void share_all(struct child *child, uint64_t *ptrs, const size_t *sizes, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		ptrs[i] = bid(child, ALLOC, sizes[i], 0);
+		bid(child, FILL, ptrs[i], sizes[i]);
+		assert_int_equal(bid(child, SHARE, ptrs[i], 0), 0);
+		bid(child, ALLOC, sizes[i], 0); /* not shared */
+	}
+}
+
+static const size_t shared_sizes[] = {24, 6000, 100000, 600000, 5 * MIB};
+#define NUM_SHARED (sizeof(shared_sizes) / sizeof(shared_sizes[0]))
+
+static void what_the_dead_had_shared_lives_until_it_is_freed(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	uint64_t before = committed(heap), ptrs[NUM_SHARED];
+
+	share_all(&child, ptrs, shared_sizes, NUM_SHARED);
+	kill_child(&child);
+	while (query(heap).processes != 1)
+		stag_heap_reap(heap, 0);
+	expect_sound(heap);
+	for (size_t i = 0; i < NUM_SHARED; i++) {
+		assert_int_equal(*(unsigned char *)(ptrs[i] + shared_sizes[i] - 1), 0xa5);
+		assert_true(stag_heap_usable_size(heap, (void *)ptrs[i]) >= shared_sizes[i]);
+		stag_heap_free(heap, (void *)ptrs[i]);
+	}
+	stag_heap_trim(heap);
+	assert_int_equal(query(heap).blocks, 0);
+	assert_int_equal(committed(heap), before);
+	end_heap(heap);
+}
+
+static void reap_takes_what_the_dead_had_shared(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	uint64_t ptrs[NUM_SHARED];
+
+	share_all(&child, ptrs, shared_sizes, NUM_SHARED);
+	kill_child(&child);
+	while (query(heap).processes != 1)
+		stag_heap_reap(heap, 0);
+	assert_true(query(heap).blocks >= 2);
+	assert_true(stag_heap_reap(heap, STAG_HEAP_REAP_SHARED) >= 5 * MIB);
+	assert_int_equal(query(heap).blocks, 0);
+	end_heap(heap);
+}
+
+static void sharing_can_be_taken_back(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	uint64_t ptr = bid(&child, ALLOC, 64, 0), run = bid(&child, ALLOC, 5 * MIB, 0);
+
+	bid(&child, SHARE, ptr, 0);
+	bid(&child, SHARE, run, 0);
+	assert_int_equal(stag_heap_unshare(heap, (void *)ptr), 0);
+	assert_int_equal(bid(&child, UNSHARE, run, 0), 0);
+	kill_child(&child);
+	while (query(heap).processes != 1)
+		stag_heap_reap(heap, 0);
+	assert_int_equal(query(heap).blocks, 0);
+	end_heap(heap);
+}
+
+/* A shared object that the owner frees, or another and the owner collects it, is shared no more. */
+static void freeing_ends_sharing(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	uint64_t a = bid(&child, ALLOC, 64, 0), b = bid(&child, ALLOC, 64, 0);
+
+	bid(&child, ALLOC, 64, 0); /* keeps the span there */
+	bid(&child, SHARE, a, 0);
+	bid(&child, SHARE, b, 0);
+	bid(&child, FREE, a, 0);
+	stag_heap_free(heap, (void *)b);
+	bid(&child, TRIM, 0, 0);
+	assert_int_equal(bid(&child, ALLOC, 64, 0), a);
+	assert_int_equal(bid(&child, ALLOC, 64, 0), b);
+	expect_sound(heap);
+	kill_child(&child);
+	while (query(heap).processes != 1)
+		stag_heap_reap(heap, 0);
+	assert_int_equal(query(heap).blocks, 0);
+	end_heap(heap);
+}
+
+/* Entries that name the dead in the middle of something: each is brought to an end. */
+static void what_the_dead_had_begun_is_ended(void **state)
+{
+	static const enum block_phase phases[] = {BLOCK_TAKING, BLOCK_RELEASING};
+	struct stag_heap *heap = make_heap(0, 64);
+
+	for (size_t i = 0; i < 2; i++) {
+		struct child child = start_child();
+		uint64_t run = bid(&child, ALLOC, 9 * MIB, 0), one = bid(&child, ALLOC, 64, 0);
+		uint32_t indices[] = {heap_index(heap, (void *)run), heap_index(heap, (void *)one)};
+
+		for (size_t k = 0; k < 2; k++) {
+			_Atomic uint64_t *word = &heap->descs[indices[k]].state;
+
+			atomic_store(word, (atomic_load(word) & ~0xffull) | phases[i]);
+		}
+		kill_child(&child);
+		while (query(heap).processes != 1)
+			stag_heap_reap(heap, 0);
+		assert_int_equal(query(heap).blocks, 0);
+		expect_sound(heap);
+		for (uint32_t k = 0; k < heap->max_blocks; k++)
+			assert_int_equal(desc_phase(atomic_load(&heap->descs[k].state)),
+					 BLOCK_OPEN);
+	}
+	end_heap(heap);
+}
+
+/* Freed bits whose hints went down with the one who should have set them. */
+static void a_free_that_was_not_told_is_found(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	void *ptrs[20];
+
+	for (int i = 0; i < 20; i++) /* of several spans */
+		ptrs[i] = stag_heap_alloc(heap, 100000);
+	for (int i = 0; i < 20; i++) {
+		bid(&child, FREE, (uintptr_t)ptrs[i], 0);
+		atomic_store(&heap->pending[heap_index(heap, ptrs[i])], 0);
+		hint_clear(&heap->pending_blocks, heap_index(heap, ptrs[i]));
+	}
+	kill_child(&child);
+	while (query(heap).processes != 1)
+		stag_heap_reap(heap, 0);
+	stag_heap_trim(heap);
+	assert_int_equal(query(heap).blocks, 0);
+	end_heap(heap);
+}
+
+/* An idle block whose hint went down, and the hints of its neighbours with it. */
+static void an_idle_block_that_nobody_knows_of_is_found(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	uint64_t run = bid(&child, ALLOC, 5 * MIB, 0);
+
+	bid(&child, FREE, run, 0);
+	hint_clear(&heap->idle_runs, heap_index(heap, (void *)run));
+	kill_child(&child);
+	while (query(heap).processes != 1)
+		stag_heap_reap(heap, 0);
+	assert_int_equal(query(heap).blocks, 1);
+	stag_heap_trim(heap);
+	assert_int_equal(query(heap).blocks, 0);
+	end_heap(heap);
+}
+
+/* The slot of a block is not used again while an access under an old key may be under way. */
+static void a_slot_with_a_hazard_is_passed_over(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	void *one = stag_heap_alloc(heap, 64), *run = stag_heap_alloc(heap, 9 * MIB);
+	uint32_t index = heap_index(heap, one), first = heap_index(heap, run);
+
+	stag_heap_free(heap, one);
+	stag_heap_free(heap, run);
+	stag_heap_trim(heap);
+	atomic_store(&heap->self->hazards[5], index + 1);
+	atomic_store(&heap->self->hazards[9], first + 1);
+	one = stag_heap_alloc(heap, 64);
+	run = stag_heap_alloc(heap, 9 * MIB);
+	assert_int_not_equal(heap_index(heap, one), index);
+	assert_true(heap_index(heap, run) + 2 < first);
+	stag_heap_free(heap, one);
+	stag_heap_free(heap, run);
+	stag_heap_trim(heap);
+	atomic_store(&heap->self->hazards[5], 0);
+	atomic_store(&heap->self->hazards[9], 0);
+	one = stag_heap_alloc(heap, 64);
+	run = stag_heap_alloc(heap, 9 * MIB);
+	assert_int_equal(heap_index(heap, one), index);
+	assert_int_equal(heap_index(heap, run), first);
+	end_heap(heap);
+}
+
+/* ---- coming and going ------------------------------------------------------------------ */
+
+static void the_last_to_leave_removes_the_heap(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+
+	assert_int_equal(stag_heap_detach(heap, false), 0);
+	assert_true(exists());
+	end_child(&child);
+	assert_false(exists());
+}
+
+static void it_stays_if_asked_or_if_something_shared_is_left(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	unsigned char *ptr;
+
+	assert_int_equal(stag_heap_detach(heap, true), 0);
+	assert_true(exists());
+	heap = stag_heap_attach(name, NULL);
+	assert_non_null(heap);
+	ptr = stag_heap_alloc(heap, 64);
+	*ptr = 99;
+	stag_heap_share(heap, ptr);
+	assert_int_equal(stag_heap_detach(heap, false), 0);
+	heap = stag_heap_attach(name, NULL);
+	assert_non_null(heap);
+	assert_int_equal(*ptr, 99);
+	stag_heap_free(heap, ptr);
+	end_heap(heap);
+}
+
+static void the_dead_do_not_keep_a_heap_there(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+
+	bid(&child, ALLOC, 64, 0);
+	kill_child(&child);
+	end_heap(heap);
+}
+
+static void names_and_numbers_are_checked(void **state)
+{
+	struct stag_heap_attr attr = {.block_size = 12345};
+	char longest[STAG_HEAP_NAME_MAX + 8];
+
+	memset(longest, 'x', sizeof(longest));
+	longest[STAG_HEAP_NAME_MAX] = '\0';
+	assert_null(stag_heap_create("", NULL));
+	assert_int_equal(errno, EINVAL);
+	assert_null(stag_heap_create("a/b", NULL));
+	assert_int_equal(errno, EINVAL);
+	assert_null(stag_heap_create(longest, NULL));
+	assert_int_equal(errno, EINVAL);
+	snprintf(name, sizeof(name), "test-processes.%d", getpid());
+	assert_null(stag_heap_create(name, &attr));
+	assert_int_equal(errno, EINVAL);
+	assert_null(stag_heap_attach(name, NULL));
+	assert_int_equal(errno, ENOENT);
+	assert_int_equal(stag_heap_unlink(name), ENOENT);
+	assert_false(exists());
+}
+
+static void something_else_of_that_name_is_refused(void **state)
+{
+	char path[128];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	for (int i = 0; i < 10000; i++)
+		fputs("no heap", file);
+	fclose(file);
+	assert_null(stag_heap_attach(name, NULL));
+	assert_int_equal(errno, EPROTO);
+	assert_null(stag_heap_create(name, NULL));
+	assert_int_equal(errno, EPROTO);
+	unlink(path);
+}
+
+static void an_address_that_is_taken_is_an_error_that_says_so(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	void *address = heap->header;
+
+	assert_null(stag_heap_attach(name, NULL));
+	assert_int_equal(errno, EADDRINUSE);
+	assert_int_equal(stag_heap_detach(heap, true), 0);
+	assert_ptr_equal(mmap(address, 4096, PROT_NONE,
+			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+			 address);
+	assert_null(stag_heap_attach(name, NULL));
+	assert_int_equal(errno, EADDRINUSE);
+	assert_non_null(strstr(stag_heap_error(), "address"));
+	munmap(address, 4096);
+	heap = stag_heap_attach(name, NULL);
+	assert_non_null(heap);
+	end_heap(heap);
+}
+
+static void processes_that_are_attached_survive_an_unlink(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64), *other;
+	struct child child = start_child();
+	uint64_t ptr;
+
+	assert_int_equal(stag_heap_unlink(name), 0);
+	assert_false(exists());
+	ptr = bid(&child, ALLOC, 64, 0);
+	bid(&child, FILL, ptr, 64);
+	assert_int_equal(*(unsigned char *)ptr, 0xa5);
+	assert_int_equal(stag_heap_detach(heap, false), 0);
+	other = make_heap(0, 64);
+	assert_int_equal(query(other).processes, 1);
+	end_child(&child);
+	assert_true(exists());
+	end_heap(other);
+}
+
+static void no_more_than_so_many_processes(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child children[STAG_HEAP_MAX_PROCS - 1], one_more;
+
+	for (size_t i = 0; i < STAG_HEAP_MAX_PROCS - 1; i++)
+		children[i] = start_child();
+	one_more = run_self("serve");
+	assert_int_equal(bid(&one_more, CREATE, 0, 0), EUSERS);
+	kill_child(&children[7]);
+	assert_int_equal(bid(&one_more, CREATE, 0, 0), 0);
+	end_child(&one_more);
+	for (size_t i = 0; i < STAG_HEAP_MAX_PROCS - 1; i++)
+		if (i != 7)
+			end_child(&children[i]);
+	end_heap(heap);
+}
+
+static void a_forked_child_has_to_attach(void **state)
+{
+#if defined(__SANITIZE_THREAD__)
+	skip();
+#endif
+	struct stag_heap *heap = make_heap(0, 64), *own;
+	void *ptr = stag_heap_alloc(heap, 64);
+	int status;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		if (stag_heap_alloc(heap, 64) || errno != EINVAL)
+			_exit(1);
+		if (stag_heap_alloc(heap, MIB) || errno != EINVAL)
+			_exit(2);
+		own = stag_heap_attach(name, NULL);
+		if (!own || !stag_heap_alloc(own, 64))
+			_exit(3);
+		stag_heap_free(own, ptr);
+		_exit(stag_heap_detach(own, false) || stag_heap_detach(heap, false) ? 4 : 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(query(heap).allocations, 0);
+	end_heap(heap);
+}
+
+/* Attaches, forks, and dies before its child does. */
+static void leave_a_fork(int from)
+{
+	struct stag_heap *heap = stag_heap_attach(name, NULL);
+	char byte;
+
+	if (!heap || !stag_heap_alloc(heap, 64))
+		_exit(1);
+	if (fork() == 0)
+		_exit(read(from, &byte, 1) == 0 ? 0 : 1);
+	_exit(0);
+}
+
+static void a_fork_does_not_keep_its_dead_parent_alive(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = run_self("fork");
+	int status;
+
+	assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
+	assert_int_equal(status, 0);
+	while (query(heap).processes != 1)
+		stag_heap_reap(heap, 0);
+	close(child.to);
+	end_heap(heap);
+}
+
+static void come_and_go(void)
+{
+	struct stag_heap_attr attr = {.max_blocks = 64};
+
+	for (int i = 0; i < 200; i++) {
+		struct stag_heap *heap = stag_heap_create(name, &attr);
+
+		if (!heap)
+			_exit(1);
+		for (int k = 0; k < 8; k++)
+			stag_heap_free(heap, stag_heap_alloc(heap, (size_t)(i * k * 31)));
+		if (stag_heap_check(heap, stderr) != 0 || stag_heap_detach(heap, false) != 0)
+			_exit(2);
+	}
+	_exit(0);
+}
+
+/* Nobody ends up alone in a heap that others cannot find, and the last removes the name. */
+static void coming_and_going_is_safe(void **state)
+{
+	struct child children[3];
+
+	for (int i = 0; i < 3; i++)
+		children[i] = run_self("come-and-go");
+	for (int i = 0; i < 3; i++)
+		expect_exit(&children[i]);
+	assert_false(exists());
+}
+
+static void be_a_child(const char *what)
+{
+	if (strcmp(what, "serve") == 0)
+		serve(3);
+	else if (strcmp(what, "fork") == 0)
+		leave_a_fork(3);
+	else
+		come_and_go();
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_pointer_means_the_same_everywhere),
+		cmocka_unit_test(processes_do_not_share_blocks),
+		cmocka_unit_test(what_another_process_frees_comes_back),
+		cmocka_unit_test(an_idle_block_keeps_its_block_id),
+		cmocka_unit_test(one_process_may_fill_what_another_has_left),
+		cmocka_unit_test(what_the_dead_had_is_reclaimed),
+		cmocka_unit_test(the_dead_are_reaped_by_themselves),
+		cmocka_unit_test(a_full_heap_reaps_the_dead),
+		cmocka_unit_test(what_the_dead_had_shared_lives_until_it_is_freed),
+		cmocka_unit_test(reap_takes_what_the_dead_had_shared),
+		cmocka_unit_test(sharing_can_be_taken_back),
+		cmocka_unit_test(freeing_ends_sharing),
+		cmocka_unit_test(what_the_dead_had_begun_is_ended),
+		cmocka_unit_test(a_free_that_was_not_told_is_found),
+		cmocka_unit_test(an_idle_block_that_nobody_knows_of_is_found),
+		cmocka_unit_test(a_slot_with_a_hazard_is_passed_over),
+		cmocka_unit_test(the_last_to_leave_removes_the_heap),
+		cmocka_unit_test(it_stays_if_asked_or_if_something_shared_is_left),
+		cmocka_unit_test(the_dead_do_not_keep_a_heap_there),
+		cmocka_unit_test(names_and_numbers_are_checked),
+		cmocka_unit_test(something_else_of_that_name_is_refused),
+		cmocka_unit_test(an_address_that_is_taken_is_an_error_that_says_so),
+		cmocka_unit_test(processes_that_are_attached_survive_an_unlink),
+		cmocka_unit_test(no_more_than_so_many_processes),
+		cmocka_unit_test(a_forked_child_has_to_attach),
+		cmocka_unit_test(a_fork_does_not_keep_its_dead_parent_alive),
+		cmocka_unit_test(coming_and_going_is_safe),
+	};
+
+	if (argc == 3) {
+		snprintf(name, sizeof(name), "%s", argv[2]);
+		be_a_child(argv[1]);
+	}
+	return cmocka_run_group_tests_name("heap/processes", tests, NULL, NULL);
+}
