@@ -3,14 +3,15 @@
  * dice.h - chance that can be had again: what a run throws follows from its seed, which a
  * failing run names, and STAG_SEED sets.
  */
-#ifndef STAG_TEST_XFER_DICE_H
-#define STAG_TEST_XFER_DICE_H
+#ifndef STAG_TEST_DICE_H
+#define STAG_TEST_DICE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-void dice_start(void); /* says the seed */
+void dice_start(void);		     /* says the seed */
+void dice_start_with(uint64_t seed); /* part of a run that has said its own */
 
 uint64_t dice(uint64_t sides);	   /* 0 to sides - 1 */
 uint64_t dice_size(uint64_t most); /* 1 to most, each order of magnitude as likely */

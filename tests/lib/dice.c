@@ -35,6 +35,11 @@ void dice_start(void)
 	fflush(stdout);
 }
 
+void dice_start_with(uint64_t seed)
+{
+	state = seed;
+}
+
 /* splitmix64 */
 static uint64_t next(void)
 {
