@@ -166,11 +166,14 @@ int stag_heap_keys(struct stag_heap *heap, unsigned int device, const void *ptr,
 struct stag_heap_stats {
 	uint64_t comp_mask;
 	/* the heap */
+	uint64_t address, size; /* what it takes of the address space, in every process */
 	uint64_t block_size, max_blocks;
 	uint64_t blocks, block_bytes; /* that are not with the system */
 	uint64_t allocations,
 		allocated_bytes; /* usable sizes; sums over spans, so not exact while others run */
+	uint64_t shared;	 /* allocations of these that were shared */
 	uint64_t processes, dead_processes;
+	uint64_t reaped; /* processes that have left or died, so far */
 	/* this process */
 	uint64_t registrations;	      /* live */
 	uint64_t registrations_made;  /* calls of ibv_reg_mr() */
@@ -186,11 +189,38 @@ int stag_heap_query(struct stag_heap *heap, struct stag_heap_stats *stats, size_
 struct stag_heap_block {
 	uint64_t block_id, address, size;
 	uint32_t index;
+	int owner;     /* number of a process; -1: nobody */
 	int owner_pid; /* 0: nobody */
 	uint64_t allocations, allocated_bytes, shared;
 };
 
 bool stag_heap_next_block(struct stag_heap *heap, uint32_t *index, struct stag_heap_block *block);
+
+/* One process that has it attached, or has died and was not reaped; false: no more. Start with *number 0. */
+struct stag_heap_process {
+	uint32_t number; /* below STAG_HEAP_MAX_PROCS; used again when it has gone */
+	int pid;
+	uint64_t start_time; /* as in /proc/PID/stat: tells it from another one with that pid */
+	bool dead;
+	/* As in struct stag_heap_stats; registrations_saved as of the last second. */
+	uint64_t registrations, registrations_made, registrations_saved, stale_found;
+	uint64_t blocks_taken, blocks_released;
+};
+
+bool stag_heap_next_process(struct stag_heap *heap, uint32_t *number,
+			    struct stag_heap_process *process);
+
+/*
+ * Takes a picture of an existing heap, for tools that look and do not disturb: read-only, without being one
+ * of its processes, without leaving a trace. For the calls of this section, and detach. Errors as of
+ * stag_heap_attach(); the process must not have it attached.
+ */
+struct stag_heap *stag_heap_look(const char *name);
+
+/* The names of the heaps on this machine, one after the other, until fn returns something. Returns that, or
+ * 0. */
+typedef int (*stag_heap_list_fn)(const char *name, void *arg);
+int stag_heap_list(stag_heap_list_fn fn, void *arg);
 
 /* Looks at everything, and prints what is wrong to out (may be NULL). The number of faults. Others may go on. */
 int stag_heap_check(struct stag_heap *heap, FILE *out);

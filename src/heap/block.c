@@ -139,7 +139,7 @@ static uint64_t finish_release(struct stag_heap *heap, uint32_t index)
 	heap_store(&desc->tails, 0);
 	heap_store(&desc->deadline, 0);
 	open_entry(heap, index);
-	atomic_fetch_add_explicit(&heap->blocks_released, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&heap->self->blocks_released, 1, memory_order_relaxed);
 	return bytes;
 }
 
@@ -300,7 +300,7 @@ static int64_t took(struct stag_heap *heap, int64_t index)
 {
 	if (index < 0)
 		return -ENOMEM;
-	atomic_fetch_add_explicit(&heap->blocks_taken, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&heap->self->blocks_taken, 1, memory_order_relaxed);
 	keys_block_taken(heap, (uint32_t)index);
 	return index;
 }

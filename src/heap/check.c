@@ -72,7 +72,7 @@ static void check_span(struct check *check, uint32_t index, struct heap_span *sp
 
 	if (slices == 0 || first + slices > heap->num_slices ||
 	    count * size > (uint64_t)slices << heap->slice_shift || count == 0 ||
-	    count > HEAP_SPAN_WORDS * 64)
+	    size < HEAP_MIN_OBJECT || count > HEAP_SPAN_WORDS * 64)
 		fault(check, "block %u, slice %u: %llu objects of %llu bytes in %u slices", index,
 		      first, (unsigned long long)count, (unsigned long long)size, slices);
 	else if (heap_load(&span->base) !=
@@ -166,6 +166,8 @@ static void check_owner(struct check *check, uint32_t index, uint64_t state)
 	if (wants != (slot >= 0))
 		fault(check, "block %u: phase %d with process %d", index, (int)desc_phase(state),
 		      slot);
+	else if (slot >= STAG_HEAP_MAX_PROCS)
+		fault(check, "block %u: there is no process %d", index, slot);
 	else if (slot >= 0 && (atomic_load(&heap->procs[slot].state) & 0xff) == PROC_FREE)
 		fault(check, "block %u: belongs to a process that has gone", index);
 }
@@ -181,8 +183,10 @@ static void check_open(struct check *check, uint32_t index)
 
 static void look(struct check *check, uint32_t index)
 {
-	uint64_t state = atomic_load(&check->heap->descs[index].state);
+	uint64_t state;
 
+	look_fetch(check->heap, index);
+	state = atomic_load(&check->heap->descs[index].state);
 	check_owner(check, index, state);
 	switch (desc_phase(state)) {
 	case BLOCK_OPEN:
@@ -207,6 +211,7 @@ static void look(struct check *check, uint32_t index)
 	/* What was seen of a block that changed hands meanwhile says nothing. */
 	if (check->quiet && atomic_load(&check->heap->descs[index].state) != state)
 		check->faults++;
+	look_drop(check->heap, index);
 }
 
 /* Until it looks right, or has not for long. */
@@ -225,6 +230,7 @@ static bool looks_right(struct check *check, uint32_t index)
 		else if (clock_ns() > until)
 			return false;
 		sched_yield();
+		look_again(check->heap);
 	}
 }
 

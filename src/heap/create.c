@@ -29,8 +29,6 @@
 #include "base/export.h"
 #include "base/random.h"
 
-#define SHM_DIR		"/dev/shm"
-#define PATH_SIZE	(sizeof(SHM_DIR "/stag-heap.") + STAG_HEAP_NAME_MAX)
 #define REMOVE_LOCK	4096 /* a byte of the object; 0 to 63 are the processes' */
 #define DEFAULT_BLOCK	(4ull << 20)
 #define DEFAULT_BLOCKS	16384u
@@ -110,7 +108,7 @@ static void delist(struct stag_heap *heap)
 
 /* ---- names ------------------------------------------------------------------ */
 
-static int check_name(const char *name)
+int heap_check_name(const char *name)
 {
 	size_t n = strnlen(name, STAG_HEAP_NAME_MAX);
 
@@ -126,9 +124,9 @@ static int check_name(const char *name)
 	return 0;
 }
 
-static void path_of(const char *name, char path[PATH_SIZE])
+void heap_path(const char *name, char path[HEAP_PATH_SIZE])
 {
-	snprintf(path, PATH_SIZE, SHM_DIR "/stag-heap.%s", name);
+	snprintf(path, HEAP_PATH_SIZE, HEAP_DIR "/" HEAP_PREFIX "%s", name);
 }
 
 static bool lock_removal(int fd, short type)
@@ -142,11 +140,11 @@ static bool lock_removal(int fd, short type)
 /* If the name still is this object's. Somebody else at it: then it will be gone. */
 static int remove_name(int fd, const char *name, const char *huge_path)
 {
-	char path[PATH_SIZE];
+	char path[HEAP_PATH_SIZE];
 	struct stat by_name, by_fd;
 	int rc = 0;
 
-	path_of(name, path);
+	heap_path(name, path);
 	if (!lock_removal(fd, F_WRLCK))
 		return 0;
 	if (fstat(fd, &by_fd) == 0 && stat(path, &by_name) == 0 && by_fd.st_ino == by_name.st_ino &&
@@ -260,7 +258,7 @@ static void init_lock(pthread_mutex_t *lock)
 	pthread_mutexattr_destroy(&attr);
 }
 
-static struct stag_heap *new_heap(const char *name, const struct stag_heap_attr *attr)
+struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr)
 {
 	struct stag_heap *heap = aligned_alloc(64, (sizeof(*heap) + 63) / 64 * 64);
 	int retain = attr && attr->retain_ms != 0 ? attr->retain_ms : DEFAULT_RETAIN;
@@ -279,7 +277,7 @@ static struct stag_heap *new_heap(const char *name, const struct stag_heap_attr 
 	return heap;
 }
 
-static void delete_heap(struct stag_heap *heap)
+void heap_delete(struct stag_heap *heap)
 {
 	if (heap->area_fd != heap->fd && heap->area_fd >= 0)
 		close(heap->area_fd);
@@ -333,7 +331,7 @@ err_close_keys:
 
 /* ---- attach ------------------------------------------------------------------------ */
 
-static int read_header(int fd, struct heap_header *header)
+int heap_read_header(int fd, struct heap_header *header)
 {
 	struct heap_header again;
 	struct stat st;
@@ -352,6 +350,7 @@ static int read_header(int fd, struct heap_header *header)
 	    again.block_shift != header->block_shift || again.slice_shift != header->slice_shift ||
 	    header->huge_shift > 34)
 		return -EPROTO;
+	*header = again;
 	return (uint64_t)st.st_size >= header->control_size ? 0 : -EPROTO;
 }
 
@@ -368,7 +367,7 @@ static int open_area(struct stag_heap *heap, const struct heap_header *header)
 static int attach_opened(struct stag_heap *heap)
 {
 	struct heap_header header;
-	int rc = read_header(heap->fd, &header);
+	int rc = heap_read_header(heap->fd, &header);
 
 	if (rc != 0)
 		return rc;
@@ -388,17 +387,17 @@ static int attach_opened(struct stag_heap *heap)
 
 static int attach(const char *name, const struct stag_heap_attr *attr, struct stag_heap **heap)
 {
-	char path[PATH_SIZE];
+	char path[HEAP_PATH_SIZE];
 	int rc;
 
-	path_of(name, path);
-	*heap = new_heap(name, attr);
+	heap_path(name, path);
+	*heap = heap_new(name, attr);
 	if (!*heap)
 		return -ENOMEM;
 	(*heap)->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	rc = (*heap)->fd < 0 ? -errno : attach_opened(*heap);
 	if (rc != 0)
-		delete_heap(*heap);
+		heap_delete(*heap);
 	return rc;
 }
 
@@ -484,7 +483,7 @@ static int make_file(struct stag_heap *heap, const struct stag_heap_attr *attr,
 {
 	int rc;
 
-	heap->fd = open(SHM_DIR, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	heap->fd = open(HEAP_DIR, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (heap->fd < 0 || fchmod(heap->fd, attr->mode != 0 ? attr->mode : 0600) != 0)
 		return -errno;
 	rc = make_area(heap, attr, header);
@@ -519,9 +518,9 @@ static int plan(const struct stag_heap_attr *attr, struct heap_header *header)
 
 static int give_name(struct stag_heap *heap)
 {
-	char path[PATH_SIZE], object[64];
+	char path[HEAP_PATH_SIZE], object[64];
 
-	path_of(heap->name, path);
+	heap_path(heap->name, path);
 	snprintf(object, sizeof(object), "/proc/self/fd/%d", heap->fd);
 	return linkat(AT_FDCWD, object, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
 }
@@ -564,7 +563,7 @@ static int make(const char *name, const struct stag_heap_attr *attr, struct stag
 
 	if (rc != 0)
 		return rc;
-	*heap = new_heap(name, attr);
+	*heap = heap_new(name, attr);
 	if (!*heap)
 		return -ENOMEM;
 	rc = make_opened(*heap, attr, &header);
@@ -576,14 +575,14 @@ static int make(const char *name, const struct stag_heap_attr *attr, struct stag
 	}
 	if (header.huge_path[0] != '\0')
 		unlink(header.huge_path);
-	delete_heap(*heap);
+	heap_delete(*heap);
 	return rc;
 }
 
 /* ---- the public calls ------------------------------------------------------------------ */
 
 /* What went wrong, unless who found out has said it better. */
-static struct stag_heap *refuse(const char *name, int rc)
+struct stag_heap *heap_refuse(const char *name, int rc)
 {
 	int error = -rc;
 
@@ -616,7 +615,7 @@ STAG_EXPORT struct stag_heap *stag_heap_attach(const char *name, const struct st
 	int rc;
 
 	heap_fail(0, "%s", "");
-	rc = -check_name(name);
+	rc = -heap_check_name(name);
 	if (rc == 0 && attr && attr->comp_mask != 0)
 		rc = -EINVAL;
 	for (unsigned int i = 0; rc == 0 && i < TRIES; i++) {
@@ -628,7 +627,7 @@ STAG_EXPORT struct stag_heap *stag_heap_attach(const char *name, const struct st
 		rc = 0;
 		sched_yield();
 	}
-	return refuse(name, rc != 0 ? rc : -EAGAIN);
+	return heap_refuse(name, rc != 0 ? rc : -EAGAIN);
 }
 
 STAG_EXPORT struct stag_heap *stag_heap_create(const char *name, const struct stag_heap_attr *attr)
@@ -647,7 +646,7 @@ STAG_EXPORT struct stag_heap *stag_heap_create(const char *name, const struct st
 				return heap;
 		}
 		heap_fail(0, "%s", "");
-		rc = -check_name(name);
+		rc = -heap_check_name(name);
 		if (rc == 0 && attr->comp_mask != 0)
 			rc = -EINVAL;
 		if (rc == 0)
@@ -655,9 +654,9 @@ STAG_EXPORT struct stag_heap *stag_heap_create(const char *name, const struct st
 		if (rc == 0)
 			return heap;
 		if (rc != -EEXIST || (attr->flags & STAG_HEAP_EXCLUSIVE))
-			return refuse(name, rc);
+			return heap_refuse(name, rc);
 	}
-	return refuse(name, -EAGAIN);
+	return heap_refuse(name, -EAGAIN);
 }
 
 static bool has_orphans(struct stag_heap *heap)
@@ -689,7 +688,9 @@ STAG_EXPORT int stag_heap_detach(struct stag_heap *heap, bool keep)
 {
 	if (!heap)
 		return 0;
-	if (heap->serial != 0) {
+	if (heap->looking) {
+		look_end(heap);
+	} else if (heap->serial != 0) {
 		delist(heap);
 		maintain_stop(heap);
 		keys_close(heap);
@@ -698,23 +699,23 @@ STAG_EXPORT int stag_heap_detach(struct stag_heap *heap, bool keep)
 		close_if_last(heap, keep);
 		unmap_heap(heap);
 	}
-	delete_heap(heap);
+	heap_delete(heap);
 	return 0;
 }
 
 STAG_EXPORT int stag_heap_unlink(const char *name)
 {
 	struct heap_header header;
-	char path[PATH_SIZE];
-	int rc = check_name(name);
+	char path[HEAP_PATH_SIZE];
+	int rc = heap_check_name(name);
 
 	if (rc != 0)
 		return rc;
-	path_of(name, path);
+	heap_path(name, path);
 	CLEANUP_CLOSE int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
 		return heap_fail(errno, "heap %s: %s", name, strerror(errno));
-	if (read_header(fd, &header) != 0)
+	if (heap_read_header(fd, &header) != 0)
 		return heap_fail(EPROTO, "heap %s: not a heap, or of another version", name);
 	rc = -remove_name(fd, name, header.huge_path);
 	return rc == 0 ? 0 : heap_fail(rc, "heap %s: %s", name, strerror(rc));

@@ -33,7 +33,7 @@
 #include "base/list.h"
 
 #define HEAP_MAGIC	 0x7061656867617473ull /* "stagheap" */
-#define HEAP_VERSION	 1u
+#define HEAP_VERSION	 2u
 #define HEAP_PAGE	 4096u
 #define HEAP_HAZARDS	 64u /* accesses of one process under way at one moment */
 #define HEAP_MAX_CLASSES 128u
@@ -79,6 +79,9 @@ struct heap_proc {
 	_Atomic uint64_t state; /* generation << 8 | enum proc_phase */
 	_Atomic uint64_t start_time;
 	_Atomic uint32_t pid;
+	/* For whoever looks: what the process has counted. Nothing depends on it. */
+	_Atomic uint64_t blocks_taken, blocks_released;
+	_Atomic uint64_t registrations, registrations_made, registrations_saved, stale_found;
 	_Atomic uint64_t hazards[HEAP_HAZARDS]; /* 0 or index + 1: see block_has_hazard() */
 } __attribute__((aligned(64)));
 
@@ -225,7 +228,6 @@ struct stag_heap {
 	uint64_t deaths_seen;
 
 	pthread_mutex_t reap_lock;
-	_Atomic uint64_t blocks_taken, blocks_released;
 
 	pthread_t maintainer;
 	pthread_mutex_t maintain_lock;
@@ -235,6 +237,7 @@ struct stag_heap {
 
 	struct list registry; /* create.c */
 	struct heap_keys *keys;
+	bool looking; /* not one of its processes: all above is a picture (look.c) */
 };
 
 /* ---- arithmetic ---------------------------------------------------------- */
@@ -280,8 +283,8 @@ void keys_block_taken(struct stag_heap *heap, uint32_t index);
 /* This process gives a block back; its blockId has turned, its memory is still there. Without heap->lock. */
 void keys_block_released(struct stag_heap *heap, uint32_t index);
 
-/* Fills the part of stats that says registration. */
-void keys_query(struct stag_heap *heap, struct stag_heap_stats *stats);
+/* Puts what was counted where others can see it. */
+void keys_publish(struct stag_heap *heap);
 
 /* ---- hint.c --------------------------------------------------------------- */
 
@@ -299,6 +302,24 @@ uint32_t hint_next(const struct hint_map *map, uint32_t from);
 
 /* ---- create.c --------------------------------------------------------------- */
 
+#define HEAP_DIR       "/dev/shm"
+#define HEAP_PREFIX    "stag-heap."
+#define HEAP_PATH_SIZE (sizeof(HEAP_DIR "/" HEAP_PREFIX) + STAG_HEAP_NAME_MAX)
+
+/* Of a heap: EINVAL and a complaint, or 0. */
+int heap_check_name(const char *name);
+void heap_path(const char *name, char path[HEAP_PATH_SIZE]);
+
+/* Sets errno, and a complaint unless who found out has made one; NULL. */
+struct stag_heap *heap_refuse(const char *name, int rc);
+
+/* A heap that is attached nowhere, and its end. */
+struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr);
+void heap_delete(struct stag_heap *heap);
+
+/* What the file says of itself, which may be anybody's; all offsets are right then. -EPROTO. */
+int heap_read_header(int fd, struct heap_header *header);
+
 /* If the heap of that attachment is still there, calls fn (may be NULL) under the registry's lock. */
 bool heap_with(uint64_t serial, void (*fn)(struct stag_heap *heap, void *arg), void *arg);
 
@@ -313,6 +334,16 @@ void layout_open(struct stag_heap *heap, struct heap_header *header);
 /* Hint map n of the shared ones: open, idle, idle runs, then one a process. */
 void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map);
 
+/* ---- look.c ----------------------------------------------------------------- */
+
+/* Before and after an entry and its block are looked at. In a process of the heap, nothing. */
+void look_fetch(struct stag_heap *heap, uint32_t index);
+void look_drop(struct stag_heap *heap, uint32_t index);
+
+/* A newer picture of everything but the blocks. */
+void look_again(struct stag_heap *heap);
+void look_end(struct stag_heap *heap);
+
 /* ---- process.c ------------------------------------------------------------- */
 
 int proc_join(struct stag_heap *heap); /* -EUSERS */
@@ -325,6 +356,7 @@ bool proc_alone(struct stag_heap *heap);
 
 /* Processes that are here; dead ones among them that nobody has reaped. */
 void proc_count(struct stag_heap *heap, uint64_t *all, uint64_t *dead);
+bool proc_is_dead(struct stag_heap *heap, unsigned int slot); /* of one that is here */
 
 /* Gives back what the dead had. Returns bytes. */
 uint64_t proc_reap(struct stag_heap *heap, unsigned int flags);
@@ -481,8 +513,10 @@ struct heap_thread {
 	pthread_mutex_t stop_lock;
 };
 
+#define THREAD_NOWHERE UINT64_MAX
+
 struct thread_here {
-	uint64_t serial;
+	uint64_t serial; /* THREAD_NOWHERE: of no heap; 0 is one that was inherited */
 	struct heap_thread *thread;
 };
 

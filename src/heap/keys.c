@@ -83,6 +83,27 @@ static uint64_t sum_saved(struct heap_keys *keys)
 	return sum;
 }
 
+/* Under the lock. */
+static void publish(struct stag_heap *heap)
+{
+	const struct heap_keys *keys = heap->keys;
+
+	heap_store(&heap->self->registrations, keys->live);
+	heap_store(&heap->self->registrations_made, keys->made);
+	heap_store(&heap->self->stale_found, keys->stale);
+}
+
+static void unlock(struct stag_heap *heap)
+{
+	publish(heap);
+	pthread_mutex_unlock(&heap->keys->lock);
+}
+
+void keys_publish(struct stag_heap *heap)
+{
+	heap_store(&heap->self->registrations_saved, sum_saved(heap->keys));
+}
+
 /* ---- the software adapter, where the program has it ---- */
 
 typedef struct ibv_mr *(*reg_guarded_fn)(struct ibv_pd *pd, void *addr, size_t length,
@@ -309,7 +330,7 @@ void keys_block_taken(struct stag_heap *heap, uint32_t index)
 		registration(heap, i, index); /* if it fails, stag_heap_keys() says why */
 		drop_under_run(heap, i, index);
 	}
-	pthread_mutex_unlock(&keys->lock);
+	unlock(heap);
 }
 
 /* [0046]: ours go with the block; those of other processes stay where they are ([0045]). */
@@ -323,19 +344,7 @@ void keys_block_released(struct stag_heap *heap, uint32_t index)
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++)
 		if (keys->device[i].pd)
 			drop_entry(keys, &keys->table[i][index]);
-	pthread_mutex_unlock(&keys->lock);
-}
-
-void keys_query(struct stag_heap *heap, struct stag_heap_stats *stats)
-{
-	struct heap_keys *keys = heap->keys;
-
-	pthread_mutex_lock(&keys->lock);
-	stats->registrations = keys->live;
-	stats->registrations_made = keys->made;
-	stats->stale_found = keys->stale;
-	pthread_mutex_unlock(&keys->lock);
-	stats->registrations_saved = sum_saved(keys);
+	unlock(heap);
 }
 
 /* ---- open and close ---- */
@@ -382,6 +391,8 @@ void keys_close(struct stag_heap *heap)
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++)
 		if (heap->keys->device[i].pd)
 			drop_device(heap, i);
+	if (heap->self)
+		publish(heap);
 	free_tables(heap);
 	pthread_mutex_destroy(&heap->keys->lock);
 	free(heap->keys);
@@ -465,7 +476,7 @@ STAG_EXPORT int stag_heap_add_device(struct stag_heap *heap, struct ibv_pd *pd,
 		return err;
 	pthread_mutex_lock(&heap->keys->lock);
 	err = add_device(heap, pd, attr, device);
-	pthread_mutex_unlock(&heap->keys->lock);
+	unlock(heap);
 	return err;
 }
 
@@ -481,7 +492,7 @@ STAG_EXPORT int stag_heap_remove_device(struct stag_heap *heap, unsigned int dev
 		drop_device(heap, device);
 	else
 		err = heap_fail(EINVAL, "heap %s: no device %u", heap->name, device);
-	pthread_mutex_unlock(&keys->lock);
+	unlock(heap);
 	return err;
 }
 
@@ -515,7 +526,7 @@ static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, un
 
 	pthread_mutex_lock(&heap->keys->lock);
 	err = find_keys(heap, device, ptr, out);
-	pthread_mutex_unlock(&heap->keys->lock);
+	unlock(heap);
 	return err;
 }
 

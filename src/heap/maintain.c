@@ -41,12 +41,12 @@ uint64_t maintain_trim(struct stag_heap *heap)
 
 STAG_EXPORT uint64_t stag_heap_trim(struct stag_heap *heap)
 {
-	return maintain_trim(heap);
+	return heap->serial != 0 ? maintain_trim(heap) : 0;
 }
 
 STAG_EXPORT uint64_t stag_heap_reap(struct stag_heap *heap, unsigned int flags)
 {
-	return proc_reap(heap, flags);
+	return heap->serial != 0 ? proc_reap(heap, flags) : 0;
 }
 
 static void give_back(struct stag_heap *heap)
@@ -91,6 +91,7 @@ static void *maintain(void *arg)
 			break;
 		pthread_mutex_unlock(&heap->maintain_lock);
 		give_back(heap);
+		keys_publish(heap);
 		if (clock_ns() >= reap_at) {
 			proc_reap(heap, 0);
 			reap_at = clock_ns() + TICK_NS;

@@ -116,6 +116,16 @@ uint64_t proc_reap(struct stag_heap *heap, unsigned int flags)
 	return bytes;
 }
 
+static void forget_counts(struct heap_proc *proc)
+{
+	heap_store(&proc->blocks_taken, 0);
+	heap_store(&proc->blocks_released, 0);
+	heap_store(&proc->registrations, 0);
+	heap_store(&proc->registrations_made, 0);
+	heap_store(&proc->registrations_saved, 0);
+	heap_store(&proc->stale_found, 0);
+}
+
 /* The blocks of who was here before us in this slot go first. */
 static void take_slot(struct stag_heap *heap, unsigned int slot)
 {
@@ -128,6 +138,7 @@ static void take_slot(struct stag_heap *heap, unsigned int slot)
 	layout_map(heap, 3 + slot, &heap->pending_blocks);
 	heap_store(&proc->pid, (uint32_t)getpid());
 	heap_store(&proc->start_time, start_time());
+	forget_counts(proc);
 	set_phase(proc, PROC_LIVE);
 	heap->tag = (atomic_load(&proc->state) >> 8) << 32 | (uint64_t)slot << 16;
 	heap->deaths_seen = atomic_load(&heap->header->deaths);
@@ -158,7 +169,7 @@ bool proc_alone(struct stag_heap *heap)
 	return true;
 }
 
-static bool is_dead(struct stag_heap *heap, unsigned int slot)
+bool proc_is_dead(struct stag_heap *heap, unsigned int slot)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 
@@ -173,6 +184,6 @@ void proc_count(struct stag_heap *heap, uint64_t *all, uint64_t *dead)
 		if (phase_of(&heap->procs[i]) == PROC_FREE)
 			continue;
 		++*all;
-		*dead += is_dead(heap, i);
+		*dead += proc_is_dead(heap, i);
 	}
 }

@@ -40,35 +40,73 @@ static void count_objects(struct stag_heap *heap, uint64_t state, struct stag_he
 	count_spans(heap, header, block);
 }
 
-static int pid_of(struct stag_heap *heap, uint64_t state)
+static int pid_of(struct stag_heap *heap, int slot)
 {
-	int slot = desc_slot(state);
-
 	return slot < 0 ? 0 : (int)heap_load(&heap->procs[slot].pid);
+}
+
+/* False: there is none. */
+static bool describe(struct stag_heap *heap, uint32_t index, struct stag_heap_block *block)
+{
+	struct heap_desc *desc = &heap->descs[index];
+	uint64_t state = atomic_load(&desc->state);
+	uint64_t size = atomic_load(&desc->block_size);
+	int slot = desc_slot(state) < STAG_HEAP_MAX_PROCS ? desc_slot(state) : -1;
+
+	if (size == 0)
+		return false;
+	*block = (struct stag_heap_block){
+		.block_id = atomic_load(&desc->block_id),
+		.address = (uintptr_t)heap_block_at(heap, index),
+		.size = size,
+		.index = index,
+		.owner = slot,
+		.owner_pid = pid_of(heap, slot),
+	};
+	count_objects(heap, state, block);
+	return true;
 }
 
 STAG_EXPORT bool stag_heap_next_block(struct stag_heap *heap, uint32_t *index,
 				      struct stag_heap_block *block)
 {
-	for (; *index < heap->max_blocks; ++*index) {
-		struct heap_desc *desc = &heap->descs[*index];
-		uint64_t state = atomic_load(&desc->state);
-		uint64_t size = atomic_load(&desc->block_size);
+	bool found = false;
 
-		if (size == 0)
+	for (; !found && *index < heap->max_blocks; ++*index) {
+		if (atomic_load(&heap->descs[*index].block_size) == 0)
 			continue;
-		*block = (struct stag_heap_block){
-			.block_id = atomic_load(&desc->block_id),
-			.address = (uintptr_t)heap_block_at(heap, *index),
-			.size = size,
-			.index = *index,
-			.owner_pid = pid_of(heap, state),
-		};
-		count_objects(heap, state, block);
-		++*index;
-		return true;
+		look_fetch(heap, *index);
+		found = describe(heap, *index, block);
+		look_drop(heap, *index);
 	}
-	return false;
+	return found;
+}
+
+STAG_EXPORT bool stag_heap_next_process(struct stag_heap *heap, uint32_t *number,
+					struct stag_heap_process *process)
+{
+	struct heap_proc *proc;
+
+	while (*number < STAG_HEAP_MAX_PROCS &&
+	       (atomic_load(&heap->procs[*number].state) & 0xff) == PROC_FREE)
+		++*number;
+	if (*number >= STAG_HEAP_MAX_PROCS)
+		return false;
+	proc = &heap->procs[*number];
+	*process = (struct stag_heap_process){
+		.number = *number,
+		.pid = (int)heap_load(&proc->pid),
+		.start_time = heap_load(&proc->start_time),
+		.dead = proc_is_dead(heap, *number),
+		.registrations = heap_load(&proc->registrations),
+		.registrations_made = heap_load(&proc->registrations_made),
+		.registrations_saved = heap_load(&proc->registrations_saved),
+		.stale_found = heap_load(&proc->stale_found),
+		.blocks_taken = heap_load(&proc->blocks_taken),
+		.blocks_released = heap_load(&proc->blocks_released),
+	};
+	++*number;
+	return true;
 }
 
 static void count_blocks(struct stag_heap *heap, struct stag_heap_stats *stats)
@@ -81,24 +119,37 @@ static void count_blocks(struct stag_heap *heap, struct stag_heap_stats *stats)
 		stats->block_bytes += block.size;
 		stats->allocations += block.allocations;
 		stats->allocated_bytes += block.allocated_bytes;
+		stats->shared += block.shared;
 	}
+}
+
+static void count_own(struct stag_heap *heap, struct stag_heap_stats *stats)
+{
+	keys_publish(heap);
+	stats->registrations = heap_load(&heap->self->registrations);
+	stats->registrations_made = heap_load(&heap->self->registrations_made);
+	stats->registrations_saved = heap_load(&heap->self->registrations_saved);
+	stats->stale_found = heap_load(&heap->self->stale_found);
+	stats->blocks_taken = heap_load(&heap->self->blocks_taken);
+	stats->blocks_released = heap_load(&heap->self->blocks_released);
 }
 
 STAG_EXPORT int stag_heap_query(struct stag_heap *heap, struct stag_heap_stats *stats, size_t size)
 {
-	struct stag_heap_stats all = {
-		.block_size = heap->block_size,
-		.max_blocks = heap->max_blocks,
-		.blocks_taken = heap_load(&heap->blocks_taken),
-		.blocks_released = heap_load(&heap->blocks_released),
-	};
+	struct stag_heap_stats all = {0};
 
-	if (heap->serial == 0)
+	if (heap->serial == 0 && !heap->looking)
 		return heap_fail(EINVAL, "heap %s: inherited over a fork: attach it again",
 				 heap->name);
+	all.address = heap->header->address;
+	all.size = heap->header->size;
+	all.block_size = heap->block_size;
+	all.max_blocks = heap->max_blocks;
+	all.reaped = atomic_load(&heap->header->deaths);
 	count_blocks(heap, &all);
 	proc_count(heap, &all.processes, &all.dead_processes);
-	keys_query(heap, &all);
+	if (!heap->looking)
+		count_own(heap, &all);
 	memcpy(stats, &all, size < sizeof(all) ? size : sizeof(all));
 	return 0;
 }

@@ -28,7 +28,7 @@ struct seat {
 	struct seat *next;
 };
 
-__thread struct thread_here thread_here;
+__thread struct thread_here thread_here = {THREAD_NOWHERE, NULL};
 static __thread struct seat *seats;
 static pthread_key_t seats_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -54,7 +54,7 @@ static void thread_ends(void *arg)
 		heap_with(seat->here.serial, vacate, seat->here.thread);
 		free(seat);
 	}
-	thread_here.serial = 0;
+	thread_here.serial = THREAD_NOWHERE;
 	seats = NULL;
 }
 

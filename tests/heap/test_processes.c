@@ -768,6 +768,189 @@ static void coming_and_going_is_safe(void **state)
 	assert_false(exists());
 }
 
+/* ---- looking -------------------------------------------------------------------------- */
+
+/* A heap that only a child has. */
+static struct child leave_to_child(void)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+
+	assert_int_equal(stag_heap_detach(heap, true), 0);
+	return child;
+}
+
+static struct stag_heap *look(void)
+{
+	struct stag_heap *heap = stag_heap_look(name);
+
+	if (!heap)
+		fail_msg("%s: %s", strerror(errno), stag_heap_error());
+	return heap;
+}
+
+static void who_looks_sees_all(void **state)
+{
+	struct child child = leave_to_child();
+	uint64_t small = bid(&child, ALLOC, 64, 0), large = bid(&child, ALLOC, 5 * MIB, 0);
+	struct stag_heap *heap = NULL;
+	struct stag_heap_process process;
+	struct stag_heap_block block;
+	uint32_t i = 0, seen = 0;
+
+	bid(&child, SHARE, large, 0);
+	heap = look();
+	expect_sound(heap);
+	assert_int_equal(query(heap).blocks, 2);
+	assert_int_equal(query(heap).allocations, 2);
+	assert_int_equal(query(heap).allocated_bytes, 64 + 5 * MIB);
+	assert_int_equal(query(heap).shared, 1);
+	assert_int_equal(query(heap).processes, 1);
+	assert_int_equal(query(heap).dead_processes, 0);
+	assert_true(small - query(heap).address < query(heap).size);
+	assert_true(stag_heap_next_process(heap, &i, &process));
+	assert_int_equal(process.pid, child.pid);
+	assert_false(process.dead);
+	assert_int_equal(process.blocks_taken, 2);
+	assert_false(stag_heap_next_process(heap, &i, &process));
+	for (i = 0; stag_heap_next_block(heap, &i, &block); seen++) {
+		assert_int_equal(block.owner_pid, child.pid);
+		assert_int_equal(block.owner, process.number);
+		assert_int_equal(block.allocations, 1);
+		assert_int_equal(block.shared, large - block.address < block.size);
+	}
+	assert_int_equal(seen, 2);
+	assert_int_equal(stag_heap_detach(heap, false), 0);
+	bid(&child, FREE, large, 0);
+	end_child(&child);
+}
+
+/* A picture is of its time, and the next one of its own. */
+static void who_looks_leaves_no_trace(void **state)
+{
+	struct child child = leave_to_child();
+	uint64_t ptr = bid(&child, ALLOC, 5 * MIB, 0);
+	struct stag_heap *heap = look(), *later;
+	uint64_t before = committed(heap);
+	struct stat st[2];
+
+	assert_int_equal(fstat(heap->fd, &st[0]), 0);
+	query(heap);
+	expect_sound(heap);
+	assert_null(stag_heap_alloc(heap, 64));
+	assert_int_equal(stag_heap_trim(heap), 0);
+	assert_int_equal(stag_heap_reap(heap, STAG_HEAP_REAP_SHARED), 0);
+	assert_int_equal(fstat(heap->fd, &st[1]), 0);
+	assert_int_equal(st[0].st_mtim.tv_nsec, st[1].st_mtim.tv_nsec);
+	bid(&child, FREE, ptr, 0);
+	bid(&child, TRIM, 0, 0);
+	assert_int_equal(query(heap).blocks, 0); /* entries are looked at when they are told of */
+	assert_true(committed(heap) <= before - 5 * MIB);
+	assert_int_equal(stag_heap_detach(heap, false), 0);
+	assert_true(exists());
+	later = look();
+	assert_int_equal(query(later).processes, 1);
+	end_child(&child);
+	assert_false(exists());
+	assert_int_equal(stag_heap_detach(later, false), 0);
+}
+
+static void the_dead_are_seen_and_let_lie(void **state)
+{
+	struct child child = leave_to_child();
+	struct stag_heap_process process;
+
+	bid(&child, ALLOC, 64, 0);
+	kill_child(&child);
+	for (int again = 0; again < 2; again++) {
+		struct stag_heap *heap = look();
+		uint32_t i = 0;
+
+		assert_int_equal(query(heap).processes, 1);
+		assert_int_equal(query(heap).dead_processes, 1);
+		assert_int_equal(query(heap).blocks, 1);
+		assert_true(stag_heap_next_process(heap, &i, &process));
+		assert_true(process.dead);
+		expect_sound(heap);
+		assert_int_equal(stag_heap_detach(heap, false), 0);
+	}
+	end_heap(stag_heap_attach(name, NULL));
+}
+
+static int is_ours(const char *found, void *arg)
+{
+	return strcmp(found, arg) == 0 ? 42 : 0;
+}
+
+static void heaps_are_listed(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+
+	assert_int_equal(stag_heap_list(is_ours, name), 42);
+	end_heap(heap);
+	assert_int_equal(stag_heap_list(is_ours, name), 0);
+	assert_null(stag_heap_look(name));
+	assert_int_equal(errno, ENOENT);
+}
+
+/* Wild words in the process table, the descriptor table, the hints, and the first block's header. */
+static void spoil(int fd, const struct heap_header *header, unsigned int seed)
+{
+	uint64_t control = header->control_size;
+
+	srandom(seed);
+	for (int i = 0; i < 500; i++) {
+		uint64_t word = (uint64_t)random() << (random() % 34), size = 1u << random() % 4;
+		uint64_t at = HEAP_PAGE + (uint64_t)random() % (control - HEAP_PAGE);
+
+		if (random() % 2)
+			at = header->descs_offset + (uint64_t)random() % 256;
+		else if (random() % 2)
+			at = header->area_offset + (uint64_t)random() % (16 * KIB);
+		assert_int_equal(pwrite(fd, &word, size, (off_t)(at / size * size)), size);
+	}
+}
+
+/* Anybody may put a file there: who looks at it comes to no harm. */
+static void a_wild_heap_can_be_looked_at(void **state)
+{
+	struct stag_heap *heap = make_heap(256 * KIB, 4);
+	struct child child = start_child();
+	struct heap_header header;
+	char path[128];
+	void *good;
+	int fd;
+
+	bid(&child, ALLOC, 64, 0);
+	bid(&child, ALLOC, 600 * KIB, 0);
+	assert_int_equal(stag_heap_detach(heap, true), 0);
+	kill_child(&child);
+	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	fd = open(path, O_RDWR);
+	assert_int_equal(heap_read_header(fd, &header), 0);
+	good = malloc(header.size);
+	assert_int_equal(pread(fd, good, header.size, 0), header.size);
+	for (unsigned int i = 0; i < 200; i++) {
+		assert_int_equal(pwrite(fd, good, header.size, 0), header.size);
+		spoil(fd, &header, i);
+		heap = look();
+		query(heap);
+		if (i % 50 == 0)
+			assert_true(stag_heap_check(heap, NULL) > 0);
+		assert_int_equal(stag_heap_detach(heap, false), 0);
+	}
+	assert_int_equal(ftruncate(fd, (off_t)header.control_size), 0);
+	heap = look();
+	query(heap);
+	assert_int_equal(stag_heap_detach(heap, false), 0);
+	assert_int_equal(ftruncate(fd, 5000), 0);
+	assert_null(stag_heap_look(name));
+	assert_int_equal(errno, EPROTO);
+	unlink(path);
+	close(fd);
+	free(good);
+}
+
 static void be_a_child(const char *what)
 {
 	if (strcmp(what, "serve") == 0)
@@ -808,6 +991,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_forked_child_has_to_attach),
 		cmocka_unit_test(a_fork_does_not_keep_its_dead_parent_alive),
 		cmocka_unit_test(coming_and_going_is_safe),
+		cmocka_unit_test(who_looks_sees_all),
+		cmocka_unit_test(who_looks_leaves_no_trace),
+		cmocka_unit_test(the_dead_are_seen_and_let_lie),
+		cmocka_unit_test(heaps_are_listed),
+		cmocka_unit_test(a_wild_heap_can_be_looked_at),
 	};
 
 	if (argc == 3) {

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * look.c - a picture of a heap, for tools.
+ *
+ * Private memory at the heap's address into which its file is read: the table when the picture is
+ * taken, a block's header while that block is looked at. Nothing is mapped, for a page of a mapped file
+ * that is looked at while its block goes would come back; and since nothing changes under the eyes of
+ * who looks, and nothing is taken on trust, the file may be anybody's.
+ */
+#include "heap.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/export.h"
+
+#define TRIES 100u
+
+/* ---- reading ------------------------------------------------------------------ */
+
+/* What the file does not have is zero, as it is in a hole. */
+static void read_at(int fd, void *to, uint64_t offset, uint64_t length)
+{
+	uint64_t done = 0;
+
+	while (done < length) {
+		ssize_t n = pread(fd, (char *)to + done, length - done, (off_t)(offset + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		done += (uint64_t)n;
+	}
+	memset((char *)to + done, 0, length - done);
+}
+
+static void read_table(struct stag_heap *heap)
+{
+	uint64_t from = heap->header->procs_offset;
+
+	read_at(heap->fd, (char *)heap->header + from, from, heap->header->control_size - from);
+}
+
+static void read_entry(struct stag_heap *heap, uint32_t index, struct heap_desc *desc)
+{
+	uint64_t at = (uint64_t)index * sizeof(*desc);
+
+	read_at(heap->fd, desc, heap->header->descs_offset + at, sizeof(*desc));
+}
+
+static void read_block(struct stag_heap *heap, uint32_t index)
+{
+	struct heap_block *block = heap_block_at(heap, index);
+	uint64_t at = heap->area_file_offset + ((uint64_t)index << heap->block_shift);
+	bool run = desc_is_run(heap_load(&heap->descs[index].state));
+
+	read_at(heap->area_fd, block, at, run ? HEAP_PAGE : heap->header_size);
+}
+
+/* ---- one block at a time --------------------------------------------------------- */
+
+/* An entry and the block that it was of. */
+void look_fetch(struct stag_heap *heap, uint32_t index)
+{
+	struct heap_desc after;
+
+	if (!heap->looking || desc_phase(heap_load(&heap->descs[index].state)) == BLOCK_OPEN ||
+	    mprotect(heap_block_at(heap, index), heap->header_size, PROT_READ | PROT_WRITE) != 0)
+		return;
+	for (unsigned int i = 0; i < TRIES; i++) {
+		read_entry(heap, index, &heap->descs[index]);
+		read_block(heap, index);
+		read_entry(heap, index, &after);
+		if (heap_load(&after.state) == heap_load(&heap->descs[index].state))
+			break;
+	}
+}
+
+void look_drop(struct stag_heap *heap, uint32_t index)
+{
+	if (!heap->looking)
+		return;
+	madvise(heap_block_at(heap, index), heap->header_size, MADV_DONTNEED);
+	mprotect(heap_block_at(heap, index), heap->header_size, PROT_NONE);
+}
+
+void look_again(struct stag_heap *heap)
+{
+	if (heap->looking)
+		read_table(heap);
+}
+
+void look_end(struct stag_heap *heap)
+{
+	munmap(heap->header, heap->header->size);
+}
+
+/* ---- taking one ---------------------------------------------------------------------- */
+
+static int open_regular(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+		return fd;
+	close(fd);
+	return -EPROTO;
+}
+
+static int open_files(struct stag_heap *heap, struct heap_header *header)
+{
+	char path[HEAP_PATH_SIZE];
+	int rc;
+
+	heap_path(heap->name, path);
+	heap->fd = open_regular(path);
+	if (heap->fd < 0)
+		return heap->fd;
+	rc = heap_read_header(heap->fd, header);
+	if (rc != 0)
+		return rc;
+	if (heap_load(&header->gate) == GATE_CLOSED)
+		return -ENOENT;
+	heap->area_fd = header->huge_shift != 0 ? open_regular(header->huge_path) : heap->fd;
+	return heap->area_fd < 0 ? heap->area_fd : 0;
+}
+
+static int make_room(const struct heap_header *header)
+{
+	void *want = (void *)header->address;
+	void *got = mmap(want, header->size, PROT_NONE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	int rc = 0;
+
+	if (got == MAP_FAILED)
+		return errno == EEXIST ? -EADDRINUSE : -errno;
+	if (got != want)
+		rc = -EADDRINUSE;
+	else if (mprotect(got, header->control_size, PROT_READ | PROT_WRITE) != 0)
+		rc = -errno;
+	if (rc != 0)
+		munmap(got, header->size);
+	return rc;
+}
+
+static int take_picture(struct stag_heap *heap)
+{
+	struct heap_header header;
+	int rc = open_files(heap, &header);
+
+	if (rc != 0)
+		return rc;
+	rc = make_room(&header);
+	if (rc != 0)
+		return rc;
+	memcpy((void *)header.address, &header, sizeof(header));
+	layout_open(heap, (struct heap_header *)header.address);
+	heap->area_file_offset = header.huge_shift != 0 ? 0 : header.area_offset;
+	heap->slot = UINT_MAX;
+	heap->looking = true;
+	read_table(heap);
+	return 0;
+}
+
+STAG_EXPORT struct stag_heap *stag_heap_look(const char *name)
+{
+	struct stag_heap *heap;
+	int rc;
+
+	heap_fail(0, "%s", "");
+	rc = -heap_check_name(name);
+	if (rc != 0)
+		return heap_refuse(name, rc);
+	heap = heap_new(name, NULL);
+	if (!heap)
+		return heap_refuse(name, -ENOMEM);
+	rc = take_picture(heap);
+	if (rc == 0)
+		return heap;
+	heap_delete(heap);
+	return heap_refuse(name, rc);
+}
+
+STAG_EXPORT int stag_heap_list(stag_heap_list_fn fn, void *arg)
+{
+	DIR *dir = opendir(HEAP_DIR);
+	struct dirent *entry;
+	int rc = 0;
+
+	while (dir && rc == 0 && (entry = readdir(dir))) {
+		const char *name = entry->d_name + strlen(HEAP_PREFIX);
+
+		if (strncmp(entry->d_name, HEAP_PREFIX, strlen(HEAP_PREFIX)) == 0 &&
+		    heap_check_name(name) == 0)
+			rc = fn(name, arg);
+	}
+	if (dir)
+		closedir(dir);
+	return rc;
+}
