@@ -7,7 +7,8 @@
 #include <stdarg.h>
 #include <string.h>
 
-static const struct command *const commands[] = {&run_command, &info_command, &bench_command};
+static const struct command *const commands[] = {&run_command, &info_command, &heap_command,
+						 &bench_command};
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
 

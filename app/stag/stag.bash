@@ -6,18 +6,36 @@ _stag() {
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run info bench help --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap bench help --help --version' -- "$cur"))
 		return
 	fi
 	case ${COMP_WORDS[1]} in
 	help)
-		COMPREPLY=($(compgen -W 'run info bench' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap bench' -- "$cur"))
 		;;
 	info)
 		case $prev in
 		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
 		*) COMPREPLY=($(compgen -W '--json --library --help' -- "$cur")) ;;
 		esac
+		;;
+	heap)
+		if ((COMP_CWORD == 2)); then
+			COMPREPLY=($(compgen -W 'show top reap trim rm --help' -- "$cur"))
+			return
+		fi
+		case $prev in
+		--interval | --count) return ;;
+		esac
+		case ${COMP_WORDS[2]} in
+		show) word='--blocks --check --json --help' ;;
+		top) word='--interval --count --json --help' ;;
+		reap) word='--shared --help' ;;
+		rm) word='--force --help' ;;
+		*) word=--help ;;
+		esac
+		[[ $cur == -* ]] || word=$(cd /dev/shm 2>/dev/null && compgen -G 'stag-heap.*' | cut -d. -f2-)
+		COMPREPLY=($(compgen -W "$word" -- "$cur"))
 		;;
 	bench)
 		if ((COMP_CWORD == 2)); then
