@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/clock.h"
 #include "stag.h"
 
 static const char help_text[] =
@@ -66,6 +67,14 @@ void *bench_memory(size_t size)
 	if (p == MAP_FAILED)
 		bench_die("no %zu MiB of memory: %s", size >> 20, strerror(errno));
 	return p;
+}
+
+uint64_t bench_clock(clockid_t id)
+{
+	struct timespec ts = {0};
+
+	clock_gettime(id, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
 static int bench(const struct command *self, int argc, char **argv)

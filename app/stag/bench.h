@@ -2,7 +2,7 @@
 /*
  * bench.h - stag bench: what its files share.
  *
- * A benchmark is a pair: this process, which times and reports, and a target, which
+ * xfer is a pair: this process, which times and reports, and a target, which
  * lends memory and otherwise only keeps its adapter going. The target is a child on this machine,
  * or somebody's `stag bench ... --listen` on another.
  *
@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <infiniband/verbs.h>
+#include <jansson.h>
 #include <rdma/rdma_cma.h>
 
 #include "stag/xfer.h"
@@ -26,6 +27,7 @@
 enum bench_format { FORMAT_TABLE, FORMAT_TSV, FORMAT_JSON };
 
 struct bench_options {
+	const char *benchmark;
 	const char *device;  /* stag0 */
 	const char *address; /* of this machine, where the pair meets; NULL: the device's first */
 	const char *library; /* the libstag-verbs.so that makes stag0 */
@@ -49,6 +51,17 @@ bool bench_preloaded(void);	  /* is the software adapter in this process? */
 void bench_pin(unsigned int nth); /* to the nth CPU that this process may use */
 unsigned int bench_cpus(void);	  /* that it may use */
 void *bench_memory(size_t size);  /* touched, page-aligned; munmap() */
+
+uint64_t bench_clock(clockid_t id);
+
+/* bench_options.c: false where stderr was told what is wrong */
+bool bench_set_number(const char *option, uint64_t *to, const char *text, uint64_t most);
+bool bench_set_secs(struct bench_options *o, const char *text);
+bool bench_add_case(struct bench_options *o, const char *name);
+bool bench_wants(const struct bench_options *o, const char *name); /* a case */
+
+/* The device's library is in this process; or it is executed anew, or an exit code comes back. */
+int bench_preload(const struct bench_options *o, char **argv);
 
 /* bench_address.c */
 
@@ -137,12 +150,13 @@ size_t hand_fill(struct bench_link *l, enum stag_xfer_op op, const struct stag_x
 
 /* bench_report.c */
 
-enum bench_unit { UNIT_ELEMENTS, UNIT_BATCH, UNIT_BANDWIDTH, UNIT_PLAN };
+enum bench_unit { UNIT_ELEMENTS, UNIT_BATCH, UNIT_BANDWIDTH, UNIT_PLAN, UNIT_OPERATION, UNIT_TIME };
 
 /* One thing that was done again and again. */
 struct bench_series {
 	const char *name;
-	uint64_t *ns; /* of each time; the caller's */
+	const char *words; /* of a yardstick, for people */
+	uint64_t *ns;	   /* of each time */
 	size_t rounds, room;
 	uint64_t elements, bytes; /* of all times together */
 	uint64_t descriptors;	  /* of one time; 0: not the manager's */
@@ -158,8 +172,18 @@ struct bench_result {
 	unsigned int num_series;
 };
 
-void report_begin(const struct bench_options *o, const struct bench_link *l);
-void report_result(struct bench_result *r);
+/* What stands above all cases. */
+struct bench_head {
+	enum bench_format format;
+	const char *subject; /* what is measured, in a word */
+	char title[160];
+	json_t *json; /* an object, the report's from then on */
+};
+
+void report_begin(const struct bench_head *head);
+struct bench_series *report_series(struct bench_result *r, const char *name, const char *words,
+				   size_t room);
+void report_result(struct bench_result *r); /* and frees its series */
 void report_end(void);
 void report_progress(const char *name, size_t done, size_t all); /* where stderr is a terminal */
 

@@ -9,7 +9,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -160,17 +159,9 @@ static void bytes_alone(struct work *w, size_t n)
 
 /* ---- figures --------------------------------------------------------------- */
 
-static uint64_t clock_of(clockid_t id)
-{
-	struct timespec ts = {0};
-
-	clock_gettime(id, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
 static uint64_t target_cpu(void)
 {
-	return b.l.target ? clock_of(b.l.cpu_time) : 0;
+	return b.l.target ? bench_clock(b.l.cpu_time) : 0;
 }
 
 static void count_mallocs(struct bench_series *s, uint64_t before)
@@ -190,11 +181,11 @@ static void sample(struct bench_series *s, struct work *w, size_t n,
 		return;
 	ask(w, n);
 	mallocs = b.malloc_calls ? b.malloc_calls() : 0;
-	mine = clock_of(CLOCK_PROCESS_CPUTIME_ID);
+	mine = bench_clock(CLOCK_PROCESS_CPUTIME_ID);
 	start = clock_ns();
 	move(w, n);
 	ns = clock_ns() - start;
-	s->cpu += clock_of(CLOCK_PROCESS_CPUTIME_ID) - mine;
+	s->cpu += bench_clock(CLOCK_PROCESS_CPUTIME_ID) - mine;
 	count_mallocs(s, mallocs);
 	s->target_cpu += target_cpu() - theirs;
 	s->wall += ns;
@@ -211,20 +202,9 @@ static uint64_t descriptors(void)
 	return c.descriptors;
 }
 
-static struct bench_series *add_series(struct bench_result *r, const char *name, size_t room)
-{
-	struct bench_series *s = &r->series[r->num_series++];
-
-	*s = (struct bench_series){.name = name, .room = room, .mallocs = -1};
-	s->ns = bench_memory(room * sizeof(*s->ns));
-	return s;
-}
-
 static void finish(struct bench_result *r, struct work *w)
 {
 	report_result(r);
-	for (unsigned int i = 0; i < r->num_series; i++)
-		munmap(r->series[i].ns, r->series[i].room * sizeof(*r->series[i].ns));
 	free_work(w);
 }
 
@@ -321,9 +301,9 @@ static void run_elements(const struct bench_case *c)
 {
 	struct bench_result r = {.unit = UNIT_ELEMENTS};
 	struct work w = make_work(b.o.elements, b.o.size, c->where);
-	struct bench_series *manager = add_series(&r, "manager", MAX_ROUNDS);
-	struct bench_series *each = add_series(&r, "each", MAX_ROUNDS);
-	struct bench_series *alone = add_series(&r, "alone", MAX_ROUNDS);
+	struct bench_series *manager = report_series(&r, "manager", NULL, MAX_ROUNDS);
+	struct bench_series *each = report_series(&r, "each", "each by itself", MAX_ROUNDS);
+	struct bench_series *alone = report_series(&r, "alone", "its bytes alone", MAX_ROUNDS);
 	uint64_t start, formed;
 
 	snprintf(r.name, sizeof(r.name), "%s", c->name);
@@ -366,9 +346,9 @@ static void run_batches(const struct bench_case *c)
 	struct bench_result r = {.unit = UNIT_BATCH};
 	struct work w = make_work(b.o.pieces, BATCH_PIECE, c->where);
 	size_t rounds = b.o.batches;
-	struct bench_series *manager = add_series(&r, "manager", rounds);
-	struct bench_series *alone = add_series(&r, "alone", rounds);
-	struct bench_series *each = add_series(&r, "each", rounds);
+	struct bench_series *manager = report_series(&r, "manager", NULL, rounds);
+	struct bench_series *alone = report_series(&r, "alone", "its bytes alone", rounds);
+	struct bench_series *each = report_series(&r, "each", "each by itself", rounds);
 	uint32_t *order = numbers(rounds, true);
 
 	snprintf(r.name, sizeof(r.name), "%s", c->name);
@@ -392,8 +372,8 @@ static void run_large(const struct bench_case *c)
 {
 	struct bench_result r = {.unit = UNIT_BANDWIDTH};
 	struct work w = make_work(1, b.o.bytes, 0);
-	struct bench_series *manager = add_series(&r, "manager", MAX_ROUNDS);
-	struct bench_series *alone = add_series(&r, "alone", MAX_ROUNDS);
+	struct bench_series *manager = report_series(&r, "manager", NULL, MAX_ROUNDS);
+	struct bench_series *alone = report_series(&r, "alone", "a loop of 1 MiB", MAX_ROUNDS);
 	uint64_t start, formed;
 
 	snprintf(r.name, sizeof(r.name), "%s", c->name);
@@ -436,8 +416,9 @@ static void run_plan(const struct bench_case *c)
 {
 	struct bench_result r = {.unit = UNIT_PLAN};
 	struct work w = make_work(b.o.elements, b.o.size, c->where);
-	struct bench_series *manager = add_series(&r, "manager", MAX_ROUNDS);
-	struct bench_series *each = add_series(&r, "each", MAX_ROUNDS);
+	struct bench_series *manager = report_series(&r, "manager", NULL, MAX_ROUNDS);
+	struct bench_series *each =
+		report_series(&r, "each", "a work request for each", MAX_ROUNDS);
 	struct stag_xfer_limits limits;
 	uint64_t start;
 
@@ -469,14 +450,6 @@ static const struct bench_case cases[] = {
 
 #define N_CASES (sizeof(cases) / sizeof(*cases))
 
-static bool is_wanted(const struct bench_case *c)
-{
-	for (unsigned int i = 0; i < b.o.num_cases; i++)
-		if (!fnmatch(b.o.cases[i], c->name, 0))
-			return true;
-	return b.o.num_cases == 0;
-}
-
 /* ---- the run ---------------------------------------------------------------------- */
 
 static void make_manager(void)
@@ -490,13 +463,28 @@ static void make_manager(void)
 		bench_die("the manager: %s", stag_xfer_error(b.x));
 }
 
+static void begin_report(void)
+{
+	const char *device = ibv_get_device_name(b.l.managed.id->verbs->device);
+	const char *op = b.o.op == STAG_XFER_READ ? "read" : "write";
+	struct bench_head head = {.format = b.o.format, .subject = "manager"};
+
+	snprintf(head.title, sizeof(head.title), "%ss by %s, target %s at %s, %u descriptors", op,
+		 device, b.l.target_polls ? "polling" : "asleep", b.l.address,
+		 (unsigned int)b.o.descriptors);
+	head.json = json_pack("{s:s s:s s:s s:b s:i}", "device", device, "address", b.l.address,
+			      "op", op, "target_polls", b.l.target_polls, "descriptors",
+			      (int)b.o.descriptors);
+	report_begin(&head);
+}
+
 int bench_measure(const struct bench_options *o)
 {
 	size_t memory = 0;
 
 	b.o = *o;
 	for (size_t i = 0; i < N_CASES; i++)
-		if (is_wanted(&cases[i]) && cases[i].memory(&cases[i]) > memory)
+		if (bench_wants(&b.o, cases[i].name) && cases[i].memory(&cases[i]) > memory)
 			memory = cases[i].memory(&cases[i]);
 	if (!memory) {
 		complain("no such case; 'stag bench xfer --help' names them");
@@ -505,9 +493,9 @@ int bench_measure(const struct bench_options *o)
 	*(void **)&b.malloc_calls = dlsym(RTLD_DEFAULT, "bench_malloc_calls");
 	bench_link_open(&b.l, &b.o, memory);
 	make_manager();
-	report_begin(&b.o, &b.l);
+	begin_report();
 	for (size_t i = 0; i < N_CASES; i++)
-		if (is_wanted(&cases[i]))
+		if (bench_wants(&b.o, cases[i].name))
 			cases[i].run(&cases[i]);
 	report_end();
 	if (stag_xfer_destroy(b.x))

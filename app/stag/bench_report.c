@@ -9,13 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
-#include <jansson.h>
 
 #include "stag.h"
 
-static const struct bench_options *options;
-static json_t *all; /* FORMAT_JSON */
+static struct bench_head head;
 
 /* ---- what a series comes to -------------------------------------------- */
 
@@ -47,26 +46,38 @@ static double value_of(enum bench_unit unit, const struct bench_series *s)
 	case UNIT_BANDWIDTH:
 		return per_round(s, s->bytes) / percentile(s, 50);
 	case UNIT_PLAN:
+	case UNIT_OPERATION:
 		return percentile(s, 50) / per_round(s, s->elements);
+	case UNIT_TIME:
+		return percentile(s, 50) / 1e6;
 	}
 	return 0;
 }
 
 static const char *unit_word(enum bench_unit unit)
 {
-	static const char *const words[] = {"M/s", "ms", "GB/s", "ns"};
+	static const char *const words[] = {"M/s", "ms", "GB/s", "ns", "ns", "ms"};
 
 	return words[unit];
 }
 
+/* Not by bytes. */
 static bool per_element(enum bench_unit unit)
 {
-	return unit == UNIT_ELEMENTS || unit == UNIT_PLAN;
+	return unit != UNIT_BATCH && unit != UNIT_BANDWIDTH;
 }
 
 static const char *cpu_word(enum bench_unit unit)
 {
 	return per_element(unit) ? "ns/element" : "s/GiB";
+}
+
+/* How many times as fast as the yardstick, where what is measured is the time of one operation. */
+static double ratio_of(const struct bench_result *r, const struct bench_series *yardstick)
+{
+	double value = value_of(r->unit, &r->series[0]), yard = value_of(r->unit, yardstick);
+
+	return r->unit == UNIT_OPERATION ? yard / value : value / yard;
 }
 
 static double cpu_of(enum bench_unit unit, const struct bench_series *s, uint64_t cpu)
@@ -105,33 +116,30 @@ static const char *short_number(double v, char *text, size_t size)
 	return text;
 }
 
-static const char *yardstick_word(const struct bench_result *r, const char *name)
-{
-	if (!strcmp(name, "alone"))
-		return r->unit == UNIT_BANDWIDTH ? "a loop of 1 MiB" : "its bytes alone";
-	return r->unit == UNIT_PLAN ? "a work request for each" : "each by itself";
-}
-
 static void print_series(const struct bench_result *r, unsigned int i)
 {
-	double manager = value_of(r->unit, &r->series[0]), yard = value_of(r->unit, &r->series[i]);
+	const struct bench_series *yard = &r->series[i];
 	char a[16], c[16], ratio[16];
 
 	printf("%-20s %-28s %8s %-4s  %-23s %8s %-4s  %7s\n", i == 1 ? r->name : "",
-	       i == 1 ? r->what : "", short_number(manager, a, sizeof(a)), unit_word(r->unit),
-	       yardstick_word(r, r->series[i].name), short_number(yard, c, sizeof(c)),
-	       unit_word(r->unit), short_number(manager / yard, ratio, sizeof(ratio)));
+	       i == 1 ? r->what : "", short_number(value_of(r->unit, &r->series[0]), a, sizeof(a)),
+	       unit_word(r->unit), yard->words, short_number(value_of(r->unit, yard), c, sizeof(c)),
+	       unit_word(r->unit), short_number(ratio_of(r, yard), ratio, sizeof(ratio)));
 }
 
-static void print_table_head(const struct bench_link *l)
+/* What has no yardstick but its target. */
+static void print_alone(const struct bench_result *r)
 {
-	struct ibv_device *d = l->managed.id->verbs->device;
+	char a[16];
 
-	printf("stag %s, %s by %s, target %s at %s, %u descriptors\n\n", STAG_VERSION,
-	       options->op == STAG_XFER_READ ? "reads" : "writes", ibv_get_device_name(d),
-	       l->target_polls ? "polling" : "asleep", l->address,
-	       (unsigned int)options->descriptors);
-	printf("%-20s %-28s %13s  %-23s %13s  %7s\n", "case", "", "manager", "yardstick", "",
+	printf("%-20s %-28s %8s %-4s\n", r->name, r->what,
+	       short_number(value_of(r->unit, &r->series[0]), a, sizeof(a)), unit_word(r->unit));
+}
+
+static void print_table_head(void)
+{
+	printf("stag %s, %s\n\n", STAG_VERSION, head.title);
+	printf("%-20s %-28s %13s  %-23s %13s  %7s\n", "case", "", head.subject, "yardstick", "",
 	       "ratio");
 }
 
@@ -177,9 +185,7 @@ static json_t *json_of(const struct bench_result *r, const struct bench_series *
 	if (s->mallocs >= 0)
 		json_object_set_new(o, "mallocs", json_integer(s->mallocs));
 	if (s != r->series)
-		json_object_set_new(
-			o, "ratio",
-			json_real(value_of(r->unit, &r->series[0]) / value_of(r->unit, s)));
+		json_object_set_new(o, "ratio", json_real(ratio_of(r, s)));
 	return o;
 }
 
@@ -190,31 +196,32 @@ static void add_json(const struct bench_result *r)
 	for (unsigned int i = 0; i < r->num_series; i++)
 		json_array_append_new(series, json_of(r, &r->series[i]));
 	json_array_append_new(
-		json_object_get(all, "cases"),
+		json_object_get(head.json, "cases"),
 		json_pack("{s:s s:s s:o}", "case", r->name, "what", r->what, "series", series));
 }
 
 /* ---- either -------------------------------------------------------------------- */
 
-void report_begin(const struct bench_options *o, const struct bench_link *l)
+void report_begin(const struct bench_head *h)
 {
-	options = o;
-	switch (o->format) {
-	case FORMAT_TABLE:
-		print_table_head(l);
-		break;
-	case FORMAT_TSV:
+	head = *h;
+	if (head.format == FORMAT_TABLE)
+		print_table_head();
+	else if (head.format == FORMAT_TSV)
 		print_tsv_head();
-		break;
-	case FORMAT_JSON:
-		all = json_pack("{s:s s:s s:s s:s s:b s:i s:[]}", "version", STAG_VERSION, "device",
-				ibv_get_device_name(l->managed.id->verbs->device), "address",
-				l->address, "op", o->op == STAG_XFER_READ ? "read" : "write",
-				"target_polls", l->target_polls, "descriptors", (int)o->descriptors,
-				"cases");
-		break;
-	}
+	json_object_set_new(head.json, "version", json_string(STAG_VERSION));
+	json_object_set_new(head.json, "cases", json_array());
 	fflush(stdout);
+}
+
+struct bench_series *report_series(struct bench_result *r, const char *name, const char *words,
+				   size_t room)
+{
+	struct bench_series *s = &r->series[r->num_series++];
+
+	*s = (struct bench_series){.name = name, .words = words, .room = room, .mallocs = -1};
+	s->ns = bench_memory(room * sizeof(*s->ns));
+	return s;
 }
 
 void report_result(struct bench_result *r)
@@ -222,21 +229,25 @@ void report_result(struct bench_result *r)
 	erase_progress();
 	for (unsigned int i = 0; i < r->num_series; i++)
 		qsort(r->series[i].ns, r->series[i].rounds, sizeof(uint64_t), compare_ns);
-	if (options->format == FORMAT_JSON)
+	if (head.format == FORMAT_JSON)
 		add_json(r);
-	for (unsigned int i = 0; options->format == FORMAT_TSV && i < r->num_series; i++)
+	for (unsigned int i = 0; head.format == FORMAT_TSV && i < r->num_series; i++)
 		print_tsv(r, &r->series[i]);
-	for (unsigned int i = 1; options->format == FORMAT_TABLE && i < r->num_series; i++)
+	for (unsigned int i = 1; head.format == FORMAT_TABLE && i < r->num_series; i++)
 		print_series(r, i);
+	if (head.format == FORMAT_TABLE && r->num_series == 1)
+		print_alone(r);
 	fflush(stdout);
+	for (unsigned int i = 0; i < r->num_series; i++)
+		munmap(r->series[i].ns, r->series[i].room * sizeof(*r->series[i].ns));
 }
 
 void report_end(void)
 {
-	if (!all)
-		return;
-	json_dumpf(all, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
-	puts("");
-	json_decref(all);
-	all = NULL;
+	if (head.format == FORMAT_JSON) {
+		json_dumpf(head.json, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+		puts("");
+	}
+	json_decref(head.json);
+	head.json = NULL;
 }

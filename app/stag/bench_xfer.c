@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * bench_xfer.c - stag bench xfer: its command line.
- *
- * stag0 comes from a library that is preloaded; for that it executes itself anew, as
- * `stag info` does.
  */
 #include "bench.h"
 
-#include <errno.h>
 #include <getopt.h>
-#include <limits.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "stag.h"
-
-#define AGAIN "STAG_BENCH_PRELOADED" /* set in the second life, so that there is no third */
 
 static struct bench_options o;
 
@@ -48,31 +39,6 @@ static const char help_text[] =
 	"  --json, --tsv        print every figure, for programs\n"
 	"  -h, --help\n";
 
-/* "64", "64K", "1G"; 0: that is no number. */
-static uint64_t number(const char *text)
-{
-	static const char suffixes[] = "KMGT";
-	char *end;
-	uint64_t n = strtoull(text, &end, 10);
-	const char *suffix = *end ? strchr(suffixes, *end) : NULL;
-	int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
-
-	if (text[0] == '-' || end == text || (*end && (!suffix || end[1])) ||
-	    n > UINT64_MAX >> shift)
-		return 0;
-	return n << shift;
-}
-
-static bool set_number(const char *option, uint64_t *to, const char *text, uint64_t most)
-{
-	*to = number(text);
-	if (*to && *to <= most)
-		return true;
-	complain("--%s wants a number from 1 to %llu, not '%s'", option, (unsigned long long)most,
-		 text);
-	return false;
-}
-
 static bool set_op(const char *text)
 {
 	if (strcmp(text, "write") && strcmp(text, "read")) {
@@ -80,27 +46,6 @@ static bool set_op(const char *text)
 		return false;
 	}
 	o.op = *text == 'r' ? STAG_XFER_READ : STAG_XFER_WRITE;
-	return true;
-}
-
-static bool set_secs(const char *text)
-{
-	char *end;
-
-	o.secs = strtod(text, &end);
-	if (*end == '\0' && end != text && o.secs >= 0 && o.secs <= 3600)
-		return true;
-	complain("--secs wants seconds, not '%s'", text);
-	return false;
-}
-
-static bool add_case(const char *name)
-{
-	if (o.num_cases == sizeof(o.cases) / sizeof(*o.cases)) {
-		complain("too many --case");
-		return false;
-	}
-	o.cases[o.num_cases++] = name;
 	return true;
 }
 
@@ -130,23 +75,23 @@ static bool take_option(int c)
 {
 	switch (c) {
 	case 'c':
-		return add_case(optarg);
+		return bench_add_case(&o, optarg);
 	case 'e':
-		return set_number("elements", &o.elements, optarg, 10000000);
+		return bench_set_number("elements", &o.elements, optarg, 10000000);
 	case 's':
-		return set_number("size", &o.size, optarg, 1 << 20);
+		return bench_set_number("size", &o.size, optarg, 1 << 20);
 	case 'b':
-		return set_number("batches", &o.batches, optarg, 100000);
+		return bench_set_number("batches", &o.batches, optarg, 100000);
 	case 'n':
-		return set_number("pieces", &o.pieces, optarg, 1000000);
+		return bench_set_number("pieces", &o.pieces, optarg, 1000000);
 	case 'B':
-		return set_number("bytes", &o.bytes, optarg, 8ull << 30);
+		return bench_set_number("bytes", &o.bytes, optarg, 8ull << 30);
 	case 'd':
-		return set_number("descriptors", &o.descriptors, optarg, 65536);
+		return bench_set_number("descriptors", &o.descriptors, optarg, 65536);
 	case 'o':
 		return set_op(optarg);
 	case 't':
-		return set_secs(optarg);
+		return bench_set_secs(&o, optarg);
 	case 'p':
 		o.asleep = true;
 		return true;
@@ -176,34 +121,12 @@ static bool take_option(int c)
 	}
 }
 
-/* stag0 comes from a library that has to be there from the start. */
-static int start_again(char **argv)
-{
-	char library[PATH_MAX];
-	char **args;
-	size_t n = 0;
-
-	while (argv[n])
-		n++;
-	args = calloc(n + 3, sizeof(*args));
-	if (!args || preload_find(o.library, library, sizeof(library)) || preload_set(library))
-		return EXIT_FAILED;
-	args[0] = "stag";
-	args[1] = "bench";
-	args[2] = "xfer";
-	memcpy(args + 3, argv + 1, (n - 1) * sizeof(*args));
-	setenv(AGAIN, library, 1);
-	execv("/proc/self/exe", args);
-	complain("cannot start again: %s", strerror(errno));
-	return EXIT_FAILED;
-}
-
 int bench_xfer(const struct command *self, int argc, char **argv)
 {
-	bool software;
-	int c;
+	int c, rc;
 
-	o = (struct bench_options){.device = "stag0",
+	o = (struct bench_options){.benchmark = "xfer",
+				   .device = "stag0",
 				   .op = STAG_XFER_WRITE,
 				   .elements = 100000,
 				   .size = 64,
@@ -225,12 +148,8 @@ int bench_xfer(const struct command *self, int argc, char **argv)
 		complain("what is '%s' for?", argv[optind]);
 		return usage_error(self);
 	}
-	software = !strcmp(o.device, "stag0");
-	if (software && !bench_preloaded()) {
-		if (!getenv(AGAIN))
-			return start_again(argv);
-		complain("%s was not loaded, or is no libstag-verbs", getenv(AGAIN));
-		return EXIT_FAILED;
-	}
+	rc = bench_preload(&o, argv);
+	if (rc != EXIT_OK)
+		return rc;
 	return o.listen ? bench_serve(&o) : bench_measure(&o);
 }
