@@ -61,8 +61,11 @@ lost_cpu() {
 
 describe_machine() {
 	echo "# kernel $(uname -r), $(nproc) CPUs:$(sed -n 's/^model name[^:]*://p' /proc/cpuinfo | head -1)"
-	echo "# congestion control $(cat /proc/sys/net/ipv4/tcp_congestion_control)," \
-		"$STAG_BENCH_NS network namespace; medians of $reps"
+	if [ -n "${STAG_BENCH_NS:-}" ]; then
+		echo "# congestion control $(cat /proc/sys/net/ipv4/tcp_congestion_control)," \
+			"$STAG_BENCH_NS network namespace"
+	fi
+	echo "# medians of $reps"
 }
 
 # align: the table for people, in columns, without its last LEAVE columns.

@@ -18,7 +18,8 @@
 static const char help_text[] =
 	"usage: stag bench BENCHMARK [OPTION]...\n\n"
 	"Measures a part of stag on this machine, with its yardstick in the same run.\n\n"
-	"  xfer   the transfer manager beside posting by hand\n\n"
+	"  xfer   the transfer manager beside posting by hand\n"
+	"  heap   the registered heap beside malloc() and registering\n\n"
 	"'stag bench BENCHMARK --help' explains one.\n";
 
 void bench_die(const char *fmt, ...)
@@ -89,6 +90,8 @@ static int bench(const struct command *self, int argc, char **argv)
 	}
 	if (!strcmp(argv[1], "xfer"))
 		return bench_xfer(self, argc - 1, argv + 1);
+	if (!strcmp(argv[1], "heap"))
+		return bench_heap(self, argc - 1, argv + 1);
 	complain("no benchmark '%s'", argv[1]);
 	return usage_error(self);
 }

@@ -4,7 +4,8 @@
  *
  * xfer is a pair: this process, which times and reports, and a target, which
  * lends memory and otherwise only keeps its adapter going. The target is a child on this machine,
- * or somebody's `stag bench ... --listen` on another.
+ * or somebody's `stag bench ... --listen` on another. heap has a mate where two are to be at
+ * work on one heap.
  *
  * What goes wrong here is said on stderr and ends the program.
  */
@@ -193,5 +194,27 @@ int bench_measure(const struct bench_options *o);
 /* bench_xfer.c */
 struct command;
 int bench_xfer(const struct command *self, int argc, char **argv);
+
+/* bench_mate.c: a second process, or thread, that does what it is told beside this one */
+
+/* n operations; both sides begin theirs at the same time */
+typedef void (*bench_part)(uint64_t n);
+
+enum mate_kind { MATE_PROCESS, MATE_THREAD };
+
+struct bench_mate;
+
+struct bench_mate *mate_start(enum mate_kind kind); /* on the first CPU; asleep */
+void mate_begin(struct bench_mate *m, bench_part part, uint64_t n);
+void mate_await(struct bench_mate *m, uint64_t *ns, uint64_t *cpu); /* that its part took */
+void mate_do(struct bench_mate *m, bench_part part);		    /* both */
+void mate_end(struct bench_mate *m);
+void mate_relax(const struct bench_mate *m); /* of who spins for the other, who may be dead */
+
+/* bench_heap_cases.c */
+int bench_heap_measure(const struct bench_options *o);
+
+/* bench_heap.c */
+int bench_heap(const struct command *self, int argc, char **argv);
 
 #endif

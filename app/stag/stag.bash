@@ -39,23 +39,16 @@ _stag() {
 		;;
 	bench)
 		if ((COMP_CWORD == 2)); then
-			COMPREPLY=($(compgen -W 'xfer --help' -- "$cur"))
+			COMPREPLY=($(compgen -W 'xfer heap --help' -- "$cur"))
 			return
 		fi
 		case $prev in
-		--case)
-			COMPREPLY=($(compgen -W 'elements elements_random elements_contiguous requests batches
-				batches_apart large plan plan_contiguous' -- "$cur"))
-			;;
-		--op) COMPREPLY=($(compgen -W 'write read' -- "$cur")) ;;
 		--device) COMPREPLY=($(compgen -W "stag0 $(ls /sys/class/infiniband 2>/dev/null)" -- "$cur")) ;;
 		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
+		--op) COMPREPLY=($(compgen -W 'write read' -- "$cur")) ;;
 		--connect) COMPREPLY=($(compgen -A hostname -- "$cur")) ;;
 		--elements | --size | --batches | --pieces | --bytes | --descriptors | --secs | --address | --listen) ;;
-		*)
-			COMPREPLY=($(compgen -W '--case --elements --size --batches --pieces --bytes --descriptors --op --secs
-				--asleep --device --address --listen --connect --library --json --tsv --help' -- "$cur"))
-			;;
+		*) _stag_bench "${COMP_WORDS[2]}" ;;
 		esac
 		;;
 	run)
@@ -91,6 +84,25 @@ _stag() {
 			;;
 		esac
 		;;
+	esac
+}
+
+# The cases and the options of a benchmark.
+_stag_bench() {
+	local cases= options=
+	case $1 in
+	xfer)
+		cases='elements elements_random elements_contiguous requests batches batches_apart large plan plan_contiguous'
+		options='--elements --size --batches --pieces --bytes --descriptors --op --asleep --address --listen --connect'
+		;;
+	heap)
+		cases='churn_64 churn_4k churn_1m churn2_64 churn2_4k churn2_1m cross_64 cross_4k cross_1m ready_4k ready_1m
+			keys attach'
+		;;
+	esac
+	case $prev in
+	--case) COMPREPLY=($(compgen -W "$cases" -- "$cur")) ;;
+	*) COMPREPLY=($(compgen -W "$options --case --secs --device --library --json --tsv --help" -- "$cur")) ;;
 	esac
 }
 
