@@ -383,6 +383,7 @@ static bool claim_idle_run(struct stag_heap *heap, const struct run_plan *plan, 
 		return false;
 	if (!run_fits(plan, size, block->data_offset)) {
 		set_state(desc, BLOCK_IDLE, -1, DESC_RUN);
+		hint_set(&heap->idle_runs, index); /* who saw it live has cleared it */
 		return false;
 	}
 	hint_clear(&heap->idle_runs, index);
