@@ -537,6 +537,9 @@ void thread_free_edge(struct heap_thread *thread, struct heap_span *span);
 /* Moves what others have freed to where it belongs. Under heap->lock; `me` may be NULL. */
 void thread_collect(struct stag_heap *heap, struct heap_thread *me);
 
+/* heap->lock, for whom nobody waits. */
+void thread_lock_last(struct stag_heap *heap);
+
 /* Gives the empty spans of all threads back, those at hand too. */
 void thread_trim(struct stag_heap *heap);
 void thread_forget_all(struct stag_heap *heap); /* at detach */

@@ -27,7 +27,7 @@ static uint64_t release_reserve(struct stag_heap *heap, uint64_t empty_before)
 {
 	struct heap_block *block;
 
-	pthread_mutex_lock(&heap->lock);
+	thread_lock_last(heap);
 	block = slice_take_reserve(heap, empty_before);
 	pthread_mutex_unlock(&heap->lock);
 	return block ? block_release(heap, block->index) : 0;

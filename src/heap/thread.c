@@ -21,6 +21,7 @@
 #include "base/cleanup.h"
 
 #define PATIENCE 1000u /* yields */
+#define SPINS	 2000u
 
 /* Where a thread keeps what it has in other heaps than the last one used. */
 struct seat {
@@ -167,9 +168,24 @@ void thread_forget_all(struct stag_heap *heap)
 
 /* ---- in and out ------------------------------------------------------------ */
 
+static inline void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* It takes some microseconds. To sleep would be a system call, and another for who wakes us. */
 void thread_wait(struct heap_thread *thread)
 {
 	thread_leave(thread);
+	for (unsigned int i = 0; i < SPINS; i++) {
+		if (!atomic_load_explicit(&thread->stop, memory_order_acquire))
+			return;
+		relax();
+	}
 	pthread_mutex_lock(&thread->stop_lock);
 	pthread_mutex_unlock(&thread->stop_lock);
 }
@@ -477,13 +493,24 @@ static void retire_unused(struct heap_thread *thread)
 	}
 }
 
+/* Whoever sleeps for a lock has to be woken by a thread that has work to do: trimming sleeps last. */
+void thread_lock_last(struct stag_heap *heap)
+{
+	for (unsigned int i = 0; i < PATIENCE; i++) {
+		if (pthread_mutex_trylock(&heap->lock) == 0)
+			return;
+		sched_yield();
+	}
+	pthread_mutex_lock(&heap->lock);
+}
+
 static void trim_thread(struct heap_thread *thread)
 {
 	struct stag_heap *heap = thread->heap;
 
 	if (!stop(thread))
 		return;
-	pthread_mutex_lock(&heap->lock);
+	thread_lock_last(heap);
 	empty_inbox(thread);
 	retire_unused(thread);
 	pthread_mutex_unlock(&heap->lock);
@@ -495,7 +522,7 @@ void thread_trim(struct stag_heap *heap)
 {
 	struct heap_thread *first;
 
-	pthread_mutex_lock(&heap->lock);
+	thread_lock_last(heap);
 	thread_collect(heap, NULL);
 	first = heap->threads;
 	pthread_mutex_unlock(&heap->lock);
