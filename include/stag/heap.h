@@ -12,10 +12,12 @@
  *
  * Threads: every call may be made by any thread of any process that attached the heap, but
  * for the three that open and close it and for adding and removing a device, which belong
- * to one thread at a time. After fork() the child has to attach by itself.
+ * to one thread at a time. After fork() the child has to attach by itself: every call but detach refuses
+ * what it inherited, with EINVAL, and stag_heap_free() aborts.
  *
  * Death. A process may die at any instruction. The others never wait for it. What it had
- * allocated goes with it, but for what it has shared (stag_heap_share()).
+ * allocated goes with it, but for what it has shared (stag_heap_share()). If it was the last one, the
+ * heap keeps its name; who creates or attaches it next reaps and uses it, or stag_heap_unlink() removes it.
  *
  * What a key of a released block can reach. A block that goes back to the system gets another
  * blockId. On the software adapter regions are guarded by it (stagdv_reg_guarded_mr()):

@@ -129,10 +129,8 @@ static __attribute__((noinline)) void *big(struct stag_heap *heap, uint64_t size
 {
 	void *ptr;
 
-	if (unlikely(heap->serial == 0)) {
-		thread_find(heap);
+	if (unlikely(heap_check_attached(heap) != 0))
 		return NULL;
-	}
 	ptr = alloc_big(heap, size, alignment);
 	if (ptr || size > heap->area_size)
 		return ptr;
@@ -260,7 +258,7 @@ STAG_EXPORT size_t stag_heap_usable_size(struct stag_heap *heap, const void *ptr
 {
 	struct object object;
 
-	if (!find_object(heap, ptr, &object))
+	if (heap_check_attached(heap) != 0 || !find_object(heap, ptr, &object))
 		return 0;
 	return object_size(heap, &object);
 }
@@ -286,6 +284,8 @@ static int find_to_share(struct stag_heap *heap, const void *ptr, struct object 
 {
 	if (find_object(heap, ptr, object) && !is_free(heap, object))
 		return 0;
+	if (heap_check_attached(heap) != 0)
+		return EINVAL;
 	return heap_fail(ENOENT, "heap %s: %p is no allocation", heap->name, ptr);
 }
 
@@ -471,6 +471,8 @@ STAG_EXPORT void *stag_heap_realloc(struct stag_heap *heap, void *ptr, size_t si
 
 	if (!ptr)
 		return stag_heap_alloc(heap, size);
+	if (heap_check_attached(heap) != 0)
+		return NULL;
 	if (!find_object(heap, ptr, &object))
 		heap_abort("%p is no allocation of heap %s", ptr, heap->name);
 	had = object_size(heap, &object);

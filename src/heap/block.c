@@ -135,7 +135,8 @@ static uint64_t finish_release(struct stag_heap *heap, uint32_t index)
 		heap_store(&heap->descs[index + i].was_run, 1);
 		open_entry(heap, index + i);
 	}
-	heap_store(&desc->was_run, run);
+	if (run) /* one that dies in TAKING may not have looked for late writers yet */
+		heap_store(&desc->was_run, 1);
 	heap_store(&desc->tails, 0);
 	heap_store(&desc->deadline, 0);
 	open_entry(heap, index);

@@ -238,6 +238,10 @@ STAG_EXPORT int stag_heap_check(struct stag_heap *heap, FILE *out)
 {
 	struct check check = {.heap = heap, .out = out};
 
+	if (!heap->looking && heap_check_attached(heap) != 0) {
+		fault(&check, "%s", stag_heap_error());
+		return check.faults;
+	}
 	for (uint32_t i = 0; i < heap->max_blocks; i++)
 		if (!looks_right(&check, i))
 			look(&check, i);

@@ -81,6 +81,7 @@ static void in_child(void)
 		close(heap->fd);
 		heap->fd = heap->area_fd = -1;
 		heap->serial = 0;
+		heap->area_size = 0;
 		heap->maintaining = false;
 		keys_forked(heap);
 	}
@@ -372,6 +373,10 @@ static int attach_opened(struct stag_heap *heap)
 	if (rc != 0)
 		return rc;
 	rc = open_area(heap, &header);
+	if (rc == -ENOENT) { /* whoever removed it died before the name had gone too */
+		remove_name(heap->fd, heap->name, header.huge_path);
+		return -ESTALE;
+	}
 	if (rc != 0)
 		return rc;
 	rc = map_heap(&header, header.address, heap->fd, heap->area_fd);
@@ -672,10 +677,7 @@ static void close_if_last(struct stag_heap *heap, bool keep)
 {
 	uint64_t open = GATE_OPEN, closing = GATE_CLOSING;
 
-	if (!proc_alone(heap))
-		return;
-	block_release_idle(heap, UINT64_MAX);
-	if (keep || has_orphans(heap) ||
+	if (keep || !proc_alone(heap) || has_orphans(heap) ||
 	    !atomic_compare_exchange_strong(&heap->header->gate, &open, GATE_CLOSING))
 		return;
 	if (!proc_alone(heap))
@@ -695,6 +697,8 @@ STAG_EXPORT int stag_heap_detach(struct stag_heap *heap, bool keep)
 		maintain_stop(heap);
 		keys_close(heap);
 		proc_reap(heap, 0);
+		if (proc_alone(heap)) /* while a reaper would go on with what we begin */
+			block_release_idle(heap, UINT64_MAX);
 		proc_leave(heap);
 		close_if_last(heap, keep);
 		unmap_heap(heap);

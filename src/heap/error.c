@@ -4,6 +4,7 @@
  */
 #include "heap.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,17 @@ int heap_fail(int error, const char *fmt, ...)
 	vsnprintf(complaint, sizeof(complaint), fmt, args);
 	va_end(args);
 	return error;
+}
+
+int heap_check_attached(const struct stag_heap *heap)
+{
+	if (likely(heap->serial != 0))
+		return 0;
+	errno = EINVAL;
+	return heap_fail(EINVAL,
+			 heap->looking ? "heap %s: only looked at"
+				       : "heap %s: inherited over a fork: attach it again",
+			 heap->name);
 }
 
 void heap_abort(const char *fmt, ...)

@@ -189,7 +189,7 @@ struct heap_keys; /* keys.c */
 struct stag_heap {
 	uint64_t serial; /* of this attachment, never used again; 0: inherited over a fork */
 	char *area;
-	uint64_t area_size;
+	uint64_t area_size;  /* 0 where serial is: no pointer is one of ours */
 	uint64_t block_mask; /* of a pointer: its slot's beginning */
 	struct heap_desc *descs;
 	unsigned int block_shift, slice_shift;
@@ -596,6 +596,9 @@ uint64_t maintain_now(void); /* coarse */
 
 /* Sets stag_heap_error() of this thread; returns error. */
 int heap_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* 0; EINVAL, in errno too, where this process has not attached it, but inherited it or looks at it. */
+int heap_check_attached(const struct stag_heap *heap);
 
 /* Tells stderr what a caller has done, and aborts. */
 void heap_abort(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));

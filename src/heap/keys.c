@@ -422,9 +422,8 @@ static struct reg_entry *new_table(const struct stag_heap *heap)
 static int check_device(const struct stag_heap *heap, const struct ibv_pd *pd,
 			const struct stag_heap_device_attr *attr)
 {
-	if (heap->serial == 0)
-		return heap_fail(EINVAL, "heap %s: inherited over a fork: attach it again",
-				 heap->name);
+	if (heap_check_attached(heap) != 0)
+		return EINVAL;
 	if (!pd)
 		return heap_fail(EINVAL, "a device without a protection domain");
 	if (attr && attr->comp_mask)
@@ -485,6 +484,8 @@ STAG_EXPORT int stag_heap_remove_device(struct stag_heap *heap, unsigned int dev
 	struct heap_keys *keys = heap->keys;
 	int err = 0;
 
+	if (heap_check_attached(heap) != 0)
+		return EINVAL;
 	if (device >= STAG_HEAP_MAX_DEVICES)
 		return heap_fail(EINVAL, "heap %s: no device %u", heap->name, device);
 	pthread_mutex_lock(&keys->lock);
@@ -524,6 +525,8 @@ static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, un
 {
 	int err;
 
+	if (heap_check_attached(heap) != 0)
+		return EINVAL;
 	pthread_mutex_lock(&heap->keys->lock);
 	err = find_keys(heap, device, ptr, out);
 	unlock(heap);

@@ -168,6 +168,7 @@ static int take_picture(struct stag_heap *heap)
 	heap->area_file_offset = header.huge_shift != 0 ? 0 : header.area_offset;
 	heap->slot = UINT_MAX;
 	heap->looking = true;
+	heap->area_size = 0;
 	read_table(heap);
 	return 0;
 }

@@ -41,12 +41,12 @@ uint64_t maintain_trim(struct stag_heap *heap)
 
 STAG_EXPORT uint64_t stag_heap_trim(struct stag_heap *heap)
 {
-	return heap->serial != 0 ? maintain_trim(heap) : 0;
+	return heap_check_attached(heap) == 0 ? maintain_trim(heap) : 0;
 }
 
 STAG_EXPORT uint64_t stag_heap_reap(struct stag_heap *heap, unsigned int flags)
 {
-	return heap->serial != 0 ? proc_reap(heap, flags) : 0;
+	return heap_check_attached(heap) == 0 ? proc_reap(heap, flags) : 0;
 }
 
 static void give_back(struct stag_heap *heap)

@@ -93,7 +93,7 @@ void span_retire(struct stag_heap *heap, struct heap_span *span)
 	slice_give(heap, span_block(heap, span), span_first(heap, span), heap_load(&span->slices));
 }
 
-/* `free` before `freed` lets go: at no moment does a shared object seem alive again. */
+/* `freed` lets go first: whoever dies or stops in between leaves no object that is free twice. */
 static uint32_t collect_word(struct heap_span *span, _Atomic uint64_t *freed,
 			     _Atomic uint64_t *shared, uint32_t i)
 {
@@ -106,8 +106,8 @@ static uint32_t collect_word(struct heap_span *span, _Atomic uint64_t *freed,
 					    heap_load(&span->size)));
 	if (heap_load(&span->sharing))
 		atomic_fetch_and(&shared[i], ~bits);
-	heap_store(&span->free[i], free | bits);
 	atomic_fetch_and(&freed[i], ~bits);
+	heap_store(&span->free[i], free | bits);
 	if (bits != 0)
 		span->summary |= 1ull << i;
 	return (uint32_t)__builtin_popcountll(bits);

@@ -72,6 +72,8 @@ STAG_EXPORT bool stag_heap_next_block(struct stag_heap *heap, uint32_t *index,
 {
 	bool found = false;
 
+	if (!heap->looking && heap_check_attached(heap) != 0)
+		return false;
 	for (; !found && *index < heap->max_blocks; ++*index) {
 		if (atomic_load(&heap->descs[*index].block_size) == 0)
 			continue;
@@ -87,6 +89,8 @@ STAG_EXPORT bool stag_heap_next_process(struct stag_heap *heap, uint32_t *number
 {
 	struct heap_proc *proc;
 
+	if (!heap->looking && heap_check_attached(heap) != 0)
+		return false;
 	while (*number < STAG_HEAP_MAX_PROCS &&
 	       (atomic_load(&heap->procs[*number].state) & 0xff) == PROC_FREE)
 		++*number;
@@ -138,9 +142,8 @@ STAG_EXPORT int stag_heap_query(struct stag_heap *heap, struct stag_heap_stats *
 {
 	struct stag_heap_stats all = {0};
 
-	if (heap->serial == 0 && !heap->looking)
-		return heap_fail(EINVAL, "heap %s: inherited over a fork: attach it again",
-				 heap->name);
+	if (!heap->looking && heap_check_attached(heap) != 0)
+		return EINVAL;
 	all.address = heap->header->address;
 	all.size = heap->header->size;
 	all.block_size = heap->block_size;

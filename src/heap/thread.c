@@ -138,11 +138,8 @@ struct heap_thread *thread_find(struct stag_heap *heap)
 {
 	struct heap_thread *thread;
 
-	if (heap->serial == 0) {
-		errno = heap_fail(EINVAL, "heap %s: inherited over a fork: attach it again",
-				  heap->name);
+	if (heap_check_attached(heap) != 0)
 		return NULL;
-	}
 	pthread_once(&once, init_once);
 	for (struct seat *seat = seats; seat; seat = seat->next) {
 		if (seat->here.serial != heap->serial)

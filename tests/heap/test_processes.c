@@ -712,6 +712,134 @@ static void a_forked_child_has_to_attach(void **state)
 	end_heap(heap);
 }
 
+#define refused(call) (errno = 0, !(call) && errno == EINVAL && stag_heap_error()[0] != '\0')
+
+/* The number of the first call that does not refuse a heap which was inherited. */
+static int calls_that_do_not_refuse(struct stag_heap *heap, void *ptr)
+{
+	struct stag_heap_process process;
+	struct stag_heap_stats stats;
+	struct stag_heap_block block;
+	struct stag_heap_keys keys;
+	unsigned int device;
+	uint32_t at = 0;
+
+	if (!refused(stag_heap_alloc(heap, 64)) || !refused(stag_heap_alloc(heap, MIB)) ||
+	    !refused(stag_heap_calloc(heap, 3, 64)) || !refused(stag_heap_aligned(heap, 64, 64)))
+		return 1;
+	if (!refused(stag_heap_realloc(heap, ptr, 1000)) ||
+	    !refused(stag_heap_realloc(heap, NULL, 64)) ||
+	    !refused(stag_heap_usable_size(heap, ptr)))
+		return 2;
+	if (stag_heap_share(heap, ptr) != EINVAL || stag_heap_unshare(heap, ptr) != EINVAL)
+		return 3;
+	if (!refused(stag_heap_trim(heap)) || !refused(stag_heap_reap(heap, 0)))
+		return 4;
+	if (stag_heap_add_device(heap, NULL, NULL, &device) != EINVAL ||
+	    stag_heap_remove_device(heap, 0) != EINVAL ||
+	    stag_heap_keys(heap, 0, ptr, &keys) != EINVAL)
+		return 5;
+	if (stag_heap_query(heap, &stats, sizeof(stats)) != EINVAL ||
+	    !refused(stag_heap_next_block(heap, &at, &block)) ||
+	    !refused(stag_heap_next_process(heap, &at, &process)))
+		return 6;
+	if (stag_heap_check(heap, NULL) != 1)
+		return 7;
+	stag_heap_free(heap, NULL);
+	return stag_heap_detach(heap, false) == 0 ? 0 : 8;
+}
+
+static void expect_success(pid_t pid)
+{
+	int status;
+
+	assert_true(pid > 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* By a thread that has used the heap, and by one that has used none. */
+static void *fork_and_call(void *arg)
+{
+	struct stag_heap *heap = arg;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(calls_that_do_not_refuse(heap, heap->area + heap->header_size));
+	expect_success(pid);
+	return NULL;
+}
+
+static void every_call_refuses_an_inherited_heap(void **state)
+{
+#if defined(__SANITIZE_THREAD__)
+	skip();
+#endif
+	struct stag_heap *heap = make_heap(0, 64);
+	void *ptr = stag_heap_alloc(heap, 64);
+	pthread_t thread;
+
+	fork_and_call(heap);
+	assert_int_equal(pthread_create(&thread, NULL, fork_and_call, heap), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	stag_heap_free(heap, ptr);
+	end_heap(heap);
+}
+
+/* A heap that is only looked at is nobody's to use either. */
+static void every_call_refuses_a_picture(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64), *picture;
+	void *ptr = stag_heap_alloc(heap, 64);
+	struct stag_heap_keys keys;
+	unsigned int device;
+
+	assert_int_equal(stag_heap_share(heap, ptr), 0);
+	assert_int_equal(stag_heap_detach(heap, true), 0);
+	picture = stag_heap_look(name);
+	assert_non_null(picture);
+	assert_true(refused(stag_heap_alloc(picture, 64)));
+	assert_true(refused(stag_heap_alloc(picture, MIB)));
+	assert_true(refused(stag_heap_realloc(picture, ptr, 1000)));
+	assert_true(refused(stag_heap_usable_size(picture, ptr)));
+	assert_int_equal(stag_heap_share(picture, ptr), EINVAL);
+	assert_int_equal(stag_heap_unshare(picture, ptr), EINVAL);
+	assert_true(refused(stag_heap_trim(picture)));
+	assert_true(refused(stag_heap_reap(picture, 0)));
+	assert_int_equal(stag_heap_add_device(picture, NULL, NULL, &device), EINVAL);
+	assert_int_equal(stag_heap_remove_device(picture, 0), EINVAL);
+	assert_int_equal(stag_heap_keys(picture, 0, ptr, &keys), EINVAL);
+	assert_int_equal(stag_heap_detach(picture, false), 0);
+	heap = stag_heap_attach(name, NULL);
+	stag_heap_free(heap, ptr);
+	end_heap(heap);
+}
+
+/* Nobody was left to remove the name: who comes next finds the heap, and what was shared in it. */
+static void a_heap_whose_last_process_was_killed_is_used_again(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	unsigned char *shared = (unsigned char *)bid(&child, ALLOC, 64, 0);
+
+	bid(&child, FILL, (uintptr_t)shared, 64);
+	bid(&child, SHARE, (uintptr_t)shared, 0);
+	bid(&child, ALLOC, 5 * MIB, 0);
+	assert_int_equal(stag_heap_detach(heap, false), 0);
+	kill_child(&child);
+	assert_true(exists());
+	heap = stag_heap_create(name, NULL);
+	assert_non_null(heap);
+	assert_int_equal(query(heap).processes, 1);
+	assert_int_equal(query(heap).blocks, 1);
+	assert_int_equal(shared[63], 0xa5);
+	expect_sound(heap);
+	stag_heap_free(heap, shared);
+	assert_int_equal(query(heap).blocks, 0);
+	end_heap(heap);
+}
+
 /* Attaches, forks, and dies before its child does. */
 static void leave_a_fork(int from)
 {
@@ -989,6 +1117,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(processes_that_are_attached_survive_an_unlink),
 		cmocka_unit_test(no_more_than_so_many_processes),
 		cmocka_unit_test(a_forked_child_has_to_attach),
+		cmocka_unit_test(every_call_refuses_an_inherited_heap),
+		cmocka_unit_test(every_call_refuses_a_picture),
+		cmocka_unit_test(a_heap_whose_last_process_was_killed_is_used_again),
 		cmocka_unit_test(a_fork_does_not_keep_its_dead_parent_alive),
 		cmocka_unit_test(coming_and_going_is_safe),
 		cmocka_unit_test(who_looks_sees_all),
