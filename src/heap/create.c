@@ -408,25 +408,27 @@ static int attach(const char *name, const struct stag_heap_attr *attr, struct st
 
 /* ---- create ------------------------------------------------------------------------- */
 
-static bool find_hugetlbfs(char *path, size_t size, uint64_t *page)
+/* A mounted one that may be written to, of pages that make up a block: 0, -ENOENT, or -EINVAL and the page. */
+static int find_hugetlbfs(uint64_t block_size, char *path, size_t size, uint64_t *page)
 {
 	FILE *mounts = setmntent("/proc/mounts", "re");
 	struct mntent *entry;
 	struct statfs fs;
-	bool found = false;
+	int rc = -ENOENT;
 
 	if (!mounts)
-		return false;
-	while (!found && (entry = getmntent(mounts))) {
+		return -ENOENT;
+	while (rc != 0 && (entry = getmntent(mounts))) {
 		if (strcmp(entry->mnt_type, "hugetlbfs") != 0 || access(entry->mnt_dir, W_OK) != 0)
 			continue;
-		if (statfs(entry->mnt_dir, &fs) != 0 || fs.f_type != HUGETLBFS_MAGIC)
+		if (statfs(entry->mnt_dir, &fs) != 0 || fs.f_type != HUGETLBFS_MAGIC ||
+		    (size_t)snprintf(path, size, "%s", entry->mnt_dir) >= size)
 			continue;
 		*page = (uint64_t)fs.f_bsize;
-		found = (size_t)snprintf(path, size, "%s", entry->mnt_dir) < size;
+		rc = block_size % *page == 0 ? 0 : -EINVAL;
 	}
 	endmntent(mounts);
-	return found;
+	return rc;
 }
 
 /* One page taken and given back shows whether there are any. */
@@ -438,24 +440,42 @@ static bool has_huge_pages(int fd, uint64_t page)
 	return true;
 }
 
+static int find_huge_dir(const char *name, uint64_t block_size, char *dir, size_t size,
+			 uint64_t *page)
+{
+	switch (find_hugetlbfs(block_size, dir, size, page)) {
+	case 0:
+		return 0;
+	case -EINVAL:
+		return -heap_fail(EINVAL, "heap %s: blocks must be multiples of %llu bytes", name,
+				  (unsigned long long)*page);
+	default:
+		return -heap_fail(ENOMEM,
+				  "heap %s: no huge pages: no hugetlbfs that may be written to is "
+				  "mounted (mount -t hugetlbfs none DIRECTORY)",
+				  name);
+	}
+}
+
 static int make_huge(struct stag_heap *heap, const struct stag_heap_attr *attr,
 		     struct heap_header *header)
 {
 	char dir[128];
-	uint64_t page;
+	uint64_t page = 0;
 	mode_t mode = attr->mode != 0 ? attr->mode : 0600;
+	int rc = find_huge_dir(heap->name, header->block_size, dir, sizeof(dir), &page);
 
-	if (!find_hugetlbfs(dir, sizeof(dir), &page))
-		return -heap_fail(ENOMEM, "heap %s: no hugetlbfs that may be written to is mounted",
-				  heap->name);
-	if (header->block_size % page != 0)
-		return -heap_fail(EINVAL, "heap %s: blocks must be multiples of %llu bytes",
-				  heap->name, (unsigned long long)page);
+	if (rc != 0)
+		return rc;
 	snprintf(header->huge_path, sizeof(header->huge_path), "%s/stag-heap.%s.%08x", dir,
 		 heap->name, random_u32());
 	heap->area_fd = open(header->huge_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-	if (heap->area_fd < 0)
-		return -errno;
+	if (heap->area_fd < 0) {
+		rc = -heap_fail(errno, "heap %s: %s: %s", heap->name, header->huge_path,
+				strerror(errno));
+		header->huge_path[0] = '\0';
+		return rc;
+	}
 	header->huge_shift = (uint32_t)__builtin_ctzll(page);
 	if (fchmod(heap->area_fd, mode) == 0 &&
 	    ftruncate(heap->area_fd, (off_t)(header->size - header->area_offset)) == 0 &&
@@ -466,7 +486,9 @@ static int make_huge(struct stag_heap *heap, const struct stag_heap_attr *attr,
 	heap->area_fd = -1;
 	header->huge_shift = 0;
 	header->huge_path[0] = '\0';
-	return -heap_fail(ENOMEM, "heap %s: no huge pages: see /proc/sys/vm/nr_hugepages",
+	return -heap_fail(ENOMEM,
+			  "heap %s: no huge pages are free: write how many there shall be to "
+			  "/proc/sys/vm/nr_hugepages",
 			  heap->name);
 }
 
