@@ -548,6 +548,45 @@ static void two_devices_have_keys_of_their_own(void **state)
 	stag_heap_free(s->heap, ptr);
 }
 
+/* Two contexts, as of two adapters; what each has is found stale when its own entry is looked at. */
+static void each_device_finds_its_own_stale_registrations(void **state)
+{
+	struct stage *s = *state;
+	struct ibv_context *context = ibv_open_device(s->contexts[0]->device);
+	struct ibv_pd *second = ibv_alloc_pd(context);
+	size_t size = BLOCK * 3 / 4;
+	void *ptr = other_alloc(&s->other, size), *mine;
+	struct stag_heap_keys k, old;
+	unsigned int n;
+
+	add_device(s);
+	assert_int_equal(stag_heap_add_device(s->heap, second, NULL, &n), 0);
+	keys_of(s, ptr);
+	assert_int_equal(stats(s).registrations_made, 1); /* where a key was wanted */
+	assert_int_equal(stag_heap_keys(s->heap, n, ptr, &old), 0);
+	assert_int_equal(stats(s).registrations, 2);
+	other_free(&s->other, ptr);
+	other_trim(&s->other);
+	assert_ptr_equal(other_alloc_at(s, ptr, size), ptr);
+	assert_int_equal(stag_heap_keys(s->heap, n, ptr, &k), 0);
+	assert_int_not_equal(k.rkey, old.rkey);
+	assert_int_equal(stats(s).stale_found, 1);
+	keys_of(s, ptr);
+	assert_int_equal(stats(s).stale_found, 2);
+	assert_int_equal(stats(s).registrations, 2);
+	mine = stag_heap_alloc(s->heap, 100); /* a block of ours: registered with both at once */
+	assert_int_equal(stats(s).registrations, 4);
+	assert_int_equal(stats(s).registrations_made, 6);
+	assert_int_equal(stag_heap_remove_device(s->heap, n), 0);
+	assert_int_equal(ibv_dealloc_pd(second), 0);
+	assert_int_equal(ibv_close_device(context), 0);
+	keys_of(s, mine);
+	assert_int_equal(stats(s).registrations, 2);
+	stag_heap_free(s->heap, mine);
+	other_free(&s->other, ptr);
+	other_trim(&s->other);
+}
+
 /* ---- windows ---- */
 
 #ifndef NO_GUARDS
@@ -668,6 +707,7 @@ int main(int argc, char **argv)
 		TEST(key_of_a_block_that_we_released_is_refused),
 		TEST(no_key_opens_a_block_s_header),
 		TEST(two_devices_have_keys_of_their_own),
+		TEST(each_device_finds_its_own_stale_registrations),
 		TEST(threads_look_up_while_blocks_come_and_go),
 	};
 	int status;
