@@ -102,7 +102,7 @@ void loan_borrow(struct worker *w)
 
 void loan_open(struct worker *w)
 {
-	struct side_wish wish = {.pd = w->pd[0]};
+	struct side_wish wish = {.pd = w->pd[0], .inline_data = 64}; /* siw has no more than 80 */
 	unsigned int next = (w->number + 1) % WORKERS;
 
 	side_listen(&w->lender, &wish);

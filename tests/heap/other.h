@@ -30,11 +30,14 @@ void other_fill(struct other *o, void *ptr, size_t len, uint8_t byte);
 /* Does it find only this? */
 bool other_finds(struct other *o, const void *ptr, size_t len, uint8_t byte);
 
+#define OTHER_INLINE 64 /* bytes: the kernel's siw has no more than 80 */
+
 enum access { ACCESS_WRITE, ACCESS_READ };
 
 /*
  * It connects to port, and accesses [addr, addr + len) with that key: writes byte, or reads and finds it.
- * To be called, then whoever listens there accepts; other_answer() says whether it was let.
+ * To be called, then whoever listens there accepts; when both are connected, other_answer() lets it go on, and
+ * says whether it was let.
  */
 void other_access(struct other *o, uint16_t port, enum access access, uint32_t rkey, uint64_t addr,
 		  size_t len, uint8_t byte);

@@ -140,11 +140,13 @@ struct ibv_sge piece(const struct region *r, size_t off, size_t len)
 
 /* ---- connecting ---- */
 
-static struct sockaddr_in loopback(uint16_t port)
+static struct sockaddr_in address(uint16_t port)
 {
-	return (struct sockaddr_in){.sin_family = AF_INET,
-				    .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-				    .sin_port = htons(port)};
+	const char *name = getenv("STAG_TEST_ADDRESS");
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
+
+	assert_int_equal(inet_pton(AF_INET, name ? name : "127.0.0.1", &at.sin_addr), 1);
+	return at;
 }
 
 static uint32_t or_else(uint32_t wanted, uint32_t otherwise)
@@ -208,7 +210,7 @@ static void give_qp(struct side *s)
 
 void side_listen(struct side *s, const struct side_wish *w)
 {
-	struct sockaddr_in at = loopback(0);
+	struct sockaddr_in at = address(0);
 
 	side_begin(s, w);
 	assert_int_equal(rdma_create_id(s->events, &s->listener, s, RDMA_PS_TCP), 0);
@@ -265,7 +267,7 @@ int side_accept(struct side *s)
 
 void side_resolve(struct side *s, const struct side_wish *w, uint16_t port)
 {
-	struct sockaddr_in to = loopback(port);
+	struct sockaddr_in to = address(port);
 
 	side_begin(s, w);
 	assert_int_equal(rdma_create_id(s->events, &s->id, s, RDMA_PS_TCP), 0);

@@ -1,23 +1,22 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# xfer.sh - the transfer manager's stories on the Linux kernel's own iWARP driver, siw.
+# libstag.sh - the stories of libstag on the Linux kernel's own iWARP driver, siw.
 #
-# The programs of tests/xfer as they are, both ends of them in a QEMU guest (siw-guest), and shorter
+# The programs of tests/xfer and tests/heap as they are, in a QEMU guest (siw-guest), and shorter
 # than elsewhere, for the guest is slow. Where siw itself is at fault they say so, and skip
-# no more than that.
+# no more than that. Those of tests/heap that bring the software adapter along stay at home.
 #
 # Needs STAG_BUILD, the build directory. An argument limits the runs to those
-# whose name matches it (a bash pattern, say 'r*'). The two that take longest run with
-# STAG_LONG set, or when they are named. STAG_TEST_DIVIDE is 200 if it is not set; with 1
-# and STAG_LONG the whole counts of the other devices are run, for hours.
+# whose name matches it (a bash pattern, say 'heap*' or 'xfer r*'). Those that take longest, and those
+# that need no device, run with STAG_LONG set, or when they are named. STAG_TEST_DIVIDE is 200 if it is
+# not set; with 1 and STAG_LONG the whole counts of the other devices are run, for hours.
 set -uo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
-programs=${STAG_BUILD:?the build directory}/tests/xfer/test_xfer_
+tests=${STAG_BUILD:?the build directory}/tests
 only=${1:-*}
-stories=(pair manager merge faults rails random kill alloc)
-[[ -z ${STAG_LONG:-} && $# -eq 0 ]] || stories+=(pause huge)
+stories=(xfer\ {pair,manager,merge,faults,rails,random,kill,alloc} 'heap keys_real')
 limit=90 # seconds that one program may take
 [[ -z ${STAG_LONG:-} ]] || limit=20000
 
@@ -26,10 +25,28 @@ skip() {
 	exit 77
 }
 
+# program NAME: of the story "folder name"
+program() {
+	echo "$tests/${1% *}/test_${1// /_}"
+}
+
+# Of tests/heap whatever can run there.
+long_stories() {
+	local file
+	printf 'xfer %s\n' pause huge
+	for file in "$tests"/heap/test_heap_*; do
+		[[ -f $file && -x $file && $file != *keys_real ]] || continue
+		ldd "$file" | grep -q libstag-verbs || echo "heap ${file##*test_heap_}"
+	done
+}
+
 command -v qemu-system-x86_64 >/dev/null || skip "no qemu-system-x86_64"
 "$here/siw-guest" build || skip "the guest cannot be built"
+if [[ -n ${STAG_LONG:-} || $# -gt 0 ]]; then
+	while read -r name; do stories+=("$name"); done < <(long_stories)
+fi
 
-dir=$(mktemp -d "${TMPDIR:-/tmp}/stag-xfer.XXXXXX")
+dir=$(mktemp -d "${TMPDIR:-/tmp}/stag-libstag.XXXXXX")
 
 cleanup() {
 	[[ ! -e $dir/guest/pid ]] || "$here/siw-guest" stop "$dir/guest" >/dev/null 2>&1
@@ -56,16 +73,16 @@ report() {
 names=() add=()
 for name in "${stories[@]}"; do
 	# shellcheck disable=SC2053
-	[[ $name == $only && -x $programs$name ]] || continue
+	[[ $name == $only && -x $(program "$name") ]] || continue
 	names+=("$name")
-	add+=(--add "$programs$name")
+	add+=(--add "$(program "$name")")
 done
 ((${#names[@]})) || skip "no program in $STAG_BUILD is called $only"
 "$here/siw-guest" start --limit $((limit * 6 + 60)) --memory 1024 "${add[@]}" "$dir/guest" || skip "the guest does not boot"
 
 for name in "${names[@]}"; do
-	"$here/siw-guest" exec "$dir/guest" "$limit" "STAG_TEST_ADDRESS=10.0.2.15 STAG_TEST_DIVIDE=${STAG_TEST_DIVIDE:-200} test_xfer_$name" \
-		>"$dir/output" 2>&1
+	"$here/siw-guest" exec "$dir/guest" "$limit" \
+		"STAG_TEST_ADDRESS=10.0.2.15 STAG_TEST_DIVIDE=${STAG_TEST_DIVIDE:-200} test_${name// /_}" >"$dir/output" 2>&1
 	report "$name" $?
 done
 
