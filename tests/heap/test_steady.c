@@ -42,10 +42,10 @@
 #define WINDOW 32	 /* objects of one process */
 #define RING   16	 /* on their way to the other one */
 #define BLOCK  (4u << 20)
-#define FLOOR  8 /* blocks of each process that are never empty */
+#define FLOOR  10 /* blocks of each process that are never empty */
 
-static const size_t sizes[] = {16,    64,    100,    700,    1000,    5000,
-			       20000, 65536, 100000, 200000, 1 << 20, 1 << 20};
+static const size_t sizes[] = {16,    64,    100,    700,    1000,   5000,
+			       20000, 65536, 100000, 200000, 300000, 1 << 20};
 
 struct ring {
 	_Atomic uint32_t put, get;
