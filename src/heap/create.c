@@ -316,6 +316,7 @@ static int enter(struct stag_heap *heap, struct heap_header *header)
 	rc = pass_gate(heap);
 	if (rc != 0)
 		goto err_leave;
+	thread_init();
 	rc = maintain_start(heap);
 	if (rc != 0)
 		goto err_leave;

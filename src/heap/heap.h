@@ -522,6 +522,7 @@ struct thread_here {
 
 extern __thread struct thread_here thread_here;
 
+void thread_init(void); /* before the first heap has threads of its own */
 struct heap_thread *thread_find(struct stag_heap *heap); /* NULL and errno */
 void thread_wait(struct heap_thread *thread);		 /* outside, until it may enter */
 

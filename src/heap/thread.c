@@ -67,6 +67,12 @@ static void init_once(void)
 		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
 }
 
+/* A process with threads waits here for all processors, for milliseconds or, on busy ones, much longer. */
+void thread_init(void)
+{
+	pthread_once(&once, init_once);
+}
+
 static struct heap_thread *new_thread(struct stag_heap *heap)
 {
 	struct heap_thread *thread;
@@ -140,7 +146,6 @@ struct heap_thread *thread_find(struct stag_heap *heap)
 
 	if (heap_check_attached(heap) != 0)
 		return NULL;
-	pthread_once(&once, init_once);
 	for (struct seat *seat = seats; seat; seat = seat->next) {
 		if (seat->here.serial != heap->serial)
 			continue;
