@@ -1024,9 +1024,10 @@ static void heaps_are_listed(void **state)
 /* Wild words in the process table, the descriptor table, the hints, and the first block's header. */
 static void spoil(int fd, const struct heap_header *header, unsigned int seed)
 {
-	uint64_t control = header->control_size;
+	uint64_t control = header->control_size, wild = UINT64_MAX / (seed + 2);
 
 	srandom(seed);
+	assert_int_equal(pwrite(fd, &wild, 8, offsetof(struct heap_header, descs_offset)), 8);
 	for (int i = 0; i < 500; i++) {
 		uint64_t word = (uint64_t)random() << (random() % 34), size = 1u << random() % 4;
 		uint64_t at = HEAP_PAGE + (uint64_t)random() % (control - HEAP_PAGE);
