@@ -16,7 +16,7 @@ set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
 tests=${STAG_BUILD:?the build directory}/tests
 only=${1:-*}
-stories=(xfer\ {pair,manager,merge,faults,rails,random,kill,alloc} 'heap keys_real')
+stories=(xfer\ {pair,manager,merge,faults,rails,random,kill,alloc} heap\ {keys,steady}_real)
 limit=90 # seconds that one program may take
 [[ -z ${STAG_LONG:-} ]] || limit=20000
 
@@ -35,7 +35,7 @@ long_stories() {
 	local file
 	printf 'xfer %s\n' pause huge
 	for file in "$tests"/heap/test_heap_*; do
-		[[ -f $file && -x $file && $file != *keys_real ]] || continue
+		[[ -f $file && -x $file && $file != *@(keys|steady)_real ]] || continue
 		ldd "$file" | grep -q libstag-verbs || echo "heap ${file##*test_heap_}"
 	done
 }
