@@ -148,12 +148,11 @@ static int remove_name(int fd, const char *name, const char *huge_path)
 	heap_path(name, path);
 	if (!lock_removal(fd, F_WRLCK))
 		return 0;
+	if (huge_path[0] != '\0') /* this object's alone, whatever became of the name */
+		unlink(huge_path);
 	if (fstat(fd, &by_fd) == 0 && stat(path, &by_name) == 0 && by_fd.st_ino == by_name.st_ino &&
-	    by_fd.st_dev == by_name.st_dev) {
-		if (huge_path[0] != '\0')
-			unlink(huge_path);
+	    by_fd.st_dev == by_name.st_dev)
 		rc = unlink(path) == 0 ? 0 : -errno;
-	}
 	lock_removal(fd, F_UNLCK);
 	return rc;
 }

@@ -12,12 +12,14 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <mntent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -227,6 +229,17 @@ static void unlink_removes_both_files(void **state)
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 }
 
+/* Somebody has removed the name by hand. */
+static void no_pages_stay_behind_a_lost_name(void **state)
+{
+	struct stag_heap *heap = create_huge();
+	char path[128];
+
+	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	assert_int_equal(unlink(path), 0);
+	end(heap);
+}
+
 static void blocks_consist_of_whole_pages(void **state)
 {
 	struct stag_heap *heap;
@@ -324,6 +337,7 @@ static int tell_all(void)
 		cmocka_unit_test(keys_open_huge_pages),
 		cmocka_unit_test(no_more_pages_is_no_memory),
 		cmocka_unit_test(unlink_removes_both_files),
+		cmocka_unit_test(no_pages_stay_behind_a_lost_name),
 		cmocka_unit_test(blocks_consist_of_whole_pages),
 		cmocka_unit_test(try_uses_them_where_they_are),
 		cmocka_unit_test_setup_teardown(without_pages_it_says_how_to_get_them, hide_pages,
@@ -363,6 +377,14 @@ static int tell_on_stage(long before)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
+/* Until this process ends: two of us would count each other's. */
+static bool alone(void)
+{
+	int fd = open(count_path, O_RDONLY | O_CLOEXEC);
+
+	return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
 int main(int argc, char **argv)
 {
 	long before;
@@ -373,6 +395,8 @@ int main(int argc, char **argv)
 	before = read_number(count_path);
 	if (geteuid() != 0 || before < 0)
 		return tell_as_anybody("not root, or no huge pages of 2 MiB here");
+	if (!alone())
+		return tell_as_anybody("somebody else is at this");
 	if (before > 0)
 		return tell_as_anybody("the machine's huge pages are in use");
 	if (!have_mount())
