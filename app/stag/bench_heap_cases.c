@@ -28,6 +28,8 @@
 #define MAX_SET	     1024 /* a power of two */
 #define MAX_SET_HUGE 32	  /* of 1 MiB each; as well */
 #define RING	     1024
+#define TRIES	     3
+#define MAX_COUNT    (1u << 26)
 #define SPARSE	     (64ull << 30)
 #define BLOCK	     (4ull << 20)
 #define ALWAYS	     static inline __attribute__((always_inline))
@@ -377,22 +379,31 @@ static void play(struct bench_series *s, const struct parts *parts, uint64_t n)
 	s->ns[s->rounds++] = parts->ns ? *parts->ns : ns > their_ns ? ns : their_ns;
 }
 
+/* What a round of n takes when nothing comes between. */
+static uint64_t try_round(const struct parts *parts, uint64_t n)
+{
+	uint64_t ns[TRIES], least = UINT64_MAX;
+	struct bench_series s = {.ns = ns};
+
+	while (s.rounds < TRIES) {
+		play(&s, parts, n);
+		if (ns[s.rounds - 1] < least)
+			least = ns[s.rounds - 1];
+	}
+	return least;
+}
+
 /* So many operations that a round is long beside what it takes to begin one, and short beside a case. */
 static uint64_t find_count(const struct parts *parts)
 {
-	uint64_t room[64], want = (uint64_t)(b.o.secs * NS_PER_S / 100), n = 64;
+	uint64_t want = (uint64_t)(b.o.secs * NS_PER_S / 100), n = 64;
 
 	if (parts->ns)
 		return 1;
 	if (want < NS_PER_MS / 10)
 		want = NS_PER_MS / 10;
-	for (unsigned int i = 0; i < 24; i++, n *= 2) {
-		struct bench_series s = {.ns = room};
-
-		play(&s, parts, n);
-		if (s.ns[0] >= want)
-			break;
-	}
+	while (n < MAX_COUNT && try_round(parts, n) < want)
+		n *= 2;
 	return n;
 }
 
