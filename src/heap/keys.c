@@ -533,22 +533,40 @@ static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, un
 	return err;
 }
 
-/* [0047]: from the pointer to the index, from there to both tables. */
+/* The slot may be a run's, where the first speaks for all. */
+static __attribute__((noinline)) int find_keys_of_run(struct stag_heap *heap, unsigned int device,
+						      const void *ptr, struct stag_heap_keys *keys)
+{
+	struct reg_entry *table =
+		atomic_load_explicit(&heap->keys->table[device], memory_order_acquire);
+	uint32_t index = heap_head(heap, heap_index(heap, ptr));
+	uint64_t block_id =
+		atomic_load_explicit(&heap->descs[index].block_id, memory_order_acquire);
+
+	if (!table || !entry_read(&table[index], block_id, keys))
+		return find_keys_locked(heap, device, ptr, keys);
+	count_saved(heap->keys);
+	return 0;
+}
+
+/*
+ * [0047]: from the pointer to the index, from there to both tables. In a slot behind the first of a run they
+ * never match: its blockId turned when it was a block for the last time.
+ */
 STAG_EXPORT int stag_heap_keys(struct stag_heap *heap, unsigned int device, const void *ptr,
 			       struct stag_heap_keys *keys)
 {
+	uint64_t within = (uint64_t)((const char *)ptr - heap->area), index, block_id;
 	struct heap_keys *own = heap->keys;
 	struct reg_entry *table;
-	uint64_t block_id;
-	uint32_t index;
 
-	if (unlikely(device >= STAG_HEAP_MAX_DEVICES || !heap_holds(heap, ptr)))
+	if (unlikely(device >= STAG_HEAP_MAX_DEVICES || within >= heap->area_size))
 		return find_keys_locked(heap, device, ptr, keys);
 	table = atomic_load_explicit(&own->table[device], memory_order_acquire);
-	index = heap_head(heap, heap_index(heap, ptr));
+	index = within >> heap->block_shift;
 	block_id = atomic_load_explicit(&heap->descs[index].block_id, memory_order_acquire);
 	if (unlikely(!table || !entry_read(&table[index], block_id, keys)))
-		return find_keys_locked(heap, device, ptr, keys);
+		return find_keys_of_run(heap, device, ptr, keys);
 	count_saved(own);
 	return 0;
 }
