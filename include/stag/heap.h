@@ -92,7 +92,9 @@ int stag_heap_unlink(const char *name);
  * a block on (which gets a block of its own) less than two pages; at the end of a span of
  * objects a sixteenth; for each block its header, a 28th of 4 MiB (of 256 KiB, a 16th).
  * For each thread and size in use one span, of 64 to 256 KiB with blocks of 4 MiB, is kept
- * partly empty.
+ * partly empty; where as much is allocated as is freed, another eighth. Of more than 128 KiB, and up to half
+ * a block, a thread keeps up to four allocations that it has freed. Trimming gives all of that back that is
+ * empty.
  */
 
 /* NULL and errno ENOMEM (the heap is full, or the system is). Zero bytes: a pointer of its own. */

@@ -77,11 +77,40 @@ static struct heap_span *medium_span(struct stag_heap *heap, uint32_t slices, ui
 	return span_create_medium(heap, slices, step);
 }
 
+/* Inside. */
+static struct heap_span *take_kept(struct heap_thread *thread, uint32_t slices, uint32_t step)
+{
+	struct heap_span **at = &thread->kept[slices % HEAP_KEPT], *span = *at;
+
+	if (!span || heap_load(&span->slices) != slices ||
+	    (step > 1 && span_first(thread->heap, span) % step != 0))
+		return NULL;
+	*at = NULL;
+	heap_store(&span->free[0], 0);
+	return span;
+}
+
+/* One that this thread has freed. */
+static struct heap_span *kept_span(struct stag_heap *heap, uint32_t slices, uint32_t step)
+{
+	struct heap_thread *thread = thread_here.thread;
+	struct heap_span *span = NULL;
+
+	if (unlikely(thread_here.serial != heap->serial))
+		return NULL;
+	if (likely(thread_try_enter(thread)))
+		span = take_kept(thread, slices, step);
+	thread_leave(thread);
+	return span;
+}
+
 /* Other threads may take what the new block has: then another is taken. */
 static void *alloc_medium(struct stag_heap *heap, uint32_t slices, uint32_t step)
 {
-	struct heap_span *span = medium_span(heap, slices, step);
+	struct heap_span *span = kept_span(heap, slices, step);
 
+	if (!span)
+		span = medium_span(heap, slices, step);
 	while (!span) {
 		int64_t index = block_take(heap);
 
@@ -365,6 +394,22 @@ static void free_medium(struct stag_heap *heap, struct heap_span *span)
 	pthread_mutex_unlock(&heap->lock);
 }
 
+/* Free, and at hand for the next one of its size; inside. False: there is one already. */
+static bool keep_medium(struct heap_thread *thread, struct heap_span *span)
+{
+	struct heap_span **at = &thread->kept[heap_load(&span->slices) % HEAP_KEPT];
+
+	if (heap_load(&span->free[0]) != 0)
+		heap_abort("%p was freed twice", (void *)heap_load(&span->base));
+	if (*at)
+		return false;
+	if (heap_load(&span->sharing))
+		unshare_own(thread->heap, span, 0);
+	heap_store(&span->free[0], 1);
+	*at = span;
+	return true;
+}
+
 /* Does more than set bits: the span is shared in, or this is its first free or its last. Inside. */
 static __attribute__((noinline)) void free_own_inside(struct heap_thread *thread,
 						      struct heap_span *span, uint32_t number)
@@ -419,18 +464,25 @@ static inline bool in_live_block(const struct stag_heap *heap, const void *ptr)
 	return likely((state & (DESC_RUN | 0xff)) == BLOCK_LIVE);
 }
 
-/* Not this thread's, but in a block that lives: mostly another thread's or process's. Inside. */
+/* Not this thread's, but in a block that lives: another's, or a medium one of the process. Inside. */
 static __attribute__((noinline)) void free_others(struct stag_heap *heap, struct heap_span *span,
 						  void *ptr)
 {
+	struct heap_thread *thread = thread_here.thread;
 	uint64_t owner = heap_load(&span->owner);
 	uint32_t number;
+	bool kept;
 
-	if (unlikely(owner == 0 || owner == HEAP_MAGIC || owner == heap->tag ||
-		     !at_object(span, ptr, &number)))
+	if (unlikely(owner == 0 || owner == HEAP_MAGIC || !at_object(span, ptr, &number)))
 		return free_slow(heap, ptr);
-	thread_leave(thread_here.thread);
-	span_free_remote(heap, span, number);
+	kept = owner == heap->tag && keep_medium(thread, span);
+	thread_leave(thread);
+	if (kept)
+		return;
+	if (owner == heap->tag)
+		free_medium(heap, span);
+	else
+		span_free_remote(heap, span, number);
 }
 
 /* The usual case is an object of this thread's, and only bits change. */

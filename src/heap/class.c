@@ -26,8 +26,8 @@ static uint32_t class_slices(const struct stag_heap *heap, uint32_t size)
 
 	if (n == 0)
 		n = 1;
-	if (size > slice / 2 || n > MAX_SLICES / 2)
-		n = size > slice / 2 ? 1 : MAX_SLICES / 2;
+	if (size > slice / 2 || n > MAX_SLICES)
+		n = size > slice / 2 ? 1 : MAX_SLICES;
 	while (n < MAX_SLICES && (n * slice < size || n * slice % size > n * slice / 16))
 		n++;
 	return n;

@@ -14,7 +14,8 @@
  * Who changes what, and what death leaves behind:
  *   desc.state    CAS, by anyone who sees the phase that allows it (block.c). A phase that names a
  *                 process belongs to it; if that is dead, the reaper goes on from there.
- *   span `free`   the owning thread only. Death of the process frees all that is not shared.
+ *   span `free`   the owning thread only; of a medium one, the thread that frees it and keeps it at
+ *                 hand. Death of the process frees all that is not shared.
  *   span `freed`  others set bits, one fetch_or each; the owner moves them to `free`.
  *   span `shared` anybody sets and clears; cleared by the owner before an object is free again.
  *   pending, hint maps  anybody; hints only: a lost one costs a scan, never memory.
@@ -41,6 +42,7 @@
 #define HEAP_MIN_OBJECT	 16u
 #define HEAP_SPAN_WORDS	 64u /* of 64 objects: one summary word is enough */
 #define HEAP_FIT_LISTS	 64u
+#define HEAP_KEPT	 4u /* medium allocations that a thread has freed and keeps at hand */
 #define HEAP_MAX_BLOCKS	 (1u << 20)
 
 #define heap_load(p)	 atomic_load_explicit((p), memory_order_relaxed)
@@ -506,8 +508,10 @@ struct heap_thread {
 	struct stag_heap *heap;
 	struct heap_span *current[HEAP_MAX_CLASSES];
 	struct heap_span
-		*room[HEAP_MAX_CLASSES]; /* the longest there first; its prev is the last */
-	struct heap_span *inbox;	 /* heap->lock: spans of ours in which others freed */
+		*room[HEAP_MAX_CLASSES];   /* the longest there first; its prev is the last */
+	uint8_t poor[HEAP_MAX_CLASSES];	   /* how often in a row a span with little room was used */
+	struct heap_span *kept[HEAP_KEPT]; /* medium ones, free, the process's; by slices */
+	struct heap_span *inbox;	   /* heap->lock: spans of ours in which others freed */
 	struct heap_thread *next;
 	bool taken; /* heap->lock: by a thread that lives */
 	pthread_mutex_t stop_lock;
@@ -526,7 +530,10 @@ void thread_init(void); /* before the first heap has threads of its own */
 struct heap_thread *thread_find(struct stag_heap *heap); /* NULL and errno */
 void thread_wait(struct heap_thread *thread);		 /* outside, until it may enter */
 
-/* current[class] has none: another that is known to have room takes its place. */
+/*
+ * current[class] has none: another that is known to have room takes its place. False: there is none, or
+ * none with much lately (thread_refill() may know better).
+ */
 bool thread_use_room(struct heap_thread *thread, unsigned int class);
 
 /* Makes sure that current[class] has an object. */

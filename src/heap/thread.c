@@ -20,8 +20,10 @@
 
 #include "base/cleanup.h"
 
-#define PATIENCE 1000u /* yields */
-#define SPINS	 2000u
+#define PATIENCE   1000u /* yields */
+#define SPINS	   2000u
+#define POOR_LIMIT 16u
+#define TO_ADD_UP  32u
 
 /* Where a thread keeps what it has in other heaps than the last one used. */
 struct seat {
@@ -393,7 +395,13 @@ static void set_current(struct heap_thread *thread, unsigned int class, struct h
 		span_set_at_hand(span, true);
 }
 
-bool thread_use_room(struct heap_thread *thread, unsigned int class)
+/* Less than a quarter of it is free, though it had time to get more: it will be full again soon. */
+static bool is_poor(const struct heap_span *span)
+{
+	return span->num_free < heap_load(&span->count) / 4;
+}
+
+static bool use_first(struct heap_thread *thread, unsigned int class)
 {
 	struct heap_span *span = thread->room[class];
 
@@ -402,6 +410,17 @@ bool thread_use_room(struct heap_thread *thread, unsigned int class)
 	unlist_room(thread, span);
 	set_current(thread, class, span);
 	return true;
+}
+
+bool thread_use_room(struct heap_thread *thread, unsigned int class)
+{
+	struct heap_span *span = thread->room[class];
+
+	if (!span || !is_poor(span))
+		thread->poor[class] = 0;
+	else if (++thread->poor[class] > POOR_LIMIT)
+		return false;
+	return use_first(thread, class);
 }
 
 /* What others have freed in the span at hand, without asking anybody. */
@@ -427,7 +446,7 @@ static bool use_collected(struct heap_thread *thread, unsigned int class)
 	LOCK_FOR_SCOPE(&heap->lock);
 	set_current(thread, class, &no_span);
 	thread_collect(heap, thread);
-	if (thread_use_room(thread, class))
+	if (use_first(thread, class))
 		return true;
 	span = span_create(heap, thread->tag, class);
 	if (span)
@@ -452,10 +471,44 @@ static bool use_new_block(struct heap_thread *thread, unsigned int class)
 	return span != NULL;
 }
 
+/* Not an eighth of what is in the spans with room is free, as far as was looked. */
+static bool is_tight(const struct heap_thread *thread, unsigned int class)
+{
+	uint64_t num_free = 0, all = 0;
+	unsigned int n = 0;
+
+	for (struct heap_span *it = thread->room[class]; it && n < TO_ADD_UP; it = it->next, n++) {
+		num_free += it->num_free;
+		all += heap_load(&it->count);
+	}
+	return num_free < all / 8;
+}
+
+/*
+ * Where as much is allocated as is freed and all spans are nearly full, each of them would be at hand for an
+ * object or two. One more makes that rare. No block is taken for it.
+ */
+static bool ease(struct heap_thread *thread, unsigned int class)
+{
+	struct stag_heap *heap = thread->heap;
+	struct heap_span *span;
+
+	if (thread->poor[class] <= POOR_LIMIT)
+		return false;
+	thread->poor[class] = 0;
+	if (!is_tight(thread, class))
+		return false;
+	LOCK_FOR_SCOPE(&heap->lock);
+	span = span_create(heap, thread->tag, class);
+	if (span)
+		set_current(thread, class, span);
+	return span != NULL;
+}
+
 bool thread_refill(struct heap_thread *thread, unsigned int class)
 {
 	return thread->current[class]->summary != 0 || refill_current(thread, class) ||
-	       thread_use_room(thread, class) || use_collected(thread, class) ||
+	       ease(thread, class) || use_first(thread, class) || use_collected(thread, class) ||
 	       use_new_block(thread, class);
 }
 
@@ -477,6 +530,15 @@ void thread_free_edge(struct heap_thread *thread, struct heap_span *span)
 }
 
 /* ---- trimming -------------------------------------------------------------------- */
+
+static void retire_kept(struct heap_thread *thread)
+{
+	for (unsigned int i = 0; i < HEAP_KEPT; i++) {
+		if (thread->kept[i])
+			span_retire(thread->heap, thread->kept[i]);
+		thread->kept[i] = NULL;
+	}
+}
 
 static void retire_unused(struct heap_thread *thread)
 {
@@ -515,6 +577,7 @@ static void trim_thread(struct heap_thread *thread)
 	thread_lock_last(heap);
 	empty_inbox(thread);
 	retire_unused(thread);
+	retire_kept(thread);
 	pthread_mutex_unlock(&heap->lock);
 	start(thread);
 }

@@ -286,6 +286,15 @@ static void free_twice(struct stag_heap *heap)
 	stag_heap_free(heap, ptr);
 }
 
+static void free_kept_twice(struct stag_heap *heap)
+{
+	void *ptr = stag_heap_alloc(heap, 300000);
+
+	stag_heap_free(heap, stag_heap_alloc(heap, 1));
+	stag_heap_free(heap, ptr);
+	stag_heap_free(heap, ptr);
+}
+
 static void free_medium_twice(struct stag_heap *heap)
 {
 	void *ptr = stag_heap_alloc(heap, 512 * KIB);
@@ -404,12 +413,13 @@ static void expect_abort(const struct misuse *misuse)
 static void misuse_is_told_and_aborts(void **state)
 {
 	static const struct misuse all[] = {
-		{free_twice, "freed twice"},	      {free_medium_twice, "no allocation"},
-		{free_large_twice, "no allocation"},  {free_twice_by_others, "freed twice"},
-		{free_after_another, "freed twice"},  {free_stack, "no allocation"},
-		{free_inside, "no allocation"},	      {free_inside_medium, "no allocation"},
-		{free_inside_large, "no allocation"}, {free_header, "no allocation"},
-		{free_open_slot, "no allocation"},    {realloc_stranger, "no allocation"},
+		{free_twice, "freed twice"},	       {free_medium_twice, "no allocation"},
+		{free_kept_twice, "freed twice"},      {free_large_twice, "no allocation"},
+		{free_twice_by_others, "freed twice"}, {free_after_another, "freed twice"},
+		{free_stack, "no allocation"},	       {free_inside, "no allocation"},
+		{free_inside_medium, "no allocation"}, {free_inside_large, "no allocation"},
+		{free_header, "no allocation"},	       {free_open_slot, "no allocation"},
+		{realloc_stranger, "no allocation"},
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
@@ -428,6 +438,97 @@ static void a_stranger_has_no_size_and_cannot_be_shared(void **state)
 	assert_int_equal(stag_heap_share(heap, ptr), 0);
 	stag_heap_free(heap, ptr);
 	assert_int_equal(stag_heap_share(heap, ptr), ENOENT);
+	end_heap(heap);
+}
+
+/* ---- what is at hand ---------------------------------------------------------------- */
+
+/* The next allocation of its size, and alignment, gets it; trimming, or somebody in need, gives it back. */
+static void a_freed_medium_object_is_at_hand(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 2, -1);
+	void *ptr = stag_heap_alloc(heap, MIB), *other;
+
+	stag_heap_free(heap, stag_heap_alloc(heap, 1));
+	assert_int_equal(stag_heap_share(heap, ptr), 0);
+	stag_heap_free(heap, ptr);
+	assert_int_equal(stag_heap_share(heap, ptr), ENOENT);
+	expect_sound(heap);
+	assert_ptr_equal(stag_heap_alloc(heap, MIB - 1), ptr);
+	stag_heap_free(heap, ptr);
+	stag_heap_trim(heap);
+	ptr = stag_heap_alloc(heap, 512 * KIB);
+	assert_true((uintptr_t)ptr % (256 * KIB) != 0);
+	stag_heap_free(heap, ptr);
+	other = stag_heap_aligned(heap, 256 * KIB, 512 * KIB);
+	assert_true((uintptr_t)other % (256 * KIB) == 0);
+	stag_heap_free(heap, other);
+	expect_empty(heap);
+
+	ptr = stag_heap_alloc(heap, 5 * MIB / 4);
+	stag_heap_free(heap, ptr);
+	other = stag_heap_alloc(heap, 7 * MIB);
+	assert_non_null(other);
+	stag_heap_free(heap, other);
+	expect_empty(heap);
+	end_heap(heap);
+}
+
+static uint32_t count_spans(struct stag_heap *heap)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = heap->header_slices; i < heap->num_slices; i++)
+		n += heap_load(&block_spans(heap, heap_block_at(heap, 0))[i].owner) != 0;
+	return n;
+}
+
+/* Some spans have got one free object, then others half of theirs: that is enough. */
+static void room_elsewhere_is_used_first(void **state)
+{
+	enum { SPANS = 40, SIZE = 512 };
+	struct stag_heap *heap = make_heap(0, 16, -1);
+	uint32_t count = heap->classes[class_of(heap, SIZE)].count, n = 0;
+	void **set = calloc((size_t)SPANS * count, sizeof(*set));
+
+	for (uint32_t i = 0; i < SPANS * count; i++)
+		set[i] = stag_heap_alloc(heap, SIZE);
+	assert_int_equal(count_spans(heap), SPANS);
+	for (uint32_t i = 0; i < SPANS / 2; i++, n++)
+		stag_heap_free(heap, set[i * count]);
+	for (uint32_t i = SPANS / 2 * count; i < SPANS * count; i += 2, n++)
+		stag_heap_free(heap, set[i]);
+	for (; n > 0; n--)
+		assert_non_null(stag_heap_alloc(heap, SIZE));
+	assert_int_equal(count_spans(heap), SPANS);
+	free(set);
+	end_heap(heap);
+}
+
+/* What is replaced all the time in spans that are full needs an eighth more, and a span; no block. */
+static void steady_use_needs_little_more_than_is_live(void **state)
+{
+	enum { LIVE = 1024, SIZE = 2048 };
+	struct stag_heap *heap = make_heap(0, 16, -1);
+	static void *set[LIVE];
+	uint64_t dice = 88172645463325252u;
+	uint32_t count = heap->classes[class_of(heap, SIZE)].count, spans;
+
+	for (int i = 0; i < LIVE; i++)
+		set[i] = stag_heap_alloc(heap, SIZE);
+	for (int i = 0; i < 300000; i++) {
+		dice ^= dice << 13;
+		dice ^= dice >> 7;
+		dice ^= dice << 17;
+		stag_heap_free(heap, set[dice % LIVE]);
+		set[dice % LIVE] = stag_heap_alloc(heap, SIZE);
+	}
+	spans = count_spans(heap);
+	assert_true(spans > LIVE / count);
+	assert_true(spans * count <= LIVE + LIVE / 8 + count);
+	for (int i = 0; i < LIVE; i++)
+		stag_heap_free(heap, set[i]);
+	expect_empty(heap);
 	end_heap(heap);
 }
 
@@ -615,6 +716,9 @@ int main(void)
 		cmocka_unit_test(calloc_gives_zeroes_and_does_not_wrap),
 		cmocka_unit_test(misuse_is_told_and_aborts),
 		cmocka_unit_test(a_stranger_has_no_size_and_cannot_be_shared),
+		cmocka_unit_test(a_freed_medium_object_is_at_hand),
+		cmocka_unit_test(room_elsewhere_is_used_first),
+		cmocka_unit_test(steady_use_needs_little_more_than_is_live),
 		cmocka_unit_test(a_full_heap_says_so_and_recovers),
 		cmocka_unit_test(what_is_larger_than_the_heap_is_refused),
 		cmocka_unit_test(trim_gives_memory_back),

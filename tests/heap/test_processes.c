@@ -271,16 +271,17 @@ static void an_idle_block_keeps_its_block_id(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
-	void *ptrs[6], *theirs;
+	void *ptrs[9],
+		*theirs; /* in three blocks: one stays at hand for an object, one as a whole */
 	uint64_t id;
 
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 9; i++)
 		ptrs[i] = stag_heap_alloc(heap, MIB);
 	id = atomic_load(&heap->descs[0].block_id);
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 9; i++)
 		stag_heap_free(heap, ptrs[i]);
 	theirs = (void *)bid(&child, ALLOC, MIB, 0);
-	assert_true(heap_index(heap, theirs) <= 1);
+	assert_true(heap_index(heap, theirs) <= 2);
 	assert_int_equal(atomic_load(&heap->descs[heap_index(heap, theirs)].block_id), id);
 	bid(&child, FREE, (uintptr_t)theirs, 0);
 	bid(&child, TRIM, 0, 0);
