@@ -545,6 +545,32 @@ static void a_slot_with_a_hazard_is_passed_over(void **state)
 	end_heap(heap);
 }
 
+/* Who died while it took a slot may not have looked whether a late writer is still there. */
+static void a_slot_whose_taker_died_is_passed_over_too(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64);
+	struct child child = start_child();
+	void *theirs = (void *)bid(&child, ALLOC, 64, 0), *run = stag_heap_alloc(heap, 9 * MIB);
+	uint64_t taking =
+		(atomic_load(&heap->descs[heap_index(heap, theirs)].state) & 0xff00) | BLOCK_TAKING;
+	uint32_t first = heap_index(heap, run);
+
+	stag_heap_free(heap, run);
+	stag_heap_trim(heap);
+	atomic_store(&heap->self->hazards[5], first + 1);
+	atomic_store(&heap->descs[first + 1].state, taking);
+	atomic_store(&heap->descs[first + 2].state, taking);
+	kill_child(&child);
+	while (query(heap).processes != 1)
+		stag_heap_reap(heap, 0);
+	assert_int_equal(desc_phase(atomic_load(&heap->descs[first + 1].state)), BLOCK_OPEN);
+	run = stag_heap_alloc(heap, 5 * MIB);
+	assert_true(heap_index(heap, run) + 1 < first);
+	atomic_store(&heap->self->hazards[5], 0);
+	stag_heap_free(heap, run);
+	end_heap(heap);
+}
+
 /* ---- coming and going ------------------------------------------------------------------ */
 
 static void the_last_to_leave_removes_the_heap(void **state)
@@ -1110,6 +1136,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_free_that_was_not_told_is_found),
 		cmocka_unit_test(an_idle_block_that_nobody_knows_of_is_found),
 		cmocka_unit_test(a_slot_with_a_hazard_is_passed_over),
+		cmocka_unit_test(a_slot_whose_taker_died_is_passed_over_too),
 		cmocka_unit_test(the_last_to_leave_removes_the_heap),
 		cmocka_unit_test(it_stays_if_asked_or_if_something_shared_is_left),
 		cmocka_unit_test(the_dead_do_not_keep_a_heap_there),

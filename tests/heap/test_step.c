@@ -10,6 +10,7 @@
  * With STAG_LONG after every change, and every instruction or as many as there is time for; else
  * here and there, by chance. A first argument picks sections by name, with "*" for anything.
  */
+#include <fcntl.h>
 #include <limits.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -381,6 +382,31 @@ static void watch_block(uint32_t index)
 	watch(heap_block_at(heap, index), desc_is_run(state) ? HEAP_PAGE : heap->header_size);
 }
 
+static const uint8_t *other_table; /* of the heap with the other name; NULL: there is none */
+
+static void map_other(void)
+{
+	char path[128];
+	void *at;
+	int fd;
+
+	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", other_name);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	at = mmap(NULL, heap->header->control_size, PROT_READ, MAP_SHARED, fd, 0);
+	close(fd);
+	expect(at != MAP_FAILED);
+	other_table = at;
+}
+
+static void unmap_other(void)
+{
+	if (other_table)
+		munmap((void *)other_table, heap->header->control_size);
+	other_table = NULL;
+}
+
 static bool has_changed(void)
 {
 	const struct heap_header *header = heap->header;
@@ -392,6 +418,8 @@ static bool has_changed(void)
 	watch(heap->descs, header->control_size - header->descs_offset);
 	for (uint32_t i = 0; i < MAX_BLOCKS; i++)
 		watch_block(i);
+	if (other_table)
+		watch(other_table, header->control_size);
 	return watched.changed;
 }
 
@@ -418,9 +446,12 @@ static struct length walk(pid_t pid, unsigned long steps, unsigned long changes)
 static struct length die(const struct scene *scene, unsigned long steps, unsigned long changes)
 {
 	pid_t pid = start(scene);
-	struct length gone = walk(pid, steps, changes);
+	struct length gone;
 
+	map_other();
+	gone = walk(pid, steps, changes);
 	end(pid);
+	unmap_other();
 	expect_usable();
 	stag_heap_reap(heap, 0);
 	expect_nobody_else();
