@@ -9,7 +9,7 @@
  * Both processes have attached one heap, at the same address: a pointer of the one
  * means the same to the other. And its memory is ready for RDMA: stag_heap_keys()
  * gives the keys of any pointer, and no call registers anything. When the memory goes back to
- * the system, the key is good for nothing, though the process that gave it was not asked.
+ * the system, its key is good for nothing, whoever still has it.
  */
 #include <errno.h>
 #include <stdio.h>
