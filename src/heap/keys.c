@@ -62,15 +62,17 @@ struct heap_keys {
 /* ---- counting look-ups ---- */
 
 static atomic_uint threads_seen;
-static __thread uint32_t my_tally __attribute__((tls_model("initial-exec"))); /* + 1 */
+static __thread uint64_t my_tally
+	__attribute__((tls_model("initial-exec"))); /* its offset in heap_keys; 0: none yet */
 
 static inline void count_saved(struct heap_keys *keys)
 {
 	_Atomic uint64_t *n;
 
 	if (unlikely(!my_tally))
-		my_tally = atomic_fetch_add(&threads_seen, 1) % TALLIES + 1;
-	n = &keys->tally[my_tally - 1].saved;
+		my_tally = offsetof(struct heap_keys, tally) +
+			   atomic_fetch_add(&threads_seen, 1) % TALLIES * sizeof(struct tally);
+	n = (_Atomic uint64_t *)((char *)keys + my_tally);
 	heap_store(n, heap_load(n) + 1);
 }
 
@@ -129,8 +131,8 @@ static bool can_guard(const struct ibv_pd *pd)
 /* ---- entries ---- */
 
 /*
- * Block and keys as they belong together: contexts change only while block_id is 0, and never come back
- * to a block_id that had others.
+ * contexts is written before block_id, and only while that is 0: what is found there is of the block, or of
+ * the one that has taken its place meanwhile, where the pointer leads by now.
  */
 static inline bool entry_read(const struct reg_entry *entry, uint64_t block_id,
 			      struct stag_heap_keys *keys)
@@ -139,9 +141,7 @@ static inline bool entry_read(const struct reg_entry *entry, uint64_t block_id,
 
 	if (atomic_load_explicit(&entry->block_id, memory_order_acquire) != block_id || !block_id)
 		return false;
-	contexts = atomic_load_explicit(&entry->contexts, memory_order_acquire);
-	if (heap_load(&entry->block_id) != block_id)
-		return false;
+	contexts = heap_load(&entry->contexts);
 	keys->lkey = (uint32_t)contexts;
 	keys->rkey = (uint32_t)(contexts >> 32);
 	return true;
