@@ -349,7 +349,8 @@ int heap_read_header(int fd, struct heap_header *header)
 	if (layout_plan(&again, HEAP_PAGE) != 0 || again.size != header->size ||
 	    again.area_offset != header->area_offset || again.maps_offset != header->maps_offset ||
 	    again.block_shift != header->block_shift || again.slice_shift != header->slice_shift ||
-	    header->huge_shift > 34)
+	    header->huge_shift > 34 || header->address == 0 ||
+	    header->address % (1ull << header->block_shift) != 0)
 		return -EPROTO;
 	*header = again;
 	return (uint64_t)st.st_size >= header->control_size ? 0 : -EPROTO;

@@ -1073,6 +1073,7 @@ static void a_wild_heap_can_be_looked_at(void **state)
 	struct stag_heap *heap = make_heap(256 * KIB, 4);
 	struct child child = start_child();
 	struct heap_header header;
+	uint64_t nowhere = 0;
 	char path[128];
 	void *good;
 	int fd;
@@ -1095,6 +1096,10 @@ static void a_wild_heap_can_be_looked_at(void **state)
 			assert_true(stag_heap_check(heap, NULL) > 0);
 		assert_int_equal(stag_heap_detach(heap, false), 0);
 	}
+	assert_int_equal(pwrite(fd, &nowhere, 8, offsetof(struct heap_header, address)), 8);
+	assert_null(stag_heap_look(name));
+	assert_int_equal(errno, EPROTO);
+	assert_int_equal(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
 	assert_int_equal(ftruncate(fd, (off_t)header.control_size), 0);
 	heap = look();
 	query(heap);
