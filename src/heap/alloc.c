@@ -77,8 +77,16 @@ static struct heap_span *medium_span(struct stag_heap *heap, uint32_t slices, ui
 	return span_create_medium(heap, slices, step);
 }
 
+static inline uint64_t slices_for(const struct stag_heap *heap, uint64_t size)
+{
+	uint64_t rest = size & ((1ull << heap->slice_shift) - 1);
+
+	return (size >> heap->slice_shift) + (rest != 0);
+}
+
 /* Inside. */
-static struct heap_span *take_kept(struct heap_thread *thread, uint32_t slices, uint32_t step)
+static inline struct heap_span *take_kept(struct heap_thread *thread, uint64_t slices,
+					  uint32_t step)
 {
 	struct heap_span **at = &thread->kept[slices % HEAP_KEPT], *span = *at;
 
@@ -91,7 +99,7 @@ static struct heap_span *take_kept(struct heap_thread *thread, uint32_t slices, 
 }
 
 /* One that this thread has freed. */
-static struct heap_span *kept_span(struct stag_heap *heap, uint32_t slices, uint32_t step)
+static inline struct heap_span *kept_span(struct stag_heap *heap, uint64_t slices, uint32_t step)
 {
 	struct heap_thread *thread = thread_here.thread;
 	struct heap_span *span = NULL;
@@ -146,7 +154,7 @@ static void *alloc_big(struct stag_heap *heap, uint64_t size, uint64_t alignment
 {
 	uint64_t slice = 1ull << heap->slice_shift;
 	uint64_t step = alignment > slice ? alignment >> heap->slice_shift : 1;
-	uint64_t slices = size / slice + (size % slice != 0);
+	uint64_t slices = slices_for(heap, size);
 
 	if (slices + step - 1 <= heap->medium_slices)
 		return alloc_medium(heap, slices == 0 ? 1 : (uint32_t)slices, (uint32_t)step);
@@ -167,11 +175,21 @@ static __attribute__((noinline)) void *big(struct stag_heap *heap, uint64_t size
 	return alloc_big(heap, size, alignment);
 }
 
+/* Too big for a class. Apart, so that one that is at hand is had without registers to save. */
+static __attribute__((noinline)) void *alloc_above(struct stag_heap *heap, uint64_t size)
+{
+	struct heap_span *span = kept_span(heap, slices_for(heap, size), 1);
+
+	if (likely(span))
+		return (void *)heap_load(&span->base);
+	return big(heap, size, HEAP_MIN_OBJECT);
+}
+
 STAG_EXPORT void *stag_heap_alloc(struct stag_heap *heap, size_t size)
 {
 	if (likely(size <= heap->small_max))
 		return alloc_small(heap, class_of(heap, size));
-	return big(heap, size, HEAP_MIN_OBJECT);
+	return alloc_above(heap, size);
 }
 
 STAG_EXPORT void *stag_heap_calloc(struct stag_heap *heap, size_t n, size_t size)

@@ -454,6 +454,7 @@ static void a_freed_medium_object_is_at_hand(void **state)
 	stag_heap_free(heap, ptr);
 	assert_int_equal(stag_heap_share(heap, ptr), ENOENT);
 	expect_sound(heap);
+	assert_null(stag_heap_alloc(heap, ((1ull << 32) << heap->slice_shift) + MIB));
 	assert_ptr_equal(stag_heap_alloc(heap, MIB - 1), ptr);
 	stag_heap_free(heap, ptr);
 	stag_heap_trim(heap);
