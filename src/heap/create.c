@@ -198,18 +198,6 @@ static void unmap_heap(const struct stag_heap *heap)
 	munmap(heap->header, size);
 }
 
-/* ThreadSanitizer has only the low range for a program, and ends one that asks for more. */
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define HIGH_TRIES 0u
-#endif
-#elif defined(__SANITIZE_THREAD__)
-#define HIGH_TRIES 0u
-#endif
-#ifndef HIGH_TRIES
-#define HIGH_TRIES (ADDRESSES / 2)
-#endif
-
 /*
  * Where little lives: the middle of the address space, by a hash of the name so that several heaps
  * do not try the same place; then a low range, which is all that there is with 39 bits.
@@ -220,7 +208,7 @@ static uint64_t candidate(const char *name, unsigned int n, const struct heap_he
 		uint64_t from, to;
 	} ranges[] = {{0x200000000000, 0x500000000000}, {0x1000000000, 0x8000000000}};
 	uint64_t hash = 14695981039346656037ull + n, stride = 1ull << header->block_shift;
-	unsigned int range = n + 1 > HIGH_TRIES ? 1 : 0;
+	unsigned int range = n + 1 > (HEAP_LOW_ONLY ? 0 : ADDRESSES / 2) ? 1 : 0;
 	uint64_t room = ranges[range].to - ranges[range].from;
 
 	if (room <= header->size)

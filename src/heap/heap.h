@@ -45,6 +45,19 @@
 #define HEAP_KEPT	 4u /* medium allocations that a thread has freed and keeps at hand */
 #define HEAP_MAX_BLOCKS	 (1u << 20)
 
+/* ThreadSanitizer has only the low range for a program, and ends one that asks for more. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HEAP_LOW_ONLY 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define HEAP_LOW_ONLY 1
+#endif
+#ifndef HEAP_LOW_ONLY
+#define HEAP_LOW_ONLY 0
+#endif
+#define HEAP_LOW_END 0x8000000000ull
+
 #define heap_load(p)	 atomic_load_explicit((p), memory_order_relaxed)
 #define heap_store(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 #define likely(x)	 __builtin_expect(!!(x), 1)

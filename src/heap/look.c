@@ -137,11 +137,13 @@ static int open_files(struct stag_heap *heap, struct heap_header *header)
 
 static int make_room(const struct heap_header *header)
 {
-	void *want = (void *)header->address;
-	void *got = mmap(want, header->size, PROT_NONE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	void *want = (void *)header->address, *got;
 	int rc = 0;
 
+	if (HEAP_LOW_ONLY && header->address >= HEAP_LOW_END)
+		return -EADDRINUSE;
+	got = mmap(want, header->size, PROT_NONE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	if (got == MAP_FAILED)
 		return errno == EEXIST ? -EADDRINUSE : -errno;
 	if (got != want)
