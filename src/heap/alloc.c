@@ -117,6 +117,8 @@ static void *alloc_medium(struct stag_heap *heap, uint32_t slices, uint32_t step
 {
 	struct heap_span *span = kept_span(heap, slices, step);
 
+	if (!span && thread_here.serial == heap->serial)
+		thread_pass(thread_here.thread);
 	if (!span)
 		span = medium_span(heap, slices, step);
 	while (!span) {
@@ -464,7 +466,7 @@ static __attribute__((noinline)) void free_slow(struct stag_heap *heap, void *pt
 	thread = thread_find(heap);
 	if (!thread)
 		heap_abort("%s", stag_heap_error());
-	thread_leave(thread);
+	thread_pass(thread);
 	if (!find_object(heap, ptr, &object))
 		heap_abort("%p is no allocation of heap %s", ptr, heap->name);
 	free_object(heap, thread, ptr, &object);

@@ -257,6 +257,7 @@ struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr)
 	snprintf(heap->name, sizeof(heap->name), "%s", name);
 	heap->fd = heap->area_fd = -1;
 	heap->retain_ns = retain < 0 ? -1 : retain * (int64_t)NS_PER_MS;
+	heap->tidied = true; /* nothing is there yet */
 	init_lock(&heap->lock);
 	pthread_mutex_init(&heap->reap_lock, NULL);
 	list_init(&heap->registry);

@@ -238,7 +238,8 @@ struct stag_heap {
 	struct list fits[HEAP_FIT_LISTS]; /* blocks with free slices, by the longest run of them */
 	uint64_t fits_mask;		  /* lists that are not empty */
 	struct heap_block *reserve;	  /* one empty block is kept at hand */
-	struct heap_thread *threads;	  /* all there ever were; none is freed before detach */
+	struct heap_thread *_Atomic threads; /* all there ever were; none is freed before detach */
+	_Atomic bool tidied; /* by a thread of this process, since the maintainer asked */
 	unsigned int num_threads;
 	uint64_t deaths_seen;
 
@@ -513,10 +514,17 @@ static inline void span_set_at_hand(struct heap_span *span, bool at_hand)
 
 /* ---- thread.c ------------------------------------------------------------------ */
 
+/* What somebody wants of a thread when it comes in. */
+enum thread_stop {
+	STOP_NOT,
+	STOP_TIDY, /* give back what it does not use; nobody waits for that */
+	STOP_WAIT, /* stay out, wait for stop_lock */
+};
+
 /* What one thread allocates from: for each class one span at hand, and others with room. */
 struct heap_thread {
 	_Atomic uint32_t busy; /* the thread is inside */
-	_Atomic uint32_t stop; /* somebody wants it outside: wait for stop_lock */
+	_Atomic uint32_t stop; /* enum thread_stop */
 	uint64_t tag;
 	struct stag_heap *heap;
 	struct heap_span *current[HEAP_MAX_CLASSES];
@@ -541,7 +549,7 @@ extern __thread struct thread_here thread_here;
 
 void thread_init(void); /* before the first heap has threads of its own */
 struct heap_thread *thread_find(struct stag_heap *heap); /* NULL and errno */
-void thread_wait(struct heap_thread *thread);		 /* outside, until it may enter */
+void thread_wait(struct heap_thread *thread); /* does what stop says, until it may enter */
 
 /*
  * current[class] has none: another that is known to have room takes its place. False: there is none, or
@@ -563,6 +571,12 @@ void thread_lock_last(struct stag_heap *heap);
 
 /* Gives the empty spans of all threads back, those at hand too. */
 void thread_trim(struct stag_heap *heap);
+
+/*
+ * The same, but threads that are at work are asked to do it themselves when they come by. True: one has since the
+ * last time, for the whole process.
+ */
+bool thread_ask_to_trim(struct stag_heap *heap);
 void thread_forget_all(struct stag_heap *heap); /* at detach */
 
 /*
@@ -585,6 +599,13 @@ static inline void thread_enter(struct heap_thread *thread)
 {
 	while (!thread_try_enter(thread))
 		thread_wait(thread);
+}
+
+/* For who has no business inside: somebody may have asked for something. */
+static inline void thread_pass(struct heap_thread *thread)
+{
+	thread_enter(thread);
+	thread_leave(thread);
 }
 
 /* ---- class.c ------------------------------------------------------------------- */

@@ -53,10 +53,8 @@ static void give_back(struct stag_heap *heap)
 {
 	uint64_t now = maintain_now();
 
-	if (heap->retain_ns >= 0) {
-		thread_trim(heap);
+	if (heap->retain_ns >= 0 && !thread_ask_to_trim(heap))
 		release_reserve(heap, now - (uint64_t)heap->retain_ns);
-	}
 	block_release_idle(heap, now);
 }
 

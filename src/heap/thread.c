@@ -6,8 +6,8 @@
  * come back when the thread runs dry (thread_collect()). Spans of a thread that has ended go, with
  * all that is left in them, to the next thread that comes.
  *
- * Somebody else (trimming, mostly the maintainer) may work on a thread's spans while that is
- * outside: see stop().
+ * What a thread has no use for it gives back when it is asked to (thread_wait()). Somebody else (trimming, mostly
+ * the maintainer) may do that for a thread that is outside: see stop().
  */
 #include "heap.h"
 
@@ -36,6 +36,8 @@ static __thread struct seat *seats;
 static pthread_key_t seats_key;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool have_membarrier;
+
+static void tidy(struct heap_thread *thread);
 
 /* Full, so that the fast path need not ask whether there is one. */
 static struct heap_span no_span;
@@ -182,7 +184,7 @@ static inline void relax(void)
 }
 
 /* It takes some microseconds. To sleep would be a system call, and another for who wakes us. */
-void thread_wait(struct heap_thread *thread)
+static void stay_out(struct heap_thread *thread)
 {
 	thread_leave(thread);
 	for (unsigned int i = 0; i < SPINS; i++) {
@@ -194,9 +196,20 @@ void thread_wait(struct heap_thread *thread)
 	pthread_mutex_unlock(&thread->stop_lock);
 }
 
+/* It is inside, as whoever wants it outside can see. */
+void thread_wait(struct heap_thread *thread)
+{
+	uint32_t asked = STOP_TIDY;
+
+	if (atomic_compare_exchange_strong(&thread->stop, &asked, STOP_NOT))
+		tidy(thread);
+	else if (asked == STOP_WAIT)
+		stay_out(thread);
+}
+
 static void start(struct heap_thread *thread)
 {
-	atomic_store_explicit(&thread->stop, 0, memory_order_release);
+	atomic_store_explicit(&thread->stop, STOP_NOT, memory_order_release);
 	pthread_mutex_unlock(&thread->stop_lock);
 }
 
@@ -209,7 +222,7 @@ static bool stop(struct heap_thread *thread)
 	if (!have_membarrier && thread != thread_here.thread)
 		return false;
 	pthread_mutex_lock(&thread->stop_lock);
-	atomic_store(&thread->stop, 1);
+	atomic_store(&thread->stop, STOP_WAIT);
 	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 	for (unsigned int i = 0; i < PATIENCE; i++) {
 		if (!atomic_load_explicit(&thread->busy, memory_order_acquire))
@@ -568,29 +581,70 @@ void thread_lock_last(struct stag_heap *heap)
 	pthread_mutex_lock(&heap->lock);
 }
 
-static void trim_thread(struct heap_thread *thread)
+/* Under heap->lock. */
+static void retire_all(struct heap_thread *thread)
 {
-	struct stag_heap *heap = thread->heap;
-
-	if (!stop(thread))
-		return;
-	thread_lock_last(heap);
 	empty_inbox(thread);
 	retire_unused(thread);
 	retire_kept(thread);
-	pthread_mutex_unlock(&heap->lock);
+}
+
+/* By the thread, inside; and what the maintainer would do for the process, which need not lock anything then. */
+static void tidy(struct heap_thread *thread)
+{
+	struct stag_heap *heap = thread->heap;
+	struct heap_block *reserve;
+
+	LOCK_FOR_SCOPE(&heap->lock);
+	thread_collect(heap, thread);
+	retire_all(thread);
+	if (heap->retain_ns >= 0) {
+		reserve = slice_take_reserve(heap, maintain_now() - (uint64_t)heap->retain_ns);
+		if (reserve)
+			block_make_idle(heap, reserve->index);
+	}
+	atomic_store(&heap->tidied, true);
+}
+
+static void trim_thread(struct heap_thread *thread)
+{
+	if (!stop(thread))
+		return;
+	thread_lock_last(thread->heap);
+	retire_all(thread);
+	pthread_mutex_unlock(&thread->heap->lock);
 	start(thread);
 }
 
 /* Threads are only ever added to the list, at its head. */
-void thread_trim(struct stag_heap *heap)
+static struct heap_thread *collect_all(struct stag_heap *heap)
 {
 	struct heap_thread *first;
 
 	thread_lock_last(heap);
 	thread_collect(heap, NULL);
-	first = heap->threads;
+	first = atomic_load(&heap->threads);
 	pthread_mutex_unlock(&heap->lock);
-	for (struct heap_thread *t = first; t; t = t->next)
+	return first;
+}
+
+void thread_trim(struct stag_heap *heap)
+{
+	for (struct heap_thread *t = collect_all(heap); t; t = t->next)
 		trim_thread(t);
+}
+
+/* Who has not come by since it was asked has nothing to do here: it will not notice. */
+bool thread_ask_to_trim(struct stag_heap *heap)
+{
+	bool at_work = atomic_exchange(&heap->tidied, false);
+	struct heap_thread *first = at_work ? atomic_load(&heap->threads) : collect_all(heap);
+
+	for (struct heap_thread *t = first; t; t = t->next) {
+		uint32_t asked = STOP_NOT;
+
+		if (!atomic_compare_exchange_strong(&t->stop, &asked, STOP_TIDY))
+			trim_thread(t);
+	}
+	return at_work;
 }
