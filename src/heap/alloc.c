@@ -355,7 +355,7 @@ STAG_EXPORT int stag_heap_share(struct stag_heap *heap, void *ptr)
 
 STAG_EXPORT int stag_heap_unshare(struct stag_heap *heap, void *ptr)
 {
-	struct object object;
+	struct object object = {0};
 	int rc = find_to_share(heap, ptr, &object);
 
 	if (rc != 0)

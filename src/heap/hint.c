@@ -93,7 +93,7 @@ static uint32_t next_at(const struct hint_map *map, unsigned int level, uint32_t
 	word = atomic_load(&map->level[level][from / 64]) >> (from % 64);
 	if (word != 0)
 		return from + (uint32_t)__builtin_ctzll(word);
-	if (level + 1 == map->levels)
+	if (level + 1 >= map->levels || level + 1 >= HEAP_HINT_LEVELS)
 		return HINT_NONE;
 	for (uint32_t up = from / 64 + 1;; up++) {
 		up = next_at(map, level + 1, up);
