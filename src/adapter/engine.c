@@ -292,7 +292,8 @@ static struct timer *due_timer(uint64_t now)
 	return t;
 }
 
-static struct work *next_work(void)
+/* With what it is to do: it may be queued again as soon as the lock is free. */
+static struct work *next_work(void (**fn)(struct work *))
 {
 	struct work *w = NULL;
 
@@ -301,6 +302,7 @@ static struct work *next_work(void)
 		w = list_entry(engine.works.next, struct work, link);
 		list_del(&w->link);
 		w->queued = false;
+		*fn = w->fn;
 	}
 	pthread_mutex_unlock(&engine.queue_lock);
 	return w;
@@ -308,11 +310,12 @@ static struct work *next_work(void)
 
 static void run_due(void)
 {
+	void (*fn)(struct work *);
 	struct timer *t;
 	struct work *w;
 
-	while ((w = next_work()))
-		w->fn(w);
+	while ((w = next_work(&fn)))
+		fn(w);
 	while ((t = due_timer(clock_ns())))
 		t->fn(t);
 }
