@@ -129,7 +129,7 @@ static void *be_owner(void *arg)
 	return NULL;
 }
 
-/* ---- the peer ---- */
+/* ---- the peer: writes from the first half of its memory, and reads into the second ---- */
 
 static const enum ibv_wr_opcode kinds[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
 					   IBV_WR_ATOMIC_FETCH_AND_ADD};
@@ -142,7 +142,8 @@ static bool post_next(struct side *s, struct arena *a, const struct region *from
 				 .send_flags = IBV_SEND_SIGNALED,
 				 .num_sge = 1},
 			   *bad;
-	struct ibv_sge sge = piece(from, 0, wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : b->len);
+	struct ibv_sge sge = piece(from, wr.opcode == IBV_WR_RDMA_WRITE ? 0 : from->len / 2,
+				   wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : b->len);
 
 	wr.sg_list = &sge;
 	if (wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
@@ -231,7 +232,7 @@ static void nothing_comes_after_the_memory_was_taken_back(void **state)
 		struct region *from;
 
 		pair_open(&p, &us, &us);
-		from = own_region(&p.a, sizes[BLOCKS - 1]);
+		from = own_region(&p.a, 2 * sizes[BLOCKS - 1]);
 		memset(from->at, 0x42, from->len); /* an owner's bytes are odd */
 		done += attack(&p, a, from);
 		connections++;
