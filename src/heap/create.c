@@ -138,17 +138,33 @@ static bool lock_removal(int fd, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/* If the name still is this object's. Somebody else at it: then it will be gone. */
-static int remove_name(int fd, const char *name, const char *huge_path)
+/*
+ * The path stands in the object, where whoever may attach could have written another: nothing is opened or removed
+ * by it but a file called as make_huge() does.
+ */
+bool heap_is_huge_path(const char *name, const char *path)
 {
-	char path[HEAP_PATH_SIZE];
+	const char *base = strrchr(path, '/');
+	char want[HEAP_PATH_SIZE];
+	int n = snprintf(want, sizeof(want), "/" HEAP_PREFIX "%s.", name);
+
+	return path[0] == '/' && base && strncmp(base, want, (size_t)n) == 0 &&
+	       strspn(base + n, "0123456789abcdef") == 8 && base[n + 8] == '\0';
+}
+
+/* If the name still is this object's. Somebody else at it: then it will be gone. */
+static int remove_name(int fd, const char *name, const char *from_object)
+{
+	char path[HEAP_PATH_SIZE], huge_path[sizeof(((struct heap_header *)0)->huge_path)];
 	struct stat by_name, by_fd;
 	int rc = 0;
 
 	heap_path(name, path);
+	snprintf(huge_path, sizeof(huge_path), "%.*s", (int)sizeof(huge_path) - 1, from_object);
 	if (!lock_removal(fd, F_WRLCK))
 		return 0;
-	if (huge_path[0] != '\0') /* this object's alone, whatever became of the name */
+	if (heap_is_huge_path(name,
+			      huge_path)) /* this object's alone, whatever became of the name */
 		unlink(huge_path);
 	if (fstat(fd, &by_fd) == 0 && stat(path, &by_name) == 0 && by_fd.st_ino == by_name.st_ino &&
 	    by_fd.st_dev == by_name.st_dev)
@@ -347,12 +363,18 @@ int heap_read_header(int fd, struct heap_header *header)
 
 static int open_area(struct stag_heap *heap, const struct heap_header *header)
 {
+	struct statfs fs;
+
 	if (header->huge_shift == 0) {
 		heap->area_fd = heap->fd;
 		return 0;
 	}
+	if (!heap_is_huge_path(heap->name, header->huge_path))
+		return -EPROTO;
 	heap->area_fd = open(header->huge_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	return heap->area_fd < 0 ? -errno : 0;
+	if (heap->area_fd < 0)
+		return -errno;
+	return fstatfs(heap->area_fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC ? 0 : -EPROTO;
 }
 
 static int attach_opened(struct stag_heap *heap)
@@ -457,7 +479,7 @@ static int make_huge(struct stag_heap *heap, const struct stag_heap_attr *attr,
 
 	if (rc != 0)
 		return rc;
-	snprintf(header->huge_path, sizeof(header->huge_path), "%s/stag-heap.%s.%08x", dir,
+	snprintf(header->huge_path, sizeof(header->huge_path), "%s/" HEAP_PREFIX "%s.%08x", dir,
 		 heap->name, random_u32());
 	heap->area_fd = open(header->huge_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
 	if (heap->area_fd < 0) {

@@ -326,6 +326,9 @@ uint32_t hint_next(const struct hint_map *map, uint32_t from);
 int heap_check_name(const char *name);
 void heap_path(const char *name, char path[HEAP_PATH_SIZE]);
 
+/* Is it one that a heap of this name could have? */
+bool heap_is_huge_path(const char *name, const char *path);
+
 /* Sets errno, and a complaint unless who found out has made one; NULL. */
 struct stag_heap *heap_refuse(const char *name, int rc);
 

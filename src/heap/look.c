@@ -131,6 +131,8 @@ static int open_files(struct stag_heap *heap, struct heap_header *header)
 		return rc;
 	if (heap_load(&header->gate) == GATE_CLOSED)
 		return -ENOENT;
+	if (header->huge_shift != 0 && !heap_is_huge_path(heap->name, header->huge_path))
+		return -EPROTO;
 	heap->area_fd = header->huge_shift != 0 ? open_regular(header->huge_path) : heap->fd;
 	return heap->area_fd < 0 ? heap->area_fd : 0;
 }

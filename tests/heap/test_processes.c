@@ -1068,6 +1068,35 @@ static void spoil(int fd, const struct heap_header *header, unsigned int seed)
 }
 
 /* Anybody may put a file there: who looks at it comes to no harm. */
+/* Whose file is it to remove, or to punch holes into? Not what the object says: it may be anybody's. */
+static void a_heap_that_names_a_strangers_file_does_it_no_harm(void **state)
+{
+	struct stag_heap *heap = make_heap(256 * KIB, 4);
+	char path[128], theirs[] = "/tmp/stag-heap.of-others.XXXXXX";
+	struct heap_header header;
+	int fd, victim = mkstemp(theirs);
+
+	assert_int_equal(write(victim, "precious", 8), 8);
+	assert_int_equal(stag_heap_detach(heap, true), 0);
+	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
+	fd = open(path, O_RDWR);
+	assert_int_equal(pread(fd, &header, sizeof(header), 0), sizeof(header));
+	snprintf(header.huge_path, sizeof(header.huge_path), "%s", theirs);
+	header.huge_shift = 21;
+	assert_int_equal(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
+	assert_null(stag_heap_attach(name, NULL));
+	assert_int_equal(errno, EPROTO);
+	assert_null(stag_heap_look(name));
+	assert_int_equal(errno, EPROTO);
+	header.huge_shift = 0;
+	assert_int_equal(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
+	assert_int_equal(stag_heap_unlink(name), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(unlink(theirs), 0);
+	close(victim);
+	close(fd);
+}
+
 static void a_wild_heap_can_be_looked_at(void **state)
 {
 	struct stag_heap *heap = make_heap(256 * KIB, 4);
@@ -1161,6 +1190,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_dead_are_seen_and_let_lie),
 		cmocka_unit_test(heaps_are_listed),
 		cmocka_unit_test(a_wild_heap_can_be_looked_at),
+		cmocka_unit_test(a_heap_that_names_a_strangers_file_does_it_no_harm),
 	};
 
 	if (argc == 3) {
