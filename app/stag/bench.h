@@ -57,8 +57,9 @@ uint64_t bench_clock(clockid_t id);
 
 /* bench_options.c: false where stderr was told what is wrong */
 bool bench_set_number(const char *option, uint64_t *to, const char *text, uint64_t most);
-bool bench_set_secs(struct bench_options *o, const char *text);
-bool bench_add_case(struct bench_options *o, const char *name);
+
+/* An option that every benchmark has; false: it is none, or wrong. */
+bool bench_take_option(struct bench_options *o, int c, char *arg);
 bool bench_wants(const struct bench_options *o, const char *name); /* a case */
 
 /* The device's library is in this process; or it is executed anew, or an exit code comes back. */

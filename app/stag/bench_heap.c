@@ -30,30 +30,6 @@ static const struct option long_options[] = {
 	{"tsv", no_argument, NULL, 'T'},	   {0},
 };
 
-static bool take_option(int c)
-{
-	switch (c) {
-	case 'c':
-		return bench_add_case(&o, optarg);
-	case 't':
-		return bench_set_secs(&o, optarg);
-	case 'D':
-		o.device = optarg;
-		return true;
-	case 'L':
-		o.library = optarg;
-		return true;
-	case 'j':
-		o.format = FORMAT_JSON;
-		return true;
-	case 'T':
-		o.format = FORMAT_TSV;
-		return true;
-	default:
-		return false;
-	}
-}
-
 int bench_heap(const struct command *self, int argc, char **argv)
 {
 	int c, rc;
@@ -65,7 +41,7 @@ int bench_heap(const struct command *self, int argc, char **argv)
 			fputs(help_text, stdout);
 			return EXIT_OK;
 		}
-		if (!take_option(c))
+		if (!bench_take_option(&o, c, optarg))
 			return usage_error(self);
 	}
 	if (optind < argc) {

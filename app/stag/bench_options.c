@@ -43,7 +43,7 @@ bool bench_set_number(const char *option, uint64_t *to, const char *text, uint64
 	return false;
 }
 
-bool bench_set_secs(struct bench_options *o, const char *text)
+static bool set_secs(struct bench_options *o, const char *text)
 {
 	char *end;
 
@@ -54,7 +54,7 @@ bool bench_set_secs(struct bench_options *o, const char *text)
 	return false;
 }
 
-bool bench_add_case(struct bench_options *o, const char *name)
+static bool add_case(struct bench_options *o, const char *name)
 {
 	if (o->num_cases == sizeof(o->cases) / sizeof(*o->cases)) {
 		complain("too many --case");
@@ -102,4 +102,28 @@ int bench_preload(const struct bench_options *o, char **argv)
 		return start_again(o, argv);
 	complain("%s was not loaded, or is no libstag-verbs", getenv(AGAIN));
 	return EXIT_FAILED;
+}
+
+bool bench_take_option(struct bench_options *o, int c, char *arg)
+{
+	switch (c) {
+	case 'c':
+		return add_case(o, arg);
+	case 't':
+		return set_secs(o, arg);
+	case 'D':
+		o->device = arg;
+		return true;
+	case 'L':
+		o->library = arg;
+		return true;
+	case 'j':
+		o->format = FORMAT_JSON;
+		return true;
+	case 'T':
+		o->format = FORMAT_TSV;
+		return true;
+	default:
+		return false;
+	}
 }

@@ -74,8 +74,6 @@ static const struct option long_options[] = {
 static bool take_option(int c)
 {
 	switch (c) {
-	case 'c':
-		return bench_add_case(&o, optarg);
 	case 'e':
 		return bench_set_number("elements", &o.elements, optarg, 10000000);
 	case 's':
@@ -90,13 +88,8 @@ static bool take_option(int c)
 		return bench_set_number("descriptors", &o.descriptors, optarg, 65536);
 	case 'o':
 		return set_op(optarg);
-	case 't':
-		return bench_set_secs(&o, optarg);
 	case 'p':
 		o.asleep = true;
-		return true;
-	case 'D':
-		o.device = optarg;
 		return true;
 	case 'a':
 		o.address = optarg;
@@ -107,17 +100,8 @@ static bool take_option(int c)
 	case 'C':
 		o.connect = optarg;
 		return true;
-	case 'L':
-		o.library = optarg;
-		return true;
-	case 'j':
-		o.format = FORMAT_JSON;
-		return true;
-	case 'T':
-		o.format = FORMAT_TSV;
-		return true;
 	default:
-		return false;
+		return bench_take_option(&o, c, optarg);
 	}
 }
 
