@@ -31,6 +31,8 @@ enum stagdv_ability {
 	STAGDV_ABILITY_CRC_HW = 1 << 5,	  /* CRC32C by processor instructions */
 	STAGDV_ABILITY_TRACE = 1 << 6,	  /* this process writes a trace (STAG_TRACE) */
 	STAGDV_ABILITY_GUARD = 1 << 7,	  /* stagdv_reg_guarded_mr() */
+	STAGDV_ABILITY_STORE = 1 << 8,	  /* stagdv_reg_store_mr(), stagdv_connect_store() */
+	STAGDV_ABILITY_FLUSH = 1 << 9,	  /* stagdv_wr_barrier() to peers that agreed */
 };
 
 struct stagdv_device_attr {
@@ -137,6 +139,135 @@ struct stagdv_guard {
  */
 struct ibv_mr *stagdv_reg_guarded_mr(struct ibv_pd *pd, void *addr, size_t length,
 				     unsigned int access, const struct stagdv_guard *guard);
+
+/* ---- storage ------------------------------------------------------------ */
+
+/*
+ * Regions whose bytes are in a file or on a block device. A peer reaches one with plain reads, writes and
+ * atomics, as it reaches memory: a standard peer notices nothing but the time it takes. A queue pair
+ * of this process reaches it without a network (stagdv_connect_store()).
+ *
+ * The adapter moves the bytes with io_uring: between the medium and the caller's memory directly where both are
+ * aligned, through memory of its own, of which there is a bound, otherwise. Where that is used up a
+ * peer's connection pauses. On a real adapter all of this answers EOPNOTSUPP.
+ */
+struct stagdv_medium;
+
+enum stagdv_medium_flags {
+	STAGDV_MEDIUM_BUFFERED = 1 << 0, /* through the page cache, although O_DIRECT works there */
+	STAGDV_MEDIUM_VOLATILE = 1 << 1, /* memory: nothing outlives power, so nothing is flushed */
+};
+
+/* Zero in any field but fd: the default. */
+struct stagdv_medium_attr {
+	uint64_t comp_mask;
+	int fd; /* a file, block device or shared memory object, open for what is wanted; duplicated */
+	unsigned int flags;	/* enum stagdv_medium_flags */
+	uint64_t staging_bytes; /* memory for what is under way; 16 MiB */
+	uint64_t cache_bytes;	/* memory for what is kept (cache_ms); 64 MiB */
+	uint32_t depth;		/* operations under way; 256 */
+	uint32_t block;		/* unit of O_DIRECT: 0: as the medium says */
+};
+
+/* EINVAL, ENOMEM, ENOSYS (no io_uring: the message in the log says why). */
+struct stagdv_medium *stagdv_open_medium(struct ibv_context *context,
+					 const struct stagdv_medium_attr *attr);
+int stagdv_close_medium(struct stagdv_medium *medium); /* EBUSY while regions use it */
+
+struct stagdv_medium_counters {
+	uint64_t comp_mask;
+	uint64_t reads, writes, flushes, atomics; /* operations on the medium */
+	uint64_t read_bytes, written_bytes;
+	uint64_t copied_bytes;	 /* through memory of the adapter's */
+	uint64_t submits;	 /* system calls */
+	uint64_t errors, pauses; /* pauses: a connection waited for staging memory */
+	uint64_t cache_hits, cache_misses, cache_bytes;
+};
+
+int stagdv_query_medium(struct stagdv_medium *medium, struct stagdv_medium_counters *c,
+			size_t size);
+
+/*
+ * What is given up of the order of verbs. Nothing: as if each work request of a queue pair was carried out before the
+ * next one, and completed in turn. IBV_SEND_FENCE (here for every opcode: waits for all before) and
+ * barriers hold in every mode.
+ */
+enum stagdv_relax {
+	STAGDV_RELAX_WRITES = 1 << 0,	   /* of two writes that overlap either may win */
+	STAGDV_RELAX_READS = 1 << 1,	   /* a read may miss a write posted before it */
+	STAGDV_RELAX_LATER = 1 << 2,	   /* a read may see a write posted behind it */
+	STAGDV_RELAX_ATOMICS = 1 << 3,	   /* the same for atomics, which stay atomic */
+	STAGDV_RELAX_COMPLETIONS = 1 << 4, /* completions come as they are ready */
+};
+
+/* What a completed write, or an answered read behind it, has reached. */
+enum stagdv_level {
+	STAGDV_LEVEL_VISIBLE,  /* every later read sees it, whoever's */
+	STAGDV_LEVEL_ACCEPTED, /* the caller's memory is free again; nothing else */
+	STAGDV_LEVEL_DURABLE,  /* flushed: it outlives power */
+};
+
+/* Of one work request, in ibv_send_wr.send_flags: instead of the queue pair's level. */
+#define STAGDV_SEND_ACCEPTED (1u << 24)
+#define STAGDV_SEND_VISIBLE  (1u << 25)
+#define STAGDV_SEND_DURABLE  (1u << 26)
+
+struct stagdv_store_attr {
+	uint64_t comp_mask;
+	uint64_t offset, length; /* in the medium; offset a multiple of its block */
+	unsigned int access;	 /* enum ibv_access_flags: remote read, write, atomic */
+	uint32_t relax;		 /* enum stagdv_relax, for what peers send */
+	uint32_t level;		 /* enum stagdv_level, likewise */
+	uint32_t cache_ms;	 /* how long what was read or written is kept in memory; 0: not */
+};
+
+/*
+ * The region's rkey is for peers, and for queue pairs of stagdv_connect_store(); its addresses count from 0. It has
+ * no lkey: what is on storage is no place for a receive. ibv_dereg_mr() ends it when nothing of it is
+ * under way.
+ */
+struct ibv_mr *stagdv_reg_store_mr(struct ibv_pd *pd, struct stagdv_medium *medium,
+				   const struct stagdv_store_attr *attr);
+
+enum stagdv_store_mask {
+	STAGDV_STORE_ACCESS = 1 << 0, /* from now on, open connections too */
+	STAGDV_STORE_RELAX = 1 << 1,
+	STAGDV_STORE_LEVEL = 1 << 2,
+	STAGDV_STORE_CACHE = 1 << 3,
+	STAGDV_STORE_LENGTH = 1 << 4, /* longer, never shorter */
+};
+
+int stagdv_modify_store_mr(struct ibv_mr *mr, const struct stagdv_store_attr *attr, int mask);
+
+struct stagdv_store_qp_attr {
+	uint64_t comp_mask;
+	uint32_t relax; /* besides what each region gives up */
+	uint32_t level; /* enum stagdv_level */
+	uint32_t depth; /* work requests carried out at once; 0: max_send_wr */
+};
+
+/*
+ * Connects a queue pair in INIT to the store regions of its protection domain, in this process: from now on it is
+ * in RTS. It takes reads, writes, writes with immediate (the immediate comes out of its own receive queue),
+ * atomics, local operations. A bad key, bounds or right: IBV_WC_REM_ACCESS_ERR, and the queue pair is in error, as with a
+ * peer. An error of the medium: IBV_WC_REM_OP_ERR for that request alone in the relaxed modes, and error state else.
+ */
+int stagdv_connect_store(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr);
+int stagdv_query_store_qp(struct ibv_qp *qp, struct stagdv_store_qp_attr *attr, size_t size);
+
+struct stagdv_barrier {
+	uint64_t comp_mask;
+	uint64_t wr_id;
+	uint32_t rkey; /* a region that it is about; all that was posted before is covered */
+	unsigned int send_flags; /* IBV_SEND_SIGNALED */
+};
+
+/*
+ * Completes (as IBV_WC_RDMA_READ to a peer, IBV_WC_DRIVER1 locally) when all that was posted before on this queue pair is
+ * complete and durable; what is posted behind waits for it. To a stag peer that agreed it is a flush; to any other
+ * a read without length behind the writes: durable then only where the peer's region has that level.
+ */
+int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barrier);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * store.h - a file, a block device or memory as RDMA endpoints: partitions that are
+ * read and written with verbs, near and far.
+ *
+ * A store is initialised once (stag_store_format()) and has named partitions, each with a size, rights,
+ * an order, a durability and a cache time of its own. The two copies of its table, and all
+ * else about its format, are in docs/STORE-FORMAT.md.
+ *
+ * A program reaches a partition through a queue pair. stag_store_connect() makes one: to a store of this
+ * machine without a network or a daemon, or to one that somebody serves (stag_store_serve(), `stag store
+ * serve`) over any verbs device. From then on both are the same: ibv_post_send() with IBV_WR_RDMA_READ,
+ * _RDMA_WRITE, _RDMA_WRITE_WITH_IMM, _ATOMIC_*, addresses that count from 0, and the key in the endpoint.
+ * A program that knows nothing of this header connects with rdma_cm, and finds address, key and
+ * length in the private data (struct stag_store_welcome).
+ *
+ * Local queue pairs and serving need the software adapter (`stag run`); management needs no
+ * device at all.
+ *
+ * Threads: calls on one store are made by one thread at a time; different stores and endpoints do not know
+ * of each other. Calls return 0 or an errno value, or NULL and errno; stag_store_error() says
+ * more.
+ */
+#ifndef STAG_STORE_H
+#define STAG_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <rdma/rdma_cma.h>
+#include <infiniband/verbs.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define STAG_STORE_NAME_MAX	  64 /* with its final zero; letters, digits, ".", "_", "-" */
+#define STAG_STORE_MAX_PARTITIONS 256
+#define STAG_STORE_MAX_RIGHTS	  32 /* of a partition */
+#define STAG_STORE_PORT		  7174
+
+/* ---- settings ------------------------------------------------------------ */
+
+enum stag_store_access { STAG_STORE_NONE, STAG_STORE_READ, STAG_STORE_WRITE };
+
+/* Whom a right is for. */
+enum stag_store_who {
+	STAG_STORE_LOCAL,  /* any user of this machine */
+	STAG_STORE_USER,   /* a user id */
+	STAG_STORE_GROUP,  /* a group id, of the process's groups */
+	STAG_STORE_REMOTE, /* any peer */
+	STAG_STORE_NET,	   /* peers of an IPv4 or IPv6 network */
+	STAG_STORE_TOKEN,  /* peers that show this secret; it crosses the network as it is */
+};
+
+struct stag_store_right {
+	uint8_t who;	/* enum stag_store_who */
+	uint8_t access; /* enum stag_store_access */
+	uint8_t family; /* NET: AF_INET, AF_INET6 */
+	uint8_t prefix; /* NET: bits */
+	uint32_t id;	/* USER, GROUP */
+	union {
+		uint8_t address[16]; /* NET: network order */
+		uint8_t token[32];   /* TOKEN: its SHA-256; the secret itself is not kept */
+	};
+};
+
+/*
+ * What a partition's users can do without, one by one. All zero is the order of verbs: as if each
+ * work request of a queue pair was carried out before the next, and completed in turn.
+ * IBV_SEND_FENCE and barriers order in every mode: what is posted behind waits for all
+ * that was posted before.
+ */
+enum stag_store_relax {
+	STAG_STORE_RELAX_WRITES = 1 << 0,      /* of two writes that overlap either may win */
+	STAG_STORE_RELAX_READS = 1 << 1,       /* a read may miss a write posted before it */
+	STAG_STORE_RELAX_LATER = 1 << 2,       /* a read may see a write posted behind it */
+	STAG_STORE_RELAX_ATOMICS = 1 << 3,     /* the same for atomics, which stay atomic */
+	STAG_STORE_RELAX_COMPLETIONS = 1 << 4, /* completions come as they are ready */
+
+	STAG_STORE_ANY_PROCESSING = 0xf,
+	STAG_STORE_ANY_COMPLETION = STAG_STORE_RELAX_COMPLETIONS,
+};
+
+/* What a completed write has reached. */
+enum stag_store_level {
+	STAG_STORE_VISIBLE, /* every later read, of whomever, sees it; a crash of the machine may undo it */
+	STAG_STORE_ACCEPTED, /* its bytes have been taken from the caller's memory; nothing else */
+	STAG_STORE_DURABLE,  /* on the medium, its cache flushed: it outlives power */
+};
+
+struct stag_store_partition {
+	uint64_t comp_mask;
+	uint64_t id; /* unique in this store, for ever */
+	char name[STAG_STORE_NAME_MAX];
+	uint64_t offset;    /* in the store; of a new one 0: wherever it fits */
+	uint64_t size;	    /* a multiple of the store's block */
+	uint64_t alignment; /* of offset; 0: the store's */
+	uint32_t relax;	    /* enum stag_store_relax, for those who do not say otherwise */
+	uint32_t level;	    /* enum stag_store_level, likewise */
+	uint32_t cache_ms;  /* how long what was read or written is kept in memory; 0: not at all */
+	uint32_t num_rights;
+	/* The first that fits decides; if none does, who formatted the store may write, others nothing. */
+	struct stag_store_right rights[STAG_STORE_MAX_RIGHTS];
+};
+
+/* ---- management ------------------------------------------------------------ */
+
+struct stag_store;
+
+struct stag_store_attr {
+	uint64_t comp_mask;
+	uint64_t size;	/* of a new file, or to use of what is there; 0: all of it */
+	uint32_t block; /* what is written at once: a power of two, 512 to 65536; 4096 */
+	char label[STAG_STORE_NAME_MAX];
+};
+
+enum stag_store_flags {
+	STAG_STORE_FORCE = 1 << 0,  /* format: over whatever is there */
+	STAG_STORE_LOOK = 1 << 1,   /* open: change nothing, lock nothing */
+	STAG_STORE_REPAIR = 1 << 2, /* check: mend what can be */
+};
+
+/*
+ * Makes a store of a file (created if need be), a block device, or memory ("mem:NAME", a POSIX shared
+ * memory object). EEXIST: it holds something; stag_store_error() says what.
+ */
+int stag_store_format(const char *path, const struct stag_store_attr *attr, unsigned int flags);
+
+/* Looks at both tables and all partitions; tells out (may be NULL). The number of faults (left), or -errno. */
+int stag_store_check(const char *path, unsigned int flags, FILE *out);
+
+/*
+ * For management, and for use. The table may be changed by any number of openers; each change is on the
+ * medium in both copies before the call returns, or, after a crash, in none or one, which is enough.
+ * EPROTO: no store, or a newer one.
+ */
+struct stag_store *stag_store_open(const char *path, unsigned int flags);
+void stag_store_close(struct stag_store *store);
+
+struct stag_store_info {
+	uint64_t comp_mask;
+	uint8_t uuid[16];
+	char label[STAG_STORE_NAME_MAX];
+	uint64_t size, used, largest_gap;
+	uint64_t generation; /* counts changes of the table */
+	uint32_t block, version, num_partitions;
+	uint32_t owner;	    /* user id who formatted it */
+	uint32_t served_by; /* process id; 0: nobody */
+};
+
+int stag_store_query(struct stag_store *store, struct stag_store_info *info, size_t size);
+
+/* Partitions by their place. false: no more. Start with *index 0. */
+bool stag_store_next(struct stag_store *store, uint32_t *index,
+		     struct stag_store_partition *partition);
+int stag_store_find(struct stag_store *store, const char *name,
+		    struct stag_store_partition *partition);
+
+/* EEXIST, ENOSPC, EINVAL. Fills id and offset. */
+int stag_store_add(struct stag_store *store, struct stag_store_partition *partition);
+
+enum stag_store_change {
+	STAG_STORE_CHANGE_RIGHTS = 1 << 0,
+	STAG_STORE_CHANGE_RELAX = 1 << 1,
+	STAG_STORE_CHANGE_LEVEL = 1 << 2,
+	STAG_STORE_CHANGE_CACHE = 1 << 3,
+	STAG_STORE_CHANGE_NAME = 1 << 4,
+	STAG_STORE_CHANGE_SIZE =
+		1 << 5, /* grows into the gap behind it; ENOSPC. Never shrinks: EINVAL */
+};
+
+/*
+ * Changes the partition with partition->id. Whoever has it open (endpoints, servers, in whatever process) goes by the new
+ * rights, level, order and cache time within a second, without reconnecting.
+ */
+int stag_store_change(struct stag_store *store, const struct stag_store_partition *partition,
+		      unsigned int what);
+
+/* Gone, and its place zeroed in time for the next one there. EBUSY: in use, without STAG_STORE_FORCE. */
+int stag_store_remove(struct stag_store *store, const char *name, unsigned int flags);
+
+/* The file or device has grown, or is to grow (a file) to size bytes. */
+int stag_store_grow(struct stag_store *store, uint64_t size);
+
+/* ---- endpoints ------------------------------------------------------------- */
+
+struct stag_store_endpoint {
+	struct rdma_cm_id *id; /* of a remote one; NULL: local */
+	struct ibv_qp *qp;
+	uint32_t rkey;
+	uint64_t base; /* the address of the first byte */
+	uint64_t size;
+	uint32_t relax, level; /* what holds for this queue pair */
+	uint32_t access;       /* enum stag_store_access, when it was connected */
+	uint32_t block;
+};
+
+struct stag_store_connect_attr {
+	uint64_t comp_mask;
+	struct ibv_qp_init_attr
+		qp;	   /* its completion queues may be NULL: made for it, and freed with it */
+	struct ibv_pd *pd; /* NULL: a default one */
+	const char *token; /* a secret for STAG_STORE_TOKEN; may be NULL */
+	uint32_t relax;	   /* local: in addition to the partition's */
+	uint32_t level;	   /* local: instead of the partition's, with STAG_STORE_HAS_LEVEL */
+	uint32_t flags;	   /* enum stag_store_connect_flags */
+	int timeout_ms;	   /* 2000 */
+};
+
+enum stag_store_connect_flags {
+	STAG_STORE_HAS_LEVEL = 1 << 0,
+};
+
+/*
+ * where: "PATH:PARTITION" (a path has a "/" in it, or begins with "mem:"), or "HOST[:PORT]/PARTITION" with an address or
+ * a name; an IPv6 address in brackets. EACCES: no right to it; ENOENT; ECONNREFUSED; ETIMEDOUT.
+ */
+struct stag_store_endpoint *stag_store_connect(const char *where,
+					       const struct stag_store_connect_attr *attr);
+void stag_store_disconnect(struct stag_store_endpoint *endpoint);
+
+/* What a server's rdma_accept() carries; all in network order. The request: a struct stag_store_hello. */
+struct stag_store_hello {
+	char magic[8]; /* "stagstor" */
+	uint8_t version, reserved[7];
+	char partition[STAG_STORE_NAME_MAX];
+	uint8_t token[32]; /* the secret's SHA-256, or zeroes */
+};
+
+struct stag_store_welcome {
+	char magic[8];
+	uint8_t version, access, level, reserved;
+	uint32_t rkey;
+	uint64_t base, size;
+	uint32_t relax, block;
+};
+
+/* ---- serving --------------------------------------------------------------- */
+
+struct stag_store_server;
+
+struct stag_store_server_attr {
+	uint64_t comp_mask;
+	const char *address;		     /* to listen on; NULL: all */
+	uint16_t port;			     /* STAG_STORE_PORT */
+	uint32_t max_connections;	     /* 1024 */
+	uint64_t staging_bytes, cache_bytes; /* bounds of its memory; 64 MiB each */
+};
+
+/* Serves all partitions, from threads of its own. EBUSY: somebody else serves this store. */
+struct stag_store_server *stag_store_serve(struct stag_store *store,
+					   const struct stag_store_server_attr *attr);
+uint16_t stag_store_server_port(const struct stag_store_server *server);
+void stag_store_server_stop(struct stag_store_server *server);
+
+/* The calling thread's last complaint, naming the object and the cause. */
+const char *stag_store_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
