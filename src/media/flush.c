@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * flush.c - what was written outlives power: one fdatasync for all who ask while another is under way.
+ *
+ * The kernel tells of a write-back that failed once, and forgets it. So after the first failure no
+ * flush of this medium succeeds any more: what is lost stays lost, whoever asks.
+ */
+#include "media/medium.h"
+
+#include <errno.h>
+
+static void ask(struct media *m)
+{
+	struct media_io io = {.kind = MEDIA_IO_SYNC, .cookie = COOKIE_SYNC};
+
+	m->syncing = true;
+	m->edge->queue(m->edge, &io);
+}
+
+static void begin(struct media *m)
+{
+	while (!list_empty(&m->sync_next)) {
+		struct list *l = m->sync_next.next;
+
+		list_del(l);
+		list_add_tail(&m->sync_now, l);
+	}
+	ask(m);
+}
+
+void flush_start(struct media *m, struct media_op *op)
+{
+	op->state.phase = OP_SYNCING;
+	if (m->sync_error || (m->flags & MEDIA_VOLATILE)) {
+		op_finish(m, op, m->sync_error);
+		return;
+	}
+	list_add_tail(&m->sync_next, &op->state.link);
+	if (!m->syncing)
+		begin(m);
+}
+
+void flush_event(struct media *m, int result)
+{
+	if (result == -EINTR || result == -EAGAIN) {
+		ask(m);
+		return;
+	}
+	m->syncing = false;
+	if (result < 0) {
+		m->sync_error = result;
+		complain(m, COMPLAINT_SYNC, 0, result);
+	}
+	while (!list_empty(&m->sync_now)) {
+		struct media_op *op = list_entry(m->sync_now.next, struct media_op, state.link);
+
+		list_del(&op->state.link);
+		op_finish(m, op, m->sync_error);
+	}
+	if (!list_empty(&m->sync_next))
+		begin(m);
+}

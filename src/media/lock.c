@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * lock.c - which bytes of the medium are whose, in this process.
+ *
+ * Steps that read, and that write whole blocks, share a range with each other. One that reads a block to write it
+ * back has it to itself. As long as there is none of those nothing is compared with anything.
+ * Who waits is not overtaken by somebody whom it is in conflict with.
+ */
+#include "media/medium.h"
+
+static bool conflict(const struct media_op *a, const struct media_op *b)
+{
+	return (a->state.mode == LOCK_EXCLUSIVE || b->state.mode == LOCK_EXCLUSIVE) &&
+	       a->state.start < b->state.end && b->state.start < a->state.end;
+}
+
+static bool held_by_other(struct media *m, const struct media_op *op)
+{
+	list_for_each (l, &m->held)
+		if (conflict(list_entry(l, struct media_op, state.held), op))
+			return true;
+	return false;
+}
+
+/* Somebody in conflict with it waits, and came before: up to `end` of the queue. */
+static bool wanted_before(struct media *m, const struct media_op *op, const struct list *end)
+{
+	for (struct list *l = m->range_waiters.next; l != end; l = l->next)
+		if (conflict(list_entry(l, struct media_op, state.link), op))
+			return true;
+	return false;
+}
+
+bool range_lock(struct media *m, struct media_op *op)
+{
+	if (op->state.mode == LOCK_EXCLUSIVE)
+		m->exclusives++;
+	if (m->exclusives && (held_by_other(m, op) || wanted_before(m, op, &m->range_waiters))) {
+		op->state.phase = OP_RANGE;
+		list_add_tail(&m->range_waiters, &op->state.link);
+		return false;
+	}
+	list_add_tail(&m->held, &op->state.held);
+	return true;
+}
+
+/* The first who waits for nothing any longer, or NULL. */
+static struct media_op *next_granted(struct media *m)
+{
+	list_for_each (l, &m->range_waiters) {
+		struct media_op *op = list_entry(l, struct media_op, state.link);
+
+		if (!held_by_other(m, op) && !wanted_before(m, op, l))
+			return op;
+	}
+	return NULL;
+}
+
+void range_unlock(struct media *m, struct media_op *op)
+{
+	struct media_op *next;
+
+	list_del(&op->state.held);
+	if (op->state.mode == LOCK_EXCLUSIVE)
+		m->exclusives--;
+	if (list_empty(&m->range_waiters))
+		return;
+	while ((next = next_granted(m))) {
+		list_del(&next->state.link);
+		list_add_tail(&m->held, &next->state.held);
+		step_with_range(m, next);
+	}
+}

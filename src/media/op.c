@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * op.c - operations come in, and are ready to be called back for.
+ */
+#include "media/medium.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+static uint64_t iov_sum(const struct media_op *op)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < op->n_iov; i++)
+		sum += op->iov[i].iov_len;
+	return sum;
+}
+
+static bool is_sane(const struct media_op *op)
+{
+	if (!op->done)
+		return false;
+	switch ((enum media_kind)op->kind) {
+	case MEDIA_READ:
+	case MEDIA_WRITE:
+		return iov_sum(op) == op->length;
+	case MEDIA_ATOMIC:
+		return op->apply && op->offset % sizeof(uint64_t) == 0;
+	case MEDIA_FLUSH:
+		return true;
+	}
+	return false;
+}
+
+/* The first thing to tell wakes who sleeps; it finds the others too. */
+void op_tell(struct media *m)
+{
+	uint64_t one = 1;
+
+	if (atomic_fetch_add(&m->to_tell, 1) > 0 || !atomic_load(&m->armed))
+		return;
+	if (write(m->event_fd, &one, sizeof(one)) < 0)
+		log_err("medium %d: cannot wake: %m", m->fd);
+}
+
+static void count(struct media *m, const struct media_op *op)
+{
+	struct media_counters *c = &m->counters;
+
+	switch ((enum media_kind)op->kind) {
+	case MEDIA_READ:
+		c->reads++;
+		c->read_bytes += op->length;
+		break;
+	case MEDIA_WRITE:
+		c->writes++;
+		c->written_bytes += op->length;
+		break;
+	case MEDIA_ATOMIC:
+		c->atomics++;
+		break;
+	case MEDIA_FLUSH:
+		c->flushes++;
+		break;
+	}
+}
+
+void op_finish(struct media *m, struct media_op *op, int result)
+{
+	op->result = result;
+	op->state.phase = OP_READY;
+	if (result)
+		m->counters.errors++;
+	else
+		count(m, op);
+	m->active--;
+	list_add_tail(&m->ready, &op->state.link);
+	m->n_ready++;
+	op_tell(m);
+}
+
+void op_start(struct media *m, struct media_op *op)
+{
+	uint64_t length = op->kind == MEDIA_ATOMIC ? sizeof(uint64_t) : op->length;
+
+	m->active++;
+	if (op->kind == MEDIA_FLUSH) {
+		flush_start(m, op);
+		return;
+	}
+	if (op->kind != MEDIA_READ)
+		media_notice_size(m);
+	if (!media_covers(m, op->offset, length))
+		op_finish(m, op, -ENXIO);
+	else if (op->kind == MEDIA_READ && op->cache_ms && cache_read(m, op))
+		op_finish(m, op, 0);
+	else
+		step_next(m, op);
+}
+
+void op_start_backlog(struct media *m)
+{
+	while (m->active < m->depth && !list_empty(&m->backlog)) {
+		struct media_op *op = list_entry(m->backlog.next, struct media_op, state.link);
+
+		list_del(&op->state.link);
+		op_start(m, op);
+	}
+}
+
+int media_submit(struct media *m, struct media_op *op)
+{
+	struct media_op_state *s = &op->state;
+
+	if (!media_is_ours(m) || !is_sane(op))
+		return -EINVAL;
+	s->at = s->step = s->iov_skip = 0;
+	s->iov_index = 0;
+	s->buffer = NULL;
+	s->placed = false;
+	s->phase = OP_BACKLOG;
+	LOCK_FOR_SCOPE(&m->lock);
+	if (m->active < m->depth && list_empty(&m->backlog))
+		op_start(m, op);
+	else
+		list_add_tail(&m->backlog, &s->link);
+	return 0;
+}
+
+void media_kick(struct media *m)
+{
+	uint64_t one = 1;
+
+	if (!media_is_ours(m) || !m->edge->queued(m->edge))
+		return;
+	/* What the kernel would not take now a later poll submits. */
+	if (m->edge->submit(m->edge, false) < 0 && atomic_load(&m->armed) &&
+	    write(m->event_fd, &one, sizeof(one)) < 0)
+		log_err("medium %d: cannot wake: %m", m->fd);
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * poll.c - what the kernel has done, and the callbacks; and how who does not poll is woken.
+ */
+#include "media/medium.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define EVENTS	  64
+#define MOMENT_NS 2000
+
+static void handle(struct media *m, const struct media_event *e)
+{
+	if (e->cookie == COOKIE_SYNC)
+		flush_event(m, e->result);
+	else if (e->cookie == COOKIE_TIMEOUT)
+		places_retry(m);
+	else
+		step_event(m, (struct media_op *)(uintptr_t)e->cookie, e->result);
+}
+
+static void reap(struct media *m)
+{
+	struct media_event events[EVENTS];
+	unsigned int n;
+
+	do {
+		n = m->edge->reap(m->edge, events, EVENTS);
+		for (unsigned int i = 0; i < n; i++)
+			handle(m, &events[i]);
+	} while (n == EVENTS);
+}
+
+static void take_all(struct list *from, struct list *to)
+{
+	list_init(to);
+	if (list_empty(from))
+		return;
+	to->next = from->next;
+	to->prev = from->prev;
+	to->next->prev = to->prev->next = to;
+	list_init(from);
+}
+
+static unsigned int call_done(struct list *ready)
+{
+	unsigned int n = 0;
+
+	for (struct list *l = ready->next, *next; l != ready; l = next, n++) {
+		struct media_op *op = list_entry(l, struct media_op, state.link);
+
+		next = l->next; /* the operation is the caller's again in done */
+		op->done(op);
+	}
+	return n;
+}
+
+/* One at a time: until it is called, a waiter may think better of it (media_stop_waiting()). */
+static struct media_waiter *next_granted(struct media *m)
+{
+	struct media_waiter *w = NULL;
+
+	pthread_mutex_lock(&m->lock);
+	if (!list_empty(&m->staging.granted)) {
+		w = list_entry(m->staging.granted.next, struct media_waiter, link);
+		list_del(&w->link);
+		w->waiting = false;
+		atomic_fetch_sub(&m->to_tell, 1);
+	}
+	pthread_mutex_unlock(&m->lock);
+	return w;
+}
+
+static unsigned int call_granted(struct media *m)
+{
+	struct media_waiter *w;
+	unsigned int n = 0;
+
+	for (; (w = next_granted(m)); n++)
+		w->granted(w, w->buffer);
+	return n;
+}
+
+unsigned int media_poll(struct media *m)
+{
+	struct list ready;
+	unsigned int n = 0;
+	bool granted;
+
+	if (!media_is_ours(m))
+		return 0;
+	if (atomic_load_explicit(&m->to_tell, memory_order_acquire) || m->edge->ready(m->edge)) {
+		pthread_mutex_lock(&m->lock);
+		reap(m);
+		op_start_backlog(m);
+		take_all(&m->ready, &ready);
+		atomic_fetch_sub(&m->to_tell, m->n_ready);
+		m->n_ready = 0;
+		granted = !list_empty(&m->staging.granted);
+		pthread_mutex_unlock(&m->lock);
+		n = call_done(&ready);
+		if (granted)
+			n += call_granted(m);
+	}
+	media_kick(m);
+	return n;
+}
+
+/* ---- who sleeps ---- */
+
+int media_event_fd(const struct media *m)
+{
+	return m->event_fd;
+}
+
+static bool has_something(struct media *m)
+{
+	return atomic_load(&m->to_tell) || m->edge->ready(m->edge);
+}
+
+/*
+ * The kernel stores its event and then looks whether anybody is armed, without a barrier between the two: its
+ * store may come a moment after our look. So there is a second one, when that moment has passed.
+ */
+static bool has_something_soon(struct media *m)
+{
+	uint64_t until = clock_ns() + MOMENT_NS;
+
+	do {
+		if (has_something(m))
+			return true;
+	} while (clock_ns() < until);
+	return false;
+}
+
+void media_arm(struct media *m)
+{
+	uint64_t one = 1;
+
+	if (!media_is_ours(m) || atomic_exchange(&m->armed, true))
+		return;
+	ring_arm(m->ring, true);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (has_something_soon(m) && write(m->event_fd, &one, sizeof(one)) < 0)
+		log_err("medium %d: cannot wake: %m", m->fd);
+}
+
+void media_disarm(struct media *m)
+{
+	if (media_is_ours(m) && atomic_exchange(&m->armed, false))
+		ring_arm(m->ring, false);
+}
+
+void media_clear_event(struct media *m)
+{
+	uint64_t n;
+
+	if (media_is_ours(m) && read(m->event_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
+		log_err("medium %d: cannot read its wake-up: %m", m->fd);
+}

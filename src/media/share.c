@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * share.c - who writes where, for the caches and for other processes.
+ *
+ * The medium is divided into places (4 KiB each, by their number modulo so many). Each has
+ *   - a stamp, which changes when a write there begins and when it ends;
+ *   - for each process the number of its writes under way there;
+ *   - an owner: the process that reads a block there to write it back.
+ * A write of whole blocks raises its process's number and then looks whether somebody else owns the place; an owner-to-be
+ * makes itself owner and then looks for numbers of others. So one of two sees the other, and waits: the
+ * first by going back, the second by staying. Within a process lock.c has sorted that out before.
+ *
+ * Of a MEDIA_SHARED medium all this is in a shared memory object, named for the file's device and inode. A process holds a lock
+ * on a byte of it, which the kernel lets go when the process has died, and not before its last I/O is over (a task that exits
+ * waits for what it has in its rings). Else it is memory of this process, and there is no
+ * owner.
+ */
+#include "media/medium.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+#define PLACE_SHIFT 12
+#define PLACES	    32768u
+#define PROCESSES   32
+#define MAGIC	    0x3130656463616c70ull /* "placed01" */
+#define RETRY_US    100
+#define BURY_EVERY  32 /* retries */
+
+struct table {
+	_Atomic uint64_t magic;
+	_Atomic uint32_t live[PROCESSES]; /* their process ids, for people */
+	_Atomic uint64_t stamps[PLACES];
+	_Atomic uint32_t owners[PLACES]; /* process + 1 */
+	_Atomic uint32_t writers[PROCESSES]
+				[PLACES]; /* of an unshared medium only the first row is touched */
+};
+
+struct places {
+	struct table *table;
+	int fd; /* of the shared object; -1: there is none */
+	unsigned int self;
+	unsigned int retries;
+	uint16_t *owned; /* how many steps of this process want to own each place */
+	char name[64];
+};
+
+static bool is_shared(const struct media *m)
+{
+	return m->places->fd >= 0;
+}
+
+/* ---- the places of a range ---- */
+
+static uint64_t first_of(uint64_t start)
+{
+	return start >> PLACE_SHIFT;
+}
+
+static uint64_t count_of(uint64_t start, uint64_t end)
+{
+	return least(((end - 1) >> PLACE_SHIFT) - first_of(start) + 1, PLACES);
+}
+
+#define for_each_place(slot, start, end)                                                           \
+	for (uint64_t i_ = 0, n_ = count_of(start, end), slot = first_of(start) % PLACES; i_ < n_; \
+	     i_++, slot = (slot + 1) % PLACES)
+
+uint64_t places_stamp(struct media *m, uint64_t start, uint64_t end)
+{
+	uint64_t sum = 0;
+
+	for_each_place(slot, start, end) sum += atomic_load(&m->places->table->stamps[slot]);
+	return sum;
+}
+
+unsigned int places_writers(struct media *m, uint64_t start, uint64_t end)
+{
+	struct table *t = m->places->table;
+	unsigned int most = 0;
+
+	for_each_place(slot, start, end)
+	{
+		unsigned int here = 0;
+
+		for (unsigned int p = 0; p < (is_shared(m) ? PROCESSES : 1); p++)
+			here += atomic_load(&t->writers[p][slot]);
+		if (here > most)
+			most = here;
+	}
+	return most;
+}
+
+/* ---- entering and leaving ---- */
+
+static void raise(struct media *m, const struct media_op *op)
+{
+	struct places *p = m->places;
+
+	for_each_place(slot, op->state.start, op->state.end)
+	{
+		atomic_fetch_add(&p->table->writers[p->self][slot], 1);
+		atomic_fetch_add(&p->table->stamps[slot], 1);
+	}
+}
+
+static void lower(struct media *m, const struct media_op *op)
+{
+	struct places *p = m->places;
+
+	for_each_place(slot, op->state.start, op->state.end)
+	{
+		atomic_fetch_add(&p->table->stamps[slot], 1);
+		atomic_fetch_sub(&p->table->writers[p->self][slot], 1);
+	}
+}
+
+static bool others_own(struct media *m, const struct media_op *op)
+{
+	struct places *p = m->places;
+
+	for_each_place(slot, op->state.start, op->state.end)
+	{
+		uint32_t owner = atomic_load(&p->table->owners[slot]);
+
+		if (owner && owner != p->self + 1)
+			return true;
+	}
+	return false;
+}
+
+static bool others_write(struct media *m, const struct media_op *op)
+{
+	struct places *p = m->places;
+
+	for_each_place(
+		slot, op->state.start,
+		op->state.end) for (unsigned int q = 0; q < PROCESSES;
+				    q++) if (q != p->self &&
+					     atomic_load(&p->table->writers[q][slot])) return true;
+	return false;
+}
+
+static void disown_first(struct media *m, const struct media_op *op, uint64_t n)
+{
+	struct places *p = m->places;
+	uint64_t left = n;
+
+	for_each_place(slot, op->state.start,
+		       op->state.end) if (left > 0 && left-- && --p->owned[slot] == 0)
+		atomic_store(&p->table->owners[slot], 0);
+}
+
+/* All of them, or none. */
+static bool own(struct media *m, const struct media_op *op)
+{
+	struct places *p = m->places;
+	uint64_t n = 0;
+
+	for_each_place(slot, op->state.start, op->state.end)
+	{
+		uint32_t nobody = 0;
+
+		if (!p->owned[slot] && !atomic_compare_exchange_strong(&p->table->owners[slot],
+								       &nobody, p->self + 1)) {
+			disown_first(m, op, n);
+			return false;
+		}
+		p->owned[slot]++;
+		n++;
+	}
+	return true;
+}
+
+/* An exclusive step is `placed` as soon as it owns, and goes when the others have gone. */
+static bool enter_alone(struct media *m, struct media_op *op)
+{
+	if (!op->state.placed) {
+		if (!own(m, op))
+			return false;
+		raise(m, op);
+		op->state.placed = true;
+	}
+	return !others_write(m, op);
+}
+
+static bool enter_beside(struct media *m, struct media_op *op)
+{
+	raise(m, op);
+	op->state.placed = true;
+	if (!is_shared(m) || !others_own(m, op))
+		return true;
+	lower(m, op);
+	op->state.placed = false;
+	return false;
+}
+
+bool places_enter(struct media *m, struct media_op *op)
+{
+	op->state.tracked = m->places;
+	if (!op->state.tracked) {
+		m->untracked++;
+		op->state.placed = true;
+		return true;
+	}
+	if (is_shared(m) && op->state.mode == LOCK_EXCLUSIVE)
+		return enter_alone(m, op);
+	return enter_beside(m, op);
+}
+
+void places_leave(struct media *m, struct media_op *op)
+{
+	if (!op->state.placed)
+		return;
+	op->state.placed = false;
+	if (!op->state.tracked) {
+		m->untracked--;
+		return;
+	}
+	lower(m, op);
+	if (is_shared(m) && op->state.mode == LOCK_EXCLUSIVE)
+		disown_first(m, op, UINT64_MAX);
+}
+
+/* ---- waiting for other processes ---- */
+
+static void ask_for_time(struct media *m)
+{
+	struct media_io io = {
+		.kind = MEDIA_IO_TIMEOUT, .length = RETRY_US, .cookie = COOKIE_TIMEOUT};
+
+	if (m->timing)
+		return;
+	m->timing = true;
+	m->edge->queue(m->edge, &io);
+}
+
+void places_wait(struct media *m, struct media_op *op)
+{
+	op->state.phase = OP_PLACE;
+	list_add_tail(&m->place_waiters, &op->state.link);
+	ask_for_time(m);
+}
+
+static bool lock_byte(int fd, unsigned int process, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = process, .l_len = 1};
+
+	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+/* What a process that has died was about: its lock is ours. */
+static void clear_process(struct table *t, unsigned int process)
+{
+	uint32_t owner = process + 1;
+
+	for (unsigned int slot = 0; slot < PLACES; slot++) {
+		uint32_t expected = owner;
+
+		if (atomic_load(&t->writers[process][slot]) == 0 &&
+		    atomic_load(&t->owners[slot]) != owner)
+			continue;
+		atomic_fetch_add(&t->stamps[slot], 1);
+		atomic_store(&t->writers[process][slot], 0);
+		atomic_compare_exchange_strong(&t->owners[slot], &expected, 0);
+	}
+	atomic_store(&t->live[process], 0);
+}
+
+static void bury_the_dead(struct media *m)
+{
+	struct places *p = m->places;
+
+	for (unsigned int q = 0; q < PROCESSES; q++) {
+		uint32_t pid = atomic_load(&p->table->live[q]);
+
+		if (q == p->self || !pid || !lock_byte(p->fd, q, F_WRLCK))
+			continue;
+		if (atomic_load(&p->table->live[q]) == pid) {
+			log_info("medium %d: process %u has died", m->fd, pid);
+			clear_process(p->table, q);
+		}
+		lock_byte(p->fd, q, F_UNLCK);
+	}
+}
+
+void places_retry(struct media *m)
+{
+	struct list waiting;
+
+	m->timing = false;
+	if (list_empty(&m->place_waiters))
+		return;
+	if (++m->places->retries % BURY_EVERY == 0)
+		bury_the_dead(m);
+	waiting = m->place_waiters;
+	waiting.next->prev = waiting.prev->next = &waiting;
+	list_init(&m->place_waiters);
+	while (!list_empty(&waiting)) {
+		struct media_op *op = list_entry(waiting.next, struct media_op, state.link);
+
+		list_del(&op->state.link);
+		step_with_range(m, op);
+	}
+}
+
+/* ---- the table ---- */
+
+/* It was made by somebody who may write the file as well. */
+static bool is_trusted(const struct stat *object, const struct stat *file)
+{
+	return object->st_uid == geteuid() || object->st_uid == file->st_uid ||
+	       object->st_uid == 0 || (file->st_mode & S_IWOTH) ||
+	       ((file->st_mode & S_IWGRP) && object->st_gid == file->st_gid);
+}
+
+static int open_object(struct media *m, char *name, size_t size)
+{
+	struct stat file, object;
+	int fd;
+
+	if (fstat(m->fd, &file))
+		return -errno;
+	snprintf(name, size, "/stag-media.%llx.%llx",
+		 (unsigned long long)(S_ISBLK(file.st_mode) ? file.st_rdev : file.st_dev),
+		 (unsigned long long)(S_ISBLK(file.st_mode) ? 0 : file.st_ino));
+	fd = shm_open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0 || fstat(fd, &object))
+		goto fail;
+	if (object.st_uid == geteuid() && object.st_size == 0 &&
+	    (fchown(fd, (uid_t)-1, file.st_gid) || fchmod(fd, file.st_mode & 0666)))
+		log_info("medium %d: %s: %m; other users cannot take part", m->fd, name);
+	if (is_trusted(&object, &file))
+		return fd;
+	errno = EACCES;
+fail:
+	log_err("medium %d: cannot share it: %s: %m", m->fd, name);
+	if (fd >= 0)
+		close(fd);
+	return -EACCES;
+}
+
+static struct table *map(int fd)
+{
+	struct table *t =
+		mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE,
+		     fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE : MAP_SHARED, fd, 0);
+
+	return t == MAP_FAILED ? NULL : t;
+}
+
+/* The object is locked against others who come and go. -EAGAIN: it has been removed meanwhile. */
+static int prepare_object(int fd)
+{
+	struct stat st;
+
+	if (flock(fd, LOCK_EX) || fstat(fd, &st))
+		return -errno;
+	if (st.st_nlink == 0)
+		return -EAGAIN;
+	if (st.st_size == 0 && ftruncate(fd, sizeof(struct table)))
+		return -errno;
+	if (st.st_size != 0 && st.st_size != sizeof(struct table))
+		return -EPROTO;
+	return 0;
+}
+
+static int join(struct places *p)
+{
+	uint64_t fresh = 0;
+
+	if (!atomic_compare_exchange_strong(&p->table->magic, &fresh, MAGIC) && fresh != MAGIC)
+		return -EPROTO;
+	for (unsigned int q = 0; q < PROCESSES; q++) {
+		if (!lock_byte(p->fd, q, F_WRLCK))
+			continue;
+		clear_process(p->table, q); /* of who was here before, and died */
+		atomic_store(&p->table->live[q], (uint32_t)getpid());
+		p->self = q;
+		return 0;
+	}
+	return -EUSERS;
+}
+
+static int open_shared(struct media *m, struct places *p)
+{
+	int err;
+
+	do {
+		p->fd = open_object(m, p->name, sizeof(p->name));
+		if (p->fd < 0)
+			return p->fd;
+		err = prepare_object(p->fd);
+		if (err)
+			close(p->fd);
+	} while (err == -EAGAIN);
+	if (err)
+		return err;
+	p->table = map(p->fd);
+	err = p->table ? join(p) : -ENOMEM;
+	flock(p->fd, LOCK_UN);
+	if (err)
+		close(p->fd);
+	return err;
+}
+
+int places_open(struct media *m)
+{
+	struct places *p = calloc(1, sizeof(*p));
+	int err;
+
+	if (!p)
+		return -ENOMEM;
+	p->fd = -1;
+	p->owned = calloc(PLACES, sizeof(*p->owned));
+	if (m->flags & MEDIA_SHARED) {
+		err = p->owned ? open_shared(m, p) : -ENOMEM;
+	} else {
+		p->table = map(-1);
+		err = p->owned && p->table ? 0 : -ENOMEM;
+	}
+	if (err) {
+		if (p->table)
+			munmap(p->table, sizeof(*p->table));
+		free(p->owned);
+		free(p);
+		return err;
+	}
+	m->places = p;
+	return 0;
+}
+
+/* The last one removes the name. */
+static void leave_shared(struct places *p)
+{
+	bool alone = true;
+	struct stat st;
+
+	if (flock(p->fd, LOCK_EX) || fstat(p->fd, &st))
+		return;
+	atomic_store(&p->table->live[p->self], 0);
+	for (unsigned int q = 0; q < PROCESSES && alone; q++)
+		alone = q == p->self || lock_byte(p->fd, q, F_WRLCK);
+	if (alone && st.st_nlink > 0)
+		shm_unlink(p->name);
+}
+
+static void release(struct places *p)
+{
+	munmap(p->table, sizeof(*p->table));
+	free(p->owned);
+	free(p);
+}
+
+void places_close(struct media *m)
+{
+	struct places *p = m->places;
+
+	if (!p)
+		return;
+	if (p->fd >= 0) {
+		leave_shared(p);
+		close(p->fd);
+	}
+	release(p);
+	m->places = NULL;
+}
+
+/* In a forked child: the lock lives as long as anybody has the descriptor. */
+void places_abandon(struct media *m)
+{
+	struct places *p = m->places;
+
+	if (!p)
+		return;
+	if (p->fd >= 0)
+		close(p->fd);
+	release(p);
+	m->places = NULL;
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * stats.c - what passed, and what went wrong.
+ */
+#include "media/medium.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+void media_query(struct media *m, struct media_counters *c)
+{
+	if (!media_is_ours(m)) {
+		memset(c, 0, sizeof(*c));
+		return;
+	}
+	LOCK_FOR_SCOPE(&m->lock);
+	*c = m->counters;
+	c->submits = ring_submits(m->ring);
+}
+
+static const char *what(enum complaint c)
+{
+	switch (c) {
+	case COMPLAINT_READ:
+		return "cannot read";
+	case COMPLAINT_WRITE:
+		return "cannot write";
+	case COMPLAINT_SYNC:
+		return "cannot flush";
+	case COMPLAINT_SIZE:
+		return "has shrunk";
+	}
+	return "?";
+}
+
+/* The first of each kind is said, the others are counted. */
+void complain(struct media *m, enum complaint c, uint64_t offset, int err)
+{
+	char link[32], path[256];
+	ssize_t n;
+
+	if (m->complained & c)
+		return;
+	m->complained |= c;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", m->fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[n < 0 ? 0 : n] = '\0';
+	log_err("medium %d (%s): %s at %llu: %s", m->fd, path, what(c), (unsigned long long)offset,
+		err == -ENXIO ? "it ends before" : strerror(-err));
+}
