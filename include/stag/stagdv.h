@@ -156,6 +156,7 @@ struct stagdv_medium;
 enum stagdv_medium_flags {
 	STAGDV_MEDIUM_BUFFERED = 1 << 0, /* through the page cache, although O_DIRECT works there */
 	STAGDV_MEDIUM_VOLATILE = 1 << 1, /* memory: nothing outlives power, so nothing is flushed */
+	STAGDV_MEDIUM_SHARED = 1 << 2,	 /* other processes have it open too, each with this flag */
 };
 
 /* Zero in any field but fd: the default. */

@@ -43,6 +43,10 @@ struct stag_qp;
 struct stag_cq;
 struct key_slot;
 struct stream;
+struct store_region; /* store.h, as the next three */
+struct stag_medium;
+struct lane;
+struct store_qp;
 
 /* ---- limits: what a query of the device says --------------------------- */
 
@@ -242,7 +246,7 @@ struct stag_pd *pd_root(struct stag_pd *pd); /* through parent domains */
 
 /* ---- keys.c: the table of STags ---------------------------------------- */
 
-enum key_kind { KEY_MR, KEY_FAST_MR, KEY_MW1, KEY_MW2 };
+enum key_kind { KEY_MR, KEY_FAST_MR, KEY_MW1, KEY_MW2, KEY_STORE };
 
 /* Why an access was refused; each side has its own words for it. */
 enum key_fault {
@@ -253,7 +257,8 @@ enum key_fault {
 	KEY_OTHER_PD,
 	KEY_OTHER_QP,
 	KEY_WRAP,
-	KEY_BUSY, /* no hazard cell is free: again, a little later */
+	KEY_BUSY,     /* no hazard cell is free: again, a little later */
+	KEY_ON_STORE, /* it is no memory: store_get() */
 };
 
 const char *key_fault_str(enum key_fault f);
@@ -281,6 +286,8 @@ struct key_slot {
 	struct iovec one;		  /* the memory, where nseg is 1 */
 	struct iovec *seg;		  /* &one, or an array of nseg */
 	const struct stagdv_guard *guard; /* NULL: none; else asked before each access */
+	struct store_region *store;	  /* KEY_STORE: where it is instead of in memory */
+	_Atomic uint32_t lent;		  /* of users: operations on storage, which take a while */
 	atomic_int windows;		  /* bound to this region */
 };
 
@@ -342,8 +349,9 @@ void guard_leave(uint64_t *cell); /* NULL is allowed */
 struct stag_mr {
 	struct ibv_mr ibv; /* lkey == rkey == STag */
 	struct key_slot *slot;
-	unsigned max_sge;	   /* fast regions */
-	struct stagdv_guard guard; /* where slot->guard is set */
+	unsigned max_sge;	    /* fast regions */
+	struct stagdv_guard guard;  /* where slot->guard is set */
+	struct store_region *store; /* of a region on storage: its own, as slot->store */
 };
 
 struct stag_mw {
@@ -636,6 +644,8 @@ struct stag_qp {
 	atomic_bool tx_sending;		 /* what the stream has may not have completed yet */
 	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
 	atomic_int windows;		 /* type-2 windows bound to it */
+	struct qp_media *media;		 /* medium.c: those that its poller polls too; or NULL */
+	struct store_qp *store;		 /* store_qp.c: where it is connected to storage; or NULL */
 	uint32_t async_sent;		 /* asynchronous events that the program was handed */
 	struct list all_link;		 /* in the table of all queue pairs */
 

@@ -9,7 +9,7 @@
  * many, those are that have something to say (the engine hands them over),
  * and those that fall silent go back.
  */
-#include "adapter/adapter.h"
+#include "adapter/store.h"
 
 #include <sys/epoll.h>
 
@@ -35,6 +35,7 @@ void qp_arm(struct stag_qp *qp)
 		events = 0;
 	watch_mod(&qp->watch, events);
 	pthread_mutex_unlock(&qp->arm_lock);
+	qp_arm_media(qp);
 }
 
 bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)

@@ -7,7 +7,7 @@
  * before it takes the same again, so that an old tag does not open new memory. See struct
  * key_slot for how a look-up does without a lock.
  */
-#include "adapter/adapter.h"
+#include "adapter/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -58,6 +58,8 @@ const char *key_fault_str(enum key_fault f)
 		return "the range wraps around the end of the address space";
 	case KEY_BUSY:
 		return "too many accesses to guarded memory at once";
+	case KEY_ON_STORE:
+		return "the region is on storage, and no memory";
 	}
 	return "unknown";
 }
@@ -148,6 +150,7 @@ int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
 		s->nseg = 0;
 		s->seg = &s->one;
 		s->guard = NULL;
+		s->store = NULL;
 		atomic_store(&s->windows, 0);
 	}
 	pthread_mutex_unlock(&table_lock);
@@ -242,6 +245,8 @@ void key_put(struct key_map *map)
 static enum key_fault check(const struct key_slot *s, const struct stag_pd *pd,
 			    const struct stag_qp *qp, uint64_t to, uint64_t len, unsigned access)
 {
+	uint64_t end;
+
 	if (s->kind == KEY_MW1 || s->kind == KEY_MW2) {
 		if (!qp)
 			return KEY_INVALID; /* a window is for the peer */
@@ -250,11 +255,12 @@ static enum key_fault check(const struct key_slot *s, const struct stag_pd *pd,
 	}
 	if (s->pd != pd)
 		return KEY_OTHER_PD;
-	if (access & ~s->access)
+	if (access & ~__atomic_load_n(&s->access, __ATOMIC_RELAXED))
 		return KEY_RIGHTS;
 	if (len && to > UINT64_MAX - (len - 1))
 		return KEY_WRAP;
-	if (to < s->base || to - s->base > s->len || len > s->len - (to - s->base))
+	end = __atomic_load_n(&s->len, __ATOMIC_RELAXED); /* of one on storage it may grow */
+	if (to < s->base || to - s->base > end || len > end - (to - s->base))
 		return KEY_BOUNDS;
 	return KEY_OK;
 }
@@ -292,7 +298,7 @@ enum key_fault key_try_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp
 	if (!s || !key_hold(s, stag))
 		return KEY_INVALID;
 	map->slot[0] = region = s;
-	fault = check(s, pd, qp, to, len, access);
+	fault = s->kind == KEY_STORE ? KEY_ON_STORE : check(s, pd, qp, to, len, access);
 	if (fault == KEY_OK && s->parent) {
 		region = s->parent;
 		if (key_hold(region, atomic_load(&region->stag)))
@@ -321,7 +327,54 @@ enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, ui
 	return f;
 }
 
+enum key_fault store_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, uint64_t to,
+			 uint64_t len, unsigned access, struct store_map *map)
+{
+	struct key_slot *s = slot_at(index_of(stag));
+	enum key_fault fault;
+
+	map->slot = NULL;
+	if (!s || !key_hold(s, stag))
+		return KEY_INVALID;
+	fault = s->kind == KEY_STORE ? check(s, pd, qp, to, len, access) : KEY_INVALID;
+	if (fault != KEY_OK) {
+		key_release(s);
+		return fault;
+	}
+	*map = (struct store_map){
+		.slot = s,
+		.medium = s->store->medium,
+		.offset = s->store->offset + to,
+		.relax = atomic_load_explicit(&s->store->relax, memory_order_relaxed),
+		.level = atomic_load_explicit(&s->store->level, memory_order_relaxed),
+		.cache_ms = atomic_load_explicit(&s->store->cache_ms, memory_order_relaxed),
+	};
+	return KEY_OK;
+}
+
+void store_put(struct store_map *map)
+{
+	if (map->slot)
+		key_release(map->slot);
+	map->slot = NULL;
+}
+
 /* ---- invalidation ---- */
+
+/* As key_revoke(), but not while an operation on storage moves its bytes: nobody waits here for so long. */
+static int revoke_soon(struct key_slot *s)
+{
+	uint32_t stag = atomic_exchange(&s->stag, 0);
+
+	while (atomic_load(&s->users)) {
+		if (atomic_load(&s->lent)) {
+			atomic_store(&s->stag, stag);
+			return -EACCES;
+		}
+		sched_yield();
+	}
+	return 0;
+}
 
 int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)
 {
@@ -334,6 +387,8 @@ int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)
 	if (s->pd != pd || (s->kind == KEY_MW2 && s->qp && s->qp != qp))
 		return -EACCES;
 	if (s->kind == KEY_FAST_MR && atomic_load(&s->windows))
+		return -EACCES;
+	if (revoke_soon(s))
 		return -EACCES;
 	key_unbind(s);
 	return 0;

@@ -5,7 +5,7 @@
  * Nothing is pinned: the kernel copies to and from the memory as it is when a
  * byte passes.
  */
-#include "adapter/adapter.h"
+#include "adapter/store.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -182,7 +182,10 @@ int mr_dereg(struct stag_mr *mr)
 			 windows);
 		return -EBUSY;
 	}
+	if (mr->store)
+		store_mr_end(mr);
 	key_free(mr->slot);
+	free(mr->store);
 	atomic_fetch_sub(&to_stag_pd(mr->ibv.pd)->users, 1);
 	free(mr);
 	return 0;

@@ -52,6 +52,7 @@ struct wire_fault rx_write_fault(enum key_fault f)
 	case KEY_WRAP:
 		return FAULT_DDP_TO_WRAP;
 	case KEY_BUSY:
+	case KEY_ON_STORE:
 	case KEY_OK:
 	case KEY_INVALID:
 		break;
@@ -72,6 +73,7 @@ struct wire_fault rx_read_fault(enum key_fault f)
 	case KEY_WRAP:
 		return FAULT_RDMAP_TO_WRAP;
 	case KEY_BUSY:
+	case KEY_ON_STORE:
 	case KEY_OK:
 	case KEY_INVALID:
 		break;

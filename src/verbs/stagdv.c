@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "adapter/store.h"
 #include "base/cleanup.h"
 #include "stag/stagdv.h"
 #include "wire/wire.h"
@@ -155,4 +156,53 @@ STAG_EXPORT struct ibv_mr *stagdv_reg_guarded_mr(struct ibv_pd *pd, void *addr, 
 		return fail_with(EOPNOTSUPP);
 	FACE_RETURN(mr_reg(to_stag_pd(pd), addr, length, (uintptr_t)addr, access, guard, &mr),
 		    &mr->ibv);
+}
+
+/* ---- storage ----------------------------------------------------------- */
+
+static struct stag_medium *to_medium(struct stagdv_medium *m)
+{
+	return (struct stag_medium *)m;
+}
+
+STAG_EXPORT struct stagdv_medium *stagdv_open_medium(struct ibv_context *context,
+						     const struct stagdv_medium_attr *attr)
+{
+	struct stag_medium *m = NULL;
+
+	if (!is_ours(context))
+		return fail_with(EOPNOTSUPP);
+	FACE_RETURN(medium_open(to_stag_ctx(context), attr, &m), (struct stagdv_medium *)m);
+}
+
+STAG_EXPORT int stagdv_close_medium(struct stagdv_medium *medium)
+{
+	return -medium_close(to_medium(medium));
+}
+
+STAG_EXPORT int stagdv_query_medium(struct stagdv_medium *medium, struct stagdv_medium_counters *c,
+				    size_t size)
+{
+	struct stagdv_medium_counters ours;
+
+	medium_query(to_medium(medium), &ours);
+	return -copy_out(c, size, &ours, sizeof(ours));
+}
+
+STAG_EXPORT struct ibv_mr *stagdv_reg_store_mr(struct ibv_pd *pd, struct stagdv_medium *medium,
+					       const struct stagdv_store_attr *attr)
+{
+	struct stag_mr *mr = NULL;
+
+	if (!is_ours(pd->context))
+		return fail_with(EOPNOTSUPP);
+	FACE_RETURN(store_mr_reg(to_stag_pd(pd), to_medium(medium), attr, &mr), &mr->ibv);
+}
+
+STAG_EXPORT int stagdv_modify_store_mr(struct ibv_mr *mr, const struct stagdv_store_attr *attr,
+				       int mask)
+{
+	if (!is_ours(mr->context))
+		return EOPNOTSUPP;
+	return -store_mr_modify(to_stag_mr(mr), attr, mask);
 }

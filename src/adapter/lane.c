@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * lane.c - operations on storage, in the order that their queue pair promises.
+ *
+ * An operation that may not go yet waits for one of those in its way. When that one is done it looks again, and waits for
+ * the next; so that nobody counts, and what is in nobody's way costs a look at those under way.
+ */
+#include "adapter/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+
+enum lane_op_state {
+	OP_WAITING,   /* for its blocker */
+	OP_READY,     /* for room under the depth, or for what start() lacked */
+	OP_UNDER_WAY, /* with the medium */
+};
+
+void lane_init(struct lane *l, pthread_mutex_t *lock, uint32_t depth)
+{
+	assert(depth);
+	*l = (struct lane){.lock = lock, .depth = depth};
+	list_init(&l->ops);
+	list_init(&l->ready);
+}
+
+void lane_end(struct lane *l)
+{
+	assert(l->count == 0);
+	for (uint32_t i = 0; i < l->n_media; i++)
+		medium_put(l->media[i].medium);
+	free(l->media);
+	l->media = NULL;
+	l->n_media = 0;
+}
+
+/* ---- who waits for whom ---- */
+
+/* For all before it, and all behind it for its end. */
+static bool is_barrier(const struct lane_op *op)
+{
+	return op->io.kind == MEDIA_FLUSH || op->io.kind == LANE_STEP;
+}
+
+static bool overlaps(const struct lane_op *a, const struct lane_op *b)
+{
+	return a->medium == b->medium && a->io.offset < b->io.offset + b->io.length &&
+	       b->io.offset < a->io.offset + a->io.length;
+}
+
+/* What of the order between two that overlap, the first posted before the second, must be given up. */
+static uint32_t order_between(const struct lane_op *first, const struct lane_op *second)
+{
+	uint8_t a = first->io.kind, b = second->io.kind;
+
+	if (a == MEDIA_ATOMIC || b == MEDIA_ATOMIC)
+		return STAGDV_RELAX_ATOMICS;
+	if (a == MEDIA_WRITE)
+		return b == MEDIA_WRITE ? STAGDV_RELAX_WRITES : STAGDV_RELAX_READS;
+	return b == MEDIA_WRITE ? STAGDV_RELAX_LATER : 0;
+}
+
+/* first is earlier, and not done. */
+static bool is_in_the_way(const struct lane_op *first, const struct lane_op *second)
+{
+	uint32_t order;
+
+	if (is_barrier(first) || is_barrier(second) || second->fence)
+		return true;
+	if (first->fence && first->state != OP_UNDER_WAY)
+		return true;
+	if (!overlaps(first, second))
+		return false;
+	order = order_between(first, second);
+	return order && !(first->relax & second->relax & order);
+}
+
+static struct lane_op *find_blocker(const struct lane *l, const struct lane_op *op)
+{
+	for (struct list *at = op->link.prev; at != &l->ops; at = at->prev) {
+		struct lane_op *first = list_entry(at, struct lane_op, link);
+
+		if (is_in_the_way(first, op))
+			return first;
+	}
+	return NULL;
+}
+
+/* Waits for somebody, or is ready. */
+static void line_up(struct lane *l, struct lane_op *op)
+{
+	struct lane_op *blocker = find_blocker(l, op);
+
+	op->state = blocker ? OP_WAITING : OP_READY;
+	list_add_tail(blocker ? &blocker->waiters : &l->ready, &op->waiting);
+}
+
+/* They look again; of a fence that began some may find it in their way still. */
+static void release_waiters(struct lane *l, struct lane_op *op)
+{
+	struct list free;
+
+	list_init(&free);
+	while (!list_empty(&op->waiters)) {
+		struct list *first = op->waiters.next;
+
+		list_del(first);
+		list_add_tail(&free, first);
+	}
+	while (!list_empty(&free)) {
+		struct lane_op *w = list_entry(free.next, struct lane_op, waiting);
+
+		list_del(&w->waiting);
+		line_up(l, w);
+	}
+}
+
+/* ---- media ---- */
+
+static struct lane_medium *use_medium(struct lane *l, struct stag_medium *m)
+{
+	struct lane_medium *more;
+
+	for (uint32_t i = 0; i < l->n_media; i++)
+		if (l->media[i].medium == m)
+			return &l->media[i];
+	more = realloc(l->media, (l->n_media + 1) * sizeof(*more));
+	if (!more)
+		return NULL;
+	l->media = more;
+	l->media[l->n_media] = (struct lane_medium){.medium = m};
+	medium_get(m);
+	return &l->media[l->n_media++];
+}
+
+static void kick_all_but(struct lane *l, const struct stag_medium *one)
+{
+	for (uint32_t i = 0; i < l->n_media; i++) {
+		if (!l->media[i].kick || l->media[i].medium == one)
+			continue;
+		l->media[i].kick = false;
+		media_kick(l->media[i].medium->media);
+	}
+}
+
+void lane_kick(struct lane *l)
+{
+	kick_all_but(l, NULL);
+}
+
+/* ---- from the beginning to the end of one ---- */
+
+/* Out of the lane; the owner hears of it. */
+static void finish(struct lane *l, struct lane_op *op, int result)
+{
+	list_del(&op->waiting);
+	list_del(&op->link);
+	l->count--;
+	if (op->state == OP_UNDER_WAY)
+		l->under_way--;
+	release_waiters(l, op);
+	op->io.result = result;
+	op->done(op);
+}
+
+static void on_media_done(struct media_op *io);
+
+/* The next medium that was written to and not flushed; 1: there is none (left). */
+static int flush_next(struct lane *l, struct lane_op *op)
+{
+	for (; op->flush_at < l->n_media; op->flush_at++) {
+		struct lane_medium *m = &l->media[op->flush_at];
+
+		if (!m->dirty)
+			continue;
+		op->io.done = on_media_done;
+		m->kick = true;
+		return media_submit(m->medium->media, &op->io);
+	}
+	return 1;
+}
+
+static int submit(struct lane *l, struct lane_op *op)
+{
+	struct lane_medium *m = use_medium(l, op->medium);
+
+	if (!m)
+		return -ENOMEM;
+	op->io.done = on_media_done;
+	m->kick = true;
+	m->dirty |= op->io.kind != MEDIA_READ && !op->io.durable;
+	return media_submit(op->medium->media, &op->io);
+}
+
+/* 0: it is under way; 1: it is done; -EAGAIN: not now; or what became of it. */
+static int begin(struct lane *l, struct lane_op *op)
+{
+	int err = op->start ? op->start(op) : 0;
+
+	if (err)
+		return err;
+	switch (op->io.kind) {
+	case LANE_STEP:
+		return 1;
+	case MEDIA_FLUSH:
+		op->flush_at = 0;
+		return flush_next(l, op);
+	default:
+		return submit(l, op);
+	}
+}
+
+static void started(struct lane *l, struct lane_op *op)
+{
+	op->state = OP_UNDER_WAY;
+	l->under_way++;
+	if (op->fence)
+		release_waiters(l, op);
+}
+
+/* Lets go what is ready. Owners may add more, and cut, from inside. */
+static void run(struct lane *l)
+{
+	if (l->running)
+		return;
+	l->running = true;
+	l->starved = false;
+	while (!list_empty(&l->ready) && l->under_way < l->depth) {
+		struct lane_op *op = list_entry(l->ready.next, struct lane_op, waiting);
+		int err = begin(l, op);
+
+		if (err == -EAGAIN) {
+			l->starved = true;
+			break;
+		}
+		list_del(&op->waiting);
+		if (err)
+			finish(l, op, err > 0 ? 0 : err);
+		else
+			started(l, op);
+	}
+	l->running = false;
+}
+
+static void on_media_done(struct media_op *io)
+{
+	struct lane_op *op = container_of(io, struct lane_op, io);
+	struct lane *l = op->lane;
+	pthread_mutex_t *lock = l->lock;
+	struct stag_medium *polled = op->medium; /* who polls it kicks it too, at the end */
+	int err = io->result;
+
+	pthread_mutex_lock(lock);
+	if (io->kind == MEDIA_FLUSH && !err) {
+		l->media[op->flush_at++].dirty = false;
+		err = flush_next(l, op);
+		if (err == 0)
+			goto out;
+		err = err > 0 ? 0 : err;
+	}
+	finish(l, op, err);
+	run(l);
+out:
+	kick_all_but(l, polled);
+	pthread_mutex_unlock(lock);
+}
+
+void lane_add(struct lane *l, struct lane_op *op)
+{
+	op->lane = l;
+	op->seq = l->next_seq++;
+	op->fence &= !l->no_fence;
+	list_init(&op->waiters);
+	list_add_tail(&l->ops, &op->link);
+	l->count++;
+	line_up(l, op);
+	run(l);
+}
+
+void lane_retry(struct lane *l)
+{
+	run(l);
+}
+
+void lane_cut(struct lane *l, struct lane_op *op)
+{
+	struct list *at = l->ops.prev;
+	uint64_t after = op ? op->seq : 0;
+
+	while (at != &l->ops) {
+		struct lane_op *last = list_entry(at, struct lane_op, link);
+
+		if (op && last->seq <= after)
+			break;
+		at = at->prev;
+		if (last->state != OP_UNDER_WAY)
+			finish(l, last, -ECANCELED);
+	}
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * medium.c - media, and who polls them.
+ *
+ * The engine watches the event descriptor of every medium. Where a completion queue is polled, its poller polls the media
+ * of its queue pairs too, and claims them with the queue pair (claim.c): while a medium is claimed it is
+ * disarmed, so that nobody is woken for what a poller is about to see.
+ */
+#include "adapter/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "base/log.h"
+
+/* ---- open and close ---- */
+
+static void on_event(struct watch *w, uint32_t revents)
+{
+	struct stag_medium *m = container_of(w, struct stag_medium, watch);
+
+	media_clear_event(m->media);
+	medium_poll(m);
+}
+
+static int check_attr(const struct stagdv_medium_attr *a)
+{
+	const unsigned known =
+		STAGDV_MEDIUM_BUFFERED | STAGDV_MEDIUM_VOLATILE | STAGDV_MEDIUM_SHARED;
+
+	if (!a->comp_mask && a->fd >= 0 && !(a->flags & ~known))
+		return 0;
+	log_info("medium: descriptor %d with flags 0x%x", a->fd, a->flags);
+	return -EINVAL;
+}
+
+static int open_media(struct stag_medium *m, const struct stagdv_medium_attr *attr)
+{
+	struct media_attr a = {
+		.fd = attr->fd,
+		.flags = (attr->flags & STAGDV_MEDIUM_BUFFERED ? MEDIA_BUFFERED : 0) |
+			 (attr->flags & STAGDV_MEDIUM_VOLATILE ? MEDIA_VOLATILE : 0) |
+			 (attr->flags & STAGDV_MEDIUM_SHARED ? MEDIA_SHARED : 0),
+		.staging_bytes = attr->staging_bytes,
+		.cache_bytes = attr->cache_bytes,
+		.depth = attr->depth,
+		.block = attr->block,
+	};
+
+	return media_open(&m->media, &a);
+}
+
+int medium_open(struct stag_ctx *ctx, const struct stagdv_medium_attr *attr,
+		struct stag_medium **out)
+{
+	struct stag_medium *m;
+	int err = check_attr(attr);
+
+	if (!err)
+		err = engine_start();
+	if (err)
+		return err;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	err = open_media(m, attr);
+	if (err)
+		goto err_free;
+	pthread_mutex_init(&m->lock, NULL);
+	atomic_store(&m->refs, 1);
+	engine_lock();
+	err = watch_add(&m->watch, media_event_fd(m->media), EPOLLIN, on_event);
+	engine_unlock();
+	if (err)
+		goto err_close;
+	media_arm(m->media);
+	m->ctx = ctx;
+	ctx_get(ctx);
+	*out = m;
+	return 0;
+
+err_close:
+	pthread_mutex_destroy(&m->lock);
+	media_close(m->media);
+err_free:
+	free(m);
+	return err;
+}
+
+int medium_close(struct stag_medium *m)
+{
+	int regions = atomic_load(&m->regions);
+
+	if (regions) {
+		log_info("medium: close refused, %d regions use it", regions);
+		return -EBUSY;
+	}
+	medium_put(m);
+	return 0;
+}
+
+void medium_get(struct stag_medium *m)
+{
+	atomic_fetch_add(&m->refs, 1);
+}
+
+void medium_put(struct stag_medium *m)
+{
+	if (atomic_fetch_sub(&m->refs, 1) != 1)
+		return;
+	engine_lock();
+	watch_del(&m->watch);
+	engine_unlock();
+	media_close(m->media);
+	ctx_put(m->ctx);
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+}
+
+void medium_query(struct stag_medium *m, struct stagdv_medium_counters *c)
+{
+	struct media_counters n;
+
+	media_query(m->media, &n);
+	*c = (struct stagdv_medium_counters){
+		.reads = n.reads,
+		.writes = n.writes,
+		.flushes = n.flushes,
+		.atomics = n.atomics,
+		.read_bytes = n.read_bytes,
+		.written_bytes = n.written_bytes,
+		.copied_bytes = n.copied_bytes,
+		.submits = n.submits,
+		.errors = n.errors,
+		.pauses = n.pauses,
+		.cache_hits = n.cache_hits,
+		.cache_misses = n.cache_misses,
+		.cache_bytes = n.cache_bytes,
+	};
+}
+
+/* ---- progress ---- */
+
+unsigned int medium_poll(struct stag_medium *m)
+{
+	unsigned int n = media_poll(m->media);
+
+	if (n)
+		media_kick(m->media); /* what the callbacks let go */
+	return n;
+}
+
+void medium_claim(struct stag_medium *m)
+{
+	pthread_mutex_lock(&m->lock);
+	if (m->claims++ == 0)
+		media_disarm(m->media);
+	pthread_mutex_unlock(&m->lock);
+}
+
+void medium_unclaim(struct stag_medium *m)
+{
+	pthread_mutex_lock(&m->lock);
+	assert(m->claims);
+	if (--m->claims == 0)
+		media_arm(m->media);
+	pthread_mutex_unlock(&m->lock);
+}
+
+/* ---- the media of a queue pair ---- */
+
+/*
+ * Those whom its poller polls; others are left to the engine. Entries are added under tx_lock, and stay until the
+ * queue pair's end, so that a poller needs no lock to see them.
+ */
+struct qp_media {
+	struct stag_medium *_Atomic at[QP_MAX_MEDIA];
+	bool claimed[QP_MAX_MEDIA]; /* arm_lock */
+};
+
+int qp_use_medium(struct stag_qp *qp, struct stag_medium *m)
+{
+	if (!qp->media) {
+		struct qp_media *q = calloc(1, sizeof(*q));
+
+		if (!q)
+			return -ENOMEM;
+		__atomic_store_n(&qp->media, q, __ATOMIC_RELEASE);
+	}
+	for (int i = 0; i < QP_MAX_MEDIA; i++) {
+		struct stag_medium *there = atomic_load(&qp->media->at[i]);
+
+		if (there == m)
+			return 0;
+		if (there)
+			continue;
+		medium_get(m);
+		atomic_store(&qp->media->at[i], m);
+		qp_arm_media(qp);
+		return 0;
+	}
+	return -ENOMEM;
+}
+
+/* Claimed with the queue pair: its poller has them, or the engine. */
+void qp_arm_media(struct stag_qp *qp)
+{
+	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+
+	if (!q)
+		return;
+	pthread_mutex_lock(&qp->arm_lock);
+	for (int i = 0; i < QP_MAX_MEDIA; i++) {
+		struct stag_medium *m = atomic_load(&q->at[i]);
+		bool claim = atomic_load(&qp->claimed_by) != NULL;
+
+		if (!m || q->claimed[i] == claim)
+			continue;
+		q->claimed[i] = claim;
+		if (claim)
+			medium_claim(m);
+		else
+			medium_unclaim(m);
+	}
+	pthread_mutex_unlock(&qp->arm_lock);
+}
+
+bool qp_poll_media(struct stag_qp *qp)
+{
+	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	unsigned int n = 0;
+
+	if (!q)
+		return false;
+	for (int i = 0; i < QP_MAX_MEDIA; i++) {
+		struct stag_medium *m = atomic_load_explicit(&q->at[i], memory_order_acquire);
+
+		if (!m)
+			break;
+		n += medium_poll(m);
+	}
+	return n > 0;
+}
+
+void qp_drop_media(struct stag_qp *qp)
+{
+	struct qp_media *q = qp->media;
+
+	if (!q)
+		return;
+	for (int i = 0; i < QP_MAX_MEDIA; i++) {
+		struct stag_medium *m = atomic_load(&q->at[i]);
+
+		if (m && q->claimed[i])
+			medium_unclaim(m);
+		if (m)
+			medium_put(m);
+	}
+	free(q);
+	qp->media = NULL;
+}
