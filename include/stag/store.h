@@ -19,7 +19,7 @@
  *
  * Threads: calls on one store are made by one thread at a time; different stores and endpoints do not know
  * of each other. Calls return 0 or an errno value, or NULL and errno; stag_store_error() says
- * more.
+ * more. Structs of the caller's begin with comp_mask, which is zero.
  */
 #ifndef STAG_STORE_H
 #define STAG_STORE_H
@@ -61,8 +61,8 @@ struct stag_store_right {
 	uint8_t prefix; /* NET: bits */
 	uint32_t id;	/* USER, GROUP */
 	union {
-		uint8_t address[16]; /* NET: network order */
-		uint8_t token[32];   /* TOKEN: its SHA-256; the secret itself is not kept */
+		uint8_t address[16]; /* NET: network order, zero behind the prefix */
+		uint8_t token[32];   /* TOKEN: what stag_store_token() makes of the secret */
 	};
 };
 
@@ -94,47 +94,65 @@ struct stag_store_partition {
 	uint64_t comp_mask;
 	uint64_t id; /* unique in this store, for ever */
 	char name[STAG_STORE_NAME_MAX];
-	uint64_t offset;    /* in the store; of a new one 0: wherever it fits */
+	uint64_t offset;    /* in the file or device; of a new one 0: wherever it fits */
 	uint64_t size;	    /* a multiple of the store's block */
-	uint64_t alignment; /* of offset; 0: the store's */
+	uint64_t alignment; /* of offset: a power of two; 0: the store's block */
 	uint32_t relax;	    /* enum stag_store_relax, for those who do not say otherwise */
 	uint32_t level;	    /* enum stag_store_level, likewise */
 	uint32_t cache_ms;  /* how long what was read or written is kept in memory; 0: not at all */
 	uint32_t num_rights;
-	/* The first that fits decides; if none does, who formatted the store may write, others nothing. */
+	/*
+	 * The first that fits decides; if none does, who formatted the store may write, others nothing. Whoever
+	 * may open the file itself can go around this: its mode is what binds local users.
+	 */
 	struct stag_store_right rights[STAG_STORE_MAX_RIGHTS];
 };
+
+/* What a right keeps of a secret: neither the secret nor what a peer shows can be had from it. */
+int stag_store_token(const void *secret, size_t len, uint8_t token[32]);
 
 /* ---- management ------------------------------------------------------------ */
 
 struct stag_store;
 
+/* The calling thread's last complaint, naming the object and the cause. */
+const char *stag_store_error(void);
+
+#define STAG_STORE_DATA_OFFSET                                                                     \
+	(2ull << 20) /* partitions begin here; before it is the table, twice */
+
 struct stag_store_attr {
 	uint64_t comp_mask;
-	uint64_t size;	/* of a new file, or to use of what is there; 0: all of it */
+	uint64_t size;	/* of the whole: of a new file, or to use of what is there; 0: all of it */
 	uint32_t block; /* what is written at once: a power of two, 512 to 65536; 4096 */
 	char label[STAG_STORE_NAME_MAX];
 };
 
 enum stag_store_flags {
-	STAG_STORE_FORCE = 1 << 0,  /* format: over whatever is there */
-	STAG_STORE_LOOK = 1 << 1,   /* open: change nothing, lock nothing */
+	STAG_STORE_FORCE = 1 << 0,  /* format: over whatever is there; remove: although in use */
+	STAG_STORE_LOOK = 1 << 1,   /* open: to look only; every change is refused */
 	STAG_STORE_REPAIR = 1 << 2, /* check: mend what can be */
 };
 
 /*
- * Makes a store of a file (created if need be), a block device, or memory ("mem:NAME", a POSIX shared
- * memory object). EEXIST: it holds something; stag_store_error() says what.
+ * Makes a store of a file (created if need be, for its owner alone), a block device, or memory ("mem:NAME", a POSIX
+ * shared memory object). attr may be NULL. EEXIST: it holds something; stag_store_error() says what. EBUSY:
+ * it is mounted, or a store in use, which STAG_STORE_FORCE does not help against.
  */
 int stag_store_format(const char *path, const struct stag_store_attr *attr, unsigned int flags);
 
-/* Looks at both tables and all partitions; tells out (may be NULL). The number of faults (left), or -errno. */
+/*
+ * Looks at both copies of the table and at all partitions; tells out (may be NULL). The number of faults (that are
+ * left), or -errno. STAG_STORE_REPAIR writes a bad copy anew from the good one, and nothing where there is none.
+ */
 int stag_store_check(const char *path, unsigned int flags, FILE *out);
 
 /*
- * For management, and for use. The table may be changed by any number of openers; each change is on the
- * medium in both copies before the call returns, or, after a crash, in none or one, which is enough.
- * EPROTO: no store, or a newer one.
+ * For management, and for use. The table may be changed by any number of openers. A change is on the medium
+ * before its call returns: in both copies, or in one where the other cannot be written (copies, below). A
+ * call that fails has changed nothing. After a crash there is the table of before or after, never a mix.
+ * Without the permission to write the file, changes answer EACCES. EPROTO: no store, or a newer
+ * one. EBADMSG: both copies are damaged.
  */
 struct stag_store *stag_store_open(const char *path, unsigned int flags);
 void stag_store_close(struct stag_store *store);
@@ -144,12 +162,19 @@ struct stag_store_info {
 	uint8_t uuid[16];
 	char label[STAG_STORE_NAME_MAX];
 	uint64_t size, used, largest_gap;
+	uint64_t
+		present; /* what there is of the file or device; less than size: it was truncated */
 	uint64_t generation; /* counts changes of the table */
 	uint32_t block, version, num_partitions;
+	uint32_t copies;    /* good ones of the table: 2, or 1, and stag_store_check() mends it */
 	uint32_t owner;	    /* user id who formatted it */
 	uint32_t served_by; /* process id; 0: nobody */
 };
 
+/*
+ * All of these go by the table as it is now, whoever changed it. ESTALE: the path leads to another file than when it
+ * was opened, or to another store.
+ */
 int stag_store_query(struct stag_store *store, struct stag_store_info *info, size_t size);
 
 /* Partitions by their place. false: no more. Start with *index 0. */
@@ -158,7 +183,14 @@ bool stag_store_next(struct stag_store *store, uint32_t *index,
 int stag_store_find(struct stag_store *store, const char *name,
 		    struct stag_store_partition *partition);
 
-/* EEXIST, ENOSPC, EINVAL. Fills id and offset. */
+/* How far a call on this store is that has to write zeroes. From the calling thread, some times a second. */
+typedef void (*stag_store_progress)(void *arg, uint64_t done, uint64_t total);
+void stag_store_on_progress(struct stag_store *store, stag_store_progress fn, void *arg);
+
+/*
+ * EEXIST, ENOSPC, EINVAL; EBUSY: somebody still uses what was there. Fills id, offset and alignment. A new partition
+ * reads as zeroes, whatever was in its place.
+ */
 int stag_store_add(struct stag_store *store, struct stag_store_partition *partition);
 
 enum stag_store_change {
@@ -178,10 +210,14 @@ enum stag_store_change {
 int stag_store_change(struct stag_store *store, const struct stag_store_partition *partition,
 		      unsigned int what);
 
-/* Gone, and its place zeroed in time for the next one there. EBUSY: in use, without STAG_STORE_FORCE. */
+/*
+ * Gone. A file gives its space back; elsewhere the bytes stay until the next partition there is added. EBUSY:
+ * in use, without STAG_STORE_FORCE. With it, its users are refused within a second, and nobody gets its
+ * place before the last of them has let go.
+ */
 int stag_store_remove(struct stag_store *store, const char *name, unsigned int flags);
 
-/* The file or device has grown, or is to grow (a file) to size bytes. */
+/* The file or device has grown (size 0: take all of it), or is to grow (a file) to size bytes. Never shrinks: EINVAL. */
 int stag_store_grow(struct stag_store *store, uint64_t size);
 
 /* ---- endpoints ------------------------------------------------------------- */
@@ -254,9 +290,6 @@ struct stag_store_server *stag_store_serve(struct stag_store *store,
 					   const struct stag_store_server_attr *attr);
 uint16_t stag_store_server_port(const struct stag_store_server *server);
 void stag_store_server_stop(struct stag_store_server *server);
-
-/* The calling thread's last complaint, naming the object and the cause. */
-const char *stag_store_error(void);
 
 #ifdef __cplusplus
 }

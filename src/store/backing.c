@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * backing.c - what a store is in: a file, a block device, or a shared memory object.
+ */
+#include "store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <linux/fs.h>
+
+#define MEM	"mem:"
+#define MEM_DIR "/dev/shm/stag-store."
+
+static int find_path(struct backing *b, const char *name)
+{
+	int rc;
+
+	if (strncmp(name, MEM, strlen(MEM)) == 0) {
+		rc = table_check_name("memory store", name + strlen(MEM));
+		if (rc != 0)
+			return rc;
+		rc = asprintf(&b->path, MEM_DIR "%s", name + strlen(MEM));
+	} else {
+		rc = asprintf(&b->path, "%s", name);
+	}
+	if (rc < 0) {
+		b->path = NULL;
+		return store_fail(ENOMEM, "%s: no memory", name);
+	}
+	b->name = strdup(name);
+	return b->name ? 0 : store_fail(ENOMEM, "%s: no memory", name);
+}
+
+/* O_NONBLOCK: nobody shall wait here for the other end of a pipe. */
+static int open_for(struct backing *b, enum backing_mode mode)
+{
+	const int flags = O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+
+	b->writable = mode != BACKING_LOOK;
+	b->fd = open(b->path, (b->writable ? O_RDWR : O_RDONLY) | flags);
+	if (b->fd < 0 && errno == ENOENT && mode == BACKING_CREATE) {
+		b->fd = open(b->path, O_RDWR | O_CREAT | O_EXCL | flags, 0600);
+		b->created = b->fd >= 0;
+	}
+	if (b->fd < 0 && mode == BACKING_USE &&
+	    (errno == EACCES || errno == EPERM || errno == EROFS)) {
+		b->writable = false;
+		b->fd = open(b->path, O_RDONLY | flags);
+	}
+	return b->fd < 0 ? -errno : 0;
+}
+
+static int check_kind(struct backing *b)
+{
+	if (fstat(b->fd, &b->st) != 0)
+		return store_fail(errno, "%s: %s", b->name, strerror(errno));
+	if (S_ISREG(b->st.st_mode) || S_ISBLK(b->st.st_mode))
+		return 0;
+	return store_fail(EINVAL, "%s: neither a file nor a block device", b->name);
+}
+
+int backing_open(struct backing *b, const char *name, enum backing_mode mode)
+{
+	int rc;
+
+	*b = (struct backing){.fd = -1};
+	if (!name || !*name)
+		return store_fail(EINVAL, "a store has a path, or is called mem:NAME");
+	rc = find_path(b, name);
+	if (rc == 0) {
+		rc = open_for(b, mode);
+		if (rc != 0)
+			store_fail(-rc, "%s: %s", name, strerror(-rc));
+	}
+	if (rc == 0)
+		rc = check_kind(b);
+	if (rc != 0)
+		backing_close(b);
+	return rc;
+}
+
+void backing_close(struct backing *b)
+{
+	if (b->fd >= 0)
+		close(b->fd);
+	free(b->path);
+	free(b->name);
+	*b = (struct backing){.fd = -1};
+}
+
+int backing_size(const struct backing *b, uint64_t *size)
+{
+	struct stat st;
+
+	if (S_ISBLK(b->st.st_mode)) {
+		if (ioctl(b->fd, BLKGETSIZE64, size) != 0)
+			return store_fail(errno, "%s: how large is it? %s", b->name,
+					  strerror(errno));
+		return 0;
+	}
+	if (fstat(b->fd, &st) != 0)
+		return store_fail(errno, "%s: %s", b->name, strerror(errno));
+	*size = (uint64_t)st.st_size;
+	return 0;
+}
+
+int backing_sector(const struct backing *b, uint32_t *bytes)
+{
+	int sector = 0;
+
+	*bytes = STORE_BLOCK_MIN;
+	if (!S_ISBLK(b->st.st_mode))
+		return 0;
+	if (ioctl(b->fd, BLKSSZGET, &sector) != 0 || sector <= 0)
+		return store_fail(errno, "%s: how large are its sectors? %s", b->name,
+				  strerror(errno));
+	*bytes = (uint32_t)sector;
+	return 0;
+}
+
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+	if (S_ISBLK(a->st_mode))
+		return S_ISBLK(b->st_mode) && a->st_rdev == b->st_rdev;
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+int backing_is_same(const struct backing *b)
+{
+	struct stat st;
+
+	if (stat(b->path, &st) != 0)
+		return store_fail(ESTALE, "%s: has been removed since it was opened", b->name);
+	if (!is_same_file(&b->st, &st))
+		return store_fail(ESTALE, "%s: is another file than the one that was opened",
+				  b->name);
+	return 0;
+}
+
+int backing_again(const struct backing *b)
+{
+	struct backing again;
+	int rc = backing_open(&again, b->name, b->writable ? BACKING_USE : BACKING_LOOK);
+	int fd;
+
+	if (rc != 0)
+		return rc;
+	fd = is_same_file(&b->st, &again.st)
+		     ? fcntl(again.fd, F_DUPFD_CLOEXEC, 0)
+		     : store_fail(ESTALE, "%s: is another file than the one that was opened",
+				  b->name);
+	if (fd == -1)
+		fd = store_fail(errno, "%s: %s", b->name, strerror(errno));
+	backing_close(&again);
+	return fd;
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * change.c - partitions come, change and go; the store grows.
+ *
+ * Every change is made to a draft of the table as it is under the lock, and committed: so of two who change it at once neither
+ * undoes what the other did. What a partition gets of the store reads as zeroes before the
+ * table says that it is the partition's.
+ */
+#include "store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/export.h"
+
+/* ---- begin and end ------------------------------------------------------------- */
+
+static int load_draft(struct stag_store *store)
+{
+	int rc = backing_is_same(&store->backing);
+
+	if (rc == 0)
+		rc = commit_load(&store->backing, &store->now);
+	if (rc != 0)
+		return rc;
+	if (memcmp(store->now.table.uuid, store->uuid, sizeof(store->uuid)) != 0)
+		return store_fail(ESTALE, "%s: is another store than the one that was opened",
+				  store->backing.name);
+	store->draft = store->now.table;
+	return 0;
+}
+
+static int begin(struct stag_store *store)
+{
+	int rc;
+
+	if (store->look)
+		return store_fail(EACCES, "%s: was opened to look only", store->backing.name);
+	if (!store->backing.writable)
+		return store_fail(EACCES, "%s: you may not write it, so you may not change it",
+				  store->backing.name);
+	rc = lock_table(&store->backing, true);
+	if (rc != 0)
+		return rc;
+	rc = load_draft(store);
+	if (rc != 0)
+		unlock_table(&store->backing);
+	return rc;
+}
+
+/* Commits the draft, unless something is wrong already. */
+static int end(struct stag_store *store, int rc)
+{
+	if (rc == 0)
+		rc = commit_table(&store->backing, &store->now, &store->draft);
+	unlock_table(&store->backing);
+	return rc;
+}
+
+/* ---- room ------------------------------------------------------------------------- */
+
+/* Somebody may still have a partition open that was removed by force. */
+static bool is_free(void *arg, uint64_t offset, uint64_t size)
+{
+	const struct stag_store *store = arg;
+
+	return !lock_is_held(store->backing.fd, offset, size);
+}
+
+static int clear_room(struct stag_store *store, const char *name, uint64_t offset, uint64_t size)
+{
+	uint64_t present;
+	int rc = backing_size(&store->backing, &present);
+
+	if (rc != 0)
+		return rc;
+	if (offset > present || size > present - offset)
+		return store_fail(EIO,
+				  "%s: ends at %" PRIu64 ", in what would be %s: it was truncated; "
+				  "see 'stag store check'",
+				  store->backing.name, present, name);
+	rc = io_zero(store->backing.fd, offset, size, &store->progress);
+	if (rc != 0)
+		return store_fail(-rc, "%s: cannot write zeroes to the room of %s: %s",
+				  store->backing.name, name, strerror(-rc));
+	return 0;
+}
+
+/* ---- add ---------------------------------------------------------------------------- */
+
+static int draft_new(struct stag_store *store, struct stag_store_partition *p)
+{
+	struct table *t = &store->draft;
+
+	if (table_find(t, p->name))
+		return store_fail(EEXIST, "%s: has a partition %s already", store->backing.name,
+				  p->name);
+	if (t->n == STAG_STORE_MAX_PARTITIONS)
+		return store_fail(ENOSPC, "%s: has %d partitions, and can have no more",
+				  store->backing.name, STAG_STORE_MAX_PARTITIONS);
+	p->id = t->next_id++;
+	return table_place(t, p, is_free, store);
+}
+
+/* The range lock keeps nobody waiting: who may have it open is not in the table yet, or any more. */
+static int add(struct stag_store *store, struct stag_store_partition *p)
+{
+	int fd = store->backing.fd, rc = begin(store);
+
+	if (rc != 0)
+		return rc;
+	rc = draft_new(store, p);
+	if (rc != 0)
+		return end(store, rc);
+	if (!lock_range(fd, p->offset, p->size))
+		return end(store, store_fail(EBUSY, "%s: the room of %s is in use",
+					     store->backing.name, p->name));
+	rc = clear_room(store, p->name, p->offset, p->size);
+	if (rc == 0)
+		table_insert(&store->draft, p);
+	rc = end(store, rc);
+	unlock_range(fd, p->offset, p->size);
+	return rc;
+}
+
+STAG_EXPORT int stag_store_add(struct stag_store *store, struct stag_store_partition *partition)
+{
+	struct stag_store_partition p = *partition;
+	int rc = table_check_settings(&p);
+
+	if (rc == 0) {
+		table_clean(&p);
+		rc = add(store, &p);
+	}
+	if (rc != 0)
+		return -rc;
+	partition->id = p.id;
+	partition->offset = p.offset;
+	partition->alignment = p.alignment;
+	return 0;
+}
+
+/* ---- change --------------------------------------------------------------------------- */
+
+#define EVERY_CHANGE                                                                               \
+	(STAG_STORE_CHANGE_RIGHTS | STAG_STORE_CHANGE_RELAX | STAG_STORE_CHANGE_LEVEL |            \
+	 STAG_STORE_CHANGE_CACHE | STAG_STORE_CHANGE_NAME | STAG_STORE_CHANGE_SIZE)
+
+static void copy_settings(struct stag_store_partition *to, const struct stag_store_partition *from,
+			  unsigned int what)
+{
+	if (what & STAG_STORE_CHANGE_RIGHTS) {
+		to->num_rights = from->num_rights;
+		memcpy(to->rights, from->rights, sizeof(to->rights));
+	}
+	if (what & STAG_STORE_CHANGE_RELAX)
+		to->relax = from->relax;
+	if (what & STAG_STORE_CHANGE_LEVEL)
+		to->level = from->level;
+	if (what & STAG_STORE_CHANGE_CACHE)
+		to->cache_ms = from->cache_ms;
+	if (what & STAG_STORE_CHANGE_NAME)
+		memcpy(to->name, from->name, sizeof(to->name));
+}
+
+static int check_size(struct stag_store *store, const struct stag_store_partition *p, uint64_t size)
+{
+	uint64_t gap = table_gap_behind(&store->draft, p);
+
+	if (size < p->size || size % store->draft.block != 0)
+		return store_fail(EINVAL,
+				  "%s: a size of %" PRIu64 ": it can grow from %" PRIu64
+				  " in steps of %u, and never shrinks",
+				  p->name, size, p->size, store->draft.block);
+	if (size - p->size > gap)
+		return store_fail(ENOSPC,
+				  "%s: there are %" PRIu64 " bytes free behind it, not %" PRIu64,
+				  p->name, gap, size - p->size);
+	return 0;
+}
+
+/* Commits, too: what is added is locked until then. */
+static int grow_partition(struct stag_store *store, struct stag_store_partition *p, uint64_t size)
+{
+	uint64_t offset = p->offset + p->size, more = size - p->size;
+	int rc;
+
+	if (!lock_range(store->backing.fd, offset, more))
+		return end(store, store_fail(EBUSY,
+					     "%s: what is behind it is still in use by "
+					     "somebody who had it before",
+					     p->name));
+	rc = clear_room(store, p->name, offset, more);
+	p->size = size;
+	rc = end(store, rc);
+	unlock_range(store->backing.fd, offset, more);
+	return rc;
+}
+
+static int draft_change(struct stag_store *store, const struct stag_store_partition *wanted,
+			unsigned int what, struct stag_store_partition **p)
+{
+	const struct stag_store_partition *same;
+
+	*p = table_find_id(&store->draft, wanted->id);
+	if (!*p)
+		return store_fail(ENOENT, "%s: has no partition with the id %" PRIu64,
+				  store->backing.name, wanted->id);
+	same = what & STAG_STORE_CHANGE_NAME ? table_find(&store->draft, wanted->name) : NULL;
+	if (same && same != *p)
+		return store_fail(EEXIST, "%s: has a partition %s already", store->backing.name,
+				  wanted->name);
+	copy_settings(*p, wanted, what);
+	return what & STAG_STORE_CHANGE_SIZE ? check_size(store, *p, wanted->size) : 0;
+}
+
+static int change(struct stag_store *store, const struct stag_store_partition *wanted,
+		  unsigned int what)
+{
+	struct stag_store_partition *p;
+	int rc = begin(store);
+
+	if (rc != 0)
+		return rc;
+	rc = draft_change(store, wanted, what, &p);
+	if (rc == 0)
+		rc = table_check_settings(p);
+	if (rc != 0)
+		return end(store, rc);
+	table_clean(p);
+	if (what & STAG_STORE_CHANGE_SIZE && wanted->size > p->size)
+		return grow_partition(store, p, wanted->size);
+	return end(store, 0);
+}
+
+STAG_EXPORT int stag_store_change(struct stag_store *store,
+				  const struct stag_store_partition *partition, unsigned int what)
+{
+	if (what == 0 || what & ~(unsigned int)EVERY_CHANGE)
+		return -store_fail(EINVAL, "%s: change %#x means nothing", store->backing.name,
+				   what);
+	if (what & STAG_STORE_CHANGE_NAME && table_check_name("partition", partition->name) != 0)
+		return EINVAL;
+	return -change(store, partition, what);
+}
+
+/* ---- remove ------------------------------------------------------------------------------ */
+
+static int remove_partition(struct stag_store *store, const char *name, bool force)
+{
+	struct stag_store_partition *p, gone;
+	int fd = store->backing.fd, rc = begin(store);
+	bool locked;
+
+	if (rc != 0)
+		return rc;
+	p = table_find(&store->draft, name);
+	if (!p)
+		return end(store, store_fail(ENOENT, "%s: has no partition %s", store->backing.name,
+					     name));
+	gone = *p;
+	locked = lock_range(fd, gone.offset, gone.size);
+	if (!locked && !force)
+		return end(store, store_fail(EBUSY, "%s: partition %s is in use",
+					     store->backing.name, name));
+	table_delete(&store->draft, p);
+	rc = end(store, 0);
+	if (rc == 0 && locked)
+		io_release(fd, gone.offset, gone.size);
+	if (locked)
+		unlock_range(fd, gone.offset, gone.size);
+	return rc;
+}
+
+STAG_EXPORT int stag_store_remove(struct stag_store *store, const char *name, unsigned int flags)
+{
+	if (flags & ~(unsigned int)STAG_STORE_FORCE)
+		return -store_fail(EINVAL, "%s: flags %#x mean nothing here", store->backing.name,
+				   flags);
+	return -remove_partition(store, name, flags & STAG_STORE_FORCE);
+}
+
+/* ---- grow ---------------------------------------------------------------------------------- */
+
+static int find_room(struct stag_store *store, uint64_t *size)
+{
+	const struct backing *b = &store->backing;
+	uint64_t present;
+	int rc = backing_size(b, &present);
+
+	if (rc != 0)
+		return rc;
+	if (*size == 0)
+		*size = present & ~(uint64_t)(store->draft.block - 1);
+	if (*size < store->draft.size)
+		return store_fail(EINVAL, "%s: has %" PRIu64 " bytes; it cannot shrink to %" PRIu64,
+				  b->name, store->draft.size, *size);
+	rc = table_check_geometry(*size, store->draft.block);
+	if (rc != 0 || *size <= present)
+		return rc;
+	if (S_ISBLK(b->st.st_mode))
+		return store_fail(ENOSPC, "%s: the device ends at %" PRIu64, b->name, present);
+	rc = io_extend(b->fd, *size);
+	return rc == 0 ? 0
+		       : store_fail(-rc, "%s: cannot grow to %" PRIu64 " bytes: %s", b->name, *size,
+				    strerror(-rc));
+}
+
+STAG_EXPORT int stag_store_grow(struct stag_store *store, uint64_t size)
+{
+	int rc = begin(store);
+
+	if (rc != 0)
+		return -rc;
+	rc = find_room(store, &size);
+	if (rc == 0 && size == store->draft.size) {
+		unlock_table(&store->backing);
+		return 0;
+	}
+	store->draft.size = size;
+	return -end(store, rc);
+}

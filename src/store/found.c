@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * found.c - what is on a medium that somebody wants to make a store of.
+ *
+ * A store, as we know ourselves; file systems, partition tables, swap space and their like, as libblkid
+ * knows them by their signatures; and bytes that are not zero.
+ */
+#include "store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <blkid.h>
+
+#include "base/cleanup.h"
+
+#define SCAN_STEP      (64u << 10)
+#define SIGNATURES_MAX 256 /* that a medium may have at once */
+
+static int found_store(const struct backing *b)
+{
+	CLEANUP_FREE struct loaded *l = malloc(sizeof(*l));
+	int rc;
+
+	if (!l)
+		return store_fail(ENOMEM, "%s: no memory", b->name);
+	rc = commit_load(b, l);
+	if (rc == 0)
+		return store_fail(EEXIST, "%s: holds a store already: %s%swith %u partition%s%s%s",
+				  b->name, l->table.label, l->table.label[0] ? ", " : "",
+				  l->table.n, l->table.n == 1 ? "" : "s",
+				  l->table.n ? ", the first is " : "",
+				  l->table.n ? l->table.entries[0].name : "");
+	if (rc == -EBADMSG || l->copies[0].error == -EPROTO || l->copies[1].error == -EPROTO)
+		return store_fail(EEXIST,
+				  "%s: holds a store that is damaged, or newer than this "
+				  "program: see 'stag store check'",
+				  b->name);
+	return 0;
+}
+
+/* ---- signatures -------------------------------------------------------------- */
+
+static void free_probe(blkid_probe *probe)
+{
+	if (*probe)
+		blkid_free_probe(*probe);
+}
+
+static int open_probe(const struct backing *b, blkid_probe *probe)
+{
+	*probe = blkid_new_probe();
+	if (!*probe || blkid_probe_set_device(*probe, b->fd, 0, 0) != 0)
+		return store_fail(*probe ? EIO : ENOMEM, "%s: cannot look for signatures", b->name);
+	blkid_probe_enable_superblocks(*probe, 1);
+	blkid_probe_set_superblocks_flags(*probe, BLKID_SUBLKS_TYPE | BLKID_SUBLKS_LABEL |
+							  BLKID_SUBLKS_USAGE | BLKID_SUBLKS_MAGIC);
+	blkid_probe_enable_partitions(*probe, 1);
+	blkid_probe_set_partitions_flags(*probe, BLKID_PARTS_MAGIC);
+	return 0;
+}
+
+static const char *value(blkid_probe probe, const char *name)
+{
+	const char *text;
+
+	return blkid_probe_lookup_value(probe, name, &text, NULL) == 0 ? text : NULL;
+}
+
+static const char *kind_of(const char *usage)
+{
+	static const struct {
+		const char *usage, *kind;
+	} kinds[] = {{"filesystem", "a file system"},
+		     {"raid", "a part of a RAID or volume group"},
+		     {"crypto", "an encrypted volume"}};
+
+	for (size_t i = 0; usage && i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (strcmp(kinds[i].usage, usage) == 0)
+			return kinds[i].kind;
+	return "something";
+}
+
+static int found_signature(const struct backing *b)
+{
+	__attribute__((cleanup(free_probe))) blkid_probe probe = NULL;
+	const char *type, *label, *table;
+	int rc = open_probe(b, &probe);
+
+	if (rc != 0)
+		return rc;
+	if (blkid_do_probe(probe) != 0)
+		return 0;
+	type = value(probe, "TYPE");
+	label = value(probe, "LABEL");
+	table = value(probe, "PTTYPE");
+	if (!type && table)
+		return store_fail(EEXIST, "%s: holds a partition table (%s)", b->name, table);
+	if (type && strcmp(type, "swap") == 0)
+		return store_fail(EEXIST, "%s: holds swap space", b->name);
+	return store_fail(EEXIST, "%s: holds %s (%s%s%s)", b->name, kind_of(value(probe, "USAGE")),
+			  type ? type : "unknown", label ? ", label " : "", label ? label : "");
+}
+
+int found_wipe(const struct backing *b)
+{
+	__attribute__((cleanup(free_probe))) blkid_probe probe = NULL;
+	int rc = open_probe(b, &probe);
+
+	if (rc != 0)
+		return rc;
+	for (int i = 0; i < SIGNATURES_MAX && blkid_do_probe(probe) == 0; i++)
+		if (blkid_do_wipe(probe, 0) != 0)
+			return store_fail(EIO, "%s: cannot wipe the signature of what it held",
+					  b->name);
+	return 0;
+}
+
+/* ---- bytes ------------------------------------------------------------------------ */
+
+static int found_bytes(const struct backing *b, uint64_t size)
+{
+	static const uint8_t zeroes[SCAN_STEP];
+	CLEANUP_FREE uint8_t *step = malloc(SCAN_STEP);
+
+	if (!step)
+		return store_fail(ENOMEM, "%s: no memory", b->name);
+	if (size > STAG_STORE_DATA_OFFSET)
+		size = STAG_STORE_DATA_OFFSET;
+	for (uint64_t at = 0, n; at < size; at += n) {
+		int rc;
+
+		n = size - at < SCAN_STEP ? size - at : SCAN_STEP;
+		rc = io_read(b->fd, step, n, at);
+		if (rc != 0)
+			return store_fail(-rc, "%s: cannot be read at %" PRIu64 ": %s", b->name, at,
+					  strerror(-rc));
+		if (memcmp(step, zeroes, n) == 0)
+			continue;
+		for (const uint8_t *p = step; *p == 0; p++)
+			at++;
+		return store_fail(EEXIST,
+				  "%s: holds data of an unknown kind, from byte %" PRIu64 " on",
+				  b->name, at);
+	}
+	return 0;
+}
+
+int found_anything(const struct backing *b)
+{
+	uint64_t size;
+	int rc = backing_size(b, &size);
+
+	if (rc != 0 || size == 0)
+		return rc;
+	rc = found_store(b);
+	if (rc == 0)
+		rc = found_signature(b);
+	if (rc == 0)
+		rc = found_bytes(b, size);
+	return rc;
+}

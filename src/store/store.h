@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * store.h - the store: what its files share.
+ *
+ *	format.c check.c open.c change.c        the calls of <stag/store.h>
+ *	        |        |        |
+ *	     found.c     |    commit.c          what was there before; the two copies, in and out
+ *	                 |        |
+ *	   table.c    disk.c   lock.c  backing.c
+ *	                          |        |
+ *	                        io.c ------+    every byte that is read or written
+ *
+ * table.c and disk.c are pure: the table in memory, and its bytes (docs/STORE-FORMAT.md). Words:
+ *
+ *   backing   the file, block device or shared memory object that a store is in
+ *   copy      the table is there twice: copy A at 0, copy B at 1 MiB, each behind a header
+ *   commit    both copies are written, one after the other, so that one is good at any moment
+ *   user      whoever has a partition open, near or far; holds a lock on its bytes
+ *   visitor   who asks for access to a partition
+ *
+ * Functions return 0 or -errno, having said why (store_fail()).
+ */
+#ifndef STAG_STORE_STORE_H
+#define STAG_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include "stag/store.h"
+
+/* ---- error.c --------------------------------------------------------------- */
+
+int store_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* -error */
+
+/* ---- io.c --------------------------------------------------------------------- */
+
+/* What the kernel does for us; tests put something else in between. */
+struct store_io {
+	ssize_t (*pread)(int fd, void *buf, size_t len, off_t offset);
+	ssize_t (*pwrite)(int fd, const void *buf, size_t len, off_t offset);
+	int (*fdatasync)(int fd);
+	int (*fallocate)(int fd, int mode, off_t offset, off_t len);
+	int (*ftruncate)(int fd, off_t len);
+};
+
+extern struct store_io store_io;
+
+/* These say nothing: the caller knows what it was about. */
+int io_read(int fd, void *buf, size_t len, uint64_t offset); /* -ENODATA: it ends before */
+int io_write(int fd, const void *buf, size_t len, uint64_t offset);
+int io_sync(int fd);
+int io_extend(int fd, uint64_t size);
+
+struct io_progress {
+	stag_store_progress fn;
+	void *arg;
+};
+
+/* Makes the range read as zeroes, durably. progress may be NULL. */
+int io_zero(int fd, uint64_t offset, uint64_t len, const struct io_progress *progress);
+void io_release(int fd, uint64_t offset, uint64_t len); /* gives space back if that is quick */
+
+/* ---- backing.c ------------------------------------------------------------------ */
+
+struct backing {
+	int fd;
+	bool writable;
+	bool created;	/* by opening it */
+	char *path;	/* in the file system */
+	char *name;	/* as the user gave it, for messages */
+	struct stat st; /* when it was opened */
+};
+
+enum backing_mode { BACKING_LOOK, BACKING_USE, BACKING_CREATE };
+
+int backing_open(struct backing *b, const char *name, enum backing_mode mode);
+void backing_close(struct backing *b);
+int backing_size(const struct backing *b, uint64_t *size);
+int backing_sector(const struct backing *b, uint32_t *bytes); /* the smallest write there is */
+int backing_is_same(const struct backing *b); /* -ESTALE: its path leads elsewhere now */
+int backing_again(const struct backing *b);   /* a descriptor with locks of its own */
+
+/* ---- table.c ---------------------------------------------------------------------- */
+
+#define STORE_VERSION	1
+#define STORE_BLOCK_MIN 512u
+#define STORE_BLOCK_MAX 65536u
+#define STORE_BLOCK	4096u
+#define STORE_SIZE_MAX	(1ull << 62)
+#define STORE_ID_MAX	(1ull << 62)
+#define STORE_ALL_RELAX (STAG_STORE_ANY_PROCESSING | STAG_STORE_ANY_COMPLETION)
+
+struct table {
+	uint8_t uuid[16];
+	uint64_t generation, size, next_id;
+	uint32_t block, owner;
+	char label[STAG_STORE_NAME_MAX];
+	uint32_t n;
+	struct stag_store_partition entries[STAG_STORE_MAX_PARTITIONS]; /* by offset */
+};
+
+/* -EINVAL where these cannot be. */
+int table_check_name(const char *what, const char *name);
+int table_check_geometry(uint64_t size, uint32_t block);
+int table_check_settings(const struct stag_store_partition *p);
+int table_check(const struct table *t); /* all of it: what was read, or is to be written */
+
+/* Zeroes what means nothing, so that equal partitions are equal bytes. */
+void table_clean(struct stag_store_partition *p);
+
+struct stag_store_partition *table_find(struct table *t, const char *name);
+struct stag_store_partition *table_find_id(struct table *t, uint64_t id);
+uint64_t table_used(const struct table *t);
+uint64_t table_largest_gap(const struct table *t);
+uint64_t table_gap_behind(const struct table *t, const struct stag_store_partition *p);
+
+/*
+ * Finds the smallest gap that takes size bytes so aligned, and that free() likes; or looks at the place that
+ * p->offset names. Sets p->offset. -ENOSPC; -EBUSY where free() liked none.
+ */
+typedef bool (*table_free_fn)(void *arg, uint64_t offset, uint64_t size);
+int table_place(const struct table *t, struct stag_store_partition *p, table_free_fn free,
+		void *arg);
+struct stag_store_partition *table_insert(struct table *t, const struct stag_store_partition *p);
+void table_delete(struct table *t, struct stag_store_partition *p);
+
+/* ---- disk.c ------------------------------------------------------------------------- */
+
+#define DISK_HEADER	4096u
+#define DISK_ENTRY	1408u
+#define DISK_COPY	(1u << 20) /* from copy to copy */
+#define DISK_COPIES	2u
+#define DISK_TABLE_MAX	(DISK_ENTRY * STAG_STORE_MAX_PARTITIONS)
+#define DISK_IMAGE_MAX	(DISK_HEADER + DISK_TABLE_MAX)
+#define DISK_GENERATION 32u		    /* where in a header */
+#define DISK_SERVER	(DISK_COPY - 4096u) /* who serves, in the first MiB */
+
+/* Both of image (header and table behind it); the length in use. */
+size_t disk_encode(const struct table *t, unsigned int copy, uint8_t *image);
+
+/*
+ * The table of a copy from its bytes, every one of which is doubted. -ENODATA: no store; -EPROTO: a sound header,
+ * of a newer version; -EBADMSG: damaged. disk_table_length() is how much there is to read behind a header.
+ */
+int disk_table_length(const uint8_t header[DISK_HEADER], unsigned int copy, uint32_t *length);
+int disk_decode(const uint8_t *image, size_t len, unsigned int copy, struct table *t);
+char disk_copy_name(unsigned int copy);
+
+uint64_t disk_generation(const uint8_t word[8]);
+void disk_put_server(uint8_t record[16], uint32_t pid);
+uint32_t disk_get_server(const uint8_t record[16]); /* 0: that is none */
+
+/* ---- lock.c --------------------------------------------------------------------------- */
+
+/* Bytes of the backing that are locked (OFD locks, fcntl(2)). A partition's own are its users'. */
+enum { LOCK_TABLE = 0, LOCK_SERVE = 1 };
+
+int lock_table(const struct backing *b, bool to_change); /* waits */
+void unlock_table(const struct backing *b);
+bool lock_range(int fd, uint64_t offset, uint64_t len);	      /* alone; does not wait */
+int lock_range_shared(int fd, uint64_t offset, uint64_t len); /* waits */
+void unlock_range(int fd, uint64_t offset, uint64_t len);
+bool lock_is_held(int fd, uint64_t offset, uint64_t len); /* by another, in any way */
+
+/* ---- commit.c --------------------------------------------------------------------------- */
+
+struct copy_state {
+	int error;	     /* 0: good */
+	uint64_t generation; /* as read, good or not */
+	uint32_t length;     /* of its image; all that there could be, if it is not good */
+};
+
+/* One table as it was read, and where it was read from. */
+struct loaded {
+	struct table table;
+	struct copy_state copies[DISK_COPIES];
+	unsigned int from;
+};
+
+int commit_read_copy(const struct backing *b, unsigned int copy, struct table *t,
+		     struct copy_state *state);
+int commit_load(const struct backing *b, struct loaded *l);
+uint32_t commit_good_copies(const struct loaded *l);
+
+/*
+ * Makes next the table, under the table lock; l is what is there afterwards. At any moment one copy is good: the one
+ * that l was read from is written last.
+ */
+int commit_table(const struct backing *b, struct loaded *l, const struct table *next);
+int commit_write_copy(const struct backing *b, unsigned int copy, const struct table *t,
+		      uint32_t old_length); /* old_length: how much of it to write over */
+
+/* ---- open.c -------------------------------------------------------------------------------- */
+
+struct stag_store {
+	struct backing backing;
+	bool look;
+	uint8_t uuid[16];
+	struct loaded now;
+	struct table draft; /* of a change that is being made */
+	struct io_progress progress;
+};
+
+/*
+ * For those who use partitions. store_changed() is two short reads and can be called every tenth of a second; true:
+ * the table may be another, store_refresh() says. -ESTALE from it: this is no longer the store that was opened;
+ * other errors: it cannot be read now.
+ */
+int store_load(const struct backing *b, struct loaded *l); /* whoever is changing it meanwhile */
+bool store_changed(const struct stag_store *store);
+int store_refresh(struct stag_store *store);
+
+/*
+ * A descriptor that keeps the partition's bytes from being given to another one, until it is closed; or -errno. The
+ * partition is as it is under that protection.
+ */
+int store_use(struct stag_store *store, uint64_t id, struct stag_store_partition *partition);
+
+/* A descriptor that makes this process the store's only server; -EBUSY. */
+int store_serve_lock(struct stag_store *store);
+uint32_t store_served_by(const struct backing *b);
+
+/* ---- rights.c ------------------------------------------------------------------------------- */
+
+struct visitor {
+	const struct sockaddr *peer; /* NULL: of this machine */
+	uid_t uid;
+	const gid_t *gids; /* all that the process has */
+	size_t num_gids;
+	const uint8_t *shown; /* by a peer: 32 bytes, or NULL */
+};
+
+#define TOKEN_BYTES 32
+
+enum stag_store_access rights_of(const struct stag_store_partition *p, uint32_t owner,
+				 const struct visitor *v);
+enum stag_store_access rights_of_self(const struct stag_store_partition *p, uint32_t owner);
+
+/* What a peer shows of its secret: kept is a digest of that. */
+int token_shown(const void *secret, size_t len, uint8_t shown[TOKEN_BYTES]);
+int token_kept(const uint8_t shown[TOKEN_BYTES], uint8_t kept[TOKEN_BYTES]);
+
+/* ---- found.c ----------------------------------------------------------------------------------- */
+
+/* What a backing holds that is not empty. -EEXIST: something, and store_fail() has said what. */
+int found_anything(const struct backing *b);
+int found_wipe(const struct backing *b); /* every signature, wherever it is */
+
+#endif
