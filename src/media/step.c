@@ -88,7 +88,8 @@ static void step_end(struct media *m, struct media_op *op, int err)
 		places_leave(m, op);
 	s->buffer = NULL;
 	s->at += s->step;
-	iov_advance(op, s->step);
+	if (op->kind != MEDIA_ATOMIC)
+		iov_advance(op, s->step);
 	range_unlock(m, op);
 	if (buffer)
 		staging_put(m, buffer);

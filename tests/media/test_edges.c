@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_edges.c - several who write parts of the same blocks, and count in the same words: threads, media of one
+ * file, and processes. Nothing is lost.
+ */
+#include "backing.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dice.h"
+
+#define SIZE	 (64 * KIB)
+#define WRITERS	 4
+#define SLICE	 100 /* bytes: five writers' parts, and more, are in a block */
+#define COUNTERS 3
+#define AT_ONCE	 8
+
+struct writer {
+	struct medium *t;
+	unsigned int number;
+	unsigned long rounds;
+	int error;
+	pthread_t thread;
+};
+
+/* Which bytes are a writer's, in turns all over the medium; the words that are counted in are nobody's. */
+static uint64_t slice_at(unsigned int writer, uint64_t i)
+{
+	return 4096 + (i * WRITERS + writer) * SLICE;
+}
+
+#define SLICES ((SIZE - 4096) / SLICE / WRITERS)
+
+struct worker {
+	struct deed deed;
+	uint8_t bytes[SLICE];
+};
+
+static bool is_done(struct writer *w, struct worker *k)
+{
+	if (!atomic_load(&k->deed.done))
+		return false;
+	if (k->deed.op.result)
+		w->error = k->deed.op.result;
+	return true;
+}
+
+/* Its slice i gets the round's byte, or a word is one more. */
+static void set_to_work(struct writer *w, struct worker *k, uint64_t i, uint8_t round)
+{
+	memset(k->bytes, round, SLICE);
+	k->deed = i % 4 == 3 ? add_of(8 * (i % COUNTERS))
+			     : write_of(k->bytes, SLICE, slice_at(w->number, i));
+	begin(w->t, &k->deed);
+}
+
+static void *write_all(void *arg)
+{
+	struct writer *w = arg;
+	struct worker *workers = calloc(AT_ONCE, sizeof(*workers));
+	uint64_t until = patience();
+
+	for (unsigned long round = 1; round <= w->rounds && !w->error; round++) {
+		for (uint64_t i = 0; i < SLICES; i += AT_ONCE) {
+			for (uint64_t k = 0; k < AT_ONCE && i + k < SLICES; k++)
+				set_to_work(w, &workers[k], i + k, (uint8_t)round);
+			media_kick(w->t->m);
+			for (uint64_t k = 0; k < AT_ONCE && i + k < SLICES; k++)
+				while (!is_done(w, &workers[k]) && !out_of_patience(until))
+					media_poll(w->t->m);
+		}
+	}
+	free(workers);
+	return NULL;
+}
+
+static unsigned long counted_per_round(void)
+{
+	unsigned long n = 0;
+
+	for (uint64_t i = 0; i < SLICES; i++)
+		n += i % 4 == 3;
+	return n;
+}
+
+static void expect_all(struct medium *t, unsigned long rounds)
+{
+	uint64_t words[COUNTERS], sum = 0;
+	uint8_t bytes[SLICE];
+
+	memset(bytes, (uint8_t)rounds, SLICE);
+	for (unsigned int n = 0; n < WRITERS; n++)
+		for (uint64_t i = 0; i < SLICES; i++)
+			if (i % 4 != 3)
+				expect_on_medium(t, bytes, SLICE, slice_at(n, i));
+	peek(t, words, sizeof(words), 0);
+	for (int i = 0; i < COUNTERS; i++)
+		sum += words[i];
+	assert_int_equal(sum, WRITERS * rounds * counted_per_round());
+}
+
+static unsigned long rounds_on(enum backing b)
+{
+	return lessened(b == ON_DISK ? 4 : 40);
+}
+
+static void run_threads(struct medium *media[WRITERS], unsigned long rounds)
+{
+	struct writer writers[WRITERS];
+
+	for (unsigned int i = 0; i < WRITERS; i++) {
+		writers[i] = (struct writer){.t = media[i], .number = i, .rounds = rounds};
+		assert_int_equal(pthread_create(&writers[i].thread, NULL, write_all, &writers[i]),
+				 0);
+	}
+	for (unsigned int i = 0; i < WRITERS; i++) {
+		pthread_join(writers[i].thread, NULL);
+		assert_int_equal(writers[i].error, 0);
+	}
+	expect_all(media[0], rounds);
+}
+
+static void threads_lose_nothing(void **state)
+{
+	for (int b = 0; b < NUM_BACKINGS; b++) {
+		struct medium t, *same[WRITERS] = {&t, &t, &t, &t};
+
+		if (!open_medium(&t, (enum backing)b, SIZE, NULL))
+			continue;
+		run_threads(same, rounds_on((enum backing)b));
+		close_medium(&t);
+	}
+}
+
+/* Each has a medium of its own, as processes have. */
+static void media_of_one_file_lose_nothing(void **state)
+{
+	static const enum backing backings[] = {ON_DISK, ON_TMPFS};
+
+	for (int b = 0; b < 2; b++) {
+		struct media_attr attr = {.flags = MEDIA_SHARED};
+		struct medium t[WRITERS], *each[WRITERS];
+
+		assert_true(open_medium(&t[0], backings[b], SIZE, &attr));
+		attr.fd = t[0].fd;
+		for (int i = 0; i < WRITERS; i++) {
+			each[i] = &t[i];
+			t[i].fd = t[0].fd;
+			if (i)
+				assert_int_equal(media_open(&t[i].m, &attr), 0);
+		}
+		run_threads(each, rounds_on(backings[b]));
+		for (int i = 1; i < WRITERS; i++)
+			media_close(t[i].m);
+		close_medium(&t[0]);
+	}
+}
+
+static pid_t start_writer(int fd, unsigned int number, unsigned long rounds)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct media_attr attr = {.fd = fd, .flags = MEDIA_SHARED};
+		struct medium t = {.fd = fd};
+		struct writer w = {.t = &t, .number = number, .rounds = rounds};
+
+		if (media_open(&t.m, &attr))
+			_exit(1);
+		write_all(&w);
+		media_close(t.m);
+		_exit(w.error ? 2 : 0);
+	}
+	return pid;
+}
+
+static void processes_lose_nothing(void **state)
+{
+	static const enum backing backings[] = {ON_DISK, ON_PAGES, ON_TMPFS};
+
+	for (int b = 0; b < 3; b++) {
+		unsigned long rounds = rounds_on(backings[b]);
+		struct medium t = {.fd = make_file(backings[b], SIZE, NULL)};
+		pid_t pids[WRITERS];
+		int status;
+
+		for (unsigned int i = 0; i < WRITERS; i++)
+			pids[i] = start_writer(t.fd, i, rounds);
+		for (unsigned int i = 0; i < WRITERS; i++) {
+			assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+			assert_int_equal(status, 0);
+		}
+		expect_all(&t, rounds);
+		close(t.fd);
+	}
+}
+
+/* Killed at some moment, in the middle of something more often than not. */
+static void the_dead_are_passed_over(void **state)
+{
+	for (int round = 0; round < 20; round++) {
+		struct media_attr attr = {.flags = MEDIA_SHARED};
+		struct medium t;
+		uint8_t bytes[SLICE] = {1};
+		pid_t pid;
+		int status;
+
+		assert_true(open_medium(&t, ON_TMPFS, SIZE, &attr));
+		pid = start_writer(t.fd, 0, 1000000);
+		await((peek(&t, bytes, SLICE, slice_at(0, 0)), bytes[5] != 0));
+		usleep((useconds_t)dice(3000));
+		kill(pid, SIGKILL);
+		for (int i = 0; i < 20; i++) {
+			assert_int_equal(perform(&t, add_of(0)), 0);
+			assert_int_equal(perform(&t, write_of(bytes, SLICE, slice_at(0, i))), 0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		close_medium(&t);
+	}
+}
+
+/* Nothing is left of the shared table when the last has gone. */
+static void the_table_goes_with_the_last(void **state)
+{
+	struct media_attr attr = {.flags = MEDIA_SHARED};
+	struct media *other;
+	struct medium t;
+
+	assert_int_equal(system("ls /dev/shm/stag-media.* 2>/dev/null | wc -l > media-before"), 0);
+	assert_true(open_medium(&t, ON_TMPFS, SIZE, &attr));
+	attr.fd = t.fd;
+	assert_int_equal(media_open(&other, &attr), 0);
+	media_close(other);
+	assert_int_equal(perform(&t, add_of(0)), 0);
+	close_medium(&t);
+}
+
+static int start(void **state)
+{
+	dice_start();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(threads_lose_nothing),
+		cmocka_unit_test(media_of_one_file_lose_nothing),
+		cmocka_unit_test(processes_lose_nothing),
+		cmocka_unit_test(the_dead_are_passed_over),
+		cmocka_unit_test(the_table_goes_with_the_last),
+	};
+
+	return cmocka_run_group_tests_name("media/edges", tests, start, NULL);
+}

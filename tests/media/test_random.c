@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_random.c - many operations at once, of every kind and size, against a model in memory.
+ *
+ * No two under way overlap where one of them writes: what each must find is known. But they are neighbours in
+ * the same blocks all the time.
+ */
+#include "backing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dice.h"
+
+#define SIZE	 (8 * MIB)
+#define MOST	 48 /* under way */
+#define MOST_IOV 6
+
+struct actor {
+	struct deed deed;
+	struct iovec iov[MOST_IOV];
+	uint8_t *memory; /* 4 MiB and a bit */
+	uint64_t from, to, value;
+	bool busy;
+};
+
+static struct medium t;
+static struct actor actors[MOST];
+static uint8_t *model;
+static unsigned long under_way, completed;
+static bool small; /* in a corner of the medium */
+
+static bool writes(const struct actor *a)
+{
+	return a->deed.op.kind != MEDIA_READ;
+}
+
+static bool is_free(const struct actor *who)
+{
+	for (int i = 0; i < MOST; i++) {
+		const struct actor *a = &actors[i];
+
+		if (a != who && a->busy && a->from < who->to && who->from < a->to &&
+		    (writes(a) || writes(who)))
+			return false;
+	}
+	return true;
+}
+
+static void on_done(struct media_op *op)
+{
+	struct actor *a = container_of(op, struct actor, deed.op);
+	uint64_t at = a->from;
+
+	if (op->result)
+		fail_msg("kind %d at %llu of %llu: %d", op->kind, (unsigned long long)op->offset,
+			 (unsigned long long)op->length, op->result);
+	if (op->kind == MEDIA_ATOMIC)
+		assert_int_equal(op->found, a->value);
+	for (uint32_t i = 0; op->kind == MEDIA_READ && i < op->n_iov; at += op->iov[i++].iov_len)
+		if (memcmp(op->iov[i].iov_base, model + at, op->iov[i].iov_len))
+			fail_msg("read at %llu of %llu", (unsigned long long)op->offset,
+				 (unsigned long long)op->length);
+	a->busy = false;
+	under_way--;
+	completed++;
+}
+
+/* Its memory in pieces; aligned at times, and with gaps. */
+static void cut(struct actor *a, bool aligned)
+{
+	uint64_t left = a->to - a->from, at = aligned ? 0 : dice(600);
+	uint32_t n = 0, most = 1 + (uint32_t)dice(MOST_IOV);
+
+	while (left > 0 || n == 0) {
+		uint64_t len = n + 1 == most ? left : dice(left + 1);
+
+		if (aligned)
+			len = len < 512 ? left : len - len % 512;
+		a->iov[n++] = (struct iovec){a->memory + at, len};
+		at += len + (aligned ? 512 * dice(2) : dice(20));
+		left -= len;
+		if (n == most)
+			break;
+	}
+	a->deed.op.iov = a->iov;
+	a->deed.op.n_iov = n;
+}
+
+static void choose(struct actor *a)
+{
+	uint64_t room = small ? 64 * KIB : SIZE;
+	uint64_t n = dice_size(small ? 3000 : one_in(200) ? 4 * MIB : 100 * KIB);
+	bool aligned = one_in(3);
+	static const uint8_t kinds[] = {MEDIA_READ, MEDIA_READ, MEDIA_WRITE, MEDIA_WRITE,
+					MEDIA_ATOMIC};
+
+	a->deed.op = (struct media_op){.kind = kinds[dice(5)], .done = on_done};
+	if (a->deed.op.kind == MEDIA_ATOMIC) {
+		a->deed = add_of(8 * dice(room / 8));
+		a->deed.op.done = on_done;
+		n = 8;
+	} else {
+		n = aligned ? (n + 511) / 512 * 512 : n;
+		a->deed.op.offset = aligned ? 512 * dice((room - n) / 512 + 1) : dice(room - n + 1);
+		a->deed.op.length = n;
+		a->deed.op.cache_ms = one_in(3) ? 50 : 0;
+		a->deed.op.durable = one_in(100);
+	}
+	a->from = a->deed.op.offset;
+	a->to = a->from + n;
+	if (a->deed.op.kind != MEDIA_ATOMIC)
+		cut(a, aligned);
+}
+
+static void set_model(struct actor *a)
+{
+	uint64_t at = a->from, next;
+
+	if (a->deed.op.kind == MEDIA_ATOMIC) {
+		memcpy(&a->value, model + at, 8);
+		next = a->value + 1;
+		memcpy(model + at, &next, 8);
+	}
+	for (uint32_t i = 0; a->deed.op.kind == MEDIA_WRITE && i < a->deed.op.n_iov; i++) {
+		dice_fill(a->iov[i].iov_base, a->iov[i].iov_len);
+		memcpy(model + at, a->iov[i].iov_base, a->iov[i].iov_len);
+		at += a->iov[i].iov_len;
+	}
+}
+
+static void start_one(void)
+{
+	struct actor *a = &actors[dice(MOST)];
+
+	if (a->busy)
+		return;
+	choose(a);
+	if (!is_free(a))
+		return;
+	set_model(a);
+	a->busy = true;
+	under_way++;
+	assert_int_equal(media_submit(t.m, &a->deed.op), 0);
+}
+
+static void run(unsigned long count)
+{
+	completed = under_way = 0;
+	while (completed < count) {
+		for (uint64_t i = dice(20); i > 0; i--)
+			start_one();
+		if (one_in(2))
+			media_kick(t.m);
+		media_poll(t.m);
+		small = one_in(50) ? !small : small;
+	}
+	media_kick(t.m);
+	await((media_poll(t.m), under_way == 0));
+	expect_on_medium(&t, model, SIZE, 0);
+}
+
+static void on(enum backing b, unsigned long count, const struct media_attr *attr, bool shuffles)
+{
+	static struct faulty faulty;
+
+	if (!open_medium(&t, b, SIZE, attr))
+		return;
+	if (shuffles) {
+		come_between(&t, &faulty, let_pass);
+		faulty.shuffles = true;
+	}
+	memset(model, 0, SIZE);
+	run(count);
+	printf("%s: %lu operations, %llu cache hits, %llu misses\n", backing_name(b), completed,
+	       (unsigned long long)counters(&t).cache_hits,
+	       (unsigned long long)counters(&t).cache_misses);
+	close_medium(&t);
+}
+
+static void on_a_disk(void **state)
+{
+	on(ON_DISK, scaled(6000), NULL, false);
+}
+
+static void on_a_disk_of_large_blocks(void **state)
+{
+	struct media_attr attr = {.block = 4096};
+
+	on(ON_DISK, scaled(4000), &attr, false);
+}
+
+static void in_the_page_cache(void **state)
+{
+	on(ON_PAGES, scaled(10000), NULL, false);
+}
+
+static void on_tmpfs(void **state)
+{
+	on(ON_TMPFS, scaled(20000), NULL, false);
+}
+
+static void on_a_loop_device(void **state)
+{
+	on(ON_LOOP, scaled(4000), NULL, false);
+}
+
+/* What others than this process see of it costs some, and changes nothing. */
+static void on_shared_media(void **state)
+{
+	struct media_attr attr = {.flags = MEDIA_SHARED};
+
+	on(ON_DISK, scaled(4000), &attr, false);
+	on(IN_MEMORY, scaled(10000), &attr, false);
+}
+
+static void with_hardly_any_memory_and_depth(void **state)
+{
+	struct media_attr attr = {.staging_bytes = 1, .cache_bytes = 1, .depth = 3};
+
+	on(ON_DISK, scaled(3000), &attr, false);
+	on(ON_TMPFS, scaled(10000), &attr, false);
+}
+
+static void with_events_late_and_in_any_order(void **state)
+{
+	on(ON_DISK, scaled(4000), NULL, true);
+	on(ON_TMPFS, scaled(10000), NULL, true);
+}
+
+static int allocate(void **state)
+{
+	dice_start();
+	model = malloc(SIZE);
+	for (int i = 0; i < MOST; i++)
+		if (posix_memalign((void **)&actors[i].memory, 4096, 4 * MIB + 64 * KIB))
+			return -1;
+	return !model;
+}
+
+static int release(void **state)
+{
+	for (int i = 0; i < MOST; i++)
+		free(actors[i].memory);
+	free(model);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(on_a_disk),
+		cmocka_unit_test(on_a_disk_of_large_blocks),
+		cmocka_unit_test(in_the_page_cache),
+		cmocka_unit_test(on_tmpfs),
+		cmocka_unit_test(on_a_loop_device),
+		cmocka_unit_test(on_shared_media),
+		cmocka_unit_test(with_hardly_any_memory_and_depth),
+		cmocka_unit_test(with_events_late_and_in_any_order),
+	};
+
+	return cmocka_run_group_tests_name("media/random", tests, allocate, release);
+}
