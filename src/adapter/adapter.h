@@ -534,10 +534,11 @@ enum qp_state { QP_IDLE, QP_RTS, QP_CLOSING, QP_ERROR };
 
 /* Work request opcodes beyond enum ibv_wr_opcode */
 #define STAG_WR_FAST_REG 0x80
+#define STAG_WR_BARRIER	 0x81
 
 struct wqe {
 	uint64_t wr_id;
-	uint32_t opcode; /* enum ibv_wr_opcode or STAG_WR_FAST_REG */
+	uint32_t opcode; /* enum ibv_wr_opcode or STAG_WR_... */
 	uint32_t send_flags;
 	uint32_t num_sge;
 	uint32_t length;      /* of all SGEs or of the inline data */
@@ -553,6 +554,7 @@ struct wqe {
 	unsigned bind_access;
 	/* from here the adapter's own */
 	bool done;	 /* may be retired when it is the oldest */
+	bool retired;	 /* has completed before its turn; only its entry is waited for */
 	uint8_t status;	 /* enum ibv_wc_status, where done */
 	bool sent;	 /* all of it is in the stream's hands; reads wait for their data still */
 	uint64_t tx_end; /* stream offset behind its last byte */
@@ -645,7 +647,8 @@ struct stag_qp {
 	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
 	atomic_int windows;		 /* type-2 windows bound to it */
 	struct qp_media *media;		 /* medium.c: those that its poller polls too; or NULL */
-	struct store_qp *store;		 /* store_qp.c: where it is connected to storage; or NULL */
+	struct store_qp *store;		 /* tx_lock: where it is connected to storage; or NULL */
+	atomic_bool on_store;		 /* the same, for those who do not hold it */
 	uint32_t async_sent;		 /* asynchronous events that the program was handed */
 	struct list all_link;		 /* in the table of all queue pairs */
 
@@ -743,6 +746,9 @@ struct terminate qp_tx_reason(const struct stag_qp *qp); /* tx_lock held: why it
 unsigned qp_tx_mulpdu(const struct stag_qp *qp);	 /* 0: not connected */
 void sq_retire(struct stag_qp *qp); /* tx_lock held: completions of what is done, in order */
 void sq_flush(struct stag_qp *qp);  /* tx_lock held */
+void sq_complete(struct stag_qp *qp, const struct wqe *w); /* tx_lock held: as its status says */
+int sq_post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
+		     const struct ibv_sge *sge);
 void sq_complete_local(struct stag_qp *qp, struct wqe *w); /* tx_lock held: executes bind,
 							    * invalidate, fast registration */
 bool wqe_is_local(const struct wqe *w);

@@ -45,6 +45,8 @@ bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)
 
 	if (cq->n_claimed == CQ_MAX_CLAIM || (state != QP_RTS && state != QP_CLOSING))
 		return false;
+	if (how == CLAIM_SLEEPER && atomic_load(&qp->on_store))
+		return false; /* it has no socket to sleep on */
 	if (!atomic_compare_exchange_strong(&qp->claimed_by, &nobody, cq))
 		return false;
 	atomic_store(&cq->claim, how);
@@ -59,20 +61,6 @@ bool claim_is_slept_on(const struct stag_cq *cq)
 	return cq->channel && atomic_load(&cq->channel->watched);
 }
 
-void claim_all(struct stag_cq *cq, enum cq_claim how)
-{
-	int before = atomic_load(&cq->claim);
-
-	list_for_each (l, &cq->qps)
-		claim_one(cq, list_entry(l, struct qp_attachment, link)->qp, how);
-	if (!cq->n_claimed || before == (int)how)
-		return;
-	/* Those that were claimed otherwise: who watches for room may be another now. */
-	atomic_store(&cq->claim, how);
-	for (unsigned i = 0; i < cq->n_claimed; i++)
-		qp_arm(cq->claimed[i]);
-}
-
 void claim_drop(struct stag_cq *cq, struct stag_qp *qp)
 {
 	for (unsigned i = 0; i < cq->n_claimed; i++) {
@@ -83,6 +71,23 @@ void claim_drop(struct stag_cq *cq, struct stag_qp *qp)
 		qp_arm(qp);
 		return;
 	}
+}
+
+void claim_all(struct stag_cq *cq, enum cq_claim how)
+{
+	int before = atomic_load(&cq->claim);
+
+	for (unsigned i = 0; how == CLAIM_SLEEPER && i < cq->n_claimed; i++)
+		if (atomic_load(&cq->claimed[i]->on_store))
+			claim_drop(cq, cq->claimed[i]), i--;
+	list_for_each (l, &cq->qps)
+		claim_one(cq, list_entry(l, struct qp_attachment, link)->qp, how);
+	if (!cq->n_claimed || before == (int)how)
+		return;
+	/* Those that were claimed otherwise: who watches for room may be another now. */
+	atomic_store(&cq->claim, how);
+	for (unsigned i = 0; i < cq->n_claimed; i++)
+		qp_arm(cq->claimed[i]);
 }
 
 void claim_release(struct stag_cq *cq)

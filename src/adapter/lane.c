@@ -209,7 +209,7 @@ static int begin(struct lane *l, struct lane_op *op)
 		op->flush_at = 0;
 		return flush_next(l, op);
 	default:
-		return submit(l, op);
+		return op->io.length ? submit(l, op) : 1;
 	}
 }
 

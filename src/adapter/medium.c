@@ -209,13 +209,16 @@ int qp_use_medium(struct stag_qp *qp, struct stag_medium *m)
 void qp_arm_media(struct stag_qp *qp)
 {
 	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct stag_cq *cq;
+	bool claim;
 
 	if (!q)
 		return;
 	pthread_mutex_lock(&qp->arm_lock);
+	cq = atomic_load(&qp->claimed_by);
+	claim = cq && atomic_load(&cq->claim) == CLAIM_POLLER; /* a sleeper has sockets only */
 	for (int i = 0; i < QP_MAX_MEDIA; i++) {
 		struct stag_medium *m = atomic_load(&q->at[i]);
-		bool claim = atomic_load(&qp->claimed_by) != NULL;
 
 		if (!m || q->claimed[i] == claim)
 			continue;

@@ -5,6 +5,7 @@
  * What moves data is in sq.c, qp_tx.c and qp_rx.c.
  */
 #include "adapter/qp.h"
+#include "adapter/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -214,6 +215,7 @@ err_free:
 
 int qp_destroy(struct stag_qp *qp)
 {
+	store_qp_end(qp);
 	engine_lock();
 	qp->events = NULL;
 	qp_close_stream(qp);
@@ -223,6 +225,7 @@ int qp_destroy(struct stag_qp *qp)
 	key_unbind_qp(qp);
 	qp_table_remove(qp);
 	engine_unlock();
+	qp_drop_media(qp);
 	cq_forget_qp(qp->scq, qp->ibv.qp_num);
 	if (qp->rcq != qp->scq)
 		cq_forget_qp(qp->rcq, qp->ibv.qp_num);
@@ -288,6 +291,7 @@ static void to_reset(struct stag_qp *qp)
 {
 	bool ended;
 
+	store_qp_end(qp);
 	engine_lock();
 	qp_drop_claims(qp);
 	qp_close_stream(qp);

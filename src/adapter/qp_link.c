@@ -320,6 +320,11 @@ int qp_disconnect(struct stag_qp *qp)
 		err = -ENOTCONN;
 		break;
 	case QP_RTS:
+		if (qp->store) {
+			log_info("qp %u: on storage, it has no peer to part from", qp->ibv.qp_num);
+			err = -EINVAL;
+			break;
+		}
 		qp_set_state(qp, QP_CLOSING);
 		qp->linger_count = 0;
 		timer_set(&qp->linger_timer, clock_ns() + CLOSE_TIMEOUT_MS * NS_PER_MS, on_linger);

@@ -14,6 +14,7 @@
  * ends the stream with the Terminate that the RFCs give for it.
  */
 #include "adapter/qp_rx.h"
+#include "adapter/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -340,14 +341,16 @@ bool qp_progress(struct stag_qp *qp)
 
 	if (state != QP_RTS && state != QP_CLOSING)
 		return false;
-	if (pthread_mutex_trylock(&qp->rx_lock))
-		return false;
+	any = qp_poll_media(qp);
+	if (atomic_load_explicit(&qp->on_store, memory_order_relaxed) ||
+	    pthread_mutex_trylock(&qp->rx_lock))
+		return any;
 	if (qp->rx && !qp->rx->stopped) {
 		/* A full stream is looked at without disturbing it. */
 		if (atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
 			ready = qp->stream->ops->ready(qp->stream);
 		if (ready & ~POLLOUT)
-			any = rx_run(qp);
+			any |= rx_run(qp);
 	}
 	pthread_mutex_unlock(&qp->rx_lock);
 	if ((ready & POLLOUT) && atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))

@@ -5,7 +5,7 @@
  * What a request does on the wire is qp_tx.c's; requests that touch only keys
  * (bind, invalidate, fast registration) are carried out here.
  */
-#include "adapter/adapter.h"
+#include "adapter/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ struct wqe *sq_take(struct stag_qp *qp)
 	w->num_sge = 0;
 	w->length = 0;
 	w->inline_data = NULL;
-	w->done = w->sent = false;
+	w->done = w->sent = w->retired = false;
 	w->status = IBV_WC_SUCCESS;
 	w->rx_off = 0;
 	return w;
@@ -39,6 +39,8 @@ void sq_publish(struct stag_qp *qp)
 	qp->sq.reserved = 0;
 	if (atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_ERROR)
 		sq_flush(qp);
+	else if (qp->store)
+		store_qp_run(qp);
 	else
 		qp_tx_run(qp);
 }
@@ -151,6 +153,10 @@ static int check_ability(struct stag_qp *qp, const struct wqe *w)
 
 int sq_check(struct stag_qp *qp, const struct wqe *w)
 {
+	const char *why;
+
+	if (qp->store && store_qp_check(w, &why))
+		return refuse(qp, w, why);
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
 	case IBV_WR_SEND:
@@ -276,8 +282,8 @@ int qp_post_send(struct stag_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 	return err;
 }
 
-static int post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
-			 const struct ibv_sge *sge)
+int sq_post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
+		     const struct ibv_sge *sge)
 {
 	struct wqe *w;
 	int err = -EINVAL;
@@ -325,7 +331,7 @@ int qp_post_fast_reg(struct stag_qp *qp, const struct stagdv_fast_reg *wr)
 
 	if (wr->num_sge < 0)
 		return -EINVAL;
-	return post_prepared(qp, &w, (size_t)wr->num_sge, wr->sg_list);
+	return sq_post_prepared(qp, &w, (size_t)wr->num_sge, wr->sg_list);
 }
 
 int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind)
@@ -346,7 +352,7 @@ int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind
 
 	if (!w.mr && w.bind_len)
 		return -EINVAL;
-	err = post_prepared(qp, &w, 0, NULL);
+	err = sq_post_prepared(qp, &w, 0, NULL);
 	if (!err)
 		mw->ibv.rkey = rkey;
 	return err;
@@ -403,6 +409,7 @@ static enum ibv_wc_opcode wc_opcode(const struct wqe *w)
 	case IBV_WR_BIND_MW:
 		return IBV_WC_BIND_MW;
 	case STAG_WR_FAST_REG:
+	case STAG_WR_BARRIER:
 		return IBV_WC_DRIVER1;
 	default:
 		return IBV_WC_SEND;
@@ -424,6 +431,11 @@ static void complete(struct stag_qp *qp, const struct wqe *w, enum ibv_wc_status
 	cq_push(qp->scq, &wc, false);
 }
 
+void sq_complete(struct stag_qp *qp, const struct wqe *w)
+{
+	complete(qp, w, w->status);
+}
+
 void sq_retire(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
@@ -443,9 +455,13 @@ void sq_flush(struct stag_qp *qp)
 	struct sq *sq = &qp->sq;
 	bool well = true; /* behind one that failed none succeeds, even if its bytes are out */
 
+	if (qp->store && !store_qp_stop(qp))
+		return;
 	for (; sq->get != sq->put; sq->get++) {
 		const struct wqe *w = &sq->wqe[sq->get & sq->mask];
 
+		if (w->retired)
+			continue;
 		well = well && sq->get != sq->tx && w->done && w->status == IBV_WC_SUCCESS;
 		complete(qp, w,
 			 well || w->status != IBV_WC_SUCCESS ? w->status : IBV_WC_WR_FLUSH_ERR);

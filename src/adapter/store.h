@@ -163,4 +163,49 @@ void lane_retry(struct lane *l); /* asks those again that could not start */
  */
 void lane_cut(struct lane *l, struct lane_op *op);
 
+/* ---- store_request.c, store_qp.c: queue pairs on storage of this process --- */
+
+struct held_key { /* memory of an operation under way */
+	struct key_slot *slot;
+	uint64_t *cell; /* the hazard of a guarded region, or NULL */
+};
+
+struct store_request { /* what an entry of the send queue has besides */
+	struct lane_op op;
+	struct stag_qp *qp;
+	struct wqe *w;
+	struct store_map map;
+	struct held_key *held;
+	struct iovec *iov;
+	uint32_t n_held, room;
+	uint32_t n_result; /* of an atomic: pieces of memory for what was found */
+};
+
+struct store_qp {
+	struct lane lane;
+	uint32_t relax, level;
+	struct store_request *request; /* one an entry of the send queue */
+	struct rwqe *recv;	       /* for immediates */
+	bool failed;		       /* nothing more goes into the lane */
+	bool cutting;
+	struct timer retry;
+};
+
+int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr);
+int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr); /* -ENOTCONN */
+int store_qp_barrier(struct stag_qp *qp, const struct stagdv_barrier *b);
+int store_qp_check(const struct wqe *w, const char **why); /* is it for storage? */
+void store_qp_end(
+	struct stag_qp *qp); /* waits for what is under way; no lock behind the engine's held */
+
+/* tx_lock held in all that follow */
+void store_qp_run(struct stag_qp *qp); /* what was posted goes into the lane */
+bool store_qp_stop(
+	struct stag_qp *qp); /* for sq_flush(): true, or the last one under way flushes */
+void store_qp_done(struct store_request *r);
+void store_qp_settle(struct stag_qp *qp);
+int store_requests_init(struct stag_qp *qp); /* on failure: free them too */
+void store_requests_free(struct stag_qp *qp);
+bool store_request_enter(struct stag_qp *qp, uint32_t index); /* false: it failed already */
+
 #endif

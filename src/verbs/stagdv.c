@@ -38,7 +38,8 @@ static uint32_t library_version(void)
 
 static uint64_t device_abilities(void)
 {
-	uint64_t abilities = STAGDV_ABILITY_MW | STAGDV_ABILITY_FAST_REG | STAGDV_ABILITY_GUARD;
+	uint64_t abilities = STAGDV_ABILITY_MW | STAGDV_ABILITY_FAST_REG | STAGDV_ABILITY_GUARD |
+			     STAGDV_ABILITY_STORE;
 
 	if (config()->extensions)
 		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM;
@@ -205,4 +206,36 @@ STAG_EXPORT int stagdv_modify_store_mr(struct ibv_mr *mr, const struct stagdv_st
 	if (!is_ours(mr->context))
 		return EOPNOTSUPP;
 	return -store_mr_modify(to_stag_mr(mr), attr, mask);
+}
+
+STAG_EXPORT int stagdv_connect_store(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr)
+{
+	static const struct stagdv_store_qp_attr defaults;
+
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	return -store_qp_connect(to_stag_qp(qp), attr ? attr : &defaults);
+}
+
+STAG_EXPORT int stagdv_query_store_qp(struct ibv_qp *qp, struct stagdv_store_qp_attr *attr,
+				      size_t size)
+{
+	struct stagdv_store_qp_attr ours = {0};
+	int err;
+
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	err = store_qp_query(to_stag_qp(qp), &ours);
+	return -(err ? err : copy_out(attr, size, &ours, sizeof(ours)));
+}
+
+STAG_EXPORT int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barrier)
+{
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	if (barrier->comp_mask) {
+		log_info("qp %u: a barrier with unknown fields", qp->qp_num);
+		return EINVAL;
+	}
+	return -store_qp_barrier(to_stag_qp(qp), barrier);
 }

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * store_qp.c - a queue pair connected to the storage of its own process: no stream, no peer.
+ *
+ * What is posted goes into the lane at once, in the program's thread; completions come from whoever polls the media. A
+ * request that fails as it would with a peer stops what is behind it: what has not begun never does, and when what has begun
+ * has ended, the queue pair goes into error as any other does (qp_link.c).
+ */
+#include "adapter/store.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define RETRY_MS 1 /* for a hazard of a guarded region that another holds */
+
+/* ---- connecting ---- */
+
+static int check_attr(const struct stag_qp *qp, const struct stagdv_store_qp_attr *a)
+{
+	const uint32_t known = STAGDV_RELAX_WRITES | STAGDV_RELAX_READS | STAGDV_RELAX_LATER |
+			       STAGDV_RELAX_ATOMICS | STAGDV_RELAX_COMPLETIONS;
+
+	if (!a->comp_mask && !(a->relax & ~known) && a->level <= STAGDV_LEVEL_DURABLE)
+		return 0;
+	log_info("qp %u: connect to storage with relax 0x%x, level %u", qp->ibv.qp_num, a->relax,
+		 a->level);
+	return -EINVAL;
+}
+
+static void free_store(struct stag_qp *qp)
+{
+	store_requests_free(qp);
+	free(qp->store->recv);
+	free(qp->store);
+	qp->store = NULL;
+}
+
+static int make_store(struct stag_qp *qp, const struct stagdv_store_qp_attr *a)
+{
+	uint32_t depth = a->depth && a->depth < qp->sq.max_wr ? a->depth : qp->sq.max_wr;
+	struct store_qp *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return -ENOMEM;
+	s->relax = a->relax;
+	s->level = a->level;
+	s->recv = calloc(1, sizeof(*s->recv) + STAG_MAX_SGE * sizeof(struct ibv_sge));
+	lane_init(&s->lane, &qp->tx_lock, depth ? depth : 1);
+	qp->store = s;
+	if (!s->recv || store_requests_init(qp)) {
+		free_store(qp);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr)
+{
+	int err = check_attr(qp, attr);
+
+	if (!err)
+		err = engine_start();
+	if (err)
+		return err;
+	pthread_mutex_lock(&qp->tx_lock);
+	if (atomic_load(&qp->state) != QP_IDLE || qp->ibv.state != IBV_QPS_INIT) {
+		log_info("qp %u: cannot be connected to storage in state %d", qp->ibv.qp_num,
+			 qp->ibv.state);
+		err = -EINVAL;
+	}
+	if (!err)
+		err = make_store(qp, attr);
+	if (!err) {
+		qp->link = (struct qp_link){
+			.caps = MPA_EXT_IMM | MPA_EXT_ATOMIC,
+			.ird = STAG_MAX_RD_ATOM,
+			.ord = STAG_MAX_RD_ATOM,
+		};
+		atomic_store(&qp->on_store, true);
+		qp_set_state(qp, QP_RTS);
+	}
+	pthread_mutex_unlock(&qp->tx_lock);
+	return err;
+}
+
+int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&qp->tx_lock);
+	if (qp->store)
+		*attr = (struct stagdv_store_qp_attr){
+			.relax = qp->store->relax,
+			.level = qp->store->level,
+			.depth = qp->store->lane.depth,
+		};
+	else
+		err = -ENOTCONN;
+	pthread_mutex_unlock(&qp->tx_lock);
+	return err;
+}
+
+/* ---- completing ---- */
+
+static bool take_recv(struct stag_qp *qp)
+{
+	struct rwqe *w;
+
+	if (qp->srq)
+		return srq_take(qp->srq, qp->store->recv);
+	pthread_mutex_lock(&qp->rq_lock);
+	w = rq_peek(&qp->rq);
+	if (w) {
+		qp->store->recv->wr_id = w->wr_id;
+		qp->rq.get++;
+	}
+	pthread_mutex_unlock(&qp->rq_lock);
+	return w != NULL;
+}
+
+/* The immediate of a write comes out of the queue pair's own receive queue. */
+static bool deliver_immediate(struct stag_qp *qp, struct wqe *w)
+{
+	struct ibv_wc wc = {
+		.status = IBV_WC_SUCCESS,
+		.opcode = IBV_WC_RECV_RDMA_WITH_IMM,
+		.byte_len = w->length,
+		.imm_data = w->imm_or_inv,
+		.wc_flags = IBV_WC_WITH_IMM,
+		.qp_num = qp->ibv.qp_num,
+	};
+
+	if (!take_recv(qp)) {
+		log_info("qp %u: wr_id 0x%llx: an immediate, and no receive is posted",
+			 qp->ibv.qp_num, (unsigned long long)w->wr_id);
+		w->status = IBV_WC_RNR_RETRY_EXC_ERR;
+		return false;
+	}
+	wc.wr_id = qp->store->recv->wr_id;
+	cq_push(qp->rcq, &wc, w->send_flags & IBV_SEND_SOLICITED);
+	return true;
+}
+
+static void stop_behind(struct stag_qp *qp, struct lane_op *op)
+{
+	qp->store->failed = true;
+	lane_cut(&qp->store->lane, op);
+}
+
+/* A medium's error is the request's own affair where no order is promised; all others end the queue pair. */
+static bool is_fatal(const struct store_request *r)
+{
+	return r->w->status != IBV_WC_REM_OP_ERR || !r->op.relax;
+}
+
+/* The program hears of it. false: it failed, and with it the queue pair, which says so itself. */
+static bool report(struct stag_qp *qp, struct wqe *w)
+{
+	struct store_request *r = &qp->store->request[w - qp->sq.wqe];
+
+	if (w->status == IBV_WC_SUCCESS && w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM &&
+	    !deliver_immediate(qp, w))
+		stop_behind(qp, &r->op);
+	if (w->status != IBV_WC_SUCCESS && is_fatal(r))
+		return false;
+	sq_complete(qp, w);
+	w->retired = true;
+	return true;
+}
+
+static void retire(struct stag_qp *qp)
+{
+	struct sq *sq = &qp->sq;
+
+	for (; sq->get != sq->tx; sq->get++) {
+		struct wqe *w = &sq->wqe[sq->get & sq->mask];
+
+		if (!w->done || (!w->retired && !report(qp, w)))
+			break;
+	}
+}
+
+/* When nothing is under way any more, and something failed: the queue pair does. */
+static void settle(struct stag_qp *qp)
+{
+	struct store_qp *s = qp->store;
+
+	if (s->lane.count || s->cutting)
+		return;
+	if (atomic_load(&qp->state) == QP_ERROR)
+		sq_flush(qp);
+	else if (s->failed)
+		qp_fail_later(qp);
+}
+
+static void on_retry(struct timer *t)
+{
+	struct store_qp *s = container_of(t, struct store_qp, retry);
+	struct stag_qp *qp = s->request[0].qp;
+
+	pthread_mutex_lock(&qp->tx_lock);
+	lane_retry(&s->lane);
+	lane_kick(&s->lane);
+	store_qp_settle(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+}
+
+void store_qp_settle(struct stag_qp *qp)
+{
+	struct store_qp *s = qp->store;
+
+	if (s->lane.starved && !s->lane.under_way)
+		timer_set(&s->retry, clock_ns() + RETRY_MS * NS_PER_MS, on_retry);
+	settle(qp);
+}
+
+void store_qp_done(struct store_request *r)
+{
+	struct stag_qp *qp = r->qp;
+	struct wqe *w = r->w;
+
+	if (w->done && w->status != IBV_WC_SUCCESS && is_fatal(r) && !qp->store->failed)
+		stop_behind(qp, &r->op);
+	if (w->done && (r->op.relax & STAGDV_RELAX_COMPLETIONS))
+		report(qp, w);
+	retire(qp);
+	store_qp_settle(qp);
+}
+
+/* ---- posting ---- */
+
+void store_qp_run(struct stag_qp *qp)
+{
+	struct store_qp *s = qp->store;
+
+	while (qp->sq.tx != qp->sq.put && !s->failed) {
+		uint32_t index = qp->sq.tx++;
+
+		if (!store_request_enter(qp, index))
+			s->failed = true; /* what is before it goes on */
+	}
+	lane_kick(&s->lane);
+	retire(qp);
+	store_qp_settle(qp);
+}
+
+int store_qp_check(const struct wqe *w, const char **why)
+{
+	switch (w->opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+	case IBV_WR_SEND_WITH_INV:
+		*why = "storage takes no sends";
+		return -EINVAL;
+	default:
+		return 0;
+	}
+}
+
+int store_qp_barrier(struct stag_qp *qp, const struct stagdv_barrier *b)
+{
+	struct wqe w = {
+		.wr_id = b->wr_id,
+		.opcode = STAG_WR_BARRIER,
+		.send_flags = b->send_flags & IBV_SEND_SIGNALED,
+		.rkey = b->rkey,
+	};
+
+	if (!atomic_load(&qp->on_store))
+		return -EOPNOTSUPP;
+	return sq_post_prepared(qp, &w, 0, NULL);
+}
+
+/* ---- its end ---- */
+
+bool store_qp_stop(struct stag_qp *qp)
+{
+	struct store_qp *s = qp->store;
+
+	s->failed = s->cutting = true;
+	lane_cut(&s->lane, NULL);
+	s->cutting = false;
+	return s->lane.count == 0;
+}
+
+/* Polls what is under way to its end: the kernel writes into the program's memory until then. */
+static void drain(struct stag_qp *qp)
+{
+	struct lane *l = &qp->store->lane;
+
+	while (l->count) {
+		pthread_mutex_unlock(&qp->tx_lock);
+		for (uint32_t i = 0; i < l->n_media; i++)
+			medium_poll(l->media[i].medium);
+		sched_yield();
+		pthread_mutex_lock(&qp->tx_lock);
+	}
+}
+
+void store_qp_end(struct stag_qp *qp)
+{
+	if (!qp->store)
+		return;
+	pthread_mutex_lock(&qp->tx_lock);
+	store_qp_stop(qp);
+	drain(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+	engine_lock();
+	timer_cancel(&qp->store->retry);
+	engine_unlock();
+	lane_end(&qp->store->lane);
+	pthread_mutex_lock(&qp->tx_lock);
+	atomic_store(&qp->on_store, false);
+	free_store(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * store_request.c - one work request of a queue pair on storage: from the send queue into the lane, and back.
+ *
+ * The region's key is looked up when the request is posted, because the lane must know which bytes it is about; the
+ * memory's keys when it goes, and they are held until it is done: the kernel has the addresses for so long.
+ */
+#include "adapter/store.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+static struct store_request *to_request(struct lane_op *op)
+{
+	return container_of(op, struct store_request, op);
+}
+
+static void log_bad_sge(const struct store_request *r, uint32_t i, enum key_fault fault)
+{
+	const struct ibv_sge *s = &r->w->sge[i];
+
+	log_info("qp %u: wr_id 0x%llx: SGE %u (lkey 0x%08x, %u bytes at 0x%llx): %s",
+		 r->qp->ibv.qp_num, (unsigned long long)r->w->wr_id, i, s->lkey, s->length,
+		 (unsigned long long)s->addr, key_fault_str(fault));
+}
+
+/* ---- its memory ---- */
+
+static void release_memory(struct store_request *r)
+{
+	while (r->n_held) {
+		struct held_key *h = &r->held[--r->n_held];
+
+		guard_leave(h->cell);
+		atomic_fetch_sub(&h->slot->lent, 1);
+		key_release(h->slot);
+	}
+	r->op.io.n_iov = 0;
+}
+
+/* Room for more pieces than the queue pair has SGEs: a fast region is made of many. */
+static int make_room(struct store_request *r, uint32_t pieces)
+{
+	uint32_t room = r->room;
+	struct held_key *held;
+	struct iovec *iov;
+
+	if (pieces <= room)
+		return 0;
+	while (room < pieces)
+		room *= 2;
+	held = realloc(r->held, room * sizeof(*held));
+	if (!held)
+		return -ENOMEM;
+	r->held = held;
+	iov = realloc(r->iov, room * sizeof(*iov));
+	if (!iov)
+		return -ENOMEM;
+	r->iov = iov;
+	r->room = room;
+	return 0;
+}
+
+/* What the map holds is the request's from now on. */
+static int adopt_map(struct store_request *r, struct key_map *map)
+{
+	int err = make_room(r,
+			    (r->n_held > r->op.io.n_iov ? r->n_held : r->op.io.n_iov) + map->n + 1);
+
+	if (err) {
+		key_put(map);
+		return err;
+	}
+	atomic_fetch_add(&map->slot[0]->lent, 1);
+	r->held[r->n_held++] = (struct held_key){map->slot[0], map->cell};
+	for (unsigned i = 0; i < map->n; i++)
+		r->iov[r->op.io.n_iov++] = map->iov[i];
+	return 0;
+}
+
+/* -EAGAIN: no hazard is free, and waiting for one could be waiting for ourselves. */
+static int hold_sge(struct store_request *r, uint32_t i, unsigned access)
+{
+	const struct ibv_sge *s = &r->w->sge[i];
+	uint32_t done = 0;
+
+	while (done < s->length) {
+		struct key_map map;
+		enum key_fault f = key_try_get(s->lkey, r->qp->pd, NULL, s->addr + done,
+					       s->length - done, access, &map);
+		int err;
+
+		if (f == KEY_BUSY)
+			return -EAGAIN;
+		if (f != KEY_OK) {
+			log_bad_sge(r, i, f);
+			return -EACCES;
+		}
+		done += (uint32_t)map.len;
+		err = adopt_map(r, &map);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int hold_memory(struct store_request *r)
+{
+	unsigned access = r->op.io.kind == MEDIA_WRITE ? 0 : IBV_ACCESS_LOCAL_WRITE;
+	struct wqe *w = r->w;
+
+	r->op.io.n_iov = 0;
+	if (w->inline_data) {
+		r->iov[0] = (struct iovec){w->inline_data, w->length};
+		r->op.io.n_iov = w->length > 0;
+		return 0;
+	}
+	for (uint32_t i = 0; i < w->num_sge; i++) {
+		int err = hold_sge(r, i, access);
+
+		if (err) {
+			release_memory(r);
+			return err;
+		}
+	}
+	return 0;
+}
+
+/* ---- it goes ---- */
+
+static uint64_t apply(const struct media_op *io, uint64_t found)
+{
+	const struct wqe *w = container_of(io, struct store_request, op.io)->w;
+
+	if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+		return found + w->compare_add;
+	return found == w->compare_add ? w->swap : found;
+}
+
+static int start_io(struct lane_op *op)
+{
+	struct store_request *r = to_request(op);
+	int err = hold_memory(r);
+
+	if (err == -EAGAIN)
+		return err;
+	if (err) {
+		r->w->status = err == -EACCES ? IBV_WC_LOC_PROT_ERR : IBV_WC_GENERAL_ERR;
+		return err;
+	}
+	op->io.iov = r->iov;
+	op->io.cache_ms = r->map.cache_ms;
+	return 0;
+}
+
+/* An atomic's memory is for its result; the medium has no use for it. */
+static int start_atomic(struct lane_op *op)
+{
+	int err = start_io(op);
+
+	to_request(op)->n_result = op->io.n_iov;
+	op->io.n_iov = 0;
+	op->io.iov = NULL;
+	op->io.apply = apply;
+	return err;
+}
+
+static int start_step(struct lane_op *op)
+{
+	struct store_request *r = to_request(op);
+
+	sq_complete_local(r->qp, r->w);
+	return r->w->status == IBV_WC_SUCCESS ? 0 : -EACCES;
+}
+
+/* ---- it is done ---- */
+
+static void place_result(struct store_request *r)
+{
+	const uint8_t *from = (const uint8_t *)&r->op.io.found;
+
+	for (uint32_t i = 0; i < r->n_result; i++) {
+		memcpy(r->iov[i].iov_base, from, r->iov[i].iov_len);
+		from += r->iov[i].iov_len;
+	}
+}
+
+static void on_done(struct lane_op *op)
+{
+	struct store_request *r = to_request(op);
+	struct wqe *w = r->w;
+	int err = op->io.result;
+
+	if (!err && op->io.kind == MEDIA_ATOMIC)
+		place_result(r);
+	release_memory(r);
+	store_put(&r->map);
+	if (err && err != -ECANCELED && w->status == IBV_WC_SUCCESS)
+		w->status = IBV_WC_REM_OP_ERR;
+	w->done = err != -ECANCELED || w->status != IBV_WC_SUCCESS;
+	store_qp_done(r);
+}
+
+/* ---- into the lane ---- */
+
+static uint32_t level_of(const struct store_qp *s, const struct wqe *w)
+{
+	if (w->send_flags & STAGDV_SEND_DURABLE)
+		return STAGDV_LEVEL_DURABLE;
+	if (w->send_flags & STAGDV_SEND_VISIBLE)
+		return STAGDV_LEVEL_VISIBLE;
+	if (w->send_flags & STAGDV_SEND_ACCEPTED)
+		return STAGDV_LEVEL_ACCEPTED;
+	return s->level;
+}
+
+static enum ibv_wc_status refuse(struct store_request *r, const char *why)
+{
+	log_info("qp %u: wr_id 0x%llx: %u bytes at 0x%llx of key 0x%08x: %s", r->qp->ibv.qp_num,
+		 (unsigned long long)r->w->wr_id, r->w->length,
+		 (unsigned long long)r->w->remote_addr, r->w->rkey, why);
+	return IBV_WC_REM_ACCESS_ERR;
+}
+
+static enum ibv_wc_status find_region(struct store_request *r, unsigned access)
+{
+	struct wqe *w = r->w;
+	enum key_fault f =
+		store_get(w->rkey, r->qp->pd, r->qp, w->remote_addr, w->length, access, &r->map);
+
+	if (f != KEY_OK)
+		return refuse(r, key_fault_str(f));
+	r->op.medium = r->map.medium;
+	r->op.io.offset = r->map.offset;
+	r->op.relax = r->qp->store->relax | r->map.relax;
+	qp_use_medium(r->qp, r->map.medium); /* if it cannot, the engine polls it */
+	return IBV_WC_SUCCESS;
+}
+
+static enum ibv_wc_status prepare_io(struct store_request *r, enum media_kind kind, unsigned access)
+{
+	r->op.io.kind = kind;
+	r->op.io.length = r->w->length;
+	r->op.start = start_io;
+	if (r->w->length == 0)
+		return IBV_WC_SUCCESS; /* RFC 5041 §5.2: nothing to check */
+	return find_region(r, access);
+}
+
+static enum ibv_wc_status prepare_atomic(struct store_request *r)
+{
+	enum ibv_wc_status status = prepare_io(r, MEDIA_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC);
+
+	r->op.start = start_atomic;
+	if (status == IBV_WC_SUCCESS && r->op.io.offset % sizeof(uint64_t)) {
+		refuse(r, "an atomic needs an aligned word");
+		status = IBV_WC_REM_INV_REQ_ERR;
+	}
+	return status;
+}
+
+/* The key is only looked at: what was posted before is what counts. */
+static enum ibv_wc_status prepare_barrier(struct store_request *r)
+{
+	enum key_fault f = store_get(r->w->rkey, r->qp->pd, r->qp, 0, 0, 0, &r->map);
+
+	r->op.io.kind = MEDIA_FLUSH;
+	r->op.start = NULL;
+	store_put(&r->map);
+	return f == KEY_OK ? IBV_WC_SUCCESS : refuse(r, key_fault_str(f));
+}
+
+static enum ibv_wc_status prepare(struct store_request *r)
+{
+	switch (r->w->opcode) {
+	case IBV_WR_RDMA_READ:
+		return prepare_io(r, MEDIA_READ, IBV_ACCESS_REMOTE_READ);
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return prepare_io(r, MEDIA_WRITE, IBV_ACCESS_REMOTE_WRITE);
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return prepare_atomic(r);
+	case STAG_WR_BARRIER:
+		return prepare_barrier(r);
+	default:
+		r->op.io.kind = LANE_STEP;
+		r->op.start = start_step;
+		return IBV_WC_SUCCESS;
+	}
+}
+
+bool store_request_enter(struct stag_qp *qp, uint32_t index)
+{
+	struct store_qp *s = qp->store;
+	struct store_request *r = &s->request[index & qp->sq.mask];
+	struct wqe *w = r->w;
+
+	r->map.slot = NULL;
+	r->op.medium = NULL;
+	r->op.relax = s->relax;
+	r->op.fence = w->send_flags & IBV_SEND_FENCE;
+	r->op.done = on_done;
+	r->op.io.durable = level_of(s, w) == STAGDV_LEVEL_DURABLE;
+	w->status = prepare(r);
+	if (w->status != IBV_WC_SUCCESS) {
+		store_put(&r->map);
+		w->done = true;
+		return false;
+	}
+	lane_add(&s->lane, &r->op);
+	return true;
+}
+
+int store_requests_init(struct stag_qp *qp)
+{
+	struct store_qp *s = qp->store;
+	uint32_t n = qp->sq.mask + 1;
+
+	s->request = calloc(n, sizeof(*s->request));
+	if (!s->request)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		struct store_request *r = &s->request[i];
+
+		r->qp = qp;
+		r->w = &qp->sq.wqe[i];
+		r->room = qp->sq.max_sge + 1;
+		r->held = calloc(r->room, sizeof(*r->held));
+		r->iov = calloc(r->room, sizeof(*r->iov));
+		if (!r->held || !r->iov)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+void store_requests_free(struct stag_qp *qp)
+{
+	struct store_qp *s = qp->store;
+
+	for (uint32_t i = 0; s->request && i <= qp->sq.mask; i++) {
+		free(s->request[i].held);
+		free(s->request[i].iov);
+	}
+	free(s->request);
+}
