@@ -73,8 +73,8 @@ void cache_close(struct cache *c)
 	free(c);
 }
 
-/* The first operation that asks for it makes it. */
-static bool has_cache(struct media *m)
+/* The first operation that asks for it makes it, before it does anything else: so that its own writes count. */
+bool cache_prepare(struct media *m)
 {
 	if (m->cache)
 		return true;
@@ -215,7 +215,7 @@ bool cache_read(struct media *m, struct media_op *op)
 {
 	uint64_t now = clock_ns();
 
-	if (op->length == 0 || op->length > MOST_KEPT || !has_cache(m))
+	if (op->length == 0 || op->length > MOST_KEPT || !cache_prepare(m))
 		return false;
 	if (!has_all(m, op->offset / CACHE_UNIT, (op->offset + op->length - 1) / CACHE_UNIT, now)) {
 		m->counters.cache_misses++;
@@ -246,7 +246,7 @@ void cache_begin(struct media *m, struct media_op *op)
 	struct media_op_state *s = &op->state;
 
 	s->stamp = NOT_TO_KEEP;
-	if (!op->cache_ms || op->kind == MEDIA_ATOMIC || op->length > MOST_KEPT || !has_cache(m) ||
+	if (!op->cache_ms || op->kind == MEDIA_ATOMIC || op->length > MOST_KEPT || !m->cache ||
 	    m->untracked || (op->kind == MEDIA_WRITE && !s->tracked))
 		return;
 	s->stamp = places_stamp(m, s->start, s->end);

@@ -46,8 +46,8 @@ struct media_attr {
 	int fd;				     /* duplicated, or opened again; stays the caller's */
 	unsigned int flags;		     /* enum media_flags */
 	uint64_t staging_bytes, cache_bytes; /* 16 MiB, 64 MiB */
-	uint32_t depth;			     /* operations under way at once; 256 */
-	uint32_t block;			     /* unit of O_DIRECT: a multiple of the medium's own */
+	uint32_t depth; /* operations under way at once; 256. Fewer where `ulimit -l` is low */
+	uint32_t block; /* unit of O_DIRECT: a multiple of the medium's own */
 };
 
 /* -EINVAL, -ENOMEM, -ENOSYS or -EPERM (no io_uring; logged), -EACCES (MEDIA_SHARED is not possible). */

@@ -181,6 +181,7 @@ void flush_event(struct media *m, int result);
 
 /* cache.c */
 #define CACHE_UNIT 4096
+bool cache_prepare(struct media *m);
 bool cache_read(struct media *m, struct media_op *op);	/* all of it was there, and is copied */
 void cache_begin(struct media *m, struct media_op *op); /* a step that may be kept */
 void cache_keep(struct media *m, struct media_op *op, uint64_t done); /* of the step that ended */

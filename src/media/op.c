@@ -93,6 +93,8 @@ void op_start(struct media *m, struct media_op *op)
 	}
 	if (op->kind != MEDIA_READ)
 		media_notice_size(m);
+	if (op->cache_ms)
+		cache_prepare(m);
 	if (!media_covers(m, op->offset, length))
 		op_finish(m, op, -ENXIO);
 	else if (op->kind == MEDIA_READ && op->cache_ms && cache_read(m, op))

@@ -14,11 +14,14 @@
 #include <liburing.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
 
-#define SPARE 2 /* a flush and a timeout, besides the operations */
+#define LEAST_DEPTH 8
+#define MOST_FIXED  (1u << 30) /* bytes of a registered buffer */
+#define SPARE	    2	       /* a flush and a timeout, besides the operations */
 
 struct ring {
 	struct media_edge edge;
@@ -146,17 +149,38 @@ static unsigned int ring_reap(struct media_edge *e, struct media_event *events, 
 
 /* ---- its life ---- */
 
-static int set_up(struct ring *r, unsigned int entries)
+static int try_set_up(struct ring *r, unsigned int entries)
 {
 	struct io_uring_params params = {.flags = IORING_SETUP_SUBMIT_ALL};
 	int err = io_uring_queue_init_params(entries, &r->uring, &params);
 
 	if (err == -EINVAL) /* before 5.18 */
 		err = io_uring_queue_init(entries, &r->uring, 0);
+	return err;
+}
+
+/* Some kernels count the ring as locked memory: where there is little left a shallow one has to do. */
+static int set_up(struct ring *r)
+{
+	int err = try_set_up(r, r->m->depth + SPARE);
+
+	while (err == -ENOMEM && r->m->depth > LEAST_DEPTH) {
+		r->m->depth /= 2;
+		err = try_set_up(r, r->m->depth + SPARE);
+	}
 	if (err)
-		log_err("media: no io_uring (%s); is kernel.io_uring_disabled set?",
+		log_err("media: no io_uring (%s): see kernel.io_uring_disabled, ulimit -l",
 			strerror(-err));
 	return err;
+}
+
+/* Others of the same user need locked memory too. */
+static bool may_lock(uint64_t bytes)
+{
+	struct rlimit limit;
+
+	return geteuid() == 0 ||
+	       (!getrlimit(RLIMIT_MEMLOCK, &limit) && limit.rlim_cur / 4 >= bytes);
 }
 
 static void register_what_can_be(struct ring *r)
@@ -164,8 +188,8 @@ static void register_what_can_be(struct ring *r)
 	struct iovec memory = {r->m->staging.memory, r->m->staging.bytes};
 
 	r->fixed_file = io_uring_register_files(&r->uring, &r->m->fd, 1) == 0;
-	r->fixed_buffers =
-		memory.iov_len <= 1 << 30 && io_uring_register_buffers(&r->uring, &memory, 1) == 0;
+	r->fixed_buffers = memory.iov_len <= MOST_FIXED && may_lock(memory.iov_len) &&
+			   io_uring_register_buffers(&r->uring, &memory, 1) == 0;
 	if (!r->fixed_buffers)
 		log_info("medium %d: its staging memory is not registered (ulimit -l)", r->m->fd);
 }
@@ -183,7 +207,7 @@ int ring_open(struct ring **out, struct media *m)
 				      .ready = ring_ready,
 				      .queued = ring_queued,
 				      .submit = ring_submit};
-	err = set_up(r, m->depth + SPARE);
+	err = set_up(r);
 	if (err)
 		goto err_free;
 	for (unsigned int i = 0; i < r->uring.sq.ring_entries; i++)

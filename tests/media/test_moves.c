@@ -64,7 +64,7 @@ static void try_every_end(struct medium *t)
 				unsigned int shift =
 					(unsigned int)dice(3) * 256 + (unsigned int)dice(2);
 
-				if (from >= to || !one_in(is_slow_build() ? 4 : 1))
+				if (from >= to || !one_in(media_is_direct(t->m) ? 4 : 1))
 					continue;
 				write_and_compare(t, from, to - from, shift);
 				read_and_compare(t, from, to - from, (unsigned int)dice(600));

@@ -181,19 +181,19 @@ static void on(enum backing b, unsigned long count, const struct media_attr *att
 
 static void on_a_disk(void **state)
 {
-	on(ON_DISK, scaled(6000), NULL, false);
+	on(ON_DISK, scaled(2000), NULL, false);
 }
 
 static void on_a_disk_of_large_blocks(void **state)
 {
 	struct media_attr attr = {.block = 4096};
 
-	on(ON_DISK, scaled(4000), &attr, false);
+	on(ON_DISK, scaled(1000), &attr, false);
 }
 
 static void in_the_page_cache(void **state)
 {
-	on(ON_PAGES, scaled(10000), NULL, false);
+	on(ON_PAGES, scaled(3000), NULL, false);
 }
 
 static void on_tmpfs(void **state)
@@ -203,7 +203,7 @@ static void on_tmpfs(void **state)
 
 static void on_a_loop_device(void **state)
 {
-	on(ON_LOOP, scaled(4000), NULL, false);
+	on(ON_LOOP, scaled(1000), NULL, false);
 }
 
 /* What others than this process see of it costs some, and changes nothing. */
@@ -211,7 +211,7 @@ static void on_shared_media(void **state)
 {
 	struct media_attr attr = {.flags = MEDIA_SHARED};
 
-	on(ON_DISK, scaled(4000), &attr, false);
+	on(ON_DISK, scaled(1000), &attr, false);
 	on(IN_MEMORY, scaled(10000), &attr, false);
 }
 
@@ -219,13 +219,13 @@ static void with_hardly_any_memory_and_depth(void **state)
 {
 	struct media_attr attr = {.staging_bytes = 1, .cache_bytes = 1, .depth = 3};
 
-	on(ON_DISK, scaled(3000), &attr, false);
+	on(ON_DISK, scaled(1000), &attr, false);
 	on(ON_TMPFS, scaled(10000), &attr, false);
 }
 
 static void with_events_late_and_in_any_order(void **state)
 {
-	on(ON_DISK, scaled(4000), NULL, true);
+	on(ON_DISK, scaled(1000), NULL, true);
 	on(ON_TMPFS, scaled(10000), NULL, true);
 }
 
