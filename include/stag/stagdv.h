@@ -71,7 +71,7 @@ int stagdv_query_qp_counters(struct ibv_qp *qp, struct stagdv_counters *c, size_
 /* What this queue pair's connection agreed on; ENOTCONN before it is connected. */
 struct stagdv_qp_attr {
 	uint64_t comp_mask;
-	uint64_t abilities; /* what the peer agreed to: _IMM, _ATOMIC, _SEND_IMM */
+	uint64_t abilities; /* what the peer agreed to: _IMM, _ATOMIC, _SEND_IMM, _FLUSH */
 	uint32_t mulpdu;
 	uint16_t ird, ord;
 	uint8_t crc;

@@ -534,11 +534,13 @@ enum qp_state { QP_IDLE, QP_RTS, QP_CLOSING, QP_ERROR };
 
 /* Work request opcodes beyond enum ibv_wr_opcode */
 #define STAG_WR_FAST_REG 0x80
-#define STAG_WR_BARRIER	 0x81
+#define STAG_WR_BARRIER	 0x81 /* stagdv_wr_barrier() */
+
+#define RTR_STAG 1 /* where a message without payload needs a tag, this one is named */
 
 struct wqe {
 	uint64_t wr_id;
-	uint32_t opcode; /* enum ibv_wr_opcode or STAG_WR_... */
+	uint32_t opcode; /* enum ibv_wr_opcode or STAG_WR_* */
 	uint32_t send_flags;
 	uint32_t num_sge;
 	uint32_t length;      /* of all SGEs or of the inline data */
@@ -690,6 +692,7 @@ int qp_disconnect(struct stag_qp *qp);
 int qp_post_send(struct stag_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int qp_post_fast_reg(struct stag_qp *qp, const struct stagdv_fast_reg *wr);
+int qp_post_barrier(struct stag_qp *qp, const struct stagdv_barrier *b);
 int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind);
 
 /*

@@ -22,7 +22,6 @@
 #define TX_BOUNCE    TX_BATCH_CRC
 #define TX_LINE	     64 /* each payload there begins on one */
 #define TX_RUN	     8	/* batches in one go: who called has other things to do */
-#define RTR_STAG     1
 
 struct tx_ref { /* memory that the batch points to */
 	struct key_slot *slot;

@@ -84,7 +84,7 @@ static bool begin_read_response(struct stag_qp *qp)
 	w = qp_tx_oldest_read(qp);
 	pthread_mutex_unlock(&qp->tx_lock);
 	rx->read = w;
-	if (!w || w->opcode != IBV_WR_RDMA_READ)
+	if (!w || (w->opcode != IBV_WR_RDMA_READ && w->opcode != STAG_WR_BARRIER))
 		return rx_stop_with(qp, FAULT_RDMAP_OPCODE);
 	if (w->length && w->num_sge && rx->h.stag != w->sge[0].lkey)
 		return rx_stop_with(qp, FAULT_DDP_INVALID_STAG);
@@ -118,6 +118,7 @@ bool rx_begin_segment(struct stag_qp *qp)
 		return begin_read_response(qp);
 	case RDMAP_READ_REQ:
 	case RDMAP_ATOMIC_REQ:
+	case RDMAP_FLUSH_REQ:
 		return in_turn(qp, QN_READ);
 	case RDMAP_ATOMIC_RESP:
 		return in_turn(qp, QN_ATOMIC);
@@ -281,6 +282,30 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	return end_request(qp, room);
 }
 
+/* The region's memory is as lasting as it is, and all that came before has been placed. */
+static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
+{
+	struct rdmap_flush_req r;
+	struct rdmap_read_req answer = {.sink_stag = RTR_STAG};
+	struct key_map map;
+	enum key_fault f;
+	bool room;
+
+	rdmap_get_flush_req(payload, &r);
+	if (r.flags & RDMAP_FLUSH_REGION)
+		r.to = r.length = 0;
+	f = key_get(r.stag, qp->pd, qp, r.to, r.length, 0, &map);
+	if (f == KEY_BOUNDS && (r.flags & RDMAP_FLUSH_REGION))
+		f = KEY_OK;
+	else if (f != KEY_OK)
+		return rx_stop_with(qp, rx_read_fault(f));
+	key_put(&map);
+	pthread_mutex_lock(&qp->tx_lock);
+	room = qp_tx_respond_read(qp, &answer);
+	pthread_mutex_unlock(&qp->tx_lock);
+	return end_request(qp, room);
+}
+
 static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct qp_rx *rx = qp->rx;
@@ -292,7 +317,7 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	pthread_mutex_lock(&qp->tx_lock);
 	w = qp_tx_oldest_read(qp);
 	pthread_mutex_unlock(&qp->tx_lock);
-	if (!w || w->opcode == IBV_WR_RDMA_READ ||
+	if (!w || w->opcode == IBV_WR_RDMA_READ || w->opcode == STAG_WR_BARRIER ||
 	    (r.id & qp->sq.mask) != (uint32_t)(w - qp->sq.wqe))
 		return rx_stop_with(qp, FAULT_RDMAP_OPCODE);
 	rx->msn[QN_ATOMIC]++;
@@ -316,7 +341,8 @@ static bool is_about_request(const struct terminate *t)
 {
 	uint8_t opcode = t->ddp[1] & 0x0f;
 
-	return !t->has_ddp || opcode == RDMAP_READ_REQ || opcode == RDMAP_ATOMIC_REQ;
+	return !t->has_ddp || opcode == RDMAP_READ_REQ || opcode == RDMAP_ATOMIC_REQ ||
+	       opcode == RDMAP_FLUSH_REQ;
 }
 
 /*
@@ -383,6 +409,8 @@ bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload)
 		return end_read_request(qp, payload);
 	case RDMAP_ATOMIC_REQ:
 		return end_atomic_request(qp, payload);
+	case RDMAP_FLUSH_REQ:
+		return end_flush_request(qp, payload);
 	case RDMAP_ATOMIC_RESP:
 		return end_atomic_response(qp, payload);
 	case RDMAP_TERMINATE:
@@ -401,6 +429,7 @@ bool rx_is_control(uint8_t opcode)
 	switch (opcode) {
 	case RDMAP_READ_REQ:
 	case RDMAP_ATOMIC_REQ:
+	case RDMAP_FLUSH_REQ:
 	case RDMAP_ATOMIC_RESP:
 	case RDMAP_TERMINATE:
 	case RDMAP_IMM:

@@ -105,7 +105,7 @@ static bool is_atomic(const struct wqe *w)
 
 bool wqe_awaits_response(const struct wqe *w)
 {
-	return w->opcode == IBV_WR_RDMA_READ || is_atomic(w);
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == STAG_WR_BARRIER || is_atomic(w);
 }
 
 static int refuse(struct stag_qp *qp, const struct wqe *w, const char *why)
@@ -166,6 +166,7 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 	case IBV_WR_BIND_MW:
 		return w->mw ? 0 : refuse(qp, w, "no window");
 	case IBV_WR_RDMA_READ:
+	case STAG_WR_BARRIER:
 	case IBV_WR_RDMA_WRITE_WITH_IMM:
 	case IBV_WR_SEND_WITH_IMM:
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
@@ -302,12 +303,13 @@ int sq_post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
 	w->mw = model->mw;
 	w->mr = model->mr;
 	w->rkey = model->rkey;
+	w->remote_addr = 0;
 	w->bind_addr = model->bind_addr;
 	w->bind_len = model->bind_len;
 	w->bind_access = model->bind_access;
-	err = sq_set_sges(qp, w, num, sge);
+	err = sq_set_sges(qp, w, num, sge) ? refuse(qp, w, "more SGEs than the queue pair has")
+					   : sq_check(qp, w);
 	if (err) {
-		refuse(qp, w, "more SGEs than the queue pair has");
 		sq_drop(qp);
 		goto out;
 	}
@@ -332,6 +334,18 @@ int qp_post_fast_reg(struct stag_qp *qp, const struct stagdv_fast_reg *wr)
 	if (wr->num_sge < 0)
 		return -EINVAL;
 	return sq_post_prepared(qp, &w, (size_t)wr->num_sge, wr->sg_list);
+}
+
+int qp_post_barrier(struct stag_qp *qp, const struct stagdv_barrier *b)
+{
+	struct wqe w = {
+		.wr_id = b->wr_id,
+		.opcode = STAG_WR_BARRIER,
+		.send_flags = b->send_flags & IBV_SEND_SIGNALED,
+		.rkey = b->rkey,
+	};
+
+	return sq_post_prepared(qp, &w, 0, NULL);
 }
 
 int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind)
@@ -392,7 +406,7 @@ void sq_complete_local(struct stag_qp *qp, struct wqe *w)
 
 /* ---- completing ---- */
 
-static enum ibv_wc_opcode wc_opcode(const struct wqe *w)
+static enum ibv_wc_opcode wc_opcode(const struct stag_qp *qp, const struct wqe *w)
 {
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
@@ -408,8 +422,9 @@ static enum ibv_wc_opcode wc_opcode(const struct wqe *w)
 		return IBV_WC_LOCAL_INV;
 	case IBV_WR_BIND_MW:
 		return IBV_WC_BIND_MW;
-	case STAG_WR_FAST_REG:
 	case STAG_WR_BARRIER:
+		return qp->store ? IBV_WC_DRIVER1 : IBV_WC_RDMA_READ;
+	case STAG_WR_FAST_REG:
 		return IBV_WC_DRIVER1;
 	default:
 		return IBV_WC_SEND;
@@ -421,7 +436,7 @@ static void complete(struct stag_qp *qp, const struct wqe *w, enum ibv_wc_status
 	struct ibv_wc wc = {
 		.wr_id = w->wr_id,
 		.status = status,
-		.opcode = wc_opcode(w),
+		.opcode = wc_opcode(qp, w),
 		.byte_len = w->length,
 		.qp_num = qp->ibv.qp_num,
 	};

@@ -263,20 +263,6 @@ int store_qp_check(const struct wqe *w, const char **why)
 	}
 }
 
-int store_qp_barrier(struct stag_qp *qp, const struct stagdv_barrier *b)
-{
-	struct wqe w = {
-		.wr_id = b->wr_id,
-		.opcode = STAG_WR_BARRIER,
-		.send_flags = b->send_flags & IBV_SEND_SIGNALED,
-		.rkey = b->rkey,
-	};
-
-	if (!atomic_load(&qp->on_store))
-		return -EOPNOTSUPP;
-	return sq_post_prepared(qp, &w, 0, NULL);
-}
-
 /* ---- its end ---- */
 
 bool store_qp_stop(struct stag_qp *qp)

@@ -276,6 +276,21 @@ static void frame_read(struct stag_qp *qp, struct wqe *w)
 	fpdu_end(qp, &f, &h);
 }
 
+/* IBTA's FLUSH, to who knows it; to any other, a read behind the writes (frame_read()). */
+static void frame_flush(struct stag_qp *qp, struct wqe *w)
+{
+	struct qp_tx *tx = qp->tx;
+	struct ddp_hdr h = tx_untagged(tx, RDMAP_FLUSH_REQ, QN_READ);
+	struct fpdu f = fpdu_begin(tx, &h);
+	struct rdmap_flush_req r = {
+		.flags = RDMAP_FLUSH_VISIBLE | RDMAP_FLUSH_DURABLE | RDMAP_FLUSH_REGION,
+		.stag = w->rkey,
+	};
+
+	rdmap_put_flush_req(fpdu_own_payload(tx, &f, RDMAP_FLUSH_REQ_LEN), &r);
+	fpdu_end(qp, &f, &h);
+}
+
 static void frame_atomic(struct stag_qp *qp, struct wqe *w)
 {
 	struct qp_tx *tx = qp->tx;
@@ -297,12 +312,21 @@ static void frame_atomic(struct stag_qp *qp, struct wqe *w)
 	fpdu_end(qp, &f, &h);
 }
 
-/* May the next request go now? A fence waits for all reads, a read for room under ORD. */
+/* The last of the requests under way is a barrier: the one before it in the queue of those. */
+static bool behind_barrier(const struct stag_qp *qp)
+{
+	const struct qp_tx *tx = qp->tx;
+	uint32_t last = tx->orq[(tx->orq_put - 1) % STAG_MAX_RD_ATOM];
+
+	return qp->sq.wqe[last & qp->sq.mask].opcode == STAG_WR_BARRIER;
+}
+
+/* May the next request go now? A fence waits for all reads, all wait for a barrier, a read for room under ORD. */
 bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 {
 	uint32_t under_way = qp->tx->orq_put - qp->tx->orq_get;
 
-	if ((w->send_flags & IBV_SEND_FENCE) && under_way)
+	if (under_way && ((w->send_flags & IBV_SEND_FENCE) || behind_barrier(qp)))
 		return false;
 	return !wqe_awaits_response(w) || under_way < qp->link.ord;
 }
@@ -318,7 +342,9 @@ bool tx_frame_request(struct stag_qp *qp)
 	}
 	if (!wqe_awaits_response(w))
 		return frame_segment(qp, w);
-	if (w->opcode == IBV_WR_RDMA_READ)
+	if (w->opcode == STAG_WR_BARRIER && (qp->link.caps & MPA_EXT_FLUSH))
+		frame_flush(qp, w);
+	else if (w->opcode == IBV_WR_RDMA_READ || w->opcode == STAG_WR_BARRIER)
 		frame_read(qp, w);
 	else
 		frame_atomic(qp, w);

@@ -10,8 +10,9 @@
 
 #include "base/clock.h"
 
-#define OUR_RTR	 (MPA_RTR_WRITE | MPA_RTR_READ)
-#define OUR_CAPS (MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM)
+#define OUR_RTR (MPA_RTR_WRITE | MPA_RTR_READ)
+#define OUR_CAPS                                                                                   \
+	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_FLUSH)
 
 static uint16_t least(uint16_t a, uint16_t b)
 {

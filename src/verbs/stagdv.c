@@ -42,7 +42,8 @@ static uint64_t device_abilities(void)
 			     STAGDV_ABILITY_STORE;
 
 	if (config()->extensions)
-		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM;
+		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM |
+			     STAGDV_ABILITY_FLUSH;
 	if (strcmp(crc32c_implementation(), "portable") != 0)
 		abilities |= STAGDV_ABILITY_CRC_HW;
 	if (config()->trace)
@@ -93,7 +94,8 @@ static uint64_t link_abilities(const struct qp_link *link)
 {
 	return (link->caps & MPA_EXT_IMM ? STAGDV_ABILITY_IMM : 0) |
 	       (link->caps & MPA_EXT_ATOMIC ? STAGDV_ABILITY_ATOMIC : 0) |
-	       (link->caps & MPA_EXT_SEND_IMM ? STAGDV_ABILITY_SEND_IMM : 0);
+	       (link->caps & MPA_EXT_SEND_IMM ? STAGDV_ABILITY_SEND_IMM : 0) |
+	       (link->caps & MPA_EXT_FLUSH ? STAGDV_ABILITY_FLUSH : 0);
 }
 
 STAG_EXPORT int stagdv_query_qp(struct ibv_qp *ibv, struct stagdv_qp_attr *attr, size_t size)
@@ -237,5 +239,5 @@ STAG_EXPORT int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barr
 		log_info("qp %u: a barrier with unknown fields", qp->qp_num);
 		return EINVAL;
 	}
-	return -store_qp_barrier(to_stag_qp(qp), barrier);
+	return -qp_post_barrier(to_stag_qp(qp), barrier);
 }

@@ -34,6 +34,7 @@ static const struct op_rule op_rules[16] = {
 	[RDMAP_IMM_SE] = {UNTAGGED, QN_SEND, RDMAP_IMM_LEN, MPA_EXT_IMM},
 	[RDMAP_ATOMIC_REQ] = {UNTAGGED, QN_READ, RDMAP_ATOMIC_REQ_LEN, MPA_EXT_ATOMIC},
 	[RDMAP_ATOMIC_RESP] = {UNTAGGED, QN_ATOMIC, RDMAP_ATOMIC_RESP_LEN, MPA_EXT_ATOMIC},
+	[RDMAP_FLUSH_REQ] = {UNTAGGED, QN_READ, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH},
 	[RDMAP_SEND_IMM] = {UNTAGGED, QN_SEND, ANY_LENGTH, MPA_EXT_SEND_IMM},
 };
 
@@ -106,6 +107,22 @@ void rdmap_get_atomic_resp(const uint8_t *buf, struct rdmap_atomic_resp *r)
 {
 	r->id = get_be32(buf);
 	r->value = get_be64(buf + 4);
+}
+
+void rdmap_put_flush_req(uint8_t *buf, const struct rdmap_flush_req *r)
+{
+	put_be32(buf, r->flags);
+	put_be32(buf + 4, r->stag);
+	put_be64(buf + 8, r->to);
+	put_be64(buf + 16, r->length);
+}
+
+void rdmap_get_flush_req(const uint8_t *buf, struct rdmap_flush_req *r)
+{
+	r->flags = get_be32(buf);
+	r->stag = get_be32(buf + 4);
+	r->to = get_be64(buf + 8);
+	r->length = get_be64(buf + 16);
 }
 
 /*

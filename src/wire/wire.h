@@ -126,6 +126,7 @@ enum mpa_ext_cap {
 	MPA_EXT_BIG_FPDU = 0x0004, /* FPDUs larger than a TCP segment */
 	MPA_EXT_SEND_IMM = 0x0008, /* opcode RDMAP_SEND_IMM */
 	MPA_EXT_ONE_SHOT = 0x0010, /* advertise and close (reserved for it; not sent yet) */
+	MPA_EXT_FLUSH = 0x0020,	   /* opcode RDMAP_FLUSH_REQ */
 };
 
 struct mpa_ext {
@@ -286,7 +287,8 @@ enum rdmap_op {
 	RDMAP_IMM_SE = 0x9, /* RFC 7306 */
 	RDMAP_ATOMIC_REQ = 0xa,
 	RDMAP_ATOMIC_RESP = 0xb,
-	RDMAP_SEND_IMM = 0xe, /* stag to stag: a Send whose RsvdULP word is the immediate */
+	RDMAP_FLUSH_REQ = 0xc, /* stag to stag: see struct rdmap_flush_req */
+	RDMAP_SEND_IMM = 0xe,  /* stag to stag: a Send whose RsvdULP word is the immediate */
 };
 
 /*
@@ -339,6 +341,7 @@ struct wire_fault rdmap_check(const struct ddp_hdr *h, size_t payload_len, unsig
 #define RDMAP_READ_REQ_LEN    28
 #define RDMAP_ATOMIC_REQ_LEN  52
 #define RDMAP_ATOMIC_RESP_LEN 12
+#define RDMAP_FLUSH_REQ_LEN   24
 #define RDMAP_IMM_LEN	      8
 
 struct rdmap_read_req {
@@ -365,12 +368,34 @@ struct rdmap_atomic_resp {
 	uint64_t value;
 };
 
+/*
+ * IBTA's FLUSH as an RDMAP message: an untagged one on the queue of reads, in one segment, which counts
+ * as a read does for IRD and ORD. Its answer is a Read Response without payload, in turn with the other
+ * answers, given when all that its sender wrote before it, wherever that was, has reached the level.
+ * What names no region of the responder's (or one that this stream may not use) is a fault as a
+ * read's would be.
+ */
+enum rdmap_flush_level {
+	RDMAP_FLUSH_VISIBLE = 1 << 0, /* to every reader */
+	RDMAP_FLUSH_DURABLE = 1 << 1, /* outlives power, as far as the region's memory can */
+};
+
+#define RDMAP_FLUSH_REGION (1u << 8) /* to and length do not matter: all of the region */
+
+struct rdmap_flush_req {
+	uint32_t flags; /* enum rdmap_flush_level, RDMAP_FLUSH_REGION; others are ignored */
+	uint32_t stag;
+	uint64_t to, length;
+};
+
 void rdmap_put_read_req(uint8_t *buf, const struct rdmap_read_req *r);
 void rdmap_get_read_req(const uint8_t *buf, struct rdmap_read_req *r);
 void rdmap_put_atomic_req(uint8_t *buf, const struct rdmap_atomic_req *r);
 void rdmap_get_atomic_req(const uint8_t *buf, struct rdmap_atomic_req *r);
 void rdmap_put_atomic_resp(uint8_t *buf, const struct rdmap_atomic_resp *r);
 void rdmap_get_atomic_resp(const uint8_t *buf, struct rdmap_atomic_resp *r);
+void rdmap_put_flush_req(uint8_t *buf, const struct rdmap_flush_req *r);
+void rdmap_get_flush_req(const uint8_t *buf, struct rdmap_flush_req *r);
 
 /* What an atomic makes of the value found there (RFC 7306 §5.1, masks included). */
 uint64_t rdmap_atomic_result(const struct rdmap_atomic_req *r, uint64_t found);

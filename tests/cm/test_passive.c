@@ -281,8 +281,8 @@ static void offer_is_accepted_with_a_block(void **state)
 	assert_false(rep.f.flags & MPA_EXT_OFFER);
 	assert_int_equal(rep.f.ext.version, 1);
 	assert_int_equal(rep.f.ext.encoding, 0);
-	assert_int_equal(rep.f.ext.caps,
-			 MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM);
+	assert_int_equal(rep.f.ext.caps, MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU |
+						 MPA_EXT_SEND_IMM | MPA_EXT_FLUSH);
 	assert_int_equal(rep.f.private_len, 5);
 	assert_memory_equal(rep.f.private_data, "hello", 5);
 	done(p, fd, id);

@@ -401,9 +401,9 @@ static struct qp_link agree(struct input *in)
 		.mpa_rev = 2,
 		.p2p = flags & 16,
 		.rtr = flags & 64 ? MPA_RTR_READ : MPA_RTR_WRITE,
-		.caps = flags & 32
-				? MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM
-				: 0,
+		.caps = flags & 32 ? MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU |
+					     MPA_EXT_SEND_IMM | MPA_EXT_FLUSH
+				   : 0,
 		.ird = depths & 0xf,
 		.ord = depths >> 4,
 		.wait_first = flags & 128,

@@ -58,14 +58,14 @@ static void tcp_pair(int fd[2])
 
 static void attach(struct ibv_qp *qp, int fd, bool initiator)
 {
-	struct qp_link link = {
-		.initiator = initiator,
-		.crc = true,
-		.mpa_rev = 2,
-		.stag_peer = true,
-		.caps = MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM,
-		.ird = 16,
-		.ord = 16};
+	struct qp_link link = {.initiator = initiator,
+			       .crc = true,
+			       .mpa_rev = 2,
+			       .stag_peer = true,
+			       .caps = MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU |
+				       MPA_EXT_SEND_IMM | MPA_EXT_FLUSH,
+			       .ird = 16,
+			       .ord = 16};
 	struct stream *s;
 
 	assert_int_equal(stream_open_tcp(&s, fd, initiator), 0);

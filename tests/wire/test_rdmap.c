@@ -8,9 +8,10 @@
 enum { TAGGED = -1, NONE = -2 };
 
 #define ALL_CAPS                                                                                   \
-	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_ONE_SHOT)
+	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_ONE_SHOT |   \
+	 MPA_EXT_FLUSH)
 
-/* RFC 5040 figure 4 and RFC 7306 figure 3, and stag's own one: queue, length (-1: any), cap. */
+/* RFC 5040 figure 4 and RFC 7306 figure 3, and stag's own two: queue, length (-1: any), cap. */
 static const struct {
 	int queue, length;
 	unsigned cap;
@@ -27,7 +28,7 @@ static const struct {
 	{0, 8, MPA_EXT_IMM},
 	{1, 52, MPA_EXT_ATOMIC},
 	{3, 12, MPA_EXT_ATOMIC},
-	{NONE, -1, 0},
+	{1, 24, MPA_EXT_FLUSH},
 	{NONE, -1, 0},
 	{0, -1, MPA_EXT_SEND_IMM},
 	{NONE, -1, 0},
@@ -51,8 +52,8 @@ static struct wire_fault by_the_book(const struct ddp_hdr *h, size_t len, unsign
 static void each_message_is_what_the_book_says(void **state)
 {
 	static const uint32_t queues[] = {0, 1, 2, 3, 4, 0x80000000, 0xffffffff};
-	static const size_t lengths[] = {0,  1,	 3,  4,	 7,  8,	 9,	11,    12,	13,
-					 27, 28, 29, 51, 52, 53, 64768, 65535, SIZE_MAX};
+	static const size_t lengths[] = {0,  1,	 3,  4,	 7,  8,	 9,  11, 12,	13,    23,
+					 24, 25, 27, 28, 29, 51, 52, 53, 64768, 65535, SIZE_MAX};
 
 	for (unsigned i = 0; i < 16 * 2 * COUNT(queues) * COUNT(lengths) * (ALL_CAPS + 1); i++) {
 		unsigned rest = i;
@@ -150,6 +151,27 @@ static void an_atomic_request_is_52_bytes_in_order(void **state)
 	assert_int_equal(seen.compare, r.compare);
 	assert_int_equal(seen.compare_mask, r.compare_mask);
 	give_back_the_abyss(buf, RDMAP_ATOMIC_REQ_LEN);
+}
+
+static void a_flush_request_is_24_bytes_in_order(void **state)
+{
+	const struct rdmap_flush_req r = {.flags = 0x01020304,
+					  .stag = 0x05060708,
+					  .to = 0x090a0b0c0d0e0f10,
+					  .length = 0x1112131415161718};
+	struct rdmap_flush_req seen;
+	uint8_t *buf = before_the_abyss(RDMAP_FLUSH_REQ_LEN);
+
+	rdmap_put_flush_req(buf, &r);
+	for (unsigned i = 0; i < RDMAP_FLUSH_REQ_LEN; i++)
+		assert_int_equal(buf[i], i + 1);
+
+	rdmap_get_flush_req(buf, &seen);
+	assert_int_equal(seen.flags, r.flags);
+	assert_int_equal(seen.stag, r.stag);
+	assert_int_equal(seen.to, r.to);
+	assert_int_equal(seen.length, r.length);
+	give_back_the_abyss(buf, RDMAP_FLUSH_REQ_LEN);
 }
 
 static void an_atomics_reserved_bits_are_not_looked_at(void **state)
@@ -295,6 +317,7 @@ int main(void)
 		cmocka_unit_test(a_standard_peer_has_the_eight_opcodes_of_rfc5040),
 		cmocka_unit_test(a_message_of_fixed_length_comes_in_one_segment),
 		cmocka_unit_test(a_read_request_is_28_bytes_in_order),
+		cmocka_unit_test(a_flush_request_is_24_bytes_in_order),
 		cmocka_unit_test(an_atomic_request_is_52_bytes_in_order),
 		cmocka_unit_test(an_atomics_reserved_bits_are_not_looked_at),
 		cmocka_unit_test(an_atomic_response_is_12_bytes_in_order),
