@@ -150,9 +150,9 @@ int stag_store_check(const char *path, unsigned int flags, FILE *out);
 /*
  * For management, and for use. The table may be changed by any number of openers. A change is on the medium
  * before its call returns: in both copies, or in one where the other cannot be written (copies, below). A
- * call that fails has changed nothing. After a crash there is the table of before or after, never a mix.
- * Without the permission to write the file, changes answer EACCES. EPROTO: no store, or a newer
- * one. EBADMSG: both copies are damaged.
+ * call that fails has changed nothing, unless its error says that nobody knows. After a crash there is
+ * the table of before or after, never a mix. Without the permission to write the file, changes answer
+ * EACCES. EPROTO: no store, or a newer one. EBADMSG: both copies are damaged.
  */
 struct stag_store *stag_store_open(const char *path, unsigned int flags);
 void stag_store_close(struct stag_store *store);

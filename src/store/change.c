@@ -27,7 +27,7 @@ static int load_draft(struct stag_store *store)
 	if (memcmp(store->now.table.uuid, store->uuid, sizeof(store->uuid)) != 0)
 		return store_fail(ESTALE, "%s: is another store than the one that was opened",
 				  store->backing.name);
-	store->draft = store->now.table;
+	table_copy(&store->draft, &store->now.table);
 	return 0;
 }
 
@@ -49,11 +49,14 @@ static int begin(struct stag_store *store)
 	return rc;
 }
 
-/* Commits the draft, unless something is wrong already. */
+static int commit(struct stag_store *store)
+{
+	return commit_table(&store->backing, &store->now, &store->draft);
+}
+
+/* Who locked a range has unlocked it: the next one to change the table would take it for in use. */
 static int end(struct stag_store *store, int rc)
 {
-	if (rc == 0)
-		rc = commit_table(&store->backing, &store->now, &store->draft);
 	unlock_table(&store->backing);
 	return rc;
 }
@@ -117,11 +120,12 @@ static int add(struct stag_store *store, struct stag_store_partition *p)
 		return end(store, store_fail(EBUSY, "%s: the room of %s is in use",
 					     store->backing.name, p->name));
 	rc = clear_room(store, p->name, p->offset, p->size);
-	if (rc == 0)
+	if (rc == 0) {
 		table_insert(&store->draft, p);
-	rc = end(store, rc);
+		rc = commit(store);
+	}
 	unlock_range(fd, p->offset, p->size);
-	return rc;
+	return end(store, rc);
 }
 
 STAG_EXPORT int stag_store_add(struct stag_store *store, struct stag_store_partition *partition)
@@ -180,20 +184,21 @@ static int check_size(struct stag_store *store, const struct stag_store_partitio
 	return 0;
 }
 
-/* Commits, too: what is added is locked until then. */
+/* Commits: what is added is locked until then. */
 static int grow_partition(struct stag_store *store, struct stag_store_partition *p, uint64_t size)
 {
 	uint64_t offset = p->offset + p->size, more = size - p->size;
 	int rc;
 
 	if (!lock_range(store->backing.fd, offset, more))
-		return end(store, store_fail(EBUSY,
-					     "%s: what is behind it is still in use by "
-					     "somebody who had it before",
-					     p->name));
+		return store_fail(EBUSY,
+				  "%s: what is behind it is still in use by somebody who had it "
+				  "before",
+				  p->name);
 	rc = clear_room(store, p->name, offset, more);
 	p->size = size;
-	rc = end(store, rc);
+	if (rc == 0)
+		rc = commit(store);
 	unlock_range(store->backing.fd, offset, more);
 	return rc;
 }
@@ -230,8 +235,10 @@ static int change(struct stag_store *store, const struct stag_store_partition *w
 		return end(store, rc);
 	table_clean(p);
 	if (what & STAG_STORE_CHANGE_SIZE && wanted->size > p->size)
-		return grow_partition(store, p, wanted->size);
-	return end(store, 0);
+		rc = grow_partition(store, p, wanted->size);
+	else
+		rc = commit(store);
+	return end(store, rc);
 }
 
 STAG_EXPORT int stag_store_change(struct stag_store *store,
@@ -265,12 +272,12 @@ static int remove_partition(struct stag_store *store, const char *name, bool for
 		return end(store, store_fail(EBUSY, "%s: partition %s is in use",
 					     store->backing.name, name));
 	table_delete(&store->draft, p);
-	rc = end(store, 0);
+	rc = commit(store);
 	if (rc == 0 && locked)
 		io_release(fd, gone.offset, gone.size);
 	if (locked)
 		unlock_range(fd, gone.offset, gone.size);
-	return rc;
+	return end(store, rc);
 }
 
 STAG_EXPORT int stag_store_remove(struct stag_store *store, const char *name, unsigned int flags)
@@ -314,10 +321,9 @@ STAG_EXPORT int stag_store_grow(struct stag_store *store, uint64_t size)
 	if (rc != 0)
 		return -rc;
 	rc = find_room(store, &size);
-	if (rc == 0 && size == store->draft.size) {
-		unlock_table(&store->backing);
-		return 0;
+	if (rc == 0 && size > store->draft.size) {
+		store->draft.size = size;
+		rc = commit(store);
 	}
-	store->draft.size = size;
 	return -end(store, rc);
 }

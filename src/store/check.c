@@ -82,7 +82,7 @@ static bool is_bad_copy(struct checking *c, unsigned int copy, unsigned int good
 			 "is older: generation %" PRIu64 ", and %c has %" PRIu64,
 			 c->copies[copy]->generation, disk_copy_name(good),
 			 c->copies[good]->generation);
-	else if (memcmp(c->copies[copy], c->copies[good], sizeof(struct table)) != 0)
+	else if (!table_is_same(c->copies[copy], c->copies[good]))
 		snprintf(c->why[copy], sizeof(c->why[copy]), "differs from copy %c",
 			 disk_copy_name(good));
 	else

@@ -47,12 +47,13 @@ static int read_image(const struct backing *b, unsigned int copy, uint8_t *image
 int commit_read_copy(const struct backing *b, unsigned int copy, struct table *t,
 		     struct copy_state *state)
 {
-	CLEANUP_FREE uint8_t *image = calloc(1, DISK_IMAGE_MAX);
+	CLEANUP_FREE uint8_t *image = malloc(DISK_IMAGE_MAX);
 	uint32_t len = 0;
 
 	*state = (struct copy_state){.length = DISK_IMAGE_MAX};
 	if (!image)
 		return state->error = store_fail(ENOMEM, "%s: no memory", b->name);
+	memset(image, 0, DISK_HEADER);
 	state->error = read_image(b, copy, image, &len);
 	state->generation = disk_generation(image + DISK_GENERATION);
 	if (state->error == 0)
@@ -98,8 +99,15 @@ int commit_load(const struct backing *b, struct loaded *l)
 	l->from = l->copies[0].error != 0 ||
 		  (l->copies[1].error == 0 && second->generation > l->table.generation);
 	if (l->from == 1)
-		l->table = *second;
+		table_copy(&l->table, second);
 	return 0;
+}
+
+void commit_copy(struct loaded *to, const struct loaded *from)
+{
+	table_copy(&to->table, &from->table);
+	memcpy(to->copies, from->copies, sizeof(to->copies));
+	to->from = from->from;
 }
 
 uint32_t commit_good_copies(const struct loaded *l)
@@ -115,15 +123,17 @@ uint32_t commit_good_copies(const struct loaded *l)
 int commit_write_copy(const struct backing *b, unsigned int copy, const struct table *t,
 		      uint32_t old_length)
 {
-	CLEANUP_FREE uint8_t *image = calloc(1, DISK_IMAGE_MAX);
+	CLEANUP_FREE uint8_t *image = malloc(DISK_IMAGE_MAX);
 	size_t len;
 	int rc;
 
 	if (!image)
 		return store_fail(ENOMEM, "%s: no memory", b->name);
 	len = disk_encode(t, copy, image);
-	if (len < old_length)
+	if (len < old_length) {
+		memset(image + len, 0, old_length - len);
 		len = old_length;
+	}
 	rc = io_write(b->fd, image, len, place_of(copy));
 	if (rc == 0)
 		rc = io_sync(b->fd);
@@ -133,13 +143,15 @@ int commit_write_copy(const struct backing *b, unsigned int copy, const struct t
 	return 0;
 }
 
-static void spoil(const struct backing *b, unsigned int copy, struct copy_state *state)
+/* False: not even that can be written, so others may see what was to be taken back. */
+static bool spoil(const struct backing *b, unsigned int copy, struct copy_state *state)
 {
 	static const uint8_t nothing[DISK_HEADER];
+	int rc = io_write(b->fd, nothing, sizeof(nothing), place_of(copy));
 
-	io_write(b->fd, nothing, sizeof(nothing), place_of(copy));
 	io_sync(b->fd);
 	*state = (struct copy_state){.error = -EIO, .length = DISK_IMAGE_MAX};
+	return rc == 0;
 }
 
 static int replace(const struct backing *b, struct loaded *l, unsigned int copy,
@@ -149,10 +161,14 @@ static int replace(const struct backing *b, struct loaded *l, unsigned int copy,
 
 	if (rc == -ENOMEM)
 		return rc;
-	if (rc != 0) {
-		spoil(b, copy, &l->copies[copy]);
+	if (rc != 0 && !spoil(b, copy, &l->copies[copy]))
+		return store_fail(
+			-rc,
+			"%s: cannot write copy %c of its table: %s; nor take it back: the "
+			"change may be there or not",
+			b->name, disk_copy_name(copy), strerror(-rc));
+	if (rc != 0)
 		return rc;
-	}
 	l->copies[copy] = (struct copy_state){.generation = t->generation,
 					      .length = DISK_HEADER + t->n * DISK_ENTRY};
 	return 0;
@@ -167,13 +183,13 @@ int commit_table(const struct backing *b, struct loaded *l, const struct table *
 
 	if (!t)
 		return store_fail(ENOMEM, "%s: no memory", b->name);
-	*t = *next;
+	table_copy(t, next);
 	t->generation = l->table.generation + 1;
 	rc = table_check(t);
 	if (rc == 0)
 		rc = replace(b, l, 1 - last, t);
 	if (rc == 0) {
-		l->table = *t;
+		table_copy(&l->table, t);
 		l->from = 1 - last;
 		if (replace(b, l, last, t) == 0)
 			l->from = 0;

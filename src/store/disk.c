@@ -99,12 +99,12 @@ static uint64_t get64(const uint8_t *p)
 	return le64toh(v);
 }
 
+/* Of up to a header's length. */
 static bool is_zero(const uint8_t *p, size_t len)
 {
-	for (size_t i = 0; i < len; i++)
-		if (p[i] != 0)
-			return false;
-	return true;
+	static const uint8_t zeroes[DISK_HEADER];
+
+	return memcmp(p, zeroes, len) == 0;
 }
 
 static uint32_t crc_of(const uint8_t *p, size_t len)
@@ -241,18 +241,10 @@ static bool get_rights(const uint8_t *p, struct stag_store_partition *e)
 	    !is_zero(p + AT_RIGHTS + used, DISK_ENTRY - AT_RIGHTS - used))
 		return false;
 	for (unsigned int i = 0; i < e->num_rights; i++)
-		if (!get_right(p + AT_RIGHTS + i * RIGHT_BYTES, &e->rights[i]))
+		if (!get_right(p + AT_RIGHTS + i * RIGHT_BYTES, &e->rights[i]) ||
+		    !table_is_clean(&e->rights[i]))
 			return false;
 	return true;
-}
-
-/* Does it say nothing where there is nothing to say? */
-static bool is_clean(const struct stag_store_partition *e)
-{
-	struct stag_store_partition clean = *e;
-
-	table_clean(&clean);
-	return memcmp(clean.rights, e->rights, sizeof(e->rights)) == 0;
 }
 
 static bool get_entry(const uint8_t *p, struct stag_store_partition *e)
@@ -266,7 +258,7 @@ static bool get_entry(const uint8_t *p, struct stag_store_partition *e)
 	e->level = get32(p + AT_LEVEL);
 	e->cache_ms = get32(p + AT_CACHE_MS);
 	e->num_rights = get32(p + AT_NUM_RIGHTS);
-	return get_name(p + AT_NAME, e->name) && get_rights(p, e) && is_clean(e) &&
+	return get_name(p + AT_NAME, e->name) && get_rights(p, e) &&
 	       is_zero(p + AT_ENTRY_RESERVED, AT_RIGHTS - AT_ENTRY_RESERVED);
 }
 

@@ -65,7 +65,7 @@ int store_refresh(struct stag_store *store)
 	if (memcmp(l->table.uuid, store->uuid, sizeof(store->uuid)) != 0)
 		return store_fail(ESTALE, "%s: is another store than the one that was opened",
 				  store->backing.name);
-	store->now = *l;
+	commit_copy(&store->now, l);
 	return 0;
 }
 

@@ -110,8 +110,13 @@ int table_check_geometry(uint64_t size, uint32_t block);
 int table_check_settings(const struct stag_store_partition *p);
 int table_check(const struct table *t); /* all of it: what was read, or is to be written */
 
+/* Only the entries that are in use are copied and compared. */
+void table_copy(struct table *to, const struct table *from);
+bool table_is_same(const struct table *a, const struct table *b);
+
 /* Zeroes what means nothing, so that equal partitions are equal bytes. */
 void table_clean(struct stag_store_partition *p);
+bool table_is_clean(const struct stag_store_right *r);
 
 struct stag_store_partition *table_find(struct table *t, const char *name);
 struct stag_store_partition *table_find_id(struct table *t, uint64_t id);
@@ -185,6 +190,7 @@ struct loaded {
 int commit_read_copy(const struct backing *b, unsigned int copy, struct table *t,
 		     struct copy_state *state);
 int commit_load(const struct backing *b, struct loaded *l);
+void commit_copy(struct loaded *to, const struct loaded *from);
 uint32_t commit_good_copies(const struct loaded *l);
 
 /*

@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what may be ----------------------------------------------------------- */
@@ -164,9 +165,35 @@ static int check_entry(const struct table *t, uint32_t i)
 	if (i > 0 && p->offset < t->entries[i - 1].offset + t->entries[i - 1].size)
 		return store_fail(EINVAL, "%s: begins at %" PRIu64 ", before %s ends", p->name,
 				  p->offset, t->entries[i - 1].name);
-	for (uint32_t k = 0; k < i; k++)
-		if (t->entries[k].id == p->id || strcmp(t->entries[k].name, p->name) == 0)
-			return store_fail(EINVAL, "%s: its name or id is there twice", p->name);
+	return 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	const struct stag_store_partition *const *p = a, *const *q = b;
+
+	return strcmp((*p)->name, (*q)->name);
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct stag_store_partition *const *p = a, *const *q = b;
+
+	return (*p)->id < (*q)->id ? -1 : (*p)->id > (*q)->id;
+}
+
+/* Sorted, what is there twice is side by side. */
+static int check_unique(const struct table *t, int (*by)(const void *, const void *))
+{
+	const struct stag_store_partition *sorted[STAG_STORE_MAX_PARTITIONS];
+
+	for (uint32_t i = 0; i < t->n; i++)
+		sorted[i] = &t->entries[i];
+	qsort(sorted, t->n, sizeof(sorted[0]), by);
+	for (uint32_t i = 1; i < t->n; i++)
+		if (by(&sorted[i - 1], &sorted[i]) == 0)
+			return store_fail(EINVAL, "%s: its name or id is there twice",
+					  sorted[i]->name);
 	return 0;
 }
 
@@ -187,7 +214,24 @@ int table_check(const struct table *t)
 				  t->n, t->next_id, t->generation);
 	for (uint32_t i = 0; i < t->n && rc == 0; i++)
 		rc = check_entry(t, i);
-	return rc;
+	if (rc == 0)
+		rc = check_unique(t, by_name);
+	return rc != 0 ? rc : check_unique(t, by_id);
+}
+
+static size_t bytes_of(const struct table *t)
+{
+	return offsetof(struct table, entries) + t->n * sizeof(t->entries[0]);
+}
+
+void table_copy(struct table *to, const struct table *from)
+{
+	memcpy(to, from, bytes_of(from));
+}
+
+bool table_is_same(const struct table *a, const struct table *b)
+{
+	return a->n == b->n && memcmp(a, b, bytes_of(a)) == 0;
 }
 
 static void clean_right(struct stag_store_right *r)
@@ -204,6 +248,14 @@ static void clean_right(struct stag_store_right *r)
 		memcpy(clean.address, r->address, address_bits(r->family) / 8);
 	}
 	*r = clean;
+}
+
+bool table_is_clean(const struct stag_store_right *r)
+{
+	struct stag_store_right clean = *r;
+
+	clean_right(&clean);
+	return memcmp(&clean, r, sizeof(clean)) == 0;
 }
 
 void table_clean(struct stag_store_partition *p)
