@@ -146,11 +146,7 @@ void medium_query(struct stag_medium *m, struct stagdv_medium_counters *c)
 
 unsigned int medium_poll(struct stag_medium *m)
 {
-	unsigned int n = media_poll(m->media);
-
-	if (n)
-		media_kick(m->media); /* what the callbacks let go */
-	return n;
+	return media_poll(m->media);
 }
 
 void medium_claim(struct stag_medium *m)

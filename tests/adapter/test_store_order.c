@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Random programs on storage, in every mode, on a disk that delays and reorders at will: nothing is ever seen that the
+ * promised order forbids. And the judge is tried with queue pairs that promise more than they keep.
+ */
+#include "order.h"
+#include "storage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/store.h"
+#include "base/clock.h"
+#include "dice.h"
+
+#define MOST_LASTING 4096
+
+/* What a queue pair keeps less than the judge is told, for a test of the tests. */
+struct lie {
+	uint32_t relax;
+	bool no_fence;
+	bool forgetful_disk;
+	bool judge_alone; /* has to notice: nobody looks at what completes when */
+};
+
+struct trial {
+	struct storage s;
+	struct sim_disk disk;
+	struct ibv_cq *cq;
+	struct user user[MOST_QPS];
+	unsigned int posted[MOST_QPS], n_done[MOST_QPS];
+	struct program p;
+	unsigned long now; /* counts what happens */
+	unsigned int done, steps;
+	uint64_t tag;
+	uint64_t lasting[MOST_LASTING];
+	atomic_uint n_lasting;
+	struct lie lie;
+	char why[200];
+};
+
+/* ---- what to do ---- */
+
+static uint64_t new_value(struct trial *t)
+{
+	return ++t->tag << 16; /* below: what is added */
+}
+
+/* A value that may be there: one that somebody wrote, or was there before. */
+static uint64_t guess(struct trial *t, unsigned int word)
+{
+	const struct program *p = &t->p;
+
+	for (int tries = 0; tries < 4; tries++) {
+		const struct queue *q = &p->queue[dice(p->n_queues)];
+		const struct step *s = &q->step[dice(MOST_STEPS)];
+
+		if (s < &q->step[q->n_steps] && s->kind == STEP_WRITE && word >= s->word &&
+		    word < s->word + s->span)
+			return s->value[word - s->word];
+	}
+	return p->initial[word];
+}
+
+static struct step make_step(struct trial *t, unsigned int words)
+{
+	static const uint8_t kinds[] = {STEP_READ,  STEP_READ,	 STEP_READ,  STEP_WRITE,
+					STEP_WRITE, STEP_WRITE,	 STEP_WRITE, STEP_ADD,
+					STEP_SWAP,  STEP_BARRIER};
+	struct step s = {.kind = kinds[dice(sizeof(kinds))]};
+	unsigned int row = (unsigned int)dice(2) * ROW;
+
+	if (s.kind == STEP_BARRIER)
+		return s;
+	s.fence = one_in(6);
+	s.span = s.kind == STEP_READ || s.kind == STEP_WRITE ? (uint8_t)(1 + dice(MOST_SPAN)) : 1;
+	if (s.span > words)
+		s.span = (uint8_t)words;
+	s.word = (uint8_t)(row + dice(words - s.span + 1));
+	s.compare = guess(t, s.word);
+	for (int i = 0; i < s.span; i++)
+		s.value[i] = new_value(t);
+	return s;
+}
+
+static void make_program(struct trial *t)
+{
+	struct program *p = &t->p;
+	unsigned int words = 1 + (unsigned int)dice(ROW); /* of a row: fewer, and they meet more */
+	unsigned int most = 1 + (unsigned int)dice(MOST_STEPS);
+
+	memset(p, 0, sizeof(*p));
+	for (unsigned int w = 0; w < WORDS; w++)
+		memcpy(&p->initial[w], t->disk.image + word_offset(w), sizeof(uint64_t));
+	p->n_queues = 1 + (unsigned int)dice(one_in(2) ? 2 : MOST_QPS);
+	for (unsigned int q = 0; q < p->n_queues; q++) {
+		struct queue *queue = &p->queue[q];
+		uint8_t level = (uint8_t)dice(3);
+
+		queue->relax = one_in(3) ? 0 : one_in(2) ? NO_ORDER : (uint32_t)dice(NO_ORDER + 1);
+		for (queue->n_steps = 0; queue->n_steps < most; queue->n_steps++) {
+			struct step *s = &queue->step[queue->n_steps];
+
+			*s = make_step(t, words);
+			s->own_level = one_in(4);
+			s->level = s->own_level ? (uint8_t)dice(3) : level;
+		}
+		queue->step[0].own_level = false; /* says the queue pair's */
+		queue->step[0].level = level;
+	}
+}
+
+/* ---- doing it ---- */
+
+static size_t memory_of(unsigned int q, unsigned int s)
+{
+	return (q * MOST_STEPS + s) * MOST_SPAN * sizeof(uint64_t);
+}
+
+static uint64_t *cells_of(struct trial *t, unsigned int q, unsigned int s)
+{
+	return (uint64_t *)(t->s.mem + memory_of(q, s));
+}
+
+static unsigned int flags_of(const struct step *s)
+{
+	static const unsigned int levels[] = {STAGDV_SEND_VISIBLE, STAGDV_SEND_ACCEPTED,
+					      STAGDV_SEND_DURABLE};
+
+	return IBV_SEND_SIGNALED | (s->fence ? IBV_SEND_FENCE : 0) |
+	       (s->own_level ? levels[s->level] : 0);
+}
+
+static void fill_request(struct trial *t, unsigned int q, unsigned int i, struct ibv_send_wr *wr,
+			 struct ibv_sge *sge)
+{
+	static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+						     IBV_WR_ATOMIC_FETCH_AND_ADD,
+						     IBV_WR_ATOMIC_CMP_AND_SWP};
+	struct step *s = &t->p.queue[q].step[i];
+
+	*sge = piece(&t->s, memory_of(q, i), s->span * (uint32_t)sizeof(uint64_t));
+	*wr = request(&t->user[q], q << 8 | i, opcodes[s->kind], sge, word_offset(s->word));
+	wr->send_flags = flags_of(s);
+	if (s->kind == STEP_ADD || s->kind == STEP_SWAP) {
+		wr->wr.atomic.remote_addr = word_offset(s->word);
+		wr->wr.atomic.rkey = t->s.region->rkey;
+		wr->wr.atomic.compare_add = s->kind == STEP_ADD ? 1 : s->compare;
+		wr->wr.atomic.swap = s->value[0];
+	}
+	if (s->kind == STEP_WRITE)
+		memcpy(cells_of(t, q, i), s->value, s->span * sizeof(uint64_t));
+}
+
+/* Up to three in one list; a barrier alone. */
+static void post_some(struct trial *t, unsigned int q)
+{
+	struct queue *queue = &t->p.queue[q];
+	struct ibv_send_wr wr[3];
+	struct ibv_sge sge[3];
+	unsigned int n = 0, want = 1 + (unsigned int)dice(3);
+
+	while (n < want && t->posted[q] < queue->n_steps) {
+		unsigned int i = t->posted[q];
+
+		if (queue->step[i].kind == STEP_BARRIER) {
+			if (n)
+				break;
+			queue->step[i].posted = ++t->now;
+			t->posted[q]++;
+			post_barrier(&t->user[q], q << 8 | i);
+			return;
+		}
+		queue->step[i].posted = ++t->now;
+		fill_request(t, q, i, &wr[n], &sge[n]);
+		if (n)
+			wr[n - 1].next = &wr[n];
+		n++;
+		t->posted[q]++;
+	}
+	if (n)
+		post(&t->user[q], wr);
+}
+
+static bool complain(struct trial *t, const char *what, unsigned int q, unsigned int i)
+{
+	snprintf(t->why, sizeof(t->why), "%s: queue pair %u, step %u", what, q, i);
+	return false;
+}
+
+static bool does_last(struct trial *t, uint64_t value)
+{
+	unsigned int n = atomic_load(&t->n_lasting);
+
+	for (unsigned int i = 0; i < n; i++)
+		if (t->lasting[i] == value)
+			return true;
+	return false;
+}
+
+/* Of a barrier that completed, or of a durable step: is what was written there when the power goes? */
+static bool outlives_power(struct trial *t, const struct step *s)
+{
+	for (int i = 0; i < s->span; i++) {
+		if (s->kind == STEP_WRITE && !does_last(t, s->value[i]))
+			return false;
+		if (s->kind == STEP_ADD && !does_last(t, s->found[i] + 1))
+			return false;
+		if (s->kind == STEP_SWAP && s->found[i] == s->compare && !does_last(t, s->value[i]))
+			return false;
+	}
+	return true;
+}
+
+static bool note_done(struct trial *t, const struct ibv_wc *wc)
+{
+	unsigned int q = (unsigned int)wc->wr_id >> 8, i = wc->wr_id & 255;
+	struct queue *queue = &t->p.queue[q];
+	struct step *s = &queue->step[i];
+	bool waits = (s->fence || s->kind == STEP_BARRIER) && !t->lie.judge_alone;
+
+	if (wc->status != IBV_WC_SUCCESS || s->done)
+		return complain(t, ibv_wc_status_str(wc->status), q, i);
+	if (!(queue->relax & STAGDV_RELAX_COMPLETIONS) && i != t->n_done[q])
+		return complain(t, "completed out of turn", q, i);
+	s->done = ++t->now;
+	t->n_done[q]++;
+	t->done++;
+	memcpy(s->found, cells_of(t, q, i), s->span * sizeof(uint64_t));
+	if (s->level == STAGDV_LEVEL_DURABLE && !outlives_power(t, s))
+		return complain(t, "not durable", q, i);
+	for (unsigned int before = 0; waits && before < i; before++) {
+		if (!queue->step[before].done)
+			return complain(t, "did not wait for all before", q, i);
+		if (s->kind == STEP_BARRIER && !outlives_power(t, &queue->step[before]))
+			return complain(t, "a barrier without a flush", q, i);
+	}
+	return true;
+}
+
+static bool poll_some(struct trial *t)
+{
+	struct ibv_wc wc[4];
+	int n = ibv_poll_cq(t->cq, 1 + (int)dice(4), wc);
+
+	for (int i = 0; i < n; i++)
+		if (!note_done(t, &wc[i]))
+			return false;
+	return true;
+}
+
+static bool keep_lasting(void *arg, uint64_t value)
+{
+	struct trial *t = arg;
+	unsigned int n = atomic_load(&t->n_lasting);
+
+	if (n < MOST_LASTING) {
+		t->lasting[n] = value;
+		atomic_store(&t->n_lasting, n + 1);
+	}
+	return true;
+}
+
+static void open_users(struct trial *t)
+{
+	for (unsigned int q = 0; q < t->p.n_queues; q++) {
+		const struct queue *queue = &t->p.queue[q];
+		struct user_wish wish = {
+			.cq = t->cq,
+			.send_wr = 16,
+			.attr = {.relax = queue->relax | t->lie.relax,
+				 .level = queue->step[0].level,
+				 .depth = one_in(4) ? 1 + (uint32_t)dice(4) : 0},
+		};
+
+		user_open(&t->user[q], &t->s, &wish);
+		to_stag_qp(t->user[q].qp)->store->lane.no_fence = t->lie.no_fence;
+		t->steps += queue->n_steps;
+	}
+}
+
+static void start(struct trial *t)
+{
+	struct stagdv_store_attr attr = {.cache_ms = one_in(4) ? 1000 : 0};
+
+	make_program(t);
+	t->done = t->steps = 0;
+	memset(t->posted, 0, sizeof(t->posted));
+	memset(t->n_done, 0, sizeof(t->n_done));
+	atomic_store(&t->n_lasting, 0);
+	t->disk.n_writes = 0;
+	t->disk.seed = dice(1ull << 62);
+	t->disk.lazy = 1 + (unsigned int)dice(4);
+	t->disk.forgets = t->lie.forgetful_disk;
+	t->why[0] = 0;
+	assert_int_equal(stagdv_modify_store_mr(t->s.region, &attr, STAGDV_STORE_CACHE), 0);
+	open_users(t);
+}
+
+/* NULL, or what was wrong. */
+static const char *run_program(struct trial *t)
+{
+	uint64_t until = patience();
+	bool good = true;
+
+	start(t);
+	while (good && t->done < t->steps) {
+		if (one_in(2))
+			post_some(t, (unsigned int)dice(t->p.n_queues));
+		else
+			good = poll_some(t);
+		if (clock_ns() > until)
+			fail_msg("%u of %u steps are done, and no more", t->done, t->steps);
+	}
+	for (unsigned int q = 0; q < t->p.n_queues; q++)
+		user_close(&t->user[q]);
+	if (!good)
+		return t->why;
+	for (unsigned int w = 0; w < WORDS; w++)
+		memcpy(&t->p.final[w], t->disk.image + word_offset(w), sizeof(uint64_t));
+	return judge(&t->p);
+}
+
+/* ---- what is shown where it went wrong ---- */
+
+static void show_program(const struct program *p)
+{
+	static const char *const kinds[] = {"read", "write", "add", "swap", "barrier"};
+
+	for (unsigned int q = 0; q < p->n_queues; q++) {
+		printf("queue pair %u, relax 0x%x\n", q, p->queue[q].relax);
+		for (unsigned int i = 0; i < p->queue[q].n_steps; i++) {
+			const struct step *s = &p->queue[q].step[i];
+
+			printf("  %lu-%lu %s%s level %u words %u+%u:", s->posted, s->done,
+			       s->fence ? "fence " : "", kinds[s->kind], s->level, s->word,
+			       s->span);
+			for (int k = 0; k < s->span; k++)
+				printf(" %#llx",
+				       (unsigned long long)(s->kind == STEP_WRITE ? s->value[k]
+										  : s->found[k]));
+			if (s->kind == STEP_SWAP)
+				printf(" if %#llx then %#llx", (unsigned long long)s->compare,
+				       (unsigned long long)s->value[0]);
+			printf("\n");
+		}
+	}
+}
+
+/* ---- the stories ---- */
+
+static struct trial *trial_open(enum backing b)
+{
+	struct trial *t = calloc(1, sizeof(*t));
+
+	storage_open(&t->s, b);
+	sim_disk_init(&t->disk, ((struct stag_medium *)t->s.medium)->media, SPACE);
+	t->disk.lasting = keep_lasting;
+	t->disk.arg = t;
+	t->cq = ibv_create_cq(t->s.ctx, 1024, NULL, NULL, 0);
+	assert_non_null(t->cq);
+	return t;
+}
+
+static void trial_close(struct trial *t)
+{
+	assert_int_equal(ibv_destroy_cq(t->cq), 0);
+	storage_close(&t->s);
+	sim_disk_free(&t->disk);
+	free(t);
+}
+
+static void expect_order(enum backing b)
+{
+	struct trial *t = trial_open(b);
+	unsigned long n = scaled(5000);
+
+	for (unsigned long i = 0; i < n; i++) {
+		const char *why = run_program(t);
+
+		if (!why)
+			continue;
+		show_program(&t->p);
+		fail_msg("program %lu of %lu: %s", i, n, why);
+	}
+	printf("%lu programs\n", n);
+	trial_close(t);
+}
+
+static void blocks_keep_the_promised_order(void **state)
+{
+	expect_order(ON_DISK);
+}
+
+static void pages_keep_the_promised_order(void **state)
+{
+	expect_order(ON_PAGES);
+}
+
+/* Until somebody notices; that it is noticed soon enough is what the many programs above live from. */
+static void expect_caught(const struct lie *lie)
+{
+	struct trial *t = trial_open(ON_PAGES);
+	unsigned long n = 0;
+
+	t->lie = *lie;
+	while (!run_program(t))
+		if (++n == 5000)
+			fail_msg("nobody noticed");
+	printf("noticed after %lu programs\n", n);
+	trial_close(t);
+}
+
+static void a_missing_fence_is_noticed(void **state)
+{
+	expect_caught(&(struct lie){.no_fence = true});
+	expect_caught(&(struct lie){.no_fence = true, .judge_alone = true});
+}
+
+static void a_missing_flush_is_noticed(void **state)
+{
+	expect_caught(&(struct lie){.forgetful_disk = true});
+}
+
+static void every_missing_order_is_noticed(void **state)
+{
+	for (uint32_t bit = 1; bit <= STAGDV_RELAX_COMPLETIONS; bit *= 2) {
+		printf("without 0x%x: ", bit);
+		expect_caught(&(struct lie){.relax = bit});
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(blocks_keep_the_promised_order),
+		cmocka_unit_test(pages_keep_the_promised_order),
+		cmocka_unit_test(a_missing_fence_is_noticed),
+		cmocka_unit_test(a_missing_flush_is_noticed),
+		cmocka_unit_test(every_missing_order_is_noticed),
+	};
+
+	dice_start();
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
