@@ -43,6 +43,8 @@ struct stag_qp;
 struct stag_cq;
 struct key_slot;
 struct stream;
+struct store_peer;
+struct peer_request;
 struct store_region; /* store.h, as the next three */
 struct stag_medium;
 struct lane;
@@ -651,8 +653,11 @@ struct stag_qp {
 	struct qp_media *media;		 /* medium.c: those that its poller polls too; or NULL */
 	struct store_qp *store;		 /* tx_lock: where it is connected to storage; or NULL */
 	atomic_bool on_store;		 /* the same, for those who do not hold it */
-	uint32_t async_sent;		 /* asynchronous events that the program was handed */
-	struct list all_link;		 /* in the table of all queue pairs */
+	struct store_peer *peer;  /* store_peer.c: its peer uses storage; or NULL. Both locks */
+	atomic_bool serves_store; /* the same, for those who hold none */
+	atomic_bool rx_paused;	  /* nobody reads the stream: see rx_store.c. rx_lock */
+	uint32_t async_sent;	  /* asynchronous events that the program was handed */
+	struct list all_link;	  /* in the table of all queue pairs */
 
 	/* src/verbs/wr.c: the builder behind ibv_wr_* */
 	int wr_err;
@@ -740,11 +745,17 @@ void qp_tx_finish(struct stag_qp *qp);		   /* tx_lock held: FIN once all is sent
 bool qp_tx_broken(const struct stag_qp *qp);	   /* tx_lock held: the stream refused something */
 bool qp_tx_pending(const struct stag_qp *qp);	   /* tx_lock held: is there anything to send? */
 struct wqe *qp_tx_oldest_read(struct stag_qp *qp); /* tx_lock held: awaiting a response, or NULL */
+struct wqe *qp_tx_read_came(struct stag_qp *qp);   /* tx_lock held: it is no longer awaited */
 struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn); /* the same: the one so numbered */
 void qp_tx_read_done(struct stag_qp *qp);			 /* tx_lock held: it came */
-bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *r); /* tx_lock held;
-									     * false: beyond IRD */
-bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r);
+/*
+ * tx_lock held; false: beyond IRD. store: it is answered from there. gate: and not before all writes to
+ * storage up to this number have their level.
+ */
+bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *r,
+			struct peer_request *store, uint64_t gate);
+bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r,
+			  struct peer_request *store, uint64_t gate);
 struct terminate qp_tx_reason(const struct stag_qp *qp); /* tx_lock held: why it gave up */
 unsigned qp_tx_mulpdu(const struct stag_qp *qp);	 /* 0: not connected */
 void sq_retire(struct stag_qp *qp); /* tx_lock held: completions of what is done, in order */

@@ -28,7 +28,7 @@ void qp_arm(struct stag_qp *qp)
 	cq = atomic_load(&qp->claimed_by);
 	blocked = atomic_load(&qp->tx_blocked);
 	if (!cq)
-		events = EPOLLIN | (blocked ? EPOLLOUT : 0);
+		events = (atomic_load(&qp->rx_paused) ? 0 : EPOLLIN) | (blocked ? EPOLLOUT : 0);
 	else if (blocked && atomic_load(&cq->claim) == CLAIM_SLEEPER)
 		events = EPOLLOUT; /* a sleeper watches for bytes only */
 	else
@@ -38,6 +38,12 @@ void qp_arm(struct stag_qp *qp)
 	qp_arm_media(qp);
 }
 
+/* Who sleeps watches sockets; these have none, or one that nobody may read at times. */
+static bool needs_engine(const struct stag_qp *qp)
+{
+	return atomic_load(&qp->on_store) || atomic_load(&qp->serves_store);
+}
+
 bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)
 {
 	struct stag_cq *nobody = NULL;
@@ -45,8 +51,8 @@ bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)
 
 	if (cq->n_claimed == CQ_MAX_CLAIM || (state != QP_RTS && state != QP_CLOSING))
 		return false;
-	if (how == CLAIM_SLEEPER && atomic_load(&qp->on_store))
-		return false; /* it has no socket to sleep on */
+	if (how == CLAIM_SLEEPER && needs_engine(qp))
+		return false;
 	if (!atomic_compare_exchange_strong(&qp->claimed_by, &nobody, cq))
 		return false;
 	atomic_store(&cq->claim, how);
@@ -78,7 +84,7 @@ void claim_all(struct stag_cq *cq, enum cq_claim how)
 	int before = atomic_load(&cq->claim);
 
 	for (unsigned i = 0; how == CLAIM_SLEEPER && i < cq->n_claimed; i++)
-		if (atomic_load(&cq->claimed[i]->on_store))
+		if (needs_engine(cq->claimed[i]))
 			claim_drop(cq, cq->claimed[i]), i--;
 	list_for_each (l, &cq->qps)
 		claim_one(cq, list_entry(l, struct qp_attachment, link)->qp, how);

@@ -6,7 +6,7 @@
  * of its queue pairs too, and claims them with the queue pair (claim.c): while a medium is claimed it is
  * disarmed, so that nobody is woken for what a poller is about to see.
  */
-#include "adapter/store.h"
+#include "adapter/store_peer.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -146,7 +146,13 @@ void medium_query(struct stag_medium *m, struct stagdv_medium_counters *c)
 
 unsigned int medium_poll(struct stag_medium *m)
 {
-	return media_poll(m->media);
+	struct list news;
+	unsigned int n;
+
+	peers_listen(&news);
+	n = media_poll(m->media);
+	peers_serve(&news);
+	return n;
 }
 
 void medium_claim(struct stag_medium *m)

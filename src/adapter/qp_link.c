@@ -6,6 +6,7 @@
  * back, once, and whoever connected the queue pair is told.
  */
 #include "adapter/qp.h"
+#include "adapter/store_peer.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -118,6 +119,8 @@ static void keep_counters(struct stag_qp *qp)
 /* Engine lock held, queue pair in ERROR (or on its way out). */
 void qp_close_stream(struct stag_qp *qp)
 {
+	struct store_peer *peer;
+
 	timer_cancel(&qp->hold_timer);
 	timer_cancel(&qp->linger_timer);
 	pthread_mutex_lock(&qp->arm_lock);
@@ -132,9 +135,14 @@ void qp_close_stream(struct stag_qp *qp)
 	}
 	qp_tx_free(qp);
 	qp_rx_free(qp);
+	peer = qp->peer;
+	qp->peer = NULL;
 	qp->lingering = false;
 	atomic_store(&qp->tx_blocked, false);
+	atomic_store(&qp->rx_paused, false);
+	atomic_store(&qp->serves_store, false);
 	qp_unlock_both(qp);
+	peer_leave(peer);
 }
 
 /* What was completed is still on its way to a peer that is slow, or stopped: give it a minute. */

@@ -38,6 +38,7 @@ int qp_rx_init(struct stag_qp *qp)
 		goto err_free;
 	for (int i = 0; i < QN_COUNT; i++)
 		rx->msn[i] = 1;
+	list_init(&rx->held);
 	if (qp->link.ahead_len) {
 		if (qp->link.ahead_len > (rx->marked ? MARKED : rx->stage_size))
 			goto err_free;
@@ -64,6 +65,8 @@ void qp_rx_free(struct stag_qp *qp)
 
 	if (!rx)
 		return;
+	rx_store_stop(qp);
+	rx_drop_held(qp, false);
 	free(rx->stage);
 	free(rx->recv);
 	free(rx->marked);
@@ -162,7 +165,11 @@ static enum outcome step_header(struct stag_qp *qp)
 		rx_stop_with(qp, f);
 		return STOP;
 	}
-	if (!rx_begin_segment(qp) || (rx->pre_placed && !rx_keep_promise(qp)))
+	if (!rx_begin_segment(qp))
+		return STOP;
+	if (rx->waits && !rx->pre_placed)
+		return WAIT; /* it is looked at again from here */
+	if (rx->pre_placed && !rx_keep_promise(qp))
 		return STOP;
 	rx->head += (uint32_t)(MPA_LEN_FIELD + hdr_len);
 	rx->step = RX_PAYLOAD;
@@ -268,17 +275,56 @@ static int unmark(struct stag_qp *qp)
 	return 1;
 }
 
-/* What is there already, without a read; false: the stream is over. */
-static bool consume_all(struct stag_qp *qp)
+/* What is there already, without a read; with markers first the FPDU that had to wait. */
+static enum outcome consume_all(struct stag_qp *qp)
 {
-	int r;
+	enum outcome o = consume(qp);
+	int r = 0;
 
-	if (!qp->rx->marked)
-		return consume(qp) != STOP;
-	while ((r = unmark(qp)) > 0)
-		if (consume(qp) == STOP)
-			return false;
-	return r == 0;
+	while (qp->rx->marked && o == MORE && (r = unmark(qp)) > 0)
+		o = consume(qp);
+	return r < 0 ? STOP : o;
+}
+
+static void set_paused(struct stag_qp *qp, bool paused)
+{
+	if (atomic_exchange(&qp->rx_paused, paused) != paused)
+		qp_arm(qp);
+}
+
+/* ---- the end ---- */
+
+void rx_end_now(struct stag_qp *qp)
+{
+	struct rx_end e = qp->rx->end;
+
+	qp->rx->end.kind = END_NONE;
+	pthread_mutex_lock(&qp->tx_lock);
+	switch (e.kind) {
+	case END_FAULT:
+		qp_fail(qp, &e.term, e.event);
+		break;
+	case END_TERMINATED:
+		qp_fail(qp, NULL, e.event);
+		break;
+	case END_CLOSED:
+		qp_peer_closed(qp, e.clean);
+		break;
+	case END_NONE:
+		break;
+	}
+	pthread_mutex_unlock(&qp->tx_lock);
+}
+
+void rx_end(struct stag_qp *qp, const struct rx_end *end)
+{
+	qp->rx->stopped = true;
+	qp->rx->end = *end;
+	rx_store_stop(qp);
+	if (rx_must_hold(qp))
+		set_paused(qp, true);
+	else
+		rx_end_now(qp);
 }
 
 static void stream_ended(struct stag_qp *qp, ssize_t n)
@@ -292,16 +338,21 @@ static void stream_ended(struct stag_qp *qp, ssize_t n)
 	else if (!clean)
 		log_info("qp %u: the peer closed the connection in the middle of a message",
 			 qp->ibv.qp_num);
-	rx->stopped = true;
-	pthread_mutex_lock(&qp->tx_lock);
-	qp_peer_closed(qp, clean);
-	pthread_mutex_unlock(&qp->tx_lock);
+	rx_end(qp, &(struct rx_end){.kind = END_CLOSED, .clean = clean});
 }
 
-static bool rx_run(struct stag_qp *qp)
+/* false: no more reading now. */
+static bool go_on(struct stag_qp *qp, enum outcome o)
+{
+	if (o == WAIT)
+		set_paused(qp, true);
+	return o == MORE;
+}
+
+static bool rx_run(struct stag_qp *qp, bool full)
 {
 	struct qp_rx *rx = qp->rx;
-	bool any = false, full = true;
+	bool any = false;
 
 	for (int i = 0; i < MAX_READS && full; i++) {
 		ssize_t n = rx_read_some(qp, &full);
@@ -313,9 +364,11 @@ static bool rx_run(struct stag_qp *qp)
 			return true;
 		}
 		any = true;
-		if (!consume_all(qp))
+		if (!go_on(qp, consume_all(qp)))
 			break;
 	}
+	if (qp->peer)
+		rx_store_dry(qp);
 	if (rx->kick_tx && !rx->stopped) {
 		rx->kick_tx = false;
 		pthread_mutex_lock(&qp->tx_lock);
@@ -323,6 +376,18 @@ static bool rx_run(struct stag_qp *qp)
 		pthread_mutex_unlock(&qp->tx_lock);
 	}
 	return any;
+}
+
+/* What had to wait is looked at again, and goes on if it can. */
+void rx_resume(struct stag_qp *qp)
+{
+	enum outcome o = consume_all(qp);
+
+	if (o == WAIT)
+		return;
+	if (o == MORE)
+		set_paused(qp, false);
+	rx_run(qp, o == MORE);
 }
 
 static void retry_tx(struct stag_qp *qp)
@@ -345,22 +410,28 @@ bool qp_progress(struct stag_qp *qp)
 	if (atomic_load_explicit(&qp->on_store, memory_order_relaxed) ||
 	    pthread_mutex_trylock(&qp->rx_lock))
 		return any;
-	if (qp->rx && !qp->rx->stopped) {
+	if (qp->rx && !qp->rx->stopped &&
+	    !atomic_load_explicit(&qp->rx_paused, memory_order_relaxed)) {
 		/* A full stream is looked at without disturbing it. */
 		if (atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
 			ready = qp->stream->ops->ready(qp->stream);
 		if (ready & ~POLLOUT)
-			any |= rx_run(qp);
+			any |= rx_run(qp, true);
 	}
 	pthread_mutex_unlock(&qp->rx_lock);
 	if ((ready & POLLOUT) && atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
 		retry_tx(qp);
+	/* What was asked of a medium may be there already. */
+	if (atomic_load_explicit(&qp->serves_store, memory_order_relaxed))
+		any |= qp_poll_media(qp);
 	return any;
 }
 
 void rx_consume_ahead(struct stag_qp *qp)
 {
-	consume_all(qp);
+	go_on(qp, consume_all(qp));
+	if (qp->peer)
+		rx_store_dry(qp);
 }
 
 void rx_flush(struct stag_qp *qp)
@@ -369,6 +440,8 @@ void rx_flush(struct stag_qp *qp)
 		.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = qp->ibv.qp_num};
 	struct rwqe *w;
 
+	if (qp->rx)
+		rx_drop_held(qp, true);
 	if (qp->rx && qp->rx->recv_open)
 		rx_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL, false);
 	pthread_mutex_lock(&qp->rq_lock);

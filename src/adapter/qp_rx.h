@@ -20,6 +20,32 @@
 
 enum rx_step { RX_HEADER, RX_PAYLOAD, RX_TRAILER };
 
+struct rx_span {
+	struct peer_buffer *buffer;
+	uint32_t at, len;
+};
+
+/* rx_store.c: a write to storage on its way there. */
+struct rx_landing {
+	struct peer_buffer *buffer; /* being filled, up to used */
+	struct stag_medium *medium;
+	uint32_t used;
+	uint32_t start, len; /* what is good of it, and not in the lane */
+	uint32_t stag;	     /* where that belongs */
+	uint64_t to;
+	struct rx_span span[2]; /* the place of this segment */
+	unsigned n_span;
+};
+
+enum rx_end_kind { END_NONE, END_FAULT, END_TERMINATED, END_CLOSED };
+
+struct rx_end { /* how the stream ended, where that has to wait */
+	enum rx_end_kind kind;
+	struct terminate term;
+	enum ibv_event_type event;
+	bool clean;
+};
+
 struct qp_rx {
 	uint8_t *stage;
 	uint32_t stage_size, head, tail; /* not yet consumed: [head, tail) */
@@ -51,9 +77,20 @@ struct qp_rx {
 	bool first_seen;
 	bool kick_tx;
 	bool stopped; /* the stream is done with, one way or the other */
+
+	bool on_store; /* this segment is */
+	bool waits;    /* it has no place yet */
+	struct rx_landing landing;
+	struct list held; /* completions that stand behind writes to storage */
+	struct rx_end end;
 };
 
-enum outcome { MORE, GO_ON, STOP }; /* needs bytes; made a step; the stream is over */
+enum outcome {
+	MORE,
+	GO_ON,
+	WAIT,
+	STOP
+}; /* needs bytes; made a step; not now; the stream is over */
 
 /* rx_place.c */
 bool rx_stop_with(struct stag_qp *qp, struct wire_fault f);
@@ -80,6 +117,33 @@ bool rx_may_place(struct stag_qp *qp, uint32_t *n);
 bool rx_begin_segment(struct stag_qp *qp);
 bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload);
 bool rx_is_control(uint8_t opcode);
+
+/* rx_store.c */
+enum outcome rx_store_begin(struct stag_qp *qp);
+enum key_fault rx_store_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
+bool rx_store_end(struct stag_qp *qp);	/* the segment is good */
+bool rx_store_land(struct stag_qp *qp); /* what is there of a write goes into the lane */
+void rx_store_rest(struct stag_qp *qp);
+void rx_store_dry(struct stag_qp *qp);	     /* no more bytes for now */
+void rx_store_stop(struct stag_qp *qp);	     /* nor ever */
+bool rx_must_hold(const struct stag_qp *qp); /* there are writes whose level is not reached */
+/* The number of the last write before what comes now; what answers it waits for that. */
+uint64_t rx_gate(const struct stag_qp *qp);
+/* KEY_BUSY: no memory */
+enum key_fault rx_store_read(struct stag_qp *qp, const struct rdmap_read_req *r,
+			     struct peer_request **out, uint64_t *gate);
+enum key_fault rx_store_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r,
+			       struct peer_request **out);
+enum key_fault rx_store_check(struct stag_qp *qp, const struct rdmap_flush_req *r);
+enum key_fault rx_store_flush(struct stag_qp *qp, struct peer_request **out);
+void rx_hold_receive(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited);
+bool rx_hold_read(struct stag_qp *qp);
+void rx_drop_held(struct stag_qp *qp, bool flush);
+
+/* qp_rx.c */
+void rx_end(struct stag_qp *qp, const struct rx_end *end); /* now, or behind what is held */
+void rx_end_now(struct stag_qp *qp);
+void rx_resume(struct stag_qp *qp);
 
 /* rx_read.c */
 uint32_t rx_staged(const struct qp_rx *rx);

@@ -59,6 +59,8 @@ void qp_tx_free(struct stag_qp *qp)
 	if (!tx)
 		return;
 	tx_refs_put(tx);
+	tx_buffers_put(qp);
+	tx_responses_drop(qp);
 	free(tx->irq);
 	free(tx->bounce);
 	free(tx->marked);
@@ -137,10 +139,10 @@ static bool frame_next(struct stag_qp *qp)
 		return true;
 	}
 	if (tx->open == OPEN_RESPONSE)
-		return tx_frame_response(qp);
+		return tx_response_may_go(qp) && tx_frame_response(qp);
 	if (tx->open == OPEN_SQ)
 		return tx_frame_request(qp);
-	response = tx->irq_put != tx->irq_get;
+	response = tx->irq_put != tx->irq_get && tx_response_may_go(qp);
 	request = request_ready(qp);
 	if (response && request)
 		tx->response_next = !tx->response_next;
@@ -190,6 +192,8 @@ static bool build_batch(struct stag_qp *qp)
 
 	tx->n = tx->cur = 0;
 	tx->n_ref = 0;
+	if (tx->n_buffers)
+		tx_buffers_put(qp);
 	tx->buf_used = tx->bytes = tx->bounce_used = 0;
 	tx->refs_held = true;
 	tx->bad_request = false;
@@ -323,7 +327,8 @@ static void maybe_fin(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
-	if (!tx->closing || tx->fin_sent || tx->cur < tx->n || qp->sq.get != qp->sq.put)
+	if (!tx->closing || tx->fin_sent || tx->cur < tx->n || qp->sq.get != qp->sq.put ||
+	    tx->irq_get != tx->irq_put)
 		return;
 	tx->fin_sent = true;
 	qp->stream->ops->shutdown(qp->stream);
@@ -429,12 +434,17 @@ struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn)
 	return &qp->sq.wqe[tx->orq[(tx->orq_put - back) % STAG_MAX_RD_ATOM] & qp->sq.mask];
 }
 
-void qp_tx_read_done(struct stag_qp *qp)
+struct wqe *qp_tx_read_came(struct stag_qp *qp)
 {
 	struct wqe *w = qp_tx_oldest_read(qp);
 
 	qp->tx->orq_get++;
-	w->done = true;
+	return w;
+}
+
+void qp_tx_read_done(struct stag_qp *qp)
+{
+	qp_tx_read_came(qp)->done = true;
 	sq_retire(qp);
 }
 

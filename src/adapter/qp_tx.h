@@ -36,7 +36,9 @@ struct response {
 		struct rdmap_read_req read;
 		struct rdmap_atomic_req atomic;
 	};
-	uint32_t off; /* of a read: bytes framed so far */
+	uint32_t off;		    /* of a read: bytes framed so far */
+	struct peer_request *store; /* it is answered from there; or NULL */
+	uint64_t gate;		    /* not before the peer's writes to storage up to this one */
 };
 
 enum tx_open { OPEN_NONE, OPEN_SQ, OPEN_RESPONSE }; /* whose message is begun and not ended */
@@ -50,6 +52,8 @@ struct qp_tx {
 	bool refs_held;
 	uint32_t buf_used, bytes;
 	uint8_t buf[TX_BUF];
+	struct peer_buffer *buffers[TX_IOV]; /* from storage, held until the batch is sent */
+	unsigned n_buffers;
 	uint8_t *bounce; /* copies of read data under CRC: the memory may change meanwhile */
 	uint32_t bounce_used;
 
@@ -123,6 +127,9 @@ bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w);
 bool tx_frame_request(struct stag_qp *qp);
 
 /* tx_response.c */
+bool tx_response_may_go(struct stag_qp *qp); /* the oldest, or (more of) the one that is begun */
 bool tx_frame_response(struct stag_qp *qp);
+void tx_buffers_put(struct stag_qp *qp);
+void tx_responses_drop(struct stag_qp *qp);
 
 #endif

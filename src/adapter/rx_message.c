@@ -6,6 +6,7 @@
  * payload is placed and its CRC holds: what follows from it?
  */
 #include "adapter/qp_rx.h"
+#include "adapter/store_peer.h"
 
 #include <errno.h>
 
@@ -53,6 +54,15 @@ static bool begin_send(struct stag_qp *qp)
 	return true;
 }
 
+static bool begin_store_write(struct stag_qp *qp)
+{
+	enum outcome o = rx_store_begin(qp);
+
+	qp->rx->on_store = true;
+	qp->rx->waits = o == WAIT;
+	return o != STOP;
+}
+
 /* The whole range is checked before a byte of it is placed. */
 static bool begin_write(struct stag_qp *qp)
 {
@@ -64,9 +74,12 @@ static bool begin_write(struct stag_qp *qp)
 		rx->write_begun = true;
 		rx->write_len = 0;
 	}
+	rx->on_store = false;
 	if (rx->seg_len == 0)
 		return true; /* RFC 5041 §5.2: nothing to check */
 	f = key_get(rx->h.stag, qp->pd, qp, rx->h.to, rx->seg_len, IBV_ACCESS_REMOTE_WRITE, &map);
+	if (f == KEY_ON_STORE)
+		return begin_store_write(qp);
 	if (f != KEY_OK)
 		return rx_stop_with(qp, rx_write_fault(f));
 	key_put(&map);
@@ -111,6 +124,9 @@ bool rx_begin_segment(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 
+	rx->waits = false;
+	if (rx->landing.len && rx->h.opcode != RDMAP_WRITE && !rx_store_land(qp))
+		return false; /* a message between the segments of another */
 	switch (rx->h.opcode) {
 	case RDMAP_WRITE:
 		return begin_write(qp);
@@ -203,11 +219,28 @@ static bool end_write(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 
+	if ((rx->on_store || rx->landing.len) && !rx_store_end(qp))
+		return false;
 	rx->write_len += rx->seg_len;
 	if (rx->h.last) {
 		rx->last_write_len = (uint32_t)rx->write_len;
 		rx->write_begun = false;
 	}
+	return true;
+}
+
+/* The answer to the oldest of our requests is there. */
+static bool read_came(struct stag_qp *qp)
+{
+	bool hold = rx_must_hold(qp);
+
+	if (hold && !rx_hold_read(qp))
+		return false;
+	pthread_mutex_lock(&qp->tx_lock);
+	if (!hold)
+		qp_tx_read_done(qp);
+	qp->rx->kick_tx |= qp_tx_pending(qp) || atomic_load(&qp->state) == QP_CLOSING;
+	pthread_mutex_unlock(&qp->tx_lock);
 	return true;
 }
 
@@ -220,20 +253,18 @@ static bool end_read_response(struct stag_qp *qp)
 		return true;
 	}
 	rx->read->rx_off += rx->seg_len;
-	if (!rx->h.last)
-		return true;
-	pthread_mutex_lock(&qp->tx_lock);
-	qp_tx_read_done(qp);
-	rx->kick_tx |= qp_tx_pending(qp) || atomic_load(&qp->state) == QP_CLOSING;
-	pthread_mutex_unlock(&qp->tx_lock);
-	return true;
+	return !rx->h.last || read_came(qp);
 }
 
 /* It waits for its answer, if the queue had room: more than IRD may not be under way. */
-static bool end_request(struct stag_qp *qp, bool room)
+static bool end_request(struct stag_qp *qp, bool room, struct peer_request *store)
 {
-	if (!room)
+	if (!room) {
+		peer_drop(store);
 		return rx_stop_with(qp, FAULT_DDP_NO_BUFFER);
+	}
+	if (store)
+		peer_begin(store);
 	qp->rx->msn[QN_READ]++;
 	qp->rx->kick_tx = true;
 	return true;
@@ -242,26 +273,37 @@ static bool end_request(struct stag_qp *qp, bool room)
 static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct rdmap_read_req r;
-	struct key_map map;
+	struct key_map map = {.n = 0};
+	struct peer_request *store = NULL;
+	uint64_t gate = rx_gate(qp);
 	enum key_fault f = KEY_OK;
 	bool room;
 
 	rdmap_get_read_req(payload, &r);
 	if (r.size)
 		f = key_get(r.src_stag, qp->pd, qp, r.src_to, r.size, IBV_ACCESS_REMOTE_READ, &map);
+	if (f == KEY_ON_STORE)
+		f = rx_store_read(qp, &r, &store, &gate);
 	if (f != KEY_OK)
 		return rx_stop_with(qp, rx_read_fault(f));
-	if (r.size)
-		key_put(&map);
+	key_put(&map);
 	pthread_mutex_lock(&qp->tx_lock);
-	room = qp_tx_respond_read(qp, &r);
+	room = qp_tx_respond_read(qp, &r, store, gate);
 	pthread_mutex_unlock(&qp->tx_lock);
-	return end_request(qp, room);
+	return end_request(qp, room, store);
+}
+
+static bool is_aligned_word(enum key_fault f, const struct key_map *map)
+{
+	return f == KEY_OK && map->n == 1 &&
+	       (uintptr_t)map->iov[0].iov_base % sizeof(uint64_t) == 0;
 }
 
 static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct rdmap_atomic_req r;
+	struct peer_request *store = NULL;
+	uint64_t gate = rx_gate(qp);
 	struct key_map map;
 	enum key_fault f;
 	bool room, aligned;
@@ -270,23 +312,26 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	if (r.op != RDMAP_FETCH_ADD && r.op != RDMAP_CMP_SWAP)
 		return rx_stop_with(qp, FAULT_RDMAP_OP_OTHER);
 	f = key_get(r.stag, qp->pd, qp, r.to, sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC, &map);
-	if (f != KEY_OK)
+	aligned = f == KEY_ON_STORE ? r.to % sizeof(uint64_t) == 0 : is_aligned_word(f, &map);
+	if (f == KEY_ON_STORE && aligned)
+		f = rx_store_atomic(qp, &r, &store);
+	if (f != KEY_OK && f != KEY_ON_STORE)
 		return rx_stop_with(qp, rx_read_fault(f));
-	aligned = map.n == 1 && (uintptr_t)map.iov[0].iov_base % sizeof(uint64_t) == 0;
 	key_put(&map);
 	if (!aligned)
 		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
 	pthread_mutex_lock(&qp->tx_lock);
-	room = qp_tx_respond_atomic(qp, &r);
+	room = qp_tx_respond_atomic(qp, &r, store, gate);
 	pthread_mutex_unlock(&qp->tx_lock);
-	return end_request(qp, room);
+	return end_request(qp, room, store);
 }
 
-/* The region's memory is as lasting as it is, and all that came before has been placed. */
+/* What is in memory is as lasting as that is, and has been placed; what is on storage is flushed by the lane. */
 static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct rdmap_flush_req r;
 	struct rdmap_read_req answer = {.sink_stag = RTR_STAG};
+	struct peer_request *store = NULL;
 	struct key_map map;
 	enum key_fault f;
 	bool room;
@@ -296,14 +341,18 @@ static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
 		r.to = r.length = 0;
 	f = key_get(r.stag, qp->pd, qp, r.to, r.length, 0, &map);
 	if (f == KEY_BOUNDS && (r.flags & RDMAP_FLUSH_REGION))
-		f = KEY_OK;
-	else if (f != KEY_OK)
+		f = KEY_OK; /* 0 is no address of it, and need not be */
+	if (f == KEY_ON_STORE)
+		f = rx_store_check(qp, &r);
+	if (f == KEY_OK && qp->peer && (r.flags & RDMAP_FLUSH_DURABLE))
+		f = rx_store_flush(qp, &store);
+	if (f != KEY_OK)
 		return rx_stop_with(qp, rx_read_fault(f));
 	key_put(&map);
 	pthread_mutex_lock(&qp->tx_lock);
-	room = qp_tx_respond_read(qp, &answer);
+	room = qp_tx_respond_read(qp, &answer, store, rx_gate(qp));
 	pthread_mutex_unlock(&qp->tx_lock);
-	return end_request(qp, room);
+	return end_request(qp, room, store);
 }
 
 static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
@@ -329,11 +378,7 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	}
 	rx_scatter(&map, (const uint8_t *)&r.value);
 	key_put(&map);
-	pthread_mutex_lock(&qp->tx_lock);
-	qp_tx_read_done(qp);
-	rx->kick_tx |= qp_tx_pending(qp) || atomic_load(&qp->state) == QP_CLOSING;
-	pthread_mutex_unlock(&qp->tx_lock);
-	return true;
+	return read_came(qp);
 }
 
 /* Is it about a read or an atomic? */
@@ -382,13 +427,12 @@ static bool end_terminate(struct stag_qp *qp, const uint8_t *payload)
 	else
 		log_info("qp %u: the peer terminated the connection: %s%s", qp->ibv.qp_num,
 			 wire_fault_str(t.fault), swapped ? " (sent with swapped bits)" : "");
-	rx->stopped = true;
 	pthread_mutex_lock(&qp->tx_lock);
 	w = refused_status(&t) != IBV_WC_SUCCESS ? refused_request(qp, &t) : NULL;
 	if (w)
 		w->status = refused_status(&t);
-	qp_fail(qp, NULL, IBV_EVENT_QP_FATAL);
 	pthread_mutex_unlock(&qp->tx_lock);
+	rx_end(qp, &(struct rx_end){.kind = END_TERMINATED, .event = IBV_EVENT_QP_FATAL});
 	return false;
 }
 

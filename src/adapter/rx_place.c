@@ -32,10 +32,7 @@ bool rx_stop_with(struct stag_qp *qp, struct wire_fault f)
 		 qp->ibv.qp_num, rx->h.opcode, rx->h.stag, (unsigned long long)rx->h.to, rx->h.qn,
 		 rx->h.msn, rx->h.mo, rx->seg_len, wire_fault_str(f));
 	terminate_init(&t, f, rx->seg_hdr_len ? rx->seg_hdr : NULL, rx->seg_hdr_len, rx->ulpdu_len);
-	rx->stopped = true;
-	pthread_mutex_lock(&qp->tx_lock);
-	qp_fail(qp, &t, fault_event(f));
-	pthread_mutex_unlock(&qp->tx_lock);
+	rx_end(qp, &(struct rx_end){.kind = END_FAULT, .term = t, .event = fault_event(f)});
 	return false;
 }
 
@@ -122,6 +119,8 @@ enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
 
 	switch (rx->h.opcode) {
 	case RDMAP_WRITE:
+		if (rx->on_store)
+			return rx_store_target(qp, len, map);
 		return key_get(rx->h.stag, qp->pd, qp, rx->h.to + rx->seg_done, len,
 			       IBV_ACCESS_REMOTE_WRITE, map);
 	case RDMAP_READ_RESP:
@@ -153,7 +152,10 @@ void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struc
 		wc.wc_flags = more->wc_flags;
 	}
 	rx->recv_open = false;
-	cq_push(qp->rcq, &wc, solicited);
+	if (status != IBV_WC_WR_FLUSH_ERR && rx_must_hold(qp))
+		rx_hold_receive(qp, &wc, solicited);
+	else
+		cq_push(qp->rcq, &wc, solicited);
 }
 
 /* The local side's own fault: its request fails, then the queue pair. */
@@ -167,12 +169,11 @@ bool rx_stop_locally(struct stag_qp *qp)
 	else
 		rx_complete_recv(qp, IBV_WC_LOC_PROT_ERR, NULL, false);
 	terminate_init(&t, FAULT_DDP_LOCAL, NULL, 0, 0);
-	rx->stopped = true;
 	pthread_mutex_lock(&qp->tx_lock);
 	if (rx->h.opcode == RDMAP_READ_RESP)
 		rx->read->done = true;
-	qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
 	pthread_mutex_unlock(&qp->tx_lock);
+	rx_end(qp, &(struct rx_end){.kind = END_FAULT, .term = t, .event = IBV_EVENT_QP_FATAL});
 	return false;
 }
 

@@ -6,8 +6,11 @@
  * they are framed: a region may have gone meanwhile.
  */
 #include "adapter/qp_tx.h"
+#include "adapter/store_peer.h"
 
 #include <stdlib.h>
+
+#define STORE_PIECES 8 /* in one FPDU: what is read lies in few */
 
 /* A copy that does not change between the CRC and the kernel's reading of it. NULL: no room. */
 static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
@@ -67,6 +70,115 @@ static bool is_one_piece(const struct key_map *map)
 	return map->slot[map->slot[1] ? 1 : 0]->nseg == 1;
 }
 
+/* ---- from storage ---- */
+
+/* Is it its turn, and has it got what it answers with? */
+bool tx_response_may_go(struct stag_qp *qp)
+{
+	const struct response *r = &qp->tx->irq[qp->tx->irq_get & qp->tx->irq_mask];
+	struct wire_fault fault;
+	bool ready;
+
+	if (!r->store && !r->gate)
+		return true;
+	if (qp->peer->failed || atomic_load(&qp->peer->reached) < r->gate)
+		return false;
+	if (!r->store)
+		return true;
+	ready = peer_is_ready(r->store, &fault);
+	if (fault.set)
+		qp->tx->response_fault = fault;
+	return ready;
+}
+
+void tx_buffers_put(struct stag_qp *qp)
+{
+	struct qp_tx *tx = qp->tx;
+
+	if (!tx->n_buffers)
+		return;
+	pthread_mutex_lock(&qp->peer->lock);
+	while (tx->n_buffers)
+		peer_give(tx->buffers[--tx->n_buffers]);
+	pthread_mutex_unlock(&qp->peer->lock);
+}
+
+void tx_responses_drop(struct stag_qp *qp)
+{
+	struct qp_tx *tx = qp->tx;
+
+	for (; tx->irq_get != tx->irq_put; tx->irq_get++)
+		peer_drop(tx->irq[tx->irq_get & tx->irq_mask].store);
+}
+
+static void response_framed(struct qp_tx *tx, struct response *r)
+{
+	peer_drop(r->store);
+	r->store = NULL;
+	tx->open = OPEN_NONE;
+	tx->irq_get++;
+}
+
+/* The data lies in buffers of ours, where it does not change: they are sent from. */
+static void place_store_data(struct stag_qp *qp, struct fpdu *f, const struct iovec *iov,
+			     unsigned n)
+{
+	struct qp_tx *tx = qp->tx;
+
+	for (unsigned i = 0; i < n; i++)
+		f->payload += iov[i].iov_len;
+	f->flat = f->payload <= TX_COPY;
+	for (unsigned i = 0; i < n; i++) {
+		if (f->flat)
+			memcpy(tx_own_bytes(tx, iov[i].iov_len), iov[i].iov_base, iov[i].iov_len);
+		else
+			tx_foreign_bytes(tx, &iov[i]);
+	}
+}
+
+/* As much as is there: a whole segment, or less where the medium is slower than the stream. */
+static bool frame_store_read(struct stag_qp *qp, struct response *r)
+{
+	struct qp_tx *tx = qp->tx;
+	size_t left = r->read.size - r->off, room = tx->mulpdu - DDP_TAGGED_LEN;
+	struct ddp_hdr h = {.tagged = true,
+			    .opcode = RDMAP_READ_RESP,
+			    .stag = r->read.sink_stag,
+			    .to = r->read.sink_to + r->off};
+	struct iovec iov[STORE_PIECES];
+	unsigned n = peer_take_data(r->store, left < room ? left : room, iov,
+				    tx->buffers + tx->n_buffers, STORE_PIECES);
+	struct fpdu f;
+
+	if (!n)
+		return false;
+	tx->n_buffers += n;
+	f = fpdu_begin(tx, &h);
+	place_store_data(qp, &f, iov, n);
+	h.last = f.payload == left;
+	r->off += (uint32_t)f.payload;
+	fpdu_end(qp, &f, &h);
+	tx->open = OPEN_RESPONSE;
+	if (h.last)
+		response_framed(tx, r);
+	return true;
+}
+
+static void frame_found(struct stag_qp *qp, struct response *r, uint64_t value)
+{
+	struct qp_tx *tx = qp->tx;
+	struct ddp_hdr h = tx_untagged(tx, RDMAP_ATOMIC_RESP, QN_ATOMIC);
+	struct rdmap_atomic_resp answer = {.id = r->atomic.id, .value = value};
+	struct fpdu f = fpdu_begin(tx, &h);
+
+	rdmap_put_atomic_resp(fpdu_own_payload(tx, &f, RDMAP_ATOMIC_RESP_LEN), &answer);
+	fpdu_end(qp, &f, &h);
+	tx->msn[QN_ATOMIC]++;
+	response_framed(tx, r);
+}
+
+/* ---- from memory ---- */
+
 static bool frame_read_response(struct stag_qp *qp, struct response *r)
 {
 	struct qp_tx *tx = qp->tx;
@@ -97,8 +209,9 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 	}
 	r->off += (uint32_t)f.payload;
 	fpdu_end(qp, &f, &h);
-	tx->open = h.last ? OPEN_NONE : OPEN_RESPONSE;
-	tx->irq_get += h.last;
+	tx->open = OPEN_RESPONSE;
+	if (h.last)
+		response_framed(tx, r);
 	return true;
 }
 
@@ -115,12 +228,10 @@ static uint64_t do_atomic(uint64_t *p, const struct rdmap_atomic_req *r)
 static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 {
 	struct qp_tx *tx = qp->tx;
-	struct ddp_hdr h = tx_untagged(tx, RDMAP_ATOMIC_RESP, QN_ATOMIC);
-	struct rdmap_atomic_resp answer = {.id = r->atomic.id};
+	uint64_t found;
 	struct key_map map;
 	enum key_fault fault = tx_key_get(qp, r->atomic.stag, qp, r->atomic.to, sizeof(uint64_t),
 					  IBV_ACCESS_REMOTE_ATOMIC, &map);
-	struct fpdu f;
 
 	if (fault == KEY_BUSY)
 		return false;
@@ -129,13 +240,9 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 		key_put(&map);
 		return false;
 	}
-	answer.value = do_atomic(map.iov[0].iov_base, &r->atomic);
+	found = do_atomic(map.iov[0].iov_base, &r->atomic);
 	key_put(&map);
-	f = fpdu_begin(tx, &h);
-	rdmap_put_atomic_resp(fpdu_own_payload(tx, &f, RDMAP_ATOMIC_RESP_LEN), &answer);
-	fpdu_end(qp, &f, &h);
-	tx->msn[QN_ATOMIC]++;
-	tx->irq_get++;
+	frame_found(qp, r, found);
 	return true;
 }
 
@@ -144,6 +251,12 @@ bool tx_frame_response(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 	struct response *r = &tx->irq[tx->irq_get & tx->irq_mask];
 
+	if (r->store && r->is_atomic) {
+		frame_found(qp, r, peer_found(r->store));
+		return true;
+	}
+	if (r->store && r->read.size)
+		return frame_store_read(qp, r);
 	return r->is_atomic ? frame_atomic_response(qp, r) : frame_read_response(qp, r);
 }
 
@@ -154,22 +267,24 @@ static struct response *new_response(struct qp_tx *tx)
 	return &tx->irq[tx->irq_put++ & tx->irq_mask];
 }
 
-bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *req)
+bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *req,
+			struct peer_request *store, uint64_t gate)
 {
 	struct response *r = new_response(qp->tx);
 
 	if (!r)
 		return false;
-	*r = (struct response){.read = *req};
+	*r = (struct response){.read = *req, .store = store, .gate = gate};
 	return true;
 }
 
-bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *req)
+bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *req,
+			  struct peer_request *store, uint64_t gate)
 {
 	struct response *r = new_response(qp->tx);
 
 	if (!r)
 		return false;
-	*r = (struct response){.is_atomic = true, .atomic = *req};
+	*r = (struct response){.is_atomic = true, .atomic = *req, .store = store, .gate = gate};
 	return true;
 }

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * store_peer.c - a connection that uses storage: its beginning and its end, its buffers, and its news.
+ */
+#include "adapter/store_peer.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+
+#define OWN_ALIGNMENT 4096
+
+static __thread struct list *listening; /* where this thread keeps news */
+
+/* ---- beginning and end ---- */
+
+static void granted(struct media_waiter *w, void *memory);
+
+static void supply_init(struct peer_supply *s, struct store_peer *p)
+{
+	s->peer = p;
+	s->waiter.granted = granted;
+	s->own.supply = s;
+}
+
+static struct store_peer *create(struct stag_qp *qp)
+{
+	struct store_peer *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	pthread_mutex_init(&p->lock, NULL);
+	atomic_store(&p->refs, 1);
+	p->qp = qp;
+	lane_init(&p->lane, &p->lock, PEER_DEPTH);
+	supply_init(&p->in, p);
+	supply_init(&p->out, p);
+	list_init(&p->writes);
+	list_init(&p->requests);
+	list_init(&p->news);
+	return p;
+}
+
+struct store_peer *peer_of(struct stag_qp *qp)
+{
+	struct store_peer *p = qp->peer;
+
+	if (p)
+		return p;
+	p = create(qp);
+	if (!p)
+		return NULL;
+	pthread_mutex_lock(&qp->tx_lock);
+	qp->peer = p;
+	pthread_mutex_unlock(&qp->tx_lock);
+	atomic_store(&qp->serves_store,
+		     true); /* nobody sleeps on its socket any more: see claim.c */
+	return p;
+}
+
+int peer_use(struct store_peer *p, struct stag_medium *m)
+{
+	for (unsigned i = 0; i < p->n_media; i++)
+		if (p->media[i] == m)
+			return 0;
+	if (p->n_media == PEER_MEDIA)
+		return -ENOMEM;
+	medium_get(m);
+	p->media[p->n_media++] = m;
+	pthread_mutex_lock(&p->qp->tx_lock);
+	qp_use_medium(p->qp, m); /* if it cannot, the engine polls */
+	pthread_mutex_unlock(&p->qp->tx_lock);
+	return 0;
+}
+
+static void on_free(struct work *w)
+{
+	struct store_peer *p = container_of(w, struct store_peer, work);
+
+	lane_end(&p->lane);
+	for (unsigned i = 0; i < p->n_media; i++)
+		medium_put(p->media[i]);
+	free(p->in.own.memory);
+	free(p->out.own.memory);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+}
+
+/* The last medium closes under the engine's lock, which must not be taken by who holds another. */
+static void put(struct store_peer *p)
+{
+	if (atomic_fetch_sub(&p->refs, 1) != 1)
+		return;
+	if (engine_locked())
+		on_free(&p->work);
+	else
+		work_queue(&p->work, on_free);
+}
+
+/* It is over when the connection is, and nothing of it is with a medium. */
+static void end_if_idle(struct store_peer *p)
+{
+	bool idle;
+
+	pthread_mutex_lock(&p->lock);
+	idle = !p->qp && !p->users && !p->ops && !p->in.waiting && !p->out.waiting && !p->ended;
+	p->ended |= idle;
+	pthread_mutex_unlock(&p->lock);
+	if (idle)
+		put(p);
+}
+
+/* ---- buffers ---- */
+
+static struct peer_buffer *wrap(struct peer_supply *s, struct media *m, void *memory)
+{
+	struct peer_buffer *b = malloc(sizeof(*b));
+
+	if (!b) {
+		media_give_buffer(m, memory);
+		return NULL;
+	}
+	*b = (struct peer_buffer){.memory = memory, .media = m, .supply = s, .refs = 1};
+	return b;
+}
+
+static void granted(struct media_waiter *w, void *memory)
+{
+	struct peer_supply *s = container_of(w, struct peer_supply, waiter);
+	struct store_peer *p = s->peer;
+	struct media *m = s->from->media;
+
+	pthread_mutex_lock(&p->lock);
+	s->waiting = false;
+	if (p->qp)
+		s->spare = wrap(s, m, memory);
+	else
+		media_give_buffer(m, memory);
+	peer_tell(p);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void stop_waiting(struct peer_supply *s)
+{
+	if (s->waiting && media_stop_waiting(s->from->media, &s->waiter))
+		s->waiting = false;
+}
+
+static struct peer_buffer *take_spare(struct peer_supply *s, struct stag_medium *m)
+{
+	struct peer_buffer *b = s->spare;
+
+	s->spare = NULL;
+	if (b && b->media != m->media) {
+		peer_give(b);
+		return NULL;
+	}
+	return b;
+}
+
+static struct peer_buffer *take_own(struct peer_supply *s)
+{
+	if (s->own.refs)
+		return NULL;
+	if (!s->own.memory)
+		s->own.memory = aligned_alloc(OWN_ALIGNMENT, MEDIA_BUFFER_SIZE);
+	if (!s->own.memory)
+		return NULL;
+	s->own.refs = 1;
+	return &s->own;
+}
+
+struct peer_buffer *peer_take(struct peer_supply *s, struct stag_medium *m)
+{
+	struct peer_buffer *b = take_spare(s, m);
+	void *memory;
+
+	if (b)
+		return b;
+	if (s->waiting && s->from != m)
+		stop_waiting(s);
+	if (!s->waiting) {
+		s->from = m;
+		memory = media_take_buffer(m->media, &s->waiter);
+		if (memory)
+			return wrap(s, m->media, memory);
+		s->waiting = true;
+	}
+	return take_own(s);
+}
+
+struct peer_buffer *peer_try_take(struct peer_supply *s, struct stag_medium *m)
+{
+	struct peer_buffer *b;
+
+	if (s->waiting)
+		return NULL;
+	b = peer_take(s, m);
+	stop_waiting(s);
+	return b;
+}
+
+void peer_give(struct peer_buffer *b)
+{
+	if (!b || --b->refs)
+		return;
+	if (!b->media) {
+		peer_tell(b->supply->peer); /* somebody may wait for just this one */
+		return;
+	}
+	media_give_buffer(b->media, b->memory);
+	free(b);
+}
+
+/* ---- operations ---- */
+
+void peer_add(struct store_peer *p, struct lane_op *op)
+{
+	p->ops++;
+	lane_add(&p->lane, op);
+}
+
+void peer_done(struct store_peer *p)
+{
+	p->ops--;
+	peer_tell(p);
+}
+
+/* ---- news ---- */
+
+static void serve(struct store_peer *p)
+{
+	struct stag_qp *qp;
+
+	pthread_mutex_lock(&p->lock);
+	p->told = false;
+	qp = p->qp;
+	p->users += qp != NULL;
+	peer_advance(p);
+	lane_kick(&p->lane);
+	pthread_mutex_unlock(&p->lock);
+	if (qp) {
+		pthread_mutex_lock(&qp->rx_lock);
+		rx_store_serve(qp, p);
+		pthread_mutex_unlock(&qp->rx_lock);
+		pthread_mutex_lock(&qp->tx_lock);
+		qp_tx_run(qp);
+		pthread_mutex_unlock(&qp->tx_lock);
+		pthread_mutex_lock(&p->lock);
+		p->users--;
+		pthread_mutex_unlock(&p->lock);
+	}
+	end_if_idle(p);
+	put(p);
+}
+
+static void on_work(struct work *w)
+{
+	serve(container_of(w, struct store_peer, work));
+}
+
+void peer_tell(struct store_peer *p)
+{
+	if (p->told)
+		return;
+	p->told = true;
+	atomic_fetch_add(&p->refs, 1);
+	if (listening)
+		list_add_tail(listening, &p->news);
+	else
+		work_queue(&p->work, on_work);
+}
+
+void peers_listen(struct list *news)
+{
+	list_init(news);
+	if (!listening)
+		listening = news;
+}
+
+void peers_serve(struct list *news)
+{
+	if (listening == news)
+		listening = NULL;
+	while (!list_empty(news)) {
+		struct store_peer *p = list_entry(news->next, struct store_peer, news);
+
+		list_del(&p->news);
+		serve(p);
+	}
+}
+
+/* Who is with the queue pair leaves soon: it holds no lock that we could have. */
+static void wait_for_users(struct store_peer *p)
+{
+	while (p->users) {
+		pthread_mutex_unlock(&p->lock);
+		sched_yield();
+		pthread_mutex_lock(&p->lock);
+	}
+}
+
+void peer_leave(struct store_peer *p)
+{
+	struct list news;
+
+	if (!p)
+		return;
+	assert(engine_locked());
+	peers_listen(&news);
+	pthread_mutex_lock(&p->lock);
+	p->qp = NULL;
+	atomic_fetch_add(&p->refs, 1);
+	wait_for_users(p);
+	for (struct peer_supply *s = &p->in;; s = &p->out) {
+		stop_waiting(s);
+		peer_give(s->spare);
+		s->spare = NULL;
+		if (s == &p->out)
+			break;
+	}
+	peer_rest(p);
+	lane_kick(&p->lane);
+	if (p->work.queued) {
+		work_cancel(&p->work);
+		list_add_tail(&news, &p->news);
+	}
+	pthread_mutex_unlock(&p->lock);
+	peers_serve(&news);
+	end_if_idle(p);
+	put(p);
+}

@@ -1,0 +1,869 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_store_peer.c - a peer's writes, reads, atomics and barriers of regions on storage: side a is the
+ * peer, side b has the storage.
+ *
+ * Between the medium and the kernel stands an edge (struct gate) that holds writes back, or lets them fail,
+ * when a story wants it.
+ */
+#include "side.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "adapter/store.h"
+#include "dice.h"
+
+#define KIB	   1024u
+#define MIB	   (1024u * KIB)
+#define SPACE	   (4u * MIB)
+#define ALL_RIGHTS (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+#define MAX_HELD   1024
+
+static enum { ON_DISK, ON_PAGES, IN_MEMORY } backing;
+
+/* ---- the edge ---- */
+
+struct gate {
+	struct media_edge edge, *real;
+	atomic_bool shut;      /* writes wait */
+	atomic_int fail_kinds; /* what fails: reads (1), writes (2) */
+	struct media_io held[MAX_HELD];
+	atomic_uint n_held, n_failed;
+	struct media_event failed[MAX_HELD];
+};
+
+static struct gate *to_gate(struct media_edge *e)
+{
+	return (struct gate *)e;
+}
+
+static void gate_queue(struct media_edge *e, const struct media_io *io)
+{
+	struct gate *g = to_gate(e);
+	int kind = io->kind == MEDIA_IO_READ ? 1 : io->kind == MEDIA_IO_WRITE ? 2 : 0;
+
+	if (kind & atomic_load(&g->fail_kinds)) {
+		assert_true(g->n_failed < MAX_HELD);
+		g->failed[g->n_failed++] = (struct media_event){io->cookie, -EIO};
+	} else if (kind == 2 && atomic_load(&g->shut)) {
+		assert_true(g->n_held < MAX_HELD);
+		g->held[g->n_held++] = *io;
+	} else {
+		g->real->queue(g->real, io);
+	}
+}
+
+static unsigned int gate_reap(struct media_edge *e, struct media_event *events, unsigned int n)
+{
+	struct gate *g = to_gate(e);
+	unsigned int got = 0;
+
+	if (!atomic_load(&g->shut))
+		while (g->n_held)
+			g->real->queue(g->real, &g->held[--g->n_held]);
+	while (g->n_failed && got < n)
+		events[got++] = g->failed[--g->n_failed];
+	return got + (got < n ? g->real->reap(g->real, events + got, n - got) : 0);
+}
+
+static bool gate_ready(struct media_edge *e)
+{
+	struct gate *g = to_gate(e);
+
+	return g->n_failed || (g->n_held && !atomic_load(&g->shut)) || g->real->ready(g->real);
+}
+
+static bool gate_queued(struct media_edge *e)
+{
+	return to_gate(e)->real->queued(to_gate(e)->real);
+}
+
+static int gate_submit(struct media_edge *e, bool wait)
+{
+	return to_gate(e)->real->submit(to_gate(e)->real, wait);
+}
+
+/* ---- storage ---- */
+
+struct shelf {
+	struct side *owner;
+	int fd;
+	struct stagdv_medium *medium;
+	struct ibv_mr *mr;
+	struct gate gate;
+};
+
+static int make_file(uint64_t size)
+{
+	char path[] = "stag-peer-XXXXXX";
+	int fd;
+
+	if (backing == IN_MEMORY) {
+		fd = memfd_create("store", MFD_CLOEXEC);
+	} else {
+		fd = mkostemp(path, O_CLOEXEC);
+		unlink(path);
+	}
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)size), 0);
+	return fd;
+}
+
+static struct shelf *put_up(struct side *s, const struct stagdv_store_attr *attr, uint64_t staging)
+{
+	struct shelf *t = calloc(1, sizeof(*t));
+	struct stagdv_store_attr plain = {.length = SPACE, .access = ALL_RIGHTS};
+	struct stagdv_medium_attr m = {.flags = backing == ON_PAGES ? STAGDV_MEDIUM_BUFFERED : 0,
+				       .staging_bytes = staging};
+	struct media *media;
+
+	t->owner = s;
+	t->fd = m.fd = make_file(SPACE);
+	t->medium = stagdv_open_medium(s->ctx, &m);
+	assert_non_null(t->medium);
+	media = ((struct stag_medium *)t->medium)->media;
+	t->gate.edge =
+		(struct media_edge){gate_queue, gate_reap, gate_ready, gate_queued, gate_submit};
+	t->gate.real = media_edge(media);
+	media_set_edge(media, &t->gate.edge);
+	t->mr = stagdv_reg_store_mr(s->pd, t->medium, attr ? attr : &plain);
+	assert_non_null(t->mr);
+	return t;
+}
+
+static void expect_stored(const struct shelf *t, const void *bytes, size_t n, uint64_t at)
+{
+	uint8_t *there = malloc(n);
+
+	assert_int_equal(pread(t->fd, there, n, (off_t)at), n);
+	assert_memory_equal(there, bytes, n);
+	free(there);
+}
+
+/* ---- what the peer does ---- */
+
+static uint64_t post_op(struct side *s, enum ibv_wr_opcode op, const struct region *r, size_t off,
+			size_t len, uint32_t rkey, uint64_t to)
+{
+	struct ibv_sge sge = r ? piece(r, off, len) : (struct ibv_sge){0};
+	struct ibv_send_wr wr = {.opcode = op,
+				 .sg_list = &sge,
+				 .num_sge = r ? 1 : 0,
+				 .imm_data = htobe32(77),
+				 .wr.rdma = {.remote_addr = to, .rkey = rkey}};
+
+	return post(s, &wr);
+}
+
+static uint64_t write_to(struct side *s, const struct region *r, size_t off, size_t len,
+			 const struct shelf *t, uint64_t to)
+{
+	return post_op(s, IBV_WR_RDMA_WRITE, r, off, len, t->mr->rkey, to);
+}
+
+static uint64_t read_from(struct side *s, const struct region *r, size_t off, size_t len,
+			  const struct shelf *t, uint64_t from)
+{
+	return post_op(s, IBV_WR_RDMA_READ, r, off, len, t->mr->rkey, from);
+}
+
+static uint64_t post_atomic(struct side *s, enum ibv_wr_opcode op, const struct region *r,
+			    size_t off, const struct shelf *t, uint64_t to, uint64_t a, uint64_t b)
+{
+	struct ibv_sge sge = piece(r, off, 8);
+	struct ibv_send_wr wr = {
+		.opcode = op,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.wr.atomic = {.remote_addr = to, .rkey = t->mr->rkey, .compare_add = a, .swap = b}};
+
+	return post(s, &wr);
+}
+
+static uint64_t post_barrier(struct side *s, const struct shelf *t)
+{
+	struct stagdv_barrier b = {.wr_id = note_posted(s, false),
+				   .rkey = t->mr->rkey,
+				   .send_flags = IBV_SEND_SIGNALED};
+
+	assert_int_equal(stagdv_wr_barrier(s->qp, &b), 0);
+	return b.wr_id;
+}
+
+/* Everything goes on but what is held back: so long that what could come has come. */
+static void let_run(struct pair *p)
+{
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 300; i++) {
+		assert_false(poll_wc(&p->b, p->b.scq, &wc));
+		usleep(100);
+	}
+}
+
+/* The storage's side polls too, so that what the edge gives is seen. */
+static struct ibv_wc await_polling(struct side *s, struct ibv_cq *cq, struct pair *p)
+{
+	struct ibv_wc wc, other;
+
+	await(poll_wc(s, cq, &wc) || (poll_wc(&p->b, p->b.scq, &other) && false));
+	return wc;
+}
+
+static void expect_ok(struct side *s, struct ibv_cq *cq, uint64_t id, struct pair *p)
+{
+	struct ibv_wc wc = await_polling(s, cq, p);
+
+	assert_int_equal(wc.wr_id, id);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+}
+
+struct story {
+	struct pair p;
+	struct shelf *t;
+	struct region *m; /* the peer's memory */
+};
+
+static void begin_with(struct story *s, const struct stagdv_store_attr *attr, uint64_t staging)
+{
+	struct side_wish w = {.send_wr = 256, .recv_wr = 64, .cqe = 1024};
+
+	memset(s, 0, sizeof(*s));
+	pair_open(&s->p, &w, &w);
+	s->t = put_up(&s->p.b, attr, staging);
+	s->m = own_region(&s->p.a, SPACE);
+	dice_fill(s->m->at, SPACE);
+}
+
+static void begin(struct story *s)
+{
+	begin_with(s, NULL, 0);
+}
+
+static void end(struct story *s)
+{
+	struct shelf *t = s->t;
+
+	side_close(&s->p.a);
+	t->gate.shut = false;
+	assert_int_equal(ibv_dereg_mr(t->mr), 0);
+	assert_int_equal(stagdv_close_medium(t->medium), 0);
+	close(t->fd);
+	side_close(&s->p.b);
+	free(t);
+}
+
+/* ---- bytes ---- */
+
+static void any_offset_and_length_will_do(void **state)
+{
+	uint8_t *image = calloc(1, SPACE);
+	struct story s;
+
+	begin(&s);
+	for (unsigned long i = 0, n = lessened(150); i < n; i++) {
+		size_t len = dice_size(300000), at = dice(SPACE / 2 - len);
+		uint64_t to = dice(SPACE - len);
+
+		expect_sent(&s.p.a, write_to(&s.p.a, s.m, at, len, s.t, to));
+		memcpy(image + to, s.m->at + at, len);
+		expect_ok(&s.p.a, s.p.a.scq, read_from(&s.p.a, s.m, SPACE / 2 + at, len, s.t, to),
+			  &s.p);
+		assert_memory_equal(s.m->at + SPACE / 2 + at, image + to, len);
+	}
+	expect_stored(s.t, image, SPACE, 0);
+	free(image);
+	end(&s);
+}
+
+/* Many at once, that overlap: each read finds what the writes before it left, and no later one. */
+static void reads_and_writes_keep_their_order(void **state)
+{
+	enum { ROUNDS = 12, OPS = 60, ROOM = 96 * KIB };
+	uint8_t *image = calloc(1, ROOM), *wanted = malloc(OPS * (size_t)ROOM);
+	struct story s;
+
+	begin(&s);
+	for (unsigned long round = 0, n = lessened(ROUNDS); round < n; round++) {
+		struct {
+			uint64_t id;
+			bool read;
+			size_t at, len;
+		} op[OPS];
+		size_t sink = SPACE / 2;
+
+		for (int i = 0; i < OPS; i++) {
+			size_t len = dice_size(ROOM / 3);
+			uint64_t to = dice(ROOM - len);
+
+			op[i].read = one_in(2);
+			op[i].len = len;
+			op[i].at = op[i].read ? sink : dice(SPACE / 2 - len);
+			if (op[i].read) {
+				memcpy(wanted + (sink - SPACE / 2), image + to, len);
+				op[i].id = read_from(&s.p.a, s.m, sink, len, s.t, to);
+				sink += len;
+			} else {
+				memcpy(image + to, s.m->at + op[i].at, len);
+				op[i].id = write_to(&s.p.a, s.m, op[i].at, len, s.t, to);
+			}
+		}
+		for (int i = 0; i < OPS; i++)
+			expect_ok(&s.p.a, s.p.a.scq, op[i].id, &s.p);
+		assert_memory_equal(s.m->at + SPACE / 2, wanted, sink - SPACE / 2);
+	}
+	expect_ok(&s.p.a, s.p.a.scq, post_barrier(&s.p.a, s.t), &s.p);
+	expect_stored(s.t, image, ROOM, 0);
+	free(image);
+	free(wanted);
+	end(&s);
+}
+
+/* Longer than what is read ahead: a write behind it waits for its turn. */
+static void a_long_read_does_not_see_the_write_behind_it(void **state)
+{
+	const size_t len = 2 * MIB;
+	struct story s;
+	uint64_t id[2];
+
+	begin(&s);
+	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, len, s.t, 0));
+	for (int i = 0; i < 4; i++) {
+		memset(s.m->at + len, 0, len);
+		id[0] = read_from(&s.p.a, s.m, len, len, s.t, 0);
+		id[1] = write_to(&s.p.a, s.m, 4096, len - 4096, s.t, 0);
+		expect_ok(&s.p.a, s.p.a.scq, id[0], &s.p);
+		assert_memory_equal(s.m->at + len, s.m->at, len);
+		expect_ok(&s.p.a, s.p.a.scq, id[1], &s.p);
+		expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, len, s.t, 0));
+	}
+	end(&s);
+}
+
+static void memory_and_storage_share_a_connection(void **state)
+{
+	struct story s;
+	struct region *lent;
+
+	begin(&s);
+	lent = lend_region(&s.p.b, MIB, ALL_RIGHTS | IBV_ACCESS_LOCAL_WRITE);
+	for (int i = 0; i < 20; i++) {
+		size_t len = dice_size(MIB), at = dice(MIB);
+		uint64_t id[4];
+
+		id[0] = write_to(&s.p.a, s.m, at, len, s.t, 0);
+		id[1] = post_write(&s.p.a, s.m, at, len, lent, 0);
+		id[2] = read_from(&s.p.a, s.m, 2 * MIB, len, s.t, 0);
+		id[3] = post_read(&s.p.a, s.m, 3 * MIB, len, lent, 0);
+		for (int k = 0; k < 4; k++)
+			expect_ok(&s.p.a, s.p.a.scq, id[k], &s.p);
+		assert_memory_equal(s.m->at + 2 * MIB, s.m->at + at, len);
+		assert_memory_equal(s.m->at + 3 * MIB, s.m->at + at, len);
+	}
+	end(&s);
+}
+
+static void atomics_are_atomic_and_in_order(void **state)
+{
+	struct story s;
+	uint64_t id[3], *found;
+
+	begin(&s);
+	found = (uint64_t *)s.m->at;
+	memset(s.m->at, 0, 64);
+	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 64, s.t, 64));
+	for (uint64_t i = 0; i < 40; i++) {
+		id[0] = post_atomic(&s.p.a, IBV_WR_ATOMIC_FETCH_AND_ADD, s.m, 0, s.t, 72, 3, 0);
+		id[1] = post_atomic(&s.p.a, IBV_WR_ATOMIC_CMP_AND_SWP, s.m, 8, s.t, 80, i, i + 1);
+		id[2] = read_from(&s.p.a, s.m, 16, 16, s.t, 72);
+		for (int k = 0; k < 3; k++)
+			expect_ok(&s.p.a, s.p.a.scq, id[k], &s.p);
+		assert_int_equal(found[0], 3 * i);
+		assert_int_equal(found[1], i);
+		assert_int_equal(found[2], 3 * (i + 1));
+		assert_int_equal(found[3], i + 1);
+	}
+	end(&s);
+}
+
+/* ---- what stands behind writes ---- */
+
+static void a_message_waits_for_the_writes_before_it(void **state)
+{
+	struct story s;
+	struct region *in;
+	uint64_t received[2], sent[3];
+	struct ibv_wc wc;
+
+	begin(&s);
+	in = own_region(&s.p.b, 64);
+	received[0] = post_receive(&s.p.b, in, 0, 64);
+	received[1] = post_receive(&s.p.b, in, 0, 64);
+	s.t->gate.shut = true;
+	sent[0] = write_to(&s.p.a, s.m, 0, 200000, s.t, 4096);
+	sent[1] = post_send(&s.p.a, s.m, 0, 64);
+	sent[2] = post_op(&s.p.a, IBV_WR_RDMA_WRITE_WITH_IMM, s.m, 0, 4000, s.t->mr->rkey, 0);
+	for (int i = 0; i < 3; i++)
+		expect_sent(&s.p.a, sent[i]);
+	await(s.t->gate.n_held || (poll_wc(&s.p.b, s.p.b.scq, &wc) && false));
+	let_run(&s.p);
+	assert_false(poll_wc(&s.p.b, s.p.b.rcq, &wc));
+	s.t->gate.shut = false;
+	expect_ok(&s.p.b, s.p.b.rcq, received[0], &s.p);
+	expect_stored(s.t, s.m->at, 200000, 4096);
+	expect_ok(&s.p.b, s.p.b.rcq, received[1], &s.p);
+	expect_stored(s.t, s.m->at, 4000, 0);
+	end(&s);
+}
+
+/* A read of no length, one of memory, and a barrier; each answered when the write is there. */
+static void an_answer_waits_for_the_writes_before_it(void **state)
+{
+	struct story s;
+	struct region *lent;
+	struct ibv_wc wc;
+
+	begin(&s);
+	lent = lend_region(&s.p.b, 64, ALL_RIGHTS | IBV_ACCESS_LOCAL_WRITE);
+	for (int how = 0; how < 4; how++) {
+		uint64_t id[2];
+
+		s.t->gate.shut = true;
+		id[0] = write_to(&s.p.a, s.m, (size_t)how, 100000, s.t, 512);
+		id[1] = how == 0   ? read_from(&s.p.a, NULL, 0, 0, s.t, 0)
+			: how == 1 ? post_read(&s.p.a, s.m, 3 * MIB, 64, lent, 0)
+			: how == 2 ? post_barrier(&s.p.a, s.t)
+				   : read_from(&s.p.a, s.m, 3 * MIB, 64, s.t, SPACE - 64);
+		expect_sent(&s.p.a, id[0]);
+		await(s.t->gate.n_held || (poll_wc(&s.p.b, s.p.b.scq, &wc) && false));
+		let_run(&s.p);
+		assert_false(poll_wc(&s.p.a, s.p.a.scq, &wc));
+		s.t->gate.shut = false;
+		expect_ok(&s.p.a, s.p.a.scq, id[1], &s.p);
+		expect_stored(s.t, s.m->at + how, 100000, 512);
+	}
+	end(&s);
+}
+
+/* Our own read, whose answer the peer sent behind its write. */
+static void our_read_completes_behind_the_peers_write(void **state)
+{
+	struct story s;
+	struct region *lent, *in;
+	struct ibv_wc wc;
+	uint64_t id;
+
+	begin(&s);
+	lent = lend_region(&s.p.a, 64, ALL_RIGHTS | IBV_ACCESS_LOCAL_WRITE);
+	in = own_region(&s.p.b, 64);
+	s.t->gate.shut = true;
+	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 100, s.t, 0));
+	await(s.t->gate.n_held || (poll_wc(&s.p.b, s.p.b.rcq, &wc) && false));
+	id = post_read(&s.p.b, in, 0, 64, lent, 0);
+	for (int i = 0; i < 300; i++) {
+		assert_false(poll_wc(&s.p.b, s.p.b.scq, &wc));
+		usleep(100);
+	}
+	s.t->gate.shut = false;
+	expect_sent(&s.p.b, id);
+	expect_stored(s.t, s.m->at, 100, 0);
+	end(&s);
+}
+
+/* Nobody waits for a write at this level; a barrier does. */
+static void an_accepted_write_holds_up_nothing_but_a_barrier(void **state)
+{
+	struct stagdv_store_attr attr = {
+		.length = SPACE, .access = ALL_RIGHTS, .level = STAGDV_LEVEL_ACCEPTED};
+	struct story s;
+	struct region *in;
+	struct ibv_wc wc;
+	uint64_t received, id;
+
+	begin_with(&s, &attr, 0);
+	in = own_region(&s.p.b, 64);
+	received = post_receive(&s.p.b, in, 0, 64);
+	s.t->gate.shut = true;
+	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 100000, s.t, 0));
+	expect_sent(&s.p.a, post_send(&s.p.a, s.m, 0, 64));
+	expect_ok(&s.p.b, s.p.b.rcq, received, &s.p);
+	id = post_barrier(&s.p.a, s.t);
+	let_run(&s.p);
+	assert_false(poll_wc(&s.p.a, s.p.a.scq, &wc));
+	s.t->gate.shut = false;
+	expect_ok(&s.p.a, s.p.a.scq, id, &s.p);
+	expect_stored(s.t, s.m->at, 100000, 0);
+	end(&s);
+}
+
+/* What is posted behind a barrier goes when it is answered. */
+static void a_barrier_flushes_and_holds_up_what_is_behind(void **state)
+{
+	struct stagdv_medium_counters before, after;
+	struct story s;
+	struct region *in;
+	struct ibv_wc wc;
+	uint64_t received, id[3];
+
+	begin(&s);
+	in = own_region(&s.p.b, 64);
+	received = post_receive(&s.p.b, in, 0, 64);
+	stagdv_query_medium(s.t->medium, &before, sizeof(before));
+	s.t->gate.shut = true;
+	id[0] = write_to(&s.p.a, s.m, 0, 4096, s.t, 0);
+	id[1] = post_barrier(&s.p.a, s.t);
+	id[2] = post_send(&s.p.a, s.m, 0, 64);
+	expect_sent(&s.p.a, id[0]);
+	let_run(&s.p);
+	assert_false(poll_wc(&s.p.a, s.p.a.scq, &wc));
+	assert_false(poll_wc(&s.p.b, s.p.b.rcq, &wc));
+	s.t->gate.shut = false;
+	wc = await_polling(&s.p.a, s.p.a.scq, &s.p);
+	assert_int_equal(wc.wr_id, id[1]);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.opcode, IBV_WC_RDMA_READ);
+	expect_ok(&s.p.a, s.p.a.scq, id[2], &s.p);
+	expect_ok(&s.p.b, s.p.b.rcq, received, &s.p);
+	stagdv_query_medium(s.t->medium, &after, sizeof(after));
+	assert_true(after.flushes > before.flushes || getenv("STAG_EXTENSIONS"));
+	end(&s);
+}
+
+/* The stream ends when what it brought is there. */
+static void what_came_before_the_end_is_carried_out(void **state)
+{
+	struct story s;
+	struct region *in;
+	uint64_t received;
+
+	begin(&s);
+	in = own_region(&s.p.b, 64);
+	received = post_receive(&s.p.b, in, 0, 64);
+	s.t->gate.shut = true;
+	write_to(&s.p.a, s.m, 0, MIB, s.t, 100);
+	post_send(&s.p.a, s.m, 0, 64);
+	assert_int_equal(rdma_disconnect(s.p.a.id), 0);
+	let_run(&s.p);
+	expect_cm_silence(&s.p.b);
+	s.t->gate.shut = false;
+	expect_ok(&s.p.b, s.p.b.rcq, received, &s.p);
+	expect_stored(s.t, s.m->at, MIB, 100);
+	expect_cm(&s.p.b, RDMA_CM_EVENT_DISCONNECTED);
+	end(&s);
+}
+
+/* Even where nobody is there any more to hear of it. */
+static void a_write_outlives_its_queue_pair(void **state)
+{
+	struct story s;
+	struct ibv_wc wc;
+	uint8_t last;
+
+	begin(&s);
+	s.t->gate.shut = true;
+	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 100000, s.t, 7));
+	await(s.t->gate.n_held >= 2 || (poll_wc(&s.p.b, s.p.b.scq, &wc) && false));
+	rdma_destroy_qp(s.p.b.id);
+	s.p.b.qp = NULL;
+	s.t->gate.shut = false;
+	await(medium_poll((struct stag_medium *)s.t->medium) == 0 &&
+	      pread(s.t->fd, &last, 1, 100006) == 1 && last == s.m->at[99999]);
+	end(&s);
+}
+
+/* ---- refusals ---- */
+
+static void expect_refused_write(uint32_t access, uint64_t to, size_t len, bool other_pd)
+{
+	struct stagdv_store_attr attr = {.length = 8192, .access = access};
+	struct ibv_mr *mr;
+	struct ibv_pd *pd;
+	struct story s;
+	uint8_t zeroes[8192] = {0};
+	uint64_t id;
+
+	begin(&s);
+	pd = other_pd ? ibv_alloc_pd(s.p.b.ctx) : s.p.b.pd;
+	mr = stagdv_reg_store_mr(pd, s.t->medium, &attr);
+	assert_non_null(mr);
+	id = post_op(&s.p.a, IBV_WR_RDMA_WRITE, s.m, 0, len, mr->rkey, to);
+	expect_sent(&s.p.a, id);
+	expect_cm(&s.p.b, RDMA_CM_EVENT_DISCONNECTED);
+	expect_state(&s.p.b, IBV_QPS_ERR);
+	expect_stored(s.t, zeroes, 8192, 0);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	if (other_pd)
+		ibv_dealloc_pd(pd);
+	end(&s);
+}
+
+static void a_write_without_the_right_changes_nothing(void **state)
+{
+	expect_refused_write(IBV_ACCESS_REMOTE_READ, 0, 100, false);
+	expect_refused_write(ALL_RIGHTS, 8000, 193, false);
+	expect_refused_write(ALL_RIGHTS, UINT64_MAX - 10, 100, false);
+	expect_refused_write(ALL_RIGHTS, 0, 100, true);
+}
+
+static void expect_refused_request(enum ibv_wr_opcode op, uint32_t access, uint64_t to, size_t len,
+				   enum ibv_wc_status status)
+{
+	struct stagdv_store_attr attr = {.length = 8192, .access = access};
+	struct story s;
+	struct ibv_wc wc;
+
+	begin_with(&s, &attr, 0);
+	if (op == IBV_WR_RDMA_READ)
+		read_from(&s.p.a, s.m, 0, len, s.t, to);
+	else
+		post_atomic(&s.p.a, op, s.m, 0, s.t, to, 1, 0);
+	wc = await_wc(&s.p.a, s.p.a.scq);
+	assert_int_equal(wc.status, status);
+	expect_state(&s.p.b, IBV_QPS_ERR);
+	end(&s);
+}
+
+static void a_request_without_the_right_is_refused(void **state)
+{
+	const enum ibv_wc_status no = IBV_WC_REM_ACCESS_ERR;
+
+	expect_refused_request(IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_WRITE, 0, 8, no);
+	expect_refused_request(IBV_WR_RDMA_READ, ALL_RIGHTS, 8000, 193, no);
+	expect_refused_request(IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_READ, 0, 8, no);
+	expect_refused_request(IBV_WR_ATOMIC_FETCH_AND_ADD, ALL_RIGHTS, 8192, 8, no);
+	expect_refused_request(IBV_WR_ATOMIC_FETCH_AND_ADD, ALL_RIGHTS, 4, 8, IBV_WC_REM_OP_ERR);
+}
+
+static void rights_that_change_hold_for_open_connections(void **state)
+{
+	struct stagdv_store_attr none = {.access = IBV_ACCESS_REMOTE_READ};
+	struct story s;
+
+	begin(&s);
+	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 4096, s.t, 0));
+	expect_ok(&s.p.a, s.p.a.scq, read_from(&s.p.a, s.m, MIB, 4096, s.t, 0), &s.p);
+	assert_int_equal(stagdv_modify_store_mr(s.t->mr, &none, STAGDV_STORE_ACCESS), 0);
+	expect_ok(&s.p.a, s.p.a.scq, read_from(&s.p.a, s.m, MIB, 4096, s.t, 0), &s.p);
+	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 1, 4096, s.t, 0));
+	expect_cm(&s.p.b, RDMA_CM_EVENT_DISCONNECTED);
+	expect_stored(s.t, s.m->at, 4096, 0);
+	end(&s);
+}
+
+/* ---- errors of the medium ---- */
+
+static void a_read_that_fails_is_a_remote_error(void **state)
+{
+	struct pair *others = *state;
+	struct story s;
+	struct ibv_wc wc;
+	uint64_t id;
+
+	begin(&s);
+	s.t->gate.fail_kinds = 1;
+	id = read_from(&s.p.a, s.m, 0, 100000, s.t, 0);
+	wc = await_polling(&s.p.a, s.p.a.scq, &s.p);
+	assert_int_equal(wc.wr_id, id);
+	assert_int_equal(wc.status, IBV_WC_REM_OP_ERR);
+	expect_state(&s.p.b, IBV_QPS_ERR);
+	ping(others);
+	end(&s);
+}
+
+static void nothing_behind_a_write_that_failed_is_delivered(void **state)
+{
+	struct pair *others = *state;
+	struct story s;
+	struct region *in;
+	struct ibv_wc wc;
+	uint64_t received, id;
+
+	begin(&s);
+	in = own_region(&s.p.b, 64);
+	received = post_receive(&s.p.b, in, 0, 64);
+	s.t->gate.fail_kinds = 2;
+	write_to(&s.p.a, s.m, 0, 4096, s.t, 0);
+	post_send(&s.p.a, s.m, 0, 64);
+	id = post_barrier(&s.p.a, s.t);
+	wc = await_polling(&s.p.b, s.p.b.rcq, &s.p);
+	assert_int_equal(wc.wr_id, received);
+	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+	do
+		wc = await_polling(&s.p.a, s.p.a.scq, &s.p);
+	while (wc.wr_id != id);
+	assert_true(wc.status == IBV_WC_REM_OP_ERR || wc.status == IBV_WC_WR_FLUSH_ERR);
+	ping(others);
+	end(&s);
+}
+
+/* ---- many ---- */
+
+#define CROWD 64
+
+struct crowd {
+	struct pair p[CROWD];
+	struct region *m[CROWD];
+};
+
+static void crowd_open(struct crowd *c, size_t room)
+{
+	struct side_wish w = {.send_wr = 64, .recv_wr = 4};
+
+	for (int i = 0; i < CROWD; i++) {
+		w.pd = NULL;
+		pair_open(&c->p[i], &w, &w);
+		c->m[i] = own_region(&c->p[i].a, 2 * room);
+		dice_fill(c->m[i]->at, room);
+	}
+}
+
+/* All write and read at once, through the least memory that there can be. */
+static void a_crowd_gets_through_little_memory(void **state)
+{
+	enum { ROOM = 192 * KIB };
+	const size_t room = is_slow_build() ? ROOM / 4 : ROOM;
+	struct crowd *c = calloc(1, sizeof(*c));
+	struct shelf *t[CROWD];
+	uint64_t id[CROWD][4];
+	int fd = make_file((uint64_t)CROWD * ROOM);
+	struct stagdv_medium_attr attr = {.fd = fd, .staging_bytes = 1};
+	struct stagdv_medium *m;
+	struct ibv_wc wc;
+
+	crowd_open(c, room);
+	m = stagdv_open_medium(c->p[0].b.ctx, &attr);
+	assert_non_null(m);
+	for (int i = 0; i < CROWD; i++) {
+		struct stagdv_store_attr part = {
+			.offset = (uint64_t)i * ROOM, .length = ROOM, .access = ALL_RIGHTS};
+
+		t[i] = calloc(1, sizeof(*t[i]));
+		t[i]->mr = stagdv_reg_store_mr(c->p[i].b.pd, m, &part);
+		assert_non_null(t[i]->mr);
+	}
+	for (int k = 0; k < 4; k++)
+		for (int i = 0; i < CROWD; i++) {
+			struct side *a = &c->p[i].a;
+			size_t half = room / 2 + 100;
+
+			id[i][k] = k == 0   ? write_to(a, c->m[i], 0, half, t[i], 0)
+				   : k == 1 ? write_to(a, c->m[i], half, room - half, t[i], half)
+				   : k == 2 ? read_from(a, c->m[i], room, half, t[i], 0)
+					    : read_from(a, c->m[i], room + half, room - half, t[i],
+							half);
+		}
+	for (int i = 0; i < CROWD; i++)
+		for (int k = 0; k < 4; k++) {
+			wc = await_wc(&c->p[i].a, c->p[i].a.scq);
+			assert_int_equal(wc.wr_id, id[i][k]);
+			assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		}
+	for (int i = 0; i < CROWD; i++) {
+		assert_memory_equal(c->m[i]->at, c->m[i]->at + room, room);
+		assert_int_equal(ibv_dereg_mr(t[i]->mr), 0);
+		free(t[i]);
+		pair_close(&c->p[i]);
+	}
+	assert_int_equal(stagdv_close_medium(m), 0);
+	close(fd);
+	free(c);
+}
+
+/* Ends of every kind, with everything under way; afterwards all can be freed. */
+static void any_end_under_load_leaves_nothing(void **state)
+{
+	for (unsigned long i = 0, n = lessened(30); i < n; i++) {
+		struct story s;
+		struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+
+		begin_with(&s, NULL, one_in(2) ? 1 : 0);
+		for (unsigned k = 0, ops = (unsigned)dice(60); k < ops; k++) {
+			size_t len = dice_size(200000);
+			uint64_t to = dice(SPACE - len);
+
+			if (one_in(2))
+				write_to(&s.p.a, s.m, dice(SPACE / 2), len, s.t, to);
+			else
+				read_from(&s.p.a, s.m, SPACE / 2, len, s.t, to);
+		}
+		if (one_in(3))
+			usleep((useconds_t)dice(3000));
+		switch (dice(5)) {
+		case 0:
+			rdma_destroy_qp(s.p.b.id);
+			s.p.b.qp = NULL;
+			break;
+		case 1:
+			rdma_destroy_qp(s.p.a.id);
+			s.p.a.qp = NULL;
+			break;
+		case 2:
+			assert_int_equal(ibv_modify_qp(s.p.b.qp, &err, IBV_QP_STATE), 0);
+			break;
+		case 3:
+			rdma_disconnect(s.p.b.id);
+			break;
+		case 4:
+			assert_int_equal(ibv_dereg_mr(s.t->mr), 0);
+			s.t->mr = stagdv_reg_store_mr(s.p.b.pd, s.t->medium,
+						      &(struct stagdv_store_attr){.length = 1});
+			assert_non_null(s.t->mr);
+			break;
+		}
+		end(&s);
+	}
+}
+
+static int open_others(void **state)
+{
+	struct pair *p = calloc(1, sizeof(*p));
+
+	pair_open(p, NULL, NULL);
+	*state = p;
+	return 0;
+}
+
+static int close_others(void **state)
+{
+	pair_close(*state);
+	free(*state);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest stories[] = {
+		cmocka_unit_test(any_offset_and_length_will_do),
+		cmocka_unit_test(reads_and_writes_keep_their_order),
+		cmocka_unit_test(a_long_read_does_not_see_the_write_behind_it),
+		cmocka_unit_test(memory_and_storage_share_a_connection),
+		cmocka_unit_test(atomics_are_atomic_and_in_order),
+		cmocka_unit_test(a_message_waits_for_the_writes_before_it),
+		cmocka_unit_test(an_answer_waits_for_the_writes_before_it),
+		cmocka_unit_test(our_read_completes_behind_the_peers_write),
+		cmocka_unit_test(an_accepted_write_holds_up_nothing_but_a_barrier),
+		cmocka_unit_test(a_barrier_flushes_and_holds_up_what_is_behind),
+		cmocka_unit_test(what_came_before_the_end_is_carried_out),
+		cmocka_unit_test(a_write_outlives_its_queue_pair),
+		cmocka_unit_test(a_write_without_the_right_changes_nothing),
+		cmocka_unit_test(a_request_without_the_right_is_refused),
+		cmocka_unit_test(rights_that_change_hold_for_open_connections),
+		cmocka_unit_test(a_read_that_fails_is_a_remote_error),
+		cmocka_unit_test(nothing_behind_a_write_that_failed_is_delivered),
+		cmocka_unit_test(a_crowd_gets_through_little_memory),
+		cmocka_unit_test(any_end_under_load_leaves_nothing),
+	};
+	const char *where = argc > 1 ? argv[1] : "memory";
+
+	backing = !strcmp(where, "disk") ? ON_DISK : !strcmp(where, "pages") ? ON_PAGES : IN_MEMORY;
+	if (argc > 2)
+		cmocka_set_test_filter(argv[2]);
+	dice_start();
+	return cmocka_run_group_tests(stories, open_others, close_others);
+}
