@@ -439,6 +439,7 @@ struct stag_cq {
 	pthread_mutex_t qps_lock;	       /* progress; see engine.c */
 	struct list qps;		       /* qp_attachment.link */
 	_Atomic unsigned n_qps;		       /* written under qps_lock */
+	_Atomic unsigned n_on_store;	       /* of these, those on storage */
 	struct stag_qp *claimed[CQ_MAX_CLAIM]; /* whose sockets the poller watches */
 	unsigned n_claimed;
 	_Atomic int claim;	      /* enum cq_claim: by whom */

@@ -113,6 +113,17 @@ static uint32_t count_up(_Atomic uint32_t *n)
 	return v;
 }
 
+/* Those on storage have no socket that the engine could hear of, and hand over. */
+static void claim_stores(struct stag_cq *cq)
+{
+	list_for_each (l, &cq->qps) {
+		struct stag_qp *qp = list_entry(l, struct qp_attachment, link)->qp;
+
+		if (atomic_load(&qp->on_store))
+			claim_one(cq, qp, CLAIM_POLLER);
+	}
+}
+
 static void note_spinning(struct stag_cq *cq)
 {
 	uint32_t n = count_up(&cq->empty_polls);
@@ -121,9 +132,12 @@ static void note_spinning(struct stag_cq *cq)
 	if (n < CLAIM_AFTER)
 		return;
 	engine_note_polled(cq);
-	if (n % CLAIM_AFTER == 0 && cq->n_qps <= FEW && cq->n_claimed < cq->n_qps &&
-	    !claim_is_slept_on(cq))
+	if (n % CLAIM_AFTER || cq->n_claimed >= cq->n_qps || claim_is_slept_on(cq))
+		return;
+	if (cq->n_qps <= FEW)
 		claim_all(cq, CLAIM_POLLER);
+	else if (cq->n_claimed < CQ_MAX_CLAIM && atomic_load(&cq->n_on_store) > cq->n_claimed)
+		claim_stores(cq);
 }
 
 static void progress_claimed(struct stag_cq *cq)

@@ -401,12 +401,11 @@ static void retry_tx(struct stag_qp *qp)
 bool qp_progress(struct stag_qp *qp)
 {
 	int state = atomic_load_explicit(&qp->state, memory_order_acquire);
-	bool any = false;
+	bool any = qp_poll_media(qp);
 	int ready = POLLIN | POLLOUT;
 
 	if (state != QP_RTS && state != QP_CLOSING)
-		return false;
-	any = qp_poll_media(qp);
+		return any;
 	if (atomic_load_explicit(&qp->on_store, memory_order_relaxed) ||
 	    pthread_mutex_trylock(&qp->rx_lock))
 		return any;

@@ -468,7 +468,8 @@ void sq_retire(struct stag_qp *qp)
 void sq_flush(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
-	bool well = true; /* behind one that failed none succeeds, even if its bytes are out */
+	bool well = true;    /* behind one that failed none succeeds, even if its bytes are out, */
+	bool failed = false; /* nor does another fail for a reason of its own */
 
 	if (qp->store && !store_qp_stop(qp))
 		return;
@@ -479,7 +480,9 @@ void sq_flush(struct stag_qp *qp)
 			continue;
 		well = well && sq->get != sq->tx && w->done && w->status == IBV_WC_SUCCESS;
 		complete(qp, w,
-			 well || w->status != IBV_WC_SUCCESS ? w->status : IBV_WC_WR_FLUSH_ERR);
+			 well || (w->status != IBV_WC_SUCCESS && !failed) ? w->status
+									  : IBV_WC_WR_FLUSH_ERR);
+		failed |= w->status != IBV_WC_SUCCESS;
 	}
 	sq->tx = sq->put;
 }

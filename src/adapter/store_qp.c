@@ -60,6 +60,17 @@ static int make_store(struct stag_qp *qp, const struct stagdv_store_qp_attr *a)
 	return 0;
 }
 
+/* Its queues know how many there are of its kind. */
+static void set_on_store(struct stag_qp *qp, bool on)
+{
+	unsigned by = on ? 1u : -1u;
+
+	atomic_store(&qp->on_store, on);
+	atomic_fetch_add(&qp->rcq->n_on_store, by);
+	if (qp->scq != qp->rcq)
+		atomic_fetch_add(&qp->scq->n_on_store, by);
+}
+
 int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr)
 {
 	int err = check_attr(qp, attr);
@@ -82,7 +93,7 @@ int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr
 			.ird = STAG_MAX_RD_ATOM,
 			.ord = STAG_MAX_RD_ATOM,
 		};
-		atomic_store(&qp->on_store, true);
+		set_on_store(qp, true);
 		qp_set_state(qp, QP_RTS);
 	}
 	pthread_mutex_unlock(&qp->tx_lock);
@@ -302,7 +313,7 @@ void store_qp_end(struct stag_qp *qp)
 	engine_unlock();
 	lane_end(&qp->store->lane);
 	pthread_mutex_lock(&qp->tx_lock);
-	atomic_store(&qp->on_store, false);
+	set_on_store(qp, false);
 	free_store(qp);
 	pthread_mutex_unlock(&qp->tx_lock);
 }

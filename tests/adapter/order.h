@@ -85,9 +85,9 @@ struct sim_disk {
 	unsigned int most_writes;
 	bool (*lasting)(void *arg, uint64_t value); /* NULL, or told of each that outlives power */
 	void *arg;
-	bool forgets;	  /* for a test of the tests: a flush does nothing */
-	atomic_bool held; /* nothing is done */
-	int error;	  /* what all that is done ends with */
+	bool forgets;	       /* for a test of the tests: a flush does nothing */
+	_Atomic uint64_t held; /* nothing is done below this offset */
+	atomic_int error;      /* what all that is done ends with */
 };
 
 void sim_disk_init(struct sim_disk *d, struct media *m, uint64_t size); /* comes between */

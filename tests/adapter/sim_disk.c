@@ -82,8 +82,10 @@ static void move(struct sim_disk *d, const struct media_io *io)
 
 static int carry_out(struct sim_disk *d, const struct sim_io *s)
 {
-	if (d->error)
-		return d->error;
+	int error = atomic_load(&d->error);
+
+	if (error)
+		return error;
 	switch (s->io.kind) {
 	case MEDIA_IO_READ:
 	case MEDIA_IO_WRITE:
@@ -97,13 +99,28 @@ static int carry_out(struct sim_disk *d, const struct sim_io *s)
 	}
 }
 
+/* One of those that may be done now, whichever; -1: there is none. */
+static int choose(struct sim_disk *d, unsigned int n)
+{
+	uint64_t held = atomic_load(&d->held);
+	unsigned int from = n ? (unsigned int)(throw(d) % n) : 0;
+
+	for (unsigned int i = 0; i < n; i++) {
+		unsigned int at = (from + i) % n;
+
+		if (d->pending[at].io.offset >= held)
+			return (int)at;
+	}
+	return -1;
+}
+
 static unsigned int reap(struct media_edge *e, struct media_event *events, unsigned int most)
 {
 	struct sim_disk *d = container_of(e, struct sim_disk, edge);
 	unsigned int n = atomic_load(&d->n_pending), got = 0;
+	int i;
 
-	while (n && got < most && !atomic_load(&d->held) && throw(d) % d->lazy == 0) {
-		unsigned int i = (unsigned int)(throw(d) % n);
+	while (got < most && throw(d) % d->lazy == 0 && (i = choose(d, n)) >= 0) {
 		struct sim_io s = d->pending[i];
 
 		d->pending[i] = d->pending[--n];
@@ -118,7 +135,7 @@ static bool ready(struct media_edge *e)
 {
 	struct sim_disk *d = container_of(e, struct sim_disk, edge);
 
-	return atomic_load(&d->n_pending) && !atomic_load(&d->held);
+	return atomic_load(&d->n_pending) > 0;
 }
 
 static bool queued(struct media_edge *e)

@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * Queue pairs on a disk of the test's own, which holds what it is told to hold: who waits for whom, and what happens to
+ * what is under way when something ends.
+ */
+#include "order.h"
+#include "storage.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/store.h"
+#include "dice.h"
+
+struct scene {
+	struct storage s;
+	struct sim_disk disk;
+	struct user u;
+};
+
+static int open_scene(void **state)
+{
+	struct scene *t = calloc(1, sizeof(*t));
+
+	storage_open(&t->s, ON_PAGES);
+	sim_disk_init(&t->disk, ((struct stag_medium *)t->s.medium)->media, SPACE);
+	t->disk.lazy = 1;
+	user_open(&t->u, &t->s, NULL);
+	*state = t;
+	return 0;
+}
+
+static int close_scene(void **state)
+{
+	struct scene *t = *state;
+
+	user_close(&t->u);
+	storage_close(&t->s);
+	sim_disk_free(&t->disk);
+	free(t);
+	return 0;
+}
+
+/* In its place a queue pair that gives up some order. */
+static void relax(struct scene *t, uint32_t what, uint32_t depth)
+{
+	struct user_wish wish = {.attr = {.relax = what, .depth = depth}};
+
+	user_close(&t->u);
+	user_open(&t->u, &t->s, &wish);
+}
+
+static void hold_all(struct scene *t)
+{
+	atomic_store(&t->disk.held, UINT64_MAX);
+}
+
+static void let_go(struct scene *t)
+{
+	atomic_store(&t->disk.held, 0);
+}
+
+/* So many have come to the disk, and after a good while no more. */
+static void expect_pending(struct scene *t, unsigned int n)
+{
+	struct ibv_wc wc;
+
+	for (int i = 0; i < 1000; i++)
+		assert_int_equal(ibv_poll_cq(t->u.scq, 1, &wc), 0);
+	assert_int_equal(atomic_load(&t->disk.n_pending), n);
+}
+
+static void expect_both_done(struct scene *t)
+{
+	let_go(t);
+	expect_done(&t->u, 1);
+	expect_done(&t->u, 2);
+}
+
+/* ---- who waits ---- */
+
+static void what_is_apart_goes_at_once_and_completes_in_turn(void **state)
+{
+	struct scene *t = *state;
+
+	atomic_store(&t->disk.held, 4096);
+	memset(t->s.mem, 1, 8192);
+	post_write(&t->u, 1, 0, 4096, 0, 0);
+	post_write(&t->u, 2, 4096, 4096, 8192, 0);
+	expect_pending(t, 1);
+	assert_memory_equal(t->disk.image + 8192, t->s.mem, 4096);
+	expect_both_done(t);
+}
+
+static void completions_come_as_they_are_ready_where_that_is_allowed(void **state)
+{
+	struct scene *t = *state;
+
+	relax(t, STAGDV_RELAX_COMPLETIONS, 0);
+	atomic_store(&t->disk.held, 4096);
+	post_write(&t->u, 1, 0, 4096, 0, 0);
+	post_write(&t->u, 2, 4096, 4096, 8192, 0);
+	expect_done(&t->u, 2);
+	expect_pending(t, 1);
+	let_go(t);
+	expect_done(&t->u, 1);
+}
+
+static void post_kind(struct scene *t, uint64_t id, char kind, int flags)
+{
+	if (kind == 'w')
+		post_write(&t->u, id, id * 4096, 16, 0, flags);
+	else if (kind == 'r')
+		post_read(&t->u, id, id * 4096, 16, 8, flags);
+	else
+		post_add(&t->u, id, id * 4096, 8, 1);
+}
+
+static void what_overlaps_waits_unless_that_was_given_up(void **state)
+{
+	static const struct {
+		char first, second;
+		uint32_t order;
+	} pairs[] = {
+		{'w', 'w', STAGDV_RELAX_WRITES},  {'w', 'r', STAGDV_RELAX_READS},
+		{'r', 'w', STAGDV_RELAX_LATER},	  {'a', 'w', STAGDV_RELAX_ATOMICS},
+		{'w', 'a', STAGDV_RELAX_ATOMICS}, {'a', 'r', STAGDV_RELAX_ATOMICS},
+		{'r', 'a', STAGDV_RELAX_ATOMICS}, {'a', 'a', STAGDV_RELAX_ATOMICS},
+	};
+	struct scene *t = *state;
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		const struct lane *l;
+
+		for (int given_up = 0; given_up < 2; given_up++) {
+			relax(t, given_up ? pairs[i].order : NO_ORDER & ~pairs[i].order, 0);
+			l = &to_stag_qp(t->u.qp)->store->lane;
+			hold_all(t);
+			post_kind(t, 1, pairs[i].first, 0);
+			post_kind(t, 2, pairs[i].second, 0);
+			assert_int_equal(l->under_way, 1 + given_up); /* atomics wait inside */
+			let_go(t);
+			await_wc(t->u.scq);
+			await_wc(t->u.scq);
+		}
+	}
+}
+
+static void two_reads_do_not_wait(void **state)
+{
+	struct scene *t = *state;
+
+	hold_all(t);
+	post_read(&t->u, 1, 0, 4096, 0, 0);
+	post_read(&t->u, 2, 4096, 4096, 0, 0);
+	expect_pending(t, 2);
+	expect_both_done(t);
+}
+
+static void a_fence_waits_for_all_and_all_behind_it_for_its_beginning(void **state)
+{
+	struct scene *t = *state;
+
+	relax(t, NO_ORDER & ~(uint32_t)STAGDV_RELAX_COMPLETIONS, 0);
+	hold_all(t);
+	post_read(&t->u, 1, 0, 8, MIB, 0);
+	post_write(&t->u, 2, 4096, 8, 0, IBV_SEND_FENCE);
+	post_write(&t->u, 3, 8192, 8, 8, 0);
+	expect_pending(t, 1);
+	atomic_store(&t->disk.held, MIB);
+	expect_done(&t->u, 1);
+	expect_pending(t, 2); /* begun, both */
+	let_go(t);
+	expect_done(&t->u, 2);
+	expect_done(&t->u, 3);
+}
+
+static void a_barrier_waits_for_all_and_all_behind_it_for_its_end(void **state)
+{
+	struct scene *t = *state;
+
+	relax(t, NO_ORDER, 0);
+	hold_all(t);
+	post_write(&t->u, 1, 0, 8, 0, 0);
+	post_barrier(&t->u, 2);
+	post_read(&t->u, 3, 4096, 8, 4096, 0);
+	expect_pending(t, 1);
+	assert_int_equal(t->disk.pending[0].io.kind, MEDIA_IO_WRITE);
+	let_go(t);
+	for (uint64_t i = 1; i <= 3; i++)
+		expect_done(&t->u, i);
+	assert_int_equal(t->disk.n_writes, 0); /* flushed */
+}
+
+static void no_more_go_than_the_depth_allows(void **state)
+{
+	struct scene *t = *state;
+
+	relax(t, 0, 3);
+	hold_all(t);
+	for (uint64_t i = 0; i < 20; i++)
+		post_write(&t->u, i, 0, 8, i * 8, 0);
+	expect_pending(t, 3);
+	let_go(t);
+	for (uint64_t i = 0; i < 20; i++)
+		expect_done(&t->u, i);
+}
+
+/* ---- errors of the disk ---- */
+
+static void in_order_an_error_ends_the_queue_pair(void **state)
+{
+	struct scene *t = *state;
+
+	hold_all(t);
+	atomic_store(&t->disk.error, -EIO);
+	post_write(&t->u, 1, 0, 8, 0, 0);
+	post_write(&t->u, 2, 0, 8, 0, 0); /* waits, and never goes */
+	post_write(&t->u, 3, 0, 8, 4096, 0);
+	let_go(t);
+	expect_failed(&t->u, 1, IBV_WC_REM_OP_ERR);
+	expect_failed(&t->u, 2, IBV_WC_WR_FLUSH_ERR);
+	expect_failed(&t->u, 3, IBV_WC_WR_FLUSH_ERR);
+	expect_state(&t->u, IBV_QPS_ERR);
+}
+
+static void without_order_an_error_is_its_own(void **state)
+{
+	struct scene *t = *state;
+
+	relax(t, NO_ORDER, 0);
+	atomic_store(&t->disk.error, -ENOSPC);
+	post_write(&t->u, 1, 0, 8, 0, 0);
+	expect_failed(&t->u, 1, IBV_WC_REM_OP_ERR);
+	atomic_store(&t->disk.error, 0);
+	post_write(&t->u, 2, 0, 8, 0, 0);
+	expect_done(&t->u, 2);
+}
+
+/* What is before the bad one is carried out, held back or not; what is behind it never goes. */
+static void a_bad_key_lets_those_before_it_finish(void **state)
+{
+	struct scene *t = *state;
+	struct ibv_sge sge = piece(&t->s, 0, 8);
+	struct ibv_send_wr wr = request(&t->u, 3, IBV_WR_RDMA_WRITE, &sge, 0);
+
+	hold_all(t);
+	memset(t->s.mem, 5, 8192);
+	post_write(&t->u, 1, 0, 8, 0, 0);
+	post_read(&t->u, 2, 4096, 8, 0, 0);
+	wr.wr.rdma.rkey++;
+	post(&t->u, &wr);
+	post_write(&t->u, 4, 0, 8, 64, 0);
+	expect_pending(t, 1);
+	let_go(t);
+	expect_done(&t->u, 1);
+	expect_done(&t->u, 2);
+	expect_failed(&t->u, 3, IBV_WC_REM_ACCESS_ERR);
+	expect_failed(&t->u, 4, IBV_WC_WR_FLUSH_ERR);
+	assert_memory_equal(t->s.mem, t->s.mem + 4096, 8);
+	assert_int_equal(t->disk.image[64], 0);
+}
+
+/* ---- ends ---- */
+
+static void the_error_state_flushes_when_the_disk_has_let_go(void **state)
+{
+	struct scene *t = *state;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	hold_all(t);
+	post_write(&t->u, 1, 0, 8, 0, 0);
+	post_write(&t->u, 2, 0, 8, 0, 0);
+	assert_int_equal(ibv_modify_qp(t->u.qp, &attr, IBV_QP_STATE), 0);
+	expect_state(&t->u, IBV_QPS_ERR);
+	post_write(&t->u, 3, 0, 8, 0, 0);
+	expect_pending(t, 1); /* and nothing has completed */
+	let_go(t);
+	media_poll(((struct stag_medium *)t->s.medium)->media);
+	await_wc(t->u.scq);
+	expect_failed(&t->u, 2, IBV_WC_WR_FLUSH_ERR);
+	expect_failed(&t->u, 3, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* On another thread: something that is to wait for the disk. */
+struct ending {
+	struct scene *t;
+	int (*end)(struct scene *t);
+	atomic_bool ended;
+	pthread_t thread;
+};
+
+static void *run_ending(void *arg)
+{
+	struct ending *e = arg;
+
+	assert_int_equal(e->end(e->t), 0);
+	atomic_store(&e->ended, true);
+	return NULL;
+}
+
+static void expect_to_wait(struct scene *t, int (*end)(struct scene *t))
+{
+	struct ending e = {.t = t, .end = end};
+
+	hold_all(t);
+	post_read(&t->u, 1, 0, 4096, 0, 0);
+	assert_int_equal(pthread_create(&e.thread, NULL, run_ending, &e), 0);
+	for (int i = 0; i < 2000; i++) {
+		sched_yield();
+		assert_false(atomic_load(&e.ended));
+	}
+	let_go(t);
+	while (!atomic_load(&e.ended)) { /* who waits may poll, or not */
+		media_poll(((struct stag_medium *)t->s.medium)->media);
+		sched_yield();
+	}
+	pthread_join(e.thread, NULL);
+}
+
+static int destroy(struct scene *t)
+{
+	return ibv_destroy_qp(t->u.qp);
+}
+
+static void destroying_waits_for_what_is_under_way(void **state)
+{
+	struct scene *t = *state;
+	struct user old = t->u;
+
+	expect_to_wait(t, destroy);
+	user_open(&t->u, &t->s, NULL);
+	assert_int_equal(ibv_destroy_cq(old.scq), 0);
+	assert_int_equal(ibv_destroy_cq(old.rcq), 0);
+}
+
+static int reset(struct scene *t)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
+
+	return ibv_modify_qp(t->u.qp, &attr, IBV_QP_STATE);
+}
+
+static void resetting_waits_for_what_is_under_way(void **state)
+{
+	expect_to_wait(*state, reset);
+}
+
+static int dereg_memory(struct scene *t)
+{
+	return ibv_dereg_mr(t->s.mr);
+}
+
+static void memory_is_not_deregistered_under_the_disk(void **state)
+{
+	struct scene *t = *state;
+
+	expect_to_wait(t, dereg_memory);
+	t->s.mr = ibv_reg_mr(t->s.pd, t->s.mem, SPACE, IBV_ACCESS_LOCAL_WRITE);
+}
+
+static int dereg_region(struct scene *t)
+{
+	return ibv_dereg_mr(t->s.region);
+}
+
+static void a_region_is_not_deregistered_in_the_middle(void **state)
+{
+	struct stagdv_store_attr attr = {.length = SPACE, .access = ALL_RIGHTS};
+	struct scene *t = *state;
+
+	expect_to_wait(t, dereg_region);
+	t->s.region = stagdv_reg_store_mr(t->s.pd, t->s.medium, &attr);
+}
+
+/* ---- guarded memory ---- */
+
+static void a_hazard_stands_while_the_disk_has_the_memory(void **state)
+{
+	struct scene *t = *state;
+	static uint64_t word, hazards[1];
+	struct stagdv_guard guard = {
+		.word = &word, .hazards = hazards, .n_hazards = 1, .hazard = 77};
+	struct ibv_mr *mr =
+		stagdv_reg_guarded_mr(t->s.pd, t->s.mem, 8192, IBV_ACCESS_LOCAL_WRITE, &guard);
+	struct ibv_sge sge = {.addr = (uintptr_t)t->s.mem, .length = 4096, .lkey = mr->lkey};
+	struct ibv_send_wr wr = request(&t->u, 1, IBV_WR_RDMA_READ, &sge, 0);
+
+	hold_all(t);
+	post(&t->u, &wr);
+	expect_pending(t, 1);
+	assert_int_equal(__atomic_load_n(&hazards[0], __ATOMIC_SEQ_CST), 77);
+	wr.wr_id = 2; /* there is one cell: it goes when the first has ended */
+	wr.wr.rdma.remote_addr = 8192;
+	post(&t->u, &wr);
+	expect_pending(t, 1);
+	expect_both_done(t);
+	assert_int_equal(__atomic_load_n(&hazards[0], __ATOMIC_SEQ_CST), 0);
+	__atomic_store_n(&hazards[0], 99, __ATOMIC_SEQ_CST); /* somebody else's */
+	post(&t->u, &wr);
+	expect_pending(t, 0);
+	__atomic_store_n(&hazards[0], 0, __ATOMIC_SEQ_CST);
+	expect_done(&t->u, 2);
+	__atomic_store_n(&word, 1, __ATOMIC_SEQ_CST);
+	post(&t->u, &wr);
+	expect_failed(&t->u, 2, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	word = 0;
+}
+
+/* ---- many queue pairs ---- */
+
+static void more_queue_pairs_than_a_poller_reads_at_once(void **state)
+{
+	struct scene *t = *state;
+	struct ibv_cq *cq = ibv_create_cq(t->s.ctx, 1024, NULL, NULL, 0);
+	struct user_wish wish = {.cq = cq};
+	struct user u[20];
+
+	for (int i = 0; i < 20; i++)
+		user_open(&u[i], &t->s, &wish);
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 20; i++)
+			post_write(&u[i], (uint64_t)i, 0, 512, (uint64_t)i * 512, 0);
+		for (int i = 0; i < 20; i++)
+			assert_int_equal(await_wc(cq).status, IBV_WC_SUCCESS);
+	}
+	for (int i = 0; i < 20; i++)
+		user_close(&u[i]);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
+#define STORY(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		STORY(what_is_apart_goes_at_once_and_completes_in_turn),
+		STORY(completions_come_as_they_are_ready_where_that_is_allowed),
+		STORY(what_overlaps_waits_unless_that_was_given_up),
+		STORY(two_reads_do_not_wait),
+		STORY(a_fence_waits_for_all_and_all_behind_it_for_its_beginning),
+		STORY(a_barrier_waits_for_all_and_all_behind_it_for_its_end),
+		STORY(no_more_go_than_the_depth_allows),
+		STORY(in_order_an_error_ends_the_queue_pair),
+		STORY(without_order_an_error_is_its_own),
+		STORY(a_bad_key_lets_those_before_it_finish),
+		STORY(the_error_state_flushes_when_the_disk_has_let_go),
+		STORY(destroying_waits_for_what_is_under_way),
+		STORY(resetting_waits_for_what_is_under_way),
+		STORY(memory_is_not_deregistered_under_the_disk),
+		STORY(a_region_is_not_deregistered_in_the_middle),
+		STORY(a_hazard_stands_while_the_disk_has_the_memory),
+		STORY(more_queue_pairs_than_a_poller_reads_at_once),
+	};
+
+	dice_start();
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
