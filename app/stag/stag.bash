@@ -6,18 +6,21 @@ _stag() {
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run info heap bench help --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap store bench help --help --version' -- "$cur"))
 		return
 	fi
 	case ${COMP_WORDS[1]} in
 	help)
-		COMPREPLY=($(compgen -W 'run info heap bench' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap store bench' -- "$cur"))
 		;;
 	info)
 		case $prev in
 		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
 		*) COMPREPLY=($(compgen -W '--json --library --help' -- "$cur")) ;;
 		esac
+		;;
+	store)
+		_stag_store
 		;;
 	heap)
 		if ((COMP_CWORD == 2)); then
@@ -104,6 +107,48 @@ _stag_bench() {
 	--case) COMPREPLY=($(compgen -W "$cases" -- "$cur")) ;;
 	*) COMPREPLY=($(compgen -W "$options --case --secs --device --library --json --tsv --help" -- "$cur")) ;;
 	esac
+}
+
+# Options of stag store by what is done; behind the path the names of its partitions.
+_stag_store() {
+	local verb=${COMP_WORDS[2]} settings='--size --order --level --cache --allow --json'
+
+	if ((COMP_CWORD == 2)); then
+		COMPREPLY=($(compgen -W 'format list show add set rename rm grow check --help' -- "$cur"))
+		return
+	fi
+	case $prev in
+	--order) COMPREPLY=($(compgen -W 'strict any writes reads later atomics completions processing' -- "$cur")) ;;
+	--level) COMPREPLY=($(compgen -W 'visible accepted durable' -- "$cur")) ;;
+	--allow) _stag_allow ;;
+	--size | --offset | --align | --block | --label | --partition | --cache) ;;
+	*)
+		if [[ $cur == -* ]]; then
+			case $verb in
+			format) settings='--size --block --label --partition --force --json' ;;
+			add) settings+=' --offset --align' ;;
+			set) ;;
+			rm) settings=--force ;;
+			grow) settings='--size --json' ;;
+			check) settings=--repair ;;
+			*) settings=--json ;;
+			esac
+			COMPREPLY=($(compgen -W "$settings --help" -- "$cur"))
+		elif ((COMP_CWORD == 4)) && [[ $verb == @(show|set|rename|rm) ]]; then
+			COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" store list "${COMP_WORDS[3]}" 2>/dev/null |
+				awk 'NR > 1 { print $1 }')" -- "$cur"))
+		else
+			COMPREPLY=($(compgen -f -- "$cur"))
+		fi
+		;;
+	esac
+}
+
+# The colons divide words for bash: what is before the last one is not the word any more.
+_stag_allow() {
+	COMPREPLY=($(compgen -W 'user: group: local: net: remote: token: owner' -- "$cur"))
+	[[ ${COMPREPLY[*]} == *: ]] && type compopt &>/dev/null && compopt -o nospace 2>/dev/null
+	return 0
 }
 
 _stag_program() {

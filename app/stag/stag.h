@@ -30,8 +30,8 @@ void complain(const char *fmt, ...)
 	__attribute__((format(printf, 1, 2))); /* "stag: ..." to stderr */
 int usage_error(const struct command *c);      /* where to read more; EXIT_USAGE */
 
-/* run.c, info.c, heap.c, bench.c */
-extern const struct command run_command, info_command, heap_command, bench_command;
+/* run.c, info.c, heap.c, store.c, bench.c */
+extern const struct command run_command, info_command, heap_command, store_command, bench_command;
 
 /*
  * preload.c: the library that makes a program's verbs ours.
