@@ -89,11 +89,73 @@ static struct lane_op *find_blocker(const struct lane *l, const struct lane_op *
 	return NULL;
 }
 
-/* Waits for somebody, or is ready. */
-static void line_up(struct lane *l, struct lane_op *op)
-{
-	struct lane_op *blocker = find_blocker(l, op);
+/* ---- who is where ---- */
 
+#define PLACE_BITS 12 /* of 4 KiB */
+#define WIDE	   4  /* places; longer ones are looked at one by one */
+
+static uint64_t first_place(const struct lane_op *op)
+{
+	return op->io.offset >> PLACE_BITS;
+}
+
+static uint64_t last_place(const struct lane_op *op)
+{
+	return (op->io.offset + op->io.length - 1) >> PLACE_BITS;
+}
+
+static bool is_wide(const struct lane_op *op)
+{
+	return last_place(op) - first_place(op) >= WIDE;
+}
+
+static uint32_t *bucket(uint32_t *table, uint64_t place)
+{
+	return &table[place * 0x9e3779b97f4a7c15u >> 32 & (LANE_BUCKETS - 1)];
+}
+
+static bool has_place(const struct lane_op *op)
+{
+	return !is_barrier(op) && op->io.length;
+}
+
+static void count_in(struct lane *l, const struct lane_op *op, int by)
+{
+	if (!has_place(op))
+		return;
+	if (is_wide(op)) {
+		l->wide += (uint32_t)by;
+		return;
+	}
+	for (uint64_t p = first_place(op); p <= last_place(op); p++) {
+		*bucket(l->users, p) += (uint32_t)by;
+		if (op->io.kind != MEDIA_READ)
+			*bucket(l->writers, p) += (uint32_t)by;
+	}
+}
+
+/* Of one that is not counted in yet: false, and nobody is in its way. */
+static bool may_be_blocked(struct lane *l, const struct lane_op *op)
+{
+	uint32_t *table = op->io.kind == MEDIA_READ ? l->writers : l->users;
+
+	if (l->gates || op->fence || is_barrier(op))
+		return true;
+	if (!has_place(op))
+		return false;
+	if (l->wide || is_wide(op))
+		return true;
+	for (uint64_t p = first_place(op); p <= last_place(op); p++)
+		if (*bucket(table, p))
+			return true;
+	return false;
+}
+
+/* ---- waiting ---- */
+
+/* Behind its blocker, or ready. */
+static void line_up(struct lane *l, struct lane_op *op, struct lane_op *blocker)
+{
 	op->state = blocker ? OP_WAITING : OP_READY;
 	list_add_tail(blocker ? &blocker->waiters : &l->ready, &op->waiting);
 }
@@ -114,7 +176,7 @@ static void release_waiters(struct lane *l, struct lane_op *op)
 		struct lane_op *w = list_entry(free.next, struct lane_op, waiting);
 
 		list_del(&w->waiting);
-		line_up(l, w);
+		line_up(l, w, find_blocker(l, w));
 	}
 }
 
@@ -159,6 +221,9 @@ static void finish(struct lane *l, struct lane_op *op, int result)
 	list_del(&op->waiting);
 	list_del(&op->link);
 	l->count--;
+	count_in(l, op, -1);
+	if (is_barrier(op) || (op->fence && op->state != OP_UNDER_WAY))
+		l->gates--;
 	if (op->state == OP_UNDER_WAY)
 		l->under_way--;
 	release_waiters(l, op);
@@ -217,8 +282,10 @@ static void started(struct lane *l, struct lane_op *op)
 {
 	op->state = OP_UNDER_WAY;
 	l->under_way++;
-	if (op->fence)
+	if (op->fence && !is_barrier(op)) {
+		l->gates--;
 		release_waiters(l, op);
+	}
 }
 
 /* Lets go what is ready. Owners may add more, and cut, from inside. */
@@ -270,13 +337,18 @@ out:
 
 void lane_add(struct lane *l, struct lane_op *op)
 {
+	bool look;
+
 	op->lane = l;
 	op->seq = l->next_seq++;
 	op->fence &= !l->no_fence;
+	look = l->count && may_be_blocked(l, op);
 	list_init(&op->waiters);
 	list_add_tail(&l->ops, &op->link);
 	l->count++;
-	line_up(l, op);
+	l->gates += op->fence || is_barrier(op);
+	count_in(l, op, 1);
+	line_up(l, op, look ? find_blocker(l, op) : NULL);
 	run(l);
 }
 

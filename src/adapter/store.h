@@ -134,6 +134,8 @@ struct lane_medium { /* one that the lane has used; it holds a reference */
 	bool kick;  /* something was submitted */
 };
 
+#define LANE_BUCKETS 1024 /* a power of two */
+
 struct lane {
 	pthread_mutex_t *lock; /* the owner's: held in every call here, taken in callbacks */
 	struct list ops;
@@ -143,6 +145,10 @@ struct lane {
 	uint64_t next_seq;
 	struct lane_medium *media;
 	uint32_t n_media;
+	uint32_t gates; /* of these, fences that have not begun, barriers and steps */
+	uint32_t wide;	/* and those that are long */
+	/* Short ones by the places they touch: who finds nobody there needs to look at none of them. */
+	uint32_t users[LANE_BUCKETS], writers[LANE_BUCKETS];
 	bool running;
 	bool starved;  /* somebody in ready got -EAGAIN: lane_retry() */
 	bool no_fence; /* for a test of the tests: as if there was no fence */
@@ -175,9 +181,10 @@ struct store_request { /* what an entry of the send queue has besides */
 	struct stag_qp *qp;
 	struct wqe *w;
 	struct store_map map;
-	struct held_key *held;
+	struct held_key *held; /* these two: of the queue pair's slabs, or grown */
 	struct iovec *iov;
 	uint32_t n_held, room;
+	bool grown;
 	uint32_t n_result; /* of an atomic: pieces of memory for what was found */
 };
 
@@ -185,15 +192,17 @@ struct store_qp {
 	struct lane lane;
 	uint32_t relax, level;
 	struct store_request *request; /* one an entry of the send queue */
-	struct rwqe *recv;	       /* for immediates */
-	bool failed;		       /* nothing more goes into the lane */
+	struct held_key *held_slab;
+	struct iovec *iov_slab;
+	struct rwqe *recv; /* for immediates */
+	bool failed;	   /* nothing more goes into the lane */
 	bool cutting;
 	struct timer retry;
 };
 
 int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr);
 int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr); /* -ENOTCONN */
-int store_qp_check(const struct wqe *w, const char **why); /* is it for storage? */
+int store_qp_check(const struct wqe *w, const char **why);		   /* is it for storage? */
 void store_qp_end(
 	struct stag_qp *qp); /* waits for what is under way; no lock behind the engine's held */
 

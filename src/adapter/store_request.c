@@ -52,13 +52,21 @@ static int make_room(struct store_request *r, uint32_t pieces)
 		return 0;
 	while (room < pieces)
 		room *= 2;
-	held = realloc(r->held, room * sizeof(*held));
-	if (!held)
+	held = malloc(room * sizeof(*held));
+	iov = malloc(room * sizeof(*iov));
+	if (!held || !iov) {
+		free(held);
+		free(iov);
 		return -ENOMEM;
+	}
+	memcpy(held, r->held, r->n_held * sizeof(*held));
+	memcpy(iov, r->iov, r->op.io.n_iov * sizeof(*iov));
+	if (r->grown) {
+		free(r->held);
+		free(r->iov);
+	}
+	r->grown = true;
 	r->held = held;
-	iov = realloc(r->iov, room * sizeof(*iov));
-	if (!iov)
-		return -ENOMEM;
 	r->iov = iov;
 	r->room = room;
 	return 0;
@@ -318,21 +326,21 @@ bool store_request_enter(struct stag_qp *qp, uint32_t index)
 int store_requests_init(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->store;
-	uint32_t n = qp->sq.mask + 1;
+	uint32_t n = qp->sq.mask + 1, room = qp->sq.max_sge + 1;
 
 	s->request = calloc(n, sizeof(*s->request));
-	if (!s->request)
+	s->held_slab = calloc((size_t)n * room, sizeof(*s->held_slab));
+	s->iov_slab = calloc((size_t)n * room, sizeof(*s->iov_slab));
+	if (!s->request || !s->held_slab || !s->iov_slab)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++) {
 		struct store_request *r = &s->request[i];
 
 		r->qp = qp;
 		r->w = &qp->sq.wqe[i];
-		r->room = qp->sq.max_sge + 1;
-		r->held = calloc(r->room, sizeof(*r->held));
-		r->iov = calloc(r->room, sizeof(*r->iov));
-		if (!r->held || !r->iov)
-			return -ENOMEM;
+		r->room = room;
+		r->held = s->held_slab + (size_t)i * room;
+		r->iov = s->iov_slab + (size_t)i * room;
 	}
 	return 0;
 }
@@ -342,8 +350,12 @@ void store_requests_free(struct stag_qp *qp)
 	struct store_qp *s = qp->store;
 
 	for (uint32_t i = 0; s->request && i <= qp->sq.mask; i++) {
+		if (!s->request[i].grown)
+			continue;
 		free(s->request[i].held);
 		free(s->request[i].iov);
 	}
+	free(s->held_slab);
+	free(s->iov_slab);
 	free(s->request);
 }
