@@ -385,6 +385,23 @@ static void removing_gives_space_back(void **state)
 	assert_int_equal(stag_store_remove(store, "p", STAG_STORE_REPAIR), EINVAL);
 }
 
+static void nothing_of_it_stays_in_the_table(void **state)
+{
+	uint64_t end = DISK_HEADER + 3 * DISK_ENTRY;
+
+	add(store, "a", 4096);
+	add(store, "b", 4096);
+	add(store, "c", 4096);
+	assert_int_equal(stag_store_remove(store, "b", 0), 0);
+	for (uint64_t copy = 0; copy < 2 * MIB; copy += MIB)
+		assert_true(is_zero_at(room_path("s"), copy + end - DISK_ENTRY, DISK_ENTRY));
+	reopen();
+	assert_int_equal(stag_store_remove(store, "a", 0), 0);
+	assert_int_equal(stag_store_remove(store, "c", 0), 0);
+	for (uint64_t copy = 0; copy < 2 * MIB; copy += MIB)
+		assert_true(is_zero_at(room_path("s"), copy + DISK_HEADER, 3 * DISK_ENTRY));
+}
+
 static void a_partition_in_use_stays(void **state)
 {
 	struct stag_store_partition p = add(store, "p", MIB), used;
@@ -589,6 +606,7 @@ int main(void)
 		STORY(an_id_is_never_used_again),
 		STORY(a_store_grows_with_its_file),
 		STORY(removing_gives_space_back),
+		STORY(nothing_of_it_stays_in_the_table),
 		STORY(a_partition_in_use_stays),
 		STORY(what_was_removed_by_force_is_not_given_to_others),
 		STORY(growing_leaves_the_room_of_others_alone),

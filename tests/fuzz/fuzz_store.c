@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * fuzz_store.c - tables of a store, made of anything.
+ *
+ * First byte: which of the properties below the rest is for, second byte: which copy. Checksums would keep a fuzzer out; where it says
+ * "sealed" they are made right, and the rest of the header is filled up with zeroes.
+ */
+#include "fuzz.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "store/store.h"
+#include "wire/wire.h"
+
+enum { RAW, SEALED, ON_DISK, KINDS };
+
+#define HEADER_USED	148 /* of a sealed input; its table is behind that */
+#define AT_TABLE_LENGTH 136
+#define AT_TABLE_CRC	140
+#define AT_HEADER_CRC	4092
+
+static struct table table, again;
+
+static bool take_any(void *arg, uint64_t offset, uint64_t size)
+{
+	return true;
+}
+
+/* A table that was read is one that can be changed, and is read again as it was written. */
+static void use(struct table *t, struct input *in)
+{
+	static uint8_t image[DISK_IMAGE_MAX];
+	struct stag_store_partition p = {.name = "~", .size = take(in, 2) * t->block};
+	size_t len;
+
+	memcpy(p.name, "new", 4);
+	if (in->len % 2)
+		p.offset = take(in, 8);
+	if (t->n < STAG_STORE_MAX_PARTITIONS && t->next_id < STORE_ID_MAX &&
+	    !table_find(t, p.name) && table_place(t, &p, take_any, NULL) == 0) {
+		p.id = t->next_id++;
+		table_insert(t, &p);
+		CHECK(table_check(t) == 0);
+		CHECK(table_find_id(t, p.id) == table_find(t, "new"));
+	} else if (t->n > 0) {
+		table_delete(t, &t->entries[take(in, 1) % t->n]);
+		CHECK(table_check(t) == 0);
+	}
+	CHECK(table_used(t) + table_largest_gap(t) <= t->size);
+	len = disk_encode(t, 1, image);
+	CHECK(disk_decode(image, len, 1, &again) == 0);
+	CHECK(table_is_same(t, &again));
+}
+
+static void decode(const uint8_t *image, size_t len, unsigned int copy, struct input *in)
+{
+	static uint8_t written[DISK_IMAGE_MAX];
+	int rc = disk_decode(image, len, copy, &table);
+
+	if (rc != 0) {
+		CHECK(rc == -ENODATA || rc == -EPROTO || rc == -EBADMSG);
+		CHECK(*stag_store_error());
+		return;
+	}
+	CHECK(table_check(&table) == 0);
+	CHECK(disk_encode(&table, copy, written) <= len);
+	CHECK(memcmp(written, image, DISK_HEADER + table.n * DISK_ENTRY) == 0);
+	use(&table, in);
+}
+
+/* Its own block, so that a sanitizer sees where it ends. */
+static uint8_t *seal(const uint8_t *p, size_t size, size_t *len)
+{
+	size_t head = size < HEADER_USED ? size : HEADER_USED, body = size - head;
+	uint8_t *image = calloc(1, DISK_HEADER + body);
+	uint32_t length;
+
+	CHECK(image);
+	memcpy(image, p, head);
+	memcpy(image + DISK_HEADER, p + head, body);
+	memcpy(&length, image + AT_TABLE_LENGTH, sizeof(length));
+	length = le32toh(length);
+	if (length <= body)
+		crc32c_put(image + AT_TABLE_CRC,
+			   crc32c_update(CRC32C_INIT, image + DISK_HEADER, length));
+	crc32c_put(image + AT_HEADER_CRC, crc32c_update(CRC32C_INIT, image, AT_HEADER_CRC));
+	*len = DISK_HEADER + body;
+	return image;
+}
+
+/* What check has mended opens, whatever it was. */
+static void on_disk(const uint8_t *image, size_t len, unsigned int copy)
+{
+	struct stag_store_partition p = {.name = "new", .size = 65536};
+	int fd = memfd_create("store", MFD_CLOEXEC);
+	struct stag_store *store;
+	char path[64];
+
+	CHECK(fd >= 0);
+	if (len > DISK_COPY)
+		len = DISK_COPY;
+	CHECK(ftruncate(fd, 2 * DISK_COPY + 4096) == 0);
+	CHECK(pwrite(fd, image, len, (off_t)copy * DISK_COPY) == (ssize_t)len);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (stag_store_check(path, STAG_STORE_REPAIR, NULL) >= 0) {
+		store = stag_store_open(path, 0);
+		CHECK(store);
+		CHECK(commit_good_copies(&store->now) == 2);
+		stag_store_add(store, &p);
+		stag_store_close(store);
+	}
+	close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, size};
+	unsigned int kind = (unsigned int)take(&in, 1) % KINDS,
+		     copy = (unsigned int)take(&in, 1) % 2;
+	struct input rest = in;
+	size_t len = in.len;
+	uint8_t *image = kind == RAW ? copy_of(in.p, in.len) : seal(in.p, in.len, &len);
+
+	if (kind == ON_DISK)
+		on_disk(image, len, copy);
+	else
+		decode(image, len, copy, &rest);
+	free(image);
+	return 0;
+}
