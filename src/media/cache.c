@@ -258,7 +258,7 @@ static bool is_the_truth(struct media *m, const struct media_op *op)
 	const struct media_op_state *s = &op->state;
 	unsigned int mine = op->kind == MEDIA_WRITE;
 
-	return s->stamp != NOT_TO_KEEP && places_writers(m, s->start, s->end) <= mine &&
+	return places_writers(m, s->start, s->end) <= mine &&
 	       places_stamp(m, s->start, s->end) == s->stamp;
 }
 
@@ -283,7 +283,20 @@ static void keep_unit(struct media *m, struct media_op *op, uint64_t number, uin
 	u->until = now + op->cache_ms * NS_PER_MS;
 }
 
-/* `done` bytes from the step's start on have been moved. */
+static void forget(struct media *m, uint64_t first, uint64_t end)
+{
+	for (uint64_t n = first; n < end; n++) {
+		struct unit *u = find(m->cache, n);
+
+		if (u)
+			drop(m, u);
+	}
+}
+
+/*
+ * `done` bytes from the step's start on have been moved. Whether they are still the truth is asked when the units have
+ * their stamps: another process may write at any moment.
+ */
 void cache_keep(struct media *m, struct media_op *op, uint64_t done)
 {
 	const struct media_op_state *s = &op->state;
@@ -294,8 +307,10 @@ void cache_keep(struct media *m, struct media_op *op, uint64_t done)
 		return;
 	now = clock_ns();
 	drop_stale(m, now);
-	if (!is_the_truth(m, op))
+	if (s->stamp == NOT_TO_KEEP)
 		return;
 	for (uint64_t n = first; n < end; n++)
 		keep_unit(m, op, n, now);
+	if (!is_the_truth(m, op))
+		forget(m, first, end);
 }

@@ -43,6 +43,7 @@ enum lock_mode { LOCK_SHARED, LOCK_EXCLUSIVE };
 enum { COOKIE_SYNC = 1, COOKIE_TIMEOUT = 2 };
 
 struct ring;
+struct calls;
 struct cache;
 struct places;
 
@@ -73,6 +74,7 @@ struct media {
 
 	struct media_edge *edge;
 	struct ring *ring;
+	struct calls *calls; /* of memory; NULL: the ring does all */
 	struct staging staging;
 	struct cache *cache; /* NULL until something is to be kept */
 	uint64_t cache_limit;
@@ -139,6 +141,12 @@ void ring_abandon(struct ring *r); /* in a forked child: the parent's goes on */
 struct media_edge *ring_edge(struct ring *r);
 uint64_t ring_submits(const struct ring *r);
 void ring_arm(struct ring *r, bool on);
+
+/* calls.c */
+int calls_open(struct calls **out, struct media *m, struct media_edge *ring);
+void calls_close(struct calls *c);
+struct media_edge *calls_edge(struct calls *c);
+uint64_t calls_submits(const struct calls *c);
 
 /* op.c */
 void op_finish(struct media *m, struct media_op *op, int result);

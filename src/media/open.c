@@ -174,15 +174,23 @@ int media_open(struct media **out, const struct media_attr *attr)
 	if (err)
 		goto err_unstage;
 	m->edge = ring_edge(m->ring);
+	if (g.is_memory)
+		err = calls_open(&m->calls, m, m->edge);
+	if (err)
+		goto err_ring;
+	if (m->calls)
+		m->edge = calls_edge(m->calls);
 	if (m->flags & MEDIA_SHARED)
 		err = places_open(m);
 	if (err)
-		goto err_ring;
+		goto err_calls;
 	pthread_mutex_init(&m->lock, NULL);
 	enlist(m);
 	*out = m;
 	return 0;
 
+err_calls:
+	calls_close(m->calls);
 err_ring:
 	ring_close(m->ring);
 err_unstage:
@@ -265,6 +273,7 @@ void media_close(struct media *m)
 	} else {
 		abandon(m);
 	}
+	calls_close(m->calls);
 	cache_close(m->cache);
 	close(m->event_fd);
 	close(m->fd);

@@ -20,7 +20,7 @@ void media_query(struct media *m, struct media_counters *c)
 	}
 	LOCK_FOR_SCOPE(&m->lock);
 	*c = m->counters;
-	c->submits = ring_submits(m->ring);
+	c->submits = ring_submits(m->ring) + calls_submits(m->calls);
 }
 
 static const char *what(enum complaint c)

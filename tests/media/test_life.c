@@ -101,7 +101,7 @@ static void a_batch_is_one_system_call(void **state)
 	struct medium t;
 	uint64_t before;
 
-	assert_true(open_medium(&t, ON_TMPFS, SIZE, NULL));
+	assert_true(open_medium(&t, ON_PAGES, SIZE, NULL));
 	before = counters(&t).submits;
 	for (int i = 0; i < 32; i++) {
 		deeds[i] = read_of(memory + i * 4096, 4096, (uint64_t)i * 8192);
