@@ -93,12 +93,18 @@ static bool overlap_is_ordered(const struct step *a, const struct step *b, uint3
 	return b->kind == STEP_WRITE && !(relax & STAGDV_RELAX_LATER);
 }
 
+/* Does a step that has a fence wait for this one? To a peer it does as verbs has it: for what brings something back. */
+static bool fence_waits_for(const struct queue *q, const struct step *s)
+{
+	return !q->remote || s->kind != STEP_WRITE;
+}
+
 static bool is_ordered(const struct queue *q, unsigned int a, unsigned int b)
 {
 	const struct step *x = &q->step[a], *y = &q->step[b];
 
 	for (unsigned int i = a + 1; i <= b; i++)
-		if (q->step[i].fence || q->step[i].kind == STEP_BARRIER)
+		if ((q->step[i].fence && fence_waits_for(q, x)) || q->step[i].kind == STEP_BARRIER)
 			return true;
 	if (x->word >= y->word + y->span || y->word >= x->word + x->span)
 		return false;

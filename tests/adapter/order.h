@@ -42,6 +42,7 @@ struct step {
 };
 
 struct queue {
+	bool remote;	/* a peer's, over a connection */
 	uint32_t relax; /* what is promised: enum stagdv_relax */
 	unsigned int n_steps;
 	struct step step[MOST_STEPS];

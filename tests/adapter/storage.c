@@ -57,15 +57,11 @@ static int make_file(enum backing b)
 	return fd;
 }
 
-void storage_open(struct storage *s, enum backing b)
+static void open_medium(struct storage *s, enum backing b)
 {
 	struct stagdv_medium_attr medium = {.flags = b == ON_PAGES ? STAGDV_MEDIUM_BUFFERED : 0};
 	struct stagdv_store_attr region = {.length = SPACE, .access = ALL_RIGHTS};
 
-	memset(s, 0, sizeof(*s));
-	s->ctx = open_stag();
-	s->pd = ibv_alloc_pd(s->ctx);
-	assert_non_null(s->pd);
 	medium.fd = s->fd = make_file(b);
 	s->medium = stagdv_open_medium(s->ctx, &medium);
 	if (!s->medium)
@@ -78,13 +74,33 @@ void storage_open(struct storage *s, enum backing b)
 	assert_non_null(s->mr);
 }
 
+void storage_open(struct storage *s, enum backing b)
+{
+	memset(s, 0, sizeof(*s));
+	s->ctx = open_stag();
+	s->pd = ibv_alloc_pd(s->ctx);
+	assert_non_null(s->pd);
+	open_medium(s, b);
+}
+
+void storage_open_in(struct storage *s, enum backing b, struct ibv_pd *pd)
+{
+	memset(s, 0, sizeof(*s));
+	s->ctx = pd->context;
+	s->pd = pd;
+	s->borrowed = true;
+	open_medium(s, b);
+}
+
 void storage_close(struct storage *s)
 {
 	assert_int_equal(ibv_dereg_mr(s->mr), 0);
 	assert_int_equal(ibv_dereg_mr(s->region), 0);
 	assert_int_equal(stagdv_close_medium(s->medium), 0);
-	assert_int_equal(ibv_dealloc_pd(s->pd), 0);
-	assert_int_equal(ibv_close_device(s->ctx), 0);
+	if (!s->borrowed) {
+		assert_int_equal(ibv_dealloc_pd(s->pd), 0);
+		assert_int_equal(ibv_close_device(s->ctx), 0);
+	}
 	munmap(s->mem, SPACE);
 	close(s->fd);
 }

@@ -28,6 +28,7 @@ enum backing { ON_DISK, ON_PAGES, IN_MEMORY, NUM_BACKINGS };
 struct storage {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
+	bool borrowed; /* these two are somebody else's */
 	int fd;
 	struct stagdv_medium *medium;
 	struct ibv_mr *region; /* all of the medium, all rights */
@@ -37,6 +38,7 @@ struct storage {
 
 struct ibv_context *open_stag(void);
 void storage_open(struct storage *s, enum backing b);
+void storage_open_in(struct storage *s, enum backing b, struct ibv_pd *pd);
 void storage_close(struct storage *s);
 
 /* What is on the medium. */

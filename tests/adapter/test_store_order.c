@@ -3,6 +3,7 @@
  * Random programs on storage, in every mode, on a disk that delays and reorders at will: nothing is ever seen that the
  * promised order forbids. And the judge is tried with queue pairs that promise more than they keep.
  */
+#include "link.h"
 #include "order.h"
 #include "storage.h"
 
@@ -15,6 +16,7 @@
 #include "dice.h"
 
 #define MOST_LASTING 4096
+#define REMOTES	     4 /* with as many of this process: what a poller reads each time */
 
 /* What a queue pair keeps less than the judge is told, for a test of the tests. */
 struct lie {
@@ -28,6 +30,10 @@ struct trial {
 	struct storage s;
 	struct sim_disk disk;
 	struct ibv_cq *cq;
+	struct links links; /* where peers take part too, */
+	bool with_peers;
+	struct link_end link[REMOTES]; /* which stay connected from program to program */
+	struct ibv_cq *far_cq;
 	struct user user[MOST_QPS];
 	unsigned int posted[MOST_QPS], n_done[MOST_QPS];
 	struct program p;
@@ -37,6 +43,7 @@ struct trial {
 	uint64_t lasting[MOST_LASTING];
 	atomic_uint n_lasting;
 	struct lie lie;
+	uint32_t region_relax;
 	char why[200];
 };
 
@@ -84,21 +91,44 @@ static struct step make_step(struct trial *t, unsigned int words)
 	return s;
 }
 
+static uint32_t some_order(void)
+{
+	return one_in(3) ? 0 : one_in(2) ? NO_ORDER : (uint32_t)dice(NO_ORDER + 1);
+}
+
+/* A peer's completion of a write says nothing; and at the end of it all its writes are there. */
+static void make_remote(struct queue *queue)
+{
+	for (unsigned int i = 0; i < queue->n_steps; i++) {
+		queue->step[i].own_level = false;
+		queue->step[i].level = queue->step[i].kind == STEP_WRITE ? STAGDV_LEVEL_ACCEPTED
+									 : STAGDV_LEVEL_VISIBLE;
+	}
+	queue->step[queue->n_steps - 1] = (struct step){.kind = STEP_BARRIER};
+}
+
 static void make_program(struct trial *t)
 {
 	struct program *p = &t->p;
 	unsigned int words = 1 + (unsigned int)dice(ROW); /* of a row: fewer, and they meet more */
-	unsigned int most = 1 + (unsigned int)dice(MOST_STEPS);
+	unsigned int most = 1 + (unsigned int)dice(MOST_STEPS), n_remote = 0;
 
 	memset(p, 0, sizeof(*p));
 	for (unsigned int w = 0; w < WORDS; w++)
 		memcpy(&p->initial[w], t->disk.image + word_offset(w), sizeof(uint64_t));
 	p->n_queues = 1 + (unsigned int)dice(one_in(2) ? 2 : MOST_QPS);
+	if (t->with_peers) {
+		n_remote = 1 + (unsigned int)dice(REMOTES);
+		p->n_queues = n_remote + (unsigned int)dice(MOST_QPS - REMOTES + 1);
+	}
+	t->region_relax = t->with_peers && one_in(2) ? some_order() : 0;
 	for (unsigned int q = 0; q < p->n_queues; q++) {
 		struct queue *queue = &p->queue[q];
 		uint8_t level = (uint8_t)dice(3);
 
-		queue->relax = one_in(3) ? 0 : one_in(2) ? NO_ORDER : (uint32_t)dice(NO_ORDER + 1);
+		queue->remote =
+			t->with_peers && q < REMOTES && (q >= MOST_QPS - REMOTES || one_in(2));
+		queue->relax = t->region_relax | (queue->remote ? 0 : some_order());
 		for (queue->n_steps = 0; queue->n_steps < most; queue->n_steps++) {
 			struct step *s = &queue->step[queue->n_steps];
 
@@ -108,6 +138,8 @@ static void make_program(struct trial *t)
 		}
 		queue->step[0].own_level = false; /* says the queue pair's */
 		queue->step[0].level = level;
+		if (queue->remote)
+			make_remote(queue);
 	}
 }
 
@@ -242,7 +274,11 @@ static bool note_done(struct trial *t, const struct ibv_wc *wc)
 static bool poll_some(struct trial *t)
 {
 	struct ibv_wc wc[4];
-	int n = ibv_poll_cq(t->cq, 1 + (int)dice(4), wc);
+	int n;
+
+	if (t->far_cq)
+		ibv_poll_cq(t->far_cq, 1, wc);
+	n = ibv_poll_cq(t->cq, 1 + (int)dice(4), wc);
 
 	for (int i = 0; i < n; i++)
 		if (!note_done(t, &wc[i]))
@@ -266,25 +302,34 @@ static void open_users(struct trial *t)
 {
 	for (unsigned int q = 0; q < t->p.n_queues; q++) {
 		const struct queue *queue = &t->p.queue[q];
+
+		t->steps += queue->n_steps;
+		if (queue->remote) {
+			t->user[q] = (struct user){
+				.s = &t->s, .scq = t->cq, .rcq = t->cq, .qp = t->link[q].near->qp};
+			continue;
+		}
+
 		struct user_wish wish = {
 			.cq = t->cq,
 			.send_wr = 16,
-			.attr = {.relax = queue->relax | t->lie.relax,
+			.attr = {.relax = (queue->relax & ~t->region_relax) | t->lie.relax,
 				 .level = queue->step[0].level,
 				 .depth = one_in(4) ? 1 + (uint32_t)dice(4) : 0},
 		};
 
 		user_open(&t->user[q], &t->s, &wish);
 		to_stag_qp(t->user[q].qp)->store->lane.no_fence = t->lie.no_fence;
-		t->steps += queue->n_steps;
 	}
 }
 
 static void start(struct trial *t)
 {
-	struct stagdv_store_attr attr = {.cache_ms = one_in(4) ? 1000 : 0};
+	struct stagdv_store_attr attr = {.cache_ms = one_in(4) ? 1000 : 0,
+					 .level = (uint32_t)dice(3)};
 
 	make_program(t);
+	attr.relax = t->region_relax | (t->with_peers ? t->lie.relax : 0);
 	t->done = t->steps = 0;
 	memset(t->posted, 0, sizeof(t->posted));
 	memset(t->n_done, 0, sizeof(t->n_done));
@@ -294,7 +339,10 @@ static void start(struct trial *t)
 	t->disk.lazy = 1 + (unsigned int)dice(4);
 	t->disk.forgets = t->lie.forgetful_disk;
 	t->why[0] = 0;
-	assert_int_equal(stagdv_modify_store_mr(t->s.region, &attr, STAGDV_STORE_CACHE), 0);
+	assert_int_equal(stagdv_modify_store_mr(
+				 t->s.region, &attr,
+				 STAGDV_STORE_CACHE | STAGDV_STORE_RELAX | STAGDV_STORE_LEVEL),
+			 0);
 	open_users(t);
 }
 
@@ -314,7 +362,8 @@ static const char *run_program(struct trial *t)
 			fail_msg("%u of %u steps are done, and no more", t->done, t->steps);
 	}
 	for (unsigned int q = 0; q < t->p.n_queues; q++)
-		user_close(&t->user[q]);
+		if (!t->p.queue[q].remote)
+			user_close(&t->user[q]);
 	if (!good)
 		return t->why;
 	for (unsigned int w = 0; w < WORDS; w++)
@@ -329,7 +378,8 @@ static void show_program(const struct program *p)
 	static const char *const kinds[] = {"read", "write", "add", "swap", "barrier"};
 
 	for (unsigned int q = 0; q < p->n_queues; q++) {
-		printf("queue pair %u, relax 0x%x\n", q, p->queue[q].relax);
+		printf("queue pair %u%s, relax 0x%x\n", q, p->queue[q].remote ? ", a peer's" : "",
+		       p->queue[q].relax);
 		for (unsigned int i = 0; i < p->queue[q].n_steps; i++) {
 			const struct step *s = &p->queue[q].step[i];
 
@@ -350,31 +400,54 @@ static void show_program(const struct program *p)
 
 /* ---- the stories ---- */
 
-static struct trial *trial_open(enum backing b)
+static struct ibv_cq *make_cq(struct trial *t)
+{
+	struct ibv_cq *cq = ibv_create_cq(t->s.ctx, 1024, NULL, NULL, 0);
+
+	assert_non_null(cq);
+	return cq;
+}
+
+static struct trial *trial_open(enum backing b, bool with_peers)
 {
 	struct trial *t = calloc(1, sizeof(*t));
 
-	storage_open(&t->s, b);
+	t->with_peers = with_peers;
+	if (with_peers) {
+		links_open(&t->links);
+		storage_open_in(&t->s, b, t->links.pd);
+	} else {
+		storage_open(&t->s, b);
+	}
 	sim_disk_init(&t->disk, ((struct stag_medium *)t->s.medium)->media, SPACE);
 	t->disk.lasting = keep_lasting;
 	t->disk.arg = t;
-	t->cq = ibv_create_cq(t->s.ctx, 1024, NULL, NULL, 0);
-	assert_non_null(t->cq);
+	t->cq = make_cq(t);
+	if (with_peers)
+		t->far_cq = make_cq(t);
+	for (int i = 0; with_peers && i < REMOTES; i++)
+		link_open(&t->links, &t->link[i], t->s.pd, t->cq, t->far_cq);
 	return t;
 }
 
 static void trial_close(struct trial *t)
 {
+	for (int i = 0; t->with_peers && i < REMOTES; i++)
+		link_close(&t->link[i]);
+	if (t->with_peers)
+		assert_int_equal(ibv_destroy_cq(t->far_cq), 0);
 	assert_int_equal(ibv_destroy_cq(t->cq), 0);
 	storage_close(&t->s);
+	if (t->with_peers)
+		links_close(&t->links);
 	sim_disk_free(&t->disk);
 	free(t);
 }
 
-static void expect_order(enum backing b)
+static void expect_order(enum backing b, bool with_peers)
 {
-	struct trial *t = trial_open(b);
-	unsigned long n = scaled(5000);
+	struct trial *t = trial_open(b, with_peers);
+	unsigned long n = scaled(with_peers ? 2000 : 4000);
 
 	for (unsigned long i = 0; i < n; i++) {
 		const char *why = run_program(t);
@@ -390,18 +463,29 @@ static void expect_order(enum backing b)
 
 static void blocks_keep_the_promised_order(void **state)
 {
-	expect_order(ON_DISK);
+	expect_order(ON_DISK, false);
 }
 
 static void pages_keep_the_promised_order(void **state)
 {
-	expect_order(ON_PAGES);
+	expect_order(ON_PAGES, false);
+}
+
+/* Peers over connections, beside queue pairs of this process. */
+static void near_and_far_keep_the_promised_order(void **state)
+{
+	expect_order(ON_PAGES, true);
+}
+
+static void near_and_far_keep_it_in_blocks(void **state)
+{
+	expect_order(ON_DISK, true);
 }
 
 /* Until somebody notices; that it is noticed soon enough is what the many programs above live from. */
-static void expect_caught(const struct lie *lie)
+static void expect_caught(const struct lie *lie, bool with_peers)
 {
-	struct trial *t = trial_open(ON_PAGES);
+	struct trial *t = trial_open(ON_PAGES, with_peers);
 	unsigned long n = 0;
 
 	t->lie = *lie;
@@ -414,20 +498,22 @@ static void expect_caught(const struct lie *lie)
 
 static void a_missing_fence_is_noticed(void **state)
 {
-	expect_caught(&(struct lie){.no_fence = true});
-	expect_caught(&(struct lie){.no_fence = true, .judge_alone = true});
+	expect_caught(&(struct lie){.no_fence = true}, false);
+	expect_caught(&(struct lie){.no_fence = true, .judge_alone = true}, false);
 }
 
 static void a_missing_flush_is_noticed(void **state)
 {
-	expect_caught(&(struct lie){.forgetful_disk = true});
+	expect_caught(&(struct lie){.forgetful_disk = true}, false);
+	expect_caught(&(struct lie){.forgetful_disk = true}, true);
 }
 
 static void every_missing_order_is_noticed(void **state)
 {
 	for (uint32_t bit = 1; bit <= STAGDV_RELAX_COMPLETIONS; bit *= 2) {
 		printf("without 0x%x: ", bit);
-		expect_caught(&(struct lie){.relax = bit});
+		expect_caught(&(struct lie){.relax = bit}, false);
+		expect_caught(&(struct lie){.relax = bit}, true);
 	}
 }
 
@@ -436,6 +522,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(blocks_keep_the_promised_order),
 		cmocka_unit_test(pages_keep_the_promised_order),
+		cmocka_unit_test(near_and_far_keep_the_promised_order),
+		cmocka_unit_test(near_and_far_keep_it_in_blocks),
 		cmocka_unit_test(a_missing_fence_is_noticed),
 		cmocka_unit_test(a_missing_flush_is_noticed),
 		cmocka_unit_test(every_missing_order_is_noticed),
