@@ -9,7 +9,7 @@
  * check.
  *
  * Whatever comes: no byte changes that the peer or a posted buffer had no right
- * to, each work request completes once, and what we send are whole FPDUs, with
+ * to, in memory or on storage, each work request completes once, and what we send are whole FPDUs, with
  * nothing behind a Terminate.
  */
 #include "fuzz.h"
@@ -17,6 +17,7 @@
 #include <errno.h>
 
 #include "adapter/adapter.h"
+#include "disk.h"
 #include "peer.h"
 #include "steps.h"
 
@@ -70,9 +71,13 @@ static const struct {
 
 #define N_PIECES (sizeof(pieces) / sizeof(pieces[0]))
 
-static struct stag_mr *regions[PLACES], *fast;
+static struct stag_mr *regions[PLACES], *fast, *stored;
+static bool has_disk;
 
-enum { STALE = PLACES, NEVER, FAST, TAGS };
+#define STORED_AT   4096 /* the region on storage, and bytes around it that stay as they are */
+#define STORED_ROOM (DISK_SIZE - 2 * STORED_AT)
+
+enum { STALE = PLACES, NEVER, FAST, STORED, TAGS };
 static uint32_t tags[TAGS]; /* of the places, and these */
 
 static bool all_fill(const uint8_t *p, size_t len)
@@ -95,6 +100,8 @@ static void check_gaps(void)
 static void check_memory(void)
 {
 	check_gaps();
+	CHECK(!has_disk || (all_fill(disk.bytes, STORED_AT) &&
+			    all_fill(disk.bytes + STORED_AT + STORED_ROOM, STORED_AT)));
 	for (int i = 0; i < PLACES; i++) {
 		const uint8_t *p = bytes_of(i);
 
@@ -149,6 +156,8 @@ static void put_in_what_a_peer_would_know(uint8_t *ulpdu, size_t len)
 	}
 	if (opcode == RDMAP_ATOMIC_REQ && len >= DDP_UNTAGGED_LEN + RDMAP_ATOMIC_REQ_LEN)
 		replace_tag(ulpdu + DDP_UNTAGGED_LEN + 8);
+	if (opcode == RDMAP_FLUSH_REQ && len >= DDP_UNTAGGED_LEN + RDMAP_FLUSH_REQ_LEN)
+		replace_tag(ulpdu + DDP_UNTAGGED_LEN + 4);
 }
 
 /* A whole FPDU around a ULPDU, with what the link wants; spoil: one bit of its CRC. */
@@ -339,6 +348,23 @@ static void start(void)
 	CHECK(ctx_create(&ctx) == 0);
 	CHECK(pd_alloc(ctx, &pd) == 0);
 	CHECK(pd_alloc(ctx, &other_pd) == 0);
+	has_disk = disk_open();
+}
+
+static uint32_t lend_storage(void)
+{
+	struct stagdv_store_attr attr = {
+		.offset = STORED_AT,
+		.length = STORED_ROOM,
+		.access =
+			IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+	};
+
+	if (!has_disk)
+		return 0xffffff00;
+	memset(disk.bytes, FILL, sizeof(disk.bytes));
+	CHECK(store_mr_reg(pd, &disk.medium, &attr, &stored) == 0);
+	return stored->ibv.rkey;
 }
 
 static void lend_memory(void)
@@ -352,12 +378,15 @@ static void lend_memory(void)
 	CHECK(mr_alloc_fast(pd, N_PIECES, &fast) == 0);
 	tags[FAST] = fast->ibv.rkey ^ 1;
 	tags[NEVER] = 0xffffff00;
+	tags[STORED] = lend_storage();
 }
 
 static void take_memory_back(void)
 {
 	tags[STALE] = tags[WRITABLE];
 	CHECK(mr_dereg(fast) == 0);
+	if (has_disk)
+		CHECK(mr_dereg(stored) == 0);
 	for (int i = 0; i < PLACES; i++)
 		CHECK(mr_dereg(regions[i]) == 0);
 }
@@ -445,7 +474,9 @@ static void step(struct input *in, struct stag_qp *qp, const struct qp_link *lin
 		step_post_send(in, qp);
 		break;
 	case 5:
-		peer.full = !peer.full;
+		peer.full ^= !(what & 0x18);
+		disk.held ^= (what & 8) != 0;
+		disk.failing ^= (what & 16) != 0;
 		break;
 	case 6:
 		peer.piece = 1 + take(in, 2);
@@ -470,6 +501,9 @@ static void end(struct stag_qp *qp)
 		CHECK(completed[i]);
 	CHECK(qp_destroy(qp) == 0);
 	CHECK(peer.closed);
+	if (has_disk)
+		disk_settle();
+	steps_run();
 	steps_check_idle();
 }
 
