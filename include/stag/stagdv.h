@@ -118,7 +118,8 @@ int stagdv_post_fast_reg(struct ibv_qp *qp, struct stagdv_fast_reg *wr);
  * So whoever changes the word, and then finds no cell with that hazard, has the memory to himself:
  * no access is under way, and none will come. The adapter waits for no one but, where all cells are
  * taken, for one of its own accesses to end. An access is one copy or one system call that does not
- * block; a long message is many.
+ * block; a long message is many. On storage (stagdv_connect_store()) it lasts as long as the
+ * medium takes.
  *
  * Both sides access word and cells atomically, sequentially consistent. They stay mapped until the
  * region is deregistered, and the cells are for the adapter of this process alone to set.
@@ -189,9 +190,10 @@ int stagdv_query_medium(struct stagdv_medium *medium, struct stagdv_medium_count
 			size_t size);
 
 /*
- * What is given up of the order of verbs. Nothing: as if each work request of a queue pair was carried out before the
- * next one, and completed in turn. IBV_SEND_FENCE (here for every opcode: waits for all before) and
- * barriers hold in every mode.
+ * What is given up of the order of verbs. Nothing: to who uses this queue pair, as if each work request was carried out
+ * before the next one, and completed in turn (those that share no byte, and reads, are under way at once; others may see
+ * them in any order). IBV_SEND_FENCE (here for every opcode: waits for all before, and those behind it until it has
+ * begun) and barriers hold in every mode.
  */
 enum stagdv_relax {
 	STAGDV_RELAX_WRITES = 1 << 0,	   /* of two writes that overlap either may win */
