@@ -12,8 +12,22 @@
 #include <unistd.h>
 #include <linux/fs.h>
 
+#include "base/cleanup.h"
+
 #define MEM	"mem:"
 #define MEM_DIR "/dev/shm/stag-store."
+
+/* The process may change its directory while it has the store open. */
+static char *absolute(const char *name)
+{
+	CLEANUP_FREE char *here = NULL;
+	char *path = NULL;
+
+	if (*name == '/')
+		return strdup(name);
+	here = getcwd(NULL, 0);
+	return here && asprintf(&path, "%s/%s", here, name) >= 0 ? path : NULL;
+}
 
 static int find_path(struct backing *b, const char *name)
 {
@@ -23,14 +37,13 @@ static int find_path(struct backing *b, const char *name)
 		rc = table_check_name("memory store", name + strlen(MEM));
 		if (rc != 0)
 			return rc;
-		rc = asprintf(&b->path, MEM_DIR "%s", name + strlen(MEM));
+		if (asprintf(&b->path, MEM_DIR "%s", name + strlen(MEM)) < 0)
+			b->path = NULL;
 	} else {
-		rc = asprintf(&b->path, "%s", name);
+		b->path = absolute(name);
 	}
-	if (rc < 0) {
-		b->path = NULL;
-		return store_fail(ENOMEM, "%s: no memory", name);
-	}
+	if (!b->path)
+		return store_fail(ENOMEM, "%s: where is that? %s", name, strerror(errno));
 	b->name = strdup(name);
 	return b->name ? 0 : store_fail(ENOMEM, "%s: no memory", name);
 }
@@ -144,7 +157,7 @@ int backing_is_same(const struct backing *b)
 int backing_again(const struct backing *b)
 {
 	struct backing again;
-	int rc = backing_open(&again, b->name, b->writable ? BACKING_USE : BACKING_LOOK);
+	int rc = backing_open(&again, b->path, b->writable ? BACKING_USE : BACKING_LOOK);
 	int fd;
 
 	if (rc != 0)

@@ -17,6 +17,10 @@ int store_fail(int error, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(complaint, sizeof(complaint), fmt, args);
 	va_end(args);
+	/* Labels come from disks: none of them shall command a terminal. */
+	for (char *p = complaint; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
 	return -error;
 }
 

@@ -71,7 +71,7 @@ struct backing {
 	int fd;
 	bool writable;
 	bool created;	/* by opening it */
-	char *path;	/* in the file system */
+	char *path;	/* in the file system, absolute */
 	char *name;	/* as the user gave it, for messages */
 	struct stat st; /* when it was opened */
 };

@@ -548,6 +548,25 @@ static void another_file_under_the_name_is_noticed(void **state)
 	add(store, "q", MIB);
 }
 
+static void a_process_may_change_its_directory(void **state)
+{
+	struct stag_store_partition p;
+	struct stag_store *here;
+	char folder[64];
+	int fd;
+
+	snprintf(folder, sizeof(folder), "%s", room_path("s"));
+	*strrchr(folder, '/') = '\0';
+	assert_int_equal(chdir(folder), 0);
+	here = open_store("s");
+	assert_int_equal(chdir("/"), 0);
+	p = add(here, "p", MIB);
+	fd = store_use(here, p.id, &p);
+	assert_true(fd >= 0);
+	close(fd);
+	stag_store_close(here);
+}
+
 static void tell(void *arg, uint64_t done, uint64_t total)
 {
 	uint64_t *seen = arg;
@@ -615,6 +634,7 @@ int main(void)
 		STORY(there_is_one_server),
 		STORY(who_looks_changes_nothing),
 		STORY(another_file_under_the_name_is_noticed),
+		STORY(a_process_may_change_its_directory),
 		STORY(long_zeroing_tells_how_far_it_is),
 	};
 

@@ -364,9 +364,9 @@ static void a_store_in_use_is_not_formatted(void **state)
 /* ---- devices ---------------------------------------------------------------------------- */
 
 /* Detached when nobody has it open any more. */
-static int attach_loop(const char *file, char device[32])
+static int attach_loop(const char *file, uint32_t sector, char device[32])
 {
-	struct loop_config config = {.info.lo_flags = LO_FLAGS_AUTOCLEAR};
+	struct loop_config config = {.block_size = sector, .info.lo_flags = LO_FLAGS_AUTOCLEAR};
 	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), loop, n;
 
 	if (control < 0)
@@ -395,7 +395,7 @@ static void a_block_device_becomes_a_store(void **state)
 	int loop, held;
 
 	make_file(file, 8 * MIB);
-	loop = attach_loop(file, device);
+	loop = attach_loop(file, 512, device);
 	if (loop < 0)
 		skip();
 	put_bytes(device, 3 * MIB, "old", 3);
@@ -420,6 +420,34 @@ static void a_block_device_becomes_a_store(void **state)
 	close(loop);
 }
 
+static void a_block_is_not_less_than_a_sector(void **state)
+{
+	struct stag_store_info info;
+	struct stag_store *store;
+	char device[32];
+	int loop;
+
+	make_file(room_path("4kn"), 8 * MIB);
+	loop = attach_loop(room_path("4kn"), 4096, device);
+	if (loop < 0)
+		skip();
+	assert_int_equal(format(device, 0, 512, 0), EINVAL);
+	assert_says("less than the device's sector, 4096");
+	assert_int_equal(format(device, 0, 0, 0), 0);
+	store = open_store(device);
+	assert_int_equal(stag_store_query(store, &info, sizeof(info)), 0);
+	assert_int_equal(info.block, 4096);
+	stag_store_close(store);
+	close(loop);
+}
+
+static void a_label_does_not_command_the_terminal(void **state)
+{
+	make_by("mkfs.ext4 -q -L $(printf 'a\\033[2Jb')", room_path("rude"));
+	assert_int_equal(format(room_path("rude"), 0, 0, 0), EEXIST);
+	assert_says("label a?[2Jb");
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -438,6 +466,8 @@ int main(void)
 		cmocka_unit_test_setup(another_store_is_found, clear),
 		cmocka_unit_test_setup(a_store_in_use_is_not_formatted, clear),
 		cmocka_unit_test_setup(a_block_device_becomes_a_store, clear),
+		cmocka_unit_test_setup(a_block_is_not_less_than_a_sector, clear),
+		cmocka_unit_test_setup(a_label_does_not_command_the_terminal, clear),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

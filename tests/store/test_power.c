@@ -330,7 +330,7 @@ static void a_cut_leaves_the_old_table_or_the_new(void **state)
 	medium_open(&m, room_path("cut"));
 	get_bytes(path, 0, m.bytes, RESERVE);
 	medium_restore(&m);
-	for (unsigned long goal = lessened(12000); states < goal;)
+	for (unsigned long goal = scaled(12000); states < goal;)
 		change_and_cut(path, &m, 1);
 	forget();
 	medium_close(&m);
