@@ -18,6 +18,14 @@
 #define SILENT	    8192 /* polls with no byte: give it back, where more than a few are claimed */
 #define HELP_AFTER  64	 /* empty polls: look at what the engine would be woken for */
 
+/* A peer that has gone is reported whether we ask or not: while nobody may read, once is enough. */
+static uint32_t watched_events(bool paused, bool blocked)
+{
+	if (blocked)
+		return EPOLLOUT | (paused ? 0 : EPOLLIN);
+	return paused ? EPOLLET : EPOLLIN;
+}
+
 void qp_arm(struct stag_qp *qp)
 {
 	struct stag_cq *cq;
@@ -28,7 +36,7 @@ void qp_arm(struct stag_qp *qp)
 	cq = atomic_load(&qp->claimed_by);
 	blocked = atomic_load(&qp->tx_blocked);
 	if (!cq)
-		events = (atomic_load(&qp->rx_paused) ? 0 : EPOLLIN) | (blocked ? EPOLLOUT : 0);
+		events = watched_events(atomic_load(&qp->rx_paused), blocked);
 	else if (blocked && atomic_load(&cq->claim) == CLAIM_SLEEPER)
 		events = EPOLLOUT; /* a sleeper watches for bytes only */
 	else

@@ -245,7 +245,7 @@ static bool may_go(struct store_peer *p, const struct store_map *map, uint32_t l
 static enum outcome find_place(struct stag_qp *qp, const struct store_map *map)
 {
 	struct store_peer *p = qp->peer;
-	bool found;
+	bool found, turn, starved;
 
 	if (!goes_on(qp, map) && !rx_store_land(qp))
 		return STOP;
@@ -260,10 +260,14 @@ static enum outcome find_place(struct stag_qp *qp, const struct store_map *map)
 		return STOP;
 	rx_store_rest(qp);
 	pthread_mutex_lock(&p->lock);
-	found = may_go(p, map, qp->rx->seg_len) && reserve(qp, map);
+	turn = may_go(p, map, qp->rx->seg_len);
+	found = turn && reserve(qp, map);
+	starved = turn && !found && peer_is_starved(&p->in);
 	p->rx_waits = !found;
 	pthread_mutex_unlock(&p->lock);
-	return found ? GO_ON : WAIT;
+	if (starved)
+		rx_stop_with(qp, FAULT_RDMAP_LOCAL);
+	return found ? GO_ON : starved ? STOP : WAIT;
 }
 
 enum outcome rx_store_begin(struct stag_qp *qp)

@@ -203,6 +203,11 @@ struct peer_buffer *peer_try_take(struct peer_supply *s, struct stag_medium *m)
 	return b;
 }
 
+bool peer_is_starved(const struct peer_supply *s)
+{
+	return !s->waiting && !s->own.refs;
+}
+
 void peer_give(struct peer_buffer *b)
 {
 	if (!b || --b->refs)

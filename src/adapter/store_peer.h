@@ -86,7 +86,8 @@ void peer_leave(struct store_peer *p);
 /* All with p->lock held: */
 struct peer_buffer *peer_take(struct peer_supply *s, struct stag_medium *m);	 /* NULL: not now */
 struct peer_buffer *peer_try_take(struct peer_supply *s, struct stag_medium *m); /* does not wait */
-void peer_give(struct peer_buffer *b); /* a reference; NULL is allowed */
+void peer_give(struct peer_buffer *b);		   /* a reference; NULL is allowed */
+bool peer_is_starved(const struct peer_supply *s); /* it got none, and will not be told of one */
 void peer_add(struct store_peer *p, struct lane_op *op);
 void peer_done(struct store_peer *p); /* one of those, by its done */
 void peer_tell(struct store_peer *p); /* there is something for its queue pair */

@@ -160,8 +160,11 @@ static bool add_read(struct store_peer *p, struct peer_request *r)
 
 	if (p->ahead && p->ahead + (left < SIZE ? left : SIZE) > PEER_AHEAD)
 		return false;
-	if (!find_room(p, r, &at))
-		return false;
+	if (!find_room(p, r, &at)) {
+		if (peer_is_starved(&p->out) && !p->ahead)
+			r->fault = FAULT_RDMAP_LOCAL;
+		return r->fault.set;
+	}
 	len = left < SIZE - at ? left : SIZE - at;
 	i = new_piece(r, MEDIA_READ, len);
 	if (!i || !find_region(r, i, IBV_ACCESS_REMOTE_READ)) {
