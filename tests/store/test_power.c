@@ -375,11 +375,75 @@ static void a_cut_while_formatting_leaves_nothing_or_a_store(void **state)
 	medium_close(&m);
 }
 
+/* ---- zeroes ----------------------------------------------------------------------------- */
+
+static struct {
+	bool zeroed, flushed, table;
+} seen;
+
+static ssize_t see_write(int fd, const void *buf, size_t len, off_t offset)
+{
+	if ((uint64_t)offset >= START) {
+		assert_false(seen.table);
+		seen.zeroed = true;
+		seen.flushed = false;
+	} else {
+		assert_true(seen.zeroed && seen.flushed);
+		seen.table = true;
+	}
+	return pwrite(fd, buf, len, offset);
+}
+
+static int see_flush(int fd)
+{
+	seen.flushed = true;
+	return 0;
+}
+
+static int see_hole(int fd, int mode, off_t offset, off_t len)
+{
+	seen.zeroed = true;
+	seen.flushed = false;
+	return fallocate(fd, mode, offset, len);
+}
+
+static int no_hole(int fd, int mode, off_t offset, off_t len)
+{
+	errno = EOPNOTSUPP;
+	return -1;
+}
+
+/* Or a cut would leave a partition that shows what another one had. */
+static void zeroes_are_flushed_before_the_table_is_written(void **state)
+{
+	struct stag_store_partition p;
+	struct stag_store *store;
+
+	make_store(room_path("zeroes"), SIZE, 512);
+	store = open_store(room_path("zeroes"));
+	store_io.pwrite = see_write;
+	store_io.fdatasync = see_flush;
+	for (int i = 0; i < 2; i++) {
+		store_io.fallocate = i == 0 ? see_hole : no_hole;
+		memset(&seen, 0, sizeof(seen));
+		p = add(store, i == 0 ? "a" : "b", 1024);
+		assert_true(seen.table);
+	}
+	memset(&seen, 0, sizeof(seen));
+	p.size = 2048;
+	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_SIZE), 0);
+	assert_true(seen.table);
+	stop_recording();
+	store_io.fallocate = fallocate;
+	stag_store_close(store);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_cut_leaves_the_old_table_or_the_new),
 		cmocka_unit_test(a_cut_while_formatting_leaves_nothing_or_a_store),
+		cmocka_unit_test(zeroes_are_flushed_before_the_table_is_written),
 	};
 
 	dice_start();

@@ -174,7 +174,7 @@ static void whoever_is_killed_leaves_a_whole_table(void **state)
 		pid_t pid = start(change_for_ever, 0);
 
 		while (atomic_load(&progress->done) < from + 2 && waitpid(pid, NULL, WNOHANG) == 0)
-			sched_yield();
+			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 		nanosleep(&(struct timespec){.tv_nsec = (long)dice(2000000)}, NULL);
 		kill(pid, SIGKILL);
 		waitpid(pid, NULL, 0);
