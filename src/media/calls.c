@@ -18,6 +18,7 @@
 
 #define MOST_BYTES (64 * 1024) /* of a transfer that nobody minds waiting for */
 #define BATCH	   16
+#define MOST_CALLS 64 /* in one go; whoever comes next does the others */
 
 struct calls {
 	struct media_edge edge, *ring;
@@ -104,7 +105,7 @@ static int calls_submit(struct media_edge *e, bool wait)
 	int err = c->ring->queued(c->ring) ? c->ring->submit(c->ring, false) : 0;
 	uint32_t n, sum = 0;
 
-	while ((n = take(c, batch)) > 0) {
+	while (sum < MOST_CALLS && (n = take(c, batch)) > 0) {
 		for (uint32_t i = 0; i < n; i++)
 			events[i] = (struct media_event){.cookie = batch[i].cookie,
 							 .result = call(c->m->fd, &batch[i])};
