@@ -279,16 +279,16 @@ static unsigned int faulty_reap(struct media_edge *e, struct media_event *events
 	struct faulty *f = container_of(e, struct faulty, edge);
 	unsigned int got = 0, want = n;
 
-	if (f->shuffles) {
+	if (f->shuffles || atomic_load(&f->holds)) {
 		unsigned int real = f->real->reap(f->real, events, n);
 
 		for (unsigned int i = 0; i < real; i++)
 			add_event(f, events[i].cookie, events[i].result);
-		want = (unsigned int)dice(4);
+		want = f->shuffles ? (unsigned int)dice(4) : 0;
 	}
 	while (got < want && atomic_load(&f->n_events) > 0)
 		events[got++] = pick(f);
-	if (!f->shuffles && got < n)
+	if (!f->shuffles && !atomic_load(&f->holds) && got < n)
 		got += f->real->reap(f->real, events + got, n - got);
 	return got;
 }
@@ -297,7 +297,8 @@ static bool faulty_ready(struct media_edge *e)
 {
 	struct faulty *f = container_of(e, struct faulty, edge);
 
-	return atomic_load(&f->n_events) > 0 || f->real->ready(f->real);
+	return (atomic_load(&f->n_events) > 0 && !atomic_load(&f->holds)) ||
+	       f->real->ready(f->real);
 }
 
 static bool faulty_queued(struct media_edge *e)

@@ -88,6 +88,7 @@ struct faulty {
 	/* What becomes of a primitive: 0: it goes on, as changed; else that is its result. */
 	int (*verdict)(struct faulty *f, struct media_io *io);
 	bool shuffles;	      /* events come late, and in any order */
+	atomic_bool holds;    /* events do not come at all, until it is unset */
 	long at, value;	      /* for verdicts */
 	atomic_ulong seen[4]; /* by kind */
 	atomic_ulong durable;

@@ -154,6 +154,33 @@ static void a_write_of_another_process_is_seen(void **state)
 	close_medium(&a);
 }
 
+/* It is read, then written by another, and only then does who read it hear of it. */
+static void what_was_written_meanwhile_is_not_kept(void **state)
+{
+	struct media_attr attr = {.flags = MEDIA_SHARED};
+	static struct faulty faulty;
+	uint8_t old = 1, new = 2, seen;
+	struct deed d = kept(read_of(&seen, 1, 5000), LONG_MS);
+	struct medium a, b;
+
+	assert_true(open_medium(&a, ON_TMPFS, SIZE, &attr));
+	attr.fd = b.fd = a.fd;
+	assert_int_equal(media_open(&b.m, &attr), 0);
+	come_between(&a, &faulty, let_pass);
+	assert_int_equal(perform(&b, write_of(&old, 1, 5000)), 0);
+	atomic_store(&faulty.holds, true);
+	begin(&a, &d);
+	media_kick(a.m);
+	await((media_poll(a.m), atomic_load(&faulty.n_events) == 1));
+	assert_int_equal(perform(&b, write_of(&new, 1, 5000)), 0);
+	atomic_store(&faulty.holds, false);
+	assert_int_equal(end(&a, &d), 0);
+	assert_int_equal(seen, old);
+	assert_int_equal(read_byte(&a, 5000, LONG_MS), new);
+	media_close(b.m);
+	close_medium(&a);
+}
+
 /* ---- beside each other ---- */
 
 struct race {
@@ -250,6 +277,7 @@ int main(void)
 		cmocka_unit_test(there_is_a_bound_and_the_oldest_go_first),
 		cmocka_unit_test(a_write_is_seen_by_every_later_read),
 		cmocka_unit_test(a_write_of_another_process_is_seen),
+		cmocka_unit_test(what_was_written_meanwhile_is_not_kept),
 		cmocka_unit_test(nobody_reads_what_is_no_longer_so),
 		cmocka_unit_test(nor_what_another_process_has_changed),
 	};

@@ -164,6 +164,79 @@ static void media_of_one_file_lose_nothing(void **state)
 	}
 }
 
+/* ---- who waits for whom, step by step ---- */
+
+static uint8_t *blocks;	    /* two of them, aligned */
+static struct faulty of[2]; /* the edges of two media of one file */
+
+static void open_two(struct medium *t)
+{
+	struct media_attr attr = {.flags = MEDIA_SHARED};
+
+	assert_int_equal(posix_memalign((void **)&blocks, 4096, 8192), 0);
+	assert_true(open_medium(&t[0], ON_DISK, SIZE, &attr));
+	attr.fd = t[1].fd = t[0].fd;
+	assert_int_equal(media_open(&t[1].m, &attr), 0);
+	for (int i = 0; i < 2; i++)
+		come_between(&t[i], &of[i], let_pass);
+}
+
+static void close_two(struct medium *t)
+{
+	media_close(t[1].m);
+	close_medium(&t[0]);
+	free(blocks);
+}
+
+/* Long enough to try several times, and to look for the dead. */
+static void wait_in_vain(struct medium *t, struct deed *d, atomic_ulong *tries)
+{
+	unsigned long until = atomic_load(tries) + 70;
+
+	media_kick(t->m);
+	await((media_poll(t->m), atomic_load(tries) >= until));
+	assert_false(atomic_load(&d->done));
+}
+
+/* First one medium's, which does not hear that it was done, and then the other's. */
+static void expect_second_waits(struct deed first, struct deed second)
+{
+	struct medium t[2];
+
+	open_two(t);
+	if (!media_is_direct(t[0].m)) {
+		close_two(t);
+		skip();
+	}
+	first.iov.iov_base = memset(blocks, 1, 4096);
+	second.iov.iov_base = memset(blocks + 4096, 2, 4096);
+	atomic_store(&of[0].holds, true);
+	begin(&t[0], &first);
+	media_kick(t[0].m);
+	await((media_poll(t[0].m), atomic_load(&of[0].n_events) > 0));
+	begin(&t[1], &second);
+	wait_in_vain(&t[1], &second, &of[1].seen[MEDIA_IO_TIMEOUT]);
+	assert_int_equal(of[1].seen[MEDIA_IO_READ] + of[1].seen[MEDIA_IO_WRITE], 0);
+	atomic_store(&of[0].holds, false);
+	assert_int_equal(end(&t[0], &first), 0);
+	assert_int_equal(end(&t[1], &second), 0);
+	/* The whole block, and the piece where it came second. */
+	if (second.op.length < 4096)
+		memset(blocks + second.op.offset, 2, second.op.length);
+	expect_on_medium(&t[0], second.op.length < 4096 ? blocks : blocks + 4096, 4096, 0);
+	close_two(t);
+}
+
+static void who_writes_all_of_a_block_is_waited_for(void **state)
+{
+	expect_second_waits(write_of(NULL, 4096, 0), write_of(NULL, 100, 50));
+}
+
+static void who_writes_a_part_of_a_block_is_waited_for(void **state)
+{
+	expect_second_waits(write_of(NULL, 100, 50), write_of(NULL, 4096, 0));
+}
+
 static pid_t start_writer(int fd, unsigned int number, unsigned long rounds)
 {
 	pid_t pid = fork();
@@ -267,6 +340,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(threads_lose_nothing),
 		cmocka_unit_test(media_of_one_file_lose_nothing),
+		cmocka_unit_test(who_writes_all_of_a_block_is_waited_for),
+		cmocka_unit_test(who_writes_a_part_of_a_block_is_waited_for),
 		cmocka_unit_test(processes_lose_nothing),
 		cmocka_unit_test(the_dead_are_passed_over),
 		cmocka_unit_test(the_table_goes_with_the_last),
