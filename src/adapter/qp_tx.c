@@ -160,7 +160,7 @@ static bool batch_has_room(const struct stag_qp *qp)
 	if (qp->link.markers_tx)
 		return tx->n == 0;
 	return tx->n + TX_FPDU_IOV + 4 <= TX_IOV && tx->n_ref + 2 * TX_FPDU_IOV <= TX_IOV &&
-	       tx->buf_used + TX_FPDU_BUF <= TX_BUF &&
+	       tx->n_buffers + TX_STORED <= TX_IOV && tx->buf_used + TX_FPDU_BUF <= TX_BUF &&
 	       tx->bytes < (qp->link.crc ? TX_BATCH_CRC : TX_BATCH);
 }
 

@@ -21,6 +21,7 @@
 #define TX_BATCH_CRC (1 << 19) /* the same where a CRC reads them first: keep them in cache */
 #define TX_BOUNCE    TX_BATCH_CRC
 #define TX_LINE	     64 /* each payload there begins on one */
+#define TX_STORED    8	/* of storage's buffers in one FPDU, at most */
 #define TX_RUN	     8	/* batches in one go: who called has other things to do */
 
 struct tx_ref { /* memory that the batch points to */

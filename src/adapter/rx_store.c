@@ -370,12 +370,23 @@ void rx_store_rest(struct stag_qp *qp)
 	}
 }
 
+/*
+ * Does somebody need the buffer of a write that is not all here? If not it waits for the rest: half a write may end in the
+ * middle of a block.
+ */
+static bool is_wanted(const struct stag_qp *qp)
+{
+	const struct rx_landing *l = &qp->rx->landing;
+
+	return !qp->rx->stopped && !l->n_span && l->len && atomic_load(&l->medium->hungry);
+}
+
 /* The receiver has stopped reading for now. */
 void rx_store_dry(struct stag_qp *qp)
 {
 	struct store_peer *p = qp->peer;
 
-	if (!qp->rx->stopped && !qp->rx->landing.n_span && !rx_store_land(qp))
+	if (is_wanted(qp) && !rx_store_land(qp))
 		return;
 	rx_store_rest(qp);
 	pthread_mutex_lock(&p->lock);

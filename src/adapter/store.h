@@ -25,6 +25,7 @@ struct stag_medium { /* the program's struct stagdv_medium */
 	atomic_int regions;   /* close is refused while there are any */
 	struct watch watch;   /* the engine's eye on its event descriptor */
 	pthread_mutex_t lock; /* a leaf; the next one: */
+	atomic_int hungry;    /* connections that wait for a buffer of it */
 	unsigned claims;      /* queue pairs whose poller polls it too; 0: it is armed */
 };
 

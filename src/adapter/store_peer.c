@@ -127,6 +127,12 @@ static struct peer_buffer *wrap(struct peer_supply *s, struct media *m, void *me
 	return b;
 }
 
+static void set_waiting(struct peer_supply *s, bool waiting)
+{
+	s->waiting = waiting;
+	atomic_fetch_add(&s->from->hungry, waiting ? 1 : -1);
+}
+
 static void granted(struct media_waiter *w, void *memory)
 {
 	struct peer_supply *s = container_of(w, struct peer_supply, waiter);
@@ -134,7 +140,7 @@ static void granted(struct media_waiter *w, void *memory)
 	struct media *m = s->from->media;
 
 	pthread_mutex_lock(&p->lock);
-	s->waiting = false;
+	set_waiting(s, false);
 	if (p->qp)
 		s->spare = wrap(s, m, memory);
 	else
@@ -146,7 +152,7 @@ static void granted(struct media_waiter *w, void *memory)
 static void stop_waiting(struct peer_supply *s)
 {
 	if (s->waiting && media_stop_waiting(s->from->media, &s->waiter))
-		s->waiting = false;
+		set_waiting(s, false);
 }
 
 static struct peer_buffer *take_spare(struct peer_supply *s, struct stag_medium *m)
@@ -187,7 +193,7 @@ struct peer_buffer *peer_take(struct peer_supply *s, struct stag_medium *m)
 		memory = media_take_buffer(m->media, &s->waiter);
 		if (memory)
 			return wrap(s, m->media, memory);
-		s->waiting = true;
+		set_waiting(s, true);
 	}
 	return take_own(s);
 }

@@ -10,8 +10,6 @@
 
 #include <stdlib.h>
 
-#define STORE_PIECES 8 /* in one FPDU: what is read lies in few */
-
 /* A copy that does not change between the CRC and the kernel's reading of it. NULL: no room. */
 static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
 {
@@ -145,9 +143,9 @@ static bool frame_store_read(struct stag_qp *qp, struct response *r)
 			    .opcode = RDMAP_READ_RESP,
 			    .stag = r->read.sink_stag,
 			    .to = r->read.sink_to + r->off};
-	struct iovec iov[STORE_PIECES];
+	struct iovec iov[TX_STORED];
 	unsigned n = peer_take_data(r->store, left < room ? left : room, iov,
-				    tx->buffers + tx->n_buffers, STORE_PIECES);
+				    tx->buffers + tx->n_buffers, TX_STORED);
 	struct fpdu f;
 
 	if (!n)

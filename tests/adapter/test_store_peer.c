@@ -6,7 +6,7 @@
  * Between the medium and the kernel stands an edge (struct gate) that holds writes back, or lets them fail,
  * when a story wants it.
  */
-#include "side.h"
+#include "raw_peer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +33,7 @@ struct gate {
 	struct media_edge edge, *real;
 	atomic_bool shut;      /* writes wait */
 	atomic_int fail_kinds; /* what fails: reads (1), writes (2) */
+	uint64_t fail_at;      /* of what waited: the one at this offset, if not 0 */
 	struct media_io held[MAX_HELD];
 	atomic_uint n_held, n_failed;
 	struct media_event failed[MAX_HELD];
@@ -65,8 +66,14 @@ static unsigned int gate_reap(struct media_edge *e, struct media_event *events, 
 	unsigned int got = 0;
 
 	if (!atomic_load(&g->shut))
-		while (g->n_held)
-			g->real->queue(g->real, &g->held[--g->n_held]);
+		while (g->n_held) {
+			const struct media_io *io = &g->held[--g->n_held];
+
+			if (g->fail_at && io->offset == g->fail_at)
+				g->failed[g->n_failed++] = (struct media_event){io->cookie, -EIO};
+			else
+				g->real->queue(g->real, io);
+		}
 	while (g->n_failed && got < n)
 		events[got++] = g->failed[--g->n_failed];
 	return got + (got < n ? g->real->reap(g->real, events + got, n - got) : 0);
@@ -236,7 +243,7 @@ struct story {
 
 static void begin_with(struct story *s, const struct stagdv_store_attr *attr, uint64_t staging)
 {
-	struct side_wish w = {.send_wr = 256, .recv_wr = 64, .cqe = 1024};
+	struct side_wish w = {.send_wr = 256, .recv_wr = 64, .cqe = 1024, .ird = 128, .ord = 128};
 
 	memset(s, 0, sizeof(*s));
 	pair_open(&s->p, &w, &w);
@@ -357,6 +364,23 @@ static void a_long_read_does_not_see_the_write_behind_it(void **state)
 		expect_ok(&s.p.a, s.p.a.scq, id[1], &s.p);
 		expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, len, s.t, 0));
 	}
+	end(&s);
+}
+
+/* Their answers are many in one call, and each holds a buffer. */
+static void short_reads_go_together(void **state)
+{
+	enum { READS = 250 };
+	uint64_t id[READS];
+	struct story s;
+
+	begin(&s);
+	expect_sent(&s.p.a, write_to(&s.p.a, s.m, 0, 100000, s.t, 0));
+	for (size_t i = 0; i < READS; i++)
+		id[i] = read_from(&s.p.a, s.m, MIB + i * 16, 16, s.t, i * 16);
+	for (size_t i = 0; i < READS; i++)
+		expect_ok(&s.p.a, s.p.a.scq, id[i], &s.p);
+	assert_memory_equal(s.m->at, s.m->at + MIB, READS * 16);
 	end(&s);
 }
 
@@ -720,6 +744,100 @@ static void nothing_behind_a_write_that_failed_is_delivered(void **state)
 	end(&s);
 }
 
+/* The one behind it succeeded, and at the same moment. */
+static void a_write_that_failed_is_not_made_good_by_another(void **state)
+{
+	struct story s;
+	struct region *in;
+	struct ibv_wc wc;
+	uint64_t received;
+
+	begin(&s);
+	in = own_region(&s.p.b, 64);
+	received = post_receive(&s.p.b, in, 0, 64);
+	s.t->gate.shut = true;
+	s.t->gate.fail_at = 128 * KIB;
+	write_to(&s.p.a, s.m, 0, 64 * KIB, s.t, 128 * KIB);
+	write_to(&s.p.a, s.m, 0, 64 * KIB, s.t, 512 * KIB);
+	post_send(&s.p.a, s.m, 0, 64);
+	await(s.t->gate.n_held >= 2 || (poll_wc(&s.p.b, s.p.b.scq, &wc) && false));
+	s.t->gate.shut = false;
+	wc = await_polling(&s.p.b, s.p.b.rcq, &s.p);
+	assert_int_equal(wc.wr_id, received);
+	assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+	end(&s);
+}
+
+/* ---- a peer that breaks the rules ---- */
+
+static struct shelf *open_raw(struct scene *s, void **state)
+{
+	*s = (struct scene){.others = *state};
+	scene_open(s, &(struct scene_wish){.peer.extensions = false});
+	return put_up(&s->us, NULL, 0);
+}
+
+static void close_raw(struct scene *s, struct shelf *t)
+{
+	assert_int_equal(ibv_dereg_mr(t->mr), 0);
+	assert_int_equal(stagdv_close_medium(t->medium), 0);
+	scene_close(s);
+	close(t->fd);
+	t->next = old;
+	old = t;
+}
+
+static const uint8_t junk[60000] = {[0 ... 59999] = 0xee};
+static const uint8_t zeroes[60000];
+
+static void a_segment_with_a_bad_crc_changes_nothing(void **state)
+{
+	static uint8_t raw[2 * FPDU_MAX_LEN];
+	const char *crc = getenv("STAG_CRC");
+	struct ddp_hdr h;
+	struct scene s;
+	struct shelf *t;
+	size_t len;
+
+	if (crc && !strcmp(crc, "off"))
+		skip();
+	t = open_raw(&s, state);
+	h = write_hdr(t->mr->rkey, 0);
+	len = raw_build(&s.peer, &h, junk, sizeof(junk), raw);
+	raw[len - 1] ^= 1;
+	raw_bytes(&s.peer, raw, len);
+	expect_terminate(&s.peer, FAULT_MPA_CRC);
+	expect_stored(t, zeroes, sizeof(zeroes), 0);
+	close_raw(&s, t);
+}
+
+/* A peer that stops in the middle of a segment holds up nobody who takes the region away. */
+static void a_slow_peer_does_not_keep_a_region(void **state)
+{
+	static uint8_t raw[2 * FPDU_MAX_LEN];
+	struct ddp_hdr h;
+	struct scene s;
+	struct shelf *t = open_raw(&s, state);
+	size_t len;
+
+	h = write_hdr(t->mr->rkey, 0);
+	len = raw_build(&s.peer, &h, junk, sizeof(junk), raw);
+	raw_bytes(&s.peer, raw, len / 2);
+	for (int i = 0; i < 200; i++) {
+		struct ibv_wc wc;
+
+		assert_false(poll_wc(&s.us, s.us.scq, &wc));
+		usleep(100);
+	}
+	assert_int_equal(ibv_dereg_mr(t->mr), 0);
+	raw_bytes(&s.peer, raw + len / 2, len - len / 2);
+	expect_terminate(&s.peer, FAULT_DDP_INVALID_STAG);
+	expect_stored(t, zeroes, sizeof(zeroes), 0);
+	t->mr = stagdv_reg_store_mr(s.us.pd, t->medium, &(struct stagdv_store_attr){.length = 1});
+	assert_non_null(t->mr);
+	close_raw(&s, t);
+}
+
 /* ---- many ---- */
 
 #define CROWD 64
@@ -860,6 +978,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(any_offset_and_length_will_do),
 		cmocka_unit_test(reads_and_writes_keep_their_order),
 		cmocka_unit_test(a_long_read_does_not_see_the_write_behind_it),
+		cmocka_unit_test(short_reads_go_together),
 		cmocka_unit_test(memory_and_storage_share_a_connection),
 		cmocka_unit_test(atomics_are_atomic_and_in_order),
 		cmocka_unit_test(a_message_waits_for_the_writes_before_it),
@@ -874,6 +993,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(rights_that_change_hold_for_open_connections),
 		cmocka_unit_test(a_read_that_fails_is_a_remote_error),
 		cmocka_unit_test(nothing_behind_a_write_that_failed_is_delivered),
+		cmocka_unit_test(a_write_that_failed_is_not_made_good_by_another),
+		cmocka_unit_test(a_segment_with_a_bad_crc_changes_nothing),
+		cmocka_unit_test(a_slow_peer_does_not_keep_a_region),
 		cmocka_unit_test(a_crowd_gets_through_little_memory),
 		cmocka_unit_test(any_end_under_load_leaves_nothing),
 	};
