@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define EVENTS	  64
+#define EVENTS	  4 /* handled before what follows from them is submitted */
 #define MOMENT_NS 2000
 
 static void handle(struct media *m, const struct media_event *e)
@@ -23,16 +23,14 @@ static void handle(struct media *m, const struct media_event *e)
 		step_event(m, (struct media_op *)(uintptr_t)e->cookie, e->result);
 }
 
-static void reap(struct media *m)
+static unsigned int reap(struct media *m)
 {
 	struct media_event events[EVENTS];
-	unsigned int n;
+	unsigned int n = m->edge->reap(m->edge, events, EVENTS);
 
-	do {
-		n = m->edge->reap(m->edge, events, EVENTS);
-		for (unsigned int i = 0; i < n; i++)
-			handle(m, &events[i]);
-	} while (n == EVENTS);
+	for (unsigned int i = 0; i < n; i++)
+		handle(m, &events[i]);
+	return n;
 }
 
 static void take_all(struct list *from, struct list *to)
@@ -85,28 +83,53 @@ static unsigned int call_granted(struct media *m)
 	return n;
 }
 
-unsigned int media_poll(struct media *m)
+static void wake(struct media *m)
+{
+	uint64_t one = 1;
+
+	if (write(m->event_fd, &one, sizeof(one)) < 0)
+		log_err("medium %d: cannot wake: %m", m->fd);
+}
+
+static bool has_something(struct media *m)
+{
+	return atomic_load_explicit(&m->to_tell, memory_order_acquire) || m->edge->ready(m->edge);
+}
+
+/* A few events, their callbacks, and what those submitted: the medium is not kept waiting for the rest. */
+static unsigned int poll_some(struct media *m, unsigned int *reaped)
 {
 	struct list ready;
-	unsigned int n = 0;
+	unsigned int n;
 	bool granted;
+
+	pthread_mutex_lock(&m->lock);
+	*reaped += reap(m);
+	op_start_backlog(m);
+	take_all(&m->ready, &ready);
+	atomic_fetch_sub(&m->to_tell, m->n_ready);
+	m->n_ready = 0;
+	granted = !list_empty(&m->staging.granted);
+	pthread_mutex_unlock(&m->lock);
+	n = call_done(&ready);
+	if (granted)
+		n += call_granted(m);
+	media_kick(m);
+	return n;
+}
+
+unsigned int media_poll(struct media *m)
+{
+	unsigned int n = 0, reaped = 0, rounds = 0;
 
 	if (!media_is_ours(m))
 		return 0;
-	if (atomic_load_explicit(&m->to_tell, memory_order_acquire) || m->edge->ready(m->edge)) {
-		pthread_mutex_lock(&m->lock);
-		reap(m);
-		op_start_backlog(m);
-		take_all(&m->ready, &ready);
-		atomic_fetch_sub(&m->to_tell, m->n_ready);
-		m->n_ready = 0;
-		granted = !list_empty(&m->staging.granted);
-		pthread_mutex_unlock(&m->lock);
-		n = call_done(&ready);
-		if (granted)
-			n += call_granted(m);
-	}
 	media_kick(m);
+	/* Callbacks may submit for ever, and what they submit may be done at once. */
+	while (has_something(m) && reaped < m->depth && rounds++ < m->depth)
+		n += poll_some(m, &reaped);
+	if (n && atomic_load(&m->armed) && has_something(m))
+		wake(m);
 	return n;
 }
 
@@ -115,11 +138,6 @@ unsigned int media_poll(struct media *m)
 int media_event_fd(const struct media *m)
 {
 	return m->event_fd;
-}
-
-static bool has_something(struct media *m)
-{
-	return atomic_load(&m->to_tell) || m->edge->ready(m->edge);
 }
 
 /*
@@ -139,14 +157,12 @@ static bool has_something_soon(struct media *m)
 
 void media_arm(struct media *m)
 {
-	uint64_t one = 1;
-
 	if (!media_is_ours(m) || atomic_exchange(&m->armed, true))
 		return;
 	ring_arm(m->ring, true);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (has_something_soon(m) && write(m->event_fd, &one, sizeof(one)) < 0)
-		log_err("medium %d: cannot wake: %m", m->fd);
+	if (has_something_soon(m))
+		wake(m);
 }
 
 void media_disarm(struct media *m)
