@@ -19,10 +19,23 @@ enum lane_op_state {
 	OP_UNDER_WAY, /* with the medium */
 };
 
+#define MIN_BUCKETS 256
+#define MAX_BUCKETS 8192
+#define BUCKETS_PER 16 /* operation under way, that few meet by chance */
+
 void lane_init(struct lane *l, pthread_mutex_t *lock, uint32_t depth)
 {
+	uint32_t n = MIN_BUCKETS;
+
 	assert(depth);
 	*l = (struct lane){.lock = lock, .depth = depth};
+	while (n < MAX_BUCKETS && n / BUCKETS_PER < depth)
+		n *= 2;
+	l->users = calloc(2 * (size_t)n, sizeof(*l->users));
+	if (l->users) {
+		l->writers = l->users + n;
+		l->n_buckets = n;
+	}
 	list_init(&l->ops);
 	list_init(&l->ready);
 }
@@ -33,8 +46,10 @@ void lane_end(struct lane *l)
 	for (uint32_t i = 0; i < l->n_media; i++)
 		medium_put(l->media[i].medium);
 	free(l->media);
+	free(l->users);
 	l->media = NULL;
-	l->n_media = 0;
+	l->users = NULL;
+	l->n_media = l->n_buckets = 0;
 }
 
 /* ---- who waits for whom ---- */
@@ -109,9 +124,9 @@ static bool is_wide(const struct lane_op *op)
 	return last_place(op) - first_place(op) >= WIDE;
 }
 
-static uint32_t *bucket(uint32_t *table, uint64_t place)
+static uint32_t bucket(const struct lane *l, uint64_t place)
 {
-	return &table[place * 0x9e3779b97f4a7c15u >> 32 & (LANE_BUCKETS - 1)];
+	return place * 0x9e3779b97f4a7c15u >> 32 & (l->n_buckets - 1);
 }
 
 static bool has_place(const struct lane_op *op)
@@ -121,32 +136,32 @@ static bool has_place(const struct lane_op *op)
 
 static void count_in(struct lane *l, const struct lane_op *op, int by)
 {
-	if (!has_place(op))
+	if (!has_place(op) || !l->n_buckets)
 		return;
 	if (is_wide(op)) {
 		l->wide += (uint32_t)by;
 		return;
 	}
 	for (uint64_t p = first_place(op); p <= last_place(op); p++) {
-		*bucket(l->users, p) += (uint32_t)by;
+		l->users[bucket(l, p)] += (uint32_t)by;
 		if (op->io.kind != MEDIA_READ)
-			*bucket(l->writers, p) += (uint32_t)by;
+			l->writers[bucket(l, p)] += (uint32_t)by;
 	}
 }
 
 /* Of one that is not counted in yet: false, and nobody is in its way. */
-static bool may_be_blocked(struct lane *l, const struct lane_op *op)
+static bool may_be_blocked(const struct lane *l, const struct lane_op *op)
 {
-	uint32_t *table = op->io.kind == MEDIA_READ ? l->writers : l->users;
+	const uint32_t *table = op->io.kind == MEDIA_READ ? l->writers : l->users;
 
-	if (l->gates || op->fence || is_barrier(op))
+	if (l->gates || op->fence || is_barrier(op) || !l->n_buckets)
 		return true;
 	if (!has_place(op))
 		return false;
 	if (l->wide || is_wide(op))
 		return true;
 	for (uint64_t p = first_place(op); p <= last_place(op); p++)
-		if (*bucket(table, p))
+		if (table[bucket(l, p)])
 			return true;
 	return false;
 }

@@ -21,7 +21,8 @@ struct wqe *sq_take(struct stag_qp *qp)
 	struct sq *sq = &qp->sq;
 	struct wqe *w;
 
-	if (sq->put + sq->reserved - sq->get >= sq->max_wr)
+	if (sq->put + sq->reserved - sq->get >= sq->max_wr &&
+	    !(qp->store && store_qp_make_room(qp)))
 		return NULL;
 	w = &sq->wqe[(sq->put + sq->reserved++) & sq->mask];
 	w->num_sge = 0;

@@ -135,8 +135,6 @@ struct lane_medium { /* one that the lane has used; it holds a reference */
 	bool kick;  /* something was submitted */
 };
 
-#define LANE_BUCKETS 1024 /* a power of two */
-
 struct lane {
 	pthread_mutex_t *lock; /* the owner's: held in every call here, taken in callbacks */
 	struct list ops;
@@ -148,8 +146,12 @@ struct lane {
 	uint32_t n_media;
 	uint32_t gates; /* of these, fences that have not begun, barriers and steps */
 	uint32_t wide;	/* and those that are long */
-	/* Short ones by the places they touch: who finds nobody there needs to look at none of them. */
-	uint32_t users[LANE_BUCKETS], writers[LANE_BUCKETS];
+	/*
+	 * Short ones by the places they touch: who finds nobody there needs to look at none of them. n_buckets is a power
+	 * of two; 0: there was no memory, and all are looked at.
+	 */
+	uint32_t *users, *writers;
+	uint32_t n_buckets;
 	bool running;
 	bool starved;  /* somebody in ready got -EAGAIN: lane_retry() */
 	bool no_fence; /* for a test of the tests: as if there was no fence */
@@ -180,7 +182,9 @@ struct held_key { /* memory of an operation under way */
 struct store_request { /* what an entry of the send queue has besides */
 	struct lane_op op;
 	struct stag_qp *qp;
-	struct wqe *w;
+	struct wqe *w; /* its entry; may move (store_qp_make_room()) */
+	bool adds;     /* of an atomic, for who does not hold tx_lock: */
+	uint64_t compare_add, swap;
 	struct store_map map;
 	struct held_key *held; /* these two: of the queue pair's slabs, or grown */
 	struct iovec *iov;
@@ -192,7 +196,8 @@ struct store_request { /* what an entry of the send queue has besides */
 struct store_qp {
 	struct lane lane;
 	uint32_t relax, level;
-	struct store_request *request; /* one an entry of the send queue */
+	struct store_request *request; /* as many as entries of the send queue; */
+	struct store_request **at;     /* by entry */
 	struct held_key *held_slab;
 	struct iovec *iov_slab;
 	struct rwqe *recv; /* for immediates */
@@ -208,7 +213,8 @@ void store_qp_end(
 	struct stag_qp *qp); /* waits for what is under way; no lock behind the engine's held */
 
 /* tx_lock held in all that follow */
-void store_qp_run(struct stag_qp *qp); /* what was posted goes into the lane */
+void store_qp_run(struct stag_qp *qp);	     /* what was posted goes into the lane */
+bool store_qp_make_room(struct stag_qp *qp); /* true: the send queue is no longer full */
 bool store_qp_stop(
 	struct stag_qp *qp); /* for sq_flush(): true, or the last one under way flushes */
 void store_qp_done(struct store_request *r);

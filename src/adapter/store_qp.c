@@ -54,6 +54,7 @@ static int make_store(struct stag_qp *qp, const struct stagdv_store_qp_attr *a)
 	lane_init(&s->lane, &qp->tx_lock, depth ? depth : 1);
 	qp->store = s;
 	if (!s->recv || store_requests_init(qp)) {
+		lane_end(&s->lane);
 		free_store(qp);
 		return -ENOMEM;
 	}
@@ -173,7 +174,7 @@ static bool is_fatal(const struct store_request *r)
 /* The program hears of it. false: it failed, and with it the queue pair, which says so itself. */
 static bool report(struct stag_qp *qp, struct wqe *w)
 {
-	struct store_request *r = &qp->store->request[w - qp->sq.wqe];
+	struct store_request *r = qp->store->at[w - qp->sq.wqe];
 
 	if (w->status == IBV_WC_SUCCESS && w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM &&
 	    !deliver_immediate(qp, w))
@@ -245,6 +246,42 @@ void store_qp_done(struct store_request *r)
 }
 
 /* ---- posting ---- */
+
+/* Two entries change places, with their memory for SGEs and inline data. */
+static void exchange(struct stag_qp *qp, uint32_t i, uint32_t k)
+{
+	struct store_request **a = &qp->store->at[i & qp->sq.mask];
+	struct store_request **b = &qp->store->at[k & qp->sq.mask];
+	struct store_request *r = *a;
+	struct wqe w = *(*a)->w;
+
+	*(*a)->w = *(*b)->w;
+	*(*b)->w = w;
+	*a = *b;
+	*b = r;
+	(*a)->w = &qp->sq.wqe[i & qp->sq.mask];
+	(*b)->w = &qp->sq.wqe[k & qp->sq.mask];
+}
+
+/*
+ * Who completes out of turn leaves a gap behind one that takes its time. A program that counts completions knows nothing of
+ * gaps: those that are under way move up, in their order.
+ */
+bool store_qp_make_room(struct stag_qp *qp)
+{
+	struct sq *sq = &qp->sq;
+	uint32_t to = sq->tx, before = sq->get;
+
+	for (uint32_t i = sq->tx; i != before; i--) {
+		if (sq->wqe[(i - 1) & sq->mask].retired)
+			continue;
+		to--;
+		if (to != i - 1)
+			exchange(qp, i - 1, to);
+	}
+	sq->get = to;
+	return to != before;
+}
 
 void store_qp_run(struct stag_qp *qp)
 {

@@ -141,11 +141,11 @@ static int hold_memory(struct store_request *r)
 
 static uint64_t apply(const struct media_op *io, uint64_t found)
 {
-	const struct wqe *w = container_of(io, struct store_request, op.io)->w;
+	const struct store_request *r = container_of(io, struct store_request, op.io);
 
-	if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
-		return found + w->compare_add;
-	return found == w->compare_add ? w->swap : found;
+	if (r->adds)
+		return found + r->compare_add;
+	return found == r->compare_add ? r->swap : found;
 }
 
 static int start_io(struct lane_op *op)
@@ -263,6 +263,9 @@ static enum ibv_wc_status prepare_atomic(struct store_request *r)
 	enum ibv_wc_status status = prepare_io(r, MEDIA_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC);
 
 	r->op.start = start_atomic;
+	r->adds = r->w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+	r->compare_add = r->w->compare_add;
+	r->swap = r->w->swap;
 	if (status == IBV_WC_SUCCESS && r->op.io.offset % sizeof(uint64_t)) {
 		refuse(r, "an atomic needs an aligned word");
 		status = IBV_WC_REM_INV_REQ_ERR;
@@ -304,7 +307,7 @@ static enum ibv_wc_status prepare(struct store_request *r)
 bool store_request_enter(struct stag_qp *qp, uint32_t index)
 {
 	struct store_qp *s = qp->store;
-	struct store_request *r = &s->request[index & qp->sq.mask];
+	struct store_request *r = s->at[index & qp->sq.mask];
 	struct wqe *w = r->w;
 
 	r->map.slot = NULL;
@@ -329,13 +332,15 @@ int store_requests_init(struct stag_qp *qp)
 	uint32_t n = qp->sq.mask + 1, room = qp->sq.max_sge + 1;
 
 	s->request = calloc(n, sizeof(*s->request));
+	s->at = calloc(n, sizeof(struct store_request *));
 	s->held_slab = calloc((size_t)n * room, sizeof(*s->held_slab));
 	s->iov_slab = calloc((size_t)n * room, sizeof(*s->iov_slab));
-	if (!s->request || !s->held_slab || !s->iov_slab)
+	if (!s->request || !s->at || !s->held_slab || !s->iov_slab)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++) {
 		struct store_request *r = &s->request[i];
 
+		s->at[i] = r;
 		r->qp = qp;
 		r->w = &qp->sq.wqe[i];
 		r->room = room;
@@ -355,6 +360,7 @@ void store_requests_free(struct stag_qp *qp)
 		free(s->request[i].held);
 		free(s->request[i].iov);
 	}
+	free(s->at);
 	free(s->held_slab);
 	free(s->iov_slab);
 	free(s->request);

@@ -109,6 +109,37 @@ static void completions_come_as_they_are_ready_where_that_is_allowed(void **stat
 	expect_done(&t->u, 1);
 }
 
+/* One takes its time, and meanwhile the queue is used many times over. */
+static void a_slow_one_takes_one_entry_only(void **state)
+{
+	struct scene *t = *state;
+	struct user_wish wish = {.attr.relax = NO_ORDER, .send_wr = 4};
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge;
+	char text[] = "slow";
+
+	user_close(&t->u);
+	user_open(&t->u, &t->s, &wish);
+	atomic_store(&t->disk.held, 4096);
+	sge = (struct ibv_sge){.addr = (uintptr_t)text, .length = sizeof(text)};
+	wr = request(&t->u, 1000, IBV_WR_RDMA_WRITE, &sge, 0);
+	wr.send_flags |= IBV_SEND_INLINE;
+	post(&t->u, &wr);
+	post_add(&t->u, 1001, 0, 8, 3);
+	for (uint64_t i = 0; i < 100; i++) {
+		post_write(&t->u, i, 0, 8, 4096 + i * 8, 0);
+		post_write(&t->u, i, 0, 8, 8192 + i * 8, 0);
+		assert_int_equal(ibv_post_send(t->u.qp, &wr, &bad), ENOMEM);
+		expect_done(&t->u, i);
+		expect_done(&t->u, i);
+	}
+	let_go(t);
+	assert_true(await_wc(t->u.scq).wr_id >= 1000);
+	assert_true(await_wc(t->u.scq).wr_id >= 1000);
+	assert_string_equal(t->disk.image, "slow");
+	assert_int_equal(t->disk.image[8], 3);
+}
+
 static void post_kind(struct scene *t, uint64_t id, char kind, int flags)
 {
 	if (kind == 'w')
@@ -170,7 +201,7 @@ static void every_length_is_looked_at(void **state)
 		expect_both_done(t);
 		assert_int_equal(l->gates + l->wide, 0);
 	}
-	for (int i = 0; i < LANE_BUCKETS; i++)
+	for (uint32_t i = 0; i < l->n_buckets; i++)
 		assert_int_equal(l->users[i] + l->writers[i], 0);
 }
 
@@ -465,6 +496,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		STORY(what_is_apart_goes_at_once_and_completes_in_turn),
 		STORY(completions_come_as_they_are_ready_where_that_is_allowed),
+		STORY(a_slow_one_takes_one_entry_only),
 		STORY(what_overlaps_waits_unless_that_was_given_up),
 		STORY(every_length_is_looked_at),
 		STORY(two_reads_do_not_wait),
