@@ -10,11 +10,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/log.h"
 
 #define MOST_BYTES (64 * 1024) /* of a transfer that nobody minds waiting for */
 #define BATCH	   16
@@ -89,14 +86,6 @@ static void post(struct calls *c, const struct media_event *events, uint32_t n)
 	atomic_fetch_add(&c->ready, n);
 }
 
-static void wake_who_sleeps(struct calls *c)
-{
-	uint64_t one = 1;
-
-	if (atomic_load(&c->m->armed) && write(c->m->event_fd, &one, sizeof(one)) < 0)
-		log_err("medium %d: cannot wake: %m", c->m->fd);
-}
-
 static int calls_submit(struct media_edge *e, bool wait)
 {
 	struct calls *c = to_calls(e);
@@ -114,7 +103,7 @@ static int calls_submit(struct media_edge *e, bool wait)
 	}
 	atomic_fetch_add_explicit(&c->submits, sum, memory_order_relaxed);
 	if (sum)
-		wake_who_sleeps(c);
+		poll_wake(c->m);
 	if (wait && atomic_load(&c->ready) == 0)
 		err = c->ring->submit(c->ring, true);
 	return err;

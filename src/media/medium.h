@@ -65,7 +65,7 @@ struct media {
 	int fd; /* a description of its own where that can be */
 	int event_fd;
 	unsigned int flags;
-	bool direct, registered_buffers;
+	bool direct;
 	uint32_t block;	       /* 1 unless direct */
 	uint32_t memory_align; /* of O_DIRECT */
 	uint32_t depth;
@@ -153,6 +153,9 @@ void op_finish(struct media *m, struct media_op *op, int result);
 void op_start(struct media *m, struct media_op *op);
 void op_start_backlog(struct media *m);
 void op_tell(struct media *m); /* there is something to call back for */
+
+/* poll.c */
+void poll_wake(struct media *m); /* who sleeps, if anybody does */
 
 /* iov.c: the caller's memory from the place where the step under way begins */
 uint64_t iov_run(const struct media_op *op, uint64_t ahead, uint8_t **at); /* contiguous there */

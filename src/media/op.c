@@ -5,10 +5,8 @@
 #include "media/medium.h"
 
 #include <errno.h>
-#include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/log.h"
 
 static uint64_t iov_sum(const struct media_op *op)
 {
@@ -38,12 +36,8 @@ static bool is_sane(const struct media_op *op)
 /* The first thing to tell wakes who sleeps; it finds the others too. */
 void op_tell(struct media *m)
 {
-	uint64_t one = 1;
-
-	if (atomic_fetch_add(&m->to_tell, 1) > 0 || !atomic_load(&m->armed))
-		return;
-	if (write(m->event_fd, &one, sizeof(one)) < 0)
-		log_err("medium %d: cannot wake: %m", m->fd);
+	if (atomic_fetch_add(&m->to_tell, 1) == 0)
+		poll_wake(m);
 }
 
 static void count(struct media *m, const struct media_op *op)
@@ -134,12 +128,9 @@ int media_submit(struct media *m, struct media_op *op)
 
 void media_kick(struct media *m)
 {
-	uint64_t one = 1;
-
 	if (!media_is_ours(m) || !m->edge->queued(m->edge))
 		return;
 	/* What the kernel would not take now a later poll submits. */
-	if (m->edge->submit(m->edge, false) < 0 && atomic_load(&m->armed) &&
-	    write(m->event_fd, &one, sizeof(one)) < 0)
-		log_err("medium %d: cannot wake: %m", m->fd);
+	if (m->edge->submit(m->edge, false) < 0)
+		poll_wake(m);
 }

@@ -83,11 +83,12 @@ static unsigned int call_granted(struct media *m)
 	return n;
 }
 
-static void wake(struct media *m)
+/* Who sleeps, if anybody does. */
+void poll_wake(struct media *m)
 {
 	uint64_t one = 1;
 
-	if (write(m->event_fd, &one, sizeof(one)) < 0)
+	if (atomic_load(&m->armed) && write(m->event_fd, &one, sizeof(one)) < 0)
 		log_err("medium %d: cannot wake: %m", m->fd);
 }
 
@@ -128,8 +129,8 @@ unsigned int media_poll(struct media *m)
 	/* Callbacks may submit for ever, and what they submit may be done at once. */
 	while (has_something(m) && reaped < m->depth && rounds++ < m->depth)
 		n += poll_some(m, &reaped);
-	if (n && atomic_load(&m->armed) && has_something(m))
-		wake(m);
+	if (has_something(m))
+		poll_wake(m);
 	return n;
 }
 
@@ -162,7 +163,7 @@ void media_arm(struct media *m)
 	ring_arm(m->ring, true);
 	atomic_thread_fence(memory_order_seq_cst);
 	if (has_something_soon(m))
-		wake(m);
+		poll_wake(m);
 }
 
 void media_disarm(struct media *m)
