@@ -6,6 +6,7 @@
 #include "backing.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -329,6 +330,30 @@ static void the_table_goes_with_the_last(void **state)
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* Something of that name which is no table, or a stranger's. */
+static void what_cannot_be_trusted_is_refused(void **state)
+{
+	struct media_attr attr = {.flags = MEDIA_SHARED};
+	struct medium t = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
+	char path[64];
+	int object;
+
+	attr.fd = t.fd;
+	table_path(&t, path, sizeof(path));
+	object = open(path, O_RDWR | O_CREAT, 0600);
+	assert_int_equal(write(object, path, sizeof(path)), sizeof(path));
+	assert_int_equal(media_open(&t.m, &attr), -EPROTO);
+	if (geteuid() == 0) {
+		assert_int_equal(ftruncate(object, 0), 0);
+		assert_int_equal(fchown(object, 65534, 65534), 0);
+		assert_int_equal(media_open(&t.m, &attr), -EACCES);
+	}
+	close(object);
+	unlink(path);
+	assert_int_equal(media_open(&t.m, &attr), 0);
+	close_medium(&t);
+}
+
 static int start(void **state)
 {
 	dice_start();
@@ -345,6 +370,7 @@ int main(void)
 		cmocka_unit_test(processes_lose_nothing),
 		cmocka_unit_test(the_dead_are_passed_over),
 		cmocka_unit_test(the_table_goes_with_the_last),
+		cmocka_unit_test(what_cannot_be_trusted_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("media/edges", tests, start, NULL);
