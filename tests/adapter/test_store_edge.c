@@ -251,6 +251,53 @@ static void a_barrier_waits_for_all_and_all_behind_it_for_its_end(void **state)
 	assert_int_equal(t->disk.n_writes, 0); /* flushed */
 }
 
+static void post_write_to(struct scene *t, uint64_t id, struct ibv_mr *region)
+{
+	struct ibv_sge sge = piece(&t->s, 0, 8);
+	struct ibv_send_wr wr = request(&t->u, id, IBV_WR_RDMA_WRITE, &sge, 0);
+
+	wr.wr.rdma.rkey = region->rkey;
+	post(&t->u, &wr);
+}
+
+static void a_barrier_is_about_all_media(void **state)
+{
+	struct scene *t = *state;
+	struct storage other;
+	struct sim_disk disk;
+
+	storage_open_in(&other, ON_PAGES, t->s.pd);
+	sim_disk_init(&disk, ((struct stag_medium *)other.medium)->media, SPACE);
+	post_write_to(t, 1, t->s.region);
+	post_write_to(t, 2, other.region);
+	expect_done(&t->u, 1);
+	expect_done(&t->u, 2);
+	assert_int_equal(t->disk.n_writes, 1);
+	assert_int_equal(disk.n_writes, 1);
+	post_barrier(&t->u, 3);
+	expect_done(&t->u, 3);
+	assert_int_equal(t->disk.n_writes, 0);
+	assert_int_equal(disk.n_writes, 0);
+	relax(t, 0, 0); /* the old one holds the medium */
+	storage_close(&other);
+	sim_disk_free(&disk);
+}
+
+/* Order is given up where both regions say so. */
+static void two_regions_on_the_same_bytes_keep_the_order_of_one(void **state)
+{
+	struct scene *t = *state;
+	struct stagdv_store_attr attr = {.length = SPACE, .access = ALL_RIGHTS, .relax = NO_ORDER};
+	struct ibv_mr *loose = stagdv_reg_store_mr(t->s.pd, t->s.medium, &attr);
+
+	hold_all(t);
+	post_write_to(t, 1, t->s.region);
+	post_write_to(t, 2, loose);
+	expect_pending(t, 1);
+	expect_both_done(t);
+	assert_int_equal(ibv_dereg_mr(loose), 0);
+}
+
 static void no_more_go_than_the_depth_allows(void **state)
 {
 	struct scene *t = *state;
@@ -502,6 +549,8 @@ int main(int argc, char **argv)
 		STORY(two_reads_do_not_wait),
 		STORY(a_fence_waits_for_all_and_all_behind_it_for_its_beginning),
 		STORY(a_barrier_waits_for_all_and_all_behind_it_for_its_end),
+		STORY(a_barrier_is_about_all_media),
+		STORY(two_regions_on_the_same_bytes_keep_the_order_of_one),
 		STORY(no_more_go_than_the_depth_allows),
 		STORY(in_order_an_error_ends_the_queue_pair),
 		STORY(without_order_an_error_is_its_own),
