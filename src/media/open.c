@@ -148,6 +148,44 @@ static void set_limits(struct media *m, const struct media_attr *attr)
 	m->cache_limit = attr->cache_bytes ? attr->cache_bytes : DEFAULT_CACHE;
 }
 
+/* What can be undone by closing descriptors. */
+static int open_descriptors(struct media *m, const struct media_attr *attr, struct geometry *g)
+{
+	int err = open_file(m, attr->fd, g);
+
+	if (!err)
+		err = set_geometry(m, g, attr->block);
+	if (err)
+		return err;
+	m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	return m->event_fd < 0 ? -errno : 0;
+}
+
+static void close_descriptors(struct media *m)
+{
+	if (m->event_fd >= 0)
+		close(m->event_fd);
+	if (m->fd >= 0)
+		close(m->fd);
+}
+
+static int open_edge(struct media *m, bool is_memory)
+{
+	int err = ring_open(&m->ring, m);
+
+	if (err)
+		return err;
+	m->edge = ring_edge(m->ring);
+	if (!is_memory)
+		return 0;
+	err = calls_open(&m->calls, m, m->edge);
+	if (err)
+		ring_close(m->ring);
+	else
+		m->edge = calls_edge(m->calls);
+	return err;
+}
+
 int media_open(struct media **out, const struct media_attr *attr)
 {
 	struct media *m = calloc(1, sizeof(*m));
@@ -159,47 +197,31 @@ int media_open(struct media **out, const struct media_attr *attr)
 	init_lists(m);
 	set_limits(m, attr);
 	m->event_fd = -1;
-	err = open_file(m, attr->fd, &g);
-	if (!err)
-		err = set_geometry(m, &g, attr->block);
+	err = open_descriptors(m, attr, &g);
 	if (err)
 		goto err_close;
-	m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	err = m->event_fd < 0 ? -errno
-			      : staging_open(&m->staging, attr->staging_bytes ? attr->staging_bytes
-									      : DEFAULT_STAGING);
+	err = staging_open(&m->staging,
+			   attr->staging_bytes ? attr->staging_bytes : DEFAULT_STAGING);
 	if (err)
 		goto err_close;
-	err = ring_open(&m->ring, m);
+	err = open_edge(m, g.is_memory);
 	if (err)
 		goto err_unstage;
-	m->edge = ring_edge(m->ring);
-	if (g.is_memory)
-		err = calls_open(&m->calls, m, m->edge);
+	err = m->flags & MEDIA_SHARED ? places_open(m) : 0;
 	if (err)
-		goto err_ring;
-	if (m->calls)
-		m->edge = calls_edge(m->calls);
-	if (m->flags & MEDIA_SHARED)
-		err = places_open(m);
-	if (err)
-		goto err_calls;
+		goto err_edge;
 	pthread_mutex_init(&m->lock, NULL);
 	enlist(m);
 	*out = m;
 	return 0;
 
-err_calls:
+err_edge:
 	calls_close(m->calls);
-err_ring:
 	ring_close(m->ring);
 err_unstage:
 	staging_close(&m->staging);
 err_close:
-	if (m->event_fd >= 0)
-		close(m->event_fd);
-	if (m->fd >= 0)
-		close(m->fd);
+	close_descriptors(m);
 	free(m);
 	return err;
 }
@@ -275,8 +297,7 @@ void media_close(struct media *m)
 	}
 	calls_close(m->calls);
 	cache_close(m->cache);
-	close(m->event_fd);
-	close(m->fd);
+	close_descriptors(m);
 	free(m);
 }
 
