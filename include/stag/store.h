@@ -277,10 +277,15 @@ struct stag_store_welcome {
 
 struct stag_store_server;
 
+enum stag_store_server_flags {
+	STAG_STORE_ANY_PORT = 1 << 0, /* a free one; stag_store_server_port() says which */
+};
+
 struct stag_store_server_attr {
 	uint64_t comp_mask;
 	const char *address;		     /* to listen on; NULL: all */
 	uint16_t port;			     /* STAG_STORE_PORT */
+	uint32_t flags;			     /* enum stag_store_server_flags */
 	uint32_t max_connections;	     /* 1024 */
 	uint64_t staging_bytes, cache_bytes; /* bounds of its memory; 64 MiB each */
 };

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * hello.c - what client and server say to each other in the private data of a connection.
+ *
+ * Pure. Every byte of it is a stranger's: lengths, terminating zeroes and values are checked before they mean anything.
+ */
+#include "store/endpoint.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+static const char magic[8] = {'s', 't', 'a', 'g', 's', 't', 'o', 'r'};
+
+static bool is_zero(const void *data, size_t len)
+{
+	const uint8_t *p = data;
+	uint8_t any = 0;
+
+	for (size_t i = 0; i < len; i++)
+		any |= p[i];
+	return any == 0;
+}
+
+/* ---- the client's request -------------------------------------------------------- */
+
+void hello_make(struct stag_store_hello *h, const char *partition, const uint8_t *shown)
+{
+	*h = (struct stag_store_hello){.version = HELLO_VERSION};
+	memcpy(h->magic, magic, sizeof(magic));
+	memcpy(h->partition, partition, strnlen(partition, sizeof(h->partition) - 1));
+	if (shown)
+		memcpy(h->token, shown, sizeof(h->token));
+}
+
+static bool is_name(const char name[STAG_STORE_NAME_MAX])
+{
+	size_t len = strnlen(name, STAG_STORE_NAME_MAX);
+
+	return len < STAG_STORE_NAME_MAX && is_zero(name + len, STAG_STORE_NAME_MAX - len) &&
+	       table_check_name("partition", name) == 0;
+}
+
+int hello_read(const void *data, size_t len, struct stag_store_hello *h, const uint8_t **shown)
+{
+	if (!data || len < sizeof(*h))
+		return store_fail(EPROTO, "a hello of %zu bytes", data ? len : 0);
+	memcpy(h, data, sizeof(*h));
+	if (memcmp(h->magic, magic, sizeof(magic)) != 0)
+		return store_fail(EPROTO, "no hello of a store's client");
+	if (h->version != HELLO_VERSION || !is_zero(h->reserved, sizeof(h->reserved)))
+		return store_fail(EPROTO, "a hello of version %u", h->version);
+	if (!is_name(h->partition))
+		return store_fail(EPROTO, "a hello with no name of a partition");
+	*shown = is_zero(h->token, sizeof(h->token)) ? NULL : h->token;
+	return 0;
+}
+
+/* ---- the server's answer ---------------------------------------------------------- */
+
+void welcome_make(struct stag_store_welcome *w, const struct stag_store_endpoint *e)
+{
+	*w = (struct stag_store_welcome){
+		.version = HELLO_VERSION,
+		.access = (uint8_t)e->access,
+		.level = (uint8_t)e->level,
+		.rkey = htobe32(e->rkey),
+		.base = htobe64(e->base),
+		.size = htobe64(e->size),
+		.relax = htobe32(e->relax),
+		.block = htobe32(e->block),
+	};
+	memcpy(w->magic, magic, sizeof(magic));
+}
+
+static bool makes_sense(const struct stag_store_endpoint *e)
+{
+	return e->access <= STAG_STORE_WRITE && e->level <= STAG_STORE_DURABLE &&
+	       (e->relax & ~(uint32_t)STORE_ALL_RELAX) == 0 && e->block >= STORE_BLOCK_MIN &&
+	       e->block <= STORE_BLOCK_MAX && (e->block & (e->block - 1)) == 0 &&
+	       e->size <= STORE_SIZE_MAX && e->base <= UINT64_MAX - e->size;
+}
+
+int welcome_read(const void *data, size_t len, struct stag_store_endpoint *e)
+{
+	struct stag_store_endpoint said = *e;
+	struct stag_store_welcome w;
+
+	if (!data || len < sizeof(w))
+		return store_fail(EPROTO, "a welcome of %zu bytes", data ? len : 0);
+	memcpy(&w, data, sizeof(w));
+	if (memcmp(w.magic, magic, sizeof(magic)) != 0 || w.version != HELLO_VERSION)
+		return store_fail(EPROTO, "who answers there serves no store that we know");
+	said.access = w.access;
+	said.level = w.level;
+	said.rkey = be32toh(w.rkey);
+	said.base = be64toh(w.base);
+	said.size = be64toh(w.size);
+	said.relax = be32toh(w.relax);
+	said.block = be32toh(w.block);
+	if (!makes_sense(&said))
+		return store_fail(EPROTO, "a welcome that makes no sense");
+	*e = said;
+	return 0;
+}
+
+/* ---- or its refusal ------------------------------------------------------------------ */
+
+void refusal_make(struct stag_store_refusal *r, enum refusal reason)
+{
+	*r = (struct stag_store_refusal){.version = HELLO_VERSION, .reason = (uint8_t)reason};
+	memcpy(r->magic, magic, sizeof(magic));
+}
+
+int refusal_read(const void *data, size_t len, const char *where)
+{
+	struct stag_store_refusal r;
+
+	if (!data || len < sizeof(r) || memcmp(data, magic, sizeof(magic)) != 0)
+		return store_fail(ECONNREFUSED, "%s: nobody serves a store there", where);
+	memcpy(&r, data, sizeof(r));
+	switch (r.reason) {
+	case REFUSED_RIGHT:
+		return store_fail(EACCES, "%s: we have no right to it", where);
+	case REFUSED_NAME:
+		return store_fail(ENOENT, "%s: there is no such partition", where);
+	case REFUSED_PROTOCOL:
+		return store_fail(EPROTO, "%s: the server does not understand us", where);
+	case REFUSED_FULL:
+		return store_fail(ECONNREFUSED, "%s: the server has too many connections", where);
+	default:
+		return store_fail(EIO, "%s: the server cannot open it; its log says why", where);
+	}
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * region.c - a partition as a region: registered, and kept as the table says.
+ *
+ * The rights of its user are the region's access: taken away, the next work request finds a key that does not allow it.
+ */
+#include "store/endpoint.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+static unsigned int access_flags(enum stag_store_access access)
+{
+	switch (access) {
+	case STAG_STORE_NONE:
+		return 0;
+	case STAG_STORE_READ:
+		return IBV_ACCESS_REMOTE_READ;
+	case STAG_STORE_WRITE:
+		return IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	}
+	return 0;
+}
+
+static struct stagdv_store_attr attr_of(const struct region *r)
+{
+	return (struct stagdv_store_attr){
+		.offset = r->now.offset,
+		.length = r->now.size,
+		.access = access_flags(r->access),
+		.relax = r->now.relax,
+		.level = r->now.level,
+		.cache_ms = r->now.cache_ms,
+	};
+}
+
+/* Who cannot write the file cannot write what is in it. */
+static enum stag_store_access possible(enum stag_store_access access,
+				       const struct stag_store *store)
+{
+	return access == STAG_STORE_WRITE && !store->backing.writable ? STAG_STORE_READ : access;
+}
+
+/* ---- open and close ---------------------------------------------------------------- */
+
+static int reg(struct region *r, const struct stag_store *store, struct ibv_pd *pd,
+	       struct stagdv_medium *medium)
+{
+	struct stagdv_store_attr attr = attr_of(r);
+
+	r->mr = r->dv->reg_mr(pd, medium, &attr);
+	if (r->mr)
+		return 0;
+	return store_fail(errno, "%s: partition %s: cannot be registered: %s", store->backing.name,
+			  r->now.name, strerror(errno));
+}
+
+int region_open(struct region *r, const struct dv *dv, struct stag_store *store, const char *name,
+		region_rights_fn rights, void *arg, struct ibv_pd *pd, struct stagdv_medium *medium)
+{
+	int rc = -stag_store_find(store, name, &r->now);
+
+	if (rc != 0)
+		return rc;
+	r->dv = dv;
+	r->gone = false;
+	r->fd = store_use(store, r->now.id, &r->now);
+	if (r->fd < 0)
+		return r->fd;
+	r->access = possible(rights(arg, store, &r->now), store);
+	rc = r->access != STAG_STORE_NONE ? reg(r, store, pd, medium)
+					  : store_fail(EACCES, "%s: partition %s: no right to it",
+						       store->backing.name, name);
+	if (rc != 0) {
+		close(r->fd);
+		r->fd = -1;
+	}
+	return rc;
+}
+
+void region_close(struct region *r)
+{
+	if (r->mr)
+		ibv_dereg_mr(r->mr);
+	if (r->fd >= 0)
+		close(r->fd);
+	r->mr = NULL;
+	r->fd = -1;
+}
+
+/* ---- changes ---------------------------------------------------------------------------- */
+
+/* What is new of it must be locked before anybody writes there. */
+static void follow_size(struct region *r, struct stag_store *store, uint64_t size)
+{
+	struct stag_store_partition p;
+	int fd;
+
+	if (size <= r->now.size)
+		return;
+	fd = store_use(store, r->now.id, &p);
+	if (fd < 0)
+		return;
+	close(r->fd);
+	r->fd = fd;
+	r->now.size = p.size;
+}
+
+static void apply(struct region *r, int mask)
+{
+	struct stagdv_store_attr attr = attr_of(r);
+	int rc = r->dv->modify_mr(r->mr, &attr, mask);
+
+	if (rc != 0)
+		log_warn("store: partition %s: its new settings are refused: %s", r->now.name,
+			 strerror(rc));
+}
+
+static void close_to_all(struct region *r)
+{
+	r->gone = true;
+	r->access = STAG_STORE_NONE;
+	apply(r, STAGDV_STORE_ACCESS);
+	log_info("store: partition %s has gone", r->now.name);
+}
+
+void region_update(struct region *r, struct stag_store *store, region_rights_fn rights, void *arg)
+{
+	const struct stag_store_partition *p =
+		store ? table_find_id(&store->now.table, r->now.id) : NULL;
+	enum stag_store_access access;
+	uint64_t size = r->now.size;
+
+	if (r->gone)
+		return;
+	if (!p || p->offset != r->now.offset) {
+		close_to_all(r);
+		return;
+	}
+	access = possible(rights(arg, store, p), store);
+	if (access != r->access)
+		log_info("store: partition %s: access of its user is %d, was %d", p->name, access,
+			 r->access);
+	follow_size(r, store, p->size);
+	p = table_find_id(&store->now.table, r->now.id);
+	size = r->now.size;
+	if (p)
+		r->now = *p;
+	r->now.size = size;
+	r->access = access;
+	apply(r, STAGDV_STORE_ACCESS | STAGDV_STORE_RELAX | STAGDV_STORE_LEVEL |
+			 STAGDV_STORE_CACHE | STAGDV_STORE_LENGTH);
+}

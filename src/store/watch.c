@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * watch.c - one thread that looks at the tables of all stores that this process has endpoints in.
+ */
+#include "store/endpoint.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while one is looked at */
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+static struct list watches = {&watches, &watches};
+static bool running; /* there is a thread; it ends when there is nothing to look at */
+
+static void wait_a_while(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += WATCH_MS * 1000000l;
+	until.tv_sec += until.tv_nsec / 1000000000l;
+	until.tv_nsec %= 1000000000l;
+	pthread_cond_timedwait(&wake, &lock, &until);
+}
+
+static void *run(void *arg)
+{
+	LOCK_FOR_SCOPE(&lock);
+	while (!list_empty(&watches)) {
+		wait_a_while();
+		list_for_each_safe (it, &watches) {
+			struct store_watch *w = list_entry(it, struct store_watch, link);
+
+			w->look(w);
+		}
+	}
+	running = false;
+	return arg;
+}
+
+/* Signals are the program's: none shall choose this thread. */
+static int start_thread(void)
+{
+	sigset_t all, before;
+	pthread_t thread;
+	int rc;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&thread, NULL, run, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc != 0)
+		return store_fail(rc, "no thread to watch the table: %s", strerror(rc));
+	pthread_detach(thread);
+	running = true;
+	return 0;
+}
+
+int watch_start(struct store_watch *w, void (*look)(struct store_watch *w))
+{
+	int rc;
+
+	LOCK_FOR_SCOPE(&lock);
+	rc = running ? 0 : start_thread();
+	if (rc != 0)
+		return rc;
+	w->look = look;
+	list_add_tail(&watches, &w->link);
+	return 0;
+}
+
+void watch_stop(struct store_watch *w)
+{
+	LOCK_FOR_SCOPE(&lock);
+	list_del(&w->link);
+	if (list_empty(&watches))
+		pthread_cond_signal(&wake);
+}
