@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * stage.h - what the stories of endpoints share: a store, a server if there is to be one, and users with memory who
+ * reach partitions near or far in the same words.
+ */
+#ifndef STAG_TEST_STORE_STAGE_H
+#define STAG_TEST_STORE_STAGE_H
+
+#include "room.h"
+
+#define USER_MEMORY (256 * KIB)
+
+struct stage {
+	char path[128];
+	struct stag_store *store;
+	struct stag_store_server *server; /* NULL: all users are near */
+};
+
+struct user {
+	struct stag_store_endpoint *e;
+	uint8_t *mem;
+	struct ibv_mr *mr;
+};
+
+void stage_open(struct stage *s, bool far);
+void stage_close(struct stage *s);
+void start_server(struct stage *s);
+
+/* As a program names it from where it is. */
+const char *where_is(const struct stage *s, const char *partition);
+struct stag_store_right right_of(const struct stage *s, uint8_t access); /* to whoever comes */
+void set_rights(struct stage *s, const char *partition, const struct stag_store_right *r,
+		uint32_t n);
+void allow(struct stage *s, const char *partition, uint8_t access);
+
+/* 0, or errno. */
+int try_enter(struct user *u, const struct stage *s, const char *partition,
+	      const struct stag_store_connect_attr *attr);
+void enter(struct user *u, const struct stage *s, const char *partition);
+void leave(struct user *u);
+
+/* Posts one, and waits for its end. */
+enum ibv_wc_status do_write(struct user *u, uint64_t at, const void *bytes, uint32_t len);
+enum ibv_wc_status do_read(struct user *u, uint64_t at, uint32_t len); /* into mem */
+enum ibv_wc_status do_add(struct user *u, uint64_t at, uint64_t by);   /* old value in mem */
+bool reads_as(struct user *u, uint64_t at, const void *bytes, uint32_t len);
+
+#endif

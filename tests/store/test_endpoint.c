@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_endpoint.c - the same stories of a partition's users: near, and far with the argument "far".
+ */
+#include "stage.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "dice.h"
+
+static bool far;
+
+static void bytes_come_back(void **state)
+{
+	char text[] = "one program, near and far";
+	struct stage s;
+	struct user u, other;
+	uint64_t sum;
+
+	stage_open(&s, far);
+	add(s.store, "goods", MIB);
+	allow(&s, "goods", STAG_STORE_WRITE);
+	enter(&u, &s, "goods");
+	assert_int_equal(u.e->size, MIB);
+	assert_int_equal(u.e->access, STAG_STORE_WRITE);
+	assert_int_equal(u.e->block, 4096);
+	assert_true(far ? u.e->id != NULL : u.e->id == NULL);
+	assert_int_equal(do_write(&u, 1234, text, sizeof(text)), IBV_WC_SUCCESS);
+	assert_true(reads_as(&u, 1234, text, sizeof(text)));
+	assert_int_equal(do_add(&u, 8192, 5), IBV_WC_SUCCESS);
+	assert_int_equal(do_add(&u, 8192, 7), IBV_WC_SUCCESS);
+	memcpy(&sum, u.mem, sizeof(sum));
+	assert_int_equal(sum, 5);
+
+	enter(&other, &s, "goods");
+	assert_true(reads_as(&other, 1234, text, sizeof(text)));
+	leave(&other);
+	leave(&u);
+	stage_close(&s);
+}
+
+/* The byte behind the last one is nobody's, whatever lies there. */
+static void a_partition_ends(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	stage_open(&s, far);
+	add(s.store, "first", 64 * KIB);
+	add(s.store, "second", 64 * KIB);
+	allow(&s, "first", STAG_STORE_WRITE);
+	enter(&u, &s, "first");
+	assert_int_equal(do_write(&u, 64 * KIB - 4, "abcd", 4), IBV_WC_SUCCESS);
+	assert_int_not_equal(do_write(&u, 64 * KIB - 4, "abcde", 5), IBV_WC_SUCCESS);
+	leave(&u);
+	assert_true(is_zero_at(s.path, find(s.store, "second").offset, 64 * KIB));
+	stage_close(&s);
+}
+
+static void who_is_refused_hears_why(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	stage_open(&s, far);
+	add(s.store, "goods", 64 * KIB);
+	allow(&s, "goods", STAG_STORE_NONE);
+	assert_int_equal(try_enter(&u, &s, "goods", NULL), EACCES);
+	assert_int_equal(try_enter(&u, &s, "nothing", NULL), ENOENT);
+	stage_close(&s);
+}
+
+static void who_may_read_cannot_write(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	stage_open(&s, far);
+	add(s.store, "goods", 64 * KIB);
+	allow(&s, "goods", STAG_STORE_READ);
+	enter(&u, &s, "goods");
+	assert_int_equal(u.e->access, STAG_STORE_READ);
+	assert_int_equal(do_read(&u, 0, 4096), IBV_WC_SUCCESS);
+	assert_int_not_equal(do_write(&u, 0, "x", 1), IBV_WC_SUCCESS);
+	leave(&u);
+	enter(&u, &s, "goods");
+	assert_int_not_equal(do_add(&u, 0, 1), IBV_WC_SUCCESS);
+	leave(&u);
+	assert_true(is_zero_at(s.path, find(s.store, "goods").offset, 64 * KIB));
+	stage_close(&s);
+}
+
+static void write_until_refused(struct user *u)
+{
+	while (do_write(u, 0, "x", 1) == IBV_WC_SUCCESS)
+		usleep(1000);
+}
+
+static void a_right_that_is_taken_is_gone(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	stage_open(&s, far);
+	add(s.store, "goods", 64 * KIB);
+	allow(&s, "goods", STAG_STORE_WRITE);
+	enter(&u, &s, "goods");
+	assert_int_equal(do_write(&u, 0, "x", 1), IBV_WC_SUCCESS);
+	allow(&s, "goods", STAG_STORE_READ);
+	write_until_refused(&u);
+	leave(&u);
+	stage_close(&s);
+}
+
+static void a_removed_partition_is_closed(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	stage_open(&s, far);
+	add(s.store, "goods", 64 * KIB);
+	add(s.store, "others", 64 * KIB);
+	allow(&s, "goods", STAG_STORE_WRITE);
+	enter(&u, &s, "goods");
+	assert_int_equal(stag_store_remove(s.store, "goods", 0), EBUSY);
+	assert_int_equal(stag_store_remove(s.store, "goods", STAG_STORE_FORCE), 0);
+	while (do_write(&u, 0, "x", 1) == IBV_WC_SUCCESS)
+		usleep(1000);
+	leave(&u);
+	assert_int_equal(count(s.store), 1);
+	stage_close(&s);
+}
+
+/* Without a new connection. That the first has heard of it shows in the second, which is told later, of a later change. */
+static void what_has_grown_is_used(void **state)
+{
+	struct stag_store_partition p;
+	struct user first, second;
+	struct stage s;
+
+	stage_open(&s, far);
+	add(s.store, "goods", 64 * KIB);
+	allow(&s, "goods", STAG_STORE_WRITE);
+	enter(&first, &s, "goods");
+	enter(&second, &s, "goods");
+	p = find(s.store, "goods");
+	p.size = 128 * KIB;
+	assert_int_equal(stag_store_change(s.store, &p, STAG_STORE_CHANGE_SIZE), 0);
+	allow(&s, "goods", STAG_STORE_READ);
+	write_until_refused(&second);
+	assert_int_equal(do_read(&first, 64 * KIB, 64 * KIB), IBV_WC_SUCCESS);
+	leave(&first);
+	leave(&second);
+	stage_close(&s);
+}
+
+/* ---- many rights --------------------------------------------------------------------- */
+
+#define PARTITIONS 24
+
+static uint8_t access_of(int i)
+{
+	return (uint8_t)(i % 3);
+}
+
+static void open_many(struct stage *s)
+{
+	char name[16];
+
+	stage_open(s, far);
+	for (int i = 0; i < PARTITIONS; i++) {
+		snprintf(name, sizeof(name), "p%d", i);
+		add(s->store, name, 64 * KIB);
+		allow(s, name, access_of(i));
+	}
+}
+
+/* A forbidden thing, each on a connection of its own: all of them end it. */
+static void forbidden_write(struct user *u)
+{
+	assert_int_not_equal(do_write(u, dice(16) * 4096, "bad", 3), IBV_WC_SUCCESS);
+}
+
+static void forbidden_atomic(struct user *u)
+{
+	assert_int_not_equal(do_add(u, dice(16) * 4096, 1), IBV_WC_SUCCESS);
+}
+
+static void beyond_the_end(struct user *u)
+{
+	assert_int_not_equal(do_read(u, 64 * KIB - dice(8), 8 + (uint32_t)dice(64)),
+			     IBV_WC_SUCCESS);
+}
+
+static void wrong_key(struct user *u)
+{
+	u->e->rkey ^= 1 + (uint32_t)dice(0xfffffffe);
+	assert_int_not_equal(do_read(u, 0, 8), IBV_WC_SUCCESS);
+}
+
+static void (*const forbidden[])(struct user *u) = {forbidden_write, forbidden_atomic,
+						    beyond_the_end, wrong_key};
+
+static void nobody_does_what_is_forbidden(void **state)
+{
+	unsigned long tries = scaled(100); /* of each kind; 1,000 in the long form */
+	struct stage s;
+	struct user u;
+	char name[16];
+
+	open_many(&s);
+	for (unsigned long n = 0; n < tries; n++) {
+		snprintf(name, sizeof(name), "p%d", 3 * (int)dice(PARTITIONS / 3));
+		assert_int_equal(try_enter(&u, &s, name, NULL), EACCES);
+		for (size_t kind = 0; kind < sizeof(forbidden) / sizeof(forbidden[0]); kind++) {
+			snprintf(name, sizeof(name), "p%d", 3 * (int)dice(PARTITIONS / 3) + 1);
+			enter(&u, &s, name);
+			forbidden[kind](&u);
+			leave(&u);
+		}
+	}
+	for (int i = 0; i < PARTITIONS; i++) {
+		snprintf(name, sizeof(name), "p%d", i);
+		assert_true(is_zero_at(s.path, find(s.store, name).offset, 64 * KIB));
+	}
+	stage_close(&s);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bytes_come_back),
+		cmocka_unit_test(a_partition_ends),
+		cmocka_unit_test(who_is_refused_hears_why),
+		cmocka_unit_test(who_may_read_cannot_write),
+		cmocka_unit_test(a_right_that_is_taken_is_gone),
+		cmocka_unit_test(a_removed_partition_is_closed),
+		cmocka_unit_test(what_has_grown_is_used),
+		cmocka_unit_test(nobody_does_what_is_forbidden),
+	};
+
+	far = argc > 1 && strcmp(argv[1], "far") == 0;
+	dice_start();
+	return cmocka_run_group_tests_name(far ? "far" : "near", tests, NULL, NULL);
+}

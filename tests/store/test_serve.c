@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_serve.c - servers: one for a store, and what peers and their ends do to it.
+ */
+#include "stage.h"
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <rdma/rdma_verbs.h>
+
+#include "dice.h"
+#include "store/endpoint.h"
+
+static void open_shop(struct stage *s)
+{
+	stage_open(s, true);
+	add(s->store, "goods", 64 * KIB);
+	allow(s, "goods", STAG_STORE_WRITE);
+}
+
+static void a_store_has_one_server(void **state)
+{
+	struct stag_store_server_attr attr = {.flags = STAG_STORE_ANY_PORT};
+	struct stag_store *again;
+	struct stag_store_info info;
+	struct stage s;
+
+	open_shop(&s);
+	again = open_store(s.path);
+	assert_null(stag_store_serve(again, &attr));
+	assert_int_equal(errno, EBUSY);
+	assert_int_equal(stag_store_query(again, &info, sizeof(info)), 0);
+	assert_int_equal(info.served_by, getpid());
+	stag_store_server_stop(s.server);
+	s.server = stag_store_serve(again, &attr); /* of all addresses */
+	assert_non_null(s.server);
+	stag_store_close(again); /* a server needs the store no longer */
+	{
+		struct user u;
+
+		enter(&u, &s, "goods");
+		leave(&u);
+	}
+	stage_close(&s);
+}
+
+static void stopping_ends_connections(void **state)
+{
+	struct stage s;
+	struct user u[4];
+
+	open_shop(&s);
+	for (int i = 0; i < 4; i++)
+		enter(&u[i], &s, "goods");
+	stag_store_server_stop(s.server);
+	for (int i = 0; i < 4; i++) {
+		assert_int_not_equal(do_read(&u[i], 0, 8), IBV_WC_SUCCESS);
+		leave(&u[i]);
+	}
+	assert_int_equal(stag_store_remove(s.store, "goods", 0), 0); /* nobody uses it */
+	s.server = NULL;
+	stage_close(&s);
+}
+
+/* A client that is no more holds nothing: the partition can be removed. */
+static void a_client_that_dies_is_forgotten(void **state)
+{
+	struct stage s;
+	struct user u;
+	const char *where;
+	int status;
+	pid_t child;
+
+	open_shop(&s);
+	where = where_is(&s, "goods");
+	child = fork();
+	if (child == 0) {
+		execl("/proc/self/exe", "test_store_serve", "client", where, (char *)NULL);
+		_exit(1);
+	}
+	enter(&u, &s, "goods");
+	while (!reads_as(&u, 0, "here", 4))
+		usleep(1000);
+	leave(&u);
+	kill(child, SIGKILL);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFSIGNALED(status));
+	while (stag_store_remove(s.store, "goods", 0) == EBUSY)
+		usleep(1000);
+	stage_close(&s);
+}
+
+/* ---- strangers --------------------------------------------------------------------------- */
+
+/* A plain program of rdma_cm; true: it was let in. reason: the refusal's, 0: none was given. */
+static bool say(uint16_t port, const void *bytes, uint8_t len, uint8_t *reason)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *where;
+	struct ibv_qp_init_attr qp = {.cap = {1, 1, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+	struct rdma_conn_param param = {.private_data = len > 0 ? bytes : NULL,
+					.private_data_len = len,
+					.initiator_depth = 1,
+					.responder_resources = 1};
+	const struct stag_store_refusal *r;
+	struct rdma_cm_id *id;
+	char word[8];
+	bool in;
+
+	snprintf(word, sizeof(word), "%u", port);
+	assert_int_equal(rdma_getaddrinfo("127.0.0.1", word, &hints, &where), 0);
+	assert_int_equal(rdma_create_ep(&id, where, NULL, &qp), 0);
+	rdma_freeaddrinfo(where);
+	in = rdma_connect(id, &param) == 0;
+	*reason = 0;
+	if (!in && id->event && id->event->param.conn.private_data_len >= sizeof(*r)) {
+		r = id->event->param.conn.private_data;
+		*reason = r->reason;
+	}
+	if (in)
+		rdma_disconnect(id);
+	rdma_destroy_ep(id);
+	return in;
+}
+
+static void strangers_get_nowhere(void **state)
+{
+	struct stag_store_hello h;
+	uint8_t junk[200], reason;
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	hello_make(&h, "goods", NULL);
+	assert_true(say(stag_store_server_port(s.server), &h, sizeof(h), &reason));
+	assert_false(say(stag_store_server_port(s.server), &h, sizeof(h) - 1, &reason));
+	assert_int_equal(reason, REFUSED_PROTOCOL);
+	assert_false(say(stag_store_server_port(s.server), NULL, 0, &reason));
+	assert_int_equal(reason, REFUSED_PROTOCOL);
+	for (unsigned long n = scaled(50); n > 0; n--) {
+		dice_fill(junk, sizeof(junk));
+		if (one_in(2))
+			memcpy(junk, &h, dice(80)); /* all but the end of the name */
+		if (memcmp(junk, &h, offsetof(struct stag_store_hello, token)) != 0)
+			assert_false(say(stag_store_server_port(s.server), junk,
+					 (uint8_t)dice(sizeof(junk)), &reason));
+	}
+	enter(&u, &s, "goods"); /* it still serves */
+	leave(&u);
+	stage_close(&s);
+}
+
+static void a_secret_lets_in(void **state)
+{
+	struct stag_store_right r = {.who = STAG_STORE_TOKEN, .access = STAG_STORE_WRITE};
+	struct stag_store_connect_attr attr = {.token = "sesame"};
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	assert_int_equal(stag_store_token("sesame", 6, r.token), 0);
+	set_rights(&s, "goods", &r, 1);
+	assert_int_equal(try_enter(&u, &s, "goods", NULL), EACCES);
+	assert_int_equal(try_enter(&u, &s, "goods", &attr), 0);
+	leave(&u);
+	attr.token = "Sesame";
+	assert_int_equal(try_enter(&u, &s, "goods", &attr), EACCES);
+	stage_close(&s);
+}
+
+/* A key that another connection was given is good for nobody else. */
+static void keys_are_not_passed_on(void **state)
+{
+	struct stage s;
+	struct user u, thief;
+
+	open_shop(&s);
+	enter(&u, &s, "goods");
+	enter(&thief, &s, "goods");
+	thief.e->rkey = u.e->rkey;
+	assert_int_not_equal(do_read(&thief, 0, 8), IBV_WC_SUCCESS);
+	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
+	leave(&thief);
+	leave(&u);
+	stage_close(&s);
+}
+
+/* ---- the client that dies ------------------------------------------------------------------- */
+
+static int be_client(const char *where)
+{
+	struct stag_store_connect_attr attr = {.timeout_ms = 30000};
+	struct user u = {.e = stag_store_connect(where, &attr)};
+
+	if (!u.e)
+		return 1;
+	u.mem = aligned_alloc(4096, USER_MEMORY);
+	u.mr = ibv_reg_mr(u.e->qp->pd, u.mem, USER_MEMORY, IBV_ACCESS_LOCAL_WRITE);
+	if (do_write(&u, 0, "here", 4) != IBV_WC_SUCCESS)
+		return 1;
+	for (;;)
+		pause();
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_store_has_one_server),
+		cmocka_unit_test(stopping_ends_connections),
+		cmocka_unit_test(a_client_that_dies_is_forgotten),
+		cmocka_unit_test(strangers_get_nowhere),
+		cmocka_unit_test(a_secret_lets_in),
+		cmocka_unit_test(keys_are_not_passed_on),
+	};
+
+	if (argc == 3)
+		return be_client(argv[2]);
+	dice_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
