@@ -118,8 +118,7 @@ struct stag_store;
 /* The calling thread's last complaint, naming the object and the cause. */
 const char *stag_store_error(void);
 
-#define STAG_STORE_DATA_OFFSET                                                                     \
-	(2ull << 20) /* partitions begin here; before it is the table, twice */
+#define STAG_STORE_DATA_OFFSET (2ull << 20) /* partitions begin here, behind the table */
 
 struct stag_store_attr {
 	uint64_t comp_mask;
@@ -162,8 +161,7 @@ struct stag_store_info {
 	uint8_t uuid[16];
 	char label[STAG_STORE_NAME_MAX];
 	uint64_t size, used, largest_gap;
-	uint64_t
-		present; /* what there is of the file or device; less than size: it was truncated */
+	uint64_t present;    /* length of the file or device; less than size: truncated */
 	uint64_t generation; /* counts changes of the table */
 	uint32_t block, version, num_partitions;
 	uint32_t copies;    /* good ones of the table: 2, or 1, and stag_store_check() mends it */

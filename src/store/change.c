@@ -21,14 +21,10 @@ static int load_draft(struct stag_store *store)
 	int rc = backing_is_same(&store->backing);
 
 	if (rc == 0)
-		rc = commit_load(&store->backing, &store->now);
-	if (rc != 0)
-		return rc;
-	if (memcmp(store->now.table.uuid, store->uuid, sizeof(store->uuid)) != 0)
-		return store_fail(ESTALE, "%s: is another store than the one that was opened",
-				  store->backing.name);
-	table_copy(&store->draft, &store->now.table);
-	return 0;
+		rc = store_reload(store, commit_load);
+	if (rc == 0)
+		table_copy(&store->draft, &store->now.table);
+	return rc;
 }
 
 static int begin(struct stag_store *store)

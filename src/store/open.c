@@ -49,17 +49,15 @@ bool store_changed(const struct stag_store *store)
 	return false;
 }
 
-int store_refresh(struct stag_store *store)
+/* What cannot be read leaves what was. */
+int store_reload(struct stag_store *store, store_load_fn load)
 {
-	CLEANUP_FREE struct loaded *l = NULL;
-	int rc = backing_is_same(&store->backing);
+	CLEANUP_FREE struct loaded *l = malloc(sizeof(*l));
+	int rc;
 
-	if (rc != 0 || !store_changed(store))
-		return rc;
-	l = malloc(sizeof(*l));
 	if (!l)
 		return store_fail(ENOMEM, "%s: no memory", store->backing.name);
-	rc = store_load(&store->backing, l);
+	rc = load(&store->backing, l);
 	if (rc != 0)
 		return rc;
 	if (memcmp(l->table.uuid, store->uuid, sizeof(store->uuid)) != 0)
@@ -67,6 +65,13 @@ int store_refresh(struct stag_store *store)
 				  store->backing.name);
 	commit_copy(&store->now, l);
 	return 0;
+}
+
+int store_refresh(struct stag_store *store)
+{
+	int rc = backing_is_same(&store->backing);
+
+	return rc != 0 || !store_changed(store) ? rc : store_reload(store, store_load);
 }
 
 /* ---- open and close -------------------------------------------------------------- */

@@ -221,6 +221,9 @@ int store_load(const struct backing *b, struct loaded *l); /* whoever is changin
 bool store_changed(const struct stag_store *store);
 int store_refresh(struct stag_store *store);
 
+typedef int (*store_load_fn)(const struct backing *b, struct loaded *l);
+int store_reload(struct stag_store *store, store_load_fn load);
+
 /*
  * A descriptor that keeps the partition's bytes from being given to another one, until it is closed; or -errno. The
  * partition is as it is under that protection.

@@ -115,6 +115,20 @@ static void if_both_are_bad_nothing_is_written(void **state)
 	}
 }
 
+static void who_has_it_open_keeps_what_was_read(void **state)
+{
+	struct stag_store *store = open_store(path);
+
+	for (uint64_t copy = 0; copy < START; copy += MIB)
+		flip_byte(path, copy + DISK_HEADER + 10);
+	assert_int_equal(try_add(store, "d", 4096, 0, 0), EBADMSG);
+	assert_true(is_same_table(&store->now.table, &table));
+	flip_byte(path, MIB + DISK_HEADER + 10);
+	add(store, "d", 4096);
+	stag_store_close(store);
+	assert_int_equal(stag_store_check(path, 0, NULL), 0);
+}
+
 static void an_older_copy_is_found_and_mended(void **state)
 {
 	struct stag_store *store = open_store(path);
@@ -307,6 +321,7 @@ int main(void)
 		cmocka_unit_test_setup(every_wrong_byte_is_found_and_mended, prepare),
 		cmocka_unit_test_setup(the_next_change_mends_as_well, prepare),
 		cmocka_unit_test_setup(if_both_are_bad_nothing_is_written, prepare),
+		cmocka_unit_test_setup(who_has_it_open_keeps_what_was_read, prepare),
 		cmocka_unit_test_setup(an_older_copy_is_found_and_mended, prepare),
 		cmocka_unit_test_setup(sound_checksums_do_not_make_sense_of_nonsense, prepare),
 		cmocka_unit_test_setup(a_newer_store_is_left_alone, prepare),
