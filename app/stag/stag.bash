@@ -114,14 +114,14 @@ _stag_store() {
 	local verb=${COMP_WORDS[2]} settings='--size --order --level --cache --allow --json'
 
 	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'format list show add set rename rm grow check --help' -- "$cur"))
+		COMPREPLY=($(compgen -W 'format list show add set rename rm grow check serve read write --help' -- "$cur"))
 		return
 	fi
 	case $prev in
 	--order) COMPREPLY=($(compgen -W 'strict any writes reads later atomics completions processing' -- "$cur")) ;;
 	--level) COMPREPLY=($(compgen -W 'visible accepted durable' -- "$cur")) ;;
 	--allow) _stag_allow ;;
-	--size | --offset | --align | --block | --label | --partition | --cache) ;;
+	--size | --offset | --align | --block | --label | --partition | --cache | --address | --port | --length) ;;
 	*)
 		if [[ $cur == -* ]]; then
 			case $verb in
@@ -131,6 +131,8 @@ _stag_store() {
 			rm) settings=--force ;;
 			grow) settings='--size --json' ;;
 			check) settings=--repair ;;
+			serve) settings='--address --port --json' ;;
+			read | write) settings='--offset --length --token --json' ;;
 			*) settings=--json ;;
 			esac
 			COMPREPLY=($(compgen -W "$settings --help" -- "$cur"))

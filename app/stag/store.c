@@ -2,7 +2,8 @@
 /*
  * store.c - stag store: its command line.
  *
- * Management only: it needs no device and no adapter, and changes nothing but the store's table.
+ * Management needs no device and no adapter, and changes nothing but the store's table; what does need one is in
+ * store_use.c.
  */
 #include "store.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "stag.h"
+#include "store_use.h"
 
 static const char help_text[] =
 	"usage: stag store format PATH [--size SIZE] [--block BYTES] [--label NAME]\n"
@@ -27,9 +29,15 @@ static const char help_text[] =
 	"       stag store rename PATH PARTITION NEW-NAME [--json]\n"
 	"       stag store rm PATH PARTITION [--force]\n"
 	"       stag store grow PATH [--size SIZE] [--json]\n"
-	"       stag store check PATH [--repair]\n\n"
+	"       stag store check PATH [--repair]\n"
+	"       stag store serve PATH [--address ADDRESS] [--port PORT] [--json]\n"
+	"       stag store read WHERE [FILE] [--offset BYTES] [--length SIZE] [--token FILE]\n"
+	"                       [--json]\n"
+	"       stag store write WHERE [FILE] [--offset BYTES] [--length SIZE] [--token FILE]\n"
+	"                        [--json]\n\n"
 	"Makes a file, a block device or memory (mem:NAME) a store with named partitions, and\n"
-	"manages them. See stag-store(1).\n\n"
+	"manages them; serves them to peers; copies between a partition and a file (stdout,\n"
+	"stdin). WHERE is PATH:PARTITION or HOST[:PORT]/PARTITION. See stag-store(1).\n\n"
 	"  --size SIZE        4096, 512K, 10G; of a partition also 50% of the store, max (the\n"
 	"                     largest gap), and in set +1G. Of a store: of the whole file\n"
 	"  --block BYTES      what is written at once: a power of two, 512 to 65536 (4096)\n"
@@ -52,6 +60,10 @@ static const char help_text[] =
 	"                     'owner' is none\n"
 	"  --force            format: over what is there. rm: although it is in use\n"
 	"  --repair           write a bad copy of the table anew from the good one\n"
+	"  --address ADDRESS  to listen on (all)\n"
+	"  --port PORT        to listen on; 0: a free one (7174)\n"
+	"  --length SIZE      how much to read (all there is) or to write (all that comes)\n"
+	"  --token FILE       holds the secret that lets us in\n"
 	"  --json             for programs\n"
 	"  -h, --help\n\n"
 	"  stag store format /srv/shop.img --size 10G --partition goods=4G --partition log=max\n"
@@ -587,6 +599,8 @@ static int run_verb(const struct command *self, const struct verb *v, int argc, 
 
 static int run(const struct command *self, int argc, char **argv)
 {
+	int rc;
+
 	if (argc < 2) {
 		complain("what shall be done?");
 		return usage_error(self);
@@ -598,10 +612,11 @@ static int run(const struct command *self, int argc, char **argv)
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
 		if (strcmp(verbs[i].name, argv[1]) == 0)
 			return run_verb(self, &verbs[i], argc - 1, argv + 1);
-	complain(
-		"stores are made and managed by format, list, show, add, set, rename, rm, grow and "
-		"check, not by '%s'",
-		argv[1]);
+	if (store_use_verb(self, argc - 1, argv + 1, &rc))
+		return rc;
+	complain("stores are made, managed and used by format, list, show, add, set, rename, rm, "
+		 "grow, check, serve, read and write, not by '%s'",
+		 argv[1]);
 	return usage_error(self);
 }
 

@@ -27,8 +27,7 @@ awk '/^[A-Z].*{/ { node = $1 } /^\t\t[a-z_]/ { sub(";", "", $1); print $1 "@@" n
 same 'exported (<), in the map (>)' "$tmp/ours" "$tmp/map"
 
 # A declaration of a function begins at the margin, and its name is before the first bracket.
-# The store's endpoints are declared, and not in the library yet.
-sed -s -n '/---- endpoints -/,$d; s/^[a-z][^(]*[ *]\(stag_[a-z_]*\)(.*/\1/p' "$@" | sort >"$tmp/headers"
+sed -n 's/^[a-z][^(]*[ *]\(stag_[a-z_]*\)(.*/\1/p' "$@" | sort >"$tmp/headers"
 sed 's/@@.*//' "$tmp/map" >"$tmp/names"
 same 'in the map (<), in the headers (>)' "$tmp/names" "$tmp/headers"
 echo "$(wc -l <"$tmp/headers") calls"

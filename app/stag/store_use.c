@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * store_use.c - stag store serve, read and write: their command line.
+ *
+ * They need the software adapter in this very process: where it is not, the command is run once more with it.
+ */
+#include "store_use.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "stag.h"
+#include "store.h"
+
+enum { U_ADDRESS = 256, U_PORT, U_OFFSET, U_LENGTH, U_TOKEN, U_JSON };
+
+#define BIT(name) (1u << ((name)-U_ADDRESS))
+#define COPY	  (BIT(U_OFFSET) | BIT(U_LENGTH) | BIT(U_TOKEN) | BIT(U_JSON))
+
+static const struct option long_options[] = {
+	{"address", required_argument, NULL, U_ADDRESS},
+	{"port", required_argument, NULL, U_PORT},
+	{"offset", required_argument, NULL, U_OFFSET},
+	{"length", required_argument, NULL, U_LENGTH},
+	{"token", required_argument, NULL, U_TOKEN},
+	{"json", no_argument, NULL, U_JSON},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+static const struct verb {
+	const char *name;
+	int most; /* arguments */
+	unsigned int options;
+	int (*run)(const struct store_use *u);
+} verbs[] = {
+	{"serve", 1, BIT(U_ADDRESS) | BIT(U_PORT) | BIT(U_JSON), store_serve},
+	{"read", 2, COPY, store_read},
+	{"write", 2, COPY, store_write},
+};
+
+/* Returns only where the adapter is there, or cannot be had. */
+static int get_adapter(int argc, char **argv)
+{
+	char library[PATH_MAX], *again[argc + 3];
+	const char *preload = getenv("LD_PRELOAD");
+
+	if (dlsym(RTLD_DEFAULT, "stagdv_connect_store"))
+		return 0;
+	if (preload_find(NULL, library, sizeof(library)) != 0)
+		return -ENOENT;
+	if (preload && strstr(preload, library)) {
+		complain("%s cannot be loaded", library);
+		return -ENOENT;
+	}
+	again[0] = "stag";
+	again[1] = "store";
+	memcpy(again + 2, argv, ((size_t)argc + 1) * sizeof(*argv));
+	if (preload_set(library) == 0)
+		execv("/proc/self/exe", again);
+	complain("cannot run with %s: %s", library, strerror(errno));
+	return -errno;
+}
+
+static void take(struct store_use *u, int name, const char *text)
+{
+	const char **words[] = {&u->address, &u->port, &u->offset, &u->length, &u->token};
+
+	if (name == U_JSON)
+		u->json = true;
+	else
+		*words[name - U_ADDRESS] = text;
+}
+
+static int run_verb(const struct command *self, const struct verb *v, int argc, char **argv)
+{
+	char *first = argv[0];
+	struct store_use u = {0};
+	int c, rc;
+
+	argv[0] = "stag store"; /* getopt_long() says so */
+	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
+		if (c == 'h') {
+			fputs(self->help, stdout);
+			return EXIT_OK;
+		}
+		if (c == '?')
+			return usage_error(self);
+		if (!(v->options & BIT(c))) {
+			complain("stag store %s has no option --%s", v->name,
+				 long_options[c - U_ADDRESS].name);
+			return usage_error(self);
+		}
+		take(&u, c, optarg);
+	}
+	if (argc - optind < 1 || argc - optind > v->most) {
+		complain("stag store %s wants %s", v->name,
+			 v->most == 1 ? "PATH"
+				      : "PATH:PARTITION or HOST/PARTITION, and perhaps a file");
+		return usage_error(self);
+	}
+	u.where = argv[optind];
+	u.file = argc - optind > 1 ? argv[optind + 1] : NULL;
+	argv[0] = first;
+	if (get_adapter(argc, argv) != 0)
+		return EXIT_FAILED;
+	rc = v->run(&u);
+	return rc == EXIT_USAGE ? usage_error(self) : rc;
+}
+
+bool store_use_verb(const struct command *self, int argc, char **argv, int *rc)
+{
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (strcmp(verbs[i].name, argv[0]) == 0) {
+			*rc = run_verb(self, &verbs[i], argc, argv);
+			return true;
+		}
+	return false;
+}
