@@ -84,6 +84,7 @@ static const struct name abilities[] = {
 	{STAGDV_ABILITY_CRC_HW, "crc-by-processor"},
 	{STAGDV_ABILITY_TRACE, "trace"},
 	{STAGDV_ABILITY_GUARD, "guards"},
+	{STAGDV_ABILITY_STORE, "storage"},
 	{STAGDV_ABILITY_FLUSH, "flush"},
 };
 

@@ -381,13 +381,11 @@ static bool rx_run(struct stag_qp *qp, bool full)
 /* What had to wait is looked at again, and goes on if it can. */
 void rx_resume(struct stag_qp *qp)
 {
-	enum outcome o = consume_all(qp);
+	bool goes = consume_all(qp) == MORE;
 
-	if (o == WAIT)
-		return;
-	if (o == MORE)
+	if (goes)
 		set_paused(qp, false);
-	rx_run(qp, o == MORE);
+	rx_run(qp, goes); /* what came of it is on its way, in any case */
 }
 
 static void retry_tx(struct stag_qp *qp)

@@ -251,6 +251,7 @@ static void serve(struct store_peer *p)
 	qp = p->qp;
 	p->users += qp != NULL;
 	peer_advance(p);
+	peer_rest(p);
 	lane_kick(&p->lane);
 	pthread_mutex_unlock(&p->lock);
 	if (qp) {
