@@ -333,6 +333,8 @@ static int copy(const struct store_use *u, bool out)
 			: NULL;
 	if (!c.mr)
 		complain("no memory: %s", strerror(errno));
+	else if (!out && c.e->access != STAG_STORE_WRITE)
+		complain("%s: you may read it, and not write it", u->where);
 	else if (set_range(&c, u, out) && open_file(&c, u, out))
 		ok = out ? copy_out(&c) : copy_in(&c);
 	if (ok)
