@@ -287,8 +287,8 @@ enum rdmap_op {
 	RDMAP_IMM_SE = 0x9, /* RFC 7306 */
 	RDMAP_ATOMIC_REQ = 0xa,
 	RDMAP_ATOMIC_RESP = 0xb,
-	RDMAP_FLUSH_REQ = 0xc, /* stag to stag: see struct rdmap_flush_req */
 	RDMAP_SEND_IMM = 0xe,  /* stag to stag: a Send whose RsvdULP word is the immediate */
+	RDMAP_FLUSH_REQ = 0xf, /* stag to stag: see struct rdmap_flush_req */
 };
 
 /*
