@@ -114,14 +114,16 @@ _stag_store() {
 	local verb=${COMP_WORDS[2]} settings='--size --order --level --cache --allow --json'
 
 	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'format list show add set rename rm grow check serve read write --help' -- "$cur"))
+		COMPREPLY=($(compgen -W 'format list show add set rename rm grow check serve read write bench --help' -- "$cur"))
 		return
 	fi
 	case $prev in
 	--order) COMPREPLY=($(compgen -W 'strict any writes reads later atomics completions processing' -- "$cur")) ;;
 	--level) COMPREPLY=($(compgen -W 'visible accepted durable' -- "$cur")) ;;
 	--allow) _stag_allow ;;
+	--op) COMPREPLY=($(compgen -W 'read write mix' -- "$cur")) ;;
 	--size | --offset | --align | --block | --label | --partition | --cache | --address | --port | --length) ;;
+	--writes | --depth | --secs) ;;
 	*)
 		if [[ $cur == -* ]]; then
 			case $verb in
@@ -133,6 +135,10 @@ _stag_store() {
 			check) settings=--repair ;;
 			serve) settings='--address --port --json' ;;
 			read | write) settings='--offset --length --token --json' ;;
+			bench)
+				settings='--op --writes --size --depth --secs --random --sequential --order --level --poll --sleep
+					--token --force --json'
+				;;
 			*) settings=--json ;;
 			esac
 			COMPREPLY=($(compgen -W "$settings --help" -- "$cur"))

@@ -262,18 +262,19 @@ static bool take_token(const char *file, char *secret, size_t size)
 	return true;
 }
 
-static struct stag_store_endpoint *connect_to(const struct store_use *u)
+struct stag_store_endpoint *store_connect(const struct store_use *u,
+					  struct stag_store_connect_attr *attr)
 {
 	char secret[SECRET];
-	struct stag_store_connect_attr attr = {.qp = {.cap = {.max_send_wr = PIECES + 1}}};
 	struct stag_store_endpoint *e;
 
 	if (u->token) {
 		if (!take_token(u->token, secret, sizeof(secret)))
 			return NULL;
-		attr.token = secret;
+		attr->token = secret;
 	}
-	e = stag_store_connect(u->where, &attr);
+	e = stag_store_connect(u->where, attr);
+	attr->token = NULL;
 	if (!e)
 		complain("%s", stag_store_error());
 	explicit_bzero(secret, sizeof(secret));
@@ -322,10 +323,11 @@ static void summary(const struct copy *c, const struct store_use *u, bool out)
 
 static int copy(const struct store_use *u, bool out)
 {
+	struct stag_store_connect_attr attr = {.qp = {.cap = {.max_send_wr = PIECES + 1}}};
 	struct copy c = {.fd = -1, .since = clock_ns()};
 	bool ok = false;
 
-	c.e = connect_to(u);
+	c.e = store_connect(u, &attr);
 	if (!c.e)
 		return EXIT_FAILED;
 	c.memory = aligned_alloc(4096, PIECE * PIECES);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * store_use.h - stag store serve, read and write: what their files share.
+ * store_use.h - stag store serve, read, write and bench: what their files share.
  */
 #ifndef STAG_APP_STORE_USE_H
 #define STAG_APP_STORE_USE_H
@@ -15,16 +15,43 @@ struct store_use {
 	const char *file;  /* NULL or "-": stdin, stdout */
 	const char *address, *port;
 	const char *offset, *length, *token;
-	bool json;
+	const char *op, *size, *depth, *secs, *writes, *order, *level; /* of bench */
+	bool json, sequential, sleep, force;
 };
 
 /* store_use.c: argv[0] is what is to be done. false: not one of these. */
 struct command;
 bool store_use_verb(const struct command *self, int argc, char **argv, int *rc);
 
-/* store_serve.c, store_copy.c: exit codes */
+/* store_serve.c, store_copy.c, store_bench.c: exit codes */
 int store_serve(const struct store_use *u);
 int store_read(const struct store_use *u);
 int store_write(const struct store_use *u);
+int store_bench(const struct store_use *u);
+
+/* store_copy.c: with the token, if there is one; NULL, having complained */
+struct stag_store_endpoint *store_connect(const struct store_use *u,
+					  struct stag_store_connect_attr *attr);
+
+/* ---- store_bench_report.c ------------------------------------------------------- */
+
+#define STORE_TIMES 2048
+
+/* How long operations took: counted by their size, a 32nd of it apart. */
+struct store_times {
+	uint64_t count[STORE_TIMES];
+	uint64_t n, sum, max;
+};
+
+struct store_figures {
+	const char *where, *op, *pattern, *order, *wait;
+	uint64_t size;
+	uint32_t depth;
+	uint64_t operations, ns, cpu; /* cpu: nanoseconds of this process */
+	struct store_times times;
+};
+
+void store_note_time(struct store_times *t, uint64_t ns);
+void store_print_figures(const struct store_figures *f, bool json);
 
 #endif

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * store_bench.c - stag store bench: how fast a partition is read and written, near or far.
+ *
+ * So many operations are kept under way; what completed is posted again, in one list. It sees what any
+ * program would: the queue pair of an endpoint, and nothing behind it.
+ */
+#include "store_use.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "stag.h"
+#include "store.h"
+
+#define BATCH	  16u /* completions taken at once, so that the medium is not kept waiting */
+#define MAX_DEPTH 4096u
+#define MAX_SIZE  (64u << 20)
+#define WARM_MOST (NS_PER_S / 10)
+
+struct slot {
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	uint64_t since;
+};
+
+struct bench {
+	struct stag_store_endpoint *e;
+	struct stag_store_connect_attr attr;
+	struct store_figures f;
+	uint64_t writes; /* percent */
+	double secs;
+	bool sequential, sleep;
+	uint64_t places, next, dice; /* of --size in the partition */
+	uint8_t *memory;
+	struct ibv_mr *mr;
+	struct slot *slots;
+	uint32_t under_way;
+};
+
+/* ---- settings --------------------------------------------------------------------------------- */
+
+static bool parse_number(const char *option, const char *text, uint64_t least, uint64_t most,
+			 uint64_t *to)
+{
+	char *end;
+	unsigned long long n;
+
+	if (!text)
+		return true;
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (*text >= '0' && *text <= '9' && !*end && errno == 0 && n >= least && n <= most) {
+		*to = n;
+		return true;
+	}
+	complain("%s wants a number from %llu to %llu, not '%s'", option, (unsigned long long)least,
+		 (unsigned long long)most, text);
+	return false;
+}
+
+static bool parse_secs(const char *text, double *secs)
+{
+	char *end;
+
+	if (!text)
+		return true;
+	*secs = strtod(text, &end);
+	if (end != text && !*end && *secs > 0 && *secs <= 86400)
+		return true;
+	complain("--secs wants seconds, not '%s'", text);
+	return false;
+}
+
+static bool parse_op(struct bench *b, const struct store_use *u)
+{
+	static const char *const ops[] = {"read", "mix", "write"};
+	size_t i = 0;
+
+	if (u->op)
+		while (i < 3 && strcmp(ops[i], u->op) != 0)
+			i++;
+	if (i == 3) {
+		complain("--op wants read, write or mix, not '%s'", u->op);
+		return false;
+	}
+	b->f.op = ops[i];
+	b->writes = 50 * i;
+	if (i == 1)
+		return parse_number("--writes", u->writes, 1, 99, &b->writes);
+	if (u->writes)
+		complain("--writes is for --op mix");
+	return !u->writes;
+}
+
+static bool parse_size(const struct store_use *u, uint64_t *size)
+{
+	if (u->size && !store_parse_size("--size", u->size, NULL, size))
+		return false;
+	if (*size > MAX_SIZE)
+		complain("--size is 64M at the most");
+	return *size <= MAX_SIZE;
+}
+
+static bool take_settings(struct bench *b, const struct store_use *u)
+{
+	uint64_t depth = 32;
+
+	b->secs = 1;
+	b->f.size = 4096;
+	b->sequential = u->sequential;
+	b->sleep = u->sleep;
+	if (!parse_op(b, u) || !parse_size(u, &b->f.size) || !parse_secs(u->secs, &b->secs) ||
+	    !parse_number("--depth", u->depth, 1, MAX_DEPTH, &depth) ||
+	    (u->order && !store_parse_order(u->order, &b->attr.relax)) ||
+	    (u->level && !store_parse_level(u->level, &b->attr.level)))
+		return false;
+	b->attr.flags = u->level ? STAG_STORE_HAS_LEVEL : 0;
+	b->attr.qp.cap.max_send_wr = (uint32_t)depth;
+	b->f.depth = (uint32_t)depth;
+	b->f.where = u->where;
+	b->f.pattern = u->sequential ? "sequential" : "random";
+	b->f.wait = u->sleep ? "sleep" : "poll";
+	if (b->writes == 0 || u->force)
+		return true;
+	complain("--op %s overwrites what is in the partition: it wants --force", b->f.op);
+	return false;
+}
+
+/* Far away the partition's own settings hold, and those of a queue pair cannot be chosen. */
+static bool check_partition(const struct bench *b, const struct store_use *u)
+{
+	if (b->places == 0)
+		complain("%s has %llu bytes", u->where, (unsigned long long)b->e->size);
+	else if (b->writes && b->e->access != STAG_STORE_WRITE)
+		complain("%s: you may read it, and not write it", u->where);
+	else if (b->e->id && (u->order || u->level))
+		complain("%s is far: what order and level it has 'stag store set' says there",
+			 u->where);
+	else
+		return true;
+	return false;
+}
+
+/* ---- operations --------------------------------------------------------------------------------- */
+
+/* xorshift64 */
+static uint64_t throw_dice(struct bench *b)
+{
+	b->dice ^= b->dice << 13;
+	b->dice ^= b->dice >> 7;
+	return b->dice ^= b->dice << 17;
+}
+
+/* What this slot does next. */
+static void aim(struct bench *b, struct slot *s)
+{
+	uint64_t place = b->sequential ? b->next++ % b->places : throw_dice(b) % b->places;
+	bool writes = b->writes == 100 || (b->writes && throw_dice(b) % 100 < b->writes);
+
+	s->wr.opcode = writes ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+	s->wr.wr.rdma.remote_addr = b->e->base + place * b->f.size;
+}
+
+/* Those of a list, whose last one has no next. */
+static bool post(struct bench *b, struct ibv_send_wr *first, uint32_t n)
+{
+	struct ibv_send_wr *bad;
+	int rc = ibv_post_send(b->e->qp, first, &bad);
+
+	if (rc != 0)
+		complain("cannot post: %s", strerror(rc));
+	b->under_way += n;
+	return rc == 0;
+}
+
+static bool begin(struct bench *b)
+{
+	uint64_t now = clock_ns();
+
+	for (uint32_t i = 0; i < b->f.depth; i++) {
+		struct slot *s = &b->slots[i];
+
+		s->sge = (struct ibv_sge){(uintptr_t)b->memory + i * b->f.size, (uint32_t)b->f.size,
+					  b->mr->lkey};
+		s->wr = (struct ibv_send_wr){
+			.wr_id = i,
+			.sg_list = &s->sge,
+			.num_sge = 1,
+			.send_flags = IBV_SEND_SIGNALED,
+			.next = i + 1 < b->f.depth ? &b->slots[i + 1].wr : NULL};
+		s->wr.wr.rdma.rkey = b->e->rkey;
+		s->since = now;
+		aim(b, s);
+	}
+	return post(b, &b->slots[0].wr, b->f.depth);
+}
+
+/* Sleeps, or spins, until there are some; -1, having complained. */
+static int take_completions(struct bench *b, struct ibv_wc *wc)
+{
+	struct ibv_cq *cq = b->e->qp->send_cq, *which;
+	void *context;
+	int n;
+
+	while ((n = ibv_poll_cq(cq, (int)BATCH, wc)) == 0) {
+		if (!b->sleep)
+			continue;
+		if (ibv_req_notify_cq(cq, 0) != 0)
+			break;
+		n = ibv_poll_cq(cq, (int)BATCH, wc);
+		if (n != 0)
+			return n;
+		if (ibv_get_cq_event(cq->channel, &which, &context) != 0)
+			break;
+		ibv_ack_cq_events(cq, 1);
+	}
+	if (n <= 0)
+		complain("no completion: %s", strerror(errno));
+	return n > 0 ? n : -1;
+}
+
+/* Counts them, and has them go again. */
+static bool turn(struct bench *b, const struct ibv_wc *wc, uint32_t n, uint64_t now, bool again)
+{
+	struct ibv_send_wr *first = NULL, **link = &first;
+
+	b->under_way -= n;
+	for (uint32_t i = 0; i < n; i++) {
+		struct slot *s = &b->slots[wc[i].wr_id % b->f.depth];
+
+		if (wc[i].status != IBV_WC_SUCCESS) {
+			complain("an operation failed: %s", ibv_wc_status_str(wc[i].status));
+			return false;
+		}
+		store_note_time(&b->f.times, now - s->since);
+		s->since = now;
+		if (again)
+			aim(b, s);
+		*link = &s->wr;
+		link = &s->wr.next;
+	}
+	*link = NULL;
+	return !again || post(b, first, n);
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+/* Until then; what is under way at the end counts no more. */
+static bool run_until(struct bench *b, uint64_t until)
+{
+	struct ibv_wc wc[BATCH];
+	uint64_t now;
+	int n;
+
+	do {
+		n = take_completions(b, wc);
+		now = clock_ns();
+	} while (n > 0 && turn(b, wc, (uint32_t)n, now, true) && now < until);
+	return n > 0 && now >= until;
+}
+
+static bool drain(struct bench *b)
+{
+	struct ibv_wc wc[BATCH];
+	int n = 1;
+
+	while (b->under_way > 0) {
+		n = take_completions(b, wc);
+		if (n < 0 || !turn(b, wc, (uint32_t)n, clock_ns(), false))
+			return false;
+	}
+	return true;
+}
+
+static bool measure(struct bench *b)
+{
+	uint64_t warm = (uint64_t)(b->secs * 1e8), since;
+	struct store_figures *f = &b->f;
+
+	if (!begin(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))
+		return false;
+	f->times = (struct store_times){0};
+	since = clock_ns();
+	f->cpu = cpu_ns();
+	if (!run_until(b, since + (uint64_t)(b->secs * 1e9)))
+		return false;
+	f->cpu = cpu_ns() - f->cpu;
+	f->ns = clock_ns() - since;
+	f->operations = f->times.n;
+	return true;
+}
+
+/* ---- from the beginning to the end ------------------------------------------------------------------ */
+
+static bool get_memory(struct bench *b)
+{
+	size_t bytes = (b->f.size * b->f.depth + 4095) / 4096 * 4096;
+
+	b->slots = calloc(b->f.depth, sizeof(*b->slots));
+	b->memory = aligned_alloc(4096, bytes);
+	if (b->memory) {
+		for (size_t i = 0; i < bytes; i++)
+			b->memory[i] = (uint8_t)throw_dice(b);
+		b->mr = ibv_reg_mr(b->e->qp->pd, b->memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+	}
+	if (!b->slots || !b->mr)
+		complain("no memory: %s", strerror(errno));
+	return b->slots && b->mr;
+}
+
+static bool use(struct bench *b, const struct store_use *u)
+{
+	char order[64];
+	bool ok;
+
+	b->places = b->e->size / b->f.size;
+	if (!check_partition(b, u) || !get_memory(b))
+		return false;
+	store_order_words(b->e->relax, order, sizeof(order));
+	b->f.order = order;
+	ok = measure(b) && drain(b);
+	if (ok)
+		store_print_figures(&b->f, u->json);
+	return ok;
+}
+
+int store_bench(const struct store_use *u)
+{
+	struct bench *b = calloc(1, sizeof(*b));
+	bool ok = false;
+
+	if (!b || !take_settings(b, u)) {
+		free(b);
+		return EXIT_USAGE;
+	}
+	if (getrandom(&b->dice, sizeof(b->dice), 0) < 0 || b->dice == 0)
+		b->dice = clock_ns();
+	b->e = store_connect(u, &b->attr);
+	if (b->e) {
+		ok = use(b, u);
+		stag_store_disconnect(b->e);
+	}
+	if (b->mr)
+		ibv_dereg_mr(b->mr);
+	free(b->memory);
+	free(b->slots);
+	free(b);
+	return ok ? EXIT_OK : EXIT_FAILED;
+}
