@@ -258,6 +258,9 @@ struct stagdv_store_qp_attr {
 int stagdv_connect_store(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr);
 int stagdv_query_store_qp(struct ibv_qp *qp, struct stagdv_store_qp_attr *attr, size_t size);
 
+/* Of enum stagdv_store_mask a queue pair has STAGDV_STORE_RELAX and _LEVEL: for what is posted from now on. */
+int stagdv_modify_store_qp(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr, int mask);
+
 struct stagdv_barrier {
 	uint64_t comp_mask;
 	uint64_t wr_id;

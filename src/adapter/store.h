@@ -208,6 +208,7 @@ struct store_qp {
 
 int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr);
 int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr); /* -ENOTCONN */
+int store_qp_modify(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr, int mask);
 int store_qp_check(const struct wqe *w, const char **why);		   /* is it for storage? */
 void store_qp_end(
 	struct stag_qp *qp); /* waits for what is under way; no lock behind the engine's held */

@@ -28,7 +28,7 @@ static int check_attr(const struct stag_qp *qp, const struct stagdv_store_qp_att
 
 	if (!a->comp_mask && !(a->relax & ~known) && a->level <= STAGDV_LEVEL_DURABLE)
 		return 0;
-	log_info("qp %u: connect to storage with relax 0x%x, level %u", qp->ibv.qp_num, a->relax,
+	log_info("qp %u: on storage, with relax 0x%x, level %u", qp->ibv.qp_num, a->relax,
 		 a->level);
 	return -EINVAL;
 }
@@ -114,6 +114,30 @@ int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr)
 		};
 	else
 		err = -ENOTCONN;
+	pthread_mutex_unlock(&qp->tx_lock);
+	return err;
+}
+
+/* What was posted before keeps the order and the level that it was posted with. */
+int store_qp_modify(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr, int mask)
+{
+	struct stagdv_store_qp_attr a = {.comp_mask = attr->comp_mask};
+	int err;
+
+	if (mask & STAGDV_STORE_RELAX)
+		a.relax = attr->relax;
+	if (mask & STAGDV_STORE_LEVEL)
+		a.level = attr->level;
+	err = mask & ~(STAGDV_STORE_RELAX | STAGDV_STORE_LEVEL) ? -EINVAL : check_attr(qp, &a);
+	if (err)
+		return err;
+	pthread_mutex_lock(&qp->tx_lock);
+	if (!qp->store)
+		err = -ENOTCONN;
+	if (!err && (mask & STAGDV_STORE_RELAX))
+		qp->store->relax = a.relax;
+	if (!err && (mask & STAGDV_STORE_LEVEL))
+		qp->store->level = a.level;
 	pthread_mutex_unlock(&qp->tx_lock);
 	return err;
 }

@@ -231,6 +231,14 @@ STAG_EXPORT int stagdv_query_store_qp(struct ibv_qp *qp, struct stagdv_store_qp_
 	return -(err ? err : copy_out(attr, size, &ours, sizeof(ours)));
 }
 
+STAG_EXPORT int stagdv_modify_store_qp(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr,
+				       int mask)
+{
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	return -store_qp_modify(to_stag_qp(qp), attr, mask);
+}
+
 STAG_EXPORT int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barrier)
 {
 	if (!is_ours(qp->context))

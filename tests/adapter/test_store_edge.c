@@ -312,6 +312,55 @@ static void no_more_go_than_the_depth_allows(void **state)
 		expect_done(&t->u, i);
 }
 
+/* ---- settings that change while it is open ---- */
+
+static void change(struct scene *t, uint32_t what, uint32_t level, int mask)
+{
+	struct stagdv_store_qp_attr attr = {.relax = what, .level = level}, now;
+
+	assert_int_equal(stagdv_modify_store_qp(t->u.qp, &attr, mask), 0);
+	assert_int_equal(stagdv_query_store_qp(t->u.qp, &now, sizeof(now)), 0);
+	if (mask & STAGDV_STORE_RELAX)
+		assert_int_equal(now.relax, what);
+	if (mask & STAGDV_STORE_LEVEL)
+		assert_int_equal(now.level, level);
+}
+
+static void a_new_level_is_that_of_what_is_posted_next(void **state)
+{
+	struct scene *t = *state;
+
+	post_write(&t->u, 1, 0, 8, word_offset(0), 0);
+	expect_done(&t->u, 1);
+	assert_int_equal(t->disk.n_writes, 1); /* a power cut may undo it */
+	change(t, NO_ORDER, STAGDV_LEVEL_DURABLE, STAGDV_STORE_LEVEL);
+	post_write(&t->u, 2, 0, 8, word_offset(1), 0);
+	expect_done(&t->u, 2);
+	assert_int_equal(t->disk.n_writes, 1);
+	change(t, 0, STAGDV_LEVEL_VISIBLE, STAGDV_STORE_LEVEL);
+	post_write(&t->u, 3, 0, 8, word_offset(2), 0);
+	expect_done(&t->u, 3);
+	assert_int_equal(t->disk.n_writes, 2);
+}
+
+static void a_new_order_holds_between_those_that_have_it(void **state)
+{
+	struct scene *t = *state;
+
+	hold_all(t);
+	post_write(&t->u, 1, 0, 8, 0, 0);
+	change(t, STAGDV_RELAX_WRITES, STAGDV_LEVEL_DURABLE, STAGDV_STORE_RELAX);
+	post_write(&t->u, 2, 8, 8, 0, 0); /* the first has not given it up */
+	expect_pending(t, 1);
+	expect_both_done(t);
+	assert_int_equal(t->disk.n_writes, 2); /* its level is as it was */
+	hold_all(t);
+	post_write(&t->u, 1, 0, 8, 0, 0);
+	post_write(&t->u, 2, 8, 8, 0, 0);
+	assert_int_equal(to_stag_qp(t->u.qp)->store->lane.under_way, 2);
+	expect_both_done(t);
+}
+
 /* ---- errors of the disk ---- */
 
 static void in_order_an_error_ends_the_queue_pair(void **state)
@@ -552,6 +601,8 @@ int main(int argc, char **argv)
 		STORY(a_barrier_is_about_all_media),
 		STORY(two_regions_on_the_same_bytes_keep_the_order_of_one),
 		STORY(no_more_go_than_the_depth_allows),
+		STORY(a_new_level_is_that_of_what_is_posted_next),
+		STORY(a_new_order_holds_between_those_that_have_it),
 		STORY(in_order_an_error_ends_the_queue_pair),
 		STORY(without_order_an_error_is_its_own),
 		STORY(a_bad_key_lets_those_before_it_finish),

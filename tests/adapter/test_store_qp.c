@@ -393,6 +393,25 @@ static void a_query_says_what_was_given_up(void **state)
 	user_close(&u);
 }
 
+static void a_change_that_means_nothing_changes_nothing(void **state)
+{
+	struct scene *t = *state;
+	struct stagdv_store_qp_attr attr = {.relax = 1u << 31, .level = STAGDV_LEVEL_DURABLE + 1};
+	const int both = STAGDV_STORE_RELAX | STAGDV_STORE_LEVEL;
+	struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+
+	assert_int_equal(stagdv_modify_store_qp(t->u.qp, &attr, STAGDV_STORE_RELAX), EINVAL);
+	assert_int_equal(stagdv_modify_store_qp(t->u.qp, &attr, STAGDV_STORE_LEVEL), EINVAL);
+	attr = (struct stagdv_store_qp_attr){.relax = STAGDV_RELAX_READS, .level = 2};
+	assert_int_equal(stagdv_modify_store_qp(t->u.qp, &attr, both | STAGDV_STORE_CACHE), EINVAL);
+	attr.comp_mask = 1;
+	assert_int_equal(stagdv_modify_store_qp(t->u.qp, &attr, both), EINVAL);
+	assert_int_equal(stagdv_query_store_qp(t->u.qp, &attr, sizeof(attr)), 0);
+	assert_int_equal(attr.relax | attr.level, 0);
+	assert_int_equal(ibv_modify_qp(t->u.qp, &reset, IBV_QP_STATE), 0);
+	assert_int_equal(stagdv_modify_store_qp(t->u.qp, &attr, both), ENOTCONN);
+}
+
 /* ---- errors ---- */
 
 static void expect_access_error(struct scene *t, struct ibv_send_wr *wr)
@@ -756,6 +775,7 @@ int main(int argc, char **argv)
 		STORY(unsignaled_work_is_silent),
 		STORY(the_queue_is_as_long_as_it_says),
 		STORY(a_query_says_what_was_given_up),
+		STORY(a_change_that_means_nothing_changes_nothing),
 		STORY(a_wrong_key_ends_it),
 		STORY(beyond_the_end_ends_it),
 		STORY(rights_are_asked_for_each_time),
