@@ -10,6 +10,8 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/cleanup.h"
 
@@ -55,14 +57,20 @@ static bool calls_queued(struct media_edge *e)
 	return atomic_load_explicit(&c->queued, memory_order_relaxed) || c->ring->queued(c->ring);
 }
 
+_Static_assert(sizeof(long) == 8, "an offset is one argument of a system call");
+
+/* Not the C library's calls, which end a thread that was cancelled: with what others wait for in its hands. */
 static int call(int fd, const struct media_io *io)
 {
-	struct iovec one = {io->buffer, io->length};
-	const struct iovec *iov = io->n_iov ? io->iov : &one;
-	int n = io->n_iov ? (int)io->n_iov : 1;
-	ssize_t moved = io->kind == MEDIA_IO_READ ? preadv(fd, iov, n, (off_t)io->offset)
-						  : pwritev(fd, iov, n, (off_t)io->offset);
+	bool reads = io->kind == MEDIA_IO_READ;
+	long moved;
 
+	if (io->n_iov)
+		moved = syscall(reads ? SYS_preadv : SYS_pwritev, fd, io->iov, io->n_iov,
+				io->offset, 0);
+	else
+		moved = syscall(reads ? SYS_pread64 : SYS_pwrite64, fd, io->buffer,
+				(size_t)io->length, io->offset);
 	return moved < 0 ? -errno : (int)moved;
 }
 
