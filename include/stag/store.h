@@ -226,8 +226,9 @@ struct stag_store_endpoint {
 	uint32_t rkey;
 	uint64_t base; /* the address of the first byte */
 	uint64_t size;
-	uint32_t relax, level; /* what holds for this queue pair */
-	uint32_t access;       /* enum stag_store_access, when it was connected */
+	/* When it was connected; near, stagdv_query_store_qp() says what holds now: */
+	uint32_t relax, level;
+	uint32_t access; /* enum stag_store_access */
 	uint32_t block;
 };
 

@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/random.h"
 
 #define PAGE_SLOTS  256
@@ -337,6 +338,10 @@ enum key_fault store_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, 
 	if (!s || !key_hold(s, stag))
 		return KEY_INVALID;
 	fault = s->kind == KEY_STORE ? check(s, pd, qp, to, len, access) : KEY_INVALID;
+	if (fault == KEY_RIGHTS)
+		log_warn("qp %u: %llu bytes at 0x%llx of storage, key 0x%08x: no right to 0x%x",
+			 qp->ibv.qp_num, (unsigned long long)len, (unsigned long long)to, stag,
+			 access);
 	if (fault != KEY_OK) {
 		key_release(s);
 		return fault;

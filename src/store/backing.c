@@ -135,7 +135,7 @@ int backing_sector(const struct backing *b, uint32_t *bytes)
 	return 0;
 }
 
-static bool is_same_file(const struct stat *a, const struct stat *b)
+bool backing_is_same_file(const struct stat *a, const struct stat *b)
 {
 	if (S_ISBLK(a->st_mode))
 		return S_ISBLK(b->st_mode) && a->st_rdev == b->st_rdev;
@@ -148,7 +148,7 @@ int backing_is_same(const struct backing *b)
 
 	if (stat(b->path, &st) != 0)
 		return store_fail(ESTALE, "%s: has been removed since it was opened", b->name);
-	if (!is_same_file(&b->st, &st))
+	if (!backing_is_same_file(&b->st, &st))
 		return store_fail(ESTALE, "%s: is another file than the one that was opened",
 				  b->name);
 	return 0;
@@ -162,7 +162,7 @@ int backing_again(const struct backing *b)
 
 	if (rc != 0)
 		return rc;
-	fd = is_same_file(&b->st, &again.st)
+	fd = backing_is_same_file(&b->st, &again.st)
 		     ? fcntl(again.fd, F_DUPFD_CLOEXEC, 0)
 		     : store_fail(ESTALE, "%s: is another file than the one that was opened",
 				  b->name);

@@ -13,9 +13,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/export.h"
+#include "base/log.h"
 
 #define TIMEOUT_MS  2000
 #define DEFAULT_WR  64
@@ -28,10 +30,13 @@ struct endpoint {
 
 	/* near */
 	struct stag_store *store;
-	struct stagdv_medium *medium;
+	struct shared_medium *medium;
 	struct region region;
 	struct store_watch watch;
 	uint64_t generation; /* that the region goes by */
+	uint32_t own_relax;  /* besides the partition's */
+	uint32_t own_level;  /* instead of the partition's, where */
+	bool has_level;
 
 	/* far */
 	struct rdma_event_channel *channel;
@@ -102,6 +107,25 @@ static enum stag_store_access own_rights(void *arg, const struct stag_store *sto
 	return rights_of_self(p, store->now.table.owner);
 }
 
+static struct stagdv_store_qp_attr qp_settings(const struct endpoint *e)
+{
+	return (struct stagdv_store_qp_attr){
+		.relax = e->region.now.relax | e->own_relax,
+		.level = e->has_level ? e->own_level : e->region.now.level,
+	};
+}
+
+/* The region's user is this one queue pair: what the table says of the one holds for the other. */
+static void follow(struct endpoint *e)
+{
+	struct stagdv_store_qp_attr qp = qp_settings(e);
+	int rc = e->region.dv->modify_qp(e->face.qp, &qp, STAGDV_STORE_RELAX | STAGDV_STORE_LEVEL);
+
+	if (rc != 0)
+		log_warn("store: partition %s: its new settings are refused: %s",
+			 e->region.now.name, strerror(rc));
+}
+
 static void look(struct store_watch *w)
 {
 	struct endpoint *e = container_of(w, struct endpoint, watch);
@@ -112,6 +136,7 @@ static void look(struct store_watch *w)
 	} else if (rc == 0 && e->store->now.table.generation != e->generation) {
 		e->generation = e->store->now.table.generation;
 		region_update(&e->region, e->store, own_rights, NULL);
+		follow(e);
 	}
 }
 
@@ -134,20 +159,16 @@ static int make_qp(struct endpoint *e, struct ibv_pd *pd,
 	return rc == 0 ? 0 : store_fail(rc, "cannot ready a queue pair: %s", strerror(rc));
 }
 
-static int join(struct endpoint *e, const struct dv *dv, const struct stag_store_connect_attr *attr)
+static int join(struct endpoint *e, const struct dv *dv)
 {
-	const struct stag_store_partition *p = &e->region.now;
-	struct stagdv_store_qp_attr qp = {
-		.relax = attr->relax,
-		.level = attr->flags & STAG_STORE_HAS_LEVEL ? attr->level : p->level,
-	};
+	struct stagdv_store_qp_attr qp = qp_settings(e);
 	int rc = dv->connect(e->face.qp, &qp);
 
 	if (rc != 0)
 		return store_fail(rc, "cannot connect a queue pair to storage: %s", strerror(rc));
 	e->face.rkey = e->region.mr->rkey;
-	e->face.size = p->size;
-	e->face.relax = p->relax | attr->relax;
+	e->face.size = e->region.now.size;
+	e->face.relax = qp.relax;
 	e->face.level = qp.level;
 	e->face.access = e->region.access;
 	e->face.block = e->store->now.table.block;
@@ -163,9 +184,34 @@ static void close_local(struct endpoint *e)
 		ibv_destroy_qp(e->face.qp);
 	free_cqs(e);
 	region_close(&e->region);
-	if (e->medium)
-		e->region.dv->close_medium(e->medium);
+	medium_put(e->medium);
 	stag_store_close(e->store);
+}
+
+/* Who has no right to it gets no further. */
+static int open_partition(struct endpoint *e, const struct dv *dv, const struct where *w)
+{
+	int rc;
+
+	e->store = stag_store_open(w->path, 0);
+	if (!e->store)
+		return -errno;
+	rc = region_open(&e->region, dv, e->store, w->partition, own_rights, NULL);
+	if (rc == -EACCES)
+		log_warn("store: user %u is refused: %s", geteuid(), stag_store_error());
+	return rc;
+}
+
+static int open_region(struct endpoint *e, const struct dv *dv, struct ibv_pd *pd)
+{
+	int rc = dv_check_device(dv, pd->context);
+
+	if (rc != 0)
+		return rc;
+	e->medium = medium_get(dv, pd->context, e->store);
+	if (!e->medium)
+		return -errno;
+	return region_register(&e->region, e->store, pd, medium_of(e->medium));
 }
 
 static int open_local(struct endpoint *e, const struct where *w,
@@ -176,25 +222,21 @@ static int open_local(struct endpoint *e, const struct where *w,
 	int rc;
 
 	e->region.fd = -1;
-	e->region.dv = dv;
 	if (!dv)
 		return -EOPNOTSUPP;
-	e->store = stag_store_open(w->path, 0);
-	if (!e->store)
-		return -errno;
+	rc = open_partition(e, dv, w);
+	if (rc != 0)
+		return rc;
 	pd = attr->pd ? attr->pd : dv_default_pd(dv);
 	if (!pd)
 		return -ENODEV;
-	rc = dv_check_device(dv, pd->context);
-	if (rc != 0)
-		return rc;
-	e->medium = dv_open_medium(dv, pd->context, e->store, 0, 0);
-	if (!e->medium)
-		return -errno;
-	rc = region_open(&e->region, dv, e->store, w->partition, own_rights, NULL, pd, e->medium);
+	rc = open_region(e, dv, pd);
 	if (rc == 0)
 		rc = make_qp(e, pd, attr);
-	return rc == 0 ? join(e, dv, attr) : rc;
+	e->own_relax = attr->relax;
+	e->own_level = attr->level;
+	e->has_level = attr->flags & STAG_STORE_HAS_LEVEL;
+	return rc == 0 ? join(e, dv) : rc;
 }
 
 /* ---- far --------------------------------------------------------------------------------- */

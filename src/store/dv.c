@@ -29,6 +29,7 @@ static void find(void)
 		{"stagdv_reg_store_mr", (void **)&found.reg_mr},
 		{"stagdv_modify_store_mr", (void **)&found.modify_mr},
 		{"stagdv_connect_store", (void **)&found.connect},
+		{"stagdv_modify_store_qp", (void **)&found.modify_qp},
 	};
 
 	complete = true;

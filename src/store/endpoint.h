@@ -8,7 +8,7 @@
  *	            \    |
  *	watch.c     region.c      a partition as a region, kept as the table says
  *	                 |
- *	               dv.c       the software adapter, where the program has it
+ *	medium.c ----- dv.c       the software adapter, where the program has it
  *
  * Functions return 0 or -errno, having said why (store_fail()).
  */
@@ -67,6 +67,7 @@ struct dv {
 				 const struct stagdv_store_attr *attr);
 	int (*modify_mr)(struct ibv_mr *mr, const struct stagdv_store_attr *attr, int mask);
 	int (*connect)(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr);
+	int (*modify_qp)(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr, int mask);
 };
 
 const struct dv *dv_get(void); /* NULL, having said so: the adapter is not there */
@@ -75,6 +76,17 @@ int dv_check_device(const struct dv *dv, const struct ibv_context *context);
 struct stagdv_medium *dv_open_medium(const struct dv *dv, struct ibv_context *context,
 				     const struct stag_store *store, uint64_t staging_bytes,
 				     uint64_t cache_bytes);
+
+/* ---- medium.c --------------------------------------------------------------------- */
+
+/* Of the endpoints that this process has in a store of this machine: each holds it. */
+struct shared_medium;
+
+/* NULL and errno, having said why. */
+struct shared_medium *medium_get(const struct dv *dv, struct ibv_context *context,
+				 const struct stag_store *store);
+struct stagdv_medium *medium_of(const struct shared_medium *m);
+void medium_put(struct shared_medium *m); /* when no region uses it; takes NULL */
 
 /* ---- region.c --------------------------------------------------------------------- */
 
@@ -92,10 +104,11 @@ struct region {
 typedef enum stag_store_access (*region_rights_fn)(void *arg, const struct stag_store *store,
 						   const struct stag_store_partition *p);
 
-/* -ENOENT, -EACCES. */
+/* Its bytes are kept for it, if there is a right to them; nothing of the adapter is touched. -ENOENT, -EACCES. */
 int region_open(struct region *r, const struct dv *dv, struct stag_store *store, const char *name,
-		region_rights_fn rights, void *arg, struct ibv_pd *pd,
-		struct stagdv_medium *medium);
+		region_rights_fn rights, void *arg);
+int region_register(struct region *r, const struct stag_store *store, struct ibv_pd *pd,
+		    struct stagdv_medium *medium);
 /* The table has changed, and store is as it is now. NULL: there is no such store any more. */
 void region_update(struct region *r, struct stag_store *store, region_rights_fn rights, void *arg);
 void region_close(struct region *r); /* when nothing of it is under way */

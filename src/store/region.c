@@ -46,20 +46,18 @@ static enum stag_store_access possible(enum stag_store_access access,
 
 /* ---- open and close ---------------------------------------------------------------- */
 
-static int reg(struct region *r, const struct stag_store *store, struct ibv_pd *pd,
-	       struct stagdv_medium *medium)
+void region_close(struct region *r)
 {
-	struct stagdv_store_attr attr = attr_of(r);
-
-	r->mr = r->dv->reg_mr(pd, medium, &attr);
 	if (r->mr)
-		return 0;
-	return store_fail(errno, "%s: partition %s: cannot be registered: %s", store->backing.name,
-			  r->now.name, strerror(errno));
+		ibv_dereg_mr(r->mr);
+	if (r->fd >= 0)
+		close(r->fd);
+	r->mr = NULL;
+	r->fd = -1;
 }
 
 int region_open(struct region *r, const struct dv *dv, struct stag_store *store, const char *name,
-		region_rights_fn rights, void *arg, struct ibv_pd *pd, struct stagdv_medium *medium)
+		region_rights_fn rights, void *arg)
 {
 	int rc = -stag_store_find(store, name, &r->now);
 
@@ -71,24 +69,22 @@ int region_open(struct region *r, const struct dv *dv, struct stag_store *store,
 	if (r->fd < 0)
 		return r->fd;
 	r->access = possible(rights(arg, store, &r->now), store);
-	rc = r->access != STAG_STORE_NONE ? reg(r, store, pd, medium)
-					  : store_fail(EACCES, "%s: partition %s: no right to it",
-						       store->backing.name, name);
-	if (rc != 0) {
-		close(r->fd);
-		r->fd = -1;
-	}
-	return rc;
+	if (r->access != STAG_STORE_NONE)
+		return 0;
+	region_close(r);
+	return store_fail(EACCES, "%s: partition %s: no right to it", store->backing.name, name);
 }
 
-void region_close(struct region *r)
+int region_register(struct region *r, const struct stag_store *store, struct ibv_pd *pd,
+		    struct stagdv_medium *medium)
 {
+	struct stagdv_store_attr attr = attr_of(r);
+
+	r->mr = r->dv->reg_mr(pd, medium, &attr);
 	if (r->mr)
-		ibv_dereg_mr(r->mr);
-	if (r->fd >= 0)
-		close(r->fd);
-	r->mr = NULL;
-	r->fd = -1;
+		return 0;
+	return store_fail(errno, "%s: partition %s: cannot be registered: %s", store->backing.name,
+			  r->now.name, strerror(errno));
 }
 
 /* ---- changes ---------------------------------------------------------------------------- */

@@ -81,14 +81,14 @@ static void name_peer(struct connection *c)
 		snprintf(c->peer, sizeof(c->peer), "?");
 }
 
-static struct stagdv_medium *medium_of(struct stag_store_server *s, struct ibv_context *context)
+static struct stagdv_medium *medium_for(struct stag_store_server *s, struct ibv_context *context)
 {
 	unsigned int i = 0;
 
 	while (i < MAX_DEVICES && s->media[i].medium && s->media[i].context != context)
 		i++;
 	if (i == MAX_DEVICES) {
-		errno = EMFILE;
+		errno = -store_fail(EMFILE, "peers come through more than %d devices", MAX_DEVICES);
 		return NULL;
 	}
 	if (!s->media[i].medium) {
@@ -179,14 +179,16 @@ static int admit(struct connection *c, const struct rdma_conn_param *asked)
 	rc = dv_check_device(s->dv, c->id->verbs);
 	if (rc != 0)
 		return rc;
-	medium = medium_of(s, c->id->verbs);
+	rc = region_open(&c->region, s->dv, s->store, c->hello.partition, rights_of_peer, c);
+	if (rc != 0)
+		return rc;
+	medium = medium_for(s, c->id->verbs);
 	if (!medium)
 		return -errno;
 	c->pd = ibv_alloc_pd(c->id->verbs);
 	if (!c->pd)
 		return store_fail(errno, "no protection domain: %s", strerror(errno));
-	rc = region_open(&c->region, s->dv, s->store, c->hello.partition, rights_of_peer, c, c->pd,
-			 medium);
+	rc = region_register(&c->region, s->store, c->pd, medium);
 	if (rc == 0)
 		rc = make_queue_pair(c);
 	return rc == 0 ? welcome(c, asked->responder_resources) : rc;
@@ -236,7 +238,7 @@ static void on_request(struct stag_store_server *s, struct rdma_cm_event *event)
 		rdma_destroy_id(id);
 		return;
 	}
-	log_info("store: %s is refused: %s", c->peer, stag_store_error());
+	log_warn("store: %s is refused: %s", c->peer, stag_store_error());
 	end_connection(c);
 }
 

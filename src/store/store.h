@@ -82,6 +82,7 @@ int backing_open(struct backing *b, const char *name, enum backing_mode mode);
 void backing_close(struct backing *b);
 int backing_size(const struct backing *b, uint64_t *size);
 int backing_sector(const struct backing *b, uint32_t *bytes); /* the smallest write there is */
+bool backing_is_same_file(const struct stat *a, const struct stat *b);
 int backing_is_same(const struct backing *b); /* -ESTALE: its path leads elsewhere now */
 int backing_again(const struct backing *b);   /* a descriptor with locks of its own */
 

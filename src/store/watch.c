@@ -16,6 +16,33 @@ static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static struct list watches = {&watches, &watches};
 static bool running; /* there is a thread; it ends when there is nothing to look at */
 
+static void lock_for_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* A child has no thread, and its parent's endpoints are the parent's to look at. */
+static void forget_after_fork(void)
+{
+	static const pthread_cond_t fresh = PTHREAD_COND_INITIALIZER;
+
+	list_for_each_safe (it, &watches)
+		list_del(it);
+	running = false;
+	wake = fresh;
+	pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(lock_for_fork, unlock_after_fork, forget_after_fork);
+}
+
 static void wait_a_while(void)
 {
 	struct timespec until;
@@ -62,8 +89,10 @@ static int start_thread(void)
 
 int watch_start(struct store_watch *w, void (*look)(struct store_watch *w))
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	int rc;
 
+	pthread_once(&once, watch_forks);
 	LOCK_FOR_SCOPE(&lock);
 	rc = running ? 0 : start_thread();
 	if (rc != 0)

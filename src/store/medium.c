@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * medium.c - media of this process's endpoints: one for each store, however many endpoints there are.
+ *
+ * A medium has a ring and memory that the kernel knows; opening one takes far longer than a connection does.
+ */
+#include "store/endpoint.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/cleanup.h"
+
+/* Who may write the file and who may not have one each: what they may do is in the descriptor. */
+struct shared_medium {
+	struct list link;
+	unsigned int refs; /* one of each endpoint */
+	const struct dv *dv;
+	struct ibv_context *context;
+	struct stat st;
+	bool writable;
+	struct stagdv_medium *medium;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of media and their counts */
+static struct list media = {&media, &media};
+
+/* ---- processes --------------------------------------------------------------------- */
+
+static void lock_for_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void unlock_after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* A child can do nothing with its parent's; it opens its own. */
+static void forget_after_fork(void)
+{
+	list_for_each_safe (it, &media)
+		list_del(it);
+	pthread_mutex_unlock(&lock);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(lock_for_fork, unlock_after_fork, forget_after_fork);
+}
+
+/* ---- get and put ------------------------------------------------------------------------ */
+
+static struct shared_medium *find(const struct ibv_context *context, const struct backing *b)
+{
+	list_for_each (it, &media) {
+		struct shared_medium *m = list_entry(it, struct shared_medium, link);
+
+		if (m->context == context && m->writable == b->writable &&
+		    backing_is_same_file(&m->st, &b->st))
+			return m;
+	}
+	return NULL;
+}
+
+static struct shared_medium *make(const struct dv *dv, struct ibv_context *context,
+				  const struct stag_store *store)
+{
+	struct shared_medium *m = calloc(1, sizeof(*m));
+
+	if (!m) {
+		errno = -store_fail(ENOMEM, "no memory");
+		return NULL;
+	}
+	*m = (struct shared_medium){.dv = dv,
+				    .context = context,
+				    .st = store->backing.st,
+				    .writable = store->backing.writable};
+	m->medium = dv_open_medium(dv, context, store, 0, 0);
+	if (m->medium) {
+		list_add_tail(&media, &m->link);
+		return m;
+	}
+	free(m);
+	return NULL;
+}
+
+struct shared_medium *medium_get(const struct dv *dv, struct ibv_context *context,
+				 const struct stag_store *store)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct shared_medium *m;
+
+	pthread_once(&once, watch_forks);
+	LOCK_FOR_SCOPE(&lock);
+	m = find(context, &store->backing);
+	if (!m)
+		m = make(dv, context, store);
+	if (m)
+		m->refs++;
+	return m;
+}
+
+struct stagdv_medium *medium_of(const struct shared_medium *m)
+{
+	return m->medium;
+}
+
+void medium_put(struct shared_medium *m)
+{
+	if (!m)
+		return;
+	LOCK_FOR_SCOPE(&lock);
+	if (--m->refs > 0)
+		return;
+	list_del(&m->link);
+	m->dv->close_medium(m->medium);
+	free(m);
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_settings.c - settings of a partition change while its users are connected: near, and far with the argument "far".
+ *
+ * What the store tells the adapter passes through here. That the adapter goes by it is told in tests/adapter.
+ */
+#include "stage.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/export.h"
+#include "dice.h"
+#include "stag/stagdv.h"
+
+#define HOUR_MS 3600000u
+
+static bool far;
+
+/* ---- between the store and the adapter ------------------------------------------------ */
+
+static _Atomic uint32_t told_relax, told_level; /* of a region, last */
+
+STAG_EXPORT int stagdv_modify_store_mr(struct ibv_mr *mr, const struct stagdv_store_attr *attr,
+				       int mask)
+{
+	int (*next)(struct ibv_mr *, const struct stagdv_store_attr *, int) = (int (*)(
+		struct ibv_mr *, const struct stagdv_store_attr *, int))dlsym(RTLD_NEXT, __func__);
+	int rc = next(mr, attr, mask);
+
+	if (rc == 0 && (mask & STAGDV_STORE_LEVEL))
+		atomic_store(&told_level, attr->level);
+	if (rc == 0 && (mask & STAGDV_STORE_RELAX))
+		atomic_store(&told_relax, attr->relax);
+	return rc;
+}
+
+/* What holds for this user now; far, for the server's side of it. */
+static struct stagdv_store_qp_attr now(const struct user *u)
+{
+	struct stagdv_store_qp_attr attr = {.relax = atomic_load(&told_relax),
+					    .level = atomic_load(&told_level)};
+
+	if (!far)
+		assert_int_equal(stagdv_query_store_qp(u->e->qp, &attr, sizeof(attr)), 0);
+	return attr;
+}
+
+/* ---- the shop -------------------------------------------------------------------------------- */
+
+static void open_shop(struct stage *s)
+{
+	atomic_store(&told_relax, 0);
+	atomic_store(&told_level, 0);
+	stage_open(s, far);
+	add(s->store, "goods", 64 * KIB);
+	add(s->store, "bell", 64 * KIB);
+	allow(s, "goods", STAG_STORE_WRITE);
+	allow(s, "bell", STAG_STORE_READ);
+}
+
+static void change(struct stage *s, unsigned int what, uint32_t value)
+{
+	struct stag_store_partition p = find(s->store, "goods");
+
+	if (what == STAG_STORE_CHANGE_RELAX)
+		p.relax = value;
+	if (what == STAG_STORE_CHANGE_LEVEL)
+		p.level = value;
+	if (what == STAG_STORE_CHANGE_CACHE)
+		p.cache_ms = value;
+	if (stag_store_change(s->store, &p, what) != 0)
+		fail_msg("%s", stag_store_error());
+}
+
+/* Users hear of changes in the order in which they came in; this one came last, and is told to go. */
+static void ring_the_bell(struct stage *s, struct user *last)
+{
+	allow(s, "bell", STAG_STORE_NONE);
+	while (do_read(last, 0, 8) == IBV_WC_SUCCESS)
+		usleep(1000);
+	leave(last);
+}
+
+/* ---- rights -------------------------------------------------------------------------------------- */
+
+static void a_right_that_is_given_is_there(void **state)
+{
+	struct user u, last;
+	struct stage s;
+
+	open_shop(&s);
+	allow(&s, "goods", STAG_STORE_READ);
+	enter(&u, &s, "goods");
+	enter(&last, &s, "bell");
+	assert_int_equal(u.e->access, STAG_STORE_READ);
+	allow(&s, "goods", STAG_STORE_WRITE);
+	ring_the_bell(&s, &last);
+	assert_int_equal(do_write(&u, 100, "mine", 4), IBV_WC_SUCCESS);
+	assert_int_equal(do_add(&u, 8, 1), IBV_WC_SUCCESS);
+	assert_true(reads_as(&u, 100, "mine", 4));
+	leave(&u);
+	stage_close(&s);
+}
+
+static void who_lost_all_rights_cannot_even_read(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	enter(&u, &s, "goods");
+	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
+	allow(&s, "goods", STAG_STORE_NONE);
+	while (do_read(&u, 0, 8) == IBV_WC_SUCCESS)
+		usleep(1000);
+	leave(&u);
+	assert_int_equal(try_enter(&u, &s, "goods", NULL), EACCES);
+	stage_close(&s);
+}
+
+/* ---- order, level, cache ---------------------------------------------------------------------------- */
+
+static void users_go_by_the_new_order(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	enter(&u, &s, "goods");
+	assert_int_equal(now(&u).relax, 0);
+	change(&s, STAG_STORE_CHANGE_RELAX, STAG_STORE_ANY_PROCESSING);
+	while (now(&u).relax != STAG_STORE_ANY_PROCESSING)
+		usleep(1000);
+	assert_int_equal(now(&u).level, STAG_STORE_VISIBLE);
+	change(&s, STAG_STORE_CHANGE_RELAX, 0);
+	while (now(&u).relax != 0)
+		usleep(1000);
+	assert_int_equal(do_write(&u, 0, "still here", 10), IBV_WC_SUCCESS);
+	leave(&u);
+	stage_close(&s);
+}
+
+static void users_go_by_the_new_level(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	enter(&u, &s, "goods");
+	assert_int_equal(now(&u).level, STAG_STORE_VISIBLE);
+	change(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_DURABLE);
+	while (now(&u).level != STAG_STORE_DURABLE)
+		usleep(1000);
+	assert_int_equal(now(&u).relax, 0);
+	change(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_VISIBLE);
+	while (now(&u).level != STAG_STORE_VISIBLE)
+		usleep(1000);
+	assert_int_equal(do_write(&u, 0, "still here", 10), IBV_WC_SUCCESS);
+	leave(&u);
+	stage_close(&s);
+}
+
+/* Somebody writes the file itself, which no cache can know of: is what was read before read again? */
+static bool is_cached(const struct stage *s, struct user *u)
+{
+	uint64_t offset = find(s->store, "goods").offset;
+	int fd = open(s->path, O_RDWR | O_CLOEXEC);
+	static uint64_t word;
+	uint64_t before;
+	bool cached;
+
+	assert_int_equal(do_read(u, 0, 8), IBV_WC_SUCCESS);
+	memcpy(&before, u->mem, 8);
+	word++;
+	assert_int_equal(pwrite(fd, &word, 8, (off_t)offset), 8);
+	close(fd);
+	assert_int_equal(do_read(u, 0, 8), IBV_WC_SUCCESS);
+	cached = memcmp(u->mem, &before, 8) == 0;
+	assert_true(cached || memcmp(u->mem, &word, 8) == 0);
+	return cached;
+}
+
+static void users_go_by_the_new_cache_time(void **state)
+{
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	enter(&u, &s, "goods");
+	assert_false(is_cached(&s, &u));
+	change(&s, STAG_STORE_CHANGE_CACHE, HOUR_MS);
+	while (!is_cached(&s, &u))
+		usleep(1000);
+	change(&s, STAG_STORE_CHANGE_CACHE, 0);
+	while (is_cached(&s, &u))
+		usleep(1000);
+	leave(&u);
+	stage_close(&s);
+}
+
+/* Near, a user may have asked for something else: that is the user's, whatever becomes of the partition's. */
+static void what_a_user_asked_for_stays(void **state)
+{
+	struct stag_store_connect_attr attr = {.relax = STAG_STORE_RELAX_COMPLETIONS,
+					       .level = STAG_STORE_DURABLE,
+					       .flags = STAG_STORE_HAS_LEVEL};
+	struct stage s;
+	struct user u;
+
+	if (far)
+		return;
+	open_shop(&s);
+	assert_int_equal(try_enter(&u, &s, "goods", &attr), 0);
+	change(&s, STAG_STORE_CHANGE_LEVEL, STAG_STORE_ACCEPTED);
+	change(&s, STAG_STORE_CHANGE_RELAX, STAG_STORE_RELAX_READS);
+	while (now(&u).relax != (STAG_STORE_RELAX_READS | STAG_STORE_RELAX_COMPLETIONS))
+		usleep(1000);
+	assert_int_equal(now(&u).level, STAG_STORE_DURABLE);
+	leave(&u);
+	stage_close(&s);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_right_that_is_given_is_there),
+		cmocka_unit_test(who_lost_all_rights_cannot_even_read),
+		cmocka_unit_test(users_go_by_the_new_order),
+		cmocka_unit_test(users_go_by_the_new_level),
+		cmocka_unit_test(users_go_by_the_new_cache_time),
+		cmocka_unit_test(what_a_user_asked_for_stays),
+	};
+
+	far = argc > 1 && strcmp(argv[1], "far") == 0;
+	dice_start();
+	return cmocka_run_group_tests_name(far ? "far" : "near", tests, NULL, NULL);
+}
