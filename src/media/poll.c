@@ -162,7 +162,8 @@ void media_arm(struct media *m)
 		return;
 	ring_arm(m->ring, true);
 	atomic_thread_fence(memory_order_seq_cst);
-	if (has_something_soon(m))
+	/* What the kernel would not take while somebody polled is still to be submitted. */
+	if (has_something_soon(m) || m->edge->queued(m->edge))
 		poll_wake(m);
 }
 

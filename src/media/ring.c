@@ -119,9 +119,10 @@ static int ring_submit(struct media_edge *e, bool wait)
 	atomic_fetch_add_explicit(&r->submits, 1, memory_order_relaxed);
 	taken = io_uring_enter((unsigned int)r->uring.ring_fd, n, wait,
 			       wait ? IORING_ENTER_GETEVENTS : 0, NULL);
-	if (taken < (int)n)
-		atomic_fetch_add(&r->unsubmitted, taken < 0 ? n : n - (uint32_t)taken);
-	return taken < 0 ? taken : 0;
+	if (taken >= (int)n)
+		return 0;
+	atomic_fetch_add(&r->unsubmitted, taken < 0 ? n : n - (uint32_t)taken);
+	return taken < 0 ? taken : -EAGAIN;
 }
 
 /* ---- out ---- */

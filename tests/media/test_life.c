@@ -244,6 +244,21 @@ static void who_has_armed_it_is_woken(void **state)
 	}
 }
 
+/* Nobody polls any more: who is woken submits it. */
+static void what_was_not_submitted_is_noticed_too(void **state)
+{
+	struct medium t;
+	struct deed d = read_of(memory, 4096, 0);
+
+	assert_true(open_medium(&t, ON_DISK, SIZE, NULL));
+	begin(&t, &d);
+	media_arm(t.m);
+	assert_true(is_woken(&t, 0));
+	media_clear_event(t.m);
+	await((media_poll(t.m), atomic_load(&d.done)));
+	close_medium(&t);
+}
+
 /* ---- forking ---- */
 
 static void a_forked_child_leaves_it_alone(void **state)
@@ -368,6 +383,7 @@ int main(void)
 		cmocka_unit_test(flushes_at_once_share_one),
 		cmocka_unit_test(memory_is_not_flushed),
 		cmocka_unit_test(who_has_armed_it_is_woken),
+		cmocka_unit_test(what_was_not_submitted_is_noticed_too),
 		cmocka_unit_test(a_forked_child_leaves_it_alone),
 		cmocka_unit_test(closing_ends_all_that_is_under_way),
 	};
