@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/adapter.h"
+
 /* Its own: it runs on whatever thread polls, under the medium's lock. */
 static uint64_t throw(struct sim_disk * d)
 {
@@ -150,6 +152,7 @@ static int submit(struct media_edge *e, bool wait)
 
 void sim_disk_init(struct sim_disk *d, struct media *m, uint64_t size)
 {
+	engine_lock(); /* it may poll the medium at any time */
 	memset(d, 0, sizeof(*d));
 	d->image = calloc(1, size);
 	d->size = size;
@@ -160,6 +163,7 @@ void sim_disk_init(struct sim_disk *d, struct media *m, uint64_t size)
 				      .queued = queued,
 				      .submit = submit};
 	media_set_edge(m, &d->edge);
+	engine_unlock();
 }
 
 void sim_disk_free(struct sim_disk *d)

@@ -139,10 +139,12 @@ static struct shelf *put_up(struct side *s, const struct stagdv_store_attr *attr
 	t->medium = stagdv_open_medium(s->ctx, &m);
 	assert_non_null(t->medium);
 	media = ((struct stag_medium *)t->medium)->media;
+	engine_lock(); /* it may poll the medium at any time */
 	t->gate.edge =
 		(struct media_edge){gate_queue, gate_reap, gate_ready, gate_queued, gate_submit};
 	t->gate.real = media_edge(media);
 	media_set_edge(media, &t->gate.edge);
+	engine_unlock();
 	t->mr = stagdv_reg_store_mr(s->pd, t->medium, attr ? attr : &plain);
 	assert_non_null(t->mr);
 	return t;
