@@ -3,7 +3,8 @@
  * store_bench.c - stag store bench: how fast a partition is read and written, near or far.
  *
  * So many operations are kept under way; what completed is posted again, in one list. It sees what any
- * program would: the queue pair of an endpoint, and nothing behind it.
+ * program would: the queue pair of an endpoint, and nothing behind it. A write to a peer completes when it has been
+ * sent; it counts here when the answer to a read behind it says that it is there.
  */
 #include "store_use.h"
 
@@ -23,6 +24,7 @@
 
 struct slot {
 	struct ibv_send_wr wr;
+	struct ibv_send_wr confirm; /* a read without bytes, behind a write that is far */
 	struct ibv_sge sge;
 	uint64_t since;
 };
@@ -119,7 +121,7 @@ static bool take_settings(struct bench *b, const struct store_use *u)
 	    (u->level && !store_parse_level(u->level, &b->attr.level)))
 		return false;
 	b->attr.flags = u->level ? STAG_STORE_HAS_LEVEL : 0;
-	b->attr.qp.cap.max_send_wr = (uint32_t)depth;
+	b->attr.qp.cap.max_send_wr = (uint32_t)depth * 2;
 	b->f.depth = (uint32_t)depth;
 	b->f.where = u->where;
 	b->f.pattern = u->sequential ? "sequential" : "random";
@@ -162,7 +164,18 @@ static void aim(struct bench *b, struct slot *s)
 	bool writes = b->writes == 100 || (b->writes && throw_dice(b) % 100 < b->writes);
 
 	s->wr.opcode = writes ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+	s->wr.send_flags = writes && b->e->id ? 0 : IBV_SEND_SIGNALED;
 	s->wr.wr.rdma.remote_addr = b->e->base + place * b->f.size;
+}
+
+/* At the end of a list, whose end is returned. */
+static struct ibv_send_wr **append(struct ibv_send_wr **end, struct slot *s)
+{
+	*end = &s->wr;
+	if (s->wr.send_flags & IBV_SEND_SIGNALED)
+		return &s->wr.next;
+	s->wr.next = &s->confirm;
+	return &s->confirm.next;
 }
 
 /* Those of a list, whose last one has no next. */
@@ -177,26 +190,33 @@ static bool post(struct bench *b, struct ibv_send_wr *first, uint32_t n)
 	return rc == 0;
 }
 
+static void set_up(struct bench *b, struct slot *s, uint32_t i)
+{
+	s->sge = (struct ibv_sge){(uintptr_t)b->memory + i * b->f.size, (uint32_t)b->f.size,
+				  b->mr->lkey};
+	s->wr = (struct ibv_send_wr){.wr_id = i, .sg_list = &s->sge, .num_sge = 1};
+	s->wr.wr.rdma.rkey = b->e->rkey;
+	s->confirm = (struct ibv_send_wr){
+		.wr_id = i, .opcode = IBV_WR_RDMA_READ, .send_flags = IBV_SEND_SIGNALED};
+	s->confirm.wr.rdma.rkey = b->e->rkey;
+	s->confirm.wr.rdma.remote_addr = b->e->base;
+}
+
 static bool begin(struct bench *b)
 {
+	struct ibv_send_wr *first = NULL, **end = &first;
 	uint64_t now = clock_ns();
 
 	for (uint32_t i = 0; i < b->f.depth; i++) {
 		struct slot *s = &b->slots[i];
 
-		s->sge = (struct ibv_sge){(uintptr_t)b->memory + i * b->f.size, (uint32_t)b->f.size,
-					  b->mr->lkey};
-		s->wr = (struct ibv_send_wr){
-			.wr_id = i,
-			.sg_list = &s->sge,
-			.num_sge = 1,
-			.send_flags = IBV_SEND_SIGNALED,
-			.next = i + 1 < b->f.depth ? &b->slots[i + 1].wr : NULL};
-		s->wr.wr.rdma.rkey = b->e->rkey;
+		set_up(b, s, i);
 		s->since = now;
 		aim(b, s);
+		end = append(end, s);
 	}
-	return post(b, &b->slots[0].wr, b->f.depth);
+	*end = NULL;
+	return post(b, first, b->f.depth);
 }
 
 /* Sleeps, or spins, until there are some; -1, having complained. */
@@ -226,7 +246,7 @@ static int take_completions(struct bench *b, struct ibv_wc *wc)
 /* Counts them, and has them go again. */
 static bool turn(struct bench *b, const struct ibv_wc *wc, uint32_t n, uint64_t now, bool again)
 {
-	struct ibv_send_wr *first = NULL, **link = &first;
+	struct ibv_send_wr *first = NULL, **end = &first;
 
 	b->under_way -= n;
 	for (uint32_t i = 0; i < n; i++) {
@@ -240,10 +260,9 @@ static bool turn(struct bench *b, const struct ibv_wc *wc, uint32_t n, uint64_t 
 		s->since = now;
 		if (again)
 			aim(b, s);
-		*link = &s->wr;
-		link = &s->wr.next;
+		end = append(end, s);
 	}
-	*link = NULL;
+	*end = NULL;
 	return !again || post(b, first, n);
 }
 
