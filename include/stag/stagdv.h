@@ -222,10 +222,11 @@ struct stagdv_store_attr {
 	uint32_t relax;		 /* enum stagdv_relax, for what peers send */
 	uint32_t level;		 /* enum stagdv_level, likewise */
 	uint32_t cache_ms;	 /* how long what was read or written is kept in memory; 0: not */
+	uint64_t iova; /* what peers call its first byte; a multiple of the block and of 8 */
 };
 
 /*
- * The region's rkey is for peers, and for queue pairs of stagdv_connect_store(); its addresses count from 0. It has
+ * The region's rkey is for peers, and for queue pairs of stagdv_connect_store(); its addresses count from iova. It has
  * no lkey: what is on storage is no place for a receive. ibv_dereg_mr() ends it when nothing of it is
  * under way.
  */

@@ -337,6 +337,8 @@ enum key_fault store_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, 
 	map->slot = NULL;
 	if (!s || !key_hold(s, stag))
 		return KEY_INVALID;
+	if (len == 0) /* a barrier: it is about the region, wherever that begins */
+		to = s->base;
 	fault = s->kind == KEY_STORE ? check(s, pd, qp, to, len, access) : KEY_INVALID;
 	if (fault == KEY_RIGHTS)
 		log_warn("qp %u: %llu bytes at 0x%llx of storage, key 0x%08x: no right to 0x%x",
@@ -349,7 +351,7 @@ enum key_fault store_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, 
 	*map = (struct store_map){
 		.slot = s,
 		.medium = s->store->medium,
-		.offset = s->store->offset + to,
+		.offset = s->store->offset + (to - s->base),
 		.relax = atomic_load_explicit(&s->store->relax, memory_order_relaxed),
 		.level = atomic_load_explicit(&s->store->level, memory_order_relaxed),
 		.cache_ms = atomic_load_explicit(&s->store->cache_ms, memory_order_relaxed),

@@ -53,7 +53,7 @@ void qp_drop_media(struct stag_qp *qp); /* at its end; no lock held but the engi
 
 /* ---- store_mr.c ---------------------------------------------------------- */
 
-/* What a slot of kind KEY_STORE names (slot->store). slot->base is 0, slot->len and slot->access may change. */
+/* What a slot of kind KEY_STORE names (slot->store). slot->len and slot->access may change. */
 struct store_region {
 	struct stag_medium *medium;
 	uint64_t offset; /* of the region in the medium */
@@ -209,7 +209,7 @@ struct store_qp {
 int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr);
 int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr); /* -ENOTCONN */
 int store_qp_modify(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr, int mask);
-int store_qp_check(const struct wqe *w, const char **why);		   /* is it for storage? */
+int store_qp_check(const struct wqe *w, const char **why); /* is it for storage? */
 void store_qp_end(
 	struct stag_qp *qp); /* waits for what is under way; no lock behind the engine's held */
 

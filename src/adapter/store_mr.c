@@ -35,6 +35,18 @@ static int check_attr(const struct stagdv_store_attr *a, int mask)
 	return 0;
 }
 
+/* What is aligned for its users is so on the medium: blocks, and the words of atomics. */
+static int check_address(struct stag_medium *m, uint64_t iova, uint64_t length)
+{
+	if (iova % media_block(m->media) || iova % sizeof(uint64_t) || length > UINT64_MAX - iova) {
+		log_info("mr: %llu bytes of a medium in blocks of %u, from 0x%llx on",
+			 (unsigned long long)length, media_block(m->media),
+			 (unsigned long long)iova);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static int check_range(struct stag_medium *m, uint64_t offset, uint64_t length)
 {
 	uint64_t size = media_size(m->media);
@@ -74,6 +86,8 @@ int store_mr_reg(struct stag_pd *pd, struct stag_medium *m, const struct stagdv_
 
 	if (!err)
 		err = check_range(m, attr->offset, attr->length);
+	if (!err)
+		err = check_address(m, attr->iova, attr->length);
 	if (err)
 		return err;
 	mr = calloc(1, sizeof(*mr));
@@ -89,6 +103,7 @@ int store_mr_reg(struct stag_pd *pd, struct stag_medium *m, const struct stagdv_
 	mr->store->medium = m;
 	mr->store->offset = attr->offset;
 	mr->slot->store = mr->store;
+	mr->slot->base = attr->iova;
 	apply(mr, attr, KNOWN_MASK);
 	mr->ibv = (struct ibv_mr){
 		.context = pd->ibv.context,
@@ -119,6 +134,8 @@ int store_mr_modify(struct stag_mr *mr, const struct stagdv_store_attr *attr, in
 	err = check_attr(attr, mask);
 	if (!err && (mask & STAGDV_STORE_LENGTH)) {
 		err = check_range(mr->store->medium, mr->store->offset, attr->length);
+		if (!err)
+			err = check_address(mr->store->medium, mr->slot->base, attr->length);
 		if (!err && attr->length < mr->ibv.length) {
 			log_info("mr 0x%08x: a region on storage cannot become shorter",
 				 mr->slot->key);

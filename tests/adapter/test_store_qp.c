@@ -526,6 +526,43 @@ static void another_domains_region_is_not_reached(void **state)
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 }
 
+/* The scene's users go by the scene's region, which is another one meanwhile. */
+static void a_region_begins_where_its_users_were_told(void **state)
+{
+	struct scene *t = *state;
+	struct stagdv_store_attr attr = {
+		.offset = 8192, .length = 8192, .access = ALL_RIGHTS, .iova = 0x7f0123456000};
+	struct ibv_mr *all = t->s.region;
+	uint64_t base = attr.iova;
+
+	t->s.region = stagdv_reg_store_mr(t->s.pd, t->s.medium, &attr);
+	assert_non_null(t->s.region);
+	memset(t->s.mem, 0xa5, 4096);
+	post_write(&t->u, 1, 0, 4096, base + 4096, 0);
+	expect_done(&t->u, 1);
+	expect_on_medium(&t->u, t->s.mem, 4096, 12288);
+	post_add(&t->u, 2, 0, base + 8184, 1);
+	expect_done(&t->u, 2);
+	post_barrier(&t->u, 3);
+	assert_int_equal(await_wc(t->u.scq).status, IBV_WC_SUCCESS);
+	post_read(&t->u, 4, 0, 4096, 4096, 0); /* as if it began at 0 */
+	expect_failed(&t->u, 4, IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(ibv_dereg_mr(t->s.region), 0);
+	t->s.region = all;
+}
+
+static void a_region_needs_an_aligned_address(void **state)
+{
+	struct scene *t = *state;
+	struct stagdv_store_attr between = {.length = 8192, .iova = 4096 + 4};
+	struct stagdv_store_attr last = {.length = 8192, .iova = UINT64_MAX - 4095};
+
+	assert_null(stagdv_reg_store_mr(t->s.pd, t->s.medium, &between));
+	assert_int_equal(errno, EINVAL);
+	assert_null(stagdv_reg_store_mr(t->s.pd, t->s.medium, &last));
+	assert_int_equal(errno, EINVAL);
+}
+
 static void a_truncated_file_is_an_error_of_the_medium(void **state)
 {
 	struct scene *t = *state;
@@ -783,6 +820,8 @@ int main(int argc, char **argv)
 		STORY(a_region_on_storage_is_no_memory),
 		STORY(an_atomic_needs_an_aligned_word),
 		STORY(another_domains_region_is_not_reached),
+		STORY(a_region_begins_where_its_users_were_told),
+		STORY(a_region_needs_an_aligned_address),
 		STORY(a_truncated_file_is_an_error_of_the_medium),
 		STORY(where_order_is_given_up_an_error_is_one_requests_own),
 		STORY(the_other_states_are_as_ever),
