@@ -4,7 +4,10 @@
  */
 #include "stage.h"
 
+#include <arpa/inet.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "dice.h"
@@ -155,24 +158,204 @@ static void what_has_grown_is_used(void **state)
 	stage_close(&s);
 }
 
+/* ---- refusals ---------------------------------------------------------------------- */
+
+/* Over a wire a write ends before it is refused: the read behind it hears of that, or comes too late to be sent. */
+static enum ibv_wc_status write_bad(struct user *u)
+{
+	enum ibv_wc_status status = do_write(u, 0, "bad", 3);
+
+	return far && status == IBV_WC_WR_FLUSH_ERR ? IBV_WC_REM_ACCESS_ERR : status;
+}
+
+static enum ibv_wc_status add_bad(struct user *u)
+{
+	return do_add(u, 0, 1);
+}
+
+static enum ibv_wc_status read_bad(struct user *u)
+{
+	return do_read(u, 0, 8);
+}
+
+static enum ibv_wc_status with_a_wrong_key(const struct stage *s,
+					   enum ibv_wc_status (*bad)(struct user *u))
+{
+	enum ibv_wc_status status;
+	struct user u;
+
+	enter(&u, s, "open");
+	u.e->rkey ^= 0x100;
+	status = bad(&u);
+	leave(&u);
+	return status;
+}
+
+static enum ibv_wc_status without_the_right(const struct stage *s,
+					    enum ibv_wc_status (*bad)(struct user *u))
+{
+	enum ibv_wc_status status;
+	struct user u;
+
+	enter(&u, s, "goods");
+	status = bad(&u);
+	leave(&u);
+	return status;
+}
+
+static void a_missing_right_is_like_a_wrong_key(void **state)
+{
+	enum ibv_wc_status status;
+	struct stage s;
+	struct user u;
+
+	stage_open(&s, far);
+	add(s.store, "open", 64 * KIB);
+	add(s.store, "goods", 64 * KIB);
+	allow(&s, "open", STAG_STORE_WRITE);
+	allow(&s, "goods", STAG_STORE_READ);
+	assert_int_equal(with_a_wrong_key(&s, write_bad), IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(without_the_right(&s, write_bad), IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(with_a_wrong_key(&s, add_bad), IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(without_the_right(&s, add_bad), IBV_WC_REM_ACCESS_ERR);
+	assert_int_equal(with_a_wrong_key(&s, read_bad), IBV_WC_REM_ACCESS_ERR);
+	enter(&u, &s, "goods");
+	allow(&s, "goods", STAG_STORE_NONE);
+	while ((status = do_read(&u, 0, 8)) == IBV_WC_SUCCESS)
+		usleep(1000);
+	assert_int_equal(status, IBV_WC_REM_ACCESS_ERR);
+	leave(&u);
+	stage_close(&s);
+}
+
+/* Has a line with both words been written since? Moves on to the end. */
+static bool is_logged(off_t *since, const char *word, const char *other)
+{
+	int fd = open(getenv("STAG_LOG_FILE"), O_RDONLY | O_CLOEXEC);
+	FILE *log = fdopen(fd, "r");
+	bool found = false;
+	char line[512];
+
+	assert_non_null(log);
+	assert_int_equal(fseeko(log, *since, SEEK_SET), 0);
+	while (fgets(line, sizeof(line), log))
+		found |= strstr(line, word) && strstr(line, other);
+	*since = ftello(log);
+	fclose(log);
+	return found;
+}
+
+static void a_refusal_is_in_the_log(void **state)
+{
+	off_t since = 0;
+	struct stage s;
+	struct user u;
+
+	stage_open(&s, far);
+	add(s.store, "goods", 64 * KIB);
+	allow(&s, "goods", STAG_STORE_NONE);
+	is_logged(&since, "", "");
+	assert_int_equal(try_enter(&u, &s, "goods", NULL), EACCES);
+	while (!is_logged(&since, "is refused", "partition goods: no right to it"))
+		usleep(1000); /* a server says it after it has answered */
+	allow(&s, "goods", STAG_STORE_READ);
+	enter(&u, &s, "goods");
+	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
+	assert_false(is_logged(&since, "no right", "storage"));
+	assert_int_not_equal(do_add(&u, 0, 1), IBV_WC_SUCCESS);
+	assert_true(is_logged(&since, "8 bytes at 0x0 of storage", "no right"));
+	leave(&u);
+	stage_close(&s);
+}
+
+/* The libraries read where to log before main() runs. */
+static void log_to_memory(char **argv)
+{
+	char path[32];
+
+	if (getenv("STAG_LOG_FILE"))
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", memfd_create("log", 0));
+	setenv("STAG_LOG_FILE", path, 1);
+	setenv("STAG_LOG", "warn", 1);
+	execv("/proc/self/exe", argv);
+}
+
 /* ---- many rights --------------------------------------------------------------------- */
 
 #define PARTITIONS 24
+
+#define WAYS 8 /* of saying so */
 
 static uint8_t access_of(int i)
 {
 	return (uint8_t)(i % 3);
 }
 
+static struct stag_store_right of_net(const char *address, uint8_t prefix)
+{
+	struct stag_store_right r = {.who = STAG_STORE_NET, .family = AF_INET, .prefix = prefix};
+
+	assert_int_equal(inet_pton(AF_INET, address, r.address), 1);
+	return r;
+}
+
+static struct stag_store_right of_secret(void)
+{
+	struct stag_store_right r = {.who = STAG_STORE_TOKEN};
+
+	assert_int_equal(stag_store_token("open sesame", 11, r.token), 0);
+	return r;
+}
+
+/* Whom the right is for that decides of us, and one before or behind it that does not. */
+static void choose_rights(struct stag_store_right r[2], int way)
+{
+	const struct stag_store_right any = {.who = far ? STAG_STORE_REMOTE : STAG_STORE_LOCAL},
+				      elsewhere = {.who = far ? STAG_STORE_LOCAL
+							      : STAG_STORE_REMOTE},
+				      me = {.who = STAG_STORE_USER, .id = geteuid()},
+				      other = {.who = STAG_STORE_USER, .id = geteuid() + 1},
+				      my_group = {.who = STAG_STORE_GROUP, .id = getegid()},
+				      other_group = {.who = STAG_STORE_GROUP, .id = 4000000};
+	const struct stag_store_right near_ways[WAYS][2] = {
+		{any, any},	    {elsewhere, any},		{me, any},
+		{other, me},	    {my_group, other},		{other_group, any},
+		{of_secret(), any}, {of_net("0.0.0.0", 0), me},
+	};
+	const struct stag_store_right far_ways[WAYS][2] = {
+		{any, any},
+		{elsewhere, any},
+		{of_net("127.0.0.0", 8), any},
+		{of_net("127.0.0.1", 32), any},
+		{of_net("10.0.0.0", 8), any},
+		{of_secret(), any},
+		{me, any},
+		{my_group, of_net("0.0.0.0", 0)},
+	};
+
+	memcpy(r, far ? far_ways[way] : near_ways[way], 2 * sizeof(*r));
+}
+
+/* The first of the two is for us: then the other has all rights, and may not count. */
+static bool first_decides(int way)
+{
+	return far ? way == 0 || way == 2 || way == 3 : way == 0 || way == 2 || way == 4;
+}
+
 static void open_many(struct stage *s)
 {
+	struct stag_store_right r[2];
 	char name[16];
 
 	stage_open(s, far);
 	for (int i = 0; i < PARTITIONS; i++) {
 		snprintf(name, sizeof(name), "p%d", i);
 		add(s->store, name, 64 * KIB);
-		allow(s, name, access_of(i));
+		choose_rights(r, i / 3);
+		r[0].access = first_decides(i / 3) ? access_of(i) : STAG_STORE_WRITE;
+		r[1].access = first_decides(i / 3) ? STAG_STORE_WRITE : access_of(i);
+		set_rights(s, name, r, 2);
 	}
 }
 
@@ -239,9 +422,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_right_that_is_taken_is_gone),
 		cmocka_unit_test(a_removed_partition_is_closed),
 		cmocka_unit_test(what_has_grown_is_used),
+		cmocka_unit_test(a_missing_right_is_like_a_wrong_key),
+		cmocka_unit_test(a_refusal_is_in_the_log),
 		cmocka_unit_test(nobody_does_what_is_forbidden),
 	};
 
+	log_to_memory(argv);
 	far = argc > 1 && strcmp(argv[1], "far") == 0;
 	dice_start();
 	return cmocka_run_group_tests_name(far ? "far" : "near", tests, NULL, NULL);
