@@ -92,7 +92,8 @@ struct watch {
 	int fd;
 	uint32_t events; /* EPOLLIN, EPOLLOUT; level-triggered */
 	void (*fn)(struct watch *w, uint32_t revents);
-	uint32_t slot; /* these two are private to engine.c */
+	uint32_t slot; /* these are private to engine.c */
+	unsigned forks;
 	uint64_t cookie;
 };
 

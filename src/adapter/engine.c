@@ -44,6 +44,7 @@ static struct {
 	int epoll_fd, wake_fd;
 	struct slot *slots; /* engine lock */
 	uint32_t n_slots;
+	unsigned forks; /* from who began to who this is: a watch of another's is none here */
 
 	pthread_mutex_t queue_lock; /* a leaf: what follows */
 	struct list timers;	    /* by deadline */
@@ -158,6 +159,7 @@ int watch_add(struct watch *w, int fd, uint32_t events, void (*fn)(struct watch 
 	engine.slots[slot].gen++;
 	ev.data.u64 = cookie((uint32_t)slot);
 	*w = (struct watch){.fd = fd, .events = events, .fn = fn, .slot = (uint32_t)slot};
+	w->forks = engine.forks;
 	w->cookie = ev.data.u64;
 	if (epoll_ctl(engine.epoll_fd, EPOLL_CTL_ADD, fd, &ev)) {
 		w->slot = 0;
@@ -167,11 +169,16 @@ int watch_add(struct watch *w, int fd, uint32_t events, void (*fn)(struct watch 
 	return 0;
 }
 
+static bool is_watched(const struct watch *w)
+{
+	return w->slot != 0 && w->forks == engine.forks;
+}
+
 int watch_mod(struct watch *w, uint32_t events)
 {
 	struct epoll_event ev = {.events = events, .data.u64 = w->cookie};
 
-	if (w->slot == 0 || w->events == events)
+	if (!is_watched(w) || w->events == events)
 		return 0;
 	w->events = events;
 	return epoll_ctl(engine.epoll_fd, EPOLL_CTL_MOD, w->fd, &ev) ? -errno : 0;
@@ -180,7 +187,7 @@ int watch_mod(struct watch *w, uint32_t events)
 void watch_del(struct watch *w)
 {
 	assert(engine_locked());
-	if (w->slot == 0)
+	if (!is_watched(w))
 		return;
 	epoll_ctl(engine.epoll_fd, EPOLL_CTL_DEL, w->fd, NULL);
 	engine.slots[w->slot].watch = NULL;
@@ -490,6 +497,19 @@ static int open_descriptors(void)
 	return err;
 }
 
+/* Nobody runs them here; and whoever is about to cancel one finds it idle. */
+static void forget_queue(void)
+{
+	list_for_each_safe (l, &engine.timers) {
+		list_del(l);
+		list_entry(l, struct timer, link)->armed = false;
+	}
+	list_for_each_safe (l, &engine.works) {
+		list_del(l);
+		list_entry(l, struct work, link)->queued = false;
+	}
+}
+
 /*
  * A forked child has no engine thread. What it inherited is its parent's: it
  * starts an engine of its own for what it makes itself.
@@ -509,9 +529,9 @@ static void forget_after_fork(void)
 	engine.epoll_fd = engine.wake_fd = -1;
 	engine.slots = NULL;
 	engine.n_slots = 0;
+	engine.forks++;
 	engine.started = engine.woken = false;
-	list_init(&engine.timers);
-	list_init(&engine.works);
+	forget_queue();
 	list_init(&engine.polled);
 }
 

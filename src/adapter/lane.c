@@ -387,3 +387,24 @@ void lane_cut(struct lane *l, struct lane_op *op)
 			finish(l, last, -ECANCELED);
 	}
 }
+
+static bool is_of_parent(const struct lane *l, const struct lane_op *op)
+{
+	const struct stag_medium *m = op->medium;
+
+	if (op->state != OP_UNDER_WAY)
+		return false;
+	if (!m && op->flush_at < l->n_media)
+		m = l->media[op->flush_at].medium;
+	return m && !media_is_ours(m->media);
+}
+
+void lane_forget(struct lane *l)
+{
+	list_for_each_safe (at, &l->ops) {
+		struct lane_op *op = list_entry(at, struct lane_op, link);
+
+		if (is_of_parent(l, op))
+			finish(l, op, -ECANCELED);
+	}
+}

@@ -172,6 +172,12 @@ void lane_retry(struct lane *l); /* asks those again that could not start */
  */
 void lane_cut(struct lane *l, struct lane_op *op);
 
+/*
+ * In a forked child: ends (-ECANCELED) what is under way with its parent's media, and so never ends here. Otherwise it
+ * does nothing.
+ */
+void lane_forget(struct lane *l);
+
 /* ---- store_request.c, store_qp.c: queue pairs on storage of this process --- */
 
 struct held_key { /* memory of an operation under way */

@@ -367,6 +367,7 @@ void store_qp_end(struct stag_qp *qp)
 		return;
 	pthread_mutex_lock(&qp->tx_lock);
 	store_qp_stop(qp);
+	lane_forget(&qp->store->lane);
 	drain(qp);
 	pthread_mutex_unlock(&qp->tx_lock);
 	engine_lock();

@@ -64,6 +64,7 @@ uint64_t media_size(struct media *m); /* now: a file may have grown. Whole block
 uint32_t media_block(
 	const struct media *m); /* what is read and written at once: 1 where there is no O_DIRECT */
 bool media_is_direct(const struct media *m);
+bool media_is_ours(const struct media *m); /* not of a process that this one was forked from */
 
 /* ---- op.c ------------------------------------------------------------------ */
 

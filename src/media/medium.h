@@ -117,8 +117,6 @@ static inline uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* open.c */
-bool media_is_ours(
-	const struct media *m); /* opened by this process, not by one that it was forked from */
 bool media_covers(struct media *m, uint64_t offset,
 		  uint64_t length); /* looks again where it seems not to */
 void media_notice_size(

@@ -11,6 +11,8 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "adapter/store.h"
 #include "dice.h"
@@ -528,6 +530,28 @@ static void a_region_is_not_deregistered_in_the_middle(void **state)
 	t->s.region = stagdv_reg_store_mr(t->s.pd, t->s.medium, &attr);
 }
 
+/* What is under way is its parent's: a child need not wait for what it will never hear of. */
+static void a_forked_child_destroys_what_it_inherited(void **state)
+{
+	struct scene *t = *state;
+	int status;
+	pid_t child;
+
+	hold_all(t);
+	post_read(&t->u, 1, 0, 4096, 0, 0);
+	post_write(&t->u, 2, 4096, 4096, 0, 0); /* waits for the read */
+	child = fork();
+	if (child == 0) {
+		alarm(30);
+		_exit(ibv_destroy_qp(t->u.qp) || ibv_dereg_mr(t->s.mr) ||
+		      ibv_dereg_mr(t->s.region) || stagdv_close_medium(t->s.medium));
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	expect_both_done(t);
+}
+
 /* ---- guarded memory ---- */
 
 static void a_hazard_stands_while_the_disk_has_the_memory(void **state)
@@ -611,6 +635,7 @@ int main(int argc, char **argv)
 		STORY(resetting_waits_for_what_is_under_way),
 		STORY(memory_is_not_deregistered_under_the_disk),
 		STORY(a_region_is_not_deregistered_in_the_middle),
+		STORY(a_forked_child_destroys_what_it_inherited),
 		STORY(a_hazard_stands_while_the_disk_has_the_memory),
 		STORY(more_queue_pairs_than_a_poller_reads_at_once),
 	};
