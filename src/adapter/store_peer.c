@@ -63,11 +63,15 @@ struct store_peer *peer_of(struct stag_qp *qp)
 
 int peer_use(struct store_peer *p, struct stag_medium *m)
 {
+	struct stag_medium **more;
+
 	for (unsigned i = 0; i < p->n_media; i++)
 		if (p->media[i] == m)
 			return 0;
-	if (p->n_media == PEER_MEDIA)
+	more = realloc(p->media, (p->n_media + 1) * sizeof(struct stag_medium *));
+	if (!more)
 		return -ENOMEM;
+	p->media = more;
 	medium_get(m);
 	p->media[p->n_media++] = m;
 	pthread_mutex_lock(&p->qp->tx_lock);
@@ -83,6 +87,7 @@ static void on_free(struct work *w)
 	lane_end(&p->lane);
 	for (unsigned i = 0; i < p->n_media; i++)
 		medium_put(p->media[i]);
+	free(p->media);
 	free(p->in.own.memory);
 	free(p->out.own.memory);
 	pthread_mutex_destroy(&p->lock);

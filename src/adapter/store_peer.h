@@ -20,7 +20,6 @@
 #define PEER_DEPTH  256			    /* operations with the media */
 #define PEER_WRITES 256			    /* of the peer's writes, in the lane */
 #define PEER_AHEAD  (4 * MEDIA_BUFFER_SIZE) /* bytes read before they can be sent */
-#define PEER_MEDIA  16
 
 /* Memory between the stream and a medium, shared by what is in it. */
 struct peer_buffer {
@@ -51,7 +50,7 @@ struct store_peer {
 	bool ended;
 	struct lane lane;
 	uint32_t ops; /* in the lane */
-	struct stag_medium *media[PEER_MEDIA];
+	struct stag_medium **media; /* that it has used, a reference each; rx_lock */
 	unsigned n_media;
 
 	/* the peer's writes: rx_store.c */

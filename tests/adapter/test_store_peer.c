@@ -35,7 +35,7 @@ struct gate {
 	atomic_int fail_kinds; /* what fails: reads (1), writes (2) */
 	uint64_t fail_at;      /* of what waited: the one at this offset, if not 0 */
 	struct media_io held[MAX_HELD];
-	atomic_uint n_held, n_failed;
+	atomic_uint n_held, n_failed, n_durable;
 	struct media_event failed[MAX_HELD];
 };
 
@@ -49,6 +49,7 @@ static void gate_queue(struct media_edge *e, const struct media_io *io)
 	struct gate *g = to_gate(e);
 	int kind = io->kind == MEDIA_IO_READ ? 1 : io->kind == MEDIA_IO_WRITE ? 2 : 0;
 
+	g->n_durable += io->durable;
 	if (kind & atomic_load(&g->fail_kinds)) {
 		assert_true(g->n_failed < MAX_HELD);
 		g->failed[g->n_failed++] = (struct media_event){io->cookie, -EIO};
@@ -700,6 +701,90 @@ static void rights_that_change_hold_for_open_connections(void **state)
 	end(&s);
 }
 
+static void modify(const struct shelf *t, uint32_t relax, uint32_t level, int mask)
+{
+	struct stagdv_store_attr attr = {.relax = relax, .level = level};
+
+	assert_int_equal(stagdv_modify_store_mr(t->mr, &attr, mask), 0);
+}
+
+/* A write that is held back, and a read of other bytes behind it, which is answered meanwhile or not. */
+static void expect_answer(struct story *s, bool before_the_write)
+{
+	struct ibv_wc wc;
+	uint64_t id;
+
+	s->t->gate.shut = true;
+	expect_sent(&s->p.a, write_to(&s->p.a, s->m, 0, 4096, s->t, 0));
+	id = read_from(&s->p.a, s->m, MIB, 64, s->t, SPACE - 64);
+	await(s->t->gate.n_held || (poll_wc(&s->p.b, s->p.b.scq, &wc) && false));
+	if (before_the_write) {
+		expect_ok(&s->p.a, s->p.a.scq, id, &s->p);
+	} else {
+		let_run(&s->p);
+		assert_false(poll_wc(&s->p.a, s->p.a.scq, &wc));
+	}
+	s->t->gate.shut = false;
+	if (!before_the_write)
+		expect_ok(&s->p.a, s->p.a.scq, id, &s->p);
+	expect_ok(&s->p.a, s->p.a.scq, read_from(&s->p.a, s->m, MIB, 64, s->t, 0), &s->p);
+}
+
+static void an_order_that_changes_holds_for_open_connections(void **state)
+{
+	struct story s;
+
+	begin(&s);
+	expect_answer(&s, false);
+	modify(s.t, STAGDV_RELAX_READS, STAGDV_LEVEL_ACCEPTED, STAGDV_STORE_RELAX);
+	expect_answer(&s, true);
+	modify(s.t, 0, 0, STAGDV_STORE_RELAX);
+	expect_answer(&s, false);
+	end(&s);
+}
+
+static void a_level_that_changes_holds_for_open_connections(void **state)
+{
+	struct story s;
+
+	begin(&s);
+	modify(s.t, STAGDV_RELAX_READS, STAGDV_LEVEL_ACCEPTED, STAGDV_STORE_LEVEL);
+	expect_answer(&s, true);
+	assert_int_equal(s.t->gate.n_durable, 0);
+	modify(s.t, 0, STAGDV_LEVEL_DURABLE, STAGDV_STORE_LEVEL);
+	expect_answer(&s, false);
+	if (backing != IN_MEMORY)
+		assert_int_equal(s.t->gate.n_durable, 1);
+	end(&s);
+}
+
+/* ---- many media ---- */
+
+static void a_connection_uses_as_many_media_as_there_are(void **state)
+{
+	enum { MEDIA = 20 };
+	struct shelf *more[MEDIA];
+	struct story s;
+
+	begin(&s);
+	for (int i = 0; i < MEDIA; i++) {
+		more[i] = put_up(&s.p.b, NULL, 256 * KIB);
+		expect_sent(&s.p.a, write_to(&s.p.a, s.m, (size_t)i, 4096, more[i], 0));
+	}
+	expect_ok(&s.p.a, s.p.a.scq, post_barrier(&s.p.a, s.t), &s.p);
+	for (int i = 0; i < MEDIA; i++)
+		expect_stored(more[i], s.m->at + i, 4096, 0);
+	side_close(&s.p.a);
+	for (int i = 0; i < MEDIA; i++) {
+		assert_int_equal(ibv_dereg_mr(more[i]->mr), 0);
+		assert_int_equal(stagdv_close_medium(more[i]->medium), 0);
+		close(more[i]->fd);
+		more[i]->next = old;
+		old = more[i];
+	}
+	end(&s);
+}
+
 /* ---- errors of the medium ---- */
 
 static void a_read_that_fails_is_a_remote_error(void **state)
@@ -993,6 +1078,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_write_without_the_right_changes_nothing),
 		cmocka_unit_test(a_request_without_the_right_is_refused),
 		cmocka_unit_test(rights_that_change_hold_for_open_connections),
+		cmocka_unit_test(an_order_that_changes_holds_for_open_connections),
+		cmocka_unit_test(a_level_that_changes_holds_for_open_connections),
+		cmocka_unit_test(a_connection_uses_as_many_media_as_there_are),
 		cmocka_unit_test(a_read_that_fails_is_a_remote_error),
 		cmocka_unit_test(nothing_behind_a_write_that_failed_is_delivered),
 		cmocka_unit_test(a_write_that_failed_is_not_made_good_by_another),

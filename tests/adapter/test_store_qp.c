@@ -737,6 +737,31 @@ static void the_descriptor_becomes_readable(void **state)
 	user_close(&u);
 }
 
+/* More than a poller looks at: the others are the engine's to poll. */
+static void one_queue_pair_uses_many_media(void **state)
+{
+	enum { MEDIA = 7 };
+	struct scene *t = *state;
+	struct storage more[MEDIA];
+
+	dice_fill(t->s.mem, 4096);
+	for (uint64_t i = 0; i < MEDIA; i++) {
+		struct ibv_sge sge = piece(&t->s, 0, 4096);
+		struct ibv_send_wr wr = request(&t->u, i, IBV_WR_RDMA_WRITE, &sge, 8192);
+
+		storage_open_in(&more[i], backing, t->s.pd);
+		wr.wr.rdma.rkey = more[i].region->rkey;
+		post(&t->u, &wr);
+	}
+	for (uint64_t i = 0; i < MEDIA; i++)
+		expect_done(&t->u, i);
+	for (int i = 0; i < MEDIA; i++) {
+		peek(&more[i], t->s.mem + 4096, 4096, 8192);
+		assert_memory_equal(t->s.mem, t->s.mem + 4096, 4096);
+		storage_close(&more[i]);
+	}
+}
+
 /* In the middle of it all: the medium's memory is the program's again when destroy returns. */
 static void it_can_be_destroyed_at_any_time(void **state)
 {
@@ -829,6 +854,7 @@ int main(int argc, char **argv)
 		STORY(atomics_of_many_add_up),
 		STORY(a_sleeper_is_woken),
 		STORY(the_descriptor_becomes_readable),
+		STORY(one_queue_pair_uses_many_media),
 		STORY(it_can_be_destroyed_at_any_time),
 	};
 
