@@ -272,6 +272,22 @@ static int add(const struct options *o)
 
 /* ---- format ------------------------------------------------------------------------------------ */
 
+/* All of them, or none. */
+static void drop_first_ones(const struct options *o, struct stag_store *store)
+{
+	struct stag_store_partition p;
+	uint32_t first = 0;
+
+	while (stag_store_next(store, &first, &p)) {
+		if (stag_store_remove(store, p.name, 0) != 0) {
+			failed(o->path, 0);
+			return;
+		}
+		first = 0;
+	}
+	fprintf(stderr, "%s is a store now, and has no partitions.\n", o->path);
+}
+
 static int add_first_ones(const struct options *o, struct stag_store *store)
 {
 	int rc = EXIT_OK;
@@ -283,6 +299,8 @@ static int add_first_ones(const struct options *o, struct stag_store *store)
 		rc = set_name(&p, text, (size_t)(equals - text)) ? add_one(o, store, &p, equals + 1)
 								 : EXIT_FAILED;
 	}
+	if (rc != EXIT_OK)
+		drop_first_ones(o, store);
 	return rc;
 }
 

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
@@ -31,6 +32,7 @@ struct copy {
 	uint64_t at, length; /* in the partition; length UINT64_MAX: as much as comes */
 	uint64_t done;
 	uint64_t since;
+	uint64_t shown;	   /* when its line was written; 0: there is none */
 	uint64_t put, get; /* pieces begun and ended */
 	struct {
 		uint32_t length;
@@ -41,6 +43,30 @@ struct copy {
 static uint8_t *memory_of(struct copy *c, uint64_t n)
 {
 	return c->memory + n % PIECES * PIECE;
+}
+
+/* ---- how far it is ---------------------------------------------------------------------- */
+
+/* One line, written anew; on a terminal, and where it takes long. */
+static void show(struct copy *c)
+{
+	uint64_t now = clock_ns(), spent = now - c->since;
+	char a[32], b[32];
+
+	if (!isatty(STDERR_FILENO) || spent < NS_PER_S || now - c->shown < NS_PER_S / 5)
+		return;
+	c->shown = now;
+	fprintf(stderr, "\r%s%s%s, %.0f MB/s \033[K", store_size_word(c->done, a, sizeof(a)),
+		c->length == UINT64_MAX ? "" : " of ",
+		c->length == UINT64_MAX ? "" : store_size_word(c->length, b, sizeof(b)),
+		(double)c->done * 1e3 / (double)spent);
+}
+
+static void end_line(struct copy *c)
+{
+	if (c->shown)
+		fputs("\r\033[K", stderr);
+	c->shown = 0;
 }
 
 /* ---- verbs ------------------------------------------------------------------------------ */
@@ -94,6 +120,7 @@ static bool wait_one(struct copy *c)
 		return false;
 	}
 	if (wc.status != IBV_WC_SUCCESS) {
+		end_line(c);
 		complain("after %llu bytes: %s", (unsigned long long)c->done,
 			 ibv_wc_status_str(wc.status));
 		return false;
@@ -157,26 +184,6 @@ static ssize_t read_all(int fd, uint8_t *to, size_t len)
 
 /* ---- copying ---------------------------------------------------------------------------------- */
 
-static void show(const struct copy *c, bool end)
-{
-	uint64_t spent = clock_ns() - c->since;
-	static uint64_t shown;
-	char a[32], b[32];
-
-	if (!isatty(STDERR_FILENO) || spent < NS_PER_S)
-		return;
-	if (end)
-		fputs("\r\033[K", stderr);
-	else if (clock_ns() - shown > NS_PER_S / 5) {
-		shown = clock_ns();
-		fprintf(stderr, "\r%s%s%s, %.0f MB/s \033[K",
-			store_size_word(c->done, a, sizeof(a)),
-			c->length == UINT64_MAX ? "" : " of ",
-			c->length == UINT64_MAX ? "" : store_size_word(c->length, b, sizeof(b)),
-			(double)c->done * 1e3 / (double)spent);
-	}
-}
-
 static uint32_t piece_of(uint64_t left)
 {
 	return left < PIECE ? (uint32_t)left : PIECE;
@@ -203,7 +210,7 @@ static bool copy_out(struct copy *c)
 				return false;
 			c->done += n;
 		}
-		show(c, false);
+		show(c);
 	}
 	return true;
 }
@@ -214,11 +221,28 @@ static bool reap(struct copy *c)
 		return false;
 	for (; c->get < c->put && c->piece[c->get % PIECES].done; c->get++)
 		c->done += c->piece[c->get % PIECES].length;
-	show(c, false);
+	show(c);
 	return true;
 }
 
-/* A file that is longer than the room there is for it is not written beyond it, and said to be. */
+/* What can be known before anything is written. */
+static bool fits(const struct copy *c, const struct store_use *u)
+{
+	uint64_t room = c->e->size - c->at;
+	struct stat st;
+	off_t from;
+
+	if (fstat(c->fd, &st) != 0 || !S_ISREG(st.st_mode) || c->length != UINT64_MAX)
+		return true;
+	from = lseek(c->fd, 0, SEEK_CUR);
+	if (from < 0 || from > st.st_size || (uint64_t)(st.st_size - from) <= room)
+		return true;
+	complain("%llu bytes do not fit: %s has room for %llu; nothing was written",
+		 (unsigned long long)(st.st_size - from), u->where, (unsigned long long)room);
+	return false;
+}
+
+/* A stream that is longer than the room there is for it is not written beyond it, and said to be. */
 static bool copy_in(struct copy *c)
 {
 	uint64_t sent = 0, room = c->e->size - c->at;
@@ -232,6 +256,7 @@ static bool copy_in(struct copy *c)
 		if (n < 0)
 			return false;
 		if ((uint64_t)n > room - sent) {
+			end_line(c);
 			complain("the partition ends after %llu bytes", (unsigned long long)room);
 			return false;
 		}
@@ -314,7 +339,6 @@ static void summary(const struct copy *c, const struct store_use *u, bool out)
 	double seconds = (double)(clock_ns() - c->since) / 1e9;
 	bool to_stdout = out && (!u->file || strcmp(u->file, "-") == 0);
 
-	show(c, true);
 	if (u->json && !to_stdout)
 		store_dump(json_pack("{s:s, s:I, s:I, s:f}", "where", u->where, "offset",
 				     (json_int_t)c->at, "bytes", (json_int_t)c->done, "seconds",
@@ -337,8 +361,9 @@ static int copy(const struct store_use *u, bool out)
 		complain("no memory: %s", strerror(errno));
 	else if (!out && c.e->access != STAG_STORE_WRITE)
 		complain("%s: you may read it, and not write it", u->where);
-	else if (set_range(&c, u, out) && open_file(&c, u, out))
+	else if (set_range(&c, u, out) && open_file(&c, u, out) && (out || fits(&c, u)))
 		ok = out ? copy_out(&c) : copy_in(&c);
+	end_line(&c);
 	if (ok)
 		summary(&c, u, out);
 	stag_store_disconnect(c.e);
