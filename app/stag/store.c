@@ -257,7 +257,7 @@ static int add(const struct options *o)
 		return EXIT_USAGE;
 	}
 	if (!set_name(&p, o->name, strlen(o->name)) ||
-	    (o->offset && !store_parse_size("--offset", o->offset, NULL, &p.offset)) ||
+	    (o->offset && !store_parse_offset(o->offset, &p.offset)) ||
 	    (o->align && !store_parse_size("--align", o->align, NULL, &p.alignment)))
 		return EXIT_USAGE;
 	store = open_it(o, 0);

@@ -25,6 +25,7 @@ struct store_room {
 /* "4096", "512K", "10G", "50%", "max", "+1G"; room NULL: no shares. False, having complained. */
 bool store_parse_size(const char *option, const char *text, const struct store_room *room,
 		      uint64_t *size);
+bool store_parse_offset(const char *text, uint64_t *offset); /* of --offset: may be 0 */
 bool store_parse_order(const char *text, uint32_t *relax);
 bool store_parse_level(const char *text, uint32_t *level);
 bool store_parse_cache(const char *text, uint32_t *ms);

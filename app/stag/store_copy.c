@@ -310,7 +310,7 @@ static bool set_range(struct copy *c, const struct store_use *u, bool out)
 {
 	uint64_t all;
 
-	if ((u->offset && !store_parse_size("--offset", u->offset, NULL, &c->at)) ||
+	if ((u->offset && !store_parse_offset(u->offset, &c->at)) ||
 	    (u->length && !store_parse_size("--length", u->length, NULL, &c->length)))
 		return false;
 	all = c->at <= c->e->size ? c->e->size - c->at : 0;

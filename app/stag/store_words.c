@@ -81,6 +81,12 @@ bool store_parse_size(const char *option, const char *text, const struct store_r
 	return false;
 }
 
+bool store_parse_offset(const char *text, uint64_t *offset)
+{
+	*offset = 0;
+	return strcmp(text, "0") == 0 || store_parse_size("--offset", text, NULL, offset);
+}
+
 const char *store_size_word(uint64_t bytes, char *text, size_t size)
 {
 	static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};

@@ -123,6 +123,17 @@ static void close_to_all(struct region *r)
 	log_info("store: partition %s has gone", r->now.name);
 }
 
+static void tell(const struct region *r, const struct stag_store_partition *p,
+		 enum stag_store_access access)
+{
+	if (access != r->access)
+		log_info("store: partition %s: access of its user is %d, was %d", p->name, access,
+			 r->access);
+	if (p->relax != r->now.relax || p->level != r->now.level || p->cache_ms != r->now.cache_ms)
+		log_info("store: partition %s: its user goes by order 0x%x, level %u, cache %u ms",
+			 p->name, p->relax, p->level, p->cache_ms);
+}
+
 void region_update(struct region *r, struct stag_store *store, region_rights_fn rights, void *arg)
 {
 	const struct stag_store_partition *p =
@@ -137,9 +148,7 @@ void region_update(struct region *r, struct stag_store *store, region_rights_fn 
 		return;
 	}
 	access = possible(rights(arg, store, p), store);
-	if (access != r->access)
-		log_info("store: partition %s: access of its user is %d, was %d", p->name, access,
-			 r->access);
+	tell(r, p, access);
 	follow_size(r, store, p->size);
 	p = table_find_id(&store->now.table, r->now.id);
 	size = r->now.size;
