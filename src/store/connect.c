@@ -184,7 +184,7 @@ static void close_local(struct endpoint *e)
 		ibv_destroy_qp(e->face.qp);
 	free_cqs(e);
 	region_close(&e->region);
-	medium_put(e->medium);
+	shared_medium_put(e->medium);
 	stag_store_close(e->store);
 }
 
@@ -208,10 +208,10 @@ static int open_region(struct endpoint *e, const struct dv *dv, struct ibv_pd *p
 
 	if (rc != 0)
 		return rc;
-	e->medium = medium_get(dv, pd->context, e->store);
+	e->medium = shared_medium_get(dv, pd->context, e->store);
 	if (!e->medium)
 		return -errno;
-	return region_register(&e->region, e->store, pd, medium_of(e->medium));
+	return region_register(&e->region, e->store, pd, shared_medium_of(e->medium));
 }
 
 static int open_local(struct endpoint *e, const struct where *w,

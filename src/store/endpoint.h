@@ -83,10 +83,10 @@ struct stagdv_medium *dv_open_medium(const struct dv *dv, struct ibv_context *co
 struct shared_medium;
 
 /* NULL and errno, having said why. */
-struct shared_medium *medium_get(const struct dv *dv, struct ibv_context *context,
-				 const struct stag_store *store);
-struct stagdv_medium *medium_of(const struct shared_medium *m);
-void medium_put(struct shared_medium *m); /* when no region uses it; takes NULL */
+struct shared_medium *shared_medium_get(const struct dv *dv, struct ibv_context *context,
+					const struct stag_store *store);
+struct stagdv_medium *shared_medium_of(const struct shared_medium *m);
+void shared_medium_put(struct shared_medium *m); /* when no region uses it; takes NULL */
 
 /* ---- region.c --------------------------------------------------------------------- */
 

@@ -87,8 +87,8 @@ static struct shared_medium *make(const struct dv *dv, struct ibv_context *conte
 	return NULL;
 }
 
-struct shared_medium *medium_get(const struct dv *dv, struct ibv_context *context,
-				 const struct stag_store *store)
+struct shared_medium *shared_medium_get(const struct dv *dv, struct ibv_context *context,
+					const struct stag_store *store)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct shared_medium *m;
@@ -103,12 +103,12 @@ struct shared_medium *medium_get(const struct dv *dv, struct ibv_context *contex
 	return m;
 }
 
-struct stagdv_medium *medium_of(const struct shared_medium *m)
+struct stagdv_medium *shared_medium_of(const struct shared_medium *m)
 {
 	return m->medium;
 }
 
-void medium_put(struct shared_medium *m)
+void shared_medium_put(struct shared_medium *m)
 {
 	if (!m)
 		return;
