@@ -149,7 +149,10 @@ static bool fill_rest(struct media *m, struct media_op *op)
 	return tail;
 }
 
-/* false: the word stays as it is, and needs no write. */
+/*
+ * false: the word stays as it is, and needs no write. But for one that is to outlive power: what it found may be
+ * in caches only.
+ */
 static bool apply(struct media_op *op)
 {
 	uint8_t *at = in_buffer(op);
@@ -159,7 +162,7 @@ static bool apply(struct media_op *op)
 	value = op->apply(op, found);
 	op->found = found;
 	memcpy(at, &value, sizeof(value));
-	return value != found;
+	return value != found || op->durable;
 }
 
 static void compose(struct media *m, struct media_op *op)
