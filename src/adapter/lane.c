@@ -356,7 +356,6 @@ void lane_add(struct lane *l, struct lane_op *op)
 
 	op->lane = l;
 	op->seq = l->next_seq++;
-	op->fence &= !l->no_fence;
 	look = l->count && may_be_blocked(l, op);
 	list_init(&op->waiters);
 	list_add_tail(&l->ops, &op->link);

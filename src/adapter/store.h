@@ -153,8 +153,7 @@ struct lane {
 	uint32_t *users, *writers;
 	uint32_t n_buckets;
 	bool running;
-	bool starved;  /* somebody in ready got -EAGAIN: lane_retry() */
-	bool no_fence; /* for a test of the tests: as if there was no fence */
+	bool starved; /* somebody in ready got -EAGAIN: lane_retry() */
 };
 
 void lane_init(struct lane *l, pthread_mutex_t *lock, uint32_t depth);
