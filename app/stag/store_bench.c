@@ -20,7 +20,7 @@
 #define BATCH	  16u /* completions taken at once, so that the medium is not kept waiting */
 #define MAX_DEPTH 4096u
 #define MAX_SIZE  (64u << 20)
-#define WARM_MOST (NS_PER_S / 10)
+#define WARM_MOST (NS_PER_S / 4)
 
 struct slot {
 	struct ibv_send_wr wr;
@@ -303,7 +303,7 @@ static bool drain(struct bench *b)
 
 static bool measure(struct bench *b)
 {
-	uint64_t warm = (uint64_t)(b->secs * 1e8), since;
+	uint64_t warm = (uint64_t)(b->secs * 1e9 / 4), since;
 	struct store_figures *f = &b->f;
 
 	if (!begin(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# store.awk - from the samples and the cases to the table of bench/store, with
+# median.awk before it.
+#
+# First file: samples, as pass, case, series, operations a second, microseconds of processor
+# time an operation at the client, p50, p99, and of the server.
+# Second: cases, as name, target, the series that is the yardstick.
+
+BEGIN {
+	print "case", "unit", "stag", "yardstick", "measured", "ratio", "target", "verdict", \
+		"cpu_us", "server_cpu_us", "yard_cpu_us", "yard_server_cpu_us", \
+		"p50_us", "p99_us", "yard_p50_us", "yard_p99_us"
+}
+
+FNR == NR {
+	if ($1 + 0 > passes)
+		passes = $1 + 0
+	split("value cpu p50 p99 server", field, " ")
+	for (i = 1; i <= 5; i++)
+		if ($(i + 3) != "-")
+			sample[field[i], $2 ":" $3, $1 + 0] = $(i + 3)
+	next
+}
+
+function tenth(x) {
+	return x == "-" ? x : sprintf("%.1f", x)
+}
+
+# Of 1 MiB: in GB/s.
+function value(s,    v) {
+	v = median("value", s)
+	if (v == "-")
+		return v
+	return $1 ~ /_1m$/ ? sprintf("%.2f", v * 1048576 / 1e9) : sprintf("%.0f", v)
+}
+
+{
+	m = $1 ":stag"
+	y = $1 ":" $3
+	r = ratio(m, y)
+	print $1, ($1 ~ /_1m$/ ? "GB/s" : "IOPS"), value(m), $3, value(y), \
+		(r == "-" ? r : sprintf("%.2f", r)), $2, verdict(r, $2, "more"), \
+		tenth(median("cpu", m)), tenth(median("server", m)), tenth(median("cpu", y)), tenth(median("server", y)), \
+		tenth(median("p50", m)), tenth(median("p99", m)), tenth(median("p50", y)), tenth(median("p99", y))
+}
