@@ -33,7 +33,7 @@ run_rping_sizes() {
 		fill_in "$(of client)"
 		client "${words[@]/SIZE/$size}" || return
 	done
-	captures "${traces[@]}"
+	mergecap -w "$work/client.pcapng" "${traces[@]}" && captures "$work/client.pcapng"
 }
 
 entry rping-20-clients package rdmacm-utils run run_rping_clients \

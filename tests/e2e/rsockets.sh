@@ -25,6 +25,8 @@ run_stream_sizes() {
 	# With less than 16 bytes they read behind their own buffer, which a sanitizer minds.
 	for size in 16 64 1000 4096 65536 262144; do
 		field[$name.server]=${server/SIZE/$size} field[$name.client]=${client/SIZE/$size}
+		# One that fits into a segment and one that does not
+		[[ $size == 64 || $size == 65536 ]] && field[$name.trace]=yes || field[$name.trace]=no
 		port=$(free_port)
 		run_pair || return
 	done
