@@ -64,7 +64,8 @@ static void try_every_end(struct medium *t)
 				unsigned int shift =
 					(unsigned int)dice(3) * 256 + (unsigned int)dice(2);
 
-				if (from >= to || !one_in(media_is_direct(t->m) ? 4 : 1))
+				if (from >= to ||
+				    !one_in(media_is_direct(t->m) || is_slow_build() ? 4 : 1))
 					continue;
 				write_and_compare(t, from, to - from, shift);
 				read_and_compare(t, from, to - from, (unsigned int)dice(600));
@@ -148,7 +149,7 @@ static void scatter(struct deed *d, struct iovec *iov, uint32_t n, uint64_t unit
 
 static void try_pieces(struct medium *t)
 {
-	for (int round = 0; round < 40; round++) {
+	for (unsigned long round = 0, n = 4 + lessened(36); round < n; round++) {
 		struct iovec iov[32];
 		struct deed d = write_of(NULL, 0, round % 2 ? dice(MIB) : 4096 * dice(99));
 		uint64_t at = d.op.offset;

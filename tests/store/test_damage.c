@@ -64,7 +64,7 @@ static void expect_opens_as_before(void)
 static void every_wrong_byte_is_found_and_mended(void **state)
 {
 	uint64_t used = DISK_HEADER + 3 * DISK_ENTRY;
-	uint64_t step = used / lessened(used), n = 0;
+	uint64_t step = used / scaled(used / 10), n = 0;
 
 	for (unsigned int copy = 0; copy < 2; copy++)
 		for (uint64_t at = dice(step); at < used; at += step, n++) {

@@ -200,10 +200,10 @@ static void a_failed_change_leaves_the_old_table(void **state)
 	static int (*const steps[])(struct stag_store *) = {step_add, step_change, step_size,
 							    step_remove, step_grow};
 	static const int errors[] = {EIO, ENOSPC, EDQUOT, EROFS};
-	unsigned long tries = 0;
+	unsigned long tries = 0, num_errors = sizeof(errors) / sizeof(errors[0]);
 
 	for (size_t s = 0; s < sizeof(steps) / sizeof(steps[0]); s++)
-		for (size_t e = 0; e < sizeof(errors) / sizeof(errors[0]); e++)
+		for (size_t e = 0; e < lessened(num_errors); e++)
 			for (int how = 0; how < 4; how++)
 				for (int n = 0; n < 20; n++, tries++)
 					if (try_with(steps[s], n, errors[e], how & 1, how & 2) > 0)

@@ -287,7 +287,7 @@ static void what_the_store_has_is_what_the_model_has(void **state)
 	model.blocks = 1000;
 	model.next_id = 1;
 	make_store(path, START + model.blocks * BLOCK, BLOCK);
-	for (unsigned long i = 0; i < scaled(12000); i++) {
+	for (unsigned long i = 0; i < scaled(4000); i++) {
 		struct stag_store *store = open_store(path);
 		struct stag_store_partition p;
 		int rc = steps[dice(sizeof(steps) / sizeof(steps[0]))](store, &p);

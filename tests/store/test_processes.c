@@ -83,7 +83,7 @@ static void no_change_is_lost(void **state)
 	pid_t pids[CHILDREN];
 	char name[16];
 
-	rounds = scaled(200);
+	rounds = scaled(100);
 	snprintf(path, sizeof(path), "%s", room_path("shared"));
 	make_store(path, 16 * MIB, 4096);
 	store = open_store(path);
@@ -163,7 +163,7 @@ static void expect_whole(void)
 
 static void whoever_is_killed_leaves_a_whole_table(void **state)
 {
-	unsigned long kills = scaled(300), mended = 0;
+	unsigned long kills = scaled(120), mended = 0;
 
 	snprintf(path, sizeof(path), "%s", room_path("killed"));
 	make_store(path, 4 * MIB, 4096);
@@ -203,7 +203,7 @@ static void whoever_looks_meanwhile_sees_a_whole_table(void **state)
 	assert_true(progress != MAP_FAILED);
 	store = open_store(path);
 	pid = start(change_for_ever, 0);
-	while (seen < scaled(2000)) {
+	while (seen < scaled(1000)) {
 		struct stag_store *look;
 		uint64_t changes;
 
