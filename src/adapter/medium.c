@@ -16,6 +16,8 @@
 
 #include "base/log.h"
 
+#define MOST_ROUNDS 4 /* of one medium, before others have their turn */
+
 /* ---- open and close ---- */
 
 static void on_event(struct watch *w, uint32_t revents)
@@ -144,7 +146,7 @@ void medium_query(struct stag_medium *m, struct stagdv_medium_counters *c)
 
 /* ---- progress ---- */
 
-unsigned int medium_poll(struct stag_medium *m)
+static unsigned int poll_once(struct stag_medium *m)
 {
 	struct list news;
 	unsigned int n;
@@ -153,6 +155,20 @@ unsigned int medium_poll(struct stag_medium *m)
 	n = media_poll(m->media);
 	peers_serve(&news);
 	return n;
+}
+
+/* What peers ask for when they are served may be there at once, too. */
+unsigned int medium_poll(struct stag_medium *m)
+{
+	struct media *before = media_mind(m->media);
+	unsigned int sum = 0, n, rounds = 0;
+
+	do {
+		n = poll_once(m);
+		sum += n;
+	} while (n && ++rounds < MOST_ROUNDS);
+	media_unmind(m->media, before);
+	return sum;
 }
 
 void medium_claim(struct stag_medium *m)
@@ -248,6 +264,14 @@ bool qp_poll_media(struct stag_qp *qp)
 		n += medium_poll(m);
 	}
 	return n > 0;
+}
+
+struct media *qp_first_medium(struct stag_qp *qp)
+{
+	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct stag_medium *m = q ? atomic_load(&q->at[0]) : NULL;
+
+	return m ? m->media : NULL;
 }
 
 void qp_drop_media(struct stag_qp *qp)

@@ -236,6 +236,20 @@ static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
 	pthread_mutex_unlock(&cq->qps_lock);
 }
 
+/* There is room in the stream: for what was read from a medium, too, and then that reads on. */
+static void send_more(struct stag_qp *qp)
+{
+	bool serves = atomic_load(&qp->serves_store);
+	struct media *minded = serves ? qp_first_medium(qp) : NULL, *before = media_mind(minded);
+
+	pthread_mutex_lock(&qp->tx_lock);
+	qp_tx_run(qp);
+	pthread_mutex_unlock(&qp->tx_lock);
+	if (serves)
+		qp_poll_media(qp);
+	media_unmind(minded, before);
+}
+
 static void on_stream(struct watch *w, uint32_t revents)
 {
 	struct stag_qp *qp = container_of(w, struct stag_qp, watch);
@@ -245,11 +259,8 @@ static void on_stream(struct watch *w, uint32_t revents)
 			drain(qp);
 		return;
 	}
-	if (revents & EPOLLOUT) {
-		pthread_mutex_lock(&qp->tx_lock);
-		qp_tx_run(qp);
-		pthread_mutex_unlock(&qp->tx_lock);
-	}
+	if (revents & EPOLLOUT)
+		send_more(qp);
 	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		qp_progress(qp);
 		offer_to_poller(qp, qp->rcq);

@@ -396,31 +396,44 @@ static void retry_tx(struct stag_qp *qp)
 	pthread_mutex_unlock(&qp->tx_lock);
 }
 
-bool qp_progress(struct stag_qp *qp)
+static bool read_stream(struct stag_qp *qp)
 {
-	int state = atomic_load_explicit(&qp->state, memory_order_acquire);
-	bool any = qp_poll_media(qp);
 	int ready = POLLIN | POLLOUT;
+	bool any = false;
 
-	if (state != QP_RTS && state != QP_CLOSING)
-		return any;
-	if (atomic_load_explicit(&qp->on_store, memory_order_relaxed) ||
-	    pthread_mutex_trylock(&qp->rx_lock))
-		return any;
+	if (pthread_mutex_trylock(&qp->rx_lock))
+		return false;
 	if (qp->rx && !qp->rx->stopped &&
 	    !atomic_load_explicit(&qp->rx_paused, memory_order_relaxed)) {
 		/* A full stream is looked at without disturbing it. */
 		if (atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
 			ready = qp->stream->ops->ready(qp->stream);
 		if (ready & ~POLLOUT)
-			any |= rx_run(qp, true);
+			any = rx_run(qp, true);
 	}
 	pthread_mutex_unlock(&qp->rx_lock);
 	if ((ready & POLLOUT) && atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
 		retry_tx(qp);
-	/* What was asked of a medium may be there already. */
-	if (atomic_load_explicit(&qp->serves_store, memory_order_relaxed))
-		any |= qp_poll_media(qp);
+	return any;
+}
+
+bool qp_progress(struct stag_qp *qp)
+{
+	int state = atomic_load_explicit(&qp->state, memory_order_acquire);
+	bool any = qp_poll_media(qp);
+	struct media *before, *minded;
+
+	if ((state != QP_RTS && state != QP_CLOSING) ||
+	    atomic_load_explicit(&qp->on_store, memory_order_relaxed))
+		return any;
+	if (!atomic_load_explicit(&qp->serves_store, memory_order_relaxed))
+		return any | read_stream(qp);
+	/* What is asked of a medium may be there at once: this thread looks, and nobody is woken for it. */
+	minded = qp_first_medium(qp);
+	before = media_mind(minded);
+	any |= read_stream(qp);
+	any |= qp_poll_media(qp);
+	media_unmind(minded, before);
 	return any;
 }
 

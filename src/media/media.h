@@ -128,6 +128,13 @@ void media_kick(struct media *m);
 unsigned int media_poll(struct media *m);
 
 /*
+ * Between the two this thread looks after the medium (NULL: none): nobody is woken for what it submits and finds there.
+ * The second one wakes, if something is left. Gives, and takes, whom it looked after before.
+ */
+struct media *media_mind(struct media *m);
+void media_unmind(struct media *m, struct media *before);
+
+/*
  * For who sleeps: while armed, the descriptor (an eventfd) becomes readable when media_poll() has something to do. It is
  * opened disarmed. Arming notices what is there already. Both make no system call but where they have
  * to write to it.

@@ -83,12 +83,14 @@ static unsigned int call_granted(struct media *m)
 	return n;
 }
 
-/* Who sleeps, if anybody does. */
+static __thread struct media *minded; /* that this thread will look at again before it sleeps */
+
+/* Who sleeps, if anybody does, and if this thread does not see to it itself. */
 void poll_wake(struct media *m)
 {
 	uint64_t one = 1;
 
-	if (atomic_load(&m->armed) && write(m->event_fd, &one, sizeof(one)) < 0)
+	if (m != minded && atomic_load(&m->armed) && write(m->event_fd, &one, sizeof(one)) < 0)
 		log_err("medium %d: cannot wake: %m", m->fd);
 }
 
@@ -119,18 +121,36 @@ static unsigned int poll_some(struct media *m, unsigned int *reaped)
 	return n;
 }
 
+struct media *media_mind(struct media *m)
+{
+	struct media *before = minded;
+
+	minded = m;
+	return before;
+}
+
+void media_unmind(struct media *m, struct media *before)
+{
+	minded = before;
+	if (!m || m == before || !media_is_ours(m))
+		return;
+	if (has_something(m) || m->edge->queued(m->edge))
+		poll_wake(m);
+}
+
 unsigned int media_poll(struct media *m)
 {
 	unsigned int n = 0, reaped = 0, rounds = 0;
+	struct media *before;
 
 	if (!media_is_ours(m))
 		return 0;
+	before = media_mind(m);
 	media_kick(m);
 	/* Callbacks may submit for ever, and what they submit may be done at once. */
 	while (has_something(m) && reaped < m->depth && rounds++ < m->depth)
 		n += poll_some(m, &reaped);
-	if (has_something(m))
-		poll_wake(m);
+	media_unmind(m, before);
 	return n;
 }
 
