@@ -86,3 +86,31 @@ for kind in bw lat; do
 	perftest "$p" "$p" '-A FETCH_AND_ADD -n 1000' 'RFC 7306 FetchAdd'
 	perftest "$p-cas" "$p" '-A CMP_AND_SWAP -n 1000' 'RFC 7306 CmpSwap'
 done
+
+# The server's region is on storage, and neither side knows.
+for op in write read; do
+	perftest "ib_${op}_bw-on-store" "ib_${op}_bw" '-s 65536 -n 20' "the server's region is a file" run run_on_store
+done
+perftest ib_atomic_bw-on-store ib_atomic_bw '-A FETCH_AND_ADD -n 100' "the server's region is a file" run run_on_store
+
+# What was written is in the file, and what was read was there.
+run_on_store() {
+	local words trace=$work/server.pcapng disk=$work/disk
+	: >"$disk"
+	[[ $name != *read* ]] || head -c 131072 /dev/urandom >"$disk"
+	fill_in "$(of server)"
+	serve "$port" "$here/on-store" "$disk" "${words[@]}" || return
+	trace=$work/client.pcapng
+	fill_in "$(of client)"
+	client "${words[@]}" && served || return
+	captures "$work/server.pcapng" "$trace" || return
+	if [[ $name == *atomic* ]]; then
+		(($(sum_of_words <"$disk") == 100)) || fail "the sum of what was added is $(sum_of_words <"$disk")"
+	else
+		"$here/in-capture" "$disk" "$trace" 65536 >"$work/found" || fail "$(<"$work/found")"
+	fi
+}
+
+sum_of_words() {
+	od -An -v -td8 | awk '{ for (i = 1; i <= NF; i++) sum += $i } END { print sum }'
+}
