@@ -6,10 +6,12 @@
 # Stock programs on both sides: stag's under `stag run`, as an ordinary user with
 # little lockable memory; siw's in a QEMU guest (siw-guest). Each program runs in
 # both roles, with CRC on and off: siw asks for no CRC, so what stag says decides.
-# A run passes when both sides say so and tshark finds its capture flawless.
+# A run passes when both sides say so and tshark finds its capture flawless. And siw
+# reaches what stag has on storage: perftest knows nothing of it, the peer of store.sh asks for it.
 #
 # Needs STAG_BUILD, the build directory. An argument limits the runs to those
 # whose name matches it (a bash pattern, say '*rping*'). KEEP=1 keeps the captures.
+# shellcheck disable=SC2154 # some are of lib.sh and store.sh
 set -uo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
@@ -17,13 +19,13 @@ stag=${STAG_BUILD:?the build directory}/app/stag/stag
 only=${1:-*}
 limit=60 # seconds that one side of one run may take
 
-skip() {
-	echo "1..0 # SKIP $*"
-	exit 77
-}
+# shellcheck source=/dev/null
+source "$here/lib.sh"
+# shellcheck source=/dev/null
+source "$here/store.sh"
 
 [[ -x $stag ]] || skip "no $stag"
-for tool in qemu-system-x86_64 tshark setpriv rping ib_write_bw; do
+for tool in qemu-system-x86_64 tshark setpriv rping ib_write_bw jq; do
 	command -v $tool >/dev/null || skip "no $tool"
 done
 "$here/siw-guest" build || skip "the guest cannot be built"
@@ -49,15 +51,6 @@ guest() {
 	"$here/siw-guest" exec "$dir/guest" "$@"
 }
 
-# Root stays at home: nobody runs the programs. Where nobody may not read the
-# build directory, root does, without any capability.
-unprivileged=()
-if ((EUID == 0)); then
-	unprivileged=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs)
-	"${unprivileged[@]}" test -x "$stag" -a -r "$STAG_BUILD/src/verbs/libstag-verbs.so" ||
-		unprivileged=(setpriv --bounding-set=-all --inh-caps=-all --no-new-privs)
-fi
-
 # An emulated machine on a busy one is slow to see what it got: a first FPDU that comes before siw is
 # done with the MPA Reply breaks the connection (initiator) or lies unread (responder).
 export STAG_FIRST_DELAY=200
@@ -68,39 +61,9 @@ stag_run() {
 	exec timeout "$limit" "${unprivileged[@]}" "$stag" run --crc "$1" --trace "$2" -- "${@:3}"
 }
 
-# sockets PORT [STATE]: does this host have a TCP socket there (in that state)?
-sockets() {
-	local port
-	printf -v port ':%04X' "$1"
-	awk -v port="$port" -v state="${2-}" \
-		'substr($2, length($2) - 4) == port && (state == "" || $4 == state) { found = 1 }
-		END { exit !found }' /proc/net/tcp /proc/net/tcp6
-}
-
-# Below the range from which the kernel takes its own.
-free_port() {
-	local port
-	until port=$((20000 + RANDOM % 12000)) && ! sockets "$port"; do :; done
-	echo "$port"
-}
-
-# wait_listen PORT PID: until somebody listens (state 0A) there, or the process is gone.
-wait_listen() {
-	for _ in {1..200}; do
-		sockets "$1" 0A && return
-		kill -0 "$2" 2>/dev/null || return
-		sleep 0.05
-	done
-}
-
 # ---- one run: stag_is_ROLE CRC SERVER CLIENT. In the two command lines, ADDRESS and PORT
 # are the server's. Each leaves the reason of a failure in $reason, and the two
 # sides' output in the files errors, ours and theirs.
-
-# because WHAT STATUS: one more reason, unless the status is 0.
-because() {
-	(($2 == 0)) || reason+="${reason:+, }$1: status $2"
-}
 
 # Some servers go on after their last client. They are killed, and their status says nothing.
 endless() {
@@ -145,40 +108,7 @@ stag_is_server() {
 	server=''
 }
 
-# check_capture CRC: the capture is flawless, and CRC is what it should be in all connections.
-check_capture() {
-	local summary with=0
-	if [[ ! -s $trace ]]; then
-		reason+="${reason:+, }no capture"
-	elif ! summary=$("$here/../lib/check-capture" "$trace" 2>"$dir/faults"); then
-		reason+="${reason:+, }capture: $(head -n 3 "$dir/faults" | sed "s#^$trace: ##" | paste -sd ';')"
-	elif [[ $summary =~ \ ([0-9]+)\ connections\ \(([0-9]+)\ with\ CRC ]]; then
-		[[ $1 == off ]] || with=${BASH_REMATCH[1]}
-		((BASH_REMATCH[2] == with)) || reason+="${reason:+, }CRC should be $1: $summary"
-	else
-		reason+="${reason:+, }no summary: $summary"
-	fi
-}
-
 # ---- all runs
-
-failed=0 runs=0
-
-# report NAME: by $reason.
-report() {
-	runs=$((runs + 1))
-	if [[ -z $reason ]]; then
-		echo "ok - $1"
-		return
-	fi
-	failed=$((failed + 1))
-	echo "not ok - $1: $reason"
-	local side
-	for side in errors ours theirs; do
-		[[ -e $dir/$side ]] || continue
-		sed "s/^/#   $side: /" "$dir/$side" | tail -n 15 | cut -c 1-200
-	done
-}
 
 # both_roles NAME SERVER CLIENT [CHECK]: with CRC on and off. CHECK is called with the role, and
 # may add to $reason.
@@ -222,9 +152,39 @@ copied() {
 	[[ $sent == "$arrived" ]] || reason='the copy differs'
 }
 
+# on_store OP: the same with a region that is on storage; what was written is in the file, and what was read was there.
+on_store() {
+	local name="ib_$1_bw on storage, stag is the server" disk=$dir/traces/disk
+	# shellcheck disable=SC2053
+	[[ $name == $only ]] || return
+	reason='' trace=$dir/traces/disk.pcapng
+	rm -f "$dir"/{errors,ours,theirs} "$disk"
+	[[ $1 == write ]] || head -c 131072 /dev/urandom >"$disk"
+	touch "$disk" && chmod 666 "$disk"
+	stag_is_server on "$here/../e2e/on-store $disk ib_$1_bw -R -F -n 10 -s 65536 -p PORT" \
+		"ib_$1_bw -R -F -n 10 -s 65536 -p PORT ADDRESS"
+	"$here/../e2e/in-capture" "$disk" "$trace" 65536 >>"$dir/ours"
+	because 'what passed is not what is in the file' $?
+	check_capture on
+	report "$name"
+}
+
+# What store.sh wants: the guest is the peer.
+peer() {
+	guest "$limit" "$*"
+}
+
+at_home() {
+	ulimit -l 64
+	exec timeout $((limit * 4)) "${unprivileged[@]}" "$@"
+}
+
+# shellcheck disable=SC2034
+host=10.0.2.2 denied=5
+
 guest_port=7174
 forwarded_port=$(free_port)
-"$here/siw-guest" start --limit 1500 --hostfwd "$forwarded_port:$guest_port" "$dir/guest" || skip "the guest does not boot"
+"$here/siw-guest" start --limit 1500 --hostfwd "$forwarded_port:$guest_port" --add "$visitor" "$dir/guest" || skip "the guest does not boot"
 relay_port=$(free_port)
 "$here/relay" "$relay_port" "$forwarded_port" &
 relay=$!
@@ -247,6 +207,12 @@ both_roles 'rstream' 'rstream -T v -S 2000 -C 20 -p PORT' 'rstream -T v -S 2000 
 head -c 1000000 /dev/urandom >"$dir/file"
 guest "mkdir -p $dir/traces && head -c 1000000 /dev/urandom >$dir/file"
 both_roles 'rcopy' 'rcopy -p PORT' "rcopy $dir/file ADDRESS:$dir/traces/copy -p PORT" copied
+
+for what in write read; do
+	on_store $what
+done
+# shellcheck disable=SC2053
+[[ store != $only ]] || store_stories
 
 reason=''
 "$here/siw-guest" stop "$dir/guest" 2>"$dir/theirs" || reason='see its log'
