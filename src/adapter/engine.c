@@ -23,9 +23,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define TICK_MS	    2  /* how long a claim outlives its owner's last poll, at most twice, */
-#define MAX_TICK_MS 16 /* or this, after a sleep */
-#define MAX_EVENTS  64
+#define TICK_MS		 2     /* how long a claim outlives its owner's last poll, at most twice, */
+#define MAX_TICK_MS	 16    /* or this, after a sleep */
+#define AWAKE_NS	 50000 /* that the next request of a peer may take */
+#define AWAKE_AFTER	 16
+#define AWAKE_AFTER_MOST 65536
+#define MAX_EVENTS	 64
 
 struct slot {
 	struct watch *watch; /* NULL: free */
@@ -418,13 +421,63 @@ static int wait_ms(void)
 	return ms;
 }
 
+/*
+ * Where peers use storage and their requests have come in quick succession for a while, the next one is waited for awake:
+ * to be woken takes longer than to answer. If it does not come, they have to prove it for twice as long.
+ */
+static struct {
+	_Atomic bool asked; /* a peer used storage since the last wait */
+	uint32_t brisk;	    /* short waits in a row */
+	uint32_t wanted;    /* so many, to stay awake */
+} awake = {.wanted = AWAKE_AFTER};
+
+void engine_note_asked(void)
+{
+	atomic_store_explicit(&awake.asked, true, memory_order_relaxed);
+}
+
+/* 0: nothing came in time. */
+static int wait_awake(struct epoll_event *ev, uint64_t until)
+{
+	int n;
+
+	do
+		n = epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, 0);
+	while (n == 0 && clock_ns() < until);
+	if (n == 0) {
+		awake.brisk = 0;
+		if (awake.wanted < AWAKE_AFTER_MOST)
+			awake.wanted *= 2;
+	} else if (awake.wanted > AWAKE_AFTER) {
+		awake.wanted--;
+	}
+	return n;
+}
+
+static int wait_events(struct epoll_event *ev)
+{
+	uint64_t since;
+	int n = 0;
+
+	if (!atomic_exchange_explicit(&awake.asked, false, memory_order_relaxed))
+		return epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, wait_ms());
+	since = clock_ns();
+	if (awake.brisk >= awake.wanted)
+		n = wait_awake(ev, since + AWAKE_NS);
+	if (n == 0) {
+		n = epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, wait_ms());
+		awake.brisk = clock_ns() - since < AWAKE_NS ? awake.brisk + 1 : 0;
+	}
+	return n;
+}
+
 static void *engine_main(void *arg)
 {
 	struct epoll_event ev[MAX_EVENTS];
 	uint64_t last_tick = 0;
 
 	for (;;) {
-		int n = epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, wait_ms());
+		int n = wait_events(ev);
 		uint64_t now;
 
 		atomic_fetch_add_explicit(&stag_totals.engine_wakeups, 1, memory_order_relaxed);

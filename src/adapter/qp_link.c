@@ -261,6 +261,8 @@ static void on_stream(struct watch *w, uint32_t revents)
 	}
 	if (revents & EPOLLOUT)
 		send_more(qp);
+	if (atomic_load(&qp->serves_store))
+		engine_note_asked();
 	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		qp_progress(qp);
 		offer_to_poller(qp, qp->rcq);

@@ -146,6 +146,10 @@ void engine_help(void)
 {
 }
 
+void engine_note_asked(void)
+{
+}
+
 void engine_forget_polled(struct stag_cq *cq)
 {
 	atomic_store(&cq->in_polled, false);
