@@ -203,7 +203,7 @@ enum stagdv_relax {
 	STAGDV_RELAX_COMPLETIONS = 1 << 4, /* completions come as they are ready */
 };
 
-/* What a completed write, or an answered read behind it, has reached. */
+/* What a completed write, or an answered read behind it, has reached at least. */
 enum stagdv_level {
 	STAGDV_LEVEL_VISIBLE,  /* every later read sees it, whoever's */
 	STAGDV_LEVEL_ACCEPTED, /* the caller's memory is free again; nothing else */
@@ -254,7 +254,8 @@ struct stagdv_store_qp_attr {
  * Connects a queue pair in INIT to the store regions of its protection domain, in this process: from now on it is
  * in RTS. It takes reads, writes, writes with immediate (the immediate comes out of its own receive queue),
  * atomics, local operations. A bad key, bounds or right: IBV_WC_REM_ACCESS_ERR, and the queue pair is in error, as with a
- * peer. An error of the medium: IBV_WC_REM_OP_ERR for that request alone in the relaxed modes, and error state else.
+ * peer. An error of the medium: IBV_WC_REM_OP_ERR for that request alone in the relaxed modes, and error state else. A write
+ * that was accepted (STAGDV_LEVEL_ACCEPTED) and fails afterwards: error state, in every mode.
  */
 int stagdv_connect_store(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr);
 int stagdv_query_store_qp(struct ibv_qp *qp, struct stagdv_store_qp_attr *attr, size_t size);

@@ -83,7 +83,7 @@ enum stag_store_relax {
 	STAG_STORE_ANY_COMPLETION = STAG_STORE_RELAX_COMPLETIONS,
 };
 
-/* What a completed write has reached. */
+/* What a completed write has reached at least. */
 enum stag_store_level {
 	STAG_STORE_VISIBLE, /* every later read, of whomever, sees it; a crash of the machine may undo it */
 	STAG_STORE_ACCEPTED, /* its bytes have been taken from the caller's memory; nothing else */

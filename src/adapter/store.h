@@ -188,7 +188,7 @@ struct held_key { /* memory of an operation under way */
 struct store_request { /* what an entry of the send queue has besides */
 	struct lane_op op;
 	struct stag_qp *qp;
-	struct wqe *w; /* its entry; may move (store_qp_make_room()) */
+	struct wqe *w; /* its entry; may move (store_qp_make_room()). NULL: it has completed */
 	bool adds;     /* of an atomic, for who does not hold tx_lock: */
 	uint64_t compare_add, swap;
 	struct store_map map;
@@ -197,13 +197,17 @@ struct store_request { /* what an entry of the send queue has besides */
 	uint32_t n_held, room;
 	bool grown;
 	uint32_t n_result; /* of an atomic: pieces of memory for what was found */
+	bool accepts;	   /* a write that completes when its bytes are taken */
+	void *taken;	   /* them, in a buffer of the medium's: it has completed, and w is NULL */
+	struct list spare; /* in store_qp.spares */
 };
 
 struct store_qp {
 	struct lane lane;
 	uint32_t relax, level;
-	struct store_request *request; /* as many as entries of the send queue; */
+	struct store_request *request; /* one for each entry of the send queue, and as many more; */
 	struct store_request **at;     /* by entry */
+	struct list spares; /* the rest, but for those under way whose entry has completed */
 	struct held_key *held_slab;
 	struct iovec *iov_slab;
 	struct rwqe *recv; /* for immediates */
@@ -225,6 +229,8 @@ bool store_qp_make_room(struct stag_qp *qp); /* true: the send queue is no longe
 bool store_qp_stop(
 	struct stag_qp *qp); /* for sq_flush(): true, or the last one under way flushes */
 void store_qp_done(struct store_request *r);
+void store_qp_accepted(struct stag_qp *qp, struct wqe *w, uint32_t relax); /* w is done */
+void store_qp_lost(struct store_request *r); /* it failed after it had completed */
 void store_qp_settle(struct stag_qp *qp);
 int store_requests_init(struct stag_qp *qp); /* on failure: free them too */
 void store_requests_free(struct stag_qp *qp);

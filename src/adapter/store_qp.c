@@ -269,6 +269,23 @@ void store_qp_done(struct store_request *r)
 	store_qp_settle(qp);
 }
 
+void store_qp_accepted(struct stag_qp *qp, struct wqe *w, uint32_t relax)
+{
+	if (relax & STAGDV_RELAX_COMPLETIONS)
+		report(qp, w);
+	retire(qp);
+}
+
+/* The program was told that it went well: it hears of this by the end of the queue pair, in every mode. */
+void store_qp_lost(struct store_request *r)
+{
+	log_err("qp %u: %llu bytes at %llu of a medium were accepted, and are lost: %s",
+		r->qp->ibv.qp_num, (unsigned long long)r->op.io.length,
+		(unsigned long long)r->op.io.offset, strerror(-r->op.io.result));
+	if (!r->qp->store->failed)
+		stop_behind(r->qp, &r->op);
+}
+
 /* ---- posting ---- */
 
 /* Two entries change places, with their memory for SGEs and inline data. */

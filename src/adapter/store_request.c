@@ -137,6 +137,76 @@ static int hold_memory(struct store_request *r)
 	return 0;
 }
 
+/* ---- its bytes are taken ---- */
+
+/* The entry gets another request: this one goes on by itself. */
+static bool detach(struct store_request *r)
+{
+	struct store_qp *s = r->qp->store;
+	struct store_request *other;
+
+	if (list_empty(&s->spares))
+		return false;
+	other = list_entry(s->spares.next, struct store_request, spare);
+	list_del(&other->spare);
+	other->w = r->w;
+	s->at[r->w - r->qp->sq.wqe] = other;
+	r->w = NULL;
+	return true;
+}
+
+/* Placed as on the medium, so that it need not be copied once more. */
+static void take_bytes(struct store_request *r)
+{
+	struct media_op *io = &r->op.io;
+	uint8_t *at = (uint8_t *)r->taken + io->offset % media_block(r->op.medium->media);
+
+	for (uint32_t i = 0, done = 0; i < io->n_iov; done += r->iov[i++].iov_len)
+		memcpy(at + done, r->iov[i].iov_base, r->iov[i].iov_len);
+	release_memory(r);
+	r->iov[0] = (struct iovec){at, io->length};
+	io->n_iov = 1;
+}
+
+/*
+ * Its memory is at hand, and it goes now. Where there is no buffer for its bytes, or it is too long for one, it completes
+ * when it is visible, which is more than was asked for.
+ */
+static void accept_write(struct store_request *r)
+{
+	struct media *m = r->op.medium->media;
+	struct wqe *w = r->w;
+
+	if (r->op.io.length > MEDIA_BUFFER_SIZE - r->op.io.offset % media_block(m))
+		return;
+	r->taken = media_try_buffer(m);
+	if (!r->taken)
+		return;
+	if (!detach(r)) {
+		media_give_buffer(m, r->taken);
+		r->taken = NULL;
+		return;
+	}
+	take_bytes(r);
+	w->done = true;
+	store_qp_accepted(r->qp, w, r->op.relax);
+}
+
+/* What was taken is on the medium, or lost. */
+static void end_accepted(struct store_request *r)
+{
+	struct stag_qp *qp = r->qp;
+
+	media_give_buffer(r->op.medium->media, r->taken);
+	r->taken = NULL;
+	r->op.io.n_iov = 0;
+	store_put(&r->map);
+	list_add_tail(&qp->store->spares, &r->spare);
+	if (r->op.io.result && r->op.io.result != -ECANCELED)
+		store_qp_lost(r);
+	store_qp_settle(qp);
+}
+
 /* ---- it goes ---- */
 
 static uint64_t apply(const struct media_op *io, uint64_t found)
@@ -161,6 +231,8 @@ static int start_io(struct lane_op *op)
 	}
 	op->io.iov = r->iov;
 	op->io.cache_ms = r->map.cache_ms;
+	if (r->accepts)
+		accept_write(r);
 	return 0;
 }
 
@@ -202,6 +274,10 @@ static void on_done(struct lane_op *op)
 	struct wqe *w = r->w;
 	int err = op->io.result;
 
+	if (!w) {
+		end_accepted(r);
+		return;
+	}
 	if (!err && op->io.kind == MEDIA_ATOMIC)
 		place_result(r);
 	release_memory(r);
@@ -316,6 +392,8 @@ bool store_request_enter(struct stag_qp *qp, uint32_t index)
 	r->op.fence = w->send_flags & IBV_SEND_FENCE;
 	r->op.done = on_done;
 	r->op.io.durable = level_of(s, w) == STAGDV_LEVEL_DURABLE;
+	r->accepts = level_of(s, w) == STAGDV_LEVEL_ACCEPTED && w->opcode == IBV_WR_RDMA_WRITE &&
+		     w->length > 0;
 	w->status = prepare(r);
 	if (w->status != IBV_WC_SUCCESS) {
 		store_put(&r->map);
@@ -329,10 +407,11 @@ bool store_request_enter(struct stag_qp *qp, uint32_t index)
 int store_requests_init(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->store;
-	uint32_t n = qp->sq.mask + 1, room = qp->sq.max_sge + 1;
+	uint32_t entries = qp->sq.mask + 1, n = 2 * entries, room = qp->sq.max_sge + 1;
 
+	list_init(&s->spares);
 	s->request = calloc(n, sizeof(*s->request));
-	s->at = calloc(n, sizeof(struct store_request *));
+	s->at = calloc(entries, sizeof(struct store_request *));
 	s->held_slab = calloc((size_t)n * room, sizeof(*s->held_slab));
 	s->iov_slab = calloc((size_t)n * room, sizeof(*s->iov_slab));
 	if (!s->request || !s->at || !s->held_slab || !s->iov_slab)
@@ -340,9 +419,14 @@ int store_requests_init(struct stag_qp *qp)
 	for (uint32_t i = 0; i < n; i++) {
 		struct store_request *r = &s->request[i];
 
-		s->at[i] = r;
 		r->qp = qp;
-		r->w = &qp->sq.wqe[i];
+		list_init(&r->spare);
+		if (i < entries) {
+			s->at[i] = r;
+			r->w = &qp->sq.wqe[i];
+		} else {
+			list_add_tail(&s->spares, &r->spare);
+		}
 		r->room = room;
 		r->held = s->held_slab + (size_t)i * room;
 		r->iov = s->iov_slab + (size_t)i * room;
@@ -354,7 +438,7 @@ void store_requests_free(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->store;
 
-	for (uint32_t i = 0; s->request && i <= qp->sq.mask; i++) {
+	for (uint32_t i = 0; s->request && i < 2 * (qp->sq.mask + 1); i++) {
 		if (!s->request[i].grown)
 			continue;
 		free(s->request[i].held);

@@ -165,6 +165,7 @@ struct media_waiter {
  * Who gets none is not overtaken by others.
  */
 void *media_take_buffer(struct media *m, struct media_waiter *w);
+void *media_try_buffer(struct media *m); /* NULL: there is none, or somebody waits for it */
 void media_give_buffer(struct media *m, void *buffer);
 
 /* true: w no longer waits, and granted will not be called. false: it has been, or is being called. */

@@ -111,6 +111,14 @@ void *media_take_buffer(struct media *m, struct media_waiter *w)
 	return buffer;
 }
 
+void *media_try_buffer(struct media *m)
+{
+	if (!media_is_ours(m))
+		return NULL;
+	LOCK_FOR_SCOPE(&m->lock);
+	return list_empty(&m->staging.waiters) ? pop(&m->staging.outer) : NULL;
+}
+
 static void give(struct media *m, void *buffer)
 {
 	struct media_waiter *w;

@@ -314,6 +314,100 @@ static void no_more_go_than_the_depth_allows(void **state)
 		expect_done(&t->u, i);
 }
 
+/* ---- accepted ---- */
+
+static void an_accepted_write_has_left_the_callers_memory(void **state)
+{
+	struct scene *t = *state;
+	const int accepted = STAGDV_SEND_ACCEPTED;
+	uint8_t first[600];
+
+	hold_all(t);
+	dice_fill(t->s.mem, 8192);
+	memcpy(first, t->s.mem + 100, sizeof(first));
+	post_write(&t->u, 1, 100, sizeof(first), 4000, accepted);
+	expect_done(&t->u, 1);
+	memset(t->s.mem, 0, 4096); /* it is ours again */
+	post_read(&t->u, 2, 8192, sizeof(first), 4000, 0);
+	expect_pending(t, 1); /* the read waits for it, as ever */
+	let_go(t);
+	expect_done(&t->u, 2);
+	assert_memory_equal(t->s.mem + 8192, first, sizeof(first));
+	assert_memory_equal(t->disk.image + 4000, first, sizeof(first));
+}
+
+/* As many as may be under way, and the queue is free for others; what is behind them completes in turn. */
+static void accepted_writes_take_no_room_in_the_queue(void **state)
+{
+	struct scene *t = *state;
+	struct user_wish wish = {.attr.level = STAGDV_LEVEL_ACCEPTED, .send_wr = 4};
+
+	user_close(&t->u);
+	user_open(&t->u, &t->s, &wish);
+	hold_all(t);
+	for (uint64_t i = 0; i < 4; i++) {
+		memset(t->s.mem, (int)i + 1, 8);
+		post_write(&t->u, i, 0, 8, word_offset((unsigned int)i), 0);
+		expect_done(&t->u, i);
+	}
+	memset(t->s.mem, 5, 8);
+	post_write(&t->u, 4, 0, 8, word_offset(4), 0); /* no more go: it waits, with its memory */
+	post_barrier(&t->u, 5);
+	expect_pending(t, 4);
+	let_go(t);
+	expect_done(&t->u, 4);
+	expect_done(&t->u, 5);
+	for (unsigned int i = 0; i < 5; i++)
+		assert_int_equal(t->disk.image[word_offset(i)], i + 1);
+	assert_int_equal(t->disk.n_writes, 0); /* flushed */
+}
+
+/* The memory of a write behind a fence may be what an earlier read fills. */
+static void behind_a_fence_bytes_are_taken_when_it_goes(void **state)
+{
+	struct scene *t = *state;
+
+	memset(t->disk.image, 7, 8);
+	hold_all(t);
+	post_read(&t->u, 1, 0, 8, 0, 0);
+	post_write(&t->u, 2, 0, 8, 4096, STAGDV_SEND_ACCEPTED | IBV_SEND_FENCE);
+	expect_pending(t, 1);
+	expect_both_done(t);
+	post_barrier(&t->u, 3);
+	expect_done(&t->u, 3);
+	assert_int_equal(t->disk.image[4096], 7);
+}
+
+static void what_no_buffer_takes_completes_when_it_is_visible(void **state)
+{
+	struct scene *t = *state;
+
+	hold_all(t);
+	post_write(&t->u, 1, 0, MEDIA_BUFFER_SIZE + 1, 0, STAGDV_SEND_ACCEPTED);
+	expect_pending(t, 1);
+	let_go(t);
+	expect_done(&t->u, 1);
+}
+
+/* Too late for its completion: the queue pair ends, whatever its order. */
+static void an_accepted_write_that_is_lost_ends_the_queue_pair(void **state)
+{
+	struct scene *t = *state;
+
+	for (int i = 0; i < 2; i++) {
+		relax(t, i ? NO_ORDER : 0, 0);
+		hold_all(t);
+		atomic_store(&t->disk.error, -EIO);
+		post_write(&t->u, 1, 0, 8, 0, STAGDV_SEND_ACCEPTED);
+		expect_done(&t->u, 1);
+		post_barrier(&t->u, 2);
+		let_go(t);
+		expect_failed(&t->u, 2, IBV_WC_WR_FLUSH_ERR);
+		expect_state(&t->u, IBV_QPS_ERR);
+		atomic_store(&t->disk.error, 0);
+	}
+}
+
 /* ---- settings that change while it is open ---- */
 
 static void change(struct scene *t, uint32_t what, uint32_t level, int mask)
@@ -491,6 +585,22 @@ static void destroying_waits_for_what_is_under_way(void **state)
 	assert_int_equal(ibv_destroy_cq(old.rcq), 0);
 }
 
+static void what_was_accepted_outlives_its_queue_pair(void **state)
+{
+	struct scene *t = *state;
+	struct user old = t->u;
+
+	hold_all(t);
+	memset(t->s.mem + 4096, 9, 8);
+	post_write(&t->u, 2, 4096, 8, 8192, STAGDV_SEND_ACCEPTED);
+	expect_done(&t->u, 2);
+	expect_to_wait(t, destroy);
+	assert_int_equal(t->disk.image[8192], 9);
+	user_open(&t->u, &t->s, NULL);
+	assert_int_equal(ibv_destroy_cq(old.scq), 0);
+	assert_int_equal(ibv_destroy_cq(old.rcq), 0);
+}
+
 static int reset(struct scene *t)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RESET};
@@ -625,6 +735,12 @@ int main(int argc, char **argv)
 		STORY(a_barrier_is_about_all_media),
 		STORY(two_regions_on_the_same_bytes_keep_the_order_of_one),
 		STORY(no_more_go_than_the_depth_allows),
+		STORY(an_accepted_write_has_left_the_callers_memory),
+		STORY(accepted_writes_take_no_room_in_the_queue),
+		STORY(behind_a_fence_bytes_are_taken_when_it_goes),
+		STORY(what_no_buffer_takes_completes_when_it_is_visible),
+		STORY(an_accepted_write_that_is_lost_ends_the_queue_pair),
+		STORY(what_was_accepted_outlives_its_queue_pair),
 		STORY(a_new_level_is_that_of_what_is_posted_next),
 		STORY(a_new_order_holds_between_those_that_have_it),
 		STORY(in_order_an_error_ends_the_queue_pair),
