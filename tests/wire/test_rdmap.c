@@ -28,10 +28,10 @@ static const struct {
 	{0, 8, MPA_EXT_IMM},
 	{1, 52, MPA_EXT_ATOMIC},
 	{3, 12, MPA_EXT_ATOMIC},
-	{1, 24, MPA_EXT_FLUSH},
+	{NONE, -1, 0},
 	{NONE, -1, 0},
 	{0, -1, MPA_EXT_SEND_IMM},
-	{NONE, -1, 0},
+	{1, 24, MPA_EXT_FLUSH},
 };
 
 static struct wire_fault by_the_book(const struct ddp_hdr *h, size_t len, unsigned caps)
