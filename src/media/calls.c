@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * calls.c - memory as a medium: short transfers by plain system calls.
+ * calls.c - memory as a medium: transfers by plain system calls.
  *
  * io_uring hands every transfer of a tmpfs file to a worker thread, which costs more than the copy. Nothing
- * there waits for a device: so what is short is done by whoever submits, at once, and the rest goes
- * to the ring. Files are not mapped, because one that is truncated would kill the program.
+ * there waits for a device: so it is done by whoever submits, at once, and what is long in several steps (plan.c). What is long
+ * and scattered goes to the ring. Files are not mapped, because one that is truncated would kill the program.
  */
 #include "media/medium.h"
 
@@ -15,7 +15,6 @@
 
 #include "base/cleanup.h"
 
-#define MOST_BYTES (64 * 1024) /* of a transfer that nobody minds waiting for */
 #define BATCH	   16
 #define MOST_CALLS 64 /* in one go; whoever comes next does the others */
 
@@ -41,7 +40,7 @@ static void calls_queue(struct media_edge *e, const struct media_io *io)
 {
 	struct calls *c = to_calls(e);
 
-	if (io->kind > MEDIA_IO_WRITE || io->length > MOST_BYTES) {
+	if (io->kind > MEDIA_IO_WRITE || io->length > MOST_IN_CALL) {
 		c->ring->queue(c->ring, io);
 		return;
 	}

@@ -141,6 +141,7 @@ uint64_t ring_submits(const struct ring *r);
 void ring_arm(struct ring *r, bool on);
 
 /* calls.c */
+#define MOST_IN_CALL (64u * 1024) /* bytes that nobody minds waiting for */
 int calls_open(struct calls **out, struct media *m, struct media_edge *ring);
 void calls_close(struct calls *c);
 struct media_edge *calls_edge(struct calls *c);

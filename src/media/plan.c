@@ -38,7 +38,7 @@ static uint64_t straight_run(const struct media *m, const struct media_op *op, u
 	if (run == 0 || (op->offset + op->state.at + ahead) % m->block != 0 ||
 	    (uintptr_t)at % m->memory_align != 0)
 		return 0;
-	return round_down(least(run, MOST_AT_ONCE), m->block);
+	return round_down(least(run, m->calls ? MOST_IN_CALL : MOST_AT_ONCE), m->block);
 }
 
 static void plan_straight(struct media_op *op, uint64_t n, bool vector)
