@@ -39,6 +39,9 @@ enum op_phase {
 /* Exclusive is against all, shared against exclusive. */
 enum lock_mode { LOCK_SHARED, LOCK_EXCLUSIVE };
 
+/* What there is to say of a medium. */
+enum complaint { COMPLAINT_READ, COMPLAINT_WRITE, COMPLAINT_SYNC, COMPLAINT_SIZE, NUM_COMPLAINTS };
+
 /* Cookies at the edge that are no operation. */
 enum { COOKIE_SYNC = 1, COOKIE_TIMEOUT = 2 };
 
@@ -93,8 +96,8 @@ struct media {
 	bool timing;	     /* a timeout is under way */
 	bool syncing;
 	bool closing;
-	int sync_error;	     /* the first of a flush; from then on none can be believed */
-	uint32_t complained; /* bits of complaint */
+	int sync_error; /* the first of a flush; from then on none can be believed */
+	int complained[NUM_COMPLAINTS]; /* what was said last of each */
 
 	atomic_bool armed;
 	atomic_uint to_tell; /* ready operations and granted waiters */
@@ -210,7 +213,7 @@ void places_retry(struct media *m);
 void places_wait(struct media *m, struct media_op *op);
 
 /* stats.c */
-enum complaint { COMPLAINT_READ = 1, COMPLAINT_WRITE = 2, COMPLAINT_SYNC = 4, COMPLAINT_SIZE = 8 };
-void complain(struct media *m, enum complaint c, uint64_t offset, int err); /* once of each */
+/* In the log, once: until something else goes wrong in the same way. */
+void complain(struct media *m, enum complaint c, uint64_t offset, int err);
 
 #endif

@@ -312,6 +312,8 @@ static void look_at_size(struct media *m)
 	size = round_down(size, m->block);
 	if (size < known)
 		complain(m, COMPLAINT_SIZE, size, -ENXIO);
+	else if (size > known)
+		m->complained[COMPLAINT_SIZE] = 0;
 	atomic_store(&m->size, size);
 }
 

@@ -34,19 +34,21 @@ static const char *what(enum complaint c)
 		return "cannot flush";
 	case COMPLAINT_SIZE:
 		return "has shrunk";
+	case NUM_COMPLAINTS:
+		break;
 	}
 	return "?";
 }
 
-/* The first of each kind is said, the others are counted. */
+/* The others are counted. */
 void complain(struct media *m, enum complaint c, uint64_t offset, int err)
 {
 	char link[32], path[256];
 	ssize_t n;
 
-	if (m->complained & c)
+	if (m->complained[c] == err)
 		return;
-	m->complained |= c;
+	m->complained[c] = err;
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", m->fd);
 	n = readlink(link, path, sizeof(path) - 1);
 	path[n < 0 ? 0 : n] = '\0';

@@ -213,9 +213,10 @@ static void try_again(struct media *m, struct media_op *op, int err)
 		fail(m, op, err);
 }
 
-/* Nothing came of it, and no error: the end of the file, or no room. */
-static int nothing_moved(const struct media_op *op)
+/* Nothing came of it, and no error: the end of the file, or no room. The next write looks where the end is. */
+static int nothing_moved(struct media *m, const struct media_op *op)
 {
+	m->looked_ns = 0;
 	return op->state.phase == OP_MOVING && writes(op) ? -EIO : -ENXIO;
 }
 
@@ -229,7 +230,7 @@ static void staged_event(struct media *m, struct media_op *op, uint32_t n)
 		return;
 	}
 	if (n == 0) {
-		fail(m, op, nothing_moved(op));
+		fail(m, op, nothing_moved(m, op));
 		return;
 	}
 	if (done < s->io_total)
@@ -255,7 +256,7 @@ static void straight_event(struct media *m, struct media_op *op, uint32_t n)
 	struct media_op_state *s = &op->state;
 
 	if (n == 0) {
-		fail(m, op, nothing_moved(op));
+		fail(m, op, nothing_moved(m, op));
 		return;
 	}
 	if (n < s->step)
