@@ -129,7 +129,7 @@ static void follow(struct endpoint *e)
 static void look(struct store_watch *w)
 {
 	struct endpoint *e = container_of(w, struct endpoint, watch);
-	int rc = store_refresh(e->store);
+	int rc = store_look(e->store);
 
 	if (rc == -ESTALE) {
 		region_update(&e->region, NULL, own_rights, NULL);

@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/export.h"
+#include "base/log.h"
 
 /* ---- the table as it is now -------------------------------------------------- */
 
@@ -72,6 +73,20 @@ int store_refresh(struct stag_store *store)
 	int rc = backing_is_same(&store->backing);
 
 	return rc != 0 || !store_changed(store) ? rc : store_reload(store, store_load);
+}
+
+int store_look(struct stag_store *store)
+{
+	int rc = store_refresh(store);
+
+	if (rc != store->trouble && rc == -ESTALE)
+		log_err("store: %s; its users are refused", stag_store_error());
+	else if (rc != store->trouble && rc != 0)
+		log_err("store: %s; its users go by what was read before", stag_store_error());
+	else if (rc != store->trouble)
+		log_info("store: %s: its table can be read again", store->backing.name);
+	store->trouble = rc;
+	return rc;
 }
 
 /* ---- open and close -------------------------------------------------------------- */

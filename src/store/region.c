@@ -7,6 +7,7 @@
 #include "store/endpoint.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -56,6 +57,22 @@ void region_close(struct region *r)
 	r->fd = -1;
 }
 
+/* Or it could not be registered, and nobody would know why. */
+static int check_is_there(const struct stag_store *store, const struct stag_store_partition *p)
+{
+	uint64_t present;
+	int rc = backing_size(&store->backing, &present);
+
+	if (rc != 0)
+		return rc;
+	if (p->offset <= present && p->size <= present - p->offset)
+		return 0;
+	return store_fail(EIO,
+			  "%s: ends at %" PRIu64 ", before the end of partition %s: it was "
+			  "truncated; see 'stag store check'",
+			  store->backing.name, present, p->name);
+}
+
 int region_open(struct region *r, const struct dv *dv, struct stag_store *store, const char *name,
 		region_rights_fn rights, void *arg)
 {
@@ -69,10 +86,12 @@ int region_open(struct region *r, const struct dv *dv, struct stag_store *store,
 	if (r->fd < 0)
 		return r->fd;
 	r->access = possible(rights(arg, store, &r->now), store);
-	if (r->access != STAG_STORE_NONE)
-		return 0;
-	region_close(r);
-	return store_fail(EACCES, "%s: partition %s: no right to it", store->backing.name, name);
+	rc = r->access != STAG_STORE_NONE ? check_is_there(store, &r->now)
+					  : store_fail(EACCES, "%s: partition %s: no right to it",
+						       store->backing.name, name);
+	if (rc != 0)
+		region_close(r);
+	return rc;
 }
 
 int region_register(struct region *r, const struct stag_store *store, struct ibv_pd *pd,

@@ -262,7 +262,7 @@ static void on_event(struct stag_store_server *s, struct rdma_cm_event *event)
 
 static void look(struct stag_store_server *s)
 {
-	int rc = store_refresh(s->store);
+	int rc = store_look(s->store);
 
 	if (rc != -ESTALE && (rc != 0 || s->store->now.table.generation == s->generation))
 		return;

@@ -210,6 +210,7 @@ struct stag_store {
 	uint8_t uuid[16];
 	struct loaded now;
 	struct table draft; /* of a change that is being made */
+	int trouble;	    /* what store_look() found last */
 	struct io_progress progress;
 };
 
@@ -221,6 +222,8 @@ struct stag_store {
 int store_load(const struct backing *b, struct loaded *l); /* whoever is changing it meanwhile */
 bool store_changed(const struct stag_store *store);
 int store_refresh(struct stag_store *store);
+int store_look(
+	struct stag_store *store); /* the same, now and then: what is wrong is logged, once */
 
 typedef int (*store_load_fn)(const struct backing *b, struct loaded *l);
 int store_reload(struct stag_store *store, store_load_fn load);
