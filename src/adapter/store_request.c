@@ -268,6 +268,13 @@ static void place_result(struct store_request *r)
 	}
 }
 
+static void log_failure(const struct store_request *r, const char *why)
+{
+	log_info("qp %u: wr_id 0x%llx: %u bytes at 0x%llx of key 0x%08x: %s", r->qp->ibv.qp_num,
+		 (unsigned long long)r->w->wr_id, r->w->length,
+		 (unsigned long long)r->w->remote_addr, r->w->rkey, why);
+}
+
 static void on_done(struct lane_op *op)
 {
 	struct store_request *r = to_request(op);
@@ -282,8 +289,10 @@ static void on_done(struct lane_op *op)
 		place_result(r);
 	release_memory(r);
 	store_put(&r->map);
-	if (err && err != -ECANCELED && w->status == IBV_WC_SUCCESS)
+	if (err && err != -ECANCELED && w->status == IBV_WC_SUCCESS) {
+		log_failure(r, strerror(-err));
 		w->status = IBV_WC_REM_OP_ERR;
+	}
 	w->done = err != -ECANCELED || w->status != IBV_WC_SUCCESS;
 	store_qp_done(r);
 }
@@ -303,9 +312,7 @@ static uint32_t level_of(const struct store_qp *s, const struct wqe *w)
 
 static enum ibv_wc_status refuse(struct store_request *r, const char *why)
 {
-	log_info("qp %u: wr_id 0x%llx: %u bytes at 0x%llx of key 0x%08x: %s", r->qp->ibv.qp_num,
-		 (unsigned long long)r->w->wr_id, r->w->length,
-		 (unsigned long long)r->w->remote_addr, r->w->rkey, why);
+	log_failure(r, why);
 	return IBV_WC_REM_ACCESS_ERR;
 }
 
