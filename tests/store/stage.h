@@ -45,4 +45,9 @@ enum ibv_wc_status do_read(struct user *u, uint64_t at, uint32_t len); /* into m
 enum ibv_wc_status do_add(struct user *u, uint64_t at, uint64_t by);   /* old value in mem */
 bool reads_as(struct user *u, uint64_t at, const void *bytes, uint32_t len);
 
+/* The libraries read where to log before main() runs: this runs the program again. */
+void log_to_memory(char **argv);
+/* Has a line with both words been written since? Moves on to the end. */
+bool is_logged(off_t *since, const char *word, const char *other);
+
 #endif

@@ -228,23 +228,6 @@ static void a_missing_right_is_like_a_wrong_key(void **state)
 	stage_close(&s);
 }
 
-/* Has a line with both words been written since? Moves on to the end. */
-static bool is_logged(off_t *since, const char *word, const char *other)
-{
-	int fd = open(getenv("STAG_LOG_FILE"), O_RDONLY | O_CLOEXEC);
-	FILE *log = fdopen(fd, "r");
-	bool found = false;
-	char line[512];
-
-	assert_non_null(log);
-	assert_int_equal(fseeko(log, *since, SEEK_SET), 0);
-	while (fgets(line, sizeof(line), log))
-		found |= strstr(line, word) && strstr(line, other);
-	*since = ftello(log);
-	fclose(log);
-	return found;
-}
-
 static void a_refusal_is_in_the_log(void **state)
 {
 	off_t since = 0;
@@ -266,19 +249,6 @@ static void a_refusal_is_in_the_log(void **state)
 	assert_true(is_logged(&since, "8 bytes at 0x0 of storage", "no right"));
 	leave(&u);
 	stage_close(&s);
-}
-
-/* The libraries read where to log before main() runs. */
-static void log_to_memory(char **argv)
-{
-	char path[32];
-
-	if (getenv("STAG_LOG_FILE"))
-		return;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", memfd_create("log", 0));
-	setenv("STAG_LOG_FILE", path, 1);
-	setenv("STAG_LOG", "warn", 1);
-	execv("/proc/self/exe", argv);
 }
 
 /* ---- many rights --------------------------------------------------------------------- */
