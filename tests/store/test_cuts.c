@@ -911,7 +911,7 @@ static void the_fault_is_found(void **state)
 {
 	bool found = false;
 
-	for (unsigned int world = 0; world < 100 && !found; world++) {
+	for (unsigned int world = 0; world < 1000 && !found; world++) {
 		open_world((enum lossy_way)(world % NUM_WAYS));
 		for (unsigned int i = 0; i < 2 && !found; i++)
 			found = !try_once((enum lossy_way)(world % NUM_WAYS));
