@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_store.c - tables of a store, made of anything.
+ * fuzz_store.c - tables of a store, and what its peers say to each other, made of anything.
  *
- * First byte: which of the properties below the rest is for, second byte: which copy. Checksums would keep a fuzzer out; where it says
- * "sealed" they are made right, and the rest of the header is filled up with zeroes.
+ * First byte: which of the properties below the rest is for. Of a table the second byte says which copy. Checksums would keep a
+ * fuzzer out; where it says "sealed" they are made right, and the rest of the header is filled up with zeroes.
  */
 #include "fuzz.h"
 
@@ -12,10 +12,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "store/store.h"
+#include "store/endpoint.h"
 #include "wire/wire.h"
 
-enum { RAW, SEALED, ON_DISK, KINDS };
+enum { RAW, SEALED, ON_DISK, HELLO, WELCOME, REFUSAL, WHERE, KINDS };
 
 #define HEADER_USED	148 /* of a sealed input; its table is behind that */
 #define AT_TABLE_LENGTH 136
@@ -115,19 +115,101 @@ static void on_disk(const uint8_t *image, size_t len, unsigned int copy)
 	close(fd);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* ---- between peers ---- */
+
+/* What is taken for a hello is one that a client could have made, byte for byte. */
+static void hello(const uint8_t *bytes, size_t len)
 {
-	struct input in = {data, size};
-	unsigned int kind = (unsigned int)take(&in, 1) % KINDS,
-		     copy = (unsigned int)take(&in, 1) % 2;
-	struct input rest = in;
-	size_t len = in.len;
-	uint8_t *image = kind == RAW ? copy_of(in.p, in.len) : seal(in.p, in.len, &len);
+	struct stag_store_hello h, made;
+	const uint8_t *shown;
+	int rc = hello_read(bytes, len, &h, &shown);
+
+	CHECK(rc == 0 || rc == -EPROTO);
+	if (rc != 0)
+		return;
+	CHECK(memchr(h.partition, 0, sizeof(h.partition)));
+	CHECK(table_check_name("partition", h.partition) == 0);
+	hello_make(&made, h.partition, shown);
+	CHECK(memcmp(&made, bytes, sizeof(made)) == 0);
+}
+
+/* Nothing is taken over of a welcome that makes no sense; no sum of one that does wraps. */
+static void welcome(const uint8_t *bytes, size_t len)
+{
+	struct stag_store_endpoint e = {.rkey = 7}, other = e;
+	struct stag_store_welcome w, again_w;
+	int rc = welcome_read(bytes, len, &e);
+
+	CHECK(rc == 0 || rc == -EPROTO);
+	if (rc != 0) {
+		CHECK(e.rkey == 7 && e.size == 0 && e.block == 0);
+		return;
+	}
+	CHECK(e.base + e.size >= e.base && e.block > 0);
+	welcome_make(&w, &e);
+	CHECK(welcome_read(&w, sizeof(w), &other) == 0);
+	welcome_make(&again_w, &other);
+	CHECK(memcmp(&w, &again_w, sizeof(w)) == 0);
+}
+
+static void refusal(const uint8_t *bytes, size_t len)
+{
+	int rc = refusal_read(bytes, len, "somewhere");
+
+	CHECK(rc == -EACCES || rc == -ENOENT || rc == -EPROTO || rc == -ECONNREFUSED || rc == -EIO);
+	CHECK(strstr(stag_store_error(), "somewhere"));
+}
+
+static void where(const uint8_t *bytes, size_t len)
+{
+	static struct where w;
+	char *text = malloc(len + 1);
+	int rc;
+
+	CHECK(text);
+	memcpy(text, bytes, len);
+	text[len] = '\0';
+	memset(&w, 0xff, sizeof(w));
+	rc = where_parse(text, &w);
+	CHECK(rc == 0 || rc == -EINVAL);
+	if (rc == 0) {
+		CHECK(strnlen(w.partition, sizeof(w.partition)) < sizeof(w.partition));
+		CHECK(w.local ? strnlen(w.path, sizeof(w.path)) < sizeof(w.path)
+			      : strnlen(w.host, sizeof(w.host)) < sizeof(w.host));
+	}
+	free(text);
+}
+
+/* ---- */
+
+static void from_disk(unsigned int kind, struct input *in)
+{
+	unsigned int copy = (unsigned int)take(in, 1) % 2;
+	struct input rest = *in;
+	size_t len = in->len;
+	uint8_t *image = kind == RAW ? copy_of(in->p, in->len) : seal(in->p, in->len, &len);
 
 	if (kind == ON_DISK)
 		on_disk(image, len, copy);
 	else
 		decode(image, len, copy, &rest);
 	free(image);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static void (*const said[])(const uint8_t *bytes, size_t len) = {
+		[HELLO] = hello, [WELCOME] = welcome, [REFUSAL] = refusal, [WHERE] = where};
+	struct input in = {data, size};
+	unsigned int kind = (unsigned int)take(&in, 1) % KINDS;
+	uint8_t *bytes;
+
+	if (kind < HELLO) {
+		from_disk(kind, &in);
+		return 0;
+	}
+	bytes = copy_of(in.p, in.len);
+	said[kind](bytes, in.len);
+	free(bytes);
 	return 0;
 }
