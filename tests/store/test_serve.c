@@ -6,6 +6,7 @@
 
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,11 +28,14 @@ static void a_store_has_one_server(void **state)
 	struct stag_store *again;
 	struct stag_store_info info;
 	struct stage s;
+	char words[64];
 
 	open_shop(&s);
 	again = open_store(s.path);
 	assert_null(stag_store_serve(again, &attr));
 	assert_int_equal(errno, EBUSY);
+	snprintf(words, sizeof(words), "store: process %d serves it already", getpid());
+	assert_says(words);
 	assert_int_equal(stag_store_query(again, &info, sizeof(info)), 0);
 	assert_int_equal(info.served_by, getpid());
 	stag_store_server_stop(s.server);
