@@ -561,6 +561,10 @@ static void forget_queue(void)
 		list_del(l);
 		list_entry(l, struct work, link)->queued = false;
 	}
+	list_for_each_safe (l, &engine.polled) {
+		list_del(l);
+		atomic_store(&list_entry(l, struct stag_cq, polled_link)->in_polled, false);
+	}
 }
 
 /*
@@ -585,7 +589,6 @@ static void forget_after_fork(void)
 	engine.forks++;
 	engine.started = engine.woken = false;
 	forget_queue();
-	list_init(&engine.polled);
 }
 
 int engine_start(void)
