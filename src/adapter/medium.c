@@ -24,8 +24,10 @@ static void on_event(struct watch *w, uint32_t revents)
 {
 	struct stag_medium *m = container_of(w, struct stag_medium, watch);
 
+	medium_get(m); /* a peer that is served may be the last who uses it, and end */
 	media_clear_event(m->media);
 	medium_poll(m);
+	medium_put(m);
 }
 
 static int check_attr(const struct stagdv_medium_attr *a)
@@ -157,7 +159,7 @@ static unsigned int poll_once(struct stag_medium *m)
 	return n;
 }
 
-/* What peers ask for when they are served may be there at once, too. */
+/* What peers ask for when they are served may be there at once, too. The caller has a reference. */
 unsigned int medium_poll(struct stag_medium *m)
 {
 	struct media *before = media_mind(m->media);
