@@ -5,9 +5,10 @@
  * The descriptor is an eventfd that counts the events queued here, so that
  * poll(), epoll and O_NONBLOCK mean what they say. A thread that blocks in
  * channel_get_event() watches the sockets of its queue pairs itself: what
- * arrives wakes it, not the engine thread first and then it.
+ * arrives wakes it, not the engine thread first and then it. Media are watched
+ * by both, because others may use them too: whoever comes first polls.
  */
-#include "adapter/adapter.h"
+#include "adapter/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -124,9 +125,12 @@ static struct stag_cq *take_event(struct stag_channel *ch)
 
 /* ---- sleeping ---- */
 
+#define MOST_MEDIA 8
+
 struct nap {
-	struct pollfd fd[CQ_MAX_CLAIM + 1]; /* the first is the channel's */
+	struct pollfd fd[1 + CQ_MAX_CLAIM + MOST_MEDIA]; /* the first is the channel's */
 	unsigned n;
+	unsigned n_media; /* of these */
 };
 
 static bool sockets_fit(struct stag_channel *ch)
@@ -143,10 +147,38 @@ static bool sockets_fit(struct stag_channel *ch)
 	return n <= CQ_MAX_CLAIM;
 }
 
+static bool is_watched(const struct nap *nap, int fd)
+{
+	for (unsigned i = 1; i < nap->n; i++)
+		if (nap->fd[i].fd == fd)
+			return true;
+	return false;
+}
+
+/* What does not fit the engine alone watches. */
+static void watch_media(struct stag_cq *cq, struct nap *nap)
+{
+	int fds[QP_MAX_MEDIA];
+
+	if (!atomic_load(&cq->n_on_store))
+		return;
+	list_for_each (l, &cq->qps) {
+		struct stag_qp *qp = list_entry(l, struct qp_attachment, link)->qp;
+		unsigned n = atomic_load(&qp->on_store) ? qp_media_fds(qp, fds) : 0;
+
+		while (n-- > 0 && nap->n_media < MOST_MEDIA) {
+			if (is_watched(nap, fds[n]))
+				continue;
+			nap->fd[nap->n++] = (struct pollfd){.fd = fds[n], .events = POLLIN};
+			nap->n_media++;
+		}
+	}
+}
+
 /* Claims the queue pairs of one completion queue; false when there are too many to watch. */
 static bool watch_cq(struct stag_cq *cq, struct nap *nap)
 {
-	if (cq->n_qps > CQ_MAX_CLAIM + 1 - nap->n)
+	if (cq->n_qps > CQ_MAX_CLAIM + 1 - (nap->n - nap->n_media))
 		return false;
 	claim_all(cq, CLAIM_SLEEPER);
 	if (cq->n_claimed)
@@ -154,6 +186,7 @@ static bool watch_cq(struct stag_cq *cq, struct nap *nap)
 	for (unsigned i = 0; i < cq->n_claimed; i++)
 		nap->fd[nap->n++] =
 			(struct pollfd){.fd = cq->claimed[i]->watch.fd, .events = POLLIN};
+	watch_media(cq, nap);
 	return true;
 }
 
@@ -191,6 +224,7 @@ static bool start_watching(struct stag_channel *ch, struct nap *nap)
 
 	nap->fd[0] = (struct pollfd){.fd = ch->ibv.fd, .events = POLLIN};
 	nap->n = 1;
+	nap->n_media = 0;
 	/* One at a time: whatever is claimed must be in its list. */
 	if (atomic_exchange(&ch->watched, true))
 		return false;
@@ -219,6 +253,20 @@ static void stop_watching(struct stag_channel *ch)
 	pthread_mutex_unlock(&ch->cqs_lock);
 }
 
+static void poll_media(struct stag_cq *cq)
+{
+	if (!atomic_load(&cq->n_on_store))
+		return;
+	list_for_each (l, &cq->qps) {
+		struct stag_qp *qp = list_entry(l, struct qp_attachment, link)->qp;
+
+		if (!atomic_load(&qp->on_store))
+			continue;
+		qp_clear_media(qp);
+		qp_poll_media(qp);
+	}
+}
+
 static void progress_claimed(struct stag_channel *ch)
 {
 	pthread_mutex_lock(&ch->cqs_lock);
@@ -229,12 +277,13 @@ static void progress_claimed(struct stag_channel *ch)
 		atomic_fetch_add_explicit(&cq->poll_ticks, 1, memory_order_relaxed);
 		for (unsigned i = 0; i < cq->n_claimed; i++)
 			qp_progress(cq->claimed[i]);
+		poll_media(cq);
 		pthread_mutex_unlock(&cq->qps_lock);
 	}
 	pthread_mutex_unlock(&ch->cqs_lock);
 }
 
-/* Sleeps until the channel or one of its sockets has something; -EINTR. */
+/* Sleeps until the channel, or one of its sockets or media, has something; -EINTR. */
 static int nap_once(struct stag_channel *ch)
 {
 	struct nap nap;

@@ -268,6 +268,26 @@ bool qp_poll_media(struct stag_qp *qp)
 	return n > 0;
 }
 
+unsigned int qp_media_fds(struct stag_qp *qp, int fds[QP_MAX_MEDIA])
+{
+	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct stag_medium *m;
+	unsigned int n = 0;
+
+	while (q && n < QP_MAX_MEDIA && (m = atomic_load(&q->at[n])))
+		fds[n++] = media_event_fd(m->media);
+	return n;
+}
+
+void qp_clear_media(struct stag_qp *qp)
+{
+	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct stag_medium *m;
+
+	for (int i = 0; q && i < QP_MAX_MEDIA && (m = atomic_load(&q->at[i])); i++)
+		media_clear_event(m->media);
+}
+
 struct media *qp_first_medium(struct stag_qp *qp)
 {
 	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);

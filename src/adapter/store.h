@@ -48,6 +48,9 @@ void medium_unclaim(struct stag_medium *m); /* no longer */
  */
 int qp_use_medium(struct stag_qp *qp, struct stag_medium *m);
 bool qp_poll_media(struct stag_qp *qp); /* true: something came; no lock behind qps_lock held */
+/* For who sleeps: what becomes readable when there is something to poll, until somebody clears it. */
+unsigned int qp_media_fds(struct stag_qp *qp, int fds[QP_MAX_MEDIA]);
+void qp_clear_media(struct stag_qp *qp);
 struct media *qp_first_medium(struct stag_qp *qp); /* or NULL; for media_mind() */
 void qp_arm_media(struct stag_qp *qp);		   /* the queue pair was claimed, or is no longer */
 void qp_drop_media(struct stag_qp *qp);		   /* at its end; no lock held but the engine's */
