@@ -9,7 +9,8 @@
  *
  * Order. There is none among operations under way: who wants one waits for the first before it submits the second.
  * But no update is lost where two writes share a block of the medium, whatever they leave of it to the
- * other; and an atomic has its word to itself. A read beside a write of the same bytes finds either, by block.
+ * other; and an atomic has its word to itself, but for reads of other processes: those find it before or after, as the medium
+ * gives it to them. A read beside a write of the same bytes finds either, by block.
  *
  * Threads. Any number of threads may call anything but media_close() at the same time. Callbacks (done, granted)
  * run in media_poll() of whichever thread comes first, and in media_close(); never in media_submit(),

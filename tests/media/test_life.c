@@ -166,6 +166,29 @@ static void flushes_are_fdatasync(void **state)
 	close_medium(&t);
 }
 
+static uint64_t keep(const struct media_op *op, uint64_t found)
+{
+	return found;
+}
+
+/* What it found may be in caches only, where somebody left it who asked for less. */
+static void a_durable_atomic_is_written_though_it_changes_nothing(void **state)
+{
+	struct medium t;
+	struct deed d = add_of(64);
+
+	assert_true(open_medium(&t, ON_DISK, SIZE, NULL));
+	come_between(&t, &faulty, let_pass);
+	d.op.apply = keep;
+	assert_int_equal(perform(&t, d), 0);
+	assert_int_equal(faulty.seen[MEDIA_IO_WRITE], 0);
+	d.op.durable = true;
+	assert_int_equal(perform(&t, d), 0);
+	assert_int_equal(faulty.seen[MEDIA_IO_WRITE], 1);
+	assert_int_equal(faulty.durable, 1);
+	close_medium(&t);
+}
+
 static void flushes_at_once_share_one(void **state)
 {
 	struct deed deeds[20];
@@ -380,6 +403,7 @@ int main(void)
 		cmocka_unit_test(a_batch_is_one_system_call),
 		cmocka_unit_test(polling_in_vain_makes_no_system_call),
 		cmocka_unit_test(flushes_are_fdatasync),
+		cmocka_unit_test(a_durable_atomic_is_written_though_it_changes_nothing),
 		cmocka_unit_test(flushes_at_once_share_one),
 		cmocka_unit_test(memory_is_not_flushed),
 		cmocka_unit_test(who_has_armed_it_is_woken),

@@ -806,7 +806,7 @@ static void open_guest(struct guest *g, bool far)
 	struct stag_store_server *server = w.s.server;
 
 	g->far = far;
-	g->partition = (unsigned int)dice(PARTITIONS);
+	g->partition = far && one_in(2) ? 1 : (unsigned int)dice(PARTITIONS);
 	attr.qp.cap.max_send_wr = 2 * DEEDS;
 	attr.qp.cap.max_send_sge = 2;
 	attr.level = (uint32_t)dice(3);
