@@ -122,7 +122,7 @@ static void a_slow_one_takes_one_entry_only(void **state)
 
 	user_close(&t->u);
 	user_open(&t->u, &t->s, &wish);
-	atomic_store(&t->disk.held, 4096);
+	hold_all(t);
 	sge = (struct ibv_sge){.addr = (uintptr_t)text, .length = sizeof(text)};
 	wr = request(&t->u, 1000, IBV_WR_RDMA_WRITE, &sge, 0);
 	wr.send_flags |= IBV_SEND_INLINE;
@@ -132,8 +132,10 @@ static void a_slow_one_takes_one_entry_only(void **state)
 		post_write(&t->u, i, 0, 8, 4096 + i * 8, 0);
 		post_write(&t->u, i, 0, 8, 8192 + i * 8, 0);
 		assert_int_equal(ibv_post_send(t->u.qp, &wr, &bad), ENOMEM);
+		atomic_store(&t->disk.held, 4096);
 		expect_done(&t->u, i);
 		expect_done(&t->u, i);
+		hold_all(t);
 	}
 	let_go(t);
 	assert_true(await_wc(t->u.scq).wr_id >= 1000);
