@@ -284,7 +284,8 @@ void work_cancel(struct work *w)
 	pthread_mutex_unlock(&engine.queue_lock);
 }
 
-static struct timer *due_timer(uint64_t now)
+/* With what it is to do: it may be set again as soon as the lock is free. */
+static struct timer *due_timer(uint64_t now, void (**fn)(struct timer *))
 {
 	struct timer *t = NULL;
 
@@ -294,6 +295,7 @@ static struct timer *due_timer(uint64_t now)
 		if (t->deadline <= now) {
 			list_del(&t->link);
 			t->armed = false;
+			*fn = t->fn;
 		} else {
 			t = NULL;
 		}
@@ -302,7 +304,7 @@ static struct timer *due_timer(uint64_t now)
 	return t;
 }
 
-/* With what it is to do: it may be queued again as soon as the lock is free. */
+/* Likewise. */
 static struct work *next_work(void (**fn)(struct work *))
 {
 	struct work *w = NULL;
@@ -320,14 +322,15 @@ static struct work *next_work(void (**fn)(struct work *))
 
 static void run_due(void)
 {
-	void (*fn)(struct work *);
+	void (*do_work)(struct work *);
+	void (*ring)(struct timer *);
 	struct timer *t;
 	struct work *w;
 
-	while ((w = next_work(&fn)))
-		fn(w);
-	while ((t = due_timer(clock_ns())))
-		t->fn(t);
+	while ((w = next_work(&do_work)))
+		do_work(w);
+	while ((t = due_timer(clock_ns(), &ring)))
+		ring(t);
 }
 
 /* ---- completion queues that somebody polls ---- */
