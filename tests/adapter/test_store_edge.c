@@ -129,6 +129,7 @@ static void a_slow_one_takes_one_entry_only(void **state)
 	post(&t->u, &wr);
 	post_add(&t->u, 1001, 0, 8, 3);
 	for (uint64_t i = 0; i < 100; i++) {
+		hold_all(t); /* nobody makes room before we look */
 		post_write(&t->u, i, 0, 8, 4096 + i * 8, 0);
 		post_write(&t->u, i, 0, 8, 8192 + i * 8, 0);
 		assert_int_equal(ibv_post_send(t->u.qp, &wr, &bad), ENOMEM);
