@@ -882,7 +882,7 @@ static bool try_once(enum lossy_way way)
 
 static void expect_kept(enum lossy_way way)
 {
-	unsigned long goal = cuts + scaled(1000);
+	unsigned long goal = cuts + scaled(500);
 
 	open_world(way);
 	while (cuts < goal)

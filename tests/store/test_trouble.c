@@ -23,6 +23,10 @@
 #define ROOM	    (64 * KIB)
 #define PATIENCE_NS (30 * NS_PER_S)
 
+/* File systems of our own; not everybody can have them. */
+#define SMALL_MEMORY "/mnt/memory"
+#define SMALL_DISK   "/mnt/disk/there"
+
 static bool far;
 static off_t since; /* of the log */
 
@@ -301,7 +305,7 @@ static void await_removal(struct stag_store *store, const char *partition)
 }
 
 /* A file with holes, on a file system that is smaller than it says. */
-static void a_full_disk_keeps_what_it_has(void **state)
+static void fill(const char *path)
 {
 	struct stag_store_partition p = {.size = 4 * MIB, .name = "big"};
 	enum ibv_wc_status status = IBV_WC_SUCCESS;
@@ -309,9 +313,7 @@ static void a_full_disk_keeps_what_it_has(void **state)
 	struct user big;
 	struct shop s;
 
-	if (access("/mnt/small", F_OK) != 0)
-		skip();
-	open_shop_at(&s, "/mnt/small/store");
+	open_shop_at(&s, path);
 	assert_int_equal(stag_store_add(s.s.store, &p), 0);
 	allow(&s.s, "big", STAG_STORE_WRITE);
 	enter(&big, &s.s, "big");
@@ -320,7 +322,7 @@ static void a_full_disk_keeps_what_it_has(void **state)
 		status = do_write(&big, i * sizeof(s.bytes), s.bytes, sizeof(s.bytes));
 	}
 	expect_fails(status, IBV_WC_REM_OP_ERR);
-	await_log("/mnt/small/store", "No space left on device");
+	await_log(path, "No space left on device");
 	assert_true(i > 50 && i < 1000);
 	leave(&big);
 	enter(&big, &s.s, "big");
@@ -339,7 +341,21 @@ static void a_full_disk_keeps_what_it_has(void **state)
 	expect_works(&s, &big);
 	leave(&big);
 	close_shop(&s);
-	unlink("/mnt/small/store");
+	unlink(path);
+}
+
+static void full_memory_keeps_what_it_has(void **state)
+{
+	if (access(SMALL_MEMORY, F_OK) != 0)
+		skip();
+	fill(SMALL_MEMORY "/store");
+}
+
+static void a_full_disk_keeps_what_it_has(void **state)
+{
+	if (access(SMALL_DISK, F_OK) != 0)
+		skip();
+	fill(SMALL_DISK "/store");
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -448,20 +464,34 @@ static void write_line(const char *path, const char *line)
 		close(fd);
 }
 
-/* A small file system of our own, if that can be had. Before any thread is there. */
+/* A file system in a file, for root. */
 static void make_small_disk(void)
+{
+	static const char command[] =
+		"exec 2>/dev/null; PATH=$PATH:/sbin:/usr/sbin; truncate -s 6M /mnt/image && "
+		"mkfs.ext4 -q -O ^has_journal -m 0 /mnt/image && mkdir /mnt/disk && "
+		"mount -o loop /mnt/image /mnt/disk && mkdir " SMALL_DISK;
+
+	if (system(command) != 0)
+		print_message("there is no " SMALL_DISK "\n");
+}
+
+/* In a world of our own, before any thread is there. */
+static void make_small_places(void)
 {
 	char map[64];
 
+	snprintf(map, sizeof(map), "0 %u 1", geteuid());
 	if (unshare(CLONE_NEWNS)) {
-		snprintf(map, sizeof(map), "0 %u 1", geteuid());
 		if (unshare(CLONE_NEWUSER | CLONE_NEWNS))
 			return;
 		write_line("/proc/self/uid_map", map);
 	}
 	if (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    mount("none", "/mnt", "tmpfs", 0, "size=4m") || mkdir("/mnt/small", 0700))
+	    mount("none", "/mnt", "tmpfs", 0, "size=16m") || mkdir(SMALL_MEMORY, 0700) ||
+	    mount("none", SMALL_MEMORY, "tmpfs", 0, "size=4m"))
 		return;
+	make_small_disk();
 }
 
 int main(int argc, char **argv)
@@ -469,6 +499,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_broken_disk_is_told_where_it_is_broken),
 		cmocka_unit_test(after_a_failed_flush_there_are_no_more_barriers),
+		cmocka_unit_test(full_memory_keeps_what_it_has),
 		cmocka_unit_test(a_full_disk_keeps_what_it_has),
 		cmocka_unit_test(what_was_cut_off_is_told_and_not_made_up),
 		cmocka_unit_test(nothing_is_written_to_another_file_of_its_name),
@@ -478,7 +509,7 @@ int main(int argc, char **argv)
 
 	log_to_memory(argv);
 	far = argc > 1 && strcmp(argv[1], "far") == 0;
-	make_small_disk();
+	make_small_places();
 	dice_start();
 	return cmocka_run_group_tests_name(far ? "far" : "near", tests, NULL, NULL);
 }
