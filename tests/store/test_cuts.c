@@ -10,6 +10,8 @@
  *
  * Knows of order and levels what the headers say, and nothing of how they are kept.
  *
+ * With STAG_EXTENSIONS=off peers are as any other's: they know no barrier, and hear by a read what became of their writes.
+ *
  * As `test_store_cuts caught` it is about a build with a fault: it has to be found.
  */
 #include "stage.h"
@@ -77,6 +79,7 @@ static struct world {
 } w;
 
 static unsigned long states, looks, cuts;
+static bool plain; /* peers know no barrier: it is a read behind the writes */
 
 /* ---- what is done --------------------------------------------------------------- */
 
@@ -124,6 +127,8 @@ static void make_deed(struct deed *d, unsigned int user)
 	d->posted = d->done = d->visible = d->covered = NEVER;
 	if (d->kind == BARRIER)
 		return;
+	if (plain && g->far && is_atomic(d))
+		d->kind = WRITE;
 	choose_place(d, w.partition[g->partition].offset);
 	d->fence = one_in(8);
 	if (!g->far && one_in(4))
@@ -414,7 +419,9 @@ static bool is_between(const struct deed *first, const struct deed *d)
 {
 	const struct guest *g = &w.guest[d->user];
 
-	return d->kind == BARRIER || (d->fence && (!g->far || first->kind != WRITE));
+	if (d->kind == BARRIER)
+		return !plain || !g->far;
+	return d->fence && (!g->far || first->kind != WRITE);
 }
 
 static bool is_ordered(const struct deed *a, const struct deed *b)
@@ -444,17 +451,17 @@ static unsigned long sooner(unsigned long a, unsigned long b)
 	return a < b ? a : b;
 }
 
-/* A deed behind it has completed that says something of it. */
+/* A deed behind it has completed that says something of it: to a peer, what is answered. */
 static void note_witness(struct deed *d, const struct deed *later)
 {
 	const struct guest *g = &w.guest[d->user];
+	bool barrier = later->kind == BARRIER && !(plain && g->far);
+	bool answer = g->far && !g->relax && (later->kind == READ || later->kind == BARRIER);
 
-	if (later->kind == BARRIER)
+	if (barrier || (answer && d->durable))
 		d->covered = sooner(d->covered, later->done);
-	if (later->kind == BARRIER || (g->far && later->kind == READ && !g->relax && !d->accepted))
+	if (barrier || (answer && !d->accepted))
 		d->visible = sooner(d->visible, later->done);
-	if (g->far && later->kind == READ && !g->relax && d->durable)
-		d->covered = sooner(d->covered, later->done);
 }
 
 /* A peer's write is complete when it has left; what is answered has been carried out. */
@@ -807,6 +814,8 @@ static void open_guest(struct guest *g, bool far)
 
 	g->far = far;
 	g->partition = far && one_in(2) ? 1 : (unsigned int)dice(PARTITIONS);
+	if (far && plain) /* where an answer says something of the writes before it */
+		g->partition = (unsigned int)dice(2);
 	attr.qp.cap.max_send_wr = 2 * DEEDS;
 	attr.qp.cap.max_send_sge = 2;
 	attr.level = (uint32_t)dice(3);
@@ -932,6 +941,7 @@ int main(int argc, char **argv)
 	static const struct CMUnitTest of_mutants[] = {cmocka_unit_test(the_fault_is_found)};
 
 	dice_start();
+	plain = getenv("STAG_EXTENSIONS") && strcmp(getenv("STAG_EXTENSIONS"), "off") == 0;
 	if (argc > 1 && strcmp(argv[1], "caught") == 0)
 		return cmocka_run_group_tests(of_mutants, NULL, NULL);
 	if (argc > 1)
