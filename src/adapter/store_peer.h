@@ -49,7 +49,7 @@ struct store_peer {
 	unsigned users;	    /* threads that are with qp: it waits for them */
 	bool ended;
 	struct lane lane;
-	uint32_t ops; /* in the lane */
+	uint32_t ops;		    /* in the lane */
 	struct stag_medium **media; /* that it has used, a reference each; rx_lock */
 	unsigned n_media;
 
