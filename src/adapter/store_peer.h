@@ -17,9 +17,9 @@
 
 #include "adapter/store.h"
 
-#define PEER_DEPTH  256			    /* operations with the media */
-#define PEER_WRITES 256			    /* of the peer's writes, in the lane */
-#define PEER_AHEAD  (4 * MEDIA_BUFFER_SIZE) /* bytes read before they can be sent */
+#define PEER_DEPTH  256			     /* operations with the media */
+#define PEER_WRITES 256			     /* of the peer's writes, in the lane */
+#define PEER_AHEAD  (16 * MEDIA_BUFFER_SIZE) /* bytes read before they can be sent */
 
 /* Memory between the stream and a medium, shared by what is in it. */
 struct peer_buffer {
