@@ -183,8 +183,13 @@ show_servers() {
 	done
 }
 
+# show FILE: what a sanitizer said, or the end of it
 show() {
-	tail -n 25 "$1" | sed 's/^/#   | /'
+	if grep -q 'ERROR: AddressSanitizer' "$1"; then
+		sed -n '/ERROR: AddressSanitizer/,$p' "$1" | head -n 70
+	else
+		tail -n 25 "$1"
+	fi | sed 's/^/#   | /'
 }
 
 # captures FILE...: each is flawless iWARP in the eyes of tshark; with STAG_CAPTURES=unread they only have to be there.
