@@ -39,8 +39,10 @@ run_rping_sizes() {
 entry rping-20-clients package rdmacm-utils run run_rping_clients \
 	shows 'a persistent server and 20 clients at once' \
 	server 'rping -s -a ADDR -p PORT -P -V -S 1000' \
-	client 'rping -c -a ADDR -p PORT -V -C 50 -S 1000'
+	client 'rping -c -a ADDR -p PORT -v -V -C 1000 -S 1000'
 
+# rping's server takes two requests that come together for one, and both its threads free the same id. So they come one by
+# one: each is stopped when it talks, and when all are there they go on, at once.
 run_rping_clients() {
 	local words i pids=() bad=0
 	fill_in "$(of server)"
@@ -49,7 +51,10 @@ run_rping_clients() {
 	for i in {1..20}; do
 		(under 60 "${words[@]}") >"$work/client.$i" 2>&1 </dev/null &
 		pids+=($!)
+		until [[ -s $work/client.$i ]] || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
+		kill -STOP -- -$! 2>/dev/null
 	done
+	for i in "${pids[@]}"; do kill -CONT -- "-$i" 2>/dev/null; done
 	for i in {1..20}; do
 		wait "${pids[i - 1]}" || { fail "client $i: $(exit_text $?)"; show "$work/client.$i"; bad=1; }
 	done
