@@ -78,7 +78,7 @@ for name in "${stories[@]}"; do
 	add+=(--add "$(program "$name")")
 done
 ((${#names[@]})) || skip "no program in $STAG_BUILD is called $only"
-"$here/siw-guest" start --limit $((limit * 6 + 60)) --memory 1024 "${add[@]}" "$dir/guest" || skip "the guest does not boot"
+"$here/siw-guest" start --limit $((limit * 9 + 60)) --memory 1024 "${add[@]}" "$dir/guest" || skip "the guest does not boot"
 
 for name in "${names[@]}"; do
 	"$here/siw-guest" exec "$dir/guest" "$limit" \
