@@ -20,11 +20,22 @@
 
 /* ---- open and close ---- */
 
+/* false: the last reference is gone, and who had it waits for the engine's lock to close it. */
+static bool try_get(struct stag_medium *m)
+{
+	int refs = atomic_load(&m->refs);
+
+	while (refs && !atomic_compare_exchange_weak(&m->refs, &refs, refs + 1))
+		;
+	return refs;
+}
+
 static void on_event(struct watch *w, uint32_t revents)
 {
 	struct stag_medium *m = container_of(w, struct stag_medium, watch);
 
-	medium_get(m); /* a peer that is served may be the last who uses it, and end */
+	if (!try_get(m)) /* a peer that is served may be the last who uses it, and end */
+		return;
 	media_clear_event(m->media);
 	medium_poll(m);
 	medium_put(m);
