@@ -26,7 +26,7 @@
 #define STEPS	   30000ul
 #define STEPS_SLOW 62500ul /* under a sanitizer; a 25th of it: lessened() */
 #define STEPS_LONG 10000000ul
-#define ENOUGH	   4000ul /* of all processes, for everything to have happened */
+#define ENOUGH	   100000ul /* of all processes, for everything to have happened */
 
 struct story {
 	char name[STAG_HEAP_NAME_MAX];
