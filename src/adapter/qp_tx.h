@@ -28,6 +28,7 @@ struct tx_ref { /* memory that the batch points to */
 	struct key_slot *slot;
 	uint32_t stag;
 	uint64_t *cell; /* of a guarded region, while the references are held */
+	int upto;	/* the last piece of the batch that lies there */
 };
 
 /* The peer's read or atomic that waits for its answer. */

@@ -37,8 +37,22 @@ static enum key_fault ref_get_again(struct tx_ref *r)
 	return f;
 }
 
+/* What is sent already needs no memory: its STag may have been closed for just that reason. */
+static void forget_sent(struct qp_tx *tx)
+{
+	unsigned sent = 0;
+
+	while (sent < tx->n_ref && tx->ref[sent].upto < tx->cur)
+		sent++;
+	if (!sent)
+		return;
+	tx->n_ref -= sent;
+	memmove(tx->ref, tx->ref + sent, tx->n_ref * sizeof(*tx->ref));
+}
+
 enum key_fault tx_refs_get_again(struct qp_tx *tx)
 {
+	forget_sent(tx);
 	for (unsigned i = 0; i < tx->n_ref; i++) {
 		enum key_fault f = ref_get_again(&tx->ref[i]);
 
@@ -117,9 +131,11 @@ void tx_keep_refs(struct qp_tx *tx, struct key_map *map)
 		map->slot[i] = NULL;
 		if (tx->n_ref && tx->ref[tx->n_ref - 1].slot == s) {
 			key_release(s); /* held by the piece before */
+			tx->ref[tx->n_ref - 1].upto = tx->n - 1;
 			continue;
 		}
-		tx->ref[tx->n_ref++] = (struct tx_ref){s, atomic_load(&s->stag), NULL};
+		tx->ref[tx->n_ref++] = (struct tx_ref){
+			.slot = s, .stag = atomic_load(&s->stag), .upto = tx->n - 1};
 		if (s->guard) {
 			tx->ref[tx->n_ref - 1].cell = map->cell;
 			map->cell = NULL;

@@ -32,6 +32,7 @@ struct pit {
 	uint8_t in[10 * 65536];
 	size_t in_len, in_off;
 	uint64_t taken;	     /* bytes */
+	uint64_t bottom;     /* how many it takes; 0: any number */
 	uint8_t first[4096]; /* of them */
 	bool shut;
 	void (*meanwhile)(void *); /* when it has the bytes, and before it says so */
@@ -45,6 +46,8 @@ static ssize_t pit_send(struct stream *s, const struct iovec *iov, int n)
 
 	if (p->shut)
 		return -EPIPE;
+	if (p->bottom && p->taken >= p->bottom)
+		return -EAGAIN;
 	for (int i = 0; i < n; i++) {
 		uint64_t at = p->taken + len;
 
@@ -52,6 +55,8 @@ static ssize_t pit_send(struct stream *s, const struct iovec *iov, int n)
 			memcpy(p->first + at, iov[i].iov_base, iov[i].iov_len);
 		len += iov[i].iov_len;
 	}
+	if (p->bottom && len > p->bottom - p->taken)
+		len = p->bottom - p->taken;
 	p->taken += len;
 	if (p->meanwhile)
 		p->meanwhile(p->meanwhile_arg);
@@ -383,6 +388,34 @@ static void an_answer_completes_behind_what_it_answers(void **state)
 	bench_close(&b);
 }
 
+/*
+ * Two answers in one batch, of which the stream takes the first: the peer has it, and the region goes. The rest of the batch
+ * goes out all the same.
+ */
+static void what_was_sent_needs_its_memory_no_more(void **state)
+{
+	enum { LEN = 8192 };
+	struct ibv_mr *first;
+	uint64_t all;
+	struct bench b;
+
+	bench_open(&b, &plain);
+	first = ibv_reg_mr(b.pd, b.memory, SIZE, ACCESS);
+	assert_non_null(first);
+	all = b.pit.taken + 2 * fpdu_len(DDP_TAGGED_LEN + LEN);
+	b.pit.bottom = all - LEN / 2;
+	peer_reads(&b, first->rkey, (uintptr_t)b.memory, LEN);
+	peer_reads(&b, b.mr->rkey, (uintptr_t)b.memory, LEN);
+	qp_progress(b.qp);
+	assert_int_equal(b.pit.taken, b.pit.bottom);
+	assert_int_equal(ibv_dereg_mr(first), 0);
+	b.pit.bottom = 0;
+	qp_progress(b.qp);
+	assert_int_equal(b.pit.taken, all);
+	assert_int_equal(atomic_load(&b.qp->state), QP_RTS);
+	bench_close(&b);
+}
+
 /* Who waits for a write by looking at its end sees it when the CRC has been checked. */
 static void the_end_of_a_write_comes_last(void **state)
 {
@@ -574,6 +607,7 @@ int main(void)
 		cmocka_unit_test(the_count_of_reads_wraps_around),
 		cmocka_unit_test(what_came_is_received_though_sending_fails),
 		cmocka_unit_test(an_answer_completes_behind_what_it_answers),
+		cmocka_unit_test(what_was_sent_needs_its_memory_no_more),
 		cmocka_unit_test(the_end_of_a_write_comes_last),
 		cmocka_unit_test(run_lands_wherever_it_is_cut),
 		cmocka_unit_test(run_that_is_broken_ends_the_stream),
