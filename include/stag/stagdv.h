@@ -23,16 +23,17 @@ extern "C" {
 bool stagdv_is_supported(struct ibv_device *device);
 
 enum stagdv_ability {
-	STAGDV_ABILITY_IMM = 1 << 0,	  /* immediate data (RFC 7306) to peers that agreed */
-	STAGDV_ABILITY_ATOMIC = 1 << 1,	  /* atomics (RFC 7306) to peers that agreed */
-	STAGDV_ABILITY_SEND_IMM = 1 << 2, /* send with immediate to stag peers */
-	STAGDV_ABILITY_MW = 1 << 3,	  /* memory windows, type 1 and 2 */
-	STAGDV_ABILITY_FAST_REG = 1 << 4, /* stagdv_alloc_fast_mr(), stagdv_post_fast_reg() */
-	STAGDV_ABILITY_CRC_HW = 1 << 5,	  /* CRC32C by processor instructions */
-	STAGDV_ABILITY_TRACE = 1 << 6,	  /* this process writes a trace (STAG_TRACE) */
-	STAGDV_ABILITY_GUARD = 1 << 7,	  /* stagdv_reg_guarded_mr() */
-	STAGDV_ABILITY_STORE = 1 << 8,	  /* stagdv_reg_store_mr(), stagdv_connect_store() */
-	STAGDV_ABILITY_FLUSH = 1 << 9,	  /* stagdv_wr_barrier() to peers that agreed */
+	STAGDV_ABILITY_IMM = 1 << 0,	   /* immediate data (RFC 7306) to peers that agreed */
+	STAGDV_ABILITY_ATOMIC = 1 << 1,	   /* atomics (RFC 7306) to peers that agreed */
+	STAGDV_ABILITY_SEND_IMM = 1 << 2,  /* send with immediate to stag peers */
+	STAGDV_ABILITY_MW = 1 << 3,	   /* memory windows, type 1 and 2 */
+	STAGDV_ABILITY_FAST_REG = 1 << 4,  /* stagdv_alloc_fast_mr(), stagdv_post_fast_reg() */
+	STAGDV_ABILITY_CRC_HW = 1 << 5,	   /* CRC32C by processor instructions */
+	STAGDV_ABILITY_TRACE = 1 << 6,	   /* this process writes a trace (STAG_TRACE) */
+	STAGDV_ABILITY_GUARD = 1 << 7,	   /* stagdv_reg_guarded_mr() */
+	STAGDV_ABILITY_STORE = 1 << 8,	   /* stagdv_reg_store_mr(), stagdv_connect_store() */
+	STAGDV_ABILITY_FLUSH = 1 << 9,	   /* stagdv_wr_barrier() to peers that agreed */
+	STAGDV_ABILITY_ONE_SHOT = 1 << 10, /* stagdv_post_send_advertise(), _close() on the wire */
 };
 
 struct stagdv_device_attr {
@@ -62,6 +63,13 @@ struct stagdv_counters {
 	uint64_t terminates_sent, terminates_received;
 	uint64_t engine_wakeups;		 /* device only: times the engine thread woke */
 	uint64_t connects, accepts, disconnects; /* device only */
+	uint64_t posts;				 /* work requests that were posted, receives too */
+	uint64_t completions;			 /* work completions that were delivered */
+	uint64_t registrations;	    /* device only: keys given to memory, by whatever call */
+	uint64_t advertised;	    /* STags made by stagdv_post_send_advertise() */
+	uint64_t closed, withdrawn; /* of these: by the peer; by stagdv_withdraw() */
+	uint64_t orphaned;	    /* of these: by the end of their connection */
+	uint64_t late;		    /* accesses to such an STag after that, all refused */
 };
 
 /* Fills at most size bytes. 0, EINVAL, EOPNOTSUPP. */
@@ -79,7 +87,8 @@ struct stagdv_qp_attr {
 	uint8_t initiator;
 	uint8_t mpa_rev;
 	uint8_t stag_peer; /* the peer speaks the extensions */
-	uint8_t reserved[2];
+	uint8_t one_shot;  /* enum stagdv_one_shot */
+	uint8_t reserved[1];
 };
 
 int stagdv_query_qp(struct ibv_qp *qp, struct stagdv_qp_attr *attr, size_t size);
@@ -276,6 +285,101 @@ struct stagdv_barrier {
  * a read without length behind the writes: durable then only where the peer's region has that level.
  */
 int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barrier);
+
+/* ---- one-shot sends ------------------------------------------------------- */
+
+/*
+ * A command and the memory that it is about in one post; its end, and the memory back, in one completion.
+ *
+ * stagdv_post_send_advertise() makes an STag for a list of memory, puts it into the header of the send, and transmits.
+ * The peer reads and writes through it, and ends the command with stagdv_post_send_close(): before that send is
+ * delivered here, the STag has been closed and freed. The STag is good for this connection alone, and ends with it.
+ *
+ * Between stag peers that agreed on an encoding the STag is in the header. To any other peer the same calls are a fast
+ * registration and a send (the STag is in the body, if at all: stag_at), and a send with invalidate; a peer that
+ * answers with a plain send leaves the STag to stagdv_withdraw(). On a real adapter: EOPNOTSUPP (a consumer
+ * binds a type-2 window or registers there).
+ */
+enum stagdv_one_shot {
+	STAGDV_ONE_SHOT_NONE,	 /* a standard peer: send, send with invalidate */
+	STAGDV_ONE_SHOT_LITERAL, /* opcodes 8 and 12; no immediate data on this connection */
+	STAGDV_ONE_SHOT_OPCODES, /* opcodes 13 and 12: what is preferred */
+	STAGDV_ONE_SHOT_BITS,	 /* bits 12 and 13 of DDP's control word */
+};
+
+#define STAGDV_ADVERTISE_SGE 512 /* pieces of memory behind one STag */
+
+struct stagdv_advertise {
+	uint64_t comp_mask;
+	uint64_t wr_id;
+	struct ibv_sge *sg_list; /* the body, as in ibv_send_wr */
+	int num_sge;
+	unsigned int send_flags; /* IBV_SEND_SIGNALED, _SOLICITED, _INLINE, _FENCE */
+	struct ibv_sge *memory;	 /* of regions of the same protection domain; the list is copied */
+	int num_memory;
+	unsigned int access; /* IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE */
+	uint64_t iova;	     /* the address of the first byte to the peer */
+	uint32_t reference;  /* the caller's number of the command: comes back with its end */
+	int32_t stag_at; /* where in the first piece of the body the STag is put, in network order; -1: nowhere */
+};
+
+/*
+ * As ibv_post_send(); *stag is valid at once. EINVAL, ENOMEM (the queue is full, or memory), EPERM (memory that is not
+ * the caller's to lend): nothing was sent, and there is no STag.
+ */
+int stagdv_post_send_advertise(struct ibv_qp *qp, struct stagdv_advertise *wr, uint32_t *stag);
+
+struct stagdv_close {
+	uint64_t comp_mask;
+	uint64_t wr_id;
+	struct ibv_sge *sg_list;
+	int num_sge;
+	unsigned int send_flags;
+	uint32_t stag; /* the peer's, as it was advertised */
+};
+
+int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *wr);
+
+/*
+ * In wc_flags of a receive. ADVERTISED: invalidated_rkey is an STag of the peer's that this send lends. CLOSED (with
+ * IBV_WC_WITH_INV): invalidated_rkey is an STag of ours that is closed and freed, and vendor_err the reference that
+ * it was made with. A close of what this connection did not advertise, or twice, ends the connection
+ * (Terminate: cannot invalidate), and nothing else.
+ */
+#define STAGDV_WC_ADVERTISED (1u << 24)
+#define STAGDV_WC_CLOSED     (1u << 25)
+
+/*
+ * Takes back what was advertised on this queue pair: from now on it is refused. The reference it was made with goes to
+ * *reference (may be NULL). ENOENT: there is no such STag any more, or never was.
+ */
+int stagdv_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference);
+
+enum stagdv_stag_end {
+	STAGDV_STAG_OPEN,
+	STAGDV_STAG_CLOSED,
+	STAGDV_STAG_WITHDRAWN,
+	STAGDV_STAG_ORPHANED
+};
+
+/* An STag's life. */
+struct stagdv_stag {
+	uint32_t stag, reference;
+	uint32_t qp_num;
+	uint32_t end;		/* enum stagdv_stag_end */
+	uint64_t length;	/* bytes lent */
+	uint64_t made, ended;	/* CLOCK_MONOTONIC, ns; ended 0: it is open */
+	uint32_t reads, writes; /* the peer's messages through it */
+	uint32_t late;		/* accesses after its end, all refused */
+	uint32_t reserved;
+};
+
+/*
+ * The ledger: all that are open, and the last 4,096 that are not, oldest first. Fills at most n entries of size bytes each;
+ * returns how many there are, or -errno.
+ */
+int stagdv_query_stags(struct ibv_context *context, struct stagdv_stag *list, size_t n,
+		       size_t size);
 
 #ifdef __cplusplus
 }
