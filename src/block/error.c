@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * error.c - what went wrong, in words.
+ */
+#include "block/block.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/export.h"
+
+static __thread char complaint[512];
+
+int block_fail(int error, const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(complaint, sizeof(complaint), fmt, args);
+	va_end(args);
+	/* Names come from peers: none of them shall command a terminal. */
+	for (char *p = complaint; *p; p++)
+		if ((unsigned char)*p < ' ' || *p == 0x7f)
+			*p = '?';
+	return -error;
+}
+
+STAG_EXPORT const char *stag_block_error(void)
+{
+	return complaint;
+}
