@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * tcp.c - a connection over TCP: its life, and what it waits for.
+ */
+#include "block/tcp.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+void tcp_watch(struct tcp *t)
+{
+	uint32_t events = (tcp_rx_waits(t) ? 0 : EPOLLIN) | (t->tx.blocked ? EPOLLOUT : 0);
+
+	if (events == t->events || t->conn.state == CONN_DEAD)
+		return;
+	t->events = events;
+	if (target_rewatch(t->conn.target, &t->watch, events) != 0)
+		t->broken = true;
+}
+
+/* What was logged out, or refused, has all been said: our half is closed, the peer closes the other. */
+static void shut(struct tcp *t)
+{
+	if (t->shut || t->conn.state != CONN_CLOSING || !list_empty(&t->tx.queue))
+		return;
+	t->shut = true;
+	shutdown(t->watch.fd, SHUT_WR);
+}
+
+static void tcp_flush(struct conn *c)
+{
+	struct tcp *t = to_tcp(c);
+	bool was_full = tcp_tx_is_full(t);
+
+	if (c->state == CONN_CLOSING)
+		tcp_rx_drop(t);
+	if (t->broken || tcp_write(t) != 0) {
+		conn_end(c);
+		return;
+	}
+	shut(t);
+	tcp_watch(t);
+	if (was_full && !tcp_tx_is_full(t))
+		tcp_resume(c);
+}
+
+/* What is in the buffer may be all there is: so it is looked at, whatever the socket has. */
+void tcp_resume(struct conn *c)
+{
+	struct tcp *t = to_tcp(c);
+
+	if (t->reading)
+		return;
+	t->reading = true;
+	tcp_read(t);
+	t->reading = false;
+	tcp_watch(t);
+}
+
+static void on_events(struct watch *w, uint32_t events)
+{
+	struct tcp *t = container_of(w, struct tcp, watch);
+
+	if (t->conn.state == CONN_DEAD)
+		return;
+	if (events & EPOLLOUT) {
+		t->tx.blocked = false;
+		conn_dirty(&t->conn);
+	}
+	if ((events & (EPOLLHUP | EPOLLERR)) && !(t->events & EPOLLIN)) {
+		conn_end(&t->conn); /* nobody is there to wait for */
+		return;
+	}
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		tcp_resume(&t->conn);
+}
+
+static void tcp_forget(struct task *k)
+{
+	tcp_rx_forget(to_tcp(k->session->conn), k);
+}
+
+static void tcp_close(struct conn *c)
+{
+	struct tcp *t = to_tcp(c);
+
+	target_unwatch(c->target, &t->watch);
+	close(t->watch.fd);
+	tcp_rx_drop(t);
+	tcp_tx_drop(t);
+}
+
+static void tcp_free(struct conn *c)
+{
+	free(to_tcp(c));
+}
+
+static const struct transport transport = {
+	.kind = STAG_BLOCK_TCP,
+	.collapses = true,
+	.send = tcp_send,
+	.respond = tcp_respond,
+	.data_in = tcp_data_in,
+	.data_out = tcp_data_out,
+	.forget = tcp_forget,
+	.flush = tcp_flush,
+	.resume = tcp_resume,
+	.close = tcp_close,
+	.free = tcp_free,
+};
+
+/* ---- beginning ------------------------------------------------------------------------------ */
+
+static void name_end(int fd, int (*which)(int, struct sockaddr *, socklen_t *), char out[64])
+{
+	struct sockaddr_storage a;
+	socklen_t len = sizeof(a);
+	char host[48], port[8];
+	const char *h = host;
+	bool six;
+
+	snprintf(out, 64, "?");
+	if (which(fd, (struct sockaddr *)&a, &len) != 0 ||
+	    getnameinfo((struct sockaddr *)&a, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+		return;
+	if (strncmp(h, "::ffff:", 7) == 0 && strchr(h, '.')) /* IPv4 at a socket of both */
+		h += 7;
+	six = strchr(h, ':');
+	snprintf(out, 64, "%s%s%s:%s", six ? "[" : "", h, six ? "]" : "", port);
+}
+
+int tcp_adopt(struct stag_block_target *target, int fd)
+{
+	struct tcp *t = calloc(1, sizeof(*t));
+	int on = 1, rc;
+
+	if (!t) {
+		close(fd);
+		return -ENOMEM;
+	}
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* no TCP: no delay either */
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	t->watch = (struct watch){.ready = on_events, .fd = fd, .target = target};
+	t->events = EPOLLIN;
+	t->rx.wait.go = tcp_rx_wake;
+	list_init(&t->rx.wait.link);
+	list_init(&t->tx.queue);
+	rc = target_watch(target, &t->watch, t->events);
+	if (rc != 0) {
+		close(fd);
+		free(t);
+		return rc;
+	}
+	name_end(fd, getpeername, t->conn.peer);
+	name_end(fd, getsockname, t->conn.local);
+	conn_open(target, &t->conn, &transport);
+	return 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * memory_unit.h - units in memory, in place of lun*.c and units*.c: what sessions need of them, and faults on demand.
+ *
+ * lun_open() takes any where; a unit has MEMORY_UNIT_SIZE bytes, which are zero at first. What was started is done in
+ * units_poll(), unless it is held.
+ */
+#ifndef STAG_TEST_MEMORY_UNIT_H
+#define STAG_TEST_MEMORY_UNIT_H
+
+#include "block/block.h"
+
+#define MEMORY_UNIT_SIZE (4u << 20)
+
+struct memory_unit_knobs {
+	bool hold;		  /* nothing gets done */
+	int error;		  /* -errno of all that is done */
+	unsigned int max_buffers; /* 0: as staging_bytes says */
+	unsigned int in_use;	  /* out: buffers */
+	unsigned int started;	  /* out */
+};
+extern struct memory_unit_knobs memory_unit;
+
+uint8_t *memory_unit_bytes(void); /* of the last one opened */
+void memory_unit_kick(
+	void); /* from another thread, after a knob was turned: the units' descriptor is readable */
+
+#endif
