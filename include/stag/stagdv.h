@@ -63,8 +63,9 @@ struct stagdv_counters {
 	uint64_t terminates_sent, terminates_received;
 	uint64_t engine_wakeups;		 /* device only: times the engine thread woke */
 	uint64_t connects, accepts, disconnects; /* device only */
-	uint64_t posts;				 /* work requests that were posted, receives too */
-	uint64_t completions;			 /* work completions that were delivered */
+	uint64_t posts;		    /* work requests that were posted to the send queue */
+	uint64_t receives;	    /* and to the receive queue; device: to shared ones, too */
+	uint64_t completions;	    /* work completions that were delivered, of both */
 	uint64_t registrations;	    /* device only: keys given to memory, by whatever call */
 	uint64_t advertised;	    /* STags made by stagdv_post_send_advertise() */
 	uint64_t closed, withdrawn; /* of these: by the peer; by stagdv_withdraw() */
@@ -79,7 +80,8 @@ int stagdv_query_qp_counters(struct ibv_qp *qp, struct stagdv_counters *c, size_
 /* What this queue pair's connection agreed on; ENOTCONN before it is connected. */
 struct stagdv_qp_attr {
 	uint64_t comp_mask;
-	uint64_t abilities; /* what the peer agreed to: _IMM, _ATOMIC, _SEND_IMM, _FLUSH */
+	uint64_t
+		abilities; /* what the peer agreed to: _IMM, _ATOMIC, _SEND_IMM, _FLUSH, _ONE_SHOT */
 	uint32_t mulpdu;
 	uint16_t ird, ord;
 	uint8_t crc;
@@ -299,10 +301,12 @@ int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barrier);
  * registration and a send (the STag is in the body, if at all: stag_at), and a send with invalidate; a peer that
  * answers with a plain send leaves the STag to stagdv_withdraw(). On a real adapter: EOPNOTSUPP (a consumer
  * binds a type-2 window or registers there).
+ *
+ * Which encoding: the side that accepts a connection says (STAG_ONE_SHOT), where the other side has them too.
  */
 enum stagdv_one_shot {
 	STAGDV_ONE_SHOT_NONE,	 /* a standard peer: send, send with invalidate */
-	STAGDV_ONE_SHOT_LITERAL, /* opcodes 8 and 12; no immediate data on this connection */
+	STAGDV_ONE_SHOT_LITERAL, /* opcodes 8 and 12, always solicited; no immediate data */
 	STAGDV_ONE_SHOT_OPCODES, /* opcodes 13 and 12: what is preferred */
 	STAGDV_ONE_SHOT_BITS,	 /* bits 12 and 13 of DDP's control word */
 };
@@ -320,7 +324,11 @@ struct stagdv_advertise {
 	unsigned int access; /* IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE */
 	uint64_t iova;	     /* the address of the first byte to the peer */
 	uint32_t reference;  /* the caller's number of the command: comes back with its end */
-	int32_t stag_at; /* where in the first piece of the body the STag is put, in network order; -1: nowhere */
+	/*
+	 * Where in the first piece of the body the STag is put, in network order, to whatever peer; -1: nowhere. A piece
+	 * that is not inline needs local write access for it.
+	 */
+	int32_t stag_at;
 };
 
 /*
@@ -344,14 +352,16 @@ int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *wr);
  * In wc_flags of a receive. ADVERTISED: invalidated_rkey is an STag of the peer's that this send lends. CLOSED (with
  * IBV_WC_WITH_INV): invalidated_rkey is an STag of ours that is closed and freed, and vendor_err the reference that
  * it was made with. A close of what this connection did not advertise, or twice, ends the connection
- * (Terminate: cannot invalidate), and nothing else.
+ * (Terminate: cannot invalidate), and nothing else: the receive completes with IBV_WC_REM_INV_REQ_ERR, and the STag
+ * that the peer named in vendor_err.
  */
 #define STAGDV_WC_ADVERTISED (1u << 24)
 #define STAGDV_WC_CLOSED     (1u << 25)
 
 /*
  * Takes back what was advertised on this queue pair: from now on it is refused. The reference it was made with goes to
- * *reference (may be NULL). ENOENT: there is no such STag any more, or never was.
+ * *reference (may be NULL). For an STag that the peer will not close: its close would be a second one. ENOENT: there is no
+ * such STag any more, or never was.
  */
 int stagdv_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference);
 
