@@ -10,6 +10,7 @@
 
 #define DDP_VERSION	   0x01
 #define DDP_VERSION_MASK   0x03
+#define DDP_BITS_MASK	   (DDP_CLOSE | DDP_ADVERTISE)
 #define RDMAP_VERSION	   0x40
 #define RDMAP_VERSION_MASK 0xc0
 #define RDMAP_RSV_MASK	   0x30
@@ -17,7 +18,8 @@
 
 size_t ddp_encode(const struct ddp_hdr *h, uint8_t *buf)
 {
-	buf[0] = (uint8_t)((h->tagged ? DDP_T : 0) | (h->last ? DDP_L : 0) | DDP_VERSION);
+	buf[0] = (uint8_t)((h->tagged ? DDP_T : 0) | (h->last ? DDP_L : 0) |
+			   (h->bits & DDP_BITS_MASK) | DDP_VERSION);
 	buf[1] = (uint8_t)(RDMAP_VERSION | (h->rsv & RDMAP_RSV_MASK) |
 			   (h->opcode & RDMAP_OPCODE_MASK));
 	if (h->tagged) {
@@ -52,6 +54,7 @@ struct wire_fault ddp_decode(const uint8_t *buf, struct ddp_hdr *h)
 		.last = buf[0] & DDP_L,
 		.opcode = buf[1] & RDMAP_OPCODE_MASK,
 		.rsv = buf[1] & RDMAP_RSV_MASK,
+		.bits = buf[0] & DDP_BITS_MASK,
 	};
 	if (h->tagged) {
 		h->stag = get_be32(buf + 2);

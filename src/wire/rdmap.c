@@ -34,8 +34,10 @@ static const struct op_rule op_rules[16] = {
 	[RDMAP_IMM_SE] = {UNTAGGED, QN_SEND, RDMAP_IMM_LEN, MPA_EXT_IMM},
 	[RDMAP_ATOMIC_REQ] = {UNTAGGED, QN_READ, RDMAP_ATOMIC_REQ_LEN, MPA_EXT_ATOMIC},
 	[RDMAP_ATOMIC_RESP] = {UNTAGGED, QN_ATOMIC, RDMAP_ATOMIC_RESP_LEN, MPA_EXT_ATOMIC},
-	[RDMAP_FLUSH_REQ] = {UNTAGGED, QN_READ, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH},
+	[RDMAP_SEND_CLOSE] = {UNTAGGED, QN_SEND, ANY_LENGTH, MPA_EXT_ONE_SHOT},
+	[RDMAP_SEND_ADVERTISE] = {UNTAGGED, QN_SEND, ANY_LENGTH, MPA_EXT_ONE_SHOT},
 	[RDMAP_SEND_IMM] = {UNTAGGED, QN_SEND, ANY_LENGTH, MPA_EXT_SEND_IMM},
+	[RDMAP_FLUSH_REQ] = {UNTAGGED, QN_READ, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH},
 };
 
 struct wire_fault rdmap_check(const struct ddp_hdr *h, size_t payload_len, unsigned caps)
@@ -52,6 +54,91 @@ struct wire_fault rdmap_check(const struct ddp_hdr *h, size_t payload_len, unsig
 		return WIRE_OK;
 	if (payload_len != (size_t)rule->length || !h->last)
 		return FAULT_RDMAP_OP_OTHER;
+	return WIRE_OK;
+}
+
+static bool is_shot(const struct ddp_hdr *h)
+{
+	return h->opcode == RDMAP_SEND_CLOSE || h->opcode == RDMAP_SEND_ADVERTISE;
+}
+
+/* The plain send under a one-shot one, with or without its solicited event. */
+static uint8_t plain_send(const struct ddp_hdr *h)
+{
+	return h->rsv & RDMAP_RSV_SE ? RDMAP_SEND_SE : RDMAP_SEND;
+}
+
+/* To a standard peer: an STag that is lent goes in the body, if at all. */
+static void standard_send(struct ddp_hdr *h)
+{
+	if (h->opcode == RDMAP_SEND_CLOSE) {
+		h->opcode = h->rsv & RDMAP_RSV_SE ? RDMAP_SEND_SE_INV : RDMAP_SEND_INV;
+	} else {
+		h->opcode = plain_send(h);
+		h->ulp = 0;
+	}
+	h->rsv = 0;
+}
+
+void rdmap_shot_to_wire(struct ddp_hdr *h, enum shot_encoding e)
+{
+	if (!is_shot(h))
+		return;
+	switch (e) {
+	case SHOT_NONE:
+		standard_send(h);
+		break;
+	case SHOT_LITERAL: /* both are sends with an event */
+		h->opcode = h->opcode == RDMAP_SEND_CLOSE ? RDMAP_SEND_CLOSE : RDMAP_IMM;
+		h->rsv = 0;
+		break;
+	case SHOT_OPCODES:
+		break;
+	case SHOT_BITS:
+		h->bits = h->opcode == RDMAP_SEND_CLOSE ? DDP_CLOSE : DDP_ADVERTISE;
+		h->opcode = plain_send(h);
+		h->rsv = 0;
+		break;
+	}
+}
+
+static struct wire_fault from_literal(struct ddp_hdr *h)
+{
+	if (h->opcode == RDMAP_SEND_ADVERTISE)
+		return FAULT_RDMAP_OPCODE;
+	if (h->opcode == RDMAP_IMM)
+		h->opcode = RDMAP_SEND_ADVERTISE;
+	if (is_shot(h))
+		h->rsv = RDMAP_RSV_SE;
+	return WIRE_OK;
+}
+
+/* The bits mean something where RsvdULP is free to hold an STag; elsewhere they are reserved bits. */
+static struct wire_fault from_bits(struct ddp_hdr *h)
+{
+	if (is_shot(h))
+		return FAULT_RDMAP_OPCODE;
+	if (h->tagged || h->qn != QN_SEND || !h->bits)
+		return WIRE_OK;
+	if ((h->opcode != RDMAP_SEND && h->opcode != RDMAP_SEND_SE) ||
+	    h->bits == (DDP_CLOSE | DDP_ADVERTISE))
+		return FAULT_RDMAP_OP_OTHER;
+	h->rsv = h->opcode == RDMAP_SEND_SE ? RDMAP_RSV_SE : 0;
+	h->opcode = h->bits == DDP_CLOSE ? RDMAP_SEND_CLOSE : RDMAP_SEND_ADVERTISE;
+	return WIRE_OK;
+}
+
+struct wire_fault rdmap_shot_from_wire(struct ddp_hdr *h, enum shot_encoding e)
+{
+	switch (e) {
+	case SHOT_LITERAL:
+		return from_literal(h);
+	case SHOT_BITS:
+		return from_bits(h);
+	case SHOT_NONE:	   /* rdmap_check() refuses them, */
+	case SHOT_OPCODES: /* or takes them as they are */
+		break;
+	}
 	return WIRE_OK;
 }
 

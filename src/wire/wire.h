@@ -113,26 +113,38 @@ enum mpa_flag {
 	MPA_CRC = 0x40,
 	MPA_REJECT = 0x20,     /* replies only */
 	MPA_ENHANCED = 0x10,   /* RFC 6581: IRD, ORD and RTR lead the private data */
+	MPA_SHOT_OFFER = 0x04, /* stag, requests: "and one-shot sends, in any encoding" */
 	MPA_EXT_OFFER = 0x02,  /* stag, requests: "I speak the extensions" (a reserved bit) */
 	MPA_EXT_ACCEPT = 0x01, /* stag, replies: accepted, an extension block follows */
 };
 
 enum mpa_rtr { MPA_RTR_SEND = 1, MPA_RTR_WRITE = 2, MPA_RTR_READ = 4 };
 
-/* What two stag peers may do beyond RFC 5040. Every speaker of version 1 takes them all. */
+/*
+ * What two stag peers may do beyond RFC 5040. Every speaker of version 1 takes them all, but one-shot
+ * sends, which a request has to offer.
+ */
 enum mpa_ext_cap {
 	MPA_EXT_IMM = 0x0001,	   /* RFC 7306 immediate data */
 	MPA_EXT_ATOMIC = 0x0002,   /* RFC 7306 atomics */
 	MPA_EXT_BIG_FPDU = 0x0004, /* FPDUs larger than a TCP segment */
 	MPA_EXT_SEND_IMM = 0x0008, /* opcode RDMAP_SEND_IMM */
-	MPA_EXT_ONE_SHOT = 0x0010, /* advertise and close (reserved for it; not sent yet) */
+	MPA_EXT_ONE_SHOT = 0x0010, /* sends that advertise and close STags, as the encoding says */
 	MPA_EXT_FLUSH = 0x0020,	   /* opcode RDMAP_FLUSH_REQ */
 };
 
 struct mpa_ext {
 	uint8_t version;  /* 1 */
-	uint8_t encoding; /* of one-shot sends; 0: none */
+	uint8_t encoding; /* enum shot_encoding, with MPA_EXT_ONE_SHOT; else 0 */
 	uint16_t caps;	  /* enum mpa_ext_cap */
+};
+
+/* How one-shot sends look: figures 5A and 5B of "One-shot RDMA". See rdmap_shot_to_wire(). */
+enum shot_encoding {
+	SHOT_NONE,    /* not at all */
+	SHOT_LITERAL, /* 5A as it is drawn: opcodes 0x8 and 0xc; no RFC 7306 immediate data then */
+	SHOT_OPCODES, /* 5A beside RFC 7306: opcodes 0xd and 0xc */
+	SHOT_BITS,    /* 5B: two bits of the DDP control byte */
 };
 
 struct mpa_frame {
@@ -271,6 +283,8 @@ const char *wire_fault_str(struct wire_fault f);
 #define DDP_MAX_HDR	 DDP_UNTAGGED_LEN
 #define DDP_T		 0x80
 #define DDP_L		 0x40
+#define DDP_CLOSE	 0x20 /* SHOT_BITS: bit 13 of the control word, where 0 is the lowest */
+#define DDP_ADVERTISE	 0x10 /* and bit 12; both are reserved bits to anybody else */
 
 enum ddp_qn { QN_SEND = 0, QN_READ = 1, QN_TERMINATE = 2, QN_ATOMIC = 3, QN_COUNT = 4 };
 
@@ -287,13 +301,15 @@ enum rdmap_op {
 	RDMAP_IMM_SE = 0x9, /* RFC 7306 */
 	RDMAP_ATOMIC_REQ = 0xa,
 	RDMAP_ATOMIC_RESP = 0xb,
-	RDMAP_SEND_IMM = 0xe,  /* stag to stag: a Send whose RsvdULP word is the immediate */
-	RDMAP_FLUSH_REQ = 0xf, /* stag to stag: see struct rdmap_flush_req */
+	RDMAP_SEND_CLOSE = 0xc,	    /* one-shot: a Send, and the STag in RsvdULP is closed */
+	RDMAP_SEND_ADVERTISE = 0xd, /* one-shot: a Send, and the STag in RsvdULP is lent */
+	RDMAP_SEND_IMM = 0xe,	    /* stag to stag: a Send whose RsvdULP word is the immediate */
+	RDMAP_FLUSH_REQ = 0xf,	    /* stag to stag: see struct rdmap_flush_req */
 };
 
 /*
  * Reserved bits of RDMAP's control byte, used between stag peers only: a
- * RDMAP_SEND_IMM asks for a solicited event; a tagged segment is followed at
+ * RDMAP_SEND_IMM or a one-shot send asks for a solicited event; a tagged segment is followed at
  * once by the next one of its message, of MPA_MAX_ULPDU (MPA_EXT_BIG_FPDU), or,
  * with both bits, by the next RDMAP_FULL_RUN of them.
  */
@@ -308,9 +324,10 @@ struct ddp_hdr {
 	bool last;
 	uint8_t opcode; /* enum rdmap_op */
 	uint8_t rsv;	/* RDMAP's reserved bits as they came (RDMAP_RSV_SE) */
+	uint8_t bits;	/* DDP's reserved bits, of which DDP_CLOSE and DDP_ADVERTISE are used */
 	uint32_t stag;	/* tagged; */
 	uint64_t to;
-	uint32_t ulp; /* untagged: RsvdULP[8:39], the STag to invalidate */
+	uint32_t ulp; /* untagged: RsvdULP[8:39], the STag to invalidate, close or advertise */
 	uint32_t qn, msn, mo;
 };
 
@@ -337,6 +354,16 @@ struct wire_fault ddp_decode(const uint8_t *buf, struct ddp_hdr *h);
  * fixed length come in one segment, so L must be set too).
  */
 struct wire_fault rdmap_check(const struct ddp_hdr *h, size_t payload_len, unsigned caps);
+
+/*
+ * One-shot sends: everywhere but on the wire they are RDMAP_SEND_ADVERTISE and RDMAP_SEND_CLOSE, with
+ * RDMAP_RSV_SE where they ask for a solicited event. to_wire makes of such a header what the encoding says
+ * (SHOT_NONE: a Send, and a Send with Invalidate, as RFC 5040 has them); from_wire is the way
+ * back, and goes before rdmap_check(). A header that the encoding does not have: FAULT_RDMAP_OPCODE; one
+ * that asks for two things at once: FAULT_RDMAP_OP_OTHER.
+ */
+void rdmap_shot_to_wire(struct ddp_hdr *h, enum shot_encoding e);
+struct wire_fault rdmap_shot_from_wire(struct ddp_hdr *h, enum shot_encoding e);
 
 #define RDMAP_READ_REQ_LEN    28
 #define RDMAP_ATOMIC_REQ_LEN  52

@@ -5,13 +5,13 @@
  */
 #include "test.h"
 
-enum { TAGGED = -1, NONE = -2 };
+enum { TAGGED = -1 };
 
 #define ALL_CAPS                                                                                   \
 	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_ONE_SHOT |   \
 	 MPA_EXT_FLUSH)
 
-/* RFC 5040 figure 4 and RFC 7306 figure 3, and stag's own two: queue, length (-1: any), cap. */
+/* RFC 5040 figure 4 and RFC 7306 figure 3, and stag's own: queue, length (-1: any), cap. */
 static const struct {
 	int queue, length;
 	unsigned cap;
@@ -28,16 +28,15 @@ static const struct {
 	{0, 8, MPA_EXT_IMM},
 	{1, 52, MPA_EXT_ATOMIC},
 	{3, 12, MPA_EXT_ATOMIC},
-	{NONE, -1, 0},
-	{NONE, -1, 0},
+	{0, -1, MPA_EXT_ONE_SHOT},
+	{0, -1, MPA_EXT_ONE_SHOT},
 	{0, -1, MPA_EXT_SEND_IMM},
 	{1, 24, MPA_EXT_FLUSH},
 };
 
 static struct wire_fault by_the_book(const struct ddp_hdr *h, size_t len, unsigned caps)
 {
-	bool known = book[h->opcode].queue != NONE &&
-		     (caps & book[h->opcode].cap) == book[h->opcode].cap;
+	bool known = (caps & book[h->opcode].cap) == book[h->opcode].cap;
 
 	if (!known || (book[h->opcode].queue == TAGGED) != h->tagged)
 		return FAULT_RDMAP_OPCODE;
@@ -98,6 +97,129 @@ static void a_message_of_fixed_length_comes_in_one_segment(void **state)
 
 	assert_fault(rdmap_check(&read, RDMAP_READ_REQ_LEN, 0), FAULT_RDMAP_OP_OTHER);
 	assert_no_fault(rdmap_check(&send, 100, 0));
+}
+
+/* ---- one-shot sends ---- */
+
+static const enum shot_encoding encodings[] = {SHOT_NONE, SHOT_LITERAL, SHOT_OPCODES, SHOT_BITS};
+
+static struct ddp_hdr shot(uint8_t opcode, bool solicited)
+{
+	return (struct ddp_hdr){.opcode = opcode,
+				.last = true,
+				.rsv = solicited ? RDMAP_RSV_SE : 0,
+				.ulp = 0xa1b2c3d4,
+				.qn = QN_SEND,
+				.msn = 7};
+}
+
+/* Figure 5A with its own opcodes and with ours, figure 5B, and what a standard peer gets. */
+static void each_encoding_has_its_bytes(void **state)
+{
+	static const struct {
+		enum shot_encoding e;
+		uint8_t advertise[2], advertise_se[2], close[2], close_se[2];
+	} wanted[] = {
+		{SHOT_NONE, {0x41, 0x43}, {0x41, 0x45}, {0x41, 0x44}, {0x41, 0x46}},
+		{SHOT_LITERAL, {0x41, 0x48}, {0x41, 0x48}, {0x41, 0x4c}, {0x41, 0x4c}},
+		{SHOT_OPCODES, {0x41, 0x4d}, {0x41, 0x5d}, {0x41, 0x4c}, {0x41, 0x5c}},
+		{SHOT_BITS, {0x51, 0x43}, {0x51, 0x45}, {0x61, 0x43}, {0x61, 0x45}},
+	};
+
+	for (size_t i = 0; i < COUNT(wanted); i++) {
+		const uint8_t *bytes[] = {wanted[i].advertise, wanted[i].advertise_se,
+					  wanted[i].close, wanted[i].close_se};
+
+		for (unsigned k = 0; k < 4; k++) {
+			struct ddp_hdr h =
+				shot(k < 2 ? RDMAP_SEND_ADVERTISE : RDMAP_SEND_CLOSE, k & 1);
+			uint8_t buf[DDP_MAX_HDR];
+
+			rdmap_shot_to_wire(&h, wanted[i].e);
+			ddp_encode(&h, buf);
+			assert_memory_equal(buf, bytes[k], 2);
+			/* The STag, but to who would not know what it is. */
+			assert_int_equal(get_be32(buf + 2),
+					 wanted[i].e == SHOT_NONE && k < 2 ? 0 : 0xa1b2c3d4);
+		}
+	}
+}
+
+static void each_encoding_comes_back(void **state)
+{
+	for (size_t i = 1; i < COUNT(encodings); i++)
+		for (unsigned k = 0; k < 4; k++) {
+			struct ddp_hdr h = shot(k < 2 ? RDMAP_SEND_ADVERTISE : RDMAP_SEND_CLOSE,
+						k & 1),
+				       seen;
+			uint8_t buf[DDP_MAX_HDR];
+
+			rdmap_shot_to_wire(&h, encodings[i]);
+			ddp_encode(&h, buf);
+			assert_no_fault(ddp_decode(buf, &seen));
+			assert_no_fault(rdmap_shot_from_wire(&seen, encodings[i]));
+			assert_no_fault(rdmap_check(&seen, 48, MPA_EXT_ONE_SHOT));
+			assert_int_equal(seen.opcode,
+					 k < 2 ? RDMAP_SEND_ADVERTISE : RDMAP_SEND_CLOSE);
+			assert_int_equal(seen.ulp, 0xa1b2c3d4);
+			/* The literal ones are sends with an event. */
+			assert_int_equal(seen.rsv, (k & 1) || encodings[i] == SHOT_LITERAL
+							   ? RDMAP_RSV_SE
+							   : 0);
+		}
+}
+
+/* Every other message is what it was, in every encoding, both ways. */
+static void other_messages_are_left_alone(void **state)
+{
+	for (size_t i = 0; i < COUNT(encodings); i++)
+		for (uint8_t op = 0; op < 16; op++) {
+			struct ddp_hdr h = shot(op, true), before = h;
+
+			if (op == RDMAP_SEND_CLOSE || op == RDMAP_SEND_ADVERTISE ||
+			    (op == RDMAP_IMM && encodings[i] == SHOT_LITERAL))
+				continue;
+			rdmap_shot_to_wire(&h, encodings[i]);
+			assert_memory_equal(&h, &before, sizeof(h));
+			assert_no_fault(rdmap_shot_from_wire(&h, encodings[i]));
+			assert_memory_equal(&h, &before, sizeof(h));
+		}
+}
+
+static void an_encoding_has_no_other_ones_messages(void **state)
+{
+	struct ddp_hdr advertise = shot(RDMAP_SEND_ADVERTISE, false);
+	struct ddp_hdr close = shot(RDMAP_SEND_CLOSE, false);
+
+	assert_fault(rdmap_shot_from_wire(&advertise, SHOT_LITERAL), FAULT_RDMAP_OPCODE);
+	assert_fault(rdmap_shot_from_wire(&advertise, SHOT_BITS), FAULT_RDMAP_OPCODE);
+	assert_fault(rdmap_shot_from_wire(&close, SHOT_BITS), FAULT_RDMAP_OPCODE);
+	/* The bits are reserved ones there. */
+	for (size_t i = 0; i < 3; i++) {
+		struct ddp_hdr h = shot(RDMAP_SEND, false);
+
+		h.bits = DDP_CLOSE;
+		assert_no_fault(rdmap_shot_from_wire(&h, encodings[i]));
+		assert_int_equal(h.opcode, RDMAP_SEND);
+	}
+}
+
+static void bits_that_say_two_things_are_refused(void **state)
+{
+	static const uint8_t taken[] = {RDMAP_SEND_INV, RDMAP_SEND_SE_INV, RDMAP_SEND_IMM,
+					RDMAP_IMM};
+	struct ddp_hdr h = shot(RDMAP_SEND, false);
+
+	h.bits = DDP_CLOSE | DDP_ADVERTISE;
+	assert_fault(rdmap_shot_from_wire(&h, SHOT_BITS), FAULT_RDMAP_OP_OTHER);
+	for (size_t i = 0; i < COUNT(taken); i++) {
+		h = shot(taken[i], false);
+		h.bits = DDP_CLOSE;
+		assert_fault(rdmap_shot_from_wire(&h, SHOT_BITS), FAULT_RDMAP_OP_OTHER);
+	}
+	h = (struct ddp_hdr){.tagged = true, .opcode = RDMAP_WRITE, .bits = DDP_CLOSE};
+	assert_no_fault(rdmap_shot_from_wire(&h, SHOT_BITS));
+	assert_int_equal(h.opcode, RDMAP_WRITE);
 }
 
 static void a_read_request_is_28_bytes_in_order(void **state)
@@ -316,6 +438,11 @@ int main(void)
 		cmocka_unit_test(each_message_is_what_the_book_says),
 		cmocka_unit_test(a_standard_peer_has_the_eight_opcodes_of_rfc5040),
 		cmocka_unit_test(a_message_of_fixed_length_comes_in_one_segment),
+		cmocka_unit_test(each_encoding_has_its_bytes),
+		cmocka_unit_test(each_encoding_comes_back),
+		cmocka_unit_test(other_messages_are_left_alone),
+		cmocka_unit_test(an_encoding_has_no_other_ones_messages),
+		cmocka_unit_test(bits_that_say_two_things_are_refused),
 		cmocka_unit_test(a_read_request_is_28_bytes_in_order),
 		cmocka_unit_test(a_flush_request_is_24_bytes_in_order),
 		cmocka_unit_test(an_atomic_request_is_52_bytes_in_order),
