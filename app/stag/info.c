@@ -86,6 +86,7 @@ static const struct name abilities[] = {
 	{STAGDV_ABILITY_GUARD, "guards"},
 	{STAGDV_ABILITY_STORE, "storage"},
 	{STAGDV_ABILITY_FLUSH, "flush"},
+	{STAGDV_ABILITY_ONE_SHOT, "one-shot-sends"},
 };
 
 static const struct name verbs_abilities[] = {

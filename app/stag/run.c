@@ -31,6 +31,7 @@ static const struct setting {
 	{"crc", "STAG_CRC", SWITCH, NULL},
 	{"markers", "STAG_MARKERS", SWITCH, NULL},
 	{"extensions", "STAG_EXTENSIONS", SWITCH, NULL},
+	{"one-shot", "STAG_ONE_SHOT", WORD, "opcodes literal bits off"},
 	{"p2p", "STAG_P2P", SWITCH, NULL},
 	{"mpa-rev", "STAG_MPA_REV", WORD, "1 2"},
 	{"connect-timeout", "STAG_CONNECT_TIMEOUT", NUMBER, NULL},
@@ -56,6 +57,7 @@ static const char help_text[] =
 	"  --crc on|off           protect every frame by a CRC (on); off: only if the peer asks\n"
 	"  --markers on|off       ask peers for markers in their stream (off)\n"
 	"  --extensions on|off    offer atomics, immediate data and large frames to peers (on)\n"
+	"  --one-shot ENCODING    of one-shot sends: opcodes (the default), literal, bits or off\n"
 	"  --p2p on|off           offer peer-to-peer set-up, RFC 6581 (on)\n"
 	"  --mpa-rev 1|2          revision of the set-up frames (2)\n"
 	"  --connect-timeout MS   give up connecting after so many milliseconds (10000)\n"

@@ -71,6 +71,7 @@ _stag() {
 		case $prev in
 		--crc | --markers | --extensions | --p2p) COMPREPLY=($(compgen -W 'on off' -- "$cur")) ;;
 		--log) COMPREPLY=($(compgen -W 'none err warn info debug' -- "$cur")) ;;
+		--one-shot) COMPREPLY=($(compgen -W 'opcodes literal bits off' -- "$cur")) ;;
 		--mpa-rev) COMPREPLY=($(compgen -W '1 2' -- "$cur")) ;;
 		--congestion)
 			COMPREPLY=($(compgen -W "$(cat /proc/sys/net/ipv4/tcp_available_congestion_control)" -- "$cur"))
@@ -79,7 +80,7 @@ _stag() {
 		--connect-timeout) ;;
 		*)
 			if [[ $cur == -* ]]; then
-				COMPREPLY=($(compgen -W '--trace --log --log-file --crc --markers --extensions
+				COMPREPLY=($(compgen -W '--trace --log --log-file --crc --markers --extensions --one-shot
 					--p2p --mpa-rev --connect-timeout --congestion --library --help --' -- "$cur"))
 			else
 				COMPREPLY=($(compgen -c -- "$cur"))

@@ -17,6 +17,7 @@
  *                 progress for it
  *   qp->rx_lock   the receive side of a queue pair
  *   qp->tx_lock   the send queue and the send side; qp->state is written under it
+ *   qp->shots.lock  the STags of its sends
  *   qp->rq_lock, srq->lock, cq->lock, channel->lock, ctx->async_lock, the key
  *   table's and the timers' locks: leaves, held for a few lines
  *
@@ -70,6 +71,8 @@ struct stag_config {
 	bool crc;		     /* STAG_CRC: ask for CRCs (default on) */
 	bool markers;		     /* STAG_MARKERS: ask the peer for markers (default off) */
 	bool extensions;	     /* STAG_EXTENSIONS: offer the stag extensions (default on) */
+	enum shot_encoding one_shot; /* STAG_ONE_SHOT: of one-shot sends, where the peer connects
+				      * (default SHOT_OPCODES); SHOT_NONE: no such sends at all */
 	bool p2p;		     /* STAG_P2P: offer RFC 6581 peer-to-peer mode (default on) */
 	unsigned mpa_rev;	     /* STAG_MPA_REV: 1 or 2 (default 2) */
 	unsigned first_delay_ms;     /* STAG_FIRST_DELAY: pause before the first FPDU to a
@@ -228,6 +231,8 @@ void device_gid(unsigned index, union ibv_gid *gid);
 void device_counters(struct stagdv_counters *c); /* totals, live queue pairs included */
 extern struct stag_totals {
 	_Atomic uint64_t engine_wakeups, connects, accepts, disconnects;
+	_Atomic uint64_t registrations;	  /* but of one-shot sends */
+	_Atomic uint64_t shared_receives; /* posted to SRQs */
 } stag_totals;
 
 /* ---- pd.c -------------------------------------------------------------- */
@@ -249,7 +254,7 @@ struct stag_pd *pd_root(struct stag_pd *pd); /* through parent domains */
 
 /* ---- keys.c: the table of STags ---------------------------------------- */
 
-enum key_kind { KEY_MR, KEY_FAST_MR, KEY_MW1, KEY_MW2, KEY_STORE };
+enum key_kind { KEY_MR, KEY_FAST_MR, KEY_MW1, KEY_MW2, KEY_STORE, KEY_SHOT };
 
 /* Why an access was refused; each side has its own words for it. */
 enum key_fault {
@@ -280,7 +285,8 @@ struct key_slot {
 	uint8_t key_turn, key_step; /* the low bits of the key when it was allocated; odd */
 	unsigned access;
 	struct stag_pd *pd;
-	struct stag_qp *qp;	 /* KEY_MW2: the only queue pair that may use it */
+	struct stag_qp *qp;	 /* KEY_MW2, KEY_SHOT: the only queue pair that may use it */
+	struct shot *shot;	 /* KEY_SHOT: one_shot.c's */
 	struct key_slot *parent; /* windows: the region below */
 	uint64_t base;		 /* TO of the first byte */
 	uint64_t win_off;	 /* windows: where in the region they begin */
@@ -291,7 +297,7 @@ struct key_slot {
 	const struct stagdv_guard *guard; /* NULL: none; else asked before each access */
 	struct store_region *store;	  /* KEY_STORE: where it is instead of in memory */
 	_Atomic uint32_t lent;		  /* of users: operations on storage, which take a while */
-	atomic_int windows;		  /* bound to this region */
+	atomic_int windows;		  /* bound to this region; and STags of sends over it */
 };
 
 /* Memory found behind a key. The references are held until key_put(). */
@@ -336,7 +342,10 @@ void key_release(struct key_slot *slot);
 
 int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out); /* -ENOMEM */
 void key_publish(struct key_slot *slot, uint32_t stag); /* from now on usable under stag */
-void key_revoke(struct key_slot *slot);	     /* unusable; returns when no access is under way */
+void key_revoke(struct key_slot *slot);	  /* unusable; returns when no access is under way */
+uint32_t key_next(struct key_slot *slot); /* another tag for it: see next_key() */
+struct key_slot *key_find(uint32_t stag); /* with a reference, or NULL: nobody may use it */
+void key_each_shot(void (*fn)(const struct shot *s, void *arg), void *arg); /* published ones */
 void key_free(struct key_slot *slot);	     /* revokes; the slot's next tag differs */
 struct key_slot *key_slot_of(uint32_t stag); /* the allocated slot with that index, or NULL */
 
@@ -383,6 +392,37 @@ int mr_alloc_fast(struct stag_pd *pd, unsigned max_sge, struct stag_mr **out);
 
 int mw_alloc(struct stag_pd *pd, enum ibv_mw_type type, struct stag_mw **out);
 int mw_dealloc(struct stag_mw *mw);
+
+/* ---- one_shot.c, ledger.c: STags that go with sends ---------------------- */
+
+struct shot;
+
+/* Those of one queue pair. */
+struct shots {
+	pthread_mutex_t lock;	/* behind tx_lock, before the key table's */
+	struct list open, idle; /* shot.link; idle: the longest first */
+	unsigned count;		/* in both */
+	uint64_t advertised, closed, withdrawn, orphaned;
+	_Atomic uint64_t late;
+};
+
+void shots_init(struct stag_qp *qp);
+void shots_free(struct stag_qp *qp);
+/* Lends the memory of wr: -ENOMEM, -EINVAL, -EPERM (logged). */
+int shot_open(struct stag_qp *qp, const struct stagdv_advertise *wr, uint32_t *stag);
+/* 0: it is refused from now on. -ENOENT: no such is open; -EACCES: it is another queue pair's. */
+int shot_end(struct stag_qp *qp, uint32_t stag, enum stagdv_stag_end how, uint32_t *reference);
+void shots_orphan(struct stag_qp *qp);		   /* all of them: the connection has ended */
+void shot_read(const struct key_slot *k);	   /* the peer does, if it is one; rx_lock held, */
+void shot_written(const struct key_slot *k);	   /* and a reference to the slot */
+void shot_late(struct stag_qp *qp, uint32_t stag); /* refused; was it one once? */
+bool shot_is_open(const struct shot *s);	   /* of a slot that is held, as the next */
+void shot_describe(const struct shot *s, struct stagdv_stag *out);
+
+void ledger_add(const struct stagdv_stag *stag);	  /* one that ends */
+bool ledger_late(uint32_t stag, struct stagdv_stag *out); /* counts; false: it is not in there */
+ssize_t ledger_query(void *list, size_t n, size_t size);  /* as stagdv_query_stags() */
+void ledger_after_fork(void);
 
 /* ---- channel.c, cq.c --------------------------------------------------- */
 
@@ -537,8 +577,10 @@ bool srq_take(struct stag_srq *srq, struct rwqe *out);
 enum qp_state { QP_IDLE, QP_RTS, QP_CLOSING, QP_ERROR };
 
 /* Work request opcodes beyond enum ibv_wr_opcode */
-#define STAG_WR_FAST_REG 0x80
-#define STAG_WR_BARRIER	 0x81 /* stagdv_wr_barrier() */
+#define STAG_WR_FAST_REG  0x80
+#define STAG_WR_BARRIER	  0x81 /* stagdv_wr_barrier() */
+#define STAG_WR_ADVERTISE 0x82 /* stagdv_post_send_advertise() */
+#define STAG_WR_CLOSE	  0x83 /* stagdv_post_send_close() */
 
 #define RTR_STAG 1 /* where a message without payload needs a tag, this one is named */
 
@@ -552,7 +594,7 @@ struct wqe {
 	uint8_t *inline_data; /* NULL, or the payload, copied (max_inline bytes) */
 	uint64_t remote_addr;
 	uint32_t rkey;
-	uint32_t imm_or_inv; /* immediate (network order) or the rkey to invalidate */
+	uint32_t imm_or_inv; /* immediate (network order), or the STag that goes in the header */
 	uint64_t compare_add, swap;
 	struct stag_mw *mw; /* bind */
 	struct stag_mr *mr; /* fast registration: memory from iov, else bind: the region */
@@ -589,7 +631,8 @@ struct qp_link {
 	bool p2p;    /* an RTR opens the stream */
 	uint8_t rtr; /* initiator: the one to send (one bit of enum mpa_rtr) */
 	bool stag_peer;
-	unsigned caps; /* enum mpa_ext_cap; 0 towards a standard peer */
+	unsigned caps;		     /* enum mpa_ext_cap; 0 towards a standard peer */
+	enum shot_encoding one_shot; /* SHOT_NONE without MPA_EXT_ONE_SHOT */
 	uint16_t ird, ord;
 	uint64_t hold_until;  /* clock_ns(): send no FPDU before (0: no hold) */
 	bool wait_first;      /* responder: send nothing before the first FPDU came */
@@ -651,6 +694,9 @@ struct stag_qp {
 	atomic_bool tx_blocked;		 /* the stream is full: somebody must watch for room */
 	atomic_bool tx_sending;		 /* what the stream has may not have completed yet */
 	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
+	uint64_t recv_posts;		 /* rq_lock */
+	uint64_t recv_completions;	 /* rx_lock; those of the send side: counters.completions */
+	struct shots shots;		 /* one_shot.c */
 	atomic_int windows;		 /* type-2 windows bound to it */
 	struct qp_media *media;		 /* medium.c: those that its poller polls too; or NULL */
 	struct store_qp *store;		 /* tx_lock: where it is connected to storage; or NULL */
@@ -700,6 +746,8 @@ int qp_post_send(struct stag_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 int qp_post_fast_reg(struct stag_qp *qp, const struct stagdv_fast_reg *wr);
 int qp_post_barrier(struct stag_qp *qp, const struct stagdv_barrier *b);
+int qp_post_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag);
+int qp_post_close(struct stag_qp *qp, const struct stagdv_close *c);
 int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind);
 
 /*
@@ -786,6 +834,7 @@ void qp_fail_later(struct stag_qp *qp);
 void qp_peer_closed(struct stag_qp *qp, bool orderly); /* rx_lock and tx_lock held */
 void qp_async(struct stag_qp *qp, enum ibv_event_type type);
 void qp_tell_established(struct stag_qp *qp);
+void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited); /* rx_lock held */
 void rx_flush(struct stag_qp *qp);  /* rx_lock held: the receives, and the one in progress */
 int qp_rx_init(struct stag_qp *qp); /* at attach */
 void qp_rx_free(struct stag_qp *qp);

@@ -54,12 +54,34 @@ static const char *env_text(const char *name)
 	return v && *v ? v : NULL;
 }
 
+/* A word of a list; what it stands for is its place there. */
+static unsigned env_word(const char *name, const char *const *words, unsigned n, unsigned fallback)
+{
+	const char *v = getenv(name);
+
+	if (!v || !*v)
+		return fallback;
+	for (unsigned i = 0; i < n; i++)
+		if (!strcasecmp(v, words[i]))
+			return i;
+	log_warn("%s=%s is not a word that it knows; taken as %s", name, v, words[fallback]);
+	return fallback;
+}
+
+static const char *const shot_words[] = {
+	[SHOT_NONE] = "off",
+	[SHOT_LITERAL] = "literal",
+	[SHOT_OPCODES] = "opcodes",
+	[SHOT_BITS] = "bits",
+};
+
 static void read_environment(void)
 {
 	cfg = (struct stag_config){
 		.crc = env_bool("STAG_CRC", true),
 		.markers = env_bool("STAG_MARKERS", false),
 		.extensions = env_bool("STAG_EXTENSIONS", true),
+		.one_shot = env_word("STAG_ONE_SHOT", shot_words, 4, SHOT_OPCODES),
 		.p2p = env_bool("STAG_P2P", true),
 		.mpa_rev = env_number("STAG_MPA_REV", 1, 2, 2),
 		.first_delay_ms = env_number("STAG_FIRST_DELAY", 0, 10000, 10),

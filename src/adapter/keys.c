@@ -146,6 +146,7 @@ int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
 		s->access = 0;
 		s->pd = pd;
 		s->qp = NULL;
+		s->shot = NULL;
 		s->parent = NULL;
 		s->base = s->len = 0;
 		s->nseg = 0;
@@ -164,8 +165,15 @@ int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
 void key_publish(struct key_slot *slot, uint32_t stag)
 {
 	assert(index_of(stag) == index_of(slot->key));
-	slot->key = stag;
+	__atomic_store_n(&slot->key, stag, __ATOMIC_RELAXED); /* key_invalidate() may look at it */
 	atomic_store(&slot->stag, stag);
+	if (slot->kind != KEY_SHOT) /* each queue pair counts those */
+		atomic_fetch_add_explicit(&stag_totals.registrations, 1, memory_order_relaxed);
+}
+
+uint32_t key_next(struct key_slot *slot)
+{
+	return (slot->key & ~0xffu) | next_key(slot);
 }
 
 /* An access lasts as long as one system call or one copy: waiting for it is short. */
@@ -231,6 +239,13 @@ void key_release(struct key_slot *slot)
 	atomic_fetch_sub_explicit(&slot->users, 1, memory_order_release);
 }
 
+struct key_slot *key_find(uint32_t stag)
+{
+	struct key_slot *s = slot_at(index_of(stag));
+
+	return s && key_hold(s, stag) ? s : NULL;
+}
+
 void key_put(struct key_map *map)
 {
 	if (map->cell)
@@ -243,15 +258,33 @@ void key_put(struct key_map *map)
 	}
 }
 
+/* One page at a time: slots are never freed. */
+void key_each_shot(void (*fn)(const struct shot *s, void *arg), void *arg)
+{
+	for (unsigned p = 0; p < PAGES; p++) {
+		struct key_slot *page = atomic_load_explicit(&pages[p], memory_order_acquire);
+
+		for (unsigned i = 0; page && i < PAGE_SLOTS; i++) {
+			uint32_t stag = atomic_load(&page[i].stag);
+
+			if (!stag || !key_hold(&page[i], stag))
+				continue;
+			if (page[i].kind == KEY_SHOT)
+				fn(page[i].shot, arg);
+			key_release(&page[i]);
+		}
+	}
+}
+
 static enum key_fault check(const struct key_slot *s, const struct stag_pd *pd,
 			    const struct stag_qp *qp, uint64_t to, uint64_t len, unsigned access)
 {
 	uint64_t end;
 
-	if (s->kind == KEY_MW1 || s->kind == KEY_MW2) {
+	if (s->kind == KEY_MW1 || s->kind == KEY_MW2 || s->kind == KEY_SHOT) {
 		if (!qp)
 			return KEY_INVALID; /* a window is for the peer */
-		if (s->kind == KEY_MW2 && s->qp != qp)
+		if (s->kind != KEY_MW1 && s->qp != qp)
 			return KEY_OTHER_QP;
 	}
 	if (s->pd != pd)
@@ -387,8 +420,8 @@ int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)
 {
 	struct key_slot *s = key_slot_of(stag);
 
-	if (!s || s->key != stag)
-		return -ENOENT;
+	if (!s || __atomic_load_n(&s->key, __ATOMIC_RELAXED) != stag || s->kind == KEY_SHOT)
+		return -ENOENT; /* one that a send advertised is open to shot_end() alone */
 	if (s->kind != KEY_FAST_MR && s->kind != KEY_MW2)
 		return -EACCES; /* ibv_reg_mr()'s and type-1 windows are not the peer's to end */
 	if (s->pd != pd || (s->kind == KEY_MW2 && s->qp && s->qp != qp))
@@ -421,4 +454,5 @@ void key_unbind_qp(struct stag_qp *qp)
 void keys_after_fork(void)
 {
 	pthread_mutex_init(&table_lock, NULL);
+	ledger_after_fork();
 }

@@ -143,7 +143,7 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 		return -EINVAL;
 	}
 	if (atomic_load(&s->windows)) {
-		log_info("mr 0x%08x: rereg refused, windows are bound to it", s->key);
+		log_info("mr 0x%08x: rereg refused, windows or STags use it", s->key);
 		return -EBUSY;
 	}
 	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
@@ -173,18 +173,38 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 	return 0;
 }
 
+static int refuse_dereg(const struct stag_mr *mr, int windows)
+{
+	log_info("mr 0x%08x: dereg refused, %d windows are bound to it, or STags that sends "
+		 "advertised",
+		 mr->slot->key, windows);
+	return -EBUSY;
+}
+
+/* Who lends its memory holds it meanwhile. Now that nobody can, look again; false: somebody did. */
+static bool revoke_alone(struct key_slot *s)
+{
+	uint32_t stag = atomic_load(&s->stag);
+
+	key_revoke(s);
+	if (!atomic_load(&s->windows))
+		return true;
+	atomic_store(&s->stag, stag);
+	return false;
+}
+
 int mr_dereg(struct stag_mr *mr)
 {
-	int windows = atomic_load(&mr->slot->windows);
+	struct key_slot *s = mr->slot;
 
-	if (windows) {
-		log_info("mr 0x%08x: dereg refused, %d windows are bound to it", mr->slot->key,
-			 windows);
-		return -EBUSY;
-	}
-	if (mr->store)
+	if (atomic_load(&s->windows))
+		return refuse_dereg(mr, atomic_load(&s->windows));
+	if (mr->store) {
 		store_mr_end(mr);
-	key_free(mr->slot);
+	} else if (!revoke_alone(s)) {
+		return refuse_dereg(mr, atomic_load(&s->windows));
+	}
+	key_free(s);
 	free(mr->store);
 	atomic_fetch_sub(&to_stag_pd(mr->ibv.pd)->users, 1);
 	free(mr);

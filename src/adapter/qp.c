@@ -134,6 +134,7 @@ static void init_locks(struct stag_qp *qp)
 	pthread_mutex_init(&qp->tx_lock, NULL);
 	pthread_mutex_init(&qp->rq_lock, NULL);
 	pthread_mutex_init(&qp->arm_lock, NULL);
+	shots_init(qp);
 }
 
 static void adopt(struct stag_qp *qp, struct ibv_qp_init_attr_ex *a)
@@ -223,6 +224,7 @@ int qp_destroy(struct stag_qp *qp)
 	leave_cq(qp->rcq, &qp->in_rcq, qp);
 	leave_cq(qp->scq, &qp->in_scq, qp);
 	key_unbind_qp(qp);
+	shots_orphan(qp);
 	qp_table_remove(qp);
 	engine_unlock();
 	qp_drop_media(qp);
@@ -231,6 +233,7 @@ int qp_destroy(struct stag_qp *qp)
 		cq_forget_qp(qp->rcq, qp->ibv.qp_num);
 	ctx_drop_async(to_stag_ctx(qp->ibv.context), &qp->ibv);
 	wait_for_acks(&qp->ibv.mutex, &qp->ibv.cond, &qp->ibv.events_completed, qp->async_sent);
+	shots_free(qp);
 	hold_parts(qp, -1);
 	sq_free(&qp->sq);
 	rq_free(&qp->rq);
@@ -307,6 +310,7 @@ static void to_reset(struct stag_qp *qp)
 		qp_set_state(qp, QP_IDLE);
 	}
 	qp->ibv.state = IBV_QPS_RESET;
+	shots_orphan(qp);
 	qp_unlock_both(qp);
 	if (ended && qp->events && qp->events->disconnected)
 		qp->events->disconnected(qp->events_arg);
@@ -429,6 +433,7 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 		err = rq_put(&qp->rq, wr);
 		if (err)
 			break;
+		qp->recv_posts++;
 	}
 	pthread_mutex_unlock(&qp->rq_lock);
 	if (err) {

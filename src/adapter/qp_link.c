@@ -45,6 +45,7 @@ void qp_flush(struct stag_qp *qp)
 	if (qp->srq)
 		qp_async(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 	key_unbind_qp(qp);
+	shots_orphan(qp);
 }
 
 static void on_linger(struct timer *t);

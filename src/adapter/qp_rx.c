@@ -160,6 +160,8 @@ static enum outcome step_header(struct stag_qp *qp)
 	rx->seg_len = (uint32_t)(rx->ulpdu_len - hdr_len);
 	rx->seg_done = 0;
 	if (!f.set)
+		f = rdmap_shot_from_wire(&rx->h, qp->link.one_shot);
+	if (!f.set)
 		f = rdmap_check(&rx->h, rx->seg_len, qp->link.caps);
 	if (f.set) {
 		rx_stop_with(qp, f);
@@ -444,6 +446,12 @@ void rx_consume_ahead(struct stag_qp *qp)
 		rx_store_dry(qp);
 }
 
+void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
+{
+	qp->recv_completions++;
+	cq_push(qp->rcq, wc, solicited);
+}
+
 void rx_flush(struct stag_qp *qp)
 {
 	struct ibv_wc wc = {
@@ -458,7 +466,7 @@ void rx_flush(struct stag_qp *qp)
 	while ((w = rq_peek(&qp->rq))) {
 		wc.wr_id = w->wr_id;
 		qp->rq.get++;
-		cq_push(qp->rcq, &wc, false);
+		qp_push_recv(qp, &wc, false);
 	}
 	pthread_mutex_unlock(&qp->rq_lock);
 }

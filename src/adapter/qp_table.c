@@ -64,6 +64,14 @@ static void add_counters(struct stagdv_counters *to, const struct stagdv_counter
 	to->crc_errors += from->crc_errors;
 	to->terminates_sent += from->terminates_sent;
 	to->terminates_received += from->terminates_received;
+	to->posts += from->posts;
+	to->receives += from->receives;
+	to->completions += from->completions;
+	to->advertised += from->advertised;
+	to->closed += from->closed;
+	to->withdrawn += from->withdrawn;
+	to->orphaned += from->orphaned;
+	to->late += from->late;
 }
 
 void qp_table_remove(struct stag_qp *qp)
@@ -89,6 +97,25 @@ struct stag_qp *qp_by_num(uint32_t qpn)
 	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
 }
 
+static void shot_counters(struct shots *s, struct stagdv_counters *c)
+{
+	pthread_mutex_lock(&s->lock);
+	c->advertised = s->advertised;
+	c->closed = s->closed;
+	c->withdrawn = s->withdrawn;
+	c->orphaned = s->orphaned;
+	c->late = atomic_load(&s->late);
+	pthread_mutex_unlock(&s->lock);
+}
+
+static void receive_counters(struct stag_qp *qp, struct stagdv_counters *c)
+{
+	pthread_mutex_lock(&qp->rq_lock);
+	c->receives = qp->recv_posts;
+	pthread_mutex_unlock(&qp->rq_lock);
+	c->completions += qp->recv_completions;
+}
+
 void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
 {
 	pthread_mutex_lock(&qp->rx_lock);
@@ -102,6 +129,8 @@ void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
 		c->tx_again += qp->stream->tx_again;
 		c->rx_again += qp->stream->rx_again;
 	}
+	receive_counters(qp, c);
+	shot_counters(&qp->shots, c);
 	pthread_mutex_unlock(&qp->tx_lock);
 	pthread_mutex_unlock(&qp->rx_lock);
 }
@@ -125,6 +154,8 @@ void device_counters(struct stagdv_counters *c)
 	c->connects = atomic_load(&stag_totals.connects);
 	c->accepts = atomic_load(&stag_totals.accepts);
 	c->disconnects = atomic_load(&stag_totals.disconnects);
+	c->registrations = atomic_load(&stag_totals.registrations) + c->advertised;
+	c->receives += atomic_load(&stag_totals.shared_receives);
 }
 
 void qp_table_after_fork(void)

@@ -67,10 +67,11 @@ static bool begin_store_write(struct stag_qp *qp)
 static bool begin_write(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
+	bool first = !rx->write_begun;
 	struct key_map map;
 	enum key_fault f;
 
-	if (!rx->write_begun) {
+	if (first) {
 		rx->write_begun = true;
 		rx->write_len = 0;
 	}
@@ -81,7 +82,9 @@ static bool begin_write(struct stag_qp *qp)
 	if (f == KEY_ON_STORE)
 		return begin_store_write(qp);
 	if (f != KEY_OK)
-		return rx_stop_with(qp, rx_write_fault(f));
+		return rx_target_fault(qp, f);
+	if (first)
+		shot_written(map.slot[0]);
 	key_put(&map);
 	return true;
 }
@@ -145,15 +148,39 @@ bool rx_begin_segment(struct stag_qp *qp)
 	}
 }
 
+/*
+ * The tag that the message names is invalid from now on. One that was advertised is closed by a send with invalidate
+ * too, which is what a standard peer has; but nothing else by a close.
+ */
+static int take_tag_back(struct stag_qp *qp, struct ibv_wc *wc)
+{
+	uint32_t tag = qp->rx->h.ulp;
+	int err = shot_end(qp, tag, STAGDV_STAG_CLOSED, &wc->vendor_err);
+
+	if (!err)
+		wc->wc_flags |= STAGDV_WC_CLOSED;
+	else if (err == -ENOENT && qp->rx->h.opcode != RDMAP_SEND_CLOSE)
+		err = key_invalidate(tag, qp->pd, qp);
+	if (err)
+		shot_late(qp, tag);
+	return err;
+}
+
 /* RFC 5040 §5.3: before the receive completes, the tag is invalid. */
 static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 {
 	struct qp_rx *rx = qp->rx;
-	int err = key_invalidate(rx->h.ulp, qp->pd, qp);
+	int err = take_tag_back(qp, wc);
 
 	if (err) {
+		log_info("qp %u: the peer may not %s STag 0x%08x: %s", qp->ibv.qp_num,
+			 rx->h.opcode == RDMAP_SEND_CLOSE ? "close" : "invalidate", rx->h.ulp,
+			 err == -EACCES ? "it is not this connection's"
+					: "it is not open here, or not any more");
 		rx->recv_off += rx->seg_len;
-		rx_complete_recv(qp, IBV_WC_REM_INV_REQ_ERR, NULL, false);
+		wc->byte_len = rx->recv_off;
+		wc->vendor_err = rx->h.ulp;
+		rx_complete_recv(qp, IBV_WC_REM_INV_REQ_ERR, wc, false);
 		return rx_stop_with(
 			qp, err == -EACCES ? FAULT_RDMAP_PROT_CANT_INV : FAULT_RDMAP_OP_CANT_INV);
 	}
@@ -178,26 +205,56 @@ static void complete_message(struct stag_qp *qp, const struct ibv_wc *wc, bool s
 	rx_complete_recv(qp, IBV_WC_SUCCESS, wc, solicited);
 }
 
+static bool is_solicited(const struct ddp_hdr *h)
+{
+	switch (h->opcode) {
+	case RDMAP_SEND_SE:
+	case RDMAP_SEND_SE_INV:
+		return true;
+	case RDMAP_SEND_IMM:
+	case RDMAP_SEND_CLOSE:
+	case RDMAP_SEND_ADVERTISE:
+		return h->rsv & RDMAP_RSV_SE;
+	default:
+		return false;
+	}
+}
+
+/* What a send has besides its body. */
+static bool take_header(struct stag_qp *qp, struct ibv_wc *wc)
+{
+	const struct ddp_hdr *h = &qp->rx->h;
+
+	switch (h->opcode) {
+	case RDMAP_SEND_INV:
+	case RDMAP_SEND_SE_INV:
+	case RDMAP_SEND_CLOSE:
+		return invalidate_for_peer(qp, wc);
+	case RDMAP_SEND_IMM:
+		wc->wc_flags |= IBV_WC_WITH_IMM;
+		wc->imm_data = htobe32(h->ulp);
+		return true;
+	case RDMAP_SEND_ADVERTISE:
+		wc->wc_flags |= STAGDV_WC_ADVERTISED;
+		wc->invalidated_rkey = h->ulp;
+		return true;
+	default:
+		return true;
+	}
+}
+
 static bool end_send(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
-	uint8_t op = rx->h.opcode;
-	bool solicited = op == RDMAP_SEND_SE || op == RDMAP_SEND_SE_INV ||
-			 (op == RDMAP_SEND_IMM && (rx->h.rsv & RDMAP_RSV_SE));
 	struct ibv_wc wc = {.opcode = IBV_WC_RECV};
 
-	if (rx->h.last && (op == RDMAP_SEND_INV || op == RDMAP_SEND_SE_INV) &&
-	    !invalidate_for_peer(qp, &wc))
+	if (rx->h.last && !take_header(qp, &wc))
 		return false;
 	rx->recv_off += rx->seg_len;
 	if (!rx->h.last)
 		return true;
 	wc.byte_len = rx->recv_off;
-	if (op == RDMAP_SEND_IMM) {
-		wc.wc_flags |= IBV_WC_WITH_IMM;
-		wc.imm_data = htobe32(rx->h.ulp);
-	}
-	complete_message(qp, &wc, solicited);
+	complete_message(qp, &wc, is_solicited(&rx->h));
 	return true;
 }
 
@@ -270,6 +327,12 @@ static bool end_request(struct stag_qp *qp, bool room, struct peer_request *stor
 	return true;
 }
 
+static bool refuse_request(struct stag_qp *qp, uint32_t stag, enum key_fault f)
+{
+	shot_late(qp, stag);
+	return rx_stop_with(qp, rx_read_fault(f));
+}
+
 static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct rdmap_read_req r;
@@ -285,7 +348,9 @@ static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 	if (f == KEY_ON_STORE)
 		f = rx_store_read(qp, &r, &store, &gate);
 	if (f != KEY_OK)
-		return rx_stop_with(qp, rx_read_fault(f));
+		return refuse_request(qp, r.src_stag, f);
+	if (map.slot[0])
+		shot_read(map.slot[0]);
 	key_put(&map);
 	pthread_mutex_lock(&qp->tx_lock);
 	room = qp_tx_respond_read(qp, &r, store, gate);
@@ -316,7 +381,7 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	if (f == KEY_ON_STORE && aligned)
 		f = rx_store_atomic(qp, &r, &store);
 	if (f != KEY_OK && f != KEY_ON_STORE)
-		return rx_stop_with(qp, rx_read_fault(f));
+		return refuse_request(qp, r.stag, f);
 	key_put(&map);
 	if (!aligned)
 		return rx_stop_with(qp, FAULT_RDMAP_STREAM);

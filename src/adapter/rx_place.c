@@ -148,14 +148,15 @@ void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struc
 	if (more) {
 		wc.opcode = more->opcode;
 		wc.byte_len = more->byte_len;
-		wc.imm_data = more->imm_data;
+		wc.imm_data = more->imm_data; /* a union with invalidated_rkey */
 		wc.wc_flags = more->wc_flags;
+		wc.vendor_err = more->vendor_err;
 	}
 	rx->recv_open = false;
 	if (status != IBV_WC_WR_FLUSH_ERR && rx_must_hold(qp))
 		rx_hold_receive(qp, &wc, solicited);
 	else
-		cq_push(qp->rcq, &wc, solicited);
+		qp_push_recv(qp, &wc, solicited);
 }
 
 /* The local side's own fault: its request fails, then the queue pair. */
@@ -179,8 +180,10 @@ bool rx_stop_locally(struct stag_qp *qp)
 
 bool rx_target_fault(struct stag_qp *qp, enum key_fault f)
 {
-	if (qp->rx->h.opcode == RDMAP_WRITE)
+	if (qp->rx->h.opcode == RDMAP_WRITE) {
+		shot_late(qp, qp->rx->h.stag);
 		return rx_stop_with(qp, rx_write_fault(f));
+	}
 	return rx_stop_locally(qp);
 }
 

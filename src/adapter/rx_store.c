@@ -510,7 +510,7 @@ static void lose_receive(struct stag_qp *qp, struct ibv_wc wc)
 
 	log_err("qp %u: no memory for a message behind writes", qp->ibv.qp_num);
 	wc.status = IBV_WC_WR_FLUSH_ERR;
-	cq_push(qp->rcq, &wc, false);
+	qp_push_recv(qp, &wc, false);
 	pthread_mutex_lock(&p->lock);
 	atomic_store(&p->failed, -ENOMEM);
 	peer_tell(p);
@@ -545,7 +545,7 @@ static void deliver(struct stag_qp *qp, struct held *h)
 {
 	list_del(&h->link);
 	if (h->kind == HELD_RECEIVE) {
-		cq_push(qp->rcq, &h->wc, h->solicited);
+		qp_push_recv(qp, &h->wc, h->solicited);
 	} else {
 		pthread_mutex_lock(&qp->tx_lock);
 		h->read->done = true;
@@ -579,7 +579,7 @@ void rx_drop_held(struct stag_qp *qp, bool flush)
 		list_del(&h->link);
 		if (flush && h->kind == HELD_RECEIVE) {
 			h->wc.status = IBV_WC_WR_FLUSH_ERR;
-			cq_push(qp->rcq, &h->wc, false);
+			qp_push_recv(qp, &h->wc, false);
 		}
 		free(h);
 	}

@@ -36,6 +36,7 @@ struct wqe *sq_take(struct stag_qp *qp)
 
 void sq_publish(struct stag_qp *qp)
 {
+	qp->counters.posts += qp->sq.reserved;
 	qp->sq.put += qp->sq.reserved;
 	qp->sq.reserved = 0;
 	if (atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_ERROR)
@@ -163,6 +164,8 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_INV:
 	case IBV_WR_LOCAL_INV:
+	case STAG_WR_ADVERTISE:
+	case STAG_WR_CLOSE:
 		return 0;
 	case IBV_WR_BIND_MW:
 		return w->mw ? 0 : refuse(qp, w, "no window");
@@ -349,6 +352,121 @@ int qp_post_barrier(struct stag_qp *qp, const struct stagdv_barrier *b)
 	return sq_post_prepared(qp, &w, 0, NULL);
 }
 
+/* ---- one-shot sends ---- */
+
+/* The STag in the body, for a peer that does not find it in the header. */
+static int put_stag(struct stag_qp *qp, struct wqe *w, uint32_t at, uint32_t stag)
+{
+	uint8_t bytes[sizeof(stag)];
+	const uint8_t *from = bytes;
+	struct key_map map;
+	enum key_fault f;
+
+	put_be32(bytes, stag);
+	if (w->inline_data) {
+		memcpy(w->inline_data + at, bytes, sizeof(bytes));
+		return 0;
+	}
+	f = key_get(w->sge[0].lkey, qp->pd, NULL, w->sge[0].addr + at, sizeof(bytes),
+		    IBV_ACCESS_LOCAL_WRITE, &map);
+	if (f != KEY_OK) {
+		log_info("qp %u: wr_id 0x%llx: the STag cannot be put into the body: %s",
+			 qp->ibv.qp_num, (unsigned long long)w->wr_id, key_fault_str(f));
+		return -EPERM;
+	}
+	for (unsigned i = 0; i < map.n; from += map.iov[i++].iov_len)
+		memcpy(map.iov[i].iov_base, from, map.iov[i].iov_len);
+	key_put(&map);
+	return 0;
+}
+
+static int check_advertise(struct stag_qp *qp, const struct stagdv_advertise *a)
+{
+	const char *why = NULL;
+
+	if (a->num_memory < 1 || a->num_memory > STAGDV_ADVERTISE_SGE)
+		why = "no memory, or too many pieces";
+	else if (!a->access ||
+		 (a->access & ~(unsigned)(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)))
+		why = "rights other than to read and to write";
+	else if (a->stag_at >= 0 &&
+		 (a->num_sge < 1 || a->sg_list[0].length < sizeof(uint32_t) ||
+		  (uint32_t)a->stag_at > a->sg_list[0].length - sizeof(uint32_t)))
+		why = "no place for the STag in the body";
+	if (why)
+		log_info("qp %u: a send that advertises, wr_id 0x%llx: %s", qp->ibv.qp_num,
+			 (unsigned long long)a->wr_id, why);
+	return why ? -EINVAL : 0;
+}
+
+/* tx_lock held; the entry was taken. The STag is good before anybody hears of it. */
+static int lend_for(struct stag_qp *qp, struct wqe *w, const struct stagdv_advertise *a)
+{
+	uint32_t reference;
+	int err = shot_open(qp, a, &w->imm_or_inv);
+
+	if (!err && a->stag_at >= 0) {
+		err = put_stag(qp, w, (uint32_t)a->stag_at, w->imm_or_inv);
+		if (err)
+			shot_end(qp, w->imm_or_inv, STAGDV_STAG_WITHDRAWN, &reference);
+	}
+	return err;
+}
+
+static int post_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag)
+{
+	struct ibv_send_wr wr = {
+		.wr_id = a->wr_id,
+		.sg_list = a->sg_list,
+		.num_sge = a->num_sge,
+		.opcode = (enum ibv_wr_opcode)STAG_WR_ADVERTISE,
+		.send_flags = a->send_flags,
+	};
+	struct wqe *w = &qp->sq.wqe[qp->sq.put & qp->sq.mask];
+	int err = sq_may_post(qp) ? post_one(qp, &wr) : -EINVAL;
+
+	if (err)
+		return err;
+	err = lend_for(qp, w, a);
+	if (err) {
+		sq_drop(qp);
+		return err;
+	}
+	*stag = w->imm_or_inv; /* before it can come back */
+	sq_publish(qp);
+	if (atomic_load(&qp->state) == QP_ERROR)
+		shots_orphan(qp); /* there is no connection that could end */
+	return 0;
+}
+
+int qp_post_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag)
+{
+	int err = check_advertise(qp, a);
+
+	if (err)
+		return err;
+	pthread_mutex_lock(&qp->tx_lock);
+	err = post_advertise(qp, a, stag);
+	pthread_mutex_unlock(&qp->tx_lock);
+	return err;
+}
+
+int qp_post_close(struct stag_qp *qp, const struct stagdv_close *c)
+{
+	struct ibv_send_wr *bad, wr = {
+					 .wr_id = c->wr_id,
+					 .sg_list = c->sg_list,
+					 .num_sge = c->num_sge,
+					 .opcode = (enum ibv_wr_opcode)STAG_WR_CLOSE,
+					 .send_flags = c->send_flags,
+					 .invalidate_rkey = c->stag,
+				 };
+
+	return qp_post_send(qp, &wr, &bad);
+}
+
+/* ---- windows of type 1 ---- */
+
 int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind)
 {
 	uint32_t rkey = (mw->ibv.rkey & ~0xffu) | ((mw->ibv.rkey + 1) & 0xff);
@@ -444,6 +562,7 @@ static void complete(struct stag_qp *qp, const struct wqe *w, enum ibv_wc_status
 
 	if (status == IBV_WC_SUCCESS && !qp->sig_all && !(w->send_flags & IBV_SEND_SIGNALED))
 		return;
+	qp->counters.completions++;
 	cq_push(qp->scq, &wc, false);
 }
 

@@ -109,6 +109,7 @@ int srq_destroy(struct stag_srq *srq)
 
 int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+	uint64_t n = 0;
 	int err = 0;
 
 	pthread_mutex_lock(&srq->lock);
@@ -116,8 +117,10 @@ int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 		err = rq_put(&srq->rq, wr);
 		if (err)
 			break;
+		n++;
 	}
 	pthread_mutex_unlock(&srq->lock);
+	atomic_fetch_add_explicit(&stag_totals.shared_receives, n, memory_order_relaxed);
 	if (err) {
 		log_info("srq %u: post_srq_recv: %s", srq->num,
 			 err == -ENOMEM ? "the queue is full" : "more SGEs than the queue has");

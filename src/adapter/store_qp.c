@@ -179,6 +179,7 @@ static bool deliver_immediate(struct stag_qp *qp, struct wqe *w)
 		return false;
 	}
 	wc.wr_id = qp->store->recv->wr_id;
+	qp->counters.completions++;
 	cq_push(qp->rcq, &wc, w->send_flags & IBV_SEND_SOLICITED);
 	return true;
 }
@@ -345,6 +346,8 @@ int store_qp_check(const struct wqe *w, const char **why)
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
 	case IBV_WR_SEND_WITH_INV:
+	case STAG_WR_ADVERTISE:
+	case STAG_WR_CLOSE:
 		*why = "storage takes no sends";
 		return -EINVAL;
 	default:

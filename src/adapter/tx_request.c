@@ -165,13 +165,18 @@ static enum rdmap_op send_opcode(const struct wqe *w)
 		return se ? RDMAP_SEND_SE_INV : RDMAP_SEND_INV;
 	case IBV_WR_SEND_WITH_IMM:
 		return RDMAP_SEND_IMM;
+	case STAG_WR_ADVERTISE:
+		return RDMAP_SEND_ADVERTISE;
+	case STAG_WR_CLOSE:
+		return RDMAP_SEND_CLOSE;
 	default:
 		return se ? RDMAP_SEND_SE : RDMAP_SEND;
 	}
 }
 
-static struct ddp_hdr request_header(struct qp_tx *tx, const struct wqe *w)
+static struct ddp_hdr request_header(const struct stag_qp *qp, const struct wqe *w)
 {
+	struct qp_tx *tx = qp->tx;
 	struct ddp_hdr h;
 
 	if (w->opcode == IBV_WR_RDMA_WRITE || w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
@@ -181,11 +186,20 @@ static struct ddp_hdr request_header(struct qp_tx *tx, const struct wqe *w)
 					.to = w->remote_addr + tx->off};
 	h = tx_untagged(tx, send_opcode(w), QN_SEND);
 	h.mo = tx->off;
-	if (w->opcode == IBV_WR_SEND_WITH_INV)
+	switch (w->opcode) {
+	case IBV_WR_SEND_WITH_INV:
 		h.ulp = w->imm_or_inv;
-	if (w->opcode == IBV_WR_SEND_WITH_IMM) {
+		break;
+	case IBV_WR_SEND_WITH_IMM:
 		h.ulp = be32toh(w->imm_or_inv);
 		h.rsv = w->send_flags & IBV_SEND_SOLICITED ? RDMAP_RSV_SE : 0;
+		break;
+	case STAG_WR_ADVERTISE:
+	case STAG_WR_CLOSE:
+		h.ulp = w->imm_or_inv;
+		h.rsv = w->send_flags & IBV_SEND_SOLICITED ? RDMAP_RSV_SE : 0;
+		rdmap_shot_to_wire(&h, qp->link.one_shot);
+		break;
 	}
 	return h;
 }
@@ -222,7 +236,7 @@ static void frame_immediate(struct stag_qp *qp, struct wqe *w)
 static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 {
 	struct qp_tx *tx = qp->tx;
-	struct ddp_hdr h = request_header(tx, w);
+	struct ddp_hdr h = request_header(qp, w);
 	struct mark before = tx_mark(tx);
 	uint32_t sge = tx->sge, sge_off = tx->sge_off;
 	struct fpdu f = fpdu_begin(tx, &h);

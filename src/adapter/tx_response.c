@@ -58,8 +58,10 @@ static bool map_read_data(struct stag_qp *qp, const struct response *r, size_t w
 	enum key_fault fault = tx_key_get(qp, r->read.src_stag, qp, r->read.src_to + r->off, want,
 					  IBV_ACCESS_REMOTE_READ, map);
 
-	if (fault != KEY_OK && fault != KEY_BUSY)
+	if (fault != KEY_OK && fault != KEY_BUSY) {
+		shot_late(qp, r->read.src_stag);
 		qp->tx->response_fault = rx_read_fault(fault);
+	}
 	return fault == KEY_OK;
 }
 

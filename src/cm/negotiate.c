@@ -14,6 +14,13 @@
 #define OUR_CAPS                                                                                   \
 	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_FLUSH)
 
+/* What is common; and one encoding of one-shot sends takes an opcode of immediate data for itself. */
+static unsigned agreed_caps(unsigned caps, enum shot_encoding e)
+{
+	caps &= OUR_CAPS | (e != SHOT_NONE ? MPA_EXT_ONE_SHOT : 0);
+	return e == SHOT_LITERAL ? caps & ~(unsigned)MPA_EXT_IMM : caps;
+}
+
 static uint16_t least(uint16_t a, uint16_t b)
 {
 	return a < b ? a : b;
@@ -33,7 +40,9 @@ void negotiate_request(const struct conn_wish *w, enum request_form form, struct
 	if (form == REQUEST_PLAIN)
 		return;
 	req->rev = 2;
-	req->flags |= MPA_ENHANCED | (config()->extensions ? MPA_EXT_OFFER : 0);
+	req->flags |= MPA_ENHANCED;
+	if (config()->extensions)
+		req->flags |= MPA_EXT_OFFER | (config()->one_shot ? MPA_SHOT_OFFER : 0);
 	req->p2p = config()->p2p;
 	req->rtr = req->p2p ? OUR_RTR : 0;
 	req->ird = w->ird;
@@ -98,18 +107,27 @@ static void reply_base(const struct mpa_frame *req, const struct conn_wish *w,
 		rep->rtr = req->rtr & OUR_RTR ? req->rtr & OUR_RTR : OUR_RTR;
 }
 
+/* Who accepts chooses the encoding of one-shot sends, where both sides have them. */
+static void reply_extensions(const struct mpa_frame *req, struct mpa_frame *rep,
+			     struct qp_link *link)
+{
+	if (!(req->flags & MPA_EXT_OFFER) || !(req->flags & MPA_ENHANCED) || !config()->extensions)
+		return;
+	link->stag_peer = true;
+	link->one_shot = req->flags & MPA_SHOT_OFFER ? config()->one_shot : SHOT_NONE;
+	link->caps = agreed_caps(OUR_CAPS | MPA_EXT_ONE_SHOT, link->one_shot);
+	rep->flags |= MPA_EXT_ACCEPT;
+	rep->ext = (struct mpa_ext){
+		.version = 1, .encoding = link->one_shot, .caps = (uint16_t)link->caps};
+}
+
 void negotiate_reply(const struct mpa_frame *req, const struct conn_wish *w, struct mpa_frame *rep,
 		     struct qp_link *link)
 {
 	reply_base(req, w, rep);
 	rep->flags |= (uint8_t)(our_demands() | (req->flags & MPA_CRC));
 	*link = (struct qp_link){.p2p = rep->p2p};
-	if ((req->flags & MPA_EXT_OFFER) && (req->flags & MPA_ENHANCED) && config()->extensions) {
-		rep->flags |= MPA_EXT_ACCEPT;
-		rep->ext = (struct mpa_ext){.version = 1, .caps = OUR_CAPS};
-		link->stag_peer = true;
-		link->caps = OUR_CAPS;
-	}
+	reply_extensions(req, rep, link);
 	link_from_frames(rep, req, link);
 	reply_depths(req, w, rep, link);
 	reply_hold(rep, link);
@@ -160,7 +178,10 @@ static void take_extensions(const struct mpa_frame *req, const struct mpa_frame 
 	if (rep->ext.version != 1)
 		return;
 	link->stag_peer = true;
-	link->caps = rep->ext.caps & OUR_CAPS;
+	if ((req->flags & MPA_SHOT_OFFER) && (rep->ext.caps & MPA_EXT_ONE_SHOT) &&
+	    rep->ext.encoding <= SHOT_BITS)
+		link->one_shot = rep->ext.encoding;
+	link->caps = agreed_caps(rep->ext.caps, link->one_shot);
 }
 
 struct wire_fault negotiate_link(const struct mpa_frame *req, const struct mpa_frame *rep,

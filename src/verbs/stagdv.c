@@ -44,6 +44,8 @@ static uint64_t device_abilities(void)
 	if (config()->extensions)
 		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM |
 			     STAGDV_ABILITY_FLUSH;
+	if (config()->extensions && config()->one_shot != SHOT_NONE)
+		abilities |= STAGDV_ABILITY_ONE_SHOT;
 	if (strcmp(crc32c_implementation(), "portable") != 0)
 		abilities |= STAGDV_ABILITY_CRC_HW;
 	if (config()->trace)
@@ -95,7 +97,23 @@ static uint64_t link_abilities(const struct qp_link *link)
 	return (link->caps & MPA_EXT_IMM ? STAGDV_ABILITY_IMM : 0) |
 	       (link->caps & MPA_EXT_ATOMIC ? STAGDV_ABILITY_ATOMIC : 0) |
 	       (link->caps & MPA_EXT_SEND_IMM ? STAGDV_ABILITY_SEND_IMM : 0) |
-	       (link->caps & MPA_EXT_FLUSH ? STAGDV_ABILITY_FLUSH : 0);
+	       (link->caps & MPA_EXT_FLUSH ? STAGDV_ABILITY_FLUSH : 0) |
+	       (link->caps & MPA_EXT_ONE_SHOT ? STAGDV_ABILITY_ONE_SHOT : 0);
+}
+
+static uint8_t one_shot_of(enum shot_encoding e)
+{
+	switch (e) {
+	case SHOT_LITERAL:
+		return STAGDV_ONE_SHOT_LITERAL;
+	case SHOT_OPCODES:
+		return STAGDV_ONE_SHOT_OPCODES;
+	case SHOT_BITS:
+		return STAGDV_ONE_SHOT_BITS;
+	case SHOT_NONE:
+		break;
+	}
+	return STAGDV_ONE_SHOT_NONE;
 }
 
 STAG_EXPORT int stagdv_query_qp(struct ibv_qp *ibv, struct stagdv_qp_attr *attr, size_t size)
@@ -120,6 +138,7 @@ STAG_EXPORT int stagdv_query_qp(struct ibv_qp *ibv, struct stagdv_qp_attr *attr,
 		.initiator = qp->link.initiator,
 		.mpa_rev = qp->link.mpa_rev,
 		.stag_peer = qp->link.stag_peer,
+		.one_shot = one_shot_of(qp->link.one_shot),
 	};
 
 	return -copy_out(attr, size, &ours, sizeof(ours));
@@ -248,4 +267,51 @@ STAG_EXPORT int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barr
 		return EINVAL;
 	}
 	return -qp_post_barrier(to_stag_qp(qp), barrier);
+}
+
+/* ---- one-shot sends ----------------------------------------------------- */
+
+STAG_EXPORT int stagdv_post_send_advertise(struct ibv_qp *qp, struct stagdv_advertise *wr,
+					   uint32_t *stag)
+{
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	if (wr->comp_mask) {
+		log_info("qp %u: a send that advertises, with unknown fields", qp->qp_num);
+		return EINVAL;
+	}
+	return -qp_post_advertise(to_stag_qp(qp), wr, stag);
+}
+
+STAG_EXPORT int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *wr)
+{
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	if (wr->comp_mask) {
+		log_info("qp %u: a send that closes, with unknown fields", qp->qp_num);
+		return EINVAL;
+	}
+	return -qp_post_close(to_stag_qp(qp), wr);
+}
+
+STAG_EXPORT int stagdv_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference)
+{
+	uint32_t unasked;
+
+	if (!is_ours(qp->context))
+		return EOPNOTSUPP;
+	return shot_end(to_stag_qp(qp), stag, STAGDV_STAG_WITHDRAWN,
+			reference ? reference : &unasked)
+		       ? ENOENT
+		       : 0;
+}
+
+STAG_EXPORT int stagdv_query_stags(struct ibv_context *context, struct stagdv_stag *list, size_t n,
+				   size_t size)
+{
+	if (!is_ours(context))
+		return -EOPNOTSUPP;
+	if (size < sizeof(uint64_t))
+		return -EINVAL;
+	return (int)ledger_query(list, n, size);
 }

@@ -91,7 +91,7 @@ static void request_offers_what_we_have(void **state)
 	int fd = called(p);
 
 	assert_int_equal(p->req.f.rev, 2);
-	assert_int_equal(p->req.f.flags, MPA_ENHANCED | MPA_CRC | MPA_EXT_OFFER);
+	assert_int_equal(p->req.f.flags, MPA_ENHANCED | MPA_CRC | MPA_EXT_OFFER | MPA_SHOT_OFFER);
 	assert_true(p->req.f.p2p);
 	assert_int_equal(p->req.f.rtr, MPA_RTR_WRITE | MPA_RTR_READ);
 	assert_int_equal(p->req.f.ord, 5);
@@ -371,6 +371,44 @@ static void extension_block_is_not_the_programs(void **state)
 	assert_int_equal(agreed(p->id).stag_peer, 1);
 	assert_int_equal(agreed(p->id).abilities, STAGDV_ABILITY_IMM); /* what both have */
 	close(fd);
+}
+
+static struct stagdv_qp_attr after_reply(void **state, uint16_t caps, uint8_t encoding)
+{
+	struct peer *p = *state;
+	int fd = called(p);
+	struct mpa_frame rep = accepting(&p->req.f);
+	struct stagdv_qp_attr attr;
+
+	rep.flags |= MPA_EXT_ACCEPT;
+	rep.ext = (struct mpa_ext){.version = 1, .caps = caps, .encoding = encoding};
+	answer(fd, &rep, p);
+	attr = agreed(p->id);
+	close(fd);
+	return attr;
+}
+
+static void encoding_of_one_shot_sends_is_the_accepting_sides(void **state)
+{
+	assert_int_equal(after_reply(state, MPA_EXT_ONE_SHOT, SHOT_BITS).one_shot,
+			 STAGDV_ONE_SHOT_BITS);
+}
+
+static void literal_opcodes_leave_no_immediate_data(void **state)
+{
+	struct stagdv_qp_attr attr =
+		after_reply(state, MPA_EXT_ONE_SHOT | MPA_EXT_IMM | MPA_EXT_SEND_IMM, SHOT_LITERAL);
+
+	assert_int_equal(attr.one_shot, STAGDV_ONE_SHOT_LITERAL);
+	assert_int_equal(attr.abilities, STAGDV_ABILITY_ONE_SHOT | STAGDV_ABILITY_SEND_IMM);
+}
+
+static void encoding_that_nobody_knows_is_none(void **state)
+{
+	struct stagdv_qp_attr attr = after_reply(state, MPA_EXT_ONE_SHOT | MPA_EXT_IMM, 4);
+
+	assert_int_equal(attr.one_shot, STAGDV_ONE_SHOT_NONE);
+	assert_int_equal(attr.abilities, STAGDV_ABILITY_IMM);
 }
 
 static void reply_in_single_bytes_is_a_reply(void **state)
@@ -682,6 +720,9 @@ int main(void)
 		STORY(extension_block_of_another_version_changes_nothing),
 		STORY(echo_of_the_offer_changes_nothing),
 		STORY(extension_block_is_not_the_programs),
+		STORY(encoding_of_one_shot_sends_is_the_accepting_sides),
+		STORY(literal_opcodes_leave_no_immediate_data),
+		STORY(encoding_that_nobody_knows_is_none),
 		STORY(reply_in_single_bytes_is_a_reply),
 		STORY(message_behind_the_reply_is_not_lost),
 		STORY(reject_brings_the_peers_data),

@@ -175,7 +175,8 @@ void raw_send_request(struct raw_peer *p, const struct raw_wish *w)
 	struct mpa_frame req = {.rev = w->plain ? 1 : 2, .flags = demands(w)};
 
 	if (!w->plain) {
-		req.flags |= MPA_ENHANCED | (w->extensions ? MPA_EXT_OFFER : 0);
+		req.flags |= MPA_ENHANCED | (w->extensions ? MPA_EXT_OFFER : 0) |
+			     (w->one_shot ? MPA_SHOT_OFFER : 0);
 		req.ird = w->ird ? w->ird : 8;
 		req.ord = w->ord ? w->ord : 8;
 		req.p2p = w->p2p;
@@ -192,6 +193,7 @@ void raw_take_reply(struct raw_peer *p, const struct raw_wish *w)
 	take_frame(p, true, room, &rep);
 	assert_false(rep.flags & MPA_REJECT);
 	assert_int_equal(!!(rep.flags & MPA_EXT_ACCEPT), w->extensions);
+	p->one_shot = rep.ext.encoding;
 	agree(p, w, &rep);
 }
 
@@ -208,7 +210,10 @@ void raw_answer_request(struct raw_peer *p, const struct raw_wish *w)
 	if (w->extensions) {
 		assert_true(req.flags & MPA_EXT_OFFER);
 		rep.flags |= MPA_EXT_ACCEPT;
-		rep.ext = (struct mpa_ext){.version = 1, .caps = OUR_CAPS};
+		rep.ext = (struct mpa_ext){.version = 1,
+					   .encoding = w->one_shot,
+					   .caps = OUR_CAPS | (w->one_shot ? MPA_EXT_ONE_SHOT : 0)};
+		p->one_shot = w->one_shot;
 	}
 	give_frame(p, &rep);
 	agree(p, w, &req);

@@ -13,19 +13,21 @@
 #include "wire/wire.h"
 
 struct raw_wish {
-	bool no_crc;	   /* does not ask for them; nor does it with STAG_CRC=off */
-	bool extensions;   /* plays a stag peer */
-	bool markers;	   /* asks for them; so it does with STAG_MARKERS=on */
-	bool plain;	   /* revision 1 */
-	bool p2p;	   /* as initiator: opens with a message of its own */
-	uint16_t ird, ord; /* 0: 8 */
+	bool no_crc;		     /* does not ask for them; nor does it with STAG_CRC=off */
+	bool extensions;	     /* plays a stag peer */
+	bool markers;		     /* asks for them; so it does with STAG_MARKERS=on */
+	bool plain;		     /* revision 1 */
+	bool p2p;		     /* as initiator: opens with a message of its own */
+	uint16_t ird, ord;	     /* 0: 8 */
+	enum shot_encoding one_shot; /* with extensions: offers it, or accepts with this one */
 };
 
 struct raw_peer {
 	int fd;
 	bool crc, markers_tx, markers_rx;
-	uint64_t tx_pos, rx_pos; /* stream offsets, for markers */
-	uint32_t msn[QN_COUNT];	 /* of the next message out */
+	enum shot_encoding one_shot; /* what was agreed */
+	uint64_t tx_pos, rx_pos;     /* stream offsets, for markers */
+	uint32_t msn[QN_COUNT];	     /* of the next message out */
 	/* the last segment sent: a Terminate must be about it */
 	uint8_t last[DDP_UNTAGGED_LEN + RDMAP_READ_REQ_LEN];
 	size_t last_len;   /* header, and a Read Request's payload */

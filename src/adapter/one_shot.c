@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * one_shot.c - STags that a send lends to the peer, and that a send of the peer's takes back.
+ *
+ * Each is a slot of the key table, bound to its queue pair as a type-2 window is, over a list of memory of its own. A queue
+ * pair keeps its slots, and their room for lists, when they are idle: what is done for each command allocates
+ * nothing, and takes no lock that another queue pair takes. They are used in turn, each time under another key, so that it
+ * is long before a tag comes again.
+ *
+ * Whoever ends one (the peer, the program, the end of the connection) does it under the queue pair's lock here, and so
+ * once. It is in the ledger (ledger.c) before it is refused.
+ */
+#include "adapter/adapter.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define FEW	 4  /* pieces that need no memory of their own */
+#define AT_LEAST 64 /* slots, before one is used again */
+
+struct shot {
+	struct list link; /* in shots->open or shots->idle */
+	struct key_slot *slot;
+	atomic_bool open; /* written under shots->lock */
+	uint32_t reference;
+	uint64_t made;
+	_Atomic uint32_t reads, writes; /* written under the receiver's lock */
+	unsigned n_seg, n_region, room;
+	struct iovec *seg;
+	struct key_slot **region; /* those that the pieces are of: kept from deregistration */
+	struct iovec few_seg[FEW];
+	struct key_slot *few_region[FEW];
+};
+
+void shots_init(struct stag_qp *qp)
+{
+	pthread_mutex_init(&qp->shots.lock, NULL);
+	list_init(&qp->shots.open);
+	list_init(&qp->shots.idle);
+}
+
+static void shot_free(struct shot *s)
+{
+	s->slot->qp = NULL;
+	s->slot->seg = &s->slot->one;
+	key_free(s->slot);
+	if (s->seg != s->few_seg)
+		free(s->seg);
+	if (s->region != s->few_region)
+		free(s->region);
+	free(s);
+}
+
+void shots_free(struct stag_qp *qp)
+{
+	shots_orphan(qp);
+	list_for_each_safe (l, &qp->shots.idle)
+		shot_free(list_entry(l, struct shot, link));
+	pthread_mutex_destroy(&qp->shots.lock);
+}
+
+static struct shot *shot_new(struct stag_qp *qp)
+{
+	struct shot *s = calloc(1, sizeof(*s));
+
+	if (!s || key_alloc(KEY_SHOT, qp->pd, &s->slot)) {
+		free(s);
+		return NULL;
+	}
+	list_init(&s->link);
+	s->slot->qp = qp;
+	s->slot->shot = s;
+	s->seg = s->few_seg;
+	s->region = s->few_region;
+	s->room = FEW;
+	qp->shots.count++;
+	return s;
+}
+
+/* The one that was idle for the longest, or a new one. */
+static struct shot *take_idle(struct stag_qp *qp)
+{
+	struct shots *all = &qp->shots;
+	struct shot *s = NULL;
+
+	if (all->count < AT_LEAST || list_empty(&all->idle))
+		s = shot_new(qp);
+	if (!s && !list_empty(&all->idle))
+		s = list_entry(all->idle.next, struct shot, link);
+	if (s)
+		list_del(&s->link);
+	return s;
+}
+
+/* ---- memory ---- */
+
+static void let_regions_go(struct shot *s)
+{
+	while (s->n_region)
+		atomic_fetch_sub(&s->region[--s->n_region]->windows, 1);
+	s->n_seg = 0;
+}
+
+/* A list with room for n, which has what the old one had. NULL: no memory. */
+static void *larger(void *old, const void *few, size_t had, size_t n)
+{
+	void *list = old == few ? malloc(n) : realloc(old, n);
+
+	if (list && old == few)
+		memcpy(list, old, had);
+	return list;
+}
+
+static int make_room(struct shot *s, unsigned n)
+{
+	unsigned room = s->room;
+	void *list;
+
+	if (n <= room)
+		return 0;
+	while (room < n)
+		room *= 2;
+	list = larger(s->seg, s->few_seg, sizeof(s->few_seg), room * sizeof(*s->seg));
+	if (!list)
+		return -ENOMEM;
+	s->seg = list;
+	list = larger(s->region, s->few_region, sizeof(s->few_region), room * sizeof(*s->region));
+	if (!list)
+		return -ENOMEM;
+	s->region = list;
+	s->room = room;
+	return 0;
+}
+
+/* Neighbours become one. */
+static void append(struct shot *s, const struct iovec *v)
+{
+	struct iovec *last = s->n_seg ? &s->seg[s->n_seg - 1] : NULL;
+
+	if (last && (uint8_t *)last->iov_base + last->iov_len == v->iov_base)
+		last->iov_len += v->iov_len;
+	else
+		s->seg[s->n_seg++] = *v;
+}
+
+/* The pieces that were found; their region stays. */
+static int lend_found(struct shot *s, const struct key_map *map, uint32_t length)
+{
+	struct key_slot *region = map->slot[0];
+	int err;
+
+	if (region->guard)
+		return -EPERM; /* an access through the STag would not ask the guard */
+	if (map->len < length || map->n > STAGDV_ADVERTISE_SGE - s->n_seg)
+		return -EINVAL;
+	err = make_room(s, s->n_seg + map->n);
+	if (err)
+		return err;
+	if (!s->n_region || s->region[s->n_region - 1] != region) {
+		atomic_fetch_add(&region->windows, 1);
+		s->region[s->n_region++] = region;
+	}
+	for (unsigned i = 0; i < map->n; i++)
+		append(s, &map->iov[i]);
+	return 0;
+}
+
+static int lend_one(struct stag_qp *qp, struct shot *s, const struct ibv_sge *sge, unsigned access)
+{
+	unsigned rights = access & IBV_ACCESS_REMOTE_WRITE ? IBV_ACCESS_LOCAL_WRITE : 0;
+	struct key_map map;
+	enum key_fault f =
+		key_try_get(sge->lkey, qp->pd, NULL, sge->addr, sge->length, rights, &map);
+	int err = f == KEY_OK ? lend_found(s, &map, sge->length) : -EPERM;
+
+	key_put(&map);
+	if (err)
+		log_info("qp %u: memory to lend (lkey 0x%08x, %u bytes at 0x%llx): %s",
+			 qp->ibv.qp_num, sge->lkey, sge->length, (unsigned long long)sge->addr,
+			 f != KEY_OK	  ? key_fault_str(f)
+			 : err == -EPERM  ? "its region is guarded"
+			 : err == -EINVAL ? "too many pieces"
+					  : "no memory for the list");
+	return err;
+}
+
+static int lend_all(struct stag_qp *qp, struct shot *s, const struct stagdv_advertise *wr)
+{
+	uint64_t len = 0;
+
+	for (int i = 0; i < wr->num_memory; i++) {
+		struct ibv_sge sge;
+		int err;
+
+		memcpy(&sge, &wr->memory[i], sizeof(sge)); /* the list may be at any address */
+		err = sge.length ? lend_one(qp, s, &sge, wr->access) : 0;
+		if (err)
+			return err;
+		len += sge.length;
+	}
+	if (!len || wr->iova > UINT64_MAX - (len - 1)) {
+		log_info("qp %u: %llu bytes at 0x%llx cannot be advertised", qp->ibv.qp_num,
+			 (unsigned long long)len, (unsigned long long)wr->iova);
+		return -EINVAL;
+	}
+	s->slot->len = len;
+	return 0;
+}
+
+/* ---- a life ---- */
+
+static void publish(struct stag_qp *qp, struct shot *s, const struct stagdv_advertise *wr)
+{
+	struct key_slot *k = s->slot;
+
+	k->access = wr->access;
+	k->base = wr->iova;
+	k->seg = s->seg;
+	k->nseg = s->n_seg;
+	s->reference = wr->reference;
+	s->made = clock_ns();
+	atomic_store_explicit(&s->reads, 0, memory_order_relaxed);
+	atomic_store_explicit(&s->writes, 0, memory_order_relaxed);
+	atomic_store(&s->open, true);
+	list_add_tail(&qp->shots.open, &s->link);
+	qp->shots.advertised++;
+	key_publish(k, key_next(k));
+}
+
+int shot_open(struct stag_qp *qp, const struct stagdv_advertise *wr, uint32_t *stag)
+{
+	struct shot *s;
+	int err;
+
+	LOCK_FOR_SCOPE(&qp->shots.lock);
+	s = take_idle(qp);
+	if (!s) {
+		log_info("qp %u: no memory for an STag", qp->ibv.qp_num);
+		return -ENOMEM;
+	}
+	err = lend_all(qp, s, wr);
+	if (err) {
+		let_regions_go(s);
+		list_add_tail(&qp->shots.idle, &s->link);
+		return err;
+	}
+	publish(qp, s, wr);
+	*stag = s->slot->key;
+	return 0;
+}
+
+void shot_describe(const struct shot *s, struct stagdv_stag *out)
+{
+	*out = (struct stagdv_stag){
+		.stag = s->slot->key,
+		.reference = s->reference,
+		.qp_num = s->slot->qp->ibv.qp_num,
+		.end = STAGDV_STAG_OPEN,
+		.length = s->slot->len,
+		.made = s->made,
+		.reads = atomic_load_explicit(&s->reads, memory_order_relaxed),
+		.writes = atomic_load_explicit(&s->writes, memory_order_relaxed),
+	};
+}
+
+bool shot_is_open(const struct shot *s)
+{
+	return atomic_load(&s->open);
+}
+
+static void count_end(struct shots *all, enum stagdv_stag_end how)
+{
+	switch (how) {
+	case STAGDV_STAG_CLOSED:
+		all->closed++;
+		break;
+	case STAGDV_STAG_WITHDRAWN:
+		all->withdrawn++;
+		break;
+	case STAGDV_STAG_ORPHANED:
+		all->orphaned++;
+		break;
+	case STAGDV_STAG_OPEN:
+		break;
+	}
+}
+
+/* shots->lock held, and no reference to the slot. */
+static void end_one(struct stag_qp *qp, struct shot *s, enum stagdv_stag_end how)
+{
+	struct stagdv_stag record;
+
+	atomic_store(&s->open, false);
+	shot_describe(s, &record);
+	record.end = how;
+	record.ended = clock_ns();
+	ledger_add(&record);
+	key_revoke(s->slot);
+	let_regions_go(s);
+	count_end(&qp->shots, how);
+	list_del(&s->link);
+	list_add_tail(&qp->shots.idle, &s->link);
+}
+
+int shot_end(struct stag_qp *qp, uint32_t stag, enum stagdv_stag_end how, uint32_t *reference)
+{
+	struct key_slot *k = key_find(stag);
+	struct shot *s = k && k->kind == KEY_SHOT ? k->shot : NULL;
+	bool ours = s && k->qp == qp;
+
+	if (k)
+		key_release(k);
+	if (!ours)
+		return s ? -EACCES : -ENOENT;
+	/* The slot stays this queue pair's, so s does; whether it is open is asked again. */
+	LOCK_FOR_SCOPE(&qp->shots.lock);
+	if (!shot_is_open(s) || s->slot->key != stag)
+		return -ENOENT;
+	*reference = s->reference;
+	end_one(qp, s, how);
+	return 0;
+}
+
+void shots_orphan(struct stag_qp *qp)
+{
+	LOCK_FOR_SCOPE(&qp->shots.lock);
+	while (!list_empty(&qp->shots.open))
+		end_one(qp, list_entry(qp->shots.open.next, struct shot, link),
+			STAGDV_STAG_ORPHANED);
+}
+
+/* ---- the peer's messages ---- */
+
+/* The receiver alone counts. */
+static void count_up(_Atomic uint32_t *n)
+{
+	atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}
+
+void shot_read(const struct key_slot *k)
+{
+	if (k->kind == KEY_SHOT)
+		count_up(&k->shot->reads);
+}
+
+void shot_written(const struct key_slot *k)
+{
+	if (k->kind == KEY_SHOT)
+		count_up(&k->shot->writes);
+}
+
+void shot_late(struct stag_qp *qp, uint32_t stag)
+{
+	static const char *const ends[] = {
+		[STAGDV_STAG_OPEN] = "is open",
+		[STAGDV_STAG_CLOSED] = "was closed by the peer",
+		[STAGDV_STAG_WITHDRAWN] = "was withdrawn",
+		[STAGDV_STAG_ORPHANED] = "ended with its connection",
+	};
+	struct stagdv_stag life;
+
+	if (!ledger_late(stag, &life))
+		return;
+	atomic_fetch_add(&qp->shots.late, 1);
+	log_info("qp %u: STag 0x%08x, which qp %u advertised with reference %u, %s: too late",
+		 qp->ibv.qp_num, stag, life.qp_num, life.reference, ends[life.end]);
+}
