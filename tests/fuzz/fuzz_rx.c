@@ -77,7 +77,7 @@ static bool has_disk;
 #define STORED_AT   4096 /* the region on storage, and bytes around it that stay as they are */
 #define STORED_ROOM (DISK_SIZE - 2 * STORED_AT)
 
-enum { STALE = PLACES, NEVER, FAST, STORED, TAGS };
+enum { STALE = PLACES, NEVER, FAST, STORED, SHOT, TAGS };
 static uint32_t tags[TAGS]; /* of the places, and these */
 
 static bool all_fill(const uint8_t *p, size_t len)
@@ -115,7 +115,7 @@ static void check_memory(void)
 
 static uint32_t next_msn[QN_COUNT];
 
-static void open_stream(struct input *in)
+static uint8_t open_stream(struct input *in)
 {
 	static const unsigned segments[] = {1460, 536, 65483, 0};
 	uint8_t how = (uint8_t)take(in, 1);
@@ -126,6 +126,7 @@ static void open_stream(struct input *in)
 		peer.piece = 1 + (how & 0x1f);
 	for (int qn = 0; qn < QN_COUNT; qn++)
 		next_msn[qn] = 1;
+	return how;
 }
 
 static void replace_tag(uint8_t *p)
@@ -240,14 +241,13 @@ static void step_post_recv(struct input *in, struct stag_qp *qp)
 		posted++;
 }
 
-static void step_post_send(struct input *in, struct stag_qp *qp)
+static void step_post_verb(struct input *in, struct stag_qp *qp, uint8_t how)
 {
 	static const enum ibv_wr_opcode opcodes[] = {
 		IBV_WR_RDMA_READ,	    IBV_WR_RDMA_WRITE,		 IBV_WR_SEND,
 		IBV_WR_ATOMIC_CMP_AND_SWP,  IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_SEND_WITH_IMM,
 		IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND_WITH_INV,
 	};
-	uint8_t how = (uint8_t)take(in, 1);
 	struct ibv_sge sge = some_memory(in);
 	struct ibv_send_wr wr = {.wr_id = posted, .sg_list = &sge, .num_sge = 1}, *bad;
 
@@ -261,6 +261,45 @@ static void step_post_send(struct input *in, struct stag_qp *qp)
 	}
 	if (posted < MAX_POSTED && qp_post_send(qp, &wr, &bad) == 0)
 		posted++;
+}
+
+/* A send that lends what is left of the pieces' memory in the same way; the last one's tag is what the peer knows. */
+static void post_advertise(struct stag_qp *qp)
+{
+	struct ibv_sge sge[N_PIECES];
+	struct stagdv_advertise wr = {
+		.wr_id = posted,
+		.memory = sge,
+		.num_memory = N_PIECES,
+		.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+		.iova = IOVA,
+		.stag_at = -1,
+	};
+
+	for (size_t i = 0; i < N_PIECES; i++)
+		sge[i] = (struct ibv_sge){IOVA + pieces[i].off, pieces[i].len, tags[PIECED]};
+	if (posted < MAX_POSTED && qp_post_advertise(qp, &wr, &tags[SHOT]) == 0)
+		posted++;
+}
+
+static void post_close(struct input *in, struct stag_qp *qp)
+{
+	struct stagdv_close wr = {.wr_id = posted, .stag = tags[take(in, 1) % TAGS]};
+
+	if (posted < MAX_POSTED && qp_post_close(qp, &wr) == 0)
+		posted++;
+}
+
+static void step_post_send(struct input *in, struct stag_qp *qp)
+{
+	uint8_t how = (uint8_t)take(in, 1);
+
+	if (!(how & 0x40))
+		step_post_verb(in, qp, how);
+	else if (how & 0x20)
+		post_close(in, qp);
+	else
+		post_advertise(qp);
 }
 
 static void post_fast_reg(struct stag_qp *qp)
@@ -334,6 +373,7 @@ static void check_sent(const struct qp_link *link)
 		CHECK(!terminated);
 		CHECK(len >= DDP_TAGGED_LEN && len >= ddp_hdr_len(fpdu[2]));
 		CHECK(!ddp_decode(fpdu + 2, &h).set);
+		CHECK(!rdmap_shot_from_wire(&h, link->one_shot).set);
 		CHECK(!rdmap_check(&h, len - ddp_hdr_len(fpdu[2]), link->caps).set);
 		terminated = h.opcode == RDMAP_TERMINATE;
 	}
@@ -379,6 +419,7 @@ static void lend_memory(void)
 	tags[FAST] = fast->ibv.rkey ^ 1;
 	tags[NEVER] = 0xffffff00;
 	tags[STORED] = lend_storage();
+	tags[SHOT] = 0xffffff00;
 }
 
 static void take_memory_back(void)
@@ -417,6 +458,16 @@ static struct stag_qp *make_qp(void)
 	CHECK(qp_modify(qp, &attr,
 			IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
 	return qp;
+}
+
+/* Where a peer with extensions also has one-shot sends, in the encoding that the lowest bits of how say. */
+static void agree_on_shots(struct qp_link *link, uint8_t how)
+{
+	link->one_shot = link->caps ? how & 3 : SHOT_NONE;
+	if (link->one_shot != SHOT_NONE)
+		link->caps |= MPA_EXT_ONE_SHOT;
+	if (link->one_shot == SHOT_LITERAL)
+		link->caps &= ~(unsigned)MPA_EXT_IMM;
 }
 
 static struct qp_link agree(struct input *in)
@@ -512,6 +563,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = {data, size};
 	struct qp_link link;
 	struct stag_qp *qp;
+	uint8_t how;
 
 	steps_begin();
 	start();
@@ -520,12 +572,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memset(completed, 0, sizeof(completed));
 	CHECK(cq_create(ctx, 256, NULL, NULL, false, &cq) == 0);
 	qp = make_qp();
-	open_stream(&in);
+	how = open_stream(&in);
 	link = agree(&in);
+	agree_on_shots(&link, how);
 	engine_lock();
 	CHECK(qp_attach(qp, &peer.stream, &link) == 0);
 	engine_unlock();
 	post_fast_reg(qp);
+	if (link.one_shot != SHOT_NONE)
+		post_advertise(qp);
 
 	while (in.len)
 		step(&in, qp, &link);

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_one_shot_many.c - commands without end, and peers that are killed in the middle of theirs: no STag is left, and none
+ * opens anything when its time is over.
+ */
+#include "shot.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dice.h"
+
+#define LEN   4096
+#define DEPTH 16
+
+static unsigned long how_many(unsigned long count, unsigned long in_the_long_run)
+{
+	return getenv("STAG_LONG") ? in_the_long_run : lessened(count);
+}
+
+/* ---- commands ---- */
+
+struct slot { /* of a's commands */
+	uint32_t stag, reference;
+	struct region *body, *in;
+};
+
+static void start(struct pair *p, struct slot *c, const struct ibv_sge *memory, uint32_t reference)
+{
+	struct ibv_sge sge = *memory;
+	struct lend l = {.memory = &sge, .n = 1, .reference = reference};
+
+	c->reference = reference;
+	advertise(&p->a, c->body, &l, &c->stag);
+}
+
+/* b: a write into what the command lends, and its end. */
+static void serve(struct pair *p, struct region *got, struct region *data, uint64_t wr_id)
+{
+	uint32_t stag = expect_command(&p->b, wr_id, got);
+
+	expect_sent(&p->b, post_remote(&p->b, IBV_WR_RDMA_WRITE, data, 64, stag, 0));
+	close_stag(&p->b, data, stag, 0);
+}
+
+static void a_million_commands(void **state)
+{
+	unsigned long count = how_many(2000, 1000000);
+	struct side_wish quiet = {.quiet = true};
+	struct pair p;
+	struct region *memory, *data, *got;
+	struct slot c[DEPTH];
+	struct stagdv_counters n;
+
+	pair_open(&p, &quiet, &quiet);
+	memory = own_region(&p.a, DEPTH * LEN);
+	data = own_region(&p.b, LEN);
+	got = own_region(&p.b, BODY);
+	for (int i = 0; i < DEPTH; i++)
+		c[i] = (struct slot){.body = own_region(&p.a, BODY), .in = own_region(&p.a, BODY)};
+	for (unsigned long done = 0; done < count;) {
+		uint64_t end[DEPTH];
+		uint32_t depth = (uint32_t)(1 + dice(DEPTH));
+
+		for (uint32_t i = 0; i < depth; i++) {
+			struct ibv_sge sge = piece(memory, i * LEN, LEN);
+			uint64_t in = post_receive(&p.b, got, 0, BODY);
+
+			end[i] = post_receive(&p.a, c[i].in, 0, BODY);
+			start(&p, &c[i], &sge, (uint32_t)done + i);
+			serve(&p, got, data, in);
+		}
+		for (uint32_t i = 0; i < depth; i++)
+			expect_end(&p.a, end[i], c[i].stag, c[i].reference);
+		done += depth;
+		p.a.n_posted = p.b.n_posted = 0; /* the ledger of a million is no use */
+	}
+	n = counted(&p.a);
+	assert_int_equal(open_stags(p.a.ctx), 0);
+	assert_int_equal(n.closed, n.advertised);
+	assert_in_range(n.advertised, count, count + DEPTH);
+	/* The oldest that is remembered, and the last: neither opens anything. */
+	assert_int_equal(stagdv_withdraw(p.a.qp, c[0].stag, NULL), ENOENT);
+	pair_close(&p);
+}
+
+/* ---- peers that die ---- */
+
+#define TOGETHER 10 /* connections to one process */
+
+/* A process that takes commands, and never ends one. */
+static int be_a_peer(void)
+{
+	struct side s[TOGETHER];
+	struct region *got;
+
+	for (int i = 0; i < TOGETHER; i++) {
+		side_listen(&s[i], NULL);
+		printf("%u\n", side_port(&s[i]));
+		fflush(stdout);
+		side_take_request(&s[i]);
+		got = own_region(&s[i], BODY);
+		post_receive(&s[i], got, 0, BODY);
+		assert_int_equal(side_accept(&s[i]), 0);
+	}
+	pause();
+	return 1;
+}
+
+static FILE *start_peer(pid_t *pid)
+{
+	int fd[2];
+
+	assert_int_equal(pipe(fd), 0);
+	*pid = fork();
+	assert_true(*pid >= 0);
+	if (*pid == 0) {
+		dup2(fd[1], STDOUT_FILENO);
+		execl("/proc/self/exe", "peer", "peer", NULL);
+		_exit(1);
+	}
+	close(fd[1]);
+	return fdopen(fd[0], "r");
+}
+
+static uint32_t command_to(struct side *a, FILE *ports)
+{
+	struct ibv_sge sge;
+	struct lend l = {.memory = &sge, .n = 1, .reference = 1};
+	unsigned port;
+	uint32_t stag;
+
+	assert_int_equal(fscanf(ports, "%u", &port), 1);
+	side_resolve(a, NULL, (uint16_t)port);
+	side_connect(a);
+	expect_cm(a, RDMA_CM_EVENT_ESTABLISHED);
+	sge = piece(own_region(a, LEN), 0, LEN);
+	expect_sent(a, advertise(a, own_region(a, BODY), &l, &stag));
+	return stag;
+}
+
+static void kill_one(void)
+{
+	struct side a[TOGETHER];
+	uint32_t stags[TOGETHER];
+	pid_t pid;
+	FILE *ports = start_peer(&pid);
+	struct ibv_context *ctx;
+
+	for (int i = 0; i < TOGETHER; i++)
+		stags[i] = command_to(&a[i], ports);
+	ctx = a[0].ctx;
+	assert_int_equal(open_stags(ctx), TOGETHER);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	for (int i = 0; i < TOGETHER; i++)
+		expect_disconnected(&a[i]);
+	assert_int_equal(open_stags(ctx), 0);
+	for (int i = 0; i < TOGETHER; i++) {
+		assert_int_equal(life_of(ctx, stags[i]).end, STAGDV_STAG_ORPHANED);
+		side_close(&a[i]);
+	}
+	waitpid(pid, NULL, 0);
+	fclose(ports);
+}
+
+static void a_thousand_killed_connections(void **state)
+{
+	unsigned long count = how_many(1, 100);
+
+	for (unsigned long i = 0; i < count; i++)
+		kill_one();
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_million_commands),
+		cmocka_unit_test(a_thousand_killed_connections),
+	};
+
+	if (argc > 1)
+		return be_a_peer();
+	dice_start();
+	return cmocka_run_group_tests_name("one_shot_many", tests, NULL, NULL);
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_one_shot_wire.c - one-shot sends as bytes: what goes out, in each encoding and to a standard peer; and what a bare
+ * socket may not do with them.
+ */
+#include "raw_peer.h"
+#include "shot.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LEN 4096
+
+static const uint8_t junk[BODY] = {[0 ... BODY - 1] = 0xee};
+
+/* The raw peer connects, and offers; which encoding is ours to say (STAG_ONE_SHOT). */
+static void open_to_stag(struct scene *s, void **state)
+{
+	struct scene_wish w = {.peer = {.extensions = true, .one_shot = SHOT_OPCODES}};
+
+	*s = (struct scene){.others = *state};
+	scene_open(s, &w);
+	assert_int_not_equal(s->peer.one_shot, SHOT_NONE);
+	assert_int_equal(encoding(&s->us), s->peer.one_shot);
+}
+
+static void open_to_standard(struct scene *s, void **state)
+{
+	*s = (struct scene){.others = *state};
+	scene_open(s, NULL);
+	assert_int_equal(encoding(&s->us), STAGDV_ONE_SHOT_NONE);
+}
+
+/* A command of ours, as the peer gets it. */
+static uint32_t lend(struct scene *s, struct region *r, unsigned flags, uint32_t reference,
+		     struct raw_fpdu *f)
+{
+	struct region *body = own_region(&s->us, BODY);
+	struct ibv_sge sge = piece(r, 0, r->len);
+	struct lend l = {.memory = &sge, .n = 1, .iova = 0, .reference = reference, .flags = flags};
+	uint32_t stag;
+	uint64_t id = advertise(&s->us, body, &l, &stag);
+
+	raw_take(&s->peer, f);
+	expect_sent(&s->us, id);
+	assert_int_equal(f->len, BODY);
+	assert_int_equal(get_be32(f->payload), stag);
+	return stag;
+}
+
+/* The peer's own: as its encoding has it. */
+static struct ddp_hdr close_hdr(struct scene *s, uint32_t stag)
+{
+	struct ddp_hdr h = send_hdr(&s->peer);
+
+	h.opcode = RDMAP_SEND_CLOSE;
+	h.ulp = stag;
+	rdmap_shot_to_wire(&h, s->peer.one_shot);
+	return h;
+}
+
+static void end_well(struct scene *s)
+{
+	raw_finish(&s->peer);
+	expect_closed(s);
+	assert_int_equal(open_stags(s->us.ctx), 0);
+	scene_close(s);
+}
+
+/* ---- what goes out ---- */
+
+static void header_names_the_tag(void **state)
+{
+	struct raw_fpdu *f = malloc(sizeof(*f));
+	struct scene s;
+	uint32_t stag;
+	uint64_t id;
+
+	open_to_stag(&s, state);
+	stag = lend(&s, own_region(&s.us, LEN), 0, 1, f);
+	assert_false(rdmap_shot_from_wire(&f->h, s.peer.one_shot).set);
+	assert_int_equal(f->h.opcode, RDMAP_SEND_ADVERTISE);
+	assert_int_equal(f->h.ulp, stag);
+	id = close_stag(&s.us, NULL, 0x11223344, 0);
+	raw_take(&s.peer, f);
+	expect_sent(&s.us, id);
+	assert_false(rdmap_shot_from_wire(&f->h, s.peer.one_shot).set);
+	assert_int_equal(f->h.opcode, RDMAP_SEND_CLOSE);
+	assert_int_equal(f->h.ulp, 0x11223344);
+	free(f);
+	end_well(&s);
+}
+
+/* Not one bit that RFC 5040 and 5041 do not have. */
+static void standard_peer_sees_standard_bytes(void **state)
+{
+	static const struct {
+		unsigned flags;
+		uint8_t advertise, close;
+	} wanted[] = {{0, RDMAP_SEND, RDMAP_SEND_INV},
+		      {IBV_SEND_SOLICITED, RDMAP_SEND_SE, RDMAP_SEND_SE_INV}};
+	struct raw_fpdu *f = malloc(sizeof(*f));
+	struct scene s;
+	uint64_t id;
+
+	open_to_standard(&s, state);
+	for (unsigned i = 0; i < 2; i++) {
+		lend(&s, own_region(&s.us, LEN), wanted[i].flags, 1, f);
+		assert_int_equal(f->h.opcode, wanted[i].advertise);
+		assert_int_equal(f->h.ulp, 0);
+		assert_int_equal(f->h.bits | f->h.rsv, 0);
+		id = close_stag(&s.us, NULL, 0x11223344, wanted[i].flags);
+		raw_take(&s.peer, f);
+		expect_sent(&s.us, id);
+		assert_int_equal(f->h.opcode, wanted[i].close);
+		assert_int_equal(f->h.ulp, 0x11223344);
+		assert_int_equal(f->h.bits | f->h.rsv, 0);
+	}
+	free(f);
+	end_well(&s);
+}
+
+/* ---- what comes in ---- */
+
+static void standard_peer_ends_by_send_with_invalidate(void **state)
+{
+	struct raw_fpdu *f = malloc(sizeof(*f));
+	struct scene s;
+	struct region *r;
+	uint64_t in;
+	uint32_t stag;
+
+	open_to_standard(&s, state);
+	r = own_region(&s.us, LEN);
+	in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
+	stag = lend(&s, r, 0, 42, f);
+	raw_write(&s.peer, stag, 10, junk, 20);
+	raw_send_inv(&s.peer, stag, junk, 5);
+	expect_end(&s.us, in, stag, 42);
+	assert_memory_equal(r->at + 10, junk, 20);
+	free(f);
+	end_well(&s);
+}
+
+/* In two segments: it is closed with the last one. */
+static void close_in_two_segments(void **state)
+{
+	struct raw_fpdu *f = malloc(sizeof(*f));
+	struct scene s;
+	struct ddp_hdr h;
+	uint64_t in;
+	uint32_t stag;
+
+	open_to_stag(&s, state);
+	in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
+	stag = lend(&s, own_region(&s.us, LEN), 0, 42, f);
+	h = close_hdr(&s, stag);
+	h.last = false;
+	raw_segment(&s.peer, &h, junk, 8);
+	raw_write(&s.peer, stag, 0, junk, 20); /* which is good in between */
+	h.last = true;
+	h.mo = 8;
+	raw_segment(&s.peer, &h, junk, 8);
+	expect_end(&s.us, in, stag, 42);
+	free(f);
+	end_well(&s);
+}
+
+/* Reserved bits of a peer that agreed to nothing are just that. */
+static void bits_of_a_standard_peer_are_ignored(void **state)
+{
+	struct raw_fpdu *f = malloc(sizeof(*f));
+	struct scene s;
+	struct ddp_hdr h;
+	uint64_t in;
+	uint32_t stag;
+
+	open_to_standard(&s, state);
+	in = post_receive(&s.us, NULL, 0, 0);
+	stag = lend(&s, own_region(&s.us, LEN), 0, 42, f);
+	h = send_hdr(&s.peer);
+	h.bits = DDP_CLOSE;
+	h.ulp = stag;
+	raw_segment(&s.peer, &h, NULL, 0);
+	assert_int_equal(expect_received(&s.us, in).wc_flags, 0);
+	assert_int_equal(life_of(s.us.ctx, stag).end, STAGDV_STAG_OPEN);
+	free(f);
+	end_well(&s);
+}
+
+/* ---- what may not come in ---- */
+
+static void refused(struct scene *s, const struct ddp_hdr *h, struct wire_fault fault,
+		    enum ibv_event_type event)
+{
+	raw_segment(&s->peer, h, junk, BODY);
+	expect_refused(s, fault, event);
+	assert_int_equal(open_stags(s->us.ctx), 0);
+	scene_close(s);
+}
+
+static void opcode_is_refused(void **state, bool stag_peer, uint8_t opcode, uint8_t bits,
+			      struct wire_fault fault)
+{
+	struct scene s;
+	struct ddp_hdr h;
+
+	if (stag_peer)
+		open_to_stag(&s, state);
+	else
+		open_to_standard(&s, state);
+	post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
+	h = send_hdr(&s.peer);
+	h.opcode = opcode;
+	h.bits = bits;
+	refused(&s, &h, fault, IBV_EVENT_QP_REQ_ERR);
+}
+
+static void opcodes_of_a_standard_peer_are_refused(void **state)
+{
+	opcode_is_refused(state, false, 0xc, 0, FAULT_RDMAP_OPCODE);
+	opcode_is_refused(state, false, 0xd, 0, FAULT_RDMAP_OPCODE);
+}
+
+static void opcodes_of_another_encoding_are_refused(void **state)
+{
+	struct scene s;
+	enum shot_encoding e;
+
+	open_to_stag(&s, state);
+	e = s.peer.one_shot;
+	end_well(&s);
+	if (e == SHOT_LITERAL) {
+		opcode_is_refused(state, true, 0xd, 0, FAULT_RDMAP_OPCODE);
+		opcode_is_refused(state, true, RDMAP_IMM_SE, 0, FAULT_RDMAP_OPCODE);
+	} else if (e == SHOT_BITS) {
+		opcode_is_refused(state, true, 0xc, 0, FAULT_RDMAP_OPCODE);
+		opcode_is_refused(state, true, RDMAP_SEND, DDP_CLOSE | DDP_ADVERTISE,
+				  FAULT_RDMAP_OP_OTHER);
+		opcode_is_refused(state, true, RDMAP_SEND_INV, DDP_CLOSE, FAULT_RDMAP_OP_OTHER);
+	}
+}
+
+/* The peer closes what it may not; other connections, and what they lent, are as before. */
+static void close_is_refused(struct scene *s, uint32_t stag, struct wire_fault fault,
+			     enum ibv_event_type event)
+{
+	uint64_t in = post_receive(&s->us, own_region(&s->us, BODY), 0, BODY);
+	struct ddp_hdr h = close_hdr(s, stag);
+
+	raw_segment(&s->peer, &h, junk, BODY);
+	assert_int_equal(expect_failed(&s->us, in, IBV_WC_REM_INV_REQ_ERR).vendor_err, stag);
+	expect_refused(s, fault, event);
+}
+
+static void close_of_what_is_not_open_is_refused(void **state)
+{
+	struct scene s;
+
+	open_to_stag(&s, state);
+	close_is_refused(&s, 0x12345678, FAULT_RDMAP_OP_CANT_INV, IBV_EVENT_QP_REQ_ERR);
+	scene_close(&s);
+}
+
+static void close_of_another_connections_is_refused(void **state)
+{
+	struct pair *others = *state;
+	struct region *r = own_region(&others->a, LEN), *body = own_region(&others->a, BODY),
+		      *got = own_region(&others->b, BODY);
+	struct ibv_sge sge = piece(r, 0, LEN);
+	struct lend l = {.memory = &sge, .n = 1, .reference = 6};
+	uint64_t in = post_receive(&others->b, got, 0, BODY), end;
+	uint32_t stag;
+	struct scene s;
+
+	expect_sent(&others->a, advertise(&others->a, body, &l, &stag));
+	expect_command(&others->b, in, got);
+	open_to_stag(&s, state);
+	close_is_refused(&s, stag, FAULT_RDMAP_PROT_CANT_INV, IBV_EVENT_QP_ACCESS_ERR);
+	scene_close(&s);
+	end = post_receive(&others->a, NULL, 0, 0);
+	expect_sent(&others->b, close_stag(&others->b, NULL, stag, 0));
+	expect_end(&others->a, end, stag, 6);
+}
+
+static void peer_that_dies_leaves_nothing_open(void **state)
+{
+	struct raw_fpdu *f = malloc(sizeof(*f));
+	struct scene s;
+	uint32_t stag;
+
+	open_to_stag(&s, state);
+	stag = lend(&s, own_region(&s.us, LEN), 0, 1, f);
+	raw_reset(&s.peer);
+	expect_broken(&s, IBV_EVENT_QP_FATAL);
+	assert_int_equal(life_of(s.us.ctx, stag).end, STAGDV_STAG_ORPHANED);
+	free(f);
+	scene_close(&s);
+}
+
+/* ---- answers under way ---- */
+
+#define LONG (8u << 20)
+
+static void ask(struct scene *s, uint32_t stag, uint32_t size)
+{
+	struct rdmap_read_req r = {.sink_stag = stag, .size = size, .src_stag = stag};
+
+	raw_read(&s->peer, &r);
+}
+
+static void take_answer(struct scene *s, uint32_t size, struct raw_fpdu *f)
+{
+	for (; size; size -= (uint32_t)f->len) {
+		raw_take(&s->peer, f);
+		assert_int_equal(f->h.opcode, RDMAP_READ_RESP);
+		assert_in_range(f->len, 1, size);
+	}
+}
+
+/*
+ * The peer asks for a lot, and closes each STag as soon as it has its bytes, while the answer behind it waits for room in
+ * the stream: what was sent needs its memory no more.
+ */
+static void close_while_the_next_answer_waits(void **state)
+{
+	struct raw_fpdu *f = malloc(sizeof(*f));
+	struct scene s;
+	uint32_t stags[6];
+	uint64_t in[6];
+
+	open_to_stag(&s, state);
+	for (uint32_t i = 0; i < 6; i++) {
+		in[i] = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
+		stags[i] = lend(&s, own_region(&s.us, i % 2 ? LEN : LONG / 2), 0, i, f);
+	}
+	for (uint32_t i = 0; i < 6; i++)
+		ask(&s, stags[i], i % 2 ? LEN : LONG / 2);
+	for (uint32_t i = 0; i < 6; i++) {
+		struct ddp_hdr h = close_hdr(&s, stags[i]);
+
+		take_answer(&s, i % 2 ? LEN : LONG / 2, f);
+		raw_segment(&s.peer, &h, junk, BODY);
+		expect_end(&s.us, in[i], stags[i], i);
+	}
+	free(f);
+	end_well(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(header_names_the_tag),
+		cmocka_unit_test(standard_peer_sees_standard_bytes),
+		cmocka_unit_test(standard_peer_ends_by_send_with_invalidate),
+		cmocka_unit_test(close_in_two_segments),
+		cmocka_unit_test(bits_of_a_standard_peer_are_ignored),
+		cmocka_unit_test(opcodes_of_a_standard_peer_are_refused),
+		cmocka_unit_test(opcodes_of_another_encoding_are_refused),
+		cmocka_unit_test(close_of_what_is_not_open_is_refused),
+		cmocka_unit_test(close_of_another_connections_is_refused),
+		cmocka_unit_test(peer_that_dies_leaves_nothing_open),
+		cmocka_unit_test(close_while_the_next_answer_waits),
+	};
+
+	return cmocka_run_group_tests_name("one_shot_wire", tests, others_open, others_close);
+}
