@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <arpa/inet.h>
 #include <poll.h>
 #include <stdio.h>
@@ -60,10 +61,12 @@ void peer_connect(struct peer *p, struct stag_block_target *t)
 	struct sockaddr_in a = {.sin_family = AF_INET,
 				.sin_port = htons(t->portal.port),
 				.sin_addr = {htonl(INADDR_LOOPBACK)}};
+	int on = 1;
 
 	*p = (struct peer){
 		.target = t, .cmd_sn = 1, .next_itt = 100, .isid = {0x80, 0, 0, 0, 0, 1}};
 	p->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	assert_int_equal(connect(p->fd, (struct sockaddr *)&a, sizeof(a)), 0);
 }
 

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_hostile.c - initiators that break the rules, or take more than their share: they are cut off, or wait; others are
+ * served all the same.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <cmocka.h>
+
+#include "dice.h"
+#include "memory_unit.h"
+#include "peer.h"
+#include "wire/wire.h"
+
+static struct stag_block_target *target;
+static struct peer peer, other;
+static uint8_t want[1 << 20], got[1 << 20];
+
+static int begin_with(unsigned int buffers)
+{
+	memory_unit = (struct memory_unit_knobs){.max_buffers = buffers};
+	target = make_target(NULL);
+	peer_connect(&peer, target);
+	other.fd = -1;
+	dice_fill(want, sizeof(want));
+	return 0;
+}
+
+static int begin(void **state)
+{
+	return begin_with(0);
+}
+
+static int begin_with_one_buffer(void **state)
+{
+	return begin_with(1);
+}
+
+static int begin_with_two_buffers(void **state)
+{
+	return begin_with(2);
+}
+
+static int end(void **state)
+{
+	peer_close(&peer);
+	peer_close(&other);
+	memory_unit.hold = false;
+	end_target(target);
+	assert_int_equal(memory_unit.in_use, 0);
+	return 0;
+}
+
+/* Whoever was cut off, another one is served. */
+static void others_are_served(void)
+{
+	uint32_t itt;
+
+	peer_connect(&other, target);
+	other.isid[5] = 2;
+	peer_login(&other);
+	itt = peer_write(&other, 1, 1, want, 512, PDU_FINAL);
+	assert_int_equal(peer_finish(&other, itt, NULL), SCSI_GOOD);
+}
+
+static void is_cut_off(void)
+{
+	peer_must_be_closed(&peer);
+	assert_int_equal(target->counters.violations, 1);
+	others_are_served();
+}
+
+/* ---- lengths --------------------------------------------------------------------------- */
+
+static void a_login_of_megabytes_is_cut_off(void **state)
+{
+	struct pdu p = {
+		.opcode = LOGIN_REQUEST, .immediate = true, .flags = 0x87, .data_len = DATA_MAX};
+	uint8_t bhs[BHS_LEN];
+
+	pdu_encode(&p, bhs);
+	peer_say_bytes(&peer, bhs, sizeof(bhs));
+	is_cut_off();
+}
+
+static void a_segment_that_is_too_long_is_cut_off(void **state)
+{
+	struct pdu p = {.opcode = NOP_OUT, .immediate = true, .flags = 0x80, .data_len = 262145};
+	uint8_t bhs[BHS_LEN];
+
+	peer_login(&peer);
+	pdu_encode(&p, bhs);
+	peer_say_bytes(&peer, bhs, sizeof(bhs));
+	is_cut_off();
+}
+
+static void immediate_data_beyond_what_is_expected_is_cut_off(void **state)
+{
+	peer_login(&peer);
+	peer_write(&peer, 0, 1, want, 513, PDU_FINAL);
+	is_cut_off();
+}
+
+static void immediate_data_beyond_the_first_burst_is_cut_off(void **state)
+{
+	static const char keys[] = "FirstBurstLength=512";
+
+	peer_login_with(&peer, keys, sizeof(keys));
+	peer_write(&peer, 0, 8, want, 1024, PDU_FINAL);
+	is_cut_off();
+}
+
+static void immediate_data_of_a_read_is_cut_off(void **state)
+{
+	static const uint8_t cdb[16] = {0x28, 0, 0, 0, 0, 0, 0, 0, 1};
+
+	peer_login(&peer);
+	peer_command(&peer, cdb, PDU_FINAL | CMD_READ, 512, want, 512);
+	is_cut_off();
+}
+
+/* ---- Data-Outs that nobody asked for ------------------------------------------------------ */
+
+static void unsolicited_data_beyond_the_burst_is_cut_off(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 8, want, 512, 0);
+	peer_data(&peer, itt, TAG_NONE, 0, 512, want, 4096, true);
+	is_cut_off();
+}
+
+static void data_out_of_order_is_cut_off(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 8, want, 512, 0);
+	peer_data(&peer, itt, TAG_NONE, 0, 1024, want, 512, false);
+	is_cut_off();
+}
+
+static void a_wrong_data_number_is_cut_off(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 8, want, 512, 0);
+	peer_data(&peer, itt, TAG_NONE, 1, 512, want, 512, false);
+	is_cut_off();
+}
+
+static void data_for_a_wrong_tag_is_cut_off(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	peer_data(&peer, itt, peer.in.ttt + 1, 0, 0, want, 512, false);
+	is_cut_off();
+}
+
+static void data_beyond_what_was_asked_for_is_cut_off(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	peer_data(&peer, itt, peer.in.ttt, 0, 0, want, 4097, true);
+	is_cut_off();
+}
+
+static void a_burst_that_is_too_short_is_cut_off(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	peer_data(&peer, itt, peer.in.ttt, 0, 0, want, 1024, true);
+	is_cut_off();
+}
+
+/* ---- PDUs that make no sense ------------------------------------------------------------------ */
+
+static void unknown_opcodes_are_rejected(void **state)
+{
+	uint8_t bhs[BHS_LEN] = {0x1c, 0x80};
+
+	peer_login(&peer);
+	peer_say_bytes(&peer, bhs, sizeof(bhs));
+	peer_hear_a(&peer, REJECT);
+	assert_int_equal(peer.in.code, REJECT_NOT_SUPPORTED);
+	assert_memory_equal(peer.data, bhs, BHS_LEN);
+	bhs[0] = SNACK_REQUEST | 0x40;
+	peer_say_bytes(&peer, bhs, sizeof(bhs));
+	peer_hear_a(&peer, REJECT);
+	assert_int_equal(peer.in.code, REJECT_SNACK);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+}
+
+static void too_many_immediate_commands_are_rejected(void **state)
+{
+	peer_login(&peer);
+	memory_unit.hold = true;
+	for (unsigned int i = 0; i <= SESSION_IMMEDIATE; i++) {
+		struct pdu p = {.opcode = SCSI_COMMAND,
+				.immediate = true,
+				.flags = PDU_FINAL | CMD_READ,
+				.lun = 1ull << 48,
+				.itt = 1000 + i,
+				.cmd_sn = peer.cmd_sn,
+				.expected = 512,
+				.cdb = {0x28, 0, 0, 0, 0, 0, 0, 0, 1}};
+
+		peer_say(&peer, &p, NULL, 0);
+	}
+	peer_hear_a(&peer, REJECT);
+	assert_int_equal(peer.in.code, REJECT_TOO_MANY_IMMEDIATE);
+}
+
+static void text_without_end_is_cut_off(void **state)
+{
+	static const char much[8192] = "A=";
+	bool cut = false;
+
+	peer_login(&peer);
+	for (int i = 0; i < 4 && !cut; i++) {
+		struct pdu p = {.opcode = TEXT_REQUEST,
+				.immediate = true,
+				.flags = PDU_CONTINUE,
+				.itt = 50,
+				.ttt = i ? peer.in.ttt : TAG_NONE,
+				.cmd_sn = peer.cmd_sn};
+
+		peer_say(&peer, &p, much, sizeof(much));
+		cut = !peer_hear(&peer);
+	}
+	assert_true(cut);
+	assert_int_equal(target->counters.violations, 1);
+}
+
+/* Bytes that mean nothing, before and after a login. */
+static void noise_harms_nobody(void **state)
+{
+	peer_close(&peer);
+	for (unsigned long i = 0; i < scaled(100); i++) {
+		uint8_t noise[2048];
+		size_t at = 0;
+
+		peer_connect(&peer, target);
+		if (one_in(2))
+			peer_login(&peer);
+		dice_fill(noise, sizeof(noise));
+		while (at <
+		       sizeof(noise)) { /* headers with an opcode, and lengths that are not long */
+			noise[at] = (uint8_t)dice(8) | (one_in(2) ? 0x40 : 0);
+			if (at + 8 < sizeof(noise))
+				put_be32(noise + at + 4, (uint32_t)dice(64));
+			at += BHS_LEN + dice(64);
+		}
+		peer_say_bytes(&peer, noise, dice_size(sizeof(noise)));
+		target_step(target, 0);
+		peer_close(&peer);
+		for (int n = 0; n < 20000 && target->n_conns; n++)
+			target_step(target, 1);
+		assert_int_equal(target->n_conns, 0);
+		assert_true(list_empty(&target->sessions));
+		assert_int_equal(memory_unit.in_use, 0);
+	}
+	others_are_served();
+}
+
+/* ---- more than their share ----------------------------------------------------------------------- */
+
+/* It asks for much, and reads nothing: its memory is bounded by the window, others go on. */
+static void a_slow_reader_is_not_waited_for(void **state)
+{
+	peer_login(&peer);
+	for (int i = 0; i < 32; i++)
+		peer_read(&peer, 0, 2048);
+	for (int i = 0; i < 200; i++)
+		target_step(target, 0);
+	assert_true(memory_unit.in_use <= 32 * TASK_PIECES);
+	others_are_served();
+	for (uint32_t i = 0; i < 32; i++)
+		assert_int_equal(peer_finish(&peer, peer.next_itt - 32 + i, got), SCSI_GOOD);
+}
+
+/* It pings, and does not read the answers: after a while it is not read either. */
+static void pings_do_not_pile_up(void **state)
+{
+	struct pdu p = {.opcode = NOP_OUT, .immediate = true, .flags = PDU_FINAL, .ttt = TAG_NONE};
+	static uint8_t bytes[BHS_LEN + 65536];
+	size_t sent = 0;
+
+	peer_login(&peer);
+	p.itt = 1;
+	p.data_len = 65536;
+	p.cmd_sn = peer.cmd_sn;
+	pdu_encode(&p, bytes);
+	for (int idle = 0; idle < 50;) {
+		ssize_t n = send(peer.fd, bytes + sent % sizeof(bytes),
+				 sizeof(bytes) - sent % sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		idle = n > 0 ? 0 : idle + 1;
+		sent += n > 0 ? (size_t)n : 0;
+		target_step(target, 0);
+		assert_true(sent < 64u << 20);
+	}
+	others_are_served();
+	for (size_t i = 0; i < sent / sizeof(bytes); i++)
+		peer_hear_a(&peer, NOP_IN);
+}
+
+/* One buffer for all: they take turns. */
+static void buffers_are_waited_for(void **state)
+{
+	uint32_t itt[4];
+
+	peer_login(&peer);
+	peer_connect(&other, target);
+	other.isid[5] = 2;
+	peer_login(&other);
+	memory_unit.hold = true;
+	itt[0] = peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	assert_true(peer_hears_nothing(&peer));
+	itt[1] = peer_write(&other, 1, 1, want + 512, 512, PDU_FINAL);
+	itt[2] = peer_read(&other, 0, 1);
+	assert_true(peer_hears_nothing(&other));
+	assert_int_equal(memory_unit.started, 1);
+	memory_unit.hold = false;
+	assert_int_equal(peer_finish(&peer, itt[0], NULL), SCSI_GOOD);
+	assert_int_equal(peer_finish(&other, itt[1], NULL), SCSI_GOOD);
+	assert_int_equal(peer_finish(&other, itt[2], got), SCSI_GOOD);
+	assert_memory_equal(got, want, 512);
+	itt[3] = peer_read(&peer, 0, 2048); /* more than there is at once */
+	assert_int_equal(peer_finish(&peer, itt[3], got), SCSI_GOOD);
+	assert_memory_equal(got, memory_unit_bytes(), 2048 * 512);
+}
+
+/* The buffer that is missing is held by a task whose data is behind: it would wait for itself. */
+static void nobody_waits_for_itself(void **state)
+{
+	uint32_t first, second;
+
+	peer_login(&peer);
+	first = peer_write(&peer, 0, 8, want, 512, 0);
+	second = peer_write(&peer, 8, 8, want, 4096, PDU_FINAL);
+	assert_int_equal(peer_finish(&peer, second, NULL), SCSI_TASK_SET_FULL);
+	peer_data(&peer, first, TAG_NONE, 0, 512, want + 512, 3584, true);
+	assert_int_equal(peer_finish(&peer, first, NULL), SCSI_GOOD);
+	assert_memory_equal(memory_unit_bytes(), want, 4096);
+	second = peer_write(&peer, 8, 8, want, 4096, PDU_FINAL);
+	assert_int_equal(peer_finish(&peer, second, NULL), SCSI_GOOD);
+}
+
+/* Few buffers, many commands of all kinds: all of them end. */
+static void all_commands_end(void **state)
+{
+	enum { DEPTH = 16 };
+
+	peer_login(&peer);
+	for (unsigned long i = 0; i < scaled(10); i++) {
+		uint32_t done = 0, first = peer.next_itt;
+
+		for (int n = 0; n < DEPTH; n++)
+			if (one_in(2))
+				peer_read(&peer, 0, (uint16_t)dice_size(2048));
+			else
+				peer_write(&peer, 0, 2048, NULL, 0, PDU_FINAL);
+		while (done < DEPTH) {
+			assert_true(peer_hear(&peer));
+			assert_true(peer.in.itt - first < DEPTH);
+			if (peer.in.opcode == R2T)
+				peer_answer_r2t(&peer, want);
+			else if (peer.in.opcode == SCSI_RESPONSE || (peer.in.flags & DATA_STATUS))
+				done++;
+		}
+		assert_int_equal(memory_unit.in_use, 0);
+	}
+	assert_memory_equal(memory_unit_bytes(), want, sizeof(want));
+}
+
+int main(void)
+{
+#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+	const struct CMUnitTest tests[] = {
+		STORY(a_login_of_megabytes_is_cut_off),
+		STORY(a_segment_that_is_too_long_is_cut_off),
+		STORY(immediate_data_beyond_what_is_expected_is_cut_off),
+		STORY(immediate_data_beyond_the_first_burst_is_cut_off),
+		STORY(immediate_data_of_a_read_is_cut_off),
+		STORY(unsolicited_data_beyond_the_burst_is_cut_off),
+		STORY(data_out_of_order_is_cut_off),
+		STORY(a_wrong_data_number_is_cut_off),
+		STORY(data_for_a_wrong_tag_is_cut_off),
+		STORY(data_beyond_what_was_asked_for_is_cut_off),
+		STORY(a_burst_that_is_too_short_is_cut_off),
+		STORY(unknown_opcodes_are_rejected),
+		STORY(too_many_immediate_commands_are_rejected),
+		STORY(text_without_end_is_cut_off),
+		STORY(noise_harms_nobody),
+		STORY(a_slow_reader_is_not_waited_for),
+		STORY(pings_do_not_pile_up),
+		cmocka_unit_test_setup_teardown(buffers_are_waited_for, begin_with_one_buffer, end),
+		cmocka_unit_test_setup_teardown(nobody_waits_for_itself, begin_with_one_buffer,
+						end),
+		cmocka_unit_test_setup_teardown(all_commands_end, begin_with_two_buffers, end),
+	};
+
+	dice_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,720 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_session.c - sessions over TCP: commands and their data, order, pings, task management, ends.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "dice.h"
+#include "memory_unit.h"
+#include "peer.h"
+#include "wire/wire.h"
+
+#define BLOCKS	       2048
+#define ABORTED_DIGEST 0x0b4705
+
+static struct stag_block_target *target;
+static struct peer peer, other;
+static uint8_t want[BLOCKS * 512], got[BLOCKS * 512];
+
+static int begin(void **state)
+{
+	memory_unit = (struct memory_unit_knobs){0};
+	target = make_target(NULL);
+	peer_connect(&peer, target);
+	other.fd = -1;
+	dice_fill(want, sizeof(want));
+	memset(got, 0, sizeof(got));
+	return 0;
+}
+
+static int end(void **state)
+{
+	peer_close(&peer);
+	peer_close(&other);
+	memory_unit.hold = false;
+	end_target(target);
+	assert_int_equal(memory_unit.in_use, 0);
+	return 0;
+}
+
+static void login(const char *keys, size_t len)
+{
+	peer_login_with(&peer, keys, len);
+	assert_int_equal(peer.in.status_class, 0);
+	peer_clear_attention(&peer);
+}
+
+#define LOGIN(keys) login(keys, sizeof(keys))
+
+static void expect_on_disk(uint32_t block, const void *bytes, size_t len)
+{
+	assert_memory_equal(memory_unit_bytes() + block * 512, bytes, len);
+}
+
+static void second_session(void)
+{
+	peer_connect(&other, target);
+	other.isid[5] = 2;
+	peer_login(&other);
+}
+
+static void use_digests(void)
+{
+	static const char keys[] = "HeaderDigest=CRC32C\0DataDigest=CRC32C\0InitialR2T=No";
+
+	peer_login_with(&peer, keys, sizeof(keys));
+	assert_int_equal(peer.in.status_class, 0);
+	peer.header_digest = peer.data_digest = true;
+	peer_clear_attention(&peer);
+}
+
+/* ---- data ---------------------------------------------------------------------------------- */
+
+static void a_write_brings_its_data_along(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 8, 8, want, 4096, PDU_FINAL);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+	expect_on_disk(8, want, 4096);
+	itt = peer_read(&peer, 8, 8);
+	assert_int_equal(peer_finish(&peer, itt, got), SCSI_GOOD);
+	assert_memory_equal(got, want, 4096);
+	assert_int_equal(peer.in.opcode, DATA_IN); /* the status came with it */
+	assert_int_equal(peer.in.flags, PDU_FINAL | DATA_STATUS);
+}
+
+static void unsolicited_data_follows(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0, 64, want, 1024, 0);
+	peer_data(&peer, itt, TAG_NONE, 0, 1024, want + 1024, 10000, false);
+	assert_true(peer_hears_nothing(&peer));
+	peer_data(&peer, itt, TAG_NONE, 1, 11024, want + 11024, 32768 - 11024, true);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+	expect_on_disk(0, want, 32768);
+}
+
+/* What the first burst does not hold is asked for. */
+static void the_rest_is_asked_for(void **state)
+{
+	uint32_t itt;
+
+	LOGIN("FirstBurstLength=65536\0InitialR2T=No");
+	itt = peer_write(&peer, 0, BLOCKS, want, 512, 0);
+	peer_data(&peer, itt, TAG_NONE, 0, 512, want + 512, 65536 - 512, true);
+	for (uint32_t at = 65536, sn = 0; at < sizeof(want); sn++) {
+		peer_hear_a(&peer, R2T);
+		assert_int_equal(peer.in.itt, itt);
+		assert_int_equal(peer.in.data_sn, sn);
+		assert_int_equal(peer.in.offset, at);
+		assert_true(peer.in.length <= 262144);
+		at += peer.in.length;
+		peer_answer_r2t(&peer, want);
+	}
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+	expect_on_disk(0, want, sizeof(want));
+}
+
+static void bursts_and_segments_are_as_agreed(void **state)
+{
+	uint32_t itt, at = 0, burst = 0;
+
+	LOGIN("MaxBurstLength=8192\0MaxRecvDataSegmentLength=5000\0ImmediateData=No\0"
+	      "MaxOutstandingR2T=1");
+	itt = peer_write(&peer, 0, 100, NULL, 0, PDU_FINAL);
+	for (uint32_t done = 0; done < 51200; done += peer.in.length) {
+		peer_hear_a(&peer, R2T);
+		assert_int_equal(peer.in.offset, done);
+		assert_true(peer.in.length <= 8192);
+		peer_answer_r2t(&peer, want);
+	}
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+	itt = peer_read(&peer, 0, 100);
+	while (at < 51200) {
+		peer_hear_a(&peer, DATA_IN);
+		assert_true(peer.in.data_len <= 5000);
+		assert_int_equal(peer.in.offset, at);
+		assert_memory_equal(peer.data, want + at, peer.in.data_len);
+		at += peer.in.data_len;
+		burst += peer.in.data_len;
+		assert_true(burst <= 8192);
+		if (peer.in.flags & PDU_FINAL)
+			burst = 0;
+	}
+	assert_true(peer.in.flags & DATA_STATUS);
+}
+
+static void large_reads_come_in_order(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	memcpy(memory_unit_bytes(), want, sizeof(want));
+	itt = peer_read(&peer, 0, BLOCKS);
+	assert_int_equal(peer_finish(&peer, itt, got), SCSI_GOOD);
+	assert_memory_equal(got, want, sizeof(want));
+}
+
+static void bytes_may_come_one_by_one(void **state)
+{
+	struct pdu p = {.opcode = SCSI_COMMAND,
+			.flags = PDU_FINAL | CMD_WRITE,
+			.lun = 1ull << 48,
+			.itt = 5,
+			.expected = 512,
+			.cdb = {0x2a, 0, 0, 0, 0, 3, 0, 0, 1}};
+	uint8_t bytes[BHS_LEN + DIGEST_LEN + 512 + DIGEST_LEN];
+
+	use_digests();
+	p.cmd_sn = peer.cmd_sn++;
+	p.data_len = 512;
+	pdu_encode(&p, bytes);
+	crc32c_put(bytes + 48, crc32c_update(CRC32C_INIT, bytes, 48));
+	memcpy(bytes + 52, want, 512);
+	crc32c_put(bytes + 564, crc32c_update(CRC32C_INIT, want, 512));
+	for (size_t i = 0; i < sizeof(bytes); i++) {
+		peer_say_bytes(&peer, bytes + i, 1);
+		target_step(target, 0);
+	}
+	assert_int_equal(peer_finish(&peer, 5, NULL), SCSI_GOOD);
+	expect_on_disk(3, want, 512);
+}
+
+static void residuals_are_told(void **state)
+{
+	static const uint8_t inquiry[16] = {0x12, 0, 0, 0, 36};
+	uint8_t cdb[16] = {0x28, 0, 0, 0, 0, 0, 0, 0, 2};
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_command(&peer, inquiry, PDU_FINAL | CMD_READ, 100, NULL, 0);
+	assert_int_equal(peer_finish(&peer, itt, got), SCSI_GOOD);
+	assert_true(peer.in.flags & RES_UNDER);
+	assert_int_equal(peer.in.residual, 64);
+	itt = peer_command(&peer, cdb, PDU_FINAL | CMD_READ, 512, NULL,
+			   0); /* two blocks, says the CDB */
+	assert_int_equal(peer_finish(&peer, itt, got), SCSI_GOOD);
+	assert_true(peer.in.flags & RES_OVER);
+	assert_int_equal(peer.in.residual, 512);
+	cdb[0] = 0x2a;
+	itt = peer_command(&peer, cdb, PDU_FINAL | CMD_WRITE, 2048, want, 2048);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+	assert_true(peer.in.flags & RES_UNDER);
+	assert_int_equal(peer.in.residual, 1024);
+	expect_on_disk(0, want, 1024);
+	assert_memory_not_equal(memory_unit_bytes() + 1024, want + 1024, 512);
+}
+
+static void a_failing_unit_is_told_of(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	memory_unit.error = -5;
+	itt = peer_read(&peer, 0, BLOCKS);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer) >> 16, SCSI_MEDIUM_ERROR);
+	itt = peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	memory_unit.error = 0;
+	itt = peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+}
+
+/* RFC 7143 §11.4: not before all unsolicited data is there. */
+static void an_error_waits_for_the_first_burst(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	itt = peer_write(&peer, 0x7fffffff, 4, want, 512, 0); /* far behind the end */
+	assert_true(peer_hears_nothing(&peer));
+	peer_data(&peer, itt, TAG_NONE, 0, 512, want, 1536, true);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer), 0x052100); /* LBA out of range */
+}
+
+/* ---- digests ---------------------------------------------------------------------------------- */
+
+static void digests_are_made_and_checked(void **state)
+{
+	uint32_t itt;
+
+	use_digests();
+	itt = peer_write(&peer, 0, BLOCKS, want, 513, 0);
+	peer_data(&peer, itt, TAG_NONE, 0, 513, want + 513, 1022, true);
+	while (memory_unit.started < 4) {
+		peer_hear_a(&peer, R2T);
+		peer_answer_r2t(&peer, want);
+		target_step(target, 0);
+		if (peer.in.offset + peer.in.length == sizeof(want))
+			break;
+	}
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+	expect_on_disk(0, want, sizeof(want));
+	itt = peer_read(&peer, 0, BLOCKS);
+	assert_int_equal(peer_finish(&peer, itt, got), SCSI_GOOD);
+	assert_memory_equal(got, want, sizeof(want));
+}
+
+static void a_wrong_header_digest_ends_the_connection(void **state)
+{
+	use_digests();
+	peer.spoil_header = true;
+	peer_read(&peer, 0, 1);
+	peer_must_be_closed(&peer);
+	assert_int_equal(target->counters.violations, 1);
+}
+
+static void data_with_a_wrong_digest_is_not_written(void **state)
+{
+	static const uint8_t zeroes[4096];
+	uint32_t itt;
+
+	use_digests();
+	peer.spoil_data = true;
+	itt = peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer), ABORTED_DIGEST);
+	peer.spoil_data = false;
+	itt = peer_write(&peer, 0, 8, want, 512, 0);
+	peer.spoil_data = true;
+	peer_data(&peer, itt, TAG_NONE, 0, 512, want, 3584, true);
+	peer_hear_a(&peer, REJECT);
+	assert_int_equal(peer.in.code, REJECT_DATA_DIGEST);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer), ABORTED_DIGEST);
+	expect_on_disk(0, zeroes, sizeof(zeroes));
+}
+
+/* ---- order -------------------------------------------------------------------------------------- */
+
+static void commands_run_in_order(void **state)
+{
+	uint32_t first, second, third;
+
+	peer_login(&peer);
+	peer.cmd_sn += 2;
+	third = peer_write(&peer, 0, 1, want + 1024, 512, PDU_FINAL);
+	peer.cmd_sn -= 2;
+	second = peer_write(&peer, 0, 1, want + 512, 512, PDU_FINAL);
+	peer.cmd_sn -= 2;
+	assert_true(peer_hears_nothing(&peer));
+	first = peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	peer.cmd_sn += 2;
+	assert_int_equal(peer_finish(&peer, first, NULL), SCSI_GOOD);
+	assert_int_equal(peer_finish(&peer, second, NULL), SCSI_GOOD);
+	assert_int_equal(peer_finish(&peer, third, NULL), SCSI_GOOD);
+	expect_on_disk(0, want + 1024, 512);
+}
+
+static void what_is_outside_the_window_is_not_there(void **state)
+{
+	static const uint8_t zeroes[512];
+
+	peer_login(&peer);
+	peer.cmd_sn += 5000;
+	peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	peer.cmd_sn -= 5003;
+	peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	assert_true(peer_hears_nothing(&peer));
+	peer.cmd_sn += 1;
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), got), SCSI_GOOD);
+	assert_memory_equal(got, zeroes, 512);
+}
+
+/* However many commands an initiator has, the window says how many it may send. */
+static void the_window_closes_and_opens(void **state)
+{
+	uint32_t first;
+
+	peer_login(&peer);
+	memory_unit.hold = true;
+	first = peer.next_itt;
+	for (int i = 0; i < SESSION_WINDOW; i++)
+		peer_read(&peer, 0, 1);
+	peer_read(&peer, 0, 1); /* one too many */
+	assert_true(peer_hears_nothing(&peer));
+	assert_int_equal(memory_unit.started, SESSION_WINDOW);
+	memory_unit.hold = false;
+	for (uint32_t i = 0; i < SESSION_WINDOW; i++)
+		assert_int_equal(peer_finish(&peer, first + i, NULL), SCSI_GOOD);
+	assert_true(peer_hears_nothing(&peer));
+	assert_int_equal(peer.in.max_cmd_sn, peer.in.exp_cmd_sn + SESSION_WINDOW - 1);
+}
+
+static void a_tag_in_use_is_rejected(void **state)
+{
+	peer_login(&peer);
+	memory_unit.hold = true;
+	peer_read(&peer, 0, 1);
+	peer.next_itt--;
+	peer_read(&peer, 0, 1);
+	peer.cmd_sn--;
+	peer_hear_a(&peer, REJECT);
+	assert_int_equal(peer.in.code, REJECT_TASK_IN_PROGRESS);
+	assert_int_equal(peer.in.data_len, BHS_LEN);
+	memory_unit.hold = false;
+	assert_int_equal(peer_finish(&peer, peer.next_itt - 1, NULL), SCSI_GOOD);
+}
+
+/* ---- task management -------------------------------------------------------------------------------- */
+
+static uint8_t manage(struct peer *p, uint8_t function, uint32_t ref_tag, bool wait)
+{
+	struct pdu out = {.opcode = TASK_REQUEST,
+			  .immediate = true,
+			  .flags = PDU_FINAL | function,
+			  .lun = 1ull << 48,
+			  .itt = p->next_itt++,
+			  .cmd_sn = p->cmd_sn,
+			  .ref_tag = ref_tag};
+
+	peer_say(p, &out, NULL, 0);
+	if (!wait)
+		return 0;
+	peer_hear_a(p, TASK_RESPONSE);
+	assert_int_equal(p->in.itt, out.itt);
+	return p->in.code;
+}
+
+/* The answer comes when the unit is done with what was aborted; that gets no response. */
+static void an_aborted_task_says_nothing(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	memory_unit.hold = true;
+	itt = peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	manage(&peer, TMF_ABORT_TASK, itt, false);
+	assert_true(peer_hears_nothing(&peer));
+	memory_unit.hold = false;
+	peer_hear_a(&peer, TASK_RESPONSE);
+	assert_int_equal(peer.in.code, TASK_FUNCTION_COMPLETE);
+	assert_true(peer_hears_nothing(&peer));
+	assert_int_equal(manage(&peer, TMF_ABORT_TASK, itt, true), TASK_NO_TASK);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+}
+
+/* Data that was asked for, and comes after the abort, is dropped. */
+static void data_of_aborted_tasks_is_dropped(void **state)
+{
+	struct pdu r2t;
+	uint32_t itt;
+
+	LOGIN("ImmediateData=No");
+	itt = peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	r2t = peer.in;
+	assert_int_equal(manage(&peer, TMF_ABORT_TASK, itt, true), TASK_FUNCTION_COMPLETE);
+	peer_data(&peer, itt, r2t.ttt, 0, 0, want, 4096, true);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+	assert_int_equal(memory_unit.in_use, 0);
+}
+
+static void a_reset_is_for_all_sessions(void **state)
+{
+	uint32_t itt;
+
+	peer_login(&peer);
+	second_session();
+	memory_unit.hold = true;
+	itt = peer_read(&other, 0, 1);
+	assert_true(peer_hears_nothing(&other));
+	manage(&peer, TMF_LUN_RESET, TAG_NONE, false);
+	assert_true(peer_hears_nothing(&peer));
+	memory_unit.hold = false;
+	peer_hear_a(&peer, TASK_RESPONSE);
+	assert_int_equal(peer.in.code, TASK_FUNCTION_COMPLETE);
+	assert_true(peer_hears_nothing(&other));
+	itt = peer_read(&other, 0, 1);
+	assert_int_equal(peer_finish(&other, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&other) >> 16, SCSI_UNIT_ATTENTION);
+}
+
+static void unknown_functions_are_told_apart(void **state)
+{
+	peer_login(&peer);
+	assert_int_equal(manage(&peer, 8, 0, true), TASK_NO_REASSIGNMENT);
+	assert_int_equal(manage(&peer, 9, 0, true), TASK_NOT_SUPPORTED);
+	assert_int_equal(manage(&peer, 0x7f, 0, true), TASK_NOT_SUPPORTED);
+	assert_int_equal(manage(&peer, TMF_ABORT_TASK, 4711, true), TASK_NO_TASK);
+}
+
+static void after_a_cold_reset_nobody_is_there(void **state)
+{
+	peer_login(&peer);
+	second_session();
+	assert_int_equal(manage(&peer, TMF_TARGET_COLD_RESET, 0, true), TASK_FUNCTION_COMPLETE);
+	peer_must_be_closed(&peer);
+	peer_must_be_closed(&other);
+}
+
+/* ---- pings, text, logout ------------------------------------------------------------------------------ */
+
+static void pings_are_answered(void **state)
+{
+	struct pdu p = {.opcode = NOP_OUT, .flags = PDU_FINAL, .itt = 7, .ttt = TAG_NONE};
+
+	peer_login(&peer);
+	p.cmd_sn = peer.cmd_sn++;
+	peer_say(&peer, &p, "hello", 5);
+	peer_hear_a(&peer, NOP_IN);
+	assert_int_equal(peer.in.itt, 7);
+	assert_int_equal(peer.in.ttt, TAG_NONE);
+	assert_int_equal(peer.in.data_len, 5);
+	assert_memory_equal(peer.data, "hello", 5);
+	assert_int_equal(peer.in.exp_cmd_sn, peer.cmd_sn);
+}
+
+static void a_silent_initiator_is_pinged(void **state)
+{
+	struct pdu p = {.opcode = NOP_OUT, .immediate = true, .flags = PDU_FINAL, .itt = TAG_NONE};
+
+	peer_login(&peer);
+	target->limits.ping_ns = 0;
+	target->next_tick = 0;
+	peer_hear_a(&peer, NOP_IN);
+	assert_int_equal(peer.in.itt, TAG_NONE);
+	assert_int_not_equal(peer.in.ttt, TAG_NONE);
+	target->limits.ping_ns = 1000 * NS_PER_S;
+	p.ttt = peer.in.ttt;
+	p.cmd_sn = peer.cmd_sn;
+	peer_say(&peer, &p, NULL, 0);
+	target->limits.answer_ns = 0;
+	assert_true(peer_hears_nothing(&peer));
+	target->next_tick = 0;
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+}
+
+static void one_that_does_not_answer_is_dropped(void **state)
+{
+	peer_login(&peer);
+	target->limits.ping_ns = target->limits.answer_ns = 0;
+	target->next_tick = 0;
+	peer_hear_a(&peer, NOP_IN);
+	target->next_tick = 0;
+	assert_false(peer_hear(&peer));
+	assert_int_equal(target->counters.lost, 1);
+}
+
+static void say_text(const char *list, uint32_t len, uint8_t flags, uint32_t ttt)
+{
+	struct pdu p = {.opcode = TEXT_REQUEST, .flags = flags, .itt = peer.next_itt++, .ttt = ttt};
+
+	p.cmd_sn = peer.cmd_sn++;
+	peer_say(&peer, &p, list, len);
+}
+
+static void discovery_names_the_target(void **state)
+{
+	static const char first[] = "TargetName=iqn.2026-01.x:t\0TargetAddress=127.0.0.1:";
+	static const char keys[] = "SessionType=Discovery";
+
+	peer_login_with(&peer, keys, sizeof(keys));
+	assert_int_equal(peer.in.status_class, 0);
+	say_text("SendTargets=All", 16, PDU_FINAL, TAG_NONE);
+	peer_hear_a(&peer, TEXT_RESPONSE);
+	assert_int_equal(peer.in.flags, PDU_FINAL);
+	assert_memory_equal(peer.data, first, sizeof(first) - 1);
+	say_text("SendTar", 7, PDU_CONTINUE, TAG_NONE);
+	peer_hear_a(&peer, TEXT_RESPONSE);
+	assert_int_equal(peer.in.data_len, 0);
+	say_text("gets=iqn.2026-01.x:none", 24, PDU_FINAL, peer.in.ttt);
+	peer_hear_a(&peer, TEXT_RESPONSE);
+	assert_int_equal(peer.in.data_len, 0);
+	peer_read(&peer, 0, 1);
+	peer_hear_a(&peer, REJECT);
+}
+
+static void few_keys_change_later(void **state)
+{
+	static const char list[] = "MaxRecvDataSegmentLength=512\0HeaderDigest=CRC32C\0Odd=1";
+	static const char answer[] = "HeaderDigest=Reject\0Odd=NotUnderstood";
+
+	peer_login(&peer);
+	say_text(list, sizeof(list), PDU_FINAL, TAG_NONE);
+	peer_hear_a(&peer, TEXT_RESPONSE);
+	assert_int_equal(peer.in.data_len, sizeof(answer));
+	assert_memory_equal(peer.data, answer, sizeof(answer));
+	peer_read(&peer, 0, 2);
+	peer_hear_a(&peer, DATA_IN);
+	assert_int_equal(peer.in.data_len, 512);
+}
+
+static void logout_ends_the_session(void **state)
+{
+	struct pdu p = {.opcode = LOGOUT_REQUEST, .immediate = true, .flags = PDU_FINAL, .itt = 9};
+
+	peer_login(&peer);
+	p.flags = PDU_FINAL | LOGOUT_RECOVERY;
+	peer_say(&peer, &p, NULL, 0);
+	peer_hear_a(&peer, LOGOUT_RESPONSE);
+	assert_int_equal(peer.in.code, LOGOUT_NO_RECOVERY);
+	p.flags = PDU_FINAL | LOGOUT_SESSION;
+	peer_say(&peer, &p, NULL, 0);
+	peer_hear_a(&peer, LOGOUT_RESPONSE);
+	assert_int_equal(peer.in.code, LOGOUT_DONE);
+	assert_false(peer_hear(&peer));
+	assert_true(list_empty(&target->sessions));
+	assert_int_equal(target->counters.logouts, 1);
+}
+
+/* ---- connections that come and go ----------------------------------------------------------------------- */
+
+static void lost_connections_leave_nothing(void **state)
+{
+	LOGIN("InitialR2T=No");
+	memory_unit.hold = true;
+	peer_read(&peer, 0, BLOCKS);
+	peer_write(&peer, 0, 8, want, 512, 0); /* a burst that is not finished */
+	peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
+	peer_say_bytes(&peer, "\1\x80", 2);
+	while (memory_unit.in_use < TASK_PIECES + 2)
+		target_step(target, 1);
+	peer_close(&peer);
+	for (int i = 0; i < 20000 && target->n_conns; i++)
+		target_step(target, 1);
+	assert_int_equal(target->n_conns, 0);
+	assert_int_equal(target->counters.lost, 1);
+	memory_unit.hold = false;
+	for (int i = 0; i < 100 && !list_empty(&target->sessions); i++)
+		target_step(target, 0);
+	assert_true(list_empty(&target->sessions));
+	assert_int_equal(memory_unit.in_use, 0);
+}
+
+/* Half a command's data has come: its memory comes back. */
+static void a_connection_may_be_lost_anywhere(void **state)
+{
+	for (size_t cut = 0; cut < BHS_LEN + 1024; cut += 1 + dice(97)) {
+		struct pdu p = {.opcode = SCSI_COMMAND,
+				.flags = CMD_WRITE,
+				.lun = 1ull << 48,
+				.itt = 5,
+				.data_len = 1024,
+				.expected = 4096,
+				.cdb = {0x2a, 0, 0, 0, 0, 0, 0, 0, 8}};
+		uint8_t bytes[BHS_LEN + 1024];
+
+		if (peer.fd < 0)
+			peer_connect(&peer, target);
+		peer_login(&peer);
+		p.cmd_sn = peer.cmd_sn;
+		pdu_encode(&p, bytes);
+		memcpy(bytes + BHS_LEN, want, 1024);
+		peer_say_bytes(&peer, bytes, cut);
+		target_step(target, 0);
+		peer_close(&peer);
+		for (int i = 0; i < 20000 && target->n_conns; i++)
+			target_step(target, 1);
+		assert_true(list_empty(&target->sessions));
+		assert_int_equal(memory_unit.in_use, 0);
+	}
+}
+
+/* RFC 7143 §6.3.5: it waits until nothing of the old session is under way. */
+static void a_port_that_logs_in_again_replaces_its_session(void **state)
+{
+	struct pdu p = {.opcode = LOGIN_REQUEST,
+			.immediate = true,
+			.flags = LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL),
+			.itt = 1,
+			.cmd_sn = 1};
+	static const char list[] = "InitiatorName=iqn.2026-01.x:i\0TargetName=iqn.2026-01.x:t";
+
+	peer_login(&peer);
+	memory_unit.hold = true;
+	peer_write(&peer, 0, 1, want, 512, PDU_FINAL);
+	assert_true(peer_hears_nothing(&peer));
+	peer_connect(&other, target);
+	memcpy(p.isid, peer.isid, ISID_LEN);
+	peer_say(&other, &p, list, sizeof(list));
+	assert_true(peer_hears_nothing(&other));
+	assert_false(peer_hear(&peer));
+	memory_unit.hold = false;
+	peer_hear_a(&other, LOGIN_RESPONSE);
+	assert_int_equal(other.in.status_class, 0);
+	assert_int_equal(target->n_sessions, 1);
+	peer_clear_attention(&other);
+}
+
+static void sessions_are_numbered(void **state)
+{
+	peer_login(&peer);
+	second_session();
+	assert_int_equal(target->n_sessions, 2);
+	peer_close(&other);
+	peer_connect(&other, target);
+	target->max_sessions = 1;
+	other.isid[5] = 3;
+	peer_login_with(&other, NULL, 0);
+	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_NO_RESOURCES);
+	assert_false(peer_hear(&other));
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+}
+
+static void a_login_takes_its_time_not_for_ever(void **state)
+{
+	peer_say_bytes(&peer, "\x43", 1);
+	assert_true(peer_hears_nothing(&peer));
+	assert_int_equal(target->n_logins, 1);
+	target->limits.login_ns = 0;
+	target->next_tick = 0;
+	assert_false(peer_hear(&peer));
+	assert_int_equal(target->n_logins, 0);
+}
+
+int main(void)
+{
+#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+	const struct CMUnitTest tests[] = {
+		STORY(a_write_brings_its_data_along),
+		STORY(unsolicited_data_follows),
+		STORY(the_rest_is_asked_for),
+		STORY(bursts_and_segments_are_as_agreed),
+		STORY(large_reads_come_in_order),
+		STORY(bytes_may_come_one_by_one),
+		STORY(residuals_are_told),
+		STORY(a_failing_unit_is_told_of),
+		STORY(an_error_waits_for_the_first_burst),
+		STORY(digests_are_made_and_checked),
+		STORY(a_wrong_header_digest_ends_the_connection),
+		STORY(data_with_a_wrong_digest_is_not_written),
+		STORY(commands_run_in_order),
+		STORY(what_is_outside_the_window_is_not_there),
+		STORY(the_window_closes_and_opens),
+		STORY(a_tag_in_use_is_rejected),
+		STORY(an_aborted_task_says_nothing),
+		STORY(data_of_aborted_tasks_is_dropped),
+		STORY(a_reset_is_for_all_sessions),
+		STORY(unknown_functions_are_told_apart),
+		STORY(after_a_cold_reset_nobody_is_there),
+		STORY(pings_are_answered),
+		STORY(a_silent_initiator_is_pinged),
+		STORY(one_that_does_not_answer_is_dropped),
+		STORY(discovery_names_the_target),
+		STORY(few_keys_change_later),
+		STORY(logout_ends_the_session),
+		STORY(lost_connections_leave_nothing),
+		STORY(a_connection_may_be_lost_anywhere),
+		STORY(a_port_that_logs_in_again_replaces_its_session),
+		STORY(sessions_are_numbered),
+		STORY(a_login_takes_its_time_not_for_ever),
+	};
+
+	dice_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * fuzz_iscsi.c - a target, and all the bytes that one initiator sends it.
+ *
+ * The first byte says whether it has logged in already, and with what; the rest are chunks, two bytes of length before
+ * each, between which the target does what it has to do. Units are in memory, and may be held.
+ *
+ * Whatever comes: what the target says are PDUs of targets; and when the connection is gone no session, no task and no
+ * buffer is left.
+ */
+#include "fuzz.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "block/target.h"
+#include "memory_unit.h"
+
+enum { LOGGED_IN = 1, UNSOLICITED = 2, HELD = 4, FAILING = 16 };
+
+static struct stag_block_target *target;
+static uint8_t heard[1 << 20];
+static size_t heard_len;
+static bool deaf;
+
+static void start(void)
+{
+	struct stag_block_target_attr attr = {.name = "iqn.2026-01.x:t",
+					      .flags = STAG_BLOCK_NO_TCP | STAG_BLOCK_NO_RDMA,
+					      .staging_bytes = 3 * UNITS_BUFFER};
+	struct stag_block_lun unit = {.lun = 1, .where = "memory"};
+	struct lun *l;
+
+	CHECK(target_create(&attr, &target) == 0);
+	CHECK(lun_open(target->units, &unit, &l) == 0);
+	CHECK(scsi_target_add(target->scsi, 1, l) == 0);
+}
+
+/* Then only digests tell where a PDU ends: it is not looked at. */
+static bool has_digests(void)
+{
+	list_for_each (it, &target->sessions) {
+		const struct session *s = list_entry(it, struct session, link);
+
+		if (s->keys.header_digest || s->keys.data_digest)
+			return true;
+	}
+	return false;
+}
+
+/* What it has said so far, as far as it is whole. */
+static void listen_to(int fd)
+{
+	size_t at = 0;
+	ssize_t n;
+
+	while ((n = recv(fd, heard + heard_len, sizeof(heard) - heard_len, MSG_DONTWAIT)) > 0)
+		heard_len += (size_t)n;
+	deaf |= has_digests();
+	if (deaf)
+		heard_len = 0;
+	while (heard_len - at >= BHS_LEN) {
+		struct pdu p;
+		size_t len;
+
+		CHECK(pdu_decode(heard + at, &p) == 0 && !pdu_from_initiator(p.opcode));
+		CHECK(p.data_len <= UNITS_BUFFER && p.ahs_len == 0);
+		len = BHS_LEN + p.data_len + pdu_pad(p.data_len);
+		if (heard_len - at < len)
+			break;
+		at += len;
+	}
+	heard_len -= at;
+	memmove(heard, heard + at, heard_len);
+}
+
+static void say(int fd, const void *bytes, size_t len)
+{
+	const uint8_t *p = bytes;
+
+	for (int tries = 0; len && tries < 64; tries++) {
+		ssize_t n = send(fd, p, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+		if (n > 0) {
+			p += n;
+			len -= (size_t)n;
+		} else if (errno != EAGAIN) {
+			return;
+		}
+		target_step(target, 0);
+		listen_to(fd);
+	}
+}
+
+static void log_in(int fd, unsigned int mode)
+{
+	static const char list[] = "InitiatorName=iqn.2026-01.x:i\0TargetName=iqn.2026-01.x:t\0"
+				   "InitialR2T=No\0FirstBurstLength=4096\0MaxBurstLength=8192";
+	uint32_t len = mode & UNSOLICITED ? sizeof(list) : 57;
+	uint8_t bytes[BHS_LEN + sizeof(list) + 4] = {0};
+	struct pdu p = {.opcode = LOGIN_REQUEST,
+			.immediate = true,
+			.flags = LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL),
+			.isid = {0x80},
+			.cmd_sn = 1,
+			.data_len = len};
+
+	pdu_encode(&p, bytes);
+	memcpy(bytes + BHS_LEN, list, len);
+	say(fd, bytes, BHS_LEN + len + pdu_pad(len));
+}
+
+static void settle(void)
+{
+	memory_unit.hold = false;
+	for (int i = 0; i < 1000 && (target->n_conns || target->n_sessions); i++)
+		target_step(target, 0);
+	CHECK(target->n_conns == 0 && target->n_sessions == 0 && target->n_logins == 0);
+	CHECK(list_empty(&target->waiters) && list_empty(&target->tmfs) &&
+	      list_empty(&target->dirty));
+	CHECK(memory_unit.in_use == 0);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, size};
+	unsigned int mode = (unsigned int)take(&in, 1);
+	int fd[2];
+
+	if (!target)
+		start();
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd) == 0);
+	CHECK(tcp_adopt(target, fd[0]) == 0);
+	heard_len = 0;
+	deaf = false;
+	memory_unit.error = 0;
+	if (mode & LOGGED_IN)
+		log_in(fd[1], mode);
+	memory_unit.hold = mode & HELD;
+	memory_unit.error = mode & FAILING ? -EIO : 0;
+	while (in.len) {
+		size_t len = take(&in, 2) % 8192;
+
+		len = len < in.len ? len : in.len;
+		say(fd[1], in.p, len);
+		in.p += len;
+		in.len -= len;
+		if (in.len % 3 == 0)
+			memory_unit.hold = false;
+	}
+	target_step(target, 0);
+	listen_to(fd[1]);
+	close(fd[1]);
+	settle();
+	return 0;
+}
