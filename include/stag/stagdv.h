@@ -265,8 +265,9 @@ struct stagdv_store_qp_attr {
  * Connects a queue pair in INIT to the store regions of its protection domain, in this process: from now on it is
  * in RTS. It takes reads, writes, writes with immediate (the immediate comes out of its own receive queue),
  * atomics, local operations. A bad key, bounds or right: IBV_WC_REM_ACCESS_ERR, and the queue pair is in error, as with a
- * peer. An error of the medium: IBV_WC_REM_OP_ERR for that request alone in the relaxed modes, and error state else. A write
- * that was accepted (STAGDV_LEVEL_ACCEPTED) and fails afterwards: error state, in every mode.
+ * peer. An error of the medium: IBV_WC_REM_OP_ERR for that request alone in the relaxed modes, and error state else;
+ * vendor_err is its errno value. A write that was accepted (STAGDV_LEVEL_ACCEPTED) and fails afterwards: error state, in
+ * every mode.
  */
 int stagdv_connect_store(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr);
 int stagdv_query_store_qp(struct ibv_qp *qp, struct stagdv_store_qp_attr *attr, size_t size);

@@ -605,6 +605,7 @@ struct wqe {
 	bool retired;	 /* has completed before its turn; only its entry is waited for */
 	uint8_t status;	 /* enum ibv_wc_status, where done */
 	bool sent;	 /* all of it is in the stream's hands; reads wait for their data still */
+	uint16_t error;	 /* of a medium: the errno value behind IBV_WC_REM_OP_ERR */
 	uint64_t tx_end; /* stream offset behind its last byte */
 	uint32_t rx_off; /* reads: bytes that came */
 };

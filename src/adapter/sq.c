@@ -556,6 +556,7 @@ static void complete(struct stag_qp *qp, const struct wqe *w, enum ibv_wc_status
 		.wr_id = w->wr_id,
 		.status = status,
 		.opcode = wc_opcode(qp, w),
+		.vendor_err = qp->store && status == IBV_WC_REM_OP_ERR ? w->error : 0,
 		.byte_len = w->length,
 		.qp_num = qp->ibv.qp_num,
 	};

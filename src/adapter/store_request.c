@@ -292,6 +292,7 @@ static void on_done(struct lane_op *op)
 	if (err && err != -ECANCELED && w->status == IBV_WC_SUCCESS) {
 		log_failure(r, strerror(-err));
 		w->status = IBV_WC_REM_OP_ERR;
+		w->error = (uint16_t)-err;
 	}
 	w->done = err != -ECANCELED || w->status != IBV_WC_SUCCESS;
 	store_qp_done(r);
