@@ -68,11 +68,16 @@ static int find_extent(struct lun_io *io, int fd)
 	return 0;
 }
 
-static void carry_out(struct job *j)
+static int carry_out(const struct job *j)
 {
-	int rc = j->io->phase == PHASE_PUNCH ? punch(j->io, j->fd) : find_extent(j->io, j->fd);
-
-	j->io->result = rc;
+	switch ((enum lun_phase)j->io->phase) {
+	case PHASE_PUNCH:
+		return punch(j->io, j->fd);
+	case PHASE_SYNC:
+		return fdatasync(j->fd) == 0 ? 0 : -errno;
+	default:
+		return find_extent(j->io, j->fd);
+	}
 }
 
 /* ---- the thread ---------------------------------------------------------------------- */
@@ -98,7 +103,7 @@ static void *run(void *arg)
 	struct job *j;
 
 	while ((j = next_job(h))) {
-		carry_out(j);
+		j->io->result = carry_out(j);
 		pthread_mutex_lock(&h->lock);
 		list_add_tail(&h->done, &j->link);
 		if (atomic_fetch_add(&h->n_done, 1) == 0 && write(h->fd, &one, sizeof(one)) < 0)

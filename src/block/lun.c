@@ -226,6 +226,7 @@ static int open_partition(struct lun *l)
 	l->store = stag_store_open(path, STAG_STORE_LOOK);
 	if (!l->store)
 		return block_fail(errno, "%s", stag_store_error());
+	l->sync_fd = open(path, O_RDONLY | O_CLOEXEC);
 	rc = take_partition(l, colon + 1);
 	return rc == 0 ? connect_partition(l) : rc;
 }
@@ -328,6 +329,7 @@ static int open_file(struct lun *l, bool is_device)
 	l->facts.size = size / l->facts.block * l->facts.block;
 	l->facts.physical = physical_block(l);
 	l->facts.discards = l->punches = !l->facts.read_only;
+	l->sync_fd = l->fd;
 	make_serial(l, realpath(l->where, path) ? path : l->where);
 	rc = reg_file(l);
 	return rc == 0 ? connect_file(l) : rc;
@@ -353,7 +355,7 @@ static struct lun *make(struct units *u, const struct stag_block_lun *attr)
 	if (!l)
 		return NULL;
 	l->u = u;
-	l->fd = -1;
+	l->fd = l->sync_fd = -1;
 	l->flags = attr->flags;
 	l->where = strdup(attr->where);
 	l->facts.block = attr->block ? attr->block : DEFAULT_BLOCK;
@@ -421,6 +423,8 @@ void lun_close(struct lun *l)
 		ibv_dereg_mr(l->mr);
 	if (l->medium)
 		l->u->dv->close_medium(l->medium);
+	if (l->sync_fd >= 0 && l->sync_fd != l->fd)
+		close(l->sync_fd);
 	if (l->fd >= 0)
 		close(l->fd);
 	stag_store_close(l->store);

@@ -50,7 +50,7 @@ struct helper;
 int helper_create(struct helper **out);
 void helper_destroy(struct helper *h); /* when it has nothing to do */
 int helper_fd(struct helper *h);       /* readable when helper_take() has something */
-/* Carries out PUNCH or EXTENT of an operation's step; io->result says how it went. */
+/* Carries out SYNC, PUNCH or EXTENT of an operation's step; io->result says how it went. */
 int helper_give(struct helper *h, struct lun_io *io, int fd);
 struct lun_io *helper_take(struct helper *h); /* NULL: none, found without a system call */
 
@@ -105,6 +105,8 @@ struct lun {
 	int fd; /* -1: a partition */
 	bool is_device;
 	bool punches; /* as far as is known */
+	int sync_fd;  /* to make durable what no barrier knows of; -1: it is memory */
+	bool unsynced;
 	struct stagdv_medium *medium;
 	struct ibv_mr *mr;
 
@@ -141,8 +143,9 @@ enum lun_phase {
 	PHASE_PUT,   /* and back */
 	PHASE_ZERO,  /* zeroes to the unit */
 	PHASE_FLUSH,
-	PHASE_PUNCH,  /* the helper's */
-	PHASE_EXTENT, /* likewise */
+	PHASE_SYNC, /* the helper's, as these: what was written over a connection that ended */
+	PHASE_PUNCH,
+	PHASE_EXTENT,
 };
 
 #endif

@@ -8,7 +8,6 @@
  */
 #include "block/lun.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -187,7 +186,8 @@ static void step_helper(struct lun_io *io, enum lun_phase phase, uint32_t step)
 
 	io->phase = (uint8_t)phase;
 	io->step = step;
-	rc = helper_give(io->lun->u->helper, io, io->lun->fd);
+	rc = helper_give(io->lun->u->helper, io,
+			 phase == PHASE_SYNC ? io->lun->sync_fd : io->lun->fd);
 	if (rc != 0)
 		finish(io, rc);
 }
@@ -206,14 +206,24 @@ static void step_discard(struct lun_io *io)
 		step_zero(io, PUNCH_UNIT - at % PUNCH_UNIT);
 }
 
-static void step_flush(struct lun_io *io)
+static void step_barrier(struct lun_io *io)
 {
-	if (!io->lun->facts.write_back) { /* whatever is complete is durable */
-		finish(io, 0);
-		return;
-	}
 	io->phase = PHASE_FLUSH;
 	queue(io);
+}
+
+static void step_flush(struct lun_io *io)
+{
+	struct lun *l = io->lun;
+
+	if (!l->facts.write_back) { /* whatever is complete is durable */
+		finish(io, 0);
+	} else if (l->unsynced && l->sync_fd >= 0) {
+		l->unsynced = false;
+		step_helper(io, PHASE_SYNC, 0);
+	} else {
+		step_barrier(io);
+	}
 }
 
 static void step_extent(struct lun_io *io)
@@ -361,10 +371,16 @@ static void after_step(struct lun_io *io)
 	case PHASE_CHECK:
 		after_check(io);
 		break;
+	case PHASE_PUNCH:
+		io->lun->unsynced = true; /* no barrier knows of it */
+		go_on(io);
+		break;
 	case PHASE_PUT:
 	case PHASE_ZERO:
-	case PHASE_PUNCH:
 		go_on(io);
+		break;
+	case PHASE_SYNC:
+		step_barrier(io);
 		break;
 	case PHASE_FLUSH:
 	case PHASE_EXTENT:
@@ -381,6 +397,7 @@ void lun_helped(struct lun_io *io)
 		io->lun->punches = false;
 		step_discard(io);
 	} else {
+		io->lun->unsynced |= io->phase == PHASE_SYNC;
 		finish(io, io->result);
 	}
 }
@@ -485,10 +502,11 @@ static void mend(struct lun *l)
 	if (l->in_flight)
 		return; /* the last one of these does */
 	if (lun_reconnect(l) != 0) {
-		log_warn("block: %s: %s", l->where, stag_block_error());
+		log_warn("block: %s", stag_block_error());
 		l->retry_at = clock_ns() + RETRY_MS * NS_PER_MS;
 	}
 	l->broken = !l->is_open;
+	l->unsynced = true;
 	after_loss(l);
 }
 
@@ -565,6 +583,10 @@ static void refused(struct lun *l, int rc)
 
 void lun_post(struct lun *l)
 {
+	if (l->broken && !l->in_flight) { /* it could not be mended */
+		after_loss(l);
+		return;
+	}
 	while (!l->broken && !list_empty(&l->to_post) && l->in_flight < LUN_DEPTH) {
 		int n = describe_batch(l);
 		int rc = n ? post_batch(l, n) : post_barrier(l);
@@ -617,7 +639,6 @@ void lun_start(struct lun *l, struct lun_io *io)
 	io->result = 0;
 	list_init(&io->link);
 	list_init(&io->active);
-	assert(io->offset <= l->facts.size || io->op == LUN_FLUSH);
 	if (is_exclusive(io))
 		l->exclusive++;
 	if (!is_there(l))

@@ -215,7 +215,7 @@ enum scsi_next op_read_capacity16(struct scsi_cmd *c)
 	memset(c->reply, 0, 32);
 	put64(c->reply, last_block(f));
 	put32(c->reply + 8, f->block);
-	c->reply[13] = (uint8_t)__builtin_ctz(f->physical / f->block);
+	/* Byte 13: no larger physical blocks. Smaller writes are merged here; Block Limits has the best size. */
 	c->reply[14] = f->discards ? 0xc0 : 0; /* provisioned on demand; zeroes where it is not */
 	return scsi_reply(c, 32, get32(c->cdb + 10));
 }

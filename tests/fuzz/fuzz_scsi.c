@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * fuzz_scsi.c - commands made of anything, with data-out of anything, from two initiators to a small unit.
+ *
+ * Each command of an input: who, how much is expected, a CDB, and the data. fake_unit.c ends the program where one asks for what is
+ * not the unit's, or answers more than was expected.
+ */
+#include "fuzz.h"
+
+#include "fake_unit.h"
+
+#define SIZE	 (1u << 20)
+#define DATA_MAX (SIZE + 4096)
+
+static uint8_t in_data[DATA_MAX], out_data[DATA_MAX];
+
+/* What follows, over and over: so that long data costs no long input. */
+static void fill_out(const struct input *in, uint32_t len)
+{
+	for (uint32_t i = 0; i < len; i++)
+		out_data[i] = in->len ? in->p[i % in->len] : 0;
+}
+
+static void one_command(struct scsi_target *t, struct scsi_nexus *n[2], struct input *in)
+{
+	struct wire w = {.out = out_data, .in = in_data};
+	uint8_t how = (uint8_t)take(in, 1);
+	struct scsi_cmd *c = calloc(1, sizeof(*c));
+
+	CHECK(c);
+	c->nexus = n[how & 1];
+	c->reads = how & 2;
+	c->writes = !c->reads && (how & 4);
+	c->lun = how & 8 ? take(in, 8) : 0;
+	c->expected = (uint32_t)take(in, 3) % DATA_MAX;
+	c->cdb_len = how & 16 ? 6 : 16;
+	for (uint32_t i = 0; i < c->cdb_len; i++)
+		c->cdb[i] = (uint8_t)take(in, 1);
+	fill_out(in, c->expected < DATA_MAX ? c->expected : DATA_MAX);
+	if (how & 32)
+		scsi_tmf(t, c->nexus, (enum scsi_tmf)(how >> 6), c->lun);
+	fake_carry(t, c, &w);
+	free(c);
+}
+
+static void no_more(void *arg, struct lun *l)
+{
+	fake_free(l);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct input in = {data, size};
+	uint8_t kind = (uint8_t)take(&in, 1);
+	struct lun *l = fake_unit(SIZE, kind & 1 ? 4096 : 512);
+	struct scsi_nexus *n[2];
+	struct scsi_target *t;
+
+	fake_facts(l)->discards = kind & 2;
+	fake_facts(l)->write_back = kind & 4;
+	fake_facts(l)->read_only = kind & 8;
+	CHECK(scsi_target_create(&t) == 0);
+	CHECK(scsi_target_add(t, 0, l) == 0);
+	CHECK(scsi_nexus_create(t, "one", &n[0]) == 0);
+	CHECK(scsi_nexus_create(t, "two", &n[1]) == 0);
+	for (int i = 0; i < 8 && in.len; i++)
+		one_command(t, n, &in);
+	scsi_nexus_destroy(n[0]);
+	scsi_nexus_destroy(n[1]);
+	CHECK(scsi_target_remove(t, 0, no_more, NULL) == 0);
+	scsi_target_destroy(t);
+	return 0;
+}
