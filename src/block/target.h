@@ -287,7 +287,7 @@ struct task {
 	struct piece *first; /* where it goes; NULL: there is none, or it is dropped */
 	uint32_t first_got, first_max;
 	bool first_open; /* more will come */
-	bool bad_digest; /* of data that came */
+	bool bad_data;	 /* what came has a wrong digest or number */
 	bool starved;	 /* there was no memory for it */
 
 	/* tcp*.c */

@@ -449,7 +449,7 @@ static void next_of(struct task *t, enum scsi_next n);
 /* All of a piece's data is here. */
 static void has_come(struct task *t, struct piece *p)
 {
-	if (t->bad_digest && t->result == 0)
+	if (t->bad_data && t->result == 0)
 		t->result = -EBADMSG;
 	if (t->result != 0) {
 		free_piece(p);
@@ -630,7 +630,7 @@ static void next_of(struct task *t, enum scsi_next n)
 /* What came is broken, or goes both ways: no command here does. */
 static bool is_unfit(struct task *t)
 {
-	if (t->bad_digest)
+	if (t->bad_data)
 		t->result = -EBADMSG;
 	else if (t->cmd.reads && t->cmd.writes)
 		t->result = -EOPNOTSUPP;

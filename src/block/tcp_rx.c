@@ -149,14 +149,15 @@ static struct piece *find_asked(struct task *k, uint32_t ttt)
 	return NULL;
 }
 
+/* RFC 7143 §7.9: one with a wrong number is like one with a wrong digest; the task fails when all of it has come. */
 static bool place_unsolicited(struct tcp *t, struct task *k)
 {
 	const struct pdu *d = &t->rx.pdu;
 
-	if (!k->first_open || d->data_sn != k->unsolicited_sn || d->offset != k->first_got ||
+	if (!k->first_open || d->offset != k->first_got ||
 	    d->data_len > k->first_max - k->first_got)
 		return false;
-	k->unsolicited_sn++;
+	k->bad_data |= d->data_sn != k->unsolicited_sn++;
 	t->rx.to = k->first ? k->first->bytes + k->first_got : NULL;
 	return true;
 }
@@ -166,10 +167,9 @@ static bool place_solicited(struct tcp *t, struct task *k)
 	const struct pdu *d = &t->rx.pdu;
 	struct piece *p = find_asked(k, d->ttt);
 
-	if (!p || d->data_sn != p->data_sn || d->offset != p->offset + p->got ||
-	    d->data_len > p->asked_end - p->got)
+	if (!p || d->offset != p->offset + p->got || d->data_len > p->asked_end - p->got)
 		return false;
-	p->data_sn++;
+	k->bad_data |= d->data_sn != p->data_sn++;
 	t->rx.piece = p;
 	t->rx.to = p->bytes + p->got;
 	return true;
@@ -296,7 +296,7 @@ static void deliver_command(struct tcp *t, bool good)
 	t->rx.task = NULL;
 	if (!k)
 		return;
-	k->bad_digest = !good;
+	k->bad_data = !good;
 	task_unsolicited(k, t->rx.pdu.data_len, false);
 	session_command(k);
 }
@@ -332,7 +332,7 @@ static void deliver_data(struct tcp *t, bool good)
 		return;
 	if (!good) {
 		conn_reject(&t->conn, REJECT_DATA_DIGEST, t->rx.bhs);
-		k->bad_digest = true;
+		k->bad_data = true;
 	}
 	if (t->rx.piece) {
 		deliver_solicited(t, k, t->rx.piece);

@@ -146,14 +146,24 @@ static void data_out_of_order_is_cut_off(void **state)
 	is_cut_off();
 }
 
-static void a_wrong_data_number_is_cut_off(void **state)
+/* As if a digest were wrong: the task fails, and nothing is written. */
+static void a_wrong_data_number_fails_the_task(void **state)
 {
+	static const uint8_t zeroes[4096];
 	uint32_t itt;
 
 	peer_login(&peer);
 	itt = peer_write(&peer, 0, 8, want, 512, 0);
-	peer_data(&peer, itt, TAG_NONE, 1, 512, want, 512, false);
-	is_cut_off();
+	peer_data(&peer, itt, TAG_NONE, 1, 512, want, 3584, true);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer) >> 16, SCSI_ABORTED_COMMAND);
+	itt = peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	peer_data(&peer, itt, peer.in.ttt, 0, 0, want, 2048, false);
+	peer_data(&peer, itt, peer.in.ttt, 0, 2048, want, 2048, true);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer) >> 16, SCSI_ABORTED_COMMAND);
+	assert_memory_equal(memory_unit_bytes(), zeroes, 4096);
 }
 
 static void data_for_a_wrong_tag_is_cut_off(void **state)
@@ -401,7 +411,7 @@ int main(void)
 		STORY(immediate_data_of_a_read_is_cut_off),
 		STORY(unsolicited_data_beyond_the_burst_is_cut_off),
 		STORY(data_out_of_order_is_cut_off),
-		STORY(a_wrong_data_number_is_cut_off),
+		STORY(a_wrong_data_number_fails_the_task),
 		STORY(data_for_a_wrong_tag_is_cut_off),
 		STORY(data_beyond_what_was_asked_for_is_cut_off),
 		STORY(a_burst_that_is_too_short_is_cut_off),
