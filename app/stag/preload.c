@@ -5,6 +5,7 @@
  */
 #include "stag.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
@@ -116,4 +117,25 @@ int preload_set(const char *library)
 	int err = *STAG_SANITIZER ? add(STAG_SANITIZER, IN_FRONT) : 0;
 
 	return err ? err : add(library, BEHIND);
+}
+
+int preload_self(int argc, char **argv)
+{
+	char library[PATH_MAX], *again[argc + 2];
+	const char *preload = getenv("LD_PRELOAD");
+
+	if (dlsym(RTLD_DEFAULT, "stagdv_connect_store"))
+		return 0;
+	if (preload_find(NULL, library, sizeof(library)) != 0)
+		return -ENOENT;
+	if (preload && strstr(preload, library)) {
+		complain("%s cannot be loaded", library);
+		return -ENOENT;
+	}
+	again[0] = "stag";
+	memcpy(again + 1, argv, ((size_t)argc + 1) * sizeof(*argv));
+	if (preload_set(library) == 0)
+		execv("/proc/self/exe", again);
+	complain("cannot run with %s: %s", library, strerror(errno));
+	return -errno;
 }

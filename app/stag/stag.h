@@ -30,8 +30,9 @@ void complain(const char *fmt, ...)
 	__attribute__((format(printf, 1, 2))); /* "stag: ..." to stderr */
 int usage_error(const struct command *c);      /* where to read more; EXIT_USAGE */
 
-/* run.c, info.c, heap.c, store.c, bench.c */
-extern const struct command run_command, info_command, heap_command, store_command, bench_command;
+/* run.c, info.c, heap.c, store.c, block.c, bench.c */
+extern const struct command run_command, info_command, heap_command, store_command, block_command,
+	bench_command;
 
 /*
  * preload.c: the library that makes a program's verbs ours.
@@ -41,6 +42,8 @@ extern const struct command run_command, info_command, heap_command, store_comma
  */
 int preload_find(const char *chosen, char *path, size_t size);
 int preload_set(const char *library); /* LD_PRELOAD, behind what is there already */
+/* Runs this command once more, with the adapter: returns where it is there already, or cannot be had. argv[0]: the command's name. */
+int preload_self(int argc, char **argv);
 
 /* program.c: what will be executed, and whether it can be preloaded at all */
 int program_find(const char *name, char *path, size_t size); /* as execvp() would: -errno */

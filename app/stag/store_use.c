@@ -6,13 +6,10 @@
  */
 #include "store_use.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <getopt.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "stag.h"
 #include "store.h"
@@ -80,29 +77,6 @@ static const struct verb {
 	{"bench", 1, BENCH, store_bench},
 };
 
-/* Returns only where the adapter is there, or cannot be had. */
-static int get_adapter(int argc, char **argv)
-{
-	char library[PATH_MAX], *again[argc + 3];
-	const char *preload = getenv("LD_PRELOAD");
-
-	if (dlsym(RTLD_DEFAULT, "stagdv_connect_store"))
-		return 0;
-	if (preload_find(NULL, library, sizeof(library)) != 0)
-		return -ENOENT;
-	if (preload && strstr(preload, library)) {
-		complain("%s cannot be loaded", library);
-		return -ENOENT;
-	}
-	again[0] = "stag";
-	again[1] = "store";
-	memcpy(again + 2, argv, ((size_t)argc + 1) * sizeof(*argv));
-	if (preload_set(library) == 0)
-		execv("/proc/self/exe", again);
-	complain("cannot run with %s: %s", library, strerror(errno));
-	return -errno;
-}
-
 static void take(struct store_use *u, int name, const char *text)
 {
 	const char **words[] = {&u->address, &u->port,	 &u->offset, &u->length,
@@ -146,7 +120,7 @@ static int run_verb(const struct command *self, const struct verb *v, int argc, 
 	u.where = argv[optind];
 	u.file = argc - optind > 1 ? argv[optind + 1] : NULL;
 	argv[0] = first;
-	if (get_adapter(argc, argv) != 0)
+	if (preload_self(argc + 1, argv - 1) != 0)
 		return EXIT_FAILED;
 	rc = v->run(&u);
 	return rc == EXIT_USAGE ? usage_error(self) : rc;
