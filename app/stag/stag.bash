@@ -6,12 +6,12 @@ _stag() {
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run info heap store bench help --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap store block bench help --help --version' -- "$cur"))
 		return
 	fi
 	case ${COMP_WORDS[1]} in
 	help)
-		COMPREPLY=($(compgen -W 'run info heap store bench' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap store block bench' -- "$cur"))
 		;;
 	info)
 		case $prev in
@@ -21,6 +21,9 @@ _stag() {
 		;;
 	store)
 		_stag_store
+		;;
+	block)
+		_stag_block
 		;;
 	heap)
 		if ((COMP_CWORD == 2)); then
@@ -149,6 +152,21 @@ _stag_store() {
 		else
 			COMPREPLY=($(compgen -f -- "$cur"))
 		fi
+		;;
+	esac
+}
+
+_stag_block() {
+	if ((COMP_CWORD == 2)); then
+		COMPREPLY=($(compgen -W 'serve --help' -- "$cur"))
+		return
+	fi
+	case $prev in
+	--secret-file | --own-secret-file) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	--lun | --name | --address | --port | --user | --own-user) ;;
+	*)
+		COMPREPLY=($(compgen -W '--lun --name --address --port --user --secret-file --own-user --own-secret-file
+			--json --help' -- "$cur"))
 		;;
 	esac
 }

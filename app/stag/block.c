@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * block.c - stag block: block storage for initiators.
+ *
+ * A target needs the software adapter in this very process: where it is not, the command is run once more with it.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "stag.h"
+#include "stag/block.h"
+
+static const char help_text[] =
+	"usage: stag block serve --lun N=WHERE[,ro][,write-back][,block=BYTES]... [--name NAME]\n"
+	"                        [--address ADDRESS] [--port PORT] [--user NAME\n"
+	"                        --secret-file FILE] [--own-user NAME --own-secret-file FILE]\n"
+	"                        [--json]\n\n"
+	"Serves partitions of stores, files and block devices as logical units of a target, to\n"
+	"any iSCSI initiator, until it is told to stop. See stag-block(1).\n\n"
+	"  --lun N=WHERE      logical unit N is WHERE: PATH:PARTITION of a store, or the path of\n"
+	"                     a file or a block device. May repeat. Behind it, with commas:\n"
+	"                     ro (read only), write-back (a write is durable when the initiator\n"
+	"                     asks for it; else at once), block=4096 (512)\n"
+	"  --name NAME        of the target: iqn.…, eui.… or naa.… (made of this host's)\n"
+	"  --address ADDRESS  to listen on (all)\n"
+	"  --port PORT        to listen on; 0: a free one (3260)\n"
+	"  --user NAME        who may log in, by CHAP\n"
+	"  --secret-file FILE its first line is that user's secret: 12 characters or more\n"
+	"  --own-user NAME    whom the target says it is when an initiator asks back\n"
+	"  --own-secret-file FILE\n"
+	"                     and its secret, which is another\n"
+	"  --json             for programs\n"
+	"  -h, --help\n\n"
+	"  stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro\n";
+
+#define MAX_SECRET 256
+
+struct options {
+	const char *name, *address, *port;
+	const char *user, *secret_file, *own_user, *own_secret_file;
+	struct stag_block_lun luns[STAG_BLOCK_MAX_LUNS];
+	unsigned int num_luns;
+	bool json;
+};
+
+/* ---- words ------------------------------------------------------------------------------ */
+
+static bool parse_number(const char *text, unsigned long most, unsigned long *out)
+{
+	char *end;
+
+	errno = 0;
+	*out = strtoul(text, &end, 10);
+	return isdigit((unsigned char)*text) && !*end && errno == 0 && *out <= most;
+}
+
+/* The last of them, behind a comma: is it a word of ours? */
+static bool take_setting(struct stag_block_lun *l, const char *word)
+{
+	unsigned long block;
+
+	if (strcmp(word, "ro") == 0) {
+		l->flags |= STAG_BLOCK_READ_ONLY;
+		return true;
+	}
+	if (strcmp(word, "write-back") == 0) {
+		l->flags |= STAG_BLOCK_WRITE_BACK;
+		return true;
+	}
+	if (strncmp(word, "block=", 6) != 0 || !parse_number(word + 6, UINT32_MAX, &block))
+		return false;
+	l->block = (uint32_t)block;
+	return true;
+}
+
+static bool take_lun(struct options *o, char *text)
+{
+	struct stag_block_lun *l = &o->luns[o->num_luns];
+	char *equals = strchr(text, '='), *comma;
+	unsigned long n;
+
+	if (o->num_luns == STAG_BLOCK_MAX_LUNS) {
+		complain("--lun: a target has at most %d units", STAG_BLOCK_MAX_LUNS);
+		return false;
+	}
+	if (!equals || !equals[1]) {
+		complain("--lun wants NUMBER=WHERE, not '%s'", text);
+		return false;
+	}
+	*equals = '\0';
+	if (!parse_number(text, 16383, &n)) {
+		complain("--lun: a unit's number is 0 to 16383, not '%s'", text);
+		return false;
+	}
+	*l = (struct stag_block_lun){.lun = (uint16_t)n, .where = equals + 1};
+	while ((comma = strrchr(equals + 1, ',')) && take_setting(l, comma + 1))
+		*comma = '\0';
+	o->num_luns++;
+	return true;
+}
+
+static bool take_port(const char *text, struct stag_block_target_attr *attr)
+{
+	unsigned long port = STAG_BLOCK_PORT;
+
+	if (text && !parse_number(text, UINT16_MAX, &port)) {
+		complain("--port wants a number up to 65535, 0 for one that is free; not '%s'",
+			 text);
+		return false;
+	}
+	attr->port = (uint16_t)port;
+	attr->flags |= port == 0 ? STAG_BLOCK_ANY_PORT : 0;
+	return true;
+}
+
+/* The first line of a file. */
+static bool read_secret(const char *path, char out[MAX_SECRET])
+{
+	FILE *f = fopen(path, "r");
+	bool good = f && fgets(out, MAX_SECRET, f);
+
+	if (!good)
+		complain("%s: %s", path, f ? "there is no secret in it" : strerror(errno));
+	else
+		out[strcspn(out, "\r\n")] = '\0';
+	if (f)
+		fclose(f);
+	return good;
+}
+
+static bool take_secrets(const struct options *o, struct stag_block_target_attr *attr,
+			 char secret[MAX_SECRET], char own_secret[MAX_SECRET])
+{
+	if (!o->user != !o->secret_file || !o->own_user != !o->own_secret_file) {
+		complain("a user has a secret: --user and --secret-file, --own-user and "
+			 "--own-secret-file");
+		return false;
+	}
+	if ((o->user && !read_secret(o->secret_file, secret)) ||
+	    (o->own_user && !read_secret(o->own_secret_file, own_secret)))
+		return false;
+	attr->user = o->user;
+	attr->secret = o->user ? secret : NULL;
+	attr->own_user = o->own_user;
+	attr->own_secret = o->own_user ? own_secret : NULL;
+	return true;
+}
+
+static void make_name(char *name, size_t size)
+{
+	char host[64] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	for (char *p = host; *p; p++)
+		*p = isalnum((unsigned char)*p) || *p == '.' ? (char)tolower((unsigned char)*p)
+							     : '-';
+	snprintf(name, size, "iqn.2026-01.stag:%s", *host ? host : "target");
+}
+
+/* ---- serve -------------------------------------------------------------------------------- */
+
+static json_t *luns_json(const struct options *o)
+{
+	json_t *list = json_array();
+
+	for (unsigned int i = 0; i < o->num_luns; i++)
+		json_array_append_new(list, json_pack("{s:i, s:s}", "lun", (int)o->luns[i].lun,
+						      "where", o->luns[i].where));
+	return list;
+}
+
+static void announce(const struct options *o, const char *name,
+		     const struct stag_block_target *target)
+{
+	unsigned int port = stag_block_target_port(target);
+	json_t *json;
+
+	if (o->json) {
+		json = json_pack("{s:s, s:i, s:o}", "name", name, "port", (int)port, "luns",
+				 luns_json(o));
+		json_dumpf(json, stdout, JSON_INDENT(2));
+		puts("");
+		json_decref(json);
+	} else {
+		printf("serving %s on port %u\n", name, port);
+		for (unsigned int i = 0; i < o->num_luns; i++)
+			printf("  LUN %u  %s\n", o->luns[i].lun, o->luns[i].where);
+	}
+	fflush(stdout);
+}
+
+static bool add_luns(const struct options *o, struct stag_block_target *target)
+{
+	for (unsigned int i = 0; i < o->num_luns; i++)
+		if (stag_block_target_add(target, &o->luns[i]) != 0) {
+			complain("LUN %u: %s", o->luns[i].lun, stag_block_error());
+			return false;
+		}
+	return true;
+}
+
+/* A connection is a socket: as many as the system lets us have. */
+static void raise_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return;
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static int serve_until_told(const struct options *o, const struct stag_block_target_attr *attr)
+{
+	struct stag_block_target *target;
+	int rc = EXIT_FAILED, sig;
+	sigset_t ends;
+
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGINT);
+	sigaddset(&ends, SIGTERM);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	raise_limit();
+	target = stag_block_target_start(attr);
+	if (!target) {
+		complain("%s", stag_block_error());
+		return EXIT_FAILED;
+	}
+	if (add_luns(o, target)) {
+		announce(o, attr->name, target);
+		sigwait(&ends, &sig);
+		rc = EXIT_OK;
+	}
+	stag_block_target_stop(target);
+	return rc;
+}
+
+static int serve(const struct options *o)
+{
+	char name[STAG_BLOCK_NAME_MAX], secret[MAX_SECRET], own_secret[MAX_SECRET];
+	struct stag_block_target_attr attr = {.name = o->name, .address = o->address};
+
+	if (o->num_luns == 0) {
+		complain("what shall be served? --lun says");
+		return EXIT_USAGE;
+	}
+	if (!o->name) {
+		make_name(name, sizeof(name));
+		attr.name = name;
+	}
+	if (!take_port(o->port, &attr) || !take_secrets(o, &attr, secret, own_secret))
+		return EXIT_USAGE;
+	return serve_until_told(o, &attr);
+}
+
+/* ---- the command line ---------------------------------------------------------------------- */
+
+enum { B_LUN = 256, B_NAME, B_ADDRESS, B_PORT, B_USER, B_SECRET, B_OWN_USER, B_OWN_SECRET, B_JSON };
+
+static const struct option long_options[] = {
+	{"lun", required_argument, NULL, B_LUN},
+	{"name", required_argument, NULL, B_NAME},
+	{"address", required_argument, NULL, B_ADDRESS},
+	{"port", required_argument, NULL, B_PORT},
+	{"user", required_argument, NULL, B_USER},
+	{"secret-file", required_argument, NULL, B_SECRET},
+	{"own-user", required_argument, NULL, B_OWN_USER},
+	{"own-secret-file", required_argument, NULL, B_OWN_SECRET},
+	{"json", no_argument, NULL, B_JSON},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+static bool take(struct options *o, int name, char *text)
+{
+	const char **words[] = {&o->name,	 &o->address,  &o->port,	   &o->user,
+				&o->secret_file, &o->own_user, &o->own_secret_file};
+
+	if (name == B_LUN)
+		return take_lun(o, text);
+	if (name == B_JSON)
+		o->json = true;
+	else
+		*words[name - B_NAME] = text;
+	return true;
+}
+
+static int run_serve(const struct command *self, int argc, char **argv)
+{
+	static struct options o;
+	int c, rc;
+
+	argv[0] = "stag block"; /* getopt_long() says so */
+	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
+		if (c == 'h') {
+			fputs(self->help, stdout);
+			return EXIT_OK;
+		}
+		if (c == '?' || !take(&o, c, optarg))
+			return usage_error(self);
+	}
+	if (optind != argc) {
+		complain("stag block serve wants options only, not '%s'", argv[optind]);
+		return usage_error(self);
+	}
+	rc = serve(&o);
+	return rc == EXIT_USAGE ? usage_error(self) : rc;
+}
+
+static int run(const struct command *self, int argc, char **argv)
+{
+	if (argc < 2) {
+		complain("what shall be done?");
+		return usage_error(self);
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+		fputs(self->help, stdout);
+		return EXIT_OK;
+	}
+	if (strcmp(argv[1], "serve") != 0) {
+		complain("block storage is served by serve, not by '%s'", argv[1]);
+		return usage_error(self);
+	}
+	if (preload_self(argc, argv) != 0)
+		return EXIT_FAILED;
+	return run_serve(self, argc - 1, argv + 1);
+}
+
+const struct command block_command = {"block", "serve block storage to initiators", help_text, run};
