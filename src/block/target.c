@@ -386,7 +386,7 @@ void target_destroy(struct stag_block_target *t)
 	}
 	if (t->units)
 		units_destroy(t->units);
-	tasks_free_spare(t);
+	spare_free(t);
 	if (t->call_watch.fd >= 0)
 		close(t->call_watch.fd);
 	if (t->epoll >= 0)

@@ -307,7 +307,17 @@ void task_unsolicited(struct task *t, uint32_t len, bool final); /* so much more
 void task_abort(struct task *t);				 /* it will say nothing any more */
 void piece_moved(struct piece *p, int result);			 /* by the transport */
 void task_fill(const struct task *t, struct pdu *p);		 /* status and residuals */
-void tasks_free_spare(struct stag_block_target *t);
+
+/* ---- spare.c ------------------------------------------------------------------------------ */
+
+struct task *task_alloc(struct stag_block_target *t); /* as it was left */
+void task_put(struct stag_block_target *t, struct task *k);
+/* The last one of its task; of bytes that are in the buffer, or (NULL) elsewhere. */
+struct piece *piece_new(struct task *t, struct buffer *b, uint8_t *bytes, uint32_t offset,
+			uint32_t len);
+void piece_free(struct piece *p);
+void piece_put(struct stag_block_target *t, struct piece *p); /* one that is in no list */
+void spare_free(struct stag_block_target *t);
 
 /* ---- tcp*.c ------------------------------------------------------------------------------- */
 

@@ -14,70 +14,12 @@
 
 #include "wire/wire.h"
 
-#define MAX_SPARE 256 /* tasks, and pieces, that are kept */
-
 static const struct transport *transport_of(const struct task *t)
 {
 	return t->session->conn->ops;
 }
 
 /* ---- pieces ------------------------------------------------------------------------- */
-
-static struct piece *alloc_piece(struct stag_block_target *t)
-{
-	struct piece *p;
-
-	if (list_empty(&t->free_pieces))
-		return calloc(1, sizeof(*p));
-	p = list_entry(t->free_pieces.next, struct piece, link);
-	list_del(&p->link);
-	t->n_free_pieces--;
-	return p;
-}
-
-static struct piece *new_piece(struct task *t, struct buffer *b, uint8_t *bytes, uint32_t offset,
-			       uint32_t len)
-{
-	struct piece *p = alloc_piece(t->session->target);
-
-	if (!p)
-		return NULL;
-	p->task = t;
-	p->buffer = b;
-	p->bytes = bytes;
-	p->offset = offset;
-	p->len = len;
-	p->got = 0;
-	p->state = PIECE_MOVING;
-	p->asked = false;
-	list_init(&p->wait);
-	list_add_tail(&t->pieces, &p->link);
-	t->n_pieces++;
-	return p;
-}
-
-static void put_piece(struct stag_block_target *t, struct piece *p)
-{
-	if (p->buffer)
-		units_put_buffer(t->units, p->buffer);
-	if (t->n_free_pieces == MAX_SPARE) {
-		free(p);
-		return;
-	}
-	list_add_tail(&t->free_pieces, &p->link);
-	t->n_free_pieces++;
-}
-
-static void free_piece(struct piece *p)
-{
-	struct task *t = p->task;
-
-	list_del(&p->link);
-	t->n_pieces--;
-	if (t->first == p)
-		t->first = NULL;
-	put_piece(t->session->target, p);
-}
 
 /* NULL: later, or never (result says so). */
 static struct piece *get_piece(struct task *t, uint32_t len)
@@ -88,7 +30,7 @@ static struct piece *get_piece(struct task *t, uint32_t len)
 
 	if (!b)
 		return NULL;
-	p = new_piece(t, b, b->bytes, t->next, len);
+	p = piece_new(t, b, b->bytes, t->next, len);
 	if (!p) {
 		units_put_buffer(target->units, b);
 		t->result = -EIO;
@@ -110,39 +52,6 @@ static void pump(struct task *t);
 static void wake(struct waiter *w)
 {
 	pump(container_of(w, struct task, wait));
-}
-
-static struct task *alloc_task(struct stag_block_target *t)
-{
-	struct task *k;
-
-	if (list_empty(&t->free_tasks))
-		return malloc(sizeof(*k));
-	k = list_entry(t->free_tasks.next, struct task, link);
-	list_del(&k->link);
-	t->n_free_tasks--;
-	return k;
-}
-
-static void put_task(struct stag_block_target *t, struct task *k)
-{
-	if (t->n_free_tasks == MAX_SPARE) {
-		free(k);
-		return;
-	}
-	list_add_tail(&t->free_tasks, &k->link);
-	t->n_free_tasks++;
-}
-
-void tasks_free_spare(struct stag_block_target *t)
-{
-	list_for_each_safe (it, &t->free_tasks)
-		free(list_entry(it, struct task, link));
-	list_for_each_safe (it, &t->free_pieces)
-		free(list_entry(it, struct piece, link));
-	list_init(&t->free_tasks);
-	list_init(&t->free_pieces);
-	t->n_free_tasks = t->n_free_pieces = 0;
 }
 
 /* All but the reply, which is large, and written before it is read. */
@@ -174,7 +83,7 @@ static void take_cdb(struct scsi_cmd *c, const struct pdu *p, const uint8_t *ahs
 
 struct task *task_new(struct session *s, const struct pdu *p, const uint8_t *ahs)
 {
-	struct task *t = alloc_task(s->target);
+	struct task *t = task_alloc(s->target);
 
 	if (!t)
 		return NULL;
@@ -208,9 +117,9 @@ static void end(struct task *t)
 	struct stag_block_target *target = s->target;
 
 	list_for_each_safe (it, &t->pieces)
-		free_piece(list_entry(it, struct piece, link));
+		piece_free(list_entry(it, struct piece, link));
 	if (t->collected)
-		put_piece(target, t->collected);
+		piece_put(target, t->collected);
 	if (t->begun)
 		scsi_release(&t->cmd);
 	if (!t->responded)
@@ -219,7 +128,7 @@ static void end(struct task *t)
 	list_del(&t->link);
 	s->n_tasks--;
 	s->n_immediate -= t->immediate;
-	put_task(target, t);
+	task_put(target, t);
 	session_maybe_free(s);
 }
 
@@ -351,7 +260,7 @@ static void was_read(struct lun_io *io, int result)
 	p->state = PIECE_READY;
 	if (result != 0 || t->aborted) {
 		note(t, p, result);
-		free_piece(p);
+		piece_free(p);
 	}
 	pump(t);
 	let_go(t);
@@ -398,7 +307,7 @@ static bool step_in(struct task *t)
 
 	if (t->result != 0) {
 		if (p && p->state == PIECE_READY) {
-			free_piece(p);
+			piece_free(p);
 			return true;
 		}
 		if (t->n_pieces)
@@ -432,7 +341,7 @@ static void was_written(struct lun_io *io, int result)
 		note(t, p, result);
 	else
 		t->done += p->len;
-	free_piece(p);
+	piece_free(p);
 	pump(t);
 	let_go(t);
 }
@@ -452,7 +361,7 @@ static void has_come(struct task *t, struct piece *p)
 	if (t->bad_data && t->result == 0)
 		t->result = -EBADMSG;
 	if (t->result != 0) {
-		free_piece(p);
+		piece_free(p);
 		return;
 	}
 	if (t->phase == TASK_WRITES) {
@@ -490,7 +399,7 @@ static bool step_out(struct task *t)
 		return false;
 	if (t->starved || t->result != 0 || (t->next >= t->total && t->phase == TASK_WRITES)) {
 		if (t->first)
-			free_piece(t->first);
+			piece_free(t->first);
 		if (t->n_pieces)
 			return false;
 		judge(t);
@@ -519,7 +428,7 @@ static bool step_out(struct task *t)
 static bool step_over(struct task *t)
 {
 	if (t->first && !t->first_open)
-		free_piece(t->first);
+		piece_free(t->first);
 	if (t->responded || t->first_open || t->r2ts || !list_empty(&t->wanted))
 		return false;
 	respond(t);
@@ -575,7 +484,7 @@ static void begin_reply(struct task *t)
 	t->phase = TASK_OVER;
 	if (len == 0 || t->cmd.status != SCSI_GOOD)
 		return;
-	p = new_piece(t, NULL, t->cmd.reply, 0, len);
+	p = piece_new(t, NULL, t->cmd.reply, 0, len);
 	if (!p)
 		return; /* as if there were nothing to say: the residual tells */
 	p->state = PIECE_READY;
@@ -667,7 +576,7 @@ int task_first_buffer(struct task *t, struct waiter *w)
 
 	if (!b)
 		return -EAGAIN;
-	t->first = new_piece(t, b, b->bytes, 0, UNITS_BUFFER);
+	t->first = piece_new(t, b, b->bytes, 0, UNITS_BUFFER);
 	if (t->first)
 		return 0;
 	units_put_buffer(target->units, b);
@@ -690,7 +599,7 @@ void piece_moved(struct piece *p, int result)
 	struct task *t = p->task;
 
 	if (t->aborted || t->phase == TASK_READS || t->phase == TASK_OVER || result != 0)
-		free_piece(p);
+		piece_free(p);
 	else
 		has_come(t, p);
 	pump(t);
