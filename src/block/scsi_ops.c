@@ -3,7 +3,7 @@
  * scsi_ops.c - every command that there is, what its CDB may have in it, and who carries it out.
  *
  * The same table checks CDBs and answers REPORT SUPPORTED OPERATION CODES. A bit that is not in usage is refused: bits that are
- * reserved, and fields of what we have not (protection information, groups, ACA, anchors).
+ * reserved, and fields of what we have not (protection information, ACA, anchors).
  */
 #include "block/scsi.h"
 
@@ -14,6 +14,7 @@
 #define IMMED	   0x02
 #define UNMAP	   0x08
 #define NDOB	   0x01
+#define GROUP	   0x1f /* in which nothing is counted */
 
 /* Bytes of a CDB behind the first; the control byte is the last. */
 #define FOUR 0xff, 0xff, 0xff, 0xff
@@ -23,10 +24,11 @@
 	}
 #define PLAIN	      USAGE(0)
 #define RANGE6	      USAGE(0x1f, 0xff, 0xff, 0xff)
-#define RANGE10(bits) USAGE(bits, FOUR, 0, 0xff, 0xff)
-#define RANGE12(bits) USAGE(bits, FOUR, FOUR)
-#define RANGE16(bits) USAGE(bits, FOUR, FOUR, FOUR)
-#define COMPARE	      USAGE(FUA_DPO, FOUR, FOUR, 0, 0, 0, 0xff)
+#define RANGE10(bits) USAGE(bits, FOUR, GROUP, 0xff, 0xff)
+#define RANGE12(bits) USAGE(bits, FOUR, FOUR, GROUP)
+#define RANGE16(bits) USAGE(bits, FOUR, FOUR, FOUR, GROUP)
+#define COMPARE	      USAGE(FUA_DPO, FOUR, FOUR, 0, 0, 0, 0xff, GROUP)
+#define STATUS	      USAGE(0x1f, FOUR, FOUR, FOUR)
 #define INQUIRY	      USAGE(0x01, 0xff, 0xff, 0xff)
 #define SENSE	      USAGE(0x01, 0, 0, 0xff)
 #define SELECT6	      USAGE(0x11, 0, 0, 0xff)
@@ -35,7 +37,7 @@
 #define MODES10	      USAGE(0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff)
 #define START	      USAGE(0x01, 0, 0x0f, 0xf7)
 #define PREVENT	      USAGE(0, 0, 0, 0x03)
-#define LIST10	      USAGE(0, 0, 0, 0, 0, 0, 0xff, 0xff)
+#define LIST10	      USAGE(0, 0, 0, 0, 0, GROUP, 0xff, 0xff)
 #define CAPACITY16    USAGE(0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FOUR)
 #define LUNS	      USAGE(0, 0xff, 0, 0, 0, FOUR)
 #define OPCODES	      USAGE(0x1f, 0x87, 0xff, 0xff, 0xff, FOUR)
@@ -85,7 +87,7 @@ static const struct scsi_op ops[] = {
 	{0x91, 0, 16, 0, RANGE16(IMMED), GO(synchronize)},
 	{0x93, 0, 16, OP_WRITES, RANGE16(UNMAP | NDOB), SPREADS(write_same)},
 	{0x9e, 0x10, 16, OP_ACTION | OP_SHARED, CAPACITY16, GO(read_capacity16)},
-	{0x9e, 0x12, 16, OP_ACTION, RANGE16(0x1f), GO(lba_status), .worked = op_lba_status_worked},
+	{0x9e, 0x12, 16, OP_ACTION, STATUS, GO(lba_status), .worked = op_lba_status_worked},
 	{0xa0, 0, 12, OP_ALWAYS, LUNS, GO(report_luns)},
 	{0xa3, 0x0c, 12, OP_ACTION | OP_SHARED, OPCODES, GO(report_opcodes)},
 	{0xa3, 0x0d, 12, OP_ACTION | OP_SHARED, TMFS, GO(report_tmfs)},

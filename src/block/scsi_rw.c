@@ -220,7 +220,7 @@ enum scsi_next op_compare_write(struct scsi_cmd *c)
 	if (!scsi_range_ok(c, &r, (uint64_t)scsi_max_compare(f) * f->block))
 		return SCSI_DONE;
 	if (scsi_data_out(c) != 2 * r.blocks * f->block)
-		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_BAD_INFORMATION_UNIT);
+		return scsi_bad_cdb(c, r.length_at, 7);
 	if (r.blocks == 0)
 		return scsi_done(c);
 	return scsi_collect(c, (uint32_t)(2 * r.blocks * f->block));

@@ -119,17 +119,20 @@ static void a_removed_unit_waits_for_its_commands(void **state)
 {
 	struct scene *s = *state;
 	struct lun *l = fake_unit(4096, 512), *gone = NULL;
-	struct scsi_cmd c = {.nexus = s->a, .lun = 5ull << 48, .cdb = {0x12}, .cdb_len = 6};
+	struct scsi_cmd c = {.nexus = s->a, .lun = 5ull << 48, .cdb = {0x12}, .cdb_len = 6}, d = c;
 
 	assert_int_equal(scsi_target_add(s->t, 5, l), 0);
 	assert_int_equal(scsi_target_add(s->t, 5, l), -EEXIST);
 	assert_int_equal(scsi_begin(s->t, &c), SCSI_DONE);
+	assert_int_equal(scsi_begin(s->t, &d), SCSI_DONE);
 	assert_int_equal(scsi_target_remove(s->t, 5, note, &gone), 0);
 	assert_null(gone);
 	assert_null(scsi_target_find(s->t, 5));
 	go_at(s, 5ull << 48, READY, 0);
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2500);
 	scsi_release(&c);
+	assert_null(gone);
+	scsi_release(&d);
 	assert_ptr_equal(gone, l);
 	assert_int_equal(scsi_target_remove(s->t, 5, note, &gone), -ENOENT);
 	fake_free(l);
@@ -203,9 +206,9 @@ static void opcodes_are_told_one_by_one(void **state)
 	struct scene *s = *state;
 
 	assert_int_equal(go_in(s, "a3 0c 01 28 0000 00001000 00 00", 4096), SCSI_GOOD);
-	expect_bytes(s, "00 03 000a 28 18 ffffffff 00 ffff 00");
+	expect_bytes(s, "00 03 000a 28 18 ffffffff 1f ffff 00");
 	assert_int_equal(go_in(s, "a3 0c 81 28 0000 00001000 00 00", 4096), SCSI_GOOD);
-	expect_bytes(s, "00 83 000a 28 18 ffffffff 00 ffff 00 000a 0000 00000000 00000000");
+	expect_bytes(s, "00 83 000a 28 18 ffffffff 1f ffff 00 000a 0000 00000000 00000000");
 	assert_int_equal(go_in(s, "a3 0c 02 9e 0010 00001000 00 00", 4096), SCSI_GOOD);
 	expect_bytes(s, "00 03 0010 9e 10 0000000000000000 ffffffff 00 00");
 	assert_int_equal(go_in(s, "a3 0c 01 5e 0000 00001000 00 00", 4096), SCSI_GOOD);
