@@ -19,7 +19,7 @@ static void a_new_initiator_hears_of_power_once(void **state)
 
 	assert_int_equal(scsi_nexus_create(s->t, "c", &n), 0);
 	go_as(s, n, READY);
-	expect_sense(s, SCSI_UNIT_ATTENTION, 0x2901);
+	expect_sense(s, SCSI_UNIT_ATTENTION, 0x2900);
 	assert_int_equal(go_as(s, n, READY), SCSI_GOOD);
 	scsi_nexus_destroy(n);
 }
@@ -49,7 +49,7 @@ static void request_sense_takes_an_attention(void **state)
 
 static void the_worst_is_heard_first(void **state)
 {
-	const uint16_t order[] = {0x2901, 0x2903, 0x3f0e, 0x2a09};
+	const uint16_t order[] = {0x2900, 0x2903, 0x3f0e, 0x2a09};
 	struct scene *s = *state;
 	struct lun *l = fake_unit(4096, 512);
 
@@ -76,7 +76,7 @@ static void report_luns_tells_what_changed(void **state)
 	expect_bytes(s, "00000018 00000000 0000000000000000 0007000000000000 412c000000000000");
 	assert_int_equal(go(s, READY), SCSI_GOOD); /* nothing is left to say */
 	go_at(s, 7ull << 48, READY, 0);
-	expect_sense(s, SCSI_UNIT_ATTENTION, 0x2901);
+	expect_sense(s, SCSI_UNIT_ATTENTION, 0x2900);
 	fake_free(l);
 	fake_free(k);
 }
