@@ -91,6 +91,34 @@ static void header_names_the_tag(void **state)
 	end_well(&s);
 }
 
+/* Whoever accepts says how; the side that connects speaks and understands each of them. */
+static void connecting_side_takes_what_it_is_told(void **state)
+{
+	struct raw_fpdu *f = malloc(sizeof(*f));
+
+	for (enum shot_encoding e = SHOT_LITERAL; e <= SHOT_BITS; e++) {
+		struct scene_wish w = {.we_connect = true,
+				       .peer = {.extensions = true, .one_shot = e}};
+		struct scene s = {.others = *state};
+		struct ddp_hdr h;
+		uint32_t stag;
+		uint64_t in;
+
+		scene_open(&s, &w);
+		assert_int_equal(encoding(&s.us), e);
+		in = post_receive(&s.us, own_region(&s.us, BODY), 0, BODY);
+		stag = lend(&s, own_region(&s.us, LEN), 0, e, f);
+		assert_false(rdmap_shot_from_wire(&f->h, e).set);
+		assert_int_equal(f->h.opcode, RDMAP_SEND_ADVERTISE);
+		assert_int_equal(f->h.ulp, stag);
+		h = close_hdr(&s, stag);
+		raw_segment(&s.peer, &h, junk, BODY);
+		expect_end(&s.us, in, stag, e);
+		end_well(&s);
+	}
+	free(f);
+}
+
 /* Not one bit that RFC 5040 and 5041 do not have. */
 static void standard_peer_sees_standard_bytes(void **state)
 {
@@ -351,6 +379,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(header_names_the_tag),
+		cmocka_unit_test(connecting_side_takes_what_it_is_told),
 		cmocka_unit_test(standard_peer_sees_standard_bytes),
 		cmocka_unit_test(standard_peer_ends_by_send_with_invalidate),
 		cmocka_unit_test(close_in_two_segments),
