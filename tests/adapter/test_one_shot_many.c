@@ -122,6 +122,61 @@ static void a_million_commands(void **state)
 	pair_close(&p);
 }
 
+/* ---- two who want to end it ---- */
+
+struct withdrawal {
+	struct ibv_qp *qp;
+	uint32_t stag;
+	int err;
+};
+
+static void *withdraw(void *arg)
+{
+	struct withdrawal *w = arg;
+
+	w->err = stagdv_withdraw(w->qp, w->stag, NULL);
+	return NULL;
+}
+
+/* The program withdraws what the peer is closing: one of the two does it, and the other hears that it came too late. */
+static void end_both_ways(void)
+{
+	struct pair p;
+	struct region *memory, *got;
+	struct withdrawal w;
+	struct ibv_sge sge;
+	struct lend l = {.memory = &sge, .n = 1};
+	uint64_t in;
+	pthread_t thread;
+	struct ibv_wc wc;
+
+	pair_open(&p, NULL, NULL);
+	memory = own_region(&p.a, LEN);
+	got = own_region(&p.b, BODY);
+	sge = piece(memory, 0, LEN);
+	in = post_receive(&p.b, got, 0, BODY);
+	expect_sent(&p.a, advertise(&p.a, own_region(&p.a, BODY), &l, &w.stag));
+	expect_command(&p.b, in, got);
+	post_receive(&p.a, NULL, 0, 0);
+	w.qp = p.a.qp;
+	assert_int_equal(pthread_create(&thread, NULL, withdraw, &w), 0);
+	close_stag(&p.b, NULL, w.stag, 0);
+	wc = await_wc(&p.a, p.a.rcq);
+	pthread_join(thread, NULL);
+	assert_int_equal(w.err, wc.status == IBV_WC_SUCCESS ? ENOENT : 0);
+	assert_int_equal(counted(&p.a).closed, wc.status == IBV_WC_SUCCESS);
+	assert_int_equal(counted(&p.a).withdrawn, w.err == 0);
+	pair_close(&p);
+}
+
+static void who_ends_it_does_so_once(void **state)
+{
+	unsigned long count = how_many(50, 2000);
+
+	for (unsigned long i = 0; i < count; i++)
+		end_both_ways();
+}
+
 /* ---- peers that die ---- */
 
 #define TOGETHER 10 /* connections to one process */
@@ -213,6 +268,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_million_commands),
+		cmocka_unit_test(who_ends_it_does_so_once),
 		cmocka_unit_test(a_thousand_killed_connections),
 	};
 
