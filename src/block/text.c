@@ -17,7 +17,8 @@ int text_collect(struct text_in *t, const void *data, uint32_t len)
 {
 	if (len > TEXT_MAX - t->len)
 		return -EMSGSIZE;
-	memcpy(t->bytes + t->len, data, len);
+	if (len) /* else there need be no data */
+		memcpy(t->bytes + t->len, data, len);
 	t->len += len;
 	t->bytes[t->len] = '\0'; /* the last pair may lack its own */
 	return 0;

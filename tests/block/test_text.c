@@ -57,6 +57,7 @@ static void a_list_goes_on_in_the_next_pdu(void **state)
 	uint32_t at = 0;
 
 	COLLECT("InitiatorName=iqn.20");
+	assert_int_equal(text_collect(&in, NULL, 0), 0);
 	COLLECT("26-01.x:i\0Sess");
 	COLLECT("ionType=Discovery");
 	expect_pair(&at, "InitiatorName", "iqn.2026-01.x:i");
