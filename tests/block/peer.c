@@ -54,17 +54,33 @@ void end_target(struct stag_block_target *t)
 	target_destroy(t);
 }
 
+/* It gets on, stepped here or by its own thread. */
+static void let_it_go_on(struct peer *p, short events)
+{
+	struct pollfd fd = {.fd = p->fd, .events = events};
+
+	if (p->target)
+		target_step(p->target, 1);
+	else
+		poll(&fd, 1, 1);
+}
+
 /* ---- bytes ---------------------------------------------------------------------------------- */
 
 void peer_connect(struct peer *p, struct stag_block_target *t)
 {
+	peer_connect_to(p, t->portal.port);
+	p->target = t;
+}
+
+void peer_connect_to(struct peer *p, uint16_t port)
+{
 	struct sockaddr_in a = {.sin_family = AF_INET,
-				.sin_port = htons(t->portal.port),
+				.sin_port = htons(port),
 				.sin_addr = {htonl(INADDR_LOOPBACK)}};
 	int on = 1;
 
-	*p = (struct peer){
-		.target = t, .cmd_sn = 1, .next_itt = 100, .isid = {0x80, 0, 0, 0, 0, 1}};
+	*p = (struct peer){.cmd_sn = 1, .next_itt = 100, .isid = {0x80, 0, 0, 0, 0, 1}};
 	p->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	assert_int_equal(connect(p->fd, (struct sockaddr *)&a, sizeof(a)), 0);
@@ -90,7 +106,7 @@ void peer_say_bytes(struct peer *p, const void *bytes, size_t len)
 		if (errno == EPIPE || errno == ECONNRESET)
 			return; /* what is heard tells */
 		assert_int_equal(errno, EAGAIN);
-		target_step(p->target, 1);
+		let_it_go_on(p, POLLOUT);
 	}
 }
 
@@ -134,7 +150,7 @@ static bool take_bytes(struct peer *p, void *to, size_t len)
 		else if (n == 0 || errno == ECONNRESET)
 			break;
 		else
-			target_step(p->target, 1);
+			let_it_go_on(p, POLLIN);
 	}
 	if (have == 0 && len)
 		return false;

@@ -27,6 +27,7 @@ struct stag_block_target *make_target(
 void end_target(struct stag_block_target *t);	    /* sessions and all */
 
 void peer_connect(struct peer *p, struct stag_block_target *t);
+void peer_connect_to(struct peer *p, uint16_t port); /* of a target that has its own thread */
 void peer_close(struct peer *p);
 void peer_say_bytes(struct peer *p, const void *bytes, size_t len);
 void peer_say(struct peer *p, struct pdu *out, const void *data,

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_target.c - the calls of a target, from other threads than its own.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dice.h"
+#include "memory_unit.h"
+#include "peer.h"
+
+static struct stag_block_target *target;
+static struct peer peer;
+static atomic_uint lines;
+
+static void count_line(void *arg, const char *line)
+{
+	assert_ptr_equal(arg, &lines);
+	atomic_fetch_add(&lines, 1);
+}
+
+static const struct stag_block_target_attr attr = {
+	.name = "iqn.2026-01.x:t",
+	.address = "127.0.0.1",
+	.flags = STAG_BLOCK_ANY_PORT | STAG_BLOCK_NO_RDMA,
+	.log = count_line,
+	.log_arg = &lines};
+static const struct stag_block_lun unit = {.lun = 1, .where = "memory"};
+
+static int begin(void **state)
+{
+	memory_unit = (struct memory_unit_knobs){0};
+	target = stag_block_target_start(&attr);
+	assert_non_null(target);
+	assert_int_equal(stag_block_target_add(target, &unit), 0);
+	peer_connect_to(&peer, stag_block_target_port(target));
+	return 0;
+}
+
+static int end(void **state)
+{
+	stag_block_target_stop(target);
+	peer_close(&peer);
+	return 0;
+}
+
+static void sessions_and_commands_are_counted(void **state)
+{
+	struct stag_block_counters c;
+	struct stag_block_session s = {0};
+	uint8_t block[512] = {1};
+
+	peer_login(&peer);
+	assert_int_equal(peer_finish(&peer, peer_write(&peer, 0, 1, block, 512, PDU_FINAL), NULL),
+			 SCSI_GOOD);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 8), NULL), SCSI_GOOD);
+	assert_int_equal(stag_block_target_query(target, &c, sizeof(c)), 0);
+	assert_int_equal(c.logins, 1);
+	assert_int_equal(c.reads, 1);
+	assert_int_equal(c.read_bytes, 4096);
+	assert_int_equal(c.writes, 1);
+	assert_int_equal(c.written_bytes, 512);
+	assert_true(stag_block_target_next(target, &s));
+	assert_string_equal(s.initiator, "iqn.2026-01.x:i");
+	assert_int_equal(s.transport, STAG_BLOCK_TCP);
+	assert_int_equal(s.counters.read_bytes, 4096);
+	assert_memory_equal(s.address, "127.0.0.1:", 10);
+	assert_false(stag_block_target_next(target, &s));
+	assert_int_equal(atomic_load(&lines), 1);
+}
+
+static void units_come_and_go(void **state)
+{
+	struct stag_block_lun second = unit;
+	uint32_t itt;
+
+	peer_login(&peer);
+	assert_int_equal(stag_block_target_add(target, &unit), EEXIST);
+	assert_non_null(strstr(stag_block_error(), "LUN 1"));
+	second.lun = 2;
+	assert_int_equal(stag_block_target_add(target, &second), 0);
+	itt = peer_read(&peer, 0, 1);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer), 0x063f0e); /* reported LUNs data has changed */
+	assert_int_equal(stag_block_target_remove(target, 1), 0);
+	assert_int_equal(stag_block_target_remove(target, 1), ENOENT);
+	itt = peer_read(&peer, 0, 1);
+	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer), 0x052500); /* not supported */
+	assert_int_equal(stag_block_target_resized(target, 2), 0);
+	assert_int_equal(stag_block_target_resized(target, 1), ENOENT);
+}
+
+/* It asks for the logout, waits a moment, and is gone. */
+static void a_target_that_stops_says_so(void **state)
+{
+	peer_login(&peer);
+	stag_block_target_stop(target);
+	peer_hear_a(&peer, ASYNC_MESSAGE);
+	assert_int_equal(peer.in.event, ASYNC_LOGOUT);
+	assert_false(peer_hear(&peer));
+	peer_close(&peer);
+	target = NULL;
+}
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+	static const char *const secrets[][4] = {
+		{"user", NULL, NULL, NULL},
+		{"user", "short", NULL, NULL},
+		{NULL, NULL, "own", "long enough it is"},
+		{"user", "long enough it is", "own", "long enough it is"}};
+	struct stag_block_target_attr wrong = attr;
+
+	wrong.name = "no name";
+	assert_null(stag_block_target_start(&wrong));
+	assert_int_equal(errno, EINVAL);
+	assert_non_null(strstr(stag_block_error(), "no name"));
+	wrong = attr;
+	wrong.comp_mask = 1;
+	assert_null(stag_block_target_start(&wrong));
+	wrong = attr;
+	wrong.flags = 0;
+	wrong.port = stag_block_target_port(target);
+	assert_null(stag_block_target_start(&wrong));
+	assert_int_equal(errno, EADDRINUSE);
+	for (size_t i = 0; i < 4; i++) {
+		wrong = attr;
+		wrong.user = secrets[i][0];
+		wrong.secret = secrets[i][1];
+		wrong.own_user = secrets[i][2];
+		wrong.own_secret = secrets[i][3];
+		assert_null(stag_block_target_start(&wrong));
+		assert_int_equal(errno, EINVAL);
+	}
+}
+
+static void *look_again_and_again(void *arg)
+{
+	for (unsigned long i = 0; i < lessened(200); i++) {
+		struct stag_block_session s = {0};
+		struct stag_block_lun l = {.lun = 7, .where = "memory"};
+		struct stag_block_counters c;
+
+		while (stag_block_target_next(target, &s))
+			;
+		if (stag_block_target_query(target, &c, sizeof(c)) != 0 ||
+		    stag_block_target_add(target, &l) != 0 ||
+		    stag_block_target_remove(target, 7) != 0)
+			return "failed";
+	}
+	return NULL;
+}
+
+/* Other threads ask while it serves. */
+static void calls_do_not_disturb(void **state)
+{
+	pthread_t thread;
+	void *failed;
+
+	peer_login(&peer);
+	pthread_create(&thread, NULL, look_again_and_again, NULL);
+	for (unsigned long i = 0; i < lessened(500); i++) {
+		uint8_t status = peer_finish(&peer, peer_read(&peer, 0, 8), NULL);
+
+		assert_true(status == SCSI_GOOD || peer_sense(&peer) == 0x063f0e);
+	}
+	pthread_join(thread, &failed);
+	assert_null(failed);
+}
+
+int main(void)
+{
+#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+	const struct CMUnitTest tests[] = {
+		STORY(sessions_and_commands_are_counted),
+		STORY(units_come_and_go),
+		STORY(a_target_that_stops_says_so),
+		STORY(what_makes_no_sense_is_refused),
+		STORY(calls_do_not_disturb),
+	};
+
+	dice_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
