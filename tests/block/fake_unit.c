@@ -197,12 +197,14 @@ static void carry_out(struct scsi_cmd *c, struct wire *w)
 	scsi_end(c, result);
 }
 
-static enum scsi_next collect(struct scsi_cmd *c, struct wire *w, uint8_t *buffer)
+/* The buffer is there until the end of the command. */
+static enum scsi_next collect(struct scsi_cmd *c, struct wire *w, uint8_t **buffer)
 {
-	MUST(c->writes && c->out_len <= c->expected && c->out_len <= SCSI_COLLECT_MAX);
-	memset(buffer, 0xee, UNITS_BUFFER);
-	memcpy(buffer, w->out, c->out_len);
-	return scsi_collected(c, buffer);
+	MUST(c->writes && c->out_len <= c->expected && c->out_len <= SCSI_COLLECT_MAX && !*buffer);
+	*buffer = malloc(UNITS_BUFFER);
+	MUST(*buffer);
+	memcpy(*buffer, w->out, c->out_len);
+	return scsi_collected(c, *buffer);
 }
 
 static enum scsi_next work(struct scsi_cmd *c, struct wire *w)
@@ -213,7 +215,7 @@ static enum scsi_next work(struct scsi_cmd *c, struct wire *w)
 }
 
 static enum scsi_next carry(struct scsi_cmd *c, struct wire *w, enum scsi_next next,
-			    uint8_t *buffer)
+			    uint8_t **buffer)
 {
 	switch (next) {
 	case SCSI_READ:
@@ -234,13 +236,12 @@ static enum scsi_next carry(struct scsi_cmd *c, struct wire *w, enum scsi_next n
 
 void fake_carry(struct scsi_target *t, struct scsi_cmd *c, struct wire *w)
 {
-	uint8_t *buffer = malloc(UNITS_BUFFER);
+	uint8_t *buffer = NULL;
 	enum scsi_next next = scsi_begin(t, c);
 
-	MUST(buffer);
 	w->in_len = w->steps = 0;
 	while (next != SCSI_DONE)
-		next = carry(c, w, next, buffer);
+		next = carry(c, w, next, &buffer);
 	MUST(c->sense_len <= SCSI_SENSE_MAX && c->reply_len <= SCSI_REPLY_MAX);
 	MUST(c->reply_len == 0 || (c->reads && c->reply_len <= c->expected));
 	MUST((c->status == SCSI_CHECK_CONDITION) == (c->sense_len > 0));

@@ -9,7 +9,7 @@
 
 #include "fake_unit.h"
 
-#define SIZE	 (1u << 20)
+#define SIZE	 (1u << 16)
 #define DATA_MAX (SIZE + 4096)
 
 static uint8_t in_data[DATA_MAX], out_data[DATA_MAX];
@@ -17,8 +17,11 @@ static uint8_t in_data[DATA_MAX], out_data[DATA_MAX];
 /* What follows, over and over: so that long data costs no long input. */
 static void fill_out(const struct input *in, uint32_t len)
 {
-	for (uint32_t i = 0; i < len; i++)
-		out_data[i] = in->len ? in->p[i % in->len] : 0;
+	uint32_t have = in->len < len ? (uint32_t)in->len : len;
+
+	memset(out_data, 0, len);
+	for (uint32_t at = 0; have && at < len; at += have)
+		memcpy(out_data + at, in->p, have < len - at ? have : len - at);
 }
 
 static void one_command(struct scsi_target *t, struct scsi_nexus *n[2], struct input *in)
@@ -36,7 +39,7 @@ static void one_command(struct scsi_target *t, struct scsi_nexus *n[2], struct i
 	c->cdb_len = how & 16 ? 6 : 16;
 	for (uint32_t i = 0; i < c->cdb_len; i++)
 		c->cdb[i] = (uint8_t)take(in, 1);
-	fill_out(in, c->expected < DATA_MAX ? c->expected : DATA_MAX);
+	fill_out(in, c->expected);
 	if (how & 32)
 		scsi_tmf(t, c->nexus, (enum scsi_tmf)(how >> 6), c->lun);
 	fake_carry(t, c, &w);
