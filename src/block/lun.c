@@ -146,8 +146,7 @@ static int connect_partition(struct lun *l)
 				  l->where);
 	l->qp = l->endpoint->qp;
 	l->rkey = l->endpoint->rkey;
-	l->facts.read_only =
-		l->flags & STAG_BLOCK_READ_ONLY || l->endpoint->access != STAG_STORE_WRITE;
+	l->no_writes = l->endpoint->access != STAG_STORE_WRITE;
 	l->is_open = true;
 	return 0;
 }
@@ -228,7 +227,10 @@ static int open_partition(struct lun *l)
 		return block_fail(errno, "%s", stag_store_error());
 	l->sync_fd = open(path, O_RDONLY | O_CLOEXEC);
 	rc = take_partition(l, colon + 1);
-	return rc == 0 ? connect_partition(l) : rc;
+	if (rc == 0)
+		rc = connect_partition(l);
+	l->facts.read_only |= l->no_writes;
+	return rc;
 }
 
 static int partition_size(struct lun *l, uint64_t *size)

@@ -123,7 +123,8 @@ struct lun {
 	struct list dirty; /* in units.dirty */
 	bool broken;	   /* its queue pair: nothing is posted until it has another */
 	bool is_open;	   /* has a queue pair */
-	uint64_t retry_at; /* when it may be sought anew */
+	bool no_writes;	   /* the right to was taken away; it may come back */
+	uint64_t retry_at; /* when it may be sought anew, or written to */
 };
 
 /* A new queue pair, to what is there now. -ENODEV: nothing is. */

@@ -488,7 +488,7 @@ static void after_loss(struct lun *l)
 		list_del(&io->link);
 		if (!l->is_open)
 			finish(io, -ENODEV);
-		else if (writes(io) && l->facts.read_only)
+		else if (writes(io) && l->no_writes)
 			finish(io, -EROFS);
 		else if (io->tries > MAX_TRIES)
 			finish(io, -EIO);
@@ -501,10 +501,9 @@ static void mend(struct lun *l)
 {
 	if (l->in_flight)
 		return; /* the last one of these does */
-	if (lun_reconnect(l) != 0) {
+	if (lun_reconnect(l) != 0)
 		log_warn("block: %s", stag_block_error());
-		l->retry_at = clock_ns() + RETRY_MS * NS_PER_MS;
-	}
+	l->retry_at = clock_ns() + RETRY_MS * NS_PER_MS;
 	l->broken = !l->is_open;
 	l->unsynced = true;
 	after_loss(l);
@@ -607,6 +606,7 @@ void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc)
 		lun_mark_dirty(l);
 	switch (wc->status) {
 	case IBV_WC_SUCCESS:
+		l->no_writes &= wc->opcode != IBV_WC_RDMA_WRITE;
 		after_step(io);
 		return;
 	case IBV_WC_REM_OP_ERR: /* the medium's, of this one alone */
@@ -630,6 +630,12 @@ static bool is_there(struct lun *l)
 	return l->is_open;
 }
 
+/* What it was not allowed to do before it may try again after a while. */
+static bool may_write(const struct lun *l)
+{
+	return !l->facts.read_only && (!l->no_writes || clock_ns() >= l->retry_at);
+}
+
 void lun_start(struct lun *l, struct lun_io *io)
 {
 	io->lun = l;
@@ -643,7 +649,7 @@ void lun_start(struct lun *l, struct lun_io *io)
 		l->exclusive++;
 	if (!is_there(l))
 		finish(io, -ENODEV);
-	else if (writes(io) && l->facts.read_only)
+	else if (writes(io) && !may_write(l))
 		finish(io, -EROFS);
 	else if (l->exclusive && is_held(l, io, &l->held))
 		list_add_tail(&l->held, &io->link);

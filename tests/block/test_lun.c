@@ -562,12 +562,16 @@ static void rights_of_a_partition_may_change(void **state)
 	set_access(store, STAG_STORE_READ);
 	until(r, LUN_WRITE, -EROFS);
 	assert_int_equal(do_it(r, LUN_READ, 0, r->b[0]->bytes, 4096), 0);
-	assert_true(lun_facts(r->l)->read_only);
+	assert_int_equal(do_it(r, LUN_WRITE, 0, r->b[0]->bytes, 4096), -EROFS);
+	set_access(store, STAG_STORE_WRITE);
+	until(r, LUN_WRITE, 0);
 	set_access(store, STAG_STORE_NONE);
 	until(r, LUN_READ, -ENODEV);
 	set_access(store, STAG_STORE_WRITE);
 	until(r, LUN_WRITE, 0);
-	assert_false(lun_facts(r->l)->read_only);
+	set_access(store, STAG_STORE_READ);
+	open_it(r, r->part, 0);
+	assert_true(lun_facts(r->l)->read_only);
 	stag_store_close(store);
 }
 
