@@ -184,7 +184,7 @@ static void data_beyond_what_was_asked_for_is_cut_off(void **state)
 	peer_login(&peer);
 	itt = peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
 	peer_hear_a(&peer, R2T);
-	peer_data(&peer, itt, peer.in.ttt, 0, 0, want, 4097, true);
+	peer_data(&peer, itt, peer.in.ttt, 0, 0, want, 4608, false);
 	is_cut_off();
 }
 
