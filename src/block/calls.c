@@ -177,6 +177,7 @@ static int stop(struct stag_block_target *t, struct call *c)
 	t->stopping = true;
 	t->stop_by = clock_ns() + STOP_NS;
 	portal_close(t);
+	rdma_close(t);
 	list_for_each (it, &t->sessions) {
 		struct session *s = list_entry(it, struct session, link);
 

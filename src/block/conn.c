@@ -194,7 +194,7 @@ static void take_login(struct conn *c, const struct pdu *request, const void *da
 	struct pdu p;
 
 	if (!c->login)
-		c->login = login_new(&c->target->rules);
+		c->login = login_new(c->ops->rdma ? &c->target->rdma_rules : &c->target->rules);
 	if (!c->login) {
 		conn_end(c);
 		return;

@@ -175,6 +175,35 @@ enum login_status {
 };
 const char *login_status_name(enum login_status s);
 
+/* ---- iser.c: RFC 7145 --------------------------------------------------------- */
+
+#define ISER_LEN 28
+
+/* The memory that a send lends: what the target reads (of a write), and what it writes to (of a read). */
+struct iser {
+	bool write, read; /* is there? */
+	uint32_t write_stag, read_stag;
+	uint64_t write_base, read_base;
+};
+/* -EPROTO: it is no header of a PDU. */
+int iser_decode(const uint8_t *bytes, size_t len, struct iser *h);
+void iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN]);
+
+/*
+ * Private data of a connection, either way: byte 0 has the flags below, as Linux' and libiscsi's has; three are zero. A side
+ * that speaks one-shot adds four: "StB1". Where both did, and the adapter agreed on an encoding (stagdv_query_qp()),
+ * sends have no iSER header: the PDU is all of the body, the STag is the advertised one, and byte 0 of its memory, at
+ * address 0, is byte 0 of the command's data. Else it is iSER.
+ */
+#define ISER_HELLO_MAX 8
+enum { ISER_NO_ZBVA = 0x80, ISER_NO_INVALIDATE = 0x40 };
+struct iser_hello {
+	bool invalidates; /* may be sent what closes its STags */
+	bool one_shot;
+};
+size_t iser_hello_make(const struct iser_hello *h, uint8_t bytes[ISER_HELLO_MAX]);
+void iser_hello_read(const uint8_t *bytes, size_t len, struct iser_hello *h);
+
 /* ---- text.c: lists of key=value ------------------------------------------------ */
 
 #define TEXT_KEY_MAX   63

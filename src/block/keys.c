@@ -223,7 +223,11 @@ void keys_declare(struct negotiation *n, struct text_out *out)
 	if (n->declared)
 		return;
 	n->declared = true;
-	text_addf(out, "MaxRecvDataSegmentLength", "%u", n->wishes->own_recv_max);
+	if (n->agreed.rdma_extensions)
+		text_addf(out, "MaxOutstandingUnexpectedPDUs", "%u",
+			  n->wishes->keys.max_unexpected);
+	if (!n->wishes->rdma)
+		text_addf(out, "MaxRecvDataSegmentLength", "%u", n->wishes->own_recv_max);
 }
 
 /* RFC 7143 §13.14: the first burst is no longer than any. */
@@ -231,4 +235,6 @@ void keys_conclude(struct negotiation *n)
 {
 	if (n->agreed.first_burst > n->agreed.max_burst)
 		n->agreed.first_burst = n->agreed.max_burst;
+	if (n->wishes->rdma) /* RFC 7145 §6.1 */
+		n->agreed.peer_recv_max = n->agreed.initiator_recv;
 }

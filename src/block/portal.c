@@ -18,7 +18,7 @@
 #define SPARE_CONNS 64	/* beyond the sessions: for discovery, and for those who come again */
 #define ACCEPTS	    64	/* at a time */
 
-static bool is_full(const struct stag_block_target *t)
+bool portal_is_full(const struct stag_block_target *t)
 {
 	return t->n_conns >= t->max_sessions + SPARE_CONNS || t->n_logins >= MAX_LOGINS;
 }
@@ -39,7 +39,7 @@ static void pause_it(struct stag_block_target *t)
 
 void portal_resume(struct stag_block_target *t)
 {
-	if (!t->portal.full || is_full(t))
+	if (!t->portal.full || portal_is_full(t))
 		return;
 	t->portal.full = false;
 	listen_for(t, EPOLLIN);
@@ -58,7 +58,7 @@ static void on_events(struct watch *w, uint32_t events)
 	for (int i = 0; i < ACCEPTS; i++) {
 		int fd;
 
-		if (is_full(t)) {
+		if (portal_is_full(t)) {
 			pause_it(t);
 			return;
 		}
@@ -70,6 +70,22 @@ static void on_events(struct watch *w, uint32_t events)
 		}
 		tcp_adopt(t, fd);
 	}
+}
+
+void portal_name(const struct sockaddr *a, socklen_t len, char out[64])
+{
+	char host[48], port[8];
+	const char *h = host;
+	bool six;
+
+	snprintf(out, 64, "?");
+	if (getnameinfo(a, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+		return;
+	if (strncmp(h, "::ffff:", 7) == 0 && strchr(h, '.')) /* IPv4 at a socket of both */
+		h += 7;
+	six = strchr(h, ':');
+	snprintf(out, 64, "%s%s%s:%s", six ? "[" : "", h, six ? "]" : "", port);
 }
 
 /* ---- listening ------------------------------------------------------------------------ */

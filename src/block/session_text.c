@@ -51,7 +51,8 @@ static bool take_list(struct session *s, struct text_out *out)
 	uint32_t at = 0;
 	int rc;
 
-	keys_begin(&n, &s->target->rules.wishes);
+	keys_begin(&n,
+		   s->conn->ops->rdma ? &s->target->rdma_rules.wishes : &s->target->rules.wishes);
 	n.full = true;
 	n.agreed = s->keys;
 	while ((rc = text_next(s->text, &at, &key, &value)) > 0)

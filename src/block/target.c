@@ -150,6 +150,7 @@ static void work(struct stag_block_target *t)
 	tick(t);
 	do {
 		more = units_poll(t->units) > 0;
+		more |= rdma_poll(t) > 0;
 		if (!list_empty(&t->waiters))
 			serve_waiters(t);
 		if (t->tmf_due)
@@ -266,6 +267,35 @@ static const struct target_limits limits = {.login_ns = 15 * NS_PER_S,
 					    .answer_ns = 30 * NS_PER_S,
 					    .close_ns = 2 * NS_PER_S};
 
+/* Data is fetched and brought; what comes in sends is small, but for logins. */
+static const struct key_wishes rdma_wishes = {
+	.keys = {.max_connections = 1,
+		 .initial_r2t = 1,
+		 .immediate_data = 0,
+		 .max_burst = DATA_MAX / 512 * 512,
+		 .first_burst = 512,
+		 .time2wait = 2,
+		 .time2retain = 0,
+		 .max_r2t = TASK_PIECES,
+		 .pdu_in_order = 1,
+		 .sequence_in_order = 1,
+		 .recovery_level = 0,
+		 .protocol_level = 1,
+		 .rdma_extensions = 1,
+		 .target_recv = 512,
+		 .initiator_recv = 8192,
+		 .max_unexpected = SESSION_IMMEDIATE},
+	.own_recv_max = 512,
+	.rdma = true,
+};
+
+static bool keep_words(struct stag_block_target *t)
+{
+	return keep_word(t, &t->rules.target) && keep_word(t, &t->rules.alias) &&
+	       keep_word(t, &t->rules.user) && keep_word(t, &t->rules.secret) &&
+	       keep_word(t, &t->rules.own_user) && keep_word(t, &t->rules.own_secret);
+}
+
 static int take_words(struct stag_block_target *t, const struct stag_block_target_attr *a)
 {
 	t->rules = (struct login_rules){.target = a->name,
@@ -275,11 +305,11 @@ static int take_words(struct stag_block_target *t, const struct stag_block_targe
 					.own_user = a->own_user,
 					.own_secret = a->own_secret,
 					.wishes = wishes};
-	if (keep_word(t, &t->rules.target) && keep_word(t, &t->rules.alias) &&
-	    keep_word(t, &t->rules.user) && keep_word(t, &t->rules.secret) &&
-	    keep_word(t, &t->rules.own_user) && keep_word(t, &t->rules.own_secret))
-		return 0;
-	return block_fail(ENOMEM, "no memory for a target");
+	if (!keep_words(t))
+		return block_fail(ENOMEM, "no memory for a target");
+	t->rdma_rules = t->rules;
+	t->rdma_rules.wishes = rdma_wishes;
+	return 0;
 }
 
 static void on_units(struct watch *w, uint32_t events)
@@ -330,6 +360,7 @@ static struct stag_block_target *new_target(const struct stag_block_target_attr 
 	list_init(&t->free_tasks);
 	list_init(&t->free_pieces);
 	list_init(&t->calls);
+	list_init(&t->rdma.busy);
 	return t;
 }
 
@@ -353,6 +384,8 @@ int target_create(const struct stag_block_target_attr *attr, struct stag_block_t
 		rc = open_watches(t);
 	if (rc == 0 && !(attr->flags & STAG_BLOCK_NO_TCP))
 		rc = portal_open(t, attr);
+	if (rc == 0 && !(attr->flags & STAG_BLOCK_NO_RDMA))
+		rc = rdma_open(t, attr);
 	if (rc != 0) {
 		target_destroy(t);
 		return rc;
@@ -380,6 +413,7 @@ static void close_units(struct stag_block_target *t)
 void target_destroy(struct stag_block_target *t)
 {
 	portal_close(t);
+	rdma_destroy(t);
 	if (t->scsi) {
 		close_units(t);
 		scsi_target_destroy(t->scsi);

@@ -20,6 +20,7 @@
 #define STAG_BLOCK_TARGET_H
 
 #include <pthread.h>
+#include <sys/socket.h>
 
 #include "block/block.h"
 #include "block/iscsi.h"
@@ -230,6 +231,12 @@ void tmf_session_gone(struct session *s);
 
 #define TASK_PIECES 4 /* of one task, under way */
 
+/* What is posted, or waits for it: of a piece, a message or a receive. */
+struct verb {
+	struct list link;
+	enum { VERB_RECEIVE, VERB_SEND, VERB_WRITE, VERB_READ } kind;
+};
+
 /* As much of a task's data as is moved at once. */
 struct piece {
 	struct list link; /* in task->pieces, in order */
@@ -250,6 +257,10 @@ struct piece {
 	uint32_t ttt, data_sn; /* of its R2T */
 	bool asked;	       /* its R2T is out */
 	uint32_t asked_end;    /* and asks for so much of it, from its beginning */
+
+	/* rdma*.c */
+	struct verb verb;
+	struct reply_slot *slot; /* where its bytes are for the adapter, if they are in no buffer */
 };
 
 enum task_phase {
@@ -295,6 +306,11 @@ struct task {
 	unsigned int r2ts;  /* out */
 	uint32_t r2t_sn, data_sn, unsolicited_sn;
 
+	/* rdma*.c */
+	bool lent;     /* the initiator lent memory for its data: */
+	uint32_t stag; /* so it is called */
+	uint64_t base; /* and there is byte 0 of the data */
+
 	struct scsi_cmd cmd;
 };
 
@@ -324,6 +340,24 @@ void spare_free(struct stag_block_target *t);
 int tcp_adopt(struct stag_block_target *t,
 	      int fd); /* a connected socket; it is the target's from now on */
 
+/* ---- rdma*.c ------------------------------------------------------------------------------ */
+
+/* What the connections over verbs of a target share. */
+struct rdma_portal {
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *listener;
+	struct ibv_comp_channel *completions;
+	struct watch event_watch, completion_watch;
+	struct list busy; /* connections whose completion queues are polled */
+	uint16_t port;
+	bool one_shot; /* is offered */
+};
+
+int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
+void rdma_close(struct stag_block_target *t);	/* nobody new */
+void rdma_destroy(struct stag_block_target *t); /* nobody is there any more */
+int rdma_poll(struct stag_block_target *t);	/* how much came; 0: it tells when something does */
+
 /* ---- portal.c ------------------------------------------------------------------------------- */
 
 #define MAX_LISTENERS 8
@@ -338,6 +372,9 @@ struct portal {
 int portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
 void portal_close(struct stag_block_target *t);
 void portal_resume(struct stag_block_target *t); /* there may be room again */
+bool portal_is_full(const struct stag_block_target *t);
+/* ADDRESS:PORT */
+void portal_name(const struct sockaddr *a, socklen_t len, char out[64]);
 
 /* ---- target.c -------------------------------------------------------------------------------- */
 
@@ -350,7 +387,7 @@ struct target_limits {
 
 struct stag_block_target {
 	char *words[8]; /* copies of the caller's */
-	struct login_rules rules;
+	struct login_rules rules, rdma_rules;
 	struct target_limits limits;
 	uint32_t max_sessions;
 	void (*log)(void *arg, const char *line);
@@ -361,6 +398,7 @@ struct stag_block_target {
 	int epoll;
 	struct watch units_watch, call_watch;
 	struct portal portal;
+	struct rdma_portal rdma;
 	struct list conns, dirty, dead, sessions, tmfs, waiters;
 	unsigned int n_conns, n_sessions, n_logins; /* logins: connections without a session */
 	uint64_t next_session;

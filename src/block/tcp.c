@@ -5,10 +5,8 @@
 #include "block/tcp.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -123,21 +121,12 @@ static const struct transport transport = {
 
 static void name_end(int fd, int (*which)(int, struct sockaddr *, socklen_t *), char out[64])
 {
-	struct sockaddr_storage a;
+	struct sockaddr_storage a = {0};
 	socklen_t len = sizeof(a);
-	char host[48], port[8];
-	const char *h = host;
-	bool six;
 
-	snprintf(out, 64, "?");
-	if (which(fd, (struct sockaddr *)&a, &len) != 0 ||
-	    getnameinfo((struct sockaddr *)&a, len, host, sizeof(host), port, sizeof(port),
-			NI_NUMERICHOST | NI_NUMERICSERV) != 0)
-		return;
-	if (strncmp(h, "::ffff:", 7) == 0 && strchr(h, '.')) /* IPv4 at a socket of both */
-		h += 7;
-	six = strchr(h, ':');
-	snprintf(out, 64, "%s%s%s:%s", six ? "[" : "", h, six ? "]" : "", port);
+	if (which(fd, (struct sockaddr *)&a, &len) != 0)
+		len = 0; /* no name */
+	portal_name((struct sockaddr *)&a, len, out);
 }
 
 int tcp_adopt(struct stag_block_target *target, int fd)

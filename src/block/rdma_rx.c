@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rdma_rx.c - PDUs that come in sends: what they lend, and what becomes of them.
+ */
+#include "block/rdma.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stag/stagdv.h"
+#include "wire/wire.h"
+
+/* A PDU in a receive, taken apart. */
+struct arrival {
+	struct pdu pdu;
+	const uint8_t *bhs, *ahs, *data;
+	bool decoded;
+	struct iser lent;
+};
+
+/* ---- receives ------------------------------------------------------------------------- */
+
+static int post_receive(struct rdma *r, struct receive *v)
+{
+	struct ibv_sge sge = {(uintptr_t)v->bytes, v->size, v->lkey};
+	struct ibv_recv_wr wr = {.wr_id = (uintptr_t)&v->verb, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	v->verb.kind = VERB_RECEIVE;
+	r->conn.target->counters.posts++;
+	return -ibv_post_recv(r->id->qp, &wr, &bad);
+}
+
+int rdma_post_login(struct rdma *r)
+{
+	return post_receive(r, &r->login);
+}
+
+int rdma_post_window(struct rdma *r)
+{
+	const struct keys *keys = &r->conn.login->keys.agreed;
+	uint32_t data = keys->target_recv < LOGIN_BYTES ? keys->target_recv : LOGIN_BYTES;
+	uint32_t size = (HEADERS + AHS_ROOM + data + 7) & ~7u;
+	int rc = 0;
+
+	r->window = calloc(NUM_RECEIVES, size);
+	if (!r->window)
+		return -ENOMEM;
+	r->window_mr = ibv_reg_mr(units_pd(r->conn.target->units), r->window,
+				  (size_t)NUM_RECEIVES * size, IBV_ACCESS_LOCAL_WRITE);
+	if (!r->window_mr)
+		return -errno;
+	r->conn.target->counters.registrations++;
+	for (unsigned int i = 0; i < NUM_RECEIVES && rc == 0; i++) {
+		r->receives[i].bytes = r->window + (size_t)i * size;
+		r->receives[i].size = size;
+		r->receives[i].lkey = r->window_mr->lkey;
+		rc = post_receive(r, &r->receives[i]);
+	}
+	return rc;
+}
+
+/* ---- commands ---------------------------------------------------------------------------- */
+
+static void reject(struct conn *c, enum reject_reason why, const uint8_t *bhs)
+{
+	c->target->counters.violations++;
+	conn_reject(c, why, bhs);
+}
+
+/* What is wrong with the data that it brings or lends; NULL: nothing. */
+static const char *data_fault(const struct session *s, const struct arrival *a)
+{
+	const struct pdu *p = &a->pdu;
+
+	if (p->data_len && (!(p->flags & CMD_WRITE) || !s->keys.immediate_data))
+		return "immediate data where there is none";
+	if (p->data_len > p->expected || p->data_len > s->keys.first_burst)
+		return "more immediate data than the first burst holds";
+	if (!(p->flags & PDU_FINAL))
+		return "a first burst that was not asked for";
+	if ((p->flags & CMD_READ) && p->expected && !a->lent.read)
+		return "a read that lends no memory";
+	if ((p->flags & CMD_WRITE) && p->expected > p->data_len && !a->lent.write)
+		return "a write that lends no memory";
+	return NULL;
+}
+
+/* RFC 7145 §9.2: the write base is where the data behind the immediate data is. */
+static void take_lent(struct rdma *r, struct task *k, const struct arrival *a)
+{
+	bool reads = a->pdu.flags & CMD_READ;
+
+	k->lent = reads ? a->lent.read : a->lent.write;
+	if (!k->lent)
+		return;
+	k->stag = reads ? a->lent.read_stag : a->lent.write_stag;
+	k->base = reads		? a->lent.read_base
+		  : r->one_shot ? 0
+				: a->lent.write_base - a->pdu.data_len;
+	r->conn.target->counters.stags++;
+	r->conn.target->counters.stags_open++;
+	r->conn.session->counters.stags++;
+	r->conn.session->counters.stags_open++;
+}
+
+static void take_immediate(struct task *k, const struct arrival *a)
+{
+	if (a->pdu.data_len == 0)
+		return;
+	if (task_first_buffer(k, NULL) != 0 || !k->first)
+		k->starved = true;
+	else
+		memcpy(k->first->bytes, a->data, a->pdu.data_len);
+	task_unsolicited(k, a->pdu.data_len, false);
+}
+
+static void take_command(struct rdma *r, const struct arrival *a)
+{
+	struct conn *c = &r->conn;
+	struct session *s = c->session;
+	const char *fault = data_fault(s, a);
+	struct task *k;
+
+	if (s->discovery) {
+		reject(c, REJECT_PROTOCOL, a->bhs);
+	} else if (!session_in_window(s, &a->pdu)) {
+		c->target->counters.violations++;
+	} else if (fault) {
+		conn_violation(c, "%s", fault);
+	} else if (session_find(s, a->pdu.itt)) {
+		reject(c, REJECT_TASK_IN_PROGRESS, a->bhs);
+	} else if (a->pdu.immediate && s->n_immediate >= SESSION_IMMEDIATE) {
+		reject(c, REJECT_TOO_MANY_IMMEDIATE, a->bhs);
+	} else if (!(k = task_new(s, &a->pdu, a->ahs))) {
+		conn_end(c);
+	} else {
+		take_lent(r, k, a);
+		take_immediate(k, a);
+		session_command(k);
+	}
+}
+
+/* ---- PDUs ----------------------------------------------------------------------------------- */
+
+static void deliver(struct rdma *r, const struct arrival *a)
+{
+	struct conn *c = &r->conn;
+	bool full = c->state == CONN_FULL;
+
+	c->heard = c->target->now;
+	if (full && (!a->decoded || !pdu_from_initiator(a->pdu.opcode)))
+		reject(c, REJECT_NOT_SUPPORTED, a->bhs);
+	else if (full && a->pdu.opcode == DATA_OUT)
+		conn_violation(c, "data that was not asked for");
+	else if (full && a->pdu.opcode == SCSI_COMMAND)
+		take_command(r, a);
+	else
+		conn_received(c, &a->pdu, a->bhs, a->data);
+}
+
+/* The first message tells which of the two the peer speaks: by then the adapters have agreed. */
+static void find_language(struct rdma *r)
+{
+	if (r->spoken)
+		return;
+	r->spoken = true;
+	r->one_shot = r->peer.one_shot && r->conn.target->rdma.one_shot && rdma_encoding(r) > 0;
+	if (r->one_shot)
+		r->conn.ops = &rdma_one_shot;
+}
+
+/* What the adapter's header lent. It is for whichever way the data goes. */
+static void lend_one_shot(const struct ibv_wc *wc, struct iser *lent)
+{
+	*lent = (struct iser){0};
+	lent->read = lent->write = wc->wc_flags & STAGDV_WC_ADVERTISED;
+	lent->read_stag = lent->write_stag = wc->invalidated_rkey;
+}
+
+/* NULL, or what is wrong. */
+static const char *take_apart(const struct rdma *r, const struct receive *v,
+			      const struct ibv_wc *wc, struct arrival *a)
+{
+	uint32_t head = r->one_shot ? 0 : ISER_LEN, len = wc->byte_len, ahs, data;
+
+	if (len > v->size || len < head + BHS_LEN)
+		return "a send that is too short for a PDU";
+	if (r->one_shot)
+		lend_one_shot(wc, &a->lent);
+	else if (iser_decode(v->bytes, len, &a->lent) != 0)
+		return "a send without iSER's header";
+	a->bhs = v->bytes + head;
+	pdu_lengths(a->bhs, &ahs, &data);
+	len -= head + BHS_LEN;
+	if (ahs > len || data > len - ahs || len - ahs - data > 3)
+		return "a PDU of another length than its send";
+	a->ahs = a->bhs + BHS_LEN;
+	a->data = a->ahs + ahs;
+	a->decoded = pdu_decode(a->bhs, &a->pdu) == 0;
+	return NULL;
+}
+
+void rdma_received(struct rdma *r, struct receive *v, const struct ibv_wc *wc)
+{
+	struct conn *c = &r->conn;
+	struct arrival a;
+	const char *fault;
+
+	find_language(r);
+	fault = take_apart(r, v, wc, &a);
+	if (fault && c->state != CONN_CLOSING)
+		conn_violation(c, "%s", fault);
+	else if (!fault && (c->state == CONN_LOGIN || c->state == CONN_FULL))
+		deliver(r, &a);
+	if (c->state == CONN_FULL && v != &r->login && post_receive(r, v) != 0)
+		conn_end(c);
+}
