@@ -143,27 +143,18 @@ static void on_completions(struct watch *w, uint32_t events)
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
-/* What was logged out, or refused, has all been said. */
-static void disconnect(struct rdma *r)
-{
-	if (r->disconnected || !list_empty(&r->queue) || r->n_posted)
-		return;
-	r->disconnected = true;
-	rdma_disconnect(r->id);
-}
-
+/*
+ * One that is closing is left to the peer to disconnect, for a while (conn_tick()): who logged out does so at once, and
+ * libiscsi does not bear to be forestalled.
+ */
 static void flush(struct conn *c)
 {
 	struct rdma *r = to_rdma(c);
 
 	if (r->broken)
 		target_log(c->target, "%s: does not take what it is sent", c->peer);
-	if (r->broken || rdma_post(r) != 0) {
+	if (r->broken || rdma_post(r) != 0)
 		conn_end(c);
-		return;
-	}
-	if (c->state == CONN_CLOSING)
-		disconnect(r);
 }
 
 static void resume(struct conn *c)
@@ -176,7 +167,7 @@ static void close_conn(struct conn *c)
 	struct rdma *r = to_rdma(c);
 
 	list_del(&r->busy);
-	if (r->accepted && !r->disconnected)
+	if (r->accepted)
 		rdma_disconnect(r->id);
 	rdma_destroy_qp(r->id);
 	rdma_tx_drop(r);

@@ -62,8 +62,7 @@ struct rdma {
 	bool spoken; /* something has come: it is known which of the two it speaks */
 	bool one_shot;
 	bool accepted;
-	bool broken;	   /* it ends at the next flush */
-	bool disconnected; /* by us */
+	bool broken; /* it ends at the next flush */
 
 	/* memory for messages out, and for logins in */
 	uint8_t *memory;

@@ -241,7 +241,7 @@ void rdma_sent(struct rdma *r, struct verb *v)
 {
 	list_del(&v->link);
 	r->n_posted--;
-	if (!list_empty(&r->queue) || r->conn.state == CONN_CLOSING)
+	if (!list_empty(&r->queue))
 		conn_dirty(&r->conn);
 	give_back(r, v, 0);
 }
