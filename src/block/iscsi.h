@@ -282,7 +282,8 @@ enum key_verdict {
 struct negotiation {
 	const struct key_wishes *wishes;
 	struct keys agreed;
-	uint64_t seen; /* a bit for each key */
+	uint64_t seen;	  /* a bit for each key */
+	uint64_t offered; /* by us, not answered yet */
 	bool discovery;
 	bool full;     /* feature phase: few keys may change */
 	bool declared; /* our MaxRecvDataSegmentLength */
@@ -294,6 +295,10 @@ enum key_verdict keys_take(struct negotiation *n, const char *key, const char *v
 			   struct text_out *out);
 /* What we declare without being asked: once. */
 void keys_declare(struct negotiation *n, struct text_out *out);
+/* We offer all that we wish for, and declare. */
+void keys_offer(struct negotiation *n, struct text_out *out);
+/* The peer answers, offers or declares: what is agreed, and the answer if one is due. -EPROTO: that is no answer. */
+int keys_answered(struct negotiation *n, const char *key, const char *value, struct text_out *out);
 void keys_conclude(struct negotiation *n); /* what depends on another key: FirstBurstLength */
 
 /* ---- chap.c: RFC 1994, 7143 §12.1.3 -------------------------------------------------- */

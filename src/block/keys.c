@@ -6,6 +6,7 @@
  */
 #include "block/iscsi.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -228,6 +229,98 @@ void keys_declare(struct negotiation *n, struct text_out *out)
 			  n->wishes->keys.max_unexpected);
 	if (!n->wishes->rdma)
 		text_addf(out, "MaxRecvDataSegmentLength", "%u", n->wishes->own_recv_max);
+}
+
+/* ---- the side that offers ----------------------------------------------------------- */
+
+static bool is_offered(const struct negotiation *n, const struct key *key)
+{
+	if ((key->when & RDMA) && !n->wishes->rdma)
+		return false;
+	if (n->discovery && (key->when & NORMAL))
+		return false;
+	switch (key->rule) {
+	case RULE_AND:
+	case RULE_OR:
+	case RULE_MIN:
+	case RULE_MAX:
+		return true;
+	case RULE_DIGEST:
+		return !n->wishes->rdma;
+	case RULE_DECLARED:
+	case RULE_REPORTING:
+	case RULE_OBSOLETE_NO:
+	case RULE_OBSOLETE_REJECT:
+		break;
+	}
+	return false;
+}
+
+static void offer(const struct negotiation *n, const struct key *key, struct text_out *out)
+{
+	uint32_t wish = wish_for(n, key);
+
+	if (key->rule == RULE_DIGEST)
+		text_add(out, key->name, wish ? "CRC32C,None" : "None");
+	else if (is_boolean(key))
+		text_add(out, key->name, wish ? "Yes" : "No");
+	else
+		text_addf(out, key->name, "%u", wish);
+}
+
+void keys_offer(struct negotiation *n, struct text_out *out)
+{
+	for (size_t i = 0; i < N_KEYS; i++)
+		if (is_offered(n, &table[i])) {
+			offer(n, &table[i], out);
+			n->offered |= 1ull << i;
+			n->seen |= 1ull << i;
+		}
+	keys_declare(n, out);
+}
+
+/* Of what was offered the answer is the outcome; it may be no other than the rule allows. */
+static int take_outcome(struct negotiation *n, const struct key *key, const char *value)
+{
+	uint32_t wish = wish_for(n, key), outcome;
+
+	if (strcmp(value, "NotUnderstood") == 0 || strcmp(value, "Irrelevant") == 0 ||
+	    strcmp(value, "Reject") == 0)
+		return 0; /* what it is without a word of anybody */
+	if (key->rule == RULE_DIGEST) {
+		*field_of(&n->agreed, key) =
+			strcmp(value, "CRC32C") == 0 ? DIGEST_CRC32C : DIGEST_NONE;
+		return strcmp(value, "None") == 0 || (wish && strcmp(value, "CRC32C") == 0)
+			       ? 0
+			       : -EPROTO;
+	}
+	if (!parse(key, value, &outcome) || agree(key->rule, outcome, wish) != outcome)
+		return -EPROTO;
+	*field_of(&n->agreed, key) = outcome;
+	return 0;
+}
+
+int keys_answered(struct negotiation *n, const char *key, const char *value, struct text_out *out)
+{
+	const struct key *k = find(n, key);
+	uint64_t bit = k ? 1ull << (k - table) : 0;
+
+	if (k && (n->offered & bit)) {
+		n->offered &= ~bit;
+		return take_outcome(n, k, value);
+	}
+	switch (keys_take(n, key, value, out)) {
+	case KEY_ANSWERED:
+		return 0;
+	case KEY_UNKNOWN:
+		if (strcmp(value, "NotUnderstood") != 0)
+			text_add(out, key, "NotUnderstood");
+		return 0;
+	case KEY_REPEATED:
+	case KEY_WRONG_TIME:
+		break;
+	}
+	return -EPROTO;
 }
 
 /* RFC 7143 §13.14: the first burst is no longer than any. */
