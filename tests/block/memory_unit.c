@@ -218,7 +218,7 @@ int lun_open(struct units *u, const struct stag_block_lun *attr, struct lun **ou
 	if (!l)
 		return -ENOMEM;
 	l->units = u;
-	l->bytes = calloc(1, MEMORY_UNIT_SIZE);
+	l->bytes = memory_unit.kept ? memory_unit.kept : calloc(1, MEMORY_UNIT_SIZE);
 	l->facts = (struct lun_facts){.size = MEMORY_UNIT_SIZE,
 				      .block = attr->block ? attr->block : 512,
 				      .physical = 4096,
@@ -235,7 +235,8 @@ int lun_open(struct units *u, const struct stag_block_lun *attr, struct lun **ou
 
 void lun_close(struct lun *l)
 {
-	free(l->bytes);
+	if (l->bytes != memory_unit.kept)
+		free(l->bytes);
 	free(l);
 }
 

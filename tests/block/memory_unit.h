@@ -16,8 +16,9 @@ struct memory_unit_knobs {
 	bool hold;		  /* nothing gets done */
 	int error;		  /* -errno of all that is done */
 	unsigned int max_buffers; /* 0: as staging_bytes says */
-	unsigned int in_use;	  /* out: buffers */
-	unsigned int started;	  /* out */
+	uint8_t *kept; /* the bytes of all units, which outlive them; NULL: each has its own */
+	unsigned int in_use;  /* out: buffers */
+	unsigned int started; /* out */
 };
 extern struct memory_unit_knobs memory_unit;
 

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_initiator.c - an initiator over TCP, against our own target in another process: one that can be killed.
+ *
+ * The unit's bytes are in memory that both share, and outlive the target.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "block/initiator.h"
+#include "dice.h"
+#include "memory_unit.h"
+
+#define TARGET	    "iqn.2026-01.x:t"
+#define PATIENCE_MS 60000
+
+static uint8_t *shared;
+static pid_t target;
+static uint16_t port;
+static struct stag_block *unit;
+
+/* ---- the target, elsewhere --------------------------------------------------------------- */
+
+static void no_log(void *arg, const char *line)
+{
+}
+
+static void serve(struct stag_block_target_attr attr, int to)
+{
+	static const struct stag_block_lun lun = {.lun = 1, .where = "memory"};
+	struct stag_block_target *t;
+	uint16_t got;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	attr.name = TARGET;
+	attr.address = "127.0.0.1";
+	attr.port = port;
+	attr.flags = STAG_BLOCK_NO_RDMA | (port ? 0 : STAG_BLOCK_ANY_PORT);
+	attr.log = no_log;
+	t = stag_block_target_start(&attr);
+	if (!t || stag_block_target_add(t, &lun) != 0)
+		_exit(1);
+	got = stag_block_target_port(t);
+	if (write(to, &got, sizeof(got)) != sizeof(got))
+		_exit(1);
+	for (;;)
+		pause();
+}
+
+/* On the port that it had before, if there was one. */
+static void start_target(const struct stag_block_target_attr *attr)
+{
+	static const struct stag_block_target_attr plain;
+	int ends[2];
+
+	assert_int_equal(pipe(ends), 0);
+	memory_unit = (struct memory_unit_knobs){.kept = shared, .error = memory_unit.error};
+	fflush(NULL);
+	target = fork();
+	assert_true(target >= 0);
+	if (target == 0)
+		serve(attr ? *attr : plain, ends[1]);
+	close(ends[1]);
+	assert_int_equal(read(ends[0], &port, sizeof(port)), sizeof(port));
+	close(ends[0]);
+}
+
+static void kill_target(void)
+{
+	if (target > 0) {
+		kill(target, SIGKILL);
+		waitpid(target, NULL, 0);
+	}
+	target = 0;
+}
+
+static const char *url_with(const char *user, const char *name, unsigned int lun)
+{
+	static char url[512];
+
+	snprintf(url, sizeof(url), "iscsi://%s127.0.0.1:%u/%s/%u", user, port, name, lun);
+	return url;
+}
+
+static struct stag_block *open_unit(const struct stag_block_attr *attr)
+{
+	struct stag_block *b = stag_block_open(url_with("", TARGET, 1), attr);
+
+	if (!b)
+		fail_msg("%s", stag_block_error());
+	return b;
+}
+
+static int begin(void **state)
+{
+	shared = mmap(NULL, MEMORY_UNIT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		      -1, 0);
+	assert_ptr_not_equal(shared, MAP_FAILED);
+	memory_unit.error = 0;
+	port = 0;
+	unit = NULL;
+	return 0;
+}
+
+static int end(void **state)
+{
+	stag_block_close(unit);
+	kill_target();
+	munmap(shared, MEMORY_UNIT_SIZE);
+	return 0;
+}
+
+/* ---- a model ---------------------------------------------------------------------------------- */
+
+#define ZONES	 12
+#define ZONE	 (256u << 10)
+#define MOST_IOV 9
+
+/* One request at a time in each. */
+static struct zone {
+	uint8_t model[ZONE], memory[2 * ZONE];
+	struct stag_block_io io;
+	struct iovec iov[MOST_IOV];
+	bool busy;
+	bool wrong;   /* a comparison with something else */
+	bool unknown; /* nobody can say what is there: it is written as a whole */
+} zones[ZONES];
+
+static unsigned int unsure; /* comparisons that nobody knows the end of */
+
+/* Memory in pieces of any length. */
+static void scatter(struct zone *z, size_t len)
+{
+	size_t at = 0;
+	int n = 0;
+
+	while (at < len) {
+		size_t some = n == MOST_IOV - 1 ? len - at : dice_size(len - at);
+
+		z->iov[n++] = (struct iovec){z->memory + at, some};
+		at += some;
+	}
+	z->io.iov = z->iov;
+	z->io.n_iov = n;
+}
+
+static void fill_compare(struct zone *z, uint64_t at)
+{
+	z->io.length = 512 * (1 + dice(8));
+	if (at + z->io.length > ZONE)
+		z->io.length = ZONE - at;
+	z->wrong = one_in(4);
+	memcpy(z->memory, z->model + at, z->io.length);
+	z->memory[dice(z->io.length)] ^= z->wrong;
+	dice_fill(z->memory + z->io.length, z->io.length);
+	scatter(z, 2 * z->io.length);
+}
+
+static void fill_request(struct zone *z, uint64_t base)
+{
+	static const uint32_t ops[] = {
+		STAG_BLOCK_READ,  STAG_BLOCK_READ,  STAG_BLOCK_READ,
+		STAG_BLOCK_WRITE, STAG_BLOCK_WRITE, STAG_BLOCK_WRITE,
+		STAG_BLOCK_FLUSH, STAG_BLOCK_ZERO,  STAG_BLOCK_COMPARE_WRITE};
+	uint64_t at = 512 * dice(ZONE / 512);
+
+	z->io = (struct stag_block_io){.op = ops[dice(sizeof(ops) / sizeof(*ops))],
+				       .offset = base + at,
+				       .length = 512 * dice_size((ZONE - at) / 512),
+				       .user = z};
+	if (z->unknown)
+		z->io = (struct stag_block_io){
+			.op = STAG_BLOCK_WRITE, .offset = base, .length = ZONE, .user = z};
+	switch (z->io.op) {
+	case STAG_BLOCK_WRITE:
+		z->io.flags = one_in(3) ? STAG_BLOCK_FUA : 0;
+		dice_fill(z->memory, z->io.length);
+		scatter(z, z->io.length);
+		return;
+	case STAG_BLOCK_READ:
+		memset(z->memory, 0xee, z->io.length);
+		scatter(z, z->io.length);
+		return;
+	case STAG_BLOCK_COMPARE_WRITE:
+		fill_compare(z, at);
+		return;
+	}
+}
+
+static void check_compare(struct zone *z, uint8_t *at, int error, bool killed)
+{
+	if (killed && error == EIO) {
+		z->unknown = true;
+		unsure++;
+		return;
+	}
+	assert_int_equal(error, z->wrong ? EILSEQ : 0);
+	if (!z->wrong)
+		memcpy(at, z->memory + z->io.length, z->io.length);
+}
+
+static void check_done(const struct stag_block_done *d, bool killed)
+{
+	struct zone *z = d->user;
+	uint8_t *at = z->model + z->io.offset % ZONE;
+
+	assert_true(z->busy);
+	z->busy = false;
+	if (z->io.op == STAG_BLOCK_COMPARE_WRITE) {
+		check_compare(z, at, d->error, killed);
+		return;
+	}
+	assert_int_equal(d->error, 0);
+	switch (z->io.op) {
+	case STAG_BLOCK_READ:
+		assert_memory_equal(z->memory, at, z->io.length);
+		return;
+	case STAG_BLOCK_WRITE:
+		memcpy(at, z->memory, z->io.length);
+		z->unknown = false;
+		return;
+	case STAG_BLOCK_ZERO:
+		memset(at, 0, z->io.length);
+		return;
+	}
+}
+
+static void submit_all(unsigned long *left)
+{
+	for (unsigned int i = 0; i < ZONES && *left; i++) {
+		struct zone *z = &zones[i];
+
+		if (z->busy || one_in(3))
+			continue;
+		fill_request(z, (uint64_t)i * ZONE);
+		z->busy = true;
+		--*left;
+		assert_int_equal(stag_block_submit(unit, &z->io), 0);
+	}
+}
+
+static bool any_busy(void)
+{
+	for (unsigned int i = 0; i < ZONES; i++)
+		if (zones[i].busy)
+			return true;
+	return false;
+}
+
+static void reap(bool killed)
+{
+	struct stag_block_done done[4];
+	struct pollfd fd = {.fd = stag_block_fd(unit), .events = POLLIN};
+	int n = stag_block_poll(unit, done, 4);
+
+	for (int i = 0; i < n; i++)
+		check_done(&done[i], killed);
+	if (n > 0 || !any_busy())
+		return;
+	if (one_in(2))
+		assert_int_equal(stag_block_wait(unit, PATIENCE_MS), 0);
+	else
+		assert_true(poll(&fd, 1, PATIENCE_MS) >= 0);
+}
+
+/* kills: one in so many rounds the target goes, and comes back. */
+static void run_model(unsigned long requests, unsigned int kills)
+{
+	memset(zones, 0, sizeof(zones));
+	unsure = 0;
+	while (requests || any_busy()) {
+		submit_all(&requests);
+		if (kills && one_in(kills)) {
+			kill_target();
+			start_target(NULL);
+		}
+		reap(kills);
+	}
+	for (unsigned int i = 0; i < ZONES; i++)
+		if (!zones[i].unknown)
+			assert_memory_equal(shared + (size_t)i * ZONE, zones[i].model, ZONE);
+}
+
+/* ---- stories ------------------------------------------------------------------------------------- */
+
+static void what_a_unit_says_of_itself(void **state)
+{
+	struct stag_block_info info;
+
+	start_target(NULL);
+	unit = open_unit(NULL);
+	assert_int_equal(stag_block_query(unit, &info, sizeof(info)), 0);
+	assert_int_equal(info.transport, STAG_BLOCK_TCP);
+	assert_int_equal(info.block, 512);
+	assert_int_equal(info.size, MEMORY_UNIT_SIZE);
+	assert_string_equal(info.target, TARGET);
+	assert_string_equal(info.product, "memory");
+	assert_string_equal(info.serial, "memory-unit");
+	assert_true(info.unmaps);
+	assert_false(info.read_only || info.write_back);
+	assert_int_equal(info.counters.logins, 1);
+}
+
+static void requests_do_what_a_model_does(void **state)
+{
+	start_target(NULL);
+	unit = open_unit(NULL);
+	run_model(scaled(1500), 0);
+}
+
+static void digests_change_nothing(void **state)
+{
+	start_target(NULL);
+	unit = open_unit(&(struct stag_block_attr){.header_digest = true, .data_digest = true});
+	assert_int_equal(unit->keys.header_digest, DIGEST_CRC32C);
+	assert_int_equal(unit->keys.data_digest, DIGEST_CRC32C);
+	run_model(scaled(400), 0);
+}
+
+/* More than fits into one command, from and to memory in odd pieces. */
+static void long_requests_are_divided(void **state)
+{
+	static uint8_t out[MEMORY_UNIT_SIZE], in[MEMORY_UNIT_SIZE];
+	struct stag_block_info info;
+
+	start_target(NULL);
+	unit = open_unit(&(struct stag_block_attr){.depth = 2});
+	dice_fill(out, sizeof(out));
+	assert_int_equal(stag_block_write(unit, out, 0, sizeof(out), 0), 0);
+	assert_memory_equal(shared, out, sizeof(out));
+	assert_int_equal(stag_block_read(unit, in, 512, sizeof(in) - 512), 0);
+	assert_memory_equal(in, out + 512, sizeof(in) - 512);
+	assert_int_equal(stag_block_flush(unit), 0);
+	stag_block_query(unit, &info, sizeof(info));
+	assert_int_equal(info.counters.written_bytes, sizeof(out));
+	assert_true(info.counters.commands >= 2 * sizeof(out) / info.max_transfer);
+}
+
+/* A target that is killed and comes back: nothing is lost, but comparisons that were sent may end unknown. */
+static void commands_outlive_their_target(void **state)
+{
+	struct stag_block_info info;
+
+	start_target(NULL);
+	unit = open_unit(NULL);
+	run_model(scaled(600), 40);
+	kill_target();
+	start_target(NULL);
+	assert_int_equal(stag_block_flush(unit), 0);
+	stag_block_query(unit, &info, sizeof(info));
+	assert_true(info.counters.lost >= 1);
+	assert_int_equal(info.counters.logins, info.counters.lost + 1);
+	assert_int_equal(info.counters.violations, 0);
+}
+
+static void a_target_that_stays_away_is_lost(void **state)
+{
+	static uint8_t block[512];
+
+	start_target(NULL);
+	unit = open_unit(&(struct stag_block_attr){.retry_ms = 100});
+	kill_target();
+	assert_int_equal(stag_block_read(unit, block, 0, 512), ENODEV);
+	assert_int_equal(stag_block_read(unit, block, 0, 512), ENODEV);
+	stag_block_close(unit);
+	start_target(NULL);
+	unit = open_unit(&(struct stag_block_attr){.retry_ms = -1});
+	kill_target();
+	assert_int_equal(stag_block_read(unit, block, 0, 512), ENODEV);
+}
+
+static void errors_come_as_they_are(void **state)
+{
+	static uint8_t block[512];
+
+	memory_unit.error = -EIO;
+	start_target(NULL);
+	unit = open_unit(NULL);
+	assert_int_equal(stag_block_read(unit, block, 0, 512), EIO);
+	assert_int_equal(stag_block_read(unit, block, 1, 512), EINVAL);
+	assert_int_equal(stag_block_read(unit, block, MEMORY_UNIT_SIZE, 512), EINVAL);
+	assert_int_equal(stag_block_read(unit, block, 0, 0), EINVAL);
+	kill_target();
+	memory_unit.error = -ENOSPC;
+	start_target(NULL);
+	assert_int_equal(stag_block_write(unit, block, 0, 512, 0), ENOSPC);
+}
+
+static void refused(const char *user, const char *name, unsigned int lun,
+		    const struct stag_block_attr *attr, int error)
+{
+	assert_null(stag_block_open(url_with(user, name, lun), attr));
+	assert_int_equal(errno, error);
+	assert_true(strlen(stag_block_error()) > 0);
+}
+
+static void who_is_wrong_is_refused(void **state)
+{
+	start_target(NULL);
+	refused("", "iqn.2026-01.x:other", 1, NULL, ENOENT);
+	refused("", TARGET, 2, NULL, ENOENT);
+	refused("", TARGET, 1, &(struct stag_block_attr){.transport = 77}, EINVAL);
+	refused("user@", TARGET, 1, NULL, EINVAL);
+	kill_target();
+	refused("", TARGET, 1, NULL, ECONNREFUSED);
+}
+
+static void secrets_are_proven_both_ways(void **state)
+{
+	static const struct stag_block_target_attr attr = {.user = "me",
+							   .secret = "what only I know",
+							   .own_user = "you",
+							   .own_secret = "what only you know"};
+	struct stag_block_attr mine = {.peer_user = "you", .peer_secret = "what only you know"};
+
+	start_target(&attr);
+	refused("", TARGET, 1, NULL, EACCES);
+	refused("me%something else@", TARGET, 1, NULL, EACCES);
+	refused("you%what only I know@", TARGET, 1, NULL, EACCES);
+	unit = stag_block_open(url_with("me%what only I know@", TARGET, 1), NULL);
+	assert_non_null(unit);
+	stag_block_close(unit);
+	unit = stag_block_open(url_with("me%what only I know@", TARGET, 1), &mine);
+	assert_non_null(unit);
+	mine.peer_secret = "what nobody knows";
+	refused("me%what only I know@", TARGET, 1, &mine, EACCES);
+	mine.peer_secret = attr.own_secret;
+	mine.peer_user = "them";
+	refused("me%what only I know@", TARGET, 1, &mine, EACCES);
+	mine.peer_secret = attr.secret;
+	refused("me%what only I know@", TARGET, 1, &mine, EINVAL);
+}
+
+/* One that needs no proof from us cannot give one. */
+static void a_target_without_proof_is_not_trusted(void **state)
+{
+	struct stag_block_attr mine = {.peer_secret = "what only you know"};
+
+	start_target(NULL);
+	refused("me%what only I know@", TARGET, 1, &mine, EACCES);
+}
+
+static void take_target(void *arg, const char *name, const char *address)
+{
+	char own[32];
+
+	snprintf(own, sizeof(own), "127.0.0.1:%u", port);
+	assert_string_equal(name, TARGET);
+	assert_memory_equal(address, own, strlen(own));
+	++*(unsigned int *)arg;
+}
+
+static void a_portal_names_its_targets(void **state)
+{
+	unsigned int seen = 0;
+	char portal[64];
+
+	start_target(NULL);
+	snprintf(portal, sizeof(portal), "iscsi://127.0.0.1:%u", port);
+	assert_int_equal(stag_block_discover(portal, NULL, take_target, &seen), 0);
+	assert_int_equal(seen, 1);
+	kill_target();
+	assert_int_equal(stag_block_discover(portal, NULL, take_target, &seen), ECONNREFUSED);
+}
+
+/* ---- words ------------------------------------------------------------------------------------------ */
+
+static void urls_are_read(void **state)
+{
+	static const char *const wrong[] = {"",
+					    "http://h/iqn.x:t/1",
+					    "iscsi:///iqn.x:t/1",
+					    "iscsi://h",
+					    "iscsi://h/iqn.x:t",
+					    "iscsi://h/iqn.x:t/",
+					    "iscsi://h/iqn.x:t/x",
+					    "iscsi://h/iqn.x:t/16384",
+					    "iscsi://h/nothing/1",
+					    "iscsi://h:/iqn.x:t/1",
+					    "iscsi://h:0/iqn.x:t/1",
+					    "iscsi://h:65536/iqn.x:t/1",
+					    "iscsi://h:3x/iqn.x:t/1",
+					    "iscsi://[::1/iqn.x:t/1",
+					    "iscsi://[::1]x/iqn.x:t/1",
+					    "iscsi://@h/iqn.x:t/1",
+					    "iscsi://u%@h/iqn.x:t/1"};
+	struct block_url u;
+
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
+		assert_int_equal(url_parse(wrong[i], true, &u), -EINVAL);
+	assert_int_equal(url_parse("stag://h/iqn.x:t/7", true, &u), 0);
+	assert_int_equal(u.transport, STAG_BLOCK_BEST);
+	assert_string_equal(u.host, "h");
+	assert_string_equal(u.port, "3260");
+	assert_string_equal(u.target, "iqn.x:t");
+	assert_int_equal(u.lun, 7);
+	assert_int_equal(url_parse("iser://me%a/b@c@[::1]:99/iqn.x:t/0", true, &u), 0);
+	assert_int_equal(u.transport, STAG_BLOCK_ISER);
+	assert_string_equal(u.user, "me");
+	assert_string_equal(u.secret, "a/b@c");
+	assert_string_equal(u.host, "::1");
+	assert_string_equal(u.port, "99");
+	assert_int_equal(url_parse("iscsi://h:1", false, &u), 0);
+	assert_int_equal(url_parse("iscsi://h/iqn.x:t/1", false, &u), -EINVAL);
+}
+
+static void senses_are_read(void **state)
+{
+	static const uint8_t fixed[] = {0x70, 0, 0x0e, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x1d, 0};
+	static const uint8_t described[] = {0x72, 7, 0x27, 7};
+
+	assert_int_equal(sense_parse(fixed, sizeof(fixed)), 0x0e1d00);
+	assert_int_equal(sense_parse(described, sizeof(described)), 0x072707);
+	assert_int_equal(sense_parse(fixed, 3), 0);
+	assert_int_equal(sense_errno(SCSI_CHECK_CONDITION, 0x0e1d00), EILSEQ);
+	assert_int_equal(sense_errno(SCSI_CHECK_CONDITION, 0x072707), ENOSPC);
+	assert_int_equal(sense_errno(SCSI_CHECK_CONDITION, 0x072700), EROFS);
+	assert_int_equal(sense_errno(SCSI_CHECK_CONDITION, 0x052000), EOPNOTSUPP);
+	assert_int_equal(sense_errno(SCSI_RESERVATION_CONFLICT, 0), EBUSY);
+	assert_int_equal(sense_errno(SCSI_GOOD, 0), 0);
+}
+
+/* A portal that sends everybody elsewhere. */
+static void redirect_one(int listener, uint16_t to)
+{
+	struct pdu r = {.opcode = LOGIN_RESPONSE, .status_class = 1, .status_detail = 1}, request;
+	uint8_t bytes[BHS_LEN + 64] = {0}, in[BHS_LEN];
+	int fd = accept(listener, NULL, NULL), n;
+
+	if (recv(fd, in, sizeof(in), MSG_WAITALL) != BHS_LEN || pdu_decode(in, &request) != 0)
+		_exit(1);
+	n = snprintf((char *)bytes + BHS_LEN, 64, "TargetAddress=127.0.0.1:%u,1", to) + 1;
+	r.itt = request.itt;
+	r.data_len = (uint32_t)n;
+	pdu_encode(&r, bytes);
+	n += (int)pdu_pad((uint32_t)n);
+	if (write(fd, bytes, BHS_LEN + (size_t)n) < 0)
+		_exit(1);
+	pause();
+}
+
+static void a_redirect_is_followed(void **state)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t len = sizeof(a);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	uint8_t block[512];
+	char url[64];
+	pid_t pid;
+
+	start_target(NULL);
+	assert_int_equal(bind(listener, (struct sockaddr *)&a, len), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &len), 0);
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		redirect_one(listener, port);
+	}
+	close(listener);
+	snprintf(url, sizeof(url), "iscsi://127.0.0.1:%u/" TARGET "/1", ntohs(a.sin_port));
+	unit = stag_block_open(url, NULL);
+	assert_non_null(unit);
+	assert_int_equal(stag_block_read(unit, block, 0, 512), 0);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+int main(void)
+{
+#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(urls_are_read),      cmocka_unit_test(senses_are_read),
+		STORY(what_a_unit_says_of_itself),    STORY(requests_do_what_a_model_does),
+		STORY(digests_change_nothing),	      STORY(long_requests_are_divided),
+		STORY(commands_outlive_their_target), STORY(a_target_that_stays_away_is_lost),
+		STORY(errors_come_as_they_are),	      STORY(who_is_wrong_is_refused),
+		STORY(secrets_are_proven_both_ways),  STORY(a_target_without_proof_is_not_trusted),
+		STORY(a_portal_names_its_targets),    STORY(a_redirect_is_followed),
+	};
+
+	dice_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
