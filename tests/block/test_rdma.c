@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_rdma.c - a target over verbs: guests made of work requests, who speak iSER or one-shot, or neither.
+ *
+ * The target has a thread of its own, and a file; the adapter is in this process.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <rdma/rdma_cma.h>
+#include <rdma/rdma_verbs.h>
+
+#include "block/block.h"
+#include "block/iscsi.h"
+#include "stag/stagdv.h"
+#include "wire/wire.h"
+
+#define SIZE	  (4u << 20)
+#define BODY	  16384u
+#define DATA	  (1u << 20)
+#define RECEIVES  16
+#define REFERENCE 0x1234
+#define TARGET	  "iqn.2026-01.x:t"
+
+/* One connection, from the other side. */
+struct guest {
+	struct rdma_cm_id *id;
+	struct ibv_mr *mr;
+	uint8_t *memory; /* bodies out, RECEIVES bodies in, data */
+	uint8_t *data;
+	bool one_shot;
+	uint32_t cmd_sn, itt;
+	struct ibv_wc wc; /* of what came last */
+	struct pdu in;
+};
+
+static struct stag_block_target *target;
+static char path[] = "/dev/shm/stag-rdma-XXXXXX";
+
+/* ---- the target --------------------------------------------------------------------- */
+
+static int begin(void **state)
+{
+	const struct stag_block_target_attr attr = {
+		.name = TARGET,
+		.address = "127.0.0.1",
+		.flags = STAG_BLOCK_ANY_PORT | STAG_BLOCK_NO_TCP};
+	struct stag_block_lun lun = {.lun = 1, .where = path};
+	int fd;
+
+	strcpy(path + strlen(path) - 6, "XXXXXX");
+	fd = mkstemp(path);
+	assert_true(fd >= 0 && ftruncate(fd, SIZE) == 0);
+	close(fd);
+	target = stag_block_target_start(&attr);
+	if (!target || stag_block_target_add(target, &lun) != 0)
+		fail_msg("%s", stag_block_error());
+	return 0;
+}
+
+static int end(void **state)
+{
+	stag_block_target_stop(target);
+	unlink(path);
+	return 0;
+}
+
+/* ---- guests --------------------------------------------------------------------------- */
+
+static void post_receive(struct guest *g, unsigned int i)
+{
+	assert_int_equal(rdma_post_recv(g->id, g->memory + (1 + i) * BODY,
+					g->memory + (1 + i) * BODY, BODY, g->mr),
+			 0);
+}
+
+static void connect_with(struct guest *g, const void *hello, uint8_t len)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons(stag_block_target_port(target)),
+				 .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct ibv_qp_init_attr qp = {.qp_type = IBV_QPT_RC,
+				      .cap = {.max_send_wr = 16,
+					      .max_recv_wr = RECEIVES,
+					      .max_send_sge = 1,
+					      .max_recv_sge = 1}};
+	struct rdma_conn_param param = {
+		.private_data = hello, .private_data_len = len, .responder_resources = 4};
+	size_t bytes = (1 + RECEIVES) * BODY + DATA;
+
+	*g = (struct guest){.cmd_sn = 1};
+	assert_int_equal(rdma_create_id(NULL, &g->id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(g->id, NULL, (struct sockaddr *)&to, 2000), 0);
+	assert_int_equal(rdma_resolve_route(g->id, 2000), 0);
+	assert_int_equal(rdma_create_qp(g->id, NULL, &qp), 0);
+	g->memory = calloc(1, bytes);
+	g->data = g->memory + (1 + RECEIVES) * BODY;
+	g->mr = ibv_reg_mr(
+		g->id->pd, g->memory, bytes,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+	assert_non_null(g->mr);
+	for (unsigned int i = 0; i < RECEIVES; i++)
+		post_receive(g, i);
+	assert_int_equal(rdma_connect(g->id, &param), 0);
+}
+
+static void leave(struct guest *g)
+{
+	rdma_disconnect(g->id);
+	rdma_destroy_qp(g->id);
+	ibv_dereg_mr(g->mr);
+	free(g->memory);
+	rdma_destroy_id(g->id);
+}
+
+static void sent(struct guest *g)
+{
+	struct ibv_wc wc;
+
+	assert_int_equal(rdma_get_send_comp(g->id, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+}
+
+static void say_bytes(struct guest *g, uint32_t len)
+{
+	assert_int_equal(rdma_post_send(g->id, NULL, g->memory, len, g->mr, IBV_SEND_SIGNALED), 0);
+	sent(g);
+}
+
+/* Its header, where there is one, and the PDU: to the body. How long it is. */
+static uint32_t write_body(struct guest *g, const struct iser *lent, struct pdu *p,
+			   const void *data, uint32_t len)
+{
+	uint32_t head = g->one_shot ? 0 : ISER_LEN;
+
+	if (head)
+		iser_encode(lent, g->memory);
+	p->data_len = len;
+	pdu_encode(p, g->memory + head);
+	memset(g->memory + head + BHS_LEN, 0, len + pdu_pad(len));
+	if (len)
+		memcpy(g->memory + head + BHS_LEN, data, len);
+	return head + BHS_LEN + len + pdu_pad(len);
+}
+
+static void say(struct guest *g, struct pdu *p, const void *data, uint32_t len)
+{
+	static const struct iser nothing;
+
+	say_bytes(g, write_body(g, &nothing, p, data, len));
+}
+
+static void hear(struct guest *g)
+{
+	uint8_t *body;
+
+	assert_int_equal(rdma_get_recv_comp(g->id, &g->wc), 1);
+	assert_int_equal(g->wc.status, IBV_WC_SUCCESS);
+	body = (uint8_t *)(uintptr_t)g->wc.wr_id;
+	assert_int_equal(pdu_decode(body + (g->one_shot ? 0 : ISER_LEN), &g->in), 0);
+	post_receive(g, (unsigned int)((body - g->memory) / BODY - 1));
+}
+
+static void must_be_ended(struct guest *g)
+{
+	assert_int_equal(rdma_get_recv_comp(g->id, &g->wc), 1);
+	assert_int_not_equal(g->wc.status, IBV_WC_SUCCESS);
+}
+
+static void log_in(struct guest *g)
+{
+	static const char keys[] = "InitiatorName=iqn.2026-01.x:i\0TargetName=" TARGET
+				   "\0SessionType=Normal\0RDMAExtensions=Yes\0"
+				   "TargetRecvDataSegmentLength=4096";
+	struct pdu p = {.opcode = LOGIN_REQUEST,
+			.immediate = true,
+			.flags = LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL),
+			.isid = {0x80},
+			.itt = 1,
+			.cmd_sn = 1};
+
+	say(g, &p, keys, sizeof(keys));
+	hear(g);
+	assert_int_equal(g->in.opcode, LOGIN_RESPONSE);
+	assert_int_equal(g->in.status_class, 0);
+}
+
+static const uint8_t iser_hello[] = {0xc0, 0, 0, 0};
+static const uint8_t one_shot_hello[] = {0x80, 0, 0, 0, 'S', 't', 'B', '1'};
+
+static void come(struct guest *g, bool one_shot)
+{
+	connect_with(g, one_shot ? one_shot_hello : iser_hello,
+		     one_shot ? sizeof(one_shot_hello) : sizeof(iser_hello));
+	g->one_shot = one_shot;
+	log_in(g);
+}
+
+/* ---- commands ------------------------------------------------------------------------------ */
+
+static struct pdu make_command(struct guest *g, bool write, uint32_t block, uint16_t blocks)
+{
+	struct pdu p = {.opcode = SCSI_COMMAND,
+			.flags = PDU_FINAL | (write ? CMD_WRITE : CMD_READ),
+			.lun = 1ull << 48,
+			.itt = ++g->itt + 100,
+			.cmd_sn = g->cmd_sn++,
+			.expected = blocks * 512u};
+
+	p.cdb[0] = write ? 0x2a : 0x28;
+	put_be32(p.cdb + 2, block);
+	put_be16(p.cdb + 7, blocks);
+	return p;
+}
+
+static void advertise(struct guest *g, struct pdu *p, uint32_t *stag)
+{
+	static const struct iser nothing;
+	struct ibv_sge body = {(uintptr_t)g->memory, write_body(g, &nothing, p, NULL, 0),
+			       g->mr->lkey};
+	struct ibv_sge memory = {(uintptr_t)g->data, p->expected, g->mr->lkey};
+	struct stagdv_advertise wr = {.sg_list = &body,
+				      .num_sge = 1,
+				      .send_flags = IBV_SEND_SIGNALED,
+				      .memory = &memory,
+				      .num_memory = 1,
+				      .access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
+				      .reference = REFERENCE,
+				      .stag_at = -1};
+
+	assert_int_equal(stagdv_post_send_advertise(g->id->qp, &wr, stag), 0);
+	sent(g);
+}
+
+/* data goes there, or is what comes. */
+static void carry_out(struct guest *g, bool write, uint32_t block, uint16_t blocks)
+{
+	struct pdu p = make_command(g, write, block, blocks);
+	struct iser lent = {.write = write,
+			    .read = !write,
+			    .write_stag = g->mr->rkey,
+			    .read_stag = g->mr->rkey,
+			    .write_base = (uintptr_t)g->data,
+			    .read_base = (uintptr_t)g->data};
+	uint32_t stag;
+
+	if (g->one_shot)
+		advertise(g, &p, &stag);
+	else
+		say_bytes(g, write_body(g, &lent, &p, NULL, 0));
+	hear(g);
+	assert_int_equal(g->in.opcode, SCSI_RESPONSE);
+	assert_int_equal(g->in.itt, p.itt);
+	if (!g->one_shot) {
+		assert_false(g->wc.wc_flags & IBV_WC_WITH_INV);
+		return;
+	}
+	assert_true(g->wc.wc_flags & STAGDV_WC_CLOSED);
+	assert_int_equal(g->wc.invalidated_rkey, stag);
+	assert_int_equal(g->wc.vendor_err, REFERENCE);
+}
+
+static void hear_attention(struct guest *g)
+{
+	carry_out(g, false, 0, 1);
+	assert_int_equal(g->in.status, SCSI_CHECK_CONDITION);
+}
+
+static void fill(uint8_t *to, uint32_t len, uint32_t seed)
+{
+	for (uint32_t i = 0; i < len; i++)
+		to[i] = (uint8_t)((seed + i) * 2654435761u >> 24);
+}
+
+static struct stag_block_session session_now(void)
+{
+	struct stag_block_session s = {0};
+
+	assert_true(stag_block_target_next(target, &s));
+	return s;
+}
+
+/* More than one buffer each way, and one block. */
+static void move_data(struct guest *g)
+{
+	const uint16_t lengths[] = {1, 8, 513, 1500};
+	uint8_t *was = malloc(DATA);
+
+	for (unsigned int i = 0; i < 4; i++) {
+		uint32_t bytes = lengths[i] * 512u;
+
+		fill(was, bytes, i);
+		memcpy(g->data, was, bytes);
+		carry_out(g, true, 3, lengths[i]);
+		assert_int_equal(g->in.status, SCSI_GOOD);
+		memset(g->data, 0, bytes);
+		carry_out(g, false, 3, lengths[i]);
+		assert_int_equal(g->in.status, SCSI_GOOD);
+		assert_memory_equal(g->data, was, bytes);
+	}
+	free(was);
+}
+
+static void speaks(bool one_shot)
+{
+	struct stag_block_session s;
+	struct guest g;
+
+	come(&g, one_shot);
+	hear_attention(&g);
+	move_data(&g);
+	s = session_now();
+	assert_int_equal(s.transport, one_shot ? STAG_BLOCK_ONE_SHOT : STAG_BLOCK_ISER);
+	assert_int_equal(s.counters.stags, 9);
+	assert_int_equal(s.counters.stags_open, 0);
+	assert_int_equal(s.counters.violations, 0);
+	leave(&g);
+}
+
+static void data_moves_over_iser(void **state)
+{
+	speaks(false);
+}
+
+static void data_moves_in_one_shot(void **state)
+{
+	speaks(true);
+}
+
+static void a_reply_is_written_to_what_was_lent(void **state)
+{
+	struct guest g;
+
+	come(&g, true);
+	hear_attention(&g);
+	for (int i = 0; i < 40; i++) { /* more than there are slots for */
+		struct pdu p = make_command(&g, false, 0, 0);
+		uint32_t stag;
+
+		p.expected = 36;
+		memset(p.cdb, 0, sizeof(p.cdb));
+		p.cdb[0] = 0x12;
+		p.cdb[4] = 36;
+		memset(g.data, 0xff, 64);
+		advertise(&g, &p, &stag);
+		hear(&g);
+		assert_int_equal(g.in.status, SCSI_GOOD);
+		assert_int_equal(g.data[0], 0);
+		assert_int_equal(g.data[36], 0xff);
+	}
+	leave(&g);
+}
+
+/* ---- strangers ------------------------------------------------------------------------------ */
+
+/* What a guest did ended its connection, and nothing else. */
+static void was_the_end(struct guest *g)
+{
+	struct stag_block_counters c;
+	struct guest other;
+
+	must_be_ended(g);
+	leave(g);
+	come(&other, true);
+	hear_attention(&other);
+	move_data(&other);
+	leave(&other);
+	assert_int_equal(stag_block_target_query(target, &c, sizeof(c)), 0);
+	assert_int_equal(c.violations, 1);
+	assert_int_equal(c.stags_open, 0);
+}
+
+static void too_short_a_send_ends_it(void **state)
+{
+	struct guest g;
+
+	connect_with(&g, iser_hello, sizeof(iser_hello));
+	g.memory[0] = 0x10;
+	say_bytes(&g, ISER_LEN + BHS_LEN - 1);
+	was_the_end(&g);
+}
+
+static void a_send_without_the_header_ends_it(void **state)
+{
+	struct guest g;
+
+	come(&g, false);
+	memset(g.memory, 0, 128);
+	say_bytes(&g, ISER_LEN + BHS_LEN);
+	was_the_end(&g);
+}
+
+static void a_longer_pdu_than_its_send_ends_it(void **state)
+{
+	struct guest g;
+
+	come(&g, false);
+	memset(g.memory, 0, 128);
+	g.memory[0] = 0x10;
+	g.memory[ISER_LEN + 7] = 8; /* bytes of data that are not there */
+	say_bytes(&g, ISER_LEN + BHS_LEN + 4);
+	was_the_end(&g);
+}
+
+static void a_read_that_lends_nothing_ends_it(void **state)
+{
+	struct guest g;
+	struct pdu p;
+
+	come(&g, true);
+	p = make_command(&g, false, 0, 8);
+	say(&g, &p, NULL, 0);
+	was_the_end(&g);
+}
+
+static void data_that_nobody_asked_for_ends_it(void **state)
+{
+	struct pdu p = {.opcode = DATA_OUT, .flags = PDU_FINAL, .ttt = TAG_NONE};
+	struct guest g;
+
+	come(&g, false);
+	say(&g, &p, "data", 4);
+	was_the_end(&g);
+}
+
+/* The STag is a claim: nothing of ours is behind it, and nothing of the guest's either. */
+static void an_stag_that_is_none_ends_it(void **state)
+{
+	struct iser lent = {.read = true, .read_stag = 0xdead00, .read_base = 4096};
+	struct stag_block_counters c;
+	struct guest g, other;
+	struct pdu p;
+
+	come(&g, false);
+	hear_attention(&g);
+	p = make_command(&g, false, 0, 8);
+	say_bytes(&g, write_body(&g, &lent, &p, NULL, 0));
+	must_be_ended(&g);
+	leave(&g);
+	come(&other, false);
+	hear_attention(&other);
+	move_data(&other);
+	leave(&other);
+	assert_int_equal(stag_block_target_query(target, &c, sizeof(c)), 0);
+	assert_int_equal(c.stags_open, 0);
+}
+
+/* With commands under way, of which no answer is wanted any more. */
+static void guests_leave_as_they_like(void **state)
+{
+	struct stag_block_counters c;
+	struct guest g;
+
+	for (int i = 0; i < 20; i++) {
+		uint32_t stag;
+
+		come(&g, true);
+		hear_attention(&g);
+		for (int k = 0; k < 4; k++) {
+			struct pdu p = make_command(&g, k & 1, 0, 1024);
+
+			advertise(&g, &p, &stag);
+		}
+		leave(&g);
+	}
+	come(&g, true);
+	hear_attention(&g);
+	move_data(&g);
+	leave(&g);
+	assert_int_equal(stag_block_target_query(target, &c, sizeof(c)), 0);
+	assert_int_equal(c.stags_open, 0);
+}
+
+#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+
+int main(void)
+{
+	const struct CMUnitTest stories[] = {
+		STORY(data_moves_over_iser),
+		STORY(data_moves_in_one_shot),
+		STORY(a_reply_is_written_to_what_was_lent),
+		STORY(too_short_a_send_ends_it),
+		STORY(a_send_without_the_header_ends_it),
+		STORY(a_longer_pdu_than_its_send_ends_it),
+		STORY(a_read_that_lends_nothing_ends_it),
+		STORY(data_that_nobody_asked_for_ends_it),
+		STORY(an_stag_that_is_none_ends_it),
+		STORY(guests_leave_as_they_like),
+	};
+
+	return cmocka_run_group_tests(stories, NULL, NULL);
+}
