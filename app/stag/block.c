@@ -2,7 +2,7 @@
 /*
  * block.c - stag block: block storage for initiators.
  *
- * A target needs the software adapter in this very process: where it is not, the command is run once more with it.
+ * serve is here; what uses a unit is in block_use.c. A target needs the software adapter in this very process: where it is not, the command is run once more with it.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "block_use.h"
 #include "stag.h"
 #include "stag/block.h"
 
@@ -22,9 +23,16 @@ static const char help_text[] =
 	"usage: stag block serve --lun N=WHERE[,ro][,write-back][,block=BYTES]... [--name NAME]\n"
 	"                        [--address ADDRESS] [--port PORT] [--user NAME\n"
 	"                        --secret-file FILE] [--own-user NAME --own-secret-file FILE]\n"
-	"                        [--json]\n\n"
+	"                        [--json]\n"
+	"       stag block discover SCHEME://HOST[:PORT] [OPTION...]\n"
+	"       stag block info URL [OPTION...]\n"
+	"       stag block read URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n"
+	"       stag block write URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n\n"
 	"Serves partitions of stores, files and block devices as logical units of a target, to\n"
-	"any iSCSI initiator, until it is told to stop. See stag-block(1).\n\n"
+	"any iSCSI initiator, until it is told to stop; or uses one, of any target: which targets\n"
+	"there are, what a unit is, from a unit to a file and back. See stag-block(1).\n\n"
+	"  URL                SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN; the scheme is stag\n"
+	"                     (the best transport), iser or iscsi\n"
 	"  --lun N=WHERE      logical unit N is WHERE: PATH:PARTITION of a store, or the path of\n"
 	"                     a file or a block device. May repeat. Behind it, with commas:\n"
 	"                     ro (read only), write-back (a write is durable when the initiator\n"
@@ -37,11 +45,19 @@ static const char help_text[] =
 	"  --own-user NAME    whom the target says it is when an initiator asks back\n"
 	"  --own-secret-file FILE\n"
 	"                     and its secret, which is another\n"
+	"  --offset BYTES     where in the unit to begin: 4096, 512K, 1G (0)\n"
+	"  --length BYTES     how much (read: all; write: the file)\n"
+	"  --peer-user NAME   whom the target has to say it is when we ask back\n"
+	"  --peer-secret-file FILE\n"
+	"                     and its secret; --user and --secret-file are ours\n"
+	"  --initiator NAME   who we are (made of this host's)\n"
+	"  --digests          CRC32C of headers and data, where the target can\n"
 	"  --json             for programs\n"
 	"  -h, --help\n\n"
-	"  stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro\n";
+	"  stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro\n"
+	"  stag block read iscsi://127.0.0.1/iqn.2026-01.stag:host/1 goods.img\n";
 
-#define MAX_SECRET 256
+#define MAX_SECRET BLOCK_MAX_SECRET
 
 struct options {
 	const char *name, *address, *port;
@@ -122,7 +138,7 @@ static bool take_port(const char *text, struct stag_block_target_attr *attr)
 }
 
 /* The first line of a file. */
-static bool read_secret(const char *path, char out[MAX_SECRET])
+bool block_read_secret(const char *path, char out[MAX_SECRET])
 {
 	FILE *f = fopen(path, "r");
 	bool good = f && fgets(out, MAX_SECRET, f);
@@ -144,8 +160,8 @@ static bool take_secrets(const struct options *o, struct stag_block_target_attr 
 			 "--own-secret-file");
 		return false;
 	}
-	if ((o->user && !read_secret(o->secret_file, secret)) ||
-	    (o->own_user && !read_secret(o->own_secret_file, own_secret)))
+	if ((o->user && !block_read_secret(o->secret_file, secret)) ||
+	    (o->own_user && !block_read_secret(o->own_secret_file, own_secret)))
 		return false;
 	attr->user = o->user;
 	attr->secret = o->user ? secret : NULL;
@@ -317,6 +333,8 @@ static int run_serve(const struct command *self, int argc, char **argv)
 
 static int run(const struct command *self, int argc, char **argv)
 {
+	int rc;
+
 	if (argc < 2) {
 		complain("what shall be done?");
 		return usage_error(self);
@@ -325,8 +343,12 @@ static int run(const struct command *self, int argc, char **argv)
 		fputs(self->help, stdout);
 		return EXIT_OK;
 	}
+	if (block_use_verb(self, argc - 1, argv + 1, &rc))
+		return rc;
 	if (strcmp(argv[1], "serve") != 0) {
-		complain("block storage is served by serve, not by '%s'", argv[1]);
+		complain("block storage is served and used by serve, discover, info, read and "
+			 "write, not by '%s'",
+			 argv[1]);
 		return usage_error(self);
 	}
 	if (preload_self(argc, argv) != 0)
@@ -334,4 +356,4 @@ static int run(const struct command *self, int argc, char **argv)
 	return run_serve(self, argc - 1, argv + 1);
 }
 
-const struct command block_command = {"block", "serve block storage to initiators", help_text, run};
+const struct command block_command = {"block", "serve block storage, and use it", help_text, run};

@@ -157,16 +157,27 @@ _stag_store() {
 }
 
 _stag_block() {
+	local settings='--user --secret-file --peer-user --peer-secret-file --initiator --digests --json --help'
+
 	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'serve --help' -- "$cur"))
+		COMPREPLY=($(compgen -W 'serve discover info read write --help' -- "$cur"))
 		return
 	fi
 	case $prev in
-	--secret-file | --own-secret-file) COMPREPLY=($(compgen -f -- "$cur")) ;;
-	--lun | --name | --address | --port | --user | --own-user) ;;
+	--secret-file | --own-secret-file | --peer-secret-file) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	--lun | --name | --address | --port | --user | --own-user | --peer-user | --initiator | --offset | --length) ;;
 	*)
-		COMPREPLY=($(compgen -W '--lun --name --address --port --user --secret-file --own-user --own-secret-file
-			--json --help' -- "$cur"))
+		case ${COMP_WORDS[2]} in
+		serve)
+			settings='--lun --name --address --port --user --secret-file --own-user --own-secret-file
+				--json --help'
+			;;
+		read | write)
+			settings+=' --offset --length'
+			((COMP_CWORD > 3)) && [[ $cur != -* ]] && COMPREPLY=($(compgen -f -- "$cur")) && return
+			;;
+		esac
+		COMPREPLY=($(compgen -W "$settings" -- "$cur"))
 		;;
 	esac
 }

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * block_use.c - stag block discover, info, read and write: their command line, and the first two.
+ */
+#include "block_use.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stag.h"
+#include "store.h"
+
+enum {
+	U_USER = 256,
+	U_SECRET,
+	U_PEER_USER,
+	U_PEER_SECRET,
+	U_INITIATOR,
+	U_OFFSET,
+	U_LENGTH,
+	U_DIGESTS,
+	U_JSON
+};
+
+#define BIT(name) (1u << ((name)-U_USER))
+#define ALWAYS                                                                                     \
+	(BIT(U_USER) | BIT(U_SECRET) | BIT(U_PEER_USER) | BIT(U_PEER_SECRET) | BIT(U_INITIATOR) |  \
+	 BIT(U_DIGESTS) | BIT(U_JSON))
+#define COPY (ALWAYS | BIT(U_OFFSET) | BIT(U_LENGTH))
+
+static const struct option long_options[] = {
+	{"user", required_argument, NULL, U_USER},
+	{"secret-file", required_argument, NULL, U_SECRET},
+	{"peer-user", required_argument, NULL, U_PEER_USER},
+	{"peer-secret-file", required_argument, NULL, U_PEER_SECRET},
+	{"initiator", required_argument, NULL, U_INITIATOR},
+	{"offset", required_argument, NULL, U_OFFSET},
+	{"length", required_argument, NULL, U_LENGTH},
+	{"digests", no_argument, NULL, U_DIGESTS},
+	{"json", no_argument, NULL, U_JSON},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+/* ---- discover ------------------------------------------------------------------------- */
+
+static void print_target(void *arg, const char *target, const char *address)
+{
+	printf("%s %s\n", target, address);
+}
+
+static void list_target(void *list, const char *target, const char *address)
+{
+	json_array_append_new(list, json_pack("{s:s, s:s}", "target", target, "address", address));
+}
+
+static int discover(const struct block_use *u)
+{
+	json_t *list = u->json ? json_array() : NULL;
+	int rc = stag_block_discover(u->url, &u->attr, u->json ? list_target : print_target, list);
+
+	if (rc != 0)
+		complain("%s", stag_block_error());
+	if (rc == 0 && u->json)
+		store_dump(list);
+	else
+		json_decref(list);
+	return rc == 0 ? EXIT_OK : EXIT_FAILED;
+}
+
+/* ---- info -------------------------------------------------------------------------------- */
+
+static const char *transport_word(uint32_t transport)
+{
+	switch (transport) {
+	case STAG_BLOCK_TCP:
+		return "iSCSI over TCP";
+	case STAG_BLOCK_ISER:
+		return "iSER";
+	case STAG_BLOCK_ONE_SHOT:
+		return "one-shot";
+	}
+	return "unknown";
+}
+
+static json_t *info_json(const struct stag_block_info *i)
+{
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:b}", "target",
+			 i->target, "transport", transport_word(i->transport), "vendor", i->vendor,
+			 "product", i->product, "revision", i->revision, "serial", i->serial,
+			 "size", (json_int_t)i->size, "block", (json_int_t)i->block, "max_transfer",
+			 (json_int_t)i->max_transfer, "read_only", i->read_only, "write_back",
+			 i->write_back, "unmaps", i->unmaps);
+}
+
+static void print_info(const struct stag_block_info *i)
+{
+	char size[32];
+
+	printf("target     %s\n", i->target);
+	printf("transport  %s\n", transport_word(i->transport));
+	printf("unit       %s %s %s, serial %s\n", i->vendor, i->product, i->revision, i->serial);
+	printf("size       %s (%llu bytes), blocks of %u\n",
+	       store_size_word(i->size, size, sizeof(size)), (unsigned long long)i->size, i->block);
+	printf("command    %s at most\n", store_size_word(i->max_transfer, size, sizeof(size)));
+	printf("writes     %s%s\n",
+	       i->read_only    ? "none, it is read only"
+	       : i->write_back ? "cached, until they are flushed"
+			       : "durable at once",
+	       i->unmaps ? "; unmaps" : "");
+}
+
+static int info(const struct block_use *u)
+{
+	struct stag_block *b = stag_block_open(u->url, &u->attr);
+	struct stag_block_info i;
+
+	if (!b) {
+		complain("%s", stag_block_error());
+		return EXIT_FAILED;
+	}
+	stag_block_query(b, &i, sizeof(i));
+	if (u->json)
+		store_dump(info_json(&i));
+	else
+		print_info(&i);
+	stag_block_close(b);
+	return EXIT_OK;
+}
+
+/* ---- the command line ----------------------------------------------------------------------- */
+
+static const struct verb {
+	const char *name;
+	int most; /* arguments */
+	unsigned int options;
+	int (*run)(const struct block_use *u);
+} verbs[] = {
+	{"discover", 1, ALWAYS, discover},
+	{"info", 1, ALWAYS, info},
+	{"read", 2, COPY, block_read},
+	{"write", 2, COPY, block_write},
+};
+
+static void take(struct block_use *u, int name, const char *text)
+{
+	const char **words[] = {&u->user,      &u->secret_file, &u->peer_user, &u->peer_secret_file,
+				&u->initiator, &u->offset,	&u->length};
+
+	if (name == U_JSON)
+		u->json = true;
+	else if (name == U_DIGESTS)
+		u->digests = true;
+	else
+		*words[name - U_USER] = text;
+}
+
+static int run_with_secrets(struct block_use *u, const struct verb *v)
+{
+	char secret[BLOCK_MAX_SECRET] = "", peer_secret[BLOCK_MAX_SECRET] = "";
+	int rc;
+
+	if ((u->secret_file && !block_read_secret(u->secret_file, secret)) ||
+	    (u->peer_secret_file && !block_read_secret(u->peer_secret_file, peer_secret)))
+		return EXIT_FAILED;
+	u->attr = (struct stag_block_attr){.initiator = u->initiator,
+					   .user = u->user,
+					   .secret = u->secret_file ? secret : NULL,
+					   .peer_user = u->peer_user,
+					   .peer_secret = u->peer_secret_file ? peer_secret : NULL,
+					   .header_digest = u->digests,
+					   .data_digest = u->digests};
+	rc = v->run(u);
+	explicit_bzero(secret, sizeof(secret));
+	explicit_bzero(peer_secret, sizeof(peer_secret));
+	return rc;
+}
+
+static int run_verb(const struct command *self, const struct verb *v, int argc, char **argv)
+{
+	struct block_use u = {0};
+	int c, rc;
+
+	argv[0] = "stag block"; /* getopt_long() says so */
+	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
+		if (c == 'h') {
+			fputs(self->help, stdout);
+			return EXIT_OK;
+		}
+		if (c == '?')
+			return usage_error(self);
+		if (!(v->options & BIT(c))) {
+			complain("stag block %s has no option --%s", v->name,
+				 long_options[c - U_USER].name);
+			return usage_error(self);
+		}
+		take(&u, c, optarg);
+	}
+	if (argc - optind < 1 || argc - optind > v->most) {
+		complain("stag block %s wants a URL%s", v->name,
+			 v->most == 1 ? "" : ", and perhaps a file");
+		return usage_error(self);
+	}
+	u.url = argv[optind];
+	u.file = argc - optind > 1 ? argv[optind + 1] : NULL;
+	rc = run_with_secrets(&u, v);
+	return rc == EXIT_USAGE ? usage_error(self) : rc;
+}
+
+bool block_use_verb(const struct command *self, int argc, char **argv, int *rc)
+{
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		if (strcmp(verbs[i].name, argv[0]) == 0) {
+			*rc = run_verb(self, &verbs[i], argc, argv);
+			return true;
+		}
+	return false;
+}

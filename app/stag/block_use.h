@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * block_use.h - stag block discover, info, read and write: what their files share.
+ */
+#ifndef STAG_APP_BLOCK_USE_H
+#define STAG_APP_BLOCK_USE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "stag/block.h"
+
+#define BLOCK_MAX_SECRET 256
+
+struct block_use {
+	const char *url;
+	const char *file; /* NULL or "-": stdin, stdout */
+	const char *user, *secret_file, *peer_user, *peer_secret_file, *initiator;
+	const char *offset, *length;
+	bool digests, json;
+	struct stag_block_attr attr;
+};
+
+/* block.c: the first line of a file. False, having complained. */
+bool block_read_secret(const char *path, char out[BLOCK_MAX_SECRET]);
+
+/* block_use.c: argv[0] is what is to be done. false: not one of these. */
+struct command;
+bool block_use_verb(const struct command *self, int argc, char **argv, int *rc);
+
+/* block_copy.c: exit codes */
+int block_read(const struct block_use *u);
+int block_write(const struct block_use *u);
+
+#endif
