@@ -289,6 +289,18 @@ struct stagdv_barrier {
  */
 int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barrier);
 
+/* ---- connections --------------------------------------------------------- */
+
+struct rdma_cm_id;
+
+/*
+ * A connected TCP socket whose peer is about to ask for an RDMA connection, and of whose bytes none was read: as if the
+ * listening id had accepted it. For who serves several protocols at one port, and tells them apart by the first byte:
+ * here it is 'M'. The socket is the adapter's from now on, whatever is returned. EINVAL: the id does not listen; ENOMEM.
+ * On a real adapter: EOPNOTSUPP (its ports are not TCP's).
+ */
+int stagdv_adopt(struct rdma_cm_id *listener, int fd);
+
 /* ---- one-shot sends ------------------------------------------------------- */
 
 /*

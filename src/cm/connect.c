@@ -10,10 +10,12 @@
 #include "cm/cm.h"
 
 #include <assert.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "stag/stagdv.h"
 
 /* ---- the queue pair ---------------------------------------------------- */
 
@@ -263,6 +265,33 @@ STAG_EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	ret = start_listening(to_cm_id(cm), backlog);
 	engine_unlock();
 	return ret;
+}
+
+/* Takes fd in any case. */
+static int adopt(struct cm_id *id, int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	assert(engine_locked());
+	if (id->state != ID_LISTENING || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK)) {
+		close(fd);
+		return -EINVAL;
+	}
+	return conn_accepted(id->listener, fd);
+}
+
+STAG_EXPORT int stagdv_adopt(struct rdma_cm_id *listener, int fd)
+{
+	int err;
+
+	if (real_cm()) {
+		close(fd);
+		return EOPNOTSUPP;
+	}
+	engine_lock();
+	err = adopt(to_cm_id(listener), fd);
+	engine_unlock();
+	return -err;
 }
 
 /* ---- connect, accept --------------------------------------------------- */
