@@ -19,18 +19,19 @@
 
 #include "stag/stagdv.h"
 
-#define BACKLOG	   128
-#define BATCH	   32 /* completions */
-#define PORT_TRIES 16
+#define BACKLOG 128
+#define BATCH	32 /* completions */
 
 /* libstag is linked to no adapter: what it has beyond verbs is there if the program has it. */
 static int (*query_qp)(struct ibv_qp *qp, struct stagdv_qp_attr *attr, size_t size);
 static int (*post_close)(struct ibv_qp *qp, struct stagdv_close *wr);
+static int (*adopt)(struct rdma_cm_id *listener, int fd);
 
 static void find_calls(void)
 {
 	*(void **)&query_qp = dlsym(RTLD_DEFAULT, "stagdv_query_qp");
 	*(void **)&post_close = dlsym(RTLD_DEFAULT, "stagdv_post_send_close");
+	*(void **)&adopt = dlsym(RTLD_DEFAULT, "stagdv_adopt");
 }
 
 int rdma_encoding(const struct rdma *r)
@@ -411,10 +412,8 @@ static int listen_at(struct stag_block_target *t, struct sockaddr *a)
 
 	if (rdma_create_id(p->events, &p->listener, NULL, RDMA_PS_TCP) != 0)
 		return -errno;
-	if (rdma_bind_addr(p->listener, a) == 0 && rdma_listen(p->listener, BACKLOG) == 0) {
-		p->port = ntohs(rdma_get_src_port(p->listener));
+	if (rdma_bind_addr(p->listener, a) == 0 && rdma_listen(p->listener, BACKLOG) == 0)
 		return 0;
-	}
 	error = errno;
 	rdma_close(t);
 	return -error;
@@ -449,32 +448,37 @@ static int listen_there(struct stag_block_target *t, const char *address, uint16
 }
 
 /*
- * The same port as TCP's, on adapters with ports of their own. The software adapter's are TCP's: there it is the next
- * one; and where any will do, the two are sought anew until both are free.
+ * The same port as TCP's. The software adapter's ports are TCP's: there the socket is who listens, and what it accepts is
+ * given to an id that listens for nobody else (rdma_take()).
  */
 static int find_port(struct stag_block_target *t, const struct stag_block_target_attr *attr)
 {
-	bool any = attr->flags & STAG_BLOCK_ANY_PORT;
-	uint16_t port = t->portal.n  ? t->portal.port
-			: any	     ? 0
-			: attr->port ? attr->port
-				     : STAG_BLOCK_PORT;
-	int rc = listen_there(t, attr->address, port);
+	uint16_t port = attr->flags & STAG_BLOCK_ANY_PORT ? 0
+			: attr->port			  ? attr->port
+							  : STAG_BLOCK_PORT;
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	int rc = listen_there(t, attr->address, t->portal.n ? t->portal.port : port);
 
-	for (int i = 0; rc == -EADDRINUSE && t->portal.n && i < PORT_TRIES; i++) {
-		rc = port == UINT16_MAX ? -EADDRINUSE
-					: listen_there(t, attr->address, (uint16_t)(port + 1));
-		if (rc == 0 || !any)
-			break;
-		portal_close(t);
-		if (portal_open(t, attr) != 0)
-			return -EADDRINUSE;
-		port = t->portal.port;
-		rc = -EADDRINUSE;
+	if (rc == -EADDRINUSE && t->portal.n && adopt) {
+		t->rdma.adopts = true;
+		return listen_at(t, (struct sockaddr *)&own);
 	}
 	if (rc == 0 && !t->portal.n)
-		t->portal.port = t->rdma.port;
+		t->portal.port = ntohs(rdma_get_src_port(t->rdma.listener));
 	return rc;
+}
+
+bool rdma_is_meant(const struct stag_block_target *t, int fd)
+{
+	char first;
+
+	return t->rdma.adopts && t->rdma.listener &&
+	       recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == 'M';
+}
+
+void rdma_take(struct stag_block_target *t, int fd)
+{
+	adopt(t->rdma.listener, fd);
 }
 
 int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr)

@@ -349,14 +349,17 @@ struct rdma_portal {
 	struct ibv_comp_channel *completions;
 	struct watch event_watch, completion_watch;
 	struct list busy; /* connections whose completion queues are polled */
-	uint16_t port;
-	bool one_shot; /* is offered */
+	bool one_shot;	  /* is offered */
+	bool adopts;	  /* what TCP's socket accepts */
 };
 
 int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
 void rdma_close(struct stag_block_target *t);	/* nobody new */
 void rdma_destroy(struct stag_block_target *t); /* nobody is there any more */
-int rdma_poll(struct stag_block_target *t);	/* how much came; 0: it tells when something does */
+/* Of a socket that has something to read, of which nothing was: is it for verbs? Then it may be given away. */
+bool rdma_is_meant(const struct stag_block_target *t, int fd);
+void rdma_take(struct stag_block_target *t, int fd);
+int rdma_poll(struct stag_block_target *t); /* how much came; 0: it tells when something does */
 
 /* ---- portal.c ------------------------------------------------------------------------------- */
 

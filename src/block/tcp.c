@@ -65,11 +65,27 @@ void tcp_resume(struct conn *c)
 	tcp_watch(t);
 }
 
+/* Its first byte tells: it wants RDMA, and is somebody else's. */
+static bool is_for_rdma(struct tcp *t)
+{
+	struct conn *c = &t->conn;
+	bool first = !t->heard;
+
+	t->heard = true;
+	if (!first || !rdma_is_meant(c->target, t->watch.fd))
+		return false;
+	target_unwatch(c->target, &t->watch);
+	rdma_take(c->target, t->watch.fd);
+	t->watch.fd = -1;
+	conn_end(c);
+	return true;
+}
+
 static void on_events(struct watch *w, uint32_t events)
 {
 	struct tcp *t = container_of(w, struct tcp, watch);
 
-	if (t->conn.state == CONN_DEAD)
+	if (t->conn.state == CONN_DEAD || ((events & EPOLLIN) && is_for_rdma(t)))
 		return;
 	if (events & EPOLLOUT) {
 		t->tx.blocked = false;
@@ -92,8 +108,10 @@ static void tcp_close(struct conn *c)
 {
 	struct tcp *t = to_tcp(c);
 
-	target_unwatch(c->target, &t->watch);
-	close(t->watch.fd);
+	if (t->watch.fd >= 0) {
+		target_unwatch(c->target, &t->watch);
+		close(t->watch.fd);
+	}
 	tcp_rx_drop(t);
 	tcp_tx_drop(t);
 }

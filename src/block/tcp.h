@@ -40,6 +40,7 @@ struct tcp {
 	uint32_t events; /* that are watched for */
 	bool broken;	 /* memory ran out: it ends at the next flush */
 	bool shut;	 /* our half is closed */
+	bool heard;	 /* it has said something */
 	bool reading;	 /* tcp_read() is at it, further out */
 
 	struct {

@@ -48,12 +48,10 @@ static char path[] = "/dev/shm/stag-rdma-XXXXXX";
 
 /* ---- the target --------------------------------------------------------------------- */
 
-static int begin(void **state)
+static int begin_with(uint32_t flags)
 {
 	const struct stag_block_target_attr attr = {
-		.name = TARGET,
-		.address = "127.0.0.1",
-		.flags = STAG_BLOCK_ANY_PORT | STAG_BLOCK_NO_TCP};
+		.name = TARGET, .address = "127.0.0.1", .flags = STAG_BLOCK_ANY_PORT | flags};
 	struct stag_block_lun lun = {.lun = 1, .where = path};
 	int fd;
 
@@ -65,6 +63,17 @@ static int begin(void **state)
 	if (!target || stag_block_target_add(target, &lun) != 0)
 		fail_msg("%s", stag_block_error());
 	return 0;
+}
+
+/* At one port with TCP. */
+static int begin(void **state)
+{
+	return begin_with(0);
+}
+
+static int begin_without_tcp(void **state)
+{
+	return begin_with(STAG_BLOCK_NO_TCP);
 }
 
 static int end(void **state)
@@ -336,6 +345,11 @@ static void data_moves_in_one_shot(void **state)
 	speaks(true);
 }
 
+static void data_moves_without_tcp(void **state)
+{
+	speaks(true);
+}
+
 static void a_reply_is_written_to_what_was_lent(void **state)
 {
 	struct guest g;
@@ -487,6 +501,7 @@ int main(void)
 	const struct CMUnitTest stories[] = {
 		STORY(data_moves_over_iser),
 		STORY(data_moves_in_one_shot),
+		cmocka_unit_test_setup_teardown(data_moves_without_tcp, begin_without_tcp, end),
 		STORY(a_reply_is_written_to_what_was_lent),
 		STORY(too_short_a_send_ends_it),
 		STORY(a_send_without_the_header_ends_it),
