@@ -8,6 +8,9 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "stag/stagdv.h"
 
 #define assert_fails(call, err)                                                                    \
 	do {                                                                                       \
@@ -46,6 +49,7 @@ static void calls_before_their_time_are_einval(void **state)
 	assert_fails(rdma_establish(fresh), EINVAL);
 	assert_fails(rdma_create_qp(fresh, NULL, &attr), EINVAL);
 	assert_int_equal(rdma_notify(fresh, IBV_EVENT_COMM_EST), 0);
+	assert_int_equal(stagdv_adopt(fresh, dup(0)), EINVAL);
 }
 
 static void calls_after_their_time_are_einval(void **state)
