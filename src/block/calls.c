@@ -342,8 +342,10 @@ static int next(struct stag_block_target *t, struct call *c)
 
 	if (!s)
 		return block_fail(ENOENT, "no more sessions");
-	*out = (struct stag_block_session){
-		.id = s->id, .transport = s->conn->ops->kind, .counters = s->counters};
+	*out = (struct stag_block_session){.id = s->id,
+					   .transport = s->conn->ops->kind,
+					   .encoding = s->conn->encoding,
+					   .counters = s->counters};
 	snprintf(out->initiator, sizeof(out->initiator), "%s", s->initiator);
 	snprintf(out->address, sizeof(out->address), "%s", s->conn->peer);
 	return 0;

@@ -34,7 +34,7 @@ static void find_calls(void)
 	*(void **)&adopt = dlsym(RTLD_DEFAULT, "stagdv_adopt");
 }
 
-int rdma_encoding(const struct rdma *r)
+uint8_t rdma_encoding(const struct rdma *r)
 {
 	struct stagdv_qp_attr attr = {0};
 

@@ -104,7 +104,7 @@ void rdma_tx_drop(struct rdma *r); /* the queue pair is gone: all comes back */
 
 /* rdma.c */
 extern const struct transport rdma_iser, rdma_one_shot;
-int rdma_encoding(const struct rdma *r); /* enum stagdv_one_shot */
+uint8_t rdma_encoding(const struct rdma *r); /* enum stagdv_one_shot */
 int rdma_post_close(struct rdma *r, struct ibv_sge *sge, uint64_t wr_id, uint32_t stag);
 
 #endif

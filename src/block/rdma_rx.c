@@ -162,12 +162,19 @@ static void deliver(struct rdma *r, const struct arrival *a)
 /* The first message tells which of the two the peer speaks: by then the adapters have agreed. */
 static void find_language(struct rdma *r)
 {
+	uint8_t encoding;
+
 	if (r->spoken)
 		return;
 	r->spoken = true;
-	r->one_shot = r->peer.one_shot && r->conn.target->rdma.one_shot && rdma_encoding(r) > 0;
-	if (r->one_shot)
-		r->conn.ops = &rdma_one_shot;
+	if (!r->peer.one_shot || !r->conn.target->rdma.one_shot)
+		return;
+	encoding = rdma_encoding(r);
+	if (encoding == STAGDV_ONE_SHOT_NONE)
+		return;
+	r->one_shot = true;
+	r->conn.encoding = encoding;
+	r->conn.ops = &rdma_one_shot;
 }
 
 /* What the adapter's header lent. It is for whichever way the data goes. */

@@ -138,6 +138,7 @@ struct conn {
 	struct login *login;	 /* until FULL */
 	uint32_t stat_sn;
 	uint16_t cid;
+	uint8_t encoding;      /* enum stagdv_one_shot: how STags are lent and closed */
 	uint64_t begun, heard; /* when */
 	uint32_t ping;	       /* TTT of the NOP-In that is not answered; TAG_NONE: none */
 	uint64_t pinged;

@@ -231,11 +231,11 @@ static struct pdu make_command(struct guest *g, bool write, uint32_t block, uint
 	return p;
 }
 
-static void advertise(struct guest *g, struct pdu *p, uint32_t *stag)
+/* stag_at: where in the body it is told, too. */
+static void advertise_at(struct guest *g, const struct iser *lent, struct pdu *p, int32_t stag_at,
+			 uint32_t *stag)
 {
-	static const struct iser nothing;
-	struct ibv_sge body = {(uintptr_t)g->memory, write_body(g, &nothing, p, NULL, 0),
-			       g->mr->lkey};
+	struct ibv_sge body = {(uintptr_t)g->memory, write_body(g, lent, p, NULL, 0), g->mr->lkey};
 	struct ibv_sge memory = {(uintptr_t)g->data, p->expected, g->mr->lkey};
 	struct stagdv_advertise wr = {.sg_list = &body,
 				      .num_sge = 1,
@@ -244,10 +244,17 @@ static void advertise(struct guest *g, struct pdu *p, uint32_t *stag)
 				      .num_memory = 1,
 				      .access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE,
 				      .reference = REFERENCE,
-				      .stag_at = -1};
+				      .stag_at = stag_at};
 
 	assert_int_equal(stagdv_post_send_advertise(g->id->qp, &wr, stag), 0);
 	sent(g);
+}
+
+static void advertise(struct guest *g, struct pdu *p, uint32_t *stag)
+{
+	static const struct iser nothing;
+
+	advertise_at(g, &nothing, p, -1, stag);
 }
 
 /* data goes there, or is what comes. */
@@ -329,6 +336,7 @@ static void speaks(bool one_shot)
 	move_data(&g);
 	s = session_now();
 	assert_int_equal(s.transport, one_shot ? STAG_BLOCK_ONE_SHOT : STAG_BLOCK_ISER);
+	assert_int_equal(s.encoding, one_shot ? STAGDV_ONE_SHOT_OPCODES : STAGDV_ONE_SHOT_NONE);
 	assert_int_equal(s.counters.stags, 9);
 	assert_int_equal(s.counters.stags_open, 0);
 	assert_int_equal(s.counters.violations, 0);
@@ -371,6 +379,29 @@ static void a_reply_is_written_to_what_was_lent(void **state)
 		assert_int_equal(g.data[0], 0);
 		assert_int_equal(g.data[36], 0xff);
 	}
+	leave(&g);
+}
+
+/* As Linux does: iSER, whose STags are closed by the response. */
+static void a_response_closes_the_stag_where_the_guest_says_so(void **state)
+{
+	static const uint8_t hello[] = {0x80, 0, 0, 0};
+	const struct iser lent = {.read = true};
+	struct guest g;
+	struct pdu p;
+	uint32_t stag;
+
+	connect_with(&g, hello, sizeof(hello));
+	log_in(&g);
+	for (int i = 0; i < 4; i++) {
+		p = make_command(&g, false, 0, 8);
+		advertise_at(&g, &lent, &p, 16, &stag);
+		hear(&g);
+		assert_int_equal(g.in.status, i == 0 ? SCSI_CHECK_CONDITION : SCSI_GOOD);
+		assert_true(g.wc.wc_flags & IBV_WC_WITH_INV);
+		assert_int_equal(g.wc.invalidated_rkey, stag);
+	}
+	assert_int_equal(session_now().transport, STAG_BLOCK_ISER);
 	leave(&g);
 }
 
@@ -503,6 +534,7 @@ int main(void)
 		STORY(data_moves_in_one_shot),
 		cmocka_unit_test_setup_teardown(data_moves_without_tcp, begin_without_tcp, end),
 		STORY(a_reply_is_written_to_what_was_lent),
+		STORY(a_response_closes_the_stag_where_the_guest_says_so),
 		STORY(too_short_a_send_ends_it),
 		STORY(a_send_without_the_header_ends_it),
 		STORY(a_longer_pdu_than_its_send_ends_it),
