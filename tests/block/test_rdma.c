@@ -525,6 +525,21 @@ static void guests_leave_as_they_like(void **state)
 	assert_int_equal(c.stags_open, 0);
 }
 
+/* Who does not log out when asked to is dropped; its receives come back. */
+static void a_target_stops_with_guests(void **state)
+{
+	struct guest g;
+
+	come(&g, true);
+	hear_attention(&g);
+	stag_block_target_stop(target);
+	hear(&g);
+	assert_int_equal(g.in.opcode, ASYNC_MESSAGE);
+	must_be_ended(&g);
+	leave(&g);
+	unlink(path);
+}
+
 #define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
 
 int main(void)
@@ -542,6 +557,7 @@ int main(void)
 		STORY(data_that_nobody_asked_for_ends_it),
 		STORY(an_stag_that_is_none_ends_it),
 		STORY(guests_leave_as_they_like),
+		cmocka_unit_test_setup(a_target_stops_with_guests, begin),
 	};
 
 	return cmocka_run_group_tests(stories, NULL, NULL);
