@@ -25,7 +25,7 @@
 #define PING_NS	      (10 * NS_PER_S)
 #define FIRST_BACKOFF (10 * NS_PER_MS)
 #define MAX_BACKOFF   NS_PER_S
-#define LOGOUT_MS     1000
+#define LOGOUT_NS     NS_PER_S
 #define LOGIN_TAG     0x80000001u
 #define PING_TAG      0x80000002u
 #define LOGOUT_TAG    0x80000003u
@@ -213,6 +213,7 @@ static void lost(struct stag_block *b, int error)
 {
 	bool was_live = b->state == INIT_LIVE;
 
+	b->info.counters.lost += was_live || b->state == INIT_PROBE;
 	keep_words(b, error);
 	if (b->line)
 		b->line->ops->close(b->line);
@@ -223,7 +224,6 @@ static void lost(struct stag_block *b, int error)
 	if (b->state != INIT_DOWN)
 		initiator_set_state(b, INIT_DOWN);
 	if (was_live) {
-		b->info.counters.lost++;
 		b->give_up = b->now + b->retry_ns;
 		log_info("block %s: connection lost: %s", b->url.target, b->words);
 	}
@@ -548,7 +548,7 @@ void initiator_log_out(struct stag_block *b)
 {
 	struct pdu p = {
 		.opcode = LOGOUT_REQUEST, .flags = PDU_FINAL | LOGOUT_SESSION, .itt = LOGOUT_TAG};
-	uint64_t end = clock_ns() + LOGOUT_MS * NS_PER_MS;
+	uint64_t end = clock_ns() + (b->timeout_ns < LOGOUT_NS ? b->timeout_ns : LOGOUT_NS);
 
 	if (b->state != INIT_LIVE || initiator_send(b, &p, NULL, 0) != 0)
 		return;

@@ -580,6 +580,113 @@ static void a_redirect_is_followed(void **state)
 	waitpid(pid, NULL, 0);
 }
 
+/* ---- a bad wire ---------------------------------------------------------------------------------------- */
+
+static int connect_to_target(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET,
+				.sin_port = htons(port),
+				.sin_addr = {htonl(INADDR_LOOPBACK)}};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) != 0)
+		_exit(1);
+	return fd;
+}
+
+/* Passes on what there is; one in so many times with a byte changed. False: that was the end. */
+static bool pass_on(int from, int to, unsigned int spoil)
+{
+	uint8_t bytes[4096];
+	ssize_t n = read(from, bytes, sizeof(bytes));
+
+	if (n <= 0)
+		return false;
+	if (spoil && one_in(spoil))
+		bytes[dice((uint64_t)n < 64 ? (uint64_t)n : 64)] ^= (uint8_t)(1 + dice(255));
+	return send(to, bytes, (size_t)n, MSG_NOSIGNAL) == n;
+}
+
+static void relay(int guest, unsigned int spoil)
+{
+	int host = connect_to_target();
+	bool alive = true;
+
+	while (alive) {
+		struct pollfd fds[2] = {{.fd = guest, .events = POLLIN},
+					{.fd = host, .events = POLLIN}};
+
+		poll(fds, 2, -1);
+		if (fds[0].revents)
+			alive = pass_on(guest, host, 0);
+		if (alive && fds[1].revents)
+			alive = pass_on(host, guest, spoil);
+	}
+	close(host);
+	close(guest);
+}
+
+/* A process between us and the target; the port that it listens on. */
+static uint16_t start_wire(unsigned int spoil, pid_t *pid)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	socklen_t len = sizeof(a);
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	uint64_t seed = dice(UINT32_MAX);
+
+	assert_int_equal(bind(listener, (struct sockaddr *)&a, len), 0);
+	assert_int_equal(listen(listener, 16), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &len), 0);
+	*pid = fork();
+	if (*pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		dice_start_with(seed);
+		for (;;)
+			relay(accept(listener, NULL, NULL), spoil);
+	}
+	close(listener);
+	return ntohs(a.sin_port);
+}
+
+static void use_a_little(bool digests)
+{
+	static uint8_t block[65536];
+
+	unit->ping_ns = 20000000;
+	for (int i = 0; i < 20; i++) {
+		uint64_t at = 512 * dice((MEMORY_UNIT_SIZE - sizeof(block)) / 512);
+		int rc = stag_block_read(unit, block, at, sizeof(block));
+
+		if (rc == 0 && digests)
+			assert_memory_equal(block, shared + at, sizeof(block));
+		if (rc == ENODEV || stag_block_write(unit, shared + at, at, 4096, 0) == ENODEV)
+			return;
+	}
+}
+
+/* Whatever the target seems to say: it ends, and with digests nothing wrong gets through. */
+static void changed_bytes_do_no_harm(void **state)
+{
+	struct stag_block_attr attr = {.timeout_ms = 100, .retry_ms = -1};
+	char url[64];
+	pid_t pid;
+
+	start_target(NULL);
+	dice_fill(shared, MEMORY_UNIT_SIZE);
+	snprintf(url, sizeof(url), "iscsi://127.0.0.1:%u/" TARGET "/1", start_wire(12, &pid));
+	for (unsigned long i = 0; i < scaled(5); i++) {
+		attr.header_digest = attr.data_digest = one_in(2);
+		unit = stag_block_open(url, &attr);
+		if (!unit)
+			continue;
+		use_a_little(unit->keys.header_digest && unit->keys.data_digest);
+		stag_block_close(unit);
+	}
+	unit = NULL;
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
 int main(void)
 {
 #define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -591,6 +698,7 @@ int main(void)
 		STORY(errors_come_as_they_are),	      STORY(who_is_wrong_is_refused),
 		STORY(secrets_are_proven_both_ways),  STORY(a_target_without_proof_is_not_trusted),
 		STORY(a_portal_names_its_targets),    STORY(a_redirect_is_followed),
+		STORY(changed_bytes_do_no_harm),
 	};
 
 	dice_start();
