@@ -45,38 +45,6 @@ struct bench {
 
 /* ---- settings --------------------------------------------------------------------------------- */
 
-static bool parse_number(const char *option, const char *text, uint64_t least, uint64_t most,
-			 uint64_t *to)
-{
-	char *end;
-	unsigned long long n;
-
-	if (!text)
-		return true;
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*text >= '0' && *text <= '9' && !*end && errno == 0 && n >= least && n <= most) {
-		*to = n;
-		return true;
-	}
-	complain("%s wants a number from %llu to %llu, not '%s'", option, (unsigned long long)least,
-		 (unsigned long long)most, text);
-	return false;
-}
-
-static bool parse_secs(const char *text, double *secs)
-{
-	char *end;
-
-	if (!text)
-		return true;
-	*secs = strtod(text, &end);
-	if (end != text && !*end && *secs > 0 && *secs <= 86400)
-		return true;
-	complain("--secs wants seconds, not '%s'", text);
-	return false;
-}
-
 static bool parse_op(struct bench *b, const struct store_use *u)
 {
 	static const char *const ops[] = {"read", "mix", "write"};
@@ -92,7 +60,7 @@ static bool parse_op(struct bench *b, const struct store_use *u)
 	b->f.op = ops[i];
 	b->writes = 50 * i;
 	if (i == 1)
-		return parse_number("--writes", u->writes, 1, 99, &b->writes);
+		return store_parse_number("--writes", u->writes, 1, 99, &b->writes);
 	if (u->writes)
 		complain("--writes is for --op mix");
 	return !u->writes;
@@ -115,8 +83,8 @@ static bool take_settings(struct bench *b, const struct store_use *u)
 	b->f.size = 4096;
 	b->sequential = u->sequential;
 	b->sleep = u->sleep;
-	if (!parse_op(b, u) || !parse_size(u, &b->f.size) || !parse_secs(u->secs, &b->secs) ||
-	    !parse_number("--depth", u->depth, 1, MAX_DEPTH, &depth) ||
+	if (!parse_op(b, u) || !parse_size(u, &b->f.size) || !store_parse_secs(u->secs, &b->secs) ||
+	    !store_parse_number("--depth", u->depth, 1, MAX_DEPTH, &depth) ||
 	    (u->order && !store_parse_order(u->order, &b->attr.relax)) ||
 	    (u->level && !store_parse_level(u->level, &b->attr.level)))
 		return false;
@@ -256,7 +224,7 @@ static bool turn(struct bench *b, const struct ibv_wc *wc, uint32_t n, uint64_t 
 			complain("an operation failed: %s", ibv_wc_status_str(wc[i].status));
 			return false;
 		}
-		store_note_time(&b->f.times, now - s->since);
+		times_note(&b->f.times, now - s->since);
 		s->since = now;
 		if (again)
 			aim(b, s);
@@ -308,7 +276,7 @@ static bool measure(struct bench *b)
 
 	if (!begin(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))
 		return false;
-	f->times = (struct store_times){0};
+	f->times = (struct times){0};
 	since = clock_ns();
 	f->cpu = cpu_ns();
 	if (!run_until(b, since + (uint64_t)(b->secs * 1e9)))

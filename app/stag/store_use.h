@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "stag/store.h"
+#include "times.h"
 
 struct store_use {
 	const char *where; /* a path for serve */
@@ -35,23 +36,14 @@ struct stag_store_endpoint *store_connect(const struct store_use *u,
 
 /* ---- store_bench_report.c ------------------------------------------------------- */
 
-#define STORE_TIMES 2048
-
-/* How long operations took: counted by their size, a 32nd of it apart. */
-struct store_times {
-	uint64_t count[STORE_TIMES];
-	uint64_t n, sum, max;
-};
-
 struct store_figures {
 	const char *where, *op, *pattern, *order, *wait;
 	uint64_t size;
 	uint32_t depth;
 	uint64_t operations, ns, cpu; /* cpu: nanoseconds of this process */
-	struct store_times times;
+	struct times times;
 };
 
-void store_note_time(struct store_times *t, uint64_t ns);
 void store_print_figures(const struct store_figures *f, bool json);
 
 #endif
