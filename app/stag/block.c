@@ -27,10 +27,14 @@ static const char help_text[] =
 	"       stag block discover SCHEME://HOST[:PORT] [OPTION...]\n"
 	"       stag block info URL [OPTION...]\n"
 	"       stag block read URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n"
-	"       stag block write URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n\n"
+	"       stag block write URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n"
+	"       stag block bench URL [--op read|write|mix] [--writes PERCENT] [--size BYTES]\n"
+	"                        [--depth N] [--connections N] [--secs S] [--random|--sequential]\n"
+	"                        [--poll|--sleep] [--force] [OPTION...]\n\n"
 	"Serves partitions of stores, files and block devices as logical units of a target, to\n"
 	"any iSCSI initiator, until it is told to stop; or uses one, of any target: which targets\n"
-	"there are, what a unit is, from a unit to a file and back. See stag-block(1).\n\n"
+	"there are, what a unit is, from a unit to a file and back, how fast it is. See\n"
+	"stag-block(1).\n\n"
 	"  URL                SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN; the scheme is stag\n"
 	"                     (the best transport), iser or iscsi\n"
 	"  --lun N=WHERE      logical unit N is WHERE: PATH:PARTITION of a store, or the path of\n"
@@ -51,6 +55,16 @@ static const char help_text[] =
 	"  --peer-secret-file FILE\n"
 	"                     and its secret; --user and --secret-file are ours\n"
 	"  --initiator NAME   who we are (made of this host's)\n"
+	"  --op OP            what is measured: read, write or mix (read)\n"
+	"  --writes PERCENT   of mix (50)\n"
+	"  --size BYTES       of an operation (4K)\n"
+	"  --depth N          operations under way on each connection (32)\n"
+	"  --connections N    as many sessions at once (1)\n"
+	"  --secs S           how long (1)\n"
+	"  --random, --sequential\n"
+	"                     at any place, or one behind the other (random)\n"
+	"  --poll, --sleep    how completions are waited for (poll)\n"
+	"  --force            what is in the unit may be overwritten\n"
 	"  --digests          CRC32C of headers and data, where the target can\n"
 	"  --json             for programs\n"
 	"  -h, --help\n\n"
@@ -346,8 +360,8 @@ static int run(const struct command *self, int argc, char **argv)
 	if (block_use_verb(self, argc - 1, argv + 1, &rc))
 		return rc;
 	if (strcmp(argv[1], "serve") != 0) {
-		complain("block storage is served and used by serve, discover, info, read and "
-			 "write, not by '%s'",
+		complain("block storage is served and used by serve, discover, info, read, write "
+			 "and bench, not by '%s'",
 			 argv[1]);
 		return usage_error(self);
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_use.c - stag block discover, info, read and write: their command line, and the first two.
+ * block_use.c - stag block discover, info, read, write and bench: their command line, and the first two.
  */
 #include "block_use.h"
 
@@ -20,8 +20,19 @@ enum {
 	U_INITIATOR,
 	U_OFFSET,
 	U_LENGTH,
-	U_DIGESTS,
-	U_JSON
+	U_OP,
+	U_WRITES,
+	U_SIZE,
+	U_DEPTH,
+	U_CONNECTIONS,
+	U_SECS,
+	U_DIGESTS, /* from here on without an argument */
+	U_JSON,
+	U_SEQUENTIAL,
+	U_RANDOM,
+	U_SLEEP,
+	U_POLL,
+	U_FORCE,
 };
 
 #define BIT(name) (1u << ((name)-U_USER))
@@ -29,6 +40,10 @@ enum {
 	(BIT(U_USER) | BIT(U_SECRET) | BIT(U_PEER_USER) | BIT(U_PEER_SECRET) | BIT(U_INITIATOR) |  \
 	 BIT(U_DIGESTS) | BIT(U_JSON))
 #define COPY (ALWAYS | BIT(U_OFFSET) | BIT(U_LENGTH))
+#define BENCH                                                                                      \
+	(ALWAYS | BIT(U_OP) | BIT(U_WRITES) | BIT(U_SIZE) | BIT(U_DEPTH) | BIT(U_CONNECTIONS) |    \
+	 BIT(U_SECS) | BIT(U_SEQUENTIAL) | BIT(U_RANDOM) | BIT(U_SLEEP) | BIT(U_POLL) |            \
+	 BIT(U_FORCE))
 
 static const struct option long_options[] = {
 	{"user", required_argument, NULL, U_USER},
@@ -38,8 +53,19 @@ static const struct option long_options[] = {
 	{"initiator", required_argument, NULL, U_INITIATOR},
 	{"offset", required_argument, NULL, U_OFFSET},
 	{"length", required_argument, NULL, U_LENGTH},
+	{"op", required_argument, NULL, U_OP},
+	{"writes", required_argument, NULL, U_WRITES},
+	{"size", required_argument, NULL, U_SIZE},
+	{"depth", required_argument, NULL, U_DEPTH},
+	{"connections", required_argument, NULL, U_CONNECTIONS},
+	{"secs", required_argument, NULL, U_SECS},
 	{"digests", no_argument, NULL, U_DIGESTS},
 	{"json", no_argument, NULL, U_JSON},
+	{"sequential", no_argument, NULL, U_SEQUENTIAL},
+	{"random", no_argument, NULL, U_RANDOM},
+	{"sleep", no_argument, NULL, U_SLEEP},
+	{"poll", no_argument, NULL, U_POLL},
+	{"force", no_argument, NULL, U_FORCE},
 	{"help", no_argument, NULL, 'h'},
 	{0},
 };
@@ -72,7 +98,7 @@ static int discover(const struct block_use *u)
 
 /* ---- info -------------------------------------------------------------------------------- */
 
-static const char *transport_word(uint32_t transport)
+const char *block_transport_word(uint32_t transport)
 {
 	switch (transport) {
 	case STAG_BLOCK_TCP:
@@ -88,11 +114,11 @@ static const char *transport_word(uint32_t transport)
 static json_t *info_json(const struct stag_block_info *i)
 {
 	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:b}", "target",
-			 i->target, "transport", transport_word(i->transport), "vendor", i->vendor,
-			 "product", i->product, "revision", i->revision, "serial", i->serial,
-			 "size", (json_int_t)i->size, "block", (json_int_t)i->block, "max_transfer",
-			 (json_int_t)i->max_transfer, "read_only", i->read_only, "write_back",
-			 i->write_back, "unmaps", i->unmaps);
+			 i->target, "transport", block_transport_word(i->transport), "vendor",
+			 i->vendor, "product", i->product, "revision", i->revision, "serial",
+			 i->serial, "size", (json_int_t)i->size, "block", (json_int_t)i->block,
+			 "max_transfer", (json_int_t)i->max_transfer, "read_only", i->read_only,
+			 "write_back", i->write_back, "unmaps", i->unmaps);
 }
 
 static void print_info(const struct stag_block_info *i)
@@ -100,7 +126,7 @@ static void print_info(const struct stag_block_info *i)
 	char size[32];
 
 	printf("target     %s\n", i->target);
-	printf("transport  %s\n", transport_word(i->transport));
+	printf("transport  %s\n", block_transport_word(i->transport));
 	printf("unit       %s %s %s, serial %s\n", i->vendor, i->product, i->revision, i->serial);
 	printf("size       %s (%llu bytes), blocks of %u\n",
 	       store_size_word(i->size, size, sizeof(size)), (unsigned long long)i->size, i->block);
@@ -138,23 +164,24 @@ static const struct verb {
 	unsigned int options;
 	int (*run)(const struct block_use *u);
 } verbs[] = {
-	{"discover", 1, ALWAYS, discover},
-	{"info", 1, ALWAYS, info},
-	{"read", 2, COPY, block_read},
-	{"write", 2, COPY, block_write},
+	{"discover", 1, ALWAYS, discover}, {"info", 1, ALWAYS, info},
+	{"read", 2, COPY, block_read},	   {"write", 2, COPY, block_write},
+	{"bench", 1, BENCH, block_bench},
 };
 
 static void take(struct block_use *u, int name, const char *text)
 {
 	const char **words[] = {&u->user,      &u->secret_file, &u->peer_user, &u->peer_secret_file,
-				&u->initiator, &u->offset,	&u->length};
+				&u->initiator, &u->offset,	&u->length,    &u->op,
+				&u->writes,    &u->size,	&u->depth,     &u->connections,
+				&u->secs};
+	bool *flags[] = {&u->digests, &u->json,	 &u->sequential, &u->sequential,
+			 &u->sleep,   &u->sleep, &u->force};
 
-	if (name == U_JSON)
-		u->json = true;
-	else if (name == U_DIGESTS)
-		u->digests = true;
-	else
+	if (name < U_DIGESTS)
 		*words[name - U_USER] = text;
+	else
+		*flags[name - U_DIGESTS] = name != U_RANDOM && name != U_POLL;
 }
 
 static int run_with_secrets(struct block_use *u, const struct verb *v)

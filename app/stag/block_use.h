@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * block_use.h - stag block discover, info, read and write: what their files share.
+ * block_use.h - stag block discover, info, read, write and bench: what their files share.
  */
 #ifndef STAG_APP_BLOCK_USE_H
 #define STAG_APP_BLOCK_USE_H
@@ -17,7 +17,8 @@ struct block_use {
 	const char *file; /* NULL or "-": stdin, stdout */
 	const char *user, *secret_file, *peer_user, *peer_secret_file, *initiator;
 	const char *offset, *length;
-	bool digests, json;
+	const char *op, *writes, *size, *depth, *connections, *secs; /* of bench */
+	bool digests, json, sequential, sleep, force;
 	struct stag_block_attr attr;
 };
 
@@ -27,9 +28,11 @@ bool block_read_secret(const char *path, char out[BLOCK_MAX_SECRET]);
 /* block_use.c: argv[0] is what is to be done. false: not one of these. */
 struct command;
 bool block_use_verb(const struct command *self, int argc, char **argv, int *rc);
+const char *block_transport_word(uint32_t transport);
 
-/* block_copy.c: exit codes */
+/* block_copy.c, block_bench.c: exit codes */
 int block_read(const struct block_use *u);
 int block_write(const struct block_use *u);
+int block_bench(const struct block_use *u);
 
 #endif

@@ -160,12 +160,14 @@ _stag_block() {
 	local settings='--user --secret-file --peer-user --peer-secret-file --initiator --digests --json --help'
 
 	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'serve discover info read write --help' -- "$cur"))
+		COMPREPLY=($(compgen -W 'serve discover info read write bench --help' -- "$cur"))
 		return
 	fi
 	case $prev in
 	--secret-file | --own-secret-file | --peer-secret-file) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	--op) COMPREPLY=($(compgen -W 'read write mix' -- "$cur")) ;;
 	--lun | --name | --address | --port | --user | --own-user | --peer-user | --initiator | --offset | --length) ;;
+	--writes | --size | --depth | --connections | --secs) ;;
 	*)
 		case ${COMP_WORDS[2]} in
 		serve)
@@ -175,6 +177,9 @@ _stag_block() {
 		read | write)
 			settings+=' --offset --length'
 			((COMP_CWORD > 3)) && [[ $cur != -* ]] && COMPREPLY=($(compgen -f -- "$cur")) && return
+			;;
+		bench)
+			settings+=' --op --writes --size --depth --connections --secs --random --sequential --poll --sleep --force'
 			;;
 		esac
 		COMPREPLY=($(compgen -W "$settings" -- "$cur"))

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * block_bench.c - stag block bench: how fast a unit is read and written, over whatever transport there is.
+ *
+ * So many operations are kept under way on each connection; what completed is submitted again. It sees what any program would:
+ * the calls of <stag/block.h>, and the counters that they keep.
+ */
+#include "block_bench.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "stag.h"
+#include "store.h"
+
+#define BATCH		16 /* completions taken at once, so that the target is not kept waiting */
+#define MAX_DEPTH	4096u
+#define MAX_SIZE	(64u << 20)
+#define MAX_CONNECTIONS 256u
+#define WARM_MOST	(NS_PER_S / 4)
+#define SHOW_NS		(NS_PER_S / 5)
+
+struct slot {
+	struct iovec iov;
+	uint64_t since;
+};
+
+struct link {
+	struct stag_block *b;
+	struct slot *slots;
+	uint8_t *memory;
+	uint64_t next; /* place, of one behind the other */
+};
+
+struct bench {
+	const struct block_use *use;
+	struct block_figures f;
+	struct stag_block_attr attr;
+	uint64_t writes; /* percent */
+	double secs;
+	uint64_t places, dice; /* of --size in the unit */
+	struct link *links;
+	uint32_t num_links;
+	uint64_t under_way;
+	int epoll; /* of all links */
+	uint64_t begun, shown;
+};
+
+/* ---- settings ------------------------------------------------------------------------------- */
+
+static bool parse_op(struct bench *b, const struct block_use *u)
+{
+	static const char *const ops[] = {"read", "mix", "write"};
+	size_t i = 0;
+
+	if (u->op)
+		while (i < 3 && strcmp(ops[i], u->op) != 0)
+			i++;
+	if (i == 3) {
+		complain("--op wants read, write or mix, not '%s'", u->op);
+		return false;
+	}
+	b->f.op = ops[i];
+	b->writes = 50 * i;
+	if (i == 1)
+		return store_parse_number("--writes", u->writes, 1, 99, &b->writes);
+	if (u->writes)
+		complain("--writes is for --op mix");
+	return !u->writes;
+}
+
+static bool parse_size(const struct block_use *u, uint64_t *size)
+{
+	if (u->size && !store_parse_size("--size", u->size, NULL, size))
+		return false;
+	if (*size > MAX_SIZE)
+		complain("--size is 64M at the most");
+	return *size <= MAX_SIZE;
+}
+
+static bool take_settings(struct bench *b, const struct block_use *u)
+{
+	uint64_t depth = 32, connections = 1;
+
+	b->secs = 1;
+	b->f.size = 4096;
+	if (!parse_op(b, u) || !parse_size(u, &b->f.size) || !store_parse_secs(u->secs, &b->secs) ||
+	    !store_parse_number("--depth", u->depth, 1, MAX_DEPTH, &depth) ||
+	    !store_parse_number("--connections", u->connections, 1, MAX_CONNECTIONS, &connections))
+		return false;
+	b->f.depth = (uint32_t)depth;
+	b->f.connections = (uint32_t)connections;
+	b->f.pattern = u->sequential ? "sequential" : "random";
+	b->f.wait = u->sleep ? "sleep" : "poll";
+	b->attr = u->attr;
+	b->attr.depth = b->f.depth;
+	b->attr.retry_ms = -1; /* what was measured across a loss says nothing */
+	if (b->writes == 0 || u->force)
+		return true;
+	complain("--op %s overwrites what is in the unit: it wants --force", b->f.op);
+	return false;
+}
+
+static bool check_unit(const struct bench *b, const struct stag_block_info *i)
+{
+	if (i->size < b->f.size)
+		complain("the unit has %llu bytes", (unsigned long long)i->size);
+	else if (b->f.size % i->block)
+		complain("--size: the unit has blocks of %u bytes", i->block);
+	else if (b->writes && i->read_only)
+		complain("the unit is read only");
+	else
+		return true;
+	return false;
+}
+
+/* ---- operations ------------------------------------------------------------------------------- */
+
+/* xorshift64 */
+static uint64_t throw_dice(struct bench *b)
+{
+	b->dice ^= b->dice << 13;
+	b->dice ^= b->dice >> 7;
+	return b->dice ^= b->dice << 17;
+}
+
+/* Something else, at another place. */
+static bool submit(struct bench *b, struct link *l, struct slot *s)
+{
+	uint64_t place = b->use->sequential ? l->next++ : throw_dice(b);
+	bool writes = b->writes == 100 || (b->writes && throw_dice(b) % 100 < b->writes);
+	struct stag_block_io io = {.op = writes ? STAG_BLOCK_WRITE : STAG_BLOCK_READ,
+				   .offset = place % b->places * b->f.size,
+				   .length = b->f.size,
+				   .iov = &s->iov,
+				   .n_iov = 1,
+				   .user = s};
+
+	if (stag_block_submit(l->b, &io) != 0) {
+		complain("%s", stag_block_error());
+		return false;
+	}
+	b->under_way++;
+	return true;
+}
+
+static bool begin(struct bench *b)
+{
+	uint64_t now = clock_ns();
+
+	for (uint32_t i = 0; i < b->num_links; i++)
+		for (uint32_t j = 0; j < b->f.depth; j++) {
+			b->links[i].slots[j].since = now;
+			if (!submit(b, &b->links[i], &b->links[i].slots[j]))
+				return false;
+		}
+	return true;
+}
+
+/* Counts them, and has them go again. */
+static bool turn(struct bench *b, struct link *l, const struct stag_block_done *done, int n,
+		 bool again)
+{
+	uint64_t now = clock_ns();
+
+	b->under_way -= (uint64_t)n;
+	for (int i = 0; i < n; i++) {
+		struct slot *s = done[i].user;
+
+		if (done[i].error) {
+			complain("an operation failed: %s", strerror(done[i].error));
+			return false;
+		}
+		times_note(&b->f.times, now - s->since);
+		s->since = now;
+		if (again && !submit(b, l, s))
+			return false;
+	}
+	return true;
+}
+
+/* How many ended on all connections; -1, having complained. */
+static int look(struct bench *b, bool again)
+{
+	struct stag_block_done done[BATCH];
+	int sum = 0;
+
+	for (uint32_t i = 0; i < b->num_links; i++) {
+		struct link *l = &b->links[i];
+		int n = stag_block_poll(l->b, done, BATCH);
+
+		if (n > 0 && !turn(b, l, done, n, again))
+			return -1;
+		sum += n;
+	}
+	return sum;
+}
+
+static void sleep_for_some(struct bench *b)
+{
+	struct epoll_event e;
+
+	epoll_wait(b->epoll, &e, 1, 1000);
+}
+
+/* ---- a run --------------------------------------------------------------------------------------- */
+
+static void show(struct bench *b, uint64_t now)
+{
+	if (now - b->shown < SHOW_NS || now - b->begun < NS_PER_S || !isatty(STDERR_FILENO))
+		return;
+	b->shown = now;
+	fprintf(stderr, "\r%.1f of %g s, %.0f operations/s \033[K", (double)(now - b->begun) / 1e9,
+		b->secs, (double)b->f.times.n * 1e9 / (double)(now - b->begun));
+}
+
+static void end_show(const struct bench *b)
+{
+	if (b->shown)
+		fputs("\r\033[K", stderr);
+}
+
+/* Until then; what is under way at the end counts no more. */
+static bool run_until(struct bench *b, uint64_t until)
+{
+	uint64_t now = clock_ns();
+	int n = 0;
+
+	b->begun = now;
+	while (n >= 0 && now < until) {
+		n = look(b, true);
+		if (n == 0 && b->use->sleep)
+			sleep_for_some(b);
+		now = clock_ns();
+		show(b, now);
+	}
+	return n >= 0;
+}
+
+static bool drain(struct bench *b)
+{
+	while (b->under_way > 0) {
+		int n = look(b, false);
+
+		if (n < 0)
+			return false;
+		if (n == 0)
+			sleep_for_some(b);
+	}
+	return true;
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static void add_counters(struct block_costs *c, const struct stag_block_counters *k, int sign)
+{
+	c->posts += sign * (int64_t)k->posts;
+	c->completions += sign * (int64_t)k->completions;
+	c->registrations += sign * (int64_t)k->registrations;
+	c->stags += sign * (int64_t)k->stags;
+	c->commands += sign * (int64_t)k->commands;
+}
+
+static void count(struct bench *b, int sign)
+{
+	struct stag_block_info info;
+
+	for (uint32_t i = 0; i < b->num_links; i++) {
+		stag_block_query(b->links[i].b, &info, sizeof(info));
+		add_counters(&b->f.costs, &info.counters, sign);
+	}
+}
+
+static bool measure(struct bench *b)
+{
+	uint64_t warm = (uint64_t)(b->secs * 1e9 / 4), since;
+	struct block_figures *f = &b->f;
+
+	if (!begin(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))
+		return false;
+	f->times = (struct times){0};
+	count(b, -1);
+	since = clock_ns();
+	f->cpu = cpu_ns();
+	if (!run_until(b, since + (uint64_t)(b->secs * 1e9)))
+		return false;
+	f->cpu = cpu_ns() - f->cpu;
+	f->ns = clock_ns() - since;
+	f->operations = f->times.n;
+	count(b, 1);
+	return true;
+}
+
+/* ---- from the beginning to the end ------------------------------------------------------------------ */
+
+static bool get_memory(struct bench *b, struct link *l)
+{
+	size_t bytes = (b->f.size * b->f.depth + 4095) / 4096 * 4096;
+
+	l->slots = calloc(b->f.depth, sizeof(*l->slots));
+	l->memory = aligned_alloc(4096, bytes);
+	if (!l->slots || !l->memory || stag_block_lend(l->b, l->memory, bytes) != 0) {
+		complain("no memory");
+		return false;
+	}
+	for (size_t i = 0; i < bytes; i++)
+		l->memory[i] = (uint8_t)throw_dice(b);
+	for (uint32_t i = 0; i < b->f.depth; i++)
+		l->slots[i].iov = (struct iovec){l->memory + i * b->f.size, b->f.size};
+	return true;
+}
+
+static bool watch(const struct bench *b, const struct link *l)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+
+	if (epoll_ctl(b->epoll, EPOLL_CTL_ADD, stag_block_fd(l->b), &e) == 0)
+		return true;
+	complain("cannot wait: %s", strerror(errno));
+	return false;
+}
+
+static bool connect_all(struct bench *b)
+{
+	struct stag_block_info info;
+
+	while (b->num_links < b->f.connections) {
+		struct link *l = &b->links[b->num_links];
+
+		l->b = stag_block_open(b->use->url, &b->attr);
+		if (!l->b) {
+			complain("%s", stag_block_error());
+			return false;
+		}
+		b->num_links++;
+		stag_block_query(l->b, &info, sizeof(info));
+		if (!check_unit(b, &info) || !get_memory(b, l) || !watch(b, l))
+			return false;
+		b->places = info.size / b->f.size;
+		b->f.transport = block_transport_word(info.transport);
+		l->next = b->places / b->f.connections * (b->num_links - 1);
+	}
+	return true;
+}
+
+static void disconnect_all(struct bench *b)
+{
+	for (uint32_t i = 0; i < b->num_links; i++) {
+		stag_block_close(b->links[i].b);
+		free(b->links[i].memory);
+		free(b->links[i].slots);
+	}
+}
+
+static bool run(struct bench *b)
+{
+	bool ok;
+
+	b->links = calloc(b->f.connections, sizeof(*b->links));
+	b->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (!b->links || b->epoll < 0) {
+		complain("no memory: %s", strerror(errno));
+		return false;
+	}
+	if (getrandom(&b->dice, sizeof(b->dice), 0) < 0 || b->dice == 0)
+		b->dice = clock_ns();
+	ok = connect_all(b) && measure(b);
+	end_show(b);
+	ok = ok && drain(b);
+	if (ok)
+		block_print_figures(&b->f, b->use->json);
+	disconnect_all(b);
+	return ok;
+}
+
+int block_bench(const struct block_use *u)
+{
+	struct bench *b = calloc(1, sizeof(*b));
+	bool ok;
+
+	if (!b)
+		return EXIT_FAILED;
+	b->epoll = -1;
+	b->use = u;
+	b->f.url = u->url;
+	if (!take_settings(b, u)) {
+		free(b);
+		return EXIT_USAGE;
+	}
+	ok = run(b);
+	if (b->epoll >= 0)
+		close(b->epoll);
+	free(b->links);
+	free(b);
+	return ok ? EXIT_OK : EXIT_FAILED;
+}
