@@ -394,7 +394,7 @@ struct stagdv_stag {
 	uint64_t made, ended;	/* CLOCK_MONOTONIC, ns; ended 0: it is open */
 	uint32_t reads, writes; /* the peer's messages through it */
 	uint32_t late;		/* accesses after its end, all refused */
-	uint32_t reserved;
+	uint32_t late_qp_num;	/* the queue pair on which the last of them came */
 };
 
 /*

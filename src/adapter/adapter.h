@@ -420,7 +420,8 @@ bool shot_is_open(const struct shot *s);	   /* of a slot that is held, as the ne
 void shot_describe(const struct shot *s, struct stagdv_stag *out);
 
 void ledger_add(const struct stagdv_stag *stag);	  /* one that ends */
-bool ledger_late(uint32_t stag, struct stagdv_stag *out); /* counts; false: it is not in there */
+/* Counts one that came on this queue pair; false: the STag is not in there. */
+bool ledger_late(uint32_t stag, uint32_t qp_num, struct stagdv_stag *out);
 ssize_t ledger_query(void *list, size_t n, size_t size);  /* as stagdv_query_stags() */
 void ledger_after_fork(void);
 

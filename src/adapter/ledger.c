@@ -45,7 +45,7 @@ void ledger_add(const struct stagdv_stag *stag)
 }
 
 /* Somebody came too late: who that was is the end of a connection, so this may take its time. */
-bool ledger_late(uint32_t stag, struct stagdv_stag *out)
+bool ledger_late(uint32_t stag, uint32_t qp_num, struct stagdv_stag *out)
 {
 	uint64_t last = atomic_load(&put);
 
@@ -55,6 +55,7 @@ bool ledger_late(uint32_t stag, struct stagdv_stag *out)
 
 		if (found) {
 			e->stag.late++;
+			e->stag.late_qp_num = qp_num;
 			*out = e->stag;
 		}
 		unlock_entry(e);

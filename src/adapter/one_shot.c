@@ -365,7 +365,7 @@ void shot_late(struct stag_qp *qp, uint32_t stag)
 	};
 	struct stagdv_stag life;
 
-	if (!ledger_late(stag, &life))
+	if (!ledger_late(stag, qp->ibv.qp_num, &life))
 		return;
 	atomic_fetch_add(&qp->shots.late, 1);
 	log_info("qp %u: STag 0x%08x, which qp %u advertised with reference %u, %s: too late",

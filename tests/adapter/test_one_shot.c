@@ -409,6 +409,7 @@ static void expect_late(struct stage *s, uint32_t stag, enum stagdv_stag_end end
 
 	assert_int_equal(life.end, end);
 	assert_int_equal(life.late, 1);
+	assert_int_equal(life.late_qp_num, s->p.a.qp->qp_num);
 	assert_int_equal(counted(&s->p.a).late, 1);
 	expect_zeroes(s->memory->at, LEN);
 }
