@@ -121,6 +121,29 @@ int stag_block_target_query(struct stag_block_target *target, struct stag_block_
 /* Sessions by their id. false: no more. Start with id 0. */
 bool stag_block_target_next(struct stag_block_target *target, struct stag_block_session *session);
 
+/* The life of an STag that an initiator lent for a command, as the target saw it. */
+struct stag_block_stag {
+	uint32_t stag;
+	uint32_t
+		end; /* enum stagdv_stag_end: closed by the response; withdrawn: left to the initiator */
+	uint64_t session;
+	uint32_t itt;	/* the command's tag */
+	uint16_t lun;	/* its unit */
+	uint8_t opcode; /* and what it was: the first byte of its CDB */
+	uint8_t reserved;
+	uint64_t length;      /* bytes that it was to move */
+	uint64_t made, ended; /* CLOCK_MONOTONIC, ns: when it came; ended 0: it is open */
+	char initiator[STAG_BLOCK_NAME_MAX];
+	char address[64];
+};
+
+/*
+ * The ledger: the last 4,096 that have ended, oldest first, and all that are open. Fills at most n entries of size bytes each; returns
+ * how many there are, or -errno.
+ */
+int stag_block_target_stags(struct stag_block_target *target, struct stag_block_stag *list,
+			    size_t n, size_t size);
+
 /* ---- an initiator ------------------------------------------------------------ */
 
 struct stag_block;

@@ -322,6 +322,43 @@ STAG_EXPORT int stag_block_target_query(struct stag_block_target *t,
 	return -rc;
 }
 
+struct ledger {
+	struct stag_block_stag *list;
+	size_t room, n;
+};
+
+static int read_ledger(struct stag_block_target *t, struct call *c)
+{
+	struct ledger *l = c->out;
+
+	l->n = stags_query(t, l->list, l->room);
+	return 0;
+}
+
+/* All of it, in memory of our own: entries of another size are cut, or filled up. */
+STAG_EXPORT int stag_block_target_stags(struct stag_block_target *t, struct stag_block_stag *list,
+					size_t n, size_t size)
+{
+	struct ledger l = {.list = calloc(n ? n : 1, sizeof(*list)), .room = n};
+	struct call *c = new_call(read_ledger);
+	int rc = -ENOMEM;
+
+	if (l.list && c) {
+		c->out = &l;
+		rc = run_call(t, c, -1);
+	} else if (c) {
+		free_call(c);
+	}
+	for (size_t i = 0; rc == 0 && i < n && i < l.n; i++) {
+		uint8_t *to = (uint8_t *)list + i * size;
+
+		memset(to, 0, size);
+		memcpy(to, &l.list[i], size < sizeof(*list) ? size : sizeof(*list));
+	}
+	free(l.list);
+	return rc == 0 ? (int)l.n : rc;
+}
+
 static struct session *next_session(struct stag_block_target *t, uint64_t id)
 {
 	struct session *best = NULL;

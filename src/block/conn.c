@@ -90,9 +90,7 @@ void conn_violation(struct conn *c, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(words, sizeof(words), fmt, args);
 	va_end(args);
-	c->target->counters.violations++;
-	if (c->session)
-		c->session->counters.violations++;
+	conn_count(c, violations);
 	target_log(c->target, "%s: broke the protocol: %s", c->peer, words);
 	conn_end(c);
 }

@@ -72,7 +72,7 @@ static void completed(struct rdma *r, const struct ibv_wc *wc)
 {
 	struct verb *v = (struct verb *)(uintptr_t)wc->wr_id;
 
-	r->conn.target->counters.completions++;
+	conn_count(&r->conn, completions);
 	if (wc->status != IBV_WC_SUCCESS)
 		failed(r, wc);
 	else if (v->kind == VERB_RECEIVE)

@@ -27,7 +27,7 @@ static int post_receive(struct rdma *r, struct receive *v)
 	struct ibv_recv_wr wr = {.wr_id = (uintptr_t)&v->verb, .sg_list = &sge, .num_sge = 1}, *bad;
 
 	v->verb.kind = VERB_RECEIVE;
-	r->conn.target->counters.posts++;
+	conn_count(&r->conn, posts);
 	return -ibv_post_recv(r->id->qp, &wr, &bad);
 }
 
@@ -50,7 +50,7 @@ int rdma_post_window(struct rdma *r)
 				  (size_t)NUM_RECEIVES * size, IBV_ACCESS_LOCAL_WRITE);
 	if (!r->window_mr)
 		return -errno;
-	r->conn.target->counters.registrations++;
+	conn_count(&r->conn, registrations);
 	for (unsigned int i = 0; i < NUM_RECEIVES && rc == 0; i++) {
 		r->receives[i].bytes = r->window + (size_t)i * size;
 		r->receives[i].size = size;
@@ -64,7 +64,7 @@ int rdma_post_window(struct rdma *r)
 
 static void reject(struct conn *c, enum reject_reason why, const uint8_t *bhs)
 {
-	c->target->counters.violations++;
+	conn_count(c, violations);
 	conn_reject(c, why, bhs);
 }
 
@@ -91,17 +91,13 @@ static void take_lent(struct rdma *r, struct task *k, const struct arrival *a)
 {
 	bool reads = a->pdu.flags & CMD_READ;
 
-	k->lent = reads ? a->lent.read : a->lent.write;
-	if (!k->lent)
+	if (!(reads ? a->lent.read : a->lent.write))
 		return;
 	k->stag = reads ? a->lent.read_stag : a->lent.write_stag;
 	k->base = reads		? a->lent.read_base
 		  : r->one_shot ? 0
 				: a->lent.write_base - a->pdu.data_len;
-	r->conn.target->counters.stags++;
-	r->conn.target->counters.stags_open++;
-	r->conn.session->counters.stags++;
-	r->conn.session->counters.stags_open++;
+	stags_lent(k);
 }
 
 static void take_immediate(struct task *k, const struct arrival *a)
@@ -125,7 +121,7 @@ static void take_command(struct rdma *r, const struct arrival *a)
 	if (s->discovery) {
 		reject(c, REJECT_PROTOCOL, a->bhs);
 	} else if (!session_in_window(s, &a->pdu)) {
-		c->target->counters.violations++;
+		conn_count(c, violations);
 	} else if (fault) {
 		conn_violation(c, "%s", fault);
 	} else if (session_find(s, a->pdu.itt)) {

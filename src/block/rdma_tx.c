@@ -92,18 +92,6 @@ void rdma_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
 		enqueue(r, &m->verb);
 }
 
-/* What was lent is given back, or forgotten. */
-static void unlend(struct task *k)
-{
-	struct session *s = k->session;
-
-	if (!k->lent)
-		return;
-	k->lent = false;
-	s->counters.stags_open--;
-	s->target->counters.stags_open--;
-}
-
 void rdma_respond(struct task *k, struct pdu *p, const void *data, uint32_t len)
 {
 	struct rdma *r = to_rdma(k->session->conn);
@@ -114,7 +102,10 @@ void rdma_respond(struct task *k, struct pdu *p, const void *data, uint32_t len)
 		m->stag = k->stag;
 		enqueue(r, &m->verb);
 	}
-	unlend(k);
+	if (k->lent)
+		stags_ended(k, !m	   ? STAGDV_STAG_ORPHANED
+			       : m->closes ? STAGDV_STAG_CLOSED
+					   : STAGDV_STAG_WITHDRAWN);
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
@@ -138,7 +129,8 @@ void rdma_forget(struct task *k)
 {
 	struct rdma *r = to_rdma(k->session->conn);
 
-	unlend(k);
+	if (k->lent)
+		stags_ended(k, STAGDV_STAG_ORPHANED);
 	list_for_each_safe (it, &r->queue) {
 		struct verb *v = list_entry(it, struct verb, link);
 
@@ -213,7 +205,7 @@ int rdma_post(struct rdma *r)
 		list_del(&v->link);
 		list_add_tail(&r->posted, &v->link);
 		r->n_posted++;
-		r->conn.target->counters.posts++;
+		conn_count(&r->conn, posts);
 	}
 	return rc;
 }

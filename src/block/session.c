@@ -154,6 +154,7 @@ void session_maybe_free(struct session *s)
 	list_del(&s->link);
 	t->n_sessions--;
 	t->unpark = true;
+	stags_session_gone(s);
 	free(s->text);
 	free(s);
 }

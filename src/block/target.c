@@ -381,6 +381,8 @@ int target_create(const struct stag_block_target_attr *attr, struct stag_block_t
 	if (rc == 0)
 		rc = scsi_target_create(&t->scsi);
 	if (rc == 0)
+		rc = stags_create(&t->stags);
+	if (rc == 0)
 		rc = open_watches(t);
 	if (rc == 0 && !(attr->flags & STAG_BLOCK_NO_TCP))
 		rc = portal_open(t, attr);
@@ -421,6 +423,7 @@ void target_destroy(struct stag_block_target *t)
 	if (t->units)
 		units_destroy(t->units);
 	spare_free(t);
+	stags_destroy(t->stags);
 	if (t->call_watch.fd >= 0)
 		close(t->call_watch.fd);
 	if (t->epoll >= 0)

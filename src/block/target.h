@@ -24,6 +24,7 @@
 
 #include "block/block.h"
 #include "block/iscsi.h"
+#include "stag/stagdv.h"
 
 struct stag_block_target;
 struct conn;
@@ -145,6 +146,14 @@ struct conn {
 	char peer[64], local[64];
 };
 
+/* Of the target, and of the session that it has. */
+#define conn_count(c, counter)                                                                     \
+	do {                                                                                       \
+		(c)->target->counters.counter++;                                                   \
+		if ((c)->session)                                                                  \
+			(c)->session->counters.counter++;                                          \
+	} while (0)
+
 /* ---- conn.c ------------------------------------------------------------------------- */
 
 void conn_open(struct stag_block_target *t, struct conn *c, const struct transport *ops);
@@ -191,6 +200,7 @@ struct session {
 	struct text_in *text; /* a text request that goes on */
 	uint32_t next_ttt;
 	struct stag_block_counters counters;
+	struct who *who; /* stags.c */
 };
 
 /* A session for a login; or -EAGAIN: one that it takes the place of is ending. */
@@ -311,6 +321,7 @@ struct task {
 	bool lent;     /* the initiator lent memory for its data: */
 	uint32_t stag; /* so it is called */
 	uint64_t base; /* and there is byte 0 of the data */
+	uint64_t lent_at;
 
 	struct scsi_cmd cmd;
 };
@@ -362,6 +373,18 @@ bool rdma_is_meant(const struct stag_block_target *t, int fd);
 void rdma_take(struct stag_block_target *t, int fd);
 int rdma_poll(struct stag_block_target *t); /* how much came; 0: it tells when something does */
 
+/* ---- stags.c ------------------------------------------------------------------------------- */
+
+struct stags;
+
+int stags_create(struct stags **out);
+void stags_destroy(struct stags *l);
+void stags_lent(struct task *k);			    /* k->stag, for it */
+void stags_ended(struct task *k, enum stagdv_stag_end how); /* it was */
+void stags_session_gone(struct session *s);
+/* Those that have ended, oldest first, then those that are open: at most n are told; how many there are. */
+size_t stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n);
+
 /* ---- portal.c ------------------------------------------------------------------------------- */
 
 #define MAX_LISTENERS 8
@@ -403,6 +426,7 @@ struct stag_block_target {
 	struct watch units_watch, call_watch;
 	struct portal portal;
 	struct rdma_portal rdma;
+	struct stags *stags;
 	struct list conns, dirty, dead, sessions, tmfs, waiters;
 	unsigned int n_conns, n_sessions, n_logins; /* logins: connections without a session */
 	uint64_t next_session;

@@ -57,7 +57,7 @@ static void ignore(struct tcp *t)
 
 static void reject(struct tcp *t, enum reject_reason why)
 {
-	t->conn.target->counters.violations++;
+	conn_count(&t->conn, violations);
 	conn_reject(&t->conn, why, t->rx.bhs);
 	ignore(t);
 }
@@ -107,7 +107,7 @@ static void place_command(struct tcp *t, const uint8_t *ahs)
 		return;
 	}
 	if (!session_in_window(s, p)) {
-		t->conn.target->counters.violations++;
+		conn_count(&t->conn, violations);
 		ignore(t);
 		return;
 	}

@@ -499,6 +499,76 @@ static void an_stag_that_is_none_ends_it(void **state)
 	assert_int_equal(c.stags_open, 0);
 }
 
+/* ---- lives of STags --------------------------------------------------------------------------- */
+
+static int ledger(struct stag_block_stag *list, size_t n)
+{
+	int all = stag_block_target_stags(target, list, n, sizeof(*list));
+
+	assert_true(all >= 0);
+	return all;
+}
+
+static void the_ledger_tells_who_lent_what_for_what(void **state)
+{
+	struct stag_block_stag life[4];
+	struct stag_block_session s;
+	struct guest g;
+
+	come(&g, true);
+	hear_attention(&g);
+	carry_out(&g, true, 0, 8);
+	assert_int_equal(ledger(life, 4), 2);
+	s = session_now();
+	assert_int_equal(life[1].session, s.id);
+	assert_int_equal(life[1].stag, g.wc.invalidated_rkey);
+	assert_int_equal(life[1].itt, g.in.itt);
+	assert_int_equal(life[1].lun, 1);
+	assert_int_equal(life[1].opcode, 0x2a);
+	assert_int_equal(life[1].length, 4096);
+	assert_int_equal(life[1].end, STAGDV_STAG_CLOSED);
+	assert_true(life[0].made <= life[0].ended && life[0].ended <= life[1].made &&
+		    life[1].made <= life[1].ended);
+	assert_string_equal(life[1].initiator, "iqn.2026-01.x:i");
+	assert_string_equal(life[1].address, s.address);
+	assert_true(s.counters.posts >= 4 && s.counters.completions >= 4);
+	leave(&g);
+}
+
+/* One that closes nothing, as libiscsi; one that goes away under way; one that has room for the number only. */
+static void the_ledger_tells_how_it_ended(void **state)
+{
+	struct stag_block_stag life[4];
+	struct guest g;
+	struct pdu p;
+	uint32_t stag, tag;
+
+	come(&g, false);
+	hear_attention(&g);
+	assert_int_equal(ledger(life, 4), 1);
+	assert_int_equal(life[0].end, STAGDV_STAG_WITHDRAWN);
+	leave(&g);
+
+	come(&g, true);
+	p = make_command(&g, true, 0, 1024);
+	p.cmd_sn++; /* one that waits for the one before */
+	advertise(&g, &p, &stag);
+	while (ledger(life, 4) < 2)
+		;
+	assert_int_equal(life[1].end, STAGDV_STAG_OPEN);
+	assert_int_equal(life[1].ended, 0);
+	assert_int_equal(session_now().counters.stags_open, 1);
+	leave(&g);
+	do
+		assert_int_equal(ledger(life, 4), 2);
+	while (life[1].end == STAGDV_STAG_OPEN);
+	assert_int_equal(life[1].end, STAGDV_STAG_ORPHANED);
+	assert_int_equal(life[1].stag, stag);
+	assert_string_equal(life[1].initiator, "iqn.2026-01.x:i");
+	assert_int_equal(stag_block_target_stags(target, (void *)&tag, 1, sizeof(tag)), 2);
+	assert_int_equal(tag, life[0].stag);
+}
+
 /* With commands under way, of which no answer is wanted any more. */
 static void guests_leave_as_they_like(void **state)
 {
@@ -556,6 +626,8 @@ int main(void)
 		STORY(a_read_that_lends_nothing_ends_it),
 		STORY(data_that_nobody_asked_for_ends_it),
 		STORY(an_stag_that_is_none_ends_it),
+		STORY(the_ledger_tells_who_lent_what_for_what),
+		STORY(the_ledger_tells_how_it_ended),
 		STORY(guests_leave_as_they_like),
 		cmocka_unit_test_setup(a_target_stops_with_guests, begin),
 	};
