@@ -66,9 +66,9 @@ static void a_list_goes_on_in_the_next_pdu(void **state)
 
 static void what_is_no_pair_is_refused(void **state)
 {
-	static const char *const wrong[] = {"novalue", "=value", "a key=1", "k\x01y=1",
-					    "Key234567890123456789012345678901234567890123456789012"
-					    "3456789012345=1"};
+	static const char too_long[] =
+		"Key2345678901234567890123456789012345678901234567890123456789012345=1";
+	static const char *const wrong[] = {"novalue", "=value", "a key=1", "k\x01y=1", too_long};
 	const char *k, *v;
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
