@@ -6,26 +6,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include "base/clock.h"
-
-#define PATIENCE_NS (60 * NS_PER_S)
-
-uint64_t patience(void)
-{
-	return clock_ns() + PATIENCE_NS;
-}
-
-bool out_of_patience(uint64_t until)
-{
-	sched_yield();
-	return clock_ns() > until;
-}
 
 struct ibv_context *open_stag(void)
 {

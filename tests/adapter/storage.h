@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "await.h"
 #include "stag/stagdv.h"
 
 #define KIB   1024u
@@ -83,17 +84,5 @@ void expect_done(struct user *u, uint64_t id); /* the next one sent, and well */
 void expect_failed(struct user *u, uint64_t id, enum ibv_wc_status status);
 void expect_state(struct user *u, enum ibv_qp_state state); /* sooner or later */
 void expect_on_medium(struct user *u, const void *bytes, size_t n, uint64_t offset);
-
-#define await(condition)                                                                           \
-	do {                                                                                       \
-		uint64_t until_ = patience();                                                      \
-		while (!(condition))                                                               \
-			if (out_of_patience(until_))                                               \
-				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
-					 #condition);                                              \
-	} while (0)
-
-uint64_t patience(void);
-bool out_of_patience(uint64_t until); /* yields the processor if not */
 
 #endif

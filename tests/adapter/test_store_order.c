@@ -350,7 +350,7 @@ static void start(struct trial *t)
 /* NULL, or what was wrong. */
 static const char *run_program(struct trial *t)
 {
-	uint64_t until = patience();
+	uint64_t until = deadline();
 	bool good = true;
 
 	start(t);

@@ -6,27 +6,11 @@
 
 #include <arpa/inet.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-
 #define CANARY 4096
 #define SONG   0xc5 /* what a canary is filled with */
-
-/* ---- time ---- */
-
-uint64_t deadline(void)
-{
-	return clock_ns() + PATIENCE_MS * NS_PER_MS;
-}
-
-bool too_late(uint64_t until)
-{
-	sched_yield();
-	return clock_ns() > until;
-}
 
 /* ---- memory ---- */
 

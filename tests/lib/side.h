@@ -5,7 +5,7 @@
  *
  * A side keeps a ledger of what was posted on it: a completion that nobody
  * posted for, or a second one, fails the test. Its regions lie between canaries.
- * Everything waits for the thing itself, PATIENCE_MS at most.
+ * Everything waits for the thing itself, and not for ever (await.h).
  */
 #ifndef STAG_TEST_SIDE_H
 #define STAG_TEST_SIDE_H
@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <rdma/rdma_cma.h>
+
+#include "await.h"
 
 #define PATIENCE_MS 30000
 
@@ -130,18 +132,5 @@ enum ibv_event_type await_async(struct side *s);	     /* of its queue pair, CQs 
 void expect_async(struct side *s, enum ibv_event_type type); /* the next one is of this type */
 void expect_no_async(struct side *s);
 bool has_async(struct side *s);
-
-/* Waits until a condition holds. */
-#define await(condition)                                                                           \
-	do {                                                                                       \
-		uint64_t until_ = deadline();                                                      \
-		while (!(condition))                                                               \
-			if (too_late(until_))                                                      \
-				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
-					 #condition);                                              \
-	} while (0)
-
-uint64_t deadline(void);
-bool too_late(uint64_t until); /* yields the processor if not */
 
 #endif

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/loop.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "dice.h"
-
-#define PATIENCE_NS (60 * NS_PER_S)
 
 /* ---- files and media ---- */
 
@@ -223,17 +219,6 @@ int perform(struct medium *t, struct deed d)
 {
 	begin(t, &d);
 	return end(t, &d);
-}
-
-uint64_t patience(void)
-{
-	return clock_ns() + PATIENCE_NS;
-}
-
-bool out_of_patience(uint64_t until)
-{
-	sched_yield();
-	return clock_ns() > until;
 }
 
 /* ---- the edge ---- */

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "await.h"
 #include "media/media.h"
 
 #define KIB 1024ull
@@ -66,18 +67,6 @@ int perform(struct medium *t, struct deed d); /* both; the result */
 void expect_on_medium(struct medium *t, const void *bytes, uint64_t n, uint64_t offset);
 
 struct media_counters counters(struct medium *t);
-
-#define await(condition)                                                                           \
-	do {                                                                                       \
-		uint64_t until_ = patience();                                                      \
-		while (!(condition))                                                               \
-			if (out_of_patience(until_))                                               \
-				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
-					 #condition);                                              \
-	} while (0)
-
-uint64_t patience(void);
-bool out_of_patience(uint64_t until);
 
 /* ---- an edge between the medium and its ring ---- */
 

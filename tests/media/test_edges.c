@@ -67,7 +67,7 @@ static void *write_all(void *arg)
 {
 	struct writer *w = arg;
 	struct worker *workers = calloc(AT_ONCE, sizeof(*workers));
-	uint64_t until = patience();
+	uint64_t until = deadline();
 
 	for (unsigned long round = 1; round <= w->rounds && !w->error; round++) {
 		for (uint64_t i = 0; i < SLICES; i += AT_ONCE) {
@@ -75,7 +75,7 @@ static void *write_all(void *arg)
 				set_to_work(w, &workers[k], i + k, (uint8_t)round);
 			media_kick(w->t->m);
 			for (uint64_t k = 0; k < AT_ONCE && i + k < SLICES; k++)
-				while (!is_done(w, &workers[k]) && !out_of_patience(until))
+				while (!is_done(w, &workers[k]) && !too_late(until))
 					media_poll(w->t->m);
 		}
 	}

@@ -11,30 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define CANARY 4096
 #define SONG   0xc5 /* what a canary is filled with */
-
-/* ---- time ---- */
-
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
-uint64_t deadline(void)
-{
-	return now_ms() + PATIENCE_MS;
-}
-
-bool too_late(uint64_t until)
-{
-	return now_ms() > until;
-}
 
 /* ---- memory ---- */
 

@@ -5,7 +5,7 @@
  * Near is where the transfer manager lives; far only lends memory. Plain verbs and
  * rdma_cm: the same program runs on stag0 (under `stag run`) and on any other device
  * that reaches the address in STAG_TEST_ADDRESS, 127.0.0.1 unless set. Where there is no
- * device it ends with 77. Everything waits for the thing itself, PATIENCE_MS at most.
+ * device it ends with 77. Everything waits for the thing itself, and not for ever (await.h).
  */
 #ifndef STAG_TEST_XFER_PAIR_H
 #define STAG_TEST_XFER_PAIR_H
@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <rdma/rdma_cma.h>
+
+#include "await.h"
 
 #define PATIENCE_MS    20000
 #define PAIR_MAX_RAILS 4
@@ -120,20 +122,5 @@ struct region *near_region(struct pair *p, size_t len);
 struct region *far_region(struct pair *p, size_t len, int access);
 void drop_region(struct pair *p, struct region *r); /* before the pair's end */
 void check_canaries(const struct pair *p);
-
-/* ---- waiting ----------------------------------------------------------- */
-
-/* Waits until a condition holds. */
-#define await(condition)                                                                           \
-	do {                                                                                       \
-		uint64_t until_ = deadline();                                                      \
-		while (!(condition))                                                               \
-			if (too_late(until_))                                                      \
-				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
-					 #condition);                                              \
-	} while (0)
-
-uint64_t deadline(void);
-bool too_late(uint64_t until);
 
 #endif
