@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "block_use.h"
+#include "block_control.h"
 #include "stag.h"
 #include "stag/block.h"
 
@@ -30,13 +30,17 @@ static const char help_text[] =
 	"       stag block write URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n"
 	"       stag block bench URL [--op read|write|mix] [--writes PERCENT] [--size BYTES]\n"
 	"                        [--depth N] [--connections N] [--secs S] [--random|--sequential]\n"
-	"                        [--poll|--sleep] [--force] [OPTION...]\n\n"
+	"                        [--poll|--sleep] [--force] [OPTION...]\n"
+	"       stag block sessions [TARGET] [--json]\n"
+	"       stag block stags [TARGET] [--json]\n\n"
 	"Serves partitions of stores, files and block devices as logical units of a target, to\n"
 	"any iSCSI initiator, until it is told to stop; or uses one, of any target: which targets\n"
-	"there are, what a unit is, from a unit to a file and back, how fast it is. See\n"
+	"there are, what a unit is, from a unit to a file and back, how fast it is; or looks at\n"
+	"targets that run here: their sessions, and the STags that were lent. See "
 	"stag-block(1).\n\n"
 	"  URL                SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN; the scheme is stag\n"
 	"                     (the best transport), iser or iscsi\n"
+	"  TARGET             one that runs here, by its name or port (all of yours)\n"
 	"  --lun N=WHERE      logical unit N is WHERE: PATH:PARTITION of a store, or the path of\n"
 	"                     a file or a block device. May repeat. Behind it, with commas:\n"
 	"                     ro (read only), write-back (a write is durable when the initiator\n"
@@ -65,6 +69,7 @@ static const char help_text[] =
 	"                     at any place, or one behind the other (random)\n"
 	"  --poll, --sleep    how completions are waited for (poll)\n"
 	"  --force            what is in the unit may be overwritten\n"
+	"  --stags            behind it: the STags that were made, and who tried them after\n"
 	"  --digests          CRC32C of headers and data, where the target can\n"
 	"  --json             for programs\n"
 	"  -h, --help\n\n"
@@ -251,7 +256,8 @@ static void raise_limit(void)
 static int serve_until_told(const struct options *o, const struct stag_block_target_attr *attr)
 {
 	struct stag_block_target *target;
-	int rc = EXIT_FAILED, sig;
+	struct block_control control;
+	int rc = EXIT_FAILED;
 	sigset_t ends;
 
 	sigemptyset(&ends);
@@ -265,8 +271,10 @@ static int serve_until_told(const struct options *o, const struct stag_block_tar
 		return EXIT_FAILED;
 	}
 	if (add_luns(o, target)) {
+		block_control_open(&control, target, attr->name);
 		announce(o, attr->name, target);
-		sigwait(&ends, &sig);
+		block_control_run(&control, &ends);
+		block_control_close(&control);
 		rc = EXIT_OK;
 	}
 	stag_block_target_stop(target);
@@ -360,8 +368,8 @@ static int run(const struct command *self, int argc, char **argv)
 	if (block_use_verb(self, argc - 1, argv + 1, &rc))
 		return rc;
 	if (strcmp(argv[1], "serve") != 0) {
-		complain("block storage is served and used by serve, discover, info, read, write "
-			 "and bench, not by '%s'",
+		complain("block storage is served and used by serve, discover, info, read, write, "
+			 "bench, sessions and stags, not by '%s'",
 			 argv[1]);
 		return usage_error(self);
 	}

@@ -96,6 +96,7 @@ static bool take_settings(struct bench *b, const struct block_use *u)
 	b->f.depth = (uint32_t)depth;
 	b->f.connections = (uint32_t)connections;
 	b->f.pattern = u->sequential ? "sequential" : "random";
+	b->f.stags = u->stags;
 	b->f.wait = u->sleep ? "sleep" : "poll";
 	b->attr = u->attr;
 	b->attr.depth = b->f.depth;

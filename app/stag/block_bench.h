@@ -20,6 +20,7 @@ struct block_figures {
 	uint64_t operations, ns, cpu; /* cpu: nanoseconds of this process */
 	struct block_costs costs;
 	struct times times;
+	bool stags; /* are told of */
 };
 
 /* block_bench_report.c */

@@ -43,6 +43,8 @@ static void print_json(const struct block_figures *f)
 			     per_second(f, (double)f->operations * (double)f->size) / 1e6, "cpu_us",
 			     per_operation(f, (double)f->cpu / 1e3), "per_operation", costs_json(f),
 			     "latency_us", times_json(&f->times)));
+	if (f->stags)
+		json_object_set_new(o, "stags", block_own_stags_json());
 	store_dump(o);
 }
 
@@ -68,4 +70,6 @@ void block_print_figures(const struct block_figures *f, bool json)
 	       per_operation(f, (double)c->completions), per_operation(f, (double)c->registrations),
 	       per_operation(f, (double)c->stags));
 	times_print(&f->times);
+	if (f->stags)
+		block_print_own_stags(stdout);
 }

@@ -262,12 +262,19 @@ static void summary(const struct copy *c, const struct block_use *u, bool out)
 {
 	double seconds = (double)(clock_ns() - c->since) / 1e9;
 	bool to_stdout = out && (!u->file || strcmp(u->file, "-") == 0);
+	json_t *o;
 
 	show(c, true);
-	if (u->json && !to_stdout)
-		store_dump(json_pack("{s:s, s:I, s:I, s:f}", "target", c->info.target, "offset",
-				     (json_int_t)c->at, "bytes", (json_int_t)c->done, "seconds",
-				     seconds));
+	if (!u->json || to_stdout) {
+		if (u->stags)
+			block_print_own_stags(to_stdout ? stderr : stdout);
+		return;
+	}
+	o = json_pack("{s:s, s:I, s:I, s:f}", "target", c->info.target, "offset", (json_int_t)c->at,
+		      "bytes", (json_int_t)c->done, "seconds", seconds);
+	if (u->stags)
+		json_object_set_new(o, "stags", block_own_stags_json());
+	store_dump(o);
 }
 
 static int copy(const struct block_use *u, bool out)

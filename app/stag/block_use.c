@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_use.c - stag block discover, info, read, write and bench: their command line, and the first two.
+ * block_use.c - stag block discover, info, read, write, bench, sessions and stags: their command line, and the first two.
  */
 #include "block_use.h"
 
@@ -33,17 +33,18 @@ enum {
 	U_SLEEP,
 	U_POLL,
 	U_FORCE,
+	U_STAGS,
 };
 
 #define BIT(name) (1u << ((name)-U_USER))
 #define ALWAYS                                                                                     \
 	(BIT(U_USER) | BIT(U_SECRET) | BIT(U_PEER_USER) | BIT(U_PEER_SECRET) | BIT(U_INITIATOR) |  \
 	 BIT(U_DIGESTS) | BIT(U_JSON))
-#define COPY (ALWAYS | BIT(U_OFFSET) | BIT(U_LENGTH))
+#define COPY (ALWAYS | BIT(U_OFFSET) | BIT(U_LENGTH) | BIT(U_STAGS))
 #define BENCH                                                                                      \
 	(ALWAYS | BIT(U_OP) | BIT(U_WRITES) | BIT(U_SIZE) | BIT(U_DEPTH) | BIT(U_CONNECTIONS) |    \
 	 BIT(U_SECS) | BIT(U_SEQUENTIAL) | BIT(U_RANDOM) | BIT(U_SLEEP) | BIT(U_POLL) |            \
-	 BIT(U_FORCE))
+	 BIT(U_FORCE) | BIT(U_STAGS))
 
 static const struct option long_options[] = {
 	{"user", required_argument, NULL, U_USER},
@@ -66,6 +67,7 @@ static const struct option long_options[] = {
 	{"sleep", no_argument, NULL, U_SLEEP},
 	{"poll", no_argument, NULL, U_POLL},
 	{"force", no_argument, NULL, U_FORCE},
+	{"stags", no_argument, NULL, U_STAGS},
 	{"help", no_argument, NULL, 'h'},
 	{0},
 };
@@ -160,13 +162,14 @@ static int info(const struct block_use *u)
 
 static const struct verb {
 	const char *name;
-	int most; /* arguments */
+	int least, most; /* arguments */
 	unsigned int options;
 	int (*run)(const struct block_use *u);
 } verbs[] = {
-	{"discover", 1, ALWAYS, discover}, {"info", 1, ALWAYS, info},
-	{"read", 2, COPY, block_read},	   {"write", 2, COPY, block_write},
-	{"bench", 1, BENCH, block_bench},
+	{"discover", 1, 1, ALWAYS, discover},	   {"info", 1, 1, ALWAYS, info},
+	{"read", 1, 2, COPY, block_read},	   {"write", 1, 2, COPY, block_write},
+	{"bench", 1, 1, BENCH, block_bench},	   {"sessions", 0, 1, BIT(U_JSON), block_sessions},
+	{"stags", 0, 1, BIT(U_JSON), block_stags},
 };
 
 static void take(struct block_use *u, int name, const char *text)
@@ -176,7 +179,7 @@ static void take(struct block_use *u, int name, const char *text)
 				&u->writes,    &u->size,	&u->depth,     &u->connections,
 				&u->secs};
 	bool *flags[] = {&u->digests, &u->json,	 &u->sequential, &u->sequential,
-			 &u->sleep,   &u->sleep, &u->force};
+			 &u->sleep,   &u->sleep, &u->force,	 &u->stags};
 
 	if (name < U_DIGESTS)
 		*words[name - U_USER] = text;
@@ -225,12 +228,13 @@ static int run_verb(const struct command *self, const struct verb *v, int argc, 
 		}
 		take(&u, c, optarg);
 	}
-	if (argc - optind < 1 || argc - optind > v->most) {
-		complain("stag block %s wants a URL%s", v->name,
+	if (argc - optind < v->least || argc - optind > v->most) {
+		complain("stag block %s wants %s%s", v->name,
+			 v->least ? "a URL" : "at most the name or the port of a target",
 			 v->most == 1 ? "" : ", and perhaps a file");
 		return usage_error(self);
 	}
-	u.url = argv[optind];
+	u.url = argc > optind ? argv[optind] : NULL;
 	u.file = argc - optind > 1 ? argv[optind + 1] : NULL;
 	rc = run_with_secrets(&u, v);
 	return rc == EXIT_USAGE ? usage_error(self) : rc;

@@ -160,7 +160,7 @@ _stag_block() {
 	local settings='--user --secret-file --peer-user --peer-secret-file --initiator --digests --json --help'
 
 	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'serve discover info read write bench --help' -- "$cur"))
+		COMPREPLY=($(compgen -W 'serve discover info read write bench sessions stags --help' -- "$cur"))
 		return
 	fi
 	case $prev in
@@ -175,11 +175,13 @@ _stag_block() {
 				--json --help'
 			;;
 		read | write)
-			settings+=' --offset --length'
+			settings+=' --offset --length --stags'
 			((COMP_CWORD > 3)) && [[ $cur != -* ]] && COMPREPLY=($(compgen -f -- "$cur")) && return
 			;;
+		sessions | stags) settings='--json --help' ;;
 		bench)
-			settings+=' --op --writes --size --depth --connections --secs --random --sequential --poll --sleep --force'
+			settings+=' --op --writes --size --depth --connections --secs --random --sequential --poll --sleep --force
+				--stags'
 			;;
 		esac
 		COMPREPLY=($(compgen -W "$settings" -- "$cur"))

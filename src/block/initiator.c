@@ -44,6 +44,7 @@ void initiator_set_state(struct stag_block *b, enum initiator_state to)
 	};
 
 	assert(next[b->state] & 1u << to);
+	(void)next;
 	log_debug("block %s: %s -> %s", b->url.host, state_names[b->state], state_names[to]);
 	b->state = to;
 	if (to == INIT_LIVE) {

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * block_live.c - stag block sessions and stags: what the targets of this user are about.
+ */
+#include "block_control.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "stag.h"
+#include "store.h"
+
+#define PATIENCE_S 5
+
+/* ---- asking ------------------------------------------------------------------------------ */
+
+/* One that was killed leaves its socket behind. */
+static int reach(const char *path)
+{
+	const struct timeval patience = {.tv_sec = PATIENCE_S};
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
+		return fd;
+	if (errno == ECONNREFUSED)
+		unlink(path);
+	close(fd);
+	return -1;
+}
+
+static json_t *ask(const char *path, const char *word)
+{
+	CLEANUP_CLOSE int fd = reach(path);
+
+	if (fd < 0 || send(fd, word, strlen(word), MSG_NOSIGNAL) < 0)
+		return NULL;
+	return json_loadfd(fd, 0, NULL);
+}
+
+/* By its name, or its port; NULL: any. */
+static bool is_meant(json_t *target, const char *which)
+{
+	const char *name = json_string_value(json_object_get(target, "name"));
+	char port[8];
+
+	snprintf(port, sizeof(port), "%d",
+		 (int)json_integer_value(json_object_get(target, "port")));
+	return name && (!which || strcmp(which, name) == 0 || strcmp(which, port) == 0);
+}
+
+static void ask_one(json_t *list, const char *dir, const char *file, const struct block_use *u,
+		    const char *word)
+{
+	char path[108];
+	json_t *o;
+
+	if (strncmp(file, BLOCK_SOCKET, strlen(BLOCK_SOCKET)) != 0 ||
+	    snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
+		return;
+	o = ask(path, word);
+	if (is_meant(o, u->url))
+		json_array_append(list, o);
+	json_decref(o);
+}
+
+/* NULL, having complained. */
+static json_t *ask_all(const struct block_use *u, const char *word)
+{
+	json_t *list = json_array();
+	struct dirent *e;
+	char dir[80];
+	DIR *d = block_run_dir(dir, sizeof(dir)) ? opendir(dir) : NULL;
+
+	while (d && (e = readdir(d)))
+		ask_one(list, dir, e->d_name, u, word);
+	if (d)
+		closedir(d);
+	if (json_array_size(list) > 0)
+		return list;
+	json_decref(list);
+	if (u->url)
+		complain("no target %s of yours runs here", u->url);
+	else
+		complain("no target of yours runs here");
+	return NULL;
+}
+
+/* ---- telling -------------------------------------------------------------------------------- */
+
+static const char *text_of(json_t *o, const char *key)
+{
+	const char *text = json_string_value(json_object_get(o, key));
+
+	return text ? text : "?";
+}
+
+static long long number_of(json_t *o, const char *key)
+{
+	return json_integer_value(json_object_get(o, key));
+}
+
+static void print_head(json_t *target)
+{
+	printf("%s, port %lld, process %lld\n", text_of(target, "name"), number_of(target, "port"),
+	       number_of(target, "pid"));
+}
+
+static void print_counters(const char *who, json_t *c)
+{
+	char in[32], out[32];
+
+	printf("%-24.24s %10lld %10lld %9s %9s %9lld %9lld %6lld %8lld %6lld %6lld\n", who,
+	       number_of(c, "reads"), number_of(c, "writes"),
+	       store_size_word((uint64_t)number_of(c, "read_bytes"), in, sizeof(in)),
+	       store_size_word((uint64_t)number_of(c, "written_bytes"), out, sizeof(out)),
+	       number_of(c, "posts"), number_of(c, "completions"), number_of(c, "registrations"),
+	       number_of(c, "stags"), number_of(c, "stags_open"), number_of(c, "errors"));
+}
+
+static void print_sessions(json_t *target)
+{
+	json_t *s;
+	size_t i;
+
+	print_head(target);
+	json_array_foreach(json_object_get(target, "sessions"), i, s)
+		printf("  session %lld: %s from %s, %s, encoding %s\n", number_of(s, "id"),
+		       text_of(s, "initiator"), text_of(s, "address"), text_of(s, "transport"),
+		       text_of(s, "encoding"));
+	printf("%-24s %10s %10s %9s %9s %9s %9s %6s %8s %6s %6s\n", "", "reads", "writes", "read",
+	       "written", "posts", "compl.", "reg.", "STags", "open", "errors");
+	json_array_foreach(json_object_get(target, "sessions"), i, s)
+	{
+		char who[32];
+
+		snprintf(who, sizeof(who), "session %lld", number_of(s, "id"));
+		print_counters(who, json_object_get(s, "counters"));
+	}
+	print_counters("all, since the start", json_object_get(target, "counters"));
+}
+
+static const char *command_word(int opcode, char *text, size_t size)
+{
+	static const struct {
+		int opcode;
+		const char *word;
+	} words[] = {{0x12, "INQUIRY"},	   {0x28, "READ(10)"},	     {0x2a, "WRITE(10)"},
+		     {0x42, "UNMAP"},	   {0x88, "READ(16)"},	     {0x89, "COMPARE AND WRITE"},
+		     {0x8a, "WRITE(16)"},  {0x93, "WRITE SAME(16)"}, {0x9e, "READ CAPACITY"},
+		     {0xa0, "REPORT LUNS"}};
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (words[i].opcode == opcode)
+			return words[i].word;
+	snprintf(text, size, "0x%02x", (unsigned int)opcode);
+	return text;
+}
+
+static void print_stag(json_t *s, uint64_t now)
+{
+	long long made = number_of(s, "made"), ended = number_of(s, "ended");
+	char text[8], life[32] = "-";
+
+	if (ended)
+		snprintf(life, sizeof(life), "%.1f", (double)(ended - made) / 1e3);
+	printf("0x%08llx  %-9s %10.3f %10s %7lld  0x%08llx %4lld  %-17s %9lld  %s %s\n",
+	       number_of(s, "stag"), text_of(s, "end"), (double)((long long)now - made) / 1e9, life,
+	       number_of(s, "session"), number_of(s, "itt"), number_of(s, "lun"),
+	       command_word((int)number_of(s, "opcode"), text, sizeof(text)),
+	       number_of(s, "length"), text_of(s, "initiator"), text_of(s, "address"));
+}
+
+static void print_stags(json_t *target)
+{
+	uint64_t now = clock_ns();
+	json_t *s;
+	size_t i;
+
+	print_head(target);
+	printf("%-10s  %-9s %10s %10s %7s  %-10s %4s  %-17s %9s  %s\n", "STag", "end", "s ago",
+	       "life us", "session", "task", "LUN", "command", "bytes", "lent by");
+	json_array_foreach(json_object_get(target, "stags"), i, s) print_stag(s, now);
+}
+
+static int look(const struct block_use *u, const char *word, void (*print)(json_t *target))
+{
+	json_t *list = ask_all(u, word), *target;
+	size_t i;
+
+	if (!list)
+		return EXIT_FAILED;
+	if (u->json) {
+		store_dump(list);
+		return EXIT_OK;
+	}
+	json_array_foreach(list, i, target) print(target);
+	json_decref(list);
+	return EXIT_OK;
+}
+
+int block_sessions(const struct block_use *u)
+{
+	return look(u, "sessions", print_sessions);
+}
+
+int block_stags(const struct block_use *u)
+{
+	return look(u, "stags", print_stags);
+}
