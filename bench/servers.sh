@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck shell=bash disable=SC2034,SC2154
+#
+# servers.sh - what bench/store and bench/block share: servers of ours and of
+# others, who loads them, and samples. Sourced behind run.sh, in the namespace, with out
+# set; a run wants secs, mib, and offset (of the data in the file), a sample pass and name.
+
+# ---- servers -----------------------------------------------------------------
+
+on_server=() on_client=()
+taskset -c 0 true 2>/dev/null && on_server=(taskset -c 0)
+taskset -c 1 true 2>/dev/null && on_client=(taskset -c 1)
+
+work=$(mktemp -d)
+files=()
+servers=()
+cleanup() {
+	[ ${#servers[@]} = 0 ] || kill -9 "${servers[@]}" # tgtd hears of no other while it has a target
+	wait
+	rm -rf "$work" ${files[@]+"${files[@]}"}
+} 2>/dev/null
+trap cleanup EXIT
+
+# await_port PORT: until somebody listens there.
+await_port() {
+	local i hex
+	hex=$(printf ':%04X' "$1")
+	for i in $(seq 200); do
+		awk -v p="$hex" '$4 == "0A" && substr($2, length($2) - 4) == p { f = 1 } END { exit !f }' \
+			/proc/net/tcp /proc/net/tcp6 2>/dev/null && return 0
+		sleep 0.05
+	done
+	return 1
+}
+
+# start_server NAME PORT WORDS...: its process is ${server[NAME]}, where it listens.
+declare -A server
+start_server() {
+	local name=$1 port=$2
+	shift 2
+	${on_server[@]+"${on_server[@]}"} "$@" >>"$out/errors.log" 2>&1 &
+	servers+=($!)
+	if await_port "$port"; then
+		server[$name]=$!
+	else
+		say "$name does not listen: it is not measured (errors.log)"
+		return 1
+	fi
+}
+
+# has PROGRAM PACKAGE
+has() {
+	PATH=$PATH:/sbin:/usr/sbin command -v "$1" >/dev/null && return 0
+	say "$1 is not installed (Debian's $2): it is not measured"
+	return 1
+}
+
+# start_tgt FILE: as LUN 1 of $target, at port 5363.
+target=iqn.2026-01.stag:bench
+start_tgt() {
+	local tgt=(timeout 10 tgtadm --lld iscsi)
+	PATH=$PATH:/sbin:/usr/sbin
+	export TGT_IPC_SOCKET=$work/tgtd
+	start_server tgt 5363 tgtd -f --iscsi portal=127.0.0.1:5363 || return
+	"${tgt[@]}" --mode target --op new --tid 1 --targetname $target &&
+		"${tgt[@]}" --mode logicalunit --op new --tid 1 --lun 1 --backing-store "$1" &&
+		"${tgt[@]}" --mode target --op bind --tid 1 --initiator-address ALL || unset 'server[tgt]'
+} >>"$out/errors.log" 2>&1
+
+# ---- a run ---------------------------------------------------------------------
+
+client() { timeout 120 ${on_client[@]+"${on_client[@]}"} "$@" 2>>"$out/errors.log"; }
+
+# Each of these prints operations a second, microseconds of processor time an operation, p50, p99.
+run_fio() {
+	client fio --name=p --size="${mib}m" --offset="$offset" --time_based --norandommap --randrepeat=0 --invalidate=0 \
+		--runtime="$(awk -v s="$secs" 'BEGIN { print s * 1000 }')ms" --output-format=json "$@" |
+		sed -n '/^{/,$p' | jq -r '.jobs[0] | (if .read.io_bytes > 0 then .read else .write end) as $io |
+			[$io.iops, (.usr_cpu + .sys_cpu) / 100 * $io.runtime * 1000 / $io.total_ios,
+			 $io.clat_ns.percentile["50.000000"] / 1000, $io.clat_ns.percentile["99.000000"] / 1000] | @tsv'
+}
+
+# In operations of 1 MiB, too; whoever is faster, who polls or who sleeps.
+run_tcp() {
+	local how
+	for how in '' -e; do
+		# shellcheck disable=SC2086
+		client "$build/bench/tcp_pair" stream -s 1048576 -t "$secs" $how
+	done | sort -g | tail -1 | awk -F'\t' -v OFS='\t' '{ print $1 * 1e9 / 1048576, $4 / 1024 * 1e6, "-", "-" }'
+}
+
+# busy_ns SERVER: processor time of it so far, with threads that are gone.
+ticks=$(getconf CLK_TCK)
+busy_ns() {
+	[ -n "${server[$1]:-}" ] || { echo 0; return; }
+	sed 's/.*) //' "/proc/${server[$1]}/stat" | awk -v hz="$ticks" '{ printf "%.0f\n", ($12 + $13) * 1e9 / hz }'
+}
+
+# take SERIES SERVER|- WORDS...: a sample of this pass's case. The server's time is divided among what was
+# done, in and before the time that was measured.
+take() {
+	local series=$1 who=$2 before after figures
+	shift 2
+	wait_for_quiet
+	before=$(busy_ns "$who")
+	figures=$("$@")
+	after=$(busy_ns "$who")
+	if [ -z "$figures" ] || [[ $figures == 0$'\t'* ]]; then
+		say "$name: $series gave no figure (errors.log)"
+		failed=1
+		return
+	fi
+	printf '%s\t%s\t%s\t%s\n' "$pass" "$name" "$series" "$figures" |
+		awk -F'\t' -v OFS='\t' -v ns=$((after - before)) -v secs="$secs" -v who="$who" \
+			'{ print $0, (who == "-" ? "-" : sprintf("%.2f", ns / 1000 / ($4 * secs * 1.25))) }' >>"$out/samples.tsv"
+}
