@@ -219,12 +219,20 @@ enum key_verdict keys_take(struct negotiation *n, const char *key, const char *v
 	return KEY_ANSWERED;
 }
 
+static bool was_seen(const struct negotiation *n, const char *name)
+{
+	const struct key *k = find(n, name);
+
+	return k && (n->seen & 1ull << (k - table));
+}
+
+/* open-iscsi ends a login where it finds MaxOutstandingUnexpectedPDUs: only who knows the word hears it. */
 void keys_declare(struct negotiation *n, struct text_out *out)
 {
 	if (n->declared)
 		return;
 	n->declared = true;
-	if (n->agreed.rdma_extensions)
+	if (n->agreed.rdma_extensions && was_seen(n, "MaxOutstandingUnexpectedPDUs"))
 		text_addf(out, "MaxOutstandingUnexpectedPDUs", "%u",
 			  n->wishes->keys.max_unexpected);
 	if (!n->wishes->rdma)

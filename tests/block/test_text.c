@@ -153,7 +153,8 @@ static const struct key_wishes wishes = {
 		 .protocol_level = 1,
 		 .rdma_extensions = 1,
 		 .target_recv = 65536,
-		 .initiator_recv = 65536},
+		 .initiator_recv = 65536,
+		 .max_unexpected = 7},
 	.own_recv_max = 262144,
 };
 
@@ -287,6 +288,23 @@ static void rdma_has_keys_of_its_own(void **state)
 	assert_int_equal(n.agreed.target_recv, 8192);
 	assert_int_equal(n.agreed.initiator_recv, 65536);
 	assert_int_equal(n.agreed.header_digest, DIGEST_NONE);
+	reset(NULL);
+	keys_declare(&n, &out);
+	assert_string_equal(out.bytes, "MaxOutstandingUnexpectedPDUs=7");
+}
+
+/* open-iscsi's words, and none that it does not know. */
+static void a_word_that_was_not_said_is_not_answered(void **state)
+{
+	struct key_wishes rdma = wishes;
+	struct negotiation n;
+
+	rdma.rdma = true;
+	keys_begin(&n, &rdma);
+	keys_take(&n, "RDMAExtensions", "Yes", &out);
+	reset(NULL);
+	keys_declare(&n, &out);
+	assert_int_equal(out.len, 0);
 }
 
 static void we_declare_once(void **state)
@@ -316,6 +334,7 @@ int main(void)
 		cmocka_unit_test_setup(discovery_needs_few_keys, reset),
 		cmocka_unit_test_setup(after_login_little_changes, reset),
 		cmocka_unit_test_setup(rdma_has_keys_of_its_own, reset),
+		cmocka_unit_test_setup(a_word_that_was_not_said_is_not_answered, reset),
 		cmocka_unit_test_setup(we_declare_once, reset),
 	};
 
