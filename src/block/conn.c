@@ -164,6 +164,7 @@ static void admit(struct conn *c, struct session *s, struct pdu *p)
 	t->counters.logins++;
 	s->counters.logins++;
 	leave_login(c);
+	portal_resume(t);
 	target_log(t, "%s: %s logged in%s", c->peer, s->initiator,
 		   s->discovery ? " for discovery" : "");
 }
