@@ -70,7 +70,8 @@ struct lun_io {
 	uint64_t offset, length; /* bytes; multiples of the block */
 	struct iovec iov[LUN_MAX_IOV];
 	int n_iov;
-	uint64_t where; /* out: see above; of a miscompare it counts from the first byte compared */
+	uint64_t
+		where; /* out: see above; of a miscompare or -EIO bytes from its first: none before is concerned */
 	void (*done)(struct lun_io *io, int result);
 
 	/* private to lun*.c from here on */
@@ -208,7 +209,7 @@ enum scsi_next scsi_begin(struct scsi_target *t, struct scsi_cmd *c);
 enum scsi_next scsi_collected(struct scsi_cmd *c, uint8_t *data);
 enum scsi_next scsi_worked(struct scsi_cmd *c, int result);
 /*
- * Of SCSI_READ and SCSI_WRITE: 0 or -errno to status and sense. -EILSEQ: where of io is the piece's, in the command's data.
+ * Of SCSI_READ and SCSI_WRITE: 0 or -errno to status and sense. -EILSEQ, -EIO: where of io is the piece's, in the command's data.
  */
 void scsi_end(struct scsi_cmd *c, int result);
 void scsi_release(struct scsi_cmd *c); /* always, once, at last */

@@ -139,6 +139,9 @@ static void finish(struct lun_io *io, int result)
 {
 	struct lun *l = io->lun;
 
+	result = plain_result(result);
+	if (result == -EIO)
+		io->where = io->at;
 	give_scratch(io);
 	list_del(&io->active);
 	if (is_exclusive(io))
@@ -146,7 +149,7 @@ static void finish(struct lun_io *io, int result)
 	if (!list_empty(&l->held))
 		release_held(l);
 	l->u->n_done++;
-	io->done(io, plain_result(result));
+	io->done(io, result);
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */

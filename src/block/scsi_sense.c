@@ -133,12 +133,16 @@ static enum scsi_next miscompare(struct scsi_cmd *c)
 	return check(c, &s);
 }
 
-/* Of a unit's error that says no more. */
+/* Of a unit's error that says no more than where: SBC-3 wants the block's address. */
 static enum scsi_next medium_error(struct scsi_cmd *c)
 {
 	bool reading = c->io.op == LUN_READ || c->io.op == LUN_VERIFY || c->io.op == LUN_EXTENT;
+	struct scsi_sense s =
+		sense_of(SCSI_MEDIUM_ERROR, reading ? ASC_READ_ERROR : ASC_WRITE_ERROR);
 
-	return scsi_refuse(c, SCSI_MEDIUM_ERROR, reading ? ASC_READ_ERROR : ASC_WRITE_ERROR);
+	s.has_info = c->at && c->io.length > 0;
+	s.info = s.has_info ? (c->io.offset + c->io.where) / scsi_facts(c)->block : 0;
+	return check(c, &s);
 }
 
 enum scsi_next scsi_result(struct scsi_cmd *c, int result)

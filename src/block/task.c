@@ -236,19 +236,21 @@ static void at_unit(struct task *t, struct piece *p, uint32_t len,
 	p->io.length = len;
 	p->io.iov[0] = (struct iovec){p->bytes, len};
 	p->io.n_iov = 1;
+	p->io.where = 0;
 	p->io.done = done;
 	hold(t);
 	lun_start(t->cmd.unit, &p->io);
 }
 
+/* A difference is told before an error, and the first of several. */
 static void note(struct task *t, const struct piece *p, int result)
 {
 	uint64_t where = p->offset + p->io.where;
+	bool first = t->result == 0 || (result == -EILSEQ && t->result != -EILSEQ);
 
-	if (result == -EILSEQ && (t->result != -EILSEQ || where < t->cmd.io.where))
-		t->cmd.io.where = where;
-	else if (t->result != 0)
+	if (!first && (result != t->result || where >= t->cmd.io.where))
 		return;
+	t->cmd.io.where = where;
 	t->result = result;
 }
 

@@ -155,6 +155,9 @@ static int carry_out(struct lun_io *io)
 {
 	if (memory_unit.error)
 		return memory_unit.error;
+	if (memory_unit.bad && io->offset <= memory_unit.bad &&
+	    memory_unit.bad - io->offset < io->length)
+		return -EIO;
 	switch (io->op) {
 	case LUN_READ:
 		move(io, false);

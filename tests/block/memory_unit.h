@@ -15,6 +15,7 @@
 struct memory_unit_knobs {
 	bool hold;		  /* nothing gets done */
 	int error;		  /* -errno of all that is done */
+	uint64_t bad;		  /* what has to do with this byte gets -EIO; 0: none is bad */
 	unsigned int max_buffers; /* 0: as staging_bytes says */
 	uint8_t *kept; /* the bytes of all units, which outlive them; NULL: each has its own */
 	unsigned int in_use;  /* out: buffers */

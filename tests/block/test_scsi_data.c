@@ -377,6 +377,23 @@ static void errors_become_sense_data(void **state)
 	assert_int_equal(go_in(s, "28 00 00000000 00 0001 00", BLOCK), SCSI_GOOD);
 }
 
+/* INFORMATION has the first block that is concerned; of a flush there is none. */
+static void medium_errors_say_where(void **state)
+{
+	struct scene *s = *state;
+
+	fake_fail(s->l, -EIO);
+	go_in(s, "28 00 00000017 00 0004 00", 4 * BLOCK);
+	assert_int_equal(s->c.sense[0], 0xf0);
+	assert_int_equal(get32(s->c.sense + 3), 0x17);
+	go_out(s, "8a 00 0000000000000102 00000001 00 00", data, BLOCK);
+	assert_int_equal(s->c.sense[0], 0xf0);
+	assert_int_equal(get32(s->c.sense + 3), 0x102);
+	go(s, "91 00 0000000000000000 00000000 00 00");
+	assert_int_equal(s->c.sense[0], 0x70);
+	fake_fail(s->l, 0);
+}
+
 static void sense_data_are_spc_4s(void **state)
 {
 	static const char *const golden[] = {
@@ -428,6 +445,7 @@ int main(void)
 		STORY(a_bad_list_unmaps_nothing),
 		STORY(lba_status_is_one_descriptor),
 		STORY(errors_become_sense_data),
+		STORY(medium_errors_say_where),
 		STORY(sense_data_are_spc_4s),
 	};
 

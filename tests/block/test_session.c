@@ -625,6 +625,25 @@ static void a_connection_may_be_lost_anywhere(void **state)
 	}
 }
 
+/* Of a long read: the block where the piece begins that could not be read. What was before it may have come. */
+static void a_bad_block_is_told(void **state)
+{
+	const uint32_t bad_lba = (3 * UNITS_BUFFER + 5000) / 512;
+	uint32_t itt, told;
+
+	peer_login(&peer);
+	memory_unit.bad = (uint64_t)bad_lba * 512;
+	itt = peer_read(&peer, 512, 2048);
+	assert_int_equal(peer_finish(&peer, itt, got), SCSI_CHECK_CONDITION);
+	assert_int_equal(peer_sense(&peer), 0x031100); /* unrecovered read error */
+	assert_int_equal(peer.data[2], 0xf0);
+	told = (uint32_t)peer.data[5] << 24 | peer.data[6] << 16 | peer.data[7] << 8 | peer.data[8];
+	assert_true(told <= bad_lba && told + UNITS_BUFFER / 512 > bad_lba);
+	assert_true(peer.in.flags & RES_UNDER);
+	assert_true(2048 * 512 - peer.in.residual <= (told - 512) * 512);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 8), got), SCSI_GOOD);
+}
+
 /* RFC 7143 §6.3.5: it waits until nothing of the old session is under way. */
 static void a_port_that_logs_in_again_replaces_its_session(void **state)
 {
@@ -689,6 +708,7 @@ int main(void)
 		STORY(bytes_may_come_one_by_one),
 		STORY(residuals_are_told),
 		STORY(a_failing_unit_is_told_of),
+		STORY(a_bad_block_is_told),
 		STORY(an_error_waits_for_the_first_burst),
 		STORY(digests_are_made_and_checked),
 		STORY(a_wrong_header_digest_ends_the_connection),
