@@ -7,9 +7,12 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "dice.h"
@@ -331,6 +334,41 @@ static void pings_do_not_pile_up(void **state)
 		peer_hear_a(&peer, NOP_IN);
 }
 
+static bool portal_rings(void)
+{
+	struct pollfd fd = {.fd = target->epoll, .events = POLLIN};
+
+	return poll(&fd, 1, 0) > 0;
+}
+
+/* Descriptors run out: who waits to be accepted is not heard again and again, and comes in when there are some. */
+static void without_descriptors_nobody_is_accepted(void **state)
+{
+	int pad[256], n = 0;
+	struct rlimit before, few;
+
+	peer_login(&peer);
+	getrlimit(RLIMIT_NOFILE, &before);
+	few = before;
+	few.rlim_cur = 200;
+	peer_connect(&other, target);
+	setrlimit(RLIMIT_NOFILE, &few);
+	while (n < 256 && (pad[n] = dup(peer.fd)) >= 0)
+		n++;
+	target_step(target, 0);
+	target_step(target, 0);
+	assert_true(target->portal.full);
+	assert_false(portal_rings());
+	assert_int_equal(target->n_conns, 1);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 8), got), SCSI_GOOD);
+	while (n)
+		close(pad[--n]);
+	setrlimit(RLIMIT_NOFILE, &before);
+	target->next_tick = 0;
+	other.isid[5] = 2;
+	peer_login(&other);
+}
+
 /* One buffer for all: they take turns. */
 static void buffers_are_waited_for(void **state)
 {
@@ -421,6 +459,7 @@ int main(void)
 		STORY(noise_harms_nobody),
 		STORY(a_slow_reader_is_not_waited_for),
 		STORY(pings_do_not_pile_up),
+		STORY(without_descriptors_nobody_is_accepted),
 		cmocka_unit_test_setup_teardown(buffers_are_waited_for, begin_with_one_buffer, end),
 		cmocka_unit_test_setup_teardown(nobody_waits_for_itself, begin_with_one_buffer,
 						end),

@@ -670,6 +670,52 @@ static void a_port_that_logs_in_again_replaces_its_session(void **state)
 	peer_clear_attention(&other);
 }
 
+static void log_in_again(uint16_t tsih, uint16_t cid, uint8_t last)
+{
+	struct pdu p = {.opcode = LOGIN_REQUEST,
+			.immediate = true,
+			.flags = LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL),
+			.itt = 1,
+			.cmd_sn = 1,
+			.tsih = tsih,
+			.cid = cid};
+	static const char list[] = "InitiatorName=iqn.2026-01.x:i\0TargetName=iqn.2026-01.x:t";
+
+	peer_connect(&other, target);
+	memcpy(p.isid, peer.isid, ISID_LEN);
+	p.isid[5] = last;
+	peer_say(&other, &p, list, sizeof(list));
+	peer_hear_a(&other, LOGIN_RESPONSE);
+}
+
+/* RFC 7143 §6.3.4: a connection in place of one of the same number, in the session that there is. */
+static void a_connection_takes_the_place_of_its_like(void **state)
+{
+	uint16_t tsih;
+
+	peer_login(&peer);
+	tsih = list_entry(target->sessions.next, struct session, link)->tsih;
+	log_in_again((uint16_t)(tsih + 1), 0, peer.isid[5]);
+	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_NO_SESSION);
+	peer_close(&other);
+	log_in_again(tsih, 0, (uint8_t)(peer.isid[5] + 1)); /* somebody else's */
+	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_NO_SESSION);
+	peer_close(&other);
+	log_in_again(tsih, 7, peer.isid[5]); /* a second one: there is one at a time */
+	assert_int_equal(other.in.status_class << 8 | other.in.status_detail,
+			 LOGIN_TOO_MANY_CONNECTIONS);
+	peer_close(&other);
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
+	peer_read(&peer, 0, 2048); /* and nobody takes what it brings */
+	log_in_again(tsih, 0, peer.isid[5]);
+	assert_int_equal(other.in.status_class, 0);
+	assert_int_equal(other.in.tsih, tsih);
+	assert_int_equal(target->n_sessions, 1);
+	other.cmd_sn = 1;
+	peer_clear_attention(&other);
+	assert_int_equal(peer_finish(&other, peer_read(&other, 0, 8), NULL), SCSI_GOOD);
+}
+
 static void sessions_are_numbered(void **state)
 {
 	peer_login(&peer);
@@ -731,6 +777,7 @@ int main(void)
 		STORY(lost_connections_leave_nothing),
 		STORY(a_connection_may_be_lost_anywhere),
 		STORY(a_port_that_logs_in_again_replaces_its_session),
+		STORY(a_connection_takes_the_place_of_its_like),
 		STORY(sessions_are_numbered),
 		STORY(a_login_takes_its_time_not_for_ever),
 	};
