@@ -26,6 +26,7 @@
 #define FIRST_BACKOFF (10 * NS_PER_MS)
 #define MAX_BACKOFF   NS_PER_S
 #define LOGOUT_NS     NS_PER_S
+#define MAX_PATIENCE  NS_PER_S /* with a transport, while there are others */
 #define LOGIN_TAG     0x80000001u
 #define PING_TAG      0x80000002u
 #define LOGOUT_TAG    0x80000003u
@@ -111,6 +112,27 @@ static const struct key_wishes wishes = {
 	.own_recv_max = INITIATOR_RECV_MAX,
 };
 
+/* Over verbs the target fetches and brings data: but for what is so little that it goes with the command. */
+static const struct key_wishes rdma_wishes = {
+	.keys = {.max_connections = 1,
+		 .initial_r2t = 1,
+		 .immediate_data = 1,
+		 .max_burst = 1u << 20,
+		 .first_burst = INITIATOR_SMALL,
+		 .time2wait = 0,
+		 .time2retain = 0,
+		 .max_r2t = 16,
+		 .pdu_in_order = 1,
+		 .sequence_in_order = 1,
+		 .recovery_level = 0,
+		 .protocol_level = 1,
+		 .rdma_extensions = 1,
+		 .target_recv = INITIATOR_SMALL,
+		 .initiator_recv = INITIATOR_SMALL},
+	.own_recv_max = INITIATOR_SMALL,
+	.rdma = true,
+};
+
 static const char *or_null(const char *word)
 {
 	return *word ? word : NULL;
@@ -128,8 +150,7 @@ static int prepare_entry(struct stag_block *b, const struct line_ops *ops)
 	e->secret = b->url.secret;
 	e->peer_user = or_null(b->peer_user);
 	e->peer_secret = or_null(b->peer_secret);
-	e->wishes = wishes;
-	e->wishes.rdma = ops->rdma;
+	e->wishes = ops->rdma ? rdma_wishes : wishes;
 	e->wishes.keys.header_digest = b->header_digest ? DIGEST_CRC32C : DIGEST_NONE;
 	e->wishes.keys.data_digest = b->data_digest ? DIGEST_CRC32C : DIGEST_NONE;
 	memcpy(e->isid, b->isid, sizeof(e->isid));
@@ -147,12 +168,23 @@ static const struct place *next_place(struct stag_block *b)
 	return &b->redirected;
 }
 
+/* Who does not speak a transport may say nothing at all: where there are others, they get their share of the time. */
+static uint64_t patience(const struct stag_block *b)
+{
+	uint64_t share = b->timeout_ns / NUM_LINES;
+
+	if (b->ever_live || !b->candidates[1])
+		return b->timeout_ns;
+	return share < MAX_PATIENCE ? share : MAX_PATIENCE;
+}
+
 static int attempt(struct stag_block *b)
 {
 	const struct line_ops *ops = *b->candidates;
 	const struct place *p = next_place(b);
 	int rc;
 
+	b->was_connected = false;
 	free(b->entry);
 	rc = prepare_entry(b, ops);
 	if (rc == 0)
@@ -160,7 +192,7 @@ static int attempt(struct stag_block *b)
 	if (rc != 0)
 		return rc;
 	initiator_set_state(b, INIT_CONNECTING);
-	b->attempt_end = b->now + b->timeout_ns;
+	b->attempt_end = b->now + patience(b);
 	return 0;
 }
 
@@ -192,6 +224,34 @@ static void keep_words(struct stag_block *b, int error)
 	b->error = error;
 }
 
+/* To the next transport: one over verbs only if there was a connection over verbs at all. False: there is none. */
+static bool fall_back(struct stag_block *b)
+{
+	const struct line_ops **next = b->candidates + 1;
+
+	while (*next && (*next)->rdma && !b->was_connected)
+		next++;
+	if (!*next)
+		return false;
+	log_warn("block %s:%s: no %s, now %s is tried: %s", b->url.host, b->url.port,
+		 (*b->candidates)->name, (*next)->name, b->words);
+	b->candidates = next;
+	return true;
+}
+
+int initiator_settle(struct stag_block *b, const char *why)
+{
+	const struct line_ops *next = b->candidates[1];
+
+	if (!next || !next->rdma)
+		return block_fail(EPROTONOSUPPORT, "%s:%s: no %s: %s", b->url.host, b->url.port,
+				  (*b->candidates)->name, why);
+	log_warn("block %s:%s: no %s, but %s: %s", b->url.host, b->url.port, (*b->candidates)->name,
+		 next->name, why);
+	b->line->ops = *++b->candidates;
+	return 0;
+}
+
 /* Is there another way to a target that was never reached? */
 static bool has_another_way(struct stag_block *b, int error)
 {
@@ -203,11 +263,8 @@ static bool has_another_way(struct stag_block *b, int error)
 		return false;
 	if (b->place < b->num_places)
 		return true;
-	if (!b->candidates[1])
-		return false;
-	b->candidates++;
 	b->place = 0;
-	return true;
+	return fall_back(b);
 }
 
 static void lost(struct stag_block *b, int error)
@@ -381,16 +438,16 @@ static int check_secrets(const struct stag_block *b)
 	return 0;
 }
 
-static const struct line_ops *const all_lines[] = {&tcp_line, NULL};
-
-static int choose_lines(struct stag_block *b)
+static void choose_lines(struct stag_block *b)
 {
-	b->candidates = all_lines;
-	if (b->url.transport == STAG_BLOCK_BEST)
-		return 0;
-	while (*b->candidates && (*b->candidates)->kind != b->url.transport)
-		b->candidates++;
-	return *b->candidates ? 0 : block_fail(EPROTONOSUPPORT, "no such transport here");
+	static const struct line_ops *const all[NUM_LINES] = {&one_shot_line, &iser_line,
+							      &tcp_line};
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < NUM_LINES; i++)
+		if (b->url.transport == STAG_BLOCK_BEST || b->url.transport == all[i]->kind)
+			b->lines[n++] = all[i];
+	b->candidates = b->lines;
 }
 
 static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
@@ -487,7 +544,7 @@ int initiator_create(const char *url, bool whole, const struct stag_block_attr *
 	if (rc == 0)
 		rc = take_attr(b, attr ? attr : &plain);
 	if (rc == 0)
-		rc = choose_lines(b);
+		choose_lines(b);
 	if (rc == 0)
 		rc = make_commands(b);
 	if (rc == 0)
@@ -591,7 +648,6 @@ STAG_EXPORT int stag_block_query(struct stag_block *b, struct stag_block_info *i
 {
 	struct stag_block_info now = b->info;
 
-	now.transport = (*b->candidates)->kind;
 	snprintf(now.target, sizeof(now.target), "%s", b->url.target);
 	memset(info, 0, size);
 	memcpy(info, &now, size < sizeof(now) ? size : sizeof(now));
@@ -612,6 +668,7 @@ static struct lent *find_lent(struct stag_block *b, const void *addr)
 STAG_EXPORT int stag_block_lend(struct stag_block *b, void *addr, size_t length)
 {
 	struct lent *l;
+	int rc;
 
 	if (!addr || !length)
 		return EINVAL;
@@ -620,8 +677,12 @@ STAG_EXPORT int stag_block_lend(struct stag_block *b, void *addr, size_t length)
 	l = malloc(sizeof(*l));
 	if (!l)
 		return ENOMEM;
-	l->addr = addr;
-	l->length = length;
+	*l = (struct lent){.addr = addr, .length = length};
+	rc = b->line && b->line->ops->lend ? b->line->ops->lend(b->line, l) : 0;
+	if (rc != 0) {
+		free(l);
+		return -rc;
+	}
 	list_add_tail(&b->lent, &l->link);
 	return 0;
 }
@@ -649,6 +710,8 @@ STAG_EXPORT int stag_block_unlend(struct stag_block *b, void *addr)
 	list_for_each (it, &b->queue)
 		if (request_uses(list_entry(it, struct request, link), l))
 			return EBUSY;
+	if (b->line && b->line->ops->unlend)
+		b->line->ops->unlend(b->line, l);
 	list_del(&l->link);
 	free(l);
 	return 0;
@@ -692,7 +755,8 @@ STAG_EXPORT int stag_block_poll(struct stag_block *b, struct stag_block_done *do
 	do {
 		initiator_step(b);
 		given += deliver(b, done + given, n - given);
-	} while (given == 0 && b->line && b->line->ops->arm && b->line->ops->arm(b->line) != 0);
+	} while (given == 0 && b->wakes_fd && b->line && b->line->ops->arm &&
+		 b->line->ops->arm(b->line) != 0);
 	return given;
 }
 
@@ -714,6 +778,7 @@ STAG_EXPORT int stag_block_wait(struct stag_block *b, int timeout_ms)
 
 STAG_EXPORT int stag_block_fd(struct stag_block *b)
 {
+	b->wakes_fd = true;
 	return b->epoll;
 }
 

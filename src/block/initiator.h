@@ -8,6 +8,7 @@
  *   initiator_io.c       requests, and the commands that they are divided into
  *   initiator_probe.c    what the unit says of itself
  *   initiator_tcp.c      a line over TCP
+ *   initiator_verbs*.c   lines over verbs: iSER and one-shot (initiator_verbs.h); initiator_lend.c: their memory
  *   initiator_sense.c    statuses and sense data as errno values
  *   discover.c url.c     which targets there are, and how one is named
  *
@@ -38,6 +39,7 @@
 #define INITIATOR_DEPTH	    128
 #define INITIATOR_MAX_DEPTH 4096
 #define INITIATOR_RECV_MAX  (256u << 10) /* data of one PDU that we take */
+#define INITIATOR_SMALL	    8192	 /* the same over verbs, either way */
 #define WORD_MAX	    256		 /* names of users, secrets, hosts */
 
 /* ---- url.c --------------------------------------------------------------------- */
@@ -91,6 +93,7 @@ int entry_take(struct entry *e, const struct pdu *response, const void *data);
 struct stag_block;
 struct cmd;
 struct line;
+struct lent;
 
 /*
  * How PDUs and data travel. All of it never waits; what it has to wait for is in the epoll set of struct stag_block. What
@@ -98,13 +101,14 @@ struct line;
  */
 struct line_ops {
 	enum stag_block_transport kind;
+	const char *name;
 	bool rdma; /* RFC 7145's keys; no digests, no unsolicited data */
 	/* Begins to connect; initiator_connected() is called from poll(). */
 	int (*open)(struct stag_block *b, const struct sockaddr *to, socklen_t len,
 		    struct line **out);
 	int (*send)(struct line *l, struct pdu *p, const void *data,
 		    uint32_t len); /* data is copied */
-	/* A command with its memory: what is sent of it unasked, or lent for it. */
+	/* A command with its memory: what is sent of it unasked, or lent for it. An errno value: this one cannot be. */
 	int (*command)(struct line *l, struct cmd *c, struct pdu *p);
 	int (*r2t)(struct line *l, struct cmd *c,
 		   const struct pdu *r); /* data that was asked for; NULL: there are none */
@@ -113,14 +117,19 @@ struct line_ops {
 	int (*arm)(struct line *
 			   l); /* before sleeping: 1: poll() has something to do now; NULL: never */
 	void (*forget)(struct line *l, struct cmd *c); /* its memory is the caller's again */
+	/* Memory that the caller lent to the unit; NULL: it is of no use. */
+	int (*lend)(struct line *l, struct lent *r);
+	void (*unlend)(struct line *l, struct lent *r);
 	void (*close)(struct line *l);
 };
 
-extern const struct line_ops tcp_line;
+extern const struct line_ops one_shot_line, iser_line, tcp_line;
+#define NUM_LINES 3
 
 struct line {
 	const struct line_ops *ops;
 	struct stag_block *b;
+	uint32_t encoding; /* enum stagdv_one_shot */
 };
 
 /* ---- requests and commands --------------------------------------------------------------- */
@@ -181,6 +190,7 @@ struct lent {
 	struct list link;
 	uint8_t *addr;
 	size_t length;
+	struct ibv_mr *mr; /* the line's, if it has any */
 };
 
 struct stag_block {
@@ -190,14 +200,17 @@ struct stag_block {
 	char peer_user[WORD_MAX], peer_secret[WORD_MAX];
 	bool discovery, header_digest, data_digest;
 	uint64_t timeout_ns, retry_ns, ping_ns;
-	bool retries; /* a lost connection is sought anew */
+	bool retries;  /* a lost connection is sought anew */
+	bool wakes_fd; /* somebody has the descriptor, and may sleep on it */
 
 	struct place places[MAX_PLACES], redirected;
 	unsigned int num_places, place, redirects;
 	bool is_redirected;
+	bool was_connected; /* the last attempt, before whatever happened to it */
 
 	int epoll, timer;
-	const struct line_ops *const *candidates; /* transports to try, up to a NULL */
+	const struct line_ops *lines[NUM_LINES + 1]; /* transports to try, up to a NULL */
+	const struct line_ops **candidates;	     /* what is left of them */
 	struct line *line;
 	struct entry *entry; /* during a login */
 	struct keys keys;
@@ -244,6 +257,8 @@ void initiator_step(struct stag_block *b);		   /* all that can be done now */
 int initiator_sleep(struct stag_block *b, int timeout_ms); /* until there is something to do */
 void initiator_set_state(struct stag_block *b, enum initiator_state to);
 int initiator_connected(struct stag_block *b); /* by a line */
+/* A connection that is not what it was to be: the next transport takes it as it is. -EPROTONOSUPPORT: there is none. */
+int initiator_settle(struct stag_block *b, const char *why);
 
 /* initiator_session.c */
 int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t *data);

@@ -259,64 +259,6 @@ static struct cmd *next_part(struct stag_block *b)
 	return c;
 }
 
-void io_prepare(struct stag_block *b, struct cmd *c)
-{
-	c->generation = (uint16_t)((c->generation + 1) & 0x7fff);
-	c->itt = (uint32_t)c->generation << TAG_BITS | c->index;
-	c->got = c->data_sn = c->asked = c->r2t_sn = 0;
-	c->sent = false;
-}
-
-static uint64_t lun_field(uint16_t lun)
-{
-	return (uint64_t)(lun < 256 ? lun : 0x4000 | lun) << 48;
-}
-
-int io_send(struct stag_block *b, struct cmd *c)
-{
-	struct pdu p = {.opcode = SCSI_COMMAND,
-			.flags = (uint8_t)(PDU_FINAL | (c->reads ? CMD_READ : 0) |
-					   (c->writes ? CMD_WRITE : 0) | 1 /* simple task */),
-			.lun = lun_field(b->url.lun),
-			.expected = c->length,
-			.cmd_sn = b->cmd_sn};
-
-	io_prepare(b, c);
-	p.itt = c->itt;
-	memcpy(p.cdb, c->cdb, sizeof(p.cdb));
-	b->cmd_sn++;
-	b->num_under_way++;
-	list_add_tail(&b->under_way, &c->link);
-	return b->line->ops->command(b->line, c, &p);
-}
-
-static struct cmd *next_command(struct stag_block *b)
-{
-	struct cmd *c;
-
-	if (!list_empty(&b->again)) {
-		c = list_entry(b->again.next, struct cmd, link);
-		list_del(&c->link);
-		return c;
-	}
-	return list_empty(&b->queue) || list_empty(&b->spare) ? NULL : next_part(b);
-}
-
-int io_launch(struct stag_block *b)
-{
-	int rc = 0;
-
-	while (rc == 0 && b->state == INIT_LIVE && !b->pause_end &&
-	       sn_le(b->cmd_sn, b->max_cmd_sn)) {
-		struct cmd *c = next_command(b);
-
-		if (!c)
-			break;
-		rc = io_send(b, c);
-	}
-	return rc;
-}
-
 /* ---- ends ----------------------------------------------------------------------------------- */
 
 static void count(struct stag_block *b, const struct request *r)
@@ -366,6 +308,82 @@ static void take_back(struct stag_block *b, struct cmd *c)
 	if (b->line)
 		b->line->ops->forget(b->line, c);
 }
+
+/* There is no way to send it: no memory, or memory that cannot be lent. */
+static int refused(struct stag_block *b, struct cmd *c, int error)
+{
+	take_back(b, c);
+	if (!c->request)
+		return -error;
+	end_part(b, c, error, 0);
+	return 0;
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+void io_prepare(struct stag_block *b, struct cmd *c)
+{
+	c->generation = (uint16_t)((c->generation + 1) & 0x7fff);
+	c->itt = (uint32_t)c->generation << TAG_BITS | c->index;
+	c->got = c->data_sn = c->asked = c->r2t_sn = 0;
+	c->sent = false;
+}
+
+static uint64_t lun_field(uint16_t lun)
+{
+	return (uint64_t)(lun < 256 ? lun : 0x4000 | lun) << 48;
+}
+
+int io_send(struct stag_block *b, struct cmd *c)
+{
+	struct pdu p = {.opcode = SCSI_COMMAND,
+			.flags = (uint8_t)(PDU_FINAL | (c->reads ? CMD_READ : 0) |
+					   (c->writes ? CMD_WRITE : 0) | 1 /* simple task */),
+			.lun = lun_field(b->url.lun),
+			.expected = c->length,
+			.cmd_sn = b->cmd_sn};
+	int rc;
+
+	io_prepare(b, c);
+	p.itt = c->itt;
+	memcpy(p.cdb, c->cdb, sizeof(p.cdb));
+	b->num_under_way++;
+	list_add_tail(&b->under_way, &c->link);
+	rc = b->line->ops->command(b->line, c, &p);
+	if (rc > 0)
+		return refused(b, c, rc);
+	b->cmd_sn++;
+	return rc;
+}
+
+static struct cmd *next_command(struct stag_block *b)
+{
+	struct cmd *c;
+
+	if (!list_empty(&b->again)) {
+		c = list_entry(b->again.next, struct cmd, link);
+		list_del(&c->link);
+		return c;
+	}
+	return list_empty(&b->queue) || list_empty(&b->spare) ? NULL : next_part(b);
+}
+
+int io_launch(struct stag_block *b)
+{
+	int rc = 0;
+
+	while (rc == 0 && b->state == INIT_LIVE && !b->pause_end &&
+	       sn_le(b->cmd_sn, b->max_cmd_sn)) {
+		struct cmd *c = next_command(b);
+
+		if (!c)
+			break;
+		rc = io_send(b, c);
+	}
+	return rc;
+}
+
+/* ---- answers ------------------------------------------------------------------------------- */
 
 static bool is_repeatable(const struct cmd *c)
 {

@@ -13,10 +13,11 @@
 
 #include "wire/wire.h"
 
-#define MAX_TRIES    32
-#define MAX_TRANSFER (1u << 20) /* several commands under way are better than one that is longer */
-#define MAX_ZERO     (1u << 20) /* blocks */
-#define NO_LUN	     0x25
+#define MAX_TRIES	  32
+#define MAX_TRANSFER	  (1u << 20) /* several commands under way are better than one that is longer */
+#define ISER_MAX_TRANSFER (512u << 10) /* what tgt has room for, and Linux asks for */
+#define MAX_ZERO	  (1u << 20)   /* blocks */
+#define NO_LUN		  0x25
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
@@ -164,11 +165,12 @@ int probe_begin(struct stag_block *b, bool all)
 static void finish(struct stag_block *b)
 {
 	uint64_t most = (uint64_t)b->info.max_transfer * b->info.block;
+	uint32_t limit = b->info.transport == STAG_BLOCK_ISER ? ISER_MAX_TRANSFER : MAX_TRANSFER;
 
 	b->probing = false;
 	if (b->state != INIT_PROBE)
 		return;
-	b->info.max_transfer = most && most < MAX_TRANSFER ? (uint32_t)most : MAX_TRANSFER;
+	b->info.max_transfer = most && most < limit ? (uint32_t)most : limit;
 	initiator_set_state(b, INIT_LIVE);
 }
 

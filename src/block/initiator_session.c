@@ -193,6 +193,8 @@ static void enter(struct stag_block *b, const struct pdu *p)
 	b->heard = b->now;
 	b->pinged = 0;
 	b->info.counters.logins++;
+	b->info.transport = b->line->ops->kind;
+	b->info.encoding = b->line->encoding;
 }
 
 static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *data)
@@ -203,6 +205,8 @@ static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *
 	case ENTRY_GOES_ON:
 		return send_login(b);
 	case ENTRY_DONE:
+		if (b->line->ops->rdma && !b->discovery && !b->entry->keys.agreed.rdma_extensions)
+			return block_fail(EPROTONOSUPPORT, "the target does not want iSER");
 		enter(b, p);
 		initiator_set_state(b, b->discovery ? INIT_LIVE : INIT_PROBE);
 		return b->discovery ? 0 : probe_begin(b, true);
@@ -242,5 +246,6 @@ int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t 
 int initiator_connected(struct stag_block *b)
 {
 	initiator_set_state(b, INIT_LOGIN);
+	b->was_connected = true;
 	return send_login(b);
 }

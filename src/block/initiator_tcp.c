@@ -109,7 +109,7 @@ static int tcp_line_open(struct stag_block *b, const struct sockaddr *to, sockle
 	if (!t)
 		return -ENOMEM;
 	memset(t, 0, offsetof(struct tcp_line, rx.buffer));
-	t->line = (struct line){&tcp_line, b};
+	t->line = (struct line){.ops = &tcp_line, .b = b};
 	list_init(&t->out);
 	t->connecting = true;
 	t->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -610,6 +610,7 @@ static int tcp_line_poll(struct line *l)
 }
 
 const struct line_ops tcp_line = {.kind = STAG_BLOCK_TCP,
+				  .name = "TCP",
 				  .open = tcp_line_open,
 				  .send = tcp_line_send,
 				  .command = tcp_line_command,
