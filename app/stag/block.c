@@ -2,7 +2,8 @@
 /*
  * block.c - stag block: block storage for initiators.
  *
- * serve is here; what uses a unit is in block_use.c. A target needs the software adapter in this very process: where it is not, the command is run once more with it.
+ * serve is here; what uses a unit is in block_use.c. A target, and whoever uses one over verbs, needs the software adapter in
+ * this very process: where it is not, the command is run once more with it.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -353,6 +354,15 @@ static int run_serve(const struct command *self, int argc, char **argv)
 	return rc == EXIT_USAGE ? usage_error(self) : rc;
 }
 
+/* RDMA comes with the adapter. */
+static bool wants_rdma(int argc, char **argv)
+{
+	for (int i = 1; i < argc; i++)
+		if (!strncmp(argv[i], "stag://", 7) || !strncmp(argv[i], "iser://", 7))
+			return true;
+	return false;
+}
+
 static int run(const struct command *self, int argc, char **argv)
 {
 	int rc;
@@ -365,6 +375,8 @@ static int run(const struct command *self, int argc, char **argv)
 		fputs(self->help, stdout);
 		return EXIT_OK;
 	}
+	if (wants_rdma(argc, argv) && preload_self(argc, argv) != 0)
+		return EXIT_FAILED;
 	if (block_use_verb(self, argc - 1, argv + 1, &rc))
 		return rc;
 	if (strcmp(argv[1], "serve") != 0) {

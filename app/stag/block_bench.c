@@ -250,7 +250,7 @@ static bool drain(struct bench *b)
 
 		if (n < 0)
 			return false;
-		if (n == 0)
+		if (n == 0 && b->use->sleep)
 			sleep_for_some(b);
 	}
 	return true;
@@ -322,11 +322,12 @@ static bool get_memory(struct bench *b, struct link *l)
 	return true;
 }
 
+/* Who polls does not ask for the descriptor: nothing is done then to make it readable. */
 static bool watch(const struct bench *b, const struct link *l)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 
-	if (epoll_ctl(b->epoll, EPOLL_CTL_ADD, stag_block_fd(l->b), &e) == 0)
+	if (!b->use->sleep || epoll_ctl(b->epoll, EPOLL_CTL_ADD, stag_block_fd(l->b), &e) == 0)
 		return true;
 	complain("cannot wait: %s", strerror(errno));
 	return false;
