@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "stag.h"
+#include "verb.h"
 
 static const char help_text[] =
 	"usage: stag bench BENCHMARK [OPTION]...\n\n"
@@ -80,19 +81,16 @@ uint64_t bench_clock(clockid_t id)
 
 static int bench(const struct command *self, int argc, char **argv)
 {
-	if (argc < 2) {
-		complain("which benchmark?");
-		return usage_error(self);
-	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		fputs(self->help, stdout);
-		return EXIT_OK;
-	}
-	if (!strcmp(argv[1], "xfer"))
+	int rc;
+	const char *name = verb_given(self, "which benchmark?", argc, argv, &rc);
+
+	if (!name)
+		return rc;
+	if (!strcmp(name, "xfer"))
 		return bench_xfer(self, argc - 1, argv + 1);
-	if (!strcmp(argv[1], "heap"))
+	if (!strcmp(name, "heap"))
 		return bench_heap(self, argc - 1, argv + 1);
-	complain("no benchmark '%s'", argv[1]);
+	complain("no benchmark '%s'", name);
 	return usage_error(self);
 }
 

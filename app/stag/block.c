@@ -7,18 +7,16 @@
  */
 #include <ctype.h>
 #include <errno.h>
-#include <getopt.h>
-#include <jansson.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "block_control.h"
 #include "stag.h"
 #include "stag/block.h"
+#include "store.h"
+#include "verb.h"
 
 static const char help_text[] =
 	"usage: stag block serve --lun N=WHERE[,ro][,write-back][,block=BYTES]... [--name NAME]\n"
@@ -143,20 +141,6 @@ static bool take_lun(struct options *o, char *text)
 	return true;
 }
 
-static bool take_port(const char *text, struct stag_block_target_attr *attr)
-{
-	unsigned long port = STAG_BLOCK_PORT;
-
-	if (text && !parse_number(text, UINT16_MAX, &port)) {
-		complain("--port wants a number up to 65535, 0 for one that is free; not '%s'",
-			 text);
-		return false;
-	}
-	attr->port = (uint16_t)port;
-	attr->flags |= port == 0 ? STAG_BLOCK_ANY_PORT : 0;
-	return true;
-}
-
 /* The first line of a file. */
 bool block_read_secret(const char *path, char out[MAX_SECRET])
 {
@@ -217,14 +201,10 @@ static void announce(const struct options *o, const char *name,
 		     const struct stag_block_target *target)
 {
 	unsigned int port = stag_block_target_port(target);
-	json_t *json;
 
 	if (o->json) {
-		json = json_pack("{s:s, s:i, s:o}", "name", name, "port", (int)port, "luns",
-				 luns_json(o));
-		json_dumpf(json, stdout, JSON_INDENT(2));
-		puts("");
-		json_decref(json);
+		store_dump(json_pack("{s:s, s:i, s:o}", "name", name, "port", (int)port, "luns",
+				     luns_json(o)));
 	} else {
 		printf("serving %s on port %u\n", name, port);
 		for (unsigned int i = 0; i < o->num_luns; i++)
@@ -243,29 +223,14 @@ static bool add_luns(const struct options *o, struct stag_block_target *target)
 	return true;
 }
 
-/* A connection is a socket: as many as the system lets us have. */
-static void raise_limit(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-		return;
-	limit.rlim_cur = limit.rlim_max;
-	setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-static int serve_until_told(const struct options *o, const struct stag_block_target_attr *attr)
+static int serve_units(const struct options *o, const struct stag_block_target_attr *attr)
 {
 	struct stag_block_target *target;
 	struct block_control control;
 	int rc = EXIT_FAILED;
 	sigset_t ends;
 
-	sigemptyset(&ends);
-	sigaddset(&ends, SIGINT);
-	sigaddset(&ends, SIGTERM);
-	sigprocmask(SIG_BLOCK, &ends, NULL);
-	raise_limit();
+	serve_begin(&ends);
 	target = stag_block_target_start(attr);
 	if (!target) {
 		complain("%s", stag_block_error());
@@ -295,14 +260,26 @@ static int serve(const struct options *o)
 		make_name(name, sizeof(name));
 		attr.name = name;
 	}
-	if (!take_port(o->port, &attr) || !take_secrets(o, &attr, secret, own_secret))
+	if (!serve_port(o->port, STAG_BLOCK_PORT, &attr.port) ||
+	    !take_secrets(o, &attr, secret, own_secret))
 		return EXIT_USAGE;
-	return serve_until_told(o, &attr);
+	attr.flags = attr.port == 0 ? STAG_BLOCK_ANY_PORT : 0;
+	return serve_units(o, &attr);
 }
 
 /* ---- the command line ---------------------------------------------------------------------- */
 
-enum { B_LUN = 256, B_NAME, B_ADDRESS, B_PORT, B_USER, B_SECRET, B_OWN_USER, B_OWN_SECRET, B_JSON };
+enum {
+	B_LUN = VERB_OPTION,
+	B_NAME,
+	B_ADDRESS,
+	B_PORT,
+	B_USER,
+	B_SECRET,
+	B_OWN_USER,
+	B_OWN_SECRET,
+	B_JSON
+};
 
 static const struct option long_options[] = {
 	{"lun", required_argument, NULL, B_LUN},
@@ -318,8 +295,9 @@ static const struct option long_options[] = {
 	{0},
 };
 
-static bool take(struct options *o, int name, char *text)
+static bool take(void *to, int name, char *text)
 {
+	struct options *o = to;
 	const char **words[] = {&o->name,	 &o->address,  &o->port,	   &o->user,
 				&o->secret_file, &o->own_user, &o->own_secret_file};
 
@@ -334,55 +312,30 @@ static bool take(struct options *o, int name, char *text)
 
 static int run_serve(const struct command *self, int argc, char **argv)
 {
+	static const struct verb verb = {"serve", "options only", 0, 0, ~0ull};
+	static const struct verb_options options = {long_options, take};
 	static struct options o;
-	int c, rc;
+	int rc;
 
-	argv[0] = "stag block"; /* getopt_long() says so */
-	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-		if (c == 'h') {
-			fputs(self->help, stdout);
-			return EXIT_OK;
-		}
-		if (c == '?' || !take(&o, c, optarg))
-			return usage_error(self);
-	}
-	if (optind != argc) {
-		complain("stag block serve wants options only, not '%s'", argv[optind]);
-		return usage_error(self);
-	}
+	if (!verb_parse(self, &verb, &options, &o, argc, argv, &rc))
+		return rc;
 	rc = serve(&o);
 	return rc == EXIT_USAGE ? usage_error(self) : rc;
-}
-
-/* RDMA comes with the adapter. */
-static bool wants_rdma(int argc, char **argv)
-{
-	for (int i = 1; i < argc; i++)
-		if (!strncmp(argv[i], "stag://", 7) || !strncmp(argv[i], "iser://", 7))
-			return true;
-	return false;
 }
 
 static int run(const struct command *self, int argc, char **argv)
 {
 	int rc;
+	const char *name = verb_given(self, "what shall be done?", argc, argv, &rc);
 
-	if (argc < 2) {
-		complain("what shall be done?");
-		return usage_error(self);
-	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		fputs(self->help, stdout);
-		return EXIT_OK;
-	}
-	if (wants_rdma(argc, argv) && preload_self(argc, argv) != 0)
-		return EXIT_FAILED;
+	if (!name)
+		return rc;
 	if (block_use_verb(self, argc - 1, argv + 1, &rc))
 		return rc;
-	if (strcmp(argv[1], "serve") != 0) {
+	if (strcmp(name, "serve") != 0) {
 		complain("block storage is served and used by serve, discover, info, read, write, "
 			 "bench, sessions and stags, not by '%s'",
-			 argv[1]);
+			 name);
 		return usage_error(self);
 	}
 	if (preload_self(argc, argv) != 0)

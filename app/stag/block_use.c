@@ -5,15 +5,15 @@
 #include "block_use.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "stag.h"
 #include "store.h"
+#include "verb.h"
 
 enum {
-	U_USER = 256,
+	U_USER = VERB_OPTION,
 	U_SECRET,
 	U_PEER_USER,
 	U_PEER_SECRET,
@@ -36,7 +36,7 @@ enum {
 	U_STAGS,
 };
 
-#define BIT(name) (1u << ((name)-U_USER))
+#define BIT(name) VERB_BIT(name)
 #define ALWAYS                                                                                     \
 	(BIT(U_USER) | BIT(U_SECRET) | BIT(U_PEER_USER) | BIT(U_PEER_SECRET) | BIT(U_INITIATOR) |  \
 	 BIT(U_DIGESTS) | BIT(U_JSON))
@@ -160,20 +160,26 @@ static int info(const struct block_use *u)
 
 /* ---- the command line ----------------------------------------------------------------------- */
 
-static const struct verb {
-	const char *name;
-	int least, most; /* arguments */
-	unsigned int options;
+#define A_URL	 "a URL"
+#define A_COPY	 A_URL ", and perhaps a file"
+#define A_TARGET "at most the name or the port of a target"
+
+static const struct use_verb {
+	struct verb verb;
 	int (*run)(const struct block_use *u);
 } verbs[] = {
-	{"discover", 1, 1, ALWAYS, discover},	   {"info", 1, 1, ALWAYS, info},
-	{"read", 1, 2, COPY, block_read},	   {"write", 1, 2, COPY, block_write},
-	{"bench", 1, 1, BENCH, block_bench},	   {"sessions", 0, 1, BIT(U_JSON), block_sessions},
-	{"stags", 0, 1, BIT(U_JSON), block_stags},
+	{{"discover", A_URL, 1, 1, ALWAYS}, discover},
+	{{"info", A_URL, 1, 1, ALWAYS}, info},
+	{{"read", A_COPY, 1, 2, COPY}, block_read},
+	{{"write", A_COPY, 1, 2, COPY}, block_write},
+	{{"bench", A_URL, 1, 1, BENCH}, block_bench},
+	{{"sessions", A_TARGET, 0, 1, BIT(U_JSON)}, block_sessions},
+	{{"stags", A_TARGET, 0, 1, BIT(U_JSON)}, block_stags},
 };
 
-static void take(struct block_use *u, int name, const char *text)
+static bool take(void *to, int name, char *text)
 {
+	struct block_use *u = to;
 	const char **words[] = {&u->user,      &u->secret_file, &u->peer_user, &u->peer_secret_file,
 				&u->initiator, &u->offset,	&u->length,    &u->op,
 				&u->writes,    &u->size,	&u->depth,     &u->connections,
@@ -185,9 +191,10 @@ static void take(struct block_use *u, int name, const char *text)
 		*words[name - U_USER] = text;
 	else
 		*flags[name - U_DIGESTS] = name != U_RANDOM && name != U_POLL;
+	return true;
 }
 
-static int run_with_secrets(struct block_use *u, const struct verb *v)
+static int run_with_secrets(struct block_use *u, const struct use_verb *v)
 {
 	char secret[BLOCK_MAX_SECRET] = "", peer_secret[BLOCK_MAX_SECRET] = "";
 	int rc;
@@ -208,34 +215,24 @@ static int run_with_secrets(struct block_use *u, const struct verb *v)
 	return rc;
 }
 
-static int run_verb(const struct command *self, const struct verb *v, int argc, char **argv)
+/* RDMA comes with the adapter: the command is run once more with it. */
+static bool wants_rdma(const char *url)
 {
-	struct block_use u = {0};
-	int c, rc;
+	return url && (!strncmp(url, "stag://", 7) || !strncmp(url, "iser://", 7));
+}
 
-	argv[0] = "stag block"; /* getopt_long() says so */
-	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-		if (c == 'h') {
-			fputs(self->help, stdout);
-			return EXIT_OK;
-		}
-		if (c == '?')
-			return usage_error(self);
-		if (!(v->options & BIT(c))) {
-			complain("stag block %s has no option --%s", v->name,
-				 long_options[c - U_USER].name);
-			return usage_error(self);
-		}
-		take(&u, c, optarg);
-	}
-	if (argc - optind < v->least || argc - optind > v->most) {
-		complain("stag block %s wants %s%s", v->name,
-			 v->least ? "a URL" : "at most the name or the port of a target",
-			 v->most == 1 ? "" : ", and perhaps a file");
-		return usage_error(self);
-	}
+static int run_verb(const struct command *self, const struct use_verb *v, int argc, char **argv)
+{
+	static const struct verb_options options = {long_options, take};
+	struct block_use u = {0};
+	int rc;
+
+	if (!verb_parse(self, &v->verb, &options, &u, argc, argv, &rc))
+		return rc;
 	u.url = argc > optind ? argv[optind] : NULL;
 	u.file = argc - optind > 1 ? argv[optind + 1] : NULL;
+	if (wants_rdma(u.url) && preload_self(argc + 1, argv - 1) != 0)
+		return EXIT_FAILED;
 	rc = run_with_secrets(&u, v);
 	return rc == EXIT_USAGE ? usage_error(self) : rc;
 }
@@ -243,7 +240,7 @@ static int run_verb(const struct command *self, const struct verb *v, int argc, 
 bool block_use_verb(const struct command *self, int argc, char **argv, int *rc)
 {
 	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-		if (strcmp(verbs[i].name, argv[0]) == 0) {
+		if (strcmp(verbs[i].verb.name, argv[0]) == 0) {
 			*rc = run_verb(self, &verbs[i], argc, argv);
 			return true;
 		}

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "stag.h"
+#include "verb.h"
 
 static const char help_text[] =
 	"usage: stag heap show [NAME] [--blocks] [--check] [--json]\n"
@@ -299,19 +300,15 @@ static int act(const struct command *self, const struct action *action, int argc
 
 static int heap(const struct command *self, int argc, char **argv)
 {
+	int rc;
+	const char *name = verb_given(self, "show, top, reap, trim or rm?", argc, argv, &rc);
 	const struct action *action;
 
-	if (argc < 2) {
-		complain("show, top, reap, trim or rm?");
-		return usage_error(self);
-	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		fputs(self->help, stdout);
-		return EXIT_OK;
-	}
-	action = find_action(argv[1]);
+	if (!name)
+		return rc;
+	action = find_action(name);
 	if (!action) {
-		complain("no '%s': show, top, reap, trim or rm?", argv[1]);
+		complain("no '%s': show, top, reap, trim or rm?", name);
 		return usage_error(self);
 	}
 	return act(self, action, argc - 1, argv + 1);

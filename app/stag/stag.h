@@ -5,8 +5,10 @@
 #ifndef STAG_APP_STAG_H
 #define STAG_APP_STAG_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 /* Exit codes; `stag run` ends as the program that it ran, or with one of the last two. */
@@ -44,6 +46,10 @@ int preload_find(const char *chosen, char *path, size_t size);
 int preload_set(const char *library); /* LD_PRELOAD, behind what is there already */
 /* Runs this command once more, with the adapter: returns where it is there already, or cannot be had. argv[0]: the command's name. */
 int preload_self(int argc, char **argv);
+
+/* serve.c: what commands that serve have in common */
+bool serve_port(const char *text, uint16_t usual, uint16_t *port); /* false, having complained */
+void serve_begin(sigset_t *ends); /* before there are threads; ends: what tells it to stop */
 
 /* program.c: what will be executed, and whether it can be preloaded at all */
 int program_find(const char *name, char *path, size_t size); /* as execvp() would: -errno */

@@ -6,7 +6,7 @@
  * program would: the queue pair of an endpoint, and nothing behind it. A write to a peer completes when it has been
  * sent; it counts here when the answer to a read behind it says that it is there.
  */
-#include "store_use.h"
+#include "store_options.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,71 +45,71 @@ struct bench {
 
 /* ---- settings --------------------------------------------------------------------------------- */
 
-static bool parse_op(struct bench *b, const struct store_use *u)
+static bool parse_op(struct bench *b, const struct store_options *o)
 {
 	static const char *const ops[] = {"read", "mix", "write"};
 	size_t i = 0;
 
-	if (u->op)
-		while (i < 3 && strcmp(ops[i], u->op) != 0)
+	if (o->op)
+		while (i < 3 && strcmp(ops[i], o->op) != 0)
 			i++;
 	if (i == 3) {
-		complain("--op wants read, write or mix, not '%s'", u->op);
+		complain("--op wants read, write or mix, not '%s'", o->op);
 		return false;
 	}
 	b->f.op = ops[i];
 	b->writes = 50 * i;
 	if (i == 1)
-		return store_parse_number("--writes", u->writes, 1, 99, &b->writes);
-	if (u->writes)
+		return store_parse_number("--writes", o->writes, 1, 99, &b->writes);
+	if (o->writes)
 		complain("--writes is for --op mix");
-	return !u->writes;
+	return !o->writes;
 }
 
-static bool parse_size(const struct store_use *u, uint64_t *size)
+static bool parse_size(const struct store_options *o, uint64_t *size)
 {
-	if (u->size && !store_parse_size("--size", u->size, NULL, size))
+	if (o->size && !store_parse_size("--size", o->size, NULL, size))
 		return false;
 	if (*size > MAX_SIZE)
 		complain("--size is 64M at the most");
 	return *size <= MAX_SIZE;
 }
 
-static bool take_settings(struct bench *b, const struct store_use *u)
+static bool take_settings(struct bench *b, const struct store_options *o)
 {
 	uint64_t depth = 32;
 
 	b->secs = 1;
 	b->f.size = 4096;
-	b->sequential = u->sequential;
-	b->sleep = u->sleep;
-	if (!parse_op(b, u) || !parse_size(u, &b->f.size) || !store_parse_secs(u->secs, &b->secs) ||
-	    !store_parse_number("--depth", u->depth, 1, MAX_DEPTH, &depth) ||
-	    (u->order && !store_parse_order(u->order, &b->attr.relax)) ||
-	    (u->level && !store_parse_level(u->level, &b->attr.level)))
+	b->sequential = o->sequential;
+	b->sleep = o->sleep;
+	if (!parse_op(b, o) || !parse_size(o, &b->f.size) || !store_parse_secs(o->secs, &b->secs) ||
+	    !store_parse_number("--depth", o->depth, 1, MAX_DEPTH, &depth))
 		return false;
-	b->attr.flags = u->level ? STAG_STORE_HAS_LEVEL : 0;
+	b->attr.relax = o->p.relax;
+	b->attr.level = o->p.level;
+	b->attr.flags = o->what & STAG_STORE_CHANGE_LEVEL ? STAG_STORE_HAS_LEVEL : 0;
 	b->attr.qp.cap.max_send_wr = (uint32_t)depth * 2;
 	b->f.depth = (uint32_t)depth;
-	b->f.where = u->where;
-	b->f.pattern = u->sequential ? "sequential" : "random";
-	b->f.wait = u->sleep ? "sleep" : "poll";
-	if (b->writes == 0 || u->force)
+	b->f.where = o->where;
+	b->f.pattern = o->sequential ? "sequential" : "random";
+	b->f.wait = o->sleep ? "sleep" : "poll";
+	if (b->writes == 0 || o->force)
 		return true;
 	complain("--op %s overwrites what is in the partition: it wants --force", b->f.op);
 	return false;
 }
 
 /* Far away the partition's own settings hold, and those of a queue pair cannot be chosen. */
-static bool check_partition(const struct bench *b, const struct store_use *u)
+static bool check_partition(const struct bench *b, const struct store_options *o)
 {
 	if (b->places == 0)
-		complain("%s has %llu bytes", u->where, (unsigned long long)b->e->size);
+		complain("%s has %llu bytes", o->where, (unsigned long long)b->e->size);
 	else if (b->writes && b->e->access != STAG_STORE_WRITE)
-		complain("%s: you may read it, and not write it", u->where);
-	else if (b->e->id && (u->order || u->level))
+		complain("%s: you may read it, and not write it", o->where);
+	else if (b->e->id && o->what != 0)
 		complain("%s is far: what order and level it has 'stag store set' says there",
-			 u->where);
+			 o->where);
 	else
 		return true;
 	return false;
@@ -305,36 +305,36 @@ static bool get_memory(struct bench *b)
 	return b->slots && b->mr;
 }
 
-static bool use(struct bench *b, const struct store_use *u)
+static bool use(struct bench *b, const struct store_options *o)
 {
 	char order[64];
 	bool ok;
 
 	b->places = b->e->size / b->f.size;
-	if (!check_partition(b, u) || !get_memory(b))
+	if (!check_partition(b, o) || !get_memory(b))
 		return false;
 	store_order_words(b->e->relax, order, sizeof(order));
 	b->f.order = order;
 	ok = measure(b) && drain(b);
 	if (ok)
-		store_print_figures(&b->f, u->json);
+		store_print_figures(&b->f, o->json);
 	return ok;
 }
 
-int store_bench(const struct store_use *u)
+int store_bench(const struct store_options *o)
 {
 	struct bench *b = calloc(1, sizeof(*b));
 	bool ok = false;
 
-	if (!b || !take_settings(b, u)) {
+	if (!b || !take_settings(b, o)) {
 		free(b);
 		return EXIT_USAGE;
 	}
 	if (getrandom(&b->dice, sizeof(b->dice), 0) < 0 || b->dice == 0)
 		b->dice = clock_ns();
-	b->e = store_connect(u, &b->attr);
+	b->e = store_connect(o, &b->attr);
 	if (b->e) {
-		ok = use(b, u);
+		ok = use(b, o);
 		stag_store_disconnect(b->e);
 	}
 	if (b->mr)

@@ -2,7 +2,7 @@
 /*
  * store_bench_report.c - stag store bench: what comes out.
  */
-#include "store_use.h"
+#include "store_options.h"
 
 #include <stdio.h>
 

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * store_manage.c - stag store format, list, show, add, set, rename, rm, grow and check.
+ *
+ * Management needs no device and no adapter, and changes nothing but the store's table.
+ */
+#include "store_options.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "stag.h"
+#include "store.h"
+
+/* ---- errors ---------------------------------------------------------------------------- */
+
+/* What the library says. */
+static int failed(const char *path, int error)
+{
+	complain("%s", stag_store_error());
+	if (error == EBADMSG)
+		fprintf(stderr, "Try 'stag store check %s'.\n", path);
+	return EXIT_FAILED;
+}
+
+/* And what to do about it. */
+__attribute__((format(printf, 1, 2))) static int failed_try(const char *fmt, ...)
+{
+	va_list ap;
+
+	complain("%s", stag_store_error());
+	fputs("Try ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputs(".\n", stderr);
+	return EXIT_FAILED;
+}
+
+static struct stag_store *open_it(const struct store_options *o, unsigned int flags)
+{
+	struct stag_store *store = stag_store_open(o->where, flags);
+	int error = errno;
+
+	if (!store)
+		failed(o->where, error);
+	return store;
+}
+
+/* ---- look ---------------------------------------------------------------------------------- */
+
+int store_list(const struct store_options *o)
+{
+	struct stag_store *store = open_it(o, STAG_STORE_LOOK);
+	json_t *json;
+
+	if (!store)
+		return EXIT_FAILED;
+	if (o->json) {
+		json = store_json(store, o->where);
+		if (json)
+			store_dump(json_incref(json_object_get(json, "partitions")));
+		json_decref(json);
+	} else {
+		store_print_list(store);
+	}
+	stag_store_close(store);
+	return EXIT_OK;
+}
+
+static int show_store(const struct store_options *o, struct stag_store *store)
+{
+	struct stag_store_info info;
+	json_t *json;
+	int rc = stag_store_query(store, &info, sizeof(info));
+
+	if (rc != 0)
+		return failed(o->where, rc);
+	if (!o->json) {
+		store_print(&info, o->where);
+		return EXIT_OK;
+	}
+	json = store_json(store, o->where);
+	if (!json)
+		return failed(o->where, 0);
+	store_dump(json);
+	return EXIT_OK;
+}
+
+static int show_partition(const struct store_options *o, struct stag_store *store, const char *name)
+{
+	struct stag_store_partition p;
+	int rc = stag_store_find(store, name, &p);
+
+	if (rc != 0)
+		return failed_try("'stag store list %s'", o->where);
+	if (o->json)
+		store_dump(store_partition_json(&p));
+	else
+		store_print_partition(&p);
+	return EXIT_OK;
+}
+
+int store_show(const struct store_options *o)
+{
+	struct stag_store *store = open_it(o, STAG_STORE_LOOK);
+	int rc;
+
+	if (!store)
+		return EXIT_FAILED;
+	rc = o->name ? show_partition(o, store, o->name) : show_store(o, store);
+	stag_store_close(store);
+	return rc;
+}
+
+/* ---- add ------------------------------------------------------------------------------------ */
+
+static bool room_of(struct stag_store *store, uint64_t now, struct store_room *room)
+{
+	struct stag_store_info info;
+
+	if (stag_store_query(store, &info, sizeof(info)) != 0) {
+		complain("%s", stag_store_error());
+		return false;
+	}
+	*room = (struct store_room){.whole = info.size - STAG_STORE_DATA_OFFSET,
+				    .largest = info.largest_gap,
+				    .now = now,
+				    .block = info.block};
+	return true;
+}
+
+static int add_one(const struct store_options *o, struct stag_store *store,
+		   struct stag_store_partition *p, const char *size)
+{
+	struct store_room room;
+	int rc;
+
+	if (!room_of(store, 0, &room) || !store_parse_size("--size", size, &room, &p->size))
+		return EXIT_FAILED;
+	store_show_progress(store, p->name);
+	rc = stag_store_add(store, p);
+	store_end_progress();
+	if (rc == ENOSPC)
+		return failed_try(
+			"'stag store list %s' to see what there is, or 'stag store grow %s "
+			"--size ...' for more",
+			o->where, o->where);
+	return rc == 0 ? EXIT_OK : failed(o->where, rc);
+}
+
+static bool set_name(struct stag_store_partition *p, const char *name, size_t len)
+{
+	if (len >= sizeof(p->name)) {
+		complain("'%s' is too long: a name has at most %d characters", name,
+			 STAG_STORE_NAME_MAX - 1);
+		return false;
+	}
+	memset(p->name, 0, sizeof(p->name));
+	memcpy(p->name, name, len);
+	return true;
+}
+
+int store_add(const struct store_options *o)
+{
+	struct stag_store_partition p = o->p;
+	struct stag_store *store;
+	int rc;
+
+	if (!o->size) {
+		complain("how large shall %s be? --size says", o->name);
+		return EXIT_USAGE;
+	}
+	if (!set_name(&p, o->name, strlen(o->name)) ||
+	    (o->offset && !store_parse_offset(o->offset, &p.offset)) ||
+	    (o->align && !store_parse_size("--align", o->align, NULL, &p.alignment)))
+		return EXIT_USAGE;
+	store = open_it(o, 0);
+	if (!store)
+		return EXIT_FAILED;
+	rc = add_one(o, store, &p, o->size);
+	if (rc == EXIT_OK)
+		rc = show_partition(o, store, o->name);
+	stag_store_close(store);
+	return rc;
+}
+
+/* ---- format ------------------------------------------------------------------------------------ */
+
+/* All of them, or none. */
+static void drop_first_ones(const struct store_options *o, struct stag_store *store)
+{
+	struct stag_store_partition p;
+	uint32_t first = 0;
+
+	while (stag_store_next(store, &first, &p)) {
+		if (stag_store_remove(store, p.name, 0) != 0) {
+			failed(o->where, 0);
+			return;
+		}
+		first = 0;
+	}
+	fprintf(stderr, "%s is a store now, and has no partitions.\n", o->where);
+}
+
+static int add_first_ones(const struct store_options *o, struct stag_store *store)
+{
+	int rc = EXIT_OK;
+
+	for (unsigned int i = 0; i < o->num_partitions && rc == EXIT_OK; i++) {
+		const char *text = o->partitions[i], *equals = strchr(text, '=');
+		struct stag_store_partition p = {0};
+
+		rc = set_name(&p, text, (size_t)(equals - text)) ? add_one(o, store, &p, equals + 1)
+								 : EXIT_FAILED;
+	}
+	if (rc != EXIT_OK)
+		drop_first_ones(o, store);
+	return rc;
+}
+
+int store_format(const struct store_options *o)
+{
+	struct stag_store_attr attr = {0};
+	struct stag_store *store;
+	uint64_t block = 0;
+	int rc;
+
+	if ((o->size && !store_parse_size("--size", o->size, NULL, &attr.size)) ||
+	    (o->block && !store_parse_size("--block", o->block, NULL, &block)))
+		return EXIT_USAGE;
+	attr.block = block > UINT32_MAX ? UINT32_MAX : (uint32_t)block;
+	if (o->label && (size_t)snprintf(attr.label, sizeof(attr.label), "%s", o->label) >=
+				sizeof(attr.label)) {
+		complain("--label has at most %d characters", STAG_STORE_NAME_MAX - 1);
+		return EXIT_USAGE;
+	}
+	rc = stag_store_format(o->where, &attr, o->force ? STAG_STORE_FORCE : 0);
+	if (rc == EEXIST)
+		return failed_try(
+			"'stag store format %s --force' to lose that for ever, or another "
+			"path",
+			o->where);
+	if (rc != 0)
+		return failed(o->where, rc);
+	store = open_it(o, 0);
+	if (!store)
+		return EXIT_FAILED;
+	rc = add_first_ones(o, store);
+	if (rc == EXIT_OK)
+		rc = show_store(o, store);
+	stag_store_close(store);
+	return rc;
+}
+
+/* ---- change ---------------------------------------------------------------------------------------- */
+
+static int change(const struct store_options *o, struct stag_store *store,
+		  struct stag_store_partition *p, unsigned int what)
+{
+	int rc;
+
+	store_show_progress(store, p->name);
+	rc = stag_store_change(store, p, what);
+	store_end_progress();
+	if (rc == ENOSPC)
+		return failed_try("'stag store list %s'", o->where);
+	return rc == 0 ? show_partition(o, store, p->name) : failed(o->where, rc);
+}
+
+static struct stag_store *open_partition(const struct store_options *o,
+					 struct stag_store_partition *p)
+{
+	struct stag_store *store = open_it(o, 0);
+	int rc;
+
+	if (!store)
+		return NULL;
+	rc = stag_store_find(store, o->name, p);
+	if (rc == 0)
+		return store;
+	failed_try("'stag store list %s'", o->where);
+	stag_store_close(store);
+	return NULL;
+}
+
+/* From "max" it takes all that is behind it. */
+static bool new_size(const struct store_options *o, struct stag_store *store,
+		     struct stag_store_partition *p)
+{
+	struct stag_store_partition q;
+	struct stag_store_info info;
+	struct store_room room;
+	uint64_t end = 0;
+
+	if (!room_of(store, p->size, &room) || stag_store_query(store, &info, sizeof(info)) != 0)
+		return false;
+	for (uint32_t i = 0; stag_store_next(store, &i, &q) && end == 0;)
+		if (q.offset > p->offset)
+			end = q.offset;
+	room.largest = (end != 0 ? end : info.size) - p->offset;
+	return store_parse_size("--size", o->size, &room, &p->size);
+}
+
+int store_set(const struct store_options *o)
+{
+	struct stag_store_partition p;
+	struct stag_store *store;
+	unsigned int what = o->what;
+	int rc = EXIT_USAGE;
+
+	if (what == 0 && !o->size) {
+		complain("what of %s shall change? --size, --order, --level, --cache or --allow",
+			 o->name);
+		return EXIT_USAGE;
+	}
+	store = open_partition(o, &p);
+	if (!store)
+		return EXIT_FAILED;
+	p.relax = o->p.relax;
+	p.level = o->p.level;
+	p.cache_ms = o->p.cache_ms;
+	p.num_rights = o->p.num_rights;
+	memcpy(p.rights, o->p.rights, sizeof(p.rights));
+	if (!o->size || new_size(o, store, &p))
+		rc = change(o, store, &p, what | (o->size ? STAG_STORE_CHANGE_SIZE : 0));
+	stag_store_close(store);
+	return rc;
+}
+
+int store_rename(const struct store_options *o)
+{
+	struct stag_store_partition p;
+	struct stag_store *store = open_partition(o, &p);
+	int rc = EXIT_USAGE;
+
+	if (!store)
+		return EXIT_FAILED;
+	if (set_name(&p, o->new_name, strlen(o->new_name)))
+		rc = change(o, store, &p, STAG_STORE_CHANGE_NAME);
+	stag_store_close(store);
+	return rc;
+}
+
+int store_rm(const struct store_options *o)
+{
+	struct stag_store *store = open_it(o, 0);
+	int rc;
+
+	if (!store)
+		return EXIT_FAILED;
+	rc = stag_store_remove(store, o->name, o->force ? STAG_STORE_FORCE : 0);
+	stag_store_close(store);
+	if (rc == EBUSY)
+		return failed_try("'stag store rm %s %s --force' to take it from those who use it",
+				  o->where, o->name);
+	if (rc == ENOENT)
+		return failed_try("'stag store list %s'", o->where);
+	return rc == 0 ? EXIT_OK : failed(o->where, rc);
+}
+
+int store_grow(const struct store_options *o)
+{
+	struct stag_store *store;
+	uint64_t size = 0;
+	int rc;
+
+	if (o->size && !store_parse_size("--size", o->size, NULL, &size))
+		return EXIT_USAGE;
+	store = open_it(o, 0);
+	if (!store)
+		return EXIT_FAILED;
+	rc = stag_store_grow(store, size);
+	rc = rc != 0 ? failed(o->where, rc) : show_store(o, store);
+	stag_store_close(store);
+	return rc;
+}
+
+int store_check(const struct store_options *o)
+{
+	int faults = stag_store_check(o->where, o->repair ? STAG_STORE_REPAIR : 0, stdout);
+
+	if (faults < 0)
+		return failed(o->where, 0);
+	if (faults == 0) {
+		puts("no faults");
+		return EXIT_OK;
+	}
+	printf("%d fault%s\n", faults, faults == 1 ? "" : "s");
+	if (!o->repair)
+		fprintf(stderr, "Try 'stag store check %s --repair'.\n", o->where);
+	return EXIT_FAILED;
+}
