@@ -91,7 +91,7 @@ static void too_long_a_list_is_refused(void **state)
 	assert_int_equal(n, TEXT_MAX / sizeof(much));
 	assert_int_equal(text_collect(&in, much, UINT32_MAX), -EMSGSIZE);
 	for (n = 0; !out.full && n < 100000; n++)
-		text_add(&out, "Key", much + 1024 - 10);
+		text_add(&out, "Key", "a value");
 	assert_true(out.full);
 	assert_true(out.len <= sizeof(out.bytes));
 }
