@@ -7,7 +7,8 @@
 # little lockable memory; siw's in a QEMU guest (siw-guest). Each program runs in
 # both roles, with CRC on and off: siw asks for no CRC, so what stag says decides.
 # A run passes when both sides say so and tshark finds its capture flawless. And siw
-# reaches what stag has on storage: perftest knows nothing of it, the peer of store.sh asks for it.
+# reaches what stag has on storage: perftest knows nothing of it, the peer of store.sh asks for it, and Linux has
+# a disk there (block.sh).
 #
 # Needs STAG_BUILD, the build directory. An argument limits the runs to those
 # whose name matches it (a bash pattern, say '*rping*'). KEEP=1 keeps the captures.
@@ -23,6 +24,8 @@ limit=60 # seconds that one side of one run may take
 source "$here/lib.sh"
 # shellcheck source=/dev/null
 source "$here/store.sh"
+# shellcheck source=/dev/null
+source "$here/block.sh"
 
 [[ -x $stag ]] || skip "no $stag"
 for tool in qemu-system-x86_64 tshark setpriv rping ib_write_bw jq; do
@@ -213,6 +216,8 @@ for what in write read; do
 done
 # shellcheck disable=SC2053
 [[ store != $only ]] || store_stories
+# shellcheck disable=SC2053
+[[ block != $only ]] || block_stories
 
 reason=''
 "$here/siw-guest" stop "$dir/guest" 2>"$dir/theirs" || reason='see its log'

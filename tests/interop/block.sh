@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck shell=bash disable=SC2154
+#
+# block.sh - a block target meets the initiator that is in every Linux: the kernel's, with Debian's open-iscsi.
+#
+# Over iSCSI (iscsi_tcp) and over iSER (ib_iser, on siw): a disk is found, gets a file system, is written, read, trimmed
+# and given back. The target is the one that users have, `stag block serve`.
+#
+# siw.sh sources it, with what store.sh has. Over iSER there is no CRC: siw (6.1) puts the second half of one
+# that arrives in two parts where the first was, and QEMU's network cuts a stream anywhere.
+
+block_name=iqn.2026-01.stag:disk
+
+# What the guest does, as a program of its own.
+use_disk() {
+	cat <<-'USE'
+	#!/bin/sh
+	# use-disk begin | new PORT [NAME=VALUE...] | login | fill FILE | check FILE | leave
+	name=iqn.2026-01.stag:disk
+	node() { iscsiadm -m node -T $name "$@"; }
+	await() { # COMMAND...: succeeds, some time
+		n=0
+		until "$@" >/dev/null 2>&1; do
+			n=$((n + 1)); [ $n -lt 300 ] || { echo "use-disk: not in time: $*"; exit 1; }
+			usleep 100000
+		done
+	}
+	ready() { [ -s /sys/block/sda/size ] && head -c 512 /dev/sda; }
+	gone() { ! [ -e /sys/block/sda ]; }
+	drop() { echo 3 >/proc/sys/vm/drop_caches; }
+	set -e
+	what=$1; shift
+	case $what in
+	begin)
+		for m in sd_mod iscsi_tcp ib_iser ext4; do modprobe $m; done
+		mkdir -p /run/lock /var/lib /etc/iscsi /mnt
+		ln -s /run /var/run; ln -s /run/lock /var/lock
+		echo InitiatorName=iqn.2026-01.stag:guest >/etc/iscsi/initiatorname.iscsi
+		: >/etc/iscsi/iscsid.conf
+		start iscsid iscsid -f
+		await grep -q ISCSIADM_ABSTRACT_NAMESPACE /proc/net/unix ;;
+	new)
+		node -p 10.0.2.2:$1 -o new; shift
+		for word in "$@"; do node -o update -n "${word%%=*}" -v "${word#*=}"; done ;;
+	login) node --login && await ready ;;
+	fill)
+		mke2fs -q -F -t ext4 /dev/sda
+		mount -t ext4 /dev/sda /mnt
+		head -c 3000000 /dev/urandom >$1
+		cp $1 /mnt/file; sync ;;
+	check)
+		drop; cmp $1 /mnt/file
+		rm /mnt/file; fstrim /mnt
+		umount /mnt; e2fsck -fn /dev/sda ;;
+	leave) node --logout; await gone; node -o delete ;;
+	esac
+	USE
+}
+
+serve_block() {
+	(STAG_CRC=off at_home "$stag" block serve --name "$block_name" --address 127.0.0.1 --port "$block_port" \
+		--lun "1=$disk" "$@") >"$dir/ours" 2>"$dir/errors" &
+	server=$!
+	wait_listen "$block_port" "$server"
+}
+
+stop_block() {
+	kill "$server" 2>/dev/null
+	wait "$server"
+	because "stag block serve" $?
+	server=''
+}
+
+# linux COMMAND...: in the guest; after a failure nothing more is tried.
+linux() {
+	[[ -z $reason ]] || return
+	peer "$@" >"$dir/theirs" 2>&1
+	because "the guest's $1 $2" $?
+}
+
+# The file behind the disk: ext4's magic number is in it.
+has_file_system() {
+	[[ $(od -An -tx2 -j 1080 -N 2 "$disk") == ' ef53' ]]
+}
+
+linux_uses_it() {
+	linux use-disk login
+	linux use-disk fill /tmp/bytes
+	linux use-disk check /tmp/bytes
+	linux use-disk leave
+	has_file_system || reason+="${reason:+, }no file system in the file"
+}
+
+over_iscsi() {
+	echo 'what only Linux knows' >"$dir/traces/secret"
+	echo 'what only we know' >"$dir/traces/own"
+	serve_block --user linux --secret-file "$dir/traces/secret" --own-user stag --own-secret-file "$dir/traces/own"
+	linux use-disk new "$block_port" node.conn[0].iscsi.HeaderDigest=CRC32C node.conn[0].iscsi.DataDigest=CRC32C \
+		node.session.auth.authmethod=CHAP node.session.auth.username=linux "node.session.auth.password='what only Linux knows'" \
+		node.session.auth.username_in=stag "node.session.auth.password_in='what only we know'"
+	linux_uses_it
+	stop_block
+}
+
+over_iser() {
+	serve_block
+	linux use-disk new "$block_port" iface.transport_name=iser
+	linux_uses_it
+	stop_block
+}
+
+# It is killed while the kernel writes, and another comes.
+over_two_targets() {
+	serve_block
+	linux use-disk new "$block_port" node.conn[0].timeo.noop_out_interval=0
+	linux use-disk login
+	linux start filler use-disk fill /tmp/bytes
+	until has_file_system || [[ -n $reason ]]; do sleep 0.05; done
+	pkill -KILL -P "$server" # it itself is timeout(1)
+	wait "$server" 2>/dev/null
+	serve_block
+	linux finish filler 50
+	linux use-disk check /tmp/bytes
+	linux use-disk leave
+	stop_block
+}
+
+block_story() {
+	reason=''
+	block_port=$(free_port) disk=$dir/traces/block
+	rm -f "$disk" && truncate -s 16M "$disk" && chmod 666 "$disk"
+	"$2"
+	report "$1"
+}
+
+block_stories() {
+	guest "echo $(use_disk | base64 -w0) | base64 -d >/bin/use-disk && chmod 755 /bin/use-disk"
+	reason=''
+	linux use-disk begin
+	[[ -z $reason ]] || { report 'block: the guest has an initiator'; return; }
+	block_story 'block: Linux over iSCSI, with digests, and secrets on both sides' over_iscsi
+	block_story 'block: Linux over iSER' over_iser
+	block_story 'block: Linux outlives the target' over_two_targets
+}
