@@ -350,6 +350,12 @@ struct stagdv_advertise {
  */
 int stagdv_post_send_advertise(struct ibv_qp *qp, struct stagdv_advertise *wr, uint32_t *stag);
 
+/*
+ * In send_flags of a send that advertises: another work request follows at once, which goes out with it. Until then it
+ * may stay where it is.
+ */
+#define STAGDV_SEND_MORE (1u << 28)
+
 struct stagdv_close {
 	uint64_t comp_mask;
 	uint64_t wr_id;

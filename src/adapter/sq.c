@@ -34,11 +34,16 @@ struct wqe *sq_take(struct stag_qp *qp)
 	return w;
 }
 
-void sq_publish(struct stag_qp *qp)
+static void add_reserved(struct stag_qp *qp)
 {
 	qp->counters.posts += qp->sq.reserved;
 	qp->sq.put += qp->sq.reserved;
 	qp->sq.reserved = 0;
+}
+
+void sq_publish(struct stag_qp *qp)
+{
+	add_reserved(qp);
 	if (atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_ERROR)
 		sq_flush(qp);
 	else if (qp->store)
@@ -433,7 +438,10 @@ static int post_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, 
 		return err;
 	}
 	*stag = w->imm_or_inv; /* before it can come back */
-	sq_publish(qp);
+	if (a->send_flags & STAGDV_SEND_MORE)
+		add_reserved(qp);
+	else
+		sq_publish(qp);
 	if (atomic_load(&qp->state) == QP_ERROR)
 		shots_orphan(qp); /* there is no connection that could end */
 	return 0;

@@ -102,7 +102,8 @@ static void copy_in(const struct cmd *c, uint8_t *to)
 	}
 }
 
-static int lend_copy(struct verbs_line *v, struct cmd *c, struct loan *l, struct lending *out)
+static int lend_copy(struct verbs_line *v, struct cmd *c, struct loan *l, struct ibv_sge *sge,
+		     struct lending *out)
 {
 	struct iovec all = {NULL, c->length};
 	struct ibv_mr *mr;
@@ -115,8 +116,8 @@ static int lend_copy(struct verbs_line *v, struct cmd *c, struct loan *l, struct
 	mr = make_region(v, l, c, l->copy, c->length);
 	if (!mr)
 		return errno;
-	v->sge[0] = piece_of(&all, mr);
-	*out = (struct lending){1, v->sge[0].addr, mr->rkey};
+	*sge = piece_of(&all, mr);
+	*out = (struct lending){sge, 1, sge->addr, mr->rkey};
 	return 0;
 }
 
@@ -135,22 +136,23 @@ static unsigned int count_strangers(const struct verbs_line *v, const struct cmd
 
 int lend_command(struct verbs_line *v, struct cmd *c, struct lending *out)
 {
+	struct ibv_sge *sge = v->sge[++v->turn % 2];
 	struct loan *l = &v->loans[c->index];
 	struct ibv_mr *mr = NULL;
 	uint32_t covered;
 	int n = cmd_slice(c, 0, c->length, v->iov, STAGDV_ADVERTISE_SGE, &covered);
 
 	if (count_strangers(v, c, n, covered) > VERBS_OWN_KEYS)
-		return lend_copy(v, c, l, out);
+		return lend_copy(v, c, l, sge, out);
 	for (int i = 0; i < n; i++) {
 		mr = find_region(v, &v->iov[i]);
 		if (!mr)
 			mr = make_region(v, l, c, v->iov[i].iov_base, v->iov[i].iov_len);
 		if (!mr)
 			return errno;
-		v->sge[i] = piece_of(&v->iov[i], mr);
+		sge[i] = piece_of(&v->iov[i], mr);
 	}
-	*out = (struct lending){n, v->sge[0].addr, mr->rkey};
+	*out = (struct lending){sge, n, sge->addr, mr->rkey};
 	return 0;
 }
 

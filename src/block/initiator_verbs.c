@@ -380,11 +380,6 @@ static int verbs_poll(struct line *l)
 	return n < 0 ? n : verbs_repost(v);
 }
 
-static int verbs_flush(struct line *l)
-{
-	return 0;
-}
-
 /* Events of the channel: those that the last arming brought. */
 static void drop_events(struct verbs_line *v)
 {
@@ -415,6 +410,8 @@ static void verbs_forget(struct line *l, struct cmd *c)
 {
 	struct verbs_line *v = to_verbs_line(l);
 
+	if (v->held == c) /* nobody has heard of it */
+		v->held = NULL;
 	lend_end(v, &v->loans[c->index]);
 }
 

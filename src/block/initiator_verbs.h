@@ -47,6 +47,14 @@ struct loan {
 	uint8_t *copy; /* its data in one place; of a read it goes to the others at the end */
 };
 
+/* Memory that a command is about to lend. */
+struct lending {
+	struct ibv_sge *sge; /* its pieces */
+	int n;
+	uint64_t base; /* the address of the first byte to the target */
+	uint32_t rkey; /* of the region that has it all */
+};
+
 enum verbs_stage { VERBS_ADDRESS, VERBS_ROUTE, VERBS_CONNECT, VERBS_UP };
 
 struct verbs_line {
@@ -77,8 +85,15 @@ struct verbs_line {
 	struct ibv_sge again_sge[VERBS_BATCH];
 	unsigned int n_again;
 
+	/* The last command that lends in one post: it goes out with the next one, or with the flush. */
+	struct cmd *held;
+	struct lending held_memory;
+	uint32_t held_len; /* of its body */
+
 	struct iovec iov[STAGDV_ADVERTISE_SGE];
-	struct ibv_sge sge[STAGDV_ADVERTISE_SGE];
+	struct ibv_sge
+		sge[2][STAGDV_ADVERTISE_SGE]; /* the held one's, and that of the one behind it */
+	unsigned int turn;		      /* which of them is whose */
 };
 
 static inline struct verbs_line *to_verbs_line(struct line *l)
@@ -103,11 +118,6 @@ static inline uint8_t *verbs_body(const struct verbs_line *v, enum verbs_kind ki
 }
 
 /* initiator_lend.c */
-struct lending {
-	int n;	       /* pieces, in v->sge */
-	uint64_t base; /* the address of the first byte to the target */
-	uint32_t rkey; /* of the region that has it all */
-};
 int lend_command(struct verbs_line *v, struct cmd *c,
 		 struct lending *out); /* 0, or an errno value */
 void lend_opened(struct verbs_line *v, struct loan *l, uint32_t stag, uint32_t reference);
@@ -122,6 +132,7 @@ void lend_no_regions(struct verbs_line *v);
 /* initiator_verbs_tx.c */
 int verbs_send(struct line *l, struct pdu *p, const void *data, uint32_t len);
 int verbs_command(struct line *l, struct cmd *c, struct pdu *p);
+int verbs_flush(struct line *l);
 
 /* initiator_verbs_rx.c */
 int verbs_post_receives(struct verbs_line *v); /* all */

@@ -45,34 +45,6 @@ static int failed(const struct verbs_line *v, int error)
 				       v->line.b->url.host, strerror(error));
 }
 
-/* ---- what is no command ------------------------------------------------------------------- */
-
-int verbs_send(struct line *l, struct pdu *p, const void *data, uint32_t len)
-{
-	static const struct iser nothing;
-	struct verbs_line *v = to_verbs_line(l);
-	struct ibv_send_wr wr = {
-		.num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
-	struct ibv_send_wr *bad;
-	struct ibv_sge sge;
-	uint8_t *body;
-	uint32_t n, head;
-
-	if (len > VERBS_DATA || v->n_free_controls == 0)
-		return block_fail(ENOBUFS, "%s does not take what it is sent", l->b->url.host);
-	n = v->free_controls[--v->n_free_controls];
-	body = verbs_body(v, VERBS_CONTROL, n);
-	p->data_len = len;
-	head = write_head(v, body, &nothing, p);
-	if (len)
-		memcpy(body + head, data, len);
-	sge = (struct ibv_sge){(uintptr_t)body, pad(body, head, len), v->mr->lkey};
-	wr.wr_id = verbs_id(VERBS_CONTROL, n);
-	wr.sg_list = &sge;
-	l->b->info.counters.posts++;
-	return failed(v, ibv_post_send(v->id->qp, &wr, &bad));
-}
-
 /* ---- commands -------------------------------------------------------------------------------- */
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -111,40 +83,67 @@ static unsigned int signal_sometimes(struct verbs_line *v)
 	return IBV_SEND_SIGNALED;
 }
 
-static int post_plain(struct verbs_line *v, const struct cmd *c, struct ibv_sge *sge)
+/* Figure 4, path 500: the command, and the memory that it is about. more: another one follows. */
+static int post_held(struct verbs_line *v, bool more)
 {
+	struct cmd *c = v->held;
+	struct ibv_sge body = {0};
+	struct stagdv_advertise wr = {.sg_list = &body, .num_sge = 1};
+	uint32_t stag;
+	int error;
+
+	if (!c)
+		return 0;
+	v->held = NULL;
+	body = (struct ibv_sge){(uintptr_t)verbs_body(v, VERBS_COMMAND, c->index), v->held_len,
+				v->mr->lkey};
+	wr.wr_id = verbs_id(VERBS_COMMAND, c->index);
+	wr.send_flags = more ? STAGDV_SEND_MORE : 0;
+	wr.memory = v->held_memory.sge;
+	wr.num_memory = v->held_memory.n;
+	wr.access = c->reads ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	wr.iova = v->one_shot ? 0 : v->held_memory.base;
+	wr.reference = c->itt;
+	wr.stag_at = v->one_shot ? -1 : c->reads ? READ_STAG_AT : WRITE_STAG_AT;
+	error = v->dv->advertise(v->id->qp, &wr, &stag);
+	if (error)
+		return failed(v, error);
+	c->sent = true;
+	lend_opened(v, &v->loans[c->index], stag, c->itt);
+	return 0;
+}
+
+int verbs_flush(struct line *l)
+{
+	return post_held(to_verbs_line(l), false);
+}
+
+/* In turn: what was held goes out before it. */
+static int post_plain(struct verbs_line *v, struct cmd *c, uint32_t len)
+{
+	struct ibv_sge sge = {(uintptr_t)verbs_body(v, VERBS_COMMAND, c->index), len, v->mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = verbs_id(VERBS_COMMAND, c->index),
-				 .sg_list = sge,
+				 .sg_list = &sge,
 				 .num_sge = 1,
 				 .opcode = IBV_WR_SEND,
 				 .send_flags = signal_sometimes(v)};
 	struct ibv_send_wr *bad;
+	int rc = post_held(v, true);
 
-	return ibv_post_send(v->id->qp, &wr, &bad);
+	if (rc == 0)
+		rc = failed(v, ibv_post_send(v->id->qp, &wr, &bad));
+	c->sent |= rc == 0;
+	return rc;
 }
 
-/* Figure 4, path 500: the command, and the memory that it is about. */
-static int post_shot(struct verbs_line *v, const struct cmd *c, struct ibv_sge *sge,
-		     const struct lending *lent)
+static int hold(struct verbs_line *v, struct cmd *c, const struct lending *lent, uint32_t len)
 {
-	struct stagdv_advertise wr = {
-		.wr_id = verbs_id(VERBS_COMMAND, c->index),
-		.sg_list = sge,
-		.num_sge = 1,
-		.memory = v->sge,
-		.num_memory = lent->n,
-		.access = c->reads ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ,
-		.iova = v->one_shot ? 0 : lent->base,
-		.reference = c->itt,
-		.stag_at = v->one_shot ? -1
-			   : c->reads  ? READ_STAG_AT
-				       : WRITE_STAG_AT};
-	uint32_t stag;
-	int error = v->dv->advertise(v->id->qp, &wr, &stag);
+	int rc = post_held(v, true);
 
-	if (error == 0)
-		lend_opened(v, &v->loans[c->index], stag, c->itt);
-	return error;
+	v->held = c;
+	v->held_memory = *lent;
+	v->held_len = len;
+	return rc;
 }
 
 static int send_lending(struct verbs_line *v, struct cmd *c, struct pdu *p)
@@ -152,33 +151,29 @@ static int send_lending(struct verbs_line *v, struct cmd *c, struct pdu *p)
 	uint8_t *body = verbs_body(v, VERBS_COMMAND, c->index);
 	struct lending lent = {0};
 	struct iser header = {0};
-	struct ibv_sge sge;
+	uint32_t len;
 	int error = c->length ? lend_command(v, c, &lent) : 0;
 
-	if (error) {
-		lend_end(v, &v->loans[c->index]);
+	if (error)
 		return error;
-	}
 	if (c->length)
 		header = (struct iser){c->writes, c->reads,  lent.rkey,
 				       lent.rkey, lent.base, lent.base};
-	sge = (struct ibv_sge){(uintptr_t)body, write_head(v, body, &header, p), v->mr->lkey};
+	len = write_head(v, body, &header, p);
 	if (lent.n && v->dv)
-		return failed(v, post_shot(v, c, &sge, &lent));
+		return hold(v, c, &lent, len);
 	if (lent.n)
 		lend_opened(v, &v->loans[c->index], lent.rkey, c->itt);
-	return failed(v, post_plain(v, c, &sge));
+	return post_plain(v, c, len);
 }
 
-static int send_immediate(struct verbs_line *v, const struct cmd *c, struct pdu *p)
+static int send_immediate(struct verbs_line *v, struct cmd *c, struct pdu *p)
 {
 	static const struct iser nothing;
 	uint8_t *body = verbs_body(v, VERBS_COMMAND, c->index);
-	struct ibv_sge sge = {(uintptr_t)body, 0, v->mr->lkey};
 
 	p->data_len = c->length;
-	sge.length = add_immediate(body, write_head(v, body, &nothing, p), c);
-	return failed(v, post_plain(v, c, &sge));
+	return post_plain(v, c, add_immediate(body, write_head(v, body, &nothing, p), c));
 }
 
 int verbs_command(struct line *l, struct cmd *c, struct pdu *p)
@@ -186,9 +181,36 @@ int verbs_command(struct line *l, struct cmd *c, struct pdu *p)
 	struct verbs_line *v = to_verbs_line(l);
 	int rc = is_immediate(v, c) && c->length ? send_immediate(v, c, p) : send_lending(v, c, p);
 
-	if (rc > 0)
-		return rc;
-	c->sent = true;
-	l->b->info.counters.posts++;
+	l->b->info.counters.posts += rc == 0;
 	return rc;
+}
+
+/* ---- what is no command ------------------------------------------------------------------- */
+
+int verbs_send(struct line *l, struct pdu *p, const void *data, uint32_t len)
+{
+	static const struct iser nothing;
+	struct verbs_line *v = to_verbs_line(l);
+	struct ibv_send_wr wr = {
+		.num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+	struct ibv_sge sge;
+	uint8_t *body;
+	uint32_t n, head;
+	int rc;
+
+	if (len > VERBS_DATA || v->n_free_controls == 0)
+		return block_fail(ENOBUFS, "%s does not take what it is sent", l->b->url.host);
+	n = v->free_controls[--v->n_free_controls];
+	body = verbs_body(v, VERBS_CONTROL, n);
+	p->data_len = len;
+	head = write_head(v, body, &nothing, p);
+	if (len)
+		memcpy(body + head, data, len);
+	sge = (struct ibv_sge){(uintptr_t)body, pad(body, head, len), v->mr->lkey};
+	wr.wr_id = verbs_id(VERBS_CONTROL, n);
+	wr.sg_list = &sge;
+	l->b->info.counters.posts++;
+	rc = post_held(v, true);
+	return rc == 0 ? failed(v, ibv_post_send(v->id->qp, &wr, &bad)) : rc;
 }

@@ -761,6 +761,39 @@ static void write_by_hand(struct stage *s, struct ibv_mw *mw)
 }
 
 /* Of a 4 KiB write, at the side that commands: counted by the adapter. */
+/* Of several that are posted at once only the last is rung for. */
+static void many_go_out_together(void **state)
+{
+	enum { MANY = 8 };
+	struct stage *s = *state;
+	struct ibv_sge sge = piece(s->memory, 0, LEN);
+	struct region *got[MANY];
+	uint64_t in[MANY], ids[MANY], calls = counted(&s->p.a).tx_calls;
+	uint32_t stags[MANY];
+
+	for (int i = 0; i < MANY; i++) {
+		got[i] = own_region(&s->p.b, BODY);
+		in[i] = post_receive(&s->p.b, got[i], 0, BODY);
+	}
+	for (int i = 0; i < MANY; i++) {
+		struct lend l = {.memory = &sge,
+				 .n = 1,
+				 .iova = IOVA,
+				 .reference = (uint32_t)i,
+				 .flags = i < MANY - 1 ? STAGDV_SEND_MORE : 0};
+
+		assert_int_equal(counted(&s->p.a).tx_calls, calls);
+		ids[i] = advertise(&s->p.a, own_region(&s->p.a, BODY), &l, &stags[i]);
+	}
+	assert_int_equal(counted(&s->p.a).tx_calls, calls + 1);
+	for (int i = 0; i < MANY; i++) {
+		expect_sent(&s->p.a, ids[i]);
+		assert_int_equal(expect_command(&s->p.b, in[i], got[i]), stags[i]);
+	}
+	for (int i = 0; i < MANY; i++)
+		end_by_b(s, stags[i], (uint32_t)i);
+}
+
 static void one_post_and_one_completion(void **state)
 {
 	struct side_wish quiet = {.quiet = true};
@@ -834,6 +867,7 @@ int main(void)
 		STORY(extended_completion_queue),
 		STORY(end_that_wakes_a_sleeper),
 		STORY(immediate_data),
+		STORY(many_go_out_together),
 		STORY(one_post_and_one_completion),
 	};
 
