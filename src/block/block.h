@@ -113,6 +113,15 @@ struct ibv_pd *units_pd(struct units *u); /* of the buffers: transports with ver
 int lun_open(struct units *u, const struct stag_block_lun *attr, struct lun **out);
 void lun_close(struct lun *l); /* when nothing is under way */
 void lun_start(struct lun *l, struct lun_io *io);
+/*
+ * The bytes of a unit that is memory, in the place of lun_start(): op (READ, WRITE), offset and length of io are set. From now on to lun_return() they
+ * are read, or written; NULL: they cannot be had, and lun_start() says why.
+ */
+uint8_t *lun_borrow(struct lun *l, struct lun_io *io, uint32_t *lkey);
+int lun_return(struct lun_io *io); /* -EIO: what was written is lost */
+void lun_suspect(
+	struct lun_io *io); /* it could not be moved: perhaps they are not there any more */
+#define LUN_BORROW_MAX (1u << 20)
 int lun_look(struct lun *l); /* at its size again: 1 if it changed, 0, -errno */
 
 /* What is told of a unit. */

@@ -334,7 +334,11 @@ static int open_file(struct lun *l, bool is_device)
 	l->sync_fd = l->fd;
 	make_serial(l, realpath(l->where, path) ? path : l->where);
 	rc = reg_file(l);
-	return rc == 0 ? connect_file(l) : rc;
+	if (rc == 0)
+		rc = connect_file(l);
+	if (rc == 0)
+		lun_map(l);
+	return rc;
 }
 
 /* ---- a unit ---------------------------------------------------------------------------------- */
@@ -421,6 +425,7 @@ void lun_close(struct lun *l)
 	if (!l)
 		return;
 	disconnect(l);
+	lun_unmap(l);
 	if (l->mr)
 		ibv_dereg_mr(l->mr);
 	if (l->medium)
@@ -469,5 +474,6 @@ int lun_look(struct lun *l)
 	if (rc != 0)
 		return rc;
 	l->facts.size = size;
+	lun_map(l);
 	return 1;
 }

@@ -4,6 +4,7 @@
  *
  *     units.c      the engine: verbs objects, memory, who polls and who sleeps
  *     lun.c        a unit: what is behind it, and what is told of it
+ *     lun_map.c    one that is memory, mapped
  *     lun_io.c     an operation, from lun_start() to done(): a row of steps, each a work request
  *     helper.c     a thread for calls that block
  *     units_dv.c   the software adapter, where the program has it
@@ -109,6 +110,7 @@ struct lun {
 	bool unsynced;
 	struct stagdv_medium *medium;
 	struct ibv_mr *mr;
+	struct lun_map *map; /* NULL: it is no memory, or cannot be mapped */
 
 	/* a partition */
 	struct stag_store_endpoint *endpoint;
@@ -129,6 +131,19 @@ struct lun {
 
 /* A new queue pair, to what is there now. -ENODEV: nothing is. */
 int lun_reconnect(struct lun *l);
+
+/* ---- lun_map.c ------------------------------------------------------------------------------ */
+
+void lun_map(
+	struct lun *l); /* as long as it is now, if it is memory; what was lent before stays good */
+void lun_unmap(struct lun *l);
+/* NULL: not all of it has pages. */
+uint8_t *lun_map_at(struct lun *l, uint64_t offset, uint64_t length, uint32_t *lkey);
+bool lun_map_is_torn(
+	const struct lun *l); /* pages were taken away: what was written there is lost */
+void lun_map_touch(struct lun *l, uint64_t offset,
+		   uint64_t length); /* is it there? then it is not torn */
+void lun_map_punched(struct lun *l, uint64_t offset, uint64_t length);
 
 /* ---- lun_io.c ------------------------------------------------------------------------------ */
 

@@ -20,6 +20,7 @@
 #define PUNCH_UNIT 4096	      /* a file system gives back no less */
 
 static void next_step(struct lun_io *io);
+static void after_step(struct lun_io *io);
 
 /* ---- who is in whose way ------------------------------------------------------------ */
 
@@ -168,11 +169,51 @@ static void step_check(struct lun_io *io)
 	take_scratch(io);
 }
 
+/* The first piece of the operation's memory from skip bytes on; NULL: there is no more. */
+static uint8_t *memory_at(const struct lun_io *io, uint64_t skip, uint64_t *len)
+{
+	for (int i = 0; i < io->n_iov; i++) {
+		if (skip < io->iov[i].iov_len) {
+			*len = io->iov[i].iov_len - skip;
+			return (uint8_t *)io->iov[i].iov_base + skip;
+		}
+		skip -= io->iov[i].iov_len;
+	}
+	return NULL;
+}
+
+/* To memory it is a copy; -EAGAIN: it is none, or not there. */
+static int copy(const struct lun_io *io)
+{
+	struct lun *l = io->lun;
+	uint64_t skip = io->op == LUN_COMPARE_WRITE ? io->length : 0, done = 0, len = 0;
+	uint32_t lkey;
+	uint8_t *at = l->map ? lun_map_at(l, io->offset, io->length, &lkey) : NULL, *p;
+
+	while (at && done < io->length && (p = memory_at(io, skip + done, &len))) {
+		if (len > io->length - done)
+			len = io->length - done;
+		if (writes(io))
+			memcpy(at + done, p, len);
+		else
+			memcpy(p, at + done, len);
+		done += len;
+	}
+	return !at ? -EAGAIN : lun_map_is_torn(l) ? -EIO : 0;
+}
+
 static void step_move(struct lun_io *io)
 {
+	int rc = copy(io);
+
 	io->phase = PHASE_MOVE;
 	io->step = left_up_to(io, UINT32_MAX);
-	queue(io);
+	if (rc == -EAGAIN)
+		queue(io);
+	else if (rc == 0)
+		after_step(io);
+	else
+		finish(io, rc);
 }
 
 static void step_zero(struct lun_io *io, uint64_t most)
@@ -203,9 +244,10 @@ static void step_discard(struct lun_io *io)
 
 	if (!io->lun->punches)
 		step_zero(io, UINT64_MAX);
-	else if (at % PUNCH_UNIT == 0 && whole)
+	else if (at % PUNCH_UNIT == 0 && whole) {
+		lun_map_punched(io->lun, at, whole);
 		step_helper(io, PHASE_PUNCH, (uint32_t)whole);
-	else
+	} else
 		step_zero(io, PUNCH_UNIT - at % PUNCH_UNIT);
 }
 
@@ -268,19 +310,6 @@ static void next_step(struct lun_io *io)
 }
 
 /* ---- a step is done ----------------------------------------------------------------------------- */
-
-/* The first piece of the operation's memory from skip bytes on; NULL: there is no more. */
-static uint8_t *memory_at(const struct lun_io *io, uint64_t skip, uint64_t *len)
-{
-	for (int i = 0; i < io->n_iov; i++) {
-		if (skip < io->iov[i].iov_len) {
-			*len = io->iov[i].iov_len - skip;
-			return (uint8_t *)io->iov[i].iov_base + skip;
-		}
-		skip -= io->iov[i].iov_len;
-	}
-	return NULL;
-}
 
 static uint64_t first_difference(const uint8_t *a, const uint8_t *b, uint64_t len)
 {
@@ -658,4 +687,39 @@ void lun_start(struct lun *l, struct lun_io *io)
 		list_add_tail(&l->held, &io->link);
 	else
 		begin(io);
+}
+
+/* ---- without a copy -------------------------------------------------------------------------------------------- */
+
+/* What would be held, or refused, goes the other way, and hears of it there. */
+uint8_t *lun_borrow(struct lun *l, struct lun_io *io, uint32_t *lkey)
+{
+	uint8_t *bytes;
+
+	if (!l->map || io->verify || (io->op != LUN_READ && io->op != LUN_WRITE) ||
+	    (writes(io) && (!may_write(l) || (l->exclusive && is_held(l, io, &l->held)))))
+		return NULL;
+	bytes = lun_map_at(l, io->offset, io->length, lkey);
+	if (!bytes)
+		return NULL;
+	io->lun = l;
+	list_init(&io->active);
+	if (writes(io))
+		list_add_tail(&l->active, &io->active);
+	return bytes;
+}
+
+int lun_return(struct lun_io *io)
+{
+	struct lun *l = io->lun;
+
+	list_del(&io->active);
+	if (!list_empty(&l->held))
+		release_held(l);
+	return writes(io) && lun_map_is_torn(l) ? -EIO : 0;
+}
+
+void lun_suspect(struct lun_io *io)
+{
+	lun_map_touch(io->lun, io->offset, io->length);
 }

@@ -29,6 +29,8 @@ struct piece *piece_new(struct task *t, struct buffer *b, uint8_t *bytes, uint32
 		return NULL;
 	p->task = t;
 	p->buffer = b;
+	p->borrowed = false;
+	p->lkey = b ? b->lkey : 0;
 	p->bytes = bytes;
 	p->offset = offset;
 	p->len = len;
@@ -45,6 +47,8 @@ void piece_put(struct stag_block_target *t, struct piece *p)
 {
 	if (p->buffer)
 		units_put_buffer(t->units, p->buffer);
+	if (p->borrowed)
+		lun_return(&p->io);
 	if (t->n_free_pieces == MAX_SPARE) {
 		free(p);
 		return;

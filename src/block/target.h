@@ -100,6 +100,8 @@ struct transport {
 	enum stag_block_transport kind;
 	bool collapses; /* the status can travel with the last data-in */
 	bool rdma;	/* no unsolicited data, no digests */
+	/* May a piece be memory of the unit itself, which others write to meanwhile? NULL: no. */
+	bool (*borrows)(const struct conn *c);
 	/* Queues a PDU, its data copied. Fails only by ending the connection. */
 	void (*send)(struct conn *c, struct pdu *p, const void *data, uint32_t len);
 	void (*respond)(struct task *t, struct pdu *p, const void *data,
@@ -252,7 +254,9 @@ struct verb {
 struct piece {
 	struct list link; /* in task->pieces, in order */
 	struct task *task;
-	struct buffer *buffer; /* NULL: bytes are in the task itself */
+	struct buffer *buffer; /* NULL: bytes are in the task itself, or borrowed */
+	bool borrowed;	       /* bytes are the unit's own: lun_return(io) */
+	uint32_t lkey;	       /* of bytes, unless they are in the task */
 	uint8_t *bytes;
 	uint32_t offset, len; /* in the task's data, either way */
 	uint32_t got;	      /* data-out: that have come, from its beginning */

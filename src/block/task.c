@@ -40,6 +40,33 @@ static struct piece *get_piece(struct task *t, uint32_t len)
 	return p;
 }
 
+/* As much as there is of the unit's own memory, where the transport can use that. NULL: it is copied. */
+static struct piece *borrow_piece(struct task *t)
+{
+	uint32_t left = t->total - t->next, lkey;
+	const struct transport *ops = transport_of(t);
+	struct piece *p;
+
+	if (!left || !ops->borrows || !ops->borrows(t->session->conn))
+		return NULL;
+	p = piece_new(t, NULL, NULL, t->next, left < LUN_BORROW_MAX ? left : LUN_BORROW_MAX);
+	if (!p)
+		return NULL;
+	p->io.op = t->cmd.io.op;
+	p->io.verify = t->cmd.io.verify;
+	p->io.offset = t->cmd.io.offset + p->offset;
+	p->io.length = p->len;
+	p->bytes = lun_borrow(t->cmd.unit, &p->io, &lkey);
+	if (!p->bytes) {
+		piece_free(p);
+		return NULL;
+	}
+	p->borrowed = true;
+	p->lkey = lkey;
+	t->next += p->len;
+	return p;
+}
+
 static uint32_t next_len(const struct task *t, uint32_t end)
 {
 	return end - t->next < UNITS_BUFFER ? end - t->next : UNITS_BUFFER;
@@ -324,6 +351,11 @@ static bool step_in(struct task *t)
 	}
 	if (t->next >= t->total || t->n_pieces >= TASK_PIECES)
 		return false;
+	p = borrow_piece(t);
+	if (p) {
+		p->state = PIECE_READY;
+		return true;
+	}
 	p = get_piece(t, next_len(t, t->total));
 	if (!p)
 		return t->result != 0;
@@ -357,6 +389,19 @@ static void fetch(struct task *t, struct piece *p)
 
 static void next_of(struct task *t, enum scsi_next n);
 
+/* It is where it belongs already. */
+static void was_put(struct task *t, struct piece *p)
+{
+	int result = lun_return(&p->io);
+
+	p->borrowed = false;
+	if (result != 0)
+		note(t, p, result);
+	else
+		t->done += p->len;
+	piece_free(p);
+}
+
 /* All of a piece's data is here. */
 static void has_come(struct task *t, struct piece *p)
 {
@@ -364,6 +409,10 @@ static void has_come(struct task *t, struct piece *p)
 		t->result = -EBADMSG;
 	if (t->result != 0) {
 		piece_free(p);
+		return;
+	}
+	if (p->borrowed) {
+		was_put(t, p);
 		return;
 	}
 	if (t->phase == TASK_WRITES) {
@@ -415,7 +464,9 @@ static bool step_out(struct task *t)
 	if ((t->phase == TASK_COLLECTS && (t->n_pieces || t->collected)) || t->next > t->total ||
 	    t->n_pieces >= TASK_PIECES)
 		return false;
-	p = get_piece(t, next_len(t, t->total));
+	p = t->phase == TASK_WRITES ? borrow_piece(t) : NULL;
+	if (!p)
+		p = get_piece(t, next_len(t, t->total));
 	if (!p)
 		return t->result != 0;
 	if (p->len)
@@ -600,6 +651,8 @@ void piece_moved(struct piece *p, int result)
 {
 	struct task *t = p->task;
 
+	if (result != 0 && p->borrowed)
+		lun_suspect(&p->io);
 	if (t->aborted || t->phase == TASK_READS || t->phase == TASK_OVER || result != 0)
 		piece_free(p);
 	else

@@ -121,9 +121,16 @@ static void tcp_free(struct conn *c)
 	free(to_tcp(c));
 }
 
+/* A digest is of what was there when it was made. */
+static bool tcp_borrows(const struct conn *c)
+{
+	return c->session->keys.data_digest == DIGEST_NONE;
+}
+
 static const struct transport transport = {
 	.kind = STAG_BLOCK_TCP,
 	.collapses = true,
+	.borrows = tcp_borrows,
 	.send = tcp_send,
 	.respond = tcp_respond,
 	.data_in = tcp_data_in,

@@ -17,7 +17,9 @@ struct memory_unit_knobs {
 	int error;		  /* -errno of all that is done */
 	uint64_t bad;		  /* what has to do with this byte gets -EIO; 0: none is bad */
 	unsigned int max_buffers; /* 0: as staging_bytes says */
-	uint8_t *kept; /* the bytes of all units, which outlive them; NULL: each has its own */
+	uint8_t *kept;	   /* the bytes of all units, which outlive them; NULL: each has its own */
+	bool lends;	   /* its bytes, where they are */
+	unsigned int lent; /* out: now */
 	unsigned int in_use;  /* out: buffers */
 	unsigned int started; /* out */
 };

@@ -484,6 +484,124 @@ static void bad_backings_are_refused_in_words(void **state)
 	assert_int_equal(lun_open(r->u, &again, &second), -EINVAL);
 }
 
+/* ---- memory ---- */
+
+static uint8_t *borrow(struct room *r, struct deed *d, enum lun_op op, uint64_t offset,
+		       uint64_t length)
+{
+	uint32_t lkey;
+
+	*d = (struct deed){.io = {.op = op, .offset = offset, .length = length}};
+	return lun_borrow(r->l, &d->io, &lkey);
+}
+
+static void must_be_memory(void)
+{
+	if (on_disk)
+		skip();
+}
+
+/* What is not there yet is not made by looking at it. */
+static void memory_is_lent_where_it_is(void **state)
+{
+	struct room *r = *state;
+	struct deed d;
+	uint8_t *at;
+
+	must_be_memory();
+	on_file(r, 0);
+	assert_null(borrow(r, &d, LUN_READ, MIB, 4096));
+	assert_null(borrow(r, &d, LUN_WRITE, MIB, 4096));
+	assert_int_equal(space_of(r), 0);
+	dice_fill(r->b[0]->bytes, 64 * KIB);
+	assert_int_equal(do_it(r, LUN_WRITE, MIB, r->b[0]->bytes, 64 * KIB), 0);
+	at = borrow(r, &d, LUN_READ, MIB + 512, 4096);
+	assert_non_null(at);
+	assert_memory_equal(at, r->b[0]->bytes + 512, 4096);
+	assert_int_equal(lun_return(&d.io), 0);
+	at = borrow(r, &d, LUN_WRITE, MIB + 512, 1024);
+	assert_non_null(at);
+	memset(at, 0x77, 1024);
+	assert_int_equal(lun_return(&d.io), 0);
+	assert_true(file_is(r, MIB + 512, at, 1024));
+	assert_null(borrow(r, &d, LUN_READ, MIB, 128 * KIB));
+	assert_null(borrow(r, &d, LUN_READ, SIZE - 512, 1024));
+	assert_int_equal(do_it(r, LUN_DISCARD, MIB, NULL, 64 * KIB), 0);
+	assert_null(borrow(r, &d, LUN_READ, MIB, 4096));
+	assert_int_equal(space_of(r), 0);
+}
+
+static void who_wants_to_be_alone_waits_for_what_is_lent(void **state)
+{
+	struct room *r = *state;
+	struct deed loan, alone = {0}, other;
+
+	must_be_memory();
+	on_file(r, 0);
+	fill_all(r, 1);
+	assert_non_null(borrow(r, &loan, LUN_WRITE, 0, 4096));
+	begin(r, &alone, LUN_DISCARD, 0, 8192);
+	units_poll(r->u);
+	assert_false(alone.done);
+	assert_null(borrow(r, &other, LUN_WRITE, 4096, 4096)); /* it is not overtaken */
+	assert_non_null(borrow(r, &other, LUN_READ, 4096, 4096));
+	assert_int_equal(lun_return(&other.io), 0);
+	assert_int_equal(lun_return(&loan.io), 0);
+	assert_int_equal(end(r, &alone), 0);
+}
+
+/* Its pages go while they are in use. */
+static void memory_may_be_taken_away(void **state)
+{
+	struct room *r = *state;
+	struct deed d, read;
+	uint8_t *at;
+
+	must_be_memory();
+	on_file(r, 0);
+	fill_all(r, 1);
+	assert_non_null(borrow(r, &read, LUN_READ, 6 * MIB, 4096));
+	at = borrow(r, &d, LUN_WRITE, 5 * MIB, 8192);
+	assert_non_null(at);
+	assert_int_equal(truncate(r->file, (off_t)(4 * MIB)), 0);
+	memset(at, 2, 8192);
+	assert_int_equal(lun_return(&d.io), -EIO);
+	lun_suspect(&read.io);
+	assert_int_equal(lun_return(&read.io), 0);
+	assert_null(borrow(r, &d, LUN_READ, 0, 4096));
+	assert_int_equal(do_it(r, LUN_READ, 5 * MIB, r->b[0]->bytes, 4096), -EIO);
+	assert_int_equal(do_it(r, LUN_READ, 0, r->b[0]->bytes, 4096), 0);
+	assert_int_equal(lun_look(r->l), 1);
+	at = borrow(r, &d, LUN_READ, 0, 4096);
+	assert_non_null(at);
+	assert_int_equal(at[4095], 1);
+	assert_int_equal(lun_return(&d.io), 0);
+}
+
+/* A system call finds no page, and nobody is told but who asks. */
+static void what_cannot_be_moved_is_suspect(void **state)
+{
+	struct room *r = *state;
+	struct deed d;
+	uint8_t *at;
+	int fd[2];
+
+	must_be_memory();
+	on_file(r, 0);
+	fill_all(r, 1);
+	at = borrow(r, &d, LUN_READ, 6 * MIB, 4096);
+	assert_non_null(at);
+	assert_int_equal(truncate(r->file, (off_t)(4 * MIB)), 0);
+	assert_int_equal(pipe(fd), 0);
+	assert_true(write(fd[1], at, 4096) < 0 && errno == EFAULT);
+	close(fd[0]);
+	close(fd[1]);
+	lun_suspect(&d.io);
+	assert_int_equal(lun_return(&d.io), 0);
+	assert_null(borrow(r, &d, LUN_READ, 6 * MIB, 4096));
+	assert_int_equal(do_it(r, LUN_READ, 6 * MIB, r->b[0]->bytes, 4096), -EIO);
+}
+
 /* ---- changes underneath ---- */
 
 static void a_truncated_file_is_an_error_and_then_smaller(void **state)
@@ -796,6 +914,10 @@ int main(int argc, char **argv)
 		STORY(extents_are_as_the_file_is),
 		STORY(zeroes_and_partitions_discard_by_writing),
 		STORY(bad_backings_are_refused_in_words),
+		STORY(memory_is_lent_where_it_is),
+		STORY(who_wants_to_be_alone_waits_for_what_is_lent),
+		STORY(memory_may_be_taken_away),
+		STORY(what_cannot_be_moved_is_suspect),
 		STORY(a_truncated_file_is_an_error_and_then_smaller),
 		STORY(a_full_disk_says_so),
 		STORY(a_file_may_grow),

@@ -35,6 +35,14 @@ static int begin(void **state)
 	return 0;
 }
 
+/* A unit that is memory: nothing is copied. */
+static int begin_with_memory(void **state)
+{
+	begin(state);
+	memory_unit.lends = true;
+	return 0;
+}
+
 static int end(void **state)
 {
 	peer_close(&peer);
@@ -42,6 +50,7 @@ static int end(void **state)
 	memory_unit.hold = false;
 	end_target(target);
 	assert_int_equal(memory_unit.in_use, 0);
+	assert_int_equal(memory_unit.lent, 0);
 	return 0;
 }
 
@@ -125,6 +134,27 @@ static void the_rest_is_asked_for(void **state)
 	}
 	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
 	expect_on_disk(0, want, sizeof(want));
+}
+
+/* Of what is lent to it no more is started than what came unasked. */
+static void memory_is_written_in_place(void **state)
+{
+	unsigned int started;
+
+	LOGIN("FirstBurstLength=65536\0InitialR2T=Yes");
+	started = memory_unit.started;
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, BLOCKS), got), SCSI_GOOD);
+	for (uint32_t at = 0, itt = peer_write(&peer, 0, BLOCKS, NULL, 0, PDU_FINAL);;) {
+		peer_hear_a(&peer, R2T);
+		at += peer.in.length;
+		peer_answer_r2t(&peer, want);
+		if (at < sizeof(want))
+			continue;
+		assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
+		break;
+	}
+	expect_on_disk(0, want, sizeof(want));
+	assert_int_equal(memory_unit.started, started);
 }
 
 static void bursts_and_segments_are_as_agreed(void **state)
@@ -596,6 +626,22 @@ static void lost_connections_leave_nothing(void **state)
 	assert_int_equal(memory_unit.in_use, 0);
 }
 
+static void what_was_lent_comes_back(void **state)
+{
+	peer_login(&peer);
+	peer_write(&peer, 0, BLOCKS, NULL, 0, PDU_FINAL);
+	peer_write(&peer, 0, BLOCKS, NULL, 0, PDU_FINAL);
+	for (int i = 0; i < 40; i++) /* more than a socket holds */
+		peer_read(&peer, 0, BLOCKS);
+	while (memory_unit.lent < 3)
+		target_step(target, 1);
+	peer_close(&peer);
+	for (int i = 0; i < 20000 && target->n_conns; i++)
+		target_step(target, 1);
+	assert_true(list_empty(&target->sessions));
+	assert_int_equal(memory_unit.lent, 0);
+}
+
 /* Half a command's data has come: its memory comes back. */
 static void a_connection_may_be_lost_anywhere(void **state)
 {
@@ -744,7 +790,8 @@ static void a_login_takes_its_time_not_for_ever(void **state)
 
 int main(void)
 {
-#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define STORY(name)  cmocka_unit_test_setup_teardown(name, begin, end)
+#define MEMORY(name) cmocka_unit_test_setup_teardown(name, begin_with_memory, end)
 	const struct CMUnitTest tests[] = {
 		STORY(a_write_brings_its_data_along),
 		STORY(unsolicited_data_follows),
@@ -752,6 +799,16 @@ int main(void)
 		STORY(bursts_and_segments_are_as_agreed),
 		STORY(large_reads_come_in_order),
 		STORY(bytes_may_come_one_by_one),
+		MEMORY(a_write_brings_its_data_along),
+		MEMORY(the_rest_is_asked_for),
+		MEMORY(memory_is_written_in_place),
+		MEMORY(bursts_and_segments_are_as_agreed),
+		MEMORY(large_reads_come_in_order),
+		MEMORY(bytes_may_come_one_by_one),
+		MEMORY(residuals_are_told),
+		MEMORY(digests_are_made_and_checked),
+		MEMORY(data_of_aborted_tasks_is_dropped),
+		MEMORY(what_was_lent_comes_back),
 		STORY(residuals_are_told),
 		STORY(a_failing_unit_is_told_of),
 		STORY(a_bad_block_is_told),
