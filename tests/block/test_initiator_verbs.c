@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_initiator_verbs.c - an initiator over verbs, in each way in which it speaks to a target and lends it memory.
+ *
+ *   test_initiator_verbs one-shot | iser | regions
+ *
+ * The target is this program once more, in a process that can be killed; its unit is a file that we map. regions: iSER, as if the
+ * adapter was a real one.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "block/initiator.h"
+#include "dice.h"
+#include "model.h"
+#include "stag/stagdv.h"
+
+#define SIZE   (4u << 20)
+#define TARGET "iqn.2026-01.x:t"
+
+static enum stag_block_transport transport;
+static bool is_plain; /* the adapter is like any other */
+static char path[] = "/dev/shm/stag-initiator-XXXXXX";
+static uint8_t *shared;
+static pid_t target;
+static uint16_t port;
+static struct stag_block *unit;
+
+/* Found in place of the adapter's, by those who look for it by name. */
+__attribute__((visibility("default"))) bool stagdv_is_supported(struct ibv_device *device)
+{
+	bool (*adapters)(struct ibv_device *);
+
+	*(void **)&adapters = dlsym(RTLD_NEXT, "stagdv_is_supported");
+	return !is_plain && adapters(device);
+}
+
+/* ---- the target, elsewhere --------------------------------------------------------------- */
+
+static void no_log(void *arg, const char *line)
+{
+}
+
+static int serve(char **words)
+{
+	struct stag_block_lun lun = {.lun = 1, .where = words[3]};
+	struct stag_block_target_attr attr = {.name = TARGET,
+					      .address = "127.0.0.1",
+					      .port = (uint16_t)atoi(words[0]),
+					      .flags = (uint32_t)atoi(words[1]),
+					      .log = no_log};
+	struct stag_block_target *t;
+	uint16_t got;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	t = stag_block_target_start(&attr);
+	if (!t || stag_block_target_add(t, &lun) != 0) {
+		fprintf(stderr, "%s\n", stag_block_error());
+		return 1;
+	}
+	got = stag_block_target_port(t);
+	if (write(atoi(words[2]), &got, sizeof(got)) != sizeof(got))
+		return 1;
+	for (;;)
+		pause();
+}
+
+static void become_target(uint32_t flags, int to)
+{
+	char words[3][16];
+
+	snprintf(words[0], 16, "%u", port);
+	snprintf(words[1], 16, "%u", flags | (port ? 0 : STAG_BLOCK_ANY_PORT));
+	snprintf(words[2], 16, "%d", to);
+	execl("/proc/self/exe", "target", "serve", words[0], words[1], words[2], path, NULL);
+	_exit(1);
+}
+
+/* On the port that it had before, if there was one. */
+static void start_target(uint32_t flags)
+{
+	int ends[2];
+
+	assert_int_equal(pipe(ends), 0);
+	fflush(NULL);
+	target = vfork();
+	assert_true(target >= 0);
+	if (target == 0)
+		become_target(flags, ends[1]);
+	close(ends[1]);
+	assert_int_equal(read(ends[0], &port, sizeof(port)), sizeof(port));
+	close(ends[0]);
+}
+
+static void kill_target(void)
+{
+	if (target > 0) {
+		kill(target, SIGKILL);
+		waitpid(target, NULL, 0);
+	}
+	target = 0;
+}
+
+static void replace_target(void)
+{
+	kill_target();
+	start_target(0);
+}
+
+static const char *url(const char *scheme)
+{
+	static char words[128];
+
+	snprintf(words, sizeof(words), "%s://127.0.0.1:%u/" TARGET "/1", scheme, port);
+	return words;
+}
+
+static void open_unit(struct stag_block_attr attr)
+{
+	attr.transport = transport;
+	unit = stag_block_open(url("stag"), &attr);
+	if (!unit)
+		fail_msg("%s", stag_block_error());
+}
+
+static struct stag_block_info ask(void)
+{
+	struct stag_block_info info;
+
+	assert_int_equal(stag_block_query(unit, &info, sizeof(info)), 0);
+	return info;
+}
+
+static int begin(void **state)
+{
+	int fd;
+
+	strcpy(path + strlen(path) - 6, "XXXXXX");
+	fd = mkstemp(path);
+	assert_true(fd >= 0 && ftruncate(fd, SIZE) == 0);
+	shared = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_ptr_not_equal(shared, MAP_FAILED);
+	close(fd);
+	port = 0;
+	unit = NULL;
+	return 0;
+}
+
+static int end(void **state)
+{
+	stag_block_close(unit);
+	kill_target();
+	munmap(shared, SIZE);
+	unlink(path);
+	return 0;
+}
+
+/* ---- stories ------------------------------------------------------------------------------- */
+
+static void what_is_spoken_is_told(void **state)
+{
+	struct stag_block_info info;
+
+	start_target(0);
+	open_unit((struct stag_block_attr){0});
+	info = ask();
+	assert_int_equal(info.transport, transport);
+	assert_int_equal(info.encoding, transport == STAG_BLOCK_ONE_SHOT ? STAGDV_ONE_SHOT_OPCODES
+									 : STAGDV_ONE_SHOT_NONE);
+	assert_int_equal(info.size, SIZE);
+	assert_int_equal(info.counters.stags_open, 0);
+}
+
+static void requests_do_what_a_model_does(void **state)
+{
+	start_target(0);
+	open_unit((struct stag_block_attr){0});
+	lend_model(unit);
+	run_model(unit, shared, scaled(600), 0, NULL);
+	assert_int_equal(ask().counters.stags_open, 0);
+	assert_int_equal(ask().counters.violations, 0);
+}
+
+/* One command at a time, in more pieces than any adapter takes. */
+static void memory_may_be_in_any_number_of_pieces(void **state)
+{
+	static uint8_t out[512 * 1024], in[512 * 1024];
+	struct iovec iov[1024];
+	struct stag_block_io io = {
+		.op = STAG_BLOCK_READ, .length = sizeof(in), .iov = iov, .n_iov = 1024};
+	struct stag_block_done done;
+
+	start_target(0);
+	open_unit((struct stag_block_attr){.depth = 1});
+	dice_fill(out, sizeof(out));
+	assert_int_equal(stag_block_write(unit, out, 0, sizeof(out), 0), 0);
+	for (int i = 0; i < 1024; i++)
+		iov[i] = (struct iovec){in + (i ^ 1) * 512, 512};
+	assert_int_equal(stag_block_submit(unit, &io), 0);
+	assert_int_equal(stag_block_wait(unit, 60000), 0);
+	assert_int_equal(stag_block_poll(unit, &done, 1), 1);
+	assert_int_equal(done.error, 0);
+	for (int i = 0; i < 1024; i++)
+		assert_memory_equal(in + (i ^ 1) * 512, out + i * 512, 512);
+	assert_int_equal(ask().counters.stags_open, 0);
+}
+
+static void commands_outlive_their_target(void **state)
+{
+	struct stag_block_info info;
+
+	start_target(0);
+	open_unit((struct stag_block_attr){0});
+	lend_model(unit);
+	run_model(unit, shared, scaled(200), 60, replace_target);
+	replace_target();
+	assert_int_equal(stag_block_flush(unit), 0);
+	info = ask();
+	assert_true(info.counters.lost >= 1);
+	assert_int_equal(info.counters.logins, info.counters.lost + 1);
+	assert_int_equal(info.counters.stags_open, 0);
+	assert_int_equal(info.counters.violations, 0);
+	assert_int_equal(info.transport, transport);
+}
+
+static void memory_is_lent_and_taken_back(void **state)
+{
+	static uint8_t memory[8192];
+	uint64_t before;
+
+	start_target(0);
+	open_unit((struct stag_block_attr){0});
+	before = ask().counters.registrations;
+	assert_int_equal(stag_block_lend(unit, memory, sizeof(memory)), 0);
+	assert_int_equal(stag_block_lend(unit, memory, sizeof(memory)), EEXIST);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(stag_block_write(unit, memory + 512 * i, 0, 4096, 0), 0);
+	assert_int_equal(ask().counters.registrations, before + 1);
+	assert_int_equal(stag_block_unlend(unit, memory), 0);
+	assert_int_equal(stag_block_unlend(unit, memory), ENOENT);
+	assert_int_equal(stag_block_write(unit, memory, 0, 4096, 0), 0);
+	assert_int_equal(ask().counters.registrations, before + 2);
+}
+
+/* ---- what it costs ------------------------------------------------------------------------ */
+
+static struct stagdv_counters adapter_counters(void)
+{
+	static struct ibv_context *context;
+	struct ibv_device **list = context ? NULL : ibv_get_device_list(NULL);
+	struct stagdv_counters c;
+
+	if (list) {
+		context = ibv_open_device(list[0]);
+		ibv_free_device_list(list);
+	}
+	assert_int_equal(stagdv_query_counters(context, &c, sizeof(c)), 0);
+	return c;
+}
+
+/* What 64 commands of 4 KiB do to the adapter's counters, and to the initiator's own. */
+static void count_commands(uint8_t *memory, bool write)
+{
+	enum { MANY = 64 };
+	struct stagdv_counters was = adapter_counters(), now;
+	struct stag_block_counters own = ask().counters, after;
+
+	for (uint32_t i = 0; i < MANY; i++)
+		assert_int_equal(write ? stag_block_write(unit, memory, 4096 * i, 4096, 0)
+				       : stag_block_read(unit, memory, 4096 * i, 4096),
+				 0);
+	now = adapter_counters();
+	after = ask().counters;
+	assert_int_equal(now.posts - was.posts, MANY);
+	assert_int_equal(now.receives - was.receives, MANY);
+	assert_int_equal(now.registrations - was.registrations, is_plain ? 0 : MANY); /* STags */
+	assert_int_equal(after.posts - own.posts, MANY);
+	assert_int_equal(after.registrations - own.registrations, 0);
+	assert_int_equal(after.stags - own.stags, MANY);
+	assert_int_equal(after.stags_open, 0);
+	if (is_plain)
+		return;
+	assert_int_equal(now.completions - was.completions, MANY);
+	assert_int_equal(after.completions - own.completions, MANY);
+	assert_int_equal(now.advertised - was.advertised, MANY);
+	assert_int_equal(now.closed - was.closed, MANY);
+}
+
+static void one_post_and_one_completion(void **state)
+{
+	static uint8_t memory[4096];
+
+	start_target(0);
+	open_unit((struct stag_block_attr){0});
+	assert_int_equal(stag_block_lend(unit, memory, sizeof(memory)), 0);
+	count_commands(memory, true);
+	count_commands(memory, false);
+}
+
+/* ---- what else there is ---------------------------------------------------------------------- */
+
+static enum stag_block_transport best(uint32_t flags)
+{
+	static uint8_t block[512];
+
+	kill_target();
+	port = 0;
+	start_target(flags);
+	unit = stag_block_open(url("stag"), NULL);
+	if (!unit)
+		fail_msg("%s", stag_block_error());
+	assert_int_equal(stag_block_read(unit, block, 0, sizeof(block)), 0);
+	return ask().transport;
+}
+
+static void the_best_is_taken_that_both_can(void **state)
+{
+	assert_int_equal(best(0), is_plain ? STAG_BLOCK_ISER : STAG_BLOCK_ONE_SHOT);
+	stag_block_close(unit);
+	assert_int_equal(best(STAG_BLOCK_NO_ONE_SHOT), STAG_BLOCK_ISER);
+	stag_block_close(unit);
+	assert_int_equal(best(STAG_BLOCK_NO_RDMA), STAG_BLOCK_TCP);
+	stag_block_close(unit);
+	assert_int_equal(best(STAG_BLOCK_NO_TCP), is_plain ? STAG_BLOCK_ISER : STAG_BLOCK_ONE_SHOT);
+}
+
+static void what_was_asked_for_or_nothing(void **state)
+{
+	struct stag_block_attr attr = {.transport = STAG_BLOCK_ONE_SHOT};
+
+	start_target(STAG_BLOCK_NO_ONE_SHOT);
+	assert_null(stag_block_open(url("stag"), &attr));
+	assert_int_equal(errno, EPROTONOSUPPORT);
+	unit = stag_block_open(url("iser"), NULL);
+	assert_non_null(unit);
+	assert_int_equal(ask().transport, STAG_BLOCK_ISER);
+	kill_target();
+	assert_null(stag_block_open(url("iser"), NULL));
+	assert_int_equal(errno, ECONNREFUSED);
+	assert_null(stag_block_open(url("stag"), NULL));
+	assert_int_equal(errno, ECONNREFUSED);
+}
+
+static void take_target(void *arg, const char *name, const char *address)
+{
+	assert_string_equal(name, TARGET);
+	++*(unsigned int *)arg;
+}
+
+static void a_portal_names_its_targets(void **state)
+{
+	unsigned int seen = 0;
+	char portal[64];
+
+	start_target(0);
+	snprintf(portal, sizeof(portal), "iser://127.0.0.1:%u", port);
+	if (stag_block_discover(portal, NULL, take_target, &seen) != 0)
+		fail_msg("%s", stag_block_error());
+	assert_true(seen >= 1);
+}
+
+int main(int argc, char **argv)
+{
+#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+	const struct CMUnitTest tests[] = {
+		STORY(what_is_spoken_is_told),
+		STORY(requests_do_what_a_model_does),
+		STORY(memory_may_be_in_any_number_of_pieces),
+		STORY(commands_outlive_their_target),
+		STORY(memory_is_lent_and_taken_back),
+		STORY(one_post_and_one_completion),
+		STORY(the_best_is_taken_that_both_can),
+		STORY(what_was_asked_for_or_nothing),
+		STORY(a_portal_names_its_targets),
+	};
+
+	if (argc == 6 && strcmp(argv[1], "serve") == 0)
+		return serve(argv + 2);
+	if (argc != 2)
+		return 2;
+	transport = strcmp(argv[1], "one-shot") == 0 ? STAG_BLOCK_ONE_SHOT : STAG_BLOCK_ISER;
+	is_plain = strcmp(argv[1], "regions") == 0;
+	dice_start();
+	return cmocka_run_group_tests_name(argv[1], tests, NULL, NULL);
+}
