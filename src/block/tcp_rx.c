@@ -230,12 +230,25 @@ static void place(struct tcp *t, int decoded, const uint8_t *ahs)
 		place_control(t);
 }
 
+/*
+ * Who asks for an RDMA connection, where there are none, asks in less bytes than a PDU has, and waits: an end is the
+ * answer that lets it try something else.
+ */
+static bool asks_for_rdma(const struct tcp *t)
+{
+	return t->conn.state == CONN_LOGIN && buffered(t) && t->rx.buffer[t->rx.head] == 'M';
+}
+
 static enum go take_header(struct tcp *t)
 {
 	uint8_t *h = t->rx.buffer + t->rx.head;
 	uint32_t ahs, data, len;
 	int decoded;
 
+	if (asks_for_rdma(t)) {
+		conn_violation(&t->conn, "it asks for RDMA, which there is not");
+		return STOPS;
+	}
 	if (buffered(t) < BHS_LEN)
 		return NEEDS_BYTES;
 	pdu_lengths(h, &ahs, &data);
