@@ -356,6 +356,13 @@ static void set_alarm(struct stag_block *b)
 	timerfd_settime(b->timer, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
+static int send_some(struct stag_block *b)
+{
+	int rc = io_launch(b);
+
+	return rc == 0 ? b->line->ops->flush(b->line) : rc;
+}
+
 static int go_on(struct stag_block *b)
 {
 	int rc;
@@ -365,9 +372,7 @@ static int go_on(struct stag_block *b)
 	rc = b->line->ops->poll(b->line);
 	if (rc == 0)
 		rc = watch_line(b);
-	if (rc == 0)
-		rc = io_launch(b);
-	return rc == 0 ? b->line->ops->flush(b->line) : rc;
+	return rc == 0 ? send_some(b) : rc;
 }
 
 void initiator_step(struct stag_block *b)
@@ -717,6 +722,20 @@ STAG_EXPORT int stag_block_unlend(struct stag_block *b, void *addr)
 	return 0;
 }
 
+/* Nothing is under way: so nothing has come that had to be looked at first. */
+static void start(struct stag_block *b)
+{
+	int rc;
+
+	if (b->state != INIT_LIVE) {
+		initiator_step(b);
+		return;
+	}
+	rc = send_some(b);
+	if (rc != 0)
+		line_failed(b, rc);
+}
+
 /* What is alone goes out at once; else whoever reaps the others sends it, together with more. */
 STAG_EXPORT int stag_block_submit(struct stag_block *b, const struct stag_block_io *io)
 {
@@ -728,7 +747,7 @@ STAG_EXPORT int stag_block_submit(struct stag_block *b, const struct stag_block_
 	if (rc == 0)
 		rc = io_queue(b, io);
 	if (rc == 0 && b->num_under_way == 0)
-		initiator_step(b);
+		start(b);
 	return -rc;
 }
 
