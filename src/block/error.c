@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "base/export.h"
+#include "base/printable.h"
 
 static __thread char complaint[512];
 
@@ -18,10 +19,7 @@ int block_fail(int error, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(complaint, sizeof(complaint), fmt, args);
 	va_end(args);
-	/* Names come from peers: none of them shall command a terminal. */
-	for (char *p = complaint; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
+	make_printable(complaint); /* names come from peers */
 	return -error;
 }
 

@@ -9,10 +9,8 @@
  */
 #include "block/initiator_verbs.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -23,38 +21,12 @@
 #define ROUNDS	   8  /* batches of completions, before others get their turn */
 #define READ_DEPTH 16 /* RDMA Reads of the target's under way */
 
-/* ---- the software adapter, where the program has it --------------------------------------- */
-
-static struct verbs_dv found;
-static bool complete;
-
-static void find_calls(void)
+/* The software adapter, if that is what the connection has. */
+static const struct dv *dv_of(const struct rdma_cm_id *id)
 {
-	const struct {
-		const char *name;
-		void **to;
-	} calls[] = {
-		{"stagdv_is_supported", (void **)&found.is_supported},
-		{"stagdv_query_qp", (void **)&found.query_qp},
-		{"stagdv_query_qp_counters", (void **)&found.query_counters},
-		{"stagdv_post_send_advertise", (void **)&found.advertise},
-		{"stagdv_withdraw", (void **)&found.withdraw},
-	};
+	const struct dv *dv = dv_find();
 
-	complete = true;
-	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-		*calls[i].to = dlsym(RTLD_DEFAULT, calls[i].name);
-		if (!*calls[i].to)
-			complete = false;
-	}
-}
-
-static const struct verbs_dv *find_dv(const struct rdma_cm_id *id)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, find_calls);
-	return complete && found.is_supported(id->verbs->device) ? &found : NULL;
+	return dv && dv->is_supported(id->verbs->device) ? dv : NULL;
 }
 
 /* ---- its end ----------------------------------------------------------------------------------- */
@@ -218,7 +190,7 @@ static int prepare(struct verbs_line *v)
 {
 	int rc;
 
-	v->dv = find_dv(v->id);
+	v->dv = dv_of(v->id);
 	v->n_cmds = v->line.b->depth + 1;
 	v->n_receives = v->n_cmds + VERBS_UNEXPECTED;
 	rc = make_queues(v);

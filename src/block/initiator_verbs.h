@@ -19,6 +19,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "block/initiator.h"
+#include "dv/dv.h"
 #include "stag/stagdv.h"
 
 #define VERBS_DATA	  INITIATOR_SMALL
@@ -28,15 +29,6 @@
 #define VERBS_OWN_KEYS	  4  /* regions made for one command */
 #define VERBS_BATCH	  32 /* completions, receives in one post */
 #define VERBS_SPARE_SENDS 16 /* that are done, and whose places are not given back yet */
-
-/* The calls of <stag/stagdv.h> that it needs, where the program has them. */
-struct verbs_dv {
-	bool (*is_supported)(struct ibv_device *device);
-	int (*query_qp)(struct ibv_qp *qp, struct stagdv_qp_attr *attr, size_t size);
-	int (*query_counters)(struct ibv_qp *qp, struct stagdv_counters *c, size_t size);
-	int (*advertise)(struct ibv_qp *qp, struct stagdv_advertise *wr, uint32_t *stag);
-	int (*withdraw)(struct ibv_qp *qp, uint32_t stag, uint32_t *reference);
-};
 
 /* What a command has lent: the table of paragraph 32, by the command's index. */
 struct loan {
@@ -60,7 +52,7 @@ enum verbs_stage { VERBS_ADDRESS, VERBS_ROUTE, VERBS_CONNECT, VERBS_UP };
 struct verbs_line {
 	struct line line;
 	enum verbs_stage stage;
-	const struct verbs_dv *dv; /* NULL: no shots */
+	const struct dv *dv; /* NULL: no shots */
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *id;
 	struct ibv_comp_channel *channel;

@@ -7,7 +7,6 @@
  *     lun_map.c    one that is memory, mapped
  *     lun_io.c     an operation, from lun_start() to done(): a row of steps, each a work request
  *     helper.c     a thread for calls that block
- *     units_dv.c   the software adapter, where the program has it
  *
  * A unit has a local queue pair on storage with every order given up: SCSI promises none among commands under way. What has
  * to be alone (COMPARE_WRITE, OR, DISCARD) holds a lock on its range against others that write: all sessions are served by one
@@ -25,24 +24,9 @@
 #include <infiniband/verbs.h>
 
 #include "block/block.h"
+#include "dv/dv.h"
 #include "stag/stagdv.h"
 #include "stag/store.h"
-
-/* ---- units_dv.c ---------------------------------------------------------------- */
-
-struct units_dv {
-	bool (*is_supported)(struct ibv_device *device);
-	struct stagdv_medium *(*open_medium)(struct ibv_context *context,
-					     const struct stagdv_medium_attr *attr);
-	int (*close_medium)(struct stagdv_medium *medium);
-	struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, struct stagdv_medium *medium,
-				 const struct stagdv_store_attr *attr);
-	int (*modify_mr)(struct ibv_mr *mr, const struct stagdv_store_attr *attr, int mask);
-	int (*connect)(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr);
-	int (*barrier)(struct ibv_qp *qp, struct stagdv_barrier *barrier);
-};
-
-const struct units_dv *units_dv(void); /* NULL, having said so: the adapter is not there */
 
 /* ---- helper.c -------------------------------------------------------------------- */
 
@@ -60,7 +44,7 @@ struct lun_io *helper_take(struct helper *h); /* NULL: none, found without a sys
 #define UNITS_BATCH 32
 
 struct units {
-	const struct units_dv *dv;
+	const struct dv *dv;
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;

@@ -7,7 +7,6 @@
  */
 #include "block/rdma.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -17,28 +16,17 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#include "stag/stagdv.h"
+#include "dv/dv.h"
 
 #define BACKLOG 128
 #define BATCH	32 /* completions */
 
-/* libstag is linked to no adapter: what it has beyond verbs is there if the program has it. */
-static int (*query_qp)(struct ibv_qp *qp, struct stagdv_qp_attr *attr, size_t size);
-static int (*post_close)(struct ibv_qp *qp, struct stagdv_close *wr);
-static int (*adopt)(struct rdma_cm_id *listener, int fd);
-
-static void find_calls(void)
-{
-	*(void **)&query_qp = dlsym(RTLD_DEFAULT, "stagdv_query_qp");
-	*(void **)&post_close = dlsym(RTLD_DEFAULT, "stagdv_post_send_close");
-	*(void **)&adopt = dlsym(RTLD_DEFAULT, "stagdv_adopt");
-}
-
 uint8_t rdma_encoding(const struct rdma *r)
 {
+	const struct dv *dv = dv_find();
 	struct stagdv_qp_attr attr = {0};
 
-	if (!query_qp || !post_close || query_qp(r->id->qp, &attr, sizeof(attr)) != 0)
+	if (!dv || dv->query_qp(r->id->qp, &attr, sizeof(attr)) != 0)
 		return STAGDV_ONE_SHOT_NONE;
 	return attr.one_shot;
 }
@@ -51,7 +39,7 @@ int rdma_post_close(struct rdma *r, struct ibv_sge *sge, uint64_t wr_id, uint32_
 				  .send_flags = IBV_SEND_SIGNALED,
 				  .stag = stag};
 
-	return -post_close(r->id->qp, &wr);
+	return -dv_find()->close(r->id->qp, &wr);
 }
 
 /* ---- completions ------------------------------------------------------------------------- */
@@ -459,7 +447,7 @@ static int find_port(struct stag_block_target *t, const struct stag_block_target
 	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
 	int rc = listen_there(t, attr->address, t->portal.n ? t->portal.port : port);
 
-	if (rc == -EADDRINUSE && t->portal.n && adopt) {
+	if (rc == -EADDRINUSE && t->portal.n && dv_find()) {
 		t->rdma.adopts = true;
 		return listen_at(t, (struct sockaddr *)&own);
 	}
@@ -478,7 +466,7 @@ bool rdma_is_meant(const struct stag_block_target *t, int fd)
 
 void rdma_take(struct stag_block_target *t, int fd)
 {
-	adopt(t->rdma.listener, fd);
+	dv_find()->adopt(t->rdma.listener, fd);
 }
 
 int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr)
@@ -487,8 +475,7 @@ int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *
 
 	if (rc != 0)
 		return rc;
-	find_calls();
-	t->rdma.one_shot = post_close && !(attr->flags & STAG_BLOCK_NO_ONE_SHOT);
+	t->rdma.one_shot = dv_find() && !(attr->flags & STAG_BLOCK_NO_ONE_SHOT);
 	rc = find_port(t, attr);
 	return rc == 0 ? 0 : block_fail(-rc, "RDMA port: %s", strerror(-rc));
 }

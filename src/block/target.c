@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/printable.h"
 
 #define EVENTS	      64
 #define TICK_NS	      (NS_PER_S / 2)
@@ -193,9 +194,7 @@ void target_log(struct stag_block_target *t, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(line, sizeof(line), fmt, args);
 	va_end(args);
-	for (char *p = line; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
+	make_printable(line);
 	if (t->log)
 		t->log(t->log_arg, line);
 	else

@@ -81,19 +81,6 @@ struct ibv_pd *units_pd(struct units *u)
 
 /* ---- verbs ------------------------------------------------------------------------- */
 
-static struct ibv_context *open_device(const struct units_dv *dv)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	for (int i = 0; list && list[i] && !context; i++)
-		if (dv->is_supported(list[i]))
-			context = ibv_open_device(list[i]);
-	if (list)
-		ibv_free_device_list(list);
-	return context;
-}
-
 static int set_nonblocking(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -103,10 +90,12 @@ static int set_nonblocking(int fd)
 
 static int make_objects(struct units *u)
 {
-	u->dv = units_dv();
+	u->dv = dv_find();
 	if (!u->dv)
-		return -EOPNOTSUPP;
-	u->context = open_device(u->dv);
+		return block_fail(
+			EOPNOTSUPP,
+			"logical units need the software adapter: run it with 'stag run --'");
+	u->context = dv_open_first(u->dv);
 	if (!u->context)
 		return block_fail(ENODEV, "the software adapter has no device");
 	u->pd = ibv_alloc_pd(u->context);

@@ -12,7 +12,6 @@
  */
 #include "heap/heap.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/export.h"
-#include "stag/stagdv.h"
+#include "dv/dv.h"
 
 #define REMOTE_RIGHTS	 (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 #define DEFAULT_RIGHTS	 (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
@@ -108,24 +107,11 @@ void keys_publish(struct stag_heap *heap)
 
 /* ---- the software adapter, where the program has it ---- */
 
-typedef struct ibv_mr *(*reg_guarded_fn)(struct ibv_pd *pd, void *addr, size_t length,
-					 unsigned int access, const struct stagdv_guard *guard);
-
-static reg_guarded_fn reg_guarded;
-static bool (*is_stag)(struct ibv_device *device);
-static pthread_once_t find_stagdv_once = PTHREAD_ONCE_INIT;
-
-/* libstag is linked to no adapter: it is there if the program was run with it, or linked. */
-static void find_stagdv(void)
-{
-	reg_guarded = (reg_guarded_fn)dlsym(RTLD_DEFAULT, "stagdv_reg_guarded_mr");
-	is_stag = (bool (*)(struct ibv_device *))dlsym(RTLD_DEFAULT, "stagdv_is_supported");
-}
-
 static bool can_guard(const struct ibv_pd *pd)
 {
-	pthread_once(&find_stagdv_once, find_stagdv);
-	return reg_guarded && is_stag && is_stag(pd->context->device);
+	const struct dv *dv = dv_find();
+
+	return dv && dv->is_supported(pd->context->device);
 }
 
 /* ---- entries ---- */
@@ -195,7 +181,7 @@ static struct ibv_mr *reg_block(struct stag_heap *heap, const struct heap_device
 		access = (access & ~(unsigned int)REMOTE_RIGHTS) | IBV_ACCESS_LOCAL_WRITE |
 			 IBV_ACCESS_MW_BIND;
 	if (device->guarded)
-		return reg_guarded(device->pd, addr, length, access, &guard);
+		return dv_find()->reg_guarded(device->pd, addr, length, access, &guard);
 	return ibv_reg_mr(device->pd, addr, length, (int)access);
 }
 

@@ -1,52 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * dv.c - the software adapter, where the program has it.
- *
- * libstag is linked to no adapter: its storage is there if the program was run with it (`stag run`), or linked to it.
+ * dv.c - the software adapter's storage, where the program has it.
  */
 #include "store/endpoint.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/cleanup.h"
 
-static struct dv found;
-static bool complete;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void find(void)
-{
-	const struct {
-		const char *name;
-		void **to;
-	} calls[] = {
-		{"stagdv_is_supported", (void **)&found.is_supported},
-		{"stagdv_open_medium", (void **)&found.open_medium},
-		{"stagdv_close_medium", (void **)&found.close_medium},
-		{"stagdv_reg_store_mr", (void **)&found.reg_mr},
-		{"stagdv_modify_store_mr", (void **)&found.modify_mr},
-		{"stagdv_connect_store", (void **)&found.connect},
-		{"stagdv_modify_store_qp", (void **)&found.modify_qp},
-	};
-
-	complete = true;
-	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-		*calls[i].to = dlsym(RTLD_DEFAULT, calls[i].name);
-		if (!*calls[i].to)
-			complete = false;
-	}
-}
-
 const struct dv *dv_get(void)
 {
-	pthread_once(&once, find);
-	if (complete)
-		return &found;
-	store_fail(EOPNOTSUPP, "storage needs the software adapter: run it with 'stag run --'");
-	return NULL;
+	const struct dv *dv = dv_find();
+
+	if (!dv)
+		store_fail(EOPNOTSUPP,
+			   "storage needs the software adapter: run it with 'stag run --'");
+	return dv;
 }
 
 int dv_check_device(const struct dv *dv, const struct ibv_context *context)
@@ -55,19 +26,6 @@ int dv_check_device(const struct dv *dv, const struct ibv_context *context)
 		       ? 0
 		       : store_fail(EOPNOTSUPP, "%s: storage needs the software adapter",
 				    ibv_get_device_name(context->device));
-}
-
-static struct ibv_context *open_first(const struct dv *dv)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *context = NULL;
-
-	for (int i = 0; list && list[i] && !context; i++)
-		if (dv->is_supported(list[i]))
-			context = ibv_open_device(list[i]);
-	if (list)
-		ibv_free_device_list(list);
-	return context;
 }
 
 /* As librdmacm's: one for the process, while it lasts. */
@@ -80,7 +38,7 @@ struct ibv_pd *dv_default_pd(const struct dv *dv)
 	LOCK_FOR_SCOPE(&lock);
 	if (pd)
 		return pd;
-	context = open_first(dv);
+	context = dv_open_first(dv);
 	pd = context ? ibv_alloc_pd(context) : NULL;
 	if (context && !pd)
 		ibv_close_device(context);

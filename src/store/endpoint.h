@@ -16,7 +16,7 @@
 #define STAG_STORE_ENDPOINT_H
 
 #include "base/list.h"
-#include "stag/stagdv.h"
+#include "dv/dv.h"
 #include "store/store.h"
 
 /* ---- where.c ------------------------------------------------------------------ */
@@ -58,19 +58,7 @@ int refusal_read(const void *data, size_t len, const char *where);
 
 /* ---- dv.c ----------------------------------------------------------------------- */
 
-struct dv {
-	bool (*is_supported)(struct ibv_device *device);
-	struct stagdv_medium *(*open_medium)(struct ibv_context *context,
-					     const struct stagdv_medium_attr *attr);
-	int (*close_medium)(struct stagdv_medium *medium);
-	struct ibv_mr *(*reg_mr)(struct ibv_pd *pd, struct stagdv_medium *medium,
-				 const struct stagdv_store_attr *attr);
-	int (*modify_mr)(struct ibv_mr *mr, const struct stagdv_store_attr *attr, int mask);
-	int (*connect)(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr);
-	int (*modify_qp)(struct ibv_qp *qp, const struct stagdv_store_qp_attr *attr, int mask);
-};
-
-const struct dv *dv_get(void); /* NULL, having said so: the adapter is not there */
+const struct dv *dv_get(void); /* NULL, having said so: the program has none */
 struct ibv_pd *dv_default_pd(const struct dv *dv);
 int dv_check_device(const struct dv *dv, const struct ibv_context *context);
 struct stagdv_medium *dv_open_medium(const struct dv *dv, struct ibv_context *context,

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 
 #include "base/export.h"
+#include "base/printable.h"
 
 static __thread char complaint[512];
 
@@ -17,10 +18,7 @@ int store_fail(int error, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(complaint, sizeof(complaint), fmt, args);
 	va_end(args);
-	/* Labels come from disks: none of them shall command a terminal. */
-	for (char *p = complaint; *p; p++)
-		if ((unsigned char)*p < ' ' || *p == 0x7f)
-			*p = '?';
+	make_printable(complaint); /* labels come from disks */
 	return -error;
 }
 

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * dv.c - see dv.h.
+ */
+#include "dv/dv.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+static struct dv found;
+static bool complete;
+
+static void find(void)
+{
+	const struct {
+		const char *name;
+		void **to;
+	} calls[] = {
+		{"stagdv_is_supported", (void **)&found.is_supported},
+		{"stagdv_reg_guarded_mr", (void **)&found.reg_guarded},
+		{"stagdv_open_medium", (void **)&found.open_medium},
+		{"stagdv_close_medium", (void **)&found.close_medium},
+		{"stagdv_query_medium", (void **)&found.query_medium},
+		{"stagdv_reg_store_mr", (void **)&found.reg_mr},
+		{"stagdv_modify_store_mr", (void **)&found.modify_mr},
+		{"stagdv_connect_store", (void **)&found.connect},
+		{"stagdv_modify_store_qp", (void **)&found.modify_qp},
+		{"stagdv_wr_barrier", (void **)&found.barrier},
+		{"stagdv_adopt", (void **)&found.adopt},
+		{"stagdv_query_qp", (void **)&found.query_qp},
+		{"stagdv_query_qp_counters", (void **)&found.query_counters},
+		{"stagdv_post_send_advertise", (void **)&found.advertise},
+		{"stagdv_post_send_close", (void **)&found.close},
+		{"stagdv_withdraw", (void **)&found.withdraw},
+	};
+
+	complete = true;
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		*calls[i].to = dlsym(RTLD_DEFAULT, calls[i].name);
+		if (!*calls[i].to)
+			complete = false;
+	}
+}
+
+const struct dv *dv_find(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, find);
+	return complete ? &found : NULL;
+}
+
+struct ibv_context *dv_open_first(const struct dv *dv)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *context = NULL;
+
+	for (int i = 0; list && list[i] && !context; i++)
+		if (dv->is_supported(list[i]))
+			context = ibv_open_device(list[i]);
+	if (list)
+		ibv_free_device_list(list);
+	return context;
+}

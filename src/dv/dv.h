@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * dv.h - what the software adapter has beyond verbs (stagdv.h), where the program has the adapter.
+ *
+ * libstag is linked to no adapter: the calls are there if the program was run with it (`stag run`), or linked to it.
+ */
+#ifndef STAG_DV_H
+#define STAG_DV_H
+
+#include "stag/stagdv.h"
+
+struct dv {
+	typeof(stagdv_is_supported) *is_supported;
+	typeof(stagdv_reg_guarded_mr) *reg_guarded;
+
+	/* storage */
+	typeof(stagdv_open_medium) *open_medium;
+	typeof(stagdv_close_medium) *close_medium;
+	typeof(stagdv_query_medium) *query_medium;
+	typeof(stagdv_reg_store_mr) *reg_mr;
+	typeof(stagdv_modify_store_mr) *modify_mr;
+	typeof(stagdv_connect_store) *connect;
+	typeof(stagdv_modify_store_qp) *modify_qp;
+	typeof(stagdv_wr_barrier) *barrier;
+
+	/* connections, and one-shot sends */
+	typeof(stagdv_adopt) *adopt;
+	typeof(stagdv_query_qp) *query_qp;
+	typeof(stagdv_query_qp_counters) *query_counters;
+	typeof(stagdv_post_send_advertise) *advertise;
+	typeof(stagdv_post_send_close) *close;
+	typeof(stagdv_withdraw) *withdraw;
+};
+
+const struct dv *dv_find(void); /* NULL: the program has no adapter, or one without all of these */
+struct ibv_context *dv_open_first(const struct dv *dv); /* NULL: it has no device */
+
+#endif
