@@ -11,12 +11,27 @@
 entry iscsi-perf package libiscsi-bin run run_iser namespace yes trace no figure iscsi_figure limit 60 \
 	shows 'tgtd and libiscsi over iSER: reads of 64 KiB from a 64 MiB disk' \
 	server 'tgtd -f --iscsi portal=ADDR:PORT --iser pool_sz_mb=128' \
-	client 'iscsi-perf -i iqn.2026-01.stag:initiator -t 5 -b 128 -m 16 iser://ADDR:3260/iqn.2026-01.stag:disk/1'
+	client 'iscsi-perf -i iqn.2026-01.stag:initiator -t 2 -b 128 -m 16 iser://ADDR:3260/iqn.2026-01.stag:disk/1'
 
 entry iscsi-test-cu package libiscsi-bin run run_iser_tests namespace yes trace no limit 60 \
 	shows 'cases of a conformance suite over iSER: reads, writes and verifies of several sizes' \
 	server 'tgtd -f --iscsi portal=ADDR:PORT --iser pool_sz_mb=128' \
 	client 'iscsi-test-cu -i iqn.2026-01.stag:initiator --dataloss --test=CASE iser://ADDR:3260/iqn.2026-01.stag:disk/1'
+
+entry iscsi-perf-block package libiscsi-bin run run_block namespace yes trace no figure iscsi_figure limit 60 \
+	shows "our own target and libiscsi over iSER: reads of 4 KiB" \
+	server 'stag block serve --name iqn.2026-01.stag:disk --lun 1=DISK --address ADDR --port 3260' \
+	client 'iscsi-perf -t 1 -b 8 -m 32 -r iser://ADDR:3260/iqn.2026-01.stag:disk/1'
+
+entry iscsi-perf-block-tcp package libiscsi-bin run run_block namespace yes trace no figure iscsi_figure limit 60 \
+	shows "our own target and libiscsi over TCP: reads of 4 KiB" \
+	server 'stag block serve --name iqn.2026-01.stag:disk --lun 1=DISK --address ADDR --port 3260' \
+	client 'iscsi-perf -t 1 -b 8 -m 32 -r iscsi://ADDR:3260/iqn.2026-01.stag:disk/1'
+
+entry tgtd package tgt run run_bench namespace yes trace no figure bench_figure limit 60 \
+	shows "tgtd and our own initiator over iSER: reads and writes of 4 KiB" \
+	server 'tgtd -f --iscsi portal=ADDR:PORT --iser pool_sz_mb=128' \
+	client 'stag block bench iser://ADDR:3260/iqn.2026-01.stag:disk/1 --initiator iqn.2026-01.stag:initiator --op mix --force --secs 1'
 
 run_iser() {
 	local words
@@ -38,6 +53,24 @@ run_iser_tests() {
 			"${words[@]/CASE/SCSI.$case.Simple}" || return
 		grep -q 'Test: Simple ...passed' "$work/client" || fail "$case" || { show "$work/client"; return 1; }
 	done
+}
+
+run_block() {
+	local words
+	head -c 67108864 /dev/urandom >"$work/disk"
+	fill_in "$(of server)"
+	words=("${words[@]/DISK/"$work/disk"}")
+	serve 3260 "$stag" "${words[@]:1}" || return
+	fill_in "$(of client)"
+	client "${words[@]}"
+}
+
+run_bench() {
+	local words
+	iser_target || return
+	fill_in "$(of client)"
+	client "$stag" "${words[@]:1}" || return
+	grep -q ', iSER$' "$work/client" || fail 'another transport' || { show "$work/client"; return 1; }
 }
 
 # tgtd listens, and has a disk.
@@ -64,4 +97,8 @@ tgt() {
 
 iscsi_figure() {
 	tr '\r' '\n' | sed -n 's/.*iops average \([0-9]*\) (\([^)]*\)).*/\1 a second, \2/p' | tail -n 1
+}
+
+bench_figure() {
+	sed -n 's/^\([0-9]*\) operations.*/\1 a second/p'
 }
