@@ -368,6 +368,12 @@ struct stagdv_close {
 int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *wr);
 
 /*
+ * In send_flags of an IBV_WR_SEND_WITH_INV of ibv_post_send(): it is a send that closes invalidate_rkey, as that of
+ * stagdv_post_send_close() is, and stands in a list with others (the data before it, say). A real adapter ignores it.
+ */
+#define STAGDV_SEND_CLOSE (1u << 27)
+
+/*
  * In wc_flags of a receive. ADVERTISED: invalidated_rkey is an STag of the peer's that this send lends. CLOSED (with
  * IBV_WC_WITH_INV): invalidated_rkey is an STag of ours that is closed and freed, and vendor_err the reference that
  * it was made with. A close of what this connection did not advertise, or twice, ends the connection

@@ -215,10 +215,15 @@ static int copy_payload(struct stag_qp *qp, struct wqe *w, const struct ibv_send
 	return 0;
 }
 
+static bool closes(const struct ibv_send_wr *wr)
+{
+	return wr->opcode == IBV_WR_SEND_WITH_INV && (wr->send_flags & STAGDV_SEND_CLOSE);
+}
+
 static void copy_operation(struct wqe *w, const struct ibv_send_wr *wr)
 {
 	w->wr_id = wr->wr_id;
-	w->opcode = wr->opcode;
+	w->opcode = closes(wr) ? STAG_WR_CLOSE : wr->opcode;
 	w->send_flags = wr->send_flags;
 	w->imm_or_inv = wr->imm_data; /* a union with invalidate_rkey */
 	switch (wr->opcode) {
@@ -465,8 +470,8 @@ int qp_post_close(struct stag_qp *qp, const struct stagdv_close *c)
 					 .wr_id = c->wr_id,
 					 .sg_list = c->sg_list,
 					 .num_sge = c->num_sge,
-					 .opcode = (enum ibv_wr_opcode)STAG_WR_CLOSE,
-					 .send_flags = c->send_flags,
+					 .opcode = IBV_WR_SEND_WITH_INV,
+					 .send_flags = c->send_flags | STAGDV_SEND_CLOSE,
 					 .invalidate_rkey = c->stag,
 				 };
 

@@ -119,6 +119,33 @@ static void what_was_agreed_is_what_was_asked_for(void **state)
 			 want != STAGDV_ONE_SHOT_NONE);
 }
 
+/* A read's data and its end, in one post of b's; what completes is the last of them. */
+static void data_and_end_in_one_list(void **state)
+{
+	struct stage *s = *state;
+	uint32_t stag = lend_all(s, IBV_ACCESS_REMOTE_WRITE, 5);
+	uint64_t in = post_receive(&s->p.a, s->in, 0, BODY);
+	struct ibv_sge data = piece(s->data, 0, LEN), body = piece(s->data, 0, BODY);
+	struct ibv_send_wr *bad, end = {.wr_id = note_posted(&s->p.b, false),
+					.sg_list = &body,
+					.num_sge = 1,
+					.opcode = IBV_WR_SEND_WITH_INV,
+					.send_flags = IBV_SEND_SIGNALED | STAGDV_SEND_CLOSE,
+					.invalidate_rkey = stag};
+	struct ibv_send_wr first = {.next = &end,
+				    .sg_list = &data,
+				    .num_sge = 1,
+				    .opcode = IBV_WR_RDMA_WRITE,
+				    .wr.rdma = {.remote_addr = IOVA, .rkey = stag}};
+
+	fill(s->data->at, LEN, 9);
+	assert_int_equal(ibv_post_send(s->p.b.qp, &first, &bad), 0);
+	expect_sent(&s->p.b, end.wr_id);
+	expect_end(&s->p.a, in, stag, 5);
+	assert_memory_equal(s->memory->at, s->data->at, LEN);
+	assert_int_equal(counted(&s->p.a).closed, 1);
+}
+
 /* Figure 4: the command, the data by reads of b's, the end. */
 static void a_write_command(void **state)
 {
@@ -836,6 +863,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(what_was_agreed_is_what_was_asked_for),
+		STORY(data_and_end_in_one_list),
 		STORY(a_write_command),
 		STORY(a_read_command),
 		STORY(body_inline),
