@@ -419,10 +419,10 @@ void shot_late(struct stag_qp *qp, uint32_t stag); /* refused; was it one once? 
 bool shot_is_open(const struct shot *s);	   /* of a slot that is held, as the next */
 void shot_describe(const struct shot *s, struct stagdv_stag *out);
 
-void ledger_add(const struct stagdv_stag *stag);	  /* one that ends */
+void ledger_add(const struct stagdv_stag *stag); /* one that ends */
 /* Counts one that came on this queue pair; false: the STag is not in there. */
 bool ledger_late(uint32_t stag, uint32_t qp_num, struct stagdv_stag *out);
-ssize_t ledger_query(void *list, size_t n, size_t size);  /* as stagdv_query_stags() */
+ssize_t ledger_query(void *list, size_t n, size_t size); /* as stagdv_query_stags() */
 void ledger_after_fork(void);
 
 /* ---- channel.c, cq.c --------------------------------------------------- */
@@ -485,7 +485,7 @@ struct stag_cq {
 	struct stag_qp *claimed[CQ_MAX_CLAIM]; /* whose sockets the poller watches */
 	unsigned n_claimed;
 	_Atomic int claim;	      /* enum cq_claim: by whom */
-	_Atomic uint32_t empty_polls; /* in a row */
+	_Atomic uint32_t empty_polls; /* that found it empty, and looked; since it was armed */
 	_Atomic uint32_t poll_ticks;  /* so that the engine sees that somebody polls */
 	uint32_t seen_ticks;	      /* engine's */
 	struct list polled_link;      /* in the engine's list of queues with claims */

@@ -3,9 +3,9 @@
  * claim.c - who watches which socket.
  *
  * A thread that polls a completion queue reads the sockets of its queue pairs
- * itself. When it has found nothing for a few polls it is plainly spinning, and
- * claims them: the engine no longer watches them, and is not woken for what the
- * poller is about to see anyway. A few queue pairs are claimed all at once; of
+ * itself. When it has done so for a few polls, and has not armed the queue, it
+ * is plainly spinning, and claims them: the engine no longer watches them, and
+ * is not woken for what the poller is about to see anyway. A few queue pairs are claimed all at once; of
  * many, those are that have something to say (the engine hands them over),
  * and those that fall silent go back.
  */
@@ -13,7 +13,7 @@
 
 #include <sys/epoll.h>
 
-#define CLAIM_AFTER 8	 /* empty polls in a row */
+#define CLAIM_AFTER 8	 /* polls of an empty queue, since it was armed */
 #define FEW	    8	 /* queue pairs: read each of them at every poll */
 #define SILENT	    8192 /* polls with no byte: give it back, where more than a few are claimed */
 #define HELP_AFTER  64	 /* empty polls: look at what the engine would be woken for */

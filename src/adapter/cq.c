@@ -231,7 +231,6 @@ int cq_poll(struct stag_cq *cq, int n, struct ibv_wc *wc)
 	if (n <= 0 || !fill_if_empty(cq))
 		return 0;
 	pthread_mutex_lock(&cq->lock);
-	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
 	get = cq->get;
 	while (got < n && get != cq->put)
 		wc[got++] = cq->ring[get++ & cq->mask].wc;
@@ -247,7 +246,6 @@ int cq_poll_one(struct stag_cq *cq, struct cqe *out)
 	if (!fill_if_empty(cq))
 		return 0;
 	pthread_mutex_lock(&cq->lock);
-	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
 	if (cq->get != cq->put) {
 		*out = cq->ring[cq->get & cq->mask];
 		cq->get++;
@@ -265,6 +263,7 @@ int cq_arm(struct stag_cq *cq, bool solicited_only)
 		cq->armed = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED;
 	pthread_mutex_unlock(&cq->lock);
 	/* Who arms is about to sleep, somewhere where it watches no sockets. */
+	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
 	if (cq->claim == CLAIM_POLLER) {
 		pthread_mutex_lock(&cq->qps_lock);
 		if (cq->claim == CLAIM_POLLER)
