@@ -20,9 +20,9 @@
 
 static const char help_text[] =
 	"usage: stag block serve --lun N=WHERE[,ro][,write-back][,block=BYTES]... [--name NAME]\n"
-	"                        [--address ADDRESS] [--port PORT] [--user NAME\n"
-	"                        --secret-file FILE] [--own-user NAME --own-secret-file FILE]\n"
-	"                        [--json]\n"
+	"                        [--address ADDRESS] [--port PORT] [--spin MICROSECONDS]\n"
+	"                        [--user NAME --secret-file FILE]\n"
+	"                        [--own-user NAME --own-secret-file FILE] [--json]\n"
 	"       stag block discover SCHEME://HOST[:PORT] [OPTION...]\n"
 	"       stag block info URL [OPTION...]\n"
 	"       stag block read URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n"
@@ -47,6 +47,9 @@ static const char help_text[] =
 	"  --name NAME        of the target: iqn.…, eui.… or naa.… (made of this host's)\n"
 	"  --address ADDRESS  to listen on (all)\n"
 	"  --port PORT        to listen on; 0: a free one (3260)\n"
+	"  --spin MICROSECONDS\n"
+	"                     so long a request is waited for awake, where they have come in\n"
+	"                     quick succession; 0: not at all (50)\n"
 	"  --user NAME        who may log in, by CHAP\n"
 	"  --secret-file FILE its first line is that user's secret: 12 characters or more\n"
 	"  --own-user NAME    whom the target says it is when an initiator asks back\n"
@@ -75,10 +78,11 @@ static const char help_text[] =
 	"  stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro\n"
 	"  stag block read iscsi://127.0.0.1/iqn.2026-01.stag:host/1 goods.img\n";
 
-#define MAX_SECRET BLOCK_MAX_SECRET
+#define MAX_SECRET  BLOCK_MAX_SECRET
+#define MAX_SPIN_US 1000000
 
 struct options {
-	const char *name, *address, *port;
+	const char *name, *address, *port, *spin;
 	const char *user, *secret_file, *own_user, *own_secret_file;
 	struct stag_block_lun luns[STAG_BLOCK_MAX_LUNS];
 	unsigned int num_luns;
@@ -138,6 +142,21 @@ static bool take_lun(struct options *o, char *text)
 	while ((comma = strrchr(equals + 1, ',')) && take_setting(l, comma + 1))
 		*comma = '\0';
 	o->num_luns++;
+	return true;
+}
+
+static bool take_spin(const char *text, struct stag_block_target_attr *attr)
+{
+	unsigned long us;
+
+	if (!text)
+		return true;
+	if (!parse_number(text, MAX_SPIN_US, &us)) {
+		complain("--spin wants microseconds, %d at most; not '%s'", MAX_SPIN_US, text);
+		return false;
+	}
+	attr->spin_us = (uint32_t)us;
+	attr->flags |= us == 0 ? STAG_BLOCK_NO_SPIN : 0;
 	return true;
 }
 
@@ -260,10 +279,10 @@ static int serve(const struct options *o)
 		make_name(name, sizeof(name));
 		attr.name = name;
 	}
-	if (!serve_port(o->port, STAG_BLOCK_PORT, &attr.port) ||
+	if (!serve_port(o->port, STAG_BLOCK_PORT, &attr.port) || !take_spin(o->spin, &attr) ||
 	    !take_secrets(o, &attr, secret, own_secret))
 		return EXIT_USAGE;
-	attr.flags = attr.port == 0 ? STAG_BLOCK_ANY_PORT : 0;
+	attr.flags |= attr.port == 0 ? STAG_BLOCK_ANY_PORT : 0;
 	return serve_units(o, &attr);
 }
 
@@ -274,6 +293,7 @@ enum {
 	B_NAME,
 	B_ADDRESS,
 	B_PORT,
+	B_SPIN,
 	B_USER,
 	B_SECRET,
 	B_OWN_USER,
@@ -286,6 +306,7 @@ static const struct option long_options[] = {
 	{"name", required_argument, NULL, B_NAME},
 	{"address", required_argument, NULL, B_ADDRESS},
 	{"port", required_argument, NULL, B_PORT},
+	{"spin", required_argument, NULL, B_SPIN},
 	{"user", required_argument, NULL, B_USER},
 	{"secret-file", required_argument, NULL, B_SECRET},
 	{"own-user", required_argument, NULL, B_OWN_USER},
@@ -298,8 +319,8 @@ static const struct option long_options[] = {
 static bool take(void *to, int name, char *text)
 {
 	struct options *o = to;
-	const char **words[] = {&o->name,	 &o->address,  &o->port,	   &o->user,
-				&o->secret_file, &o->own_user, &o->own_secret_file};
+	const char **words[] = {&o->name, &o->address,	   &o->port,	 &o->spin,
+				&o->user, &o->secret_file, &o->own_user, &o->own_secret_file};
 
 	if (name == B_LUN)
 		return take_lun(o, text);

@@ -166,12 +166,12 @@ _stag_block() {
 	case $prev in
 	--secret-file | --own-secret-file | --peer-secret-file) COMPREPLY=($(compgen -f -- "$cur")) ;;
 	--op) COMPREPLY=($(compgen -W 'read write mix' -- "$cur")) ;;
-	--lun | --name | --address | --port | --user | --own-user | --peer-user | --initiator | --offset | --length) ;;
+	--lun | --name | --address | --port | --spin | --user | --own-user | --peer-user | --initiator | --offset | --length) ;;
 	--writes | --size | --depth | --connections | --secs) ;;
 	*)
 		case ${COMP_WORDS[2]} in
 		serve)
-			settings='--lun --name --address --port --user --secret-file --own-user --own-secret-file
+			settings='--lun --name --address --port --spin --user --secret-file --own-user --own-secret-file
 				--json --help'
 			;;
 		read | write)

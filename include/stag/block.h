@@ -60,6 +60,7 @@ enum stag_block_target_flags {
 	STAG_BLOCK_NO_TCP = 1 << 1,	 /* no iSCSI over TCP */
 	STAG_BLOCK_NO_RDMA = 1 << 2,	 /* neither iSER nor one-shot */
 	STAG_BLOCK_NO_ONE_SHOT = 1 << 3, /* iSER to stag peers, too */
+	STAG_BLOCK_NO_SPIN = 1 << 4,	 /* sleeps as soon as there is nothing to do */
 };
 
 struct stag_block_target_attr {
@@ -76,6 +77,7 @@ struct stag_block_target_attr {
 	void (*log)(void *arg,
 		    const char *line); /* logins, refusals, violations; NULL: the log of STAG_LOG */
 	void *log_arg;
+	uint32_t spin_us; /* requests in quick succession are waited for awake, so long; 50 */
 };
 
 /* Listens, and serves from threads of its own. It has no logical units yet. */

@@ -2,8 +2,8 @@
 /*
  * rdma.c - connections over verbs: who listens for them, their lives, and their completions.
  *
- * A connection's completion queue is polled as long as something comes; then it is armed, and polled once more. The
- * channel of all of them is what the target's thread sleeps on.
+ * A connection's completion queue is polled as long as something comes, and a while longer; then it is armed, and polled once
+ * more. The channel of all of them is what the target's thread sleeps on.
  */
 #include "block/rdma.h"
 
@@ -18,8 +18,10 @@
 
 #include "dv/dv.h"
 
-#define BACKLOG 128
-#define BATCH	32 /* completions */
+#define BACKLOG	  128
+#define MAX_READS 64 /* of a connection, under way */
+#define PATIENCE                                                                                   \
+	1024 /* polls in vain, of all together; then a connection tells when it has something */
 
 uint8_t rdma_encoding(const struct rdma *r)
 {
@@ -29,17 +31,6 @@ uint8_t rdma_encoding(const struct rdma *r)
 	if (!dv || dv->query_qp(r->id->qp, &attr, sizeof(attr)) != 0)
 		return STAGDV_ONE_SHOT_NONE;
 	return attr.one_shot;
-}
-
-int rdma_post_close(struct rdma *r, struct ibv_sge *sge, uint64_t wr_id, uint32_t stag)
-{
-	struct stagdv_close wr = {.wr_id = wr_id,
-				  .sg_list = sge,
-				  .num_sge = 1,
-				  .send_flags = IBV_SEND_SIGNALED,
-				  .stag = stag};
-
-	return -dv_find()->close(r->id->qp, &wr);
 }
 
 /* ---- completions ------------------------------------------------------------------------- */
@@ -71,52 +62,86 @@ static void completed(struct rdma *r, const struct ibv_wc *wc)
 
 static int poll_one(struct rdma *r)
 {
-	struct ibv_wc wc[BATCH];
-	int n = r->conn.state == CONN_DEAD ? 0 : ibv_poll_cq(r->cq, BATCH, wc);
+	struct ibv_wc wc[RDMA_BATCH];
+	int n = r->conn.state == CONN_DEAD ? 0 : ibv_poll_cq(r->cq, RDMA_BATCH, wc);
 
 	for (int i = 0; i < n && r->conn.state != CONN_DEAD; i++)
 		completed(r, &wc[i]);
+	if (n > 0)
+		rdma_repost(r);
 	return n > 0 ? n : 0;
 }
 
 static void make_busy(struct rdma *r)
 {
-	if (list_empty(&r->busy) && r->conn.state != CONN_DEAD)
-		list_add_tail(&r->conn.target->rdma.busy, &r->busy);
+	if (!list_empty(&r->busy) || r->conn.state == CONN_DEAD)
+		return;
+	r->quiet = 0;
+	r->conn.target->rdma.n_busy++;
+	list_add_tail(&r->conn.target->rdma.busy, &r->busy);
 }
 
-/* Until nothing comes even after it was armed. */
+static void make_idle(struct rdma *r)
+{
+	if (list_empty(&r->busy))
+		return;
+	r->conn.target->rdma.n_busy--;
+	list_del(&r->busy);
+}
+
+/* Nothing came for a while: from now on it tells, unless something has come meanwhile. */
 static int poll_and_arm(struct rdma *r)
 {
-	int n = poll_one(r);
+	int n = 0;
 
-	if (n == 0 && r->conn.state != CONN_DEAD && ibv_req_notify_cq(r->cq, 0) == 0)
+	if (r->conn.state != CONN_DEAD && ibv_req_notify_cq(r->cq, 0) == 0)
 		n = poll_one(r);
+	if (n == 0)
+		make_idle(r);
 	return n;
 }
 
-/* Those that are busy again come next time; any may end meanwhile. */
-int rdma_poll(struct stag_block_target *t)
+static int poll_busy(struct rdma *r)
 {
-	struct list now;
+	struct rdma_portal *p = &r->conn.target->rdma;
+	int n = poll_one(r);
+
+	if (n)
+		r->quiet = 0;
+	else if (++r->quiet > PATIENCE / p->n_busy)
+		n = poll_and_arm(r);
+	return n;
+}
+
+/* Each of those that are busy now, once: any may end meanwhile, itself or another. */
+static int poll_each(struct stag_block_target *t, int (*poll)(struct rdma *r))
+{
+	struct list *busy = &t->rdma.busy;
+	struct list end;
 	int sum = 0;
 
-	if (list_empty(&t->rdma.busy))
+	if (list_empty(busy))
 		return 0;
-	now = t->rdma.busy;
-	now.next->prev = now.prev->next = &now;
-	list_init(&t->rdma.busy);
-	while (!list_empty(&now)) {
-		struct rdma *r = list_entry(now.next, struct rdma, busy);
-		int n;
+	list_add_tail(busy, &end);
+	while (busy->next != &end) {
+		struct rdma *r = list_entry(busy->next, struct rdma, busy);
 
 		list_del(&r->busy);
-		n = poll_and_arm(r);
-		if (n)
-			make_busy(r);
-		sum += n;
+		list_add_tail(busy, &r->busy);
+		sum += poll(r);
 	}
+	list_del(&end);
 	return sum;
+}
+
+int rdma_poll(struct stag_block_target *t)
+{
+	return poll_each(t, poll_busy);
+}
+
+int rdma_arm(struct stag_block_target *t)
+{
+	return poll_each(t, poll_and_arm);
 }
 
 static void on_completions(struct watch *w, uint32_t events)
@@ -155,7 +180,7 @@ static void close_conn(struct conn *c)
 {
 	struct rdma *r = to_rdma(c);
 
-	list_del(&r->busy);
+	make_idle(r);
 	if (r->accepted)
 		rdma_disconnect(r->id);
 	rdma_destroy_qp(r->id);
@@ -210,7 +235,10 @@ static void divide_memory(struct rdma *r)
 		r->replies[i].bytes = at;
 		list_add_tail(&r->free_replies, &r->replies[i].link);
 	}
-	r->login = (struct receive){.bytes = at, .size = LARGE_BYTES, .lkey = r->mr->lkey};
+	r->login = (struct receive){.verb = {.kind = VERB_RECEIVE},
+				    .bytes = at,
+				    .size = LARGE_BYTES,
+				    .lkey = r->mr->lkey};
 }
 
 static int make_memory(struct rdma *r, struct ibv_pd *pd)
@@ -257,6 +285,7 @@ static int make(struct stag_block_target *t, struct rdma_cm_id *id, struct rdma 
 		return -ENOMEM;
 	r->id = id;
 	list_init(&r->busy);
+	list_init(&r->taken);
 	list_init(&r->small);
 	list_init(&r->large);
 	list_init(&r->free_replies);
@@ -289,7 +318,7 @@ static int accept_it(struct rdma *r, const struct rdma_conn_param *asked)
 	uint8_t bytes[ISER_HELLO_MAX];
 	struct rdma_conn_param param = {.private_data = bytes,
 					.responder_resources = least(asked->responder_resources, 1),
-					.initiator_depth = least(asked->initiator_depth, 16),
+					.initiator_depth = least(asked->initiator_depth, MAX_READS),
 					.rnr_retry_count = 7};
 
 	iser_hello_read(asked->private_data, asked->private_data_len, &r->peer);

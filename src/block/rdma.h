@@ -29,6 +29,7 @@
 #define NUM_LARGE    8
 #define NUM_REPLIES  16
 #define SEND_DEPTH   256
+#define RDMA_BATCH   32 /* completions, or receives, at once */
 
 /* A PDU on its way out. */
 struct message {
@@ -57,7 +58,8 @@ struct rdma {
 	struct conn conn;
 	struct rdma_cm_id *id;
 	struct ibv_cq *cq;
-	struct list busy; /* in the portal's list: its completions are polled */
+	struct list busy;   /* in the portal's list: its completions are polled */
+	unsigned int quiet; /* so often there was none */
 	struct iser_hello peer;
 	bool spoken; /* something has come: it is known which of the two it speaks */
 	bool one_shot;
@@ -76,6 +78,7 @@ struct rdma {
 	uint8_t *window;
 	struct ibv_mr *window_mr;
 	struct receive receives[NUM_RECEIVES];
+	struct list taken; /* receives that are not posted: what came in them has been looked at */
 
 	struct list queue;  /* verbs that are not posted yet */
 	struct list posted; /* to the send queue */
@@ -91,6 +94,7 @@ static inline struct rdma *to_rdma(struct conn *c)
 int rdma_post_login(struct rdma *r);  /* the one receive that a login needs */
 int rdma_post_window(struct rdma *r); /* those of full feature phase */
 void rdma_received(struct rdma *r, struct receive *v, const struct ibv_wc *wc);
+void rdma_repost(struct rdma *r); /* what was received into is used again */
 
 /* rdma_tx.c */
 void rdma_send(struct conn *c, struct pdu *p, const void *data, uint32_t len);
@@ -105,6 +109,5 @@ void rdma_tx_drop(struct rdma *r); /* the queue pair is gone: all comes back */
 /* rdma.c */
 extern const struct transport rdma_iser, rdma_one_shot;
 uint8_t rdma_encoding(const struct rdma *r); /* enum stagdv_one_shot */
-int rdma_post_close(struct rdma *r, struct ibv_sge *sge, uint64_t wr_id, uint32_t stag);
 
 #endif

@@ -21,19 +21,37 @@ struct arrival {
 
 /* ---- receives ------------------------------------------------------------------------- */
 
-static int post_receive(struct rdma *r, struct receive *v)
+/* Posts those in the list, and empties it. */
+static int post_receives(struct rdma *r, struct list *list)
 {
-	struct ibv_sge sge = {(uintptr_t)v->bytes, v->size, v->lkey};
-	struct ibv_recv_wr wr = {.wr_id = (uintptr_t)&v->verb, .sg_list = &sge, .num_sge = 1}, *bad;
+	struct ibv_recv_wr wr[RDMA_BATCH], *bad;
+	struct ibv_sge sge[RDMA_BATCH];
+	int rc = 0;
 
-	v->verb.kind = VERB_RECEIVE;
-	conn_count(&r->conn, posts);
-	return -ibv_post_recv(r->id->qp, &wr, &bad);
+	while (rc == 0 && !list_empty(list)) {
+		int n = 0;
+
+		for (; n < RDMA_BATCH && !list_empty(list); n++) {
+			struct receive *v = list_entry(list->next, struct receive, verb.link);
+
+			list_del(&v->verb.link);
+			sge[n] = (struct ibv_sge){(uintptr_t)v->bytes, v->size, v->lkey};
+			wr[n] = (struct ibv_recv_wr){.wr_id = (uintptr_t)&v->verb,
+						     .next = &wr[n + 1],
+						     .sg_list = &sge[n],
+						     .num_sge = 1};
+		}
+		wr[n - 1].next = NULL;
+		conn_count_all(&r->conn, posts, n);
+		rc = -ibv_post_recv(r->id->qp, wr, &bad);
+	}
+	return rc;
 }
 
 int rdma_post_login(struct rdma *r)
 {
-	return post_receive(r, &r->login);
+	list_add_tail(&r->taken, &r->login.verb.link);
+	return post_receives(r, &r->taken);
 }
 
 int rdma_post_window(struct rdma *r)
@@ -41,7 +59,6 @@ int rdma_post_window(struct rdma *r)
 	const struct keys *keys = &r->conn.login->keys.agreed;
 	uint32_t data = keys->target_recv < LOGIN_BYTES ? keys->target_recv : LOGIN_BYTES;
 	uint32_t size = (HEADERS + AHS_ROOM + data + 7) & ~7u;
-	int rc = 0;
 
 	r->window = calloc(NUM_RECEIVES, size);
 	if (!r->window)
@@ -51,13 +68,20 @@ int rdma_post_window(struct rdma *r)
 	if (!r->window_mr)
 		return -errno;
 	conn_count(&r->conn, registrations);
-	for (unsigned int i = 0; i < NUM_RECEIVES && rc == 0; i++) {
-		r->receives[i].bytes = r->window + (size_t)i * size;
-		r->receives[i].size = size;
-		r->receives[i].lkey = r->window_mr->lkey;
-		rc = post_receive(r, &r->receives[i]);
+	for (unsigned int i = 0; i < NUM_RECEIVES; i++) {
+		r->receives[i] = (struct receive){.verb = {.kind = VERB_RECEIVE},
+						  .bytes = r->window + (size_t)i * size,
+						  .size = size,
+						  .lkey = r->window_mr->lkey};
+		list_add_tail(&r->taken, &r->receives[i].verb.link);
 	}
-	return rc;
+	return post_receives(r, &r->taken);
+}
+
+void rdma_repost(struct rdma *r)
+{
+	if (r->conn.state == CONN_FULL && post_receives(r, &r->taken) != 0)
+		conn_end(&r->conn);
 }
 
 /* ---- commands ---------------------------------------------------------------------------- */
@@ -216,6 +240,6 @@ void rdma_received(struct rdma *r, struct receive *v, const struct ibv_wc *wc)
 		conn_violation(c, "%s", fault);
 	else if (!fault && (c->state == CONN_LOGIN || c->state == CONN_FULL))
 		deliver(r, &a);
-	if (c->state == CONN_FULL && v != &r->login && post_receive(r, v) != 0)
-		conn_end(c);
+	if (v != &r->login)
+		list_add_tail(&r->taken, &v->verb.link);
 }

@@ -10,6 +10,8 @@
 
 #include "wire/wire.h"
 
+#define CHAIN 64
+
 static struct piece *piece_of(struct verb *v)
 {
 	return container_of(v, struct piece, verb);
@@ -156,57 +158,85 @@ static bool place_reply(struct rdma *r, struct piece *p)
 	return true;
 }
 
-static int post_data(struct rdma *r, struct piece *p)
+/* Work requests that one call posts. */
+struct chain {
+	struct ibv_send_wr wr[CHAIN];
+	struct ibv_sge sge[CHAIN];
+	int n;
+};
+
+static void describe_data(const struct rdma *r, const struct piece *p, struct ibv_send_wr *wr,
+			  struct ibv_sge *sge)
 {
 	bool reads = p->verb.kind == VERB_READ;
 	uint32_t from = reads ? p->got : 0;
 	uint8_t *bytes = p->slot ? p->slot->bytes : p->bytes + from;
-	struct ibv_sge sge = {(uintptr_t)bytes, p->len - from,
-			      p->slot ? r->mr->lkey : p->buffer->lkey};
-	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&p->verb,
-				 .opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
-				 .sg_list = &sge,
-				 .num_sge = 1,
-				 .send_flags = IBV_SEND_SIGNALED,
-				 .wr.rdma = {.remote_addr = p->task->base + p->offset + from,
-					     .rkey = p->task->stag}};
-	struct ibv_send_wr *bad;
 
-	return -ibv_post_send(r->id->qp, &wr, &bad);
+	*sge = (struct ibv_sge){(uintptr_t)bytes, p->len - from,
+				p->slot ? r->mr->lkey : p->buffer->lkey};
+	wr->opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+	wr->send_flags = reads ? IBV_SEND_SIGNALED : 0;
+	wr->wr.rdma.remote_addr = p->task->base + p->offset + from;
+	wr->wr.rdma.rkey = p->task->stag;
 }
 
-static int post_message(struct rdma *r, struct message *m)
+static void describe_message(const struct rdma *r, const struct message *m, struct ibv_send_wr *wr,
+			     struct ibv_sge *sge)
 {
-	struct ibv_sge sge = {(uintptr_t)m->bytes, m->len, r->mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&m->verb,
-				 .opcode = m->closes ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND,
-				 .sg_list = &sge,
-				 .num_sge = 1,
-				 .send_flags = IBV_SEND_SIGNALED,
-				 .invalidate_rkey = m->stag};
-	struct ibv_send_wr *bad;
-
-	if (m->closes && r->one_shot)
-		return rdma_post_close(r, &sge, wr.wr_id, m->stag);
-	return -ibv_post_send(r->id->qp, &wr, &bad);
+	*sge = (struct ibv_sge){(uintptr_t)m->bytes, m->len, r->mr->lkey};
+	wr->opcode = m->closes ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND;
+	wr->send_flags = m->closes && r->one_shot ? STAGDV_SEND_CLOSE : 0;
+	wr->invalidate_rkey = m->stag;
 }
 
-int rdma_post(struct rdma *r)
+static void add(const struct rdma *r, struct chain *c, struct verb *v)
 {
-	int rc = 0;
+	struct ibv_send_wr *wr = &c->wr[c->n];
 
-	while (!list_empty(&r->queue) && r->n_posted < SEND_DEPTH && rc == 0) {
+	wr->wr_id = (uintptr_t)v;
+	wr->sg_list = &c->sge[c->n];
+	wr->num_sge = 1;
+	if (v->kind == VERB_SEND)
+		describe_message(r, message_of(v), wr, wr->sg_list);
+	else
+		describe_data(r, piece_of(v), wr, wr->sg_list);
+	if (c->n)
+		c->wr[c->n - 1].next = wr;
+	c->n++;
+}
+
+/* As many as there is room for; what is added counts as posted. */
+static void fill(struct rdma *r, struct chain *c)
+{
+	c->n = 0;
+	while (!list_empty(&r->queue) && r->n_posted < SEND_DEPTH && c->n < CHAIN) {
 		struct verb *v = list_entry(r->queue.next, struct verb, link);
-		bool sends = v->kind == VERB_SEND;
 
-		if (!sends && !place_reply(r, piece_of(v)))
+		if (v->kind != VERB_SEND && !place_reply(r, piece_of(v)))
 			break;
-		rc = sends ? post_message(r, message_of(v)) : post_data(r, piece_of(v));
+		add(r, c, v);
 		list_del(&v->link);
 		list_add_tail(&r->posted, &v->link);
 		r->n_posted++;
-		conn_count(&r->conn, posts);
 	}
+}
+
+/* Requests complete in order: the last one speaks for those before it. Reads speak for themselves, as data has come. */
+int rdma_post(struct rdma *r)
+{
+	struct chain c;
+	struct ibv_send_wr *bad;
+	int rc = 0;
+
+	do {
+		fill(r, &c);
+		if (c.n == 0)
+			break;
+		c.wr[c.n - 1].next = NULL;
+		c.wr[c.n - 1].send_flags |= IBV_SEND_SIGNALED;
+		conn_count_all(&r->conn, posts, c.n);
+		rc = -ibv_post_send(r->id->qp, c.wr, &bad);
+	} while (rc == 0 && c.n == CHAIN);
 	return rc;
 }
 
@@ -217,7 +247,8 @@ static void give_back(struct rdma *r, struct verb *v, int result)
 	struct piece *p;
 
 	if (v->kind == VERB_SEND) {
-		list_add_tail(message_of(v)->home, &v->link);
+		list_add_tail(message_of(v)->home->next,
+			      &v->link); /* the next one: it is in a cache */
 		return;
 	}
 	p = piece_of(v);
@@ -229,13 +260,19 @@ static void give_back(struct rdma *r, struct verb *v, int result)
 	piece_moved(p, result);
 }
 
+/* And all before it. A connection that ends meanwhile has given back the rest. */
 void rdma_sent(struct rdma *r, struct verb *v)
 {
-	list_del(&v->link);
-	r->n_posted--;
+	struct verb *first;
+
 	if (!list_empty(&r->queue))
 		conn_dirty(&r->conn);
-	give_back(r, v, 0);
+	do {
+		first = list_entry(r->posted.next, struct verb, link);
+		list_del(&first->link);
+		r->n_posted--;
+		give_back(r, first, 0);
+	} while (first != v && !list_empty(&r->posted));
 }
 
 void rdma_tx_drop(struct rdma *r)

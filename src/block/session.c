@@ -195,11 +195,15 @@ uint32_t session_ttt(struct session *s)
 	return s->next_ttt;
 }
 
+/* One that was answered may be there, too, until its data has left: its tag is the initiator's again. */
 struct task *session_find(struct session *s, uint32_t itt)
 {
-	list_for_each (it, &s->buckets[itt % TASK_BUCKETS])
-		if (list_entry(it, struct task, link)->itt == itt)
-			return list_entry(it, struct task, link);
+	list_for_each (it, &s->buckets[itt % TASK_BUCKETS]) {
+		struct task *t = list_entry(it, struct task, link);
+
+		if (t->itt == itt && !t->responded)
+			return t;
+	}
 	return NULL;
 }
 

@@ -2,8 +2,8 @@
 /*
  * target.c - a target: what it is made of, and the thread that serves it.
  *
- * The thread does what there is to do for sockets and units, in turn; when there is nothing it arms the units, and
- * sleeps. What is written to a connection during a turn leaves at its end, gathered.
+ * The thread does what there is to do for sockets, verbs and units, in turn; when there is nothing it waits (wait.c). What is
+ * written to a connection during a round leaves at its end, gathered.
  */
 #include "block/target.h"
 
@@ -21,6 +21,8 @@
 #include "base/printable.h"
 
 #define EVENTS	      64
+#define ROUNDS	      64 /* of a turn */
+#define SPIN_US	      50
 #define TICK_NS	      (NS_PER_S / 2)
 #define MAX_SESSIONS  1024
 #define STAGING_BYTES (64ull << 20)
@@ -143,15 +145,22 @@ static void tick(struct stag_block_target *t)
 	portal_resume(t);
 }
 
-static void work(struct stag_block_target *t)
+static bool is_due(const struct stag_block_target *t)
 {
-	bool more;
+	return !list_empty(&t->dirty) || t->tmf_due || t->unpark ||
+	       (t->buffers && !list_empty(&t->waiters));
+}
+
+/* True: there is more to do. It is others' turn after a while, all the same. */
+static bool work(struct stag_block_target *t)
+{
+	bool more = true;
 
 	t->now = clock_ns();
 	tick(t);
-	do {
-		more = units_poll(t->units) > 0;
-		more |= rdma_poll(t) > 0;
+	for (int i = 0; i < ROUNDS && more; i++) {
+		more = rdma_poll(t) > 0;
+		more |= units_poll(t->units) > 0;
 		if (!list_empty(&t->waiters))
 			serve_waiters(t);
 		if (t->tmf_due)
@@ -159,20 +168,17 @@ static void work(struct stag_block_target *t)
 		if (t->unpark)
 			unpark(t);
 		flush(t);
-	} while (more || !list_empty(&t->dirty) || t->tmf_due || t->unpark ||
-		 (t->buffers && !list_empty(&t->waiters)));
+		more |= is_due(t);
+	}
 	bury(t);
+	return more;
 }
 
 void target_step(struct stag_block_target *t, int timeout_ms)
 {
 	struct epoll_event events[EVENTS];
-	int n;
+	int n = wait_events(t, events, EVENTS, work(t) ? 0 : timeout_ms);
 
-	work(t);
-	if (timeout_ms != 0 && units_arm(t->units) != 0)
-		timeout_ms = 0;
-	n = epoll_wait(t->epoll, events, EVENTS, timeout_ms);
 	t->now = clock_ns();
 	for (int i = 0; i < n; i++) {
 		struct watch *w = events[i].data.ptr;
@@ -233,7 +239,7 @@ static int check_secrets(const struct stag_block_target_attr *a)
 static int check(const struct stag_block_target_attr *a)
 {
 	const uint32_t flags = STAG_BLOCK_ANY_PORT | STAG_BLOCK_NO_TCP | STAG_BLOCK_NO_RDMA |
-			       STAG_BLOCK_NO_ONE_SHOT;
+			       STAG_BLOCK_NO_ONE_SHOT | STAG_BLOCK_NO_SPIN;
 
 	if (!a || a->comp_mask || (a->flags & ~flags))
 		return block_fail(EINVAL, "target: attributes that mean nothing");
@@ -345,6 +351,9 @@ static struct stag_block_target *new_target(const struct stag_block_target_attr 
 		return NULL;
 	t->limits = limits;
 	t->max_sessions = attr->max_sessions ? attr->max_sessions : MAX_SESSIONS;
+	wait_init(&t->wait, attr->flags & STAG_BLOCK_NO_SPIN ? 0
+			    : attr->spin_us		     ? attr->spin_us
+							     : SPIN_US);
 	t->log = attr->log;
 	t->log_arg = attr->log_arg;
 	t->epoll = t->call_watch.fd = -1;

@@ -149,12 +149,13 @@ struct conn {
 };
 
 /* Of the target, and of the session that it has. */
-#define conn_count(c, counter)                                                                     \
+#define conn_count_all(c, counter, n)                                                              \
 	do {                                                                                       \
-		(c)->target->counters.counter++;                                                   \
+		(c)->target->counters.counter += (unsigned int)(n);                                \
 		if ((c)->session)                                                                  \
-			(c)->session->counters.counter++;                                          \
+			(c)->session->counters.counter += (unsigned int)(n);                       \
 	} while (0)
+#define conn_count(c, counter) conn_count_all(c, counter, 1)
 
 /* ---- conn.c ------------------------------------------------------------------------- */
 
@@ -217,8 +218,8 @@ bool session_in_window(const struct session *s,
 void session_command(struct task *t);			/* all of its PDU has come */
 void session_retire(struct session *s, bool immediate); /* one request less: the window opens */
 uint32_t session_ttt(struct session *s);
-struct task *session_find(struct session *s, uint32_t itt);
-void session_ask_logout(struct session *s); /* an asynchronous message */
+struct task *session_find(struct session *s, uint32_t itt); /* that is not answered yet */
+void session_ask_logout(struct session *s);		    /* an asynchronous message */
 
 /* session_text.c */
 void session_text(struct session *s, const struct pdu *p, const void *data);
@@ -365,8 +366,9 @@ struct rdma_portal {
 	struct ibv_comp_channel *completions;
 	struct watch event_watch, completion_watch;
 	struct list busy; /* connections whose completion queues are polled */
-	bool one_shot;	  /* is offered */
-	bool adopts;	  /* what TCP's socket accepts */
+	unsigned int n_busy;
+	bool one_shot; /* is offered */
+	bool adopts;   /* what TCP's socket accepts */
 };
 
 int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
@@ -375,7 +377,8 @@ void rdma_destroy(struct stag_block_target *t); /* nobody is there any more */
 /* Of a socket that has something to read, of which nothing was: is it for verbs? Then it may be given away. */
 bool rdma_is_meant(const struct stag_block_target *t, int fd);
 void rdma_take(struct stag_block_target *t, int fd);
-int rdma_poll(struct stag_block_target *t); /* how much came; 0: it tells when something does */
+int rdma_poll(struct stag_block_target *t); /* how much came */
+int rdma_arm(struct stag_block_target *t);  /* the same; 0: it tells when something does */
 
 /* ---- stags.c ------------------------------------------------------------------------------- */
 
@@ -409,6 +412,19 @@ void portal_name(const struct sockaddr *a, socklen_t len, char out[64]);
 
 /* ---- target.c -------------------------------------------------------------------------------- */
 
+/* wait.c: what comes soon is waited for awake. */
+struct wait {
+	uint64_t spin_ns; /* so long */
+	uint32_t brisk;	  /* sleeps in a row that were shorter */
+	uint32_t wanted;  /* so many, to stay awake */
+};
+
+struct epoll_event;
+
+void wait_init(struct wait *w, uint32_t spin_us);
+/* As epoll_wait(). What verbs and units have is done meanwhile. */
+int wait_events(struct stag_block_target *t, struct epoll_event *events, int most, int timeout_ms);
+
 struct target_limits {
 	uint64_t login_ns;  /* a login takes no longer */
 	uint64_t ping_ns;   /* so long in silence, then a NOP-In */
@@ -427,6 +443,7 @@ struct stag_block_target {
 	struct units *units;
 	struct scsi_target *scsi;
 	int epoll;
+	struct wait wait;
 	struct watch units_watch, call_watch;
 	struct portal portal;
 	struct rdma_portal rdma;

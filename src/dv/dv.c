@@ -30,7 +30,6 @@ static void find(void)
 		{"stagdv_query_qp", (void **)&found.query_qp},
 		{"stagdv_query_qp_counters", (void **)&found.query_counters},
 		{"stagdv_post_send_advertise", (void **)&found.advertise},
-		{"stagdv_post_send_close", (void **)&found.close},
 		{"stagdv_withdraw", (void **)&found.withdraw},
 	};
 

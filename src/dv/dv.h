@@ -28,7 +28,6 @@ struct dv {
 	typeof(stagdv_query_qp) *query_qp;
 	typeof(stagdv_query_qp_counters) *query_counters;
 	typeof(stagdv_post_send_advertise) *advertise;
-	typeof(stagdv_post_send_close) *close;
 	typeof(stagdv_withdraw) *withdraw;
 };
 

@@ -26,7 +26,7 @@
 
 #define SIZE	  (4u << 20)
 #define BODY	  16384u
-#define DATA	  (1u << 20)
+#define DATA	  (4u << 20)
 #define RECEIVES  16
 #define REFERENCE 0x1234
 #define TARGET	  "iqn.2026-01.x:t"
@@ -326,6 +326,16 @@ static void move_data(struct guest *g)
 	free(was);
 }
 
+/* STAG_ONE_SHOT says which. */
+static uint32_t encoding(void)
+{
+	const char *word = getenv("STAG_ONE_SHOT");
+
+	if (!word)
+		return STAGDV_ONE_SHOT_OPCODES;
+	return strcmp(word, "bits") == 0 ? STAGDV_ONE_SHOT_BITS : STAGDV_ONE_SHOT_LITERAL;
+}
+
 static void speaks(bool one_shot)
 {
 	struct stag_block_session s;
@@ -336,7 +346,7 @@ static void speaks(bool one_shot)
 	move_data(&g);
 	s = session_now();
 	assert_int_equal(s.transport, one_shot ? STAG_BLOCK_ONE_SHOT : STAG_BLOCK_ISER);
-	assert_int_equal(s.encoding, one_shot ? STAGDV_ONE_SHOT_OPCODES : STAGDV_ONE_SHOT_NONE);
+	assert_int_equal(s.encoding, one_shot ? encoding() : STAGDV_ONE_SHOT_NONE);
 	assert_int_equal(s.counters.stags, 9);
 	assert_int_equal(s.counters.stags_open, 0);
 	assert_int_equal(s.counters.violations, 0);
@@ -379,6 +389,70 @@ static void a_reply_is_written_to_what_was_lent(void **state)
 		assert_int_equal(g.data[0], 0);
 		assert_int_equal(g.data[36], 0xff);
 	}
+	leave(&g);
+}
+
+/* ---- many at once ---------------------------------------------------------------------------- */
+
+#define SLOTS	   4
+#define SLOT_BYTES (DATA / SLOTS)
+#define ROUNDS	   24 /* of each slot */
+
+/* Writes and reads back what a slot has of the unit, in turns. */
+static void start_slot(struct guest *g, unsigned int slot, unsigned int turn)
+{
+	const uint16_t lengths[] = {SLOT_BYTES / 512, 1, 8};
+	uint16_t blocks = lengths[(turn / 2 + slot) % 3];
+	bool write = turn % 2 == 0;
+	struct pdu p = make_command(g, write, slot * (SLOT_BYTES / 512), blocks);
+	uint8_t *data = g->data, *own = data + slot * SLOT_BYTES;
+	uint32_t stag;
+
+	p.itt = slot;
+	if (write)
+		fill(own, p.expected, turn + slot);
+	else
+		memset(own, 0, p.expected);
+	g->data = own;
+	advertise(g, &p, &stag);
+	g->data = data;
+}
+
+static void check_slot(struct guest *g, unsigned int slot, unsigned int turn)
+{
+	static uint8_t want[SLOT_BYTES];
+	const uint32_t lengths[] = {SLOT_BYTES, 512, 4096};
+	uint32_t bytes = lengths[(turn / 2 + slot) % 3];
+
+	fill(want, bytes, turn / 2 * 2 + slot);
+	assert_memory_equal(g->data + slot * SLOT_BYTES, want, bytes);
+}
+
+/* A tag is used again as soon as it was answered. */
+static void many_commands_at_once(void **state)
+{
+	unsigned int turn[SLOTS] = {0}, under_way = SLOTS;
+	struct guest g;
+
+	come(&g, true);
+	hear_attention(&g);
+	for (unsigned int i = 0; i < SLOTS; i++)
+		start_slot(&g, i, 0);
+	while (under_way) {
+		uint32_t slot;
+
+		hear(&g);
+		slot = g.in.itt;
+		assert_int_equal(g.in.opcode, SCSI_RESPONSE);
+		assert_int_equal(g.in.status, SCSI_GOOD);
+		assert_true(slot < SLOTS);
+		check_slot(&g, slot, turn[slot]);
+		if (++turn[slot] < ROUNDS)
+			start_slot(&g, slot, turn[slot]);
+		else
+			under_way--;
+	}
+	assert_int_equal(session_now().counters.stags_open, 0);
 	leave(&g);
 }
 
@@ -619,6 +693,7 @@ int main(void)
 		STORY(data_moves_in_one_shot),
 		cmocka_unit_test_setup_teardown(data_moves_without_tcp, begin_without_tcp, end),
 		STORY(a_reply_is_written_to_what_was_lent),
+		STORY(many_commands_at_once),
 		STORY(a_response_closes_the_stag_where_the_guest_says_so),
 		STORY(too_short_a_send_ends_it),
 		STORY(a_send_without_the_header_ends_it),

@@ -788,6 +788,22 @@ static void a_login_takes_its_time_not_for_ever(void **state)
 	assert_int_equal(target->n_logins, 0);
 }
 
+/* Its data may be on its way for a while: the tag is the initiator's again, all the same. */
+static void a_tag_is_free_with_its_answer(void **state)
+{
+	struct task old = {.itt = 7, .responded = true}, new = {.itt = 7},
+		    neighbour = {.itt = 7 + TASK_BUCKETS};
+	struct session s;
+	struct list *bucket = &s.buckets[7 % TASK_BUCKETS];
+
+	list_init(bucket);
+	list_add_tail(bucket, &old.link);
+	list_add_tail(bucket, &neighbour.link);
+	assert_null(session_find(&s, 7));
+	list_add_tail(bucket, &new.link);
+	assert_ptr_equal(session_find(&s, 7), &new);
+}
+
 int main(void)
 {
 #define STORY(name)  cmocka_unit_test_setup_teardown(name, begin, end)
@@ -837,6 +853,7 @@ int main(void)
 		STORY(a_connection_takes_the_place_of_its_like),
 		STORY(sessions_are_numbered),
 		STORY(a_login_takes_its_time_not_for_ever),
+		cmocka_unit_test(a_tag_is_free_with_its_answer),
 	};
 
 	dice_start();
