@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * helper.c - a thread for the calls of a file that block: to give its space back, and to say where it has some.
+ * helper.c - a thread for what blocks: to give a file's space back, to say where it has some, and to seek a unit anew.
  *
  * io_uring knows fallocate(2), but verbs know nothing of it; and zeroes instead would fill the disk that was to be emptied. It has
  * one job at a time: a disk that frees slowly shall not slow down others more than it must.
@@ -68,6 +68,15 @@ static int find_extent(struct lun_io *io, int fd)
 	return 0;
 }
 
+static int mend(struct lun *l)
+{
+	int rc = lun_reconnect(l);
+
+	if (rc != 0)
+		log_warn("block: %s", stag_block_error());
+	return rc;
+}
+
 static int carry_out(const struct job *j)
 {
 	switch ((enum lun_phase)j->io->phase) {
@@ -75,6 +84,8 @@ static int carry_out(const struct job *j)
 		return punch(j->io, j->fd);
 	case PHASE_SYNC:
 		return fdatasync(j->fd) == 0 ? 0 : -errno;
+	case PHASE_MEND:
+		return mend(j->io->lun);
 	default:
 		return find_extent(j->io, j->fd);
 	}

@@ -8,6 +8,7 @@
  */
 #include "block/lun.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,6 +20,8 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/cleanup.h"
 
 #define DEFAULT_BLOCK	512
 #define DEFAULT_PRODUCT "stag block"
@@ -168,6 +171,7 @@ static int is_same_partition(struct lun *l)
 	struct stag_store_partition p;
 	uint32_t index = 0;
 
+	LOCK_FOR_SCOPE(&l->look);
 	while (stag_store_next(l->store, &index, &p))
 		if (p.id == l->id)
 			return strcmp(strrchr(l->where, ':') + 1, p.name) == 0 ? 0 : -ENODEV;
@@ -238,6 +242,7 @@ static int partition_size(struct lun *l, uint64_t *size)
 	struct stag_store_partition p;
 	uint32_t index = 0;
 
+	LOCK_FOR_SCOPE(&l->look);
 	while (stag_store_next(l->store, &index, &p)) {
 		if (p.id != l->id)
 			continue;
@@ -371,6 +376,7 @@ static struct lun *make(struct units *u, const struct stag_block_lun *attr)
 	list_init(&l->held);
 	list_init(&l->to_post);
 	list_init(&l->dirty);
+	pthread_mutex_init(&l->look, NULL);
 	if (!l->where) {
 		free(l);
 		return NULL;
@@ -424,6 +430,7 @@ void lun_close(struct lun *l)
 {
 	if (!l)
 		return;
+	assert(!l->mending); /* somebody would wait for that */
 	disconnect(l);
 	lun_unmap(l);
 	if (l->mr)
@@ -436,6 +443,7 @@ void lun_close(struct lun *l)
 		close(l->fd);
 	stag_store_close(l->store);
 	list_del(&l->dirty);
+	pthread_mutex_destroy(&l->look);
 	free(l->where);
 	free(l);
 }

@@ -6,7 +6,7 @@
  *     lun.c        a unit: what is behind it, and what is told of it
  *     lun_map.c    one that is memory, mapped
  *     lun_io.c     an operation, from lun_start() to done(): a row of steps, each a work request
- *     helper.c     a thread for calls that block
+ *     helper.c     a thread for what blocks
  *
  * A unit has a local queue pair on storage with every order given up: SCSI promises none among commands under way. What has
  * to be alone (COMPARE_WRITE, OR, DISCARD) holds a lock on its range against others that write: all sessions are served by one
@@ -22,6 +22,7 @@
 #define STAG_BLOCK_LUN_H
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
 #include "block/block.h"
 #include "dv/dv.h"
@@ -35,7 +36,7 @@ struct helper;
 int helper_create(struct helper **out);
 void helper_destroy(struct helper *h); /* when it has nothing to do */
 int helper_fd(struct helper *h);       /* readable when helper_take() has something */
-/* Carries out SYNC, PUNCH or EXTENT of an operation's step; io->result says how it went. */
+/* Carries out SYNC, PUNCH or EXTENT of an operation's step, or MENDs its unit; io->result says how it went. */
 int helper_give(struct helper *h, struct lun_io *io, int fd);
 struct lun_io *helper_take(struct helper *h); /* NULL: none, found without a system call */
 
@@ -98,7 +99,8 @@ struct lun {
 
 	/* a partition */
 	struct stag_store_endpoint *endpoint;
-	struct stag_store *store; /* to look at */
+	struct stag_store *store; /* to look at, */
+	pthread_mutex_t look;	  /* one at a time */
 	uint64_t id;
 
 	/* lun_io.c */
@@ -108,6 +110,8 @@ struct lun {
 	uint32_t in_flight;
 	struct list dirty; /* in units.dirty */
 	bool broken;	   /* its queue pair: nothing is posted until it has another */
+	bool mending; /* the helper seeks one: qp, rkey, is_open and no_writes are the helper's */
+	struct lun_io mend;
 	bool is_open;	   /* has a queue pair */
 	bool no_writes;	   /* the right to was taken away; it may come back */
 	uint64_t retry_at; /* when it may be sought anew, or written to */
@@ -146,6 +150,7 @@ enum lun_phase {
 	PHASE_SYNC, /* the helper's, as these: what was written over a connection that ended */
 	PHASE_PUNCH,
 	PHASE_EXTENT,
+	PHASE_MEND, /* not an operation's: a new queue pair for its unit */
 };
 
 #endif

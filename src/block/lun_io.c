@@ -418,19 +418,8 @@ static void after_step(struct lun_io *io)
 	case PHASE_EXTENT:
 		finish(io, 0);
 		break;
-	}
-}
-
-void lun_helped(struct lun_io *io)
-{
-	if (io->result == 0) {
-		after_step(io);
-	} else if (io->result == -EOPNOTSUPP && io->phase == PHASE_PUNCH) {
-		io->lun->punches = false;
-		step_discard(io);
-	} else {
-		io->lun->unsynced |= io->phase == PHASE_SYNC;
-		finish(io, io->result);
+	case PHASE_MEND: /* is nobody's operation */
+		break;
 	}
 }
 
@@ -529,16 +518,41 @@ static void after_loss(struct lun *l)
 	}
 }
 
-static void mend(struct lun *l)
+static void mended(struct lun *l)
 {
-	if (l->in_flight)
-		return; /* the last one of these does */
-	if (lun_reconnect(l) != 0)
-		log_warn("block: %s", stag_block_error());
+	l->mending = false;
 	l->retry_at = clock_ns() + RETRY_MS * NS_PER_MS;
 	l->broken = !l->is_open;
 	l->unsynced = true;
 	after_loss(l);
+}
+
+/* A store may have us wait until somebody else has changed it: that is the helper's part, the others are served on. */
+static void mend(struct lun *l)
+{
+	if (l->in_flight || l->mending)
+		return; /* the last one of these does */
+	l->broken = l->mending = true;
+	l->mend = (struct lun_io){.lun = l, .phase = PHASE_MEND};
+	if (helper_give(l->u->helper, &l->mend, -1) == 0)
+		return;
+	lun_reconnect(l);
+	mended(l);
+}
+
+void lun_helped(struct lun_io *io)
+{
+	if (io->phase == PHASE_MEND) {
+		mended(io->lun);
+	} else if (io->result == 0) {
+		after_step(io);
+	} else if (io->result == -EOPNOTSUPP && io->phase == PHASE_PUNCH) {
+		io->lun->punches = false;
+		step_discard(io);
+	} else {
+		io->lun->unsynced |= io->phase == PHASE_SYNC;
+		finish(io, io->result);
+	}
 }
 
 /* ---- posting ------------------------------------------------------------------------------------------------ */
@@ -614,6 +628,8 @@ static void refused(struct lun *l, int rc)
 
 void lun_post(struct lun *l)
 {
+	if (l->mending)
+		return;
 	if (l->broken && !l->in_flight) { /* it could not be mended */
 		after_loss(l);
 		return;
@@ -654,18 +670,18 @@ void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc)
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-/* A unit that has gone may have come back. */
-static bool is_there(struct lun *l)
-{
-	if (!l->is_open && clock_ns() >= l->retry_at)
-		mend(l);
-	return l->is_open;
-}
-
-/* What it was not allowed to do before it may try again after a while. */
+/* What it was not allowed to do before it may try again after a while. While it is mended nobody knows. */
 static bool may_write(const struct lun *l)
 {
-	return !l->facts.read_only && (!l->no_writes || clock_ns() >= l->retry_at);
+	return !l->facts.read_only && (l->mending || !l->no_writes || clock_ns() >= l->retry_at);
+}
+
+/* A unit that has gone may have come back: what comes meanwhile waits. */
+static bool is_there(struct lun *l)
+{
+	if (!l->mending && !l->is_open && clock_ns() >= l->retry_at)
+		mend(l);
+	return l->mending || l->is_open;
 }
 
 void lun_start(struct lun *l, struct lun_io *io)
