@@ -23,14 +23,13 @@
 #define PATIENCE                                                                                   \
 	1024 /* polls in vain, of all together; then a connection tells when it has something */
 
-uint8_t rdma_encoding(const struct rdma *r)
+void rdma_query(const struct rdma *r, struct stagdv_qp_attr *attr)
 {
 	const struct dv *dv = dv_find();
-	struct stagdv_qp_attr attr = {0};
 
-	if (!dv || dv->query_qp(r->id->qp, &attr, sizeof(attr)) != 0)
-		return STAGDV_ONE_SHOT_NONE;
-	return attr.one_shot;
+	*attr = (struct stagdv_qp_attr){.one_shot = STAGDV_ONE_SHOT_NONE, .crc = 1};
+	if (dv)
+		dv->query_qp(r->id->qp, attr, sizeof(*attr));
 }
 
 /* ---- completions ------------------------------------------------------------------------- */
@@ -209,10 +208,16 @@ static void free_conn(struct conn *c)
 	rdma_destroy_id(id);
 }
 
+/* A CRC is of what was there when it was made, or checked. */
+static bool borrows(const struct conn *c)
+{
+	return !container_of(c, const struct rdma, conn)->crc;
+}
+
 #define COMMON                                                                                     \
 	.rdma = true, .send = rdma_send, .respond = rdma_respond, .data_in = rdma_data_in,         \
 	.data_out = rdma_data_out, .forget = rdma_forget, .flush = flush, .resume = resume,        \
-	.close = close_conn, .free = free_conn
+	.close = close_conn, .free = free_conn, .borrows = borrows
 
 const struct transport rdma_iser = {.kind = STAG_BLOCK_ISER, COMMON};
 const struct transport rdma_one_shot = {.kind = STAG_BLOCK_ONE_SHOT, COMMON};

@@ -63,6 +63,7 @@ struct rdma {
 	struct iser_hello peer;
 	bool spoken; /* something has come: it is known which of the two it speaks */
 	bool one_shot;
+	bool crc;
 	bool accepted;
 	bool broken; /* it ends at the next flush */
 
@@ -108,6 +109,7 @@ void rdma_tx_drop(struct rdma *r); /* the queue pair is gone: all comes back */
 
 /* rdma.c */
 extern const struct transport rdma_iser, rdma_one_shot;
-uint8_t rdma_encoding(const struct rdma *r); /* enum stagdv_one_shot */
+void rdma_query(const struct rdma *r,
+		struct stagdv_qp_attr *attr); /* as a standard one if it does not say */
 
 #endif

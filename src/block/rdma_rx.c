@@ -182,18 +182,18 @@ static void deliver(struct rdma *r, const struct arrival *a)
 /* The first message tells which of the two the peer speaks: by then the adapters have agreed. */
 static void find_language(struct rdma *r)
 {
-	uint8_t encoding;
+	struct stagdv_qp_attr attr;
 
 	if (r->spoken)
 		return;
 	r->spoken = true;
-	if (!r->peer.one_shot || !r->conn.target->rdma.one_shot)
-		return;
-	encoding = rdma_encoding(r);
-	if (encoding == STAGDV_ONE_SHOT_NONE)
+	rdma_query(r, &attr);
+	r->crc = attr.crc;
+	if (!r->peer.one_shot || !r->conn.target->rdma.one_shot ||
+	    attr.one_shot == STAGDV_ONE_SHOT_NONE)
 		return;
 	r->one_shot = true;
-	r->conn.encoding = encoding;
+	r->conn.encoding = attr.one_shot;
 	r->conn.ops = &rdma_one_shot;
 }
 

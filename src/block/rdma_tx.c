@@ -148,7 +148,7 @@ void rdma_forget(struct task *k)
 /* A reply's bytes are the task's own, and in no region. */
 static bool place_reply(struct rdma *r, struct piece *p)
 {
-	if (p->buffer)
+	if (p->buffer || p->borrowed)
 		return true;
 	if (list_empty(&r->free_replies))
 		return false;
@@ -172,8 +172,7 @@ static void describe_data(const struct rdma *r, const struct piece *p, struct ib
 	uint32_t from = reads ? p->got : 0;
 	uint8_t *bytes = p->slot ? p->slot->bytes : p->bytes + from;
 
-	*sge = (struct ibv_sge){(uintptr_t)bytes, p->len - from,
-				p->slot ? r->mr->lkey : p->buffer->lkey};
+	*sge = (struct ibv_sge){(uintptr_t)bytes, p->len - from, p->slot ? r->mr->lkey : p->lkey};
 	wr->opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
 	wr->send_flags = reads ? IBV_SEND_SIGNALED : 0;
 	wr->wr.rdma.remote_addr = p->task->base + p->offset + from;
