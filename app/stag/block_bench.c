@@ -226,14 +226,14 @@ static void end_show(const struct bench *b)
 		fputs("\r\033[K", stderr);
 }
 
-/* Until then; what is under way at the end counts no more. */
+/* Until then, and until something ended; what is under way at the end counts no more. */
 static bool run_until(struct bench *b, uint64_t until)
 {
 	uint64_t now = clock_ns();
 	int n = 0;
 
 	b->begun = now;
-	while (n >= 0 && now < until) {
+	while (n >= 0 && (now < until || b->f.times.n == 0)) {
 		n = look(b, true);
 		if (n == 0 && b->use->sleep)
 			sleep_for_some(b);
