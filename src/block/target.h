@@ -414,9 +414,8 @@ void portal_name(const struct sockaddr *a, socklen_t len, char out[64]);
 
 /* wait.c: what comes soon is waited for awake. */
 struct wait {
-	uint64_t spin_ns; /* so long */
-	uint32_t brisk;	  /* sleeps in a row that were shorter */
-	uint32_t wanted;  /* so many, to stay awake */
+	uint64_t spin_ns;    /* so long */
+	unsigned int points; /* for waits that were short */
 };
 
 struct epoll_event;

@@ -2,9 +2,9 @@
 /*
  * wait.c - a target's thread that has nothing to do: it stays awake for a moment, then it sleeps.
  *
- * To be woken takes longer than to answer. So where requests have come in quick succession for a while, the next one is waited for
- * awake, up to spin_ns; if it does not come, they have to prove it for twice as long. What this costs is bounded: of the
- * times that it was in vain at most one in `wanted` sleeps, and `wanted` is soon large.
+ * To be woken takes longer than to answer. So where requests come in quick succession, the next one is waited for awake, up to
+ * spin_ns. Each wait that was short earns a point, each that was not costs some: with few points it sleeps at once. Who is
+ * busy stays awake in spite of a pause now and then; who is not has stopped after a few.
  */
 #include "block/target.h"
 
@@ -12,24 +12,21 @@
 
 #include "base/clock.h"
 
-#define SPIN_AFTER	16 /* short waits in a row */
-#define SPIN_AFTER_MOST 65536
+#define POINTS_MOST   32
+#define POINTS_ENOUGH 8
+#define LONG_COSTS    4
 
 void wait_init(struct wait *w, uint32_t spin_us)
 {
-	*w = (struct wait){.spin_ns = spin_us * 1000ull, .wanted = SPIN_AFTER};
+	*w = (struct wait){.spin_ns = spin_us * 1000ull};
 }
 
-/* What was due came in time, or not. */
-static void learn(struct wait *w, bool came)
+static void learn(struct wait *w, bool was_short)
 {
-	if (came) {
-		w->wanted -= w->wanted > SPIN_AFTER;
-		return;
-	}
-	w->brisk = 0;
-	if (w->wanted < SPIN_AFTER_MOST)
-		w->wanted *= 2;
+	if (!was_short)
+		w->points -= w->points < LONG_COSTS ? w->points : LONG_COSTS;
+	else if (w->points < POINTS_MOST)
+		w->points++;
 }
 
 /* Is there something? For connections over verbs, and units, it is done already. */
@@ -59,13 +56,14 @@ static bool arm(struct stag_block_target *t)
 	return rdma_arm(t) == 0 && units_arm(t->units) == 0;
 }
 
+/* It takes a while to be woken: what came in time looks later than it was. */
 static int sleep_for(struct stag_block_target *t, struct epoll_event *events, int most,
 		     int timeout_ms)
 {
 	uint64_t since = clock_ns();
 	int n = epoll_wait(t->epoll, events, most, arm(t) ? timeout_ms : 0);
 
-	t->wait.brisk = clock_ns() - since < t->wait.spin_ns ? t->wait.brisk + 1 : 0;
+	learn(&t->wait, clock_ns() - since < 2 * t->wait.spin_ns);
 	return n;
 }
 
@@ -75,7 +73,7 @@ int wait_events(struct stag_block_target *t, struct epoll_event *events, int mos
 
 	if (timeout_ms == 0)
 		return epoll_wait(t->epoll, events, most, 0);
-	if (t->wait.brisk >= t->wait.wanted && spin(t, events, most, &n))
+	if (t->wait.points >= POINTS_ENOUGH && spin(t, events, most, &n))
 		return n;
 	return sleep_for(t, events, most, timeout_ms);
 }
