@@ -161,6 +161,7 @@ struct stag_block_attr {
 	int timeout_ms;			     /* to connect and log in; 5000 */
 	int retry_ms; /* how long a lost connection is sought anew, commands waiting; 30000, < 0: not */
 	bool header_digest, data_digest; /* TCP only */
+	int command_ms; /* how long a command may take, before it is aborted: ETIMEDOUT; 60000, < 0: for ever */
 };
 
 /*
@@ -213,7 +214,7 @@ struct stag_block_io {
 
 struct stag_block_done {
 	void *user;
-	int error; /* 0, or an errno value: EIO, ENOSPC, EROFS, EILSEQ, ECANCELED, ENODEV, ... */
+	int error; /* 0, or an errno value: EIO, ENOSPC, EROFS, EILSEQ, ETIMEDOUT, ECANCELED, ENODEV, ... */
 	uint32_t sense; /* key << 16 | asc << 8 | ascq, where the target gave one */
 };
 

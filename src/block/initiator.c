@@ -22,6 +22,8 @@
 
 #define TIMEOUT_MS    5000
 #define RETRY_MS      30000
+#define COMMAND_MS    60000
+#define ABORT_NS      (10 * NS_PER_S)
 #define PING_NS	      (10 * NS_PER_S)
 #define FIRST_BACKOFF (10 * NS_PER_MS)
 #define MAX_BACKOFF   NS_PER_S
@@ -278,6 +280,7 @@ static void lost(struct stag_block *b, int error)
 	b->line = NULL;
 	b->probing = false;
 	b->pause_end = b->pinged = b->attempt_end = 0;
+	b->abort_step = ABORT_NONE;
 	io_lost(b);
 	if (b->state != INIT_DOWN)
 		initiator_set_state(b, INIT_DOWN);
@@ -325,7 +328,9 @@ static int watch_line(struct stag_block *b)
 		return 0;
 	if (b->pinged && b->now - b->pinged >= b->ping_ns)
 		return -ETIMEDOUT;
-	return !b->pinged && b->now - b->heard >= b->ping_ns ? ping(b) : 0;
+	if (!b->pinged && b->now - b->heard >= b->ping_ns && ping(b) != 0)
+		return -ENOMEM;
+	return abort_watch(b);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b)
@@ -341,7 +346,8 @@ static uint64_t next_alarm(const struct stag_block *b)
 		return b->next_attempt;
 	if (b->state != INIT_LIVE)
 		return b->attempt_end;
-	return sooner(b->pause_end, (b->pinged ? b->pinged : b->heard) + b->ping_ns);
+	return sooner(abort_alarm(b),
+		      sooner(b->pause_end, (b->pinged ? b->pinged : b->heard) + b->ping_ns));
 }
 
 /* Each PDU that is heard moves the alarm away: it is set anew when it rings, not before. */
@@ -459,6 +465,7 @@ static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
 {
 	int timeout = a->timeout_ms ? a->timeout_ms : TIMEOUT_MS;
 	int retry = a->retry_ms ? a->retry_ms : RETRY_MS;
+	int command = a->command_ms ? a->command_ms : COMMAND_MS;
 	int rc;
 
 	if (a->comp_mask || a->transport > STAG_BLOCK_ONE_SHOT || a->depth > INITIATOR_MAX_DEPTH ||
@@ -471,6 +478,8 @@ static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
 	b->retries = retry > 0;
 	b->retry_ns = retry > 0 ? (uint64_t)retry * NS_PER_MS : 0;
 	b->ping_ns = PING_NS;
+	b->abort_ns = ABORT_NS;
+	b->command_ns = command > 0 ? (uint64_t)command * NS_PER_MS : 0;
 	b->header_digest = a->header_digest;
 	b->data_digest = a->data_digest;
 	make_name(b->initiator, sizeof(b->initiator));

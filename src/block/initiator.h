@@ -6,6 +6,7 @@
  *   initiator_login.c    a login from this side: requests out, responses in; no sockets
  *   initiator_session.c  PDUs from the target, in full feature phase
  *   initiator_io.c       requests, and the commands that they are divided into
+ *   initiator_abort.c    commands that take too long
  *   initiator_probe.c    what the unit says of itself
  *   initiator_tcp.c      a line over TCP
  *   initiator_verbs*.c   lines over verbs: iSER and one-shot (initiator_verbs.h); initiator_lend.c: their memory
@@ -158,6 +159,8 @@ struct cmd {
 	uint8_t cdb[16];
 	bool reads, writes;
 	bool sent; /* the target may have got it */
+	uint64_t sent_at;
+	uint32_t cmd_sn;
 	uint32_t length;
 	const struct iovec *iov; /* data: length bytes from byte skip on */
 	int n_iov;
@@ -200,8 +203,10 @@ struct stag_block {
 	char peer_user[WORD_MAX], peer_secret[WORD_MAX];
 	bool discovery, header_digest, data_digest;
 	uint64_t timeout_ns, retry_ns, ping_ns;
-	bool retries;  /* a lost connection is sought anew */
-	bool wakes_fd; /* somebody has the descriptor, and may sleep on it */
+	uint64_t command_ns; /* 0: no bound */
+	uint64_t abort_ns;   /* patience with the answer to a task management request */
+	bool retries;	     /* a lost connection is sought anew */
+	bool wakes_fd;	     /* somebody has the descriptor, and may sleep on it */
 
 	struct place places[MAX_PLACES], redirected;
 	unsigned int num_places, place, redirects;
@@ -235,6 +240,13 @@ struct stag_block {
 	struct list done;
 	unsigned int num_under_way;
 	struct list lent;
+
+	/* initiator_abort.c */
+	enum abort_step { ABORT_NONE, ABORT_TASK, ABORT_UNIT } abort_step;
+	uint32_t abort_tag;  /* of the request that is out */
+	uint32_t abort_itt;  /* the command that it is about */
+	uint64_t abort_end;  /* of our patience with it */
+	unsigned int aborts; /* requests so far: tags differ */
 
 	unsigned int probe_step;
 	bool probing;
@@ -276,15 +288,24 @@ int io_check(const struct stag_block *b, const struct stag_block_io *io); /* -EI
 int io_queue(struct stag_block *b, const struct stag_block_io *io);
 int io_launch(struct stag_block *b); /* what the target has room for */
 int io_send(struct stag_block *b, struct cmd *c);
+uint64_t io_lun(const struct stag_block *b);	      /* as PDUs have it */
 void io_prepare(struct stag_block *b, struct cmd *c); /* a new tag, nothing moved */
 /* The target's last word on a command. */
 int io_response(struct stag_block *b, struct cmd *c, uint8_t response, uint8_t status,
 		const uint8_t *sense, uint32_t len);
-void io_lost(struct stag_block *b);		   /* commands wait for another line */
+void io_aborted(struct stag_block *b, struct cmd *c, int error);
+void io_lost(struct stag_block *b);		   /* commands are to be sent anew */
 void io_fail_all(struct stag_block *b, int error); /* there will be none */
 void io_drop(struct stag_block *b);		   /* nobody will ask */
 
+/* initiator_abort.c */
+int abort_watch(struct stag_block *b); /* in LIVE: 0, -errno */
+uint64_t abort_alarm(
+	const struct stag_block *b); /* when it has to be called at the latest; 0: never */
+int abort_response(struct stag_block *b, const struct pdu *p);
+
 /* initiator_probe.c */
+int probe_again(struct stag_block *b);		 /* the question that was out, if there was one */
 int probe_begin(struct stag_block *b, bool all); /* all, or the capacity only */
 int probe_response(struct stag_block *b, struct cmd *c, uint8_t status, uint32_t sense);
 

@@ -329,8 +329,10 @@ void io_prepare(struct stag_block *b, struct cmd *c)
 	c->sent = false;
 }
 
-static uint64_t lun_field(uint16_t lun)
+uint64_t io_lun(const struct stag_block *b)
 {
+	uint16_t lun = b->url.lun;
+
 	return (uint64_t)(lun < 256 ? lun : 0x4000 | lun) << 48;
 }
 
@@ -339,13 +341,15 @@ int io_send(struct stag_block *b, struct cmd *c)
 	struct pdu p = {.opcode = SCSI_COMMAND,
 			.flags = (uint8_t)(PDU_FINAL | (c->reads ? CMD_READ : 0) |
 					   (c->writes ? CMD_WRITE : 0) | 1 /* simple task */),
-			.lun = lun_field(b->url.lun),
+			.lun = io_lun(b),
 			.expected = c->length,
 			.cmd_sn = b->cmd_sn};
 	int rc;
 
 	io_prepare(b, c);
 	p.itt = c->itt;
+	c->cmd_sn = b->cmd_sn;
+	c->sent_at = b->now;
 	memcpy(p.cdb, c->cdb, sizeof(p.cdb));
 	b->num_under_way++;
 	list_add_tail(&b->under_way, &c->link);
@@ -428,6 +432,12 @@ int io_response(struct stag_block *b, struct cmd *c, uint8_t response, uint8_t s
 	return 0;
 }
 
+void io_aborted(struct stag_block *b, struct cmd *c, int error)
+{
+	take_back(b, c);
+	end_part(b, c, error, 0);
+}
+
 void io_lost(struct stag_block *b)
 {
 	struct list waiting;
@@ -441,9 +451,7 @@ void io_lost(struct stag_block *b)
 	list_for_each_safe (it, &b->under_way) {
 		struct cmd *c = list_entry(it, struct cmd, link);
 
-		list_del(it);
-		c->itt = TAG_NONE;
-		b->num_under_way--;
+		take_back(b, c);
 		if (!c->request)
 			continue;
 		if (c->sent && (!is_repeatable(c) || ++c->losses > MAX_LOSSES)) {

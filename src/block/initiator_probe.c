@@ -153,6 +153,11 @@ static int ask(struct stag_block *b)
 	return io_send(b, c);
 }
 
+int probe_again(struct stag_block *b)
+{
+	return b->probing ? ask(b) : 0;
+}
+
 int probe_begin(struct stag_block *b, bool all)
 {
 	b->cmds[b->depth].tries = 0;

@@ -236,7 +236,7 @@ int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t 
 		b->logged_out = true;
 		return 0;
 	case TASK_RESPONSE:
-		return 0;
+		return abort_response(b, p);
 	case REJECT:
 		return take_reject(b, p, data);
 	}
