@@ -740,6 +740,7 @@ static void start(struct stag_block *b)
 		initiator_step(b);
 		return;
 	}
+	b->now = clock_ns();
 	rc = send_some(b);
 	if (rc != 0)
 		line_failed(b, rc);

@@ -296,6 +296,16 @@ static void lose_patience(void)
 	assert_int_equal(finish(1).error, 0);
 }
 
+/* A command's time begins when it is submitted, not when the one before ended. */
+static void who_was_idle_has_all_the_time(void **state)
+{
+	play(scripted_good, (struct stag_block_attr){0});
+	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 0), 0);
+	unit->now -= unit->command_ns; /* so long ago */
+	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 1), 0);
+	assert_int_equal(unit->aborts, 0);
+}
+
 static void what_takes_too_long_is_aborted(void **state)
 {
 	script->on_task = do_task;
@@ -508,6 +518,7 @@ int main(void)
 		EVERYWHERE(a_compare_and_write_is_not_repeated),
 		EVERYWHERE(nor_is_one_that_was_aborted),
 		EVERYWHERE(a_read_that_was_aborted_is),
+		EVERYWHERE(who_was_idle_has_all_the_time),
 		EVERYWHERE(what_takes_too_long_is_aborted),
 		EVERYWHERE(what_a_reset_takes_along_is_sent_again),
 		EVERYWHERE(who_aborts_nothing_is_left),
