@@ -304,6 +304,7 @@ static void no_write_is_lost_with_its_target(void **state)
 	}
 	while (busy_slots())
 		reap(b);
+	assert_int_equal(stag_block_flush(b), 0); /* it is there again */
 	stag_block_query(b, &info, sizeof(info));
 	assert_int_equal(info.transport, way->kind);
 	assert_int_equal(info.counters.lost + 1, info.counters.logins);
