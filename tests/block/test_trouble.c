@@ -598,6 +598,93 @@ static void what_is_not_there_is_a_medium_error(void **state)
 	stag_block_target_stop(served);
 }
 
+/* ---- a store that changes ---------------------------------------------------------------------------- */
+
+static struct stag_store *make_store(void)
+{
+	struct stag_store_attr attr = {.size = 4 * SIZE};
+	struct stag_store_partition p = {.name = "part", .size = SIZE};
+	struct stag_store *store;
+
+	if (stag_store_format(path, &attr, STAG_STORE_FORCE) != 0)
+		fail_msg("%s", stag_store_error());
+	store = stag_store_open(path, 0);
+	if (!store || stag_store_add(store, &p) != 0)
+		fail_msg("%s", stag_store_error());
+	return store;
+}
+
+static void allow(struct stag_store *store, uint8_t access)
+{
+	struct stag_store_partition p;
+
+	assert_int_equal(stag_store_find(store, "part", &p), 0);
+	p.num_rights = 1;
+	p.rights[0] = (struct stag_store_right){.who = STAG_STORE_LOCAL, .access = access};
+	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_RIGHTS), 0);
+}
+
+/* One block at an offset: its error, and its sense. */
+static struct stag_block_done try_block(struct stag_block *b, uint32_t op, uint64_t offset)
+{
+	static uint8_t bytes[4096];
+	struct iovec iov = {bytes, sizeof(bytes)};
+	struct stag_block_io io = {
+		.op = op, .offset = offset, .length = sizeof(bytes), .iov = &iov, .n_iov = 1};
+	struct stag_block_done done = {.error = -1};
+
+	assert_int_equal(stag_block_submit(b, &io), 0);
+	while (stag_block_poll(b, &done, 1) == 0)
+		assert_int_equal(stag_block_wait(b, PATIENCE_MS), 0);
+	return done;
+}
+
+/* A store's change is known to who uses it some time after. */
+static void ends_with(struct stag_block *b, uint32_t op, uint64_t offset, int error, uint32_t sense)
+{
+	uint64_t end = clock_ns() + PATIENCE_MS * NS_PER_MS;
+	struct stag_block_done done;
+
+	do
+		done = try_block(b, op, offset);
+	while (done.error != error && clock_ns() < end);
+	assert_int_equal(done.error, error);
+	assert_int_equal(done.sense, sense);
+}
+
+static void a_store_changes_under_load(void **state)
+{
+	struct stag_store *store = make_store();
+	struct stag_store_partition p;
+	const struct way *way = *state;
+	struct stag_block *b, *other;
+
+	strcat(path, ":part");
+	start_served();
+	b = open_unit(way, 1);
+	other = open_unit(way, 2);
+	begin_load(other, SIZE);
+	ends_with(b, STAG_BLOCK_WRITE, 0, 0, 0);
+	allow(store, STAG_STORE_READ);
+	ends_with(b, STAG_BLOCK_WRITE, 0, EROFS, 0x072700); /* write protected */
+	ends_with(b, STAG_BLOCK_READ, 0, 0, 0);
+	assert_int_equal(stag_store_find(store, "part", &p), 0);
+	p.size = 2 * SIZE;
+	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_SIZE), 0);
+	assert_int_equal(stag_block_target_resized(served, 1), 0);
+	ends_with(b, STAG_BLOCK_READ, 0, 0, 0);
+	assert_int_equal(size_of(b), 2 * SIZE);
+	ends_with(b, STAG_BLOCK_READ, 2 * SIZE - 4096, 0, 0);
+	assert_int_equal(stag_store_remove(store, "part", STAG_STORE_FORCE), 0);
+	ends_with(b, STAG_BLOCK_READ, 0, EIO, 0x020403); /* not ready, somebody has to help */
+	assert_int_equal(end_load(other, 0), 16);
+	stag_block_close(b);
+	stag_block_close(other);
+	stag_block_target_stop(served);
+	stag_store_close(store);
+	*strrchr(path, ':') = 0;
+}
+
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
 static int begin(void **state)
@@ -634,9 +721,13 @@ static int end(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest stories[] = {
-		STORY(no_write_is_lost_with_its_target), STORY(killed_initiators_leave_nothing),
-		STORY(many_sessions_are_served_at_once), STORY(a_unit_grows_and_shrinks_under_load),
-		STORY(a_unit_is_removed_under_load),	 STORY(what_is_not_there_is_a_medium_error),
+		STORY(no_write_is_lost_with_its_target),
+		STORY(killed_initiators_leave_nothing),
+		STORY(many_sessions_are_served_at_once),
+		STORY(a_unit_grows_and_shrinks_under_load),
+		STORY(a_unit_is_removed_under_load),
+		STORY(what_is_not_there_is_a_medium_error),
+		OVER(a_store_changes_under_load, one_shot),
 	};
 
 	if (argc > 2) {
