@@ -258,8 +258,8 @@ static int serve_units(const struct options *o, const struct stag_block_target_a
 	if (add_luns(o, target)) {
 		block_control_open(&control, target, attr->name);
 		announce(o, attr->name, target);
-		block_control_run(&control, &ends);
-		block_control_close(&control);
+		control_run(&control.control, &ends);
+		control_close(&control.control);
 		rc = EXIT_OK;
 	}
 	stag_block_target_stop(target);

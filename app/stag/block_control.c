@@ -1,51 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_control.c - stag block serve: how others look at a target that runs.
- *
- * A socket in a directory that is this user's alone: who connects says a word, and is told as JSON.
+ * block_control.c - stag block serve: what is told of a target that runs.
  */
 #include "block_control.h"
 
-#include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/cleanup.h"
 #include "stag.h"
 #include "stag/stagdv.h"
 
-#define PATIENCE_S 2 /* with who looks */
 #define MORE_STAGS 256
-
-/* ---- where ---------------------------------------------------------------------------- */
-
-/* Ours, and nobody else's. */
-static bool is_private(const char *path)
-{
-	struct stat st;
-
-	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
-	       (st.st_mode & 077) == 0;
-}
-
-bool block_run_dir(char *path, size_t size)
-{
-	const char *dir = getenv("XDG_RUNTIME_DIR");
-	int n = dir && *dir == '/' ? snprintf(path, size, "%s/stag", dir)
-				   : snprintf(path, size, "/tmp/stag-%u", geteuid());
-
-	if (n < 0 || (size_t)n >= size)
-		return false;
-	return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_private(path);
-}
-
-/* ---- what is told ----------------------------------------------------------------------- */
 
 static json_t *counters_json(const struct stag_block_counters *c)
 {
@@ -125,8 +92,9 @@ static json_t *stags_json(struct stag_block_target *target)
 	return list;
 }
 
-static json_t *answer(const struct block_control *c, const char *word)
+static json_t *answer(void *arg, const char *word)
 {
+	const struct block_control *c = arg;
 	struct stag_block_counters counters;
 	json_t *o = json_pack("{s:s s:i s:i}", "name", c->name, "port",
 			      (int)stag_block_target_port(c->target), "pid", (int)getpid());
@@ -140,91 +108,9 @@ static json_t *answer(const struct block_control *c, const char *word)
 	return o;
 }
 
-/* ---- who looks ------------------------------------------------------------------------------ */
-
-static void send_all(int fd, const char *text)
-{
-	size_t left = text ? strlen(text) : 0;
-
-	while (left) {
-		ssize_t n = send(fd, text, left, MSG_NOSIGNAL);
-
-		if (n <= 0)
-			return;
-		text += n;
-		left -= (size_t)n;
-	}
-}
-
-static void attend(const struct block_control *c)
-{
-	const struct timeval patience = {.tv_sec = PATIENCE_S};
-	CLEANUP_CLOSE int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
-	CLEANUP_FREE char *text = NULL;
-	char word[16] = "";
-	json_t *o;
-
-	if (fd < 0)
-		return;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-	if (recv(fd, word, sizeof(word) - 1, 0) <= 0)
-		return;
-	o = answer(c, word);
-	text = json_dumps(o, JSON_COMPACT);
-	json_decref(o);
-	send_all(fd, text);
-}
-
-/* ---- its life ---------------------------------------------------------------------------------- */
-
-static bool listen_at(struct block_control *c)
-{
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	char dir[sizeof(a.sun_path) - 32];
-
-	if (!block_run_dir(dir, sizeof(dir)))
-		return false;
-	snprintf(a.sun_path, sizeof(a.sun_path), "%s/" BLOCK_SOCKET "%d", dir, getpid());
-	unlink(a.sun_path); /* of one that had this number, and was killed */
-	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&a, sizeof(a)) != 0 ||
-	    listen(c->fd, 16) != 0)
-		return false;
-	snprintf(c->path, sizeof(c->path), "%s", a.sun_path);
-	return true;
-}
-
 void block_control_open(struct block_control *c, struct stag_block_target *target, const char *name)
 {
-	*c = (struct block_control){.fd = -1, .target = target, .name = name};
-	if (!listen_at(c))
-		complain("nobody can look at this target: its run directory is not to be had");
-}
-
-void block_control_close(struct block_control *c)
-{
-	if (c->fd >= 0)
-		close(c->fd);
-	if (*c->path)
-		unlink(c->path);
-}
-
-void block_control_run(struct block_control *c, const sigset_t *ends)
-{
-	CLEANUP_CLOSE int told = signalfd(-1, ends, SFD_CLOEXEC);
-	struct pollfd fds[] = {{.fd = told, .events = POLLIN}, {.fd = c->fd, .events = POLLIN}};
-	int sig;
-
-	if (told < 0) {
-		sigwait(ends, &sig);
-		return;
-	}
-	for (;;) {
-		poll(fds, 2, -1);
-		if (fds[0].revents)
-			return;
-		if (fds[1].revents)
-			attend(c);
-	}
+	c->target = target;
+	c->name = name;
+	control_open(&c->control, BLOCK_KIND, answer, c);
 }

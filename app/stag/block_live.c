@@ -4,50 +4,14 @@
  */
 #include "block_control.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "stag.h"
 #include "store.h"
 
-#define PATIENCE_S 5
-
 /* ---- asking ------------------------------------------------------------------------------ */
-
-/* One that was killed leaves its socket behind. */
-static int reach(const char *path)
-{
-	const struct timeval patience = {.tv_sec = PATIENCE_S};
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (fd < 0)
-		return -1;
-	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0)
-		return fd;
-	if (errno == ECONNREFUSED)
-		unlink(path);
-	close(fd);
-	return -1;
-}
-
-static json_t *ask(const char *path, const char *word)
-{
-	CLEANUP_CLOSE int fd = reach(path);
-
-	if (fd < 0 || send(fd, word, strlen(word), MSG_NOSIGNAL) < 0)
-		return NULL;
-	return json_loadfd(fd, 0, NULL);
-}
 
 /* By its name, or its port; NULL: any. */
 static bool is_meant(json_t *target, const char *which)
@@ -60,33 +24,16 @@ static bool is_meant(json_t *target, const char *which)
 	return name && (!which || strcmp(which, name) == 0 || strcmp(which, port) == 0);
 }
 
-static void ask_one(json_t *list, const char *dir, const char *file, const struct block_use *u,
-		    const char *word)
-{
-	char path[108];
-	json_t *o;
-
-	if (strncmp(file, BLOCK_SOCKET, strlen(BLOCK_SOCKET)) != 0 ||
-	    snprintf(path, sizeof(path), "%s/%s", dir, file) >= (int)sizeof(path))
-		return;
-	o = ask(path, word);
-	if (is_meant(o, u->url))
-		json_array_append(list, o);
-	json_decref(o);
-}
-
 /* NULL, having complained. */
 static json_t *ask_all(const struct block_use *u, const char *word)
 {
-	json_t *list = json_array();
-	struct dirent *e;
-	char dir[80];
-	DIR *d = block_run_dir(dir, sizeof(dir)) ? opendir(dir) : NULL;
+	json_t *all = control_ask_all(BLOCK_KIND, word), *list = json_array(), *o;
+	size_t i;
 
-	while (d && (e = readdir(d)))
-		ask_one(list, dir, e->d_name, u, word);
-	if (d)
-		closedir(d);
+	for (i = 0; (o = json_array_get(all, i)); i++)
+		if (is_meant(o, u->url))
+			json_array_append(list, o);
+	json_decref(all);
 	if (json_array_size(list) > 0)
 		return list;
 	json_decref(list);

@@ -45,6 +45,8 @@ void store_right_words(const struct stag_store_right *r, char *text, size_t size
 void store_user_word(uint32_t uid, char *text, size_t size);
 void store_uuid_word(const uint8_t uuid[16], char text[37]);
 
+#define STORE_KIND "store" /* of a server that runs (control.h) */
+
 /* ---- store_report.c --------------------------------------------------------------- */
 
 json_t *store_partition_json(const struct stag_store_partition *p);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "control.h"
 
 /* ---- JSON ------------------------------------------------------------------------- */
 
@@ -46,7 +47,7 @@ json_t *store_json(struct stag_store *store, const char *path)
 {
 	struct stag_store_info info;
 	struct stag_store_partition p;
-	json_t *partitions;
+	json_t *partitions, *counters;
 	char uuid[37];
 
 	if (stag_store_query(store, &info, sizeof(info)) != 0)
@@ -55,13 +56,14 @@ json_t *store_json(struct stag_store *store, const char *path)
 	for (uint32_t i = 0; stag_store_next(store, &i, &p);)
 		json_array_append_new(partitions, store_partition_json(&p));
 	store_uuid_word(info.uuid, uuid);
-	return json_pack("{s:s s:s s:s s:o s:o s:o s:o s:o s:i s:i s:i s:o s:o s:o}", "path", path,
-			 "label", info.label, "uuid", uuid, "size", number(info.size), "present",
-			 number(info.present), "used", number(info.used), "largest_gap",
+	counters = info.served_by ? control_ask(STORE_KIND, (int)info.served_by, "counters") : NULL;
+	return json_pack("{s:s s:s s:s s:o s:o s:o s:o s:o s:i s:i s:i s:o s:o s:o* s:o}", "path",
+			 path, "label", info.label, "uuid", uuid, "size", number(info.size),
+			 "present", number(info.present), "used", number(info.used), "largest_gap",
 			 number(info.largest_gap), "generation", number(info.generation), "block",
 			 (int)info.block, "version", (int)info.version, "copies", (int)info.copies,
 			 "owner", number(info.owner), "served_by", number(info.served_by),
-			 "partitions", partitions);
+			 "counters", counters, "partitions", partitions);
 }
 
 /* ---- text -------------------------------------------------------------------------- */
@@ -85,6 +87,31 @@ static void print_health(const struct stag_store_info *info)
 	print_line("truncated", text);
 }
 
+static long long count_of(json_t *counters, const char *key)
+{
+	return json_integer_value(json_object_get(counters, key));
+}
+
+/* Who serves it counts; of another user's server nothing is known. */
+static void print_counters(uint32_t pid)
+{
+	json_t *c = control_ask(STORE_KIND, (int)pid, "counters");
+	long long hits = count_of(c, "cache_hits"), misses = count_of(c, "cache_misses");
+	char text[128], a[32], b[32];
+
+	if (!c)
+		return;
+	snprintf(text, sizeof(text), "%lld (%s), %lld writes (%s)", count_of(c, "reads"),
+		 store_size_word((uint64_t)count_of(c, "read_bytes"), a, sizeof(a)),
+		 count_of(c, "writes"),
+		 store_size_word((uint64_t)count_of(c, "written_bytes"), b, sizeof(b)));
+	print_line("reads", text);
+	snprintf(text, sizeof(text), "%lld hits, %lld misses, %s kept", hits, misses,
+		 store_size_word((uint64_t)count_of(c, "cache_bytes"), a, sizeof(a)));
+	print_line("cache", text);
+	json_decref(c);
+}
+
 void store_print(const struct stag_store_info *info, const char *path)
 {
 	char text[160], size[32], used[32], gap[32];
@@ -105,6 +132,8 @@ void store_print(const struct stag_store_info *info, const char *path)
 	print_health(info);
 	snprintf(text, sizeof(text), "process %u", info->served_by);
 	print_line("served by", info->served_by != 0 ? text : "nobody");
+	if (info->served_by != 0)
+		print_counters(info->served_by);
 }
 
 static void print_row(const struct stag_store_partition *p)

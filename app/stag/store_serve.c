@@ -4,6 +4,7 @@
  */
 #include "store_options.h"
 
+#include "control.h"
 #include "stag.h"
 #include "store.h"
 
@@ -17,19 +18,36 @@ static void announce(const struct store_options *o, const struct stag_store_serv
 		printf("serving %s on port %u\n", o->where, port);
 }
 
+static json_t *answer(void *server, const char *word)
+{
+	struct stag_store_counters c;
+
+	if (stag_store_query_server(server, &c, sizeof(c)) != 0)
+		return json_object();
+	return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I}", "reads", (json_int_t)c.reads,
+			 "writes", (json_int_t)c.writes, "flushes", (json_int_t)c.flushes,
+			 "atomics", (json_int_t)c.atomics, "read_bytes", (json_int_t)c.read_bytes,
+			 "written_bytes", (json_int_t)c.written_bytes, "errors",
+			 (json_int_t)c.errors, "cache_hits", (json_int_t)c.cache_hits,
+			 "cache_misses", (json_int_t)c.cache_misses, "cache_bytes",
+			 (json_int_t)c.cache_bytes);
+}
+
 static int serve(const struct store_options *o, struct stag_store *store,
 		 const struct stag_store_server_attr *attr, const sigset_t *ends)
 {
 	struct stag_store_server *server = stag_store_serve(store, attr);
-	int sig;
+	struct control control;
 
 	if (!server) {
 		complain("%s", stag_store_error());
 		return EXIT_FAILED;
 	}
+	control_open(&control, STORE_KIND, answer, server);
 	announce(o, server);
 	fflush(stdout);
-	sigwait(ends, &sig);
+	control_run(&control, ends);
+	control_close(&control);
 	stag_store_server_stop(server);
 	return EXIT_OK;
 }

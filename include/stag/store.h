@@ -256,6 +256,23 @@ struct stag_store_endpoint *stag_store_connect(const char *where,
 					       const struct stag_store_connect_attr *attr);
 void stag_store_disconnect(struct stag_store_endpoint *endpoint);
 
+/* What was asked of a store, and what of it the cache had. */
+struct stag_store_counters {
+	uint64_t comp_mask;
+	uint64_t reads, writes, flushes, atomics; /* operations */
+	uint64_t read_bytes, written_bytes;
+	uint64_t errors;
+	uint64_t cache_hits, cache_misses; /* reads that it had all of, or not */
+	uint64_t cache_bytes;		   /* that it holds now */
+};
+
+/*
+ * Of all endpoints that this process has in the store, near ones: they share a medium. As much of it as size has room for.
+ * EOPNOTSUPP: it is far, and its server counts (stag_store_query_server()).
+ */
+int stag_store_query_endpoint(const struct stag_store_endpoint *endpoint,
+			      struct stag_store_counters *counters, size_t size);
+
 /* What a server's rdma_accept() carries; all in network order. The request: a struct stag_store_hello. */
 struct stag_store_hello {
 	char magic[8]; /* "stagstor" */
@@ -294,6 +311,10 @@ struct stag_store_server *stag_store_serve(struct stag_store *store,
 					   const struct stag_store_server_attr *attr);
 uint16_t stag_store_server_port(const struct stag_store_server *server);
 void stag_store_server_stop(struct stag_store_server *server);
+
+/* Of all its connections, since it was started. From any thread. */
+int stag_store_query_server(struct stag_store_server *server, struct stag_store_counters *counters,
+			    size_t size);
 
 #ifdef __cplusplus
 }

@@ -500,3 +500,18 @@ STAG_EXPORT void stag_store_disconnect(struct stag_store_endpoint *endpoint)
 	if (endpoint)
 		close_endpoint((struct endpoint *)endpoint, !endpoint->id);
 }
+
+STAG_EXPORT int stag_store_query_endpoint(const struct stag_store_endpoint *endpoint,
+					  struct stag_store_counters *counters, size_t size)
+{
+	const struct endpoint *e = container_of(endpoint, const struct endpoint, face);
+	struct stag_store_counters all = {0};
+	int rc;
+
+	if (endpoint->id)
+		return -store_fail(EOPNOTSUPP, "an endpoint that is far: its server counts");
+	rc = dv_add_counters(e->region.dv, shared_medium_of(e->medium), &all);
+	if (rc == 0)
+		memcpy(counters, &all, size < sizeof(all) ? size : sizeof(all));
+	return -rc;
+}

@@ -64,3 +64,25 @@ struct stagdv_medium *dv_open_medium(const struct dv *dv, struct ibv_context *co
 	errno = error;
 	return m;
 }
+
+int dv_add_counters(const struct dv *dv, struct stagdv_medium *medium,
+		    struct stag_store_counters *sum)
+{
+	struct stagdv_medium_counters c = {0};
+	int rc = dv->query_medium(medium, &c, sizeof(c));
+
+	if (rc != 0)
+		return store_fail(rc, "a medium does not say what it has counted: %s",
+				  strerror(rc));
+	sum->reads += c.reads;
+	sum->writes += c.writes;
+	sum->flushes += c.flushes;
+	sum->atomics += c.atomics;
+	sum->read_bytes += c.read_bytes;
+	sum->written_bytes += c.written_bytes;
+	sum->errors += c.errors;
+	sum->cache_hits += c.cache_hits;
+	sum->cache_misses += c.cache_misses;
+	sum->cache_bytes += c.cache_bytes;
+	return 0;
+}

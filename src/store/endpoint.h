@@ -65,6 +65,10 @@ struct stagdv_medium *dv_open_medium(const struct dv *dv, struct ibv_context *co
 				     const struct stag_store *store, uint64_t staging_bytes,
 				     uint64_t cache_bytes);
 
+/* Adds what a medium has counted. */
+int dv_add_counters(const struct dv *dv, struct stagdv_medium *medium,
+		    struct stag_store_counters *sum);
+
 /* ---- medium.c --------------------------------------------------------------------- */
 
 /* Of the endpoints that this process has in a store of this machine: each holds it. */

@@ -43,7 +43,8 @@ struct stag_store_server {
 	struct {
 		struct ibv_context *context;
 		struct stagdv_medium *medium;
-	} media[MAX_DEVICES]; /* one for each device that peers come through */
+	} media[MAX_DEVICES];	    /* one for each device that peers come through */
+	pthread_mutex_t media_lock; /* its thread opens them, whoever counts looks at them */
 	struct list connections;
 	uint32_t num_connections, max_connections;
 };
@@ -92,9 +93,12 @@ static struct stagdv_medium *medium_for(struct stag_store_server *s, struct ibv_
 		return NULL;
 	}
 	if (!s->media[i].medium) {
-		s->media[i].medium =
+		struct stagdv_medium *m =
 			dv_open_medium(s->dv, context, s->store, s->staging_bytes, s->cache_bytes);
+
+		LOCK_FOR_SCOPE(&s->media_lock);
 		s->media[i].context = context;
+		s->media[i].medium = m;
 	}
 	return s->media[i].medium;
 }
@@ -391,6 +395,7 @@ static void free_server(struct stag_store_server *s)
 	if (s->lock_fd >= 0)
 		close(s->lock_fd);
 	stag_store_close(s->store);
+	pthread_mutex_destroy(&s->media_lock);
 	free(s);
 }
 
@@ -445,6 +450,7 @@ STAG_EXPORT struct stag_store_server *stag_store_serve(struct stag_store *store,
 		return NULL;
 	}
 	s->lock_fd = s->stop_fd = -1;
+	pthread_mutex_init(&s->media_lock, NULL);
 	list_init(&s->connections);
 	rc = start(s, store, attr ? attr : &plain);
 	if (rc == 0)
@@ -468,4 +474,18 @@ STAG_EXPORT void stag_store_server_stop(struct stag_store_server *server)
 	if (write(server->stop_fd, &one, sizeof(one)) == sizeof(one))
 		pthread_join(server->thread, NULL);
 	free_server(server);
+}
+
+STAG_EXPORT int stag_store_query_server(struct stag_store_server *server,
+					struct stag_store_counters *counters, size_t size)
+{
+	struct stag_store_counters all = {0};
+	int rc = 0;
+
+	LOCK_FOR_SCOPE(&server->media_lock);
+	for (unsigned int i = 0; i < MAX_DEVICES && server->media[i].medium && rc == 0; i++)
+		rc = dv_add_counters(server->dv, server->media[i].medium, &all);
+	if (rc == 0)
+		memcpy(counters, &all, size < sizeof(all) ? size : sizeof(all));
+	return -rc;
 }

@@ -210,6 +210,48 @@ static void users_go_by_the_new_cache_time(void **state)
 	stage_close(&s);
 }
 
+static struct stag_store_counters counted(const struct stage *s, const struct user *u)
+{
+	struct stag_store_counters c;
+
+	memset(&c, 0xff, sizeof(c));
+	assert_int_equal(s->server ? stag_store_query_server(s->server, &c, sizeof(c))
+				   : stag_store_query_endpoint(u->e, &c, sizeof(c)),
+			 0);
+	return c;
+}
+
+/* What the cache has is not read from the medium. Who is far asks the server. */
+static void the_cache_is_counted(void **state)
+{
+	struct stag_store_counters before, after, part = {.comp_mask = 7, .writes = 7};
+	struct stage s;
+	struct user u;
+
+	open_shop(&s);
+	change(&s, STAG_STORE_CHANGE_CACHE, HOUR_MS);
+	enter(&u, &s, "goods");
+	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
+	before = counted(&s, &u);
+	assert_true(before.cache_misses > 0 && before.cache_bytes > 0);
+	assert_int_equal(do_read(&u, 0, 8), IBV_WC_SUCCESS);
+	after = counted(&s, &u);
+	assert_true(after.cache_hits > before.cache_hits);
+	assert_int_equal(after.cache_misses, before.cache_misses);
+	assert_int_equal(after.reads, before.reads + 1);
+	assert_int_equal(after.comp_mask, 0);
+	if (s.server) {
+		assert_int_equal(stag_store_query_endpoint(u.e, &part, sizeof(part)), EOPNOTSUPP);
+		assert_int_equal(part.comp_mask, 7);
+	} else {
+		assert_int_equal(stag_store_query_endpoint(u.e, &part, 16), 0);
+		assert_int_equal(part.reads, after.reads);
+		assert_int_equal(part.writes, 7);
+	}
+	leave(&u);
+	stage_close(&s);
+}
+
 /* Near, a user may have asked for something else: that is the user's, whatever becomes of the partition's. */
 static void what_a_user_asked_for_stays(void **state)
 {
@@ -284,6 +326,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(users_go_by_the_new_order),
 		cmocka_unit_test(users_go_by_the_new_level),
 		cmocka_unit_test(users_go_by_the_new_cache_time),
+		cmocka_unit_test(the_cache_is_counted),
 		cmocka_unit_test(what_a_user_asked_for_stays),
 		cmocka_unit_test(a_child_has_endpoints_of_its_own),
 	};
