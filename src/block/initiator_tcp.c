@@ -19,9 +19,9 @@
 
 #include "wire/wire.h"
 
-#define RX_BYTES    65536
-#define READ_ROUNDS 16
-#define MAX_IOV	    64
+#define RX_BYTES  65536
+#define READ_MOST (256u << 10) /* at once: what has ended makes room for more commands */
+#define MAX_IOV	  64
 
 /* A PDU on its way out. */
 struct parcel {
@@ -581,11 +581,12 @@ static ssize_t fill(struct tcp_line *t, bool *is_short)
 static int tcp_line_read(struct tcp_line *t)
 {
 	bool is_short = false;
+	ssize_t n;
 
-	for (int i = 0; i < READ_ROUNDS && !is_short; i++) {
-		ssize_t n = fill(t, &is_short);
+	for (size_t sum = 0; sum < READ_MOST && !is_short; sum += (size_t)n) {
 		int rc;
 
+		n = fill(t, &is_short);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return 0;
 		if (n <= 0)

@@ -52,7 +52,8 @@ struct units {
 	struct ibv_cq *cq;
 	struct helper *helper;
 	int fd;	    /* an epoll of the channel's and the helper's */
-	bool armed; /* an event is due, or there */
+	bool armed; /* the next completion raises an event */
+	bool due;   /* there was one since: the event is there, or about to be */
 
 	uint8_t *slab;
 	size_t slab_bytes;
