@@ -23,7 +23,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <rdma/rdma_verbs.h>
 
+#include "await.h"
 #include "block/initiator.h"
 #include "dice.h"
 #include "model.h"
@@ -311,6 +313,165 @@ static void one_post_and_one_completion(void **state)
 	count_commands(memory, false);
 }
 
+/* ---- what it costs otherwise: figure 3 of "One-shot RDMA" ----------------------------------- */
+
+#define BODY 1024u
+
+/* Who speaks iSER by hand. */
+struct hand {
+	struct rdma_cm_id *id;
+	struct ibv_mr *mr;
+	struct ibv_mw *mw;
+	uint8_t bodies[2][BODY], data[4096];
+	uint32_t cmd_sn;
+	struct pdu in;
+};
+
+static void complete(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+
+	await(ibv_poll_cq(cq, 1, &wc) == 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+}
+
+static void post_and_complete(struct hand *h, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	wr->send_flags = IBV_SEND_SIGNALED;
+	assert_int_equal(ibv_post_send(h->id->qp, wr, &bad), 0);
+	complete(h->id->send_cq);
+}
+
+static void send_pdu(struct hand *h, struct pdu *p, const struct iser *lent, const void *data,
+		     uint32_t len)
+{
+	struct ibv_sge sge = {(uintptr_t)h->bodies[0], ISER_LEN + BHS_LEN + len + pdu_pad(len),
+			      h->mr->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
+
+	assert_int_equal(rdma_post_recv(h->id, NULL, h->bodies[1], BODY, h->mr), 0);
+	memset(h->bodies[0], 0, BODY);
+	iser_encode(lent, h->bodies[0]);
+	p->data_len = len;
+	pdu_encode(p, h->bodies[0] + ISER_LEN);
+	memcpy(h->bodies[0] + ISER_LEN + BHS_LEN, data, len);
+	post_and_complete(h, &wr);
+}
+
+static void hear(struct hand *h)
+{
+	complete(h->id->recv_cq);
+	assert_int_equal(pdu_decode(h->bodies[1] + ISER_LEN, &h->in), 0);
+}
+
+static void come(struct hand *h)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET,
+				 .sin_port = htons(port),
+				 .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct ibv_qp_init_attr qp = {
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}};
+	struct rdma_conn_param param = {
+		.private_data = "\xc0\0\0", .private_data_len = 4, .responder_resources = 4};
+
+	assert_int_equal(rdma_create_id(NULL, &h->id, NULL, RDMA_PS_TCP), 0);
+	assert_int_equal(rdma_resolve_addr(h->id, NULL, (struct sockaddr *)&to, 2000), 0);
+	assert_int_equal(rdma_resolve_route(h->id, 2000), 0);
+	assert_int_equal(rdma_create_qp(h->id, NULL, &qp), 0);
+	h->mr = ibv_reg_mr(h->id->pd, h->bodies, sizeof(h->bodies), IBV_ACCESS_LOCAL_WRITE);
+	h->mw = ibv_alloc_mw(h->id->pd, IBV_MW_TYPE_2);
+	assert_true(h->mr && h->mw);
+	assert_int_equal(rdma_connect(h->id, &param), 0);
+}
+
+static void log_in(struct hand *h)
+{
+	static const char keys[] =
+		"InitiatorName=iqn.2026-01.x:i\0TargetName=" TARGET "\0RDMAExtensions=Yes";
+	static const struct iser nothing;
+	struct pdu p = {.opcode = LOGIN_REQUEST,
+			.immediate = true,
+			.flags = LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL),
+			.isid = {0x80},
+			.cmd_sn = 1};
+
+	send_pdu(h, &p, &nothing, keys, sizeof(keys));
+	hear(h);
+	assert_int_equal(h->in.opcode, LOGIN_RESPONSE);
+	assert_int_equal(h->in.status_class, 0);
+	h->cmd_sn = 1;
+}
+
+/* Paths 270 to 310, and 420 to 460. */
+static void carry_out(struct hand *h, bool write)
+{
+	const int rights =
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	struct ibv_mr *mr =
+		ibv_reg_mr(h->id->pd, h->data, sizeof(h->data), rights | IBV_ACCESS_MW_BIND);
+	struct ibv_send_wr bind = {.opcode = IBV_WR_BIND_MW}, unbind = {.opcode = IBV_WR_LOCAL_INV};
+	struct iser lent = {.write = write, .read = !write};
+	struct pdu p = {.opcode = SCSI_COMMAND,
+			.flags = PDU_FINAL | (write ? CMD_WRITE : CMD_READ),
+			.lun = 1ull << 48,
+			.itt = h->cmd_sn,
+			.cmd_sn = h->cmd_sn,
+			.expected = sizeof(h->data),
+			.cdb = {write ? 0x2a : 0x28, 0, 0, 0, 0, 0, 0, 0, 8}};
+
+	assert_non_null(mr);
+	bind.bind_mw.mw = h->mw;
+	bind.bind_mw.rkey = ibv_inc_rkey(h->mw->rkey);
+	bind.bind_mw.bind_info =
+		(struct ibv_mw_bind_info){mr, (uintptr_t)h->data, sizeof(h->data),
+					  write ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE};
+	post_and_complete(h, &bind);
+	h->mw->rkey = bind.bind_mw.rkey;
+	lent.write_stag = lent.read_stag = h->mw->rkey;
+	lent.write_base = lent.read_base = (uintptr_t)h->data;
+	h->cmd_sn++;
+	send_pdu(h, &p, &lent, "", 0);
+	hear(h);
+	assert_int_equal(h->in.opcode, SCSI_RESPONSE);
+	unbind.invalidate_rkey = h->mw->rkey;
+	post_and_complete(h, &unbind);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+}
+
+static void leave(struct hand *h)
+{
+	rdma_disconnect(h->id);
+	rdma_destroy_qp(h->id);
+	ibv_dealloc_mw(h->mw);
+	ibv_dereg_mr(h->mr);
+	rdma_destroy_id(h->id);
+}
+
+static void register_bind_unbind_deregister_cost_more(void **state)
+{
+	struct hand h = {0};
+
+	start_target(0);
+	come(&h);
+	log_in(&h);
+	carry_out(&h, false); /* an attention */
+	for (int write = 0; write <= 1; write++) {
+		struct stagdv_counters was = adapter_counters(), now;
+
+		carry_out(&h, write);
+		assert_int_equal(h.in.status, SCSI_GOOD);
+		now = adapter_counters();
+		assert_int_equal(now.posts - was.posts, 3);
+		assert_int_equal(now.completions - was.completions, 4);
+		assert_int_equal(now.receives - was.receives, 1);
+		assert_int_equal(now.registrations - was.registrations, 2);
+	}
+	leave(&h);
+}
+
 /* ---- what else there is ---------------------------------------------------------------------- */
 
 static enum stag_block_transport best(uint32_t flags)
@@ -383,6 +544,7 @@ int main(int argc, char **argv)
 		STORY(commands_outlive_their_target),
 		STORY(memory_is_lent_and_taken_back),
 		STORY(one_post_and_one_completion),
+		STORY(register_bind_unbind_deregister_cost_more),
 		STORY(the_best_is_taken_that_both_can),
 		STORY(what_was_asked_for_or_nothing),
 		STORY(a_portal_names_its_targets),
