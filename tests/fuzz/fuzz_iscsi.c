@@ -2,7 +2,7 @@
 /*
  * fuzz_iscsi.c - a target, and all the bytes that one initiator sends it.
  *
- * The first byte says whether it has logged in already, and with what; the rest are chunks, two bytes of length before
+ * The first byte says which side the bytes are for (initiator.c has the other), whether it has logged in already, and with what; the rest are chunks, two bytes of length before
  * each, between which the target does what it has to do. Units are in memory, and may be held.
  *
  * Whatever comes: what the target says are PDUs of targets; and when the connection is gone no session, no task and no
@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 #include "block/target.h"
+#include "initiator.h"
 #include "memory_unit.h"
 
-enum { LOGGED_IN = 1, UNSOLICITED = 2, HELD = 4, FAILING = 16 };
+enum { LOGGED_IN = 1, UNSOLICITED = 2, HELD = 4, FAILING = 16, OTHER_SIDE = 32, VERBS = 64 };
 
 static struct stag_block_target *target;
 static uint8_t heard[1 << 20];
@@ -128,6 +129,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	unsigned int mode = (unsigned int)take(&in, 1);
 	int fd[2];
 
+	if (mode & OTHER_SIDE) {
+		if (mode & VERBS)
+			fuzz_initiator_verbs(&in, mode & LOGGED_IN);
+		else
+			fuzz_initiator(&in, mode & LOGGED_IN);
+		return 0;
+	}
 	if (!target)
 		start();
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd) == 0);
