@@ -20,7 +20,7 @@ void conn_open(struct stag_block_target *t, struct conn *c, const struct transpo
 	c->state = CONN_LOGIN;
 	c->stat_sn = 1;
 	c->ping = TAG_NONE;
-	c->begun = c->heard = t->now;
+	c->begun = c->heard = c->moved = t->now;
 	list_init(&c->dirty);
 	list_add_tail(&t->conns, &c->link);
 	t->n_conns++;
@@ -240,10 +240,23 @@ static void ping(struct conn *c, uint64_t now)
 	conn_send(c, &p, NULL, 0);
 }
 
+/* Who keeps data, or takes none, has buffers that others wait for: it is not enough that it answers. */
+static bool is_stuck(struct conn *c, uint64_t now)
+{
+	if (!c->ops->owes || !c->ops->owes(c))
+		c->moved = now;
+	return now - c->moved > c->target->limits.data_ns;
+}
+
 static void tick_full(struct conn *c, uint64_t now)
 {
 	const struct target_limits *l = &c->target->limits;
 
+	if (is_stuck(c, now)) {
+		target_log(c->target, "%s: neither takes nor sends its data", c->peer);
+		conn_end(c);
+		return;
+	}
 	if (c->ping == TAG_NONE) {
 		if (now - c->heard >= l->ping_ns)
 			ping(c, now);

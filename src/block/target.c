@@ -270,6 +270,7 @@ static const struct key_wishes wishes = {
 static const struct target_limits limits = {.login_ns = 15 * NS_PER_S,
 					    .ping_ns = 30 * NS_PER_S,
 					    .answer_ns = 30 * NS_PER_S,
+					    .data_ns = 60 * NS_PER_S,
 					    .close_ns = 2 * NS_PER_S};
 
 /* Data is fetched and brought; what comes in sends is small, but for logins. */

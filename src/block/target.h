@@ -112,7 +112,10 @@ struct transport {
 		struct task *t); /* nothing goes out for it any more; what comes in is dropped */
 	void (*flush)(struct conn *c);
 	void (*resume)(struct conn *c); /* what it waited for is there: it may read again */
-	void (*close)(struct conn *c);	/* the descriptors; pieces come back */
+	bool (*owes)(
+		const struct
+		conn *c); /* has the peer to take data, or to send some? NULL: its adapter sees to it */
+	void (*close)(struct conn *c); /* the descriptors; pieces come back */
 	void (*free)(struct conn *c);
 };
 
@@ -143,6 +146,7 @@ struct conn {
 	uint16_t cid;
 	uint8_t encoding;      /* enum stagdv_one_shot: how STags are lent and closed */
 	uint64_t begun, heard; /* when */
+	uint64_t moved;	       /* data, which the peer owed; or when it owed none */
 	uint32_t ping;	       /* TTT of the NOP-In that is not answered; TAG_NONE: none */
 	uint64_t pinged;
 	char peer[64], local[64];
@@ -428,6 +432,7 @@ struct target_limits {
 	uint64_t login_ns;  /* a login takes no longer */
 	uint64_t ping_ns;   /* so long in silence, then a NOP-In */
 	uint64_t answer_ns; /* that is answered in time */
+	uint64_t data_ns;   /* data stands still no longer */
 	uint64_t close_ns;  /* the peer has so long to close */
 };
 

@@ -89,6 +89,7 @@ static void on_events(struct watch *w, uint32_t events)
 		return;
 	if (events & EPOLLOUT) {
 		t->tx.blocked = false;
+		t->conn.moved = t->conn.target->now;
 		conn_dirty(&t->conn);
 	}
 	if ((events & (EPOLLHUP | EPOLLERR)) && !(t->events & EPOLLIN)) {
@@ -102,6 +103,11 @@ static void on_events(struct watch *w, uint32_t events)
 static void tcp_forget(struct task *k)
 {
 	tcp_rx_forget(to_tcp(k->session->conn), k);
+}
+
+static bool tcp_owes(const struct conn *c)
+{
+	return to_tcp((struct conn *)c)->tx.blocked || (c->session && c->session->awaiting);
 }
 
 static void tcp_close(struct conn *c)
@@ -138,6 +144,7 @@ static const struct transport transport = {
 	.forget = tcp_forget,
 	.flush = tcp_flush,
 	.resume = tcp_resume,
+	.owes = tcp_owes,
 	.close = tcp_close,
 	.free = tcp_free,
 };

@@ -273,6 +273,8 @@ static void came(struct tcp *t, uint32_t n)
 	t->rx.left -= n;
 	if (t->rx.to)
 		t->rx.to += n;
+	if (t->rx.pdu.opcode == DATA_OUT && n)
+		t->conn.moved = t->conn.target->now;
 }
 
 static enum go take_data(struct tcp *t)

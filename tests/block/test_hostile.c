@@ -308,6 +308,51 @@ static void a_slow_reader_is_not_waited_for(void **state)
 		assert_int_equal(peer_finish(&peer, peer.next_itt - 32 + i, got), SCSI_GOOD);
 }
 
+/* It does what keeps a connection alive, and no more, until its time is over. */
+static void is_dropped_though_it_pings(void)
+{
+	struct pdu p = {.opcode = NOP_OUT,
+			.immediate = true,
+			.flags = PDU_FINAL,
+			.itt = 7,
+			.ttt = TAG_NONE,
+			.cmd_sn = peer.cmd_sn};
+
+	target->next_tick = 0;
+	target_step(target, 0);
+	assert_int_equal(target->n_conns, 1);
+	target->limits.data_ns = 0;
+	peer_say(&peer, &p, NULL, 0);
+	for (int i = 0; i < 20000 && target->n_conns; i++) {
+		target->next_tick = 0;
+		target_step(target, 1);
+	}
+	assert_int_equal(target->n_conns, 0);
+	assert_int_equal(memory_unit.in_use, 0);
+	others_are_served();
+}
+
+static void who_keeps_its_data_is_dropped(void **state)
+{
+	peer_login(&peer);
+	for (int i = 0; i < 8; i++)
+		peer_write(&peer, 0, 2048, NULL, 0, PDU_FINAL);
+	peer_hear_a(&peer, R2T);
+	assert_true(memory_unit.in_use > 0);
+	is_dropped_though_it_pings();
+}
+
+static void who_takes_no_data_is_dropped(void **state)
+{
+	peer_login(&peer);
+	for (int i = 0; i < 32; i++)
+		peer_read(&peer, 0, 2048);
+	for (int i = 0; i < 200; i++)
+		target_step(target, 0);
+	assert_true(memory_unit.in_use > 0);
+	is_dropped_though_it_pings();
+}
+
 /* It pings, and does not read the answers: after a while it is not read either. */
 static void pings_do_not_pile_up(void **state)
 {
@@ -458,6 +503,8 @@ int main(void)
 		STORY(text_without_end_is_cut_off),
 		STORY(noise_harms_nobody),
 		STORY(a_slow_reader_is_not_waited_for),
+		STORY(who_keeps_its_data_is_dropped),
+		STORY(who_takes_no_data_is_dropped),
 		STORY(pings_do_not_pile_up),
 		STORY(without_descriptors_nobody_is_accepted),
 		cmocka_unit_test_setup_teardown(buffers_are_waited_for, begin_with_one_buffer, end),
