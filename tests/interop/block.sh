@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2154
 #
-# block.sh - a block target meets the initiator that is in every Linux: the kernel's, with Debian's open-iscsi.
+# block.sh - a block target meets the initiator that is in every Linux: the kernel's, with Debian's open-iscsi. And an
+# initiator the target that is there.
 #
 # Over iSCSI (iscsi_tcp) and over iSER (ib_iser, on siw): a disk is found, gets a file system, is written, read, trimmed
-# and given back. The target is the one that users have, `stag block serve`.
+# and given back. The target is the one that users have, `stag block serve`. The other way it is `stag block write`
+# and `read`, over iSCSI alone: the kernel's target listens for TCP wherever it does for iSER, and siw's ports are TCP's.
 #
 # siw.sh sources it, with what store.sh has. Over iSER there is no CRC: siw (6.1) puts the second half of one
 # that arrives in two parts where the first was, and QEMU's network cuts a stream anywhere.
@@ -15,7 +17,7 @@ block_name=iqn.2026-01.stag:disk
 use_disk() {
 	cat <<-'USE'
 	#!/bin/sh
-	# use-disk begin | new PORT [NAME=VALUE...] | login | fill FILE | check FILE | leave
+	# use-disk serve PORT | begin | new PORT [NAME=VALUE...] | login | fill FILE | check FILE | leave
 	name=iqn.2026-01.stag:disk
 	node() { iscsiadm -m node -T $name "$@"; }
 	await() { # COMMAND...: succeeds, some time
@@ -31,6 +33,21 @@ use_disk() {
 	set -e
 	what=$1; shift
 	case $what in
+	serve)
+		for m in target_core_file iscsi_target_mod; do modprobe $m; done
+		mount -t configfs config /sys/kernel/config
+		cd /sys/kernel/config/target
+		mkdir -p core/fileio_0/disk iscsi/$name/tpgt_1
+		truncate -s 16M /tmp/disk
+		echo fd_dev_name=/tmp/disk,fd_dev_size=16777216 >core/fileio_0/disk/control
+		echo 1 >core/fileio_0/disk/enable
+		cd iscsi/$name/tpgt_1
+		mkdir lun/lun_0 np/0.0.0.0:$1
+		ln -s /sys/kernel/config/target/core/fileio_0/disk lun/lun_0/disk
+		echo 1 >attrib/generate_node_acls
+		echo 0 >attrib/authentication
+		echo 0 >attrib/demo_mode_write_protect
+		echo 1 >enable ;;
 	begin)
 		for m in sd_mod iscsi_tcp ib_iser ext4; do modprobe $m; done
 		mkdir -p /run/lock /var/lib /etc/iscsi /mnt
@@ -125,6 +142,19 @@ over_two_targets() {
 	stop_block
 }
 
+# What was written there with digests is read without, and the other way round.
+linux_serves_it() {
+	local url=iscsi://127.0.0.1:$relay_port/$block_name/0 bytes=$dir/traces/bytes
+	linux use-disk serve "$guest_port"
+	head -c 3000320 /dev/urandom >"$bytes" && chmod 644 "$bytes"
+	[[ -z $reason ]] || return
+	(at_home "$stag" block write "$url" "$bytes" --offset 1M --digests) >"$dir/ours" 2>"$dir/errors" &&
+		(at_home "$stag" block write "$url" "$bytes" --offset 8M) >"$dir/ours" 2>"$dir/errors" &&
+		(at_home "$stag" block read "$url" --offset 1M --length 3000320) 2>"$dir/errors" | cmp - "$bytes" &&
+		(at_home "$stag" block read "$url" --offset 8M --length 3000320 --digests) 2>"$dir/errors" | cmp - "$bytes"
+	because "stag block" $?
+}
+
 block_story() {
 	reason=''
 	block_port=$(free_port) disk=$dir/traces/block
@@ -141,4 +171,5 @@ block_stories() {
 	block_story 'block: Linux over iSCSI, with digests, and secrets on both sides' over_iscsi
 	block_story 'block: Linux over iSER' over_iser
 	block_story 'block: Linux outlives the target' over_two_targets
+	block_story "block: Linux's target" linux_serves_it
 }
