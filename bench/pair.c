@@ -157,7 +157,7 @@ static void parse_options(int argc, char **argv, const struct pair_case *cases)
 {
 	int opt;
 
-	while ((opt = getopt(argc, argv, "s:n:t:w:l:i:a:epcg")) != -1) {
+	while ((opt = getopt(argc, argv, "s:n:t:w:l:i:a:f:epcg")) != -1) {
 		switch (opt) {
 		case 's':
 			options.size = strtoul(optarg, NULL, 0);
@@ -179,6 +179,9 @@ static void parse_options(int argc, char **argv, const struct pair_case *cases)
 			break;
 		case 'a':
 			options.address = optarg;
+			break;
+		case 'f':
+			options.file = optarg;
 			break;
 		case 'e':
 			options.sleep = true;

@@ -30,6 +30,7 @@ struct pair_options {
 	bool crc;	     /* -c CRC32C at both ends (raw TCP) */
 	bool no_inline;	     /* -g small messages gathered from memory, not inline */
 	const char *address; /* -a where to listen and connect */
+	const char *file;    /* -f whose bytes are sent (raw TCP) */
 };
 
 enum pair_unit {

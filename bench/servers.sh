@@ -80,12 +80,14 @@ run_fio() {
 			 $io.clat_ns.percentile["50.000000"] / 1000, $io.clat_ns.percentile["99.000000"] / 1000] | @tsv'
 }
 
-# In operations of 1 MiB, too; whoever is faster, who polls or who sleeps.
+# run_tcp [FILE]: in operations of 1 MiB, too; whoever is faster, who polls or who sleeps. Of the same bytes again and
+# again, or of those of a file.
 run_tcp() {
-	local how
+	local how case=(stream)
+	[ $# = 0 ] || case=(file -f "$1")
 	for how in '' -e; do
 		# shellcheck disable=SC2086
-		client "$build/bench/tcp_pair" stream -s 1048576 -t "$secs" $how
+		client "$build/bench/tcp_pair" "${case[@]}" -s 1048576 -t "$secs" $how
 	done | sort -g | tail -1 | awk -F'\t' -v OFS='\t' '{ print $1 * 1e9 / 1048576, $4 / 1024 * 1e6, "-", "-" }'
 }
 

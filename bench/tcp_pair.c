@@ -11,13 +11,20 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "wire/wire.h"
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
 
 #define RATE_BUFFER 65536 /* what a receiver of small messages reads at once */
 
@@ -138,6 +145,51 @@ static void drive_stream(struct pair_phase *ph)
 	ph->ns = clock_ns() - start;
 }
 
+/*
+ * The same from a file that is mapped, one message behind the other: of bytes that no cache has. The first of each message is a page of
+ * our own, to say whether it is the last one.
+ */
+static char *file;
+static size_t file_len;
+
+static void prepare_file(void)
+{
+	struct stat st;
+	int fd;
+
+	prepare_buffer();
+	if (pair_is_server)
+		return;
+	fd = options.file ? open(options.file, O_RDONLY) : -1;
+	if (fd < 0 || fstat(fd, &st) != 0 || (size_t)st.st_size < options.size)
+		pair_die("-f wants a file that is as long as a message");
+	file_len = (size_t)st.st_size / options.size * options.size;
+	file = mmap(NULL, file_len, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	if (file == MAP_FAILED || madvise(file, file_len, MADV_POPULATE_READ) != 0)
+		pair_die("mmap of %s", options.file);
+	for (size_t at = 0; at < file_len; at += options.size)
+		file[at] = 0;
+	close(fd);
+}
+
+static void drive_file(struct pair_phase *ph)
+{
+	uint64_t start = clock_ns(), end = start + ph->length;
+	size_t at = 0;
+
+	for (ph->ops = 1; clock_ns() < end; ph->ops++) {
+		buffer = file + at;
+		send_all(options.size);
+		at = at + options.size < file_len ? at + options.size : 0;
+	}
+	buffer = file + at;
+	buffer[0] = 1;
+	send_all(options.size);
+	receive_all(1);
+	buffer[0] = 0;
+	ph->ns = clock_ns() - start;
+}
+
 static void serve_stream(struct pair_phase *ph)
 {
 	do {
@@ -233,6 +285,7 @@ static void serve_connect(struct pair_phase *ph)
 
 static const struct pair_case cases[] = {
 	{"stream", PAIR_BANDWIDTH, prepare_buffer, drive_stream, serve_stream, PAIR_TWO_SIDED},
+	{"file", PAIR_BANDWIDTH, prepare_file, drive_file, serve_stream, PAIR_TWO_SIDED},
 	{"pingpong", PAIR_HALF_TRIP, prepare_buffer, drive_pingpong, serve_pingpong,
 	 PAIR_TWO_SIDED},
 	{"rate", PAIR_RATE, prepare_rate, drive_rate, serve_rate, PAIR_TWO_SIDED},
