@@ -368,6 +368,15 @@ struct stagdv_close {
 int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *wr);
 
 /*
+ * Both between ibv_wr_start() and ibv_wr_complete(), with the wr_id and wr_flags of qp; errors drop the list, as any other's
+ * in it. *stag is valid at once, and withdrawn if the list is aborted or fails. The body of a send that closes is what
+ * ibv_wr_set_sge() and its neighbours say; that of one that advertises is wr's.
+ */
+int stagdv_wr_send_advertise(struct ibv_qp_ex *qp, const struct stagdv_advertise *wr,
+			     uint32_t *stag);
+int stagdv_wr_send_close(struct ibv_qp_ex *qp, uint32_t stag);
+
+/*
  * In send_flags of an IBV_WR_SEND_WITH_INV of ibv_post_send(): it is a send that closes invalidate_rkey, as that of
  * stagdv_post_send_close() is, and stands in a list with others (the data before it, say). A real adapter ignores it.
  */

@@ -761,7 +761,9 @@ bool sq_may_post(struct stag_qp *qp); /* is it in a state to take any? asked onc
 struct wqe *sq_take(struct stag_qp *qp);
 int sq_check(struct stag_qp *qp, const struct wqe *w);
 void sq_publish(struct stag_qp *qp); /* and transmits */
-void sq_drop(struct stag_qp *qp);
+void sq_drop(struct stag_qp *qp);    /* and withdraws what they were to lend */
+/* Takes, fills and checks one that lends memory, in one; -errno. */
+int sq_add_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag);
 /* Copies a payload into the entry; -EINVAL when it is longer than max_inline. */
 int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_data_buf *buf);
 int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_sge *sge);

@@ -41,20 +41,36 @@ static void add_reserved(struct stag_qp *qp)
 	qp->sq.reserved = 0;
 }
 
+static bool is_over(const struct stag_qp *qp)
+{
+	return atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_ERROR;
+}
+
+/* What was lent by then ends at once: there is no connection that could end. */
 void sq_publish(struct stag_qp *qp)
 {
 	add_reserved(qp);
-	if (atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_ERROR)
+	if (is_over(qp)) {
 		sq_flush(qp);
-	else if (qp->store)
+		shots_orphan(qp);
+	} else if (qp->store)
 		store_qp_run(qp);
 	else
 		qp_tx_run(qp);
 }
 
+/* Memory that some of them were to lend is not. */
 void sq_drop(struct stag_qp *qp)
 {
-	qp->sq.reserved = 0;
+	struct sq *sq = &qp->sq;
+	uint32_t reference;
+
+	for (; sq->reserved; sq->reserved--) {
+		const struct wqe *w = &sq->wqe[(sq->put + sq->reserved - 1) & sq->mask];
+
+		if (w->opcode == STAG_WR_ADVERTISE)
+			shot_end(qp, w->imm_or_inv, STAGDV_STAG_WITHDRAWN, &reference);
+	}
 }
 
 static uint8_t *wqe_slab(struct stag_qp *qp, struct wqe *w)
@@ -423,7 +439,7 @@ static int lend_for(struct stag_qp *qp, struct wqe *w, const struct stagdv_adver
 	return err;
 }
 
-static int post_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag)
+int sq_add_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag)
 {
 	struct ibv_send_wr wr = {
 		.wr_id = a->wr_id,
@@ -432,34 +448,32 @@ static int post_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, 
 		.opcode = (enum ibv_wr_opcode)STAG_WR_ADVERTISE,
 		.send_flags = a->send_flags,
 	};
-	struct wqe *w = &qp->sq.wqe[qp->sq.put & qp->sq.mask];
-	int err = sq_may_post(qp) ? post_one(qp, &wr) : -EINVAL;
+	struct wqe *w = &qp->sq.wqe[(qp->sq.put + qp->sq.reserved) & qp->sq.mask];
+	int err = check_advertise(qp, a);
 
+	if (!err)
+		err = post_one(qp, &wr);
 	if (err)
 		return err;
 	err = lend_for(qp, w, a);
 	if (err) {
-		sq_drop(qp);
+		qp->sq.reserved--;
 		return err;
 	}
 	*stag = w->imm_or_inv; /* before it can come back */
-	if (a->send_flags & STAGDV_SEND_MORE)
-		add_reserved(qp);
-	else
-		sq_publish(qp);
-	if (atomic_load(&qp->state) == QP_ERROR)
-		shots_orphan(qp); /* there is no connection that could end */
 	return 0;
 }
 
 int qp_post_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag)
 {
-	int err = check_advertise(qp, a);
+	int err;
 
-	if (err)
-		return err;
 	pthread_mutex_lock(&qp->tx_lock);
-	err = post_advertise(qp, a, stag);
+	err = sq_may_post(qp) ? sq_add_advertise(qp, a, stag) : -EINVAL;
+	if (!err && (a->send_flags & STAGDV_SEND_MORE) && !is_over(qp))
+		add_reserved(qp);
+	else if (!err)
+		sq_publish(qp);
 	pthread_mutex_unlock(&qp->tx_lock);
 	return err;
 }

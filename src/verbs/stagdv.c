@@ -294,6 +294,21 @@ STAG_EXPORT int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *w
 	return -qp_post_close(to_stag_qp(qp), wr);
 }
 
+STAG_EXPORT int stagdv_wr_send_advertise(struct ibv_qp_ex *qp, const struct stagdv_advertise *wr,
+					 uint32_t *stag)
+{
+	if (!is_ours(qp->qp_base.context))
+		return EOPNOTSUPP;
+	return wr_send_advertise(qp, wr, stag);
+}
+
+STAG_EXPORT int stagdv_wr_send_close(struct ibv_qp_ex *qp, uint32_t stag)
+{
+	if (!is_ours(qp->qp_base.context))
+		return EOPNOTSUPP;
+	return wr_send_close(qp, stag);
+}
+
 STAG_EXPORT int stagdv_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference)
 {
 	uint32_t unasked;

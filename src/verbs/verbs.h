@@ -190,6 +190,8 @@ int verbs_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_w
 	 IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV)
 
 void wr_init(struct stag_qp *qp); /* the pointers of ibv_qp_ex */
+int wr_send_advertise(struct ibv_qp_ex *ex, const struct stagdv_advertise *a, uint32_t *stag);
+int wr_send_close(struct ibv_qp_ex *ex, uint32_t stag);
 
 /* ---- the turn of the sign ---------------------------------------------- */
 

@@ -163,6 +163,29 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey,
 	w->bind_access = info->mw_access_flags;
 }
 
+int wr_send_advertise(struct ibv_qp_ex *ex, const struct stagdv_advertise *a, uint32_t *stag)
+{
+	struct stag_qp *qp = to_qp(ex);
+	struct stagdv_advertise ours = *a;
+
+	ours.wr_id = ex->wr_id;
+	ours.send_flags = ex->wr_flags;
+	if (a->comp_mask || !(qp->send_ops & IBV_QP_EX_WITH_SEND))
+		refuse(qp, STAG_WR_ADVERTISE);
+	if (!qp->wr_err)
+		fail(qp, -sq_add_advertise(qp, &ours, stag));
+	return qp->wr_err;
+}
+
+int wr_send_close(struct ibv_qp_ex *ex, uint32_t stag)
+{
+	struct wqe *w = begin(ex, STAG_WR_CLOSE, IBV_QP_EX_WITH_SEND_WITH_INV);
+
+	if (w)
+		w->imm_or_inv = stag;
+	return to_qp(ex)->wr_err;
+}
+
 /* Requests of transports that are not ours */
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {

@@ -283,6 +283,129 @@ static void an_unconnected_queue_pair_takes_nothing(void **state)
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
 }
 
+/* ---- one-shot sends ---- */
+
+static unsigned open_stags(struct pair *p)
+{
+	struct stagdv_stag all[64];
+	int n = stagdv_query_stags(p->ctx, all, 64, sizeof(*all));
+	unsigned open = 0;
+
+	for (int i = 0; i < n && i < 64; i++)
+		open += all[i].end == STAGDV_STAG_OPEN;
+	return open;
+}
+
+/* A command of a's, for its whole half; sge has to outlive it. */
+static struct stagdv_advertise lend_mine(struct pair *p, struct ibv_sge sge[2])
+{
+	sge[0] = (struct ibv_sge){(uintptr_t)p->mine, 16, p->mr->lkey};
+	sge[1] = (struct ibv_sge){(uintptr_t)p->mine, PAIR_BUF, p->mr->lkey};
+	return (struct stagdv_advertise){.sg_list = sge,
+					 .num_sge = 1,
+					 .memory = sge + 1,
+					 .num_memory = 1,
+					 .access = IBV_ACCESS_REMOTE_READ,
+					 .iova = 0x1000,
+					 .reference = 77,
+					 .stag_at = 4};
+}
+
+/* Two commands in one list; their ends, in one list of the peer's. */
+static void commands_lend_and_end_in_lists(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_sge sge[2];
+	struct stagdv_advertise cmd = lend_mine(p, sge);
+	uint32_t stag[2], told;
+	struct ibv_qp_ex *ex;
+
+	for (uint64_t i = 0; i < 2; i++)
+		post_recv(p, p->b, 7, p->theirs + 64 * i, 64);
+	ex = begin(p, 1);
+	ex->wr_flags = 0;
+	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag[0]), 0);
+	ex->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag[1]), 0);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(wait_wc(p).status, IBV_WC_SUCCESS);
+	for (int i = 0; i < 2; i++) {
+		memcpy(&told, p->theirs + 64 * i + 4, sizeof(told));
+		assert_int_equal(ntohl(told), stag[i]);
+	}
+	assert_int_equal(open_stags(p), 2);
+
+	for (uint64_t i = 0; i < 2; i++)
+		post_recv(p, p->a, 8 + i, p->mine + 64 * i, 64);
+	ex = ibv_qp_to_qp_ex(p->b);
+	ibv_wr_start(ex);
+	ex->wr_flags = 0;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(stagdv_wr_send_close(ex, stag[i]), 0);
+		ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->theirs, 16);
+	}
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_wc wc = wait_wc(p);
+
+		assert_true(wc.wc_flags & STAGDV_WC_CLOSED);
+		assert_int_equal(wc.invalidated_rkey, stag[i]);
+		assert_int_equal(wc.vendor_err, 77);
+	}
+	assert_int_equal(open_stags(p), 0);
+}
+
+/* What a list was to lend is withdrawn with it, however it came to nothing. */
+static void a_list_that_is_dropped_lends_nothing(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_sge sge[2];
+	struct stagdv_advertise cmd = lend_mine(p, sge), bad = cmd;
+	struct ibv_qp_ex *ex = begin(p, 1);
+	uint32_t stag = 0, other = 0;
+
+	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag), 0);
+	assert_int_equal(open_stags(p), 1);
+	ibv_wr_abort(ex);
+	assert_int_equal(open_stags(p), 0);
+	assert_int_equal(stagdv_withdraw(p->a, stag, NULL), ENOENT);
+
+	bad.access = IBV_ACCESS_REMOTE_ATOMIC;
+	ex = begin(p, 1);
+	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag), 0);
+	assert_int_equal(stagdv_wr_send_advertise(ex, &bad, &other), EINVAL);
+	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &other), EINVAL);
+	assert_int_equal(other, 0);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+	assert_int_equal(open_stags(p), 0);
+
+	bad = cmd;
+	bad.comp_mask = 1;
+	ex = begin(p, 1);
+	assert_int_equal(stagdv_wr_send_advertise(ex, &bad, &other), EINVAL);
+	assert_int_equal(ibv_wr_complete(ex), EINVAL);
+	expect_nothing_sent(p);
+}
+
+/* Of a connection that has ended nothing stays open. */
+static void a_failed_queue_pair_lends_nothing(void **state)
+{
+	struct pair *p = *state;
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+	struct ibv_sge sge[2];
+	struct stagdv_advertise cmd = lend_mine(p, sge);
+	struct ibv_qp_ex *ex;
+	uint32_t stag;
+
+	assert_int_equal(ibv_modify_qp(p->a, &attr, IBV_QP_STATE), 0);
+	ex = begin(p, 5);
+	assert_int_equal(stagdv_wr_send_advertise(ex, &cmd, &stag), 0);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	assert_int_equal(wait_wc(p).status, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(open_stags(p), 0);
+}
+
 /* In the error state a list is taken, and comes straight back. */
 static void a_failed_queue_pair_flushes(void **state)
 {
@@ -362,6 +485,12 @@ int main(void)
 						close_pair),
 		cmocka_unit_test_setup_teardown(an_unconnected_queue_pair_takes_nothing,
 						connect_pair, close_pair),
+		cmocka_unit_test_setup_teardown(commands_lend_and_end_in_lists, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(a_list_that_is_dropped_lends_nothing, connect_pair,
+						close_pair),
+		cmocka_unit_test_setup_teardown(a_failed_queue_pair_lends_nothing, connect_pair,
+						close_pair),
 		cmocka_unit_test_setup_teardown(a_failed_queue_pair_flushes, connect_pair,
 						close_pair),
 		cmocka_unit_test_setup_teardown(a_setter_needs_a_request, connect_pair, close_pair),
