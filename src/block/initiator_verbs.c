@@ -325,12 +325,11 @@ static int poll_batch(struct verbs_line *v)
 	struct ibv_wc wc[VERBS_BATCH];
 	int n = v->n_early, rc = 0;
 
-	if (n)
+	if (n > 0)
 		memcpy(wc, v->early, (size_t)n * sizeof(*wc));
-	else
+	else if (n == 0)
 		n = ibv_poll_cq(v->cq, VERBS_BATCH, wc);
 	v->n_early = 0;
-	v->came |= n > 0;
 	if (n < 0)
 		return block_fail(EIO, "%s: completions cannot be polled", v->line.b->url.host);
 	for (int i = 0; i < n && rc == 0; i++)
@@ -352,14 +351,18 @@ static int verbs_poll(struct line *l)
 	return n < 0 ? n : verbs_repost(v);
 }
 
-/* Events of the channel: those that the last arming brought. */
-static void drop_events(struct verbs_line *v)
+/* True: the last arming brought one, and is used up. */
+static bool drop_events(struct verbs_line *v)
 {
 	struct ibv_cq *cq;
 	void *context;
+	bool some = false;
 
-	while (ibv_get_cq_event(v->channel, &cq, &context) == 0)
+	while (ibv_get_cq_event(v->channel, &cq, &context) == 0) {
 		ibv_ack_cq_events(cq, 1);
+		some = true;
+	}
+	return some;
 }
 
 static int verbs_arm(struct line *l)
@@ -368,12 +371,8 @@ static int verbs_arm(struct line *l)
 
 	if (v->stage != VERBS_UP)
 		return 0;
-	if (v->armed && v->came)
-		drop_events(v);
-	if (!v->armed || v->came) {
+	if (!v->armed || drop_events(v))
 		v->armed = ibv_req_notify_cq(v->cq, 0) == 0;
-		v->came = false;
-	}
 	v->n_early = ibv_poll_cq(v->cq, VERBS_BATCH, v->early);
 	return v->n_early != 0;
 }

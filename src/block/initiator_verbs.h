@@ -61,7 +61,7 @@ struct verbs_line {
 	uint64_t looked; /* for events, the last time */
 
 	/* sleeping */
-	bool armed, came;		  /* came: something, since it was armed */
+	bool armed;
 	struct ibv_wc early[VERBS_BATCH]; /* found while arming */
 	int n_early;
 
