@@ -98,11 +98,16 @@ static struct child spawn(const char *role, const char *a, const char *b, const 
 	return child;
 }
 
-static void end_child(struct child *c)
+static void end_child_by(struct child *c, int signal)
 {
-	kill(c->pid, SIGKILL);
+	kill(c->pid, signal);
 	waitpid(c->pid, NULL, 0);
 	close(c->news);
+}
+
+static void end_child(struct child *c)
+{
+	end_child_by(c, SIGKILL);
 }
 
 static void tell(uint16_t number)
@@ -124,7 +129,7 @@ static void no_log(void *arg, const char *line)
 {
 }
 
-/* serve PATH PORT */
+/* serve PATH PORT: until SIGTERM, or it is killed */
 static int serve(char **argv)
 {
 	struct stag_block_target_attr attr = {.name = TARGET,
@@ -133,7 +138,12 @@ static int serve(char **argv)
 					      .log = no_log};
 	struct stag_block_lun lun = {.lun = 1, .where = argv[2]};
 	struct stag_block_target *t;
+	sigset_t term;
+	int signal;
 
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
+	sigprocmask(SIG_BLOCK, &term, NULL);
 	attr.flags = attr.port ? 0 : STAG_BLOCK_ANY_PORT;
 	t = stag_block_target_start(&attr);
 	if (!t || stag_block_target_add(t, &lun) != 0) {
@@ -141,8 +151,9 @@ static int serve(char **argv)
 		return 1;
 	}
 	tell(stag_block_target_port(t));
-	for (;;)
-		pause();
+	sigwait(&term, &signal);
+	stag_block_target_stop(t);
+	return 0;
 }
 
 #define BUSY_DEPTH 16
@@ -299,7 +310,7 @@ static void no_write_is_lost_with_its_target(void **state)
 			for (unsigned int i = 0; i < SLOTS; i++)
 				if (!slots[i].busy)
 					submit(b, &slots[i]);
-		end_child(&server);
+		end_child_by(&server, one_in(3) ? SIGTERM : SIGKILL);
 		start_server();
 	}
 	while (busy_slots())
