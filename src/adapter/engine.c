@@ -518,8 +518,9 @@ static int start_thread(void)
 	sigset_t all, old;
 	int err;
 
-	/* The program's signals are for the program's threads. */
+	/* The program's signals are for the program's threads, but for what memory of the program's gives us. */
 	sigfillset(&all);
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&engine.thread, NULL, engine_main, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);

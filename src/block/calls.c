@@ -149,6 +149,7 @@ static int start_thread(struct stag_block_target *t)
 	int rc;
 
 	sigfillset(&all);
+	sigdelset(&all, SIGBUS); /* lun_map.c: where it is blocked, it ends the program */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	rc = pthread_create(&t->thread, NULL, run, t);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -228,12 +228,26 @@ static bool has_pages(struct lun_map *m, uint64_t offset, uint64_t length)
 	return true;
 }
 
+/* System calls that find no page say EFAULT, and raise no signal. */
+void lun_map_touch(struct lun *l, uint64_t offset, uint64_t length)
+{
+	const struct lun_map *m = l->map;
+
+	for (uint64_t at = offset / PAGE * PAGE; m && at < offset + length && at < m->size;
+	     at += PAGE)
+		(void)*(const volatile uint8_t *)(m->at + at);
+}
+
+/* What is read through a page that has gone are zeroes, and nobody says so: it is looked for here. */
 uint8_t *lun_map_at(struct lun *l, uint64_t offset, uint64_t length, uint32_t *lkey)
 {
 	struct lun_map *m = l->map;
 
 	if (!m || !length || offset > m->size || length > m->size - offset ||
 	    atomic_load(&m->area->torn) || !has_pages(m, offset, length))
+		return NULL;
+	lun_map_touch(l, offset, length);
+	if (atomic_load(&m->area->torn))
 		return NULL;
 	*lkey = m->mr->lkey;
 	return m->at + offset;
@@ -245,15 +259,6 @@ bool lun_map_is_torn(const struct lun *l)
 		if (atomic_load(&m->area->torn))
 			return true;
 	return false;
-}
-
-/* System calls that find no page say EFAULT, and raise no signal. */
-void lun_map_touch(struct lun *l, uint64_t offset, uint64_t length)
-{
-	const struct lun_map *m = l->map;
-
-	for (uint64_t at = offset; m && at < offset + length && at < m->size; at += PAGE)
-		(void)*(const volatile uint8_t *)(m->at + at);
 }
 
 void lun_map_punched(struct lun *l, uint64_t offset, uint64_t length)

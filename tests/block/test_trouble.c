@@ -596,6 +596,8 @@ static void what_is_not_there_is_a_medium_error(void **state)
 
 	start_served();
 	b = open_unit(*state, 1);
+	assert_int_equal(stag_block_write(b, bytes, SIZE - 4096, 4096, 0), 0);
+	assert_int_equal(stag_block_read(b, bytes, SIZE - 4096, 4096), 0);
 	assert_int_equal(truncate(path, SIZE / 2), 0);
 	io.iov = &iov;
 	io.n_iov = 1;
