@@ -337,7 +337,7 @@ static void start_target(void)
 						    .flags = STAG_BLOCK_ANY_PORT,
 						    .log = no_log};
 	struct stag_block_lun unit = {.lun = 1, .where = path};
-	struct lun *l;
+	struct lun *l = NULL;
 
 	if (target_create(&attr, &target) != 0 || lun_open(target->units, &unit, &l) != 0)
 		fail_msg("%s", stag_block_error());
