@@ -143,10 +143,11 @@ void lun_mark_dirty(struct lun *l);
 
 /* What a step of an operation does. */
 enum lun_phase {
-	PHASE_MOVE,  /* between its memory and the unit */
-	PHASE_CHECK, /* from the unit to the scratch memory, to look at */
-	PHASE_PUT,   /* and back */
-	PHASE_ZERO,  /* zeroes to the unit */
+	PHASE_MOVE,   /* between its memory and the unit */
+	PHASE_CHECK,  /* from the unit to the scratch memory, to look at */
+	PHASE_SEARCH, /* the same, of a read that failed: where? */
+	PHASE_PUT,    /* and back */
+	PHASE_ZERO,   /* zeroes to the unit */
 	PHASE_FLUSH,
 	PHASE_SYNC, /* the helper's, as these: what was written over a connection that ended */
 	PHASE_PUNCH,

@@ -216,6 +216,16 @@ static void step_move(struct lun_io *io)
 		finish(io, rc);
 }
 
+/* Of a read that failed: block by block, to say which one it was. */
+static void step_search(struct lun_io *io)
+{
+	uint32_t block = io->lun->facts.physical;
+
+	io->phase = PHASE_SEARCH;
+	io->step = left_up_to(io, block - (io->offset + io->at) % block);
+	take_scratch(io);
+}
+
 static void step_zero(struct lun_io *io, uint64_t most)
 {
 	io->phase = PHASE_ZERO;
@@ -385,6 +395,19 @@ static void after_check(struct lun_io *io)
 	}
 }
 
+/* All of it can be read now: that it could not is true all the same. */
+static void after_search(struct lun_io *io)
+{
+	give_scratch(io);
+	io->at += io->step;
+	if (io->at < io->length) {
+		step_search(io);
+		return;
+	}
+	io->at = 0;
+	finish(io, -EIO);
+}
+
 static void after_move(struct lun_io *io)
 {
 	if (io->op != LUN_WRITE || !io->verify) {
@@ -402,6 +425,9 @@ static void after_step(struct lun_io *io)
 		break;
 	case PHASE_CHECK:
 		after_check(io);
+		break;
+	case PHASE_SEARCH:
+		after_search(io);
 		break;
 	case PHASE_PUNCH:
 		io->lun->unsynced = true; /* no barrier knows of it */
@@ -647,6 +673,15 @@ void lun_post(struct lun *l)
 
 /* ---- completions ---------------------------------------------------------------------------------------------- */
 
+static void medium_failed(struct lun_io *io, int result)
+{
+	if (plain_result(result) == -EIO && io->op == LUN_READ && io->phase == PHASE_MOVE &&
+	    io->step > io->lun->facts.physical)
+		step_search(io);
+	else
+		finish(io, result);
+}
+
 void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc)
 {
 	l->in_flight--;
@@ -658,7 +693,7 @@ void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc)
 		after_step(io);
 		return;
 	case IBV_WC_REM_OP_ERR: /* the medium's, of this one alone */
-		finish(io, wc->vendor_err ? -(int)wc->vendor_err : -EIO);
+		medium_failed(io, wc->vendor_err ? -(int)wc->vendor_err : -EIO);
 		return;
 	default:
 		io->tries += wc->status != IBV_WC_WR_FLUSH_ERR;

@@ -607,12 +607,17 @@ static void what_cannot_be_moved_is_suspect(void **state)
 static void a_truncated_file_is_an_error_and_then_smaller(void **state)
 {
 	struct room *r = *state;
+	struct deed d;
 
 	on_file(r, 0);
 	assert_int_equal(lun_look(r->l), 0);
 	assert_int_equal(truncate(r->file, (off_t)(4 * MIB)), 0);
 	assert_int_equal(do_it(r, LUN_READ, 6 * MIB, r->b[0]->bytes, 4096), -EIO);
 	assert_int_equal(do_it(r, LUN_READ, 0, r->b[0]->bytes, 4096), 0);
+	d = with(r->b[0]->bytes, UNITS_BUFFER);
+	begin(r, &d, LUN_READ, 4 * MIB - 5 * 4096 - 512, UNITS_BUFFER);
+	assert_int_equal(end(r, &d), -EIO);
+	assert_int_equal(d.io.where, 5 * 4096 + 512);
 	assert_int_equal(lun_look(r->l), 1);
 	assert_int_equal(lun_facts(r->l)->size, 4 * MIB);
 }
