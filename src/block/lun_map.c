@@ -22,7 +22,7 @@
 
 #define PAGE	  4096u
 #define MAX_AREAS 1024 /* mappings of the process */
-#define ASK_PAGES (LUN_BORROW_MAX / PAGE + 1)
+#define ASK_PAGES 32   /* at once */
 
 /* ---- torn pages ------------------------------------------------------------------------ */
 
@@ -202,29 +202,31 @@ static bool is_there(const struct lun_map *m, uint64_t page)
 	return m->there[page / 8] & 1u << page % 8;
 }
 
-static bool ask(struct lun_map *m, uint64_t first, uint64_t n)
+/* Of all its neighbours, too: they are found by the same walk. */
+static void ask(struct lun_map *m, uint64_t page)
 {
+	uint64_t first = page - page % ASK_PAGES, pages = (m->size + PAGE - 1) / PAGE;
+	uint64_t n = pages - first < ASK_PAGES ? pages - first : ASK_PAGES;
 	unsigned char in_core[ASK_PAGES];
-	bool all = true;
 
-	if (n > ASK_PAGES || mincore(m->at + first * PAGE, n * PAGE, in_core) != 0)
-		return false;
-	for (uint64_t i = 0; i < n; i++) {
+	if (mincore(m->at + first * PAGE, n * PAGE, in_core) != 0)
+		return;
+	for (uint64_t i = 0; i < n; i++)
 		if (in_core[i] & 1)
 			m->there[(first + i) / 8] |= (uint8_t)(1u << (first + i) % 8);
-		else
-			all = false;
-	}
-	return all;
 }
 
 static bool has_pages(struct lun_map *m, uint64_t offset, uint64_t length)
 {
-	uint64_t first = offset / PAGE, end = (offset + length - 1) / PAGE + 1;
+	uint64_t end = (offset + length - 1) / PAGE + 1;
 
-	for (uint64_t i = first; i < end; i++)
+	for (uint64_t i = offset / PAGE; i < end; i++) {
+		if (is_there(m, i))
+			continue;
+		ask(m, i);
 		if (!is_there(m, i))
-			return ask(m, i, end - i);
+			return false;
+	}
 	return true;
 }
 
