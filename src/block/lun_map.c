@@ -20,6 +20,10 @@
 #include <sys/mman.h>
 #include <sys/vfs.h>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* kernels before 5.14 do without */
+#endif
+
 #define PAGE	  4096u
 #define MAX_AREAS 1024 /* mappings of the process */
 #define ASK_PAGES 32   /* at once */
@@ -202,18 +206,23 @@ static bool is_there(const struct lun_map *m, uint64_t page)
 	return m->there[page / 8] & 1u << page % 8;
 }
 
-/* Of all its neighbours, too: they are found by the same walk. */
+/* Of all its neighbours, too: they are found by the same walk. What is there is mapped at once, and not by a fault for each page. */
 static void ask(struct lun_map *m, uint64_t page)
 {
 	uint64_t first = page - page % ASK_PAGES, pages = (m->size + PAGE - 1) / PAGE;
 	uint64_t n = pages - first < ASK_PAGES ? pages - first : ASK_PAGES;
 	unsigned char in_core[ASK_PAGES];
+	uint64_t found = 0;
 
 	if (mincore(m->at + first * PAGE, n * PAGE, in_core) != 0)
 		return;
 	for (uint64_t i = 0; i < n; i++)
-		if (in_core[i] & 1)
+		if (in_core[i] & 1) {
 			m->there[(first + i) / 8] |= (uint8_t)(1u << (first + i) % 8);
+			found++;
+		}
+	if (found == n)
+		madvise(m->at + first * PAGE, n * PAGE, MADV_POPULATE_READ);
 }
 
 static bool has_pages(struct lun_map *m, uint64_t offset, uint64_t length)
