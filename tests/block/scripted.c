@@ -141,6 +141,17 @@ void scripted_close(struct scripted *s, const struct pdu *p, uint32_t stag)
 	respond(s, p, SCSI_GOOD, 0, 0, stag);
 }
 
+void scripted_leave(struct scripted *s)
+{
+	struct pdu r = {.opcode = ASYNC_MESSAGE,
+			.flags = PDU_FINAL,
+			.itt = TAG_NONE,
+			.event = ASYNC_LOGOUT};
+
+	say(s, &r, NULL, 0, 0);
+	s->stat_sn++;
+}
+
 void scripted_task(struct scripted *s, const struct pdu *p, enum task_outcome outcome)
 {
 	struct pdu r = {.opcode = TASK_RESPONSE,
@@ -265,14 +276,19 @@ static void take_command(struct scripted *s, const struct pdu *p)
 
 static void log_in(struct scripted *s, const struct pdu *p)
 {
-	static const char keys[] = "RDMAExtensions=Yes\0TargetRecvDataSegmentLength=512";
+	char keys[64];
 	bool operational = LOGIN_CSG(p->flags) == STAGE_OPERATIONAL;
 	struct pdu r = {.opcode = LOGIN_RESPONSE, .flags = p->flags, .tsih = 1, .itt = p->itt};
+	int len = 0;
 
 	memcpy(r.isid, p->isid, sizeof(r.isid));
 	s->exp_cmd_sn = p->cmd_sn;
 	s->logins += operational;
-	say(s, &r, keys, operational && is_verbs(s) ? sizeof(keys) : 0, 0);
+	len += snprintf(keys, sizeof(keys), "RDMAExtensions=Yes") + 1;
+	len += snprintf(keys + len, sizeof(keys) - (size_t)len, "TargetRecvDataSegmentLength=%u",
+			s->target_recv ? s->target_recv : 512) +
+	       1;
+	say(s, &r, keys, operational && is_verbs(s) ? (uint32_t)len : 0, 0);
 	s->stat_sn++;
 }
 

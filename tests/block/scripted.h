@@ -25,6 +25,7 @@ struct scripted {
 	void (*on_task)(struct scripted *s, const struct pdu *p);
 	uint16_t port;
 	uint64_t size;	       /* that it says it has */
+	uint32_t target_recv;  /* data that a send brings it; 512 */
 	unsigned int logins;   /* how many there were */
 	unsigned int commands; /* that on_command was called for */
 	unsigned int step;     /* the story's */
@@ -61,6 +62,7 @@ void scripted_close(struct scripted *s, const struct pdu *p, uint32_t stag);
 void scripted_fetch(struct scripted *s, const struct pdu *p); /* data of a write that was lent */
 /* len bytes of RDMA Write to what an STag has. */
 void scripted_poke(struct scripted *s, uint32_t stag, uint64_t at, uint32_t len);
+void scripted_leave(struct scripted *s); /* asks the initiator to go, and come again */
 void scripted_task(struct scripted *s, const struct pdu *p, enum task_outcome outcome);
 void scripted_say(struct scripted *s, const void *bytes, uint32_t len); /* a send, or bytes */
 void scripted_say_closing(struct scripted *s, const void *bytes, uint32_t len, uint32_t stag);

@@ -217,6 +217,41 @@ static void unmap_says_which_blocks(void **state)
 	assert_int_equal(script->step, 1);
 }
 
+/* ---- how data goes ------------------------------------------------------------------------------- */
+
+/* The target need not fetch what has come with the command. */
+static void take_along(struct scripted *s, const struct pdu *p)
+{
+	s->step += s->data_len == LEN && s->stag == 0;
+	memcpy(s->bytes + s->step * LEN, s->data, s->data_len);
+	scripted_answer(s, p, SCSI_GOOD, 0);
+}
+
+static void small_writes_go_along_where_the_target_takes_them(void **state)
+{
+	script->target_recv = 8192;
+	play(take_along, (struct stag_block_attr){0});
+	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 1), 0);
+	assert_int_equal(ask().counters.stags_open, 0);
+	must_be_written(1);
+}
+
+/* As much as there is at the end of the unit. */
+static void give_less(struct scripted *s, const struct pdu *p)
+{
+	struct pdu last = *p;
+
+	put_be64(last.cdb + 2, SCRIPTED_SIZE / 512 - 1);
+	scripted_good(s, &last);
+}
+
+static void a_read_that_is_too_short_has_failed(void **state)
+{
+	play(give_less, (struct stag_block_attr){0});
+	assert_int_equal(carry_out(STAG_BLOCK_READ, 0), EIO);
+	assert_int_equal(ask().counters.violations, 0);
+}
+
 /* ---- what may happen twice ----------------------------------------------------------------------- */
 
 /* Gone with the first, before it is answered. */
@@ -226,6 +261,23 @@ static void leave_once(struct scripted *s, const struct pdu *p)
 		s->leaves = true;
 	else
 		scripted_good(s, p);
+}
+
+static void ask_to_leave(struct scripted *s, const struct pdu *p)
+{
+	if (s->step++ == 0)
+		scripted_leave(s);
+	else
+		scripted_good(s, p);
+}
+
+static void who_is_asked_to_leave_comes_again(void **state)
+{
+	play(ask_to_leave, (struct stag_block_attr){0});
+	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 2), 0);
+	assert_int_equal(ask().counters.logins, 2);
+	assert_int_equal(ask().counters.violations, 0);
+	must_be_written(2);
 }
 
 static void a_write_is_repeated(void **state)
@@ -514,6 +566,9 @@ int main(void)
 		EVERYWHERE(a_new_size_is_noticed),
 		EVERYWHERE(senses_come_with_their_errors),
 		EVERYWHERE(unmap_says_which_blocks),
+		EVERYWHERE(small_writes_go_along_where_the_target_takes_them),
+		EVERYWHERE(a_read_that_is_too_short_has_failed),
+		EVERYWHERE(who_is_asked_to_leave_comes_again),
 		EVERYWHERE(a_write_is_repeated),
 		EVERYWHERE(a_compare_and_write_is_not_repeated),
 		EVERYWHERE(nor_is_one_that_was_aborted),
