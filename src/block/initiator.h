@@ -158,8 +158,8 @@ struct cmd {
 	uint16_t index, generation; /* what itt is made of */
 	uint8_t cdb[16];
 	bool reads, writes;
-	bool sent; /* the target may have got it */
-	uint64_t sent_at;
+	bool sent;		 /* the target may have got it */
+	uint64_t begun, sent_at; /* for the first time, for the last time */
 	uint32_t cmd_sn;
 	uint32_t length;
 	const struct iovec *iov; /* data: length bytes from byte skip on */

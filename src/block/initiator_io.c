@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "wire/wire.h"
 
-#define MAX_TRIES	 64 /* after attentions and busy answers */
+#define MAX_TRIES	 64 /* after attentions */
 #define MAX_LOSSES	 16 /* a command that kills lines is not sent for ever */
 #define BUSY_NS		 (20 * NS_PER_MS)
 #define TAG_BITS	 16
@@ -250,6 +250,7 @@ static struct cmd *next_part(struct stag_block *b)
 	list_del(&c->link);
 	c->request = r;
 	c->tries = c->losses = 0;
+	c->begun = b->now;
 	fill(b, c, r, n);
 	r->issued += n;
 	r->under_way++;
@@ -396,13 +397,11 @@ static bool is_repeatable(const struct cmd *c)
 
 static bool may_try_again(struct stag_block *b, struct cmd *c, uint8_t status, uint32_t sense)
 {
-	if (++c->tries > MAX_TRIES)
-		return false;
 	if (status == SCSI_BUSY || status == SCSI_TASK_SET_FULL) {
 		b->pause_end = b->now + BUSY_NS;
-		return true;
+		return !b->command_ns || b->now - c->begun < b->command_ns;
 	}
-	if (status != SCSI_CHECK_CONDITION || !sense_again(sense))
+	if (status != SCSI_CHECK_CONDITION || !sense_again(sense) || ++c->tries > MAX_TRIES)
 		return false;
 	return sense >> 16 == SCSI_UNIT_ATTENTION || is_repeatable(c);
 }

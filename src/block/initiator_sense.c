@@ -38,7 +38,8 @@ int sense_errno(uint8_t status, uint32_t sense)
 
 	if (status == SCSI_GOOD)
 		return 0;
-	if (status == SCSI_RESERVATION_CONFLICT)
+	if (status == SCSI_RESERVATION_CONFLICT || status == SCSI_BUSY ||
+	    status == SCSI_TASK_SET_FULL)
 		return EBUSY;
 	if (status != SCSI_CHECK_CONDITION)
 		return EIO;

@@ -141,6 +141,20 @@ static void busy_and_full_are_tried_again(void **state)
 	must_be_written(1);
 }
 
+static void be_always_busy(struct scripted *s, const struct pdu *p)
+{
+	scripted_answer(s, p, SCSI_BUSY, 0);
+}
+
+static void who_is_always_busy_is_so(void **state)
+{
+	play(be_always_busy, (struct stag_block_attr){0});
+	submit(STAG_BLOCK_WRITE, 0);
+	for (uint32_t i = 0; i < unit->depth; i++)
+		unit->cmds[i].begun = 0; /* for ages */
+	assert_int_equal(finish(0).error, EBUSY);
+}
+
 static void attend(struct scripted *s, const struct pdu *p)
 {
 	if (s->step++ < 2)
@@ -562,6 +576,7 @@ int main(void)
 	ON(name, STAG_BLOCK_TCP), ON(name, STAG_BLOCK_ISER), ON(name, STAG_BLOCK_ONE_SHOT)
 	const struct CMUnitTest tests[] = {
 		EVERYWHERE(busy_and_full_are_tried_again),
+		ON(who_is_always_busy_is_so, STAG_BLOCK_TCP),
 		EVERYWHERE(attentions_are_not_told),
 		EVERYWHERE(a_new_size_is_noticed),
 		EVERYWHERE(senses_come_with_their_errors),
