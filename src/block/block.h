@@ -83,7 +83,8 @@ struct lun_io {
 	uint8_t phase; /* enum lun_phase */
 	uint8_t tries; /* connections that ended under it */
 	bool has_scratch;
-	int result; /* of a job of the helper's */
+	struct lun_map *map; /* what was borrowed is in */
+	int result;	     /* of a job of the helper's */
 };
 
 int units_create(struct units **out, uint64_t staging_bytes);

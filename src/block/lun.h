@@ -128,8 +128,7 @@ void lun_map(
 void lun_unmap(struct lun *l);
 /* NULL: not all of it has pages. */
 uint8_t *lun_map_at(struct lun *l, uint64_t offset, uint64_t length, uint32_t *lkey);
-bool lun_map_is_torn(
-	const struct lun *l); /* pages were taken away: what was written there is lost */
+bool lun_map_is_torn(const struct lun_map *m); /* a page of it has gone */
 void lun_map_touch(struct lun *l, uint64_t offset,
 		   uint64_t length); /* is it there? then it is not torn */
 void lun_map_punched(struct lun *l, uint64_t offset, uint64_t length);

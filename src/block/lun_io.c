@@ -199,7 +199,7 @@ static int copy(const struct lun_io *io)
 			memcpy(p, at + done, len);
 		done += len;
 	}
-	return !at ? -EAGAIN : lun_map_is_torn(l) ? -EIO : 0;
+	return !at ? -EAGAIN : lun_map_is_torn(l->map) ? -EIO : 0;
 }
 
 static void step_move(struct lun_io *io)
@@ -754,6 +754,8 @@ uint8_t *lun_borrow(struct lun *l, struct lun_io *io, uint32_t *lkey)
 	if (!bytes)
 		return NULL;
 	io->lun = l;
+	io->map = l->map;
+	io->where = 0;
 	list_init(&io->active);
 	if (writes(io))
 		list_add_tail(&l->active, &io->active);
@@ -767,7 +769,7 @@ int lun_return(struct lun_io *io)
 	list_del(&io->active);
 	if (!list_empty(&l->held))
 		release_held(l);
-	return writes(io) && lun_map_is_torn(l) ? -EIO : 0;
+	return writes(io) && lun_map_is_torn(io->map) ? -EIO : 0;
 }
 
 void lun_suspect(struct lun_io *io)

@@ -264,12 +264,9 @@ uint8_t *lun_map_at(struct lun *l, uint64_t offset, uint64_t length, uint32_t *l
 	return m->at + offset;
 }
 
-bool lun_map_is_torn(const struct lun *l)
+bool lun_map_is_torn(const struct lun_map *m)
 {
-	for (const struct lun_map *m = l->map; m; m = m->older)
-		if (atomic_load(&m->area->torn))
-			return true;
-	return false;
+	return atomic_load(&m->area->torn);
 }
 
 void lun_map_punched(struct lun *l, uint64_t offset, uint64_t length)

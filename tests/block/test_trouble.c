@@ -607,6 +607,10 @@ static void what_is_not_there_is_a_medium_error(void **state)
 	assert_int_equal(done.error, EIO);
 	assert_int_equal(done.sense, 0x031100); /* medium error, unrecovered read error */
 	assert_int_equal(stag_block_read(b, bytes, 0, 4096), 0);
+	assert_int_equal(stag_block_write(b, bytes, 0, 4096, 0), 0);
+	assert_int_equal(stag_block_target_resized(served, 1), 0);
+	assert_int_equal(stag_block_write(b, bytes, 0, 4096, 0), 0);
+	assert_int_equal(stag_block_write(b, bytes, 0, 4096, 0), 0);
 	stag_block_close(b);
 	stag_block_target_stop(served);
 }
