@@ -15,7 +15,7 @@
  *     pdu.c text.c chap.c   bytes in, structures out: no sockets, locks or malloc
  *
  * One thread serves a target's sessions: nothing here below the public calls takes a lock, and nothing waits. The initiator
- * (open.c, io.c, ...) shares pdu.c, text.c, chap.c and the transports' lower halves.
+ * (initiator.h) shares pdu.c, text.c, chap.c, keys.c and iser.c.
  *
  * Words:
  *   nexus      an initiator's session with the target: unit attentions and reservations are per nexus and unit
