@@ -266,6 +266,12 @@ static void take_list(struct login *l)
 	l->in.len = 0;
 }
 
+/* RFC 7145 §6.3: a connection that is RDMA from its beginning is for nothing else. */
+static bool lacks_extensions(const struct login *l)
+{
+	return l->rules->wishes.rdma && !l->discovery && !l->keys.agreed.rdma_extensions;
+}
+
 enum login_result login_take(struct login *l, const struct pdu *p, const void *data,
 			     struct pdu *response)
 {
@@ -287,6 +293,10 @@ enum login_result login_take(struct login *l, const struct pdu *p, const void *d
 	if (l->status != LOGIN_OK)
 		return refused(l, response);
 	flags = transit(l, p);
+	if (l->stage == STAGE_FULL && lacks_extensions(l)) {
+		refuse(l, LOGIN_MISSING_PARAMETER);
+		return refused(l, response);
+	}
 	if (l->stage == STAGE_FULL) {
 		keys_conclude(&l->keys);
 		return LOGIN_AGREED;
