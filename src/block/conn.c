@@ -131,6 +131,12 @@ void conn_reject(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_L
 	conn_send(c, &p, bhs, BHS_LEN);
 }
 
+void conn_refuse(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN])
+{
+	conn_count(c, violations);
+	conn_reject(c, why, bhs);
+}
+
 /* ---- login ------------------------------------------------------------------------------ */
 
 static void send_login(struct conn *c, struct pdu *p)

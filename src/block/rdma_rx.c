@@ -86,31 +86,19 @@ void rdma_repost(struct rdma *r)
 
 /* ---- commands ---------------------------------------------------------------------------- */
 
-static void reject(struct conn *c, enum reject_reason why, const uint8_t *bhs)
-{
-	conn_count(c, violations);
-	conn_reject(c, why, bhs);
-}
-
-/* What is wrong with the data that it brings or lends; NULL: nothing. */
-static const char *data_fault(const struct session *s, const struct arrival *a)
+/* What is wrong with what it lends; NULL: nothing. */
+static const char *lending_fault(const struct arrival *a)
 {
 	const struct pdu *p = &a->pdu;
 
-	if (p->data_len && (!(p->flags & CMD_WRITE) || !s->keys.immediate_data))
-		return "immediate data where there is none";
-	if (p->data_len > p->expected || p->data_len > s->keys.first_burst)
-		return "more immediate data than the first burst holds";
-	if (!(p->flags & PDU_FINAL))
-		return "a first burst that was not asked for";
 	if ((p->flags & CMD_READ) && p->expected && !a->lent.read)
 		return "a read that lends no memory";
-	if ((p->flags & CMD_WRITE) && p->expected > p->data_len && !a->lent.write)
+	if ((p->flags & CMD_WRITE) && p->expected && !a->lent.write)
 		return "a write that lends no memory";
 	return NULL;
 }
 
-/* RFC 7145 §9.2: the write base is where the data behind the immediate data is. */
+/* There is no immediate data: byte 0 is where the base is. */
 static void take_lent(struct rdma *r, struct task *k, const struct arrival *a)
 {
 	bool reads = a->pdu.flags & CMD_READ;
@@ -118,47 +106,18 @@ static void take_lent(struct rdma *r, struct task *k, const struct arrival *a)
 	if (!(reads ? a->lent.read : a->lent.write))
 		return;
 	k->stag = reads ? a->lent.read_stag : a->lent.write_stag;
-	k->base = reads		? a->lent.read_base
-		  : r->one_shot ? 0
-				: a->lent.write_base - a->pdu.data_len;
+	k->base = reads ? a->lent.read_base : a->lent.write_base;
 	stags_lent(k);
-}
-
-static void take_immediate(struct task *k, const struct arrival *a)
-{
-	if (a->pdu.data_len == 0)
-		return;
-	if (task_first_buffer(k, NULL) != 0 || !k->first)
-		k->starved = true;
-	else
-		memcpy(k->first->bytes, a->data, a->pdu.data_len);
-	task_unsolicited(k, a->pdu.data_len, false);
 }
 
 static void take_command(struct rdma *r, const struct arrival *a)
 {
-	struct conn *c = &r->conn;
-	struct session *s = c->session;
-	const char *fault = data_fault(s, a);
-	struct task *k;
+	struct task *k = session_admit(r->conn.session, &a->pdu, a->bhs, a->ahs, lending_fault(a));
 
-	if (s->discovery) {
-		reject(c, REJECT_PROTOCOL, a->bhs);
-	} else if (!session_in_window(s, &a->pdu)) {
-		conn_count(c, violations);
-	} else if (fault) {
-		conn_violation(c, "%s", fault);
-	} else if (session_find(s, a->pdu.itt)) {
-		reject(c, REJECT_TASK_IN_PROGRESS, a->bhs);
-	} else if (a->pdu.immediate && s->n_immediate >= SESSION_IMMEDIATE) {
-		reject(c, REJECT_TOO_MANY_IMMEDIATE, a->bhs);
-	} else if (!(k = task_new(s, &a->pdu, a->ahs))) {
-		conn_end(c);
-	} else {
-		take_lent(r, k, a);
-		take_immediate(k, a);
-		session_command(k);
-	}
+	if (!k)
+		return;
+	take_lent(r, k, a);
+	session_command(k);
 }
 
 /* ---- PDUs ----------------------------------------------------------------------------------- */
@@ -170,7 +129,7 @@ static void deliver(struct rdma *r, const struct arrival *a)
 
 	c->heard = c->target->now;
 	if (full && (!a->decoded || !pdu_from_initiator(a->pdu.opcode)))
-		reject(c, REJECT_NOT_SUPPORTED, a->bhs);
+		conn_refuse(c, REJECT_NOT_SUPPORTED, a->bhs);
 	else if (full && a->pdu.opcode == DATA_OUT)
 		conn_violation(c, "data that was not asked for");
 	else if (full && a->pdu.opcode == SCSI_COMMAND)

@@ -293,11 +293,6 @@ static bool is_in_window(const struct session *s, uint32_t cmd_sn)
 	return (int32_t)(cmd_sn - s->exp_cmd_sn) >= 0 && (int32_t)(s->max_cmd_sn - cmd_sn) >= 0;
 }
 
-bool session_in_window(const struct session *s, const struct pdu *p)
-{
-	return p->immediate || is_in_window(s, p->cmd_sn);
-}
-
 static void run_held(struct session *s)
 {
 	while (s->conn && !list_empty(&s->held)) {
@@ -378,6 +373,45 @@ void session_request(struct session *s, const struct pdu *p, const uint8_t bhs[B
 		if (c->session == s)
 			run_held(s);
 	}
+}
+
+/* What is wrong with the data that it brings, or announces; NULL: nothing. */
+static const char *first_burst_fault(const struct session *s, const struct pdu *p)
+{
+	uint32_t most = p->expected < s->keys.first_burst ? p->expected : s->keys.first_burst;
+
+	if (p->data_len && (!(p->flags & CMD_WRITE) || !s->keys.immediate_data))
+		return "immediate data where there is none";
+	if (p->data_len > most)
+		return "more immediate data than the first burst holds";
+	if (!(p->flags & PDU_FINAL) && (p->flags & CMD_WRITE) && s->keys.initial_r2t)
+		return "a first burst that was not asked for";
+	return NULL;
+}
+
+struct task *session_admit(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+			   const uint8_t *ahs, const char *fault)
+{
+	struct conn *c = s->conn;
+	const char *burst = first_burst_fault(s, p);
+	struct task *t = NULL;
+
+	if (s->discovery) {
+		conn_refuse(c, REJECT_PROTOCOL, bhs);
+	} else if (!p->immediate && !is_in_window(s, p->cmd_sn)) {
+		conn_count(c, violations);
+	} else if (burst || fault) {
+		conn_violation(c, "%s", burst ? burst : fault);
+	} else if (session_find(s, p->itt)) {
+		conn_refuse(c, REJECT_TASK_IN_PROGRESS, bhs);
+	} else if (p->immediate && s->n_immediate >= SESSION_IMMEDIATE) {
+		conn_refuse(c, REJECT_TOO_MANY_IMMEDIATE, bhs);
+	} else {
+		t = task_new(s, p, ahs);
+		if (!t)
+			conn_end(c);
+	}
+	return t;
 }
 
 void session_command(struct task *t)

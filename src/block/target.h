@@ -170,8 +170,10 @@ void conn_received(struct conn *c, const struct pdu *p, const uint8_t bhs[BHS_LE
 void conn_send(struct conn *c, struct pdu *p, const void *data,
 	       uint32_t len); /* with sequence numbers */
 void conn_reject(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN]);
-void conn_finish(struct conn *c); /* let go out what is queued, then end */
-void conn_end(struct conn *c);	  /* now; the session ends with it */
+void conn_refuse(struct conn *c, enum reject_reason why,
+		 const uint8_t bhs[BHS_LEN]); /* the same: it should not have come */
+void conn_finish(struct conn *c);	      /* let go out what is queued, then end */
+void conn_end(struct conn *c);		      /* now; the session ends with it */
 /* The peer broke the protocol: it is counted, said and ended. */
 void conn_violation(struct conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void conn_tick(struct conn *c, uint64_t now);
@@ -217,8 +219,12 @@ void session_end(
 void session_maybe_free(struct session *s);
 void session_request(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
 		     const void *data);
-bool session_in_window(const struct session *s,
-		       const struct pdu *p);		/* or immediate: else it is not there */
+/*
+ * A task for a command, whose data and order are the transport's and session_command()'s affair. fault: what else is wrong with it,
+ * or NULL. NULL: there is none; it was rejected, or is ignored, or has ended the connection.
+ */
+struct task *session_admit(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+			   const uint8_t *ahs, const char *fault);
 void session_command(struct task *t);			/* all of its PDU has come */
 void session_retire(struct session *s, bool immediate); /* one request less: the window opens */
 uint32_t session_ttt(struct session *s);

@@ -57,22 +57,8 @@ static void ignore(struct tcp *t)
 
 static void reject(struct tcp *t, enum reject_reason why)
 {
-	conn_count(&t->conn, violations);
-	conn_reject(&t->conn, why, t->rx.bhs);
+	conn_refuse(&t->conn, why, t->rx.bhs);
 	ignore(t);
-}
-
-static const char *first_burst_fault(const struct session *s, const struct pdu *p)
-{
-	uint32_t most = p->expected < s->keys.first_burst ? p->expected : s->keys.first_burst;
-
-	if (p->data_len && (!(p->flags & CMD_WRITE) || !s->keys.immediate_data))
-		return "immediate data where there is none";
-	if (p->data_len > most)
-		return "more immediate data than the first burst holds";
-	if (!(p->flags & PDU_FINAL) && (p->flags & CMD_WRITE) && s->keys.initial_r2t)
-		return "a first burst that was not asked for";
-	return NULL;
 }
 
 /* There is a buffer now, or none is needed; or the task goes without. */
@@ -99,35 +85,13 @@ static void place_command(struct tcp *t, const uint8_t *ahs)
 {
 	const struct pdu *p = &t->rx.pdu;
 	struct session *s = session_of(t);
-	const char *fault = first_burst_fault(s, p);
-	struct task *k;
+	struct task *k = session_admit(s, p, t->rx.bhs, ahs, NULL);
 
-	if (s->discovery) {
-		reject(t, REJECT_PROTOCOL);
-		return;
-	}
-	if (!session_in_window(s, p)) {
-		conn_count(&t->conn, violations);
+	if (!k) {
 		ignore(t);
 		return;
 	}
-	if (fault) {
-		conn_violation(&t->conn, "%s", fault);
-		return;
-	}
-	if (session_find(s, p->itt)) {
-		reject(t, REJECT_TASK_IN_PROGRESS);
-		return;
-	}
-	if (p->immediate && s->n_immediate >= SESSION_IMMEDIATE) {
-		reject(t, REJECT_TOO_MANY_IMMEDIATE);
-		return;
-	}
-	k = t->rx.task = task_new(s, p, ahs);
-	if (!k) {
-		conn_end(&t->conn);
-		return;
-	}
+	t->rx.task = k;
 	if (p->flags & CMD_WRITE) {
 		k->first_max =
 			p->expected < s->keys.first_burst ? p->expected : s->keys.first_burst;

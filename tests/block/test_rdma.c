@@ -185,11 +185,8 @@ static void must_be_ended(struct guest *g)
 	assert_int_not_equal(g->wc.status, IBV_WC_SUCCESS);
 }
 
-static void log_in(struct guest *g)
+static void ask_to_log_in(struct guest *g, const char *keys, uint32_t len)
 {
-	static const char keys[] = "InitiatorName=iqn.2026-01.x:i\0TargetName=" TARGET
-				   "\0SessionType=Normal\0RDMAExtensions=Yes\0"
-				   "TargetRecvDataSegmentLength=4096";
 	struct pdu p = {.opcode = LOGIN_REQUEST,
 			.immediate = true,
 			.flags = LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL),
@@ -197,9 +194,18 @@ static void log_in(struct guest *g)
 			.itt = 1,
 			.cmd_sn = 1};
 
-	say(g, &p, keys, sizeof(keys));
+	say(g, &p, keys, len);
 	hear(g);
 	assert_int_equal(g->in.opcode, LOGIN_RESPONSE);
+}
+
+#define NAMES "InitiatorName=iqn.2026-01.x:i\0TargetName=" TARGET "\0SessionType=Normal\0"
+
+static void log_in(struct guest *g)
+{
+	static const char keys[] = NAMES "RDMAExtensions=Yes\0TargetRecvDataSegmentLength=4096";
+
+	ask_to_log_in(g, keys, sizeof(keys));
 	assert_int_equal(g->in.status_class, 0);
 }
 
@@ -389,6 +395,22 @@ static void a_reply_is_written_to_what_was_lent(void **state)
 		assert_int_equal(g.data[0], 0);
 		assert_int_equal(g.data[36], 0xff);
 	}
+	leave(&g);
+}
+
+/* RFC 7145 §6.3 */
+static void a_login_without_the_extensions_is_refused(void **state)
+{
+	static const char keys[] = NAMES "RDMAExtensions=No";
+	struct guest g;
+
+	connect_with(&g, iser_hello, sizeof(iser_hello));
+	ask_to_log_in(&g, NAMES, sizeof(NAMES) - 1);
+	assert_int_equal(g.in.status_class << 8 | g.in.status_detail, LOGIN_MISSING_PARAMETER);
+	leave(&g);
+	connect_with(&g, iser_hello, sizeof(iser_hello));
+	ask_to_log_in(&g, keys, sizeof(keys));
+	assert_int_equal(g.in.status_class << 8 | g.in.status_detail, LOGIN_MISSING_PARAMETER);
 	leave(&g);
 }
 
@@ -693,6 +715,7 @@ int main(void)
 		STORY(data_moves_in_one_shot),
 		cmocka_unit_test_setup_teardown(data_moves_without_tcp, begin_without_tcp, end),
 		STORY(a_reply_is_written_to_what_was_lent),
+		STORY(a_login_without_the_extensions_is_refused),
 		STORY(many_commands_at_once),
 		STORY(a_response_closes_the_stag_where_the_guest_says_so),
 		STORY(too_short_a_send_ends_it),
