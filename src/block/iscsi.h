@@ -204,6 +204,16 @@ struct iser_hello {
 size_t iser_hello_make(const struct iser_hello *h, uint8_t bytes[ISER_HELLO_MAX]);
 void iser_hello_read(const uint8_t *bytes, size_t len, struct iser_hello *h);
 
+/* A send, taken apart: the PDU that is all of it, and what it lends. The pointers are into it. */
+struct arrival {
+	struct pdu pdu;
+	const uint8_t *bhs, *ahs, *data;
+	bool decoded; /* pdu says what it is; else it is none that we know */
+	struct iser lent;
+};
+/* headed: iSER's header is in front, and says what is lent; else that is the caller's to know. NULL; or what is wrong with it. */
+const char *iser_take_apart(const uint8_t *bytes, uint32_t len, bool headed, struct arrival *a);
+
 /* ---- text.c: lists of key=value ------------------------------------------------ */
 
 #define TEXT_KEY_MAX   63

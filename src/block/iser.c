@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * iser.c - the header that iSER (RFC 7145 §9) puts in front of each PDU in a send, and what connections say of
- * themselves before the first one.
+ * iser.c - PDUs in sends, with the header that iSER (RFC 7145 §9) puts in front of them or without; and what connections
+ * say of themselves before the first one.
  */
 #include "block/iscsi.h"
 
@@ -37,6 +37,25 @@ void iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN])
 		put_be32(bytes + 16, h->read_stag);
 		put_be64(bytes + 20, h->read_base);
 	}
+}
+
+const char *iser_take_apart(const uint8_t *bytes, uint32_t len, bool headed, struct arrival *a)
+{
+	uint32_t head = headed ? ISER_LEN : 0, ahs, data;
+
+	if (len < head + BHS_LEN)
+		return "a send that is too short for a PDU";
+	if (headed && iser_decode(bytes, len, &a->lent) != 0)
+		return "a send without iSER's header";
+	a->bhs = bytes + head;
+	pdu_lengths(a->bhs, &ahs, &data);
+	len -= head + BHS_LEN;
+	if (ahs > len || data > len - ahs || len - ahs - data > 3)
+		return "a PDU of another length than its send";
+	a->ahs = a->bhs + BHS_LEN;
+	a->data = a->ahs + ahs;
+	a->decoded = pdu_decode(a->bhs, &a->pdu) == 0;
+	return NULL;
 }
 
 /* ---- private data -------------------------------------------------------------------- */

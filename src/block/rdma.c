@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 
 #include "dv/dv.h"
 
@@ -157,8 +158,9 @@ static void on_completions(struct watch *w, uint32_t events)
 /* ---- its end --------------------------------------------------------------------------------- */
 
 /*
- * One that is closing is left to the peer to disconnect, for a while (conn_tick()): who logged out does so at once, and
- * libiscsi does not bear to be forestalled.
+ * One that is closing is left to the peer to disconnect, for a while (conn_tick()). Linux and our initiator do so when they have
+ * the answer to their logout. libiscsi does not, as long as its program has the session; but it takes an end of the connection
+ * that it hears of before that answer, on another channel, for a failure.
  */
 static void flush(struct conn *c)
 {
@@ -194,7 +196,8 @@ static void free_memory(struct rdma *r)
 		ibv_dereg_mr(r->mr);
 	if (r->cq)
 		ibv_destroy_cq(r->cq);
-	free(r->window);
+	if (r->window)
+		munmap(r->window, r->window_bytes);
 	free(r->memory);
 	free(r);
 }
@@ -267,7 +270,7 @@ static int make_queues(struct rdma *r, struct stag_block_target *t, struct ibv_p
 				      .cap = {.max_send_wr = SEND_DEPTH,
 					      .max_recv_wr = NUM_RECEIVES + 1,
 					      .max_send_sge = 1,
-					      .max_recv_sge = 1}};
+					      .max_recv_sge = 2}};
 
 	r->cq = ibv_create_cq(pd->context, SEND_DEPTH + NUM_RECEIVES + 1, r, t->rdma.completions,
 			      0);
@@ -509,6 +512,9 @@ int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *
 
 	if (rc != 0)
 		return rc;
+	t->rdma.whole = malloc(HEADERS + AHS_ROOM + LOGIN_BYTES + 4);
+	if (!t->rdma.whole)
+		return block_fail(ENOMEM, "no memory for a target");
 	t->rdma.one_shot = dv_find() && !(attr->flags & STAG_BLOCK_NO_ONE_SHOT);
 	rc = find_port(t, attr);
 	return rc == 0 ? 0 : block_fail(-rc, "RDMA port: %s", strerror(-rc));
@@ -526,6 +532,7 @@ void rdma_destroy(struct stag_block_target *t)
 	struct rdma_portal *p = &t->rdma;
 
 	rdma_close(t);
+	free(p->whole);
 	if (p->completions) {
 		target_unwatch(t, &p->completion_watch);
 		ibv_destroy_comp_channel(p->completions);

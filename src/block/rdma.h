@@ -22,6 +22,7 @@
 #define AHS_ROOM     256		  /* MaxAHSLength, where none was declared */
 #define HEADERS	     (ISER_LEN + BHS_LEN) /* at most */
 #define LARGE_BYTES  (HEADERS + LOGIN_BYTES + 4)
+#define FIRST_BYTES  512 /* of a receive: as long as commands are, and most else */
 #define SMALL_BYTES  256 /* of messages: responses with sense, rejects */
 #define REPLY_BYTES  SCSI_REPLY_MAX
 #define NUM_RECEIVES (SESSION_WINDOW + SESSION_IMMEDIATE + 16)
@@ -43,8 +44,8 @@ struct message {
 
 struct receive {
 	struct verb verb;
-	uint8_t *bytes;
-	uint32_t size;
+	uint8_t *bytes, *more; /* in two pieces */
+	uint32_t size, more_size;
 	uint32_t lkey;
 };
 
@@ -77,6 +78,7 @@ struct rdma {
 
 	/* memory for all that comes after it */
 	uint8_t *window;
+	size_t window_bytes;
 	struct ibv_mr *window_mr;
 	struct receive receives[NUM_RECEIVES];
 	struct list taken; /* receives that are not posted: what came in them has been looked at */

@@ -7,17 +7,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "stag/stagdv.h"
 #include "wire/wire.h"
-
-/* A PDU in a receive, taken apart. */
-struct arrival {
-	struct pdu pdu;
-	const uint8_t *bhs, *ahs, *data;
-	bool decoded;
-	struct iser lent;
-};
 
 /* ---- receives ------------------------------------------------------------------------- */
 
@@ -25,7 +18,7 @@ struct arrival {
 static int post_receives(struct rdma *r, struct list *list)
 {
 	struct ibv_recv_wr wr[RDMA_BATCH], *bad;
-	struct ibv_sge sge[RDMA_BATCH];
+	struct ibv_sge sge[RDMA_BATCH][2];
 	int rc = 0;
 
 	while (rc == 0 && !list_empty(list)) {
@@ -35,11 +28,12 @@ static int post_receives(struct rdma *r, struct list *list)
 			struct receive *v = list_entry(list->next, struct receive, verb.link);
 
 			list_del(&v->verb.link);
-			sge[n] = (struct ibv_sge){(uintptr_t)v->bytes, v->size, v->lkey};
+			sge[n][0] = (struct ibv_sge){(uintptr_t)v->bytes, v->size, v->lkey};
+			sge[n][1] = (struct ibv_sge){(uintptr_t)v->more, v->more_size, v->lkey};
 			wr[n] = (struct ibv_recv_wr){.wr_id = (uintptr_t)&v->verb,
 						     .next = &wr[n + 1],
-						     .sg_list = &sge[n],
-						     .num_sge = 1};
+						     .sg_list = sge[n],
+						     .num_sge = v->more_size ? 2 : 1};
 		}
 		wr[n - 1].next = NULL;
 		conn_count_all(&r->conn, posts, n);
@@ -54,28 +48,47 @@ int rdma_post_login(struct rdma *r)
 	return post_receives(r, &r->taken);
 }
 
+/*
+ * Nearly all that comes fits the first piece. The rest is for what may come, and costs nothing as long as it does not: where a
+ * peer agreed to no bound it may be 8 KiB each, which would be much for a thousand sessions.
+ */
+static int make_window(struct rdma *r, uint32_t more)
+{
+	uint8_t *rest;
+
+	r->window_bytes = NUM_RECEIVES * (size_t)(FIRST_BYTES + more);
+	r->window = mmap(NULL, r->window_bytes, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (r->window == MAP_FAILED) {
+		r->window = NULL;
+		return -errno;
+	}
+	r->window_mr = ibv_reg_mr(units_pd(r->conn.target->units), r->window, r->window_bytes,
+				  IBV_ACCESS_LOCAL_WRITE);
+	if (!r->window_mr)
+		return -errno;
+	conn_count(&r->conn, registrations);
+	rest = r->window + NUM_RECEIVES * FIRST_BYTES;
+	for (unsigned int i = 0; i < NUM_RECEIVES; i++) {
+		r->receives[i] = (struct receive){.verb = {.kind = VERB_RECEIVE},
+						  .bytes = r->window + i * FIRST_BYTES,
+						  .size = FIRST_BYTES,
+						  .more = rest + (size_t)i * more,
+						  .more_size = more,
+						  .lkey = r->window_mr->lkey};
+		list_add_tail(&r->taken, &r->receives[i].verb.link);
+	}
+	return 0;
+}
+
 int rdma_post_window(struct rdma *r)
 {
 	const struct keys *keys = &r->conn.login->keys.agreed;
 	uint32_t data = keys->target_recv < LOGIN_BYTES ? keys->target_recv : LOGIN_BYTES;
-	uint32_t size = (HEADERS + AHS_ROOM + data + 7) & ~7u;
+	uint32_t size = HEADERS + AHS_ROOM + data + 4;
+	int rc = make_window(r, size > FIRST_BYTES ? size - FIRST_BYTES : 0);
 
-	r->window = calloc(NUM_RECEIVES, size);
-	if (!r->window)
-		return -ENOMEM;
-	r->window_mr = ibv_reg_mr(units_pd(r->conn.target->units), r->window,
-				  (size_t)NUM_RECEIVES * size, IBV_ACCESS_LOCAL_WRITE);
-	if (!r->window_mr)
-		return -errno;
-	conn_count(&r->conn, registrations);
-	for (unsigned int i = 0; i < NUM_RECEIVES; i++) {
-		r->receives[i] = (struct receive){.verb = {.kind = VERB_RECEIVE},
-						  .bytes = r->window + (size_t)i * size,
-						  .size = size,
-						  .lkey = r->window_mr->lkey};
-		list_add_tail(&r->taken, &r->receives[i].verb.link);
-	}
-	return post_receives(r, &r->taken);
+	return rc == 0 ? post_receives(r, &r->taken) : rc;
 }
 
 void rdma_repost(struct rdma *r)
@@ -164,27 +177,16 @@ static void lend_one_shot(const struct ibv_wc *wc, struct iser *lent)
 	lent->read_stag = lent->write_stag = wc->invalidated_rkey;
 }
 
-/* NULL, or what is wrong. */
-static const char *take_apart(const struct rdma *r, const struct receive *v,
-			      const struct ibv_wc *wc, struct arrival *a)
+/* In one piece: few are longer than the first of a receive's two. */
+static const uint8_t *body_of(struct rdma *r, const struct receive *v, uint32_t len)
 {
-	uint32_t head = r->one_shot ? 0 : ISER_LEN, len = wc->byte_len, ahs, data;
+	uint8_t *whole = r->conn.target->rdma.whole;
 
-	if (len > v->size || len < head + BHS_LEN)
-		return "a send that is too short for a PDU";
-	if (r->one_shot)
-		lend_one_shot(wc, &a->lent);
-	else if (iser_decode(v->bytes, len, &a->lent) != 0)
-		return "a send without iSER's header";
-	a->bhs = v->bytes + head;
-	pdu_lengths(a->bhs, &ahs, &data);
-	len -= head + BHS_LEN;
-	if (ahs > len || data > len - ahs || len - ahs - data > 3)
-		return "a PDU of another length than its send";
-	a->ahs = a->bhs + BHS_LEN;
-	a->data = a->ahs + ahs;
-	a->decoded = pdu_decode(a->bhs, &a->pdu) == 0;
-	return NULL;
+	if (len <= v->size)
+		return v->bytes;
+	memcpy(whole, v->bytes, v->size);
+	memcpy(whole + v->size, v->more, len - v->size);
+	return whole;
 }
 
 void rdma_received(struct rdma *r, struct receive *v, const struct ibv_wc *wc)
@@ -194,7 +196,9 @@ void rdma_received(struct rdma *r, struct receive *v, const struct ibv_wc *wc)
 	const char *fault;
 
 	find_language(r);
-	fault = take_apart(r, v, wc, &a);
+	if (r->one_shot)
+		lend_one_shot(wc, &a.lent);
+	fault = iser_take_apart(body_of(r, v, wc->byte_len), wc->byte_len, !r->one_shot, &a);
 	if (fault && c->state != CONN_CLOSING)
 		conn_violation(c, "%s", fault);
 	else if (!fault && (c->state == CONN_LOGIN || c->state == CONN_FULL))

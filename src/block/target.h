@@ -377,8 +377,9 @@ struct rdma_portal {
 	struct watch event_watch, completion_watch;
 	struct list busy; /* connections whose completion queues are polled */
 	unsigned int n_busy;
-	bool one_shot; /* is offered */
-	bool adopts;   /* what TCP's socket accepts */
+	uint8_t *whole; /* a PDU that came in pieces, while it is looked at */
+	bool one_shot;	/* is offered */
+	bool adopts;	/* what TCP's socket accepts */
 };
 
 int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);

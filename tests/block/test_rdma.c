@@ -414,6 +414,43 @@ static void a_login_without_the_extensions_is_refused(void **state)
 	leave(&g);
 }
 
+static void ping(struct guest *g, uint32_t len)
+{
+	struct pdu p = {.opcode = NOP_OUT,
+			.flags = PDU_FINAL,
+			.itt = 77,
+			.ttt = TAG_NONE,
+			.cmd_sn = g->cmd_sn++};
+	uint8_t words[8192], *body;
+
+	fill(words, len, len);
+	say(g, &p, words, len);
+	hear(g);
+	assert_int_equal(g->in.opcode, NOP_IN);
+	assert_int_equal(g->in.data_len, len);
+	body = (uint8_t *)(uintptr_t)g->wc.wr_id;
+	assert_memory_equal(body + ISER_LEN + BHS_LEN, words, len);
+}
+
+/* As long as was agreed, or as RFC 7145 has it where nothing was. */
+static void long_pdus_come_whole(void **state)
+{
+	static const char keys[] = NAMES "RDMAExtensions=Yes";
+	struct guest g;
+
+	come(&g, false);
+	ping(&g, 512);
+	ping(&g, 436); /* the last byte of a receive's first piece */
+	ping(&g, 437);
+	leave(&g);
+	connect_with(&g, iser_hello, sizeof(iser_hello));
+	ask_to_log_in(&g, keys, sizeof(keys));
+	assert_int_equal(g.in.status_class, 0);
+	ping(&g, 8192);
+	ping(&g, 1);
+	leave(&g);
+}
+
 /* ---- many at once ---------------------------------------------------------------------------- */
 
 #define SLOTS	   4
@@ -716,6 +753,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(data_moves_without_tcp, begin_without_tcp, end),
 		STORY(a_reply_is_written_to_what_was_lent),
 		STORY(a_login_without_the_extensions_is_refused),
+		STORY(long_pdus_come_whole),
 		STORY(many_commands_at_once),
 		STORY(a_response_closes_the_stag_where_the_guest_says_so),
 		STORY(too_short_a_send_ends_it),
