@@ -2,8 +2,9 @@
 /*
  * fuzz_iscsi.c - a target, and all the bytes that one initiator sends it.
  *
- * The first byte says which side the bytes are for (initiator.c has the other), whether it has logged in already, and with what; the rest are chunks, two bytes of length before
- * each, between which the target does what it has to do. Units are in memory, and may be held.
+ * The first byte says which side the bytes are for (initiator.c has the other), whether it has logged in already, and with what; the
+ * rest are chunks, two bytes of length before each, between which the target does what it has to do. Units are in memory, and may be
+ * held. Or each chunk is a send of a connection over verbs, and taken apart.
  *
  * Whatever comes: what the target says are PDUs of targets; and when the connection is gone no session, no task and no
  * buffer is left.
@@ -18,7 +19,16 @@
 #include "initiator.h"
 #include "memory_unit.h"
 
-enum { LOGGED_IN = 1, UNSOLICITED = 2, HELD = 4, FAILING = 16, OTHER_SIDE = 32, VERBS = 64 };
+enum {
+	LOGGED_IN = 1,
+	UNSOLICITED = 2,
+	HELD = 4,
+	HEADED = 8,
+	FAILING = 16,
+	OTHER_SIDE = 32,
+	VERBS = 64,
+	SENDS = 128
+};
 
 static struct stag_block_target *target;
 static uint8_t heard[1 << 20];
@@ -123,12 +133,72 @@ static void settle(void)
 	CHECK(memory_unit.in_use == 0);
 }
 
+/* ---- over verbs ----------------------------------------------------------------------------- */
+
+static void check_header(const struct iser *h)
+{
+	uint8_t bytes[ISER_LEN];
+	struct iser again;
+
+	iser_encode(h, bytes);
+	CHECK(iser_decode(bytes, sizeof(bytes), &again) == 0);
+	CHECK(again.read == h->read && again.write == h->write);
+	CHECK(!h->read || (again.read_stag == h->read_stag && again.read_base == h->read_base));
+	CHECK(!h->write ||
+	      (again.write_stag == h->write_stag && again.write_base == h->write_base));
+}
+
+/* All that it points to is in the send, and nothing of that is left over but padding. */
+static void check_arrival(const struct arrival *a, const uint8_t *bytes, size_t len)
+{
+	uint32_t ahs_len, data_len, at = 0;
+	struct ahs ahs;
+
+	pdu_lengths(a->bhs, &ahs_len, &data_len);
+	CHECK(a->bhs + BHS_LEN == a->ahs && a->ahs + ahs_len == a->data);
+	CHECK(a->data + data_len <= bytes + len && bytes + len <= a->data + data_len + 3);
+	CHECK(!a->decoded || (a->pdu.ahs_len == ahs_len && a->pdu.data_len == data_len));
+	while (ahs_next(a->ahs, ahs_len, &at, &ahs) > 0)
+		CHECK(ahs.bytes >= a->ahs && ahs.bytes + ahs.len <= a->data);
+}
+
+static void take_send(const uint8_t *bytes, size_t len, bool headed)
+{
+	uint8_t *send = copy_of(bytes, len);
+	struct iser_hello hello;
+	struct arrival a;
+
+	iser_hello_read(send, len, &hello);
+	if (!iser_take_apart(send, (uint32_t)len, headed, &a)) {
+		check_arrival(&a, send, len);
+		if (headed)
+			check_header(&a.lent);
+	}
+	free(send);
+}
+
+static void take_sends(struct input *in, bool headed)
+{
+	while (in->len) {
+		size_t len = take(in, 2) % 16384;
+
+		len = len < in->len ? len : in->len;
+		take_send(in->p, len, headed);
+		in->p += len;
+		in->len -= len;
+	}
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct input in = {data, size};
 	unsigned int mode = (unsigned int)take(&in, 1);
 	int fd[2];
 
+	if (mode & SENDS) {
+		take_sends(&in, mode & HEADED);
+		return 0;
+	}
 	if (mode & OTHER_SIDE) {
 		if (mode & VERBS)
 			fuzz_initiator_verbs(&in, mode & LOGGED_IN);
