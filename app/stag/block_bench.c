@@ -48,6 +48,7 @@ struct bench {
 	uint32_t num_links;
 	uint64_t under_way;
 	int epoll; /* of all links */
+	bool on_terminal;
 	uint64_t begun, shown;
 };
 
@@ -213,7 +214,7 @@ static void sleep_for_some(struct bench *b)
 
 static void show(struct bench *b, uint64_t now)
 {
-	if (now - b->shown < SHOW_NS || now - b->begun < NS_PER_S || !isatty(STDERR_FILENO))
+	if (!b->on_terminal || now - b->shown < SHOW_NS || now - b->begun < NS_PER_S)
 		return;
 	b->shown = now;
 	fprintf(stderr, "\r%.1f of %g s, %.0f operations/s \033[K", (double)(now - b->begun) / 1e9,
@@ -395,6 +396,7 @@ int block_bench(const struct block_use *u)
 		return EXIT_FAILED;
 	b->epoll = -1;
 	b->use = u;
+	b->on_terminal = isatty(STDERR_FILENO);
 	b->f.url = u->url;
 	if (!take_settings(b, u)) {
 		free(b);
