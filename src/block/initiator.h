@@ -2,7 +2,9 @@
 /*
  * initiator.h - an initiator's objects: a unit that is used, its requests, their commands, and the line to the target.
  *
- *   initiator.c          the public calls; states, and what time does to them
+ *   initiator.c          states, and what time and losses do to them
+ *   initiator_make.c     an initiator's beginning and end
+ *   initiator_calls.c    the public calls
  *   initiator_login.c    a login from this side: requests out, responses in; no sockets
  *   initiator_session.c  PDUs from the target, in full feature phase
  *   initiator_io.c       requests, and the commands that they are divided into
@@ -260,19 +262,25 @@ struct stag_block {
 };
 
 /* initiator.c */
-int initiator_create(const char *url, bool whole, const struct stag_block_attr *attr,
-		     struct stag_block **out);
-void initiator_destroy(struct stag_block *b);		   /* without a logout */
-int initiator_bring_up(struct stag_block *b);		   /* waits for LIVE: 0, -errno */
-void initiator_log_out(struct stag_block *b);		   /* waits a moment for the answer */
-void initiator_step(struct stag_block *b);		   /* all that can be done now */
+void initiator_step(struct stag_block *b);  /* all that can be done now */
+void initiator_start(struct stag_block *b); /* sends what is queued; nothing is under way */
 int initiator_sleep(struct stag_block *b, int timeout_ms); /* until there is something to do */
+int initiator_left_ms(uint64_t end);
 void initiator_set_state(struct stag_block *b, enum initiator_state to);
-int initiator_connected(struct stag_block *b); /* by a line */
 /* A connection that is not what it was to be: the next transport takes it as it is. -EPROTONOSUPPORT: there is none. */
 int initiator_settle(struct stag_block *b, const char *why);
 
+/* initiator_make.c */
+int initiator_create(const char *url, bool whole, const struct stag_block_attr *attr,
+		     struct stag_block **out);
+void initiator_destroy(struct stag_block *b); /* without a logout */
+int initiator_bring_up(struct stag_block *b); /* waits for LIVE: 0, -errno */
+void initiator_log_out(struct stag_block *b); /* waits a moment for the answer */
+/* At most max: how many; -EHOSTUNREACH, and words. */
+int initiator_resolve(const char *host, const char *port, struct place *to, unsigned int max);
+
 /* initiator_session.c */
+int initiator_connected(struct stag_block *b); /* by a line */
 int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t *data);
 /* A Data-In's header: the command whose bytes from its offset on follow. NULL: a violation. */
 struct cmd *initiator_data_in(struct stag_block *b, const struct pdu *p);
