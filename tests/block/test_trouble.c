@@ -423,6 +423,29 @@ static void killed_initiators_leave_nothing(void **state)
 	target_destroy(target);
 }
 
+/* It is there, and does nothing any more: neither data nor answers come from it. */
+static void a_stopped_initiator_is_dropped(void **state)
+{
+	unsigned int buffers;
+	struct child c;
+
+	start_target();
+	buffers = buffers_left();
+	c = start_user(*state, 0);
+	word_of(&c);
+	for (uint64_t enough = target->counters.commands + 50; target->counters.commands < enough;)
+		target_step(target, 10);
+	kill(c.pid, SIGSTOP);
+	target->limits.ping_ns = target->limits.answer_ns = 0;
+	for (int i = 0; i < PATIENCE_MS && target->n_conns; i++) {
+		target->next_tick = 0;
+		target_step(target, 1);
+	}
+	nothing_is_left(buffers);
+	end_child(&c);
+	target_destroy(target);
+}
+
 /* ---- many --------------------------------------------------------------------------------------- */
 
 #define USERS 4
@@ -740,6 +763,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest stories[] = {
 		STORY(no_write_is_lost_with_its_target),
 		STORY(killed_initiators_leave_nothing),
+		STORY(a_stopped_initiator_is_dropped),
 		STORY(many_sessions_are_served_at_once),
 		STORY(a_unit_grows_and_shrinks_under_load),
 		STORY(a_unit_is_removed_under_load),
