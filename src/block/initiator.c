@@ -134,13 +134,18 @@ static const struct place *next_place(struct stag_block *b)
 	return &b->redirected;
 }
 
-/* Who does not speak a transport may say nothing at all: where there are others, they get their share of the time. */
+/*
+ * Who does not speak a transport may say nothing at all, nor does an address that leads nowhere: where there are others, they
+ * get their share of the time.
+ */
 static uint64_t patience(const struct stag_block *b)
 {
 	uint64_t share = b->timeout_ns / NUM_LINES;
 
-	if (b->ever_live || !b->candidates[1])
+	if (b->ever_live)
 		return b->timeout_ns;
+	if (!b->candidates[1])
+		return b->timeout_ns / b->num_places;
 	return share < MAX_PATIENCE ? share : MAX_PATIENCE;
 }
 
@@ -227,7 +232,8 @@ static bool has_another_way(struct stag_block *b, int error)
 		return false;
 	if (error == EACCES || error == ENOENT)
 		return false;
-	if (b->place < b->num_places)
+	/* Who says nothing speaks another transport, at all its addresses. */
+	if (b->place < b->num_places && (error != ETIMEDOUT || !b->candidates[1]))
 		return true;
 	b->place = 0;
 	return fall_back(b);
