@@ -24,7 +24,7 @@
 
 #define BODY	 8448u
 #define RECEIVES 96u
-#define LOOK_MS	 20
+#define LOOK_MS	 2
 #define MEMORY	 ((2 + RECEIVES) * BODY + SCRIPTED_SIZE)
 
 static bool is_verbs(const struct scripted *s)
