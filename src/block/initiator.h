@@ -177,6 +177,8 @@ struct cmd {
 /* Where the bytes from..from+len of a command's data are: at most max entries; how many. *covered: bytes. */
 int cmd_slice(const struct cmd *c, uint32_t from, uint32_t len, struct iovec *out, int max,
 	      uint32_t *covered);
+void cmd_gather(const struct cmd *c, uint32_t from, uint32_t len, uint8_t *to);
+void cmd_scatter(const struct cmd *c, uint32_t to, uint32_t len, const uint8_t *from);
 uint32_t cmd_crc(const struct cmd *c, uint32_t from, uint32_t len, uint32_t crc);
 
 /* ---- a unit in use --------------------------------------------------------------------------- */

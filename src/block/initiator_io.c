@@ -62,6 +62,32 @@ int cmd_slice(const struct cmd *c, uint32_t from, uint32_t len, struct iovec *ou
 	return n;
 }
 
+void cmd_gather(const struct cmd *c, uint32_t from, uint32_t len, uint8_t *to)
+{
+	uint32_t covered;
+
+	for (uint32_t done = 0; done < len; done += covered) {
+		struct iovec piece;
+
+		if (cmd_slice(c, from + done, len - done, &piece, 1, &covered) == 0)
+			break;
+		memcpy(to + done, piece.iov_base, piece.iov_len);
+	}
+}
+
+void cmd_scatter(const struct cmd *c, uint32_t to, uint32_t len, const uint8_t *from)
+{
+	uint32_t covered;
+
+	for (uint32_t done = 0; done < len; done += covered) {
+		struct iovec piece;
+
+		if (cmd_slice(c, to + done, len - done, &piece, 1, &covered) == 0)
+			break;
+		memcpy(piece.iov_base, from + done, piece.iov_len);
+	}
+}
+
 uint32_t cmd_crc(const struct cmd *c, uint32_t from, uint32_t len, uint32_t crc)
 {
 	uint32_t covered;

@@ -90,18 +90,6 @@ static struct ibv_sge piece_of(const struct iovec *piece, const struct ibv_mr *m
 	return (struct ibv_sge){(uintptr_t)piece->iov_base, (uint32_t)piece->iov_len, mr->lkey};
 }
 
-static void copy_in(const struct cmd *c, uint8_t *to)
-{
-	uint32_t covered;
-
-	for (uint32_t done = 0; done < c->length; done += covered) {
-		struct iovec piece;
-
-		cmd_slice(c, done, c->length - done, &piece, 1, &covered);
-		memcpy(to + done, piece.iov_base, covered);
-	}
-}
-
 static int lend_copy(struct verbs_line *v, struct cmd *c, struct loan *l, struct ibv_sge *sge,
 		     struct lending *out)
 {
@@ -112,7 +100,7 @@ static int lend_copy(struct verbs_line *v, struct cmd *c, struct loan *l, struct
 	if (!l->copy)
 		return ENOMEM;
 	if (c->writes)
-		copy_in(c, l->copy);
+		cmd_gather(c, 0, c->length, l->copy);
 	mr = make_region(v, l, c, l->copy, c->length);
 	if (!mr)
 		return errno;
@@ -159,14 +147,9 @@ int lend_command(struct verbs_line *v, struct cmd *c, struct lending *out)
 void lend_bring(struct verbs_line *v, const struct cmd *c)
 {
 	const uint8_t *from = v->loans[c->index].copy;
-	uint32_t covered;
 
-	for (uint32_t done = 0; from && done < c->got; done += covered) {
-		struct iovec piece;
-
-		cmd_slice(c, done, c->got - done, &piece, 1, &covered);
-		memcpy(piece.iov_base, from + done, covered);
-	}
+	if (from)
+		cmd_scatter(c, 0, c->got, from);
 }
 
 /* ---- their end -------------------------------------------------------------------------------- */

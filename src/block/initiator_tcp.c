@@ -359,7 +359,7 @@ static int tcp_line_flush(struct line *l)
 /* The rest of a PDU that is partly out has to follow, from memory of our own. */
 static bool keep_rest(struct parcel *o)
 {
-	uint32_t at = o->sent > o->head_len ? o->sent - o->head_len : 0, left, covered;
+	uint32_t at = o->sent > o->head_len ? o->sent - o->head_len : 0, left;
 	struct cmd *c = o->cmd;
 
 	o->cmd = NULL;
@@ -370,12 +370,7 @@ static bool keep_rest(struct parcel *o)
 	if (!o->copied)
 		return false;
 	o->copied_at = at;
-	for (uint32_t done = 0; done < left; done += covered) {
-		struct iovec piece;
-
-		cmd_slice(c, o->offset + at + done, left - done, &piece, 1, &covered);
-		memcpy(o->copied + done, piece.iov_base, covered);
-	}
+	cmd_gather(c, o->offset + at, left, o->copied);
 	return true;
 }
 
@@ -451,26 +446,13 @@ static int take_header(struct tcp_line *t)
 	return place(t);
 }
 
-static void copy_to_command(struct tcp_line *t, const uint8_t *from, uint32_t len)
-{
-	uint32_t covered;
-
-	for (uint32_t done = 0; done < len; done += covered) {
-		struct iovec piece;
-
-		cmd_slice(t->rx.cmd, t->rx.pdu.offset + t->rx.got + done, len - done, &piece, 1,
-			  &covered);
-		memcpy(piece.iov_base, from + done, covered);
-	}
-}
-
 static int take_data(struct tcp_line *t)
 {
 	uint32_t n = least(buffered(t), t->rx.pdu.data_len - t->rx.got);
 	const uint8_t *from = t->rx.buffer + t->rx.head;
 
 	if (t->rx.cmd)
-		copy_to_command(t, from, n);
+		cmd_scatter(t->rx.cmd, t->rx.pdu.offset + t->rx.got, n, from);
 	else if (t->rx.control)
 		memcpy(t->rx.control + t->rx.got, from, n);
 	t->rx.head += n;

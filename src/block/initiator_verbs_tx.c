@@ -61,19 +61,6 @@ static bool is_immediate(const struct verbs_line *v, const struct cmd *c)
 	       c->length <= least(least(k->first_burst, k->target_recv), VERBS_DATA);
 }
 
-static uint32_t add_immediate(uint8_t *body, uint32_t head, const struct cmd *c)
-{
-	uint32_t covered;
-
-	for (uint32_t done = 0; done < c->length; done += covered) {
-		struct iovec piece;
-
-		cmd_slice(c, done, c->length - done, &piece, 1, &covered);
-		memcpy(body + head + done, piece.iov_base, covered);
-	}
-	return pad(body, head, c->length);
-}
-
 /* The software adapter gives places back by itself; others do when a completion says so. */
 static unsigned int signal_sometimes(struct verbs_line *v)
 {
@@ -171,9 +158,12 @@ static int send_immediate(struct verbs_line *v, struct cmd *c, struct pdu *p)
 {
 	static const struct iser nothing;
 	uint8_t *body = verbs_body(v, VERBS_COMMAND, c->index);
+	uint32_t head;
 
 	p->data_len = c->length;
-	return post_plain(v, c, add_immediate(body, write_head(v, body, &nothing, p), c));
+	head = write_head(v, body, &nothing, p);
+	cmd_gather(c, 0, c->length, body + head);
+	return post_plain(v, c, pad(body, head, c->length));
 }
 
 int verbs_command(struct line *l, struct cmd *c, struct pdu *p)
