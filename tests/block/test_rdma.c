@@ -76,6 +76,11 @@ static int begin_without_tcp(void **state)
 	return begin_with(STAG_BLOCK_NO_TCP);
 }
 
+static int begin_asleep(void **state)
+{
+	return begin_with(STAG_BLOCK_NO_SPIN);
+}
+
 static int end(void **state)
 {
 	stag_block_target_stop(target);
@@ -370,6 +375,11 @@ static void data_moves_in_one_shot(void **state)
 }
 
 static void data_moves_without_tcp(void **state)
+{
+	speaks(true);
+}
+
+static void data_moves_to_a_target_that_sleeps(void **state)
 {
 	speaks(true);
 }
@@ -751,6 +761,8 @@ int main(void)
 		STORY(data_moves_over_iser),
 		STORY(data_moves_in_one_shot),
 		cmocka_unit_test_setup_teardown(data_moves_without_tcp, begin_without_tcp, end),
+		cmocka_unit_test_setup_teardown(data_moves_to_a_target_that_sleeps, begin_asleep,
+						end),
 		STORY(a_reply_is_written_to_what_was_lent),
 		STORY(a_login_without_the_extensions_is_refused),
 		STORY(long_pdus_come_whole),
