@@ -108,7 +108,7 @@ static bool has_attention(struct scsi_cmd *c, const struct scsi_op *op)
 
 static bool has_conflict(struct scsi_cmd *c, const struct scsi_op *op)
 {
-	if (!c->at || (op && (op->flags & OP_SHARED)) || !scsi_is_reserved(c->at, c->nexus))
+	if (!c->at || !scsi_is_reserved(c->at, c->nexus, op))
 		return false;
 	c->status = SCSI_RESERVATION_CONFLICT;
 	return true;

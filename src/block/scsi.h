@@ -6,7 +6,7 @@
  *     scsi_ops.c        the table: every command that there is, and what it may have in its CDB
  *     scsi_target.c     units, nexuses, attentions, resets
  *     scsi_sense.c      what went wrong, in bytes
- *     scsi_inquiry.c scsi_mode.c scsi_rw.c scsi_thin.c scsi_reserve.c    the commands
+ *     scsi_inquiry.c scsi_mode.c scsi_rw.c scsi_thin.c scsi_reserve.c scsi_persist.c    the commands
  *
  * SPC-4 and SBC-3 are quoted by the names of their clauses.
  */
@@ -20,12 +20,14 @@
 
 /* ---- numbers of ours ---------------------------------------------------------- */
 
-#define SCSI_LUN_MAX	   0x3fff	 /* flat addressing has 14 bits */
-#define SCSI_MAX_TRANSFER  (1ull << 30)	 /* bytes of a command */
-#define SCSI_MAX_SAME	   (64ull << 20) /* bytes of a WRITE SAME */
-#define SCSI_MAX_UNMAP	   (1u << 20)	 /* blocks of an UNMAP */
-#define SCSI_MAX_UNMAPS	   256u		 /* descriptors of an UNMAP */
-#define SCSI_BEST_TRANSFER (1u << 20)	 /* bytes */
+#define SCSI_LUN_MAX	     0x3fff			/* flat addressing has 14 bits */
+#define SCSI_MAX_TRANSFER    (1ull << 30)		/* bytes of a command */
+#define SCSI_MAX_SAME	     (1ull << 30)		/* bytes of a WRITE SAME */
+#define SCSI_MAX_UNMAP	     (1u << 20)			/* blocks of an UNMAP */
+#define SCSI_MAX_UNMAPS	     256u			/* descriptors of an UNMAP */
+#define SCSI_BEST_TRANSFER   (1u << 20)			/* bytes */
+#define SCSI_NAME_MAX	     (STAG_BLOCK_NAME_MAX + 24) /* an initiator's, and its ISID */
+#define SCSI_MAX_REGISTRANTS 256u			/* of a unit: READ KEYS has room for them */
 
 /* ---- big-endian bytes ------------------------------------------------------------ */
 
@@ -72,6 +74,9 @@ enum scsi_attention {
 	ATTENTION_LUNS,
 	ATTENTION_CAPACITY,
 	ATTENTION_MODE,
+	ATTENTION_PREEMPTED,	/* reservations; */
+	ATTENTION_RELEASED,	/* the same; */
+	ATTENTION_UNREGISTERED, /* registrations preempted */
 	ATTENTIONS
 };
 
@@ -84,7 +89,7 @@ struct scsi_place {
 struct scsi_nexus {
 	struct list link;
 	struct scsi_target *target;
-	char name[STAG_BLOCK_NAME_MAX];
+	char name[SCSI_NAME_MAX];
 	struct scsi_place at[STAG_BLOCK_MAX_LUNS]; /* by the unit's slot */
 };
 
@@ -95,6 +100,20 @@ struct scsi_mode {
 	bool wce;     /* write cache */
 };
 
+struct scsi_registrant {
+	char name[SCSI_NAME_MAX]; /* of its nexus, which may have gone */
+	uint64_t key;
+	bool holds; /* the reservation, or made it */
+};
+
+/* Persistent reservations of a unit. */
+struct scsi_persist {
+	struct scsi_registrant *list;
+	uint32_t n, room;
+	uint32_t generation;
+	uint8_t type; /* of the reservation; 0: there is none */
+};
+
 struct scsi_unit {
 	struct scsi_target *target;
 	struct lun *lun;
@@ -102,6 +121,7 @@ struct scsi_unit {
 	bool removed;		   /* waits for its last command */
 	uint32_t commands;	   /* in flight */
 	struct scsi_nexus *holder; /* of its reservation; NULL: nobody */
+	struct scsi_persist persist;
 	struct scsi_mode mode;
 	void (*gone)(void *arg, struct lun *l);
 	void *gone_arg;
@@ -157,6 +177,8 @@ enum scsi_asc {
 	ASC_WRITE_PROTECTED = 0x2700,
 	ASC_SOFTWARE_PROTECTED = 0x2702,
 	ASC_NO_SPACE = 0x2707,
+	ASC_BAD_RELEASE = 0x2604,
+	ASC_NO_REGISTRATIONS = 0x5504,
 	ASC_NEEDS_HELP = 0x0403, /* not ready, manual intervention required */
 	ASC_NOT_SAVED = 0x3900,
 	ASC_TERMINATED = 0x0006,
@@ -171,12 +193,16 @@ enum scsi_op_flags {
 	OP_SHARED = 1 << 3,   /* goes although another holds the reservation */
 	OP_ANYWHERE = 1 << 4, /* needs no unit */
 	OP_THIN = 1 << 5,     /* of units that discard */
+	/* of persistent reservations: */
+	OP_READS = 1 << 6,	 /* goes where all may read */
+	OP_UNPERSIST = 1 << 7,	 /* goes in any case */
+	OP_OLD_RESERVE = 1 << 8, /* does not, once somebody has registered */
 };
 
 struct scsi_op {
 	uint8_t opcode, action;
 	uint8_t len;	   /* of its CDB */
-	uint8_t flags;	   /* enum scsi_op_flags */
+	uint16_t flags;	   /* enum scsi_op_flags */
 	uint8_t usage[15]; /* bits that may be set in bytes 1 to 15 */
 	enum scsi_next (*begin)(struct scsi_cmd *c);
 	enum scsi_next (*collected)(struct scsi_cmd *c); /* what begin asked for is in c->data */
@@ -268,11 +294,22 @@ enum scsi_next op_mode_select_collected(struct scsi_cmd *c);
 
 /* ---- scsi_reserve.c ------------------------------------------------------------------------- */
 
-/* Does somebody else hold it? */
-bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n);
+/* Does somebody else hold it, so that this command (NULL: an unknown one) may not? */
+bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n,
+		      const struct scsi_op *op);
 enum scsi_next op_reserve(struct scsi_cmd *c);
 enum scsi_next op_release(struct scsi_cmd *c);
 enum scsi_next op_start_stop(struct scsi_cmd *c);
 enum scsi_next op_prevent(struct scsi_cmd *c);
+
+/* ---- scsi_persist.c ------------------------------------------------------------------------- */
+
+bool scsi_persist_conflicts(const struct scsi_unit *u, const struct scsi_nexus *n,
+			    const struct scsi_op *op);
+enum scsi_next op_persist_keys(struct scsi_cmd *c);
+enum scsi_next op_persist_holder(struct scsi_cmd *c);
+enum scsi_next op_persist_capabilities(struct scsi_cmd *c);
+enum scsi_next op_persist_out(struct scsi_cmd *c);
+enum scsi_next op_persist_out_collected(struct scsi_cmd *c);
 
 #endif

@@ -108,7 +108,6 @@ static uint32_t page_limits(const struct lun_facts *f, uint8_t *p)
 	uint32_t granule = f->physical / f->block;
 
 	memset(p, 0, 60);
-	p[0] = 0x01; /* WSNZ: no WRITE SAME of no blocks */
 	p[1] = (uint8_t)scsi_max_compare(f);
 	put16(p + 2, (uint16_t)granule);
 	put32(p + 4, (uint32_t)(SCSI_MAX_TRANSFER / f->block));

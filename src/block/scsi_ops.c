@@ -38,6 +38,8 @@
 #define START	      USAGE(0x01, 0, 0x0f, 0xf7)
 #define PREVENT	      USAGE(0, 0, 0, 0x03)
 #define LIST10	      USAGE(0, 0, 0, 0, 0, GROUP, 0xff, 0xff)
+#define PERSIST_IN    USAGE(0x1f, 0, 0, 0, 0, 0, 0xff, 0xff)
+#define PERSIST_OUT   USAGE(0x1f, 0xff, 0, 0, FOUR)
 #define CAPACITY16    USAGE(0x1f, 0, 0, 0, 0, 0, 0, 0, 0, FOUR)
 #define LUNS	      USAGE(0, 0xff, 0, 0, 0, FOUR)
 #define OPCODES	      USAGE(0x1f, 0x87, 0xff, 0xff, 0xff, FOUR)
@@ -53,48 +55,58 @@ static enum scsi_next op_report_tmfs(struct scsi_cmd *c);
 
 static const struct scsi_op ops[] = {
 	/* opcode, action, length, flags, usage, who */
-	{0x00, 0, 6, 0, PLAIN, GO(ready)},
+	{0x00, 0, 6, OP_UNPERSIST, PLAIN, GO(ready)},
 	{0x03, 0, 6, OP_ALWAYS, SENSE, GO(request_sense)},
-	{0x08, 0, 6, 0, RANGE6, GO(read)},
+	{0x08, 0, 6, OP_READS, RANGE6, GO(read)},
 	{0x0a, 0, 6, OP_WRITES, RANGE6, GO(write)},
 	{0x12, 0, 6, OP_ALWAYS, INQUIRY, GO(inquiry)},
 	{0x15, 0, 6, 0, SELECT6, TAKES(mode_select)},
-	{0x16, 0, 6, 0, PLAIN, GO(reserve)},
-	{0x17, 0, 6, OP_SHARED, PLAIN, GO(release)},
+	{0x16, 0, 6, OP_OLD_RESERVE, PLAIN, GO(reserve)},
+	{0x17, 0, 6, OP_SHARED | OP_OLD_RESERVE, PLAIN, GO(release)},
 	{0x1a, 0, 6, 0, MODES6, GO(mode_sense6)},
 	{0x1b, 0, 6, 0, START, GO(start_stop)},
 	{0x1e, 0, 6, 0, PREVENT, GO(prevent)},
 	{0x25, 0, 10, OP_SHARED, PLAIN, GO(read_capacity10)},
-	{0x28, 0, 10, 0, RANGE10(FUA_DPO), GO(read)},
+	{0x28, 0, 10, OP_READS, RANGE10(FUA_DPO), GO(read)},
 	{0x2a, 0, 10, OP_WRITES, RANGE10(FUA_DPO), GO(write)},
 	{0x2e, 0, 10, OP_WRITES, RANGE10(BYTCHK_DPO), GO(write_verify)},
-	{0x2f, 0, 10, 0, RANGE10(BYTCHK_DPO), SPREADS(verify)},
-	{0x34, 0, 10, 0, RANGE10(IMMED), GO(prefetch)},
+	{0x2f, 0, 10, OP_READS, RANGE10(BYTCHK_DPO), SPREADS(verify)},
+	{0x34, 0, 10, OP_READS, RANGE10(IMMED), GO(prefetch)},
 	{0x35, 0, 10, 0, RANGE10(IMMED), GO(synchronize)},
 	{0x41, 0, 10, OP_WRITES, RANGE10(UNMAP), SPREADS(write_same)},
 	{0x42, 0, 10, OP_WRITES | OP_THIN, LIST10, TAKES(unmap), .worked = op_unmap_worked},
 	{0x55, 0, 10, 0, SELECT10, TAKES(mode_select)},
-	{0x56, 0, 10, 0, PLAIN, GO(reserve)},
-	{0x57, 0, 10, OP_SHARED, PLAIN, GO(release)},
+	{0x56, 0, 10, OP_OLD_RESERVE, PLAIN, GO(reserve)},
+	{0x57, 0, 10, OP_SHARED | OP_OLD_RESERVE, PLAIN, GO(release)},
 	{0x5a, 0, 10, 0, MODES10, GO(mode_sense10)},
-	{0x88, 0, 16, 0, RANGE16(FUA_DPO), GO(read)},
+	{0x5e, 0, 10, OP_ACTION | OP_UNPERSIST, PERSIST_IN, GO(persist_keys)},
+	{0x5e, 1, 10, OP_ACTION | OP_UNPERSIST, PERSIST_IN, GO(persist_holder)},
+	{0x5e, 2, 10, OP_ACTION | OP_UNPERSIST, PERSIST_IN, GO(persist_capabilities)},
+	{0x5f, 0, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},
+	{0x5f, 1, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},
+	{0x5f, 2, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},
+	{0x5f, 3, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},
+	{0x5f, 4, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},
+	{0x5f, 6, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},
+	{0x88, 0, 16, OP_READS, RANGE16(FUA_DPO), GO(read)},
 	{0x89, 0, 16, OP_WRITES, COMPARE, TAKES(compare_write)},
 	{0x8a, 0, 16, OP_WRITES, RANGE16(FUA_DPO), GO(write)},
 	{0x8b, 0, 16, OP_WRITES, RANGE16(FUA_DPO), GO(or_write)},
 	{0x8e, 0, 16, OP_WRITES, RANGE16(BYTCHK_DPO), GO(write_verify)},
-	{0x8f, 0, 16, 0, RANGE16(BYTCHK_DPO), SPREADS(verify)},
-	{0x90, 0, 16, 0, RANGE16(IMMED), GO(prefetch)},
+	{0x8f, 0, 16, OP_READS, RANGE16(BYTCHK_DPO), SPREADS(verify)},
+	{0x90, 0, 16, OP_READS, RANGE16(IMMED), GO(prefetch)},
 	{0x91, 0, 16, 0, RANGE16(IMMED), GO(synchronize)},
 	{0x93, 0, 16, OP_WRITES, RANGE16(UNMAP | NDOB), SPREADS(write_same)},
 	{0x9e, 0x10, 16, OP_ACTION | OP_SHARED, CAPACITY16, GO(read_capacity16)},
-	{0x9e, 0x12, 16, OP_ACTION, STATUS, GO(lba_status), .worked = op_lba_status_worked},
+	{0x9e, 0x12, 16, OP_ACTION | OP_READS, STATUS, GO(lba_status),
+	 .worked = op_lba_status_worked},
 	{0xa0, 0, 12, OP_ALWAYS, LUNS, GO(report_luns)},
 	{0xa3, 0x0c, 12, OP_ACTION | OP_SHARED, OPCODES, GO(report_opcodes)},
 	{0xa3, 0x0d, 12, OP_ACTION | OP_SHARED, TMFS, GO(report_tmfs)},
-	{0xa8, 0, 12, 0, RANGE12(FUA_DPO), GO(read)},
+	{0xa8, 0, 12, OP_READS, RANGE12(FUA_DPO), GO(read)},
 	{0xaa, 0, 12, OP_WRITES, RANGE12(FUA_DPO), GO(write)},
 	{0xae, 0, 12, OP_WRITES, RANGE12(BYTCHK_DPO), GO(write_verify)},
-	{0xaf, 0, 12, 0, RANGE12(BYTCHK_DPO), SPREADS(verify)},
+	{0xaf, 0, 12, OP_READS, RANGE12(BYTCHK_DPO), SPREADS(verify)},
 };
 
 #define N_OPS (sizeof(ops) / sizeof(ops[0]))

@@ -2,13 +2,16 @@
 /*
  * scsi_reserve.c - who has a unit to himself (SPC-2's RESERVE and RELEASE), and what moves the parts that we have not.
  *
- * Persistent reservations are not here: their opcodes are none of ours.
+ * Persistent reservations are in scsi_persist.c; who has the one kind cannot have the other.
  */
 #include "block/scsi.h"
 
-bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n)
+bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n,
+		      const struct scsi_op *op)
 {
-	return u->holder && u->holder != n;
+	bool shared = op && (op->flags & OP_SHARED);
+
+	return (u->holder && u->holder != n && !shared) || scsi_persist_conflicts(u, n, op);
 }
 
 /* A conflict was found before it came here. */

@@ -9,8 +9,11 @@
 #include <stdlib.h>
 
 static const uint16_t attention_codes[ATTENTIONS] = {
-	[ATTENTION_POWER_ON] = 0x2900, [ATTENTION_RESET] = 0x2903,    [ATTENTION_CLEARED] = 0x2f00,
-	[ATTENTION_LUNS] = 0x3f0e,     [ATTENTION_CAPACITY] = 0x2a09, [ATTENTION_MODE] = 0x2a01,
+	[ATTENTION_POWER_ON] = 0x2900,	   [ATTENTION_RESET] = 0x2903,
+	[ATTENTION_CLEARED] = 0x2f00,	   [ATTENTION_LUNS] = 0x3f0e,
+	[ATTENTION_CAPACITY] = 0x2a09,	   [ATTENTION_MODE] = 0x2a01,
+	[ATTENTION_PREEMPTED] = 0x2a03,	   [ATTENTION_RELEASED] = 0x2a04,
+	[ATTENTION_UNREGISTERED] = 0x2a05,
 };
 
 int scsi_target_create(struct scsi_target **out)
@@ -24,10 +27,17 @@ int scsi_target_create(struct scsi_target **out)
 	return 0;
 }
 
+static void free_unit(struct scsi_unit *u)
+{
+	if (u)
+		free(u->persist.list);
+	free(u);
+}
+
 void scsi_target_destroy(struct scsi_target *t)
 {
 	for (int i = 0; t && i < STAG_BLOCK_MAX_LUNS; i++)
-		free(t->units[i]);
+		free_unit(t->units[i]);
 	free(t);
 }
 
@@ -145,7 +155,7 @@ static void end_unit(struct scsi_unit *u)
 {
 	u->target->units[u->slot] = NULL;
 	u->gone(u->gone_arg, u->lun);
-	free(u);
+	free_unit(u);
 }
 
 int scsi_target_remove(struct scsi_target *t, uint16_t lun, void (*gone)(void *arg, struct lun *l),

@@ -10,16 +10,20 @@ enum { UNMAP = 0x08, NDOB = 0x01 };
 
 /* ---- WRITE SAME ------------------------------------------------------------------------ */
 
-static bool same_ok(struct scsi_cmd *c, const struct scsi_range *r)
+/* Of no blocks: of all that there are from there on. */
+static bool same_ok(struct scsi_cmd *c, struct scsi_range *r)
 {
+	const struct lun_facts *f = scsi_facts(c);
+
+	if (r->blocks == 0 && r->lba < f->size / f->block)
+		r->blocks = f->size / f->block - r->lba;
+	else if (r->blocks == 0)
+		r->blocks = 1; /* which is not there, either */
 	if (!scsi_range_ok(c, r, SCSI_MAX_SAME))
 		return false;
-	if (r->blocks == 0) /* WSNZ */
-		scsi_bad_cdb(c, r->length_at, 7);
-	else if ((c->cdb[1] & UNMAP) && !scsi_facts(c)->discards)
-		scsi_bad_cdb(c, 1, 3);
-	else
+	if (!(c->cdb[1] & UNMAP) || f->discards)
 		return true;
+	scsi_bad_cdb(c, 1, 3);
 	return false;
 }
 

@@ -144,7 +144,7 @@ static void what_is_no_command_is_refused(void **state)
 {
 	struct scene *s = *state;
 
-	go(s, "5e 00 00 00 00 00 00 00 08 00"); /* PERSISTENT RESERVE IN */
+	go(s, "83 00 00000000 00000000 00000008 00 00"); /* EXTENDED COPY */
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2000);
 	go(s, "37 00 00 00 00 00 00 00 08 00");
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2000);
@@ -154,11 +154,10 @@ static void what_is_no_command_is_refused(void **state)
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2400);
 }
 
-/* Every bit that REPORT SUPPORTED OPERATION CODES does not show is refused, and pointed at. */
-static void refuse_all_others(struct scene *s, const uint8_t *usage, uint32_t len)
+/* Every bit that REPORT SUPPORTED OPERATION CODES does not show is refused, and pointed at. acts: byte 1 is the service action. */
+static void refuse_all_others(struct scene *s, const uint8_t *usage, uint32_t len, bool acts)
 {
 	for (uint32_t bit = 0; bit < 8 * (len - 1); bit++) {
-		bool acts = usage[0] == 0x9e || usage[0] == 0xa3; /* byte 1 is the service action */
 		uint32_t byte = 1 + bit / 8;
 		char hex[64] = "";
 
@@ -197,7 +196,7 @@ static void every_bit_without_a_meaning_is_refused(void **state)
 		assert_int_equal(get16(s->in + 2), get16(op + 6));
 		memcpy(usage, s->in + 4, get16(op + 6));
 		assert_int_equal(usage[0], op[0]);
-		refuse_all_others(s, usage, get16(op + 6));
+		refuse_all_others(s, usage, get16(op + 6), op[5] & 1);
 	}
 }
 
@@ -211,7 +210,7 @@ static void opcodes_are_told_one_by_one(void **state)
 	expect_bytes(s, "00 83 000a 28 18 ffffffff 1f ffff 00 000a 0000 00000000 00000000");
 	assert_int_equal(go_in(s, "a3 0c 02 9e 0010 00001000 00 00", 4096), SCSI_GOOD);
 	expect_bytes(s, "00 03 0010 9e 10 0000000000000000 ffffffff 00 00");
-	assert_int_equal(go_in(s, "a3 0c 01 5e 0000 00001000 00 00", 4096), SCSI_GOOD);
+	assert_int_equal(go_in(s, "a3 0c 01 83 0000 00001000 00 00", 4096), SCSI_GOOD);
 	expect_bytes(s, "00 01 0000");
 	go_in(s, "a3 0c 01 9e 0010 00001000 00 00", 4096); /* it has service actions */
 	expect_field(s, true, 2, 2);
@@ -278,13 +277,13 @@ static void limits_are_what_is_kept(void **state)
 
 	assert_int_equal(go_in(s, "12 01 b0 00 ff 00", 255), SCSI_GOOD);
 	expect_bytes(s,
-		     "00 b0 003c 01 ff 0008 00200000 00000800 00000000 00100000 00000100 "
-		     "00000008 80000000 0000000000020000 0000000000000000000000000000000000000000");
+		     "00 b0 003c 00 ff 0008 00200000 00000800 00000000 00100000 00000100 "
+		     "00000008 80000000 0000000000200000 0000000000000000000000000000000000000000");
 	fake_facts(s->l)->discards = false;
 	assert_int_equal(go_in(s, "12 01 b0 00 ff 00", 255), SCSI_GOOD);
 	expect_bytes(s,
-		     "00 b0 003c 01 ff 0008 00200000 00000800 00000000 00000000 00000000 "
-		     "00000000 00000000 0000000000020000 0000000000000000000000000000000000000000");
+		     "00 b0 003c 00 ff 0008 00200000 00000800 00000000 00000000 00000000 "
+		     "00000000 00000000 0000000000200000 0000000000000000000000000000000000000000");
 }
 
 static void capacity_is_the_last_block(void **state)

@@ -87,7 +87,7 @@ static void longer_than_the_limit_is_refused(void **state)
 	fake_facts(s->l)->size = 1ull << 40;
 	go(s, "88 00 0000000000000000 00200001 00 00");
 	expect_field(s, true, 10, 7);
-	go(s, "93 01 0000000000000000 00020001 00 00");
+	go(s, "93 01 0000000000000000 00200001 00 00");
 	expect_field(s, true, 10, 7);
 	go(s, "a8 00 00000000 00200001 00 00");
 	expect_field(s, true, 6, 7);
@@ -277,14 +277,28 @@ static void write_same_wants_one_block(void **state)
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x0e03);
 	go_out(s, "93 00 0000000000000001 00000001 00 00", data, 2 * BLOCK);
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x0e03);
-	go_out(s, "93 00 0000000000000001 00000000 00 00", data, BLOCK);
-	expect_field(s, true, 10, 7);
 	go_out(s, "93 10 0000000000000001 00000001 00 00", data, BLOCK); /* anchor */
 	expect_field(s, true, 1, 4);
 	fake_facts(s->l)->discards = false;
 	go_out(s, "93 08 0000000000000001 00000001 00 00", data, BLOCK);
 	expect_field(s, true, 1, 3);
 	assert_int_equal(go(s, "93 01 0000000000000001 00000001 00 00"), SCSI_GOOD);
+}
+
+static void write_same_of_no_blocks_goes_to_the_end(void **state)
+{
+	struct scene *s = *state;
+
+	memset(data, 0x3a, BLOCK);
+	assert_int_equal(go_out(s, "93 00 0000000000001ffe 00000000 00 00", data, BLOCK),
+			 SCSI_GOOD);
+	assert_int_equal(fake_bytes(s->l)[8190 * BLOCK - 1], 0);
+	assert_true(all_are(fake_bytes(s->l) + 8190 * BLOCK, 0x3a, 2 * BLOCK));
+	go_out(s, "93 00 0000000000002000 00000000 00 00", data, BLOCK);
+	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2100);
+	fake_facts(s->l)->size = 1ull << 40;
+	go_out(s, "41 00 00000000 00 0000 00", data, BLOCK); /* more than the limit */
+	expect_field(s, true, 7, 7);
 }
 
 static void unmap_takes_a_list(void **state)
@@ -441,6 +455,7 @@ int main(void)
 		STORY(or_write_sets_bits),
 		STORY(write_same_fills_many_blocks_with_one),
 		STORY(write_same_wants_one_block),
+		STORY(write_same_of_no_blocks_goes_to_the_end),
 		STORY(unmap_takes_a_list),
 		STORY(a_bad_list_unmaps_nothing),
 		STORY(lba_status_is_one_descriptor),
