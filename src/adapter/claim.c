@@ -11,6 +11,7 @@
  */
 #include "adapter/store.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 
 #define CLAIM_AFTER 8	 /* polls of an empty queue, since it was armed */
@@ -164,8 +165,10 @@ void cq_progress(struct stag_cq *cq)
 {
 	bool help;
 
-	if (pthread_mutex_trylock(&cq->qps_lock))
-		return; /* somebody is at it */
+	if (pthread_mutex_trylock(&cq->qps_lock)) {
+		sched_yield(); /* somebody is at it, and may wait for this very processor */
+		return;
+	}
 	note_spinning(cq);
 	if (cq->n_qps <= FEW) {
 		list_for_each (l, &cq->qps)

@@ -19,6 +19,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -403,8 +404,10 @@ static bool read_stream(struct stag_qp *qp)
 	int ready = POLLIN | POLLOUT;
 	bool any = false;
 
-	if (pthread_mutex_trylock(&qp->rx_lock))
+	if (pthread_mutex_trylock(&qp->rx_lock)) {
+		sched_yield(); /* who holds it may wait for this very processor */
 		return false;
+	}
 	if (qp->rx && !qp->rx->stopped &&
 	    !atomic_load_explicit(&qp->rx_paused, memory_order_relaxed)) {
 		/* A full stream is looked at without disturbing it. */
