@@ -27,6 +27,7 @@ enum {
 	FAILING = 16,
 	OTHER_SIDE = 32,
 	VERBS = 64,
+	LENDS = 64, /* of the target over TCP: its unit is memory */
 	SENDS = 128
 };
 
@@ -130,7 +131,7 @@ static void settle(void)
 	CHECK(target->n_conns == 0 && target->n_sessions == 0 && target->n_logins == 0);
 	CHECK(list_empty(&target->waiters) && list_empty(&target->tmfs) &&
 	      list_empty(&target->dirty));
-	CHECK(memory_unit.in_use == 0);
+	CHECK(memory_unit.in_use == 0 && memory_unit.lent == 0);
 }
 
 /* ---- over verbs ----------------------------------------------------------------------------- */
@@ -217,6 +218,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		log_in(fd[1], mode);
 	memory_unit.hold = mode & HELD;
 	memory_unit.error = mode & FAILING ? -EIO : 0;
+	memory_unit.lends = mode & LENDS;
 	while (in.len) {
 		size_t len = take(&in, 2) % 8192;
 
