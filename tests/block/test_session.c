@@ -157,6 +157,17 @@ static void memory_is_written_in_place(void **state)
 	assert_int_equal(memory_unit.started, started);
 }
 
+/* Somebody may write to the bytes between the digest and its sending. */
+static void with_digests_memory_is_copied(void **state)
+{
+	unsigned int started;
+
+	use_digests();
+	started = memory_unit.started;
+	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 8), got), SCSI_GOOD);
+	assert_int_equal(memory_unit.started, started + 1);
+}
+
 static void bursts_and_segments_are_as_agreed(void **state)
 {
 	uint32_t itt, at = 0, burst = 0;
@@ -823,6 +834,7 @@ int main(void)
 		MEMORY(bytes_may_come_one_by_one),
 		MEMORY(residuals_are_told),
 		MEMORY(digests_are_made_and_checked),
+		MEMORY(with_digests_memory_is_copied),
 		MEMORY(data_of_aborted_tasks_is_dropped),
 		MEMORY(what_was_lent_comes_back),
 		STORY(residuals_are_told),
