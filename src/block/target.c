@@ -159,8 +159,7 @@ static bool work(struct stag_block_target *t)
 	t->now = clock_ns();
 	tick(t);
 	for (int i = 0; i < ROUNDS && more; i++) {
-		more = rdma_poll(t) > 0;
-		more |= units_poll(t->units) > 0;
+		more = units_poll(t->units) > 0;
 		if (!list_empty(&t->waiters))
 			serve_waiters(t);
 		if (t->tmf_due)
@@ -168,6 +167,7 @@ static bool work(struct stag_block_target *t)
 		if (t->unpark)
 			unpark(t);
 		flush(t);
+		more |= rdma_poll(t) > 0;
 		more |= is_due(t);
 	}
 	bury(t);

@@ -15,6 +15,7 @@
 #define POINTS_MOST   32
 #define POINTS_ENOUGH 8
 #define LONG_COSTS    4
+#define SOCKETS_EVERY 8 /* looks at verbs, where somebody is busy there */
 
 void wait_init(struct wait *w, uint32_t spin_us)
 {
@@ -30,10 +31,13 @@ static void learn(struct wait *w, bool was_short)
 }
 
 /* Is there something? For connections over verbs, and units, it is done already. */
-static bool look(struct stag_block_target *t, struct epoll_event *events, int most, int *n)
+static bool look(struct stag_block_target *t, struct epoll_event *events, int most, int *n,
+		 unsigned int turn)
 {
 	if (rdma_poll(t) > 0 || units_poll(t->units) > 0)
 		return true;
+	if (t->rdma.n_busy && turn % SOCKETS_EVERY != 0)
+		return false;
 	*n = epoll_wait(t->epoll, events, most, 0);
 	return *n != 0;
 }
@@ -41,10 +45,11 @@ static bool look(struct stag_block_target *t, struct epoll_event *events, int mo
 static bool spin(struct stag_block_target *t, struct epoll_event *events, int most, int *n)
 {
 	uint64_t until = clock_ns() + t->wait.spin_ns;
+	unsigned int turn = 0;
 	bool came;
 
 	do
-		came = look(t, events, most, n);
+		came = look(t, events, most, n, ++turn);
 	while (!came && clock_ns() < until);
 	learn(&t->wait, came);
 	return came;
