@@ -20,14 +20,13 @@
 
 /* ---- numbers of ours ---------------------------------------------------------- */
 
-#define SCSI_LUN_MAX	     0x3fff			/* flat addressing has 14 bits */
-#define SCSI_MAX_TRANSFER    (1ull << 30)		/* bytes of a command */
-#define SCSI_MAX_SAME	     (1ull << 30)		/* bytes of a WRITE SAME */
-#define SCSI_MAX_UNMAP	     (1u << 20)			/* blocks of an UNMAP */
-#define SCSI_MAX_UNMAPS	     256u			/* descriptors of an UNMAP */
-#define SCSI_BEST_TRANSFER   (1u << 20)			/* bytes */
-#define SCSI_NAME_MAX	     (STAG_BLOCK_NAME_MAX + 24) /* an initiator's, and its ISID */
-#define SCSI_MAX_REGISTRANTS 256u			/* of a unit: READ KEYS has room for them */
+#define SCSI_LUN_MAX	   0x3fff		      /* flat addressing has 14 bits */
+#define SCSI_MAX_TRANSFER  (1ull << 30)		      /* bytes of a command */
+#define SCSI_MAX_SAME	   (1ull << 30)		      /* bytes of a WRITE SAME */
+#define SCSI_MAX_UNMAP	   (1u << 20)		      /* blocks of an UNMAP */
+#define SCSI_MAX_UNMAPS	   256u			      /* descriptors of an UNMAP */
+#define SCSI_BEST_TRANSFER (1u << 20)		      /* bytes */
+#define SCSI_NAME_MAX	   (STAG_BLOCK_NAME_MAX + 24) /* an initiator's, and its ISID */
 
 /* ---- big-endian bytes ------------------------------------------------------------ */
 
@@ -309,6 +308,7 @@ bool scsi_persist_conflicts(const struct scsi_unit *u, const struct scsi_nexus *
 enum scsi_next op_persist_keys(struct scsi_cmd *c);
 enum scsi_next op_persist_holder(struct scsi_cmd *c);
 enum scsi_next op_persist_capabilities(struct scsi_cmd *c);
+enum scsi_next op_persist_status(struct scsi_cmd *c);
 enum scsi_next op_persist_out(struct scsi_cmd *c);
 enum scsi_next op_persist_out_collected(struct scsi_cmd *c);
 

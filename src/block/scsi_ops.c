@@ -82,6 +82,7 @@ static const struct scsi_op ops[] = {
 	{0x5e, 0, 10, OP_ACTION | OP_UNPERSIST, PERSIST_IN, GO(persist_keys)},
 	{0x5e, 1, 10, OP_ACTION | OP_UNPERSIST, PERSIST_IN, GO(persist_holder)},
 	{0x5e, 2, 10, OP_ACTION | OP_UNPERSIST, PERSIST_IN, GO(persist_capabilities)},
+	{0x5e, 3, 10, OP_ACTION | OP_UNPERSIST, PERSIST_IN, GO(persist_status)},
 	{0x5f, 0, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},
 	{0x5f, 1, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},
 	{0x5f, 2, 10, OP_ACTION | OP_UNPERSIST, PERSIST_OUT, TAKES(persist_out)},

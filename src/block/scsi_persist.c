@@ -9,7 +9,10 @@
 
 #include <stdlib.h>
 
-#define LIST_LEN 24 /* of PERSISTENT RESERVE OUT's parameters */
+#define LIST_LEN   24 /* of PERSISTENT RESERVE OUT's parameters */
+#define HEAD_LEN   8  /* of PERSISTENT RESERVE IN's */
+#define STATUS_LEN 28 /* of a full status, up to the name */
+#define NAME_MIN   20
 
 enum persist_action {
 	PERSIST_REGISTER,
@@ -86,12 +89,30 @@ bool scsi_persist_conflicts(const struct scsi_unit *u, const struct scsi_nexus *
 	return !(lets_read(type) && (flags & OP_READS));
 }
 
+/* Of iSCSI's TransportID: the name, with its final zero. */
+static uint32_t name_len(const char *name)
+{
+	uint32_t len = ((uint32_t)strlen(name) + 4) & ~3u;
+
+	return len < NAME_MIN ? NAME_MIN : len;
+}
+
+/* There are as many as READ FULL STATUS can tell of. */
+static bool has_room(const struct scsi_persist *p, const struct scsi_nexus *n)
+{
+	uint32_t len = HEAD_LEN + STATUS_LEN + name_len(n->name);
+
+	for (uint32_t i = 0; i < p->n; i++)
+		len += STATUS_LEN + name_len(p->list[i].name);
+	return len <= SCSI_REPLY_MAX;
+}
+
 static struct scsi_registrant *add(struct scsi_unit *u, const struct scsi_nexus *n)
 {
 	struct scsi_persist *p = &u->persist;
 	struct scsi_registrant *more = p->list;
 
-	if (p->n == SCSI_MAX_REGISTRANTS)
+	if (!has_room(p, n))
 		return NULL;
 	if (p->n == p->room) {
 		more = realloc(p->list, (p->room + 8) * sizeof(*more));
@@ -332,7 +353,7 @@ static enum scsi_next reply(struct scsi_cmd *c, uint32_t len)
 {
 	put32(c->reply, c->at->persist.generation);
 	put32(c->reply + 4, len);
-	return scsi_reply(c, 8 + len, get16(c->cdb + 7));
+	return scsi_reply(c, HEAD_LEN + len, get16(c->cdb + 7));
 }
 
 enum scsi_next op_persist_keys(struct scsi_cmd *c)
@@ -340,7 +361,7 @@ enum scsi_next op_persist_keys(struct scsi_cmd *c)
 	const struct scsi_persist *p = &c->at->persist;
 
 	for (uint32_t i = 0; i < p->n; i++)
-		put64(c->reply + 8 + 8 * i, p->list[i].key);
+		put64(c->reply + HEAD_LEN + 8 * i, p->list[i].key);
 	return reply(c, 8 * p->n);
 }
 
@@ -353,9 +374,37 @@ enum scsi_next op_persist_holder(struct scsi_cmd *c)
 		return reply(c, 0);
 	for (uint32_t i = 0; i < p->n && !is_of_all(p->type); i++)
 		if (p->list[i].holds)
-			put64(c->reply + 8, p->list[i].key);
+			put64(c->reply + HEAD_LEN, p->list[i].key);
 	c->reply[21] = p->type;
 	return reply(c, 16);
+}
+
+static uint32_t put_status(const struct scsi_unit *u, const struct scsi_registrant *r, uint8_t *to)
+{
+	uint32_t len = name_len(r->name);
+
+	memset(to, 0, STATUS_LEN + len);
+	put64(to, r->key);
+	if (holds(u, r)) {
+		to[12] = 0x01;
+		to[13] = u->persist.type;
+	}
+	put16(to + 18, 1);	 /* the port */
+	put32(to + 20, 4 + len); /* the TransportID: */
+	to[24] = 0x45;		 /* of iSCSI, a name with an ISID */
+	put16(to + 26, (uint16_t)len);
+	memcpy(to + STATUS_LEN, r->name, strlen(r->name));
+	return STATUS_LEN + len;
+}
+
+enum scsi_next op_persist_status(struct scsi_cmd *c)
+{
+	const struct scsi_persist *p = &c->at->persist;
+	uint32_t len = 0;
+
+	for (uint32_t i = 0; i < p->n; i++)
+		len += put_status(c->at, &p->list[i], c->reply + HEAD_LEN + len);
+	return reply(c, len);
 }
 
 enum scsi_next op_persist_capabilities(struct scsi_cmd *c)

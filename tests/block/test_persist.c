@@ -270,28 +270,45 @@ static void what_makes_no_sense_is_refused(void **state)
 	expect_field(s, true, 1, 4);
 }
 
-/* As many as READ KEYS can tell of. */
+static void all_is_told_of_each(void **state)
+{
+	struct scene *s = *state;
+
+	both_register(s);
+	assert_int_equal(persist(s, s->b, RESERVE, EARO, 0xbb, 0), SCSI_GOOD);
+	assert_int_equal(go_in(s, "5e 03 00 00 00 00 00 00 ff 00", 255), SCSI_GOOD);
+	expect_bytes(s, "00000002 00000060 "
+			"00000000000000aa 00000000 00 00 00000000 0001 00000018 "
+			"45 00 0014 6100000000000000000000000000000000000000 "
+			"00000000000000bb 00000000 01 06 00000000 0001 00000018 "
+			"45 00 0014 6200000000000000000000000000000000000000");
+}
+
+/* As many as all can be told of. */
 static void there_is_room_for_so_many(void **state)
 {
+	const unsigned int most = (SCSI_REPLY_MAX - 8) / 48;
 	struct scene *s = *state;
 	char name[16];
 
-	for (unsigned int i = 0; i <= SCSI_MAX_REGISTRANTS; i++) {
+	for (unsigned int i = 0; i <= most; i++) {
 		struct scsi_nexus *n;
 
 		snprintf(name, sizeof(name), "n%u", i);
 		assert_int_equal(scsi_nexus_create(s->t, name, &n), 0);
 		go_as(s, n, READY);
 		persist(s, n, REGISTER, 0, 0, i + 1);
-		if (i < SCSI_MAX_REGISTRANTS)
+		if (i < most)
 			assert_int_equal(s->c.status, SCSI_GOOD);
 		else
 			expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x5504);
 		scsi_nexus_destroy(n);
 	}
 	assert_int_equal(go_in(s, "5e 00 00 00 00 00 00 10 00 00", 4096), SCSI_GOOD);
-	assert_int_equal(s->w.in_len, 8 + 8 * SCSI_MAX_REGISTRANTS);
-	assert_int_equal(get64(s->in + s->w.in_len - 8), SCSI_MAX_REGISTRANTS);
+	assert_int_equal(s->w.in_len, 8 + 8 * most);
+	assert_int_equal(get64(s->in + s->w.in_len - 8), most);
+	assert_int_equal(go_in(s, "5e 03 00 00 00 00 00 10 00 00", 4096), SCSI_GOOD);
+	assert_int_equal(s->w.in_len, 8 + 48 * most);
 }
 
 #define STORY(name) cmocka_unit_test_setup_teardown(name, open_scene, close_scene)
@@ -304,7 +321,8 @@ int main(void)
 		STORY(it_ends_with_who_holds_it),      STORY(it_outlives_its_nexus_and_a_reset),
 		STORY(who_preempts_takes_it),	       STORY(of_all_registrants_0_preempts_all),
 		STORY(who_clears_ends_all_of_it),      STORY(the_older_kind_is_kept_out),
-		STORY(what_makes_no_sense_is_refused), STORY(there_is_room_for_so_many),
+		STORY(what_makes_no_sense_is_refused), STORY(all_is_told_of_each),
+		STORY(there_is_room_for_so_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
