@@ -15,12 +15,11 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "load.h"
 #include "stag.h"
 #include "store.h"
 
 #define BATCH		16 /* completions taken at once, so that the target is not kept waiting */
-#define MAX_DEPTH	4096u
-#define MAX_SIZE	(64u << 20)
 #define MAX_CONNECTIONS 256u
 #define WARM_MOST	(NS_PER_S / 4)
 #define SHOW_NS		(NS_PER_S / 5)
@@ -54,47 +53,21 @@ struct bench {
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-static bool parse_op(struct bench *b, const struct block_use *u)
-{
-	static const char *const ops[] = {"read", "mix", "write"};
-	size_t i = 0;
-
-	if (u->op)
-		while (i < 3 && strcmp(ops[i], u->op) != 0)
-			i++;
-	if (i == 3) {
-		complain("--op wants read, write or mix, not '%s'", u->op);
-		return false;
-	}
-	b->f.op = ops[i];
-	b->writes = 50 * i;
-	if (i == 1)
-		return store_parse_number("--writes", u->writes, 1, 99, &b->writes);
-	if (u->writes)
-		complain("--writes is for --op mix");
-	return !u->writes;
-}
-
-static bool parse_size(const struct block_use *u, uint64_t *size)
-{
-	if (u->size && !store_parse_size("--size", u->size, NULL, size))
-		return false;
-	if (*size > MAX_SIZE)
-		complain("--size is 64M at the most");
-	return *size <= MAX_SIZE;
-}
-
 static bool take_settings(struct bench *b, const struct block_use *u)
 {
-	uint64_t depth = 32, connections = 1;
+	const struct load_words words = {u->op,	  u->writes, u->size, u->depth,
+					 u->secs, "unit",    u->force};
+	struct load l;
+	uint64_t connections = 1;
 
-	b->secs = 1;
-	b->f.size = 4096;
-	if (!parse_op(b, u) || !parse_size(u, &b->f.size) || !store_parse_secs(u->secs, &b->secs) ||
-	    !store_parse_number("--depth", u->depth, 1, MAX_DEPTH, &depth) ||
+	if (!load_parse(&words, &l) ||
 	    !store_parse_number("--connections", u->connections, 1, MAX_CONNECTIONS, &connections))
 		return false;
-	b->f.depth = (uint32_t)depth;
+	b->secs = l.secs;
+	b->writes = l.writes;
+	b->f.op = l.op;
+	b->f.size = l.size;
+	b->f.depth = l.depth;
 	b->f.connections = (uint32_t)connections;
 	b->f.pattern = u->sequential ? "sequential" : "random";
 	b->f.stags = u->stags;
@@ -102,10 +75,7 @@ static bool take_settings(struct bench *b, const struct block_use *u)
 	b->attr = u->attr;
 	b->attr.depth = b->f.depth;
 	b->attr.retry_ms = -1; /* what was measured across a loss says nothing */
-	if (b->writes == 0 || u->force)
-		return true;
-	complain("--op %s overwrites what is in the unit: it wants --force", b->f.op);
-	return false;
+	return true;
 }
 
 static bool check_unit(const struct bench *b, const struct stag_block_info *i)

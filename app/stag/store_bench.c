@@ -14,12 +14,11 @@
 #include <sys/random.h>
 
 #include "base/clock.h"
+#include "load.h"
 #include "stag.h"
 #include "store.h"
 
 #define BATCH	  16u /* completions taken at once, so that the medium is not kept waiting */
-#define MAX_DEPTH 4096u
-#define MAX_SIZE  (64u << 20)
 #define WARM_MOST (NS_PER_S / 4)
 
 struct slot {
@@ -45,59 +44,29 @@ struct bench {
 
 /* ---- settings --------------------------------------------------------------------------------- */
 
-static bool parse_op(struct bench *b, const struct store_options *o)
-{
-	static const char *const ops[] = {"read", "mix", "write"};
-	size_t i = 0;
-
-	if (o->op)
-		while (i < 3 && strcmp(ops[i], o->op) != 0)
-			i++;
-	if (i == 3) {
-		complain("--op wants read, write or mix, not '%s'", o->op);
-		return false;
-	}
-	b->f.op = ops[i];
-	b->writes = 50 * i;
-	if (i == 1)
-		return store_parse_number("--writes", o->writes, 1, 99, &b->writes);
-	if (o->writes)
-		complain("--writes is for --op mix");
-	return !o->writes;
-}
-
-static bool parse_size(const struct store_options *o, uint64_t *size)
-{
-	if (o->size && !store_parse_size("--size", o->size, NULL, size))
-		return false;
-	if (*size > MAX_SIZE)
-		complain("--size is 64M at the most");
-	return *size <= MAX_SIZE;
-}
-
 static bool take_settings(struct bench *b, const struct store_options *o)
 {
-	uint64_t depth = 32;
+	const struct load_words words = {o->op,	  o->writes,   o->size, o->depth,
+					 o->secs, "partition", o->force};
+	struct load l;
 
-	b->secs = 1;
-	b->f.size = 4096;
 	b->sequential = o->sequential;
 	b->sleep = o->sleep;
-	if (!parse_op(b, o) || !parse_size(o, &b->f.size) || !store_parse_secs(o->secs, &b->secs) ||
-	    !store_parse_number("--depth", o->depth, 1, MAX_DEPTH, &depth))
+	if (!load_parse(&words, &l))
 		return false;
 	b->attr.relax = o->p.relax;
 	b->attr.level = o->p.level;
 	b->attr.flags = o->what & STAG_STORE_CHANGE_LEVEL ? STAG_STORE_HAS_LEVEL : 0;
-	b->attr.qp.cap.max_send_wr = (uint32_t)depth * 2;
-	b->f.depth = (uint32_t)depth;
+	b->attr.qp.cap.max_send_wr = l.depth * 2;
+	b->secs = l.secs;
+	b->writes = l.writes;
+	b->f.op = l.op;
+	b->f.size = l.size;
+	b->f.depth = l.depth;
 	b->f.where = o->where;
 	b->f.pattern = o->sequential ? "sequential" : "random";
 	b->f.wait = o->sleep ? "sleep" : "poll";
-	if (b->writes == 0 || o->force)
-		return true;
-	complain("--op %s overwrites what is in the partition: it wants --force", b->f.op);
-	return false;
+	return true;
 }
 
 /* Far away the partition's own settings hold, and those of a queue pair cannot be chosen. */
