@@ -57,13 +57,13 @@ static void serve(struct pair *p, struct region *got, struct region *data, uint6
 	close_stag(&p->b, data, stag, 0);
 }
 
-/* Asks for the ledger all the while; each life in it makes sense, whatever happens to it meanwhile. */
+/* Asks for the ledger all the while, once at the least; each life in it makes sense, whatever happens to it meanwhile. */
 static void *look(void *arg)
 {
 	struct watcher *w = arg;
 	static struct stagdv_stag list[4096 + 64];
 
-	while (!atomic_load(&w->over) && w->sound) {
+	do {
 		int n = stagdv_query_stags(w->ctx, list, 4096 + 64, sizeof(*list));
 
 		for (int i = 0; i < n && i < 4096 + 64; i++)
@@ -71,7 +71,7 @@ static void *look(void *arg)
 				    (list[i].end == STAGDV_STAG_OPEN) == !list[i].ended;
 		w->looks++;
 		usleep(1000);
-	}
+	} while (!atomic_load(&w->over) && w->sound);
 	return NULL;
 }
 
