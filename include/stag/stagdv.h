@@ -77,7 +77,10 @@ struct stagdv_counters {
 int stagdv_query_counters(struct ibv_context *context, struct stagdv_counters *c, size_t size);
 int stagdv_query_qp_counters(struct ibv_qp *qp, struct stagdv_counters *c, size_t size);
 
-/* What this queue pair's connection agreed on; ENOTCONN before it is connected. */
+/*
+ * What this queue pair's connection agreed on; ENOTCONN before it is connected. On a real adapter: one_shot alone, the
+ * rest is zero.
+ */
 struct stagdv_qp_attr {
 	uint64_t comp_mask;
 	uint64_t
@@ -312,8 +315,17 @@ int stagdv_adopt(struct rdma_cm_id *listener, int fd);
  *
  * Between stag peers that agreed on an encoding the STag is in the header. To any other peer the same calls are a fast
  * registration and a send (the STag is in the body, if at all: stag_at), and a send with invalidate; a peer that
- * answers with a plain send leaves the STag to stagdv_withdraw(). On a real adapter: EOPNOTSUPP (a consumer
- * binds a type-2 window or registers there).
+ * answers with a plain send leaves the STag to stagdv_withdraw().
+ *
+ * On a real adapter the same calls are a registration and a send, and a send with invalidate where the device has that, or a
+ * plain one. What differs there:
+ *   - the memory is one range (pieces one behind the other are: else E2BIG), pinned for the command, and iova its
+ *     own address (else EOPNOTSUPP);
+ *   - lkeys of the memory are not looked at, and the STag is good for any connection of the protection domain;
+ *   - completions are the device's: never STAGDV_WC_*, and IBV_WC_WITH_INV if it says so. Whatever the answer was, it
+ *     is stagdv_withdraw() that ends the STag here, and has the reference. What is left ends when the queue pair is
+ *     destroyed, or set to error or reset by ibv_modify_qp() (rdma_disconnect() does that);
+ *   - 4,096 of a queue pair at once (else ENOMEM), and none of the ibv_wr_ kind (EOPNOTSUPP).
  *
  * Which encoding: the side that accepts a connection says (STAG_ONE_SHOT), where the other side has them too.
  */
@@ -322,6 +334,8 @@ enum stagdv_one_shot {
 	STAGDV_ONE_SHOT_LITERAL, /* opcodes 8 and 12, always solicited; no immediate data */
 	STAGDV_ONE_SHOT_OPCODES, /* opcodes 13 and 12: what is preferred */
 	STAGDV_ONE_SHOT_BITS,	 /* bits 12 and 13 of DDP's control word */
+	STAGDV_ONE_SHOT_REGION,	 /* a real adapter: a region's key, send, send with invalidate */
+	STAGDV_ONE_SHOT_PLAIN,	 /* one that cannot invalidate: a region's key, send, send */
 };
 
 #define STAGDV_ADVERTISE_SGE 512 /* pieces of memory behind one STag */
@@ -395,7 +409,7 @@ int stagdv_wr_send_close(struct ibv_qp_ex *qp, uint32_t stag);
 /*
  * Takes back what was advertised on this queue pair: from now on it is refused. The reference it was made with goes to
  * *reference (may be NULL). For an STag that the peer will not close: its close would be a second one. ENOENT: there is no
- * such STag any more, or never was.
+ * such STag any more, or never was. On a real adapter it ends every STag, whatever the peer said.
  */
 int stagdv_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference);
 

@@ -29,7 +29,7 @@ void rdma_query(const struct rdma *r, struct stagdv_qp_attr *attr)
 	const struct dv *dv = dv_find();
 
 	*attr = (struct stagdv_qp_attr){.one_shot = STAGDV_ONE_SHOT_NONE, .crc = 1};
-	if (dv)
+	if (dv && dv->is_supported(r->id->verbs->device))
 		dv->query_qp(r->id->qp, attr, sizeof(*attr));
 }
 

@@ -100,7 +100,7 @@ STAG_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 STAG_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
 	if (!is_ours(qp->context))
-		return real()->modify_qp(qp, attr, mask);
+		return foreign_modify_qp(qp, attr, mask);
 	if ((mask & IBV_QP_PORT) && attr->port_num != 1) {
 		log_info("qp %u: there is no port %u", qp->qp_num, attr->port_num);
 		return EINVAL;
@@ -123,7 +123,7 @@ STAG_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int ma
 STAG_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
 	if (!is_ours(qp->context))
-		return real()->destroy_qp(qp);
+		return foreign_destroy_qp(qp);
 	return -qp_destroy(to_stag_qp(qp));
 }
 

@@ -116,12 +116,21 @@ static uint8_t one_shot_of(enum shot_encoding e)
 	return STAGDV_ONE_SHOT_NONE;
 }
 
+/* Of a real adapter's connection we know one thing. */
+static int query_foreign_qp(struct ibv_qp *qp, struct stagdv_qp_attr *attr, size_t size)
+{
+	struct stagdv_qp_attr ours = {0};
+	int err = foreign_one_shot(qp, &ours.one_shot);
+
+	return err ? err : copy_out(attr, size, &ours, sizeof(ours));
+}
+
 STAG_EXPORT int stagdv_query_qp(struct ibv_qp *ibv, struct stagdv_qp_attr *attr, size_t size)
 {
 	struct stag_qp *qp = to_stag_qp(ibv);
 
 	if (!is_ours(ibv->context))
-		return EOPNOTSUPP;
+		return -query_foreign_qp(ibv, attr, size);
 
 	LOCK_FOR_SCOPE(&qp->tx_lock);
 	if (!qp->link.mpa_rev)
@@ -274,23 +283,23 @@ STAG_EXPORT int stagdv_wr_barrier(struct ibv_qp *qp, struct stagdv_barrier *barr
 STAG_EXPORT int stagdv_post_send_advertise(struct ibv_qp *qp, struct stagdv_advertise *wr,
 					   uint32_t *stag)
 {
-	if (!is_ours(qp->context))
-		return EOPNOTSUPP;
 	if (wr->comp_mask) {
 		log_info("qp %u: a send that advertises, with unknown fields", qp->qp_num);
 		return EINVAL;
 	}
+	if (!is_ours(qp->context))
+		return -foreign_advertise(qp, wr, stag);
 	return -qp_post_advertise(to_stag_qp(qp), wr, stag);
 }
 
 STAG_EXPORT int stagdv_post_send_close(struct ibv_qp *qp, struct stagdv_close *wr)
 {
-	if (!is_ours(qp->context))
-		return EOPNOTSUPP;
 	if (wr->comp_mask) {
 		log_info("qp %u: a send that closes, with unknown fields", qp->qp_num);
 		return EINVAL;
 	}
+	if (!is_ours(qp->context))
+		return -foreign_close(qp, wr);
 	return -qp_post_close(to_stag_qp(qp), wr);
 }
 
@@ -314,7 +323,7 @@ STAG_EXPORT int stagdv_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *refe
 	uint32_t unasked;
 
 	if (!is_ours(qp->context))
-		return EOPNOTSUPP;
+		return -foreign_withdraw(qp, stag, reference);
 	return shot_end(to_stag_qp(qp), stag, STAGDV_STAG_WITHDRAWN,
 			reference ? reference : &unasked)
 		       ? ENOENT

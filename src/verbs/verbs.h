@@ -193,6 +193,17 @@ void wr_init(struct stag_qp *qp); /* the pointers of ibv_qp_ex */
 int wr_send_advertise(struct ibv_qp_ex *ex, const struct stagdv_advertise *a, uint32_t *stag);
 int wr_send_close(struct ibv_qp_ex *ex, uint32_t stag);
 
+/* ---- foreign_shot.c: one-shot sends on queue pairs that are not ours -------- */
+
+int foreign_advertise(struct ibv_qp *qp, const struct stagdv_advertise *wr, uint32_t *stag);
+int foreign_close(struct ibv_qp *qp, const struct stagdv_close *wr);
+int foreign_withdraw(struct ibv_qp *qp, uint32_t stag, uint32_t *reference); /* may be NULL */
+int foreign_one_shot(struct ibv_qp *qp, uint8_t *which); /* enum stagdv_one_shot */
+
+/* As the real library's; with the queue pair ends what it lent. */
+int foreign_destroy_qp(struct ibv_qp *qp);
+int foreign_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+
 /* ---- the turn of the sign ---------------------------------------------- */
 
 /* A constructor's result at the face: NULL and errno, or the object. */

@@ -217,7 +217,6 @@ static void stagdv_is_not_for_real_devices(void **state)
 {
 	struct stagdv_device_attr attr;
 	struct stagdv_counters counters;
-	struct stagdv_qp_attr qp_attr;
 	struct stagdv_fast_reg reg = {.wr_id = 1};
 	struct stagdv_guard guard = {.word = &reg.comp_mask};
 
@@ -225,7 +224,6 @@ static void stagdv_is_not_for_real_devices(void **state)
 	assert_int_equal(stagdv_query_device(&ctx, &attr, sizeof(attr)), EOPNOTSUPP);
 	assert_int_equal(stagdv_query_counters(&ctx, &counters, sizeof(counters)), EOPNOTSUPP);
 	assert_int_equal(stagdv_query_qp_counters(&qp, &counters, sizeof(counters)), EOPNOTSUPP);
-	assert_int_equal(stagdv_query_qp(&qp, &qp_attr, sizeof(qp_attr)), EOPNOTSUPP);
 	errno = 0;
 	assert_null(stagdv_reg_guarded_mr(&pd, &reg, sizeof(reg), 0, &guard));
 	assert_int_equal(errno, EOPNOTSUPP);
