@@ -8,10 +8,13 @@
 # and given back. The target is the one that users have, `stag block serve`. The other way it is `stag block write`
 # and `read`, over iSCSI alone: the kernel's target listens for TCP wherever it does for iSER, and siw's ports are TCP's.
 #
+# And stag on the guest's side: its initiator, and one-shot sends (lend), on siw, which is a real adapter to them.
+#
 # siw.sh sources it, with what store.sh has. Over iSER there is no CRC: siw (6.1) puts the second half of one
 # that arrives in two parts where the first was, and QEMU's network cuts a stream anywhere.
 
 block_name=iqn.2026-01.stag:disk
+lender=$STAG_BUILD/tests/interop/lend
 
 # What the guest does, as a program of its own.
 use_disk() {
@@ -72,6 +75,20 @@ use_disk() {
 	leave) node --logout; await gone; node -o delete ;;
 	esac
 	USE
+}
+
+# on-siw COMMAND...: a program of stag's there, on the real adapter; the library came with lend.
+on_siw() {
+	cat <<-'ON'
+	#!/bin/sh
+	export STAG_CM=real STAG_LIB=/lib/x86_64-linux-gnu/libstag-verbs.so
+	exec "$@"
+	ON
+}
+
+# to_guest NAME FUNCTION: what the function says is a program there.
+to_guest() {
+	guest "echo $("$2" | base64 -w0) | base64 -d >/bin/$1 && chmod 755 /bin/$1"
 }
 
 serve_block() {
@@ -155,6 +172,33 @@ linux_serves_it() {
 	because "stag block" $?
 }
 
+# One-shot sends where the adapter has none.
+lend_on_siw() {
+	(STAG_CRC=off at_home "$lender" serve 127.0.0.1 "$block_port") >"$dir/ours" 2>"$dir/errors" &
+	server=$!
+	wait_listen "$block_port" "$server"
+	linux on-siw lend visit "$host" "$block_port"
+	[[ -z $reason ]] || kill "$server" 2>/dev/null
+	wait "$server"
+	because "lend serve" $?
+	server=''
+	grep -q '^siw0, way 4$' "$dir/theirs" || reason+="${reason:+, }it was not siw, or another way"
+}
+
+# What the initiator wrote is in the file, and it reads the same.
+stag_on_siw() {
+	local url=iser://$host:$block_port/$block_name/1 sum
+	serve_block
+	linux head -c 3000320 /dev/urandom '>/tmp/bytes'
+	linux on-siw stag block write "$url" /tmp/bytes --offset 1M
+	linux on-siw stag block read "$url" --offset 1M --length 3000320 '>/tmp/back'
+	linux cmp /tmp/bytes /tmp/back
+	linux on-siw stag block info "$url" "| grep -x 'transport  iSER'"
+	sum=$(guest 'sha256sum </tmp/bytes')
+	[[ $sum == "$(tail -c +1048577 "$disk" | head -c 3000320 | sha256sum)" ]] || reason+="${reason:+, }the file has other bytes"
+	stop_block
+}
+
 block_story() {
 	reason=''
 	block_port=$(free_port) disk=$dir/traces/block
@@ -164,7 +208,8 @@ block_story() {
 }
 
 block_stories() {
-	guest "echo $(use_disk | base64 -w0) | base64 -d >/bin/use-disk && chmod 755 /bin/use-disk"
+	to_guest use-disk use_disk
+	to_guest on-siw on_siw
 	reason=''
 	linux use-disk begin
 	[[ -z $reason ]] || { report 'block: the guest has an initiator'; return; }
@@ -172,4 +217,6 @@ block_stories() {
 	block_story 'block: Linux over iSER' over_iser
 	block_story 'block: Linux outlives the target' over_two_targets
 	block_story "block: Linux's target" linux_serves_it
+	block_story 'block: one-shot sends on siw' lend_on_siw
+	block_story "block: stag's initiator on siw" stag_on_siw
 }

@@ -187,7 +187,8 @@ host=10.0.2.2 denied=5
 
 guest_port=7174
 forwarded_port=$(free_port)
-"$here/siw-guest" start --limit 1500 --hostfwd "$forwarded_port:$guest_port" --add "$visitor" "$dir/guest" || skip "the guest does not boot"
+"$here/siw-guest" start --limit 1500 --hostfwd "$forwarded_port:$guest_port" --add "$visitor" \
+	--add "$lender" --add "$stag" "$dir/guest" || skip "the guest does not boot"
 relay_port=$(free_port)
 "$here/relay" "$relay_port" "$forwarded_port" &
 relay=$!
