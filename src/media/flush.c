@@ -42,7 +42,7 @@ void flush_start(struct media *m, struct media_op *op)
 
 void flush_event(struct media *m, int result)
 {
-	if (result == -EINTR || result == -EAGAIN) {
+	if (is_passing(result)) {
 		ask(m);
 		return;
 	}

@@ -21,6 +21,7 @@
 
 #include "media/media.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -103,6 +104,15 @@ struct media {
 	atomic_uint to_tell; /* ready operations and granted waiters */
 	struct media_counters counters;
 };
+
+/*
+ * It was not done, and may be asked for again. The kernel cancels what a thread submitted and has not begun when
+ * that thread ends, whoever asked for it; nobody else here cancels anything.
+ */
+static inline bool is_passing(int result)
+{
+	return result == -EINTR || result == -EAGAIN || result == -ECANCELED;
+}
 
 static inline uint64_t round_down(uint64_t n, uint64_t to)
 {

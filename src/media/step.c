@@ -272,7 +272,7 @@ static void straight_event(struct media *m, struct media_op *op, uint32_t n)
 
 void step_event(struct media *m, struct media_op *op, int result)
 {
-	if (result == -EINTR || result == -EAGAIN)
+	if (is_passing(result))
 		try_again(m, op, result);
 	else if (result < 0)
 		fail(m, op, result);

@@ -100,7 +100,9 @@ static void a_short_vector_is_continued(void **state)
 
 static int again_so_often(struct faulty *f, struct media_io *io)
 {
-	return f->at-- > 0 ? (one_in(2) ? -EINTR : -EAGAIN) : 0;
+	static const int passing[] = {-EINTR, -EAGAIN, -ECANCELED};
+
+	return f->at-- > 0 ? passing[dice(3)] : 0;
 }
 
 static void what_is_interrupted_is_tried_again(void **state)
