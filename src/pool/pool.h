@@ -1,0 +1,645 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pool.h - the inside of the pool: its memory, and what changes it.
+ *
+ * Words. The *region* is the pool's memory, byte for byte the same on every node. An *object* is a header and what is
+ * stored behind it, in a *block* of the allocator's. A *span* is 64 KiB of the region; a *slab* is one or more
+ * spans with blocks of one size. A *record* is one change: ranges of bytes of the region; the *log* is all of them, by
+ * number. The *core* is the primary's: it makes records, and knows ahead of the region what those
+ * that are not yet applied will change.
+ *
+ * How a change goes (ops.c): request -> pool_change() -> record + answer -> the record is on the standbys ->
+ * pool_settle(): applied here -> the answer goes out. Between the first and the last the region is as it was,
+ * so that nobody reads what may yet be lost; the next requests are judged by what is ahead.
+ *
+ *     region.c   layout, mapping, superblock           record.c   ranges: build, check, apply
+ *     alloc.c    blocks of the region                  ahead.c    words that records will have changed
+ *     object.c   header, hash, one-sided reads         ops.c      requests: judged, carried out, remembered
+ *     index.c    names                                 upload.c   values that come in several records
+ *     clients.c  who has asked what: exactly once      ring.c     the log, in memory here and there
+ *     wire.c     messages                              map.c      a client's pointers by key
+ *
+ * All of it is pure: no sockets, clocks, threads; memory is allocated when a core or a log is made. What nodes
+ * do with it has headers of its own. Everything in the region may come from a record of a peer's: no number found there
+ * is followed before it has been checked.
+ *
+ * Everything in the region and on the wire is little endian, and read as it lies.
+ */
+#ifndef POOL_POOL_H
+#define POOL_POOL_H
+
+#include <endian.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "stag/pool.h"
+
+_Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies");
+
+#define POOL_MAGIC	"StagPool"
+#define POOL_VERSION	1u
+#define POOL_PAGE	4096u
+#define POOL_SPAN_SHIFT 16u
+#define POOL_SPAN	(1u << POOL_SPAN_SHIFT)
+#define POOL_MIN_SIZE	(1ull << 20)
+#define POOL_MAX_SIZE	(1ull << 46)
+#define POOL_ALIGN	16u
+#define POOL_MAX_NAME	STAG_POOL_NAME_MAX
+#define POOL_MAX_VALUE	STAG_POOL_VALUE_MAX
+#define POOL_DIRECT_MAX                                                                            \
+	(256u << 10)		/* a longer value is no part of its object: a stub names its body */
+#define POOL_WINDOW	    64u /* outcomes that are kept of a client */
+#define POOL_MAX_UPLOADS    8u	/* of a client, under way */
+#define POOL_BUCKET_ENTRIES 7u
+#define POOL_MAX_CHAIN	    64u /* buckets behind each other */
+#define POOL_NOWHERE	    UINT64_MAX
+
+/* ---- the region -------------------------------------------------------------- */
+
+struct pool_superblock {
+	/* As it was made: no record changes it. */
+	char magic[8];
+	uint32_t version;
+	uint32_t key;	  /* in pointers */
+	uint64_t size;	  /* of the region */
+	uint64_t address; /* of its first byte, on every node */
+	uint8_t uuid[16];
+	uint64_t spans_at, index_at, clients_at, memory_at; /* offsets */
+	uint64_t num_spans, num_buckets, max_clients;
+	uint64_t check; /* XXH3 of all above */
+	/* What records change. */
+	uint64_t objects;
+	uint64_t bytes; /* of values */
+	uint64_t names;
+	uint64_t clients;
+	/* The last record applied. */
+	uint64_t number;
+	uint64_t epoch;
+};
+
+#define POOL_FIXED offsetof(struct pool_superblock, objects) /* bytes that no range may touch */
+
+/*
+ * An entry of the span table: of a slab's first span, or of a run's. All zero: free, or a further span of a run;
+ * those of a slab say how far back its first is.
+ */
+struct pool_span {
+	uint16_t kind;	/* enum pool_span_kind, or POOL_SLAB + class */
+	uint16_t used;	/* slab: blocks */
+	uint32_t spans; /* run: its length; tail: how far back the slab begins */
+	uint64_t bits;	/* slab of at most 64 blocks: those in use; of more: at its beginning */
+};
+
+enum pool_span_kind { POOL_SPAN_FREE, POOL_SPAN_RUN, POOL_SPAN_TAIL, POOL_SLAB };
+
+/*
+ * Before a value. The generation is the number of the record that made the object, and therefore of no other; the version
+ * that of the record that changed it last. A free block's header is zero, or was never one.
+ */
+struct pool_object {
+	uint64_t generation;
+	uint64_t version;
+	uint64_t
+		hash; /* of address, generation, version, length, flags and the hash of what is stored */
+	uint32_t length; /* of what is stored: name, then value or stub */
+	uint32_t flags;	 /* enum pool_object_flags */
+};
+
+enum pool_object_flags {
+	POOL_NAMED = 1 << 0,	/* begins with {u16 length; name} */
+	POOL_INDIRECT = 1 << 1, /* a stub in the value's place */
+};
+
+/* In the place of a value longer than POOL_DIRECT_MAX. A body is never changed: an update is a new one. */
+struct pool_stub {
+	uint64_t address;
+	uint64_t length;
+	uint64_t hash; /* XXH3 of the body */
+};
+
+/* An entry: tag << 48 | offset / 16; 0: none. The last word: offset / 16 of the bucket behind this one. */
+struct pool_bucket {
+	uint64_t entries[POOL_BUCKET_ENTRIES];
+	uint64_t next;
+};
+
+struct pool_result {
+	uint64_t sequence;
+	uint64_t address, generation, version;
+	uint32_t status; /* errno value; EINPROGRESS: an upload, to address */
+	uint32_t length; /* of the value */
+};
+
+/* In a block of its own; the directory (clients_at) has its offset, or 0. Result of sequence s: s % POOL_WINDOW. */
+struct pool_client {
+	uint64_t id[2];
+	uint64_t
+		who; /* hash of the name that it was admitted by: nobody else goes on in its place */
+	uint64_t acknowledged; /* it needs no outcome up to this sequence any more */
+	struct pool_result results[POOL_WINDOW];
+};
+
+_Static_assert(sizeof(struct pool_superblock) == 160, "as it lies");
+_Static_assert(sizeof(struct pool_span) == 16, "as it lies");
+_Static_assert(sizeof(struct pool_object) == 32, "as it lies");
+_Static_assert(sizeof(struct pool_bucket) == 64, "as it lies");
+_Static_assert(sizeof(struct pool_result) == 40, "as it lies");
+_Static_assert(sizeof(struct stag_pool_ptr) == 24, "as it lies");
+
+/* A region in this process, and what its superblock said when it was checked. */
+struct pool_region {
+	uint8_t *at; /* == address, except in tests */
+	uint64_t size, address;
+	uint32_t key;
+	uint8_t uuid[16];
+	uint64_t spans_at, index_at, clients_at, memory_at;
+	uint64_t num_spans, num_buckets, max_clients;
+};
+
+/* ---- region.c ------------------------------------------------------------------ */
+
+struct pool_format {
+	uint64_t size; /* rounded up to pages */
+	uint64_t address;
+	uint32_t key;
+	uint8_t uuid[16];
+	uint64_t max_clients; /* 0: 1024 */
+	uint64_t num_buckets; /* 0: as many as size / 1024 */
+};
+
+/* Zeroed memory of format->size bytes. -EINVAL: what was asked for cannot be. */
+int pool_region_format(struct pool_region *r, void *at, const struct pool_format *format);
+
+/* What is there, from a format or a copy. -EPROTO: no region, or of a newer version; -EBADMSG: damaged; -EINVAL: another size. */
+int pool_region_adopt(struct pool_region *r, void *at, uint64_t size);
+
+/*
+ * Memory at the pool's address. -EADDRINUSE: why says what is there, from /proc/self/maps; -ENOMEM and others. why may
+ * be NULL.
+ */
+int pool_region_map(uint64_t address, uint64_t size, char *why, size_t room);
+void pool_region_unmap(uint64_t address, uint64_t size);
+
+/* Bytes of the region that are its own, whatever is stored; and checks that cost a walk over all: 0, or -EBADMSG and why. */
+int pool_region_check(const struct pool_region *r, char *why, size_t room);
+
+static inline bool pool_holds(const struct pool_region *r, uint64_t offset, uint64_t length)
+{
+	return offset <= r->size && length <= r->size - offset;
+}
+
+/* Of an address of the region; POOL_NOWHERE: none of it. */
+static inline uint64_t pool_offset(const struct pool_region *r, uint64_t address)
+{
+	return address - r->address < r->size ? address - r->address : POOL_NOWHERE;
+}
+
+/* offset: checked, a multiple of 8. */
+static inline uint64_t pool_word(const struct pool_region *r, uint64_t offset)
+{
+	return __atomic_load_n((const uint64_t *)(r->at + offset), __ATOMIC_RELAXED);
+}
+
+static inline struct pool_superblock *pool_superblock(const struct pool_region *r)
+{
+	return (struct pool_superblock *)r->at;
+}
+
+/* ---- record.c ------------------------------------------------------------------ */
+
+struct pool_record {
+	uint64_t number; /* consecutive */
+	uint64_t epoch;
+	uint32_t length; /* with this header; a multiple of 8 */
+	uint16_t ranges;
+	uint16_t flags; /* enum pool_record_flags */
+	uint64_t hash;	/* XXH3 of all, this word as zero */
+};
+
+enum pool_record_flags { POOL_RECORD_SKIP = 1 << 0 /* of a ring: nothing more up to its end */ };
+
+/* In a record, in the order in which they are applied. What follows is padded to 8. */
+struct pool_range {
+	uint64_t offset;
+	uint32_t length;
+	uint32_t kind; /* enum pool_range_kind */
+};
+
+enum pool_range_kind {
+	POOL_RANGE_INLINE, /* its bytes */
+	POOL_RANGE_STAGED, /* struct pool_staged */
+	POOL_RANGE_ZERO,   /* nothing: zeroes */
+};
+
+struct pool_staged {
+	uint64_t offset; /* in the staging memory */
+	uint64_t hash;	 /* XXH3 of the bytes */
+};
+
+#define POOL_RECORD_META 8192u /* bytes of a record beside its value, at most */
+#define POOL_RECORD_MAX	 (POOL_DIRECT_MAX + POOL_RECORD_META)
+
+struct pool_staging {
+	const uint8_t *at;
+	uint64_t length;
+};
+
+/* Being made, in memory of the caller's. Too little of it: failed, from then on. */
+struct pool_build {
+	uint8_t *at;
+	size_t room, used;
+	uint64_t last; /* offset of the last range's header; 0: none */
+	uint16_t ranges;
+	bool failed;
+};
+
+void pool_build_start(struct pool_build *b, void *at, size_t room);
+void pool_build_bytes(struct pool_build *b, uint64_t offset, const void *bytes, uint32_t length);
+/* As above, from several pieces behind each other. */
+struct pool_piece {
+	const void *bytes;
+	uint32_t length;
+};
+void pool_build_pieces(struct pool_build *b, uint64_t offset, const struct pool_piece *pieces,
+		       int n);
+void pool_build_staged(struct pool_build *b, uint64_t offset, uint32_t length,
+		       const struct pool_staged *staged);
+void pool_build_zero(struct pool_build *b, uint64_t offset, uint32_t length);
+/* -ENOBUFS: failed. Else the record's length. */
+int pool_build_finish(struct pool_build *b, uint64_t number, uint64_t epoch, uint16_t flags);
+
+/*
+ * Is there a whole record at `at`, of which room bytes are ours? Its header as it was when it was looked at. -EAGAIN: not (yet): too short, or
+ * the hash does not fit; -EBADMSG: its hash fits, and its ranges are not in bounds. The bytes may change while we look.
+ */
+int pool_record_check(const struct pool_region *r, const void *at, size_t room,
+		      struct pool_record *header);
+
+/*
+ * Applies one that has been checked. Whatever its bytes are by now, nothing outside what records may change is written.
+ * -EALREADY: its number is not above the last; -EPROTO: it is not the next, or its epoch has passed; -EILSEQ: staged
+ * bytes do not fit, and nothing was changed: wanted with its bytes inline; -EBADMSG: as pool_record_check().
+ * staging may be NULL.
+ */
+int pool_record_apply(struct pool_region *r, const void *at, size_t room,
+		      const struct pool_staging *staging);
+
+/* ---- ahead.c ------------------------------------------------------------------- */
+
+/* Words (offsets, multiples of 8) that records which are made, and not applied, change. */
+struct pool_ahead {
+	struct pool_ahead_slot {
+		uint64_t offset; /* POOL_NOWHERE: empty */
+		uint64_t value;
+		uint64_t number; /* the last record that changes it */
+	} * slots;
+	struct pool_ahead_note {
+		uint64_t number, offset;
+		uint64_t value,
+			before; /* what was ahead; before: of which record, 0: nothing was */
+	} * notes;		/* a ring, oldest first */
+	uint32_t mask, used;
+	uint32_t put, get; /* notes, free-running */
+};
+
+int pool_ahead_create(struct pool_ahead *a, unsigned int bits);
+void pool_ahead_destroy(struct pool_ahead *a);
+void pool_ahead_clear(struct pool_ahead *a);
+uint32_t pool_ahead_room(const struct pool_ahead *a); /* words */
+bool pool_ahead_get(const struct pool_ahead *a, uint64_t offset, uint64_t *value);
+void pool_ahead_set(struct pool_ahead *a, uint64_t offset, uint64_t value, uint64_t number);
+void pool_ahead_settle(struct pool_ahead *a, uint64_t number); /* records up to this are applied */
+void pool_ahead_undo(struct pool_ahead *a, uint64_t number);   /* this record, the last, is none */
+
+/* ---- the core ------------------------------------------------------------------ */
+
+/* Which spans are free, and which slabs have room: from the region, and kept beside it (alloc.c). */
+struct pool_room {
+	uint64_t *free; /* bits of spans */
+	uint32_t *next,
+		*prev; /* of slabs with room, by their first span; num_spans + class: the list's head */
+	uint8_t *hint;	 /* of a slab: the first word of its bits that may have room */
+	uint64_t lowest; /* no span below is free */
+	uint64_t free_spans;
+};
+
+struct pool_core {
+	struct pool_region region;
+	struct pool_ahead ahead;
+	struct pool_room room;
+	struct pool_build *build; /* the record being made */
+	uint64_t number;	  /* of it, or of the last */
+	uint64_t epoch;
+	bool overwrite; /* what is deleted is zeroed */
+};
+
+/*
+ * The region is the caller's, and outlives the core. All that the core knows is found in it: so a standby becomes a
+ * primary, from whatever record its region is at. -EBADMSG: the region contradicts itself.
+ */
+int pool_core_open(struct pool_core *core, const struct pool_region *region, uint64_t epoch);
+void pool_core_close(struct pool_core *core);
+
+/* What is ahead of the region, for the rooms below. Words are written to the record being made. */
+uint64_t pool_see(const struct pool_core *core, uint64_t offset);
+void pool_see_bytes(const struct pool_core *core, uint64_t offset, void *to,
+		    size_t length); /* offset: of 8 */
+void pool_put(struct pool_core *core, uint64_t offset, uint64_t value);
+void pool_put_bytes(struct pool_core *core, uint64_t offset, const void *from,
+		    size_t length); /* both of 8 */
+void pool_add(struct pool_core *core, uint64_t offset, int64_t value);
+
+/* ---- alloc.c ------------------------------------------------------------------- */
+
+int pool_room_create(struct pool_core *core); /* from the region */
+void pool_room_destroy(struct pool_core *core);
+
+/* The offset of a block of at least size bytes, or POOL_NOWHERE. Its bytes are what they are. */
+uint64_t pool_alloc(struct pool_core *core, uint64_t size);
+void pool_free(struct pool_core *core, uint64_t offset); /* of a block in use */
+/* Bytes of the block that begins at offset; 0: none in use does. */
+uint64_t pool_block_size(const struct pool_core *core, uint64_t offset);
+/* The same in the region as it is. */
+uint64_t pool_region_block_size(const struct pool_region *r, uint64_t offset);
+
+/* ---- object.c ------------------------------------------------------------------ */
+
+uint64_t pool_hash(const void *bytes, size_t length);
+uint64_t pool_object_hash(const struct pool_object *o, uint64_t address, uint64_t stored);
+
+/*
+ * A one-sided read, step by step: the caller reads [address, + length) into memory of its own and feeds it, until
+ * the machine wants nothing more.
+ */
+enum pool_step {
+	POOL_MORE, /* read what it wants now, and feed it */
+	POOL_DONE, /* value and length are valid */
+	POOL_GONE, /* no such object any more; of a lookup: no such name */
+	POOL_ASK,  /* tries are exhausted: the server's word is wanted */
+};
+
+struct pool_read {
+	/* What it wants: at most this many bytes, to be fed from the same place. */
+	uint64_t address;
+	uint64_t length;
+	/* Done: */
+	uint64_t at; /* where in the last bytes fed the value begins */
+	uint64_t value_length;
+	struct stag_pool_ptr ptr; /* with the right length */
+	uint64_t version;
+	/* Its own. */
+	uint64_t base, size; /* the region */
+	const char *name;    /* the object has to be of this name; NULL: any */
+	uint16_t name_length;
+	uint8_t tries;
+	bool body;
+	struct pool_stub stub;
+};
+
+#define POOL_READ_TRIES 32u
+
+/* name: by name; it stays the caller's until the read is done. */
+void pool_read_start(struct pool_read *read, uint64_t base, uint64_t size,
+		     const struct stag_pool_ptr *ptr, const char *name, uint16_t name_length);
+enum pool_step pool_read_feed(struct pool_read *read, const void *bytes);
+
+/* The node's own: the object of ptr in its region, by nothing ahead. -ENOENT. */
+int pool_object_find(const struct pool_region *r, const struct stag_pool_ptr *ptr,
+		     struct pool_object *object, uint64_t *offset);
+/* Where its value is. */
+void pool_object_value(const struct pool_region *r, const struct pool_object *object,
+		       uint64_t offset, const void **value, uint64_t *length);
+
+/* ---- index.c ------------------------------------------------------------------- */
+
+/* A lookup, step by step, as a read: buckets, then an object. */
+struct pool_lookup {
+	uint64_t address, length; /* what it wants */
+	struct pool_read read;	  /* done: of the object */
+	/* Its own. */
+	uint64_t base, size, index_at, num_buckets;
+	const char *name;
+	uint16_t name_length;
+	uint16_t tag;
+	uint8_t tries, hops, entry;
+	uint32_t hint;
+	bool reading;
+	uint64_t first; /* the chain's first bucket */
+	struct pool_bucket bucket;
+};
+
+struct pool_place {
+	uint64_t base, size, index_at, num_buckets; /* of a region, as a client knows it */
+	uint32_t key;
+};
+
+/* hint: how long its value may be, so that one read is enough. */
+void pool_lookup_start(struct pool_lookup *l, const struct pool_place *place, const char *name,
+		       uint16_t name_length, uint32_t hint);
+enum pool_step pool_lookup_feed(struct pool_lookup *l, const void *bytes);
+
+/* With what is ahead. Where its entry is, and its object; false: no such name, and entry is where one could be, or POOL_NOWHERE. */
+bool pool_index_find(const struct pool_core *core, const char *name, uint16_t length,
+		     uint64_t *entry, uint64_t *object);
+/* -ENOSPC. The object's name is in its place ahead. */
+int pool_index_add(struct pool_core *core, const char *name, uint16_t length, uint64_t object);
+void pool_index_remove(struct pool_core *core, const char *name, uint16_t length);
+
+/* Names of the region as it is, from *cursor (0: the first). The object's offset; POOL_NOWHERE: no more. */
+uint64_t pool_index_next(const struct pool_region *r, uint64_t *cursor);
+/* The object of a name in the region as it is; POOL_NOWHERE. */
+uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t length);
+
+/* ---- clients.c ----------------------------------------------------------------- */
+
+/* Who asks: what its connection knows, and no message says. */
+struct pool_who {
+	uint64_t id[2];
+	uint64_t who;
+	uint32_t slot;
+};
+
+enum pool_seen {
+	POOL_NEW,	 /* carry it out */
+	POOL_REMEMBERED, /* its outcome */
+	POOL_UPLOADING,	 /* its outcome is that it is under way */
+	POOL_STALE,	 /* acknowledged, or of a client that is not known any more */
+	POOL_TOO_MANY,	 /* more than POOL_WINDOW ahead of what is acknowledged */
+};
+
+/* -ENOENT; else the slot. */
+int pool_client_find(const struct pool_core *core, const uint64_t id[2]);
+int pool_client_add(struct pool_core *core, struct pool_who *who); /* sets slot; -ENOSPC, -EUSERS */
+void pool_client_remove(struct pool_core *core, uint32_t slot);
+enum pool_seen pool_client_seen(const struct pool_core *core, const struct pool_who *who,
+				uint64_t sequence, struct pool_result *result);
+/* Remembers; and what was acknowledged. */
+void pool_client_remember(struct pool_core *core, const struct pool_who *who,
+			  const struct pool_result *result, uint64_t acknowledged);
+unsigned int pool_client_uploads(const struct pool_core *core, const struct pool_who *who);
+
+/* ---- wire.c -------------------------------------------------------------------- */
+
+/* Beside enum stag_pool_op: what clients' libraries and nodes say to each other. */
+enum pool_op {
+	POOL_OP_ATTACH =
+		64, /* a client's first: name is none, version 1: it has been here before, ESTALE if not */
+	POOL_OP_DETACH, /* it needs nothing any more */
+	POOL_OP_LIST,	/* names from version (a cursor); the answer has as many as fit */
+	POOL_OP_NODES,	/* who is there: the answer's value is node.c's */
+	POOL_OP_SWITCH, /* the primary is to be the node of this name */
+	POOL_OP_MAX,
+};
+
+enum pool_request_flags {
+	POOL_HAS_VALUE = 1 << 0,
+	POOL_HAS_PTR = 1 << 1,
+	POOL_COMPARE = 1 << 2,	 /* only if the object's version is `version` */
+	POOL_EXCLUSIVE = 1 << 3, /* put: only if there is no such name */
+	POOL_UPLOADED =
+		1 << 4, /* a node's own: the value is what was uploaded under this sequence */
+};
+
+enum pool_source {
+	POOL_SOURCE_INLINE, /* in the message */
+	POOL_SOURCE_STAGED, /* in the client's slice of the staging memory, at address */
+	POOL_SOURCE_PULL,   /* in the client's memory: address, key */
+};
+
+struct pool_request {
+	uint8_t op; /* enum stag_pool_op, never STAG_POOL_IMPLICIT when it has been decoded; enum pool_op */
+	uint8_t flags;
+	uint8_t source;
+	uint16_t name_length;
+	uint32_t key;	 /* of source_address */
+	uint32_t length; /* of the value, or of what there is room for */
+	uint64_t source_address;
+	uint64_t sequence, acknowledged;
+	uint64_t version;
+	struct stag_pool_ptr ptr;
+	const char *name;
+	const void *value; /* stable while the request is carried out; NULL: not here yet */
+};
+
+struct pool_answer {
+	uint64_t sequence;
+	uint64_t version; /* of the object; POOL_OP_LIST: where to go on, 0: that was all */
+	uint32_t status;  /* errno value */
+	uint8_t op;
+	uint32_t length; /* of bytes */
+	struct stag_pool_ptr ptr;
+	const void *bytes; /* read, get, list, nodes */
+	/* Not on the wire: goes out when this record is applied. */
+	uint64_t after;
+};
+
+enum pool_message_kind {
+	POOL_MESSAGE_REQUESTS = 1,
+	POOL_MESSAGE_ANSWERS,
+	POOL_MESSAGE_NODE, /* between nodes: link.c's own */
+	POOL_MESSAGE_KINDS,
+};
+
+struct pool_message {
+	uint8_t kind;
+	uint16_t count;	 /* of requests or answers */
+	uint32_t length; /* with its header */
+	uint64_t epoch;
+};
+
+#define POOL_MESSAGE_HEADER 16u
+#define POOL_REQUEST_HEADER 80u
+#define POOL_ANSWER_HEADER  64u
+
+/* Being written. Returns bytes, or -ENOBUFS. */
+int pool_message_start(void *at, size_t room, uint8_t kind, uint64_t epoch);
+int pool_message_request(void *at, size_t room, const struct pool_request *request);
+int pool_message_answer(void *at, size_t room, const struct pool_answer *answer);
+
+/* Read: bytes of the header, or -EBADMSG. Then each request or answer from *where on, which advances. */
+int pool_message_read(const void *at, size_t length, struct pool_message *message);
+int pool_request_read(const void *at, size_t length, size_t *where, struct pool_request *request);
+int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_answer *answer);
+
+/* STAG_POOL_RIGHT_*; what an operation needs. */
+uint32_t pool_op_needs(uint8_t op);
+bool pool_op_changes(uint8_t op); /* goes to pool_change() */
+const char *pool_op_name(uint8_t op);
+
+/* ---- ops.c, upload.c ------------------------------------------------------------- */
+
+/*
+ * Judges a changing request. 0: answer is valid, and goes out when the record answer->after is applied; *used is the length of the
+ * record that was made at `at`, or 0: none was needed. -EAGAIN: too much is ahead, or there is no room: ask again when
+ * records have been settled. room: POOL_RECORD_META + the value, at least.
+ */
+int pool_change(struct pool_core *core, struct pool_who *who, const struct pool_request *request,
+		void *at, size_t room, size_t *used, struct pool_answer *answer);
+
+/* The client of this slot is to be forgotten: it has not been seen for long. As pool_change(). */
+int pool_expire(struct pool_core *core, uint32_t slot, void *at, size_t room, size_t *used);
+
+/* Nothing but a number: says that this epoch has begun. */
+int pool_mark(struct pool_core *core, void *at, size_t room, size_t *used);
+
+/* A record of ours is on all standbys: applies it. Errors are faults of our own, or of the memory. */
+int pool_settle(struct pool_core *core, const void *record, size_t room);
+
+/* Reads in the region as it is: READ, GET. bytes points into the region. */
+void pool_look(const struct pool_region *r, const struct pool_request *request,
+	       struct pool_answer *answer);
+/* Names into memory of the caller's: {u16 length; name; u64 version; u32 length; ...}, see index.c. */
+void pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
+	       size_t room, struct pool_answer *answer);
+
+/*
+ * A value longer than POOL_DIRECT_MAX: its body is allocated by a record, filled by others, in any order, each at most POOL_DIRECT_MAX, and becomes a value
+ * by pool_change() with POOL_UPLOADED and `hash`, the XXH3 of the body.
+ */
+int pool_upload_begin(struct pool_core *core, struct pool_who *who,
+		      const struct pool_request *request, void *at, size_t room, size_t *used,
+		      struct pool_answer *answer);
+int pool_upload_bytes(struct pool_core *core, struct pool_who *who, uint64_t sequence,
+		      uint64_t offset, const void *bytes, uint32_t length, void *at, size_t room,
+		      size_t *used);
+
+/* ---- ring.c -------------------------------------------------------------------- */
+
+/*
+ * The primary's log: a ring with the same bytes at the same places as in each standby's memory. Records are made in
+ * place, and never cross its end: a record with POOL_RECORD_SKIP, or less than a header's bytes, are left behind them.
+ * Positions count bytes from the pool's beginning, and never wrap.
+ */
+struct pool_log {
+	uint8_t *at;
+	uint64_t size; /* a power of two */
+	uint64_t put;  /* where the next record goes */
+	uint64_t tail; /* what is before is not needed any more */
+};
+
+/* Contiguous room for a record of at most `need` bytes, or NULL: records have to be let go. */
+void *pool_log_room(struct pool_log *log, size_t need, uint64_t number, uint64_t epoch);
+void pool_log_add(struct pool_log *log, size_t length); /* what was made there */
+
+/* The bytes [from, to) as at most two pieces of the ring. */
+struct pool_segment {
+	uint64_t offset, length;
+};
+int pool_log_segments(uint64_t size, uint64_t from, uint64_t to, struct pool_segment segments[2]);
+
+/* The standby's ring, written by its primary. */
+struct pool_ring {
+	const uint8_t *at;
+	uint64_t size;
+	uint64_t get; /* what is before has been applied */
+};
+
+/*
+ * Applies whole records, at most `most`. How many; 0: none is there; -EILSEQ, -EBADMSG, -EPROTO as pool_record_apply(), and
+ * the ring stands before that record.
+ */
+int pool_ring_drain(struct pool_ring *ring, struct pool_region *r,
+		    const struct pool_staging *staging, unsigned int most);
+
+#endif
