@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * roll.h - the coordination record ("the roll") of a pool, and where it is kept.
+ *
+ * One small record says who is primary and who may become it. It is kept by an engine that has a single truth: etcd,
+ * or a locked file on one machine. It is read and changed at failures and changes of membership only, and it changes
+ * by compare-and-swap only: whoever swaps names the revision that the change was made from.
+ *
+ *	    roll.c          the record: checked, as JSON and back; the thread that asks, the queue before it
+ *	     |     \
+ *	roll_file.c roll_etcd.c     the engines: read, swap, wait for a change
+ */
+#ifndef STAG_POOL_ROLL_H
+#define STAG_POOL_ROLL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ROLL_MAX_NODES	 8
+#define ROLL_NAME_LEN	 64  /* with its terminating zero */
+#define ROLL_ADDRESS_LEN 128 /* host:port, with its terminating zero */
+#define ROLL_UUID_LEN	 16
+#define ROLL_MAX_TEXT	 8192 /* as JSON */
+
+/* A node of the pool. Its place in the roll, its seat, is its as long as it is a member. */
+struct roll_member {
+	char name[ROLL_NAME_LEN]; /* empty: nobody has this seat */
+	char address[ROLL_ADDRESS_LEN];
+	uint32_t order; /* who takes over first: the smallest, then the lowest seat */
+};
+
+struct roll {
+	uint8_t uuid[ROLL_UUID_LEN]; /* of the pool */
+	uint64_t epoch;		     /* one more with every new primary */
+	uint64_t base;		     /* number of the last record before this epoch */
+	uint32_t primary;	     /* seat */
+	uint32_t in_sync;	     /* bit set of seats: who may be primary next; the primary is one of them */
+	struct roll_member members[ROLL_MAX_NODES];
+};
+
+#define ROLL_BIT(seat) (1u << (seat))
+
+bool roll_is_valid(const struct roll *roll);
+bool roll_name_is_valid(const char *name); /* letters, digits, ".-_", 1 to 63 of them */
+int roll_seat(const struct roll *roll, const char *name); /* -ENOENT */
+int roll_free_seat(const struct roll *roll);		  /* -ENOSPC */
+bool roll_in_sync(const struct roll *roll, unsigned int seat);
+
+/* As JSON, with a final newline: the length, or -ENOSPC. room is at least 1. */
+int roll_to_text(const struct roll *roll, uint64_t revision, char *text, size_t room);
+/* -EBADMSG: it is not a roll, and *why says what is wrong with it. revision may be NULL. */
+int roll_from_text(const char *text, size_t len, struct roll *roll, uint64_t *revision, const char **why);
+
+/* ---- where it is kept -------------------------------------------------------- */
+
+/*
+ * A place asks an engine, in a thread of its own. Nothing here waits for it: what has become of a request is fetched
+ * with rolls_next() when rolls_fd() is readable. Requests are done one after the other, in order.
+ *
+ * where:  file:/path/of/the/roll
+ *         etcd://host:port[,host:port...]/key[?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE&timeout=MS]
+ *         etcds://... the same with TLS
+ */
+struct rolls;
+
+enum roll_result {
+	ROLL_READ,    /* of a read: here it is; or, with revision 0, there is none */
+	ROLL_WON,     /* of a swap: done, revision is the new one */
+	ROLL_LOST,    /* of a swap: not done and never will be, the record had changed */
+	ROLL_UNKNOWN, /* the engine did not say: a swap may have been done, or may yet be */
+	ROLL_CHANGED, /* nobody asked: somebody changed it. May be late, may come twice, may be left out */
+};
+
+struct roll_answer {
+	enum roll_result result;
+	uint64_t id;	   /* of the request, 0 for ROLL_CHANGED */
+	uint64_t revision; /* of roll */
+	struct roll roll;  /* with ROLL_READ and ROLL_CHANGED */
+	int error;	   /* with ROLL_UNKNOWN: why, -errno */
+};
+
+int rolls_open(const char *where, struct rolls **rolls);
+void rolls_close(struct rolls *rolls); /* NULL is fine; waits for a request under way, a timeout at most */
+
+int rolls_fd(const struct rolls *rolls); /* readable while there is an answer */
+int rolls_read(struct rolls *rolls, uint64_t id);
+int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision, const struct roll *roll); /* revision 0: none yet */
+int rolls_watch(struct rolls *rolls); /* from now on, ROLL_CHANGED */
+bool rolls_next(struct rolls *rolls, struct roll_answer *answer);
+
+#endif
