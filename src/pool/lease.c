@@ -6,9 +6,9 @@
 
 #include "base/clock.h"
 
-#define MILLION	   1000000u
-#define MAX_DRIFT  (MILLION / 4)
-#define MAX_TERM   (3600 * NS_PER_S)
+#define MILLION	  1000000u
+#define MAX_DRIFT (MILLION / 4)
+#define MAX_TERM  (3600 * NS_PER_S)
 
 const struct lease_terms lease_defaults = {
 	.beat = 2 * NS_PER_MS,

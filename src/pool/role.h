@@ -58,24 +58,25 @@ enum role_state {
 
 struct role_times {
 	struct lease_terms lease;
-	uint64_t patience; /* ns that a standby may take to confirm or to answer a beat before it is dropped */
-	uint64_t link;	   /* ns for a link to come up, for a handing over to be taken */
-	uint64_t retry;	   /* ns between two tries at an engine that does not answer */
-	uint64_t grace;	   /* ns to look around after having been stopped */
+	uint64_t
+		patience; /* ns that a standby may take to confirm or to answer a beat before it is dropped */
+	uint64_t link;	/* ns for a link to come up, for a handing over to be taken */
+	uint64_t retry; /* ns between two tries at an engine that does not answer */
+	uint64_t grace; /* ns to look around after having been stopped */
 };
 
 extern const struct role_times role_defaults;
 
 enum role_what {
-	ROLE_READ,     /* read the roll: role_read() */
-	ROLE_SWAP,     /* swap it for role_wanted(), from `revision`: role_swapped() with `id` */
-	ROLE_FENCE,    /* cut the link to whoever was our primary, apply what came whole: role_fenced() */
-	ROLE_FOLLOW,   /* be linked to `seat` as its standby; try until another is named. Only this drops the old link */
-	ROLE_LEASE,    /* from now on the region may be read until `time`, 0: not at all */
-	ROLE_SERVE,    /* we are primary of `epoch`: let clients in */
-	ROLE_RETIRE,   /* we are not any more: clients, standbys' links and what was not answered go */
-	ROLE_BEAT,     /* send a beat of `epoch` to standby `seat`: `time` is what it is to echo */
-	ROLE_ECHO,     /* answer primary `seat`: `epoch` and `time` are the beat's own */
+	ROLE_READ, /* read the roll: role_read() */
+	ROLE_SWAP, /* swap it for role_wanted(), from `revision`: role_swapped() with `id` */
+	ROLE_FENCE, /* cut the link to whoever was our primary, apply what came whole: role_fenced() */
+	ROLE_FOLLOW, /* be linked to `seat` as its standby; try until another is named. Only this drops the old link */
+	ROLE_LEASE,  /* from now on the region may be read until `time`, 0: not at all */
+	ROLE_SERVE,  /* we are primary of `epoch`: let clients in */
+	ROLE_RETIRE, /* we are not any more: clients, standbys' links and what was not answered go */
+	ROLE_BEAT,   /* send a beat of `epoch` to standby `seat`: `time` is what it is to echo */
+	ROLE_ECHO,   /* answer primary `seat`: `epoch` and `time` are the beat's own */
 	ROLE_RESYNC,   /* bring standby `seat` up to date: role_resynced() */
 	ROLE_CUT,      /* cut the link of standby `seat` */
 	ROLE_ANSWER,   /* apply and answer what is numbered up to `number` */
@@ -113,11 +114,11 @@ struct role {
 	const char *why; /* of REFUSED, and what is waited for; NULL: nothing to say */
 
 	struct roll roll;
-	uint64_t revision; /* of roll; 0: none was seen */
-	uint64_t epoch;	   /* never goes back */
-	int seat;	   /* ours, -1: not a member */
-	bool synced;	   /* our memory was complete in `epoch`, as far as it depends on us */
-	uint64_t last_time;
+	uint64_t revision;  /* of roll; 0: none was seen */
+	uint64_t epoch;	    /* never goes back */
+	int seat;	    /* ours, -1: not a member */
+	bool synced;	    /* our memory was complete in `epoch`, as far as it depends on us */
+	uint64_t last_time; /* of the last event */
 	uint64_t grace_until;
 
 	bool reading;
@@ -126,7 +127,7 @@ struct role {
 	bool unresolved; /* a swap from `revision` may yet be done */
 	uint64_t swap_id;
 	struct roll want;
-	uint32_t maybe; /* seats that such a swap adds */
+	uint32_t maybe;	   /* seats that such a swap adds */
 	struct roll first; /* the roll to make, while STARTING; epoch 0: do not make one */
 	bool replace;	   /* even if there is one */
 
@@ -145,8 +146,9 @@ struct role {
 	/* standby */
 	uint64_t heard;
 	enum role_fence fence;
-	uint64_t number;      /* at which it was fenced */
-	uint64_t take_number; /* what the handing over says */
+	uint64_t number;     /* at which it was fenced */
+	uint64_t take_epoch; /* what the handing over says; 0: there was none */
+	uint64_t take_number;
 	uint64_t take_revision;
 
 	struct role_action actions[64];
@@ -154,16 +156,20 @@ struct role {
 };
 
 const char *role_state_name(enum role_state state);
-bool role_is_valid(const struct role *r); /* what is so after every event; tests and debug builds ask */
+bool role_is_valid(
+	const struct role *r); /* what is so after every event; tests and debug builds ask */
 
 /* name: ours. epoch: the highest that the state directory knows, 0 if none. */
-void role_init(struct role *r, const struct role_times *times, const char *name, uint64_t epoch, uint64_t now);
+void role_init(struct role *r, const struct role_times *times, const char *name, uint64_t epoch,
+	       uint64_t now);
 /*
  * Make a new pool, with us as its primary and only member: instead of joining one, right after role_init(). REFUSED
  * if there is one, unless `replace`: then what that held is given up.
  */
-void role_create(struct role *r, const uint8_t uuid[ROLL_UUID_LEN], const struct roll_member *us, bool replace);
-bool role_next(struct role *r, struct role_action *action); /* until there is none, after each event */
+void role_create(struct role *r, const uint8_t uuid[ROLL_UUID_LEN], const struct roll_member *us,
+		 bool replace);
+bool role_next(struct role *r,
+	       struct role_action *action); /* until there is none, after each event */
 static inline const struct roll *role_wanted(const struct role *r)
 {
 	return &r->want;
@@ -174,18 +180,25 @@ static inline const struct roll *role_wanted(const struct role *r)
 void role_time(struct role *r, uint64_t now); /* at least once a beat */
 /* revision 0: there is no roll. error: the engine did not answer. */
 void role_read(struct role *r, uint64_t now, int error, uint64_t revision, const struct roll *roll);
-void role_changed(struct role *r, uint64_t now, uint64_t revision, const struct roll *roll); /* of a watch */
-void role_swapped(struct role *r, uint64_t now, uint64_t id, enum roll_result result, uint64_t revision);
+void role_changed(struct role *r, uint64_t now, uint64_t revision,
+		  const struct roll *roll); /* of a watch */
+void role_swapped(struct role *r, uint64_t now, uint64_t id, enum roll_result result,
+		  uint64_t revision);
 
 /* ---- events of a standby -------------------------------------------------------- */
 
 /* A beat of whom we follow. revision: the roll's, as it knows it. */
-void role_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent, uint64_t revision);
+void role_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent,
+		uint64_t revision);
 void role_fenced(struct role *r, uint64_t now, uint64_t number); /* of the last record applied */
-void role_copying(struct role *r, uint64_t now); /* our memory is being brought up to date: it is not in sync */
-void role_synced(struct role *r, uint64_t now, uint64_t epoch); /* and now it is; before the primary is told so */
-void role_torn(struct role *r, uint64_t now); /* a record that does not follow on the last: not in sync */
-void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number, uint64_t revision);
+void role_copying(struct role *r,
+		  uint64_t now); /* our memory is being brought up to date: it is not in sync */
+void role_synced(struct role *r, uint64_t now,
+		 uint64_t epoch); /* and now it is; before the primary is told so */
+void role_torn(struct role *r,
+	       uint64_t now); /* a record that does not follow on the last: not in sync */
+void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number,
+		   uint64_t revision);
 
 /* ---- events of a primary --------------------------------------------------------- */
 
@@ -193,22 +206,55 @@ void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number
  * The standby in `seat` has linked itself; it says whether its memory is in sync, in which epoch, up to which record.
  * 0: it is ours (ROLE_RESYNC follows where it is needed). -EAGAIN: not now, it may try again. -EPERM: we are not primary.
  */
-int role_link_up(struct role *r, uint64_t now, unsigned int seat, bool synced, uint64_t epoch, uint64_t number);
+int role_link_up(struct role *r, uint64_t now, unsigned int seat, bool synced, uint64_t epoch,
+		 uint64_t number);
 void role_link_down(struct role *r, uint64_t now, unsigned int seat);
 /* seat has all records up to number, knows that it is in sync, and is sent all that follow. */
 void role_resynced(struct role *r, uint64_t now, unsigned int seat, uint64_t number);
 void role_echoed(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent);
-void role_placed(struct role *r, uint64_t now, uint64_t number); /* made, and on its way to all standbys */
+void role_placed(struct role *r, uint64_t now,
+		 uint64_t number); /* made, and on its way to all standbys */
 void role_confirmed(struct role *r, uint64_t now, unsigned int seat, uint64_t number);
-void role_stuck(struct role *r, uint64_t now, unsigned int seat); /* no room for more, for too long */
+void role_stuck(struct role *r, uint64_t now,
+		unsigned int seat); /* no room for more, for too long */
 
-int role_switch(struct role *r, uint64_t now, unsigned int seat); /* hand over to this one: -EINVAL, -EBUSY, -EPERM */
-int role_join(struct role *r, uint64_t now, const struct roll_member *member); /* -EBUSY, -ENOSPC: there will be no seat */
+int role_switch(struct role *r, uint64_t now,
+		unsigned int seat); /* hand over to this one: -EINVAL, -EBUSY, -EPERM */
+int role_join(struct role *r, uint64_t now,
+	      const struct roll_member *member); /* -EBUSY, -ENOSPC: there will be no seat */
 int role_leave(struct role *r, uint64_t now, unsigned int seat);
+
+/* ---- between role.c, role_standby.c and role_primary.c ---------------------------------- */
+
+static inline bool role_sits(const struct role *r, uint32_t seats)
+{
+	return r->seat >= 0 && seats & ROLL_BIT(r->seat);
+}
+
+void role_act(struct role *r, const struct role_action *action);
+#define ROLE_ACT(r, ...) role_act(r, &(struct role_action){__VA_ARGS__})
+void role_become(struct role *r, enum role_state state);
+void role_refuse(struct role *r, const char *why);
+void role_begin(struct role *r, uint64_t now); /* before an event */
+void role_step(struct role *r, uint64_t now); /* after it: what follows from what is known by now */
+void role_look(struct role *r);		      /* at the roll, if nobody is at it */
+void role_swap(struct role *r);		      /* the roll for r->want */
+void role_standby_step(struct role *r, uint64_t now);
+void role_primary_step(struct role *r, uint64_t now);
+/* The roll is another: of the same epoch, or of a new one. */
+void role_standby_roll(struct role *r, uint64_t now);
+void role_primary_roll(struct role *r, uint64_t now);
+void role_follow(struct role *r, uint64_t now,
+		 uint64_t number); /* the roll's primary; our memory is at number */
+void role_follow_fenced(struct role *r,
+			uint64_t now); /* the same, once nothing more can come from the old one */
+void role_primary_begin(struct role *r, uint64_t now);
+void role_retire(struct role *r);
 
 /* ---- questions ---------------------------------------------------------------------- */
 
-bool role_may_change(const struct role *r, uint64_t now); /* take a request that changes something */
+bool role_may_change(const struct role *r,
+		     uint64_t now); /* take a request that changes something */
 bool role_may_read(const struct role *r, uint64_t now);
 
 #endif

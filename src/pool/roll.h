@@ -35,7 +35,8 @@ struct roll {
 	uint64_t epoch;		     /* one more with every new primary */
 	uint64_t base;		     /* number of the last record before this epoch */
 	uint32_t primary;	     /* seat */
-	uint32_t in_sync;	     /* bit set of seats: who may be primary next; the primary is one of them */
+	uint32_t
+		in_sync; /* bit set of seats: who may be primary next; the primary is one of them */
 	struct roll_member members[ROLL_MAX_NODES];
 };
 
@@ -50,7 +51,8 @@ bool roll_in_sync(const struct roll *roll, unsigned int seat);
 /* As JSON, with a final newline: the length, or -ENOSPC. room is at least 1. */
 int roll_to_text(const struct roll *roll, uint64_t revision, char *text, size_t room);
 /* -EBADMSG: it is not a roll, and *why says what is wrong with it. revision may be NULL. */
-int roll_from_text(const char *text, size_t len, struct roll *roll, uint64_t *revision, const char **why);
+int roll_from_text(const char *text, size_t len, struct roll *roll, uint64_t *revision,
+		   const char **why);
 
 /* ---- where it is kept -------------------------------------------------------- */
 
@@ -81,12 +83,14 @@ struct roll_answer {
 };
 
 int rolls_open(const char *where, struct rolls **rolls);
-void rolls_close(struct rolls *rolls); /* NULL is fine; waits for a request under way, a timeout at most */
+void rolls_close(
+	struct rolls *rolls); /* NULL is fine; waits for a request under way, a timeout at most */
 
 int rolls_fd(const struct rolls *rolls); /* readable while there is an answer */
 int rolls_read(struct rolls *rolls, uint64_t id);
-int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision, const struct roll *roll); /* revision 0: none yet */
-int rolls_watch(struct rolls *rolls); /* from now on, ROLL_CHANGED */
+int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision,
+	       const struct roll *roll); /* revision 0: none yet */
+int rolls_watch(struct rolls *rolls);	 /* from now on, ROLL_CHANGED */
 bool rolls_next(struct rolls *rolls, struct roll_answer *answer);
 
 #endif
