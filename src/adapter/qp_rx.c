@@ -461,8 +461,10 @@ void rx_flush(struct stag_qp *qp)
 		.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = qp->ibv.qp_num};
 	struct rwqe *w;
 
-	if (qp->rx)
+	if (qp->rx) {
+		qp->rx->stopped = true; /* who saw the queue pair well, and waited for the lock */
 		rx_drop_held(qp, true);
+	}
 	if (qp->rx && qp->rx->recv_open)
 		rx_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL, false);
 	pthread_mutex_lock(&qp->rq_lock);

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_revoke.c - when ibv_modify_qp() to ERR, or ibv_dereg_mr(), has returned, the memory is ours: not one byte of the
+ * peer's comes any more, and none of what we put there leaves.
+ *
+ * First with the one interleaving that matters, forced: a poller that has seen the queue pair well, and gets its lock when
+ * it is in error. Then under fire: a peer that writes and reads as fast as it can, and does not stop.
+ */
+#include "side.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter/adapter.h"
+#include "base/clock.h"
+#include "dice.h"
+
+#define LEN    (1u << 20)
+#define DEPTH  16
+#define MINE   0x5a
+#define THEIRS 0x42
+#define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+static void to_error(struct side *s)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	assert_int_equal(ibv_modify_qp(s->qp, &attr, IBV_QP_STATE), 0);
+}
+
+static size_t strangers(const uint8_t *at, size_t len)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++)
+		n += at[i] != MINE;
+	return n;
+}
+
+/* ---- the one interleaving ---- */
+
+static pthread_mutex_t *_Atomic ambush; /* who tries this lock next, for a poller, is held up */
+static atomic_bool caught, may_go;
+
+int __real_pthread_mutex_trylock(pthread_mutex_t *m);
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *m);
+
+int __wrap_pthread_mutex_trylock(pthread_mutex_t *m)
+{
+	pthread_mutex_t *want = m;
+
+	if (atomic_load_explicit(&ambush, memory_order_relaxed) == m &&
+	    atomic_compare_exchange_strong(&ambush, &want, NULL)) {
+		atomic_store(&caught, true);
+		while (!atomic_load(&may_go))
+			sched_yield();
+	}
+	return __real_pthread_mutex_trylock(m);
+}
+
+struct poller {
+	struct ibv_cq *cq;
+	pthread_t thread;
+	atomic_bool over;
+};
+
+static void *poll_on(void *arg)
+{
+	struct poller *p = arg;
+	struct ibv_wc wc[DEPTH];
+
+	while (!atomic_load(&p->over))
+		if (ibv_poll_cq(p->cq, DEPTH, wc) == 0)
+			sched_yield();
+	return NULL;
+}
+
+static void poller_start(struct poller *p, struct ibv_cq *cq)
+{
+	*p = (struct poller){.cq = cq};
+	assert_int_equal(pthread_create(&p->thread, NULL, poll_on, p), 0);
+}
+
+static void poller_stop(struct poller *p)
+{
+	atomic_store(&p->over, true);
+	pthread_join(p->thread, NULL);
+}
+
+static void poller_that_comes_late_places_nothing(void **state)
+{
+	struct pair p;
+	struct poller poller;
+	struct region *from, *to;
+
+	pair_open(&p, NULL, NULL);
+	from = own_region(&p.a, 64);
+	to = lend_region(&p.b, 64, ACCESS);
+	memset(from->at, THEIRS, 64);
+	atomic_store(&caught, false);
+	atomic_store(&may_go, false);
+	poller_start(&poller, p.b.rcq);
+	await(atomic_load(&to_stag_qp(p.b.qp)->claimed_by)); /* nobody else reads the socket then */
+	atomic_store(&ambush, &to_stag_qp(p.b.qp)->rx_lock);
+	await(atomic_load(&caught));
+	expect_sent(&p.a, post_write(&p.a, from, 0, 64, to, 0));
+	to_error(&p.b);
+	memset(to->at, MINE, 64);
+	atomic_store(&may_go, true);
+	poller_stop(&poller);
+	assert_int_equal(strangers(to->at, 64), 0);
+	pair_close(&p);
+}
+
+/* ---- under fire ---- */
+
+struct fire {
+	struct pair p;
+	struct region *from, *back, *to;
+	size_t size;
+	uint32_t rkey;
+	atomic_bool over;
+	uint64_t done;
+	pthread_t thread;
+};
+
+/* A write, and a read behind it, of this many bytes. */
+static bool shoot(struct fire *f)
+{
+	struct ibv_sge out = piece(f->from, 0, f->size), in = piece(f->back, 0, f->size);
+	struct ibv_send_wr read = {.opcode = IBV_WR_RDMA_READ,
+				   .sg_list = &in,
+				   .num_sge = 1,
+				   .send_flags = IBV_SEND_SIGNALED,
+				   .wr.rdma = {(uintptr_t)f->to->at, f->rkey}};
+	struct ibv_send_wr write = {.next = &read,
+				    .opcode = IBV_WR_RDMA_WRITE,
+				    .sg_list = &out,
+				    .num_sge = 1,
+				    .wr.rdma = {(uintptr_t)f->to->at, f->rkey}},
+			   *bad;
+
+	return ibv_post_send(f->p.a.qp, &write, &bad) == 0;
+}
+
+static void *fire_on(void *arg)
+{
+	struct fire *f = arg;
+	unsigned under_way = 0;
+	bool well = true;
+
+	while (well && !atomic_load(&f->over)) {
+		struct ibv_wc wc[DEPTH];
+		int n;
+
+		while (under_way < DEPTH / 2 && shoot(f))
+			under_way++;
+		n = ibv_poll_cq(f->p.a.scq, DEPTH, wc);
+		for (int i = 0; i < n; i++) {
+			well = well && wc[i].status == IBV_WC_SUCCESS;
+			__atomic_fetch_add(&f->done, well, __ATOMIC_RELAXED);
+		}
+		under_way -= well ? (unsigned)n : 0;
+	}
+	return NULL;
+}
+
+static void fire_start(struct fire *f, size_t size)
+{
+	const struct side_wish w = {.send_wr = DEPTH};
+
+	*f = (struct fire){.size = size};
+	pair_open(&f->p, &w, &w);
+	f->from = own_region(&f->p.a, LEN);
+	f->back = own_region(&f->p.a, LEN);
+	f->to = lend_region(&f->p.b, LEN, ACCESS);
+	f->rkey = f->to->mr->rkey;
+	memset(f->from->at, THEIRS, LEN);
+	memset(f->to->at, THEIRS, LEN);
+	assert_int_equal(pthread_create(&f->thread, NULL, fire_on, f), 0);
+}
+
+/* As long as something that is under way would need to come. */
+static void wait_a_little(void)
+{
+	uint64_t until = clock_ns() + NS_PER_MS / 2;
+
+	while (clock_ns() < until)
+		sched_yield();
+}
+
+static void fire_stop(struct fire *f)
+{
+	atomic_store(&f->over, true);
+	pthread_join(f->thread, NULL);
+	for (size_t i = 0; i < f->size; i++) /* of what was ours nothing was read */
+		assert_int_not_equal(f->back->at[i], MINE);
+	pair_close(&f->p);
+}
+
+static void revoke_in_error(struct fire *f)
+{
+	to_error(&f->p.b);
+}
+
+static void revoke_by_dereg(struct fire *f)
+{
+	assert_int_equal(ibv_dereg_mr(f->to->mr), 0);
+	f->to->mr = NULL;
+}
+
+/* The memory is taken back once the peer is at it. polled: somebody polls the queue pair; else the engine serves it. */
+static void take_back(void (*revoke)(struct fire *f), size_t size, bool polled)
+{
+	struct fire f;
+	struct poller poller;
+
+	fire_start(&f, size);
+	if (polled)
+		poller_start(&poller, f.p.b.rcq);
+	await(__atomic_load_n(&f.done, __ATOMIC_RELAXED) > dice(8));
+	for (unsigned spin = (unsigned)dice(20000); spin; spin--)
+		__asm__ volatile("" ::: "memory");
+	revoke(&f);
+	memset(f.to->at, MINE, f.size);
+	wait_a_little();
+	assert_int_equal(strangers(f.to->at, f.size), 0);
+	if (polled)
+		poller_stop(&poller);
+	fire_stop(&f);
+}
+
+static void take_back_often(void (*revoke)(struct fire *f))
+{
+	static const size_t sizes[] = {64, 4096, 60000, LEN};
+	unsigned long rounds = scaled(40);
+
+	for (unsigned long i = 0; i < rounds; i++)
+		take_back(revoke, sizes[i % 4], i / 4 % 2);
+}
+
+static void nothing_comes_after_a_move_to_error(void **state)
+{
+	take_back_often(revoke_in_error);
+}
+
+static void nothing_comes_after_a_deregistration(void **state)
+{
+	take_back_often(revoke_by_dereg);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(poller_that_comes_late_places_nothing),
+		cmocka_unit_test(nothing_comes_after_a_move_to_error),
+		cmocka_unit_test(nothing_comes_after_a_deregistration),
+	};
+
+	dice_start();
+	return cmocka_run_group_tests_name("revocation", tests, NULL, NULL);
+}
