@@ -87,6 +87,8 @@ static const struct name abilities[] = {
 	{STAGDV_ABILITY_STORE, "storage"},
 	{STAGDV_ABILITY_FLUSH, "flush"},
 	{STAGDV_ABILITY_ONE_SHOT, "one-shot-sends"},
+	{STAGDV_ABILITY_KEYED, "chosen-keys"},
+	{STAGDV_ABILITY_LEASE, "leases"},
 };
 
 static const struct name verbs_abilities[] = {

@@ -34,6 +34,8 @@ enum stagdv_ability {
 	STAGDV_ABILITY_STORE = 1 << 8,	   /* stagdv_reg_store_mr(), stagdv_connect_store() */
 	STAGDV_ABILITY_FLUSH = 1 << 9,	   /* stagdv_wr_barrier() to peers that agreed */
 	STAGDV_ABILITY_ONE_SHOT = 1 << 10, /* stagdv_post_send_advertise(), _close() on the wire */
+	STAGDV_ABILITY_KEYED = 1 << 11,	   /* stagdv_reg_mr_keyed(), stagdv_choose_key() */
+	STAGDV_ABILITY_LEASE = 1 << 12,	   /* stagdv_set_mr_lease() */
 };
 
 struct stagdv_device_attr {
@@ -71,6 +73,7 @@ struct stagdv_counters {
 	uint64_t closed, withdrawn; /* of these: by the peer; by stagdv_withdraw() */
 	uint64_t orphaned;	    /* of these: by the end of their connection */
 	uint64_t late;		    /* accesses to such an STag after that, all refused */
+	uint64_t lease_refusals;    /* accesses of the peer's to a region whose lease was over */
 };
 
 /* Fills at most size bytes. 0, EINVAL, EOPNOTSUPP. */
@@ -154,6 +157,37 @@ struct stagdv_guard {
  */
 struct ibv_mr *stagdv_reg_guarded_mr(struct ibv_pd *pd, void *addr, size_t length,
 				     unsigned int access, const struct stagdv_guard *guard);
+
+/* ---- regions that outlive a machine --------------------------------------- */
+
+/*
+ * As ibv_reg_mr(), but under a key that the caller chose: that by which peers know the same memory on another machine.
+ * All 32 bits are the caller's, who makes them hard to guess, or has stagdv_choose_key() do it; the upper 24 are not
+ * zero, and no other key of this process has them (EEXIST). After ibv_dereg_mr() the same key may be chosen again.
+ * On a real adapter: EOPNOTSUPP (it chooses by itself; tell peers a key of each machine).
+ */
+struct ibv_mr *stagdv_reg_mr_keyed(struct ibv_pd *pd, void *addr, size_t length,
+				   unsigned int access, uint32_t rkey);
+
+/* A key for it that cannot be guessed from others, and that is free in this process now. 0, EOPNOTSUPP. */
+int stagdv_choose_key(struct ibv_context *context, uint32_t *rkey);
+
+/*
+ * From until_ns (CLOCK_BOOTTIME) on peers are refused at this region, windows bound to it included, whatever they
+ * want, as if they had no right to it. 0: no lease, which is how a region begins; 1: it is over. One store, which waits
+ * for nobody: meant to be called often. What this side does with the memory has no lease, nor have STags of other
+ * calls over the same memory (fast registration, stagdv_post_send_advertise(), another region).
+ *
+ * A read is answered with bytes that were in the memory within the lease, an atomic when it was carried out within it
+ * (one that was not may have been carried out, but is not answered), and what comes behind a write is looked at
+ * only if all of the write was placed within it: the adapter looks at the clock before it touches the memory and again
+ * behind that, for each segment. So neither a process that stands still for a minute between two instructions nor an answer
+ * that waits in a queue makes an old value look like a new one. To end peers' access before its time, and to know that it
+ * has ended, there are ibv_modify_qp() and ibv_dereg_mr(): when they return nothing is under way.
+ *
+ * EINVAL: it is a fast region or on storage. On a real adapter: EOPNOTSUPP.
+ */
+int stagdv_set_mr_lease(struct ibv_mr *mr, uint64_t until_ns);
 
 /* ---- storage ------------------------------------------------------------ */
 

@@ -267,6 +267,7 @@ enum key_fault {
 	KEY_WRAP,
 	KEY_BUSY,     /* no hazard cell is free: again, a little later */
 	KEY_ON_STORE, /* it is no memory: store_get() */
+	KEY_LAPSED,   /* its lease is over */
 };
 
 const char *key_fault_str(enum key_fault f);
@@ -279,8 +280,9 @@ const char *key_fault_str(enum key_fault f);
 struct key_slot {
 	_Atomic uint32_t stag; /* 0: nobody may use it */
 	_Atomic uint32_t users;
-	uint32_t key; /* the whole key while allocated, valid or not */
-	uint8_t kind; /* enum key_kind */
+	uint32_t key;  /* the whole key while allocated, valid or not */
+	uint64_t life; /* another each time that it becomes usable: a tag may come again */
+	uint8_t kind;  /* enum key_kind */
 	bool allocated;
 	uint8_t key_turn, key_step; /* the low bits of the key when it was allocated; odd */
 	unsigned access;
@@ -295,6 +297,7 @@ struct key_slot {
 	struct iovec one;		  /* the memory, where nseg is 1 */
 	struct iovec *seg;		  /* &one, or an array of nseg */
 	const struct stagdv_guard *guard; /* NULL: none; else asked before each access */
+	_Atomic uint64_t lease;		  /* peers' ends then (clock_boot_ns()); 0: it does not */
 	struct store_region *store;	  /* KEY_STORE: where it is instead of in memory */
 	_Atomic uint32_t lent;		  /* of users: operations on storage, which take a while */
 	atomic_int windows;		  /* bound to this region; and STags of sends over it */
@@ -338,9 +341,23 @@ static inline uint8_t *key_near(const struct key_map *map, uint32_t stag, uint64
 
 /* A reference to a slot seen before: false when its tag is no longer stag. */
 bool key_hold(struct key_slot *slot, uint32_t stag);
+/* The same where memory behind it is remembered, too: false also when it has got other memory since. */
+bool key_hold_again(struct key_slot *slot, uint32_t stag, uint64_t life);
 void key_release(struct key_slot *slot);
 
+/*
+ * The region whose memory the map has: is it leased, and is that over? An access by a peer begins within the lease
+ * (key_get()); who asks again when he has copied knows that what he has was there within it, however long he slept.
+ */
+bool key_is_leased(const struct key_map *map);
+bool key_has_lapsed(const struct key_map *map);
+/* A peer's access is refused: what has to be counted is. */
+void key_refused(struct stag_qp *qp, uint32_t stag, enum key_fault f);
+
 int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out); /* -ENOMEM */
+/* The slot of just this tag: -EEXIST, -ENOMEM, -EINVAL (it is nobody's). */
+int key_alloc_as(enum key_kind kind, struct stag_pd *pd, uint32_t stag, struct key_slot **out);
+uint32_t key_choose(void); /* a tag whose slot is free now, and which it did not have last */
 void key_publish(struct key_slot *slot, uint32_t stag); /* from now on usable under stag */
 void key_revoke(struct key_slot *slot);	  /* unusable; returns when no access is under way */
 uint32_t key_next(struct key_slot *slot); /* another tag for it: see next_key() */
@@ -384,6 +401,9 @@ static inline struct stag_mw *to_stag_mw(struct ibv_mw *mw)
 /* guard: NULL, or copied */
 int mr_reg(struct stag_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
 	   const struct stagdv_guard *guard, struct stag_mr **out);
+int mr_reg_keyed(struct stag_pd *pd, void *addr, size_t len, unsigned access, uint32_t key,
+		 struct stag_mr **out); /* also -EEXIST: somebody has that index */
+int mr_set_lease(struct stag_mr *mr, uint64_t until);
 /* flags: enum ibv_rereg_mr_flags; on failure the region is as before. */
 int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size_t len,
 	     unsigned access);
@@ -698,11 +718,12 @@ struct stag_qp {
 	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
 	uint64_t recv_posts;		 /* rq_lock */
 	uint64_t recv_completions;	 /* rx_lock; those of the send side: counters.completions */
-	struct shots shots;		 /* one_shot.c */
-	atomic_int windows;		 /* type-2 windows bound to it */
-	struct qp_media *media;		 /* medium.c: those that its poller polls too; or NULL */
-	struct store_qp *store;		 /* tx_lock: where it is connected to storage; or NULL */
-	atomic_bool on_store;		 /* the same, for those who do not hold it */
+	_Atomic uint64_t lease_refusals;
+	struct shots shots;	  /* one_shot.c */
+	atomic_int windows;	  /* type-2 windows bound to it */
+	struct qp_media *media;	  /* medium.c: those that its poller polls too; or NULL */
+	struct store_qp *store;	  /* tx_lock: where it is connected to storage; or NULL */
+	atomic_bool on_store;	  /* the same, for those who do not hold it */
 	struct store_peer *peer;  /* store_peer.c: its peer uses storage; or NULL. Both locks */
 	atomic_bool serves_store; /* the same, for those who hold none */
 	atomic_bool rx_paused;	  /* nobody reads the stream: see rx_store.c. rx_lock */

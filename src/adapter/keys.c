@@ -14,6 +14,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/random.h"
 
@@ -61,28 +63,35 @@ const char *key_fault_str(enum key_fault f)
 		return "too many accesses to guarded memory at once";
 	case KEY_ON_STORE:
 		return "the region is on storage, and no memory";
+	case KEY_LAPSED:
+		return "the region's lease is over";
 	}
 	return "unknown";
 }
 
 /* ---- allocation ---- */
 
-/* A page at a number that none has. */
-static int add_page(void)
+static int add_page_at(uint32_t at)
 {
-	uint32_t at = random_u32() % PAGES;
-	struct key_slot *page;
+	struct key_slot *page = calloc(PAGE_SLOTS, sizeof(*page));
 
-	if (n_pages == PAGES)
-		return -ENOMEM;
-	while (atomic_load(&pages[at]))
-		at = (at + 1) % PAGES;
-	page = calloc(PAGE_SLOTS, sizeof(*page));
 	if (!page)
 		return -ENOMEM;
 	atomic_store_explicit(&pages[at], page, memory_order_release);
 	page_numbers[n_pages++] = at;
 	return 0;
+}
+
+/* A page at a number that none has. */
+static int add_page(void)
+{
+	uint32_t at = random_u32() % PAGES;
+
+	if (n_pages == PAGES)
+		return -ENOMEM;
+	while (atomic_load(&pages[at]))
+		at = (at + 1) % PAGES;
+	return add_page_at(at);
 }
 
 static struct key_slot *free_slot(uint32_t index)
@@ -128,44 +137,76 @@ static uint8_t next_key(struct key_slot *s)
 	return s->key_turn;
 }
 
+/* table_lock held */
+static void take_slot(struct key_slot *s, uint32_t stag, enum key_kind kind, struct stag_pd *pd)
+{
+	assert(atomic_load(&s->stag) == 0);
+	s->allocated = true;
+	n_used++;
+	s->key = stag;
+	s->kind = kind;
+	s->access = 0;
+	s->pd = pd;
+	s->qp = NULL;
+	s->shot = NULL;
+	s->parent = NULL;
+	s->base = s->len = 0;
+	s->nseg = 0;
+	s->seg = &s->one;
+	s->guard = NULL;
+	s->store = NULL;
+	atomic_store(&s->lease, 0);
+	atomic_store(&s->windows, 0);
+}
+
 int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
 {
 	struct key_slot *s;
 	uint32_t index;
 
-	pthread_mutex_lock(&table_lock);
+	LOCK_FOR_SCOPE(&table_lock);
 	s = find_free(&index);
-	if (s) {
-		uint32_t stag = index << 8 | next_key(s);
-
-		assert(atomic_load(&s->stag) == 0);
-		s->allocated = true;
-		n_used++;
-		s->key = stag;
-		s->kind = kind;
-		s->access = 0;
-		s->pd = pd;
-		s->qp = NULL;
-		s->shot = NULL;
-		s->parent = NULL;
-		s->base = s->len = 0;
-		s->nseg = 0;
-		s->seg = &s->one;
-		s->guard = NULL;
-		s->store = NULL;
-		atomic_store(&s->windows, 0);
-	}
-	pthread_mutex_unlock(&table_lock);
 	if (!s)
 		return -ENOMEM;
+	take_slot(s, index << 8 | next_key(s), kind, pd);
 	*out = s;
 	return 0;
+}
+
+int key_alloc_as(enum key_kind kind, struct stag_pd *pd, uint32_t stag, struct key_slot **out)
+{
+	uint32_t index = index_of(stag);
+
+	if (!index)
+		return -EINVAL;
+	LOCK_FOR_SCOPE(&table_lock);
+	if (!slot_at(index) && add_page_at(index / PAGE_SLOTS))
+		return -ENOMEM;
+	*out = free_slot(index);
+	if (!*out)
+		return -EEXIST;
+	take_slot(*out, stag, kind, pd);
+	return 0;
+}
+
+/* Anywhere, and not among the pages there are: on another machine those are others. */
+uint32_t key_choose(void)
+{
+	LOCK_FOR_SCOPE(&table_lock);
+	for (;;) {
+		uint32_t stag = random_u32();
+		struct key_slot *s = slot_at(index_of(stag));
+
+		if (index_of(stag) && (!s || (!s->allocated && s->key != stag)))
+			return stag;
+	}
 }
 
 void key_publish(struct key_slot *slot, uint32_t stag)
 {
 	assert(index_of(stag) == index_of(slot->key));
 	__atomic_store_n(&slot->key, stag, __ATOMIC_RELAXED); /* key_invalidate() may look at it */
+	slot->life++;
 	atomic_store(&slot->stag, stag);
 	if (slot->kind != KEY_SHOT) /* each queue pair counts those */
 		atomic_fetch_add_explicit(&stag_totals.registrations, 1, memory_order_relaxed);
@@ -234,6 +275,16 @@ bool key_hold(struct key_slot *slot, uint32_t stag)
 	return false;
 }
 
+bool key_hold_again(struct key_slot *slot, uint32_t stag, uint64_t life)
+{
+	if (!key_hold(slot, stag))
+		return false;
+	if (slot->life == life)
+		return true;
+	key_release(slot);
+	return false;
+}
+
 void key_release(struct key_slot *slot)
 {
 	atomic_fetch_sub_explicit(&slot->users, 1, memory_order_release);
@@ -275,6 +326,44 @@ void key_each_shot(void (*fn)(const struct shot *s, void *arg), void *arg)
 		}
 	}
 }
+
+/* ---- leases ---- */
+
+static bool has_lapsed(const struct key_slot *region)
+{
+	uint64_t until = atomic_load_explicit(&region->lease, memory_order_relaxed);
+
+	return until && clock_boot_ns() >= until;
+}
+
+static const struct key_slot *region_of(const struct key_map *map)
+{
+	return map->slot[1] ? map->slot[1] : map->slot[0];
+}
+
+bool key_is_leased(const struct key_map *map)
+{
+	const struct key_slot *region = region_of(map);
+
+	return region && atomic_load_explicit(&region->lease, memory_order_relaxed);
+}
+
+bool key_has_lapsed(const struct key_map *map)
+{
+	const struct key_slot *region = region_of(map);
+
+	return region && has_lapsed(region);
+}
+
+void key_refused(struct stag_qp *qp, uint32_t stag, enum key_fault f)
+{
+	if (f == KEY_LAPSED)
+		atomic_fetch_add_explicit(&qp->lease_refusals, 1, memory_order_relaxed);
+	else
+		shot_late(qp, stag);
+}
+
+/* ---- what is allowed ---- */
 
 static enum key_fault check(const struct key_slot *s, const struct stag_pd *pd,
 			    const struct stag_qp *qp, uint64_t to, uint64_t len, unsigned access)
@@ -340,6 +429,8 @@ enum key_fault key_try_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp
 		else
 			fault = KEY_INVALID;
 	}
+	if (fault == KEY_OK && qp && has_lapsed(region))
+		fault = KEY_LAPSED; /* for peers: qp is NULL where the access is our own */
 	if (fault == KEY_OK && region->guard)
 		fault = guard_enter(region->guard, &map->cell);
 	if (fault != KEY_OK) {

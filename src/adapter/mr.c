@@ -90,6 +90,24 @@ static void fill_slot(struct key_slot *s, void *addr, size_t len, uint64_t iova,
 	s->nseg = 1;
 }
 
+/* Takes over the slot, which nobody can use before this. */
+static void make_usable(struct stag_mr *mr, struct stag_pd *pd, void *addr, size_t len,
+			uint64_t iova, unsigned access)
+{
+	fill_slot(mr->slot, addr, len, iova, access);
+	mr->ibv = (struct ibv_mr){
+		.context = pd->ibv.context,
+		.pd = &pd->ibv,
+		.addr = addr,
+		.length = len,
+		.handle = mr->slot->key >> 8,
+		.lkey = mr->slot->key,
+		.rkey = mr->slot->key,
+	};
+	atomic_fetch_add(&pd->users, 1);
+	key_publish(mr->slot, mr->slot->key);
+}
+
 int mr_reg(struct stag_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
 	   const struct stagdv_guard *guard, struct stag_mr **out)
 {
@@ -108,23 +126,49 @@ int mr_reg(struct stag_pd *pd, void *addr, size_t len, uint64_t iova, unsigned a
 		free(mr);
 		return err;
 	}
-	fill_slot(mr->slot, addr, len, iova, access);
 	if (guard) {
 		mr->guard = *guard;
 		mr->slot->guard = &mr->guard;
 	}
-	mr->ibv = (struct ibv_mr){
-		.context = pd->ibv.context,
-		.pd = &pd->ibv,
-		.addr = addr,
-		.length = len,
-		.handle = mr->slot->key >> 8,
-		.lkey = mr->slot->key,
-		.rkey = mr->slot->key,
-	};
-	atomic_fetch_add(&pd->users, 1);
-	key_publish(mr->slot, mr->slot->key);
+	make_usable(mr, pd, addr, len, iova, access);
 	*out = mr;
+	return 0;
+}
+
+int mr_reg_keyed(struct stag_pd *pd, void *addr, size_t len, unsigned access, uint32_t key,
+		 struct stag_mr **out)
+{
+	struct stag_mr *mr;
+	int err = check_request(pd, addr, len, access);
+
+	if (err)
+		return err;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return -ENOMEM;
+	err = key_alloc_as(KEY_MR, pd_root(pd), key, &mr->slot);
+	if (err) {
+		log_info("pd %u: reg_mr under the key 0x%08x: %s", pd->ibv.handle, key,
+			 err == -EEXIST	  ? "another has its index"
+			 : err == -EINVAL ? "its index is 0"
+					  : "no memory");
+		free(mr);
+		return err;
+	}
+	make_usable(mr, pd, addr, len, (uintptr_t)addr, access);
+	*out = mr;
+	return 0;
+}
+
+/* A store, and no more: an access that began before it may end after it. */
+int mr_set_lease(struct stag_mr *mr, uint64_t until)
+{
+	if (mr->slot->kind != KEY_MR) {
+		log_info("mr 0x%08x: only what ibv_reg_mr() and its like made has a lease",
+			 mr->slot->key);
+		return -EINVAL;
+	}
+	atomic_store_explicit(&mr->slot->lease, until, memory_order_relaxed);
 	return 0;
 }
 

@@ -37,6 +37,14 @@ struct rx_landing {
 	unsigned n_span;
 };
 
+/* The region that a write goes to, also through a window. */
+struct rx_into {
+	struct key_slot *region; /* NULL: none */
+	uint32_t stag;		 /* its own; */
+	uint64_t life;
+	uint64_t off; /* of the segment in it */
+};
+
 enum rx_end_kind { END_NONE, END_FAULT, END_TERMINATED, END_CLOSED };
 
 struct rx_end { /* how the stream ended, where that has to wait */
@@ -78,8 +86,9 @@ struct qp_rx {
 	bool kick_tx;
 	bool stopped; /* the stream is done with, one way or the other */
 
-	bool on_store; /* this segment is */
-	bool waits;    /* it has no place yet */
+	struct rx_into into; /* of this segment, where it writes to memory */
+	bool on_store;	     /* this segment is */
+	bool waits;	     /* it has no place yet */
 	struct rx_landing landing;
 	struct list held; /* completions that stand behind writes to storage */
 	struct rx_end end;

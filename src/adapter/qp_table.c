@@ -72,6 +72,7 @@ static void add_counters(struct stagdv_counters *to, const struct stagdv_counter
 	to->withdrawn += from->withdrawn;
 	to->orphaned += from->orphaned;
 	to->late += from->late;
+	to->lease_refusals += from->lease_refusals;
 }
 
 void qp_table_remove(struct stag_qp *qp)
@@ -129,6 +130,7 @@ void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
 		c->tx_again += qp->stream->tx_again;
 		c->rx_again += qp->stream->rx_again;
 	}
+	c->lease_refusals = atomic_load(&qp->lease_refusals);
 	receive_counters(qp, c);
 	shot_counters(&qp->shots, c);
 	pthread_mutex_unlock(&qp->tx_lock);

@@ -27,6 +27,7 @@
 struct tx_ref { /* memory that the batch points to */
 	struct key_slot *slot;
 	uint32_t stag;
+	uint64_t life;
 	uint64_t *cell; /* of a guarded region, while the references are held */
 	int upto;	/* the last piece of the batch that lies there */
 };

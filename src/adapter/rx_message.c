@@ -63,6 +63,34 @@ static bool begin_store_write(struct stag_qp *qp)
 	return o != STOP;
 }
 
+/* The references are given back before the payload is there: it is found again by what is noted here. */
+static void note_region(struct qp_rx *rx, const struct key_map *map)
+{
+	const struct key_slot *key = map->slot[0];
+	struct key_slot *region = map->slot[1] ? map->slot[1] : map->slot[0];
+
+	rx->into = (struct rx_into){
+		.region = region,
+		.stag = atomic_load_explicit(&region->stag, memory_order_relaxed),
+		.life = region->life,
+		.off = rx->h.to - key->base + (key->parent ? key->win_off : 0),
+	};
+}
+
+/* Was all of the segment placed within the lease? What follows it may be an answer that says so. */
+static bool within_lease(struct stag_qp *qp)
+{
+	const struct rx_into *into = &qp->rx->into;
+	struct key_map map = {.slot = {into->region}};
+	bool lapsed;
+
+	if (!key_is_leased(&map) || !key_hold_again(into->region, into->stag, into->life))
+		return true;
+	lapsed = key_has_lapsed(&map);
+	key_release(into->region);
+	return !lapsed || rx_target_fault(qp, KEY_LAPSED);
+}
+
 /* The whole range is checked before a byte of it is placed. */
 static bool begin_write(struct stag_qp *qp)
 {
@@ -76,6 +104,7 @@ static bool begin_write(struct stag_qp *qp)
 		rx->write_len = 0;
 	}
 	rx->on_store = false;
+	rx->into.region = NULL;
 	if (rx->seg_len == 0)
 		return true; /* RFC 5041 §5.2: nothing to check */
 	f = key_get(rx->h.stag, qp->pd, qp, rx->h.to, rx->seg_len, IBV_ACCESS_REMOTE_WRITE, &map);
@@ -85,6 +114,7 @@ static bool begin_write(struct stag_qp *qp)
 		return rx_target_fault(qp, f);
 	if (first)
 		shot_written(map.slot[0]);
+	note_region(rx, &map);
 	key_put(&map);
 	return true;
 }
@@ -278,6 +308,8 @@ static bool end_write(struct stag_qp *qp)
 
 	if ((rx->on_store || rx->landing.len) && !rx_store_end(qp))
 		return false;
+	if (!within_lease(qp))
+		return false;
 	rx->write_len += rx->seg_len;
 	if (rx->h.last) {
 		rx->last_write_len = (uint32_t)rx->write_len;
@@ -329,7 +361,7 @@ static bool end_request(struct stag_qp *qp, bool room, struct peer_request *stor
 
 static bool refuse_request(struct stag_qp *qp, uint32_t stag, enum key_fault f)
 {
-	shot_late(qp, stag);
+	key_refused(qp, stag, f);
 	return rx_stop_with(qp, rx_read_fault(f));
 }
 
@@ -412,7 +444,7 @@ static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
 	if (f == KEY_OK && qp->peer && (r.flags & RDMAP_FLUSH_DURABLE))
 		f = rx_store_flush(qp, &store);
 	if (f != KEY_OK)
-		return rx_stop_with(qp, rx_read_fault(f));
+		return refuse_request(qp, r.stag, f);
 	key_put(&map);
 	pthread_mutex_lock(&qp->tx_lock);
 	room = qp_tx_respond_read(qp, &answer, store, rx_gate(qp));

@@ -42,6 +42,7 @@ struct wire_fault rx_write_fault(enum key_fault f)
 	case KEY_BOUNDS:
 		return FAULT_DDP_BASE_BOUNDS;
 	case KEY_RIGHTS:
+	case KEY_LAPSED:
 		return FAULT_RDMAP_ACCESS;
 	case KEY_OTHER_PD:
 	case KEY_OTHER_QP:
@@ -63,6 +64,7 @@ struct wire_fault rx_read_fault(enum key_fault f)
 	case KEY_BOUNDS:
 		return FAULT_RDMAP_BASE_BOUNDS;
 	case KEY_RIGHTS:
+	case KEY_LAPSED:
 		return FAULT_RDMAP_ACCESS;
 	case KEY_OTHER_PD:
 	case KEY_OTHER_QP:
@@ -181,7 +183,7 @@ bool rx_stop_locally(struct stag_qp *qp)
 bool rx_target_fault(struct stag_qp *qp, enum key_fault f)
 {
 	if (qp->rx->h.opcode == RDMAP_WRITE) {
-		shot_late(qp, qp->rx->h.stag);
+		key_refused(qp, qp->rx->h.stag, f);
 		return rx_stop_with(qp, rx_write_fault(f));
 	}
 	return rx_stop_locally(qp);

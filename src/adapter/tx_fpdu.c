@@ -28,7 +28,7 @@ static enum key_fault ref_get_again(struct tx_ref *r)
 {
 	enum key_fault f = KEY_OK;
 
-	if (!key_hold(r->slot, r->stag))
+	if (!key_hold_again(r->slot, r->stag, r->life))
 		return KEY_INVALID;
 	if (r->slot->guard)
 		f = guard_enter(r->slot->guard, &r->cell);
@@ -134,8 +134,10 @@ void tx_keep_refs(struct qp_tx *tx, struct key_map *map)
 			tx->ref[tx->n_ref - 1].upto = tx->n - 1;
 			continue;
 		}
-		tx->ref[tx->n_ref++] = (struct tx_ref){
-			.slot = s, .stag = atomic_load(&s->stag), .upto = tx->n - 1};
+		tx->ref[tx->n_ref++] = (struct tx_ref){.slot = s,
+						       .stag = atomic_load(&s->stag),
+						       .life = s->life,
+						       .upto = tx->n - 1};
 		if (s->guard) {
 			tx->ref[tx->n_ref - 1].cell = map->cell;
 			map->cell = NULL;

@@ -3,7 +3,9 @@
  * tx_response.c - answers to the peer's reads and atomics.
  *
  * They wait here in order (IRD of them at the most), and are checked again when
- * they are framed: a region may have gone meanwhile.
+ * they are framed: a region may have gone meanwhile, or its lease. What comes from a leased region is copied,
+ * and the lease looked at before the copy and behind it: what then waits for room in the stream, however long, was there
+ * within the lease.
  */
 #include "adapter/qp_tx.h"
 #include "adapter/store_peer.h"
@@ -24,31 +26,44 @@ static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
 	return p;
 }
 
+static bool bounce_data(struct stag_qp *qp, const struct key_map *map, struct fpdu *f,
+			const struct ddp_hdr *h)
+{
+	uint8_t *copy = bounce_room(qp->tx, map->len);
+
+	if (!copy)
+		return false;
+	if (qp->link.crc)
+		fpdu_sum_copy(f, h, copy, map);
+	else
+		tx_copy_pieces(copy, map);
+	tx_foreign_bytes(qp->tx, &(struct iovec){copy, map->len});
+	return true;
+}
+
+/* The map is the caller's still, but for references that the batch has taken over. false: no room. */
 static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu *f,
 			    const struct ddp_hdr *h)
 {
 	struct qp_tx *tx = qp->tx;
-	uint8_t *copy;
 
 	if (map->len <= TX_COPY) {
 		tx_copy_pieces(tx_own_bytes(tx, map->len), map);
-		key_put(map);
 		return true;
 	}
 	f->flat = false;
-	if (qp->link.crc) {
-		copy = bounce_room(tx, map->len);
-		if (copy) {
-			fpdu_sum_copy(f, h, copy, map);
-			tx_foreign_bytes(tx, &(struct iovec){copy, map->len});
-		}
-		key_put(map);
-		return copy != NULL;
-	}
+	if (qp->link.crc || key_is_leased(map))
+		return bounce_data(qp, map, f, h);
 	for (unsigned i = 0; i < map->n; i++)
 		tx_foreign_bytes(tx, &map->iov[i]);
 	tx_keep_refs(tx, map);
 	return true;
+}
+
+static void refuse_answer(struct stag_qp *qp, uint32_t stag, enum key_fault fault)
+{
+	key_refused(qp, stag, fault);
+	qp->tx->response_fault = rx_read_fault(fault);
 }
 
 /* The memory of the next segment; false: not now, or there is none behind the tag any more. */
@@ -58,10 +73,8 @@ static bool map_read_data(struct stag_qp *qp, const struct response *r, size_t w
 	enum key_fault fault = tx_key_get(qp, r->read.src_stag, qp, r->read.src_to + r->off, want,
 					  IBV_ACCESS_REMOTE_READ, map);
 
-	if (fault != KEY_OK && fault != KEY_BUSY) {
-		shot_late(qp, r->read.src_stag);
-		qp->tx->response_fault = rx_read_fault(fault);
-	}
+	if (fault != KEY_OK && fault != KEY_BUSY)
+		refuse_answer(qp, r->read.src_stag, fault);
 	return fault == KEY_OK;
 }
 
@@ -179,6 +192,19 @@ static void frame_found(struct stag_qp *qp, struct response *r, uint64_t value)
 
 /* ---- from memory ---- */
 
+/* false: no room now, or the lease was over before the copy was made. */
+static bool fetch_read_data(struct stag_qp *qp, const struct response *r, struct key_map *map,
+			    struct fpdu *f, const struct ddp_hdr *h)
+{
+	bool placed = place_read_data(qp, map, f, h);
+	bool lapsed = placed && key_has_lapsed(map);
+
+	key_put(map);
+	if (lapsed)
+		refuse_answer(qp, r->read.src_stag, KEY_LAPSED);
+	return placed && !lapsed;
+}
+
 static bool frame_read_response(struct stag_qp *qp, struct response *r)
 {
 	struct qp_tx *tx = qp->tx;
@@ -201,9 +227,9 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 	h.last = f.payload == left;
 	if (want && is_one_piece(&map))
 		tx_promise_full(qp, &h, left - f.payload);
-	if (want && !place_read_data(qp, &map, &f, &h)) {
+	if (want && !fetch_read_data(qp, r, &map, &f, &h)) {
 		tx_back_to(tx, &before); /* the bounce buffer is full: when the batch is out */
-		if (tx->n == 0)
+		if (tx->n == 0 && !tx->response_fault.set)
 			tx->response_fault = FAULT_RDMAP_LOCAL; /* no memory for it */
 		return false;
 	}
@@ -229,6 +255,7 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 {
 	struct qp_tx *tx = qp->tx;
 	uint64_t found;
+	bool lapsed;
 	struct key_map map;
 	enum key_fault fault = tx_key_get(qp, r->atomic.stag, qp, r->atomic.to, sizeof(uint64_t),
 					  IBV_ACCESS_REMOTE_ATOMIC, &map);
@@ -236,14 +263,21 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 	if (fault == KEY_BUSY)
 		return false;
 	if (fault != KEY_OK || map.n != 1 || (uintptr_t)map.iov[0].iov_base % sizeof(uint64_t)) {
-		tx->response_fault = fault != KEY_OK ? rx_read_fault(fault) : FAULT_RDMAP_STREAM;
+		if (fault != KEY_OK)
+			refuse_answer(qp, r->atomic.stag, fault);
+		else
+			tx->response_fault = FAULT_RDMAP_STREAM;
 		key_put(&map);
 		return false;
 	}
 	found = do_atomic(map.iov[0].iov_base, &r->atomic);
+	lapsed = key_has_lapsed(&map);
 	key_put(&map);
-	frame_found(qp, r, found);
-	return true;
+	if (lapsed) /* it may be done, but nobody is told so */
+		refuse_answer(qp, r->atomic.stag, KEY_LAPSED);
+	else
+		frame_found(qp, r, found);
+	return !lapsed;
 }
 
 bool tx_frame_response(struct stag_qp *qp)
@@ -251,6 +285,8 @@ bool tx_frame_response(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 	struct response *r = &tx->irq[tx->irq_get & tx->irq_mask];
 
+	if (tx->response_fault.set)
+		return false; /* what was refused is not tried again */
 	if (r->store && r->is_atomic) {
 		frame_found(qp, r, peer_found(r->store));
 		return true;

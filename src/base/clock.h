@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * clock.h - monotonic time in nanoseconds.
+ * clock.h - time in nanoseconds: monotonic, and the same with the time that the machine slept.
  */
 #ifndef STAG_BASE_CLOCK_H
 #define STAG_BASE_CLOCK_H
@@ -11,12 +11,22 @@
 #define NS_PER_MS 1000000ull
 #define NS_PER_S  1000000000ull
 
-static inline uint64_t clock_ns(void)
+static inline uint64_t clock_read(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_MONOTONIC, &ts);
+	clock_gettime(clock, &ts);
 	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+static inline uint64_t clock_ns(void)
+{
+	return clock_read(CLOCK_MONOTONIC);
+}
+
+static inline uint64_t clock_boot_ns(void)
+{
+	return clock_read(CLOCK_BOOTTIME);
 }
 
 #endif

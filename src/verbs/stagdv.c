@@ -39,7 +39,7 @@ static uint32_t library_version(void)
 static uint64_t device_abilities(void)
 {
 	uint64_t abilities = STAGDV_ABILITY_MW | STAGDV_ABILITY_FAST_REG | STAGDV_ABILITY_GUARD |
-			     STAGDV_ABILITY_STORE;
+			     STAGDV_ABILITY_STORE | STAGDV_ABILITY_KEYED | STAGDV_ABILITY_LEASE;
 
 	if (config()->extensions)
 		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM |
@@ -187,6 +187,33 @@ STAG_EXPORT struct ibv_mr *stagdv_reg_guarded_mr(struct ibv_pd *pd, void *addr, 
 		return fail_with(EOPNOTSUPP);
 	FACE_RETURN(mr_reg(to_stag_pd(pd), addr, length, (uintptr_t)addr, access, guard, &mr),
 		    &mr->ibv);
+}
+
+/* ---- regions that outlive a machine ------------------------------------- */
+
+STAG_EXPORT struct ibv_mr *stagdv_reg_mr_keyed(struct ibv_pd *pd, void *addr, size_t length,
+					       unsigned int access, uint32_t rkey)
+{
+	struct stag_mr *mr = NULL;
+
+	if (!is_ours(pd->context))
+		return fail_with(EOPNOTSUPP);
+	FACE_RETURN(mr_reg_keyed(to_stag_pd(pd), addr, length, access, rkey, &mr), &mr->ibv);
+}
+
+STAG_EXPORT int stagdv_choose_key(struct ibv_context *context, uint32_t *rkey)
+{
+	if (!is_ours(context))
+		return EOPNOTSUPP;
+	*rkey = key_choose();
+	return 0;
+}
+
+STAG_EXPORT int stagdv_set_mr_lease(struct ibv_mr *mr, uint64_t until_ns)
+{
+	if (!is_ours(mr->context))
+		return EOPNOTSUPP;
+	return -mr_set_lease(to_stag_mr(mr), until_ns);
 }
 
 /* ---- storage ----------------------------------------------------------- */

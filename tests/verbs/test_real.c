@@ -219,6 +219,7 @@ static void stagdv_is_not_for_real_devices(void **state)
 	struct stagdv_counters counters;
 	struct stagdv_fast_reg reg = {.wr_id = 1};
 	struct stagdv_guard guard = {.word = &reg.comp_mask};
+	uint32_t key;
 
 	assert_false(stagdv_is_supported(&fake_device));
 	assert_int_equal(stagdv_query_device(&ctx, &attr, sizeof(attr)), EOPNOTSUPP);
@@ -231,6 +232,11 @@ static void stagdv_is_not_for_real_devices(void **state)
 	assert_null(stagdv_alloc_fast_mr(&pd, 1));
 	assert_int_equal(errno, EOPNOTSUPP);
 	assert_int_equal(stagdv_post_fast_reg(&qp, &reg), EOPNOTSUPP);
+	errno = 0;
+	assert_null(stagdv_reg_mr_keyed(&pd, &reg, sizeof(reg), 0, 1u << 8));
+	assert_int_equal(errno, EOPNOTSUPP);
+	assert_int_equal(stagdv_choose_key(&ctx, &key), EOPNOTSUPP);
+	assert_int_equal(stagdv_set_mr_lease(&mr, 1), EOPNOTSUPP);
 }
 
 int main(void)

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_keyed.c - regions under a key that the program chose.
+ */
+#include "side.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <stag/stagdv.h>
+
+#define LEN    4096
+#define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+
+static uint32_t choose(struct side *s)
+{
+	uint32_t key = 0;
+
+	assert_int_equal(stagdv_choose_key(s->ctx, &key), 0);
+	return key;
+}
+
+/* The region of r again, under this key. */
+static void rename_region(struct side *s, struct region *r, uint32_t key)
+{
+	assert_int_equal(ibv_dereg_mr(r->mr), 0);
+	r->mr = stagdv_reg_mr_keyed(s->pd, r->at, r->len, ACCESS, key);
+	assert_non_null(r->mr);
+	assert_int_equal(r->mr->rkey, key);
+	assert_int_equal(r->mr->lkey, key);
+}
+
+static void write_and_look(struct pair *p, struct region *to, unsigned seed)
+{
+	struct region *from = own_region(&p->a, LEN), *back = own_region(&p->a, LEN);
+
+	fill(from->at, LEN, seed);
+	expect_sent(&p->a, post_write(&p->a, from, 0, LEN, to, 0));
+	expect_sent(&p->a, post_read(&p->a, back, 0, LEN, to, 0));
+	expect_filled(back->at, LEN, seed);
+	expect_filled(to->at, LEN, seed);
+	drop_region(&p->a, from);
+	drop_region(&p->a, back);
+}
+
+static void region_is_known_by_its_chosen_key(void **state)
+{
+	struct pair *p = *state;
+	struct region *r = lend_region(&p->b, LEN, ACCESS);
+
+	rename_region(&p->b, r, choose(&p->b));
+	write_and_look(p, r, 1);
+	drop_region(&p->b, r);
+}
+
+/* What a node does that comes back: other memory, the same name. */
+static void same_key_can_be_chosen_again(void **state)
+{
+	struct pair *p = *state;
+	struct region *first = lend_region(&p->b, LEN, ACCESS), *second;
+	uint32_t key = choose(&p->b);
+
+	rename_region(&p->b, first, key);
+	write_and_look(p, first, 2);
+	drop_region(&p->b, first);
+	second = lend_region(&p->b, LEN, ACCESS);
+	rename_region(&p->b, second, key);
+	write_and_look(p, second, 3);
+	drop_region(&p->b, second);
+}
+
+static void index_that_is_taken_is_refused(void **state)
+{
+	struct pair *p = *state;
+	struct region *r = lend_region(&p->b, LEN, ACCESS);
+
+	errno = 0;
+	assert_null(stagdv_reg_mr_keyed(p->b.pd, r->at, LEN, ACCESS, r->mr->rkey));
+	assert_int_equal(errno, EEXIST);
+	assert_null(stagdv_reg_mr_keyed(p->b.pd, r->at, LEN, ACCESS, r->mr->rkey ^ 1));
+	assert_int_equal(errno, EEXIST);
+	drop_region(&p->b, r);
+}
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+	struct pair *p = *state;
+	struct region *r = own_region(&p->b, LEN);
+	uint32_t key = choose(&p->b);
+
+	assert_null(stagdv_reg_mr_keyed(p->b.pd, r->at, LEN, ACCESS, 0));
+	assert_int_equal(errno, EINVAL);
+	assert_null(stagdv_reg_mr_keyed(p->b.pd, r->at, LEN, ACCESS, 0xff));
+	assert_int_equal(errno, EINVAL);
+	assert_null(stagdv_reg_mr_keyed(p->b.pd, r->at, LEN, IBV_ACCESS_REMOTE_WRITE, key));
+	assert_int_equal(errno, EINVAL);
+	assert_null(stagdv_reg_mr_keyed(p->b.pd, (void *)64, LEN, ACCESS, key));
+	assert_int_equal(errno, EFAULT);
+	rename_region(&p->b, r, key); /* nothing was left behind */
+	drop_region(&p->b, r);
+}
+
+static int by_number(const void *a, const void *b)
+{
+	uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* Over all 24 bits of the index, and no two alike. */
+static void chosen_keys_are_anywhere(void **state)
+{
+	enum { N = 256 };
+	struct pair *p = *state;
+	struct region *r = own_region(&p->b, 64);
+	struct ibv_mr *mr[N];
+	uint32_t key[N], gap = 0;
+
+	for (int i = 0; i < N; i++) {
+		key[i] = choose(&p->b);
+		mr[i] = stagdv_reg_mr_keyed(p->b.pd, r->at, 64, 0, key[i]);
+		assert_non_null(mr[i]);
+	}
+	for (int i = 0; i < N; i++)
+		assert_int_equal(ibv_dereg_mr(mr[i]), 0);
+	qsort(key, N, sizeof(*key), by_number);
+	for (int i = 1; i < N; i++) {
+		assert_int_not_equal(key[i] >> 8, key[i - 1] >> 8);
+		gap = key[i] - key[i - 1] > gap ? key[i] - key[i - 1] : gap;
+	}
+	assert_true(key[0] < 1u << 30 && key[N - 1] > 3u << 30 && gap < 1u << 30);
+	drop_region(&p->b, r);
+}
+
+/* A slot that was named by hand is used again, and the name it had is not given by chance. */
+static void ordinary_regions_go_round_chosen_ones(void **state)
+{
+	enum { N = 2000 };
+	struct pair *p = *state;
+	struct region *r = own_region(&p->b, 64);
+	uint32_t key = choose(&p->b), last = key;
+	struct ibv_mr *named = stagdv_reg_mr_keyed(p->b.pd, r->at, 64, 0, key);
+
+	assert_non_null(named);
+	for (int i = 0; i < N; i++) {
+		struct ibv_mr *mr = ibv_reg_mr(p->b.pd, r->at, 64, 0);
+
+		assert_non_null(mr);
+		assert_int_not_equal(mr->rkey >> 8, key >> 8);
+		assert_int_not_equal(mr->rkey, last);
+		last = mr->rkey;
+		assert_int_equal(ibv_dereg_mr(mr), 0);
+	}
+	assert_int_equal(ibv_dereg_mr(named), 0);
+	drop_region(&p->b, r);
+}
+
+static int connect_pair(void **state)
+{
+	static struct pair p;
+
+	pair_open(&p, NULL, NULL);
+	*state = &p;
+	return 0;
+}
+
+static int close_pair(void **state)
+{
+	ping(*state);
+	pair_close(*state);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(region_is_known_by_its_chosen_key),
+		cmocka_unit_test(same_key_can_be_chosen_again),
+		cmocka_unit_test(index_that_is_taken_is_refused),
+		cmocka_unit_test(what_makes_no_sense_is_refused),
+		cmocka_unit_test(chosen_keys_are_anywhere),
+		cmocka_unit_test(ordinary_regions_go_round_chosen_ones),
+	};
+
+	return cmocka_run_group_tests_name("chosen keys", tests, connect_pair, close_pair);
+}
