@@ -13,10 +13,12 @@
  * so that nobody reads what may yet be lost; the next requests are judged by what is ahead.
  *
  *     region.c   layout, mapping, superblock           record.c   ranges: build, check, apply
- *     alloc.c    blocks of the region                  ahead.c    words that records will have changed
- *     object.c   header, hash, one-sided reads         ops.c      requests: judged, carried out, remembered
- *     index.c    names                                 upload.c   values that come in several records
- *     clients.c  who has asked what: exactly once      ring.c     the log, in memory here and there
+ *     check.c    does a region contradict itself       ring.c     the log, in memory here and there
+ *     alloc.c    blocks of the region                  core.c     the primary's view,
+ *     object.c   header, hash, one-sided reads         ahead.c    by words that records will have changed
+ *     index.c    names                                 ops.c      requests: judged, carried out, remembered
+ *     lookup.c   names, one-sided                      upload.c   values that come in several records
+ *     clients.c  who has asked what: exactly once      look.c     reads by the node, from the region as it is
  *     wire.c     messages                              map.c      a client's pointers by key
  *
  * All of it is pure: no sockets, clocks, threads; memory is allocated when a core or a log is made. What nodes
@@ -48,7 +50,8 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies")
 #define POOL_MAX_NAME	STAG_POOL_NAME_MAX
 #define POOL_MAX_VALUE	STAG_POOL_VALUE_MAX
 #define POOL_DIRECT_MAX                                                                            \
-	(256u << 10)		/* a longer value is no part of its object: a stub names its body */
+	(256u << 10) /* a longer value is no part of its object: a stub names its body */
+#define POOL_BLOCK_MAX	    (288u << 10)
 #define POOL_WINDOW	    64u /* outcomes that are kept of a client */
 #define POOL_MAX_UPLOADS    8u	/* of a client, under way */
 #define POOL_BUCKET_ENTRIES 7u
@@ -95,7 +98,8 @@ enum pool_span_kind { POOL_SPAN_FREE, POOL_SPAN_RUN, POOL_SPAN_TAIL, POOL_SLAB }
 
 /*
  * Before a value. The generation is the number of the record that made the object, and therefore of no other; the version
- * that of the record that changed it last. A free block's header is zero, or was never one.
+ * that of the record that changed it last. A free block's header is zero, or was never one; a block that is in use, and no
+ * object, begins with a word of zero.
  */
 struct pool_object {
 	uint64_t generation;
@@ -107,18 +111,22 @@ struct pool_object {
 };
 
 enum pool_object_flags {
-	POOL_NAMED = 1 << 0,	/* begins with {u16 length; name} */
+	POOL_NAMED = 1 << 0,	/* begins with {u16 length; name}, padded to 8 */
 	POOL_INDIRECT = 1 << 1, /* a stub in the value's place */
 };
 
-/* In the place of a value longer than POOL_DIRECT_MAX. A body is never changed: an update is a new one. */
+/* In the place of a value longer than POOL_DIRECT_MAX. Its body is a run, and never changed: an update is a new one. */
 struct pool_stub {
 	uint64_t address;
 	uint64_t length;
 	uint64_t hash; /* XXH3 of the body */
 };
 
-/* An entry: tag << 48 | offset / 16; 0: none. The last word: offset / 16 of the bucket behind this one. */
+/*
+ * An entry: tag << 48 | offset / 16; 0: none. next: offset / 16 of the bucket behind this one, 16 bytes behind its
+ * block's beginning. An entry stays where it is as long as its name lives, and a bucket as long as one behind it is in use: who looks
+ * without a lock misses nothing that is there all the time.
+ */
 struct pool_bucket {
 	uint64_t entries[POOL_BUCKET_ENTRIES];
 	uint64_t next;
@@ -127,12 +135,13 @@ struct pool_bucket {
 struct pool_result {
 	uint64_t sequence;
 	uint64_t address, generation, version;
-	uint32_t status; /* errno value; EINPROGRESS: an upload, to address */
+	uint32_t status; /* errno value; EINPROGRESS: an upload, to the run at address */
 	uint32_t length; /* of the value */
 };
 
 /* In a block of its own; the directory (clients_at) has its offset, or 0. Result of sequence s: s % POOL_WINDOW. */
 struct pool_client {
+	uint64_t zero;
 	uint64_t id[2];
 	uint64_t
 		who; /* hash of the name that it was admitted by: nobody else goes on in its place */
@@ -181,7 +190,7 @@ int pool_region_adopt(struct pool_region *r, void *at, uint64_t size);
 int pool_region_map(uint64_t address, uint64_t size, char *why, size_t room);
 void pool_region_unmap(uint64_t address, uint64_t size);
 
-/* Bytes of the region that are its own, whatever is stored; and checks that cost a walk over all: 0, or -EBADMSG and why. */
+/* Walks over all of it (check.c): 0, or -EBADMSG, and why. */
 int pool_region_check(const struct pool_region *r, char *why, size_t room);
 
 static inline bool pool_holds(const struct pool_region *r, uint64_t offset, uint64_t length)
@@ -240,9 +249,11 @@ struct pool_staged {
 #define POOL_RECORD_META 8192u /* bytes of a record beside its value, at most */
 #define POOL_RECORD_MAX	 (POOL_DIRECT_MAX + POOL_RECORD_META)
 
+/* Staged bytes [base, base + length) are at `at`: the staging memory, or the primary's copy of what a record names. */
 struct pool_staging {
 	const uint8_t *at;
-	uint64_t length;
+	uint64_t base, length;
+	bool trusted; /* the hash is not asked for: our own copy; or there is nobody left to ask for the bytes */
 };
 
 /* Being made, in memory of the caller's. Too little of it: failed, from then on. */
@@ -279,7 +290,7 @@ int pool_record_check(const struct pool_region *r, const void *at, size_t room,
 /*
  * Applies one that has been checked. Whatever its bytes are by now, nothing outside what records may change is written.
  * -EALREADY: its number is not above the last; -EPROTO: it is not the next, or its epoch has passed; -EILSEQ: staged
- * bytes do not fit, and nothing was changed: wanted with its bytes inline; -EBADMSG: as pool_record_check().
+ * bytes do not fit, and nothing but their place was changed: wanted with its bytes inline; -EBADMSG: as pool_record_check().
  * staging may be NULL.
  */
 int pool_record_apply(struct pool_region *r, const void *at, size_t room,
@@ -355,101 +366,138 @@ void pool_add(struct pool_core *core, uint64_t offset, int64_t value);
 int pool_room_create(struct pool_core *core); /* from the region */
 void pool_room_destroy(struct pool_core *core);
 
-/* The offset of a block of at least size bytes, or POOL_NOWHERE. Its bytes are what they are. */
+/* The offset of a block of at least size bytes (at most POOL_BLOCK_MAX), or POOL_NOWHERE. Its bytes are what they are. */
 uint64_t pool_alloc(struct pool_core *core, uint64_t size);
-void pool_free(struct pool_core *core, uint64_t offset); /* of a block in use */
-/* Bytes of the block that begins at offset; 0: none in use does. */
+/* The same of whole spans. */
+uint64_t pool_alloc_run(struct pool_core *core, uint64_t size);
+void pool_free(struct pool_core *core, uint64_t offset); /* either; nothing, if none is there */
+/* Bytes of the block, or run, that begins at offset; 0: none in use does. */
 uint64_t pool_block_size(const struct pool_core *core, uint64_t offset);
+uint64_t pool_run_size(const struct pool_core *core, uint64_t offset);
 /* The same in the region as it is. */
 uint64_t pool_region_block_size(const struct pool_region *r, uint64_t offset);
+uint64_t pool_region_run_size(const struct pool_region *r, uint64_t offset);
 
 /* ---- object.c ------------------------------------------------------------------ */
 
 uint64_t pool_hash(const void *bytes, size_t length);
+uint64_t pool_hash_pieces(const struct pool_piece *pieces, int n);
 uint64_t pool_object_hash(const struct pool_object *o, uint64_t address, uint64_t stored);
 
+#define POOL_PREFIX_MAX 264u /* a name before its value */
+
+static inline uint32_t pool_prefix_length(uint16_t name_length)
+{
+	return (sizeof(uint16_t) + name_length + 7u) & ~7u;
+}
+
+/* Bytes of it. */
+uint32_t pool_prefix_write(uint8_t to[POOL_PREFIX_MAX], const char *name, uint16_t length);
+
+/* What is stored in an object: name, then value or stub. false: it cannot be. */
+struct pool_stored {
+	const char *name; /* NULL: none */
+	uint16_t name_length;
+	uint32_t prefix; /* where the value or stub begins */
+	bool indirect;
+	struct pool_stub stub;
+};
+
+bool pool_stored_read(const struct pool_object *object, const void *bytes,
+		      struct pool_stored *stored);
+
 /*
- * A one-sided read, step by step: the caller reads [address, + length) into memory of its own and feeds it, until
- * the machine wants nothing more.
+ * A one-sided read, step by step: the caller reads `length` bytes from `address`, and feeds them, until the machine wants
+ * nothing more. Whatever was read while it changed is noticed, and read again.
  */
 enum pool_step {
 	POOL_MORE, /* read what it wants now, and feed it */
-	POOL_DONE, /* value and length are valid */
+	POOL_DONE, /* the value has been read */
 	POOL_GONE, /* no such object any more; of a lookup: no such name */
-	POOL_ASK,  /* tries are exhausted: the server's word is wanted */
+	POOL_ASK,  /* tries are exhausted, or something is odd: the node's word is wanted */
 };
 
 struct pool_read {
-	/* What it wants: at most this many bytes, to be fed from the same place. */
-	uint64_t address;
-	uint64_t length;
+	uint64_t address, length; /* what it wants: a header and what is behind it, or a body */
+	bool body;		  /* it wants a body */
 	/* Done: */
-	uint64_t at; /* where in the last bytes fed the value begins */
-	uint64_t value_length;
-	struct stag_pool_ptr ptr; /* with the right length */
+	uint32_t at; /* where in what was last fed (behind the header) the value begins */
+	uint32_t value_length;
 	uint64_t version;
+	struct stag_pool_ptr ptr; /* with the right length */
 	/* Its own. */
 	uint64_t base, size; /* the region */
 	const char *name;    /* the object has to be of this name; NULL: any */
 	uint16_t name_length;
 	uint8_t tries;
-	bool body;
+	bool other; /* gone: something else is in its place */
 	struct pool_stub stub;
 };
 
 #define POOL_READ_TRIES 32u
 
-/* name: by name; it stays the caller's until the read is done. */
+/* ptr: generation 0: any. name: stays the caller's until the read is done. */
 void pool_read_start(struct pool_read *read, uint64_t base, uint64_t size,
 		     const struct stag_pool_ptr *ptr, const char *name, uint16_t name_length);
-enum pool_step pool_read_feed(struct pool_read *read, const void *bytes);
+/* header: its 32 bytes, stored: what was read behind them; of a body: NULL, and its bytes. */
+enum pool_step pool_read_feed(struct pool_read *read, const void *header, const void *stored);
 
-/* The node's own: the object of ptr in its region, by nothing ahead. -ENOENT. */
+/* The object of ptr in the region as it is. -ENOENT. */
 int pool_object_find(const struct pool_region *r, const struct stag_pool_ptr *ptr,
 		     struct pool_object *object, uint64_t *offset);
-/* Where its value is. */
-void pool_object_value(const struct pool_region *r, const struct pool_object *object,
-		       uint64_t offset, const void **value, uint64_t *length);
 
-/* ---- index.c ------------------------------------------------------------------- */
+/* ---- index.c, lookup.c ----------------------------------------------------------- */
 
-/* A lookup, step by step, as a read: buckets, then an object. */
-struct pool_lookup {
-	uint64_t address, length; /* what it wants */
-	struct pool_read read;	  /* done: of the object */
-	/* Its own. */
+uint64_t pool_name_hash(const char *name, uint16_t length);
+/* Where its first bucket is, from the region's beginning; what its entry has beside the offset. */
+uint64_t pool_name_bucket(uint64_t hash, uint64_t index_at, uint64_t num_buckets);
+uint64_t pool_name_entry(uint64_t hash, uint64_t offset);
+static inline uint64_t pool_entry_offset(uint64_t entry)
+{
+	return (entry & ((1ull << 48) - 1)) * POOL_ALIGN;
+}
+
+/* With what is ahead: where a name's entry is, and its object's offset. false: there is none. */
+bool pool_index_find(const struct pool_core *core, const char *name, uint16_t length,
+		     uint64_t *entry, uint64_t *object);
+/* The entry of an object whose name is in its place. -ENOSPC. */
+int pool_index_add(struct pool_core *core, const char *name, uint16_t length, uint64_t object);
+void pool_index_move(struct pool_core *core, uint64_t entry, uint64_t object);
+void pool_index_remove(struct pool_core *core, const char *name, uint16_t length, uint64_t entry);
+
+/* Objects of names in the region as it is, from *cursor (0: the first) on; POOL_NOWHERE: no more. */
+uint64_t pool_index_next(const struct pool_region *r, uint64_t *cursor);
+/* The object of a name in the region as it is; POOL_NOWHERE. */
+uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t length);
+uint64_t pool_index_buckets(const struct pool_region *r); /* that are no first ones */
+
+/* A region, as a client knows it. */
+struct pool_place {
 	uint64_t base, size, index_at, num_buckets;
-	const char *name;
-	uint16_t name_length;
-	uint16_t tag;
-	uint8_t tries, hops, entry;
-	uint32_t hint;
-	bool reading;
-	uint64_t first; /* the chain's first bucket */
-	struct pool_bucket bucket;
+	uint32_t key;
 };
 
-struct pool_place {
-	uint64_t base, size, index_at, num_buckets; /* of a region, as a client knows it */
-	uint32_t key;
+/* A lookup, step by step, as a read: buckets, then objects. */
+struct pool_lookup {
+	uint64_t address, length; /* what it wants */
+	bool reading; /* it wants (part of) an object: fed as to pool_read_feed(); else a bucket */
+	struct pool_read read; /* done: of the object */
+	/* Its own. */
+	struct pool_place place;
+	const char *name;
+	uint16_t name_length;
+	uint8_t tries, hops, next; /* next: of the bucket's entries */
+	bool doubt;		   /* an entry led to something else */
+	uint32_t hint;
+	uint64_t hash;
+	struct pool_bucket bucket;
 };
 
 /* hint: how long its value may be, so that one read is enough. */
 void pool_lookup_start(struct pool_lookup *l, const struct pool_place *place, const char *name,
 		       uint16_t name_length, uint32_t hint);
-enum pool_step pool_lookup_feed(struct pool_lookup *l, const void *bytes);
-
-/* With what is ahead. Where its entry is, and its object; false: no such name, and entry is where one could be, or POOL_NOWHERE. */
-bool pool_index_find(const struct pool_core *core, const char *name, uint16_t length,
-		     uint64_t *entry, uint64_t *object);
-/* -ENOSPC. The object's name is in its place ahead. */
-int pool_index_add(struct pool_core *core, const char *name, uint16_t length, uint64_t object);
-void pool_index_remove(struct pool_core *core, const char *name, uint16_t length);
-
-/* Names of the region as it is, from *cursor (0: the first). The object's offset; POOL_NOWHERE: no more. */
-uint64_t pool_index_next(const struct pool_region *r, uint64_t *cursor);
-/* The object of a name in the region as it is; POOL_NOWHERE. */
-uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t length);
+/* head: a bucket, or as to pool_read_feed(). */
+enum pool_step pool_lookup_feed(struct pool_lookup *l, const void *head, const void *stored);
 
 /* ---- clients.c ----------------------------------------------------------------- */
 
@@ -470,10 +518,13 @@ enum pool_seen {
 
 /* -ENOENT; else the slot. */
 int pool_client_find(const struct pool_core *core, const uint64_t id[2]);
+uint64_t pool_client_who(const struct pool_core *core, uint32_t slot);
 int pool_client_add(struct pool_core *core, struct pool_who *who); /* sets slot; -ENOSPC, -EUSERS */
 void pool_client_remove(struct pool_core *core, uint32_t slot);
+/* acknowledged: what the request says; nothing that was executed is executed again, whatever that is. */
 enum pool_seen pool_client_seen(const struct pool_core *core, const struct pool_who *who,
-				uint64_t sequence, struct pool_result *result);
+				uint64_t sequence, uint64_t acknowledged,
+				struct pool_result *result);
 /* Remembers; and what was acknowledged. */
 void pool_client_remember(struct pool_core *core, const struct pool_who *who,
 			  const struct pool_result *result, uint64_t acknowledged);
@@ -501,6 +552,7 @@ enum pool_request_flags {
 		1 << 4, /* a node's own: the value is what was uploaded under this sequence */
 };
 
+/* Where a value is; of a read, where it is to go. */
 enum pool_source {
 	POOL_SOURCE_INLINE, /* in the message */
 	POOL_SOURCE_STAGED, /* in the client's slice of the staging memory, at address */
@@ -520,6 +572,7 @@ struct pool_request {
 	struct stag_pool_ptr ptr;
 	const char *name;
 	const void *value; /* stable while the request is carried out; NULL: not here yet */
+	uint64_t hash;	   /* POOL_UPLOADED, and not on the wire: of the body */
 };
 
 struct pool_answer {
@@ -549,16 +602,16 @@ struct pool_message {
 };
 
 #define POOL_MESSAGE_HEADER 16u
-#define POOL_REQUEST_HEADER 80u
-#define POOL_ANSWER_HEADER  64u
+#define POOL_REQUEST_HEADER 72u
+#define POOL_ANSWER_HEADER  56u
 
-/* Being written. Returns bytes, or -ENOBUFS. */
-int pool_message_start(void *at, size_t room, uint8_t kind, uint64_t epoch);
-int pool_message_request(void *at, size_t room, const struct pool_request *request);
-int pool_message_answer(void *at, size_t room, const struct pool_answer *answer);
+/* Being written, at `at`, from *used on, which advances; it begins as 0. -ENOBUFS: no room for this one. */
+int pool_message_start(void *at, size_t room, size_t *used, uint8_t kind, uint64_t epoch);
+int pool_message_request(void *at, size_t room, size_t *used, const struct pool_request *request);
+int pool_message_answer(void *at, size_t room, size_t *used, const struct pool_answer *answer);
 
-/* Read: bytes of the header, or -EBADMSG. Then each request or answer from *where on, which advances. */
-int pool_message_read(const void *at, size_t length, struct pool_message *message);
+/* Read, from *where on, which advances; it begins as 0. -EBADMSG. Names and values are in the message. */
+int pool_message_read(const void *at, size_t length, size_t *where, struct pool_message *message);
 int pool_request_read(const void *at, size_t length, size_t *where, struct pool_request *request);
 int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_answer *answer);
 
@@ -571,8 +624,8 @@ const char *pool_op_name(uint8_t op);
 
 /*
  * Judges a changing request. 0: answer is valid, and goes out when the record answer->after is applied; *used is the length of the
- * record that was made at `at`, or 0: none was needed. -EAGAIN: too much is ahead, or there is no room: ask again when
- * records have been settled. room: POOL_RECORD_META + the value, at least.
+ * record that was made at `at`, or 0: none was needed. -EAGAIN: too much is ahead, or there is no room (it takes POOL_RECORD_META + the value): ask again
+ * when records have been settled. -EINVAL: the value is not there yet. -ENOBUFS: a fault of ours.
  */
 int pool_change(struct pool_core *core, struct pool_who *who, const struct pool_request *request,
 		void *at, size_t room, size_t *used, struct pool_answer *answer);
@@ -584,25 +637,40 @@ int pool_expire(struct pool_core *core, uint32_t slot, void *at, size_t room, si
 int pool_mark(struct pool_core *core, void *at, size_t room, size_t *used);
 
 /* A record of ours is on all standbys: applies it. Errors are faults of our own, or of the memory. */
-int pool_settle(struct pool_core *core, const void *record, size_t room);
-
-/* Reads in the region as it is: READ, GET. bytes points into the region. */
-void pool_look(const struct pool_region *r, const struct pool_request *request,
-	       struct pool_answer *answer);
-/* Names into memory of the caller's: {u16 length; name; u64 version; u32 length; ...}, see index.c. */
-void pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
-	       size_t room, struct pool_answer *answer);
+int pool_settle(struct pool_core *core, const void *record, size_t room,
+		const struct pool_staging *staging);
 
 /*
- * A value longer than POOL_DIRECT_MAX: its body is allocated by a record, filled by others, in any order, each at most POOL_DIRECT_MAX, and becomes a value
- * by pool_change() with POOL_UPLOADED and `hash`, the XXH3 of the body.
+ * A value longer than POOL_DIRECT_MAX: its body is allocated by a record, filled by others, in any order, each of at most
+ * POOL_DIRECT_MAX, and becomes a value by pool_change() with POOL_UPLOADED and the body's hash. Whoever asks again
+ * for the same sequence begins again in the same place. pool_upload_begin(): the answer's status is EINPROGRESS and
+ * its ptr.address the body, or something else, and it is the outcome.
  */
-int pool_upload_begin(struct pool_core *core, struct pool_who *who,
+int pool_upload_begin(struct pool_core *core, const struct pool_who *who,
 		      const struct pool_request *request, void *at, size_t room, size_t *used,
 		      struct pool_answer *answer);
-int pool_upload_bytes(struct pool_core *core, struct pool_who *who, uint64_t sequence,
+/* -ESTALE: there is no such upload; -EINVAL: not in its bounds; -EAGAIN. */
+int pool_upload_bytes(struct pool_core *core, const struct pool_who *who, uint64_t sequence,
 		      uint64_t offset, const void *bytes, uint32_t length, void *at, size_t room,
 		      size_t *used);
+
+/* ---- look.c ---------------------------------------------------------------------- */
+
+/* READ, GET in the region as it is, which is what has been acknowledged. The answer's bytes are in the region. */
+void pool_look(const struct pool_region *r, const struct pool_request *request,
+	       struct pool_answer *answer);
+
+/* A name of a list; the name follows, padded to 8. */
+struct pool_listed {
+	struct stag_pool_ptr ptr;
+	uint64_t version;
+	uint16_t name_length;
+	uint16_t reserved[3];
+};
+
+/* LIST: as many as have room at `to`. */
+void pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
+	       size_t room, struct pool_answer *answer);
 
 /* ---- ring.c -------------------------------------------------------------------- */
 

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * scene.h - a primary and its standby without anything between them: two regions, a log, and the ring it is copied to.
+ */
+#ifndef POOL_SCENE_H
+#define POOL_SCENE_H
+
+#include "pool/pool.h"
+
+#define SCENE_ADDRESS 0x4000000000ull
+#define SCENE_LOG     (2u << 20)
+#define SCENE_PENDING 64u
+#define SCENE_STAGING (4u << 20)
+
+struct scene {
+	struct pool_region a, b; /* primary, standby */
+	struct pool_core core;
+	struct pool_log log;
+	struct pool_ring ring;
+	uint64_t sent; /* of the log, to the ring */
+	struct {
+		uint64_t number, from;
+		size_t length;
+		uint8_t *staged; /* the primary's copy of what the record names */
+		uint64_t staged_at, staged_length;
+	} pending[SCENE_PENDING]; /* made, and not applied */
+	unsigned int num_pending;
+	uint8_t *staging; /* at the standby */
+	uint64_t epoch;
+};
+
+void scene_open(struct scene *s, uint64_t size, uint64_t num_buckets);
+void scene_close(struct scene *s);
+
+struct pool_who scene_client(struct scene *s, uint64_t id);
+
+/* Made, and pending. As pool_change(). */
+int scene_change(struct scene *s, struct pool_who *who, const struct pool_request *request,
+		 struct pool_answer *answer);
+/* The oldest that is pending is applied, there and here. */
+void scene_settle(struct scene *s);
+void scene_settle_all(struct scene *s);
+void scene_expect_same(const struct scene *s); /* every byte of both */
+void scene_expect_right(const struct scene *s);
+
+/* The primary is gone. The first `kept` of what is pending have reached the standby, which goes on from there. */
+void scene_promote(struct scene *s, unsigned int kept);
+
+/* Made and applied: the answer's status. */
+int scene_do(struct scene *s, struct pool_who *who, struct pool_request *request,
+	     struct pool_answer *answer);
+
+/* A value of more than POOL_DIRECT_MAX; the same, in many records. */
+int scene_upload(struct scene *s, struct pool_who *who, struct pool_request *request,
+		 struct pool_answer *answer);
+
+struct pool_request scene_insert(uint64_t sequence, const void *value, uint32_t length);
+struct pool_request scene_put(uint64_t sequence, const char *name, const void *value,
+			      uint32_t length);
+
+/* One-sided: the value is allocated. The machine's last word. */
+enum pool_step scene_read(const struct pool_region *r, const struct stag_pool_ptr *ptr,
+			  void **value, struct pool_read *read);
+enum pool_step scene_get(const struct pool_region *r, const char *name, uint32_t hint, void **value,
+			 struct pool_read *read);
+
+#endif
