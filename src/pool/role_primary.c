@@ -235,11 +235,14 @@ static void beat(struct role *r, uint64_t now)
 
 /* ---- changes of the roll ---------------------------------------------------------------------- */
 
+/* Once added it has to have all that was answered before, too; what comes after waits for it. */
 static bool may_add(const struct role *r, unsigned int seat, uint64_t now)
 {
 	const struct role_peer *p = &r->peers[seat];
 
-	return p->linked && p->ready && !p->dropping && promise_until(r, seat) > now;
+	if (!p->linked || !p->ready || p->dropping || p->confirmed < r->answered)
+		return false;
+	return promise_until(r, seat) > now;
 }
 
 static void want_in_sync(struct role *r, uint64_t now)
