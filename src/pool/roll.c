@@ -18,16 +18,6 @@
 
 /* ---- the record ------------------------------------------------------------------- */
 
-bool roll_name_is_valid(const char *name)
-{
-	size_t len = strnlen(name, ROLL_NAME_LEN);
-
-	for (size_t i = 0; i < len; i++)
-		if (!isalnum((unsigned char)name[i]) && !strchr(".-_", name[i]))
-			return false;
-	return len > 0 && len < ROLL_NAME_LEN;
-}
-
 static bool is_text(const char *text, size_t room)
 {
 	size_t len = strnlen(text, room);

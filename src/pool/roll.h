@@ -6,8 +6,8 @@
  * or a locked file on one machine. It is read and changed at failures and changes of membership only, and it changes
  * by compare-and-swap only: whoever swaps names the revision that the change was made from.
  *
- *	    roll.c          the record: checked, as JSON and back; the thread that asks, the queue before it
- *	     |     \
+ *	roll.c          the record: checked, as JSON and back
+ *	rolls.c         the thread that asks for it, the queue before it, what came of it
  *	roll_file.c roll_etcd.c     the engines: read, swap, wait for a change
  */
 #ifndef STAG_POOL_ROLL_H
@@ -16,10 +16,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define ROLL_MAX_NODES	 8
-#define ROLL_NAME_LEN	 64  /* with its terminating zero */
-#define ROLL_ADDRESS_LEN 128 /* host:port, with its terminating zero */
+#define ROLL_NAME_LEN	 64 /* with its terminating zero */
+#define ROLL_ADDRESS_LEN 92 /* host:port, with its terminating zero */
 #define ROLL_UUID_LEN	 16
 #define ROLL_MAX_TEXT	 8192 /* as JSON */
 
@@ -43,7 +44,16 @@ struct roll {
 #define ROLL_BIT(seat) (1u << (seat))
 
 bool roll_is_valid(const struct roll *roll);
-bool roll_name_is_valid(const char *name); /* letters, digits, ".-_", 1 to 63 of them */
+/* Letters, digits, ".-_", 1 to 63 of them: of nodes and clients. */
+static inline bool roll_name_is_valid(const char *name)
+{
+	static const char allowed[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+	size_t len = strnlen(name, ROLL_NAME_LEN);
+
+	return len > 0 && len < ROLL_NAME_LEN && strspn(name, allowed) == len;
+}
+
 int roll_seat(const struct roll *roll, const char *name); /* -ENOENT */
 int roll_free_seat(const struct roll *roll);		  /* -ENOSPC */
 bool roll_in_sync(const struct roll *roll, unsigned int seat);
@@ -57,7 +67,7 @@ int roll_from_text(const char *text, size_t len, struct roll *roll, uint64_t *re
 /* ---- where it is kept -------------------------------------------------------- */
 
 /*
- * A place asks an engine, in a thread of its own. Nothing here waits for it: what has become of a request is fetched
+ * Rolls ask an engine, in a thread of its own. Nothing here waits for it: what has become of a request is fetched
  * with rolls_next() when rolls_fd() is readable. Requests are done one after the other, in order.
  *
  * where:  file:/path/of/the/roll
@@ -92,5 +102,28 @@ int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision,
 	       const struct roll *roll); /* revision 0: none yet */
 int rolls_watch(struct rolls *rolls);	 /* from now on, ROLL_CHANGED */
 bool rolls_next(struct rolls *rolls, struct roll_answer *answer);
+
+/* ---- between rolls.c and the engines: called by its thread only, but for wake ---------- */
+
+struct roll_engine {
+	const struct roll_engine_ops *ops;
+	struct rolls *rolls;
+};
+
+struct roll_engine_ops {
+	/* 0: there it is, or with *revision 0, it is not there. */
+	int (*read)(struct roll_engine *e, struct roll *roll, uint64_t *revision);
+	/* ROLL_WON, ROLL_LOST, or ROLL_UNKNOWN and why. */
+	enum roll_result (*swap)(struct roll_engine *e, uint64_t *revision, const struct roll *roll,
+				 int *error);
+	/* Nothing to do: until wake, and meanwhile, if watching, rolls_noticed() of changes. */
+	void (*idle)(struct roll_engine *e, bool watching);
+	void (*wake)(struct roll_engine *e); /* of any thread; also if it comes before idle */
+	void (*close)(struct roll_engine *e);
+};
+
+int roll_file_open(const char *path, struct roll_engine **engine);
+int roll_etcd_open(const char *where, struct roll_engine **engine);
+void rolls_noticed(struct rolls *rolls, uint64_t revision, const struct roll *roll);
 
 #endif

@@ -93,7 +93,7 @@ static int find_the_fault(void)
 {
 	struct world_sum sum = {0};
 
-	return many_worlds(20000, FAULT_ALL, &sum) ? 0 : 1;
+	return many_worlds(3000, FAULT_ALL, &sum) ? 0 : 1;
 }
 
 int main(int argc, char **argv)

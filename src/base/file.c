@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * file.c - see file.h.
+ */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+ssize_t file_read(int dir, const char *name, char *to, size_t room)
+{
+	CLEANUP_CLOSE int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	size_t len = 0;
+	ssize_t n = 1;
+
+	if (fd < 0)
+		return -errno;
+	while (n > 0 && len < room) {
+		n = read(fd, to + len, room - len);
+		if (n < 0 && errno == EINTR)
+			n = 1;
+		else if (n > 0)
+			len += (size_t)n;
+	}
+	if (n < 0)
+		return -errno;
+	if (len == room)
+		return -EFBIG;
+	to[len] = '\0';
+	return (ssize_t)len;
+}
+
+static int write_all(int fd, const char *text, size_t len)
+{
+	while (len) {
+		ssize_t n = write(fd, text, len);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		if (n > 0) {
+			text += n;
+			len -= (size_t)n;
+		}
+	}
+	return fsync(fd) == 0 ? 0 : -errno;
+}
+
+static int write_new(int dir, const char *name, const char *text, size_t len, mode_t mode)
+{
+	CLEANUP_CLOSE int fd =
+		openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+
+	if (fd < 0 || fchmod(fd, mode) != 0)
+		return -errno;
+	return write_all(fd, text, len);
+}
+
+int file_replace(int dir, const char *name, const char *text, size_t len, mode_t mode)
+{
+	char new_name[256];
+	int rc;
+
+	if (snprintf(new_name, sizeof(new_name), "%s.new", name) >= (int)sizeof(new_name))
+		return -ENAMETOOLONG;
+	rc = write_new(dir, new_name, text, len, mode);
+	if (rc == 0 && renameat(dir, new_name, dir, name) != 0)
+		rc = -errno;
+	if (rc != 0) {
+		unlinkat(dir, new_name, 0);
+		return rc;
+	}
+	return fsync(dir) == 0 ? 0 : -errno;
+}
