@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_admit.c - who comes in, and above all who does not.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "dice.h"
+#include "pool/admit.h"
+
+static const uint8_t uuid[ROLL_UUID_LEN] = {7, 8, 9};
+static const char ann_secret[] = "ann's own secret, of some length",
+		  pool_secret[] = "the secret of the nodes";
+
+struct door {
+	struct secrets secrets;
+	struct admit *admit;
+	uint64_t now;
+	char address[16];
+	struct admit_session inside; /* as the node sees it */
+	uint8_t reply[ADMIT_MAX];
+	size_t reply_len;
+};
+
+static struct door door;
+
+static int open_door(void **state)
+{
+	memset(&door, 0, sizeof(door));
+	door.now = 1000 * NS_PER_S;
+	strcpy(door.address, "10.1.1.1");
+	if (secrets_parse("ann read,write ann'sXownXsecret,XofXsomeXlength\npool node "
+			  "theXsecretXofXtheXnodes\n",
+			  "test", &door.secrets) != 0)
+		return -1;
+	/* Blanks are for secrets in memory only: they make them easier to tell apart here. */
+	strcpy(door.secrets.list[0].text, ann_secret);
+	strcpy(door.secrets.list[1].text, pool_secret);
+	door.admit = admit_create(uuid, &door.secrets);
+	return door.admit ? 0 : -1;
+}
+
+static int close_door(void **state)
+{
+	admit_destroy(door.admit);
+	secrets_free(&door.secrets);
+	return 0;
+}
+
+static enum admit_verdict knock(const void *greeting, size_t len)
+{
+	struct admit_place place = {.epoch = 12, .primary = "bee:4791"};
+
+	return admit_judge(door.admit, door.now, door.address, strlen(door.address), &place,
+			   greeting, len, door.reply, &door.reply_len, &door.inside);
+}
+
+/* Says hello and makes a proof of what comes back. */
+static int prove(struct admit_session *s, enum admit_as as, const char *name, const char *secret,
+		 uint8_t *proof)
+{
+	uint8_t hello[ADMIT_MAX];
+	char primary[ROLL_ADDRESS_LEN];
+	uint64_t epoch;
+	int len = admit_say_hello(s, as, name, hello);
+
+	assert_true(len > 0);
+	assert_int_equal(knock(hello, (size_t)len), ADMIT_NO);
+	len = admit_say_proof(s, secret, door.reply, door.reply_len, &epoch, primary, proof);
+	if (len > 0) {
+		assert_int_equal(epoch, 12);
+		assert_string_equal(primary, "bee:4791");
+	}
+	return len;
+}
+
+static enum admit_verdict come(enum admit_as as, const char *name, const char *secret)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX];
+	int len = prove(&s, as, name, secret, proof);
+
+	assert_true(len > 0);
+	return knock(proof, (size_t)len);
+}
+
+static void who_knows_the_secret_comes_in(void **state)
+{
+	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	assert_string_equal(door.inside.name, "ann");
+	assert_int_equal(door.inside.rights, RIGHT_READ | RIGHT_WRITE);
+}
+
+static void a_node_comes_in_under_its_own_name(void **state)
+{
+	assert_int_equal(come(ADMIT_NODE, "bee", pool_secret), ADMIT_YES);
+	assert_string_equal(door.inside.name, "bee");
+	assert_int_equal(door.inside.rights, RIGHT_NODE);
+}
+
+static void who_does_not_know_it_stays_outside(void **state)
+{
+	assert_int_equal(come(ADMIT_CLIENT, "ann", "ann's own secret, of some lengtH"), ADMIT_NO);
+	assert_int_equal(come(ADMIT_CLIENT, "eve", ann_secret), ADMIT_NO);
+	assert_int_equal(door.reply_len, sizeof(struct admit_head));
+	/* A client is no node, and the nodes' secret is no client's. */
+	assert_int_equal(come(ADMIT_NODE, "ann", ann_secret), ADMIT_NO);
+	assert_int_equal(come(ADMIT_CLIENT, "pool", pool_secret), ADMIT_NO);
+}
+
+static void the_node_proves_itself_too(void **state)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX], welcome[ADMIT_MAX];
+	const void *facts;
+	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
+	len = admit_make_welcome(door.admit, &door.inside, "facts", 5, welcome);
+	assert_true(len > 5);
+	assert_int_equal(admit_hear_welcome(&s, ann_secret, welcome, (size_t)len, &facts), 5);
+	assert_memory_equal(facts, "facts", 5);
+	assert_int_equal(s.rights, RIGHT_READ | RIGHT_WRITE);
+	/* Whichever bit is another, it is not from a node of this pool. */
+	for (int i = 0; i < len; i++) {
+		for (int bit = 0; bit < 8; bit++) {
+			welcome[i] ^= (uint8_t)(1 << bit);
+			if (i < 9 || i >= 16)
+				assert_true(admit_hear_welcome(&s, ann_secret, welcome, (size_t)len,
+							       &facts) < 0);
+			welcome[i] ^= (uint8_t)(1 << bit);
+		}
+	}
+	assert_int_equal(
+		admit_make_welcome(door.admit, &door.inside, proof, ADMIT_FACTS_MAX + 1, welcome),
+		-EMSGSIZE);
+	assert_int_equal(
+		admit_make_welcome(door.admit, &door.inside, proof, ADMIT_FACTS_MAX, welcome),
+		ADMIT_MAX);
+}
+
+static void a_proof_is_good_once(void **state)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX];
+	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
+	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+	door.now += 3600 * NS_PER_S;
+	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+}
+
+static void a_challenge_expires(void **state)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX];
+	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+	door.now += 11 * NS_PER_S;
+	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+}
+
+static void a_challenge_is_for_who_asked(void **state)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX];
+	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+	strcpy(door.address, "10.1.1.2");
+	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+}
+
+/* Of another node, or of this one before it was started again. */
+static void a_challenge_of_another_node_is_none(void **state)
+{
+	struct admit_session s;
+	uint8_t proof[ADMIT_MAX];
+	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+	admit_destroy(door.admit);
+	door.admit = admit_create(uuid, &door.secrets);
+	assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+}
+
+/* Not one bit of a proof may be another; what is behind it is padding. */
+static void a_proof_with_any_bit_flipped_is_wrong(void **state)
+{
+	for (size_t i = 0; i < sizeof(struct admit_proof); i++) {
+		for (int bit = 0; bit < 8; bit++) {
+			struct admit_session s;
+			uint8_t proof[ADMIT_MAX];
+			int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+			proof[i] ^= (uint8_t)(1 << bit);
+			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+			door.now += 5 * NS_PER_S; /* patience */
+		}
+	}
+}
+
+/* Flipped on the way: the proof that follows is for another hello. */
+static void a_hello_with_any_byte_flipped_admits_nobody(void **state)
+{
+	for (size_t i = 0; i < sizeof(struct admit_hello); i++) {
+		struct admit_session s;
+		uint8_t hello[ADMIT_MAX], proof[ADMIT_MAX];
+		char primary[ROLL_ADDRESS_LEN];
+		uint64_t epoch;
+		int len = admit_say_hello(&s, ADMIT_CLIENT, "ann", hello);
+
+		hello[i] ^= (uint8_t)(1 + dice(255));
+		assert_int_equal(knock(hello, (size_t)len), ADMIT_NO);
+		len = admit_say_proof(&s, ann_secret, door.reply, door.reply_len, &epoch, primary,
+				      proof);
+		if (len > 0)
+			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+		else
+			assert_int_equal(len, -EACCES);
+		door.now += 5 * NS_PER_S;
+	}
+}
+
+static void a_challenge_with_any_byte_flipped_is_seen(void **state)
+{
+	for (size_t i = 0; i < offsetof(struct admit_challenge, epoch); i++) {
+		struct admit_session s;
+		uint8_t hello[ADMIT_MAX], proof[ADMIT_MAX];
+		char primary[ROLL_ADDRESS_LEN];
+		uint64_t epoch;
+		int len = admit_say_hello(&s, ADMIT_CLIENT, "ann", hello);
+
+		knock(hello, (size_t)len);
+		if (i == 6 || i == 7) /* says nothing there */
+			continue;
+		door.reply[i] ^= (uint8_t)(1 + dice(255));
+		len = admit_say_proof(&s, ann_secret, door.reply, door.reply_len, &epoch, primary,
+				      proof);
+		if (len > 0)
+			assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+		door.now += 5 * NS_PER_S;
+	}
+}
+
+static void noise_admits_nobody(void **state)
+{
+	for (unsigned long i = 0; i < scaled(20000); i++) {
+		uint8_t noise[300];
+		size_t len = dice(sizeof(noise));
+
+		dice_fill(noise, len);
+		if (len >= 8 && one_in(2))
+			memcpy(noise,
+			       (uint8_t[]){'S', 't', 'g', 'P', 1, (uint8_t)dice(6),
+					   (uint8_t)dice(3), 0},
+			       8);
+		assert_int_equal(knock(noise, len), ADMIT_NO);
+		assert_true(door.reply_len <= ADMIT_MAX);
+	}
+}
+
+static void who_guesses_waits(void **state)
+{
+	unsigned int refused = 0;
+
+	for (int i = 0; i < 100; i++) {
+		struct admit_session s;
+		uint8_t proof[ADMIT_MAX];
+		int len = prove(&s, ADMIT_CLIENT, "ann", "a wrong secret, of some length", proof);
+
+		assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
+		refused += door.reply[7];
+	}
+	assert_int_equal(refused, 92);
+	/* Even the right one is not looked at now. */
+	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_NO);
+	assert_int_equal(door.reply[7], 1);
+	/* From elsewhere it is, and here in a while. */
+	strcpy(door.address, "10.1.1.3");
+	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+	strcpy(door.address, "10.1.1.1");
+	door.now += NS_PER_S;
+	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+}
+
+static void a_name_that_is_guessed_from_everywhere_waits(void **state)
+{
+	unsigned int refused = 0;
+
+	for (int i = 0; i < 200; i++) {
+		snprintf(door.address, sizeof(door.address), "10.2.0.%d", i);
+		come(ADMIT_CLIENT, "ann", "a wrong secret, of some length");
+		refused += door.reply[7];
+	}
+	assert_in_range(refused, 168, 200);
+	door.now += NS_PER_S;
+	snprintf(door.address, sizeof(door.address), "10.3.0.1");
+	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+}
+
+/* Challenges are not kept: however many ask, who has the secret comes in. */
+static void a_flood_of_hellos_keeps_nobody_out(void **state)
+{
+	struct admit_session s, flood;
+	uint8_t proof[ADMIT_MAX], hello[ADMIT_MAX];
+	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
+
+	for (int i = 0; i < 5000; i++)
+		knock(hello, (size_t)admit_say_hello(&flood, ADMIT_CLIENT, "ann", hello));
+	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
+}
+
+int main(void)
+{
+#define AT_DOOR(test) cmocka_unit_test_setup_teardown(test, open_door, close_door)
+	const struct CMUnitTest tests[] = {
+		AT_DOOR(who_knows_the_secret_comes_in),
+		AT_DOOR(a_node_comes_in_under_its_own_name),
+		AT_DOOR(who_does_not_know_it_stays_outside),
+		AT_DOOR(the_node_proves_itself_too),
+		AT_DOOR(a_proof_is_good_once),
+		AT_DOOR(a_challenge_expires),
+		AT_DOOR(a_challenge_is_for_who_asked),
+		AT_DOOR(a_challenge_of_another_node_is_none),
+		AT_DOOR(a_proof_with_any_bit_flipped_is_wrong),
+		AT_DOOR(a_hello_with_any_byte_flipped_admits_nobody),
+		AT_DOOR(a_challenge_with_any_byte_flipped_is_seen),
+		AT_DOOR(noise_admits_nobody),
+		AT_DOOR(who_guesses_waits),
+		AT_DOOR(a_name_that_is_guessed_from_everywhere_waits),
+		AT_DOOR(a_flood_of_hellos_keeps_nobody_out),
+	};
+
+	dice_start();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
