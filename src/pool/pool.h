@@ -540,6 +540,7 @@ enum pool_op {
 	POOL_OP_LIST,	/* names from version (a cursor); the answer has as many as fit */
 	POOL_OP_NODES,	/* who is there: the answer's value is node.c's */
 	POOL_OP_SWITCH, /* the primary is to be the node of this name */
+	POOL_OP_FORGET, /* the node of this name is to be no member any more */
 	POOL_OP_MAX,
 };
 

@@ -63,11 +63,12 @@ static const struct operation operations[POOL_OP_MAX] = {
 	[STAG_POOL_PUT] = {"put", NAME | VALUE, POOL_COMPARE | POOL_EXCLUSIVE, WR, true},
 	[STAG_POOL_GET] = {"get", NAME | ROOM, 0, RD, false},
 	[STAG_POOL_REMOVE] = {"remove", NAME, POOL_COMPARE, WR, true},
-	[POOL_OP_ATTACH] = {"attach", 0, 0, WR, true},
+	[POOL_OP_ATTACH] = {"attach", 0, 0, 0, true},
 	[POOL_OP_DETACH] = {"detach", 0, 0, WR, true},
 	[POOL_OP_LIST] = {"list", ROOM, 0, RD, false},
 	[POOL_OP_NODES] = {"nodes", ROOM, 0, 0, false},
 	[POOL_OP_SWITCH] = {"switch", MAYBE_NAME, 0, STAG_POOL_RIGHT_ADMIN, false},
+	[POOL_OP_FORGET] = {"forget", NAME, 0, STAG_POOL_RIGHT_ADMIN, false},
 };
 
 static const struct operation *operation_of(uint8_t op)
