@@ -89,6 +89,7 @@ static const struct name abilities[] = {
 	{STAGDV_ABILITY_ONE_SHOT, "one-shot-sends"},
 	{STAGDV_ABILITY_KEYED, "chosen-keys"},
 	{STAGDV_ABILITY_LEASE, "leases"},
+	{STAGDV_ABILITY_MIRROR, "mirrors"},
 };
 
 static const struct name verbs_abilities[] = {

@@ -36,6 +36,7 @@ enum stagdv_ability {
 	STAGDV_ABILITY_ONE_SHOT = 1 << 10, /* stagdv_post_send_advertise(), _close() on the wire */
 	STAGDV_ABILITY_KEYED = 1 << 11,	   /* stagdv_reg_mr_keyed(), stagdv_choose_key() */
 	STAGDV_ABILITY_LEASE = 1 << 12,	   /* stagdv_set_mr_lease() */
+	STAGDV_ABILITY_MIRROR = 1 << 13,   /* stagdv_mirror_mr() */
 };
 
 struct stagdv_device_attr {
@@ -74,6 +75,9 @@ struct stagdv_counters {
 	uint64_t orphaned;	    /* of these: by the end of their connection */
 	uint64_t late;		    /* accesses to such an STag after that, all refused */
 	uint64_t lease_refusals;    /* accesses of the peer's to a region whose lease was over */
+	uint64_t forwards;	    /* writes of others that it sent on (stagdv_mirror_mr()), */
+	uint64_t forwarded_bytes;   /* as messages of their own; and their payload */
+	uint64_t mirror_stalls; /* times that it stopped reading its peer until mirrors went on */
 };
 
 /* Fills at most size bytes. 0, EINVAL, EOPNOTSUPP. */
@@ -188,6 +192,51 @@ int stagdv_choose_key(struct ibv_context *context, uint32_t *rkey);
  * EINVAL: it is a fast region or on storage. On a real adapter: EOPNOTSUPP.
  */
 int stagdv_set_mr_lease(struct ibv_mr *mr, uint64_t until_ns);
+
+/*
+ * A region with a copy at another machine: what peers write to it, on whatever queue pair and through windows too, the adapter sends
+ * on to the copy as RDMA Writes of another queue pair, before the program hears of anything that the writer did afterwards.
+ * What this side writes, atomics and receives are not forwarded, nor is what comes on the mirror's own queue pair.
+ *
+ * In order: what the program posts on the mirror's queue pair after it has seen a message of the writer's goes
+ * behind all that was forwarded of that writer until then. So one read behind it confirms both. What is forwarded
+ * is what the region has when it leaves: where two write to the same bytes, what was placed last arrives last. A segment
+ * goes on when it has come whole; what is only half here when a connection ends is not forwarded.
+ *
+ * Where the mirror's queue pair has no room the writer's queue pair stops reading, and no other. No ring of mirrors: two
+ * regions that mirror each other would never come to rest.
+ */
+enum stagdv_mirror_flags {
+	/* What stands behind a write waits until the copy's side has confirmed it (by a read behind it). */
+	STAGDV_MIRROR_CONFIRM = 1 << 0,
+	/* When the mirror has ended the region's writers are: each at the end of its next write. */
+	STAGDV_MIRROR_STRICT = 1 << 1,
+};
+
+struct stagdv_mirror {
+	uint64_t comp_mask;
+	struct ibv_qp *qp;    /* connected, of any protection domain of this process */
+	uint64_t remote_addr; /* of the copy's first byte, */
+	uint32_t rkey;	      /* with the right to write there */
+	unsigned int flags;   /* enum stagdv_mirror_flags */
+};
+
+/*
+ * From its return on; several a region, one for each queue pair. It ends when the connection of its queue pair does, in whatever
+ * way: without STAGDV_MIRROR_STRICT writers go on without it. The program hears of that as of any end of a
+ * connection, and by IBV_EVENT_QP_FATAL also where the peer closed it in good order. Until stagdv_unmirror_mr(), or
+ * the end of all its mirrors, ibv_dereg_mr() answers EBUSY; the region cannot be registered again meanwhile.
+ *
+ * EINVAL (a fast or guarded region, or one on storage; STAGDV_MIRROR_CONFIRM where there are no reads), ENOTCONN, ENOMEM,
+ * EEXIST (this queue pair mirrors it already). On a real adapter: EOPNOTSUPP; the program forwards there.
+ */
+int stagdv_mirror_mr(struct ibv_mr *mr, const struct stagdv_mirror *mirror);
+
+/*
+ * What comes from now on is not forwarded; what came before still is, unless its region is deregistered. 0; ENOENT: there is no
+ * such mirror; ENOTCONN: it had ended, and is forgotten now.
+ */
+int stagdv_unmirror_mr(struct ibv_mr *mr, struct ibv_qp *qp);
 
 /* ---- storage ------------------------------------------------------------ */
 

@@ -16,6 +16,7 @@
  *   cq->qps_lock  the queue pairs of a completion queue, while somebody makes
  *                 progress for it
  *   qp->rx_lock   the receive side of a queue pair
+ *   mirror.c's lock  which region has which mirrors
  *   qp->tx_lock   the send queue and the send side; qp->state is written under it
  *   qp->shots.lock  the STags of its sends
  *   qp->rq_lock, srq->lock, cq->lock, channel->lock, ctx->async_lock, the key
@@ -301,6 +302,7 @@ struct key_slot {
 	struct store_region *store;	  /* KEY_STORE: where it is instead of in memory */
 	_Atomic uint32_t lent;		  /* of users: operations on storage, which take a while */
 	atomic_int windows;		  /* bound to this region; and STags of sends over it */
+	struct list *_Atomic mirrors;	  /* mirror.c: those of this region, or NULL */
 };
 
 /* Memory found behind a key. The references are held until key_put(). */
@@ -381,6 +383,7 @@ struct stag_mr {
 	unsigned max_sge;	    /* fast regions */
 	struct stagdv_guard guard;  /* where slot->guard is set */
 	struct store_region *store; /* of a region on storage: its own, as slot->store */
+	struct list mirrors;	    /* mirror.c */
 };
 
 struct stag_mw {
@@ -407,7 +410,11 @@ int mr_set_lease(struct stag_mr *mr, uint64_t until);
 /* flags: enum ibv_rereg_mr_flags; on failure the region is as before. */
 int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size_t len,
 	     unsigned access);
-int mr_dereg(struct stag_mr *mr); /* -EBUSY while windows are bound to it */
+int mr_dereg(struct stag_mr *mr);      /* -EBUSY while windows are bound to it, or it is mirrored */
+int mirror_end_mr(struct stag_mr *mr); /* -EBUSY: some of its mirrors are alive */
+void mirror_end_qp(struct stag_qp *qp); /* it is destroyed: those over it have ended */
+void mirror_leave(struct stag_qp *qp);	/* it waits for no mirror any more; engine lock held */
+void mirrors_after_fork(void);
 int mr_alloc_fast(struct stag_pd *pd, unsigned max_sge, struct stag_mr **out);
 
 int mw_alloc(struct stag_pd *pd, enum ibv_mw_type type, struct stag_mw **out);
@@ -694,6 +701,7 @@ struct stag_qp {
 	_Atomic int state;     /* enum qp_state; written under tx_lock by qp_set_state() */
 	struct stream *stream; /* from qp_attach() until the end */
 	struct qp_link link;
+	uint32_t link_no;      /* tx_lock: the how manyth connection */
 	struct sq sq;	       /* tx_lock */
 	struct rq rq;	       /* rq_lock */
 	struct qp_tx *tx;      /* tx_lock */
@@ -721,6 +729,8 @@ struct stag_qp {
 	_Atomic uint64_t lease_refusals;
 	struct shots shots;	  /* one_shot.c */
 	atomic_int windows;	  /* type-2 windows bound to it */
+	atomic_int mirrors;	  /* that send over it */
+	struct list stall_link;	  /* mirror.c: while it waits for a mirror */
 	struct qp_media *media;	  /* medium.c: those that its poller polls too; or NULL */
 	struct store_qp *store;	  /* tx_lock: where it is connected to storage; or NULL */
 	atomic_bool on_store;	  /* the same, for those who do not hold it */

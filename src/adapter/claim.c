@@ -50,7 +50,8 @@ void qp_arm(struct stag_qp *qp)
 /* Who sleeps watches sockets; these have none, or one that nobody may read at times. */
 static bool needs_engine(const struct stag_qp *qp)
 {
-	return atomic_load(&qp->on_store) || atomic_load(&qp->serves_store);
+	return atomic_load(&qp->on_store) || atomic_load(&qp->serves_store) ||
+	       atomic_load(&qp->rx_paused);
 }
 
 bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)

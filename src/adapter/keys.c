@@ -156,6 +156,7 @@ static void take_slot(struct key_slot *s, uint32_t stag, enum key_kind kind, str
 	s->guard = NULL;
 	s->store = NULL;
 	atomic_store(&s->lease, 0);
+	atomic_store(&s->mirrors, NULL);
 	atomic_store(&s->windows, 0);
 }
 
@@ -546,4 +547,5 @@ void keys_after_fork(void)
 {
 	pthread_mutex_init(&table_lock, NULL);
 	ledger_after_fork();
+	mirrors_after_fork();
 }

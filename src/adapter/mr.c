@@ -95,6 +95,7 @@ static void make_usable(struct stag_mr *mr, struct stag_pd *pd, void *addr, size
 			uint64_t iova, unsigned access)
 {
 	fill_slot(mr->slot, addr, len, iova, access);
+	list_init(&mr->mirrors);
 	mr->ibv = (struct ibv_mr){
 		.context = pd->ibv.context,
 		.pd = &pd->ibv,
@@ -186,8 +187,8 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 		log_info("mr 0x%08x: rereg refused, its guard is for this memory", s->key);
 		return -EINVAL;
 	}
-	if (atomic_load(&s->windows)) {
-		log_info("mr 0x%08x: rereg refused, windows or STags use it", s->key);
+	if (atomic_load(&s->windows) || atomic_load(&s->mirrors)) {
+		log_info("mr 0x%08x: rereg refused, windows, STags or mirrors use it", s->key);
 		return -EBUSY;
 	}
 	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
@@ -243,6 +244,10 @@ int mr_dereg(struct stag_mr *mr)
 
 	if (atomic_load(&s->windows))
 		return refuse_dereg(mr, atomic_load(&s->windows));
+	if (mirror_end_mr(mr)) {
+		log_info("mr 0x%08x: dereg refused, it is mirrored", s->key);
+		return -EBUSY;
+	}
 	if (mr->store) {
 		store_mr_end(mr);
 	} else if (!revoke_alone(s)) {

@@ -134,6 +134,7 @@ static void init_locks(struct stag_qp *qp)
 	pthread_mutex_init(&qp->tx_lock, NULL);
 	pthread_mutex_init(&qp->rq_lock, NULL);
 	pthread_mutex_init(&qp->arm_lock, NULL);
+	list_init(&qp->stall_link);
 	shots_init(qp);
 }
 
@@ -217,6 +218,7 @@ err_free:
 int qp_destroy(struct stag_qp *qp)
 {
 	store_qp_end(qp);
+	mirror_end_qp(qp);
 	engine_lock();
 	qp->events = NULL;
 	qp_close_stream(qp);

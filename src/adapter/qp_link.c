@@ -5,6 +5,7 @@
  * Everything that happens to a connection ends in qp_flush(): what was posted comes
  * back, once, and whoever connected the queue pair is told.
  */
+#include "adapter/mirror.h"
 #include "adapter/qp.h"
 #include "adapter/store_peer.h"
 
@@ -40,6 +41,7 @@ void qp_flush(struct stag_qp *qp)
 {
 	qp_set_state(qp, QP_ERROR);
 	atomic_store(&qp->tx_blocked, false); /* nobody waits for room any more */
+	tx_forwards_drop(qp);
 	sq_flush(qp);
 	rx_flush(qp);
 	if (qp->srq)
@@ -87,7 +89,7 @@ void qp_peer_closed(struct stag_qp *qp, bool orderly)
 	if (atomic_load(&qp->state) == QP_ERROR)
 		return;
 	/* After a failed send the stream reads as if it had ended in peace. */
-	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp);
+	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp) || atomic_load(&qp->mirrors);
 	qp_flush(qp);
 	if (!orderly || was_busy)
 		qp_async(qp, IBV_EVENT_QP_FATAL);
@@ -124,6 +126,7 @@ void qp_close_stream(struct stag_qp *qp)
 
 	timer_cancel(&qp->hold_timer);
 	timer_cancel(&qp->linger_timer);
+	mirror_leave(qp);
 	pthread_mutex_lock(&qp->arm_lock);
 	watch_del(&qp->watch);
 	pthread_mutex_unlock(&qp->arm_lock);
@@ -303,6 +306,7 @@ static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_l
 		return err;
 	}
 	qp->link.ahead = NULL;
+	qp->link_no++;
 	qp_set_state(qp, QP_RTS);
 	return 0;
 }

@@ -220,13 +220,15 @@ static enum outcome step_trailer(struct stag_qp *qp)
 	rx->verified = rx->marked != NULL;
 	if (!rx->first_seen)
 		note_first(qp);
-	return rx_end_segment(qp, p) ? GO_ON : STOP;
+	if (!rx_end_segment(qp, p))
+		return STOP;
+	return rx->mirroring.rest.region ? WAIT : GO_ON;
 }
 
 /* Works off what is staged. */
 static enum outcome consume(struct stag_qp *qp)
 {
-	enum outcome o = GO_ON;
+	enum outcome o = qp->rx->mirroring.rest.region ? rx_mirror_rest(qp) : GO_ON;
 
 	while (o == GO_ON) {
 		switch (qp->rx->step) {
@@ -349,6 +351,8 @@ static bool go_on(struct stag_qp *qp, enum outcome o)
 {
 	if (o == WAIT)
 		set_paused(qp, true);
+	if (o == WAIT && qp->rx->mirroring.stalled)
+		mirror_line_up(qp, qp->rx->mirroring.turn);
 	return o == MORE;
 }
 
@@ -372,6 +376,8 @@ static bool rx_run(struct stag_qp *qp, bool full)
 	}
 	if (qp->peer)
 		rx_store_dry(qp);
+	if (rx->mirroring.kick.region)
+		rx_mirror_kick(qp);
 	if (rx->kick_tx && !rx->stopped) {
 		rx->kick_tx = false;
 		pthread_mutex_lock(&qp->tx_lock);
@@ -384,8 +390,10 @@ static bool rx_run(struct stag_qp *qp, bool full)
 /* What had to wait is looked at again, and goes on if it can. */
 void rx_resume(struct stag_qp *qp)
 {
-	bool goes = consume_all(qp) == MORE;
+	bool goes;
 
+	qp->rx->mirroring.stalled = false;
+	goes = go_on(qp, consume_all(qp));
 	if (goes)
 		set_paused(qp, false);
 	rx_run(qp, goes); /* what came of it is on its way, in any case */
@@ -408,8 +416,10 @@ static bool read_stream(struct stag_qp *qp)
 		sched_yield(); /* who holds it may wait for this very processor */
 		return false;
 	}
-	if (qp->rx && !qp->rx->stopped &&
-	    !atomic_load_explicit(&qp->rx_paused, memory_order_relaxed)) {
+	if (qp->rx && !qp->rx->stopped && rx_mirror_may_go(qp)) {
+		rx_resume(qp);
+	} else if (qp->rx && !qp->rx->stopped &&
+		   !atomic_load_explicit(&qp->rx_paused, memory_order_relaxed)) {
 		/* A full stream is looked at without disturbing it. */
 		if (atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
 			ready = qp->stream->ops->ready(qp->stream);

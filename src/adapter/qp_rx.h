@@ -8,6 +8,7 @@
 #define STAG_QP_RX_H
 
 #include "adapter/adapter.h"
+#include "adapter/mirror.h"
 
 #define STAGE	  16384
 #define WHOLE	  8192 /* with CRC: an FPDU up to this is in the stage as a whole first */
@@ -43,6 +44,17 @@ struct rx_into {
 	uint32_t stag;		 /* its own; */
 	uint64_t life;
 	uint64_t off; /* of the segment in it */
+};
+
+/* rx_mirror.c */
+struct rx_mirroring {
+	struct rx_into rest; /* a segment that not all mirrors have; region NULL: none */
+	uint32_t rest_len;
+	uint64_t next;	     /* those from this number on do not */
+	struct rx_into kick; /* they have got what is not sent yet */
+	struct mirror_gates gates;
+	bool stalled;
+	uint64_t turn; /* when it was last tried */
 };
 
 enum rx_end_kind { END_NONE, END_FAULT, END_TERMINATED, END_CLOSED };
@@ -87,8 +99,9 @@ struct qp_rx {
 	bool stopped; /* the stream is done with, one way or the other */
 
 	struct rx_into into; /* of this segment, where it writes to memory */
-	bool on_store;	     /* this segment is */
-	bool waits;	     /* it has no place yet */
+	struct rx_mirroring mirroring;
+	bool on_store; /* this segment is */
+	bool waits;    /* it has no place yet */
 	struct rx_landing landing;
 	struct list held; /* completions that stand behind writes to storage */
 	struct rx_end end;
@@ -148,6 +161,14 @@ enum key_fault rx_store_flush(struct stag_qp *qp, struct peer_request **out);
 void rx_hold_receive(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited);
 bool rx_hold_read(struct stag_qp *qp);
 void rx_drop_held(struct stag_qp *qp, bool flush);
+
+/* rx_mirror.c */
+enum outcome rx_mirror_write(
+	struct stag_qp *qp); /* WAIT: before the next message rx_mirror_rest() */
+enum outcome rx_mirror_rest(struct stag_qp *qp);
+enum outcome rx_mirror_pass(struct stag_qp *qp); /* before a message that is no write */
+void rx_mirror_kick(struct stag_qp *qp);	 /* before the receiver rests */
+bool rx_mirror_may_go(struct stag_qp *qp);	 /* it is stalled: is it worth trying? */
 
 /* qp_rx.c */
 void rx_end(struct stag_qp *qp, const struct rx_end *end); /* now, or behind what is held */

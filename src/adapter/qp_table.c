@@ -73,6 +73,9 @@ static void add_counters(struct stagdv_counters *to, const struct stagdv_counter
 	to->orphaned += from->orphaned;
 	to->late += from->late;
 	to->lease_refusals += from->lease_refusals;
+	to->forwards += from->forwards;
+	to->forwarded_bytes += from->forwarded_bytes;
+	to->mirror_stalls += from->mirror_stalls;
 }
 
 void qp_table_remove(struct stag_qp *qp)

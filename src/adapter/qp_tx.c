@@ -9,6 +9,7 @@
  * waits it holds no reference to a key: before the rest is sent they are
  * taken again, so that a region can be deregistered at any time.
  */
+#include "adapter/mirror.h"
 #include "adapter/qp_tx.h"
 
 #include <assert.h>
@@ -61,6 +62,7 @@ void qp_tx_free(struct stag_qp *qp)
 	tx_refs_put(tx);
 	tx_buffers_put(qp);
 	tx_responses_drop(qp);
+	tx_forwards_free(qp);
 	free(tx->irq);
 	free(tx->bounce);
 	free(tx->marked);
@@ -132,7 +134,7 @@ static bool request_ready(struct stag_qp *qp)
 static bool frame_next(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
-	bool response, request;
+	bool response, request, forward;
 
 	if (tx->rtr_due) {
 		frame_rtr(qp);
@@ -142,15 +144,22 @@ static bool frame_next(struct stag_qp *qp)
 		return tx_response_may_go(qp) && tx_frame_response(qp);
 	if (tx->open == OPEN_SQ)
 		return tx_frame_request(qp);
+	if (tx->open == OPEN_FORWARD)
+		return tx_frame_forward(qp);
 	response = tx->irq_put != tx->irq_get && tx_response_may_go(qp);
 	request = request_ready(qp);
-	if (response && request)
+	forward = tx_forward_may_go(qp);
+	if (response && (request || forward))
 		tx->response_next = !tx->response_next;
 	else
 		tx->response_next = response;
 	if (response && tx->response_next)
 		return tx_frame_response(qp);
-	return request && !tx->dead && tx_frame_request(qp);
+	if (tx->dead)
+		return false;
+	if (forward && (!request || tx_forward_is_first(qp)))
+		return tx_frame_forward(qp);
+	return request && tx_frame_request(qp);
 }
 
 static bool batch_has_room(const struct stag_qp *qp)
@@ -328,7 +337,7 @@ static void maybe_fin(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 
 	if (!tx->closing || tx->fin_sent || tx->cur < tx->n || qp->sq.get != qp->sq.put ||
-	    tx->irq_get != tx->irq_put)
+	    tx->irq_get != tx->irq_put || tx_forwards_wait(qp))
 		return;
 	tx->fin_sent = true;
 	qp->stream->ops->shutdown(qp->stream);
@@ -421,7 +430,7 @@ struct wqe *qp_tx_oldest_read(struct stag_qp *qp)
 
 	if (tx->orq_get == tx->orq_put)
 		return NULL;
-	return &qp->sq.wqe[tx->orq[tx->orq_get % STAG_MAX_RD_ATOM] & qp->sq.mask];
+	return tx->orq[tx->orq_get % STAG_MAX_RD_ATOM];
 }
 
 struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn)
@@ -431,7 +440,7 @@ struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn)
 
 	if (back == 0 || back > tx->orq_put - tx->orq_get)
 		return NULL;
-	return &qp->sq.wqe[tx->orq[(tx->orq_put - back) % STAG_MAX_RD_ATOM] & qp->sq.mask];
+	return tx->orq[(tx->orq_put - back) % STAG_MAX_RD_ATOM];
 }
 
 struct wqe *qp_tx_read_came(struct stag_qp *qp)
@@ -439,6 +448,8 @@ struct wqe *qp_tx_read_came(struct stag_qp *qp)
 	struct wqe *w = qp_tx_oldest_read(qp);
 
 	qp->tx->orq_get++;
+	if (qp->tx->fwd && w == tx_forwards_ask(qp))
+		tx_forwards_answered(qp);
 	return w;
 }
 
@@ -459,7 +470,7 @@ bool qp_tx_pending(const struct stag_qp *qp)
 
 	return tx && !tx->dead &&
 	       (tx->cur < tx->n || tx->irq_put != tx->irq_get || qp->sq.tx != qp->sq.put ||
-		tx->rtr_due);
+		tx->rtr_due || tx_forward_may_go(qp));
 }
 
 /* The read request that is being answered, as far as it is not (RFC 5040 §4.8). */

@@ -44,7 +44,12 @@ struct response {
 	uint64_t gate;		    /* not before the peer's writes to storage up to this one */
 };
 
-enum tx_open { OPEN_NONE, OPEN_SQ, OPEN_RESPONSE }; /* whose message is begun and not ended */
+enum tx_open { /* whose message is begun and not ended */
+	       OPEN_NONE,
+	       OPEN_SQ,
+	       OPEN_RESPONSE,
+	       OPEN_FORWARD,
+};
 
 struct qp_tx {
 	/* the batch */
@@ -73,9 +78,11 @@ struct qp_tx {
 
 	struct response *irq;
 	uint32_t irq_size, irq_put, irq_get;
-	uint32_t irq_mask;		/* entries - 1: put and get may wrap around */
-	uint32_t orq[STAG_MAX_RD_ATOM]; /* SQ indices of reads and atomics under way */
+	uint32_t irq_mask;		   /* entries - 1: put and get may wrap around */
+	struct wqe *orq[STAG_MAX_RD_ATOM]; /* reads and atomics under way */
 	uint32_t orq_put, orq_get;
+
+	struct forwards *fwd; /* tx_forward.c; NULL unless it is a mirror's */
 
 	bool held; /* nothing may be sent yet */
 	bool rtr_due;
@@ -129,7 +136,19 @@ void tx_promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left);
 bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w);
 bool tx_frame_request(struct stag_qp *qp);
 
+void tx_await(struct stag_qp *qp, struct wqe *w); /* its answer */
+
+/* tx_forward.c */
+bool tx_forwards_wait(const struct stag_qp *qp);
+bool tx_forward_may_go(const struct stag_qp *qp);
+bool tx_forward_is_first(const struct stag_qp *qp); /* before the next request; one may go */
+bool tx_frame_forward(struct stag_qp *qp);
+struct wqe *tx_forwards_ask(const struct stag_qp *qp);
+
 /* tx_response.c */
+/* A copy beside the batch; false: no room for it. */
+bool tx_bounce_data(struct stag_qp *qp, const struct key_map *map, struct fpdu *f,
+		    const struct ddp_hdr *h);
 bool tx_response_may_go(struct stag_qp *qp); /* the oldest, or (more of) the one that is begun */
 bool tx_frame_response(struct stag_qp *qp);
 void tx_buffers_put(struct stag_qp *qp);

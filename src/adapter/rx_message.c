@@ -153,11 +153,26 @@ static bool in_turn(struct stag_qp *qp, enum ddp_qn qn)
 	return true;
 }
 
+/* What is no write may tell of those before it: they go on to the mirrors first. */
+static bool pass_mirrors(struct stag_qp *qp)
+{
+	enum outcome o = GO_ON;
+
+	if (qp->rx->mirroring.kick.region || qp->rx->mirroring.gates.n)
+		o = rx_mirror_pass(qp);
+	qp->rx->waits = o == WAIT;
+	return o != STOP;
+}
+
 bool rx_begin_segment(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 
 	rx->waits = false;
+	if (rx->h.opcode != RDMAP_WRITE && !pass_mirrors(qp))
+		return false;
+	if (rx->waits)
+		return true;
 	if (rx->landing.len && rx->h.opcode != RDMAP_WRITE && !rx_store_land(qp))
 		return false; /* a message between the segments of another */
 	switch (rx->h.opcode) {
@@ -308,7 +323,7 @@ static bool end_write(struct stag_qp *qp)
 
 	if ((rx->on_store || rx->landing.len) && !rx_store_end(qp))
 		return false;
-	if (!within_lease(qp))
+	if (!within_lease(qp) || rx_mirror_write(qp) == STOP)
 		return false;
 	rx->write_len += rx->seg_len;
 	if (rx->h.last) {

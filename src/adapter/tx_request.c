@@ -330,9 +330,8 @@ static void frame_atomic(struct stag_qp *qp, struct wqe *w)
 static bool behind_barrier(const struct stag_qp *qp)
 {
 	const struct qp_tx *tx = qp->tx;
-	uint32_t last = tx->orq[(tx->orq_put - 1) % STAG_MAX_RD_ATOM];
 
-	return qp->sq.wqe[last & qp->sq.mask].opcode == STAG_WR_BARRIER;
+	return tx->orq[(tx->orq_put - 1) % STAG_MAX_RD_ATOM]->opcode == STAG_WR_BARRIER;
 }
 
 /* May the next request go now? A fence waits for all reads, all wait for a barrier, a read for room under ORD. */
@@ -343,6 +342,11 @@ bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 	if (under_way && ((w->send_flags & IBV_SEND_FENCE) || behind_barrier(qp)))
 		return false;
 	return !wqe_awaits_response(w) || under_way < qp->link.ord;
+}
+
+void tx_await(struct stag_qp *qp, struct wqe *w)
+{
+	qp->tx->orq[qp->tx->orq_put++ % STAG_MAX_RD_ATOM] = w;
 }
 
 bool tx_frame_request(struct stag_qp *qp)
@@ -363,7 +367,7 @@ bool tx_frame_request(struct stag_qp *qp)
 	else
 		frame_atomic(qp, w);
 	tx->msn[QN_READ]++;
-	tx->orq[tx->orq_put++ % STAG_MAX_RD_ATOM] = qp->sq.tx;
+	tx_await(qp, w);
 	request_framed(qp, w);
 	return true;
 }

@@ -26,8 +26,8 @@ static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
 	return p;
 }
 
-static bool bounce_data(struct stag_qp *qp, const struct key_map *map, struct fpdu *f,
-			const struct ddp_hdr *h)
+bool tx_bounce_data(struct stag_qp *qp, const struct key_map *map, struct fpdu *f,
+		    const struct ddp_hdr *h)
 {
 	uint8_t *copy = bounce_room(qp->tx, map->len);
 
@@ -53,7 +53,7 @@ static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu
 	}
 	f->flat = false;
 	if (qp->link.crc || key_is_leased(map))
-		return bounce_data(qp, map, f, h);
+		return tx_bounce_data(qp, map, f, h);
 	for (unsigned i = 0; i < map->n; i++)
 		tx_foreign_bytes(tx, &map->iov[i]);
 	tx_keep_refs(tx, map);

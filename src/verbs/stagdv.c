@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "adapter/mirror.h"
 #include "adapter/store.h"
 #include "base/cleanup.h"
 #include "stag/stagdv.h"
@@ -39,7 +40,8 @@ static uint32_t library_version(void)
 static uint64_t device_abilities(void)
 {
 	uint64_t abilities = STAGDV_ABILITY_MW | STAGDV_ABILITY_FAST_REG | STAGDV_ABILITY_GUARD |
-			     STAGDV_ABILITY_STORE | STAGDV_ABILITY_KEYED | STAGDV_ABILITY_LEASE;
+			     STAGDV_ABILITY_STORE | STAGDV_ABILITY_KEYED | STAGDV_ABILITY_LEASE |
+			     STAGDV_ABILITY_MIRROR;
 
 	if (config()->extensions)
 		abilities |= STAGDV_ABILITY_IMM | STAGDV_ABILITY_ATOMIC | STAGDV_ABILITY_SEND_IMM |
@@ -214,6 +216,24 @@ STAG_EXPORT int stagdv_set_mr_lease(struct ibv_mr *mr, uint64_t until_ns)
 	if (!is_ours(mr->context))
 		return EOPNOTSUPP;
 	return -mr_set_lease(to_stag_mr(mr), until_ns);
+}
+
+STAG_EXPORT int stagdv_mirror_mr(struct ibv_mr *mr, const struct stagdv_mirror *mirror)
+{
+	if (!is_ours(mr->context))
+		return EOPNOTSUPP;
+	if (!mirror->qp || !is_ours(mirror->qp->context)) {
+		log_info("mr 0x%08x: a mirror without a queue pair of this device", mr->rkey);
+		return EINVAL;
+	}
+	return -mirror_add(to_stag_mr(mr), mirror);
+}
+
+STAG_EXPORT int stagdv_unmirror_mr(struct ibv_mr *mr, struct ibv_qp *qp)
+{
+	if (!is_ours(mr->context))
+		return EOPNOTSUPP;
+	return -mirror_remove(to_stag_mr(mr), qp);
 }
 
 /* ---- storage ----------------------------------------------------------- */

@@ -219,6 +219,7 @@ static void stagdv_is_not_for_real_devices(void **state)
 	struct stagdv_counters counters;
 	struct stagdv_fast_reg reg = {.wr_id = 1};
 	struct stagdv_guard guard = {.word = &reg.comp_mask};
+	struct stagdv_mirror mirror = {.qp = &qp};
 	uint32_t key;
 
 	assert_false(stagdv_is_supported(&fake_device));
@@ -237,6 +238,8 @@ static void stagdv_is_not_for_real_devices(void **state)
 	assert_int_equal(errno, EOPNOTSUPP);
 	assert_int_equal(stagdv_choose_key(&ctx, &key), EOPNOTSUPP);
 	assert_int_equal(stagdv_set_mr_lease(&mr, 1), EOPNOTSUPP);
+	assert_int_equal(stagdv_mirror_mr(&mr, &mirror), EOPNOTSUPP);
+	assert_int_equal(stagdv_unmirror_mr(&mr, &qp), EOPNOTSUPP);
 }
 
 int main(void)

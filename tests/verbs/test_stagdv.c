@@ -41,6 +41,7 @@ static void the_device_says_what_it_can(void **state)
 	assert_true(attr.abilities & STAGDV_ABILITY_GUARD);
 	assert_true(attr.abilities & STAGDV_ABILITY_KEYED);
 	assert_true(attr.abilities & STAGDV_ABILITY_LEASE);
+	assert_true(attr.abilities & STAGDV_ABILITY_MIRROR);
 	assert_int_not_equal(attr.version, 0);
 	assert_int_equal(attr.max_ulpdu, MPA_MAX_ULPDU);
 }

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * mirror.c - regions with a copy at another machine, which the adapter keeps up to date.
+ *
+ * Knows which region has which mirrors, and who waits for them. What a writer writes is handed to the queue pair of each
+ * mirror (tx_forward.c) by the receiver that placed it (rx_mirror.c).
+ *
+ * Who is mirrored where changes under the lock for writing, by calls of the program that hold no other lock. Receivers
+ * take it for reading, between their own rx_lock and the tx_lock of a mirror's queue pair; who has a tx_lock never takes it. So
+ * a queue pair that dies says so only by its state: a mirror that finds it has ended, for good.
+ */
+#include "adapter/mirror.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+
+static struct {
+	pthread_rwlock_t lock; /* what follows, and the lists of the regions */
+	struct list all;       /* mirror.all */
+	uint64_t last_id;
+
+	_Atomic uint64_t turns;	    /* times that somebody may go on; see rx_mirror.c */
+	pthread_mutex_t stall_lock; /* a leaf */
+	struct list stalled;	    /* stag_qp.stall_link */
+	struct work work;
+} mirrors = {
+	.lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP,
+	.all = {&mirrors.all, &mirrors.all},
+	.stall_lock = PTHREAD_MUTEX_INITIALIZER,
+	.stalled = {&mirrors.stalled, &mirrors.stalled},
+};
+
+struct mirror {
+	struct list link; /* in stag_mr.mirrors, by id */
+	struct list all;
+	uint64_t id;
+	struct stag_qp *qp; /* NULL: destroyed */
+	const void *name;   /* what the program calls it: qp, also when that is gone */
+	uint32_t link_no;   /* the connection of qp that it is for */
+	unsigned flags;	    /* enum stagdv_mirror_flags */
+	uint64_t remote;    /* TO of the region's first byte there */
+	uint32_t rkey;
+	atomic_bool ended;
+};
+
+/* ---- the program's side ---- */
+
+/* tx_lock of its queue pair held. Once it has ended it does not come back. */
+static bool is_alive(struct mirror *m)
+{
+	if (atomic_load(&m->qp->state) != QP_RTS || m->qp->link_no != m->link_no)
+		atomic_store(&m->ended, true);
+	return !atomic_load(&m->ended);
+}
+
+static bool has_ended(struct mirror *m)
+{
+	bool alive;
+
+	if (!m->qp || atomic_load(&m->ended))
+		return true;
+	pthread_mutex_lock(&m->qp->tx_lock);
+	alive = is_alive(m);
+	pthread_mutex_unlock(&m->qp->tx_lock);
+	return !alive;
+}
+
+static void drop(struct mirror *m)
+{
+	list_del(&m->link);
+	list_del(&m->all);
+	if (m->qp)
+		atomic_fetch_sub(&m->qp->mirrors, 1);
+	free(m);
+}
+
+static struct mirror *find(struct stag_mr *mr, const void *name)
+{
+	list_for_each (l, &mr->mirrors) {
+		struct mirror *m = list_entry(l, struct mirror, link);
+
+		if (m->name == name)
+			return m;
+	}
+	return NULL;
+}
+
+static int check(const struct stag_mr *mr, const struct stagdv_mirror *a)
+{
+	const unsigned known = STAGDV_MIRROR_CONFIRM | STAGDV_MIRROR_STRICT;
+	const char *why = NULL;
+
+	if (mr->slot->kind != KEY_MR || mr->slot->guard)
+		why = "it is a fast region, guarded or on storage";
+	else if (a->comp_mask || (a->flags & ~known))
+		why = "unknown fields or flags";
+	else if (mr->ibv.length && a->remote_addr > UINT64_MAX - (mr->ibv.length - 1))
+		why = "the copy wraps around the end of the address space";
+	if (why)
+		log_info("mr 0x%08x: it cannot be mirrored so: %s", mr->slot->key, why);
+	return why ? -EINVAL : 0;
+}
+
+/* tx_lock held */
+static int make_ready(struct mirror *m)
+{
+	struct stag_qp *qp = m->qp;
+
+	if (atomic_load(&qp->state) != QP_RTS || !qp->tx) {
+		log_info("qp %u: a mirror needs a connection", qp->ibv.qp_num);
+		return -ENOTCONN;
+	}
+	if ((m->flags & STAGDV_MIRROR_CONFIRM) && !qp->link.ord) {
+		log_info("qp %u: a mirror that confirms needs reads (ORD is 0)", qp->ibv.qp_num);
+		return -EINVAL;
+	}
+	m->link_no = qp->link_no;
+	return tx_forwards_init(qp);
+}
+
+static int add(struct stag_mr *mr, struct mirror *m)
+{
+	struct mirror *old = find(mr, m->name);
+	int err;
+
+	if (old && !has_ended(old))
+		return -EEXIST;
+	pthread_mutex_lock(&m->qp->tx_lock);
+	err = make_ready(m);
+	pthread_mutex_unlock(&m->qp->tx_lock);
+	if (err)
+		return err;
+	if (old)
+		drop(old);
+	m->id = ++mirrors.last_id;
+	list_add_tail(&mr->mirrors, &m->link);
+	list_add_tail(&mirrors.all, &m->all);
+	atomic_fetch_add(&m->qp->mirrors, 1);
+	atomic_store(&mr->slot->mirrors, &mr->mirrors);
+	return 0;
+}
+
+int mirror_add(struct stag_mr *mr, const struct stagdv_mirror *attr)
+{
+	struct mirror *m;
+	int err = check(mr, attr);
+
+	if (err)
+		return err;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return -ENOMEM;
+	m->qp = to_stag_qp(attr->qp);
+	m->name = attr->qp;
+	m->flags = attr->flags;
+	m->remote = attr->remote_addr;
+	m->rkey = attr->rkey;
+	pthread_rwlock_wrlock(&mirrors.lock);
+	err = add(mr, m);
+	pthread_rwlock_unlock(&mirrors.lock);
+	if (err)
+		free(m);
+	return err;
+}
+
+static void note_mirrored(struct stag_mr *mr)
+{
+	if (list_empty(&mr->mirrors))
+		atomic_store(&mr->slot->mirrors, NULL);
+}
+
+int mirror_remove(struct stag_mr *mr, const void *name)
+{
+	struct mirror *m;
+	int err = -ENOENT;
+
+	if (mr->slot->kind != KEY_MR)
+		return -ENOENT;
+	pthread_rwlock_wrlock(&mirrors.lock);
+	m = find(mr, name);
+	if (m) {
+		err = has_ended(m) ? -ENOTCONN : 0;
+		drop(m);
+		note_mirrored(mr);
+	}
+	pthread_rwlock_unlock(&mirrors.lock);
+	mirror_tell(); /* who waited for it need not */
+	return err;
+}
+
+int mirror_end_mr(struct stag_mr *mr)
+{
+	int alive = 0;
+
+	if (!atomic_load(&mr->slot->mirrors))
+		return 0;
+	pthread_rwlock_wrlock(&mirrors.lock);
+	list_for_each (l, &mr->mirrors)
+		alive += !has_ended(list_entry(l, struct mirror, link));
+	list_for_each_safe (l, &mr->mirrors)
+		if (!alive)
+			drop(list_entry(l, struct mirror, link));
+	note_mirrored(mr);
+	pthread_rwlock_unlock(&mirrors.lock);
+	return alive ? -EBUSY : 0;
+}
+
+void mirror_end_qp(struct stag_qp *qp)
+{
+	if (!atomic_load(&qp->mirrors))
+		return;
+	pthread_rwlock_wrlock(&mirrors.lock);
+	list_for_each (l, &mirrors.all) {
+		struct mirror *m = list_entry(l, struct mirror, all);
+
+		if (m->qp != qp)
+			continue;
+		m->qp = NULL;
+		atomic_store(&m->ended, true);
+	}
+	atomic_store(&qp->mirrors, 0);
+	pthread_rwlock_unlock(&mirrors.lock);
+	mirror_tell();
+}
+
+/* ---- the receiver's ---- */
+
+static bool is_for(const struct mirror *m, const struct stag_qp *writer)
+{
+	return m->qp != writer; /* what comes from the copy's side is there already */
+}
+
+/* 0; -EAGAIN: no room; -EPIPE: it has ended, and nothing may be written without it. */
+static int hand_over(struct mirror *m, const struct mirror_piece *p, uint64_t *seq)
+{
+	struct forward f = {.stag = p->region->key,
+			    .life = p->region->life,
+			    .pd = p->region->pd,
+			    .to = p->region->base + p->off,
+			    .len = p->len,
+			    .rkey = m->rkey,
+			    .remote = m->remote + p->off};
+	bool alive = false, taken = false;
+
+	if (m->qp) {
+		pthread_mutex_lock(&m->qp->tx_lock);
+		alive = is_alive(m);
+		taken = alive && tx_forward_add(m->qp, &f, m->flags & STAGDV_MIRROR_CONFIRM, seq);
+		pthread_mutex_unlock(&m->qp->tx_lock);
+	}
+	if (!alive)
+		return m->flags & STAGDV_MIRROR_STRICT ? -EPIPE : 0;
+	return taken ? 0 : -EAGAIN;
+}
+
+int mirror_forward(struct stag_qp *writer, const struct mirror_piece *p, uint64_t *next,
+		   struct mirror_gates *gates)
+{
+	struct list *list;
+	int err = 0;
+
+	pthread_rwlock_rdlock(&mirrors.lock);
+	list = atomic_load(&p->region->mirrors);
+	for (struct list *l = list ? list->next : NULL; l && l != list && !err; l = l->next) {
+		struct mirror *m = list_entry(l, struct mirror, link);
+		uint64_t seq = 0;
+
+		if (m->id < *next || !is_for(m, writer))
+			continue;
+		*next = m->id;
+		if ((m->flags & STAGDV_MIRROR_CONFIRM) && !gates_have_room(gates, m->id))
+			err = -EAGAIN;
+		else
+			err = hand_over(m, p, &seq);
+		if (!err && seq && (m->flags & STAGDV_MIRROR_CONFIRM))
+			gates_add(gates, m->id, seq);
+		if (!err)
+			*next = m->id + 1;
+	}
+	pthread_rwlock_unlock(&mirrors.lock);
+	return err;
+}
+
+void mirror_kick(struct key_slot *region)
+{
+	struct list *list;
+
+	pthread_rwlock_rdlock(&mirrors.lock);
+	list = atomic_load(&region->mirrors);
+	for (struct list *l = list ? list->next : NULL; l && l != list; l = l->next) {
+		struct mirror *m = list_entry(l, struct mirror, link);
+
+		if (!m->qp || atomic_load(&m->ended))
+			continue;
+		pthread_mutex_lock(&m->qp->tx_lock);
+		qp_tx_run(m->qp);
+		pthread_mutex_unlock(&m->qp->tx_lock);
+	}
+	pthread_rwlock_unlock(&mirrors.lock);
+}
+
+/* As hand_over(). One that is not there any more has nothing to confirm. */
+static int is_confirmed(uint64_t id, uint64_t seq)
+{
+	list_for_each (l, &mirrors.all) {
+		struct mirror *m = list_entry(l, struct mirror, all);
+		bool alive = false, came = false;
+
+		if (m->id != id)
+			continue;
+		if (m->qp) {
+			pthread_mutex_lock(&m->qp->tx_lock);
+			alive = is_alive(m);
+			came = alive && tx_forward_confirmed(m->qp, seq);
+			pthread_mutex_unlock(&m->qp->tx_lock);
+		}
+		if (!alive)
+			return m->flags & STAGDV_MIRROR_STRICT ? -EPIPE : 0;
+		return came ? 0 : -EAGAIN;
+	}
+	return 0;
+}
+
+int mirror_pass(struct mirror_gates *g)
+{
+	int err = 0;
+
+	pthread_rwlock_rdlock(&mirrors.lock);
+	while (g->n && !err) {
+		err = is_confirmed(g->gate[g->n - 1].id, g->gate[g->n - 1].seq);
+		g->n -= !err;
+	}
+	pthread_rwlock_unlock(&mirrors.lock);
+	return err;
+}
+
+/* ---- who waits ---- */
+
+uint64_t mirror_turns(void)
+{
+	return atomic_load(&mirrors.turns);
+}
+
+/* Engine lock held: no queue pair goes meanwhile. Who still has to wait lines up again. */
+static void on_work(struct work *w)
+{
+	struct list now;
+
+	list_init(&now);
+	pthread_mutex_lock(&mirrors.stall_lock);
+	while (!list_empty(&mirrors.stalled)) {
+		struct list *first = mirrors.stalled.next;
+
+		list_del(first);
+		list_add_tail(&now, first);
+	}
+	while (!list_empty(&now)) {
+		struct stag_qp *qp = list_entry(now.next, struct stag_qp, stall_link);
+
+		list_del(&qp->stall_link);
+		pthread_mutex_unlock(&mirrors.stall_lock);
+		rx_mirror_resume(qp);
+		pthread_mutex_lock(&mirrors.stall_lock);
+	}
+	pthread_mutex_unlock(&mirrors.stall_lock);
+}
+
+void mirror_tell(void)
+{
+	atomic_fetch_add(&mirrors.turns, 1);
+	work_queue(&mirrors.work, on_work);
+}
+
+void mirror_line_up(struct stag_qp *qp, uint64_t turn)
+{
+	pthread_mutex_lock(&mirrors.stall_lock);
+	list_del(&qp->stall_link);
+	list_add_tail(&mirrors.stalled, &qp->stall_link);
+	pthread_mutex_unlock(&mirrors.stall_lock);
+	if (mirror_turns() != turn) /* it was told before it stood there */
+		work_queue(&mirrors.work, on_work);
+}
+
+void mirror_leave(struct stag_qp *qp)
+{
+	pthread_mutex_lock(&mirrors.stall_lock);
+	list_del(&qp->stall_link);
+	pthread_mutex_unlock(&mirrors.stall_lock);
+}
+
+void mirrors_after_fork(void)
+{
+	mirrors.lock = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+	pthread_mutex_init(&mirrors.stall_lock, NULL);
+}

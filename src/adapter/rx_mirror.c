@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rx_mirror.c - the receiver of a writer to mirrored regions: what it placed is forwarded before it looks at the next message.
+ *
+ * A segment that came whole is handed to the region's mirrors at once, and sent with others at the latest before
+ * another kind of message of this writer begins, so that the program never hears of anything that has not gone on before
+ * it. Where a mirror has no room, or has not confirmed and should, this receiver stops reading its stream, and no
+ * other does; it goes on when it is told to.
+ */
+#include "adapter/mirror.h"
+#include "adapter/qp_rx.h"
+
+#include <errno.h>
+
+#include "base/log.h"
+
+static bool hold_region(const struct rx_into *into)
+{
+	return into->region && key_hold_again(into->region, into->stag, into->life);
+}
+
+/* What was handed over is sent. */
+void rx_mirror_kick(struct stag_qp *qp)
+{
+	struct rx_mirroring *m = &qp->rx->mirroring;
+	struct rx_into region = m->kick;
+
+	m->kick.region = NULL;
+	if (!hold_region(&region))
+		return;
+	mirror_kick(region.region);
+	key_release(region.region);
+}
+
+static enum outcome stall(struct stag_qp *qp)
+{
+	qp->rx->mirroring.stalled = true;
+	qp->counters.mirror_stalls++;
+	return WAIT;
+}
+
+static enum outcome refuse(struct stag_qp *qp)
+{
+	log_info("qp %u: a mirror of the region that it writes to has ended", qp->ibv.qp_num);
+	rx_stop_with(qp, FAULT_RDMAP_OP_OTHER);
+	return STOP;
+}
+
+static enum outcome outcome_of(struct stag_qp *qp, int err)
+{
+	if (!err)
+		return GO_ON;
+	return err == -EAGAIN ? stall(qp) : refuse(qp);
+}
+
+/* Also for what had to wait. */
+enum outcome rx_mirror_rest(struct stag_qp *qp)
+{
+	struct rx_mirroring *m = &qp->rx->mirroring;
+	struct mirror_piece piece = {m->rest.region, m->rest.off, m->rest_len};
+	int err;
+
+	m->turn = mirror_turns();
+	if (!hold_region(&m->rest)) {
+		m->rest.region = NULL; /* there is nothing left to mirror */
+		return GO_ON;
+	}
+	err = mirror_forward(qp, &piece, &m->next, &m->gates);
+	m->kick = m->rest;
+	if (err == -EAGAIN) {
+		mirror_kick(piece.region);
+		mirror_pass(&m->gates);
+		err = mirror_forward(qp, &piece, &m->next, &m->gates);
+	}
+	key_release(piece.region);
+	if (err != -EAGAIN)
+		m->rest.region = NULL;
+	return outcome_of(qp, err);
+}
+
+/* The segment was placed and is good. */
+enum outcome rx_mirror_write(struct stag_qp *qp)
+{
+	struct qp_rx *rx = qp->rx;
+	struct rx_mirroring *m = &rx->mirroring;
+
+	if (!rx->into.region || !atomic_load(&rx->into.region->mirrors))
+		return GO_ON;
+	if (m->kick.region && m->kick.region != rx->into.region)
+		rx_mirror_kick(qp);
+	m->rest = rx->into;
+	m->rest_len = rx->seg_len;
+	m->next = 0;
+	return rx_mirror_rest(qp);
+}
+
+enum outcome rx_mirror_pass(struct stag_qp *qp)
+{
+	struct rx_mirroring *m = &qp->rx->mirroring;
+
+	if (m->kick.region)
+		rx_mirror_kick(qp);
+	if (!m->gates.n)
+		return GO_ON;
+	m->turn = mirror_turns();
+	return outcome_of(qp, mirror_pass(&m->gates));
+}
+
+bool rx_mirror_may_go(struct stag_qp *qp)
+{
+	const struct rx_mirroring *m = &qp->rx->mirroring;
+
+	return m->stalled && m->turn != mirror_turns();
+}
+
+void rx_mirror_resume(struct stag_qp *qp)
+{
+	pthread_mutex_lock(&qp->rx_lock);
+	if (qp->rx && !qp->rx->stopped && qp->rx->mirroring.stalled)
+		rx_resume(qp);
+	pthread_mutex_unlock(&qp->rx_lock);
+}

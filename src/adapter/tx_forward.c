@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * tx_forward.c - what others wrote to a mirrored region here goes on to its copy, in turn with what the program posts.
+ *
+ * Forwards wait in a ring of their own, and each knows which request of the send queue was the next to be posted when it
+ * came: that one, and those behind it, go behind it. Requests that came before it go first if they can; where one
+ * has to wait (for a fence, for room under ORD) forwards overtake it, so that the program's own waiting does not stall writers.
+ *
+ * Payload is copied when it is framed: writers may change it at any time, and a CRC must be of what is sent.
+ */
+#include "adapter/mirror.h"
+#include "adapter/qp_tx.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+
+#define FORWARDS     256       /* in the ring */
+#define FORWARD_MOST (1 << 20) /* bytes of one: those that follow each other become one */
+
+struct forwards {
+	struct forward ring[FORWARDS];
+	uint64_t put, get; /* free-running; those before get are framed as a whole */
+	uint32_t off;	   /* of the oldest: bytes framed */
+	bool wanted;	   /* somebody waits for room, or for a confirmation */
+	uint64_t due;	   /* those before it are to be confirmed */
+	uint64_t asked;	   /* those before it are, or will be by the read under way */
+	uint64_t confirmed;
+	bool asking;
+	struct wqe ask; /* stands for that read where others are requests of the send queue */
+};
+
+int tx_forwards_init(struct stag_qp *qp)
+{
+	struct qp_tx *tx = qp->tx;
+
+	if (!tx->fwd)
+		tx->fwd = calloc(1, sizeof(*tx->fwd));
+	if (!tx->fwd)
+		return -ENOMEM;
+	tx->fwd->ask.opcode = IBV_WR_RDMA_READ;
+	return 0;
+}
+
+void tx_forwards_drop(struct stag_qp *qp)
+{
+	if (!qp->tx || !qp->tx->fwd)
+		return;
+	qp->tx->fwd->get = qp->tx->fwd->put;
+	mirror_tell(); /* a writer that waits for it finds that it has ended */
+}
+
+void tx_forwards_free(struct stag_qp *qp)
+{
+	tx_forwards_drop(qp);
+	free(qp->tx->fwd);
+	qp->tx->fwd = NULL;
+}
+
+static void tell_if_wanted(struct forwards *f)
+{
+	if (!f->wanted)
+		return;
+	f->wanted = false;
+	mirror_tell();
+}
+
+static struct forward *oldest(struct forwards *f)
+{
+	return &f->ring[f->get % FORWARDS];
+}
+
+/* ---- in ---- */
+
+/* It may be begun already: what it has to send is looked at for each segment. */
+static bool goes_on(const struct forward *last, const struct forward *f)
+{
+	return last->stag == f->stag && last->life == f->life && last->rkey == f->rkey &&
+	       last->to + last->len == f->to && last->remote + last->len == f->remote &&
+	       f->len <= FORWARD_MOST - last->len;
+}
+
+bool tx_forward_add(struct stag_qp *qp, const struct forward *new, bool confirm, uint64_t *seq)
+{
+	struct forwards *f = qp->tx->fwd;
+	struct forward *last = &f->ring[(f->put - 1) % FORWARDS];
+
+	if (f->put != f->get && last->len <= FORWARD_MOST && goes_on(last, new)) {
+		last->len += new->len;
+	} else if (f->put - f->get < FORWARDS) {
+		f->ring[f->put % FORWARDS] = *new;
+		f->ring[f->put++ % FORWARDS].before = qp->sq.put;
+	} else {
+		f->wanted = true;
+		return false;
+	}
+	if (confirm)
+		f->due = f->put;
+	*seq = f->put;
+	return true;
+}
+
+bool tx_forward_confirmed(struct stag_qp *qp, uint64_t seq)
+{
+	struct forwards *f = qp->tx->fwd;
+
+	if (f->confirmed >= seq)
+		return true;
+	f->wanted = true;
+	return false;
+}
+
+/* ---- out ---- */
+
+static bool ask_is_due(const struct stag_qp *qp)
+{
+	const struct qp_tx *tx = qp->tx;
+	const struct forwards *f = tx->fwd;
+
+	return f->due > f->asked && f->get > f->asked && !f->asking &&
+	       tx->orq_put - tx->orq_get < qp->link.ord;
+}
+
+bool tx_forwards_wait(const struct stag_qp *qp)
+{
+	const struct forwards *f = qp->tx->fwd;
+
+	return f && f->put != f->get;
+}
+
+bool tx_forward_may_go(const struct stag_qp *qp)
+{
+	return qp->tx->fwd && (tx_forwards_wait(qp) || ask_is_due(qp));
+}
+
+bool tx_forward_is_first(const struct stag_qp *qp)
+{
+	struct forwards *f = qp->tx->fwd;
+
+	return ask_is_due(qp) ||
+	       (f->put != f->get && (int32_t)(qp->sq.tx - oldest(f)->before) >= 0);
+}
+
+/* A read without length behind them: when its answer comes they have been placed (RFC 5040 §5.5). */
+static void frame_ask(struct stag_qp *qp)
+{
+	struct qp_tx *tx = qp->tx;
+	struct ddp_hdr h = tx_untagged(tx, RDMAP_READ_REQ, QN_READ);
+	struct rdmap_read_req r = {.src_stag = RTR_STAG, .sink_stag = RTR_STAG};
+	struct fpdu f = fpdu_begin(tx, &h);
+
+	rdmap_put_read_req(fpdu_own_payload(tx, &f, RDMAP_READ_REQ_LEN), &r);
+	fpdu_end(qp, &f, &h);
+	tx->msn[QN_READ]++;
+	tx_await(qp, &tx->fwd->ask);
+	tx->fwd->asking = true;
+	tx->fwd->asked = tx->fwd->get;
+}
+
+struct wqe *tx_forwards_ask(const struct stag_qp *qp)
+{
+	return &qp->tx->fwd->ask;
+}
+
+void tx_forwards_answered(struct stag_qp *qp)
+{
+	struct forwards *f = qp->tx->fwd;
+
+	f->asking = false;
+	f->confirmed = f->asked;
+	tell_if_wanted(f);
+}
+
+static void next_forward(struct stag_qp *qp)
+{
+	struct forwards *f = qp->tx->fwd;
+
+	qp->tx->open = OPEN_NONE;
+	f->off = 0;
+	f->get++;
+	tell_if_wanted(f);
+}
+
+/* The region is gone. What is begun cannot be ended well: the copy's side was promised more. */
+static bool forget_forward(struct stag_qp *qp)
+{
+	if (!qp->tx->fwd->off) {
+		next_forward(qp);
+		return true;
+	}
+	log_info("qp %u: a region was deregistered while it was being forwarded", qp->ibv.qp_num);
+	qp->tx->dead = true;
+	qp_fail_later(qp);
+	return false;
+}
+
+static bool map_forward(const struct forward *f, uint32_t off, size_t want, struct key_map *map)
+{
+	if (key_get(f->stag, f->pd, NULL, f->to + off, want, 0, map) != KEY_OK)
+		return false;
+	if (map->slot[0]->life == f->life)
+		return true;
+	key_put(map);
+	return false;
+}
+
+static bool copy_forward(struct stag_qp *qp, const struct key_map *map, struct fpdu *p,
+			 const struct ddp_hdr *h)
+{
+	if (map->len <= TX_COPY) {
+		tx_copy_pieces(tx_own_bytes(qp->tx, map->len), map);
+		return true;
+	}
+	p->flat = false;
+	return tx_bounce_data(qp, map, p, h);
+}
+
+static bool frame_segment(struct stag_qp *qp, const struct forward *f)
+{
+	struct qp_tx *tx = qp->tx;
+	struct mark before = tx_mark(tx);
+	uint32_t off = tx->fwd->off, left = f->len - off;
+	struct ddp_hdr h = {
+		.tagged = true, .opcode = RDMAP_WRITE, .stag = f->rkey, .to = f->remote + off};
+	struct fpdu p = fpdu_begin(tx, &h);
+	size_t room = tx->mulpdu - p.hdr_len;
+	struct key_map map;
+	bool copied;
+
+	if (!map_forward(f, off, left < room ? left : room, &map)) {
+		tx_back_to(tx, &before);
+		return forget_forward(qp);
+	}
+	p.payload = map.len;
+	h.last = p.payload == left;
+	tx_promise_full(qp, &h, left - p.payload);
+	copied = copy_forward(qp, &map, &p, &h);
+	key_put(&map);
+	if (!copied) {
+		tx_back_to(tx, &before); /* when the batch is out */
+		return false;
+	}
+	fpdu_end(qp, &p, &h);
+	tx->open = OPEN_FORWARD;
+	tx->fwd->off += (uint32_t)p.payload;
+	qp->counters.forwards += h.last;
+	qp->counters.forwarded_bytes += p.payload;
+	if (h.last)
+		next_forward(qp);
+	return true;
+}
+
+bool tx_frame_forward(struct stag_qp *qp)
+{
+	if (qp->tx->open == OPEN_NONE && ask_is_due(qp)) {
+		frame_ask(qp);
+		return true;
+	}
+	return frame_segment(qp, oldest(qp->tx->fwd));
+}

@@ -1,0 +1,610 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_mirror.c - what a client writes to a mirrored region goes on to its copy, before the program hears of it.
+ *
+ * The client is side a of a pair, the region is at side b. The mirror's queue pair is side a of another pair, whose side b has
+ * the copy; or it is connected to a bare socket, where the copy's side is slow, mute or dead.
+ */
+#include "raw_peer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <stag/stagdv.h>
+
+#include "adapter/adapter.h"
+#include "adapter/qp_rx.h"
+#include "dice.h"
+
+#define LEN	   (2u << 20)
+#define SPOT	   64
+#define WRITERS	   3
+#define ALL_REMOTE (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
+#define ALL_ACCESS (ALL_REMOTE | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
+
+/* ---- an eye on what is delivered ---- */
+
+static struct stag_qp *_Atomic writer,
+	*_Atomic mirror; /* whose deliveries, and what was sent then */
+static _Atomic uint64_t sent_at_delivery;
+
+void __real_cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited);
+void __wrap_cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited);
+
+void __wrap_cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
+{
+	struct stag_qp *w = atomic_load(&writer), *m = atomic_load(&mirror);
+
+	if (w && m && wc->qp_num == w->ibv.qp_num && wc->opcode == IBV_WC_RECV) {
+		pthread_mutex_lock(&m->tx_lock);
+		atomic_store(&sent_at_delivery, m->counters.forwarded_bytes);
+		pthread_mutex_unlock(&m->tx_lock);
+	}
+	__real_cq_push(cq, wc, solicited);
+}
+
+/* ---- a region, its client and its copy ---- */
+
+struct stage {
+	struct pair client;
+	struct region *from, *region, *in;
+	struct pair link; /* to the copy */
+	struct region *copy, *probe;
+};
+
+static void client_open(struct pair *p, struct ibv_pd *pd)
+{
+	const struct side_wish there = {.pd = pd};
+
+	pair_open(p, NULL, &there);
+}
+
+static void stage_open(struct stage *s)
+{
+	client_open(&s->client, NULL);
+	s->from = own_region(&s->client.a, LEN);
+	s->region = lend_region(&s->client.b, LEN, ALL_ACCESS);
+	s->in = own_region(&s->client.b, SPOT);
+	pair_open(&s->link, NULL, NULL);
+	s->copy = lend_region(&s->link.b, LEN, ALL_ACCESS);
+	s->probe = own_region(&s->link.a, SPOT);
+}
+
+static void stage_close(struct stage *s)
+{
+	atomic_store(&writer, NULL);
+	atomic_store(&mirror, NULL);
+	stagdv_unmirror_mr(s->region->mr, s->link.a.qp);
+	pair_close(&s->client);
+	pair_close(&s->link);
+}
+
+static int mirror_to(struct region *r, struct side *m, const struct region *copy, unsigned flags)
+{
+	struct stagdv_mirror to = {.qp = m->qp,
+				   .remote_addr = copy ? (uintptr_t)copy->at : 0x10000,
+				   .rkey = copy ? copy->mr->rkey : 0x1234500,
+				   .flags = flags};
+
+	return stagdv_mirror_mr(r->mr, &to);
+}
+
+static struct stagdv_counters counters(struct side *s)
+{
+	struct stagdv_counters c;
+
+	assert_int_equal(stagdv_query_qp_counters(s->qp, &c, sizeof(c)), 0);
+	return c;
+}
+
+static bool is_stalled(struct side *s)
+{
+	struct stag_qp *qp = to_stag_qp(s->qp);
+	bool stalled;
+
+	pthread_mutex_lock(&qp->rx_lock);
+	stalled = qp->rx && qp->rx->mirroring.stalled;
+	pthread_mutex_unlock(&qp->rx_lock);
+	return stalled;
+}
+
+/* It waits for a mirror, and the program has not heard of anything. */
+static void expect_stalled(struct side *s)
+{
+	struct ibv_wc wc;
+	bool heard = false;
+
+	await(is_stalled(s) || (heard = poll_wc(s, s->rcq, &wc)));
+	assert_false(heard);
+}
+
+/* The client writes, and says so; it is heard. */
+static void write_and_say(struct stage *s, size_t off, size_t len)
+{
+	uint64_t heard = post_receive(&s->client.b, s->in, 0, SPOT);
+
+	expect_sent(&s->client.a, post_write(&s->client.a, s->from, off, len, s->region, off));
+	expect_sent(&s->client.a, post_send(&s->client.a, s->from, 0, 1));
+	expect_received(&s->client.b, heard);
+}
+
+/* A read behind all that was forwarded. */
+static void confirm(struct stage *s)
+{
+	expect_sent(&s->link.a, post_read(&s->link.a, s->probe, 0, 8, s->copy, 0));
+}
+
+/* ---- what goes on ---- */
+
+static void write_is_there_when_its_send_is_heard_of(void **state)
+{
+	static const size_t sizes[] = {1, 64, 1000, 5000, 60000, (1u << 20) + 3, LEN};
+	struct stage s;
+	uint64_t sum = 0;
+
+	stage_open(&s);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
+	atomic_store(&mirror, to_stag_qp(s.link.a.qp));
+	atomic_store(&writer, to_stag_qp(s.client.b.qp));
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		fill(s.from->at, LEN, i + 1);
+		write_and_say(&s, LEN - sizes[i], sizes[i]);
+		sum += sizes[i];
+		if (sizes[i] <= 60000) /* a socket takes that at once */
+			assert_int_equal(atomic_load(&sent_at_delivery), sum);
+		confirm(&s);
+		assert_memory_equal(s.copy->at, s.region->at, LEN);
+		assert_memory_equal(s.copy->at + LEN - sizes[i], s.from->at + LEN - sizes[i],
+				    sizes[i]);
+		assert_int_equal(counters(&s.link.a).forwarded_bytes, sum);
+	}
+	assert_true(counters(&s.link.a).forwards >= sizeof(sizes) / sizeof(sizes[0]));
+	stage_close(&s);
+}
+
+static void write_through_a_window_goes_on(void **state)
+{
+	struct stage s;
+	struct ibv_mw *mw;
+	struct ibv_mw_bind bind = {.send_flags = IBV_SEND_SIGNALED};
+	struct region through;
+
+	stage_open(&s);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
+	mw = ibv_alloc_mw(s.client.b.pd, IBV_MW_TYPE_1);
+	assert_non_null(mw);
+	bind.wr_id = note_posted(&s.client.b, false);
+	bind.bind_info = (struct ibv_mw_bind_info){
+		.mr = s.region->mr,
+		.addr = (uintptr_t)s.region->at + 1000,
+		.length = 1000,
+		.mw_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED};
+	assert_int_equal(ibv_bind_mw(s.client.b.qp, mw, &bind), 0);
+	expect_sent(&s.client.b, bind.wr_id);
+	fill(s.from->at, LEN, 7);
+	through = (struct region){.at = NULL, .mr = &(struct ibv_mr){.rkey = mw->rkey}};
+	expect_sent(&s.client.a, post_write(&s.client.a, s.from, 0, 500, &through, 200));
+	write_and_say(&s, 0, 1);
+	confirm(&s);
+	assert_memory_equal(s.copy->at + 1200, s.from->at, 500);
+	assert_memory_equal(s.copy->at, s.region->at, LEN);
+	assert_int_equal(ibv_dealloc_mw(mw), 0);
+	stage_close(&s);
+}
+
+static void nothing_goes_on_after_unmirror(void **state)
+{
+	struct stage s;
+
+	stage_open(&s);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
+	assert_int_equal(stagdv_unmirror_mr(s.region->mr, s.link.a.qp), 0);
+	assert_int_equal(stagdv_unmirror_mr(s.region->mr, s.link.a.qp), ENOENT);
+	fill(s.from->at, LEN, 8);
+	write_and_say(&s, 0, LEN);
+	confirm(&s);
+	expect_zeroes(s.copy->at, LEN);
+	assert_int_equal(counters(&s.link.a).forwards, 0);
+	stage_close(&s);
+}
+
+/* ---- many writers, two copies ---- */
+
+struct poller {
+	struct ibv_cq *cq;
+	pthread_t thread;
+	atomic_bool over;
+	atomic_uint came;
+};
+
+static void *poll_on(void *arg)
+{
+	struct poller *p = arg;
+	struct ibv_wc wc[16];
+
+	while (!atomic_load(&p->over)) {
+		int n = ibv_poll_cq(p->cq, 16, wc);
+
+		for (int i = 0; i < n; i++)
+			assert_int_equal(wc[i].status, IBV_WC_SUCCESS);
+		atomic_fetch_add(&p->came, (unsigned)n);
+		if (!n)
+			sched_yield();
+	}
+	return NULL;
+}
+
+static void poller_start(struct poller *p, struct ibv_cq *cq)
+{
+	*p = (struct poller){.cq = cq};
+	assert_int_equal(pthread_create(&p->thread, NULL, poll_on, p), 0);
+}
+
+static void poller_stop(struct poller *p)
+{
+	atomic_store(&p->over, true);
+	pthread_join(p->thread, NULL);
+}
+
+/* Each writes where it likes; all of them over each other. */
+static void write_at_random(struct pair *p, struct region *from, struct region *to)
+{
+	for (int i = 0; i < 8; i++) {
+		size_t len = dice_size(from->len), off = dice(from->len - len + 1);
+
+		dice_fill(from->at + off, len < 4096 ? len : 4096);
+		expect_sent(&p->a, post_write(&p->a, from, off, len, to, dice(to->len - len + 1)));
+	}
+	expect_sent(&p->a, post_send(&p->a, NULL, 0, 0));
+}
+
+static void copies_are_alike_when_all_is_quiet(unsigned flags)
+{
+	const size_t len = 300000;
+	unsigned long rounds = lessened(25);
+	struct stage s;
+	struct pair second, more[WRITERS - 1];
+	struct region *copy, *probe, *from[WRITERS];
+	struct poller poller[WRITERS];
+
+	stage_open(&s);
+	pair_open(&second, NULL, NULL);
+	copy = lend_region(&second.b, LEN, ALL_ACCESS);
+	probe = own_region(&second.a, SPOT);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, flags), 0);
+	assert_int_equal(mirror_to(s.region, &second.a, copy, flags), 0);
+	for (int i = 0; i < WRITERS; i++) {
+		struct pair *p = i ? &more[i - 1] : &s.client;
+
+		if (i)
+			client_open(p, s.client.b.pd);
+		from[i] = own_region(&p->a, len);
+		if (i) /* the first one is the engine's */
+			poller_start(&poller[i], p->b.rcq);
+	}
+	for (unsigned long r = 0; r < rounds; r++) {
+		for (int i = 0; i < WRITERS; i++)
+			post_receive(i ? &more[i - 1].b : &s.client.b, NULL, 0, 0);
+		for (int i = 0; i < WRITERS; i++)
+			write_at_random(i ? &more[i - 1] : &s.client, from[i], s.region);
+		await_wc(&s.client.b, s.client.b.rcq);
+		for (int i = 1; i < WRITERS; i++)
+			await(atomic_load(&poller[i].came) == r + 1);
+		confirm(&s);
+		expect_sent(&second.a, post_read(&second.a, probe, 0, 8, copy, 0));
+		assert_memory_equal(s.copy->at, s.region->at, LEN);
+		assert_memory_equal(copy->at, s.region->at, LEN);
+	}
+	for (int i = 1; i < WRITERS; i++)
+		poller_stop(&poller[i]);
+	assert_int_equal(stagdv_unmirror_mr(s.region->mr, second.a.qp), 0);
+	for (int i = 1; i < WRITERS; i++)
+		pair_close(&more[i - 1]);
+	pair_close(&second);
+	stage_close(&s);
+}
+
+static void many_writers_and_two_copies(void **state)
+{
+	copies_are_alike_when_all_is_quiet(0);
+}
+
+static void many_writers_and_two_copies_that_confirm(void **state)
+{
+	copies_are_alike_when_all_is_quiet(STAGDV_MIRROR_CONFIRM | STAGDV_MIRROR_STRICT);
+}
+
+/* ---- a copy's side that is slow or mute ---- */
+
+struct slow {
+	struct pair client;
+	struct region *from, *region, *in;
+	struct scene far; /* far.us is the mirror's queue pair */
+	struct raw_fpdu *f;
+};
+
+static void slow_open(struct slow *s, void **state, size_t len, unsigned flags)
+{
+	struct scene_wish w = {.peer.extensions = true};
+
+	client_open(&s->client, NULL);
+	s->from = own_region(&s->client.a, len);
+	s->region = lend_region(&s->client.b, len, ALL_ACCESS);
+	s->in = own_region(&s->client.b, SPOT);
+	s->far = (struct scene){.others = *state};
+	scene_open(&s->far, &w);
+	post_receive(&s->far.us, NULL, 0, 0);
+	raw_send(&s->far.peer, NULL, 0); /* the first word is its */
+	expect_received(&s->far.us, 1);
+	s->f = malloc(sizeof(*s->f));
+	assert_int_equal(mirror_to(s->region, &s->far.us, NULL, flags), 0);
+}
+
+static void slow_close(struct slow *s)
+{
+	stagdv_unmirror_mr(s->region->mr, s->far.us.qp);
+	pair_close(&s->client);
+	scene_close(&s->far);
+	free(s->f);
+}
+
+/* As many writes as it takes, none next to another. */
+static void write_scattered(struct slow *s, unsigned n, size_t len)
+{
+	for (unsigned i = 0; i < n; i++)
+		expect_sent(&s->client.a,
+			    post_write(&s->client.a, s->from, 0, len, s->region, i % 2 * len));
+}
+
+/* Takes forwards until so many bytes of them came. */
+static void take_forwards(struct slow *s, size_t bytes)
+{
+	while (bytes) {
+		raw_take(&s->far.peer, s->f);
+		assert_int_equal(s->f->h.opcode, RDMAP_WRITE);
+		assert_in_range(s->f->len, 1, bytes);
+		bytes -= s->f->len;
+	}
+}
+
+/* What the program posts when it has heard of the write comes behind all of it, however full the way is. */
+static void what_is_posted_afterwards_goes_behind(void **state)
+{
+	const size_t len = 32u << 20;
+	struct slow s;
+	uint64_t heard, sent;
+
+	slow_open(&s, state, len, 0);
+	heard = post_receive(&s.client.b, s.in, 0, SPOT);
+	expect_sent(&s.client.a, post_write(&s.client.a, s.from, 0, len, s.region, 0));
+	expect_sent(&s.client.a, post_send(&s.client.a, s.from, 0, 1));
+	expect_received(&s.client.b, heard);
+	sent = post_send(&s.far.us, NULL, 0, 0);
+	take_forwards(&s, len);
+	raw_take(&s.far.peer, s.f);
+	assert_int_equal(s.f->h.opcode, RDMAP_SEND);
+	expect_sent(&s.far.us, sent);
+	slow_close(&s);
+}
+
+static void writer_waits_for_room_and_no_other_does(void **state)
+{
+	const size_t len = 65536;
+	const unsigned n = 1024;
+	struct slow s;
+	uint64_t heard, sent;
+
+	slow_open(&s, state, 2 * len, 0);
+	heard = post_receive(&s.client.b, s.in, 0, SPOT);
+	for (unsigned i = 0; i < n; i++) { /* nobody waits for these here: their way is full soon */
+		struct ibv_sge sge = piece(s.from, 0, len);
+		struct ibv_send_wr wr = {
+			.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE};
+		struct ibv_wc wc;
+
+		wr.wr.rdma.remote_addr = (uintptr_t)s.region->at + i % 2 * len;
+		wr.wr.rdma.rkey = s.region->mr->rkey;
+		if (i >= 32 && !is_stalled(&s.client.b))
+			await(poll_wc(&s.client.a, s.client.a.scq, &wc) || is_stalled(&s.client.b));
+		if (is_stalled(&s.client.b))
+			break;
+		post(&s.client.a, &wr);
+	}
+	await(is_stalled(&s.client.b));
+	ping(s.far.others);
+	assert_true(counters(&s.client.b).mirror_stalls > 0);
+	sent = counters(&s.client.a).posts;
+	take_forwards(&s, sent * len);
+	await((poll_wc(&s.client.a, s.client.a.scq, &(struct ibv_wc){0}),
+	       s.client.a.ledger[sent - 1].done));
+	while (poll_wc(&s.client.a, s.client.a.scq, &(struct ibv_wc){0}))
+		;
+	post_send(&s.client.a, s.from, 0, 1);
+	expect_received(&s.client.b, heard);
+	slow_close(&s);
+}
+
+/* A writer that waits goes on when there is nobody left to wait for. */
+static void writer_that_waits_outlives_the_mirror(void **state)
+{
+	struct slow s;
+	uint64_t heard;
+
+	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
+	heard = post_receive(&s.client.b, s.in, 0, SPOT);
+	write_scattered(&s, 1, 64);
+	expect_sent(&s.client.a, post_send(&s.client.a, s.from, 0, 1));
+	expect_stalled(&s.client.b);
+	raw_reset(&s.far.peer);
+	expect_received(&s.client.b, heard);
+	expect_async(&s.far.us, IBV_EVENT_QP_FATAL);
+	assert_int_equal(stagdv_unmirror_mr(s.region->mr, s.far.us.qp), ENOTCONN);
+	assert_int_equal(stagdv_unmirror_mr(s.region->mr, s.far.us.qp), ENOENT);
+	slow_close(&s);
+}
+
+static void answer_to(struct slow *s, struct raw_fpdu *f)
+{
+	struct rdmap_read_req r;
+	struct ddp_hdr h;
+
+	assert_int_equal(f->h.opcode, RDMAP_READ_REQ);
+	rdmap_get_read_req(f->payload, &r);
+	assert_int_equal(r.size, 0);
+	h = response_hdr(r.sink_stag, r.sink_to);
+	raw_segment(&s->far.peer, &h, NULL, 0);
+}
+
+static void send_waits_for_the_confirmation(void **state)
+{
+	struct slow s;
+	uint64_t heard;
+
+	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
+	for (int i = 0; i < 3; i++) {
+		heard = post_receive(&s.client.b, s.in, 0, SPOT);
+		write_scattered(&s, 1, 64);
+		expect_sent(&s.client.a, post_send(&s.client.a, s.from, 0, 1));
+		take_forwards(&s, 64);
+		raw_take(&s.far.peer, s.f);
+		expect_stalled(&s.client.b);
+		for (int k = 0; k < 100; k++)
+			expect_nothing(&s.client.b);
+		answer_to(&s, s.f);
+		expect_received(&s.client.b, heard);
+	}
+	slow_close(&s);
+}
+
+/* The client's own read behind its write waits, too: answered, it says that the copy has it. */
+static void read_behind_a_write_waits_for_the_confirmation(void **state)
+{
+	struct slow s;
+	struct region *back;
+	uint64_t id;
+
+	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
+	back = own_region(&s.client.a, 64);
+	write_scattered(&s, 1, 64);
+	id = post_read(&s.client.a, back, 0, 64, s.region, 0);
+	take_forwards(&s, 64);
+	raw_take(&s.far.peer, s.f);
+	await(is_stalled(&s.client.b));
+	expect_nothing(&s.client.a);
+	answer_to(&s, s.f);
+	expect_sent(&s.client.a, id);
+	slow_close(&s);
+}
+
+/* ---- the end of a mirror ---- */
+
+static void writers_go_on_without_a_mirror_that_ended(void **state)
+{
+	struct slow s;
+	uint64_t heard;
+
+	slow_open(&s, state, 4096, 0);
+	raw_finish(&s.far.peer); /* in good order, and yet: */
+	expect_async(&s.far.us, IBV_EVENT_QP_FATAL);
+	heard = post_receive(&s.client.b, s.in, 0, SPOT);
+	write_scattered(&s, 4, 64);
+	expect_sent(&s.client.a, post_send(&s.client.a, s.from, 0, 1));
+	expect_received(&s.client.b, heard);
+	assert_int_equal(counters(&s.far.us).forwards, 0);
+	slow_close(&s);
+}
+
+static void writers_of_a_strict_mirror_end_with_it(void **state)
+{
+	struct slow s;
+
+	slow_open(&s, state, 4096, STAGDV_MIRROR_STRICT);
+	raw_reset(&s.far.peer);
+	expect_async(&s.far.us, IBV_EVENT_QP_FATAL);
+	post_receive(&s.client.b, s.in, 0, SPOT);
+	post_write(&s.client.a, s.from, 0, 64, s.region, 0);
+	post_send(&s.client.a, s.from, 0, 1);
+	expect_async(&s.client.b, IBV_EVENT_QP_REQ_ERR);
+	expect_state(&s.client.b, IBV_QPS_ERR);
+	expect_flushed(&s.client.b);
+	slow_close(&s);
+}
+
+static void mirror_ends_with_its_queue_pair(void **state)
+{
+	struct stage s;
+
+	stage_open(&s);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
+	assert_int_equal(ibv_dereg_mr(s.region->mr), EBUSY);
+	rdma_destroy_qp(s.link.a.id);
+	s.link.a.qp = NULL;
+	write_and_say(&s, 0, 64);
+	pair_close(&s.link);
+	pair_open(&s.link, NULL, NULL);
+	s.copy = lend_region(&s.link.b, LEN, ALL_ACCESS);
+	s.probe = own_region(&s.link.a, SPOT);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
+	fill(s.from->at, LEN, 9);
+	write_and_say(&s, 0, LEN);
+	confirm(&s);
+	assert_memory_equal(s.copy->at, s.from->at, LEN);
+	stage_close(&s);
+}
+
+/* ---- misuse ---- */
+
+static void what_cannot_be_mirrored_is_refused(void **state)
+{
+	struct stage s;
+	struct ibv_mr *fast;
+	struct stagdv_mirror to = {.flags = 0};
+	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+
+	stage_open(&s);
+	to.qp = s.link.a.qp;
+	fast = stagdv_alloc_fast_mr(s.client.b.pd, 1);
+	assert_int_equal(stagdv_mirror_mr(fast, &to), EINVAL);
+	assert_int_equal(stagdv_unmirror_mr(fast, to.qp), ENOENT);
+	assert_int_equal(ibv_dereg_mr(fast), 0);
+	to.flags = 1u << 30;
+	assert_int_equal(stagdv_mirror_mr(s.region->mr, &to), EINVAL);
+	to.flags = 0;
+	to.remote_addr = UINT64_MAX - 10;
+	assert_int_equal(stagdv_mirror_mr(s.region->mr, &to), EINVAL);
+	to.remote_addr = 0;
+	to.qp = NULL;
+	assert_int_equal(stagdv_mirror_mr(s.region->mr, &to), EINVAL);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), EEXIST);
+	assert_int_not_equal(
+		ibv_rereg_mr(s.region->mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0), 0);
+	assert_int_equal(ibv_modify_qp(s.link.a.qp, &err, IBV_QP_STATE), 0);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), ENOTCONN);
+	stage_close(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(write_is_there_when_its_send_is_heard_of),
+		cmocka_unit_test(write_through_a_window_goes_on),
+		cmocka_unit_test(nothing_goes_on_after_unmirror),
+		cmocka_unit_test(what_is_posted_afterwards_goes_behind),
+		cmocka_unit_test(writer_waits_for_room_and_no_other_does),
+		cmocka_unit_test(writer_that_waits_outlives_the_mirror),
+		cmocka_unit_test(send_waits_for_the_confirmation),
+		cmocka_unit_test(read_behind_a_write_waits_for_the_confirmation),
+		cmocka_unit_test(writers_go_on_without_a_mirror_that_ended),
+		cmocka_unit_test(writers_of_a_strict_mirror_end_with_it),
+		cmocka_unit_test(mirror_ends_with_its_queue_pair),
+		cmocka_unit_test(what_cannot_be_mirrored_is_refused),
+		cmocka_unit_test(many_writers_and_two_copies),
+		cmocka_unit_test(many_writers_and_two_copies_that_confirm),
+	};
+
+	dice_start();
+	return cmocka_run_group_tests_name("mirrors", tests, others_open, others_close);
+}
