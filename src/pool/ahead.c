@@ -16,13 +16,12 @@ int pool_ahead_create(struct pool_ahead *a, unsigned int bits)
 	uint32_t n = 1u << bits;
 
 	*a = (struct pool_ahead){.mask = n - 1};
-	a->slots = malloc(n * sizeof(*a->slots));
+	a->slots = calloc(n, sizeof(*a->slots)); /* zeroes that nobody has to write */
 	a->notes = malloc(n * sizeof(*a->notes));
 	if (!a->slots || !a->notes) {
 		pool_ahead_destroy(a);
 		return -ENOMEM;
 	}
-	pool_ahead_clear(a);
 	return 0;
 }
 
@@ -31,13 +30,6 @@ void pool_ahead_destroy(struct pool_ahead *a)
 	free(a->slots);
 	free(a->notes);
 	*a = (struct pool_ahead){0};
-}
-
-void pool_ahead_clear(struct pool_ahead *a)
-{
-	for (uint32_t i = 0; i <= a->mask; i++)
-		a->slots[i].offset = POOL_NOWHERE;
-	a->used = a->put = a->get = 0;
 }
 
 /* Half of the table is never used: chains stay short. */
@@ -58,7 +50,7 @@ static struct pool_ahead_slot *slot_of(const struct pool_ahead *a, uint64_t offs
 {
 	uint32_t i = home_of(a, offset);
 
-	while (a->slots[i].offset != offset && a->slots[i].offset != POOL_NOWHERE)
+	while (a->slots[i].offset != offset && a->slots[i].offset != 0)
 		i = (i + 1) & a->mask;
 	return &a->slots[i];
 }
@@ -84,14 +76,14 @@ static void take_out(struct pool_ahead *a, struct pool_ahead_slot *slot)
 
 	for (;;) {
 		i = (i + 1) & a->mask;
-		if (a->slots[i].offset == POOL_NOWHERE)
+		if (a->slots[i].offset == 0)
 			break;
 		if (((i - home_of(a, a->slots[i].offset)) & a->mask) >= ((i - hole) & a->mask)) {
 			a->slots[hole] = a->slots[i];
 			hole = i;
 		}
 	}
-	a->slots[hole].offset = POOL_NOWHERE;
+	a->slots[hole].offset = 0;
 	a->used--;
 }
 

@@ -2,7 +2,7 @@
 /*
  * alloc.c - blocks of the region.
  *
- * Sizes up to 288 KiB have classes: steps of 16 bytes to 1 KiB, eight to each power of two above it. A class's blocks are
+ * Sizes up to 288 KiB have classes: steps of 16 bytes to 256, eight to each power of two above it. A class's blocks are
  * in slabs of one span, or of as many as it takes to waste little at its end; which of them are in use is in bits: in
  * the first span's entry if 64 are enough, else at the slab's beginning. Bodies of long values are runs of spans: so a
  * pointer of a client's can be told from one into what a client has written.
@@ -19,13 +19,12 @@
 
 #define STEP	      16u
 #define MIN_BLOCK     32u
-#define LINEAR_MAX    1024u
+#define LINEAR_SHIFT  8u
+#define LINEAR_MAX    (1u << LINEAR_SHIFT)
 #define LINEAR	      ((LINEAR_MAX - MIN_BLOCK) / STEP + 1)
-#define CLASSES	      (LINEAR + 65u)
-#define CLASS_MAX     (288u << 10)
+#define CLASSES	      (LINEAR + 81u)
 #define SLAB_MAX      16u /* spans */
 #define NO_SPAN	      UINT32_MAX
-#define WIDER	      8u /* classes above one's own that are tried when memory is short */
 #define BITS_PER_WORD 64u
 
 /* ---- classes --------------------------------------------------------------------- */
@@ -46,7 +45,7 @@ static uint32_t class_size(unsigned int class)
 	return (LINEAR_MAX << geometric / 8) + (LINEAR_MAX / 8 << geometric / 8) * (geometric % 8);
 }
 
-/* size: at most CLASS_MAX */
+/* size: at most POOL_BLOCK_MAX */
 static unsigned int class_of(uint32_t size)
 {
 	unsigned int shift;
@@ -55,7 +54,8 @@ static unsigned int class_of(uint32_t size)
 		return 0;
 	if (size <= LINEAR_MAX)
 		return (size - MIN_BLOCK + STEP - 1) / STEP;
-	shift = 31 - (unsigned int)__builtin_clz(size - 1) - 10; /* octaves above LINEAR_MAX */
+	shift = 31 - (unsigned int)__builtin_clz(size - 1) -
+		LINEAR_SHIFT; /* octaves above LINEAR_MAX */
 	return LINEAR - 1 + shift * 8 +
 	       ((size - 1 - (LINEAR_MAX << shift)) / (LINEAR_MAX / 8 << shift) + 1);
 }
@@ -328,11 +328,11 @@ uint64_t pool_alloc_run(struct pool_core *core, uint64_t size)
 
 uint64_t pool_alloc(struct pool_core *core, uint64_t size)
 {
-	unsigned int class, last;
+	unsigned int class;
 	uint64_t block;
 	uint32_t span;
 
-	assert(size <= CLASS_MAX);
+	assert(size <= POOL_BLOCK_MAX);
 	class = class_of((uint32_t)size);
 	block = take_from_class(core, class);
 	if (block != POOL_NOWHERE)
@@ -340,13 +340,9 @@ uint64_t pool_alloc(struct pool_core *core, uint64_t size)
 	span = make_slab(core, class);
 	if (span != NO_SPAN)
 		return take_block(core, span);
-	last = class + WIDER < CLASSES ? class + WIDER : CLASSES - 1;
-	for (class ++; class <= last; class ++) {
+	while (block == POOL_NOWHERE && ++class < CLASSES) /* better too large than none */
 		block = take_from_class(core, class);
-		if (block != POOL_NOWHERE)
-			return block;
-	}
-	return POOL_NOWHERE;
+	return block;
 }
 
 /* ---- finding --------------------------------------------------------------------- */
@@ -570,7 +566,7 @@ static void empty_lists(struct pool_core *core)
 
 	for (uint32_t span = 0; span < core->region.num_spans; span++)
 		room->next[span] = NO_SPAN;
-	for (unsigned int class = 0; class < CLASSES; class ++) {
+	for (unsigned int class = 0; class < CLASSES; class += 1) {
 		uint32_t head = head_of(core, class);
 
 		room->next[head] = room->prev[head] = head;

@@ -75,12 +75,25 @@ static int check_block(struct count *c, uint64_t offset, uint64_t block)
 	return object.generation == 0 ? 0 : check_object(c, offset, &object, block);
 }
 
+/* No block begins in the rest of the span. */
+static bool is_free_span(const struct pool_region *r, uint64_t offset)
+{
+	uint64_t span = (offset - r->memory_at) >> POOL_SPAN_SHIFT;
+	uint64_t entry = pool_word(r, r->spans_at + span * sizeof(struct pool_span));
+
+	return (entry & UINT16_MAX) == POOL_SPAN_FREE;
+}
+
 static int check_blocks(struct count *c)
 {
 	uint64_t offset = c->r->memory_at, end = offset + c->r->num_spans * POOL_SPAN, size;
 	int rc;
 
 	while (offset < end) {
+		if (is_free_span(c->r, offset)) {
+			offset = (offset | (POOL_SPAN - 1)) + 1;
+			continue;
+		}
 		size = pool_region_run_size(c->r, offset);
 		if (size != 0) {
 			c->runs++;

@@ -173,6 +173,14 @@ static bool may_be_longer(const struct pool_read *read, const struct pool_object
 	       is_in(read, read->ptr.address, sizeof(*object) + object->length);
 }
 
+static bool is_whole(const struct pool_read *read, const struct pool_object *object,
+		     const void *bytes)
+{
+	uint64_t stored = pool_hash(bytes, object->length);
+
+	return object->hash == pool_object_hash(object, read->ptr.address, stored);
+}
+
 static bool is_zero(const struct pool_object *object)
 {
 	static const struct pool_object none;
@@ -195,8 +203,7 @@ enum pool_step pool_read_feed(struct pool_read *read, const void *header, const 
 	if (object.length > read->length - sizeof(object))
 		return again(read,
 			     may_be_longer(read, &object) ? object.length : probably_stored(read));
-	if (pool_object_hash(&object, read->ptr.address, pool_hash(bytes, object.length)) !=
-	    object.hash)
+	if (!is_whole(read, &object, bytes))
 		return again(read, read->length - sizeof(object));
 	read->other = !is_of(read, &object);
 	if (read->other)

@@ -301,7 +301,7 @@ int pool_record_apply(struct pool_region *r, const void *at, size_t room,
 /* Words (offsets, multiples of 8) that records which are made, and not applied, change. */
 struct pool_ahead {
 	struct pool_ahead_slot {
-		uint64_t offset; /* POOL_NOWHERE: empty */
+		uint64_t offset; /* 0: empty */
 		uint64_t value;
 		uint64_t number; /* the last record that changes it */
 	} * slots;
@@ -316,7 +316,6 @@ struct pool_ahead {
 
 int pool_ahead_create(struct pool_ahead *a, unsigned int bits);
 void pool_ahead_destroy(struct pool_ahead *a);
-void pool_ahead_clear(struct pool_ahead *a);
 uint32_t pool_ahead_room(const struct pool_ahead *a); /* words */
 bool pool_ahead_get(const struct pool_ahead *a, uint64_t offset, uint64_t *value);
 void pool_ahead_set(struct pool_ahead *a, uint64_t offset, uint64_t value, uint64_t number);

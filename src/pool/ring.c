@@ -69,34 +69,36 @@ static bool is_next(const struct pool_region *r, const struct pool_record *heade
 	return header->number == sb->number + 1 && header->epoch >= sb->epoch;
 }
 
+/* Where the next record is, or will be: not so near to the end that it had no room for a header. */
+static uint64_t next_at(const struct pool_ring *ring)
+{
+	uint64_t left = ring->size - (ring->get & (ring->size - 1));
+
+	return left < HEADER ? ring->get + left : ring->get;
+}
+
 /* One record. 1: applied; 0: none is there. */
 static int drain_one(struct pool_ring *ring, struct pool_region *r,
 		     const struct pool_staging *staging)
 {
-	uint64_t at = ring->get & (ring->size - 1);
-	uint64_t left = ring->size - at;
+	uint64_t from = next_at(ring);
+	uint64_t at = from & (ring->size - 1);
 	struct pool_record header;
-	int rc;
+	int rc = pool_record_check(r, ring->at + at, ring->size - at, &header);
 
-	if (left < HEADER) {
-		ring->get += left;
-		at = 0;
-		left = ring->size;
-	}
-	rc = pool_record_check(r, ring->at + at, left, &header);
 	if (rc == -EAGAIN || (rc == 0 && !is_next(r, &header)))
 		return 0;
 	if (rc == 0 && (header.flags & POOL_RECORD_SKIP)) {
 		if (at == 0)
 			return -EBADMSG;
-		ring->get += left;
+		ring->get = from + ring->size - at;
 		return drain_one(ring, r, staging);
 	}
 	if (rc == 0)
-		rc = pool_record_apply(r, ring->at + at, left, staging);
+		rc = pool_record_apply(r, ring->at + at, ring->size - at, staging);
 	if (rc != 0)
 		return rc;
-	ring->get += header.length;
+	ring->get = from + header.length;
 	return 1;
 }
 

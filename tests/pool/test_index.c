@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_index.c - names: those that fall together, chains of buckets, and what a lookup makes of a region that is wrong.
+ */
+#include "scene.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dice.h"
+
+static struct scene scene;
+static struct pool_who who;
+static uint64_t sequence;
+
+static void start(uint64_t num_buckets)
+{
+	scene_open(&scene, 2 * POOL_MIN_SIZE, num_buckets);
+	who = scene_client(&scene, 1);
+	sequence = 0;
+}
+
+static int put(const char *name, const char *value)
+{
+	struct pool_request rq = scene_put(++sequence, name, value, (uint32_t)strlen(value));
+	struct pool_answer answer;
+
+	return scene_do(&scene, &who, &rq, &answer);
+}
+
+static int take_away(const char *name)
+{
+	struct pool_request rq = scene_put(++sequence, name, NULL, 0);
+	struct pool_answer answer;
+
+	rq.op = STAG_POOL_REMOVE;
+	rq.flags = 0;
+	return scene_do(&scene, &who, &rq, &answer);
+}
+
+/* Both ways. NULL: absent */
+static void expect_named(const char *name, const char *want)
+{
+	struct pool_request rq = {
+		.op = STAG_POOL_GET, .name = name, .name_length = (uint16_t)strlen(name)};
+	struct pool_answer answer;
+	struct pool_read read;
+	enum pool_step step;
+	void *value;
+
+	pool_look(&scene.a, &rq, &answer);
+	step = scene_get(&scene.b, name, 16, &value, &read);
+	if (!want) {
+		assert_int_equal(answer.status, ENOENT);
+		assert_true(step == POOL_GONE || step == POOL_ASK);
+		return;
+	}
+	assert_int_equal(answer.status, 0);
+	assert_int_equal(answer.length, strlen(want));
+	assert_memory_equal(answer.bytes, want, strlen(want));
+	assert_int_equal(step, POOL_DONE);
+	assert_int_equal(read.value_length, strlen(want));
+	assert_memory_equal(value, want, strlen(want));
+	free(value);
+}
+
+static const char *name_number(unsigned int i)
+{
+	static char name[32];
+
+	snprintf(name, sizeof(name), "%u", i);
+	return name;
+}
+
+/* All in one bucket, and the ones behind it. */
+static void names_that_fall_together_are_told_apart(void **state)
+{
+	unsigned int n = 100;
+
+	start(1);
+	for (unsigned int i = 0; i < n; i++)
+		assert_int_equal(put(name_number(i), name_number(i)), 0);
+	assert_int_equal(pool_index_buckets(&scene.a), (n + 6) / 7 - 1);
+	for (unsigned int i = 0; i < n + 10; i++)
+		expect_named(name_number(i), i < n ? name_number(i) : NULL);
+	for (unsigned int i = 1; i < n; i += 2)
+		assert_int_equal(take_away(name_number(i)), 0);
+	for (unsigned int i = 0; i < n; i++)
+		expect_named(name_number(i), i % 2 ? NULL : name_number(i));
+	assert_int_equal(take_away("1"), ENOENT);
+	scene_expect_right(&scene);
+	for (unsigned int i = 0; i < n; i += 2)
+		assert_int_equal(take_away(name_number(i)), 0);
+	for (unsigned int i = 0; i < 10;
+	     i++) { /* what is left of the chain goes with the next ones */
+		assert_int_equal(put("last", "x"), 0);
+		assert_int_equal(take_away("last"), 0);
+	}
+	assert_int_equal(pool_index_buckets(&scene.a), 0);
+	scene_expect_right(&scene);
+	scene_close(&scene);
+}
+
+static void a_chain_has_an_end(void **state)
+{
+	unsigned int i = 0;
+
+	start(1);
+	while (put(name_number(i), "") == 0)
+		i++;
+	assert_int_equal(i, POOL_MAX_CHAIN * POOL_BUCKET_ENTRIES);
+	scene_expect_right(&scene);
+	expect_named(name_number(i - 1), "");
+	expect_named(name_number(i), NULL);
+	scene_close(&scene);
+}
+
+static void names_are_of_1_to_255_bytes(void **state)
+{
+	char name[POOL_MAX_NAME + 1];
+
+	start(0);
+	for (unsigned int length = 1; length <= POOL_MAX_NAME; length++) {
+		memset(name, 'n', length);
+		name[length] = '\0';
+		assert_int_equal(put(name, name), 0);
+	}
+	for (unsigned int length = 1; length <= POOL_MAX_NAME; length++) {
+		name[length] = '\0';
+		expect_named(name, name);
+		name[length] = 'n';
+	}
+	scene_expect_right(&scene);
+	scene_close(&scene);
+}
+
+/* In pieces that a message has room for. */
+static void a_list_has_every_name_once(void **state)
+{
+	struct pool_request rq = {.op = POOL_OP_LIST};
+	struct pool_answer answer;
+	unsigned int seen[200] = {0}, pages = 0;
+	uint8_t page[500];
+
+	start(8);
+	for (unsigned int i = 0; i < 200; i++)
+		assert_int_equal(put(name_number(i), "value"), 0);
+	do {
+		pool_list(&scene.a, &rq, page, sizeof(page), &answer);
+		for (uint32_t at = 0; at < answer.length;) {
+			struct pool_listed listed;
+			char name[8] = "";
+
+			memcpy(&listed, page + at, sizeof(listed));
+			memcpy(name, page + at + sizeof(listed), listed.name_length);
+			assert_int_equal(listed.ptr.length, 5);
+			seen[atoi(name)]++;
+			at += sizeof(listed) + ((listed.name_length + 7u) & ~7u);
+		}
+		rq.version = answer.version;
+		pages++;
+	} while (answer.version != 0);
+	for (unsigned int i = 0; i < 200; i++)
+		assert_int_equal(seen[i], 1);
+	assert_true(pages > 10);
+	scene_close(&scene);
+}
+
+/* A region as no record of ours makes it: nobody loops, nobody reads outside. */
+static void a_lookup_survives_any_index(void **state)
+{
+	unsigned long rounds = scaled(300);
+	struct pool_read read;
+	uint64_t cursor;
+	void *value;
+
+	dice_start();
+	start(4);
+	for (unsigned int i = 0; i < 60; i++)
+		assert_int_equal(put(name_number(i), "value"), 0);
+	for (unsigned long i = 0; i < rounds; i++) {
+		uint64_t at = one_in(2) ? scene.a.index_at : scene.a.memory_at;
+		uint64_t *word = (uint64_t *)(scene.a.at + at + dice(512) * 8), old = *word;
+
+		*word = one_in(3) ? dice(scene.a.size) / 16 : dice(UINT64_MAX);
+		if (scene_get(&scene.a, name_number((unsigned int)dice(70)), 16, &value, &read) ==
+		    POOL_DONE)
+			free(value);
+		pool_index_look(&scene.a, "7", 1);
+		for (cursor = 0; pool_index_next(&scene.a, &cursor) != POOL_NOWHERE;)
+			;
+		pool_region_check(&scene.a, NULL, 0);
+		if (one_in(2))
+			*word = old;
+	}
+	scene_close(&scene);
+}
+
+/* ---- the map of a client --------------------------------------------------------- */
+
+static void a_map_remembers_pointers(void **state)
+{
+	struct stag_pool_map *map = stag_pool_map_create();
+	struct stag_pool_ptr ptr = {.key = 1}, got;
+
+	assert_non_null(map);
+	for (uint32_t i = 0; i < 1000; i++) {
+		ptr.address = i;
+		assert_int_equal(stag_pool_map_set(map, &i, sizeof(i), &ptr), 0);
+	}
+	for (uint32_t i = 0; i < 1000; i += 2) {
+		assert_true(stag_pool_map_remove(map, &i, sizeof(i)));
+		assert_false(stag_pool_map_remove(map, &i, sizeof(i)));
+	}
+	for (uint32_t i = 1; i < 1000; i += 4) {
+		ptr.address = i + 5000;
+		assert_int_equal(stag_pool_map_set(map, &i, sizeof(i), &ptr), 0);
+	}
+	assert_int_equal(stag_pool_map_count(map), 500);
+	for (uint32_t i = 0; i < 1000; i++) {
+		bool is = stag_pool_map_get(map, &i, sizeof(i), &got);
+
+		assert_int_equal(is, i % 2);
+		if (is)
+			assert_int_equal(got.address, i % 4 == 1 ? i + 5000 : i);
+	}
+	assert_false(stag_pool_map_get(map, "", 0, &got));
+	assert_int_equal(stag_pool_map_set(map, "", 0, &ptr), 0);
+	assert_true(stag_pool_map_get(map, "", 0, &got));
+	stag_pool_map_destroy(map);
+	stag_pool_map_destroy(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_that_fall_together_are_told_apart),
+		cmocka_unit_test(a_chain_has_an_end),
+		cmocka_unit_test(names_are_of_1_to_255_bytes),
+		cmocka_unit_test(a_list_has_every_name_once),
+		cmocka_unit_test(a_lookup_survives_any_index),
+		cmocka_unit_test(a_map_remembers_pointers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
