@@ -52,18 +52,18 @@ static void resume(struct role *r, uint64_t now)
 /* Of whom we follow, and not of a time before. */
 static bool is_our_primary(const struct role *r, unsigned int seat, uint64_t epoch)
 {
-	return epoch == r->epoch && seat == r->roll.primary;
+	return epoch == r->epoch && seat == r->roll.primary && r->revision;
 }
 
 void role_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent,
 		uint64_t revision)
 {
-	bool listens = r->state == ROLE_STANDBY || r->state == ROLE_OUTSIDE;
+	bool fenced = r->state == ROLE_FENCING || r->state == ROLE_CLAIMING;
 
 	role_begin(r, now);
 	if (epoch > r->epoch || (epoch == r->epoch && revision > r->revision))
 		role_look(r);
-	if (listens && is_our_primary(r, seat, epoch)) {
+	if (!fenced && is_our_primary(r, seat, epoch)) {
 		r->heard = now;
 		ROLE_ACT(r, .what = ROLE_ECHO, .seat = seat, .epoch = epoch, .time = sent);
 	}

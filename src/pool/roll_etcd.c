@@ -176,12 +176,12 @@ static json_t *parse_answer(const struct roll_etcd *e)
 static void log_failure(const struct roll_etcd *e, CURLcode code, long status)
 {
 	json_t *o = code == CURLE_OK ? parse_answer(e) : NULL;
-	const char *said = json_string_value(json_object_get(o, "message"));
+	const char *said = o ? json_string_value(json_object_get(o, "message")) : e->answer.text;
 
 	if (code != CURLE_OK)
 		log_warn("etcd %s: %s", e->where.hosts[e->endpoint], curl_easy_strerror(code));
 	else
-		log_warn("etcd %s: status %ld: %s", e->where.hosts[e->endpoint], status,
+		log_warn("etcd %s: status %ld: %.200s", e->where.hosts[e->endpoint], status,
 			 said ? said : "no reason given");
 	json_decref(o);
 }
