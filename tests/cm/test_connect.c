@@ -190,7 +190,7 @@ static void private_data_goes_both_ways(void **state)
 	}
 }
 
-static void reject_data_reaches_the_active_side(void **state)
+static void reject_with(const uint8_t *data, uint8_t len)
 {
 	struct rdma_event_channel *ach = channel_new(), *pch = channel_new();
 	struct rdma_cm_id *listener = id_listening(pch, IPV4, 0), *child;
@@ -199,17 +199,29 @@ static void reject_data_reaches_the_active_side(void **state)
 
 	assert_int_equal(rdma_connect(id, NULL), 0);
 	child = expect_request(pch);
-	assert_int_equal(rdma_reject(child, "not today", 9), 0);
+	assert_int_equal(rdma_reject(child, data, len), 0);
 	ev = expect_event(ach, RDMA_CM_EVENT_REJECTED);
 	assert_int_equal(ev->status, -ECONNREFUSED);
-	assert_int_equal(ev->param.conn.private_data_len, 9);
-	assert_memory_equal(ev->param.conn.private_data, "not today", 9);
+	assert_int_equal(ev->param.conn.private_data_len, len);
+	if (len)
+		assert_memory_equal(ev->param.conn.private_data, data, len);
 	rdma_ack_cm_event(ev);
 	id_gone(child);
 	id_gone(id);
 	id_gone(listener);
 	rdma_destroy_event_channel(ach);
 	rdma_destroy_event_channel(pch);
+}
+
+static void reject_data_reaches_the_active_side(void **state)
+{
+	static const uint8_t sizes[] = {0, 1, 9, 148, 196, 255};
+	uint8_t data[255];
+
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i + 1);
+	for (unsigned i = 0; i < sizeof(sizes); i++)
+		reject_with(data, sizes[i]);
 }
 
 static void child_is_its_listeners(void **state)
