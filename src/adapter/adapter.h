@@ -347,12 +347,22 @@ bool key_hold(struct key_slot *slot, uint32_t stag);
 bool key_hold_again(struct key_slot *slot, uint32_t stag, uint64_t life);
 void key_release(struct key_slot *slot);
 
+/* The region whose memory the map has; NULL: the references are with somebody else, or there are none. */
+static inline struct key_slot *key_region(const struct key_map *map)
+{
+	return map->slot[1] ? map->slot[1] : map->slot[0];
+}
+
+static inline bool key_is_leased(const struct key_slot *region)
+{
+	return atomic_load_explicit(&region->lease, memory_order_relaxed);
+}
+
 /*
- * The region whose memory the map has: is it leased, and is that over? An access by a peer begins within the lease
+ * Is its lease over? An access by a peer begins within the lease
  * (key_get()); who asks again when he has copied knows that what he has was there within it, however long he slept.
  */
-bool key_is_leased(const struct key_map *map);
-bool key_has_lapsed(const struct key_map *map);
+bool key_has_lapsed(const struct key_slot *region);
 /* A peer's access is refused: what has to be counted is. */
 void key_refused(struct stag_qp *qp, uint32_t stag, enum key_fault f);
 

@@ -330,30 +330,11 @@ void key_each_shot(void (*fn)(const struct shot *s, void *arg), void *arg)
 
 /* ---- leases ---- */
 
-static bool has_lapsed(const struct key_slot *region)
+bool key_has_lapsed(const struct key_slot *region)
 {
 	uint64_t until = atomic_load_explicit(&region->lease, memory_order_relaxed);
 
 	return until && clock_boot_ns() >= until;
-}
-
-static const struct key_slot *region_of(const struct key_map *map)
-{
-	return map->slot[1] ? map->slot[1] : map->slot[0];
-}
-
-bool key_is_leased(const struct key_map *map)
-{
-	const struct key_slot *region = region_of(map);
-
-	return region && atomic_load_explicit(&region->lease, memory_order_relaxed);
-}
-
-bool key_has_lapsed(const struct key_map *map)
-{
-	const struct key_slot *region = region_of(map);
-
-	return region && has_lapsed(region);
 }
 
 void key_refused(struct stag_qp *qp, uint32_t stag, enum key_fault f)
@@ -430,7 +411,7 @@ enum key_fault key_try_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp
 		else
 			fault = KEY_INVALID;
 	}
-	if (fault == KEY_OK && qp && has_lapsed(region))
+	if (fault == KEY_OK && qp && key_has_lapsed(region))
 		fault = KEY_LAPSED; /* for peers: qp is NULL where the access is our own */
 	if (fault == KEY_OK && region->guard)
 		fault = guard_enter(region->guard, &map->cell);

@@ -126,7 +126,6 @@ void qp_close_stream(struct stag_qp *qp)
 
 	timer_cancel(&qp->hold_timer);
 	timer_cancel(&qp->linger_timer);
-	mirror_leave(qp);
 	pthread_mutex_lock(&qp->arm_lock);
 	watch_del(&qp->watch);
 	pthread_mutex_unlock(&qp->arm_lock);
@@ -146,6 +145,7 @@ void qp_close_stream(struct stag_qp *qp)
 	atomic_store(&qp->rx_paused, false);
 	atomic_store(&qp->serves_store, false);
 	qp_unlock_both(qp);
+	mirror_leave(qp); /* nobody can line it up any more */
 	peer_leave(peer);
 }
 

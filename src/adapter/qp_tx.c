@@ -448,7 +448,7 @@ struct wqe *qp_tx_read_came(struct stag_qp *qp)
 	struct wqe *w = qp_tx_oldest_read(qp);
 
 	qp->tx->orq_get++;
-	if (qp->tx->fwd && w == tx_forwards_ask(qp))
+	if (tx_is_ask(qp, w))
 		tx_forwards_answered(qp);
 	return w;
 }

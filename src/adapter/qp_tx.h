@@ -143,7 +143,9 @@ bool tx_forwards_wait(const struct stag_qp *qp);
 bool tx_forward_may_go(const struct stag_qp *qp);
 bool tx_forward_is_first(const struct stag_qp *qp); /* before the next request; one may go */
 bool tx_frame_forward(struct stag_qp *qp);
-struct wqe *tx_forwards_ask(const struct stag_qp *qp);
+/* The read that confirms forwards: is it this one, and is it under way? There is one at the most. */
+bool tx_is_ask(const struct stag_qp *qp, const struct wqe *w);
+bool tx_is_asking(const struct stag_qp *qp);
 
 /* tx_response.c */
 /* A copy beside the batch; false: no room for it. */

@@ -67,7 +67,7 @@ static bool begin_store_write(struct stag_qp *qp)
 static void note_region(struct qp_rx *rx, const struct key_map *map)
 {
 	const struct key_slot *key = map->slot[0];
-	struct key_slot *region = map->slot[1] ? map->slot[1] : map->slot[0];
+	struct key_slot *region = key_region(map);
 
 	rx->into = (struct rx_into){
 		.region = region,
@@ -81,12 +81,12 @@ static void note_region(struct qp_rx *rx, const struct key_map *map)
 static bool within_lease(struct stag_qp *qp)
 {
 	const struct rx_into *into = &qp->rx->into;
-	struct key_map map = {.slot = {into->region}};
 	bool lapsed;
 
-	if (!key_is_leased(&map) || !key_hold_again(into->region, into->stag, into->life))
+	if (!into->region || !key_is_leased(into->region) ||
+	    !key_hold_again(into->region, into->stag, into->life))
 		return true;
-	lapsed = key_has_lapsed(&map);
+	lapsed = key_has_lapsed(into->region);
 	key_release(into->region);
 	return !lapsed || rx_target_fault(qp, KEY_LAPSED);
 }

@@ -86,7 +86,7 @@ bool tx_forward_add(struct stag_qp *qp, const struct forward *new, bool confirm,
 	struct forwards *f = qp->tx->fwd;
 	struct forward *last = &f->ring[(f->put - 1) % FORWARDS];
 
-	if (f->put != f->get && last->len <= FORWARD_MOST && goes_on(last, new)) {
+	if (f->put != f->get && goes_on(last, new)) {
 		last->len += new->len;
 	} else if (f->put - f->get < FORWARDS) {
 		f->ring[f->put % FORWARDS] = *new;
@@ -158,9 +158,14 @@ static void frame_ask(struct stag_qp *qp)
 	tx->fwd->asked = tx->fwd->get;
 }
 
-struct wqe *tx_forwards_ask(const struct stag_qp *qp)
+bool tx_is_ask(const struct stag_qp *qp, const struct wqe *w)
 {
-	return &qp->tx->fwd->ask;
+	return qp->tx->fwd && w == &qp->tx->fwd->ask;
+}
+
+bool tx_is_asking(const struct stag_qp *qp)
+{
+	return qp->tx->fwd && qp->tx->fwd->asking;
 }
 
 void tx_forwards_answered(struct stag_qp *qp)

@@ -326,20 +326,24 @@ static void frame_atomic(struct stag_qp *qp, struct wqe *w)
 	fpdu_end(qp, &f, &h);
 }
 
-/* The last of the requests under way is a barrier: the one before it in the queue of those. */
+/* The last of the program's requests under way is a barrier: the one before it in the queue of those. */
 static bool behind_barrier(const struct stag_qp *qp)
 {
 	const struct qp_tx *tx = qp->tx;
+	uint32_t last = tx->orq_put - 1;
 
-	return tx->orq[(tx->orq_put - 1) % STAG_MAX_RD_ATOM]->opcode == STAG_WR_BARRIER;
+	if (tx_is_ask(qp, tx->orq[last % STAG_MAX_RD_ATOM]))
+		last--;
+	return tx->orq[last % STAG_MAX_RD_ATOM]->opcode == STAG_WR_BARRIER;
 }
 
 /* May the next request go now? A fence waits for all reads, all wait for a barrier, a read for room under ORD. */
 bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 {
 	uint32_t under_way = qp->tx->orq_put - qp->tx->orq_get;
+	uint32_t of_program = under_way - tx_is_asking(qp);
 
-	if (under_way && ((w->send_flags & IBV_SEND_FENCE) || behind_barrier(qp)))
+	if (of_program && ((w->send_flags & IBV_SEND_FENCE) || behind_barrier(qp)))
 		return false;
 	return !wqe_awaits_response(w) || under_way < qp->link.ord;
 }

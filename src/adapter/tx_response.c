@@ -52,7 +52,7 @@ static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu
 		return true;
 	}
 	f->flat = false;
-	if (qp->link.crc || key_is_leased(map))
+	if (qp->link.crc || key_is_leased(key_region(map)))
 		return tx_bounce_data(qp, map, f, h);
 	for (unsigned i = 0; i < map->n; i++)
 		tx_foreign_bytes(tx, &map->iov[i]);
@@ -197,7 +197,7 @@ static bool fetch_read_data(struct stag_qp *qp, const struct response *r, struct
 			    struct fpdu *f, const struct ddp_hdr *h)
 {
 	bool placed = place_read_data(qp, map, f, h);
-	bool lapsed = placed && key_has_lapsed(map);
+	bool lapsed = placed && key_region(map) && key_has_lapsed(key_region(map));
 
 	key_put(map);
 	if (lapsed)
@@ -271,7 +271,7 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 		return false;
 	}
 	found = do_atomic(map.iov[0].iov_base, &r->atomic);
-	lapsed = key_has_lapsed(&map);
+	lapsed = key_has_lapsed(key_region(&map));
 	key_put(&map);
 	if (lapsed) /* it may be done, but nobody is told so */
 		refuse_answer(qp, r->atomic.stag, KEY_LAPSED);
