@@ -2,10 +2,11 @@
 /*
  * test_keyed.c - regions under a key that the program chose.
  */
-#include "side.h"
+#include "raw_peer.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <stag/stagdv.h>
 
 #define LEN    4096
@@ -66,6 +67,39 @@ static void same_key_can_be_chosen_again(void **state)
 	rename_region(&p->b, second, key);
 	write_and_look(p, second, 3);
 	drop_region(&p->b, second);
+}
+
+/*
+ * An answer that waits for room in its stream, without a CRC, points to memory. When that was given back, and the key has other
+ * memory, nothing of the old one leaves.
+ */
+static void answer_under_way_does_not_take_one_for_the_other(void **state)
+{
+	const size_t much = 32u << 20;
+	const struct scene_wish w = {.peer.extensions = true};
+	struct scene s = {.others = *state};
+	struct rdmap_read_req q = {.sink_stag = 0x100, .size = (uint32_t)much};
+	struct stagdv_counters c = {0};
+	struct region *first, *second;
+	uint8_t *bytes = malloc(1 << 16);
+
+	scene_open(&s, &w);
+	first = lend_region(&s.us, much, ACCESS);
+	second = lend_region(&s.us, much, ACCESS);
+	q.src_stag = choose(&s.us);
+	q.src_to = (uintptr_t)first->at;
+	rename_region(&s.us, first, q.src_stag);
+	raw_read(&s.peer, &q);
+	await(!stagdv_query_qp_counters(s.us.qp, &c, sizeof(c)) && c.tx_bytes > 65536);
+	assert_int_equal(ibv_dereg_mr(first->mr), 0);
+	first->mr = NULL;
+	memset(first->at, 0x22, much);
+	rename_region(&s.us, second, q.src_stag);
+	for (ssize_t n; (n = recv(s.peer.fd, bytes, 1 << 16, 0)) > 0;)
+		assert_null(memmem(bytes, (size_t)n, "\x22\x22\x22\x22\x22\x22\x22\x22", 8));
+	free(bytes);
+	ping(s.others);
+	scene_close(&s);
 }
 
 static void index_that_is_taken_is_refused(void **state)
@@ -175,6 +209,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(region_is_known_by_its_chosen_key),
 		cmocka_unit_test(same_key_can_be_chosen_again),
+		cmocka_unit_test(answer_under_way_does_not_take_one_for_the_other),
 		cmocka_unit_test(index_that_is_taken_is_refused),
 		cmocka_unit_test(what_makes_no_sense_is_refused),
 		cmocka_unit_test(chosen_keys_are_anywhere),

@@ -323,13 +323,15 @@ struct slow {
 	struct region *from, *region, *in;
 	struct scene far; /* far.us is the mirror's queue pair */
 	struct raw_fpdu *f;
+	bool sleeps; /* the region's side has completion events */
 };
 
 static void slow_open(struct slow *s, void **state, size_t len, unsigned flags)
 {
 	struct scene_wish w = {.peer.extensions = true};
+	struct side_wish there = {.channel = s->sleeps};
 
-	client_open(&s->client, NULL);
+	pair_open(&s->client, NULL, &there);
 	s->from = own_region(&s->client.a, len);
 	s->region = lend_region(&s->client.b, len, ALL_ACCESS);
 	s->in = own_region(&s->client.b, SPOT);
@@ -373,7 +375,7 @@ static void take_forwards(struct slow *s, size_t bytes)
 static void what_is_posted_afterwards_goes_behind(void **state)
 {
 	const size_t len = 32u << 20;
-	struct slow s;
+	struct slow s = {.f = NULL};
 	uint64_t heard, sent;
 
 	slow_open(&s, state, len, 0);
@@ -393,7 +395,7 @@ static void writer_waits_for_room_and_no_other_does(void **state)
 {
 	const size_t len = 65536;
 	const unsigned n = 1024;
-	struct slow s;
+	struct slow s = {.f = NULL};
 	uint64_t heard, sent;
 
 	slow_open(&s, state, 2 * len, 0);
@@ -429,7 +431,7 @@ static void writer_waits_for_room_and_no_other_does(void **state)
 /* A writer that waits goes on when there is nobody left to wait for. */
 static void writer_that_waits_outlives_the_mirror(void **state)
 {
-	struct slow s;
+	struct slow s = {.f = NULL};
 	uint64_t heard;
 
 	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
@@ -459,7 +461,7 @@ static void answer_to(struct slow *s, struct raw_fpdu *f)
 
 static void send_waits_for_the_confirmation(void **state)
 {
-	struct slow s;
+	struct slow s = {.f = NULL};
 	uint64_t heard;
 
 	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
@@ -481,7 +483,7 @@ static void send_waits_for_the_confirmation(void **state)
 /* The client's own read behind its write waits, too: answered, it says that the copy has it. */
 static void read_behind_a_write_waits_for_the_confirmation(void **state)
 {
-	struct slow s;
+	struct slow s = {.f = NULL};
 	struct region *back;
 	uint64_t id;
 
@@ -498,11 +500,94 @@ static void read_behind_a_write_waits_for_the_confirmation(void **state)
 	slow_close(&s);
 }
 
+/* The read that confirms is none of the program's: what has a fence does not wait for it. */
+static void fence_does_not_wait_for_the_confirmation(void **state)
+{
+	struct ibv_send_wr fenced = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_FENCE};
+	struct raw_fpdu *ask = malloc(sizeof(*ask));
+	struct slow s = {.f = NULL};
+	uint64_t sent;
+
+	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
+	write_scattered(&s, 1, 64);
+	take_forwards(&s, 64);
+	raw_take(&s.far.peer, ask);
+	sent = post(&s.far.us, &fenced);
+	raw_take(&s.far.peer, s.f);
+	assert_int_equal(s.f->h.opcode, RDMAP_SEND);
+	expect_sent(&s.far.us, sent);
+	answer_to(&s, ask);
+	free(ask);
+	slow_close(&s);
+}
+
+/* But what stands behind a barrier of the program's does, whoever asked last. */
+static void barrier_holds_although_forwards_go_on(void **state)
+{
+	struct raw_fpdu *flush = malloc(sizeof(*flush));
+	struct stagdv_barrier b = {.rkey = 0x1234500, .send_flags = IBV_SEND_SIGNALED};
+	struct ddp_hdr h = response_hdr(RTR_STAG, 0);
+	struct slow s = {.f = NULL};
+	uint64_t sent;
+
+	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
+	b.wr_id = note_posted(&s.far.us, false);
+	assert_int_equal(stagdv_wr_barrier(s.far.us.qp, &b), 0);
+	raw_take(&s.far.peer, flush);
+	write_scattered(&s, 1, 64);
+	take_forwards(&s, 64);
+	raw_take(&s.far.peer, s.f);
+	assert_int_equal(s.f->h.opcode, RDMAP_READ_REQ);
+	sent = post_send(&s.far.us, NULL, 0, 0);
+	expect_nothing(&s.far.us);
+	raw_segment(&s.far.peer, &h, NULL, 0);
+	expect_sent(&s.far.us, b.wr_id);
+	expect_sent(&s.far.us, sent);
+	raw_take(&s.far.peer, flush);
+	assert_int_equal(flush->h.opcode, RDMAP_SEND);
+	answer_to(&s, s.f);
+	free(flush);
+	slow_close(&s);
+}
+
+/* A program that sleeps is woken by what had to wait. */
+static void *answer_when_stalled(void *arg)
+{
+	struct slow *s = arg;
+
+	take_forwards(s, 64);
+	raw_take(&s->far.peer, s->f);
+	await(is_stalled(&s->client.b));
+	answer_to(s, s->f);
+	return NULL;
+}
+
+static void sleeper_is_woken_by_what_waited(void **state)
+{
+	struct slow s = {.sleeps = true};
+	struct ibv_cq *cq;
+	void *context;
+	pthread_t thread;
+
+	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
+	post_receive(&s.client.b, s.in, 0, SPOT);
+	assert_int_equal(ibv_req_notify_cq(s.client.b.rcq, 0), 0);
+	assert_int_equal(pthread_create(&thread, NULL, answer_when_stalled, &s), 0);
+	write_scattered(&s, 1, 64);
+	expect_sent(&s.client.a, post_send(&s.client.a, s.from, 0, 1));
+	assert_int_equal(ibv_get_cq_event(s.client.b.channel, &cq, &context), 0);
+	assert_ptr_equal(cq, s.client.b.rcq);
+	ibv_ack_cq_events(cq, 1);
+	pthread_join(thread, NULL);
+	assert_int_equal(await_wc(&s.client.b, cq).status, IBV_WC_SUCCESS);
+	slow_close(&s);
+}
+
 /* ---- the end of a mirror ---- */
 
 static void writers_go_on_without_a_mirror_that_ended(void **state)
 {
-	struct slow s;
+	struct slow s = {.f = NULL};
 	uint64_t heard;
 
 	slow_open(&s, state, 4096, 0);
@@ -518,7 +603,7 @@ static void writers_go_on_without_a_mirror_that_ended(void **state)
 
 static void writers_of_a_strict_mirror_end_with_it(void **state)
 {
-	struct slow s;
+	struct slow s = {.f = NULL};
 
 	slow_open(&s, state, 4096, STAGDV_MIRROR_STRICT);
 	raw_reset(&s.far.peer);
@@ -597,6 +682,9 @@ int main(void)
 		cmocka_unit_test(writer_that_waits_outlives_the_mirror),
 		cmocka_unit_test(send_waits_for_the_confirmation),
 		cmocka_unit_test(read_behind_a_write_waits_for_the_confirmation),
+		cmocka_unit_test(fence_does_not_wait_for_the_confirmation),
+		cmocka_unit_test(barrier_holds_although_forwards_go_on),
+		cmocka_unit_test(sleeper_is_woken_by_what_waited),
 		cmocka_unit_test(writers_go_on_without_a_mirror_that_ended),
 		cmocka_unit_test(writers_of_a_strict_mirror_end_with_it),
 		cmocka_unit_test(mirror_ends_with_its_queue_pair),
