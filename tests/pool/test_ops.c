@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_ops.c - what the model leaves out: clients that come, go and go too far, uploads that are broken off, pointers
+ * that nobody was given.
+ */
+#include "scene.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "dice.h"
+
+#define LONG (POOL_DIRECT_MAX + 12345)
+
+static struct scene scene;
+static struct pool_who who;
+static struct pool_answer answer;
+static uint8_t value[2 * LONG];
+static uint64_t free_spans; /* at the beginning */
+
+static int set_up(void **state)
+{
+	scene_open(&scene, 4u << 20, 0);
+	who = scene_client(&scene, 1);
+	free_spans = scene.core.room.free_spans;
+	dice_start_with(1);
+	dice_fill(value, sizeof(value));
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	scene_expect_right(&scene);
+	scene_expect_same(&scene);
+	scene_close(&scene);
+	return 0;
+}
+
+static int do_it(struct pool_request rq)
+{
+	return scene_do(&scene, &who, &rq, &answer);
+}
+
+static int update(uint64_t sequence, const struct stag_pool_ptr *ptr, uint32_t length)
+{
+	struct pool_request rq = scene_insert(sequence, value, length);
+
+	rq.op = STAG_POOL_UPDATE;
+	rq.ptr = *ptr;
+	return do_it(rq);
+}
+
+static int erase(uint64_t sequence, const struct stag_pool_ptr *ptr)
+{
+	struct pool_request rq = {.op = STAG_POOL_DELETE,
+				  .sequence = sequence,
+				  .acknowledged = sequence - 1,
+				  .ptr = *ptr};
+
+	return do_it(rq);
+}
+
+static void expect_read(const struct stag_pool_ptr *ptr, uint32_t length)
+{
+	struct pool_read read;
+	void *got;
+
+	assert_int_equal(scene_read(&scene.a, ptr, &got, &read), POOL_DONE);
+	assert_int_equal(read.value_length, length);
+	assert_true(memcmp(got, value, length) == 0);
+	free(got);
+}
+
+static void expect_not_read(const struct stag_pool_ptr *ptr)
+{
+	struct pool_request rq = {.op = STAG_POOL_READ, .ptr = *ptr};
+
+	pool_look(&scene.a, &rq, &answer);
+	assert_int_equal(answer.status, ENOENT);
+}
+
+/* ---- pointers -------------------------------------------------------------------- */
+
+static void a_value_that_fits_stays_where_it_is(void **state)
+{
+	static const uint32_t lengths[] = {64, 0, 1, 60, 64, LONG, 2 * LONG, 64, LONG, 10};
+	struct stag_pool_ptr first;
+
+	assert_int_equal(do_it(scene_insert(1, value, 64)), 0);
+	first = answer.ptr;
+	for (uint64_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		assert_int_equal(update(2 + i, &first, lengths[i]), 0);
+		assert_int_equal(answer.ptr.address, first.address);
+		assert_int_equal(answer.ptr.generation, first.generation);
+		expect_read(&first, lengths[i]);
+	}
+	assert_int_equal(erase(100, &first), 0);
+	assert_int_equal(scene.core.room.free_spans, free_spans);
+}
+
+static void a_value_that_does_not_fit_gets_a_new_pointer(void **state)
+{
+	struct stag_pool_ptr old;
+
+	assert_int_equal(do_it(scene_insert(1, value, 64)), 0);
+	old = answer.ptr;
+	assert_int_equal(update(2, &old, 1000), 0);
+	assert_int_not_equal(answer.ptr.generation, old.generation);
+	expect_read(&answer.ptr, 1000);
+	expect_not_read(&old);
+	assert_int_equal(update(3, &old, 10), ENOENT);
+	assert_int_equal(erase(4, &old), ENOENT);
+}
+
+/* Into what is no object: clients, buckets, bodies, the middle of a value. */
+static void a_pointer_that_nobody_was_given_leads_nowhere(void **state)
+{
+	struct pool_object fake = {.generation = 77, .version = 77, .length = 8};
+	struct stag_pool_ptr ptr = {.key = scene.a.key, .generation = 77};
+	uint64_t sequence = 1;
+	struct pool_stub stub;
+
+	/* a body that looks like an object, and one within a value */
+	assert_int_equal(do_it(scene_insert(sequence++, value, LONG)), 0);
+	memcpy(&stub, scene.a.at + pool_offset(&scene.a, answer.ptr.address) + sizeof(fake),
+	       sizeof(stub));
+	fake.hash = pool_object_hash(&fake, stub.address, pool_hash(value, 8));
+	ptr.address = stub.address;
+	memcpy(scene.a.at + pool_offset(&scene.a, stub.address), &fake, sizeof(fake));
+	assert_int_equal(erase(sequence++, &ptr), ENOENT);
+	memcpy(scene.a.at + pool_offset(&scene.a, stub.address), value, sizeof(fake));
+
+	for (uint64_t at = 0; at < scene.a.size; at += 48) { /* everywhere else */
+		ptr.address = scene.a.address + at;
+		memcpy(&ptr.generation, scene.a.at + at, sizeof(ptr.generation));
+		if (ptr.address == answer.ptr.address)
+			continue;
+		if (at % 4800 == 0)
+			assert_int_equal(erase(sequence++, &ptr), ENOENT);
+		expect_not_read(&ptr);
+	}
+	ptr.address = 0;
+	assert_int_equal(erase(sequence++, &ptr), ENOENT);
+	ptr.address = UINT64_MAX;
+	assert_int_equal(erase(sequence++, &ptr), ENOENT);
+}
+
+static void what_is_deleted_is_overwritten_if_that_is_wished(void **state)
+{
+	struct stag_pool_ptr ptr;
+	uint64_t at;
+
+	scene.core.overwrite = true;
+	assert_int_equal(do_it(scene_insert(1, value, 500)), 0);
+	ptr = answer.ptr;
+	at = pool_offset(&scene.a, ptr.address);
+	assert_memory_equal(scene.a.at + at + 32, value, 500);
+	assert_int_equal(erase(2, &ptr), 0);
+	for (uint64_t i = 0; i < 532; i++)
+		assert_int_equal(scene.a.at[at + i], 0);
+}
+
+static void versions_are_compared(void **state)
+{
+	struct pool_request rq = scene_put(1, "name", value, 10);
+	uint64_t version;
+
+	assert_int_equal(do_it(rq), 0);
+	version = answer.version;
+	rq.sequence = 2;
+	rq.flags |= POOL_COMPARE;
+	rq.version = version + 1;
+	assert_int_equal(do_it(rq), EILSEQ);
+	assert_int_equal(answer.version, version);
+	rq.sequence = 3;
+	rq.version = version;
+	assert_int_equal(do_it(rq), 0);
+	assert_int_equal(answer.version, version + 2); /* that it failed is a record, too */
+	rq = scene_put(4, "name", value, 10);
+	rq.flags |= POOL_EXCLUSIVE;
+	assert_int_equal(do_it(rq), EEXIST);
+	rq = scene_put(5, "other", value, 10);
+	rq.flags |= POOL_COMPARE;
+	assert_int_equal(do_it(rq), ENOENT);
+}
+
+/* ---- clients --------------------------------------------------------------------- */
+
+static int attach(struct pool_who *as, uint64_t version)
+{
+	struct pool_request rq = {.op = POOL_OP_ATTACH, .version = version};
+
+	return scene_do(&scene, as, &rq, &answer);
+}
+
+static void a_client_comes_back_as_itself_only(void **state)
+{
+	struct pool_who again = {.id = {who.id[0], who.id[1]}, .who = who.who, .slot = 99};
+
+	assert_int_equal(attach(&again, 1), 0);
+	assert_int_equal(again.slot, who.slot);
+	again.slot = 99;
+	again.who++;
+	assert_int_equal(attach(&again, 1), EACCES);
+	assert_int_equal(again.slot, 99);
+	again.id[1]++;
+	assert_int_equal(attach(&again, 1), ESTALE); /* nobody who was here before */
+}
+
+static void as_many_clients_as_there_are_places(void **state)
+{
+	struct pool_who other = {.who = 5};
+
+	for (uint64_t i = 1; i < scene.a.max_clients; i++) {
+		other.id[0] = 1000 + i;
+		assert_int_equal(attach(&other, 0), 0);
+	}
+	other.id[0] = 1;
+	assert_int_equal(attach(&other, 0), EUSERS);
+	assert_int_equal(pool_superblock(&scene.a)->clients, scene.a.max_clients);
+}
+
+static void what_is_not_acknowledged_has_bounds(void **state)
+{
+	struct pool_request rq = scene_insert(1, value, 10);
+	uint64_t objects;
+
+	rq.acknowledged = 0;
+	for (rq.sequence = 1; rq.sequence <= POOL_WINDOW; rq.sequence++)
+		assert_int_equal(do_it(rq), 0);
+	objects = pool_superblock(&scene.a)->objects;
+	assert_int_equal(do_it(rq), EBUSY);
+	rq.sequence = UINT64_MAX;
+	assert_int_equal(do_it(rq), EBUSY);
+	assert_int_equal(pool_superblock(&scene.a)->objects, objects);
+	rq.sequence = POOL_WINDOW + 1;
+	rq.acknowledged = 1;
+	assert_int_equal(do_it(rq), 0);
+	rq.sequence = 1; /* and it is forgotten now */
+	rq.acknowledged = 0;
+	assert_int_equal(do_it(rq), ESTALE);
+	rq.sequence = 0;
+	assert_int_equal(do_it(rq), ESTALE);
+}
+
+static void a_client_that_is_forgotten_asks_in_vain(void **state)
+{
+	struct pool_request rq = scene_insert(1, value, 10);
+	uint8_t record[POOL_RECORD_META];
+	size_t used;
+
+	assert_int_equal(do_it(rq), 0);
+	assert_int_equal(pool_expire(&scene.core, who.slot, record, sizeof(record), &used), 0);
+	assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
+	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
+	assert_int_equal(do_it(rq), ESTALE);
+	assert_int_equal(attach(&who, 1), ESTALE);
+	assert_int_equal(pool_superblock(&scene.a)->objects, 1);
+	assert_int_equal(pool_superblock(&scene.a)->clients, 0);
+
+	/* whoever is in its place is not it */
+	struct pool_who other = scene_client(&scene, 55);
+
+	assert_int_equal(other.slot, who.slot);
+	assert_int_equal(do_it(rq), ESTALE);
+}
+
+/* What failed has failed, even if it would not now. */
+static void a_failure_is_an_outcome_too(void **state)
+{
+	struct pool_request rq = scene_insert(1, value, 10);
+	struct stag_pool_ptr nothing = {.address = scene.a.address + scene.a.memory_at,
+					.key = scene.a.key,
+					.generation = scene.core.number + 2};
+
+	assert_int_equal(erase(1, &nothing), ENOENT);
+	rq.sequence = 2;
+	assert_int_equal(do_it(rq), 0);
+	nothing = answer.ptr;
+	rq = (struct pool_request){.op = STAG_POOL_DELETE, .sequence = 1, .ptr = nothing};
+	assert_int_equal(do_it(rq), ENOENT); /* as it was the first time */
+	rq = (struct pool_request){.op = STAG_POOL_DELETE,
+				   .sequence = 3,
+				   .acknowledged = 1,
+				   .flags = POOL_COMPARE,
+				   .version = 1,
+				   .ptr = nothing};
+	assert_int_equal(do_it(rq), EILSEQ);
+	rq.flags = 0;
+	assert_int_equal(do_it(rq), EILSEQ);
+	scene_promote(&scene, 0);
+	assert_int_equal(do_it(rq), EILSEQ);
+	expect_read(&nothing, 10);
+}
+
+/* ---- uploads --------------------------------------------------------------------- */
+
+/* The first records of an upload. */
+static void begin_upload(uint64_t sequence)
+{
+	struct pool_request rq = scene_insert(sequence, value, LONG);
+	static uint8_t record[POOL_RECORD_MAX];
+	size_t used;
+
+	rq.acknowledged = 0;
+	assert_int_equal(
+		pool_upload_begin(&scene.core, &who, &rq, record, sizeof(record), &used, &answer),
+		0);
+	assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
+	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
+	if (answer.status != EINPROGRESS)
+		return;
+	assert_int_equal(pool_upload_bytes(&scene.core, &who, sequence, 100000, value, 5000, record,
+					   sizeof(record), &used),
+			 0);
+	assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
+	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
+}
+
+static void an_upload_goes_on_elsewhere(void **state)
+{
+	struct pool_request rq = scene_insert(1, value, LONG);
+
+	begin_upload(1);
+	scene_promote(&scene, 0);
+	assert_true(scene.core.room.free_spans < free_spans);
+	rq.acknowledged = 0;
+	assert_int_equal(do_it(rq), 0);
+	expect_read(&answer.ptr, LONG);
+	scene_promote(&scene, 0);
+	expect_read(&answer.ptr, LONG);
+	assert_int_equal(do_it(rq), 0); /* it is remembered, and not made again */
+	assert_int_equal(pool_superblock(&scene.a)->objects, 1);
+}
+
+static void an_upload_goes_with_its_client(void **state)
+{
+	struct pool_request rq = {.op = POOL_OP_DETACH};
+
+	begin_upload(1);
+	begin_upload(2);
+	assert_int_equal(do_it(rq), 0);
+	assert_int_equal(scene.core.room.free_spans, scene.a.num_spans);
+}
+
+static void an_upload_that_its_client_forgot_is_freed(void **state)
+{
+	struct pool_request rq = scene_insert(POOL_WINDOW + 1, value, 10);
+
+	begin_upload(1);
+	assert_int_equal(do_it(rq), 0); /* says that it has the outcome of all before */
+	assert_int_equal(scene.core.room.free_spans, free_spans - 1);
+}
+
+static void uploads_have_bounds(void **state)
+{
+	static uint8_t record[POOL_RECORD_MAX];
+	size_t used;
+
+	for (uint64_t i = 1; i <= POOL_MAX_UPLOADS; i++) {
+		begin_upload(i);
+		assert_int_equal(answer.status, EINPROGRESS);
+	}
+	begin_upload(POOL_MAX_UPLOADS + 1);
+	assert_int_equal(answer.status, EBUSY);
+#define BYTES(sequence, offset, n)                                                                 \
+	pool_upload_bytes(&scene.core, &who, sequence, offset, value, n, record, sizeof(record),   \
+			  &used)
+	assert_int_equal(BYTES(1, LONG - 9, 10), -EINVAL);
+	assert_int_equal(BYTES(1, UINT64_MAX, 10), -EINVAL);
+	assert_int_equal(BYTES(1, 0, POOL_DIRECT_MAX + 1), -EINVAL);
+	assert_int_equal(BYTES(99, 0, 10), -ESTALE);
+	who.slot = 12345;
+	assert_int_equal(BYTES(1, 0, 10), -ESTALE);
+}
+
+static void an_upload_for_what_is_gone_is_freed(void **state)
+{
+	struct stag_pool_ptr nothing = {.address = scene.a.address + scene.a.memory_at,
+					.key = scene.a.key,
+					.generation = 999};
+
+	assert_int_equal(update(1, &nothing, LONG), ENOENT);
+	assert_int_equal(scene.core.room.free_spans, free_spans);
+}
+
+int main(void)
+{
+#define STORY(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+	const struct CMUnitTest tests[] = {
+		STORY(a_value_that_fits_stays_where_it_is),
+		STORY(a_value_that_does_not_fit_gets_a_new_pointer),
+		STORY(a_pointer_that_nobody_was_given_leads_nowhere),
+		STORY(what_is_deleted_is_overwritten_if_that_is_wished),
+		STORY(versions_are_compared),
+		STORY(a_client_comes_back_as_itself_only),
+		STORY(as_many_clients_as_there_are_places),
+		STORY(what_is_not_acknowledged_has_bounds),
+		STORY(a_client_that_is_forgotten_asks_in_vain),
+		STORY(a_failure_is_an_outcome_too),
+		STORY(an_upload_goes_on_elsewhere),
+		STORY(an_upload_goes_with_its_client),
+		STORY(an_upload_that_its_client_forgot_is_freed),
+		STORY(uploads_have_bounds),
+		STORY(an_upload_for_what_is_gone_is_freed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
