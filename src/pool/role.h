@@ -204,6 +204,7 @@ void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number
 
 /*
  * The standby in `seat` has linked itself; it says whether its memory is in sync, in which epoch, up to which record.
+ * An older link of its is taken down first.
  * 0: it is ours (ROLE_RESYNC follows where it is needed). -EAGAIN: not now, it may try again. -EPERM: we are not primary.
  */
 int role_link_up(struct role *r, uint64_t now, unsigned int seat, bool synced, uint64_t epoch,

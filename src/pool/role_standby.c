@@ -96,6 +96,7 @@ void role_synced(struct role *r, uint64_t now, uint64_t epoch)
 	role_begin(r, now);
 	if (r->state == ROLE_OUTSIDE && epoch == r->epoch) {
 		r->synced = true;
+		r->heard = now; /* from here on silence counts */
 		role_become(r, ROLE_STANDBY);
 	}
 	role_step(r, now);

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_rules.c - what one node does, event by event: the rules of role.h, each by itself. What many do is test_role.c's.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "pool/role.h"
+
+#define MS NS_PER_MS
+
+/* ant is primary of epoch 3, bee is in sync, cat is a member. */
+static struct roll a_roll(void)
+{
+	struct roll r = {.epoch = 3, .base = 10, .primary = 0, .in_sync = 3};
+	static const char *const names[] = {"ant", "bee", "cat"};
+
+	for (int i = 0; i < 3; i++) {
+		strcpy(r.members[i].name, names[i]);
+		strcpy(r.members[i].address, "h:1");
+	}
+	return r;
+}
+
+static struct role role;
+static uint64_t now;
+
+/* What it was told to do, the last of each kind, and not yet asked about. */
+static struct role_action told[ROLE_SAVE + 1];
+static bool was_told[ROLE_SAVE + 1];
+
+static void hear_actions(void)
+{
+	struct role_action a;
+
+	while (role_next(&role, &a)) {
+		told[a.what] = a;
+		was_told[a.what] = true;
+	}
+}
+
+static void forget_actions(void)
+{
+	hear_actions();
+	memset(was_told, 0, sizeof(was_told));
+}
+
+/* Whether it was told to; what else it was told is forgotten. */
+static bool does(enum role_what what, struct role_action *action)
+{
+	bool found;
+
+	hear_actions();
+	found = was_told[what];
+	if (action)
+		*action = told[what];
+	forget_actions();
+	return found;
+}
+
+static void pass(uint64_t time)
+{
+	for (uint64_t until = now + time; now < until;) {
+		now += until - now < 2 * MS ? until - now : 2 * MS;
+		role_time(&role, now);
+		hear_actions();
+	}
+}
+
+/* Passes with the other one alive. */
+static void pass_hearing(uint64_t time)
+{
+	for (uint64_t until = now + time; now < until;) {
+		now += 2 * MS;
+		role_heard(&role, now, 0, 3, now, 1);
+		forget_actions();
+	}
+}
+
+static void begin(const char *name)
+{
+	struct roll roll = a_roll();
+
+	now = 100 * NS_PER_S;
+	role_init(&role, &role_defaults, name, 0, now);
+	assert_true(does(ROLE_READ, NULL));
+	role_read(&role, now, 0, 1, &roll);
+	forget_actions();
+}
+
+static void be_standby(void)
+{
+	begin("bee");
+	role_synced(&role, now, 3);
+	assert_int_equal(role.state, ROLE_STANDBY);
+}
+
+/* Makes a pool, and has bee linked, promised, in sync at record 0. */
+static void be_primary(void)
+{
+	struct roll_member us = {.name = "ant", .address = "h:1"},
+			   bee = {.name = "bee", .address = "h:2"};
+	static const uint8_t uuid[ROLL_UUID_LEN] = {1};
+
+	now = 100 * NS_PER_S;
+	role_init(&role, &role_defaults, "ant", 0, now);
+	role_create(&role, uuid, &us, false);
+	role_read(&role, now, 0, 0, NULL);
+	role_swapped(&role, now, 1, ROLL_WON, 1);
+	assert_int_equal(role.state, ROLE_PRIMARY);
+	assert_true(role_may_read(&role, now + 3600 * NS_PER_S)); /* alone */
+	assert_int_equal(role_join(&role, now, &bee), 0);
+	role_swapped(&role, now, 2, ROLL_WON, 2);
+	assert_int_equal(role_link_up(&role, now, 1, false, 0, 0), 0);
+	assert_true(does(ROLE_RESYNC, NULL));
+	pass(2 * MS);
+	role_echoed(&role, now, 1, 1, role.last_beat);
+	role_resynced(&role, now, 1, 0);
+	forget_actions();
+	role_swapped(&role, now, 3, ROLL_WON, 3);
+	assert_int_equal(role.roll.in_sync, 3);
+	forget_actions();
+}
+
+/* ---- the lease ---------------------------------------------------------------------------- */
+
+static void terms_that_are_not_safe_are_refused(void **state)
+{
+	struct lease_terms t = lease_defaults;
+
+	assert_null(lease_terms_fault(&t));
+	assert_null(lease_terms_fault(&role_defaults.lease));
+	t.takeover = t.lease - 1;
+	assert_non_null(lease_terms_fault(&t));
+	t = lease_defaults, t.beat = t.lease;
+	assert_non_null(lease_terms_fault(&t));
+	t = lease_defaults, t.drift = 500000;
+	assert_non_null(lease_terms_fault(&t));
+}
+
+/* Whatever two clocks do within the drift, the lease is over before the silence is. */
+static void the_lease_ends_before_the_silence(void **state)
+{
+	for (uint32_t drift = 0; drift <= 250000; drift += 1000) {
+		struct lease_terms t = lease_defaults;
+		double slow = 1 - drift / 1e6, fast = 1 + drift / 1e6;
+
+		t.drift = drift;
+		t.takeover = t.lease;
+		assert_true((double)lease_until(&t, 0) / slow <=
+			    (double)lease_silence(&t, 0, 0) / fast);
+	}
+}
+
+static void reads_are_good_as_long_as_the_standby_promised(void **state)
+{
+	uint64_t sent;
+
+	be_primary();
+	pass(2 * MS);
+	sent = role.last_beat;
+	role_echoed(&role, now, 1, 1, sent);
+	assert_true(role_may_read(&role, sent + 19 * MS));
+	assert_false(role_may_read(&role, sent + 20 * MS));
+	/* Not of another epoch, not of a beat that was not sent, not of one before. */
+	role_echoed(&role, now, 1, 2, now);
+	role_echoed(&role, now, 1, 1, now + 1 * MS);
+	role_echoed(&role, now, 1, 1, sent - 1);
+	assert_int_equal(role.lease, lease_until(&role.times.lease, sent));
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void nothing_is_answered_before_the_standby_has_it(void **state)
+{
+	struct role_action a;
+
+	be_primary();
+	role_placed(&role, now, 1);
+	assert_false(does(ROLE_ANSWER, NULL));
+	role_confirmed(&role, now, 1, 1);
+	assert_true(does(ROLE_ANSWER, &a));
+	assert_int_equal(a.number, 1);
+}
+
+static void a_slow_standby_is_dropped_first(void **state)
+{
+	struct role_action a;
+
+	be_primary();
+	role_placed(&role, now, 1);
+	pass(24 * MS);
+	assert_true(does(ROLE_SWAP, &a));
+	assert_int_equal(role_wanted(&role)->in_sync, 1);
+	/* The engine does not answer: neither do we. */
+	role_swapped(&role, now, a.id, ROLL_UNKNOWN, 0);
+	pass(200 * MS);
+	assert_false(does(ROLE_ANSWER, NULL));
+	role_read(&role, now, -ETIMEDOUT, 0, NULL);
+	pass(200 * MS);
+	assert_false(does(ROLE_ANSWER, NULL));
+	assert_false(role_may_read(&role, now));
+	/* It says that nothing has happened; so it may yet, and is tried again. */
+	role_read(&role, now, 0, 3, &role.roll);
+	assert_true(does(ROLE_SWAP, &a));
+	assert_int_equal(a.revision, 3);
+	role_swapped(&role, now, a.id, ROLL_WON, 4);
+	assert_true(does(ROLE_ANSWER, &a));
+	assert_int_equal(a.number, 1);
+	assert_true(role_may_read(&role, now));
+}
+
+static void who_was_stopped_judges_nobody_at_once(void **state)
+{
+	be_primary();
+	now += 100 * MS;
+	role_time(&role, now);
+	assert_false(does(ROLE_SWAP, NULL));
+	assert_false(role_may_read(&role, now));
+	role_echoed(&role, now + 1, 1, 1, role.last_beat);
+	pass(16 * MS);
+	assert_false(does(ROLE_SWAP, NULL));
+}
+
+/* ---- taking over -------------------------------------------------------------------------------- */
+
+static void silence_fences_then_swaps_then_serves(void **state)
+{
+	struct role_action a;
+
+	be_standby();
+	pass_hearing(100 * MS);
+	pass(23 * MS);
+	assert_false(does(ROLE_FENCE, NULL));
+	pass(2 * MS);
+	assert_true(does(ROLE_FENCE, NULL));
+	/* What comes now is not heard. */
+	role_heard(&role, now, 0, 3, now, 1);
+	assert_false(does(ROLE_ECHO, NULL));
+	pass(50 * MS);
+	assert_false(does(ROLE_SWAP, NULL));
+	role_fenced(&role, now, 17);
+	assert_true(does(ROLE_SWAP, &a));
+	assert_int_equal(a.revision, 1);
+	assert_int_equal(role_wanted(&role)->epoch, 4);
+	assert_int_equal(role_wanted(&role)->base, 17);
+	assert_int_equal(role_wanted(&role)->in_sync, 2);
+	assert_false(role_may_read(&role, now));
+	role_swapped(&role, now, a.id, ROLL_WON, 2);
+	assert_true(does(ROLE_SERVE, &a));
+	assert_int_equal(a.epoch, 4);
+	assert_true(role_may_read(&role, now) && role_may_change(&role, now));
+}
+
+static void who_is_not_in_sync_never_takes_over(void **state)
+{
+	/* By its own knowledge, whatever the roll says: it was started again. */
+	begin("bee");
+	pass(1000 * MS);
+	assert_false(does(ROLE_FENCE, NULL));
+	/* By the roll's, whatever it thinks. */
+	begin("cat");
+	role_synced(&role, now, 3);
+	pass(1000 * MS);
+	assert_false(does(ROLE_FENCE, NULL));
+}
+
+static void a_returned_primary_is_none(void **state)
+{
+	begin("ant");
+	assert_int_equal(role.state, ROLE_OUTSIDE);
+	pass(1000 * MS);
+	assert_false(does(ROLE_SERVE, NULL));
+	assert_false(role_may_read(&role, now));
+}
+
+static void the_only_copy_is_missed(void **state)
+{
+	struct roll roll = a_roll();
+
+	roll.in_sync = 1;
+	now = 100 * NS_PER_S;
+	role_init(&role, &role_defaults, "ant", 0, now);
+	role_read(&role, now, 0, 1, &roll);
+	assert_int_equal(role.state, ROLE_REFUSED);
+}
+
+static void a_lost_swap_is_followed_by_a_look(void **state)
+{
+	struct roll roll = a_roll();
+	struct role_action a;
+
+	be_standby();
+	pass(30 * MS);
+	role_fenced(&role, now, 17);
+	assert_true(does(ROLE_SWAP, &a));
+	role_swapped(&role, now, a.id, ROLL_LOST, 0);
+	assert_true(does(ROLE_READ, NULL));
+	/* cat was faster. */
+	roll.epoch = 4, roll.primary = 2, roll.in_sync = 4, roll.base = 16;
+	role_read(&role, now, 0, 2, &roll);
+	assert_int_equal(role.state, ROLE_OUTSIDE);
+	assert_true(does(ROLE_FOLLOW, &a));
+	assert_int_equal(a.seat, 2);
+}
+
+/* It was won, and nobody told. */
+static void a_swap_of_unknown_fate_is_looked_up(void **state)
+{
+	struct role_action a;
+	struct roll roll;
+
+	be_standby();
+	pass(30 * MS);
+	role_fenced(&role, now, 17);
+	assert_true(does(ROLE_SWAP, &a));
+	roll = *role_wanted(&role);
+	role_swapped(&role, now, a.id, ROLL_UNKNOWN, 0);
+	pass(30 * MS);
+	assert_true(does(ROLE_READ, NULL));
+	role_read(&role, now, 0, 2, &roll);
+	assert_true(does(ROLE_SERVE, NULL));
+}
+
+static void the_engine_is_waited_for(void **state)
+{
+	struct role_action a;
+
+	be_standby();
+	pass(30 * MS);
+	role_fenced(&role, now, 17);
+	assert_true(does(ROLE_SWAP, &a));
+	pass(10000 * MS);
+	assert_false(does(ROLE_SERVE, NULL));
+	assert_int_equal(role.state, ROLE_CLAIMING);
+}
+
+static void an_old_epoch_is_not_heard(void **state)
+{
+	struct role_action a;
+
+	be_standby();
+	role_heard(&role, now, 0, 2, now, 1);
+	assert_false(does(ROLE_ECHO, NULL));
+	role_heard(&role, now, 2, 3, now, 1); /* not who is primary */
+	assert_false(does(ROLE_ECHO, NULL));
+	role_heard(&role, now, 0, 4, now, 1);
+	assert_true(does(ROLE_READ, NULL));
+	role_heard(&role, now, 0, 3, now - 5, 1);
+	assert_true(does(ROLE_ECHO, &a));
+	assert_int_equal(a.time, now - 5);
+}
+
+static void a_roll_from_the_past_is_refused(void **state)
+{
+	struct roll roll = a_roll();
+
+	now = 100 * NS_PER_S;
+	role_init(&role, &role_defaults, "bee", 4, now);
+	role_read(&role, now, 0, 1, &roll);
+	assert_int_equal(role.state, ROLE_REFUSED);
+}
+
+static void who_was_taken_out_does_not_come_back_by_itself(void **state)
+{
+	struct roll roll = a_roll();
+
+	begin("cat");
+	memset(&roll.members[2], 0, sizeof(roll.members[2]));
+	role_changed(&role, now, 2, &roll);
+	assert_int_equal(role.state, ROLE_REFUSED);
+}
+
+static void a_standby_that_was_stopped_listens_first(void **state)
+{
+	be_standby();
+	pass_hearing(10 * MS);
+	now += 60 * NS_PER_S;
+	role_heard(&role, now, 0, 3, now - 1, 1);
+	assert_true(does(ROLE_ECHO, NULL));
+	now += 60 * NS_PER_S;
+	role_time(&role, now);
+	assert_false(does(ROLE_FENCE, NULL));
+	pass(8 * MS);
+	assert_true(does(ROLE_FENCE, NULL));
+}
+
+/* ---- making, handing over ----------------------------------------------------------------------- */
+
+static void a_pool_that_is_there_is_not_made_again(void **state)
+{
+	struct roll_member us = {.name = "dog", .address = "h:1"};
+	static const uint8_t uuid[ROLL_UUID_LEN] = {1};
+	struct roll roll = a_roll();
+	struct role_action a;
+
+	for (int replace = 0; replace < 2; replace++) {
+		now = 100 * NS_PER_S;
+		role_init(&role, &role_defaults, "dog", 0, now);
+		role_create(&role, uuid, &us, replace);
+		forget_actions();
+		role_read(&role, now, 0, 9, &roll);
+		if (!replace) {
+			assert_int_equal(role.state, ROLE_REFUSED);
+			continue;
+		}
+		assert_true(does(ROLE_SWAP, &a));
+		assert_int_equal(a.revision, 9);
+		role_swapped(&role, now, a.id, ROLL_WON, 10);
+		assert_int_equal(role.state, ROLE_PRIMARY);
+		assert_int_equal(role.epoch, 4);
+	}
+}
+
+static void handing_over_takes_no_changes_then_no_reads(void **state)
+{
+	struct role_action a;
+	struct roll roll;
+
+	be_primary();
+	role_placed(&role, now, 1);
+	assert_int_equal(role_switch(&role, now, 2), -EINVAL);
+	assert_int_equal(role_switch(&role, now, 1), 0);
+	assert_false(role_may_change(&role, now));
+	role_read(&role, now, 0, 3, &role.roll);
+	assert_true(role_may_read(&role, now));
+	assert_false(does(ROLE_HANDOVER, NULL)); /* there is something to answer */
+	role_confirmed(&role, now, 1, 1);
+	role_time(&role, now);
+	assert_false(role_may_read(&role, now));
+	assert_true(does(ROLE_HANDOVER, &a));
+	assert_int_equal(a.number, 1);
+	assert_int_equal(a.revision, 3);
+	/* Taken. */
+	roll = role.roll;
+	roll.epoch++, roll.primary = 1, roll.base = 1;
+	role_changed(&role, now, 4, &roll);
+	assert_int_equal(role.state, ROLE_STANDBY);
+}
+
+static void what_nobody_takes_is_taken_back_by_a_swap(void **state)
+{
+	struct role_action a;
+
+	be_primary();
+	assert_int_equal(role_switch(&role, now, 1), 0);
+	role_read(&role, now, 0, 3, &role.roll);
+	assert_true(does(ROLE_HANDOVER, NULL));
+	for (int i = 0; i < 110; i++) {
+		pass(2 * MS);
+		role_echoed(&role, now, 1, 1, role.last_beat);
+		assert_false(role_may_read(&role, now));
+	}
+	assert_true(does(ROLE_SWAP, &a));
+	assert_memory_equal(role_wanted(&role), &role.roll, sizeof(role.roll));
+	role_swapped(&role, now, a.id, ROLL_WON, 4);
+	assert_int_equal(role.state, ROLE_PRIMARY);
+	assert_true(role_may_change(&role, now));
+}
+
+static void what_is_handed_over_is_taken_at_that_revision_only(void **state)
+{
+	struct roll roll = a_roll();
+
+	be_standby();
+	role_handover(&role, now, 3, 17, 2);
+	assert_true(does(ROLE_READ, NULL));
+	assert_int_equal(role.state, ROLE_STANDBY);
+	role_read(&role, now, 0, 2, &roll);
+	assert_true(does(ROLE_FENCE, NULL));
+	role_changed(&role, now, 3, &roll); /* taken back meanwhile */
+	role_fenced(&role, now, 17);
+	assert_false(does(ROLE_SWAP, NULL));
+	assert_int_equal(role.state, ROLE_STANDBY);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(terms_that_are_not_safe_are_refused),
+		cmocka_unit_test(the_lease_ends_before_the_silence),
+		cmocka_unit_test(reads_are_good_as_long_as_the_standby_promised),
+		cmocka_unit_test(nothing_is_answered_before_the_standby_has_it),
+		cmocka_unit_test(a_slow_standby_is_dropped_first),
+		cmocka_unit_test(who_was_stopped_judges_nobody_at_once),
+		cmocka_unit_test(silence_fences_then_swaps_then_serves),
+		cmocka_unit_test(who_is_not_in_sync_never_takes_over),
+		cmocka_unit_test(a_returned_primary_is_none),
+		cmocka_unit_test(the_only_copy_is_missed),
+		cmocka_unit_test(a_lost_swap_is_followed_by_a_look),
+		cmocka_unit_test(a_swap_of_unknown_fate_is_looked_up),
+		cmocka_unit_test(the_engine_is_waited_for),
+		cmocka_unit_test(an_old_epoch_is_not_heard),
+		cmocka_unit_test(a_roll_from_the_past_is_refused),
+		cmocka_unit_test(who_was_taken_out_does_not_come_back_by_itself),
+		cmocka_unit_test(a_standby_that_was_stopped_listens_first),
+		cmocka_unit_test(a_pool_that_is_there_is_not_made_again),
+		cmocka_unit_test(handing_over_takes_no_changes_then_no_reads),
+		cmocka_unit_test(what_nobody_takes_is_taken_back_by_a_swap),
+		cmocka_unit_test(what_is_handed_over_is_taken_at_that_revision_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
