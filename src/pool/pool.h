@@ -58,6 +58,21 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies")
 #define POOL_MAX_CHAIN	    64u /* buckets behind each other */
 #define POOL_NOWHERE	    UINT64_MAX
 
+/*
+ * Where a region is if nobody says otherwise: an address that programs leave free. ThreadSanitizer has only the low range for
+ * a program, AddressSanitizer only the high one.
+ */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define POOL_DEFAULT_ADDRESS 0x4000000000ull
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define POOL_DEFAULT_ADDRESS 0x4000000000ull
+#endif
+#ifndef POOL_DEFAULT_ADDRESS
+#define POOL_DEFAULT_ADDRESS 0x200000000000ull
+#endif
+
 /* ---- the region -------------------------------------------------------------- */
 
 struct pool_superblock {

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -297,7 +298,8 @@ static void a_superblock_that_is_wrong_is_refused(void **state)
 	struct pool_region adopted;
 
 	assert_int_equal(pool_region_adopt(&adopted, region.at, SIZE), 0);
-	assert_memory_equal(&adopted, &region, sizeof(region));
+	assert_int_equal(adopted.memory_at, region.memory_at);
+	assert_int_equal(adopted.num_spans, region.num_spans);
 	assert_int_equal(pool_region_adopt(&adopted, region.at, SIZE * 2), -EINVAL);
 	for (size_t i = 0; i < POOL_FIXED; i++) {
 		region.at[i] ^= 0x10;
@@ -313,13 +315,14 @@ static void a_superblock_that_is_wrong_is_refused(void **state)
 
 static void an_address_that_is_taken_is_refused(void **state)
 {
-	uint64_t address = 0x4100000000ull;
-	char why[256] = "";
+	uint64_t address = POOL_DEFAULT_ADDRESS;
+	char why[256] = "", at[32];
 
 	assert_int_equal(pool_region_map(address, SIZE, why, sizeof(why)), 0);
 	memset((void *)address, 1, SIZE);
 	assert_int_equal(pool_region_map(address + POOL_SPAN, SIZE, why, sizeof(why)), -EADDRINUSE);
-	assert_non_null(strstr(why, "4100000000-")); /* who is there */
+	snprintf(at, sizeof(at), "%llx-", (unsigned long long)address);
+	assert_non_null(strstr(why, at)); /* who is there */
 	assert_int_equal(*(uint8_t *)(address + SIZE - 1), 1);
 	pool_region_unmap(address, SIZE);
 	assert_int_equal(pool_region_map(address + POOL_SPAN, SIZE, why, sizeof(why)), 0);
