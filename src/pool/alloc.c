@@ -500,6 +500,70 @@ void pool_free(struct pool_core *core, uint64_t offset)
 		list_slab(core, f.span, f.entry.kind - POOL_SLAB);
 }
 
+/* ---- overwriting ----------------------------------------------------------------- */
+
+void pool_free_run(struct pool_core *core, uint64_t offset)
+{
+	struct eye eye = {core, &core->region};
+	struct found f = find_block(&eye, offset);
+
+	if (f.size == 0 || f.entry.kind != POOL_SPAN_RUN || f.entry.used != 0)
+		return;
+	if (!core->overwrite) {
+		free_run(core, &f);
+		return;
+	}
+	f.entry.used = 1;
+	put_span(core, f.span, &f.entry);
+	pool_put(core, entry_at(&core->region, f.span) + offsetof(struct pool_span, bits), 0);
+	core->room.scrubs++;
+}
+
+static bool is_scrub(const struct pool_span *entry)
+{
+	return entry->kind == POOL_SPAN_RUN && entry->used != 0;
+}
+
+uint64_t pool_scrub_find(const struct pool_core *core, uint64_t *size, uint64_t *done)
+{
+	struct pool_span entry;
+
+	if (core->room.scrubs == 0)
+		return POOL_NOWHERE;
+	for (uint32_t span = 0; span < core->region.num_spans; span++) {
+		entry = see_span(core, span);
+		if (!is_scrub(&entry))
+			continue;
+		*size = (uint64_t)entry.spans << POOL_SPAN_SHIFT;
+		*done = entry.bits < *size ? entry.bits : *size;
+		return span_at(&core->region, span);
+	}
+	return POOL_NOWHERE;
+}
+
+void pool_scrub_done(struct pool_core *core, uint64_t offset, uint64_t done)
+{
+	struct eye eye = {core, &core->region};
+	struct found f = find_block(&eye, offset);
+	uint64_t at = entry_at(&core->region, f.span) + offsetof(struct pool_span, bits);
+
+	if (f.size == 0 || !is_scrub(&f.entry))
+		return;
+	pool_put(core, at, done < f.size ? done : 0);
+	if (done < f.size)
+		return;
+	free_run(core, &f);
+	core->room.scrubs--;
+}
+
+bool pool_region_is_scrub(const struct pool_region *r, uint64_t offset)
+{
+	struct eye eye = {NULL, r};
+	struct found f = find_block(&eye, offset);
+
+	return f.size != 0 && is_scrub(&f.entry);
+}
+
 /* ---- from the region ------------------------------------------------------------- */
 
 static bool are_tails(const struct pool_core *core, uint32_t span, const struct shape *s)
@@ -534,8 +598,9 @@ static uint32_t scan_span(struct pool_core *core, uint32_t span)
 		return 1;
 	}
 	if (entry.kind == POOL_SPAN_RUN) {
-		if (entry.spans == 0 || entry.spans > left)
+		if (entry.spans == 0 || entry.spans > left || entry.used > 1)
 			return 0;
+		core->room.scrubs += entry.used;
 		return are_free(core, span + 1, entry.spans - 1) ? entry.spans : 0;
 	}
 	if (!is_slab(&entry))

@@ -96,7 +96,7 @@ static int check_blocks(struct count *c)
 		}
 		size = pool_region_run_size(c->r, offset);
 		if (size != 0) {
-			c->runs++;
+			c->runs += !pool_region_is_scrub(c->r, offset);
 			offset += size;
 			continue;
 		}

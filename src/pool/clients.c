@@ -104,8 +104,8 @@ static void free_upload(struct pool_core *core, const struct pool_result *result
 {
 	uint64_t at = pool_offset(&core->region, result->address);
 
-	if (is_upload(result) && at != POOL_NOWHERE && pool_run_size(core, at) != 0)
-		pool_free(core, at);
+	if (is_upload(result) && at != POOL_NOWHERE)
+		pool_free_run(core, at);
 }
 
 void pool_client_remove(struct pool_core *core, uint32_t slot)

@@ -45,7 +45,7 @@ static int value_of(const struct pool_region *r, const struct pool_object *objec
 		return -EIO;
 	answer->bytes = r->at + body;
 	answer->length = (uint32_t)stored.stub.length;
-	return pool_hash(answer->bytes, answer->length) == stored.stub.hash ? 0 : -EIO;
+	return 0;
 }
 
 void pool_look(const struct pool_region *r, const struct pool_request *request,

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#define SCRUB_STEP   (1u << 20) /* bytes that are overwritten by one record */
 #define SB_AT(field) offsetof(struct pool_superblock, field)
 
 /* An object, as it will be when all records before this one are applied. */
@@ -109,12 +110,9 @@ static void free_body(struct pool_core *core, const struct target *t)
 {
 	uint64_t at = pool_offset(&core->region, t->stored.stub.address);
 
-	if (!t->stored.indirect || at == POOL_NOWHERE ||
-	    pool_run_size(core, at) < t->stored.stub.length)
-		return;
-	if (core->overwrite)
-		pool_build_zero(core->build, at, (uint32_t)t->stored.stub.length);
-	pool_free(core, at);
+	if (t->stored.indirect && at != POOL_NOWHERE &&
+	    pool_run_size(core, at) >= t->stored.stub.length)
+		pool_free_run(core, at);
 }
 
 /* Of one that is hidden. */
@@ -397,6 +395,24 @@ int pool_expire(struct pool_core *core, uint32_t slot, void *at, size_t room, si
 	return pool_end(core, used);
 }
 
+int pool_scrub(struct pool_core *core, void *at, size_t room, size_t *used)
+{
+	uint64_t size, done, n, run = pool_scrub_find(core, &size, &done);
+	struct pool_build build;
+	int rc;
+
+	*used = 0;
+	if (run == POOL_NOWHERE)
+		return 0;
+	rc = pool_begin(core, &build, at, room, 0);
+	if (rc != 0)
+		return rc;
+	n = size - done < SCRUB_STEP ? size - done : SCRUB_STEP;
+	pool_build_zero(&build, run + done, (uint32_t)n);
+	pool_scrub_done(core, run, done + n);
+	return pool_end(core, used);
+}
+
 int pool_mark(struct pool_core *core, void *at, size_t room, size_t *used)
 {
 	struct pool_build build;
@@ -431,8 +447,8 @@ static void fail(struct pool_core *core, const struct wish *w, struct pool_resul
 	uint64_t at = pool_offset(&core->region, w->stub.address);
 
 	pool_begin_again(core);
-	if (w->stub.length != 0 && at != POOL_NOWHERE && pool_run_size(core, at) != 0)
-		pool_free(core, at);
+	if (w->stub.length != 0 && at != POOL_NOWHERE)
+		pool_free_run(core, at);
 	*result = (struct pool_result){
 		.sequence = result->sequence,
 		.status = (uint32_t)-error,

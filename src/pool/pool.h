@@ -104,9 +104,10 @@ struct pool_superblock {
  */
 struct pool_span {
 	uint16_t kind;	/* enum pool_span_kind, or POOL_SLAB + class */
-	uint16_t used;	/* slab: blocks */
+	uint16_t used;	/* slab: blocks; run: 1: it is free when it has been overwritten */
 	uint32_t spans; /* run: its length; tail: how far back the slab begins */
-	uint64_t bits;	/* slab of at most 64 blocks: those in use; of more: at its beginning */
+	uint64_t
+		bits; /* slab of at most 64 blocks: those in use; of more: at its beginning; run: bytes overwritten */
 };
 
 enum pool_span_kind { POOL_SPAN_FREE, POOL_SPAN_RUN, POOL_SPAN_TAIL, POOL_SLAB };
@@ -346,6 +347,7 @@ struct pool_room {
 		*prev; /* of slabs with room, by their first span; num_spans + class: the list's head */
 	uint8_t *hint;	 /* of a slab: the first word of its bits that may have room */
 	uint64_t lowest; /* no span below is free */
+	uint64_t scrubs; /* runs to be overwritten */
 	uint64_t free_spans;
 };
 
@@ -385,6 +387,13 @@ uint64_t pool_alloc(struct pool_core *core, uint64_t size);
 /* The same of whole spans. */
 uint64_t pool_alloc_run(struct pool_core *core, uint64_t size);
 void pool_free(struct pool_core *core, uint64_t offset); /* either; nothing, if none is there */
+/* Of a run with somebody's bytes in it: later, if what is deleted is overwritten. */
+void pool_free_run(struct pool_core *core, uint64_t offset);
+/* A run that is to be overwritten, and how far it has been; POOL_NOWHERE: there is none. */
+uint64_t pool_scrub_find(const struct pool_core *core, uint64_t *size, uint64_t *done);
+void pool_scrub_done(struct pool_core *core, uint64_t offset,
+		     uint64_t done); /* at its end it is free */
+bool pool_region_is_scrub(const struct pool_region *r, uint64_t offset);
 /* Bytes of the block, or run, that begins at offset; 0: none in use does. */
 uint64_t pool_block_size(const struct pool_core *core, uint64_t offset);
 uint64_t pool_run_size(const struct pool_core *core, uint64_t offset);
@@ -570,8 +579,8 @@ enum pool_request_flags {
 /* Where a value is; of a read, where it is to go. */
 enum pool_source {
 	POOL_SOURCE_INLINE, /* in the message */
-	POOL_SOURCE_STAGED, /* in the client's slice of the staging memory, at address */
-	POOL_SOURCE_PULL,   /* in the client's memory: address, key */
+	POOL_SOURCE_STAGED, /* in the client's slice of the staging memory, at address: which the node judges, and copies */
+	POOL_SOURCE_PULL, /* in the client's memory: address, key */
 };
 
 struct pool_request {
@@ -648,6 +657,12 @@ int pool_change(struct pool_core *core, struct pool_who *who, const struct pool_
 /* The client of this slot is to be forgotten: it has not been seen for long. As pool_change(). */
 int pool_expire(struct pool_core *core, uint32_t slot, void *at, size_t room, size_t *used);
 
+/*
+ * Some of what was deleted is overwritten, if it is to be: long values are not at once, which would take longer than a lease. To be
+ * called as long as it makes records (*used).
+ */
+int pool_scrub(struct pool_core *core, void *at, size_t room, size_t *used);
+
 /* Nothing but a number: says that this epoch has begun. */
 int pool_mark(struct pool_core *core, void *at, size_t room, size_t *used);
 
@@ -672,6 +687,7 @@ int pool_upload_bytes(struct pool_core *core, const struct pool_who *who, uint64
 /* ---- look.c ---------------------------------------------------------------------- */
 
 /* READ, GET in the region as it is, which is what has been acknowledged. The answer's bytes are in the region. */
+/* A body is not hashed: that takes long, and nobody changes it. */
 void pool_look(const struct pool_region *r, const struct pool_request *request,
 	       struct pool_answer *answer);
 
@@ -687,6 +703,8 @@ struct pool_listed {
 void pool_list(const struct pool_region *r, const struct pool_request *request, void *to,
 	       size_t room, struct pool_answer *answer);
 
+#define POOL_LOG_MIN (1u << 20) /* the longest record, three times */
+
 /* ---- ring.c -------------------------------------------------------------------- */
 
 /*
@@ -696,7 +714,7 @@ void pool_list(const struct pool_region *r, const struct pool_request *request, 
  */
 struct pool_log {
 	uint8_t *at;
-	uint64_t size; /* a power of two */
+	uint64_t size; /* a power of two, POOL_LOG_MIN or more */
 	uint64_t put;  /* where the next record goes */
 	uint64_t tail; /* what is before is not needed any more */
 };

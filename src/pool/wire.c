@@ -271,6 +271,8 @@ static bool is_apt(const struct operation *o, const struct pool_request *rq)
 		return false;
 	if (rq->source > POOL_SOURCE_PULL || rq->name_length > POOL_MAX_NAME)
 		return false;
+	if (!(o->takes & VALUE) && rq->source == POOL_SOURCE_STAGED)
+		return false;
 	return (o->takes & (VALUE | ROOM)) || rq->length == 0;
 }
 

@@ -135,13 +135,17 @@ static void operate(struct input *in, bool is_ours)
 	uint64_t sequence = is_ours ? 20 : take(in, 1);
 	struct pool_core core;
 	char why[200] = "";
+	size_t used;
 
 	if (pool_core_open(&core, &region, UINT64_MAX) != 0) {
 		CHECK(!is_ours);
 		return;
 	}
+	core.overwrite = take(in, 1) % 2;
 	while (in->len > 0)
 		one_operation(in, &core, &who, &sequence, known);
+	CHECK(pool_scrub(&core, record, sizeof(record), &used) == 0);
+	CHECK(used == 0 || pool_settle(&core, record, used, NULL) == 0);
 	CHECK(core.ahead.used == 0);
 	pool_core_close(&core);
 	if (pool_region_check(&region, why, sizeof(why)) != 0 && is_ours)

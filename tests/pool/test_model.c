@@ -427,6 +427,23 @@ static void ask_again(struct actor *actor)
 	assert_int_equal(scene.core.number, number);
 }
 
+/* What is deleted is overwritten, now and then. */
+static void scrub(void)
+{
+	uint8_t record[POOL_RECORD_META];
+	size_t used;
+
+	settle_all();
+	do {
+		assert_int_equal(pool_scrub(&scene.core, record, sizeof(record), &used), 0);
+		if (used == 0)
+			break;
+		assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
+		assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
+	} while (!one_in(3));
+	scene.core.overwrite = one_in(2);
+}
+
 /* ---- failures -------------------------------------------------------------------- */
 
 static void undo_last(void)
@@ -595,6 +612,8 @@ static void expect_empty_in_the_end(const uint8_t *start)
 	}
 	for (unsigned int i = 0; i < ACTORS; i++)
 		assert_int_equal(scene_do(&scene, &actors[i].who, &rq, &answer), 0);
+	while (scene.core.room.scrubs > 0)
+		scrub();
 	scene_expect_right(&scene);
 	scene_expect_same(&scene);
 	assert_int_equal(pool_superblock(&scene.a)->objects, 0);
@@ -630,6 +649,8 @@ static void a_pool_is_what_the_model_says(void **state)
 			ask_again(actor);
 		else if (one_in(100))
 			fail_over();
+		else if (one_in(30))
+			scrub();
 		else
 			ask(actor);
 		if (one_in(200) || i + 1 == steps)

@@ -164,6 +164,42 @@ static void what_is_deleted_is_overwritten_if_that_is_wished(void **state)
 		assert_int_equal(scene.a.at[at + i], 0);
 }
 
+static void settle_scrub(void)
+{
+	uint8_t record[POOL_RECORD_META];
+	size_t used;
+
+	assert_int_equal(pool_scrub(&scene.core, record, sizeof(record), &used), 0);
+	if (used == 0)
+		return;
+	assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
+	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
+}
+
+/* A long value takes many records; whoever is primary goes on. */
+static void a_long_value_is_overwritten_bit_by_bit(void **state)
+{
+	static uint8_t longest[2500000];
+	struct pool_stub stub;
+
+	memset(longest, 7, sizeof(longest));
+	scene.core.overwrite = true;
+	assert_int_equal(do_it(scene_insert(1, longest, sizeof(longest))), 0);
+	memcpy(&stub, scene.a.at + pool_offset(&scene.a, answer.ptr.address) + 32, sizeof(stub));
+	assert_int_equal(erase(2, &answer.ptr), 0);
+	assert_true(scene.core.room.free_spans < free_spans);
+	settle_scrub();
+	scene_expect_right(&scene);
+	scene_promote(&scene, 0);
+	assert_int_equal(scene.core.room.scrubs, 1);
+	for (int i = 0; i < 5; i++)
+		settle_scrub();
+	assert_int_equal(scene.core.room.scrubs, 0);
+	assert_int_equal(scene.core.room.free_spans, free_spans);
+	for (uint64_t i = 0; i < sizeof(longest); i++)
+		assert_true(scene.a.at[pool_offset(&scene.a, stub.address) + i] == 0);
+}
+
 static void versions_are_compared(void **state)
 {
 	struct pool_request rq = scene_put(1, "name", value, 10);
@@ -396,6 +432,7 @@ int main(void)
 		STORY(a_value_that_does_not_fit_gets_a_new_pointer),
 		STORY(a_pointer_that_nobody_was_given_leads_nowhere),
 		STORY(what_is_deleted_is_overwritten_if_that_is_wished),
+		STORY(a_long_value_is_overwritten_bit_by_bit),
 		STORY(versions_are_compared),
 		STORY(a_client_comes_back_as_itself_only),
 		STORY(as_many_clients_as_there_are_places),
