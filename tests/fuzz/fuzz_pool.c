@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_pool.c - what peers of a pool say, made of anything: messages of clients, records of a primary, operations.
+ * fuzz_pool.c - what peers of a pool say, made of anything: messages of clients, records of a primary, operations,
+ * greetings of who wants to come in.
  *
  * First byte: which of the properties below the rest is for. The hash of a record would keep a fuzzer out; where it says "sealed" it is
  * made right.
@@ -9,9 +10,22 @@
 
 #include <errno.h>
 
+#include "door.h"
 #include "pool/pool.h"
 
-enum { REQUESTS, ANSWERS, RAW_RECORD, SEALED_RECORD, RING, OPERATIONS, READ_BYTES, KINDS };
+enum {
+	REQUESTS,
+	ANSWERS,
+	RAW_RECORD,
+	SEALED_RECORD,
+	RING,
+	OPERATIONS,
+	READ_BYTES,
+	GREETINGS,
+	WELCOMES,
+	TEXTS,
+	KINDS
+};
 
 #define SIZE	 POOL_MIN_SIZE
 #define ADDRESS	 0x4000000000ull
@@ -305,6 +319,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct input in = {data, size};
 	uint64_t kind = take(&in, 1) % KINDS;
 
+	if (kind == GREETINGS || kind == WELCOMES || kind == TEXTS) {
+		(kind == GREETINGS ? greetings : kind == WELCOMES ? welcomes : texts)(&in);
+		return 0;
+	}
 	start();
 	if (kind == REQUESTS)
 		requests(&in);

@@ -178,7 +178,7 @@ static uint64_t swap_in(struct rolls *rolls, const struct roll *roll)
 	}
 }
 
-static struct rolls *open_rolls(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static struct rolls *open_rolls(const char *format, ...)
 {
 	struct rolls *rolls;
 	char where[512];
@@ -402,7 +402,7 @@ static void a_swap_that_may_have_been_done_is_not_lost(void **state)
 
 /* ---- who asks ------------------------------------------------------------------------------------- */
 
-static void run(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void run(const char *format, ...)
 {
 	char command[2048];
 	va_list args;
