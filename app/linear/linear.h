@@ -9,8 +9,8 @@
  *
  * A small library of its own: no dependency but libc.
  */
-#ifndef STAG_TEST_POOL_LINEAR_H
-#define STAG_TEST_POOL_LINEAR_H
+#ifndef STAG_APP_LINEAR_H
+#define STAG_APP_LINEAR_H
 
 #include <stddef.h>
 #include <stdint.h>
