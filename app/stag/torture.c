@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * torture.c - stag torture: faults on purpose, and whether what was promised is kept under them.
+ */
+#include "torture.h"
+
+#include <string.h>
+
+static const char help_text[] =
+	"usage: stag torture pool [--phase NAME]... [--seconds S] [--rounds N] [--failovers N]\n"
+	"                         [--nodes N] [--clients N] [--etcd MEMBERS] [--rate N]\n"
+	"                         [--longest-pause S] [--size MIB] [--beat US] [--lease MS]\n"
+	"                         [--promote MS] [--seed N] [--one-host] [--directory DIR]\n"
+	"                         [--keep] [--json]\n"
+	"       stag torture pool --check HISTORY\n"
+	"       stag torture pool --list\n\n"
+	"Serves a pool by several nodes on this machine, lets clients use it at random, and kills, "
+	"stops\n"
+	"and cuts off nodes meanwhile. What clients saw is judged: every history has to be "
+	"linearizable,\n"
+	"nothing that was acknowledged may be lost or happen twice, and the nodes' memory has to "
+	"be the\n"
+	"same, byte for byte. See stag-torture(1).\n\n"
+	"  --phase NAME       only these faults; may repeat (all, one after the other)\n"
+	"  --list             name the phases, and end\n"
+	"  --seconds S        of a phase (10)\n"
+	"  --rounds N         all phases, again and again (1)\n"
+	"  --failovers N      a phase that kills primaries goes on until it has killed so many "
+	"(0)\n"
+	"  --nodes N          that serve the pool: 2 to 4 (2)\n"
+	"  --clients N        that use it, and one that measures how long it is away (8)\n"
+	"  --etcd MEMBERS     who is primary is decided by an etcd of 1 or 3 members, that is\n"
+	"                     started here (by a file)\n"
+	"  --rate N           operations a second, of each client (500)\n"
+	"  --longest-pause S  a node is stopped for up to so long: 0.01 to 60 (2)\n"
+	"  --size MIB         of the pool (64)\n"
+	"  --beat US, --lease MS, --promote MS\n"
+	"                     of the nodes, as stagd(8) has them\n"
+	"  --seed N           of all random numbers, to do the same faults once more\n"
+	"  --one-host         no network namespaces: nothing is cut off\n"
+	"  --directory DIR    of logs, states and histories (one that is made, and removed at the "
+	"end)\n"
+	"  --keep             them also when all is well\n"
+	"  --check HISTORY    judge once more what a run has left\n"
+	"  --json             for programs\n"
+	"  -h, --help\n\n"
+	"  stag torture pool\n"
+	"  stag torture pool --phase kill-primary --failovers 200 --etcd 3\n";
+
+static int run(const struct command *self, int argc, char **argv)
+{
+	if (argc < 2) {
+		complain("what shall be tortured? There is: pool");
+		return usage_error(self);
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+		fputs(self->help, stdout);
+		return EXIT_OK;
+	}
+	if (strcmp(argv[1], "pool") != 0) {
+		complain("a pool can be tortured, not '%s'", argv[1]);
+		return usage_error(self);
+	}
+	if (preload_self(argc, argv) != 0)
+		return EXIT_FAILED;
+	return torture_pool(self, argc - 1, argv + 1);
+}
+
+const struct command torture_command = {"torture", "faults on purpose: is what was promised kept",
+					help_text, run};

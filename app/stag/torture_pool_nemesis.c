@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * torture_pool_nemesis.c - faults, by phases: each step does one, and heals it or leaves it to the phase's end.
+ *
+ * What no pool survives is not done: the last node that is in sync is not killed, for what it has is nowhere else. To
+ * be sure of it, a victim is stopped first, and the roll is read while it cannot change it.
+ */
+#include "torture_pool.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/clock.h"
+#include "stag.h"
+
+#define HEALED_S 60.0 /* for nodes to find each other */
+
+static unsigned int any_node(struct torture *t)
+{
+	return (unsigned int)dice_below(&t->dice, t->o.nodes);
+}
+
+static int seat_of(const struct roll *roll, unsigned int n)
+{
+	char name[16];
+
+	snprintf(name, sizeof(name), "node%u", n);
+	return roll_seat(roll, name);
+}
+
+/* ---- kill ------------------------------------------------------------------------------ */
+
+/* Is another in sync that lives? */
+static bool has_heir(const struct torture *t, const struct roll *roll, unsigned int victim)
+{
+	for (unsigned int n = 0; n < t->o.nodes; n++) {
+		int seat = seat_of(roll, n);
+
+		if (n != victim && t->nodes[n].pid && seat >= 0 &&
+		    roll_in_sync(roll, (unsigned int)seat))
+			return true;
+	}
+	return false;
+}
+
+/* Stops it. false: it is the last that is in sync, or nobody knows, and it goes on. */
+static bool hold(struct torture *t, unsigned int victim, struct roll *roll)
+{
+	if (t->nodes[victim].pid == 0)
+		return false;
+	node_signal(t, victim, SIGSTOP);
+	if (engine_read(t, roll) && has_heir(t, roll, victim))
+		return true;
+	node_signal(t, victim, SIGCONT);
+	return false;
+}
+
+/* false: it had to be left alive. */
+static bool try_kill(struct torture *t, unsigned int victim)
+{
+	uint64_t began = clock_ns();
+	struct roll roll;
+	int seat;
+
+	if (!hold(t, victim, &roll))
+		return false;
+	seat = seat_of(&roll, victim);
+	note(t, seat >= 0 && roll.primary == (uint32_t)seat, "kill node%u", victim);
+	t->faults[t->num_faults - 1].at = began; /* from then on it did nothing */
+	node_signal(t, victim, SIGKILL);
+	return true;
+}
+
+static bool restart_dead(struct torture *t)
+{
+	for (unsigned int n = 0; n < t->o.nodes; n++)
+		if (t->nodes[n].pid == 0 && !node_start(t, n))
+			return false;
+	return true;
+}
+
+static bool kill_one(struct torture *t, bool primary)
+{
+	int at, victim;
+
+	if (!nodes_await_all(t, HEALED_S) || !pass_time(t, dice_time(&t->dice, 0.001, 0.1)))
+		return false;
+	at = node_primary(t);
+	if (at < 0)
+		return true;
+	victim = at;
+	while (!primary && victim == at)
+		victim = (int)any_node(t);
+	if (!try_kill(t, (unsigned int)victim))
+		return true;
+	/* Back at once, or when the other has got used to it. */
+	if (!nodes_await_primary(t, HEALED_S) ||
+	    !pass_time(t, dice_time(&t->dice, 0.001, primary ? 0.05 : 0.3)))
+		return false;
+	return restart_dead(t);
+}
+
+static bool kill_primary(struct torture *t)
+{
+	return kill_one(t, true);
+}
+
+static bool kill_standby(struct torture *t)
+{
+	return kill_one(t, false);
+}
+
+/* The primary, then the next one as soon as there is an heir again, and a standby now and then. */
+static bool kill_in_turn(struct torture *t)
+{
+	int primary = node_primary(t);
+	unsigned int victim =
+		primary >= 0 && !dice_one_in(&t->dice, 4) ? (unsigned int)primary : any_node(t);
+
+	if (try_kill(t, victim) && !pass_time(t, dice_time(&t->dice, 0.001, 0.1)))
+		return false;
+	return restart_dead(t) && pass_time(t, dice_time(&t->dice, 0.001, 0.2));
+}
+
+/* ---- stop and go on ------------------------------------------------------------------------ */
+
+static bool pause_node(struct torture *t, unsigned int n)
+{
+	double seconds = dice_time(&t->dice, 0.01, t->o.longest_pause);
+
+	note(t, false, "stop node%u for %.3f s", n, seconds);
+	node_signal(t, n, SIGSTOP);
+	if (!pass_time(t, seconds))
+		return false;
+	node_signal(t, n, SIGCONT);
+	note(t, false, "node%u goes on", n);
+	return true;
+}
+
+static bool pause_any(struct torture *t)
+{
+	int primary = node_primary(t);
+	unsigned int n =
+		primary >= 0 && dice_one_in(&t->dice, 2) ? (unsigned int)primary : any_node(t);
+	unsigned int other = any_node(t);
+
+	if (dice_one_in(&t->dice, 4) && other != n) { /* both, and the second goes on first */
+		note(t, false, "stop node%u", n);
+		node_signal(t, n, SIGSTOP);
+		if (!pass_time(t, dice_time(&t->dice, 0.001, 0.1)) || !pause_node(t, other))
+			return false;
+		node_signal(t, n, SIGCONT);
+		note(t, false, "node%u goes on", n);
+	} else if (!pause_node(t, n)) {
+		return false;
+	}
+	return nodes_await_primary(t, HEALED_S) && pass_time(t, dice_time(&t->dice, 0.001, 0.3));
+}
+
+/* ---- the network ------------------------------------------------------------------------------ */
+
+static void mend_all(struct torture *t)
+{
+	for (unsigned int a = 0; a < t->net.num_hosts; a++)
+		for (unsigned int b = 0; b < t->net.num_hosts; b++)
+			if (a != b)
+				net_mend(&t->net, a, b);
+}
+
+static void cut_pair(struct torture *t, unsigned int a, unsigned int b, unsigned int ways)
+{
+	note(t, false, "cut host%u %s host%u", a, ways == 3 ? "and" : ways == 1 ? "to" : "from", b);
+	if (ways & 1)
+		net_cut(&t->net, a, b);
+	if (ways & 2)
+		net_cut(&t->net, b, a);
+}
+
+static void mend_pair(struct torture *t, unsigned int a, unsigned int b)
+{
+	net_mend(&t->net, a, b);
+	net_mend(&t->net, b, a);
+	note(t, false, "mend host%u and host%u", a, b);
+}
+
+/* A node from all that are not clients, or from all. */
+static bool isolate(struct torture *t)
+{
+	unsigned int n = any_node(t), others = t->net.num_hosts;
+	unsigned int ways = 1 + (unsigned int)dice_below(&t->dice, 3);
+
+	if (dice_one_in(&t->dice, 2))
+		others--;
+	for (unsigned int h = 0; h < others; h++)
+		if (h != n)
+			cut_pair(t, n, h, ways);
+	if (!pass_time(t, dice_time(&t->dice, 0.02, 2)))
+		return false;
+	for (unsigned int h = 0; h < others; h++)
+		if (h != n)
+			mend_pair(t, n, h);
+	return true;
+}
+
+static bool cut_any(struct torture *t)
+{
+	unsigned int a = any_node(t), b = a;
+
+	if (dice_one_in(&t->dice, 4)) {
+		if (!isolate(t))
+			return false;
+	} else {
+		while (b == a)
+			b = (unsigned int)dice_below(&t->dice, t->net.num_hosts);
+		cut_pair(t, a, b, 1 + (unsigned int)dice_below(&t->dice, 3));
+		if (!pass_time(t, dice_time(&t->dice, 0.02, 2)))
+			return false;
+		mend_pair(t, a, b);
+	}
+	return nodes_await_primary(t, HEALED_S) && pass_time(t, dice_time(&t->dice, 0.001, 0.3));
+}
+
+static bool slow_any(struct torture *t)
+{
+	unsigned int host = (unsigned int)dice_below(&t->dice, t->net.num_hosts);
+
+	note(t, false, "host%u is slow", host);
+	net_slow(&t->net, host, &t->dice);
+	if (!pass_time(t, dice_time(&t->dice, 0.05, 2)))
+		return false;
+	net_quicken(&t->net, host);
+	note(t, false, "host%u is quick", host);
+	return pass_time(t, dice_time(&t->dice, 0.001, 0.3));
+}
+
+/* ---- the engine, the disk -------------------------------------------------------------------------- */
+
+static void engine_away(struct torture *t)
+{
+	unsigned int first;
+
+	if (t->o.engines == 0) {
+		note(t, false, "the roll is locked");
+		engine_stall(t);
+		return;
+	}
+	first = (unsigned int)dice_below(&t->dice, t->o.engines);
+	note(t, false, "kill etcd%u", first);
+	engine_kill_member(t, first);
+	if (t->o.engines > 1 && dice_one_in(&t->dice, 2)) { /* and there is no majority */
+		note(t, false, "kill etcd%u", (first + 1) % t->o.engines);
+		engine_kill_member(t, (first + 1) % t->o.engines);
+	}
+}
+
+static bool engine_back(struct torture *t)
+{
+	engine_resume(t);
+	for (unsigned int e = 0; e < t->o.engines; e++)
+		if (!engine_start_member(t, e))
+			return false;
+	return true;
+}
+
+/* The primary falls silent, for a while or for good, when nobody can say who is next: nobody is, until the engine is back. */
+static bool engine_any(struct torture *t)
+{
+	int primary;
+	struct roll roll;
+	bool held;
+
+	if (!nodes_await_all(t, HEALED_S))
+		return false;
+	primary = node_primary(t);
+	held = primary >= 0 && dice_one_in(&t->dice, 2) && hold(t, (unsigned int)primary, &roll);
+	engine_away(t);
+	if (held && dice_one_in(&t->dice, 2)) {
+		note(t, false, "kill node%d", primary);
+		node_signal(t, (unsigned int)primary, SIGKILL);
+	}
+	if (!pass_time(t, dice_time(&t->dice, 0.01, 1)))
+		return false;
+	if (held && t->nodes[primary].pid) {
+		node_signal(t, (unsigned int)primary, SIGCONT);
+		note(t, false, "node%d goes on", primary);
+	}
+	if (!engine_back(t) || !nodes_await_primary(t, HEALED_S) || !restart_dead(t))
+		return false;
+	return pass_time(t, dice_time(&t->dice, 0.01, 0.3));
+}
+
+static void limit_files(const struct torture *t, unsigned int n, rlim_t bytes)
+{
+	struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+
+	if (t->nodes[n].pid)
+		prlimit(t->nodes[n].pid, RLIMIT_FSIZE, &limit, NULL);
+}
+
+/* To a node whose files cannot grow, every disk is full: its state directory's, the roll's. */
+static bool fill_disk(struct torture *t)
+{
+	unsigned int n = any_node(t);
+	int primary;
+
+	if (!nodes_await_all(t, HEALED_S))
+		return false;
+	note(t, false, "the disk of node%u is full", n);
+	limit_files(t, n, 0);
+	primary = node_primary(t);
+	if (primary >= 0 && primary != (int)n) {
+		node_signal(t, (unsigned int)primary, SIGSTOP);
+		note(t, false, "stop node%d", primary);
+	}
+	if (!pass_time(t, dice_time(&t->dice, 0.02, 0.5)))
+		return false;
+	if (primary >= 0)
+		node_signal(t, (unsigned int)primary, SIGCONT);
+	limit_files(t, n, RLIM_INFINITY);
+	note(t, false, "the disk of node%u has room", n);
+	return nodes_await_primary(t, HEALED_S);
+}
+
+/* ---- on request, nothing, everything ------------------------------------------------------------------- */
+
+static bool switch_over(struct torture *t)
+{
+	return nodes_await_all(t, HEALED_S) && nodes_switch_over(t) &&
+	       pass_time(t, dice_time(&t->dice, 0.001, 0.2));
+}
+
+static bool do_nothing(struct torture *t)
+{
+	return pass_time(t, 0.1);
+}
+
+static bool fill_memory(struct torture *t)
+{
+	return dice_one_in(&t->dice, 4) ? kill_primary(t) : pass_time(t, 0.2);
+}
+
+static bool do_anything(struct torture *t)
+{
+	static bool (*const near[])(struct torture *) = {kill_in_turn, kill_in_turn, pause_any,
+							 switch_over, engine_any};
+	static bool (*const far[])(struct torture *) = {cut_any, cut_any, slow_any};
+
+	if (t->net.real && dice_one_in(&t->dice, 3))
+		return far[dice_below(&t->dice, 3)](t);
+	return near[dice_below(&t->dice, 5)](t);
+}
+
+/* ---- phases --------------------------------------------------------------------------------------------- */
+
+const struct phase phases[] = {
+	{.name = "calm", .what = "no faults", .step = do_nothing},
+	{.name = "kill-primary",
+	 .what = "the primary is killed, when all are in sync",
+	 .step = kill_primary,
+	 .kills_primaries = true},
+	{.name = "kill-standby", .what = "a standby is killed", .step = kill_standby},
+	{.name = "kill-turns",
+	 .what = "whoever can be spared is killed, also while another returns",
+	 .step = kill_in_turn,
+	 .kills_primaries = true},
+	{.name = "pause", .what = "nodes are stopped, and go on", .step = pause_any},
+	{.name = "cut",
+	 .what = "hosts are cut off from each other, one way or both",
+	 .step = cut_any,
+	 .wants_net = true},
+	{.name = "slow", .what = "links are slow", .step = slow_any, .wants_net = true},
+	{.name = "engine", .what = "nobody says who is primary", .step = engine_any},
+	{.name = "disk", .what = "the disk of a node is full", .step = fill_disk},
+	{.name = "memory",
+	 .what = "the pool is full of large values",
+	 .step = fill_memory,
+	 .work = WORK_LARGE},
+	{.name = "switchover", .what = "another becomes primary on request", .step = switch_over},
+	{.name = "mixed", .what = "all of it, at random", .step = do_anything},
+};
+const unsigned int num_phases = sizeof(phases) / sizeof(*phases);
+
+bool nemesis_heal(struct torture *t)
+{
+	for (unsigned int n = 0; n < t->o.nodes; n++) {
+		limit_files(t, n, RLIM_INFINITY);
+		if (t->nodes[n].stopped)
+			node_signal(t, n, SIGCONT);
+	}
+	if (t->net.real)
+		mend_all(t);
+	for (unsigned int h = 0; t->net.real && h < t->net.num_hosts; h++)
+		net_quicken(&t->net, h);
+	return engine_back(t) && restart_dead(t);
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * torture_pool_net.c - hosts: network namespaces at one bridge, cut off from each other at will.
+ *
+ * Everybody's link-layer address is known to everybody for good. A cut from A to B is a wrong one of B's, at A: what A sends is
+ * lost without a word, what B sends arrives. It needs no packet filter. A slow link is netem's, or where the
+ * kernel has none, a token bucket's.
+ *
+ * iproute2 does the work: its words are fed to `ip -batch` in the namespace where they count.
+ */
+#include "torture_pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "stag.h"
+
+#define OURS	  "10.77.0.1"
+#define ADDRESS	  "10.77.0.%u"
+#define MAC	  "02:00:0a:4d:00:%02x"
+#define NOBODY	  "02:00:0a:4d:ff:ff"
+#define number(h) (10 + (h))
+
+static void be_silent(void)
+{
+	int null = open("/dev/null", O_RDWR);
+
+	dup2(null, STDOUT_FILENO);
+	dup2(null, STDERR_FILENO);
+}
+
+/* The program's standard input is words. Where: a namespace, -1: here. 0: it was content. */
+static int feed(int where, const char *words, char *const argv[], bool silent)
+{
+	int pipes[2], status;
+	pid_t pid;
+
+	if (pipe2(pipes, O_CLOEXEC) != 0)
+		return -errno;
+	pid = fork();
+	if (pid == 0) {
+		if ((where >= 0 && setns(where, CLONE_NEWNET) != 0) || dup2(pipes[0], 0) < 0)
+			_exit(127);
+		if (silent)
+			be_silent();
+		execvp(argv[0], argv);
+		_exit(127);
+	}
+	close(pipes[0]);
+	if (pid > 0 && write(pipes[1], words, strlen(words)) < 0)
+		status = -errno;
+	close(pipes[1]);
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		return -errno;
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+}
+
+static int ip(int where, bool silent, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static int ip(int where, bool silent, const char *fmt, ...)
+{
+	char *const argv[] = {"ip", "-force", "-batch", "-", NULL};
+	char words[4096];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(words, sizeof(words), fmt, ap);
+	va_end(ap);
+	return n < (int)sizeof(words) ? feed(where, words, argv, silent) : -ENOBUFS;
+}
+
+static int tc(int where, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static int tc(int where, const char *fmt, ...)
+{
+	char *const argv[] = {"tc", "-batch", "-", NULL};
+	char words[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(words, sizeof(words), fmt, ap);
+	va_end(ap);
+	return feed(where, words, argv, true);
+}
+
+static int own_namespace(void)
+{
+	return open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+}
+
+/* ---- making them ------------------------------------------------------------------ */
+
+static int make_namespace(struct net *net, unsigned int host)
+{
+	if (unshare(CLONE_NEWNET) != 0)
+		return -errno;
+	net->hosts[host] = own_namespace();
+	if (setns(net->home, CLONE_NEWNET) != 0)
+		return -errno;
+	return net->hosts[host] < 0 ? -errno : 0;
+}
+
+/* Whom it will talk to, for good. */
+static int introduce(const struct net *net, unsigned int host)
+{
+	char words[2048];
+	int n = 0;
+
+	for (unsigned int h = 0; h < net->num_hosts; h++)
+		if (h != host)
+			n += snprintf(words + n, sizeof(words) - (size_t)n,
+				      "neigh replace " ADDRESS " lladdr " MAC
+				      " nud permanent dev eth0\n",
+				      number(h), number(h));
+	return ip(net->hosts[host], false, "%s", words);
+}
+
+static int connect_host(struct net *net, unsigned int host)
+{
+	int rc = ip(-1, false,
+		    "link add h%u type veth peer name eth0 netns /proc/%d/fd/%d\n"
+		    "link set h%u master torture0 up\n",
+		    host, (int)getpid(), net->hosts[host], host);
+
+	if (rc == 0)
+		rc = ip(net->hosts[host], false,
+			"link set lo up\n"
+			"link set eth0 address " MAC "\n"
+			"addr add " ADDRESS "/24 dev eth0\n"
+			"link set eth0 up\n",
+			number(host), number(host));
+	return rc == 0 ? introduce(net, host) : rc;
+}
+
+static int make_hosts(struct net *net)
+{
+	int rc = ip(-1, false,
+		    "link set lo up\n"
+		    "link add torture0 type bridge forward_delay 0\n"
+		    "addr add " OURS "/24 dev torture0\n"
+		    "link set torture0 up\n");
+
+	for (unsigned int h = 0; rc == 0 && h < net->num_hosts; h++) {
+		rc = make_namespace(net, h);
+		if (rc == 0)
+			rc = connect_host(net, h);
+	}
+	return rc;
+}
+
+static int write_file(const char *path, const char *what)
+{
+	FILE *f = fopen(path, "w");
+	bool good = f && fputs(what, f) >= 0;
+
+	return f && fclose(f) == 0 && good ? 0 : -errno;
+}
+
+/* An ordinary user is root in a namespace of his own: there he may make networks. */
+static int become_root(void)
+{
+	char users[32], groups[32];
+	int rc;
+
+	snprintf(users, sizeof(users), "0 %u 1", geteuid());
+	snprintf(groups, sizeof(groups), "0 %u 1", getegid());
+	if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0)
+		return -errno;
+	write_file("/proc/self/setgroups", "deny");
+	rc = write_file("/proc/self/uid_map", users);
+	return rc == 0 ? write_file("/proc/self/gid_map", groups) : rc;
+}
+
+static int make_home(struct net *net)
+{
+	int rc = unshare(CLONE_NEWNET) == 0 ? 0 : become_root();
+
+	if (rc != 0)
+		return rc;
+	net->home = own_namespace();
+	return net->home < 0 ? -errno : 0;
+}
+
+static bool netem_works(const struct net *net)
+{
+	bool works = tc(net->hosts[0], "qdisc add dev eth0 root netem delay 1ms\n") == 0;
+
+	if (works)
+		tc(net->hosts[0], "qdisc del dev eth0 root\n");
+	return works;
+}
+
+int net_open(struct net *net, unsigned int num_hosts, bool wanted, struct dice *dice)
+{
+	int rc = -EPERM;
+
+	*net = (struct net){.num_hosts = num_hosts,
+			    .home = -1,
+			    .port = (uint16_t)(20000 + dice_below(dice, 20000))};
+	for (unsigned int h = 0; h < MAX_HOSTS; h++)
+		net->hosts[h] = -1;
+	if (wanted) {
+		rc = make_home(net);
+		if (rc == 0)
+			rc = make_hosts(net);
+		if (rc != 0)
+			complain("no network namespaces here (%s): everything is on one host",
+				 strerror(-rc));
+	}
+	net->real = rc == 0;
+	if (net->home >= 0 && !net->real)
+		ip(-1, true, "link set lo up\n");
+	net->can_delay = net->real && netem_works(net);
+	return 0;
+}
+
+void net_close(struct net *net)
+{
+	for (unsigned int h = 0; h < net->num_hosts; h++)
+		if (net->hosts[h] >= 0)
+			close(net->hosts[h]);
+	if (net->home >= 0)
+		close(net->home);
+	net->home = -1;
+	net->num_hosts = 0;
+}
+
+/* ---- using them --------------------------------------------------------------------- */
+
+int net_enter(const struct net *net, unsigned int host)
+{
+	if (!net->real)
+		return 0;
+	return setns(net->hosts[host], CLONE_NEWNET) == 0 ? 0 : -errno;
+}
+
+uint16_t net_port(const struct net *net, unsigned int host, uint16_t port)
+{
+	return net->real ? port : (uint16_t)(net->port + 2 * host);
+}
+
+void net_address(const struct net *net, unsigned int host, uint16_t port, char *text, size_t size)
+{
+	char address[24] = "127.0.0.1";
+
+	if (net->real)
+		snprintf(address, sizeof(address), ADDRESS, number(host));
+	if (port)
+		snprintf(text, size, "%s:%u", address, net_port(net, host, port));
+	else
+		snprintf(text, size, "%s", address);
+}
+
+void net_cut(const struct net *net, unsigned int from, unsigned int to)
+{
+	if (net->real)
+		ip(net->hosts[from], false,
+		   "neigh replace " ADDRESS " lladdr " NOBODY " nud permanent dev eth0\n",
+		   number(to));
+}
+
+void net_mend(const struct net *net, unsigned int from, unsigned int to)
+{
+	if (net->real)
+		ip(net->hosts[from], false,
+		   "neigh replace " ADDRESS " lladdr " MAC " nud permanent dev eth0\n", number(to),
+		   number(to));
+}
+
+void net_slow(const struct net *net, unsigned int host, struct dice *dice)
+{
+	unsigned int ms = 1 + (unsigned int)dice_below(dice, 30);
+
+	if (net->can_delay)
+		tc(net->hosts[host],
+		   "qdisc replace dev eth0 root netem delay %ums %ums 25%% loss %u%% reorder "
+		   "10%%\n",
+		   ms, ms / 2, (unsigned int)dice_below(dice, 3));
+	else if (net->real)
+		tc(net->hosts[host],
+		   "qdisc replace dev eth0 root tbf rate %umbit burst 16kb latency %ums\n",
+		   1 + (unsigned int)dice_below(dice, 40), 20 + 10 * ms);
+}
+
+void net_quicken(const struct net *net, unsigned int host)
+{
+	if (net->real)
+		tc(net->hosts[host], "qdisc del dev eth0 root\n");
+}

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * torture_pool_node.c - nodes of the pool: processes, what they say of themselves, their memory.
+ *
+ * A node tells what it is in memory that it shares with the parent, so that the parent needs no connection to know. The
+ * pool's memory is read where it lies, through /proc/PID/mem.
+ */
+#include "torture_pool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "stag.h"
+
+#define NEWS_NS	 (2 * NS_PER_MS) /* between two views */
+#define STALE_NS (500 * NS_PER_MS)
+#define CHUNK	 (1u << 20)
+
+/* ---- in the node's process ----------------------------------------------------------- */
+
+static volatile sig_atomic_t told_to_end;
+
+static void on_term(int sig)
+{
+	(void)sig;
+	told_to_end = 1;
+}
+
+static void redirect(const char *directory, unsigned int n)
+{
+	char path[260];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/node%u.log", directory, n);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (fd >= 0) {
+		dup2(fd, STDOUT_FILENO);
+		dup2(fd, STDERR_FILENO);
+		close(fd);
+	}
+}
+
+static void tell(struct view *v, struct stag_pool_node *node)
+{
+	struct stag_pool_node_info info = {0};
+	uint32_t turn = atomic_load(&v->turn) | 1;
+
+	if (stag_pool_node_query(node, &info, sizeof(info)) != 0)
+		return;
+	atomic_store(&v->turn, turn);
+	v->info = info;
+	atomic_store(&v->at, clock_ns());
+	atomic_store(&v->turn, turn + 1);
+}
+
+static void obey(struct view *v, struct stag_pool_node *node)
+{
+	uint32_t wanted = atomic_load(&v->wanted);
+
+	if (wanted == atomic_load(&v->done))
+		return;
+	atomic_store(&v->result, stag_pool_node_switchover(node, NULL));
+	atomic_store(&v->done, wanted);
+}
+
+static struct stag_pool_node *start(const struct torture *t, unsigned int n)
+{
+	const struct stag_pool_user users[] = {
+		{USER, SECRET,
+		 STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE | STAG_POOL_RIGHT_ADMIN}};
+	char name[16], state[260], address[32], advertise[40];
+	struct stag_pool_node_attr attr = {
+		.pool = "torture",
+		.node = name,
+		.roll = t->roll,
+		.state = state,
+		.secret = t->secret,
+		.address = address,
+		.advertise = advertise,
+		.port = net_port(&t->net, n, STAG_POOL_PORT),
+		.flags = n == 0 && !t->nodes[0].was_there ? STAG_POOL_CREATE : 0,
+		.size = t->o.size,
+		.users = users,
+		.num_users = 1,
+		.beat_us = t->o.beat_us,
+		.lease_ms = t->o.lease_ms,
+		.promote_ms = t->o.promote_ms,
+	};
+
+	snprintf(name, sizeof(name), "node%u", n);
+	snprintf(state, sizeof(state), "%s/%s", t->directory, name);
+	net_address(&t->net, n, 0, address, sizeof(address));
+	net_address(&t->net, n, STAG_POOL_PORT, advertise, sizeof(advertise));
+	if (mkdir(state, 0700) != 0 && errno != EEXIST)
+		return NULL;
+	return stag_pool_node_start(&attr);
+}
+
+static void serve(const struct torture *t, unsigned int n)
+{
+	struct view *v = &t->shared->views[n];
+	struct stag_pool_node *node;
+
+	redirect(t->directory, n);
+	signal(SIGTERM, on_term);
+	signal(SIGINT, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN); /* a full disk is one of the faults */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (net_enter(&t->net, n) != 0)
+		_exit(EXIT_FAILED);
+	node = start(t, n);
+	if (!node) {
+		fprintf(stderr, "node%u: %s\n", n, stag_pool_error());
+		_exit(EXIT_FAILED);
+	}
+	while (!told_to_end) {
+		tell(v, node);
+		obey(v, node);
+		usleep(NEWS_NS / 1000);
+	}
+	stag_pool_node_stop(node);
+	_exit(EXIT_OK);
+}
+
+/* ---- in the parent's -------------------------------------------------------------------- */
+
+bool node_start(struct torture *t, unsigned int n)
+{
+	struct node *node = &t->nodes[n];
+	pid_t pid;
+
+	atomic_store(&t->shared->views[n].at, 0);
+	atomic_store(&t->shared->views[n].done, atomic_load(&t->shared->views[n].wanted));
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0)
+		serve(t, n);
+	if (pid < 0)
+		return fail(t, "cannot fork: %s", strerror(errno));
+	*node = (struct node){.pid = pid, .was_there = true};
+	note(t, false, "start node%u", n);
+	return true;
+}
+
+void node_signal(struct torture *t, unsigned int n, int sig)
+{
+	struct node *node = &t->nodes[n];
+
+	if (node->pid == 0)
+		return;
+	kill(node->pid, sig);
+	if (sig == SIGSTOP || sig == SIGCONT)
+		node->stopped = sig == SIGSTOP;
+	if (sig != SIGKILL)
+		return;
+	waitpid(node->pid, NULL, 0);
+	node->pid = 0;
+	node->stopped = false;
+}
+
+bool node_view(const struct torture *t, unsigned int n, struct stag_pool_node_info *info)
+{
+	struct view *v = &t->shared->views[n];
+	uint32_t turn;
+
+	if (t->nodes[n].pid == 0)
+		return false;
+	for (unsigned int tries = 0; tries < 1000; tries++) {
+		turn = atomic_load(&v->turn);
+		*info = v->info;
+		atomic_thread_fence(memory_order_acquire);
+		if (turn % 2 == 0 && atomic_load(&v->turn) == turn)
+			return clock_ns() - atomic_load(&v->at) < STALE_NS;
+	}
+	return false; /* it was killed while it wrote */
+}
+
+int node_primary(const struct torture *t)
+{
+	struct stag_pool_node_info info;
+	uint64_t epoch = 0;
+	int found = -1;
+
+	for (unsigned int n = 0; n < t->o.nodes; n++)
+		if (!t->nodes[n].stopped && node_view(t, n, &info) &&
+		    info.role == STAG_POOL_ROLE_PRIMARY && info.epoch > epoch) {
+			epoch = info.epoch;
+			found = (int)n;
+		}
+	return found;
+}
+
+uint64_t nodes_epoch(const struct torture *t)
+{
+	uint64_t most = 0;
+
+	for (unsigned int n = 0; n < t->o.nodes; n++)
+		if (t->shared->views[n].info.epoch > most)
+			most = t->shared->views[n].info.epoch;
+	return most;
+}
+
+bool nodes_look_after(struct torture *t)
+{
+	for (unsigned int n = 0; n < t->o.nodes; n++) {
+		int status;
+
+		if (t->nodes[n].pid == 0 || waitpid(t->nodes[n].pid, &status, WNOHANG) <= 0)
+			continue;
+		t->nodes[n] = (struct node){.was_there = true};
+		if (WIFSIGNALED(status))
+			return fail(t, "node%u died of signal %d (%s/node%u.log)", n,
+				    WTERMSIG(status), t->directory, n);
+		return fail(t, "node%u ended with %d (%s/node%u.log)", n, WEXITSTATUS(status),
+			    t->directory, n);
+	}
+	return true;
+}
+
+bool nodes_await_primary(struct torture *t, double seconds)
+{
+	uint64_t until = clock_ns() + (uint64_t)(seconds * 1e9);
+
+	while (node_primary(t) < 0) {
+		if (clock_ns() > until)
+			return fail(t, "no node is primary, %.0f s after all is healed", seconds);
+		if (!pass_time(t, 0.002))
+			return false;
+	}
+	return true;
+}
+
+/* The primary says so, and so do all others. */
+static bool all_in_sync(const struct torture *t)
+{
+	struct stag_pool_node_info info;
+	unsigned int standbys = 0;
+	int primary = node_primary(t);
+
+	if (primary < 0 || !node_view(t, (unsigned int)primary, &info))
+		return false;
+	for (unsigned int m = 0; m < info.num_members && m < STAG_POOL_NODES_MAX; m++)
+		standbys += info.members[m].role == STAG_POOL_ROLE_STANDBY;
+	for (unsigned int n = 0; n < t->o.nodes; n++) {
+		struct stag_pool_node_info other;
+
+		if ((int)n == primary)
+			continue;
+		if (t->nodes[n].stopped || !node_view(t, n, &other) ||
+		    other.role != STAG_POOL_ROLE_STANDBY || other.epoch != info.epoch)
+			return false;
+	}
+	return standbys == t->o.nodes - 1;
+}
+
+static const char *role_name(uint32_t role)
+{
+	static const char *const names[] = {"unknown", "primary", "standby", "joining", "waiting"};
+
+	return role < sizeof(names) / sizeof(*names) ? names[role] : "?";
+}
+
+static void describe(const struct torture *t, char *text, size_t size)
+{
+	size_t used = 0;
+
+	for (unsigned int n = 0; n < t->o.nodes && used < size; n++) {
+		struct stag_pool_node_info info = {0};
+		bool fresh = node_view(t, n, &info);
+
+		used += (size_t)snprintf(text + used, size - used, "%snode%u %s", n ? ", " : "", n,
+					 t->nodes[n].pid == 0 ? "is dead"
+					 : !fresh	      ? "is silent"
+							      : role_name(info.role));
+	}
+}
+
+bool nodes_await_all(struct torture *t, double seconds)
+{
+	uint64_t until = clock_ns() + (uint64_t)(seconds * 1e9);
+	char text[100];
+
+	while (!all_in_sync(t)) {
+		if (clock_ns() > until) {
+			describe(t, text, sizeof(text));
+			return fail(t, "not all are in sync after %.0f s: %s", seconds, text);
+		}
+		if (!pass_time(t, 0.002))
+			return false;
+	}
+	return true;
+}
+
+bool nodes_switch_over(struct torture *t)
+{
+	int primary = node_primary(t);
+	struct view *v;
+	uint64_t until = clock_ns() + 20 * NS_PER_S;
+	uint32_t wanted;
+
+	if (primary < 0)
+		return true;
+	v = &t->shared->views[primary];
+	wanted = atomic_load(&v->wanted) + 1;
+	note(t, false, "switch over from node%d", primary);
+	atomic_store(&v->wanted, wanted);
+	while (atomic_load(&v->done) != wanted) {
+		if (clock_ns() > until)
+			return fail(t, "a switch-over from node%d has not come to an end", primary);
+		if (!pass_time(t, 0.001))
+			return false;
+	}
+	/* EBUSY: nobody is in sync just now; ENOTCONN and others: it is no primary any more. */
+	return true;
+}
+
+void nodes_end(struct torture *t)
+{
+	for (unsigned int n = 0; n < t->o.nodes; n++)
+		node_signal(t, n, SIGKILL);
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+static int open_memory(const struct torture *t, unsigned int n)
+{
+	char path[40];
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)t->nodes[n].pid);
+	return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* Where two pieces differ; length: nowhere. */
+static size_t first_difference(const uint8_t *a, const uint8_t *b, size_t length)
+{
+	size_t i = 0;
+
+	if (memcmp(a, b, length) == 0)
+		return length;
+	while (a[i] == b[i])
+		i++;
+	return i;
+}
+
+static bool compare_with(struct torture *t, unsigned int primary, unsigned int n,
+			 const struct stag_pool_node_info *info)
+{
+	CLEANUP_FREE uint8_t *mine = malloc(CHUNK), *theirs = malloc(CHUNK);
+	CLEANUP_CLOSE int a = open_memory(t, primary);
+	CLEANUP_CLOSE int b = open_memory(t, n);
+
+	if (!mine || !theirs || a < 0 || b < 0)
+		return fail(t, "cannot read the memory of nodes: %s", strerror(errno));
+	for (uint64_t done = 0; done < info->size;) {
+		size_t length = info->size - done < CHUNK ? (size_t)(info->size - done) : CHUNK;
+		off_t at = (off_t)(info->address + done);
+		size_t same;
+
+		if (pread(a, mine, length, at) != (ssize_t)length ||
+		    pread(b, theirs, length, at) != (ssize_t)length)
+			return fail(t, "cannot read the memory of nodes at %#llx: %s",
+				    (unsigned long long)at, strerror(errno));
+		same = first_difference(mine, theirs, length);
+		if (same < length)
+			return fail(t,
+				    "memory of node%u and node%u differs at offset %#llx: %#x, %#x",
+				    primary, n, (unsigned long long)(done + same), mine[same],
+				    theirs[same]);
+		done += length;
+	}
+	t->now->compared_bytes += info->size;
+	return true;
+}
+
+/* Nobody works: all have applied the same, once they have had the time. */
+static bool await_quiet(struct torture *t, unsigned int primary, struct stag_pool_node_info *info)
+{
+	uint64_t until = clock_ns() + 20 * NS_PER_S;
+	bool same = false;
+
+	while (!same) {
+		same = node_view(t, primary, info);
+		for (unsigned int n = 0; same && n < t->o.nodes; n++) {
+			struct stag_pool_node_info other;
+
+			same = node_view(t, n, &other) && other.number == info->number &&
+			       other.role != STAG_POOL_ROLE_JOINING;
+		}
+		if (same)
+			break;
+		if (clock_ns() > until)
+			return fail(t, "standbys have not applied what the primary has");
+		if (!pass_time(t, 0.005))
+			return false;
+	}
+	return true;
+}
+
+bool nodes_compare(struct torture *t)
+{
+	struct stag_pool_node_info info;
+	int primary = node_primary(t);
+
+	if (primary < 0)
+		return fail(t, "no primary to compare with");
+	if (!await_quiet(t, (unsigned int)primary, &info))
+		return false;
+	for (unsigned int n = 0; n < t->o.nodes; n++)
+		if ((int)n != primary && !compare_with(t, (unsigned int)primary, n, &info))
+			return false;
+	t->now->compared = true;
+	return true;
+}
