@@ -21,6 +21,9 @@
 #define LEN	   (2u << 20)
 #define SPOT	   64
 #define WRITERS	   3
+#define SHARED	   (512u << 10)
+#define SHORT	   4000
+#define LONGEST	   300000
 #define ALL_REMOTE (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 #define ALL_ACCESS (ALL_REMOTE | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND)
 
@@ -120,13 +123,25 @@ static void expect_stalled(struct side *s)
 	assert_false(heard);
 }
 
-/* The client writes, and says so; it is heard. */
+/* The client writes, and says so in the same breath; it is heard. */
 static void write_and_say(struct stage *s, size_t off, size_t len)
 {
 	uint64_t heard = post_receive(&s->client.b, s->in, 0, SPOT);
+	struct ibv_sge data = piece(s->from, off, len), word = piece(s->from, 0, 1);
+	struct ibv_send_wr send = {.wr_id = note_posted(&s->client.a, false),
+				   .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED,
+				   .sg_list = &word,
+				   .num_sge = 1};
+	struct ibv_send_wr write = {
+		.opcode = IBV_WR_RDMA_WRITE,
+		.next = &send,
+		.sg_list = &data,
+		.num_sge = 1,
+		.wr.rdma = {(uintptr_t)s->region->at + off, s->region->mr->rkey}};
 
-	expect_sent(&s->client.a, post_write(&s->client.a, s->from, off, len, s->region, off));
-	expect_sent(&s->client.a, post_send(&s->client.a, s->from, 0, 1));
+	expect_sent(&s->client.a, post(&s->client.a, &write));
+	expect_sent(&s->client.a, send.wr_id);
 	expect_received(&s->client.b, heard);
 }
 
@@ -248,21 +263,28 @@ static void poller_stop(struct poller *p)
 	pthread_join(p->thread, NULL);
 }
 
-/* Each writes where it likes; all of them over each other. */
-static void write_at_random(struct pair *p, struct region *from, struct region *to)
+/*
+ * Short ones all over each other in one part of the region, long ones each in a part of its own: those are read straight
+ * to their place, and their CRC is taken there.
+ */
+static void write_at_random(struct pair *p, struct region *from, struct region *to, unsigned who)
 {
 	for (int i = 0; i < 8; i++) {
-		size_t len = dice_size(from->len), off = dice(from->len - len + 1);
+		size_t len = dice_size(LONGEST), part = 0, room = SHARED;
 
-		dice_fill(from->at + off, len < 4096 ? len : 4096);
-		expect_sent(&p->a, post_write(&p->a, from, off, len, to, dice(to->len - len + 1)));
+		if (len > SHORT) {
+			room = (LEN - SHARED) / WRITERS;
+			part = SHARED + who * room;
+		}
+		dice_fill(from->at, len < 4096 ? len : 4096);
+		expect_sent(&p->a,
+			    post_write(&p->a, from, 0, len, to, part + dice(room - len + 1)));
 	}
 	expect_sent(&p->a, post_send(&p->a, NULL, 0, 0));
 }
 
 static void copies_are_alike_when_all_is_quiet(unsigned flags)
 {
-	const size_t len = 300000;
 	unsigned long rounds = lessened(25);
 	struct stage s;
 	struct pair second, more[WRITERS - 1];
@@ -280,7 +302,7 @@ static void copies_are_alike_when_all_is_quiet(unsigned flags)
 
 		if (i)
 			client_open(p, s.client.b.pd);
-		from[i] = own_region(&p->a, len);
+		from[i] = own_region(&p->a, LONGEST);
 		if (i) /* the first one is the engine's */
 			poller_start(&poller[i], p->b.rcq);
 	}
@@ -288,7 +310,8 @@ static void copies_are_alike_when_all_is_quiet(unsigned flags)
 		for (int i = 0; i < WRITERS; i++)
 			post_receive(i ? &more[i - 1].b : &s.client.b, NULL, 0, 0);
 		for (int i = 0; i < WRITERS; i++)
-			write_at_random(i ? &more[i - 1] : &s.client, from[i], s.region);
+			write_at_random(i ? &more[i - 1] : &s.client, from[i], s.region,
+					(unsigned)i);
 		await_wc(&s.client.b, s.client.b.rcq);
 		for (int i = 1; i < WRITERS; i++)
 			await(atomic_load(&poller[i].came) == r + 1);
