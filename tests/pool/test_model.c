@@ -627,7 +627,7 @@ static void expect_empty_in_the_end(const uint8_t *start)
 
 static void a_pool_is_what_the_model_says(void **state)
 {
-	unsigned long steps = scaled(4000);
+	unsigned long steps = scaled(3000);
 	uint8_t *start;
 
 	dice_start();
