@@ -633,6 +633,8 @@ struct pool_message {
 int pool_message_start(void *at, size_t room, size_t *used, uint8_t kind, uint64_t epoch);
 int pool_message_request(void *at, size_t room, size_t *used, const struct pool_request *request);
 int pool_message_answer(void *at, size_t room, size_t *used, const struct pool_answer *answer);
+/* Of a node's message: more bytes, which are there already. Its length, or -ENOBUFS. */
+int pool_message_extend(void *at, size_t room, size_t *used, size_t more);
 
 /* Read, from *where on, which advances; it begins as 0. -EBADMSG. Names and values are in the message. */
 int pool_message_read(const void *at, size_t length, size_t *where, struct pool_message *message);

@@ -225,6 +225,19 @@ int pool_message_answer(void *at, size_t room, size_t *used, const struct pool_a
 	return rc;
 }
 
+int pool_message_extend(void *at, size_t room, size_t *used, size_t more)
+{
+	struct wire_message header;
+
+	if (*used > room || more > room - *used || more > UINT32_MAX / 2)
+		return -ENOBUFS;
+	*used += more;
+	memcpy(&header, at, sizeof(header));
+	header.length = (uint32_t)*used;
+	memcpy(at, &header, sizeof(header));
+	return (int)*used;
+}
+
 /* ---- reading --------------------------------------------------------------------- */
 
 /* n bytes of the message, padded; NULL: it has not as many. */

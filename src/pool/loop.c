@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * loop.c - a node's thread: what happened goes to the role, and what the role says is done (role.h).
+ */
+#include "pool/server.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define BATCH	 64
+#define ROUND_WC 512 /* completions in a round: others want their turn */
+
+uint64_t node_look_at_clock(struct stag_pool_node *n)
+{
+	n->now = clock_boot_ns();
+	return n->now;
+}
+
+/* ---- what the role says ---------------------------------------------------------------- */
+
+static void answer(struct stag_pool_node *n, uint64_t number)
+{
+	int rc = memory_settle(n, number);
+
+	if (rc != 0) {
+		/* Our own memory contradicts our own record: nothing that we say is worth anything. */
+		log_err("node %s: record %llu cannot be applied: %s", n->name,
+			(unsigned long long)number, strerror(-rc));
+		abort();
+	}
+	serve_answers(n, number);
+}
+
+static void serve(struct stag_pool_node *n, const struct role_action *a)
+{
+	int rc = serve_begin(n);
+
+	if (rc == 0 && pool_superblock(&n->region)->number != a->number)
+		rc = -EPROTO;
+	if (rc != 0) {
+		log_err("node %s: cannot serve: %s", n->name, strerror(-rc));
+		abort();
+	}
+	n->info.promotions++;
+	log_info("node %s: primary of epoch %llu, from record %llu", n->name,
+		 (unsigned long long)a->epoch, (unsigned long long)a->number);
+}
+
+static void retire(struct stag_pool_node *n)
+{
+	serve_end(n);
+	links_end(n);
+}
+
+static void save(struct stag_pool_node *n, uint64_t epoch)
+{
+	n->state.epoch = epoch;
+	if (state_save(n->state_dir, &n->state) != 0)
+		log_warn("node %s: epoch %llu could not be written down", n->name,
+			 (unsigned long long)epoch);
+}
+
+static void act(struct stag_pool_node *n, const struct role_action *a)
+{
+	switch (a->what) {
+	case ROLE_READ:
+		if (rolls_read(n->rolls, 0) != 0)
+			role_read(&n->role, n->now, -ENOMEM, 0, NULL);
+		break;
+	case ROLE_SWAP:
+		if (rolls_swap(n->rolls, a->id, a->revision, role_wanted(&n->role)) != 0)
+			role_swapped(&n->role, n->now, a->id, ROLL_UNKNOWN, 0);
+		break;
+	case ROLE_FENCE:
+		follow_fence(n);
+		role_fenced(&n->role, node_look_at_clock(n),
+			    n->mapped ? pool_superblock(&n->region)->number : 0);
+		break;
+	case ROLE_FOLLOW:
+		follow_start(n, a->seat);
+		break;
+	case ROLE_LEASE:
+		memory_lease(n, a->time);
+		break;
+	case ROLE_SERVE:
+		serve(n, a);
+		break;
+	case ROLE_RETIRE:
+		retire(n);
+		break;
+	case ROLE_BEAT:
+		link_beat(n, a);
+		break;
+	case ROLE_ECHO:
+		follow_echo(n, a);
+		break;
+	case ROLE_RESYNC: /* it was told so in the answer to its hello */
+		n->info.resyncs++;
+		break;
+	case ROLE_CUT:
+		link_cut(n, a->seat);
+		break;
+	case ROLE_ANSWER:
+		answer(n, a->number);
+		break;
+	case ROLE_HANDOVER:
+		link_handover(n, a);
+		break;
+	case ROLE_SAVE:
+		save(n, a->epoch);
+		break;
+	}
+}
+
+void node_act(struct stag_pool_node *n)
+{
+	struct role_action a;
+
+	while (role_next(&n->role, &a))
+		act(n, &a);
+}
+
+/* ---- what happened ------------------------------------------------------------------------ */
+
+static int poll_completions(struct stag_pool_node *n)
+{
+	struct ibv_wc wc[BATCH];
+	int sum = 0, got;
+
+	while (sum < ROUND_WC && (got = ibv_poll_cq(n->cq, BATCH, wc)) > 0) {
+		node_look_at_clock(n);
+		for (int i = 0; i < got; i++)
+			conn_completed(&wc[i]);
+		sum += got;
+	}
+	if (sum)
+		n->busy = true;
+	return sum;
+}
+
+static void drain_channel(struct stag_pool_node *n)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	while (ibv_get_cq_event(n->channel, &cq, &context) == 0)
+		ibv_ack_cq_events(cq, 1);
+}
+
+static void hear_roll(struct stag_pool_node *n, const struct roll_answer *a)
+{
+	struct role *r = &n->role;
+	uint64_t now = node_look_at_clock(n);
+
+	switch (a->result) {
+	case ROLL_READ:
+		role_read(r, now, 0, a->revision, &a->roll);
+		break;
+	case ROLL_CHANGED:
+		role_changed(r, now, a->revision, &a->roll);
+		break;
+	case ROLL_WON:
+	case ROLL_LOST:
+		role_swapped(r, now, a->id, a->result, a->revision);
+		break;
+	case ROLL_UNKNOWN:
+		if (a->id)
+			role_swapped(r, now, a->id, ROLL_UNKNOWN, 0);
+		else
+			role_read(r, now, a->error, 0, NULL);
+		break;
+	}
+	node_act(n);
+}
+
+/* Admission is about a pool: known when its roll is. */
+static void meet_pool(struct stag_pool_node *n)
+{
+	if (n->admit || !n->role.revision)
+		return;
+	n->admit = admit_create(n->role.roll.uuid, &n->secrets);
+	if (!n->admit)
+		log_err("node %s: nobody can be admitted: no memory, or no random numbers",
+			n->name);
+}
+
+static void hear_rolls(struct stag_pool_node *n)
+{
+	struct roll_answer a;
+
+	while (rolls_next(n->rolls, &a)) {
+		n->busy = true;
+		hear_roll(n, &a);
+		meet_pool(n);
+		if (n->role.state == ROLE_REFUSED)
+			node_tell_started(n, EEXIST);
+		else if (n->role.state != ROLE_STARTING)
+			node_tell_started(n, 0);
+		else if (a.result == ROLL_READ && a.revision == 0 && !(n->flags & STAG_POOL_CREATE))
+			node_tell_started(n, ENOENT);
+	}
+}
+
+static void tick(struct stag_pool_node *n)
+{
+	role_time(&n->role, node_look_at_clock(n));
+	node_act(n);
+}
+
+static int seat_to_switch(struct stag_pool_node *n, const char *to)
+{
+	const struct roll *roll = &n->role.roll;
+
+	if (to[0])
+		return roll_seat(roll, to);
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (roll_in_sync(roll, s) && (int)s != n->role.seat)
+			return (int)s;
+	return -ENOENT;
+}
+
+static void hear_program(struct stag_pool_node *n)
+{
+	int rc;
+
+	pthread_mutex_lock(&n->lock);
+	if (n->switch_to) {
+		rc = seat_to_switch(n, n->switch_to);
+		n->switch_to = NULL;
+		if (rc >= 0)
+			rc = role_switch(&n->role, node_look_at_clock(n), (unsigned int)rc);
+		n->switched = rc;
+		pthread_cond_broadcast(&n->told);
+	}
+	pthread_mutex_unlock(&n->lock);
+	node_act(n);
+}
+
+/* ---- rounds --------------------------------------------------------------------------------- */
+
+static void sleep_a_while(struct stag_pool_node *n)
+{
+	struct epoll_event events[8];
+	uint64_t count;
+
+	if (ibv_req_notify_cq(n->cq, 0) != 0 || poll_completions(n) != 0)
+		return;
+	epoll_wait(n->epoll, events, 8, -1);
+	drain_channel(n);
+	while (read(n->timer, &count, sizeof(count)) > 0)
+		;
+	while (read(n->wake, &count, sizeof(count)) > 0)
+		;
+}
+
+static void round_of(struct stag_pool_node *n)
+{
+	n->busy = false;
+	poll_completions(n);
+	door_events(n);
+	hear_rolls(n);
+	hear_program(n);
+	links_look(n);
+	follow_look(n);
+	tick(n);
+	if (n->serving) {
+		pulls_go_on(n);
+		serve_requests(n);
+		links_send(n);
+		links_let_go(n);
+	}
+	serve_flush(n);
+	conns_free_ended(n);
+}
+
+static bool is_stopping(struct stag_pool_node *n)
+{
+	bool stopping;
+
+	pthread_mutex_lock(&n->lock);
+	stopping = n->stopping;
+	pthread_mutex_unlock(&n->lock);
+	return stopping;
+}
+
+static void end_all(struct stag_pool_node *n)
+{
+	memory_lease(n, 0);
+	serve_end(n);
+	links_end(n);
+	follow_end(n);
+	while (!list_empty(&n->conns))
+		conn_end(list_entry(n->conns.next, struct conn, link));
+	conns_free_ended(n);
+}
+
+void *node_loop(void *arg)
+{
+	struct stag_pool_node *n = arg;
+
+	node_act(n);
+	while (!is_stopping(n)) {
+		round_of(n);
+		node_snapshot(n);
+		if (!n->busy)
+			sleep_a_while(n);
+	}
+	end_all(n);
+	return NULL;
+}

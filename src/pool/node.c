@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * node.c - a node of a pool: started, asked, stopped (stag/pool.h).
+ */
+#include "pool/server.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+#include <netinet/in.h>
+
+#include <openssl/rand.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define DEFAULT_ADDRESS 0x5a0000000000ull
+#define DEFAULT_LOG	(16ull << 20)
+#define MIN_LOG		(4ull << 20)
+#define FIRST_CQ	4096
+#define STARTS_WITHIN	10 /* s */
+
+/* ---- what it is started with ---------------------------------------------------------------- */
+
+static uint64_t power_of_two(uint64_t n)
+{
+	uint64_t p = MIN_LOG;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+static int copy_name(char to[ROLL_NAME_LEN], const char *name, const char *what)
+{
+	if (!name || !roll_name_is_valid(name)) {
+		log_err("pool: '%s' cannot be the name of a %s", name ? name : "", what);
+		return -EINVAL;
+	}
+	strncpy(to, name, ROLL_NAME_LEN - 1);
+	return 0;
+}
+
+static int add_secret(struct secrets *s, const char *name, const char *text, uint32_t rights)
+{
+	struct secret *e = &s->list[s->count];
+
+	if (!name || !roll_name_is_valid(name) || !text || strlen(text) < SECRET_MIN ||
+	    strlen(text) > SECRET_MAX) {
+		log_err("pool: a secret of %u to %u characters is needed for '%s'", SECRET_MIN,
+			SECRET_MAX, name ? name : "");
+		return -EINVAL;
+	}
+	*e = (struct secret){.rights = rights};
+	strncpy(e->name, name, sizeof(e->name) - 1);
+	strncpy(e->text, text, sizeof(e->text) - 1);
+	s->count++;
+	return 0;
+}
+
+static int take_secrets(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+{
+	int rc;
+
+	n->secrets.list = calloc(attr->num_users + 1, sizeof(*n->secrets.list));
+	if (!n->secrets.list)
+		return -ENOMEM;
+	rc = add_secret(&n->secrets, "node", attr->secret, RIGHT_NODE);
+	for (uint32_t i = 0; rc == 0 && i < attr->num_users; i++)
+		rc = add_secret(&n->secrets, attr->users[i].name, attr->users[i].secret,
+				attr->users[i].rights & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN));
+	return rc;
+}
+
+static struct role_times times_of(const struct stag_pool_node_attr *attr)
+{
+	struct role_times t = role_defaults;
+
+	if (attr->beat_us)
+		t.lease.beat = attr->beat_us * 1000ull;
+	if (attr->lease_ms)
+		t.lease.lease = t.patience = attr->lease_ms * NS_PER_MS;
+	if (attr->promote_ms)
+		t.lease.takeover = attr->promote_ms * NS_PER_MS;
+	if (t.link < 10 * t.lease.lease)
+		t.link = 10 * t.lease.lease;
+	t.lease.stagger = 2 * t.lease.beat;
+	t.grace = 3 * t.lease.beat;
+	return t;
+}
+
+static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+{
+	char host[ROLL_NAME_LEN] = "";
+	int rc;
+
+	if (!attr->roll || strlen(attr->roll) >= sizeof(n->where) || !attr->state)
+		return -EINVAL;
+	snprintf(n->where, sizeof(n->where), "%s", attr->roll);
+	gethostname(host, sizeof(host) - 1);
+	rc = copy_name(n->pool, attr->pool ? attr->pool : "pool", "pool");
+	if (rc == 0)
+		rc = copy_name(n->name, attr->node ? attr->node : host, "node");
+	if (rc == 0)
+		rc = take_secrets(n, attr);
+	memcpy(n->us.name, n->name, sizeof(n->name));
+	n->flags = attr->flags;
+	n->expire_s = attr->expire_s ? attr->expire_s : 3600;
+	n->log_size = power_of_two(attr->log_bytes ? attr->log_bytes : DEFAULT_LOG);
+	n->format = (struct pool_format){.size = (attr->size + POOL_PAGE - 1) & ~(POOL_PAGE - 1ull),
+					 .address = attr->memory ? attr->memory : DEFAULT_ADDRESS,
+					 .max_clients = attr->clients};
+	return rc;
+}
+
+/* How others reach it: as it was told, or where it listens; with the port. */
+static int take_address(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+{
+	const char *host = attr->advertise ? attr->advertise : attr->address;
+	char own[ROLL_NAME_LEN] = "";
+	int rc;
+
+	n->info.port = ntohs(rdma_get_src_port(n->listener));
+	if (!host) {
+		gethostname(own, sizeof(own) - 1);
+		host = own;
+	}
+	if (attr->advertise && strrchr(host, ':') > strchr(host, ']') && host[0] == '[')
+		rc = snprintf(n->us.address, sizeof(n->us.address), "%s", host);
+	else if (attr->advertise && strchr(host, ':') && strchr(host, ':') == strrchr(host, ':'))
+		rc = snprintf(n->us.address, sizeof(n->us.address), "%s", host);
+	else if (strchr(host, ':') && host[0] != '[')
+		rc = snprintf(n->us.address, sizeof(n->us.address), "[%s]:%u", host, n->info.port);
+	else
+		rc = snprintf(n->us.address, sizeof(n->us.address), "%s:%u", host, n->info.port);
+	return rc > 0 && (size_t)rc < sizeof(n->us.address) ? 0 : -ENAMETOOLONG;
+}
+
+/* ---- what it needs ------------------------------------------------------------------------------ */
+
+static int find_calls(struct dv *dv)
+{
+	*(void **)&dv->reg_mr_keyed = dlsym(RTLD_DEFAULT, "stagdv_reg_mr_keyed");
+	*(void **)&dv->choose_key = dlsym(RTLD_DEFAULT, "stagdv_choose_key");
+	*(void **)&dv->set_mr_lease = dlsym(RTLD_DEFAULT, "stagdv_set_mr_lease");
+	if (dv->reg_mr_keyed && dv->choose_key && dv->set_mr_lease)
+		return 0;
+	log_err("pool: a node needs the software adapter: run it with 'stag run --'");
+	return -EOPNOTSUPP;
+}
+
+static int open_adapter(struct stag_pool_node *n)
+{
+	struct ibv_context **list = rdma_get_devices(NULL);
+	int rc = find_calls(&n->dv);
+
+	n->context = list ? list[0] : NULL;
+	rdma_free_devices(list);
+	if (rc != 0 || !n->context)
+		return rc != 0 ? rc : -ENODEV;
+	n->pd = ibv_alloc_pd(n->context);
+	n->channel = ibv_create_comp_channel(n->context);
+	if (!n->pd || !n->channel ||
+	    fcntl(n->channel->fd, F_SETFL, fcntl(n->channel->fd, F_GETFL) | O_NONBLOCK) != 0)
+		return -errno;
+	n->cq = ibv_create_cq(n->context, FIRST_CQ, NULL, n->channel, 0);
+	n->cq_size = FIRST_CQ;
+	return n->cq ? pulls_create(n) : -errno;
+}
+
+static int watch(struct stag_pool_node *n, int fd)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+
+	return epoll_ctl(n->epoll, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
+}
+
+static int open_loop(struct stag_pool_node *n)
+{
+	uint64_t half = n->role.times.lease.beat / 2;
+	struct itimerspec every = {.it_interval = {.tv_sec = (time_t)(half / NS_PER_S),
+						   .tv_nsec = (long)(half % NS_PER_S)}};
+	int fds[5], rc = 0;
+
+	every.it_value = every.it_interval;
+	n->epoll = epoll_create1(EPOLL_CLOEXEC);
+	n->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	n->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (n->epoll < 0 || n->timer < 0 || n->wake < 0 ||
+	    timerfd_settime(n->timer, 0, &every, NULL) != 0)
+		return -errno;
+	fds[0] = n->timer;
+	fds[1] = n->wake;
+	fds[2] = n->channel->fd;
+	fds[3] = n->events->fd;
+	fds[4] = rolls_fd(n->rolls);
+	for (int i = 0; rc == 0 && i < 5; i++)
+		rc = watch(n, fds[i]);
+	return rc;
+}
+
+static int open_state(struct stag_pool_node *n, const char *path)
+{
+	int rc;
+
+	n->state_dir = state_open(path);
+	if (n->state_dir < 0)
+		return n->state_dir;
+	rc = state_load(n->state_dir, &n->state);
+	if (rc == -ENOENT)
+		rc = 0;
+	memcpy(n->state.node, n->name, sizeof(n->name));
+	return rc;
+}
+
+static int create(struct stag_pool_node *n)
+{
+	int rc;
+
+	if (RAND_bytes(n->format.uuid, sizeof(n->format.uuid)) != 1)
+		return -EIO;
+	rc = memory_create(n);
+	if (rc == 0)
+		role_create(&n->role, n->format.uuid, &n->us, false);
+	return rc;
+}
+
+static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+{
+	struct role_times times = times_of(attr);
+	const char *fault = lease_terms_fault(&times.lease);
+	uint16_t port = attr->port ? attr->port : STAG_POOL_PORT;
+	int rc;
+
+	if (fault) {
+		log_err("pool: %s", fault);
+		return -EINVAL;
+	}
+	rc = open_state(n, attr->state);
+	if (rc == 0)
+		rc = open_adapter(n);
+	if (rc == 0)
+		rc = door_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
+	if (rc == 0)
+		rc = take_address(n, attr);
+	if (rc == 0)
+		rc = rolls_open(n->where, &n->rolls);
+	if (rc == 0)
+		rc = rolls_watch(n->rolls);
+	if (rc != 0)
+		return rc;
+	role_init(&n->role, &times, n->name, n->state.epoch, node_look_at_clock(n));
+	if (attr->flags & STAG_POOL_CREATE)
+		rc = create(n);
+	return rc == 0 ? open_loop(n) : rc;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+static void close_all(struct stag_pool_node *n)
+{
+	rolls_close(n->rolls);
+	if (n->listener)
+		rdma_destroy_id(n->listener);
+	if (n->events)
+		rdma_destroy_event_channel(n->events);
+	memory_destroy(n);
+	pulls_destroy(n);
+	if (n->cq)
+		ibv_destroy_cq(n->cq);
+	if (n->channel)
+		ibv_destroy_comp_channel(n->channel);
+	if (n->pd)
+		ibv_dealloc_pd(n->pd);
+	admit_destroy(n->admit);
+	secrets_free(&n->secrets);
+	close_fd(n->epoll);
+	close_fd(n->timer);
+	close_fd(n->wake);
+	close_fd(n->state_dir);
+	pthread_cond_destroy(&n->told);
+	pthread_mutex_destroy(&n->lock);
+	free(n);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------------ */
+
+void node_tell_started(struct stag_pool_node *n, int error)
+{
+	LOCK_FOR_SCOPE(&n->lock);
+	if (n->started)
+		return;
+	n->started = true;
+	n->start_error = error;
+	pthread_cond_broadcast(&n->told);
+}
+
+static int await_start(struct stag_pool_node *n)
+{
+	struct timespec until;
+	int rc = 0;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += STARTS_WITHIN;
+	LOCK_FOR_SCOPE(&n->lock);
+	/* An engine that does not answer is waited for by the node, not by who started it. */
+	while (!n->started && rc == 0)
+		rc = pthread_cond_timedwait(&n->told, &n->lock, &until);
+	return -n->start_error;
+}
+
+static struct stag_pool_node *make(void)
+{
+	struct stag_pool_node *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->epoll = n->timer = n->wake = n->state_dir = n->follow_seat = -1;
+	list_init(&n->conns);
+	list_init(&n->ended);
+	list_init(&n->inbox);
+	list_init(&n->replies);
+	list_init(&n->dirty);
+	list_init(&n->pulls);
+	list_init(&n->idle_pulls);
+	pthread_mutex_init(&n->lock, NULL);
+	pthread_cond_init(&n->told, NULL);
+	return n;
+}
+
+struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr)
+{
+	struct stag_pool_node *n = make();
+	int rc;
+
+	if (!n)
+		return NULL;
+	rc = take_attr(n, attr);
+	if (rc == 0)
+		rc = open_all(n, attr);
+	if (rc == 0)
+		rc = -pthread_create(&n->thread, NULL, node_loop, n);
+	if (rc != 0) {
+		close_all(n);
+		errno = -rc;
+		return NULL;
+	}
+	rc = await_start(n);
+	if (rc != 0) {
+		stag_pool_node_stop(n);
+		errno = -rc;
+		return NULL;
+	}
+	return n;
+}
+
+static void wake_up(struct stag_pool_node *n)
+{
+	uint64_t one = 1;
+
+	if (write(n->wake, &one, sizeof(one)) != sizeof(one))
+		log_err("node %s: cannot be woken", n->name);
+}
+
+void stag_pool_node_stop(struct stag_pool_node *n)
+{
+	if (!n)
+		return;
+	pthread_mutex_lock(&n->lock);
+	n->stopping = true;
+	pthread_mutex_unlock(&n->lock);
+	wake_up(n);
+	pthread_join(n->thread, NULL);
+	close_all(n);
+}
+
+int stag_pool_node_switchover(struct stag_pool_node *n, const char *to)
+{
+	LOCK_FOR_SCOPE(&n->lock);
+	n->switch_to = to ? to : "";
+	n->switched = -EINPROGRESS;
+	wake_up(n);
+	while (n->switched == -EINPROGRESS)
+		pthread_cond_wait(&n->told, &n->lock);
+	return -n->switched;
+}
+
+int stag_pool_node_query(struct stag_pool_node *n, struct stag_pool_node_info *info, size_t size)
+{
+	if (!info || size < sizeof(info->comp_mask))
+		return EINVAL;
+	LOCK_FOR_SCOPE(&n->lock);
+	memcpy(info, &n->shown, size < sizeof(n->shown) ? size : sizeof(n->shown));
+	return 0;
+}

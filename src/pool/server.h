@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * server.h - the inside of a node: one thread, and all that it owns.
+ *
+ *	node.c     start, stop, query; what the program asks for
+ *	loop.c     the thread: what happened goes to the role (role.h), what the role says is done
+ *	memory.c   the region: mapped, registered, its lease; the log
+ *	conn.c     a connection: its queue pair, its messages, its end
+ *	door.c     who comes to the listener, and who is let in
+ *	serve.c    clients: their requests, and answers when all standbys have what they are about
+ *	pull.c     values that are read from, or written to, a client's memory
+ *	link.c     a primary and its standbys: records, confirmations, beats
+ *	follow.c   a standby and its primary: the ring, echoes, fencing
+ *	resync.c   a standby that copies what it does not have
+ *	link_wire.c     what nodes say to each other
+ *	status.c   what it says of itself and of the others
+ *
+ * A round of the loop looks at everything once, in this order: completions, connections, the roll, beats and echoes, time;
+ * requests become records, records leave for the standbys, what may be answered is applied and answered. Nothing is freed
+ * before the end of a round: a completion may still name it.
+ *
+ * Nobody but the thread touches any of it, except what `lock` covers.
+ */
+#ifndef STAG_POOL_SERVER_H
+#define STAG_POOL_SERVER_H
+
+#include <pthread.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "base/list.h"
+#include "pool/admit.h"
+#include "pool/link.h"
+#include "pool/node.h"
+#include "pool/pool.h"
+#include "pool/role.h"
+#include "pool/secrets.h"
+#include "pool/state.h"
+
+#define PULL_SLOTS 16u
+
+/* ---- connections (conn.c) --------------------------------------------------------- */
+
+struct conn;
+
+/* Something posted: wr_id is its address. */
+struct work {
+	void (*done)(struct work *work, const struct ibv_wc *wc); /* successful ones only */
+	struct conn *conn;
+};
+
+struct message {
+	struct work work;
+	struct list link; /* free ones; those that came and wait for their turn */
+	uint8_t *bytes;
+	uint32_t length;
+	/* of one that came, serve.c: */
+	size_t where;	    /* its next request is there */
+	uint16_t left;	    /* requests of it that were not looked at */
+	unsigned int pulls; /* that need it */
+};
+
+struct conn_ops {
+	void (*event)(struct conn *c, struct rdma_cm_event *event); /* CM's, of its id */
+	void (*received)(struct conn *c, struct message *m);
+	void (*sent)(struct conn *c); /* a message is free again; may be NULL */
+	void (*ended)(
+		struct conn
+			*c); /* it is no more of use: at the end of the round in which it ended */
+	void (*free)(struct conn *c); /* its queue pair is gone */
+};
+
+struct conn {
+	struct stag_pool_node *node;
+	const struct conn_ops *ops;
+	struct rdma_cm_id *id;
+	struct list link; /* of the node's conns, or ended */
+	bool up, over;
+	struct work lost; /* of what is posted without a completion: it comes only if it failed */
+	uint8_t *memory;
+	struct ibv_mr *mr;
+	struct message *messages; /* 2 * depth: in, out */
+	unsigned int depth, sends;
+	struct list out; /* free ones */
+};
+
+/* It has its id from now on, and ends with conn_end(), whatever else becomes of it. */
+void conn_begin(struct conn *c, struct stag_pool_node *n, const struct conn_ops *ops,
+		struct rdma_cm_id *id);
+/* Queue pair, messages, receives. */
+int conn_open(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends);
+void conn_end(struct conn *c);		      /* any number of times */
+struct message *conn_message(struct conn *c); /* NULL: all are under way */
+int conn_send(struct conn *c, struct message *m);
+int conn_post(struct conn *c, struct ibv_send_wr *wr); /* -ENOMEM: no room; else it has ended */
+int conn_receive(struct conn *c, struct message *m);   /* again */
+int conn_inline_write(struct conn *c, const void *bytes, uint32_t length, uint64_t to,
+		      uint32_t rkey);
+void conn_completed(const struct ibv_wc *wc);
+void conns_free_ended(struct stag_pool_node *n);
+
+/* ---- clients (serve.c) -------------------------------------------------------------- */
+
+struct client;
+
+struct reply {
+	struct list link; /* the node's, waiting; the client's, ready or free */
+	struct client *client;
+	struct pool_answer answer; /* no bytes */
+};
+
+struct client {
+	struct conn conn;
+	struct pool_who who;
+	char name[ROLL_NAME_LEN];
+	uint32_t rights;
+	bool attached, greeted; /* in the region; said ATTACH */
+	struct reply replies[NODE_DEPTH];
+	struct list free_replies, ready;
+	struct message *writing; /* answers go here */
+	size_t used;
+	struct list dirty; /* of the node's */
+};
+
+/* ---- standbys (link.c) ---------------------------------------------------------------- */
+
+#define LINK_CONFIRMS 8u
+#define LINK_DEPTH    16u
+
+struct link {
+	struct conn conn;
+	char name[ROLL_NAME_LEN];
+	int seat;     /* -1: it has none yet */
+	bool waiting; /* its hello has come, its seat is waited for */
+	struct link_hello hello;
+	struct ibv_pd *pd;
+	struct ibv_mr *log_mr, *region_mr, *own_mr;
+	struct link_own { /* memory that it writes to, and that is read to */
+		struct link_echo echo;
+		uint64_t sink[LINK_CONFIRMS];
+	} * own;
+	uint64_t sent;	  /* position of the log up to which it was sent */
+	uint64_t applied; /* and up to which it has applied */
+	uint64_t number;  /* that it has applied */
+	uint64_t copied, total;
+	uint64_t echoed; /* the last */
+	struct link_confirm {
+		struct work work;
+		uint64_t number;
+		bool busy;
+	} confirms[LINK_CONFIRMS];
+};
+
+/* ---- a primary (follow.c, resync.c) ------------------------------------------------------ */
+
+enum follow_state {
+	FOLLOW_IDLE,   /* waits to try again */
+	FOLLOW_HELLO,  /* the connect that is rejected with a challenge */
+	FOLLOW_PROOF,  /* the other */
+	FOLLOW_LINKED, /* told it where our ring is */
+	FOLLOW_COPIES,
+	FOLLOW_CATCHES_UP,
+	FOLLOW_GOES_ON, /* applies what comes */
+};
+
+#define COPY_CHUNK  65536u
+#define COPY_WINDOW LINK_HASHES_MAX
+#define COPY_READS  16u
+
+struct copy {
+	uint64_t chunks, next;	/* of 64 KiB; the first whose hash was not asked for */
+	uint64_t first;		/* of the window */
+	unsigned int count, at; /* in it: how many; the next to be read */
+	bool differs[COPY_WINDOW];
+	unsigned int reading;
+	bool asked;
+	uint64_t until; /* catching up */
+	uint8_t *head;	/* the first chunk goes here: its superblock is not as it is there */
+	struct ibv_mr *head_mr;
+	struct copy_read {
+		struct work work;
+		uint64_t chunk;
+		bool busy;
+	} reads[COPY_READS];
+};
+
+struct follow {
+	struct conn conn;
+	enum follow_state state;
+	unsigned int seat;
+	bool cut; /* fenced: nothing of it is taken any more */
+	struct admit_session session;
+	uint8_t greeting[ADMIT_MAX];
+	int greeting_len;
+	struct ibv_pd *pd;
+	uint8_t *ring_at;
+	struct link_beat *beat; /* the primary writes it */
+	struct ibv_mr *ring_mr, *beat_mr, *region_mr;
+	struct pool_ring ring;
+	struct link_welcome welcome;
+	uint64_t heard, settled; /* the last beat's; what its primary has applied */
+	struct link_echo echo;
+	uint64_t told; /* position that the primary was told of */
+	struct copy copy;
+};
+
+/* ---- the node --------------------------------------------------------------------------- */
+
+struct dv {
+	struct ibv_mr *(*reg_mr_keyed)(struct ibv_pd *pd, void *addr, size_t length,
+				       unsigned int access, uint32_t rkey);
+	int (*choose_key)(struct ibv_context *context, uint32_t *rkey);
+	int (*set_mr_lease)(struct ibv_mr *mr, uint64_t until);
+};
+
+struct pull;
+
+struct stag_pool_node {
+	/* as it was started */
+	char pool[ROLL_NAME_LEN], name[ROLL_NAME_LEN], where[512];
+	struct roll_member us;
+	struct pool_format format;
+	uint32_t flags, expire_s;
+	uint64_t log_size;
+	struct dv dv;
+
+	pthread_t thread;
+	pthread_mutex_t lock; /* what follows */
+	pthread_cond_t told;
+	bool stopping, started;
+	int start_error;		  /* errno value */
+	struct stag_pool_node_info shown; /* as it was a moment ago */
+	const char *switch_to;		  /* NULL: nobody; "": whoever is next */
+	int switched;			  /* -EINPROGRESS: is being done */
+
+	int epoll, timer, wake;
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *listener;
+	struct ibv_context *context;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	int cq_size, cq_used;
+	struct ibv_pd *pd; /* of clients: nobody else has a queue pair in it */
+
+	struct pool_region region;
+	bool mapped;
+	struct ibv_mr *region_mr;
+	struct pool_log log;
+	uint64_t settled; /* position of the log up to which it was applied */
+	uint64_t posted;  /* number of the last record that was made known to the role */
+	uint64_t full_since;
+
+	int state_dir;
+	struct pool_state state;
+	struct secrets secrets;
+	struct admit *admit;
+	struct rolls *rolls;
+	struct role role;
+	uint64_t now; /* after what was last seen */
+
+	bool serving;
+	struct pool_core core;
+	struct list conns, ended;
+	unsigned int num_clients;
+	struct list inbox;   /* messages of clients */
+	struct list replies; /* that wait for records */
+	struct list dirty;   /* clients with answers to send */
+	struct list pulls, idle_pulls;
+	struct pull *all_pulls;
+
+	struct link *links[ROLL_MAX_NODES];
+	struct follow *follow;
+	int follow_seat; /* -1: nobody */
+	uint64_t follow_again;
+	struct stag_pool_node_info info;
+	uint64_t shown_at;
+	bool busy; /* something was done in this round */
+};
+
+/* node.c */
+void node_tell_started(struct stag_pool_node *n, int error);
+
+/* loop.c */
+void *node_loop(void *arg);
+void node_act(struct stag_pool_node *n); /* what the role says; after each of its events */
+uint64_t node_look_at_clock(struct stag_pool_node *n);
+
+/* status.c */
+void node_snapshot(struct stag_pool_node *n);
+void node_status(struct stag_pool_node *n, struct node_status *status);
+
+/* memory.c */
+int memory_create(struct stag_pool_node *n);
+/* As the primary says that it is. -ESTALE: there is another already. */
+int memory_join(struct stag_pool_node *n, const struct link_facts *facts);
+void memory_destroy(struct stag_pool_node *n);
+int memory_lease(struct stag_pool_node *n, uint64_t until);
+int memory_log(struct stag_pool_node *n);
+int memory_settle(struct stag_pool_node *n, uint64_t number); /* records up to this one */
+
+/* door.c */
+int door_open(struct stag_pool_node *n, const char *address, uint16_t port);
+void door_events(struct stag_pool_node *n);
+int door_address(const char *host_port, uint16_t port, struct sockaddr_storage *to);
+
+/* serve.c */
+int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
+int serve_begin(struct stag_pool_node *n);
+void serve_end(struct stag_pool_node *n);
+void serve_requests(struct stag_pool_node *n);
+void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now */
+void serve_flush(struct stag_pool_node *n);
+void serve_message_done(struct message *m); /* if nobody needs it any more */
+/* A changing request with its value. -EAGAIN: later. */
+int serve_change(struct client *k, const struct pool_request *request);
+int serve_reply(struct client *k,
+		const struct pool_answer *answer); /* when its record is applied */
+void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room);
+
+/* pull.c */
+int pulls_create(struct stag_pool_node *n);
+void pulls_destroy(struct stag_pool_node *n);
+int pull_start(struct client *k, struct message *m, const struct pool_request *request);
+void pulls_go_on(struct stag_pool_node *n);
+void pulls_forget(struct client *k);
+
+/* link.c */
+int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
+void links_look(struct stag_pool_node *n);
+void links_send(struct stag_pool_node *n);   /* the records that were made */
+void links_let_go(struct stag_pool_node *n); /* what all of them have applied */
+void link_beat(struct stag_pool_node *n, const struct role_action *a);
+void link_handover(struct stag_pool_node *n, const struct role_action *a);
+void link_cut(struct stag_pool_node *n, unsigned int seat);
+void links_end(struct stag_pool_node *n);
+
+/* follow.c */
+void follow_start(struct stag_pool_node *n, unsigned int seat);
+void follow_end(struct stag_pool_node *n);
+void follow_fence(struct stag_pool_node *n);
+void follow_look(struct stag_pool_node *n);
+void follow_echo(struct stag_pool_node *n, const struct role_action *a);
+int follow_say(struct follow *f, const union link_message *said);
+
+/* resync.c */
+void copy_begin(struct follow *f);
+void copy_end(struct follow *f);
+void copy_hashes(struct follow *f, const struct link_hashes *hashes);
+void copy_catch_up(struct follow *f, uint64_t number);
+void copy_go_on(struct follow *f);
+bool copy_lets_apply(const struct follow *f, unsigned int *most);
+void copy_answer(struct link *l, const union link_message *asked); /* the primary's side */
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * raw.h - a client of a pool's node, on bare verbs: one connection, one request at a time. What it is told is not
+ * checked more than the stories need; nothing is tried twice.
+ */
+#ifndef STAG_TEST_POOL_RAW_H
+#define STAG_TEST_POOL_RAW_H
+
+#include <rdma/rdma_cma.h>
+
+#include "pool/admit.h"
+#include "pool/node.h"
+#include "pool/pool.h"
+
+#define RAW_MEMORY (1u << 20) /* of its own, for values */
+
+struct raw {
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *id;
+	struct ibv_pd *pd;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr, *memory_mr;
+	uint8_t *messages; /* NODE_DEPTH to receive to, one to send */
+	uint8_t *memory;   /* the node may read and write it */
+	struct admit_session session;
+	struct node_facts facts;
+	uint64_t epoch, sequence;
+	uint8_t answer[NODE_MESSAGE]; /* the last */
+};
+
+/* -EACCES: refused; -EAGAIN: later; -EREMCHG: not here; others: no connection. Nothing is left then. */
+int raw_open(struct raw *r, uint16_t port, const char *user, const char *secret);
+void raw_close(struct raw *r);
+int raw_attach(struct raw *r, const uint64_t id[2],
+	       bool again); /* the answer's status, or -errno */
+/* A sequence of 0 becomes the next one. -errno: the connection is gone. */
+int raw_ask(struct raw *r, struct pool_request *rq, struct pool_answer *answer);
+/* One-sided. 0, -ENOENT, -EAGAIN (the node is to be asked), -ENOTCONN. */
+int raw_read(struct raw *r, const struct stag_pool_ptr *ptr, void *to, size_t *length);
+
+#endif

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_node.c - nodes of a pool, each in a process of its own, so that they can be killed; and a client on bare verbs.
+ */
+#include "raw.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dice.h"
+
+#define SECRET	   "a secret of the nodes, long enough"
+#define WORD	   "a word that the client knows"
+#define SIZE	   (16ull << 20)
+#define NUM_VALUES 40
+#define PATIENCE_S 60
+
+#define await(condition)                                                                           \
+	do {                                                                                       \
+		time_t until_ = time(NULL) + PATIENCE_S;                                           \
+		while (!(condition)) {                                                             \
+			if (time(NULL) > until_)                                                   \
+				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
+					 #condition);                                              \
+			nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);                   \
+		}                                                                                  \
+	} while (0)
+
+/* ---- a node, in a process ------------------------------------------------------------------ */
+
+static void say(struct stag_pool_node *node, char what)
+{
+	struct stag_pool_node_info info = {0};
+
+	stag_pool_node_query(node, &info, sizeof(info));
+	if (what == 'h') {
+		printf("%llx\n",
+		       (unsigned long long)pool_hash((void *)(uintptr_t)info.address, info.size));
+	} else if (what == 's') {
+		printf("%d\n", stag_pool_node_switchover(node, NULL));
+	} else {
+		unsigned int standbys = 0;
+
+		for (unsigned int i = 0; i < info.num_members; i++)
+			standbys += info.members[i].role == STAG_POOL_ROLE_STANDBY;
+		printf("%u %u %u %llu %llu\n", info.role, info.port, standbys,
+		       (unsigned long long)info.epoch, (unsigned long long)info.number);
+	}
+	fflush(stdout);
+}
+
+/* test_node node NAME STATE ROLL create|join */
+static int be_node(char **argv)
+{
+	const struct stag_pool_user users[] = {
+		{"writer", WORD, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE},
+		{"reader", WORD, STAG_POOL_RIGHT_READ},
+	};
+	struct stag_pool_node_attr attr = {
+		.pool = "test",
+		.node = argv[2],
+		.state = argv[3],
+		.roll = argv[4],
+		.secret = SECRET,
+		.address = "127.0.0.1",
+		.flags = STAG_POOL_ANY_PORT | (argv[5][0] == 'c' ? STAG_POOL_CREATE : 0),
+		.size = SIZE,
+		.users = users,
+		.num_users = 2,
+		.beat_us = 20000,
+		.lease_ms = 400,
+		.promote_ms = 500,
+		.log_bytes = 4 << 20,
+	};
+	struct stag_pool_node *node = stag_pool_node_start(&attr);
+	char what;
+
+	printf("%d\n", node ? 0 : errno);
+	fflush(stdout);
+	while (node && read(STDIN_FILENO, &what, 1) == 1)
+		say(node, what);
+	stag_pool_node_stop(node);
+	return 0;
+}
+
+struct node {
+	const char *name;
+	pid_t pid;
+	int in;
+	FILE *out;
+};
+
+struct story {
+	char dir[64];
+	struct node a, b;
+	struct raw raw;
+	uint64_t id[2];
+	struct stag_pool_ptr ptrs[NUM_VALUES];
+	unsigned int count;
+};
+
+static char self[512];
+
+static int start(struct story *s, struct node *n, const char *how)
+{
+	char state[128], roll[128];
+	int in[2], out[2], rc = -1;
+
+	snprintf(state, sizeof(state), "%s/%s", s->dir, n->name);
+	snprintf(roll, sizeof(roll), "file:%s/roll", s->dir);
+	assert_int_equal(pipe(in), 0);
+	assert_int_equal(pipe(out), 0);
+	n->pid = fork();
+	if (n->pid == 0) {
+		dup2(in[0], 0);
+		dup2(out[1], 1);
+		close(in[1]);
+		close(out[0]);
+		execl(self, self, "node", n->name, state, roll, how, NULL);
+		_exit(127);
+	}
+	close(in[0]);
+	close(out[1]);
+	n->in = in[1];
+	n->out = fdopen(out[0], "r");
+	assert_int_equal(fscanf(n->out, "%d", &rc), 1);
+	return rc;
+}
+
+static void let_go(struct node *n)
+{
+	if (!n->pid)
+		return;
+	close(n->in);
+	waitpid(n->pid, NULL, 0);
+	fclose(n->out);
+	n->pid = 0;
+}
+
+static void kill_node(struct node *n)
+{
+	kill(n->pid, SIGKILL);
+	let_go(n);
+}
+
+struct news {
+	unsigned int role, port, standbys;
+	unsigned long long epoch, number;
+};
+
+static struct news ask_node(struct node *n)
+{
+	struct news w = {0};
+
+	assert_int_equal(write(n->in, "q", 1), 1);
+	assert_int_equal(fscanf(n->out, "%u %u %u %llu %llu", &w.role, &w.port, &w.standbys,
+				&w.epoch, &w.number),
+			 5);
+	return w;
+}
+
+static unsigned long long hash_of(struct node *n)
+{
+	unsigned long long hash = 0;
+
+	assert_int_equal(write(n->in, "h", 1), 1);
+	assert_int_equal(fscanf(n->out, "%llx", &hash), 1);
+	return hash;
+}
+
+static bool is_primary(struct node *n)
+{
+	return ask_node(n).role == STAG_POOL_ROLE_PRIMARY;
+}
+
+static bool are_same(struct node *a, struct node *b)
+{
+	return ask_node(a).number == ask_node(b).number && hash_of(a) == hash_of(b);
+}
+
+/* ---- the client --------------------------------------------------------------------------------- */
+
+static int try_opening(struct story *s, struct node *n, bool again)
+{
+	int rc = raw_open(&s->raw, (uint16_t)ask_node(n).port, "writer", WORD);
+
+	if (rc == 0)
+		rc = raw_attach(&s->raw, s->id, again);
+	if (rc != 0)
+		raw_close(&s->raw);
+	s->raw.sequence = s->count;
+	return rc;
+}
+
+static size_t value_of(unsigned int i, uint8_t *value)
+{
+	size_t length = i * 37 % 3000;
+
+	for (size_t k = 0; k < length; k++)
+		value[k] = (uint8_t)(i + k * 7);
+	return length;
+}
+
+static int insert(struct story *s, unsigned int i, struct stag_pool_ptr *ptr)
+{
+	uint8_t value[4096];
+	struct pool_request rq = {.op = STAG_POOL_INSERT,
+				  .flags = POOL_HAS_VALUE,
+				  .length = (uint32_t)value_of(i, value),
+				  .value = value,
+				  .sequence = i + 1,
+				  .acknowledged = i > 0 ? i - 1 : 0};
+	struct pool_answer answer;
+	int rc = raw_ask(&s->raw, &rq, &answer);
+
+	if (rc != 0)
+		return rc;
+	*ptr = answer.ptr;
+	return (int)answer.status;
+}
+
+static void insert_some(struct story *s, unsigned int n)
+{
+	while (n-- > 0) {
+		assert_int_equal(insert(s, s->count, &s->ptrs[s->count]), 0);
+		s->count++;
+	}
+}
+
+static void expect_all(struct story *s)
+{
+	uint8_t want[4096], got[4096];
+
+	for (unsigned int i = 0; i < s->count; i++) {
+		size_t length = sizeof(got);
+
+		assert_int_equal(raw_read(&s->raw, &s->ptrs[i], got, &length), 0);
+		assert_int_equal(length, value_of(i, want));
+		assert_memory_equal(got, want, length);
+	}
+}
+
+/* ---- stories -------------------------------------------------------------------------------------- */
+
+static int set_up(void **state)
+{
+	struct story *s = calloc(1, sizeof(*s));
+
+	strcpy(s->dir, "/tmp/stag-pool-XXXXXX");
+	assert_non_null(mkdtemp(s->dir));
+	s->a.name = "a";
+	s->b.name = "b";
+	dice_fill(s->id, sizeof(s->id));
+	*state = s;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct story *s = *state;
+	char line[128];
+
+	raw_close(&s->raw);
+	let_go(&s->a);
+	let_go(&s->b);
+	snprintf(line, sizeof(line), "rm -rf %s", s->dir);
+	assert_int_equal(system(line), 0);
+	free(s);
+	return 0;
+}
+
+static void start_both(struct story *s)
+{
+	assert_int_equal(start(s, &s->a, "create"), 0);
+	assert_int_equal(start(s, &s->b, "join"), 0);
+	await(ask_node(&s->a).standbys == 1);
+}
+
+/* What was acknowledged is on the standby when the primary is killed, under the same pointers; and the other way around. */
+static void pointers_outlive_the_primary(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool_ptr again;
+
+	start_both(s);
+	await(try_opening(s, &s->a, false) == 0);
+	insert_some(s, NUM_VALUES / 2);
+	expect_all(s);
+	kill_node(&s->a);
+	raw_close(&s->raw);
+	await(is_primary(&s->b));
+	await(try_opening(s, &s->b, true) == 0);
+	expect_all(s);
+	/* The last one is asked for again, as if it had not been answered: it happens once. */
+	assert_int_equal(insert(s, s->count - 1, &again), 0);
+	assert_memory_equal(&again, &s->ptrs[s->count - 1], sizeof(again));
+	insert_some(s, NUM_VALUES / 4);
+
+	assert_int_equal(start(s, &s->a, "join"), 0);
+	await(ask_node(&s->b).standbys == 1);
+	await(are_same(&s->a, &s->b));
+	insert_some(s, NUM_VALUES / 4);
+	await(are_same(&s->a, &s->b));
+	kill_node(&s->b);
+	raw_close(&s->raw);
+	await(is_primary(&s->a));
+	await(try_opening(s, &s->a, true) == 0);
+	expect_all(s);
+}
+
+/* A standby that is killed is left out, and what waited for it is answered. */
+static void a_standby_is_not_waited_for_long(void **state)
+{
+	struct story *s = *state;
+
+	start_both(s);
+	await(try_opening(s, &s->a, false) == 0);
+	insert_some(s, 5);
+	kill_node(&s->b);
+	insert_some(s, 5);
+	expect_all(s);
+	assert_int_equal(ask_node(&s->a).epoch, 1);
+	assert_int_equal(start(s, &s->b, "join"), 0);
+	await(ask_node(&s->a).standbys == 1);
+	await(are_same(&s->a, &s->b));
+}
+
+/* A primary that stood still does not answer, nor is it read, when it goes on. */
+static void a_primary_that_was_stopped_is_refused(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool_ptr ptr;
+	uint8_t got[4096];
+	size_t length = sizeof(got);
+
+	start_both(s);
+	await(try_opening(s, &s->a, false) == 0);
+	insert_some(s, 5);
+	kill(s->a.pid, SIGSTOP);
+	await(is_primary(&s->b));
+	kill(s->a.pid, SIGCONT);
+	assert_int_equal(raw_read(&s->raw, &s->ptrs[0], got, &length), -ENOTCONN);
+	assert_true(insert(s, s->count, &ptr) < 0);
+	raw_close(&s->raw);
+	await(try_opening(s, &s->b, true) == 0);
+	expect_all(s);
+	insert_some(s, 5);
+	await(ask_node(&s->b).standbys == 1);
+	await(are_same(&s->a, &s->b));
+	assert_int_equal(try_opening(s, &s->a, true), -EREMCHG);
+}
+
+/* A primary hands over on request, and stays in sync. */
+static void a_primary_hands_over(void **state)
+{
+	struct story *s = *state;
+	int rc = -1;
+
+	start_both(s);
+	await(try_opening(s, &s->a, false) == 0);
+	insert_some(s, 10);
+	assert_int_equal(write(s->a.in, "s", 1), 1);
+	assert_int_equal(fscanf(s->a.out, "%d", &rc), 1);
+	assert_int_equal(rc, 0);
+	await(is_primary(&s->b));
+	raw_close(&s->raw);
+	await(try_opening(s, &s->b, true) == 0);
+	expect_all(s);
+	insert_some(s, 10);
+	await(ask_node(&s->b).standbys == 1);
+	await(are_same(&s->a, &s->b));
+}
+
+/* Nobody gets in without a secret; who may only read does not write. */
+static void who_comes_has_to_prove_itself(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool_ptr ptr;
+	uint16_t port;
+
+	assert_int_equal(start(s, &s->a, "create"), 0);
+	await(is_primary(&s->a));
+	port = (uint16_t)ask_node(&s->a).port;
+	assert_int_equal(raw_open(&s->raw, port, "writer", "not the word it should be"), -EACCES);
+	assert_int_equal(raw_open(&s->raw, port, "nobody", WORD), -EACCES);
+	assert_int_equal(raw_open(&s->raw, port, "reader", WORD), 0);
+	assert_int_equal(raw_attach(&s->raw, s->id, false), 0);
+	assert_int_equal(insert(s, 0, &ptr), EACCES);
+}
+
+/* Values that the node fetches: short ones in one record, long ones in many. */
+static void values_are_pulled(void **state)
+{
+	static uint8_t want[RAW_MEMORY], got[RAW_MEMORY];
+	const uint32_t lengths[] = {0, 1, 100000, POOL_DIRECT_MAX, POOL_DIRECT_MAX + 1, RAW_MEMORY};
+	struct story *s = *state;
+
+	start_both(s);
+	await(try_opening(s, &s->a, false) == 0);
+	dice_fill(want, sizeof(want));
+	for (unsigned int i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+		struct pool_request rq = {.op = STAG_POOL_INSERT,
+					  .flags = POOL_HAS_VALUE,
+					  .source = POOL_SOURCE_PULL,
+					  .length = lengths[i],
+					  .source_address = (uintptr_t)s->raw.memory,
+					  .key = s->raw.memory_mr->rkey,
+					  .acknowledged = i};
+		struct pool_answer answer;
+		size_t length = sizeof(got);
+
+		memcpy(s->raw.memory, want, lengths[i]);
+		assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+		assert_int_equal(answer.status, 0);
+		memset(s->raw.memory, 0, RAW_MEMORY);
+		assert_int_equal(raw_read(&s->raw, &answer.ptr, got, &length), 0);
+		assert_int_equal(length, lengths[i]);
+		assert_memory_equal(got, want, length);
+	}
+	await(are_same(&s->a, &s->b));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(pointers_outlive_the_primary, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_standby_is_not_waited_for_long, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_primary_that_was_stopped_is_refused, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_primary_hands_over, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(who_comes_has_to_prove_itself, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(values_are_pulled, set_up, tear_down),
+	};
+
+	if (argc == 6 && strcmp(argv[1], "node") == 0)
+		return be_node(argv);
+	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+		return 77;
+	signal(SIGPIPE, SIG_IGN);
+	dice_start();
+	if (argc == 2)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
