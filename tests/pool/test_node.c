@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,8 +118,8 @@ static int start(struct story *s, struct node *n, const char *how)
 
 	snprintf(state, sizeof(state), "%s/%s", s->dir, n->name);
 	snprintf(roll, sizeof(roll), "file:%s/roll", s->dir);
-	assert_int_equal(pipe(in), 0);
-	assert_int_equal(pipe(out), 0);
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
 	n->pid = fork();
 	if (n->pid == 0) {
 		dup2(in[0], 0);
