@@ -39,18 +39,17 @@
 
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies");
 
-#define POOL_MAGIC	"StagPool"
-#define POOL_VERSION	1u
-#define POOL_PAGE	4096u
-#define POOL_SPAN_SHIFT 16u
-#define POOL_SPAN	(1u << POOL_SPAN_SHIFT)
-#define POOL_MIN_SIZE	(1ull << 20)
-#define POOL_MAX_SIZE	(1ull << 46)
-#define POOL_ALIGN	16u
-#define POOL_MAX_NAME	STAG_POOL_NAME_MAX
-#define POOL_MAX_VALUE	STAG_POOL_VALUE_MAX
-#define POOL_DIRECT_MAX                                                                            \
-	(256u << 10) /* a longer value is no part of its object: a stub names its body */
+#define POOL_MAGIC	    "StagPool"
+#define POOL_VERSION	    1u
+#define POOL_PAGE	    4096u
+#define POOL_SPAN_SHIFT	    16u
+#define POOL_SPAN	    (1u << POOL_SPAN_SHIFT)
+#define POOL_MIN_SIZE	    (1ull << 20)
+#define POOL_MAX_SIZE	    (1ull << 46)
+#define POOL_ALIGN	    16u
+#define POOL_MAX_NAME	    STAG_POOL_NAME_MAX
+#define POOL_MAX_VALUE	    STAG_POOL_VALUE_MAX
+#define POOL_DIRECT_MAX	    (256u << 10) /* of a value in its object; a longer one has a stub there */
 #define POOL_BLOCK_MAX	    (288u << 10)
 #define POOL_WINDOW	    64u /* outcomes that are kept of a client */
 #define POOL_MAX_UPLOADS    8u	/* of a client, under way */
@@ -100,14 +99,13 @@ struct pool_superblock {
 
 /*
  * An entry of the span table: of a slab's first span, or of a run's. All zero: free, or a further span of a run;
- * those of a slab say how far back its first is.
+ * those of a slab say how far back its first is. A slab of more than 64 blocks has its bits at its beginning.
  */
 struct pool_span {
 	uint16_t kind;	/* enum pool_span_kind, or POOL_SLAB + class */
 	uint16_t used;	/* slab: blocks; run: 1: it is free when it has been overwritten */
 	uint32_t spans; /* run: its length; tail: how far back the slab begins */
-	uint64_t
-		bits; /* slab of at most 64 blocks: those in use; of more: at its beginning; run: bytes overwritten */
+	uint64_t bits;	/* slab of at most 64 blocks: those in use; run: bytes overwritten */
 };
 
 enum pool_span_kind { POOL_SPAN_FREE, POOL_SPAN_RUN, POOL_SPAN_TAIL, POOL_SLAB };
@@ -120,8 +118,7 @@ enum pool_span_kind { POOL_SPAN_FREE, POOL_SPAN_RUN, POOL_SPAN_TAIL, POOL_SLAB }
 struct pool_object {
 	uint64_t generation;
 	uint64_t version;
-	uint64_t
-		hash; /* of address, generation, version, length, flags and the hash of what is stored */
+	uint64_t hash;	 /* of all else here, the address, and the hash of what is stored */
 	uint32_t length; /* of what is stored: name, then value or stub */
 	uint32_t flags;	 /* enum pool_object_flags */
 };
@@ -159,8 +156,7 @@ struct pool_result {
 struct pool_client {
 	uint64_t zero;
 	uint64_t id[2];
-	uint64_t
-		who; /* hash of the name that it was admitted by: nobody else goes on in its place */
+	uint64_t who; /* hash of the name it was admitted by: nobody else goes on in its place */
 	uint64_t acknowledged; /* it needs no outcome up to this sequence any more */
 	struct pool_result results[POOL_WINDOW];
 };
@@ -185,7 +181,7 @@ struct pool_region {
 /* ---- region.c ------------------------------------------------------------------ */
 
 struct pool_format {
-	uint64_t size; /* rounded up to pages */
+	uint64_t size; /* a multiple of POOL_PAGE */
 	uint64_t address;
 	uint32_t key;
 	uint8_t uuid[16];
@@ -239,7 +235,7 @@ struct pool_record {
 	uint32_t length; /* with this header; a multiple of 8 */
 	uint16_t ranges;
 	uint16_t flags; /* enum pool_record_flags */
-	uint64_t hash;	/* XXH3 of all, this word as zero */
+	uint64_t hash;	/* XXH3 of what follows, its seed that of what is above */
 };
 
 enum pool_record_flags { POOL_RECORD_SKIP = 1 << 0 /* of a ring: nothing more up to its end */ };
@@ -323,9 +319,8 @@ struct pool_ahead {
 	} * slots;
 	struct pool_ahead_note {
 		uint64_t number, offset;
-		uint64_t value,
-			before; /* what was ahead; before: of which record, 0: nothing was */
-	} * notes;		/* a ring, oldest first */
+		uint64_t value, before; /* what was ahead, of which record; 0: nothing was */
+	} * notes;			/* a ring, oldest first */
 	uint32_t mask, used;
 	uint32_t put, get; /* notes, free-running */
 };
