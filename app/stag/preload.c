@@ -3,12 +3,14 @@
  * preload.c - the library that makes a program's verbs ours: where it is, and
  * how it gets into the program (ld.so(8), LD_PRELOAD).
  */
-#include "stag.h"
+#include "preload.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -119,9 +121,9 @@ int preload_set(const char *library)
 	return err ? err : add(library, BEHIND);
 }
 
-int preload_self(int argc, char **argv)
+int preload_program(char **argv)
 {
-	char library[PATH_MAX], *again[argc + 2];
+	char library[PATH_MAX];
 	const char *preload = getenv("LD_PRELOAD");
 
 	if (dlsym(RTLD_DEFAULT, "stagdv_connect_store"))
@@ -132,10 +134,17 @@ int preload_self(int argc, char **argv)
 		complain("%s cannot be loaded", library);
 		return -ENOENT;
 	}
-	again[0] = "stag";
-	memcpy(again + 1, argv, ((size_t)argc + 1) * sizeof(*argv));
 	if (preload_set(library) == 0)
-		execv("/proc/self/exe", again);
+		execv("/proc/self/exe", argv);
 	complain("cannot run with %s: %s", library, strerror(errno));
 	return -errno;
+}
+
+int preload_self(int argc, char **argv)
+{
+	char *again[argc + 2];
+
+	again[0] = "stag";
+	memcpy(again + 1, argv, ((size_t)argc + 1) * sizeof(*argv));
+	return preload_program(again);
 }

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * preload.h - the library that makes a program's verbs ours: of stag, and of stagd.
+ */
+#ifndef STAG_APP_PRELOAD_H
+#define STAG_APP_PRELOAD_H
+
+#include <stddef.h>
+
+/* The program's own, in its main.c: "stag: ..." to stderr. */
+void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/*
+ * find looks at chosen (NULL: nothing was), at STAG_LIB, where stag is installed,
+ * and in the build tree; it says on stderr where it looked when it is nowhere.
+ */
+int preload_find(const char *chosen, char *path, size_t size);
+int preload_set(const char *library); /* LD_PRELOAD, behind what is there already */
+/* Runs this program once more, with the adapter: returns where it is there already, or cannot be had. */
+int preload_program(char **argv);
+int preload_self(int argc, char **argv); /* the same of a command of stag's; argv[0]: its name */
+
+#endif
