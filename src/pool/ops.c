@@ -129,6 +129,12 @@ static uint32_t wish_stored(const struct wish *w)
 	return w->prefix_length + (w->stub.length ? sizeof(w->stub) : w->request->length);
 }
 
+/* Of nothing there is nothing to stage. */
+static bool is_staged(const struct pool_request *request)
+{
+	return request->source == POOL_SOURCE_STAGED && request->length != 0;
+}
+
 /* The value's bytes, or where to find them. The hash of all that is stored. */
 static uint64_t put_value(struct pool_core *core, uint64_t at, const struct wish *w)
 {
@@ -136,16 +142,13 @@ static uint64_t put_value(struct pool_core *core, uint64_t at, const struct wish
 	struct pool_piece pieces[] = {{w->prefix, w->prefix_length}, {rq->value, rq->length}};
 	struct pool_staged staged = {.offset = rq->source_address};
 
-	if (rq->source == POOL_SOURCE_STAGED) {
+	if (is_staged(rq) || w->prefix_length == 0)
 		staged.hash = pool_hash(rq->value, rq->length);
+	if (is_staged(rq))
 		pool_build_staged(core->build, at, rq->length, &staged);
-	} else {
+	else
 		pool_build_bytes(core->build, at, rq->value, rq->length);
-	}
-	if (w->prefix_length == 0)
-		return rq->source == POOL_SOURCE_STAGED ? staged.hash
-							: pool_hash(rq->value, rq->length);
-	return pool_hash_pieces(pieces, 2);
+	return w->prefix_length == 0 ? staged.hash : pool_hash_pieces(pieces, 2);
 }
 
 static uint64_t put_stub(struct pool_core *core, uint64_t at, const struct wish *w)
@@ -491,8 +494,8 @@ static bool is_ready(const struct pool_request *request)
 
 static size_t inline_length(const struct pool_request *request)
 {
-	bool is_inline = has_value(request) && !(request->flags & POOL_UPLOADED) &&
-			 request->source != POOL_SOURCE_STAGED;
+	bool is_inline =
+		has_value(request) && !(request->flags & POOL_UPLOADED) && !is_staged(request);
 
 	return is_inline ? request->length : 0;
 }

@@ -224,6 +224,22 @@ static void versions_are_compared(void **state)
 	assert_int_equal(do_it(rq), ENOENT);
 }
 
+/* A client says where its value is, and there is none: a node without staging memory goes on all the same. */
+static void a_value_of_no_bytes_is_not_staged(void **state)
+{
+	struct pool_request rq = scene_insert(1, NULL, 0);
+	uint8_t record[POOL_RECORD_META];
+	size_t used;
+
+	rq.source = POOL_SOURCE_STAGED;
+	rq.source_address = UINT64_MAX;
+	assert_int_equal(
+		pool_change(&scene.core, &who, &rq, record, sizeof(record), &used, &answer), 0);
+	assert_int_equal(pool_record_apply(&scene.b, record, used, NULL), 0);
+	assert_int_equal(pool_settle(&scene.core, record, used, NULL), 0);
+	expect_read(&answer.ptr, 0);
+}
+
 /* ---- clients --------------------------------------------------------------------- */
 
 static int attach(struct pool_who *as, uint64_t version)
@@ -433,6 +449,7 @@ int main(void)
 		STORY(a_pointer_that_nobody_was_given_leads_nowhere),
 		STORY(what_is_deleted_is_overwritten_if_that_is_wished),
 		STORY(a_long_value_is_overwritten_bit_by_bit),
+		STORY(a_value_of_no_bytes_is_not_staged),
 		STORY(versions_are_compared),
 		STORY(a_client_comes_back_as_itself_only),
 		STORY(as_many_clients_as_there_are_places),
