@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * test_roll.c - the coordination record: as text, and in a file that processes race for and die at.
+ *
+ * As `test_pool_roll caught` it is about a build with a fault: it has to be found.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -288,6 +291,7 @@ static pid_t start_racer(int wins[2])
 	pid_t pid = fork();
 
 	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(wins[0]);
 		race(wins[1]);
 	}
@@ -380,7 +384,12 @@ static void a_full_disk_leaves_the_roll_as_it_was(void **state)
 	rolls_close(rolls);
 }
 
-int main(void)
+static void on_abort(int signal)
+{
+	_exit(remove_dir(NULL));
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_is_written_is_read),
@@ -403,5 +412,7 @@ int main(void)
 	};
 
 	dice_start();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	if (argc > 1 && strcmp(argv[1], "caught") == 0)
+		signal(SIGABRT, on_abort);
+	return cmocka_run_group_tests(tests, NULL, NULL) != (argc > 1);
 }

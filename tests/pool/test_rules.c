@@ -259,6 +259,24 @@ static void silence_fences_then_swaps_then_serves(void **state)
 	assert_true(role_may_read(&role, now) && role_may_change(&role, now));
 }
 
+static void standbys_take_over_in_their_order(void **state)
+{
+	struct roll roll = a_roll();
+
+	for (int first = 0; first < 2; first++) {
+		begin("cat");
+		role_synced(&role, now, 3);
+		roll.in_sync = 7;
+		roll.members[1].order = first ? 5 : 1;
+		roll.members[2].order = 4;
+		role_changed(&role, now, 2, &roll);
+		pass(26 * MS);
+		assert_int_equal(does(ROLE_FENCE, NULL), first);
+		pass(4 * MS);
+		assert_int_equal(does(ROLE_FENCE, NULL), !first);
+	}
+}
+
 static void who_is_not_in_sync_never_takes_over(void **state)
 {
 	/* By its own knowledge, whatever the roll says: it was started again. */
@@ -491,6 +509,7 @@ int main(void)
 		cmocka_unit_test(a_slow_standby_is_dropped_first),
 		cmocka_unit_test(who_was_stopped_judges_nobody_at_once),
 		cmocka_unit_test(silence_fences_then_swaps_then_serves),
+		cmocka_unit_test(standbys_take_over_in_their_order),
 		cmocka_unit_test(who_is_not_in_sync_never_takes_over),
 		cmocka_unit_test(a_returned_primary_is_none),
 		cmocka_unit_test(the_only_copy_is_missed),
