@@ -71,10 +71,14 @@ void pool_look(const struct pool_region *r, const struct pool_request *request,
 /* ---- names ----------------------------------------------------------------------- */
 
 /* Bytes of it at `to`; 0: there is no room. */
-static size_t list_one(const struct pool_region *r, uint64_t offset, uint8_t *to, size_t room)
+static size_t list_one(const struct pool_region *r, uint64_t offset, uint64_t cursor, uint8_t *to,
+		       size_t room)
 {
 	const uint8_t *bytes = r->at + offset + sizeof(struct pool_object);
-	struct pool_listed listed = {.ptr = {.address = r->address + offset, .key = r->key}};
+	struct pool_listed listed = {
+		.ptr = {.address = r->address + offset, .key = r->key},
+		.cursor = cursor,
+	};
 	struct pool_object object;
 	struct pool_stored stored;
 	size_t size;
@@ -104,7 +108,7 @@ void pool_list(const struct pool_region *r, const struct pool_request *request, 
 
 	*answer = (struct pool_answer){.sequence = request->sequence, .op = request->op};
 	while ((offset = pool_index_next(r, &cursor)) != POOL_NOWHERE) {
-		n = list_one(r, offset, (uint8_t *)to + used, room - used);
+		n = list_one(r, offset, cursor, (uint8_t *)to + used, room - used);
 		if (n == 0)
 			break;
 		used += n;

@@ -692,6 +692,7 @@ void pool_look(const struct pool_region *r, const struct pool_request *request,
 struct pool_listed {
 	struct stag_pool_ptr ptr;
 	uint64_t version;
+	uint64_t cursor; /* from which the names behind it are listed */
 	uint16_t name_length;
 	uint16_t reserved[3];
 };
