@@ -329,7 +329,7 @@ static int etcd_read(struct roll_engine *engine, struct roll *roll, uint64_t *re
 static json_t *swap_request(const struct roll_etcd *e, uint64_t revision, const struct roll *roll)
 {
 	char text[ROLL_MAX_TEXT], value[MAX_B64(ROLL_MAX_TEXT)], from[24];
-	int len = roll_to_text(roll, revision, text, sizeof(text));
+	int len = roll_to_text(roll, 0, text, sizeof(text)); /* its revision is etcd's to say */
 
 	if (len < 0)
 		return NULL;

@@ -217,6 +217,29 @@ static void a_slow_standby_is_dropped_first(void **state)
 	assert_true(role_may_read(&role, now));
 }
 
+static void a_standby_without_room_is_dropped(void **state)
+{
+	be_primary();
+	role_stuck(&role, now, 1);
+	assert_true(does(ROLE_SWAP, NULL));
+	assert_int_equal(role_wanted(&role)->in_sync, 1);
+}
+
+/* And whoever lost its link: at once. What it missed is given to it before it is added again. */
+static void a_standby_without_a_link_is_dropped(void **state)
+{
+	struct role_action a;
+
+	be_primary();
+	role_link_down(&role, now, 1);
+	assert_false(role_may_change(&role, now));
+	assert_true(does(ROLE_SWAP, &a));
+	assert_int_equal(role_link_up(&role, now, 1, true, 1, 0), -EAGAIN);
+	role_swapped(&role, now, a.id, ROLL_WON, 4);
+	assert_int_equal(role_link_up(&role, now, 1, true, 1, 0), 0);
+	assert_true(does(ROLE_RESYNC, NULL));
+}
+
 static void who_was_stopped_judges_nobody_at_once(void **state)
 {
 	be_primary();
@@ -286,6 +309,20 @@ static void who_is_not_in_sync_never_takes_over(void **state)
 	/* By the roll's, whatever it thinks. */
 	begin("cat");
 	role_synced(&role, now, 3);
+	pass(1000 * MS);
+	assert_false(does(ROLE_FENCE, NULL));
+}
+
+static void who_found_a_torn_record_does_not_take_over(void **state)
+{
+	be_standby();
+	role_torn(&role, now);
+	assert_int_equal(role.state, ROLE_OUTSIDE);
+	pass(1000 * MS);
+	assert_false(does(ROLE_FENCE, NULL));
+	/* Nor who is being copied to, though it was in sync. */
+	be_standby();
+	role_copying(&role, now);
 	pass(1000 * MS);
 	assert_false(does(ROLE_FENCE, NULL));
 }
@@ -507,10 +544,13 @@ int main(void)
 		cmocka_unit_test(reads_are_good_as_long_as_the_standby_promised),
 		cmocka_unit_test(nothing_is_answered_before_the_standby_has_it),
 		cmocka_unit_test(a_slow_standby_is_dropped_first),
+		cmocka_unit_test(a_standby_without_room_is_dropped),
+		cmocka_unit_test(a_standby_without_a_link_is_dropped),
 		cmocka_unit_test(who_was_stopped_judges_nobody_at_once),
 		cmocka_unit_test(silence_fences_then_swaps_then_serves),
 		cmocka_unit_test(standbys_take_over_in_their_order),
 		cmocka_unit_test(who_is_not_in_sync_never_takes_over),
+		cmocka_unit_test(who_found_a_torn_record_does_not_take_over),
 		cmocka_unit_test(a_returned_primary_is_none),
 		cmocka_unit_test(the_only_copy_is_missed),
 		cmocka_unit_test(a_lost_swap_is_followed_by_a_look),
