@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_client.c - the client's library, with nodes that die, hang and forget (fake_node.h).
+ */
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "dice.h"
+#include "fake_node.h"
+#include "stag/pool.h"
+
+#define REGION (96ull << 20)
+#define WAIT   20000 /* ms: nothing here takes that long */
+
+static struct stag_pool *pool;
+static char both[80];
+
+static struct stag_pool *open_as(const char *user, const char *secret, const char *where)
+{
+	struct stag_pool_attr attr = {.user = user, .secret = secret, .timeout_ms = WAIT};
+
+	return stag_pool_open(where, &attr);
+}
+
+static int setup(void **state)
+{
+	fake_start(REGION);
+	snprintf(both, sizeof(both), "%s,%s", fake_where(0), fake_where(1));
+	pool = open_as("ann", FAKE_SECRET, both);
+	assert_non_null(pool);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char why[256];
+
+	stag_pool_close(pool);
+	assert_int_equal(pool_superblock(fake_region())->clients, 0); /* it has said good-bye */
+	assert_int_equal(pool_region_check(fake_region(), why, sizeof(why)), 0);
+	fake_stop();
+	return 0;
+}
+
+static uint8_t *bytes_of(size_t length, uint8_t seed)
+{
+	uint8_t *bytes = malloc(length + 1);
+
+	assert_non_null(bytes);
+	for (size_t i = 0; i < length; i++)
+		bytes[i] = (uint8_t)(i * 31 + (i >> 8) + seed);
+	return bytes;
+}
+
+static void expect_read(const struct stag_pool_ptr *ptr, const void *value, size_t length)
+{
+	uint8_t *to = malloc(length + 1);
+	size_t room = length;
+
+	assert_int_equal(stag_pool_read(pool, ptr, to, &room, NULL), 0);
+	assert_int_equal(room, length);
+	assert_memory_equal(to, value, length);
+	free(to);
+}
+
+/* ---- values ------------------------------------------------------------------------------ */
+
+static void what_is_stored_is_read(void **state)
+{
+	struct stag_pool_ptr ptr, same;
+	uint64_t version, before;
+	char to[16];
+	size_t length = sizeof(to);
+
+	assert_int_equal(stag_pool_insert(pool, "a value", 8, &ptr), 0);
+	expect_read(&ptr, "a value", 8);
+	same = ptr;
+	assert_int_equal(stag_pool_update(pool, &same, "another", 8), 0);
+	assert_int_equal(same.address, ptr.address);
+	assert_int_equal(stag_pool_read(pool, &ptr, to, &length, &version), 0);
+	assert_string_equal(to, "another");
+	before = version - 1;
+	assert_int_equal(stag_pool_compare_update(pool, &ptr, &before, "no", 3), EILSEQ);
+	assert_int_equal(before, version);
+	assert_int_equal(stag_pool_compare_update(pool, &ptr, &before, "yes", 4), 0);
+	assert_true(before > version);
+	assert_int_equal(stag_pool_delete(pool, &ptr), 0);
+	length = sizeof(to);
+	assert_int_equal(stag_pool_read(pool, &ptr, to, &length, NULL), ENOENT);
+	assert_int_equal(stag_pool_delete(pool, &ptr), ENOENT);
+	assert_int_equal(stag_pool_update(pool, &ptr, "x", 1), ENOENT);
+}
+
+static void every_length_goes_there_and_back(void **state)
+{
+	static const size_t lengths[] = {0,	 1,	 7,	 991,	   992,	   993,	  4096,
+					 15976,	 16031,	 16032,	 16033,	   16384,  65536, 262143,
+					 262144, 262145, 300000, 1u << 20, 5000001};
+	static uint8_t lent[8u << 20];
+
+	assert_int_equal(stag_pool_lend(pool, lent, sizeof(lent)), 0);
+	for (size_t i = 0; i < 2 * sizeof(lengths) / sizeof(lengths[0]); i++) {
+		size_t length = lengths[i / 2], room = length;
+		uint8_t *value = bytes_of(length, (uint8_t)i);
+		struct stag_pool_ptr ptr;
+
+		memcpy(lent + 77, value, length);
+		assert_int_equal(stag_pool_insert(pool, i % 2 ? lent + 77 : value, length, &ptr),
+				 0);
+		assert_int_equal(ptr.length, length);
+		memset(lent, 0xee, sizeof(lent));
+		if (i % 2) {
+			assert_int_equal(stag_pool_read(pool, &ptr, lent + 13, &room, NULL), 0);
+			assert_memory_equal(lent + 13, value, length);
+			assert_int_equal(lent[12], 0xee);
+			assert_int_equal(lent[13 + length], 0xee);
+		} else {
+			expect_read(&ptr, value, length);
+		}
+		if (length > 0) {
+			room = length - 1;
+			assert_int_equal(stag_pool_read(pool, &ptr, lent, &room, NULL), EMSGSIZE);
+			assert_int_equal(room, length);
+		}
+		ptr.length = 0; /* a hint, and no more than that */
+		expect_read(&ptr, value, length);
+		ptr.length = 100000;
+		expect_read(&ptr, value, length);
+		assert_int_equal(stag_pool_delete(pool, &ptr), 0);
+		free(value);
+	}
+	assert_int_equal(fake_asked(), 0); /* the node's software had no part in any read */
+	assert_int_equal(stag_pool_unlend(pool, lent), 0);
+	assert_int_equal(stag_pool_unlend(pool, lent), EINVAL);
+}
+
+static void operands_say_what_is_meant(void **state)
+{
+	struct stag_pool_io io = {.from = "one", .length = 4};
+	struct stag_pool_done done;
+
+	for (int i = 0; i < 3; i++) {
+		static const uint32_t meant[] = {STAG_POOL_INSERT, STAG_POOL_UPDATE,
+						 STAG_POOL_DELETE};
+
+		assert_int_equal(stag_pool_submit(pool, &io, 1), 0);
+		assert_int_equal(stag_pool_wait(pool, WAIT), 0);
+		assert_int_equal(stag_pool_poll(pool, &done, 1), 1);
+		assert_int_equal(done.error, 0);
+		assert_int_equal(done.op, meant[i]);
+		if (i == 0)
+			io.ptr = done.ptr;
+		if (i == 1)
+			io.length = 0;
+	}
+	assert_int_equal(pool_superblock(fake_region())->objects, 0);
+	io = (struct stag_pool_io){0};
+	assert_int_equal(stag_pool_submit(pool, &io, 1), EINVAL);
+	io.flags = STAG_POOL_VALUE; /* an empty one */
+	assert_int_equal(stag_pool_submit(pool, &io, 1), 0);
+	assert_int_equal(stag_pool_wait(pool, WAIT), 0);
+	assert_int_equal(stag_pool_poll(pool, &done, 1), 1);
+	assert_int_equal(done.op, STAG_POOL_INSERT);
+}
+
+static void what_makes_no_sense_is_not_taken(void **state)
+{
+	struct stag_pool_io io[] = {{.op = STAG_POOL_INSERT, .from = "x", .length = 1},
+				    {.op = STAG_POOL_INSERT, .flags = STAG_POOL_EXCLUSIVE}};
+	struct stag_pool_done done;
+	char name[STAG_POOL_NAME_MAX + 2];
+
+	assert_int_equal(stag_pool_submit(pool, io, 2), EINVAL);
+	io[1] = (struct stag_pool_io){.op = STAG_POOL_INSERT, .length = 5};
+	assert_int_equal(stag_pool_submit(pool, io, 2), EINVAL);
+	io[1] = (struct stag_pool_io){.op = 99};
+	assert_int_equal(stag_pool_submit(pool, io, 2), EINVAL);
+	memset(name, 'n', sizeof(name));
+	name[sizeof(name) - 1] = 0;
+	assert_int_equal(stag_pool_put(pool, name, "x", 1, 0, NULL), EINVAL);
+	assert_int_equal(stag_pool_put(pool, "", "x", 1, 0, NULL), EINVAL);
+	assert_int_equal(stag_pool_poll(pool, &done, 1), 0);
+	assert_int_equal(pool_superblock(fake_region())->objects, 0);
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+static void names_lead_to_values(void **state)
+{
+	struct stag_pool_ptr ptr;
+	uint8_t *long_one = bytes_of(300000, 3), *to = malloc(300000);
+	size_t length = 300000;
+
+	assert_int_equal(stag_pool_get(pool, "none", to, &length, NULL), ENOENT);
+	assert_int_equal(stag_pool_put(pool, "one", "1", 2, 0, &ptr), 0);
+	assert_int_equal(stag_pool_get(pool, "one", to, &length, NULL), 0);
+	assert_int_equal(length, 2);
+	assert_string_equal((char *)to, "1");
+	expect_read(&ptr, "1", 2);
+	assert_int_equal(stag_pool_put(pool, "one", "x", 2, STAG_POOL_EXCLUSIVE, NULL), EEXIST);
+	assert_int_equal(stag_pool_put(pool, "one", long_one, 5000, 0, NULL), 0);
+	length = 300000;
+	assert_int_equal(stag_pool_get(pool, "one", to, &length, NULL), 0);
+	assert_int_equal(length, 5000);
+	assert_memory_equal(to, long_one, 5000);
+	assert_int_equal(stag_pool_put(pool, "one", long_one, 300000, 0, NULL), 0);
+	length = 100;
+	assert_int_equal(stag_pool_get(pool, "one", to, &length, NULL), EMSGSIZE);
+	assert_int_equal(length, 300000);
+	assert_int_equal(stag_pool_get(pool, "one", to, &length, NULL), 0);
+	assert_memory_equal(to, long_one, 300000);
+	assert_int_equal(fake_asked(), 0);
+	assert_int_equal(stag_pool_remove(pool, "one"), 0);
+	assert_int_equal(stag_pool_get(pool, "one", to, &length, NULL), ENOENT);
+	assert_int_equal(stag_pool_remove(pool, "one"), ENOENT);
+	free(long_one);
+	free(to);
+}
+
+static void every_name_is_listed_once(void **state)
+{
+	struct stag_pool_entry entry = {0}, other = {0};
+	bool seen[300] = {0};
+	char name[16];
+	int count = 0;
+
+	for (int i = 0; i < 300; i++) {
+		snprintf(name, sizeof(name), "name %d", i);
+		assert_int_equal(stag_pool_put(pool, name, name, strlen(name) + 1, 0, NULL), 0);
+	}
+	while (stag_pool_next(pool, &entry)) {
+		int i = atoi(entry.name + 5);
+
+		assert_true(i >= 0 && i < 300 && !seen[i]);
+		seen[i] = true;
+		snprintf(name, sizeof(name), "name %d", i);
+		assert_string_equal(entry.name, name);
+		expect_read(&entry.ptr, name, strlen(name) + 1);
+		if (++count % 50 == 0) /* another list, in between */
+			assert_true(stag_pool_next(pool, &other));
+	}
+	assert_int_equal(errno, 0);
+	assert_int_equal(count, 300);
+}
+
+/* ---- many at once ---------------------------------------------------------------------------- */
+
+static void fetch(int n, struct stag_pool_done *done)
+{
+	for (int got = 0; got < n;) {
+		assert_int_equal(stag_pool_wait(pool, WAIT), 0);
+		got += stag_pool_poll(pool, done + got, n - got);
+	}
+}
+
+static void a_batch_goes_in_few_messages(void **state)
+{
+	enum { N = 500 };
+	static struct stag_pool_io io[N];
+	static struct stag_pool_done done[N];
+	static uint64_t values[N], back[N];
+	uint64_t before = fake_messages();
+
+	for (uint64_t i = 0; i < N; i++) {
+		values[i] = i * i;
+		io[i] = (struct stag_pool_io){.op = STAG_POOL_INSERT,
+					      .from = &values[i],
+					      .length = 8,
+					      .user = &values[i]};
+	}
+	assert_int_equal(stag_pool_submit(pool, io, N), 0);
+	fetch(N, done);
+	assert_true(fake_messages() - before < N / 2);
+	for (int i = 0; i < N; i++) {
+		assert_int_equal(done[i].error, 0);
+		io[i] = (struct stag_pool_io){.op = STAG_POOL_READ,
+					      .ptr = done[i].ptr,
+					      .to = &back[(uint64_t *)done[i].user - values],
+					      .length = 8};
+	}
+	before = fake_messages();
+	assert_int_equal(stag_pool_submit(pool, io, N), 0);
+	fetch(N, done);
+	assert_memory_equal(values, back, sizeof(values));
+	assert_true(fake_messages() - before <= 2); /* who is there, at most */
+}
+
+static void a_descriptor_tells_when(void **state)
+{
+	struct pollfd fd = {.fd = stag_pool_fd(pool), .events = POLLIN};
+	struct stag_pool_done done;
+
+	assert_true(fd.fd >= 0);
+	for (int i = 0; i < 50; i++) {
+		struct stag_pool_io io = {.op = STAG_POOL_INSERT, .from = &i, .length = 4};
+
+		if (i == 25)
+			fake_fault(FAKE_DIES_AFTER);
+		while (stag_pool_poll(pool, &done, 1) != 0)
+			continue;
+		assert_int_equal(stag_pool_submit(pool, &io, 1), 0);
+		while (stag_pool_poll(pool, &done, 1) == 0)
+			assert_int_equal(poll(&fd, 1, WAIT), 1);
+		assert_int_equal(done.error, 0);
+	}
+	assert_int_equal(fake_executed(), 50);
+}
+
+/* ---- another primary --------------------------------------------------------------------------- */
+
+static void pointers_outlive_their_primary(void **state)
+{
+	struct stag_pool_ptr ptrs[8];
+
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(stag_pool_insert(pool, &i, sizeof(i), &ptrs[i]), 0);
+		fake_move();
+		for (int k = 0; k <= i; k++)
+			expect_read(&ptrs[k], &k, sizeof(k));
+	}
+}
+
+static void a_change_happens_once(void **state)
+{
+	int rounds = (int)scaled(40);
+
+	for (int i = 0; i < rounds; i++) {
+		uint64_t before = fake_executed();
+		struct stag_pool_ptr ptr;
+
+		fake_fault(i % 2 ? FAKE_DIES_AFTER : FAKE_DIES_BEFORE);
+		assert_int_equal(stag_pool_insert(pool, &i, sizeof(i), &ptr), 0);
+		assert_int_equal(fake_executed(), before + 1);
+		expect_read(&ptr, &i, sizeof(i));
+	}
+	assert_int_equal(pool_superblock(fake_region())->objects, rounds);
+}
+
+/* Many are under way, of all kinds, and the primary changes again and again. */
+static void many_changes_happen_once(void **state)
+{
+	enum { N = 200 };
+	static struct stag_pool_io io[N];
+	static struct stag_pool_done done[N];
+	uint8_t *value = bytes_of(400000, 1);
+	int rounds = (int)scaled(10);
+
+	for (int r = 0; r < rounds; r++) {
+		uint64_t objects = pool_superblock(fake_region())->objects,
+			 before = fake_executed();
+
+		for (int i = 0; i < N; i++)
+			io[i] = (struct stag_pool_io){
+				.op = STAG_POOL_INSERT,
+				.from = value,
+				.length = i % 40 == 7	? 400000
+					  : i % 20 == 3 ? 20000
+							: (size_t)i,
+			};
+		assert_int_equal(stag_pool_submit(pool, io, N), 0);
+		for (int got = 0; got < N;) {
+			if (got / 50 != (got + 1) / 50 || got == 0)
+				fake_fault(got % 3 ? FAKE_DIES_AFTER : FAKE_DIES_BEFORE);
+			assert_int_equal(stag_pool_wait(pool, WAIT), 0);
+			got += stag_pool_poll(pool, done + got, 1);
+		}
+		fake_fault(FAKE_RIGHT);
+		for (int i = 0; i < N; i++)
+			assert_int_equal(done[i].error, 0);
+		assert_int_equal(fake_executed(), before + N);
+		assert_int_equal(pool_superblock(fake_region())->objects, objects + N);
+		for (int i = 0; i < N; i++) {
+			if (i % 10 == 0)
+				expect_read(&done[i].ptr, value, done[i].length);
+			io[i] = (struct stag_pool_io){.op = STAG_POOL_DELETE, .ptr = done[i].ptr};
+		}
+		assert_int_equal(stag_pool_submit(pool, io, N), 0);
+		fetch(N, done);
+		for (int i = 0; i < N; i++)
+			assert_int_equal(done[i].error, 0);
+	}
+	free(value);
+}
+
+static void one_that_hangs_is_left(void **state)
+{
+	struct stag_pool_info info = {0};
+	struct stag_pool_ptr ptr;
+
+	fake_fault(FAKE_HANGS);
+	assert_int_equal(stag_pool_insert(pool, "x", 1, &ptr), 0);
+	assert_int_equal(fake_executed(), 1);
+	expect_read(&ptr, "x", 1);
+	assert_int_equal(stag_pool_query(pool, &info, sizeof(info)), 0);
+	assert_int_equal(info.failovers, 1);
+	assert_int_equal(info.num_members, 2);
+	assert_int_equal(info.members[1].role, STAG_POOL_ROLE_PRIMARY);
+}
+
+/* Only one node was named: the other one is known from what the first said. */
+static void the_others_are_found(void **state)
+{
+	struct stag_pool_ptr ptr;
+
+	stag_pool_close(pool);
+	pool = open_as("ann", FAKE_SECRET, fake_where(1)); /* which is not primary */
+	assert_non_null(pool);
+	assert_int_equal(stag_pool_insert(pool, "x", 1, &ptr), 0);
+	stag_pool_close(pool);
+	pool = open_as("ann", FAKE_SECRET, fake_where(0));
+	assert_non_null(pool);
+	expect_read(&ptr, "x", 1);
+	fake_move();
+	fake_gone(0, true);
+	expect_read(&ptr, "x", 1);
+}
+
+static void a_switch_is_not_made_twice(void **state)
+{
+	struct stag_pool_info info = {0};
+
+	fake_move(); /* to an epoch in which the answer is lost */
+	assert_int_equal(stag_pool_switchover(pool, NULL), 0);
+	assert_int_equal(stag_pool_query(pool, &info, sizeof(info)), 0);
+	assert_int_equal(info.epoch, 4);
+	assert_int_equal(stag_pool_switchover(pool, "a bad name"), EINVAL);
+}
+
+static void patience_ends(void **state)
+{
+	struct stag_pool_attr attr = {
+		.user = "ann", .secret = FAKE_SECRET, .timeout_ms = WAIT, .retry_ms = 50};
+	struct stag_pool *other = stag_pool_open(both, &attr);
+	struct stag_pool_io io = {.op = STAG_POOL_INSERT, .from = "x", .length = 1};
+	int rc;
+
+	assert_non_null(other);
+	fake_gone(0, true);
+	fake_gone(1, true);
+	assert_int_equal(stag_pool_insert(other, "x", 1, NULL), ETIMEDOUT);
+	assert_int_equal(stag_pool_submit(other, &io, 1), ENOTCONN);
+	fake_gone(0, false);
+	fake_gone(1, false);
+	do {
+		rc = stag_pool_insert(other, "y", 1, NULL);
+	} while (rc == ENOTCONN);
+	assert_int_equal(rc, 0);
+	stag_pool_close(other);
+	assert_int_equal(stag_pool_insert(pool, "z", 1, NULL), 0); /* who is patient goes on */
+}
+
+static void who_was_forgotten_begins_anew(void **state)
+{
+	struct stag_pool_ptr ptr;
+
+	assert_int_equal(stag_pool_insert(pool, "x", 1, &ptr), 0);
+	fake_forget();
+	fake_move();
+	assert_int_equal(stag_pool_update(pool, &ptr, "y", 1),
+			 0); /* had not been asked for before */
+	expect_read(&ptr, "y", 1);
+}
+
+/* ---- reads ------------------------------------------------------------------------------------ */
+
+static void a_torn_value_is_never_returned(void **state)
+{
+	struct stag_pool_info info = {0};
+	struct stag_pool_ptr ptr;
+	char to[8];
+	size_t length = sizeof(to);
+
+	assert_int_equal(stag_pool_insert(pool, "whole", 6, &ptr), 0);
+	fake_tear(&ptr);
+	assert_int_equal(stag_pool_read(pool, &ptr, to, &length, NULL), EIO); /* the node's word */
+	assert_int_equal(fake_asked(), 1);
+	fake_tear(&ptr);
+	expect_read(&ptr, "whole", 6);
+	assert_int_equal(stag_pool_query(pool, &info, sizeof(info)), 0);
+	assert_int_equal(info.asked_reads, 1);
+	assert_true(info.retried_reads > 0);
+}
+
+static void a_pointer_to_nowhere_is_gone(void **state)
+{
+	struct stag_pool_ptr good, bad;
+	char to[8];
+	size_t length = sizeof(to);
+
+	assert_int_equal(stag_pool_insert(pool, "x", 1, &good), 0);
+	bad = good;
+	bad.address = 4096;
+	assert_int_equal(stag_pool_read(pool, &bad, to, &length, NULL), ENOENT);
+	bad = good;
+	bad.generation++;
+	assert_int_equal(stag_pool_read(pool, &bad, to, &length, NULL), ENOENT);
+	bad = good;
+	bad.key++;
+	assert_int_equal(stag_pool_read(pool, &bad, to, &length, NULL), ENOENT);
+	bad = good;
+	bad.generation = 0;
+	assert_int_equal(stag_pool_read(pool, &bad, to, &length, NULL), ENOENT);
+	bad = (struct stag_pool_ptr){.address = UINT64_MAX - 8, .key = good.key, .generation = 1};
+	assert_int_equal(stag_pool_read(pool, &bad, to, &length, NULL), ENOENT);
+	expect_read(&good, "x", 1);
+}
+
+/* ---- who may ------------------------------------------------------------------------------------ */
+
+static void only_who_is_known_comes_in(void **state)
+{
+	struct stag_pool_attr attr = {.user = "ann", .secret = FAKE_SECRET, .timeout_ms = 100};
+	struct stag_pool_ptr ptr;
+	struct stag_pool *bob;
+	char to[4];
+	size_t length = sizeof(to);
+
+	assert_null(open_as("ann", "something else, and as long", both));
+	assert_int_equal(errno, EACCES);
+	assert_null(open_as("eve", FAKE_SECRET, both));
+	assert_int_equal(errno, EACCES);
+	fake_gone(0, true);
+	fake_gone(1, true);
+	assert_null(stag_pool_open(both, &attr));
+	assert_true(errno == ECONNREFUSED || errno == ETIMEDOUT);
+	fake_gone(0, false);
+	fake_gone(1, false);
+	assert_null(stag_pool_open("no:such:form", &attr));
+	assert_null(stag_pool_open("", &attr));
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(stag_pool_insert(pool, "x", 1, &ptr), 0);
+	bob = open_as("bob", FAKE_SECRET, both);
+	assert_non_null(bob);
+	assert_int_equal(stag_pool_read(bob, &ptr, to, &length, NULL), 0);
+	assert_int_equal(stag_pool_insert(bob, "x", 1, NULL), EACCES);
+	stag_pool_close(bob);
+}
+
+#define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		STORY(what_is_stored_is_read),
+		STORY(every_length_goes_there_and_back),
+		STORY(operands_say_what_is_meant),
+		STORY(what_makes_no_sense_is_not_taken),
+		STORY(names_lead_to_values),
+		STORY(every_name_is_listed_once),
+		STORY(a_batch_goes_in_few_messages),
+		STORY(a_descriptor_tells_when),
+		STORY(pointers_outlive_their_primary),
+		STORY(a_change_happens_once),
+		STORY(many_changes_happen_once),
+		STORY(one_that_hangs_is_left),
+		STORY(the_others_are_found),
+		STORY(a_switch_is_not_made_twice),
+		STORY(patience_ends),
+		STORY(who_was_forgotten_begins_anew),
+		STORY(a_torn_value_is_never_returned),
+		STORY(a_pointer_to_nowhere_is_gone),
+		STORY(only_who_is_known_comes_in),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
