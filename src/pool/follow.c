@@ -15,9 +15,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define AGAIN	  (5 * NS_PER_MS)
-#define RESOLVE	  1000 /* ms */
-#define MANY	  1024 /* records in a round */
+#define AGAIN	  (5 * NS_PER_MS) /* twice as long each time, */
+#define MAX_TRIES 6		  /* up to 320 ms */
+#define SILENCE	  (2 * NS_PER_S)  /* then a connection is taken for dead */
+#define RESOLVE	  1000		  /* ms */
+#define MANY	  1024		  /* records in a round */
 #define NUM_SENDS (COPY_READS + 16)
 
 static struct follow *to_follow(struct conn *c)
@@ -27,7 +29,9 @@ static struct follow *to_follow(struct conn *c)
 
 static void try_again(struct stag_pool_node *n)
 {
-	n->follow_again = n->now + AGAIN;
+	n->follow_again = n->now + (AGAIN << n->follow_tries);
+	if (n->follow_tries < MAX_TRIES)
+		n->follow_tries++;
 }
 
 int follow_say(struct follow *f, const union link_message *said)
@@ -79,9 +83,12 @@ static void drain(struct follow *f, unsigned int most)
 static void drain_all(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
+	int rc = 1;
 
-	while (f->state == FOLLOW_GOES_ON && pool_ring_drain(&f->ring, &n->region, NULL, MANY) > 0)
-		;
+	while (f->state == FOLLOW_GOES_ON && rc > 0)
+		rc = pool_ring_drain(&f->ring, &n->region, NULL, MANY);
+	if (rc < 0)
+		role_torn(&n->role, n->now);
 }
 
 static void tell(struct follow *f)
@@ -120,6 +127,7 @@ static void look_at_beat(struct follow *f)
 	if (beat.sent == f->heard || beat.check != link_check(&beat, sizeof(beat) / 8))
 		return;
 	f->heard = beat.sent;
+	f->since = n->now;
 	f->settled = beat.settled;
 	n->busy = true;
 	role_heard(&n->role, node_look_at_clock(n), f->seat, beat.epoch, beat.sent, beat.revision);
@@ -138,6 +146,7 @@ static void hear_welcome(struct follow *f, const struct link_welcome *w)
 		return;
 	}
 	f->welcome = *w;
+	n->follow_tries = 0;
 	f->ring = (struct pool_ring){f->ring_at, n->log_size, w->position};
 	f->told = w->position;
 	if (!w->resync && sb->number == w->number) {
@@ -365,6 +374,7 @@ static struct follow *begin(struct stag_pool_node *n, enum follow_state state)
 	conn_begin(&f->conn, n, &ops, id);
 	f->state = state;
 	f->seat = (unsigned int)n->follow_seat;
+	f->since = n->now;
 	return f;
 }
 
@@ -435,6 +445,7 @@ void follow_start(struct stag_pool_node *n, unsigned int seat)
 	follow_end(n);
 	n->follow_seat = (int)seat;
 	n->follow_again = n->now;
+	n->follow_tries = 0;
 }
 
 void follow_fence(struct stag_pool_node *n)
@@ -449,7 +460,11 @@ void follow_look(struct stag_pool_node *n)
 
 	if (!f && n->follow_seat >= 0 && n->now >= n->follow_again)
 		knock(n);
-	if (!f || f->conn.over || !applies(f))
+	if (!f || f->conn.over)
+		return;
+	if (n->now > f->since + SILENCE)
+		conn_end(&f->conn);
+	if (f->conn.over || !applies(f))
 		return;
 	look_at_beat(f);
 	f = n->follow; /* what was heard may have ended it */

@@ -5,7 +5,6 @@
 #include "pool/server.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -15,6 +14,8 @@
 
 #define BATCH	 64
 #define ROUND_WC 512 /* completions in a round: others want their turn */
+#define SPIN	 (30 * 1000ull)
+#define LISTEN	 (100 * 1000ull) /* ns between two looks at what is not a completion, at most */
 
 uint64_t node_look_at_clock(struct stag_pool_node *n)
 {
@@ -28,13 +29,13 @@ static void answer(struct stag_pool_node *n, uint64_t number)
 {
 	int rc = memory_settle(n, number);
 
-	if (rc != 0) {
-		/* Our own memory contradicts our own record: nothing that we say is worth anything. */
-		log_err("node %s: record %llu cannot be applied: %s", n->name,
-			(unsigned long long)number, strerror(-rc));
-		abort();
+	if (rc == 0) {
+		serve_answers(n, number);
+		return;
 	}
-	serve_answers(n, number);
+	log_err("node %s: record %llu cannot be applied: %s", n->name, (unsigned long long)number,
+		strerror(-rc));
+	role_refuse(&n->role, "its memory contradicts its records");
 }
 
 static void serve(struct stag_pool_node *n, const struct role_action *a)
@@ -45,7 +46,8 @@ static void serve(struct stag_pool_node *n, const struct role_action *a)
 		rc = -EPROTO;
 	if (rc != 0) {
 		log_err("node %s: cannot serve: %s", n->name, strerror(-rc));
-		abort();
+		role_refuse(&n->role, "its memory cannot be served");
+		return;
 	}
 	n->info.promotions++;
 	log_info("node %s: primary of epoch %llu, from record %llu", n->name,
@@ -61,9 +63,15 @@ static void retire(struct stag_pool_node *n)
 static void save(struct stag_pool_node *n, uint64_t epoch)
 {
 	n->state.epoch = epoch;
-	if (state_save(n->state_dir, &n->state) != 0)
-		log_warn("node %s: epoch %llu could not be written down", n->name,
-			 (unsigned long long)epoch);
+	saver_save(&n->saver, &n->state);
+}
+
+static void lease(struct stag_pool_node *n, uint64_t until)
+{
+	if (n->lease != 0 && n->lease < n->now && n->serving)
+		n->info.lapses++;
+	n->lease = until;
+	memory_lease(n, until);
 }
 
 static void act(struct stag_pool_node *n, const struct role_action *a)
@@ -86,7 +94,7 @@ static void act(struct stag_pool_node *n, const struct role_action *a)
 		follow_start(n, a->seat);
 		break;
 	case ROLE_LEASE:
-		memory_lease(n, a->time);
+		lease(n, a->time);
 		break;
 	case ROLE_SERVE:
 		serve(n, a);
@@ -244,34 +252,66 @@ static void hear_program(struct stag_pool_node *n)
 
 /* ---- rounds --------------------------------------------------------------------------------- */
 
-static void sleep_a_while(struct stag_pool_node *n)
+static void hear_descriptors(struct stag_pool_node *n, int timeout)
 {
-	struct epoll_event events[8];
+	struct epoll_event events[NODE_FDS];
+	int got = epoll_wait(n->epoll, events, NODE_FDS, timeout);
 	uint64_t count;
 
-	if (ibv_req_notify_cq(n->cq, 0) != 0 || poll_completions(n) != 0)
-		return;
-	epoll_wait(n->epoll, events, 8, -1);
-	drain_channel(n);
-	while (read(n->timer, &count, sizeof(count)) > 0)
-		;
-	while (read(n->wake, &count, sizeof(count)) > 0)
-		;
+	for (int i = 0; i < got; i++) {
+		switch ((enum node_fd)events[i].data.u32) {
+		case NODE_FD_TIMER:
+			if (read(n->timer, &count, sizeof(count)) < 0)
+				continue;
+			break;
+		case NODE_FD_WAKE:
+			if (read(n->wake, &count, sizeof(count)) > 0)
+				hear_program(n);
+			break;
+		case NODE_FD_COMPLETIONS:
+			drain_channel(n);
+			break;
+		case NODE_FD_CONNECTIONS:
+			door_events(n);
+			break;
+		case NODE_FD_ROLLS:
+			hear_rolls(n);
+			break;
+		case NODE_FDS:
+			break;
+		}
+	}
+	n->heard_at = n->now;
+}
+
+static void sleep_a_while(struct stag_pool_node *n)
+{
+	if (ibv_req_notify_cq(n->cq, 0) == 0 && poll_completions(n) == 0)
+		hear_descriptors(n, -1);
+}
+
+/* Who has just been asked is asked again soon, as a rule: sleeping costs more than looking for a moment. */
+static void rest(struct stag_pool_node *n)
+{
+	if (n->busy)
+		n->busy_at = n->now;
+	else if (n->now - n->busy_at > SPIN)
+		sleep_a_while(n);
 }
 
 static void round_of(struct stag_pool_node *n)
 {
 	n->busy = false;
 	poll_completions(n);
-	door_events(n);
-	hear_rolls(n);
-	hear_program(n);
+	if (n->now - n->heard_at > LISTEN)
+		hear_descriptors(n, 0);
 	links_look(n);
 	follow_look(n);
 	tick(n);
 	if (n->serving) {
 		pulls_go_on(n);
 		serve_requests(n);
+		expire_clients(n);
 		links_send(n);
 		links_let_go(n);
 	}
@@ -308,8 +348,7 @@ void *node_loop(void *arg)
 	while (!is_stopping(n)) {
 		round_of(n);
 		node_snapshot(n);
-		if (!n->busy)
-			sleep_a_while(n);
+		rest(n);
 	}
 	end_all(n);
 	return NULL;

@@ -43,11 +43,11 @@ static int map(struct stag_pool_node *n, uint64_t address, uint64_t size)
 	return rc;
 }
 
-static int save_key(struct stag_pool_node *n)
+static void save_key(struct stag_pool_node *n)
 {
 	n->state.key = n->region.key;
 	memcpy(n->state.uuid, n->region.uuid, sizeof(n->state.uuid));
-	return state_save(n->state_dir, &n->state);
+	saver_save(&n->saver, &n->state);
 }
 
 int memory_create(struct stag_pool_node *n)
@@ -61,7 +61,9 @@ int memory_create(struct stag_pool_node *n)
 					&n->format);
 	if (rc == 0)
 		rc = register_region(n);
-	return rc == 0 ? save_key(n) : rc;
+	if (rc == 0)
+		save_key(n);
+	return rc;
 }
 
 int memory_join(struct stag_pool_node *n, const struct link_facts *facts)
@@ -82,8 +84,8 @@ int memory_join(struct stag_pool_node *n, const struct link_facts *facts)
 	if (rc == 0)
 		rc = register_region(n);
 	if (rc == 0)
-		rc = save_key(n);
-	if (rc != 0)
+		save_key(n);
+	else
 		memory_destroy(n);
 	return rc;
 }

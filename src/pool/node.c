@@ -22,11 +22,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define DEFAULT_ADDRESS 0x5a0000000000ull
-#define DEFAULT_LOG	(16ull << 20)
-#define MIN_LOG		(4ull << 20)
-#define FIRST_CQ	4096
-#define STARTS_WITHIN	10 /* s */
+#define DEFAULT_LOG   (16ull << 20)
+#define MIN_LOG	      (4ull << 20)
+#define FIRST_CQ      4096
+#define STARTS_WITHIN 10 /* s */
 
 /* ---- what it is started with ---------------------------------------------------------------- */
 
@@ -115,9 +114,10 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 	n->flags = attr->flags;
 	n->expire_s = attr->expire_s ? attr->expire_s : 3600;
 	n->log_size = power_of_two(attr->log_bytes ? attr->log_bytes : DEFAULT_LOG);
-	n->format = (struct pool_format){.size = (attr->size + POOL_PAGE - 1) & ~(POOL_PAGE - 1ull),
-					 .address = attr->memory ? attr->memory : DEFAULT_ADDRESS,
-					 .max_clients = attr->clients};
+	n->format =
+		(struct pool_format){.size = (attr->size + POOL_PAGE - 1) & ~(POOL_PAGE - 1ull),
+				     .address = attr->memory ? attr->memory : POOL_DEFAULT_ADDRESS,
+				     .max_clients = attr->clients};
 	return rc;
 }
 
@@ -176,9 +176,9 @@ static int open_adapter(struct stag_pool_node *n)
 	return n->cq ? pulls_create(n) : -errno;
 }
 
-static int watch(struct stag_pool_node *n, int fd)
+static int watch(struct stag_pool_node *n, int fd, enum node_fd what)
 {
-	struct epoll_event e = {.events = EPOLLIN};
+	struct epoll_event e = {.events = EPOLLIN, .data.u32 = what};
 
 	return epoll_ctl(n->epoll, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
 }
@@ -188,7 +188,7 @@ static int open_loop(struct stag_pool_node *n)
 	uint64_t half = n->role.times.lease.beat / 2;
 	struct itimerspec every = {.it_interval = {.tv_sec = (time_t)(half / NS_PER_S),
 						   .tv_nsec = (long)(half % NS_PER_S)}};
-	int fds[5], rc = 0;
+	int fds[NODE_FDS], rc = 0;
 
 	every.it_value = every.it_interval;
 	n->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -197,13 +197,13 @@ static int open_loop(struct stag_pool_node *n)
 	if (n->epoll < 0 || n->timer < 0 || n->wake < 0 ||
 	    timerfd_settime(n->timer, 0, &every, NULL) != 0)
 		return -errno;
-	fds[0] = n->timer;
-	fds[1] = n->wake;
-	fds[2] = n->channel->fd;
-	fds[3] = n->events->fd;
-	fds[4] = rolls_fd(n->rolls);
-	for (int i = 0; rc == 0 && i < 5; i++)
-		rc = watch(n, fds[i]);
+	fds[NODE_FD_TIMER] = n->timer;
+	fds[NODE_FD_WAKE] = n->wake;
+	fds[NODE_FD_COMPLETIONS] = n->channel->fd;
+	fds[NODE_FD_CONNECTIONS] = n->events->fd;
+	fds[NODE_FD_ROLLS] = rolls_fd(n->rolls);
+	for (enum node_fd i = 0; rc == 0 && i < NODE_FDS; i++)
+		rc = watch(n, fds[i], i);
 	return rc;
 }
 
@@ -218,7 +218,7 @@ static int open_state(struct stag_pool_node *n, const char *path)
 	if (rc == -ENOENT)
 		rc = 0;
 	memcpy(n->state.node, n->name, sizeof(n->name));
-	return rc;
+	return rc == 0 ? saver_start(&n->saver, n->state_dir) : rc;
 }
 
 static int create(struct stag_pool_node *n)
@@ -272,6 +272,7 @@ static void close_fd(int fd)
 static void close_all(struct stag_pool_node *n)
 {
 	rolls_close(n->rolls);
+	saver_stop(&n->saver);
 	if (n->listener)
 		rdma_destroy_id(n->listener);
 	if (n->events)
@@ -374,10 +375,29 @@ static void wake_up(struct stag_pool_node *n)
 		log_err("node %s: cannot be woken", n->name);
 }
 
+static bool is_shown_primary(struct stag_pool_node *n)
+{
+	LOCK_FOR_SCOPE(&n->lock);
+	return n->shown.role == STAG_POOL_ROLE_PRIMARY;
+}
+
+/* For as long as it takes as a rule; then whoever is next finds out by itself. */
+static void hand_over(struct stag_pool_node *n)
+{
+	uint64_t until = clock_ns() + n->role.times.link;
+	const struct timespec moment = {.tv_nsec = NS_PER_MS};
+
+	if (!is_shown_primary(n) || stag_pool_node_switchover(n, NULL) != 0)
+		return;
+	while (is_shown_primary(n) && clock_ns() < until)
+		nanosleep(&moment, NULL);
+}
+
 void stag_pool_node_stop(struct stag_pool_node *n)
 {
 	if (!n)
 		return;
+	hand_over(n);
 	pthread_mutex_lock(&n->lock);
 	n->stopping = true;
 	pthread_mutex_unlock(&n->lock);

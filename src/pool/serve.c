@@ -415,6 +415,7 @@ static void ended(struct conn *c)
 {
 	struct client *k = to_client(c);
 
+	expire_seen(k);
 	pulls_forget(k);
 	for (unsigned int i = 0; i < c->depth && c->messages; i++)
 		list_del(&c->messages[i].link);
@@ -476,6 +477,12 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	return 0;
 }
 
+void serve_still_here(struct conn *c)
+{
+	if (c->ops == &ops)
+		expire_seen(to_client(c));
+}
+
 /* ---- as primary -------------------------------------------------------------------------------------- */
 
 int serve_begin(struct stag_pool_node *n)
@@ -487,6 +494,11 @@ int serve_begin(struct stag_pool_node *n)
 	if (rc != 0)
 		return rc;
 	n->core.overwrite = n->flags & STAG_POOL_OVERWRITE;
+	rc = expire_begin(n);
+	if (rc != 0) {
+		pool_core_close(&n->core);
+		return rc;
+	}
 	n->posted = n->core.number;
 	n->full_since = 0;
 	n->serving = true;
@@ -509,5 +521,6 @@ void serve_end(struct stag_pool_node *n)
 		list_del(n->inbox.next);
 	while (!list_empty(&n->replies))
 		list_del(n->replies.next);
+	expire_end(n);
 	pool_core_close(&n->core);
 }

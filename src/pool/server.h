@@ -13,6 +13,8 @@
  *	follow.c   a standby and its primary: the ring, echoes, fencing
  *	resync.c   a standby that copies what it does not have
  *	link_wire.c     what nodes say to each other
+ *	expire.c   clients that were not seen for long
+ *	saver.c    what is written to the state directory, by a thread of its own
  *	status.c   what it says of itself and of the others
  *
  * A round of the loop looks at everything once, in this order: completions, connections, the roll, beats and echoes, time;
@@ -188,7 +190,8 @@ struct follow {
 	struct conn conn;
 	enum follow_state state;
 	unsigned int seat;
-	bool cut; /* fenced: nothing of it is taken any more */
+	uint64_t since; /* a sign of life of the primary's */
+	bool cut;	/* fenced: nothing of it is taken any more */
 	struct admit_session session;
 	uint8_t greeting[ADMIT_MAX];
 	int greeting_len;
@@ -214,6 +217,26 @@ struct dv {
 };
 
 struct pull;
+
+/* What the thread sleeps on. */
+enum node_fd {
+	NODE_FD_TIMER,
+	NODE_FD_WAKE,
+	NODE_FD_COMPLETIONS,
+	NODE_FD_CONNECTIONS,
+	NODE_FD_ROLLS,
+	NODE_FDS
+};
+
+struct saver {
+	pthread_t thread;
+	bool running;
+	int dir;
+	pthread_mutex_t lock; /* what follows */
+	pthread_cond_t told;
+	bool pending, closing;
+	struct pool_state state;
+};
 
 struct stag_pool_node {
 	/* as it was started */
@@ -252,11 +275,13 @@ struct stag_pool_node {
 
 	int state_dir;
 	struct pool_state state;
+	struct saver saver;
 	struct secrets secrets;
 	struct admit *admit;
 	struct rolls *rolls;
 	struct role role;
 	uint64_t now; /* after what was last seen */
+	uint64_t lease;
 
 	bool serving;
 	struct pool_core core;
@@ -267,14 +292,18 @@ struct stag_pool_node {
 	struct list dirty;   /* clients with answers to send */
 	struct list pulls, idle_pulls;
 	struct pull *all_pulls;
+	uint64_t *seen; /* when a client of the region was, by its slot */
+	uint64_t expired_at;
 
 	struct link *links[ROLL_MAX_NODES];
 	struct follow *follow;
 	int follow_seat; /* -1: nobody */
 	uint64_t follow_again;
+	unsigned int follow_tries; /* in vain */
 	struct stag_pool_node_info info;
 	uint64_t shown_at;
 	bool busy; /* something was done in this round */
+	uint64_t busy_at, heard_at;
 };
 
 /* node.c */
@@ -316,6 +345,19 @@ int serve_change(struct client *k, const struct pool_request *request);
 int serve_reply(struct client *k,
 		const struct pool_answer *answer); /* when its record is applied */
 void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room);
+
+void serve_still_here(struct conn *c); /* a client, or not */
+
+/* expire.c */
+int expire_begin(struct stag_pool_node *n);
+void expire_end(struct stag_pool_node *n);
+void expire_seen(struct client *k);
+void expire_clients(struct stag_pool_node *n);
+
+/* saver.c */
+int saver_start(struct saver *s, int dir);
+void saver_save(struct saver *s, const struct pool_state *state);
+void saver_stop(struct saver *s); /* what is pending is written before */
 
 /* pull.c */
 int pulls_create(struct stag_pool_node *n);
