@@ -298,17 +298,19 @@ static void choose_version(struct asked *asked)
 	asked->request.version = thing >= 0 && !one_in(3) ? things[thing].version : dice(1000);
 }
 
-/* Rather one that is good. */
+/* Mostly one that is good; always one that its client has been told. */
 static struct stag_pool_ptr choose_known(void)
 {
+	uint64_t applied = pool_superblock(&scene.a)->number;
 	struct stag_pool_ptr ptr = {0};
 
-	for (int i = 0; i < 5 && num_known > 0; i++) {
-		ptr = known[dice(num_known)];
-		if (thing_by_ptr(&ptr) >= 0)
-			break;
+	for (int i = 0; i < 10 && !one_in(20); i++) {
+		const struct thing *t = &things[dice(THINGS)];
+
+		if (t->is && t->version <= applied)
+			return t->ptr;
 	}
-	return ptr;
+	return num_known > 0 ? known[dice(num_known)] : ptr;
 }
 
 static void choose(struct asked *asked)
