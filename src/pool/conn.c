@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "stag/stagdv.h"
 
 /* ---- completions ----------------------------------------------------------------------- */
 
@@ -36,6 +37,7 @@ static void came(struct work *w, const struct ibv_wc *wc)
 	struct message *m = (struct message *)w;
 
 	m->length = wc->byte_len;
+	m->advertised = wc->wc_flags & STAGDV_WC_ADVERTISED ? wc->invalidated_rkey : 0;
 	w->conn->ops->received(w->conn, m);
 }
 

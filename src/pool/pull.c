@@ -287,6 +287,8 @@ int pull_start(struct client *k, struct message *m, const struct pool_request *r
 	p->client = k;
 	p->message = m;
 	p->rq = *rq;
+	if (rq->key == 0)
+		p->rq.key = m->advertised;
 	p->offset = 0;
 	p->state = pool_op_changes(rq->op) && !is_long(p) ? PULL_WANTS : PULL_BEGINS;
 	m->pulls++;

@@ -56,6 +56,7 @@ struct message {
 	struct list link; /* free ones; those that came and wait for their turn */
 	uint8_t *bytes;
 	uint32_t length;
+	uint32_t advertised; /* STag of the sender's that came with it; 0: none */
 	/* of one that came, serve.c: */
 	size_t where;	    /* its next request is there */
 	uint16_t left;	    /* requests of it that were not looked at */
