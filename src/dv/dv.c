@@ -18,6 +18,9 @@ static void find(void)
 	} calls[] = {
 		{"stagdv_is_supported", (void **)&found.is_supported},
 		{"stagdv_reg_guarded_mr", (void **)&found.reg_guarded},
+		{"stagdv_reg_mr_keyed", (void **)&found.reg_keyed},
+		{"stagdv_choose_key", (void **)&found.choose_key},
+		{"stagdv_set_mr_lease", (void **)&found.set_lease},
 		{"stagdv_open_medium", (void **)&found.open_medium},
 		{"stagdv_close_medium", (void **)&found.close_medium},
 		{"stagdv_query_medium", (void **)&found.query_medium},

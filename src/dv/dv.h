@@ -12,6 +12,9 @@
 struct dv {
 	typeof(stagdv_is_supported) *is_supported;
 	typeof(stagdv_reg_guarded_mr) *reg_guarded;
+	typeof(stagdv_reg_mr_keyed) *reg_keyed;
+	typeof(stagdv_choose_key) *choose_key;
+	typeof(stagdv_set_mr_lease) *set_lease;
 
 	/* storage */
 	typeof(stagdv_open_medium) *open_medium;

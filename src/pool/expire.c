@@ -32,7 +32,8 @@ void expire_seen(struct client *k)
 {
 	struct stag_pool_node *n = k->conn.node;
 
-	if (n->seen && k->greeted && k->who.slot < n->region.max_clients)
+	if (n->seen && k->greeted && k->rights & STAG_POOL_RIGHT_WRITE &&
+	    k->who.slot < n->region.max_clients)
 		n->seen[k->who.slot] = n->now;
 }
 

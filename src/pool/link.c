@@ -136,6 +136,8 @@ static void received(struct conn *c, struct message *m)
 		conn_end(c);
 	} else if (heard.what == LINK_SYNCED) {
 		role_resynced(&n->role, n->now, (unsigned int)l->seat, heard.number.number);
+		/* What was confirmed since it said so is not confirmed again. */
+		role_confirmed(&n->role, n->now, (unsigned int)l->seat, l->confirmed);
 		node_act(n);
 	} else {
 		copy_answer(l, &heard);
@@ -335,6 +337,7 @@ static void confirmed(struct work *w, const struct ibv_wc *wc)
 
 	(void)wc;
 	k->busy = false;
+	l->confirmed = k->number;
 	if (!n->serving || n->links[l->seat] != l)
 		return;
 	role_confirmed(&n->role, n->now, (unsigned int)l->seat, k->number);

@@ -207,7 +207,8 @@ static void hear_rolls(struct stag_pool_node *n)
 		hear_roll(n, &a);
 		meet_pool(n);
 		if (n->role.state == ROLE_REFUSED)
-			node_tell_started(n, EEXIST);
+			node_tell_started(n,
+					  n->flags & STAG_POOL_CREATE ? EEXIST : ENOTRECOVERABLE);
 		else if (n->role.state != ROLE_STARTING)
 			node_tell_started(n, 0);
 		else if (a.result == ROLL_READ && a.revision == 0 && !(n->flags & STAG_POOL_CREATE))
@@ -219,6 +220,11 @@ static void tick(struct stag_pool_node *n)
 {
 	role_time(&n->role, node_look_at_clock(n));
 	node_act(n);
+	if (n->role.why == n->why)
+		return;
+	n->why = n->role.why;
+	if (n->why)
+		log_warn("node %s: %s: %s", n->name, role_state_name(n->role.state), n->why);
 }
 
 static int seat_to_switch(struct stag_pool_node *n, const char *to)

@@ -20,8 +20,8 @@ static int register_region(struct stag_pool_node *n)
 {
 	const struct pool_region *r = &n->region;
 
-	n->region_mr = n->dv.reg_mr_keyed(n->pd, r->at, r->size,
-					  IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, r->key);
+	n->region_mr = n->dv->reg_keyed(n->pd, r->at, r->size,
+					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, r->key);
 	if (!n->region_mr) {
 		log_err("node %s: the memory cannot be registered under the pool's key: %s",
 			n->name, strerror(errno));
@@ -52,7 +52,7 @@ static void save_key(struct stag_pool_node *n)
 
 int memory_create(struct stag_pool_node *n)
 {
-	int rc = -n->dv.choose_key(n->context, &n->format.key);
+	int rc = -n->dv->choose_key(n->context, &n->format.key);
 
 	if (rc == 0)
 		rc = map(n, n->format.address, n->format.size);
@@ -107,7 +107,7 @@ int memory_lease(struct stag_pool_node *n, uint64_t until)
 {
 	uint64_t lease = until == 0 ? LEASE_OVER : until == LEASE_FOREVER ? LEASE_NONE : until;
 
-	return n->region_mr ? -n->dv.set_mr_lease(n->region_mr, lease) : 0;
+	return n->region_mr ? -n->dv->set_lease(n->region_mr, lease) : 0;
 }
 
 /* Where the next record goes is of no consequence: each standby is told. */

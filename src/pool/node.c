@@ -4,7 +4,6 @@
  */
 #include "pool/server.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -146,26 +145,26 @@ static int take_address(struct stag_pool_node *n, const struct stag_pool_node_at
 
 /* ---- what it needs ------------------------------------------------------------------------------ */
 
-static int find_calls(struct dv *dv)
+static struct ibv_context *find_adapter(const struct dv *dv)
 {
-	*(void **)&dv->reg_mr_keyed = dlsym(RTLD_DEFAULT, "stagdv_reg_mr_keyed");
-	*(void **)&dv->choose_key = dlsym(RTLD_DEFAULT, "stagdv_choose_key");
-	*(void **)&dv->set_mr_lease = dlsym(RTLD_DEFAULT, "stagdv_set_mr_lease");
-	if (dv->reg_mr_keyed && dv->choose_key && dv->set_mr_lease)
-		return 0;
-	log_err("pool: a node needs the software adapter: run it with 'stag run --'");
-	return -EOPNOTSUPP;
+	struct ibv_context **list = rdma_get_devices(NULL), *found = NULL;
+
+	for (int i = 0; list && list[i] && !found; i++)
+		if (dv->is_supported(list[i]->device))
+			found = list[i];
+	if (list)
+		rdma_free_devices(list);
+	return found;
 }
 
 static int open_adapter(struct stag_pool_node *n)
 {
-	struct ibv_context **list = rdma_get_devices(NULL);
-	int rc = find_calls(&n->dv);
-
-	n->context = list ? list[0] : NULL;
-	rdma_free_devices(list);
-	if (rc != 0 || !n->context)
-		return rc != 0 ? rc : -ENODEV;
+	n->dv = dv_find();
+	n->context = n->dv ? find_adapter(n->dv) : NULL;
+	if (!n->context) {
+		log_err("pool: a node needs the software adapter: run it with 'stag run --'");
+		return -EOPNOTSUPP;
+	}
 	n->pd = ibv_alloc_pd(n->context);
 	n->channel = ibv_create_comp_channel(n->context);
 	if (!n->pd || !n->channel ||

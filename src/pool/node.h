@@ -13,7 +13,7 @@
  *
  * The first request is ATTACH. Its ptr.address and ptr.generation are the client's 128-bit id, which is random, and the
  * same on whatever node it goes on; version 1: it was attached before (ESTALE: the pool has forgotten it, and nobody knows what came of
- * what it had asked for). Its message has epoch 0; all that follow have the epoch of the answer's, and what has another one
+ * what it had asked for; it may attach anew, on the same connection). Its message has epoch 0; all that follow have the epoch of the answer's, and what has another one
  * ends the connection. The answer's bytes are struct node_facts. A client without the right to write is not kept in the
  * pool's memory: ATTACH is answered all the same, and changes are EACCES.
  *

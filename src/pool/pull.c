@@ -200,6 +200,7 @@ static int keep_bytes(struct pull *p)
 
 static int change(struct pull *p)
 {
+	struct pool_answer answer;
 	int rc;
 
 	if (is_long(p)) {
@@ -209,7 +210,7 @@ static int change(struct pull *p)
 		p->rq.value = p->slot;
 		p->rq.source = POOL_SOURCE_INLINE;
 	}
-	rc = serve_change(p->client, &p->rq);
+	rc = serve_change(p->client, &p->rq, &answer);
 	if (rc == 0)
 		end_pull(p);
 	return rc;

@@ -171,10 +171,9 @@ static size_t record_need(const struct pool_request *rq)
 	return POOL_RECORD_META + (((rq->value ? rq->length : 0) + 7u) & ~7u);
 }
 
-int serve_change(struct client *k, const struct pool_request *rq)
+int serve_change(struct client *k, const struct pool_request *rq, struct pool_answer *answer)
 {
 	struct stag_pool_node *n = k->conn.node;
-	struct pool_answer answer;
 	size_t room, used;
 	void *at;
 	int rc;
@@ -184,12 +183,12 @@ int serve_change(struct client *k, const struct pool_request *rq)
 	at = serve_record_room(n, record_need(rq), &room);
 	if (!at)
 		return -EAGAIN;
-	rc = pool_change(&n->core, &k->who, rq, at, room, &used, &answer);
+	rc = pool_change(&n->core, &k->who, rq, at, room, &used, answer);
 	if (rc != 0)
 		return rc;
 	pool_log_add(&n->log, used);
 	n->info.changes++;
-	return serve_reply(k, &answer);
+	return serve_reply(k, answer);
 }
 
 static int attach(struct client *k, const struct pool_request *rq)
@@ -197,15 +196,20 @@ static int attach(struct client *k, const struct pool_request *rq)
 	struct stag_pool_node *n = k->conn.node;
 	struct pool_answer answer = {
 		.sequence = rq->sequence, .op = rq->op, .after = n->core.number};
+	int rc;
 
 	if (k->greeted)
 		return -EPROTO;
 	k->who.id[0] = rq->ptr.address;
 	k->who.id[1] = rq->ptr.generation;
 	k->who.who = pool_hash(k->name, strlen(k->name));
-	k->greeted = k->rights & STAG_POOL_RIGHT_WRITE ? serve_change(k, rq) == 0
-						       : serve_reply(k, &answer) == 0;
-	return k->greeted || k->conn.over ? 0 : -EAGAIN;
+	if (k->rights & STAG_POOL_RIGHT_WRITE)
+		rc = serve_change(k, rq, &answer);
+	else
+		rc = serve_reply(k, &answer);
+	/* Whom the pool does not know any more may come anew. */
+	k->greeted = rc == 0 && answer.status == 0;
+	return rc;
 }
 
 static int forget(struct stag_pool_node *n, const char *name)
@@ -307,6 +311,8 @@ static bool is_allowed(const struct client *k, const struct pool_request *rq)
 /* 0: it is done, or on its way; -EAGAIN: not now; else its client has broken the rules. */
 static int carry_out(struct client *k, struct message *m, const struct pool_request *rq)
 {
+	struct pool_answer answer;
+
 	if (!k->greeted && rq->op != POOL_OP_ATTACH)
 		return -EPROTO;
 	if (!is_allowed(k, rq))
@@ -329,7 +335,7 @@ static int carry_out(struct client *k, struct message *m, const struct pool_requ
 	}
 	if (rq->source == POOL_SOURCE_STAGED)
 		return refuse(k, rq, EOPNOTSUPP);
-	return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq) : serve_change(k, rq);
+	return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq) : serve_change(k, rq, &answer);
 }
 
 void serve_message_done(struct message *m)

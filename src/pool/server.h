@@ -31,6 +31,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "base/list.h"
+#include "dv/dv.h"
 #include "pool/admit.h"
 #include "pool/link.h"
 #include "pool/node.h"
@@ -142,9 +143,10 @@ struct link {
 		struct link_echo echo;
 		uint64_t sink[LINK_CONFIRMS];
 	} * own;
-	uint64_t sent;	  /* position of the log up to which it was sent */
-	uint64_t applied; /* and up to which it has applied */
-	uint64_t number;  /* that it has applied */
+	uint64_t sent;	    /* position of the log up to which it was sent */
+	uint64_t applied;   /* and up to which it has applied */
+	uint64_t number;    /* that it has applied */
+	uint64_t confirmed; /* that is in its ring */
 	uint64_t copied, total;
 	uint64_t echoed; /* the last */
 	struct link_confirm {
@@ -210,13 +212,6 @@ struct follow {
 
 /* ---- the node --------------------------------------------------------------------------- */
 
-struct dv {
-	struct ibv_mr *(*reg_mr_keyed)(struct ibv_pd *pd, void *addr, size_t length,
-				       unsigned int access, uint32_t rkey);
-	int (*choose_key)(struct ibv_context *context, uint32_t *rkey);
-	int (*set_mr_lease)(struct ibv_mr *mr, uint64_t until);
-};
-
 struct pull;
 
 /* What the thread sleeps on. */
@@ -246,7 +241,7 @@ struct stag_pool_node {
 	struct pool_format format;
 	uint32_t flags, expire_s;
 	uint64_t log_size;
-	struct dv dv;
+	const struct dv *dv;
 
 	pthread_t thread;
 	pthread_mutex_t lock; /* what follows */
@@ -283,6 +278,7 @@ struct stag_pool_node {
 	struct role role;
 	uint64_t now; /* after what was last seen */
 	uint64_t lease;
+	const char *why; /* what was last said of the role's */
 
 	bool serving;
 	struct pool_core core;
@@ -342,7 +338,7 @@ void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now
 void serve_flush(struct stag_pool_node *n);
 void serve_message_done(struct message *m); /* if nobody needs it any more */
 /* A changing request with its value. -EAGAIN: later. */
-int serve_change(struct client *k, const struct pool_request *request);
+int serve_change(struct client *k, const struct pool_request *request, struct pool_answer *answer);
 int serve_reply(struct client *k,
 		const struct pool_answer *answer); /* when its record is applied */
 void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room);

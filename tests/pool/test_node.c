@@ -102,7 +102,7 @@ struct node {
 
 struct story {
 	char dir[64];
-	struct node a, b;
+	struct node a, b, c;
 	struct raw raw;
 	uint64_t id[2];
 	struct stag_pool_ptr ptrs[NUM_VALUES];
@@ -260,6 +260,7 @@ static int set_up(void **state)
 	assert_non_null(mkdtemp(s->dir));
 	s->a.name = "a";
 	s->b.name = "b";
+	s->c.name = "c";
 	dice_fill(s->id, sizeof(s->id));
 	*state = s;
 	return 0;
@@ -273,6 +274,7 @@ static int tear_down(void **state)
 	raw_close(&s->raw);
 	let_go(&s->a);
 	let_go(&s->b);
+	let_go(&s->c);
 	snprintf(line, sizeof(line), "rm -rf %s", s->dir);
 	assert_int_equal(system(line), 0);
 	free(s);
@@ -318,6 +320,37 @@ static void pointers_outlive_the_primary(void **state)
 	expect_all(s);
 }
 
+/* Of two standbys the first takes over, and the other follows it, and takes over in turn. */
+static void one_after_the_other_takes_over(void **state)
+{
+	struct story *s = *state;
+
+	start_both(s);
+	assert_int_equal(start(s, &s->c, "join"), 0);
+	await(ask_node(&s->a).standbys == 2);
+	await(try_opening(s, &s->a, false) == 0);
+	insert_some(s, 10);
+	kill_node(&s->a);
+	raw_close(&s->raw);
+	await(is_primary(&s->b) || is_primary(&s->c));
+	if (is_primary(&s->c)) { /* on a machine that had no time for the first */
+		struct node b = s->b;
+
+		s->b = s->c;
+		s->c = b;
+	}
+	await(try_opening(s, &s->b, true) == 0);
+	insert_some(s, 10);
+	await(ask_node(&s->b).standbys == 1);
+	await(are_same(&s->b, &s->c));
+	kill_node(&s->b);
+	raw_close(&s->raw);
+	await(is_primary(&s->c));
+	await(try_opening(s, &s->c, true) == 0);
+	expect_all(s);
+	insert_some(s, 10);
+}
+
 /* A standby that is killed is left out, and what waited for it is answered. */
 static void a_standby_is_not_waited_for_long(void **state)
 {
@@ -357,6 +390,7 @@ static void a_primary_that_was_stopped_is_refused(void **state)
 	insert_some(s, 5);
 	await(ask_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
+	raw_close(&s->raw);
 	assert_int_equal(try_opening(s, &s->a, true), -EREMCHG);
 }
 
@@ -434,6 +468,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(pointers_outlive_the_primary, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(one_after_the_other_takes_over, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_standby_is_not_waited_for_long, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_primary_that_was_stopped_is_refused, set_up,
