@@ -662,6 +662,82 @@ static void mirror_ends_with_its_queue_pair(void **state)
 	stage_close(&s);
 }
 
+/* ---- mirrors that come and go while somebody writes ---- */
+
+struct fire {
+	struct stage *s;
+	pthread_t thread;
+	atomic_bool over;
+	atomic_ulong writes;
+};
+
+static void *fire_on(void *arg)
+{
+	struct fire *f = arg;
+	struct stage *s = f->s;
+
+	for (unsigned n = 0; !atomic_load(&f->over); n++) {
+		size_t len = n % 8 ? 64 : 200000;
+
+		expect_sent(&s->client.a, post_write(&s->client.a, s->from, 0, len, s->region,
+						     n * 4096 % SHARED));
+		atomic_fetch_add(&f->writes, 1);
+	}
+	return NULL;
+}
+
+static void link_again(struct stage *s)
+{
+	pair_close(&s->link);
+	pair_open(&s->link, NULL, NULL);
+	s->copy = lend_region(&s->link.b, LEN, ALL_ACCESS);
+	s->probe = own_region(&s->link.a, SPOT);
+}
+
+/* It is taken away, or its queue pair fails, or is destroyed. */
+static void end_mirror(struct stage *s, unsigned long how)
+{
+	struct ibv_qp_attr err = {.qp_state = IBV_QPS_ERR};
+
+	if (how % 3 == 0) {
+		assert_int_equal(stagdv_unmirror_mr(s->region->mr, s->link.a.qp), 0);
+		return;
+	}
+	if (how % 3 == 1)
+		assert_int_equal(ibv_modify_qp(s->link.a.qp, &err, IBV_QP_STATE), 0);
+	link_again(s);
+}
+
+static void mirrors_come_and_go_under_fire(void **state)
+{
+	unsigned long rounds = lessened(30);
+	struct stage s;
+	struct poller poller;
+	struct fire f = {.s = &s};
+
+	stage_open(&s);
+	poller_start(&poller, s.client.b.rcq);
+	assert_int_equal(pthread_create(&f.thread, NULL, fire_on, &f), 0);
+	for (unsigned long r = 0; r < rounds; r++) {
+		unsigned long before;
+		int err = mirror_to(s.region, &s.link.a, s.copy, r % 2 ? STAGDV_MIRROR_CONFIRM : 0);
+
+		assert_int_equal(err, 0);
+		before = atomic_load(&f.writes);
+		await(atomic_load(&f.writes) > before + dice(20));
+		end_mirror(&s, r);
+	}
+	atomic_store(&f.over, true);
+	pthread_join(f.thread, NULL);
+	poller_stop(&poller);
+	assert_int_equal(mirror_to(s.region, &s.link.a, s.copy, 0), 0);
+	fill(s.from->at, LEN, 11);
+	write_and_say(&s, 0, LEN);
+	confirm(&s);
+	assert_memory_equal(s.copy->at, s.from->at, LEN);
+	stage_close(&s);
+}
+
 /* ---- misuse ---- */
 
 static void what_cannot_be_mirrored_is_refused(void **state)
@@ -712,6 +788,7 @@ int main(void)
 		cmocka_unit_test(writers_of_a_strict_mirror_end_with_it),
 		cmocka_unit_test(mirror_ends_with_its_queue_pair),
 		cmocka_unit_test(what_cannot_be_mirrored_is_refused),
+		cmocka_unit_test(mirrors_come_and_go_under_fire),
 		cmocka_unit_test(many_writers_and_two_copies),
 		cmocka_unit_test(many_writers_and_two_copies_that_confirm),
 	};
