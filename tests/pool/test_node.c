@@ -59,8 +59,8 @@ static void say(struct stag_pool_node *node, char what)
 	fflush(stdout);
 }
 
-/* test_node node NAME STATE ROLL create|join */
-static int be_node(char **argv)
+/* test_node node NAME STATE ROLL create|join [PORT] */
+static int be_node(int argc, char **argv)
 {
 	const struct stag_pool_user users[] = {
 		{"writer", WORD, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE},
@@ -73,7 +73,9 @@ static int be_node(char **argv)
 		.roll = argv[4],
 		.secret = SECRET,
 		.address = "127.0.0.1",
-		.flags = STAG_POOL_ANY_PORT | (argv[5][0] == 'c' ? STAG_POOL_CREATE : 0),
+		.port = argc > 6 ? (uint16_t)atoi(argv[6]) : 0,
+		.flags = (argc > 6 ? 0 : STAG_POOL_ANY_PORT) |
+			 (argv[5][0] == 'c' ? STAG_POOL_CREATE : 0),
 		.size = SIZE,
 		.users = users,
 		.num_users = 2,
@@ -478,8 +480,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(values_are_pulled, set_up, tear_down),
 	};
 
-	if (argc == 6 && strcmp(argv[1], "node") == 0)
-		return be_node(argv);
+	if (argc >= 6 && strcmp(argv[1], "node") == 0)
+		return be_node(argc, argv);
 	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
 		return 77;
 	signal(SIGPIPE, SIG_IGN);
