@@ -24,7 +24,8 @@
 #define DEFAULT_LOG   (16ull << 20)
 #define MIN_LOG	      (4ull << 20)
 #define FIRST_CQ      4096
-#define STARTS_WITHIN 10 /* s */
+#define LOOK	      NS_PER_MS /* a standby looks at its ring as often */
+#define STARTS_WITHIN 10	/* s */
 
 /* ---- what it is started with ---------------------------------------------------------------- */
 
@@ -185,8 +186,8 @@ static int watch(struct stag_pool_node *n, int fd, enum node_fd what)
 static int open_loop(struct stag_pool_node *n)
 {
 	uint64_t half = n->role.times.lease.beat / 2;
-	struct itimerspec every = {.it_interval = {.tv_sec = (time_t)(half / NS_PER_S),
-						   .tv_nsec = (long)(half % NS_PER_S)}};
+	/* Nobody says that something was written to memory of ours. */
+	struct itimerspec every = {.it_interval = {.tv_nsec = (long)(half < LOOK ? half : LOOK)}};
 	int fds[NODE_FDS], rc = 0;
 
 	every.it_value = every.it_interval;
