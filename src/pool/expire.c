@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * expire.c - clients that have not been seen for long are forgotten, by a record, with what is kept for them.
+ * expire.c - what nobody needs any more. Clients that have not been seen for long are forgotten, by a record, with what is
+ * kept for them; long values that were deleted are overwritten, if that is wished, before their memory is free.
  */
 #include "pool/server.h"
 
@@ -68,4 +69,19 @@ void expire_clients(struct stag_pool_node *n)
 			return;
 		most--;
 	}
+}
+
+/* One step a round. */
+void expire_values(struct stag_pool_node *n)
+{
+	size_t room, used;
+	void *at;
+
+	if (n->core.room.scrubs == 0 || !role_may_change(&n->role, n->now))
+		return;
+	at = serve_record_room(n, POOL_RECORD_META, &room);
+	if (!at || pool_scrub(&n->core, at, room, &used) != 0)
+		return;
+	pool_log_add(&n->log, used);
+	n->busy = true;
 }

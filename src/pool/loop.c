@@ -318,6 +318,7 @@ static void round_of(struct stag_pool_node *n)
 		pulls_go_on(n);
 		serve_requests(n);
 		expire_clients(n);
+		expire_values(n);
 		links_send(n);
 		links_let_go(n);
 	}

@@ -13,7 +13,7 @@
  *	follow.c   a standby and its primary: the ring, echoes, fencing
  *	resync.c   a standby that copies what it does not have
  *	link_wire.c     what nodes say to each other
- *	expire.c   clients that were not seen for long
+ *	expire.c   clients that were not seen for long, values to be overwritten
  *	saver.c    what is written to the state directory, by a thread of its own
  *	status.c   what it says of itself and of the others
  *
@@ -350,6 +350,7 @@ int expire_begin(struct stag_pool_node *n);
 void expire_end(struct stag_pool_node *n);
 void expire_seen(struct client *k);
 void expire_clients(struct stag_pool_node *n);
+void expire_values(struct stag_pool_node *n);
 
 /* saver.c */
 int saver_start(struct saver *s, int dir);
