@@ -470,6 +470,26 @@ static void writer_that_waits_outlives_the_mirror(void **state)
 	slow_close(&s);
 }
 
+/* Nor does anybody look for a writer that is gone. */
+static void writer_that_waits_can_be_destroyed(void **state)
+{
+	struct slow s = {.f = NULL};
+
+	slow_open(&s, state, 4096, STAGDV_MIRROR_CONFIRM);
+	write_scattered(&s, 1, 64);
+	expect_sent(&s.client.a, post_send(&s.client.a, NULL, 0, 0));
+	expect_stalled(&s.client.b);
+	rdma_destroy_qp(s.client.b.id);
+	s.client.b.qp = NULL;
+	raw_reset(&s.far.peer); /* who waits is told */
+	expect_async(&s.far.us, IBV_EVENT_QP_FATAL);
+	ping(s.far.others);
+	assert_int_equal(stagdv_unmirror_mr(s.region->mr, s.far.us.qp), ENOTCONN);
+	pair_close(&s.client);
+	scene_close(&s.far);
+	free(s.f);
+}
+
 static void answer_to(struct slow *s, struct raw_fpdu *f)
 {
 	struct rdmap_read_req r;
@@ -779,6 +799,7 @@ int main(void)
 		cmocka_unit_test(what_is_posted_afterwards_goes_behind),
 		cmocka_unit_test(writer_waits_for_room_and_no_other_does),
 		cmocka_unit_test(writer_that_waits_outlives_the_mirror),
+		cmocka_unit_test(writer_that_waits_can_be_destroyed),
 		cmocka_unit_test(send_waits_for_the_confirmation),
 		cmocka_unit_test(read_behind_a_write_waits_for_the_confirmation),
 		cmocka_unit_test(fence_does_not_wait_for_the_confirmation),
