@@ -66,7 +66,7 @@ int door_open(struct stag_pool_node *n, const char *address, uint16_t port)
 		return -errno;
 	rc = listen_at(n, address, port);
 	if (rc != 0)
-		log_err("node %s: cannot listen on port %u: %s", n->name, port, strerror(-rc));
+		node_tell(n, LOG_LEVEL_ERR, "cannot listen on port %u: %s", port, strerror(-rc));
 	return rc;
 }
 

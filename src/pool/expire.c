@@ -47,7 +47,8 @@ static bool expire_one(struct stag_pool_node *n, uint32_t slot)
 		return false;
 	pool_log_add(&n->log, used);
 	n->seen[slot] = n->now;
-	log_info("node %s: a client that was not seen for %u s is forgotten", n->name, n->expire_s);
+	node_tell(n, LOG_LEVEL_INFO, "a client that was not seen for %u s is forgotten",
+		  n->expire_s);
 	return true;
 }
 

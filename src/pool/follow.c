@@ -60,8 +60,8 @@ static void torn(struct follow *f, int rc)
 {
 	struct stag_pool_node *n = f->conn.node;
 
-	log_err("node %s: what its primary sent is no record that follows on %llu: %s", n->name,
-		(unsigned long long)pool_superblock(&n->region)->number, strerror(-rc));
+	node_tell(n, LOG_LEVEL_ERR, "what its primary sent is no record that follows on %llu: %s",
+		  (unsigned long long)pool_superblock(&n->region)->number, strerror(-rc));
 	f->state = FOLLOW_IDLE;
 	conn_end(&f->conn);
 	role_torn(&n->role, n->now);
@@ -347,8 +347,8 @@ static void event(struct conn *c, struct rdma_cm_event *e)
 		if (rc == 0)
 			say_hello(f);
 		else
-			log_warn("node %s: cannot follow its primary: %s", c->node->name,
-				 strerror(-rc));
+			node_tell(c->node, LOG_LEVEL_WARN, "cannot follow its primary: %s",
+				  strerror(-rc));
 		break;
 	default:
 		rc = -ECONNRESET;

@@ -82,8 +82,8 @@ static void link_up(struct link *l, unsigned int seat)
 	l->waiting = false;
 	n->links[seat] = l;
 	welcome(l, !n->role.peers[seat].ready);
-	log_info("node %s: %s is linked, in seat %u%s", n->name, l->name, seat,
-		 n->role.peers[seat].ready ? "" : ", to be resynchronised");
+	node_tell(n, LOG_LEVEL_INFO, "%s is linked, in seat %u%s", l->name, seat,
+		  n->role.peers[seat].ready ? "" : ", to be resynchronised");
 	node_act(n);
 }
 
@@ -102,7 +102,7 @@ static void find_seat(struct link *l)
 	}
 	l->waiting = true;
 	if (role_join(&n->role, n->now, &m) == -ENOSPC) {
-		log_warn("node %s: there is no seat for %s", n->name, l->name);
+		node_tell(n, LOG_LEVEL_WARN, "there is no seat for %s", l->name);
 		conn_end(&l->conn);
 	}
 	node_act(n);
@@ -162,7 +162,7 @@ static void ended(struct conn *c)
 	if (l->seat < 0 || n->links[l->seat] != l)
 		return;
 	n->links[l->seat] = NULL;
-	log_info("node %s: the link of %s is gone", n->name, l->name);
+	node_tell(n, LOG_LEVEL_INFO, "the link of %s is gone", l->name);
 	if (n->serving)
 		role_link_down(&n->role, node_look_at_clock(n), (unsigned int)l->seat);
 	node_act(n);
@@ -197,7 +197,7 @@ void link_cut(struct stag_pool_node *n, unsigned int seat)
 	if (!l)
 		return;
 	n->links[seat] = NULL;
-	log_info("node %s: cuts the link of %s", n->name, l->name);
+	node_tell(n, LOG_LEVEL_INFO, "cuts the link of %s", l->name);
 	conn_end(&l->conn);
 }
 
@@ -262,7 +262,7 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 	if (rc == 0)
 		rc = accept_it(l, s);
 	if (rc != 0) {
-		log_warn("node %s: %s cannot be linked: %s", n->name, l->name, strerror(-rc));
+		node_tell(n, LOG_LEVEL_WARN, "%s cannot be linked: %s", l->name, strerror(-rc));
 		conn_end(&l->conn);
 	}
 	return 0;

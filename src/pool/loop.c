@@ -33,8 +33,8 @@ static void answer(struct stag_pool_node *n, uint64_t number)
 		serve_answers(n, number);
 		return;
 	}
-	log_err("node %s: record %llu cannot be applied: %s", n->name, (unsigned long long)number,
-		strerror(-rc));
+	node_tell(n, LOG_LEVEL_ERR, "record %llu cannot be applied: %s", (unsigned long long)number,
+		  strerror(-rc));
 	role_refuse(&n->role, "its memory contradicts its records");
 }
 
@@ -45,13 +45,13 @@ static void serve(struct stag_pool_node *n, const struct role_action *a)
 	if (rc == 0 && pool_superblock(&n->region)->number != a->number)
 		rc = -EPROTO;
 	if (rc != 0) {
-		log_err("node %s: cannot serve: %s", n->name, strerror(-rc));
+		node_tell(n, LOG_LEVEL_ERR, "cannot serve: %s", strerror(-rc));
 		role_refuse(&n->role, "its memory cannot be served");
 		return;
 	}
 	n->info.promotions++;
-	log_info("node %s: primary of epoch %llu, from record %llu", n->name,
-		 (unsigned long long)a->epoch, (unsigned long long)a->number);
+	node_tell(n, LOG_LEVEL_INFO, "primary of epoch %llu, from record %llu",
+		  (unsigned long long)a->epoch, (unsigned long long)a->number);
 }
 
 static void retire(struct stag_pool_node *n)
@@ -194,8 +194,8 @@ static void meet_pool(struct stag_pool_node *n)
 		return;
 	n->admit = admit_create(n->role.roll.uuid, &n->secrets);
 	if (!n->admit)
-		log_err("node %s: nobody can be admitted: no memory, or no random numbers",
-			n->name);
+		node_tell(n, LOG_LEVEL_ERR,
+			  "nobody can be admitted: no memory, or no random numbers");
 }
 
 static void hear_rolls(struct stag_pool_node *n)
@@ -224,7 +224,7 @@ static void tick(struct stag_pool_node *n)
 		return;
 	n->why = n->role.why;
 	if (n->why)
-		log_warn("node %s: %s: %s", n->name, role_state_name(n->role.state), n->why);
+		node_tell(n, LOG_LEVEL_WARN, "%s: %s", role_state_name(n->role.state), n->why);
 }
 
 static int seat_to_switch(struct stag_pool_node *n, const char *to)

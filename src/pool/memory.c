@@ -19,15 +19,16 @@
 static int register_region(struct stag_pool_node *n)
 {
 	const struct pool_region *r = &n->region;
+	int rc;
 
 	n->region_mr = n->dv->reg_keyed(n->pd, r->at, r->size,
 					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, r->key);
-	if (!n->region_mr) {
-		log_err("node %s: the memory cannot be registered under the pool's key: %s",
-			n->name, strerror(errno));
-		return -errno;
-	}
-	return memory_lease(n, 0);
+	rc = n->region_mr ? memory_lease(n, 0) : -errno;
+	if (rc != 0)
+		node_tell(n, LOG_LEVEL_ERR,
+			  "the memory cannot be registered under the pool's key: %s",
+			  strerror(-rc));
+	return rc;
 }
 
 static int map(struct stag_pool_node *n, uint64_t address, uint64_t size)
@@ -36,7 +37,7 @@ static int map(struct stag_pool_node *n, uint64_t address, uint64_t size)
 	int rc = pool_region_map(address, size, why, sizeof(why));
 
 	if (rc != 0)
-		log_err("node %s: the pool's memory: %s", n->name, why);
+		node_tell(n, LOG_LEVEL_ERR, "the pool's memory: %s", why);
 	n->mapped = rc == 0;
 	n->format.address = address;
 	n->format.size = size;

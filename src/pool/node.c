@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,8 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 	if (rc == 0)
 		rc = take_secrets(n, attr);
 	memcpy(n->us.name, n->name, sizeof(n->name));
+	n->tell = attr->log;
+	n->tell_arg = attr->log_arg;
 	n->flags = attr->flags;
 	n->expire_s = attr->expire_s ? attr->expire_s : 3600;
 	n->log_size = power_of_two(attr->log_bytes ? attr->log_bytes : DEFAULT_LOG);
@@ -297,6 +300,20 @@ static void close_all(struct stag_pool_node *n)
 }
 
 /* ---- the calls ------------------------------------------------------------------------------------ */
+
+void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
+{
+	char line[512];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(line, sizeof(line), fmt, args);
+	va_end(args);
+	if (n->tell)
+		n->tell(n->tell_arg, line);
+	else
+		log_at(level, "node %s: %s", n->name, line);
+}
 
 void node_tell_started(struct stag_pool_node *n, int error)
 {

@@ -69,8 +69,8 @@ void copy_begin(struct follow *f)
 		conn_end(&f->conn);
 		return;
 	}
-	log_info("node %s: copies %llu bytes from its primary, where they differ", n->name,
-		 (unsigned long long)n->region.size);
+	node_tell(n, LOG_LEVEL_INFO, "copies %llu bytes from its primary, where they differ",
+		  (unsigned long long)n->region.size);
 	ask(f);
 }
 
@@ -201,8 +201,8 @@ static void caught_up(struct follow *f)
 	node_act(n);
 	if (n->role.state == ROLE_STANDBY && n->follow == f)
 		follow_say(f, &said);
-	log_info("node %s: its copy is complete, at record %llu", n->name,
-		 (unsigned long long)said.number.number);
+	node_tell(n, LOG_LEVEL_INFO, "its copy is complete, at record %llu",
+		  (unsigned long long)said.number.number);
 }
 
 void copy_catch_up(struct follow *f, uint64_t number)

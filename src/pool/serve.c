@@ -15,6 +15,7 @@
 #include "base/log.h"
 
 #define RECORDS_A_ROUND 256u /* then they leave, and others are looked at */
+#define BYTES_A_ROUND	(1u << 20)
 #define LIST_ROOM	(NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER)
 
 static struct client *to_client(struct conn *c)
@@ -369,10 +370,11 @@ static int carry_out_message(struct client *k, struct message *m)
 
 void serve_requests(struct stag_pool_node *n)
 {
-	uint64_t first = n->core.number;
+	uint64_t first = n->core.number, put = n->log.put;
 
 	node_look_at_clock(n);
-	while (!list_empty(&n->inbox) && n->core.number - first < RECORDS_A_ROUND) {
+	while (!list_empty(&n->inbox) && n->core.number - first < RECORDS_A_ROUND &&
+	       n->log.put - put < BYTES_A_ROUND) {
 		struct message *m = list_entry(n->inbox.next, struct message, link);
 		struct client *k = to_client(m->work.conn);
 
@@ -476,8 +478,8 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	if (rc == 0)
 		rc = accept_it(k, s);
 	if (rc != 0) {
-		log_warn("node %s: client %s cannot be taken in: %s", n->name, k->name,
-			 strerror(-rc));
+		node_tell(n, LOG_LEVEL_WARN, "client %s cannot be taken in: %s", k->name,
+			  strerror(-rc));
 		conn_end(&k->conn);
 	}
 	return 0;

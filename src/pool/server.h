@@ -31,6 +31,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "base/list.h"
+#include "base/log.h"
 #include "dv/dv.h"
 #include "pool/admit.h"
 #include "pool/link.h"
@@ -241,6 +242,8 @@ struct stag_pool_node {
 	struct pool_format format;
 	uint32_t flags, expire_s;
 	uint64_t log_size;
+	void (*tell)(void *arg, const char *line);
+	void *tell_arg;
 	const struct dv *dv;
 
 	pthread_t thread;
@@ -304,6 +307,8 @@ struct stag_pool_node {
 };
 
 /* node.c */
+void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 void node_tell_started(struct stag_pool_node *n, int error);
 
 /* loop.c */
