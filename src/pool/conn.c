@@ -29,7 +29,7 @@ void conn_completed(const struct ibv_wc *wc)
 		return;
 	}
 	log_debug("pool connection: %s", ibv_wc_status_str(wc->status));
-	conn_end(c);
+	conn_finish(c);
 }
 
 static void came(struct work *w, const struct ibv_wc *wc)
@@ -72,7 +72,7 @@ int conn_post(struct conn *c, struct ibv_send_wr *wr)
 	if (rc == -ENOMEM && bad == wr)
 		return rc;
 	if (rc != 0)
-		conn_end(c);
+		conn_finish(c);
 	return rc;
 }
 
@@ -87,7 +87,7 @@ int conn_receive(struct conn *c, struct message *m)
 		return -ENOTCONN;
 	rc = -ibv_post_recv(c->id->qp, &wr, &bad);
 	if (rc != 0)
-		conn_end(c);
+		conn_finish(c);
 	return rc;
 }
 
@@ -103,7 +103,7 @@ struct message *conn_message(struct conn *c)
 	return m;
 }
 
-int conn_send(struct conn *c, struct message *m)
+int conn_say(struct conn *c, struct message *m)
 {
 	struct ibv_sge sge = {(uintptr_t)m->bytes, m->length, c->mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&m->work,
@@ -114,7 +114,7 @@ int conn_send(struct conn *c, struct message *m)
 	int rc = conn_post(c, &wr);
 
 	if (rc != 0)
-		conn_end(c); /* there is room for all messages: more than that is a fault */
+		conn_finish(c); /* there is room for all messages: more than that is a fault */
 	return rc;
 }
 
@@ -221,7 +221,7 @@ void conn_begin(struct conn *c, struct stag_pool_node *n, const struct conn_ops 
 	id->context = c;
 }
 
-int conn_open(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends)
+int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends)
 {
 	int rc = grow_cq(c->node, (int)(2 * depth + sends));
 
@@ -233,7 +233,7 @@ int conn_open(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned in
 	return rc == 0 ? make_queues(c, pd) : rc;
 }
 
-void conn_end(struct conn *c)
+void conn_finish(struct conn *c)
 {
 	if (c->over)
 		return;

@@ -40,7 +40,7 @@ static void answer(struct stag_pool_node *n, uint64_t number)
 
 static void serve(struct stag_pool_node *n, const struct role_action *a)
 {
-	int rc = serve_begin(n);
+	int rc = serve_start(n);
 
 	if (rc == 0 && pool_superblock(&n->region)->number != a->number)
 		rc = -EPROTO;
@@ -56,7 +56,7 @@ static void serve(struct stag_pool_node *n, const struct role_action *a)
 
 static void retire(struct stag_pool_node *n)
 {
-	serve_end(n);
+	serve_stop(n);
 	links_end(n);
 }
 
@@ -339,11 +339,11 @@ static bool is_stopping(struct stag_pool_node *n)
 static void end_all(struct stag_pool_node *n)
 {
 	memory_lease(n, 0);
-	serve_end(n);
+	serve_stop(n);
 	links_end(n);
 	follow_end(n);
 	while (!list_empty(&n->conns))
-		conn_end(list_entry(n->conns.next, struct conn, link));
+		conn_finish(list_entry(n->conns.next, struct conn, link));
 	conns_free_ended(n);
 }
 

@@ -66,7 +66,7 @@ void copy_begin(struct follow *f)
 		f->copy.head_mr =
 			ibv_reg_mr(f->pd, f->copy.head, COPY_CHUNK, IBV_ACCESS_LOCAL_WRITE);
 	if (!f->copy.head_mr) {
-		conn_end(&f->conn);
+		conn_finish(&f->conn);
 		return;
 	}
 	node_tell(n, LOG_LEVEL_INFO, "copies %llu bytes from its primary, where they differ",
@@ -90,7 +90,7 @@ void copy_hashes(struct follow *f, const struct link_hashes *h)
 
 	if (f->state != FOLLOW_COPIES || !c->asked || h->first != c->next || h->count == 0 ||
 	    h->count > c->chunks - c->next) {
-		conn_end(&f->conn);
+		conn_finish(&f->conn);
 		return;
 	}
 	c->asked = false;
@@ -208,7 +208,7 @@ static void caught_up(struct follow *f)
 void copy_catch_up(struct follow *f, uint64_t number)
 {
 	if (f->state != FOLLOW_COPIES || f->copy.next < f->copy.chunks) {
-		conn_end(&f->conn);
+		conn_finish(&f->conn);
 		return;
 	}
 	f->state = FOLLOW_CATCHES_UP;
@@ -247,7 +247,7 @@ static void answer_hashes(struct link *l, const struct link_ask *a)
 	int rc;
 
 	if (!m || a->first > num_chunks(n) || a->count > num_chunks(n) - a->first) {
-		conn_end(&l->conn);
+		conn_finish(&l->conn);
 		return;
 	}
 	l->copied = a->done;
@@ -256,7 +256,7 @@ static void answer_hashes(struct link *l, const struct link_ask *a)
 		said.hashes.hashes[i] = chunk_hash(n, a->first + i);
 	rc = link_message_write(&said, n->role.epoch, m->bytes, NODE_MESSAGE);
 	m->length = (uint32_t)rc;
-	conn_send(&l->conn, m);
+	conn_say(&l->conn, m);
 }
 
 static void answer_copied(struct link *l)
@@ -266,12 +266,12 @@ static void answer_copied(struct link *l)
 	struct message *m = conn_message(&l->conn);
 
 	if (!m) {
-		conn_end(&l->conn);
+		conn_finish(&l->conn);
 		return;
 	}
 	l->copied = l->total;
 	m->length = (uint32_t)link_message_write(&said, n->role.epoch, m->bytes, NODE_MESSAGE);
-	conn_send(&l->conn, m);
+	conn_say(&l->conn, m);
 }
 
 void copy_answer(struct link *l, const union link_message *asked)
@@ -281,5 +281,5 @@ void copy_answer(struct link *l, const union link_message *asked)
 	else if (asked->what == LINK_COPIED)
 		answer_copied(l);
 	else
-		conn_end(&l->conn);
+		conn_finish(&l->conn);
 }

@@ -33,7 +33,7 @@ static void send_written(struct client *k)
 	if (!m)
 		return;
 	m->length = (uint32_t)k->used;
-	conn_send(&k->conn, m);
+	conn_say(&k->conn, m);
 }
 
 static int start_writing(struct client *k)
@@ -113,7 +113,7 @@ int serve_reply(struct client *k, const struct pool_answer *answer)
 
 	if (list_empty(&k->free_replies)) {
 		log_warn("client %s: has more under way than it may", k->name);
-		conn_end(&k->conn);
+		conn_finish(&k->conn);
 		return -EPROTO;
 	}
 	r = list_entry(k->free_replies.next, struct reply, link);
@@ -359,7 +359,7 @@ static int carry_out_message(struct client *k, struct message *m)
 			return rc;
 		if (rc != 0) {
 			log_warn("client %s: asks for what cannot be: %s", k->name, strerror(-rc));
-			conn_end(&k->conn);
+			conn_finish(&k->conn);
 			return rc;
 		}
 		m->where = where;
@@ -401,7 +401,7 @@ static void received(struct conn *c, struct message *m)
 	    header.kind != POOL_MESSAGE_REQUESTS || header.count == 0 ||
 	    header.epoch != (k->greeted ? c->node->role.epoch : 0)) {
 		log_warn("client %s: sends what is no request of this epoch", k->name);
-		conn_end(c);
+		conn_finish(c);
 		return;
 	}
 	m->left = header.count;
@@ -415,7 +415,7 @@ static void event(struct conn *c, struct rdma_cm_event *e)
 	if (e->event == RDMA_CM_EVENT_ESTABLISHED)
 		c->up = true;
 	else
-		conn_end(c);
+		conn_finish(c);
 }
 
 /* What it had asked for goes on; who goes on in its place asks again. */
@@ -474,13 +474,13 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	memcpy(k->name, s->name, sizeof(k->name));
 	k->rights = s->rights;
 	n->num_clients++;
-	rc = conn_open(&k->conn, n->pd, NODE_DEPTH, PULL_SLOTS);
+	rc = conn_prepare(&k->conn, n->pd, NODE_DEPTH, PULL_SLOTS);
 	if (rc == 0)
 		rc = accept_it(k, s);
 	if (rc != 0) {
 		node_tell(n, LOG_LEVEL_WARN, "client %s cannot be taken in: %s", k->name,
 			  strerror(-rc));
-		conn_end(&k->conn);
+		conn_finish(&k->conn);
 	}
 	return 0;
 }
@@ -493,7 +493,7 @@ void serve_still_here(struct conn *c)
 
 /* ---- as primary -------------------------------------------------------------------------------------- */
 
-int serve_begin(struct stag_pool_node *n)
+int serve_start(struct stag_pool_node *n)
 {
 	int rc = memory_log(n);
 
@@ -514,7 +514,7 @@ int serve_begin(struct stag_pool_node *n)
 }
 
 /* Nobody is answered any more, nor has the right to read. */
-void serve_end(struct stag_pool_node *n)
+void serve_stop(struct stag_pool_node *n)
 {
 	if (!n->serving)
 		return;
@@ -523,7 +523,7 @@ void serve_end(struct stag_pool_node *n)
 		struct conn *c = list_entry(it, struct conn, link);
 
 		if (c->ops == &ops)
-			conn_end(c);
+			conn_finish(c);
 	}
 	while (!list_empty(&n->inbox))
 		list_del(n->inbox.next);

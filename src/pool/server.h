@@ -89,14 +89,14 @@ struct conn {
 	struct list out; /* free ones */
 };
 
-/* It has its id from now on, and ends with conn_end(), whatever else becomes of it. */
+/* It has its id from now on, and ends with conn_finish(), whatever else becomes of it. */
 void conn_begin(struct conn *c, struct stag_pool_node *n, const struct conn_ops *ops,
 		struct rdma_cm_id *id);
 /* Queue pair, messages, receives. */
-int conn_open(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends);
-void conn_end(struct conn *c);		      /* any number of times */
+int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends);
+void conn_finish(struct conn *c);	      /* any number of times */
 struct message *conn_message(struct conn *c); /* NULL: all are under way */
-int conn_send(struct conn *c, struct message *m);
+int conn_say(struct conn *c, struct message *m);
 int conn_post(struct conn *c, struct ibv_send_wr *wr); /* -ENOMEM: no room; else it has ended */
 int conn_receive(struct conn *c, struct message *m);   /* again */
 int conn_inline_write(struct conn *c, const void *bytes, uint32_t length, uint64_t to,
@@ -336,8 +336,8 @@ int door_address(const char *host_port, uint16_t port, struct sockaddr_storage *
 
 /* serve.c */
 int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
-int serve_begin(struct stag_pool_node *n);
-void serve_end(struct stag_pool_node *n);
+int serve_start(struct stag_pool_node *n);
+void serve_stop(struct stag_pool_node *n);
 void serve_requests(struct stag_pool_node *n);
 void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now */
 void serve_flush(struct stag_pool_node *n);
