@@ -29,7 +29,7 @@ void conn_completed(const struct ibv_wc *wc)
 		return;
 	}
 	log_debug("pool connection: %s", ibv_wc_status_str(wc->status));
-	conn_finish(c);
+	conn_leave(c);
 }
 
 static void came(struct work *w, const struct ibv_wc *wc)
@@ -72,7 +72,7 @@ int conn_post(struct conn *c, struct ibv_send_wr *wr)
 	if (rc == -ENOMEM && bad == wr)
 		return rc;
 	if (rc != 0)
-		conn_finish(c);
+		conn_leave(c);
 	return rc;
 }
 
@@ -87,7 +87,7 @@ int conn_receive(struct conn *c, struct message *m)
 		return -ENOTCONN;
 	rc = -ibv_post_recv(c->id->qp, &wr, &bad);
 	if (rc != 0)
-		conn_finish(c);
+		conn_leave(c);
 	return rc;
 }
 
@@ -114,7 +114,7 @@ int conn_say(struct conn *c, struct message *m)
 	int rc = conn_post(c, &wr);
 
 	if (rc != 0)
-		conn_finish(c); /* there is room for all messages: more than that is a fault */
+		conn_leave(c); /* there is room for all messages: more than that is a fault */
 	return rc;
 }
 
@@ -233,7 +233,7 @@ int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned
 	return rc == 0 ? make_queues(c, pd) : rc;
 }
 
-void conn_finish(struct conn *c)
+void conn_leave(struct conn *c)
 {
 	if (c->over)
 		return;

@@ -41,7 +41,7 @@ int follow_say(struct follow *f, const union link_message *said)
 		   : -ENOBUFS;
 
 	if (rc < 0) {
-		conn_finish(&f->conn);
+		conn_leave(&f->conn);
 		return rc;
 	}
 	m->length = (uint32_t)rc;
@@ -63,7 +63,7 @@ static void torn(struct follow *f, int rc)
 	node_tell(n, LOG_LEVEL_ERR, "what its primary sent is no record that follows on %llu: %s",
 		  (unsigned long long)pool_superblock(&n->region)->number, strerror(-rc));
 	f->state = FOLLOW_IDLE;
-	conn_finish(&f->conn);
+	conn_leave(&f->conn);
 	role_torn(&n->role, n->now);
 	node_act(n);
 }
@@ -142,7 +142,7 @@ static void hear_welcome(struct follow *f, const struct link_welcome *w)
 	struct pool_superblock *sb = pool_superblock(&n->region);
 
 	if (f->state != FOLLOW_LINKED) {
-		conn_finish(&f->conn);
+		conn_leave(&f->conn);
 		return;
 	}
 	f->welcome = *w;
@@ -168,7 +168,7 @@ static void received(struct conn *c, struct message *m)
 	uint64_t epoch;
 
 	if (link_message_read(m->bytes, m->length, &heard, &epoch) != 0 || epoch != n->role.epoch) {
-		conn_finish(c);
+		conn_leave(c);
 		return;
 	}
 	conn_receive(c, m);
@@ -182,7 +182,7 @@ static void received(struct conn *c, struct message *m)
 		role_handover(&n->role, n->now, epoch, heard.number.number, heard.number.revision);
 		node_act(n);
 	} else {
-		conn_finish(c);
+		conn_leave(c);
 	}
 }
 
@@ -259,7 +259,7 @@ static void cut(struct follow *f)
 	if (f->conn.id->qp)
 		ibv_modify_qp(f->conn.id->qp, &attr, IBV_QP_STATE);
 	drain_all(f);
-	conn_finish(&f->conn);
+	conn_leave(&f->conn);
 }
 
 static void ended(struct conn *c)
@@ -355,7 +355,7 @@ static void event(struct conn *c, struct rdma_cm_event *e)
 		break;
 	}
 	if (rc != 0)
-		conn_finish(c);
+		conn_leave(c);
 }
 
 static const struct conn_ops ops = {
@@ -393,7 +393,7 @@ static void go(struct stag_pool_node *n, struct follow *f)
 {
 	n->follow = f;
 	if (f->greeting_len < 0 || resolve(f) != 0)
-		conn_finish(&f->conn);
+		conn_leave(&f->conn);
 }
 
 static void knock(struct stag_pool_node *n)
@@ -418,7 +418,7 @@ static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
 
 	if (f->state == FOLLOW_HELLO && n->follow == f)
 		next = begin(n, FOLLOW_PROOF);
-	conn_finish(&f->conn);
+	conn_leave(&f->conn);
 	if (!next)
 		return;
 	next->session = f->session;
@@ -463,7 +463,7 @@ void follow_look(struct stag_pool_node *n)
 	if (!f || f->conn.over)
 		return;
 	if (n->now > f->since + SILENCE)
-		conn_finish(&f->conn);
+		conn_leave(&f->conn);
 	if (f->conn.over || !applies(f))
 		return;
 	look_at_beat(f);

@@ -24,12 +24,12 @@ static int say(struct link *l, const union link_message *said)
 	int rc;
 
 	if (!m) {
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 		return -ENOBUFS;
 	}
 	rc = link_message_write(said, l->conn.node->role.epoch, m->bytes, NODE_MESSAGE);
 	if (rc < 0) {
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 		return rc;
 	}
 	m->length = (uint32_t)rc;
@@ -68,13 +68,13 @@ static void link_up(struct link *l, unsigned int seat)
 	int rc;
 
 	if (n->links[seat]) { /* whoever comes again has given up the old one, and tries once more */
-		conn_finish(&n->links[seat]->conn);
-		conn_finish(&l->conn);
+		conn_leave(&n->links[seat]->conn);
+		conn_leave(&l->conn);
 		return;
 	}
 	rc = role_link_up(&n->role, n->now, seat, l->hello.synced, l->hello.epoch, l->hello.number);
 	if (rc != 0) {
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 		node_act(n);
 		return;
 	}
@@ -103,7 +103,7 @@ static void find_seat(struct link *l)
 	l->waiting = true;
 	if (role_join(&n->role, n->now, &m) == -ENOSPC) {
 		node_tell(n, LOG_LEVEL_WARN, "there is no seat for %s", l->name);
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 	}
 	node_act(n);
 }
@@ -111,7 +111,7 @@ static void find_seat(struct link *l)
 static void hear_hello(struct link *l, const struct link_hello *hello)
 {
 	if (l->seat >= 0 || l->waiting || !is_own_memory(hello, l->conn.node)) {
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 		return;
 	}
 	l->hello = *hello;
@@ -126,14 +126,14 @@ static void received(struct conn *c, struct message *m)
 	uint64_t epoch;
 
 	if (link_message_read(m->bytes, m->length, &heard, &epoch) != 0 || !n->serving) {
-		conn_finish(c);
+		conn_leave(c);
 		return;
 	}
 	conn_receive(c, m);
 	if (heard.what == LINK_HELLO) {
 		hear_hello(l, &heard.hello);
 	} else if (l->seat < 0 || epoch != n->role.epoch) {
-		conn_finish(c);
+		conn_leave(c);
 	} else if (heard.what == LINK_SYNCED) {
 		role_resynced(&n->role, n->now, (unsigned int)l->seat, heard.number.number);
 		/* What was confirmed since it said so is not confirmed again. */
@@ -151,7 +151,7 @@ static void event(struct conn *c, struct rdma_cm_event *e)
 	if (e->event == RDMA_CM_EVENT_ESTABLISHED)
 		c->up = true;
 	else
-		conn_finish(c);
+		conn_leave(c);
 }
 
 static void ended(struct conn *c)
@@ -198,7 +198,7 @@ void link_cut(struct stag_pool_node *n, unsigned int seat)
 		return;
 	n->links[seat] = NULL;
 	node_tell(n, LOG_LEVEL_INFO, "cuts the link of %s", l->name);
-	conn_finish(&l->conn);
+	conn_leave(&l->conn);
 }
 
 void links_end(struct stag_pool_node *n)
@@ -207,7 +207,7 @@ void links_end(struct stag_pool_node *n)
 		link_cut(n, s);
 	list_for_each_safe (it, &n->conns)
 		if (list_entry(it, struct conn, link)->ops == &ops)
-			conn_finish(list_entry(it, struct conn, link));
+			conn_leave(list_entry(it, struct conn, link));
 }
 
 /* ---- let in ----------------------------------------------------------------------------------- */
@@ -263,7 +263,7 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 		rc = accept_it(l, s);
 	if (rc != 0) {
 		node_tell(n, LOG_LEVEL_WARN, "%s cannot be linked: %s", l->name, strerror(-rc));
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 	}
 	return 0;
 }
@@ -443,7 +443,7 @@ static void mind_the_slowest(struct stag_pool_node *n, struct link *l)
 		role_stuck(&n->role, n->now, (unsigned int)l->seat);
 		node_act(n);
 	} else {
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 	}
 }
 

@@ -343,7 +343,7 @@ static void end_all(struct stag_pool_node *n)
 	links_end(n);
 	follow_end(n);
 	while (!list_empty(&n->conns))
-		conn_finish(list_entry(n->conns.next, struct conn, link));
+		conn_leave(list_entry(n->conns.next, struct conn, link));
 	conns_free_ended(n);
 }
 

@@ -103,7 +103,7 @@ static void fail(struct pull *p, int rc)
 {
 	log_warn("client %s: a value of %u bytes: %s", p->client->name, p->rq.length,
 		 strerror(-rc));
-	conn_finish(&p->client->conn);
+	conn_leave(&p->client->conn);
 }
 
 /* ---- a value comes ---------------------------------------------------------------------------- */

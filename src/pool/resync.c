@@ -66,7 +66,7 @@ void copy_begin(struct follow *f)
 		f->copy.head_mr =
 			ibv_reg_mr(f->pd, f->copy.head, COPY_CHUNK, IBV_ACCESS_LOCAL_WRITE);
 	if (!f->copy.head_mr) {
-		conn_finish(&f->conn);
+		conn_leave(&f->conn);
 		return;
 	}
 	node_tell(n, LOG_LEVEL_INFO, "copies %llu bytes from its primary, where they differ",
@@ -90,7 +90,7 @@ void copy_hashes(struct follow *f, const struct link_hashes *h)
 
 	if (f->state != FOLLOW_COPIES || !c->asked || h->first != c->next || h->count == 0 ||
 	    h->count > c->chunks - c->next) {
-		conn_finish(&f->conn);
+		conn_leave(&f->conn);
 		return;
 	}
 	c->asked = false;
@@ -208,7 +208,7 @@ static void caught_up(struct follow *f)
 void copy_catch_up(struct follow *f, uint64_t number)
 {
 	if (f->state != FOLLOW_COPIES || f->copy.next < f->copy.chunks) {
-		conn_finish(&f->conn);
+		conn_leave(&f->conn);
 		return;
 	}
 	f->state = FOLLOW_CATCHES_UP;
@@ -247,7 +247,7 @@ static void answer_hashes(struct link *l, const struct link_ask *a)
 	int rc;
 
 	if (!m || a->first > num_chunks(n) || a->count > num_chunks(n) - a->first) {
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 		return;
 	}
 	l->copied = a->done;
@@ -266,7 +266,7 @@ static void answer_copied(struct link *l)
 	struct message *m = conn_message(&l->conn);
 
 	if (!m) {
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 		return;
 	}
 	l->copied = l->total;
@@ -281,5 +281,5 @@ void copy_answer(struct link *l, const union link_message *asked)
 	else if (asked->what == LINK_COPIED)
 		answer_copied(l);
 	else
-		conn_finish(&l->conn);
+		conn_leave(&l->conn);
 }

@@ -113,7 +113,7 @@ int serve_reply(struct client *k, const struct pool_answer *answer)
 
 	if (list_empty(&k->free_replies)) {
 		log_warn("client %s: has more under way than it may", k->name);
-		conn_finish(&k->conn);
+		conn_leave(&k->conn);
 		return -EPROTO;
 	}
 	r = list_entry(k->free_replies.next, struct reply, link);
@@ -359,7 +359,7 @@ static int carry_out_message(struct client *k, struct message *m)
 			return rc;
 		if (rc != 0) {
 			log_warn("client %s: asks for what cannot be: %s", k->name, strerror(-rc));
-			conn_finish(&k->conn);
+			conn_leave(&k->conn);
 			return rc;
 		}
 		m->where = where;
@@ -401,7 +401,7 @@ static void received(struct conn *c, struct message *m)
 	    header.kind != POOL_MESSAGE_REQUESTS || header.count == 0 ||
 	    header.epoch != (k->greeted ? c->node->role.epoch : 0)) {
 		log_warn("client %s: sends what is no request of this epoch", k->name);
-		conn_finish(c);
+		conn_leave(c);
 		return;
 	}
 	m->left = header.count;
@@ -415,7 +415,7 @@ static void event(struct conn *c, struct rdma_cm_event *e)
 	if (e->event == RDMA_CM_EVENT_ESTABLISHED)
 		c->up = true;
 	else
-		conn_finish(c);
+		conn_leave(c);
 }
 
 /* What it had asked for goes on; who goes on in its place asks again. */
@@ -480,7 +480,7 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	if (rc != 0) {
 		node_tell(n, LOG_LEVEL_WARN, "client %s cannot be taken in: %s", k->name,
 			  strerror(-rc));
-		conn_finish(&k->conn);
+		conn_leave(&k->conn);
 	}
 	return 0;
 }
@@ -523,7 +523,7 @@ void serve_stop(struct stag_pool_node *n)
 		struct conn *c = list_entry(it, struct conn, link);
 
 		if (c->ops == &ops)
-			conn_finish(c);
+			conn_leave(c);
 	}
 	while (!list_empty(&n->inbox))
 		list_del(n->inbox.next);

@@ -89,12 +89,12 @@ struct conn {
 	struct list out; /* free ones */
 };
 
-/* It has its id from now on, and ends with conn_finish(), whatever else becomes of it. */
+/* It has its id from now on, and ends with conn_leave(), whatever else becomes of it. */
 void conn_begin(struct conn *c, struct stag_pool_node *n, const struct conn_ops *ops,
 		struct rdma_cm_id *id);
 /* Queue pair, messages, receives. */
 int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends);
-void conn_finish(struct conn *c);	      /* any number of times */
+void conn_leave(struct conn *c);	      /* any number of times */
 struct message *conn_message(struct conn *c); /* NULL: all are under way */
 int conn_say(struct conn *c, struct message *m);
 int conn_post(struct conn *c, struct ibv_send_wr *wr); /* -ENOMEM: no room; else it has ended */
