@@ -40,6 +40,7 @@ struct roll_file {
 	char *lock_name;
 	int dir, watch, wake;
 	uint64_t seen; /* revision that the watch has told of */
+	bool unsynced; /* the directory has a new roll that it may yet forget */
 };
 
 static struct roll_file *to_file(struct roll_engine *e)
@@ -165,10 +166,7 @@ static enum roll_result file_swap(struct roll_engine *e, uint64_t *revision,
 		return ROLL_UNKNOWN;
 	}
 	result = swap_locked(f, *revision, nameless, text, (size_t)len, error);
-	if (result == ROLL_WON && fsync(f->dir) != 0) {
-		*error = -errno;
-		result = ROLL_UNKNOWN;
-	}
+	f->unsynced |= result == ROLL_WON;
 	if (result == ROLL_UNKNOWN)
 		log_err("roll %s: cannot be replaced: %s", f->path, strerror(-*error));
 	*revision += result == ROLL_WON;
@@ -201,6 +199,17 @@ static void start_watch(struct roll_file *f)
 	look(f);
 }
 
+/*
+ * A power cut before this takes the roll back to what it was, and all the memory that it was about with it: so nobody
+ * waits for it who waits to take over.
+ */
+static void sync_dir(struct roll_file *f)
+{
+	f->unsynced = false;
+	if (fsync(f->dir) != 0)
+		log_err("roll %s: its directory: %s", f->path, strerror(errno));
+}
+
 static void file_idle(struct roll_engine *e, bool watching)
 {
 	struct roll_file *f = to_file(e);
@@ -209,6 +218,8 @@ static void file_idle(struct roll_engine *e, bool watching)
 	char events[4096];
 	uint64_t count;
 
+	if (f->unsynced)
+		sync_dir(f);
 	if (watching && f->watch < 0) {
 		start_watch(f);
 		fds[1].fd = f->watch;
@@ -232,6 +243,8 @@ static void file_close(struct roll_engine *e)
 {
 	struct roll_file *f = to_file(e);
 
+	if (f->unsynced)
+		sync_dir(f);
 	if (f->dir >= 0)
 		close(f->dir);
 	if (f->wake >= 0)
