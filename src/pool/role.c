@@ -131,7 +131,6 @@ void role_swap(struct role *r)
 {
 	assert(!r->swapping);
 	r->swapping = true;
-	r->maybe |= r->want.in_sync & ~r->roll.in_sync;
 	ROLE_ACT(r, .what = ROLE_SWAP, .id = ++r->swap_id, .revision = r->revision);
 }
 
@@ -293,7 +292,9 @@ void role_time(struct role *r, uint64_t now)
 void role_changed(struct role *r, uint64_t now, uint64_t revision, const struct roll *roll)
 {
 	role_begin(r, now);
-	take_roll(r, now, revision, roll);
+	/* What is told may be late. Who begins looks for itself. */
+	if (r->state != ROLE_STARTING)
+		take_roll(r, now, revision, roll);
 	role_step(r, now);
 }
 

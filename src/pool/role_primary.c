@@ -287,8 +287,10 @@ static void mend_roll(struct role *r, uint64_t now)
 {
 	if (r->swapping || r->reading || r->read_at || is_roll_as_wanted(r, now))
 		return;
-	role_swap(r);
+	/* Whoever is added counts from now on: the lease first, for we may be stopped before the next line. */
+	r->maybe |= r->want.in_sync & ~r->roll.in_sync;
 	renew_lease(r);
+	role_swap(r);
 }
 
 static void forget_dropped(struct role *r, uint64_t now)
@@ -344,8 +346,8 @@ void role_primary_begin(struct role *r, uint64_t now)
 	r->synced = false;
 	r->next_beat = now;
 	role_become(r, ROLE_PRIMARY);
-	renew_lease(r);
 	ROLE_ACT(r, .what = ROLE_SERVE, .epoch = r->epoch, .number = r->placed);
+	renew_lease(r);
 }
 
 int role_join(struct role *r, uint64_t now, const struct roll_member *member)

@@ -234,7 +234,7 @@ static void begin_serving(struct world *w, struct node *n, uint64_t epoch, uint6
 	w->sum->epochs++;
 	/* It was stopped when it had won, and others who are in sync went on: nobody will ever read from it. */
 	if (epoch < w->served_epoch) {
-		if (n->lease)
+		if (n->role.lease)
 			violate(w, "serves when it has a successor");
 		return;
 	}
@@ -545,12 +545,30 @@ static void do_one(struct world *w, struct node *n, const struct role_action *a)
 	}
 }
 
+static uint64_t a_while(void)
+{
+	return between(100 * US, one_in(3) ? 150 * NS_PER_MS : 30 * NS_PER_MS);
+}
+
+static void pause_one(struct world *w, struct node *n)
+{
+	if (!n->up || n->paused_until)
+		return;
+	n->paused_until = w->now + a_while();
+	n->adapter_runs = one_in(2);
+}
+
+/* It may be stopped between two things that it does: the rest is done when it goes on. */
 static void act(struct world *w, struct node *n)
 {
 	struct role_action a;
 
-	while (role_next(&n->role, &a))
+	while (!n->paused_until && role_next(&n->role, &a)) {
 		do_one(w, n, &a);
+		if (!w->peace && w->setup.faults & FAULT_PAUSE &&
+		    one_in(a.what == ROLE_SWAP ? 10 : 1000))
+			pause_one(w, n);
+	}
 }
 
 /* ---- lives ------------------------------------------------------------------------------------- */
@@ -913,19 +931,6 @@ static void on_client(struct world *w)
 
 /* ---- trouble --------------------------------------------------------------------------------------- */
 
-static uint64_t a_while(void)
-{
-	return between(100 * US, one_in(3) ? 150 * NS_PER_MS : 30 * NS_PER_MS);
-}
-
-static void pause_one(struct world *w, struct node *n)
-{
-	if (!n->up || n->paused_until)
-		return;
-	n->paused_until = w->now + a_while();
-	n->adapter_runs = one_in(2);
-}
-
 static void cut_two(struct world *w, unsigned int one)
 {
 	unsigned int other = (unsigned int)dice(w->setup.nodes);
@@ -1018,6 +1023,14 @@ static void on_chaos(struct world *w)
 
 /* ---- a run -------------------------------------------------------------------------------------------- */
 
+static void resume(struct world *w, struct node *n)
+{
+	if (!n->paused_until || w->now < n->paused_until)
+		return;
+	n->paused_until = 0;
+	act(w, n);
+}
+
 static void one_event(struct world *w)
 {
 	struct event e = pop(w);
@@ -1025,8 +1038,7 @@ static void one_event(struct world *w)
 	w->now = e.at;
 	w->sum->steps++;
 	for (unsigned int i = 0; i < w->setup.nodes; i++)
-		if (w->nodes[i].paused_until && w->now >= w->nodes[i].paused_until)
-			w->nodes[i].paused_until = 0;
+		resume(w, &w->nodes[i]);
 	switch (e.what) {
 	case EVENT_CLIENT:
 		on_client(w);
