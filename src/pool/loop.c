@@ -249,11 +249,27 @@ static void hear_program(struct stag_pool_node *n)
 		n->switch_to = NULL;
 		if (rc >= 0)
 			rc = role_switch(&n->role, node_look_at_clock(n), (unsigned int)rc);
-		n->switched = rc;
+		n->switching = rc == 0;
+		if (rc != 0)
+			n->switched = rc;
 		pthread_cond_broadcast(&n->told);
 	}
 	pthread_mutex_unlock(&n->lock);
 	node_act(n);
+}
+
+/* What was to be handed over is another's by now, or was taken back. */
+static void end_handing(struct stag_pool_node *n)
+{
+	serve_handing(n);
+	if (!n->switching || n->role.state == ROLE_HANDING)
+		return;
+	n->switching = false;
+	node_show(n);
+	pthread_mutex_lock(&n->lock);
+	n->switched = n->role.state == ROLE_PRIMARY ? -EBUSY : 0;
+	pthread_cond_broadcast(&n->told);
+	pthread_mutex_unlock(&n->lock);
 }
 
 /* ---- rounds --------------------------------------------------------------------------------- */
@@ -314,6 +330,7 @@ static void round_of(struct stag_pool_node *n)
 	links_look(n);
 	follow_look(n);
 	tick(n);
+	end_handing(n);
 	if (n->serving) {
 		pulls_go_on(n);
 		serve_requests(n);

@@ -350,6 +350,7 @@ static struct stag_pool_node *make(void)
 	list_init(&n->ended);
 	list_init(&n->inbox);
 	list_init(&n->replies);
+	list_init(&n->handing);
 	list_init(&n->dirty);
 	list_init(&n->pulls);
 	list_init(&n->idle_pulls);

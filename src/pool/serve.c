@@ -106,9 +106,9 @@ static void write_ready(struct client *k)
 	}
 }
 
-int serve_reply(struct client *k, const struct pool_answer *answer)
+/* An answer that goes out later. */
+static int await(struct client *k, struct list *where, const struct pool_answer *answer)
 {
-	struct stag_pool_node *n = k->conn.node;
 	struct reply *r;
 
 	if (list_empty(&k->free_replies)) {
@@ -119,9 +119,14 @@ int serve_reply(struct client *k, const struct pool_answer *answer)
 	r = list_entry(k->free_replies.next, struct reply, link);
 	list_del(&r->link);
 	r->answer = *answer;
-	/* In order of their records, as they are judged: the queue is sorted by itself. */
-	list_add_tail(&n->replies, &r->link);
+	list_add_tail(where, &r->link);
 	return 0;
+}
+
+/* In order of their records, as they are judged: the queue is sorted by itself. */
+int serve_reply(struct client *k, const struct pool_answer *answer)
+{
+	return await(k, &k->conn.node->replies, answer);
 }
 
 void serve_answers(struct stag_pool_node *n, uint64_t number)
@@ -253,7 +258,22 @@ static int administer(struct client *k, const struct pool_request *rq)
 	}
 	answer.status = (uint32_t)-rc;
 	node_act(n);
+	/* Who asks for another primary is answered by that one, asking again there. */
+	if (rc == 0 && n->role.state == ROLE_HANDING)
+		return await(k, &n->handing, &answer);
 	return write_answer(k, &answer);
+}
+
+void serve_handing(struct stag_pool_node *n)
+{
+	while (n->role.state == ROLE_PRIMARY && !list_empty(&n->handing)) {
+		struct reply *r = list_entry(n->handing.next, struct reply, link);
+
+		r->answer.status = EBUSY;
+		r->answer.after = n->core.number;
+		list_del(&r->link);
+		list_add_tail(&n->replies, &r->link);
+	}
 }
 
 static int look(struct client *k, const struct pool_request *rq)
@@ -529,6 +549,8 @@ void serve_stop(struct stag_pool_node *n)
 		list_del(n->inbox.next);
 	while (!list_empty(&n->replies))
 		list_del(n->replies.next);
+	while (!list_empty(&n->handing))
+		list_del(n->handing.next);
 	expire_end(n);
 	pool_core_close(&n->core);
 }

@@ -254,6 +254,7 @@ struct stag_pool_node {
 	struct stag_pool_node_info shown; /* as it was a moment ago */
 	const char *switch_to;		  /* NULL: nobody; "": whoever is next */
 	int switched;			  /* -EINPROGRESS: is being done */
+	bool switching;
 
 	int epoll, timer, wake;
 	struct rdma_event_channel *events;
@@ -289,6 +290,7 @@ struct stag_pool_node {
 	unsigned int num_clients;
 	struct list inbox;   /* messages of clients */
 	struct list replies; /* that wait for records */
+	struct list handing; /* those that wait for another primary */
 	struct list dirty;   /* clients with answers to send */
 	struct list pulls, idle_pulls;
 	struct pull *all_pulls;
@@ -317,7 +319,8 @@ void node_act(struct stag_pool_node *n); /* what the role says; after each of it
 uint64_t node_look_at_clock(struct stag_pool_node *n);
 
 /* status.c */
-void node_snapshot(struct stag_pool_node *n);
+void node_show(struct stag_pool_node *n);     /* what is asked for by the program */
+void node_snapshot(struct stag_pool_node *n); /* the same, from time to time */
 void node_status(struct stag_pool_node *n, struct node_status *status);
 
 /* memory.c */
@@ -341,7 +344,8 @@ void serve_stop(struct stag_pool_node *n);
 void serve_requests(struct stag_pool_node *n);
 void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now */
 void serve_flush(struct stag_pool_node *n);
-void serve_message_done(struct message *m); /* if nobody needs it any more */
+void serve_handing(struct stag_pool_node *n); /* it was taken back: say so to who asked */
+void serve_message_done(struct message *m);   /* if nobody needs it any more */
 /* A changing request with its value. -EAGAIN: later. */
 int serve_change(struct client *k, const struct pool_request *request, struct pool_answer *answer);
 int serve_reply(struct client *k,

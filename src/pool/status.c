@@ -92,13 +92,11 @@ static void show_member(struct stag_pool_member *to, const struct node_member *m
 	memcpy(to->address, m->address, sizeof(to->address) - 1);
 }
 
-void node_snapshot(struct stag_pool_node *n)
+void node_show(struct stag_pool_node *n)
 {
 	struct stag_pool_node_info *i = &n->info;
 	struct node_status s;
 
-	if (n->now - n->shown_at < n->role.times.lease.beat)
-		return;
 	n->shown_at = n->now;
 	node_status(n, &s);
 	memcpy(i->uuid, s.uuid, sizeof(i->uuid));
@@ -117,4 +115,10 @@ void node_snapshot(struct stag_pool_node *n)
 		show_member(&i->members[m], &s.members[m]);
 	LOCK_FOR_SCOPE(&n->lock);
 	n->shown = *i;
+}
+
+void node_snapshot(struct stag_pool_node *n)
+{
+	if (n->now - n->shown_at >= n->role.times.lease.beat)
+		node_show(n);
 }
