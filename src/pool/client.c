@@ -448,12 +448,15 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 		client_step(p);
 		if (p->link.stage == LINK_UP)
 			return 0;
-		if (p->refused == -EACCES || p->refused == -EPROTO)
+		/* A stranger at one of several addresses is no reason to give up. */
+		if (p->refused == -EACCES || (p->refused == -EPROTO && p->num_seats == 1))
 			return p->refused;
 		if (clock_ns() > deadline)
 			break;
 		client_sleep(p, deadline);
 	}
+	if (p->refused != 0)
+		return p->refused;
 	for (unsigned int i = 0; i < p->num_seats; i++)
 		if (p->seats[i].answered != 0 || p->seats[i].stage != CALL_NONE)
 			return pool_fail(ETIMEDOUT, "no node is primary, or it does not answer");

@@ -62,6 +62,21 @@ static struct seat *find(struct stag_pool *p, const struct sockaddr_storage *at)
 	return NULL;
 }
 
+/* Of one that the program did not name, and that was silent for the longest time. */
+static struct seat *spare(struct stag_pool *p)
+{
+	struct seat *oldest = NULL;
+
+	for (unsigned int i = 0; i < p->num_seats; i++) {
+		struct seat *seat = &p->seats[i];
+
+		if (!seat->given && seat->stage == CALL_NONE && p->link.seat != seat &&
+		    (!oldest || seat->answered < oldest->answered))
+			oldest = seat;
+	}
+	return oldest;
+}
+
 struct seat *where_add(struct stag_pool *p, const char *address)
 {
 	struct sockaddr_storage at;
@@ -73,9 +88,11 @@ struct seat *where_add(struct stag_pool *p, const char *address)
 	if (strlen(address) >= ROLL_ADDRESS_LEN || resolve(address, &at) != 0)
 		return NULL;
 	seat = find(p, &at);
-	if (seat || p->num_seats == CLIENT_SEATS)
+	if (seat)
 		return seat;
-	seat = &p->seats[p->num_seats++];
+	seat = p->num_seats < CLIENT_SEATS ? &p->seats[p->num_seats++] : spare(p);
+	if (!seat)
+		return NULL;
 	*seat = (struct seat){.sockaddr = at};
 	strcpy(seat->address, address);
 	return seat;
