@@ -427,11 +427,13 @@ static void knock(struct rdma_cm_id *id, const struct rdma_cm_event *event)
 	enum admit_verdict verdict;
 
 	memcpy(said, event->param.conn.private_data, length);
-	if (node != fake.primary)
+	if (node != fake.primary && fake.hung)
+		place.epoch--; /* it knows nothing of another */
+	else if (node != fake.primary)
 		place.primary = fake.where[fake.primary];
 	verdict = admit_judge(fake.admit, clock_ns(), "127.0.0.1", 9, &place, said, length, reply,
 			      &reply_length, &session);
-	if (fake.gone[node] || (fake.hung && node != fake.primary)) {
+	if (fake.gone[node]) {
 		rdma_reject(id, NULL, 0);
 		rdma_destroy_id(id);
 	} else if (verdict == ADMIT_YES && node == fake.primary) {
