@@ -8,7 +8,8 @@
 #include <string.h>
 
 static const struct command *const commands[] = {&run_command,	 &info_command,	 &heap_command,
-						 &store_command, &block_command, &bench_command};
+						 &store_command, &block_command, &torture_command,
+						 &bench_command};
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
 
@@ -38,8 +39,8 @@ static void print_help(FILE *out)
 	      "RDMA for every machine: a software adapter for programs that use verbs.\n\n",
 	      out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(out, "  %-6s %s\n", commands[i]->name, commands[i]->summary);
-	fputs("  help   explain a command\n\n"
+		fprintf(out, "  %-7s %s\n", commands[i]->name, commands[i]->summary);
+	fputs("  help    explain a command\n\n"
 	      "  --help, --version\n\n"
 	      "Exit codes: 0 done, 1 failed, 2 wrong usage. 'stag run' ends as its program does;\n"
 	      "126 says that the program cannot be executed, 127 that there is none.\n"

@@ -6,12 +6,12 @@ _stag() {
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run info heap store block bench help --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap store block torture bench help --help --version' -- "$cur"))
 		return
 	fi
 	case ${COMP_WORDS[1]} in
 	help)
-		COMPREPLY=($(compgen -W 'run info heap store block bench' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap store block torture bench' -- "$cur"))
 		;;
 	info)
 		case $prev in
@@ -24,6 +24,9 @@ _stag() {
 		;;
 	block)
 		_stag_block
+		;;
+	torture)
+		_stag_torture
 		;;
 	heap)
 		if ((COMP_CWORD == 2)); then
@@ -90,6 +93,25 @@ _stag() {
 			fi
 			;;
 		esac
+		;;
+	esac
+}
+
+# What can be tortured, and how.
+_stag_torture() {
+	if ((COMP_CWORD == 2)); then
+		COMPREPLY=($(compgen -W 'pool --help' -- "$cur"))
+		return
+	fi
+	case $prev in
+	--phase) COMPREPLY=($(compgen -W 'calm kill-primary kill-standby kill-turns pause cut slow engine disk memory switchover mixed' -- "$cur")) ;;
+	--etcd) COMPREPLY=($(compgen -W '1 3' -- "$cur")) ;;
+	--check) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	--directory) COMPREPLY=($(compgen -d -- "$cur")) ;;
+	--seconds | --rounds | --failovers | --nodes | --clients | --rate | --longest-pause | --size | --beat | --lease | --promote | --seed) ;;
+	*)
+		COMPREPLY=($(compgen -W '--phase --list --seconds --rounds --failovers --nodes --clients --etcd --rate --longest-pause
+			--size --beat --lease --promote --seed --one-host --directory --keep --check --json --help' -- "$cur"))
 		;;
 	esac
 }

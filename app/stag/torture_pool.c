@@ -97,7 +97,7 @@ bool pass_time(struct torture *t, double seconds)
 			return fail(t, "interrupted");
 		if (!nodes_look_after(t))
 			return false;
-		report_progress(t);
+		show_progress(t);
 		if (now >= until)
 			return true;
 		usleep(until - now > 20 * NS_PER_MS ? 20000 : (useconds_t)((until - now) / 1000));
@@ -296,7 +296,7 @@ static unsigned int do_phases(struct torture *t, struct phase_result *results)
 				continue;
 			do_phase(t, &phases[i], &results[done++]);
 			t->phase++;
-			report_phase(t, t->now);
+			show_phase(t, t->now);
 			if (t->now->failed)
 				return done;
 		}
@@ -337,7 +337,7 @@ static int run(struct torture *t)
 		complain("%s", start.why);
 	for (unsigned int i = 0; i < done; i++)
 		failed |= results[i].failed;
-	report_end(t, results, done);
+	show_end(t, results, done);
 	end(t, failed || start.failed);
 	for (unsigned int i = 0; i < done; i++)
 		free(results[i].judgement.times);

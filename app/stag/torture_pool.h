@@ -297,10 +297,10 @@ extern const unsigned int num_phases;
 bool nemesis_heal(struct torture *t);
 
 /* torture_pool_report.c */
-void report_progress(const struct torture *t);
-void report_clear(void);
-void report_phase(const struct torture *t, const struct phase_result *r);
-void report_end(const struct torture *t, const struct phase_result *results, unsigned int n);
+void show_progress(const struct torture *t);
+void show_nothing(void);
+void show_phase(const struct torture *t, const struct phase_result *r);
+void show_end(const struct torture *t, const struct phase_result *results, unsigned int n);
 double percentile(const double *sorted, size_t n, double p);
 
 #endif

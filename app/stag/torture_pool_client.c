@@ -201,6 +201,11 @@ static bool is_reading(uint8_t act)
 	return act == ACT_READ || act == ACT_GET;
 }
 
+static bool is_removing(uint8_t act)
+{
+	return act == ACT_DELETE || act == ACT_REMOVE;
+}
+
 /* ---- returns --------------------------------------------------------------------------------- */
 
 /* Where others find it; else it is deleted next. */
@@ -234,6 +239,7 @@ static void move(struct client *c, struct deed *d, const struct stag_pool_done *
 	made->object = INSERTED | d->value;
 	made->act = ACT_INSERT;
 	made->expected = 0;
+	d->version = 0;
 	atomic_store(&c->diary->count, index + 1);
 	keep(c, made->object, &done->ptr);
 }
@@ -289,12 +295,13 @@ static void finish(struct client *c, const struct stag_pool_done *done, uint64_t
 
 	d->outcome = outcome_of(c, d, done->error);
 	d->error = done->error;
-	d->version = done->error == 0 || done->error == EILSEQ ? done->version : 0;
+	if (done->error == EILSEQ || (done->error == 0 && !is_removing(d->act)))
+		d->version = done->version;
 	if (done->error == 0 && is_reading(d->act))
 		finish_read(c, f, d, done->length);
 	if (d->outcome != LINEAR_UNKNOWN)
 		d->ret = now;
-	if (d->outcome == LINEAR_OK || d->outcome == LINEAR_MISMATCH)
+	if (d->version)
 		remember_version(c, f, d);
 	settle(c, f, d, done);
 	f->used = false;
@@ -333,7 +340,7 @@ static void fill(struct client *c, struct flight *f, struct deed *d, struct stag
 		io->length = MAX_VALUE;
 		return;
 	}
-	if (d->act == ACT_DELETE || d->act == ACT_REMOVE)
+	if (is_removing(d->act))
 		return;
 	d->length = draw_length(c);
 	d->value = d->length ? new_id(c) : 0;

@@ -171,27 +171,35 @@ static bool is_of_sweep(const struct deed *d, uint16_t sweeper)
 	return d->client == sweeper && !is_change(d);
 }
 
-/* Of one object: its last change that was acknowledged, and what the sweep saw. */
+/* A removal, perhaps, that came not before another change. */
+static bool may_remove_later(const struct deed *d, const struct deed *change)
+{
+	if (!is_removal(d))
+		return false;
+	return d->outcome == LINEAR_UNKNOWN || (d->outcome == LINEAR_OK && d->ret > change->call);
+}
+
+/* Of one object, by versions: its last change that was acknowledged, and what the sweep saw. Removals have no version. */
 static bool is_lost(const struct deed *const *deeds, size_t n, uint16_t sweeper)
 {
 	const struct deed *last = NULL, *seen = NULL;
-	bool unknown_removal = false;
 
 	for (size_t i = 0; i < n; i++) {
 		const struct deed *d = deeds[i];
 
 		if (is_of_sweep(d, sweeper))
 			seen = d;
-		else if (is_change(d) && d->outcome == LINEAR_OK)
+		else if (is_change(d) && !is_removal(d) && d->outcome == LINEAR_OK)
 			last = d;
-		else if (is_removal(d) && d->outcome == LINEAR_UNKNOWN)
-			unknown_removal = true;
 	}
 	if (!last || !seen || !last->version)
 		return false;
 	if (seen->outcome == LINEAR_OK)
 		return seen->version < last->version;
-	return seen->outcome == LINEAR_ABSENT && !is_removal(last) && !unknown_removal;
+	for (size_t i = 0; i < n; i++)
+		if (may_remove_later(deeds[i], last))
+			return false;
+	return seen->outcome == LINEAR_ABSENT;
 }
 
 static void count_lost(const struct history *h, struct judgement *j)

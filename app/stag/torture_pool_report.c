@@ -19,7 +19,7 @@ double percentile(const double *sorted, size_t n, double p)
 	return n ? sorted[at ? at - 1 : 0] : 0;
 }
 
-void report_progress(const struct torture *t)
+void show_progress(const struct torture *t)
 {
 	static uint64_t last;
 	uint64_t now = clock_ns();
@@ -33,7 +33,7 @@ void report_progress(const struct torture *t)
 		nodes_epoch(t) - t->first_epoch);
 }
 
-void report_clear(void)
+void show_nothing(void)
 {
 	if (isatty(STDERR_FILENO))
 		fprintf(stderr, "\r%78s\r", "");
@@ -47,11 +47,11 @@ static const char *linear_word(const struct judgement *j)
 					   : "undecided";
 }
 
-void report_phase(const struct torture *t, const struct phase_result *r)
+void show_phase(const struct torture *t, const struct phase_result *r)
 {
 	const struct judgement *j = &r->judgement;
 
-	report_clear();
+	show_nothing();
 	if (t->o.json)
 		return;
 	if (r->skipped) {
@@ -150,7 +150,7 @@ static void end_json(const struct torture *t, const struct phase_result *results
 	json_decref(o);
 }
 
-void report_end(const struct torture *t, const struct phase_result *results, unsigned int n)
+void show_end(const struct torture *t, const struct phase_result *results, unsigned int n)
 {
 	uint64_t failovers = 0;
 	size_t count, operations = 0;
