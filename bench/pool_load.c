@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * pool_load.c - a pool's nodes, and who loads them: of bench/pool. Under `stag run`.
+ *
+ *   pool_load node ROLL STATE NAME PORT [create=MIB] [software]
+ *   pool_load OP WHERE SIZE CLIENTS DEPTH SECS [poll]
+ *   pool_load memory WHERE SIZE COUNT
+ *
+ * node serves until it is killed. OP is read, get, insert, update or put: each of CLIENTS, all of them in one thread, has DEPTH operations
+ * under way all the time. With poll nobody sleeps. Values that were inserted are deleted at the end.
+ *
+ * On stdout, with tabs: operations a second, microseconds of processor time an operation, and the median and the 99th percentile of
+ * what an operation takes, in microseconds. memory prints how many bytes of the pool a value of SIZE takes.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "stag/pool.h"
+
+#define KEYS	    10000u
+#define MANY	    (64ull << 20) /* bytes of values that are there to be read, at most */
+#define MAX_SAMPLES (1u << 22)
+#define USER	    "bench"
+#define SECRET	    "of the benchmark"
+
+__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("pool_load: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+static void *memory(size_t size)
+{
+	void *p = calloc(1, size ? size : 1);
+
+	if (!p)
+		die("no memory");
+	return p;
+}
+
+/* ---- a node -------------------------------------------------------------------------- */
+
+static int serve(int argc, char **argv)
+{
+	const struct stag_pool_user users[] = {
+		{USER, SECRET, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE}};
+	struct stag_pool_node_attr attr = {.pool = "bench",
+					   .secret = "of the nodes",
+					   .address = "127.0.0.1",
+					   .users = users,
+					   .num_users = 1};
+	char advertise[32];
+
+	if (argc < 6)
+		die("node wants ROLL STATE NAME PORT");
+	attr.roll = argv[2];
+	attr.state = argv[3];
+	attr.node = argv[4];
+	attr.port = (uint16_t)strtoul(argv[5], NULL, 10);
+	snprintf(advertise, sizeof(advertise), "127.0.0.1:%u", attr.port);
+	attr.advertise = advertise;
+	for (int i = 6; i < argc; i++) {
+		if (strncmp(argv[i], "create=", 7) == 0) {
+			attr.flags |= STAG_POOL_CREATE;
+			attr.size = strtoull(argv[i] + 7, NULL, 10) << 20;
+		} else if (strcmp(argv[i], "software") == 0) {
+			attr.flags |= STAG_POOL_NO_MIRROR;
+		}
+	}
+	mkdir(attr.state, 0700);
+	if (!stag_pool_node_start(&attr))
+		die("%s", stag_pool_error());
+	for (;;)
+		pause();
+}
+
+/* ---- a load -------------------------------------------------------------------------------- */
+
+struct flight {
+	struct client *client;
+	uint8_t *memory;
+	unsigned int key;
+	uint64_t began;
+};
+
+struct client {
+	struct stag_pool *pool;
+	struct flight *flights;
+	uint8_t *memory;
+};
+
+static struct {
+	uint32_t op;
+	const char *where;
+	size_t size;
+	unsigned int clients, depth, keys;
+	uint64_t ns;
+	bool poll;
+	uint64_t dice;
+	struct stag_pool_ptr *ptrs;
+	uint32_t *samples;
+	size_t num_samples;
+	uint64_t operations;
+	struct stag_pool_ptr *made; /* MAX_SAMPLES: what was inserted */
+	size_t num_made;
+	unsigned int under_way;
+	bool over;
+} load;
+
+static struct stag_pool *open_pool(void)
+{
+	struct stag_pool_attr attr = {.user = USER, .secret = SECRET, .depth = load.depth};
+	struct stag_pool *pool = stag_pool_open(load.where, &attr);
+
+	if (!pool)
+		die("%s", stag_pool_error());
+	return pool;
+}
+
+static unsigned int any_key(void)
+{
+	load.dice = load.dice * 6364136223846793005u + 1442695040888963407u;
+	return (unsigned int)((load.dice >> 33) % load.keys);
+}
+
+static bool by_name(void)
+{
+	return load.op == STAG_POOL_GET || load.op == STAG_POOL_PUT;
+}
+
+/* What is read or updated is there before. */
+static void fill(struct client *c)
+{
+	char name[16];
+	int rc = 0;
+
+	load.keys = load.size && MANY / load.size < KEYS ? (unsigned int)(MANY / load.size) : KEYS;
+	load.ptrs = memory(load.keys * sizeof(*load.ptrs));
+	if (load.op == STAG_POOL_INSERT)
+		return;
+	for (unsigned int i = 0; rc == 0 && i < load.keys; i++) {
+		snprintf(name, sizeof(name), "key%05u", i);
+		rc = by_name() ? stag_pool_put(c->pool, name, c->memory, load.size, 0, NULL)
+			       : stag_pool_insert(c->pool, c->memory, load.size, &load.ptrs[i]);
+	}
+	if (rc != 0)
+		die("cannot fill the pool: %s (%s)", strerror(rc), stag_pool_error());
+}
+
+static void begin(struct flight *f)
+{
+	struct stag_pool_io io = {.op = load.op, .user = f, .length = load.size};
+	char name[16];
+	int rc;
+
+	f->key = any_key();
+	snprintf(name, sizeof(name), "key%05u", f->key);
+	if (by_name())
+		io.name = name;
+	else
+		io.ptr = load.ptrs[f->key];
+	if (load.op == STAG_POOL_READ || load.op == STAG_POOL_GET)
+		io.to = f->memory;
+	else
+		io.from = f->memory;
+	load.under_way++;
+	f->began = clock_ns();
+	rc = stag_pool_submit(f->client->pool, &io, 1);
+	if (rc != 0)
+		die("submit: %s (%s)", strerror(rc), stag_pool_error());
+}
+
+static void finish(const struct stag_pool_done *done)
+{
+	struct flight *f = done->user;
+	uint64_t ns = clock_ns() - f->began;
+
+	if (done->error)
+		die("operation %u: %s (%s)", done->op, strerror(done->error), stag_pool_error());
+	load.under_way--;
+	if (load.op == STAG_POOL_INSERT && load.num_made < MAX_SAMPLES)
+		load.made[load.num_made++] = done->ptr;
+	if (load.over)
+		return;
+	if (load.num_samples < MAX_SAMPLES)
+		load.samples[load.num_samples++] = ns < UINT32_MAX ? (uint32_t)ns : UINT32_MAX;
+	load.operations++;
+}
+
+/* How many came back. */
+static int turn(struct client *c)
+{
+	struct stag_pool_done done[64];
+	int n = stag_pool_poll(c->pool, done, 64);
+
+	for (int i = 0; i < n; i++) {
+		finish(&done[i]);
+		if (!load.over)
+			begin(done[i].user);
+	}
+	return n;
+}
+
+static void sleep_for_any(struct client *c, struct pollfd *fds)
+{
+	for (unsigned int i = 0; i < load.clients; i++)
+		fds[i] = (struct pollfd){.fd = stag_pool_fd(c[i].pool), .events = POLLIN};
+	poll(fds, load.clients, 1);
+}
+
+static void run(struct client *c)
+{
+	struct pollfd *fds = memory(load.clients * sizeof(*fds));
+	uint64_t until = clock_ns() + load.ns;
+
+	for (unsigned int i = 0; i < load.clients; i++)
+		for (unsigned int k = 0; k < load.depth; k++)
+			begin(&c[i].flights[k]);
+	while (clock_ns() < until) {
+		int n = 0;
+
+		for (unsigned int i = 0; i < load.clients; i++)
+			n += turn(&c[i]);
+		if (n == 0 && !load.poll)
+			sleep_for_any(c, fds);
+	}
+	free(fds);
+}
+
+static void clean_up(struct client *c)
+{
+	load.over = true;
+	while (load.under_way)
+		for (unsigned int i = 0; i < load.clients; i++)
+			turn(&c[i]);
+	for (size_t i = 0; i < load.num_made; i++)
+		stag_pool_delete(c[0].pool, &load.made[i]);
+	for (unsigned int i = 0; load.op != STAG_POOL_INSERT && !by_name() && i < load.keys; i++)
+		stag_pool_delete(c[0].pool, &load.ptrs[i]);
+}
+
+static void make_client(struct client *c)
+{
+	c->pool = open_pool();
+	c->memory = memory(load.depth * load.size);
+	c->flights = memory(load.depth * sizeof(*c->flights));
+	if (load.size && stag_pool_lend(c->pool, c->memory, load.depth * load.size) != 0)
+		die("lend: %s", stag_pool_error());
+	for (unsigned int k = 0; k < load.depth; k++) {
+		c->flights[k].client = c;
+		c->flights[k].memory = c->memory + k * load.size;
+	}
+}
+
+static int by_size(const void *x, const void *y)
+{
+	const uint32_t *a = x, *b = y;
+
+	return *a < *b ? -1 : *a > *b;
+}
+
+static void report(uint64_t ns, uint64_t cpu_ns)
+{
+	size_t n = load.num_samples;
+
+	if (n == 0)
+		die("nothing came back");
+	qsort(load.samples, n, sizeof(*load.samples), by_size);
+	printf("%.0f\t%.3f\t%.2f\t%.2f\n", (double)load.operations * 1e9 / (double)ns,
+	       (double)cpu_ns / 1e3 / (double)load.operations, load.samples[n / 2] / 1e3,
+	       load.samples[n * 99 / 100] / 1e3);
+}
+
+static int measure(uint32_t op, int argc, char **argv)
+{
+	struct client *c;
+	uint64_t began, busy;
+
+	if (argc < 7)
+		die("%s wants WHERE SIZE CLIENTS DEPTH SECS [poll]", argv[1]);
+	load.op = op;
+	load.where = argv[2];
+	load.size = strtoul(argv[3], NULL, 10);
+	load.clients = (unsigned int)strtoul(argv[4], NULL, 10);
+	load.depth = (unsigned int)strtoul(argv[5], NULL, 10);
+	load.ns = (uint64_t)(strtod(argv[6], NULL) * 1e9);
+	load.poll = argc > 7;
+	load.samples = memory(MAX_SAMPLES * sizeof(*load.samples));
+	load.made = memory(MAX_SAMPLES * sizeof(*load.made));
+	c = memory(load.clients * sizeof(*c));
+	for (unsigned int i = 0; i < load.clients; i++)
+		make_client(&c[i]);
+	fill(&c[0]);
+	began = clock_ns();
+	busy = clock_read(CLOCK_PROCESS_CPUTIME_ID);
+	run(c);
+	report(clock_ns() - began, clock_read(CLOCK_PROCESS_CPUTIME_ID) - busy);
+	fflush(stdout);
+	clean_up(c);
+	return 0;
+}
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+static uint64_t used_now(struct stag_pool *pool)
+{
+	struct stag_pool_info info = {0};
+	int rc = stag_pool_query(pool, &info, sizeof(info));
+
+	if (rc != 0)
+		die("query: %s", stag_pool_error());
+	return info.used;
+}
+
+static int measure_memory(int argc, char **argv)
+{
+	uint64_t count = argc > 4 ? strtoull(argv[4], NULL, 10) : 0, before;
+	struct stag_pool_ptr ptr;
+	struct stag_pool *pool;
+	uint8_t *value;
+
+	if (count == 0)
+		die("memory wants WHERE SIZE COUNT");
+	load.where = argv[2];
+	load.size = strtoul(argv[3], NULL, 10);
+	load.depth = 64;
+	value = memory(load.size);
+	pool = open_pool();
+	before = used_now(pool);
+	for (uint64_t i = 0; i < count; i++) {
+		int rc = stag_pool_insert(pool, value, load.size, &ptr);
+
+		if (rc != 0)
+			die("insert: %s (%s)", strerror(rc), stag_pool_error());
+	}
+	printf("%.2f\n", (double)(used_now(pool) - before) / (double)count);
+	stag_pool_close(pool);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		uint32_t op;
+	} ops[] = {{"read", STAG_POOL_READ},
+		   {"get", STAG_POOL_GET},
+		   {"insert", STAG_POOL_INSERT},
+		   {"update", STAG_POOL_UPDATE},
+		   {"put", STAG_POOL_PUT}};
+
+	if (argc < 2)
+		die("what shall be done?");
+	if (strcmp(argv[1], "node") == 0)
+		return serve(argc, argv);
+	if (strcmp(argv[1], "memory") == 0)
+		return measure_memory(argc, argv);
+	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
+		if (strcmp(argv[1], ops[i].name) == 0)
+			return measure(ops[i].op, argc, argv);
+	die("no operation '%s'", argv[1]);
+}
