@@ -30,7 +30,7 @@
 #define MANY	    (64ull << 20) /* bytes of values that are there to be read, at most */
 #define MAX_SAMPLES (1u << 22)
 #define USER	    "bench"
-#define SECRET	    "of the benchmark"
+#define SECRET	    "of the benchmark, of its clients"
 
 __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt, ...)
 {
@@ -60,7 +60,7 @@ static int serve(int argc, char **argv)
 	const struct stag_pool_user users[] = {
 		{USER, SECRET, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE}};
 	struct stag_pool_node_attr attr = {.pool = "bench",
-					   .secret = "of the nodes",
+					   .secret = "of the benchmark, of its nodes",
 					   .address = "127.0.0.1",
 					   .users = users,
 					   .num_users = 1};
