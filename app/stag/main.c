@@ -7,9 +7,9 @@
 #include <stdarg.h>
 #include <string.h>
 
-static const struct command *const commands[] = {&run_command,	 &info_command,	 &heap_command,
-						 &store_command, &block_command, &torture_command,
-						 &bench_command};
+static const struct command *const commands[] = {&run_command,	   &info_command,  &heap_command,
+						 &store_command,   &block_command, &pool_command,
+						 &torture_command, &bench_command};
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
 

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# bash completion for stag(1)
+# bash completion for stag(1) and stagd(8)
 
 _stag() {
 	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} i word
 
 	COMPREPLY=()
 	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run info heap store block torture bench help --help --version' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap store block pool torture bench help --help --version' -- "$cur"))
 		return
 	fi
 	case ${COMP_WORDS[1]} in
 	help)
-		COMPREPLY=($(compgen -W 'run info heap store block torture bench' -- "$cur"))
+		COMPREPLY=($(compgen -W 'run info heap store block pool torture bench' -- "$cur"))
 		;;
 	info)
 		case $prev in
@@ -24,6 +24,9 @@ _stag() {
 		;;
 	block)
 		_stag_block
+		;;
+	pool)
+		_stag_pool
 		;;
 	torture)
 		_stag_torture
@@ -211,6 +214,57 @@ _stag_block() {
 	esac
 }
 
+# Pools of which a node was made here, then options by what is done; behind the pool its names and nodes.
+_stag_pool() {
+	local verb=${COMP_WORDS[2]} pool=${COMP_WORDS[3]-} settings='--user --secret-file --json --help'
+	local base=${STAG_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/stag}
+	local nodes='--node --dir --roll --address --advertise --port --secrets --force --serve --json --help'
+
+	if ((COMP_CWORD == 2)); then
+		COMPREPLY=($(compgen -W 'create join status put get update rm ls switchover forget watch --help' -- "$cur"))
+		return
+	fi
+	case $prev in
+	--secret-file | --secrets | --dir | --from) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	--user | --node | --roll | --address | --advertise | --port | --size | --memory | --clients) ;;
+	--version | --value | --pointer | --interval | --count) ;;
+	*)
+		case $verb in
+		create) settings="--size --memory --clients --overwrite $nodes" ;;
+		join) settings="--from $nodes" ;;
+		put) settings+=' --value --insert --exclusive --version' ;;
+		get) settings+=' --pointer' ;;
+		update) settings+=' --value --pointer --version' ;;
+		rm) settings+=' --pointer --version' ;;
+		ls) settings+=' --long' ;;
+		watch) settings+=' --interval --count' ;;
+		esac
+		if [[ $cur == -* ]]; then
+			COMPREPLY=($(compgen -W "$settings" -- "$cur"))
+		elif ((COMP_CWORD == 3)); then
+			[[ $EUID == 0 && -z ${STAG_STATE-} ]] && base=/var/lib/stag
+			COMPREPLY=($(cd "$base" 2>/dev/null && compgen -d -- "$cur") $(compgen -f -- "$cur"))
+		elif ((COMP_CWORD == 4)) && [[ $verb == @(get|update|put|rm) ]]; then
+			COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" pool ls "$pool" 2>/dev/null)" -- "$cur"))
+		elif [[ $verb == @(switchover|forget) ]]; then
+			COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" pool status "$pool" --json 2>/dev/null |
+				sed -n '/"nodes"/,$s/.*"name": "\(.*\)".*/\1/p')" -- "$cur"))
+		else
+			COMPREPLY=($(compgen -f -- "$cur"))
+		fi
+		;;
+	esac
+}
+
+_stagd() {
+	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+
+	case $prev in
+	--config | -c) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	*) COMPREPLY=($(compgen -W '--config --check --json --help --version' -- "$cur")) ;;
+	esac
+}
+
 # The colons divide words for bash: what is before the last one is not the word any more.
 _stag_allow() {
 	COMPREPLY=($(compgen -W 'user: group: local: net: remote: token: owner' -- "$cur"))
@@ -229,3 +283,4 @@ _stag_program() {
 }
 
 complete -o filenames -F _stag stag
+complete -o filenames -F _stagd stagd

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * pool_make.c - stag pool create and join: a directory with the INI file and the secrets of a node, for stagd to serve.
+ *
+ * Nothing is asked over the network: the pool itself is made, or joined, when the node is started.
+ */
+#include "pool_use.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "conf.h"
+#include "pool/roll.h"
+#include "stag.h"
+#include "store.h"
+
+#define PORTS 64 /* that are tried */
+
+struct made {
+	const struct pool_use *u;
+	bool create;
+	char node[ROLL_NAME_LEN];
+	char dir[PATH_MAX - 64], ini[PATH_MAX];
+	char roll[PATH_MAX + 512];
+	const char *address; /* to listen on; NULL: all */
+	uint16_t port;
+	struct secrets secrets;
+	struct conf_pool *like; /* the node that it is made like; NULL: none */
+};
+
+/* ---- places and names -------------------------------------------------------------------- */
+
+static bool set_names(struct made *m)
+{
+	const struct pool_use *u = m->u;
+	char host[HOST_NAME_MAX + 1] = "", base[PATH_MAX];
+	int len;
+
+	gethostname(host, sizeof(host) - 1);
+	if (!roll_name_is_valid(u->pool)) {
+		complain("'%s' is no name of a pool: letters, digits and . - _, 63 at most",
+			 u->pool);
+		return false;
+	}
+	if (!roll_name_is_valid(u->node ? u->node : host)) {
+		complain("'%s' is no name of a node: letters, digits and . - _, 63 at most; --node "
+			 "gives another",
+			 u->node ? u->node : host);
+		return false;
+	}
+	strcpy(m->node, u->node ? u->node : host);
+	if (!u->dir && !pool_use_base(base, sizeof(base))) {
+		complain("there is no home directory here; name a directory with --dir");
+		return false;
+	}
+	if (u->dir)
+		len = snprintf(m->dir, sizeof(m->dir), "%s", u->dir);
+	else
+		len = snprintf(m->dir, sizeof(m->dir), "%s/%s/%s", base, u->pool, m->node);
+	if (len < (int)sizeof(m->dir))
+		return true;
+	complain("%s: %s", u->dir ? u->dir : base, strerror(ENAMETOOLONG));
+	return false;
+}
+
+static bool is_another(const struct made *m)
+{
+	if (!m->like || strcmp(m->node, m->like->node) != 0)
+		return true;
+	complain("there is a node '%s'; --node gives this one another name", m->node);
+	return false;
+}
+
+/* As mkdir -p, for nobody else. */
+static int make_directories(char *path)
+{
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		if (mkdir(path, 0700) != 0 && errno != EEXIST) {
+			*slash = '/';
+			return -errno;
+		}
+		*slash = '/';
+	}
+	return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+/* What a node that was here knew. */
+static bool forget_state(const struct made *m)
+{
+	CLEANUP_CLOSE int dir = open(m->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (!m->u->force)
+		return true;
+	if (dir >= 0 && flock(dir, LOCK_EX | LOCK_NB) == 0 &&
+	    (unlinkat(dir, "state", 0) == 0 || errno == ENOENT))
+		return true;
+	complain("%s: %s", m->dir,
+		 errno == EWOULDBLOCK ? "its node runs; stop it first" : strerror(errno));
+	return false;
+}
+
+static bool make_place(struct made *m)
+{
+	char whole[PATH_MAX];
+	int rc = make_directories(m->dir);
+
+	if (rc == 0 && !realpath(m->dir, whole))
+		rc = -errno;
+	if (rc == 0 && strlen(whole) >= sizeof(m->dir))
+		rc = -ENAMETOOLONG;
+	if (rc != 0) {
+		complain("%s: %s; --dir names another", m->dir, strerror(-rc));
+		return false;
+	}
+	strcpy(m->dir, whole);
+	snprintf(m->ini, sizeof(m->ini), "%s/stag.ini", m->dir);
+	if (access(m->ini, F_OK) == 0 && !m->u->force) {
+		complain("%s is there already; to start that node: stagd --config %s; to begin "
+			 "anew: "
+			 "--force; for another on this machine: --node NAME",
+			 m->dir, m->ini);
+		return false;
+	}
+	return forget_state(m);
+}
+
+/* ---- the port --------------------------------------------------------------------------- */
+
+static bool is_free(const char *address, unsigned int port)
+{
+	struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV,
+				 .ai_family = address ? AF_UNSPEC : AF_INET,
+				 .ai_socktype = SOCK_STREAM},
+			*list;
+	CLEANUP_CLOSE int fd = -1;
+	char service[8];
+	bool good;
+
+	snprintf(service, sizeof(service), "%u", port);
+	if (getaddrinfo(address, service, &hints, &list) != 0)
+		return true; /* a name: whoever listens on it will see */
+	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	good = fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) != 0 ||
+	       bind(fd, list->ai_addr, list->ai_addrlen) == 0;
+	freeaddrinfo(list);
+	return good;
+}
+
+static bool set_port(struct made *m)
+{
+	if (m->u->port)
+		return serve_port(m->u->port, 0, &m->port);
+	for (m->port = STAG_POOL_PORT; m->port < STAG_POOL_PORT + PORTS; m->port++)
+		if (!pool_use_has_port(m->u->pool, m->port, m->ini) && is_free(m->address, m->port))
+			return true;
+	complain("no port from %d to %d is free; name one with --port", STAG_POOL_PORT,
+		 STAG_POOL_PORT + PORTS - 1);
+	return false;
+}
+
+/* ---- secrets ---------------------------------------------------------------------------- */
+
+static bool make_secrets(struct made *m)
+{
+	static const struct secret first[] = {
+		{"nodes", RIGHT_NODE, ""},
+		{"admin", RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN, ""},
+		{"client", RIGHT_READ | RIGHT_WRITE, ""},
+	};
+	const unsigned int n = sizeof(first) / sizeof(first[0]);
+
+	m->secrets.list = calloc(n, sizeof(*first));
+	if (!m->secrets.list) {
+		complain("no memory");
+		return false;
+	}
+	memcpy(m->secrets.list, first, sizeof(first));
+	m->secrets.count = n;
+	for (unsigned int i = 0; i < n; i++)
+		if (secret_make(m->secrets.list[i].text) != 0) {
+			complain("no random numbers for secrets");
+			return false;
+		}
+	return true;
+}
+
+static bool copy_secrets(struct made *m, const char *file)
+{
+	int rc = secrets_load(AT_FDCWD, file, &m->secrets);
+
+	if (rc == 0 && secrets_of_nodes(&m->secrets))
+		return true;
+	complain("%s: %s", file,
+		 rc == -EBADMSG ? "it is damaged"
+		 : rc == 0	? "the secret of the nodes is not in it; copy another node's file"
+				: strerror(-rc));
+	return false;
+}
+
+static bool set_secrets(struct made *m)
+{
+	char old[PATH_MAX];
+
+	if (m->u->secrets)
+		return copy_secrets(m, m->u->secrets);
+	if (m->like)
+		return copy_secrets(m, m->like->secrets_file);
+	snprintf(old, sizeof(old), "%s/" CONF_SECRETS, m->dir);
+	if (access(old, F_OK) == 0) /* users keep theirs when a pool begins anew */
+		return copy_secrets(m, old);
+	return make_secrets(m);
+}
+
+static bool write_secrets(struct made *m)
+{
+	CLEANUP_CLOSE int dir = open(m->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc = dir < 0 ? -errno : secrets_save(dir, CONF_SECRETS, &m->secrets);
+
+	if (rc != 0)
+		complain("%s/" CONF_SECRETS ": %s", m->dir, strerror(-rc));
+	return rc == 0;
+}
+
+/* ---- the roll ------------------------------------------------------------------------------- */
+
+/* A file on this machine: beside the nodes' directories, so that the next one finds it. */
+static void default_roll(struct made *m)
+{
+	char dir[PATH_MAX];
+
+	if (m->u->dir) {
+		snprintf(m->roll, sizeof(m->roll), "file:%s/roll", m->dir);
+		return;
+	}
+	strcpy(dir, m->dir);
+	snprintf(m->roll, sizeof(m->roll), "file:%s/roll", dirname(dir));
+}
+
+static bool forget_roll(struct made *m)
+{
+	if (!m->create || !m->u->force)
+		return true;
+	if (strncmp(m->roll, "file:", 5) != 0) {
+		fprintf(stderr, "stag: if the pool's key is still in etcd, remove it there\n");
+		return true;
+	}
+	if (unlink(m->roll + 5) == 0 || errno == ENOENT)
+		return true;
+	complain("%s: %s", m->roll + 5, strerror(errno));
+	return false;
+}
+
+static bool set_roll(struct made *m)
+{
+	const char *roll = m->u->roll ? m->u->roll : m->like ? m->like->roll : NULL;
+
+	if (!roll)
+		default_roll(m);
+	else if (strncmp(roll, "file:", 5) == 0 && roll[5] != '/') {
+		complain("--roll: file: wants a path from the root, not '%s'", roll + 5);
+		return false;
+	} else if (snprintf(m->roll, sizeof(m->roll), "%s", roll) >= (int)sizeof(m->roll)) {
+		complain("--roll: %s", strerror(ENAMETOOLONG));
+		return false;
+	}
+	/* What is kept in a file is for one machine. */
+	if (!m->address && strncmp(m->roll, "file:", 5) == 0)
+		m->address = "127.0.0.1";
+	return forget_roll(m);
+}
+
+/* ---- the INI file ------------------------------------------------------------------------- */
+
+static void put_text(FILE *f, const char *name, const char *value, const char *why)
+{
+	fprintf(f, "; %s\n%s%s =%s%s\n\n", why, value ? "" : "; ", name, value ? " " : "",
+		value ? value : "");
+}
+
+/* "KEY?ca=FILE&user=NAME": each on a line of its own, since lines are short. */
+static void put_roll(FILE *f, const char *roll)
+{
+	CLEANUP_FREE char *text = strdup(roll);
+	char *save, *option;
+
+	if (!text)
+		return;
+	option = strtok_r(text, "?", &save);
+	fputs("; who is primary: file:PATH on one machine, etcd://HOST:PORT/KEY on several\n", f);
+	fprintf(f, "roll = %s\n", option);
+	while ((option = strtok_r(NULL, "&", &save))) {
+		size_t len = strcspn(option, "=");
+
+		fprintf(f, "roll-%.*s = %s%s\n", (int)len, option,
+			option + len + (option[len] == '='),
+			strncmp(option, "timeout=", 8) == 0 ? "ms" : "");
+	}
+	fputs("\n", f);
+}
+
+static void put_times(FILE *f, const struct conf_pool *like)
+{
+	fprintf(f, "; heartbeats; the same on all nodes. A primary that hears nothing for lease "
+		   "refuses,\n"
+		   "; a standby that hears nothing for promote takes over.\n");
+	if (!like || !like->beat)
+		fputs("; beat = 2ms\n", f);
+	else
+		fprintf(f, "beat = %lluus\n", (unsigned long long)like->beat);
+	if (!like || !like->lease)
+		fputs("; lease = 20ms\n", f);
+	else
+		fprintf(f, "lease = %llums\n", (unsigned long long)like->lease / 1000);
+	if (!like || !like->promote)
+		fputs("; promote = 24ms\n", f);
+	else
+		fprintf(f, "promote = %llums\n", (unsigned long long)like->promote / 1000);
+}
+
+static void put_creation(FILE *f, const struct made *m)
+{
+	const struct pool_use *u = m->u;
+
+	if (!m->create)
+		return;
+	fputs("; the pool is made by this node, once; what it is like is decided then\n"
+	      "create = yes\n",
+	      f);
+	fprintf(f, "size = %s\n", u->size);
+	fprintf(f, "%s\n", u->overwrite ? "overwrite = yes" : "; overwrite = no");
+	if (u->memory)
+		fprintf(f, "memory = %s\n", u->memory);
+	if (u->clients)
+		fprintf(f, "clients = %s\n", u->clients);
+	fputs("\n", f);
+}
+
+static void put_ini(FILE *f, const struct made *m)
+{
+	char port[16];
+
+	snprintf(port, sizeof(port), "%u", m->port);
+	fprintf(f,
+		"; A node of the pool '%s', for stagd(8). All settings: stag.ini(5).\n\n"
+		"[pool %s]\n",
+		m->u->pool, m->u->pool);
+	put_text(f, "node", m->node, "this node's name, of which there is one in the pool");
+	put_text(f, "state", m->dir, "what it has to know when it comes back");
+	put_roll(f, m->roll);
+	put_text(f, "address", m->address, "where it listens: all addresses, unless one is set");
+	put_text(f, "port", port, "and at which port");
+	put_text(f, "advertise", m->u->advertise, "how others reach it, if not there: HOST[:PORT]");
+	put_creation(f, m);
+	put_times(f, m->like);
+}
+
+static bool write_ini(const struct made *m)
+{
+	CLEANUP_CLOSE int dir = open(m->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CLEANUP_FREE char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+	int rc = f ? 0 : -ENOMEM;
+
+	if (f) {
+		put_ini(f, m);
+		rc = fclose(f) == 0 ? file_replace(dir, "stag.ini", text, len, 0600) : -ENOMEM;
+	}
+	if (rc != 0)
+		complain("%s: %s", m->ini, strerror(-rc));
+	return rc == 0;
+}
+
+/* As stagd will read it: what is wrong with what we were told is found here. */
+static bool check_ini(const struct made *m)
+{
+	struct conf conf;
+	bool good = conf_read(&conf, m->ini, stderr) == 0;
+
+	conf_free(&conf);
+	if (!good)
+		unlink(m->ini);
+	return good;
+}
+
+/* ---- what now ----------------------------------------------------------------------------- */
+
+static void say_json(const struct made *m)
+{
+	store_dump(json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "pool", m->u->pool, "node", m->node,
+			     "directory", m->dir, "config", m->ini, "roll", m->roll, "port",
+			     (int)m->port));
+}
+
+static void say(const struct made *m)
+{
+	bool file = strncmp(m->roll, "file:", 5) == 0;
+	const char *pool = m->u->dir ? m->dir : m->u->pool;
+
+	printf("%s node %s of pool %s in %s\n", m->create ? "made" : "added", m->node, m->u->pool,
+	       m->dir);
+	printf("  start it      stagd --config %s\n", m->ini);
+	if (m->create) {
+		printf("  a second one  stag pool join %s --node NAME%s%s\n", m->u->pool,
+		       m->u->dir ? " --dir DIRECTORY --from " : "", m->u->dir ? m->dir : "");
+		if (file)
+			printf("                on this machine; for nodes on several, --roll "
+			       "etcd://...\n");
+		else
+			printf("                on another machine: with --roll, and --secrets a "
+			       "copy of "
+			       "%s/" CONF_SECRETS "\n",
+			       m->dir);
+	}
+	printf("  look at it    stag pool status %s\n", pool);
+}
+
+/* In place of this process. */
+static int serve(const struct made *m)
+{
+	char exe[PATH_MAX], path[PATH_MAX + 32];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	const char *dir;
+
+	exe[n < 0 ? 0 : n] = '\0';
+	dir = dirname(exe);
+	snprintf(path, sizeof(path), "%s/stagd", dir);
+	if (access(path, X_OK) != 0) /* in the build tree */
+		snprintf(path, sizeof(path), "%s/../stagd/stagd", dir);
+	fflush(stdout);
+	execl(path, "stagd", "--config", m->ini, (char *)NULL);
+	complain("%s: %s", path, strerror(errno));
+	return EXIT_FAILED;
+}
+
+/* ---- create and join ------------------------------------------------------------------------- */
+
+static int make(struct made *m)
+{
+	bool good = set_names(m) && is_another(m) && make_place(m) && set_secrets(m) &&
+		    set_port(m) && set_roll(m) && write_secrets(m) && write_ini(m) && check_ini(m);
+
+	secrets_free(&m->secrets);
+	if (!good)
+		return EXIT_FAILED;
+	if (m->u->serve)
+		return serve(m);
+	if (m->u->json)
+		say_json(m);
+	else
+		say(m);
+	return EXIT_OK;
+}
+
+int pool_use_create(const struct pool_use *u)
+{
+	struct made m = {.u = u, .create = true, .address = u->address};
+
+	if (u->size)
+		return make(&m);
+	complain("how much memory shall the pool have? --size 512M says");
+	return EXIT_USAGE;
+}
+
+/* The INI file of the node that this one is made like. */
+static bool find_like(const struct pool_use *u, char *path, size_t size)
+{
+	struct stat st;
+	bool dir = u->from && stat(u->from, &st) == 0 && S_ISDIR(st.st_mode);
+
+	if (u->from)
+		return snprintf(path, size, "%s%s", u->from, dir ? "/stag.ini" : "") < (int)size;
+	return pool_use_first_ini(u->pool, path, size);
+}
+
+static int join_like(struct made *m, const char *path)
+{
+	struct conf conf;
+	int rc = EXIT_FAILED;
+
+	if (conf_read(&conf, path, stderr) == 0) {
+		for (unsigned int i = 0; i < conf.num_pools && !m->like; i++)
+			if (strcmp(conf.pools[i].name, m->u->pool) == 0)
+				m->like = &conf.pools[i];
+		if (!m->like)
+			complain("%s: there is no pool '%s' in it", path, m->u->pool);
+		else
+			rc = make(m);
+	}
+	conf_free(&conf);
+	return rc;
+}
+
+int pool_use_join(const struct pool_use *u)
+{
+	struct made m = {.u = u, .address = u->address};
+	char path[PATH_MAX];
+
+	if (u->roll && u->secrets)
+		return make(&m);
+	if (find_like(u, path, sizeof(path)))
+		return join_like(&m, path);
+	complain(
+		"no node of a pool '%s' was made here; name one with --from, or say where the pool "
+		"is kept: --roll etcd://..., and --secrets a copy of another node's",
+		u->pool);
+	return EXIT_USAGE;
+}

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * pool_status.c - stag pool status, watch, switchover and forget: who is what, and who is to be.
+ */
+#include "pool_use.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "stag.h"
+#include "store.h"
+
+#define RETRY_MS 10000
+#define EVENTS	 8
+
+/* ---- words ------------------------------------------------------------------------------- */
+
+static const char *role_word(uint32_t role)
+{
+	switch ((enum stag_pool_role)role) {
+	case STAG_POOL_ROLE_UNKNOWN:
+		return "unreachable";
+	case STAG_POOL_ROLE_PRIMARY:
+		return "primary";
+	case STAG_POOL_ROLE_STANDBY:
+		return "standby";
+	case STAG_POOL_ROLE_JOINING:
+		return "joining";
+	case STAG_POOL_ROLE_WAITING:
+		return "waiting";
+	}
+	return "unknown";
+}
+
+static const struct stag_pool_member *primary_of(const struct stag_pool_info *i)
+{
+	for (uint32_t n = 0; n < i->num_members; n++)
+		if (i->members[n].role == STAG_POOL_ROLE_PRIMARY)
+			return &i->members[n];
+	return NULL;
+}
+
+static const struct stag_pool_member *member_of(const struct stag_pool_info *i, const char *name)
+{
+	for (uint32_t n = 0; n < i->num_members; n++)
+		if (strcmp(i->members[n].name, name) == 0)
+			return &i->members[n];
+	return NULL;
+}
+
+static unsigned int count_of(const struct stag_pool_info *i, enum stag_pool_role role)
+{
+	unsigned int found = 0;
+
+	for (uint32_t n = 0; n < i->num_members; n++)
+		found += i->members[n].role == role;
+	return found;
+}
+
+static json_t *rights_json(uint32_t rights)
+{
+	json_t *list = json_array();
+
+	if (rights & STAG_POOL_RIGHT_READ)
+		json_array_append_new(list, json_string("read"));
+	if (rights & STAG_POOL_RIGHT_WRITE)
+		json_array_append_new(list, json_string("write"));
+	if (rights & STAG_POOL_RIGHT_ADMIN)
+		json_array_append_new(list, json_string("admin"));
+	return list;
+}
+
+static json_t *members_json(const struct stag_pool_info *i)
+{
+	json_t *list = json_array(), *o;
+
+	for (uint32_t n = 0; n < i->num_members; n++) {
+		const struct stag_pool_member *m = &i->members[n];
+
+		o = json_pack("{s:s, s:s, s:s, s:I}", "name", m->name, "address", m->address,
+			      "role", role_word(m->role), "number", (json_int_t)m->number);
+		if (m->role == STAG_POOL_ROLE_JOINING) {
+			json_object_set_new(o, "done", json_integer((json_int_t)m->done));
+			json_object_set_new(o, "total", json_integer((json_int_t)m->total));
+		}
+		json_array_append_new(list, o);
+	}
+	return list;
+}
+
+static json_t *info_json(const struct stag_pool_info *i)
+{
+	const struct stag_pool_member *primary = primary_of(i);
+	char uuid[37], address[32];
+	json_t *o;
+
+	store_uuid_word(i->uuid, uuid);
+	snprintf(address, sizeof(address), "0x%" PRIx64, i->address);
+	o = json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "name", i->name,
+		      "uuid", uuid, "epoch", (json_int_t)i->epoch, "size", (json_int_t)i->size,
+		      "address", address, "used", (json_int_t)i->used, "objects",
+		      (json_int_t)i->objects, "bytes", (json_int_t)i->bytes, "names",
+		      (json_int_t)i->names, "rights", rights_json(i->rights), "nodes",
+		      members_json(i));
+	json_object_set_new(o, "primary", primary ? json_string(primary->name) : json_null());
+	json_object_set_new(o, "in_sync",
+			    json_integer((json_int_t)count_of(i, STAG_POOL_ROLE_STANDBY)));
+	return o;
+}
+
+static void print_members(const struct stag_pool_info *i)
+{
+	char a[32], b[32];
+
+	printf("%-20s %-24s %-12s %14s\n", "NODE", "ADDRESS", "ROLE", "RECORD");
+	for (uint32_t n = 0; n < i->num_members; n++) {
+		const struct stag_pool_member *m = &i->members[n];
+
+		printf("%-20s %-24s %-12s %14" PRIu64, m->name, m->address, role_word(m->role),
+		       m->number);
+		if (m->role == STAG_POOL_ROLE_JOINING && m->total)
+			printf("  %s of %s, %.0f %%", store_size_word(m->done, a, sizeof(a)),
+			       store_size_word(m->total, b, sizeof(b)),
+			       100.0 * (double)m->done / (double)m->total);
+		puts("");
+	}
+}
+
+static void print_info(const struct stag_pool_info *i)
+{
+	char uuid[37], a[32], b[32];
+
+	store_uuid_word(i->uuid, uuid);
+	printf("pool       %s  %s\n", i->name, uuid);
+	printf("epoch      %" PRIu64 "\n", i->epoch);
+	printf("memory     %s at 0x%" PRIx64 ", %s used (%.1f %%)\n",
+	       store_size_word(i->size, a, sizeof(a)), i->address,
+	       store_size_word(i->used, b, sizeof(b)),
+	       i->size ? 100.0 * (double)i->used / (double)i->size : 0);
+	printf("values     %" PRIu64 ", %s; %" PRIu64 " have names\n\n", i->objects,
+	       store_size_word(i->bytes, a, sizeof(a)), i->names);
+	print_members(i);
+	if (count_of(i, STAG_POOL_ROLE_STANDBY) == 0 && primary_of(i))
+		puts("\nNO STANDBY IS IN SYNC: what is in the pool is lost with its primary. 'stag "
+		     "pool "
+		     "join' adds a node");
+}
+
+/* ---- status ------------------------------------------------------------------------------ */
+
+int pool_use_status(const struct pool_use *u)
+{
+	struct stag_pool *pool = pool_use_open(u, RETRY_MS);
+	struct stag_pool_info info = {0};
+	int rc;
+
+	if (!pool)
+		return EXIT_FAILED;
+	rc = stag_pool_query(pool, &info, sizeof(info));
+	if (rc != 0)
+		complain("%s", stag_pool_error());
+	else if (u->json)
+		store_dump(info_json(&info));
+	else
+		print_info(&info);
+	stag_pool_close(pool);
+	return rc == 0 ? EXIT_OK : EXIT_FAILED;
+}
+
+/* ---- switchover and forget ----------------------------------------------------------------- */
+
+static void say_switched(const struct pool_use *u, const struct stag_pool_info *i, uint64_t ns)
+{
+	const struct stag_pool_member *p = primary_of(i);
+
+	if (u->json)
+		store_dump(json_pack("{s:s, s:I, s:f}", "primary", p ? p->name : "", "epoch",
+				     (json_int_t)i->epoch, "seconds", (double)ns / NS_PER_S));
+	else
+		printf("%s is primary, epoch %" PRIu64 "; it took %.1f ms\n",
+		       p ? p->name : "nobody", i->epoch, (double)ns / NS_PER_MS);
+}
+
+static const char *switch_advice(int error)
+{
+	switch (error) {
+	case EBUSY:
+		return "; 'stag pool status' says who is in sync";
+	case EACCES:
+		return "; it takes a user with the right 'admin'";
+	default:
+		return "";
+	}
+}
+
+/* Until another epoch has begun; 0 or an errno value, having complained. */
+static int await_epoch(struct stag_pool *pool, uint64_t before, struct stag_pool_info *info)
+{
+	const struct timespec nap = {.tv_nsec = NS_PER_MS / 2};
+	uint64_t until = clock_ns() + RETRY_MS * NS_PER_MS;
+	int rc;
+
+	for (;;) {
+		rc = stag_pool_query(pool, info, sizeof(*info));
+		if (rc != 0) {
+			complain("%s", stag_pool_error());
+			return rc;
+		}
+		if (info->epoch > before)
+			return 0;
+		if (clock_ns() > until)
+			break;
+		nanosleep(&nap, NULL);
+	}
+	complain("it was not taken over; 'stag pool status' says who is in sync");
+	return ETIMEDOUT;
+}
+
+static int switch_over(const struct pool_use *u, struct stag_pool *pool)
+{
+	struct stag_pool_info info = {0};
+	uint64_t since = clock_ns();
+	int rc = stag_pool_query(pool, &info, sizeof(info));
+
+	if (rc == 0)
+		rc = stag_pool_switchover(pool, u->num_args > 0 ? u->args[0] : NULL);
+	if (rc != 0) {
+		complain("%s%s", stag_pool_error(), switch_advice(rc));
+		return rc;
+	}
+	rc = await_epoch(pool, info.epoch, &info);
+	if (rc == 0)
+		say_switched(u, &info, clock_ns() - since);
+	return rc;
+}
+
+int pool_use_switchover(const struct pool_use *u)
+{
+	struct stag_pool *pool = pool_use_open(u, RETRY_MS);
+	int rc;
+
+	if (!pool)
+		return EXIT_FAILED;
+	rc = switch_over(u, pool);
+	stag_pool_close(pool);
+	return rc == 0 ? EXIT_OK : EXIT_FAILED;
+}
+
+int pool_use_forget(const struct pool_use *u)
+{
+	struct stag_pool *pool = pool_use_open(u, RETRY_MS);
+	int rc;
+
+	if (!pool)
+		return EXIT_FAILED;
+	rc = stag_pool_forget(pool, u->args[0]);
+	if (rc != 0)
+		complain("%s%s", stag_pool_error(),
+			 rc == EBUSY ? "; stop that node first" : switch_advice(rc));
+	else if (u->json)
+		store_dump(json_pack("{s:s}", "forgotten", u->args[0]));
+	stag_pool_close(pool);
+	return rc == 0 ? EXIT_OK : EXIT_FAILED;
+}
+
+/* ---- watch ---------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+	interrupted = 1;
+}
+
+struct watch {
+	const struct pool_use *u;
+	struct stag_pool *pool; /* NULL: it is not there now */
+	struct stag_pool_info now, before;
+	bool known; /* before is */
+	uint64_t at, at_before;
+	bool in_place;
+	char events[EVENTS][160];
+	unsigned int num_events;
+};
+
+static void clock_word(char text[16])
+{
+	time_t now = time(NULL);
+	struct tm tm;
+
+	strftime(text, 16, "%H:%M:%S", localtime_r(&now, &tm));
+}
+
+static void note(struct watch *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void note(struct watch *w, const char *fmt, ...)
+{
+	char *event = w->events[w->num_events++ % EVENTS], time[16];
+	va_list ap;
+	int len;
+
+	clock_word(time);
+	len = snprintf(event, sizeof(w->events[0]), "%s  ", time);
+	va_start(ap, fmt);
+	vsnprintf(event + len, sizeof(w->events[0]) - (size_t)len, fmt, ap);
+	va_end(ap);
+	if (!w->in_place && !w->u->json)
+		puts(event);
+}
+
+static void note_primary(struct watch *w)
+{
+	const struct stag_pool_member *is = primary_of(&w->now), *was = primary_of(&w->before);
+
+	if (w->now.epoch != w->before.epoch)
+		note(w, "epoch %" PRIu64 ": %s is primary, after %s", w->now.epoch,
+		     is ? is->name : "nobody", was ? was->name : "nobody");
+}
+
+static void note_members(struct watch *w)
+{
+	for (uint32_t n = 0; n < w->now.num_members; n++) {
+		const struct stag_pool_member *m = &w->now.members[n];
+		const struct stag_pool_member *was = member_of(&w->before, m->name);
+
+		if (!was || was->role != m->role)
+			note(w, "%s: %s, before: %s", m->name, role_word(m->role),
+			     was ? role_word(was->role) : "not there");
+	}
+	for (uint32_t n = 0; n < w->before.num_members; n++)
+		if (!member_of(&w->now, w->before.members[n].name))
+			note(w, "%s: gone", w->before.members[n].name);
+}
+
+/* Changes a second, by the number of the primary's last record. */
+static double rate(const struct watch *w)
+{
+	const struct stag_pool_member *is = primary_of(&w->now), *was = primary_of(&w->before);
+
+	if (!w->known || !is || !was || w->at == w->at_before || is->number < was->number)
+		return 0;
+	return (double)(is->number - was->number) * 1e9 / (double)(w->at - w->at_before);
+}
+
+static void print_in_place(const struct watch *w)
+{
+	unsigned int shown = w->num_events < EVENTS ? w->num_events : EVENTS;
+
+	fputs("\033[H\033[J", stdout);
+	if (w->pool)
+		print_info(&w->now);
+	else
+		puts("no primary answers");
+	printf("\n%.0f changes/s\n\n", rate(w));
+	for (unsigned int i = w->num_events - shown; i < w->num_events; i++)
+		puts(w->events[i % EVENTS]);
+}
+
+static void print_line(const struct watch *w)
+{
+	const struct stag_pool_member *p = primary_of(&w->now);
+	char time[16], used[32];
+
+	clock_word(time);
+	if (!w->pool)
+		printf("%s  no primary answers\n", time);
+	else
+		printf("%s  epoch %" PRIu64 ", primary %s, %u in sync, %" PRIu64
+		       " values, %s used, %.0f changes/s\n",
+		       time, w->now.epoch, p ? p->name : "none",
+		       count_of(&w->now, STAG_POOL_ROLE_STANDBY), w->now.objects,
+		       store_size_word(w->now.used, used, sizeof(used)), rate(w));
+}
+
+static void print_json_line(const struct watch *w)
+{
+	json_t *o = w->pool ? info_json(&w->now) : json_pack("{s:n}", "primary");
+
+	json_object_set_new(o, "changes_per_second", json_real(rate(w)));
+	json_dumpf(o, stdout, JSON_COMPACT);
+	puts("");
+	json_decref(o);
+}
+
+/* A primary that is lost for long is sought anew. */
+static void look(struct watch *w)
+{
+	w->before = w->now;
+	w->at_before = w->at;
+	if (!w->pool)
+		w->pool = pool_use_open(w->u, RETRY_MS);
+	w->at = clock_ns();
+	if (w->pool && stag_pool_query(w->pool, &w->now, sizeof(w->now)) != 0) {
+		note(w, "%s", stag_pool_error());
+		stag_pool_close(w->pool);
+		w->pool = NULL;
+	}
+	if (!w->pool)
+		return;
+	if (w->known) {
+		note_primary(w);
+		note_members(w);
+	}
+	w->known = true;
+}
+
+static void show(const struct watch *w)
+{
+	if (w->u->json)
+		print_json_line(w);
+	else if (w->in_place)
+		print_in_place(w);
+	else
+		print_line(w);
+	fflush(stdout);
+}
+
+static bool parse_rhythm(const struct pool_use *u, double *interval, unsigned long *count)
+{
+	char *end = "";
+
+	*interval = u->interval ? strtod(u->interval, &end) : 1;
+	if (*end || !(*interval >= 0.01 && *interval <= 86400)) {
+		complain("--interval wants seconds, 0.01 to 86400, not '%s'", u->interval);
+		return false;
+	}
+	*count = u->count ? strtoul(u->count, &end, 10) : 0;
+	if (!*end && (!u->count || *count > 0))
+		return true;
+	complain("--count wants a number, 1 or more, not '%s'", u->count);
+	return false;
+}
+
+static void nap(double seconds)
+{
+	struct timespec time = {.tv_sec = (time_t)seconds};
+
+	time.tv_nsec = (long)((seconds - (double)time.tv_sec) * 1e9);
+	nanosleep(&time, NULL); /* a signal ends it */
+}
+
+int pool_use_watch(const struct pool_use *u)
+{
+	struct watch w = {.u = u, .in_place = isatty(STDOUT_FILENO) && !u->json};
+	struct sigaction action = {.sa_handler = on_signal};
+	unsigned long count;
+	double interval;
+
+	if (!parse_rhythm(u, &interval, &count))
+		return EXIT_USAGE;
+	w.pool = pool_use_open(u, RETRY_MS);
+	if (!w.pool)
+		return EXIT_FAILED;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	for (unsigned long n = 0; !interrupted && (count == 0 || n < count); n++) {
+		if (n > 0)
+			nap(interval);
+		if (interrupted)
+			break;
+		look(&w);
+		show(&w);
+	}
+	if (w.pool)
+		stag_pool_close(w.pool);
+	return EXIT_OK;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pool_use.h - stag pool: what its files share.
+ *
+ *	pool.c          the command line
+ *	pool_where.c    which pool is meant, and who we are to it
+ *	pool_make.c     create, join: a directory for a node, and how it is started
+ *	pool_value.c    put, get, update, rm, ls
+ *	pool_status.c   status, watch, switchover, forget
+ */
+#ifndef STAG_APP_POOL_USE_H
+#define STAG_APP_POOL_USE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pool/secrets.h"
+#include "stag/pool.h"
+
+struct pool_use {
+	const char *pool; /* its name, a node's directory or INI file, or HOST[:PORT],... */
+	char **args;	  /* what is behind it */
+	int num_args;
+	const char *user, *secret_file;
+	const char *node, *dir, *roll, *address, *advertise, *port, *size, *memory, *clients;
+	const char *from, *secrets;
+	const char *version, *value, *pointer, *interval, *count;
+	bool json, exclusive, insert, details, serve, force, overwrite;
+};
+
+/* ---- pool_where.c ---------------------------------------------------------- */
+
+struct pool_where {
+	char nodes[1024]; /* as stag_pool_open() takes them */
+	char user[SECRET_NAME_LEN];
+	char secret[SECRET_MAX + 1];
+};
+
+/* Where nodes of this user have their directories: BASE/POOL/NODE. */
+bool pool_use_base(char *path, size_t size);
+/* The INI file of the first node of a pool that is there, of this name in pool_use_base(). */
+bool pool_use_first_ini(const char *pool, char *path, size_t size);
+/* Does one of these nodes have this port, but for the one whose INI file is `but`? */
+bool pool_use_has_port(const char *pool, unsigned int port, const char *but);
+bool pool_use_find(const struct pool_use *u, struct pool_where *w); /* false, having complained */
+struct stag_pool *pool_use_open(const struct pool_use *u,
+				int retry_ms); /* NULL, having complained */
+
+/* ---- pool_make.c, pool_value.c, pool_status.c: exit codes ------------------------ */
+
+int pool_use_create(const struct pool_use *u);
+int pool_use_join(const struct pool_use *u);
+
+int pool_use_put(const struct pool_use *u);
+int pool_use_get(const struct pool_use *u);
+int pool_use_update(const struct pool_use *u);
+int pool_use_rm(const struct pool_use *u);
+int pool_use_ls(const struct pool_use *u);
+
+int pool_use_status(const struct pool_use *u);
+int pool_use_watch(const struct pool_use *u);
+int pool_use_switchover(const struct pool_use *u);
+int pool_use_forget(const struct pool_use *u);
+
+#endif

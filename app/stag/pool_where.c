@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * pool_where.c - stag pool: which pool is meant, and who we are to it.
+ *
+ * On a machine that has a node of it, the node's own INI file says where the pool is and has the secrets; elsewhere, the
+ * command line does.
+ */
+#include "pool_use.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "conf.h"
+#include "pool/roll.h"
+#include "stag.h"
+
+#define SECRETS_ROOM (1u << 20)
+
+/* ---- places -------------------------------------------------------------------------- */
+
+bool pool_use_base(char *path, size_t size)
+{
+	const char *own = getenv("STAG_STATE"), *xdg = getenv("XDG_STATE_HOME"),
+		   *home = getenv("HOME");
+	int len;
+
+	if (own && *own)
+		len = snprintf(path, size, "%s", own);
+	else if (geteuid() == 0)
+		len = snprintf(path, size, "%s", CONF_STATE);
+	else if (xdg && *xdg)
+		len = snprintf(path, size, "%s/stag", xdg);
+	else
+		len = home ? snprintf(path, size, "%s/.local/state/stag", home) : -1;
+	return len > 0 && len < (int)size;
+}
+
+/* The INI files of a pool of this name that are there; false: none. */
+static bool find_inis(const char *pool, glob_t *found)
+{
+	char base[PATH_MAX], pattern[PATH_MAX + 80];
+
+	if (!roll_name_is_valid(pool) || !pool_use_base(base, sizeof(base)))
+		return false;
+	snprintf(pattern, sizeof(pattern), "%s/%s/*/stag.ini", base, pool);
+	return glob(pattern, 0, NULL, found) == 0;
+}
+
+bool pool_use_first_ini(const char *pool, char *path, size_t size)
+{
+	glob_t found;
+	bool good;
+
+	if (!find_inis(pool, &found))
+		return false;
+	good = snprintf(path, size, "%s", found.gl_pathv[0]) < (int)size;
+	globfree(&found);
+	return good;
+}
+
+bool pool_use_has_port(const char *pool, unsigned int port, const char *but)
+{
+	struct conf conf;
+	bool has = false;
+	glob_t found;
+
+	if (!find_inis(pool, &found))
+		return false;
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		conf_read(&conf, found.gl_pathv[i], NULL);
+		for (unsigned int j = 0; j < conf.num_pools; j++)
+			has |= conf.pools[j].attr.port == port && strcmp(conf.path, but) != 0;
+		conf_free(&conf);
+	}
+	globfree(&found);
+	return has;
+}
+
+/* ---- who we are ---------------------------------------------------------------------- */
+
+static bool be(struct pool_where *w, const struct secret *s)
+{
+	strcpy(w->user, s->name);
+	strcpy(w->secret, s->text);
+	return true;
+}
+
+/* The one that is named, or the one that may do most. */
+static const struct secret *choose(const struct secrets *all, const char *user)
+{
+	const struct secret *best = NULL;
+
+	if (user)
+		return secrets_find(all, user);
+	for (unsigned int i = 0; i < all->count; i++) {
+		const struct secret *s = &all->list[i];
+
+		if (!(s->rights & RIGHT_NODE) && (!best || s->rights > best->rights))
+			best = s;
+	}
+	return best;
+}
+
+static bool be_one_of(struct pool_where *w, const struct secrets *all, const char *user,
+		      const char *file)
+{
+	const struct secret *s = choose(all, user);
+
+	if (s)
+		return be(w, s);
+	complain("%s: there is no user '%s' in it; --user names one", file, user ? user : "");
+	return false;
+}
+
+/* A file of secrets as nodes have it, or one whose first line is a secret. */
+static bool take_secret_text(struct pool_where *w, const char *file, char *text, const char *user)
+{
+	size_t len = strcspn(text, "\r\n");
+	struct secrets all;
+	bool good;
+
+	if (*text != '#' && !memchr(text, ' ', len) && !memchr(text, '\t', len)) {
+		if (len < SECRET_MIN || len > SECRET_MAX) {
+			complain("%s: a secret has %d to %d characters, not %zu", file, SECRET_MIN,
+				 SECRET_MAX, len);
+			return false;
+		}
+		snprintf(w->user, sizeof(w->user), "%s", user ? user : "client");
+		memcpy(w->secret, text, len);
+		w->secret[len] = '\0';
+		return true;
+	}
+	if (secrets_parse(text, file, &all) != 0)
+		return false; /* which line: it has told */
+	good = be_one_of(w, &all, user, file);
+	secrets_free(&all);
+	return good;
+}
+
+static bool take_secret(struct pool_where *w, const char *file, const char *user)
+{
+	char *text = malloc(SECRETS_ROOM);
+	ssize_t len = text ? file_read(AT_FDCWD, file, text, SECRETS_ROOM) : -ENOMEM;
+	bool good = false;
+
+	if (len < 0)
+		complain("%s: %s", file, strerror((int)-len));
+	else
+		good = take_secret_text(w, file, text, user);
+	if (text)
+		explicit_bzero(text, SECRETS_ROOM);
+	free(text);
+	return good;
+}
+
+/* ---- the three ways to name it ----------------------------------------------------------- */
+
+static bool is_any(const char *address)
+{
+	return !address || strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0;
+}
+
+static void add_node(struct pool_where *w, const struct conf_pool *p)
+{
+	size_t len = strlen(w->nodes);
+	const char *host = p->advertise		? p->advertise
+			   : is_any(p->address) ? "127.0.0.1"
+						: p->address;
+	bool bare6 = host[0] != '[' && strchr(host, ':') != strrchr(host, ':');
+	bool has_port = !bare6 && strchr(host[0] == '[' ? strchr(host, ']') : host, ':');
+
+	if (!p->attr.port && !has_port)
+		return; /* any port: nobody knows which */
+	snprintf(w->nodes + len, sizeof(w->nodes) - len, "%s%s%s%s", len ? "," : "",
+		 bare6 ? "[" : "", host, bare6 ? "]" : "");
+	len = strlen(w->nodes);
+	if (!has_port)
+		snprintf(w->nodes + len, sizeof(w->nodes) - len, ":%u", p->attr.port);
+}
+
+static struct conf_pool *pool_of(struct conf *conf, const char *name)
+{
+	for (unsigned int i = 0; i < conf->num_pools; i++)
+		if (!name || strcmp(conf->pools[i].name, name) == 0)
+			return &conf->pools[i];
+	return NULL;
+}
+
+/* name: of the pool, in the file; NULL: the first. */
+static bool take_ini(const struct pool_use *u, struct pool_where *w, const char *path,
+		     const char *name)
+{
+	struct conf_pool *p;
+	struct conf conf;
+	bool good = conf_read(&conf, path, stderr) == 0;
+
+	p = good ? pool_of(&conf, name) : NULL;
+	if (good && !p)
+		complain("%s: there is no pool '%s' in it", path, name);
+	good = p != NULL;
+	if (good)
+		add_node(w, p);
+	if (good && !w->secret[0] && !u->secret_file)
+		good = be_one_of(w, &p->secrets, u->user, p->secrets_file);
+	conf_free(&conf);
+	return good;
+}
+
+static bool take_path(const struct pool_use *u, struct pool_where *w)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	bool dir = stat(u->pool, &st) == 0 && S_ISDIR(st.st_mode);
+
+	if (snprintf(path, sizeof(path), "%s%s", u->pool, dir ? "/stag.ini" : "") <
+	    (int)sizeof(path))
+		return take_ini(u, w, path, NULL);
+	complain("%s: %s", u->pool, strerror(ENAMETOOLONG));
+	return false;
+}
+
+static bool take_inis(const struct pool_use *u, struct pool_where *w, const glob_t *found)
+{
+	for (size_t i = 0; i < found->gl_pathc; i++)
+		if (!take_ini(u, w, found->gl_pathv[i], u->pool))
+			return false;
+	return true;
+}
+
+static bool take_hosts(const struct pool_use *u, struct pool_where *w, const char **user)
+{
+	const char *at = strchr(u->pool, '@');
+	static char name[SECRET_NAME_LEN];
+
+	if (at && !*user) {
+		snprintf(name, sizeof(name), "%.*s", (int)(at - u->pool), u->pool);
+		*user = name;
+	}
+	if (!u->secret_file) {
+		complain("no node of a pool '%s' was made here; to use one that is elsewhere, say "
+			 "who "
+			 "you are: --user NAME --secret-file FILE",
+			 u->pool);
+		return false;
+	}
+	if (snprintf(w->nodes, sizeof(w->nodes), "%s", at ? at + 1 : u->pool) <
+	    (int)sizeof(w->nodes))
+		return true;
+	complain("that is a long list of nodes");
+	return false;
+}
+
+bool pool_use_find(const struct pool_use *u, struct pool_where *w)
+{
+	const char *user = u->user;
+	glob_t found;
+	bool good;
+
+	*w = (struct pool_where){0};
+	if (strchr(u->pool, '/') || strcmp(u->pool, ".") == 0) {
+		good = take_path(u, w);
+	} else if (find_inis(u->pool, &found)) {
+		good = take_inis(u, w, &found);
+		globfree(&found);
+	} else {
+		good = take_hosts(u, w, &user);
+	}
+	if (good && !w->nodes[0]) {
+		complain("%s: its nodes listen on any port; say on which, as HOST:PORT", u->pool);
+		good = false;
+	}
+	return good && (!u->secret_file || take_secret(w, u->secret_file, user));
+}
+
+static const char *open_advice(int error)
+{
+	switch (error) {
+	case ECONNREFUSED:
+	case ETIMEDOUT:
+	case EHOSTUNREACH:
+		return "; does a node run? 'stagd --config FILE' starts one";
+	case EACCES:
+		return "; --user and --secret-file say who you are, the node's file 'secrets' who "
+		       "may come";
+	default:
+		return "";
+	}
+}
+
+struct stag_pool *pool_use_open(const struct pool_use *u, int retry_ms)
+{
+	struct stag_pool *pool;
+	struct pool_where w;
+
+	if (!pool_use_find(u, &w))
+		return NULL;
+	pool = stag_pool_open(
+		w.nodes,
+		&(struct stag_pool_attr){.user = w.user, .secret = w.secret, .retry_ms = retry_ms});
+	explicit_bzero(w.secret, sizeof(w.secret));
+	if (!pool) {
+		int error = errno;
+
+		complain("%s%s", stag_pool_error(), open_advice(error));
+	}
+	return pool;
+}
