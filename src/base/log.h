@@ -3,7 +3,8 @@
  * log.h - one line a message, object first ("qp 7: ..."), errno preserved.
  *
  * The level comes from STAG_LOG (err, warn, info, debug, or none; default
- * warn). Lines go to stderr, or to the file named by STAG_LOG_FILE.
+ * warn). Lines go to stderr, or to the file named by STAG_LOG_FILE; with
+ * STAG_LOG_TIME they begin with the time, in seconds of the monotonic clock.
  */
 #ifndef STAG_BASE_LOG_H
 #define STAG_BASE_LOG_H

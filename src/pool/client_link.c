@@ -178,6 +178,7 @@ void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now)
 {
 	if (p->link.id)
 		link_lost(p, now);
+	log_info("pool: %s lets us in", seat->address);
 	p->link = (struct link){
 		.stage = LINK_ATTACHING,
 		.id = seat->id,

@@ -86,6 +86,8 @@ static void act(struct stag_pool_node *n, const struct role_action *a)
 			role_swapped(&n->role, n->now, a->id, ROLL_UNKNOWN, 0);
 		break;
 	case ROLE_FENCE:
+		node_tell(n, LOG_LEVEL_INFO, "takes nothing more from the primary of epoch %llu",
+			  (unsigned long long)n->role.epoch);
 		follow_fence(n);
 		role_fenced(&n->role, node_look_at_clock(n),
 			    n->mapped ? pool_superblock(&n->region)->number : 0);
