@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,9 +62,22 @@ static int write_new(int dir, const char *name, const char *text, size_t len, mo
 	return write_all(fd, text, len);
 }
 
+/* The directory that name is in; dir may be AT_FDCWD, which cannot be synced. */
+static int sync_directory(int dir, const char *name)
+{
+	const char *slash = strrchr(name, '/');
+	char path[PATH_MAX] = ".";
+	CLEANUP_CLOSE int fd = -1;
+
+	if (slash)
+		snprintf(path, sizeof(path), "%.*s", (int)(slash - name) + 1, name);
+	fd = openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd >= 0 && fsync(fd) == 0 ? 0 : -errno;
+}
+
 int file_replace(int dir, const char *name, const char *text, size_t len, mode_t mode)
 {
-	char new_name[256];
+	char new_name[PATH_MAX];
 	int rc;
 
 	if (snprintf(new_name, sizeof(new_name), "%s.new", name) >= (int)sizeof(new_name))
@@ -74,5 +89,5 @@ int file_replace(int dir, const char *name, const char *text, size_t len, mode_t
 		unlinkat(dir, new_name, 0);
 		return rc;
 	}
-	return fsync(dir) == 0 ? 0 : -errno;
+	return sync_directory(dir, name);
 }

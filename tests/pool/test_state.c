@@ -205,6 +205,21 @@ static void wrong_secrets_are_refused_as_a_whole(void **state)
 	assert_int_equal(secrets_load(dir, "nothing", &s), -ENOENT);
 }
 
+/* By a whole path: there is no descriptor of the directory to sync. */
+static void secrets_are_saved_by_path(void **state)
+{
+	struct secret one = {.name = "ann", .rights = RIGHT_READ, .text = "0123456789abcdef"};
+	struct secrets some_secrets = {.list = &one, .count = 1}, found;
+	char file[100];
+
+	snprintf(file, sizeof(file), "%s/secrets", path);
+	assert_int_equal(secrets_save(AT_FDCWD, file, &some_secrets), 0);
+	assert_int_equal(secrets_load(AT_FDCWD, file, &found), 0);
+	assert_int_equal(found.count, 1);
+	assert_string_equal(found.list[0].text, one.text);
+	secrets_free(&found);
+}
+
 static void new_secrets_differ(void **state)
 {
 	char one[SECRET_MAX + 1], other[SECRET_MAX + 1];
@@ -227,6 +242,7 @@ int main(void)
 		IN_DIR(a_killed_process_leaves_a_state),
 		IN_DIR(secrets_are_read_line_by_line),
 		IN_DIR(wrong_secrets_are_refused_as_a_whole),
+		IN_DIR(secrets_are_saved_by_path),
 		cmocka_unit_test(new_secrets_differ),
 	};
 
