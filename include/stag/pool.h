@@ -212,7 +212,12 @@ struct stag_pool_info {
 	uint32_t rights;		      /* STAG_POOL_RIGHT_* */
 	uint32_t num_members;
 	struct stag_pool_member members[STAG_POOL_NODES_MAX];
+	uint64_t number; /* of the primary's last record: who has it lags behind by none */
+	uint64_t
+		lease_us; /* for which the primary may serve unless it hears of its standbys; STAG_POOL_NO_LEASE: it is alone */
 };
+
+#define STAG_POOL_NO_LEASE UINT64_MAX
 
 int stag_pool_query(struct stag_pool *pool, struct stag_pool_info *info, size_t size);
 
@@ -246,7 +251,7 @@ struct stag_pool_node_attr {
 	const char *pool; /* its name */
 	const char *node; /* ours, unique in the pool; NULL: the host's name */
 	const char *
-		roll; /* who is primary: "file:PATH", or "etcd://[USER:PASSWORD@]HOST[:PORT][,...]/PREFIX", "etcds:" */
+		roll; /* who is primary: "file:PATH", or "etcd://HOST:PORT[,HOST:PORT...]/KEY[?OPTION...]", "etcds:" (docs/HA.md) */
 	const char *state;     /* our directory: key, epoch, name */
 	const char *secret;    /* of nodes, to each other */
 	const char *address;   /* to listen on; NULL: all */
@@ -271,11 +276,19 @@ struct stag_pool_node_attr {
 
 /*
  * Serves from threads of its own: as what the coordination says, from the beginning and later. EADDRINUSE: something is at
- * the pool's address, or the port; EACCES: the state directory; ENOENT: no such pool, and no STAG_POOL_CREATE.
+ * the pool's address, or the port; EBUSY: another node has the state directory; ENOENT: no such pool, and no STAG_POOL_CREATE; EEXIST: there is
+ * one; EOPNOTSUPP: no software adapter; ENOTRECOVERABLE: it was the only copy. stag_pool_error() says more.
  */
 struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr);
 void stag_pool_node_stop(struct stag_pool_node *node); /* a primary hands over first, if it can */
+/* To the standby of this name, NULL: whoever is next; when it returns, that one is primary. EPERM: we are not; EBUSY: it is not in sync. */
 int stag_pool_node_switchover(struct stag_pool_node *node, const char *to);
+/*
+ * Other users, from now on. Who is no user any more, or has another secret or other rights, is asked for its proof again; the others do not
+ * notice. EINVAL: nothing has changed.
+ */
+int stag_pool_node_set_users(struct stag_pool_node *node, const struct stag_pool_user *users,
+			     uint32_t num_users);
 
 struct stag_pool_node_info {
 	uint64_t comp_mask;

@@ -32,6 +32,7 @@
 
 #include "dv/dv.h"
 #include "pool/admit.h"
+#include "pool/fail.h"
 #include "pool/node.h"
 #include "pool/pool.h"
 
@@ -244,10 +245,6 @@ struct stag_pool {
 
 	struct stag_pool_info counts; /* the fields that are ours */
 };
-
-/* ---- error.c: -error; the calling thread's complaint ------------------------------------- */
-
-int pool_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- client.c -------------------------------------------------------------------------- */
 

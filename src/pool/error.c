@@ -2,13 +2,14 @@
 /*
  * error.c - what went wrong, in words.
  */
-#include "pool/client.h"
+#include "pool/fail.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 
 #include "base/export.h"
 #include "base/printable.h"
+#include "stag/pool.h"
 
 static __thread char complaint[512];
 

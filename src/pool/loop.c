@@ -245,6 +245,7 @@ static void hear_program(struct stag_pool_node *n)
 {
 	int rc;
 
+	users_take(n);
 	pthread_mutex_lock(&n->lock);
 	if (n->switch_to) {
 		rc = seat_to_switch(n, n->switch_to);

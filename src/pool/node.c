@@ -20,7 +20,9 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/export.h"
 #include "base/log.h"
+#include "pool/fail.h"
 
 #define DEFAULT_LOG   (16ull << 20)
 #define MIN_LOG	      (4ull << 20)
@@ -39,45 +41,31 @@ static uint64_t power_of_two(uint64_t n)
 	return p;
 }
 
-static int copy_name(char to[ROLL_NAME_LEN], const char *name, const char *what)
+/* The first who knows says why; in words, for whoever started it. */
+static int blame(struct stag_pool_node *n, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int blame(struct stag_pool_node *n, int rc, const char *fmt, ...)
 {
-	if (!name || !roll_name_is_valid(name)) {
-		log_err("pool: '%s' cannot be the name of a %s", name ? name : "", what);
-		return -EINVAL;
-	}
+	va_list args;
+
+	if (rc == 0 || n->fault[0])
+		return rc;
+	va_start(args, fmt);
+	vsnprintf(n->fault, sizeof(n->fault), fmt, args);
+	va_end(args);
+	return rc;
+}
+
+static int copy_name(struct stag_pool_node *n, char to[ROLL_NAME_LEN], const char *name,
+		     const char *what)
+{
+	if (!roll_name_is_valid(name))
+		return blame(n, -EINVAL,
+			     "'%s' is no name of a %s: letters, digits and . - _, 63 at most", name,
+			     what);
 	strncpy(to, name, ROLL_NAME_LEN - 1);
 	return 0;
-}
-
-static int add_secret(struct secrets *s, const char *name, const char *text, uint32_t rights)
-{
-	struct secret *e = &s->list[s->count];
-
-	if (!name || !roll_name_is_valid(name) || !text || strlen(text) < SECRET_MIN ||
-	    strlen(text) > SECRET_MAX) {
-		log_err("pool: a secret of %u to %u characters is needed for '%s'", SECRET_MIN,
-			SECRET_MAX, name ? name : "");
-		return -EINVAL;
-	}
-	*e = (struct secret){.rights = rights};
-	strncpy(e->name, name, sizeof(e->name) - 1);
-	strncpy(e->text, text, sizeof(e->text) - 1);
-	s->count++;
-	return 0;
-}
-
-static int take_secrets(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
-{
-	int rc;
-
-	n->secrets.list = calloc(attr->num_users + 1, sizeof(*n->secrets.list));
-	if (!n->secrets.list)
-		return -ENOMEM;
-	rc = add_secret(&n->secrets, "node", attr->secret, RIGHT_NODE);
-	for (uint32_t i = 0; rc == 0 && i < attr->num_users; i++)
-		rc = add_secret(&n->secrets, attr->users[i].name, attr->users[i].secret,
-				attr->users[i].rights & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN));
-	return rc;
 }
 
 static struct role_times times_of(const struct stag_pool_node_attr *attr)
@@ -103,14 +91,16 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 	int rc;
 
 	if (!attr->roll || strlen(attr->roll) >= sizeof(n->where) || !attr->state)
-		return -EINVAL;
+		return blame(n, -EINVAL, "a node needs a roll, and a state directory");
 	snprintf(n->where, sizeof(n->where), "%s", attr->roll);
 	gethostname(host, sizeof(host) - 1);
-	rc = copy_name(n->pool, attr->pool ? attr->pool : "pool", "pool");
+	rc = copy_name(n, n->pool, attr->pool ? attr->pool : "pool", "pool");
 	if (rc == 0)
-		rc = copy_name(n->name, attr->node ? attr->node : host, "node");
-	if (rc == 0)
-		rc = take_secrets(n, attr);
+		rc = copy_name(n, n->name, attr->node ? attr->node : host, "node");
+	if (rc == 0) {
+		rc = users_make(&n->secrets, attr->secret, attr->users, attr->num_users);
+		blame(n, rc, "%s", stag_pool_error());
+	}
 	memcpy(n->us.name, n->name, sizeof(n->name));
 	n->tell = attr->log;
 	n->tell_arg = attr->log_arg;
@@ -165,10 +155,9 @@ static int open_adapter(struct stag_pool_node *n)
 {
 	n->dv = dv_find();
 	n->context = n->dv ? find_adapter(n->dv) : NULL;
-	if (!n->context) {
-		log_err("pool: a node needs the software adapter: run it with 'stag run --'");
-		return -EOPNOTSUPP;
-	}
+	if (!n->context)
+		return blame(n, -EOPNOTSUPP,
+			     "a node needs the software adapter: run it with 'stag run --'");
 	n->pd = ibv_alloc_pd(n->context);
 	n->channel = ibv_create_comp_channel(n->context);
 	if (!n->pd || !n->channel ||
@@ -243,23 +232,24 @@ static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *
 	uint16_t port = attr->port ? attr->port : STAG_POOL_PORT;
 	int rc;
 
-	if (fault) {
-		log_err("pool: %s", fault);
-		return -EINVAL;
-	}
+	if (fault)
+		return blame(n, -EINVAL, "%s", fault);
 	rc = open_state(n, attr->state);
+	blame(n, rc, "the state directory %s: %s", attr->state,
+	      rc == -EBUSY ? "another node has it" : strerror(-rc));
 	if (rc == 0)
 		rc = open_adapter(n);
 	if (rc == 0)
 		rc = door_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
 	if (rc == 0)
 		rc = take_address(n, attr);
-	if (rc == 0)
-		rc = rolls_open(n->where, &n->rolls);
+	if (rc != 0)
+		return rc;
+	rc = rolls_open(n->where, &n->rolls);
 	if (rc == 0)
 		rc = rolls_watch(n->rolls);
 	if (rc != 0)
-		return rc;
+		return blame(n, rc, "the roll %s: %s", n->where, strerror(-rc));
 	role_init(&n->role, &times, n->name, n->state.epoch, node_look_at_clock(n));
 	if (attr->flags & STAG_POOL_CREATE)
 		rc = create(n);
@@ -309,6 +299,8 @@ void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, 
 	va_start(args, fmt);
 	vsnprintf(line, sizeof(line), fmt, args);
 	va_end(args);
+	if (level == LOG_LEVEL_ERR && !n->started)
+		blame(n, -EIO, "%s", line);
 	if (n->tell)
 		n->tell(n->tell_arg, line);
 	else
@@ -359,25 +351,42 @@ static struct stag_pool_node *make(void)
 	return n;
 }
 
-struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr)
+/* In the thread of who started it. */
+static void complain(struct stag_pool_node *n, int rc)
+{
+	if (rc == -ENOENT)
+		blame(n, rc, "there is no such pool in %s", n->where);
+	else if (rc == -EEXIST)
+		blame(n, rc, "there is a pool in %s already", n->where);
+	else if (rc == -ENOTRECOVERABLE)
+		blame(n, rc, "its memory was the only copy, and is gone");
+	pool_fail(-rc, "pool %s, node %s: %s", n->pool, n->name,
+		  n->fault[0] ? n->fault : strerror(-rc));
+}
+
+STAG_EXPORT struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr)
 {
 	struct stag_pool_node *n = make();
 	int rc;
 
-	if (!n)
+	if (!n) {
+		errno = -pool_fail(ENOMEM, "no memory");
 		return NULL;
+	}
 	rc = take_attr(n, attr);
 	if (rc == 0)
 		rc = open_all(n, attr);
 	if (rc == 0)
 		rc = -pthread_create(&n->thread, NULL, node_loop, n);
 	if (rc != 0) {
+		complain(n, rc);
 		close_all(n);
 		errno = -rc;
 		return NULL;
 	}
 	rc = await_start(n);
 	if (rc != 0) {
+		complain(n, rc);
 		stag_pool_node_stop(n);
 		errno = -rc;
 		return NULL;
@@ -385,7 +394,7 @@ struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *at
 	return n;
 }
 
-static void wake_up(struct stag_pool_node *n)
+void node_wake(struct stag_pool_node *n)
 {
 	uint64_t one = 1;
 
@@ -411,7 +420,7 @@ static void hand_over(struct stag_pool_node *n)
 		nanosleep(&moment, NULL);
 }
 
-void stag_pool_node_stop(struct stag_pool_node *n)
+STAG_EXPORT void stag_pool_node_stop(struct stag_pool_node *n)
 {
 	if (!n)
 		return;
@@ -419,23 +428,24 @@ void stag_pool_node_stop(struct stag_pool_node *n)
 	pthread_mutex_lock(&n->lock);
 	n->stopping = true;
 	pthread_mutex_unlock(&n->lock);
-	wake_up(n);
+	node_wake(n);
 	pthread_join(n->thread, NULL);
 	close_all(n);
 }
 
-int stag_pool_node_switchover(struct stag_pool_node *n, const char *to)
+STAG_EXPORT int stag_pool_node_switchover(struct stag_pool_node *n, const char *to)
 {
 	LOCK_FOR_SCOPE(&n->lock);
 	n->switch_to = to ? to : "";
 	n->switched = -EINPROGRESS;
-	wake_up(n);
+	node_wake(n);
 	while (n->switched == -EINPROGRESS)
 		pthread_cond_wait(&n->told, &n->lock);
 	return -n->switched;
 }
 
-int stag_pool_node_query(struct stag_pool_node *n, struct stag_pool_node_info *info, size_t size)
+STAG_EXPORT int stag_pool_node_query(struct stag_pool_node *n, struct stag_pool_node_info *info,
+				     size_t size)
 {
 	if (!info || size < sizeof(info->comp_mask))
 		return EINVAL;

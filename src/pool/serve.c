@@ -511,6 +511,25 @@ void serve_still_here(struct conn *c)
 		expire_seen(to_client(c));
 }
 
+static bool is_same(const struct secret *a, const struct secret *b)
+{
+	return a && b && a->rights == b->rights && strcmp(a->text, b->text) == 0;
+}
+
+/* Who is not what it was any more comes in again as what it is, or does not; nobody else notices. */
+void serve_users(struct stag_pool_node *n, const struct secrets *before)
+{
+	list_for_each_safe (it, &n->conns) {
+		struct conn *c = list_entry(it, struct conn, link);
+		const char *name = c->ops == &ops ? to_client(c)->name : NULL;
+
+		if (!name || is_same(secrets_find(before, name), secrets_find(&n->secrets, name)))
+			continue;
+		node_tell(n, LOG_LEVEL_INFO, "client %s: it has to prove itself anew", name);
+		conn_leave(c);
+	}
+}
+
 /* ---- as primary -------------------------------------------------------------------------------------- */
 
 int serve_start(struct stag_pool_node *n)

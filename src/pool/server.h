@@ -16,6 +16,7 @@
  *	expire.c   clients that were not seen for long, values to be overwritten
  *	saver.c    what is written to the state directory, by a thread of its own
  *	status.c   what it says of itself and of the others
+ *	users.c    who may come in, as the program says
  *
  * A round of the loop looks at everything once, in this order: completions, connections, the roll, beats and echoes, time;
  * requests become records, records leave for the standbys, what may be answered is applied and answered. Nothing is freed
@@ -255,7 +256,9 @@ struct stag_pool_node {
 	const char *switch_to;		  /* NULL: nobody; "": whoever is next */
 	int switched;			  /* -EINPROGRESS: is being done */
 	bool switching;
+	struct secrets *users; /* to be used from now on; NULL: nothing new */
 
+	char fault[512]; /* why it could not be started; empty: nobody has said */
 	int epoll, timer, wake;
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
@@ -312,6 +315,13 @@ struct stag_pool_node {
 void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void node_tell_started(struct stag_pool_node *n, int error);
+void node_wake(struct stag_pool_node *n); /* there is something to hear from the program */
+
+/* users.c */
+/* -errno, having complained (fail.h); secret: of the nodes. */
+int users_make(struct secrets *s, const char *secret, const struct stag_pool_user *users,
+	       uint32_t n);
+void users_take(struct stag_pool_node *n); /* what the program has handed over, if it has */
 
 /* loop.c */
 void *node_loop(void *arg);
@@ -344,6 +354,7 @@ void serve_stop(struct stag_pool_node *n);
 void serve_requests(struct stag_pool_node *n);
 void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now */
 void serve_flush(struct stag_pool_node *n);
+void serve_users(struct stag_pool_node *n, const struct secrets *before); /* there are others */
 void serve_handing(struct stag_pool_node *n); /* it was taken back: say so to who asked */
 void serve_message_done(struct message *m);   /* if nobody needs it any more */
 /* A changing request with its value. -EAGAIN: later. */

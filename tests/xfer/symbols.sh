@@ -26,9 +26,8 @@ awk '/^[A-Z].*{/ { node = $1 } /^\t\t[a-z_]/ { sub(";", "", $1); print $1 "@@" n
 	sort >"$tmp/map"
 same 'exported (<), in the map (>)' "$tmp/ours" "$tmp/map"
 
-# A declaration of a function begins at the margin, and its name is before the first bracket. Nodes of a pool are not in this
-# library: it would need libcurl for them.
-sed -n 's/^[a-z][^(]*[ *]\(stag_[a-z_]*\)(.*/\1/p' "$@" | grep -v '^stag_pool_node_' | sort >"$tmp/headers"
+# A declaration of a function begins at the margin, and its name is before the first bracket.
+sed -n 's/^[a-z][^(]*[ *]\(stag_[a-z_]*\)(.*/\1/p' "$@" | sort >"$tmp/headers"
 sed 's/@@.*//' "$tmp/map" >"$tmp/names"
 same 'in the map (<), in the headers (>)' "$tmp/names" "$tmp/headers"
 echo "$(wc -l <"$tmp/headers") calls"
