@@ -300,6 +300,8 @@ static void fill_info(struct stag_pool_info *info, const struct node_status *s)
 	info->bytes = s->bytes;
 	info->names = s->names;
 	info->used = s->used;
+	info->number = s->number;
+	info->lease_us = s->lease_us == UINT32_MAX ? STAG_POOL_NO_LEASE : s->lease_us;
 	info->num_members = s->num_members < ROLL_MAX_NODES ? s->num_members : ROLL_MAX_NODES;
 	for (uint32_t i = 0; i < info->num_members; i++)
 		fill_member(&info->members[i], &s->members[i]);

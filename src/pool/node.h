@@ -70,7 +70,7 @@ struct node_status {
 	uint64_t objects, bytes, names;
 	uint64_t used; /* bytes of memory that are not free */
 	uint32_t num_members;
-	uint32_t reserved;
+	uint32_t lease_us; /* that are left; UINT32_MAX: the primary is alone, and needs none */
 	struct node_member members[ROLL_MAX_NODES];
 };
 

@@ -62,9 +62,18 @@ static void describe(const struct stag_pool_node *n, unsigned int seat, struct n
 	}
 }
 
+static uint32_t lease_left(const struct stag_pool_node *n)
+{
+	uint64_t left = n->lease > n->now ? (n->lease - n->now) / 1000 : 0;
+
+	if (n->lease == LEASE_FOREVER)
+		return UINT32_MAX;
+	return left < UINT32_MAX ? (uint32_t)left : UINT32_MAX - 1;
+}
+
 void node_status(struct stag_pool_node *n, struct node_status *status)
 {
-	*status = (struct node_status){.epoch = n->role.epoch};
+	*status = (struct node_status){.epoch = n->role.epoch, .lease_us = lease_left(n)};
 	memcpy(status->pool, n->pool, sizeof(status->pool));
 	memcpy(status->uuid, n->role.roll.uuid, sizeof(status->uuid));
 	if (n->mapped) {
