@@ -253,8 +253,12 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 		*reply_len = refuse(reply, true);
 		return ADMIT_NO;
 	}
-	if (is_ticket_good(a, now, v, proof->ticket) && use_ticket(a, now, proof->ticket) &&
-	    is_proven(a, v, proof, session))
+	/* Not of ours, or not any more: a node that was started again knows no earlier one. No secret was tried by it. */
+	if (!is_ticket_good(a, now, v, proof->ticket)) {
+		*reply_len = refuse(reply, true);
+		return ADMIT_NO;
+	}
+	if (use_ticket(a, now, proof->ticket) && is_proven(a, v, proof, session))
 		return ADMIT_YES;
 	try_patience(name, now);
 	try_patience(address, now);
