@@ -107,14 +107,14 @@ _stag_torture() {
 		return
 	fi
 	case $prev in
-	--phase) COMPREPLY=($(compgen -W 'calm kill-primary kill-standby kill-turns pause cut slow engine disk memory switchover mixed' -- "$cur")) ;;
+	--phase) COMPREPLY=($(compgen -W 'calm kill-primary kill-standby kill-turns pause cut split slow engine cut-engine clock clients disk memory switchover mixed' -- "$cur")) ;;
 	--etcd) COMPREPLY=($(compgen -W '1 3' -- "$cur")) ;;
 	--check) COMPREPLY=($(compgen -f -- "$cur")) ;;
 	--directory) COMPREPLY=($(compgen -d -- "$cur")) ;;
 	--seconds | --rounds | --failovers | --nodes | --clients | --rate | --longest-pause | --size | --beat | --lease | --promote | --seed) ;;
 	*)
 		COMPREPLY=($(compgen -W '--phase --list --seconds --rounds --failovers --nodes --clients --etcd --rate --longest-pause
-			--size --beat --lease --promote --seed --one-host --directory --keep --check --json --help' -- "$cur"))
+			--size --beat --lease --promote --seed --one-host --clock --directory --keep --check --json --help' -- "$cur"))
 		;;
 	esac
 }

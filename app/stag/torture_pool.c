@@ -20,8 +20,9 @@
 #include "stag.h"
 #include "torture.h"
 
-#define START_S	 60.0
-#define HEALED_S 90.0
+#define START_S	    60.0
+#define HEALED_S    90.0
+#define MOST_FILLED (64u << 20) /* bytes of a pool that clients can fill */
 
 /* ---- dice ------------------------------------------------------------------------------ */
 
@@ -171,6 +172,7 @@ static bool run_phase(struct torture *t, const struct phase *p)
 	t->phase_began = clock_ns();
 	t->phase_ends = t->phase_began + (uint64_t)(t->o.seconds * 1e9);
 	t->first_epoch = nodes_epoch(t);
+	atomic_store(&t->shared->no_room, 0);
 	if (!clients_start(t) || !torment(t, p))
 		return false;
 	return nodes_await_all(t, HEALED_S) && clients_finish(t) && clients_sweep(t) && judge(t) &&
@@ -190,6 +192,11 @@ static bool is_possible(const struct torture *t, const struct phase *p, struct p
 {
 	if (p->wants_net && !t->net.real)
 		snprintf(r->why, sizeof(r->why), "no network namespaces");
+	else if (p->wants_clock && !t->o.clock)
+		snprintf(r->why, sizeof(r->why), "it sets this machine's clock: see --clock");
+	else if (p->work == WORK_LARGE && t->o.size > MOST_FILLED)
+		snprintf(r->why, sizeof(r->why), "a pool of more than %u MiB does not get full",
+			 MOST_FILLED >> 20);
 	else
 		return true;
 	r->skipped = true;
@@ -206,6 +213,7 @@ static void do_phase(struct torture *t, const struct phase *p, struct phase_resu
 	clients_end(t);
 	r->seconds = (double)(clock_ns() - t->phase_began) / 1e9;
 	r->failovers = nodes_epoch(t) - t->first_epoch;
+	r->no_room = atomic_load(&t->shared->no_room);
 	if (r->failed || t->o.keep)
 		keep_history(t, r);
 }
@@ -305,6 +313,7 @@ static unsigned int do_phases(struct torture *t, struct phase_result *results)
 
 static void end(struct torture *t, bool failed)
 {
+	clock_restore(t);
 	clients_end(t);
 	nodes_end(t);
 	engine_end(t);
@@ -329,15 +338,16 @@ static int run(struct torture *t)
 	}
 	t->now = &start;
 	t->phase_began = clock_ns();
-	net_open(&t->net, t->o.nodes + t->o.engines + 1, !t->o.no_net, &t->dice);
+	net_open(&t->net, t->o.nodes + t->o.engines + CLIENT_HOSTS, !t->o.no_net, &t->dice);
 	list_nodes(t);
-	if (engine_start(t) && start_nodes(t))
+	if (engine_start(t) && start_nodes(t) && clients_found(t))
 		done = do_phases(t, results);
 	if (start.failed)
 		complain("%s", start.why);
 	for (unsigned int i = 0; i < done; i++)
 		failed |= results[i].failed;
-	show_end(t, results, done);
+	if (!start.failed)
+		show_end(t, results, done);
 	end(t, failed || start.failed);
 	for (unsigned int i = 0; i < done; i++)
 		free(results[i].judgement.times);

@@ -32,17 +32,19 @@
 #include "pool/roll.h"
 #include "stag/pool.h"
 
-#define MAX_NODES   4u
-#define MAX_ENGINES 3u
-#define MAX_CLIENTS 64u
-#define MAX_HOSTS   (MAX_NODES + MAX_ENGINES + 1)
-#define MAX_FAULTS  4096u /* of a phase, that are noted */
-#define NAMES	    48u
-#define SLOTS	    192u       /* pointers that all clients know */
-#define MAX_VALUE   (1u << 20) /* bytes of a value */
-#define MAX_OPS	    (1u << 18) /* of a client in a phase */
-#define USER	    "torture"
-#define SECRET	    "what everybody here knows"
+#define MAX_NODES    4u
+#define MAX_ENGINES  3u
+#define MAX_CLIENTS  64u
+#define CLIENT_HOSTS 2u /* some here, some there */
+#define MAX_HOSTS    (MAX_NODES + MAX_ENGINES + CLIENT_HOSTS)
+#define MAX_FAULTS   4096u /* of a phase, that are noted */
+#define NAMES	     48u
+#define SLOTS	     192u	/* pointers that all clients know */
+#define FOUNDED	     64u	/* pointers that are taken at the start, and kept */
+#define MAX_VALUE    (1u << 20) /* bytes of a value */
+#define MAX_OPS	     (1u << 18) /* of a client in a phase */
+#define USER	     "torture"
+#define SECRET	     "what everybody here knows"
 
 /* ---- dice (torture_pool.c) --------------------------------------------------- */
 
@@ -76,6 +78,7 @@ uint16_t net_port(const struct net *net, unsigned int host, uint16_t port);
 /* What goes from one to the other is lost, silently; and no longer. */
 void net_cut(const struct net *net, unsigned int from, unsigned int to);
 void net_mend(const struct net *net, unsigned int from, unsigned int to);
+void net_mend_all(const struct net *net);
 void net_slow(const struct net *net, unsigned int host, struct dice *dice);
 void net_quicken(const struct net *net, unsigned int host);
 
@@ -139,6 +142,8 @@ struct diary { /* of a client */
 	_Atomic uint32_t count;
 	_Atomic uint32_t done;
 	_Atomic bool lost_patience; /* operations never came back */
+	_Atomic bool busy;	    /* it is being written: its client must not die now */
+	_Atomic uint32_t orphans;   /* values to which only this client has a pointer */
 	struct deed *deeds;	    /* MAX_OPS, shared */
 };
 
@@ -146,10 +151,11 @@ enum work { WORK_FAULTS, WORK_LARGE };
 
 struct shared {
 	_Atomic bool stop;
-	_Atomic uint32_t mixed, errors;
+	_Atomic uint32_t mixed, errors, no_room;
 	_Atomic int last_error;
 	struct view views[MAX_NODES];
 	struct slot slots[SLOTS];
+	struct slot founded[FOUNDED];
 	struct diary diaries[MAX_CLIENTS + 2]; /* the clients', the prober's, the sweep's */
 };
 
@@ -168,7 +174,7 @@ struct options {
 	double longest_pause;
 	uint64_t seed, size;
 	uint32_t beat_us, lease_ms, promote_ms;
-	bool json, keep, no_net;
+	bool json, keep, no_net, clock;
 };
 
 /* What was done to whom, and when. */
@@ -197,6 +203,7 @@ struct phase_result {
 	char why[200];
 	double seconds;
 	uint64_t failovers; /* epochs */
+	uint32_t no_room;   /* changes for which there was none */
 	struct judgement judgement;
 	bool compared; /* memory, and it was equal */
 	uint64_t compared_bytes;
@@ -216,6 +223,8 @@ struct torture {
 	pid_t engines[MAX_ENGINES];
 	int engine_lock; /* of the file, held: nobody can swap; -1 */
 	pid_t clients[MAX_CLIENTS + 1];
+	unsigned int lives[MAX_CLIENTS + 1]; /* how often it was started in this phase */
+	int64_t clock_ahead;		     /* of this machine, by our doing; ns */
 	struct fault faults[MAX_FAULTS];
 	unsigned int num_faults;
 	unsigned int phase; /* its number */
@@ -230,9 +239,10 @@ static inline unsigned int engine_host(const struct torture *t, unsigned int eng
 	return t->o.nodes + engine;
 }
 
-static inline unsigned int client_host(const struct torture *t)
+/* Four here, four there, and so on: of each kind there are some at either place. */
+static inline unsigned int client_host(const struct torture *t, unsigned int client)
 {
-	return t->o.nodes + t->o.engines;
+	return t->o.nodes + t->o.engines + client / 4 % CLIENT_HOSTS;
 }
 
 /* torture_pool.c: the first failure of a phase is the one that counts; false */
@@ -270,7 +280,9 @@ void engine_resume(struct torture *t);
 void engine_end(struct torture *t);
 
 /* torture_pool_client.c: fork. Their deeds are in the diaries. */
+bool clients_found(struct torture *t); /* values that stay, at the start of a run; fails */
 bool clients_start(struct torture *t);
+bool client_restart(struct torture *t, unsigned int id, double after); /* killed, and another */
 bool clients_finish(struct torture *t); /* those under way come to an end; fails */
 bool clients_sweep(struct torture *t);	/* every value is read; fails */
 void clients_end(struct torture *t);
@@ -288,13 +300,14 @@ int history_check_file(const char *path); /* an exit code */
 struct phase {
 	const char *name, *what;
 	bool (*step)(struct torture *t); /* one fault, healed or to be healed; false: fails */
-	bool wants_net, kills_primaries;
+	bool wants_net, kills_primaries, wants_clock;
 	enum work work;
 };
 
 extern const struct phase phases[];
 extern const unsigned int num_phases;
 bool nemesis_heal(struct torture *t);
+void clock_restore(struct torture *t);
 
 /* torture_pool_report.c */
 void show_progress(const struct torture *t);

@@ -7,6 +7,11 @@
  * there it stays when the value is gone, so that pointers to nothing are used as well. An update whose
  * value outgrows its place is, for the history, a deletion of one value and an insertion of another.
  *
+ * Every fourth client only reads: whatever becomes of changes, it goes on.
+ *
+ * A client may be killed, and another takes its place: what was under way then, nobody knows the fate of. Only the diary and the slots it
+ * leaves as they should be: it is not killed while it writes there (diary.busy).
+ *
  * One client more, the prober, does nothing but put a small value every half millisecond, without waiting for the last: the first of its
  * puts that is called after a primary's death and succeeds tells how long the pool was away.
  */
@@ -49,6 +54,7 @@ struct client {
 	struct stag_pool *pool;
 	uint64_t next_value;
 	unsigned int depth, under_way;
+	bool only_reads;
 	struct flight flights[PROBE_DEPTH];
 	uint64_t name_versions[NAMES];
 	struct {
@@ -106,15 +112,19 @@ uint64_t value_check(const uint8_t *from, size_t length)
 
 static uint64_t new_id(struct client *c)
 {
-	return (uint64_t)(c->t->phase + 1) << 48 | (uint64_t)(c->id + 1) << 40 | ++c->next_value;
+	return (uint64_t)(c->t->phase + 1) << 48 | (uint64_t)(c->id + 1) << 40 |
+	       (uint64_t)c->t->lives[c->id] << 28 | ++c->next_value;
 }
 
 /* Mostly small; some need more than a record of the log. */
 static uint32_t draw_length(struct client *c)
 {
 	static const uint32_t most[] = {64, 64, 64, 256, 256, 4096, 4096, 65536, MAX_VALUE};
-	size_t n = c->t->work == WORK_LARGE || dice_one_in(&c->dice, 32) ? 9 : 7;
+	size_t n = dice_one_in(&c->dice, 32) ? 9 : 7;
 	uint32_t limit = most[dice_below(&c->dice, n)];
+
+	if (c->t->work == WORK_LARGE && !dice_one_in(&c->dice, 4))
+		limit = MAX_VALUE;
 
 	if (dice_one_in(&c->dice, 64))
 		return 0;
@@ -123,11 +133,8 @@ static uint32_t draw_length(struct client *c)
 
 /* ---- slots ------------------------------------------------------------------------------- */
 
-static bool slot_read(const struct shared *shared, unsigned int n, uint64_t *object,
-		      struct stag_pool_ptr *ptr)
+static bool slot_read(const struct slot *s, uint64_t *object, struct stag_pool_ptr *ptr)
 {
-	const struct slot *s = &shared->slots[n];
-
 	for (;;) {
 		uint32_t turn = atomic_load(&s->turn);
 
@@ -139,11 +146,8 @@ static bool slot_read(const struct shared *shared, unsigned int n, uint64_t *obj
 	}
 }
 
-static void slot_write(struct shared *shared, unsigned int n, uint64_t object,
-		       const struct stag_pool_ptr *ptr)
+static void slot_write(struct slot *s, uint64_t object, const struct stag_pool_ptr *ptr)
 {
-	struct slot *s = &shared->slots[n];
-
 	atomic_fetch_add(&s->turn, 1);
 	s->object = object;
 	s->ptr = *ptr;
@@ -188,6 +192,7 @@ static uint8_t outcome_of(struct client *c, struct deed *d, int error)
 		return LINEAR_MISMATCH;
 	case ENOSPC:
 		d->act = ACT_NONE;
+		atomic_fetch_add(&c->t->shared->no_room, 1);
 		return LINEAR_UNKNOWN;
 	default:
 		atomic_fetch_add(&c->t->shared->errors, 1);
@@ -214,12 +219,13 @@ static void keep(struct client *c, uint64_t object, const struct stag_pool_ptr *
 	unsigned int slot = find_free(c);
 
 	if (slot < SLOTS) {
-		slot_write(c->t->shared, slot, object, ptr);
+		slot_write(&c->t->shared->slots[slot], object, ptr);
 		c->states[slot] = SLOT_USED;
 		return;
 	}
 	c->orphans[c->num_orphans].object = object;
 	c->orphans[c->num_orphans++].ptr = *ptr;
+	atomic_store(&c->diary->orphans, c->num_orphans);
 }
 
 /* The value has another place, and another pointer, now: to the history it is another value. */
@@ -278,7 +284,7 @@ static void settle(struct client *c, const struct flight *f, struct deed *d,
 {
 	if (f->act == ACT_INSERT) {
 		if (d->outcome == LINEAR_OK)
-			slot_write(c->t->shared, f->slot, d->object, &done->ptr);
+			slot_write(&c->t->shared->slots[f->slot], d->object, &done->ptr);
 		c->states[f->slot] = d->outcome == LINEAR_OK ? SLOT_USED : SLOT_FREE;
 		return;
 	}
@@ -317,8 +323,10 @@ static void collect(struct client *c)
 	while ((n = stag_pool_poll(c->pool, done, 16)) > 0) {
 		uint64_t now = clock_ns();
 
+		atomic_store(&c->diary->busy, true);
 		for (int i = 0; i < n; i++)
 			finish(c, &done[i], now);
+		atomic_store(&c->diary->busy, false);
 	}
 }
 
@@ -368,7 +376,7 @@ static void choose_name(struct client *c, struct deed *d, struct stag_pool_io *i
 					   [ACT_REMOVE] = STAG_POOL_REMOVE};
 	unsigned int n = (unsigned int)dice_below(&c->dice, NAMES);
 
-	d->act = acts[dice_below(&c->dice, sizeof(acts))];
+	d->act = c->only_reads ? ACT_GET : acts[dice_below(&c->dice, sizeof(acts))];
 	d->object = n + 1;
 	snprintf(name, size, "torture %u", n);
 	io->name = name;
@@ -381,7 +389,7 @@ static void choose_name(struct client *c, struct deed *d, struct stag_pool_io *i
 
 static void delete_orphan(struct client *c, struct deed *d, struct stag_pool_io *io)
 {
-	c->num_orphans--;
+	atomic_store(&c->diary->orphans, --c->num_orphans);
 	d->act = ACT_DELETE;
 	d->object = c->orphans[c->num_orphans].object;
 	io->op = STAG_POOL_DELETE;
@@ -399,9 +407,9 @@ static bool choose_pointer(struct client *c, struct flight *f, struct deed *d,
 					   [ACT_DELETE] = STAG_POOL_DELETE};
 
 	f->slot = (unsigned int)dice_below(&c->dice, SLOTS);
-	if (!slot_read(c->t->shared, f->slot, &d->object, &io->ptr))
+	if (!slot_read(&c->t->shared->slots[f->slot], &d->object, &io->ptr))
 		return false;
-	d->act = acts[dice_below(&c->dice, sizeof(acts))];
+	d->act = c->only_reads ? ACT_READ : acts[dice_below(&c->dice, sizeof(acts))];
 	io->op = ops[d->act];
 	if (d->act != ACT_READ && c->slot_versions[f->slot].object == d->object &&
 	    expects(c, d, c->slot_versions[f->slot].version))
@@ -419,7 +427,7 @@ static bool choose(struct client *c, struct flight *f, struct deed *d, struct st
 		delete_orphan(c, d, io);
 		return true;
 	}
-	if (dice_one_in(&c->dice, 8) && (slot = find_free(c)) < SLOTS) {
+	if (!c->only_reads && dice_one_in(&c->dice, 8) && (slot = find_free(c)) < SLOTS) {
 		d->act = ACT_INSERT;
 		io->op = STAG_POOL_INSERT;
 		f->slot = slot;
@@ -453,6 +461,7 @@ static bool call(struct client *c, struct flight *f, struct deed *d, struct stag
 	c->under_way++;
 	d->call = clock_ns();
 	atomic_store(&c->diary->count, index + 1);
+	atomic_store(&c->diary->busy, false);
 	rc = stag_pool_submit(c->pool, io, 1);
 	if (rc == 0)
 		return true;
@@ -474,9 +483,11 @@ static bool start_one(struct client *c)
 
 	if (!d)
 		return false;
-	if (!choose(c, f, d, &io, name, sizeof(name)))
-		return true;
-	return call(c, f, d, &io, index);
+	atomic_store(&c->diary->busy, true);
+	if (choose(c, f, d, &io, name, sizeof(name)))
+		return call(c, f, d, &io, index);
+	atomic_store(&c->diary->busy, false);
+	return true;
 }
 
 static bool start_probe(struct client *c)
@@ -574,11 +585,11 @@ static void wind_up(struct client *c)
 	}
 }
 
-static void become_client(struct torture *t)
+static void become_client(struct torture *t, unsigned int id)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGINT, SIG_IGN);
-	if (net_enter(&t->net, client_host(t)) != 0)
+	if (net_enter(&t->net, client_host(t, id)) != 0)
 		_exit(EXIT_FAILED);
 }
 
@@ -587,11 +598,13 @@ static void live(struct torture *t, unsigned int id)
 	bool is_prober = id == t->o.clients;
 	struct client *c = calloc(1, sizeof(*c));
 
-	become_client(t);
+	become_client(t, id);
 	if (!c)
 		_exit(EXIT_FAILED);
 	*c = (struct client){.t = t, .id = id, .diary = &t->shared->diaries[id]};
-	c->dice.state = t->o.seed ^ (uint64_t)(t->phase + 1) << 32 ^ (id + 1) * 0x9e3779b97f4a7c15u;
+	c->dice.state = t->o.seed ^ (uint64_t)(t->phase + 1) << 32 ^
+			(id + 1 + MAX_CLIENTS * t->lives[id]) * 0x9e3779b97f4a7c15u;
+	c->only_reads = !is_prober && id % 4 == 1;
 	c->depth = is_prober ? PROBE_DEPTH : 1 + id % DEPTH;
 	for (unsigned int s = 0; s < SLOTS; s++)
 		c->states[s] = t->shared->slots[s].object ? SLOT_USED : SLOT_FREE;
@@ -655,45 +668,120 @@ static bool sweep_names(struct client *c)
 	return true;
 }
 
-static void sweep(struct torture *t)
+static bool sweep_slots(struct client *c, const struct slot *slots, unsigned int n)
+{
+	struct stag_pool_ptr ptr;
+	uint64_t object;
+
+	for (unsigned int s = 0; s < n; s++)
+		if (slot_read(&slots[s], &object, &ptr) && !sweep_one(c, NULL, object, &ptr))
+			return false;
+	return true;
+}
+
+/* One that is alone: it calls, and waits for the return. */
+static void be_alone(struct torture *t, bool (*errand)(struct client *c))
 {
 	unsigned int id = t->o.clients + 1;
 	struct client *c = calloc(1, sizeof(*c));
-	struct stag_pool_ptr ptr;
-	uint64_t object;
 	bool good;
 
-	become_client(t);
+	become_client(t, id);
 	if (!c)
 		_exit(EXIT_FAILED);
 	*c = (struct client){.t = t, .id = id, .diary = &t->shared->diaries[id]};
+	c->dice.state = t->o.seed;
 	c->pool = make_memory(c, 1) ? open_pool(t) : NULL;
-	good = c->pool && sweep_names(c);
-	for (unsigned int s = 0; good && s < SLOTS; s++)
-		good = !slot_read(t->shared, s, &object, &ptr) || sweep_one(c, NULL, object, &ptr);
+	good = c->pool && errand(c);
 	if (!good)
-		complain("the last look at all values: %s", stag_pool_error());
+		complain("who looks at all values: %s", stag_pool_error());
 	if (c->pool)
 		stag_pool_close(c->pool);
 	_exit(good ? EXIT_OK : EXIT_FAILED);
 }
 
+static bool sweep(struct client *c)
+{
+	const struct shared *shared = c->t->shared;
+
+	return sweep_names(c) && sweep_slots(c, shared->slots, SLOTS) &&
+	       sweep_slots(c, shared->founded, FOUNDED);
+}
+
+/* Nobody changes them any more: every sweep has to find them by these pointers. */
+static bool found(struct client *c)
+{
+	uint8_t *memory = c->flights[0].memory;
+
+	for (unsigned int i = 0; i < FOUNDED; i++) {
+		struct stag_pool_ptr ptr;
+		uint32_t length = 8 + draw_length(c) % 16384;
+		uint64_t id = (uint64_t)(i + 1) << 32;
+
+		value_make(memory, length, id);
+		if (stag_pool_insert(c->pool, memory, length, &ptr) != 0)
+			return false;
+		slot_write(&c->t->shared->founded[i], INSERTED | id, &ptr);
+	}
+	return sweep_slots(c, c->t->shared->founded, FOUNDED);
+}
+
 /* ---- in the parent's process ------------------------------------------------------------------------ */
+
+static bool start_client(struct torture *t, unsigned int id)
+{
+	fflush(NULL);
+	t->clients[id] = fork();
+	if (t->clients[id] == 0)
+		live(t, id);
+	if (t->clients[id] > 0)
+		return true;
+	t->clients[id] = 0;
+	return fail(t, "cannot fork: %s", strerror(errno));
+}
 
 bool clients_start(struct torture *t)
 {
+	bool good = true;
+
 	atomic_store(&t->shared->stop, false);
-	fflush(NULL);
-	for (unsigned int i = 0; i <= t->o.clients; i++) {
-		t->clients[i] = fork();
-		if (t->clients[i] == 0)
-			live(t, i);
-		if (t->clients[i] < 0) {
-			t->clients[i] = 0;
-			return fail(t, "cannot fork: %s", strerror(errno));
-		}
+	memset(t->lives, 0, sizeof(t->lives));
+	for (unsigned int i = 0; good && i <= t->o.clients; i++)
+		good = start_client(t, i);
+	return good;
+}
+
+/* Stops it where its diary is as it should be; false: it has ended by itself. */
+static bool hold(const struct torture *t, unsigned int id)
+{
+	int status;
+
+	for (;;) {
+		kill(t->clients[id], SIGSTOP);
+		if (waitpid(t->clients[id], &status, WUNTRACED) < 0 || !WIFSTOPPED(status))
+			return false;
+		if (!atomic_load(&t->shared->diaries[id].busy))
+			return true;
+		kill(t->clients[id], SIGCONT);
+		usleep(100);
 	}
-	return true;
+}
+
+bool client_restart(struct torture *t, unsigned int id, double after)
+{
+	struct diary *d = &t->shared->diaries[id];
+
+	if (!hold(t, id)) {
+		t->clients[id] = 0;
+		return fail(t, "client %u has ended by itself", id);
+	}
+	note(t, false, "kill client%u", id);
+	kill(t->clients[id], SIGKILL);
+	waitpid(t->clients[id], NULL, 0);
+	t->clients[id] = 0;
+	t->unknown_inserts += atomic_exchange(&d->orphans, 0);
+	t->lives[id]++;
+	return pass_time(t, after) && start_client(t, id);
 }
 
 static bool await_end(struct torture *t, pid_t *pid, const char *who, uint64_t until)
@@ -730,18 +818,28 @@ bool clients_finish(struct torture *t)
 	return good;
 }
 
-bool clients_sweep(struct torture *t)
+static bool send_one(struct torture *t, bool (*errand)(struct client *c), const char *who)
 {
 	pid_t pid;
 
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)
-		sweep(t);
+		be_alone(t, errand);
 	if (pid < 0)
 		return fail(t, "cannot fork: %s", strerror(errno));
 	t->clients[0] = pid;
-	return await_end(t, &t->clients[0], "the sweep", clock_ns() + 60 * NS_PER_S);
+	return await_end(t, &t->clients[0], who, clock_ns() + 60 * NS_PER_S);
+}
+
+bool clients_sweep(struct torture *t)
+{
+	return send_one(t, sweep, "the sweep");
+}
+
+bool clients_found(struct torture *t)
+{
+	return send_one(t, found, "the founder");
 }
 
 void clients_end(struct torture *t)

@@ -7,9 +7,11 @@
  */
 #include "torture_pool.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "stag.h"
@@ -19,6 +21,19 @@
 static unsigned int any_node(struct torture *t)
 {
 	return (unsigned int)dice_below(&t->dice, t->o.nodes);
+}
+
+/* The primary, every other time. */
+static unsigned int some_node(struct torture *t)
+{
+	int primary = node_primary(t);
+
+	return primary >= 0 && dice_one_in(&t->dice, 2) ? (unsigned int)primary : any_node(t);
+}
+
+static unsigned int some_ways(struct torture *t)
+{
+	return 1 + (unsigned int)dice_below(&t->dice, 3);
 }
 
 static int seat_of(const struct roll *roll, unsigned int n)
@@ -31,14 +46,23 @@ static int seat_of(const struct roll *roll, unsigned int n)
 
 /* ---- kill ------------------------------------------------------------------------------ */
 
+/* By its own knowledge: the roll may still name a node whose memory died with an earlier process. */
+static bool knows_all(const struct torture *t, unsigned int n)
+{
+	struct stag_pool_node_info info;
+
+	return node_view(t, n, &info) &&
+	       (info.role == STAG_POOL_ROLE_STANDBY || info.role == STAG_POOL_ROLE_PRIMARY);
+}
+
 /* Is another in sync that lives? */
 static bool has_heir(const struct torture *t, const struct roll *roll, unsigned int victim)
 {
 	for (unsigned int n = 0; n < t->o.nodes; n++) {
 		int seat = seat_of(roll, n);
 
-		if (n != victim && t->nodes[n].pid && seat >= 0 &&
-		    roll_in_sync(roll, (unsigned int)seat))
+		if (n != victim && seat >= 0 && roll_in_sync(roll, (unsigned int)seat) &&
+		    knows_all(t, n))
 			return true;
 	}
 	return false;
@@ -140,10 +164,7 @@ static bool pause_node(struct torture *t, unsigned int n)
 
 static bool pause_any(struct torture *t)
 {
-	int primary = node_primary(t);
-	unsigned int n =
-		primary >= 0 && dice_one_in(&t->dice, 2) ? (unsigned int)primary : any_node(t);
-	unsigned int other = any_node(t);
+	unsigned int n = some_node(t), other = any_node(t);
 
 	if (dice_one_in(&t->dice, 4) && other != n) { /* both, and the second goes on first */
 		note(t, false, "stop node%u", n);
@@ -159,14 +180,6 @@ static bool pause_any(struct torture *t)
 }
 
 /* ---- the network ------------------------------------------------------------------------------ */
-
-static void mend_all(struct torture *t)
-{
-	for (unsigned int a = 0; a < t->net.num_hosts; a++)
-		for (unsigned int b = 0; b < t->net.num_hosts; b++)
-			if (a != b)
-				net_mend(&t->net, a, b);
-}
 
 static void cut_pair(struct torture *t, unsigned int a, unsigned int b, unsigned int ways)
 {
@@ -187,11 +200,11 @@ static void mend_pair(struct torture *t, unsigned int a, unsigned int b)
 /* A node from all that are not clients, or from all. */
 static bool isolate(struct torture *t)
 {
-	unsigned int n = any_node(t), others = t->net.num_hosts;
-	unsigned int ways = 1 + (unsigned int)dice_below(&t->dice, 3);
+	unsigned int n = some_node(t), others = t->net.num_hosts;
+	unsigned int ways = some_ways(t);
 
 	if (dice_one_in(&t->dice, 2))
-		others--;
+		others -= CLIENT_HOSTS;
 	for (unsigned int h = 0; h < others; h++)
 		if (h != n)
 			cut_pair(t, n, h, ways);
@@ -205,7 +218,7 @@ static bool isolate(struct torture *t)
 
 static bool cut_any(struct torture *t)
 {
-	unsigned int a = any_node(t), b = a;
+	unsigned int a = some_node(t), b = a;
 
 	if (dice_one_in(&t->dice, 4)) {
 		if (!isolate(t))
@@ -213,12 +226,110 @@ static bool cut_any(struct torture *t)
 	} else {
 		while (b == a)
 			b = (unsigned int)dice_below(&t->dice, t->net.num_hosts);
-		cut_pair(t, a, b, 1 + (unsigned int)dice_below(&t->dice, 3));
+		cut_pair(t, a, b, some_ways(t));
 		if (!pass_time(t, dice_time(&t->dice, 0.02, 2)))
 			return false;
 		mend_pair(t, a, b);
 	}
 	return nodes_await_primary(t, HEALED_S) && pass_time(t, dice_time(&t->dice, 0.001, 0.3));
+}
+
+static void limit_files(const struct torture *t, unsigned int n, rlim_t bytes)
+{
+	struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
+
+	if (t->nodes[n].pid)
+		prlimit(t->nodes[n].pid, RLIMIT_FSIZE, &limit, NULL);
+}
+
+/* It cannot reach etcd; or it cannot change the file, as if its disk were full. */
+static void cut_engine(struct torture *t, unsigned int n, unsigned int ways)
+{
+	if (t->o.engines == 0) {
+		note(t, false, "node%u cannot change the roll", n);
+		limit_files(t, n, 0);
+	}
+	for (unsigned int e = 0; e < t->o.engines; e++)
+		cut_pair(t, n, engine_host(t, e), ways);
+}
+
+static void heal_net(struct torture *t)
+{
+	for (unsigned int n = 0; n < t->o.nodes; n++)
+		limit_files(t, n, RLIM_INFINITY);
+	if (!t->net.real)
+		return;
+	net_mend_all(&t->net);
+	note(t, false, "all hear each other");
+}
+
+/* On whose side is a host? The primary is by itself, or has some with it, but never all nodes. */
+static uint32_t draw_side(struct torture *t, unsigned int primary)
+{
+	uint32_t nodes = (1u << t->o.nodes) - 1, side = 1u << primary;
+	unsigned int clients = (unsigned int)dice_below(&t->dice, CLIENT_HOSTS);
+
+	for (unsigned int n = 0; n < t->o.nodes; n++)
+		if (dice_one_in(&t->dice, 3) && (side | 1u << n) != nodes)
+			side |= 1u << n;
+	return side | 1u << (t->net.num_hosts - 1 - clients);
+}
+
+/* Two halves, each with nodes and clients; who is primary is decided in the half where it is not. */
+static bool split(struct torture *t)
+{
+	unsigned int ways = dice_one_in(&t->dice, 2) ? 3 : some_ways(t);
+	uint32_t side;
+	int primary;
+
+	if (!nodes_await_all(t, HEALED_S))
+		return false;
+	primary = node_primary(t);
+	if (primary < 0)
+		return true;
+	side = draw_side(t, (unsigned int)primary);
+	if (t->o.engines == 0)
+		cut_engine(t, (unsigned int)primary, ways);
+	for (unsigned int a = 0; a < t->net.num_hosts; a++)
+		for (unsigned int b = 0; b < t->net.num_hosts; b++)
+			if (side & 1u << a && !(side & 1u << b))
+				cut_pair(t, a, b, ways);
+	if (!pass_time(t, dice_time(&t->dice, 0.1, 2)))
+		return false;
+	heal_net(t);
+	return nodes_await_primary(t, HEALED_S);
+}
+
+/* Some clients hear of nobody else. */
+static void cut_clients_off_all_but(struct torture *t, unsigned int n)
+{
+	unsigned int host = client_host(t, 0) + (unsigned int)dice_below(&t->dice, CLIENT_HOSTS);
+
+	for (unsigned int other = 0; other < t->o.nodes; other++)
+		if (other != n)
+			cut_pair(t, other, host, 3);
+}
+
+/* It serves on, for nothing has to be decided; stopped for long it has a successor, and is the last to hear of it. */
+static bool cut_primary_from_engine(struct torture *t)
+{
+	bool stops = !dice_one_in(&t->dice, 3);
+	int primary;
+
+	if (!nodes_await_all(t, HEALED_S))
+		return false;
+	primary = node_primary(t);
+	if (primary < 0)
+		return true;
+	cut_engine(t, (unsigned int)primary, some_ways(t));
+	if (dice_one_in(&t->dice, 2))
+		cut_clients_off_all_but(t, (unsigned int)primary);
+	if (stops && !pause_node(t, (unsigned int)primary))
+		return false;
+	if (!pass_time(t, dice_time(&t->dice, 0.05, 1)))
+		return false;
+	heal_net(t);
+	return nodes_await_primary(t, HEALED_S);
 }
 
 static bool slow_any(struct torture *t)
@@ -290,14 +401,6 @@ static bool engine_any(struct torture *t)
 	return pass_time(t, dice_time(&t->dice, 0.01, 0.3));
 }
 
-static void limit_files(const struct torture *t, unsigned int n, rlim_t bytes)
-{
-	struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
-
-	if (t->nodes[n].pid)
-		prlimit(t->nodes[n].pid, RLIMIT_FSIZE, &limit, NULL);
-}
-
 /* To a node whose files cannot grow, every disk is full: its state directory's, the roll's. */
 static bool fill_disk(struct torture *t)
 {
@@ -322,6 +425,57 @@ static bool fill_disk(struct torture *t)
 	return nodes_await_primary(t, HEALED_S);
 }
 
+/* ---- clients, the clock ------------------------------------------------------------------------------ */
+
+/* One, or several at a time; now and then while the primary dies, too. */
+static bool kill_clients(struct torture *t)
+{
+	unsigned int n = 1 + (unsigned int)dice_below(&t->dice, 3);
+
+	while (n--)
+		if (!client_restart(t, (unsigned int)dice_below(&t->dice, t->o.clients),
+				    dice_time(&t->dice, 0.001, 0.1)))
+			return false;
+	if (dice_one_in(&t->dice, 4))
+		return kill_primary(t);
+	return pass_time(t, dice_time(&t->dice, 0.01, 0.3));
+}
+
+static bool clock_move(struct torture *t, int64_t by)
+{
+	struct timespec ts;
+	int64_t ns;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	ns = (int64_t)ts.tv_sec * (int64_t)NS_PER_S + ts.tv_nsec + by;
+	ts = (struct timespec){.tv_sec = ns / (int64_t)NS_PER_S, .tv_nsec = ns % (int64_t)NS_PER_S};
+	if (clock_settime(CLOCK_REALTIME, &ts) != 0)
+		return fail(t, "cannot set the clock: %s", strerror(errno));
+	t->clock_ahead += by;
+	return true;
+}
+
+void clock_restore(struct torture *t)
+{
+	if (t->clock_ahead)
+		clock_move(t, -t->clock_ahead);
+}
+
+/* Ahead, or back, by a millisecond to an hour; and what else goes wrong meanwhile. */
+static bool jump_clock(struct torture *t)
+{
+	double seconds = dice_time(&t->dice, 0.001, 3600);
+	int64_t by = (int64_t)(seconds * 1e9);
+
+	if (t->clock_ahead > 0 || (t->clock_ahead == 0 && dice_one_in(&t->dice, 2)))
+		by = -by;
+	note(t, false, "the clock jumps by %.3f s", (double)by / 1e9);
+	if (!clock_move(t, by))
+		return false;
+	return dice_one_in(&t->dice, 3) ? kill_primary(t)
+					: pass_time(t, dice_time(&t->dice, 0.001, 0.3));
+}
+
 /* ---- on request, nothing, everything ------------------------------------------------------------------- */
 
 static bool switch_over(struct torture *t)
@@ -343,12 +497,13 @@ static bool fill_memory(struct torture *t)
 static bool do_anything(struct torture *t)
 {
 	static bool (*const near[])(struct torture *) = {kill_in_turn, kill_in_turn, pause_any,
-							 switch_over, engine_any};
-	static bool (*const far[])(struct torture *) = {cut_any, cut_any, slow_any};
+							 switch_over,  engine_any,   kill_clients};
+	static bool (*const far[])(struct torture *) = {cut_any, split, cut_primary_from_engine,
+							slow_any};
 
 	if (t->net.real && dice_one_in(&t->dice, 3))
-		return far[dice_below(&t->dice, 3)](t);
-	return near[dice_below(&t->dice, 5)](t);
+		return far[dice_below(&t->dice, 4)](t);
+	return near[dice_below(&t->dice, 6)](t);
 }
 
 /* ---- phases --------------------------------------------------------------------------------------------- */
@@ -369,8 +524,18 @@ const struct phase phases[] = {
 	 .what = "hosts are cut off from each other, one way or both",
 	 .step = cut_any,
 	 .wants_net = true},
+	{.name = "split",
+	 .what = "there are two halves, with nodes and clients in each",
+	 .step = split,
+	 .wants_net = true},
 	{.name = "slow", .what = "links are slow", .step = slow_any, .wants_net = true},
 	{.name = "engine", .what = "nobody says who is primary", .step = engine_any},
+	{.name = "cut-engine",
+	 .what = "the primary is cut off from who says so, and stopped meanwhile",
+	 .step = cut_primary_from_engine,
+	 .wants_net = true},
+	{.name = "clock", .what = "the time of day jumps", .step = jump_clock, .wants_clock = true},
+	{.name = "clients", .what = "clients are killed, and others come", .step = kill_clients},
 	{.name = "disk", .what = "the disk of a node is full", .step = fill_disk},
 	{.name = "memory",
 	 .what = "the pool is full of large values",
@@ -383,13 +548,11 @@ const unsigned int num_phases = sizeof(phases) / sizeof(*phases);
 
 bool nemesis_heal(struct torture *t)
 {
-	for (unsigned int n = 0; n < t->o.nodes; n++) {
-		limit_files(t, n, RLIM_INFINITY);
+	for (unsigned int n = 0; n < t->o.nodes; n++)
 		if (t->nodes[n].stopped)
 			node_signal(t, n, SIGCONT);
-	}
-	if (t->net.real)
-		mend_all(t);
+	heal_net(t);
+	clock_restore(t);
 	for (unsigned int h = 0; t->net.real && h < t->net.num_hosts; h++)
 		net_quicken(&t->net, h);
 	return engine_back(t) && restart_dead(t);

@@ -274,6 +274,12 @@ void net_mend(const struct net *net, unsigned int from, unsigned int to)
 		   number(to));
 }
 
+void net_mend_all(const struct net *net)
+{
+	for (unsigned int h = 0; net->real && h < net->num_hosts; h++)
+		introduce(net, h);
+}
+
 void net_slow(const struct net *net, unsigned int host, struct dice *dice)
 {
 	unsigned int ms = 1 + (unsigned int)dice_below(dice, 30);

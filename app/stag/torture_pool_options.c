@@ -32,6 +32,7 @@ enum {
 	T_CHECK,
 	T_KEEP,
 	T_NO_NET,
+	T_CLOCK,
 	T_LIST,
 	T_JSON,
 };
@@ -55,6 +56,7 @@ static const struct option long_options[] = {
 	{"check", required_argument, NULL, T_CHECK},
 	{"keep", no_argument, NULL, T_KEEP},
 	{"one-host", no_argument, NULL, T_NO_NET},
+	{"clock", no_argument, NULL, T_CLOCK},
 	{"list", no_argument, NULL, T_LIST},
 	{"json", no_argument, NULL, T_JSON},
 	{"help", no_argument, NULL, 'h'},
@@ -163,6 +165,9 @@ static bool take(struct options *o, int c, const char *text)
 		return true;
 	case T_NO_NET:
 		o->no_net = true;
+		return true;
+	case T_CLOCK:
+		o->clock = true;
 		return true;
 	case T_JSON:
 		o->json = true;

@@ -65,6 +65,8 @@ void show_phase(const struct torture *t, const struct phase_result *r)
 		       percentile(j->times, j->num_times, 99));
 	printf("  %zu lost %zu twice %zu unknown, %s, memory %s\n", j->lost, j->twice, j->unknown,
 	       linear_word(j), r->compared ? "equal" : "not compared");
+	if (r->no_room)
+		printf("  no room for %u changes\n", r->no_room);
 	if (r->failed)
 		printf("  FAILED: %s\n", r->why);
 	if (*r->history)
@@ -85,11 +87,12 @@ static json_t *phase_json(const struct phase_result *r)
 	if (r->skipped)
 		return o;
 	json_object_update_new(
-		o, json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:s, s:b}", "seconds", r->seconds,
+		o, json_pack("{s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:b}", "seconds", r->seconds,
 			     "operations", (json_int_t)j->operations, "failovers",
-			     (json_int_t)r->failovers, "lost", (json_int_t)j->lost, "twice",
-			     (json_int_t)j->twice, "unknown", (json_int_t)j->unknown, "history_is",
-			     linear_word(j), "memory_equal", r->compared));
+			     (json_int_t)r->failovers, "no_room", (json_int_t)r->no_room, "lost",
+			     (json_int_t)j->lost, "twice", (json_int_t)j->twice, "unknown",
+			     (json_int_t)j->unknown, "history_is", linear_word(j), "memory_equal",
+			     r->compared));
 	if (j->num_times)
 		json_object_set_new(
 			o, "failover_ms",
