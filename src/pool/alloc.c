@@ -179,8 +179,10 @@ static uint32_t slab_with_room(const struct pool_core *core, unsigned int class)
 
 static void free_spans(struct pool_core *core, uint32_t span, uint32_t n)
 {
-	for (uint32_t i = span; i < span + n; i++)
+	for (uint32_t i = span; i < span + n; i++) {
 		core->room.free[i / BITS_PER_WORD] |= 1ull << i % BITS_PER_WORD;
+		core->room.freed[i] = core->number;
+	}
 	core->room.free_spans += n;
 	if (span < core->room.lowest)
 		core->room.lowest = span;
@@ -228,6 +230,26 @@ static uint32_t find_spans(const struct pool_core *core, uint64_t n)
 		if (end - start >= n)
 			return (uint32_t)start;
 	}
+}
+
+/* The same of spans that no record which is not applied everywhere touches. */
+static uint32_t find_quiet_spans(const struct pool_core *core, uint64_t n)
+{
+	uint64_t all = core->region.num_spans, found = 0;
+
+	for (uint64_t span = core->room.lowest; span < all; span++) {
+		if (found == 0)
+			span = next_span(core, span, 0);
+		if (span == all)
+			break;
+		if (next_span(core, span, 0) == span && core->room.freed[span] <= core->quiet)
+			found++;
+		else
+			found = 0;
+		if (found == n)
+			return (uint32_t)(span + 1 - n);
+	}
+	return NO_SPAN;
 }
 
 /* ---- allocating ------------------------------------------------------------------ */
@@ -317,13 +339,26 @@ uint64_t pool_alloc_run(struct pool_core *core, uint64_t size)
 {
 	uint64_t n = (size + POOL_SPAN - 1) >> POOL_SPAN_SHIFT;
 	struct pool_span entry = {.kind = POOL_SPAN_RUN, .spans = (uint32_t)n};
-	uint32_t span = find_spans(core, n);
+	uint32_t span = find_quiet_spans(core, n);
 
+	if (span == NO_SPAN)
+		span = find_spans(core, n);
 	if (span == NO_SPAN)
 		return POOL_NOWHERE;
 	take_spans(core, span, (uint32_t)n);
 	put_span(core, span, &entry);
 	return span_at(&core->region, span);
+}
+
+uint64_t pool_run_since(const struct pool_core *core, uint64_t offset, uint64_t size)
+{
+	uint64_t first = (offset - core->region.memory_at) >> POOL_SPAN_SHIFT;
+	uint64_t n = (size + POOL_SPAN - 1) >> POOL_SPAN_SHIFT, since = 0;
+
+	for (uint64_t span = first; span < first + n && span < core->region.num_spans; span++)
+		if (core->room.freed[span] > since)
+			since = core->room.freed[span];
+	return since;
 }
 
 uint64_t pool_alloc(struct pool_core *core, uint64_t size)
@@ -649,7 +684,8 @@ int pool_room_create(struct pool_core *core)
 	room->next = malloc((spans + CLASSES) * sizeof(*room->next));
 	room->prev = malloc((spans + CLASSES) * sizeof(*room->prev));
 	room->hint = calloc(spans, sizeof(*room->hint));
-	if (room->free && room->next && room->prev && room->hint) {
+	room->freed = calloc(spans, sizeof(*room->freed));
+	if (room->free && room->next && room->prev && room->hint && room->freed) {
 		empty_lists(core);
 		rc = scan(core);
 	}
@@ -664,5 +700,6 @@ void pool_room_destroy(struct pool_core *core)
 	free(core->room.next);
 	free(core->room.prev);
 	free(core->room.hint);
+	free(core->room.freed);
 	core->room = (struct pool_room){0};
 }

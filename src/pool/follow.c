@@ -201,7 +201,7 @@ static int lend_memory(struct follow *f)
 		return -ENOMEM;
 	f->ring_mr = ibv_reg_mr(f->pd, ring, n->log_size, rights);
 	f->beat_mr = ibv_reg_mr(f->pd, f->beat, sizeof(*f->beat), rights | IBV_ACCESS_REMOTE_READ);
-	f->region_mr = ibv_reg_mr(f->pd, n->region.at, n->region.size, IBV_ACCESS_LOCAL_WRITE);
+	f->region_mr = ibv_reg_mr(f->pd, n->region.at, n->region.size, rights);
 	return f->ring_mr && f->beat_mr && f->region_mr ? 0 : -ENOMEM;
 }
 
@@ -217,7 +217,8 @@ static void say_hello(struct follow *f)
 					     .ring_rkey = f->ring_mr->rkey,
 					     .beat_rkey = f->beat_mr->rkey,
 					     .ring_size = n->log_size,
-					     .order = n->us.order}};
+					     .order = n->us.order,
+					     .region_rkey = f->region_mr->rkey}};
 
 	memcpy(said.hello.address, n->us.address, sizeof(n->us.address));
 	f->state = FOLLOW_LINKED;

@@ -258,7 +258,8 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 	memcpy(l->name, s->name, sizeof(l->name));
 	rc = register_memory(l);
 	if (rc == 0)
-		rc = conn_prepare(&l->conn, l->pd, LINK_DEPTH, 3 * LINK_CONFIRMS + 16);
+		rc = conn_prepare(&l->conn, l->pd, LINK_DEPTH,
+				  3 * LINK_CONFIRMS + LINK_BODIES + 16);
 	if (rc == 0)
 		rc = accept_it(l, s);
 	if (rc != 0) {
@@ -338,6 +339,7 @@ static void confirmed(struct work *w, const struct ibv_wc *wc)
 	(void)wc;
 	k->busy = false;
 	l->confirmed = k->number;
+	l->bodies_there = k->bodies;
 	if (!n->serving || n->links[l->seat] != l)
 		return;
 	role_confirmed(&n->role, n->now, (unsigned int)l->seat, k->number);
@@ -393,6 +395,7 @@ static void send_records(struct stag_pool_node *n, struct link *l)
 				     .wr.rdma = {l->hello.beat, l->hello.beat_rkey}};
 	confirm->work = (struct work){confirmed, &l->conn};
 	confirm->number = n->core.number;
+	confirm->bodies = l->bodies;
 	if (conn_post(&l->conn, wr) != 0)
 		return;
 	confirm->busy = true;

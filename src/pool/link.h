@@ -5,7 +5,7 @@
  *	standby                                        primary
  *	hello {ring, beat, in sync?, epoch, number} -->
  *	                                            <-- welcome {echo, region, position, number, resync?}
- *	        <--- records in the ring, beats
+ *	        <--- records in the ring, beats; bodies of long values, right to the region
  *	        ---> echoes, how far it has applied
  * of a resynchronisation:
  *	ask {chunks}                                -->
@@ -70,7 +70,8 @@ struct link_hello {
 	uint64_t ring, beat; /* addresses */
 	uint32_t ring_rkey, beat_rkey;
 	uint64_t ring_size;
-	uint32_t order, reserved;
+	uint32_t order;
+	uint32_t region_rkey; /* the primary may write to its region, which is where its own is */
 	char address[ROLL_ADDRESS_LEN + 4]; /* where others reach it */
 };
 

@@ -346,6 +346,7 @@ static struct stag_pool_node *make(void)
 	list_init(&n->dirty);
 	list_init(&n->pulls);
 	list_init(&n->idle_pulls);
+	list_init(&n->free_slots);
 	pthread_mutex_init(&n->lock, NULL);
 	pthread_cond_init(&n->told, NULL);
 	return n;

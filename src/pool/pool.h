@@ -17,7 +17,7 @@
  *     alloc.c    blocks of the region                  core.c     the primary's view,
  *     object.c   header, hash, one-sided reads         ahead.c    by words that records will have changed
  *     index.c    names                                 ops.c      requests: judged, carried out, remembered
- *     lookup.c   names, one-sided                      upload.c   values that come in several records
+ *     lookup.c   names, one-sided                      upload.c   values that come in pieces
  *     clients.c  who has asked what: exactly once      look.c     reads by the node, from the region as it is
  *     wire.c     messages                              map.c      a client's pointers by key
  *
@@ -341,6 +341,7 @@ struct pool_room {
 	uint32_t *next,
 		*prev; /* of slabs with room, by their first span; num_spans + class: the list's head */
 	uint8_t *hint;	 /* of a slab: the first word of its bits that may have room */
+	uint64_t *freed; /* of a span: the last record that freed it */
 	uint64_t lowest; /* no span below is free */
 	uint64_t scrubs; /* runs to be overwritten */
 	uint64_t free_spans;
@@ -353,6 +354,7 @@ struct pool_core {
 	struct pool_build *build; /* the record being made */
 	uint64_t number;	  /* of it, or of the last */
 	uint64_t epoch;
+	uint64_t quiet; /* records up to this one are applied wherever the region is */
 	bool overwrite; /* what is deleted is zeroed */
 };
 
@@ -379,8 +381,10 @@ void pool_room_destroy(struct pool_core *core);
 
 /* The offset of a block of at least size bytes (at most POOL_BLOCK_MAX), or POOL_NOWHERE. Its bytes are what they are. */
 uint64_t pool_alloc(struct pool_core *core, uint64_t size);
-/* The same of whole spans. */
+/* The same of whole spans; rather of such as are quiet. */
 uint64_t pool_alloc_run(struct pool_core *core, uint64_t size);
+/* The last record that touched any of it before it was allocated. */
+uint64_t pool_run_since(const struct pool_core *core, uint64_t offset, uint64_t size);
 void pool_free(struct pool_core *core, uint64_t offset); /* either; nothing, if none is there */
 /* Of a run with somebody's bytes in it: later, if what is deleted is overwritten. */
 void pool_free_run(struct pool_core *core, uint64_t offset);
@@ -680,6 +684,9 @@ int pool_upload_begin(struct pool_core *core, const struct pool_who *who,
 int pool_upload_bytes(struct pool_core *core, const struct pool_who *who, uint64_t sequence,
 		      uint64_t offset, const void *bytes, uint32_t length, void *at, size_t room,
 		      size_t *used);
+/* Where these bytes of it belong in the region, for who places them there without a record, on every node. As above. */
+int pool_upload_find(const struct pool_core *core, const struct pool_who *who, uint64_t sequence,
+		     uint64_t offset, uint32_t length, uint64_t *to);
 
 /* ---- look.c ---------------------------------------------------------------------- */
 

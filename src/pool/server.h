@@ -9,6 +9,7 @@
  *	door.c     who comes to the listener, and who is let in
  *	serve.c    clients: their requests, and answers when all standbys have what they are about
  *	pull.c     values that are read from, or written to, a client's memory
+ *	body.c     bodies of long ones, in our region and the standbys'
  *	link.c     a primary and its standbys: records, confirmations, beats
  *	follow.c   a standby and its primary: the ring, echoes, fencing
  *	resync.c   a standby that copies what it does not have
@@ -42,7 +43,7 @@
 #include "pool/secrets.h"
 #include "pool/state.h"
 
-#define PULL_SLOTS 16u
+#define PULL_SLOTS 16u /* of POOL_DIRECT_MAX bytes each */
 
 /* ---- connections (conn.c) --------------------------------------------------------- */
 
@@ -131,6 +132,7 @@ struct client {
 /* ---- standbys (link.c) ---------------------------------------------------------------- */
 
 #define LINK_CONFIRMS 8u
+#define LINK_BODIES   8u /* pieces of bodies, under way: beats and records are behind them */
 #define LINK_DEPTH    16u
 
 struct link {
@@ -145,15 +147,16 @@ struct link {
 		struct link_echo echo;
 		uint64_t sink[LINK_CONFIRMS];
 	} * own;
-	uint64_t sent;	    /* position of the log up to which it was sent */
-	uint64_t applied;   /* and up to which it has applied */
-	uint64_t number;    /* that it has applied */
-	uint64_t confirmed; /* that is in its ring */
+	uint64_t sent;		       /* position of the log up to which it was sent */
+	uint64_t applied;	       /* and up to which it has applied */
+	uint64_t number;	       /* that it has applied */
+	uint64_t confirmed;	       /* that is in its ring */
+	uint64_t bodies, bodies_there; /* pieces that it was sent, and that are in its region */
 	uint64_t copied, total;
 	uint64_t echoed; /* the last */
 	struct link_confirm {
 		struct work work;
-		uint64_t number;
+		uint64_t number, bodies;
 		bool busy;
 	} confirms[LINK_CONFIRMS];
 };
@@ -214,7 +217,7 @@ struct follow {
 
 /* ---- the node --------------------------------------------------------------------------- */
 
-struct pull;
+struct slot;
 
 /* What the thread sleeps on. */
 enum node_fd {
@@ -296,7 +299,9 @@ struct stag_pool_node {
 	struct list handing; /* those that wait for another primary */
 	struct list dirty;   /* clients with answers to send */
 	struct list pulls, idle_pulls;
-	struct pull *all_pulls;
+	struct list free_slots;
+	unsigned int num_free_slots;
+	struct slot *slots;
 	uint64_t *seen; /* when a client of the region was, by its slot */
 	uint64_t expired_at;
 
@@ -383,6 +388,16 @@ void pulls_destroy(struct stag_pool_node *n);
 int pull_start(struct client *k, struct message *m, const struct pool_request *request);
 void pulls_go_on(struct stag_pool_node *n);
 void pulls_forget(struct client *k);
+
+/* body.c */
+uint64_t body_quiet(
+	const struct stag_pool_node *n); /* the last record that is applied everywhere */
+/*
+ * Bytes of a body at offset of the region, here and on every standby, and a record behind them. Nobody reads them yet. since: the
+ * last record that touched the place, or made it the body's. -EAGAIN: later; -EOPNOTSUPP: it has to be a record.
+ */
+int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const void *bytes,
+	       uint32_t length);
 
 /* link.c */
 int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);

@@ -3,7 +3,7 @@
  * upload.c - bodies of long values, which come in several records.
  *
  * An upload belongs to a sequence of a client's, and is remembered as its outcome so far: whoever is primary goes on with it,
- * or frees it with its client.
+ * or frees it with its client. Until the record that makes a value of it, nobody reads it.
  */
 #include "pool.h"
 #include "ops.h"
@@ -66,25 +66,37 @@ int pool_upload_begin(struct pool_core *core, const struct pool_who *who,
 	return 0;
 }
 
+int pool_upload_find(const struct pool_core *core, const struct pool_who *who, uint64_t sequence,
+		     uint64_t offset, uint32_t length, uint64_t *to)
+{
+	struct pool_result upload;
+	uint64_t run;
+
+	if (pool_client_seen(core, who, sequence, 0, &upload) != POOL_UPLOADING)
+		return -ESTALE;
+	run = pool_offset(&core->region, upload.address);
+	if (offset > upload.length || length > upload.length - offset || run == POOL_NOWHERE ||
+	    pool_run_size(core, run) < upload.length)
+		return -EINVAL;
+	*to = run + offset;
+	return 0;
+}
+
 int pool_upload_bytes(struct pool_core *core, const struct pool_who *who, uint64_t sequence,
 		      uint64_t offset, const void *bytes, uint32_t length, void *at, size_t room,
 		      size_t *used)
 {
-	struct pool_result upload;
 	struct pool_build build;
 	uint64_t to;
-	int rc;
+	int rc = length <= POOL_DIRECT_MAX
+			 ? pool_upload_find(core, who, sequence, offset, length, &to)
+			 : -EINVAL;
 
 	*used = 0;
-	if (pool_client_seen(core, who, sequence, 0, &upload) != POOL_UPLOADING)
-		return -ESTALE;
-	to = pool_offset(&core->region, upload.address);
-	if (length > POOL_DIRECT_MAX || offset > upload.length || length > upload.length - offset ||
-	    to == POOL_NOWHERE || pool_run_size(core, to) < upload.length)
-		return -EINVAL;
-	rc = pool_begin(core, &build, at, room, length);
+	if (rc == 0)
+		rc = pool_begin(core, &build, at, room, length);
 	if (rc != 0)
 		return rc;
-	pool_build_bytes(&build, to + offset, bytes, length);
+	pool_build_bytes(&build, to, bytes, length);
 	return pool_end(core, used);
 }
