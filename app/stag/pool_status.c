@@ -36,6 +36,8 @@ static const char *role_word(uint32_t role)
 		return "joining";
 	case STAG_POOL_ROLE_WAITING:
 		return "waiting";
+	case STAG_POOL_ROLE_REFUSED:
+		return "refused";
 	}
 	return "unknown";
 }

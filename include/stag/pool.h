@@ -187,6 +187,7 @@ enum stag_pool_role {
 	STAG_POOL_ROLE_STANDBY, /* in sync: it may become primary */
 	STAG_POOL_ROLE_JOINING, /* it is being resynchronised */
 	STAG_POOL_ROLE_WAITING, /* it has no place: the coordination does not answer, or does not name it */
+	STAG_POOL_ROLE_REFUSED, /* it will not serve, until it is started anew */
 };
 
 struct stag_pool_member {
@@ -306,6 +307,7 @@ struct stag_pool_node_info {
 	uint64_t refused; /* admissions */
 	uint32_t num_members;
 	struct stag_pool_member members[STAG_POOL_NODES_MAX];
+	char why[128]; /* it waits, or has refused; empty: it does not */
 };
 
 int stag_pool_node_query(struct stag_pool_node *node, struct stag_pool_node_info *info,

@@ -4,6 +4,7 @@
  */
 #include "pool/server.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/cleanup.h"
@@ -21,8 +22,9 @@ static uint32_t role_of_us(const struct role *r)
 						     : STAG_POOL_ROLE_JOINING;
 	case ROLE_OUTSIDE:
 		return STAG_POOL_ROLE_JOINING;
-	case ROLE_STARTING:
 	case ROLE_REFUSED:
+		return STAG_POOL_ROLE_REFUSED;
+	case ROLE_STARTING:
 		break;
 	}
 	return STAG_POOL_ROLE_WAITING;
@@ -119,6 +121,7 @@ void node_show(struct stag_pool_node *n)
 	i->objects = s.objects;
 	i->bytes = s.bytes;
 	i->names = s.names;
+	snprintf(i->why, sizeof(i->why), "%s", n->role.why ? n->role.why : "");
 	i->num_members = s.num_members;
 	for (unsigned int m = 0; m < s.num_members; m++)
 		show_member(&i->members[m], &s.members[m]);

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_embed.c - a program that is a node of a pool, and a client of itself: as the library's users see it.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "pool/pool.h"
+#include "stag/pool.h"
+
+#define SECRET	"a secret of the nodes"
+#define ADDRESS ((char *)(uintptr_t)POOL_DEFAULT_ADDRESS)
+#define SIZE	(8u << 20)
+
+#define ALL (STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE | STAG_POOL_RIGHT_ADMIN)
+
+static char dir[] = "/dev/shm/stag-embed-XXXXXX", roll[64], states[64];
+static const struct stag_pool_user first[] = {
+	{"ann", "what ann knows alone", ALL},
+	{"bob", "what bob knows alone", ALL},
+	{"eve", "what eve knows alone", ALL},
+};
+
+static struct stag_pool_node_attr attributes(void)
+{
+	return (struct stag_pool_node_attr){.pool = "test",
+					    .node = "a",
+					    .roll = roll,
+					    .state = states,
+					    .secret = SECRET,
+					    .address = "127.0.0.1",
+					    .flags = STAG_POOL_CREATE | STAG_POOL_ANY_PORT,
+					    .size = SIZE,
+					    .users = first,
+					    .num_users = 3};
+}
+
+static int make_dir(void **state)
+{
+	strcpy(dir + strlen(dir) - 6, "XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	snprintf(roll, sizeof(roll), "file:%s/roll", dir);
+	snprintf(states, sizeof(states), "%s/a", dir);
+	return 0;
+}
+
+static int remove_dir(void **state)
+{
+	char command[100];
+
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+static struct stag_pool *come_in(struct stag_pool_node *node, const struct stag_pool_user *as)
+{
+	struct stag_pool_attr attr = {.user = as->name, .secret = as->secret, .retry_ms = 500};
+	struct stag_pool_node_info info = {0};
+	char where[32];
+
+	assert_int_equal(stag_pool_node_query(node, &info, sizeof(info)), 0);
+	snprintf(where, sizeof(where), "127.0.0.1:%u", info.port);
+	return stag_pool_open(where, &attr);
+}
+
+/* How often it had to look for a primary anew. */
+static uint64_t failovers(struct stag_pool *pool)
+{
+	struct stag_pool_info info = {0};
+
+	assert_int_equal(stag_pool_query(pool, &info, sizeof(info)), 0);
+	return info.failovers;
+}
+
+/* Who stays what it was keeps its connection; who has fewer rights comes in with those; who is no user stays outside. */
+static void users_change_while_it_runs(void **state)
+{
+	struct stag_pool_user later[] = {first[0], first[1]};
+	struct stag_pool_node_attr attr = attributes();
+	struct stag_pool_node *node = stag_pool_node_start(&attr);
+	struct stag_pool *pools[3];
+
+	assert_non_null(node);
+	for (int i = 0; i < 3; i++) {
+		pools[i] = come_in(node, &first[i]);
+		assert_non_null(pools[i]);
+		assert_int_equal(stag_pool_put(pools[i], first[i].name, "x", 1, 0, NULL), 0);
+	}
+	later[1].rights = STAG_POOL_RIGHT_READ;
+	assert_int_equal(stag_pool_node_set_users(node, later, 2), 0);
+
+	assert_int_equal(stag_pool_put(pools[0], "ann", "y", 1, 0, NULL), 0);
+	assert_int_equal(failovers(pools[0]), 0);
+	assert_int_equal(stag_pool_put(pools[1], "bob", "y", 1, 0, NULL), EACCES);
+	assert_int_not_equal(stag_pool_put(pools[2], "eve", "y", 1, 0, NULL), 0);
+	assert_null(come_in(node, &first[2]));
+	assert_int_equal(errno, EACCES);
+	for (int i = 0; i < 3; i++)
+		stag_pool_close(pools[i]);
+	stag_pool_node_stop(node);
+}
+
+static void users_that_cannot_be_change_nothing(void **state)
+{
+	struct stag_pool_user twice[] = {first[0], first[0]}, short_one = {"ann", "short", ALL};
+	struct stag_pool_node_attr attr = attributes();
+	struct stag_pool_node *node = stag_pool_node_start(&attr);
+	struct stag_pool *pool;
+
+	assert_non_null(node);
+	assert_int_equal(stag_pool_node_set_users(node, twice, 2), EINVAL);
+	assert_non_null(strstr(stag_pool_error(), "twice"));
+	assert_int_equal(stag_pool_node_set_users(node, &short_one, 1), EINVAL);
+	pool = come_in(node, &first[1]);
+	assert_non_null(pool);
+	stag_pool_close(pool);
+	stag_pool_node_stop(node);
+}
+
+static void refused(struct stag_pool_node_attr *attr, int error, const char *words)
+{
+	assert_null(stag_pool_node_start(attr));
+	assert_int_equal(errno, error);
+	if (!strstr(stag_pool_error(), words))
+		fail_msg("'%s' does not say '%s'", stag_pool_error(), words);
+}
+
+/* Figure 2: the same address on every node, or none. */
+static void memory_that_is_taken_is_told_of(void **state)
+{
+	struct stag_pool_node_attr attr = attributes();
+	void *there = mmap(ADDRESS + 65536, 4096, PROT_READ,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	char words[100];
+
+	assert_ptr_equal(there, ADDRESS + 65536);
+	snprintf(words, sizeof(words), "%#llx to %#llx is taken, by %llx-", POOL_DEFAULT_ADDRESS,
+		 POOL_DEFAULT_ADDRESS + SIZE, POOL_DEFAULT_ADDRESS + 65536);
+	refused(&attr, EADDRINUSE, words);
+	munmap(there, 4096);
+}
+
+static void what_keeps_it_from_starting_is_told(void **state)
+{
+	struct stag_pool_node_attr attr = attributes();
+	struct stag_pool_node *node;
+
+	attr.flags = STAG_POOL_ANY_PORT;
+	refused(&attr, ENOENT, "no such pool in file:");
+	attr.roll = "nowhere";
+	refused(&attr, EINVAL, "the roll nowhere");
+	attr = attributes();
+	attr.secret = "short";
+	refused(&attr, EINVAL, "a secret has 16 to 128 characters");
+	attr = attributes();
+	attr.node = "a b";
+	refused(&attr, EINVAL, "'a b' is no name of a node");
+	attr = attributes();
+	attr.lease_ms = 1;
+	refused(&attr, EINVAL, "half of the lease");
+
+	attr = attributes();
+	node = stag_pool_node_start(&attr);
+	assert_non_null(node);
+	refused(&attr, EBUSY, "another node has it");
+	attr.node = "b";
+	attr.state = dir;
+	attr.memory = POOL_DEFAULT_ADDRESS + (1ull << 30);
+	refused(&attr, EEXIST, "a pool in file:");
+	stag_pool_node_stop(node);
+}
+
+int main(void)
+{
+#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+	const struct CMUnitTest tests[] = {
+		IN_DIR(users_change_while_it_runs),
+		IN_DIR(users_that_cannot_be_change_nothing),
+		IN_DIR(memory_that_is_taken_is_told_of),
+		IN_DIR(what_keeps_it_from_starting_is_told),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
