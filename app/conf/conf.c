@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "pool/pool.h"
 #include "pool/roll.h"
 
 #define SECTION_MAX 49 /* what inih keeps of a section's name, and of a setting's */
@@ -145,6 +146,15 @@ static int take_setting(void *arg, const char *section, const char *name, const 
 	return 1;
 }
 
+/* Of nodes that make their pools: what others have is known when they are started. */
+static bool is_memory_shared(const struct conf_pool *a, const struct conf_pool *b)
+{
+	uint64_t from_a = a->memory ? a->memory : POOL_DEFAULT_ADDRESS;
+	uint64_t from_b = b->memory ? b->memory : POOL_DEFAULT_ADDRESS;
+
+	return a->create && b->create && from_a < from_b + b->size && from_b < from_a + a->size;
+}
+
 static void check_together(struct conf *conf)
 {
 	const struct conf_pool *a, *b;
@@ -163,6 +173,11 @@ static void check_together(struct conf *conf)
 			if (a->state && b->state && strcmp(a->state, b->state) == 0)
 				conf_fault(conf, a->line,
 					   "the pools '%s' and '%s' have the same state directory",
+					   b->name, a->name);
+			if (is_memory_shared(a, b))
+				conf_fault(conf, a->line,
+					   "the pools '%s' and '%s' have the same memory; one of "
+					   "them wants another: memory = ADDRESS",
 					   b->name, a->name);
 		}
 }

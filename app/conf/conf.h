@@ -70,6 +70,8 @@ void conf_pool_set(struct conf *conf, struct conf_pool *p, unsigned int line, co
 		   const char *value);
 void conf_pool_check(struct conf *conf, struct conf_pool *p);
 void conf_pool_free(struct conf_pool *p);
+/* The first setting, or "the secret of the nodes", that two have different; NULL: none. Users are not looked at. */
+const char *conf_pool_differs(const struct conf_pool *a, const struct conf_pool *b);
 
 /* ---- conf_words.c --------------------------------------------------------------- */
 

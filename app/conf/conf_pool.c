@@ -431,6 +431,38 @@ void conf_pool_check(struct conf *conf, struct conf_pool *p)
 	take_secrets(conf, p);
 }
 
+static bool is_same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool is_same(const struct setting *s, const void *a, const void *b)
+{
+	switch (s->kind) {
+	case TEXT:
+	case NAME:
+	case PLACE:
+	case ROLL:
+		return is_same_text(*(char *const *)a, *(char *const *)b);
+	case COUNT:
+	case SIZE:
+	case TIME:
+		return *(const uint64_t *)a == *(const uint64_t *)b;
+	case SWITCH:
+		return *(const bool *)a == *(const bool *)b;
+	}
+	return false;
+}
+
+const char *conf_pool_differs(const struct conf_pool *a, const struct conf_pool *b)
+{
+	for (unsigned int i = 0; i < N_SETTINGS; i++)
+		if (!is_same(&settings[i], (const char *)a + settings[i].at,
+			     (const char *)b + settings[i].at))
+			return settings[i].name;
+	return is_same_text(a->attr.secret, b->attr.secret) ? NULL : "the secret of the nodes";
+}
+
 void conf_pool_free(struct conf_pool *p)
 {
 	char *texts[] = {p->name,      p->node,	     p->state,	   p->secrets_file,

@@ -26,14 +26,8 @@
 #define LOOK_MS 1000 /* how often the nodes are asked how they are */
 #define HAND_MS 2000 /* how long a primary has to hand over */
 
-struct served {
-	const char *path; /* of the INI file */
-	struct conf_pool *conf;
-	struct stag_pool_node *node;
-	struct stag_pool_node_info info;
-};
-
-static const char *const role_words[] = {"unknown", "primary", "standby", "joining", "waiting"};
+static const char *const role_words[] = {"unknown", "primary", "standby",
+					 "joining", "waiting", "refused"};
 
 static const char *role_word(uint32_t role)
 {
@@ -98,8 +92,7 @@ static bool start(struct served *s)
 	if (s->node)
 		return true;
 	error = errno;
-	complain("%s:%u: pool %s: %s%s", s->path, p->line, p->name, strerror(error),
-		 advice(p, error));
+	complain("%s:%u: %s%s", s->path, p->line, stag_pool_error(), advice(p, error));
 	return false;
 }
 
@@ -180,8 +173,9 @@ static bool look(struct served *list, unsigned int n, bool first)
 			continue;
 		}
 		if (first || now.role != list[i].info.role || now.epoch != list[i].info.epoch)
-			notify("STATUS=pool %s: %s of epoch %llu", list[i].conf->name,
-			       role_word(now.role), (unsigned long long)now.epoch);
+			notify("STATUS=pool %s: %s of epoch %llu%s%s", list[i].conf->name,
+			       role_word(now.role), (unsigned long long)now.epoch,
+			       now.why[0] ? ": " : "", now.why);
 		list[i].info = now;
 	}
 	return good;
@@ -197,7 +191,20 @@ static void signals(sigset_t *set)
 	sigaddset(set, SIGHUP);
 }
 
-static void wait_for_the_end(struct served *list, unsigned int n, const sigset_t *set)
+/* None of them will serve, whatever happens: nobody is to think that something is served here. */
+static bool have_all_refused(const struct served *list, unsigned int n)
+{
+	for (unsigned int i = 0; i < n; i++)
+		if (list[i].info.role != STAG_POOL_ROLE_REFUSED)
+			return false;
+	for (unsigned int i = 0; i < n; i++)
+		complain("%s:%u: pool %s: %s; see REFUSED in stagd(8)", list[i].path,
+			 list[i].conf->line, list[i].conf->name, list[i].info.why);
+	return true;
+}
+
+/* An exit code. */
+static int wait_for_the_end(struct served *list, unsigned int n, const sigset_t *set)
 {
 	uint64_t watchdog = notify_watchdog_ms();
 	uint64_t ms = watchdog && watchdog < LOOK_MS ? watchdog : LOOK_MS;
@@ -208,13 +215,13 @@ static void wait_for_the_end(struct served *list, unsigned int n, const sigset_t
 		int sig = sigtimedwait(set, NULL, &period);
 
 		if (sig == SIGINT || sig == SIGTERM)
-			return;
+			return EXIT_SUCCESS;
 		if (sig == SIGHUP)
-			complain("SIGHUP: settings and users are read at the start; restart this "
-				 "node, a "
-				 "standby serves meanwhile");
+			reload(list, n);
 		if (look(list, n, false) && watchdog)
 			notify("WATCHDOG=1");
+		if (have_all_refused(list, n))
+			return EXIT_FAILURE;
 	}
 }
 
@@ -232,6 +239,7 @@ static void raise_limit(void)
 static int serve_all(struct served *list, unsigned int n, bool json)
 {
 	sigset_t set;
+	int rc;
 
 	signals(&set); /* before there are threads: theirs, too */
 	sigprocmask(SIG_BLOCK, &set, NULL);
@@ -241,10 +249,10 @@ static int serve_all(struct served *list, unsigned int n, bool json)
 	look(list, n, true);
 	announce(list, n, json);
 	notify("READY=1");
-	wait_for_the_end(list, n, &set);
+	rc = wait_for_the_end(list, n, &set);
 	notify("STOPPING=1");
 	stop_all(list, n);
-	return EXIT_SUCCESS;
+	return rc;
 }
 
 int serve(struct conf *conf, bool json)
