@@ -322,13 +322,24 @@ static int await_start(struct stag_pool_node *n)
 	struct timespec until;
 	int rc = 0;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += STARTS_WITHIN;
 	LOCK_FOR_SCOPE(&n->lock);
 	/* An engine that does not answer is waited for by the node, not by who started it. */
 	while (!n->started && rc == 0)
 		rc = pthread_cond_timedwait(&n->told, &n->lock, &until);
 	return -n->start_error;
+}
+
+/* What is waited for is not longer or shorter when somebody sets the clock. */
+static void init_cond(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attr);
+	pthread_condattr_destroy(&attr);
 }
 
 static struct stag_pool_node *make(void)
@@ -348,7 +359,7 @@ static struct stag_pool_node *make(void)
 	list_init(&n->idle_pulls);
 	list_init(&n->free_slots);
 	pthread_mutex_init(&n->lock, NULL);
-	pthread_cond_init(&n->told, NULL);
+	init_cond(&n->told);
 	return n;
 }
 
