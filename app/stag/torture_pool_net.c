@@ -49,6 +49,7 @@ static int feed(int where, const char *words, char *const argv[], bool silent)
 			_exit(127);
 		if (silent)
 			be_silent();
+		unsetenv("LD_PRELOAD"); /* it needs no adapter */
 		execvp(argv[0], argv);
 		_exit(127);
 	}
