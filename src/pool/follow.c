@@ -147,6 +147,7 @@ static void hear_welcome(struct follow *f, const struct link_welcome *w)
 	}
 	f->welcome = *w;
 	n->follow_tries = 0;
+	watch_begin(n, f->seat, w->life);
 	f->ring = (struct pool_ring){f->ring_at, n->log_size, w->position};
 	f->told = w->position;
 	if (!w->resync && sb->number == w->number) {

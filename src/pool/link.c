@@ -57,6 +57,7 @@ static void welcome(struct link *l, bool resync)
 					       .epoch = pool_superblock(&n->region)->epoch,
 					       .seat = (uint32_t)l->seat}};
 
+	memcpy(said.welcome.life, n->life.token, sizeof(said.welcome.life));
 	l->sent = l->applied = n->settled;
 	l->number = said.welcome.number;
 	say(l, &said);

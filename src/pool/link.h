@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "pool/life.h"
 #include "pool/pool.h"
 #include "pool/roll.h"
 
@@ -83,6 +84,7 @@ struct link_welcome {
 	uint64_t position, number; /* of the log: what comes begins there, behind this record */
 	uint64_t epoch;		   /* of that record */
 	uint32_t seat, reserved;
+	uint8_t life[LIFE_TOKEN_LEN]; /* of the primary's process; zeroes: nothing proves its end */
 };
 
 struct link_ask {

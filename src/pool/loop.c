@@ -332,6 +332,7 @@ static void round_of(struct stag_pool_node *n)
 		hear_descriptors(n, 0);
 	links_look(n);
 	follow_look(n);
+	watch_look(n);
 	tick(n);
 	end_handing(n);
 	if (n->serving) {

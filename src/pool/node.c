@@ -250,6 +250,7 @@ static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *
 		rc = rolls_watch(n->rolls);
 	if (rc != 0)
 		return blame(n, rc, "the roll %s: %s", n->where, strerror(-rc));
+	watch_own_life(n);
 	role_init(&n->role, &times, n->name, n->state.epoch, node_look_at_clock(n));
 	if (attr->flags & STAG_POOL_CREATE)
 		rc = create(n);
@@ -283,7 +284,10 @@ static void close_all(struct stag_pool_node *n)
 	close_fd(n->epoll);
 	close_fd(n->timer);
 	close_fd(n->wake);
+	watch_end(n);
 	close_fd(n->state_dir);
+	life_end(
+		&n->life); /* the last: whoever sees it go knows that nothing of the node runs any more */
 	pthread_cond_destroy(&n->told);
 	pthread_mutex_destroy(&n->lock);
 	free(n);
@@ -348,7 +352,8 @@ static struct stag_pool_node *make(void)
 
 	if (!n)
 		return NULL;
-	n->epoll = n->timer = n->wake = n->state_dir = n->follow_seat = -1;
+	n->epoll = n->timer = n->wake = n->state_dir = n->follow_seat = n->watched.fd = -1;
+	n->life = LIFE_NONE;
 	list_init(&n->conns);
 	list_init(&n->ended);
 	list_init(&n->inbox);

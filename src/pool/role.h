@@ -32,6 +32,8 @@
  *  8. To hand over, a primary takes no changes, then gives up its lease, then names the roll's revision from which the
  *     other may swap. To take that back, it swaps the roll itself.
  *  9. A node that was stopped looks around for a moment before it judges others by their silence.
+ * 10. Silence is not waited for where it is proven (life.h) that the process that was primary in this epoch has ended. That is of
+ *     one life: who was in that seat in another epoch may be another process. A connection that breaks proves nothing.
  *
  * Time: `now` is read after the event was seen (a beat is looked at first, the clock then), and before what follows is
  * sent. The other way around, a pause in between breaks rule 2.
@@ -145,6 +147,8 @@ struct role {
 
 	/* standby */
 	uint64_t heard;
+	uint64_t gone; /* epoch whose primary has ended, 0: none that we know of */
+	uint64_t gone_at;
 	enum role_fence fence;
 	uint64_t number;     /* at which it was fenced */
 	uint64_t take_epoch; /* what the handing over says; 0: there was none */
@@ -190,6 +194,8 @@ void role_swapped(struct role *r, uint64_t now, uint64_t id, enum roll_result re
 /* A beat of whom we follow. revision: the roll's, as it knows it. */
 void role_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent,
 		uint64_t revision);
+/* It is proven that the process that was primary of `epoch`, in this seat, has ended, with its adapter and its lease. */
+void role_gone(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch);
 void role_fenced(struct role *r, uint64_t now, uint64_t number); /* of the last record applied */
 void role_copying(struct role *r,
 		  uint64_t now); /* our memory is being brought up to date: it is not in sync */

@@ -70,6 +70,16 @@ void role_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch,
 	role_step(r, now);
 }
 
+void role_gone(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch)
+{
+	role_begin(r, now);
+	if (is_our_primary(r, seat, epoch) && r->gone != epoch) {
+		r->gone = epoch;
+		r->gone_at = now;
+	}
+	role_step(r, now);
+}
+
 static void lose_sync(struct role *r)
 {
 	r->synced = false;
@@ -129,11 +139,19 @@ static bool may_claim(const struct role *r)
 	       r->roll.primary != (unsigned int)r->seat;
 }
 
-static void watch_silence(struct role *r, uint64_t now)
+/* Nobody answers for the pool any more, or has to be taken not to. */
+static bool is_primary_over(const struct role *r, uint64_t now)
 {
 	unsigned int before = r->seat >= 0 ? before_us(r) : 0;
 
-	if (now < r->grace_until || now < lease_silence(&r->times.lease, r->heard, before))
+	if (r->gone == r->epoch && now >= r->gone_at + before * r->times.lease.stagger)
+		return true;
+	return now >= r->grace_until && now >= lease_silence(&r->times.lease, r->heard, before);
+}
+
+static void watch_silence(struct role *r, uint64_t now)
+{
+	if (!is_primary_over(r, now))
 		return;
 	if (may_claim(r))
 		fence(r, ROLE_FENCE_CLAIM);

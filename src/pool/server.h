@@ -12,6 +12,7 @@
  *	body.c     bodies of long ones, in our region and the standbys'
  *	link.c     a primary and its standbys: records, confirmations, beats
  *	follow.c   a standby and its primary: the ring, echoes, fencing
+ *	watch.c    a standby, and whether its primary's process has ended
  *	resync.c   a standby that copies what it does not have
  *	link_wire.c     what nodes say to each other
  *	expire.c   clients that were not seen for long, values to be overwritten
@@ -306,6 +307,12 @@ struct stag_pool_node {
 	uint64_t expired_at;
 
 	struct link *links[ROLL_MAX_NODES];
+	struct life life; /* ours */
+	struct {	  /* of the primary that we were linked to last */
+		int fd;	  /* -1: nothing proves its end */
+		unsigned int seat;
+		uint64_t epoch;
+	} watched;
 	struct follow *follow;
 	int follow_seat; /* -1: nobody */
 	uint64_t follow_again;
@@ -408,6 +415,12 @@ void link_beat(struct stag_pool_node *n, const struct role_action *a);
 void link_handover(struct stag_pool_node *n, const struct role_action *a);
 void link_cut(struct stag_pool_node *n, unsigned int seat);
 void links_end(struct stag_pool_node *n);
+
+/* watch.c: proof that a primary's process has ended (life.h) */
+void watch_begin(struct stag_pool_node *n, unsigned int seat, const uint8_t token[LIFE_TOKEN_LEN]);
+void watch_end(struct stag_pool_node *n);
+void watch_look(struct stag_pool_node *n);
+void watch_own_life(struct stag_pool_node *n);
 
 /* follow.c */
 void follow_start(struct stag_pool_node *n, unsigned int seat);

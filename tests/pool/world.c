@@ -24,6 +24,11 @@
 #define MAX_EVENTS  8192
 #define US	    1000ull
 
+/* A build that takes a broken connection for the end of a process: it has to be caught. */
+#ifndef WORLD_CLOSED_PROVES
+#define WORLD_CLOSED_PROVES false
+#endif
+
 /* A list of records, each with a hash of all up to it: so that lists are compared by their lengths and one number. */
 struct history {
 	unsigned int len;
@@ -46,6 +51,11 @@ struct node {
 	uint64_t lease;	      /* of its adapter */
 	int follows;	      /* node, -1: none */
 	bool connecting;
+	struct { /* whom it was linked to last, and would see end */
+		bool is_there;
+		unsigned int node, life;
+		uint64_t epoch;
+	} watched;
 	unsigned int swaps; /* on their way to the engine */
 };
 
@@ -72,6 +82,7 @@ enum what {
 	EVENT_HANDOVER,
 	EVENT_LINK_LOST,
 	EVENT_CLOSED,
+	EVENT_GONE,
 	EVENT_CONNECT,
 	EVENT_FENCED,
 	EVENT_ENGINE_READ,
@@ -584,7 +595,7 @@ static void start_node(struct world *w, struct node *n, bool creates)
 	n->up = true;
 	n->follows = -1;
 	n->life++;
-	n->connecting = false;
+	n->connecting = n->watched.is_there = false;
 	n->log.len = n->applied = 0;
 	n->lease = 0;
 	n->offset = dice(1000 * NS_PER_S) + NS_PER_S;
@@ -661,10 +672,33 @@ static void try_connect(struct world *w, struct node *n)
 			       .peer = us});
 }
 
+/* It is told soon, or late, or never. */
+static void prove_gone(struct world *w, struct node *n)
+{
+	n->watched.is_there = false;
+	if (one_in(4))
+		return;
+	push(w, (struct event){.at = w->now + between(0, one_in(4) ? 60 * NS_PER_MS : 100 * US),
+			       .what = EVENT_GONE,
+			       .node = index_of(w, n),
+			       .peer = n->watched.node,
+			       .life = n->life,
+			       .a = n->watched.epoch});
+}
+
+static void watch_process(struct world *w, struct node *n)
+{
+	const struct node *of = &w->nodes[n->watched.node];
+
+	if (n->watched.is_there && (!of->up || of->life != n->watched.life))
+		prove_gone(w, n);
+}
+
 static void on_tick(struct world *w, struct node *n, const struct event *e)
 {
 	uint64_t beat = w->setup.times.lease.beat;
 
+	watch_process(w, n);
 	role_time(&n->role, clock_of(w, n));
 	act(w, n);
 	if (n->role.state == ROLE_REFUSED) {
@@ -708,6 +742,10 @@ static void on_connect(struct world *w, struct node *n, const struct event *e)
 		l->primary_up = l->standby_up = false;
 	else
 		l->streaming = l->in_stream = n->role.peers[seat].ready;
+	peer->watched.is_there = l->standby_up && peer->role.epoch == n->role.epoch;
+	peer->watched.node = e->node;
+	peer->watched.life = n->life;
+	peer->watched.epoch = n->role.epoch;
 }
 
 static void on_record(struct world *w, struct node *n, const struct event *e)
@@ -784,8 +822,11 @@ static void on_closed(struct world *w, const struct event *e)
 {
 	struct link *l = link_of(w, e, true);
 
-	if (l->number == e->link)
-		l->standby_up = false;
+	if (l->number != e->link)
+		return;
+	l->standby_up = false;
+	if (WORLD_CLOSED_PROVES && w->nodes[e->node].watched.is_there)
+		prove_gone(w, &w->nodes[e->node]);
 }
 
 static void on_link_lost(struct world *w, struct node *n, const struct event *e)
@@ -841,6 +882,10 @@ static void to_node(struct world *w, struct node *n, const struct event *e)
 		break;
 	case EVENT_CLOSED:
 		on_closed(w, e);
+		break;
+	case EVENT_GONE:
+		if (peer >= 0)
+			role_gone(&n->role, now, (unsigned int)peer, e->a);
 		break;
 	case EVENT_CONNECT:
 		on_connect(w, n, e);

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * life.c - see life.h.
+ *
+ * The file is locked and written before it has its name, so who finds it by its name finds it locked, or its owner dead.
+ */
+#include "pool/life.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <linux/magic.h>
+#include <openssl/crypto.h>
+#include <openssl/rand.h>
+
+#include "base/cleanup.h"
+
+#define XFS_MAGIC 0x58465342
+#define ZFS_MAGIC 0x2fc12fc1
+
+static bool is_of_this_machine(int fd)
+{
+	struct statfs fs;
+
+	if (fstatfs(fd, &fs) != 0)
+		return false;
+	switch ((unsigned int)fs.f_type) {
+	case TMPFS_MAGIC:
+	case EXT4_SUPER_MAGIC:
+	case XFS_MAGIC:
+	case ZFS_MAGIC:
+	case BTRFS_SUPER_MAGIC:
+	case F2FS_SUPER_MAGIC:
+	case OVERLAYFS_SUPER_MAGIC:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int make_file(struct life *l, const char *name)
+{
+	CLEANUP_CLOSE int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return -errno;
+	if (!is_of_this_machine(fd))
+		return -EOPNOTSUPP;
+	if (RAND_bytes(l->token, sizeof(l->token)) != 1)
+		return -EIO;
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0)
+		return -errno;
+	if (write(fd, l->token, sizeof(l->token)) != sizeof(l->token))
+		return -ENOSPC;
+	l->fd = fd;
+	fd = -1;
+	return 0;
+}
+
+int life_begin(struct life *l, const char *path)
+{
+	char name[PATH_MAX];
+	int rc;
+
+	*l = LIFE_NONE;
+	if (snprintf(name, sizeof(name), "%s.%d", path, (int)getpid()) >= (int)sizeof(name))
+		return -ENAMETOOLONG;
+	unlink(name); /* of somebody who died before he renamed it */
+	rc = make_file(l, name);
+	if (rc == 0 && rename(name, path) != 0)
+		rc = -errno;
+	if (rc == 0)
+		return 0;
+	unlink(name);
+	life_end(l);
+	return rc;
+}
+
+void life_end(struct life *l)
+{
+	if (l->fd >= 0)
+		close(l->fd);
+	*l = LIFE_NONE;
+}
+
+static bool has_token(int fd, const uint8_t token[LIFE_TOKEN_LEN])
+{
+	uint8_t found[LIFE_TOKEN_LEN];
+
+	return pread(fd, found, sizeof(found), 0) == sizeof(found) &&
+	       CRYPTO_memcmp(found, token, sizeof(found)) == 0;
+}
+
+int life_watch(const char *path, const uint8_t token[LIFE_TOKEN_LEN])
+{
+	CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int found;
+
+	if (fd < 0)
+		return -errno;
+	if (!is_of_this_machine(fd))
+		return -EOPNOTSUPP;
+	/* Whose lock is not seen to be there would not be seen to go. */
+	if (!has_token(fd, token) || life_is_over(fd))
+		return -ESRCH;
+	found = fd;
+	fd = -1;
+	return found;
+}
+
+/* Others may look at the same time. */
+bool life_is_over(int fd)
+{
+	if (flock(fd, LOCK_SH | LOCK_NB) != 0)
+		return false;
+	flock(fd, LOCK_UN);
+	return true;
+}
