@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -23,6 +24,7 @@
 
 #define XFS_MAGIC 0x58465342
 #define ZFS_MAGIC 0x2fc12fc1
+#define HIGH	  1000
 
 static bool is_of_this_machine(int fd)
 {
@@ -44,6 +46,24 @@ static bool is_of_this_machine(int fd)
 	}
 }
 
+/*
+ * The kernel closes what a killed process had open beginning with the highest. What is below may take long: an inotify's is
+ * tens of milliseconds.
+ */
+static int move_up(int fd)
+{
+	struct rlimit limit;
+	int high;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return fd;
+	high = fcntl(fd, F_DUPFD_CLOEXEC, limit.rlim_cur < HIGH ? (int)limit.rlim_cur - 1 : HIGH);
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
 static int make_file(struct life *l, const char *name)
 {
 	CLEANUP_CLOSE int fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -58,7 +78,7 @@ static int make_file(struct life *l, const char *name)
 		return -errno;
 	if (write(fd, l->token, sizeof(l->token)) != sizeof(l->token))
 		return -ENOSPC;
-	l->fd = fd;
+	l->fd = move_up(fd);
 	fd = -1;
 	return 0;
 }

@@ -40,6 +40,7 @@ struct roll_file {
 	char *lock_name;
 	int dir, watch, wake;
 	uint64_t seen; /* revision that the watch has told of */
+	bool watches;
 	bool unsynced; /* the directory has a new roll that it may yet forget */
 };
 
@@ -188,7 +189,9 @@ static void look(struct roll_file *f)
 
 static void start_watch(struct roll_file *f)
 {
-	f->watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	f->watches = true;
+	if (f->watch < 0)
+		f->watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	if (f->watch >= 0 &&
 	    inotify_add_watch(f->watch, dirname(strdupa(f->path)), IN_MOVED_TO) < 0) {
 		close(f->watch);
@@ -220,7 +223,7 @@ static void file_idle(struct roll_engine *e, bool watching)
 
 	if (f->unsynced)
 		sync_dir(f);
-	if (watching && f->watch < 0) {
+	if (watching && (!f->watches || f->watch < 0)) {
 		start_watch(f);
 		fds[1].fd = f->watch;
 	}
@@ -290,7 +293,9 @@ int roll_file_open(const char *path, struct roll_engine **engine)
 	if (!f)
 		return -ENOMEM;
 	f->engine.ops = &file_ops;
-	f->watch = f->dir = -1;
+	f->dir = -1;
+	/* Before other descriptors: of a killed process it is closed last then, for it takes long (life.c). */
+	f->watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	f->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	rc = f->wake < 0 ? -errno : set_names(f, path);
 	if (rc == 0) {
