@@ -179,7 +179,18 @@ static void bench_close(struct bench *b)
 	free(b->memory);
 }
 
-/* The peer's read request arrives; CRCs are off. */
+/* The peer's next FPDU is there, but for its CRC where the link has one. */
+static void peer_sent(struct bench *b, size_t total)
+{
+	uint8_t *p = b->pit.in + b->pit.in_len;
+
+	if (b->qp->link.crc)
+		crc32c_put(p + total - MPA_CRC_LEN,
+			   crc32c_update(CRC32C_INIT, p, total - MPA_CRC_LEN));
+	b->pit.in_len += total;
+}
+
+/* The peer's read request arrives. */
 static void peer_reads(struct bench *b, uint32_t stag, uint64_t to, uint32_t size)
 {
 	struct ddp_hdr h = {.last = true, .opcode = RDMAP_READ_REQ, .qn = QN_READ, .msn = b->msn++};
@@ -190,8 +201,8 @@ static void peer_reads(struct bench *b, uint32_t stag, uint64_t to, uint32_t siz
 	put_be16(p, DDP_UNTAGGED_LEN + RDMAP_READ_REQ_LEN);
 	ddp_encode(&h, p + MPA_LEN_FIELD);
 	rdmap_put_read_req(p + MPA_LEN_FIELD + DDP_UNTAGGED_LEN, &r);
-	b->pit.in_len += fpdu_len(DDP_UNTAGGED_LEN + RDMAP_READ_REQ_LEN);
 	memset(p + MPA_LEN_FIELD + DDP_UNTAGGED_LEN + RDMAP_READ_REQ_LEN, 0, MPA_CRC_LEN);
+	peer_sent(b, fpdu_len(DDP_UNTAGGED_LEN + RDMAP_READ_REQ_LEN));
 }
 
 static bool is_held(const struct ibv_mr *mr)
@@ -276,10 +287,7 @@ static void peer_fpdu(struct bench *b, const struct ddp_hdr *h, uint8_t fill, si
 	put_be16(p, (uint16_t)(hdr + payload));
 	memset(p + MPA_LEN_FIELD + hdr, fill, payload);
 	memset(p + MPA_LEN_FIELD + hdr + payload, 0, total - MPA_LEN_FIELD - hdr - payload);
-	if (b->qp->link.crc)
-		crc32c_put(p + total - MPA_CRC_LEN,
-			   crc32c_update(CRC32C_INIT, p, total - MPA_CRC_LEN));
-	b->pit.in_len += total;
+	peer_sent(b, total);
 }
 
 struct errand {
@@ -414,6 +422,160 @@ static void what_was_sent_needs_its_memory_no_more(void **state)
 	assert_int_equal(b.pit.taken, all);
 	assert_int_equal(atomic_load(&b.qp->state), QP_RTS);
 	bench_close(&b);
+}
+
+/* ---- half an answer, and its memory is taken back ---- */
+
+#define ANSWER 2000u /* more than is copied in any case */
+#define OLD    0x42
+#define MINE   0x5a
+
+struct loan {
+	struct bench *bench;
+	struct ibv_mr *mr; /* of this loan, where it is not the bench's */
+	struct ibv_mw *mw;
+	uint32_t stag;
+};
+
+/* Each lends the bench's memory to the peer, or takes it back and lends its second half under the same key. */
+struct way {
+	void (*lend)(struct loan *l);
+	void (*take_back)(struct loan *l);
+};
+
+static void lend_region(struct loan *l)
+{
+	l->mr = ibv_reg_mr(l->bench->pd, l->bench->memory, SIZE, ACCESS);
+	assert_non_null(l->mr);
+	l->stag = l->mr->rkey;
+}
+
+static void deregister(struct loan *l)
+{
+	assert_int_equal(ibv_dereg_mr(l->mr), 0);
+	l->mr = NULL;
+}
+
+static void reregister(struct loan *l)
+{
+	do {
+		assert_int_equal(ibv_rereg_mr(l->mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL,
+					      l->bench->memory + SIZE / 2, SIZE / 2, 0),
+				 0);
+	} while (l->mr->rkey != l->stag);
+}
+
+/* Both of these as another queue pair of the domain would: the one that is stuck does no such work. */
+static void fast_register(struct loan *l, size_t off)
+{
+	struct bench *b = l->bench;
+	struct ibv_sge sge = {(uintptr_t)b->memory + off, SIZE / 2, b->mr->lkey};
+
+	assert_int_equal(mr_fast_reg(to_stag_mr(l->mr), b->qp->pd, &sge, 1, (uintptr_t)b->memory,
+				     l->mr->rkey, ACCESS),
+			 0);
+}
+
+static void lend_fast(struct loan *l)
+{
+	l->mr = stagdv_alloc_fast_mr(l->bench->pd, 1);
+	assert_non_null(l->mr);
+	l->stag = l->mr->rkey;
+	fast_register(l, 0);
+}
+
+static void invalidate_fast(struct loan *l)
+{
+	assert_int_equal(key_invalidate(l->stag, l->bench->qp->pd, l->bench->qp), 0);
+	fast_register(l, SIZE / 2);
+}
+
+static void bind_window(struct loan *l, size_t off)
+{
+	struct bench *b = l->bench;
+
+	assert_int_equal(mw_bind(to_stag_mw(l->mw), b->qp, to_stag_mr(b->mr), l->stag,
+				 (uintptr_t)b->memory + off, SIZE / 2, IBV_ACCESS_REMOTE_READ),
+			 0);
+}
+
+static void lend_window(struct loan *l)
+{
+	l->mw = ibv_alloc_mw(l->bench->pd, IBV_MW_TYPE_2);
+	assert_non_null(l->mw);
+	l->stag = l->mw->rkey;
+	bind_window(l, 0);
+}
+
+static void invalidate_window(struct loan *l)
+{
+	assert_int_equal(key_invalidate(l->stag, l->bench->qp->pd, l->bench->qp), 0);
+	bind_window(l, SIZE / 2);
+}
+
+static const struct way ways[] = {
+	{lend_region, deregister},
+	{lend_region, reregister},
+	{lend_fast, invalidate_fast},
+	{lend_window, invalidate_window},
+};
+
+/* The stream takes half of an answer, the memory is taken back and used, and the stream takes more. */
+static void answer_by_halves(struct bench *b, const struct way *w)
+{
+	struct loan l = {.bench = b};
+
+	memset(b->memory, OLD, ANSWER);
+	w->lend(&l);
+	b->pit.bottom = b->pit.taken + ANSWER / 2;
+	peer_reads(b, l.stag, (uintptr_t)b->memory, ANSWER);
+	qp_progress(b->qp);
+	assert_int_equal(b->pit.taken, b->pit.bottom);
+	w->take_back(&l);
+	memset(b->memory, MINE, ANSWER);
+	b->pit.bottom = 0;
+	qp_progress(b->qp);
+	engine_unlock();
+	let_engine_run();
+	engine_lock();
+	if (l.mw)
+		assert_int_equal(ibv_dealloc_mw(l.mw), 0);
+	if (l.mr)
+		assert_int_equal(ibv_dereg_mr(l.mr), 0);
+}
+
+/* Not one byte more goes out from there, and the connection ends: also where the key is valid again, over other memory. */
+static void half_an_answer_is_not_ended_from_memory_taken_back(void **state)
+{
+	struct bench b;
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		bench_open(&b, &plain);
+		answer_by_halves(&b, &ways[i]);
+		assert_int_equal(b.pit.taken, ANSWER / 2);
+		assert_int_equal(atomic_load(&b.qp->state), QP_ERROR);
+		bench_close(&b);
+	}
+}
+
+/* Under CRC it was copied when it was summed: it goes on as it was, whatever has become of the memory. */
+static void half_an_answer_under_crc_ends_as_it_began(void **state)
+{
+	const uint8_t *payload;
+	struct qp_link link = plain;
+	struct bench b;
+
+	link.crc = true;
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		bench_open(&b, &link);
+		answer_by_halves(&b, &ways[i]);
+		assert_int_equal(b.pit.taken, fpdu_len(DDP_TAGGED_LEN + ANSWER));
+		payload = b.pit.first + MPA_LEN_FIELD + DDP_TAGGED_LEN;
+		for (size_t at = 0; at < ANSWER; at++)
+			assert_int_equal(payload[at], OLD);
+		assert_int_equal(atomic_load(&b.qp->state), QP_RTS);
+		bench_close(&b);
+	}
 }
 
 /* Who waits for a write by looking at its end sees it when the CRC has been checked. */
@@ -608,6 +770,8 @@ int main(void)
 		cmocka_unit_test(what_came_is_received_though_sending_fails),
 		cmocka_unit_test(an_answer_completes_behind_what_it_answers),
 		cmocka_unit_test(what_was_sent_needs_its_memory_no_more),
+		cmocka_unit_test(half_an_answer_is_not_ended_from_memory_taken_back),
+		cmocka_unit_test(half_an_answer_under_crc_ends_as_it_began),
 		cmocka_unit_test(the_end_of_a_write_comes_last),
 		cmocka_unit_test(run_lands_wherever_it_is_cut),
 		cmocka_unit_test(run_that_is_broken_ends_the_stream),
