@@ -288,8 +288,7 @@ static bool hold_again(struct stag_qp *qp)
 		set_blocked(qp, true); /* goes on with the next look at the stream */
 		return false;
 	default:
-		log_info("qp %u: a region was deregistered while its data was being sent",
-			 qp->ibv.qp_num);
+		log_info("qp %u: memory was taken back while it was being sent", qp->ibv.qp_num);
 		lose_stream(qp);
 		return false;
 	}

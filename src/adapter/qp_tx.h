@@ -24,12 +24,15 @@
 #define TX_STORED    8	/* of storage's buffers in one FPDU, at most */
 #define TX_RUN	     8	/* batches in one go: who called has other things to do */
 
+enum tx_for { FOR_US, FOR_PEER }; /* whose access is it that the memory is sent for? */
+
 struct tx_ref { /* memory that the batch points to */
 	struct key_slot *slot;
 	uint32_t stag;
 	uint64_t life;
 	uint64_t *cell; /* of a guarded region, while the references are held */
 	int upto;	/* the last piece of the batch that lies there */
+	enum tx_for who;
 };
 
 /* The peer's read or atomic that waits for its answer. */
@@ -119,7 +122,7 @@ struct mark tx_mark(const struct qp_tx *tx);
 void tx_back_to(struct qp_tx *tx, const struct mark *m);
 uint8_t *tx_own_bytes(struct qp_tx *tx, size_t len);
 void tx_foreign_bytes(struct qp_tx *tx, const struct iovec *piece);
-void tx_keep_refs(struct qp_tx *tx, struct key_map *map);
+void tx_keep_refs(struct qp_tx *tx, struct key_map *map, enum tx_for who);
 enum key_fault tx_refs_get_again(struct qp_tx *tx);
 /* key_get() for the batch. KEY_BUSY: no FPDU of this now, but when the batch is out. */
 enum key_fault tx_key_get(struct stag_qp *qp, uint32_t stag, struct stag_qp *peer, uint64_t to,

@@ -24,13 +24,16 @@ void tx_refs_put(struct qp_tx *tx)
 	tx->refs_held = false;
 }
 
+/* What a peer reads of a leased region is copied within the lease: what is pointed to had none, and has got one since. */
 static enum key_fault ref_get_again(struct tx_ref *r)
 {
 	enum key_fault f = KEY_OK;
 
 	if (!key_hold_again(r->slot, r->stag, r->life))
 		return KEY_INVALID;
-	if (r->slot->guard)
+	if (r->who == FOR_PEER && key_is_leased(r->slot))
+		f = KEY_LAPSED;
+	else if (r->slot->guard)
 		f = guard_enter(r->slot->guard, &r->cell);
 	if (f != KEY_OK)
 		key_release(r->slot);
@@ -121,23 +124,25 @@ void tx_foreign_bytes(struct qp_tx *tx, const struct iovec *piece)
 }
 
 /* Keeps the map's references for the batch's life. */
-void tx_keep_refs(struct qp_tx *tx, struct key_map *map)
+void tx_keep_refs(struct qp_tx *tx, struct key_map *map, enum tx_for who)
 {
 	for (int i = 0; i < 2; i++) {
+		struct tx_ref *last = tx->n_ref ? &tx->ref[tx->n_ref - 1] : NULL;
 		struct key_slot *s = map->slot[i];
 
 		if (!s)
 			continue;
 		map->slot[i] = NULL;
-		if (tx->n_ref && tx->ref[tx->n_ref - 1].slot == s) {
+		if (last && last->slot == s && last->who == who) {
 			key_release(s); /* held by the piece before */
-			tx->ref[tx->n_ref - 1].upto = tx->n - 1;
+			last->upto = tx->n - 1;
 			continue;
 		}
 		tx->ref[tx->n_ref++] = (struct tx_ref){.slot = s,
 						       .stag = atomic_load(&s->stag),
 						       .life = s->life,
-						       .upto = tx->n - 1};
+						       .upto = tx->n - 1,
+						       .who = who};
 		if (s->guard) {
 			tx->ref[tx->n_ref - 1].cell = map->cell;
 			map->cell = NULL;

@@ -125,7 +125,7 @@ static enum key_fault gather_refs(struct stag_qp *qp, struct wqe *w, size_t want
 		f->pieces += (int)map.slot[0]->nseg;
 		for (unsigned i = 0; i < map.n; i++)
 			tx_foreign_bytes(tx, &map.iov[i]);
-		tx_keep_refs(tx, &map);
+		tx_keep_refs(tx, &map, FOR_US);
 		f->payload += map.len;
 		tx->sge_off += (uint32_t)map.len;
 		want -= map.len;

@@ -56,7 +56,7 @@ static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu
 		return tx_bounce_data(qp, map, f, h);
 	for (unsigned i = 0; i < map->n; i++)
 		tx_foreign_bytes(tx, &map->iov[i]);
-	tx_keep_refs(tx, map);
+	tx_keep_refs(tx, map, FOR_PEER);
 	return true;
 }
 

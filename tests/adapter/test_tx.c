@@ -437,7 +437,7 @@ struct loan {
 	uint32_t stag;
 };
 
-/* Each lends the bench's memory to the peer, or takes it back and lends its second half under the same key. */
+/* Lends the bench's memory to the peer; takes it back, and lends its second half under the same key where that is possible. */
 struct way {
 	void (*lend)(struct loan *l);
 	void (*take_back)(struct loan *l);
@@ -463,6 +463,11 @@ static void reregister(struct loan *l)
 					      l->bench->memory + SIZE / 2, SIZE / 2, 0),
 				 0);
 	} while (l->mr->rkey != l->stag);
+}
+
+static void let_lapse(struct loan *l)
+{
+	assert_int_equal(stagdv_set_mr_lease(l->mr, 1), 0);
 }
 
 /* Both of these as another queue pair of the domain would: the one that is stuck does no such work. */
@@ -514,10 +519,8 @@ static void invalidate_window(struct loan *l)
 }
 
 static const struct way ways[] = {
-	{lend_region, deregister},
-	{lend_region, reregister},
-	{lend_fast, invalidate_fast},
-	{lend_window, invalidate_window},
+	{lend_region, deregister},    {lend_region, reregister},	{lend_region, let_lapse},
+	{lend_fast, invalidate_fast}, {lend_window, invalidate_window},
 };
 
 /* The stream takes half of an answer, the memory is taken back and used, and the stream takes more. */
