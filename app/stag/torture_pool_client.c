@@ -12,7 +12,7 @@
  * A client may be killed, and another takes its place: what was under way then, nobody knows the fate of. Only the diary and the slots it
  * leaves as they should be: it is not killed while it writes there (diary.busy).
  *
- * One client more, the prober, does nothing but put a small value every half millisecond, without waiting for the last: the first of its
+ * One client more, the prober, does nothing but put a small value, every half millisecond, without waiting for the last: the first of its
  * puts that is called after a primary's death and succeeds tells how long the pool was away.
  */
 #include "torture_pool.h"
@@ -33,7 +33,7 @@
 #define DEPTH	    8u
 #define PROBE_DEPTH 64u
 #define PROBE_NAMES 64u
-#define PROBE_NS    500000u
+#define PROBE_RATE  4u /* times a client's: every half millisecond, if nothing else is said */
 #define PATIENCE_NS (120 * NS_PER_S) /* for what is under way, when all is healed */
 #define FIRST_PROBE (NAMES + 1)	     /* object of the prober's first name */
 #define INSERTED    (1ull << 62)     /* objects that are no names */
@@ -614,7 +614,7 @@ static void live(struct torture *t, unsigned int id)
 		_exit(EXIT_FAILED);
 	}
 	if (is_prober)
-		work(c, start_probe, PROBE_NS);
+		work(c, start_probe, NS_PER_S / (PROBE_RATE * t->o.rate));
 	else
 		work(c, start_one, NS_PER_S / t->o.rate);
 	while (!atomic_load(&t->shared->stop))
