@@ -48,6 +48,7 @@ struct roll_etcd {
 	struct curl_slist *watch_headers;
 	char key[MAX_B64(ROLL_WHERE_KEY)];
 	unsigned int endpoint;
+	long told[ROLL_WHERE_HOSTS]; /* how each has failed, as it was last told; 0: it has not */
 	bool watch_runs, watch_ended;
 	uint64_t watch_next; /* when to try again */
 	uint64_t seen;
@@ -173,11 +174,25 @@ static json_t *parse_answer(const struct roll_etcd *e)
 	return json_loadb(e->answer.text ? e->answer.text : "", e->answer.len, 0, NULL);
 }
 
-static void log_failure(const struct roll_etcd *e, CURLcode code, long status)
+/* One that is away is tried many times a second: it is told of once, and when it is back. */
+static bool is_news(struct roll_etcd *e, long how)
 {
-	json_t *o = code == CURLE_OK ? parse_answer(e) : NULL;
-	const char *said = o ? json_string_value(json_object_get(o, "message")) : e->answer.text;
+	long *told = &e->told[e->endpoint];
+	bool news = *told != how;
 
+	*told = how;
+	return news;
+}
+
+static void log_failure(struct roll_etcd *e, CURLcode code, long status)
+{
+	const char *said;
+	json_t *o;
+
+	if (!is_news(e, code != CURLE_OK ? -(long)code : status))
+		return;
+	o = code == CURLE_OK ? parse_answer(e) : NULL;
+	said = o ? json_string_value(json_object_get(o, "message")) : e->answer.text;
 	if (code != CURLE_OK)
 		log_warn("etcd %s: %s", e->where.hosts[e->endpoint], curl_easy_strerror(code));
 	else
@@ -242,8 +257,11 @@ static json_t *post(struct roll_etcd *e, const char *path, const char *body, boo
 		long status = 0;
 		CURLcode code = post_logged_in(e, path, body, &status);
 
-		if (code == CURLE_OK && status == 200)
+		if (code == CURLE_OK && status == 200) {
+			if (is_news(e, 0))
+				log_warn("etcd %s: answers again", e->where.hosts[e->endpoint]);
 			return parse_answer(e);
+		}
 		log_failure(e, code, status);
 		if (code == CURLE_OK && status < 500)
 			*error = -EACCES;
