@@ -80,6 +80,12 @@ static json_t *rights_json(uint32_t rights)
 	return list;
 }
 
+/* Records that a node is behind its primary. */
+static uint64_t lag_of(const struct stag_pool_info *i, const struct stag_pool_member *m)
+{
+	return i->number > m->number ? i->number - m->number : 0;
+}
+
 static json_t *members_json(const struct stag_pool_info *i)
 {
 	json_t *list = json_array(), *o;
@@ -89,6 +95,8 @@ static json_t *members_json(const struct stag_pool_info *i)
 
 		o = json_pack("{s:s, s:s, s:s, s:I}", "name", m->name, "address", m->address,
 			      "role", role_word(m->role), "number", (json_int_t)m->number);
+		if (m->role != STAG_POOL_ROLE_UNKNOWN)
+			json_object_set_new(o, "lag", json_integer((json_int_t)lag_of(i, m)));
 		if (m->role == STAG_POOL_ROLE_JOINING) {
 			json_object_set_new(o, "done", json_integer((json_int_t)m->done));
 			json_object_set_new(o, "total", json_integer((json_int_t)m->total));
@@ -115,6 +123,11 @@ static json_t *info_json(const struct stag_pool_info *i)
 	json_object_set_new(o, "primary", primary ? json_string(primary->name) : json_null());
 	json_object_set_new(o, "in_sync",
 			    json_integer((json_int_t)count_of(i, STAG_POOL_ROLE_STANDBY)));
+	json_object_set_new(o, "number", json_integer((json_int_t)i->number));
+	json_object_set_new(o, "lease_us",
+			    i->lease_us == STAG_POOL_NO_LEASE
+				    ? json_null()
+				    : json_integer((json_int_t)i->lease_us));
 	return o;
 }
 
@@ -122,18 +135,28 @@ static void print_members(const struct stag_pool_info *i)
 {
 	char a[32], b[32];
 
-	printf("%-20s %-24s %-12s %14s\n", "NODE", "ADDRESS", "ROLE", "RECORD");
+	printf("%-20s %-24s %-12s %14s %8s\n", "NODE", "ADDRESS", "ROLE", "RECORD", "LAG");
 	for (uint32_t n = 0; n < i->num_members; n++) {
 		const struct stag_pool_member *m = &i->members[n];
 
-		printf("%-20s %-24s %-12s %14" PRIu64, m->name, m->address, role_word(m->role),
-		       m->number);
+		printf("%-20s %-24s %-12s", m->name, m->address, role_word(m->role));
+		if (m->role != STAG_POOL_ROLE_UNKNOWN)
+			printf(" %14" PRIu64 " %8" PRIu64, m->number, lag_of(i, m));
 		if (m->role == STAG_POOL_ROLE_JOINING && m->total)
-			printf("  %s of %s, %.0f %%", store_size_word(m->done, a, sizeof(a)),
+			printf("  copied %s of %s, %.0f %%", store_size_word(m->done, a, sizeof(a)),
 			       store_size_word(m->total, b, sizeof(b)),
 			       100.0 * (double)m->done / (double)m->total);
 		puts("");
 	}
+}
+
+static void print_lease(const struct stag_pool_info *i)
+{
+	if (i->lease_us == STAG_POOL_NO_LEASE)
+		puts("lease      none is needed: nobody else could be primary");
+	else
+		printf("lease      %.1f ms, unless its standbys extend it\n",
+		       (double)i->lease_us / 1000);
 }
 
 static void print_info(const struct stag_pool_info *i)
@@ -143,6 +166,7 @@ static void print_info(const struct stag_pool_info *i)
 	store_uuid_word(i->uuid, uuid);
 	printf("pool       %s  %s\n", i->name, uuid);
 	printf("epoch      %" PRIu64 "\n", i->epoch);
+	print_lease(i);
 	printf("memory     %s at 0x%" PRIx64 ", %s used (%.1f %%)\n",
 	       store_size_word(i->size, a, sizeof(a)), i->address,
 	       store_size_word(i->used, b, sizeof(b)),
