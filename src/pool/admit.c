@@ -19,7 +19,8 @@
 #include "pool/admit_mac.h"
 
 #define TICKET_LIFE   (10 * NS_PER_S)
-#define MAX_USED      1024 /* tickets that were used and have not expired */
+#define USED_SETS     4096 /* tickets that were used and have not expired: 32768, or some less */
+#define USED_WAYS     8
 #define NUM_PATIENCE  1024
 #define ADDRESS_TRIES 8 /* failures at once; one more each half second */
 #define ADDRESS_AGAIN (NS_PER_S / 2)
@@ -42,7 +43,7 @@ struct admit {
 	uint8_t uuid[ROLL_UUID_LEN];
 	uint8_t own_key[32]; /* of this life: for tickets, and where names fall */
 	const struct secrets *secrets;
-	struct used_ticket used[MAX_USED];
+	struct used_ticket used[USED_SETS][USED_WAYS];
 	struct patience by_address[NUM_PATIENCE], by_name[NUM_PATIENCE];
 };
 
@@ -146,24 +147,33 @@ static bool is_ticket_good(struct admit *a, uint64_t now, const struct visitor *
 	       now - made < TICKET_LIFE;
 }
 
-/* Good for one try, whatever comes of it. */
-static bool use_ticket(struct admit *a, uint64_t now, const uint8_t *ticket)
+/* Its end is of a mac: all sets are used alike. */
+static struct used_ticket *set_of(struct admit *a, const uint8_t *ticket)
 {
-	struct used_ticket *free_one = NULL;
+	uint32_t at;
 
-	for (unsigned int i = 0; i < MAX_USED; i++) {
-		struct used_ticket *u = &a->used[i];
+	memcpy(&at, ticket + ADMIT_TICKET_LEN - sizeof(at), sizeof(at));
+	return a->used[at % USED_SETS];
+}
+
+/* Good for one try, whatever comes of it. -EAGAIN: too many come at once. */
+static int use_ticket(struct admit *a, uint64_t now, const uint8_t *ticket)
+{
+	struct used_ticket *set = set_of(a, ticket), *free_one = NULL;
+
+	for (unsigned int i = 0; i < USED_WAYS; i++) {
+		struct used_ticket *u = &set[i];
 
 		if (u->made == 0 || now - u->made >= TICKET_LIFE)
 			free_one = u;
 		else if (memcmp(u->ticket, ticket, ADMIT_TICKET_LEN) == 0)
-			return false;
+			return -EACCES;
 	}
 	if (!free_one)
-		return false;
+		return -EAGAIN;
 	free_one->made = now ? now : 1;
 	memcpy(free_one->ticket, ticket, ADMIT_TICKET_LEN);
-	return true;
+	return 0;
 }
 
 /* ---- greetings ------------------------------------------------------------------------------ */
@@ -247,6 +257,7 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 	struct patience *name = patience_of(a, a->by_name, v->name, ROLL_NAME_LEN);
 	struct patience *address = patience_of(a, a->by_address, v->address, v->address_len);
 	bool patient = is_patient(name, now, NAME_TRIES, NAME_AGAIN);
+	int rc;
 
 	patient = is_patient(address, now, ADDRESS_TRIES, ADDRESS_AGAIN) && patient;
 	if (!patient) {
@@ -258,7 +269,12 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 		*reply_len = refuse(reply, true);
 		return ADMIT_NO;
 	}
-	if (use_ticket(a, now, proof->ticket) && is_proven(a, v, proof, session))
+	rc = use_ticket(a, now, proof->ticket);
+	if (rc == -EAGAIN) {
+		*reply_len = refuse(reply, true);
+		return ADMIT_NO;
+	}
+	if (rc == 0 && is_proven(a, v, proof, session))
 		return ADMIT_YES;
 	try_patience(name, now);
 	try_patience(address, now);

@@ -63,6 +63,12 @@ static void welcome(struct link *l, bool resync)
 	say(l, &said);
 }
 
+static void stop_waiting(struct link *l)
+{
+	l->conn.node->num_waiting -= l->waiting;
+	l->waiting = false;
+}
+
 static void link_up(struct link *l, unsigned int seat)
 {
 	struct stag_pool_node *n = l->conn.node;
@@ -80,7 +86,7 @@ static void link_up(struct link *l, unsigned int seat)
 		return;
 	}
 	l->seat = (int)seat;
-	l->waiting = false;
+	stop_waiting(l);
 	n->links[seat] = l;
 	welcome(l, !n->role.peers[seat].ready);
 	node_tell(n, LOG_LEVEL_INFO, "%s is linked, in seat %u%s", l->name, seat,
@@ -101,6 +107,7 @@ static void find_seat(struct link *l)
 		link_up(l, (unsigned int)seat);
 		return;
 	}
+	n->num_waiting += !l->waiting;
 	l->waiting = true;
 	if (role_join(&n->role, n->now, &m) == -ENOSPC) {
 		node_tell(n, LOG_LEVEL_WARN, "there is no seat for %s", l->name);
@@ -160,6 +167,7 @@ static void ended(struct conn *c)
 	struct link *l = to_link(c);
 	struct stag_pool_node *n = c->node;
 
+	stop_waiting(l);
 	if (l->seat < 0 || n->links[l->seat] != l)
 		return;
 	n->links[l->seat] = NULL;
@@ -321,6 +329,8 @@ void links_look(struct stag_pool_node *n)
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
 		if (n->links[s] && !n->links[s]->conn.over)
 			look_at(n, n->links[s]);
+	if (n->num_waiting == 0)
+		return; /* there may be a thousand clients */
 	list_for_each_safe (it, &n->conns) {
 		struct conn *c = list_entry(it, struct conn, link);
 

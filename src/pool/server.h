@@ -307,9 +307,10 @@ struct stag_pool_node {
 	uint64_t expired_at;
 
 	struct link *links[ROLL_MAX_NODES];
-	struct life life; /* ours */
-	struct {	  /* of the primary that we were linked to last */
-		int fd;	  /* -1: nothing proves its end */
+	unsigned int num_waiting; /* links without a seat yet */
+	struct life life;	  /* ours */
+	struct {		  /* of the primary that we were linked to last */
+		int fd;		  /* -1: nothing proves its end */
 		unsigned int seat;
 		uint64_t epoch;
 	} watched;

@@ -329,6 +329,13 @@ static void a_flood_of_hellos_keeps_nobody_out(void **state)
 	assert_int_equal(knock(proof, (size_t)len), ADMIT_YES);
 }
 
+/* After a failover all clients come at once, and perhaps again. */
+static void thousands_come_at_once(void **state)
+{
+	for (int i = 0; i < 3000; i++)
+		assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
+}
+
 static void on_abort(int signal)
 {
 	_exit(0);
@@ -353,6 +360,7 @@ int main(int argc, char **argv)
 		AT_DOOR(who_guesses_waits),
 		AT_DOOR(a_name_that_is_guessed_from_everywhere_waits),
 		AT_DOOR(a_flood_of_hellos_keeps_nobody_out),
+		AT_DOOR(thousands_come_at_once),
 	};
 
 	dice_start();
