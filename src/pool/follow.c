@@ -8,6 +8,7 @@
 #include "pool/server.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -123,7 +124,7 @@ static void look_at_beat(struct follow *f)
 	struct link_beat beat;
 
 	memcpy(&beat, f->beat, sizeof(beat));
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	atomic_thread_fence(memory_order_acquire);
 	if (beat.sent == f->heard || beat.check != link_check(&beat, sizeof(beat) / 8))
 		return;
 	f->heard = beat.sent;

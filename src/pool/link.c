@@ -8,6 +8,7 @@
 #include "pool/server.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -309,7 +310,7 @@ static void look_at(struct stag_pool_node *n, struct link *l)
 	struct link_echo echo;
 
 	memcpy(&echo, &l->own->echo, sizeof(echo));
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	atomic_thread_fence(memory_order_acquire);
 	if (echo.check != link_check(&echo, sizeof(echo) / 8))
 		return;
 	if (echo.applied > l->applied && echo.applied <= l->sent) {

@@ -8,6 +8,7 @@
 #include "pool.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define XXH_INLINE_ALL
@@ -292,7 +293,7 @@ static int apply_others(struct pool_region *r, struct walk w)
 			place(r, &range, payload);
 		else if (range.kind == POOL_RANGE_ZERO)
 			memset(r->at + range.offset, 0, range.length);
-		__atomic_thread_fence(__ATOMIC_RELEASE);
+		atomic_thread_fence(memory_order_release);
 	}
 	return rc;
 }
