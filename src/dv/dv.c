@@ -6,6 +6,8 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
 
 static struct dv found;
 static bool complete;
@@ -36,7 +38,9 @@ static void find(void)
 		{"stagdv_withdraw", (void **)&found.withdraw},
 	};
 
-	complete = true;
+	const char *want = getenv("STAG_DV");
+
+	complete = !want || strcmp(want, "off") != 0;
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		*calls[i].to = dlsym(RTLD_DEFAULT, calls[i].name);
 		if (!*calls[i].to)

@@ -34,7 +34,8 @@ struct dv {
 	typeof(stagdv_withdraw) *withdraw;
 };
 
-const struct dv *dv_find(void); /* NULL: the program has no adapter, or one without all of these */
+/* NULL: the program has no adapter, or one without all of these; or STAG_DV is "off", for verbs alone to be used. */
+const struct dv *dv_find(void);
 struct ibv_context *dv_open_first(const struct dv *dv); /* NULL: it has no device */
 
 #endif
