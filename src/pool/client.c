@@ -219,7 +219,9 @@ void op_finish(struct stag_pool *p, struct op *op, int error)
 	case OP_FOR_CALL:
 		break;
 	case OP_FOR_US:
-		if (error == 0)
+		if (op->wire_op == POOL_OP_FRESH)
+			read_proven(p, op, error);
+		else if (error == 0)
 			seek_status(p, op->answer, (uint32_t)op->outcome.length);
 		op_put(p, op);
 		break;
@@ -287,6 +289,7 @@ void client_step(struct stag_pool *p)
 	if (p->to_read.first || p->to_ask.first || p->link.refreshed == 0)
 		refresh(p, now);
 	read_pump(p);
+	read_prove(p);
 	ask_pump(p);
 }
 

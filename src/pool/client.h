@@ -80,6 +80,7 @@ enum op_stage {
 	OP_IDLE,
 	OP_TO_READ, /* in the list to_read */
 	OP_READING, /* in the adapter */
+	OP_READ,    /* in the list unproven, or proving */
 	OP_TO_ASK,  /* in the list to_ask */
 	OP_ASKED,   /* in a message */
 	OP_DONE,    /* in the list done, or its call looks at it */
@@ -219,6 +220,8 @@ struct stag_pool {
 	struct op **ops;
 	uint32_t num_ops;
 	struct op_list idle, to_read, to_ask, done;
+	struct op_list unproven, proving; /* read, and not known to be fresh; what is asked about */
+	const struct op *prover;	  /* what asks */
 	uint32_t reading, asking, uploads; /* in the adapter; not answered; of those: long values */
 	struct slab {
 		struct slab *next;
@@ -325,6 +328,9 @@ void read_start(struct stag_pool *p, struct op *op);
 void read_pump(struct stag_pool *p);
 void read_arrived(struct stag_pool *p, uint32_t index);
 void read_lost(struct stag_pool *p);
+void read_prove(
+	struct stag_pool *p); /* asks whether what was read is fresh, where that is not certain */
+void read_proven(struct stag_pool *p, const struct op *prover, int error);
 
 /* ---- client_memory.c --------------------------------------------------------------------------- */
 

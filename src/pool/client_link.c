@@ -282,6 +282,17 @@ static bool complete(struct stag_pool *p, const struct ibv_wc *wc)
 	return false;
 }
 
+/*
+ * That our adapter has sent something says nothing of the peer; that its adapter was read from says nothing of its software, which
+ * has to be awake where the adapter does not mind the lease.
+ */
+static bool is_sign_of_life(const struct stag_pool *p, const struct ibv_wc *wc)
+{
+	unsigned int kind = wc->wr_id & 0xff;
+
+	return kind == WR_RECEIVE || (kind == WR_READ && !(p->link.facts.flags & NODE_UNLEASED));
+}
+
 bool link_poll(struct stag_pool *p, uint64_t now)
 {
 	struct ibv_wc wc[CLIENT_BATCH];
@@ -297,8 +308,7 @@ bool link_poll(struct stag_pool *p, uint64_t now)
 		}
 		if (p->link.id != id)
 			return true;
-		/* That the adapter has sent something says nothing of the peer. */
-		if ((wc[i].wr_id & 0xff) != WR_MESSAGE) {
+		if (is_sign_of_life(p, &wc[i])) {
 			p->link.heard = now;
 			p->link.quiet = QUIET_NS;
 		}

@@ -36,6 +36,62 @@ static void want(const struct op *op, uint64_t *address, uint64_t *length)
 	*length = is_get(op) ? op->lookup.length : op->read.length;
 }
 
+/* ---- freshness ------------------------------------------------------------------------------ */
+
+/*
+ * An adapter that does not mind the lease serves reads whatever has become of its node. There, what was read is delivered when
+ * the node has answered, being asked later, that it is primary: so it was when its memory was read. One question is asked at
+ * a time, about all that has been read until then.
+ */
+static void deliver(struct stag_pool *p, struct op *op, int error)
+{
+	if (!(p->link.facts.flags & NODE_UNLEASED)) {
+		op_finish(p, op, error);
+		return;
+	}
+	op->outcome.error = error;
+	op->stage = OP_READ;
+	op_push(&p->unproven, op);
+}
+
+static void finish_proving(struct stag_pool *p, int error)
+{
+	struct op *op;
+
+	while ((op = op_pop(&p->proving)))
+		op_finish(p, op, error ? error : op->outcome.error);
+}
+
+void read_prove(struct stag_pool *p)
+{
+	struct op *op;
+
+	if (!p->unproven.first || p->prover || p->link.stage != LINK_UP)
+		return;
+	p->proving = p->unproven;
+	p->unproven = (struct op_list){0};
+	op = op_get(p);
+	if (!op) {
+		finish_proving(p, ENOMEM);
+		return;
+	}
+	op->io = (struct stag_pool_io){0};
+	op->wire_op = POOL_OP_FRESH;
+	op->whose = OP_FOR_US;
+	op->stage = OP_TO_ASK;
+	op_push_front(&p->to_ask, op);
+	p->prover = op;
+}
+
+/* One that was asked of a link that is lost proves nothing. */
+void read_proven(struct stag_pool *p, const struct op *prover, int error)
+{
+	if (prover != p->prover)
+		return;
+	p->prover = NULL;
+	finish_proving(p, error);
+}
+
 /* ---- outcomes ----------------------------------------------------------------------------- */
 
 /* The node's word is wanted. */
@@ -57,12 +113,12 @@ static void read_done(struct stag_pool *p, struct op *op)
 	op->outcome.length = r->value_length;
 	p->counts.reads++;
 	if (r->value_length > op->io.length) {
-		op_finish(p, op, EMSGSIZE);
+		deliver(p, op, EMSGSIZE);
 		return;
 	}
 	if (r->value_length != 0 && op->stored + r->at != (uint8_t *)op->io.to)
 		memmove(op->io.to, op->stored + r->at, r->value_length);
-	op_finish(p, op, 0);
+	deliver(p, op, 0);
 }
 
 /* A body that there is no room for need not be read. */
@@ -88,7 +144,7 @@ static void step(struct stag_pool *p, struct op *op, enum pool_step step)
 		return;
 	case POOL_GONE:
 		p->counts.reads++;
-		op_finish(p, op, ENOENT);
+		deliver(p, op, ENOENT);
 		return;
 	case POOL_ASK:
 		ask_instead(p, op);
@@ -270,10 +326,12 @@ void read_arrived(struct stag_pool *p, uint32_t index)
 
 void read_lost(struct stag_pool *p)
 {
+	p->unproven = p->proving = (struct op_list){0};
+	p->prover = NULL;
 	for (uint32_t i = 0; i < p->num_ops; i++) {
 		struct op *op = p->ops[i];
 
-		if (op->stage == OP_READING) {
+		if (op->stage == OP_READING || op->stage == OP_READ) {
 			memory_release(p, op);
 			read_start(p, op);
 		}

@@ -117,7 +117,7 @@ static bool let_in(struct stag_pool_node *n, struct rdma_cm_id *id,
 	size_t address_len = bare_address(id, &address), len;
 	int rc = -EAGAIN;
 
-	if (!n->admit) {
+	if (!n->admit || id->verbs != n->context) { /* by another adapter: it has no region there */
 		refuse(id);
 		return false;
 	}

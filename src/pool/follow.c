@@ -281,8 +281,8 @@ static int connect_now(struct follow *f)
 {
 	struct rdma_conn_param param = {.private_data = f->greeting,
 					.private_data_len = (uint8_t)f->greeting_len,
-					.responder_resources = 16,
-					.initiator_depth = 16,
+					.responder_resources = f->conn.node->reads,
+					.initiator_depth = f->conn.node->reads,
 					.retry_count = 7,
 					.rnr_retry_count = 7};
 
@@ -295,6 +295,8 @@ static int open_queues(struct follow *f)
 {
 	int rc;
 
+	if (f->conn.id->verbs != f->conn.node->context)
+		return -EXDEV; /* by another adapter than its own */
 	f->pd = ibv_alloc_pd(f->conn.node->context);
 	if (!f->pd)
 		return -ENOMEM;

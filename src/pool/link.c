@@ -243,8 +243,9 @@ static int accept_it(struct link *l, const struct admit_session *s)
 	struct link_facts facts = {.log_size = n->log.size,
 				   .flags = n->flags & STAG_POOL_OVERWRITE};
 	uint8_t greeting[ADMIT_MAX];
-	struct rdma_conn_param param = {
-		.private_data = greeting, .responder_resources = 16, .initiator_depth = 16};
+	struct rdma_conn_param param = {.private_data = greeting,
+					.responder_resources = n->reads,
+					.initiator_depth = n->reads};
 	int len;
 
 	memcpy(facts.superblock, n->region.at, POOL_FIXED);

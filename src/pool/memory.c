@@ -3,13 +3,16 @@
  * memory.c - the memory of a node: the region, mapped and registered for clients, and its lease; the log.
  *
  * The region is registered as soon as it is there, and open to nobody: its lease is over until the role says
- * something else, and no client has a queue pair in its protection domain.
+ * something else, and no client has a queue pair in its protection domain. An adapter that knows no leases has the latter only;
+ * there clients ask before they believe what they have read (node.h).
  */
 #include "pool/server.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include <openssl/rand.h>
 
 #include "base/log.h"
 
@@ -19,15 +22,17 @@
 static int register_region(struct stag_pool_node *n)
 {
 	const struct pool_region *r = &n->region;
-	int rc;
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, rc;
 
-	n->region_mr = n->dv->reg_keyed(n->pd, r->at, r->size,
-					IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, r->key);
+	if (n->dv)
+		n->region_mr =
+			n->dv->reg_keyed(n->pd, r->at, r->size, (unsigned int)access, r->key);
+	/* Where the pool's key is another's, or keys cannot be chosen, clients are told which one it is here. */
+	if (!n->region_mr)
+		n->region_mr = ibv_reg_mr(n->pd, r->at, r->size, access);
 	rc = n->region_mr ? memory_lease(n, 0) : -errno;
 	if (rc != 0)
-		node_tell(n, LOG_LEVEL_ERR,
-			  "the memory cannot be registered under the pool's key: %s",
-			  strerror(-rc));
+		node_tell(n, LOG_LEVEL_ERR, "the memory cannot be registered: %s", strerror(-rc));
 	return rc;
 }
 
@@ -51,9 +56,21 @@ static void save_key(struct stag_pool_node *n)
 	saver_save(&n->saver, &n->state);
 }
 
+/* The upper 24 bits are not zero: no adapter that lets us choose would take that. */
+static int choose_key(struct stag_pool_node *n)
+{
+	if (n->dv)
+		return -n->dv->choose_key(n->context, &n->format.key);
+	do {
+		if (RAND_bytes((unsigned char *)&n->format.key, sizeof(n->format.key)) != 1)
+			return -EIO;
+	} while (n->format.key >> 8 == 0);
+	return 0;
+}
+
 int memory_create(struct stag_pool_node *n)
 {
-	int rc = -n->dv->choose_key(n->context, &n->format.key);
+	int rc = choose_key(n);
 
 	if (rc == 0)
 		rc = map(n, n->format.address, n->format.size);
@@ -108,7 +125,7 @@ int memory_lease(struct stag_pool_node *n, uint64_t until)
 {
 	uint64_t lease = until == 0 ? LEASE_OVER : until == LEASE_FOREVER ? LEASE_NONE : until;
 
-	return n->region_mr ? -n->dv->set_lease(n->region_mr, lease) : 0;
+	return n->region_mr && n->dv ? -n->dv->set_lease(n->region_mr, lease) : 0;
 }
 
 /* Where the next record goes is of no consequence: each standby is told. */

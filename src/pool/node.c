@@ -27,6 +27,7 @@
 #define DEFAULT_LOG   (16ull << 20)
 #define MIN_LOG	      (4ull << 20)
 #define FIRST_CQ      4096
+#define MOST_CQ	      65536
 #define LOOK	      NS_PER_MS /* a standby looks at its ring as often */
 #define STARTS_WITHIN 10	/* s */
 
@@ -139,32 +140,53 @@ static int take_address(struct stag_pool_node *n, const struct stag_pool_node_at
 
 /* ---- what it needs ------------------------------------------------------------------------------ */
 
-static struct ibv_context *find_adapter(const struct dv *dv)
+/* Whose address it listens at; at all of them: the first. */
+static struct ibv_context *find_adapter(const struct stag_pool_node *n)
 {
-	struct ibv_context **list = rdma_get_devices(NULL), *found = NULL;
+	struct ibv_context **list, *found = n->listener->verbs;
 
-	for (int i = 0; list && list[i] && !found; i++)
-		if (dv->is_supported(list[i]->device))
-			found = list[i];
+	if (found)
+		return found;
+	list = rdma_get_devices(NULL);
+	found = list ? list[0] : NULL;
 	if (list)
 		rdma_free_devices(list);
 	return found;
 }
 
+/* What cannot grow later, on some adapters, is made as long as it will ever be. */
+static int look_at_limits(struct stag_pool_node *n)
+{
+	struct ibv_device_attr attr;
+	int reads = NODE_READS;
+
+	if (ibv_query_device(n->context, &attr) != 0)
+		return -EIO;
+	n->cq_size = n->dv ? FIRST_CQ : attr.max_cqe < MOST_CQ ? attr.max_cqe : MOST_CQ;
+	reads = reads < attr.max_qp_rd_atom ? reads : attr.max_qp_rd_atom;
+	reads = reads < attr.max_qp_init_rd_atom ? reads : attr.max_qp_init_rd_atom;
+	n->reads = (uint8_t)reads;
+	return 0;
+}
+
 static int open_adapter(struct stag_pool_node *n)
 {
-	n->dv = dv_find();
-	n->context = n->dv ? find_adapter(n->dv) : NULL;
+	const struct dv *dv = dv_find();
+	int rc;
+
+	n->context = find_adapter(n);
 	if (!n->context)
-		return blame(n, -EOPNOTSUPP,
-			     "a node needs the software adapter: run it with 'stag run --'");
+		return blame(n, -EOPNOTSUPP, "there is no adapter: run it with 'stag run --'");
+	n->dv = dv && dv->is_supported(n->context->device) ? dv : NULL;
+	rc = look_at_limits(n);
+	if (rc != 0)
+		return rc;
 	n->pd = ibv_alloc_pd(n->context);
 	n->channel = ibv_create_comp_channel(n->context);
 	if (!n->pd || !n->channel ||
 	    fcntl(n->channel->fd, F_SETFL, fcntl(n->channel->fd, F_GETFL) | O_NONBLOCK) != 0)
 		return -errno;
-	n->cq = ibv_create_cq(n->context, FIRST_CQ, NULL, n->channel, 0);
-	n->cq_size = FIRST_CQ;
+	n->cq = ibv_create_cq(n->context, n->cq_size, NULL, n->channel, 0);
 	return n->cq ? pulls_create(n) : -errno;
 }
 
@@ -238,9 +260,9 @@ static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *
 	blame(n, rc, "the state directory %s: %s", attr->state,
 	      rc == -EBUSY ? "another node has it" : strerror(-rc));
 	if (rc == 0)
-		rc = open_adapter(n);
-	if (rc == 0)
 		rc = door_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
+	if (rc == 0)
+		rc = open_adapter(n);
 	if (rc == 0)
 		rc = take_address(n, attr);
 	if (rc != 0)

@@ -8,7 +8,7 @@
  *
  * A client has at most NODE_DEPTH requests under way on a connection, answered or not being what counts: so no receive is
  * ever missing, however requests and answers are bundled into messages. It posts the receive of an answer again before it asks for
- * more. A sequence is answered once on a connection, in any order; those of reads (READ, GET, LIST, NODES, SWITCH, FORGET) are the
+ * more. A sequence is answered once on a connection, in any order; those of reads (READ, GET, LIST, NODES, SWITCH, FORGET, FRESH) are the
  * client's own affair, and best taken from the same count.
  *
  * The first request is ATTACH. Its ptr.address and ptr.generation are the client's 128-bit id, which is random, and the
@@ -21,6 +21,10 @@
  * answer). A key of 0 is the STag that this very message advertises (STAGDV_WC_ADVERTISED), of one such request a message; the
  * answer's message may close it (stagdv_post_send_close()): what it does not close the client withdraws. Of READ and GET, `length` is how much room there is: inline in the answer, or with POOL_SOURCE_PULL written to the
  * client's memory (REMOTE_WRITE) before the answer, which then has no bytes. EMSGSIZE: it is longer; ptr.length says how long.
+ *
+ * Reads that the client does by itself: within the lease, which the node's adapter minds. One that cannot says so (NODE_UNLEASED): there
+ * the client asks for FRESH when its reads are done, and delivers them when that is answered. One answer is good for all
+ * that was done before it was asked for.
  *
  * A connection ends when the node is not primary any more, or its adapter refused a read because the lease was over: the client
  * asks around, the highest epoch wins, attaches there with its id and asks again for what was not answered.
@@ -39,6 +43,11 @@
 #define NODE_READS                                                                                 \
 	16u /* of the client's, under way in the node's adapter: what it is accepted with */
 
+enum node_flags {
+	/* The region has no lease that its adapter minds: what was read is delivered when FRESH, asked for later, is answered. */
+	NODE_UNLEASED = 1 << 0,
+};
+
 /* The answer to ATTACH. */
 struct node_facts {
 	uint64_t address, size; /* of the region */
@@ -51,6 +60,8 @@ struct node_facts {
 	uint32_t rights; /* STAG_POOL_RIGHT_* */
 	uint8_t uuid[ROLL_UUID_LEN];
 	char pool[ROLL_NAME_LEN]; /* its name */
+	uint32_t flags;		  /* enum node_flags */
+	uint32_t reserved;
 };
 
 struct node_member {
@@ -74,7 +85,7 @@ struct node_status {
 	struct node_member members[ROLL_MAX_NODES];
 };
 
-_Static_assert(sizeof(struct node_facts) == 144, "as it is sent");
+_Static_assert(sizeof(struct node_facts) == 152, "as it is sent");
 _Static_assert(sizeof(struct node_member) == 184, "as it is sent");
 _Static_assert(sizeof(struct node_status) == 152 + ROLL_MAX_NODES * 184, "as it is sent");
 

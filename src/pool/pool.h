@@ -563,6 +563,7 @@ enum pool_op {
 	POOL_OP_NODES,	/* who is there: the answer's value is node.c's */
 	POOL_OP_SWITCH, /* the primary is to be the node of this name */
 	POOL_OP_FORGET, /* the node of this name is to be no member any more */
+	POOL_OP_FRESH,	/* is it primary still? Answered within its lease only */
 	POOL_OP_MAX,
 };
 

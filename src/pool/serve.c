@@ -77,7 +77,8 @@ static void write_facts(struct client *k, struct pool_answer *answer, struct nod
 				     .num_buckets = r->num_buckets,
 				     .key = r->key,
 				     .rkey = n->region_mr->rkey,
-				     .rights = k->rights};
+				     .rights = k->rights,
+				     .flags = n->dv ? 0 : NODE_UNLEASED};
 	memcpy(facts->uuid, r->uuid, sizeof(facts->uuid));
 	memcpy(facts->pool, n->pool, sizeof(facts->pool));
 	answer->bytes = facts;
@@ -304,6 +305,15 @@ static int list(struct client *k, const struct pool_request *rq)
 	return write_answer(k, &answer);
 }
 
+/* The lease was not over when this had come: nor was it when what the client has read before was read. */
+static int vouch(struct client *k, const struct pool_request *rq)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct pool_answer answer = {.sequence = rq->sequence, .op = rq->op};
+
+	return role_may_read(&n->role, n->now) ? write_answer(k, &answer) : -EAGAIN;
+}
+
 static int nodes(struct client *k, const struct pool_request *rq)
 {
 	struct node_status status;
@@ -348,6 +358,8 @@ static int carry_out(struct client *k, struct message *m, const struct pool_requ
 		return list(k, rq);
 	case POOL_OP_NODES:
 		return nodes(k, rq);
+	case POOL_OP_FRESH:
+		return vouch(k, rq);
 	case POOL_OP_SWITCH:
 	case POOL_OP_FORGET:
 		return administer(k, rq);
@@ -465,8 +477,8 @@ static int accept_it(struct client *k, const struct admit_session *s)
 {
 	uint8_t greeting[ADMIT_MAX];
 	struct rdma_conn_param param = {.private_data = greeting,
-					.responder_resources = NODE_READS,
-					.initiator_depth = NODE_READS,
+					.responder_resources = k->conn.node->reads,
+					.initiator_depth = k->conn.node->reads,
 					.rnr_retry_count = 7};
 	int len = admit_make_welcome(k->conn.node->admit, s, NULL, 0, greeting);
 

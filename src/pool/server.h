@@ -249,7 +249,7 @@ struct stag_pool_node {
 	uint64_t log_size;
 	void (*tell)(void *arg, const char *line);
 	void *tell_arg;
-	const struct dv *dv;
+	const struct dv *dv; /* NULL: the adapter has nothing beyond verbs */
 
 	pthread_t thread;
 	pthread_mutex_t lock; /* what follows */
@@ -270,6 +270,7 @@ struct stag_pool_node {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	int cq_size, cq_used;
+	uint8_t reads;	   /* under way at once, either way, on a connection */
 	struct ibv_pd *pd; /* of clients: nobody else has a queue pair in it */
 
 	struct pool_region region;

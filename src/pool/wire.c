@@ -69,6 +69,7 @@ static const struct operation operations[POOL_OP_MAX] = {
 	[POOL_OP_NODES] = {"nodes", ROOM, 0, 0, false},
 	[POOL_OP_SWITCH] = {"switch", MAYBE_NAME, 0, STAG_POOL_RIGHT_ADMIN, false},
 	[POOL_OP_FORGET] = {"forget", NAME, 0, STAG_POOL_RIGHT_ADMIN, false},
+	[POOL_OP_FRESH] = {"fresh", 0, 0, RD, false},
 };
 
 static const struct operation *operation_of(uint8_t op)

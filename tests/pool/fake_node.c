@@ -62,9 +62,9 @@ static struct {
 	uint8_t uuid[16];
 	pthread_t thread;
 	pthread_mutex_t lock; /* the thread has it while it does something */
-	atomic_bool stop;
+	atomic_bool stop, unleased, withhold;
 	atomic_int fault;
-	atomic_ullong executed, messages, asked;
+	atomic_ullong executed, messages, asked, proofs;
 } fake;
 
 /* ---- carrying out ------------------------------------------------------------------------ */
@@ -180,6 +180,7 @@ static struct node_facts facts_of(const struct client *c)
 		.key = r->key,
 		.rkey = fake.region_mr->rkey,
 		.rights = c->rights,
+		.flags = fake.unleased ? NODE_UNLEASED : 0,
 	};
 
 	memcpy(f.uuid, fake.uuid, sizeof(f.uuid));
@@ -293,6 +294,11 @@ static bool serve_one(struct client *c, struct pool_request *rq, uint32_t advert
 		attach(c, rq, &answer, &facts);
 	} else if (rq->op == POOL_OP_NODES) {
 		status(rq, &answer, &nodes);
+	} else if (rq->op == POOL_OP_FRESH) {
+		fake.proofs++;
+		if (fake.withhold)
+			return true;
+		answer = (struct pool_answer){.sequence = rq->sequence, .op = rq->op};
 	} else if (rq->op == POOL_OP_LIST) {
 		pool_list(&fake.region, rq, names, 1024, &answer);
 	} else if (rq->op == POOL_OP_SWITCH) {
@@ -340,7 +346,8 @@ static bool serve_message(struct client *c, const struct ibv_wc *wc)
 		    !serve_one(c, &rq, advertised, &used))
 			return fake.hung;
 		/* Half a message's answers at a time: they come in several. */
-		if (used > NODE_MESSAGE / 2 || i + 1 == message.count) {
+		if (used > POOL_MESSAGE_HEADER &&
+		    (used > NODE_MESSAGE / 2 || i + 1 == message.count)) {
 			if (send_answers(c, used) != 0)
 				return false;
 			used = 0;
@@ -625,6 +632,21 @@ void fake_tear(const struct stag_pool_ptr *ptr)
 	pthread_mutex_lock(&fake.lock);
 	object->hash = ~object->hash;
 	pthread_mutex_unlock(&fake.lock);
+}
+
+void fake_unleased(bool unleased)
+{
+	fake.unleased = unleased;
+}
+
+void fake_withhold(bool withhold)
+{
+	fake.withhold = withhold;
+}
+
+uint64_t fake_proofs(void)
+{
+	return fake.proofs;
 }
 
 uint64_t fake_executed(void)

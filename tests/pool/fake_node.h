@@ -30,8 +30,12 @@ void fake_forget(void);		     /* every client that it knows */
 void fake_gone(int node, bool gone); /* nobody answers there */
 /* The header of what is at ptr is broken; once more: whole again. */
 void fake_tear(const struct stag_pool_ptr *ptr);
-uint64_t fake_executed(void); /* changes that were carried out */
-uint64_t fake_messages(void); /* that came */
-uint64_t fake_asked(void);    /* reads that were asked for */
+/* Its adapter minds no lease: who attaches from now on is told so. */
+void fake_unleased(bool unleased);
+void fake_withhold(bool withhold); /* that what was read is fresh: nobody says so */
+uint64_t fake_proofs(void);	   /* that were asked for */
+uint64_t fake_executed(void);	   /* changes that were carried out */
+uint64_t fake_messages(void);	   /* that came */
+uint64_t fake_asked(void);	   /* reads that were asked for */
 
 #endif

@@ -195,7 +195,7 @@ static int await_wc(struct raw *r, struct ibv_wc *wc)
 	}
 }
 
-static int send_request(struct raw *r, const struct pool_request *rq)
+int raw_say(struct raw *r, struct pool_request *rq)
 {
 	uint8_t *at = r->messages + NODE_DEPTH * NODE_MESSAGE;
 	struct ibv_sge sge = {.addr = (uintptr_t)at, .lkey = r->mr->lkey};
@@ -208,24 +208,21 @@ static int send_request(struct raw *r, const struct pool_request *rq)
 	size_t used = 0;
 	int rc = pool_message_start(at, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, epoch);
 
+	if (rq->sequence == 0)
+		rq->sequence = ++r->sequence;
 	if (rc == 0)
 		rc = pool_message_request(at, NODE_MESSAGE, &used, rq);
 	sge.length = (uint32_t)used;
 	return rc == 0 ? -ibv_post_send(r->id->qp, &wr, &bad) : rc;
 }
 
-int raw_ask(struct raw *r, struct pool_request *rq, struct pool_answer *answer)
+int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *answer)
 {
 	struct pool_message header;
 	struct ibv_wc wc;
 	size_t where = 0;
-	int rc;
+	int rc = await_wc(r, &wc);
 
-	if (rq->sequence == 0)
-		rq->sequence = ++r->sequence;
-	rc = send_request(r, rq);
-	if (rc == 0)
-		rc = await_wc(r, &wc);
 	if (rc != 0)
 		return rc;
 	memcpy(r->answer, r->messages + wc.wr_id * NODE_MESSAGE, wc.byte_len);
@@ -239,6 +236,13 @@ int raw_ask(struct raw *r, struct pool_request *rq, struct pool_answer *answer)
 	if (rc == 0)
 		r->epoch = header.epoch;
 	return rc;
+}
+
+int raw_ask(struct raw *r, struct pool_request *rq, struct pool_answer *answer)
+{
+	int rc = raw_say(r, rq);
+
+	return rc == 0 ? raw_hear(r, rq, answer) : rc;
 }
 
 int raw_attach(struct raw *r, const uint64_t id[2], bool again)

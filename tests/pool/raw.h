@@ -35,6 +35,8 @@ int raw_attach(struct raw *r, const uint64_t id[2],
 	       bool again); /* the answer's status, or -errno */
 /* A sequence of 0 becomes the next one. -errno: the connection is gone. */
 int raw_ask(struct raw *r, struct pool_request *rq, struct pool_answer *answer);
+int raw_say(struct raw *r, struct pool_request *rq); /* and nothing more, */
+int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *answer);
 /* One-sided. 0, -ENOENT, -EAGAIN (the node is to be asked), -ENOTCONN. */
 int raw_read(struct raw *r, const struct stag_pool_ptr *ptr, void *to, size_t *length);
 

@@ -23,6 +23,7 @@
 
 static struct stag_pool *pool;
 static char both[80];
+static bool unleased; /* nodes whose adapters mind no lease */
 
 static struct stag_pool *open_as(const char *user, const char *secret, const char *where)
 {
@@ -34,6 +35,7 @@ static struct stag_pool *open_as(const char *user, const char *secret, const cha
 static int setup(void **state)
 {
 	fake_start(REGION);
+	fake_unleased(unleased);
 	snprintf(both, sizeof(both), "%s,%s", fake_where(0), fake_where(1));
 	pool = open_as("ann", FAKE_SECRET, both);
 	assert_non_null(pool);
@@ -70,6 +72,11 @@ static void expect_read(const struct stag_pool_ptr *ptr, const void *value, size
 	assert_int_equal(room, length);
 	assert_memory_equal(to, value, length);
 	free(to);
+}
+
+static struct stag_pool_io read_of(const struct stag_pool_ptr *ptr, void *to, size_t length)
+{
+	return (struct stag_pool_io){.op = STAG_POOL_READ, .ptr = *ptr, .to = to, .length = length};
 }
 
 /* ---- values ------------------------------------------------------------------------------ */
@@ -287,11 +294,12 @@ static void a_batch_goes_in_few_messages(void **state)
 					      .to = &back[(uint64_t *)done[i].user - values],
 					      .length = 8};
 	}
-	before = fake_messages();
+	before = fake_messages() - fake_proofs();
 	assert_int_equal(stag_pool_submit(pool, io, N), 0);
 	fetch(N, done);
 	assert_memory_equal(values, back, sizeof(values));
-	assert_true(fake_messages() - before <= 2); /* who is there, at most */
+	/* who is there, at most; and whether they are fresh */
+	assert_true(fake_messages() - fake_proofs() - before <= 2);
 }
 
 static void a_descriptor_tells_when(void **state)
@@ -544,9 +552,77 @@ static void only_who_is_known_comes_in(void **state)
 	stag_pool_close(bob);
 }
 
+/* ---- adapters that mind no lease -------------------------------------------------------------- */
+
+static void attach_unleased(void)
+{
+	fake_unleased(true);
+	fake_move();
+}
+
+/* One answer is good for many reads. */
+static void what_was_read_is_proven_fresh(void **state)
+{
+	enum { MANY = 200 };
+	static char to[MANY][16];
+	struct stag_pool_io io[MANY];
+	struct stag_pool_done done[MANY];
+	struct stag_pool_ptr ptr;
+
+	attach_unleased();
+	assert_int_equal(stag_pool_insert(pool, "a value", 8, &ptr), 0);
+	for (int i = 0; i < MANY; i++)
+		io[i] = read_of(&ptr, to[i], sizeof(to[i]));
+	assert_int_equal(stag_pool_submit(pool, io, MANY), 0);
+	fetch(MANY, done);
+	for (int i = 0; i < MANY; i++) {
+		assert_int_equal(done[i].error, 0);
+		assert_string_equal(to[i], "a value");
+	}
+	assert_in_range(fake_proofs(), 1, MANY / 2);
+	assert_int_equal(fake_asked(), 0);
+}
+
+/* Its adapter is read from, but it does not say that it is primary, and it is not. */
+static void what_nobody_vouches_for_is_not_delivered(void **state)
+{
+	struct stag_pool *other;
+	struct stag_pool_done done = {0};
+	struct stag_pool_ptr ptr, same, none;
+	struct stag_pool_io io;
+	char to[16], to_gone[16];
+
+	attach_unleased();
+	assert_int_equal(stag_pool_insert(pool, "old", 4, &ptr), 0);
+	assert_int_equal(stag_pool_insert(pool, "old", 4, &none), 0);
+	assert_int_equal(stag_pool_delete(pool, &none), 0);
+	fake_withhold(true);
+	io = read_of(&ptr, to, sizeof(to));
+	assert_int_equal(stag_pool_submit(pool, &io, 1), 0);
+	io = read_of(&none, to_gone, sizeof(to_gone));
+	assert_int_equal(stag_pool_submit(pool, &io, 1), 0);
+	while (fake_proofs() == 0)
+		assert_int_equal(stag_pool_poll(pool, &done, 1), 0);
+
+	other = open_as("ann", FAKE_SECRET, both);
+	assert_non_null(other);
+	same = ptr;
+	assert_int_equal(stag_pool_update(other, &same, "new", 4), 0);
+	stag_pool_close(other);
+	assert_int_equal(stag_pool_poll(pool, &done, 1), 0);
+	fake_withhold(false);
+	fake_move();
+	for (int i = 0; i < 2; i++) {
+		fetch(1, &done);
+		assert_int_equal(done.error, done.ptr.address == ptr.address ? 0 : ENOENT);
+	}
+	assert_string_equal(to, "new");
+}
+
 #define STORY(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
+/* test_pool_client [unleased] */
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		STORY(what_is_stored_is_read),
@@ -568,7 +644,10 @@ int main(void)
 		STORY(a_torn_value_is_never_returned),
 		STORY(a_pointer_to_nowhere_is_gone),
 		STORY(only_who_is_known_comes_in),
+		STORY(what_was_read_is_proven_fresh),
+		STORY(what_nobody_vouches_for_is_not_delivered),
 	};
 
+	unleased = argc > 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * test_node.c - nodes of a pool, each in a process of its own, so that they can be killed; and a client on bare verbs.
+ *
+ * The last stories are of adapters that have nothing beyond verbs: no keys that one chooses, no lease. There the client is the
+ * library's, which asks before it believes what it has read.
  */
 #include "raw.h"
 
@@ -10,9 +13,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,6 +43,19 @@
 
 /* ---- a node, in a process ------------------------------------------------------------------ */
 
+static atomic_bool to_stall;
+static int stall_pipe[2];
+
+/* Its thread tells when it links a standby: from here it does not go on, while its adapter does. */
+static void told(void *arg, const char *line)
+{
+	char go;
+
+	if (strstr(line, " is linked") && atomic_exchange(&to_stall, false))
+		while (read(stall_pipe[0], &go, 1) < 0)
+			continue;
+}
+
 static void say(struct stag_pool_node *node, char what)
 {
 	struct stag_pool_node_info info = {0};
@@ -48,6 +66,11 @@ static void say(struct stag_pool_node *node, char what)
 		       (unsigned long long)pool_hash((void *)(uintptr_t)info.address, info.size));
 	} else if (what == 's') {
 		printf("%d\n", stag_pool_node_switchover(node, NULL));
+	} else if (what == 'p') {
+		to_stall = true;
+		printf("0\n");
+	} else if (what == 'r') {
+		printf("%d\n", (int)write(stall_pipe[1], "r", 1));
 	} else {
 		unsigned int standbys = 0;
 
@@ -83,14 +106,16 @@ static int be_node(int argc, char **argv)
 		.lease_ms = 400,
 		.promote_ms = 500,
 		.log_bytes = 4 << 20,
+		.log = told,
 	};
-	struct stag_pool_node *node = stag_pool_node_start(&attr);
+	struct stag_pool_node *node = pipe(stall_pipe) == 0 ? stag_pool_node_start(&attr) : NULL;
 	char what;
 
 	printf("%d\n", node ? 0 : errno);
 	fflush(stdout);
 	while (node && read(STDIN_FILENO, &what, 1) == 1)
 		say(node, what);
+	close(stall_pipe[1]);
 	stag_pool_node_stop(node);
 	return 0;
 }
@@ -109,6 +134,7 @@ struct story {
 	uint64_t id[2];
 	struct stag_pool_ptr ptrs[NUM_VALUES];
 	unsigned int count;
+	bool plain; /* nodes use verbs alone */
 };
 
 static char self[512];
@@ -128,6 +154,8 @@ static int start(struct story *s, struct node *n, const char *how)
 		dup2(out[1], 1);
 		close(in[1]);
 		close(out[0]);
+		if (s->plain)
+			setenv("STAG_DV", "off", 1);
 		execl(self, self, "node", n->name, state, roll, how, NULL);
 		_exit(127);
 	}
@@ -143,10 +171,21 @@ static void let_go(struct node *n)
 {
 	if (!n->pid)
 		return;
+	kill(n->pid, SIGCONT); /* of a story that failed */
 	close(n->in);
 	waitpid(n->pid, NULL, 0);
 	fclose(n->out);
 	n->pid = 0;
+}
+
+/* What it says of a command: a number. */
+static int command(struct node *n, char what)
+{
+	int rc = -1;
+
+	assert_int_equal(write(n->in, &what, 1), 1);
+	assert_int_equal(fscanf(n->out, "%d", &rc), 1);
+	return rc;
 }
 
 static void kill_node(struct node *n)
@@ -400,14 +439,11 @@ static void a_primary_that_was_stopped_is_refused(void **state)
 static void a_primary_hands_over(void **state)
 {
 	struct story *s = *state;
-	int rc = -1;
 
 	start_both(s);
 	await(try_opening(s, &s->a, false) == 0);
 	insert_some(s, 10);
-	assert_int_equal(write(s->a.in, "s", 1), 1);
-	assert_int_equal(fscanf(s->a.out, "%d", &rc), 1);
-	assert_int_equal(rc, 0);
+	assert_int_equal(command(&s->a, 's'), 0);
 	await(is_primary(&s->b));
 	raw_close(&s->raw);
 	await(try_opening(s, &s->b, true) == 0);
@@ -466,6 +502,190 @@ static void values_are_pulled(void **state)
 	await(are_same(&s->a, &s->b));
 }
 
+/* ---- adapters with nothing beyond verbs ------------------------------------------------------------ */
+
+static int set_up_plain(void **state)
+{
+	set_up(state);
+	((struct story *)*state)->plain = true;
+	return 0;
+}
+
+static struct stag_pool *open_reader(struct node *n)
+{
+	struct stag_pool_attr attr = {
+		.user = "reader", .secret = WORD, .timeout_ms = PATIENCE_S * 1000};
+	char where[32];
+	struct stag_pool *pool;
+
+	snprintf(where, sizeof(where), "127.0.0.1:%u", ask_node(n).port);
+	pool = stag_pool_open(where, &attr);
+	assert_non_null(pool);
+	return pool;
+}
+
+/* The first value: op is an insert of it, or an update. */
+static void store_first(struct story *s, uint8_t op, const char *value)
+{
+	struct pool_request rq = {.op = op,
+				  .flags = POOL_HAS_VALUE,
+				  .ptr = s->ptrs[0],
+				  .length = (uint32_t)strlen(value) + 1,
+				  .value = value,
+				  .sequence = s->count + 1,
+				  .acknowledged = s->count};
+	struct pool_answer answer;
+
+	if (op == STAG_POOL_UPDATE)
+		rq.flags |= POOL_HAS_PTR;
+	assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+	assert_int_equal(answer.status, 0);
+	s->ptrs[0] = answer.ptr;
+	s->count++;
+}
+
+static void expect_first(struct stag_pool *pool, const struct story *s, const char *value)
+{
+	char to[16] = "";
+	size_t length = sizeof(to);
+
+	assert_int_equal(stag_pool_read(pool, &s->ptrs[0], to, &length, NULL), 0);
+	assert_string_equal(to, value);
+}
+
+static struct stag_pool *begin_plain(struct story *s)
+{
+	struct stag_pool *pool;
+
+	start_both(s);
+	await(try_opening(s, &s->a, false) == 0);
+	store_first(s, STAG_POOL_INSERT, "old");
+	assert_int_equal(s->raw.facts.flags, NODE_UNLEASED);
+	assert_int_not_equal(s->raw.facts.rkey, s->raw.facts.key);
+	pool = open_reader(&s->a);
+	expect_first(pool, s, "old");
+	return pool;
+}
+
+static void expect_standbys(struct story *s, unsigned int standbys)
+{
+	await(ask_node(&s->b).standbys == standbys);
+	await(are_same(&s->a, &s->b));
+}
+
+/* Its adapter lets read what has been overwritten elsewhere: nobody believes it, nor does it say so itself when it goes on. */
+static void what_only_an_adapter_says_is_not_believed(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool *pool = begin_plain(s);
+	struct pool_request fresh = {.op = POOL_OP_FRESH};
+	struct pool_answer answer;
+	struct raw still;
+	char to[16];
+	size_t length = sizeof(to);
+
+	assert_int_equal(command(&s->a, 'p'), 0);
+	assert_int_equal(start(s, &s->c, "join"), 0);
+	await(is_primary(&s->b));
+	still = s->raw;
+	await(try_opening(s, &s->b, true) == 0);
+	store_first(s, STAG_POOL_UPDATE, "new");
+	/* A read behind it: the question is there when it is answered. */
+	assert_int_equal(raw_say(&still, &fresh), 0);
+	assert_int_equal(raw_read(&still, &s->ptrs[0], to, &length), 0);
+	assert_string_equal(to, "old");
+	expect_first(pool, s, "new");
+
+	assert_int_equal(command(&s->a, 'r'), 1);
+	assert_int_equal(raw_hear(&still, &fresh, &answer), -ENOTCONN);
+	raw_close(&still);
+	expect_standbys(s, 2);
+	expect_first(pool, s, "new");
+	stag_pool_close(pool);
+}
+
+/* The engine does not answer while somebody has this. */
+static int hold_roll(const struct story *s)
+{
+	char lock[128];
+	int fd;
+
+	snprintf(lock, sizeof(lock), "%s/roll.lock", s->dir);
+	fd = open(lock, O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(flock(fd, LOCK_EX), 0);
+	return fd;
+}
+
+static bool has_lease(struct stag_pool *pool)
+{
+	struct stag_pool_info info = {0};
+
+	assert_int_equal(stag_pool_query(pool, &info, sizeof(info)), 0);
+	return info.lease_us != 0;
+}
+
+/* A primary whose standby is silent, and cannot be dropped, does not say that it is primary; nobody is to wait for long to see that. */
+static void who_has_no_lease_does_not_vouch(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool *pool = begin_plain(s);
+	struct pool_request fresh = {.op = POOL_OP_FRESH};
+	struct pool_answer answer;
+	struct ibv_wc wc;
+	int roll = hold_roll(s);
+
+	kill(s->b.pid, SIGSTOP);
+	await(!has_lease(pool));
+	assert_int_equal(raw_say(&s->raw, &fresh), 0);
+	await(ibv_poll_cq(s->raw.cq, 1, &wc) == 1); /* it is on its way */
+	for (int i = 0; i < 20; i++) {
+		nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+		assert_int_equal(ibv_poll_cq(s->raw.cq, 1, &wc), 0);
+	}
+	kill(s->b.pid, SIGCONT);
+	close(roll);
+	assert_int_equal(raw_hear(&s->raw, &fresh, &answer), 0);
+	assert_int_equal(answer.status, 0);
+	expect_first(pool, s, "old");
+	stag_pool_close(pool);
+}
+
+/* Reads that waited for a primary that stood still are served by its adapter, and are not delivered. */
+static void a_primary_that_was_stopped_is_not_believed(void **state)
+{
+	enum { READS = 32 };
+	static char to[READS][16];
+	struct stag_pool_done done[READS];
+	struct story *s = *state;
+	struct stag_pool *pool = begin_plain(s);
+
+	kill(s->a.pid, SIGSTOP);
+	await(is_primary(&s->b));
+	raw_close(&s->raw);
+	await(try_opening(s, &s->b, true) == 0);
+	store_first(s, STAG_POOL_UPDATE, "new");
+	for (int i = 0; i < READS; i++) {
+		struct stag_pool_io io = {.op = STAG_POOL_READ,
+					  .ptr = s->ptrs[0],
+					  .to = to[i],
+					  .length = sizeof(to[i])};
+
+		assert_int_equal(stag_pool_submit(pool, &io, 1), 0);
+	}
+	kill(s->a.pid, SIGCONT);
+	for (int got = 0; got < READS;) {
+		assert_int_equal(stag_pool_wait(pool, PATIENCE_S * 1000), 0);
+		got += stag_pool_poll(pool, done + got, READS - got);
+	}
+	for (int i = 0; i < READS; i++) {
+		assert_int_equal(done[i].error, 0);
+		assert_string_equal(to[i], "new");
+	}
+	expect_standbys(s, 1);
+	stag_pool_close(pool);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -478,6 +698,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(a_primary_hands_over, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(who_comes_has_to_prove_itself, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(values_are_pulled, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(what_only_an_adapter_says_is_not_believed,
+						set_up_plain, tear_down),
+		cmocka_unit_test_setup_teardown(who_has_no_lease_does_not_vouch, set_up_plain,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_primary_that_was_stopped_is_not_believed,
+						set_up_plain, tear_down),
 	};
 
 	if (argc >= 6 && strcmp(argv[1], "node") == 0)
