@@ -223,6 +223,7 @@ void op_finish(struct stag_pool *p, struct op *op, int error)
 			read_proven(p, op, error);
 		else if (error == 0)
 			seek_status(p, op->answer, (uint32_t)op->outcome.length);
+		p->has_asked = true;
 		op_put(p, op);
 		break;
 	}
@@ -440,7 +441,7 @@ static int make_messages(struct stag_pool *p)
 	return 0;
 }
 
-/* Until the primary has answered, or a node will not have us. */
+/* Until the primary has answered, also who else is there, or a node will not have us. */
 static int find_primary(struct stag_pool *p, int timeout_ms)
 {
 	uint64_t deadline =
@@ -449,7 +450,7 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 	seek_start(p, clock_ns());
 	for (;;) {
 		client_step(p);
-		if (p->link.stage == LINK_UP)
+		if (p->link.stage == LINK_UP && p->has_asked)
 			return 0;
 		/* A stranger at one of several addresses is no reason to give up. */
 		if (p->refused == -EACCES || (p->refused == -EPROTO && p->num_seats == 1))

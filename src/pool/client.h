@@ -198,6 +198,7 @@ struct stag_pool {
 	bool has_uuid;
 	uint64_t sought; /* since when there is no primary */
 	bool lost;	 /* ... for retry_ns */
+	bool has_asked;	 /* who is there, once: only who is known can be called */
 	int refused;	 /* -errno: what a node had against us */
 
 	/* The device that nodes are reached by. */
