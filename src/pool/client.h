@@ -10,7 +10,8 @@
  *     client.c        open, close, the calls that submit and wait     client_ask.c    messages, sequences, answers
  *     client_calls.c  one at a time, names, what there is             client_read.c   one-sided reads and lookups
  *     client_link.c   device, queue pair, completions                 client_memory.c lent memory, buffers of our own
- *     client_seek.c   who is primary: calls, admission                client_where.c  addresses
+ *     client_body.c   one-sided reads of long values                  client_where.c  addresses
+ *     client_seek.c   who is primary: calls, admission
  *
  *	            claims to be it, and knows our secret            answers ATTACH
  *	SEEKING  ------------------------------------->  ATTACHING  --------------->  UP
@@ -40,6 +41,7 @@
 #define CLIENT_MAX_DEPTH 4096u
 #define CLIENT_SMALL	 1024u /* bytes of an op's own buffer for reads */
 #define CLIENT_SEATS	 32u
+#define CLIENT_PIECES	 8u /* of long values, under way */
 #define CLIENT_BATCH	 32 /* completions, work requests in one go */
 #define CLIENT_INLINE	 (NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_REQUEST_HEADER - 264u)
 #define CLIENT_OWN	 (1ull << 63) /* in the sequence of what changes nothing */
@@ -114,8 +116,11 @@ struct op {
 		struct pool_read read;
 		struct pool_lookup lookup;
 	};
-	uint8_t *small;		/* CLIENT_SMALL bytes, registered */
-	uint8_t *head, *stored; /* where it is being read to */
+	uint8_t *small;		      /* CLIENT_SMALL bytes, registered */
+	uint8_t *head, *stored;	      /* where it is being read to */
+	uint64_t posted, arrived;     /* of a body, bytes */
+	struct pool_hashing *hashing; /* the same; NULL: none yet */
+	uint32_t lkey;
 	/* Memory that it uses. */
 	struct buffer *buffer;
 	struct loan *loan;
@@ -223,6 +228,8 @@ struct stag_pool {
 	struct op_list idle, to_read, to_ask, done;
 	struct op_list unproven, proving; /* read, and not known to be fresh; what is asked about */
 	const struct op *prover;	  /* what asks */
+	struct op_list bodies;		  /* of those that are being read: with more to be posted */
+	uint32_t pieces;		  /* of bodies, in the adapter */
 	uint32_t reading, asking, uploads; /* in the adapter; not answered; of those: long values */
 	struct slab {
 		struct slab *next;
@@ -299,7 +306,7 @@ void link_close(struct stag_pool *p);
 void link_free_device(struct stag_pool *p);
 bool link_arm(struct stag_pool *p); /* false: look first */
 
-enum wr_kind { WR_RECEIVE, WR_MESSAGE, WR_READ };
+enum wr_kind { WR_RECEIVE, WR_MESSAGE, WR_READ, WR_BODY };
 static inline uint64_t wr_id_of(enum wr_kind kind, uint32_t index)
 {
 	return (uint64_t)index << 8 | kind;
@@ -327,11 +334,18 @@ static inline bool ask_is_change(const struct op *op)
 
 void read_start(struct stag_pool *p, struct op *op);
 void read_pump(struct stag_pool *p);
-void read_arrived(struct stag_pool *p, uint32_t index);
+void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece); /* of a body */
 void read_lost(struct stag_pool *p);
 void read_prove(
 	struct stag_pool *p); /* asks whether what was read is fresh, where that is not certain */
 void read_proven(struct stag_pool *p, const struct op *prover, int error);
+
+/* ---- client_body.c ------------------------------------------------------------------------------ */
+
+int body_start(struct stag_pool *p, struct op *op); /* -errno */
+void body_pump(struct stag_pool *p);
+bool body_arrived(struct stag_pool *p, struct op *op); /* a piece of it; true: the last */
+void body_lost(struct stag_pool *p);		       /* all of them */
 
 /* ---- client_memory.c --------------------------------------------------------------------------- */
 

@@ -26,7 +26,7 @@ static int set_nonblocking(int fd)
 
 static int make_queues(struct stag_pool *p)
 {
-	int size = (int)(p->depth + 3 * NODE_DEPTH + 16);
+	int size = (int)(p->depth + 3 * NODE_DEPTH + CLIENT_PIECES + 16);
 
 	p->pd = ibv_alloc_pd(p->verbs);
 	p->channel = p->pd ? ibv_create_comp_channel(p->verbs) : NULL;
@@ -116,7 +116,7 @@ int link_make_qp(struct stag_pool *p, struct rdma_cm_id *id, bool for_hello)
 		.send_cq = p->cq,
 		.recv_cq = p->cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = for_hello ? 1 : p->depth + NODE_DEPTH + 8,
+		.cap = {.max_send_wr = for_hello ? 1 : p->depth + NODE_DEPTH + CLIENT_PIECES + 8,
 			.max_recv_wr = for_hello ? 1 : NODE_DEPTH,
 			.max_send_sge = 2,
 			.max_recv_sge = 1},
@@ -276,7 +276,8 @@ static bool complete(struct stag_pool *p, const struct ibv_wc *wc)
 		ask_sent(p, index);
 		return true;
 	case WR_READ:
-		read_arrived(p, index);
+	case WR_BODY:
+		read_arrived(p, index, (wc->wr_id & 0xff) == WR_BODY);
 		return true;
 	}
 	return false;

@@ -249,6 +249,8 @@ void memory_free_all(struct stag_pool *p)
 	}
 	for (struct slab *slab = p->slabs, *next; slab; slab = next) {
 		next = slab->next;
+		for (size_t i = 0; i < sizeof(slab->ops) / sizeof(slab->ops[0]); i++)
+			pool_hashing_free(slab->ops[i].hashing);
 		free(slab->small);
 		free(slab);
 	}

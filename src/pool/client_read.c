@@ -128,12 +128,25 @@ static bool is_too_long(const struct op *op)
 	       (is_get(op) ? op->lookup.read.length : op->read.length) > op->io.length;
 }
 
+static void read_body(struct stag_pool *p, struct op *op)
+{
+	int rc = body_start(p, op);
+
+	op->stored = op->io.to;
+	if (rc != 0)
+		op_finish(p, op, -rc);
+}
+
 static void step(struct stag_pool *p, struct op *op, enum pool_step step)
 {
 	switch (step) {
 	case POOL_MORE:
 		if (is_too_long(op)) {
 			read_done(p, op);
+			return;
+		}
+		if (wants_body(op)) {
+			read_body(p, op);
 			return;
 		}
 		op->stage = OP_TO_READ;
@@ -192,24 +205,9 @@ static int to_both(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint
 	return 2;
 }
 
-static int to_program(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
-{
-	uint32_t lkey, rkey;
-	int rc = memory_use(p, op, op->io.to, op->io.length, IBV_ACCESS_LOCAL_WRITE, &lkey, &rkey);
-
-	if (rc != 0)
-		return rc;
-	op->head = NULL;
-	op->stored = op->io.to;
-	sge[0] = (struct ibv_sge){(uintptr_t)op->io.to, (uint32_t)length, lkey};
-	return 1;
-}
-
 /* How many pieces; -errno. */
 static int place(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
 {
-	if (wants_body(op))
-		return to_program(p, op, sge, length);
 	if (length <= CLIENT_SMALL)
 		return to_small(p, op, sge, length);
 	if (!is_get(op) && length - HEADER <= op->io.length &&
@@ -300,26 +298,29 @@ void read_pump(struct stag_pool *p)
 		if (b.n != 0 && ibv_post_send(p->link.id->qp, b.wr, &bad) != 0)
 			link_lost(p, clock_ns());
 	}
+	body_pump(p);
 }
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
-void read_arrived(struct stag_pool *p, uint32_t index)
+void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece)
 {
 	struct op *op = index < p->num_ops ? p->ops[index] : NULL;
 	unsigned int tries;
 	enum pool_step next;
 
-	if (!op || op->stage != OP_READING)
+	if (!op || op->stage != OP_READING || wants_body(op) != is_piece)
+		return;
+	if (is_piece && !body_arrived(p, op))
 		return;
 	p->reading--;
 	tries = reading(op)->tries;
 	if (is_get(op) && !op->lookup.reading)
 		next = pool_lookup_feed(&op->lookup, op->small, NULL);
 	else if (is_get(op))
-		next = pool_lookup_feed(&op->lookup, op->head, op->stored);
+		next = pool_lookup_feed(&op->lookup, op->head, is_piece ? NULL : op->stored);
 	else
-		next = pool_read_feed(&op->read, op->head, op->stored);
+		next = pool_read_feed(&op->read, op->head, is_piece ? NULL : op->stored);
 	p->counts.retried_reads += next == POOL_MORE && reading(op)->tries > tries;
 	step(p, op, next);
 }
@@ -339,4 +340,5 @@ void read_lost(struct stag_pool *p)
 			op->begun = false;
 	}
 	p->reading = 0;
+	body_lost(p);
 }

@@ -11,26 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-uint64_t pool_hash(const void *bytes, size_t length)
-{
-	return XXH3_64bits(bytes, length);
-}
-
-uint64_t pool_hash_pieces(const struct pool_piece *pieces, int n)
-{
-	XXH3_state_t state;
-
-	if (n == 1)
-		return pool_hash(pieces[0].bytes, pieces[0].length);
-	XXH3_64bits_reset(&state);
-	for (int i = 0; i < n; i++)
-		XXH3_64bits_update(&state, pieces[i].bytes, pieces[i].length);
-	return XXH3_64bits_digest(&state);
-}
-
 uint64_t pool_object_hash(const struct pool_object *o, uint64_t address, uint64_t stored)
 {
 	uint64_t all[] = {address, o->generation, o->version, (uint64_t)o->flags << 32 | o->length,
@@ -128,7 +108,9 @@ static enum pool_step again(struct pool_read *read, uint64_t stored)
 
 static enum pool_step feed_body(struct pool_read *read, const void *bytes)
 {
-	if (pool_hash(bytes, read->length) != read->stub.hash)
+	uint64_t hash = bytes ? pool_hash(bytes, read->length) : read->hash;
+
+	if (hash != read->stub.hash)
 		return again(read, probably_stored(read));
 	read->at = 0;
 	return POOL_DONE;

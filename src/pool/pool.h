@@ -15,7 +15,8 @@
  *     region.c   layout, mapping, superblock           record.c   ranges: build, check, apply
  *     check.c    does a region contradict itself       ring.c     the log, in memory here and there
  *     alloc.c    blocks of the region                  core.c     the primary's view,
- *     object.c   header, hash, one-sided reads         ahead.c    by words that records will have changed
+ *     object.c   header, one-sided reads               ahead.c    by words that records will have changed
+ *     hash.c     the hash of all that is stored
  *     index.c    names                                 ops.c      requests: judged, carried out, remembered
  *     lookup.c   names, one-sided                      upload.c   values that come in pieces
  *     clients.c  who has asked what: exactly once      look.c     reads by the node, from the region as it is
@@ -400,10 +401,21 @@ uint64_t pool_run_size(const struct pool_core *core, uint64_t offset);
 uint64_t pool_region_block_size(const struct pool_region *r, uint64_t offset);
 uint64_t pool_region_run_size(const struct pool_region *r, uint64_t offset);
 
-/* ---- object.c ------------------------------------------------------------------ */
+/* ---- hash.c -------------------------------------------------------------------- */
 
 uint64_t pool_hash(const void *bytes, size_t length);
 uint64_t pool_hash_pieces(const struct pool_piece *pieces, int n);
+
+/* The same of what comes in pieces, in their order. */
+struct pool_hashing;
+struct pool_hashing *pool_hashing_new(void); /* NULL: no memory */
+void pool_hashing_free(struct pool_hashing *h);
+void pool_hashing_start(struct pool_hashing *h);
+void pool_hashing_add(struct pool_hashing *h, const void *bytes, size_t length);
+uint64_t pool_hashing_end(const struct pool_hashing *h);
+
+/* ---- object.c ------------------------------------------------------------------ */
+
 uint64_t pool_object_hash(const struct pool_object *o, uint64_t address, uint64_t stored);
 
 #define POOL_PREFIX_MAX 264u /* a name before its value */
@@ -454,6 +466,7 @@ struct pool_read {
 	uint8_t tries;
 	bool other; /* gone: something else is in its place */
 	struct pool_stub stub;
+	uint64_t hash; /* of a body whose bytes are not fed: the caller has taken it as they came */
 };
 
 #define POOL_READ_TRIES 32u
@@ -461,7 +474,7 @@ struct pool_read {
 /* ptr: generation 0: any. name: stays the caller's until the read is done. */
 void pool_read_start(struct pool_read *read, uint64_t base, uint64_t size,
 		     const struct stag_pool_ptr *ptr, const char *name, uint16_t name_length);
-/* header: its 32 bytes, stored: what was read behind them; of a body: NULL, and its bytes. */
+/* header: its 32 bytes, stored: what was read behind them; of a body: NULL, and its bytes, or NULL and read->hash. */
 enum pool_step pool_read_feed(struct pool_read *read, const void *header, const void *stored);
 
 /* The object of ptr in the region as it is. -ENOENT. */

@@ -18,9 +18,6 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "base/log.h"
 
 #define PIECE	    (128u << 10) /* of a long value */
@@ -59,7 +56,7 @@ struct pull {
 	struct pool_answer answer; /* of a read */
 	const void *body;	   /* of a long one */
 	unsigned int looks;
-	XXH3_state_t *hash; /* of a long one that comes */
+	struct pool_hashing *hash; /* of a long one that comes */
 };
 
 /* ---- memory ------------------------------------------------------------------------------- */
@@ -98,7 +95,7 @@ static void free_pulls(struct list *pulls)
 		struct pull *p = list_entry(pulls->next, struct pull, link);
 
 		list_del(&p->link);
-		XXH3_freeState(p->hash);
+		pool_hashing_free(p->hash);
 		free(p);
 	}
 }
@@ -258,7 +255,7 @@ static int begin_upload(struct pull *p)
 	if (!role_may_change(&n->role, n->now))
 		return -EAGAIN;
 	if (!p->hash)
-		p->hash = XXH3_createState();
+		p->hash = pool_hashing_new();
 	if (!p->hash)
 		return -ENOMEM;
 	at = serve_record_room(n, POOL_RECORD_META, &room);
@@ -274,7 +271,7 @@ static int begin_upload(struct pull *p)
 		end_pull(p);
 		return rc;
 	}
-	XXH3_64bits_reset(p->hash);
+	pool_hashing_start(p->hash);
 	/* One that was begun before may be in records. */
 	p->since = n->core.number;
 	if (used != 0)
@@ -335,7 +332,7 @@ static int move_body(struct pull *p, uint32_t *most)
 		if (rc != 0 && rc != -EAGAIN)
 			return rc;
 		if (rc == 0) {
-			XXH3_64bits_update(p->hash, s->bytes, s->length);
+			pool_hashing_add(p->hash, s->bytes, s->length);
 			*most -= s->length;
 			p->done += s->length;
 			put_slot(p, s);
@@ -364,7 +361,7 @@ static int change(struct pull *p)
 
 	if (is_long(p)) {
 		p->rq.flags |= POOL_UPLOADED;
-		p->rq.hash = XXH3_64bits_digest(p->hash);
+		p->rq.hash = pool_hashing_end(p->hash);
 	} else {
 		p->rq.value = first_slot(p)->bytes;
 		p->rq.source = POOL_SOURCE_INLINE;

@@ -1,0 +1,621 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_big.c - values that take long to come: through failovers, beside short ones, from clients that do not last. Nodes are processes of
+ * their own; this one is the client.
+ *
+ * How long they are: 64 MiB, less under a sanitizer, 1 GiB with STAG_LONG.
+ */
+#include "raw.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "dice.h"
+#include "stag/pool.h"
+
+#define SECRET	   "a secret of the nodes, long enough"
+#define WORD	   "a word that the client knows"
+#define PATIENCE_S 100
+#define MIB	   ((size_t)1 << 20)
+#define TORN	   (5 * MIB / 2) /* several pieces, and some */
+
+#define await(condition)                                                                           \
+	do {                                                                                       \
+		time_t until_ = time(NULL) + PATIENCE_S;                                           \
+		while (!(condition)) {                                                             \
+			if (time(NULL) > until_)                                                   \
+				fail_msg("%s:%d: waited in vain for %s", __FILE__, __LINE__,       \
+					 #condition);                                              \
+			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);                   \
+		}                                                                                  \
+	} while (0)
+
+static size_t longest(void)
+{
+	unsigned long mib = scaled(64);
+
+	return mib > 64 ? 1024 * MIB : mib < 4 ? 4 * MIB : mib * MIB;
+}
+
+/* Of which there are several. */
+static size_t long_enough(void)
+{
+	return longest() / 4 < 4 * MIB ? 4 * MIB : longest() / 4;
+}
+
+static size_t pool_size(void)
+{
+	return (longest() * 5 / 2 + 16 * MIB) & ~(MIB - 1);
+}
+
+/* ---- a node, in a process ------------------------------------------------------------------ */
+
+static void say(struct stag_pool_node *node, char what)
+{
+	struct stag_pool_node_info info = {0};
+	unsigned int standbys = 0;
+
+	stag_pool_node_query(node, &info, sizeof(info));
+	for (unsigned int i = 0; i < info.num_members; i++)
+		standbys += info.members[i].role == STAG_POOL_ROLE_STANDBY;
+	if (what == 'h')
+		printf("%llx\n",
+		       (unsigned long long)pool_hash((void *)(uintptr_t)info.address, info.size));
+	else if (what == 's')
+		printf("%d\n", stag_pool_node_switchover(node, NULL));
+	else
+		printf("%u %u %u %llu %llu %llu\n", info.role, info.port, standbys,
+		       (unsigned long long)info.epoch, (unsigned long long)info.number,
+		       (unsigned long long)info.used);
+	fflush(stdout);
+}
+
+/* test_big node NAME STATE ROLL create|join PORT */
+static int be_node(char **argv)
+{
+	const struct stag_pool_user users[] = {
+		{"writer", WORD, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE}};
+	struct stag_pool_node_attr attr = {
+		.pool = "big",
+		.node = argv[2],
+		.state = argv[3],
+		.roll = argv[4],
+		.secret = SECRET,
+		.address = "127.0.0.1",
+		.port = (uint16_t)atoi(argv[6]),
+		.flags = (atoi(argv[6]) ? 0 : STAG_POOL_ANY_PORT) |
+			 (argv[5][0] == 'c' ? STAG_POOL_CREATE : 0),
+		.size = pool_size(),
+		.users = users,
+		.num_users = 1,
+		.beat_us = 20000,
+		.lease_ms = 500,
+		.promote_ms = 600,
+		.expire_s = 1,
+		.log_bytes = 4 << 20,
+	};
+	struct stag_pool_node *node = stag_pool_node_start(&attr);
+	char what;
+
+	printf("%d\n", node ? 0 : errno);
+	fflush(stdout);
+	while (node && read(STDIN_FILENO, &what, 1) == 1)
+		say(node, what);
+	stag_pool_node_stop(node);
+	return 0;
+}
+
+struct node {
+	const char *name;
+	unsigned int port; /* the same when it is started again */
+	pid_t pid;
+	int in;
+	FILE *out;
+};
+
+struct story {
+	char dir[64];
+	struct node a, b;
+	struct stag_pool *pool;
+	uint8_t *from, *to; /* longest() bytes each */
+};
+
+static char self[512];
+
+struct news {
+	unsigned int role, port, standbys;
+	unsigned long long epoch, number, used;
+};
+
+static struct news ask_node(struct node *n)
+{
+	struct news w = {0};
+
+	assert_int_equal(write(n->in, "q", 1), 1);
+	assert_int_equal(fscanf(n->out, "%u %u %u %llu %llu %llu", &w.role, &w.port, &w.standbys,
+				&w.epoch, &w.number, &w.used),
+			 6);
+	return w;
+}
+
+static void start(struct story *s, struct node *n, const char *how)
+{
+	char state[128], roll[128], port[16];
+	int in[2], out[2], rc = -1;
+
+	snprintf(state, sizeof(state), "%s/%s", s->dir, n->name);
+	snprintf(roll, sizeof(roll), "file:%s/roll", s->dir);
+	snprintf(port, sizeof(port), "%u", n->port);
+	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
+	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+	n->pid = fork();
+	if (n->pid == 0) {
+		dup2(in[0], 0);
+		dup2(out[1], 1);
+		execl(self, self, "node", n->name, state, roll, how, port, NULL);
+		_exit(127);
+	}
+	close(in[0]);
+	close(out[1]);
+	n->in = in[1];
+	n->out = fdopen(out[0], "r");
+	assert_int_equal(fscanf(n->out, "%d", &rc), 1);
+	assert_int_equal(rc, 0);
+	n->port = ask_node(n).port;
+}
+
+static void let_go(struct node *n)
+{
+	if (!n->pid)
+		return;
+	close(n->in);
+	waitpid(n->pid, NULL, 0);
+	fclose(n->out);
+	n->pid = 0;
+}
+
+static void kill_node(struct node *n)
+{
+	kill(n->pid, SIGKILL);
+	let_go(n);
+}
+
+static unsigned long long hash_of(struct node *n)
+{
+	unsigned long long hash = 0;
+
+	assert_int_equal(write(n->in, "h", 1), 1);
+	assert_int_equal(fscanf(n->out, "%llx", &hash), 1);
+	return hash;
+}
+
+static bool are_same(struct node *a, struct node *b)
+{
+	return ask_node(a).number == ask_node(b).number && hash_of(a) == hash_of(b);
+}
+
+static bool is_primary(struct node *n)
+{
+	return ask_node(n).role == STAG_POOL_ROLE_PRIMARY;
+}
+
+/* ---- the client -------------------------------------------------------------------------------- */
+
+static struct stag_pool *open_pool(struct story *s)
+{
+	struct stag_pool_attr attr = {.user = "writer",
+				      .secret = WORD,
+				      .timeout_ms = PATIENCE_S * 1000,
+				      .retry_ms = PATIENCE_S * 1000};
+	struct stag_pool *pool;
+	char where[64];
+
+	snprintf(where, sizeof(where), "127.0.0.1:%u,127.0.0.1:%u", s->a.port, s->b.port);
+	pool = stag_pool_open(where, &attr);
+	if (!pool)
+		fail_msg("%s", stag_pool_error());
+	return pool;
+}
+
+static void expect_read(struct story *s, const struct stag_pool_ptr *ptr, const uint8_t *want,
+			size_t length)
+{
+	size_t got = longest();
+
+	memset(s->to, 0, length);
+	assert_int_equal(stag_pool_read(s->pool, ptr, s->to, &got, NULL), 0);
+	assert_int_equal(got, length);
+	/* not assert_memory_equal(), which looks at each byte */
+	assert_true(memcmp(s->to, want, length) == 0);
+}
+
+static void submit_insert(struct story *s, const void *from, size_t length)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_INSERT, .from = from, .length = length};
+
+	assert_int_equal(stag_pool_submit(s->pool, &io, 1), 0);
+}
+
+/* The client goes on while we look at something else. */
+static bool is_done(struct story *s, struct stag_pool_done *done)
+{
+	stag_pool_wait(s->pool, 1);
+	return stag_pool_poll(s->pool, done, 1) == 1;
+}
+
+/* ---- stories -------------------------------------------------------------------------------------- */
+
+static void *memory(size_t length)
+{
+	void *at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(at != MAP_FAILED);
+	return at;
+}
+
+static int set_up(void **state)
+{
+	struct story *s = calloc(1, sizeof(*s));
+
+	strcpy(s->dir, "/dev/shm/stag-big-XXXXXX");
+	if (!mkdtemp(s->dir)) {
+		strcpy(s->dir, "/tmp/stag-big-XXXXXX");
+		assert_non_null(mkdtemp(s->dir));
+	}
+	s->a.name = "a";
+	s->b.name = "b";
+	s->from = memory(longest());
+	s->to = memory(longest());
+	dice_fill(s->from, longest());
+	start(s, &s->a, "create");
+	start(s, &s->b, "join");
+	await(ask_node(&s->a).standbys == 1);
+	s->pool = open_pool(s);
+	*state = s;
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct story *s = *state;
+	char line[128];
+
+	stag_pool_close(s->pool);
+	let_go(&s->a);
+	let_go(&s->b);
+	munmap(s->from, longest());
+	munmap(s->to, longest());
+	snprintf(line, sizeof(line), "rm -rf %s", s->dir);
+	assert_int_equal(system(line), 0);
+	free(s);
+	return 0;
+}
+
+/* Inserted, read, updated, read by the next primary, updated there, read, deleted, and gone. */
+static void a_long_value_outlives_its_primary(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool_ptr ptr;
+	size_t length = longest();
+
+	assert_int_equal(stag_pool_insert(s->pool, s->from, length, &ptr), 0);
+	expect_read(s, &ptr, s->from, length);
+	s->from[length / 2] ^= 1;
+	s->from[length - 1] ^= 1;
+	assert_int_equal(stag_pool_update(s->pool, &ptr, s->from, length - 1), 0);
+	await(are_same(&s->a, &s->b));
+	kill_node(&s->a);
+	expect_read(s, &ptr, s->from, length - 1);
+	start(s, &s->a, "join");
+	await(ask_node(&s->b).standbys == 1);
+	s->from[0] ^= 1;
+	assert_int_equal(stag_pool_update(s->pool, &ptr, s->from, length), 0);
+	await(are_same(&s->a, &s->b));
+	kill_node(&s->b);
+	expect_read(s, &ptr, s->from, length);
+	assert_int_equal(stag_pool_delete(s->pool, &ptr), 0);
+	assert_int_equal(stag_pool_read(s->pool, &ptr, s->to, &length, NULL), ENOENT);
+	start(s, &s->b, "join");
+	await(ask_node(&s->a).standbys == 1);
+	await(are_same(&s->a, &s->b));
+}
+
+static void kill_primary(struct story *s)
+{
+	kill_node(&s->a);
+}
+
+static void kill_standby(struct story *s)
+{
+	kill_node(&s->b);
+}
+
+static void switch_over(struct story *s)
+{
+	int rc = -1;
+
+	assert_int_equal(write(s->a.in, "s", 1), 1);
+	assert_int_equal(fscanf(s->a.out, "%d", &rc), 1);
+	assert_int_equal(rc, 0);
+}
+
+/* What the standby copies, and what comes meanwhile, do not get in each other's way. */
+static void standby_returns(struct story *s)
+{
+	kill_node(&s->b);
+	start(s, &s->b, "join");
+}
+
+static void hurt_an_upload(struct story *s, void (*hurt)(struct story *s))
+{
+	unsigned long long begun = ask_node(&s->a).number;
+	struct stag_pool_done done = {.error = -1};
+	bool over = false;
+
+	submit_insert(s, s->from, long_enough());
+	/* Pieces have come, and more will. */
+	while (!over && ask_node(&s->a).number < begun + 4)
+		over = is_done(s, &done);
+	hurt(s);
+	while (!over)
+		over = is_done(s, &done);
+	assert_int_equal(done.error, 0);
+	expect_read(s, &done.ptr, s->from, long_enough());
+	assert_int_equal(stag_pool_delete(s->pool, &done.ptr), 0);
+}
+
+/* It is there once, and whole, whatever happens to the nodes while it comes. */
+static void nodes_change_under_an_upload(void **state)
+{
+	struct story *s = *state;
+
+	hurt_an_upload(s, standby_returns);
+	await(ask_node(&s->a).standbys == 1);
+	await(are_same(&s->a, &s->b));
+	hurt_an_upload(s, kill_standby);
+	start(s, &s->b, "join");
+	await(ask_node(&s->a).standbys == 1);
+	hurt_an_upload(s, kill_primary);
+	start(s, &s->a, "join");
+	await(ask_node(&s->b).standbys == 1);
+	await(are_same(&s->a, &s->b));
+	{ /* whoever is primary is called a */
+		struct node a = s->a;
+
+		s->a = s->b;
+		s->b = a;
+	}
+	hurt_an_upload(s, switch_over);
+	await(is_primary(&s->b));
+	await(ask_node(&s->b).standbys == 1);
+	await(are_same(&s->a, &s->b));
+}
+
+/* A client is killed while its value comes: what it had taken is free again, and the nodes are the same. */
+static void a_client_dies_under_an_upload(void **state)
+{
+	struct story *s = *state;
+	struct news before = ask_node(&s->a);
+	pid_t child = fork();
+
+	if (child == 0) { /* exec: an adapter does not outlive a fork */
+		char port[16];
+
+		snprintf(port, sizeof(port), "%u", s->a.port);
+		execl(self, self, "insert", port, NULL);
+		_exit(127);
+	}
+	await(ask_node(&s->a).number > before.number + 6);
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	await(ask_node(&s->a).used < before.used + MIB); /* what is short may stay */
+	await(are_same(&s->a, &s->b));
+	submit_insert(s, s->from, MIB);
+	await(is_done(s, &(struct stag_pool_done){0}));
+}
+
+/* test_big insert PORT: until it is killed */
+static int be_client(char **argv)
+{
+	struct stag_pool_attr attr = {.user = "writer", .secret = WORD};
+	uint8_t *value = mmap(NULL, long_enough(), PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct stag_pool_ptr ptr;
+	struct stag_pool *pool;
+	char where[64];
+
+	snprintf(where, sizeof(where), "127.0.0.1:%s", argv[2]);
+	pool = stag_pool_open(where, &attr);
+	while (pool && value != MAP_FAILED &&
+	       stag_pool_insert(pool, value, long_enough(), &ptr) == 0 &&
+	       stag_pool_delete(pool, &ptr) == 0)
+		continue;
+	return 1;
+}
+
+/* There is no room for it: it is told so, and what is short finds room still. */
+static void what_does_not_fit_is_refused(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool_ptr first, second, other;
+	size_t length = longest();
+
+	assert_int_equal(stag_pool_insert(s->pool, s->from, length, &first), 0);
+	assert_int_equal(stag_pool_insert(s->pool, s->from, length, &second), 0);
+	assert_int_equal(stag_pool_insert(s->pool, s->from, length, &other), ENOSPC);
+	assert_int_equal(stag_pool_update(s->pool, &first, s->from, length), ENOSPC);
+	expect_read(s, &first, s->from, length);
+	assert_int_equal(stag_pool_insert(s->pool, s->from, 64, &other), 0);
+	assert_int_equal(stag_pool_delete(s->pool, &first), 0);
+	assert_int_equal(stag_pool_insert(s->pool, s->from, length, &first), 0);
+	expect_read(s, &first, s->from, length);
+	await(are_same(&s->a, &s->b));
+}
+
+/* Short values come and go beside long ones, and the standby stays in sync. */
+static void short_values_do_not_wait_for_long_ones(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool *other = open_pool(s);
+	struct stag_pool_done done = {.error = -1};
+	struct stag_pool_ptr ptr;
+	unsigned long count = 0;
+	bool over = false;
+
+	submit_insert(s, s->from, longest());
+	while (!over) {
+		assert_int_equal(stag_pool_insert(other, s->from, 64, &ptr), 0);
+		assert_int_equal(stag_pool_delete(other, &ptr), 0);
+		over = is_done(s, &done);
+		count++;
+	}
+	assert_int_equal(done.error, 0);
+	print_message("%lu pairs of short ones beside one of %zu MiB\n", count, longest() / MIB);
+	if (!is_slow_build())
+		assert_true(count > longest() / (16 * MIB));
+	stag_pool_close(other);
+}
+
+static void fill_words(uint8_t *at, size_t length, uint64_t word)
+{
+	for (size_t i = 0; i + sizeof(word) <= length; i += sizeof(word))
+		memcpy(at + i, &word, sizeof(word));
+}
+
+static uint64_t expect_words(const uint8_t *at, size_t length)
+{
+	uint64_t first, word;
+
+	memcpy(&first, at, sizeof(first));
+	for (size_t i = 0; i + sizeof(word) <= length; i += sizeof(word)) {
+		memcpy(&word, at + i, sizeof(word));
+		assert_int_equal(word, first);
+	}
+	return first;
+}
+
+/* Who reads while it is updated gets one version, whole, and never an older one than before. */
+static void no_mixed_value_is_read(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool *other = open_pool(s);
+	struct stag_pool_io io = {.op = STAG_POOL_UPDATE, .from = s->from, .length = TORN};
+	struct stag_pool_info info = {0};
+	struct stag_pool_done done;
+	uint64_t last = 0, got;
+	size_t length;
+
+	fill_words(s->from, TORN, 1);
+	assert_int_equal(stag_pool_insert(s->pool, s->from, io.length, &io.ptr), 0);
+	for (uint64_t n = 2; n < 2 + scaled(50); n++) {
+		fill_words(s->from, io.length, n);
+		assert_int_equal(stag_pool_submit(s->pool, &io, 1), 0);
+		do {
+			length = TORN;
+			assert_int_equal(stag_pool_read(other, &io.ptr, s->to, &length, NULL), 0);
+			assert_int_equal(length, io.length);
+			got = expect_words(s->to, length);
+			assert_true(got >= last && got <= n);
+			last = got;
+		} while (!is_done(s, &done));
+		assert_int_equal(done.error, 0);
+	}
+	assert_int_equal(stag_pool_query(other, &info, sizeof(info)), 0);
+	print_message("%llu reads, %llu of them again, %llu by the node\n",
+		      (unsigned long long)info.reads, (unsigned long long)info.retried_reads,
+		      (unsigned long long)info.asked_reads);
+	stag_pool_close(other);
+}
+
+/* The node is asked for a long value: it writes it to the client's memory. */
+static void a_node_writes_a_long_value(void **state)
+{
+	struct story *s = *state;
+	struct pool_request rq = {
+		.op = STAG_POOL_READ, .flags = POOL_HAS_PTR, .source = POOL_SOURCE_PULL};
+	const uint64_t id[2] = {1, 2};
+	struct pool_answer answer;
+	struct raw raw;
+
+	assert_int_equal(stag_pool_insert(s->pool, s->from, RAW_MEMORY, &rq.ptr), 0);
+	assert_int_equal(raw_open(&raw, (uint16_t)s->a.port, "writer", WORD), 0);
+	assert_int_equal(raw_attach(&raw, id, false), 0);
+	rq.source_address = (uintptr_t)raw.memory;
+	rq.key = raw.memory_mr->rkey;
+	rq.length = RAW_MEMORY;
+	assert_int_equal(raw_ask(&raw, &rq, &answer), 0);
+	assert_int_equal(answer.status, 0);
+	assert_int_equal(answer.ptr.length, RAW_MEMORY);
+	assert_true(memcmp(raw.memory, s->from, RAW_MEMORY) == 0);
+	rq.length = RAW_MEMORY - 1;
+	rq.sequence = 0;
+	assert_int_equal(raw_ask(&raw, &rq, &answer), 0);
+	assert_int_equal(answer.status, EMSGSIZE);
+	raw_close(&raw);
+}
+
+/* A client's memory is not there all along: it loses its connection, and nobody else notices. */
+static void a_source_that_ends_early(void **state)
+{
+	struct story *s = *state;
+	struct pool_request rq = {.op = STAG_POOL_INSERT,
+				  .flags = POOL_HAS_VALUE,
+				  .source = POOL_SOURCE_PULL,
+				  .length = 3 * RAW_MEMORY / 2};
+	unsigned long long used = ask_node(&s->a).used;
+	const uint64_t id[2] = {3, 4};
+	struct stag_pool_ptr ptr;
+	struct pool_answer answer;
+	struct raw raw;
+
+	assert_int_equal(raw_open(&raw, (uint16_t)s->a.port, "writer", WORD), 0);
+	assert_int_equal(raw_attach(&raw, id, false), 0);
+	rq.source_address = (uintptr_t)raw.memory;
+	rq.key = raw.memory_mr->rkey;
+	assert_true(raw_ask(&raw, &rq, &answer) < 0);
+	raw_close(&raw);
+	assert_int_equal(stag_pool_insert(s->pool, s->from, MIB, &ptr), 0);
+	expect_read(s, &ptr, s->from, MIB);
+	assert_int_equal(stag_pool_delete(s->pool, &ptr), 0);
+	await(ask_node(&s->a).used < used + MIB);
+	await(are_same(&s->a, &s->b));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_long_value_outlives_its_primary, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(nodes_change_under_an_upload, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_client_dies_under_an_upload, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(short_values_do_not_wait_for_long_ones, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(no_mixed_value_is_read, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_node_writes_a_long_value, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_source_that_ends_early, set_up, tear_down),
+	};
+
+	if (argc == 7 && strcmp(argv[1], "node") == 0)
+		return be_node(argv);
+	if (argc == 3 && strcmp(argv[1], "insert") == 0)
+		return be_client(argv);
+	if (readlink("/proc/self/exe", self, sizeof(self) - 1) < 0)
+		return 77;
+	signal(SIGPIPE, SIG_IGN);
+	dice_start();
+	if (argc == 2)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
