@@ -61,7 +61,7 @@ struct stag_pool_attr {
 	const char *user;   /* who we are, to the nodes; "client" */
 	const char *secret; /* what we both know; it does not cross the network */
 	uint32_t depth;	    /* operations under way, the others queue; 64 */
-	int timeout_ms;	    /* to open; 5000 */
+	int timeout_ms;	    /* to open; 0: 5000, or until all addresses refuse */
 	int retry_ms; /* how long a primary is sought anew, operations waiting; 30000, < 0: for ever */
 };
 
@@ -192,7 +192,7 @@ enum stag_pool_role {
 
 struct stag_pool_member {
 	char name[64];
-	char address[64]; /* HOST:PORT */
+	char address[96]; /* HOST:PORT */
 	uint32_t role;	  /* enum stag_pool_role */
 	uint32_t reserved;
 	uint64_t number;      /* of its last record */

@@ -20,6 +20,7 @@
 #include "base/export.h"
 
 #define OPEN_MS	  5000
+#define ABSENT	  2 /* times that nobody took a call: nobody is there */
 #define RETRY_MS  30000
 #define DETACH_NS (250 * NS_PER_MS)
 #define SLAB_OPS  (sizeof(((struct slab *)0)->ops) / sizeof(struct op))
@@ -441,7 +442,19 @@ static int make_messages(struct stag_pool *p)
 	return 0;
 }
 
-/* Until the primary has answered, also who else is there, or a node will not have us. */
+/* Nobody listens at any of the addresses, and that for longer than a moment. */
+static bool are_all_absent(const struct stag_pool *p)
+{
+	for (unsigned int i = 0; i < p->num_seats; i++)
+		if (p->seats[i].absent < ABSENT)
+			return false;
+	return true;
+}
+
+/*
+ * Until the primary has answered, also who else is there, or a node will not have us; if the program does not say how long,
+ * until nobody is there.
+ */
 static int find_primary(struct stag_pool *p, int timeout_ms)
 {
 	uint64_t deadline =
@@ -455,14 +468,14 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 		/* A stranger at one of several addresses is no reason to give up. */
 		if (p->refused == -EACCES || (p->refused == -EPROTO && p->num_seats == 1))
 			return p->refused;
-		if (clock_ns() > deadline)
+		if (clock_ns() > deadline || (timeout_ms <= 0 && are_all_absent(p)))
 			break;
 		client_sleep(p, deadline);
 	}
 	if (p->refused != 0)
 		return p->refused;
 	for (unsigned int i = 0; i < p->num_seats; i++)
-		if (p->seats[i].answered != 0 || p->seats[i].stage != CALL_NONE)
+		if (p->seats[i].absent == 0)
 			return pool_fail(ETIMEDOUT, "no node is primary, or it does not answer");
 	return pool_fail(ECONNREFUSED, "%s: no node is there", p->seats[0].address);
 }

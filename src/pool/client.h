@@ -51,7 +51,7 @@
 #define QUIET_NS     (30 * NS_PER_MS)	/* without an answer: the others are called */
 #define QUIET_MAX_NS (1000 * NS_PER_MS)
 #define DEAF_NS	     (5000 * NS_PER_MS) /* ... and the node itself does not answer a call, either */
-#define REFRESH_NS   (2000 * NS_PER_MS) /* between questions who is there */
+#define REFRESH_NS   (500 * NS_PER_MS)	/* between questions who is there */
 #define SPIN_NS	     50000u		/* before we sleep */
 
 /* ---- memory ---------------------------------------------------------------------- */
@@ -165,9 +165,10 @@ struct seat {
 	int greeting_len;
 	uint64_t since;
 	/* When none is: */
-	uint64_t again;	   /* when to call */
-	uint64_t answered; /* when it answered the last time, */
-	uint64_t claimed;  /* and which epoch it knew of */
+	uint64_t again;	     /* when to call */
+	uint64_t answered;   /* when it answered the last time, */
+	uint64_t claimed;    /* and which epoch it knew of */
+	unsigned int absent; /* calls in a row that nobody took */
 };
 
 enum link_stage { LINK_SEEKING, LINK_ATTACHING, LINK_UP };
@@ -208,6 +209,7 @@ struct stag_pool {
 
 	/* The device that nodes are reached by. */
 	struct ibv_context *verbs;
+	uint8_t reads; /* that it has under way on a queue pair */
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;

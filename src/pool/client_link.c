@@ -72,6 +72,16 @@ void link_free_device(struct stag_pool *p)
 	p->armed = false;
 }
 
+static uint8_t reads_of(struct ibv_context *context)
+{
+	struct ibv_device_attr attr;
+
+	if (ibv_query_device(context, &attr) != 0)
+		return 1;
+	return (uint8_t)(attr.max_qp_init_rd_atom < (int)NODE_READS ? attr.max_qp_init_rd_atom
+								    : (int)NODE_READS);
+}
+
 int link_use_device(struct stag_pool *p, struct ibv_context *verbs)
 {
 	int rc;
@@ -82,6 +92,7 @@ int link_use_device(struct stag_pool *p, struct ibv_context *verbs)
 		return -EBUSY; /* the link goes by another */
 	link_free_device(p);
 	p->verbs = verbs;
+	p->reads = reads_of(verbs);
 	rc = make_queues(p);
 	if (rc == 0)
 		rc = make_messages(p);

@@ -31,14 +31,29 @@ static void hang_up(struct stag_pool *p, struct seat *seat)
 	p->calls--;
 }
 
-/* The longer nobody was found, the less often we call. */
-static void call_later(struct stag_pool *p, struct seat *seat, uint64_t now)
+static void call_after(struct stag_pool *p, struct seat *seat, uint64_t now, uint64_t wait)
 {
-	uint64_t wait = p->sought ? (now - p->sought) / 16 : AGAIN_MAX;
-
 	hang_up(p, seat);
 	wait = wait < AGAIN_MIN ? AGAIN_MIN : wait;
 	seat->again = now + (wait > AGAIN_MAX ? AGAIN_MAX : wait);
+}
+
+/* The longer nobody was found, the less often we call; and no more often than it can answer, for others may call it, too. */
+static void call_later(struct stag_pool *p, struct seat *seat, uint64_t now)
+{
+	uint64_t wait = p->sought ? (now - p->sought) / 16 : AGAIN_MAX;
+	uint64_t took = seat->stage != CALL_NONE ? now - seat->since : 0;
+
+	call_after(p, seat, now, wait > took ? wait : took);
+}
+
+/* Nobody is there: as a rule not in a moment, either. */
+static void call_absent(struct stag_pool *p, struct seat *seat, uint64_t now)
+{
+	uint64_t wait = AGAIN_MIN << seat->absent;
+
+	seat->absent += seat->absent < 8;
+	call_after(p, seat, now, p->sought ? wait : AGAIN_MAX);
 }
 
 static int start_call(struct stag_pool *p, struct seat *seat, uint64_t now)
@@ -74,23 +89,13 @@ static void prove(struct stag_pool *p, struct seat *seat, uint64_t now)
 		call_later(p, seat, now);
 }
 
-static uint8_t reads_of(struct ibv_context *context)
-{
-	struct ibv_device_attr attr;
-
-	if (ibv_query_device(context, &attr) != 0)
-		return 1;
-	return (uint8_t)(attr.max_qp_init_rd_atom < (int)NODE_READS ? attr.max_qp_init_rd_atom
-								    : (int)NODE_READS);
-}
-
 static int connect_call(struct stag_pool *p, struct seat *seat)
 {
 	struct rdma_conn_param param = {
 		.private_data = seat->greeting,
 		.private_data_len = (uint8_t)seat->greeting_len,
-		.initiator_depth = reads_of(p->verbs),
-		.responder_resources = reads_of(p->verbs),
+		.initiator_depth = p->reads,
+		.responder_resources = p->reads,
 		.retry_count = 7,
 		.rnr_retry_count = 7,
 	};
@@ -136,6 +141,7 @@ static void hear_challenge(struct stag_pool *p, const struct news *n, uint64_t n
 	}
 	seat->greeting_len = rc;
 	seat->answered = now;
+	seat->absent = 0;
 	if (p->has_uuid && memcmp(seat->session.uuid, p->uuid, sizeof(p->uuid)) != 0) {
 		call_later(p, seat, now);
 		return;
@@ -197,8 +203,10 @@ static void hear_call(struct stag_pool *p, const struct news *n, uint64_t now)
 	case RDMA_CM_EVENT_REJECTED:
 		if (n->length != 0 && !seat->proves)
 			hear_challenge(p, n, now);
-		else
+		else if (n->length != 0 || seat->proves)
 			hear_refusal(p, n, now);
+		else
+			call_absent(p, seat, now);
 		return;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		if (seat->proves)
@@ -207,8 +215,8 @@ static void hear_call(struct stag_pool *p, const struct news *n, uint64_t now)
 			call_later(p, seat, now); /* who accepts a hello is no node */
 		return;
 	default:
-		rc = -ECONNREFUSED;
-		break;
+		call_absent(p, seat, now);
+		return;
 	}
 	if (rc != 0)
 		call_later(p, seat, now);
@@ -248,9 +256,11 @@ void seek_start(struct stag_pool *p, uint64_t now)
 {
 	if (p->sought == 0)
 		p->sought = now;
-	for (unsigned int i = 0; i < p->num_seats; i++)
+	for (unsigned int i = 0; i < p->num_seats; i++) {
+		p->seats[i].absent = 0;
 		if (p->seats[i].stage == CALL_NONE)
 			p->seats[i].again = now;
+	}
 }
 
 void seek_stop(struct stag_pool *p)

@@ -14,7 +14,8 @@
 
 #include "base/log.h"
 
-#define BACKLOG 128
+#define BACKLOG                                                                                    \
+	4096 /* all clients come at once after a failover; who does not get in is heard a second later */
 
 /* HOST, HOST:PORT, [IPv6]:PORT. */
 int door_address(const char *host_port, uint16_t port, struct sockaddr_storage *to)

@@ -100,7 +100,7 @@ static void show_member(struct stag_pool_member *to, const struct node_member *m
 	*to = (struct stag_pool_member){
 		.role = m->role, .number = m->number, .done = m->done, .total = m->total};
 	memcpy(to->name, m->name, sizeof(to->name));
-	memcpy(to->address, m->address, sizeof(to->address) - 1);
+	memcpy(to->address, m->address, sizeof(m->address));
 }
 
 void node_show(struct stag_pool_node *n)
