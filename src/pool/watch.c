@@ -28,8 +28,9 @@ static int path_of(const struct stag_pool_node *n, const char *name, char path[P
 void watch_own_life(struct stag_pool_node *n)
 {
 	char path[PATH_MAX];
-	int rc = path_of(n, n->name, path);
+	int rc = n->dv ? path_of(n, n->name, path) : -EOPNOTSUPP;
 
+	/* Another adapter is no part of the process: it may go on for a moment longer. */
 	if (rc == 0)
 		rc = life_begin(&n->life, path);
 	if (rc != 0 && rc != -EOPNOTSUPP)
