@@ -262,7 +262,7 @@ int raw_attach(struct raw *r, const uint64_t id[2], bool again)
 	return 0;
 }
 
-static int read_remote(struct raw *r, uint64_t address, uint64_t length)
+int raw_fetch(struct raw *r, uint64_t address, uint64_t length)
 {
 	struct ibv_sge sge = {(uintptr_t)r->memory, (uint32_t)length, r->memory_mr->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
@@ -286,7 +286,7 @@ int raw_read(struct raw *r, const struct stag_pool_ptr *ptr, void *to, size_t *l
 
 	pool_read_start(&read, r->facts.address, r->facts.size, ptr, NULL, 0);
 	while (step == POOL_MORE) {
-		rc = read_remote(r, read.address, read.length);
+		rc = raw_fetch(r, read.address, read.length);
 		if (rc != 0)
 			return rc;
 		if (read.body)

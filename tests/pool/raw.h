@@ -37,6 +37,8 @@ int raw_attach(struct raw *r, const uint64_t id[2],
 int raw_ask(struct raw *r, struct pool_request *rq, struct pool_answer *answer);
 int raw_say(struct raw *r, struct pool_request *rq); /* and nothing more, */
 int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *answer);
+/* Bytes of the region, to its memory. */
+int raw_fetch(struct raw *r, uint64_t address, uint64_t length);
 /* One-sided. 0, -ENOENT, -EAGAIN (the node is to be asked), -ENOTCONN. */
 int raw_read(struct raw *r, const struct stag_pool_ptr *ptr, void *to, size_t *length);
 

@@ -544,6 +544,36 @@ static void no_mixed_value_is_read(void **state)
 	stag_pool_close(other);
 }
 
+/* Who has read where a body is, and waits until its memory is another's, notices. */
+static void a_body_that_was_freed_is_no_value(void **state)
+{
+	struct story *s = *state;
+	const uint64_t id[2] = {5, 6};
+	struct stag_pool_ptr ptr;
+	struct pool_read read;
+	enum pool_step step;
+	struct raw raw;
+	uint64_t n = 1;
+
+	fill_words(s->from, RAW_MEMORY, n);
+	assert_int_equal(stag_pool_insert(s->pool, s->from, RAW_MEMORY, &ptr), 0);
+	assert_int_equal(raw_open(&raw, (uint16_t)s->a.port, "writer", WORD), 0);
+	assert_int_equal(raw_attach(&raw, id, false), 0);
+	pool_read_start(&read, raw.facts.address, raw.facts.size, &ptr, NULL, 0);
+	assert_int_equal(raw_fetch(&raw, read.address, read.length), 0);
+	step = pool_read_feed(&read, raw.memory, raw.memory + sizeof(struct pool_object));
+	assert_true(step == POOL_MORE && read.body);
+	do {
+		fill_words(s->from, RAW_MEMORY, ++n);
+		assert_int_equal(stag_pool_update(s->pool, &ptr, s->from, RAW_MEMORY), 0);
+		assert_int_equal(raw_fetch(&raw, read.address, read.length), 0);
+	} while (raw.memory[0] == 1);
+	step = pool_read_feed(&read, NULL, raw.memory);
+	assert_true(step == POOL_MORE && !read.body);
+	expect_read(s, &ptr, s->from, RAW_MEMORY);
+	raw_close(&raw);
+}
+
 /* The node is asked for a long value: it writes it to the client's memory. */
 static void a_node_writes_a_long_value(void **state)
 {
@@ -609,6 +639,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(short_values_do_not_wait_for_long_ones, set_up_long,
 						tear_down),
 		cmocka_unit_test_setup_teardown(no_mixed_value_is_read, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_body_that_was_freed_is_no_value, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(a_node_writes_a_long_value, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_source_that_ends_early, set_up, tear_down),
 	};
