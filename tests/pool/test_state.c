@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -154,6 +155,66 @@ static void a_killed_process_leaves_a_state(void **state)
 	}
 }
 
+/* A directory is made, or opened, and a state saved: by a process that stops at each of its system calls. */
+static pid_t start_saving(const char *where, uint64_t epoch)
+{
+	struct pool_state saved = some;
+	pid_t pid = fork();
+	int at;
+
+	if (pid != 0)
+		return pid;
+	if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0 || raise(SIGSTOP) != 0)
+		_exit(77);
+	saved.epoch = epoch;
+	at = state_open(where);
+	_exit(at < 0 || state_save(at, &saved) != 0);
+}
+
+/* It is killed when it has stopped so many times. Or it has ended before: true. */
+static bool ends_within(pid_t pid, unsigned int stops)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	for (; stops > 0 && WIFSTOPPED(status); stops--) {
+		assert_int_equal(ptrace(PTRACE_SYSCALL, pid, NULL, NULL), 0);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+	}
+	if (!WIFSTOPPED(status)) {
+		assert_int_equal(WEXITSTATUS(status), 0);
+		return true;
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	return false;
+}
+
+/* What a process changes outside itself it changes by these: so it is killed at any instruction. */
+static void a_process_killed_at_any_call_leaves_a_state(void **state)
+{
+	struct pool_state found;
+	char where[64];
+	uint64_t epoch = 0;
+	bool ended = false;
+
+	snprintf(where, sizeof(where), "%s/made", path);
+	while (!ended) {
+		int at, rc;
+
+		ended = ends_within(start_saving(where, epoch + 1), (unsigned int)epoch);
+		at = state_open(where);
+		assert_true(at >= 0);
+		rc = state_load(at, &found);
+		assert_true(rc == 0 || rc == -ENOENT);
+		if (rc == 0)
+			assert_in_range(found.epoch, 1, epoch + 1);
+		close(at);
+		epoch++;
+	}
+	assert_int_equal(found.epoch, epoch);
+}
+
 /* ---- secrets ---------------------------------------------------------------------------- */
 
 static void secrets_are_read_line_by_line(void **state)
@@ -240,6 +301,7 @@ int main(void)
 		IN_DIR(every_damage_is_seen),
 		IN_DIR(a_full_disk_leaves_the_state_as_it_was),
 		IN_DIR(a_killed_process_leaves_a_state),
+		IN_DIR(a_process_killed_at_any_call_leaves_a_state),
 		IN_DIR(secrets_are_read_line_by_line),
 		IN_DIR(wrong_secrets_are_refused_as_a_whole),
 		IN_DIR(secrets_are_saved_by_path),
