@@ -210,6 +210,8 @@ static int attach(struct client *k, const struct pool_request *rq)
 	k->who.id[0] = rq->ptr.address;
 	k->who.id[1] = rq->ptr.generation;
 	k->who.who = pool_hash(k->name, strlen(k->name));
+	if (k->who.who == 0)
+		k->who.who = 1; /* 0 in a slot is nobody: it would never expire */
 	if (k->rights & STAG_POOL_RIGHT_WRITE)
 		rc = serve_change(k, rq, &answer);
 	else
