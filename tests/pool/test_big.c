@@ -152,7 +152,7 @@ static void start(struct story *s, struct node *n, const char *how)
 	snprintf(state, sizeof(state), "%s/%s", s->dir, n->name);
 	snprintf(roll, sizeof(roll), "file:%s/roll", s->dir);
 	snprintf(port, sizeof(port), "%u", n->port);
-	snprintf(size, sizeof(size), "%zu", (s->length * 5 / 2 + 4 * MIB) & ~(MIB - 1));
+	snprintf(size, sizeof(size), "%zu", (s->length * 5 / 2 + 2 * MIB) & ~(MIB - 1));
 	assert_int_equal(pipe2(in, O_CLOEXEC), 0);
 	assert_int_equal(pipe2(out, O_CLOEXEC), 0);
 	n->pid = fork();
