@@ -335,9 +335,10 @@ void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, 
 
 void node_tell_started(struct stag_pool_node *n, int error)
 {
-	LOCK_FOR_SCOPE(&n->lock);
-	if (n->started)
+	if (n->started) /* which nobody but this thread changes */
 		return;
+	node_show(n); /* who hears of it asks */
+	LOCK_FOR_SCOPE(&n->lock);
 	n->started = true;
 	n->start_error = error;
 	pthread_cond_broadcast(&n->told);
