@@ -250,14 +250,38 @@ static int await_epoch(struct stag_pool *pool, uint64_t before, struct stag_pool
 	return ETIMEDOUT;
 }
 
+/* Somebody who is not in sync may be in a moment; the one who is named, or anybody. */
+static bool is_one_coming(const struct stag_pool_info *i, const char *node)
+{
+	const struct stag_pool_member *m = node ? member_of(i, node) : NULL;
+
+	return node ? m && m->role == STAG_POOL_ROLE_JOINING
+		    : count_of(i, STAG_POOL_ROLE_JOINING) > 0;
+}
+
+static int switch_when_in_sync(struct stag_pool *pool, const char *node,
+			       struct stag_pool_info *info)
+{
+	const struct timespec nap = {.tv_nsec = 50 * NS_PER_MS};
+	uint64_t until = clock_ns() + RETRY_MS * NS_PER_MS;
+	int rc;
+
+	for (;;) {
+		rc = stag_pool_query(pool, info, sizeof(*info));
+		if (rc == 0)
+			rc = stag_pool_switchover(pool, node);
+		if (rc != EBUSY || !is_one_coming(info, node) || clock_ns() > until)
+			return rc;
+		nanosleep(&nap, NULL);
+	}
+}
+
 static int switch_over(const struct pool_use *u, struct stag_pool *pool)
 {
 	struct stag_pool_info info = {0};
 	uint64_t since = clock_ns();
-	int rc = stag_pool_query(pool, &info, sizeof(info));
+	int rc = switch_when_in_sync(pool, u->num_args > 0 ? u->args[0] : NULL, &info);
 
-	if (rc == 0)
-		rc = stag_pool_switchover(pool, u->num_args > 0 ? u->args[0] : NULL);
 	if (rc != 0) {
 		complain("%s%s", stag_pool_error(), switch_advice(rc));
 		return rc;
