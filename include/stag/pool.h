@@ -278,7 +278,7 @@ struct stag_pool_node_attr {
 /*
  * Serves from threads of its own: as what the coordination says, from the beginning and later. EADDRINUSE: something is at
  * the pool's address, or the port; EBUSY: another node has the state directory; ENOENT: no such pool, and no STAG_POOL_CREATE; EEXIST: there is
- * one; EOPNOTSUPP: no software adapter; ENOTRECOVERABLE: it was the only copy. stag_pool_error() says more.
+ * one; EOPNOTSUPP: no adapter; ENOTRECOVERABLE: it was the only copy. stag_pool_error() says more.
  */
 struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr);
 void stag_pool_node_stop(struct stag_pool_node *node); /* a primary hands over first, if it can */
