@@ -18,9 +18,9 @@
 	4096 /* all clients come at once after a failover; who does not get in is heard a second later */
 
 /* HOST, HOST:PORT, [IPv6]:PORT. */
-int door_address(const char *host_port, uint16_t port, struct sockaddr_storage *to)
+int door_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags}, *found;
 	char host[ROLL_ADDRESS_LEN], service[8];
 	const char *colon = strrchr(host_port, ':'), *end = host_port + strlen(host_port);
 	bool bracket = host_port[0] == '[';
@@ -46,7 +46,7 @@ static int listen_at(struct stag_pool_node *n, const char *address, uint16_t por
 
 	((struct sockaddr_in *)&at)->sin_port = htons(port);
 	if (address)
-		rc = door_address(address, port, &at);
+		rc = door_address(address, port, 0, &at);
 	if (rc != 0)
 		return rc;
 	if (rdma_bind_addr(n->listener, (struct sockaddr *)&at) != 0 ||

@@ -8,6 +8,7 @@
 #include "pool/server.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +233,7 @@ static void say_hello(struct follow *f)
 static void free_memory(struct follow *f)
 {
 	copy_end(f);
+	resolve_end(f->resolve);
 	if (f->region_mr)
 		ibv_dereg_mr(f->region_mr);
 	if (f->beat_mr)
@@ -386,15 +388,37 @@ static struct follow *begin(struct stag_pool_node *n, enum follow_state state)
 	return f;
 }
 
+static int call(struct follow *f)
+{
+	return rdma_resolve_addr(f->conn.id, NULL, (struct sockaddr *)&f->to, RESOLVE) == 0
+		       ? 0
+		       : -errno;
+}
+
+/* Where it is: known from the first connect, or by its digits, or in a while. */
 static int resolve(struct follow *f)
 {
-	struct stag_pool_node *n = f->conn.node;
-	struct sockaddr_storage to;
-	int rc = door_address(n->role.roll.members[f->seat].address, STAG_POOL_PORT, &to);
+	const char *address = f->conn.node->role.roll.members[f->seat].address;
 
-	if (rc == 0 && rdma_resolve_addr(f->conn.id, NULL, (struct sockaddr *)&to, RESOLVE) != 0)
-		rc = -errno;
-	return rc;
+	if (f->to.ss_family != AF_UNSPEC ||
+	    door_address(address, STAG_POOL_PORT, AI_NUMERICHOST, &f->to) == 0)
+		return call(f);
+	f->resolve = resolve_start(address);
+	return f->resolve ? 0 : -ENOMEM;
+}
+
+static void look_up(struct follow *f)
+{
+	int rc = resolve_look(f->resolve, &f->to);
+
+	if (rc == -EINPROGRESS)
+		return;
+	resolve_end(f->resolve);
+	f->resolve = NULL;
+	if (rc == 0)
+		rc = call(f);
+	if (rc != 0)
+		conn_leave(&f->conn);
 }
 
 static void go(struct stag_pool_node *n, struct follow *f)
@@ -430,6 +454,7 @@ static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
 	if (!next)
 		return;
 	next->session = f->session;
+	next->to = f->to;
 	next->greeting_len =
 		admit_say_proof(&next->session, secret->text, said->private_data,
 				said->private_data_len, &epoch, primary, next->greeting);
@@ -470,6 +495,8 @@ void follow_look(struct stag_pool_node *n)
 		knock(n);
 	if (!f || f->conn.over)
 		return;
+	if (f->resolve)
+		look_up(f);
 	if (n->now > f->since + SILENCE)
 		conn_leave(&f->conn);
 	if (f->conn.over || !applies(f))

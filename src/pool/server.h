@@ -12,6 +12,7 @@
  *	body.c     bodies of long ones, in our region and the standbys'
  *	link.c     a primary and its standbys: records, confirmations, beats
  *	follow.c   a standby and its primary: the ring, echoes, fencing
+ *	resolve.c  where a node is, by its name
  *	watch.c    a standby, and whether its primary's process has ended
  *	resync.c   a standby that copies what it does not have
  *	link_wire.c     what nodes say to each other
@@ -199,8 +200,10 @@ struct follow {
 	struct conn conn;
 	enum follow_state state;
 	unsigned int seat;
-	uint64_t since; /* a sign of life of the primary's */
-	bool cut;	/* fenced: nothing of it is taken any more */
+	uint64_t since;		 /* a sign of life of the primary's */
+	bool cut;		 /* fenced: nothing of it is taken any more */
+	struct resolve *resolve; /* its address is looked for */
+	struct sockaddr_storage to;
 	struct admit_session session;
 	uint8_t greeting[ADMIT_MAX];
 	int greeting_len;
@@ -359,7 +362,14 @@ int memory_settle(struct stag_pool_node *n, uint64_t number); /* records up to t
 /* door.c */
 int door_open(struct stag_pool_node *n, const char *address, uint16_t port);
 void door_events(struct stag_pool_node *n);
-int door_address(const char *host_port, uint16_t port, struct sockaddr_storage *to);
+/* flags: getaddrinfo's. */
+int door_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to);
+
+/* resolve.c: the same without waiting */
+struct resolve;
+struct resolve *resolve_start(const char *host_port);		  /* NULL: no memory, no thread */
+int resolve_look(struct resolve *r, struct sockaddr_storage *to); /* -EINPROGRESS */
+void resolve_end(struct resolve *r); /* NULL is fine, and so is one that is not done */
 
 /* serve.c */
 int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
