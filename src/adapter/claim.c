@@ -17,7 +17,7 @@
 #define CLAIM_AFTER 8	 /* polls of an empty queue, since it was armed */
 #define FEW	    8	 /* queue pairs: read each of them at every poll */
 #define SILENT	    8192 /* polls with no byte: give it back, where more than a few are claimed */
-#define HELP_AFTER  64	 /* empty polls: look at what the engine would be woken for */
+#define HELP_AFTER  64	 /* looks in vain: look at what the engine would be woken for */
 
 /* A peer that has gone is reported whether we ask or not: while nobody may read, once is enough. */
 static uint32_t watched_events(bool paused, bool blocked)
@@ -150,21 +150,27 @@ static void note_spinning(struct stag_cq *cq)
 		claim_stores(cq);
 }
 
-static void progress_claimed(struct stag_cq *cq)
+/* false: none of them had anything to say. */
+static bool progress_claimed(struct stag_cq *cq)
 {
+	bool any = false;
+
 	for (unsigned i = 0; i < cq->n_claimed; i++) {
 		struct stag_qp *qp = cq->claimed[i];
 
-		if (qp_progress(qp))
+		if (qp_progress(qp)) {
 			qp->idle_polls = 0;
-		else if (++qp->idle_polls > SILENT && cq->n_claimed > FEW)
+			any = true;
+		} else if (++qp->idle_polls > SILENT && cq->n_claimed > FEW) {
 			claim_drop(cq, qp), i--;
+		}
 	}
+	return any;
 }
 
 void cq_progress(struct stag_cq *cq)
 {
-	bool help;
+	bool help = false;
 
 	if (pthread_mutex_trylock(&cq->qps_lock)) {
 		sched_yield(); /* somebody is at it, and may wait for this very processor */
@@ -175,9 +181,10 @@ void cq_progress(struct stag_cq *cq)
 		list_for_each (l, &cq->qps)
 			qp_progress(list_entry(l, struct qp_attachment, link)->qp);
 	} else {
-		progress_claimed(cq);
+		/* Who always finds something keeps the engine from its processor, and the others wait. */
+		help = progress_claimed(cq) ||
+		       atomic_load(&cq->empty_polls) % HELP_AFTER == HELP_AFTER - 1;
 	}
-	help = cq->n_qps > FEW && atomic_load(&cq->empty_polls) % HELP_AFTER == HELP_AFTER - 1;
 	pthread_mutex_unlock(&cq->qps_lock);
 	if (help)
 		engine_help();
