@@ -542,6 +542,7 @@ int cq_create(struct stag_ctx *ctx, int cqe, struct stag_channel *ch, void *cq_c
 int cq_destroy(struct stag_cq *cq); /* -EBUSY while a QP uses it; waits for acks */
 int cq_resize(struct stag_cq *cq, int cqe);
 int cq_arm(struct stag_cq *cq, bool solicited_only);
+bool cq_is_armed(struct stag_cq *cq);
 /* Takes up to n completions; makes progress when there are none. */
 int cq_poll(struct stag_cq *cq, int n, struct ibv_wc *wc);
 /* The same for one, with time stamps: 1, 0 */

@@ -264,11 +264,20 @@ int cq_arm(struct stag_cq *cq, bool solicited_only)
 	pthread_mutex_unlock(&cq->lock);
 	/* Who arms is about to sleep, somewhere where it watches no sockets. */
 	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
-	if (cq->claim == CLAIM_POLLER) {
-		pthread_mutex_lock(&cq->qps_lock);
-		if (cq->claim == CLAIM_POLLER)
-			claim_release(cq);
-		pthread_mutex_unlock(&cq->qps_lock);
-	}
+	/* Whoever claims for a poller looks whether it is armed, under this lock. */
+	pthread_mutex_lock(&cq->qps_lock);
+	if (cq->claim == CLAIM_POLLER)
+		claim_release(cq);
+	pthread_mutex_unlock(&cq->qps_lock);
 	return 0;
+}
+
+bool cq_is_armed(struct stag_cq *cq)
+{
+	bool armed;
+
+	pthread_mutex_lock(&cq->lock);
+	armed = cq->armed != CQ_IDLE;
+	pthread_mutex_unlock(&cq->lock);
+	return armed;
 }

@@ -235,7 +235,8 @@ static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
 		return;
 	if (pthread_mutex_trylock(&cq->qps_lock))
 		return;
-	if (atomic_load(&cq->claim) != CLAIM_SLEEPER && !claim_is_slept_on(cq))
+	/* Who armed it sleeps, or is about to. */
+	if (atomic_load(&cq->claim) != CLAIM_SLEEPER && !claim_is_slept_on(cq) && !cq_is_armed(cq))
 		claim_one(cq, qp, CLAIM_POLLER);
 	pthread_mutex_unlock(&cq->qps_lock);
 }
