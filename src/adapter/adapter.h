@@ -815,9 +815,9 @@ void keys_after_fork(void);
 void qp_table_after_fork(void);
 
 /* engine.c */
-void engine_note_polled(struct stag_cq *cq);   /* somebody polls it: look after it, soon */
-void engine_note_asked(void);		       /* a peer uses storage: it may go on to */
-void engine_help(void);			       /* a poller does what the engine has to do now */
+void engine_note_polled(struct stag_cq *cq); /* somebody polls it: look after it, soon */
+void engine_note_asked(void); /* a peer waits for an answer of ours: it may soon ask again */
+void engine_help(void);	      /* a poller does what the engine has to do now */
 void engine_forget_polled(struct stag_cq *cq); /* engine lock held */
 
 /* claim.c: who watches which socket; qps_lock held but for the last */

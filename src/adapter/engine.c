@@ -26,8 +26,11 @@
 #define TICK_MS		 2     /* how long a claim outlives its owner's last poll, at most twice, */
 #define MAX_TICK_MS	 16    /* or this, after a sleep */
 #define AWAKE_NS	 50000 /* that the next request of a peer may take */
-#define AWAKE_AFTER	 16
-#define AWAKE_AFTER_MOST 65536
+#define AWAKE_AFTER	 16    /* credits, */
+#define AWAKE_CREDIT	 256   /* of which one has no more than this */
+#define AWAKE_LONG	 8     /* that a long wait takes */
+#define AWAKE_PRICE	 32    /* of a wait in vain; twice as many each time, */
+#define AWAKE_PRICE_MOST 512   /* up to this */
 #define MAX_EVENTS	 64
 
 struct slot {
@@ -425,52 +428,83 @@ static int wait_ms(void)
 }
 
 /*
- * Where peers use storage and their requests have come in quick succession for a while, the next one is waited for awake:
- * to be woken takes longer than to answer. If it does not come, they have to prove it for twice as long.
+ * Where peers use storage, or read a little memory, and their requests come in quick succession, the next one is waited for awake: to
+ * be woken takes longer than to answer. Each that comes soon is a credit. What does not come in time takes many, and more the more
+ * often that happens: who shares a processor with the peer soon sleeps. Unless a poller has answered, meanwhile.
  */
 static struct {
-	_Atomic bool asked; /* a peer used storage since the last wait */
-	uint32_t brisk;	    /* short waits in a row */
-	uint32_t wanted;    /* so many, to stay awake */
-} awake = {.wanted = AWAKE_AFTER};
+	_Atomic bool asked; /* since the last wait */
+	int credit;
+	int price;
+} awake = {.price = AWAKE_PRICE};
 
 void engine_note_asked(void)
 {
-	atomic_store_explicit(&awake.asked, true, memory_order_relaxed);
+	if (!atomic_load_explicit(&awake.asked, memory_order_relaxed))
+		atomic_store_explicit(&awake.asked, true, memory_order_relaxed);
+}
+
+static void came_soon(void)
+{
+	if (awake.credit < AWAKE_CREDIT)
+		awake.credit++;
+	if (awake.price > AWAKE_PRICE)
+		awake.price--;
+}
+
+static void came_late(void)
+{
+	if (awake.credit > 0)
+		awake.credit -= AWAKE_LONG;
+}
+
+static void waited_in_vain(void)
+{
+	if (atomic_load_explicit(&awake.asked, memory_order_relaxed))
+		return;
+	awake.credit -= awake.price;
+	if (awake.price < AWAKE_PRICE_MOST)
+		awake.price *= 2;
+}
+
+static int wait_asleep(struct epoll_event *ev)
+{
+	return epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, wait_ms());
 }
 
 /* 0: nothing came in time. */
-static int wait_awake(struct epoll_event *ev, uint64_t until)
+static int wait_awake(struct epoll_event *ev)
 {
+	uint64_t until = clock_ns() + AWAKE_NS;
 	int n;
 
 	do
 		n = epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, 0);
 	while (n == 0 && clock_ns() < until);
-	if (n == 0) {
-		awake.brisk = 0;
-		if (awake.wanted < AWAKE_AFTER_MOST)
-			awake.wanted *= 2;
-	} else if (awake.wanted > AWAKE_AFTER) {
-		awake.wanted--;
-	}
+	if (n == 0)
+		waited_in_vain();
+	else
+		came_soon();
 	return n;
 }
 
 static int wait_events(struct epoll_event *ev)
 {
 	uint64_t since;
-	int n = 0;
+	int n;
 
 	if (!atomic_exchange_explicit(&awake.asked, false, memory_order_relaxed))
-		return epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, wait_ms());
-	since = clock_ns();
-	if (awake.brisk >= awake.wanted)
-		n = wait_awake(ev, since + AWAKE_NS);
-	if (n == 0) {
-		n = epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, wait_ms());
-		awake.brisk = clock_ns() - since < AWAKE_NS ? awake.brisk + 1 : 0;
+		return wait_asleep(ev);
+	if (awake.credit >= AWAKE_AFTER) {
+		n = wait_awake(ev);
+		return n ? n : wait_asleep(ev);
 	}
+	since = clock_ns();
+	n = wait_asleep(ev);
+	if (clock_ns() - since < AWAKE_NS)
+		came_soon();
+	else
+		came_late();
 	return n;
 }
 

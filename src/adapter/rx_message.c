@@ -12,6 +12,8 @@
 
 #include "base/log.h"
 
+#define SHORT_READ 4096
+
 static bool take_recv(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -374,6 +376,13 @@ static bool end_request(struct stag_qp *qp, bool room, struct peer_request *stor
 	return true;
 }
 
+/* Who asks for little waits for it, as a rule, and then asks again. */
+static void note_size(uint32_t size)
+{
+	if (size <= SHORT_READ)
+		engine_note_asked();
+}
+
 static bool refuse_request(struct stag_qp *qp, uint32_t stag, enum key_fault f)
 {
 	key_refused(qp, stag, f);
@@ -396,6 +405,7 @@ static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 		f = rx_store_read(qp, &r, &store, &gate);
 	if (f != KEY_OK)
 		return refuse_request(qp, r.src_stag, f);
+	note_size(r.size);
 	if (map.slot[0])
 		shot_read(map.slot[0]);
 	key_put(&map);
@@ -432,6 +442,7 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	key_put(&map);
 	if (!aligned)
 		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
+	note_size(sizeof(uint64_t));
 	pthread_mutex_lock(&qp->tx_lock);
 	room = qp_tx_respond_atomic(qp, &r, store, gate);
 	pthread_mutex_unlock(&qp->tx_lock);
