@@ -126,9 +126,8 @@ int stag_pool_submit(struct stag_pool *pool, const struct stag_pool_io *io, int 
 int stag_pool_poll(struct stag_pool *pool, struct stag_pool_done *done,
 		   int n); /* how many; never waits */
 int stag_pool_wait(struct stag_pool *pool,
-		   int timeout_ms); /* until a poll finds something; ETIMEDOUT */
-int stag_pool_fd(
-	struct stag_pool *pool); /* readable then, too; poll to the end before waiting for it */
+		   int timeout_ms);	  /* until a poll finds something; ETIMEDOUT */
+int stag_pool_fd(struct stag_pool *pool); /* readable then, too; poll until none is found first */
 
 /* One at a time. The errno value of what went wrong. ptr: to the value as it is now; may be NULL where it only returns. */
 int stag_pool_insert(struct stag_pool *pool, const void *value, size_t length,

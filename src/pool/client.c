@@ -127,7 +127,7 @@ void op_put(struct stag_pool *p, struct op *op)
 	op->answer = NULL;
 	op->serial++;
 	op->stage = OP_IDLE;
-	op_push(&p->idle, op);
+	op_push_front(&p->idle, op); /* its memory is near */
 }
 
 static uint32_t implied(const struct stag_pool_io *io)
@@ -641,11 +641,12 @@ STAG_EXPORT int stag_pool_poll(struct stag_pool *p, struct stag_pool_done *done,
 	got = fetch(p, done, n);
 	if (p->epoll < 0)
 		return got;
-	while (got < n && (p->look = true) && !link_arm(p)) {
+	while (got == 0 && n > 0 && (p->look = true) && !link_arm(p)) {
 		client_step(p);
-		got += fetch(p, done + got, n - got);
+		got = fetch(p, done, n);
 	}
-	set_timer(p);
+	if (got == 0)
+		set_timer(p);
 	ring(p);
 	return got;
 }

@@ -213,7 +213,8 @@ struct stag_pool {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
-	bool armed;
+	bool armed, rang; /* rang: something completed since */
+	uint32_t polls;	  /* since then */
 	struct ibv_mr *receives_mr, *messages_mr;
 	uint8_t *receives, *messages_at; /* NODE_MESSAGE each */
 	struct message *messages, *free_messages;
@@ -303,7 +304,7 @@ void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now);
 void link_attached(struct stag_pool *p, const struct pool_message *message,
 		   const struct pool_answer *answer);
 void link_lost(struct stag_pool *p, uint64_t now);
-bool link_poll(struct stag_pool *p, uint64_t now); /* did anything happen? */
+bool link_poll(struct stag_pool *p, uint64_t now); /* true: there may be more */
 void link_close(struct stag_pool *p);
 void link_free_device(struct stag_pool *p);
 bool link_arm(struct stag_pool *p); /* false: look first */

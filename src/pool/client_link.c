@@ -15,6 +15,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#define ARMED_POLLS 4 /* of an armed queue, before it is armed anew */
+
 /* ---- the device -------------------------------------------------------------------------- */
 
 static int set_nonblocking(int fd)
@@ -69,7 +71,7 @@ void link_free_device(struct stag_pool *p)
 	p->channel = NULL;
 	p->pd = NULL;
 	p->verbs = NULL;
-	p->armed = false;
+	p->armed = p->rang = false;
 }
 
 static uint8_t reads_of(struct ibv_context *context)
@@ -157,7 +159,7 @@ static void drain(struct stag_pool *p)
 	struct ibv_wc wc[CLIENT_BATCH];
 
 	while (p->cq && ibv_poll_cq(p->cq, CLIENT_BATCH, wc) > 0)
-		continue;
+		p->rang = true;
 }
 
 void link_close(struct stag_pool *p)
@@ -311,6 +313,8 @@ bool link_poll(struct stag_pool *p, uint64_t now)
 	const struct rdma_cm_id *id = p->link.id;
 	int n = id ? ibv_poll_cq(p->cq, CLIENT_BATCH, wc) : 0;
 
+	p->polls++;
+	p->rang |= n > 0;
 	for (int i = 0; i < n; i++) {
 		if (wc[i].qp_num != id->qp->qp_num)
 			continue;
@@ -325,22 +329,24 @@ bool link_poll(struct stag_pool *p, uint64_t now)
 			p->link.quiet = QUIET_NS;
 		}
 	}
-	return n > 0;
+	return n == CLIENT_BATCH; /* there may be more */
 }
 
+/*
+ * What was armed, and did not ring, is armed still. But an adapter in software may take who polls on for one who polls for ever,
+ * and wake nobody.
+ */
 bool link_arm(struct stag_pool *p)
 {
 	struct ibv_cq *cq;
 	void *context;
 
-	if (!p->cq)
+	if (!p->cq || (p->armed && !p->rang && p->polls < ARMED_POLLS))
 		return true;
-	if (ibv_get_cq_event(p->channel, &cq, &context) == 0) {
+	if (ibv_get_cq_event(p->channel, &cq, &context) == 0)
 		ibv_ack_cq_events(cq, 1);
-		p->armed = false;
-	}
-	if (p->armed)
-		return true;
+	p->rang = false;
+	p->polls = 0;
 	p->armed = ibv_req_notify_cq(p->cq, 0) == 0;
 	return false; /* what came before it was armed does not ring */
 }
