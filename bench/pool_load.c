@@ -2,12 +2,13 @@
 /*
  * pool_load.c - a pool's nodes, and who loads them: of bench/pool. Under `stag run`.
  *
- *   pool_load node ROLL STATE NAME PORT [create=MIB] [software]
+ *   pool_load node ROLL STATE NAME PORT [create=MIB] [lease=MS] [software]
  *   pool_load OP WHERE SIZE CLIENTS DEPTH SECS [poll]
  *   pool_load memory WHERE SIZE COUNT
  *
  * node serves until it is killed. OP is read, get, insert, update or put: each of CLIENTS, all of them in one thread, has DEPTH operations
- * under way all the time. With poll nobody sleeps. Values that were inserted are deleted at the end.
+ * under way all the time; those that came back together are followed by as many, in one call. With poll nobody sleeps; else, who has
+ * nothing to do for IDLE_NS. Values that were inserted are deleted at the end.
  *
  * On stdout, with tabs: operations a second, microseconds of processor time an operation, and the median and the 99th percentile of
  * what an operation takes, in microseconds. memory prints how many bytes of the pool a value of SIZE takes.
@@ -29,6 +30,8 @@
 #define KEYS	    10000u
 #define MANY	    (64ull << 20) /* bytes of values that are there to be read, at most */
 #define MAX_SAMPLES (1u << 22)
+#define BATCH	    64
+#define IDLE_NS	    20000u
 #define USER	    "bench"
 #define SECRET	    "of the benchmark, of its clients"
 
@@ -78,6 +81,9 @@ static int serve(int argc, char **argv)
 		if (strncmp(argv[i], "create=", 7) == 0) {
 			attr.flags |= STAG_POOL_CREATE;
 			attr.size = strtoull(argv[i] + 7, NULL, 10) << 20;
+		} else if (strncmp(argv[i], "lease=", 6) == 0) {
+			attr.lease_ms = (uint32_t)strtoul(argv[i] + 6, NULL, 10);
+			attr.promote_ms = attr.lease_ms + attr.lease_ms / 5;
 		} else if (strcmp(argv[i], "software") == 0) {
 			attr.flags |= STAG_POOL_NO_MIRROR;
 		}
@@ -113,6 +119,7 @@ static struct {
 	bool poll;
 	uint64_t dice;
 	struct stag_pool_ptr *ptrs;
+	uint8_t *value; /* that there is before */
 	uint32_t *samples;
 	size_t num_samples;
 	uint64_t operations;
@@ -143,52 +150,119 @@ static bool by_name(void)
 	return load.op == STAG_POOL_GET || load.op == STAG_POOL_PUT;
 }
 
+/* n operations, each as `set` makes the i-th, many at a time; `user` is where its pointer goes. Before and after what is measured. */
+static void do_all(struct stag_pool *pool, size_t n,
+		   void (*set)(struct stag_pool_io *io, size_t i, char name[16]))
+{
+	struct stag_pool_io io[BATCH];
+	struct stag_pool_done done[BATCH];
+	char names[BATCH][16];
+	int got;
+
+	for (size_t i = 0; i < n;) {
+		int k = 0, left;
+
+		for (; k < BATCH && i < n; k++, i++) {
+			io[k] = (struct stag_pool_io){0};
+			set(&io[k], i, names[k]);
+		}
+		if (stag_pool_submit(pool, io, k) != 0)
+			die("submit: %s", stag_pool_error());
+		for (left = k; left > 0; left -= got) {
+			if (stag_pool_wait(pool, -1) != 0)
+				die("wait: %s", stag_pool_error());
+			got = stag_pool_poll(pool, done, BATCH);
+			for (k = 0; k < got; k++) {
+				if (done[k].error)
+					die("operation %u: %s", done[k].op,
+					    strerror(done[k].error));
+				if (done[k].user)
+					*(struct stag_pool_ptr *)done[k].user = done[k].ptr;
+			}
+		}
+	}
+}
+
+static void set_fill(struct stag_pool_io *io, size_t i, char name[16])
+{
+	io->op = by_name() ? STAG_POOL_PUT : STAG_POOL_INSERT;
+	io->from = load.value;
+	io->length = load.size;
+	io->user = &load.ptrs[i];
+	snprintf(name, 16, "key%05zu", i);
+	io->name = by_name() ? name : NULL;
+}
+
+static void set_delete(struct stag_pool_io *io, size_t i, char name[16])
+{
+	(void)name;
+	io->op = STAG_POOL_DELETE;
+	io->ptr = load.op == STAG_POOL_INSERT ? load.made[i] : load.ptrs[i];
+}
+
 /* What is read or updated is there before. */
 static void fill(struct client *c)
 {
-	char name[16];
-	int rc = 0;
-
 	load.keys = load.size && MANY / load.size < KEYS ? (unsigned int)(MANY / load.size) : KEYS;
 	load.ptrs = memory(load.keys * sizeof(*load.ptrs));
-	if (load.op == STAG_POOL_INSERT)
-		return;
-	for (unsigned int i = 0; rc == 0 && i < load.keys; i++) {
-		snprintf(name, sizeof(name), "key%05u", i);
-		rc = by_name() ? stag_pool_put(c->pool, name, c->memory, load.size, 0, NULL)
-			       : stag_pool_insert(c->pool, c->memory, load.size, &load.ptrs[i]);
-	}
-	if (rc != 0)
-		die("cannot fill the pool: %s (%s)", strerror(rc), stag_pool_error());
+	load.value = c->memory;
+	if (load.op != STAG_POOL_INSERT)
+		do_all(c->pool, load.keys, set_fill);
 }
 
-static void begin(struct flight *f)
+/* The next operation of a flight; name: where it may put one. */
+static struct stag_pool_io next_io(struct flight *f, uint64_t now, char name[16])
 {
 	struct stag_pool_io io = {.op = load.op, .user = f, .length = load.size};
-	char name[16];
-	int rc;
 
 	f->key = any_key();
-	snprintf(name, sizeof(name), "key%05u", f->key);
-	if (by_name())
+	if (by_name()) {
+		snprintf(name, 16, "key%05u", f->key);
 		io.name = name;
-	else
+	} else {
 		io.ptr = load.ptrs[f->key];
+	}
 	if (load.op == STAG_POOL_READ || load.op == STAG_POOL_GET)
 		io.to = f->memory;
 	else
 		io.from = f->memory;
-	load.under_way++;
-	f->began = clock_ns();
-	rc = stag_pool_submit(f->client->pool, &io, 1);
+	f->began = now;
+	return io;
+}
+
+/* All of one client. */
+static void begin(struct flight **flights, int n)
+{
+	struct stag_pool_io io[BATCH];
+	char names[BATCH][16];
+	uint64_t now = clock_ns();
+	int rc;
+
+	for (int i = 0; i < n; i++)
+		io[i] = next_io(flights[i], now, names[i]);
+	load.under_way += (unsigned int)n;
+	rc = stag_pool_submit(flights[0]->client->pool, io, n);
 	if (rc != 0)
 		die("submit: %s (%s)", strerror(rc), stag_pool_error());
 }
 
-static void finish(const struct stag_pool_done *done)
+static void begin_all(struct client *c)
+{
+	struct flight *flights[BATCH];
+
+	for (unsigned int k = 0; k < load.depth;) {
+		int n = 0;
+
+		while (n < BATCH && k < load.depth)
+			flights[n++] = &c->flights[k++];
+		begin(flights, n);
+	}
+}
+
+static void finish(const struct stag_pool_done *done, uint64_t now)
 {
 	struct flight *f = done->user;
-	uint64_t ns = clock_ns() - f->began;
+	uint64_t ns = now - f->began;
 
 	if (done->error)
 		die("operation %u: %s (%s)", done->op, strerror(done->error), stag_pool_error());
@@ -205,14 +279,17 @@ static void finish(const struct stag_pool_done *done)
 /* How many came back. */
 static int turn(struct client *c)
 {
-	struct stag_pool_done done[64];
-	int n = stag_pool_poll(c->pool, done, 64);
+	struct stag_pool_done done[BATCH];
+	struct flight *flights[BATCH];
+	int n = stag_pool_poll(c->pool, done, BATCH);
+	uint64_t now = n > 0 ? clock_ns() : 0;
 
 	for (int i = 0; i < n; i++) {
-		finish(&done[i]);
-		if (!load.over)
-			begin(done[i].user);
+		finish(&done[i], now);
+		flights[i] = done[i].user;
 	}
+	if (n > 0 && !load.over)
+		begin(flights, n);
 	return n;
 }
 
@@ -226,17 +303,18 @@ static void sleep_for_any(struct client *c, struct pollfd *fds)
 static void run(struct client *c)
 {
 	struct pollfd *fds = memory(load.clients * sizeof(*fds));
-	uint64_t until = clock_ns() + load.ns;
+	uint64_t now = clock_ns(), until = now + load.ns, busy = now;
 
 	for (unsigned int i = 0; i < load.clients; i++)
-		for (unsigned int k = 0; k < load.depth; k++)
-			begin(&c[i].flights[k]);
-	while (clock_ns() < until) {
+		begin_all(&c[i]);
+	while ((now = clock_ns()) < until) {
 		int n = 0;
 
 		for (unsigned int i = 0; i < load.clients; i++)
 			n += turn(&c[i]);
-		if (n == 0 && !load.poll)
+		if (n > 0)
+			busy = now;
+		else if (!load.poll && now - busy > IDLE_NS)
 			sleep_for_any(c, fds);
 	}
 	free(fds);
@@ -248,10 +326,9 @@ static void clean_up(struct client *c)
 	while (load.under_way)
 		for (unsigned int i = 0; i < load.clients; i++)
 			turn(&c[i]);
-	for (size_t i = 0; i < load.num_made; i++)
-		stag_pool_delete(c[0].pool, &load.made[i]);
-	for (unsigned int i = 0; load.op != STAG_POOL_INSERT && !by_name() && i < load.keys; i++)
-		stag_pool_delete(c[0].pool, &load.ptrs[i]);
+	if (!by_name())
+		do_all(c[0].pool, load.op == STAG_POOL_INSERT ? load.num_made : load.keys,
+		       set_delete);
 }
 
 static void make_client(struct client *c)
