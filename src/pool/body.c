@@ -34,7 +34,7 @@ static int may_place(const struct stag_pool_node *n, unsigned int seat, uint64_t
 
 	if (!n->role.peers[seat].ready)
 		return -EOPNOTSUPP;
-	if (l->conn.over || l->number < since || l->bodies - l->bodies_there >= LINK_BODIES)
+	if (l->conn.over || l->number < since || l->bodies - l->bodies_there >= l->window)
 		return -EAGAIN;
 	return 0;
 }
@@ -79,6 +79,18 @@ static void write_to(struct link *l, uint64_t offset, uint32_t length)
 	n->info.record_bytes += length;
 	if (conn_post(&l->conn, &wr) != 0)
 		conn_leave(&l->conn);
+}
+
+/* Beats are behind them: a link on which they take a part of the lease gets fewer at a time. */
+void body_confirmed(struct link *l, uint64_t pieces, uint64_t ns)
+{
+	if (pieces == l->bodies_there)
+		return;
+	l->bodies_there = pieces;
+	if (ns > l->conn.node->role.times.lease.lease / 4)
+		l->window = l->window > 1 ? l->window / 2 : 1;
+	else if (l->window < LINK_BODIES)
+		l->window++;
 }
 
 int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const void *bytes,

@@ -266,6 +266,7 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 		return -ENOMEM;
 	conn_begin(&l->conn, n, &ops, id);
 	l->seat = -1;
+	l->window = LINK_BODIES / 2;
 	memcpy(l->name, s->name, sizeof(l->name));
 	rc = register_memory(l);
 	if (rc == 0)
@@ -352,7 +353,7 @@ static void confirmed(struct work *w, const struct ibv_wc *wc)
 	(void)wc;
 	k->busy = false;
 	l->confirmed = k->number;
-	l->bodies_there = k->bodies;
+	body_confirmed(l, k->bodies, n->now - k->at);
 	if (!n->serving || n->links[l->seat] != l)
 		return;
 	role_confirmed(&n->role, n->now, (unsigned int)l->seat, k->number);
@@ -409,6 +410,7 @@ static void send_records(struct stag_pool_node *n, struct link *l)
 	confirm->work = (struct work){confirmed, &l->conn};
 	confirm->number = n->core.number;
 	confirm->bodies = l->bodies;
+	confirm->at = n->now;
 	if (conn_post(&l->conn, wr) != 0)
 		return;
 	confirm->busy = true;

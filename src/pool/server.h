@@ -154,11 +154,13 @@ struct link {
 	uint64_t number;	       /* that it has applied */
 	uint64_t confirmed;	       /* that is in its ring */
 	uint64_t bodies, bodies_there; /* pieces that it was sent, and that are in its region */
+	unsigned int window; /* pieces that may be under way: fewer where they take long */
 	uint64_t copied, total;
 	uint64_t echoed; /* the last */
 	struct link_confirm {
 		struct work work;
 		uint64_t number, bodies;
+		uint64_t at; /* when it was asked for */
 		bool busy;
 	} confirms[LINK_CONFIRMS];
 };
@@ -417,6 +419,8 @@ uint64_t body_quiet(
  */
 int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const void *bytes,
 	       uint32_t length);
+/* So many of the pieces that it was sent are there, ns after they left. */
+void body_confirmed(struct link *l, uint64_t pieces, uint64_t ns);
 
 /* link.c */
 int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
