@@ -145,12 +145,13 @@ int link_make_qp(struct stag_pool *p, struct rdma_cm_id *id, bool for_hello)
 
 /* ---- the link ------------------------------------------------------------------------------ */
 
+/* On the wire: where a region's key stands in for it, the node is told that key. */
 static bool speaks_one_shot(const struct stag_pool *p, struct ibv_qp *qp)
 {
 	struct stagdv_qp_attr attr = {0};
 
 	return p->dv && p->dv->query_qp(qp, &attr, sizeof(attr)) == 0 &&
-	       attr.one_shot != STAGDV_ONE_SHOT_NONE;
+	       attr.one_shot != STAGDV_ONE_SHOT_NONE && attr.one_shot < STAGDV_ONE_SHOT_REGION;
 }
 
 /* Completions of a queue pair that is gone mean nothing. */
