@@ -8,7 +8,7 @@
 # both roles, with CRC on and off: siw asks for no CRC, so what stag says decides.
 # A run passes when both sides say so and tshark finds its capture flawless. And siw
 # reaches what stag has on storage: perftest knows nothing of it, the peer of store.sh asks for it, and Linux has
-# a disk there (block.sh).
+# a disk there (block.sh). And a pool has nodes and clients on both (pool.sh).
 #
 # Needs STAG_BUILD, the build directory. An argument limits the runs to those
 # whose name matches it (a bash pattern, say '*rping*'). KEEP=1 keeps the captures.
@@ -26,6 +26,8 @@ source "$here/lib.sh"
 source "$here/store.sh"
 # shellcheck source=/dev/null
 source "$here/block.sh"
+# shellcheck source=/dev/null
+source "$here/pool.sh"
 
 [[ -x $stag ]] || skip "no $stag"
 for tool in qemu-system-x86_64 tshark setpriv rping ib_write_bw jq; do
@@ -188,7 +190,7 @@ host=10.0.2.2 denied=5
 guest_port=7174
 forwarded_port=$(free_port)
 "$here/siw-guest" start --limit 1500 --hostfwd "$forwarded_port:$guest_port" --add "$visitor" \
-	--add "$lender" --add "$stag" "$dir/guest" || skip "the guest does not boot"
+	--add "$lender" --add "$stag" --add "$stagd" "$dir/guest" || skip "the guest does not boot"
 relay_port=$(free_port)
 "$here/relay" "$relay_port" "$forwarded_port" &
 relay=$!
@@ -219,6 +221,8 @@ done
 [[ store != $only ]] || store_stories
 # shellcheck disable=SC2053
 [[ block != $only ]] || block_stories
+# shellcheck disable=SC2053
+[[ pool != $only ]] || pool_stories
 
 reason=''
 "$here/siw-guest" stop "$dir/guest" 2>"$dir/theirs" || reason='see its log'
