@@ -301,7 +301,8 @@ struct stag_pool_node_info {
 	uint64_t objects, bytes, names;
 	uint64_t changes,
 		reads; /* carried out; reads: those that clients could not do themselves */
-	uint64_t records, record_bytes, mirrored_bytes; /* sent to each standby */
+	uint64_t records, record_bytes; /* sent to each standby */
+	uint64_t mirrored_bytes;	/* of values that the adapter forwarded */
 	uint64_t promotions, lapses, resyncs;
 	uint64_t refused; /* admissions */
 	uint32_t num_members;

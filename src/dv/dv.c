@@ -23,6 +23,8 @@ static void find(void)
 		{"stagdv_reg_mr_keyed", (void **)&found.reg_keyed},
 		{"stagdv_choose_key", (void **)&found.choose_key},
 		{"stagdv_set_mr_lease", (void **)&found.set_lease},
+		{"stagdv_mirror_mr", (void **)&found.mirror},
+		{"stagdv_unmirror_mr", (void **)&found.unmirror},
 		{"stagdv_open_medium", (void **)&found.open_medium},
 		{"stagdv_close_medium", (void **)&found.close_medium},
 		{"stagdv_query_medium", (void **)&found.query_medium},

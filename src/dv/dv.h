@@ -15,6 +15,8 @@ struct dv {
 	typeof(stagdv_reg_mr_keyed) *reg_keyed;
 	typeof(stagdv_choose_key) *choose_key;
 	typeof(stagdv_set_mr_lease) *set_lease;
+	typeof(stagdv_mirror_mr) *mirror;
+	typeof(stagdv_unmirror_mr) *unmirror;
 
 	/* storage */
 	typeof(stagdv_open_medium) *open_medium;

@@ -11,7 +11,7 @@
  *     client_calls.c  one at a time, names, what there is             client_read.c   one-sided reads and lookups
  *     client_link.c   device, queue pair, completions                 client_memory.c lent memory, buffers of our own
  *     client_body.c   one-sided reads of long values                  client_where.c  addresses
- *     client_seek.c   who is primary: calls, admission
+ *     client_seek.c   who is primary: calls, admission                client_stage.c  values written to the node's memory
  *
  *	            claims to be it, and knows our secret            answers ATTACH
  *	SEEKING  ------------------------------------->  ATTACHING  --------------->  UP
@@ -94,6 +94,13 @@ enum op_for {
 	OP_FOR_US,   /* who is there: asked now and then */
 };
 
+/* How a value gets to the node. */
+enum op_way {
+	WAY_INLINE, /* in the message */
+	WAY_STAGED, /* before it, to a slot */
+	WAY_PULLED, /* it is fetched */
+};
+
 struct message;
 
 struct op {
@@ -109,6 +116,8 @@ struct op {
 	bool sent;	   /* it was in a message once: it may have been carried out */
 	uint64_t sequence; /* 0: none yet */
 	struct message *message;
+	uint8_t way;  /* enum op_way: of its value, in the message */
+	uint8_t slot; /* of WAY_STAGED */
 
 	/* Reading. */
 	bool begun; /* with this link */
@@ -180,6 +189,8 @@ struct link {
 	bool one_shot;
 	uint64_t epoch; /* while it is attaching: what it claimed */
 	struct node_facts facts;
+	uint32_t open;			/* slots that we may write to, a bit each, */
+	uint32_t slot_rkey[NODE_SLOTS]; /* and their keys */
 	uint64_t heard; /* the last time that it said something, or had nothing to say */
 	uint64_t quiet; /* how long that may be, until the others are called */
 	uint64_t refreshed;
@@ -332,6 +343,15 @@ static inline bool ask_is_change(const struct op *op)
 	return op->wire_op == STAG_POOL_IMPLICIT ||
 	       (op->wire_op < POOL_OP_ATTACH && pool_op_changes(op->wire_op));
 }
+
+/* ---- client_stage.c ---------------------------------------------------------------------------- */
+
+/* A slot for a value of this length: false: none is open, or it is not worth it. */
+bool stage_find(const struct stag_pool *p, size_t length, uint8_t *slot);
+int stage_request(struct stag_pool *p, struct op *op, struct pool_request *rq);
+/* The value, and then the message, which ends the slot. */
+int stage_post(struct stag_pool *p, struct op *op, struct ibv_send_wr *message);
+bool stage_hear(struct stag_pool *p, const struct pool_answer *answer); /* false: no sense */
 
 /* ---- client_read.c ----------------------------------------------------------------------------- */
 

@@ -118,7 +118,9 @@ static int make_request(struct stag_pool *p, struct op *op, struct pool_request 
 		.ptr = op->io.ptr,
 		.value = op->io.from,
 	};
-	if (has_value(op) && op->io.length > CLIENT_INLINE)
+	if (has_value(op) && op->way == WAY_STAGED)
+		return stage_request(p, op, rq);
+	if (has_value(op) && op->way == WAY_PULLED)
 		return lend_value(p, op, rq);
 	if (is_read(op) && op->io.length > ANSWER_INLINE)
 		return lend_room(p, op, rq);
@@ -144,7 +146,8 @@ static void message_put(struct stag_pool *p, struct message *m)
 	p->free_messages = m;
 }
 
-static int post(struct stag_pool *p, struct message *m, size_t length)
+/* staged: the op whose value goes before it; NULL: none does. */
+static int post(struct stag_pool *p, struct message *m, size_t length, struct op *staged)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)m->bytes,
 			      .length = (uint32_t)length,
@@ -159,6 +162,8 @@ static int post(struct stag_pool *p, struct message *m, size_t length)
 	struct ibv_send_wr *bad;
 
 	m->posted = true;
+	if (staged)
+		return stage_post(p, staged, &wr);
 	return -ibv_post_send(p->link.id->qp, &wr, &bad);
 }
 
@@ -205,9 +210,19 @@ static void asked(struct stag_pool *p, struct op *op, struct message *m)
 	p->uploads += is_upload(op);
 }
 
-static bool advertises(const struct stag_pool *p, const struct op *op)
+static enum op_way way_of(const struct stag_pool *p, struct op *op)
 {
-	return p->link.one_shot && has_value(op) && op->io.length > CLIENT_INLINE;
+	if (!has_value(op))
+		return WAY_INLINE;
+	if (stage_find(p, op->io.length, &op->slot))
+		return WAY_STAGED;
+	return op->io.length > CLIENT_INLINE ? WAY_PULLED : WAY_INLINE;
+}
+
+/* There is one such key in a message: that it advertises, or ends. */
+static bool goes_alone(const struct stag_pool *p, const struct op *op)
+{
+	return op->way == WAY_STAGED || (op->way == WAY_PULLED && p->link.one_shot);
 }
 
 static bool may_ask(struct stag_pool *p, struct op *op)
@@ -250,15 +265,17 @@ static int add(struct stag_pool *p, struct op *op, struct message *m, size_t *us
 	return 0;
 }
 
-/* As many as fit. The last one that was added may have memory to advertise. */
+/* As many as fit. One whose memory is advertised, or whose value is staged, is the only one. */
 static struct op *fill(struct stag_pool *p, struct message *m, size_t *used)
 {
 	struct op *op;
 	int rc;
 
 	while ((op = p->to_ask.first) && may_ask(p, op)) {
-		bool alone = advertises(p, op);
+		bool alone;
 
+		op->way = (uint8_t)way_of(p, op);
+		alone = goes_alone(p, op);
 		if (alone && m->unanswered != 0)
 			break;
 		rc = add(p, op, m, used);
@@ -282,7 +299,10 @@ static int send_one(struct stag_pool *p, struct message *m)
 		message_put(p, m);
 		return -EAGAIN;
 	}
-	rc = op ? post_advertising(p, m, used, op) : post(p, m, used);
+	if (op && op->way == WAY_PULLED)
+		rc = post_advertising(p, m, used, op);
+	else
+		rc = post(p, m, used, op);
 	return rc == 0 ? 0 : -ENOTCONN;
 }
 
@@ -314,7 +334,7 @@ int ask_attach(struct stag_pool *p)
 		return -ENOMEM;
 	pool_message_start(m->bytes, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, 0);
 	pool_message_request(m->bytes, NODE_MESSAGE, &used, &rq);
-	return post(p, m, used);
+	return post(p, m, used, NULL);
 }
 
 void ask_sent(struct stag_pool *p, uint32_t message)
@@ -393,7 +413,14 @@ bool ask_hear(struct stag_pool *p, const void *bytes, size_t length)
 			if (answer.op != POOL_OP_ATTACH)
 				return false;
 			link_attached(p, &message, &answer);
-			return true;
+			if (p->link.stage != LINK_UP)
+				return true;
+			continue;
+		}
+		if (answer.op == POOL_OP_STAGING) {
+			if (!stage_hear(p, &answer))
+				return false;
+			continue;
 		}
 		op = find(p, answer.sequence);
 		if (!op || message.epoch != p->link.epoch)

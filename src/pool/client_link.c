@@ -129,7 +129,9 @@ int link_make_qp(struct stag_pool *p, struct rdma_cm_id *id, bool for_hello)
 		.send_cq = p->cq,
 		.recv_cq = p->cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr = for_hello ? 1 : p->depth + NODE_DEPTH + CLIENT_PIECES + 8,
+		.cap = {.max_send_wr =
+				for_hello ? 1
+					  : p->depth + NODE_DEPTH + CLIENT_PIECES + NODE_SLOTS + 8,
 			.max_recv_wr = for_hello ? 1 : NODE_DEPTH,
 			.max_send_sge = 2,
 			.max_recv_sge = 1},
@@ -214,6 +216,8 @@ static bool is_apt(const struct node_facts *f)
 {
 	return f->size >= POOL_MIN_SIZE && f->size <= POOL_MAX_SIZE &&
 	       f->address <= UINT64_MAX - f->size && f->index_at <= f->size &&
+	       (f->staging_length == 0 || (f->staging_length == NODE_SLICE &&
+					   f->staging_address <= UINT64_MAX - NODE_SLICE)) &&
 	       f->num_buckets != 0 &&
 	       f->num_buckets <= (f->size - f->index_at) / sizeof(struct pool_bucket);
 }

@@ -38,6 +38,7 @@ static void came(struct work *w, const struct ibv_wc *wc)
 
 	m->length = wc->byte_len;
 	m->advertised = wc->wc_flags & STAGDV_WC_ADVERTISED ? wc->invalidated_rkey : 0;
+	m->invalidated = wc->wc_flags & IBV_WC_WITH_INV ? wc->invalidated_rkey : 0;
 	w->conn->ops->received(w->conn, m);
 }
 

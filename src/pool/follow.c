@@ -17,12 +17,15 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define AGAIN	  (5 * NS_PER_MS) /* twice as long each time, */
-#define MAX_TRIES 6		  /* up to 320 ms */
-#define SILENCE	  (2 * NS_PER_S)  /* then a connection is taken for dead */
-#define RESOLVE	  1000		  /* ms */
-#define MANY	  1024		  /* records in a round */
-#define NUM_SENDS (COPY_READS + 16)
+#define AGAIN	    (5 * NS_PER_MS) /* twice as long each time, */
+#define MAX_TRIES   6		    /* up to 320 ms */
+#define SILENCE	    (2 * NS_PER_S)  /* then a connection is taken for dead */
+#define RESOLVE	    1000	    /* ms */
+#define MANY	    1024	    /* records in a round; */
+#define MANY_STAGED 64 /* those whose values are elsewhere take longer than they are long */
+#define NUM_SENDS   (COPY_READS + 16)
+
+#define STAGING_MAX (4ull << 30) /* more than this nobody forwards to */
 
 static struct follow *to_follow(struct conn *c)
 {
@@ -73,7 +76,7 @@ static void torn(struct follow *f, int rc)
 static void drain(struct follow *f, unsigned int most)
 {
 	struct stag_pool_node *n = f->conn.node;
-	int rc = pool_ring_drain(&f->ring, &n->region, NULL, most);
+	int rc = pool_ring_drain(&f->ring, &n->region, &f->staging, most);
 
 	if (rc > 0)
 		n->busy = true;
@@ -88,7 +91,7 @@ static void drain_all(struct follow *f)
 	int rc = 1;
 
 	while (f->state == FOLLOW_GOES_ON && rc > 0)
-		rc = pool_ring_drain(&f->ring, &n->region, NULL, MANY);
+		rc = pool_ring_drain(&f->ring, &n->region, &f->staging, MANY);
 	if (rc < 0)
 		role_torn(&n->role, n->now);
 }
@@ -189,6 +192,24 @@ static void received(struct conn *c, struct message *m)
 	}
 }
 
+/* Zeroes, as a primary's that nobody has written to. */
+static int lend_staging(struct follow *f)
+{
+	size_t length = f->conn.node->staging_length;
+	void *at;
+
+	if (length == 0)
+		return 0;
+	at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		  -1, 0);
+	if (at == MAP_FAILED)
+		return -ENOMEM;
+	f->staging = (struct pool_staging){.at = at, .length = length};
+	f->staging_mr =
+		ibv_reg_mr(f->pd, at, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	return f->staging_mr ? 0 : -ENOMEM;
+}
+
 static int lend_memory(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
@@ -205,23 +226,26 @@ static int lend_memory(struct follow *f)
 	f->ring_mr = ibv_reg_mr(f->pd, ring, n->log_size, rights);
 	f->beat_mr = ibv_reg_mr(f->pd, f->beat, sizeof(*f->beat), rights | IBV_ACCESS_REMOTE_READ);
 	f->region_mr = ibv_reg_mr(f->pd, n->region.at, n->region.size, rights);
-	return f->ring_mr && f->beat_mr && f->region_mr ? 0 : -ENOMEM;
+	return f->ring_mr && f->beat_mr && f->region_mr ? lend_staging(f) : -ENOMEM;
 }
 
 static void say_hello(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
-	union link_message said = {.hello = {.what = LINK_HELLO,
-					     .synced = n->role.synced,
-					     .epoch = n->role.epoch,
-					     .number = pool_superblock(&n->region)->number,
-					     .ring = (uintptr_t)f->ring_at,
-					     .beat = (uintptr_t)f->beat,
-					     .ring_rkey = f->ring_mr->rkey,
-					     .beat_rkey = f->beat_mr->rkey,
-					     .ring_size = n->log_size,
-					     .order = n->us.order,
-					     .region_rkey = f->region_mr->rkey}};
+	union link_message said = {
+		.hello = {.what = LINK_HELLO,
+			  .synced = n->role.synced,
+			  .epoch = n->role.epoch,
+			  .number = pool_superblock(&n->region)->number,
+			  .ring = (uintptr_t)f->ring_at,
+			  .beat = (uintptr_t)f->beat,
+			  .ring_rkey = f->ring_mr->rkey,
+			  .beat_rkey = f->beat_mr->rkey,
+			  .ring_size = n->log_size,
+			  .staging = (uintptr_t)f->staging.at,
+			  .staging_rkey = f->staging_mr ? f->staging_mr->rkey : 0,
+			  .order = n->us.order,
+			  .region_rkey = f->region_mr->rkey}};
 
 	memcpy(said.hello.address, n->us.address, sizeof(n->us.address));
 	f->state = FOLLOW_LINKED;
@@ -233,6 +257,10 @@ static void say_hello(struct follow *f)
 static void free_memory(struct follow *f)
 {
 	copy_end(f);
+	if (f->staging_mr)
+		ibv_dereg_mr(f->staging_mr);
+	if (f->staging.at)
+		munmap((void *)(uintptr_t)f->staging.at, f->staging.length);
 	resolve_end(f->resolve);
 	if (f->region_mr)
 		ibv_dereg_mr(f->region_mr);
@@ -328,7 +356,10 @@ static int accepted(struct follow *f, const struct rdma_conn_param *said)
 		return rc;
 	if (n->log.at && n->log_size != facts.log_size)
 		return -ESTALE;
+	if (facts.staging > STAGING_MAX / POOL_PAGE)
+		return -EPROTO;
 	n->log_size = facts.log_size;
+	n->staging_length = (uint64_t)facts.staging * POOL_PAGE;
 	n->flags |= facts.flags;
 	return lend_memory(f);
 }
@@ -489,7 +520,7 @@ void follow_fence(struct stag_pool_node *n)
 void follow_look(struct stag_pool_node *n)
 {
 	struct follow *f = n->follow;
-	unsigned int most = MANY;
+	unsigned int most = f && f->staging.at ? MANY_STAGED : MANY;
 
 	if (!f && n->follow_seat >= 0 && n->now >= n->follow_again)
 		knock(n);

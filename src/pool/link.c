@@ -41,7 +41,7 @@ static int say(struct link *l, const union link_message *said)
 
 static bool is_own_memory(const struct link_hello *h, const struct stag_pool_node *n)
 {
-	return h->ring_size == n->log.size;
+	return h->ring_size == n->log.size && (h->staging != 0) == (n->staging.at != NULL);
 }
 
 static void welcome(struct link *l, bool resync)
@@ -59,6 +59,10 @@ static void welcome(struct link *l, bool resync)
 					       .seat = (uint32_t)l->seat}};
 
 	memcpy(said.welcome.life, n->life.token, sizeof(said.welcome.life));
+	if (staging_mirror(l) != 0) {
+		conn_leave(&l->conn);
+		return;
+	}
 	l->sent = l->applied = n->settled;
 	l->number = said.welcome.number;
 	say(l, &said);
@@ -169,6 +173,7 @@ static void ended(struct conn *c)
 	struct stag_pool_node *n = c->node;
 
 	stop_waiting(l);
+	staging_unmirror(l);
 	if (l->seat < 0 || n->links[l->seat] != l)
 		return;
 	n->links[l->seat] = NULL;
@@ -180,6 +185,8 @@ static void ended(struct conn *c)
 
 static void free_memory(struct link *l)
 {
+	if (l->staging_mr)
+		ibv_dereg_mr(l->staging_mr);
 	if (l->own_mr)
 		ibv_dereg_mr(l->own_mr);
 	if (l->region_mr)
@@ -234,14 +241,19 @@ static int register_memory(struct link *l)
 	l->region_mr = ibv_reg_mr(l->pd, n->region.at, n->region.size, IBV_ACCESS_REMOTE_READ);
 	l->own_mr = ibv_reg_mr(l->pd, l->own, sizeof(*l->own),
 			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	return l->log_mr && l->region_mr && l->own_mr ? 0 : -ENOMEM;
+	if (n->staging.at)
+		l->staging_mr = ibv_reg_mr(l->pd, n->staging.at, n->staging_length, 0);
+	return l->log_mr && l->region_mr && l->own_mr && (l->staging_mr || !n->staging.at)
+		       ? 0
+		       : -ENOMEM;
 }
 
 static int accept_it(struct link *l, const struct admit_session *s)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct link_facts facts = {.log_size = n->log.size,
-				   .flags = n->flags & STAG_POOL_OVERWRITE};
+				   .flags = n->flags & STAG_POOL_OVERWRITE,
+				   .staging = (uint32_t)(n->staging_length / POOL_PAGE)};
 	uint8_t greeting[ADMIT_MAX];
 	struct rdma_conn_param param = {.private_data = greeting,
 					.responder_resources = n->reads,
@@ -271,7 +283,7 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 	rc = register_memory(l);
 	if (rc == 0)
 		rc = conn_prepare(&l->conn, l->pd, LINK_DEPTH,
-				  3 * LINK_CONFIRMS + LINK_BODIES + 16);
+				  3 * LINK_CONFIRMS + LINK_BODIES + STAGING_SENDS + 16);
 	if (rc == 0)
 		rc = accept_it(l, s);
 	if (rc != 0) {
@@ -396,7 +408,7 @@ static void send_records(struct stag_pool_node *n, struct link *l)
 	uint64_t *sink;
 	int k;
 
-	if (l->sent == n->log.put || !confirm || l->conn.over)
+	if (l->sent == n->log.put || !confirm || l->conn.over || !staging_catch_up(l))
 		return;
 	k = write_segments(l, wr, sge);
 	sink = &l->own->sink[confirm - l->confirms];
@@ -474,6 +486,7 @@ void links_let_go(struct stag_pool_node *n)
 		tail = l->applied;
 	if (tail > n->log.tail)
 		n->log.tail = tail;
+	staging_let_go(n);
 	if (l)
 		mind_the_slowest(n, l);
 }

@@ -32,7 +32,8 @@
 struct link_facts {
 	uint64_t log_size;
 	uint32_t flags; /* STAG_POOL_OVERWRITE */
-	uint32_t reserved;
+	uint32_t
+		staging; /* pages of POOL_PAGE that its clients write values to, and that are forwarded */
 	uint8_t superblock[POOL_FIXED];
 };
 
@@ -71,8 +72,11 @@ struct link_hello {
 	uint64_t ring, beat; /* addresses */
 	uint32_t ring_rkey, beat_rkey;
 	uint64_t ring_size;
+	uint64_t staging; /* 0: none, as its primary said */
+	uint32_t staging_rkey;
 	uint32_t order;
 	uint32_t region_rkey; /* the primary may write to its region, which is where its own is */
+	uint32_t reserved;
 	char address[ROLL_ADDRESS_LEN + 4]; /* where others reach it */
 };
 

@@ -163,6 +163,7 @@ static const struct pool_record *next_record(struct stag_pool_node *n, uint64_t 
 int memory_settle(struct stag_pool_node *n, uint64_t number)
 {
 	const struct pool_superblock *sb = pool_superblock(&n->region);
+	const struct pool_staging staging = staging_own(n);
 
 	while (sb->number < number) {
 		const struct pool_record *record;
@@ -172,7 +173,7 @@ int memory_settle(struct stag_pool_node *n, uint64_t number)
 		if (n->settled >= n->log.put)
 			return -EPROTO;
 		record = next_record(n, &left);
-		rc = pool_settle(&n->core, record, left, NULL);
+		rc = pool_settle(&n->core, record, left, &staging);
 		if (rc != 0)
 			return rc;
 		n->settled += record->length;

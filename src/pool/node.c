@@ -294,6 +294,7 @@ static void close_all(struct stag_pool_node *n)
 	if (n->events)
 		rdma_destroy_event_channel(n->events);
 	memory_destroy(n);
+	staging_destroy(n);
 	pulls_destroy(n);
 	if (n->cq)
 		ibv_destroy_cq(n->cq);

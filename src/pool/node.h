@@ -26,6 +26,13 @@
  * the client asks for FRESH when its reads are done, and delivers them when that is answered. One answer is good for all
  * that was done before it was asked for.
  *
+ * POOL_SOURCE_STAGED: the client has written the value to a slot of its own in the node's memory, by RDMA Write, from the slot's beginning
+ * on, and source_address is that. It writes to slots that are open: the answers that a message has may be followed by one with op
+ * POOL_OP_STAGING, whose bytes are struct node_slot's, one for each slot that is open from then on, and its key. The request's message is a send with
+ * invalidate of that key, with no other request in it: nobody can write to the slot when the node hears of it, and what is there is the value,
+ * here and at every standby, to which the node's adapter has forwarded it. Which slots there are: below. A client with no slot that is
+ * open uses another way.
+ *
  * A connection ends when the node is not primary any more, or its adapter refused a read because the lease was over: the client
  * asks around, the highest epoch wins, attaches there with its id and asks again for what was not answered.
  *
@@ -48,6 +55,30 @@ enum node_flags {
 	NODE_UNLEASED = 1 << 0,
 };
 
+/* A client's part of the staging memory: slots for values that are short, then for longer ones. */
+#define NODE_SHORTS 16u
+#define NODE_SHORT  65536u
+#define NODE_LONGS  3u
+#define NODE_LONG   (1u << 20)
+#define NODE_SLOTS  (NODE_SHORTS + NODE_LONGS)
+#define NODE_SLICE  (NODE_SHORTS * NODE_SHORT + NODE_LONGS * NODE_LONG)
+
+static inline uint32_t node_slot_at(uint32_t slot)
+{
+	return slot < NODE_SHORTS ? slot * NODE_SHORT
+				  : NODE_SHORTS * NODE_SHORT + (slot - NODE_SHORTS) * NODE_LONG;
+}
+
+static inline uint32_t node_slot_size(uint32_t slot)
+{
+	return slot < NODE_SHORTS ? NODE_SHORT : NODE_LONG;
+}
+
+/* It is open. */
+struct node_slot {
+	uint32_t slot, rkey;
+};
+
 /* The answer to ATTACH. */
 struct node_facts {
 	uint64_t address, size; /* of the region */
@@ -56,12 +87,10 @@ struct node_facts {
 	uint32_t
 		rkey; /* of the region at this node: the same where the adapter lets us choose it */
 	uint64_t staging_address, staging_length; /* of this client; length 0: there is none */
-	uint32_t staging_rkey;
-	uint32_t rights; /* STAG_POOL_RIGHT_* */
+	uint32_t flags;				  /* enum node_flags */
+	uint32_t rights;			  /* STAG_POOL_RIGHT_* */
 	uint8_t uuid[ROLL_UUID_LEN];
 	char pool[ROLL_NAME_LEN]; /* its name */
-	uint32_t flags;		  /* enum node_flags */
-	uint32_t reserved;
 };
 
 struct node_member {
@@ -85,7 +114,7 @@ struct node_status {
 	struct node_member members[ROLL_MAX_NODES];
 };
 
-_Static_assert(sizeof(struct node_facts) == 152, "as it is sent");
+_Static_assert(sizeof(struct node_facts) == 144, "as it is sent");
 _Static_assert(sizeof(struct node_member) == 184, "as it is sent");
 _Static_assert(sizeof(struct node_status) == 152 + ROLL_MAX_NODES * 184, "as it is sent");
 

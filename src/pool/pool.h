@@ -52,8 +52,9 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies")
 #define POOL_MAX_VALUE	    STAG_POOL_VALUE_MAX
 #define POOL_DIRECT_MAX	    (256u << 10) /* of a value in its object; a longer one has a stub there */
 #define POOL_BLOCK_MAX	    (288u << 10)
-#define POOL_WINDOW	    64u /* outcomes that are kept of a client */
-#define POOL_MAX_UPLOADS    8u	/* of a client, under way */
+#define POOL_STAGED_MAX	    (1u << 20) /* of a value that is staged as a whole */
+#define POOL_WINDOW	    64u	       /* outcomes that are kept of a client */
+#define POOL_MAX_UPLOADS    8u	       /* of a client, under way */
 #define POOL_BUCKET_ENTRIES 7u
 #define POOL_MAX_CHAIN	    64u /* buckets behind each other */
 #define POOL_NOWHERE	    UINT64_MAX
@@ -262,11 +263,11 @@ struct pool_staged {
 #define POOL_RECORD_META 8192u /* bytes of a record beside its value, at most */
 #define POOL_RECORD_MAX	 (POOL_DIRECT_MAX + POOL_RECORD_META)
 
-/* Staged bytes [base, base + length) are at `at`: the staging memory, or the primary's copy of what a record names. */
+/* Staged bytes [base, base + length) are at `at`: the staging memory, or a copy of what a record names. */
 struct pool_staging {
 	const uint8_t *at;
 	uint64_t base, length;
-	bool trusted; /* the hash is not asked for: our own copy; or there is nobody left to ask for the bytes */
+	bool trusted; /* the hash is not asked for: who applies it has made the record from these very bytes */
 };
 
 /* Being made, in memory of the caller's. Too little of it: failed, from then on. */
@@ -571,12 +572,13 @@ unsigned int pool_client_uploads(const struct pool_core *core, const struct pool
 enum pool_op {
 	POOL_OP_ATTACH =
 		64, /* a client's first: name is none, version 1: it has been here before, ESTALE if not */
-	POOL_OP_DETACH, /* it needs nothing any more */
-	POOL_OP_LIST,	/* names from version (a cursor); the answer has as many as fit */
-	POOL_OP_NODES,	/* who is there: the answer's value is node.c's */
-	POOL_OP_SWITCH, /* the primary is to be the node of this name */
-	POOL_OP_FORGET, /* the node of this name is to be no member any more */
-	POOL_OP_FRESH,	/* is it primary still? Answered within its lease only */
+	POOL_OP_DETACH,	 /* it needs nothing any more */
+	POOL_OP_LIST,	 /* names from version (a cursor); the answer has as many as fit */
+	POOL_OP_NODES,	 /* who is there: the answer's value is node.c's */
+	POOL_OP_SWITCH,	 /* the primary is to be the node of this name */
+	POOL_OP_FORGET,	 /* the node of this name is to be no member any more */
+	POOL_OP_FRESH,	 /* is it primary still? Answered within its lease only */
+	POOL_OP_STAGING, /* nobody asks for it: slots that a client may write to (node.h) */
 	POOL_OP_MAX,
 };
 
@@ -592,7 +594,7 @@ enum pool_request_flags {
 /* Where a value is; of a read, where it is to go. */
 enum pool_source {
 	POOL_SOURCE_INLINE, /* in the message */
-	POOL_SOURCE_STAGED, /* in the client's slice of the staging memory, at address: which the node judges, and copies */
+	POOL_SOURCE_STAGED, /* in the client's slice of the staging memory, at address: which the node judges */
 	POOL_SOURCE_PULL, /* in the client's memory: address, key */
 };
 
@@ -701,6 +703,11 @@ int pool_upload_bytes(struct pool_core *core, const struct pool_who *who, uint64
 /* Where these bytes of it belong in the region, for who places them there without a record, on every node. As above. */
 int pool_upload_find(const struct pool_core *core, const struct pool_who *who, uint64_t sequence,
 		     uint64_t offset, uint32_t length, uint64_t *to);
+
+/* The same of all of it, which is staged: at most POOL_STAGED_MAX. */
+int pool_upload_staged(struct pool_core *core, const struct pool_who *who, uint64_t sequence,
+		       uint32_t length, const struct pool_staged *staged, void *at, size_t room,
+		       size_t *used);
 
 /* ---- look.c ---------------------------------------------------------------------- */
 

@@ -29,9 +29,10 @@ static void send_written(struct client *k)
 {
 	struct message *m = k->writing;
 
-	k->writing = NULL;
 	if (!m)
 		return;
+	staging_tell(k);
+	k->writing = NULL;
 	m->length = (uint32_t)k->used;
 	conn_say(&k->conn, m);
 }
@@ -79,6 +80,12 @@ static void write_facts(struct client *k, struct pool_answer *answer, struct nod
 				     .rkey = n->region_mr->rkey,
 				     .rights = k->rights,
 				     .flags = n->dv ? 0 : NODE_UNLEASED};
+	if (k->slice) { /* where its first slot is */
+		facts->staging_address = (uintptr_t)n->staging.at + k->slice->slots[0].index /
+									    NODE_SLOTS *
+									    (uint64_t)NODE_SLICE;
+		facts->staging_length = NODE_SLICE;
+	}
 	memcpy(facts->uuid, r->uuid, sizeof(facts->uuid));
 	memcpy(facts->pool, n->pool, sizeof(facts->pool));
 	answer->bytes = facts;
@@ -89,8 +96,10 @@ static int write_reply(struct client *k, struct reply *r)
 {
 	struct node_facts facts;
 
-	if (r->answer.op == POOL_OP_ATTACH && r->answer.status == 0)
+	if (r->answer.op == POOL_OP_ATTACH && r->answer.status == 0) {
+		staging_give(k);
 		write_facts(k, &r->answer, &facts);
+	}
 	return write_answer(k, &r->answer);
 }
 
@@ -175,7 +184,9 @@ void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room)
 
 static size_t record_need(const struct pool_request *rq)
 {
-	return POOL_RECORD_META + (((rq->value ? rq->length : 0) + 7u) & ~7u);
+	bool is_inline = rq->value && rq->source != POOL_SOURCE_STAGED;
+
+	return POOL_RECORD_META + (((is_inline ? rq->length : 0) + 7u) & ~7u);
 }
 
 int serve_change(struct client *k, const struct pool_request *rq, struct pool_answer *answer)
@@ -369,7 +380,7 @@ static int carry_out(struct client *k, struct message *m, const struct pool_requ
 		break;
 	}
 	if (rq->source == POOL_SOURCE_STAGED)
-		return refuse(k, rq, EOPNOTSUPP);
+		return staging_change(k, m, rq);
 	return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq) : serve_change(k, rq, &answer);
 }
 
@@ -404,11 +415,11 @@ static int carry_out_message(struct client *k, struct message *m)
 
 void serve_requests(struct stag_pool_node *n)
 {
-	uint64_t first = n->core.number, put = n->log.put;
+	uint64_t first = n->core.number, put = n->log.put + n->info.mirrored_bytes;
 
 	node_look_at_clock(n);
 	while (!list_empty(&n->inbox) && n->core.number - first < RECORDS_A_ROUND &&
-	       n->log.put - put < BYTES_A_ROUND) {
+	       n->log.put + n->info.mirrored_bytes - put < BYTES_A_ROUND) {
 		struct message *m = list_entry(n->inbox.next, struct message, link);
 		struct client *k = to_client(m->work.conn);
 
@@ -469,6 +480,7 @@ static void ended(struct conn *c)
 
 static void free_client(struct conn *c)
 {
+	staging_leave(to_client(c));
 	free(to_client(c));
 }
 
@@ -508,7 +520,7 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	memcpy(k->name, s->name, sizeof(k->name));
 	k->rights = s->rights;
 	n->num_clients++;
-	rc = conn_prepare(&k->conn, n->pd, NODE_DEPTH, PULL_SLOTS);
+	rc = conn_prepare(&k->conn, n->pd, NODE_DEPTH, PULL_SLOTS + NODE_SLOTS);
 	if (rc == 0)
 		rc = accept_it(k, s);
 	if (rc != 0) {
@@ -550,6 +562,7 @@ int serve_start(struct stag_pool_node *n)
 {
 	int rc = memory_log(n);
 
+	staging_open(n);
 	if (rc == 0)
 		rc = pool_core_open(&n->core, &n->region, n->role.epoch);
 	if (rc != 0)
@@ -585,5 +598,6 @@ void serve_stop(struct stag_pool_node *n)
 	while (!list_empty(&n->handing))
 		list_del(n->handing.next);
 	expire_end(n);
+	staging_start(n);
 	pool_core_close(&n->core);
 }

@@ -10,6 +10,7 @@
  *	serve.c    clients: their requests, and answers when all standbys have what they are about
  *	pull.c     values that are read from, or written to, a client's memory
  *	body.c     bodies of long ones, in our region and the standbys'
+ *	staging.c  values that clients wrote to memory of ours, forwarded by the adapter
  *	link.c     a primary and its standbys: records, confirmations, beats
  *	follow.c   a standby and its primary: the ring, echoes, fencing
  *	resolve.c  where a node is, by its name
@@ -62,7 +63,8 @@ struct message {
 	struct list link; /* free ones; those that came and wait for their turn */
 	uint8_t *bytes;
 	uint32_t length;
-	uint32_t advertised; /* STag of the sender's that came with it; 0: none */
+	uint32_t advertised;  /* STag of the sender's that came with it; 0: none */
+	uint32_t invalidated; /* key of ours that it has ended; 0: none */
 	/* of one that came, serve.c: */
 	size_t where;	    /* its next request is there */
 	uint16_t left;	    /* requests of it that were not looked at */
@@ -128,7 +130,45 @@ struct client {
 	struct list free_replies, ready;
 	struct message *writing; /* answers go here */
 	size_t used;
-	struct list dirty; /* of the node's */
+	struct list dirty;   /* of the node's */
+	struct slice *slice; /* where it writes values to; NULL: nowhere */
+};
+
+/* ---- what clients write (staging.c) --------------------------------------------------- */
+
+enum slot_state {
+	SLOT_SHUT, /* nobody can write there; it is to be opened */
+	SLOT_OPEN, /* its client can */
+	SLOT_TAKEN, /* its client has asked for what is there: nobody can, until all have applied it */
+};
+
+struct stage_slot {
+	struct list link; /* taken ones, by `end` */
+	struct slice *slice;
+	enum slot_state state;
+	struct ibv_mw *mw;
+	uint32_t rkey;
+	uint32_t index;	    /* of all slots */
+	uint64_t end;	    /* of the log: the records that name it are before this */
+	const void *asking; /* a request, that could not be carried out yet */
+	bool touched;	    /* it may have something else than zeroes */
+};
+
+struct slice {
+	struct client *client; /* NULL: nobody's */
+	struct stage_slot slots[NODE_SLOTS];
+};
+
+#define STAGING_SLICES 32u
+#define STAGING_SENDS  8u /* of slots, under way to a standby */
+#define STAGING_SLOTS  (STAGING_SLICES * NODE_SLOTS)
+
+struct staging {
+	uint8_t *at; /* NULL: there is none */
+	struct ibv_mr *mr;
+	struct slice *slices;
+	unsigned int next; /* slice to be given */
+	struct list taken; /* slots */
 };
 
 /* ---- standbys (link.c) ---------------------------------------------------------------- */
@@ -144,8 +184,12 @@ struct link {
 	bool waiting; /* its hello has come, its seat is waited for */
 	struct link_hello hello;
 	struct ibv_pd *pd;
-	struct ibv_mr *log_mr, *region_mr, *own_mr;
-	struct link_own { /* memory that it writes to, and that is read to */
+	struct ibv_mr *log_mr, *region_mr, *own_mr, *staging_mr;
+	bool mirrors;		     /* what is staged is forwarded to it */
+	uint8_t same[STAGING_SLOTS]; /* this slot is there as it is here */
+	struct work caught;	     /* of slots that we send, */
+	unsigned int catching;	     /* as many of them */
+	struct link_own {	     /* memory that it writes to, and that is read to */
 		struct link_echo echo;
 		uint64_t sink[LINK_CONFIRMS];
 	} * own;
@@ -212,8 +256,9 @@ struct follow {
 	struct ibv_pd *pd;
 	uint8_t *ring_at;
 	struct link_beat *beat; /* the primary writes it */
-	struct ibv_mr *ring_mr, *beat_mr, *region_mr;
+	struct ibv_mr *ring_mr, *beat_mr, *region_mr, *staging_mr;
 	struct pool_ring ring;
+	struct pool_staging staging; /* what the primary's adapter forwards to; at: NULL: none */
 	struct link_welcome welcome;
 	uint64_t heard, settled; /* the last beat's; what its primary has applied */
 	struct link_echo echo;
@@ -281,6 +326,8 @@ struct stag_pool_node {
 	struct pool_region region;
 	bool mapped;
 	struct ibv_mr *region_mr;
+	struct staging staging;
+	uint64_t staging_length; /* of a primary's: as it says */
 	struct pool_log log;
 	uint64_t settled; /* position of the log up to which it was applied */
 	uint64_t posted;  /* number of the last record that was made known to the role */
@@ -421,6 +468,24 @@ int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const 
 	       uint32_t length);
 /* So many of the pieces that it was sent are there, ns after they left. */
 void body_confirmed(struct link *l, uint64_t pieces, uint64_t ns);
+
+/* staging.c */
+/* As a primary. Where it cannot be had, or is not wanted, software forwards. */
+void staging_open(struct stag_pool_node *n);
+void staging_start(struct stag_pool_node *n);	/* nothing is under way */
+void staging_destroy(struct stag_pool_node *n); /* no client is left */
+/* What records name, for who has made them. */
+struct pool_staging staging_own(const struct stag_pool_node *n);
+void staging_give(struct client *k);  /* a slice, if one is left */
+void staging_leave(struct client *k); /* its queue pair is gone */
+/* Slots that can be opened are, and the message that k is writing says so. */
+void staging_tell(struct client *k);
+int staging_change(struct client *k, struct message *m, const struct pool_request *request);
+void staging_let_go(struct stag_pool_node *n); /* what all have applied */
+int staging_mirror(struct link *l);	       /* to this standby, from now on */
+void staging_unmirror(struct link *l);
+/* What records that are not sent yet name, and was not forwarded. false: not all of it could be sent. */
+bool staging_catch_up(struct link *l);
 
 /* link.c */
 int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);

@@ -100,3 +100,21 @@ int pool_upload_bytes(struct pool_core *core, const struct pool_who *who, uint64
 	pool_build_bytes(&build, to, bytes, length);
 	return pool_end(core, used);
 }
+
+int pool_upload_staged(struct pool_core *core, const struct pool_who *who, uint64_t sequence,
+		       uint32_t length, const struct pool_staged *staged, void *at, size_t room,
+		       size_t *used)
+{
+	struct pool_build build;
+	uint64_t to;
+	int rc = length <= POOL_STAGED_MAX ? pool_upload_find(core, who, sequence, 0, length, &to)
+					   : -EINVAL;
+
+	*used = 0;
+	if (rc == 0)
+		rc = pool_begin(core, &build, at, room, 0);
+	if (rc != 0)
+		return rc;
+	pool_build_staged(&build, to, length, staged);
+	return pool_end(core, used);
+}

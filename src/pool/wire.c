@@ -267,6 +267,19 @@ int pool_message_read(const void *at, size_t length, size_t *where, struct pool_
 	return 0;
 }
 
+/* Bytes of a value that comes this way. */
+static uint32_t most_of(uint8_t source)
+{
+	switch (source) {
+	case POOL_SOURCE_PULL:
+		return POOL_MAX_VALUE;
+	case POOL_SOURCE_STAGED:
+		return POOL_STAGED_MAX;
+	default:
+		return POOL_DIRECT_MAX;
+	}
+}
+
 /* What the operation takes is there, and nothing else. */
 static bool is_apt(const struct operation *o, const struct pool_request *rq)
 {
@@ -279,9 +292,7 @@ static bool is_apt(const struct operation *o, const struct pool_request *rq)
 		has &= (uint8_t)~NAME;
 	if (has != takes || (flags & ~o->flags) != 0)
 		return false;
-	if ((o->takes & VALUE) && rq->length > POOL_MAX_VALUE)
-		return false;
-	if ((o->takes & VALUE) && rq->source != POOL_SOURCE_PULL && rq->length > POOL_DIRECT_MAX)
+	if ((o->takes & VALUE) && rq->length > most_of(rq->source))
 		return false;
 	if (rq->source > POOL_SOURCE_PULL || rq->name_length > POOL_MAX_NAME)
 		return false;

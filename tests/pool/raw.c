@@ -201,8 +201,9 @@ int raw_say(struct raw *r, struct pool_request *rq)
 	struct ibv_sge sge = {.addr = (uintptr_t)at, .lkey = r->mr->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge,
 				 .num_sge = 1,
-				 .opcode = IBV_WR_SEND,
-				 .send_flags = IBV_SEND_SIGNALED},
+				 .opcode = r->ends ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .invalidate_rkey = r->ends},
 			   *bad;
 	uint64_t epoch = rq->op == POOL_OP_ATTACH ? 0 : r->epoch;
 	size_t used = 0;
@@ -213,7 +214,27 @@ int raw_say(struct raw *r, struct pool_request *rq)
 	if (rc == 0)
 		rc = pool_message_request(at, NODE_MESSAGE, &used, rq);
 	sge.length = (uint32_t)used;
+	r->ends = 0;
 	return rc == 0 ? -ibv_post_send(r->id->qp, &wr, &bad) : rc;
+}
+
+/* What else the message has: slots that are open. */
+static int hear_slots(struct raw *r, size_t length, size_t where, unsigned int n)
+{
+	struct pool_answer answer;
+	struct node_slot s;
+
+	for (unsigned int i = 0; i < n; i++) {
+		if (pool_answer_read(r->answer, length, &where, &answer) != 0 ||
+		    answer.op != POOL_OP_STAGING)
+			return -EPROTO;
+		for (uint32_t at = 0; at + sizeof(s) <= answer.length; at += sizeof(s)) {
+			memcpy(&s, (const uint8_t *)answer.bytes + at, sizeof(s));
+			r->open |= 1u << s.slot;
+			r->slot_rkey[s.slot] = s.rkey;
+		}
+	}
+	return 0;
 }
 
 int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *answer)
@@ -231,8 +252,10 @@ int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *a
 		rc = pool_message_read(r->answer, wc.byte_len, &where, &header);
 	if (rc == 0)
 		rc = pool_answer_read(r->answer, wc.byte_len, &where, answer);
-	if (rc == 0 && (header.count != 1 || answer->sequence != rq->sequence))
+	if (rc == 0 && answer->sequence != rq->sequence)
 		rc = -EPROTO;
+	if (rc == 0)
+		rc = hear_slots(r, wc.byte_len, where, header.count - 1u);
 	if (rc == 0)
 		r->epoch = header.epoch;
 	return rc;
@@ -260,6 +283,38 @@ int raw_attach(struct raw *r, const uint64_t id[2], bool again)
 		return -EPROTO;
 	memcpy(&r->facts, answer.bytes, sizeof(r->facts));
 	return 0;
+}
+
+int raw_stage(struct raw *r, unsigned int slot, uint32_t offset, const void *bytes, uint32_t length)
+{
+	struct ibv_sge sge = {(uintptr_t)r->memory, length, r->memory_mr->lkey};
+	struct ibv_send_wr wr = {.sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .wr.rdma = {r->facts.staging_address + node_slot_at(slot) + offset,
+					     r->slot_rkey[slot]}},
+			   *bad;
+	struct ibv_wc wc;
+	int rc;
+
+	memcpy(r->memory, bytes, length);
+	rc = -ibv_post_send(r->id->qp, &wr, &bad);
+	return rc == 0 ? await_wc(r, &wc) : rc;
+}
+
+struct pool_request raw_staged(struct raw *r, unsigned int slot, uint32_t length)
+{
+	r->ends = r->slot_rkey[slot];
+	r->open &= ~(1u << slot);
+	return (struct pool_request){
+		.op = STAG_POOL_INSERT,
+		.flags = POOL_HAS_VALUE,
+		.source = POOL_SOURCE_STAGED,
+		.length = length,
+		.source_address = r->facts.staging_address + node_slot_at(slot),
+		.acknowledged = r->sequence,
+	};
 }
 
 int raw_fetch(struct raw *r, uint64_t address, uint64_t length)

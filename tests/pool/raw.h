@@ -25,7 +25,10 @@ struct raw {
 	struct admit_session session;
 	struct node_facts facts;
 	uint64_t epoch, sequence;
-	uint8_t answer[NODE_MESSAGE]; /* the last */
+	uint32_t open;			/* slots, a bit each, */
+	uint32_t slot_rkey[NODE_SLOTS]; /* and their keys */
+	uint32_t ends;			/* the next request's message ends this key; 0: none */
+	uint8_t answer[NODE_MESSAGE];	/* the last */
 };
 
 /* -EACCES: refused; -EAGAIN: later; -EREMCHG: not here; others: no connection. Nothing is left then. */
@@ -39,6 +42,10 @@ int raw_say(struct raw *r, struct pool_request *rq); /* and nothing more, */
 int raw_hear(struct raw *r, const struct pool_request *rq, struct pool_answer *answer);
 /* Bytes of the region, to its memory. */
 int raw_fetch(struct raw *r, uint64_t address, uint64_t length);
+/* Writes to a slot. -ENOTCONN: it was refused. The request for what is there. */
+int raw_stage(struct raw *r, unsigned int slot, uint32_t offset, const void *bytes,
+	      uint32_t length);
+struct pool_request raw_staged(struct raw *r, unsigned int slot, uint32_t length);
 /* One-sided. 0, -ENOENT, -EAGAIN (the node is to be asked), -ENOTCONN. */
 int raw_read(struct raw *r, const struct stag_pool_ptr *ptr, void *to, size_t *length);
 

@@ -117,8 +117,11 @@ static void what_an_operation_does_not_take_is_refused(void **state)
 	assert_int_equal(through(&rq, &out), 0);
 	assert_null(out.value);
 	rq.source = POOL_SOURCE_STAGED;
-	rq.length = POOL_DIRECT_MAX + 1;
+	rq.length = POOL_STAGED_MAX + 1;
 	assert_int_equal(through(&rq, &out), -EBADMSG);
+	rq.length = POOL_STAGED_MAX;
+	assert_int_equal(through(&rq, &out), 0);
+	assert_null(out.value);
 }
 
 static void a_message_that_is_cut_is_refused(void **state)
