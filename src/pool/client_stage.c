@@ -11,14 +11,15 @@
 #include <errno.h>
 #include <string.h>
 
-#define STAGE_MIN 8192u /* bytes: below this a value in its message is faster */
+/* Below, a value in its message is faster; above, a node fetches it right to where it is to be. */
+#define STAGE_MIN 8192u
 
 bool stage_find(const struct stag_pool *p, size_t length, uint8_t *slot)
 {
 	const uint32_t shorts = (1u << NODE_SHORTS) - 1;
 	uint32_t open = p->link.open;
 
-	if (length < STAGE_MIN || length > NODE_LONG)
+	if (length < STAGE_MIN || length > POOL_DIRECT_MAX)
 		return false;
 	open &= length <= NODE_SHORT ? shorts : ~shorts;
 	if (open == 0)
