@@ -387,9 +387,11 @@ static void event(struct conn *c, struct rdma_cm_event *e)
 		else
 			node_tell(c->node, LOG_LEVEL_WARN, "cannot follow its primary: %s",
 				  strerror(-rc));
-		if (rc == -EADDRINUSE) /* of the memory: it will be so however often it is tried */
+		if (rc == -EADDRINUSE) { /* of the memory: to try again is of no use */
+			c->node->follow_seat = -1;
 			role_refuse(&c->node->role, "something else is mapped where the pool's "
 						    "memory has to be");
+		}
 		break;
 	default:
 		rc = -ECONNRESET;
