@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <string.h>
 
 #define HEADER sizeof(struct pool_record)
 
@@ -84,9 +85,14 @@ static int drain_one(struct pool_ring *ring, struct pool_region *r,
 	uint64_t from = next_at(ring);
 	uint64_t at = from & (ring->size - 1);
 	struct pool_record header;
-	int rc = pool_record_check(r, ring->at + at, ring->size - at, &header);
+	int rc;
 
-	if (rc == -EAGAIN || (rc == 0 && !is_next(r, &header)))
+	/* One of an earlier round is not judged: it may be written over while we look. */
+	memcpy(&header, ring->at + at, HEADER);
+	if (!is_next(r, &header))
+		return 0;
+	rc = pool_record_check(r, ring->at + at, ring->size - at, &header);
+	if (rc == -EAGAIN || !is_next(r, &header))
 		return 0;
 	if (rc == 0 && (header.flags & POOL_RECORD_SKIP)) {
 		if (at == 0)

@@ -260,6 +260,24 @@ static void a_ring_is_drained_as_far_as_it_is_whole(void **state)
 	}
 }
 
+/* What was left there may be half of the next record by the time that its ranges are looked at. */
+static void what_an_earlier_round_left_is_not_judged(void **state)
+{
+	static uint8_t there[RING];
+	struct pool_ring ring = {.at = there, .size = RING};
+
+	pool_superblock(&region)->number = 5;
+	for (uint64_t number = 4; number <= 7; number++) {
+		pool_build_start(&build, there, RING);
+		pool_build_bytes(&build, SIZE, "out of bounds", 13);
+		pool_build_finish(&build, number, 1, 0);
+		assert_int_equal(pool_ring_drain(&ring, &region, NULL, 99),
+				 number == 6 ? -EBADMSG : 0);
+	}
+	pool_superblock(&region)->number = 0;
+	expect_untouched();
+}
+
 static void a_log_that_is_full_has_no_room(void **state)
 {
 	static uint8_t here[RING];
@@ -341,6 +359,7 @@ int main(void)
 		STORY(staged_bytes_that_changed_are_noticed),
 		STORY(a_record_that_finds_no_room_fails),
 		STORY(a_ring_is_drained_as_far_as_it_is_whole),
+		STORY(what_an_earlier_round_left_is_not_judged),
 		STORY(a_log_that_is_full_has_no_room),
 		STORY(a_ring_of_skips_comes_to_an_end),
 		STORY(a_superblock_that_is_wrong_is_refused),
