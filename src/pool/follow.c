@@ -185,7 +185,8 @@ static void received(struct conn *c, struct message *m)
 	} else if (heard.what == LINK_CATCH_UP) {
 		copy_catch_up(f, heard.number.number);
 	} else if (heard.what == LINK_HANDOVER && f->state == FOLLOW_GOES_ON) {
-		role_handover(&n->role, n->now, epoch, heard.number.number, heard.number.revision);
+		role_handover(&n->role, n->now, epoch, heard.number.number, heard.number.revision,
+			      heard.number.leaves);
 		node_act(n);
 	} else {
 		conn_leave(c);

@@ -311,8 +311,10 @@ void link_beat(struct stag_pool_node *n, const struct role_action *a)
 
 void link_handover(struct stag_pool_node *n, const struct role_action *a)
 {
-	union link_message said = {
-		.number = {.what = LINK_HANDOVER, .number = a->number, .revision = a->revision}};
+	union link_message said = {.number = {.what = LINK_HANDOVER,
+					      .leaves = n->leaves,
+					      .number = a->number,
+					      .revision = a->revision}};
 
 	if (n->links[a->seat])
 		say(n->links[a->seat], &said);

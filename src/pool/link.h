@@ -107,7 +107,7 @@ struct link_hashes {
 
 struct link_number { /* copied, catch up, synced; handover */
 	uint32_t what;
-	uint32_t reserved;
+	uint32_t leaves; /* of a handover: it will not be there to follow */
 	uint64_t number;
 	uint64_t revision;
 };

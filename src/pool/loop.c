@@ -253,6 +253,7 @@ static void hear_program(struct stag_pool_node *n)
 		if (rc >= 0)
 			rc = role_switch(&n->role, node_look_at_clock(n), (unsigned int)rc);
 		n->switching = rc == 0;
+		n->leaves = n->leaving;
 		if (rc != 0)
 			n->switched = rc;
 		pthread_cond_broadcast(&n->told);

@@ -455,6 +455,9 @@ static void hand_over(struct stag_pool_node *n)
 	uint64_t until = clock_ns() + n->role.times.link;
 	const struct timespec moment = {.tv_nsec = NS_PER_MS};
 
+	pthread_mutex_lock(&n->lock);
+	n->leaving = true;
+	pthread_mutex_unlock(&n->lock);
 	if (!is_shown_primary(n) || stag_pool_node_switchover(n, NULL) != 0)
 		return;
 	while (is_shown_primary(n) && clock_ns() < until)

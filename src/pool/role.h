@@ -154,6 +154,7 @@ struct role {
 	uint64_t take_epoch; /* what the handing over says; 0: there was none */
 	uint64_t take_number;
 	uint64_t take_revision;
+	bool take_leaves;
 
 	struct role_action actions[64];
 	unsigned int put, get;
@@ -203,8 +204,9 @@ void role_synced(struct role *r, uint64_t now,
 		 uint64_t epoch); /* and now it is; before the primary is told so */
 void role_torn(struct role *r,
 	       uint64_t now); /* a record that does not follow on the last: not in sync */
-void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number,
-		   uint64_t revision);
+/* leaves: whoever hands over is about to end, and is not to be waited for. */
+void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number, uint64_t revision,
+		   bool leaves);
 
 /* ---- events of a primary --------------------------------------------------------- */
 

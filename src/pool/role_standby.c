@@ -169,6 +169,8 @@ static void claim(struct role *r)
 	r->want.base = r->number;
 	if (r->fence != ROLE_FENCE_TAKE)
 		r->want.in_sync = ROLL_BIT(r->seat);
+	else if (r->take_leaves)
+		r->want.in_sync &= ~ROLL_BIT(r->roll.primary);
 	role_swap(r);
 }
 
@@ -220,12 +222,14 @@ void role_fenced(struct role *r, uint64_t now, uint64_t number)
 	role_step(r, now);
 }
 
-void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number, uint64_t revision)
+void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number, uint64_t revision,
+		   bool leaves)
 {
 	role_begin(r, now);
 	r->take_epoch = epoch;
 	r->take_number = number;
 	r->take_revision = revision;
+	r->take_leaves = leaves;
 	if (revision > r->revision)
 		role_look(r);
 	role_step(r, now);

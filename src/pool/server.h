@@ -309,8 +309,9 @@ struct stag_pool_node {
 	struct stag_pool_node_info shown; /* as it was a moment ago */
 	const char *switch_to;		  /* NULL: nobody; "": whoever is next */
 	int switched;			  /* -EINPROGRESS: is being done */
-	bool switching;
-	struct secrets *users; /* to be used from now on; NULL: nothing new */
+	bool leaving;
+	bool switching, leaves; /* the thread's */
+	struct secrets *users;	/* to be used from now on; NULL: nothing new */
 
 	char fault[512]; /* why it could not be started; empty: nobody has said */
 	int epoll, timer, wake;

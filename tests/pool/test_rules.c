@@ -525,7 +525,7 @@ static void what_is_handed_over_is_taken_at_that_revision_only(void **state)
 	struct roll roll = a_roll();
 
 	be_standby();
-	role_handover(&role, now, 3, 17, 2);
+	role_handover(&role, now, 3, 17, 2, false);
 	assert_true(does(ROLE_READ, NULL));
 	assert_int_equal(role.state, ROLE_STANDBY);
 	role_read(&role, now, 0, 2, &roll);
@@ -534,6 +534,19 @@ static void what_is_handed_over_is_taken_at_that_revision_only(void **state)
 	role_fenced(&role, now, 17);
 	assert_false(does(ROLE_SWAP, NULL));
 	assert_int_equal(role.state, ROLE_STANDBY);
+}
+
+static void who_leaves_is_not_waited_for(void **state)
+{
+	for (int leaves = 0; leaves < 2; leaves++) {
+		be_standby();
+		role_handover(&role, now, 3, 17, role.revision, leaves);
+		assert_true(does(ROLE_FENCE, NULL));
+		role_fenced(&role, now, 17);
+		assert_true(does(ROLE_SWAP, NULL));
+		assert_true(roll_in_sync(role_wanted(&role), (unsigned int)role.seat));
+		assert_int_equal(roll_in_sync(role_wanted(&role), role.roll.primary), !leaves);
+	}
 }
 
 int main(void)
@@ -564,6 +577,7 @@ int main(void)
 		cmocka_unit_test(handing_over_takes_no_changes_then_no_reads),
 		cmocka_unit_test(what_nobody_takes_is_taken_back_by_a_swap),
 		cmocka_unit_test(what_is_handed_over_is_taken_at_that_revision_only),
+		cmocka_unit_test(who_leaves_is_not_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -875,7 +875,7 @@ static void to_node(struct world *w, struct node *n, const struct event *e)
 			role_resynced(&n->role, now, (unsigned int)peer, e->a);
 		break;
 	case EVENT_HANDOVER:
-		role_handover(&n->role, now, e->a, e->b, e->c);
+		role_handover(&n->role, now, e->a, e->b, e->c, one_in(4));
 		break;
 	case EVENT_LINK_LOST:
 		on_link_lost(w, n, e);
