@@ -17,7 +17,7 @@ at_home_pool() {
 
 # What was put is there, also under its pointer, also when it is too long for a message: for the bytes of $1.
 use_pool_from_home() {
-	local pool=client@127.0.0.1:$relay_port secret=(--secret-file "$dir/traces/secret") pointer
+	local pool=client@127.0.0.1:$relay_port secret=(--secret-file "$dir/traces/pool-secret") pointer
 	at_home_pool put "$pool" bytes "$1" "${secret[@]}" >"$dir/ours"
 	at_home_pool get "$pool" bytes "${secret[@]}" | cmp - "$1"
 	because 'the value is another' $?
@@ -29,12 +29,12 @@ use_pool_from_home() {
 }
 
 node_on_siw() {
-	local bytes=$dir/traces/bytes
+	local bytes=$dir/traces/pool-bytes
 	head -c 300001 /dev/urandom >"$bytes" && chmod 644 "$bytes"
 	linux on-siw stag pool create p --size 16M --node there --dir /tmp/p --roll file:/tmp/roll --address 10.0.2.15 \
 		--port "$guest_port" --advertise "127.0.0.1:$relay_port"
 	linux start "stagd on-siw stagd --config /tmp/p/stag.ini; wait-listen $guest_port"
-	(umask 077 && guest 'cat /tmp/p/secrets' | (at_home tee "$dir/traces/secret") >/dev/null)
+	(umask 077 && guest 'cat /tmp/p/secrets' | (at_home tee "$dir/traces/pool-secret") >/dev/null)
 	use_pool_from_home "$bytes"
 	# Both on the same adapter.
 	linux on-siw "stag pool get client@10.0.2.15:$guest_port bytes --secret-file /tmp/p/secrets >/tmp/bytes"
@@ -74,6 +74,10 @@ pool_story() {
 
 pool_stories() {
 	to_guest on-siw on_siw
-	pool_story 'pool: a node on siw' node_on_siw
+	# Linux 6.1's siw loses count of a connection that it refuses while its peer hangs up, and may listen no more. A node
+	# refuses every first connect: on a busy machine that is seen now and then.
+	if [[ -n ${STAG_LONG:-} || $only == pool ]]; then
+		pool_story 'pool: a node on siw' node_on_siw
+	fi
 	pool_story 'pool: a client on siw' client_on_siw
 }

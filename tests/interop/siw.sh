@@ -220,9 +220,10 @@ done
 # shellcheck disable=SC2053
 [[ store != $only ]] || store_stories
 # shellcheck disable=SC2053
-[[ block != $only ]] || block_stories
-# shellcheck disable=SC2053
 [[ pool != $only ]] || pool_stories
+# The last: the guest's kernel goes on serving its disk at the port.
+# shellcheck disable=SC2053
+[[ block != $only ]] || block_stories
 
 reason=''
 "$here/siw-guest" stop "$dir/guest" 2>"$dir/theirs" || reason='see its log'

@@ -306,8 +306,8 @@ static void a_name_that_is_guessed_from_everywhere_waits(void **state)
 {
 	unsigned int refused = 0;
 
-	for (int i = 0; i < 200; i++) {
-		snprintf(door.address, sizeof(door.address), "10.2.0.%d", i);
+	for (unsigned char i = 0; i < 200; i++) {
+		snprintf(door.address, sizeof(door.address), "10.2.0.%hhu", i);
 		come(ADMIT_CLIENT, "ann", "a wrong secret, of some length");
 		refused += door.reply[7];
 	}
