@@ -237,7 +237,7 @@ static void every_name_is_listed_once(void **state)
 {
 	struct stag_pool_entry entry = {0}, other = {0};
 	bool seen[300] = {0};
-	char name[16];
+	char name[32];
 	int count = 0;
 
 	for (int i = 0; i < 300; i++) {

@@ -503,6 +503,7 @@ static void only_who_is_known_may_ask(void **state)
 static void two_of_three_are_enough(void **state)
 {
 	struct etcd e[3];
+	char peers[256];
 	struct roll r = a_roll();
 	uint64_t revision;
 	struct rolls *rolls;
@@ -511,14 +512,13 @@ static void two_of_three_are_enough(void **state)
 		skip();
 	for (int i = 0; i < 3; i++) {
 		e[i] = (struct etcd){.port = a_port(), .peer_port = a_port()};
-		snprintf(e[i].name, sizeof(e[i].name), "m%d", i);
+		strcpy(e[i].name, (const char *[]){"m0", "m1", "m2"}[i]);
 	}
+	snprintf(peers, sizeof(peers),
+		 "m0=http://127.0.0.1:%d,m1=http://127.0.0.1:%d,m2=http://127.0.0.1:%d",
+		 e[0].peer_port, e[1].peer_port, e[2].peer_port);
 	for (int i = 0; i < 3; i++) {
-		for (int k = 0; k < 3; k++)
-			snprintf(e[i].peers + strlen(e[i].peers),
-				 sizeof(e[i].peers) - strlen(e[i].peers),
-				 "%s%s=http://127.0.0.1:%d", k ? "," : "", e[k].name,
-				 e[k].peer_port);
+		strcpy(e[i].peers, peers);
 		start_etcd(&e[i]);
 	}
 	rolls = open_rolls("etcd://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/three", e[0].port,
