@@ -250,13 +250,15 @@ static int await_epoch(struct stag_pool *pool, uint64_t before, struct stag_pool
 	return ETIMEDOUT;
 }
 
-/* Somebody who is not in sync may be in a moment; the one who is named, or anybody. */
+/* Somebody who is not in sync, or was a moment ago, may be in a moment; the one who is named, or anybody. */
 static bool is_one_coming(const struct stag_pool_info *i, const char *node)
 {
 	const struct stag_pool_member *m = node ? member_of(i, node) : NULL;
 
-	return node ? m && m->role == STAG_POOL_ROLE_JOINING
-		    : count_of(i, STAG_POOL_ROLE_JOINING) > 0;
+	if (node)
+		return m &&
+		       (m->role == STAG_POOL_ROLE_JOINING || m->role == STAG_POOL_ROLE_STANDBY);
+	return count_of(i, STAG_POOL_ROLE_JOINING) + count_of(i, STAG_POOL_ROLE_STANDBY) > 0;
 }
 
 static int switch_when_in_sync(struct stag_pool *pool, const char *node,
@@ -264,13 +266,15 @@ static int switch_when_in_sync(struct stag_pool *pool, const char *node,
 {
 	const struct timespec nap = {.tv_nsec = 50 * NS_PER_MS};
 	uint64_t until = clock_ns() + RETRY_MS * NS_PER_MS;
+	bool coming = false;
 	int rc;
 
 	for (;;) {
 		rc = stag_pool_query(pool, info, sizeof(*info));
 		if (rc == 0)
 			rc = stag_pool_switchover(pool, node);
-		if (rc != EBUSY || !is_one_coming(info, node) || clock_ns() > until)
+		coming |= is_one_coming(info, node);
+		if (rc != EBUSY || !coming || clock_ns() > until)
 			return rc;
 		nanosleep(&nap, NULL);
 	}
