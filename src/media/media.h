@@ -29,6 +29,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
+#include <stag/histogram.h>
 
 #include "base/list.h"
 
@@ -100,6 +101,7 @@ struct media_op {
 		uint64_t start, end; /* of the step under way: the bytes of the medium it touches */
 		uint64_t at;	     /* bytes of the operation that the steps before it moved */
 		uint64_t step;	     /* bytes of the operation that it moves */
+		uint64_t since;	     /* clock_ns(), where its time is taken; else 0 */
 		uint64_t stamp;	     /* cache.c: whether somebody wrote there since it began */
 		uint8_t *buffer; /* staging memory of this step; NULL: straight from the caller's */
 		uint8_t *io_at;	 /* the primitive under way: what is left of it */
@@ -181,6 +183,7 @@ struct media_counters {
 	uint64_t submits;			  /* system calls */
 	uint64_t errors, pauses;		  /* pauses: somebody had to wait for a buffer */
 	uint64_t cache_hits, cache_misses, cache_bytes;
+	struct stag_histogram read_times, write_times, flush_times; /* of samples */
 };
 
 void media_query(struct media *m, struct media_counters *c);

@@ -25,6 +25,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/histogram.h"
+#include "base/sample.h"
+
 enum op_phase {
 	OP_BACKLOG,	 /* more than depth are under way */
 	OP_BUFFER,	 /* waits for staging memory */
@@ -60,6 +63,13 @@ struct staging {
 	struct list ops;     /* in phase OP_BUFFER, first come first served */
 	struct list waiters; /* media_waiter */
 	struct list granted; /* media_waiter with a buffer, to be told */
+};
+
+/* How long operations of a kind took. */
+struct media_times {
+	uint64_t seen; /* operations */
+	struct sample sample;
+	struct stag_histogram histogram;
 };
 
 struct media {
@@ -101,7 +111,8 @@ struct media {
 	int complained[NUM_COMPLAINTS]; /* what was said last of each */
 
 	atomic_bool armed;
-	atomic_uint to_tell; /* ready operations and granted waiters */
+	atomic_uint to_tell;			   /* ready operations and granted waiters */
+	struct media_times times[MEDIA_FLUSH + 1]; /* by enum media_kind */
 	struct media_counters counters;
 };
 
@@ -213,6 +224,7 @@ void cache_close(struct cache *c);
 /* share.c */
 int places_open(struct media *m);
 void places_close(struct media *m);
+void places_leave_for_good(struct media *m); /* it stays open, and nothing is written any more */
 void places_abandon(struct media *m); /* in a forked child: its parent's life is not its own */
 bool places_enter(struct media *m, struct media_op *op); /* false: later. A step that writes */
 void places_leave(struct media *m, struct media_op *op);

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 static uint64_t iov_sum(const struct media_op *op)
 {
@@ -62,6 +63,20 @@ static void count(struct media *m, const struct media_op *op)
 	}
 }
 
+/* All flushes; of the others some. */
+static bool is_timed(struct media *m, const struct media_op *op)
+{
+	struct media_times *t = &m->times[op->kind];
+	uint64_t seen = t->seen++;
+
+	if (op->kind == MEDIA_FLUSH)
+		return true;
+	if (!sample_is_due(&t->sample, seen))
+		return false;
+	sample_take(&t->sample, seen);
+	return true;
+}
+
 void op_finish(struct media *m, struct media_op *op, int result)
 {
 	op->result = result;
@@ -70,6 +85,8 @@ void op_finish(struct media *m, struct media_op *op, int result)
 		m->counters.errors++;
 	else
 		count(m, op);
+	if (!result && op->state.since)
+		histogram_count(&m->times[op->kind].histogram, clock_ns() - op->state.since);
 	m->active--;
 	list_add_tail(&m->ready, &op->state.link);
 	m->n_ready++;
@@ -119,6 +136,7 @@ int media_submit(struct media *m, struct media_op *op)
 	s->placed = false;
 	s->phase = OP_BACKLOG;
 	LOCK_FOR_SCOPE(&m->lock);
+	s->since = is_timed(m, op) ? clock_ns() : 0;
 	if (m->active < m->depth && list_empty(&m->backlog))
 		op_start(m, op);
 	else

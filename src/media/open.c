@@ -64,10 +64,37 @@ static void enlist(struct media *m)
 	list_add_tail(&process.media, &m->link);
 }
 
+/* With its places: who forks, or exits, finds it with them or not at all. */
 static void delist(struct media *m)
 {
 	LOCK_FOR_SCOPE(&process.lock);
 	list_del(&m->link);
+	places_close(m);
+}
+
+static bool is_idle(struct media *m)
+{
+	return m->active == 0 && list_empty(&m->ready) && list_empty(&m->backlog);
+}
+
+/*
+ * A program need not close what it has opened, and a thread may be about to close the last of it. Who is called here may have
+ * interrupted anybody: no lock is waited for.
+ */
+__attribute__((destructor)) static void leave_at_exit(void)
+{
+	if (pthread_mutex_trylock(&process.lock))
+		return;
+	list_for_each (l, &process.media) {
+		struct media *m = list_entry(l, struct media, link);
+
+		if (pthread_mutex_trylock(&m->lock))
+			continue;
+		if (is_idle(m))
+			places_leave_for_good(m);
+		pthread_mutex_unlock(&m->lock);
+	}
+	pthread_mutex_unlock(&process.lock);
 }
 
 bool media_is_ours(const struct media *m)
@@ -155,6 +182,10 @@ static int open_descriptors(struct media *m, const struct media_attr *attr, stru
 
 	if (!err)
 		err = set_geometry(m, g, attr->block);
+	if (!err && !m->direct && !g->is_memory)
+		log_info("medium %d: through the page cache: %s", m->fd,
+			 attr->flags & MEDIA_BUFFERED ? "as was asked for"
+						      : "its file system has no O_DIRECT");
 	if (err)
 		return err;
 	m->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -289,7 +320,6 @@ void media_close(struct media *m)
 		drain(m);
 		delist(m);
 		ring_close(m->ring);
-		places_close(m);
 		staging_close(&m->staging);
 		pthread_mutex_destroy(&m->lock);
 	} else {

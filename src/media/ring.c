@@ -15,11 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #define LEAST_DEPTH 8
+#define PATIENCE_MS 10000      /* with a kernel that has not given back yet */
 #define MOST_FIXED  (1u << 30) /* bytes of a registered buffer */
 #define SPARE	    2	       /* a flush and a timeout, besides the operations */
 
@@ -159,8 +162,23 @@ static int try_set_up(struct ring *r, unsigned int entries)
 	struct io_uring_params params = {.flags = IORING_SETUP_SUBMIT_ALL};
 	int err = io_uring_queue_init_params(entries, &r->uring, &params);
 
-	if (err == -EINVAL) /* before 5.18 */
+	if (err == -EINVAL) { /* before 5.18 */
+		log_info("medium %d: io_uring without IORING_SETUP_SUBMIT_ALL", r->m->fd);
 		err = io_uring_queue_init(entries, &r->uring, 0);
+	}
+	return err;
+}
+
+/* What rings had that were closed just now comes back a moment later: the kernel ends them on its own time. */
+static int try_for_a_while(struct ring *r)
+{
+	const struct timespec nap = {.tv_nsec = 10 * NS_PER_MS};
+	uint64_t until = clock_ns() + PATIENCE_MS * NS_PER_MS;
+	int err;
+
+	do
+		err = try_set_up(r, r->m->depth + SPARE);
+	while (err == -ENOMEM && clock_ns() < until && nanosleep(&nap, NULL) == 0);
 	return err;
 }
 
@@ -171,8 +189,11 @@ static int set_up(struct ring *r)
 
 	while (err == -ENOMEM && r->m->depth > LEAST_DEPTH) {
 		r->m->depth /= 2;
+		log_info("medium %d: at most %u at once (ulimit -l)", r->m->fd, r->m->depth);
 		err = try_set_up(r, r->m->depth + SPARE);
 	}
+	if (err == -ENOMEM)
+		err = try_for_a_while(r);
 	if (err)
 		log_err("media: no io_uring (%s): see kernel.io_uring_disabled, ulimit -l",
 			strerror(-err));
@@ -195,6 +216,8 @@ static void register_what_can_be(struct ring *r)
 	r->fixed_file = io_uring_register_files(&r->uring, &r->m->fd, 1) == 0;
 	r->fixed_buffers = memory.iov_len <= MOST_FIXED && may_lock(memory.iov_len) &&
 			   io_uring_register_buffers(&r->uring, &memory, 1) == 0;
+	if (!r->fixed_file)
+		log_info("medium %d: its file is not registered with io_uring", r->m->fd);
 	if (!r->fixed_buffers)
 		log_info("medium %d: its staging memory is not registered (ulimit -l)", r->m->fd);
 }

@@ -14,9 +14,13 @@
  * on a byte of it, which the kernel lets go when the process has died, and not before its last I/O is over (a task that exits
  * waits for what it has in its rings). Else it is memory of this process, and there is no
  * owner.
+ *
+ * The last one removes the object. Where the last one was killed, whoever of that user opens a shared medium next does: an object
+ * that nobody has a lock on is nobody's. Process ids are not asked, they mean something else in another namespace.
  */
 #include "media/medium.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,7 +39,9 @@
 #define PROCESSES   32
 #define MAGIC	    0x3130656463616c70ull /* "placed01" */
 #define RETRY_US    100
-#define BURY_EVERY  32 /* retries */
+#define BURY_EVERY  32	       /* retries */
+#define OBJECTS	    "/dev/shm" /* where shm_open() has them */
+#define PREFIX	    "stag-media."
 
 struct table {
 	_Atomic uint64_t magic;
@@ -51,6 +57,7 @@ struct places {
 	int fd; /* of the shared object; -1: there is none */
 	unsigned int self;
 	unsigned int retries;
+	bool left;	 /* by a process that exits: nothing is written any more */
 	uint16_t *owned; /* how many steps of this process want to own each place */
 	char name[64];
 };
@@ -213,6 +220,8 @@ bool places_enter(struct media *m, struct media_op *op)
 		op->state.placed = true;
 		return true;
 	}
+	if (m->places->left)
+		return false;
 	if (is_shared(m) && op->state.mode == LOCK_EXCLUSIVE)
 		return enter_alone(m, op);
 	return enter_beside(m, op);
@@ -331,7 +340,7 @@ static int open_object(struct media *m, char *name, size_t size)
 
 	if (fstat(m->fd, &file))
 		return -errno;
-	snprintf(name, size, "/stag-media.%llx.%llx",
+	snprintf(name, size, "/" PREFIX "%llx.%llx",
 		 (unsigned long long)(S_ISBLK(file.st_mode) ? file.st_rdev : file.st_dev),
 		 (unsigned long long)(S_ISBLK(file.st_mode) ? 0 : file.st_ino));
 	fd = shm_open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -392,6 +401,39 @@ static int join(struct places *p)
 	return -EUSERS;
 }
 
+/* Made by this user, and nobody is there. With our flock() on it, nobody comes either: see prepare_object(). */
+static bool is_left(int fd)
+{
+	struct flock anybody = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = PROCESSES};
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 0 &&
+	       st.st_uid == geteuid() && (st.st_size == 0 || st.st_size == sizeof(struct table)) &&
+	       fcntl(fd, F_OFD_GETLK, &anybody) == 0 && anybody.l_type == F_UNLCK;
+}
+
+/* Of media that may be gone themselves: nobody would ever come for it. */
+static void remove_what_the_dead_left(void)
+{
+	DIR *objects = opendir(OBJECTS);
+	struct dirent *e;
+
+	while (objects && (e = readdir(objects))) {
+		CLEANUP_CLOSE int fd = -1;
+
+		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		fd = openat(dirfd(objects), e->d_name,
+			    O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		if (fd < 0 || !is_left(fd) || flock(fd, LOCK_EX | LOCK_NB) || !is_left(fd))
+			continue;
+		if (unlinkat(dirfd(objects), e->d_name, 0) == 0)
+			log_info("media: %s was left by a process that has died", e->d_name);
+	}
+	if (objects)
+		closedir(objects);
+}
+
 static int open_shared(struct media *m, struct places *p)
 {
 	int err;
@@ -411,6 +453,8 @@ static int open_shared(struct media *m, struct places *p)
 	flock(p->fd, LOCK_UN);
 	if (err)
 		close(p->fd);
+	else
+		remove_what_the_dead_left();
 	return err;
 }
 
@@ -440,19 +484,25 @@ int places_open(struct media *m)
 	return 0;
 }
 
-/* The last one removes the name. */
-static void leave_shared(struct places *p)
+/*
+ * The last one removes the name. Locks are let go of, and not only closed: a child that somebody makes without fork() has the
+ * descriptor, too.
+ */
+static void leave_shared(struct places *p, int wait)
 {
 	bool alone = true;
 	struct stat st;
 
-	if (flock(p->fd, LOCK_EX) || fstat(p->fd, &st))
+	if (flock(p->fd, LOCK_EX | wait) || fstat(p->fd, &st))
 		return;
 	atomic_store(&p->table->live[p->self], 0);
 	for (unsigned int q = 0; q < PROCESSES && alone; q++)
 		alone = q == p->self || lock_byte(p->fd, q, F_WRLCK);
 	if (alone && st.st_nlink > 0)
 		shm_unlink(p->name);
+	for (unsigned int q = 0; q < PROCESSES; q++)
+		lock_byte(p->fd, q, F_UNLCK);
+	flock(p->fd, LOCK_UN);
 }
 
 static void release(struct places *p)
@@ -469,11 +519,23 @@ void places_close(struct media *m)
 	if (!p)
 		return;
 	if (p->fd >= 0) {
-		leave_shared(p);
+		if (!p->left)
+			leave_shared(p, 0);
 		close(p->fd);
 	}
 	release(p);
 	m->places = NULL;
+}
+
+/* Where nothing is under way, and nobody has to be waited for: the process exits. */
+void places_leave_for_good(struct media *m)
+{
+	struct places *p = m->places;
+
+	if (!p || p->fd < 0 || p->left)
+		return;
+	p->left = true;
+	leave_shared(p, LOCK_NB);
 }
 
 /* In a forked child: the lock lives as long as anybody has the descriptor. */

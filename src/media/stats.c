@@ -20,6 +20,9 @@ void media_query(struct media *m, struct media_counters *c)
 	}
 	LOCK_FOR_SCOPE(&m->lock);
 	*c = m->counters;
+	c->read_times = m->times[MEDIA_READ].histogram;
+	c->write_times = m->times[MEDIA_WRITE].histogram;
+	c->flush_times = m->times[MEDIA_FLUSH].histogram;
 	c->submits = ring_submits(m->ring) + calls_submits(m->calls);
 }
 

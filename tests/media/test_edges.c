@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -330,6 +332,140 @@ static void the_table_goes_with_the_last(void **state)
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
+static void stay(void)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (;;)
+		pause();
+}
+
+/* Opens it and does as told; the parent goes on when it is open. */
+static pid_t start_holder(int fd, void (*then)(void))
+{
+	struct media_attr attr = {.fd = fd, .flags = MEDIA_SHARED};
+	struct media *m;
+	int is_open[2];
+	char byte;
+	pid_t pid;
+
+	assert_int_equal(pipe(is_open), 0);
+	pid = fork();
+	if (pid == 0) {
+		if (media_open(&m, &attr) == 0 && write(is_open[1], "", 1) == 1)
+			then();
+		_exit(1);
+	}
+	close(is_open[1]);
+	assert_int_equal(read(is_open[0], &byte, 1), 1);
+	close(is_open[0]);
+	return pid;
+}
+
+static void kill_and_wait(pid_t pid)
+{
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static bool has_table(const struct medium *t)
+{
+	char path[64];
+
+	table_path(t, path, sizeof(path));
+	return access(path, F_OK) == 0;
+}
+
+static void hold_and_die(const struct medium *t)
+{
+	pid_t pid = start_holder(t->fd, stay);
+
+	assert_true(has_table(t));
+	kill_and_wait(pid);
+}
+
+/* As if somebody else had died. It is never seen as ours, by other tests either. */
+static void make_strange_table(const struct medium *t, char *path, size_t size)
+{
+	char other[64];
+
+	snprintf(other, sizeof(other), "/dev/shm/strange.%d", getpid());
+	table_path(t, path, size);
+	close(open(other, O_RDWR | O_CREAT | O_EXCL, 0666));
+	assert_int_equal(chown(other, 65534, 65534), 0);
+	assert_int_equal(rename(other, path), 0);
+}
+
+/* Who opens any other medium removes it; that of a live process stays, and a stranger's. */
+static void what_the_dead_left_is_removed(void **state)
+{
+	struct media_attr attr = {.flags = MEDIA_SHARED};
+	struct medium dead = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
+	struct medium live = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
+	struct medium strange = {.fd = make_file(ON_TMPFS, SIZE, NULL)}, t;
+	pid_t holder = start_holder(live.fd, stay);
+	bool is_root = geteuid() == 0;
+	char path[64];
+
+	if (is_root)
+		make_strange_table(&strange, path, sizeof(path));
+	hold_and_die(&dead);
+
+	assert_true(open_medium(&t, ON_TMPFS, SIZE, &attr));
+
+	await(!has_table(&dead)); /* other tests may be at it, too */
+	assert_true(has_table(&live));
+	assert_true(has_table(&t));
+	assert_int_equal(has_table(&strange), is_root);
+	kill_and_wait(holder);
+	close_medium(&t);
+	if (is_root)
+		unlink(path);
+	close(dead.fd);
+	close(live.fd);
+	close(strange.fd);
+}
+
+static void exit_as_if_nothing_were_open(void)
+{
+	exit(0);
+}
+
+/* A program need not close what it has opened. */
+static void nothing_is_left_by_who_exits(void **state)
+{
+	struct medium t = {.fd = make_file(ON_TMPFS, SIZE, NULL)};
+	pid_t pid = start_holder(t.fd, exit_as_if_nothing_were_open);
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_false(has_table(&t));
+	close(t.fd);
+}
+
+/* A child that was made behind our back keeps a descriptor, and neither a lock nor the table. */
+static void a_child_that_nobody_told_of_keeps_nothing(void **state)
+{
+	struct media_attr attr = {.flags = MEDIA_SHARED};
+	struct media *other;
+	struct medium t;
+	pid_t pid;
+
+	assert_true(open_medium(&t, ON_TMPFS, SIZE, &attr));
+	attr.fd = t.fd;
+	assert_int_equal(media_open(&other, &attr), 0);
+	pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, 0);
+	if (pid == 0)
+		stay();
+	media_close(other);
+	assert_int_equal(media_open(&other, &attr), 0);
+	media_close(other);
+	media_close(t.m);
+	assert_false(has_table(&t));
+	kill_and_wait(pid);
+	close(t.fd);
+}
+
 /* Something of that name which is no table, or a stranger's. */
 static void what_cannot_be_trusted_is_refused(void **state)
 {
@@ -370,6 +506,9 @@ int main(void)
 		cmocka_unit_test(processes_lose_nothing),
 		cmocka_unit_test(the_dead_are_passed_over),
 		cmocka_unit_test(the_table_goes_with_the_last),
+		cmocka_unit_test(what_the_dead_left_is_removed),
+		cmocka_unit_test(nothing_is_left_by_who_exits),
+		cmocka_unit_test(a_child_that_nobody_told_of_keeps_nothing),
 		cmocka_unit_test(what_cannot_be_trusted_is_refused),
 	};
 
