@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * control.c - see control.h.
+ */
+#include "control.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "ask.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#define PATIENCE_S  2 /* with who looks */
+#define ASK_ONE_NS  (5 * NS_PER_S)
+#define ASK_ALL_NS  (2 * NS_PER_S)
+#define ASK_EACH_NS NS_PER_S
+
+/* ---- where ---------------------------------------------------------------------------- */
+
+/* Ours, and nobody else's. */
+static bool is_private(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+	       (st.st_mode & 077) == 0;
+}
+
+/* Of this user: $XDG_RUNTIME_DIR/stag, or /tmp/stag-UID; it is made. */
+static bool run_dir(char *path, size_t size)
+{
+	const char *dir = getenv("XDG_RUNTIME_DIR");
+	int n = dir && *dir == '/' ? snprintf(path, size, "%s/stag", dir)
+				   : snprintf(path, size, "/tmp/stag-%u", geteuid());
+
+	if (n < 0 || (size_t)n >= size)
+		return false;
+	return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_private(path);
+}
+
+/* Of a daemon that the system started; nobody but the system makes anything there. */
+#define SYSTEM_DIR "/run/stag"
+
+static bool address_in(struct sockaddr_un *a, const char *dir, const char *kind, int pid)
+{
+	*a = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return snprintf(a->sun_path, sizeof(a->sun_path), "%s/%s-%d", dir, kind, pid) <
+	       (int)sizeof(a->sun_path);
+}
+
+/* ---- who is looked at ------------------------------------------------------------------------ */
+
+static void send_all(int fd, const char *text)
+{
+	size_t left = text ? strlen(text) : 0;
+
+	while (left) {
+		ssize_t n = send(fd, text, left, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			return;
+		text += n;
+		left -= (size_t)n;
+	}
+}
+
+void control_attend(const struct control *c)
+{
+	const struct timeval patience = {.tv_sec = PATIENCE_S};
+	CLEANUP_CLOSE int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
+	CLEANUP_FREE char *text = NULL;
+	char word[CONTROL_WORD_MAX] = "";
+	json_t *o;
+
+	if (fd < 0)
+		return;
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (recv(fd, word, sizeof(word) - 1, 0) <= 0)
+		return;
+	o = c->answer(c->arg, word);
+	text = json_dumps(o, JSON_COMPACT);
+	json_decref(o);
+	send_all(fd, text);
+}
+
+static int listen_at(struct control *c, const char *dir, const char *kind)
+{
+	struct sockaddr_un a;
+
+	if (!address_in(&a, dir, kind, getpid()))
+		return -ENAMETOOLONG;
+	unlink(a.sun_path); /* of one that had this number, and was killed */
+	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&a, sizeof(a)) != 0 ||
+	    listen(c->fd, 16) != 0)
+		return -errno;
+	snprintf(c->path, sizeof(c->path), "%s", a.sun_path);
+	return 0;
+}
+
+int control_open_in(struct control *c, const char *dir, const char *kind,
+		    json_t *(*answer)(void *arg, const char *word), void *arg)
+{
+	char usual[sizeof(c->path)];
+	int rc;
+
+	*c = (struct control){.fd = -1, .answer = answer, .arg = arg};
+	if (dir ? mkdir(dir, 0700) != 0 && errno != EEXIST : !run_dir(usual, sizeof(usual)))
+		return -ENOTDIR;
+	if (dir && !is_private(dir))
+		return -EPERM;
+	rc = listen_at(c, dir ? dir : usual, kind);
+	if (rc != 0)
+		control_close(c);
+	return rc;
+}
+
+int control_open(struct control *c, const char *kind,
+		 json_t *(*answer)(void *arg, const char *word), void *arg)
+{
+	return control_open_in(c, NULL, kind, answer, arg);
+}
+
+void control_close(struct control *c)
+{
+	if (c->fd >= 0)
+		close(c->fd);
+	if (*c->path)
+		unlink(c->path);
+	c->fd = -1;
+	*c->path = '\0';
+}
+
+void control_run(struct control *c, const sigset_t *ends)
+{
+	CLEANUP_CLOSE int told = signalfd(-1, ends, SFD_CLOEXEC);
+	struct pollfd fds[] = {{.fd = told, .events = POLLIN}, {.fd = c->fd, .events = POLLIN}};
+	int sig;
+
+	if (told < 0) {
+		sigwait(ends, &sig);
+		return;
+	}
+	for (;;) {
+		poll(fds, 2, -1);
+		if (fds[0].revents)
+			return;
+		if (fds[1].revents)
+			control_attend(c);
+	}
+}
+
+/* ---- who looks ------------------------------------------------------------------------------ */
+
+static bool is_pid(const char *text)
+{
+	return *text && strspn(text, "0123456789") == strlen(text) && atoi(text) > 0;
+}
+
+static void add(struct asks *all, const char *dir, const char *kind, int pid)
+{
+	struct sockaddr_un a;
+
+	if (address_in(&a, dir, kind, pid))
+		asks_add(all, &a, sizeof(a), pid, ASK_ANYBODY);
+}
+
+/* but: a process that is not asked; 0: all are. */
+static void find_in(struct asks *all, const char *dir, const char *kind, int but)
+{
+	size_t n = strlen(kind);
+	struct dirent *e;
+	DIR *d = opendir(dir);
+
+	while (d && (e = readdir(d)))
+		if (strncmp(e->d_name, kind, n) == 0 && e->d_name[n] == '-' &&
+		    is_pid(e->d_name + n + 1) && atoi(e->d_name + n + 1) != but)
+			add(all, dir, kind, atoi(e->d_name + n + 1));
+	if (d)
+		closedir(d);
+}
+
+/* One whose number is known may be asked where nobody may list. */
+static void find(struct asks *all, const char *dir, const char *kind, int pid, int but)
+{
+	if (pid)
+		add(all, dir, kind, pid);
+	else
+		find_in(all, dir, kind, but);
+}
+
+/* pid: that one alone; 0: all, but that one. */
+static void ask(struct asks *all, const char *kind, int pid, int but, const char *word,
+		uint64_t patience_ns)
+{
+	char dir[sizeof(((struct sockaddr_un *)0)->sun_path)];
+
+	if (run_dir(dir, sizeof(dir)))
+		find(all, dir, kind, pid, but);
+	find(all, SYSTEM_DIR, kind, pid, but);
+	asks_run(all, word, patience_ns);
+	for (size_t i = 0; i < all->n; i++)
+		if (all->ask[i].error == ECONNREFUSED) /* it was killed, and has left it behind */
+			unlink(all->ask[i].to.sun_path);
+}
+
+static json_t *read_answer(const struct ask *a)
+{
+	return a->error ? NULL : json_loadb(a->text, a->length, 0, NULL);
+}
+
+json_t *control_ask(const char *kind, int pid, const char *word)
+{
+	struct asks all = {.n = 0};
+	json_t *o = NULL;
+
+	ask(&all, kind, pid, 0, word, ASK_ONE_NS);
+	for (size_t i = 0; i < all.n && !o; i++)
+		o = read_answer(&all.ask[i]);
+	asks_drop(&all);
+	return o;
+}
+
+/* A process that serves several tells of each. */
+static void append(json_t *list, json_t *o)
+{
+	if (json_is_array(o))
+		json_array_extend(list, o);
+	else if (o)
+		json_array_append(list, o);
+	json_decref(o);
+}
+
+static json_t *ask_all(const char *kind, int pid, int but, const char *word, uint64_t patience_ns,
+		       bool and_silent)
+{
+	struct asks all = {.n = 0};
+	json_t *list = json_array();
+
+	ask(&all, kind, pid, but, word, patience_ns);
+	for (size_t i = 0; i < all.n; i++)
+		if (and_silent && all.ask[i].error == ETIMEDOUT)
+			append(list,
+			       json_pack("{s:i s:b}", "pid", all.ask[i].pid, "answers", false));
+		else
+			append(list, read_answer(&all.ask[i]));
+	asks_drop(&all);
+	return list;
+}
+
+json_t *control_ask_all(const char *kind, const char *word)
+{
+	return ask_all(kind, 0, 0, word, ASK_ALL_NS, false);
+}
+
+json_t *control_ask_others(const char *kind, const char *word)
+{
+	return ask_all(kind, 0, (int)getpid(), word, ASK_ALL_NS, false);
+}
+
+json_t *control_ask_each(const char *kind, int pid, const char *word)
+{
+	return ask_all(kind, pid, 0, word, ASK_EACH_NS, true);
+}
