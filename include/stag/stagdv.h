@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <infiniband/verbs.h>
+#include <stag/histogram.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -281,6 +282,8 @@ struct stagdv_medium_counters {
 	uint64_t submits;	 /* system calls */
 	uint64_t errors, pauses; /* pauses: a connection waited for staging memory */
 	uint64_t cache_hits, cache_misses, cache_bytes;
+	/* From when they were asked for to their end; of reads and writes some, of flushes all. */
+	struct stag_histogram read_times, write_times, flush_times;
 };
 
 int stagdv_query_medium(struct stagdv_medium *medium, struct stagdv_medium_counters *c,

@@ -8,7 +8,7 @@
  * arrives wakes it, not the engine thread first and then it. Media are watched
  * by both, because others may use them too: whoever comes first polls.
  */
-#include "adapter/store.h"
+#include "adapter/channel.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +17,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "adapter/claim.h"
+#include "adapter/device.h"
+#include "adapter/qp.h"
+#include "adapter/store.h"
 #include "base/log.h"
 
 /*

@@ -9,10 +9,14 @@
  * many, those are that have something to say (the engine hands them over),
  * and those that fall silent go back.
  */
-#include "adapter/store.h"
+#include "adapter/claim.h"
 
 #include <sched.h>
 #include <sys/epoll.h>
+
+#include "adapter/channel.h"
+#include "adapter/qp.h"
+#include "adapter/store.h"
 
 #define CLAIM_AFTER 8	 /* polls of an empty queue, since it was armed */
 #define FEW	    8	 /* queue pairs: read each of them at every poll */

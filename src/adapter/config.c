@@ -2,8 +2,9 @@
 /*
  * config.c - what the environment says, read once.
  */
-#include "adapter/adapter.h"
+#include "adapter/config.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -90,6 +91,7 @@ static void read_environment(void)
 		.part_id = env_number("STAG_PART_ID", 0, 0xffff, 0x7374),
 		.trace = env_text("STAG_TRACE"),
 		.congestion = env_text("STAG_CONGESTION"),
+		.live = env_bool("STAG_LIVE", true),
 	};
 }
 

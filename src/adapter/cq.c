@@ -5,12 +5,16 @@
  * The ring grows when it must: a completion is never lost. A program that lets
  * more pile up than it asked room for is told by IBV_EVENT_CQ_ERR, once.
  */
-#include "adapter/adapter.h"
+#include "adapter/cq.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/channel.h"
+#include "adapter/claim.h"
+#include "adapter/device.h"
+#include "adapter/engine.h"
 #include "base/clock.h"
 #include "base/log.h"
 

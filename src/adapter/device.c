@@ -3,7 +3,7 @@
  * device.c - the device stag0: what it is, its contexts and their asynchronous
  * events.
  */
-#include "adapter/adapter.h"
+#include "adapter/device.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +14,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "adapter/config.h"
+#include "adapter/cq.h"
+#include "adapter/qp.h"
+#include "adapter/srq.h"
 #include "base/log.h"
 
 static struct stag_device the_device = {

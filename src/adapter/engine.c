@@ -8,8 +8,11 @@
  * wake-up of this thread costs ten times what a message costs. While there are
  * claims the engine looks every tick whether their owner is still at it, and
  * takes them back when it is not.
+ *
+ * A program may close every descriptor that it does not know. An engine that has
+ * lost its own ends, and with it all connections; what is made later gets another.
  */
-#include "adapter/adapter.h"
+#include "adapter/engine.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -20,6 +23,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "adapter/claim.h"
+#include "adapter/device.h"
+#include "adapter/live.h"
+#include "adapter/qp.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -45,12 +52,13 @@ static struct {
 	unsigned depth;
 
 	pthread_mutex_t start_lock;
-	bool started;
+	bool started, lost; /* lost: there was one */
 	pthread_t thread;
-	int epoll_fd, wake_fd;
+	_Atomic int epoll_fd;
+	int wake_fd;
 	struct slot *slots; /* engine lock */
 	uint32_t n_slots;
-	unsigned forks; /* from who began to who this is: a watch of another's is none here */
+	_Atomic unsigned forks; /* until now, and engines lost: a watch of before is none here */
 
 	pthread_mutex_t queue_lock; /* a leaf: what follows */
 	struct list timers;	    /* by deadline */
@@ -203,7 +211,7 @@ void watch_del(struct watch *w)
 static void dispatch(const struct epoll_event *ev)
 {
 	uint32_t slot = (uint32_t)ev->data.u64;
-	struct watch *w = engine.slots[slot].watch;
+	struct watch *w = slot < engine.n_slots ? engine.slots[slot].watch : NULL;
 
 	if (w && cookie(slot) == ev->data.u64)
 		w->fn(w, ev->events);
@@ -508,6 +516,34 @@ static int wait_events(struct epoll_event *ev)
 	return n;
 }
 
+/*
+ * From here on no descriptor that was watched is touched: its number may be another's. Those who polled, or slept on a channel, are
+ * told by what comes of their queue pairs.
+ */
+static void lose(int error)
+{
+	engine_lock();
+	log_err("engine: the program has closed its descriptors (%s): all connections end",
+		strerror(error));
+	pthread_mutex_lock(&engine.queue_lock);
+	engine.epoll_fd = engine.wake_fd = -1;
+	engine.woken = true; /* nobody is there to be woken */
+	pthread_mutex_unlock(&engine.queue_lock);
+	free(engine.slots);
+	engine.slots = NULL;
+	engine.n_slots = 0;
+	engine.forks++;
+	qp_table_end_all();
+	run_due();
+	engine_unlock();
+	pthread_mutex_lock(&engine.start_lock);
+	pthread_mutex_lock(&engine.queue_lock);
+	engine.started = false;
+	pthread_mutex_unlock(&engine.queue_lock);
+	engine.lost = true;
+	pthread_mutex_unlock(&engine.start_lock);
+}
+
 static void *engine_main(void *arg)
 {
 	struct epoll_event ev[MAX_EVENTS];
@@ -517,6 +553,10 @@ static void *engine_main(void *arg)
 		int n = wait_events(ev);
 		uint64_t now;
 
+		if (n < 0 && errno != EINTR) {
+			lose(errno);
+			return NULL;
+		}
 		atomic_fetch_add_explicit(&stag_totals.engine_wakeups, 1, memory_order_relaxed);
 		engine_lock();
 		for (int i = 0; i < n; i++)
@@ -616,6 +656,7 @@ static void forget_after_fork(void)
 	engine.gate = engine.main = engine.start_lock = engine.queue_lock = fresh;
 	keys_after_fork();
 	qp_table_after_fork();
+	live_after_fork();
 	atomic_store(&engine.owner, (pthread_t)0);
 	if (engine.epoll_fd >= 0) {
 		close(engine.epoll_fd);
@@ -625,8 +666,19 @@ static void forget_after_fork(void)
 	engine.slots = NULL;
 	engine.n_slots = 0;
 	engine.forks++;
-	engine.started = engine.woken = false;
+	engine.started = engine.woken = engine.lost = false;
 	forget_queue();
+}
+
+/* What was queued when there was no engine waits for it. */
+static void set_started(void)
+{
+	pthread_mutex_lock(&engine.queue_lock);
+	engine.started = true;
+	engine.woken = false;
+	if (engine.lost)
+		wake();
+	pthread_mutex_unlock(&engine.queue_lock);
 }
 
 int engine_start(void)
@@ -644,7 +696,9 @@ int engine_start(void)
 		if (err)
 			log_err("engine: cannot start: %s", strerror(-err));
 		else
-			engine.started = true;
+			set_started();
+		if (!err && !engine.lost) /* its thread has descriptors of its own to lose */
+			live_start();
 	}
 	pthread_mutex_unlock(&engine.start_lock);
 	return err;

@@ -8,7 +8,7 @@
  * leaves the memory alone, or the other side finds the cell (both are sequentially
  * consistent). What the word means is the business of who registered the region.
  */
-#include "adapter/adapter.h"
+#include "adapter/guard.h"
 
 #include <errno.h>
 

@@ -7,13 +7,20 @@
  * before it takes the same again, so that an old tag does not open new memory. See struct
  * key_slot for how a look-up does without a lock.
  */
-#include "adapter/store.h"
+#include "adapter/keys.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 
+#include "adapter/device.h"
+#include "adapter/guard.h"
+#include "adapter/ledger.h"
+#include "adapter/live.h"
+#include "adapter/mirror.h"
+#include "adapter/qp.h"
+#include "adapter/store.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -155,6 +162,7 @@ static void take_slot(struct key_slot *s, uint32_t stag, enum key_kind kind, str
 	s->seg = &s->one;
 	s->guard = NULL;
 	s->store = NULL;
+	s->chosen = false;
 	atomic_store(&s->lease, 0);
 	atomic_store(&s->mirrors, NULL);
 	atomic_store(&s->windows, 0);
@@ -187,6 +195,7 @@ int key_alloc_as(enum key_kind kind, struct stag_pd *pd, uint32_t stag, struct k
 	if (!*out)
 		return -EEXIST;
 	take_slot(*out, stag, kind, pd);
+	(*out)->chosen = true;
 	return 0;
 }
 
@@ -310,21 +319,70 @@ void key_put(struct key_map *map)
 	}
 }
 
-/* One page at a time: slots are never freed. */
+/* The next published one from *at on, with a reference; NULL: that was the last. Slots are never freed. */
+static struct key_slot *next_published(uint32_t *at)
+{
+	while (*at < PAGES * PAGE_SLOTS) {
+		struct key_slot *s = slot_at(*at);
+		uint32_t stag = s ? atomic_load(&s->stag) : 0;
+
+		*at += s ? 1 : PAGE_SLOTS;
+		if (stag && key_hold(s, stag))
+			return s;
+	}
+	return NULL;
+}
+
 void key_each_shot(void (*fn)(const struct shot *s, void *arg), void *arg)
 {
-	for (unsigned p = 0; p < PAGES; p++) {
-		struct key_slot *page = atomic_load_explicit(&pages[p], memory_order_acquire);
+	struct key_slot *s;
+	uint32_t at = 0;
 
-		for (unsigned i = 0; page && i < PAGE_SLOTS; i++) {
-			uint32_t stag = atomic_load(&page[i].stag);
+	while ((s = next_published(&at))) {
+		if (s->kind == KEY_SHOT)
+			fn(s->shot, arg);
+		key_release(s);
+	}
+}
 
-			if (!stag || !key_hold(&page[i], stag))
-				continue;
-			if (page[i].kind == KEY_SHOT)
-				fn(page[i].shot, arg);
-			key_release(&page[i]);
-		}
+static const char *look_kind(const struct key_slot *s)
+{
+	switch ((enum key_kind)s->kind) {
+	case KEY_MW1:
+	case KEY_MW2:
+		return "window";
+	case KEY_STORE:
+		return "store";
+	case KEY_SHOT:
+		return "shot";
+	case KEY_MR:
+	case KEY_FAST_MR:
+		break;
+	}
+	if (atomic_load(&s->mirrors))
+		return "mirror";
+	return s->chosen ? "keyed" : "region";
+}
+
+/* Whoever takes a key back waits for who looks: so fn is told when nobody has to. */
+void key_each_look(void (*fn)(const struct key_look *k, void *arg), void *arg)
+{
+	struct key_slot *s;
+	uint32_t at = 0;
+
+	while ((s = next_published(&at))) {
+		struct key_look k = {
+			.stag = atomic_load(&s->stag),
+			.kind = look_kind(s),
+			.base = s->base,
+			.length = __atomic_load_n(&s->len, __ATOMIC_RELAXED),
+			.lease = atomic_load(&s->lease),
+			.access = __atomic_load_n(&s->access, __ATOMIC_RELAXED),
+		};
+
+		key_release(s);
+		if (k.stag) /* it has not been taken back just now */
+			fn(&k, arg);
 	}
 }
 

@@ -5,12 +5,15 @@
  * Of those that ended there is a ring of the whole process. Each entry has a lock of its own, which two threads
  * want at once only where one of them asks for the ledger, or is a whole turn behind.
  */
-#include "adapter/adapter.h"
+#include "adapter/ledger.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "adapter/keys.h"
+#include "adapter/one_shot.h"
 
 #define ENTRIES 4096
 

@@ -6,7 +6,7 @@
  * of its queue pairs too, and claims them with the queue pair (claim.c): while a medium is claimed it is
  * disarmed, so that nobody is woken for what a poller is about to see.
  */
-#include "adapter/store_peer.h"
+#include "adapter/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -14,6 +14,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "adapter/cq.h"
+#include "adapter/device.h"
+#include "adapter/qp.h"
+#include "adapter/store_peer.h"
 #include "base/log.h"
 
 #define MOST_ROUNDS 4 /* of one medium, before others have their turn */
@@ -154,6 +158,9 @@ void medium_query(struct stag_medium *m, struct stagdv_medium_counters *c)
 		.cache_hits = n.cache_hits,
 		.cache_misses = n.cache_misses,
 		.cache_bytes = n.cache_bytes,
+		.read_times = n.read_times,
+		.write_times = n.write_times,
+		.flush_times = n.flush_times,
 	};
 }
 

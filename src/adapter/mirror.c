@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "adapter/mr.h"
+#include "adapter/qp.h"
 #include "base/log.h"
 
 static struct {

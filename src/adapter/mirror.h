@@ -15,7 +15,15 @@
 #ifndef STAG_MIRROR_H
 #define STAG_MIRROR_H
 
-#include "adapter/adapter.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "stag/stagdv.h"
+
+struct key_slot;
+struct stag_mr;
+struct stag_pd;
+struct stag_qp;
 
 #define MIRROR_GATES 8 /* confirmations that a writer can wait for at once */
 
@@ -23,6 +31,11 @@
 
 int mirror_add(struct stag_mr *mr, const struct stagdv_mirror *attr);
 int mirror_remove(struct stag_mr *mr, const void *name); /* -ENOENT; -ENOTCONN: it had ended */
+
+int mirror_end_mr(struct stag_mr *mr);	/* -EBUSY: some of its mirrors are alive */
+void mirror_end_qp(struct stag_qp *qp); /* it is destroyed: those over it have ended */
+void mirror_leave(struct stag_qp *qp);	/* it waits for no mirror any more; engine lock held */
+void mirrors_after_fork(void);
 
 /* What was written: the region is held by the caller. */
 struct mirror_piece {

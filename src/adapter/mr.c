@@ -5,13 +5,18 @@
  * Nothing is pinned: the kernel copies to and from the memory as it is when a
  * byte passes.
  */
-#include "adapter/store.h"
+#include "adapter/mr.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "adapter/device.h"
+#include "adapter/guard.h"
+#include "adapter/mirror.h"
+#include "adapter/pd.h"
+#include "adapter/store.h"
 #include "base/log.h"
 
 #ifndef MADV_POPULATE_WRITE

@@ -6,11 +6,14 @@
  * Type 1 windows belong to a protection domain, type 2 to the queue pair that
  * bound them.
  */
-#include "adapter/adapter.h"
+#include "adapter/mw.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "adapter/mr.h"
+#include "adapter/pd.h"
+#include "adapter/qp.h"
 #include "base/log.h"
 
 #define WINDOW_ACCESS                                                                              \

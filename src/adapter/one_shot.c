@@ -10,12 +10,14 @@
  * Whoever ends one (the peer, the program, the end of the connection) does it under the queue pair's lock here, and so
  * once. It is in the ledger (ledger.c) before it is refused.
  */
-#include "adapter/adapter.h"
+#include "adapter/one_shot.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/ledger.h"
+#include "adapter/qp.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"

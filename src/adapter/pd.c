@@ -2,11 +2,13 @@
 /*
  * pd.c - protection domains: a name for who may use what together.
  */
-#include "adapter/adapter.h"
+#include "adapter/pd.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "adapter/device.h"
+#include "adapter/keys.h"
 #include "base/log.h"
 
 int pd_alloc(struct stag_ctx *ctx, struct stag_pd **out)

@@ -5,7 +5,6 @@
  * What moves data is in sq.c, qp_tx.c and qp_rx.c.
  */
 #include "adapter/qp.h"
-#include "adapter/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,6 +12,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "adapter/claim.h"
+#include "adapter/device.h"
+#include "adapter/mirror.h"
+#include "adapter/pd.h"
+#include "adapter/srq.h"
+#include "adapter/store.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -303,6 +308,7 @@ static void to_reset(struct stag_qp *qp)
 	qp_lock_both(qp);
 	ended = forget_news(qp);
 	qp->sq.get = qp->sq.tx = qp->sq.put;
+	qp->sq.timed = NULL;
 	pthread_mutex_lock(&qp->rq_lock);
 	qp->rq.get = qp->rq.put;
 	pthread_mutex_unlock(&qp->rq_lock);

@@ -1,22 +1,200 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * qp.h - what the files about the queue pair's life share.
+ * qp.h - the queue pair: one connection's queues, stream and state.
+ *
+ * Its queues are in sq.h, rq.h and srq.h. What its two directions keep to themselves is in qp_tx.h and qp_rx.h.
  */
 #ifndef STAG_QP_H
 #define STAG_QP_H
 
-#include "adapter/adapter.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <infiniband/verbs.h>
 
-#define CLOSE_TIMEOUT_MS  5000 /* for the peer's FIN after ours */
-#define CLOSE_TRIES	  12   /* as often while bytes are on their way */
-#define LINGER_TIMEOUT_MS 2000 /* for the peer to read our last words */
-#define FEW_QPS		  8    /* claim.c: beyond this the engine hands queue pairs over */
+#include "adapter/engine.h"
+#include "adapter/keys.h"
+#include "adapter/one_shot.h"
+#include "adapter/rq.h"
+#include "adapter/sq.h"
+#include "base/histogram.h"
+#include "base/list.h"
+#include "stag/stagdv.h"
+#include "wire/wire.h"
 
-/* qp_table.c */
+struct peer_request;
+struct qp_media;
+struct qp_rx;
+struct qp_tx;
+struct stag_cq;
+struct stag_ctx;
+struct stag_pd;
+struct stag_srq;
+struct store_peer;
+struct store_qp;
+struct stream;
+
+/*
+ * RFC 5040's stream states, as a queue pair lives them:
+ *
+ *   IDLE --qp_attach--> RTS --disconnect, peer's FIN--> CLOSING --both done--> ERROR
+ *    |                   |                                 |
+ *    +--modify ERR-------+--fault, Terminate, reset--------+-----------------> ERROR
+ *
+ * ibv_qp.state follows: RESET and INIT are IDLE; RTR and RTS are RTS; SQD is
+ * CLOSING; ERR is ERROR. Only qp_set_state() writes it.
+ */
+enum qp_state { QP_IDLE, QP_RTS, QP_CLOSING, QP_ERROR };
+
+/* What the two peers agreed on while the connection was set up. */
+struct qp_link {
+	bool initiator;
+	bool crc;
+	bool markers_tx, markers_rx;
+	uint8_t mpa_rev;
+	bool p2p;    /* an RTR opens the stream */
+	uint8_t rtr; /* initiator: the one to send (one bit of enum mpa_rtr) */
+	bool stag_peer;
+	unsigned caps;		     /* enum mpa_ext_cap; 0 towards a standard peer */
+	enum shot_encoding one_shot; /* SHOT_NONE without MPA_EXT_ONE_SHOT */
+	uint16_t ird, ord;
+	uint64_t hold_until;  /* clock_ns(): send no FPDU before (0: no hold) */
+	bool wait_first;      /* responder: send nothing before the first FPDU came */
+	const uint8_t *ahead; /* bytes read behind the frame (a hasty peer); copied */
+	size_t ahead_len;
+};
+
+/*
+ * What a queue pair tells whoever connected it. Called on the engine thread,
+ * engine lock held, each at most once a connection.
+ */
+struct qp_events {
+	void (*established)(void *arg);	 /* responder with p2p or wait_first: the first FPDU came */
+	void (*disconnected)(void *arg); /* the stream has ended, in whatever way */
+};
+
+struct qp_attachment { /* a queue pair's place in a completion queue's list */
+	struct list link;
+	struct stag_qp *qp;
+};
+
+struct stag_qp {
+	union {
+		struct ibv_qp ibv;
+		struct ibv_qp_ex ibv_ex;
+	};
+	struct stag_pd *pd;
+	struct stag_cq *scq, *rcq;
+	struct stag_srq *srq;
+	bool sig_all;
+	bool has_send_ops; /* created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+	uint64_t send_ops;
+	struct ibv_qp_attr attr; /* what was set by modify, for query */
+	struct ibv_qp_cap cap;
+
+	pthread_mutex_t rx_lock, tx_lock, rq_lock;
+	_Atomic int state;     /* enum qp_state; written under tx_lock by qp_set_state() */
+	struct stream *stream; /* from qp_attach() until the end */
+	struct qp_link link;
+	uint32_t link_no;      /* tx_lock: the how manyth connection */
+	struct sq sq;	       /* tx_lock */
+	struct rq rq;	       /* rq_lock */
+	struct qp_tx *tx;      /* tx_lock */
+	struct qp_rx *rx;      /* rx_lock */
+	bool rtr_read_pending; /* the RTR was a read: its answer is nobody's */
+
+	struct watch watch;		    /* the engine's eye on the stream */
+	struct stag_cq *_Atomic claimed_by; /* the queue whose poller watches instead */
+	struct qp_attachment in_scq, in_rcq;
+	struct timer hold_timer, linger_timer;
+	unsigned linger_count;	/* times that the linger timer found bytes on their way */
+	bool lingering;		/* ended by us; the stream closes when the peer has read that */
+	struct work event_work; /* brings qp_events to the engine thread */
+	atomic_bool tell_established, tell_disconnected, want_fail; /* what event_work has to do */
+	const struct qp_events *events;
+	void *events_arg;
+
+	pthread_mutex_t arm_lock;	 /* a leaf; see qp_arm() */
+	uint32_t idle_polls;		 /* of the poller that claimed it, with no byte */
+	atomic_bool tx_blocked;		 /* the stream is full: somebody must watch for room */
+	atomic_bool tx_sending;		 /* what the stream has may not have completed yet */
+	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
+	uint64_t recv_posts;		 /* rq_lock */
+	uint64_t recv_completions;	 /* rx_lock; those of the send side: counters.completions */
+	_Atomic uint64_t lease_refusals;
+	struct shots shots;	  /* one_shot.c */
+	atomic_int windows;	  /* type-2 windows bound to it */
+	atomic_int mirrors;	  /* that send over it */
+	struct list stall_link;	  /* mirror.c: while it waits for a mirror */
+	struct qp_media *media;	  /* medium.c: those that its poller polls too; or NULL */
+	struct store_qp *store;	  /* tx_lock: where it is connected to storage; or NULL */
+	atomic_bool on_store;	  /* the same, for those who do not hold it */
+	struct store_peer *peer;  /* store_peer.c: its peer uses storage; or NULL. Both locks */
+	atomic_bool serves_store; /* the same, for those who hold none */
+	atomic_bool rx_paused;	  /* nobody reads the stream: see rx_store.c. rx_lock */
+	uint32_t async_sent;	  /* asynchronous events that the program was handed */
+	struct list all_link;	  /* in the table of all queue pairs */
+	struct histogram times;	  /* latency.c */
+
+	/* src/verbs/wr.c: the builder behind ibv_wr_* */
+	int wr_err;
+	uint32_t wr_start_put; /* sq.put at ibv_wr_start() */
+};
+
+static inline struct stag_qp *to_stag_qp(struct ibv_qp *qp)
+{
+	return (struct stag_qp *)qp;
+}
+
+/* ---- qp.c -------------------------------------------------------------- */
+
+/* Creates in RESET; attr->cap is rounded up to what was given. */
+int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct stag_qp **out);
+int qp_destroy(struct stag_qp *qp); /* aborts a live connection; waits for acks of async events */
+int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask);
+void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
+int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+void qp_set_state(struct stag_qp *qp, enum qp_state to); /* tx_lock held */
+
+/* ---- qp_table.c: all of them --------------------------------------------- */
+
 int qp_table_add(struct stag_qp *qp);
 void qp_table_remove(struct stag_qp *qp);
+struct stag_qp *qp_by_num(uint32_t qpn); /* engine lock held */
+void qp_counters(struct stag_qp *qp, struct stagdv_counters *c);
+void qp_table_after_fork(void); /* its locks are nobody's */
+void qp_table_end_all(void);	/* engine lock held: all connections, without a word to the peer */
 
-/* qp_link.c */
+/* ---- qp_link.c: from the connection to its end ---------------------------- */
+
+/*
+ * Gives a connected stream to a queue pair in INIT (or RTR, RTS as left there by
+ * a program that moves it itself): from here the QP owns the stream and goes to
+ * RTS. -EINVAL when it is not in a state to be connected. Engine lock held.
+ */
+int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link);
+
+/* Who is told; engine lock held. NULL: nobody, from now on. */
+void qp_set_events(struct stag_qp *qp, const struct qp_events *ev, void *arg);
+
+/*
+ * Orderly: what is posted is still sent, then FIN; receives are flushed when the
+ * peer has closed too (or after a while). Returns at once; disconnected() follows.
+ */
+int qp_disconnect(struct stag_qp *qp);
+
+/*
+ * The end of a connection. qp_fail() takes rx_lock and tx_lock held; term NULL: no
+ * Terminate is sent. qp_fail_later() is for where rx_lock cannot be had.
+ */
+void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_type event);
+void qp_fail_later(struct stag_qp *qp);
+void qp_peer_closed(struct stag_qp *qp, bool orderly); /* rx_lock and tx_lock held */
+void qp_async(struct stag_qp *qp, enum ibv_event_type type);
+void qp_tell_established(struct stag_qp *qp);
+
 void qp_tell(struct stag_qp *qp);
 void qp_flush(struct stag_qp *qp);
 void qp_end_by_us(struct stag_qp *qp, const struct terminate *term);
@@ -24,5 +202,41 @@ void qp_lock_both(struct stag_qp *qp);
 void qp_unlock_both(struct stag_qp *qp);
 void qp_close_stream(struct stag_qp *qp);
 void qp_drop_claims(struct stag_qp *qp);
+
+/* ---- qp_tx.c, tx_response.c: the sending side ----------------------------- */
+
+int qp_tx_init(struct stag_qp *qp); /* at attach */
+void qp_tx_free(struct stag_qp *qp);
+void qp_tx_run(struct stag_qp *qp); /* tx_lock held: sends what can be sent */
+void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t); /* tx_lock held; last words */
+void qp_tx_release(struct stag_qp *qp);		   /* tx_lock held: the first FPDU may go */
+void qp_tx_finish(struct stag_qp *qp);		   /* tx_lock held: FIN once all is sent */
+bool qp_tx_broken(const struct stag_qp *qp);	   /* tx_lock held: the stream refused something */
+bool qp_tx_pending(const struct stag_qp *qp);	   /* tx_lock held: is there anything to send? */
+struct wqe *qp_tx_oldest_read(struct stag_qp *qp); /* tx_lock held: awaiting a response, or NULL */
+struct wqe *qp_tx_read_came(struct stag_qp *qp);   /* tx_lock held: it is no longer awaited */
+struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn); /* the same: the one so numbered */
+void qp_tx_read_done(struct stag_qp *qp);			 /* tx_lock held: it came */
+/*
+ * tx_lock held; false: beyond IRD. store: it is answered from there. gate: and not before all writes to
+ * storage up to this number have their level.
+ */
+bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *r,
+			struct peer_request *store, uint64_t gate);
+bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r,
+			  struct peer_request *store, uint64_t gate);
+struct terminate qp_tx_reason(const struct stag_qp *qp); /* tx_lock held: why it gave up */
+unsigned qp_tx_mulpdu(const struct stag_qp *qp);	 /* 0: not connected */
+
+/* ---- qp_rx.c, rx_place.c: the receiving side ------------------------------ */
+
+int qp_rx_init(struct stag_qp *qp); /* at attach */
+void qp_rx_free(struct stag_qp *qp);
+/* Reads and handles what is there; true if anything came. Takes rx_lock (false if it is taken). */
+bool qp_progress(struct stag_qp *qp);
+void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited); /* rx_lock held */
+void rx_flush(struct stag_qp *qp);	   /* rx_lock held: the receives, and the one in progress */
+void rx_consume_ahead(struct stag_qp *qp); /* rx_lock held: what came with the set-up */
+struct wire_fault rx_read_fault(enum key_fault f); /* of a read's or an atomic's place */
 
 #endif

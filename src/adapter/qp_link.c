@@ -5,16 +5,24 @@
  * Everything that happens to a connection ends in qp_flush(): what was posted comes
  * back, once, and whoever connected the queue pair is told.
  */
-#include "adapter/mirror.h"
 #include "adapter/qp.h"
-#include "adapter/store_peer.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <sys/epoll.h>
 
+#include "adapter/claim.h"
+#include "adapter/device.h"
+#include "adapter/mirror.h"
+#include "adapter/store_peer.h"
+#include "adapter/stream.h"
 #include "base/clock.h"
 #include "base/log.h"
+
+#define CLOSE_TIMEOUT_MS  5000 /* for the peer's FIN after ours */
+#define CLOSE_TRIES	  12   /* as often while bytes are on their way */
+#define LINGER_TIMEOUT_MS 2000 /* for the peer to read our last words */
+#define FEW_QPS		  8    /* claim.c: beyond this the engine hands queue pairs over */
 
 void qp_async(struct stag_qp *qp, enum ibv_event_type type)
 {

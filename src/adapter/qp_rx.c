@@ -14,7 +14,6 @@
  * ends the stream with the Terminate that the RFCs give for it.
  */
 #include "adapter/qp_rx.h"
-#include "adapter/store.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -22,6 +21,10 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "adapter/claim.h"
+#include "adapter/device.h"
+#include "adapter/store.h"
+#include "adapter/stream.h"
 #include "base/log.h"
 
 int qp_rx_init(struct stag_qp *qp)

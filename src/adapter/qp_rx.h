@@ -7,8 +7,8 @@
 #ifndef STAG_QP_RX_H
 #define STAG_QP_RX_H
 
-#include "adapter/adapter.h"
 #include "adapter/mirror.h"
+#include "adapter/qp.h"
 
 #define STAGE	  16384
 #define WHOLE	  8192 /* with CRC: an FPDU up to this is in the stage as a whole first */

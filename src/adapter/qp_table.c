@@ -10,6 +10,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "adapter/device.h"
+#include "adapter/live.h"
+#include "adapter/stream.h"
+
 #define QP_SLOTS 65536
 
 static struct {
@@ -161,6 +165,79 @@ void device_counters(struct stagdv_counters *c)
 	c->disconnects = atomic_load(&stag_totals.disconnects);
 	c->registrations = atomic_load(&stag_totals.registrations) + c->advertised;
 	c->receives += atomic_load(&stag_totals.shared_receives);
+}
+
+/* ---- as it is seen from outside ---- */
+
+static void look_at_queues(struct stag_qp *qp, struct qp_look *out)
+{
+	out->sq_used = qp->sq.put - qp->sq.get;
+	out->sq_size = qp->sq.max_wr;
+	pthread_mutex_lock(&qp->rq_lock);
+	out->rq_used = qp->rq.put - qp->rq.get;
+	out->rq_size = qp->cap.max_recv_wr;
+	pthread_mutex_unlock(&qp->rq_lock);
+}
+
+static void look_at(struct stag_qp *qp, struct qp_look *out)
+{
+	*out = (struct qp_look){.number = qp->ibv.qp_num};
+	qp_counters(qp, &out->counters);
+	qp_lock_both(qp);
+	out->state = qp->ibv.state;
+	out->on_store = qp->store != NULL;
+	out->linked = qp->stream != NULL;
+	out->stag_peer = qp->link.stag_peer;
+	if (qp->stream) {
+		out->local = qp->stream->local;
+		out->peer = qp->stream->peer;
+	}
+	look_at_queues(qp, out);
+	qp_unlock_both(qp);
+	histogram_sum(&qp->times, &out->times);
+}
+
+size_t qp_table_look(uint32_t *at, struct qp_look *out, size_t n)
+{
+	size_t got = 0;
+
+	engine_lock(); /* they stay as long */
+	for (; *at < QP_SLOTS && got < n; ++*at) {
+		struct stag_qp *qp;
+
+		pthread_mutex_lock(&table.lock);
+		qp = table.slot[*at];
+		pthread_mutex_unlock(&table.lock);
+		if (qp)
+			look_at(qp, &out[got++]);
+	}
+	engine_unlock();
+	return got;
+}
+
+static void end_one(struct stag_qp *qp)
+{
+	int state;
+
+	qp_lock_both(qp);
+	state = atomic_load(&qp->state);
+	if (state == QP_RTS || state == QP_CLOSING)
+		qp_peer_closed(qp, false);
+	qp_unlock_both(qp);
+}
+
+void qp_table_end_all(void)
+{
+	assert(engine_locked());
+	for (uint32_t at = 0; at < QP_SLOTS; at++) {
+		struct stag_qp *qp;
+
+		pthread_mutex_lock(&table.lock);
+		qp = table.slot[at];
+		pthread_mutex_unlock(&table.lock);
+		if (qp)
+			end_one(qp);
+	}
 }
 
 void qp_table_after_fork(void)

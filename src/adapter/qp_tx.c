@@ -9,13 +9,15 @@
  * waits it holds no reference to a key: before the rest is sent they are
  * taken again, so that a region can be deregistered at any time.
  */
-#include "adapter/mirror.h"
 #include "adapter/qp_tx.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
+#include "adapter/claim.h"
+#include "adapter/mirror.h"
+#include "adapter/stream.h"
 #include "base/log.h"
 
 int qp_tx_init(struct stag_qp *qp)

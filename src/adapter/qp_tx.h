@@ -7,7 +7,8 @@
 #ifndef STAG_QP_TX_H
 #define STAG_QP_TX_H
 
-#include "adapter/adapter.h"
+#include "adapter/device.h"
+#include "adapter/qp.h"
 
 #define TX_IOV	     128
 #define TX_FPDU_IOV  24	   /* pieces of payload of one FPDU, at most */

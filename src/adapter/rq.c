@@ -4,11 +4,13 @@
  *
  * No locks: the owner's.
  */
-#include "adapter/adapter.h"
+#include "adapter/rq.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "adapter/device.h"
 
 static uint32_t round_up_pow2(uint32_t n)
 {

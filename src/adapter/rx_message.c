@@ -6,10 +6,11 @@
  * payload is placed and its CRC holds: what follows from it?
  */
 #include "adapter/qp_rx.h"
-#include "adapter/store_peer.h"
 
 #include <errno.h>
 
+#include "adapter/srq.h"
+#include "adapter/store_peer.h"
 #include "base/log.h"
 
 #define SHORT_READ 4096

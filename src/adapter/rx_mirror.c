@@ -7,7 +7,6 @@
  * it. Where a mirror has no room, or has not confirmed and should, this receiver stops reading its stream, and no
  * other does; it goes on when it is told to.
  */
-#include "adapter/mirror.h"
 #include "adapter/qp_rx.h"
 
 #include <errno.h>

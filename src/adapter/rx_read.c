@@ -8,6 +8,8 @@
 
 #include <errno.h>
 
+#include "adapter/stream.h"
+
 uint32_t rx_staged(const struct qp_rx *rx)
 {
 	return rx->tail - rx->head;

@@ -11,12 +11,12 @@
  * held here, and so is the end of the stream.
  */
 #include "adapter/qp_rx.h"
-#include "adapter/store_peer.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
+#include "adapter/store_peer.h"
 #include "base/log.h"
 
 #define SIZE MEDIA_BUFFER_SIZE

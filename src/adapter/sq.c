@@ -5,13 +5,20 @@
  * What a request does on the wire is qp_tx.c's; requests that touch only keys
  * (bind, invalidate, fast registration) are carried out here.
  */
-#include "adapter/store.h"
+#include "adapter/sq.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/cq.h"
+#include "adapter/device.h"
+#include "adapter/latency.h"
+#include "adapter/mr.h"
+#include "adapter/mw.h"
+#include "adapter/qp.h"
+#include "adapter/store.h"
 #include "base/log.h"
 
 /* ---- filling ---- */
@@ -36,6 +43,8 @@ struct wqe *sq_take(struct stag_qp *qp)
 
 static void add_reserved(struct stag_qp *qp)
 {
+	if (!qp->sq.timed && sample_is_due(&qp->sq.sample, qp->counters.posts))
+		latency_begin(qp);
 	qp->counters.posts += qp->sq.reserved;
 	qp->sq.put += qp->sq.reserved;
 	qp->sq.reserved = 0;
@@ -588,6 +597,8 @@ static void complete(struct stag_qp *qp, const struct wqe *w, enum ibv_wc_status
 		.qp_num = qp->ibv.qp_num,
 	};
 
+	if (w == qp->sq.timed)
+		latency_end(qp, status);
 	if (status == IBV_WC_SUCCESS && !qp->sig_all && !(w->send_flags & IBV_SEND_SIGNALED))
 		return;
 	qp->counters.completions++;

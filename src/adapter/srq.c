@@ -2,12 +2,14 @@
 /*
  * srq.c - receive buffers that several queue pairs share.
  */
-#include "adapter/adapter.h"
+#include "adapter/srq.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/device.h"
+#include "adapter/pd.h"
 #include "base/log.h"
 
 int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *attr,

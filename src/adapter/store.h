@@ -13,8 +13,24 @@
 #ifndef STAG_STORE_REGIONS_H
 #define STAG_STORE_REGIONS_H
 
-#include "adapter/adapter.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "adapter/engine.h"
+#include "adapter/keys.h"
+#include "base/list.h"
 #include "media/media.h"
+#include "stag/stagdv.h"
+
+struct rwqe;
+struct stag_ctx;
+struct stag_mr;
+struct stag_pd;
+struct stag_qp;
+struct wqe;
 
 /* ---- medium.c ------------------------------------------------------------ */
 

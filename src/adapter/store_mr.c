@@ -11,6 +11,8 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "adapter/mr.h"
+#include "adapter/pd.h"
 #include "base/log.h"
 
 #define STORE_ACCESS                                                                               \

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
+#include "adapter/qp.h"
 #include "base/log.h"
 
 #define OWN_ALIGNMENT 4096

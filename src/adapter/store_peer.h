@@ -16,6 +16,7 @@
 #define STAG_STORE_PEER_H
 
 #include "adapter/store.h"
+#include "wire/wire.h"
 
 #define PEER_DEPTH  256			     /* operations with the media */
 #define PEER_WRITES 256			     /* of the peer's writes, in the lane */

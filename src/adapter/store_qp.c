@@ -14,6 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/cq.h"
+#include "adapter/device.h"
+#include "adapter/qp.h"
+#include "adapter/srq.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -297,6 +301,10 @@ static void exchange(struct stag_qp *qp, uint32_t i, uint32_t k)
 	struct store_request *r = *a;
 	struct wqe w = *(*a)->w;
 
+	if (qp->sq.timed == (*a)->w)
+		qp->sq.timed = (*b)->w;
+	else if (qp->sq.timed == (*b)->w)
+		qp->sq.timed = (*a)->w;
 	*(*a)->w = *(*b)->w;
 	*(*b)->w = w;
 	*a = *b;

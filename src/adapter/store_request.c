@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter/guard.h"
+#include "adapter/qp.h"
 #include "base/log.h"
 
 static struct store_request *to_request(struct lane_op *op)

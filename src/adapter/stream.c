@@ -4,7 +4,7 @@
  *
  * Knows sockets and nothing of iWARP. Every byte that passes can be traced here.
  */
-#include "adapter/adapter.h"
+#include "adapter/stream.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,8 +13,11 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "adapter/trace.h"
 
 /*
  * The plain system calls: the C library's are cancellation points, whose
@@ -101,15 +104,29 @@ static void discard_input(int fd)
 		;
 }
 
+static ino_t inode_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
+}
+
+/* A forked child may hold the descriptor too: say goodbye in so many words. */
+static void close_socket(int fd)
+{
+	shutdown(fd, SHUT_WR);
+	discard_input(fd);
+	shutdown(fd, SHUT_RDWR);
+	close(fd);
+}
+
 static void tcp_close(struct stream *s)
 {
 	if (s->trace)
 		trace_close(s->trace, false);
-	/* A forked child may hold the descriptor too: say goodbye in so many words. */
-	shutdown(s->fd, SHUT_WR);
-	discard_input(s->fd);
-	shutdown(s->fd, SHUT_RDWR);
-	close(s->fd);
+	/* A program may have closed it with all that it does not know, and have something of its own there. */
+	if (inode_of(s->fd) == s->inode)
+		close_socket(s->fd);
 	free(s);
 }
 
@@ -170,6 +187,7 @@ int stream_open_tcp(struct stream **out, int fd, bool initiator)
 		return -ENOMEM;
 	s->ops = &tcp_ops;
 	s->fd = fd;
+	s->inode = inode_of(fd);
 	if (getsockname(fd, (struct sockaddr *)&s->local, &len))
 		goto err_free;
 	len = sizeof(s->peer);

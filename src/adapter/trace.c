@@ -26,7 +26,7 @@
  * of exactly one FPDU. A socket cuts anywhere; so the beginning of a frame waits
  * here for the rest of it.
  */
-#include "adapter/adapter.h"
+#include "adapter/trace.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -44,7 +44,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "adapter/config.h"
 #include "base/cleanup.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/random.h"
 

@@ -8,12 +8,12 @@
  *
  * Payload is copied when it is framed: writers may change it at any time, and a CRC must be of what is sent.
  */
-#include "adapter/mirror.h"
 #include "adapter/qp_tx.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "adapter/mirror.h"
 #include "base/log.h"
 
 #define FORWARDS     256       /* in the ring */

@@ -8,6 +8,8 @@
 
 #include <assert.h>
 
+#include "adapter/guard.h"
+
 static void ref_put(struct tx_ref *r)
 {
 	guard_leave(r->cell);

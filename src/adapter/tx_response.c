@@ -8,9 +8,10 @@
  * within the lease.
  */
 #include "adapter/qp_tx.h"
-#include "adapter/store_peer.h"
 
 #include <stdlib.h>
+
+#include "adapter/store_peer.h"
 
 /* A copy that does not change between the CRC and the kernel's reading of it. NULL: no room. */
 static uint8_t *bounce_room(struct qp_tx *tx, size_t len)

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "adapter/qp.h"
 #include "base/log.h"
 
 #define SIZE MEDIA_BUFFER_SIZE

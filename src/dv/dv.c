@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+
 static struct dv found;
 static bool complete;
 
@@ -43,10 +45,18 @@ static void find(void)
 	const char *want = getenv("STAG_DV");
 
 	complete = !want || strcmp(want, "off") != 0;
+	if (!complete)
+		log_info("stag: what only the software adapter can do is not used: STAG_DV=off");
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		*calls[i].to = dlsym(RTLD_DEFAULT, calls[i].name);
-		if (!*calls[i].to)
-			complete = false;
+		if (*calls[i].to)
+			continue;
+		if (complete)
+			log_info("stag: no software adapter of this version is in this process (no "
+				 "%s): "
+				 "verbs alone are used",
+				 calls[i].name);
+		complete = false;
 	}
 }
 

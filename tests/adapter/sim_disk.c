@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapter/adapter.h"
+#include "adapter/engine.h"
 
 /* Its own: it runs on whatever thread polls, under the medium's lock. */
 static uint64_t throw(struct sim_disk * d)

@@ -2,7 +2,8 @@
 /*
  * test_async.c - asynchronous events that are fetched and forgotten at once.
  */
-#include "adapter/adapter.h"
+#include "adapter/device.h"
+#include "adapter/qp.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <stag/stagdv.h>
 
-#include "adapter/adapter.h"
 #include "adapter/qp_rx.h"
 #include "dice.h"
 

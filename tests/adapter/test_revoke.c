@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapter/adapter.h"
+#include "adapter/qp.h"
 #include "dice.h"
 
 #define LEN	(1u << 20)

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "adapter/qp.h"
 #include "adapter/store.h"
 #include "dice.h"
 

@@ -23,7 +23,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "adapter/adapter.h"
+#include "adapter/config.h"
+#include "adapter/trace.h"
 
 #define CLIENT_PORT 40001
 #define SERVER_PORT 40002

@@ -87,7 +87,7 @@ static void listening_binds_an_unbound_id(void **state)
 
 static void addresses_that_cannot_be(void **state)
 {
-	struct sockaddr_storage four = address(IPV4, 9), six = address(IPV6, 9);
+	struct sockaddr_storage four = address(IPV4, 9), six = address(IPV6, 0);
 	struct sockaddr_storage elsewhere = address("192.0.2.1", 0);
 	struct sockaddr un = {.sa_family = AF_UNIX}, ib = {.sa_family = AF_IB};
 

@@ -614,7 +614,7 @@ static void listener_survives_a_lack_of_descriptors(void **state)
 	     (after.ru_utime.tv_usec - before.ru_utime.tv_usec) / 1000 +
 	     (after.ru_stime.tv_sec - before.ru_stime.tv_sec) * 1000 +
 	     (after.ru_stime.tv_usec - before.ru_stime.tv_usec) / 1000;
-	assert_in_range(ms, 0, 100);
+	assert_in_range(ms, 0, 200); /* who turns takes 300 */
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
 	raw_send_frame(fd[3], &req);
 	rdma_destroy_id(expect_request(p->ch));

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "adapter/adapter.h"
+#include "adapter/stream.h"
 
 #define PEER_ROOM (1 << 20)
 

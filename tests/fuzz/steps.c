@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * steps.c - the engine's functions (adapter.h, engine.c) for a single thread that
+ * steps.c - the engine's functions (engine.h) for a single thread that
  * takes each step itself, and dice (base/random.h) that fall the same each time.
  */
 #include "steps.h"
 
-#include "adapter/adapter.h"
+#include "adapter/cq.h"
+#include "adapter/device.h"
+#include "adapter/engine.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "fuzz.h"

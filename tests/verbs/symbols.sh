@@ -37,6 +37,7 @@ nm -D --defined-only "$lib" | awk '$2 != "A" && $3 !~ /@/ { print $3 }' >"$tmp/b
 : >"$tmp/none"
 same 'exported without a version (<)' "$tmp/bare" "$tmp/none"
 
+PATH=$PATH:/sbin:/usr/sbin # where an ordinary user does not look for ldconfig
 for real in libibverbs.so.1 librdmacm.so.1; do
 	path=$(ldconfig -p | awk -v n="$real" '$1 == n && !path { path = $NF } END { print path }')
 	[[ -e $path ]] || { echo "no $real here"; exit 77; }

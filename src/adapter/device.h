@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * device.h - the device, its contexts, and what a query of it says.
+ */
+#ifndef STAG_DEVICE_H
+#define STAG_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <infiniband/verbs.h>
+
+#include "base/list.h"
+#include "stag/stagdv.h"
+#include "wire/wire.h"
+
+/* Limits */
+#define STAG_MAX_QP	 65536
+#define STAG_MAX_QP_WR	 32768
+#define STAG_MAX_SGE	 32
+#define STAG_MAX_INLINE	 4096
+#define STAG_MAX_CQE	 (1 << 20)
+#define STAG_MAX_CQ	 65536
+#define STAG_MAX_SRQ_WR	 32768
+#define STAG_MAX_RD_ATOM 128 /* IRD and ORD */
+#define STAG_MAX_MSG	 0xffffffffu
+#define STAG_MAX_PRIVATE (255 - MPA_ENHANCED_LEN - MPA_EXT_LEN)
+#define STAG_FAST_MR_SGE 512
+
+struct stag_device {
+	struct ibv_device ibv; /* first; */
+	uint8_t tail[1024];    /* zeroes: provider libraries look behind ibv_device */
+};
+
+struct async_item { /* a queued asynchronous event */
+	struct list link;
+	struct ibv_async_event event;
+};
+
+struct stag_ctx {
+	struct list link;
+	atomic_int refs; /* the program's, and one of each PD, CQ and channel */
+	pthread_mutex_t async_lock;
+	struct list async_events; /* async_item; the eventfd counts them */
+	struct verbs_context v;	  /* last: v.context is what the program holds */
+};
+
+static inline struct stag_ctx *to_stag_ctx(struct ibv_context *c)
+{
+	return container_of(c, struct stag_ctx, v.context);
+}
+
+struct stag_device *stag_device(void); /* the one and only; valid for the process's life */
+
+/*
+ * A context with everything but the function pointers of v (src/verbs fills
+ * those). async_fd is a semaphore eventfd.
+ */
+int ctx_create(struct stag_ctx **out);
+void ctx_destroy(struct stag_ctx *ctx); /* the program's part; what still uses it keeps it */
+void ctx_get(struct stag_ctx *ctx);
+void ctx_put(struct stag_ctx *ctx);
+void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev); /* queue; never blocks */
+int ctx_get_async(struct stag_ctx *ctx,
+		  struct ibv_async_event *ev);		       /* a read() of async_fd: -EAGAIN.. */
+void ctx_drop_async(struct stag_ctx *ctx, const void *object); /* forget undelivered events of it */
+
+/* Sleeps until the program has acknowledged all events of an object that it was handed. */
+void wait_for_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,
+		   uint32_t handed);
+
+void device_query(struct ibv_device_attr_ex *attr);
+void device_query_port(struct ibv_port_attr *attr);
+void device_gid(unsigned index, union ibv_gid *gid);
+#define STAG_GID_COUNT 1
+void device_counters(struct stagdv_counters *c); /* totals, live queue pairs included */
+extern struct stag_totals {
+	_Atomic uint64_t engine_wakeups, connects, accepts, disconnects;
+	_Atomic uint64_t registrations;	  /* but of one-shot sends */
+	_Atomic uint64_t shared_receives; /* posted to SRQs */
+} stag_totals;
+
+#endif

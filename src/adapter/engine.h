@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * engine.h - the thread that serves sleepers: descriptors, timers and work.
+ */
+#ifndef STAG_ENGINE_H
+#define STAG_ENGINE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/list.h"
+
+struct stag_cq;
+
+/* Readiness of a descriptor, told to fn on the engine thread, engine lock held. */
+struct watch {
+	int fd;
+	uint32_t events; /* EPOLLIN, EPOLLOUT; level-triggered */
+	void (*fn)(struct watch *w, uint32_t revents);
+	uint32_t slot; /* these are private to engine.c */
+	unsigned forks;
+	uint64_t cookie;
+};
+
+/* fn runs once on the engine thread, engine lock held, at or after deadline. */
+struct timer {
+	uint64_t deadline; /* clock_ns() */
+	void (*fn)(struct timer *t);
+	struct list link;
+	bool armed;
+};
+
+/* fn runs once, soon, on the engine thread, engine lock held. */
+struct work {
+	void (*fn)(struct work *w);
+	struct list link;
+	bool queued;
+};
+
+int engine_start(void); /* idempotent; starts the thread */
+void engine_lock(void); /* recursive */
+void engine_unlock(void);
+bool engine_locked(void); /* by this thread; for asserts */
+
+/*
+ * add and del are called with the engine lock held; mod from anywhere while the
+ * watch is added. After del returns fn does not run again.
+ */
+int watch_add(struct watch *w, int fd, uint32_t events, void (*fn)(struct watch *, uint32_t));
+int watch_mod(struct watch *w, uint32_t events);
+void watch_del(struct watch *w); /* harmless on one that was zeroed and never added */
+
+/* set: from anywhere (re-arms); cancel: with the engine lock held. Zero-initialise a timer first. */
+void timer_set(struct timer *t, uint64_t deadline, void (*fn)(struct timer *));
+void timer_cancel(struct timer *t);
+
+/* queue: from anywhere, also twice; cancel: with the engine lock held. */
+void work_queue(struct work *w, void (*fn)(struct work *));
+void work_cancel(struct work *w);
+
+/* Those who poll themselves, and the engine */
+void engine_note_polled(struct stag_cq *cq); /* somebody polls it: look after it, soon */
+void engine_note_asked(void); /* a peer waits for an answer of ours: it may soon ask again */
+void engine_help(void);	      /* a poller does what the engine has to do now */
+void engine_forget_polled(struct stag_cq *cq); /* engine lock held */
+
+#endif

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * live.c - who looks at this process: stag top(1), stagd(8).
+ *
+ * An abstract socket, @stag-live/UID/PID: whoever kills this process takes it along, and there is no
+ * file to leave behind. Who connects, and is this user or root, says a word and a newline, and is told
+ * as JSON (live_tell.c).
+ *
+ * It has a thread of its own. The engine's would do, and would be in the way: to write down ten thousand
+ * queue pairs takes milliseconds, in which every sleeper of the program waits; and where a poller helps
+ * the engine (engine_help()) they would be the program's own. This thread sleeps until somebody looks,
+ * and takes the locks that stagdv_query_counters() takes, for a few queue pairs at a time.
+ *
+ * A program may close every descriptor that it does not know, and get the number of ours for something
+ * of its own. So before anything else the thread looks whether its socket is still the one that it
+ * opened; where it is not, it ends, and touches no descriptor any more.
+ */
+#include "adapter/live.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "adapter/config.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#define LOOKERS	    8
+#define WORD_MOST   16
+#define PATIENCE_MS 1000 /* with one who says nothing, or reads nothing */
+#define STACK	    (512u << 10)
+
+struct looker {
+	int fd; /* -1: none */
+	ino_t inode;
+	uint64_t deadline;
+	char word[WORD_MOST];
+	size_t have; /* bytes of it */
+	struct live_text text;
+	size_t sent;
+	bool is_told; /* there is a text */
+};
+
+static struct {
+	int fd; /* -1: nobody can look */
+	ino_t inode;
+	struct looker looker[LOOKERS];
+} live = {.fd = -1};
+
+/* ---- descriptors ---- */
+
+static ino_t inode_of(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
+}
+
+static bool is_ours(int fd, ino_t inode)
+{
+	return fd >= 0 && inode && inode_of(fd) == inode;
+}
+
+/* ---- one who looks ---- */
+
+/* A forked child may hold the descriptor, too: say goodbye in so many words. */
+static void drop_looker(struct looker *l)
+{
+	shutdown(l->fd, SHUT_RDWR);
+	close(l->fd);
+	text_free(&l->text);
+	l->fd = -1;
+}
+
+static bool may_look(int fd)
+{
+	struct ucred who;
+	socklen_t size = sizeof(who);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size))
+		return false;
+	if (who.uid == 0 || who.uid == geteuid())
+		return true;
+	log_info("live: process %d of user %u wants to look, and may not", who.pid, who.uid);
+	return false;
+}
+
+static void wait_for(struct looker *l)
+{
+	l->deadline = clock_ns() + PATIENCE_MS * NS_PER_MS;
+}
+
+static struct looker *free_looker(void)
+{
+	for (unsigned i = 0; i < LOOKERS; i++)
+		if (live.looker[i].fd < 0)
+			return &live.looker[i];
+	return NULL;
+}
+
+static void accept_one(void)
+{
+	struct looker *l = free_looker();
+	int fd = l ? accept4(live.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+
+	if (fd < 0)
+		return;
+	*l = (struct looker){.fd = fd, .inode = inode_of(fd)};
+	wait_for(l);
+	if (!may_look(fd))
+		drop_looker(l);
+}
+
+/* 0: more has to come. -errno: it is no word. */
+static int read_word(struct looker *l)
+{
+	ssize_t n = recv(l->fd, l->word + l->have, sizeof(l->word) - l->have, MSG_DONTWAIT);
+	char *end;
+
+	if (n <= 0)
+		return n < 0 && errno == EAGAIN ? 0 : -EPIPE;
+	l->have += (size_t)n;
+	end = memchr(l->word, '\n', l->have);
+	if (!end)
+		return l->have < sizeof(l->word) ? 0 : -EMSGSIZE;
+	*end = '\0';
+	l->text = (struct live_text){.most = LIVE_MOST};
+	l->is_told = live_tell(l->word, &l->text);
+	return l->is_told ? 0 : -EINVAL;
+}
+
+/* 1: that was all of it. */
+static int send_text(struct looker *l)
+{
+	ssize_t n = send(l->fd, l->text.at + l->sent, l->text.length - l->sent,
+			 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (n < 0)
+		return errno == EAGAIN ? 0 : -errno;
+	l->sent += (size_t)n;
+	wait_for(l);
+	return l->sent == l->text.length;
+}
+
+static void attend(struct looker *l)
+{
+	int rc = l->is_told ? 0 : read_word(l);
+
+	if (rc == 0 && l->is_told)
+		rc = send_text(l);
+	if (rc)
+		drop_looker(l);
+}
+
+/* ---- the thread ---- */
+
+/* Those to wait for, and for how long: ms, or -1. While there is no room nobody is let in. */
+static int prepare(struct pollfd *fds)
+{
+	uint64_t now = clock_ns(), first = UINT64_MAX;
+
+	fds[LOOKERS] = (struct pollfd){.fd = free_looker() ? live.fd : -1, .events = POLLIN};
+	for (unsigned i = 0; i < LOOKERS; i++) {
+		const struct looker *l = &live.looker[i];
+
+		fds[i] = (struct pollfd){.fd = l->fd, .events = l->is_told ? POLLOUT : POLLIN};
+		if (l->fd >= 0 && l->deadline < first)
+			first = l->deadline;
+	}
+	if (first == UINT64_MAX)
+		return -1;
+	return first <= now ? 0 : (int)((first - now) / NS_PER_MS + 1);
+}
+
+static void attend_all(const struct pollfd *fds)
+{
+	uint64_t now = clock_ns();
+
+	for (unsigned i = 0; i < LOOKERS; i++) {
+		struct looker *l = &live.looker[i];
+
+		if (l->fd < 0)
+			continue;
+		if (fds[i].revents)
+			attend(l);
+		else if (l->deadline <= now)
+			drop_looker(l);
+	}
+}
+
+static void *live_main(void *arg)
+{
+	struct pollfd fds[LOOKERS + 1];
+
+	for (;;) {
+		int ms = prepare(fds);
+
+		if (poll(fds, LOOKERS + 1, ms) < 0)
+			continue;
+		if (!is_ours(live.fd, live.inode)) {
+			log_info("live: somebody has closed its socket: nobody can look any more");
+			return NULL;
+		}
+		attend_all(fds);
+		if (fds[LOOKERS].revents)
+			accept_one();
+	}
+}
+
+static int start_thread(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	sigset_t all, old;
+	int err = pthread_attr_init(&attr);
+
+	if (err)
+		return -err;
+	pthread_attr_setstacksize(&attr, STACK);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all); /* the program's signals are for the program's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&thread, &attr, live_main, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	return -err;
+}
+
+static int open_socket(void)
+{
+	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	int n = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "stag-live/%u/%d", geteuid(),
+			 getpid());
+	socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&a, size) || listen(fd, LOOKERS)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+void live_start(void)
+{
+	int fd, err;
+
+	if (!config()->live)
+		return;
+	for (unsigned i = 0; i < LOOKERS; i++)
+		live.looker[i] = (struct looker){.fd = -1};
+	fd = open_socket();
+	live.fd = fd;
+	live.inode = fd < 0 ? 0 : inode_of(fd);
+	err = fd < 0 ? fd : start_thread();
+	if (!err)
+		return;
+	log_info("live: nobody can look at this process: %s", strerror(-err));
+	if (fd >= 0)
+		close(fd);
+	live.fd = -1;
+}
+
+/* The parent's thread is not here, and may have been in the middle of anything. */
+void live_after_fork(void)
+{
+	for (unsigned i = 0; live.fd >= 0 && i < LOOKERS; i++)
+		if (is_ours(live.looker[i].fd, live.looker[i].inode))
+			close(live.looker[i].fd);
+	if (is_ours(live.fd, live.inode))
+		close(live.fd);
+	live.fd = -1;
+}

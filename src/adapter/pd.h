@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pd.h - protection domains.
+ */
+#ifndef STAG_PD_H
+#define STAG_PD_H
+
+#include <stdatomic.h>
+#include <infiniband/verbs.h>
+
+struct stag_ctx;
+
+struct stag_pd {
+	struct ibv_pd ibv;
+	atomic_int users;	/* regions, windows, queue pairs, SRQs, parent domains */
+	struct stag_pd *parent; /* of a parent domain: the domain that it stands for */
+};
+
+static inline struct stag_pd *to_stag_pd(struct ibv_pd *pd)
+{
+	return (struct stag_pd *)pd;
+}
+
+int pd_alloc(struct stag_ctx *ctx, struct stag_pd **out);
+int pd_dealloc(struct stag_pd *pd);	     /* -EBUSY while something uses it */
+struct stag_pd *pd_root(struct stag_pd *pd); /* through parent domains */
+
+#endif

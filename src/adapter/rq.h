@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * rq.h - a ring of receive work requests.
+ */
+#ifndef STAG_RQ_H
+#define STAG_RQ_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <infiniband/verbs.h>
+
+struct rwqe {
+	uint64_t wr_id;
+	uint32_t num_sge;
+	uint32_t length;
+	struct ibv_sge sge[]; /* max_sge of them */
+};
+
+/* A ring of receive work requests; rwqe i is at mem + (i & mask) * stride. */
+struct rq {
+	uint8_t *mem;
+	size_t stride;
+	uint32_t mask;
+	uint32_t put, get;
+	uint32_t max_wr, max_sge;
+};
+
+int rq_init(struct rq *rq, uint32_t max_wr, uint32_t max_sge);
+void rq_free(struct rq *rq);
+/* Copies one request in: -ENOMEM when full, -EINVAL */
+int rq_put(struct rq *rq, const struct ibv_recv_wr *wr);
+struct rwqe *rq_peek(struct rq *rq); /* the oldest, or NULL */
+
+#endif

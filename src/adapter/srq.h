@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * srq.h - shared receive queues.
+ */
+#ifndef STAG_SRQ_H
+#define STAG_SRQ_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <infiniband/verbs.h>
+
+#include "adapter/rq.h"
+
+struct stag_ctx;
+struct stag_pd;
+
+struct stag_srq {
+	struct ibv_srq ibv;
+	struct stag_pd *pd;
+	uint32_t num;
+	atomic_int users;
+	pthread_mutex_t lock;
+	struct rq rq;
+	uint32_t limit;	     /* 0: not armed */
+	uint32_t async_sent; /* events that the program was handed */
+};
+
+static inline struct stag_srq *to_stag_srq(struct ibv_srq *srq)
+{
+	return (struct stag_srq *)srq;
+}
+
+int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *attr,
+	       void *srq_context, struct stag_srq **out); /* attr: in, and out what was given */
+int srq_modify(struct stag_srq *srq, const struct ibv_srq_attr *attr, int mask);
+void srq_query(struct stag_srq *srq, struct ibv_srq_attr *attr);
+int srq_destroy(struct stag_srq *srq);
+int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* Takes the oldest request into *out (room for the srq's max_sge); false when empty. */
+bool srq_take(struct stag_srq *srq, struct rwqe *out);
+
+#endif
