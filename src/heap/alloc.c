@@ -461,8 +461,11 @@ static __attribute__((noinline)) void free_slow(struct stag_heap *heap, void *pt
 	struct heap_thread *thread;
 	struct object object;
 
-	if (!ptr)
+	if (!ptr) {
+		if (thread_here.serial == heap->serial)
+			thread_pass(thread_here.thread); /* we came inside */
 		return;
+	}
 	thread = thread_find(heap);
 	if (!thread)
 		heap_abort("%s", stag_heap_error());

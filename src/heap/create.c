@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/random.h"
@@ -512,6 +513,7 @@ static int make_area(struct stag_heap *heap, const struct stag_heap_attr *attr,
 
 		if (rc == 0 || (attr->flags & STAG_HEAP_HUGE))
 			return rc;
+		log_info("%s; it has ordinary ones", stag_heap_error());
 	}
 	heap->area_fd = heap->fd;
 	return 0;

@@ -445,6 +445,8 @@ uint32_t span_collect(struct stag_heap *heap, struct heap_span *span);
 
 /* By others: object `number` is free. */
 void span_free_remote(struct stag_heap *heap, struct heap_span *span, uint32_t number);
+/* So that the owner finds out that something was freed in these groups of the block's slices. */
+void span_tell_owner(struct stag_heap *heap, uint32_t index, uint64_t groups);
 
 /* Objects in use, as far as can be seen. */
 uint32_t span_count_used(struct stag_heap *heap, struct heap_span *span);

@@ -126,6 +126,7 @@ void slice_adopt(struct stag_heap *heap, uint32_t index)
 	uint32_t n = heap->num_slices - heap->header_slices;
 
 	heap_store(&block->sharing, 0);
+	atomic_store(&heap->pending[index], 0); /* of who freed under another owner, late */
 	memset(mask_of(heap, block), 0, (heap->num_slices + 63) / 64 * sizeof(uint64_t));
 	set_bits(mask_of(heap, block), heap->header_slices, n, true);
 	block->free_slices = block->longest = n;

@@ -127,13 +127,18 @@ uint32_t span_collect(struct stag_heap *heap, struct heap_span *span)
 	return n;
 }
 
-/* So that the owner finds out. Hints only, and none is in the block, which may be gone by now. */
-static __attribute__((noinline)) void tell_owner(struct stag_heap *heap, uint32_t index,
-						 uint64_t group, int slot)
+/*
+ * Hints only, and none is in the block, which may be gone by now, and another's. Whoever finds the bits set tells nobody: so it is
+ * the owner of after they were set who is told. One that comes later has cleared them (slice_adopt()).
+ */
+__attribute__((noinline)) void span_tell_owner(struct stag_heap *heap, uint32_t index,
+					       uint64_t groups)
 {
 	struct hint_map map;
+	int slot;
 
-	atomic_fetch_or(&heap->pending[index], group);
+	atomic_fetch_or(&heap->pending[index], groups);
+	slot = desc_slot(atomic_load(&heap->descs[index].state));
 	if (slot < 0)
 		return;
 	layout_map(heap, 3 + (unsigned int)slot, &map);
@@ -153,7 +158,7 @@ void span_free_remote(struct stag_heap *heap, struct heap_span *span, uint32_t n
 		heap_abort("%p was freed twice", (void *)address);
 	state = atomic_load(&heap->descs[index].state);
 	if (unlikely(!(atomic_load(&heap->pending[index]) & group)))
-		tell_owner(heap, index, group, desc_slot(state));
+		span_tell_owner(heap, index, group);
 	if (unlikely(desc_phase(state) == BLOCK_ORPHAN))
 		block_settle(heap, index, false);
 }

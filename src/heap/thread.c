@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/log.h"
 
 #define PATIENCE   1000u /* yields */
 #define SPINS	   2000u
@@ -69,6 +70,8 @@ static void init_once(void)
 		abort();
 	have_membarrier =
 		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+	if (!have_membarrier)
+		log_info("heap: no membarrier (%m): what other threads keep is not tidied up");
 }
 
 /* A process with threads waits here for all processors, for milliseconds or, on busy ones, much longer. */
@@ -338,13 +341,13 @@ static void dispatch(struct stag_heap *heap, struct heap_thread *me, struct heap
 
 static void collect_block(struct stag_heap *heap, struct heap_thread *me, uint32_t index)
 {
-	uint64_t groups = atomic_exchange(&heap->pending[index], 0);
-	uint64_t state = atomic_load(&heap->descs[index].state);
+	uint64_t state = atomic_load(&heap->descs[index].state), groups;
 	struct heap_block *block = heap_block_at(heap, index);
 
 	if (desc_phase(state) != BLOCK_LIVE || desc_slot(state) != (int)heap->slot ||
 	    desc_is_run(state))
-		return;
+		return; /* what is pending there is for another */
+	groups = atomic_exchange(&heap->pending[index], 0);
 	for (; groups != 0; groups &= groups - 1) {
 		uint32_t first = (uint32_t)__builtin_ctzll(groups) << heap->group_shift;
 
@@ -376,8 +379,7 @@ static void suspect_all(struct stag_heap *heap)
 	for (uint32_t i = 0; i < heap->max_blocks; i++) {
 		if (desc_slot(atomic_load(&heap->descs[i].state)) != (int)heap->slot)
 			continue;
-		atomic_store(&heap->pending[i], UINT64_MAX);
-		hint_set(&heap->pending_blocks, i);
+		span_tell_owner(heap, i, UINT64_MAX);
 	}
 }
 

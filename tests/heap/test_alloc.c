@@ -701,9 +701,33 @@ static void a_thread_takes_the_place_of_one_that_ended(void **state)
 	end_heap(heap);
 }
 
+/* Whoever trims finds it outside, though it does nothing more. */
+static void *trim_it(void *arg)
+{
+	stag_heap_trim(arg);
+	return NULL;
+}
+
+static void nothing_can_be_freed(void **state)
+{
+	struct stag_heap *heap = make_heap(0, 64, -1);
+	struct stag_heap_stats stats;
+	pthread_t other;
+
+	stag_heap_free(heap, NULL);
+	stag_heap_free(heap, stag_heap_alloc(heap, 100));
+	stag_heap_free(heap, NULL);
+	assert_int_equal(pthread_create(&other, NULL, trim_it, heap), 0);
+	pthread_join(other, NULL);
+	assert_int_equal(stag_heap_query(heap, &stats, sizeof(stats)), 0);
+	assert_int_equal(stats.blocks, 0);
+	end_heap(heap);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_can_be_freed),
 		cmocka_unit_test(every_size_keeps_its_bytes_to_itself),
 		cmocka_unit_test(so_it_is_in_the_smallest_blocks),
 		cmocka_unit_test(so_it_is_in_blocks_that_are_no_power_of_two),

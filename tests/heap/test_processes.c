@@ -1151,11 +1151,108 @@ static void be_a_child(const char *what)
 		come_and_go();
 }
 
+/* ---- who tells late ----------------------------------------------------------------- */
+
+/* A block of ours that becomes the child's, while somebody who has freed in it has not told yet. */
+struct late {
+	struct stag_heap *heap;
+	struct child child;
+	uint32_t index;
+	uint64_t group;
+	void *theirs; /* the child's, in that block */
+};
+
+static uint64_t group_of(struct stag_heap *heap, struct heap_span *span)
+{
+	return 1ull << (span_first(heap, span) >> heap->group_shift);
+}
+
+/* The first half of a free by another: span_free_remote(). */
+static struct late free_and_pause(void)
+{
+	struct late l = {.heap = make_heap(0, 64)};
+	char *first = stag_heap_alloc(l.heap, 64), *second = stag_heap_alloc(l.heap, 64);
+	struct heap_span *span =
+		block_spans(l.heap, heap_block_at(l.heap, heap_index(l.heap, first)));
+	uint32_t number;
+
+	l.child = start_child();
+	l.index = heap_index(l.heap, first);
+	while (heap_load(&span->owner) != thread_here.thread->tag)
+		span++;
+	number = (uint32_t)((uintptr_t)first - heap_load(&span->base)) / 64;
+	l.group = group_of(l.heap, span);
+	atomic_fetch_or(&block_bits(l.heap, heap_block_at(l.heap, l.index), l.heap->freed_offset,
+				    span_first(l.heap, span))[number / 64],
+			1ull << (number % 64));
+	bid(&l.child, FREE, (uintptr_t)second, 0); /* so that the owner looks */
+	return l;
+}
+
+static void change_hands(struct late *l)
+{
+	stag_heap_trim(l->heap);
+	assert_int_equal(query(l->heap).blocks, 0);
+	/* not in a span at hand, which is looked at in any case */
+	l->theirs = (void *)bid(&l->child, ALLOC, 500000, 0);
+	assert_int_equal(heap_index(l->heap, l->theirs), l->index);
+	assert_int_equal(group_of(l->heap, block_spans(l->heap, heap_block_at(l->heap, l->index)) +
+						   l->heap->header_slices),
+			 l->group);
+}
+
+/* What we free of theirs they get to know. */
+static void expect_told(struct late *l)
+{
+	stag_heap_trim(l->heap);
+	bid(&l->child, TRIM, 0, 0);
+	assert_int_equal(query(l->heap).blocks, 0);
+	end_child(&l->child);
+	end_heap(l->heap);
+}
+
+static void who_tells_late_tells_who_owns_it_then(void **state)
+{
+	struct late l = free_and_pause();
+
+	change_hands(&l);
+	span_tell_owner(l.heap, l.index, l.group);
+	stag_heap_trim(l.heap);
+	stag_heap_free(l.heap, l.theirs);
+	expect_told(&l);
+}
+
+/* It had looked who owns it before that changed. */
+static void what_was_told_of_an_owner_does_not_silence_others(void **state)
+{
+	struct late l = free_and_pause();
+
+	stag_heap_trim(l.heap);
+	atomic_fetch_or(&l.heap->pending[l.index], l.group);
+	change_hands(&l);
+	hint_set(&l.heap->pending_blocks, l.index);
+	stag_heap_free(l.heap, l.theirs);
+	expect_told(&l);
+}
+
+static void who_is_told_too_much_takes_nothing_from_others(void **state)
+{
+	struct late l = free_and_pause();
+
+	change_hands(&l);
+	stag_heap_free(l.heap, l.theirs);
+	hint_set(&l.heap->pending_blocks, l.index);
+	expect_told(&l);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pointer_means_the_same_everywhere),
 		cmocka_unit_test(processes_do_not_share_blocks),
+		cmocka_unit_test(who_tells_late_tells_who_owns_it_then),
+		cmocka_unit_test(what_was_told_of_an_owner_does_not_silence_others),
+		cmocka_unit_test(who_is_told_too_much_takes_nothing_from_others),
 		cmocka_unit_test(what_another_process_frees_comes_back),
 		cmocka_unit_test(an_idle_block_keeps_its_block_id),
 		cmocka_unit_test(one_process_may_fill_what_another_has_left),
