@@ -30,6 +30,7 @@
 #include <stdio.h>
 #include <rdma/rdma_cma.h>
 #include <infiniband/verbs.h>
+#include <stag/histogram.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -264,6 +265,8 @@ struct stag_store_counters {
 	uint64_t errors;
 	uint64_t cache_hits, cache_misses; /* reads that it had all of, or not */
 	uint64_t cache_bytes;		   /* that it holds now */
+	/* On the medium, from when they were asked for to their end; of reads and writes some, of flushes all. */
+	struct stag_histogram read_times, write_times, flush_times;
 };
 
 /*

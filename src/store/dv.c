@@ -84,5 +84,8 @@ int dv_add_counters(const struct dv *dv, struct stagdv_medium *medium,
 	sum->cache_hits += c.cache_hits;
 	sum->cache_misses += c.cache_misses;
 	sum->cache_bytes += c.cache_bytes;
+	stag_histogram_add(&sum->read_times, &c.read_times);
+	stag_histogram_add(&sum->write_times, &c.write_times);
+	stag_histogram_add(&sum->flush_times, &c.flush_times);
 	return 0;
 }

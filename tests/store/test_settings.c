@@ -239,6 +239,8 @@ static void the_cache_is_counted(void **state)
 	assert_true(after.cache_hits > before.cache_hits);
 	assert_int_equal(after.cache_misses, before.cache_misses);
 	assert_int_equal(after.reads, before.reads + 1);
+	assert_int_equal(after.read_times.count, before.read_times.count + 1);
+	assert_true(after.read_times.sum_ns > before.read_times.sum_ns);
 	assert_int_equal(after.comp_mask, 0);
 	if (s.server) {
 		assert_int_equal(stag_store_query_endpoint(u.e, &part, sizeof(part)), EOPNOTSUPP);
