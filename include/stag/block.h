@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stag/histogram.h>
 #include <sys/uio.h>
 
 #ifdef __cplusplus
@@ -49,6 +50,8 @@ struct stag_block_counters {
 	uint64_t logins, logouts, lost,
 		retried;     /* connections lost; commands sent again after that */
 	uint64_t violations; /* of the protocol, by the peer */
+	/* Of commands that ended well: from when they came (initiator: were submitted) to their end. */
+	struct stag_histogram read_times, write_times;
 };
 
 /* ---- a target -------------------------------------------------------------- */

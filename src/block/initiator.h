@@ -146,6 +146,7 @@ struct request {
 	unsigned int under_way; /* commands */
 	int error;
 	uint32_t sense;
+	uint64_t since; /* clock_ns(): when it was submitted */
 	void *user;
 	int n_iov;
 	struct iovec iov[];

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "wire/wire.h"
 
 #define MAX_TRIES	 64 /* after attentions */
@@ -170,6 +171,7 @@ int io_queue(struct stag_block *b, const struct stag_block_io *io)
 	r->flags = io->flags;
 	r->offset = io->op == STAG_BLOCK_FLUSH ? 0 : io->offset;
 	r->length = io->op == STAG_BLOCK_FLUSH ? 0 : io->length;
+	r->since = clock_ns();
 	r->user = io->user;
 	r->n_iov = io->n_iov;
 	if (io->n_iov)
@@ -299,9 +301,11 @@ static void count(struct stag_block *b, const struct request *r)
 	if (r->op == STAG_BLOCK_READ) {
 		k->reads++;
 		k->read_bytes += r->length;
+		histogram_count(&k->read_times, clock_ns() - r->since);
 	} else if (r->op == STAG_BLOCK_WRITE) {
 		k->writes++;
 		k->written_bytes += r->length;
+		histogram_count(&k->write_times, clock_ns() - r->since);
 	}
 }
 

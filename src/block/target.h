@@ -303,6 +303,7 @@ struct task {
 	struct waiter wait; /* for a buffer */
 	struct session *session;
 	uint64_t born;
+	uint64_t since; /* clock_ns(): when it came */
 	uint32_t itt, cmd_sn;
 	enum task_phase phase;
 	bool immediate; /* not counted in the window */

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+#include "base/histogram.h"
 #include "wire/wire.h"
 
 static const struct transport *transport_of(const struct task *t)
@@ -117,6 +119,7 @@ struct task *task_new(struct session *s, const struct pdu *p, const uint8_t *ahs
 	clear(t);
 	t->session = s;
 	t->born = ++s->target->births;
+	t->since = clock_ns();
 	t->itt = p->itt;
 	t->cmd_sn = p->cmd_sn;
 	t->immediate = p->immediate;
@@ -196,6 +199,12 @@ void task_fill(const struct task *t, struct pdu *p)
 	fill_residual(t, p);
 }
 
+static void count_time(const struct task *t, struct stag_histogram *h)
+{
+	if (t->cmd.status == SCSI_GOOD)
+		histogram_count(h, clock_ns() - t->since);
+}
+
 static void count(const struct task *t, struct stag_block_counters *c)
 {
 	c->commands++;
@@ -205,9 +214,11 @@ static void count(const struct task *t, struct stag_block_counters *c)
 	if (t->cmd.io.op == LUN_READ && t->expected_in) {
 		c->reads++;
 		c->read_bytes += t->done;
+		count_time(t, &c->read_times);
 	} else if (t->cmd.io.op == LUN_WRITE && t->expected_out) {
 		c->writes++;
 		c->written_bytes += t->done;
+		count_time(t, &c->write_times);
 	}
 }
 

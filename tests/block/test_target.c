@@ -68,10 +68,14 @@ static void sessions_and_commands_are_counted(void **state)
 	assert_int_equal(c.read_bytes, 4096);
 	assert_int_equal(c.writes, 1);
 	assert_int_equal(c.written_bytes, 512);
+	assert_int_equal(c.read_times.count, 1);
+	assert_int_equal(c.write_times.count, 1);
+	assert_true(c.read_times.sum_ns > 0 && c.write_times.sum_ns > 0);
 	assert_true(stag_block_target_next(target, &s));
 	assert_string_equal(s.initiator, "iqn.2026-01.x:i");
 	assert_int_equal(s.transport, STAG_BLOCK_TCP);
 	assert_int_equal(s.counters.read_bytes, 4096);
+	assert_int_equal(s.counters.read_times.count, 1);
 	assert_memory_equal(s.address, "127.0.0.1:", 10);
 	assert_false(stag_block_target_next(target, &s));
 	assert_int_equal(atomic_load(&lines), 1);
