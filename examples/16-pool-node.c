@@ -6,7 +6,7 @@
  *     stag run -- ./16-pool-node a /run/user/1000/club       # and b, and c
  *
  * The first that comes makes the pool, the others join it. Each puts a line under its name, and prints what there is whenever the
- * primary is another. It ends with its standard input: a primary hands over before. Which of them is primary is kept in a file, so they are
+ * primary is another, or one more or less is in sync. It ends with its standard input: a primary hands over before. Which of them is primary is kept in a file, so they are
  * on one machine; with etcd://... instead they may be on several.
  */
 #include <errno.h>
@@ -76,15 +76,21 @@ static struct stag_pool *use_it(struct stag_pool_node *node)
 	return pool;
 }
 
+static unsigned int standbys(const struct stag_pool_node_info *info)
+{
+	unsigned int count = 0;
+
+	for (uint32_t i = 0; i < info->num_members; i++)
+		count += info->members[i].role == STAG_POOL_ROLE_STANDBY;
+	return count;
+}
+
 static void show(struct stag_pool *pool, const struct stag_pool_node_info *info)
 {
 	struct stag_pool_entry entry = {0};
-	unsigned int standbys = 0;
 
-	for (uint32_t i = 0; i < info->num_members; i++)
-		standbys += info->members[i].role == STAG_POOL_ROLE_STANDBY;
 	printf("epoch %llu, %s, %u in sync:", (unsigned long long)info->epoch,
-	       info->role == STAG_POOL_ROLE_PRIMARY ? "primary" : "standby", standbys);
+	       info->role == STAG_POOL_ROLE_PRIMARY ? "primary" : "standby", standbys(info));
 	while (stag_pool_next(pool, &entry)) {
 		char line[100];
 		size_t length = sizeof(line);
@@ -115,7 +121,8 @@ int main(int argc, char **argv)
 		die("put");
 	while (poll(&in, 1, 50) == 0) {
 		stag_pool_node_query(node, &now, sizeof(now));
-		if (now.role != before.role || now.epoch != before.epoch)
+		if (now.role != before.role || now.epoch != before.epoch ||
+		    standbys(&now) != standbys(&before))
 			show(pool, &now);
 		before = now;
 	}

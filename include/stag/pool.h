@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stag/histogram.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -281,7 +282,10 @@ struct stag_pool_node_attr {
  */
 struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr);
 void stag_pool_node_stop(struct stag_pool_node *node); /* a primary hands over first, if it can */
-/* To the standby of this name, NULL: whoever is next; when it returns, that one is primary. EPERM: we are not; EBUSY: it is not in sync. */
+/*
+ * To the standby of this name, NULL: whoever is next; when it returns, that one is primary. EPERM: we are not; EBUSY: it is not in sync;
+ * ETIMEDOUT: the coordination does not answer.
+ */
 int stag_pool_node_switchover(struct stag_pool_node *node, const char *to);
 /*
  * Other users, from now on. Who is no user any more, or has another secret or other rights, is asked for its proof again; the others do not
@@ -307,7 +311,10 @@ struct stag_pool_node_info {
 	uint64_t refused; /* admissions */
 	uint32_t num_members;
 	struct stag_pool_member members[STAG_POOL_NODES_MAX];
-	char why[128]; /* it waits, or has refused; empty: it does not */
+	char why[128];			    /* it waits, or has refused; empty: it does not */
+	struct stag_histogram change_times; /* of a primary: from when one came to its answer */
+	struct stag_histogram
+		replication_times; /* from a record's leaving for the standbys, until all that are in sync have it */
 };
 
 int stag_pool_node_query(struct stag_pool_node *node, struct stag_pool_node_info *info,

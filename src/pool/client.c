@@ -117,7 +117,7 @@ struct op *op_get(struct stag_pool *p)
 	op->whose = OP_FOR_POLL;
 	op->sent = op->begun = false;
 	op->name_length = 0;
-	op->sequence = 0;
+	op->sequence = op->taken_back = 0;
 	return op;
 }
 
@@ -240,10 +240,61 @@ static void fail_list(struct stag_pool *p, struct op_list *list)
 		op_finish(p, op, ETIMEDOUT);
 }
 
-/* Nobody was found for long: what waits is told, and what comes is refused, until somebody is. */
+static void note_earliest(struct stag_pool *p, const struct op *op)
+{
+	if (op->taken_back != 0 && (p->taken_back == 0 || op->taken_back < p->taken_back))
+		p->taken_back = op->taken_back;
+}
+
+static void take_back(struct stag_pool *p, const struct op_list *list, uint64_t now)
+{
+	for (struct op *op = list->first; op; op = op->next) {
+		if (op->taken_back == 0)
+			op->taken_back = now;
+		note_earliest(p, op);
+	}
+}
+
+void op_take_back(struct stag_pool *p, uint64_t now)
+{
+	p->taken_back = 0;
+	take_back(p, &p->to_read, now);
+	take_back(p, &p->to_ask, now);
+}
+
+static void fail_late(struct stag_pool *p, struct op_list *list, uint64_t now)
+{
+	struct op_list all = *list;
+	struct op *op;
+
+	*list = (struct op_list){0};
+	while ((op = op_pop(&all))) {
+		if (op->taken_back != 0 && now - op->taken_back >= p->retry_ns) {
+			op_finish(p, op, ETIMEDOUT);
+			continue;
+		}
+		op_push(list, op);
+		note_earliest(p, op);
+	}
+}
+
+static bool waits_too_long(const struct stag_pool *p, uint64_t since, uint64_t now)
+{
+	return since != 0 && p->retry_ns != 0 && now - since >= p->retry_ns;
+}
+
+/*
+ * Nobody was found for long: what waits is told, and what comes is refused, until somebody is. Where nodes let us in, and throw us out
+ * before they have answered, there is always somebody: each operation has its own time, for as long as no link is up.
+ */
 static void mind_patience(struct stag_pool *p, uint64_t now)
 {
-	if (p->sought == 0 || p->retry_ns == 0 || now - p->sought < p->retry_ns)
+	if (p->link.stage != LINK_UP && waits_too_long(p, p->taken_back, now)) {
+		p->taken_back = 0;
+		fail_late(p, &p->to_read, now);
+		fail_late(p, &p->to_ask, now);
+	}
+	if (!waits_too_long(p, p->sought, now))
 		return;
 	p->lost = true;
 	fail_list(p, &p->to_read);
@@ -295,13 +346,20 @@ void client_step(struct stag_pool *p)
 	ask_pump(p);
 }
 
+/* The end of what is waited for since then, if it is before `next`. */
+static uint64_t end_of(const struct stag_pool *p, uint64_t since, uint64_t next)
+{
+	return since != 0 && p->retry_ns != 0 && since + p->retry_ns < next ? since + p->retry_ns
+									    : next;
+}
+
 static uint64_t next_time(const struct stag_pool *p)
 {
 	uint64_t next = seek_next(p);
 
-	if (p->sought != 0 && p->retry_ns != 0 && !p->lost && p->sought + p->retry_ns < next)
-		next = p->sought + p->retry_ns;
-	return next;
+	if (!p->lost)
+		next = end_of(p, p->sought, next);
+	return p->link.stage == LINK_UP ? next : end_of(p, p->taken_back, next);
 }
 
 void client_sleep(struct stag_pool *p, uint64_t until)

@@ -113,8 +113,9 @@ struct op {
 	uint16_t name_length;
 	uint8_t wire_op; /* what is asked for: enum stag_pool_op, enum pool_op */
 	enum op_for whose;
-	bool sent;	   /* it was in a message once: it may have been carried out */
-	uint64_t sequence; /* 0: none yet */
+	bool sent;	     /* it was in a message once: it may have been carried out */
+	uint64_t sequence;   /* 0: none yet */
+	uint64_t taken_back; /* when it was first, from a link that was lost; 0: never */
 	struct message *message;
 	uint8_t way;  /* enum op_way: of its value, in the message */
 	uint8_t slot; /* of WAY_STAGED */
@@ -178,6 +179,7 @@ struct seat {
 	uint64_t answered;   /* when it answered the last time, */
 	uint64_t claimed;    /* and which epoch it knew of */
 	unsigned int absent; /* calls in a row that nobody took */
+	unsigned int thrown; /* times in a row that it let us in, and had sent us away at once */
 };
 
 enum link_stage { LINK_SEEKING, LINK_ATTACHING, LINK_UP };
@@ -187,6 +189,7 @@ struct link {
 	struct rdma_cm_id *id;
 	struct seat *seat;
 	bool one_shot;
+	uint64_t since; /* when it let us in */
 	uint64_t epoch; /* while it is attaching: what it claimed */
 	struct node_facts facts;
 	uint32_t open;			/* slots that we may write to, a bit each, */
@@ -213,10 +216,11 @@ struct stag_pool {
 	uint64_t epoch; /* the highest of a node that has proven itself */
 	uint8_t uuid[ROLL_UUID_LEN];
 	bool has_uuid;
-	uint64_t sought; /* since when there is no primary */
-	bool lost;	 /* ... for retry_ns */
-	bool has_asked;	 /* who is there, once: only who is known can be called */
-	int refused;	 /* -errno: what a node had against us */
+	uint64_t sought;     /* since when there is no primary */
+	bool lost;	     /* ... for retry_ns */
+	uint64_t taken_back; /* the earliest of the operations that wait for a link; 0: of none */
+	bool has_asked;	     /* who is there, once: only who is known can be called */
+	int refused;	     /* -errno: what a node had against us */
 
 	/* The device that nodes are reached by. */
 	struct ibv_context *verbs;
@@ -284,6 +288,8 @@ void op_put(struct stag_pool *p, struct op *op);
 void op_push(struct op_list *list, struct op *op);
 void op_push_front(struct op_list *list, struct op *op);
 struct op *op_pop(struct op_list *list);
+/* The link is lost: how long they wait counts from the first time. */
+void op_take_back(struct stag_pool *p, uint64_t now);
 /* Its outcome is there: error is an errno value. */
 void op_finish(struct stag_pool *p, struct op *op, int error);
 /* From the beginning. */
@@ -300,8 +306,9 @@ struct seat *where_add(struct stag_pool *p, const char *address);
 /* ---- client_seek.c --------------------------------------------------------------------------- */
 
 void seek_step(struct stag_pool *p, uint64_t now);
-void seek_start(struct stag_pool *p, uint64_t now);			   /* there is no link */
-void seek_stop(struct stag_pool *p);					   /* calls, all */
+void seek_start(struct stag_pool *p, uint64_t now);	/* there is no link */
+void seek_note_end(struct seat *seat, uint64_t lasted); /* a link to it; nanoseconds */
+void seek_stop(struct stag_pool *p);			/* calls, all */
 void seek_status(struct stag_pool *p, const void *bytes, uint32_t length); /* struct node_status */
 uint64_t seek_next(const struct stag_pool *p); /* when there will be something to do */
 

@@ -184,9 +184,12 @@ void link_lost(struct stag_pool *p, uint64_t now)
 		log_info("pool: the primary at %s is lost", p->link.seat->address);
 		p->counts.failovers++;
 	}
+	if (p->link.id)
+		seek_note_end(p->link.seat, now - p->link.since);
 	link_close(p);
 	read_lost(p);
 	ask_lost(p);
+	op_take_back(p, now);
 	seek_start(p, now);
 }
 
@@ -200,6 +203,7 @@ void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now)
 		.id = seat->id,
 		.seat = seat,
 		.one_shot = speaks_one_shot(p, seat->id->qp),
+		.since = now,
 		.epoch = seat->claimed,
 		.heard = now,
 		.quiet = QUIET_NS,

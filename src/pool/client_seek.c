@@ -14,8 +14,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define AGAIN_MIN NS_PER_MS
-#define AGAIN_MAX (250 * NS_PER_MS)
+#define AGAIN_MIN      NS_PER_MS
+#define AGAIN_MAX      (250 * NS_PER_MS)
+#define AT_ONCE	       NS_PER_S /* so short a link was none */
+#define MOST_DOUBLINGS 8
 
 /* ---- calls ------------------------------------------------------------------------------- */
 
@@ -52,7 +54,7 @@ static void call_absent(struct stag_pool *p, struct seat *seat, uint64_t now)
 {
 	uint64_t wait = AGAIN_MIN << seat->absent;
 
-	seat->absent += seat->absent < 8;
+	seat->absent += seat->absent < MOST_DOUBLINGS;
 	call_after(p, seat, now, p->sought ? wait : AGAIN_MAX);
 }
 
@@ -252,6 +254,22 @@ static bool take_news(struct stag_pool *p, struct news *n)
 
 /* ---- when to call ---------------------------------------------------------------------------- */
 
+/* Who is sent away once comes back at once, for another may be primary; who is sent away again and again, ever later. */
+static uint64_t pause_of(const struct seat *seat)
+{
+	uint64_t pause = seat->thrown > 1 ? AGAIN_MIN << seat->thrown : 0;
+
+	return pause < AGAIN_MAX ? pause : AGAIN_MAX;
+}
+
+void seek_note_end(struct seat *seat, uint64_t lasted)
+{
+	if (lasted >= AT_ONCE)
+		seat->thrown = 0;
+	else if (seat->thrown < MOST_DOUBLINGS)
+		seat->thrown++;
+}
+
 void seek_start(struct stag_pool *p, uint64_t now)
 {
 	if (p->sought == 0)
@@ -259,7 +277,7 @@ void seek_start(struct stag_pool *p, uint64_t now)
 	for (unsigned int i = 0; i < p->num_seats; i++) {
 		p->seats[i].absent = 0;
 		if (p->seats[i].stage == CALL_NONE)
-			p->seats[i].again = now;
+			p->seats[i].again = now + pause_of(&p->seats[i]);
 	}
 }
 

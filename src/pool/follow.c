@@ -352,6 +352,8 @@ static int accepted(struct follow *f, const struct rdma_conn_param *said)
 	memcpy(&facts, at, sizeof(facts));
 	if (facts.log_size < 4 * POOL_RECORD_MAX || (facts.log_size & (facts.log_size - 1)) != 0)
 		return -EPROTO;
+	if (!lease_goes_with(&n->role.times.lease, facts.lease_us, facts.takeover_us))
+		return -EDOM;
 	rc = memory_join(n, &facts);
 	if (rc != 0)
 		return rc;
@@ -363,6 +365,12 @@ static int accepted(struct follow *f, const struct rdma_conn_param *said)
 	n->staging_length = (uint64_t)facts.staging * POOL_PAGE;
 	n->flags |= facts.flags;
 	return lend_memory(f);
+}
+
+static void refuse(struct stag_pool_node *n, const char *why)
+{
+	n->follow_seat = -1;
+	role_refuse(&n->role, why);
 }
 
 static void event(struct conn *c, struct rdma_cm_event *e)
@@ -388,11 +396,11 @@ static void event(struct conn *c, struct rdma_cm_event *e)
 		else
 			node_tell(c->node, LOG_LEVEL_WARN, "cannot follow its primary: %s",
 				  strerror(-rc));
-		if (rc == -EADDRINUSE) { /* of the memory: to try again is of no use */
-			c->node->follow_seat = -1;
-			role_refuse(&c->node->role, "something else is mapped where the pool's "
-						    "memory has to be");
-		}
+		if (rc == -EADDRINUSE || rc == -EDOM) /* to try again is of no use */
+			refuse(c->node, rc == -EDOM ? "its lease or promote does not go with that "
+						      "of its primary: all nodes have the same"
+						    : "something else is mapped where the pool's "
+						      "memory has to be");
 		break;
 	default:
 		rc = -ECONNRESET;

@@ -31,6 +31,16 @@ const char *lease_terms_fault(const struct lease_terms *t)
 	return NULL;
 }
 
+uint32_t lease_in_us(uint64_t ns)
+{
+	return ns / 1000 < UINT32_MAX ? (uint32_t)(ns / 1000) : UINT32_MAX;
+}
+
+bool lease_goes_with(const struct lease_terms *t, uint32_t lease_us, uint32_t takeover_us)
+{
+	return lease_in_us(t->takeover) >= lease_us && lease_in_us(t->lease) <= takeover_us;
+}
+
 /*
  * A clock that is slow by d makes the primary's lease last lease / (1 - d), one that is fast makes the standby's
  * silence as short as takeover / (1 + d). With takeover >= lease it is enough to serve for lease * (1 - d) / (1 + d),

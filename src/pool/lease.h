@@ -27,6 +27,9 @@ extern const struct lease_terms lease_defaults;
 
 /* NULL, or what is wrong with them. */
 const char *lease_terms_fault(const struct lease_terms *terms);
+uint32_t lease_in_us(uint64_t ns); /* UINT32_MAX: or more */
+/* Neither serves on while the other may take over: these terms, and those of another node. */
+bool lease_goes_with(const struct lease_terms *terms, uint32_t lease_us, uint32_t takeover_us);
 /* Until when a beat that was sent then, and answered, lets a primary serve. */
 uint64_t lease_until(const struct lease_terms *terms, uint64_t sent);
 /* From when on a standby that heard its primary then, and has `before` others before it, may take over. */

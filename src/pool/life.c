@@ -6,10 +6,13 @@
  */
 #include "pool/life.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -83,6 +86,39 @@ static int make_file(struct life *l, const char *name)
 	return 0;
 }
 
+/* PATH.PID of a process that was killed before it renamed it: nobody of that number lives, and nobody has it locked. */
+static bool is_left_behind(int dir, const char *name, const char *number)
+{
+	CLEANUP_CLOSE int fd = -1;
+	char *end;
+	long pid = strtol(number, &end, 10);
+
+	if (end == number || *end || pid <= 0 || pid > INT_MAX || kill((pid_t)pid, 0) == 0 ||
+	    errno != ESRCH)
+		return false;
+	fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	return fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+static void clear_away(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	char folder[PATH_MAX] = ".";
+	size_t len = strlen(name);
+	DIR *dir;
+
+	if (slash && snprintf(folder, sizeof(folder), "%.*s/", (int)(slash - path), path) >=
+			     (int)sizeof(folder))
+		return;
+	dir = opendir(folder);
+	for (struct dirent *e; dir && (e = readdir(dir));)
+		if (strncmp(e->d_name, name, len) == 0 && e->d_name[len] == '.' &&
+		    is_left_behind(dirfd(dir), e->d_name, e->d_name + len + 1))
+			unlinkat(dirfd(dir), e->d_name, 0);
+	if (dir)
+		closedir(dir);
+}
+
 int life_begin(struct life *l, const char *path)
 {
 	char name[PATH_MAX];
@@ -91,7 +127,8 @@ int life_begin(struct life *l, const char *path)
 	*l = LIFE_NONE;
 	if (snprintf(name, sizeof(name), "%s.%d", path, (int)getpid()) >= (int)sizeof(name))
 		return -ENAMETOOLONG;
-	unlink(name); /* of somebody who died before he renamed it */
+	clear_away(path);
+	unlink(name); /* of somebody who had our number, and died before he renamed it */
 	rc = make_file(l, name);
 	if (rc == 0 && rename(name, path) != 0)
 		rc = -errno;

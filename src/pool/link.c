@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/histogram.h"
 #include "base/log.h"
 
 static struct link *to_link(struct conn *c)
@@ -248,12 +249,16 @@ static int register_memory(struct link *l)
 		       : -ENOMEM;
 }
 
+_Static_assert(sizeof(struct link_facts) <= ADMIT_FACTS_MAX, "private data");
+
 static int accept_it(struct link *l, const struct admit_session *s)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct link_facts facts = {.log_size = n->log.size,
 				   .flags = n->flags & STAG_POOL_OVERWRITE,
-				   .staging = (uint32_t)(n->staging_length / POOL_PAGE)};
+				   .staging = (uint32_t)(n->staging_length / POOL_PAGE),
+				   .lease_us = lease_in_us(n->role.times.lease.lease),
+				   .takeover_us = lease_in_us(n->role.times.lease.takeover)};
 	uint8_t greeting[ADMIT_MAX];
 	struct rdma_conn_param param = {.private_data = greeting,
 					.responder_resources = n->reads,
@@ -432,6 +437,23 @@ static void send_records(struct stag_pool_node *n, struct link *l)
 	l->sent = n->log.put;
 }
 
+/* One record at a time, and where somebody is waited for. */
+static void begin_timing(struct stag_pool_node *n, uint64_t number)
+{
+	if (n->timed.number || !(n->role.roll.in_sync & ~ROLL_BIT(n->role.seat)))
+		return;
+	n->timed.number = number;
+	n->timed.since = n->now;
+}
+
+void links_answered(struct stag_pool_node *n, uint64_t number)
+{
+	if (!n->timed.number || number < n->timed.number)
+		return;
+	n->timed.number = 0;
+	histogram_count(&n->info.replication_times, n->now - n->timed.since);
+}
+
 void links_send(struct stag_pool_node *n)
 {
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
@@ -441,7 +463,9 @@ void links_send(struct stag_pool_node *n)
 		return;
 	n->info.records += n->core.number - n->posted;
 	n->posted = n->core.number;
-	role_placed(&n->role, node_look_at_clock(n), n->core.number);
+	node_look_at_clock(n);
+	begin_timing(n, n->posted);
+	role_placed(&n->role, n->now, n->core.number);
 	node_act(n);
 }
 

@@ -30,6 +30,7 @@ static void answer(struct stag_pool_node *n, uint64_t number)
 	int rc = memory_settle(n, number);
 
 	if (rc == 0) {
+		links_answered(n, number);
 		serve_answers(n, number);
 		return;
 	}
@@ -56,6 +57,7 @@ static void serve(struct stag_pool_node *n, const struct role_action *a)
 
 static void retire(struct stag_pool_node *n)
 {
+	n->timed.number = 0;
 	serve_stop(n);
 	links_end(n);
 }

@@ -30,6 +30,7 @@
 #define MOST_CQ	      65536
 #define LOOK	      NS_PER_MS /* a standby looks at its ring as often */
 #define STARTS_WITHIN 10	/* s */
+#define ENDS_WITHIN   10	/* s: whoever ends services does not wait for much longer */
 
 /* ---- what it is started with ---------------------------------------------------------------- */
 
@@ -178,6 +179,10 @@ static int open_adapter(struct stag_pool_node *n)
 	if (!n->context)
 		return blame(n, -EOPNOTSUPP, "there is no adapter: run it with 'stag run --'");
 	n->dv = dv && dv->is_supported(n->context->device) ? dv : NULL;
+	if (!n->dv)
+		node_tell(n, LOG_LEVEL_INFO,
+			  "%s is not stag's adapter: software minds the lease, and forwards values",
+			  ibv_get_device_name(n->context->device));
 	rc = look_at_limits(n);
 	if (rc != 0)
 		return rc;
@@ -345,13 +350,20 @@ void node_tell_started(struct stag_pool_node *n, int error)
 	pthread_cond_broadcast(&n->told);
 }
 
+/* As long after now, for what init_cond() has made. */
+static struct timespec after(uint64_t ns)
+{
+	uint64_t until = clock_ns() + ns;
+
+	return (struct timespec){.tv_sec = (time_t)(until / NS_PER_S),
+				 .tv_nsec = (long)(until % NS_PER_S)};
+}
+
 static int await_start(struct stag_pool_node *n)
 {
-	struct timespec until;
+	struct timespec until = after(STARTS_WITHIN * NS_PER_S);
 	int rc = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += STARTS_WITHIN;
 	LOCK_FOR_SCOPE(&n->lock);
 	/* An engine that does not answer is waited for by the node, not by who started it. */
 	while (!n->started && rc == 0)
@@ -449,19 +461,58 @@ static bool is_shown_primary(struct stag_pool_node *n)
 	return n->shown.role == STAG_POOL_ROLE_PRIMARY;
 }
 
-/* For as long as it takes as a rule; then whoever is next finds out by itself. */
+/* A primary gives up the pool, gives another the time to take it, and takes it back: what is more is the engine's silence. */
+static uint64_t time_to_switch(const struct stag_pool_node *n)
+{
+	return 3 * n->role.times.link;
+}
+
+static int switch_within(struct stag_pool_node *n, const char *to, uint64_t ns)
+{
+	struct timespec until = after(ns);
+	int rc = 0;
+
+	LOCK_FOR_SCOPE(&n->lock);
+	n->switch_to = to ? to : "";
+	n->switched = -EINPROGRESS;
+	node_wake(n);
+	while (n->switched == -EINPROGRESS && rc == 0)
+		rc = pthread_cond_timedwait(&n->told, &n->lock, &until);
+	if (n->switched != -EINPROGRESS)
+		return n->switched;
+	n->switch_to = NULL;
+	return -ETIMEDOUT;
+}
+
+static void tell_not_handed(struct stag_pool_node *n, int rc)
+{
+	const char *why = "nobody took over";
+	struct stag_pool_node_info info;
+
+	stag_pool_node_query(n, &info, sizeof(info));
+	if (rc == -ETIMEDOUT)
+		why = info.why[0] ? info.why : "nobody took over, and the roll cannot be changed";
+	node_tell(n, LOG_LEVEL_WARN, "ends without having handed over: %s", why);
+}
+
+/*
+ * For as long as it takes as a rule; then whoever is next finds out by itself. Where the roll is gone nobody can take over, nor we take it back:
+ * that is not waited for, since what we have given up nobody reads here any more.
+ */
 static void hand_over(struct stag_pool_node *n)
 {
-	uint64_t until = clock_ns() + n->role.times.link;
-	const struct timespec moment = {.tv_nsec = NS_PER_MS};
+	uint64_t within = time_to_switch(n);
+	int rc;
 
 	pthread_mutex_lock(&n->lock);
 	n->leaving = true;
 	pthread_mutex_unlock(&n->lock);
-	if (!is_shown_primary(n) || stag_pool_node_switchover(n, NULL) != 0)
+	if (!is_shown_primary(n))
 		return;
-	while (is_shown_primary(n) && clock_ns() < until)
-		nanosleep(&moment, NULL);
+	rc = switch_within(n, NULL,
+			   within < ENDS_WITHIN * NS_PER_S ? within : ENDS_WITHIN * NS_PER_S);
+	if (rc == -EBUSY || rc == -ETIMEDOUT)
+		tell_not_handed(n, rc);
 }
 
 STAG_EXPORT void stag_pool_node_stop(struct stag_pool_node *n)
@@ -479,13 +530,7 @@ STAG_EXPORT void stag_pool_node_stop(struct stag_pool_node *n)
 
 STAG_EXPORT int stag_pool_node_switchover(struct stag_pool_node *n, const char *to)
 {
-	LOCK_FOR_SCOPE(&n->lock);
-	n->switch_to = to ? to : "";
-	n->switched = -EINPROGRESS;
-	node_wake(n);
-	while (n->switched == -EINPROGRESS)
-		pthread_cond_wait(&n->told, &n->lock);
-	return -n->switched;
+	return -switch_within(n, to, time_to_switch(n) + STARTS_WITHIN * NS_PER_S);
 }
 
 STAG_EXPORT int stag_pool_node_query(struct stag_pool_node *n, struct stag_pool_node_info *info,

@@ -366,7 +366,7 @@ static int change(struct pull *p)
 		p->rq.value = first_slot(p)->bytes;
 		p->rq.source = POOL_SOURCE_INLINE;
 	}
-	rc = serve_change(p->client, &p->rq, &answer);
+	rc = serve_change(p->client, &p->rq, p->message->came, &answer);
 	if (rc == 0)
 		end_pull(p);
 	return rc;

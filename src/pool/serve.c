@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/histogram.h"
 #include "base/log.h"
 
 #define RECORDS_A_ROUND 256u /* then they leave, and others are looked at */
@@ -117,7 +118,8 @@ static void write_ready(struct client *k)
 }
 
 /* An answer that goes out later. */
-static int await(struct client *k, struct list *where, const struct pool_answer *answer)
+static int await(struct client *k, struct list *where, const struct pool_answer *answer,
+		 uint64_t came)
 {
 	struct reply *r;
 
@@ -129,6 +131,7 @@ static int await(struct client *k, struct list *where, const struct pool_answer 
 	r = list_entry(k->free_replies.next, struct reply, link);
 	list_del(&r->link);
 	r->answer = *answer;
+	r->came = came;
 	list_add_tail(where, &r->link);
 	return 0;
 }
@@ -136,7 +139,7 @@ static int await(struct client *k, struct list *where, const struct pool_answer 
 /* In order of their records, as they are judged: the queue is sorted by itself. */
 int serve_reply(struct client *k, const struct pool_answer *answer)
 {
-	return await(k, &k->conn.node->replies, answer);
+	return await(k, &k->conn.node->replies, answer, 0);
 }
 
 void serve_answers(struct stag_pool_node *n, uint64_t number)
@@ -147,6 +150,8 @@ void serve_answers(struct stag_pool_node *n, uint64_t number)
 
 		if (r->answer.after > number)
 			return;
+		if (r->came)
+			histogram_count(&n->info.change_times, n->now - r->came);
 		list_del(&r->link);
 		list_add_tail(&k->ready, &r->link);
 		if (list_empty(&k->dirty))
@@ -189,7 +194,8 @@ static size_t record_need(const struct pool_request *rq)
 	return POOL_RECORD_META + (((is_inline ? rq->length : 0) + 7u) & ~7u);
 }
 
-int serve_change(struct client *k, const struct pool_request *rq, struct pool_answer *answer)
+int serve_change(struct client *k, const struct pool_request *rq, uint64_t came,
+		 struct pool_answer *answer)
 {
 	struct stag_pool_node *n = k->conn.node;
 	size_t room, used;
@@ -206,7 +212,7 @@ int serve_change(struct client *k, const struct pool_request *rq, struct pool_an
 		return rc;
 	pool_log_add(&n->log, used);
 	n->info.changes++;
-	return serve_reply(k, answer);
+	return await(k, &n->replies, answer, came);
 }
 
 static int attach(struct client *k, const struct pool_request *rq)
@@ -224,7 +230,7 @@ static int attach(struct client *k, const struct pool_request *rq)
 	if (k->who.who == 0)
 		k->who.who = 1; /* 0 in a slot is nobody: it would never expire */
 	if (k->rights & STAG_POOL_RIGHT_WRITE)
-		rc = serve_change(k, rq, &answer);
+		rc = serve_change(k, rq, n->now, &answer);
 	else
 		rc = serve_reply(k, &answer);
 	/* Whom the pool does not know any more may come anew. */
@@ -274,7 +280,7 @@ static int administer(struct client *k, const struct pool_request *rq)
 	node_act(n);
 	/* Who asks for another primary is answered by that one, asking again there. */
 	if (rc == 0 && n->role.state == ROLE_HANDING)
-		return await(k, &n->handing, &answer);
+		return await(k, &n->handing, &answer, 0);
 	return write_answer(k, &answer);
 }
 
@@ -381,7 +387,8 @@ static int carry_out(struct client *k, struct message *m, const struct pool_requ
 	}
 	if (rq->source == POOL_SOURCE_STAGED)
 		return staging_change(k, m, rq);
-	return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq) : serve_change(k, rq, &answer);
+	return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq)
+					      : serve_change(k, rq, m->came, &answer);
 }
 
 void serve_message_done(struct message *m)
@@ -450,6 +457,7 @@ static void received(struct conn *c, struct message *m)
 		return;
 	}
 	m->left = header.count;
+	m->came = c->node->now;
 	list_add_tail(&c->node->inbox, &m->link);
 }
 

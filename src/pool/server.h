@@ -66,6 +66,7 @@ struct message {
 	uint32_t advertised;  /* STag of the sender's that came with it; 0: none */
 	uint32_t invalidated; /* key of ours that it has ended; 0: none */
 	/* of one that came, serve.c: */
+	uint64_t came;	    /* n->now then */
 	size_t where;	    /* its next request is there */
 	uint16_t left;	    /* requests of it that were not looked at */
 	unsigned int pulls; /* that need it */
@@ -118,6 +119,7 @@ struct reply {
 	struct list link; /* the node's, waiting; the client's, ready or free */
 	struct client *client;
 	struct pool_answer answer; /* no bytes */
+	uint64_t came;		   /* what it answers: a change; or 0 */
 };
 
 struct client {
@@ -373,6 +375,9 @@ struct stag_pool_node {
 	uint64_t follow_again;
 	unsigned int follow_tries; /* in vain */
 	struct stag_pool_node_info info;
+	struct { /* of the records that leave for the standbys one that is timed; number 0: none */
+		uint64_t number, since;
+	} timed;
 	uint64_t shown_at;
 	bool busy; /* something was done in this round */
 	uint64_t busy_at, heard_at;
@@ -431,8 +436,9 @@ void serve_flush(struct stag_pool_node *n);
 void serve_users(struct stag_pool_node *n, const struct secrets *before); /* there are others */
 void serve_handing(struct stag_pool_node *n); /* it was taken back: say so to who asked */
 void serve_message_done(struct message *m);   /* if nobody needs it any more */
-/* A changing request with its value. -EAGAIN: later. */
-int serve_change(struct client *k, const struct pool_request *request, struct pool_answer *answer);
+/* A changing request with its value, of the message that came then. -EAGAIN: later. */
+int serve_change(struct client *k, const struct pool_request *request, uint64_t came,
+		 struct pool_answer *answer);
 int serve_reply(struct client *k,
 		const struct pool_answer *answer); /* when its record is applied */
 void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room);
@@ -491,8 +497,9 @@ bool staging_catch_up(struct link *l);
 /* link.c */
 int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
 void links_look(struct stag_pool_node *n);
-void links_send(struct stag_pool_node *n);   /* the records that were made */
-void links_let_go(struct stag_pool_node *n); /* what all of them have applied */
+void links_answered(struct stag_pool_node *n, uint64_t number); /* all in sync have it */
+void links_send(struct stag_pool_node *n);			/* the records that were made */
+void links_let_go(struct stag_pool_node *n);			/* what all of them have applied */
 void link_beat(struct stag_pool_node *n, const struct role_action *a);
 void link_handover(struct stag_pool_node *n, const struct role_action *a);
 void link_cut(struct stag_pool_node *n, unsigned int seat);

@@ -74,6 +74,8 @@ void staging_open(struct stag_pool_node *n)
 	bool wanted = n->dv && !(n->flags & STAG_POOL_NO_MIRROR);
 	int rc = wanted && !n->staging.at ? make_memory(n) : 0;
 
+	if (n->dv && !wanted)
+		node_tell(n, LOG_LEVEL_INFO, "values are forwarded by software: mirrors are off");
 	if (rc != 0) {
 		node_tell(n, LOG_LEVEL_WARN, "values are forwarded by software: %s", strerror(-rc));
 		staging_destroy(n);
@@ -300,7 +302,7 @@ static int make_record(struct client *k, const struct pool_request *rq, bool beg
 }
 
 /* One that is too long for one record. Whoever has to wait in between begins again, in the same place. */
-static int upload(struct client *k, struct pool_request *rq)
+static int upload(struct client *k, struct pool_request *rq, uint64_t came)
 {
 	struct pool_staged staged = {rq->source_address, pool_hash(rq->value, rq->length)};
 	struct stag_pool_node *n = k->conn.node;
@@ -318,7 +320,7 @@ static int upload(struct client *k, struct pool_request *rq)
 		return rc;
 	rq->flags |= POOL_UPLOADED;
 	rq->hash = staged.hash;
-	return serve_change(k, rq, &answer);
+	return serve_change(k, rq, came, &answer);
 }
 
 /* Records that name it are under way, or not. */
@@ -347,7 +349,8 @@ int staging_change(struct client *k, struct message *m, const struct pool_reques
 	rq.source_address = slot_offset(s);
 	rq.value = n->staging.at + slot_offset(s);
 	s->state = SLOT_TAKEN;
-	rc = rq.length > POOL_DIRECT_MAX ? upload(k, &rq) : serve_change(k, &rq, &answer);
+	rc = rq.length > POOL_DIRECT_MAX ? upload(k, &rq, m->came)
+					 : serve_change(k, &rq, m->came, &answer);
 	s->asking = rc == -EAGAIN ? m : NULL;
 	if (rc == 0)
 		n->info.mirrored_bytes += rq.length;

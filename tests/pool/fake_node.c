@@ -62,9 +62,9 @@ static struct {
 	uint8_t uuid[16];
 	pthread_t thread;
 	pthread_mutex_t lock; /* the thread has it while it does something */
-	atomic_bool stop, unleased, withhold;
+	atomic_bool stop, unleased, withhold, throws_out;
 	atomic_int fault;
-	atomic_ullong executed, messages, asked, proofs;
+	atomic_ullong executed, messages, asked, proofs, let_in;
 } fake;
 
 /* ---- carrying out ------------------------------------------------------------------------ */
@@ -291,7 +291,10 @@ static bool serve_one(struct client *c, struct pool_request *rq, uint32_t advert
 	int rc = 0;
 
 	if (rq->op == POOL_OP_ATTACH) {
+		fake.let_in++;
 		attach(c, rq, &answer, &facts);
+	} else if (fake.throws_out) {
+		return false;
 	} else if (rq->op == POOL_OP_NODES) {
 		status(rq, &answer, &nodes);
 	} else if (rq->op == POOL_OP_FRESH) {
@@ -642,6 +645,16 @@ void fake_unleased(bool unleased)
 void fake_withhold(bool withhold)
 {
 	fake.withhold = withhold;
+}
+
+void fake_throw_out(bool throw)
+{
+	fake.throws_out = throw;
+}
+
+uint64_t fake_let_in(void)
+{
+	return fake.let_in;
 }
 
 uint64_t fake_proofs(void)

@@ -32,7 +32,9 @@ void fake_gone(int node, bool gone); /* nobody answers there */
 void fake_tear(const struct stag_pool_ptr *ptr);
 /* Its adapter minds no lease: who attaches from now on is told so. */
 void fake_unleased(bool unleased);
+void fake_throw_out(bool throw);   /* whoever asks for something, once he was let in */
 void fake_withhold(bool withhold); /* that what was read is fresh: nobody says so */
+uint64_t fake_let_in(void);	   /* how often somebody was */
 uint64_t fake_proofs(void);	   /* that were asked for */
 uint64_t fake_executed(void);	   /* changes that were carried out */
 uint64_t fake_messages(void);	   /* that came */

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/clock.h"
 #include "dice.h"
 #include "fake_node.h"
 #include "stag/pool.h"
@@ -465,6 +466,56 @@ static void patience_ends(void **state)
 	assert_int_equal(stag_pool_insert(pool, "z", 1, NULL), 0); /* who is patient goes on */
 }
 
+/* A node that sends us away whenever we are in is not called without a pause; and used once it serves. */
+static void who_is_thrown_out_takes_his_time(void **state)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_INSERT, .from = "x", .length = 1};
+	uint64_t before = fake_let_in(), until;
+	struct stag_pool_done done;
+	int n = 0;
+
+	fake_throw_out(true);
+	assert_int_equal(stag_pool_submit(pool, &io, 1), 0);
+	for (until = clock_ns() + 300 * NS_PER_MS; clock_ns() < until;) {
+		stag_pool_wait(pool, 20);
+		assert_int_equal(stag_pool_poll(pool, &done, 1), 0);
+	}
+	assert_in_range(fake_let_in() - before, 1, 20);
+	fake_throw_out(false);
+	while (n == 0) {
+		stag_pool_wait(pool, 20);
+		n = stag_pool_poll(pool, &done, 1);
+	}
+	assert_int_equal(done.error, 0);
+}
+
+/* Each time there is a primary, before patience with none would end, and it is as good as none. */
+static void who_is_thrown_out_again_and_again_is_told(void **state)
+{
+	struct stag_pool_attr attr = {
+		.user = "ann", .secret = FAKE_SECRET, .timeout_ms = WAIT, .retry_ms = 500};
+	struct stag_pool *other = stag_pool_open(both, &attr);
+	struct stag_pool_io io[2] = {{.op = STAG_POOL_INSERT, .from = "x", .length = 1},
+				     {.op = STAG_POOL_GET, .name = "y"}};
+	struct stag_pool_done done[2];
+	int rc, n = 0, ops = unleased ? 2 : 1; /* others read, and ask nobody */
+
+	assert_non_null(other);
+	fake_throw_out(true);
+	assert_int_equal(stag_pool_submit(other, io, ops), 0);
+	while (n < ops) {
+		assert_int_equal(stag_pool_wait(other, WAIT), 0);
+		n += stag_pool_poll(other, done + n, ops - n);
+		assert_int_equal(done[n - 1].error, ETIMEDOUT);
+	}
+	fake_throw_out(false);
+	do {
+		rc = stag_pool_insert(other, "y", 1, NULL);
+	} while (rc == ENOTCONN || rc == ETIMEDOUT);
+	assert_int_equal(rc, 0);
+	stag_pool_close(other);
+}
+
 static void who_was_forgotten_begins_anew(void **state)
 {
 	struct stag_pool_ptr ptr;
@@ -640,6 +691,8 @@ int main(int argc, char **argv)
 		STORY(the_others_are_found),
 		STORY(a_switch_is_not_made_twice),
 		STORY(patience_ends),
+		STORY(who_is_thrown_out_takes_his_time),
+		STORY(who_is_thrown_out_again_and_again_is_told),
 		STORY(who_was_forgotten_begins_anew),
 		STORY(a_torn_value_is_never_returned),
 		STORY(a_pointer_to_nowhere_is_gone),

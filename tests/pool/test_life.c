@@ -119,6 +119,53 @@ static void a_process_that_left_a_child_is_not_over(void **state)
 	close(fd);
 }
 
+static bool is_there(const char *suffix)
+{
+	char name[96];
+
+	snprintf(name, sizeof(name), "%s.%s", path, suffix);
+	return access(name, F_OK) == 0;
+}
+
+static void leave(const char *suffix)
+{
+	char name[96];
+
+	snprintf(name, sizeof(name), "%s.%s", path, suffix);
+	close(open(name, O_CREAT | O_WRONLY, 0600));
+	assert_true(is_there(suffix));
+}
+
+static void forsake(const char *suffix)
+{
+	char name[96];
+
+	snprintf(name, sizeof(name), "%s.%s", path, suffix);
+	unlink(name);
+}
+
+/* Who was killed before his file had its name left it under another. */
+static void what_the_dead_left_is_cleared_away(void **state)
+{
+	char dead[16], living[16];
+	struct other o = start(false);
+	struct life life;
+
+	end(o); /* its number is nobody's now */
+	snprintf(dead, sizeof(dead), "%d", (int)o.pid);
+	snprintf(living, sizeof(living), "%d", (int)getppid());
+	leave(dead);
+	leave(living);
+	leave("new");
+	assert_int_equal(life_begin(&life, path), 0);
+	assert_false(is_there(dead));
+	assert_true(is_there(living));
+	assert_true(is_there("new"));
+	life_end(&life);
+	forsake(living);
+	forsake("new");
+}
+
 static void where_locks_may_be_lost_there_is_none(void **state)
 {
 	struct life life;
@@ -157,6 +204,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(of_another_life_it_says_nothing),
 		cmocka_unit_test(what_nobody_locks_is_no_proof),
 		cmocka_unit_test(a_process_that_left_a_child_is_not_over),
+		cmocka_unit_test(what_the_dead_left_is_cleared_away),
 		cmocka_unit_test(where_locks_may_be_lost_there_is_none),
 	};
 

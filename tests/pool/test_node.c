@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "dice.h"
+#include "pool/roll.h"
 
 #define SECRET	       "a secret of the nodes, long enough"
 #define WORD	       "a word that the client knows"
@@ -57,6 +58,10 @@ static void told(void *arg, const char *line)
 
 	if (strstr(line, "is no record"))
 		torn++;
+	if (strstr(line, "ends without")) {
+		puts(line);
+		fflush(stdout);
+	}
 	if (strstr(line, " is linked") && atomic_exchange(&to_stall, false))
 		while (read(stall_pipe[0], &go, 1) < 0)
 			continue;
@@ -82,13 +87,16 @@ static void say(struct stag_pool_node *node, char what)
 
 		for (unsigned int i = 0; i < info.num_members; i++)
 			standbys += info.members[i].role == STAG_POOL_ROLE_STANDBY;
-		printf("%u %u %u %llu %llu %u\n", info.role, info.port, standbys,
-		       (unsigned long long)info.epoch, (unsigned long long)info.number, torn);
+		printf("%u %u %u %llu %llu %u %llu %llu %llu\n", info.role, info.port, standbys,
+		       (unsigned long long)info.epoch, (unsigned long long)info.number, torn,
+		       (unsigned long long)info.changes,
+		       (unsigned long long)info.change_times.count,
+		       (unsigned long long)info.replication_times.count);
 	}
 	fflush(stdout);
 }
 
-/* test_node node NAME STATE ROLL create|join [PORT] */
+/* test_node node NAME STATE ROLL create|join [PORT]; SHORT in the environment: with short times */
 static int be_node(int argc, char **argv)
 {
 	const struct stag_pool_user users[] = {
@@ -114,9 +122,15 @@ static int be_node(int argc, char **argv)
 		.log_bytes = 4 << 20,
 		.log = told,
 	};
-	struct stag_pool_node *node = pipe(stall_pipe) == 0 ? stag_pool_node_start(&attr) : NULL;
+	struct stag_pool_node *node;
 	char what;
 
+	if (getenv("SHORT")) {
+		attr.beat_us = 5000;
+		attr.lease_ms = 40;
+		attr.promote_ms = 50;
+	}
+	node = pipe(stall_pipe) == 0 ? stag_pool_node_start(&attr) : NULL;
 	printf("%d\n", node ? 0 : errno);
 	fflush(stdout);
 	while (node && read(STDIN_FILENO, &what, 1) == 1)
@@ -204,6 +218,7 @@ struct news {
 	unsigned int role, port, standbys;
 	unsigned long long epoch, number;
 	unsigned int torn;
+	unsigned long long changes, timed, replicated;
 };
 
 static struct news ask_node(struct node *n)
@@ -211,9 +226,10 @@ static struct news ask_node(struct node *n)
 	struct news w = {0};
 
 	assert_int_equal(write(n->in, "q", 1), 1);
-	assert_int_equal(fscanf(n->out, "%u %u %u %llu %llu %u", &w.role, &w.port, &w.standbys,
-				&w.epoch, &w.number, &w.torn),
-			 6);
+	assert_int_equal(fscanf(n->out, "%u %u %u %llu %llu %u %llu %llu %llu", &w.role, &w.port,
+				&w.standbys, &w.epoch, &w.number, &w.torn, &w.changes, &w.timed,
+				&w.replicated),
+			 9);
 	return w;
 }
 
@@ -458,6 +474,22 @@ static void a_primary_hands_over(void **state)
 	insert_some(s, 10);
 	await(ask_node(&s->b).standbys == 1);
 	await(are_same(&s->a, &s->b));
+}
+
+/* Every change, and of the records some; a standby has none of either. */
+static void times_are_taken(void **state)
+{
+	struct story *s = *state;
+	struct news w;
+
+	start_both(s);
+	await(try_opening(s, &s->a, false) == 0);
+	insert_some(s, 10);
+	await((w = ask_node(&s->a)).changes > 10 && w.timed == w.changes);
+	assert_true(w.replicated > 0 && w.replicated <= w.changes);
+	w = ask_node(&s->b);
+	assert_int_equal(w.timed, 0);
+	assert_int_equal(w.replicated, 0);
 }
 
 /* Nobody gets in without a secret; who may only read does not write. */
@@ -945,6 +977,73 @@ static void slots_are_their_clients_alone(void **state)
 	await(are_same(&s->a, &s->b) && ask_node(&s->a).standbys == 1);
 }
 
+/* Its lock, if it says that there are a primary and a standby: it stays as it is then. */
+static bool hold_roll_of_two(const struct story *s, int *lock, struct roll *roll)
+{
+	char path[128], text[ROLL_MAX_TEXT + 1];
+	const char *why;
+	ssize_t len;
+	int fd;
+
+	*lock = hold_roll(s);
+	snprintf(path, sizeof(path), "%s/roll", s->dir);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	len = read(fd, text, sizeof(text));
+	close(fd);
+	if (len > 0 && roll_from_text(text, (size_t)len, roll, NULL, &why) == 0 &&
+	    roll->in_sync == (ROLL_BIT(0) | ROLL_BIT(1)))
+		return true;
+	close(*lock);
+	return false;
+}
+
+/*
+ * While somebody has the roll's lock, what was handed over nobody can take, nor take back. Such a roll is not waited for; and
+ * who was told to take over does, once the roll can be changed.
+ */
+static void a_node_ends_whatever_becomes_of_the_roll(void **state)
+{
+	struct story *s = *state;
+	struct node *primary, *standby;
+	char line[512] = "";
+	struct roll roll;
+	int lock;
+
+	setenv("SHORT", "1", 1);
+	start_both(s);
+	unsetenv("SHORT");
+	await(hold_roll_of_two(s, &lock, &roll));
+	primary = strcmp(roll.members[roll.primary].name, "a") == 0 ? &s->a : &s->b;
+	standby = primary == &s->a ? &s->b : &s->a;
+	close(primary->in);
+	while (!strstr(line, "ends without having handed over: "))
+		assert_non_null(fgets(line, sizeof(line), primary->out));
+	waitpid(primary->pid, NULL, 0);
+	fclose(primary->out);
+	primary->pid = 0;
+	close(lock);
+	await(is_primary(standby));
+}
+
+/* It would take over while the primary may still serve: it is told so, and the pool goes on without it. */
+static void who_has_other_times_does_not_follow(void **state)
+{
+	struct story *s = *state;
+
+	assert_int_equal(start(s, &s->a, "create"), 0);
+	await(is_primary(&s->a));
+	setenv("SHORT", "1", 1);
+	assert_int_equal(start(s, &s->c, "join"), 0);
+	unsetenv("SHORT");
+	await(ask_node(&s->c).role == STAG_POOL_ROLE_REFUSED);
+	assert_int_equal(start(s, &s->b, "join"), 0);
+	await(ask_node(&s->b).role == STAG_POOL_ROLE_STANDBY);
+	assert_int_equal(try_opening(s, &s->a, false), 0);
+	insert_some(s, 5);
+	assert_int_equal(ask_node(&s->a).epoch, 1);
+	expect_all(s);
+}
+
 static void on_abort(int signal)
 {
 	(void)signal;
@@ -961,6 +1060,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(a_primary_that_was_stopped_is_refused, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_primary_hands_over, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(times_are_taken, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(who_comes_has_to_prove_itself, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(values_are_pulled, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(what_only_an_adapter_says_is_not_believed,
@@ -978,6 +1078,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(a_slot_is_not_open_before_all_have_applied_it,
 						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(slots_are_their_clients_alone, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(who_has_other_times_does_not_follow, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_node_ends_whatever_becomes_of_the_roll, set_up,
+						tear_down),
 	};
 
 	if (argc >= 6 && strcmp(argv[1], "node") == 0)

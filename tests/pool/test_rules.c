@@ -145,6 +145,19 @@ static void terms_that_are_not_safe_are_refused(void **state)
 	assert_non_null(lease_terms_fault(&t));
 }
 
+static void terms_of_two_nodes_go_together(void **state)
+{
+	struct lease_terms t = {.lease = 20 * MS, .takeover = 24 * MS};
+
+	assert_true(lease_goes_with(&t, 20000, 24000));
+	assert_true(lease_goes_with(&t, 24000, 20000)); /* on the way to others */
+	assert_false(lease_goes_with(&t, 24001, 30000));
+	assert_false(lease_goes_with(&t, 10000, 19999));
+	t.lease = t.takeover = 7200 * NS_PER_S;
+	assert_true(lease_goes_with(&t, lease_in_us(t.lease), lease_in_us(t.takeover)));
+	assert_false(lease_goes_with(&t, 20000, 24000));
+}
+
 /* Whatever two clocks do within the drift, the lease is over before the silence is. */
 static void the_lease_ends_before_the_silence(void **state)
 {
@@ -553,6 +566,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(terms_that_are_not_safe_are_refused),
+		cmocka_unit_test(terms_of_two_nodes_go_together),
 		cmocka_unit_test(the_lease_ends_before_the_silence),
 		cmocka_unit_test(reads_are_good_as_long_as_the_standby_promised),
 		cmocka_unit_test(nothing_is_answered_before_the_standby_has_it),
