@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * block_words.h - block targets in words and as JSON. Of stag, of stagd and its API.
+ */
+#ifndef STAG_APP_BLOCK_WORDS_H
+#define STAG_APP_BLOCK_WORDS_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "stag/block.h"
+
+#define BLOCK_KIND "block" /* of a server that runs (control.h) */
+
+const char *block_transport_word(uint32_t transport);
+const char *block_end_word(uint32_t end); /* enum stagdv_stag_end */
+
+json_t *block_counters_json(const struct stag_block_counters *c);
+json_t *block_sessions_json(struct stag_block_target *target);
+json_t *block_stags_json(struct stag_block_target *target);
+
+#endif

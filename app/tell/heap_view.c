@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * heap_view.c - what there is in a heap, by process. It looks, and changes nothing.
+ */
+#include "heap_view.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+static void find_program(int pid, char *text, size_t size)
+{
+	char path[64];
+	ssize_t n = -1;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+	CLEANUP_CLOSE int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0)
+		n = read(fd, text, size - 1);
+	text[n < 0 ? 0 : n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	for (char *p = text; *p; p++)
+		if (!isgraph((unsigned char)*p))
+			*p = '_'; /* one word, also for awk */
+}
+
+static void find_users(struct heap_view *view, struct stag_heap *heap)
+{
+	uint32_t number = 0;
+
+	while (view->num_users < STAG_HEAP_MAX_PROCS) {
+		struct heap_user *user = &view->users[view->num_users];
+
+		if (!stag_heap_next_process(heap, &number, &user->process))
+			break;
+		if (!user->process.dead)
+			find_program(user->process.pid, user->program, sizeof(user->program));
+		view->num_users++;
+	}
+}
+
+static struct heap_user *owner_of(struct heap_view *view, const struct stag_heap_block *block)
+{
+	for (unsigned int i = 0; i < view->num_users; i++)
+		if ((int)view->users[i].process.number == block->owner)
+			return &view->users[i];
+	return &view->nobody;
+}
+
+static int keep_block(struct heap_view *view, const struct stag_heap_block *block)
+{
+	if ((view->num_blocks & (view->num_blocks - 1)) == 0) { /* full, at 0 and each power of 2 */
+		size_t room = view->num_blocks ? view->num_blocks * 2 : 1;
+		void *more = reallocarray(view->blocks, room, sizeof(*block));
+
+		if (!more)
+			return -ENOMEM;
+		view->blocks = more;
+	}
+	view->blocks[view->num_blocks++] = *block;
+	return 0;
+}
+
+static int add_blocks(struct heap_view *view, struct stag_heap *heap, bool keep)
+{
+	struct stag_heap_block block;
+	uint32_t index = 0;
+
+	while (stag_heap_next_block(heap, &index, &block)) {
+		struct heap_user *owner = owner_of(view, &block);
+
+		owner->blocks++;
+		owner->block_bytes += block.size;
+		owner->allocations += block.allocations;
+		owner->allocated_bytes += block.allocated_bytes;
+		owner->shared += block.shared;
+		if (keep && keep_block(view, &block))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static int check(struct heap_view *view, struct stag_heap *heap)
+{
+	size_t size;
+	FILE *out = open_memstream(&view->fault_text, &size);
+
+	if (!out)
+		return -errno;
+	view->faults = stag_heap_check(heap, out);
+	return fclose(out) == 0 ? 0 : -errno;
+}
+
+static int fail(struct heap_view *view, int error, const char *why)
+{
+	const char *next = "";
+
+	if (error == -ENOENT)
+		next = "; 'stag heap show' lists those that there are";
+	else if (error == -EACCES)
+		next = "; it is another user's";
+	else if (error == -EADDRINUSE)
+		next = "; try again";
+	if (asprintf(&view->error, "%s%s", why, next) < 0)
+		view->error = NULL;
+	return error;
+}
+
+int heap_view_take(struct heap_view *view, const char *name, unsigned int flags)
+{
+	struct stag_heap *heap;
+	int rc;
+
+	*view = (struct heap_view){.faults = -1};
+	snprintf(view->name, sizeof(view->name), "%s", name);
+	heap = stag_heap_look(name);
+	if (!heap)
+		return fail(view, -errno, stag_heap_error());
+	stag_heap_query(heap, &view->stats, sizeof(view->stats));
+	find_users(view, heap);
+	rc = add_blocks(view, heap, flags & VIEW_BLOCKS);
+	if (rc == 0 && (flags & VIEW_CHECK))
+		rc = check(view, heap);
+	stag_heap_detach(heap, true);
+	return rc == 0 ? 0 : fail(view, rc, strerror(-rc));
+}
+
+void heap_view_clear(struct heap_view *view)
+{
+	free(view->error);
+	free(view->blocks);
+	free(view->fault_text);
+}
+
+/* ---- all of them ------------------------------------------------------------ */
+
+struct names {
+	char (*name)[STAG_HEAP_NAME_MAX];
+	size_t n;
+};
+
+static int add_name(const char *name, void *arg)
+{
+	struct names *names = arg;
+	void *more = reallocarray(names->name, names->n + 1, sizeof(*names->name));
+
+	if (!more)
+		return -ENOMEM;
+	names->name = more;
+	snprintf(names->name[names->n++], sizeof(*names->name), "%s", name);
+	return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+struct heap_view *heap_view_all(size_t *n)
+{
+	struct names names = {0};
+	struct heap_view *views;
+
+	*n = 0;
+	stag_heap_list(add_name, &names);
+	if (names.n)
+		qsort(names.name, names.n, sizeof(*names.name), compare);
+	views = calloc(names.n + 1, sizeof(*views));
+	for (size_t i = 0; views && i < names.n; i++) {
+		if (heap_view_take(&views[*n], names.name[i], 0) == -ENOENT)
+			heap_view_clear(&views[*n]); /* gone meanwhile */
+		else
+			++*n;
+	}
+	free(names.name);
+	return views;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * pool_words.h - pools in words and as JSON. Of stagd and its API.
+ */
+#ifndef STAG_APP_POOL_WORDS_H
+#define STAG_APP_POOL_WORDS_H
+
+#include <jansson.h>
+#include <stdint.h>
+
+#include "stag/pool.h"
+
+const char *pool_role_word(uint32_t role); /* enum stag_pool_role */
+
+json_t *pool_info_json(const struct stag_pool_info *i);	     /* as a client sees it */
+json_t *pool_node_json(const struct stag_pool_node_info *i); /* as a node sees itself */
+
+#endif
