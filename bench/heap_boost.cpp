@@ -3,7 +3,7 @@
  * heap_boost.cpp - Boost.Interprocess's managed_shared_memory as a yardstick of `stag bench heap`,
  * into which bench/heap preloads it.
  */
-#include "bench_peer.h"
+#include "heap_peer.h"
 
 #include <boost/interprocess/managed_shared_memory.hpp>
 

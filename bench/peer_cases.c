@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * peer_cases.c - the cases of verbs_pair.c, over another library.
+ * peer_cases.c - the cases of part_verbs.c, over another library.
  *
  * The same operations, windows, sizes and ends of a phase. Knows no library;
  * both sides always make progress, since the peers' own progress is manual.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * peer_cases.h - the cases of verbs_pair.c, over another library.
+ * peer_cases.h - the cases of part_verbs.c, over another library.
  *
  * A peer program brings a transport: how to open it and how to start an
  * operation. Both sides have one region of the same layout, so an operation

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * pool_failover.c - kills the primary of a pool of two nodes, again and again, and says how long its clients wait: of bench/pool.
- * Under `stag run`; the nodes are pool_load's, beside it.
+ * Under `stag run`; the nodes are those of `stag bench part pool`, of the same build.
  *
  *   pool_failover ROLL DIR COUNT [mib=N] [clients=N] [port=N] [samples=FILE]
  *
@@ -122,20 +122,23 @@ static const char *say(const char *fmt, ...)
 static const char *program(void)
 {
 	static char path[PATH_MAX];
-	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 16);
+	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 32);
 	char *slash;
 
 	path[len > 0 ? len : 0] = '\0';
 	slash = strrchr(path, '/');
 	if (!slash)
-		die("where is pool_load?");
-	strcpy(slash, "/pool_load");
+		die("where is stag?");
+	strcpy(slash, "/../app/stag/stag");
 	return path;
 }
 
 static void start_node(int which, bool creates)
 {
 	const char *words[] = {program(),
+			       "bench",
+			       "part",
+			       "pool",
 			       "node",
 			       say("%s.%u", b.roll, b.pools),
 			       say("%s/%u-%d", b.dir, b.pools, which),
@@ -152,10 +155,10 @@ static void start_node(int which, bool creates)
 		_exit(127);
 	}
 	b.nodes[which] = pid;
-	free((char *)(uintptr_t)words[2]);
-	free((char *)(uintptr_t)words[3]);
 	free((char *)(uintptr_t)words[5]);
 	free((char *)(uintptr_t)words[6]);
+	free((char *)(uintptr_t)words[8]);
+	free((char *)(uintptr_t)words[9]);
 }
 
 static const char *where(void)

@@ -87,7 +87,7 @@ run_tcp() {
 	[ $# = 0 ] || case=(file -f "$1")
 	for how in '' -e; do
 		# shellcheck disable=SC2086
-		client "$build/bench/tcp_pair" "${case[@]}" -s 1048576 -t "$secs" $how
+		client "$stag" bench part tcp "${case[@]}" -s 1048576 -t "$secs" $how
 	done | sort -g | tail -1 | awk -F'\t' -v OFS='\t' '{ print $1 * 1e9 / 1048576, $4 / 1024 * 1e6, "-", "-" }'
 }
 

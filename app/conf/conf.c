@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf.c - the INI file of stagd: lines and sections (conf.h).
+ * conf.c - the INI file of stagd: lines, sections and drop-ins (conf.h).
  *
  * inih splits lines into names and values. It tells no line numbers, cuts long lines and names, and takes an indented line for
  * more of the one before: so the lines pass through here first.
@@ -9,6 +9,9 @@
 
 #include <errno.h>
 #include <ini.h>
+#include <glob.h>
+#include <jansson.h>
+#include <libgen.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +21,14 @@
 #include "pool/roll.h"
 
 #define SECTION_MAX 49 /* what inih keeps of a section's name, and of a setting's */
+#define TEXT_MAX    (1u << 20)
+
+static const struct conf_kind *const kinds[] = {&conf_daemon_kind, &conf_pool_kind,
+						&conf_watch_kind,  &conf_store_kind,
+						&conf_target_kind, &conf_api_kind};
+
+#define N_KINDS	 (sizeof(kinds) / sizeof(kinds[0]))
+#define SECTIONS "[pool NAME], [watch NAME], [store NAME], [target NAME], [api] or [daemon]"
 
 struct reader {
 	struct conf *conf;
@@ -25,8 +36,9 @@ struct reader {
 	char *text;
 	size_t room;
 	unsigned int line;
-	bool in_section;	/* has one begun? */
-	struct conf_pool *pool; /* whose settings come; NULL: of a section that was refused */
+	bool dropin;
+	bool in_section;	      /* has one begun? */
+	struct conf_section *section; /* whose settings come; NULL: of one that was refused */
 };
 
 void conf_fault(struct conf *conf, unsigned int line, const char *fmt, ...)
@@ -36,7 +48,7 @@ void conf_fault(struct conf *conf, unsigned int line, const char *fmt, ...)
 	conf->faults++;
 	if (!conf->complaints)
 		return;
-	fprintf(conf->complaints, "%s:", conf->path);
+	fprintf(conf->complaints, "%s:", conf->file ? conf->file : conf->path);
 	if (line)
 		fprintf(conf->complaints, "%u:", line);
 	fputc(' ', conf->complaints);
@@ -46,49 +58,137 @@ void conf_fault(struct conf *conf, unsigned int line, const char *fmt, ...)
 	fputc('\n', conf->complaints);
 }
 
-static struct conf_pool *find_pool(struct conf *conf, const char *name)
+/* ---- sections ------------------------------------------------------------------------------ */
+
+const char *conf_kind_word(const struct conf_kind *kind)
 {
-	for (unsigned int i = 0; i < conf->num_pools; i++)
-		if (strcmp(conf->pools[i].name, name) == 0)
-			return &conf->pools[i];
+	return kind->word;
+}
+
+const struct conf_kind *conf_kind_of(const char *word)
+{
+	for (size_t i = 0; i < N_KINDS; i++)
+		if (strcmp(kinds[i]->word, word) == 0)
+			return kinds[i];
 	return NULL;
 }
 
-static struct conf_pool *add_pool(struct conf *conf, const char *name, unsigned int line)
+void *conf_next(const struct conf *conf, const struct conf_kind *kind, const void *before)
 {
-	struct conf_pool *list = realloc(conf->pools, (conf->num_pools + 1) * sizeof(*conf->pools));
+	struct conf_section *s =
+		before ? ((const struct conf_section *)before)->next : conf->sections;
 
-	if (!list) {
+	while (s && kind && s->kind != kind)
+		s = s->next;
+	return s;
+}
+
+void *conf_find(const struct conf *conf, const struct conf_kind *kind, const char *name)
+{
+	struct conf_section *s = NULL;
+
+	while ((s = conf_next(conf, kind, s)))
+		if (strcmp(s->name, name) == 0)
+			return s;
+	return NULL;
+}
+
+struct conf_section *conf_get(struct conf_section *s)
+{
+	__atomic_add_fetch(&s->refs, 1, __ATOMIC_RELAXED);
+	return s;
+}
+
+void conf_put(struct conf_section *s)
+{
+	if (!s || __atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) != 0)
+		return;
+	if (s->kind->end)
+		s->kind->end(s);
+	conf_clear(s);
+	free(s->name);
+	free(s->path);
+	free(s->text);
+	free(s);
+}
+
+static struct conf_section *new_section(struct conf *conf, const struct conf_kind *kind,
+					const char *name, unsigned int line)
+{
+	struct conf_section *s = calloc(1, kind->size), **end = &conf->sections;
+
+	if (!s) {
 		conf_fault(conf, line, "no memory");
 		return NULL;
 	}
-	conf->pools = list;
-	conf_pool_init(&list[conf->num_pools], name, line);
-	return &list[conf->num_pools++];
+	*s = (struct conf_section){.kind = kind,
+				   .name = strdup(name),
+				   .path = strdup(conf->file),
+				   .text = strdup(""),
+				   .line = line,
+				   .refs = 1};
+	if (!s->name || !s->path || !s->text) {
+		conf_fault(conf, line, "no memory");
+		conf_put(s);
+		return NULL;
+	}
+	if (kind->init)
+		kind->init(s);
+	while (*end)
+		end = &(*end)->next;
+	*end = s;
+	return s;
+}
+
+static void drop_section(struct conf *conf, struct conf_section *s)
+{
+	struct conf_section **at = &conf->sections;
+
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	conf_put(s);
+}
+
+static struct conf_section *add_section(struct reader *r, const struct conf_kind *kind,
+					const char *name)
+{
+	struct conf_section *before = conf_find(r->conf, kind, name), *s;
+
+	if (before && before->dropin == r->dropin) {
+		conf_fault(r->conf, r->line, "%s%s%s%s has a section already, at line %u of %s",
+			   kind->is_single ? "[" : "the ", kind->word, kind->is_single ? "]" : " ",
+			   name, before->line, before->path);
+		return NULL;
+	}
+	if (before) /* a drop-in's takes the place of the main file's */
+		drop_section(r->conf, before);
+	s = new_section(r->conf, kind, name, r->line);
+	if (s)
+		s->dropin = r->dropin;
+	return s;
 }
 
 /* head: what is in the brackets. */
-static struct conf_pool *begin_section(struct conf *conf, unsigned int line, char *head)
+static struct conf_section *begin_section(struct reader *r, char *head)
 {
-	char *save, *kind = strtok_r(head, " \t", &save), *name = strtok_r(NULL, " \t", &save);
-	struct conf_pool *before;
+	char *save, *word = strtok_r(head, " \t", &save), *name = strtok_r(NULL, " \t", &save);
+	const struct conf_kind *kind = word ? conf_kind_of(word) : NULL;
 
-	if (!kind || strcmp(kind, "pool") != 0 || !name || strtok_r(NULL, " \t", &save)) {
-		conf_fault(conf, line, "a section is [pool NAME]");
+	if (!kind || !name != kind->is_single || (name && strtok_r(NULL, " \t", &save))) {
+		conf_fault(r->conf, r->line, "a section is " SECTIONS);
 		return NULL;
 	}
-	if (!roll_name_is_valid(name)) {
-		conf_fault(conf, line, "'%s' is no name: letters, digits and . - _, 63 at most",
-			   name);
+	if (name && !roll_name_is_valid(name)) {
+		conf_fault(r->conf, r->line,
+			   "'%s' is no name: letters, digits and . - _, 63 at most", name);
 		return NULL;
 	}
-	before = find_pool(conf, name);
-	if (before) {
-		conf_fault(conf, line, "the pool '%s' has a section already, at line %u", name,
-			   before->line);
+	if (r->dropin && kind == &conf_daemon_kind) {
+		conf_fault(r->conf, r->line, "[daemon] is in the main file, %s", r->conf->path);
 		return NULL;
 	}
-	return add_pool(conf, name, line);
+	return add_section(r, kind, name ? name : "");
 }
 
 static void take_section(struct reader *r, const char *line)
@@ -97,7 +197,7 @@ static void take_section(struct reader *r, const char *line)
 	size_t len = strcspn(line, "]\r\n");
 
 	r->in_section = true;
-	r->pool = NULL;
+	r->section = NULL;
 	if (line[len] != ']')
 		return; /* inih complains */
 	if (len > SECTION_MAX) {
@@ -107,7 +207,18 @@ static void take_section(struct reader *r, const char *line)
 	}
 	memcpy(head, line, len);
 	head[len] = '\0';
-	r->pool = begin_section(r->conf, r->line, head);
+	r->section = begin_section(r, head);
+}
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+/* What is told as JSON later has to be. */
+static bool is_utf8(const char *text)
+{
+	json_t *as_json = json_string(text);
+
+	json_decref(as_json);
+	return as_json;
 }
 
 /* As fgets(3), for inih. */
@@ -124,6 +235,9 @@ static char *next_line(char *line, int room, void *arg)
 	if (strlen(r->text) != (size_t)len) {
 		conf_fault(r->conf, r->line, "there is a zero byte in this line");
 		text = "\n";
+	} else if (!is_utf8(text)) {
+		conf_fault(r->conf, r->line, "this line is no UTF-8");
+		text = "\n";
 	} else if (strlen(text) >= (size_t)room) {
 		conf_fault(r->conf, r->line, "a line has at most %d characters", room - 2);
 		text = "\n";
@@ -134,17 +248,99 @@ static char *next_line(char *line, int room, void *arg)
 	return line;
 }
 
+static void keep_text(struct reader *r, const char *name, const char *value)
+{
+	char *text = NULL;
+
+	if (asprintf(&text, "%s%s = %s\n", r->section->text, name, value) < 0) {
+		conf_fault(r->conf, r->line, "no memory");
+		return;
+	}
+	free(r->section->text);
+	r->section->text = text;
+}
+
 static int take_setting(void *arg, const char *section, const char *name, const char *value)
 {
 	struct reader *r = arg;
 
-	if (!r->in_section)
+	if (!r->in_section) {
 		conf_fault(r->conf, r->line,
 			   "'%s' is in no section: there is no [pool NAME] before it", name);
-	else if (r->pool)
-		conf_pool_set(r->conf, r->pool, r->line, name, value);
+	} else if (*value == ';') { /* written with a space before it, it is */
+		conf_fault(r->conf, r->line, "%s: its value begins as a comment does", name);
+	} else if (r->section) {
+		keep_text(r, name, value);
+		conf_set(r->conf, r->section, r->line, name, value);
+	}
 	return 1;
 }
+
+static void read_lines(struct conf *conf, FILE *file, const char *path, bool dropin)
+{
+	struct reader r = {.conf = conf, .file = file, .dropin = dropin};
+	int rc;
+
+	conf->file = path;
+	rc = ini_parse_stream(next_line, &r, take_setting, &r);
+	free(r.text);
+	if (rc > 0)
+		conf_fault(
+			conf, (unsigned int)rc,
+			"a line is a section such as [pool NAME], or NAME = VALUE, or ; a comment");
+	else if (rc < 0)
+		conf_fault(conf, 0, "no memory");
+	if (ferror(file))
+		conf_fault(conf, 0, "%s", strerror(errno));
+	conf->file = NULL;
+}
+
+/* ---- drop-ins ---------------------------------------------------------------------------------- */
+
+static void read_dropin(struct conf *conf, const char *path, const struct conf_instead *instead)
+{
+	bool is_instead = instead && strcmp(instead->file, basename((char *)path)) == 0;
+	FILE *file;
+
+	if (is_instead && !instead->text)
+		return;
+	file = is_instead ? fmemopen((char *)instead->text, strlen(instead->text), "r")
+			  : fopen(path, "re");
+	conf->file = path;
+	if (!file)
+		conf_fault(conf, 0, "%s", strerror(errno));
+	else
+		read_lines(conf, file, path, true);
+	if (file)
+		fclose(file);
+	conf->file = NULL;
+}
+
+/* In their alphabet's order; the one that is not there yet behind them. */
+static void read_dropins(struct conf *conf, const struct conf_instead *instead)
+{
+	CLEANUP_FREE char *pattern = NULL, *new = NULL;
+	bool is_there = false;
+	glob_t found;
+
+	if (asprintf(&pattern, "%s/" CONF_DROPINS "/*.ini", conf->daemon->state) < 0 ||
+	    (instead &&
+	     asprintf(&new, "%s/" CONF_DROPINS "/%s", conf->daemon->state, instead->file) < 0)) {
+		conf_fault(conf, 0, "no memory");
+		return;
+	}
+	if (glob(pattern, 0, NULL, &found) == 0) {
+		for (size_t i = 0; i < found.gl_pathc; i++) {
+			is_there |= new &&strcmp(found.gl_pathv[i], new) == 0;
+			read_dropin(conf, found.gl_pathv[i], instead);
+		}
+		globfree(&found);
+	}
+	if (new && !is_there)
+		read_dropin(conf, new, instead);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------ */
 
 /* Of nodes that make their pools: what others have is known when they are started. */
 static bool is_memory_shared(const struct conf_pool *a, const struct conf_pool *b)
@@ -155,58 +351,149 @@ static bool is_memory_shared(const struct conf_pool *a, const struct conf_pool *
 	return a->create && b->create && from_a < from_b + b->size && from_b < from_a + a->size;
 }
 
-static void check_together(struct conf *conf)
+static void check_pools(struct conf *conf, const struct conf_pool *a, const struct conf_pool *b)
 {
-	const struct conf_pool *a, *b;
-
-	if (conf->num_pools == 0 && conf->faults == 0)
-		conf_fault(conf, 0, "there is nothing in it: no [pool NAME]");
-	for (unsigned int i = 1; i < conf->num_pools; i++)
-		for (unsigned int j = 0; j < i; j++) {
-			a = &conf->pools[i];
-			b = &conf->pools[j];
-			if (a->attr.port && a->attr.port == b->attr.port &&
-			    (!a->address || !b->address || strcmp(a->address, b->address) == 0))
-				conf_fault(conf, a->line,
-					   "the pools '%s' and '%s' listen on the same port, %u",
-					   b->name, a->name, a->attr.port);
-			if (a->state && b->state && strcmp(a->state, b->state) == 0)
-				conf_fault(conf, a->line,
-					   "the pools '%s' and '%s' have the same state directory",
-					   b->name, a->name);
-			if (is_memory_shared(a, b))
-				conf_fault(conf, a->line,
-					   "the pools '%s' and '%s' have the same memory; one of "
-					   "them wants another: memory = ADDRESS",
-					   b->name, a->name);
-		}
+	if (a->state && b->state && strcmp(a->state, b->state) == 0)
+		conf_fault(conf, a->at.line,
+			   "the pools '%s' and '%s' have the same state directory", b->at.name,
+			   a->at.name);
+	if (is_memory_shared(a, b))
+		conf_fault(conf, a->at.line,
+			   "the pools '%s' and '%s' have the same memory; one of them wants "
+			   "another: memory = ADDRESS",
+			   b->at.name, a->at.name);
 }
 
-static int read_lines(struct conf *conf, FILE *file)
+static bool listens(const struct conf_section *s, uint16_t *port, const char **address)
 {
-	struct reader r = {.conf = conf, .file = file};
-	int rc = ini_parse_stream(next_line, &r, take_setting, &r);
+	if (s->kind == &conf_pool_kind) {
+		*port = ((const struct conf_pool *)s)->attr.port;
+		*address = ((const struct conf_pool *)s)->address;
+	} else if (s->kind == &conf_store_kind) {
+		*port = ((const struct conf_store *)s)->attr.port;
+		*address = ((const struct conf_store *)s)->address;
+	} else if (s->kind == &conf_target_kind) {
+		*port = ((const struct conf_target *)s)->attr.port;
+		*address = ((const struct conf_target *)s)->address;
+	} else {
+		return false;
+	}
+	return *port != 0;
+}
 
-	free(r.text);
-	if (rc > 0)
-		conf_fault(conf, (unsigned int)rc,
-			   "a line is [pool NAME], NAME = VALUE, or ; a comment");
-	else if (rc < 0)
-		conf_fault(conf, 0, "no memory");
-	if (ferror(file))
-		conf_fault(conf, 0, "%s", strerror(errno));
-	for (unsigned int i = 0; i < conf->num_pools; i++)
-		conf_pool_check(conf, &conf->pools[i]);
+bool conf_wants_low_port(const struct conf *conf)
+{
+	const struct conf_section *s = NULL;
+	const char *address, *listen;
+	uint16_t port;
+
+	while ((s = conf_next(conf, NULL, s))) {
+		listen = s->kind == &conf_api_kind ? ((const struct conf_api *)s)->listen : NULL;
+		if ((listens(s, &port, &address) && port < 1024) ||
+		    (listen && strrchr(listen, ':') && atoi(strrchr(listen, ':') + 1) < 1024 &&
+		     atoi(strrchr(listen, ':') + 1) > 0))
+			return true;
+	}
+	return false;
+}
+
+bool conf_is_same_port(const struct conf_section *a, const struct conf_section *b)
+{
+	const char *of_a, *of_b;
+	uint16_t port_a, port_b;
+
+	return listens(a, &port_a, &of_a) && listens(b, &port_b, &of_b) && port_a == port_b &&
+	       (!of_a || !of_b || strcmp(of_a, of_b) == 0);
+}
+
+static void check_two(struct conf *conf, const struct conf_section *a, const struct conf_section *b)
+{
+	const char *address;
+	uint16_t port;
+
+	conf->file = a->path;
+	if (conf_is_same_port(a, b) && listens(a, &port, &address))
+		conf_fault(conf, a->line, "%s '%s' and %s '%s' listen on the same port, %u",
+			   b->kind->word, b->name, a->kind->word, a->name, port);
+	if (a->kind == b->kind && a->kind == &conf_pool_kind)
+		check_pools(conf, (const void *)a, (const void *)b);
+	if (a->kind == b->kind && a->kind == &conf_store_kind &&
+	    ((const struct conf_store *)a)->store && ((const struct conf_store *)b)->store &&
+	    strcmp(((const struct conf_store *)a)->store, ((const struct conf_store *)b)->store) ==
+		    0)
+		conf_fault(conf, a->line, "the stores '%s' and '%s' are the same file", b->name,
+			   a->name);
+	conf->file = NULL;
+}
+
+static void check_together(struct conf *conf)
+{
+	const struct conf_section *a = NULL, *b;
+	bool is_empty = true;
+
+	while ((a = conf_next(conf, NULL, a))) {
+		is_empty &= a->kind == &conf_daemon_kind;
+		for (b = conf->sections; b != a; b = b->next)
+			check_two(conf, a, b);
+	}
+	if (is_empty && conf->faults == 0)
+		conf_fault(conf, 0, "there is nothing in it: no " SECTIONS);
+}
+
+static void check_section(struct conf *conf, struct conf_section *s)
+{
+	conf->file = s->path;
+	s->kind->check(conf, s);
+	conf->file = NULL;
+}
+
+/* What the others' defaults are made of comes first. */
+static bool check_daemon(struct conf *conf)
+{
+	conf->daemon = conf_find(conf, &conf_daemon_kind, "");
+	conf->file = conf->path;
+	if (!conf->daemon)
+		conf->daemon = (void *)new_section(conf, &conf_daemon_kind, "", 0);
+	if (conf->daemon)
+		check_section(conf, &conf->daemon->at);
+	conf->file = NULL;
+	return conf->daemon && conf->daemon->state;
+}
+
+static int check_all(struct conf *conf, const struct conf_instead *instead)
+{
+	struct conf_section *s = NULL;
+
+	if (!check_daemon(conf))
+		return -EBADMSG;
+	if (!(conf->flags & CONF_NO_DROPINS))
+		read_dropins(conf, instead);
+	while ((s = conf_next(conf, NULL, s)))
+		if (s->kind != &conf_daemon_kind)
+			check_section(conf, s);
 	check_together(conf);
 	return conf->faults == 0 ? 0 : -EBADMSG;
 }
 
-int conf_read(struct conf *conf, const char *path, FILE *complaints)
+int conf_read_stream(struct conf *conf, const char *path, FILE *file, FILE *complaints,
+		     unsigned int flags)
+{
+	*conf = (struct conf){
+		.path = strdup(path), .complaints = complaints, .flags = flags | CONF_NO_DROPINS};
+	if (!conf->path)
+		return -ENOMEM;
+	read_lines(conf, file, conf->path, false);
+	return check_all(conf, NULL);
+}
+
+int conf_read_as(struct conf *conf, const char *path, FILE *complaints, unsigned int flags,
+		 const struct conf_instead *instead)
 {
 	FILE *file;
 	int rc;
 
-	*conf = (struct conf){.path = realpath(path, NULL), .complaints = complaints};
+	*conf = (struct conf){
+		.path = realpath(path, NULL), .complaints = complaints, .flags = flags};
 	file = conf->path ? fopen(conf->path, "re") : NULL;
 	if (!file) {
 		rc = -errno;
@@ -217,16 +504,25 @@ int conf_read(struct conf *conf, const char *path, FILE *complaints)
 		conf_fault(conf, 0, "%s", strerror(-rc));
 		return rc;
 	}
-	rc = read_lines(conf, file);
+	read_lines(conf, file, conf->path, false);
 	fclose(file);
-	return rc;
+	return check_all(conf, instead);
+}
+
+int conf_read(struct conf *conf, const char *path, FILE *complaints)
+{
+	return conf_read_as(conf, path, complaints, 0, NULL);
 }
 
 void conf_free(struct conf *conf)
 {
-	for (unsigned int i = 0; i < conf->num_pools; i++)
-		conf_pool_free(&conf->pools[i]);
-	free(conf->pools);
+	while (conf->sections) {
+		struct conf_section *s = conf->sections;
+
+		conf->sections = s->next;
+		s->next = NULL;
+		conf_put(s);
+	}
 	free(conf->path);
 	*conf = (struct conf){0};
 }

@@ -13,9 +13,11 @@
 
 #include "base/cleanup.h"
 #include "block_control.h"
+#include "conf.h"
 #include "stag.h"
 #include "stag/block.h"
 #include "store.h"
+#include "suggest.h"
 #include "verb.h"
 
 static const char help_text[] =
@@ -84,8 +86,9 @@ static const char help_text[] =
 struct options {
 	const char *name, *address, *port, *spin;
 	const char *user, *secret_file, *own_user, *own_secret_file;
+	char *texts[STAG_BLOCK_MAX_LUNS]; /* of --lun */
 	struct stag_block_lun luns[STAG_BLOCK_MAX_LUNS];
-	unsigned int num_luns;
+	unsigned int num_texts, num_luns;
 	bool json;
 };
 
@@ -100,22 +103,14 @@ static bool parse_number(const char *text, unsigned long most, unsigned long *ou
 	return isdigit((unsigned char)*text) && !*end && errno == 0 && *out <= most;
 }
 
-/* The last of them, behind a comma: is it a word of ours? */
-static bool take_setting(struct stag_block_lun *l, const char *word)
+/* It is taken apart when the command is not run once more. */
+static bool note_lun(struct options *o, char *text)
 {
-	unsigned long block;
-
-	if (strcmp(word, "ro") == 0) {
-		l->flags |= STAG_BLOCK_READ_ONLY;
-		return true;
-	}
-	if (strcmp(word, "write-back") == 0) {
-		l->flags |= STAG_BLOCK_WRITE_BACK;
-		return true;
-	}
-	if (strncmp(word, "block=", 6) != 0 || !parse_number(word + 6, UINT32_MAX, &block))
+	if (o->num_texts == STAG_BLOCK_MAX_LUNS) {
+		complain("--lun: a target has at most %d units", STAG_BLOCK_MAX_LUNS);
 		return false;
-	l->block = (uint32_t)block;
+	}
+	o->texts[o->num_texts++] = text;
 	return true;
 }
 
@@ -125,10 +120,6 @@ static bool take_lun(struct options *o, char *text)
 	char *equals = strchr(text, '='), *comma;
 	unsigned long n;
 
-	if (o->num_luns == STAG_BLOCK_MAX_LUNS) {
-		complain("--lun: a target has at most %d units", STAG_BLOCK_MAX_LUNS);
-		return false;
-	}
 	if (!equals || !equals[1]) {
 		complain("--lun wants NUMBER=WHERE, not '%s'", text);
 		return false;
@@ -139,9 +130,17 @@ static bool take_lun(struct options *o, char *text)
 		return false;
 	}
 	*l = (struct stag_block_lun){.lun = (uint16_t)n, .where = equals + 1};
-	while ((comma = strrchr(equals + 1, ',')) && take_setting(l, comma + 1))
+	while ((comma = strrchr(equals + 1, ',')) && conf_lun_word(comma + 1, l))
 		*comma = '\0';
 	o->num_luns++;
+	return true;
+}
+
+static bool take_luns(struct options *o)
+{
+	for (unsigned int i = 0; i < o->num_texts; i++)
+		if (!take_lun(o, o->texts[i]))
+			return false;
 	return true;
 }
 
@@ -236,7 +235,7 @@ static bool add_luns(const struct options *o, struct stag_block_target *target)
 {
 	for (unsigned int i = 0; i < o->num_luns; i++)
 		if (stag_block_target_add(target, &o->luns[i]) != 0) {
-			complain("LUN %u: %s", o->luns[i].lun, stag_block_error());
+			complain("%s", stag_block_error());
 			return false;
 		}
 	return true;
@@ -252,7 +251,10 @@ static int serve_units(const struct options *o, const struct stag_block_target_a
 	serve_begin(&ends);
 	target = stag_block_target_start(attr);
 	if (!target) {
-		complain("%s", stag_block_error());
+		bool taken = errno == EADDRINUSE || errno == EADDRNOTAVAIL;
+
+		complain("%s%s", stag_block_error(),
+			 taken ? "; --port 0 takes one that is free, --address another" : "");
 		return EXIT_FAILED;
 	}
 	if (add_luns(o, target)) {
@@ -323,7 +325,7 @@ static bool take(void *to, int name, char *text)
 				&o->user, &o->secret_file, &o->own_user, &o->own_secret_file};
 
 	if (name == B_LUN)
-		return take_lun(o, text);
+		return note_lun(o, text);
 	if (name == B_JSON)
 		o->json = true;
 	else
@@ -333,15 +335,37 @@ static bool take(void *to, int name, char *text)
 
 static int run_serve(const struct command *self, int argc, char **argv)
 {
-	static const struct verb verb = {"serve", "options only", 0, 0, ~0ull};
+	static const struct verb verb = {
+		"serve",
+		"options only",
+		0,
+		0,
+		~0ull,
+		"Serves logical units to initiators, over iSCSI, iSER and one-shot, until it is "
+		"told to "
+		"stop.",
+		"stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro"};
 	static const struct verb_options options = {long_options, take};
 	static struct options o;
 	int rc;
 
-	if (!verb_parse(self, &verb, &options, &o, argc, argv, &rc))
+	if (!verb_parse(self, &verb, &options, &o, argc - 1, argv + 1, &rc))
 		return rc;
-	rc = serve(&o);
+	if (preload_self(argc, argv) != 0)
+		return EXIT_FAILED;
+	rc = take_luns(&o) ? serve(&o) : EXIT_USAGE;
 	return rc == EXIT_USAGE ? usage_error(self) : rc;
+}
+
+static int no_verb(const struct command *self, const char *name)
+{
+	struct suggestion s = {.word = name};
+
+	suggest_consider(&s, "serve");
+	block_use_suggest(&s);
+	suggest_consider(&s, "--help");
+	suggest_complain(&s, "command", "stag block ");
+	return usage_error(self);
 }
 
 static int run(const struct command *self, int argc, char **argv)
@@ -353,15 +377,9 @@ static int run(const struct command *self, int argc, char **argv)
 		return rc;
 	if (block_use_verb(self, argc - 1, argv + 1, &rc))
 		return rc;
-	if (strcmp(name, "serve") != 0) {
-		complain("block storage is served and used by serve, discover, info, read, write, "
-			 "bench, sessions and stags, not by '%s'",
-			 name);
-		return usage_error(self);
-	}
-	if (preload_self(argc, argv) != 0)
-		return EXIT_FAILED;
-	return run_serve(self, argc - 1, argv + 1);
+	if (strcmp(name, "serve") != 0)
+		return no_verb(self, name);
+	return run_serve(self, argc, argv);
 }
 
 const struct command block_command = {"block", "serve block storage, and use it", help_text, run};

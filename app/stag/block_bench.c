@@ -16,13 +16,13 @@
 
 #include "base/clock.h"
 #include "load.h"
+#include "progress.h"
 #include "stag.h"
 #include "store.h"
 
 #define BATCH		16 /* completions taken at once, so that the target is not kept waiting */
 #define MAX_CONNECTIONS 256u
 #define WARM_MOST	(NS_PER_S / 4)
-#define SHOW_NS		(NS_PER_S / 5)
 
 struct slot {
 	struct iovec iov;
@@ -47,8 +47,8 @@ struct bench {
 	uint32_t num_links;
 	uint64_t under_way;
 	int epoll; /* of all links */
-	bool on_terminal;
-	uint64_t begun, shown;
+	struct progress progress;
+	uint64_t begun;
 };
 
 /* ---- settings ------------------------------------------------------------------------------- */
@@ -93,19 +93,11 @@ static bool check_unit(const struct bench *b, const struct stag_block_info *i)
 
 /* ---- operations ------------------------------------------------------------------------------- */
 
-/* xorshift64 */
-static uint64_t throw_dice(struct bench *b)
-{
-	b->dice ^= b->dice << 13;
-	b->dice ^= b->dice >> 7;
-	return b->dice ^= b->dice << 17;
-}
-
 /* Something else, at another place. */
 static bool submit(struct bench *b, struct link *l, struct slot *s)
 {
-	uint64_t place = b->use->sequential ? l->next++ : throw_dice(b);
-	bool writes = b->writes == 100 || (b->writes && throw_dice(b) % 100 < b->writes);
+	uint64_t place = b->use->sequential ? l->next++ : load_dice(&b->dice);
+	bool writes = load_writes(b->writes, &b->dice);
 	struct stag_block_io io = {.op = writes ? STAG_BLOCK_WRITE : STAG_BLOCK_READ,
 				   .offset = place % b->places * b->f.size,
 				   .length = b->f.size,
@@ -184,17 +176,13 @@ static void sleep_for_some(struct bench *b)
 
 static void show(struct bench *b, uint64_t now)
 {
-	if (!b->on_terminal || now - b->shown < SHOW_NS || now - b->begun < NS_PER_S)
-		return;
-	b->shown = now;
-	fprintf(stderr, "\r%.1f of %g s, %.0f operations/s \033[K", (double)(now - b->begun) / 1e9,
-		b->secs, (double)b->f.times.n * 1e9 / (double)(now - b->begun));
-}
+	char note[48];
 
-static void end_show(const struct bench *b)
-{
-	if (b->shown)
-		fputs("\r\033[K", stderr);
+	if (!progress_is_due(&b->progress, now))
+		return;
+	snprintf(note, sizeof(note), "%.0f operations/s",
+		 (double)b->f.times.n * 1e9 / (double)(now - b->begun));
+	progress_spent(&b->progress, note);
 }
 
 /* Until then, and until something ended; what is under way at the end counts no more. */
@@ -227,14 +215,6 @@ static bool drain(struct bench *b)
 	return true;
 }
 
-static uint64_t cpu_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
-}
-
 static void add_counters(struct block_costs *c, const struct stag_block_counters *k, int sign)
 {
 	c->posts += sign * (int64_t)k->posts;
@@ -264,10 +244,10 @@ static bool measure(struct bench *b)
 	f->times = (struct times){0};
 	count(b, -1);
 	since = clock_ns();
-	f->cpu = cpu_ns();
+	f->cpu = load_cpu_ns();
 	if (!run_until(b, since + (uint64_t)(b->secs * 1e9)))
 		return false;
-	f->cpu = cpu_ns() - f->cpu;
+	f->cpu = load_cpu_ns() - f->cpu;
 	f->ns = clock_ns() - since;
 	f->operations = f->times.n;
 	count(b, 1);
@@ -287,7 +267,7 @@ static bool get_memory(struct bench *b, struct link *l)
 		return false;
 	}
 	for (size_t i = 0; i < bytes; i++)
-		l->memory[i] = (uint8_t)throw_dice(b);
+		l->memory[i] = (uint8_t)load_dice(&b->dice);
 	for (uint32_t i = 0; i < b->f.depth; i++)
 		l->slots[i].iov = (struct iovec){l->memory + i * b->f.size, b->f.size};
 	return true;
@@ -312,10 +292,8 @@ static bool connect_all(struct bench *b)
 		struct link *l = &b->links[b->num_links];
 
 		l->b = stag_block_open(b->use->url, &b->attr);
-		if (!l->b) {
-			complain("%s", stag_block_error());
-			return false;
-		}
+		if (!l->b)
+			return block_failed(b->use, errno) == EXIT_OK;
 		b->num_links++;
 		stag_block_query(l->b, &info, sizeof(info));
 		if (!check_unit(b, &info) || !get_memory(b, l) || !watch(b, l))
@@ -348,8 +326,9 @@ static bool run(struct bench *b)
 	}
 	if (getrandom(&b->dice, sizeof(b->dice), 0) < 0 || b->dice == 0)
 		b->dice = clock_ns();
+	progress_begin(&b->progress, b->use->url, PROGRESS_TIME, (uint64_t)(b->secs * NS_PER_S));
 	ok = connect_all(b) && measure(b);
-	end_show(b);
+	progress_end(&b->progress);
 	ok = ok && drain(b);
 	if (ok)
 		block_print_figures(&b->f, b->use->json);
@@ -366,7 +345,6 @@ int block_bench(const struct block_use *u)
 		return EXIT_FAILED;
 	b->epoll = -1;
 	b->use = u;
-	b->on_terminal = isatty(STDERR_FILENO);
 	b->f.url = u->url;
 	if (!take_settings(b, u)) {
 		free(b);

@@ -4,93 +4,10 @@
  */
 #include "block_control.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "stag.h"
-#include "stag/stagdv.h"
-
-#define MORE_STAGS 256
-
-static json_t *counters_json(const struct stag_block_counters *c)
-{
-	json_t *o =
-		json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I}", "commands", (json_int_t)c->commands,
-			  "reads", (json_int_t)c->reads, "writes", (json_int_t)c->writes, "errors",
-			  (json_int_t)c->errors, "read_bytes", (json_int_t)c->read_bytes,
-			  "written_bytes", (json_int_t)c->written_bytes, "posts",
-			  (json_int_t)c->posts, "completions", (json_int_t)c->completions);
-
-	json_object_update_new(
-		o, json_pack("{s:I s:I s:I s:I s:I s:I s:I}", "registrations",
-			     (json_int_t)c->registrations, "stags", (json_int_t)c->stags,
-			     "stags_open", (json_int_t)c->stags_open, "logins",
-			     (json_int_t)c->logins, "logouts", (json_int_t)c->logouts, "lost",
-			     (json_int_t)c->lost, "violations", (json_int_t)c->violations));
-	return o;
-}
-
-static const char *encoding_word(uint32_t encoding)
-{
-	static const char *const words[] = {[STAGDV_ONE_SHOT_NONE] = "none",
-					    [STAGDV_ONE_SHOT_LITERAL] = "literal",
-					    [STAGDV_ONE_SHOT_OPCODES] = "opcodes",
-					    [STAGDV_ONE_SHOT_BITS] = "bits"};
-
-	return encoding < sizeof(words) / sizeof(words[0]) ? words[encoding] : "unknown";
-}
-
-static json_t *sessions_json(struct stag_block_target *target)
-{
-	struct stag_block_session s = {0};
-	json_t *list = json_array();
-
-	while (stag_block_target_next(target, &s))
-		json_array_append_new(
-			list, json_pack("{s:I s:s s:s s:s s:s s:o}", "id", (json_int_t)s.id,
-					"initiator", s.initiator, "address", s.address, "transport",
-					block_transport_word(s.transport), "encoding",
-					encoding_word(s.encoding), "counters",
-					counters_json(&s.counters)));
-	return list;
-}
-
-const char *block_end_word(uint32_t end)
-{
-	static const char *const words[] = {[STAGDV_STAG_OPEN] = "open",
-					    [STAGDV_STAG_CLOSED] = "closed",
-					    [STAGDV_STAG_WITHDRAWN] = "withdrawn",
-					    [STAGDV_STAG_ORPHANED] = "orphaned"};
-
-	return end < sizeof(words) / sizeof(words[0]) ? words[end] : "unknown";
-}
-
-static json_t *stag_json(const struct stag_block_stag *s)
-{
-	return json_pack("{s:I s:s s:I s:s s:s s:I s:i s:i s:I s:I s:I}", "stag",
-			 (json_int_t)s->stag, "end", block_end_word(s->end), "session",
-			 (json_int_t)s->session, "initiator", s->initiator, "address", s->address,
-			 "itt", (json_int_t)s->itt, "lun", (int)s->lun, "opcode", (int)s->opcode,
-			 "length", (json_int_t)s->length, "made", (json_int_t)s->made, "ended",
-			 (json_int_t)s->ended);
-}
-
-/* More may have been lent since they were counted. */
-static json_t *stags_json(struct stag_block_target *target)
-{
-	int n = stag_block_target_stags(target, NULL, 0, sizeof(struct stag_block_stag));
-	size_t room = n > 0 ? (size_t)n + MORE_STAGS : MORE_STAGS;
-	CLEANUP_FREE struct stag_block_stag *all = calloc(room, sizeof(*all));
-	json_t *list = json_array();
-
-	if (n > 0 && all)
-		n = stag_block_target_stags(target, all, room, sizeof(*all));
-	for (int i = 0; all && i < n && (size_t)i < room; i++)
-		json_array_append_new(list, stag_json(&all[i]));
-	return list;
-}
 
 static json_t *answer(void *arg, const char *word)
 {
@@ -100,10 +17,10 @@ static json_t *answer(void *arg, const char *word)
 			      (int)stag_block_target_port(c->target), "pid", (int)getpid());
 
 	if (strcmp(word, "stags") == 0) {
-		json_object_set_new(o, "stags", stags_json(c->target));
+		json_object_set_new(o, "stags", block_stags_json(c->target));
 	} else if (stag_block_target_query(c->target, &counters, sizeof(counters)) == 0) {
-		json_object_set_new(o, "counters", counters_json(&counters));
-		json_object_set_new(o, "sessions", sessions_json(c->target));
+		json_object_set_new(o, "counters", block_counters_json(&counters));
+		json_object_set_new(o, "sessions", block_sessions_json(c->target));
 	}
 	return o;
 }
@@ -112,5 +29,6 @@ void block_control_open(struct block_control *c, struct stag_block_target *targe
 {
 	c->target = target;
 	c->name = name;
-	control_open(&c->control, BLOCK_KIND, answer, c);
+	if (control_open(&c->control, BLOCK_KIND, answer, c) != 0)
+		complain("nobody can look at what is served: the run directory is not to be had");
 }

@@ -6,9 +6,8 @@
 #define STAG_APP_BLOCK_CONTROL_H
 
 #include "block_use.h"
+#include "block_words.h"
 #include "control.h"
-
-#define BLOCK_KIND "block"
 
 struct block_control {
 	struct control control;
@@ -19,6 +18,5 @@ struct block_control {
 /* block_control.c: control_run() and control_close() do the rest */
 void block_control_open(struct block_control *c, struct stag_block_target *target,
 			const char *name);
-const char *block_end_word(uint32_t end); /* enum stagdv_stag_end */
 
 #endif

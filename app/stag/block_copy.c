@@ -4,6 +4,7 @@
  *
  * A file need not end with a block: what the unit has behind it there stays.
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,10 +105,8 @@ static int copy(const struct block_use *u, bool out)
 
 	w.tells_stags = u->stags;
 	w.b = stag_block_open(u->url, &u->attr);
-	if (!w.b) {
-		complain("%s", stag_block_error());
-		return EXIT_FAILED;
-	}
+	if (!w.b)
+		return block_failed(u, errno);
 	stag_block_query(w.b, &info, sizeof(info));
 	w.c.where = info.target;
 	w.c.size = info.size;

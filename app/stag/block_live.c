@@ -38,9 +38,11 @@ static json_t *ask_all(const struct block_use *u, const char *word)
 		return list;
 	json_decref(list);
 	if (u->url)
-		complain("no target %s of yours runs here", u->url);
+		complain("no target %s of yours runs here; 'stag block sessions' lists those that "
+			 "do",
+			 u->url);
 	else
-		complain("no target of yours runs here");
+		complain("no target of yours runs here; 'stag block serve' and stagd(8) run one");
 	return NULL;
 }
 

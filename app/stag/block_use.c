@@ -10,6 +10,7 @@
 
 #include "stag.h"
 #include "store.h"
+#include "suggest.h"
 #include "verb.h"
 
 enum {
@@ -72,6 +73,25 @@ static const struct option long_options[] = {
 	{0},
 };
 
+/* Not the URL itself, which may have a secret in it. */
+int block_failed(const struct block_use *u, int error)
+{
+	const char *scheme = strstr(u->url, "://"), *at = strchr(u->url, '@');
+	const char *host = at ? at + 1 : scheme ? scheme + 3 : "HOST";
+
+	complain("%s", stag_block_error());
+	if (error == ECONNREFUSED)
+		fputs("Try 'stag block serve' there, or another port: HOST:PORT.\n", stderr);
+	else if (error == EACCES)
+		fputs("Try --user NAME --secret-file FILE.\n", stderr);
+	else if (error == ENOENT || error == ENODEV || error == ENXIO)
+		fprintf(stderr, "Try 'stag block discover iscsi://%.*s'.\n",
+			(int)strcspn(host, "/"), host);
+	else if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH)
+		fputs("Try 'stag doctor --quiet', on both machines.\n", stderr);
+	return EXIT_FAILED;
+}
+
 /* ---- discover ------------------------------------------------------------------------- */
 
 static void print_target(void *arg, const char *target, const char *address)
@@ -90,7 +110,7 @@ static int discover(const struct block_use *u)
 	int rc = stag_block_discover(u->url, &u->attr, u->json ? list_target : print_target, list);
 
 	if (rc != 0)
-		complain("%s", stag_block_error());
+		block_failed(u, rc);
 	if (rc == 0 && u->json)
 		store_dump(list);
 	else
@@ -99,19 +119,6 @@ static int discover(const struct block_use *u)
 }
 
 /* ---- info -------------------------------------------------------------------------------- */
-
-const char *block_transport_word(uint32_t transport)
-{
-	switch (transport) {
-	case STAG_BLOCK_TCP:
-		return "iSCSI over TCP";
-	case STAG_BLOCK_ISER:
-		return "iSER";
-	case STAG_BLOCK_ONE_SHOT:
-		return "one-shot";
-	}
-	return "unknown";
-}
 
 static json_t *info_json(const struct stag_block_info *i)
 {
@@ -145,10 +152,8 @@ static int info(const struct block_use *u)
 	struct stag_block *b = stag_block_open(u->url, &u->attr);
 	struct stag_block_info i;
 
-	if (!b) {
-		complain("%s", stag_block_error());
-		return EXIT_FAILED;
-	}
+	if (!b)
+		return block_failed(u, errno);
 	stag_block_query(b, &i, sizeof(i));
 	if (u->json)
 		store_dump(info_json(&i));
@@ -168,13 +173,29 @@ static const struct use_verb {
 	struct verb verb;
 	int (*run)(const struct block_use *u);
 } verbs[] = {
-	{{"discover", A_URL, 1, 1, ALWAYS}, discover},
-	{{"info", A_URL, 1, 1, ALWAYS}, info},
-	{{"read", A_COPY, 1, 2, COPY}, block_read},
-	{{"write", A_COPY, 1, 2, COPY}, block_write},
-	{{"bench", A_URL, 1, 1, BENCH}, block_bench},
-	{{"sessions", A_TARGET, 0, 1, BIT(U_JSON)}, block_sessions},
-	{{"stags", A_TARGET, 0, 1, BIT(U_JSON)}, block_stags},
+	{{"discover", A_URL, 1, 1, ALWAYS, "Asks a portal which targets there are.",
+	  "stag block discover iscsi://127.0.0.1"},
+	 discover},
+	{{"info", A_URL, 1, 1, ALWAYS, "Shows what a logical unit is, and how it is reached.",
+	  "stag block info stag://127.0.0.1/iqn.2026-01.stag:host/1"},
+	 info},
+	{{"read", A_COPY, 1, 2, COPY, "Copies from a unit to a file, or to standard output.",
+	  "stag block read stag://127.0.0.1/iqn.2026-01.stag:host/1 goods.img"},
+	 block_read},
+	{{"write", A_COPY, 1, 2, COPY,
+	  "Copies from a file, or from standard input, to a unit; what is written is durable.",
+	  "stag block write stag://127.0.0.1/iqn.2026-01.stag:host/1 goods.img"},
+	 block_write},
+	{{"bench", A_URL, 1, 1, BENCH, "Measures how fast a unit is.",
+	  "stag block bench iser://127.0.0.1/iqn.2026-01.stag:host/1 --op read --secs 10"},
+	 block_bench},
+	{{"sessions", A_TARGET, 0, 1, BIT(U_JSON), "Shows the sessions of targets that run here.",
+	  "stag block sessions 3260"},
+	 block_sessions},
+	{{"stags", A_TARGET, 0, 1, BIT(U_JSON),
+	  "Shows the STags that targets here have been lent, and what became of them.",
+	  "stag block stags"},
+	 block_stags},
 };
 
 static bool take(void *to, int name, char *text)
@@ -235,6 +256,12 @@ static int run_verb(const struct command *self, const struct use_verb *v, int ar
 		return EXIT_FAILED;
 	rc = run_with_secrets(&u, v);
 	return rc == EXIT_USAGE ? usage_error(self) : rc;
+}
+
+void block_use_suggest(struct suggestion *s)
+{
+	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
+		suggest_consider(s, verbs[i].verb.name);
 }
 
 bool block_use_verb(const struct command *self, int argc, char **argv, int *rc)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "block_words.h"
 #include "stag/block.h"
 
 #define BLOCK_MAX_SECRET 256
@@ -30,7 +31,9 @@ bool block_read_secret(const char *path, char out[BLOCK_MAX_SECRET]);
 /* block_use.c: argv[0] is what is to be done. false: not one of these. */
 struct command;
 bool block_use_verb(const struct command *self, int argc, char **argv, int *rc);
-const char *block_transport_word(uint32_t transport);
+int block_failed(const struct block_use *u, int error); /* says what to do about it; EXIT_FAILED */
+struct suggestion;
+void block_use_suggest(struct suggestion *s); /* considers them */
 
 /* block_copy.c, block_bench.c, block_live.c: exit codes */
 int block_read(const struct block_use *u);

@@ -26,28 +26,9 @@ void copy_piece_done(struct copy *c, uint64_t n)
 	c->piece[n % COPY_PIECES].done = true;
 }
 
-/* ---- how far it is ---------------------------------------------------------------------- */
-
-/* One line, written anew; where it takes long. */
-static void show(struct copy *c)
-{
-	uint64_t now = clock_ns(), spent = now - c->since;
-	char a[32], b[32];
-
-	if (!isatty(STDERR_FILENO) || spent < NS_PER_S || now - c->shown < NS_PER_S / 5)
-		return;
-	c->shown = now;
-	fprintf(stderr, "\r%s%s%s, %.0f MB/s \033[K", store_size_word(c->done, a, sizeof(a)),
-		c->length == UINT64_MAX ? "" : " of ",
-		c->length == UINT64_MAX ? "" : store_size_word(c->length, b, sizeof(b)),
-		(double)c->done * 1e3 / (double)spent);
-}
-
 void copy_end_line(struct copy *c)
 {
-	if (c->shown)
-		fputs("\r\033[K", stderr);
-	c->shown = 0;
+	progress_end(&c->progress);
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -116,7 +97,7 @@ static bool reap(struct copy *c)
 			return false;
 		c->done += n;
 	}
-	show(c);
+	progress_show(&c->progress, c->done, NULL);
 	return true;
 }
 
@@ -224,7 +205,7 @@ static bool fits(const struct copy *c)
 
 static void summary(struct copy *c, const struct copy_range *r)
 {
-	double seconds = (double)(clock_ns() - c->since) / 1e9;
+	double seconds = (double)(clock_ns() - c->progress.since) / 1e9;
 	bool to_stdout = c->out && is_stream(r);
 	json_t *o = NULL;
 
@@ -237,14 +218,26 @@ static void summary(struct copy *c, const struct copy_range *r)
 		store_dump(o);
 }
 
+/* How much it will be; 0: that is not known. */
+static uint64_t expected(const struct copy *c)
+{
+	struct stat st;
+
+	if (c->length != UINT64_MAX)
+		return c->length;
+	return fstat(c->fd, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+}
+
 int copy_run(struct copy *c, const struct copy_range *range)
 {
 	bool ok = false;
 
 	c->fd = -1;
-	c->since = clock_ns();
-	if (set_range(c, range) && open_file(c, range) && fits(c))
+	progress_begin(&c->progress, c->where, PROGRESS_BYTES, 0);
+	if (set_range(c, range) && open_file(c, range) && fits(c)) {
+		c->progress.total = expected(c);
 		ok = c->out ? copy_out(c) : copy_in(c);
+	}
 	copy_end_line(c);
 	if (ok)
 		summary(c, range);

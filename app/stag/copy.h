@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <jansson.h>
 
+#include "progress.h"
+
 #define COPY_PIECE  (256u << 10)
 #define COPY_PIECES 16u
 
@@ -46,8 +48,7 @@ struct copy {
 	/* copy.c alone */
 	int fd;
 	uint64_t at, length; /* length UINT64_MAX: as much as comes */
-	uint64_t since;
-	uint64_t shown;	   /* when its line was written; 0: there is none */
+	struct progress progress;
 	uint64_t put, get; /* pieces begun and ended */
 	struct {
 		uint32_t length;

@@ -9,15 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rhythm.h"
 #include "stag.h"
 #include "verb.h"
 
 static const char help_text[] =
 	"usage: stag heap show [NAME] [--blocks] [--check] [--json]\n"
 	"       stag heap top [NAME] [--interval S] [--count N] [--json]\n"
-	"       stag heap reap NAME [--shared]\n"
-	"       stag heap trim NAME\n"
-	"       stag heap rm NAME [--force]\n\n"
+	"       stag heap reap NAME [--shared] [--json]\n"
+	"       stag heap trim NAME [--json]\n"
+	"       stag heap rm NAME [--force] [--json]\n\n"
 	"Registered heaps (stag_heap(7)) of this machine: memory that several processes\n"
 	"allocate from. show and top look, and change nothing.\n\n"
 	"  show   all heaps, or one: its memory, its processes and what they own\n"
@@ -32,7 +33,9 @@ static const char help_text[] =
 	"  --shared       also what the dead had shared\n"
 	"  --force        though processes have it attached: they keep it, without the name\n"
 	"  --json         for programs; of top, a line for each look\n"
-	"  -h, --help\n";
+	"  -h, --help\n\n"
+	"  stag heap show\n"
+	"  stag heap top cache --interval 2\n";
 
 struct heap_options {
 	const char *name; /* NULL: none */
@@ -121,9 +124,10 @@ static int memory_of(const char *name, uint64_t *bytes)
 }
 
 /* Attaching reaps already, so that what it says itself is not all. */
-static int change(const char *name, uint64_t (*what)(struct stag_heap *, unsigned int),
+static int change(const struct heap_options *o, uint64_t (*what)(struct stag_heap *, unsigned int),
 		  unsigned int flags)
 {
+	const char *name = o->name;
 	uint64_t before, after;
 	struct stag_heap *heap;
 	char text[16];
@@ -139,14 +143,17 @@ static int change(const char *name, uint64_t (*what)(struct stag_heap *, unsigne
 	stag_heap_detach(heap, true);
 	if (memory_of(name, &after))
 		return EXIT_FAILED;
-	printf("%s given back\n",
-	       heap_size_word(before > after ? before - after : 0, text, sizeof(text)));
+	before -= before > after ? after : before;
+	if (o->json)
+		dump(json_pack("{s:s s:I}", "name", name, "given_back_bytes", (json_int_t)before));
+	else
+		printf("%s given back\n", heap_size_word(before, text, sizeof(text)));
 	return EXIT_OK;
 }
 
 static int reap(const struct heap_options *o)
 {
-	return change(o->name, stag_heap_reap, o->shared ? STAG_HEAP_REAP_SHARED : 0);
+	return change(o, stag_heap_reap, o->shared ? STAG_HEAP_REAP_SHARED : 0);
 }
 
 static uint64_t trim_heap(struct stag_heap *heap, unsigned int flags)
@@ -156,7 +163,7 @@ static uint64_t trim_heap(struct stag_heap *heap, unsigned int flags)
 
 static int trim(const struct heap_options *o)
 {
-	return change(o->name, trim_heap, 0);
+	return change(o, trim_heap, 0);
 }
 
 static int count_living(const char *name, uint64_t *living)
@@ -188,130 +195,101 @@ static int rm(const struct heap_options *o)
 		complain("%s", stag_heap_error());
 		return EXIT_FAILED;
 	}
+	if (o->json)
+		dump(json_pack("{s:s}", "removed", o->name));
 	return EXIT_OK;
 }
 
 /* ---- the command line --------------------------------------------------------------- */
 
-static const struct action {
-	const char *name;
+enum {
+	H_BLOCKS = VERB_OPTION,
+	H_CHECK,
+	H_JSON,
+	H_SHARED,
+	H_FORCE,
+	H_INTERVAL,
+	H_COUNT,
+};
+
+#define BIT(name) VERB_BIT(H_##name)
+#define A_NAME	  "the name of a heap: 'stag heap show' lists them"
+#define A_PERHAPS "perhaps the name of a heap"
+
+static const struct heap_verb {
+	struct verb verb;
 	int (*run)(const struct heap_options *o);
-	const char *options; /* letters of long_options */
-	bool wants_name;
-} actions[] = {
-	{"show", show, "bcj", false}, {"top", top, "inj", false}, {"reap", reap, "s", true},
-	{"trim", trim, "", true},     {"rm", rm, "f", true},
+} verbs[] = {
+	{{"show", A_PERHAPS, 0, 1, BIT(BLOCKS) | BIT(CHECK) | BIT(JSON),
+	  "Shows all heaps, or one: its memory, its processes and what they own.",
+	  "stag heap show cache --check"},
+	 show},
+	{{"top", A_PERHAPS, 0, 1, BIT(INTERVAL) | BIT(COUNT) | BIT(JSON),
+	  "Shows the processes of all heaps, or of one, again and again.",
+	  "stag heap top --interval 2"},
+	 top},
+	{{"reap", A_NAME, 1, 1, BIT(SHARED) | BIT(JSON),
+	  "Gives back what processes that have died had allocated.",
+	  "stag heap reap cache --shared"},
+	 reap},
+	{{"trim", A_NAME, 1, 1, BIT(JSON),
+	  "Gives blocks back to the system that are empty and nobody's.", "stag heap trim cache"},
+	 trim},
+	{{"rm", A_NAME, 1, 1, BIT(FORCE) | BIT(JSON), "Removes a heap that was left behind.",
+	  "stag heap rm cache"},
+	 rm},
 };
 
 static const struct option long_options[] = {
+	{"blocks", no_argument, NULL, H_BLOCKS},
+	{"check", no_argument, NULL, H_CHECK},
+	{"json", no_argument, NULL, H_JSON},
+	{"shared", no_argument, NULL, H_SHARED},
+	{"force", no_argument, NULL, H_FORCE},
+	{"interval", required_argument, NULL, H_INTERVAL},
+	{"count", required_argument, NULL, H_COUNT},
 	{"help", no_argument, NULL, 'h'},
-	{"blocks", no_argument, NULL, 'b'},
-	{"check", no_argument, NULL, 'c'},
-	{"json", no_argument, NULL, 'j'},
-	{"interval", required_argument, NULL, 'i'},
-	{"count", required_argument, NULL, 'n'},
-	{"shared", no_argument, NULL, 's'},
-	{"force", no_argument, NULL, 'f'},
 	{0},
 };
 
-static const struct action *find_action(const char *name)
+static bool take_option(void *to, int name, char *text)
 {
-	for (size_t i = 0; i < sizeof(actions) / sizeof(*actions); i++)
-		if (strcmp(actions[i].name, name) == 0)
-			return &actions[i];
-	return NULL;
+	struct heap_options *o = to;
+	bool *flags[] = {&o->blocks, &o->check, &o->json, &o->shared, &o->force};
+
+	if (name == H_INTERVAL)
+		return rhythm_interval(text, &o->interval);
+	if (name == H_COUNT)
+		return rhythm_count(text, &o->count);
+	*flags[name - H_BLOCKS] = true;
+	return true;
 }
 
-static bool set_interval(struct heap_options *o, const char *text)
+static int run_verb(const struct command *self, const struct heap_verb *v, int argc, char **argv)
 {
-	char *end;
-
-	o->interval = strtod(text, &end);
-	if (end != text && !*end && o->interval >= 0.01 && o->interval <= 86400)
-		return true;
-	complain("--interval wants seconds, from 0.01 on, not '%s'", text);
-	return false;
-}
-
-static bool set_count(struct heap_options *o, const char *text)
-{
-	char *end;
-
-	o->count = strtoull(text, &end, 10);
-	if (end != text && !*end && *text != '-' && o->count)
-		return true;
-	complain("--count wants a number from 1 on, not '%s'", text);
-	return false;
-}
-
-static bool take_option(const struct action *action, struct heap_options *o, int c, int which)
-{
-	if (c == '?')
-		return false;
-	if (!strchr(action->options, c)) {
-		complain("--%s is not for 'stag heap %s'", long_options[which].name, action->name);
-		return false;
-	}
-	switch (c) {
-	case 'b':
-		return o->blocks = true;
-	case 'c':
-		return o->check = true;
-	case 'j':
-		return o->json = true;
-	case 's':
-		return o->shared = true;
-	case 'f':
-		return o->force = true;
-	case 'i':
-		return set_interval(o, optarg);
-	case 'n':
-		return set_count(o, optarg);
-	}
-	return false;
-}
-
-static int act(const struct command *self, const struct action *action, int argc, char **argv)
-{
+	static const struct verb_options options = {long_options, take_option};
 	struct heap_options o = {.interval = 1};
-	int c, which = 0;
+	int rc;
 
-	argv[0] = "stag heap"; /* getopt_long() says so */
-	while ((c = getopt_long(argc, argv, "h", long_options, &which)) != -1) {
-		if (c == 'h') {
-			fputs(self->help, stdout);
-			return EXIT_OK;
-		}
-		if (!take_option(action, &o, c, which))
-			return usage_error(self);
-	}
+	if (!verb_parse(self, &v->verb, &options, &o, argc, argv, &rc))
+		return rc;
 	o.name = argv[optind];
-	if (optind + 1 < argc) {
-		complain("what is '%s' for?", argv[optind + 1]);
-		return usage_error(self);
-	}
-	if (!o.name && (action->wants_name || o.blocks || o.check)) {
+	if (!o.name && (o.blocks || o.check)) {
 		complain("of which heap? 'stag heap show' lists them");
 		return usage_error(self);
 	}
-	return action->run(&o);
+	return v->run(&o);
 }
 
 static int heap(const struct command *self, int argc, char **argv)
 {
-	int rc;
+	int rc = EXIT_USAGE;
 	const char *name = verb_given(self, "show, top, reap, trim or rm?", argc, argv, &rc);
-	const struct action *action;
+	const struct heap_verb *v =
+		name ? verb_find(self, name, verbs, sizeof(verbs) / sizeof(*verbs), sizeof(*verbs))
+		     : NULL;
 
-	if (!name)
-		return rc;
-	action = find_action(name);
-	if (!action) {
-		complain("no '%s': show, top, reap, trim or rm?", name);
-		return usage_error(self);
-	}
-	return act(self, action, argc - 1, argv + 1);
+	return v ? run_verb(self, v, argc - 1, argv + 1) : name ? EXIT_USAGE : rc;
 }
 
 const struct command heap_command = {"heap", "look after registered heaps (stag_heap(7))",

@@ -11,7 +11,6 @@
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <errno.h>
-#include <getopt.h>
 #include <ifaddrs.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -25,6 +24,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "stag/stagdv.h"
+#include "verb.h"
 #include "wire/wire.h"
 
 /* Set in the second life, so that there is no third. */
@@ -36,7 +36,8 @@ static const char help_text[] =
 	"addresses, ports, limits and abilities.\n\n"
 	"  --json           the same as a JSON document\n"
 	"  --library FILE   the libstag-verbs.so to ask (or STAG_LIB)\n"
-	"  -h, --help\n";
+	"  -h, --help\n\n"
+	"  stag info --json | jq '.devices[].name'\n";
 
 /* The stagdv calls are in the preloaded library, which this program is not linked to. */
 static struct {
@@ -463,37 +464,40 @@ static int show(bool as_json)
 	return rc;
 }
 
+struct options {
+	const char *library; /* NULL: not chosen */
+	bool json;
+};
+
+enum { I_LIBRARY = VERB_OPTION, I_JSON };
+
+static const struct option long_options[] = {{"library", required_argument, NULL, I_LIBRARY},
+					     {"json", no_argument, NULL, I_JSON},
+					     {"help", no_argument, NULL, 'h'},
+					     {0}};
+
+static bool take(void *to, int name, char *text)
+{
+	struct options *o = to;
+
+	if (name == I_JSON)
+		o->json = true;
+	else
+		o->library = text;
+	return true;
+}
+
 static int info(const struct command *self, int argc, char **argv)
 {
-	static const struct option options[] = {{"help", no_argument, NULL, 'h'},
-						{"json", no_argument, NULL, 'j'},
-						{"library", required_argument, NULL, 'l'},
-						{0}};
-	const char *chosen = NULL;
-	bool as_json = false;
-	int c;
+	static const struct verb verb = {
+		.name = "", .wants = "no arguments: it shows all devices", .options = ~0ull};
+	static const struct verb_options options = {long_options, take};
+	struct options o = {0};
+	int rc;
 
-	argv[0] = "stag info"; /* getopt_long() says so */
-	while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
-		switch (c) {
-		case 'h':
-			fputs(self->help, stdout);
-			return EXIT_OK;
-		case 'j':
-			as_json = true;
-			break;
-		case 'l':
-			chosen = optarg;
-			break;
-		default:
-			return usage_error(self);
-		}
-	}
-	if (optind < argc) {
-		complain("what is '%s' for?", argv[optind]);
-		return usage_error(self);
-	}
-	return find_library() ? show(as_json) : start_again(chosen, as_json);
+	if (!verb_parse(self, &verb, &options, &o, argc, argv, &rc))
+		return rc;
+	return find_library() ? show(o.json) : start_again(o.library, o.json);
 }
 
 const struct command info_command = {"info", "show the RDMA devices, real and software", help_text,

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "stag.h"
 #include "store.h"
 
@@ -37,6 +38,24 @@ static bool parse_size(const struct load_words *w, uint64_t *size)
 	if (*size > LOAD_MAX_SIZE)
 		complain("--size is 64M at the most");
 	return *size <= LOAD_MAX_SIZE;
+}
+
+/* xorshift64 */
+uint64_t load_dice(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	return *state ^= *state << 17;
+}
+
+bool load_writes(uint64_t percent, uint64_t *dice)
+{
+	return percent == 100 || (percent && load_dice(dice) % 100 < percent);
+}
+
+uint64_t load_cpu_ns(void)
+{
+	return clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 bool load_parse(const struct load_words *w, struct load *l)

@@ -26,6 +26,10 @@ struct load {
 	double secs;
 };
 
+uint64_t load_dice(uint64_t *state);		    /* anything, of a state that is not 0 */
+bool load_writes(uint64_t percent, uint64_t *dice); /* is the next one a write? */
+uint64_t load_cpu_ns(void);			    /* of this process */
+
 bool load_parse(const struct load_words *w, struct load *l); /* false, having complained */
 
 #endif

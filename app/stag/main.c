@@ -4,29 +4,29 @@
  */
 #include "stag.h"
 
-#include <stdarg.h>
 #include <string.h>
 
-static const struct command *const commands[] = {&run_command,	   &info_command,  &heap_command,
-						 &store_command,   &block_command, &pool_command,
-						 &torture_command, &bench_command};
+#include "colour.h"
+#include "suggest.h"
+
+static const struct command *const commands[] = {
+	&run_command,	&info_command,	&top_command,  &doctor_command,	 &heap_command,
+	&store_command, &block_command, &pool_command, &torture_command, &bench_command};
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
 
-void complain(const char *fmt, ...)
-{
-	va_list ap;
+static const char *verb_of; /* that somebody uses wrongly */
 
-	fputs("stag: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
+void usage_verb(const char *name)
+{
+	verb_of = name;
 }
 
 int usage_error(const struct command *c)
 {
-	if (c)
+	if (c && verb_of)
+		fprintf(stderr, "Try 'stag help %s %s'.\n", c->name, verb_of);
+	else if (c)
 		fprintf(stderr, "Try 'stag help %s'.\n", c->name);
 	else
 		fprintf(stderr, "Try 'stag --help'.\n");
@@ -40,7 +40,8 @@ static void print_help(FILE *out)
 	      out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		fprintf(out, "  %-7s %s\n", commands[i]->name, commands[i]->summary);
-	fputs("  help    explain a command\n\n"
+	fputs("  help    explain a command, or what it does: 'stag help store add'\n\n"
+	      "  --color=WHEN   auto (on a terminal, unless NO_COLOR is set), always or never\n"
 	      "  --help, --version\n\n"
 	      "Exit codes: 0 done, 1 failed, 2 wrong usage. 'stag run' ends as its program does;\n"
 	      "126 says that the program cannot be executed, 127 that there is none.\n"
@@ -56,96 +57,84 @@ static const struct command *find_command(const char *name)
 	return NULL;
 }
 
-static size_t min3(size_t a, size_t b, size_t c)
-{
-	size_t m = a < b ? a : b;
-
-	return m < c ? m : c;
-}
-
-/* How many letters to change, add or take away to make b of a (Levenshtein). */
-static size_t distance(const char *a, const char *b)
-{
-	size_t row[32], n = strlen(b);
-
-	if (n >= sizeof(row) / sizeof(*row))
-		return n;
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		size_t diagonal = row[0];
-
-		row[0] = i;
-		for (size_t j = 1; j <= n; j++) {
-			size_t above = row[j];
-
-			row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-			diagonal = above;
-		}
-	}
-	return row[n];
-}
-
-static const char *nearest_command(const char *name)
-{
-	const char *best = NULL;
-	size_t best_distance = 3; /* farther is no typing error */
-
-	for (size_t i = 0; i < N_COMMANDS; i++) {
-		size_t d = distance(name, commands[i]->name);
-
-		if (d < best_distance && d < strlen(commands[i]->name)) {
-			best = commands[i]->name;
-			best_distance = d;
-		}
-	}
-	return best;
-}
-
 static int unknown_command(const char *name)
 {
-	const char *near = nearest_command(name);
+	struct suggestion s = {.word = name};
 
-	if (near)
-		complain("no command '%s'; did you mean '%s'?", name, near);
-	else
-		complain("no command '%s'", name);
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		suggest_consider(&s, commands[i]->name);
+	suggest_complain(&s, "command", "");
 	return usage_error(NULL);
 }
 
-static int help(const char *name)
+static int unknown_option(const char *name)
+{
+	struct suggestion s = {.word = name};
+
+	suggest_consider(&s, "--help");
+	suggest_consider(&s, "--version");
+	suggest_consider(&s, "--color");
+	suggest_complain(&s, "option", "");
+	return usage_error(NULL);
+}
+
+/* words: a command, or a command and its verb, or none. */
+static int help(int argc, char **words)
 {
 	const struct command *c;
+	char *verb[] = {words[0], argc > 1 ? words[1] : NULL, "--help", NULL};
 
-	if (!name) {
+	if (argc < 1) {
 		print_help(stdout);
 		return EXIT_OK;
 	}
-	c = find_command(name);
+	c = find_command(words[0]);
 	if (!c)
-		return unknown_command(name);
+		return unknown_command(words[0]);
+	if (argc > 1)
+		return c->run(c, 3, verb);
 	fputs(c->help, stdout);
 	return EXIT_OK;
+}
+
+/* --color=WHEN may stand anywhere before a "--"; of what 'stag run' runs, before the command only. False, having complained. */
+static bool take_colour(int *argc, char **argv)
+{
+	bool own = true;
+	int to = 1;
+
+	for (int i = 1; i < *argc; i++) {
+		if (own && strncmp(argv[i], "--color=", 8) == 0) {
+			if (!colour_set(argv[i] + 8))
+				return false;
+			continue;
+		}
+		own = own && strcmp(argv[i], "--") != 0 && (to > 1 || strcmp(argv[i], "run") != 0);
+		argv[to++] = argv[i];
+	}
+	argv[to] = NULL;
+	*argc = to;
+	return true;
 }
 
 int main(int argc, char **argv)
 {
 	const struct command *c;
 
+	if (!take_colour(&argc, argv))
+		return usage_error(NULL);
 	if (argc < 2) {
 		print_help(stderr);
 		return EXIT_USAGE;
 	}
 	if (!strcmp(argv[1], "help") || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))
-		return help(argv[2]);
+		return help(argc - 2, argv + 2);
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
 		puts("stag " STAG_VERSION);
 		return EXIT_OK;
 	}
-	if (argv[1][0] == '-') {
-		complain("no option '%s'", argv[1]);
-		return usage_error(NULL);
-	}
+	if (argv[1][0] == '-')
+		return unknown_option(argv[1]);
 	c = find_command(argv[1]);
 	return c ? c->run(c, argc - 1, argv + 1) : unknown_command(argv[1]);
 }

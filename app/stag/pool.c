@@ -24,7 +24,8 @@ static const char help_text[] =
 	"       stag pool ls POOL [PATTERN] [--long]\n"
 	"       stag pool switchover POOL [NODE]\n"
 	"       stag pool forget POOL NODE\n"
-	"       stag pool watch POOL [--interval S] [--count N]\n\n"
+	"       stag pool watch POOL [--interval S] [--count N]\n"
+	"       stag pool load POOL [--secs S] [--clients N] [--size BYTES]\n\n"
 	"Memory that several machines hold alike, with values by name and by remote pointer: "
 	"makes\n"
 	"nodes of a pool for stagd to serve, and uses a pool. See stag-pool(1) and docs/HA.md.\n\n"
@@ -60,6 +61,7 @@ static const char help_text[] =
 	"  --long             with version, length and pointer\n"
 	"  --interval S       seconds between looks (1)\n"
 	"  --count N          looks (no end)\n"
+	"  --secs S           of load (10); 0: until it is told to stop\n"
 	"  -h, --help\n\n"
 	"  stag pool create shop --size 256M --node a --serve &\n"
 	"  stag pool join shop --node b --serve &\n"
@@ -85,6 +87,7 @@ enum {
 	P_POINTER,
 	P_INTERVAL,
 	P_COUNT,
+	P_SECONDS,
 	P_JSON,
 	P_EXCLUSIVE,
 	P_INSERT,
@@ -119,6 +122,8 @@ static const struct option long_options[] = {
 	{"pointer", required_argument, NULL, P_POINTER},
 	{"interval", required_argument, NULL, P_INTERVAL},
 	{"count", required_argument, NULL, P_COUNT},
+	{"secs", required_argument, NULL, P_SECONDS},
+	{"seconds", required_argument, NULL, P_SECONDS},
 	{"json", no_argument, NULL, P_JSON},
 	{"exclusive", no_argument, NULL, P_EXCLUSIVE},
 	{"insert", no_argument, NULL, P_INSERT},
@@ -130,44 +135,72 @@ static const struct option long_options[] = {
 	{0},
 };
 
-static const struct {
+static const struct pool_verb {
 	struct verb verb;
 	bool adapter; /* needs one */
 	int (*run)(const struct pool_use *u);
 } verbs[] = {
 	{{"create", "the name of the pool", 1, 1,
 	  NODE | VERB_BIT(P_SIZE) | VERB_BIT(P_MEMORY) | VERB_BIT(P_CLIENTS) |
-		  VERB_BIT(P_OVERWRITE) | VERB_BIT(P_SECRETS)},
+		  VERB_BIT(P_OVERWRITE) | VERB_BIT(P_SECRETS),
+	  "Makes the first node of a pool on this machine, for stagd to serve.",
+	  "stag pool create shop --size 256M --node a --serve"},
 	 false,
 	 pool_use_create},
-	{{"join", "the name of the pool", 1, 1, NODE | VERB_BIT(P_FROM) | VERB_BIT(P_SECRETS)},
+	{{"join", "the name of the pool", 1, 1, NODE | VERB_BIT(P_FROM) | VERB_BIT(P_SECRETS),
+	  "Makes another node of a pool, for stagd to serve.",
+	  "stag pool join shop --node b --serve"},
 	 false,
 	 pool_use_join},
-	{{"status", "a pool", 1, 1, CLIENT}, true, pool_use_status},
+	{{"status", "a pool", 1, 1, CLIENT,
+	  "Shows a pool: its nodes, who is primary, how far each has got, and how full it is.",
+	  "stag pool status shop"},
+	 true,
+	 pool_use_status},
 	{{"put", "a pool, a name, and perhaps a file", 1, 3,
 	  CLIENT | VERB_BIT(P_VALUE) | VERB_BIT(P_EXCLUSIVE) | VERB_BIT(P_VERSION) |
-		  VERB_BIT(P_INSERT)},
+		  VERB_BIT(P_INSERT),
+	  "Puts a value into a pool, by name or without one.",
+	  "stag pool put shop greeting --value hello"},
 	 true,
 	 pool_use_put},
-	{{"get", "a pool, a name, and perhaps a file", 1, 3, CLIENT | VERB_BIT(P_POINTER)},
+	{{"get", "a pool, a name, and perhaps a file", 1, 3, CLIENT | VERB_BIT(P_POINTER),
+	  "Gets a value of a pool, to a file or to standard output.",
+	  "stag pool get shop greeting"},
 	 true,
 	 pool_use_get},
 	{{"update", "a pool, a name, and perhaps a file", 1, 3,
-	  CLIENT | VERB_BIT(P_VALUE) | VERB_BIT(P_VERSION) | VERB_BIT(P_POINTER)},
+	  CLIENT | VERB_BIT(P_VALUE) | VERB_BIT(P_VERSION) | VERB_BIT(P_POINTER),
+	  "Gives what is there another value.",
+	  "stag pool update shop greeting --value bye --version 3"},
 	 true,
 	 pool_use_update},
-	{{"rm", "a pool, and names", 1, INT_MAX,
-	  CLIENT | VERB_BIT(P_VERSION) | VERB_BIT(P_POINTER)},
+	{{"rm", "a pool, and names", 1, INT_MAX, CLIENT | VERB_BIT(P_VERSION) | VERB_BIT(P_POINTER),
+	  "Removes values of a pool.", "stag pool rm shop greeting"},
 	 true,
 	 pool_use_rm},
-	{{"ls", "a pool, and perhaps a pattern", 1, 2, CLIENT | VERB_BIT(P_LONG)},
+	{{"ls", "a pool, and perhaps a pattern", 1, 2, CLIENT | VERB_BIT(P_LONG),
+	  "Lists the names in a pool.", "stag pool ls shop 'order-*' --long"},
 	 true,
 	 pool_use_ls},
-	{{"switchover", "a pool, and perhaps a node", 1, 2, CLIENT}, true, pool_use_switchover},
-	{{"forget", "a pool and a node", 2, 2, CLIENT}, true, pool_use_forget},
-	{{"watch", "a pool", 1, 1, CLIENT | VERB_BIT(P_INTERVAL) | VERB_BIT(P_COUNT)},
+	{{"switchover", "a pool, and perhaps a node", 1, 2, CLIENT,
+	  "Makes another node primary, and loses nothing.", "stag pool switchover shop b"},
+	 true,
+	 pool_use_switchover},
+	{{"forget", "a pool and a node", 2, 2, CLIENT,
+	  "Takes a node off the roll that will not come back.", "stag pool forget shop b"},
+	 true,
+	 pool_use_forget},
+	{{"watch", "a pool", 1, 1, CLIENT | VERB_BIT(P_INTERVAL) | VERB_BIT(P_COUNT),
+	  "Shows a pool, again and again; on a terminal in place.", "stag pool watch shop"},
 	 true,
 	 pool_use_watch},
+	{{"load", "a pool", 1, 1,
+	  CLIENT | VERB_BIT(P_SECONDS) | VERB_BIT(P_CLIENTS) | VERB_BIT(P_SIZE),
+	  "Puts values for a while, then looks whether all is there that was acknowledged.",
+	  "stag pool load shop --secs 10"},
+	 true,
+	 pool_use_load},
 };
 
 #define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
@@ -178,7 +211,7 @@ static bool take(void *to, int name, char *text)
 	const char **words[] = {&u->user,    &u->secret_file, &u->node,	   &u->dir,	&u->roll,
 				&u->address, &u->advertise,   &u->port,	   &u->size,	&u->memory,
 				&u->clients, &u->from,	      &u->secrets, &u->version, &u->value,
-				&u->pointer, &u->interval,    &u->count};
+				&u->pointer, &u->interval,    &u->count,   &u->seconds};
 	bool *flags[] = {&u->json,  &u->exclusive, &u->insert,	 &u->details,
 			 &u->serve, &u->force,	   &u->overwrite};
 
@@ -192,36 +225,30 @@ static bool take(void *to, int name, char *text)
 static const struct verb_options options = {long_options, take};
 
 /* argv: from "pool" on. */
-static int run_verb(const struct command *self, size_t i, int argc, char **argv)
+static int run_verb(const struct command *self, const struct pool_verb *v, int argc, char **argv)
 {
 	struct pool_use u = {0};
 	int rc;
 
-	if (!verb_parse(self, &verbs[i].verb, &options, &u, argc - 1, argv + 1, &rc))
+	if (!verb_parse(self, &v->verb, &options, &u, argc - 1, argv + 1, &rc))
 		return rc;
-	if (verbs[i].adapter && preload_self(argc, argv) != 0)
+	if (v->adapter && preload_self(argc, argv) != 0)
 		return EXIT_FAILED;
 	u.pool = argv[1 + optind];
 	u.args = argv + 2 + optind;
 	u.num_args = argc - 2 - optind;
-	rc = verbs[i].run(&u);
+	rc = v->run(&u);
 	return rc == EXIT_USAGE ? usage_error(self) : rc;
 }
 
 static int run(const struct command *self, int argc, char **argv)
 {
-	int rc;
-	const char *word = verb_given(self, "what shall be done?", argc, argv, &rc);
+	int rc = EXIT_USAGE;
+	const char *name = verb_given(self, "what shall be done?", argc, argv, &rc);
+	const struct pool_verb *v =
+		name ? verb_find(self, name, verbs, N_VERBS, sizeof(*verbs)) : NULL;
 
-	if (!word)
-		return rc;
-	for (size_t i = 0; i < N_VERBS; i++)
-		if (strcmp(verbs[i].verb.name, word) == 0)
-			return run_verb(self, i, argc, argv);
-	complain("a pool is made and used by create, join, status, put, get, update, rm, ls, "
-		 "switchover, forget and watch, not by '%s'",
-		 word);
-	return usage_error(self);
+	return v ? run_verb(self, v, argc, argv) : name ? EXIT_USAGE : rc;
 }
 
 const struct command pool_command = {"pool", "make and use pools of replicated memory", help_text,

@@ -62,7 +62,7 @@ static bool set_names(struct made *m)
 		return false;
 	}
 	strcpy(m->node, u->node ? u->node : host);
-	if (!u->dir && !pool_use_base(base, sizeof(base))) {
+	if (!u->dir && !conf_state_dir(base, sizeof(base))) {
 		complain("there is no home directory here; name a directory with --dir");
 		return false;
 	}
@@ -493,9 +493,7 @@ static int join_like(struct made *m, const char *path)
 	int rc = EXIT_FAILED;
 
 	if (conf_read(&conf, path, stderr) == 0) {
-		for (unsigned int i = 0; i < conf.num_pools && !m->like; i++)
-			if (strcmp(conf.pools[i].name, m->u->pool) == 0)
-				m->like = &conf.pools[i];
+		m->like = conf_find(&conf, &conf_pool_kind, m->u->pool);
 		if (!m->like)
 			complain("%s: there is no pool '%s' in it", path, m->u->pool);
 		else

@@ -15,6 +15,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "colour.h"
+#include "pool_primary.h"
+#include "pool_words.h"
+#include "rhythm.h"
 #include "stag.h"
 #include "store.h"
 
@@ -22,41 +26,6 @@
 #define EVENTS	 8
 
 /* ---- words ------------------------------------------------------------------------------- */
-
-static const char *role_word(uint32_t role)
-{
-	switch ((enum stag_pool_role)role) {
-	case STAG_POOL_ROLE_UNKNOWN:
-		return "unreachable";
-	case STAG_POOL_ROLE_PRIMARY:
-		return "primary";
-	case STAG_POOL_ROLE_STANDBY:
-		return "standby";
-	case STAG_POOL_ROLE_JOINING:
-		return "joining";
-	case STAG_POOL_ROLE_WAITING:
-		return "waiting";
-	case STAG_POOL_ROLE_REFUSED:
-		return "refused";
-	}
-	return "unknown";
-}
-
-static const struct stag_pool_member *primary_of(const struct stag_pool_info *i)
-{
-	for (uint32_t n = 0; n < i->num_members; n++)
-		if (i->members[n].role == STAG_POOL_ROLE_PRIMARY)
-			return &i->members[n];
-	return NULL;
-}
-
-static const struct stag_pool_member *member_of(const struct stag_pool_info *i, const char *name)
-{
-	for (uint32_t n = 0; n < i->num_members; n++)
-		if (strcmp(i->members[n].name, name) == 0)
-			return &i->members[n];
-	return NULL;
-}
 
 static unsigned int count_of(const struct stag_pool_info *i, enum stag_pool_role role)
 {
@@ -86,49 +55,33 @@ static uint64_t lag_of(const struct stag_pool_info *i, const struct stag_pool_me
 	return i->number > m->number ? i->number - m->number : 0;
 }
 
-static json_t *members_json(const struct stag_pool_info *i)
-{
-	json_t *list = json_array(), *o;
-
-	for (uint32_t n = 0; n < i->num_members; n++) {
-		const struct stag_pool_member *m = &i->members[n];
-
-		o = json_pack("{s:s, s:s, s:s, s:I}", "name", m->name, "address", m->address,
-			      "role", role_word(m->role), "number", (json_int_t)m->number);
-		if (m->role != STAG_POOL_ROLE_UNKNOWN)
-			json_object_set_new(o, "lag", json_integer((json_int_t)lag_of(i, m)));
-		if (m->role == STAG_POOL_ROLE_JOINING) {
-			json_object_set_new(o, "done", json_integer((json_int_t)m->done));
-			json_object_set_new(o, "total", json_integer((json_int_t)m->total));
-		}
-		json_array_append_new(list, o);
-	}
-	return list;
-}
-
 static json_t *info_json(const struct stag_pool_info *i)
 {
-	const struct stag_pool_member *primary = primary_of(i);
-	char uuid[37], address[32];
-	json_t *o;
+	json_t *o = json_pack("{s:s, s:o}", "name", i->name, "rights", rights_json(i->rights));
 
-	store_uuid_word(i->uuid, uuid);
-	snprintf(address, sizeof(address), "0x%" PRIx64, i->address);
-	o = json_pack("{s:s, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "name", i->name,
-		      "uuid", uuid, "epoch", (json_int_t)i->epoch, "size", (json_int_t)i->size,
-		      "address", address, "used", (json_int_t)i->used, "objects",
-		      (json_int_t)i->objects, "bytes", (json_int_t)i->bytes, "names",
-		      (json_int_t)i->names, "rights", rights_json(i->rights), "nodes",
-		      members_json(i));
-	json_object_set_new(o, "primary", primary ? json_string(primary->name) : json_null());
-	json_object_set_new(o, "in_sync",
-			    json_integer((json_int_t)count_of(i, STAG_POOL_ROLE_STANDBY)));
-	json_object_set_new(o, "number", json_integer((json_int_t)i->number));
 	json_object_set_new(o, "lease_us",
 			    i->lease_us == STAG_POOL_NO_LEASE
 				    ? json_null()
 				    : json_integer((json_int_t)i->lease_us));
+	json_object_update_new(o, pool_info_json(i));
 	return o;
+}
+
+static enum colour colour_of(uint32_t role)
+{
+	switch ((enum stag_pool_role)role) {
+	case STAG_POOL_ROLE_PRIMARY:
+		return COLOUR_GREEN;
+	case STAG_POOL_ROLE_UNKNOWN:
+	case STAG_POOL_ROLE_REFUSED:
+		return COLOUR_RED;
+	case STAG_POOL_ROLE_JOINING:
+	case STAG_POOL_ROLE_WAITING:
+		return COLOUR_YELLOW;
+	case STAG_POOL_ROLE_STANDBY:
+		break;
+	}
+	return COLOUR_NONE;
 }
 
 static void print_members(const struct stag_pool_info *i)
@@ -139,7 +92,8 @@ static void print_members(const struct stag_pool_info *i)
 	for (uint32_t n = 0; n < i->num_members; n++) {
 		const struct stag_pool_member *m = &i->members[n];
 
-		printf("%-20s %-24s %-12s", m->name, m->address, role_word(m->role));
+		printf("%-20s %-24s %s%-12s%s", m->name, m->address, colour(colour_of(m->role)),
+		       pool_role_word(m->role), colour(COLOUR_NONE));
 		if (m->role != STAG_POOL_ROLE_UNKNOWN)
 			printf(" %14" PRIu64 " %8" PRIu64, m->number, lag_of(i, m));
 		if (m->role == STAG_POOL_ROLE_JOINING && m->total)
@@ -174,7 +128,7 @@ static void print_info(const struct stag_pool_info *i)
 	printf("values     %" PRIu64 ", %s; %" PRIu64 " have names\n\n", i->objects,
 	       store_size_word(i->bytes, a, sizeof(a)), i->names);
 	print_members(i);
-	if (count_of(i, STAG_POOL_ROLE_STANDBY) == 0 && primary_of(i))
+	if (count_of(i, STAG_POOL_ROLE_STANDBY) == 0 && pool_primary(i))
 		puts("\nNO STANDBY IS IN SYNC: what is in the pool is lost with its primary. 'stag "
 		     "pool "
 		     "join' adds a node");
@@ -205,7 +159,7 @@ int pool_use_status(const struct pool_use *u)
 
 static void say_switched(const struct pool_use *u, const struct stag_pool_info *i, uint64_t ns)
 {
-	const struct stag_pool_member *p = primary_of(i);
+	const struct stag_pool_member *p = pool_primary(i);
 
 	if (u->json)
 		store_dump(json_pack("{s:s, s:I, s:f}", "primary", p ? p->name : "", "epoch",
@@ -227,71 +181,23 @@ static const char *switch_advice(int error)
 	}
 }
 
-/* Until another epoch has begun; 0 or an errno value, having complained. */
-static int await_epoch(struct stag_pool *pool, uint64_t before, struct stag_pool_info *info)
-{
-	const struct timespec nap = {.tv_nsec = NS_PER_MS / 2};
-	uint64_t until = clock_ns() + RETRY_MS * NS_PER_MS;
-	int rc;
-
-	for (;;) {
-		rc = stag_pool_query(pool, info, sizeof(*info));
-		if (rc != 0) {
-			complain("%s", stag_pool_error());
-			return rc;
-		}
-		if (info->epoch > before)
-			return 0;
-		if (clock_ns() > until)
-			break;
-		nanosleep(&nap, NULL);
-	}
-	complain("it was not taken over; 'stag pool status' says who is in sync");
-	return ETIMEDOUT;
-}
-
-/* Somebody who is not in sync, or was a moment ago, may be in a moment; the one who is named, or anybody. */
-static bool is_one_coming(const struct stag_pool_info *i, const char *node)
-{
-	const struct stag_pool_member *m = node ? member_of(i, node) : NULL;
-
-	if (node)
-		return m &&
-		       (m->role == STAG_POOL_ROLE_JOINING || m->role == STAG_POOL_ROLE_STANDBY);
-	return count_of(i, STAG_POOL_ROLE_JOINING) + count_of(i, STAG_POOL_ROLE_STANDBY) > 0;
-}
-
-static int switch_when_in_sync(struct stag_pool *pool, const char *node,
-			       struct stag_pool_info *info)
-{
-	const struct timespec nap = {.tv_nsec = 50 * NS_PER_MS};
-	uint64_t until = clock_ns() + RETRY_MS * NS_PER_MS;
-	bool coming = false;
-	int rc;
-
-	for (;;) {
-		rc = stag_pool_query(pool, info, sizeof(*info));
-		if (rc == 0)
-			rc = stag_pool_switchover(pool, node);
-		coming |= is_one_coming(info, node);
-		if (rc != EBUSY || !coming || clock_ns() > until)
-			return rc;
-		nanosleep(&nap, NULL);
-	}
-}
-
 static int switch_over(const struct pool_use *u, struct stag_pool *pool)
 {
 	struct stag_pool_info info = {0};
 	uint64_t since = clock_ns();
-	int rc = switch_when_in_sync(pool, u->num_args > 0 ? u->args[0] : NULL, &info);
+	int rc = pool_switch_when_in_sync(pool, u->num_args > 0 ? u->args[0] : NULL,
+					  since + RETRY_MS * NS_PER_MS, &info);
 
 	if (rc != 0) {
 		complain("%s%s", stag_pool_error(), switch_advice(rc));
 		return rc;
 	}
-	rc = await_epoch(pool, info.epoch, &info);
-	if (rc == 0)
+	rc = pool_await_epoch(pool, info.epoch, clock_ns() + RETRY_MS * NS_PER_MS, &info);
+	if (rc == ETIMEDOUT)
+		complain("it was not taken over; 'stag pool status' says who is in sync");
+	else if (rc != 0)
+		complain("%s", stag_pool_error());
+	else
 		say_switched(u, &info, clock_ns() - since);
 	return rc;
 }
@@ -372,7 +278,7 @@ static void note(struct watch *w, const char *fmt, ...)
 
 static void note_primary(struct watch *w)
 {
-	const struct stag_pool_member *is = primary_of(&w->now), *was = primary_of(&w->before);
+	const struct stag_pool_member *is = pool_primary(&w->now), *was = pool_primary(&w->before);
 
 	if (w->now.epoch != w->before.epoch)
 		note(w, "epoch %" PRIu64 ": %s is primary, after %s", w->now.epoch,
@@ -383,21 +289,21 @@ static void note_members(struct watch *w)
 {
 	for (uint32_t n = 0; n < w->now.num_members; n++) {
 		const struct stag_pool_member *m = &w->now.members[n];
-		const struct stag_pool_member *was = member_of(&w->before, m->name);
+		const struct stag_pool_member *was = pool_member(&w->before, m->name);
 
 		if (!was || was->role != m->role)
-			note(w, "%s: %s, before: %s", m->name, role_word(m->role),
-			     was ? role_word(was->role) : "not there");
+			note(w, "%s: %s, before: %s", m->name, pool_role_word(m->role),
+			     was ? pool_role_word(was->role) : "not there");
 	}
 	for (uint32_t n = 0; n < w->before.num_members; n++)
-		if (!member_of(&w->now, w->before.members[n].name))
+		if (!pool_member(&w->now, w->before.members[n].name))
 			note(w, "%s: gone", w->before.members[n].name);
 }
 
 /* Changes a second, by the number of the primary's last record. */
 static double rate(const struct watch *w)
 {
-	const struct stag_pool_member *is = primary_of(&w->now), *was = primary_of(&w->before);
+	const struct stag_pool_member *is = pool_primary(&w->now), *was = pool_primary(&w->before);
 
 	if (!w->known || !is || !was || w->at == w->at_before || is->number < was->number)
 		return 0;
@@ -420,7 +326,7 @@ static void print_in_place(const struct watch *w)
 
 static void print_line(const struct watch *w)
 {
-	const struct stag_pool_member *p = primary_of(&w->now);
+	const struct stag_pool_member *p = pool_primary(&w->now);
 	char time[16], used[32];
 
 	clock_word(time);
@@ -477,22 +383,6 @@ static void show(const struct watch *w)
 	fflush(stdout);
 }
 
-static bool parse_rhythm(const struct pool_use *u, double *interval, unsigned long *count)
-{
-	char *end = "";
-
-	*interval = u->interval ? strtod(u->interval, &end) : 1;
-	if (*end || !(*interval >= 0.01 && *interval <= 86400)) {
-		complain("--interval wants seconds, 0.01 to 86400, not '%s'", u->interval);
-		return false;
-	}
-	*count = u->count ? strtoul(u->count, &end, 10) : 0;
-	if (!*end && (!u->count || *count > 0))
-		return true;
-	complain("--count wants a number, 1 or more, not '%s'", u->count);
-	return false;
-}
-
 static void nap(double seconds)
 {
 	struct timespec time = {.tv_sec = (time_t)seconds};
@@ -505,17 +395,18 @@ int pool_use_watch(const struct pool_use *u)
 {
 	struct watch w = {.u = u, .in_place = isatty(STDOUT_FILENO) && !u->json};
 	struct sigaction action = {.sa_handler = on_signal};
-	unsigned long count;
-	double interval;
+	uint64_t count = 0;
+	double interval = 1;
 
-	if (!parse_rhythm(u, &interval, &count))
+	if ((u->interval && !rhythm_interval(u->interval, &interval)) ||
+	    (u->count && !rhythm_count(u->count, &count)))
 		return EXIT_USAGE;
 	w.pool = pool_use_open(u, RETRY_MS);
 	if (!w.pool)
 		return EXIT_FAILED;
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	for (unsigned long n = 0; !interrupted && (count == 0 || n < count); n++) {
+	for (uint64_t n = 0; !interrupted && (count == 0 || n < count); n++) {
 		if (n > 0)
 			nap(interval);
 		if (interrupted)

@@ -7,6 +7,7 @@
  *	pool_make.c     create, join: a directory for a node, and how it is started
  *	pool_value.c    put, get, update, rm, ls
  *	pool_status.c   status, watch, switchover, forget
+ *	pool_load.c     load: many changes, and whether they are there
  */
 #ifndef STAG_APP_POOL_USE_H
 #define STAG_APP_POOL_USE_H
@@ -26,7 +27,7 @@ struct pool_use {
 	const char *user, *secret_file;
 	const char *node, *dir, *roll, *address, *advertise, *port, *size, *memory, *clients;
 	const char *from, *secrets;
-	const char *version, *value, *pointer, *interval, *count;
+	const char *version, *value, *pointer, *interval, *count, *seconds;
 	bool json, exclusive, insert, details, serve, force, overwrite;
 };
 
@@ -38,9 +39,7 @@ struct pool_where {
 	char secret[SECRET_MAX + 1];
 };
 
-/* Where nodes of this user have their directories: BASE/POOL/NODE. */
-bool pool_use_base(char *path, size_t size);
-/* The INI file of the first node of a pool that is there, of this name in pool_use_base(). */
+/* The INI file of the first node of a pool that is there, of this name in conf_state_dir(). */
 bool pool_use_first_ini(const char *pool, char *path, size_t size);
 /* Does one of these nodes have this port, but for the one whose INI file is `but`? */
 bool pool_use_has_port(const char *pool, unsigned int port, const char *but);
@@ -48,7 +47,7 @@ bool pool_use_find(const struct pool_use *u, struct pool_where *w); /* false, ha
 struct stag_pool *pool_use_open(const struct pool_use *u,
 				int retry_ms); /* NULL, having complained */
 
-/* ---- pool_make.c, pool_value.c, pool_status.c: exit codes ------------------------ */
+/* ---- pool_make.c, pool_value.c, pool_status.c, pool_load.c: exit codes ------------------------ */
 
 int pool_use_create(const struct pool_use *u);
 int pool_use_join(const struct pool_use *u);
@@ -63,5 +62,7 @@ int pool_use_status(const struct pool_use *u);
 int pool_use_watch(const struct pool_use *u);
 int pool_use_switchover(const struct pool_use *u);
 int pool_use_forget(const struct pool_use *u);
+
+int pool_use_load(const struct pool_use *u);
 
 #endif

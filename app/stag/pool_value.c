@@ -16,7 +16,7 @@
 #include <openssl/evp.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
+#include "progress.h"
 #include "stag.h"
 #include "store.h"
 
@@ -94,34 +94,21 @@ static void complain_of(const char *what, const struct stag_pool_done *d,
 
 /* ---- one operation --------------------------------------------------------------------- */
 
-static void show_wait(const char *what, uint64_t since, size_t length)
-{
-	uint64_t spent = clock_ns() - since;
-	char size[32];
-
-	if (spent >= NS_PER_S && isatty(STDERR_FILENO))
-		fprintf(stderr, "\r%s, %s: %.0f s \033[K", what,
-			store_size_word(length, size, sizeof(size)), (double)spent / NS_PER_S);
-}
-
-static void end_wait(uint64_t since)
-{
-	if (clock_ns() - since >= NS_PER_S && isatty(STDERR_FILENO))
-		fputs("\r\033[K", stderr);
-}
-
 static int run_io(struct stag_pool *pool, const struct stag_pool_io *io, const char *what,
 		  struct stag_pool_done *done)
 {
-	uint64_t since = clock_ns();
+	struct progress progress;
+	char size[32];
 
+	progress_begin(&progress, what, PROGRESS_TIME, 0);
+	store_size_word(io->length, size, sizeof(size));
 	*done = (struct stag_pool_done){.error = stag_pool_submit(pool, io, 1)};
 	if (done->error == 0) {
 		while (stag_pool_poll(pool, done, 1) == 0) {
 			stag_pool_wait(pool, 200);
-			show_wait(what, since, io->length);
+			progress_spent(&progress, size);
 		}
-		end_wait(since);
+		progress_end(&progress);
 	}
 	return done->error;
 }

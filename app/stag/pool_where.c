@@ -26,29 +26,12 @@
 
 /* ---- places -------------------------------------------------------------------------- */
 
-bool pool_use_base(char *path, size_t size)
-{
-	const char *own = getenv("STAG_STATE"), *xdg = getenv("XDG_STATE_HOME"),
-		   *home = getenv("HOME");
-	int len;
-
-	if (own && *own)
-		len = snprintf(path, size, "%s", own);
-	else if (geteuid() == 0)
-		len = snprintf(path, size, "%s", CONF_STATE);
-	else if (xdg && *xdg)
-		len = snprintf(path, size, "%s/stag", xdg);
-	else
-		len = home ? snprintf(path, size, "%s/.local/state/stag", home) : -1;
-	return len > 0 && len < (int)size;
-}
-
 /* The INI files of a pool of this name that are there; false: none. */
 static bool find_inis(const char *pool, glob_t *found)
 {
 	char base[PATH_MAX], pattern[PATH_MAX + 80];
 
-	if (!roll_name_is_valid(pool) || !pool_use_base(base, sizeof(base)))
+	if (!roll_name_is_valid(pool) || !conf_state_dir(base, sizeof(base)))
 		return false;
 	snprintf(pattern, sizeof(pattern), "%s/%s/*/stag.ini", base, pool);
 	return glob(pattern, 0, NULL, found) == 0;
@@ -68,6 +51,7 @@ bool pool_use_first_ini(const char *pool, char *path, size_t size)
 
 bool pool_use_has_port(const char *pool, unsigned int port, const char *but)
 {
+	const struct conf_pool *p;
 	struct conf conf;
 	bool has = false;
 	glob_t found;
@@ -76,8 +60,8 @@ bool pool_use_has_port(const char *pool, unsigned int port, const char *but)
 		return false;
 	for (size_t i = 0; i < found.gl_pathc; i++) {
 		conf_read(&conf, found.gl_pathv[i], NULL);
-		for (unsigned int j = 0; j < conf.num_pools; j++)
-			has |= conf.pools[j].attr.port == port && strcmp(conf.path, but) != 0;
+		for (p = NULL; (p = conf_next(&conf, &conf_pool_kind, p));)
+			has |= p->attr.port == port && strcmp(conf.path, but) != 0;
 		conf_free(&conf);
 	}
 	globfree(&found);
@@ -186,14 +170,6 @@ static void add_node(struct pool_where *w, const struct conf_pool *p)
 		snprintf(w->nodes + len, sizeof(w->nodes) - len, ":%u", p->attr.port);
 }
 
-static struct conf_pool *pool_of(struct conf *conf, const char *name)
-{
-	for (unsigned int i = 0; i < conf->num_pools; i++)
-		if (!name || strcmp(conf->pools[i].name, name) == 0)
-			return &conf->pools[i];
-	return NULL;
-}
-
 /* name: of the pool, in the file; NULL: the first. */
 static bool take_ini(const struct pool_use *u, struct pool_where *w, const char *path,
 		     const char *name)
@@ -202,9 +178,11 @@ static bool take_ini(const struct pool_use *u, struct pool_where *w, const char 
 	struct conf conf;
 	bool good = conf_read(&conf, path, stderr) == 0;
 
-	p = good ? pool_of(&conf, name) : NULL;
+	p = !good  ? NULL
+	    : name ? conf_find(&conf, &conf_pool_kind, name)
+		   : conf_next(&conf, &conf_pool_kind, NULL);
 	if (good && !p)
-		complain("%s: there is no pool '%s' in it", path, name);
+		complain("%s: there is no pool '%s' in it", path, name ? name : "");
 	good = p != NULL;
 	if (good)
 		add_node(w, p);

@@ -17,7 +17,7 @@
 
 #include "base/cleanup.h"
 
-#define LIBRARY "libstag-verbs.so"
+#define LIBRARY "libstag-verbs.so.0"
 
 /* Relative to the directory of the executable: as installed, and in the build tree. */
 static const char *const places[] = {STAG_BIN_TO_LIB "/" LIBRARY, "../../src/verbs/" LIBRARY};
@@ -29,12 +29,12 @@ static int real_file(const char *name, char *path)
 	return access(path, R_OK) == 0 ? 0 : -errno;
 }
 
-static int find_chosen(const char *name, char *path)
+static int find_chosen(const char *name, char *path, char *why, size_t room)
 {
 	int err = real_file(name, path);
 
 	if (err)
-		complain("cannot read the library %s: %s", name, strerror(-err));
+		snprintf(why, room, "cannot read the library %s: %s", name, strerror(-err));
 	return err;
 }
 
@@ -50,40 +50,56 @@ static int own_directory(char *path, size_t size)
 	return snprintf(path, size, "%s", dirname(exe)) < (int)size ? 0 : -ENAMETOOLONG;
 }
 
-static int find_near_executable(char *path)
+static int find_near_executable(char *path, char *why, size_t room)
 {
 	char dir[PATH_MAX], name[PATH_MAX + 128];
 	int err = own_directory(dir, sizeof(dir));
 
-	if (err)
+	if (err) {
+		snprintf(why, room, "cannot tell where this program is: %s", strerror(-err));
 		return err;
+	}
 	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
 		snprintf(name, sizeof(name), "%s/%s", dir, places[i]);
 		if (real_file(name, path) == 0)
 			return 0;
 	}
-	complain(LIBRARY " is neither in %s/%s nor in %s/%s; name it with STAG_LIB", dir,
+	snprintf(why, room, LIBRARY " is neither in %s/%s nor in %s/%s; name it with STAG_LIB", dir,
 		 STAG_BIN_TO_LIB, dir, "../../src/verbs");
 	return -ENOENT;
 }
 
-int preload_find(const char *chosen, char *path, size_t size)
+int preload_look(const char *chosen, char *path, size_t size, char *why, size_t room)
 {
 	char found[PATH_MAX];
 	const char *env = getenv("STAG_LIB");
 	int err;
 
 	if (chosen || (env && *env))
-		err = find_chosen(chosen ? chosen : env, found);
+		err = find_chosen(chosen ? chosen : env, found, why, room);
 	else
-		err = find_near_executable(found);
+		err = find_near_executable(found, why, room);
 	if (err)
 		return err;
 	if (strpbrk(found, " :")) {
-		complain("LD_PRELOAD cannot name %s: there is a space or a colon in it", found);
+		snprintf(why, room, "LD_PRELOAD cannot name %s: there is a space or a colon in it",
+			 found);
 		return -EINVAL;
 	}
-	return snprintf(path, size, "%s", found) < (int)size ? 0 : -ENAMETOOLONG;
+	if (snprintf(path, size, "%s", found) < (int)size)
+		return 0;
+	snprintf(why, room, "%s: %s", found, strerror(ENAMETOOLONG));
+	return -ENAMETOOLONG;
+}
+
+int preload_find(const char *chosen, char *path, size_t size)
+{
+	char why[2 * PATH_MAX];
+	int err = preload_look(chosen, path, size, why, sizeof(why));
+
+	if (err)
+		complain("%s", why);
+	return err;
 }
 
 /* Is word one of the words of list, which spaces and colons divide? */
@@ -97,28 +113,38 @@ static bool is_listed(const char *list, const char *word)
 	return false;
 }
 
-/* Adds a word to LD_PRELOAD, before or behind what is there, unless it is there. */
-static int add(const char *word, bool in_front)
+/* A word before or behind what is in a list, unless it is there; takes the list, NULL: no memory. */
+static char *add(char *list, const char *word, bool in_front)
 {
-	const char *old = getenv("LD_PRELOAD");
-	CLEANUP_FREE char *list = NULL;
+	CLEANUP_FREE char *old = list;
+	char *longer = NULL;
 
-	if (old && is_listed(old, word))
-		return 0;
-	if (!old || !*old)
-		list = strdup(word);
-	else if (asprintf(&list, "%s:%s", in_front ? word : old, in_front ? old : word) < 0)
-		list = NULL;
-	return list && setenv("LD_PRELOAD", list, 1) == 0 ? 0 : -ENOMEM;
+	if (!old || is_listed(old, word)) {
+		old = NULL;
+		return list;
+	}
+	if (!*old)
+		return strdup(word);
+	return asprintf(&longer, "%s:%s", in_front ? word : old, in_front ? old : word) < 0
+		       ? NULL
+		       : longer;
+}
+
+char *preload_words(const char *old, const char *library)
+{
+	enum { BEHIND, IN_FRONT };
+	char *list = strdup(old ? old : "");
+
+	if (*STAG_SANITIZER) /* in a build with a sanitizer its runtime must be there first */
+		list = add(list, STAG_SANITIZER, IN_FRONT);
+	return add(list, library, BEHIND);
 }
 
 int preload_set(const char *library)
 {
-	enum { BEHIND, IN_FRONT };
-	/* In a build with a sanitizer its runtime must be there first. */
-	int err = *STAG_SANITIZER ? add(STAG_SANITIZER, IN_FRONT) : 0;
+	CLEANUP_FREE char *list = preload_words(getenv("LD_PRELOAD"), library);
 
-	return err ? err : add(library, BEHIND);
+	return list && setenv("LD_PRELOAD", list, 1) == 0 ? 0 : -ENOMEM;
 }
 
 int preload_program(char **argv)

@@ -7,14 +7,17 @@
 
 #include <stddef.h>
 
-/* The program's own, in its main.c: "stag: ..." to stderr. */
-void complain(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+#include "complain.h"
 
 /*
  * find looks at chosen (NULL: nothing was), at STAG_LIB, where stag is installed,
  * and in the build tree; it says on stderr where it looked when it is nowhere.
  */
 int preload_find(const char *chosen, char *path, size_t size);
+/* The same, and says nothing but why (-errno), in the caller's memory. */
+int preload_look(const char *chosen, char *path, size_t size, char *why, size_t room);
+/* What LD_PRELOAD is with it, behind what is there already (NULL: nothing); the caller frees. NULL: no memory. */
+char *preload_words(const char *old, const char *library);
 int preload_set(const char *library); /* LD_PRELOAD, behind what is there already */
 /* Runs this program once more, with the adapter: returns where it is there already, or cannot be had. */
 int preload_program(char **argv);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "verb.h"
 
 enum kind { SWITCH, WORD, NUMBER, FILE_NAME, TRACE_FILE };
 
@@ -206,8 +207,7 @@ static int run(const struct command *self, int argc, char **argv)
 	int c, rc;
 
 	fill_options(options);
-	argv[0] = "stag run"; /* getopt_long() says so */
-	while ((c = getopt_long(argc, argv, "+h", options, NULL)) != -1) {
+	while ((c = verb_option("stag run", argc, argv, "+h", options)) != -1) {
 		if (c == OPTION_HELP) {
 			fputs(self->help, stdout);
 			return EXIT_OK;

@@ -1,285 +1,291 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # bash completion for stag(1) and stagd(8)
+#
+# Commands, verbs and options are what the program's own help says, so that nothing here has to be kept in step with it.
+# What is here is what help does not know: names that are alive, files, and the words of some options.
 
-_stag() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} i word
-
-	COMPREPLY=()
-	if ((COMP_CWORD == 1)); then
-		COMPREPLY=($(compgen -W 'run info heap store block pool torture bench help --help --version' -- "$cur"))
-		return
-	fi
-	case ${COMP_WORDS[1]} in
-	help)
-		COMPREPLY=($(compgen -W 'run info heap store block pool torture bench' -- "$cur"))
-		;;
-	info)
-		case $prev in
-		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
-		*) COMPREPLY=($(compgen -W '--json --library --help' -- "$cur")) ;;
-		esac
-		;;
-	store)
-		_stag_store
-		;;
-	block)
-		_stag_block
-		;;
-	pool)
-		_stag_pool
-		;;
-	torture)
-		_stag_torture
-		;;
-	heap)
-		if ((COMP_CWORD == 2)); then
-			COMPREPLY=($(compgen -W 'show top reap trim rm --help' -- "$cur"))
-			return
-		fi
-		case $prev in
-		--interval | --count) return ;;
-		esac
-		case ${COMP_WORDS[2]} in
-		show) word='--blocks --check --json --help' ;;
-		top) word='--interval --count --json --help' ;;
-		reap) word='--shared --help' ;;
-		rm) word='--force --help' ;;
-		*) word=--help ;;
-		esac
-		[[ $cur == -* ]] || word=$(cd /dev/shm 2>/dev/null && compgen -G 'stag-heap.*' | cut -d. -f2-)
-		COMPREPLY=($(compgen -W "$word" -- "$cur"))
-		;;
-	bench)
-		if ((COMP_CWORD == 2)); then
-			COMPREPLY=($(compgen -W 'xfer heap --help' -- "$cur"))
-			return
-		fi
-		case $prev in
-		--device) COMPREPLY=($(compgen -W "stag0 $(ls /sys/class/infiniband 2>/dev/null)" -- "$cur")) ;;
-		--library) COMPREPLY=($(compgen -f -- "$cur")) ;;
-		--op) COMPREPLY=($(compgen -W 'write read' -- "$cur")) ;;
-		--connect) COMPREPLY=($(compgen -A hostname -- "$cur")) ;;
-		--elements | --size | --batches | --pieces | --bytes | --descriptors | --secs | --address | --listen) ;;
-		*) _stag_bench "${COMP_WORDS[2]}" ;;
-		esac
-		;;
-	run)
-		# Behind the options comes another command line, with its own completion.
-		for ((i = 2; i < COMP_CWORD; i++)); do
-			word=${COMP_WORDS[i]}
-			if [[ $word == -- ]]; then
-				_stag_program $((i + 1))
-				return
-			elif [[ $word != -* ]]; then
-				_stag_program "$i"
-				return
-			elif [[ $word != *=* && $word != --help ]]; then
-				((i++))
-			fi
-		done
-		case $prev in
-		--crc | --markers | --extensions | --p2p) COMPREPLY=($(compgen -W 'on off' -- "$cur")) ;;
-		--log) COMPREPLY=($(compgen -W 'none err warn info debug' -- "$cur")) ;;
-		--one-shot) COMPREPLY=($(compgen -W 'opcodes literal bits off' -- "$cur")) ;;
-		--mpa-rev) COMPREPLY=($(compgen -W '1 2' -- "$cur")) ;;
-		--congestion)
-			COMPREPLY=($(compgen -W "$(cat /proc/sys/net/ipv4/tcp_available_congestion_control)" -- "$cur"))
-			;;
-		--trace | --log-file | --library) COMPREPLY=($(compgen -f -- "$cur")) ;;
-		--connect-timeout) ;;
-		*)
-			if [[ $cur == -* ]]; then
-				COMPREPLY=($(compgen -W '--trace --log --log-file --crc --markers --extensions --one-shot
-					--p2p --mpa-rev --connect-timeout --congestion --library --help --' -- "$cur"))
-			else
-				COMPREPLY=($(compgen -c -- "$cur"))
-			fi
-			;;
-		esac
-		;;
-	esac
+# help of a command, and of its verb; without names of what is not there
+_stag_help() {
+	"$stag" help "$@" 2>/dev/null
 }
 
-# What can be tortured, and how.
-_stag_torture() {
-	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'pool --help' -- "$cur"))
-		return
-	fi
-	case $prev in
-	--phase) COMPREPLY=($(compgen -W 'calm kill-primary kill-standby kill-turns pause cut split slow engine cut-engine clock clients disk memory switchover mixed' -- "$cur")) ;;
-	--etcd) COMPREPLY=($(compgen -W '1 3' -- "$cur")) ;;
-	--check) COMPREPLY=($(compgen -f -- "$cur")) ;;
-	--directory) COMPREPLY=($(compgen -d -- "$cur")) ;;
-	--seconds | --rounds | --failovers | --nodes | --clients | --rate | --longest-pause | --size | --beat | --lease | --promote | --seed) ;;
-	*)
-		COMPREPLY=($(compgen -W '--phase --list --seconds --rounds --failovers --nodes --clients --etcd --rate --longest-pause
-			--size --beat --lease --promote --seed --one-host --clock --directory --keep --check --json --help' -- "$cur"))
-		;;
-	esac
+# The verbs of a command: in its usage, or in a table of words.
+_stag_verbs() {
+	_stag_help "$1" | awk -v noun="$1" '
+		/^$/ { body = 1 }
+		!body { sub(/^usage:/, "      "); if ($1 == "stag" && $2 == noun && $3 ~ /^[a-z]+$/ && !seen[$3]++) { print $3; found = 1 } }
+		body && !found && /^  [a-z]+  / { print $1 }'
 }
 
-# The cases and the options of a benchmark.
-_stag_bench() {
-	local cases= options=
-	case $1 in
-	xfer)
-		cases='elements elements_random elements_contiguous requests batches batches_apart large plan plan_contiguous'
-		options='--elements --size --batches --pieces --bytes --descriptors --op --asleep --address --listen --connect'
-		;;
-	heap)
-		cases='churn_64 churn_4k churn_1m churn2_64 churn2_4k churn2_1m cross_64 cross_4k cross_1m ready_4k ready_1m
-			keys attach'
-		;;
-	esac
-	case $prev in
-	--case) COMPREPLY=($(compgen -W "$cases" -- "$cur")) ;;
-	*) COMPREPLY=($(compgen -W "$options --case --secs --device --library --json --tsv --help" -- "$cur")) ;;
-	esac
+# The options that a help text explains; with a value behind those that want one: --size SIZE
+_stag_options() {
+	awk '/^  (-[a-zA-Z], )?--[a-z]/ {
+		line = substr($0, 3)
+		sub(/   *.*/, "", line)
+		n = split(line, parts, /, /)
+		for (i = 1; i <= n; i++) if (parts[i] ~ /^--/) print parts[i]
+	}'
 }
 
-# Options of stag store by what is done; behind the path the names of its partitions.
-_stag_store() {
-	local verb=${COMP_WORDS[2]} settings='--size --order --level --cache --allow --json'
-
-	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'format list show add set rename rm grow check serve read write bench --help' -- "$cur"))
-		return
-	fi
+# Does $prev want a value? Then the words are known, or files are, or nothing is.
+_stag_value() {
+	local value
+	[[ $prev == --* ]] || return 1
+	value=$(awk -v option="$prev" '$1 == option && NF > 1 { print $2; exit }' <<<"$options")
+	[[ $value ]] || return 1
 	case $prev in
-	--order) COMPREPLY=($(compgen -W 'strict any writes reads later atomics completions processing' -- "$cur")) ;;
-	--level) COMPREPLY=($(compgen -W 'visible accepted durable' -- "$cur")) ;;
-	--allow) _stag_allow ;;
-	--op) COMPREPLY=($(compgen -W 'read write mix' -- "$cur")) ;;
-	--size | --offset | --align | --block | --label | --partition | --cache | --address | --port | --length) ;;
-	--writes | --depth | --secs) ;;
-	*)
-		if [[ $cur == -* ]]; then
-			case $verb in
-			format) settings='--size --block --label --partition --force --json' ;;
-			add) settings+=' --offset --align' ;;
-			set) ;;
-			rm) settings=--force ;;
-			grow) settings='--size --json' ;;
-			check) settings=--repair ;;
-			serve) settings='--address --port --json' ;;
-			read | write) settings='--offset --length --token --json' ;;
-			bench)
-				settings='--op --writes --size --depth --secs --random --sequential --order --level --poll --sleep
-					--token --force --json'
-				;;
-			*) settings=--json ;;
-			esac
-			COMPREPLY=($(compgen -W "$settings --help" -- "$cur"))
-		elif ((COMP_CWORD == 4)) && [[ $verb == @(show|set|rename|rm) ]]; then
-			COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" store list "${COMP_WORDS[3]}" 2>/dev/null |
-				awk 'NR > 1 { print $1 }')" -- "$cur"))
+	--order) value='strict any writes reads later atomics completions processing' ;;
+	--level) value='visible accepted durable' ;;
+	--allow)
+		_stag_reply 'user: group: local: net: remote: token: owner'
+		[[ ${COMPREPLY[*]} == *: ]] && type compopt &>/dev/null && compopt -o nospace 2>/dev/null
+		return 0
+		;;
+	--op) value='read write mix' ;;
+	--log) value='none err warn info debug' ;;
+	--one-shot) value='opcodes literal bits off' ;;
+	--congestion) value=$(cat /proc/sys/net/ipv4/tcp_available_congestion_control) ;;
+	--phase) value=$("$stag" torture pool --list 2>/dev/null | awk '{ print $1 }') ;;
+	--etcd) value='1 3' ;;
+	--sort) value='traffic requests latency pid' ;;
+	--user) [[ $noun == top ]] && COMPREPLY=($(compgen -u -- "$cur")) && return 0 ;;
+	--pid) value=$("$stag" top --count 1 --interval 0.01 2>/dev/null | awk '/^[0-9]+ / { print $1 }' | sort -u) ;;
+	--device) value="stag0 $(ls /sys/class/infiniband 2>/dev/null)" ;;
+	--case) value=$("$stag" bench $verb --list 2>/dev/null | cut -f1 | cut -d/ -f2) ;;
+	--only | --part) value=$(_stag_listed "$prev") ;;
+	--connect) COMPREPLY=($(compgen -A hostname -- "$cur")) && return 0 ;;
+	--dir | --directory) COMPREPLY=($(compgen -d -- "$cur")) && return 0 ;;
+	--from | --check | --library | --log-file | --trace | --token | *-file | --secrets | --html | --output)
+		COMPREPLY=($(compgen -f -- "$cur"))
+		return 0
+		;;
+	*) [[ $value == *[a-z0-9]'|'* ]] && value=${value//|/ } || value= ;;
+	esac
+	_stag_reply "$value"
+}
+
+# The words that the help of an option lists: "  --case NAME   churn_64, churn_4k; or ..."
+_stag_listed() {
+	awk -v option="$1" '
+		/^  --/ { on = $1 == option; sub(/^  --[a-z-]+ [^ ]+/, "") }
+		on && /^ / { text = text $0 }
+		END { sub(/;.*/, "", text); gsub(/,/, " ", text); print text }' <<<"$text"
+}
+
+_stag_reply() {
+	COMPREPLY=($(compgen -W "$1" -- "$cur"))
+}
+
+# bash divides words at colons and equals signs: put together again what has no space in between.
+_stag_words() {
+	local i glue=
+	words=() cword=0
+	for ((i = 0; i < ${#COMP_WORDS[@]}; i++)); do
+		if ((i > 0)) && [[ $glue || ${COMP_WORDS[i]} == [:=]* ]]; then
+			words[${#words[@]} - 1]+=${COMP_WORDS[i]}
 		else
-			COMPREPLY=($(compgen -f -- "$cur"))
+			words+=("${COMP_WORDS[i]}")
 		fi
+		glue=
+		[[ ${COMP_WORDS[i]} == *[:=] ]] && glue=1
+		((i == COMP_CWORD)) && cword=$((${#words[@]} - 1))
+	done
+	cur=${words[cword]} prev=${words[cword - 1]}
+}
+
+# And of what we reply, take away what bash thinks is not part of the word.
+_stag_trim() {
+	local i
+	[[ $cur == *:* && $COMP_WORDBREAKS == *:* ]] || return 0
+	for ((i = 0; i < ${#COMPREPLY[@]}; i++)); do
+		COMPREPLY[i]=${COMPREPLY[i]#"${cur%"${cur##*:}"}"}
+	done
+}
+
+# The arguments so far, without options and their values.
+_stag_arguments() {
+	local i word
+	arguments=()
+	for ((i = first; i < cword; i++)); do
+		word=${words[i]}
+		if [[ $word == --*=* ]]; then
+			continue
+		elif [[ $word == -* ]]; then
+			grep -qE -- "^$word [^ ]" <<<"$options" && ((i++))
+		else
+			arguments+=("$word")
+		fi
+	done
+}
+
+# ---- names that are alive ------------------------------------------------------------------
+
+_stag_heaps() {
+	(cd /dev/shm 2>/dev/null && compgen -G 'stag-heap.*' | cut -d. -f2-)
+}
+
+_stag_partitions() {
+	"$stag" store list "$1" 2>/dev/null | awk 'NR > 1 { print $1 }'
+}
+
+_stag_pools() {
+	local base=${STAG_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/stag}
+	[[ $EUID == 0 && -z ${STAG_STATE-} ]] && base=/var/lib/stag
+	(cd "$base" 2>/dev/null && compgen -d)
+}
+
+_stag_nodes() {
+	timeout 2 "$stag" pool status "$1" --json 2>/dev/null | sed -n '/"nodes"/,$s/.*"name": "\(.*\)".*/\1/p'
+}
+
+# NAME PORT of the targets that run here
+_stag_targets() {
+	timeout 2 "$stag" block sessions 2>/dev/null | sed -nE 's/^([^ ,]+), port ([0-9]+), process .*/\1 \2/p'
+}
+
+_stag_store() {
+	case ${#arguments[@]} in
+	0) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	1)
+		case $verb in
+		show | set | rename | rm) _stag_reply "$(_stag_partitions "${arguments[0]}")" ;;
+		read | write) COMPREPLY=($(compgen -f -- "$cur")) ;;
+		esac
 		;;
 	esac
 }
 
 _stag_block() {
-	local settings='--user --secret-file --peer-user --peer-secret-file --initiator --digests --json --help'
-
-	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'serve discover info read write bench sessions stags --help' -- "$cur"))
-		return
-	fi
-	case $prev in
-	--secret-file | --own-secret-file | --peer-secret-file) COMPREPLY=($(compgen -f -- "$cur")) ;;
-	--op) COMPREPLY=($(compgen -W 'read write mix' -- "$cur")) ;;
-	--lun | --name | --address | --port | --spin | --user | --own-user | --peer-user | --initiator | --offset | --length) ;;
-	--writes | --size | --depth | --connections | --secs) ;;
-	*)
-		case ${COMP_WORDS[2]} in
-		serve)
-			settings='--lun --name --address --port --spin --user --secret-file --own-user --own-secret-file
-				--json --help'
-			;;
-		read | write)
-			settings+=' --offset --length --stags'
-			((COMP_CWORD > 3)) && [[ $cur != -* ]] && COMPREPLY=($(compgen -f -- "$cur")) && return
-			;;
-		sessions | stags) settings='--json --help' ;;
-		bench)
-			settings+=' --op --writes --size --depth --connections --secs --random --sequential --poll --sleep --force
-				--stags'
-			;;
-		esac
-		COMPREPLY=($(compgen -W "$settings" -- "$cur"))
-		;;
+	case $verb,${#arguments[@]} in
+	sessions,0 | stags,0) _stag_reply "$(_stag_targets)" ;;
+	discover,0) _stag_reply "$(_stag_targets | awk '{ print "iscsi://127.0.0.1:" $2 }')" ;;
+	info,0 | bench,0 | read,0 | write,0) _stag_reply "$(_stag_targets | awk '{ print "stag://127.0.0.1:" $2 "/" $1 "/" }')" ;;
+	read,1 | write,1) COMPREPLY=($(compgen -f -- "$cur")) ;;
 	esac
 }
 
-# Pools of which a node was made here, then options by what is done; behind the pool its names and nodes.
 _stag_pool() {
-	local verb=${COMP_WORDS[2]} pool=${COMP_WORDS[3]-} settings='--user --secret-file --json --help'
-	local base=${STAG_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/stag}
-	local nodes='--node --dir --roll --address --advertise --port --secrets --force --serve --json --help'
+	case $verb,${#arguments[@]} in
+	create,*) ;;
+	*,0) COMPREPLY=($(compgen -W "$(_stag_pools)" -- "$cur") $(compgen -f -- "$cur")) ;;
+	get,1 | update,1 | put,1 | rm,*) _stag_reply "$(timeout 2 "$stag" pool ls "${arguments[0]}" 2>/dev/null)" ;;
+	switchover,1 | forget,1) _stag_reply "$(_stag_nodes "${arguments[0]}")" ;;
+	*) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	esac
+}
 
-	if ((COMP_CWORD == 2)); then
-		COMPREPLY=($(compgen -W 'create join status put get update rm ls switchover forget watch --help' -- "$cur"))
-		return
-	fi
-	case $prev in
-	--secret-file | --secrets | --dir | --from) COMPREPLY=($(compgen -f -- "$cur")) ;;
-	--user | --node | --roll | --address | --advertise | --port | --size | --memory | --clients) ;;
-	--version | --value | --pointer | --interval | --count) ;;
-	*)
-		case $verb in
-		create) settings="--size --memory --clients --overwrite $nodes" ;;
-		join) settings="--from $nodes" ;;
-		put) settings+=' --value --insert --exclusive --version' ;;
-		get) settings+=' --pointer' ;;
-		update) settings+=' --value --pointer --version' ;;
-		rm) settings+=' --pointer --version' ;;
-		ls) settings+=' --long' ;;
-		watch) settings+=' --interval --count' ;;
-		esac
-		if [[ $cur == -* ]]; then
-			COMPREPLY=($(compgen -W "$settings" -- "$cur"))
-		elif ((COMP_CWORD == 3)); then
-			[[ $EUID == 0 && -z ${STAG_STATE-} ]] && base=/var/lib/stag
-			COMPREPLY=($(cd "$base" 2>/dev/null && compgen -d -- "$cur") $(compgen -f -- "$cur"))
-		elif ((COMP_CWORD == 4)) && [[ $verb == @(get|update|put|rm) ]]; then
-			COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" pool ls "$pool" 2>/dev/null)" -- "$cur"))
-		elif [[ $verb == @(switchover|forget) ]]; then
-			COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" pool status "$pool" --json 2>/dev/null |
-				sed -n '/"nodes"/,$s/.*"name": "\(.*\)".*/\1/p')" -- "$cur"))
-		else
-			COMPREPLY=($(compgen -f -- "$cur"))
+_stag_bench() {
+	case $verb,${#arguments[@]} in
+	part,0) _stag_reply 'tcp verbs xfer heap pool object file' ;;
+	compare,[01] | page,[01]) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	part,* | compare,* | page,*) ;;
+	*) _stag_reply 'verbs xfer heap store block pool' ;;
+	esac
+}
+
+# Behind its options comes another command line, with its own completion.
+_stag_run() {
+	local i word
+	for ((i = 2; i < cword; i++)); do
+		word=${words[i]}
+		if [[ $word == -- ]]; then
+			_stag_program $((i + 1))
+			return
+		elif [[ $word != -* ]]; then
+			_stag_program "$i"
+			return
+		elif [[ $word != *=* && $word != --help ]]; then
+			((i++))
 		fi
-		;;
-	esac
-}
-
-_stagd() {
-	local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
-
-	case $prev in
-	--config | -c) COMPREPLY=($(compgen -f -- "$cur")) ;;
-	*) COMPREPLY=($(compgen -W '--config --check --json --help --version' -- "$cur")) ;;
-	esac
-}
-
-# The colons divide words for bash: what is before the last one is not the word any more.
-_stag_allow() {
-	COMPREPLY=($(compgen -W 'user: group: local: net: remote: token: owner' -- "$cur"))
-	[[ ${COMPREPLY[*]} == *: ]] && type compopt &>/dev/null && compopt -o nospace 2>/dev/null
-	return 0
+	done
+	_stag_value && return
+	if [[ $cur == -* ]]; then
+		_stag_reply "$(awk '{ print $1 }' <<<"$options") --"
+	else
+		COMPREPLY=($(compgen -c -- "$cur"))
+	fi
 }
 
 _stag_program() {
 	if declare -F _command_offset >/dev/null; then
 		_command_offset "$1"
-	elif ((COMP_CWORD == $1)); then
+	elif ((cword == $1)); then
 		COMPREPLY=($(compgen -c -- "$cur"))
 	else
 		COMPREPLY=($(compgen -f -- "$cur"))
 	fi
+}
+
+# ---- all of it -----------------------------------------------------------------------------
+
+_stag_argument() {
+	case $noun in
+	store) _stag_store ;;
+	block) _stag_block ;;
+	pool) _stag_pool ;;
+	bench) _stag_bench ;;
+	heap) ((${#arguments[@]} == 0)) && _stag_reply "$(_stag_heaps)" ;;
+	bench)
+		case $verb in
+		compare | page) COMPREPLY=($(compgen -f -- "$cur")) ;;
+		part) ;;
+		*) _stag_reply "$verbs" ;;
+		esac
+		;;
+	esac
+}
+
+_stag() {
+	local stag=${COMP_WORDS[0]/#\~\//$HOME/} words cword cur prev noun verb= verbs= text options arguments first=2
+
+	COMPREPLY=()
+	_stag_words
+	noun=${words[1]-}
+	if ((cword == 1)); then
+		_stag_reply "$("$stag" --help 2>/dev/null | awk '/^  [a-z]+ / { print $1 }') --help --version"
+		return
+	fi
+	if [[ $noun == help ]]; then
+		case $cword in
+		2) _stag_reply "$("$stag" --help 2>/dev/null | awk '/^  [a-z]+ / && $1 != "help" { print $1 }')" ;;
+		3) _stag_reply "$(_stag_verbs "${words[2]}")" ;;
+		esac
+		return
+	fi
+	[[ $noun == run ]] || verbs=$(_stag_verbs "$noun")
+	if [[ $verbs ]]; then
+		if ((cword == 2)); then
+			_stag_reply "$verbs --help"
+			return
+		fi
+		verb=${words[2]} first=3
+	fi
+	text=$(_stag_help "$noun" $verb)
+	options=$(_stag_options <<<"$text")
+	_stag_arguments
+	if [[ $noun == run ]]; then
+		_stag_run
+	elif _stag_value; then
+		:
+	elif [[ $cur == -* ]]; then
+		_stag_reply "$(awk '{ print $1 }' <<<"$options")"
+	else
+		_stag_argument
+	fi
+	_stag_trim
+}
+
+_stagd() {
+	local stag=${COMP_WORDS[0]/#\~\//$HOME/} words cword cur prev text options
+
+	COMPREPLY=()
+	_stag_words
+	text=$("$stag" --help 2>/dev/null)
+	options=$(_stag_options <<<"$text")
+	case $prev in
+	--config | -c) COMPREPLY=($(compgen -f -- "$cur")) ;;
+	*) _stag_value || _stag_reply "$(awk '{ print $1 }' <<<"$options")" ;;
+	esac
 }
 
 complete -o filenames -F _stag stag

@@ -31,10 +31,11 @@ struct command {
 
 /* main.c */
 int usage_error(const struct command *c); /* where to read more; EXIT_USAGE */
+void usage_verb(const char *name);	  /* usage_error() speaks of this verb from now on */
 
-/* run.c, info.c, heap.c, store.c, block.c, pool.c, torture.c, bench.c */
-extern const struct command run_command, info_command, heap_command, store_command, block_command,
-	pool_command, torture_command, bench_command;
+/* run.c, info.c, top.c, doctor.c, heap.c, store.c, block.c, pool.c, torture.c, bench.c */
+extern const struct command run_command, info_command, top_command, doctor_command, heap_command,
+	store_command, block_command, pool_command, torture_command, bench_command;
 
 /* serve.c: what commands that serve have in common */
 bool serve_port(const char *text, uint16_t usual, uint16_t *port); /* false, having complained */

@@ -23,9 +23,9 @@ static const char help_text[] =
 	"       stag store set PATH PARTITION [--size SIZE] [--order ORDER] [--level LEVEL]\n"
 	"                      [--cache MS] [--allow RIGHT]... [--json]\n"
 	"       stag store rename PATH PARTITION NEW-NAME [--json]\n"
-	"       stag store rm PATH PARTITION [--force]\n"
+	"       stag store rm PATH PARTITION [--force] [--json]\n"
 	"       stag store grow PATH [--size SIZE] [--json]\n"
-	"       stag store check PATH [--repair]\n"
+	"       stag store check PATH [--repair] [--json]\n"
 	"       stag store serve PATH [--address ADDRESS] [--port PORT] [--json]\n"
 	"       stag store read WHERE [FILE] [--offset BYTES] [--length SIZE] [--token FILE]\n"
 	"                       [--json]\n"
@@ -157,21 +157,67 @@ static const struct store_verb {
 	enum { ALONE, WITH_ADAPTER } needs;
 } verbs[] = {
 	{{"format", A_PATH, 1, 1,
-	  BIT(SIZE) | BIT(BLOCK) | BIT(LABEL) | BIT(PARTITION) | BIT(FORCE) | BIT(JSON)},
+	  BIT(SIZE) | BIT(BLOCK) | BIT(LABEL) | BIT(PARTITION) | BIT(FORCE) | BIT(JSON),
+	  "Makes a file, a block device or memory a store, and says what it is then.",
+	  "stag store format /srv/shop.img --size 10G --partition goods=4G --partition log=max"},
 	 store_format,
 	 ALONE},
-	{{"list", A_PATH, 1, 1, BIT(JSON)}, store_list, ALONE},
-	{{"show", "PATH and perhaps a partition", 1, 2, BIT(JSON)}, store_show, ALONE},
-	{{"add", A_PARTITION, 2, 2, SETTINGS | BIT(OFFSET) | BIT(ALIGN)}, store_add, ALONE},
-	{{"set", A_PARTITION, 2, 2, SETTINGS}, store_set, ALONE},
-	{{"rename", "PATH, a partition and its new name", 3, 3, BIT(JSON)}, store_rename, ALONE},
-	{{"rm", A_PARTITION, 2, 2, BIT(FORCE)}, store_rm, ALONE},
-	{{"grow", A_PATH, 1, 1, BIT(SIZE) | BIT(JSON)}, store_grow, ALONE},
-	{{"check", A_PATH, 1, 1, BIT(REPAIR)}, store_check, ALONE},
-	{{"serve", A_PATH, 1, 1, BIT(ADDRESS) | BIT(PORT) | BIT(JSON)}, store_serve, WITH_ADAPTER},
-	{{"read", A_COPY, 1, 2, COPY}, store_read, WITH_ADAPTER},
-	{{"write", A_COPY, 1, 2, COPY}, store_write, WITH_ADAPTER},
-	{{"bench", A_WHERE, 1, 1, BENCH}, store_bench, WITH_ADAPTER},
+	{{"list", A_PATH, 1, 1, BIT(JSON), "Lists the partitions of a store.",
+	  "stag store list /srv/shop.img"},
+	 store_list,
+	 ALONE},
+	{{"show", "PATH and perhaps a partition", 1, 2, BIT(JSON),
+	  "Shows a store and who serves it, or one partition and its rights.",
+	  "stag store show /srv/shop.img goods"},
+	 store_show,
+	 ALONE},
+	{{"add", A_PARTITION, 2, 2, SETTINGS | BIT(OFFSET) | BIT(ALIGN),
+	  "Adds a partition, filled with zeroes.",
+	  "stag store add /srv/shop.img goods --size 4G --allow user:alice:write"},
+	 store_add,
+	 ALONE},
+	{{"set", A_PARTITION, 2, 2, SETTINGS,
+	  "Changes a partition: how large it is, its order and level, its cache, and who may use "
+	  "it.",
+	  "stag store set /srv/shop.img goods --size +1G --allow net:10.0.0.0/8:read"},
+	 store_set,
+	 ALONE},
+	{{"rename", "PATH, a partition and its new name", 3, 3, BIT(JSON),
+	  "Gives a partition another name.", "stag store rename /srv/shop.img goods wares"},
+	 store_rename,
+	 ALONE},
+	{{"rm", A_PARTITION, 2, 2, BIT(FORCE) | BIT(JSON),
+	  "Removes a partition, and what is in it.", "stag store rm /srv/shop.img goods"},
+	 store_rm,
+	 ALONE},
+	{{"grow", A_PATH, 1, 1, BIT(SIZE) | BIT(JSON),
+	  "Makes a store larger: to a size, or to what its device has now.",
+	  "stag store grow /srv/shop.img --size 20G"},
+	 store_grow,
+	 ALONE},
+	{{"check", A_PATH, 1, 1, BIT(REPAIR) | BIT(JSON),
+	  "Looks for faults in a store's table; exit code 1 if there are any.",
+	  "stag store check /srv/shop.img --repair"},
+	 store_check,
+	 ALONE},
+	{{"serve", A_PATH, 1, 1, BIT(ADDRESS) | BIT(PORT) | BIT(JSON),
+	  "Serves the partitions of a store to peers, until it is told to stop.",
+	  "stag store serve /srv/shop.img --address 127.0.0.1"},
+	 store_serve,
+	 WITH_ADAPTER},
+	{{"read", A_COPY, 1, 2, COPY, "Copies from a partition to a file, or to standard output.",
+	  "stag store read 10.0.0.7/goods goods.img"},
+	 store_read,
+	 WITH_ADAPTER},
+	{{"write", A_COPY, 1, 2, COPY,
+	  "Copies from a file, or from standard input, to a partition; what is written is durable.",
+	  "stag store write /srv/shop.img:goods goods.img"},
+	 store_write,
+	 WITH_ADAPTER},
+	{{"bench", A_WHERE, 1, 1, BENCH, "Measures how fast a partition is.",
+	  "stag store bench 10.0.0.7/goods --op mix --writes 30 --force --secs 10"},
+	 store_bench,
+	 WITH_ADAPTER},
 };
 
 static bool take_partition(struct store_options *o, const char *text)
@@ -248,18 +294,13 @@ static int run_verb(const struct command *self, const struct store_verb *v, int 
 
 static int run(const struct command *self, int argc, char **argv)
 {
-	int rc;
+	int rc = EXIT_USAGE;
 	const char *name = verb_given(self, "what shall be done?", argc, argv, &rc);
+	const struct store_verb *v =
+		name ? verb_find(self, name, verbs, sizeof(verbs) / sizeof(*verbs), sizeof(*verbs))
+		     : NULL;
 
-	if (!name)
-		return rc;
-	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-		if (strcmp(verbs[i].verb.name, name) == 0)
-			return run_verb(self, &verbs[i], argc - 1, argv + 1);
-	complain("stores are made, managed and used by format, list, show, add, set, rename, rm, "
-		 "grow, check, serve, read, write and bench, not by '%s'",
-		 name);
-	return usage_error(self);
+	return v ? run_verb(self, v, argc - 1, argv + 1) : name ? EXIT_USAGE : rc;
 }
 
 const struct command store_command = {"store", "make and manage stores of partitions", help_text,

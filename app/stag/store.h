@@ -11,46 +11,10 @@
 #include <jansson.h>
 
 #include "stag/store.h"
-
-/* ---- store_words.c: between words and numbers ---------------------------------- */
-
-/* What a share of a store is a share of. */
-struct store_room {
-	uint64_t whole;	  /* all that partitions can have */
-	uint64_t largest; /* gap, "max" */
-	uint64_t now;	  /* of "+1G" */
-	uint32_t block;
-};
-
-/* "4096", "512K", "10G", "50%", "max", "+1G"; room NULL: no shares. False, having complained. */
-bool store_parse_size(const char *option, const char *text, const struct store_room *room,
-		      uint64_t *size);
-bool store_parse_offset(const char *text, uint64_t *offset); /* of --offset: may be 0 */
-bool store_parse_order(const char *text, uint32_t *relax);
-bool store_parse_level(const char *text, uint32_t *level);
-bool store_parse_cache(const char *text, uint32_t *ms);
-/* "user:alice:write", "net:10.0.0.0/8:read", "remote:none", "token:FILE:write"; "owner" adds none. */
-bool store_parse_right(const char *text, struct stag_store_partition *p);
-
-/* NULL leaves *to as it is. */
-bool store_parse_number(const char *option, const char *text, uint64_t least, uint64_t most,
-			uint64_t *to);
-bool store_parse_secs(const char *text, double *secs);
-
-const char *store_size_word(uint64_t bytes, char *text, size_t size); /* "1.5 GiB" */
-const char *store_level_word(uint32_t level);
-const char *store_access_word(uint8_t access);
-void store_order_words(uint32_t relax, char *text, size_t size);
-void store_right_words(const struct stag_store_right *r, char *text, size_t size);
-void store_user_word(uint32_t uid, char *text, size_t size);
-void store_uuid_word(const uint8_t uuid[16], char text[37]);
-
-#define STORE_KIND "store" /* of a server that runs (control.h) */
+#include "store_words.h"
 
 /* ---- store_report.c --------------------------------------------------------------- */
 
-json_t *store_partition_json(const struct stag_store_partition *p);
-json_t *store_json(struct stag_store *store, const char *path); /* NULL: stag_store_error() */
 void store_print(const struct stag_store_info *info, const char *path);
 void store_print_list(struct stag_store *store);
 void store_print_partition(const struct stag_store_partition *p);

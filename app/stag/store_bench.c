@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "load.h"
+#include "progress.h"
 #include "stag.h"
 #include "store.h"
 
@@ -33,6 +34,7 @@ struct bench {
 	struct stag_store_connect_attr attr;
 	struct store_figures f;
 	uint64_t writes; /* percent */
+	struct progress progress;
 	double secs;
 	bool sequential, sleep;
 	uint64_t places, next, dice; /* of --size in the partition */
@@ -86,19 +88,11 @@ static bool check_partition(const struct bench *b, const struct store_options *o
 
 /* ---- operations --------------------------------------------------------------------------------- */
 
-/* xorshift64 */
-static uint64_t throw_dice(struct bench *b)
-{
-	b->dice ^= b->dice << 13;
-	b->dice ^= b->dice >> 7;
-	return b->dice ^= b->dice << 17;
-}
-
 /* What this slot does next. */
 static void aim(struct bench *b, struct slot *s)
 {
-	uint64_t place = b->sequential ? b->next++ % b->places : throw_dice(b) % b->places;
-	bool writes = b->writes == 100 || (b->writes && throw_dice(b) % 100 < b->writes);
+	uint64_t place = b->sequential ? b->next++ % b->places : load_dice(&b->dice) % b->places;
+	bool writes = load_writes(b->writes, &b->dice);
 
 	s->wr.opcode = writes ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
 	s->wr.send_flags = writes && b->e->id ? 0 : IBV_SEND_SIGNALED;
@@ -203,12 +197,15 @@ static bool turn(struct bench *b, const struct ibv_wc *wc, uint32_t n, uint64_t 
 	return !again || post(b, first, n);
 }
 
-static uint64_t cpu_ns(void)
+static void show(struct bench *b, uint64_t now)
 {
-	struct timespec ts;
+	char note[48];
 
-	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+	if (!progress_is_due(&b->progress, now))
+		return;
+	snprintf(note, sizeof(note), "%.0f operations/s",
+		 (double)b->f.times.n * 1e9 / (double)(now - b->progress.since));
+	progress_spent(&b->progress, note);
 }
 
 /* Until then; what is under way at the end counts no more. */
@@ -221,7 +218,9 @@ static bool run_until(struct bench *b, uint64_t until)
 	do {
 		n = take_completions(b, wc);
 		now = clock_ns();
+		show(b, now);
 	} while (n > 0 && turn(b, wc, (uint32_t)n, now, true) && now < until);
+	progress_end(&b->progress);
 	return n > 0 && now >= until;
 }
 
@@ -246,11 +245,12 @@ static bool measure(struct bench *b)
 	if (!begin(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))
 		return false;
 	f->times = (struct times){0};
+	progress_begin(&b->progress, f->where, PROGRESS_TIME, (uint64_t)(b->secs * NS_PER_S));
 	since = clock_ns();
-	f->cpu = cpu_ns();
+	f->cpu = load_cpu_ns();
 	if (!run_until(b, since + (uint64_t)(b->secs * 1e9)))
 		return false;
-	f->cpu = cpu_ns() - f->cpu;
+	f->cpu = load_cpu_ns() - f->cpu;
 	f->ns = clock_ns() - since;
 	f->operations = f->times.n;
 	return true;
@@ -266,7 +266,7 @@ static bool get_memory(struct bench *b)
 	b->memory = aligned_alloc(4096, bytes);
 	if (b->memory) {
 		for (size_t i = 0; i < bytes; i++)
-			b->memory[i] = (uint8_t)throw_dice(b);
+			b->memory[i] = (uint8_t)load_dice(&b->dice);
 		b->mr = ibv_reg_mr(b->e->qp->pd, b->memory, bytes, IBV_ACCESS_LOCAL_WRITE);
 	}
 	if (!b->slots || !b->mr)

@@ -117,11 +117,28 @@ static bool take_token(const char *file, char *secret, size_t size)
 	return true;
 }
 
+static void cannot_connect(const struct store_options *o, int error)
+{
+	const char *colon = strrchr(o->where, ':');
+	int len = colon ? (int)(colon - o->where) : 0;
+
+	complain("%s", stag_store_error());
+	if (error == ECONNREFUSED)
+		fputs("Try 'stag store serve PATH' there, or HOST:PORT/PARTITION.\n", stderr);
+	else if (error == EACCES)
+		fputs("Try --token FILE, or have the owner give you a right: 'stag store set PATH "
+		      "PARTITION --allow ...'.\n",
+		      stderr);
+	else if (error == ENOENT && len && !strchr(colon, '/'))
+		fprintf(stderr, "Try 'stag store list %.*s'.\n", len, o->where);
+}
+
 struct stag_store_endpoint *store_connect(const struct store_options *o,
 					  struct stag_store_connect_attr *attr)
 {
 	char secret[SECRET];
 	struct stag_store_endpoint *e;
+	int error;
 
 	if (o->token) {
 		if (!take_token(o->token, secret, sizeof(secret)))
@@ -129,9 +146,10 @@ struct stag_store_endpoint *store_connect(const struct store_options *o,
 		attr->token = secret;
 	}
 	e = stag_store_connect(o->where, attr);
+	error = errno;
 	attr->token = NULL;
 	if (!e)
-		complain("%s", stag_store_error());
+		cannot_connect(o, error);
 	explicit_bzero(secret, sizeof(secret));
 	return e;
 }

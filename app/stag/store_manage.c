@@ -11,17 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cleanup.h"
 #include "stag.h"
 #include "store.h"
 
 /* ---- errors ---------------------------------------------------------------------------- */
 
-/* What the library says. */
-static int failed(const char *path, int error)
+/* What the library says, and what to do about it, where that is plain. */
+int store_failed(const char *path, int error)
 {
 	complain("%s", stag_store_error());
 	if (error == EBADMSG)
 		fprintf(stderr, "Try 'stag store check %s'.\n", path);
+	else if (error == ENOENT)
+		fprintf(stderr, "Try 'stag store format %s --size 1G' to make a store there.\n",
+			path);
+	else if (error == EACCES)
+		fprintf(stderr, "Try 'ls -l %s': who may read and write it?\n", path);
+	else if (error == EADDRINUSE || error == EADDRNOTAVAIL)
+		fprintf(stderr, "Try --port 0, for one that is free, or another --address.\n");
+	else if (error == ENOSYS || error == EPERM || error == EMFILE || error == ENOMEM)
+		fprintf(stderr, "Try 'stag doctor --quiet'.\n");
 	return EXIT_FAILED;
 }
 
@@ -45,7 +55,7 @@ static struct stag_store *open_it(const struct store_options *o, unsigned int fl
 	int error = errno;
 
 	if (!store)
-		failed(o->where, error);
+		store_failed(o->where, error);
 	return store;
 }
 
@@ -77,14 +87,14 @@ static int show_store(const struct store_options *o, struct stag_store *store)
 	int rc = stag_store_query(store, &info, sizeof(info));
 
 	if (rc != 0)
-		return failed(o->where, rc);
+		return store_failed(o->where, rc);
 	if (!o->json) {
 		store_print(&info, o->where);
 		return EXIT_OK;
 	}
 	json = store_json(store, o->where);
 	if (!json)
-		return failed(o->where, 0);
+		return store_failed(o->where, 0);
 	store_dump(json);
 	return EXIT_OK;
 }
@@ -148,7 +158,10 @@ static int add_one(const struct store_options *o, struct stag_store *store,
 			"'stag store list %s' to see what there is, or 'stag store grow %s "
 			"--size ...' for more",
 			o->where, o->where);
-	return rc == 0 ? EXIT_OK : failed(o->where, rc);
+	if (rc == EEXIST)
+		return failed_try("'stag store set %s %s --size ...' to change it, or another name",
+				  o->where, p->name);
+	return rc == 0 ? EXIT_OK : store_failed(o->where, rc);
 }
 
 static bool set_name(struct stag_store_partition *p, const char *name, size_t len)
@@ -197,7 +210,7 @@ static void drop_first_ones(const struct store_options *o, struct stag_store *st
 
 	while (stag_store_next(store, &first, &p)) {
 		if (stag_store_remove(store, p.name, 0) != 0) {
-			failed(o->where, 0);
+			store_failed(o->where, 0);
 			return;
 		}
 		first = 0;
@@ -243,8 +256,10 @@ int store_format(const struct store_options *o)
 			"'stag store format %s --force' to lose that for ever, or another "
 			"path",
 			o->where);
+	if (rc != 0 && !o->size)
+		return failed_try("'stag store format %s --size 1G'", o->where);
 	if (rc != 0)
-		return failed(o->where, rc);
+		return store_failed(o->where, rc == ENOENT ? 0 : rc);
 	store = open_it(o, 0);
 	if (!store)
 		return EXIT_FAILED;
@@ -267,7 +282,7 @@ static int change(const struct store_options *o, struct stag_store *store,
 	store_end_progress();
 	if (rc == ENOSPC)
 		return failed_try("'stag store list %s'", o->where);
-	return rc == 0 ? show_partition(o, store, p->name) : failed(o->where, rc);
+	return rc == 0 ? show_partition(o, store, p->name) : store_failed(o->where, rc);
 }
 
 static struct stag_store *open_partition(const struct store_options *o,
@@ -358,7 +373,11 @@ int store_rm(const struct store_options *o)
 				  o->where, o->name);
 	if (rc == ENOENT)
 		return failed_try("'stag store list %s'", o->where);
-	return rc == 0 ? EXIT_OK : failed(o->where, rc);
+	if (rc != 0)
+		return store_failed(o->where, rc);
+	if (o->json)
+		store_dump(json_pack("{s:s s:s}", "path", o->where, "removed", o->name));
+	return EXIT_OK;
 }
 
 int store_grow(const struct store_options *o)
@@ -373,23 +392,51 @@ int store_grow(const struct store_options *o)
 	if (!store)
 		return EXIT_FAILED;
 	rc = stag_store_grow(store, size);
-	rc = rc != 0 ? failed(o->where, rc) : show_store(o, store);
+	rc = rc != 0 ? store_failed(o->where, rc) : show_store(o, store);
 	stag_store_close(store);
 	return rc;
 }
 
+/* What the library says of faults: a line for each. */
+static json_t *lines_json(const char *text)
+{
+	json_t *lines = json_array();
+
+	for (size_t n; *text; text += n + (text[n] == '\n')) {
+		n = strcspn(text, "\n");
+		json_array_append_new(lines, json_stringn(text, n));
+	}
+	return lines;
+}
+
+static void print_check(const struct store_options *o, int faults, const char *text)
+{
+	if (o->json) {
+		store_dump(json_pack("{s:s s:i s:b s:o}", "path", o->where, "faults", faults,
+				     "repaired", faults > 0 && o->repair, "lines",
+				     lines_json(text)));
+		return;
+	}
+	fputs(text, stdout);
+	if (faults == 0)
+		puts("no faults");
+	else
+		printf("%d fault%s\n", faults, faults == 1 ? "" : "s");
+	if (faults > 0 && !o->repair)
+		fprintf(stderr, "Try 'stag store check %s --repair'.\n", o->where);
+}
+
 int store_check(const struct store_options *o)
 {
-	int faults = stag_store_check(o->where, o->repair ? STAG_STORE_REPAIR : 0, stdout);
+	CLEANUP_FREE char *text = NULL;
+	size_t size = 0;
+	FILE *f = open_memstream(&text, &size);
+	int faults = f ? stag_store_check(o->where, o->repair ? STAG_STORE_REPAIR : 0, f) : -1;
 
+	if (f)
+		fclose(f);
 	if (faults < 0)
-		return failed(o->where, 0);
-	if (faults == 0) {
-		puts("no faults");
-		return EXIT_OK;
-	}
-	printf("%d fault%s\n", faults, faults == 1 ? "" : "s");
-	if (!o->repair)
-		fprintf(stderr, "Try 'stag store check %s --repair'.\n", o->where);
-	return EXIT_FAILED;
+		return store_failed(o->where, 0);
+	print_check(o, faults, text);
+	return faults == 0 ? EXIT_OK : EXIT_FAILED;
 }

@@ -45,6 +45,9 @@ int store_read(const struct store_options *o);
 int store_write(const struct store_options *o);
 int store_bench(const struct store_options *o);
 
+/* store_manage.c: says what went wrong, and what to do about it; EXIT_FAILED */
+int store_failed(const char *path, int error);
+
 /* store_copy.c: with the token, if there is one; NULL, having complained */
 struct stag_store_endpoint *store_connect(const struct store_options *o,
 					  struct stag_store_connect_attr *attr);

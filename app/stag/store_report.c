@@ -9,61 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "control.h"
-
-/* ---- JSON ------------------------------------------------------------------------- */
+#include "progress.h"
 
 void store_dump(json_t *o)
 {
 	json_dumpf(o, stdout, JSON_INDENT(2));
 	puts("");
 	json_decref(o);
-}
-
-static json_t *number(uint64_t n)
-{
-	return json_integer((json_int_t)n);
-}
-
-json_t *store_partition_json(const struct stag_store_partition *p)
-{
-	json_t *rights = json_array();
-	char text[128];
-
-	for (unsigned int i = 0; i < p->num_rights; i++) {
-		store_right_words(&p->rights[i], text, sizeof(text));
-		json_array_append_new(rights, json_string(text));
-	}
-	store_order_words(p->relax, text, sizeof(text));
-	return json_pack("{s:s s:o s:o s:o s:o s:s s:s s:o s:o}", "name", p->name, "id",
-			 number(p->id), "offset", number(p->offset), "size", number(p->size),
-			 "alignment", number(p->alignment), "order", text, "level",
-			 store_level_word(p->level), "cache_ms", number(p->cache_ms), "rights",
-			 rights);
-}
-
-json_t *store_json(struct stag_store *store, const char *path)
-{
-	struct stag_store_info info;
-	struct stag_store_partition p;
-	json_t *partitions, *counters;
-	char uuid[37];
-
-	if (stag_store_query(store, &info, sizeof(info)) != 0)
-		return NULL;
-	partitions = json_array();
-	for (uint32_t i = 0; stag_store_next(store, &i, &p);)
-		json_array_append_new(partitions, store_partition_json(&p));
-	store_uuid_word(info.uuid, uuid);
-	counters = info.served_by ? control_ask(STORE_KIND, (int)info.served_by, "counters") : NULL;
-	return json_pack("{s:s s:s s:s s:o s:o s:o s:o s:o s:i s:i s:i s:o s:o s:o* s:o}", "path",
-			 path, "label", info.label, "uuid", uuid, "size", number(info.size),
-			 "present", number(info.present), "used", number(info.used), "largest_gap",
-			 number(info.largest_gap), "generation", number(info.generation), "block",
-			 (int)info.block, "version", (int)info.version, "copies", (int)info.copies,
-			 "owner", number(info.owner), "served_by", number(info.served_by),
-			 "counters", counters, "partitions", partitions);
 }
 
 /* ---- text -------------------------------------------------------------------------- */
@@ -93,9 +45,9 @@ static long long count_of(json_t *counters, const char *key)
 }
 
 /* Who serves it counts; of another user's server nothing is known. */
-static void print_counters(uint32_t pid)
+static void print_counters(const struct stag_store_info *info)
 {
-	json_t *c = control_ask(STORE_KIND, (int)pid, "counters");
+	json_t *c = store_ask_counters(info);
 	long long hits = count_of(c, "cache_hits"), misses = count_of(c, "cache_misses");
 	char text[128], a[32], b[32];
 
@@ -133,7 +85,7 @@ void store_print(const struct stag_store_info *info, const char *path)
 	snprintf(text, sizeof(text), "process %u", info->served_by);
 	print_line("served by", info->served_by != 0 ? text : "nobody");
 	if (info->served_by != 0)
-		print_counters(info->served_by);
+		print_counters(info);
 }
 
 static void print_row(const struct stag_store_partition *p)
@@ -187,42 +139,22 @@ void store_print_partition(const struct stag_store_partition *p)
 
 /* ---- progress -------------------------------------------------------------------------- */
 
-#define BAR 30
-
-static struct {
-	const char *name;
-	uint64_t since;
-	bool shown;
-} progress;
+static struct progress progress;
 
 static void show(void *arg, uint64_t done, uint64_t total)
 {
-	uint64_t spent = clock_ns() - progress.since;
-	int full = (int)((double)done / (double)total * BAR);
-	char bar[BAR + 1], a[32], b[32];
-
-	if (spent < NS_PER_S || done == 0)
-		return;
-	memset(bar, '.', BAR);
-	memset(bar, '#', (size_t)full);
-	bar[BAR] = '\0';
-	fprintf(stderr, "\r%s: zeroes [%s] %s of %s, %.0f s left \033[K", progress.name, bar,
-		store_size_word(done, a, sizeof(a)), store_size_word(total, b, sizeof(b)),
-		(double)spent / 1e9 * (double)(total - done) / (double)done);
-	progress.shown = true;
+	progress.total = total;
+	progress_show(&progress, done, "zeroes");
 }
 
 void store_show_progress(struct stag_store *store, const char *name)
 {
-	progress.name = name;
-	progress.since = clock_ns();
-	progress.shown = false;
-	if (isatty(STDERR_FILENO))
+	progress_begin(&progress, name, PROGRESS_BYTES, 0);
+	if (progress.terminal)
 		stag_store_on_progress(store, show, NULL);
 }
 
 void store_end_progress(void)
 {
-	if (progress.shown)
-		fputs("\r\033[K", stderr);
+	progress_end(&progress);
 }

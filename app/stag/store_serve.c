@@ -4,6 +4,8 @@
  */
 #include "store_options.h"
 
+#include <errno.h>
+
 #include "control.h"
 #include "stag.h"
 #include "store.h"
@@ -24,13 +26,7 @@ static json_t *answer(void *server, const char *word)
 
 	if (stag_store_query_server(server, &c, sizeof(c)) != 0)
 		return json_object();
-	return json_pack("{s:I s:I s:I s:I s:I s:I s:I s:I s:I s:I}", "reads", (json_int_t)c.reads,
-			 "writes", (json_int_t)c.writes, "flushes", (json_int_t)c.flushes,
-			 "atomics", (json_int_t)c.atomics, "read_bytes", (json_int_t)c.read_bytes,
-			 "written_bytes", (json_int_t)c.written_bytes, "errors",
-			 (json_int_t)c.errors, "cache_hits", (json_int_t)c.cache_hits,
-			 "cache_misses", (json_int_t)c.cache_misses, "cache_bytes",
-			 (json_int_t)c.cache_bytes);
+	return store_counters_json(&c);
 }
 
 static int serve(const struct store_options *o, struct stag_store *store,
@@ -39,11 +35,10 @@ static int serve(const struct store_options *o, struct stag_store *store,
 	struct stag_store_server *server = stag_store_serve(store, attr);
 	struct control control;
 
-	if (!server) {
-		complain("%s", stag_store_error());
-		return EXIT_FAILED;
-	}
-	control_open(&control, STORE_KIND, answer, server);
+	if (!server)
+		return store_failed(o->where, errno);
+	if (control_open(&control, STORE_KIND, answer, server) != 0)
+		complain("nobody can look at what is served: the run directory is not to be had");
 	announce(o, server);
 	fflush(stdout);
 	control_run(&control, ends);
@@ -64,10 +59,8 @@ int store_serve(const struct store_options *o)
 	attr.flags = attr.port == 0 ? STAG_STORE_ANY_PORT : 0;
 	serve_begin(&ends);
 	store = stag_store_open(o->where, 0);
-	if (!store) {
-		complain("%s", stag_store_error());
-		return EXIT_FAILED;
-	}
+	if (!store)
+		return store_failed(o->where, errno);
 	rc = serve(o, store, &attr, &ends);
 	stag_store_close(store);
 	return rc;

@@ -36,8 +36,7 @@ void times_note(struct times *t, uint64_t ns)
 		t->max = ns;
 }
 
-/* Microseconds. */
-static double percentile(const struct times *t, double percent)
+double times_percentile(const struct times *t, double percent)
 {
 	double least = percent / 100 * (double)t->n, sum = 0;
 	unsigned int i = 0;
@@ -57,14 +56,20 @@ static double mean(const struct times *t)
 
 json_t *times_json(const struct times *t)
 {
-	return json_pack("{s:f s:f s:f s:f s:f s:f}", "mean", mean(t), "p50", percentile(t, 50),
-			 "p90", percentile(t, 90), "p99", percentile(t, 99), "p99.9",
-			 percentile(t, 99.9), "max", (double)t->max / 1e3);
+	static const double points[] = {10, 25, 50, 75, 90, 95, 99, 99.9, 99.99};
+	json_t *o = json_pack("{s:f s:f}", "mean", mean(t), "max", (double)t->max / 1e3);
+	char name[16];
+
+	for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++) {
+		snprintf(name, sizeof(name), "p%g", points[i]);
+		json_object_set_new(o, name, json_real(times_percentile(t, points[i])));
+	}
+	return o;
 }
 
 void times_print(const struct times *t)
 {
 	printf("latency in us: mean %.1f, p50 %.1f, p90 %.1f, p99 %.1f, p99.9 %.1f, max %.1f\n",
-	       mean(t), percentile(t, 50), percentile(t, 90), percentile(t, 99),
-	       percentile(t, 99.9), (double)t->max / 1e3);
+	       mean(t), times_percentile(t, 50), times_percentile(t, 90), times_percentile(t, 99),
+	       times_percentile(t, 99.9), (double)t->max / 1e3);
 }

@@ -16,6 +16,7 @@ struct times {
 };
 
 void times_note(struct times *t, uint64_t ns);
+double times_percentile(const struct times *t, double percent); /* in microseconds */
 json_t *times_json(const struct times *t); /* mean and percentiles, in microseconds */
 void times_print(const struct times *t);   /* a line of the same */
 

@@ -4,16 +4,16 @@
  */
 #include "torture.h"
 
-#include <string.h>
+#include "verb.h"
 
 static const char help_text[] =
-	"usage: stag torture pool [--phase NAME]... [--seconds S] [--rounds N] [--failovers N]\n"
+	"usage: stag torture pool [--phase NAME]... [--secs S] [--rounds N] [--failovers N]\n"
 	"                         [--nodes N] [--clients N] [--etcd MEMBERS] [--rate N]\n"
-	"                         [--longest-pause S] [--size MIB] [--beat US] [--lease MS]\n"
+	"                         [--longest-pause S] [--size SIZE] [--beat US] [--lease MS]\n"
 	"                         [--promote MS] [--seed N] [--one-host] [--clock]\n"
-	"                         [--directory DIR] [--keep] [--json]\n"
+	"                         [--dir DIRECTORY] [--keep] [--json]\n"
 	"       stag torture pool --check HISTORY\n"
-	"       stag torture pool --list\n\n"
+	"       stag torture pool --list [--json]\n\n"
 	"Serves a pool by several nodes on this machine, lets clients use it at random, and kills, "
 	"stops\n"
 	"and cuts off nodes meanwhile. What clients saw is judged: every history has to be "
@@ -23,7 +23,7 @@ static const char help_text[] =
 	"same, byte for byte. See stag-torture(1).\n\n"
 	"  --phase NAME       only these faults; may repeat (all, one after the other)\n"
 	"  --list             name the phases, and end\n"
-	"  --seconds S        of a phase (10)\n"
+	"  --secs S           of a phase (10)\n"
 	"  --rounds N         all phases, again and again (1)\n"
 	"  --failovers N      a phase that kills primaries goes on until it has killed so many "
 	"(0)\n"
@@ -33,14 +33,14 @@ static const char help_text[] =
 	"                     started here (by a file)\n"
 	"  --rate N           operations a second, of each client (500)\n"
 	"  --longest-pause S  a node is stopped for up to so long: 0.01 to 60 (2)\n"
-	"  --size MIB         of the pool (64)\n"
+	"  --size SIZE        of the pool: 64M, 1G (64M)\n"
 	"  --beat US, --lease MS, --promote MS\n"
 	"                     of the nodes, as stagd(8) has them\n"
 	"  --seed N           of all random numbers, to do the same faults once more\n"
 	"  --one-host         no network namespaces: nothing is cut off\n"
 	"  --clock            this machine's clock may be set, for the phase clock; it is put "
 	"right again\n"
-	"  --directory DIR    of logs, states and histories (one that is made, and removed at the "
+	"  --dir DIRECTORY    of logs, states and histories (one that is made, and removed at the "
 	"end)\n"
 	"  --keep             them also when all is well\n"
 	"  --check HISTORY    judge once more what a run has left\n"
@@ -51,21 +51,16 @@ static const char help_text[] =
 
 static int run(const struct command *self, int argc, char **argv)
 {
-	if (argc < 2) {
-		complain("what shall be tortured? There is: pool");
-		return usage_error(self);
-	}
-	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-		fputs(self->help, stdout);
-		return EXIT_OK;
-	}
-	if (strcmp(argv[1], "pool") != 0) {
-		complain("a pool can be tortured, not '%s'", argv[1]);
-		return usage_error(self);
-	}
-	if (preload_self(argc, argv) != 0)
-		return EXIT_FAILED;
-	return torture_pool(self, argc - 1, argv + 1);
+	static const struct verb verbs[] = {{.name = "pool"}};
+	int rc = EXIT_USAGE;
+	const char *name =
+		verb_given(self, "what shall be tortured? There is: pool", argc, argv, &rc);
+
+	if (!name)
+		return rc;
+	if (!verb_find(self, name, verbs, 1, sizeof(*verbs)))
+		return EXIT_USAGE;
+	return torture_pool(self, argc, argv);
 }
 
 const struct command torture_command = {"torture", "faults on purpose: is what was promised kept",

@@ -7,7 +7,7 @@
 
 #include "stag.h"
 
-/* argv[0] is "pool"; an exit code */
+/* argv[0] is "torture", argv[1] "pool"; an exit code */
 int torture_pool(const struct command *self, int argc, char **argv);
 
 #endif

@@ -5,6 +5,7 @@
 #include "torture_pool.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <math.h>
 #include <signal.h>
@@ -87,6 +88,20 @@ void note(struct torture *t, bool is_failover, const char *fmt, ...)
 	va_end(ap);
 }
 
+void log_to(const struct torture *t, const char *who, unsigned int number)
+{
+	char path[300];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s%u.log", t->directory, who, number);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (fd < 0)
+		return;
+	dup2(fd, STDOUT_FILENO);
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+}
+
 bool pass_time(struct torture *t, double seconds)
 {
 	uint64_t until = clock_ns() + (uint64_t)(seconds * 1e9);
@@ -135,11 +150,10 @@ static bool torment(struct torture *t, const struct phase *p)
 static bool count_values(struct torture *t)
 {
 	struct stag_pool_node_info info;
-	int primary = node_primary(t);
 	uint64_t seen = t->now->judgement.seen;
 
-	if (primary < 0 || !node_view(t, (unsigned int)primary, &info))
-		return fail(t, "there is no primary");
+	if (!nodes_ask_primary(t, &info))
+		return false;
 	if (info.objects < seen)
 		return fail(t, "%llu values are there, and %llu were read",
 			    (unsigned long long)info.objects, (unsigned long long)seen);
@@ -374,10 +388,12 @@ int torture_pool(const struct command *self, int argc, char **argv)
 	struct options o;
 	int rc;
 
-	if (!options_take(&o, self, argc, argv, &rc))
+	if (!options_take(&o, self, argc - 1, argv + 1, &rc))
 		return rc;
 	if (o.check)
 		return history_check_file(o.check);
+	if (preload_self(argc, argv) != 0)
+		return EXIT_FAILED;
 	prepare(&t, &o);
 	return run(&t);
 }

@@ -15,6 +15,7 @@
  *	torture_pool_node.c     nodes: processes, what they are, their memory
  *	torture_pool_engine.c   who is primary: a file, or members of etcd
  *	torture_pool_client.c   clients: what they do
+ *	torture_pool_life.c     clients: their processes, and the sweep
  *	torture_pool_history.c  what they did: written, read, judged
  *	torture_pool_nemesis.c  faults
  *	torture_pool_report.c   for people, for programs
@@ -174,7 +175,7 @@ struct options {
 	double longest_pause;
 	uint64_t seed, size;
 	uint32_t beat_us, lease_ms, promote_ms;
-	bool json, keep, no_net, clock;
+	bool json, keep, list, no_net, clock;
 };
 
 /* What was done to whom, and when. */
@@ -249,6 +250,8 @@ static inline unsigned int client_host(const struct torture *t, unsigned int cli
 bool fail(struct torture *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void note(struct torture *t, bool is_failover, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* Of a process that was forked: what it prints goes to a log, as etcd0.log. */
+void log_to(const struct torture *t, const char *who, unsigned int number);
 /* Sleeps, showing progress, looking after processes. false: the run is over, or has failed. */
 bool pass_time(struct torture *t, double seconds);
 
@@ -265,6 +268,7 @@ int node_primary(const struct torture *t);		     /* -1 */
 bool nodes_await_primary(struct torture *t, double seconds); /* fails */
 bool nodes_await_all(struct torture *t, double seconds);     /* all in sync; fails */
 bool nodes_switch_over(struct torture *t);
+bool nodes_ask_primary(struct torture *t, struct stag_pool_node_info *info); /* fails */
 bool nodes_compare(struct torture *t);	  /* their memory; fails */
 bool nodes_look_after(struct torture *t); /* has one died by itself? fails */
 uint64_t nodes_epoch(const struct torture *t);
@@ -279,7 +283,7 @@ void engine_stall(struct torture *t);			/* the file: nobody swaps */
 void engine_resume(struct torture *t);
 void engine_end(struct torture *t);
 
-/* torture_pool_client.c: fork. Their deeds are in the diaries. */
+/* torture_pool_life.c: fork. Their deeds are in the diaries. */
 bool clients_found(struct torture *t); /* values that stay, at the start of a run; fails */
 bool clients_start(struct torture *t);
 bool client_restart(struct torture *t, unsigned int id, double after); /* killed, and another */

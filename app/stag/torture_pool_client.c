@@ -15,64 +15,16 @@
  * One client more, the prober, does nothing but put a small value, every half millisecond, without waiting for the last: the first of its
  * puts that is called after a primary's death and succeeds tells how long the pool was away.
  */
-#include "torture_pool.h"
+#include "torture_pool_client.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "linear.h"
-#include "stag.h"
 
-#define DEPTH	    8u
-#define PROBE_DEPTH 64u
-#define PROBE_NAMES 64u
-#define PROBE_RATE  4u /* times a client's: every half millisecond, if nothing else is said */
-#define PATIENCE_NS (120 * NS_PER_S) /* for what is under way, when all is healed */
-#define FIRST_PROBE (NAMES + 1)	     /* object of the prober's first name */
-#define INSERTED    (1ull << 62)     /* objects that are no names */
-
-struct flight { /* an operation under way */
-	bool used;
-	uint8_t act; /* as it was called */
-	uint32_t deed;
-	unsigned int slot; /* SLOTS: none */
-	uint8_t *memory;
-};
-
-struct client {
-	struct torture *t;
-	struct diary *diary;
-	unsigned int id;
-	struct dice dice;
-	struct stag_pool *pool;
-	uint64_t next_value;
-	unsigned int depth, under_way;
-	bool only_reads;
-	struct flight flights[PROBE_DEPTH];
-	uint64_t name_versions[NAMES];
-	struct {
-		uint64_t object, version;
-	} slot_versions[SLOTS];
-	uint8_t states[SLOTS]; /* enum slot_state, of our own */
-	unsigned int num_orphans;
-	struct { /* values without a slot: to be deleted next */
-		uint64_t object;
-		struct stag_pool_ptr ptr;
-	} orphans[DEPTH];
-};
-
-enum slot_state {
-	SLOT_USED,
-	SLOT_FREE,  /* its value is gone, or was never there */
-	SLOT_TAKEN, /* for a value that is being inserted */
-};
+#define FIRST_PROBE (NAMES + 1) /* object of the prober's first name */
 
 /* ---- values ------------------------------------------------------------------------------ */
 
@@ -117,7 +69,7 @@ static uint64_t new_id(struct client *c)
 }
 
 /* Mostly small; some need more than a record of the log. */
-static uint32_t draw_length(struct client *c)
+uint32_t client_draw_length(struct client *c)
 {
 	static const uint32_t most[] = {64, 64, 64, 256, 256, 4096, 4096, 65536, MAX_VALUE};
 	size_t n = dice_one_in(&c->dice, 32) ? 9 : 7;
@@ -133,7 +85,7 @@ static uint32_t draw_length(struct client *c)
 
 /* ---- slots ------------------------------------------------------------------------------- */
 
-static bool slot_read(const struct slot *s, uint64_t *object, struct stag_pool_ptr *ptr)
+bool slot_read(const struct slot *s, uint64_t *object, struct stag_pool_ptr *ptr)
 {
 	for (;;) {
 		uint32_t turn = atomic_load(&s->turn);
@@ -146,7 +98,7 @@ static bool slot_read(const struct slot *s, uint64_t *object, struct stag_pool_p
 	}
 }
 
-static void slot_write(struct slot *s, uint64_t object, const struct stag_pool_ptr *ptr)
+void slot_write(struct slot *s, uint64_t object, const struct stag_pool_ptr *ptr)
 {
 	atomic_fetch_add(&s->turn, 1);
 	s->object = object;
@@ -170,7 +122,7 @@ static unsigned int find_free(const struct client *c)
 
 /* ---- the diary ----------------------------------------------------------------------------- */
 
-static struct deed *begin_deed(struct diary *d, uint32_t *index)
+struct deed *deed_begin(struct diary *d, uint32_t *index)
 {
 	*index = atomic_load(&d->count);
 	if (*index == MAX_OPS)
@@ -179,7 +131,7 @@ static struct deed *begin_deed(struct diary *d, uint32_t *index)
 	return &d->deeds[*index];
 }
 
-static uint8_t outcome_of(struct client *c, struct deed *d, int error)
+uint8_t deed_outcome(struct client *c, struct deed *d, int error)
 {
 	switch (error) {
 	case 0:
@@ -232,7 +184,7 @@ static void keep(struct client *c, uint64_t object, const struct stag_pool_ptr *
 static void move(struct client *c, struct deed *d, const struct stag_pool_done *done)
 {
 	uint32_t index;
-	struct deed *made = begin_deed(c->diary, &index);
+	struct deed *made = deed_begin(c->diary, &index);
 
 	d->act = ACT_DELETE;
 	if (!made) {
@@ -260,7 +212,7 @@ static void remember_version(struct client *c, const struct flight *f, const str
 	}
 }
 
-static void finish_read(struct client *c, const struct flight *f, struct deed *d, uint64_t length)
+void client_finish_read(struct client *c, const struct flight *f, struct deed *d, uint64_t length)
 {
 	d->length = (uint32_t)length;
 	d->value = length <= MAX_VALUE ? value_check(f->memory, (size_t)length) : VALUE_MIXED;
@@ -299,12 +251,12 @@ static void finish(struct client *c, const struct stag_pool_done *done, uint64_t
 	struct flight *f = &c->flights[(uintptr_t)done->user];
 	struct deed *d = &c->diary->deeds[f->deed];
 
-	d->outcome = outcome_of(c, d, done->error);
+	d->outcome = deed_outcome(c, d, done->error);
 	d->error = done->error;
 	if (done->error == EILSEQ || (done->error == 0 && !is_removing(d->act)))
 		d->version = done->version;
 	if (done->error == 0 && is_reading(d->act))
-		finish_read(c, f, d, done->length);
+		client_finish_read(c, f, d, done->length);
 	if (d->outcome != LINEAR_UNKNOWN)
 		d->ret = now;
 	if (d->version)
@@ -315,7 +267,7 @@ static void finish(struct client *c, const struct stag_pool_done *done, uint64_t
 	atomic_fetch_add(&c->diary->done, 1);
 }
 
-static void collect(struct client *c)
+void client_collect(struct client *c)
 {
 	struct stag_pool_done done[16];
 	int n;
@@ -350,7 +302,7 @@ static void fill(struct client *c, struct flight *f, struct deed *d, struct stag
 	}
 	if (is_removing(d->act))
 		return;
-	d->length = draw_length(c);
+	d->length = client_draw_length(c);
 	d->value = d->length ? new_id(c) : 0;
 	value_make(f->memory, d->length, d->value);
 	io->from = f->memory;
@@ -469,17 +421,17 @@ static bool call(struct client *c, struct flight *f, struct deed *d, struct stag
 	d->error = rc;
 	f->used = false;
 	c->under_way--;
-	outcome_of(c, d, rc);
+	deed_outcome(c, d, rc);
 	return false;
 }
 
-static bool start_one(struct client *c)
+bool client_start_one(struct client *c)
 {
 	struct flight *f = &c->flights[free_flight(c)];
 	struct stag_pool_io io = {0};
 	char name[32];
 	uint32_t index;
-	struct deed *d = begin_deed(c->diary, &index);
+	struct deed *d = deed_begin(c->diary, &index);
 
 	if (!d)
 		return false;
@@ -490,11 +442,11 @@ static bool start_one(struct client *c)
 	return true;
 }
 
-static bool start_probe(struct client *c)
+bool client_start_probe(struct client *c)
 {
 	struct flight *f = &c->flights[free_flight(c)];
 	uint32_t index;
-	struct deed *d = begin_deed(c->diary, &index);
+	struct deed *d = deed_begin(c->diary, &index);
 	struct stag_pool_io io = {.op = STAG_POOL_PUT};
 	char name[32];
 
@@ -506,357 +458,4 @@ static bool start_probe(struct client *c)
 	io.name = name;
 	f->slot = SLOTS;
 	return call(c, f, d, &io, index);
-}
-
-/* ---- a client's life ---------------------------------------------------------------------------- */
-
-static bool make_memory(struct client *c, unsigned int depth)
-{
-	for (unsigned int i = 0; i < depth; i++) {
-		c->flights[i].memory = malloc(MAX_VALUE);
-		if (!c->flights[i].memory)
-			return false;
-	}
-	return true;
-}
-
-static struct stag_pool *open_pool(const struct torture *t)
-{
-	struct stag_pool_attr attr = {
-		.user = USER, .secret = SECRET, .timeout_ms = 30000, .retry_ms = -1};
-
-	return stag_pool_open(t->where, &attr);
-}
-
-static void nap(uint64_t until)
-{
-	struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_S),
-			      .tv_nsec = (long)(until % NS_PER_S)};
-
-	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
-}
-
-/* Until something has come back, or it is time for the next. */
-static void rest(struct client *c, uint64_t until)
-{
-	uint64_t now = clock_ns();
-
-	if (c->under_way == c->depth)
-		stag_pool_wait(c->pool, 50);
-	else if (c->under_way && until > now + NS_PER_MS)
-		stag_pool_wait(c->pool, 1);
-	else if (until > now)
-		nap(until);
-}
-
-static void work(struct client *c, bool (*one)(struct client *c), uint64_t pace)
-{
-	uint64_t next = clock_ns();
-
-	while (!atomic_load(&c->t->shared->stop)) {
-		collect(c);
-		if (c->under_way < c->depth && clock_ns() >= next) {
-			if (!one(c))
-				break;
-			next += pace;
-			if (next + 50 * pace < clock_ns()) /* what was missed is not made up for */
-				next = clock_ns();
-		} else {
-			rest(c, next);
-		}
-	}
-}
-
-/* What is under way comes to an end, and nothing is left without a pointer. */
-static void wind_up(struct client *c)
-{
-	uint64_t until = clock_ns() + PATIENCE_NS;
-
-	for (;;) {
-		collect(c);
-		if (c->under_way == 0) {
-			if (!c->num_orphans || !start_one(c))
-				return;
-		} else if (clock_ns() > until) {
-			atomic_store(&c->diary->lost_patience, true);
-			return;
-		}
-		stag_pool_wait(c->pool, 20);
-	}
-}
-
-static void become_client(struct torture *t, unsigned int id)
-{
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	signal(SIGINT, SIG_IGN);
-	if (net_enter(&t->net, client_host(t, id)) != 0)
-		_exit(EXIT_FAILED);
-}
-
-static void live(struct torture *t, unsigned int id)
-{
-	bool is_prober = id == t->o.clients;
-	struct client *c = calloc(1, sizeof(*c));
-
-	become_client(t, id);
-	if (!c)
-		_exit(EXIT_FAILED);
-	*c = (struct client){.t = t, .id = id, .diary = &t->shared->diaries[id]};
-	c->dice.state = t->o.seed ^ (uint64_t)(t->phase + 1) << 32 ^
-			(id + 1 + MAX_CLIENTS * t->lives[id]) * 0x9e3779b97f4a7c15u;
-	c->only_reads = !is_prober && id % 4 == 1;
-	c->depth = is_prober ? PROBE_DEPTH : 1 + id % DEPTH;
-	for (unsigned int s = 0; s < SLOTS; s++)
-		c->states[s] = t->shared->slots[s].object ? SLOT_USED : SLOT_FREE;
-	c->pool = make_memory(c, c->depth) ? open_pool(t) : NULL;
-	if (!c->pool) {
-		complain("client %u: %s", id, stag_pool_error());
-		_exit(EXIT_FAILED);
-	}
-	if (is_prober)
-		work(c, start_probe, NS_PER_S / (PROBE_RATE * t->o.rate));
-	else
-		work(c, start_one, NS_PER_S / t->o.rate);
-	while (!atomic_load(&t->shared->stop))
-		rest(c, clock_ns() + NS_PER_MS), collect(c);
-	wind_up(c);
-	if (!atomic_load(&c->diary->lost_patience))
-		stag_pool_close(c->pool);
-	_exit(EXIT_OK);
-}
-
-/* ---- the sweep ------------------------------------------------------------------------------------ */
-
-static bool sweep_one(struct client *c, const char *name, uint64_t object,
-		      const struct stag_pool_ptr *ptr)
-{
-	uint32_t index;
-	struct deed *d = begin_deed(c->diary, &index);
-	size_t length = MAX_VALUE;
-	uint64_t version = 0;
-	int rc;
-
-	if (!d)
-		return false;
-	d->act = name ? ACT_GET : ACT_READ;
-	d->object = object;
-	d->client = (uint16_t)c->id;
-	d->call = clock_ns();
-	rc = name ? stag_pool_get(c->pool, name, c->flights[0].memory, &length, &version)
-		  : stag_pool_read(c->pool, ptr, c->flights[0].memory, &length, &version);
-	d->outcome = outcome_of(c, d, rc);
-	d->error = rc;
-	if (rc == 0) {
-		d->version = version;
-		finish_read(c, &c->flights[0], d, length);
-	}
-	d->ret = clock_ns();
-	atomic_store(&c->diary->count, index + 1);
-	return d->outcome != LINEAR_UNKNOWN;
-}
-
-static bool sweep_names(struct client *c)
-{
-	char name[32];
-
-	for (unsigned int n = 0; n < NAMES + PROBE_NAMES; n++) {
-		snprintf(name, sizeof(name), n < NAMES ? "torture %u" : "probe %u",
-			 n < NAMES ? n : n - NAMES);
-		if (!sweep_one(c, name, n + 1, NULL))
-			return false;
-	}
-	return true;
-}
-
-static bool sweep_slots(struct client *c, const struct slot *slots, unsigned int n)
-{
-	struct stag_pool_ptr ptr;
-	uint64_t object;
-
-	for (unsigned int s = 0; s < n; s++)
-		if (slot_read(&slots[s], &object, &ptr) && !sweep_one(c, NULL, object, &ptr))
-			return false;
-	return true;
-}
-
-/* One that is alone: it calls, and waits for the return. */
-static void be_alone(struct torture *t, bool (*errand)(struct client *c))
-{
-	unsigned int id = t->o.clients + 1;
-	struct client *c = calloc(1, sizeof(*c));
-	bool good;
-
-	become_client(t, id);
-	if (!c)
-		_exit(EXIT_FAILED);
-	*c = (struct client){.t = t, .id = id, .diary = &t->shared->diaries[id]};
-	c->dice.state = t->o.seed;
-	c->pool = make_memory(c, 1) ? open_pool(t) : NULL;
-	good = c->pool && errand(c);
-	if (!good)
-		complain("who looks at all values: %s", stag_pool_error());
-	if (c->pool)
-		stag_pool_close(c->pool);
-	_exit(good ? EXIT_OK : EXIT_FAILED);
-}
-
-static bool sweep(struct client *c)
-{
-	const struct shared *shared = c->t->shared;
-
-	return sweep_names(c) && sweep_slots(c, shared->slots, SLOTS) &&
-	       sweep_slots(c, shared->founded, FOUNDED);
-}
-
-/* Nobody changes them any more: every sweep has to find them by these pointers. */
-static bool found(struct client *c)
-{
-	uint8_t *memory = c->flights[0].memory;
-
-	for (unsigned int i = 0; i < FOUNDED; i++) {
-		struct stag_pool_ptr ptr;
-		uint32_t length = 8 + draw_length(c) % 16384;
-		uint64_t id = (uint64_t)(i + 1) << 32;
-
-		value_make(memory, length, id);
-		if (stag_pool_insert(c->pool, memory, length, &ptr) != 0)
-			return false;
-		slot_write(&c->t->shared->founded[i], INSERTED | id, &ptr);
-	}
-	return sweep_slots(c, c->t->shared->founded, FOUNDED);
-}
-
-/* ---- in the parent's process ------------------------------------------------------------------------ */
-
-static bool start_client(struct torture *t, unsigned int id)
-{
-	fflush(NULL);
-	t->clients[id] = fork();
-	if (t->clients[id] == 0)
-		live(t, id);
-	if (t->clients[id] > 0)
-		return true;
-	t->clients[id] = 0;
-	return fail(t, "cannot fork: %s", strerror(errno));
-}
-
-bool clients_start(struct torture *t)
-{
-	bool good = true;
-
-	atomic_store(&t->shared->stop, false);
-	memset(t->lives, 0, sizeof(t->lives));
-	for (unsigned int i = 0; good && i <= t->o.clients; i++)
-		good = start_client(t, i);
-	return good;
-}
-
-/* Stops it where its diary is as it should be; false: it has ended by itself. */
-static bool hold(const struct torture *t, unsigned int id)
-{
-	int status;
-
-	for (;;) {
-		kill(t->clients[id], SIGSTOP);
-		if (waitpid(t->clients[id], &status, WUNTRACED) < 0 || !WIFSTOPPED(status))
-			return false;
-		if (!atomic_load(&t->shared->diaries[id].busy))
-			return true;
-		kill(t->clients[id], SIGCONT);
-		usleep(100);
-	}
-}
-
-bool client_restart(struct torture *t, unsigned int id, double after)
-{
-	struct diary *d = &t->shared->diaries[id];
-
-	if (!hold(t, id)) {
-		t->clients[id] = 0;
-		return fail(t, "client %u has ended by itself", id);
-	}
-	note(t, false, "kill client%u", id);
-	kill(t->clients[id], SIGKILL);
-	waitpid(t->clients[id], NULL, 0);
-	t->clients[id] = 0;
-	t->unknown_inserts += atomic_exchange(&d->orphans, 0);
-	t->lives[id]++;
-	return pass_time(t, after) && start_client(t, id);
-}
-
-static bool await_end(struct torture *t, pid_t *pid, const char *who, uint64_t until)
-{
-	int status;
-
-	while (waitpid(*pid, &status, WNOHANG) == 0) {
-		if (clock_ns() > until)
-			return fail(t, "%s has not come to an end", who);
-		if (!pass_time(t, 0.005))
-			return false;
-	}
-	*pid = 0;
-	if (WIFSIGNALED(status))
-		return fail(t, "%s died of signal %d", who, WTERMSIG(status));
-	return WEXITSTATUS(status) == EXIT_OK ||
-	       fail(t, "%s ended with %d", who, WEXITSTATUS(status));
-}
-
-bool clients_finish(struct torture *t)
-{
-	uint64_t until = clock_ns() + PATIENCE_NS + 30 * NS_PER_S;
-	bool good = true;
-	char who[32];
-
-	atomic_store(&t->shared->stop, true);
-	for (unsigned int i = 0; good && i <= t->o.clients; i++) {
-		snprintf(who, sizeof(who), "client %u", i);
-		good = t->clients[i] == 0 || await_end(t, &t->clients[i], who, until);
-	}
-	for (unsigned int i = 0; good && i <= t->o.clients; i++)
-		if (atomic_load(&t->shared->diaries[i].lost_patience))
-			good = fail(t, "client %u: operations never came back", i);
-	return good;
-}
-
-static bool send_one(struct torture *t, bool (*errand)(struct client *c), const char *who)
-{
-	pid_t pid;
-
-	fflush(NULL);
-	pid = fork();
-	if (pid == 0)
-		be_alone(t, errand);
-	if (pid < 0)
-		return fail(t, "cannot fork: %s", strerror(errno));
-	t->clients[0] = pid;
-	return await_end(t, &t->clients[0], who, clock_ns() + 60 * NS_PER_S);
-}
-
-bool clients_sweep(struct torture *t)
-{
-	return send_one(t, sweep, "the sweep");
-}
-
-bool clients_found(struct torture *t)
-{
-	return send_one(t, found, "the founder");
-}
-
-void clients_end(struct torture *t)
-{
-	for (unsigned int i = 0; i <= t->o.clients; i++)
-		if (t->clients[i] > 0) {
-			kill(t->clients[i], SIGKILL);
-			waitpid(t->clients[i], NULL, 0);
-			t->clients[i] = 0;
-		}
-}
-
-uint64_t clients_done(const struct torture *t)
-{
-	uint64_t sum = 0;
-
-	for (unsigned int i = 0; i <= t->o.clients; i++)
-		sum += atomic_load(&t->shared->diaries[i].done);
-	return sum;
 }

@@ -52,20 +52,6 @@ static void list_members(const struct torture *t, char *text, size_t size)
 	}
 }
 
-static void redirect(const char *directory, unsigned int e)
-{
-	char path[260];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/etcd%u.log", directory, e);
-	fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-	if (fd >= 0) {
-		dup2(fd, STDOUT_FILENO);
-		dup2(fd, STDERR_FILENO);
-		close(fd);
-	}
-}
-
 static void execute(const struct torture *t, unsigned int e)
 {
 	char name[8], data[260], clients[64], peers[64], members[300];
@@ -75,7 +61,7 @@ static void execute(const struct torture *t, unsigned int e)
 	url(t, e, false, clients, sizeof(clients));
 	url(t, e, true, peers, sizeof(peers));
 	list_members(t, members, sizeof(members));
-	redirect(t->directory, e);
+	log_to(t, "etcd", e);
 	unsetenv("LD_PRELOAD"); /* it needs no adapter */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (net_enter(&t->net, engine_host(t, e)) != 0)

@@ -12,10 +12,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +29,10 @@
 #define NOBODY	  "02:00:0a:4d:ff:ff"
 #define number(h) (10 + (h))
 
+#define FIRST_PORT   10000
+#define NUM_PORTS    9000
+#define PORTS_TO_TRY 100
+
 static void be_silent(void)
 {
 	int null = open("/dev/null", O_RDWR);
@@ -35,10 +41,23 @@ static void be_silent(void)
 	dup2(null, STDERR_FILENO);
 }
 
-/* The program's standard input is words. Where: a namespace, -1: here. 0: it was content. */
+/* tc(8) is where the path of an ordinary user does not lead. */
+static void look_in_sbin(void)
+{
+	const char *path = getenv("PATH");
+	char *more;
+
+	if (asprintf(&more, "%s:/usr/sbin:/sbin", path ? path : "/usr/bin:/bin") > 0)
+		setenv("PATH", more, 1);
+}
+
+/* The program's standard input is words: few enough for the pipe, also if it never reads. Where: a namespace, -1: here.
+   0: it was content. */
 static int feed(int where, const char *words, char *const argv[], bool silent)
 {
+	size_t length = strlen(words);
 	int pipes[2], status;
+	bool fed;
 	pid_t pid;
 
 	if (pipe2(pipes, O_CLOEXEC) != 0)
@@ -50,16 +69,16 @@ static int feed(int where, const char *words, char *const argv[], bool silent)
 		if (silent)
 			be_silent();
 		unsetenv("LD_PRELOAD"); /* it needs no adapter */
+		look_in_sbin();
 		execvp(argv[0], argv);
 		_exit(127);
 	}
-	close(pipes[0]);
-	if (pid > 0 && write(pipes[1], words, strlen(words)) < 0)
-		status = -errno;
+	fed = pid > 0 && write(pipes[1], words, length) == (ssize_t)length;
+	close(pipes[0]); /* not before: SIGPIPE */
 	close(pipes[1]);
 	if (pid < 0 || waitpid(pid, &status, 0) < 0)
 		return -errno;
-	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
+	return fed && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
 }
 
 static int ip(int where, bool silent, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -198,13 +217,39 @@ static bool netem_works(const struct net *net)
 	return works;
 }
 
+static bool is_free(uint16_t port)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET,
+				 .sin_port = htons(port),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool taken = fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0;
+
+	if (fd >= 0)
+		close(fd);
+	return !taken;
+}
+
+/* Where the kernel takes none from for those who connect: a node that was killed finds its own free again. */
+static uint16_t free_ports(unsigned int num_hosts, struct dice *dice)
+{
+	unsigned int from = (unsigned int)dice_below(dice, NUM_PORTS), h = 0;
+	uint16_t port = FIRST_PORT;
+
+	for (unsigned int i = 0; i < PORTS_TO_TRY && h < num_hosts; i++) {
+		port = (uint16_t)(FIRST_PORT + (from + i * 2 * num_hosts) % NUM_PORTS);
+		for (h = 0; h < num_hosts && is_free((uint16_t)(port + 2 * h)); h++)
+			;
+	}
+	return port;
+}
+
 int net_open(struct net *net, unsigned int num_hosts, bool wanted, struct dice *dice)
 {
 	int rc = -EPERM;
 
-	*net = (struct net){.num_hosts = num_hosts,
-			    .home = -1,
-			    .port = (uint16_t)(20000 + dice_below(dice, 20000))};
+	*net = (struct net){
+		.num_hosts = num_hosts, .home = -1, .port = free_ports(num_hosts, dice)};
 	for (unsigned int h = 0; h < MAX_HOSTS; h++)
 		net->hosts[h] = -1;
 	if (wanted) {

@@ -21,9 +21,12 @@
 #include "base/clock.h"
 #include "stag.h"
 
-#define NEWS_NS	 (2 * NS_PER_MS) /* between two views */
-#define STALE_NS (500 * NS_PER_MS)
-#define CHUNK	 (1u << 20)
+#define NEWS_NS	    (2 * NS_PER_MS) /* between two views */
+#define STALE_NS    (500 * NS_PER_MS)
+#define QUIET_NS    (60 * NS_PER_S) /* for nodes to have one primary, and apply the same */
+#define COMPARISONS 10
+#define SETTLED_S   1.0 /* after which whatever happened to the pool is told */
+#define CHUNK	    (1u << 20)
 
 /* ---- in the node's process ----------------------------------------------------------- */
 
@@ -33,20 +36,6 @@ static void on_term(int sig)
 {
 	(void)sig;
 	told_to_end = 1;
-}
-
-static void redirect(const char *directory, unsigned int n)
-{
-	char path[260];
-	int fd;
-
-	snprintf(path, sizeof(path), "%s/node%u.log", directory, n);
-	fd = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
-	if (fd >= 0) {
-		dup2(fd, STDOUT_FILENO);
-		dup2(fd, STDERR_FILENO);
-		close(fd);
-	}
 }
 
 static void tell(struct view *v, struct stag_pool_node *node)
@@ -110,7 +99,7 @@ static void serve(const struct torture *t, unsigned int n)
 	struct view *v = &t->shared->views[n];
 	struct stag_pool_node *node;
 
-	redirect(t->directory, n);
+	log_to(t, "node", n);
 	signal(SIGTERM, on_term);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a full disk is one of the faults */
@@ -351,53 +340,99 @@ static size_t first_difference(const uint8_t *a, const uint8_t *b, size_t length
 	return i;
 }
 
+/* false: not, and why. */
 static bool compare_with(struct torture *t, unsigned int primary, unsigned int n,
-			 const struct stag_pool_node_info *info)
+			 const struct stag_pool_node_info *info, char *why, size_t size)
 {
 	CLEANUP_FREE uint8_t *mine = malloc(CHUNK), *theirs = malloc(CHUNK);
 	CLEANUP_CLOSE int a = open_memory(t, primary);
 	CLEANUP_CLOSE int b = open_memory(t, n);
 
-	if (!mine || !theirs || a < 0 || b < 0)
-		return fail(t, "cannot read the memory of nodes: %s", strerror(errno));
+	if (!mine || !theirs || a < 0 || b < 0) {
+		snprintf(why, size, "cannot read the memory of nodes: %s", strerror(errno));
+		return false;
+	}
 	for (uint64_t done = 0; done < info->size;) {
 		size_t length = info->size - done < CHUNK ? (size_t)(info->size - done) : CHUNK;
 		off_t at = (off_t)(info->address + done);
 		size_t same;
 
 		if (pread(a, mine, length, at) != (ssize_t)length ||
-		    pread(b, theirs, length, at) != (ssize_t)length)
-			return fail(t, "cannot read the memory of nodes at %#llx: %s",
-				    (unsigned long long)at, strerror(errno));
+		    pread(b, theirs, length, at) != (ssize_t)length) {
+			snprintf(why, size, "cannot read the memory of nodes at %#llx: %s",
+				 (unsigned long long)at, strerror(errno));
+			return false;
+		}
 		same = first_difference(mine, theirs, length);
-		if (same < length)
-			return fail(t,
-				    "memory of node%u and node%u differs at offset %#llx: %#x, %#x",
-				    primary, n, (unsigned long long)(done + same), mine[same],
-				    theirs[same]);
+		if (same < length) {
+			snprintf(why, size,
+				 "memory of node%u and node%u differs at offset %#llx: %#x, %#x",
+				 primary, n, (unsigned long long)(done + same), mine[same],
+				 theirs[same]);
+			return false;
+		}
 		done += length;
 	}
 	t->now->compared_bytes += info->size;
 	return true;
 }
 
-/* Nobody works: all have applied the same, once they have had the time. */
-static bool await_quiet(struct torture *t, unsigned int primary, struct stag_pool_node_info *info)
+static bool compare_all(struct torture *t, unsigned int primary,
+			const struct stag_pool_node_info *info, char *why, size_t size)
 {
-	uint64_t until = clock_ns() + 20 * NS_PER_S;
-	bool same = false;
+	for (unsigned int n = 0; n < t->o.nodes; n++)
+		if (n != primary && !compare_with(t, primary, n, info, why, size))
+			return false;
+	return true;
+}
 
-	while (!same) {
-		same = node_view(t, primary, info);
-		for (unsigned int n = 0; same && n < t->o.nodes; n++) {
-			struct stag_pool_node_info other;
+/* What it says now, not what it said before it was asked. */
+static bool has_said_since(const struct torture *t, unsigned int n, uint64_t since,
+			   struct stag_pool_node_info *info)
+{
+	return node_view(t, n, info) && atomic_load(&t->shared->views[n].at) > since;
+}
 
-			same = node_view(t, n, &other) && other.number == info->number &&
-			       other.role != STAG_POOL_ROLE_JOINING;
-		}
-		if (same)
-			break;
-		if (clock_ns() > until)
+bool nodes_ask_primary(struct torture *t, struct stag_pool_node_info *info)
+{
+	uint64_t since = clock_ns();
+
+	for (;;) {
+		int primary = node_primary(t);
+
+		if (primary >= 0 && has_said_since(t, (unsigned int)primary, since, info))
+			return true;
+		if (clock_ns() > since + QUIET_NS)
+			return fail(t, "there is no primary");
+		if (!pass_time(t, 0.005))
+			return false;
+	}
+}
+
+/* Nobody works: all have applied the same. */
+static bool is_quiet(const struct torture *t, uint64_t since, int *primary,
+		     struct stag_pool_node_info *info)
+{
+	*primary = node_primary(t);
+	if (*primary < 0 || !has_said_since(t, (unsigned int)*primary, since, info))
+		return false;
+	for (unsigned int n = 0; n < t->o.nodes; n++) {
+		struct stag_pool_node_info other;
+
+		if (!has_said_since(t, n, since, &other) || other.number != info->number ||
+		    other.epoch != info->epoch || other.role == STAG_POOL_ROLE_JOINING)
+			return false;
+	}
+	return true;
+}
+
+/* Once they have had the time. */
+static bool await_quiet(struct torture *t, int *primary, struct stag_pool_node_info *info)
+{
+	uint64_t since = clock_ns();
+
+	while (!is_quiet(t, since, primary, info)) {
+		if (clock_ns() > since + QUIET_NS)
 			return fail(t, "standbys have not applied what the primary has");
 		if (!pass_time(t, 0.005))
 			return false;
@@ -405,18 +440,33 @@ static bool await_quiet(struct torture *t, unsigned int primary, struct stag_poo
 	return true;
 }
 
+/* A takeover, or a standby that was dropped: memory that is being copied. */
+static bool has_changed(const struct stag_pool_node_info *before,
+			const struct stag_pool_node_info *now)
+{
+	return now->epoch != before->epoch || now->resyncs != before->resyncs;
+}
+
+/*
+ * On a machine that has no time for its nodes another may be primary before all is compared. What differs meanwhile is no fault, and is
+ * compared anew; what differs in a pool where nothing happened is one.
+ */
 bool nodes_compare(struct torture *t)
 {
-	struct stag_pool_node_info info;
-	int primary = node_primary(t);
+	struct stag_pool_node_info before, now;
+	char why[160] = "";
+	int primary;
 
-	if (primary < 0)
-		return fail(t, "no primary to compare with");
-	if (!await_quiet(t, (unsigned int)primary, &info))
-		return false;
-	for (unsigned int n = 0; n < t->o.nodes; n++)
-		if ((int)n != primary && !compare_with(t, (unsigned int)primary, n, &info))
+	for (unsigned int i = 0; i < COMPARISONS; i++) {
+		if (!await_quiet(t, &primary, &before))
 			return false;
-	t->now->compared = true;
-	return true;
+		t->now->compared = compare_all(t, (unsigned int)primary, &before, why, sizeof(why));
+		if (t->now->compared)
+			return true;
+		if (!pass_time(t, SETTLED_S) || !nodes_ask_primary(t, &now))
+			return false;
+		if (!has_changed(&before, &now))
+			break;
+	}
+	return fail(t, "%s", why);
 }

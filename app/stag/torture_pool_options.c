@@ -5,16 +5,20 @@
 #include "torture_pool.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "conf.h"
 #include "stag.h"
+#include "store.h"
+#include "verb.h"
 
 #define MAX_ROUNDS 1000u
+#define LEAST_SIZE (1ull << 20)
+#define MOST_SIZE  (1ull << 40)
 
 enum {
-	T_PHASE = 256,
+	T_PHASE = VERB_OPTION,
 	T_SECONDS,
 	T_ROUNDS,
 	T_FAILOVERS,
@@ -39,6 +43,7 @@ enum {
 
 static const struct option long_options[] = {
 	{"phase", required_argument, NULL, T_PHASE},
+	{"secs", required_argument, NULL, T_SECONDS},
 	{"seconds", required_argument, NULL, T_SECONDS},
 	{"rounds", required_argument, NULL, T_ROUNDS},
 	{"failovers", required_argument, NULL, T_FAILOVERS},
@@ -52,6 +57,7 @@ static const struct option long_options[] = {
 	{"beat", required_argument, NULL, T_BEAT},
 	{"lease", required_argument, NULL, T_LEASE},
 	{"promote", required_argument, NULL, T_PROMOTE},
+	{"dir", required_argument, NULL, T_DIRECTORY},
 	{"directory", required_argument, NULL, T_DIRECTORY},
 	{"check", required_argument, NULL, T_CHECK},
 	{"keep", no_argument, NULL, T_KEEP},
@@ -108,6 +114,14 @@ static bool take_phase(struct options *o, const char *text)
 	return true;
 }
 
+static bool take_size(struct options *o, const char *text)
+{
+	if (conf_parse_size(text, &o->size) && o->size >= LEAST_SIZE && o->size <= MOST_SIZE)
+		return true;
+	complain("--size wants 1M to 1T, not '%s'", text);
+	return false;
+}
+
 /* Those that are numbers. */
 static bool take_number(struct options *o, int c, const char *text)
 {
@@ -141,17 +155,19 @@ static bool take_number(struct options *o, int c, const char *text)
 	return false;
 }
 
-static bool take(struct options *o, int c, const char *text)
+static bool take(void *to, int c, char *text)
 {
+	struct options *o = to;
+
 	switch (c) {
 	case T_PHASE:
 		return take_phase(o, text);
 	case T_SECONDS:
-		return seconds("seconds", text, 100, &o->seconds);
+		return seconds("secs", text, 100, &o->seconds);
 	case T_PAUSE:
 		return seconds("longest-pause", text, 60, &o->longest_pause);
 	case T_SIZE:
-		return number("size", text, 1, 1 << 20, &o->size) && (o->size <<= 20);
+		return take_size(o, text);
 	case T_SEED:
 		return number("seed", text, 0, UINT64_MAX, &o->seed);
 	case T_DIRECTORY:
@@ -172,21 +188,45 @@ static bool take(struct options *o, int c, const char *text)
 	case T_JSON:
 		o->json = true;
 		return true;
+	case T_LIST:
+		o->list = true;
+		return true;
 	default:
 		return take_number(o, c, text);
 	}
 }
 
-static void list_phases(void)
+static void list_phases(bool as_json)
 {
+	json_t *list = json_array();
+
 	for (unsigned int i = 0; i < num_phases; i++)
-		printf("%-12s %s%s\n", phases[i].name, phases[i].what,
-		       phases[i].wants_net ? " (wants network namespaces)" : "");
+		if (as_json)
+			json_array_append_new(
+				list,
+				json_pack("{s:s s:s s:b}", "phase", phases[i].name, "what",
+					  phases[i].what, "wants_namespaces", phases[i].wants_net));
+		else
+			printf("%-12s %s%s\n", phases[i].name, phases[i].what,
+			       phases[i].wants_net ? " (wants network namespaces)" : "");
+	if (as_json)
+		store_dump(list);
+	else
+		json_decref(list);
 }
 
 bool options_take(struct options *o, const struct command *self, int argc, char **argv, int *rc)
 {
-	int c;
+	static const struct verb verb = {"pool",
+					 "options only",
+					 0,
+					 0,
+					 ~0ull,
+					 "Serves a pool by several nodes, kills, stops and cuts "
+					 "them off, and judges what clients "
+					 "saw.",
+					 "stag torture pool --phase kill-primary --failovers 20"};
+	static const struct verb_options options = {long_options, take};
 
 	*o = (struct options){.nodes = 2,
 			      .clients = 8,
@@ -195,24 +235,10 @@ bool options_take(struct options *o, const struct command *self, int argc, char 
 			      .seconds = 10,
 			      .longest_pause = 2,
 			      .size = 64 << 20};
+	if (!verb_parse(self, &verb, &options, o, argc, argv, rc))
+		return false;
 	*rc = EXIT_OK;
-	argv[0] = "stag torture pool"; /* getopt_long() says so */
-	while ((c = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-		if (c == 'h' || c == T_LIST) {
-			if (c == 'h')
-				fputs(self->help, stdout);
-			else
-				list_phases();
-			return false;
-		}
-		if (c == '?' || !take(o, c, optarg)) {
-			*rc = usage_error(self);
-			return false;
-		}
-	}
-	if (optind == argc)
-		return true;
-	complain("stag torture pool wants options only, not '%s'", argv[optind]);
-	*rc = usage_error(self);
-	return false;
+	if (o->list)
+		list_phases(o->json);
+	return !o->list;
 }

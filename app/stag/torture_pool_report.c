@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "progress.h"
 
 double percentile(const double *sorted, size_t n, double p)
 {
@@ -19,24 +20,31 @@ double percentile(const double *sorted, size_t n, double p)
 	return n ? sorted[at ? at - 1 : 0] : 0;
 }
 
+static struct progress progress;
+
+/* A phase goes on until it has lasted, and has had its failovers: how long is not known. */
 void show_progress(const struct torture *t)
 {
-	static uint64_t last;
-	uint64_t now = clock_ns();
+	char note[80];
 
-	if (t->o.json || !t->now || !t->now->name || !isatty(STDERR_FILENO) ||
-	    now - last < 200 * NS_PER_MS)
+	if (t->o.json || !t->now || !t->now->name)
 		return;
-	last = now;
-	fprintf(stderr, "\r%-12s %5.1f s  %8" PRIu64 " operations  %4" PRIu64 " failovers ",
-		t->now->name, (double)(now - t->phase_began) / 1e9, clients_done(t),
-		nodes_epoch(t) - t->first_epoch);
+	if (progress.what != t->now->name) {
+		progress_begin(&progress, t->now->name, PROGRESS_TIME,
+			       t->o.failovers ? 0 : (uint64_t)(t->o.seconds * NS_PER_S));
+		progress.since = t->phase_began;
+	}
+	if (!progress_is_due(&progress, clock_ns()))
+		return;
+	snprintf(note, sizeof(note), "%" PRIu64 " operations, %" PRIu64 " failovers",
+		 clients_done(t), nodes_epoch(t) - t->first_epoch);
+	progress_spent(&progress, note);
 }
 
 void show_nothing(void)
 {
-	if (isatty(STDERR_FILENO))
-		fprintf(stderr, "\r%78s\r", "");
+	progress_end(&progress);
+	progress.what = NULL;
 }
 
 static const char *linear_word(const struct judgement *j)

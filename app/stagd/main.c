@@ -4,25 +4,27 @@
  *
  * It needs the software adapter in its own process, where there is no other: it is run once more with it.
  */
-#include "stagd.h"
-
 #include <getopt.h>
-#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "api.h"
+#include "complain.h"
+#include "library.h"
 #include "preload.h"
+#include "serve.h"
 
 enum { EXIT_USAGE = 2 };
 
 static const char help_text[] =
 	"usage: stagd [--config FILE] [--json]\n"
 	"       stagd --check [--config FILE]\n\n"
-	"Serves nodes of memory pools, as an INI file says, until it gets SIGTERM: then a node "
-	"that\n"
-	"is primary hands over to a standby, and it ends. See stagd(8), and stag.ini(5) on the "
-	"file;\n"
-	"'stag pool create' and 'stag pool join' write one.\n\n"
+	"Serves memory pools, stores, block targets and a management API with a console, as an\n"
+	"INI file says, until it gets SIGTERM. SIGHUP: reads the file again, and takes on what "
+	"has\n"
+	"changed. See stagd(8), and stag.ini(5) on the file; 'stag pool create' and 'stag pool\n"
+	"join' write one.\n\n"
 	"  -c, --config FILE  the INI file (" CONF_PATH ")\n"
 	"  --check            say what is wrong with it, each with its line, and serve nothing\n"
 	"  --json             say what is served as JSON\n"
@@ -34,17 +36,6 @@ struct options {
 	const char *config;
 	bool check, json;
 };
-
-void complain(const char *fmt, ...)
-{
-	va_list ap;
-
-	fputs("stagd: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	fputc('\n', stderr);
-}
 
 static int usage_error(void)
 {
@@ -89,31 +80,33 @@ static int take_options(struct options *o, int argc, char **argv)
 	return usage_error();
 }
 
-static int check(const struct conf *conf)
+static int check(const char *config)
 {
-	for (unsigned int i = 0; i < conf->num_pools; i++)
-		printf("%s: pool %s, node %s: good\n", conf->path, conf->pools[i].name,
-		       conf->pools[i].node);
-	return EXIT_SUCCESS;
+	const struct conf_section *s = NULL;
+	struct conf conf;
+	int rc = conf_read(&conf, config, stderr);
+
+	while (rc == 0 && (s = conf_next(&conf, NULL, s)))
+		if (s->line)
+			printf("%s:%u: %s%s%s: good\n", s->path, s->line, conf_kind_word(s->kind),
+			       *s->name ? " " : "", s->name);
+	if (rc != 0)
+		complain("%s is not good", config);
+	conf_free(&conf);
+	return rc == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)
 {
 	struct options o = {.config = CONF_PATH};
-	struct conf conf;
 	int rc = take_options(&o, argc, argv);
 
 	if (rc >= 0)
 		return rc;
-	if (!o.check && preload_program(argv) != 0)
+	if (o.check)
+		return check(o.config);
+	library_prepare();
+	if (preload_program(argv) != 0)
 		return EXIT_FAILURE;
-	if (conf_read(&conf, o.config, stderr) != 0) {
-		complain(o.check ? "%s is not good" : "%s is not good, nothing is served",
-			 o.config);
-		rc = EXIT_FAILURE;
-	} else {
-		rc = o.check ? check(&conf) : serve(&conf, o.json);
-	}
-	conf_free(&conf);
-	return rc;
+	return serve(o.config, &api_calls, o.json);
 }

@@ -2,7 +2,7 @@
 /*
  * notify.c - how we are, to the service manager: a datagram to NOTIFY_SOCKET (sd_notify(3)).
  */
-#include "stagd.h"
+#include "notify.h"
 
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * serve.c - the nodes of stagd: started all or none, watched, stopped in order.
- *
- * A node makes a pool only if it has never been of one: its state directory knows. So whoever loses the roll, or names another
- * by mistake, does not find an empty pool in the place of the old one.
+ * serve.c - a daemon from its first signal to its last: see serve.h.
  */
-#include "stagd.h"
+#include "serve.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <jansson.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,193 +14,140 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
-#include "pool/state.h"
-#include "preload.h"
+#include "complain.h"
+#include "daemon_own.h"
+#include "library.h"
+#include "notify.h"
+#include "privileges.h"
 
-#define LOOK_MS 1000 /* how often the nodes are asked how they are */
-#define HAND_MS 2000 /* how long a primary has to hand over */
-
-static const char *const role_words[] = {"unknown", "primary", "standby",
-					 "joining", "waiting", "refused"};
-
-static const char *role_word(uint32_t role)
-{
-	return role < sizeof(role_words) / sizeof(role_words[0]) ? role_words[role] : "unknown";
-}
-
-/* ---- start ------------------------------------------------------------------------ */
-
-static void log_line(void *arg, const char *line)
-{
-	const struct conf_pool *p = arg;
-
-	fprintf(stderr, "stagd: pool %s, node %s: %s\n", p->name, p->node, line);
-}
-
-static bool has_been_of_a_pool(const struct conf_pool *p)
-{
-	CLEANUP_CLOSE int dir = open(p->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct pool_state state;
-	int rc;
-
-	if (dir < 0)
-		return errno != ENOENT;
-	rc = state_load(dir, &state);
-	return rc == 0 ? state.epoch > 0 : rc != -ENOENT;
-}
-
-/* What the user can do about it. */
-static const char *advice(const struct conf_pool *p, int error)
-{
-	switch (error) {
-	case ENOENT:
-		return p->create ? "; this node was in a pool that is not there any more: see LOST "
-				   "in stagd(8)"
-				 : "; one node makes the pool: create = yes, size = ...";
-	case ENOTRECOVERABLE:
-		return "; the only copy was in this node's memory: see LOST in stagd(8)";
-	case EADDRINUSE:
-		return "; another port, or another memory, is set in its section";
-	case EBUSY:
-		return "; does another stagd run with this state directory?";
-	default:
-		return "";
-	}
-}
-
-static bool start(struct served *s)
-{
-	struct conf_pool *p = s->conf;
-	struct stag_pool_node_attr attr = p->attr;
-	int error;
-
-	attr.log = log_line;
-	attr.log_arg = p;
-	if (p->create && !has_been_of_a_pool(p))
-		attr.flags |= STAG_POOL_CREATE;
-	s->node = stag_pool_node_start(&attr);
-	if (!s->node && errno == EEXIST && attr.flags & STAG_POOL_CREATE) {
-		attr.flags &= ~(uint32_t)STAG_POOL_CREATE;
-		s->node = stag_pool_node_start(&attr);
-	}
-	if (s->node)
-		return true;
-	error = errno;
-	complain("%s:%u: %s%s", s->path, p->line, stag_pool_error(), advice(p, error));
-	return false;
-}
-
-static bool is_primary(struct stag_pool_node *node)
-{
-	struct stag_pool_node_info info = {0};
-
-	return stag_pool_node_query(node, &info, sizeof(info)) == 0 &&
-	       info.role == STAG_POOL_ROLE_PRIMARY;
-}
-
-/* So that clients go on elsewhere at once, and nobody has to find out that we are gone. */
-static void hand_over(struct stag_pool_node *node)
-{
-	const struct timespec nap = {.tv_nsec = 2 * NS_PER_MS};
-	uint64_t until = clock_ns() + HAND_MS * NS_PER_MS;
-
-	if (!is_primary(node) || stag_pool_node_switchover(node, NULL) != 0)
-		return;
-	while (is_primary(node) && clock_ns() < until)
-		nanosleep(&nap, NULL);
-}
-
-static void stop_all(struct served *list, unsigned int n)
-{
-	while (n-- > 0) {
-		hand_over(list[n].node);
-		stag_pool_node_stop(list[n].node);
-	}
-}
-
-static bool start_all(struct served *list, unsigned int n)
-{
-	for (unsigned int i = 0; i < n; i++)
-		if (!start(&list[i])) {
-			stop_all(list, i);
-			return false;
-		}
-	return true;
-}
+#define LOOK_MS	   1000 /* how often the services are asked how they are */
+#define LIMIT_ROOT 65536
 
 /* ---- say so ------------------------------------------------------------------------- */
 
-static void announce_json(const struct served *list, unsigned int n)
+/* The port that it got may not be the one it was told. */
+static void announce_api(struct daemon *d, json_t *list)
 {
-	json_t *all = json_array();
+	json_t *status = daemon_api_status(d);
+	const char *listen = json_string_value(json_object_get(status, "listen"));
+	const char *socket = json_string_value(json_object_get(status, "socket"));
+	int port = (int)json_integer_value(json_object_get(status, "port"));
+	const char *colon = listen ? strrchr(listen, ':') : NULL;
+	char where[128] = "";
 
-	for (unsigned int i = 0; i < n; i++)
-		json_array_append_new(
-			all, json_pack("{s:s, s:s, s:i, s:s}", "pool", list[i].conf->name, "node",
-				       list[i].conf->node, "port", (int)list[i].info.port, "role",
-				       role_word(list[i].info.role)));
-	json_dumpf(all, stdout, JSON_COMPACT);
-	puts("");
-	json_decref(all);
+	if (colon)
+		snprintf(where, sizeof(where), "%.*s:%d", (int)(colon - listen), listen, port);
+	if (list && json_is_object(status))
+		json_array_append_new(list, json_pack("{s:s?, s:s?}", "api", colon ? where : NULL,
+						      "socket", socket));
+	if (!list && colon)
+		printf("console and API on http://%s/\n", where);
+	if (!list && socket)
+		printf("API on %s\n", socket);
+	json_decref(status);
 }
 
-static void announce(struct served *list, unsigned int n, bool json)
+static void announce(struct daemon *d, bool json)
 {
-	if (json)
-		announce_json(list, n);
-	for (unsigned int i = 0; i < n && !json; i++)
-		printf("serving pool %s as %s on port %u\n", list[i].conf->name, list[i].conf->node,
-		       list[i].info.port);
-	fflush(stdout);
-}
-
-/* True if each of them answered. */
-static bool look(struct served *list, unsigned int n, bool first)
-{
-	bool good = true;
+	json_t *list = json ? json_array() : NULL;
+	unsigned int n;
+	struct service **all = daemon_get_all(d, &n);
 
 	for (unsigned int i = 0; i < n; i++) {
-		struct stag_pool_node_info now = {0};
-
-		if (stag_pool_node_query(list[i].node, &now, sizeof(now)) != 0) {
-			good = false;
-			continue;
-		}
-		if (first || now.role != list[i].info.role || now.epoch != list[i].info.epoch)
-			notify("STATUS=pool %s: %s of epoch %llu%s%s", list[i].conf->name,
-			       role_word(now.role), (unsigned long long)now.epoch,
-			       now.why[0] ? ": " : "", now.why);
-		list[i].info = now;
+		all[i]->kind->announce(all[i], list);
+		daemon_put(all[i]);
 	}
-	return good;
+	free(all);
+	announce_api(d, list);
+	if (json) {
+		json_dumpf(list, stdout, JSON_COMPACT);
+		puts("");
+		json_decref(list);
+	}
+	fflush(stdout);
 }
 
 /* ---- until told to stop ----------------------------------------------------------------- */
 
-static void signals(sigset_t *set)
+/* True if each of them answered. */
+static bool look(struct daemon *d)
 {
-	sigemptyset(set);
-	sigaddset(set, SIGINT);
-	sigaddset(set, SIGTERM);
-	sigaddset(set, SIGHUP);
+	bool good = true;
+	unsigned int n;
+	struct service **all = daemon_get_all(d, &n);
+
+	for (unsigned int i = 0; i < n; i++) {
+		good &= all[i]->kind->answers(all[i]);
+		daemon_put(all[i]);
+	}
+	free(all);
+	return all && good;
 }
 
-/* None of them will serve, whatever happens: nobody is to think that something is served here. */
-static bool have_all_refused(const struct served *list, unsigned int n)
+/* There is nothing but nodes, and none of them will serve, whatever happens: nobody is to think that something is served here. */
+static bool have_all_refused(struct daemon *d)
 {
+	unsigned int n, refused = 0;
+	struct service **all = daemon_get_all(d, &n);
+
 	for (unsigned int i = 0; i < n; i++)
-		if (list[i].info.role != STAG_POOL_ROLE_REFUSED)
-			return false;
-	for (unsigned int i = 0; i < n; i++)
-		complain("%s:%u: pool %s: %s; see REFUSED in stagd(8)", list[i].path,
-			 list[i].conf->line, list[i].conf->name, list[i].info.why);
-	return true;
+		refused += all[i]->kind == &pool_service && pool_has_refused(all[i]);
+	for (unsigned int i = 0; i < n; i++) {
+		if (refused == n)
+			event_add(EVENT_ERR, all[i]->object, "%s:%u: see REFUSED in stagd(8)",
+				  all[i]->conf->path, all[i]->conf->line);
+		daemon_put(all[i]);
+	}
+	free(all);
+	return n > 0 && refused == n;
+}
+
+/* A reload may take long, and the watchdog is fed meanwhile: it has a thread. */
+struct reloader {
+	struct daemon *daemon;
+	pthread_t thread;
+	sem_t told;
+	bool ends, runs;
+};
+
+static void *reload_when_told(void *arg)
+{
+	struct reloader *r = arg;
+
+	for (;;) {
+		while (sem_wait(&r->told) != 0)
+			;
+		if (__atomic_load_n(&r->ends, __ATOMIC_ACQUIRE))
+			return NULL;
+		notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)clock_ns() / 1000);
+		daemon_reload(r->daemon, NULL, 0);
+		notify("READY=1");
+	}
+}
+
+static bool reloader_start(struct reloader *r, struct daemon *d)
+{
+	*r = (struct reloader){.daemon = d};
+	sem_init(&r->told, 0, 0);
+	r->runs = pthread_create(&r->thread, NULL, reload_when_told, r) == 0;
+	if (!r->runs)
+		event_add(EVENT_ERR, "daemon", "no thread; nothing is served");
+	return r->runs;
+}
+
+static void reloader_stop(struct reloader *r)
+{
+	if (!r->runs)
+		return;
+	__atomic_store_n(&r->ends, true, __ATOMIC_RELEASE);
+	sem_post(&r->told);
+	pthread_join(r->thread, NULL);
+	sem_destroy(&r->told);
 }
 
 /* An exit code. */
-static int wait_for_the_end(struct served *list, unsigned int n, const sigset_t *set)
+static int wait_for_the_end(struct daemon *d, struct reloader *r, const sigset_t *set)
 {
 	uint64_t watchdog = notify_watchdog_ms();
 	uint64_t ms = watchdog && watchdog < LOOK_MS ? watchdog : LOOK_MS;
@@ -217,12 +160,24 @@ static int wait_for_the_end(struct served *list, unsigned int n, const sigset_t 
 		if (sig == SIGINT || sig == SIGTERM)
 			return EXIT_SUCCESS;
 		if (sig == SIGHUP)
-			reload(list, n);
-		if (look(list, n, false) && watchdog)
+			sem_post(&r->told);
+		if (look(d) && watchdog)
 			notify("WATCHDOG=1");
-		if (have_all_refused(list, n))
+		if (have_all_refused(d))
 			return EXIT_FAILURE;
 	}
+}
+
+/* ---- before ------------------------------------------------------------------------------- */
+
+static void block_signals(sigset_t *set)
+{
+	sigemptyset(set);
+	sigaddset(set, SIGINT);
+	sigaddset(set, SIGTERM);
+	sigaddset(set, SIGHUP);
+	sigprocmask(SIG_BLOCK, set, NULL); /* before there are threads: theirs, too */
+	signal(SIGPIPE, SIG_IGN);
 }
 
 /* A client is a socket: as many as the system lets us have. */
@@ -232,41 +187,67 @@ static void raise_limit(void)
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
 		return;
+	if (geteuid() == 0 && limit.rlim_max < LIMIT_ROOT)
+		limit.rlim_max = LIMIT_ROOT;
 	limit.rlim_cur = limit.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-static int serve_all(struct served *list, unsigned int n, bool json)
+static void complain_as_event(const char *text)
 {
-	sigset_t set;
-	int rc;
-
-	signals(&set); /* before there are threads: theirs, too */
-	sigprocmask(SIG_BLOCK, &set, NULL);
-	raise_limit();
-	if (!start_all(list, n))
-		return EXIT_FAILURE;
-	look(list, n, true);
-	announce(list, n, json);
-	notify("READY=1");
-	rc = wait_for_the_end(list, n, &set);
-	notify("STOPPING=1");
-	stop_all(list, n);
-	return rc;
+	event_add(EVENT_WARN, "daemon", "%s", text);
 }
 
-int serve(struct conf *conf, bool json)
+/* What has to be known before any other file is opened: who we are to be, and where the log goes. */
+static bool prepare(struct conf *conf, const char *config)
 {
-	struct served *list = calloc(conf->num_pools, sizeof(*list));
-	int rc;
+	char why[512];
 
-	if (!list) {
-		complain("no memory");
-		return EXIT_FAILURE;
+	if (conf_read_as(conf, config, NULL, CONF_TEXT_ONLY | CONF_NO_DROPINS, NULL) != 0 &&
+	    !conf->daemon)
+		return true; /* it is read again, and complained of, when all of it is */
+	event_log_to((enum event_log)conf->daemon->log, (enum event_level)conf->daemon->log_level);
+	complain_to = complain_as_event;
+	raise_limit();
+	if (privileges_drop(conf, why, sizeof(why)) != 0) {
+		event_add(EVENT_ERR, "daemon", "%s", why);
+		return false;
 	}
-	for (unsigned int i = 0; i < conf->num_pools; i++)
-		list[i] = (struct served){.path = conf->path, .conf = &conf->pools[i]};
-	rc = serve_all(list, conf->num_pools, json);
-	free(list);
+	return true;
+}
+
+static bool is_still_nobody(const struct conf *conf)
+{
+	if (!conf->daemon || privileges_are_dropped(conf))
+		return true;
+	event_add(EVENT_ERR, "daemon", "a thread has root's privileges; nothing is served");
+	return false;
+}
+
+int serve(const char *config, const struct daemon_api *api, bool json)
+{
+	struct reloader r = {.runs = false};
+	struct daemon *d = NULL;
+	int rc = EXIT_FAILURE;
+	struct conf conf;
+	sigset_t set;
+
+	block_signals(&set);
+	if (prepare(&conf, config)) {
+		library_begin();
+		d = daemon_start(config, api);
+	}
+	if (d && is_still_nobody(&conf) && reloader_start(&r, d)) {
+		look(d);
+		announce(d, json);
+		notify("READY=1");
+		rc = wait_for_the_end(d, &r, &set);
+		notify("STOPPING=1");
+	}
+	reloader_stop(&r);
+	if (d)
+		daemon_stop(d);
+	library_end();
+	conf_free(&conf);
 	return rc;
 }

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * body.c - a JSON body, checked against the fields of its route (http.h).
+ *
+ * What passes here has every field that is required, none that is unknown, and each of its kind: handlers ask no more.
+ */
+#include "http.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "conf.h"
+
+#define TEXT_MAX     512
+#define ARRAY_MAX    256
+#define SIZE_MAXIMUM (1ull << 62)
+
+/* An INI file is made of it: what would end its line, or begin a comment, is none. */
+static bool is_text(const json_t *value)
+{
+	const char *text = json_string_value(value);
+	size_t len = json_string_length(value);
+
+	if (len == 0 || len > TEXT_MAX || strchr(" ;#\"'", *text) || text[len - 1] == ' ')
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+			return false;
+	return !strstr(text, " ;") && !strstr(text, " #");
+}
+
+bool size_parse(const json_t *value, uint64_t *bytes)
+{
+	if (json_is_string(value))
+		return json_string_length(value) < 32 &&
+		       conf_parse_size(json_string_value(value), bytes) && *bytes < SIZE_MAXIMUM;
+	*bytes = (uint64_t)json_integer_value(value);
+	return json_is_integer(value) && json_integer_value(value) >= 0 && *bytes < SIZE_MAXIMUM;
+}
+
+static bool are_texts(const json_t *value)
+{
+	if (!json_is_array(value) || json_array_size(value) > ARRAY_MAX)
+		return false;
+	for (size_t i = 0; i < json_array_size(value); i++)
+		if (!json_is_string(json_array_get(value, i)) || !is_text(json_array_get(value, i)))
+			return false;
+	return true;
+}
+
+static bool is_of_kind(const struct field *field, const json_t *value)
+{
+	uint64_t bytes;
+
+	switch (field->kind) {
+	case FIELD_TEXT:
+	case FIELD_SECRET:
+		return json_is_string(value) && is_text(value);
+	case FIELD_NAME:
+		return json_is_string(value) &&
+		       strlen(json_string_value(value)) == json_string_length(value) &&
+		       name_is_valid(json_string_value(value));
+	case FIELD_SIZE:
+		return size_parse(value, &bytes);
+	case FIELD_NUMBER:
+		return json_is_integer(value) && json_integer_value(value) >= field->least &&
+		       json_integer_value(value) <= field->most;
+	case FIELD_FLAG:
+		return json_is_boolean(value);
+	case FIELD_TEXTS:
+		return are_texts(value);
+	case FIELD_OBJECTS:
+		return json_is_array(value) && json_array_size(value) <= ARRAY_MAX;
+	}
+	return false;
+}
+
+static const char *kind_words(const struct field *field, char *text, size_t size)
+{
+	static const char *const words[] = {
+		[FIELD_TEXT] = "a line of text",
+		[FIELD_SECRET] = "a line of text",
+		[FIELD_NAME] = "a name: letters, digits and . - _, 63 at most",
+		[FIELD_SIZE] = "a number of bytes, or a size such as \"10G\"",
+		[FIELD_FLAG] = "true or false",
+		[FIELD_TEXTS] = "an array of lines of text",
+		[FIELD_OBJECTS] = "an array of objects",
+	};
+
+	if (field->kind != FIELD_NUMBER)
+		return words[field->kind];
+	snprintf(text, size, "a whole number from %lld to %lld", (long long)field->least,
+		 (long long)field->most);
+	return text;
+}
+
+static const struct field *find_field(const struct field *fields, const char *name)
+{
+	for (; fields->name; fields++)
+		if (strcmp(fields->name, name) == 0)
+			return fields;
+	return NULL;
+}
+
+static int check_object(const struct field *fields, const char *of, json_t *o, struct fault *f);
+
+static int check_field(const struct field *field, json_t *value, struct fault *f)
+{
+	char text[80];
+	int rc = 0;
+
+	if (!is_of_kind(field, value))
+		return fault_set(f, 400, "bad_value", NULL, "the field '%s' is %s", field->name,
+				 kind_words(field, text, sizeof(text)));
+	if (field->kind == FIELD_OBJECTS)
+		for (size_t i = 0; i < json_array_size(value) && rc == 0; i++)
+			rc = check_object(field->fields, field->name, json_array_get(value, i), f);
+	return rc;
+}
+
+/* of: the field that it is in. */
+static int check_object(const struct field *fields, const char *of, json_t *o, struct fault *f)
+{
+	const char *name;
+	json_t *value;
+
+	if (!json_is_object(o))
+		return fault_set(f, 400, "bad_value", NULL, "the %s is to be a JSON object", of);
+	json_object_foreach(o, name, value)
+	{
+		const struct field *field = find_field(fields, name);
+
+		if (!field)
+			return fault_set(f, 400, "unknown_field",
+					 "GET /openapi.json names the fields of every body",
+					 "the %s has an unknown field '%.60s'", of, name);
+		if (check_field(field, value, f) != 0)
+			return -EBADMSG;
+	}
+	for (; fields->name; fields++)
+		if (fields->required && !json_object_get(o, fields->name))
+			return fault_set(f, 400, "missing_field",
+					 "GET /openapi.json names the fields of every body",
+					 "the %s has no field '%s'", of, fields->name);
+	return 0;
+}
+
+int body_parse(const struct route *route, const char *text, size_t len, json_t **body,
+	       struct fault *f)
+{
+	json_error_t error;
+	int rc;
+
+	*body = NULL;
+	if (len &&
+	    memchr(text, '\0', len)) /* behind a number, jansson 2.14 takes no notice of it */
+		return fault_set(f, 400, "malformed_json", NULL,
+				 "there is a zero byte in the body");
+	*body = len ? json_loadb(text, len, JSON_REJECT_DUPLICATES, &error) : json_object();
+	if (!*body && len == 0)
+		return fault_set(f, 500, "no_memory", NULL, "there is no memory");
+	if (!*body)
+		return fault_set(f, 400, "malformed_json", NULL, "line %d, column %d: %s",
+				 error.line, error.column, error.text);
+	rc = check_object(route->fields, "body", *body, f);
+	if (rc != 0) {
+		json_decref(*body);
+		*body = NULL;
+	}
+	return rc;
+}

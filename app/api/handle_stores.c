@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * handle_stores.c - stores: made, checked, grown, and served or not.
+ */
+#include "handle.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "store_words.h"
+
+void handle_stores(struct request *r)
+{
+	answer_list(r, "stores");
+}
+
+void handle_store(struct request *r)
+{
+	answer_service(r, "store");
+}
+
+/* ---- made and not served any more ------------------------------------------------------ */
+
+/* -errno, and it was answered. */
+static int format(struct request *r, const char *path)
+{
+	struct stag_store_attr attr = {.block = (uint32_t)body_number(r, "block", 0)};
+	int rc;
+
+	body_size(r, "size", &attr.size);
+	if (strlen(body_text(r, "label", "")) >= sizeof(attr.label)) {
+		answer_fault(r, 400, "bad_value", NULL, "a label has at most %d bytes",
+			     STAG_STORE_NAME_MAX - 1);
+		return -EINVAL;
+	}
+	strcpy(attr.label, body_text(r, "label", ""));
+	rc = stag_store_format(path, &attr, body_flag(r, "force") ? STAG_STORE_FORCE : 0);
+	if (rc != 0)
+		answer_error(r, rc,
+			     rc == EEXIST
+				     ? "\"force\": true loses that for ever; or name another path"
+				     : NULL,
+			     stag_store_error());
+	return -rc;
+}
+
+static bool is_whole(struct request *r, const char *path)
+{
+	static const char *const of_format[] = {"size", "block", "label", "force"};
+
+	if (*path != '/' && strncmp(path, "mem:", 4) != 0)
+		answer_fault(r, 400, "bad_value", NULL,
+			     "'path' is a path from the root, or mem:NAME");
+	for (size_t i = 0; i < sizeof(of_format) / sizeof(of_format[0]); i++)
+		if (json_object_get(r->body, of_format[i]) && !body_flag(r, "format"))
+			answer_fault(r, 400, "bad_value", NULL, "'%s' goes with \"format\": true",
+				     of_format[i]);
+	return r->fault.status == 0;
+}
+
+static void put_store(struct settings *s, struct request *r)
+{
+	settings_text(s, r, "path", "path");
+	settings_text(s, r, "address", "address");
+	settings_number(s, r, "port", "port");
+	settings_number(s, r, "max_connections", "max-connections");
+	settings_size(s, r, "staging", "staging");
+	settings_size(s, r, "cache", "cache");
+}
+
+void handle_store_create(struct request *r)
+{
+	const char *name = body_text(r, "name", ""), *path = body_text(r, "path", "");
+	bool new_file = *path == '/' && access(path, F_OK) != 0;
+	struct settings s;
+
+	if (answer_taken(r, "store", name))
+		return;
+	if (!is_whole(r, path) || (body_flag(r, "format") && format(r, path) != 0))
+		return;
+	settings_open(&s);
+	put_store(&s, r);
+	if (settings_apply(&s, r, "store", name) != 0) {
+		if (new_file && body_flag(r, "format"))
+			unlink(path); /* all or nothing */
+		return;
+	}
+	answer_made(r, "store", name);
+}
+
+void handle_store_delete(struct request *r)
+{
+	withdraw_service(r, "store");
+}
+
+/* ---- check and grow ---------------------------------------------------------------------- */
+
+/* What went before is kept: a store is not held while it is read from end to end. */
+static char *path_of(struct request *r)
+{
+	struct daemon_store *s = daemon_store_get(r->daemon, param(r, 0));
+	char *path = s ? strdup(s->path) : NULL;
+
+	if (s)
+		daemon_store_put(s);
+	else
+		answer_none(r, "store", param(r, 0));
+	return path;
+}
+
+void handle_store_check(struct request *r)
+{
+	CLEANUP_FREE char *path = path_of(r), *text = NULL;
+	size_t length;
+	FILE *out = path ? open_memstream(&text, &length) : NULL;
+	int faults;
+
+	if (!out) {
+		if (!r->fault.status)
+			answer_error(r, ENOMEM, NULL, NULL);
+		return;
+	}
+	faults = stag_store_check(path, body_flag(r, "repair") ? STAG_STORE_REPAIR : 0, out);
+	if (fclose(out) != 0)
+		answer_error(r, ENOMEM, NULL, NULL);
+	else if (faults < 0)
+		answer_error(r, faults, NULL, stag_store_error());
+	else
+		answer_json(r, 200, json_pack("{s:i s:s}", "faults", faults, "report", text));
+}
+
+void handle_store_grow(struct request *r)
+{
+	struct daemon_store *s = daemon_store_get(r->daemon, param(r, 0));
+	uint64_t size = 0;
+	int rc;
+
+	if (!s) {
+		answer_none(r, "store", param(r, 0));
+		return;
+	}
+	body_size(r, "size", &size);
+	rc = stag_store_grow(s->store, size);
+	if (rc != 0)
+		answer_error(r, rc, NULL, stag_store_error());
+	daemon_store_put(s);
+	if (rc == 0)
+		handle_store(r);
+}

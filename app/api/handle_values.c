@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * handle_values.c - values of a pool by their names. An ETag is a value's version, which no other change of the pool has.
+ */
+#include "handle.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+#define LIST_MAX   1000
+#define LIST	   100
+#define FIRST_ROOM (64 << 10) /* of a value whose length is not known */
+
+static void answer_value_error(struct request *r, struct daemon_pool *p, int error)
+{
+	if (error == ENOENT) {
+		answer_fault(r, 404, "no_such_value", "GET /api/v1/pools/{pool}/values lists them",
+			     "pool %s has no value '%s'", p->name, param(r, 1));
+		return;
+	}
+	answer_error(r, error, NULL,
+		     error == EEXIST   ? "there is a value of this name"
+		     : error == EILSEQ ? "it has another version by now"
+				       : stag_pool_error());
+	if (error == EEXIST) /* what was asked for with If-None-Match */
+		r->fault.status = 412;
+	if (error == ENOTCONN || error == ETIMEDOUT)
+		daemon_pool_lost(p);
+}
+
+static bool name_fits(struct request *r)
+{
+	if (strlen(param(r, 1)) <= STAG_POOL_NAME_MAX)
+		return true;
+	answer_fault(r, 400, "bad_name", NULL, "a value's name has at most %d bytes",
+		     STAG_POOL_NAME_MAX);
+	return false;
+}
+
+/* ---- list ----------------------------------------------------------------------------- */
+
+/* As it stands in a path (RFC 3986 §2.3). */
+static json_t *path_of(const char *name)
+{
+	char text[3 * STAG_POOL_NAME_MAX + 1], *to = text;
+
+	for (; *name; name++) {
+		unsigned char c = (unsigned char)*name;
+
+		if ((c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') ||
+		    strchr("-._~", c))
+			*to++ = (char)c;
+		else
+			to += sprintf(to, "%%%02X", c);
+	}
+	*to = '\0';
+	return json_string(text);
+}
+
+static json_t *entry_json(const struct stag_pool_entry *e)
+{
+	bool readable = utf8_is_valid(e->name, strlen(e->name));
+
+	return json_pack("{s:o s:o s:I s:I}", "name", readable ? json_string(e->name) : json_null(),
+			 "path", path_of(e->name), "length", (json_int_t)e->ptr.length, "version",
+			 (json_int_t)e->version);
+}
+
+void handle_values(struct request *r)
+{
+	uint64_t limit = LIST, after = 0;
+	struct stag_pool_entry e = {0};
+	json_t *list = json_array();
+	struct daemon_pool *p = NULL;
+	bool more = true;
+
+	if (query_number(r, "limit", LIST_MAX, &limit) &&
+	    query_number(r, "after", INT64_MAX, &after))
+		p = pool_get(r);
+	if (!p) {
+		json_decref(list);
+		return;
+	}
+	e.cursor = after;
+	while (json_array_size(list) < limit && (more = stag_pool_next(p->client, &e)))
+		json_array_append_new(list, entry_json(&e));
+	if (!more && errno != 0) {
+		answer_value_error(r, p, errno);
+		json_decref(list);
+	} else {
+		answer_json(r, 200,
+			    json_pack("{s:o s:o}", "values", list, "next",
+				      more ? json_integer((json_int_t)e.cursor) : json_null()));
+	}
+	daemon_pool_put(p);
+}
+
+/* ---- get ------------------------------------------------------------------------------- */
+
+/* It may have grown each time. */
+static int fetch(struct daemon_pool *p, const char *name, char **bytes, size_t *length,
+		 uint64_t *version)
+{
+	size_t room = FIRST_ROOM;
+	int rc;
+
+	do {
+		free(*bytes);
+		*bytes = malloc(room);
+		if (!*bytes)
+			return ENOMEM;
+		*length = room;
+		rc = stag_pool_get(p->client, name, *bytes, length, version);
+		room = *length;
+	} while (rc == EMSGSIZE && room <= STAG_POOL_VALUE_MAX);
+	return rc;
+}
+
+static void set_etag(struct request *r, uint64_t version)
+{
+	snprintf(r->answer.etag, sizeof(r->answer.etag), "\"%llu\"", (unsigned long long)version);
+}
+
+void handle_value_get(struct request *r)
+{
+	struct daemon_pool *p = name_fits(r) ? pool_get(r) : NULL;
+	CLEANUP_FREE char *bytes = NULL;
+	uint64_t version = 0;
+	size_t length;
+	int rc;
+
+	if (!p)
+		return;
+	rc = fetch(p, param(r, 1), &bytes, &length, &version);
+	if (rc != 0) {
+		answer_value_error(r, p, rc);
+	} else {
+		answer_bytes(r, "application/octet-stream", bytes, length);
+		set_etag(r, version);
+		bytes = NULL;
+	}
+	daemon_pool_put(p);
+}
+
+/* ---- put and delete ---------------------------------------------------------------------- */
+
+/* One operation, waited for. An errno value. */
+static int carry_out(struct stag_pool *pool, const struct stag_pool_io *io,
+		     struct stag_pool_done *done)
+{
+	int rc = stag_pool_submit(pool, io, 1);
+
+	while (rc == 0 && stag_pool_poll(pool, done, 1) == 0) {
+		rc = stag_pool_wait(pool, 1000);
+		if (rc == ETIMEDOUT)
+			rc = 0; /* it ends by itself: retry_ms */
+	}
+	return rc ? rc : done->error;
+}
+
+/* "VERSION" in quotes, as ETag said it; false: it is something else, and that was answered. */
+static bool take_condition(struct request *r, struct stag_pool_io *io)
+{
+	const char *text = r->if_match;
+	char *end;
+
+	if (r->if_none_match && strcmp(r->if_none_match, "*") == 0 && io->op == STAG_POOL_PUT &&
+	    !text)
+		io->flags |= STAG_POOL_EXCLUSIVE;
+	else if (r->if_none_match)
+		goto wrong;
+	if (!text)
+		return true;
+	errno = 0;
+	io->version =
+		*text == '"' && text[1] >= '0' && text[1] <= '9' ? strtoull(text + 1, &end, 10) : 0;
+	if (!io->version || errno != 0 || strcmp(end, "\"") != 0)
+		goto wrong;
+	io->flags |= STAG_POOL_COMPARE;
+	return true;
+wrong:
+	answer_fault(r, 400, "bad_condition", NULL,
+		     "conditions are If-Match: \"VERSION\", and of PUT also If-None-Match: *");
+	return false;
+}
+
+static bool change(struct request *r, struct stag_pool_io *io, struct stag_pool_done *done)
+{
+	struct daemon_pool *p = name_fits(r) && take_condition(r, io) ? pool_get(r) : NULL;
+	int rc;
+
+	if (!p)
+		return false;
+	io->name = param(r, 1);
+	rc = carry_out(p->client, io, done);
+	if (rc != 0)
+		answer_value_error(r, p, rc);
+	daemon_pool_put(p);
+	return rc == 0;
+}
+
+void handle_value_put(struct request *r)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_PUT, .from = r->bytes ?: "", .length = r->length};
+	struct stag_pool_done done = {0};
+
+	if (!change(r, &io, &done))
+		return;
+	answer_json(r, 200,
+		    json_pack("{s:I s:I}", "version", (json_int_t)done.version, "length",
+			      (json_int_t)r->length));
+	set_etag(r, done.version);
+}
+
+void handle_value_delete(struct request *r)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_REMOVE};
+	struct stag_pool_done done = {0};
+
+	if (change(r, &io, &done))
+		answer_nothing(r);
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * history.c - the last ten minutes: samples, and what is told of them (history.h).
+ *
+ * Other daemons are asked without the lock held, and one that hangs takes seconds to give up on: whoever is last, the thread or
+ * who stops it, frees what both have. So stopping waits for nobody.
+ */
+#include "history.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "control.h"
+#include "daemon.h"
+#include "live.h"
+
+struct sample {
+	double time; /* seconds since 1970 */
+	json_t *values;
+};
+
+struct history {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	struct daemon *daemon; /* asked with the lock held, and not once stopping is set */
+	bool stopping;
+	unsigned int users;		     /* the thread, and who has started it */
+	struct sample ring[HISTORY_SAMPLES]; /* put counts on */
+	uint64_t put;
+	struct look before; /* the thread's alone */
+};
+
+static void look_free(struct look *l)
+{
+	json_decref(l->daemons);
+	json_decref(l->lives);
+	*l = (struct look){0};
+}
+
+/* With the lock held; it is gone, or unlocked, then. */
+static void let_go(struct history *h)
+{
+	bool last = --h->users == 0;
+
+	pthread_mutex_unlock(&h->lock);
+	if (!last)
+		return;
+	for (unsigned int i = 0; i < HISTORY_SAMPLES; i++)
+		json_decref(h->ring[i].values);
+	look_free(&h->before);
+	pthread_cond_destroy(&h->changed);
+	pthread_mutex_destroy(&h->lock);
+	free(h);
+}
+
+/* ---- the thread ------------------------------------------------------------------------ */
+
+static void keep(struct history *h, struct look *now)
+{
+	struct sample *s = &h->ring[h->put++ % HISTORY_SAMPLES];
+
+	json_decref(s->values);
+	s->time = (double)(clock_read(CLOCK_REALTIME) / NS_PER_MS) / 1000; /* as it is printed */
+	s->values = series_of(now, &h->before);
+	look_free(&h->before);
+	h->before = *now;
+}
+
+/* Until it is so late, or stopped. */
+static void sleep_until(struct history *h, uint64_t ns)
+{
+	const struct timespec until = {.tv_sec = (time_t)(ns / NS_PER_S),
+				       .tv_nsec = (long)(ns % NS_PER_S)};
+
+	while (!h->stopping && clock_ns() < ns)
+		pthread_cond_timedwait(&h->changed, &h->lock, &until);
+}
+
+static void *run(void *arg)
+{
+	struct history *h = arg;
+	uint64_t next = clock_ns();
+	struct look now;
+
+	pthread_mutex_lock(&h->lock);
+	while (!h->stopping) {
+		pthread_mutex_unlock(&h->lock);
+		now = (struct look){.daemons = control_ask_others("stagd", "status"),
+				    .lives = live_ask_all("counters")};
+		pthread_mutex_lock(&h->lock);
+		if (h->stopping) {
+			look_free(&now);
+			break;
+		}
+		json_array_append_new(now.daemons, daemon_status(h->daemon));
+		keep(h, &now);
+		next = clock_ns() > next + NS_PER_S ? clock_ns() : next + NS_PER_S;
+		sleep_until(h, next);
+	}
+	let_go(h);
+	return NULL;
+}
+
+struct history *history_start(struct daemon *d)
+{
+	struct history *h = calloc(1, sizeof(*h));
+	pthread_condattr_t attr;
+	pthread_t thread;
+	int rc;
+
+	if (!h)
+		return NULL;
+	h->daemon = d;
+	h->users = 2;
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&h->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	rc = pthread_create(&thread, NULL, run, h);
+	if (rc == 0) {
+		pthread_detach(thread);
+		return h;
+	}
+	h->users = 1;
+	pthread_mutex_lock(&h->lock);
+	let_go(h);
+	errno = rc;
+	return NULL;
+}
+
+void history_stop(struct history *h)
+{
+	if (!h)
+		return;
+	pthread_mutex_lock(&h->lock);
+	h->stopping = true;
+	pthread_cond_signal(&h->changed);
+	let_go(h);
+}
+
+/* ---- what is told ----------------------------------------------------------------------- */
+
+/* The names of all series in these samples, each with an array to fill. */
+static json_t *all_series(const struct history *h, uint64_t from)
+{
+	json_t *series = json_object(), *value;
+	const char *name;
+
+	for (uint64_t i = from; i < h->put; i++)
+		json_object_foreach(h->ring[i % HISTORY_SAMPLES].values, name,
+				    value) if (!json_object_get(series, name))
+			json_object_set_new(series, name, json_array());
+	return series;
+}
+
+json_t *history_json(struct history *h, double since)
+{
+	LOCK_FOR_SCOPE(&h->lock);
+	uint64_t from = h->put > HISTORY_SAMPLES ? h->put - HISTORY_SAMPLES : 0;
+	json_t *times = json_array(), *series, *list, *value;
+	const char *name;
+
+	while (from < h->put && h->ring[from % HISTORY_SAMPLES].time <= since)
+		from++;
+	series = all_series(h, from);
+	for (uint64_t i = from; i < h->put; i++) {
+		const struct sample *s = &h->ring[i % HISTORY_SAMPLES];
+
+		json_array_append_new(times, json_real(s->time));
+		json_object_foreach(series, name, list)
+		{
+			value = json_object_get(s->values, name);
+			json_array_append_new(list, value ? json_incref(value) : json_null());
+		}
+	}
+	return json_pack("{s:o s:o}", "time", times, "series", series);
+}

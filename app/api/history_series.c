@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * history_series.c - what a sample has (history.h).
+ *
+ * Counters are compared with those of the same process: one that was started anew begins at 0, and has no rate at first. And they
+ * are compared over the time between their own readings: a look may have been held up by somebody else who did not answer. What
+ * processes say of themselves is theirs: nothing here relies on it but numbers, and these may be any.
+ */
+#include "history.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "live.h"
+
+#define NAME_MAX_ 192
+
+struct making {
+	json_t *series;
+	double seconds; /* between the two readings of what is taken now; 0: there is nothing new */
+};
+
+static const char *text_of(const json_t *o, const char *name)
+{
+	const char *text = json_string_value(json_object_get(o, name));
+
+	return text ? text : "";
+}
+
+/* The one of a list in which the field has this value. */
+static json_t *same_in(const json_t *list, const char *field, const json_t *value)
+{
+	size_t i;
+	json_t *o;
+
+	json_array_foreach(list, i,
+			   o) if (value && json_equal(json_object_get(o, field), value)) return o;
+	return NULL;
+}
+
+/* Who reads says when it did. */
+static void set_seconds(struct making *m, const json_t *now, const json_t *before)
+{
+	const json_t *a = json_object_get(now, "now_ns"), *b = json_object_get(before, "now_ns");
+	double ns = (double)json_integer_value(a) - (double)json_integer_value(b);
+
+	m->seconds = json_is_integer(a) && json_is_integer(b) && ns > 0 ? ns / NS_PER_S : 0;
+}
+
+/* ---- one series ------------------------------------------------------------------------- */
+
+static void put(struct making *m, const char *prefix, const char *name, double value)
+{
+	char key[NAME_MAX_];
+
+	if (snprintf(key, sizeof(key), "%s/%s", prefix, name) < (int)sizeof(key))
+		json_object_set_new(m->series, key, json_real(value));
+}
+
+/* More of the same: a series that several objects add to. */
+static void add(struct making *m, const char *prefix, const char *name, double value)
+{
+	char key[NAME_MAX_];
+
+	if (snprintf(key, sizeof(key), "%s/%s", prefix, name) < (int)sizeof(key))
+		json_object_set_new(
+			m->series, key,
+			json_real(json_real_value(json_object_get(m->series, key)) + value));
+}
+
+/* Of a counter, a second; it is added, since what it counts may be in several places. */
+static void add_rate(struct making *m, const char *prefix, const char *name, const json_t *now,
+		     const json_t *before, const char *counter)
+{
+	const json_t *a = json_object_get(now, counter), *b = json_object_get(before, counter);
+	double more = (double)json_integer_value(a) - (double)json_integer_value(b);
+
+	if (json_is_integer(a) && json_is_integer(b) && more >= 0 && m->seconds > 0)
+		add(m, prefix, name, more / m->seconds);
+}
+
+/* Adds what came between two looks to h. */
+static void add_times(struct stag_histogram *h, const json_t *now, const json_t *before)
+{
+	struct stag_histogram a, b;
+
+	if (!json_is_object(now) || !json_is_object(before))
+		return;
+	live_read_histogram(now, &a);
+	live_read_histogram(before, &b);
+	live_histogram_since(&a, &b);
+	h->count += a.count;
+	h->sum_ns += a.sum_ns;
+	h->max_ns = a.max_ns > h->max_ns ? a.max_ns : h->max_ns;
+	for (unsigned int i = 0; i < STAG_HISTOGRAM_BUCKETS; i++)
+		h->bucket[i] += a.bucket[i];
+}
+
+static void put_times(struct making *m, const char *prefix, const char *what,
+		      const struct stag_histogram *h)
+{
+	char name[48];
+
+	if (h->count == 0)
+		return;
+	snprintf(name, sizeof(name), "%s_p50_us", what);
+	put(m, prefix, name, stag_histogram_quantile(h, 0.5) / 1000);
+	snprintf(name, sizeof(name), "%s_p99_us", what);
+	put(m, prefix, name, stag_histogram_quantile(h, 0.99) / 1000);
+}
+
+static void put_latency(struct making *m, const char *prefix, const char *what, const json_t *now,
+			const json_t *before)
+{
+	struct stag_histogram h = {0};
+
+	add_times(&h, json_object_get(json_object_get(now, "latency"), what),
+		  json_object_get(json_object_get(before, "latency"), what));
+	put_times(m, prefix, what, &h);
+}
+
+static void prefix_of(char *prefix, size_t size, const char *kind, const json_t *o)
+{
+	snprintf(prefix, size, "%s/%s", kind, text_of(o, "name"));
+}
+
+/* ---- pools -------------------------------------------------------------------------------- */
+
+/* Its records are numbered, by whoever is primary: a failover does not disturb that. */
+static void put_number(struct making *m, const char *prefix, const json_t *now,
+		       const json_t *before)
+{
+	const json_t *a = json_object_get(now, "number"), *b = json_object_get(before, "number");
+	double more = (double)json_integer_value(a) - (double)json_integer_value(b);
+
+	if (json_is_integer(a) && json_is_integer(b) && more >= 0 && m->seconds > 0)
+		put(m, prefix, "changes_per_s", more / m->seconds);
+}
+
+static void put_gauge(struct making *m, const char *prefix, const char *name, const json_t *o)
+{
+	const json_t *value = json_object_get(o, name);
+
+	if (json_is_integer(value))
+		put(m, prefix, name, (double)json_integer_value(value));
+}
+
+static void put_state(struct making *m, const char *prefix, const json_t *now, const json_t *before)
+{
+	put_number(m, prefix, now, before);
+	put_gauge(m, prefix, "lag", now);
+	put_gauge(m, prefix, "objects", now);
+	put_gauge(m, prefix, "used", now);
+}
+
+/* The node that is primary speaks for the pool; the others have no clients. */
+static void take_pool(struct making *m, const json_t *now, const json_t *before)
+{
+	char prefix[128];
+
+	if (strcmp(text_of(now, "role"), "primary") != 0)
+		return;
+	prefix_of(prefix, sizeof(prefix), "pool", now);
+	put_state(m, prefix, now, before);
+	add_rate(m, prefix, "reads_per_s", now, before, "reads");
+	add_rate(m, prefix, "record_bytes_per_s", now, before, "record_bytes");
+	add_rate(m, prefix, "mirrored_bytes_per_s", now, before, "mirrored_bytes");
+	put_latency(m, prefix, "change", now, before);
+	put_latency(m, prefix, "replication", now, before);
+}
+
+/* Only where no primary of this machine has said more. */
+static void take_watch(struct making *m, const json_t *now, const json_t *before)
+{
+	char prefix[128], key[NAME_MAX_];
+
+	prefix_of(prefix, sizeof(prefix), "pool", now);
+	snprintf(key, sizeof(key), "%s/changes_per_s", prefix);
+	if (json_is_true(json_object_get(now, "answers")) && !json_object_get(m->series, key))
+		put_state(m, prefix, now, before);
+}
+
+/* What clients read goes by the adapter alone: what the primary's process sends, but for what it replicates. */
+static void take_reads(struct making *m, const json_t *daemon, const json_t *live,
+		       const json_t *live_before)
+{
+	const json_t *pool = json_array_get(json_object_get(daemon, "pools"), 0);
+	char prefix[128], records[NAME_MAX_];
+	const json_t *a = json_object_get(json_object_get(live, "counters"), "tx_payload");
+	const json_t *b = json_object_get(json_object_get(live_before, "counters"), "tx_payload");
+	double bytes = (double)json_integer_value(a) - (double)json_integer_value(b);
+
+	set_seconds(m, live, live_before);
+	if (json_array_size(json_object_get(daemon, "pools")) != 1 || !json_is_integer(a) ||
+	    !json_is_integer(b) || strcmp(text_of(pool, "role"), "primary") != 0 || m->seconds == 0)
+		return;
+	prefix_of(prefix, sizeof(prefix), "pool", pool);
+	bytes /= m->seconds;
+	snprintf(records, sizeof(records), "%s/record_bytes_per_s", prefix);
+	bytes -= json_real_value(json_object_get(m->series, records));
+	snprintf(records, sizeof(records), "%s/mirrored_bytes_per_s", prefix);
+	bytes -= json_real_value(json_object_get(m->series, records));
+	put(m, prefix, "read_bytes_per_s", bytes > 0 ? bytes : 0);
+}
+
+/* ---- stores and targets --------------------------------------------------------------------- */
+
+static void take_storage(struct making *m, const char *kind, const json_t *now,
+			 const json_t *before)
+{
+	static const char *const rates[][2] = {{"read_per_s", "reads"},
+					       {"write_per_s", "writes"},
+					       {"read_bytes_per_s", "read_bytes"},
+					       {"written_bytes_per_s", "written_bytes"},
+					       {"errors_per_s", "errors"}};
+	char prefix[128];
+
+	prefix_of(prefix, sizeof(prefix), kind, now);
+	for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
+		add_rate(m, prefix, rates[i][0], json_object_get(now, "counters"),
+			 json_object_get(before, "counters"), rates[i][1]);
+	put_latency(m, prefix, "read", now, before);
+	put_latency(m, prefix, "write", now, before);
+}
+
+/* ---- adapters ------------------------------------------------------------------------------- */
+
+static void take_lives(struct making *m, const json_t *now, const json_t *before)
+{
+	static const char *const rates[][2] = {
+		{"tx_bytes_per_s", "tx_bytes"}, {"rx_bytes_per_s", "rx_bytes"},
+		{"tx_msgs_per_s", "tx_msgs"},	{"rx_msgs_per_s", "rx_msgs"},
+		{"posts_per_s", "posts"},	{"completions_per_s", "completions"}};
+	static const char *const kinds[] = {"send", "write", "read", "atomic"};
+	struct stag_histogram times[4] = {{0}};
+	const json_t *o, *was;
+
+	for (size_t i = 0; i < json_array_size(now); i++) {
+		o = json_array_get(now, i);
+		was = same_in(before, "pid", json_object_get(o, "pid"));
+		set_seconds(m, o, was);
+		for (size_t j = 0; j < sizeof(rates) / sizeof(rates[0]); j++)
+			add_rate(m, "adapter", rates[j][0], json_object_get(o, "counters"),
+				 json_object_get(was, "counters"), rates[j][1]);
+		for (size_t j = 0; j < 4; j++)
+			add_times(&times[j],
+				  json_object_get(json_object_get(o, "latency"), kinds[j]),
+				  json_object_get(json_object_get(was, "latency"), kinds[j]));
+	}
+	for (size_t j = 0; j < 4; j++)
+		put_times(m, "adapter", kinds[j], &times[j]);
+	put(m, "adapter", "processes", (double)json_array_size(now));
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static void take_services(struct making *m, const json_t *daemon, const json_t *was,
+			  const char *list, const char *kind)
+{
+	const json_t *services = json_object_get(daemon, list), *o, *before;
+
+	for (size_t i = 0; i < json_array_size(services); i++) {
+		o = json_array_get(services, i);
+		before = same_in(json_object_get(was, list), "name", json_object_get(o, "name"));
+		set_seconds(m, o, before);
+		if (strcmp(kind, "pool") == 0)
+			take_pool(m, o, before);
+		else if (strcmp(kind, "watch") == 0)
+			take_watch(m, o, before);
+		else
+			take_storage(m, kind, o, before);
+	}
+}
+
+static void take_daemons(struct making *m, const struct look *now, const struct look *before,
+			 const char *list, const char *kind)
+{
+	for (size_t i = 0; i < json_array_size(now->daemons); i++) {
+		const json_t *d = json_array_get(now->daemons, i), *pid = json_object_get(d, "pid");
+
+		take_services(m, d, same_in(before->daemons, "pid", pid), list, kind);
+		if (strcmp(kind, "pool") == 0)
+			take_reads(m, d, same_in(now->lives, "pid", pid),
+				   same_in(before->lives, "pid", pid));
+	}
+}
+
+json_t *series_of(const struct look *now, const struct look *before)
+{
+	struct making m = {.series = json_object()};
+
+	take_daemons(&m, now, before, "pools", "pool");
+	take_daemons(&m, now, before, "watches", "watch");
+	take_daemons(&m, now, before, "stores", "store");
+	take_daemons(&m, now, before, "targets", "target");
+	take_lives(&m, now->lives, before->lives);
+	return m.series;
+}

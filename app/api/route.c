@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * route.c - which requests there are (http.h). openapi.yaml says the same for others; a test compares the two.
+ */
+#include "http.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define V1 "/api/v1"
+
+/* ---- what bodies have ----------------------------------------------------------------------- */
+
+#define PORT_FIELD                                                                                 \
+	{                                                                                          \
+		"port", FIELD_NUMBER, false, 0, 65535, NULL                                        \
+	}
+
+static const struct field no_fields[] = {{0}};
+
+static const struct field pool_fields[] = {
+	{"name", FIELD_NAME, true, 0, 0, NULL},
+	{"node", FIELD_NAME, true, 0, 0, NULL},
+	{"address", FIELD_TEXT, false, 0, 0, NULL},
+	PORT_FIELD,
+	{"advertise", FIELD_TEXT, false, 0, 0, NULL},
+	{"roll", FIELD_TEXT, false, 0, 0, NULL},
+	{"secrets", FIELD_TEXT, false, 0, 0, NULL},
+	{"create", FIELD_FLAG, false, 0, 0, NULL},
+	{"size", FIELD_SIZE, false, 0, 0, NULL},
+	{"clients", FIELD_NUMBER, false, 1, 1 << 20, NULL},
+	{"memory", FIELD_TEXT, false, 0, 0, NULL},
+	{"beat", FIELD_TEXT, false, 0, 0, NULL},
+	{"lease", FIELD_TEXT, false, 0, 0, NULL},
+	{"promote", FIELD_TEXT, false, 0, 0, NULL},
+	{"overwrite", FIELD_FLAG, false, 0, 0, NULL},
+	{0},
+};
+
+static const struct field switchover_fields[] = {{"to", FIELD_NAME, false, 0, 0, NULL}, {0}};
+
+static const struct field store_fields[] = {
+	{"name", FIELD_NAME, true, 0, 0, NULL},
+	{"path", FIELD_TEXT, true, 0, 0, NULL},
+	{"address", FIELD_TEXT, false, 0, 0, NULL},
+	PORT_FIELD,
+	{"max_connections", FIELD_NUMBER, false, 1, 1 << 20, NULL},
+	{"staging", FIELD_SIZE, false, 0, 0, NULL},
+	{"cache", FIELD_SIZE, false, 0, 0, NULL},
+	{"format", FIELD_FLAG, false, 0, 0, NULL},
+	{"force", FIELD_FLAG, false, 0, 0, NULL},
+	{"size", FIELD_SIZE, false, 0, 0, NULL},
+	{"block", FIELD_NUMBER, false, 512, 65536, NULL},
+	{"label", FIELD_TEXT, false, 0, 0, NULL},
+	{0},
+};
+
+static const struct field check_fields[] = {{"repair", FIELD_FLAG, false, 0, 0, NULL}, {0}};
+static const struct field grow_fields[] = {{"size", FIELD_SIZE, false, 0, 0, NULL}, {0}};
+
+#define PARTITION_SETTINGS                                                                         \
+	{"order", FIELD_TEXT, false, 0, 0, NULL}, {"level", FIELD_TEXT, false, 0, 0, NULL},        \
+		{"cache_ms", FIELD_NUMBER, false, 0, UINT32_MAX, NULL},                            \
+	{                                                                                          \
+		"rights", FIELD_TEXTS, false, 0, 0, NULL                                           \
+	}
+
+static const struct field partition_fields[] = {
+	{"name", FIELD_NAME, true, 0, 0, NULL},
+	{"size", FIELD_SIZE, true, 0, 0, NULL},
+	{"offset", FIELD_SIZE, false, 0, 0, NULL},
+	{"alignment", FIELD_SIZE, false, 0, 0, NULL},
+	PARTITION_SETTINGS,
+	{0},
+};
+
+static const struct field change_fields[] = {
+	{"name", FIELD_NAME, false, 0, 0, NULL},
+	{"size", FIELD_SIZE, false, 0, 0, NULL},
+	PARTITION_SETTINGS,
+	{0},
+};
+
+static const struct field lun_fields[] = {
+	{"lun", FIELD_NUMBER, true, 0, 255, NULL},
+	{"where", FIELD_TEXT, true, 0, 0, NULL},
+	{"read_only", FIELD_FLAG, false, 0, 0, NULL},
+	{"write_back", FIELD_FLAG, false, 0, 0, NULL},
+	{"block", FIELD_NUMBER, false, 512, 4096, NULL},
+	{0},
+};
+
+static const struct field target_fields[] = {
+	{"name", FIELD_NAME, true, 0, 0, NULL},
+	{"iqn", FIELD_TEXT, true, 0, 0, NULL},
+	{"alias", FIELD_TEXT, false, 0, 0, NULL},
+	{"address", FIELD_TEXT, false, 0, 0, NULL},
+	PORT_FIELD,
+	{"user", FIELD_TEXT, false, 0, 0, NULL},
+	{"secret_file", FIELD_TEXT, false, 0, 0, NULL},
+	{"transports", FIELD_TEXT, false, 0, 0, NULL},
+	{"luns", FIELD_OBJECTS, false, 0, 0, lun_fields},
+	{0},
+};
+
+static const struct field reap_fields[] = {{"shared", FIELD_FLAG, false, 0, 0, NULL}, {0}};
+
+/* ---- the routes ------------------------------------------------------------------------------- */
+
+#define GET(path, name, queries)                                                                   \
+	{                                                                                          \
+		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, queries, false                    \
+	}
+#define OPEN(path, name)                                                                           \
+	{                                                                                          \
+		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, "", true                          \
+	}
+#define POST(path, name, fields)                                                                   \
+	{                                                                                          \
+		METHOD_POST, path, ROUTE_##name, BODY_JSON, fields, "", false                      \
+	}
+#define DELETE(path, name, queries)                                                                \
+	{                                                                                          \
+		METHOD_DELETE, path, ROUTE_##name, BODY_NONE, NULL, queries, false                 \
+	}
+
+const struct route routes[] = {
+	GET(V1 "/status", status, ""),
+	POST(V1 "/reload", reload, no_fields),
+	GET(V1 "/daemons", daemons, ""),
+
+	GET(V1 "/pools", pools, ""),
+	POST(V1 "/pools", pool_create, pool_fields),
+	GET(V1 "/pools/{pool}", pool, ""),
+	DELETE(V1 "/pools/{pool}", pool_delete, ""),
+	POST(V1 "/pools/{pool}/switchover", pool_switchover, switchover_fields),
+	DELETE(V1 "/pools/{pool}/nodes/{node}", pool_forget, ""),
+	GET(V1 "/pools/{pool}/values", values, "limit after"),
+	GET(V1 "/pools/{pool}/values/{value}", value_get, ""),
+	{METHOD_PUT, V1 "/pools/{pool}/values/{value}", ROUTE_value_put, BODY_BYTES, NULL, "",
+	 false},
+	DELETE(V1 "/pools/{pool}/values/{value}", value_delete, ""),
+
+	GET(V1 "/stores", stores, ""),
+	POST(V1 "/stores", store_create, store_fields),
+	GET(V1 "/stores/{store}", store, ""),
+	DELETE(V1 "/stores/{store}", store_delete, ""),
+	POST(V1 "/stores/{store}/check", store_check, check_fields),
+	POST(V1 "/stores/{store}/grow", store_grow, grow_fields),
+	GET(V1 "/stores/{store}/partitions", partitions, ""),
+	POST(V1 "/stores/{store}/partitions", partition_create, partition_fields),
+	GET(V1 "/stores/{store}/partitions/{partition}", partition, ""),
+	{METHOD_PATCH, V1 "/stores/{store}/partitions/{partition}", ROUTE_partition_change,
+	 BODY_JSON, change_fields, "", false},
+	DELETE(V1 "/stores/{store}/partitions/{partition}", partition_delete, "force"),
+
+	GET(V1 "/targets", targets, ""),
+	POST(V1 "/targets", target_create, target_fields),
+	GET(V1 "/targets/{target}", target, ""),
+	DELETE(V1 "/targets/{target}", target_delete, ""),
+	GET(V1 "/targets/{target}/sessions", sessions, ""),
+	GET(V1 "/targets/{target}/stags", stags, "limit"),
+	POST(V1 "/targets/{target}/luns", lun_create, lun_fields),
+	DELETE(V1 "/targets/{target}/luns/{lun}", lun_delete, ""),
+
+	GET(V1 "/processes", processes, ""),
+	GET(V1 "/processes/{pid}", process, ""),
+	GET(V1 "/connections", connections, ""),
+	GET(V1 "/regions", regions, ""),
+
+	GET(V1 "/heaps", heaps, ""),
+	GET(V1 "/heaps/{heap}", heap, "blocks check"),
+	POST(V1 "/heaps/{heap}/reap", heap_reap, reap_fields),
+	POST(V1 "/heaps/{heap}/trim", heap_trim, no_fields),
+	DELETE(V1 "/heaps/{heap}", heap_delete, "force"),
+
+	GET(V1 "/doctor", doctor, ""),
+	GET(V1 "/events", events, "since limit"),
+	GET(V1 "/events/stream", event_stream, "since"),
+	GET(V1 "/history", history, "since"),
+	GET("/metrics", metrics, ""),
+	OPEN("/openapi.json", openapi),
+	OPEN("/", console),
+	OPEN("/assets/{file}", asset),
+};
+
+const unsigned int num_routes = sizeof(routes) / sizeof(routes[0]);
+
+/* ---- words --------------------------------------------------------------------------------------- */
+
+static const char *const method_words[] = {"GET", "POST", "PUT", "PATCH", "DELETE"};
+
+enum method method_of(const char *word)
+{
+	enum method m = METHOD_GET;
+
+	if (strcmp(word, "HEAD") == 0)
+		return METHOD_GET;
+	while (m < METHOD_OTHER && strcmp(method_words[m], word) != 0)
+		m++;
+	return m;
+}
+
+const char *method_word(enum method method)
+{
+	return method < METHOD_OTHER ? method_words[method] : "?";
+}
+
+const char *route_word(enum route_name name)
+{
+#define ROUTE_WORD(word) #word,
+	static const char *const words[] = {ROUTE_NAMES(ROUTE_WORD)};
+
+	return words[name];
+}
+
+/* ---- which one it is ----------------------------------------------------------------------------- */
+
+/* Does the path have these segments? Their places among the parameters are in m. */
+static bool fits(const char *path, const struct target *t, struct match *m)
+{
+	unsigned int params = 0, i = 0;
+
+	for (path++; *path; i++) {
+		size_t len = strcspn(path, "/");
+
+		if (i == t->num_segments)
+			return false;
+		if (*path == '{')
+			m->params[params++] = t->segments[i];
+		else if (strlen(t->segments[i]) != len || memcmp(path, t->segments[i], len) != 0)
+			return false;
+		path += len + (path[len] == '/');
+	}
+	return i == t->num_segments;
+}
+
+/* Only the names of values are anything at all. */
+static int check_params(const struct route *r, const struct target *t, struct fault *f)
+{
+	const char *path = r->path + 1;
+
+	for (unsigned int i = 0; i < t->num_segments; i++) {
+		if (t->odd[i] && strncmp(path, "{value}", 7) != 0)
+			return fault_set(f, 400, "bad_path", NULL,
+					 "a name in the path has a slash or a control character in "
+					 "it, or is no UTF-8");
+		path += strcspn(path, "/");
+		path += *path == '/';
+	}
+	return 0;
+}
+
+static bool has_word(const char *words, const char *word)
+{
+	size_t len = strlen(word);
+
+	for (; *words; words += strcspn(words, " "), words += *words == ' ')
+		if (strncmp(words, word, len) == 0 && (words[len] == ' ' || !words[len]))
+			return true;
+	return false;
+}
+
+static int check_queries(const struct route *r, const struct target *t, struct fault *f)
+{
+	for (unsigned int i = 0; i < t->num_queries; i++)
+		if (!has_word(r->queries, t->queries[i].name))
+			return fault_set(f, 400, "bad_query", NULL, "%s takes no '%.40s'%s%s",
+					 r->path, t->queries[i].name, *r->queries ? ", only: " : "",
+					 r->queries);
+	return 0;
+}
+
+static void add_allowed(char *allow, size_t size, enum method method)
+{
+	size_t len = strlen(allow);
+
+	snprintf(allow + len, size - len, "%s%s%s", len ? ", " : "", method_word(method),
+		 method == METHOD_GET ? ", HEAD" : "");
+}
+
+int route_find(const struct target *t, enum method method, struct match *m, struct fault *f)
+{
+	char allow[sizeof(f->allow)] = "";
+
+	for (unsigned int i = 0; i < num_routes; i++) {
+		*m = (struct match){.route = &routes[i]};
+		if (!fits(routes[i].path, t, m))
+			continue;
+		if (routes[i].method == method)
+			return check_params(m->route, t, f) ?: check_queries(m->route, t, f);
+		add_allowed(allow, sizeof(allow), routes[i].method);
+	}
+	if (!*allow)
+		return fault_set(f, 404, "no_such_path", "GET /openapi.json names every path",
+				 "there is no such path");
+	fault_set(f, 405, "wrong_method", NULL, "this path takes %s", allow);
+	snprintf(f->allow, sizeof(f->allow), "%s", allow);
+	return -EBADMSG;
+}

@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * server.c - libmicrohttpd's side of the API: a request from its first byte to its answer (server.h).
+ *
+ * Every check is made when the head of a request is here, before its body is: who may not, and who wants what is not there, is told
+ * at once, and its connection ends. Only then is the body taken, up to its bound, and only a whole one reaches a handler.
+ */
+#include "server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "daemon.h"
+#include "history.h"
+
+#define HEAD_MAX  (16 << 10)		      /* bytes of a request's head */
+#define VALUE_MAX STAG_POOL_VALUE_MAX	      /* of a value's body */
+#define HELD_MAX  (VALUE_MAX + (64ull << 20)) /* of all bodies at a time */
+#define DROPPED_MAX                                                                                \
+	(64u << 20) /* of a body that is too long and did not say so: then it is cut off */
+#define INACTIVE_S    60
+#define LAST_WORDS_MS 1000
+
+/* ---- answers -------------------------------------------------------------------------- */
+
+static const struct {
+	const char *name, *value;
+} always[] = {
+	{"Cache-Control", "no-store"},
+	{"X-Content-Type-Options", "nosniff"},
+	{"X-Frame-Options", "DENY"},
+	{"Referrer-Policy", "no-referrer"},
+	{"Cross-Origin-Resource-Policy", "same-origin"},
+	{"Cross-Origin-Opener-Policy", "same-origin"},
+	{"Content-Security-Policy",
+	 "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src "
+	 "'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; "
+	 "frame-ancestors 'none'"},
+};
+
+static struct guest *guest_of(struct MHD_Connection *c)
+{
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+	return i ? i->socket_context : NULL;
+}
+
+static void add_header(struct MHD_Response *response, const char *name, const char *value)
+{
+	if (value && *value)
+		(void)MHD_add_response_header(response, name, value);
+}
+
+/* The bytes go to the response. */
+static struct MHD_Response *make_response(struct request *r, const struct guest *guest)
+{
+	struct answer *a = &r->answer;
+	struct MHD_Response *response;
+
+	if (a->stream)
+		return stream_response(r->api, guest->fd, a->since);
+	if (a->fixed)
+		return MHD_create_response_from_buffer(a->length, (void *)(uintptr_t)a->fixed,
+						       MHD_RESPMEM_PERSISTENT);
+	response = MHD_create_response_from_buffer(
+		a->length, a->bytes ? a->bytes : (void *)"",
+		a->bytes ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
+	if (response)
+		a->bytes = NULL;
+	return response;
+}
+
+static void answer_with_fault(struct request *r)
+{
+	struct fault f = r->fault;
+
+	answer_json(r, f.status, fault_json(&f));
+	if (r->answer.status >= 400)
+		atomic_fetch_add(&r->api->refused, 1);
+}
+
+static void add_headers(const struct request *r, struct MHD_Response *response)
+{
+	const struct answer *a = &r->answer;
+
+	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+		add_header(response, always[i].name, always[i].value);
+	add_header(response, "Content-Type", a->type);
+	add_header(response, "ETag", a->etag);
+	add_header(response, "Location", a->location);
+	add_header(response, "Allow", r->fault.allow);
+	add_header(response, "Content-Encoding", a->gzip ? "gzip" : NULL);
+	add_header(response, "Vary", a->varies ? "Accept-Encoding" : NULL);
+	if (r->fault.status == 401)
+		add_header(response, "WWW-Authenticate", "Bearer realm=\"stagd\"");
+	if (r->refused) /* with its body still to come, perhaps */
+		add_header(response, "Connection", "close");
+}
+
+static enum MHD_Result respond(struct request *r, struct MHD_Connection *c)
+{
+	struct MHD_Response *response;
+	enum MHD_Result rc;
+
+	if (r->fault.status)
+		answer_with_fault(r);
+	response = make_response(r, guest_of(c));
+	if (!response && r->answer.stream) {
+		answer_fault(r, 503, "too_many_streams",
+			     "GET /api/v1/events asks for them one by one",
+			     "too many event streams are open");
+		answer_with_fault(r);
+		response = make_response(r, guest_of(c));
+	}
+	if (!response)
+		return MHD_NO;
+	add_headers(r, response);
+	if (r->answer.stream)
+		patience_works(&r->api->patience, guest_of(c));
+	else
+		patience_answers(&r->api->patience, guest_of(c), r->answer.length);
+	rc = MHD_queue_response(c, (unsigned int)r->answer.status, response);
+	MHD_destroy_response(response);
+	return rc;
+}
+
+/* ---- the head ------------------------------------------------------------------------------ */
+
+/* What decides who may come twice: which of the two counts is then a matter of opinion. */
+struct heads {
+	struct credentials c;
+	const char *length, *encoding;
+};
+
+static enum MHD_Result take_header(void *arg, enum MHD_ValueKind kind, const char *name,
+				   const char *value)
+{
+	struct heads *h = arg;
+	const struct {
+		const char *name, **to;
+	} known[] = {{"Host", &h->c.host},
+		     {"Origin", &h->c.origin},
+		     {"Sec-Fetch-Site", &h->c.site},
+		     {"Sec-Fetch-Mode", &h->c.mode},
+		     {"Authorization", &h->c.authorization},
+		     {"Content-Type", &h->c.type},
+		     {"Content-Length", &h->length},
+		     {"Transfer-Encoding", &h->encoding}};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (strcasecmp(name, known[i].name) == 0) {
+			h->c.repeated |= *known[i].to != NULL;
+			*known[i].to = value ? value : "";
+		}
+	return MHD_YES;
+}
+
+static const char *header(struct MHD_Connection *c, const char *name)
+{
+	return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
+
+/* The address of ours that it came to. */
+static const char *local_address(struct MHD_Connection *c, char *text, size_t size)
+{
+	const union MHD_ConnectionInfo *i =
+		MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+	struct sockaddr_storage a;
+	socklen_t len = sizeof(a);
+	const void *address = NULL;
+
+	if (!i || getsockname(i->connect_fd, (struct sockaddr *)&a, &len) != 0)
+		return NULL;
+	if (a.ss_family == AF_INET)
+		address = &((struct sockaddr_in *)&a)->sin_addr;
+	else if (a.ss_family == AF_INET6)
+		address = &((struct sockaddr_in6 *)&a)->sin6_addr;
+	return address ? inet_ntop(a.ss_family, address, text, (socklen_t)size) : NULL;
+}
+
+/* A body that is not to be had, or is longer than it may be. */
+static int check_length(struct request *r, const struct heads *h)
+{
+	const struct route *route = r->match.route;
+	unsigned long long length = 0;
+	char *end;
+
+	if (h->length) {
+		errno = 0;
+		length = strtoull(h->length, &end, 10);
+		if (*h->length < '0' || *h->length > '9' || *end || errno != 0 || h->encoding)
+			return fault_set(&r->fault, 400, "bad_length", NULL,
+					 "the length of the body is not clear");
+	}
+	if (route->body == BODY_NONE && (length || h->encoding))
+		return fault_set(&r->fault, 400, "unexpected_body", NULL, "this takes no body");
+	r->bound = route->body == BODY_BYTES ? VALUE_MAX : r->api->body_max;
+	if (length > r->bound)
+		return fault_set(&r->fault, 413, "body_too_large", NULL,
+				 "the body has %llu bytes; at most %zu are taken", length,
+				 r->bound);
+	return 0;
+}
+
+/* 0, or -EBADMSG and r->fault. */
+static int check_head(struct request *r, struct MHD_Connection *c)
+{
+	struct heads h = {0};
+	struct fault guarded;
+	char local[INET6_ADDRSTRLEN];
+	int rc;
+
+	MHD_get_connection_values(c, MHD_HEADER_KIND, take_header, &h);
+	h.c.local = local_address(c, local, sizeof(local));
+	if (r->fault.status) /* the path is none at all */
+		return -EBADMSG;
+	rc = route_find(&r->target, r->method, &r->match, &r->fault);
+	if (guard_check(&r->door->guard, &h.c, rc == 0 ? r->match.route : NULL, &guarded) != 0) {
+		r->fault = guarded;
+		return -EBADMSG;
+	}
+	return rc ?: check_length(r, &h);
+}
+
+static enum MHD_Result begin(struct request *r, struct MHD_Connection *c, const char *method)
+{
+	r->begun = true;
+	r->method = method_of(method);
+	atomic_fetch_add(&r->api->requests, 1);
+	patience_begins(&r->api->patience, guest_of(c));
+	if (check_head(r, c) == 0) {
+		r->fault.status = 0;
+		return MHD_YES;
+	}
+	r->refused = true;
+	return respond(r, c);
+}
+
+/* ---- the body -------------------------------------------------------------------------------- */
+
+static bool make_room(struct request *r, size_t more)
+{
+	size_t room = r->room ? r->room : 4096;
+	char *bytes;
+
+	if (more > r->bound - r->length)
+		return false;
+	while (room < r->length + more)
+		room *= 2;
+	if (room == r->room)
+		return true;
+	if (atomic_fetch_add(&r->api->held, room - r->room) + room - r->room > HELD_MAX ||
+	    !(bytes = realloc(r->bytes, room))) {
+		atomic_fetch_sub(&r->api->held, room - r->room);
+		fault_set(&r->fault, 503, "too_much_at_once", "try again in a moment",
+			  "there is no memory for the body now");
+		return false;
+	}
+	r->bytes = bytes;
+	r->room = room;
+	return true;
+}
+
+/* What is too long is read to its end, so that the answer is heard, but not kept; and not for ever. */
+static enum MHD_Result take_body(struct request *r, struct MHD_Connection *c, const char *data,
+				 size_t *size)
+{
+	if (r->fault.status == 0 && make_room(r, *size)) {
+		memcpy(r->bytes + r->length, data, *size);
+		r->length += *size;
+	} else {
+		if (r->fault.status == 0)
+			fault_set(&r->fault, 413, "body_too_large", NULL,
+				  "the body has more than %zu bytes", r->bound);
+		r->dropped += *size;
+	}
+	patience_received(&r->api->patience, guest_of(c), r->length);
+	*size = 0;
+	return r->dropped <= DROPPED_MAX ? MHD_YES : MHD_NO;
+}
+
+static void let_go_of_body(struct request *r)
+{
+	free(r->bytes);
+	atomic_fetch_sub(&r->api->held, r->room);
+	r->bytes = NULL;
+	r->length = r->room = 0;
+}
+
+/* ---- the handler ------------------------------------------------------------------------------ */
+
+static void work(struct request *r, struct MHD_Connection *c)
+{
+	const struct route *route = r->match.route;
+
+	if (r->fault.status)
+		return;
+	if (route->body == BODY_JSON &&
+	    body_parse(route, r->bytes, r->length, &r->body, &r->fault) != 0)
+		return;
+	r->if_match = header(c, "If-Match");
+	r->if_none_match = header(c, "If-None-Match");
+	r->last_event_id = header(c, "Last-Event-ID");
+	r->accept_encoding = header(c, "Accept-Encoding");
+	patience_works(&r->api->patience, guest_of(c));
+	atomic_fetch_add(&r->api->working, 1);
+	handlers[route->name](r);
+	atomic_fetch_sub(&r->api->working, 1);
+	if (!r->fault.status && !r->answer.status)
+		answer_fault(r, 500, "no_answer", NULL, "%s has no answer", route->path);
+}
+
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *url,
+				  const char *method, const char *version, const char *data,
+				  size_t *size, void **context)
+{
+	struct request *r = *context;
+
+	if (!r || !guest_of(c))
+		return MHD_NO; /* no memory */
+	if (!r->begun)
+		return begin(r, c, method);
+	if (*size)
+		return take_body(r, c, data, size);
+	work(r, c);
+	let_go_of_body(r);
+	return respond(r, c);
+}
+
+/* ---- connections ------------------------------------------------------------------------------- */
+
+/* The first that is known of a request: its target as it came, which is all that we want of it. */
+static void *on_target(void *arg, const char *target, struct MHD_Connection *c)
+{
+	struct door *door = arg;
+	struct request *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->api = door->api;
+	r->door = door;
+	r->daemon = door->api->daemon;
+	target_parse(&r->target, target, &r->fault);
+	return r;
+}
+
+static void on_completed(void *arg, struct MHD_Connection *c, void **context,
+			 enum MHD_RequestTerminationCode how)
+{
+	struct request *r = *context;
+	struct guest *guest = guest_of(c);
+
+	if (guest)
+		patience_idles(&((struct door *)arg)->api->patience, guest);
+	*context = NULL;
+	if (!r)
+		return;
+	let_go_of_body(r);
+	free(r->answer.bytes);
+	json_decref(r->body);
+	free(r);
+}
+
+static void on_connection(void *arg, struct MHD_Connection *c, void **context,
+			  enum MHD_ConnectionNotificationCode what)
+{
+	struct patience *p = &((struct door *)arg)->api->patience;
+
+	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+		*context = patience_admit(
+			p,
+			MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
+	} else if (*context) {
+		patience_dismiss(p, *context);
+		*context = NULL;
+	}
+}
+
+/* We decode, once and by our own rules. */
+static size_t leave_as_it_is(void *arg, struct MHD_Connection *c, char *text)
+{
+	return strlen(text);
+}
+
+static void say_nothing(void *arg, const char *fmt, va_list ap)
+{
+}
+
+/* ---- start and stop -------------------------------------------------------------------------------- */
+
+static int door_serve(struct door *d)
+{
+	const unsigned int flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
+				   MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
+
+	d->mhd = MHD_start_daemon(
+		flags, 0, NULL, NULL, on_request, d, MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL,
+		MHD_OPTION_LISTEN_SOCKET, d->fd, MHD_OPTION_CONNECTION_LIMIT, d->api->connections,
+		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)INACTIVE_S,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX, MHD_OPTION_STRICT_FOR_CLIENT,
+		1, MHD_OPTION_URI_LOG_CALLBACK, on_target, d, MHD_OPTION_UNESCAPE_CALLBACK,
+		leave_as_it_is, d, MHD_OPTION_NOTIFY_COMPLETED, on_completed, d,
+		MHD_OPTION_NOTIFY_CONNECTION, on_connection, d, MHD_OPTION_END);
+	return d->mhd ? 0 : -EIO;
+}
+
+/* Where nobody is let in any more. */
+static void door_shut(struct door *d)
+{
+	if (d->mhd)
+		MHD_quiesce_daemon(d->mhd);
+}
+
+static void door_end(struct door *d)
+{
+	if (d->mhd)
+		MHD_stop_daemon(d->mhd);
+	d->mhd = NULL;
+	door_close(d);
+}
+
+/* " localhost 127.0.0.1 ::1 ADDRESS NAME... ", in small letters. */
+static char *make_hosts(const char *listen, const char *more)
+{
+	char *text = NULL, name[256] = "";
+
+	if (listen)
+		host_name(listen, name, sizeof(name));
+	if (asprintf(&text, " localhost 127.0.0.1 ::1 %s %s ", name, more ? more : "") < 0)
+		return NULL;
+	for (char *p = text; *p; p++)
+		*p = (char)(*p == ',' || *p == '\t' ? ' ' : *p >= 'A' && *p <= 'Z' ? *p | 32 : *p);
+	return text;
+}
+
+static int check_conf(const struct conf_api *conf, char *why, size_t size)
+{
+	struct sockaddr_storage a;
+	bool is_loopback;
+	socklen_t len;
+
+	if (conf->listen && door_address(conf->listen, &a, &len, &is_loopback) != 0) {
+		snprintf(why, size, "listen is to be HOST:PORT, not '%s'", conf->listen);
+		return -EINVAL;
+	}
+	if (conf->listen && !is_loopback && !conf->token) {
+		snprintf(why, size,
+			 "%s can be reached by others: set token-file, or listen on 127.0.0.1",
+			 conf->listen);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int open_doors(struct api *api, const struct conf_api *conf, char *why, size_t size)
+{
+	int rc = check_conf(conf, why, size);
+
+	if (rc == 0 && conf->listen)
+		rc = door_open_tcp(&api->tcp, conf->listen, why, size);
+	if (rc == 0 && conf->socket)
+		rc = door_open_unix(&api->local, conf->socket, why, size);
+	if (rc != 0)
+		return rc;
+	if (conf->listen)
+		rc = door_serve(&api->tcp);
+	if (rc == 0 && conf->socket)
+		rc = door_serve(&api->local);
+	if (rc != 0)
+		snprintf(why, size, "the HTTP server does not start");
+	return rc;
+}
+
+static bool copy_conf(struct api *api, struct daemon *d, const struct conf_api *conf)
+{
+	api->daemon = d;
+	api->body_max = conf->body_max ? conf->body_max : API_BODY_MAX;
+	api->connections = conf->connections ? (unsigned int)conf->connections : API_CONNECTIONS;
+	api->console = conf->console;
+	api->listen = conf->listen ? strdup(conf->listen) : NULL;
+	api->token = conf->token ? strdup(conf->token) : NULL;
+	api->hosts = make_hosts(conf->listen, conf->hosts);
+	api->tcp = (struct door){.api = api, .fd = -1, .guard = {false, api->token, api->hosts}};
+	api->local = (struct door){.api = api, .fd = -1, .guard = {true, NULL, api->hosts}};
+	return api->hosts && (api->listen || !conf->listen) && (api->token || !conf->token);
+}
+
+static void api_free(struct api *api)
+{
+	door_end(&api->tcp);
+	door_end(&api->local);
+	history_stop(api->history);
+	patience_stop(&api->patience);
+	free(api->listen);
+	free(api->token);
+	free(api->hosts);
+	free(api);
+}
+
+struct api *api_start(struct daemon *d, const struct conf_api *conf, char *why, size_t size)
+{
+	struct api *api = calloc(1, sizeof(*api));
+	int rc;
+
+	if (!api)
+		return NULL;
+	rc = copy_conf(api, d, conf) ? 0 : -ENOMEM;
+	if (rc != 0)
+		snprintf(why, size, "there is no memory");
+	if (patience_start(&api->patience) != 0 || !(api->history = history_start(d)))
+		rc = -EAGAIN;
+	if (rc == 0)
+		rc = open_doors(api, conf, why, size);
+	if (rc == 0)
+		return api;
+	api_free(api);
+	errno = -rc;
+	return NULL;
+}
+
+void api_stop(struct api *api)
+{
+	const struct timespec nap = {.tv_nsec = 5 * NS_PER_MS};
+	uint64_t until = clock_ns() + LAST_WORDS_MS * NS_PER_MS;
+
+	if (!api)
+		return;
+	atomic_store(&api->stopping, true);
+	door_shut(&api->tcp);
+	door_shut(&api->local);
+	while (atomic_load(&api->working) + atomic_load(&api->streams) > 0 && clock_ns() < until)
+		nanosleep(&nap, NULL);
+	api_free(api);
+}
+
+json_t *api_status(struct api *api)
+{
+	unsigned int count;
+
+	pthread_mutex_lock(&api->patience.lock);
+	count = api->patience.count;
+	pthread_mutex_unlock(&api->patience.lock);
+	return json_pack("{s:s? s:i s:s? s:b s:b s:i s:I s:I s:i}", "listen", api->listen, "port",
+			 (int)api->tcp.port, "socket", api->local.path, "token", api->token != NULL,
+			 "console", api->console, "connections", (int)count, "requests",
+			 (json_int_t)atomic_load(&api->requests), "refused",
+			 (json_int_t)atomic_load(&api->refused), "streams",
+			 (int)atomic_load(&api->streams));
+}
+
+const struct daemon_api api_calls = {api_start, api_stop, api_status};

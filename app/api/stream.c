@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * stream.c - events as they come: text/event-stream (server.h).
+ *
+ * A connection's own thread waits for the next event, in short naps, so that it hears when the API stops.
+ */
+#include "server.h"
+
+#include <errno.h>
+#include <microhttpd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "event.h"
+
+#define ROOM	 (16 << 10)
+#define NAP_MS	 200
+#define QUIET_NS (10 * NS_PER_S) /* then a comment is sent, so that a lost connection shows */
+
+struct stream {
+	struct api *api;
+	int fd;		/* of the connection */
+	uint64_t since; /* id of the last one sent */
+	uint64_t said;	/* when something was */
+	char *text;	/* what is to be sent still; NULL: nothing */
+	size_t length, at;
+};
+
+static char *event_text(json_t *events, uint64_t *since)
+{
+	char *text = NULL, *data;
+	size_t len, i;
+	FILE *f = open_memstream(&text, &len);
+	json_t *e;
+
+	if (!f)
+		return NULL;
+	json_array_foreach(events, i, e)
+	{
+		*since = (uint64_t)json_integer_value(json_object_get(e, "id"));
+		data = json_dumps(e, JSON_COMPACT);
+		if (data)
+			fprintf(f, "id: %llu\nevent: event\ndata: %s\n\n",
+				(unsigned long long)*since, data);
+		free(data);
+	}
+	if (fclose(f) != 0) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+/* Fills s->text; it may wait for a nap. */
+static void look(struct stream *s)
+{
+	json_t *events = events_since(s->since, NAP_MS);
+
+	if (json_array_size(events) > 0)
+		s->text = event_text(events, &s->since);
+	else if (clock_ns() - s->said > QUIET_NS)
+		s->text = strdup(": quiet\n\n");
+	json_decref(events);
+	s->length = s->text ? strlen(s->text) : 0;
+	s->at = 0;
+}
+
+/* Nobody else reads from it while we are asked for more. */
+static bool is_gone(int fd)
+{
+	char c;
+	ssize_t n = recv(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+static ssize_t on_room(void *arg, uint64_t position, char *to, size_t room)
+{
+	struct stream *s = arg;
+	size_t n;
+
+	while (!s->text) {
+		if (atomic_load(&s->api->stopping))
+			return MHD_CONTENT_READER_END_OF_STREAM;
+		if (is_gone(s->fd))
+			return MHD_CONTENT_READER_END_WITH_ERROR;
+		look(s);
+	}
+	n = s->length - s->at < room ? s->length - s->at : room;
+	memcpy(to, s->text + s->at, n);
+	s->at += n;
+	s->said = clock_ns();
+	if (s->at == s->length) {
+		free(s->text);
+		s->text = NULL;
+	}
+	return (ssize_t)n;
+}
+
+static void on_end(void *arg)
+{
+	struct stream *s = arg;
+
+	atomic_fetch_sub(&s->api->streams, 1);
+	free(s->text);
+	free(s);
+}
+
+struct MHD_Response *stream_response(struct api *api, int fd, uint64_t since)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+	struct MHD_Response *response;
+
+	if (!s)
+		return NULL;
+	*s = (struct stream){.api = api, .fd = fd, .since = since, .said = clock_ns()};
+	/* Others want to be served, too. */
+	if (atomic_fetch_add(&api->streams, 1) >= (api->connections + 1) / 2) {
+		on_end(s);
+		return NULL;
+	}
+	s->text = strdup("retry: 1000\n\n");
+	s->length = s->text ? strlen(s->text) : 0;
+	response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, ROOM, on_room, s, on_end);
+	if (!response)
+		on_end(s);
+	return response;
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * target.c - the path and the query of a request (http.h).
+ *
+ * The path is divided first and decoded then, so that an encoded slash never makes a part of its own. What is decoded once is
+ * never decoded again.
+ */
+#include "http.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+/* ---- letters -------------------------------------------------------------------------- */
+
+/* How many bytes follow this one, and the least code that may need so many (RFC 3629); -1: none begins so. */
+static int utf8_follow(unsigned char c, uint32_t *code, uint32_t *least)
+{
+	static const struct {
+		unsigned char mask, lead;
+		uint32_t least;
+	} kinds[] = {
+		{0x80, 0x00, 0}, {0xe0, 0xc0, 0x80}, {0xf0, 0xe0, 0x800}, {0xf8, 0xf0, 0x10000}};
+
+	for (int n = 0; n < 4; n++)
+		if ((c & kinds[n].mask) == kinds[n].lead) {
+			*code = c & (unsigned char)~kinds[n].mask;
+			*least = kinds[n].least;
+			return n;
+		}
+	return -1;
+}
+
+bool utf8_is_valid(const char *text, size_t len)
+{
+	uint32_t code, least;
+
+	for (size_t i = 0; i < len;) {
+		int more = utf8_follow((unsigned char)text[i++], &code, &least);
+
+		if (more < 0 || (size_t)more > len - i)
+			return false;
+		for (; more > 0; more--, i++) {
+			if (((unsigned char)text[i] & 0xc0) != 0x80)
+				return false;
+			code = code << 6 | ((unsigned char)text[i] & 0x3f);
+		}
+		if (code < least || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+			return false;
+	}
+	return true;
+}
+
+bool name_is_valid(const char *name)
+{
+	size_t len = strlen(name);
+
+	if (len == 0 || len > 63 || *name == '.')
+		return false;
+	return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+	       len;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = (char)tolower((unsigned char)c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* ---- parts ---------------------------------------------------------------------------- */
+
+static int refuse(struct fault *f, const char *why)
+{
+	return fault_set(f, 400, "bad_path", "GET /openapi.json names every path", "the path %s",
+			 why);
+}
+
+/* From raw to *to, which moves behind the zero. Length of what was decoded, or -EBADMSG. */
+static int decode(const char *raw, size_t len, char **to, struct fault *f)
+{
+	char *start = *to;
+
+	for (size_t i = 0; i < len; i++) {
+		int high, low, c = (unsigned char)raw[i];
+
+		if (c <= ' ' || c == 0x7f)
+			return refuse(f, "has a blank or a control character in it");
+		if (c == '%') {
+			high = len - i > 2 ? hex_digit(raw[i + 1]) : -1;
+			low = len - i > 2 ? hex_digit(raw[i + 2]) : -1;
+			if (high < 0 || low < 0)
+				return refuse(f,
+					      "has a % without two hexadecimal digits behind it");
+			c = high << 4 | low;
+			i += 2;
+			if (c == 0)
+				return refuse(f, "has a zero byte in it");
+		}
+		*(*to)++ = (char)c;
+	}
+	*(*to)++ = '\0';
+	return (int)(*to - 1 - start);
+}
+
+static bool is_odd(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (text[i] == '/' || text[i] == '\\' || (unsigned char)text[i] < 0x20 ||
+		    text[i] == 0x7f)
+			return true;
+	return !utf8_is_valid(text, len);
+}
+
+static int take_segment(struct target *t, const char *raw, size_t len, char **to, struct fault *f)
+{
+	char *segment = *to;
+	int n;
+
+	if (len == 0)
+		return fault_set(f, 404, "no_such_path", "GET /openapi.json names every path",
+				 "a part of the path is empty");
+	if (t->num_segments == TARGET_SEGMENTS)
+		return fault_set(f, 404, "no_such_path", "GET /openapi.json names every path",
+				 "no path has so many parts");
+	n = decode(raw, len, to, f);
+	if (n < 0)
+		return n;
+	if (strcmp(segment, ".") == 0 || strcmp(segment, "..") == 0)
+		return refuse(f, "has a part that is '.' or '..'");
+	t->odd[t->num_segments] = is_odd(segment, (size_t)n);
+	t->segments[t->num_segments++] = segment;
+	return 0;
+}
+
+static int take_query(struct target *t, const char *raw, size_t len, char **to, struct fault *f)
+{
+	const char *equals = memchr(raw, '=', len);
+	size_t name_len = equals ? (size_t)(equals - raw) : len;
+	char *name = *to, *value;
+	int n = decode(raw, name_len, to, f);
+
+	if (n < 0)
+		return n;
+	value = *to;
+	n = decode(equals ? equals + 1 : "", equals ? len - name_len - 1 : 0, to, f);
+	if (n < 0)
+		return n;
+	if (t->num_queries == TARGET_QUERIES)
+		return fault_set(f, 400, "bad_query", NULL, "too much is asked behind the '?'");
+	if (!*name || is_odd(name, strlen(name)) || !utf8_is_valid(value, (size_t)n))
+		return fault_set(f, 400, "bad_query", NULL,
+				 "what is behind the '?' is not NAME=VALUE&...");
+	if (target_query(t, name))
+		return fault_set(f, 400, "bad_query", NULL, "'%s' is asked twice", name);
+	t->queries[t->num_queries].name = name;
+	t->queries[t->num_queries++].value = value;
+	return 0;
+}
+
+/* Parts between separators, each given to take. */
+static int divide(struct target *t, const char *raw, size_t len, char separator, char **to,
+		  struct fault *f,
+		  int (*take)(struct target *, const char *, size_t, char **, struct fault *))
+{
+	for (;;) {
+		const char *end = memchr(raw, separator, len);
+		size_t part = end ? (size_t)(end - raw) : len;
+		int rc = take(t, raw, part, to, f);
+
+		if (rc < 0 || !end)
+			return rc;
+		raw = end + 1;
+		len -= part + 1;
+	}
+}
+
+int target_parse(struct target *t, const char *raw, struct fault *f)
+{
+	size_t len = strnlen(raw, TARGET_MAX), path = strcspn(raw, "?");
+	char *to = t->text;
+	int rc;
+
+	t->num_segments = t->num_queries = 0;
+	if (len == TARGET_MAX)
+		return fault_set(f, 414, "path_too_long", NULL, "the path is longer than %d bytes",
+				 TARGET_MAX - 1);
+	if (*raw != '/')
+		return refuse(f, "does not begin with a '/'");
+	if (memchr(raw, '#', len))
+		return refuse(f, "has a '#' in it");
+	if (path > 1) {
+		rc = divide(t, raw + 1, path - 1, '/', &to, f, take_segment);
+		if (rc < 0)
+			return rc;
+	}
+	if (path + 1 >= len) /* nothing behind the '?' */
+		return 0;
+	return divide(t, raw + path + 1, len - path - 1, '&', &to, f, take_query);
+}
+
+const char *target_query(const struct target *t, const char *name)
+{
+	for (unsigned int i = 0; i < t->num_queries; i++)
+		if (strcmp(t->queries[i].name, name) == 0)
+			return t->queries[i].value;
+	return NULL;
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * verbs_link.h - one measured connection between the two sides, over rdma_cm.
+ *
+ * Public verbs and librdmacm only: it runs on any adapter.
+ */
+#ifndef STAG_APP_BENCH_VERBS_LINK_H
+#define STAG_APP_BENCH_VERBS_LINK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#define RECV_DEPTH 512 /* receives posted on the measured queue pair */
+#define SEND_DEPTH 192 /* room for the longest window and its closing words */
+#define INLINE_MAX 64
+
+/* Words by which one side tells the other something through memory. */
+struct lane_words {
+	uint64_t stop;	  /* number of the phase that is over */
+	uint64_t credits; /* messages that the server has received, in all */
+	uint64_t source;  /* what is written to a word of the other side */
+	uint64_t sink;	  /* what is read back */
+} __attribute__((aligned(64)));
+
+/* Where the other side's memory is; sent over the pair's socket. */
+struct lane_remote {
+	uint64_t data;
+	uint64_t words;
+	uint32_t data_key;
+	uint32_t words_key;
+};
+
+struct verbs_link {
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *listener; /* server only */
+	uint16_t port;
+	struct rdma_cm_id **ids; /* the measured one is in the middle of the idle ones */
+	struct ibv_qp *qp;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel; /* with -e */
+	struct ibv_cq *cq;
+	struct ibv_mr *data_mr, *words_mr;
+	char *data; /* out: size bytes for each of a list; in: as many; receives: RECV_DEPTH */
+	size_t in;  /* offset of the incoming half */
+	size_t receives;
+	volatile struct lane_words *words;
+	struct lane_remote remote;
+	uint64_t posted;      /* work requests given to the send queue */
+	uint64_t done;	      /* of those, known to be finished */
+	uint64_t received;    /* receive completions */
+	unsigned int unacked; /* completion events */
+	int reads;	      /* RDMA Reads that the adapter takes at a time */
+};
+
+extern struct verbs_link lane;
+
+/* Both sides: connect, register, exchange addresses. */
+void lane_open(void);
+
+/* A new connection to the server (flag is its private data), or the next one from the client. */
+struct rdma_cm_id *lane_connect(char flag);
+struct rdma_cm_id *lane_accept(char *flag);
+
+/* Wait for the other side to hang up (the client begins), and free the id. */
+void lane_disconnect(struct rdma_cm_id *id);
+
+#endif

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conf_api.c - [api] of the INI file: where the management API is, and who may use it.
+ */
+#include "conf.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+#include "base/cleanup.h"
+
+#define USUAL	  "127.0.0.1:7180"
+#define TOKEN_MIN 16
+#define TOKEN_MAX 256
+
+/* HOST:PORT; where one begins and the other ends. */
+static bool split(const char *text, char *host, size_t size, uint64_t *port)
+{
+	const char *colon = strrchr(text, ':'), *begin = text, *end = colon;
+
+	if (!colon || !conf_parse_count(colon + 1, port) || *port > UINT16_MAX)
+		return false;
+	if (*text == '[') {
+		begin++;
+		end--;
+		if (end < begin || *end != ']')
+			return false;
+	}
+	return end > begin && snprintf(host, size, "%.*s", (int)(end - begin), begin) < (int)size;
+}
+
+static char *make_listen(const struct conf *conf, const char *value)
+{
+	char host[64];
+	uint64_t port;
+	struct in6_addr a;
+
+	if (strcmp(value, "no") == 0)
+		return strdup(value);
+	if (!split(value, host, sizeof(host), &port))
+		return NULL;
+	return strcmp(host, "localhost") == 0 || inet_pton(AF_INET, host, &a) == 1 ||
+			       (*value == '[' && inet_pton(AF_INET6, host, &a) == 1)
+		       ? strdup(value)
+		       : NULL;
+}
+
+static const struct conf_setting settings[] = {
+#define FIELD(field) .at = offsetof(struct conf_api, field)
+	{"listen", CONF_MADE, FIELD(listen), .wanted = "ADDRESS:PORT, or no", .make = make_listen},
+	{"socket", CONF_PLACE, FIELD(socket)},
+	{"token-file", CONF_PLACE, FIELD(token_file)},
+	{"hosts", CONF_TEXT, FIELD(hosts)},
+	{"console", CONF_SWITCH, FIELD(console)},
+	{"body-max", CONF_SIZE, FIELD(body_max), 1024, 1u << 30},
+	{"connections", CONF_COUNT, FIELD(connections), 1, 4096},
+#undef FIELD
+};
+
+static void init(void *section)
+{
+	struct conf_api *a = section;
+
+	a->console = true;
+	a->body_max = 1u << 20;
+	a->connections = 64;
+}
+
+static bool is_loopback(const char *listen)
+{
+	char host[64];
+	uint64_t port;
+
+	return split(listen, host, sizeof(host), &port) &&
+	       (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+		strcmp(host, "localhost") == 0);
+}
+
+static void take_token(struct conf *conf, struct conf_api *a)
+{
+	a->token = calloc(1, TOKEN_MAX + 1);
+	if (!a->token) {
+		conf_fault(conf, a->at.line, "no memory");
+		return;
+	}
+	if (!conf_read_secret(conf, &a->at, "token-file", a->token_file, a->token, TOKEN_MAX + 1))
+		return;
+	if (strlen(a->token) < TOKEN_MIN || a->token[strspn(a->token, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+								      "abcdefghijklmnopqrstuvwxyz"
+								      "0123456789-._~+/=")])
+		conf_fault(conf, conf_line_of(&a->at, "token-file"),
+			   "token-file: a token has %d characters or more, of letters, digits and "
+			   "-._~+/=. One is made by head -c 24 /dev/urandom | base64 >%s",
+			   TOKEN_MIN, a->token_file);
+}
+
+static void check(struct conf *conf, void *section)
+{
+	struct conf_api *a = section;
+
+	if (!a->listen && !a->socket)
+		a->listen = strdup(USUAL);
+	if (a->listen && strcmp(a->listen, "no") == 0) {
+		free(a->listen);
+		a->listen = NULL;
+		if (!a->socket)
+			conf_fault(conf, conf_line_of(&a->at, "listen"),
+				   "listen = no wants a socket = PATH: nobody could reach it");
+	}
+	if (a->listen && !a->token_file && !is_loopback(a->listen))
+		conf_fault(conf, conf_line_of(&a->at, "listen"),
+			   "%s is no loopback address: that wants a token-file, or everybody "
+			   "could do everything",
+			   a->listen);
+	if (a->socket && strlen(a->socket) >= sizeof(((struct sockaddr_un *)0)->sun_path))
+		conf_fault(conf, conf_line_of(&a->at, "socket"), "%s is too long for a socket",
+			   a->socket);
+	if (a->token_file)
+		take_token(conf, a);
+}
+
+static const char *differs(const void *a, const void *b)
+{
+	const char *x = ((const struct conf_api *)a)->token,
+		   *y = ((const struct conf_api *)b)->token;
+
+	return x == y || (x && y && strcmp(x, y) == 0) ? NULL : "the token";
+}
+
+static void end(void *section)
+{
+	struct conf_api *a = section;
+
+	if (a->token)
+		explicit_bzero(a->token, TOKEN_MAX);
+	free(a->token);
+}
+
+const struct conf_kind conf_api_kind = {
+	.word = "api",
+	.size = sizeof(struct conf_api),
+	.settings = settings,
+	.num_settings = sizeof(settings) / sizeof(settings[0]),
+	.is_single = true,
+	.init = init,
+	.check = check,
+	.end = end,
+	.differs = differs,
+};

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conf_setting.c - settings of a section, one at a time: what kind of value each has, and where it goes, is in its kind's table.
+ */
+#include "conf.h"
+
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "pool/roll.h"
+
+#define MS 1000ull
+
+static const char *const wanted[] = {
+	[CONF_TEXT] = "a word",
+	[CONF_NAME] = "a name: letters, digits and . - _, 63 at most",
+	[CONF_PLACE] = "a path",
+	[CONF_COUNT] = "a number",
+	[CONF_SIZE] = "a size, such as 512M or 1G",
+	[CONF_TIME] = "a time with its unit, such as 500us, 20ms, 5s, 10m or 1h",
+	[CONF_SWITCH] = "yes or no",
+};
+
+static const char *wanted_of(const struct conf_setting *s)
+{
+	return s->wanted ? s->wanted : wanted[s->type];
+}
+
+static unsigned int index_of(const struct conf_section *s, const char *name)
+{
+	unsigned int i = 0;
+
+	while (i < s->kind->num_settings && strcmp(s->kind->settings[i].name, name) != 0)
+		i++;
+	return i;
+}
+
+unsigned int conf_line_of(const struct conf_section *s, const char *name)
+{
+	unsigned int i = index_of(s, name);
+
+	return i < s->kind->num_settings && s->lines[i] ? s->lines[i] : s->line;
+}
+
+bool conf_is_set(const struct conf_section *s, const char *name)
+{
+	return s->lines[index_of(s, name)] != 0;
+}
+
+char *conf_place(const struct conf *conf, const char *name)
+{
+	CLEANUP_FREE char *copy = strdup(conf->path);
+	char *path = NULL;
+
+	if (*name == '/')
+		return strdup(name);
+	if (!copy || asprintf(&path, "%s/%s", dirname(copy), name) < 0)
+		return NULL;
+	return path;
+}
+
+/* ---- values ----------------------------------------------------------------------------- */
+
+static bool parse_number(const struct conf_setting *s, const char *value, uint64_t *n)
+{
+	switch (s->type) {
+	case CONF_COUNT:
+		return conf_parse_count(value, n);
+	case CONF_SIZE:
+		return conf_parse_size(value, n);
+	default:
+		return conf_parse_time(value, n);
+	}
+}
+
+static const char *unit_word(const struct conf_setting *s)
+{
+	if (s->type != CONF_TIME)
+		return s->unit == 4096 ? "4096" : "512";
+	return s->unit == MS ? "a millisecond" : "a second";
+}
+
+static void set_number(struct conf *conf, const struct conf_setting *s, unsigned int line,
+		       const char *value, uint64_t *to)
+{
+	uint64_t n;
+
+	if (!parse_number(s, value, &n))
+		conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
+	else if (n < s->least || n > s->most)
+		conf_fault(conf, line, "%s = %s is too %s", s->name, value,
+			   n < s->least ? "little" : "much");
+	else if (s->unit && n % s->unit)
+		conf_fault(conf, line, "%s = %s is no multiple of %s", s->name, value,
+			   unit_word(s));
+	else
+		*to = n;
+}
+
+static void set_choice(struct conf *conf, const struct conf_setting *s, unsigned int line,
+		       const char *value, uint64_t *to)
+{
+	for (unsigned int i = 0; s->words[i]; i++)
+		if (strcmp(s->words[i], value) == 0) {
+			*to = i;
+			return;
+		}
+	conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
+}
+
+static void set_text(struct conf *conf, const struct conf_setting *s, unsigned int line,
+		     const char *value, char **to)
+{
+	if (s->type == CONF_NAME && !roll_name_is_valid(value)) {
+		conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
+		return;
+	}
+	if (s->type == CONF_PLACE)
+		*to = conf_place(conf, value);
+	else
+		*to = s->type == CONF_MADE ? s->make(conf, value) : strdup(value);
+	if (!*to)
+		conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
+}
+
+static void set_value(struct conf *conf, const struct conf_setting *s, unsigned int line,
+		      const char *value, void *to)
+{
+	switch (s->type) {
+	case CONF_TEXT:
+	case CONF_NAME:
+	case CONF_PLACE:
+	case CONF_MADE:
+		set_text(conf, s, line, value, to);
+		return;
+	case CONF_COUNT:
+	case CONF_SIZE:
+	case CONF_TIME:
+		set_number(conf, s, line, value, to);
+		return;
+	case CONF_CHOICE:
+		set_choice(conf, s, line, value, to);
+		return;
+	case CONF_SWITCH:
+		if (!conf_parse_switch(value, to))
+			conf_fault(conf, line, "%s is yes or no, not '%s'", s->name, value);
+		return;
+	}
+}
+
+/* ---- items ------------------------------------------------------------------------------- */
+
+const struct conf_item *conf_item_of(const struct conf_section *s, const char *name)
+{
+	for (unsigned int i = 0; i < s->num_items; i++)
+		if (strcmp(s->items[i].name, name) == 0)
+			return &s->items[i];
+	return NULL;
+}
+
+static bool is_of_family(const struct conf_kind *kind, const char *name)
+{
+	return kind->family && strncmp(name, kind->family, strlen(kind->family)) == 0;
+}
+
+static void add_item(struct conf *conf, struct conf_section *s, unsigned int line,
+		     const char *setting, const char *value)
+{
+	const char *name = setting + strlen(s->kind->family);
+	const struct conf_item *before = conf_item_of(s, name);
+	struct conf_item *list, item = {.line = line};
+
+	if (before) {
+		conf_fault(conf, line, "%s is set already, at line %u", setting, before->line);
+		return;
+	}
+	if (!*name || !*value) {
+		conf_fault(conf, line, "%s wants a name behind its dot, and a value", setting);
+		return;
+	}
+	list = realloc(s->items, (s->num_items + 1) * sizeof(*list));
+	if (list)
+		s->items = list;
+	item.name = strdup(name);
+	item.value = strdup(value);
+	if (!list || !item.name || !item.value) {
+		conf_fault(conf, line, "no memory");
+		free(item.name);
+		free(item.value);
+		return;
+	}
+	s->items[s->num_items++] = item;
+}
+
+bool conf_is_same_items(const void *a, const void *b)
+{
+	const struct conf_section *x = a, *y = b;
+
+	if (x->num_items != y->num_items)
+		return false;
+	for (unsigned int i = 0; i < x->num_items; i++) {
+		const struct conf_item *other = conf_item_of(y, x->items[i].name);
+
+		if (!other || strcmp(other->value, x->items[i].value) != 0)
+			return false;
+	}
+	return true;
+}
+
+/* ---- a section's ------------------------------------------------------------------------- */
+
+void conf_set(struct conf *conf, struct conf_section *s, unsigned int line, const char *name,
+	      const char *value)
+{
+	unsigned int i = index_of(s, name);
+	const struct conf_setting *setting = &s->kind->settings[i];
+
+	if (is_of_family(s->kind, name)) {
+		add_item(conf, s, line, name, value);
+		return;
+	}
+	if (i == s->kind->num_settings) {
+		conf_fault(conf, line,
+			   s->kind->is_single
+				   ? "[%s] has no setting '%s'; those there are: stag.ini(5)"
+				   : "a %s has no setting '%s'; those there are: stag.ini(5)",
+			   s->kind->word, name);
+		return;
+	}
+	if (s->lines[i]) {
+		conf_fault(conf, line, "%s is set already, at line %u", name, s->lines[i]);
+		return;
+	}
+	s->lines[i] = line;
+	if (!*value)
+		conf_fault(conf, line, "%s is %s; there is nothing", name, wanted_of(setting));
+	else
+		set_value(conf, setting, line, value, (char *)s + setting->at);
+}
+
+static bool is_text(const struct conf_setting *s)
+{
+	return s->type == CONF_TEXT || s->type == CONF_NAME || s->type == CONF_PLACE ||
+	       s->type == CONF_MADE;
+}
+
+static bool is_same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool is_same(const struct conf_setting *s, const void *a, const void *b)
+{
+	if (is_text(s))
+		return is_same_text(*(char *const *)a, *(char *const *)b);
+	if (s->type == CONF_SWITCH)
+		return *(const bool *)a == *(const bool *)b;
+	return *(const uint64_t *)a == *(const uint64_t *)b;
+}
+
+const char *conf_differs(const void *a, const void *b)
+{
+	const struct conf_kind *kind = ((const struct conf_section *)a)->kind;
+
+	for (unsigned int i = 0; i < kind->num_settings; i++) {
+		const struct conf_setting *s = &kind->settings[i];
+
+		if (!is_same(s, (const char *)a + s->at, (const char *)b + s->at))
+			return s->name;
+	}
+	return kind->differs ? kind->differs(a, b) : NULL;
+}
+
+void conf_clear(struct conf_section *s)
+{
+	for (unsigned int i = 0; i < s->kind->num_settings; i++)
+		if (is_text(&s->kind->settings[i]))
+			free(*(char **)((char *)s + s->kind->settings[i].at));
+	for (unsigned int i = 0; i < s->num_items; i++) {
+		free(s->items[i].name);
+		free(s->items[i].value);
+	}
+	free(s->items);
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conf_store.c - [store NAME] of the INI file: what is served, and the partitions that it is to have.
+ */
+#include "conf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+#include "complain.h"
+#include "pool/roll.h"
+#include "store_words.h"
+
+static char *make_path(const struct conf *conf, const char *value)
+{
+	return strncmp(value, "mem:", 4) == 0 ? strdup(value) : conf_place(conf, value);
+}
+
+static const struct conf_setting settings[] = {
+#define FIELD(field) .at = offsetof(struct conf_store, field)
+	{"path", CONF_MADE, FIELD(store), .wanted = "a path, or mem:NAME", .make = make_path},
+	{"address", CONF_TEXT, FIELD(address)},
+	{"port", CONF_COUNT, FIELD(port), 0, UINT16_MAX},
+	{"max-connections", CONF_COUNT, FIELD(max_connections), 1, 1u << 20},
+	{"staging", CONF_SIZE, FIELD(staging), 1u << 20, 1ull << 40},
+	{"cache", CONF_SIZE, FIELD(cache), 1u << 20, 1ull << 40},
+	{"create", CONF_SWITCH, FIELD(create)},
+	{"size", CONF_SIZE, FIELD(size), 1ull << 20, 1ull << 60, 512},
+	{"block", CONF_SIZE, FIELD(block), 512, 65536, 512},
+	{"label", CONF_NAME, FIELD(label)},
+#undef FIELD
+};
+
+/* ---- partition.NAME = SIZE [WORD...] ------------------------------------------------------------- */
+
+/* The file of a token is from where the INI file is, as all are. */
+static bool take_token(const struct conf *conf, const char *word, struct stag_store_partition *p)
+{
+	CLEANUP_FREE char *place = conf_place(conf, word + 6), *text = NULL;
+
+	return place && asprintf(&text, "token:%s", place) > 0 && store_parse_right(text, p);
+}
+
+static bool take_word(const struct conf *conf, const char *word, struct stag_store_partition *p)
+{
+	if (strncmp(word, "token:", 6) == 0)
+		return take_token(conf, word, p);
+	if (strncmp(word, "order=", 6) == 0)
+		return store_parse_order(word + 6, &p->relax);
+	if (strncmp(word, "level=", 6) == 0)
+		return store_parse_level(word + 6, &p->level);
+	if (strncmp(word, "cache=", 6) == 0)
+		return store_parse_cache(word + 6, &p->cache_ms);
+	return store_parse_right(word, p);
+}
+
+/* "token:FILE:write" would read the file. */
+static bool is_to_be_skipped(const struct conf *conf, const char *word)
+{
+	return conf->flags & CONF_TEXT_ONLY &&
+	       (strncmp(word, "token:", 6) == 0 || strncmp(word, "user:", 5) == 0 ||
+		strncmp(word, "group:", 6) == 0);
+}
+
+static bool take_words(struct conf *conf, const struct conf_item *item, char *rest,
+		       struct conf_partition *p)
+{
+	char why[256], *save, *word;
+
+	for (word = strtok_r(rest, " \t", &save); word; word = strtok_r(NULL, " \t", &save)) {
+		bool good;
+
+		if (is_to_be_skipped(conf, word))
+			continue;
+		complain_catch(why, sizeof(why));
+		good = take_word(conf, word, &p->p);
+		complain_catch(NULL, 0);
+		if (!good) {
+			conf_fault(conf, item->line, "partition.%s: %s", item->name,
+				   why + 2 * (strncmp(why, "--", 2) == 0));
+			return false;
+		}
+	}
+	return true;
+}
+
+/* A share is of a room that is not known here: any will do to look at the words. */
+static bool is_size(const char *text)
+{
+	const struct store_room some = {.whole = 1ull << 40, .largest = 1ull << 40, .block = 4096};
+	char why[256];
+	uint64_t size;
+	bool good;
+
+	complain_catch(why, sizeof(why));
+	good = *text != '+' && store_parse_size("", text, &some, &size);
+	complain_catch(NULL, 0);
+	return good;
+}
+
+bool conf_store_partition(struct conf *conf, const struct conf_item *item, struct conf_partition *p)
+{
+	CLEANUP_FREE char *text = strdup(item->value);
+	size_t len = strcspn(item->value, " \t");
+
+	*p = (struct conf_partition){0};
+	if (!text || !roll_name_is_valid(item->name)) {
+		conf_fault(conf, item->line,
+			   "'%s' is no name of a partition: letters, digits and . - _, 63 at most",
+			   item->name);
+		return false;
+	}
+	snprintf(p->p.name, sizeof(p->p.name), "%s", item->name);
+	snprintf(p->size, sizeof(p->size), "%.*s", (int)len, text);
+	if (len >= sizeof(p->size) || !is_size(p->size)) {
+		conf_fault(conf, item->line,
+			   "partition.%s begins with a size, such as 512M, 10G, 50%% or max; not "
+			   "'%.*s'",
+			   item->name, (int)len, text);
+		return false;
+	}
+	return take_words(conf, item, text + len, p);
+}
+
+/* ---- together -------------------------------------------------------------------------------------- */
+
+static void check(struct conf *conf, void *section)
+{
+	struct conf_store *s = section;
+	struct conf_partition p;
+
+	if (!s->store)
+		conf_fault(conf, s->at.line, "where is it? path = PATH");
+	if (s->create && s->size == 0 && !(s->store && strncmp(s->store, "/dev/", 5) == 0))
+		conf_fault(conf, conf_line_of(&s->at, "create"),
+			   "create wants a size: how large the store is");
+	conf_check_address(conf, &s->at, s->address);
+	for (unsigned int i = 0; i < s->at.num_items; i++)
+		conf_store_partition(conf, &s->at.items[i], &p);
+	s->attr = (struct stag_store_server_attr){
+		.address = s->address,
+		.port = conf_is_set(&s->at, "port") ? (uint16_t)s->port : STAG_STORE_PORT,
+		.max_connections = (uint32_t)s->max_connections,
+		.staging_bytes = s->staging,
+		.cache_bytes = s->cache};
+	s->attr.flags = s->attr.port == 0 ? STAG_STORE_ANY_PORT : 0;
+	s->made = (struct stag_store_attr){.size = s->size, .block = (uint32_t)s->block};
+	snprintf(s->made.label, sizeof(s->made.label), "%s", s->label ? s->label : s->at.name);
+}
+
+const struct conf_kind conf_store_kind = {
+	.word = "store",
+	.size = sizeof(struct conf_store),
+	.settings = settings,
+	.num_settings = sizeof(settings) / sizeof(settings[0]),
+	.family = "partition.",
+	.check = check,
+};

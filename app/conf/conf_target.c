@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conf_target.c - [target NAME] of the INI file: a block target, and its logical units.
+ */
+#include "conf.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+#define LUN_MOST   16383
+#define SECRET_LEN 12 /* RFC 7143 wants 96 bits */
+
+static const struct conf_setting settings[] = {
+#define FIELD(field) .at = offsetof(struct conf_target, field)
+	{"iqn", CONF_TEXT, FIELD(iqn)},
+	{"alias", CONF_TEXT, FIELD(alias)},
+	{"address", CONF_TEXT, FIELD(address)},
+	{"port", CONF_COUNT, FIELD(port), 0, UINT16_MAX},
+	{"transports", CONF_TEXT, FIELD(transports)},
+	{"user", CONF_TEXT, FIELD(user)},
+	{"secret-file", CONF_PLACE, FIELD(secret_file)},
+	{"own-user", CONF_TEXT, FIELD(own_user)},
+	{"own-secret-file", CONF_PLACE, FIELD(own_secret_file)},
+	{"max-sessions", CONF_COUNT, FIELD(max_sessions), 1, 1u << 16},
+	{"staging", CONF_SIZE, FIELD(staging), 1u << 20, 1ull << 40},
+	{"spin", CONF_TIME, FIELD(spin), 0, 1000000},
+#undef FIELD
+};
+
+/* ---- lun.N = WHERE [WORD...] --------------------------------------------------------------------- */
+
+void conf_lun_free(struct conf_lun *l)
+{
+	free(l->store);
+	free(l->partition);
+	free(l->where);
+	*l = (struct conf_lun){0};
+}
+
+bool conf_lun_word(const char *word, struct stag_block_lun *l)
+{
+	uint64_t block;
+
+	if (strcmp(word, "ro") == 0) {
+		l->flags |= STAG_BLOCK_READ_ONLY;
+		return true;
+	}
+	if (strcmp(word, "write-back") == 0) {
+		l->flags |= STAG_BLOCK_WRITE_BACK;
+		return true;
+	}
+	if (strncmp(word, "block=", 6) != 0 || !conf_parse_count(word + 6, &block) ||
+	    block > UINT32_MAX)
+		return false;
+	l->block = (uint32_t)block;
+	return true;
+}
+
+static bool take_word(const char *word, struct stag_block_lun *l)
+{
+	return conf_lun_word(word, l) &&
+	       (strncmp(word, "block=", 6) != 0 || l->block == 512 || l->block == 4096);
+}
+
+/* "store:STORE/PARTITION" of a store of ours, "mem:NAME:PARTITION", or a path, perhaps with a partition. */
+static bool take_where(struct conf *conf, const struct conf_item *item, const char *where,
+		       struct conf_lun *l)
+{
+	const char *slash;
+
+	if (strncmp(where, "store:", 6) != 0) {
+		l->where = strncmp(where, "mem:", 4) == 0 ? strdup(where) : conf_place(conf, where);
+		return l->where;
+	}
+	slash = strchr(where, '/');
+	if (!slash || slash == where + 6 || !slash[1]) {
+		conf_fault(conf, item->line, "lun.%s: it is store:STORE/PARTITION, not '%s'",
+			   item->name, where);
+		return false;
+	}
+	l->store = strndup(where + 6, (size_t)(slash - where - 6));
+	l->partition = strdup(slash + 1);
+	return l->store && l->partition;
+}
+
+bool conf_target_lun(struct conf *conf, const struct conf_item *item, struct conf_lun *l)
+{
+	CLEANUP_FREE char *text = strdup(item->value);
+	char *save, *word = text ? strtok_r(text, " \t", &save) : NULL;
+	uint64_t n;
+
+	*l = (struct conf_lun){0};
+	if (!conf_parse_count(item->name, &n) || n > LUN_MOST) {
+		conf_fault(conf, item->line, "lun.%s: a unit's number is 0 to %d", item->name,
+			   LUN_MOST);
+		return false;
+	}
+	if (!word || !take_where(conf, item, word, l)) {
+		conf_lun_free(l);
+		return false;
+	}
+	l->lun.lun = (uint16_t)n;
+	while ((word = strtok_r(NULL, " \t", &save)))
+		if (!take_word(word, &l->lun)) {
+			conf_fault(conf, item->line,
+				   "lun.%s: behind the place come ro, write-back, block=512 or "
+				   "block=4096; not '%s'",
+				   item->name, word);
+			conf_lun_free(l);
+			return false;
+		}
+	return true;
+}
+
+/* Two names of one number, "1" and "01", are the same unit. */
+static bool is_twice(const struct conf_target *t, unsigned int i, uint16_t lun)
+{
+	uint64_t n;
+
+	while (i-- > 0)
+		if (conf_parse_count(t->at.items[i].name, &n) && n == lun)
+			return true;
+	return false;
+}
+
+/* The partition is looked for when the store is open. */
+static void check_luns(struct conf *conf, const struct conf_target *t)
+{
+	for (unsigned int i = 0; i < t->at.num_items; i++) {
+		const struct conf_item *item = &t->at.items[i];
+		struct conf_lun l;
+
+		if (!conf_target_lun(conf, item, &l))
+			continue;
+		if (l.store && !conf_find(conf, &conf_store_kind, l.store))
+			conf_fault(conf, item->line, "lun.%s: there is no [store %s]", item->name,
+				   l.store);
+		if (is_twice(t, i, l.lun.lun))
+			conf_fault(conf, item->line, "lun.%s: there is such a unit already",
+				   item->name);
+		conf_lun_free(&l);
+	}
+	if (t->at.num_items > STAG_BLOCK_MAX_LUNS)
+		conf_fault(conf, t->at.line, "a target has at most %d units", STAG_BLOCK_MAX_LUNS);
+}
+
+/* ---- together -------------------------------------------------------------------------------------- */
+
+static char *usual_name(const struct conf_target *t)
+{
+	char host[HOST_NAME_MAX + 1] = "", *text = NULL;
+
+	gethostname(host, sizeof(host) - 1);
+	if (asprintf(&text, "iqn.2026-01.stag:%s:%s", *host ? host : "target", t->at.name) < 0)
+		return NULL;
+	for (char *p = text; *p; p++)
+		*p = *p == '_' ? '-' : (char)tolower((unsigned char)*p);
+	return text;
+}
+
+static void check_transports(struct conf *conf, struct conf_target *t)
+{
+	CLEANUP_FREE char *text = strdup(t->transports ? t->transports : "tcp,iser,one-shot");
+	bool tcp = false, iser = false, one_shot = false;
+	char *save, *word = text ? strtok_r(text, ", \t", &save) : NULL;
+
+	for (; word; word = strtok_r(NULL, ", \t", &save)) {
+		tcp |= strcmp(word, "tcp") == 0;
+		iser |= strcmp(word, "iser") == 0;
+		one_shot |= strcmp(word, "one-shot") == 0;
+		if (strcmp(word, "tcp") != 0 && strcmp(word, "iser") != 0 &&
+		    strcmp(word, "one-shot") != 0)
+			conf_fault(conf, conf_line_of(&t->at, "transports"),
+				   "transports are tcp, iser and one-shot, not '%s'", word);
+	}
+	if (one_shot && !iser)
+		conf_fault(conf, conf_line_of(&t->at, "transports"),
+			   "one-shot wants iser, too: it is agreed on there");
+	if (!tcp && !iser)
+		conf_fault(conf, conf_line_of(&t->at, "transports"),
+			   "without tcp and iser nobody can reach it");
+	t->attr.flags = (tcp ? 0u : STAG_BLOCK_NO_TCP) | (iser ? 0u : STAG_BLOCK_NO_RDMA) |
+			(one_shot ? 0u : STAG_BLOCK_NO_ONE_SHOT);
+}
+
+static const char *take_secret(struct conf *conf, struct conf_target *t, const char *user,
+			       const char *file, const char *setting, char *to)
+{
+	if (!user != !file)
+		conf_fault(conf,
+			   conf_line_of(&t->at, file		  ? setting
+						: user == t->user ? "user"
+								  : "own-user"),
+			   "a user has a secret: user and secret-file, own-user and "
+			   "own-secret-file");
+	if (!user || !file || !conf_read_secret(conf, &t->at, setting, file, to, CONF_SECRET_MAX))
+		return NULL;
+	if (strlen(to) < SECRET_LEN)
+		conf_fault(conf, conf_line_of(&t->at, setting),
+			   "%s: a secret has %d characters or more", setting, SECRET_LEN);
+	return to;
+}
+
+static bool is_iscsi_name(const char *name)
+{
+	return strlen(name) < STAG_BLOCK_NAME_MAX &&
+	       (strncmp(name, "iqn.", 4) == 0 || strncmp(name, "eui.", 4) == 0 ||
+		strncmp(name, "naa.", 4) == 0);
+}
+
+static void check(struct conf *conf, void *section)
+{
+	struct conf_target *t = section;
+	struct stag_block_target_attr *a = &t->attr;
+
+	if (!t->iqn)
+		t->iqn = usual_name(t);
+	if (!t->iqn || !is_iscsi_name(t->iqn))
+		conf_fault(conf, conf_line_of(&t->at, "iqn"),
+			   "a target's name is iqn.YYYY-MM.…, eui.… or naa.…, %d characters at "
+			   "most",
+			   STAG_BLOCK_NAME_MAX - 1);
+	check_transports(conf, t);
+	conf_check_address(conf, &t->at, t->address);
+	check_luns(conf, t);
+	a->name = t->iqn;
+	a->alias = t->alias;
+	a->address = t->address;
+	a->port = conf_is_set(&t->at, "port") ? (uint16_t)t->port : STAG_BLOCK_PORT;
+	a->flags |= (a->port == 0 ? STAG_BLOCK_ANY_PORT : 0u) |
+		    (conf_is_set(&t->at, "spin") && t->spin == 0 ? STAG_BLOCK_NO_SPIN : 0u);
+	a->max_sessions = (uint32_t)t->max_sessions;
+	a->staging_bytes = t->staging;
+	a->spin_us = (uint32_t)t->spin;
+	a->user = t->user;
+	a->secret = take_secret(conf, t, t->user, t->secret_file, "secret-file", t->secret);
+	a->own_user = t->own_user;
+	a->own_secret = take_secret(conf, t, t->own_user, t->own_secret_file, "own-secret-file",
+				    t->own_secret);
+}
+
+static const char *differs(const void *a, const void *b)
+{
+	const struct conf_target *x = a, *y = b;
+
+	return strcmp(x->secret, y->secret) == 0 && strcmp(x->own_secret, y->own_secret) == 0
+		       ? NULL
+		       : "the secret";
+}
+
+static void end(void *section)
+{
+	struct conf_target *t = section;
+
+	explicit_bzero(t->secret, sizeof(t->secret));
+	explicit_bzero(t->own_secret, sizeof(t->own_secret));
+}
+
+const struct conf_kind conf_target_kind = {
+	.word = "target",
+	.size = sizeof(struct conf_target),
+	.settings = settings,
+	.num_settings = sizeof(settings) / sizeof(settings[0]),
+	.family = "lun.",
+	.check = check,
+	.end = end,
+	.differs = differs,
+};

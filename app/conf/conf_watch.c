@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conf_watch.c - [watch NAME] of the INI file: a pool that others serve.
+ */
+#include "conf.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool/roll.h"
+
+/* ---- where its nodes are: as src/pool/client_where.c takes it, and nobody is asked what a name means ------------ */
+
+#define NODES_MOST   1023
+#define NODES_WANTED "HOST[:PORT][,HOST[:PORT]...], an IPv6 address in brackets"
+
+static bool is_port(const char *text)
+{
+	size_t digits = strspn(text, "0123456789");
+	unsigned long port = digits <= 5 ? strtoul(text, NULL, 10) : 0;
+
+	return !text[digits] && port > 0 && port <= UINT16_MAX;
+}
+
+/* A name, or an address of IPv4. */
+static bool is_host(const char *text)
+{
+	struct in_addr a;
+
+	if (!*text || text[strspn(text, "0123456789.")] == '\0')
+		return inet_aton(text, &a) != 0;
+	return text[strspn(text,
+			   "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")] ==
+	       '\0';
+}
+
+/* With or without its scope. */
+static bool is_ipv6(char *text)
+{
+	struct in6_addr a;
+
+	text[strcspn(text, "%")] = '\0';
+	return inet_pton(AF_INET6, text, &a) == 1;
+}
+
+static bool is_node(char *text)
+{
+	char *end = *text == '[' ? strchr(text, ']') : strchrnul(text, ':');
+	bool has_port;
+
+	if (!end)
+		return false;
+	if (*end == ']')
+		*end++ = '\0';
+	has_port = *end == ':';
+	if (*end && (!has_port || !is_port(end + 1)))
+		return false;
+	*end = '\0';
+	return *text == '[' ? is_ipv6(text + 1) : is_host(text);
+}
+
+static char *make_nodes(const struct conf *conf, const char *value)
+{
+	char node[ROLL_ADDRESS_LEN];
+
+	if (!*value || strlen(value) > NODES_MOST)
+		return NULL;
+	for (const char *at = value, *end; *at; at = *end ? end + 1 : end) {
+		end = strchrnul(at, ',');
+		if ((size_t)snprintf(node, sizeof(node), "%.*s", (int)(end - at), at) >=
+			    sizeof(node) ||
+		    !is_node(node))
+			return NULL;
+	}
+	return strdup(value);
+}
+
+/* ---- the section ---------------------------------------------------------------------------- */
+
+static const struct conf_setting settings[] = {
+#define FIELD(field) .at = offsetof(struct conf_watch, field)
+	{"nodes", CONF_MADE, FIELD(nodes), .wanted = NODES_WANTED, .make = make_nodes},
+	{"user", CONF_NAME, FIELD(user)},
+	{"secret-file", CONF_PLACE, FIELD(secret_file)},
+#undef FIELD
+};
+
+/* A file of one secret, or the secrets of a pool, of which it is the user's. */
+static void take_secret(struct conf *conf, struct conf_watch *w)
+{
+	unsigned int line = conf_line_of(&w->at, "secret-file");
+	char *text = conf_read_private(conf, line, "secret-file", w->secret_file, "");
+	struct secrets all = {0};
+	const struct secret *found;
+
+	if (!text)
+		return;
+	if (!text[strcspn(text, " \t")]) {
+		text[strcspn(text, "\r\n")] = '\0';
+		snprintf(w->secret, sizeof(w->secret), "%s", text);
+	} else if (secrets_parse(text, w->secret_file, &all) == 0) {
+		found = secrets_find(&all, w->user);
+		snprintf(w->secret, sizeof(w->secret), "%s", found ? found->text : "");
+	}
+	if (!*w->secret)
+		conf_fault(conf, line, "secret-file: there is no secret of '%s' in %s", w->user,
+			   w->secret_file);
+	secrets_free(&all);
+	explicit_bzero(text, strlen(text));
+	free(text);
+}
+
+static void check(struct conf *conf, void *section)
+{
+	struct conf_watch *w = section;
+
+	if (!w->user)
+		w->user = strdup("admin");
+	if (!w->nodes && !conf_is_set(&w->at, "nodes"))
+		conf_fault(conf, w->at.line,
+			   "which nodes has it? nodes = HOST[:PORT][,HOST[:PORT]...]");
+	if (!w->secret_file)
+		conf_fault(conf, w->at.line,
+			   "nobody comes in without a secret: secret-file = PATH");
+	else if (w->user)
+		take_secret(conf, w);
+}
+
+/* The file may be the same, and say something else. */
+static const char *differs(const void *a, const void *b)
+{
+	const struct conf_watch *x = a, *y = b;
+
+	return strcmp(x->secret, y->secret) == 0 ? NULL : "the secret";
+}
+
+static void end(void *section)
+{
+	struct conf_watch *w = section;
+
+	explicit_bzero(w->secret, sizeof(w->secret));
+}
+
+const struct conf_kind conf_watch_kind = {
+	.word = "watch",
+	.size = sizeof(struct conf_watch),
+	.settings = settings,
+	.num_settings = sizeof(settings) / sizeof(settings[0]),
+	.check = check,
+	.end = end,
+	.differs = differs,
+};

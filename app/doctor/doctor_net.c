@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * doctor_net.c - the network that the adapter has: interfaces, TCP's settings, and who has the ports that stag likes.
+ */
+#include "doctor.h"
+
+#include <dirent.h>
+#include <ifaddrs.h>
+#include <limits.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TCP	  "/proc/sys/net/ipv4/"
+#define ENOUGH	  (4ll << 20) /* bytes of a socket's buffer: 10 Gbit/s over 3 ms */
+#define LISTENING 0x0a
+
+/* ---- interfaces --------------------------------------------------------------------------------- */
+
+static void look_at_interfaces(struct doctor *d)
+{
+	struct ifaddrs *all = NULL;
+	bool loopback = false;
+	unsigned int others = 0;
+
+	if (getifaddrs(&all) != 0)
+		all = NULL;
+	for (struct ifaddrs *a = all; a; a = a->ifa_next) {
+		if (!a->ifa_addr || !(a->ifa_flags & IFF_UP) || a->ifa_addr->sa_family != AF_INET)
+			continue;
+		if (a->ifa_flags & IFF_LOOPBACK)
+			loopback = true;
+		else
+			others++;
+	}
+	freeifaddrs(all);
+	if (!loopback)
+		doctor_say(d, DOCTOR_FAULT, "loopback",
+			   (struct doctor_words){"programs of this machine do not reach each other "
+						 "at 127.0.0.1, and a pool of one machine does not "
+						 "start",
+						 "ip link set lo up"},
+			   "down, or without an address");
+	else
+		doctor_say(d, DOCTOR_GOOD, "loopback",
+			   (struct doctor_words){"programs of this machine reach each other", NULL},
+			   "up");
+	doctor_say(d, others ? DOCTOR_GOOD : DOCTOR_NOTE, "interfaces",
+		   (struct doctor_words){others ? "stag0 is at their addresses, too"
+						: "no other machine is reached",
+					 others ? NULL : "ip address show"},
+		   "%u address%s besides loopback's", others, others == 1 ? "" : "es");
+}
+
+static void look_at_namespace(struct doctor *d)
+{
+	char here[64] = "", first[64] = "";
+	ssize_t a = readlink("/proc/self/ns/net", here, sizeof(here) - 1),
+		b = readlink("/proc/1/ns/net", first, sizeof(first) - 1);
+
+	if (a > 0 && b > 0 && strcmp(here, first) != 0)
+		doctor_say(d, DOCTOR_NOTE, "namespace",
+			   (struct doctor_words){"servers outside are not at 127.0.0.1 from here, "
+						 "and the other way round",
+						 "ip netns identify"},
+			   "a network of its own, %s", here);
+}
+
+/* ---- TCP ------------------------------------------------------------------------------------------- */
+
+static void look_at_congestion(struct doctor *d)
+{
+	const char *own = getenv("STAG_CONGESTION");
+	char name[64], all[256];
+	bool paced;
+
+	doctor_line(TCP "tcp_congestion_control", name, sizeof(name));
+	doctor_line(TCP "tcp_available_congestion_control", all, sizeof(all));
+	paced = strncmp(own && *own ? own : name, "bbr", 3) == 0;
+	doctor_say(d, paced ? DOCTOR_NOTE : DOCTOR_GOOD, "congestion control",
+		   (struct doctor_words){
+			   paced ? "it paces what is sent: on loopback and in a rack, longer "
+				   "latencies than with reno or cubic"
+				 : "the adapter's connections have it",
+			   paced ? "stag run --congestion reno -- PROGRAM, or STAG_CONGESTION=reno"
+				 : NULL},
+		   "%s, of: %s%s%s", name, all, own && *own ? "; STAG_CONGESTION=" : "",
+		   own && *own ? own : "");
+}
+
+/* The third number: the most that TCP gives a socket by itself. */
+static long long most_of(const char *path)
+{
+	long long most = 0;
+	char text[128];
+
+	sscanf(doctor_line(path, text, sizeof(text)), "%*d %*d %lld", &most);
+	return most;
+}
+
+static void look_at_buffers(struct doctor *d)
+{
+	long long in = most_of(TCP "tcp_rmem"), out = most_of(TCP "tcp_wmem");
+	bool small = in < ENOUGH || out < ENOUGH;
+	char a[24], b[24];
+
+	doctor_say(
+		d, small ? DOCTOR_NOTE : DOCTOR_GOOD, "socket buffers",
+		(struct doctor_words){small ? "one connection does not fill a fast link that is far"
+					    : "one connection can fill a fast link",
+				      small ? "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' "
+					      "net.ipv4.tcp_wmem='4096 65536 33554432'"
+					    : NULL},
+		"tcp_rmem up to %s, tcp_wmem up to %s", doctor_size((unsigned long long)in, a),
+		doctor_size((unsigned long long)out, b));
+}
+
+/* Said, so that nobody looks for it in vain. */
+static void look_at_copies(struct doctor *d)
+{
+	doctor_say(
+		d, DOCTOR_NOTE, "zero copy",
+		(struct doctor_words){"what is sent is copied once, by the kernel: on loopback it "
+				      "would be all the same, and short sends would be slower",
+				      NULL},
+		"sends are without MSG_ZEROCOPY");
+}
+
+/* ---- ports -------------------------------------------------------------------------------------------- */
+
+/* The inode of who listens there; 0: nobody. */
+static unsigned long listener_in(const char *table, unsigned int port)
+{
+	FILE *f = fopen(table, "re");
+	unsigned long inode, found = 0;
+	unsigned int local, state;
+	char line[512];
+
+	while (f && !found && fgets(line, sizeof(line), f))
+		if (sscanf(line, " %*d: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x %*s %*s %*s %*d %*d %lu",
+			   &local, &state, &inode) == 3 &&
+		    state == LISTENING && local == port)
+			found = inode;
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static bool has_socket(const char *pid, unsigned long inode)
+{
+	char path[PATH_MAX], link[64], wanted[64];
+	bool found = false;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%s/fd", pid);
+	snprintf(wanted, sizeof(wanted), "socket:[%lu]", inode);
+	dir = opendir(path);
+	for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+		ssize_t n = readlinkat(dirfd(dir), e->d_name, link, sizeof(link) - 1);
+
+		link[n > 0 ? n : 0] = '\0';
+		found = strcmp(link, wanted) == 0;
+	}
+	if (dir)
+		closedir(dir);
+	return found;
+}
+
+/* "stagd, process 4711"; "": not ours to know. */
+static void owner_of(unsigned long inode, char *who, size_t size)
+{
+	DIR *dir = opendir("/proc");
+	bool found = false;
+
+	*who = '\0';
+	for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+		char path[PATH_MAX], name[32];
+
+		found = e->d_name[0] >= '1' && e->d_name[0] <= '9' && has_socket(e->d_name, inode);
+		if (!found)
+			continue;
+		snprintf(path, sizeof(path), "/proc/%s/comm", e->d_name);
+		snprintf(who, size, "%s, process %.10s", doctor_line(path, name, sizeof(name)),
+			 e->d_name);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+static void look_at_port(struct doctor *d, unsigned int port, const char *what, const char *option)
+{
+	unsigned long inode = listener_in("/proc/net/tcp", port);
+	char subject[32], who[128], next[128];
+	bool ours;
+
+	if (!inode)
+		inode = listener_in("/proc/net/tcp6", port);
+	snprintf(subject, sizeof(subject), "port %u", port);
+	if (!inode) {
+		doctor_say(d, DOCTOR_GOOD, subject, (struct doctor_words){what, NULL}, "free");
+		return;
+	}
+	owner_of(inode, who, sizeof(who));
+	ours = strncmp(who, "stag", 4) == 0;
+	snprintf(next, sizeof(next), "%s, or: ss -ltnp sport = :%u", option, port);
+	doctor_say(d, ours ? DOCTOR_GOOD : DOCTOR_NOTE, subject,
+		   (struct doctor_words){what, ours ? NULL : next}, "taken by %s",
+		   *who ? who : "another user's program");
+}
+
+static void look_at_ports(struct doctor *d)
+{
+	look_at_port(d, 7174, "'stag store serve' likes it", "--port PORT");
+	look_at_port(d, 7175, "nodes of a pool like it, and take the next that is free",
+		     "--port PORT");
+	look_at_port(d, 7180, "stagd's management API likes it",
+		     "listen = 127.0.0.1:PORT in [api]");
+	look_at_port(d, 3260, "'stag block serve' likes it, as all iSCSI targets do",
+		     "--port PORT");
+}
+
+void doctor_net(struct doctor *d)
+{
+	look_at_interfaces(d);
+	look_at_namespace(d);
+	look_at_congestion(d);
+	look_at_buffers(d);
+	look_at_copies(d);
+	look_at_ports(d);
+}

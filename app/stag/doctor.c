@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * doctor.c - stag doctor: what the doctor (app/doctor/) has found, for people and for programs.
+ */
+#include "doctor.h"
+
+#include <string.h>
+
+#include "colour.h"
+#include "stag.h"
+#include "store.h"
+#include "verb.h"
+
+static const char help_text[] =
+	"usage: stag doctor [--quiet] [--json]\n\n"
+	"What this machine has, what stag uses of it, and why not the better thing: adapters,\n"
+	"kernel, limits, io_uring, network, ports, directories. Changes nothing.\n\n"
+	"  --quiet          only what is not good\n"
+	"  --json           for programs; all of it\n"
+	"  -h, --help\n\n"
+	"A finding is good; a note: stag does something else than it could; a warning: it works,\n"
+	"and worse than it should; or a fault: something does not work here. Behind -> is what to\n"
+	"do about it. Exit code 1 if there are faults.\n\n"
+	"  stag doctor\n"
+	"  stag doctor --json | jq '.findings[] | select(.level == \"fault\")'\n";
+
+static const char *text_of(const json_t *finding, const char *key)
+{
+	const char *text = json_string_value(json_object_get(finding, key));
+
+	return text ? text : "";
+}
+
+static enum colour colour_of(const char *level)
+{
+	return !strcmp(level, "fault")	   ? COLOUR_RED
+	       : !strcmp(level, "warning") ? COLOUR_YELLOW
+	       : !strcmp(level, "note")	   ? COLOUR_CYAN
+					   : COLOUR_GREEN;
+}
+
+/* In lines of 100 columns, between words. */
+static void print_wrapped(const char *text)
+{
+	const size_t indent = 30, room = 100 - indent;
+
+	while (*text) {
+		size_t n = strlen(text), at = n;
+
+		if (n > room)
+			for (at = room; at > 0 && text[at] != ' '; at--)
+				;
+		at = at ? at : n;
+		printf("%*s%.*s\n", (int)indent, "", (int)at, text);
+		text += at + strspn(text + at, " ");
+	}
+}
+
+static void print_finding(const json_t *f)
+{
+	const char *level = text_of(f, "level"), *next = text_of(f, "next");
+
+	printf("  %s%-7s%s  %-18s %s\n", colour(colour_of(level)), level, colour(COLOUR_NONE),
+	       text_of(f, "subject"), text_of(f, "found"));
+	print_wrapped(text_of(f, "means"));
+	if (*next)
+		printf("                           -> %s\n", next);
+}
+
+static void print_all(const json_t *all, bool quiet)
+{
+	const char *area = "";
+	const json_t *f;
+	size_t i;
+
+	json_array_foreach(json_object_get(all, "findings"), i, f)
+	{
+		if (quiet && !strcmp(text_of(f, "level"), "good"))
+			continue;
+		if (strcmp(area, text_of(f, "area")) != 0)
+			printf("%s%s\n", *area ? "\n" : "", text_of(f, "area"));
+		area = text_of(f, "area");
+		print_finding(f);
+	}
+}
+
+static int count(const json_t *all, const char *level)
+{
+	return (int)json_integer_value(json_object_get(json_object_get(all, "counts"), level));
+}
+
+struct options {
+	bool quiet, json;
+};
+
+static int report(const struct options *o)
+{
+	json_t *all = doctor_look();
+	int faults = count(all, "fault");
+
+	if (o->json) {
+		store_dump(all);
+		return faults ? EXIT_FAILED : EXIT_OK;
+	}
+	print_all(all, o->quiet);
+	if (!o->quiet || faults || count(all, "warning") || count(all, "note"))
+		printf("%s%d good, %d notes, %d warnings, %d faults\n", o->quiet ? "" : "\n",
+		       count(all, "good"), count(all, "note"), count(all, "warning"), faults);
+	json_decref(all);
+	return faults ? EXIT_FAILED : EXIT_OK;
+}
+
+enum { D_QUIET = VERB_OPTION, D_JSON };
+
+static const struct option long_options[] = {{"quiet", no_argument, NULL, D_QUIET},
+					     {"json", no_argument, NULL, D_JSON},
+					     {"help", no_argument, NULL, 'h'},
+					     {0}};
+
+static bool take(void *to, int name, char *text)
+{
+	struct options *o = to;
+
+	*(name == D_JSON ? &o->json : &o->quiet) = true;
+	return true;
+}
+
+static int run(const struct command *self, int argc, char **argv)
+{
+	static const struct verb verb = {
+		.name = "", .wants = "no arguments: it looks at this machine", .options = ~0ull};
+	static const struct verb_options options = {long_options, take};
+	struct options o = {0};
+	int rc;
+
+	return verb_parse(self, &verb, &options, &o, argc, argv, &rc) ? report(&o) : rc;
+}
+
+const struct command doctor_command = {"doctor", "what this machine has, and what stag uses of it",
+				       help_text, run};

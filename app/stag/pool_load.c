@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * pool_load.c - stag pool load: clients that change values for a while, and then look whether all that was acknowledged is there.
+ *
+ * Each client has names of its own and puts to one after the other, waiting for each answer. So what a name has to have at the end is known: what
+ * was acknowledged last, or, where nobody knows what became of a put, that or what was there before it.
+ */
+#include "pool_use.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "progress.h"
+#include "stag.h"
+#include "store.h"
+#include "times.h"
+
+#define RETRY_MS     60000
+#define NAMES	     500 /* of each client */
+#define CLIENTS	     4
+#define CLIENTS_MOST 64
+#define SIZE	     64
+#define SIZE_MOST    (64u << 10)
+#define NAP_NS	     (20 * NS_PER_MS)
+
+struct wish {
+	uint64_t acknowledged; /* number of the put, 0: none was */
+	uint64_t asked;	       /* the last that was begun */
+};
+
+struct client {
+	struct load_run *run;
+	struct stag_pool *pool;
+	unsigned int number;
+	pthread_t thread;
+	struct wish wishes[NAMES];
+	struct times times;
+	uint64_t unknown, lost, wrong, failovers;
+	_Atomic uint64_t puts;
+	int error; /* that it gave up for */
+	char why[256];
+	uint64_t *value; /* run->size bytes */
+};
+
+struct load_run {
+	unsigned int num_clients;
+	size_t size;
+	double seconds; /* 0: until it is told to stop */
+	uint64_t token; /* of this run: other runs have other names */
+	_Atomic bool stop;
+	struct client *clients[CLIENTS_MOST];
+};
+
+static volatile sig_atomic_t told_to_stop;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	told_to_stop = 1;
+}
+
+/* ---- one value --------------------------------------------------------------------------- */
+
+static void name_of(const struct client *c, unsigned int i, char name[64])
+{
+	snprintf(name, 64, "load/%016" PRIx64 "/%u/%u", c->run->token, c->number, i);
+}
+
+/* Every word says which name and which put it is of: half of one and half of another is found out. */
+static uint64_t word_of(const struct client *c, unsigned int i, uint64_t number, size_t at)
+{
+	return number ^ ((uint64_t)c->number << 48) ^ ((uint64_t)i << 32) ^
+	       (at * 0x9e3779b97f4a7c15ull);
+}
+
+static void fill(struct client *c, unsigned int i, uint64_t number)
+{
+	for (size_t at = 0; at < c->run->size / sizeof(uint64_t); at++)
+		c->value[at] = word_of(c, i, number, at);
+}
+
+/* The number of the put that it is of; false: it is of none. */
+static bool number_in(const struct client *c, unsigned int i, size_t length, uint64_t *number)
+{
+	if (length != c->run->size)
+		return false;
+	*number = c->value[0] ^ word_of(c, i, 0, 0);
+	for (size_t at = 0; at < length / sizeof(uint64_t); at++)
+		if (c->value[at] != word_of(c, i, *number, at))
+			return false;
+	return true;
+}
+
+/* ---- a client ---------------------------------------------------------------------------- */
+
+static bool may_have_happened(int error)
+{
+	return error == ETIMEDOUT || error == ESTALE;
+}
+
+static void give_up(struct client *c, const char *what, int error)
+{
+	c->error = error;
+	snprintf(c->why, sizeof(c->why), "%s: %s", what, stag_pool_error());
+	atomic_store(&c->run->stop, true);
+}
+
+static void put_next(struct client *c, uint64_t number)
+{
+	unsigned int i = (unsigned int)(number % NAMES);
+	uint64_t since;
+	char name[64];
+	int error;
+
+	name_of(c, i, name);
+	fill(c, i, number);
+	c->wishes[i].asked = number;
+	since = clock_ns();
+	error = stag_pool_put(c->pool, name, c->value, c->run->size, 0, NULL);
+	if (error == 0) {
+		times_note(&c->times, clock_ns() - since);
+		c->wishes[i].acknowledged = number;
+		atomic_fetch_add(&c->puts, 1);
+	} else if (may_have_happened(error)) {
+		c->unknown++;
+	} else {
+		give_up(c, "put", error);
+	}
+}
+
+static void *work(void *arg)
+{
+	struct client *c = arg;
+
+	for (uint64_t number = 1; !atomic_load(&c->run->stop); number++)
+		put_next(c, number);
+	return NULL;
+}
+
+/* ---- afterwards -------------------------------------------------------------------------- */
+
+static void judge(struct client *c, unsigned int i)
+{
+	const struct wish *w = &c->wishes[i];
+	size_t length = c->run->size;
+	uint64_t number = 0;
+	char name[64];
+	int error;
+
+	name_of(c, i, name);
+	error = stag_pool_get(c->pool, name, c->value, &length, NULL);
+	if (error == ENOENT)
+		c->lost += w->acknowledged != 0;
+	else if (error == EMSGSIZE || (error == 0 && !number_in(c, i, length, &number)))
+		c->wrong++;
+	else if (error != 0)
+		give_up(c, "get", error);
+	else if (number < w->acknowledged)
+		c->lost++;
+	else if (number > w->asked)
+		c->wrong++;
+	if (error == 0)
+		stag_pool_remove(c->pool, name);
+}
+
+static void *look(void *arg)
+{
+	struct stag_pool_info info = {0};
+	struct client *c = arg;
+
+	for (unsigned int i = 0; i < NAMES && c->error == 0; i++)
+		if (c->wishes[i].asked)
+			judge(c, i);
+	if (stag_pool_query(c->pool, &info, sizeof(info)) == 0)
+		c->failovers = info.failovers;
+	return NULL;
+}
+
+/* ---- all of them ------------------------------------------------------------------------- */
+
+static int in_threads(struct load_run *r, void *(*what)(void *))
+{
+	unsigned int started = 0;
+	int rc = 0;
+
+	while (started < r->num_clients && rc == 0) {
+		rc = pthread_create(&r->clients[started]->thread, NULL, what, r->clients[started]);
+		started += rc == 0;
+	}
+	if (rc != 0) {
+		complain("no more threads: %s", strerror(rc));
+		atomic_store(&r->stop, true);
+	}
+	r->num_clients = started; /* whoever has no thread has done nothing */
+	return rc;
+}
+
+static void join_all(struct load_run *r)
+{
+	for (unsigned int i = 0; i < r->num_clients; i++)
+		pthread_join(r->clients[i]->thread, NULL);
+}
+
+static bool all_began(const struct load_run *r)
+{
+	for (unsigned int i = 0; i < r->num_clients; i++)
+		if (atomic_load(&r->clients[i]->puts) == 0)
+			return false;
+	return true;
+}
+
+static uint64_t puts_of(const struct load_run *r)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i < r->num_clients; i++)
+		sum += atomic_load(&r->clients[i]->puts);
+	return sum;
+}
+
+/* While they work: says that they do, and how far they are on a terminal. */
+static void watch_them(struct load_run *r, uint64_t since)
+{
+	const struct timespec nap = {.tv_nsec = NAP_NS};
+	struct progress progress;
+	bool told = false;
+	char note[48];
+
+	progress_begin(&progress, r->seconds > 0 ? "load" : "load, until it is told to stop",
+		       PROGRESS_TIME, (uint64_t)(r->seconds * NS_PER_S));
+	while (!atomic_load(&r->stop) && !told_to_stop &&
+	       (r->seconds == 0 || (double)(clock_ns() - since) < r->seconds * NS_PER_S)) {
+		if (!told && all_began(r)) {
+			fprintf(stderr, "%u clients are at work\n", r->num_clients);
+			told = true;
+		}
+		snprintf(note, sizeof(note), "%" PRIu64 " puts acknowledged", puts_of(r));
+		progress_spent(&progress, note);
+		nanosleep(&nap, NULL);
+	}
+	progress_end(&progress);
+	atomic_store(&r->stop, true);
+}
+
+static bool add_client(const struct pool_use *u, struct load_run *r)
+{
+	struct client *c = calloc(1, sizeof(*c));
+
+	if (c) {
+		r->clients[r->num_clients] = c;
+		*c = (struct client){.run = r, .number = r->num_clients++};
+		c->value = malloc(r->size);
+	}
+	if (!c || !c->value) {
+		complain("no memory");
+		return false;
+	}
+	c->pool = pool_use_open(u, RETRY_MS);
+	return c->pool != NULL;
+}
+
+static void free_clients(struct load_run *r, unsigned int n)
+{
+	for (unsigned int i = 0; i < n && r->clients[i]; i++) {
+		if (r->clients[i]->pool)
+			stag_pool_close(r->clients[i]->pool);
+		free(r->clients[i]->value);
+		free(r->clients[i]);
+	}
+}
+
+/* ---- what came of it --------------------------------------------------------------------- */
+
+struct sum {
+	struct times times;
+	uint64_t puts, unknown, lost, wrong, failovers;
+	const struct client *gave_up;
+};
+
+static void add_times(struct times *to, const struct times *t)
+{
+	for (unsigned int i = 0; i < TIMES_PLACES; i++)
+		to->count[i] += t->count[i];
+	to->n += t->n;
+	to->sum += t->sum;
+	if (t->max > to->max)
+		to->max = t->max;
+}
+
+static void add_up(const struct load_run *r, struct sum *s)
+{
+	for (unsigned int i = 0; i < r->num_clients; i++) {
+		const struct client *c = r->clients[i];
+
+		add_times(&s->times, &c->times);
+		s->puts += atomic_load(&c->puts);
+		s->unknown += c->unknown;
+		s->lost += c->lost;
+		s->wrong += c->wrong;
+		if (c->failovers > s->failovers)
+			s->failovers = c->failovers;
+		if (c->error && !s->gave_up)
+			s->gave_up = c;
+	}
+}
+
+static void print_sum(const struct load_run *r, const struct sum *s, double seconds)
+{
+	printf("puts       %" PRIu64 " acknowledged, %.0f a second, by %u clients\n", s->puts,
+	       (double)s->puts / seconds, r->num_clients);
+	printf("times      ");
+	times_print(&s->times);
+	printf("longest    %.1f ms\n", (double)s->times.max / NS_PER_MS);
+	printf("failovers  %" PRIu64 "\n", s->failovers);
+	printf("lost       %" PRIu64 "; wrong %" PRIu64 "; of %" PRIu64
+	       " puts nobody knows whether they were done\n",
+	       s->lost, s->wrong, s->unknown);
+}
+
+static void report(const struct pool_use *u, const struct load_run *r, const struct sum *s,
+		   double seconds)
+{
+	if (u->json)
+		store_dump(json_pack("{s:i s:f s:I s:f s:o s:f s:I s:I s:I s:I}", "clients",
+				     (int)r->num_clients, "seconds", seconds, "puts",
+				     (json_int_t)s->puts, "puts_per_s", (double)s->puts / seconds,
+				     "us", times_json(&s->times), "longest_ms",
+				     (double)s->times.max / NS_PER_MS, "failovers",
+				     (json_int_t)s->failovers, "lost", (json_int_t)s->lost, "wrong",
+				     (json_int_t)s->wrong, "unknown", (json_int_t)s->unknown));
+	else
+		print_sum(r, s, seconds);
+}
+
+static bool is_good(const struct sum *s)
+{
+	if (s->gave_up)
+		complain("client %u gave up: %s", s->gave_up->number, s->gave_up->why);
+	else if (s->puts == 0)
+		complain("nothing was acknowledged");
+	else if (s->lost || s->wrong)
+		complain("%" PRIu64 " values are not what was acknowledged", s->lost + s->wrong);
+	else
+		return true;
+	return false;
+}
+
+/* ---- the verb ---------------------------------------------------------------------------- */
+
+static bool parse_count(const char *option, const char *text, unsigned long most, unsigned long *n)
+{
+	char *end;
+
+	if (!text)
+		return true;
+	errno = 0;
+	*n = strtoul(text, &end, 10);
+	if (*text >= '0' && *text <= '9' && !*end && errno == 0 && *n >= 1 && *n <= most)
+		return true;
+	complain("--%s wants a number, 1 to %lu, not '%s'", option, most, text);
+	return false;
+}
+
+static bool take_settings(const struct pool_use *u, struct load_run *r, unsigned long *clients)
+{
+	unsigned long size = SIZE;
+	char *end = NULL;
+
+	*clients = CLIENTS;
+	if (u->seconds)
+		r->seconds = strtod(u->seconds, &end);
+	if (end && (end == u->seconds || *end || !(r->seconds >= 0))) {
+		complain("--secs wants a number, not '%s'", u->seconds);
+		return false;
+	}
+	if (!parse_count("clients", u->clients, CLIENTS_MOST, clients) ||
+	    !parse_count("size", u->size, SIZE_MOST, &size))
+		return false;
+	r->size = (size + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
+	return true;
+}
+
+static int run_load(const struct pool_use *u, struct load_run *r)
+{
+	uint64_t since = clock_ns();
+	struct sum s = {0};
+	double seconds;
+	int rc = in_threads(r, work);
+
+	if (rc == 0)
+		watch_them(r, since);
+	join_all(r);
+	seconds = (double)(clock_ns() - since) / NS_PER_S;
+	if (rc == 0)
+		rc = in_threads(r, look);
+	if (rc != 0)
+		return EXIT_FAILED;
+	join_all(r);
+	add_up(r, &s);
+	report(u, r, &s, seconds);
+	return is_good(&s) ? EXIT_OK : EXIT_FAILED;
+}
+
+int pool_use_load(const struct pool_use *u)
+{
+	const struct sigaction stop = {.sa_handler = on_signal};
+	struct load_run r = {.seconds = 10, .token = clock_ns() ^ ((uint64_t)getpid() << 40)};
+	unsigned long clients;
+	unsigned int made;
+	int rc = EXIT_FAILED;
+
+	if (!take_settings(u, &r, &clients))
+		return EXIT_USAGE;
+	sigaction(SIGINT, &stop, NULL);
+	sigaction(SIGTERM, &stop, NULL);
+	while (r.num_clients < clients && add_client(u, &r))
+		;
+	made = r.num_clients;
+	if (made == clients && r.clients[made - 1]->pool)
+		rc = run_load(u, &r);
+	free_clients(&r, made);
+	return rc;
+}

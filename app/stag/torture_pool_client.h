@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * torture_pool_client.h - a client of stag torture pool: what torture_pool_client.c, which calls and collects, and
+ * torture_pool_life.c, which has it live and die, share.
+ */
+#ifndef STAG_APP_TORTURE_POOL_CLIENT_H
+#define STAG_APP_TORTURE_POOL_CLIENT_H
+
+#include "torture_pool.h"
+
+#define DEPTH	    8u
+#define PROBE_DEPTH 64u
+#define PROBE_NAMES 64u
+#define INSERTED    (1ull << 62) /* objects that are no names */
+
+struct flight { /* an operation under way */
+	bool used;
+	uint8_t act; /* as it was called */
+	uint32_t deed;
+	unsigned int slot; /* SLOTS: none */
+	uint8_t *memory;
+};
+
+struct client {
+	struct torture *t;
+	struct diary *diary;
+	unsigned int id;
+	struct dice dice;
+	struct stag_pool *pool;
+	uint64_t next_value;
+	unsigned int depth, under_way;
+	bool only_reads;
+	struct flight flights[PROBE_DEPTH];
+	uint64_t name_versions[NAMES];
+	struct {
+		uint64_t object, version;
+	} slot_versions[SLOTS];
+	uint8_t states[SLOTS]; /* enum slot_state, of our own */
+	unsigned int num_orphans;
+	struct { /* values without a slot: to be deleted next */
+		uint64_t object;
+		struct stag_pool_ptr ptr;
+	} orphans[DEPTH];
+};
+
+enum slot_state {
+	SLOT_USED,
+	SLOT_FREE,  /* its value is gone, or was never there */
+	SLOT_TAKEN, /* for a value that is being inserted */
+};
+
+bool client_start_one(struct client *c); /* some operation or other; false: the diary is full */
+bool client_start_probe(struct client *c);
+void client_collect(struct client *c); /* what has returned */
+uint32_t client_draw_length(struct client *c);
+struct deed *deed_begin(struct diary *d, uint32_t *index);
+uint8_t deed_outcome(struct client *c, struct deed *d, int error);
+void client_finish_read(struct client *c, const struct flight *f, struct deed *d, uint64_t length);
+bool slot_read(const struct slot *s, uint64_t *object, struct stag_pool_ptr *ptr);
+void slot_write(struct slot *s, uint64_t object, const struct stag_pool_ptr *ptr);
+
+#endif

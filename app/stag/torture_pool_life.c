@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * torture_pool_life.c - the processes of clients: how they are started, work at their pace, are killed and replaced, and come to an
+ * end; and one that is alone with the pool, and looks at every value (the sweep).
+ */
+#include "torture_pool_client.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "linear.h"
+#include "stag.h"
+
+#define PATIENCE_NS (120 * NS_PER_S) /* for what is under way, when all is healed */
+#define PROBE_RATE  4u /* times a client's: every half millisecond, if nothing else is said */
+
+/* ---- a client's life ---------------------------------------------------------------------------- */
+
+static bool make_memory(struct client *c, unsigned int depth)
+{
+	for (unsigned int i = 0; i < depth; i++) {
+		c->flights[i].memory = malloc(MAX_VALUE);
+		if (!c->flights[i].memory)
+			return false;
+	}
+	return true;
+}
+
+static struct stag_pool *open_pool(const struct torture *t)
+{
+	struct stag_pool_attr attr = {
+		.user = USER, .secret = SECRET, .timeout_ms = 30000, .retry_ms = -1};
+
+	return stag_pool_open(t->where, &attr);
+}
+
+static void nap(uint64_t until)
+{
+	struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_S),
+			      .tv_nsec = (long)(until % NS_PER_S)};
+
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+}
+
+/* Until something has come back, or it is time for the next. */
+static void rest(struct client *c, uint64_t until)
+{
+	uint64_t now = clock_ns();
+
+	if (c->under_way == c->depth)
+		stag_pool_wait(c->pool, 50);
+	else if (c->under_way && until > now + NS_PER_MS)
+		stag_pool_wait(c->pool, 1);
+	else if (until > now)
+		nap(until);
+}
+
+static void work(struct client *c, bool (*one)(struct client *c), uint64_t pace)
+{
+	uint64_t next = clock_ns();
+
+	while (!atomic_load(&c->t->shared->stop)) {
+		client_collect(c);
+		if (c->under_way < c->depth && clock_ns() >= next) {
+			if (!one(c))
+				break;
+			next += pace;
+			if (next + 50 * pace < clock_ns()) /* what was missed is not made up for */
+				next = clock_ns();
+		} else {
+			rest(c, next);
+		}
+	}
+}
+
+/* What is under way comes to an end, and nothing is left without a pointer. */
+static void wind_up(struct client *c)
+{
+	uint64_t until = clock_ns() + PATIENCE_NS;
+
+	for (;;) {
+		client_collect(c);
+		if (c->under_way == 0) {
+			if (!c->num_orphans || !client_start_one(c))
+				return;
+		} else if (clock_ns() > until) {
+			atomic_store(&c->diary->lost_patience, true);
+			return;
+		}
+		stag_pool_wait(c->pool, 20);
+	}
+}
+
+static void become_client(struct torture *t, unsigned int id)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	signal(SIGINT, SIG_IGN);
+	if (net_enter(&t->net, client_host(t, id)) != 0)
+		_exit(EXIT_FAILED);
+}
+
+static void live(struct torture *t, unsigned int id)
+{
+	bool is_prober = id == t->o.clients;
+	struct client *c = calloc(1, sizeof(*c));
+
+	become_client(t, id);
+	if (!c)
+		_exit(EXIT_FAILED);
+	*c = (struct client){.t = t, .id = id, .diary = &t->shared->diaries[id]};
+	c->dice.state = t->o.seed ^ (uint64_t)(t->phase + 1) << 32 ^
+			(id + 1 + MAX_CLIENTS * t->lives[id]) * 0x9e3779b97f4a7c15u;
+	c->only_reads = !is_prober && id % 4 == 1;
+	c->depth = is_prober ? PROBE_DEPTH : 1 + id % DEPTH;
+	for (unsigned int s = 0; s < SLOTS; s++)
+		c->states[s] = t->shared->slots[s].object ? SLOT_USED : SLOT_FREE;
+	c->pool = make_memory(c, c->depth) ? open_pool(t) : NULL;
+	if (!c->pool) {
+		complain("client %u: %s", id, stag_pool_error());
+		_exit(EXIT_FAILED);
+	}
+	if (is_prober)
+		work(c, client_start_probe, NS_PER_S / (PROBE_RATE * t->o.rate));
+	else
+		work(c, client_start_one, NS_PER_S / t->o.rate);
+	while (!atomic_load(&t->shared->stop))
+		rest(c, clock_ns() + NS_PER_MS), client_collect(c);
+	wind_up(c);
+	if (!atomic_load(&c->diary->lost_patience))
+		stag_pool_close(c->pool);
+	_exit(EXIT_OK);
+}
+
+/* ---- the sweep ------------------------------------------------------------------------------------ */
+
+static bool sweep_one(struct client *c, const char *name, uint64_t object,
+		      const struct stag_pool_ptr *ptr)
+{
+	uint32_t index;
+	struct deed *d = deed_begin(c->diary, &index);
+	size_t length = MAX_VALUE;
+	uint64_t version = 0;
+	int rc;
+
+	if (!d)
+		return false;
+	d->act = name ? ACT_GET : ACT_READ;
+	d->object = object;
+	d->client = (uint16_t)c->id;
+	d->call = clock_ns();
+	rc = name ? stag_pool_get(c->pool, name, c->flights[0].memory, &length, &version)
+		  : stag_pool_read(c->pool, ptr, c->flights[0].memory, &length, &version);
+	d->outcome = deed_outcome(c, d, rc);
+	d->error = rc;
+	if (rc == 0) {
+		d->version = version;
+		client_finish_read(c, &c->flights[0], d, length);
+	}
+	d->ret = clock_ns();
+	atomic_store(&c->diary->count, index + 1);
+	return d->outcome != LINEAR_UNKNOWN;
+}
+
+static bool sweep_names(struct client *c)
+{
+	char name[32];
+
+	for (unsigned int n = 0; n < NAMES + PROBE_NAMES; n++) {
+		snprintf(name, sizeof(name), n < NAMES ? "torture %u" : "probe %u",
+			 n < NAMES ? n : n - NAMES);
+		if (!sweep_one(c, name, n + 1, NULL))
+			return false;
+	}
+	return true;
+}
+
+static bool sweep_slots(struct client *c, const struct slot *slots, unsigned int n)
+{
+	struct stag_pool_ptr ptr;
+	uint64_t object;
+
+	for (unsigned int s = 0; s < n; s++)
+		if (slot_read(&slots[s], &object, &ptr) && !sweep_one(c, NULL, object, &ptr))
+			return false;
+	return true;
+}
+
+/* One that is alone: it calls, and waits for the return. */
+static void be_alone(struct torture *t, bool (*errand)(struct client *c))
+{
+	unsigned int id = t->o.clients + 1;
+	struct client *c = calloc(1, sizeof(*c));
+	bool good;
+
+	become_client(t, id);
+	if (!c)
+		_exit(EXIT_FAILED);
+	*c = (struct client){.t = t, .id = id, .diary = &t->shared->diaries[id]};
+	c->dice.state = t->o.seed;
+	c->pool = make_memory(c, 1) ? open_pool(t) : NULL;
+	good = c->pool && errand(c);
+	if (!good)
+		complain("who looks at all values: %s", stag_pool_error());
+	if (c->pool)
+		stag_pool_close(c->pool);
+	_exit(good ? EXIT_OK : EXIT_FAILED);
+}
+
+static bool sweep(struct client *c)
+{
+	const struct shared *shared = c->t->shared;
+
+	return sweep_names(c) && sweep_slots(c, shared->slots, SLOTS) &&
+	       sweep_slots(c, shared->founded, FOUNDED);
+}
+
+/* Nobody changes them any more: every sweep has to find them by these pointers. */
+static bool found(struct client *c)
+{
+	uint8_t *memory = c->flights[0].memory;
+
+	for (unsigned int i = 0; i < FOUNDED; i++) {
+		struct stag_pool_ptr ptr;
+		uint32_t length = 8 + client_draw_length(c) % 16384;
+		uint64_t id = (uint64_t)(i + 1) << 32;
+
+		value_make(memory, length, id);
+		if (stag_pool_insert(c->pool, memory, length, &ptr) != 0)
+			return false;
+		slot_write(&c->t->shared->founded[i], INSERTED | id, &ptr);
+	}
+	return sweep_slots(c, c->t->shared->founded, FOUNDED);
+}
+
+/* ---- in the parent's process ------------------------------------------------------------------------ */
+
+static bool start_client(struct torture *t, unsigned int id)
+{
+	fflush(NULL);
+	t->clients[id] = fork();
+	if (t->clients[id] == 0)
+		live(t, id);
+	if (t->clients[id] > 0)
+		return true;
+	t->clients[id] = 0;
+	return fail(t, "cannot fork: %s", strerror(errno));
+}
+
+bool clients_start(struct torture *t)
+{
+	bool good = true;
+
+	atomic_store(&t->shared->stop, false);
+	memset(t->lives, 0, sizeof(t->lives));
+	for (unsigned int i = 0; good && i <= t->o.clients; i++)
+		good = start_client(t, i);
+	return good;
+}
+
+/* Stops it where its diary is as it should be; false: it has ended by itself. */
+static bool hold(const struct torture *t, unsigned int id)
+{
+	int status;
+
+	for (;;) {
+		kill(t->clients[id], SIGSTOP);
+		if (waitpid(t->clients[id], &status, WUNTRACED) < 0 || !WIFSTOPPED(status))
+			return false;
+		if (!atomic_load(&t->shared->diaries[id].busy))
+			return true;
+		kill(t->clients[id], SIGCONT);
+		usleep(100);
+	}
+}
+
+bool client_restart(struct torture *t, unsigned int id, double after)
+{
+	struct diary *d = &t->shared->diaries[id];
+
+	if (!hold(t, id)) {
+		t->clients[id] = 0;
+		return fail(t, "client %u has ended by itself", id);
+	}
+	note(t, false, "kill client%u", id);
+	kill(t->clients[id], SIGKILL);
+	waitpid(t->clients[id], NULL, 0);
+	t->clients[id] = 0;
+	t->unknown_inserts += atomic_exchange(&d->orphans, 0);
+	t->lives[id]++;
+	return pass_time(t, after) && start_client(t, id);
+}
+
+static bool await_end(struct torture *t, pid_t *pid, const char *who, uint64_t until)
+{
+	int status;
+
+	while (waitpid(*pid, &status, WNOHANG) == 0) {
+		if (clock_ns() > until)
+			return fail(t, "%s has not come to an end", who);
+		if (!pass_time(t, 0.005))
+			return false;
+	}
+	*pid = 0;
+	if (WIFSIGNALED(status))
+		return fail(t, "%s died of signal %d", who, WTERMSIG(status));
+	return WEXITSTATUS(status) == EXIT_OK ||
+	       fail(t, "%s ended with %d", who, WEXITSTATUS(status));
+}
+
+bool clients_finish(struct torture *t)
+{
+	uint64_t until = clock_ns() + PATIENCE_NS + 30 * NS_PER_S;
+	bool good = true;
+	char who[32];
+
+	atomic_store(&t->shared->stop, true);
+	for (unsigned int i = 0; good && i <= t->o.clients; i++) {
+		snprintf(who, sizeof(who), "client %u", i);
+		good = t->clients[i] == 0 || await_end(t, &t->clients[i], who, until);
+	}
+	for (unsigned int i = 0; good && i <= t->o.clients; i++)
+		if (atomic_load(&t->shared->diaries[i].lost_patience))
+			good = fail(t, "client %u: operations never came back", i);
+	return good;
+}
+
+static bool send_one(struct torture *t, bool (*errand)(struct client *c), const char *who)
+{
+	pid_t pid;
+
+	fflush(NULL);
+	pid = fork();
+	if (pid == 0)
+		be_alone(t, errand);
+	if (pid < 0)
+		return fail(t, "cannot fork: %s", strerror(errno));
+	t->clients[0] = pid;
+	return await_end(t, &t->clients[0], who, clock_ns() + 60 * NS_PER_S);
+}
+
+bool clients_sweep(struct torture *t)
+{
+	return send_one(t, sweep, "the sweep");
+}
+
+bool clients_found(struct torture *t)
+{
+	return send_one(t, found, "the founder");
+}
+
+void clients_end(struct torture *t)
+{
+	for (unsigned int i = 0; i <= t->o.clients; i++)
+		if (t->clients[i] > 0) {
+			kill(t->clients[i], SIGKILL);
+			waitpid(t->clients[i], NULL, 0);
+			t->clients[i] = 0;
+		}
+}
+
+uint64_t clients_done(const struct torture *t)
+{
+	uint64_t sum = 0;
+
+	for (unsigned int i = 0; i <= t->o.clients; i++)
+		sum += atomic_load(&t->shared->diaries[i].done);
+	return sum;
+}

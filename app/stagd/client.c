@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * client.c - a client of a pool that is served here, or watched: opened when it is wanted, and anew when it was lost.
+ */
+#include "service.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PATIENCE_MS 3000
+
+void client_init(struct client *c, struct service *s)
+{
+	pthread_mutex_init(&c->lock, NULL);
+	c->service = s;
+	c->use.name = s->conf->name;
+	c->use.user = c->user;
+}
+
+void client_name(struct client *c, const char *where, const char *user, const char *secret)
+{
+	snprintf(c->where, sizeof(c->where), "%s", where);
+	snprintf(c->user, sizeof(c->user), "%s", user ? user : "");
+	snprintf(c->secret, sizeof(c->secret), "%s", secret ? secret : "");
+}
+
+void client_end(struct client *c)
+{
+	stag_pool_close(c->use.client);
+	c->use.client = NULL;
+	explicit_bzero(c->secret, sizeof(c->secret));
+	pthread_mutex_destroy(&c->lock);
+}
+
+static void open_it(struct client *c)
+{
+	const struct stag_pool_attr attr = {.user = c->user,
+					    .secret = c->secret,
+					    .timeout_ms = PATIENCE_MS,
+					    .retry_ms = PATIENCE_MS};
+
+	c->use.client = stag_pool_open(c->where, &attr);
+	if (c->use.client)
+		c->use.why[0] = '\0';
+	else
+		snprintf(c->use.why, sizeof(c->use.why), "pool %s: %s", c->use.name,
+			 stag_pool_error());
+}
+
+void client_lock(struct client *c)
+{
+	pthread_mutex_lock(&c->lock);
+	if (!c->use.client && *c->user)
+		open_it(c);
+	else if (!c->use.client)
+		snprintf(c->use.why, sizeof(c->use.why),
+			 "pool %s has no users: 'stag pool user add' makes one", c->use.name);
+}
+
+void client_unlock(struct client *c)
+{
+	pthread_mutex_unlock(&c->lock);
+}
+
+void daemon_pool_lost(struct daemon_pool *p)
+{
+	stag_pool_close(p->client);
+	p->client = NULL;
+}

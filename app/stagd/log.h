@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * log.h - where a line of the log goes: stderr, plain or as JSON, or the journal. One write each, so that lines do not mix.
+ */
+#ifndef STAG_APP_STAGD_LOG_H
+#define STAG_APP_STAGD_LOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "event.h"
+
+struct log_line {
+	struct timespec time;
+	enum event_level level;
+	uint64_t id;
+	const char *object, *text; /* UTF-8 without control characters */
+};
+
+void log_time(const struct timespec *time, char *text, size_t size); /* RFC 3339, ms, UTC */
+void log_plain(const struct log_line *line);
+void log_json(const struct log_line *line);
+void log_journal(const struct log_line *line);
+
+#endif

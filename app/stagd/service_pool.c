@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * service_pool.c - a node of a pool.
+ *
+ * A node makes a pool only if it has never been of one: its state directory knows. So whoever loses the roll, or names another
+ * by mistake, does not find an empty pool in the place of the old one.
+ */
+#include "service.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "live.h"
+#include "notify.h"
+#include "pool/state.h"
+#include "pool_words.h"
+
+struct node {
+	struct service service;
+	struct stag_pool_node *node;
+	struct client client;
+	uint32_t role;	/* as it was told last; of the main loop */
+	uint64_t epoch; /* likewise */
+	char why[128];
+};
+
+static struct node *to_node(struct service *s)
+{
+	return (struct node *)s;
+}
+
+static const struct conf_pool *conf_of(const struct service *s)
+{
+	return (const struct conf_pool *)s->conf;
+}
+
+/* ---- start ------------------------------------------------------------------------ */
+
+static void log_line(void *arg, const char *line)
+{
+	const struct service *s = arg;
+
+	event_add(EVENT_INFO, s->object, "%s", line);
+}
+
+static bool has_been_of_a_pool(const struct conf_pool *p)
+{
+	CLEANUP_CLOSE int dir = open(p->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct pool_state state;
+	int rc;
+
+	if (dir < 0)
+		return errno != ENOENT;
+	rc = state_load(dir, &state);
+	return rc == 0 ? state.epoch > 0 : rc != -ENOENT;
+}
+
+/* What the user can do about it. */
+static const char *advice(const struct conf_pool *p, int error)
+{
+	switch (error) {
+	case ENOENT:
+		return p->create ? "; this node was in a pool that is not there any more: see LOST "
+				   "in stagd(8)"
+				 : "; one node makes the pool: create = yes, size = ...";
+	case ENOTRECOVERABLE:
+		return "; the only copy was in this node's memory: see LOST in stagd(8)";
+	case EADDRINUSE:
+		return "; another port, or another memory, is set in its section";
+	case EBUSY:
+		return "; does another stagd run with this state directory?";
+	case EACCES:
+	case EPERM:
+		return "; the user of stagd has to own its state directory";
+	default:
+		return "";
+	}
+}
+
+/* As who may administer, if there is somebody; by loopback, where it listens there. */
+static void name_client(struct node *n, const struct conf_pool *p)
+{
+	const struct stag_pool_user *u = p->attr.num_users ? &p->users[0] : NULL;
+	const char *host = p->address;
+	struct stag_pool_node_info info = {0};
+	char where[256];
+
+	for (uint32_t i = p->attr.num_users; i-- > 0;)
+		if (p->users[i].rights & STAG_POOL_RIGHT_ADMIN)
+			u = &p->users[i];
+	stag_pool_node_query(n->node, &info, sizeof(info));
+	if (!host || strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0)
+		host = "127.0.0.1";
+	snprintf(where, sizeof(where), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, info.port);
+	client_name(&n->client, where, u ? u->name : NULL, u ? u->secret : NULL);
+}
+
+static int start(struct service *s, char *why, size_t size)
+{
+	const struct conf_pool *p = conf_of(s);
+	struct stag_pool_node_attr attr = p->attr;
+	struct node *n = to_node(s);
+
+	snprintf(s->object, sizeof(s->object), "pool %s/%s", p->at.name, p->node);
+	attr.log = log_line;
+	attr.log_arg = s;
+	if (p->create && !has_been_of_a_pool(p))
+		attr.flags |= STAG_POOL_CREATE;
+	n->node = stag_pool_node_start(&attr);
+	if (!n->node && errno == EEXIST && attr.flags & STAG_POOL_CREATE) {
+		attr.flags &= ~(uint32_t)STAG_POOL_CREATE;
+		n->node = stag_pool_node_start(&attr);
+	}
+	if (!n->node)
+		return service_fails(s->conf, p->at.line, why, size, errno, "%s%s",
+				     stag_pool_error(), advice(p, errno));
+	client_init(&n->client, s);
+	n->client.use.node = n->node;
+	n->client.use.node_name = p->node;
+	name_client(n, p);
+	return 0;
+}
+
+/* ---- stop ------------------------------------------------------------------------- */
+
+/* A primary hands over, so that clients go on elsewhere at once, and nobody has to find out that we are gone. */
+static void stop(struct service *s)
+{
+	struct node *n = to_node(s);
+
+	client_end(&n->client);
+	stag_pool_node_stop(n->node);
+}
+
+/* ---- change ------------------------------------------------------------------------ */
+
+static bool is_same_user(const struct stag_pool_user *a, const struct stag_pool_user *b)
+{
+	return strcmp(a->name, b->name) == 0 && strcmp(a->secret, b->secret) == 0 &&
+	       a->rights == b->rights;
+}
+
+static bool has_same_users(const struct conf_pool *a, const struct conf_pool *b)
+{
+	if (a->attr.num_users != b->attr.num_users)
+		return false;
+	for (uint32_t i = 0; i < a->attr.num_users; i++)
+		if (!is_same_user(&a->users[i], &b->users[i]))
+			return false;
+	return true;
+}
+
+static int change(struct service *s, struct conf_section *to, char *why, size_t size)
+{
+	const struct conf_pool *now = (const struct conf_pool *)to;
+	struct node *n = to_node(s);
+
+	if (has_same_users((const struct conf_pool *)s->now, now))
+		return 0;
+	if (stag_pool_node_set_users(n->node, now->users, now->attr.num_users) != 0)
+		return service_fails(to, to->line, why, size, EINVAL,
+				     "%s; its users are what they were", stag_pool_error());
+	event_add(EVENT_INFO, s->object, "%u users may come in", now->attr.num_users);
+	pthread_mutex_lock(&n->client.lock);
+	name_client(n, now);
+	pthread_mutex_unlock(&n->client.lock);
+	return 0;
+}
+
+/* ---- what is known of it ------------------------------------------------------------- */
+
+static bool answers(struct service *s)
+{
+	struct stag_pool_node_info now = {0};
+	struct node *n = to_node(s);
+
+	if (stag_pool_node_query(n->node, &now, sizeof(now)) != 0)
+		return false;
+	if (now.role != n->role || now.epoch != n->epoch)
+		notify("STATUS=pool %s: %s of epoch %llu%s%s", s->conf->name,
+		       pool_role_word(now.role), (unsigned long long)now.epoch,
+		       now.why[0] ? ": " : "", now.why);
+	n->role = now.role;
+	n->epoch = now.epoch;
+	memcpy(n->why, now.why, sizeof(n->why));
+	return true;
+}
+
+bool pool_has_refused(struct service *s)
+{
+	struct node *n = to_node(s);
+
+	return n->role == STAG_POOL_ROLE_REFUSED;
+}
+
+static json_t *status(struct service *s, const struct conf_section *now)
+{
+	struct stag_pool_node_info i = {0};
+	const struct conf_pool *p = conf_of(s);
+	json_t *o = json_pack("{s:s, s:s, s:s, s:s?}", "name", p->at.name, "node", p->node, "kind",
+			      "served", "advertise", p->advertise);
+
+	if (stag_pool_node_query(to_node(s)->node, &i, sizeof(i)) == 0)
+		json_object_update_new(o, pool_node_json(&i));
+	json_object_set_new(o, "latency",
+			    json_pack("{s:o s:o}", "change", live_histogram(&i.change_times),
+				      "replication", live_histogram(&i.replication_times)));
+	return o;
+}
+
+static void announce(struct service *s, json_t *list)
+{
+	struct stag_pool_node_info i = {0};
+	const struct conf_pool *p = conf_of(s);
+
+	stag_pool_node_query(to_node(s)->node, &i, sizeof(i));
+	if (list)
+		json_array_append_new(
+			list, json_pack("{s:s, s:s, s:i, s:s}", "pool", p->at.name, "node", p->node,
+					"port", (int)i.port, "role", pool_role_word(i.role)));
+	else
+		printf("serving pool %s as %s on port %u\n", p->at.name, p->node, i.port);
+}
+
+struct client *pool_client(struct service *s)
+{
+	return &to_node(s)->client;
+}
+
+const struct service_kind pool_service = {
+	.conf = &conf_pool_kind,
+	.list = "pools",
+	.size = sizeof(struct node),
+	.start = start,
+	.stop = stop,
+	.change = change,
+	.answers = answers,
+	.status = status,
+	.announce = announce,
+};

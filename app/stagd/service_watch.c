@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * service_watch.c - a pool that others serve: looked at once a second, from a thread of its own.
+ */
+#include "service.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "pool_primary.h"
+#include "pool_words.h"
+
+#define PERIOD_MS   1000
+#define PATIENCE_NS (60 * NS_PER_S) /* that a look may take before nobody believes in it any more */
+
+struct watch {
+	struct service service;
+	struct client client;
+	pthread_t thread;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t wake;
+	bool ends, answers, has_looked;
+	uint64_t looked, since; /* since: it answers, or does not */
+	char error[256];
+	struct stag_pool_info info;
+};
+
+static struct watch *to_watch(struct service *s)
+{
+	return (struct watch *)s;
+}
+
+/* ---- looking ---------------------------------------------------------------------------- */
+
+static const char *primary_of(const struct stag_pool_info *i)
+{
+	const struct stag_pool_member *p = pool_primary(i);
+
+	return p ? p->name : "nobody";
+}
+
+static void tell_changes(const struct watch *w, const struct stag_pool_info *now, const char *error)
+{
+	if (error && (w->answers || !w->has_looked))
+		event_add(EVENT_WARN, w->service.object, "it does not answer: %s", error);
+	if (!error && (!w->answers || now->epoch != w->info.epoch ||
+		       strcmp(primary_of(now), primary_of(&w->info)) != 0))
+		event_add(EVENT_INFO, w->service.object, "%s is primary of epoch %llu",
+			  primary_of(now), (unsigned long long)now->epoch);
+}
+
+static void keep(struct watch *w, const struct stag_pool_info *now, const char *error)
+{
+	LOCK_FOR_SCOPE(&w->lock);
+
+	tell_changes(w, now, error);
+	if (w->answers != !error || !w->has_looked)
+		w->since = clock_ns();
+	w->answers = !error;
+	w->has_looked = true;
+	w->looked = clock_ns();
+	snprintf(w->error, sizeof(w->error), "%s", error ? error : "");
+	if (!error)
+		w->info = *now;
+}
+
+static void look(struct watch *w)
+{
+	struct stag_pool_info now = {0};
+	char error[256] = "";
+	int rc = ENOTCONN;
+
+	client_lock(&w->client);
+	if (w->client.use.client) {
+		rc = stag_pool_query(w->client.use.client, &now, sizeof(now));
+		snprintf(error, sizeof(error), "%s", rc ? stag_pool_error() : "");
+		if (rc == ENOTCONN || rc == ETIMEDOUT)
+			daemon_pool_lost(&w->client.use);
+	} else {
+		snprintf(error, sizeof(error), "%s", w->client.use.why);
+	}
+	client_unlock(&w->client);
+	keep(w, &now, rc ? error : NULL);
+}
+
+static bool wait_for_the_next(struct watch *w)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += PERIOD_MS / 1000;
+	LOCK_FOR_SCOPE(&w->lock);
+	while (!w->ends)
+		if (pthread_cond_timedwait(&w->wake, &w->lock, &until) == ETIMEDOUT)
+			break;
+	return !w->ends;
+}
+
+static void *run(void *arg)
+{
+	struct watch *w = arg;
+
+	do {
+		look(w);
+	} while (wait_for_the_next(w));
+	return NULL;
+}
+
+/* ---- a service ---------------------------------------------------------------------------- */
+
+static int start(struct service *s, char *why, size_t size)
+{
+	const struct conf_watch *c = (const struct conf_watch *)s->conf;
+	struct watch *w = to_watch(s);
+	pthread_condattr_t attr;
+	int rc;
+
+	snprintf(s->object, sizeof(s->object), "watch %s", s->conf->name);
+	client_init(&w->client, s);
+	client_name(&w->client, c->nodes, c->user, c->secret);
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&w->wake, &attr);
+	pthread_condattr_destroy(&attr);
+	w->looked = w->since = clock_ns();
+	rc = pthread_create(&w->thread, NULL, run, w);
+	if (rc == 0)
+		return 0;
+	client_end(&w->client);
+	return service_fails(s->conf, s->conf->line, why, size, rc, "no thread: %s", strerror(rc));
+}
+
+static void stop(struct service *s)
+{
+	struct watch *w = to_watch(s);
+
+	pthread_mutex_lock(&w->lock);
+	w->ends = true;
+	pthread_cond_broadcast(&w->wake);
+	pthread_mutex_unlock(&w->lock);
+	pthread_join(w->thread, NULL);
+	client_end(&w->client);
+	pthread_mutex_destroy(&w->lock);
+	pthread_cond_destroy(&w->wake);
+}
+
+/* Nobody else has a part in the connection: it is made anew. */
+static int change(struct service *s, struct conf_section *to, char *why, size_t size)
+{
+	const struct conf_watch *c = (const struct conf_watch *)to;
+	struct watch *w = to_watch(s);
+
+	if (!conf_differs(s->now, to))
+		return 0;
+	pthread_mutex_lock(&w->client.lock);
+	daemon_pool_lost(&w->client.use);
+	client_name(&w->client, c->nodes, c->user, c->secret);
+	pthread_mutex_unlock(&w->client.lock);
+	return 0;
+}
+
+static bool answers(struct service *s)
+{
+	struct watch *w = to_watch(s);
+
+	LOCK_FOR_SCOPE(&w->lock);
+	return clock_ns() - w->looked < PATIENCE_NS;
+}
+
+static json_t *status(struct service *s, const struct conf_section *now)
+{
+	const struct conf_watch *c = (const struct conf_watch *)now;
+	struct watch *w = to_watch(s);
+	json_t *o;
+
+	LOCK_FOR_SCOPE(&w->lock);
+	o = json_pack("{s:s, s:s, s:s, s:b, s:I, s:I}", "name", s->conf->name, "kind", "watched",
+		      "where", c->nodes, "answers", w->answers, "since_s",
+		      (json_int_t)((clock_ns() - w->since) / NS_PER_S), "now_ns",
+		      (json_int_t)w->looked);
+	json_object_set_new(o, "error", w->answers ? json_null() : json_string(w->error));
+	if (w->answers)
+		json_object_update_new(o, pool_info_json(&w->info));
+	return o;
+}
+
+static void announce(struct service *s, json_t *list)
+{
+	if (list)
+		json_array_append_new(list, json_pack("{s:s}", "watch", s->conf->name));
+	else
+		printf("watching pool %s\n", s->conf->name);
+}
+
+struct client *watch_client(struct service *s)
+{
+	return &to_watch(s)->client;
+}
+
+const struct service_kind watch_service = {
+	.conf = &conf_watch_kind,
+	.list = "watches",
+	.size = sizeof(struct watch),
+	.start = start,
+	.stop = stop,
+	.change = change,
+	.answers = answers,
+	.status = status,
+	.announce = announce,
+};

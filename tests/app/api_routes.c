@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * api_routes.c - the routes of the management API as JSON, for test_api to compare with openapi.yaml.
+ */
+#include <stdio.h>
+
+#include "http.h"
+
+static json_t *fields_json(const struct field *fields)
+{
+	json_t *o = json_object();
+
+	for (; fields && fields->name; fields++)
+		json_object_set_new(
+			o, fields->name,
+			json_pack("{s:b s:o}", "required", fields->required, "fields",
+				  fields->fields ? fields_json(fields->fields) : json_null()));
+	return o;
+}
+
+int main(void)
+{
+	json_t *list = json_array();
+
+	for (unsigned int i = 0; i < num_routes; i++)
+		json_array_append_new(
+			list, json_pack("{s:s s:s s:s s:i s:s s:b s:o}", "method",
+					method_word(routes[i].method), "path", routes[i].path,
+					"name", route_word(routes[i].name), "body",
+					(int)routes[i].body, "queries", routes[i].queries, "open",
+					routes[i].open, "fields", fields_json(routes[i].fields)));
+	json_dumpf(list, stdout, JSON_INDENT(1));
+	json_decref(list);
+	return 0;
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_history.c - what a sample of the last ten minutes has (app/api/history_series.c).
+ *
+ * Every counter here rises by 100 a second, by the clock of who reads it. So 100 is what each rate has to be, no matter when it was asked.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "history.h"
+
+#define PER_S 100
+
+/* Counters as they are that many ms after the beginning. */
+static json_t *read_at(unsigned int ms)
+{
+	json_int_t n = (json_int_t)ms * PER_S / 1000;
+
+	return json_pack("{s:I s:I s:I s:I s:I}", "reads", n, "writes", n, "tx_bytes", n,
+			 "tx_payload", n, "number", n);
+}
+
+static json_t *at(json_t *o, unsigned int ms)
+{
+	json_object_set_new(o, "now_ns", json_integer((json_int_t)(ms * NS_PER_MS)));
+	return o;
+}
+
+static json_t *pool(const char *name, unsigned int ms)
+{
+	json_t *o = json_pack("{s:s s:s}", "name", name, "role", "primary");
+
+	json_object_update_new(o, read_at(ms));
+	return at(o, ms);
+}
+
+static json_t *watch(unsigned int ms)
+{
+	json_t *o = json_pack("{s:s s:b}", "name", "far", "answers", 1);
+
+	json_object_update_new(o, read_at(ms));
+	return at(o, ms);
+}
+
+static json_t *store(unsigned int ms)
+{
+	return at(json_pack("{s:s s:o}", "name", "disk", "counters", read_at(ms)), ms);
+}
+
+static json_t *process(int pid, unsigned int ms)
+{
+	return at(json_pack("{s:i s:o}", "pid", pid, "counters", read_at(ms)), ms);
+}
+
+/* A daemon with a pool, one with a watch and a store, and the adapter of the first: each read at a time of its own. */
+static struct look look(unsigned int pool_ms, unsigned int watch_ms, unsigned int store_ms,
+			unsigned int live_ms)
+{
+	return (struct look){
+		.daemons = json_pack("[{s:i s:[o]} {s:i s:[o] s:[o]}]", "pid", 1, "pools",
+				     pool("shop", pool_ms), "pid", 2, "watches", watch(watch_ms),
+				     "stores", store(store_ms)),
+		.lives = json_pack("[o]", process(1, live_ms)),
+	};
+}
+
+static json_t *series_between(struct look before, struct look now)
+{
+	json_t *series = series_of(&now, &before);
+
+	json_decref(before.daemons);
+	json_decref(before.lives);
+	json_decref(now.daemons);
+	json_decref(now.lives);
+	return series;
+}
+
+static void is_rate(const json_t *series, const char *name)
+{
+	assert_true(json_is_real(json_object_get(series, name)));
+	assert_float_equal(json_real_value(json_object_get(series, name)), PER_S, 0.001);
+}
+
+static void all_are_right(json_t *series)
+{
+	is_rate(series, "pool/shop/changes_per_s");
+	is_rate(series, "pool/shop/reads_per_s");
+	is_rate(series, "pool/shop/read_bytes_per_s");
+	is_rate(series, "pool/far/changes_per_s");
+	is_rate(series, "store/disk/read_per_s");
+	is_rate(series, "store/disk/write_per_s");
+	is_rate(series, "adapter/tx_bytes_per_s");
+	json_decref(series);
+}
+
+/* The others were read, then somebody took his time; in the next look nobody did. */
+static void who_is_held_up_makes_no_peak_of_the_others(void **state)
+{
+	all_are_right(series_between(look(1000, 1000, 1000, 1000), look(2000, 2000, 2000, 2000)));
+	all_are_right(series_between(look(1000, 1000, 1000, 1000), look(2000, 2500, 7000, 6000)));
+	all_are_right(series_between(look(2000, 2500, 7000, 6000), look(7500, 7500, 7500, 7500)));
+}
+
+/* A watch looks by itself, and may not have looked again: then nothing is known, and not that nothing happened. */
+static void what_was_not_read_again_has_no_rate(void **state)
+{
+	json_t *series = series_between(look(1000, 1000, 1000, 1000), look(2000, 1000, 2000, 2000));
+
+	is_rate(series, "pool/shop/changes_per_s");
+	assert_null(json_object_get(series, "pool/far/changes_per_s"));
+	json_decref(series);
+}
+
+static void the_first_look_has_no_rates(void **state)
+{
+	struct look before = {0}, now = look(1000, 1000, 1000, 1000);
+	json_t *series = series_of(&now, &before);
+
+	assert_null(json_object_get(series, "pool/shop/changes_per_s"));
+	assert_null(json_object_get(series, "pool/shop/read_bytes_per_s"));
+	assert_null(json_object_get(series, "store/disk/read_per_s"));
+	assert_null(json_object_get(series, "adapter/tx_bytes_per_s"));
+	assert_non_null(json_object_get(series, "adapter/processes"));
+	json_decref(series);
+	json_decref(now.daemons);
+	json_decref(now.lives);
+}
+
+/* It says the time itself, and may say anything. */
+static void a_clock_that_makes_no_sense_makes_no_rate(void **state)
+{
+	static const char *const clocks[] = {"\"late\"", "1.5", "null", "-1", "0", "1000000000"};
+
+	for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
+		struct look before = look(1000, 1000, 1000, 1000);
+		struct look now = look(2000, 2000, 2000, 2000);
+		json_t *series;
+
+		json_object_set_new(json_array_get(now.lives, 0), "now_ns",
+				    json_loads(clocks[i], JSON_DECODE_ANY, NULL));
+		series = series_between(before, now);
+		assert_null(json_object_get(series, "adapter/tx_bytes_per_s"));
+		json_decref(series);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(who_is_held_up_makes_no_peak_of_the_others),
+		cmocka_unit_test(what_was_not_read_again_has_no_rate),
+		cmocka_unit_test(the_first_look_has_no_rates),
+		cmocka_unit_test(a_clock_that_makes_no_sense_makes_no_rate),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
