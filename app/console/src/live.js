@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * live.js - what stagd says, kept fresh: each path is asked for once however many parts of the page show it, only while somebody does, and only
+ * while the page is seen.
+ */
+import { useEffect, useLayoutEffect, useReducer } from "preact/hooks";
+import { get, onAnswer } from "./api.js";
+
+const feeds = new Map(); /* path → feed */
+
+const RETRY_MS = 1000; /* what failed is asked for again so soon, whatever its own rhythm */
+
+/* Who has to be told when something here changes. */
+export function subject() {
+  const listeners = new Set();
+  return {
+    told: 0,
+    listen(fn) {
+      listeners.add(fn);
+      return () => listeners.delete(fn);
+    },
+    tell() {
+      this.told++;
+      for (const fn of [...listeners]) fn();
+    },
+  };
+}
+
+/* Who draws it draws again when it was told; also if that was after it had drawn, and before it listened. */
+export function useSubject(s) {
+  const [, again] = useReducer((n) => n + 1, 0);
+  const drawn = s.told;
+  useLayoutEffect(() => {
+    const stop = s.listen(again);
+    if (s.told !== drawn) again();
+    return stop;
+  }, [s]);
+}
+
+const nothing = subject();
+
+/* ---- is stagd there? -------------------------------------------------------------------------- */
+
+export const link = { state: "connecting", since: Date.now(), subject: subject() };
+
+function setLink(state) {
+  if (link.state === state) return;
+  const back = state === "live" && link.state !== "connecting";
+  link.state = state;
+  link.since = Date.now();
+  link.subject.tell();
+  if (back) refreshAll();
+}
+
+onAnswer((error) => {
+  if (error?.status === 0) setLink("gone");
+  else if (error?.status === 401) setLink("locked");
+  else setLink("live");
+});
+
+export function useLink() {
+  useSubject(link.subject);
+  return link;
+}
+
+/* ---- feeds ---------------------------------------------------------------------------------------- */
+
+function makeFeed(path) {
+  return { path, subject: subject(), data: undefined, error: null, rhythms: [], timer: 0, asking: null, reduce: null };
+}
+
+function isWatched(feed) {
+  return feed.rhythms.length > 0 && !document.hidden;
+}
+
+function plan(feed) {
+  clearTimeout(feed.timer);
+  if (!isWatched(feed)) return;
+  const rhythm = Math.min(...feed.rhythms);
+  feed.timer = setTimeout(() => ask(feed), feed.error ? Math.min(rhythm, RETRY_MS) : rhythm);
+}
+
+async function askNow(feed) {
+  try {
+    const path = typeof feed.path === "function" ? feed.path(feed.data) : feed.path;
+    const answer = await get(path);
+    feed.data = feed.reduce ? feed.reduce(feed.data, answer) : answer;
+    feed.error = null;
+  } catch (error) {
+    feed.error = error;
+  }
+  feed.subject.tell();
+}
+
+function ask(feed) {
+  clearTimeout(feed.timer);
+  feed.asking ??= askNow(feed).finally(() => {
+    feed.asking = null;
+    plan(feed);
+  });
+  return feed.asking;
+}
+
+function feedOf(key) {
+  if (!feeds.has(key)) feeds.set(key, makeFeed(key));
+  return feeds.get(key);
+}
+
+/* Ask again now for all that begins so: after a change, or when stagd is back. An answer under way may be from before: another follows. */
+export async function refresh(prefix) {
+  const concerned = [...feeds.values()].filter((f) => typeof f.path === "string" && f.path.startsWith(prefix) && f.rhythms.length);
+  await Promise.all(concerned.map((f) => f.asking));
+  await Promise.all(concerned.map(ask));
+}
+
+export function refreshAll() {
+  for (const feed of feeds.values()) if (isWatched(feed)) ask(feed);
+}
+
+document.addEventListener("visibilitychange", () => {
+  for (const feed of feeds.values()) isWatched(feed) ? ask(feed) : clearTimeout(feed.timer);
+});
+
+/* {data, error}: data is the last that was had, also while there is an error. path null: nothing to ask. */
+export function useFeed(path, ms = 2000) {
+  useSubject(path === null ? nothing : feedOf(path).subject);
+  useEffect(() => {
+    if (path === null) return undefined;
+    const feed = feedOf(path);
+    feed.rhythms.push(ms);
+    if (feed.rhythms.length === 1) ask(feed);
+    return () => {
+      feed.rhythms.splice(feed.rhythms.indexOf(ms), 1);
+      plan(feed);
+    };
+  }, [path, ms]);
+  if (path === null) return { data: undefined, error: null };
+  const feed = feedOf(path);
+  return { data: feed.data, error: feed.error };
+}
+
+/* ---- history: asked for in pieces, joined here ----------------------------------------------------------- */
+
+const KEPT_S = 600;
+
+/* Two pieces of {time, series}; what the newer has wins. A series that began late, or has ended, is null there. */
+export function joinHistory(old, piece) {
+  if (!piece?.time) return old;
+  const from = piece.time[0] ?? Infinity;
+  const oldest = (piece.time.at(-1) ?? old?.time.at(-1) ?? 0) - KEPT_S;
+  const kept = old ? old.time.map((t, i) => [t, i]).filter(([t]) => t < from && t > oldest).map(([, i]) => i) : [];
+  const time = [...kept.map((i) => old.time[i]), ...piece.time];
+  const names = new Set([...Object.keys(old?.series ?? {}), ...Object.keys(piece.series ?? {})]);
+  const series = {};
+  for (const name of names) {
+    const before = old?.series[name];
+    const after = piece.series[name];
+    series[name] = [...kept.map((i) => before?.[i] ?? null), ...piece.time.map((_, i) => after?.[i] ?? null)];
+  }
+  return { time, series };
+}
+
+const historyPath = (data) => (data?.time.length ? `/history?since=${data.time.at(-1)}` : "/history");
+feeds.set(historyPath, { ...makeFeed(historyPath), reduce: joinHistory });
+
+export const useHistory = () => useFeed(historyPath, 1000);

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * main.jsx - where the page begins.
+ */
+import { render } from "preact";
+import { takeToken } from "./api.js";
+import { startJournal } from "./events.js";
+import { Shell } from "./shell.jsx";
+import "./style.css";
+
+takeToken();
+startJournal();
+render(<Shell />, document.getElementById("app"));

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * switchover.jsx - another node becomes primary: asked first, then told step by step as it is seen to happen.
+ */
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { get, part, post } from "../api.js";
+import { useEvents } from "../events.js";
+import { Icon } from "../icons.jsx";
+import { refresh } from "../live.js";
+import { Button, Dialog, Problem, SelectField } from "../ui.jsx";
+import { clock } from "../units.js";
+
+const LOOK_MS = 100;
+const PATIENCE_MS = 60000;
+
+/* What has been seen, as ms since it was asked for; null: not yet. Looks are some time apart: how long it took, stagd says itself. */
+const nothingSeen = { asked: 0, taken: null, back: null, synced: null };
+
+/* What a look at the pool adds to what was seen. */
+export function seenIn(seen, pool, plan, ms) {
+  const next = { ...seen };
+  const old = pool.nodes?.find((n) => n.name === plan.from);
+  if (next.taken === null && pool.primary === plan.to && pool.epoch > plan.epoch) next.taken = ms;
+  if (next.taken === null || !old) return next;
+  if (next.back === null && ["joining", "standby"].includes(old.role)) next.back = ms;
+  if (next.synced === null && old.role === "standby") next.synced = ms;
+  return next;
+}
+
+/* took: what stagd says that it took. What was only seen may have been a little earlier. */
+function stepsOf(plan, seen, took, joining) {
+  return [
+    ["asked", `${plan.from} is asked to hand over to ${plan.to}`, "It takes no new changes, and sends the last records."],
+    ["taken", `${plan.to} is primary`, `A new epoch fences ${plan.from}. Clients follow by themselves; what they wait for is done there.`],
+    ["back", `${plan.from} comes back as a standby`, joining ?? "It gets what it has missed."],
+    ["synced", `${plan.from} is in sync`, "It could take over again."],
+  ].map(([key, title, note]) => ({ key, title, note, at: seen[key], exact: key === "asked" || (key === "taken" && took !== null) }));
+}
+
+function Step({ step, active, failed }) {
+  const state = step.at !== null ? "done" : failed ? "failed" : active ? "active" : "waiting";
+  return (
+    <li class={`step ${state}`} aria-current={active && !failed ? "step" : undefined}>
+      <span class="step-mark" aria-hidden="true">{state === "done" ? <Icon name="check" size={14} /> : state === "active" ? <span class="spinner" /> : null}</span>
+      <div>
+        <p class="strong">{step.title}</p>
+        <p class="muted small">{step.note}</p>
+      </div>
+      <span class="step-time number small">{step.at === null ? "" : `${step.exact ? "" : "≤ "}${Math.round(step.at)} ms`}<span class="sr">{state}</span></span>
+    </li>
+  );
+}
+
+function Account({ plan, seen, took, joining, events, error, onClose }) {
+  const steps = stepsOf(plan, seen, took, joining);
+  const active = steps.findIndex((s) => s.at === null);
+  const done = active < 0;
+  const said = done ? `${plan.to} is primary; ${plan.from} is in sync.` : error ? "" : steps[Math.max(0, active - 1)].title;
+  return (
+    <>
+      <div class="dialog-body">
+        <ol class="steps">{steps.map((s, i) => <Step key={s.key} step={s} active={i === active} failed={Boolean(error)} />)}</ol>
+        <p class="sr" role="status" aria-live="polite">{said}</p>
+        <Problem error={error} />
+        <p class={done ? "done-line good" : "done-line"}>
+          {done ? <><Icon name="check" size={16} /> Done. {plan.to} was primary {Math.round(seen.taken)} ms after it was asked for.</> : error ? "It was not done." : "Under way…"}
+        </p>
+        <h3>What stagd said meanwhile</h3>
+        <ol class="said" tabIndex={0} aria-label="Events meanwhile">
+          {events.length ? events.map((e) => <li key={`${e.id} ${e.time}`}><time class="muted">{clock(e.time)}</time> <span class="mono">{e.object}</span> {e.text}</li>) : <li class="muted">Nothing yet.</li>}
+        </ol>
+      </div>
+      <footer class="dialog-foot">
+        <Button kind={done ? "primary" : ""} onClick={onClose}>{done ? "Close" : "Close, and let it go on"}</Button>
+      </footer>
+    </>
+  );
+}
+
+/* Looks at the pool often until all is done; resolves then. */
+async function watch(plan, onLook, signal) {
+  const began = performance.now();
+  let seen = nothingSeen;
+  while (!signal.aborted && performance.now() - began < PATIENCE_MS) {
+    const pool = await get(`/pools/${part(plan.pool)}`).catch(() => null);
+    if (signal.aborted) return;
+    if (pool) {
+      seen = seenIn(seen, pool, plan, performance.now() - began);
+      onLook(seen, pool);
+    }
+    if (seen.synced !== null) return;
+    await new Promise((done) => setTimeout(done, LOOK_MS));
+  }
+  if (!signal.aborted) throw { message: `After ${PATIENCE_MS / 1000} s not all of it is done.`, next: "The nodes' table shows what there is; Events say why." };
+}
+
+function joiningWord(pool, plan) {
+  const old = pool.nodes?.find((n) => n.name === plan.from);
+  return old?.role === "joining" && old.total > 0 ? `It has ${Math.round((100 * old.done) / old.total)} % of what it has missed.` : undefined;
+}
+
+export function SwitchOver({ pool, to, onClose }) {
+  const [target, setTarget] = useState(to);
+  const [plan, setPlan] = useState(null);
+  const [seen, setSeen] = useState(nothingSeen);
+  const [took, setTook] = useState(null);
+  const [joining, setJoining] = useState();
+  const [events, setEvents] = useState([]);
+  const [error, setError] = useState(null);
+  const stop = useRef(new AbortController());
+  const standbys = pool.nodes.filter((n) => n.role === "standby").map((n) => n.name);
+
+  useEffect(() => () => stop.current.abort(), []);
+  useEvents(useCallback((e) => plan && setEvents((list) => [...list, e]), [plan]));
+
+  async function start(e) {
+    e.preventDefault();
+    const made = { pool: pool.name, from: pool.primary, to: target, epoch: pool.epoch };
+    setPlan(made);
+    const asked = post(`/pools/${part(pool.name)}/switchover`, { to: target }).then(
+      (answer) => setTook(answer.seconds * 1000),
+      (cause) => {
+        stop.current.abort();
+        setError(cause);
+      });
+    try {
+      await watch(made, (now, look) => {
+        setSeen(now);
+        setJoining(joiningWord(look, made));
+      }, stop.current.signal);
+    } catch (cause) {
+      setError(cause);
+    }
+    await asked;
+    refresh("/pools");
+  }
+
+  if (plan)
+    return (
+      <Dialog title={`Switch-over of pool ${pool.name}`} onClose={onClose} wide>
+        <Account plan={plan} seen={took === null ? seen : { ...seen, taken: took }} took={took} joining={joining} events={events} error={error} onClose={onClose} />
+      </Dialog>
+    );
+  return (
+    <Dialog title={`Switch pool ${pool.name} over?`} onClose={onClose}>
+      <form onSubmit={start}>
+        <div class="dialog-body">
+          <p>Now <b>{pool.primary}</b> is primary. No value is lost and no operation fails; changes wait for some milliseconds.</p>
+          <SelectField label="New primary" wide options={[...new Set([target, ...standbys])].map((n) => [n, n])} value={target} onChange={setTarget} />
+        </div>
+        <footer class="dialog-foot">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button kind="primary" type="submit" icon="swap">Switch over</Button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * values.jsx - the named values of a pool: a list in pages, a look at one, put and remove.
+ */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, getValue, listOf, part, putValue, removeValue } from "../api.js";
+import { Badge, Button, Card, Dialog, Empty, Field, FormDialog, IconButton, Mono, Problem, SearchBox, say, Skeleton, Table, TextField } from "../ui.jsx";
+import { bytes } from "../units.js";
+
+/* A name is any bytes; one that is no text is shown as it stands in a path. */
+const nameOf = (v) => v.name ?? v.path;
+
+const PAGE = 50;
+const MOST = 1000; /* that stagd gives at once */
+const REFRESH_MS = 3000;
+const SHOWN_BYTES = 4096;
+
+/* ---- bytes as people can read them ------------------------------------------------------------ */
+
+/* null: it is no text. */
+function textOf(raw) {
+  try {
+    const text = new TextDecoder("utf-8", { fatal: true }).decode(raw);
+    return /[\u0000-\u0008\u000e-\u001f\u007f]/.test(text) ? null : text;
+  } catch {
+    return null;
+  }
+}
+
+export function hexOf(raw) {
+  const lines = [];
+  for (let i = 0; i < Math.min(raw.length, SHOWN_BYTES); i += 16) {
+    const row = [...raw.slice(i, i + 16)];
+    const hex = row.map((b) => b.toString(16).padStart(2, "0")).join(" ").padEnd(47);
+    lines.push(`${i.toString(16).padStart(6, "0")}  ${hex}  ${row.map((b) => (b > 31 && b < 127 ? String.fromCharCode(b) : ".")).join("")}`);
+  }
+  return lines.join("\n");
+}
+
+function save(name, raw) {
+  const a = document.createElement("a");
+  a.href = URL.createObjectURL(new Blob([raw]));
+  a.download = name;
+  a.click();
+  setTimeout(() => URL.revokeObjectURL(a.href), 10000);
+}
+
+/* ---- one value --------------------------------------------------------------------------------------- */
+
+function Look({ pool, name, path, onClose, onChanged }) {
+  const [value, setValue] = useState(null);
+  const [error, setError] = useState(null);
+  const [editing, setEditing] = useState(false);
+  useEffect(() => {
+    getValue(pool.name, path).then(setValue, setError);
+  }, []);
+  if (editing) return <Put pool={pool} name={name} path={path} text={textOf(value.bytes)} etag={value.etag} onClose={onClose} onChanged={onChanged} />;
+  const text = value && textOf(value.bytes);
+  return (
+    <Dialog title={name} onClose={onClose} wide>
+      <div class="dialog-body">
+        <Problem error={error} />
+        {!value && !error && <Skeleton lines={4} />}
+        {value && (
+          <>
+            <p class="row"><Badge>{bytes(value.bytes.length)}</Badge> {value.etag && <Badge>version {value.etag.replaceAll('"', "")}</Badge>} <Badge>{text === null ? "bytes" : "text"}</Badge></p>
+            <pre class="value" tabIndex={0} aria-label={`Value of ${name}`}>{text === null ? hexOf(value.bytes) : text.slice(0, SHOWN_BYTES) || "(empty)"}</pre>
+            {value.bytes.length > SHOWN_BYTES && <p class="muted small">The first {bytes(SHOWN_BYTES)} are shown.</p>}
+          </>
+        )}
+      </div>
+      <footer class="dialog-foot">
+        {value && <Button onClick={() => save(name, value.bytes)}>Save to a file</Button>}
+        {value && text !== null && value.bytes.length <= SHOWN_BYTES && <Button icon="edit" onClick={() => setEditing(true)}>Edit</Button>}
+        <Button onClick={onClose}>Close</Button>
+      </footer>
+    </Dialog>
+  );
+}
+
+/* etag: of the value that is edited; null: a new one. Somebody else's change in between is refused by stagd, and told. */
+function Put({ pool, name = "", path, text = "", etag = null, onClose, onChanged }) {
+  const [key, setKey] = useState(name);
+  const [value, setValue] = useState(text);
+  const [file, setFile] = useState(null);
+  async function store() {
+    await putValue(pool.name, path ?? part(key), file ? new Uint8Array(await file.arrayBuffer()) : new TextEncoder().encode(value), etag);
+    say(`${key} is stored`);
+    onChanged();
+  }
+  return (
+    <FormDialog title={etag ? `Edit ${name}` : "Put a value"} action="Store it" save={store} onClose={onClose} wide>
+      {!etag && <TextField label="Name" value={key} onInput={setKey} required maxLength={255} wide hint="Up to 255 bytes" />}
+      <Field label="Value" wide>
+        {(ids) => <textarea rows={6} spellcheck={false} {...ids} value={value} disabled={file !== null} onInput={(e) => setValue(e.currentTarget.value)} />}
+      </Field>
+      <Field label="Or a file" wide>
+        {(ids) => <input type="file" {...ids} onChange={(e) => setFile(e.currentTarget.files[0] ?? null)} />}
+      </Field>
+    </FormDialog>
+  );
+}
+
+function Remove({ pool, name, path, onClose, onChanged }) {
+  async function go() {
+    await removeValue(pool.name, path);
+    say(`${name} is removed`);
+    onChanged();
+  }
+  return (
+    <FormDialog title="Remove this value?" action="Remove it" kind="danger" save={go} onClose={onClose}>
+      <p><b class="break">{name}</b> goes from the primary and from every standby. It cannot be had back.</p>
+    </FormDialog>
+  );
+}
+
+/* ---- the list ------------------------------------------------------------------------------------------- */
+
+/* Changes come by the thousand; what is shown is made anew now and then. */
+function useWhenChanged(number, fn) {
+  const now = useRef({ number, fn });
+  now.current = { number, fn };
+  useEffect(() => {
+    let shown = number;
+    const timer = setInterval(() => {
+      if (now.current.number === shown || document.hidden) return;
+      shown = now.current.number;
+      now.current.fn();
+    }, REFRESH_MS);
+    return () => clearInterval(timer);
+  }, []);
+}
+
+/* Pages are appended; null: the first is on its way. after: what the next begins behind; null: there is none. */
+function useValues(pool) {
+  const [list, setList] = useState(null);
+  const [after, setAfter] = useState(null);
+  const [error, setError] = useState(null);
+
+  const turn = useRef(0); /* an answer that was overtaken by another is not shown, */
+  const wanted = useRef(PAGE); /* and the other brings what it would have brought */
+
+  async function load(from, limit) {
+    const ours = ++turn.current;
+    try {
+      const query = from === null ? `limit=${limit}` : `limit=${limit}&after=${from}`;
+      const answer = await get(`/pools/${part(pool.name)}/values?${query}`);
+      if (ours !== turn.current) return;
+      const page = listOf(answer, "values");
+      setList((before) => (from === null ? page : [...before, ...page]));
+      setAfter(answer.next);
+      setError(null);
+    } catch (cause) {
+      if (ours === turn.current) setError(cause);
+    }
+  }
+  const more = () => {
+    wanted.current = list.length + PAGE;
+    load(after, PAGE);
+  };
+  const again = () => load(null, Math.min(MOST, Math.max(wanted.current, list?.length ?? 0)));
+  useEffect(() => {
+    again();
+  }, [pool.name, pool.names, pool.primary]);
+  useWhenChanged(pool.number, again);
+  return { list, after, error, more, again };
+}
+
+export function Values({ pool }) {
+  const values = useValues(pool);
+  const [search, setSearch] = useState("");
+  const [open, setOpen] = useState(null);
+  const shown = (values.list ?? []).filter((v) => nameOf(v).toLowerCase().includes(search.toLowerCase()));
+  const close = () => setOpen(null);
+  const openAs = (kind, v) => setOpen({ kind, name: nameOf(v), path: v.path });
+  const columns = [
+    { head: "Name", sort: nameOf, cell: (v) => <button type="button" class="link-button break" onClick={() => openAs("look", v)}>{nameOf(v)}</button> },
+    { head: "Size", number: true, sort: (v) => v.length, cell: (v) => bytes(v.length) },
+    { head: "Version", number: true, sort: (v) => v.version, cell: (v) => <Mono>{v.version}</Mono> },
+    { head: "", class: "actions", cell: (v) => <IconButton icon="trash" label={`Remove ${nameOf(v)}`} onClick={() => openAs("remove", v)} /> },
+  ];
+  return (
+    <Card title="Values" flush note={`${pool.names} with a name`} actions={<Button icon="plus" onClick={() => setOpen({ kind: "put" })}>Put a value</Button>}>
+      <Problem error={values.error?.status > 0 ? values.error : null} />
+      {values.list === null && !values.error && <Skeleton lines={4} />}
+      {values.list?.length > 0 && (
+        <>
+          <div class="bar inside"><SearchBox label="Filter values by name" value={search} onInput={setSearch} /></div>
+          <Table caption={`Values of pool ${pool.name}`} columns={columns} rows={shown} keyOf={(v) => v.path} />
+          {values.after !== null && <p class="more"><Button onClick={values.more}>Show more</Button> <span class="muted small">{values.list.length} of {pool.names}</span></p>}
+        </>
+      )}
+      {values.list?.length === 0 && <Empty icon="pool" title="No value has a name yet"><p>Put one here, or: <code>stag pool put</code></p></Empty>}
+      {open?.kind === "look" && <Look pool={pool} name={open.name} path={open.path} onClose={close} onChanged={values.again} />}
+      {open?.kind === "put" && <Put pool={pool} onClose={close} onChanged={values.again} />}
+      {open?.kind === "remove" && <Remove pool={pool} name={open.name} path={open.path} onClose={close} onChanged={values.again} />}
+    </Card>
+  );
+}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * shell.jsx - what is around every page: navigation, theme, shortcuts, whether stagd is there, who is primary.
+ */
+import { useEffect, useRef, useState } from "preact/hooks";
+import { listOf, setToken, takeToken } from "./api.js";
+import { startJournal } from "./events.js";
+import { Icon, Mark } from "./icons.jsx";
+import { refreshAll, useFeed, useLink } from "./live.js";
+import { About } from "./pages/about.jsx";
+import { Connections } from "./pages/connections.jsx";
+import { Events } from "./pages/events.jsx";
+import { Memory } from "./pages/memory.jsx";
+import { Overview } from "./pages/overview.jsx";
+import { Pool } from "./pages/pool.jsx";
+import { Storage } from "./pages/storage.jsx";
+import { Button, Dialog, Dot, Field, IconButton, Problem, Toasts, useTick } from "./ui.jsx";
+import { seconds } from "./units.js";
+
+const pages = [
+  { path: "overview", name: "Overview", key: "o", page: Overview },
+  { path: "pool", name: "Pool", key: "p", page: Pool },
+  { path: "storage", name: "Storage", key: "s", page: Storage },
+  { path: "connections", name: "Connections", key: "c", page: Connections },
+  { path: "memory", name: "Memory", key: "m", page: Memory },
+  { path: "events", name: "Events", key: "e", page: Events },
+  { path: "about", name: "About", key: "a", page: About },
+];
+
+/* ---- where we are: #/pool/shop ------------------------------------------------------------------ */
+
+function placeOf(hash) {
+  const [path, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  return { page: pages.find((p) => p.path === path) ?? pages[0], rest };
+}
+
+function usePlace() {
+  const [place, set] = useState(placeOf(location.hash));
+  useEffect(() => {
+    const moved = () => {
+      takeToken();
+      set(placeOf(location.hash));
+    };
+    addEventListener("hashchange", moved);
+    return () => removeEventListener("hashchange", moved);
+  }, []);
+  return place;
+}
+
+/* ---- light and dark -------------------------------------------------------------------------------- */
+
+const themes = [["auto", "As the system"], ["light", "Light"], ["dark", "Dark"]];
+const themeIcons = { auto: "auto", light: "sun", dark: "moon" };
+const system = matchMedia("(prefers-color-scheme: dark)");
+
+function useTheme() {
+  const [wish, setWish] = useState(localStorage.getItem("stag-theme") ?? "auto");
+  const [dark, setDark] = useState(system.matches);
+  useEffect(() => {
+    const changed = () => setDark(system.matches);
+    system.addEventListener("change", changed);
+    return () => system.removeEventListener("change", changed);
+  }, []);
+  const theme = wish === "auto" ? (dark ? "dark" : "light") : wish;
+  document.documentElement.dataset.theme = theme;
+  const turn = () => {
+    const next = themes[(themes.findIndex(([t]) => t === wish) + 1) % themes.length][0];
+    localStorage.setItem("stag-theme", next);
+    setWish(next);
+  };
+  return { theme, wish, turn };
+}
+
+/* ---- shortcuts ------------------------------------------------------------------------------------------ */
+
+const isTyping = (target) => target.closest("input, textarea, select, [contenteditable], dialog");
+
+function useShortcuts(actions) {
+  const last = useRef({ key: "", at: 0 });
+  useEffect(() => {
+    const pressed = (e) => {
+      if (e.ctrlKey || e.metaKey || e.altKey || isTyping(e.target)) return;
+      const after = Date.now() - last.current.at < 1500 ? last.current.key : "";
+      const action = actions[`${after} ${e.key}`] ?? actions[e.key];
+      last.current = { key: e.key, at: Date.now() };
+      if (action) {
+        e.preventDefault();
+        action();
+      }
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  });
+}
+
+function Help({ onClose }) {
+  const rows = [...pages.map((p) => [`g ${p.key}`, p.name]), ["/", "Filter or search"], ["t", "Light, dark, as the system"], ["?", "This help"], ["Esc", "Close a dialog"]];
+  return (
+    <Dialog title="Keyboard" onClose={onClose}>
+      <dl class="keys dialog-body">
+        {rows.map(([keys, what]) => (
+          <div key={keys}>
+            <dt>{keys.split(" ").map((k) => <kbd key={k}>{k}</kbd>)}</dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
+  );
+}
+
+/* ---- stagd is gone, or wants a token ---------------------------------------------------------------------- */
+
+function Gone({ since }) {
+  const now = useTick();
+  return (
+    <div class="banner bad" role="alert">
+      <Icon name="bad" />
+      <p>
+        <strong>stagd does not answer.</strong> <span aria-hidden="true">For {seconds((now - since) / 1000)}; </span>trying again every second. What you see is
+        from before. On its machine, <code>stag doctor</code> says what is wrong.
+      </p>
+    </div>
+  );
+}
+
+function TokenPrompt() {
+  const [text, setText] = useState("");
+  const [error, setError] = useState(null);
+  async function submit(e) {
+    e.preventDefault();
+    setToken(text);
+    const answer = await fetch("/api/v1/status", { headers: { Authorization: `Bearer ${text.trim()}` } }).catch(() => null);
+    if (answer?.status === 401) {
+      setToken("");
+      setError({ message: "That is not its token.", next: "It is in the file that token-file of [api] in stag.ini names." });
+      return;
+    }
+    refreshAll();
+    startJournal();
+  }
+  return (
+    <main class="gate" id="main">
+      <form class="card" onSubmit={submit}>
+        <Mark size={40} />
+        <h1>stagd wants a token</h1>
+        <p class="muted">Whoever runs it has one: it is in the file that <code>token-file</code> of <code>[api]</code> in stag.ini names. It is kept for this tab only.</p>
+        <Field label="Token" wide>
+          {(ids) => <input type="password" autoComplete="off" autoFocus {...ids} value={text} onInput={(e) => setText(e.currentTarget.value)} />}
+        </Field>
+        <Problem error={error} />
+        <Button kind="primary" type="submit" icon="key" disabled={!text.trim()}>Open the console</Button>
+      </form>
+    </main>
+  );
+}
+
+/* ---- who is primary, said aloud when it changes -------------------------------------------------------------- */
+
+function Announcer() {
+  const { data } = useFeed("/pools", 1000);
+  const before = useRef(new Map());
+  const [text, setText] = useState("");
+  useEffect(() => {
+    for (const pool of listOf(data, "pools")) {
+      const old = before.current.get(pool.name);
+      if (old !== undefined && old !== pool.primary)
+        setText(pool.primary ? `${pool.primary} is now primary of pool ${pool.name}, epoch ${pool.epoch}.` : `Pool ${pool.name} has no primary.`);
+      before.current.set(pool.name, pool.primary);
+    }
+  }, [data]);
+  return <p class="sr" role="status" aria-live="assertive" id="announcer">{text}</p>;
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+
+function linkWord(link) {
+  return { connecting: ["Connecting", "wait"], live: ["Live", "good"], gone: ["Not connected", "bad"], locked: ["Locked", "warn"] }[link.state];
+}
+
+function Sidebar({ place, link, theme, onHelp, open, onMove }) {
+  const { data: status } = useFeed("/status", 5000);
+  const [word, kind] = linkWord(link);
+  return (
+    <div class={open ? "sidebar open" : "sidebar"} id="sidebar">
+      <a class="brand" href="#/overview" onClick={onMove}><Mark /><span>stag</span></a>
+      <nav aria-label="Pages">
+        <ul>
+          {pages.map((p) => (
+            <li key={p.path}>
+              <a href={`#/${p.path}`} aria-current={p === place.page ? "page" : undefined} onClick={onMove}>
+                <Icon name={p.path} /> <span>{p.name}</span>
+              </a>
+            </li>
+          ))}
+        </ul>
+      </nav>
+      <div class="sidebar-foot">
+        <p class="link-state"><Dot kind={kind} /> <span>{word}</span>{status?.name && <span class="muted">{status.name}</span>}</p>
+        <div class="row">
+          <IconButton icon={themeIcons[theme.wish]} label={`Colours: ${themes.find(([t]) => t === theme.wish)[1].toLowerCase()}`} onClick={theme.turn} data-test="theme" />
+          <IconButton icon="help" label="Keyboard help" onClick={onHelp} />
+        </div>
+      </div>
+    </div>
+  );
+}
+
+function go(path) {
+  location.hash = `#/${path}`;
+}
+
+/* A new page: from its top, and its title has the focus, so that a screen reader says it. Not on the first. */
+function useArrival(key) {
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current) {
+      scrollTo(0, 0);
+      document.getElementById("page-title")?.focus({ preventScroll: true });
+    }
+    first.current = false;
+  }, [key]);
+}
+
+export function Shell() {
+  const place = usePlace();
+  const theme = useTheme();
+  const link = useLink();
+  const [help, setHelp] = useState(false);
+  const [open, setOpen] = useState(false);
+  const Page = place.page.page;
+
+  useArrival(place.page.path);
+  useShortcuts({
+    ...Object.fromEntries(pages.map((p) => [`g ${p.key}`, () => go(p.path)])),
+    "/": () => document.querySelector("main input[type=search]")?.focus(),
+    t: theme.turn,
+    "?": () => setHelp(true),
+  });
+
+  if (link.state === "locked") return <TokenPrompt />;
+  return (
+    <>
+      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("page-title")?.focus(); }}>Skip to the page</a>
+      <header class="topbar">
+        <a class="brand" href="#/overview"><Mark size={24} /><span>stag</span></a>
+        <span class="topbar-place">{place.page.name}</span>
+        <IconButton icon={open ? "close" : "menu"} label={open ? "Close the menu" : "Open the menu"} aria-expanded={open} aria-controls="sidebar" onClick={() => setOpen(!open)} />
+      </header>
+      <Sidebar place={place} link={link} theme={theme} open={open} onHelp={() => setHelp(true)} onMove={() => setOpen(false)} />
+      <main id="main" class={link.state === "gone" ? "stale" : ""}>
+        {link.state === "gone" && <Gone since={link.since} />}
+        <Page rest={place.rest} theme={theme.theme} />
+      </main>
+      <Announcer />
+      <Toasts />
+      {help && <Help onClose={() => setHelp(false)} />}
+    </>
+  );
+}

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * ui.jsx - the parts that pages are made of. They know nothing of stag.
+ */
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { Icon } from "./icons.jsx";
+import { subject, useSubject } from "./live.js";
+
+const joined = (...names) => names.filter(Boolean).join(" ");
+
+/* ---- frames -------------------------------------------------------------------------- */
+
+export function PageHead({ title, note, children }) {
+  useEffect(() => {
+    document.title = `${title} · stag`;
+  }, [title]);
+  return (
+    <header class="page-head">
+      <div>
+        <h1 tabIndex={-1} id="page-title">{title}</h1>
+        {note && <p class="muted">{note}</p>}
+      </div>
+      {children && <div class="row">{children}</div>}
+    </header>
+  );
+}
+
+export function Card({ title, note, actions, children, class: name, level = 2, flush }) {
+  const id = useId();
+  const H = `h${level}`;
+  return (
+    <section class={joined("card", flush && "flush", name)} aria-labelledby={title ? id : undefined}>
+      {title && (
+        <header class="card-head">
+          <div>
+            <H id={id}>{title}</H>
+            {note && <p class="muted small">{note}</p>}
+          </div>
+          {actions && <div class="row">{actions}</div>}
+        </header>
+      )}
+      {children}
+    </section>
+  );
+}
+
+export function Badge({ kind = "plain", children }) {
+  return <span class={`badge ${kind}`}>{children}</span>;
+}
+
+export function Dot({ kind }) {
+  return <span class={`dot ${kind}`} aria-hidden="true" />;
+}
+
+/* Words and what they are; with a third, true: on a line of its own. */
+export function Facts({ items }) {
+  return (
+    <dl class="facts">
+      {items.filter(Boolean).map(([word, what, wide]) => (
+        <div key={word} class={wide ? "wide" : ""}>
+          <dt>{word}</dt>
+          <dd>{what}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+export function Meter({ value, of, label, kind = "" }) {
+  const share = of > 0 ? Math.min(1, value / of) : 0;
+  return (
+    <div class={`meter ${kind}`} role="meter" aria-label={label} aria-valuemin={0} aria-valuemax={100} aria-valuenow={Math.round(share * 100)}>
+      <i style={{ width: `${(share * 100).toFixed(2)}%` }} />
+    </div>
+  );
+}
+
+/* ---- nothing, not yet, not at all --------------------------------------------------------- */
+
+export function Empty({ icon = "about", title, children }) {
+  return (
+    <div class="empty">
+      <span class="empty-icon"><Icon name={icon} size={22} /></span>
+      <p class="empty-title">{title}</p>
+      {children && <div class="muted">{children}</div>}
+    </div>
+  );
+}
+
+export function Skeleton({ lines = 3 }) {
+  return (
+    <div class="skeleton" role="status">
+      <span class="sr">Loading…</span>
+      {Array.from({ length: lines }, (_, i) => <i key={i} />)}
+    </div>
+  );
+}
+
+export function Problem({ error, children }) {
+  if (!error) return null;
+  return (
+    <div class="problem" role="alert">
+      <Icon name="warn" />
+      <div>
+        <p class="strong">{error.message}</p>
+        {error.next && <p class="muted">{error.next}</p>}
+        {children}
+      </div>
+    </div>
+  );
+}
+
+/* What a feed has: its data, or why there is none. What was there before an error stays to be seen. */
+export function Fed({ feed, lines, children }) {
+  if (feed.data !== undefined) return children(feed.data);
+  if (feed.error && feed.error.status !== 0 && feed.error.status !== 401) return <Problem error={feed.error} />;
+  return <Skeleton lines={lines} />;
+}
+
+/* ---- buttons ------------------------------------------------------------------------------- */
+
+export function Button({ icon, kind = "", busy, children, ...rest }) {
+  return (
+    <button type="button" class={joined("button", kind)} aria-disabled={busy || undefined} {...rest}
+      onClick={busy ? undefined : rest.onClick}>
+      {busy ? <span class="spinner" aria-hidden="true" /> : icon && <Icon name={icon} size={16} />}
+      {children && <span>{children}</span>}
+    </button>
+  );
+}
+
+/* Only a drawing; the label is for who cannot see it, and a tip for who can. */
+export function IconButton({ icon, label, kind = "", ...rest }) {
+  return (
+    <button type="button" class={joined("icon-button", kind)} aria-label={label} title={label} {...rest}>
+      <Icon name={icon} size={16} />
+    </button>
+  );
+}
+
+/* One of a few. options: [[value, words], …] */
+export function Choice({ label, options, value, onChange, hidden }) {
+  const name = useId();
+  return (
+    <fieldset class="choice">
+      <legend class={hidden ? "sr" : ""}>{label}</legend>
+      <div class="choice-row">
+        {options.map(([v, words]) => (
+          <label key={v} class={v === value ? "on" : ""}>
+            <input type="radio" name={name} value={v} checked={v === value} onChange={() => onChange(v)} />
+            <span>{words}</span>
+          </label>
+        ))}
+      </div>
+    </fieldset>
+  );
+}
+
+/* ---- forms ------------------------------------------------------------------------------------ */
+
+export function Field({ label, hint, error, children, wide }) {
+  const id = useId();
+  const about = joined(hint && `${id}-hint`, error && `${id}-error`);
+  return (
+    <div class={joined("field", wide && "wide")}>
+      <label for={id}>{label}</label>
+      {children({ id, "aria-describedby": about || undefined, "aria-invalid": error ? true : undefined })}
+      {hint && <p class="hint" id={`${id}-hint`}>{hint}</p>}
+      {error && <p class="field-error" id={`${id}-error`}>{error}</p>}
+    </div>
+  );
+}
+
+export function TextField({ label, hint, error, wide, onInput, ...rest }) {
+  return (
+    <Field label={label} hint={hint} error={error} wide={wide}>
+      {(ids) => <input type="text" autoComplete="off" spellcheck={false} {...ids} {...rest} onInput={(e) => onInput(e.currentTarget.value)} />}
+    </Field>
+  );
+}
+
+export function SelectField({ label, hint, options, value, onChange, wide }) {
+  return (
+    <Field label={label} hint={hint} wide={wide}>
+      {(ids) => (
+        <select {...ids} value={value} onChange={(e) => onChange(e.currentTarget.value)}>
+          {options.map(([v, words]) => <option key={v} value={v}>{words}</option>)}
+        </select>
+      )}
+    </Field>
+  );
+}
+
+export function Check({ label, checked, onChange }) {
+  return (
+    <label class="check">
+      <input type="checkbox" checked={checked} onChange={(e) => onChange(e.currentTarget.checked)} />
+      <span>{label}</span>
+    </label>
+  );
+}
+
+export function SearchBox({ label, value, onInput }) {
+  return (
+    <div class="search">
+      <Icon name="search" size={16} />
+      <input type="search" aria-label={label} placeholder={label} value={value} spellcheck={false} onInput={(e) => onInput(e.currentTarget.value)} />
+    </div>
+  );
+}
+
+/* ---- dialogs ------------------------------------------------------------------------------------- */
+
+/* The browser's own: it keeps the focus inside, and Escape closes it. */
+export function Dialog({ title, onClose, children, wide }) {
+  const ref = useRef();
+  const id = useId();
+  useEffect(() => {
+    const before = document.activeElement;
+    ref.current.showModal();
+    return () => before?.isConnected && before.focus();
+  }, []);
+  return (
+    <dialog ref={ref} class={wide ? "wide" : ""} aria-labelledby={id} onClose={onClose} onCancel={onClose}>
+      <header class="dialog-head">
+        <h2 id={id}>{title}</h2>
+        <IconButton icon="close" label="Close" onClick={onClose} />
+      </header>
+      {children}
+    </dialog>
+  );
+}
+
+/*
+ * A form in a dialog: save() does it, or throws what stagd said, which is shown, and the form stays as it was filled in. confirm: what has to be typed
+ * first.
+ */
+export function FormDialog({ title, action, kind = "primary", save, onClose, children, confirm, wide, ready = true }) {
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const [typed, setTyped] = useState("");
+  const allowed = ready && (confirm === undefined || typed === confirm);
+
+  async function submit(e) {
+    e.preventDefault();
+    if (busy || !allowed) return;
+    setBusy(true);
+    setError(null);
+    try {
+      await save();
+      onClose();
+    } catch (cause) {
+      setError(cause);
+      setBusy(false);
+    }
+  }
+
+  return (
+    <Dialog title={title} onClose={onClose} wide={wide}>
+      <form onSubmit={submit}>
+        <div class="dialog-body">
+          {children}
+          {confirm !== undefined && <TextField label={`Type ${confirm} to confirm`} value={typed} onInput={setTyped} wide />}
+          <Problem error={error} />
+        </div>
+        <footer class="dialog-foot">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button kind={kind} type="submit" busy={busy} disabled={!allowed}>{action}</Button>
+        </footer>
+      </form>
+    </Dialog>
+  );
+}
+
+/* ---- tables ----------------------------------------------------------------------------------------- */
+
+/*
+ * columns: [{head, cell(row), number, sort(row), class}]. On a narrow screen each row is a block, and each cell says its
+ * head. Sorted by a click on a head that can be.
+ */
+export function Table({ caption, columns, rows, keyOf, rowClass }) {
+  const [order, setOrder] = useState(null);
+  const sorted = order ? [...rows].sort((a, b) => order.way * compare(columns[order.at].sort(a), columns[order.at].sort(b))) : rows;
+
+  function turn(at) {
+    setOrder((now) => (now?.at !== at ? { at, way: columns[at].number ? -1 : 1 } : now.way === (columns[at].number ? -1 : 1) ? { at, way: -now.way } : null));
+  }
+
+  return (
+    <div class="table-frame">
+      <table>
+        <caption class="sr">{caption}</caption>
+        <thead>
+          <tr>
+            {columns.map((c, i) => (
+              <th key={i} scope="col" class={joined(c.number && "number", c.class)}
+                aria-sort={order?.at === i ? (order.way > 0 ? "ascending" : "descending") : undefined}>
+                {c.sort ? (
+                  <button type="button" class="sort" onClick={() => turn(i)}>
+                    {c.head}
+                    <span class="sort-mark" aria-hidden="true">{order?.at === i ? (order.way > 0 ? "↑" : "↓") : ""}</span>
+                  </button>
+                ) : c.head || <span class="sr">Actions</span>}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {sorted.map((row) => (
+            <tr key={keyOf(row)} class={rowClass?.(row)}>
+              {columns.map((c, i) =>
+                i === 0 ? (
+                  <th key={i} scope="row" class={c.class} data-head={c.head}>{c.cell(row)}</th>
+                ) : (
+                  <td key={i} class={joined(c.number && "number", c.class)} data-head={c.head}>{c.cell(row)}</td>
+                ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function compare(a, b) {
+  return typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : (a ?? -Infinity) - (b ?? -Infinity);
+}
+
+/* ---- words that come and go -------------------------------------------------------------------------- */
+
+const TOAST_MS = 5000;
+const toasts = { list: [], subject: subject() };
+let nextToast = 1;
+
+function setToasts(list) {
+  toasts.list = list;
+  toasts.subject.tell();
+}
+
+export function say(text, kind = "good") {
+  const id = nextToast++;
+  setToasts([...toasts.list, { id, text, kind }]);
+  setTimeout(() => setToasts(toasts.list.filter((t) => t.id !== id)), TOAST_MS);
+}
+
+export function Toasts() {
+  useSubject(toasts.subject);
+  return (
+    <div class="toasts" role="status" aria-live="polite">
+      {toasts.list.map((t) => (
+        <p key={t.id} class={`toast ${t.kind}`}><Icon name={t.kind === "good" ? "check" : "warn"} size={16} /> {t.text}</p>
+      ))}
+    </div>
+  );
+}
+
+/* A text that is shown shortened, whole as a tip. */
+export function Mono({ children, title }) {
+  return <code class="mono" title={title}>{children}</code>;
+}
+
+/* Ticks, so that "3 s ago" grows. */
+export function useTick(ms = 1000) {
+  const [now, set] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => set(Date.now()), ms);
+    return () => clearInterval(timer);
+  }, [ms]);
+  return now;
+}

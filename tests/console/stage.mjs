@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * stage.mjs - what the console's tests have in common: Chromium, claims told in TAP, an eye for accessibility.
+ */
+import assert from "node:assert/strict";
+import { accessSync, constants, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { delimiter, join } from "node:path";
+import { until, World } from "./world.mjs";
+
+export { assert, until };
+const PATIENCE_MS = 60000;
+export const pages = ["overview", "pool", "storage", "connections", "memory", "events", "about"];
+
+function skip(why) {
+  console.log(`1..0 # SKIP ${why}`);
+  process.exit(77);
+}
+
+function findChromium() {
+  for (const dir of (process.env.PATH ?? "").split(delimiter))
+    for (const name of ["chromium", "chromium-browser", "google-chrome"])
+      try {
+        accessSync(join(dir, name), constants.X_OK);
+        return join(dir, name);
+      } catch {
+        continue;
+      }
+  return skip("there is no chromium here: apt-get install chromium");
+}
+
+const modules = createRequire(`${process.env.STAG_CONSOLE_MODULES}/`);
+const flags = ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+
+export async function launch() {
+  const { chromium } = modules("playwright-core");
+  return chromium.launch({ executablePath: findChromium(), headless: true, args: process.getuid() === 0 ? [...flags, "--no-sandbox"] : flags });
+}
+
+/* A page of its own, and what went wrong in it: errors of scripts and of its policy. */
+export async function open(browser, url, options = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: "light", reducedMotion: "reduce", ...options });
+  context.setDefaultTimeout(PATIENCE_MS);
+  const page = await context.newPage();
+  page.wrongs = [];
+  page.on("pageerror", (error) => page.wrongs.push(error.message));
+  page.on("console", (line) => {
+    if (line.type() === "error" && !/Failed to load resource/.test(line.text())) page.wrongs.push(line.text());
+  });
+  await page.goto(url);
+  return page;
+}
+
+export async function visit(page, place) {
+  await page.evaluate((hash) => {
+    location.hash = hash;
+  }, `#/${place}`);
+  await page.locator("#page-title").waitFor();
+}
+
+const axe = () => readFileSync(modules.resolve("axe-core/axe.min.js"), "utf8");
+
+const everything = { type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] };
+const colours = { type: "rule", values: ["color-contrast"] };
+
+/* Nothing serious. The policy lets no script in but the page's own, so it is evaluated from outside. */
+async function judgedBy(page, where, runOnly) {
+  if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(axe());
+  const { violations } = await page.evaluate((rules) => globalThis.axe.run(document, { resultTypes: ["violations"], runOnly: rules, preload: false, iframes: false }), runOnly);
+  const grave = violations.filter((v) => ["serious", "critical"].includes(v.impact));
+  assert.deepEqual(grave.map((v) => `${v.id}: ${v.nodes.map((n) => n.html.slice(0, 120)).join(" | ")}`), [], `axe on ${where}`);
+}
+
+export const beAccessible = (page, where) => judgedBy(page, where, everything);
+/* Where all else is as it was in light. */
+export const beAccessibleInDark = (page, where) => judgedBy(page, `${where}, dark`, colours);
+
+export async function notScrollSideways(page, where) {
+  const [wide, room] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(wide <= room, `${where} is ${wide} px wide in ${room}`);
+}
+
+/*
+ * What a claim has: the daemons, Chromium, and a page. Most claims share one, since a page costs a second of a loaded machine; after a claim that failed
+ * there is a new one.
+ */
+class Stage {
+  constructor(world, browser) {
+    Object.assign(this, { world, browser, base: world.base, shared: null });
+  }
+
+  async at(place) {
+    const token = this.world.token ? `token=${this.world.token}&` : "";
+    if (!this.shared) this.shared = await open(this.browser, `${this.base}/#${token}/${place}`);
+    else await visit(this.shared, place);
+    await this.shared.locator("#page-title").waitFor();
+    return this.shared;
+  }
+
+  async after(failed) {
+    const wrongs = this.shared?.wrongs.splice(0) ?? [];
+    const left = (await this.shared?.getByRole("dialog").count()) ?? 0;
+    if (failed || left) {
+      await this.shared?.context().close();
+      this.shared = null;
+    }
+    if (!failed) assert.deepEqual(wrongs, [], "errors in the page");
+  }
+}
+
+async function judge(stage, claim) {
+  try {
+    await claim(stage);
+    await stage.after(false);
+    return null;
+  } catch (error) {
+    await stage.after(true);
+    return String(error.stack ?? error);
+  }
+}
+
+/* play({name: async (stage) => …}): each is a claim. */
+export async function play(claims, options = {}) {
+  const world = new World(process.argv[2]);
+  let browser;
+  let n = 0;
+  let failed = 0;
+  const names = Object.keys(claims).filter((name) => !process.env.STAG_ONLY || name.includes(process.env.STAG_ONLY));
+  console.log(`1..${names.length}`);
+  try {
+    browser = await launch();
+    await world.start(options);
+    const stage = new Stage(world, browser);
+    for (const name of names) {
+      const began = Date.now();
+      const fault = await judge(stage, claims[name]);
+      failed += fault !== null;
+      console.log(fault === null ? `ok ${++n} - ${name} # ${Date.now() - began} ms` : `not ok ${++n} - ${name}\n${fault.replace(/^/gm, "# ")}`);
+    }
+  } catch (error) {
+    failed++;
+    console.log(`Bail out! ${error.message.split("\n")[0]}\n${String(error.stack).replace(/^/gm, "# ")}`);
+  }
+  if (failed) console.log(world.logs().replace(/^/gm, "# "));
+  await browser?.close();
+  await world.end();
+  process.exit(failed ? 1 : 0);
+}

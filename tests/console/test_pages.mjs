@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * test_pages.mjs - every page of the console as people come to it: light, dark, narrow, by keyboard, with a screen reader.
+ */
+import { assert, beAccessible, beAccessibleInDark, notScrollSideways, open, pages, play, until } from "./stage.mjs";
+
+/* What a page has once its data is there. */
+const filled = {
+  overview: (p) => p.getByRole("list", { name: "Nodes of pool shop" }).getByText("Primary"),
+  pool: (p) => p.getByRole("table", { name: "Nodes of pool shop" }).getByText("Primary", { exact: true }),
+  storage: (p) => p.getByRole("table", { name: "Partitions of store disk" }).getByText("scratch"),
+  connections: (p) => p.getByRole("table", { name: /Queue pairs of stagd/ }).first(),
+  memory: (p) => p.getByRole("table", { name: "Regions alive" }),
+  events: (p) => p.locator(".events li").first(),
+  about: (p) => p.locator(".findings li").first(),
+};
+
+async function everyPage(stage, look) {
+  for (const name of pages) {
+    const page = await stage.at(name);
+    await filled[name](page).waitFor();
+    await look(page, name);
+  }
+}
+
+const background = (page) => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+
+await play({
+  async every_page_is_accessible_in_light_and_dark(stage) {
+    await everyPage(stage, async (page, name) => {
+      await beAccessible(page, name);
+      await page.emulateMedia({ colorScheme: "dark" });
+      await until("dark", () => page.evaluate(() => document.documentElement.dataset.theme === "dark"));
+      await beAccessibleInDark(page, name);
+      await page.emulateMedia({ colorScheme: "light" });
+    });
+  },
+
+  async every_page_fits_every_screen(stage) {
+    await everyPage(stage, async (page, name) => {
+      for (const width of [360, 768, 1920, 1280]) {
+        await page.setViewportSize({ width, height: 900 });
+        await notScrollSideways(page, `${name} at ${width}`);
+      }
+    });
+  },
+
+  async a_phone_has_a_menu({ browser, base }) {
+    const page = await open(browser, base, { viewport: { width: 360, height: 740 } });
+    const menu = page.getByRole("button", { name: "Open the menu" });
+    await menu.click();
+    await beAccessible(page, "the menu");
+    await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: "Storage" }).click();
+    await page.getByRole("heading", { name: "Storage", level: 1 }).waitFor();
+    await menu.waitFor();
+    await page.context().close();
+  },
+
+  async colours_follow_the_system_and_the_button({ browser, base }) {
+    const page = await open(browser, base, { colorScheme: "dark" });
+    await filled.overview(page).waitFor();
+    const dark = await background(page);
+    await page.emulateMedia({ colorScheme: "light" });
+    await until("light", async () => (await background(page)) !== dark);
+    const light = await background(page);
+    await page.locator("[data-test=theme]").click();
+    assert.equal(await background(page), light);
+    await page.locator("[data-test=theme]").click();
+    await until("dark by the button", async () => (await background(page)) === dark);
+    await page.reload();
+    await filled.overview(page).waitFor();
+    assert.equal(await background(page), dark, "it is remembered");
+    await page.context().close();
+  },
+
+  async it_can_be_used_by_keyboard_alone({ browser, base }) {
+    const page = await open(browser, base);
+    const focused = () => page.evaluate(() => document.activeElement.textContent.trim() || document.activeElement.getAttribute("aria-label"));
+    await filled.overview(page).waitFor();
+    await page.keyboard.press("Tab");
+    assert.equal(await focused(), "Skip to the page");
+    await page.keyboard.press("Enter");
+    assert.equal(await focused(), "Overview");
+    await page.keyboard.press("g");
+    await page.keyboard.press("s");
+    await page.getByRole("heading", { name: "Storage", level: 1 }).waitFor();
+    await until("the title has the focus", async () => (await focused()) === "Storage");
+    await page.keyboard.press("Tab");
+    assert.equal(await focused(), "Serve a store");
+    const ring = await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle);
+    assert.equal(ring, "solid", "the focus is seen");
+    await page.keyboard.press("Enter");
+    await page.getByRole("dialog", { name: "Serve a store" }).waitFor();
+    await beAccessible(page, "a dialog");
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    assert.equal(await focused(), "Serve a store", "the focus comes back");
+    await page.keyboard.press("g");
+    await page.keyboard.press("e");
+    await page.getByRole("heading", { name: "Events", level: 1 }).waitFor();
+    await page.keyboard.press("/");
+    assert.equal(await focused(), "Search events");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keyboard" }).waitFor({ state: "detached" });
+    await page.locator("#page-title").focus();
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keyboard" }).waitFor();
+    await page.keyboard.press("Escape");
+    await page.context().close();
+  },
+
+  async plots_move_pause_and_have_numbers(stage) {
+    const load = stage.world.load();
+    const page = await stage.at("overview");
+    const plot = page.getByRole("img", { name: /^Pool changes/ });
+    const words = () => plot.getAttribute("aria-label");
+    await until("changes are counted", async () => /now [^0]/.test(await words()));
+    const before = await words();
+    await until("the plot moves", async () => (await words()) !== before);
+    await page.getByRole("button", { name: "Pause" }).click();
+    const held = await words();
+    await page.waitForResponse((r) => r.url().includes("/history"));
+    await page.waitForResponse((r) => r.url().includes("/history"));
+    assert.equal(await words(), held, "a pause holds it");
+    await page.getByRole("button", { name: "Go on" }).click();
+    await page.getByText("10 min", { exact: true }).click();
+    assert.match(await words(), /the last 10 min/);
+    await page.getByRole("button", { name: "Pool changes as a table" }).click();
+    await page.getByRole("table", { name: /Pool changes/ }).getByRole("row").nth(1).waitFor();
+    await load.stop();
+  },
+
+  async connections_are_filtered_and_sorted(stage) {
+    const page = await stage.at("connections");
+    await filled.connections(page).waitFor();
+    const table = page.getByRole("table").first();
+    await table.getByRole("button", { name: "Queue pair" }).click();
+    assert.equal(await table.getByRole("columnheader", { name: "Queue pair" }).getAttribute("aria-sort"), "ascending");
+    await page.getByRole("searchbox").fill("RTS");
+    await table.waitFor();
+    await page.getByRole("searchbox").fill("no such thing");
+    await page.getByText("None fits").waitFor();
+  },
+
+  async regions_are_filtered(stage) {
+    const page = await stage.at("memory");
+    await filled.memory(page).waitFor();
+    const rows = page.getByRole("table", { name: "Regions alive" }).locator("tbody tr");
+    const all = await rows.count();
+    await page.getByText("Open to peers").click();
+    await until("fewer, and all of them open to peers", async () => {
+      const texts = await rows.allTextContents();
+      return texts.length <= all && texts.length > 0 && texts.every((t) => t.includes("remote"));
+    });
+    await page.getByRole("searchbox").fill("0xnothing");
+    await page.getByText("None fits").waitFor();
+  },
+
+  async events_come_live_and_are_found(stage) {
+    const { world } = stage;
+    const page = await stage.at("events");
+    await filled.events(page).waitFor();
+    await page.getByText("Live, newest first").waitFor();
+    await world.ask("POST", "/stores/disk/partitions", JSON.stringify({ name: "seen-live", size: "1M" }), { "Content-Type": "application/json" });
+    await page.locator(".events li", { hasText: "seen-live" }).first().waitFor();
+    await page.getByRole("button", { name: "Pause" }).click();
+    await world.ask("DELETE", "/stores/disk/partitions/seen-live");
+    await page.getByRole("button", { name: /Go on \(\d+ new\)/ }).click();
+    await page.getByRole("searchbox").fill("seen-live removed");
+    await until("what was searched for", async () => {
+      const texts = await page.locator(".events li").allTextContents();
+      return texts.length > 0 && texts.every((t) => t.includes("seen-live"));
+    });
+    await page.getByRole("searchbox").fill("");
+    await page.getByText("Errors", { exact: true }).click();
+    await until("only errors", async () => (await page.locator(".events li .badge").allTextContents()).every((t) => t === "err"));
+  },
+
+  async events_are_asked_for_where_no_stream_gets_through({ browser, base, world }) {
+    const page = await open(browser, "about:blank");
+    await page.route("**/events/stream*", (route) => route.fulfill({ status: 502, body: "" }));
+    await page.goto(`${base}/#/events`);
+    await page.getByText("Asked for every second").waitFor();
+    await world.ask("POST", "/stores/disk/partitions", JSON.stringify({ name: "asked-for", size: "1M" }), { "Content-Type": "application/json" });
+    await page.locator(".events li", { hasText: "asked-for" }).first().waitFor();
+    await world.ask("DELETE", "/stores/disk/partitions/asked-for");
+    await page.context().close();
+  },
+
+  async about_tells_of_the_daemon_and_reloads_it(stage) {
+    const page = await stage.at("about");
+    await page.getByRole("table", { name: "Daemons" }).locator("tbody tr").nth(2).waitFor();
+    await page.getByRole("button", { name: "Read the configuration again" }).click();
+    await page.getByText("stagd has read its configuration again").waitFor();
+  },
+
+  async calm_is_respected(stage) {
+    const load = stage.world.load();
+    const page = await stage.at("overview");
+    const moving = () => page.evaluate(() => document.getAnimations().filter((a) => a.playState === "running").length);
+    await page.locator(".picture.flowing").waitFor();
+    assert.equal(await moving(), 0);
+    await page.emulateMedia({ reducedMotion: "no-preference" });
+    await until("what flows moves", async () => (await moving()) > 0);
+    await page.emulateMedia({ reducedMotion: "reduce" });
+    await load.stop();
+  },
+});
