@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck shell=bash
+#
+# system.sh - start and stop the system in $state.
+
+iqn=iqn.2026-01.stag:up
+room_mb=400 # the store, and logs
+
+# ---- its files ---------------------------------------------------------------------------
+
+new_token() {
+	[[ -s $state/main/token ]] || head -c 24 /dev/urandom | base64 | tr '+/' '-_' >"$state/main/token" || return 1
+	sed 's/^/Authorization: Bearer /' "$state/main/token" >"$state/main/authorization"
+}
+
+# A machine with other work is often late: a node that hears nothing for less than this is not given up. One whose process
+# has ended is replaced at once.
+calm_times() {
+	sed -i 's/^; beat = .*/beat = 20ms/; s/^; lease = .*/lease = 3s/; s/^; promote = .*/promote = 3600ms/' "$@"
+}
+
+write_pool() {
+	local name
+	rm -rf "$state"/{a,b,roll*,born,lost}
+	for name in a b; do
+		if [[ -f $state/$name.log ]]; then mv "$state/$name.log" "$state/$name.log.old"; fi
+	done
+	quietly 'the pool' "$stag" pool create shop --size 64M --node a --dir "$state/a" --roll "file:$state/roll" --port "${port[a]}" &&
+		quietly 'the standby' "$stag" pool join shop --node b --dir "$state/b" --from "$state/a" --port "${port[b]}" &&
+		calm_times "$state/a/stag.ini" "$state/b/stag.ini"
+}
+
+# The first line of an admin's in the file of secrets, for the watch.
+watch_secret() {
+	awk '$2 ~ /admin/ { print $3; exit }' "$state/a/secrets" >"$state/main/watch-secret" && [[ -s $state/main/watch-secret ]]
+}
+
+write_main() {
+	cat >"$state/main/stag.ini" <<-EOF
+	; Written by ./up, and again whenever it starts. What the console and the API make is in conf.d/.
+	[daemon]
+	name = main
+	state = $state/main
+
+	[store disk]
+	path = $state/main/disk.img
+	create = yes
+	size = 256M
+	address = 127.0.0.1
+	port = ${port[store]}
+	partition.goods = 64M local:write net:127.0.0.0/8:write
+	partition.blocks = 64M local:write net:127.0.0.0/8:write
+
+	[target up]
+	iqn = $iqn
+	address = 127.0.0.1
+	port = ${port[target]}
+	lun.1 = store:disk/blocks
+
+	[watch shop]
+	nodes = 127.0.0.1:${port[a]},127.0.0.1:${port[b]}
+	user = admin
+	secret-file = $state/main/watch-secret
+
+	[api]
+	listen = 127.0.0.1:${port[api]}
+	token-file = $state/main/token
+	EOF
+}
+
+has_room() {
+	local free
+	free=$(df -Pm "$state" | awk 'NR == 2 { print $4 }')
+	((free >= room_mb)) && : >"$state/.room" && rm -f "$state/.room" && return 0
+	fail "$state has room for $free MB, and $room_mb MB are needed: make room, or set XDG_STATE_HOME to a directory elsewhere"
+}
+
+make_state() {
+	mkdir -p "$state/main" && chmod 700 "$state" "$state/main" || fail "cannot make $state"
+	has_room
+}
+
+# A directory that another version has left: its store is good, the rest is made again.
+check_version() {
+	local found=
+	{ read -r found <"$state/version"; } 2>/dev/null || return 0
+	[[ $found == "$state_version" ]] && return 0
+	((found < state_version)) || fail "$(short "$state") was made by a later version of stag (layout $found, not $state_version): use that one, or move it away"
+	if any_runs; then fail "what runs was started by an older version: ./up --down stops it, then ./up starts this one"; fi
+	note "$(short "$state") was made by an older version: its store is kept, the rest is made again"
+	rm -f "$state"/{ports,born,lost}
+}
+
+# The pool is memory: who has not been stopped by --down, and does not run, took it along.
+check_pool() {
+	[[ ! -e $state/born || $fresh ]] && return 0
+	fail "neither node of the pool runs, though nobody stopped them with ./up --down: the machine was restarted, or both were killed.
+    What was in the pool is lost: it is memory. The store is as it was. ./up --fresh begins with an empty pool"
+}
+
+# Everything anew but the store: nothing of it runs.
+configure_all() {
+	check_version
+	check_pool
+	umask 077
+	make_state
+	choose_ports
+	echo "$state_version" >"$state/version" && write_pool && new_token && watch_secret && write_main ||
+		fail "$state could not be made; is there room?"
+}
+
+# ---- start -------------------------------------------------------------------------------
+
+start_keeper() {
+	trim_logs
+	setsid "$here/scripts/up/keeper" "$state" "$stagd" "${keeper_for-}" 6>&- 7>&- 8>&- 9>&- </dev/null >>"$state/keeper.log" 2>&1 &
+	disown
+	until_true 10 runs keeper || fail "the keeper did not start: $(tail -n 2 "$state/keeper.log")"
+}
+
+trim_logs() {
+	local log
+	for log in "$state"/*.log; do
+		if [[ -f $log && $(stat -c %s "$log") -gt 4000000 ]]; then mv "$log" "$log.old"; fi
+	done
+}
+
+is_in_sync() {
+	[[ -e $state/born ]] && [[ $(jq -r '[.members[]? | select(."in-sync")] | length' "$state/roll" 2>/dev/null) == 2 ]]
+}
+
+# api PATH [CURL OPTION...]: what the API answers; false if it does not, or refuses
+api() {
+	local path=$1
+	shift
+	curl -sf -m 5 -H "@$state/main/authorization" "$@" "http://127.0.0.1:${port[api]}$path"
+}
+
+serves_all() {
+	runs main && api /api/v1/status -o /dev/null
+}
+
+# await WHAT COMMAND...: it comes true; or the keeper or somebody's --down says why not
+await() {
+	local what=$1 end=$((SECONDS + 60))
+	shift
+	until "$@"; do
+		wanted up || fail 'it was stopped by ./up --down meanwhile'
+		[[ ! -e $state/lost ]] || fail "$(<"$state/lost")"
+		((SECONDS < end)) || { tail -n 5 "$state"/*.log >&2 && fail "$what: not for a minute; the logs above say why"; }
+		runs keeper || start_keeper
+		sleep 0.1
+	done
+}
+
+# A --down that comes later holds, even if this is still waiting or building then.
+ask_up() {
+	mkdir -p "$state" && chmod 700 "$state" && : >>"$state/up.lock" && echo up >"$state/wanted" || fail "cannot write to $state; is there room?"
+}
+
+# One ./up at a time looks and starts; the second one finds all of it there.
+bring_up() {
+	exec 9>>"$state/up.lock"
+	flock -n 9 || { note 'another ./up is starting it: waiting' && flock 9; }
+	wanted up || fail 'it was stopped by ./up --down meanwhile'
+	if [[ $fresh ]]; then stop keeper && stop_nodes; fi
+	if any_runs; then
+		check_version
+		read_ports
+		[[ -z $fresh ]] || { umask 077 && write_pool && watch_secret; } || fail 'the pool could not be made'
+	else
+		configure_all
+	fi
+	runs keeper || { note 'starting' && start_keeper; }
+	await 'the pool' is_in_sync
+	await 'the store, the target and the console' serves_all
+	exec 9>&-
+}
+
+up_start() {
+	ask_up
+	prepare
+	wanted up || fail 'it was stopped by ./up --down meanwhile'
+	bring_up
+	tell_where
+	[[ $detach ]] || follow
+}
+
+# ---- stop --------------------------------------------------------------------------------
+
+# stop NAME: in order, or after ten seconds without
+stop() {
+	runs "$1" || return 0
+	kill "$pid" 2>/dev/null
+	until_true 10 eval "! runs $1" && return 0
+	runs "$1" || return 0
+	note "$1 (process $pid) does not end: it is killed"
+	kill -9 "$pid" 2>/dev/null
+	until_true 5 eval "! runs $1"
+}
+
+# The standby first: then the primary has nobody to hand over to, and need not.
+stop_nodes() {
+	local primary
+	primary=$(jq -r '.primary // ""' "$state/roll" 2>/dev/null)
+	if [[ $primary == a ]]; then stop b && stop a; else stop a && stop b; fi
+}
+
+take_down() {
+	echo down >"$state/wanted" || fail "cannot write to $state"
+	stop keeper && stop main && stop_nodes || fail "not all of it could be stopped: $(./up --status)"
+	# what was in memory is gone; what is left would only pretend
+	rm -rf "$state"/{a,b,roll*,born,lost}
+}
+
+up_down() {
+	[[ -d $state ]] || { note 'nothing runs, nothing to stop' && return; }
+	local was=''
+	if any_runs; then was=1; fi
+	take_down
+	if [[ $was ]]; then
+		note "stopped. The store is kept: $(short "$state/main/disk.img"); what was in the pool is gone"
+	else
+		note 'nothing runs, nothing to stop'
+	fi
+}
+
+up_pid() {
+	local name=$1
+	if [[ $name == primary ]]; then name=$(jq -r '.primary // "nobody"' "$state/roll" 2>/dev/null); fi
+	any_runs || fail 'it is not up: ./up starts it'
+	[[ $name == a || $name == b || $name == main || $name == keeper ]] || fail "--pid wants a, b, main, keeper or primary, not '$1'"
+	runs "$name" || fail "$name does not run"
+	echo "$pid"
+}
