@@ -34,10 +34,10 @@ for op in write read send; do
 		perftest "$p-new-api" "$p" '-s 4096 -n 300' 'ibv_wr_start and its family (STAG_PART_ID=4119)' run run_new_api
 	done
 	p=ib_${op}_bw
-	perftest "$p-new-api-all" "$p" '-a -n 100' 'ibv_wr_start and its family, all sizes' trace no limit 120 run run_new_api
+	perftest "$p-new-api-all" "$p" '-a -n 20' 'ibv_wr_start and its family, all sizes' trace no limit 120 run run_new_api
 	perftest "$p-8-qps" "$p" '-q 8 -s 8192 -n 200' 'eight queue pairs'
 	perftest "$p-both-ways" "$p" '-b -s 65536 -n 500' 'both directions at once' trace no
-	perftest "$p-infinite" "$p" '--run_infinitely -D 1 -s 65536' 'ten seconds of traffic, then the client is stopped' \
+	perftest "$p-infinite" "$p" '--run_infinitely -D 1 -s 65536' 'three seconds of traffic, then the client is stopped' \
 		trace no run run_infinite
 done
 
@@ -55,7 +55,7 @@ for p in ib_read_bw ib_read_lat ib_send_lat; do
 done
 perftest ib_send_bw-events ib_send_bw '-e -s 65536 -n 5000 -r 5000' 'completion events' trace no
 
-# The client reports every second, and would for ever: it is stopped after ten reports, or
+# The client reports every second, and would for ever: it is stopped after three reports, or
 # when its time is over.
 run_infinite() {
 	local words pid trace=
@@ -67,7 +67,7 @@ run_infinite() {
 	under "$client_limit" "${words[@]}" >"$work/client" 2>&1 </dev/null &
 	pid=$!
 	servers+=("$pid") # it ends with them
-	while (($(bw_rows <"$work/client") < 10)) && kill -0 "$pid" 2>/dev/null; do
+	while (($(bw_rows <"$work/client") < 3)) && kill -0 "$pid" 2>/dev/null; do
 		sleep 0.2
 	done
 	if ! kill -0 "$pid" 2>/dev/null; then

@@ -81,7 +81,7 @@ use_disk() {
 on_siw() {
 	cat <<-'ON'
 	#!/bin/sh
-	export STAG_CM=real STAG_LIB=/lib/x86_64-linux-gnu/libstag-verbs.so
+	export STAG_CM=real STAG_LIB=/lib/x86_64-linux-gnu/libstag-verbs.so.0
 	exec "$@"
 	ON
 }

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# shellcheck shell=bash
+#
+# typist.sh - who types a document's commands: sourced by the script that test_commands makes of one.
+
+out=$HOME/../out
+: >"$out"
+
+listeners() {
+	ss -Hltn | sort
+}
+
+# await BEFORE JOB: it listens by now where nobody did before, or it has ended well
+await() {
+	local i
+	for ((i = 0; i < 400; i++)); do
+		[[ $(listeners) == "$1" ]] || return 0
+		kill -0 "$2" 2>/dev/null || { wait "$2"; return; }
+		sleep 0.025
+	done
+	echo "it listens nowhere after ten seconds"
+	return 1
+}
+
+# block LINE: what follows stands there
+block() {
+	line=$1
+	: >"$out"
+}
+
+# fail: say what was typed, and what came of it
+fail() {
+	echo "line $line: $1"
+	echo "\$ $2"
+	tail -n 25 "$out" | cut -c1-300
+	exit 1
+}
+
+# typed COMMAND
+typed() {
+	local before rc background=
+	[[ $1 =~ \&[[:space:]]*(\#.*)?$ && ! $1 =~ \&\&[[:space:]]*$ ]] && background=1
+	[[ $background ]] && before=$(listeners)
+	echo "types line $line: ${1%%$'\n'*}"
+	[[ -z $(tail -c 1 "$out") ]] || echo >>"$out"
+	eval "$1" >>"$out" 2>&1 </dev/null
+	rc=$?
+	((rc == 0)) || fail "exit code $rc" "$1"
+	[[ $background ]] || return 0
+	await "$before" $! >>"$out" 2>&1 || fail "it did not start" "$1"
+}
+
+# shows TEXT: in what the block has printed
+shows() {
+	grep -qE -- "$1" "$out" || fail "no \"$1\" in its output" ''
+}
