@@ -71,6 +71,11 @@ until_true() {
 	done
 }
 
+# want WORD: at no time is there no word in it, whoever looks
+want() {
+	echo "$1" >"$state/wanted.$BASHPID" && mv "$state/wanted.$BASHPID" "$state/wanted"
+}
+
 wanted() {
 	local word=
 	{ read -r word <"$state/wanted"; } 2>/dev/null

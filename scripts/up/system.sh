@@ -155,7 +155,7 @@ await() {
 
 # A --down that comes later holds, even if this is still waiting or building then.
 ask_up() {
-	mkdir -p "$state" && chmod 700 "$state" && : >>"$state/up.lock" && echo up >"$state/wanted" || fail "cannot write to $state; is there room?"
+	mkdir -p "$state" && chmod 700 "$state" && : >>"$state/up.lock" && want up || fail "cannot write to $state; is there room?"
 }
 
 # One ./up at a time looks and starts; the second one finds all of it there.
@@ -207,7 +207,7 @@ stop_nodes() {
 }
 
 take_down() {
-	echo down >"$state/wanted" || fail "cannot write to $state"
+	want down || fail "cannot write to $state"
 	stop keeper && stop main && stop_nodes || fail "not all of it could be stopped: $(./up --status)"
 	# what was in memory is gone; what is left would only pretend
 	rm -rf "$state"/{a,b,roll*,born,lost}
