@@ -100,14 +100,19 @@ static bool make_room(struct ask *a)
 
 static void hear(struct ask *a)
 {
-	ssize_t n = make_room(a) ? recv(a->fd, a->text + a->length, a->room - a->length, 0) : -1;
+	ssize_t n;
 
+	if (!make_room(a)) {
+		end_ask(a, ENOMEM);
+		return;
+	}
+	n = recv(a->fd, a->text + a->length, a->room - a->length, 0);
 	if (n > 0)
 		a->length += (size_t)n;
 	else if (n == 0)
 		end_ask(a, a->length ? 0 : EPROTO);
 	else if (errno != EAGAIN && errno != EINTR)
-		end_ask(a, a->length == a->room ? ENOMEM : EPROTO);
+		end_ask(a, EPROTO);
 }
 
 /* ---- all ---- */
