@@ -920,8 +920,20 @@ static void a_slot_is_not_open_before_all_have_applied_it(void **state)
 	assert_int_equal(ask_node(&s->b).torn, 0);
 }
 
-/* A client that breaks the rules is left; nobody else notices. */
-static void expect_left(struct story *s, struct pool_request *rq)
+static uint64_t count_objects(struct story *s)
+{
+	struct pool_request rq = {.op = POOL_OP_NODES, .length = sizeof(struct node_status)};
+	struct pool_answer answer;
+	struct node_status status;
+
+	assert_int_equal(raw_ask(&s->raw, &rq, &answer), 0);
+	assert_int_equal(answer.length, sizeof(status));
+	memcpy(&status, answer.bytes, sizeof(status));
+	return status.objects;
+}
+
+/* A client that breaks the rules is left, and nothing has come of what it asked for: there are as many objects. Nobody else notices. */
+static void expect_left(struct story *s, struct pool_request *rq, unsigned int objects)
 {
 	struct pool_answer answer;
 
@@ -929,6 +941,7 @@ static void expect_left(struct story *s, struct pool_request *rq)
 	raw_close(&s->raw);
 	s->id[0]++;
 	open_writer(s, &s->a);
+	assert_int_equal(count_objects(s), objects);
 }
 
 static void slots_are_their_clients_alone(void **state)
@@ -954,25 +967,25 @@ static void slots_are_their_clients_alone(void **state)
 	/* Asked for, and still open to writes. */
 	rq = raw_staged(&s->raw, 2, 100);
 	s->raw.ends = 0;
-	expect_left(s, &rq);
+	expect_left(s, &rq, 0);
 	/* Another slot than the one that was ended. */
 	rq = raw_staged(&s->raw, 2, 100);
 	rq.source_address += NODE_SHORT;
-	expect_left(s, &rq);
+	expect_left(s, &rq, 0);
 	/* More than there is. */
 	rq = raw_staged(&s->raw, 2, NODE_SHORT + 1);
-	expect_left(s, &rq);
+	expect_left(s, &rq, 0);
 	/* Nowhere. */
 	rq = raw_staged(&s->raw, 2, 100);
 	rq.source_address = UINT64_MAX;
-	expect_left(s, &rq);
+	expect_left(s, &rq, 0);
 	/* Written to again, when it was asked for. */
 	key = s->raw.slot_rkey[0];
 	insert_staged(s, want, sizeof(want));
 	s->raw.slot_rkey[0] = key;
 	raw_stage(&s->raw, 0, 0, want, 100);
 	rq = (struct pool_request){.op = POOL_OP_NODES, .length = 4096};
-	expect_left(s, &rq);
+	expect_left(s, &rq, 1);
 	insert_staged(s, want, sizeof(want));
 	await(are_same(&s->a, &s->b) && ask_node(&s->a).standbys == 1);
 }
