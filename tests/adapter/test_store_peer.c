@@ -127,12 +127,14 @@ static int make_file(uint64_t size)
 	return fd;
 }
 
-static struct shelf *put_up(struct side *s, const struct stagdv_store_attr *attr, uint64_t staging)
+static struct shelf *put_up(struct side *s, const struct stagdv_store_attr *attr, uint64_t staging,
+			    uint32_t depth)
 {
 	struct shelf *t = calloc(1, sizeof(*t));
 	struct stagdv_store_attr plain = {.length = SPACE, .access = ALL_RIGHTS};
 	struct stagdv_medium_attr m = {.flags = backing == ON_PAGES ? STAGDV_MEDIUM_BUFFERED : 0,
-				       .staging_bytes = staging};
+				       .staging_bytes = staging,
+				       .depth = depth};
 	struct media *media;
 
 	t->owner = s;
@@ -250,7 +252,7 @@ static void begin_with(struct story *s, const struct stagdv_store_attr *attr, ui
 
 	memset(s, 0, sizeof(*s));
 	pair_open(&s->p, &w, &w);
-	s->t = put_up(&s->p.b, attr, staging);
+	s->t = put_up(&s->p.b, attr, staging, 0);
 	s->m = own_region(&s->p.a, SPACE);
 	dice_fill(s->m->at, SPACE);
 }
@@ -768,8 +770,8 @@ static void a_connection_uses_as_many_media_as_there_are(void **state)
 
 	begin(&s);
 	for (int i = 0; i < MEDIA; i++) {
-		more[i] = put_up(&s.p.b, NULL,
-				 64 * KIB); /* 8 MiB may be locked by an ordinary user */
+		/* an ordinary user may lock 8 MiB, in all processes together, and others of these run now */
+		more[i] = put_up(&s.p.b, NULL, 64 * KIB, 8);
 		expect_sent(&s.p.a, write_to(&s.p.a, s.m, (size_t)i, 4096, more[i], 0));
 	}
 	expect_ok(&s.p.a, s.p.a.scq, post_barrier(&s.p.a, s.t), &s.p);
@@ -862,7 +864,7 @@ static struct shelf *open_raw(struct scene *s, void **state)
 {
 	*s = (struct scene){.others = *state};
 	scene_open(s, &(struct scene_wish){.peer.extensions = false});
-	return put_up(&s->us, NULL, 0);
+	return put_up(&s->us, NULL, 0, 0);
 }
 
 static void close_raw(struct scene *s, struct shelf *t)
