@@ -152,22 +152,58 @@ static bool is_any(const char *address)
 	return !address || strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0;
 }
 
-static void add_node(struct pool_where *w, const struct conf_pool *p)
+static bool has_address(const char *nodes, const char *address)
+{
+	size_t len = strlen(address);
+
+	for (const char *at = nodes; (at = strstr(at, address)); at += len)
+		if ((at == nodes || at[-1] == ',') && (at[len] == ',' || at[len] == '\0'))
+			return true;
+	return false;
+}
+
+static void add_address(struct pool_where *w, const char *address)
 {
 	size_t len = strlen(w->nodes);
+
+	if (len + 1 + strlen(address) < sizeof(w->nodes) && !has_address(w->nodes, address))
+		sprintf(w->nodes + len, "%s%s", len ? "," : "", address);
+}
+
+static void add_node(struct pool_where *w, const struct conf_pool *p)
+{
 	const char *host = p->advertise		? p->advertise
 			   : is_any(p->address) ? "127.0.0.1"
 						: p->address;
 	bool bare6 = host[0] != '[' && strchr(host, ':') != strrchr(host, ':');
 	bool has_port = !bare6 && strchr(host[0] == '[' ? strchr(host, ']') : host, ':');
+	char address[512], port[16] = "";
 
 	if (!p->attr.port && !has_port)
 		return; /* any port: nobody knows which */
-	snprintf(w->nodes + len, sizeof(w->nodes) - len, "%s%s%s%s", len ? "," : "",
-		 bare6 ? "[" : "", host, bare6 ? "]" : "");
-	len = strlen(w->nodes);
 	if (!has_port)
-		snprintf(w->nodes + len, sizeof(w->nodes) - len, ":%u", p->attr.port);
+		snprintf(port, sizeof(port), ":%u", p->attr.port);
+	if (snprintf(address, sizeof(address), "%s%s%s%s", bare6 ? "[" : "", host, bare6 ? "]" : "",
+		     port) < (int)sizeof(address))
+		add_address(w, address);
+}
+
+/* The others, by a roll that is a file: where this node is down, one of them may be primary. */
+static void add_others(struct pool_where *w, const struct conf_pool *p)
+{
+	char text[ROLL_MAX_TEXT + 1];
+	struct roll roll;
+	const char *why;
+	ssize_t len;
+
+	if (!p->roll || strncmp(p->roll, "file:", 5) != 0)
+		return;
+	len = file_read(AT_FDCWD, p->roll + 5, text, sizeof(text));
+	if (len < 0 || roll_from_text(text, (size_t)len, &roll, NULL, &why) != 0)
+		return;
+	for (unsigned int i = 0; i < ROLL_MAX_NODES; i++)
+		if (roll.members[i].name[0] && strcmp(roll.members[i].name, p->node) != 0)
+			add_address(w, roll.members[i].address);
 }
 
 /* name: of the pool, in the file; NULL: the first. */
@@ -184,8 +220,10 @@ static bool take_ini(const struct pool_use *u, struct pool_where *w, const char 
 	if (good && !p)
 		complain("%s: there is no pool '%s' in it", path, name ? name : "");
 	good = p != NULL;
-	if (good)
+	if (good) {
 		add_node(w, p);
+		add_others(w, p);
+	}
 	if (good && !w->secret[0] && !u->secret_file)
 		good = be_one_of(w, &p->secrets, u->user, p->secrets_file);
 	conf_free(&conf);
