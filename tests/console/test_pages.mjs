@@ -98,6 +98,7 @@ await play({
     await page.keyboard.press("g");
     await page.keyboard.press("e");
     await page.getByRole("heading", { name: "Events", level: 1 }).waitFor();
+    await until("the title has the focus", async () => (await focused()) === "Events");
     await page.keyboard.press("/");
     assert.equal(await focused(), "Search events");
     await page.keyboard.press("Tab");
