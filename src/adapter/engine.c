@@ -183,6 +183,11 @@ int watch_add(struct watch *w, int fd, uint32_t events, void (*fn)(struct watch 
 	return 0;
 }
 
+unsigned engine_age(void)
+{
+	return engine.forks;
+}
+
 static bool is_watched(const struct watch *w)
 {
 	return w->slot != 0 && w->forks == engine.forks;

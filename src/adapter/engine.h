@@ -40,7 +40,8 @@ struct work {
 int engine_start(void); /* idempotent; starts the thread */
 void engine_lock(void); /* recursive */
 void engine_unlock(void);
-bool engine_locked(void); /* by this thread; for asserts */
+bool engine_locked(void);  /* by this thread; for asserts */
+unsigned engine_age(void); /* another in a forked child, and when the descriptors were lost */
 
 /*
  * add and del are called with the engine lock held; mod from anywhere while the

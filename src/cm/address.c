@@ -50,6 +50,16 @@ uint16_t address_port(const struct sockaddr *a)
 	return a->sa_family == AF_INET6 ? in6(a)->sin6_port : 0;
 }
 
+bool address_same(const struct sockaddr *a, const struct sockaddr *b)
+{
+	if (a->sa_family != b->sa_family || address_port(a) != address_port(b))
+		return false;
+	if (a->sa_family == AF_INET)
+		return in4(a)->sin_addr.s_addr == in4(b)->sin_addr.s_addr;
+	return a->sa_family == AF_INET6 && in6(a)->sin6_scope_id == in6(b)->sin6_scope_id &&
+	       IN6_ARE_ADDR_EQUAL(&in6(a)->sin6_addr, &in6(b)->sin6_addr);
+}
+
 void address_set_port(struct sockaddr *a, uint16_t port)
 {
 	if (a->sa_family == AF_INET)

@@ -91,7 +91,8 @@ void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
 enum conn_state { CONN_TCP, CONN_REPLY, CONN_REQUEST, CONN_ASKED, CONN_ANSWERING, CONN_ENDED };
 
 struct conn {
-	struct list link;	   /* in listener->half_open */
+	struct list
+		link; /* in listener->half_open; an active one: in the line of those that dial */
 	struct cm_id *id;	   /* NULL until a passive one is presented */
 	struct listener *listener; /* while half open, or waiting to be presented */
 	enum conn_state state;
@@ -99,6 +100,8 @@ struct conn {
 	struct stream *stream;
 	struct watch watch;
 	struct timer timer;	/* the deadline of it all; not moved by progress */
+	uint64_t turn;		/* of those that connect */
+	unsigned age;		/* the engine's */
 	struct timer redial;	/* a moment after the peer refused, */
 	uint64_t refused_until; /* as long as it is before that */
 	bool was_reset;		/* one reset is forgiven, too */
@@ -288,7 +291,8 @@ void id_qp_gone(struct cm_id *id); /* its queue pair is about to be destroyed */
 
 socklen_t address_len(const struct sockaddr *a); /* 0: neither IPv4 nor IPv6 */
 bool address_is_any(const struct sockaddr *a);
-uint16_t address_port(const struct sockaddr *a); /* network order */
+uint16_t address_port(const struct sockaddr *a);		       /* network order */
+bool address_same(const struct sockaddr *a, const struct sockaddr *b); /* and the port */
 void address_set_port(struct sockaddr *a, uint16_t port);
 void address_loopback(int family, struct sockaddr_storage *out);
 void address_any(int family, struct sockaddr_storage *out);

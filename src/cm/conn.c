@@ -11,6 +11,7 @@
 #include "cm/cm.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -59,6 +60,7 @@ static void conn_free(struct conn *c, enum parting how)
 {
 	if (c->listener)
 		listener_remove(c->listener, c);
+	list_del(&c->link);
 	if (c->id)
 		c->id->conn = NULL;
 	timer_cancel(&c->timer);
@@ -175,9 +177,39 @@ static int dial_socket(struct cm_id *id)
 	return socket_bound(id, (struct sockaddr *)&src, BIND_PORT_LATE);
 }
 
+/*
+ * Those that have not sent their Request, by their turns: one that found a
+ * listener does not overtake another that was refused (come_again() below).
+ * perftest counts its connections on both sides, and takes the first here for
+ * the first there.
+ */
+static struct list line = {&line, &line};
+
+static void line_enter(struct conn *c)
+{
+	struct list *at = line.prev;
+
+	if (!list_empty(&c->link))
+		return;
+	while (at != &line && list_entry(at, struct conn, link)->turn > c->turn)
+		at = at->prev;
+	list_add_tail(at->next, &c->link);
+}
+
+static const struct sockaddr *place(const struct conn *c)
+{
+	return &c->id->cm.route.addr.dst_addr;
+}
+
+/* Those of a forked child's parent are none of its own. */
+static bool is_bound_for(const struct conn *c, const struct sockaddr *to, unsigned age)
+{
+	return c->age == age && address_same(place(c), to);
+}
+
 static int dial(struct conn *c)
 {
-	const struct sockaddr *dst = &c->id->cm.route.addr.dst_addr;
+	const struct sockaddr *dst = place(c);
 	int err;
 
 	c->fd = dial_socket(c->id);
@@ -191,6 +223,7 @@ static int dial(struct conn *c)
 	if (err)
 		goto err_close;
 	c->state = CONN_TCP;
+	line_enter(c);
 	return 0;
 err_close:
 	close(c->fd);
@@ -209,6 +242,8 @@ static void show_source(struct cm_id *id, int fd)
 	getsockname(fd, &id->cm.route.addr.src_addr, &len);
 }
 
+static uint64_t turns;
+
 int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 {
 	struct conn *c = conn_new(CONN_TCP);
@@ -218,6 +253,8 @@ int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 	if (!c)
 		return -ENOMEM;
 	c->id = id;
+	c->turn = ++turns;
+	c->age = engine_age();
 	c->wish = *w;
 	c->form = config()->mpa_rev >= 2 ? REQUEST_ENHANCED : REQUEST_PLAIN;
 	err = dial(c);
@@ -232,13 +269,52 @@ int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 	return 0;
 }
 
-static void conn_redial(struct timer *t)
+/* A source port that was chosen is free at once. */
+static void hang_up(struct conn *c)
 {
-	struct conn *c = container_of(t, struct conn, redial);
-	int err = dial(c);
+	struct linger now = {.l_onoff = 1, .l_linger = 0};
 
+	if (c->fd >= 0)
+		setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	conn_drop_stream(c, RESET);
+}
+
+static void dial_anew(struct conn *c)
+{
+	int err;
+
+	timer_cancel(&c->redial);
+	hang_up(c);
+	c->dialled_again = true;
+	err = dial(c);
 	if (err)
 		conn_lost(c, err, "no connection");
+}
+
+/* All to that place that wait, in their order; and those behind them, that may be through by now. */
+static void redial(struct timer *t)
+{
+	const struct conn *due = container_of(t, struct conn, redial);
+	struct sockaddr_storage to = due->id->cm.route.addr.dst_storage;
+	unsigned age = due->age;
+	bool behind = false;
+
+	list_for_each_safe (it, &line) {
+		struct conn *c = list_entry(it, struct conn, link);
+
+		if (!is_bound_for(c, (struct sockaddr *)&to, age))
+			continue;
+		behind |= c->fd < 0;
+		if (behind)
+			dial_anew(c);
+	}
+}
+
+static void dial_later(struct conn *c)
+{
+	hang_up(c);
+	line_enter(c);
+	timer_set(&c->redial, clock_ns() + REDIAL_MS * NS_PER_MS, redial);
 }
 
 /*
@@ -253,10 +329,8 @@ static bool come_again(struct conn *c, int err)
 		return false;
 	if (err == -ECONNRESET && (c->was_reset || c->rx_len))
 		return false;
-	c->dialled_again = true;
 	c->was_reset |= err == -ECONNRESET;
-	conn_drop_stream(c, RESET);
-	timer_set(&c->redial, clock_ns() + REDIAL_MS * NS_PER_MS, conn_redial);
+	dial_later(c);
 	return true;
 }
 
@@ -293,7 +367,20 @@ static bool request_sent(struct conn *c, int err)
 	return true;
 }
 
-static void step_tcp(struct conn *c)
+/* Is there one before it that waits to dial again? */
+static bool must_wait(struct conn *c)
+{
+	for (struct list *it = c->link.prev; it != &line; it = it->prev) {
+		struct conn *other = list_entry(it, struct conn, link);
+
+		if (other->fd < 0 && is_bound_for(other, place(c), c->age))
+			return true;
+	}
+	return false;
+}
+
+/* TCP has a connection, or none. */
+static void dialled(struct conn *c)
 {
 	socklen_t len = sizeof(int);
 	int err = 0;
@@ -301,6 +388,10 @@ static void step_tcp(struct conn *c)
 	getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
 	if (come_again(c, -err))
 		return;
+	if (!err && must_wait(c)) {
+		dial_later(c);
+		return;
+	}
 	if (!err)
 		err = -stream_open_tcp(&c->stream, c->fd, true);
 	if (err) {
@@ -309,8 +400,24 @@ static void step_tcp(struct conn *c)
 	}
 	c->fd = -1;
 	c->state = CONN_REPLY;
+	list_del(&c->link);
 	negotiate_request(&c->wish, c->form, &c->ours);
 	request_sent(c, conn_send(c, &c->ours));
+}
+
+/* What TCP says of those before it comes first: two threads may hand it to us in any order. */
+static void step_tcp(struct conn *c)
+{
+	list_for_each_safe (it, &line) {
+		struct conn *other = list_entry(it, struct conn, link);
+		struct pollfd p = {.fd = other->fd, .events = POLLOUT};
+
+		if (other == c)
+			break;
+		if (other->fd >= 0 && is_bound_for(other, place(c), c->age) && poll(&p, 1, 0) == 1)
+			dialled(other);
+	}
+	dialled(c);
 }
 
 /* A Terminate message as the one FPDU of a stream that will not be (RFC 6581 §8). */

@@ -626,27 +626,79 @@ static void refusal_is_forgiven_for_a_moment(void **state)
 	close(fd);
 }
 
-/* A source port that the program chose is kept for the second attempt. */
-static void second_attempt_keeps_a_chosen_port(void **state)
+/* One whose source port is chosen before it connects. */
+static struct rdma_cm_id *id_with_port(struct rdma_event_channel *ch, uint16_t port)
 {
-	struct rdma_event_channel *ch = channel_new();
-	struct sockaddr_storage from = address(IPV4, 0), to;
-	struct sockaddr_in seen;
-	socklen_t len = sizeof(seen);
+	struct sockaddr_storage from = address(IPV4, 0), to = address(IPV4, port);
 	struct rdma_cm_id *id = id_new(ch);
-	struct mpa_frame rep = {.reply = true, .rev = 1};
-	struct raw_frame req;
-	uint16_t port;
-	int fd, listener = raw_listen(IPV4, &port);
 
-	to = address(IPV4, port);
 	assert_int_equal(rdma_bind_addr(id, (struct sockaddr *)&from), 0);
-	port = rdma_get_src_port(id);
 	assert_int_equal(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 1000), 0);
 	assert_int_equal(expect_status(ch, RDMA_CM_EVENT_ADDR_RESOLVED), 0);
 	assert_int_equal(rdma_resolve_route(id, 1000), 0);
 	assert_int_equal(expect_status(ch, RDMA_CM_EVENT_ROUTE_RESOLVED), 0);
 	give_qp(id);
+	return id;
+}
+
+/* Takes in what asks for a connection, and lets pass what hung up before it did: what it says of itself. */
+static uint8_t next_request(struct peer *p)
+{
+	uint8_t who, byte;
+	int fd;
+
+	while (fd = raw_accept(p->listener), TEMP_FAILURE_RETRY(recv(fd, &byte, 1, MSG_PEEK)) <= 0)
+		close(fd);
+	raw_recv_frame(fd, false, &p->req);
+	assert_int_equal(p->req.f.private_len, 1);
+	who = *p->req.f.private_data;
+	close(fd);
+	return who;
+}
+
+/* A program may count its connections on both sides. The first is refused, the others find a listener. */
+static void refused_ones_are_not_overtaken(void **state)
+{
+	enum { N = 6 };
+	struct peer *p = *state;
+	struct rdma_cm_id *id[N];
+	struct rdma_conn_param param = modest();
+
+	for (int round = 0; round < 8; round++) {
+		close(p->listener);
+		p->listener = raw_bind(IPV4, &p->port);
+		for (uint8_t i = 0; i < N; i++)
+			id[i] = i == 2 ? id_with_port(p->ch, p->port)
+				       : id_resolved(p->ch, IPV4, p->port);
+		for (uint8_t i = 0; i < N; i++) {
+			param.private_data = &i;
+			param.private_data_len = 1;
+			assert_int_equal(rdma_connect(id[i], &param), 0);
+			if (i == 0) {
+				expect_silence(p->ch, 1 + 3 * round);
+				assert_int_equal(listen(p->listener, 64), 0);
+			}
+		}
+		for (uint8_t i = 0; i < N; i++)
+			assert_int_equal(next_request(p), i);
+		for (uint8_t i = 0; i < N; i++)
+			id_gone(id[i]);
+	}
+}
+
+/* A source port that the program chose is kept for the second attempt. */
+static void second_attempt_keeps_a_chosen_port(void **state)
+{
+	struct rdma_event_channel *ch = channel_new();
+	struct sockaddr_in seen;
+	socklen_t len = sizeof(seen);
+	struct mpa_frame rep = {.reply = true, .rev = 1};
+	struct raw_frame req;
+	uint16_t port;
+	int fd, listener = raw_listen(IPV4, &port);
+	struct rdma_cm_id *id = id_with_port(ch, port);
+
+	port = rdma_get_src_port(id);
 	assert_int_equal(rdma_connect(id, NULL), 0);
 	fd = raw_accept(listener);
 	raw_recv_frame(fd, false, &req);
@@ -735,6 +787,7 @@ int main(void)
 		STORY(second_reset_makes_it_plain),
 		STORY(plain_attempt_is_the_last),
 		STORY(refusal_is_forgiven_for_a_moment),
+		STORY(refused_ones_are_not_overtaken),
 		STORY(second_attempt_keeps_a_chosen_port),
 		STORY(destroyed_while_connecting_is_a_reset),
 		STORY(queue_pair_destroyed_while_connecting_is_an_error),

@@ -41,6 +41,11 @@ bool engine_locked(void)
 	return held > 0;
 }
 
+unsigned engine_age(void)
+{
+	return 0;
+}
+
 int watch_add(struct watch *w, int fd, uint32_t events, void (*fn)(struct watch *, uint32_t))
 {
 	CHECK(held);
