@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "stag/stagdv.h"
@@ -641,19 +642,26 @@ static struct rdma_cm_id *id_with_port(struct rdma_event_channel *ch, uint16_t p
 	return id;
 }
 
-/* Takes in what asks for a connection, and lets pass what hung up before it did: what it says of itself. */
-static uint8_t next_request(struct peer *p)
+static void connect_as(struct rdma_cm_id *id, uint8_t who)
 {
-	uint8_t who, byte;
+	struct rdma_conn_param param = modest();
+
+	param.private_data = &who;
+	param.private_data_len = 1;
+	assert_int_equal(rdma_connect(id, &param), 0);
+}
+
+/* Takes in what asks for a connection, and lets pass what hung up before it did. */
+static int next_request(struct peer *p, uint8_t *who)
+{
 	int fd;
 
-	while (fd = raw_accept(p->listener), TEMP_FAILURE_RETRY(recv(fd, &byte, 1, MSG_PEEK)) <= 0)
+	while (fd = raw_accept(p->listener), TEMP_FAILURE_RETRY(recv(fd, who, 1, MSG_PEEK)) <= 0)
 		close(fd);
 	raw_recv_frame(fd, false, &p->req);
 	assert_int_equal(p->req.f.private_len, 1);
-	who = *p->req.f.private_data;
-	close(fd);
-	return who;
+	*who = *p->req.f.private_data;
+	return fd;
 }
 
 /* A program may count its connections on both sides. The first is refused, the others find a listener. */
@@ -662,7 +670,7 @@ static void refused_ones_are_not_overtaken(void **state)
 	enum { N = 6 };
 	struct peer *p = *state;
 	struct rdma_cm_id *id[N];
-	struct rdma_conn_param param = modest();
+	uint8_t seen;
 
 	for (int round = 0; round < 8; round++) {
 		close(p->listener);
@@ -671,19 +679,63 @@ static void refused_ones_are_not_overtaken(void **state)
 			id[i] = i == 2 ? id_with_port(p->ch, p->port)
 				       : id_resolved(p->ch, IPV4, p->port);
 		for (uint8_t i = 0; i < N; i++) {
-			param.private_data = &i;
-			param.private_data_len = 1;
-			assert_int_equal(rdma_connect(id[i], &param), 0);
+			connect_as(id[i], i);
 			if (i == 0) {
 				expect_silence(p->ch, 1 + 3 * round);
 				assert_int_equal(listen(p->listener, 64), 0);
 			}
 		}
-		for (uint8_t i = 0; i < N; i++)
-			assert_int_equal(next_request(p), i);
+		for (uint8_t i = 0; i < N; i++) {
+			close(next_request(p, &seen));
+			assert_int_equal(seen, i);
+		}
 		for (uint8_t i = 0; i < N; i++)
 			id_gone(id[i]);
 	}
+}
+
+static int child_connects(uint16_t port)
+{
+	struct rdma_event_channel *ch = channel_new();
+
+	connect_as(id_resolved(ch, IPV4, port), 'c');
+	return expect_status(ch, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+/* It has a copy of what its parent dials. */
+static void forked_child_does_not_dial_for_its_parent(void **state)
+{
+	struct peer *p = *state;
+	struct mpa_frame rep;
+	int fd[2], status;
+	uint8_t seen[2];
+	pid_t pid;
+
+#ifdef __SANITIZE_THREAD__
+	skip(); /* it forbids threads in a child */
+#endif
+	id_gone(p->id);
+	close(p->listener);
+	p->listener = raw_bind(IPV4, &p->port);
+	p->id = id_resolved(p->ch, IPV4, p->port);
+	connect_as(p->id, 'p');
+	expect_silence(p->ch, 5);
+	pid = fork();
+	if (pid == 0)
+		_exit(child_connects(p->port) ? 1 : 0);
+	assert_true(pid > 0);
+	assert_int_equal(listen(p->listener, 16), 0);
+	for (int i = 0; i < 2; i++) {
+		fd[i] = next_request(p, &seen[i]);
+		rep = accepting(&p->req.f);
+		raw_send_frame(fd[i], &rep);
+	}
+	assert_int_equal(seen[0] + seen[1], 'p' + 'c');
+	assert_int_equal(expect_status(p->ch, RDMA_CM_EVENT_ESTABLISHED), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(fd[0]);
+	close(fd[1]);
 }
 
 /* A source port that the program chose is kept for the second attempt. */
@@ -788,6 +840,7 @@ int main(void)
 		STORY(plain_attempt_is_the_last),
 		STORY(refusal_is_forgiven_for_a_moment),
 		STORY(refused_ones_are_not_overtaken),
+		STORY(forked_child_does_not_dial_for_its_parent),
 		STORY(second_attempt_keeps_a_chosen_port),
 		STORY(destroyed_while_connecting_is_a_reset),
 		STORY(queue_pair_destroyed_while_connecting_is_an_error),
