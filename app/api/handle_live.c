@@ -9,10 +9,172 @@
 
 #include "live.h"
 
+/* ---- what a stranger makes up ---- */
+
+static bool is_integer(const json_t *o)
+{
+	return json_is_integer(o);
+}
+
+static bool is_integer_or_null(const json_t *o)
+{
+	return json_is_integer(o) || json_is_null(o);
+}
+
+static bool is_count(const json_t *o)
+{
+	return json_is_integer(o) && json_integer_value(o) >= 0;
+}
+
+static bool is_word(const json_t *o)
+{
+	return json_is_string(o);
+}
+
+static bool is_word_or_null(const json_t *o)
+{
+	return json_is_string(o) || json_is_null(o);
+}
+
+static bool is_word_or_integer(const json_t *o)
+{
+	return json_is_string(o) || json_is_integer(o);
+}
+
+static bool are_words(const json_t *list)
+{
+	json_t *o;
+	size_t i;
+
+	json_array_foreach(list, i, o) if (!is_word(o)) return false;
+	return json_is_array(list);
+}
+
+static bool is_histogram(const json_t *o)
+{
+	const json_t *buckets = json_object_get(o, "buckets"), *one;
+	size_t i;
+
+	json_array_foreach(buckets, i, one) if (json_array_size(one) != 2 ||
+						!is_count(json_array_get(one, 0)) ||
+						!is_count(json_array_get(one, 1))) return false;
+	return json_is_array(buckets) && is_count(json_object_get(o, "count")) &&
+	       is_count(json_object_get(o, "sum_ns")) && is_count(json_object_get(o, "max_ns"));
+}
+
+static bool members_are(const json_t *object, bool (*is)(const json_t *))
+{
+	const char *name;
+	json_t *o;
+
+	json_object_foreach((json_t *)object, name, o) if (!is(o)) return false;
+	return json_is_object(object);
+}
+
+static bool are_counts(const json_t *o)
+{
+	return members_are(o, is_count);
+}
+
+static bool are_histograms(const json_t *o)
+{
+	return members_are(o, is_histogram);
+}
+
+struct member {
+	const char *name;
+	bool (*is)(const json_t *o);
+	bool required;
+};
+
+static const struct member process_members[] = {
+	{"version", is_integer, false},	    {"device", is_word, false},
+	{"now_ns", is_integer, false},	    {"counters", are_counts, false},
+	{"latency", are_histograms, false}, {NULL, NULL, false},
+};
+
+static const struct member qp_members[] = {
+	{"qpn", is_integer, true},
+	{"state", is_word, true},
+	{"local", is_word_or_null, false},
+	{"peer", is_word_or_null, false},
+	{"kind", is_word_or_null, false},
+	{"posts", is_count, false},
+	{"completions", is_count, false},
+	{"tx_bytes", is_count, false},
+	{"rx_bytes", is_count, false},
+	{"tx_msgs", is_count, false},
+	{"rx_msgs", is_count, false},
+	{"latency", is_histogram, false},
+	{NULL, NULL, false},
+};
+
+static const struct member region_members[] = {
+	{"stag", is_word, true},
+	{"kind", is_word, true},
+	{"address", is_word_or_integer, false},
+	{"length", is_count, true},
+	{"access", are_words, true},
+	{"lease_ns", is_integer_or_null, false},
+	{NULL, NULL, false},
+};
+
+/* What the description says of it holds, or it is left off. False: without what it has lost it is nothing. */
+static bool put_right(json_t *o, const struct member *m)
+{
+	if (!json_is_object(o))
+		return false;
+	for (; m->name; m++) {
+		if (m->is(json_object_get(o, m->name)))
+			continue;
+		if (m->required)
+			return false;
+		json_object_del(o, m->name);
+	}
+	return true;
+}
+
+static void put_list_right(json_t *o, const char *name, const struct member *m)
+{
+	json_t *list = json_object_get(o, name);
+
+	for (size_t i = json_array_size(list); i-- > 0;)
+		if (!put_right(json_array_get(list, i), m))
+			json_array_remove(list, i);
+	if (!json_is_array(list))
+		json_object_set_new(o, name, json_array());
+}
+
+static void put_process_right(json_t *o)
+{
+	put_right(o, process_members);
+	put_list_right(o, "qps", qp_members);
+	put_list_right(o, "regions", region_members);
+}
+
+/* ---- answers ---- */
+
+static json_t *ask_all(const char *word)
+{
+	json_t *all = live_ask_all(word), *o;
+	size_t i;
+
+	json_array_foreach(all, i, o) put_process_right(o);
+	return all;
+}
+
 /* Without what the lists of their own are for. */
 void handle_processes(struct request *r)
 {
-	answer_json(r, 200, json_pack("{s:o}", "processes", live_ask_all("counters")));
+	json_t *all = ask_all("counters"), *o;
+	size_t i;
+
+	json_array_foreach(all, i, o)
+	{
+		json_object_del(o, "qps");
+		json_object_del(o, "regions");
+	}
+	answer_json(r, 200, json_pack("{s:o}", "processes", all));
 }
 
 void handle_process(struct request *r)
@@ -23,22 +185,22 @@ void handle_process(struct request *r)
 
 	if (*param(r, 0) >= '1' && *param(r, 0) <= '9' && !*end && pid <= INT32_MAX)
 		o = live_ask((int)pid, "all");
-	if (o)
-		answer_json(r, 200, o);
-	else
+	if (!o) {
 		answer_none(r, "process", param(r, 0));
+		return;
+	}
+	put_process_right(o);
+	answer_json(r, 200, o);
 }
 
 /* The lists of all processes as one, each entry with whose it is. */
 static void answer_joined(struct request *r, const char *word, const char *from, const char *name)
 {
-	json_t *all = live_ask_all(word), *list = json_array(), *process, *o;
+	json_t *all = ask_all(word), *list = json_array(), *process, *o;
 	size_t i, j;
 
 	json_array_foreach(all, i, process) json_array_foreach(json_object_get(process, from), j, o)
 	{
-		if (!json_is_object(o))
-			continue;
 		json_object_set(o, "pid", json_object_get(process, "pid"));
 		json_object_set(o, "program", json_object_get(process, "program"));
 		json_array_append(list, o);
