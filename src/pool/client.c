@@ -19,11 +19,13 @@
 #include "base/clock.h"
 #include "base/export.h"
 
-#define OPEN_MS	  5000
-#define ABSENT	  2 /* times that nobody took a call: nobody is there */
-#define RETRY_MS  30000
-#define DETACH_NS (250 * NS_PER_MS)
-#define SLAB_OPS  (sizeof(((struct slab *)0)->ops) / sizeof(struct op))
+#define OPEN_MS	   5000
+#define STILL_NS   (100 * NS_PER_MS) /* late by so much is more than late, */
+#define SLOW_STEPS 8		     /* but not if every step is */
+#define ABSENT	   2		     /* times that nobody took a call: nobody is there */
+#define RETRY_MS   30000
+#define DETACH_NS  (250 * NS_PER_MS)
+#define SLAB_OPS   (sizeof(((struct slab *)0)->ops) / sizeof(struct op))
 
 /* ---- lists of operations -------------------------------------------------------------------- */
 
@@ -362,7 +364,15 @@ static uint64_t next_time(const struct stag_pool *p)
 	return p->link.stage == LINK_UP ? next : end_of(p, p->taken_back, next);
 }
 
-void client_sleep(struct stag_pool *p, uint64_t until)
+/* Since a time at which it should have gone on. */
+static uint64_t stood_still(uint64_t since)
+{
+	uint64_t now = clock_ns();
+
+	return now > since && now - since > STILL_NS ? now - since : 0;
+}
+
+uint64_t client_sleep(struct stag_pool *p, uint64_t until)
 {
 	struct pollfd fds[] = {{.fd = p->events->fd, .events = POLLIN},
 			       {.fd = p->channel ? p->channel->fd : -1, .events = POLLIN}};
@@ -370,13 +380,14 @@ void client_sleep(struct stag_pool *p, uint64_t until)
 	struct timespec ts;
 
 	if (!link_arm(p))
-		return;
+		return 0;
 	next = next < until ? next : until;
 	left = next > now ? next - now : 0;
 	ts = (struct timespec){.tv_sec = (time_t)(left / NS_PER_S),
 			       .tv_nsec = (long)(left % NS_PER_S)};
 	ppoll(fds, 2, next == UINT64_MAX ? NULL : &ts, NULL);
 	p->look = true;
+	return stood_still(next);
 }
 
 /* ---- who waits elsewhere ------------------------------------------------------------------------------ */
@@ -511,24 +522,31 @@ static bool are_all_absent(const struct stag_pool *p)
 
 /*
  * Until the primary has answered, also who else is there, or a node will not have us; if the program does not say how long,
- * until nobody is there.
+ * until nobody is there. Time in which we stood still does not count: nobody could have answered.
  */
 static int find_primary(struct stag_pool *p, int timeout_ms)
 {
 	uint64_t deadline =
 		clock_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : OPEN_MS) * NS_PER_MS;
+	unsigned int slow = 0;
 
 	seek_start(p, clock_ns());
 	for (;;) {
+		uint64_t began = clock_ns(), still, soon;
+
 		client_step(p);
 		if (p->link.stage == LINK_UP && p->has_asked)
 			return 0;
 		/* A stranger at one of several addresses is no reason to give up. */
 		if (p->refused == -EACCES || (p->refused == -EPROTO && p->num_seats == 1))
 			return p->refused;
+		still = stood_still(began);
+		if (still && slow++ < SLOW_STEPS)
+			deadline += still;
 		if (clock_ns() > deadline || (timeout_ms <= 0 && are_all_absent(p)))
 			break;
-		client_sleep(p, deadline);
+		soon = clock_ns() + STILL_NS;
+		deadline += client_sleep(p, soon < deadline ? soon : deadline);
 	}
 	if (p->refused != 0)
 		return p->refused;

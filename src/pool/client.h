@@ -279,9 +279,9 @@ struct stag_pool {
 
 /* All that can be done without waiting. */
 void client_step(struct stag_pool *p);
-/* Until something may have changed; at most until `until`. */
 void client_new_id(struct stag_pool *p); /* as one who was never here */
-void client_sleep(struct stag_pool *p, uint64_t until);
+/* Until something may have changed; at most until `until`. How much longer it took: the process, or its machine, stood still. */
+uint64_t client_sleep(struct stag_pool *p, uint64_t until);
 int client_watch(struct stag_pool *p, int fd); /* for who waits elsewhere */
 struct op *op_get(struct stag_pool *p);	       /* NULL: no memory */
 void op_put(struct stag_pool *p, struct op *op);

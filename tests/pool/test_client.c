@@ -4,13 +4,17 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -466,6 +470,54 @@ static void patience_ends(void **state)
 	assert_int_equal(stag_pool_insert(pool, "z", 1, NULL), 0); /* who is patient goes on */
 }
 
+/* Stops this process for so long, and lets it go on. */
+static pid_t stand_still_soon(unsigned int ms)
+{
+	pid_t us = getpid(), pid = fork();
+
+	if (pid != 0)
+		return pid;
+	usleep(100 * 1000);
+	kill(us, SIGSTOP);
+	usleep(ms * 1000);
+	kill(us, SIGCONT);
+	_exit(0);
+}
+
+/* The nodes are back after it stood still. */
+static void *come_back_then(void *arg)
+{
+	uint64_t last = clock_ns(), now;
+
+	for (; (now = clock_ns()) - last < *(uint64_t *)arg * NS_PER_MS / 2; last = now)
+		usleep(10 * 1000);
+	fake_gone(0, false);
+	fake_gone(1, false);
+	return NULL;
+}
+
+static void time_in_which_it_stood_still_does_not_count(void **state)
+{
+	struct stag_pool_attr attr = {.user = "ann", .secret = FAKE_SECRET, .timeout_ms = 3000};
+	uint64_t still = 3500;
+	struct stag_pool *other;
+	pthread_t thread;
+	int status;
+	pid_t pid;
+
+	fake_gone(0, true);
+	fake_gone(1, true);
+	assert_int_equal(pthread_create(&thread, NULL, come_back_then, &still), 0);
+	pid = stand_still_soon((unsigned int)still);
+	assert_true(pid > 0);
+	other = stag_pool_open(both, &attr);
+	pthread_join(thread, NULL);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_non_null(other);
+	stag_pool_close(other);
+	assert_int_equal(stag_pool_insert(pool, "z", 1, NULL), 0); /* it is back, too */
+}
+
 /* A node that sends us away whenever we are in is not called without a pause; and used once it serves. */
 static void who_is_thrown_out_takes_his_time(void **state)
 {
@@ -691,6 +743,7 @@ int main(int argc, char **argv)
 		STORY(the_others_are_found),
 		STORY(a_switch_is_not_made_twice),
 		STORY(patience_ends),
+		STORY(time_in_which_it_stood_still_does_not_count),
 		STORY(who_is_thrown_out_takes_his_time),
 		STORY(who_is_thrown_out_again_and_again_is_told),
 		STORY(who_was_forgotten_begins_anew),
