@@ -248,14 +248,16 @@ static void disconnect_sends_what_was_posted(void **state)
 static void destroy_in_the_middle(void **state)
 {
 	struct pair p;
-	struct region *from, *lent;
+	struct region *from, *to, *lent, *shown;
 
 	pair_open(&p, NULL, NULL);
 	from = own_region(&p.a, 8 << 20);
+	to = own_region(&p.a, 8 << 20);
 	lent = lend_region(&p.b, 8 << 20, ALL_REMOTE);
+	shown = lend_region(&p.b, 8 << 20, ALL_REMOTE);
 	for (int i = 0; i < 8; i++) {
 		post_write(&p.a, from, 0, 8 << 20, lent, 0);
-		post_read(&p.a, from, 0, 8 << 20, lent, 0);
+		post_read(&p.a, to, 0, 8 << 20, shown, 0);
 		post_receive(&p.b, lent, 0, 8);
 	}
 	rdma_destroy_qp(p.a.id);

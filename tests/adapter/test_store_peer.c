@@ -1014,7 +1014,7 @@ static void any_end_under_load_leaves_nothing(void **state)
 			uint64_t to = dice(SPACE - len);
 
 			if (one_in(2))
-				write_to(&s.p.a, s.m, dice(SPACE / 2), len, s.t, to);
+				write_to(&s.p.a, s.m, dice(SPACE / 2 - len), len, s.t, to);
 			else
 				read_from(&s.p.a, s.m, SPACE / 2, len, s.t, to);
 		}
