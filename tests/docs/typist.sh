@@ -10,11 +10,16 @@ listeners() {
 	ss -Hltn | sort
 }
 
-# await BEFORE JOB: it listens by now where nobody did before, or it has ended well
+# await BEFORE JOB COMMAND FROM: it listens by now where nobody did before, or it has ended well; a daemon of ours has said that it serves,
+# for others may listen meanwhile, and it has several doors
 await() {
 	local i
 	for ((i = 0; i < 400; i++)); do
-		[[ $(listeners) == "$1" ]] || return 0
+		if [[ $3 == *stagd* || $3 == *--serve* ]]; then
+			tail -c "+$4" "$out" | grep -E '^(serving|console and API) ' >/dev/null && return 0
+		elif [[ $(listeners) != "$1" ]]; then
+			return 0
+		fi
 		kill -0 "$2" 2>/dev/null || { wait "$2"; return; }
 		sleep 0.025
 	done
@@ -38,16 +43,17 @@ fail() {
 
 # typed COMMAND
 typed() {
-	local before rc background=
+	local before from rc background=
 	[[ $1 =~ \&[[:space:]]*(\#.*)?$ && ! $1 =~ \&\&[[:space:]]*$ ]] && background=1
 	[[ $background ]] && before=$(listeners)
 	echo "types line $line: ${1%%$'\n'*}"
 	[[ -z $(tail -c 1 "$out") ]] || echo >>"$out"
+	from=$(($(stat -c %s "$out") + 1))
 	eval "$1" >>"$out" 2>&1 </dev/null
 	rc=$?
 	((rc == 0)) || fail "exit code $rc" "$1"
 	[[ $background ]] || return 0
-	await "$before" $! >>"$out" 2>&1 || fail "it did not start" "$1"
+	await "$before" $! "$1" "$from" >>"$out" 2>&1 || fail "it did not start" "$1"
 }
 
 # shows TEXT: in what the block has printed
