@@ -7,7 +7,7 @@
 #ifndef STAG_TEST_BLOCK_PEER_H
 #define STAG_TEST_BLOCK_PEER_H
 
-#include "block/target.h"
+#include "block/target/target.h"
 
 #define PEER_DATA (1u << 20)
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "block/scsi.h"
+#include "block/scsi/ops.h"
 #include "fake_unit.h"
 
 #define BLOCK	 512

@@ -13,7 +13,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "block/block.h"
-#include "block/iscsi.h"
+#include "block/iscsi/iscsi.h"
 
 #define SCRIPTED_SIZE (64u << 10)
 #define SCRIPTED_NAME "iqn.2026-01.x:scripted"

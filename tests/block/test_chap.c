@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "block/iscsi.h"
+#include "block/iscsi/iscsi.h"
 
 static const char secret[] = "correct horse battery";
 static const uint8_t challenge[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

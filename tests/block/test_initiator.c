@@ -21,7 +21,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "block/initiator.h"
+#include "block/initiator/initiator.h"
 #include "dice.h"
 #include "memory_unit.h"
 #include "model.h"

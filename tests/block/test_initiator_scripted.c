@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "block/initiator.h"
+#include "block/initiator/initiator.h"
 #include "scripted.h"
 #include "wire/wire.h"
 

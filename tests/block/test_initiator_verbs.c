@@ -26,7 +26,7 @@
 #include <rdma/rdma_verbs.h>
 
 #include "await.h"
-#include "block/initiator.h"
+#include "block/initiator/initiator.h"
 #include "dice.h"
 #include "model.h"
 #include "stag/stagdv.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "block/target.h"
+#include "block/target/target.h"
 #include "dice.h"
 
 #define INITIATOR    "InitiatorName=iqn.2026-01.x:i\0"

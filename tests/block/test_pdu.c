@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "block/iscsi.h"
+#include "block/iscsi/iscsi.h"
 #include "dice.h"
 #include "wire/wire.h"
 

@@ -20,7 +20,7 @@
 #include <rdma/rdma_verbs.h>
 
 #include "block/block.h"
-#include "block/iscsi.h"
+#include "block/iscsi/iscsi.h"
 #include "stag/stagdv.h"
 #include "wire/wire.h"
 

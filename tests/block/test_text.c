@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "block/iscsi.h"
+#include "block/iscsi/iscsi.h"
 #include "dice.h"
 
 static struct text_in in;

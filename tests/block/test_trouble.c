@@ -26,8 +26,8 @@
 
 #include "await.h"
 #include "base/clock.h"
-#include "block/lun.h"
-#include "block/target.h"
+#include "block/unit/lun.h"
+#include "block/target/target.h"
 #include "dice.h"
 
 #define TARGET	    "iqn.2026-01.x:t"

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "block/target.h"
+#include "block/target/target.h"
 #include "initiator.h"
 #include "memory_unit.h"
 

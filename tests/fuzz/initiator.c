@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "block/initiator_verbs.h"
+#include "block/initiator/verbs.h"
 #include "wire/wire.h"
 
 #define DEPTH	 4

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * abort.c - commands that take too long: what they are about is the caller's again, and the target knows.
+ *
+ *   NONE -> TASK (ABORT TASK) -> UNIT (LOGICAL UNIT RESET) -> the line is given up
+ *     ^       |                    |
+ *     +-------+--------------------+      the target has let go of it
+ *
+ * One command at a time, the oldest. It fails with ETIMEDOUT; others that a reset takes along are sent again, as after a lost
+ * line.
+ */
+#include "block/initiator/initiator.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define FIRST_TAG 0x81000000u
+#define TAGS	  0x00ffffffu
+
+static const char *const deeds[] = {"nothing", "ABORT TASK", "LOGICAL UNIT RESET"};
+
+static int request(struct stag_block *b, enum abort_step step, const struct cmd *c)
+{
+	struct pdu p = {.opcode = TASK_REQUEST,
+			.flags = PDU_FINAL | (step == ABORT_TASK ? TMF_ABORT_TASK : TMF_LUN_RESET),
+			.lun = io_lun(b),
+			.itt = FIRST_TAG | (b->aborts++ & TAGS),
+			.ref_tag = step == ABORT_TASK ? c->itt : TAG_NONE,
+			.ref_cmd_sn = step == ABORT_TASK ? c->cmd_sn : 0};
+
+	log_warn("block %s: command 0x%08x takes more than %llu ms: %s", b->url.target, c->itt,
+		 (unsigned long long)(b->command_ns / NS_PER_MS), deeds[step]);
+	b->abort_step = step;
+	b->abort_tag = p.itt;
+	b->abort_itt = c->itt;
+	b->abort_end = b->now + b->abort_ns;
+	return initiator_send(b, &p, NULL, 0);
+}
+
+static int give_up(struct stag_block *b)
+{
+	struct cmd *c = initiator_find(b, b->abort_itt);
+
+	b->abort_step = ABORT_NONE;
+	if (c && c->request)
+		io_aborted(b, c, ETIMEDOUT);
+	return block_fail(ETIMEDOUT, "%s: a command takes too long, and is not to be aborted",
+			  b->url.target);
+}
+
+static int escalate(struct stag_block *b)
+{
+	struct cmd *c = initiator_find(b, b->abort_itt);
+
+	if (!c) { /* it was answered meanwhile */
+		b->abort_step = ABORT_NONE;
+		return 0;
+	}
+	return b->abort_step == ABORT_TASK ? request(b, ABORT_UNIT, c) : give_up(b);
+}
+
+static struct cmd *oldest(const struct stag_block *b)
+{
+	return list_empty(&b->under_way) ? NULL : list_entry(b->under_way.next, struct cmd, link);
+}
+
+int abort_watch(struct stag_block *b)
+{
+	const struct cmd *c = oldest(b);
+
+	if (b->abort_step != ABORT_NONE)
+		return b->now >= b->abort_end ? escalate(b) : 0;
+	if (!b->command_ns || !c || b->now - c->sent_at < b->command_ns)
+		return 0;
+	return request(b, ABORT_TASK, c);
+}
+
+uint64_t abort_alarm(const struct stag_block *b)
+{
+	const struct cmd *c = oldest(b);
+
+	if (b->abort_step != ABORT_NONE)
+		return b->abort_end;
+	return b->command_ns && c ? c->sent_at + b->command_ns : 0;
+}
+
+/* A response to the command would have come before this one: the target has let go of it. */
+static int let_go(struct stag_block *b, enum abort_step step)
+{
+	struct cmd *c = initiator_find(b, b->abort_itt);
+	bool probes = c && !c->request;
+
+	b->abort_step = ABORT_NONE;
+	if (c && !probes)
+		io_aborted(b, c, ETIMEDOUT);
+	if (step == ABORT_TASK)
+		return probes ? -ETIMEDOUT : 0;
+	io_lost(b);
+	return probe_again(b);
+}
+
+int abort_response(struct stag_block *b, const struct pdu *p)
+{
+	if (b->abort_step == ABORT_NONE || p->itt != b->abort_tag)
+		return 0; /* it came too late */
+	if (p->code == TASK_FUNCTION_COMPLETE ||
+	    (p->code == TASK_NO_TASK && b->abort_step == ABORT_TASK))
+		return let_go(b, b->abort_step);
+	return escalate(b);
+}

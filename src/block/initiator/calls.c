@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * calls.c - the public calls of who uses a unit.
+ */
+#include "block/initiator/initiator.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/export.h"
+
+STAG_EXPORT struct stag_block *stag_block_open(const char *url, const struct stag_block_attr *attr)
+{
+	struct stag_block *b;
+	int rc = initiator_create(url, true, attr, &b);
+
+	if (rc == 0) {
+		rc = initiator_bring_up(b);
+		if (rc != 0)
+			initiator_destroy(b);
+	}
+	if (rc == 0)
+		return b;
+	errno = -rc;
+	return NULL;
+}
+
+STAG_EXPORT void stag_block_close(struct stag_block *b)
+{
+	if (!b)
+		return;
+	initiator_log_out(b);
+	initiator_destroy(b);
+}
+
+STAG_EXPORT int stag_block_query(struct stag_block *b, struct stag_block_info *info, size_t size)
+{
+	struct stag_block_info now = b->info;
+
+	snprintf(now.target, sizeof(now.target), "%s", b->url.target);
+	memset(info, 0, size);
+	memcpy(info, &now, size < sizeof(now) ? size : sizeof(now));
+	return 0;
+}
+
+static struct lent *find_lent(struct stag_block *b, const void *addr)
+{
+	list_for_each (it, &b->lent) {
+		struct lent *l = list_entry(it, struct lent, link);
+
+		if (l->addr == addr)
+			return l;
+	}
+	return NULL;
+}
+
+STAG_EXPORT int stag_block_lend(struct stag_block *b, void *addr, size_t length)
+{
+	struct lent *l;
+	int rc;
+
+	if (!addr || !length)
+		return EINVAL;
+	if (find_lent(b, addr))
+		return EEXIST;
+	l = malloc(sizeof(*l));
+	if (!l)
+		return ENOMEM;
+	*l = (struct lent){.addr = addr, .length = length};
+	rc = b->line && b->line->ops->lend ? b->line->ops->lend(b->line, l) : 0;
+	if (rc != 0) {
+		free(l);
+		return -rc;
+	}
+	list_add_tail(&b->lent, &l->link);
+	return 0;
+}
+
+static bool request_uses(const struct request *r, const struct lent *l)
+{
+	for (int i = 0; r && i < r->n_iov; i++) {
+		const uint8_t *at = r->iov[i].iov_base;
+
+		if (at < l->addr + l->length && at + r->iov[i].iov_len > l->addr)
+			return true;
+	}
+	return false;
+}
+
+STAG_EXPORT int stag_block_unlend(struct stag_block *b, void *addr)
+{
+	struct lent *l = find_lent(b, addr);
+
+	if (!l)
+		return ENOENT;
+	for (uint32_t i = 0; i < b->depth; i++)
+		if (request_uses(b->cmds[i].request, l))
+			return EBUSY;
+	list_for_each (it, &b->queue)
+		if (request_uses(list_entry(it, struct request, link), l))
+			return EBUSY;
+	if (b->line && b->line->ops->unlend)
+		b->line->ops->unlend(b->line, l);
+	list_del(&l->link);
+	free(l);
+	return 0;
+}
+
+/* What is alone goes out at once; else whoever reaps the others sends it, together with more. */
+STAG_EXPORT int stag_block_submit(struct stag_block *b, const struct stag_block_io *io)
+{
+	int rc;
+
+	if (b->state == INIT_GONE)
+		return -block_fail(ENODEV, "%s", b->words);
+	rc = io_check(b, io);
+	if (rc == 0)
+		rc = io_queue(b, io);
+	if (rc == 0 && b->num_under_way == 0)
+		initiator_start(b);
+	return -rc;
+}
+
+static int deliver(struct stag_block *b, struct stag_block_done *done, int n)
+{
+	int given = 0;
+
+	while (given < n && !list_empty(&b->done)) {
+		struct request *r = list_entry(b->done.next, struct request, link);
+
+		done[given++] = (struct stag_block_done){r->user, r->error, r->sense};
+		list_del(&r->link);
+		free(r);
+	}
+	return given;
+}
+
+STAG_EXPORT int stag_block_poll(struct stag_block *b, struct stag_block_done *done, int n)
+{
+	int given = deliver(b, done, n);
+
+	if (given == n)
+		return given;
+	do {
+		initiator_step(b);
+		given += deliver(b, done + given, n - given);
+	} while (given == 0 && b->wakes_fd && b->line && b->line->ops->arm &&
+		 b->line->ops->arm(b->line) != 0);
+	return given;
+}
+
+STAG_EXPORT int stag_block_wait(struct stag_block *b, int timeout_ms)
+{
+	uint64_t end = timeout_ms < 0 ? 0 : clock_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+
+	for (;;) {
+		initiator_step(b);
+		if (!list_empty(&b->done))
+			return 0;
+		if (b->state == INIT_GONE)
+			return ENODEV;
+		if (end && clock_ns() >= end)
+			return ETIMEDOUT;
+		initiator_sleep(b, end ? initiator_left_ms(end) : -1);
+	}
+}
+
+STAG_EXPORT int stag_block_fd(struct stag_block *b)
+{
+	b->wakes_fd = true;
+	return b->epoll;
+}
+
+/* ---- one at a time ---------------------------------------------------------------------------------------- */
+
+/* Its own request ends up in done like all others; theirs stay there. */
+static int take_own(struct stag_block *b, const void *mark, int *error)
+{
+	list_for_each (it, &b->done) {
+		struct request *r = list_entry(it, struct request, link);
+
+		if (r->user != mark)
+			continue;
+		*error = r->error;
+		list_del(it);
+		free(r);
+		return 1;
+	}
+	return 0;
+}
+
+static int one(struct stag_block *b, struct stag_block_io *io)
+{
+	int error, rc;
+
+	io->user = &error; /* no other's */
+	rc = stag_block_submit(b, io);
+	if (rc != 0)
+		return rc;
+	while (!take_own(b, &error, &error)) {
+		initiator_step(b);
+		if (take_own(b, &error, &error))
+			break;
+		initiator_sleep(b, -1);
+	}
+	if (error)
+		block_fail(error, "%s: %s", b->url.target, strerror(error));
+	return error;
+}
+
+STAG_EXPORT int stag_block_read(struct stag_block *b, void *to, uint64_t offset, size_t length)
+{
+	struct iovec iov = {to, length};
+	struct stag_block_io io = {
+		.op = STAG_BLOCK_READ, .offset = offset, .length = length, .iov = &iov, .n_iov = 1};
+
+	return one(b, &io);
+}
+
+STAG_EXPORT int stag_block_write(struct stag_block *b, const void *from, uint64_t offset,
+				 size_t length, unsigned int flags)
+{
+	struct iovec iov = {(void *)(uintptr_t)from, length};
+	struct stag_block_io io = {.op = STAG_BLOCK_WRITE,
+				   .flags = flags,
+				   .offset = offset,
+				   .length = length,
+				   .iov = &iov,
+				   .n_iov = 1};
+
+	return one(b, &io);
+}
+
+STAG_EXPORT int stag_block_flush(struct stag_block *b)
+{
+	struct stag_block_io io = {.op = STAG_BLOCK_FLUSH};
+
+	return one(b, &io);
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * create.c - an initiator is made of a URL and attributes, brought to its unit, logged out, and freed.
+ */
+#include "block/initiator/initiator.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/random.h"
+
+#define TIMEOUT_MS 5000
+#define RETRY_MS   30000
+#define COMMAND_MS 60000
+#define ABORT_NS   (10 * NS_PER_S)
+#define PING_NS	   (10 * NS_PER_S)
+#define LOGOUT_NS  NS_PER_S
+#define LOGOUT_TAG 0x80000003u
+
+int initiator_resolve(const char *host, const char *port, struct place *to, unsigned int max)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *list;
+	unsigned int n = 0;
+	int rc = getaddrinfo(host, port, &hints, &list);
+
+	if (rc != 0) {
+		hints.ai_flags = 0; /* a host that has loopback only */
+		rc = getaddrinfo(host, port, &hints, &list);
+	}
+	if (rc != 0)
+		return block_fail(EHOSTUNREACH, "%s: %s", host, gai_strerror(rc));
+	for (const struct addrinfo *a = list; a && n < max; a = a->ai_next) {
+		if (a->ai_addrlen > sizeof(to[n].addr))
+			continue;
+		memcpy(&to[n].addr, a->ai_addr, a->ai_addrlen);
+		to[n++].len = a->ai_addrlen;
+	}
+	freeaddrinfo(list);
+	return n ? (int)n : block_fail(EHOSTUNREACH, "%s has no address", host);
+}
+
+static int take_word(char *to, size_t size, const char *word)
+{
+	if (word && strlen(word) >= size)
+		return block_fail(EINVAL, "a name or secret of %zu bytes", strlen(word));
+	if (word)
+		snprintf(to, size, "%s", word);
+	return 0;
+}
+
+static void make_name(char *name, size_t size)
+{
+	char host[64] = "";
+
+	gethostname(host, sizeof(host) - 1);
+	for (char *p = host; *p; p++)
+		*p = isalnum((unsigned char)*p) || *p == '.' ? (char)tolower((unsigned char)*p)
+							     : '-';
+	snprintf(name, size, "iqn.2026-01.stag:%s-initiator", *host ? host : "some");
+}
+
+static int check_secrets(const struct stag_block *b)
+{
+	if (!*b->url.user != !*b->url.secret)
+		return block_fail(EINVAL, "a user has a secret, and a secret a user");
+	if (*b->peer_secret && !*b->url.user)
+		return block_fail(EINVAL, "who wants a proof of the target gives one: a user");
+	if (*b->peer_secret && strcmp(b->peer_secret, b->url.secret) == 0)
+		return block_fail(EINVAL, "both sides have the same secret");
+	if (*b->peer_user && !*b->peer_secret)
+		return block_fail(EINVAL, "the target's user has a secret");
+	return 0;
+}
+
+static void choose_lines(struct stag_block *b)
+{
+	static const struct line_ops *const all[NUM_LINES] = {&one_shot_line, &iser_line,
+							      &tcp_line};
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < NUM_LINES; i++)
+		if (b->url.transport == STAG_BLOCK_BEST || b->url.transport == all[i]->kind)
+			b->lines[n++] = all[i];
+	b->candidates = b->lines;
+}
+
+static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
+{
+	int timeout = a->timeout_ms ? a->timeout_ms : TIMEOUT_MS;
+	int retry = a->retry_ms ? a->retry_ms : RETRY_MS;
+	int command = a->command_ms ? a->command_ms : COMMAND_MS;
+	int rc;
+
+	if (a->comp_mask || a->transport > STAG_BLOCK_ONE_SHOT || a->depth > INITIATOR_MAX_DEPTH ||
+	    timeout < 0)
+		return block_fail(EINVAL, "an attribute is out of its range");
+	if (a->transport != STAG_BLOCK_BEST)
+		b->url.transport = a->transport;
+	b->depth = a->depth ? a->depth : INITIATOR_DEPTH;
+	b->timeout_ns = (uint64_t)timeout * NS_PER_MS;
+	b->retries = retry > 0;
+	b->retry_ns = retry > 0 ? (uint64_t)retry * NS_PER_MS : 0;
+	b->ping_ns = PING_NS;
+	b->abort_ns = ABORT_NS;
+	b->command_ns = command > 0 ? (uint64_t)command * NS_PER_MS : 0;
+	b->header_digest = a->header_digest;
+	b->data_digest = a->data_digest;
+	make_name(b->initiator, sizeof(b->initiator));
+	rc = take_word(b->initiator, sizeof(b->initiator), a->initiator);
+	if (rc == 0 && !text_is_name(b->initiator))
+		rc = block_fail(EINVAL, "'%s' is no initiator's name", b->initiator);
+	if (rc == 0)
+		rc = take_word(b->url.user, WORD_MAX, a->user);
+	if (rc == 0)
+		rc = take_word(b->url.secret, WORD_MAX, a->secret);
+	if (rc == 0)
+		rc = take_word(b->peer_user, WORD_MAX, a->peer_user);
+	if (rc == 0)
+		rc = take_word(b->peer_secret, WORD_MAX, a->peer_secret);
+	return rc == 0 ? check_secrets(b) : rc;
+}
+
+static int make_commands(struct stag_block *b)
+{
+	b->cmds = calloc(b->depth + 1, sizeof(*b->cmds));
+	if (!b->cmds)
+		return block_fail(ENOMEM, "no memory for commands");
+	for (uint32_t i = 0; i <= b->depth; i++) {
+		b->cmds[i].index = (uint16_t)i;
+		b->cmds[i].itt = TAG_NONE;
+		list_init(&b->cmds[i].link);
+		if (i < b->depth)
+			list_add_tail(&b->spare, &b->cmds[i].link);
+	}
+	return 0;
+}
+
+static int make_descriptors(struct stag_block *b)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+
+	b->epoll = epoll_create1(EPOLL_CLOEXEC);
+	b->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (b->epoll < 0 || b->timer < 0 || epoll_ctl(b->epoll, EPOLL_CTL_ADD, b->timer, &e) != 0)
+		return block_fail(errno, "no descriptors: %s", strerror(errno));
+	return 0;
+}
+
+/* A random one (RFC 7143 §11.12.5): the same for all logins, so that each ends the session before. */
+static void make_isid(struct stag_block *b)
+{
+	uint32_t a = random_u32();
+
+	b->isid[0] = 0x80;
+	memcpy(b->isid + 1, &a, sizeof(a));
+	b->isid[5] = (uint8_t)random_u32();
+}
+
+static void init_lists(struct stag_block *b)
+{
+	struct list *lists[] = {&b->spare, &b->under_way, &b->again, &b->queue, &b->done, &b->lent};
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
+		list_init(lists[i]);
+}
+
+int initiator_create(const char *url, bool whole, const struct stag_block_attr *attr,
+		     struct stag_block **out)
+{
+	static const struct stag_block_attr plain;
+	struct stag_block *b = calloc(1, sizeof(*b));
+	int rc;
+
+	if (!b)
+		return block_fail(ENOMEM, "no memory for an initiator");
+	init_lists(b);
+	b->epoll = b->timer = -1;
+	b->discovery = !whole;
+	make_isid(b);
+	rc = url_parse(url, whole, &b->url);
+	if (rc == 0)
+		rc = take_attr(b, attr ? attr : &plain);
+	if (rc == 0)
+		choose_lines(b);
+	if (rc == 0)
+		rc = make_commands(b);
+	if (rc == 0)
+		rc = make_descriptors(b);
+	if (rc == 0)
+		rc = initiator_resolve(b->url.host, b->url.port, b->places, MAX_PLACES);
+	if (rc < 0) {
+		initiator_destroy(b);
+		return rc;
+	}
+	b->num_places = (unsigned int)rc;
+	*out = b;
+	return 0;
+}
+
+void initiator_destroy(struct stag_block *b)
+{
+	if (b->line)
+		b->line->ops->close(b->line);
+	b->line = NULL;
+	if (b->cmds) {
+		io_lost(b);
+		io_fail_all(b, ECANCELED);
+	}
+	io_drop(b);
+	list_for_each_safe (it, &b->lent) {
+		list_del(it);
+		free(list_entry(it, struct lent, link));
+	}
+	if (b->epoll >= 0)
+		close(b->epoll);
+	if (b->timer >= 0)
+		close(b->timer);
+	explicit_bzero(b->url.secret, sizeof(b->url.secret));
+	explicit_bzero(b->peer_secret, sizeof(b->peer_secret));
+	free(b->entry);
+	free(b->cmds);
+	free(b);
+}
+
+int initiator_bring_up(struct stag_block *b)
+{
+	uint64_t end = clock_ns() + b->timeout_ns;
+
+	for (;;) {
+		initiator_step(b);
+		if (b->state == INIT_LIVE)
+			return 0;
+		if (b->state == INIT_GONE)
+			return block_fail(b->error, "%s", b->words);
+		if (clock_ns() >= end)
+			return block_fail(ETIMEDOUT, "%s:%s does not answer", b->url.host,
+					  b->url.port);
+		initiator_sleep(b, initiator_left_ms(end));
+	}
+}
+
+void initiator_log_out(struct stag_block *b)
+{
+	struct pdu p = {
+		.opcode = LOGOUT_REQUEST, .flags = PDU_FINAL | LOGOUT_SESSION, .itt = LOGOUT_TAG};
+	uint64_t end = clock_ns() + (b->timeout_ns < LOGOUT_NS ? b->timeout_ns : LOGOUT_NS);
+
+	if (b->state != INIT_LIVE || initiator_send(b, &p, NULL, 0) != 0)
+		return;
+	b->info.counters.logouts++;
+	while (b->state == INIT_LIVE && !b->logged_out && clock_ns() < end) {
+		initiator_step(b);
+		if (b->state == INIT_LIVE && !b->logged_out)
+			initiator_sleep(b, initiator_left_ms(end));
+	}
+}

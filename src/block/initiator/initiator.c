@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * initiator.c - a unit in use: its states, and what time and losses do to them.
+ */
+#include "block/initiator/initiator.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define FIRST_BACKOFF (10 * NS_PER_MS)
+#define MAX_BACKOFF   NS_PER_S
+#define MAX_PATIENCE  NS_PER_S /* with a transport, while there are others */
+#define LOGIN_TAG     0x80000001u
+#define PING_TAG      0x80000002u
+
+static const char *const state_names[] = {"DOWN", "CONNECTING", "LOGIN", "PROBE", "LIVE", "GONE"};
+
+void initiator_set_state(struct stag_block *b, enum initiator_state to)
+{
+	static const unsigned int next[] = {
+		[INIT_DOWN] = 1 << INIT_CONNECTING | 1 << INIT_GONE,
+		[INIT_CONNECTING] = 1 << INIT_LOGIN | 1 << INIT_DOWN,
+		[INIT_LOGIN] = 1 << INIT_PROBE | 1 << INIT_LIVE | 1 << INIT_DOWN,
+		[INIT_PROBE] = 1 << INIT_LIVE | 1 << INIT_DOWN,
+		[INIT_LIVE] = 1 << INIT_DOWN,
+		[INIT_GONE] = 0,
+	};
+
+	assert(next[b->state] & 1u << to);
+	(void)next;
+	log_debug("block %s: %s -> %s", b->url.host, state_names[b->state], state_names[to]);
+	b->state = to;
+	if (to == INIT_LIVE) {
+		b->ever_live = true;
+		b->backoff = 0;
+		b->redirects = 0;
+		b->attempt_end = 0;
+	}
+}
+
+/* ---- attempts ------------------------------------------------------------------------------- */
+
+static int follow_redirect(struct stag_block *b)
+{
+	char host[WORD_MAX], port[6];
+
+	if (++b->redirects > MAX_REDIRECTS)
+		return block_fail(ELOOP, "%s: redirected again and again", b->url.host);
+	if (url_parse_address(b->entry->redirect, host, port) != 0)
+		return block_fail(EPROTO, "redirected to '%s'", b->entry->redirect);
+	if (initiator_resolve(host, port, &b->redirected, 1) < 0)
+		return -EHOSTUNREACH;
+	b->is_redirected = true;
+	return 0;
+}
+
+static const struct key_wishes wishes = {
+	.keys = {.max_connections = 1,
+		 .initial_r2t = 0,
+		 .immediate_data = 1,
+		 .max_burst = 1u << 20,
+		 .first_burst = INITIATOR_RECV_MAX,
+		 .time2wait = 0,
+		 .time2retain = 0,
+		 .max_r2t = 16,
+		 .pdu_in_order = 1,
+		 .sequence_in_order = 1,
+		 .recovery_level = 0,
+		 .protocol_level = 1},
+	.own_recv_max = INITIATOR_RECV_MAX,
+};
+
+/* Over verbs the target fetches and brings data: but for what is so little that it goes with the command. */
+static const struct key_wishes rdma_wishes = {
+	.keys = {.max_connections = 1,
+		 .initial_r2t = 1,
+		 .immediate_data = 1,
+		 .max_burst = 1u << 20,
+		 .first_burst = INITIATOR_SMALL,
+		 .time2wait = 0,
+		 .time2retain = 0,
+		 .max_r2t = 16,
+		 .pdu_in_order = 1,
+		 .sequence_in_order = 1,
+		 .recovery_level = 0,
+		 .protocol_level = 1,
+		 .rdma_extensions = 1,
+		 .target_recv = INITIATOR_SMALL,
+		 .initiator_recv = INITIATOR_SMALL},
+	.own_recv_max = INITIATOR_SMALL,
+	.rdma = true,
+};
+
+static const char *or_null(const char *word)
+{
+	return *word ? word : NULL;
+}
+
+static int prepare_entry(struct stag_block *b, const struct line_ops *ops)
+{
+	struct entry *e = b->entry = calloc(1, sizeof(*e));
+
+	if (!e)
+		return block_fail(ENOMEM, "no memory for a login");
+	e->initiator = b->initiator;
+	e->target = b->discovery ? NULL : b->url.target;
+	e->user = or_null(b->url.user);
+	e->secret = b->url.secret;
+	e->peer_user = or_null(b->peer_user);
+	e->peer_secret = or_null(b->peer_secret);
+	e->wishes = ops->rdma ? rdma_wishes : wishes;
+	e->wishes.keys.header_digest = b->header_digest ? DIGEST_CRC32C : DIGEST_NONE;
+	e->wishes.keys.data_digest = b->data_digest ? DIGEST_CRC32C : DIGEST_NONE;
+	memcpy(e->isid, b->isid, sizeof(e->isid));
+	e->cmd_sn = 1;
+	e->itt = LOGIN_TAG;
+	entry_begin(e);
+	return 0;
+}
+
+static const struct place *next_place(struct stag_block *b)
+{
+	if (!b->is_redirected)
+		return &b->places[b->place++ % b->num_places];
+	b->is_redirected = false; /* the next loss leads back to the beginning */
+	return &b->redirected;
+}
+
+/*
+ * Who does not speak a transport may say nothing at all, nor does an address that leads nowhere: where there are others, they
+ * get their share of the time.
+ */
+static uint64_t patience(const struct stag_block *b)
+{
+	uint64_t share = b->timeout_ns / NUM_LINES;
+
+	if (b->ever_live)
+		return b->timeout_ns;
+	if (!b->candidates[1])
+		return b->timeout_ns / b->num_places;
+	return share < MAX_PATIENCE ? share : MAX_PATIENCE;
+}
+
+static int attempt(struct stag_block *b)
+{
+	const struct line_ops *ops = *b->candidates;
+	const struct place *p = next_place(b);
+	int rc;
+
+	b->was_connected = false;
+	free(b->entry);
+	rc = prepare_entry(b, ops);
+	if (rc == 0)
+		rc = ops->open(b, (const struct sockaddr *)&p->addr, p->len, &b->line);
+	if (rc != 0)
+		return rc;
+	initiator_set_state(b, INIT_CONNECTING);
+	b->attempt_end = b->now + patience(b);
+	return 0;
+}
+
+/* ---- losses ------------------------------------------------------------------------------------ */
+
+static void give_up(struct stag_block *b)
+{
+	initiator_set_state(b, INIT_GONE);
+	io_fail_all(b, ENODEV);
+	if (b->ever_live)
+		log_warn("block %s: lost for good: %s", b->url.target, b->words);
+}
+
+static void plan_attempt(struct stag_block *b)
+{
+	b->next_attempt = b->now + b->backoff;
+	b->backoff = b->backoff ? 2 * b->backoff : FIRST_BACKOFF;
+	if (b->backoff > MAX_BACKOFF)
+		b->backoff = MAX_BACKOFF;
+}
+
+static void keep_words(struct stag_block *b, int error)
+{
+	/* The line's own errors come without words. */
+	if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT ||
+	    error == EHOSTUNREACH || error == ENETUNREACH || error == ESHUTDOWN)
+		block_fail(error, "%s:%s: %s", b->url.host, b->url.port, strerror(error));
+	snprintf(b->words, sizeof(b->words), "%s", stag_block_error());
+	b->error = error;
+}
+
+/* To the next transport: one over verbs only if there was a connection over verbs at all. False: there is none. */
+static bool fall_back(struct stag_block *b)
+{
+	const struct line_ops **next = b->candidates + 1;
+
+	while (*next && (*next)->rdma && !b->was_connected)
+		next++;
+	if (!*next)
+		return false;
+	log_warn("block %s:%s: no %s, now %s is tried: %s", b->url.host, b->url.port,
+		 (*b->candidates)->name, (*next)->name, b->words);
+	b->candidates = next;
+	return true;
+}
+
+int initiator_settle(struct stag_block *b, const char *why)
+{
+	const struct line_ops *next = b->candidates[1];
+
+	if (!next || !next->rdma)
+		return block_fail(EPROTONOSUPPORT, "%s:%s: no %s: %s", b->url.host, b->url.port,
+				  (*b->candidates)->name, why);
+	log_warn("block %s:%s: no %s, but %s: %s", b->url.host, b->url.port, (*b->candidates)->name,
+		 next->name, why);
+	b->line->ops = *++b->candidates;
+	return 0;
+}
+
+/* Is there another way to a target that was never reached? */
+static bool has_another_way(struct stag_block *b, int error)
+{
+	if (error == EREMCHG)
+		return true;
+	if (b->ever_live)
+		return false;
+	if (error == EACCES || error == ENOENT)
+		return false;
+	/* Who says nothing speaks another transport, at all its addresses. */
+	if (b->place < b->num_places && (error != ETIMEDOUT || !b->candidates[1]))
+		return true;
+	b->place = 0;
+	return fall_back(b);
+}
+
+static void lost(struct stag_block *b, int error)
+{
+	bool was_live = b->state == INIT_LIVE;
+
+	b->info.counters.lost += was_live || b->state == INIT_PROBE;
+	keep_words(b, error);
+	if (b->line)
+		b->line->ops->close(b->line);
+	b->line = NULL;
+	b->probing = false;
+	b->pause_end = b->pinged = b->attempt_end = 0;
+	b->abort_step = ABORT_NONE;
+	io_lost(b);
+	if (b->state != INIT_DOWN)
+		initiator_set_state(b, INIT_DOWN);
+	if (was_live) {
+		b->give_up = b->now + b->retry_ns;
+		log_info("block %s: connection lost: %s", b->url.target, b->words);
+	}
+	if (b->ever_live ? !b->retries || b->now >= b->give_up : !has_another_way(b, error))
+		give_up(b);
+	else
+		plan_attempt(b);
+}
+
+/* The line's, or a login's end: where it leads. */
+static void line_failed(struct stag_block *b, int rc)
+{
+	if (rc == -EREMCHG) {
+		int followed = follow_redirect(b);
+
+		if (followed != 0)
+			rc = followed;
+		else
+			b->backoff = 0;
+	}
+	lost(b, -rc);
+}
+
+/* ---- time ----------------------------------------------------------------------------------------- */
+
+static int ping(struct stag_block *b)
+{
+	struct pdu p = {.opcode = NOP_OUT, .flags = PDU_FINAL, .itt = PING_TAG, .ttt = TAG_NONE};
+
+	b->pinged = b->now;
+	return initiator_send(b, &p, NULL, 0);
+}
+
+static int watch_line(struct stag_block *b)
+{
+	if (b->attempt_end && b->now >= b->attempt_end)
+		return -ETIMEDOUT;
+	if (b->pause_end && b->now >= b->pause_end)
+		b->pause_end = 0;
+	if (b->state != INIT_LIVE)
+		return 0;
+	if (b->pinged && b->now - b->pinged >= b->ping_ns)
+		return -ETIMEDOUT;
+	if (!b->pinged && b->now - b->heard >= b->ping_ns && ping(b) != 0)
+		return -ENOMEM;
+	return abort_watch(b);
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+	return a && (!b || a < b) ? a : b;
+}
+
+static uint64_t next_alarm(const struct stag_block *b)
+{
+	if (b->state == INIT_GONE)
+		return 0;
+	if (b->state == INIT_DOWN)
+		return b->next_attempt;
+	if (b->state != INIT_LIVE)
+		return b->attempt_end;
+	return sooner(abort_alarm(b),
+		      sooner(b->pause_end, (b->pinged ? b->pinged : b->heard) + b->ping_ns));
+}
+
+/* Each PDU that is heard moves the alarm away: it is set anew when it rings, not before. */
+static void set_alarm(struct stag_block *b)
+{
+	uint64_t at = next_alarm(b);
+	struct itimerspec t = {.it_value = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)}};
+
+	if (at == b->alarm || (at && b->alarm && b->alarm < at && b->now < b->alarm))
+		return;
+	b->alarm = at;
+	timerfd_settime(b->timer, TFD_TIMER_ABSTIME, &t, NULL);
+}
+
+static int send_some(struct stag_block *b)
+{
+	int rc = io_launch(b);
+
+	return rc == 0 ? b->line->ops->flush(b->line) : rc;
+}
+
+static int go_on(struct stag_block *b)
+{
+	int rc;
+
+	if (b->state == INIT_DOWN)
+		return b->now >= b->next_attempt ? attempt(b) : 0;
+	rc = b->line->ops->poll(b->line);
+	if (rc == 0)
+		rc = watch_line(b);
+	return rc == 0 ? send_some(b) : rc;
+}
+
+void initiator_step(struct stag_block *b)
+{
+	int rc;
+
+	b->now = clock_ns();
+	if (b->state != INIT_GONE) {
+		rc = go_on(b);
+		if (rc != 0)
+			line_failed(b, rc);
+	}
+	set_alarm(b);
+}
+
+/* Nothing is under way: so nothing has come that had to be looked at first. */
+void initiator_start(struct stag_block *b)
+{
+	int rc;
+
+	if (b->state != INIT_LIVE) {
+		initiator_step(b);
+		return;
+	}
+	b->now = clock_ns();
+	rc = send_some(b);
+	if (rc != 0)
+		line_failed(b, rc);
+}
+
+int initiator_sleep(struct stag_block *b, int timeout_ms)
+{
+	struct epoll_event e;
+	int n;
+
+	if (b->line && b->line->ops->arm && b->line->ops->arm(b->line) != 0)
+		return 0;
+	n = epoll_wait(b->epoll, &e, 1, timeout_ms);
+	if (n < 0)
+		return errno == EINTR ? 0 : -errno;
+	return n ? 0 : -ETIMEDOUT;
+}
+
+int initiator_left_ms(uint64_t end)
+{
+	uint64_t now = clock_ns();
+
+	return now >= end ? 0 : (int)((end - now + NS_PER_MS - 1) / NS_PER_MS);
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * initiator.h - an initiator's objects: a unit that is used, its requests, their commands, and the line to the target.
+ *
+ *   initiator.c       states, and what time and losses do to them
+ *   create.c          an initiator's beginning and end
+ *   calls.c           the public calls
+ *   login.c           a login from this side: requests out, responses in; no sockets
+ *   session.c         PDUs from the target, in full feature phase
+ *   io.c              requests, and the commands that they are divided into
+ *   abort.c           commands that take too long
+ *   probe.c           what the unit says of itself
+ *   tcp.c             a line over TCP
+ *   verbs*.c          lines over verbs: iSER and one-shot (verbs.h); lend.c: their memory
+ *   sense.c           statuses and sense data as errno values
+ *   discover.c url.c  which targets there are, and how one is named
+ *
+ * Words:
+ *   request   what the caller submitted
+ *   command   one SCSI command: all of a request, or a part of it
+ *   line      a connection, of a transport: it is lost, and another takes its place
+ *
+ * States. Only initiator_set_state() changes them:
+ *
+ *   DOWN -> CONNECTING -> LOGIN -> PROBE -> LIVE       discovery leaves PROBE out
+ *     ^         |           |        |       |
+ *     +---------+-----------+--------+-------+         the line is lost: commands wait, for retry_ms
+ *     +-> GONE                                         for good
+ *
+ * One thread at a time uses a stag_block: no locks. Whatever finds out that the line is lost returns -errno, up to
+ * initiator_step(), which alone closes it.
+ */
+#ifndef STAG_BLOCK_INITIATOR_H
+#define STAG_BLOCK_INITIATOR_H
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "block/block.h"
+#include "block/iscsi/iscsi.h"
+
+#define INITIATOR_DEPTH	    128
+#define INITIATOR_MAX_DEPTH 4096
+#define INITIATOR_RECV_MAX  (256u << 10) /* data of one PDU that we take */
+#define INITIATOR_SMALL	    8192	 /* the same over verbs, either way */
+#define WORD_MAX	    256		 /* names of users, secrets, hosts */
+
+/* ---- url.c --------------------------------------------------------------------- */
+
+struct block_url {
+	uint32_t transport; /* enum stag_block_transport */
+	char user[WORD_MAX], secret[WORD_MAX];
+	char host[WORD_MAX], port[6];
+	char target[STAG_BLOCK_NAME_MAX];
+	uint16_t lun;
+};
+
+/* whole: with target and LUN; else without. -EINVAL, and words. */
+int url_parse(const char *text, bool whole, struct block_url *out);
+/* "HOST[:PORT][,TAG]" of a redirect. -EINVAL */
+int url_parse_address(const char *text, char host[WORD_MAX], char port[6]);
+
+/* ---- login.c ------------------------------------------------------------ */
+
+/* A login, from our side. */
+struct entry {
+	const char *initiator, *target; /* target NULL: discovery */
+	const char *user, *secret, *peer_user, *peer_secret;
+	struct key_wishes wishes;
+	struct negotiation keys;
+	uint8_t isid[ISID_LEN];
+	uint16_t tsih;
+	uint32_t cmd_sn, itt;
+	uint32_t stat_sn; /* the last one's */
+	enum login_stage stage;
+	unsigned int rounds;
+	bool offered; /* the operational keys */
+	bool more;    /* the target's list goes on: it gets an empty request */
+	enum { ENTRY_METHOD, ENTRY_HASH, ENTRY_PROOF, ENTRY_PROVEN } chap;
+	enum chap_algorithm algorithm;
+	uint8_t id, challenge[CHAP_CHALLENGE_LEN]; /* ours, for the target */
+	char redirect[WORD_MAX];
+	struct text_in in;
+	struct text_out out; /* data of the request that is due */
+};
+
+enum entry_result { ENTRY_GOES_ON, ENTRY_DONE, ENTRY_REDIRECTED };
+
+void entry_begin(struct entry *e); /* after the fields up to cmd_sn were set */
+void entry_request(struct entry *e, struct pdu *request); /* the next one; its data is in out */
+/* enum entry_result; -EACCES, -ENOENT, -EBUSY, -EPROTO: refused, with words. */
+int entry_take(struct entry *e, const struct pdu *response, const void *data);
+
+/* ---- lines ---------------------------------------------------------------------------- */
+
+struct stag_block;
+struct cmd;
+struct line;
+struct lent;
+
+/*
+ * How PDUs and data travel. All of it never waits; what it has to wait for is in the epoll set of struct stag_block. What
+ * comes in is handed to initiator_*(); negative results of these and of the calls here mean that the line is lost.
+ */
+struct line_ops {
+	enum stag_block_transport kind;
+	const char *name;
+	bool rdma; /* RFC 7145's keys; no digests, no unsolicited data */
+	/* Begins to connect; initiator_connected() is called from poll(). */
+	int (*open)(struct stag_block *b, const struct sockaddr *to, socklen_t len,
+		    struct line **out);
+	int (*send)(struct line *l, struct pdu *p, const void *data,
+		    uint32_t len); /* data is copied */
+	/* A command with its memory: what is sent of it unasked, or lent for it. An errno value: this one cannot be. */
+	int (*command)(struct line *l, struct cmd *c, struct pdu *p);
+	int (*r2t)(struct line *l, struct cmd *c,
+		   const struct pdu *r); /* data that was asked for; NULL: there are none */
+	int (*poll)(struct line *l);	 /* reads what there is, writes what it can */
+	int (*flush)(struct line *l);	 /* writes what it can */
+	int (*arm)(struct line *
+			   l); /* before sleeping: 1: poll() has something to do now; NULL: never */
+	void (*forget)(struct line *l, struct cmd *c); /* its memory is the caller's again */
+	/* Memory that the caller lent to the unit; NULL: it is of no use. */
+	int (*lend)(struct line *l, struct lent *r);
+	void (*unlend)(struct line *l, struct lent *r);
+	void (*close)(struct line *l);
+};
+
+extern const struct line_ops one_shot_line, iser_line, tcp_line;
+#define NUM_LINES 3
+
+struct line {
+	const struct line_ops *ops;
+	struct stag_block *b;
+	uint32_t encoding; /* enum stagdv_one_shot */
+};
+
+/* ---- requests and commands --------------------------------------------------------------- */
+
+struct request {
+	struct list link; /* in queue, or in done; or in none: all of it is under way */
+	uint32_t op, flags;
+	uint64_t offset, length;
+	uint64_t issued; /* bytes that became commands */
+	bool all_issued;
+	unsigned int under_way; /* commands */
+	int error;
+	uint32_t sense;
+	uint64_t since; /* clock_ns(): when it was submitted */
+	void *user;
+	int n_iov;
+	struct iovec iov[];
+};
+
+#define CMD_PARAMS 24
+
+struct cmd {
+	struct list link;	 /* in spare, under_way or again */
+	struct request *request; /* NULL: the probe's */
+	uint32_t itt;
+	uint16_t index, generation; /* what itt is made of */
+	uint8_t cdb[16];
+	bool reads, writes;
+	bool sent;		 /* the target may have got it */
+	uint64_t begun, sent_at; /* for the first time, for the last time */
+	uint32_t cmd_sn;
+	uint32_t length;
+	const struct iovec *iov; /* data: length bytes from byte skip on */
+	int n_iov;
+	uint64_t skip;
+	uint32_t got, data_sn;	/* Data-In so far, and its number */
+	uint32_t asked, r2t_sn; /* Data-Out: what was sent unasked, or asked for */
+	unsigned int tries, losses;
+	struct iovec own;
+	uint8_t params[CMD_PARAMS]; /* UNMAP's list */
+};
+
+/* Where the bytes from..from+len of a command's data are: at most max entries; how many. *covered: bytes. */
+int cmd_slice(const struct cmd *c, uint32_t from, uint32_t len, struct iovec *out, int max,
+	      uint32_t *covered);
+void cmd_gather(const struct cmd *c, uint32_t from, uint32_t len, uint8_t *to);
+void cmd_scatter(const struct cmd *c, uint32_t to, uint32_t len, const uint8_t *from);
+uint32_t cmd_crc(const struct cmd *c, uint32_t from, uint32_t len, uint32_t crc);
+
+/* ---- a unit in use --------------------------------------------------------------------------- */
+
+enum initiator_state { INIT_DOWN, INIT_CONNECTING, INIT_LOGIN, INIT_PROBE, INIT_LIVE, INIT_GONE };
+
+#define MAX_PLACES    8
+#define MAX_REDIRECTS 4
+
+struct place {
+	struct sockaddr_storage addr;
+	socklen_t len;
+};
+
+struct lent {
+	struct list link;
+	uint8_t *addr;
+	size_t length;
+	struct ibv_mr *mr; /* the line's, if it has any */
+};
+
+struct stag_block {
+	enum initiator_state state;
+	struct block_url url;
+	char initiator[STAG_BLOCK_NAME_MAX];
+	char peer_user[WORD_MAX], peer_secret[WORD_MAX];
+	bool discovery, header_digest, data_digest;
+	uint64_t timeout_ns, retry_ns, ping_ns;
+	uint64_t command_ns; /* 0: no bound */
+	uint64_t abort_ns;   /* patience with the answer to a task management request */
+	bool retries;	     /* a lost connection is sought anew */
+	bool wakes_fd;	     /* somebody has the descriptor, and may sleep on it */
+
+	struct place places[MAX_PLACES], redirected;
+	unsigned int num_places, place, redirects;
+	bool is_redirected;
+	bool was_connected; /* the last attempt, before whatever happened to it */
+
+	int epoll, timer;
+	const struct line_ops *lines[NUM_LINES + 1]; /* transports to try, up to a NULL */
+	const struct line_ops **candidates;	     /* what is left of them */
+	struct line *line;
+	struct entry *entry; /* during a login */
+	struct keys keys;
+	uint8_t isid[ISID_LEN];
+	uint16_t tsih;
+	uint32_t cmd_sn, exp_stat_sn, max_cmd_sn, next_tag;
+
+	uint64_t now;				 /* of the step under way */
+	uint64_t alarm;				 /* what the timer is set to; 0: it is not */
+	uint64_t attempt_end;			 /* of a connection and its login */
+	uint64_t next_attempt, backoff, give_up; /* DOWN */
+	uint64_t heard, pinged;			 /* pinged: 0: no ping is out */
+	uint64_t pause_end;			 /* the target is busy; 0: it is not */
+	bool ever_live;
+	int error; /* of the last line, or of all: an errno value */
+	char words[512];
+
+	uint32_t depth;
+	struct cmd *cmds; /* depth, and the probe's */
+	struct list spare, under_way, again;
+	struct list queue; /* requests of which there are no commands yet, or not all */
+	struct list done;
+	unsigned int num_under_way;
+	struct list lent;
+
+	/* abort.c */
+	enum abort_step { ABORT_NONE, ABORT_TASK, ABORT_UNIT } abort_step;
+	uint32_t abort_tag;  /* of the request that is out */
+	uint32_t abort_itt;  /* the command that it is about */
+	uint64_t abort_end;  /* of our patience with it */
+	unsigned int aborts; /* requests so far: tags differ */
+
+	unsigned int probe_step;
+	bool probing;
+	uint8_t probe_data[512];
+	uint32_t unmap_max, zero_max, compare_max; /* blocks of a command; 0: it cannot */
+	struct stag_block_info info;
+
+	struct text_in *text; /* answer to a text request */
+	uint32_t text_tag;
+	bool text_done, logged_out;
+};
+
+/* initiator.c */
+void initiator_step(struct stag_block *b);  /* all that can be done now */
+void initiator_start(struct stag_block *b); /* sends what is queued; nothing is under way */
+int initiator_sleep(struct stag_block *b, int timeout_ms); /* until there is something to do */
+int initiator_left_ms(uint64_t end);
+void initiator_set_state(struct stag_block *b, enum initiator_state to);
+/* A connection that is not what it was to be: the next transport takes it as it is. -EPROTONOSUPPORT: there is none. */
+int initiator_settle(struct stag_block *b, const char *why);
+
+/* create.c */
+int initiator_create(const char *url, bool whole, const struct stag_block_attr *attr,
+		     struct stag_block **out);
+void initiator_destroy(struct stag_block *b); /* without a logout */
+int initiator_bring_up(struct stag_block *b); /* waits for LIVE: 0, -errno */
+void initiator_log_out(struct stag_block *b); /* waits a moment for the answer */
+/* At most max: how many; -EHOSTUNREACH, and words. */
+int initiator_resolve(const char *host, const char *port, struct place *to, unsigned int max);
+
+/* session.c */
+int initiator_connected(struct stag_block *b); /* by a line */
+int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t *data);
+/* A Data-In's header: the command whose bytes from its offset on follow. NULL: a violation. */
+struct cmd *initiator_data_in(struct stag_block *b, const struct pdu *p);
+int initiator_data_came(struct stag_block *b, struct cmd *c, const struct pdu *p);
+int initiator_violation(struct stag_block *b, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3))); /* -EPROTO */
+int initiator_send(struct stag_block *b, struct pdu *p, const void *data,
+		   uint32_t len); /* as an immediate one */
+struct cmd *initiator_find(struct stag_block *b, uint32_t itt);
+
+/* io.c */
+int io_check(const struct stag_block *b, const struct stag_block_io *io); /* -EINVAL, ... */
+int io_queue(struct stag_block *b, const struct stag_block_io *io);
+int io_launch(struct stag_block *b); /* what the target has room for */
+int io_send(struct stag_block *b, struct cmd *c);
+uint64_t io_lun(const struct stag_block *b);	      /* as PDUs have it */
+void io_prepare(struct stag_block *b, struct cmd *c); /* a new tag, nothing moved */
+/* The target's last word on a command. */
+int io_response(struct stag_block *b, struct cmd *c, uint8_t response, uint8_t status,
+		const uint8_t *sense, uint32_t len);
+void io_aborted(struct stag_block *b, struct cmd *c, int error);
+void io_lost(struct stag_block *b);		   /* commands are to be sent anew */
+void io_fail_all(struct stag_block *b, int error); /* there will be none */
+void io_drop(struct stag_block *b);		   /* nobody will ask */
+
+/* abort.c */
+int abort_watch(struct stag_block *b); /* in LIVE: 0, -errno */
+uint64_t abort_alarm(
+	const struct stag_block *b); /* when it has to be called at the latest; 0: never */
+int abort_response(struct stag_block *b, const struct pdu *p);
+
+/* probe.c */
+int probe_again(struct stag_block *b);		 /* the question that was out, if there was one */
+int probe_begin(struct stag_block *b, bool all); /* all, or the capacity only */
+int probe_response(struct stag_block *b, struct cmd *c, uint8_t status, uint32_t sense);
+
+/* sense.c */
+#define SENSE(key, asc, ascq) ((uint32_t)(key) << 16 | (uint32_t)(asc) << 8 | (ascq))
+uint32_t sense_parse(const uint8_t *sense, uint32_t len); /* 0: none */
+int sense_errno(uint8_t status, uint32_t sense);	  /* 0: it is none */
+bool sense_again(uint32_t sense); /* the command was not begun, or may be repeated: once more */
+
+/* a <= b in serial arithmetic (RFC 1982) */
+static inline bool sn_le(uint32_t a, uint32_t b)
+{
+	return (int32_t)(b - a) >= 0;
+}
+
+#endif

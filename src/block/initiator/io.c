@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * io.c - requests, and the SCSI commands that they are divided into.
+ *
+ * A command whose line is lost is sent again on the next one: what reads, and what writes the same bytes to the same
+ * place, may happen twice. (The login there ends the old session with its tasks first, so that no late copy comes after.)
+ * A compare and write may not: what it finds the second time may be its own work. It fails, unless it never left.
+ */
+#include "block/initiator/initiator.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/histogram.h"
+#include "wire/wire.h"
+
+#define MAX_TRIES	 64 /* after attentions */
+#define MAX_LOSSES	 16 /* a command that kills lines is not sent for ever */
+#define BUSY_NS		 (20 * NS_PER_MS)
+#define TAG_BITS	 16
+#define CAPACITY_CHANGED SENSE(SCSI_UNIT_ATTENTION, 0x2a, 0x09)
+
+enum {
+	OP_UNMAP = 0x42,
+	OP_READ = 0x88,
+	OP_COMPARE_WRITE = 0x89,
+	OP_WRITE = 0x8a,
+	OP_SYNCHRONIZE = 0x91,
+	OP_WRITE_SAME = 0x93
+};
+
+#define FUA_BIT 0x08
+
+static const uint8_t zeroes[4096];
+
+/* ---- where data is -------------------------------------------------------------------- */
+
+int cmd_slice(const struct cmd *c, uint32_t from, uint32_t len, struct iovec *out, int max,
+	      uint32_t *covered)
+{
+	uint64_t skip = c->skip + from;
+	int n = 0;
+
+	*covered = 0;
+	for (int i = 0; i < c->n_iov && n < max && *covered < len; i++) {
+		const struct iovec *v = &c->iov[i];
+		size_t some;
+
+		if (skip >= v->iov_len) {
+			skip -= v->iov_len;
+			continue;
+		}
+		some = v->iov_len - skip;
+		if (some > len - *covered)
+			some = len - *covered;
+		out[n++] = (struct iovec){(uint8_t *)v->iov_base + skip, some};
+		*covered += (uint32_t)some;
+		skip = 0;
+	}
+	return n;
+}
+
+void cmd_gather(const struct cmd *c, uint32_t from, uint32_t len, uint8_t *to)
+{
+	uint32_t covered;
+
+	for (uint32_t done = 0; done < len; done += covered) {
+		struct iovec piece;
+
+		if (cmd_slice(c, from + done, len - done, &piece, 1, &covered) == 0)
+			break;
+		memcpy(to + done, piece.iov_base, piece.iov_len);
+	}
+}
+
+void cmd_scatter(const struct cmd *c, uint32_t to, uint32_t len, const uint8_t *from)
+{
+	uint32_t covered;
+
+	for (uint32_t done = 0; done < len; done += covered) {
+		struct iovec piece;
+
+		if (cmd_slice(c, to + done, len - done, &piece, 1, &covered) == 0)
+			break;
+		memcpy(piece.iov_base, from + done, piece.iov_len);
+	}
+}
+
+uint32_t cmd_crc(const struct cmd *c, uint32_t from, uint32_t len, uint32_t crc)
+{
+	uint32_t covered;
+
+	for (uint32_t done = 0; done < len; done += covered) {
+		struct iovec piece;
+
+		if (cmd_slice(c, from + done, len - done, &piece, 1, &covered) == 0)
+			break;
+		crc = crc32c_update(crc, piece.iov_base, piece.iov_len);
+	}
+	return crc;
+}
+
+/* ---- what may be asked ------------------------------------------------------------------- */
+
+static uint64_t bytes_of(const struct stag_block_io *io)
+{
+	switch (io->op) {
+	case STAG_BLOCK_READ:
+	case STAG_BLOCK_WRITE:
+		return io->length;
+	case STAG_BLOCK_COMPARE_WRITE:
+		return 2 * io->length;
+	}
+	return 0;
+}
+
+static bool list_is_right(const struct stag_block_io *io)
+{
+	uint64_t all = 0, want = bytes_of(io);
+
+	if (io->n_iov < 0 || io->n_iov > IOV_MAX || (io->n_iov && !io->iov))
+		return false;
+	if (want == 0)
+		return io->n_iov == 0;
+	for (int i = 0; i < io->n_iov; i++) {
+		if (io->iov[i].iov_len > want - all)
+			return false;
+		all += io->iov[i].iov_len;
+	}
+	return all == want;
+}
+
+static bool range_is_right(const struct stag_block *b, const struct stag_block_io *io)
+{
+	uint32_t block = b->info.block;
+
+	return io->length && io->offset % block == 0 && io->length % block == 0 &&
+	       io->offset <= b->info.size && io->length <= b->info.size - io->offset;
+}
+
+int io_check(const struct stag_block *b, const struct stag_block_io *io)
+{
+	if (io->comp_mask || io->op > STAG_BLOCK_COMPARE_WRITE || (io->flags & ~STAG_BLOCK_FUA) ||
+	    (io->flags && io->op != STAG_BLOCK_WRITE))
+		return block_fail(EINVAL, "no such operation or flags");
+	if (io->op != STAG_BLOCK_FLUSH && !range_is_right(b, io))
+		return block_fail(EINVAL, "%llu bytes at %llu: the unit has %llu, in blocks of %u",
+				  (unsigned long long)io->length, (unsigned long long)io->offset,
+				  (unsigned long long)b->info.size, b->info.block);
+	if (!list_is_right(io))
+		return block_fail(EINVAL, "the memory is not as long as the data");
+	if ((io->op == STAG_BLOCK_UNMAP && !b->unmap_max) ||
+	    (io->op == STAG_BLOCK_COMPARE_WRITE && !b->compare_max))
+		return block_fail(EOPNOTSUPP, "the unit cannot do that");
+	if (io->op == STAG_BLOCK_COMPARE_WRITE && io->length / b->info.block > b->compare_max)
+		return block_fail(EINVAL, "the unit compares and writes %u blocks at most",
+				  b->compare_max);
+	return 0;
+}
+
+int io_queue(struct stag_block *b, const struct stag_block_io *io)
+{
+	struct request *r = calloc(1, sizeof(*r) + (size_t)io->n_iov * sizeof(*r->iov));
+
+	if (!r)
+		return block_fail(ENOMEM, "no memory for a request");
+	r->op = io->op;
+	r->flags = io->flags;
+	r->offset = io->op == STAG_BLOCK_FLUSH ? 0 : io->offset;
+	r->length = io->op == STAG_BLOCK_FLUSH ? 0 : io->length;
+	r->since = clock_ns();
+	r->user = io->user;
+	r->n_iov = io->n_iov;
+	if (io->n_iov)
+		memcpy(r->iov, io->iov, (size_t)io->n_iov * sizeof(*r->iov));
+	list_add_tail(&b->queue, &r->link);
+	return 0;
+}
+
+/* ---- commands of a request ------------------------------------------------------------------ */
+
+/* The most bytes of a request that one command speaks of. */
+static uint64_t most_of(const struct stag_block *b, const struct request *r)
+{
+	uint64_t block = b->info.block;
+
+	switch (r->op) {
+	case STAG_BLOCK_UNMAP:
+		return b->unmap_max * block;
+	case STAG_BLOCK_ZERO:
+		return b->zero_max * block;
+	case STAG_BLOCK_COMPARE_WRITE:
+	case STAG_BLOCK_FLUSH:
+		return UINT64_MAX;
+	}
+	return b->info.max_transfer;
+}
+
+static void fill_unmap(struct cmd *c, uint64_t lba, uint32_t blocks)
+{
+	memset(c->params, 0, sizeof(c->params));
+	put_be16(c->params, CMD_PARAMS - 2);
+	put_be16(c->params + 2, CMD_PARAMS - 8);
+	put_be64(c->params + 8, lba);
+	put_be32(c->params + 16, blocks);
+	c->cdb[0] = OP_UNMAP;
+	put_be16(c->cdb + 7, CMD_PARAMS);
+	c->own = (struct iovec){c->params, CMD_PARAMS};
+}
+
+static void use_own(struct cmd *c)
+{
+	c->iov = &c->own;
+	c->n_iov = 1;
+	c->skip = 0;
+	c->writes = true;
+	c->length = (uint32_t)c->own.iov_len;
+}
+
+static void use_request(struct cmd *c, uint8_t op, const struct request *r, uint64_t n)
+{
+	c->cdb[0] = op;
+	c->iov = r->iov;
+	c->n_iov = r->n_iov;
+	c->skip = r->issued;
+	c->reads = op == OP_READ;
+	c->writes = !c->reads;
+	c->length = (uint32_t)n;
+}
+
+static void fill(const struct stag_block *b, struct cmd *c, const struct request *r, uint64_t n)
+{
+	uint64_t lba = (r->offset + r->issued) / b->info.block;
+	uint32_t blocks = (uint32_t)(n / b->info.block);
+
+	memset(c->cdb, 0, sizeof(c->cdb));
+	c->reads = c->writes = false;
+	c->length = 0;
+	put_be64(c->cdb + 2, lba);
+	put_be32(c->cdb + 10, blocks);
+	switch (r->op) {
+	case STAG_BLOCK_READ:
+		use_request(c, OP_READ, r, n);
+		return;
+	case STAG_BLOCK_WRITE:
+		use_request(c, OP_WRITE, r, n);
+		c->cdb[1] = r->flags & STAG_BLOCK_FUA ? FUA_BIT : 0;
+		return;
+	case STAG_BLOCK_COMPARE_WRITE:
+		use_request(c, OP_COMPARE_WRITE, r, 2 * n);
+		put_be32(c->cdb + 10, blocks & 0xff);
+		return;
+	case STAG_BLOCK_ZERO:
+		c->cdb[0] = OP_WRITE_SAME;
+		c->own = (struct iovec){(void *)(uintptr_t)zeroes, b->info.block};
+		use_own(c);
+		return;
+	case STAG_BLOCK_UNMAP:
+		memset(c->cdb, 0, sizeof(c->cdb));
+		fill_unmap(c, lba, blocks);
+		use_own(c);
+		return;
+	}
+	c->cdb[0] = OP_SYNCHRONIZE; /* of all blocks */
+}
+
+static struct cmd *next_part(struct stag_block *b)
+{
+	struct request *r = list_entry(b->queue.next, struct request, link);
+	struct cmd *c = list_entry(b->spare.next, struct cmd, link);
+	uint64_t n = r->length - r->issued;
+
+	if (n > most_of(b, r))
+		n = most_of(b, r);
+	list_del(&c->link);
+	c->request = r;
+	c->tries = c->losses = 0;
+	c->begun = b->now;
+	fill(b, c, r, n);
+	r->issued += n;
+	r->under_way++;
+	r->all_issued = r->issued == r->length;
+	if (r->all_issued)
+		list_del(&r->link);
+	return c;
+}
+
+/* ---- ends ----------------------------------------------------------------------------------- */
+
+static void count(struct stag_block *b, const struct request *r)
+{
+	struct stag_block_counters *k = &b->info.counters;
+
+	if (r->error) {
+		k->errors++;
+		return;
+	}
+	if (r->op == STAG_BLOCK_READ) {
+		k->reads++;
+		k->read_bytes += r->length;
+		histogram_count(&k->read_times, clock_ns() - r->since);
+	} else if (r->op == STAG_BLOCK_WRITE) {
+		k->writes++;
+		k->written_bytes += r->length;
+		histogram_count(&k->write_times, clock_ns() - r->since);
+	}
+}
+
+static void end_part(struct stag_block *b, struct cmd *c, int error, uint32_t sense)
+{
+	struct request *r = c->request;
+
+	c->request = NULL;
+	list_del(&c->link);
+	list_add_tail(&b->spare, &c->link);
+	r->under_way--;
+	if (error && !r->error) {
+		r->error = error;
+		r->sense = sense;
+		if (!r->all_issued) /* the rest of it is not tried */
+			list_del(&r->link);
+		r->all_issued = true;
+	}
+	if (r->under_way || !r->all_issued)
+		return;
+	count(b, r);
+	list_add_tail(&b->done, &r->link);
+}
+
+/* It is not under way any more; what becomes of it is the caller's affair. */
+static void take_back(struct stag_block *b, struct cmd *c)
+{
+	list_del(&c->link);
+	c->itt = TAG_NONE;
+	b->num_under_way--;
+	if (b->line)
+		b->line->ops->forget(b->line, c);
+}
+
+/* There is no way to send it: no memory, or memory that cannot be lent. */
+static int refused(struct stag_block *b, struct cmd *c, int error)
+{
+	take_back(b, c);
+	if (!c->request)
+		return -error;
+	end_part(b, c, error, 0);
+	return 0;
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+void io_prepare(struct stag_block *b, struct cmd *c)
+{
+	c->generation = (uint16_t)((c->generation + 1) & 0x7fff);
+	c->itt = (uint32_t)c->generation << TAG_BITS | c->index;
+	c->got = c->data_sn = c->asked = c->r2t_sn = 0;
+	c->sent = false;
+}
+
+uint64_t io_lun(const struct stag_block *b)
+{
+	uint16_t lun = b->url.lun;
+
+	return (uint64_t)(lun < 256 ? lun : 0x4000 | lun) << 48;
+}
+
+int io_send(struct stag_block *b, struct cmd *c)
+{
+	struct pdu p = {.opcode = SCSI_COMMAND,
+			.flags = (uint8_t)(PDU_FINAL | (c->reads ? CMD_READ : 0) |
+					   (c->writes ? CMD_WRITE : 0) | 1 /* simple task */),
+			.lun = io_lun(b),
+			.expected = c->length,
+			.cmd_sn = b->cmd_sn};
+	int rc;
+
+	io_prepare(b, c);
+	p.itt = c->itt;
+	c->cmd_sn = b->cmd_sn;
+	c->sent_at = b->now;
+	memcpy(p.cdb, c->cdb, sizeof(p.cdb));
+	b->num_under_way++;
+	list_add_tail(&b->under_way, &c->link);
+	rc = b->line->ops->command(b->line, c, &p);
+	if (rc > 0)
+		return refused(b, c, rc);
+	b->cmd_sn++;
+	return rc;
+}
+
+static struct cmd *next_command(struct stag_block *b)
+{
+	struct cmd *c;
+
+	if (!list_empty(&b->again)) {
+		c = list_entry(b->again.next, struct cmd, link);
+		list_del(&c->link);
+		return c;
+	}
+	return list_empty(&b->queue) || list_empty(&b->spare) ? NULL : next_part(b);
+}
+
+int io_launch(struct stag_block *b)
+{
+	int rc = 0;
+
+	while (rc == 0 && b->state == INIT_LIVE && !b->pause_end &&
+	       sn_le(b->cmd_sn, b->max_cmd_sn)) {
+		struct cmd *c = next_command(b);
+
+		if (!c)
+			break;
+		rc = io_send(b, c);
+	}
+	return rc;
+}
+
+/* ---- answers ------------------------------------------------------------------------------- */
+
+static bool is_repeatable(const struct cmd *c)
+{
+	return c->request->op != STAG_BLOCK_COMPARE_WRITE;
+}
+
+static bool may_try_again(struct stag_block *b, struct cmd *c, uint8_t status, uint32_t sense)
+{
+	if (status == SCSI_BUSY || status == SCSI_TASK_SET_FULL) {
+		b->pause_end = b->now + BUSY_NS;
+		return !b->command_ns || b->now - c->begun < b->command_ns;
+	}
+	if (status != SCSI_CHECK_CONDITION || !sense_again(sense) || ++c->tries > MAX_TRIES)
+		return false;
+	return sense >> 16 == SCSI_UNIT_ATTENTION || is_repeatable(c);
+}
+
+/* All the data of a read has to be there. */
+static int outcome(const struct cmd *c, uint8_t response, uint8_t status, uint32_t sense)
+{
+	int error = response ? EIO : sense_errno(status, sense);
+
+	return error == 0 && c->reads && c->got != c->length ? EIO : error;
+}
+
+int io_response(struct stag_block *b, struct cmd *c, uint8_t response, uint8_t status,
+		const uint8_t *sense, uint32_t len)
+{
+	uint32_t code = status == SCSI_CHECK_CONDITION ? sense_parse(sense, len) : 0;
+
+	take_back(b, c);
+	b->info.counters.commands++;
+	if (!c->request)
+		return probe_response(b, c, response ? SCSI_TASK_ABORTED : status, code);
+	if (!response && may_try_again(b, c, status, code)) {
+		list_add_tail(&b->again, &c->link);
+		return code == CAPACITY_CHANGED && !b->probing ? probe_begin(b, false) : 0;
+	}
+	end_part(b, c, outcome(c, response, status, code), code);
+	return 0;
+}
+
+void io_aborted(struct stag_block *b, struct cmd *c, int error)
+{
+	take_back(b, c);
+	end_part(b, c, error, 0);
+}
+
+void io_lost(struct stag_block *b)
+{
+	struct list waiting;
+
+	/* What was sent goes before what waited to be sent again. */
+	list_init(&waiting);
+	list_for_each_safe (it, &b->again) {
+		list_del(it);
+		list_add_tail(&waiting, it);
+	}
+	list_for_each_safe (it, &b->under_way) {
+		struct cmd *c = list_entry(it, struct cmd, link);
+
+		take_back(b, c);
+		if (!c->request)
+			continue;
+		if (c->sent && (!is_repeatable(c) || ++c->losses > MAX_LOSSES)) {
+			end_part(b, c, EIO, 0);
+			continue;
+		}
+		b->info.counters.retried += c->sent;
+		list_add_tail(&b->again, it);
+	}
+	list_for_each_safe (it, &waiting) {
+		list_del(it);
+		list_add_tail(&b->again, it);
+	}
+}
+
+static void fail_request(struct stag_block *b, struct request *r, int error)
+{
+	list_del(&r->link);
+	r->error = r->error ? r->error : error;
+	r->all_issued = true;
+	count(b, r);
+	list_add_tail(&b->done, &r->link);
+}
+
+void io_fail_all(struct stag_block *b, int error)
+{
+	list_for_each_safe (it, &b->again)
+		end_part(b, list_entry(it, struct cmd, link), error, 0);
+	list_for_each_safe (it, &b->queue)
+		fail_request(b, list_entry(it, struct request, link), error);
+}
+
+void io_drop(struct stag_block *b)
+{
+	list_for_each_safe (it, &b->done) {
+		list_del(it);
+		free(list_entry(it, struct request, link));
+	}
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * lend.c - memory that commands lend to the target: of regions that the caller lent to the unit, of regions made for
+ * one command, or of one place that it was copied to.
+ */
+#include "block/initiator/verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- regions that stay ------------------------------------------------------------------ */
+
+/* With shots it is the STag that has rights, for as long as its command; a region's key has them all the time. */
+static int rights(const struct verbs_line *v)
+{
+	return IBV_ACCESS_LOCAL_WRITE |
+	       (v->dv ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+}
+
+int lend_region(struct line *l, struct lent *r)
+{
+	struct verbs_line *v = to_verbs_line(l);
+
+	if (!v->id->pd)
+		return 0; /* later, with all others */
+	r->mr = ibv_reg_mr(v->id->pd, r->addr, r->length, rights(v));
+	if (!r->mr)
+		return block_fail(errno, "%zu bytes cannot be registered: %s", r->length,
+				  strerror(errno));
+	l->b->info.counters.registrations++;
+	return 0;
+}
+
+void lend_no_region(struct line *l, struct lent *r)
+{
+	if (r->mr)
+		ibv_dereg_mr(r->mr);
+	r->mr = NULL;
+}
+
+int lend_regions(struct verbs_line *v)
+{
+	int rc = 0;
+
+	list_for_each (it, &v->line.b->lent)
+		if (rc == 0)
+			rc = lend_region(&v->line, list_entry(it, struct lent, link));
+	return rc;
+}
+
+void lend_no_regions(struct verbs_line *v)
+{
+	list_for_each (it, &v->line.b->lent)
+		lend_no_region(&v->line, list_entry(it, struct lent, link));
+}
+
+static struct ibv_mr *find_region(const struct verbs_line *v, const struct iovec *piece)
+{
+	const uint8_t *at = piece->iov_base;
+
+	list_for_each (it, &v->line.b->lent) {
+		const struct lent *r = list_entry(it, struct lent, link);
+
+		if (at >= r->addr && (size_t)(at - r->addr) <= r->length &&
+		    piece->iov_len <= r->length - (size_t)(at - r->addr))
+			return r->mr;
+	}
+	return NULL;
+}
+
+/* ---- regions of a command ------------------------------------------------------------------ */
+
+static struct ibv_mr *make_region(struct verbs_line *v, struct loan *l, const struct cmd *c,
+				  void *addr, size_t len)
+{
+	int far = c->reads ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	int access = (c->reads ? IBV_ACCESS_LOCAL_WRITE : 0) | (v->dv ? 0 : far);
+	struct ibv_mr *mr = ibv_reg_mr(v->id->pd, addr, len, access);
+
+	if (!mr)
+		return NULL;
+	v->line.b->info.counters.registrations++;
+	l->own[l->n_own++] = mr;
+	return mr;
+}
+
+static struct ibv_sge piece_of(const struct iovec *piece, const struct ibv_mr *mr)
+{
+	return (struct ibv_sge){(uintptr_t)piece->iov_base, (uint32_t)piece->iov_len, mr->lkey};
+}
+
+static int lend_copy(struct verbs_line *v, struct cmd *c, struct loan *l, struct ibv_sge *sge,
+		     struct lending *out)
+{
+	struct iovec all = {NULL, c->length};
+	struct ibv_mr *mr;
+
+	all.iov_base = l->copy = malloc(c->length);
+	if (!l->copy)
+		return ENOMEM;
+	if (c->writes)
+		cmd_gather(c, 0, c->length, l->copy);
+	mr = make_region(v, l, c, l->copy, c->length);
+	if (!mr)
+		return errno;
+	*sge = piece_of(&all, mr);
+	*out = (struct lending){sge, 1, sge->addr, mr->rkey};
+	return 0;
+}
+
+/* In how many places it is that are in no region; a number that is too large: it has to be copied. */
+static unsigned int count_strangers(const struct verbs_line *v, const struct cmd *c, int n,
+				    uint32_t covered)
+{
+	unsigned int strangers = 0;
+
+	if (covered < c->length || (n > 1 && !v->dv))
+		return VERBS_OWN_KEYS + 1;
+	for (int i = 0; i < n; i++)
+		strangers += !find_region(v, &v->iov[i]);
+	return strangers;
+}
+
+int lend_command(struct verbs_line *v, struct cmd *c, struct lending *out)
+{
+	struct ibv_sge *sge = v->sge[++v->turn % 2];
+	struct loan *l = &v->loans[c->index];
+	struct ibv_mr *mr = NULL;
+	uint32_t covered;
+	int n = cmd_slice(c, 0, c->length, v->iov, STAGDV_ADVERTISE_SGE, &covered);
+
+	if (count_strangers(v, c, n, covered) > VERBS_OWN_KEYS)
+		return lend_copy(v, c, l, sge, out);
+	for (int i = 0; i < n; i++) {
+		mr = find_region(v, &v->iov[i]);
+		if (!mr)
+			mr = make_region(v, l, c, v->iov[i].iov_base, v->iov[i].iov_len);
+		if (!mr)
+			return errno;
+		sge[i] = piece_of(&v->iov[i], mr);
+	}
+	*out = (struct lending){sge, n, sge->addr, mr->rkey};
+	return 0;
+}
+
+void lend_bring(struct verbs_line *v, const struct cmd *c)
+{
+	const uint8_t *from = v->loans[c->index].copy;
+
+	if (from)
+		cmd_scatter(c, 0, c->got, from);
+}
+
+/* ---- their end -------------------------------------------------------------------------------- */
+
+void lend_opened(struct verbs_line *v, struct loan *l, uint32_t stag, uint32_t reference)
+{
+	l->open = true;
+	l->stag = stag;
+	l->reference = reference;
+	v->line.b->info.counters.stags++;
+	v->line.b->info.counters.stags_open++;
+}
+
+void lend_closed(struct verbs_line *v, struct loan *l)
+{
+	l->open = false;
+	v->line.b->info.counters.stags_open--;
+}
+
+void lend_end(struct verbs_line *v, struct loan *l)
+{
+	if (l->open && v->dv && v->id->qp)
+		v->dv->withdraw(v->id->qp, l->stag, NULL);
+	if (l->open)
+		lend_closed(v, l);
+	while (l->n_own)
+		ibv_dereg_mr(l->own[--l->n_own]);
+	free(l->copy);
+	l->copy = NULL;
+}

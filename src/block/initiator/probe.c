@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * probe.c - what the unit says of itself: asked after each login, one question after the other.
+ *
+ * What a unit need not know (its pages but INQUIRY's first, its modes) may be missing. After a lost connection the unit
+ * has to be the same one.
+ */
+#include "block/initiator/initiator.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/wire.h"
+
+#define MAX_TRIES	  32
+#define MAX_TRANSFER	  (1u << 20) /* several commands under way are better than one that is longer */
+#define ISER_MAX_TRANSFER (512u << 10) /* what tgt has room for, and Linux asks for */
+#define MAX_ZERO	  (1u << 20)   /* blocks */
+#define NO_LUN		  0x25
+
+/* ---- answers ---------------------------------------------------------------------------- */
+
+/* A field of ASCII, without the spaces around it. */
+static void copy_text(char *to, size_t size, const uint8_t *from, size_t len)
+{
+	while (len && (*from == ' ' || *from == 0)) {
+		from++;
+		len--;
+	}
+	while (len && (from[len - 1] == ' ' || from[len - 1] == 0))
+		len--;
+	len = len < size - 1 ? len : size - 1;
+	for (size_t i = 0; i < len; i++)
+		to[i] = from[i] >= ' ' && from[i] < 0x7f ? (char)from[i] : '?';
+	to[len] = '\0';
+}
+
+static int no_unit(const struct stag_block *b)
+{
+	return block_fail(ENOENT, "%s has no LUN %u", b->url.target, b->url.lun);
+}
+
+static int take_inquiry(struct stag_block *b, const uint8_t *d, uint32_t len)
+{
+	if (len < 36)
+		return block_fail(EPROTO, "the unit does not say what it is");
+	if (d[0] >> 5) /* the qualifier: nothing is there */
+		return no_unit(b);
+	if (d[0] & 0x1f)
+		return block_fail(EMEDIUMTYPE, "LUN %u is no disk", b->url.lun);
+	copy_text(b->info.vendor, sizeof(b->info.vendor), d + 8, 8);
+	copy_text(b->info.product, sizeof(b->info.product), d + 16, 16);
+	copy_text(b->info.revision, sizeof(b->info.revision), d + 32, 4);
+	return 0;
+}
+
+static int take_serial(struct stag_block *b, const uint8_t *d, uint32_t len)
+{
+	char serial[sizeof(b->info.serial)] = "";
+
+	if (len >= 4 && d[1] == 0x80)
+		copy_text(serial, sizeof(serial), d + 4, d[3] < len - 4 ? d[3] : len - 4);
+	if (b->ever_live && strcmp(serial, b->info.serial) != 0)
+		return block_fail(ENODEV, "LUN %u is another unit now: %s, not %s", b->url.lun,
+				  serial, b->info.serial);
+	memcpy(b->info.serial, serial, sizeof(serial));
+	return 0;
+}
+
+static int take_limits(struct stag_block *b, const uint8_t *d, uint32_t len)
+{
+	bool good = len >= 44 && d[1] == 0xb0;
+	uint64_t zero = good ? get_be64(d + 36) : 0;
+
+	b->compare_max = good ? d[5] : 0;
+	b->info.max_transfer = good ? get_be32(d + 8) : 0; /* blocks, until the capacity is known */
+	b->unmap_max = good ? get_be32(d + 20) : 0;
+	b->zero_max = zero && zero < MAX_ZERO ? (uint32_t)zero : MAX_ZERO;
+	return 0;
+}
+
+static int take_thin(struct stag_block *b, const uint8_t *d, uint32_t len)
+{
+	b->info.unmaps = len >= 6 && d[1] == 0xb2 && (d[5] & 0x80) && b->unmap_max;
+	if (!b->info.unmaps)
+		b->unmap_max = 0;
+	return 0;
+}
+
+static int take_modes(struct stag_block *b, const uint8_t *d, uint32_t len)
+{
+	uint32_t page = len >= 4 ? 4u + d[3] : 0;
+
+	b->info.read_only = len >= 4 && (d[2] & 0x80);
+	b->info.write_back =
+		len >= 4 && len > page + 2 && (d[page] & 0x3f) == 0x08 && (d[page + 2] & 0x04);
+	return 0;
+}
+
+static bool is_block(uint32_t n)
+{
+	return n >= 512 && n <= 4096 && (n & (n - 1)) == 0;
+}
+
+static int take_capacity(struct stag_block *b, const uint8_t *d, uint32_t len)
+{
+	uint64_t last = len >= 12 ? get_be64(d) : 0;
+	uint32_t block = len >= 12 ? get_be32(d + 8) : 0;
+
+	if (!is_block(block) || last >= UINT64_MAX / block)
+		return block_fail(EPROTO, "the unit says that it has %llu blocks of %u bytes",
+				  (unsigned long long)last, block);
+	if (b->ever_live && block != b->info.block)
+		return block_fail(ENODEV, "the unit has other blocks now: of %u bytes", block);
+	b->info.block = block;
+	b->info.size = (last + 1) * block;
+	return 0;
+}
+
+/* ---- questions ----------------------------------------------------------------------------- */
+
+static const struct question {
+	uint8_t cdb[16];
+	uint32_t length;
+	bool needed;
+	int (*take)(struct stag_block *b, const uint8_t *data, uint32_t len);
+} questions[] = {
+	{{0x12, 0, 0, 0, 96}, 96, true, take_inquiry},
+	{{0x12, 1, 0x80, 0, 255}, 255, false, take_serial},
+	{{0x12, 1, 0xb0, 0, 64}, 64, false, take_limits},
+	{{0x12, 1, 0xb2, 0, 64}, 64, false, take_thin},
+	{{0x1a, 0x08, 0x08, 0, 192}, 192, false, take_modes},
+	{{0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32}, 32, true, take_capacity},
+};
+
+#define N_QUESTIONS (sizeof(questions) / sizeof(*questions))
+
+static int ask(struct stag_block *b)
+{
+	struct cmd *c = &b->cmds[b->depth];
+	const struct question *q = &questions[b->probe_step];
+
+	memcpy(c->cdb, q->cdb, sizeof(c->cdb));
+	c->request = NULL;
+	c->reads = true;
+	c->writes = false;
+	c->length = q->length;
+	c->own = (struct iovec){b->probe_data, q->length};
+	c->iov = &c->own;
+	c->n_iov = 1;
+	c->skip = 0;
+	return io_send(b, c);
+}
+
+int probe_again(struct stag_block *b)
+{
+	return b->probing ? ask(b) : 0;
+}
+
+int probe_begin(struct stag_block *b, bool all)
+{
+	b->cmds[b->depth].tries = 0;
+	b->probe_step = all ? 0 : N_QUESTIONS - 1;
+	b->probing = true;
+	return ask(b);
+}
+
+/* What the limits are in bytes, now that a block is known. */
+static void finish(struct stag_block *b)
+{
+	uint64_t most = (uint64_t)b->info.max_transfer * b->info.block;
+	uint32_t limit = b->info.transport == STAG_BLOCK_ISER ? ISER_MAX_TRANSFER : MAX_TRANSFER;
+
+	b->probing = false;
+	if (b->state != INIT_PROBE)
+		return;
+	b->info.max_transfer = most && most < limit ? (uint32_t)most : limit;
+	initiator_set_state(b, INIT_LIVE);
+}
+
+int probe_response(struct stag_block *b, struct cmd *c, uint8_t status, uint32_t sense)
+{
+	const struct question *q = &questions[b->probe_step];
+	bool good = status == SCSI_GOOD;
+	int rc;
+
+	if (!good && sense_again(sense) && ++c->tries < MAX_TRIES)
+		return ask(b);
+	if (!good && sense >> 16 == SCSI_ILLEGAL_REQUEST && (sense >> 8 & 0xff) == NO_LUN)
+		return no_unit(b);
+	if (!good && q->needed)
+		return block_fail(EIO, "the unit does not answer: status 0x%02x, sense 0x%06x",
+				  status, sense);
+	rc = q->take(b, b->probe_data, good ? c->got : 0);
+	if (rc != 0)
+		return rc;
+	if (++b->probe_step < N_QUESTIONS)
+		return ask(b);
+	finish(b);
+	return 0;
+}

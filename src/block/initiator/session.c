@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * session.c - PDUs from the target: numbers, data, responses, pings and what it says of its own accord.
+ *
+ * The target's word is a claim: what does not fit to a command of ours ends the line, and nothing else.
+ */
+#include "block/initiator/initiator.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "wire/wire.h"
+
+#define INDEX_MASK 0xffffu
+
+int initiator_violation(struct stag_block *b, const char *fmt, ...)
+{
+	char words[256];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(words, sizeof(words), fmt, args);
+	va_end(args);
+	b->info.counters.violations++;
+	log_warn("block %s: the target broke the protocol: %s", b->url.target, words);
+	return block_fail(EPROTO, "%s: the target broke the protocol: %s", b->url.host, words);
+}
+
+struct cmd *initiator_find(struct stag_block *b, uint32_t itt)
+{
+	uint32_t index = itt & INDEX_MASK;
+	struct cmd *c = index <= b->depth ? &b->cmds[index] : NULL;
+
+	/* Only those under way are in a list that is not their own, with this tag. */
+	return c && c->itt == itt && itt != TAG_NONE ? c : NULL;
+}
+
+int initiator_send(struct stag_block *b, struct pdu *p, const void *data, uint32_t len)
+{
+	p->immediate = true;
+	p->cmd_sn = b->cmd_sn;
+	return b->line->ops->send(b->line, p, data, len);
+}
+
+/* ---- numbers --------------------------------------------------------------------------- */
+
+static bool has_status(const struct pdu *p)
+{
+	switch (p->opcode) {
+	case DATA_IN:
+		return p->flags & DATA_STATUS;
+	case NOP_IN:
+		return p->itt != TAG_NONE;
+	case R2T:
+		return false;
+	}
+	return true;
+}
+
+static void take_numbers(struct stag_block *b, const struct pdu *p)
+{
+	if (has_status(p) && sn_le(b->exp_stat_sn, p->stat_sn))
+		b->exp_stat_sn = p->stat_sn + 1;
+	/* RFC 7143 §4.2.2.1: one that makes no sense, or is older, changes nothing. */
+	if (sn_le(p->exp_cmd_sn - 1, p->max_cmd_sn) && sn_le(b->max_cmd_sn, p->max_cmd_sn))
+		b->max_cmd_sn = p->max_cmd_sn;
+	b->heard = b->now;
+	b->pinged = 0;
+}
+
+/* ---- data-in ------------------------------------------------------------------------------ */
+
+struct cmd *initiator_data_in(struct stag_block *b, const struct pdu *p)
+{
+	struct cmd *c = initiator_find(b, p->itt);
+
+	if (c && c->reads && p->data_sn == c->data_sn && p->offset == c->got &&
+	    p->data_len <= c->length - c->got)
+		return c;
+	initiator_violation(b, "Data-In of %u bytes at %u for 0x%x, which expects %u at %u",
+			    p->data_len, p->offset, p->itt, c ? c->length - c->got : 0,
+			    c ? c->got : 0);
+	return NULL;
+}
+
+int initiator_data_came(struct stag_block *b, struct cmd *c, const struct pdu *p)
+{
+	take_numbers(b, p);
+	c->got += p->data_len;
+	c->data_sn++;
+	return p->flags & DATA_STATUS ? io_response(b, c, 0, p->status, NULL, 0) : 0;
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+static int take_response(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+{
+	struct cmd *c = initiator_find(b, p->itt);
+	uint32_t len = 0;
+
+	if (!c)
+		return initiator_violation(b, "a response to 0x%x, which there is not", p->itt);
+	if (p->data_len >= 2) {
+		len = get_be16(data);
+		len = len > p->data_len - 2 ? p->data_len - 2 : len;
+		data += 2;
+	}
+	return io_response(b, c, p->code, p->status, data, len);
+}
+
+static int take_r2t(struct stag_block *b, const struct pdu *p)
+{
+	struct cmd *c = initiator_find(b, p->itt);
+
+	if (!c || !b->line->ops->r2t)
+		return initiator_violation(b, "an R2T for 0x%x, which there is not", p->itt);
+	return b->line->ops->r2t(b->line, c, p);
+}
+
+static int take_nop(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+{
+	struct pdu answer = {.opcode = NOP_OUT,
+			     .flags = PDU_FINAL,
+			     .lun = p->lun,
+			     .itt = TAG_NONE,
+			     .ttt = p->ttt};
+
+	if (p->ttt == TAG_NONE)
+		return 0;
+	return initiator_send(
+		b, &answer, data,
+		p->data_len < b->keys.peer_recv_max ? p->data_len : b->keys.peer_recv_max);
+}
+
+static int take_message(struct stag_block *b, const struct pdu *p)
+{
+	switch (p->event) {
+	case ASYNC_LOGOUT:
+	case ASYNC_DROP_CONNECTION:
+	case ASYNC_DROP_SESSION:
+		log_info("block %s: the target asks for a new session", b->url.target);
+		return -ESHUTDOWN;
+	}
+	return 0;
+}
+
+/* A list, in one response or several. */
+static int take_text(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+{
+	struct pdu next = {
+		.opcode = TEXT_REQUEST, .flags = PDU_FINAL, .itt = p->itt, .ttt = p->ttt};
+
+	if (!b->text || b->text_done || p->itt != b->text_tag)
+		return initiator_violation(b, "a text response that nobody asked for");
+	if (text_collect(b->text, data, p->data_len) != 0)
+		return initiator_violation(b, "a list of more than %d bytes", TEXT_MAX);
+	b->text_done = p->flags & PDU_FINAL;
+	return b->text_done ? 0 : initiator_send(b, &next, NULL, 0);
+}
+
+static int take_reject(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+{
+	/* Data with a wrong digest: the command's own response says so. */
+	if (p->code == REJECT_DATA_DIGEST)
+		return 0;
+	return initiator_violation(b, "it rejects our %s: reason %u",
+				   p->data_len >= BHS_LEN ? pdu_name(data[0] & 0x3f) : "PDU",
+				   p->code);
+}
+
+/* ---- a login's ------------------------------------------------------------------------------- */
+
+static int send_login(struct stag_block *b)
+{
+	struct pdu p;
+
+	entry_request(b->entry, &p);
+	return b->line->ops->send(b->line, &p, b->entry->out.bytes, b->entry->out.len);
+}
+
+static void enter(struct stag_block *b, const struct pdu *p)
+{
+	const struct entry *e = b->entry;
+
+	b->keys = e->keys.agreed;
+	b->tsih = p->tsih;
+	b->cmd_sn = e->cmd_sn;
+	b->exp_stat_sn = p->stat_sn + 1;
+	b->max_cmd_sn = p->max_cmd_sn;
+	b->heard = b->now;
+	b->pinged = 0;
+	b->info.counters.logins++;
+	b->info.transport = b->line->ops->kind;
+	b->info.encoding = b->line->encoding;
+}
+
+static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+{
+	int rc = entry_take(b->entry, p, data);
+
+	switch (rc) {
+	case ENTRY_GOES_ON:
+		return send_login(b);
+	case ENTRY_DONE:
+		if (b->line->ops->rdma && !b->discovery && !b->entry->keys.agreed.rdma_extensions)
+			return block_fail(EPROTONOSUPPORT, "the target does not want iSER");
+		enter(b, p);
+		initiator_set_state(b, b->discovery ? INIT_LIVE : INIT_PROBE);
+		return b->discovery ? 0 : probe_begin(b, true);
+	case ENTRY_REDIRECTED:
+		return -EREMCHG;
+	}
+	return rc;
+}
+
+int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+{
+	if (b->state == INIT_LOGIN)
+		return take_login(b, p, data);
+	take_numbers(b, p);
+	switch (p->opcode) {
+	case SCSI_RESPONSE:
+		return take_response(b, p, data);
+	case R2T:
+		return take_r2t(b, p);
+	case NOP_IN:
+		return take_nop(b, p, data);
+	case ASYNC_MESSAGE:
+		return take_message(b, p);
+	case TEXT_RESPONSE:
+		return take_text(b, p, data);
+	case LOGOUT_RESPONSE:
+		b->logged_out = true;
+		return 0;
+	case TASK_RESPONSE:
+		return abort_response(b, p);
+	case REJECT:
+		return take_reject(b, p, data);
+	}
+	return initiator_violation(b, "a %s", pdu_name(p->opcode));
+}
+
+int initiator_connected(struct stag_block *b)
+{
+	initiator_set_state(b, INIT_LOGIN);
+	b->was_connected = true;
+	return send_login(b);
+}

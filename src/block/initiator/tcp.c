@@ -1,0 +1,604 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * tcp.c - an initiator's line over TCP: PDUs to and from a socket that never waits.
+ *
+ * Data-In is read to where the caller wants it, and Data-Out written from where it is: only what comes in one gulp with a
+ * header is copied. A command that ends while data of it is being written (a target may give up early) leaves a copy of
+ * the rest of that PDU behind, and nothing else.
+ */
+#include "block/initiator/initiator.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "wire/wire.h"
+
+#define RX_BYTES  65536
+#define READ_MOST (256u << 10) /* at once: what has ended makes room for more commands */
+#define MAX_IOV	  64
+
+/* A PDU on its way out. */
+struct parcel {
+	struct list link;
+	struct cmd *cmd; /* whose data it is, or whose command; NULL: nobody's */
+	bool is_command;
+	uint32_t sent; /* of all that follows */
+	uint32_t head_len, data_len, tail_len;
+	uint32_t offset;    /* of data in the command's */
+	uint8_t *copied;    /* data, in its place */
+	uint32_t copied_at; /* the first byte of data that was copied */
+	uint8_t head[BHS_LEN + DIGEST_LEN];
+	uint8_t tail[3 + DIGEST_LEN];
+};
+
+enum rx_state { RX_HEADER, RX_DATA, RX_TAIL };
+
+struct tcp_line {
+	struct line line;
+	int fd;
+	uint32_t events;
+	bool connecting, blocked;
+	bool broken; /* no memory for what the stream needs: it ends at the next flush */
+	struct list out;
+	struct {
+		enum rx_state state;
+		uint32_t head, tail; /* of buffer */
+		struct pdu pdu;
+		uint32_t got;	  /* of data */
+		struct cmd *cmd;  /* whose data it is */
+		uint8_t *control; /* or here */
+		bool dropped;	  /* or nowhere: the command has ended meanwhile */
+		uint8_t buffer[RX_BYTES];
+	} rx;
+};
+
+static struct tcp_line *to_tcp_line(struct line *l)
+{
+	return container_of(l, struct tcp_line, line);
+}
+
+static bool has_digest(const struct tcp_line *t, bool header)
+{
+	const struct stag_block *b = t->line.b;
+
+	return b->state >= INIT_PROBE && (header ? b->keys.header_digest : b->keys.data_digest);
+}
+
+/* ---- the socket ---------------------------------------------------------------------- */
+
+static int watch(struct tcp_line *t)
+{
+	uint32_t events = EPOLLIN | (t->connecting || t->blocked ? EPOLLOUT : 0);
+	struct epoll_event e = {.events = events};
+	int op = t->events ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+
+	if (events == t->events)
+		return 0;
+	t->events = events;
+	return epoll_ctl(t->line.b->epoll, op, t->fd, &e) == 0 ? 0 : -errno;
+}
+
+static void tcp_line_close(struct line *l)
+{
+	struct tcp_line *t = to_tcp_line(l);
+
+	list_for_each_safe (it, &t->out) {
+		struct parcel *p = list_entry(it, struct parcel, link);
+
+		list_del(it);
+		free(p->copied);
+		free(p);
+	}
+	free(t->rx.control);
+	close(t->fd);
+	free(t);
+}
+
+static int tcp_line_open(struct stag_block *b, const struct sockaddr *to, socklen_t len,
+			 struct line **out)
+{
+	struct tcp_line *t = malloc(sizeof(*t));
+	int on = 1, rc;
+
+	if (!t)
+		return -ENOMEM;
+	memset(t, 0, offsetof(struct tcp_line, rx.buffer));
+	t->line = (struct line){.ops = &tcp_line, .b = b};
+	list_init(&t->out);
+	t->connecting = true;
+	t->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (t->fd < 0) {
+		rc = -errno;
+		free(t);
+		return rc;
+	}
+	setsockopt(t->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	rc = connect(t->fd, to, len) == 0 || errno == EINPROGRESS ? 0 : -errno;
+	if (rc == 0)
+		rc = watch(t);
+	if (rc != 0)
+		tcp_line_close(&t->line);
+	else
+		*out = &t->line;
+	return rc;
+}
+
+/* 0: it is connected; -EAGAIN: not yet. */
+static int finish_connect(struct tcp_line *t)
+{
+	struct pollfd fd = {.fd = t->fd, .events = POLLOUT};
+	socklen_t len = sizeof(int);
+	int error = 0;
+
+	if (poll(&fd, 1, 0) <= 0)
+		return -EAGAIN;
+	if (getsockopt(t->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0)
+		return -errno;
+	if (error)
+		return -error;
+	t->connecting = false;
+	return initiator_connected(t->line.b);
+}
+
+/* ---- out ---------------------------------------------------------------------------------- */
+
+static struct parcel *new_parcel(struct tcp_line *t, struct pdu *p, uint32_t len)
+{
+	struct parcel *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return NULL;
+	p->data_len = len;
+	p->exp_stat_sn = t->line.b->state >= INIT_PROBE ? t->line.b->exp_stat_sn : p->exp_stat_sn;
+	pdu_encode(p, o->head);
+	o->head_len = BHS_LEN;
+	o->data_len = len;
+	o->tail_len = pdu_pad(len);
+	if (has_digest(t, true)) {
+		crc32c_put(o->head + BHS_LEN, crc32c_update(CRC32C_INIT, o->head, BHS_LEN));
+		o->head_len += DIGEST_LEN;
+	}
+	list_add_tail(&t->out, &o->link);
+	return o;
+}
+
+/* crc: of the data. */
+static void add_digest(const struct tcp_line *t, struct parcel *o, uint32_t crc)
+{
+	if (!o->data_len || !has_digest(t, false))
+		return;
+	crc = crc32c_update(crc, o->tail, o->tail_len); /* zeroes so far */
+	crc32c_put(o->tail + o->tail_len, crc);
+	o->tail_len += DIGEST_LEN;
+}
+
+static int tcp_line_send(struct line *l, struct pdu *p, const void *data, uint32_t len)
+{
+	struct tcp_line *t = to_tcp_line(l);
+	struct parcel *o = new_parcel(t, p, len);
+
+	if (!o)
+		return -ENOMEM;
+	if (len == 0)
+		return 0;
+	o->copied = malloc(len);
+	if (!o->copied)
+		return -ENOMEM; /* the line ends, and the parcel with it */
+	memcpy(o->copied, data, len);
+	add_digest(t, o, crc32c_update(CRC32C_INIT, data, len));
+	return 0;
+}
+
+static struct parcel *send_from(struct tcp_line *t, struct cmd *c, struct pdu *p, uint32_t offset,
+				uint32_t len)
+{
+	struct parcel *o = new_parcel(t, p, len);
+
+	if (!o)
+		return NULL;
+	o->cmd = c;
+	o->offset = offset;
+	if (len && has_digest(t, false))
+		add_digest(t, o, cmd_crc(c, offset, len, CRC32C_INIT));
+	return o;
+}
+
+/* A burst of Data-Outs. */
+static int send_burst(struct tcp_line *t, struct cmd *c, uint32_t ttt, uint32_t offset,
+		      uint32_t len, uint64_t lun)
+{
+	uint32_t most = t->line.b->keys.peer_recv_max, sn = 0;
+
+	while (len) {
+		uint32_t n = len < most ? len : most;
+		struct pdu p = {.opcode = DATA_OUT,
+				.flags = n == len ? PDU_FINAL : 0,
+				.lun = lun,
+				.itt = c->itt,
+				.ttt = ttt,
+				.data_sn = sn++,
+				.offset = offset};
+
+		if (!send_from(t, c, &p, offset, n))
+			return -ENOMEM;
+		offset += n;
+		len -= n;
+	}
+	return 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+static int tcp_line_command(struct line *l, struct cmd *c, struct pdu *p)
+{
+	struct tcp_line *t = to_tcp_line(l);
+	const struct keys *k = &l->b->keys;
+	uint32_t first = c->writes ? least(c->length, k->first_burst) : 0;
+	uint32_t now = k->immediate_data ? least(first, k->peer_recv_max) : 0;
+	struct parcel *o;
+
+	if (k->initial_r2t)
+		first = now;
+	c->asked = first;
+	if (first > now)
+		p->flags &= (uint8_t)~PDU_FINAL;
+	o = send_from(t, c, p, 0, now);
+	if (!o)
+		return -ENOMEM;
+	o->is_command = true;
+	return send_burst(t, c, TAG_NONE, now, first - now, p->lun);
+}
+
+/* In order, and no byte twice: so that nobody makes us queue without end. */
+static int tcp_line_r2t(struct line *l, struct cmd *c, const struct pdu *r)
+{
+	if (!c->writes || r->offset != c->asked || r->length == 0 ||
+	    r->length > c->length - c->asked || r->length > l->b->keys.max_burst ||
+	    r->data_sn != c->r2t_sn)
+		return initiator_violation(l->b, "R2T of %u bytes at %u, command 0x%x of %u",
+					   r->length, r->offset, c->itt, c->length);
+	c->r2t_sn++;
+	c->asked += r->length;
+	return send_burst(to_tcp_line(l), c, r->ttt, r->offset, r->length, r->lun);
+}
+
+/* What is left of one of a parcel's three parts. */
+static bool add_part(struct iovec *iov, int *n, const uint8_t *bytes, uint32_t len, uint32_t *skip)
+{
+	uint32_t s = least(*skip, len);
+
+	*skip -= s;
+	if (len > s)
+		iov[(*n)++] = (struct iovec){(void *)(uintptr_t)(bytes + s), len - s};
+	return *n < MAX_IOV;
+}
+
+static bool add_data(const struct parcel *o, struct iovec *iov, int *n, uint32_t *skip)
+{
+	uint32_t s = least(*skip, o->data_len), left = o->data_len - s, covered;
+
+	*skip -= s;
+	if (left == 0)
+		return true;
+	if (o->copied) {
+		iov[(*n)++] = (struct iovec){o->copied + (s - o->copied_at), left};
+		return *n < MAX_IOV;
+	}
+	*n += cmd_slice(o->cmd, o->offset + s, left, iov + *n, MAX_IOV - *n, &covered);
+	return covered == left && *n < MAX_IOV;
+}
+
+/* False: there is no room for all of it. */
+static bool add_parcel(const struct parcel *o, struct iovec *iov, int *n)
+{
+	uint32_t skip = o->sent;
+
+	return add_part(iov, n, o->head, o->head_len, &skip) && add_data(o, iov, n, &skip) &&
+	       add_part(iov, n, o->tail, o->tail_len, &skip);
+}
+
+static void went_out(struct tcp_line *t, size_t bytes)
+{
+	while (bytes) {
+		struct parcel *o = list_entry(t->out.next, struct parcel, link);
+		uint32_t left = o->head_len + o->data_len + o->tail_len - o->sent;
+
+		if (o->is_command && o->cmd)
+			o->cmd->sent = true;
+		if (bytes < left) {
+			o->sent += (uint32_t)bytes;
+			return;
+		}
+		bytes -= left;
+		list_del(&o->link);
+		free(o->copied);
+		free(o);
+	}
+}
+
+static int tcp_line_flush(struct line *l)
+{
+	struct tcp_line *t = to_tcp_line(l);
+
+	if (t->broken)
+		return -ENOMEM;
+	t->blocked = false;
+	while (!list_empty(&t->out) && !t->connecting) {
+		struct iovec iov[MAX_IOV];
+		struct msghdr m = {.msg_iov = iov};
+		int n = 0;
+		ssize_t sent;
+
+		list_for_each (it, &t->out)
+			if (!add_parcel(list_entry(it, struct parcel, link), iov, &n))
+				break;
+		m.msg_iovlen = (size_t)n;
+		sent = sendmsg(t->fd, &m, MSG_NOSIGNAL);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0 && errno == EAGAIN) {
+			t->blocked = true;
+			break;
+		}
+		if (sent < 0)
+			return -errno;
+		went_out(t, (size_t)sent);
+	}
+	return watch(t);
+}
+
+/* The rest of a PDU that is partly out has to follow, from memory of our own. */
+static bool keep_rest(struct parcel *o)
+{
+	uint32_t at = o->sent > o->head_len ? o->sent - o->head_len : 0, left;
+	struct cmd *c = o->cmd;
+
+	o->cmd = NULL;
+	if (at >= o->data_len)
+		return true;
+	left = o->data_len - at;
+	o->copied = malloc(left);
+	if (!o->copied)
+		return false;
+	o->copied_at = at;
+	cmd_gather(c, o->offset + at, left, o->copied);
+	return true;
+}
+
+static void tcp_line_forget(struct line *l, struct cmd *c)
+{
+	struct tcp_line *t = to_tcp_line(l);
+
+	if (t->rx.cmd == c) {
+		t->rx.cmd = NULL;
+		t->rx.dropped = true;
+	}
+	list_for_each_safe (it, &t->out) {
+		struct parcel *o = list_entry(it, struct parcel, link);
+
+		if (o->cmd != c)
+			continue;
+		if (o->sent == 0) {
+			list_del(it);
+			free(o);
+		} else if (!keep_rest(o)) {
+			t->broken = true;
+		}
+	}
+}
+
+/* ---- in ------------------------------------------------------------------------------------- */
+
+enum go { GO_ON, NEEDS_BYTES };
+
+static uint32_t buffered(const struct tcp_line *t)
+{
+	return t->rx.tail - t->rx.head;
+}
+
+/* Where the data behind a header goes. */
+static int place(struct tcp_line *t)
+{
+	struct stag_block *b = t->line.b;
+	const struct pdu *p = &t->rx.pdu;
+
+	t->rx.cmd = NULL;
+	t->rx.dropped = false;
+	t->rx.got = 0;
+	t->rx.state = RX_DATA;
+	if (p->data_len > INITIATOR_RECV_MAX)
+		return initiator_violation(b, "%s of %u bytes", pdu_name(p->opcode), p->data_len);
+	if (p->opcode == DATA_IN && b->state >= INIT_PROBE) {
+		t->rx.cmd = initiator_data_in(b, p);
+		return t->rx.cmd ? 0 : -EPROTO;
+	}
+	if (p->data_len == 0)
+		return 0;
+	t->rx.control = malloc(p->data_len);
+	return t->rx.control ? 0 : -ENOMEM;
+}
+
+static int take_header(struct tcp_line *t)
+{
+	uint8_t *h = t->rx.buffer + t->rx.head;
+	uint32_t digest = has_digest(t, true) ? DIGEST_LEN : 0, ahs, data, len;
+
+	if (buffered(t) < BHS_LEN)
+		return NEEDS_BYTES;
+	pdu_lengths(h, &ahs, &data);
+	len = BHS_LEN + ahs;
+	if (buffered(t) < len + digest)
+		return NEEDS_BYTES;
+	if (digest && !crc32c_matches(h + len, crc32c_update(CRC32C_INIT, h, len)))
+		return initiator_violation(t->line.b, "a header digest is wrong");
+	t->rx.head += len + digest;
+	if (pdu_decode(h, &t->rx.pdu) != 0 || pdu_from_initiator(t->rx.pdu.opcode))
+		return initiator_violation(t->line.b, "a PDU with opcode 0x%02x", h[0]);
+	return place(t);
+}
+
+static int take_data(struct tcp_line *t)
+{
+	uint32_t n = least(buffered(t), t->rx.pdu.data_len - t->rx.got);
+	const uint8_t *from = t->rx.buffer + t->rx.head;
+
+	if (t->rx.cmd)
+		cmd_scatter(t->rx.cmd, t->rx.pdu.offset + t->rx.got, n, from);
+	else if (t->rx.control)
+		memcpy(t->rx.control + t->rx.got, from, n);
+	t->rx.head += n;
+	t->rx.got += n;
+	if (t->rx.got < t->rx.pdu.data_len)
+		return NEEDS_BYTES;
+	t->rx.state = RX_TAIL;
+	return GO_ON;
+}
+
+static bool digest_is_good(const struct tcp_line *t, const uint8_t *tail)
+{
+	uint32_t len = t->rx.pdu.data_len, pad = pdu_pad(len), crc = CRC32C_INIT;
+
+	if (len == 0 || !has_digest(t, false) || t->rx.dropped)
+		return true;
+	crc = t->rx.cmd ? cmd_crc(t->rx.cmd, t->rx.pdu.offset, len, crc)
+			: crc32c_update(crc, t->rx.control, len);
+	return crc32c_matches(tail + pad, crc32c_update(crc, tail, pad));
+}
+
+static int deliver(struct tcp_line *t)
+{
+	struct stag_block *b = t->line.b;
+	uint8_t *data = t->rx.control;
+	struct cmd *c = t->rx.cmd;
+	int rc;
+
+	t->rx.control = NULL;
+	t->rx.cmd = NULL;
+	if (t->rx.dropped)
+		return 0;
+	if (c)
+		return initiator_data_came(b, c, &t->rx.pdu);
+	rc = initiator_received(b, &t->rx.pdu, data);
+	free(data);
+	return rc;
+}
+
+static int take_tail(struct tcp_line *t)
+{
+	uint32_t len = pdu_pad(t->rx.pdu.data_len);
+	bool good;
+
+	if (t->rx.pdu.data_len && has_digest(t, false))
+		len += DIGEST_LEN;
+	if (buffered(t) < len)
+		return NEEDS_BYTES;
+	good = digest_is_good(t, t->rx.buffer + t->rx.head);
+	t->rx.head += len;
+	t->rx.state = RX_HEADER;
+	if (!good)
+		return initiator_violation(t->line.b, "a data digest is wrong");
+	return deliver(t);
+}
+
+static int parse(struct tcp_line *t)
+{
+	int rc = GO_ON;
+
+	while (rc == GO_ON) {
+		switch (t->rx.state) {
+		case RX_HEADER:
+			rc = take_header(t);
+			break;
+		case RX_DATA:
+			rc = take_data(t);
+			break;
+		case RX_TAIL:
+			rc = take_tail(t);
+			break;
+		}
+	}
+	return rc < 0 ? rc : 0;
+}
+
+/* Data to its place, and what is behind it to the buffer. */
+static ssize_t fill(struct tcp_line *t, bool *is_short)
+{
+	uint32_t kept = buffered(t), left, covered = 0;
+	struct iovec iov[MAX_IOV];
+	size_t room;
+	ssize_t n;
+	int count = 0;
+
+	memmove(t->rx.buffer, t->rx.buffer + t->rx.head, kept);
+	t->rx.head = 0;
+	t->rx.tail = kept;
+	left = t->rx.state == RX_DATA ? t->rx.pdu.data_len - t->rx.got : 0;
+	if (left && t->rx.cmd)
+		count = cmd_slice(t->rx.cmd, t->rx.pdu.offset + t->rx.got, left, iov, MAX_IOV - 1,
+				  &covered);
+	room = covered;
+	if (covered == left || !t->rx.cmd) {
+		iov[count++] = (struct iovec){t->rx.buffer + kept, RX_BYTES - kept};
+		room += RX_BYTES - kept;
+	}
+	n = readv(t->fd, iov, count);
+	if (n <= 0)
+		return n;
+	*is_short = (size_t)n < room;
+	covered = least(covered, (uint32_t)n);
+	t->rx.got += covered;
+	t->rx.tail += (uint32_t)n - covered;
+	return n;
+}
+
+static int tcp_line_read(struct tcp_line *t)
+{
+	bool is_short = false;
+	ssize_t n;
+
+	for (size_t sum = 0; sum < READ_MOST && !is_short; sum += (size_t)n) {
+		int rc;
+
+		n = fill(t, &is_short);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return 0;
+		if (n <= 0)
+			return n < 0 ? -errno : -ECONNRESET;
+		rc = parse(t);
+		if (rc != 0)
+			return rc;
+	}
+	return 0;
+}
+
+static int tcp_line_poll(struct line *l)
+{
+	struct tcp_line *t = to_tcp_line(l);
+	int rc = t->connecting ? finish_connect(t) : 0;
+
+	if (rc == -EAGAIN)
+		return 0;
+	if (rc == 0)
+		rc = tcp_line_read(t);
+	return rc != 0 ? rc : tcp_line_flush(l);
+}
+
+const struct line_ops tcp_line = {.kind = STAG_BLOCK_TCP,
+				  .name = "TCP",
+				  .open = tcp_line_open,
+				  .send = tcp_line_send,
+				  .command = tcp_line_command,
+				  .r2t = tcp_line_r2t,
+				  .poll = tcp_line_poll,
+				  .flush = tcp_line_flush,
+				  .forget = tcp_line_forget,
+				  .close = tcp_line_close};

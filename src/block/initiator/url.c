@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * url.c - SCHEME://[USER[%SECRET]@]HOST[:PORT][/TARGET/LUN], as libiscsi writes it.
+ *
+ * Complaints do not repeat what was given: it may have a secret in it.
+ */
+#include "block/initiator/initiator.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_LUN 16383
+
+static int wrong(const char *what)
+{
+	return block_fail(
+		EINVAL, "that is no SCHEME://[USER[%%SECRET]@]HOST[:PORT][/TARGET/LUN]: %s", what);
+}
+
+/* len bytes of text, with a final zero. */
+static bool keep(char *to, size_t size, const char *text, size_t len)
+{
+	if (len == 0 || len >= size)
+		return false;
+	memcpy(to, text, len);
+	to[len] = '\0';
+	return true;
+}
+
+static const char *take_scheme(const char *text, uint32_t *transport)
+{
+	static const struct {
+		const char *name;
+		enum stag_block_transport transport;
+	} schemes[] = {{"stag://", STAG_BLOCK_BEST},
+		       {"iser://", STAG_BLOCK_ISER},
+		       {"iscsi://", STAG_BLOCK_TCP}};
+
+	for (size_t i = 0; i < sizeof(schemes) / sizeof(*schemes); i++)
+		if (strncmp(text, schemes[i].name, strlen(schemes[i].name)) == 0) {
+			*transport = schemes[i].transport;
+			return text + strlen(schemes[i].name);
+		}
+	return NULL;
+}
+
+/* "USER", "USER%SECRET" up to end. */
+static bool take_user(struct block_url *u, const char *text, const char *end)
+{
+	const char *percent = memchr(text, '%', (size_t)(end - text));
+
+	if (percent &&
+	    !keep(u->secret, sizeof(u->secret), percent + 1, (size_t)(end - percent - 1)))
+		return false;
+	if (!percent)
+		percent = end;
+	return keep(u->user, sizeof(u->user), text, (size_t)(percent - text));
+}
+
+static bool take_port(char port[6], const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!isdigit((unsigned char)text[i]))
+			return false;
+	return keep(port, 6, text, len) && atoi(port) > 0 && atoi(port) <= UINT16_MAX;
+}
+
+/* "HOST", "HOST:PORT", "[V6]:PORT" of len bytes. */
+static bool take_place(const char *text, size_t len, char host[WORD_MAX], char port[6])
+{
+	const char *end = text + len, *bracket, *colon;
+
+	snprintf(port, 6, "%d", STAG_BLOCK_PORT);
+	if (len && *text == '[') {
+		bracket = memchr(text, ']', len);
+		if (!bracket || !keep(host, WORD_MAX, text + 1, (size_t)(bracket - text - 1)))
+			return false;
+		colon = bracket + 1;
+	} else {
+		colon = memchr(text, ':', len);
+		if (!colon)
+			colon = end;
+		if (!keep(host, WORD_MAX, text, (size_t)(colon - text)))
+			return false;
+	}
+	if (colon == end)
+		return true;
+	return *colon == ':' && take_port(port, colon + 1, (size_t)(end - colon - 1));
+}
+
+static int take_unit(struct block_url *u, const char *text)
+{
+	const char *slash = strchr(text, '/');
+	uint64_t lun;
+
+	if (!slash || !keep(u->target, sizeof(u->target), text, (size_t)(slash - text)) ||
+	    !text_is_name(u->target))
+		return wrong("a target's name is iqn.…, eui.… or naa.…");
+	if (!text_number(slash + 1, &lun) || lun > MAX_LUN)
+		return wrong("a LUN is a number up to 16383");
+	u->lun = (uint16_t)lun;
+	return 0;
+}
+
+int url_parse(const char *text, bool whole, struct block_url *out)
+{
+	struct block_url u = {0};
+	const char *rest = take_scheme(text, &u.transport), *at;
+	size_t len;
+	int rc;
+
+	if (!rest)
+		return wrong("the scheme is stag, iser or iscsi");
+	/* A secret may have a slash in it, no host has an @. */
+	at = strrchr(rest, '@');
+	if (at && !take_user(&u, rest, at))
+		return wrong("the user");
+	rest = at ? at + 1 : rest;
+	len = strcspn(rest, "/");
+	if (!take_place(rest, len, u.host, u.port))
+		return wrong("the host or its port");
+	rest += len;
+	if (whole && *rest != '/')
+		return wrong("no target");
+	if (!whole && *rest && strcmp(rest, "/") != 0)
+		return wrong("a portal has no target");
+	rc = whole ? take_unit(&u, rest + 1) : 0;
+	if (rc == 0)
+		*out = u;
+	return rc;
+}
+
+int url_parse_address(const char *text, char host[WORD_MAX], char port[6])
+{
+	return take_place(text, strcspn(text, ","), host, port) ? 0 : -EINVAL;
+}

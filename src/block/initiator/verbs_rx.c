@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * verbs_rx.c - PDUs from the target, in receives; and whether the memory that they give back is the right one.
+ */
+#include "block/initiator/verbs.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* ---- receives --------------------------------------------------------------------------- */
+
+static void queue(struct verbs_line *v, uint32_t n)
+{
+	struct ibv_sge *sge = &v->again_sge[v->n_again];
+	struct ibv_recv_wr *wr = &v->again[v->n_again++];
+
+	*sge = (struct ibv_sge){(uintptr_t)verbs_body(v, VERBS_RECEIVE, n), VERBS_BODY,
+				v->mr->lkey};
+	*wr = (struct ibv_recv_wr){
+		.wr_id = verbs_id(VERBS_RECEIVE, n), .sg_list = sge, .num_sge = 1};
+	if (wr > v->again)
+		wr[-1].next = wr;
+}
+
+int verbs_repost(struct verbs_line *v)
+{
+	struct ibv_recv_wr *bad;
+	int error;
+
+	if (v->n_again == 0)
+		return 0;
+	v->n_again = 0;
+	error = ibv_post_recv(v->id->qp, v->again, &bad);
+	return error == 0 ? 0
+			  : block_fail(error, "a receive cannot be posted: %s", strerror(error));
+}
+
+int verbs_post_receives(struct verbs_line *v)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < v->n_receives && rc == 0; i++) {
+		queue(v, i);
+		if (v->n_again == VERBS_BATCH)
+			rc = verbs_repost(v);
+	}
+	return rc == 0 ? verbs_repost(v) : rc;
+}
+
+/* ---- what is given back ------------------------------------------------------------------- */
+
+/*
+ * Paragraph 36: the target has to have closed the STag that the command has lent, and no other. What it names instead may be
+ * another command's, or nobody's: nothing that it says is to be trusted any more.
+ */
+static int check_close(struct verbs_line *v, const struct cmd *c, const struct ibv_wc *wc)
+{
+	const struct loan *l = &v->loans[c->index];
+	bool counted = wc->wc_flags & STAGDV_WC_CLOSED; /* with its reference */
+
+	if (l->open && wc->invalidated_rkey == l->stag && v->dv &&
+	    (!counted || wc->vendor_err == l->reference))
+		return 0;
+	return initiator_violation(v->line.b,
+				   "it ends command 0x%08x, which lent STag 0x%08x with reference "
+				   "0x%08x, and closes STag 0x%08x with reference 0x%08x",
+				   c->itt, l->open ? l->stag : 0, l->open ? l->reference : 0,
+				   wc->invalidated_rkey, counted ? wc->vendor_err : 0);
+}
+
+/* Data has no PDUs of its own: the answer says how much there was. */
+static void take_amount(struct verbs_line *v, struct cmd *c, const struct pdu *p)
+{
+	uint32_t missing = p->flags & RES_UNDER ? p->residual : 0;
+
+	if (!c->reads)
+		return;
+	c->got = c->length - (missing < c->length ? missing : c->length);
+	lend_bring(v, c);
+}
+
+static int settle(struct verbs_line *v, const struct pdu *p, const struct ibv_wc *wc)
+{
+	struct stag_block *b = v->line.b;
+	bool closes = wc->wc_flags & IBV_WC_WITH_INV;
+	struct cmd *c = p->opcode == SCSI_RESPONSE ? initiator_find(b, p->itt) : NULL;
+	struct loan *l = c ? &v->loans[c->index] : NULL;
+	int rc = 0;
+
+	if (!c)
+		return closes ? initiator_violation(b, "it closes STag 0x%08x with a %s for 0x%08x",
+						    wc->invalidated_rkey, pdu_name(p->opcode),
+						    p->itt)
+			      : 0;
+	if (closes)
+		rc = check_close(v, c, wc);
+	else if (l->open && v->one_shot)
+		rc = initiator_violation(b, "it ends command 0x%08x and does not close STag 0x%08x",
+					 c->itt, l->stag);
+	if (rc != 0)
+		return rc;
+	if (closes)
+		lend_closed(v, l);
+	take_amount(v, c, p);
+	return 0;
+}
+
+/* ---- PDUs ------------------------------------------------------------------------------------ */
+
+/* Where the PDU is in a send of len bytes; NULL, having said why. */
+static const uint8_t *find_pdu(struct verbs_line *v, const uint8_t *body, uint32_t len)
+{
+	uint32_t head = v->one_shot ? 0 : ISER_LEN, ahs, data;
+	struct iser header;
+
+	if (len < head + BHS_LEN || (head && iser_decode(body, len, &header) != 0)) {
+		initiator_violation(v->line.b, "a send of %u bytes that is no PDU", len);
+		return NULL;
+	}
+	pdu_lengths(body + head, &ahs, &data);
+	len -= head + BHS_LEN;
+	if (ahs <= len && data <= len - ahs && len - ahs - data <= 3)
+		return body + head;
+	initiator_violation(v->line.b, "a PDU with %u bytes of data, in a send with %u", data, len);
+	return NULL;
+}
+
+int verbs_received(struct verbs_line *v, uint32_t n, const struct ibv_wc *wc)
+{
+	const uint8_t *pdu = find_pdu(v, verbs_body(v, VERBS_RECEIVE, n), wc->byte_len);
+	struct pdu p;
+	int rc;
+
+	if (!pdu)
+		return -EPROTO;
+	if (pdu_decode(pdu, &p) != 0 || pdu_from_initiator(p.opcode))
+		return initiator_violation(v->line.b, "a PDU with opcode 0x%02x", pdu[0]);
+	rc = settle(v, &p, wc);
+	if (rc == 0)
+		rc = initiator_received(v->line.b, &p, pdu + BHS_LEN + p.ahs_len);
+	if (rc != 0)
+		return rc;
+	queue(v, n);
+	return v->n_again == VERBS_BATCH ? verbs_repost(v) : 0;
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * verbs_tx.c - PDUs to the target, in sends: commands, with the memory that they lend, and others.
+ */
+#include "block/initiator/verbs.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "wire/wire.h"
+
+#define SIGNAL_EVERY VERBS_SPARE_SENDS
+/* Where in an iSER header the STags are. */
+enum { WRITE_STAG_AT = 4, READ_STAG_AT = 16 };
+
+static uint32_t head_of(const struct verbs_line *v)
+{
+	return v->one_shot ? 0 : ISER_LEN;
+}
+
+/* Header and PDU, up to its data; how long that is. */
+static uint32_t write_head(const struct verbs_line *v, uint8_t *body, const struct iser *lent,
+			   struct pdu *p)
+{
+	const struct stag_block *b = v->line.b;
+
+	if (b->state >= INIT_PROBE)
+		p->exp_stat_sn = b->exp_stat_sn;
+	if (!v->one_shot)
+		iser_encode(lent, body);
+	pdu_encode(p, body + head_of(v));
+	return head_of(v) + BHS_LEN;
+}
+
+static uint32_t pad(uint8_t *body, uint32_t len, uint32_t data)
+{
+	memset(body + len + data, 0, pdu_pad(data));
+	return len + data + pdu_pad(data);
+}
+
+static int failed(const struct verbs_line *v, int error)
+{
+	return error == 0 ? 0
+			  : block_fail(error, "%s: a send cannot be posted: %s",
+				       v->line.b->url.host, strerror(error));
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+	return a < b ? a : b;
+}
+
+/* All of its data goes with it, or none. */
+static bool is_immediate(const struct verbs_line *v, const struct cmd *c)
+{
+	const struct keys *k = &v->line.b->keys;
+
+	return c->writes && k->immediate_data &&
+	       c->length <= least(least(k->first_burst, k->target_recv), VERBS_DATA);
+}
+
+/* The software adapter gives places back by itself; others do when a completion says so. */
+static unsigned int signal_sometimes(struct verbs_line *v)
+{
+	if (v->dv || ++v->unsignaled < SIGNAL_EVERY)
+		return 0;
+	v->unsignaled = 0;
+	return IBV_SEND_SIGNALED;
+}
+
+/* Figure 4, path 500: the command, and the memory that it is about. more: another one follows. */
+static int post_held(struct verbs_line *v, bool more)
+{
+	struct cmd *c = v->held;
+	struct ibv_sge body = {0};
+	struct stagdv_advertise wr = {.sg_list = &body, .num_sge = 1};
+	uint32_t stag;
+	int error;
+
+	if (!c)
+		return 0;
+	v->held = NULL;
+	body = (struct ibv_sge){(uintptr_t)verbs_body(v, VERBS_COMMAND, c->index), v->held_len,
+				v->mr->lkey};
+	wr.wr_id = verbs_id(VERBS_COMMAND, c->index);
+	wr.send_flags = more ? STAGDV_SEND_MORE : 0;
+	wr.memory = v->held_memory.sge;
+	wr.num_memory = v->held_memory.n;
+	wr.access = c->reads ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
+	wr.iova = v->one_shot ? 0 : v->held_memory.base;
+	wr.reference = c->itt;
+	wr.stag_at = v->one_shot ? -1 : c->reads ? READ_STAG_AT : WRITE_STAG_AT;
+	error = v->dv->advertise(v->id->qp, &wr, &stag);
+	if (error)
+		return failed(v, error);
+	c->sent = true;
+	lend_opened(v, &v->loans[c->index], stag, c->itt);
+	return 0;
+}
+
+int verbs_flush(struct line *l)
+{
+	return post_held(to_verbs_line(l), false);
+}
+
+/* In turn: what was held goes out before it. */
+static int post_plain(struct verbs_line *v, struct cmd *c, uint32_t len)
+{
+	struct ibv_sge sge = {(uintptr_t)verbs_body(v, VERBS_COMMAND, c->index), len, v->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = verbs_id(VERBS_COMMAND, c->index),
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = signal_sometimes(v)};
+	struct ibv_send_wr *bad;
+	int rc = post_held(v, true);
+
+	if (rc == 0)
+		rc = failed(v, ibv_post_send(v->id->qp, &wr, &bad));
+	c->sent |= rc == 0;
+	return rc;
+}
+
+static int hold(struct verbs_line *v, struct cmd *c, const struct lending *lent, uint32_t len)
+{
+	int rc = post_held(v, true);
+
+	v->held = c;
+	v->held_memory = *lent;
+	v->held_len = len;
+	return rc;
+}
+
+static int send_lending(struct verbs_line *v, struct cmd *c, struct pdu *p)
+{
+	uint8_t *body = verbs_body(v, VERBS_COMMAND, c->index);
+	struct lending lent = {0};
+	struct iser header = {0};
+	uint32_t len;
+	int error = c->length ? lend_command(v, c, &lent) : 0;
+
+	if (error)
+		return error;
+	if (c->length)
+		header = (struct iser){c->writes, c->reads,  lent.rkey,
+				       lent.rkey, lent.base, lent.base};
+	len = write_head(v, body, &header, p);
+	if (lent.n && v->dv)
+		return hold(v, c, &lent, len);
+	if (lent.n)
+		lend_opened(v, &v->loans[c->index], lent.rkey, c->itt);
+	return post_plain(v, c, len);
+}
+
+static int send_immediate(struct verbs_line *v, struct cmd *c, struct pdu *p)
+{
+	static const struct iser nothing;
+	uint8_t *body = verbs_body(v, VERBS_COMMAND, c->index);
+	uint32_t head;
+
+	p->data_len = c->length;
+	head = write_head(v, body, &nothing, p);
+	cmd_gather(c, 0, c->length, body + head);
+	return post_plain(v, c, pad(body, head, c->length));
+}
+
+int verbs_command(struct line *l, struct cmd *c, struct pdu *p)
+{
+	struct verbs_line *v = to_verbs_line(l);
+	int rc = is_immediate(v, c) && c->length ? send_immediate(v, c, p) : send_lending(v, c, p);
+
+	l->b->info.counters.posts += rc == 0;
+	return rc;
+}
+
+/* ---- what is no command ------------------------------------------------------------------- */
+
+int verbs_send(struct line *l, struct pdu *p, const void *data, uint32_t len)
+{
+	static const struct iser nothing;
+	struct verbs_line *v = to_verbs_line(l);
+	struct ibv_send_wr wr = {
+		.num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+	struct ibv_send_wr *bad;
+	struct ibv_sge sge;
+	uint8_t *body;
+	uint32_t n, head;
+	int rc;
+
+	if (len > VERBS_DATA || v->n_free_controls == 0)
+		return block_fail(ENOBUFS, "%s does not take what it is sent", l->b->url.host);
+	n = v->free_controls[--v->n_free_controls];
+	body = verbs_body(v, VERBS_CONTROL, n);
+	p->data_len = len;
+	head = write_head(v, body, &nothing, p);
+	if (len)
+		memcpy(body + head, data, len);
+	sge = (struct ibv_sge){(uintptr_t)body, pad(body, head, len), v->mr->lkey};
+	wr.wr_id = verbs_id(VERBS_CONTROL, n);
+	wr.sg_list = &sge;
+	l->b->info.counters.posts++;
+	rc = post_held(v, true);
+	return rc == 0 ? failed(v, ibv_post_send(v->id->qp, &wr, &bad)) : rc;
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * ops.h - what the files of this folder know of each other.
+ *
+ *     scsi.c       a command from its CDB to its status: who may, then what its line of the table says
+ *     ops.c        the table: every command that there is, and what it may have in its CDB
+ *     target.c     units, nexuses, attentions, resets
+ *     sense.c      what went wrong, in bytes
+ *     inquiry.c mode.c rw.c thin.c reserve.c persist.c    the commands
+ *
+ * SPC-4 and SBC-3 are quoted by the names of their clauses.
+ */
+#ifndef STAG_BLOCK_SCSI_H
+#define STAG_BLOCK_SCSI_H
+
+#include <endian.h>
+#include <string.h>
+
+#include "block/block.h"
+
+/* ---- numbers of ours ---------------------------------------------------------- */
+
+#define SCSI_LUN_MAX	   0x3fff		      /* flat addressing has 14 bits */
+#define SCSI_MAX_TRANSFER  (1ull << 30)		      /* bytes of a command */
+#define SCSI_MAX_SAME	   (1ull << 30)		      /* bytes of a WRITE SAME */
+#define SCSI_MAX_UNMAP	   (1u << 20)		      /* blocks of an UNMAP */
+#define SCSI_MAX_UNMAPS	   256u			      /* descriptors of an UNMAP */
+#define SCSI_BEST_TRANSFER (1u << 20)		      /* bytes */
+#define SCSI_NAME_MAX	   (STAG_BLOCK_NAME_MAX + 24) /* an initiator's, and its ISID */
+
+/* ---- big-endian bytes ------------------------------------------------------------ */
+
+static inline uint16_t get16(const uint8_t *p)
+{
+	return (uint16_t)(p[0] << 8 | p[1]);
+}
+
+static inline uint32_t get32(const uint8_t *p)
+{
+	return (uint32_t)get16(p) << 16 | get16(p + 2);
+}
+
+static inline uint64_t get64(const uint8_t *p)
+{
+	return (uint64_t)get32(p) << 32 | get32(p + 4);
+}
+
+static inline void put16(uint8_t *p, uint16_t v)
+{
+	p[0] = (uint8_t)(v >> 8);
+	p[1] = (uint8_t)v;
+}
+
+static inline void put32(uint8_t *p, uint32_t v)
+{
+	put16(p, (uint16_t)(v >> 16));
+	put16(p + 2, (uint16_t)v);
+}
+
+static inline void put64(uint8_t *p, uint64_t v)
+{
+	put32(p, (uint32_t)(v >> 32));
+	put32(p + 4, (uint32_t)v);
+}
+
+/* ---- target.c ----------------------------------------------------------------- */
+
+/* What a nexus has not been told yet of a unit. The first of these goes first (SAM-5, unit attention precedence). */
+enum scsi_attention {
+	ATTENTION_POWER_ON,
+	ATTENTION_RESET,
+	ATTENTION_CLEARED, /* commands, by another nexus */
+	ATTENTION_LUNS,
+	ATTENTION_CAPACITY,
+	ATTENTION_MODE,
+	ATTENTION_PREEMPTED,	/* reservations; */
+	ATTENTION_RELEASED,	/* the same; */
+	ATTENTION_UNREGISTERED, /* registrations preempted */
+	ATTENTIONS
+};
+
+/* A nexus at a unit. */
+struct scsi_place {
+	uint16_t attentions; /* bits by enum scsi_attention */
+	uint32_t commands;   /* in flight */
+};
+
+struct scsi_nexus {
+	struct list link;
+	struct scsi_target *target;
+	char name[SCSI_NAME_MAX];
+	struct scsi_place at[STAG_BLOCK_MAX_LUNS]; /* by the unit's slot */
+};
+
+/* What MODE SELECT changes, for all nexuses. */
+struct scsi_mode {
+	bool d_sense; /* sense data as descriptors */
+	bool swp;     /* software write protect */
+	bool wce;     /* write cache */
+};
+
+struct scsi_registrant {
+	char name[SCSI_NAME_MAX]; /* of its nexus, which may have gone */
+	uint64_t key;
+	bool holds; /* the reservation, or made it */
+};
+
+/* Persistent reservations of a unit. */
+struct scsi_persist {
+	struct scsi_registrant *list;
+	uint32_t n, room;
+	uint32_t generation;
+	uint8_t type; /* of the reservation; 0: there is none */
+};
+
+struct scsi_unit {
+	struct scsi_target *target;
+	struct lun *lun;
+	uint16_t number, slot;
+	bool removed;		   /* waits for its last command */
+	uint32_t commands;	   /* in flight */
+	struct scsi_nexus *holder; /* of its reservation; NULL: nobody */
+	struct scsi_persist persist;
+	struct scsi_mode mode;
+	void (*gone)(void *arg, struct lun *l);
+	void *gone_arg;
+};
+
+struct scsi_target {
+	struct scsi_unit *units[STAG_BLOCK_MAX_LUNS]; /* by slot */
+	struct list nexuses;
+};
+
+/* The unit that the eight bytes of a LUN address; NULL: none. */
+struct scsi_unit *scsi_unit_at(struct scsi_target *t, uint64_t lun);
+void scsi_unit_hold(struct scsi_unit *u, struct scsi_nexus *n);
+void scsi_unit_let_go(struct scsi_unit *u, struct scsi_nexus *n);
+
+/* All nexuses but one (NULL: none) will hear of it. */
+void scsi_attend(struct scsi_unit *u, enum scsi_attention what, const struct scsi_nexus *but);
+/* The first that this nexus has to hear, which it has then: asc << 8 | ascq; 0: none. */
+uint16_t scsi_take_attention(struct scsi_nexus *n, const struct scsi_unit *u);
+
+/* ---- sense.c ------------------------------------------------------------------- */
+
+struct scsi_sense {
+	uint8_t key, asc, ascq;
+	bool has_info, has_field;
+	uint64_t info; /* INFORMATION: an LBA or an offset */
+	bool in_cdb;   /* the field is of the CDB, else of the parameters */
+	uint16_t byte; /* where the field is */
+	uint8_t bit;   /* its highest bit */
+};
+
+/* The bytes of it, at most SCSI_SENSE_MAX: how many. */
+uint32_t scsi_sense_put(uint8_t *to, const struct scsi_sense *s, bool descriptors);
+
+/* All of these end a command with CHECK CONDITION: SCSI_DONE. */
+enum scsi_next scsi_refuse(struct scsi_cmd *c, uint8_t key, uint16_t asc_ascq);
+enum scsi_next scsi_bad_cdb(struct scsi_cmd *c, uint16_t byte, uint8_t bit);
+enum scsi_next scsi_bad_parameter(struct scsi_cmd *c, uint16_t byte, uint8_t bit);
+/* 0, or the -errno of a unit, in status and sense. */
+enum scsi_next scsi_result(struct scsi_cmd *c, int result);
+
+enum scsi_asc {
+	ASC_WRITE_ERROR = 0x0c00,
+	ASC_BAD_INFORMATION_UNIT = 0x0e03,
+	ASC_READ_ERROR = 0x1100,
+	ASC_LIST_LENGTH = 0x1a00,
+	ASC_MISCOMPARE = 0x1d00,
+	ASC_BAD_OPCODE = 0x2000,
+	ASC_OUT_OF_RANGE = 0x2100,
+	ASC_BAD_CDB = 0x2400,
+	ASC_NO_UNIT = 0x2500,
+	ASC_BAD_PARAMETER = 0x2600,
+	ASC_WRITE_PROTECTED = 0x2700,
+	ASC_SOFTWARE_PROTECTED = 0x2702,
+	ASC_NO_SPACE = 0x2707,
+	ASC_BAD_RELEASE = 0x2604,
+	ASC_NO_REGISTRATIONS = 0x5504,
+	ASC_NEEDS_HELP = 0x0403, /* not ready, manual intervention required */
+	ASC_NOT_SAVED = 0x3900,
+	ASC_TERMINATED = 0x0006,
+};
+
+/* ---- scsi.c, ops.c --------------------------------------------------------------- */
+
+enum scsi_op_flags {
+	OP_ACTION = 1 << 0,   /* has a service action */
+	OP_WRITES = 1 << 1,   /* not on what is write protected */
+	OP_CALM = 1 << 2,     /* neither reports nor clears attentions */
+	OP_SHARED = 1 << 3,   /* goes although another holds the reservation */
+	OP_ANYWHERE = 1 << 4, /* needs no unit */
+	OP_THIN = 1 << 5,     /* of units that discard */
+	/* of persistent reservations: */
+	OP_READS = 1 << 6,	 /* goes where all may read */
+	OP_UNPERSIST = 1 << 7,	 /* goes in any case */
+	OP_OLD_RESERVE = 1 << 8, /* does not, once somebody has registered */
+};
+
+struct scsi_op {
+	uint8_t opcode, action;
+	uint8_t len;	   /* of its CDB */
+	uint16_t flags;	   /* enum scsi_op_flags */
+	uint8_t usage[15]; /* bits that may be set in bytes 1 to 15 */
+	enum scsi_next (*begin)(struct scsi_cmd *c);
+	enum scsi_next (*collected)(struct scsi_cmd *c); /* what begin asked for is in c->data */
+	enum scsi_next (*worked)(struct scsi_cmd *c);	 /* well; NULL: then it is done */
+};
+
+/* NULL: no such command of this unit. known: there is one with this opcode. */
+const struct scsi_op *scsi_op_find(const struct scsi_unit *u, uint8_t opcode, uint8_t action,
+				   bool *known);
+
+enum scsi_next scsi_done(struct scsi_cmd *c); /* good */
+/* What is in reply[0..len), as far as the CDB (allocation) and the initiator want it. */
+enum scsi_next scsi_reply(struct scsi_cmd *c, uint32_t len, uint32_t allocation);
+/* All of len bytes of data-out: in c->data when op->collected is called. */
+enum scsi_next scsi_collect(struct scsi_cmd *c, uint32_t len);
+/* The unit's own work; then op->worked, if it went well. */
+enum scsi_next scsi_work(struct scsi_cmd *c, enum lun_op op, uint64_t lba, uint64_t blocks);
+
+static inline const struct lun_facts *scsi_facts(const struct scsi_cmd *c)
+{
+	return lun_facts(c->at->lun);
+}
+
+/* What the initiator takes, and what it has. */
+static inline uint32_t scsi_data_in(const struct scsi_cmd *c)
+{
+	return c->reads ? c->expected : 0;
+}
+
+static inline uint32_t scsi_data_out(const struct scsi_cmd *c)
+{
+	return c->writes ? c->expected : 0;
+}
+
+/* ---- rw.c ----------------------------------------------------------------------- */
+
+struct scsi_range {
+	uint64_t lba, blocks;
+	uint16_t length_at; /* byte of the CDB where the number of blocks is */
+};
+
+struct scsi_range scsi_range(const struct scsi_cmd *c);
+/* Is it in the unit, and no longer than most bytes? false: the command has ended. */
+bool scsi_range_ok(struct scsi_cmd *c, const struct scsi_range *r, uint64_t most);
+/* Fills c->data with the block that it begins with, and does op with it until the last of c->left blocks. */
+enum scsi_next scsi_spread(struct scsi_cmd *c, enum lun_op op);
+enum scsi_next scsi_spread_on(struct scsi_cmd *c);
+
+enum scsi_next op_read(struct scsi_cmd *c);
+enum scsi_next op_write(struct scsi_cmd *c);
+enum scsi_next op_or_write(struct scsi_cmd *c);
+enum scsi_next op_write_verify(struct scsi_cmd *c);
+enum scsi_next op_verify(struct scsi_cmd *c);
+enum scsi_next op_verify_collected(struct scsi_cmd *c);
+enum scsi_next op_prefetch(struct scsi_cmd *c);
+enum scsi_next op_synchronize(struct scsi_cmd *c);
+enum scsi_next op_compare_write(struct scsi_cmd *c);
+enum scsi_next op_compare_write_collected(struct scsi_cmd *c);
+
+/* ---- thin.c ------------------------------------------------------------------------ */
+
+enum scsi_next op_write_same(struct scsi_cmd *c);
+enum scsi_next op_write_same_collected(struct scsi_cmd *c);
+enum scsi_next op_unmap(struct scsi_cmd *c);
+enum scsi_next op_unmap_collected(struct scsi_cmd *c);
+enum scsi_next op_unmap_worked(struct scsi_cmd *c);
+enum scsi_next op_lba_status(struct scsi_cmd *c);
+enum scsi_next op_lba_status_worked(struct scsi_cmd *c);
+
+/* ---- inquiry.c ---------------------------------------------------------------------- */
+
+/* Of a COMPARE AND WRITE: blocks. */
+uint32_t scsi_max_compare(const struct lun_facts *f);
+
+enum scsi_next op_ready(struct scsi_cmd *c);
+enum scsi_next op_inquiry(struct scsi_cmd *c);
+enum scsi_next op_read_capacity10(struct scsi_cmd *c);
+enum scsi_next op_read_capacity16(struct scsi_cmd *c);
+enum scsi_next op_report_luns(struct scsi_cmd *c);
+enum scsi_next op_request_sense(struct scsi_cmd *c);
+
+/* ---- mode.c --------------------------------------------------------------------------- */
+
+struct scsi_mode scsi_mode_default(const struct lun *l);
+enum scsi_next op_mode_sense6(struct scsi_cmd *c);
+enum scsi_next op_mode_sense10(struct scsi_cmd *c);
+enum scsi_next op_mode_select(struct scsi_cmd *c);
+enum scsi_next op_mode_select_collected(struct scsi_cmd *c);
+
+/* ---- reserve.c ------------------------------------------------------------------------- */
+
+/* Does somebody else hold it, so that this command (NULL: an unknown one) may not? */
+bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n,
+		      const struct scsi_op *op);
+enum scsi_next op_reserve(struct scsi_cmd *c);
+enum scsi_next op_release(struct scsi_cmd *c);
+enum scsi_next op_start_stop(struct scsi_cmd *c);
+enum scsi_next op_prevent(struct scsi_cmd *c);
+
+/* ---- persist.c ------------------------------------------------------------------------- */
+
+bool scsi_persist_conflicts(const struct scsi_unit *u, const struct scsi_nexus *n,
+			    const struct scsi_op *op);
+enum scsi_next op_persist_keys(struct scsi_cmd *c);
+enum scsi_next op_persist_holder(struct scsi_cmd *c);
+enum scsi_next op_persist_capabilities(struct scsi_cmd *c);
+enum scsi_next op_persist_status(struct scsi_cmd *c);
+enum scsi_next op_persist_out(struct scsi_cmd *c);
+enum scsi_next op_persist_out_collected(struct scsi_cmd *c);
+
+#endif

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * persist.c - persistent reservations (SPC-4, "Persistent reservations"): who registered, and who holds a unit.
+ *
+ * They outlive the nexus that made them, and a reset: an initiator is known by its name and ISID. They do not outlive the
+ * target. A reservation is held by one registrant or, by its type, by all.
+ */
+#include "block/scsi/ops.h"
+
+#include <stdlib.h>
+
+#define LIST_LEN   24 /* of PERSISTENT RESERVE OUT's parameters */
+#define HEAD_LEN   8  /* of PERSISTENT RESERVE IN's */
+#define STATUS_LEN 28 /* of a full status, up to the name */
+#define NAME_MIN   20
+
+enum persist_action {
+	PERSIST_REGISTER,
+	PERSIST_RESERVE,
+	PERSIST_RELEASE,
+	PERSIST_CLEAR,
+	PERSIST_PREEMPT,
+	PERSIST_REGISTER_ANYHOW = 6,
+};
+
+enum persist_type {
+	TYPE_NONE,
+	TYPE_WRITE_EXCLUSIVE = 1,
+	TYPE_EXCLUSIVE = 3,
+	TYPE_WRITE_REGISTRANTS = 5,
+	TYPE_REGISTRANTS = 6,
+	TYPE_WRITE_ALL = 7, /* all registrants hold it */
+	TYPE_ALL = 8,
+};
+
+#define TYPE_MASK 0xea01 /* REPORT CAPABILITIES: all of them */
+
+static bool is_type(uint8_t type)
+{
+	return type == TYPE_WRITE_EXCLUSIVE || type == TYPE_EXCLUSIVE ||
+	       (type >= TYPE_WRITE_REGISTRANTS && type <= TYPE_ALL);
+}
+
+static bool is_for_registrants(uint8_t type)
+{
+	return type >= TYPE_WRITE_REGISTRANTS;
+}
+
+static bool is_of_all(uint8_t type)
+{
+	return type >= TYPE_WRITE_ALL;
+}
+
+static bool lets_read(uint8_t type)
+{
+	return type == TYPE_WRITE_EXCLUSIVE || type == TYPE_WRITE_REGISTRANTS ||
+	       type == TYPE_WRITE_ALL;
+}
+
+/* ---- registrants ----------------------------------------------------------------------- */
+
+static struct scsi_registrant *find(const struct scsi_unit *u, const struct scsi_nexus *n)
+{
+	for (uint32_t i = 0; i < u->persist.n; i++)
+		if (strcmp(u->persist.list[i].name, n->name) == 0)
+			return &u->persist.list[i];
+	return NULL;
+}
+
+static bool holds(const struct scsi_unit *u, const struct scsi_registrant *r)
+{
+	return u->persist.type != TYPE_NONE && (is_of_all(u->persist.type) || r->holds);
+}
+
+bool scsi_persist_conflicts(const struct scsi_unit *u, const struct scsi_nexus *n,
+			    const struct scsi_op *op)
+{
+	uint8_t type = u->persist.type;
+	uint16_t flags = op ? op->flags : 0;
+	const struct scsi_registrant *r;
+
+	if (u->persist.n && (flags & OP_OLD_RESERVE))
+		return true; /* the other kind of reservation */
+	if (type == TYPE_NONE || (flags & (OP_SHARED | OP_UNPERSIST)))
+		return false;
+	r = find(u, n);
+	if (r && (holds(u, r) || is_for_registrants(type)))
+		return false;
+	return !(lets_read(type) && (flags & OP_READS));
+}
+
+/* Of iSCSI's TransportID: the name, with its final zero. */
+static uint32_t name_len(const char *name)
+{
+	uint32_t len = ((uint32_t)strlen(name) + 4) & ~3u;
+
+	return len < NAME_MIN ? NAME_MIN : len;
+}
+
+/* There are as many as READ FULL STATUS can tell of. */
+static bool has_room(const struct scsi_persist *p, const struct scsi_nexus *n)
+{
+	uint32_t len = HEAD_LEN + STATUS_LEN + name_len(n->name);
+
+	for (uint32_t i = 0; i < p->n; i++)
+		len += STATUS_LEN + name_len(p->list[i].name);
+	return len <= SCSI_REPLY_MAX;
+}
+
+static struct scsi_registrant *add(struct scsi_unit *u, const struct scsi_nexus *n)
+{
+	struct scsi_persist *p = &u->persist;
+	struct scsi_registrant *more = p->list;
+
+	if (!has_room(p, n))
+		return NULL;
+	if (p->n == p->room) {
+		more = realloc(p->list, (p->room + 8) * sizeof(*more));
+		if (!more)
+			return NULL;
+		p->list = more;
+		p->room += 8;
+	}
+	more[p->n] = (struct scsi_registrant){0};
+	memcpy(more[p->n].name, n->name, sizeof(more[p->n].name));
+	return &more[p->n++];
+}
+
+/* The others keep their order: READ KEYS has them in it. */
+static void drop(struct scsi_unit *u, struct scsi_registrant *r)
+{
+	struct scsi_persist *p = &u->persist;
+	uint32_t i = (uint32_t)(r - p->list);
+
+	memmove(r, r + 1, (--p->n - i) * sizeof(*r));
+}
+
+/* ---- who hears of it --------------------------------------------------------------------- */
+
+static void tell(struct scsi_unit *u, const struct scsi_registrant *r, enum scsi_attention what)
+{
+	list_for_each (l, &u->target->nexuses) {
+		struct scsi_nexus *n = list_entry(l, struct scsi_nexus, link);
+
+		if (strcmp(n->name, r->name) == 0)
+			n->at[u->slot].attentions |= (uint16_t)(1 << what);
+	}
+}
+
+static void tell_others(struct scsi_unit *u, const struct scsi_nexus *but, enum scsi_attention what)
+{
+	for (uint32_t i = 0; i < u->persist.n; i++)
+		if (strcmp(u->persist.list[i].name, but->name) != 0)
+			tell(u, &u->persist.list[i], what);
+}
+
+/* ---- holding ------------------------------------------------------------------------------- */
+
+static void release(struct scsi_unit *u)
+{
+	u->persist.type = TYPE_NONE;
+	for (uint32_t i = 0; i < u->persist.n; i++)
+		u->persist.list[i].holds = false;
+}
+
+static void reserve(struct scsi_unit *u, struct scsi_registrant *r, uint8_t type)
+{
+	release(u);
+	u->persist.type = type;
+	r->holds = true;
+}
+
+static enum scsi_next conflict(struct scsi_cmd *c)
+{
+	c->status = SCSI_RESERVATION_CONFLICT;
+	return SCSI_DONE;
+}
+
+/* ---- REGISTER -------------------------------------------------------------------------------- */
+
+static void unregister(struct scsi_unit *u, struct scsi_registrant *r, const struct scsi_nexus *n)
+{
+	uint8_t type = u->persist.type;
+	bool ends = holds(u, r) && (!is_of_all(type) || u->persist.n == 1);
+
+	drop(u, r);
+	if (!ends)
+		return;
+	release(u);
+	if (is_for_registrants(type))
+		tell_others(u, n, ATTENTION_RELEASED);
+}
+
+static enum scsi_next do_register(struct scsi_cmd *c, struct scsi_registrant *r, uint64_t key)
+{
+	struct scsi_unit *u = c->at;
+
+	if (!r && !key)
+		return scsi_done(c);
+	if (!key) {
+		unregister(u, r, c->nexus);
+	} else {
+		if (!r)
+			r = add(u, c->nexus);
+		if (!r)
+			return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_NO_REGISTRATIONS);
+		r->key = key;
+	}
+	u->persist.generation++;
+	return scsi_done(c);
+}
+
+/* ---- RESERVE, RELEASE, CLEAR --------------------------------------------------------------------- */
+
+static enum scsi_next do_reserve(struct scsi_cmd *c, struct scsi_registrant *r, uint8_t type)
+{
+	struct scsi_unit *u = c->at;
+
+	if (u->persist.type == TYPE_NONE)
+		reserve(u, r, type);
+	else if (!holds(u, r) || u->persist.type != type)
+		return conflict(c);
+	return scsi_done(c);
+}
+
+/* Of who does not hold it: nothing, and no error. */
+static enum scsi_next do_release(struct scsi_cmd *c, struct scsi_registrant *r, uint8_t type)
+{
+	struct scsi_unit *u = c->at;
+
+	if (!holds(u, r))
+		return scsi_done(c);
+	if (u->persist.type != type)
+		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_BAD_RELEASE);
+	release(u);
+	if (is_for_registrants(type))
+		tell_others(u, c->nexus, ATTENTION_RELEASED);
+	return scsi_done(c);
+}
+
+static enum scsi_next do_clear(struct scsi_cmd *c)
+{
+	struct scsi_unit *u = c->at;
+
+	tell_others(u, c->nexus, ATTENTION_PREEMPTED);
+	release(u);
+	u->persist.n = 0;
+	u->persist.generation++;
+	return scsi_done(c);
+}
+
+/* ---- PREEMPT ---------------------------------------------------------------------------------------- */
+
+/* All with this key, or all (0), but this one: how many. */
+static uint32_t drop_others(struct scsi_cmd *c, uint64_t key)
+{
+	struct scsi_unit *u = c->at;
+	uint32_t n = 0;
+
+	for (uint32_t i = u->persist.n; i-- > 0;) {
+		struct scsi_registrant *r = &u->persist.list[i];
+
+		if (strcmp(r->name, c->nexus->name) == 0 || (key && r->key != key))
+			continue;
+		tell(u, r, ATTENTION_UNREGISTERED);
+		drop(u, r);
+		n++;
+	}
+	return n;
+}
+
+static bool is_holders_key(const struct scsi_unit *u, uint64_t key)
+{
+	for (uint32_t i = 0; i < u->persist.n; i++)
+		if (u->persist.list[i].holds && u->persist.list[i].key == key)
+			return true;
+	return false;
+}
+
+/* Takes the reservation, too, where the key is its holder's; of one of all registrants: where it is 0. */
+static enum scsi_next do_preempt(struct scsi_cmd *c, uint64_t key, uint8_t type)
+{
+	struct scsi_unit *u = c->at;
+	uint8_t was = u->persist.type;
+	bool takes = was != TYPE_NONE && (is_of_all(was) ? key == 0 : is_holders_key(u, key));
+
+	if (key == 0 && !takes)
+		return scsi_bad_parameter(c, 8, 7);
+	if (drop_others(c, key) == 0 && !takes)
+		return conflict(c);
+	if (takes) {
+		reserve(u, find(u, c->nexus), type);
+		if (was != type && is_for_registrants(was))
+			tell_others(u, c->nexus, ATTENTION_RELEASED);
+	}
+	u->persist.generation++;
+	return scsi_done(c);
+}
+
+/* ---- PERSISTENT RESERVE OUT --------------------------------------------------------------------------- */
+
+enum scsi_next op_persist_out(struct scsi_cmd *c)
+{
+	if (get32(c->cdb + 5) != LIST_LEN || scsi_data_out(c) < LIST_LEN)
+		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_LIST_LENGTH);
+	return scsi_collect(c, LIST_LEN);
+}
+
+static bool scope_and_type_ok(struct scsi_cmd *c, enum persist_action action)
+{
+	if (action != PERSIST_RESERVE && action != PERSIST_RELEASE && action != PERSIST_PREEMPT)
+		return true;
+	if ((c->cdb[2] >> 4) == 0 && is_type(c->cdb[2] & 0x0f)) /* the whole unit */
+		return true;
+	scsi_bad_cdb(c, 2, 7);
+	return false;
+}
+
+enum scsi_next op_persist_out_collected(struct scsi_cmd *c)
+{
+	enum persist_action action = c->cdb[1] & 0x1f;
+	struct scsi_registrant *r = find(c->at, c->nexus);
+	uint64_t key = get64(c->data), new_key = get64(c->data + 8);
+	uint8_t type = c->cdb[2] & 0x0f;
+
+	if (!scope_and_type_ok(c, action))
+		return SCSI_DONE;
+	if (c->data[20]) /* other ports, or to outlive power: not here */
+		return scsi_bad_parameter(c, 20, 3);
+	if (action == PERSIST_REGISTER_ANYHOW)
+		return do_register(c, r, new_key);
+	if (action == PERSIST_REGISTER ? key != (r ? r->key : 0) : !r || r->key != key)
+		return conflict(c);
+	switch (action) {
+	case PERSIST_REGISTER:
+	case PERSIST_REGISTER_ANYHOW:
+		return do_register(c, r, new_key);
+	case PERSIST_RESERVE:
+		return do_reserve(c, r, type);
+	case PERSIST_RELEASE:
+		return do_release(c, r, type);
+	case PERSIST_CLEAR:
+		return do_clear(c);
+	case PERSIST_PREEMPT:
+		return do_preempt(c, new_key, type);
+	}
+	return scsi_bad_cdb(c, 1, 4);
+}
+
+/* ---- PERSISTENT RESERVE IN ------------------------------------------------------------------------------ */
+
+static enum scsi_next reply(struct scsi_cmd *c, uint32_t len)
+{
+	put32(c->reply, c->at->persist.generation);
+	put32(c->reply + 4, len);
+	return scsi_reply(c, HEAD_LEN + len, get16(c->cdb + 7));
+}
+
+enum scsi_next op_persist_keys(struct scsi_cmd *c)
+{
+	const struct scsi_persist *p = &c->at->persist;
+
+	for (uint32_t i = 0; i < p->n; i++)
+		put64(c->reply + HEAD_LEN + 8 * i, p->list[i].key);
+	return reply(c, 8 * p->n);
+}
+
+enum scsi_next op_persist_holder(struct scsi_cmd *c)
+{
+	const struct scsi_persist *p = &c->at->persist;
+
+	memset(c->reply, 0, 24);
+	if (p->type == TYPE_NONE)
+		return reply(c, 0);
+	for (uint32_t i = 0; i < p->n && !is_of_all(p->type); i++)
+		if (p->list[i].holds)
+			put64(c->reply + HEAD_LEN, p->list[i].key);
+	c->reply[21] = p->type;
+	return reply(c, 16);
+}
+
+static uint32_t put_status(const struct scsi_unit *u, const struct scsi_registrant *r, uint8_t *to)
+{
+	uint32_t len = name_len(r->name);
+
+	memset(to, 0, STATUS_LEN + len);
+	put64(to, r->key);
+	if (holds(u, r)) {
+		to[12] = 0x01;
+		to[13] = u->persist.type;
+	}
+	put16(to + 18, 1);	 /* the port */
+	put32(to + 20, 4 + len); /* the TransportID: */
+	to[24] = 0x45;		 /* of iSCSI, a name with an ISID */
+	put16(to + 26, (uint16_t)len);
+	memcpy(to + STATUS_LEN, r->name, strlen(r->name));
+	return STATUS_LEN + len;
+}
+
+enum scsi_next op_persist_status(struct scsi_cmd *c)
+{
+	const struct scsi_persist *p = &c->at->persist;
+	uint32_t len = 0;
+
+	for (uint32_t i = 0; i < p->n; i++)
+		len += put_status(c->at, &p->list[i], c->reply + HEAD_LEN + len);
+	return reply(c, len);
+}
+
+enum scsi_next op_persist_capabilities(struct scsi_cmd *c)
+{
+	memset(c->reply, 0, 8);
+	put16(c->reply, 8);
+	c->reply[3] = 0x80; /* the types are told */
+	put16(c->reply + 4, TYPE_MASK);
+	return scsi_reply(c, 8, get16(c->cdb + 7));
+}

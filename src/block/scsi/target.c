@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * target.c - units, the nexuses that use them, and what these have to hear.
+ */
+#include "block/scsi/ops.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const uint16_t attention_codes[ATTENTIONS] = {
+	[ATTENTION_POWER_ON] = 0x2900,	   [ATTENTION_RESET] = 0x2903,
+	[ATTENTION_CLEARED] = 0x2f00,	   [ATTENTION_LUNS] = 0x3f0e,
+	[ATTENTION_CAPACITY] = 0x2a09,	   [ATTENTION_MODE] = 0x2a01,
+	[ATTENTION_PREEMPTED] = 0x2a03,	   [ATTENTION_RELEASED] = 0x2a04,
+	[ATTENTION_UNREGISTERED] = 0x2a05,
+};
+
+int scsi_target_create(struct scsi_target **out)
+{
+	struct scsi_target *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	list_init(&t->nexuses);
+	*out = t;
+	return 0;
+}
+
+static void free_unit(struct scsi_unit *u)
+{
+	if (u)
+		free(u->persist.list);
+	free(u);
+}
+
+void scsi_target_destroy(struct scsi_target *t)
+{
+	for (int i = 0; t && i < STAG_BLOCK_MAX_LUNS; i++)
+		free_unit(t->units[i]);
+	free(t);
+}
+
+/* ---- attentions ------------------------------------------------------------------- */
+
+static struct scsi_nexus *to_nexus(struct list *l)
+{
+	return list_entry(l, struct scsi_nexus, link);
+}
+
+void scsi_attend(struct scsi_unit *u, enum scsi_attention what, const struct scsi_nexus *but)
+{
+	list_for_each (l, &u->target->nexuses)
+		if (to_nexus(l) != but)
+			to_nexus(l)->at[u->slot].attentions |= (uint16_t)(1 << what);
+}
+
+uint16_t scsi_take_attention(struct scsi_nexus *n, const struct scsi_unit *u)
+{
+	uint16_t *pending = &n->at[u->slot].attentions;
+	int first;
+
+	if (!*pending)
+		return 0;
+	first = __builtin_ctz(*pending);
+	*pending &= (uint16_t)(*pending - 1);
+	return attention_codes[first];
+}
+
+static void attend_all(struct scsi_target *t, enum scsi_attention what)
+{
+	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++)
+		if (t->units[i])
+			scsi_attend(t->units[i], what, NULL);
+}
+
+/* ---- units ------------------------------------------------------------------------- */
+
+static struct scsi_unit *find(struct scsi_target *t, uint16_t number)
+{
+	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++)
+		if (t->units[i] && !t->units[i]->removed && t->units[i]->number == number)
+			return t->units[i];
+	return NULL;
+}
+
+/* SAM-5, "Logical unit number": one level, peripheral device or flat space addressing. */
+struct scsi_unit *scsi_unit_at(struct scsi_target *t, uint64_t lun)
+{
+	uint16_t first = (uint16_t)(lun >> 48);
+
+	if (lun & 0xffffffffffff)
+		return NULL;
+	switch (first >> 14) {
+	case 0:
+		return first <= 0xff ? find(t, first) : NULL;
+	case 1:
+		return find(t, first & SCSI_LUN_MAX);
+	default:
+		return NULL;
+	}
+}
+
+struct lun *scsi_target_find(struct scsi_target *t, uint16_t lun)
+{
+	struct scsi_unit *u = find(t, lun);
+
+	return u ? u->lun : NULL;
+}
+
+static struct scsi_unit *make_unit(struct scsi_target *t, uint16_t number, struct lun *l,
+				   uint16_t slot)
+{
+	struct scsi_unit *u = calloc(1, sizeof(*u));
+
+	if (!u)
+		return NULL;
+	u->target = t;
+	u->lun = l;
+	u->number = number;
+	u->slot = slot;
+	u->mode = scsi_mode_default(l);
+	return u;
+}
+
+/* Nobody was at this unit before: to all it has been switched on. */
+static void introduce(struct scsi_unit *u)
+{
+	list_for_each (l, &u->target->nexuses)
+		to_nexus(l)->at[u->slot] = (struct scsi_place){0};
+	scsi_attend(u, ATTENTION_POWER_ON, NULL);
+}
+
+int scsi_target_add(struct scsi_target *t, uint16_t lun, struct lun *l)
+{
+	uint16_t slot = 0;
+
+	if (lun > SCSI_LUN_MAX)
+		return block_fail(EINVAL, "LUN %u: the highest is %u", lun, SCSI_LUN_MAX);
+	if (find(t, lun))
+		return block_fail(EEXIST, "LUN %u: there is one already", lun);
+	while (slot < STAG_BLOCK_MAX_LUNS && t->units[slot])
+		slot++;
+	if (slot == STAG_BLOCK_MAX_LUNS)
+		return block_fail(ENOSPC, "LUN %u: there are %u already", lun, STAG_BLOCK_MAX_LUNS);
+	attend_all(t, ATTENTION_LUNS);
+	t->units[slot] = make_unit(t, lun, l, slot);
+	if (!t->units[slot])
+		return block_fail(ENOMEM, "no memory");
+	introduce(t->units[slot]);
+	return 0;
+}
+
+static void end_unit(struct scsi_unit *u)
+{
+	u->target->units[u->slot] = NULL;
+	u->gone(u->gone_arg, u->lun);
+	free_unit(u);
+}
+
+int scsi_target_remove(struct scsi_target *t, uint16_t lun, void (*gone)(void *arg, struct lun *l),
+		       void *arg)
+{
+	struct scsi_unit *u = find(t, lun);
+
+	if (!u)
+		return block_fail(ENOENT, "LUN %u: there is none", lun);
+	u->removed = true;
+	u->gone = gone;
+	u->gone_arg = arg;
+	attend_all(t, ATTENTION_LUNS);
+	if (u->commands == 0)
+		end_unit(u);
+	return 0;
+}
+
+void scsi_target_resized(struct scsi_target *t, uint16_t lun)
+{
+	struct scsi_unit *u = find(t, lun);
+
+	if (u)
+		scsi_attend(u, ATTENTION_CAPACITY, NULL);
+}
+
+void scsi_unit_hold(struct scsi_unit *u, struct scsi_nexus *n)
+{
+	u->commands++;
+	n->at[u->slot].commands++;
+}
+
+void scsi_unit_let_go(struct scsi_unit *u, struct scsi_nexus *n)
+{
+	n->at[u->slot].commands--;
+	if (--u->commands == 0 && u->removed)
+		end_unit(u);
+}
+
+/* ---- nexuses -------------------------------------------------------------------------- */
+
+int scsi_nexus_create(struct scsi_target *t, const char *name, struct scsi_nexus **out)
+{
+	struct scsi_nexus *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return -ENOMEM;
+	n->target = t;
+	snprintf(n->name, sizeof(n->name), "%s", name);
+	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++)
+		n->at[i].attentions = 1 << ATTENTION_POWER_ON;
+	list_add_tail(&t->nexuses, &n->link);
+	*out = n;
+	return 0;
+}
+
+void scsi_nexus_destroy(struct scsi_nexus *n)
+{
+	if (!n)
+		return;
+	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++)
+		if (n->target->units[i] && n->target->units[i]->holder == n)
+			n->target->units[i]->holder = NULL;
+	list_del(&n->link);
+	free(n);
+}
+
+/* ---- task management ---------------------------------------------------------------------- */
+
+static void reset(struct scsi_unit *u, enum scsi_attention what)
+{
+	u->holder = NULL;
+	u->mode = scsi_mode_default(u->lun);
+	scsi_attend(u, what, NULL);
+}
+
+static void reset_all(struct scsi_target *t, enum scsi_attention what)
+{
+	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++)
+		if (t->units[i])
+			reset(t->units[i], what);
+}
+
+/* Whose commands ended by another's hand hears of it. */
+static void cleared(struct scsi_unit *u, const struct scsi_nexus *by)
+{
+	list_for_each (l, &u->target->nexuses) {
+		struct scsi_nexus *n = to_nexus(l);
+
+		if (n != by && n->at[u->slot].commands)
+			n->at[u->slot].attentions |= 1 << ATTENTION_CLEARED;
+	}
+}
+
+static int tmf_of_unit(struct scsi_unit *u, struct scsi_nexus *n, enum scsi_tmf what)
+{
+	if (!u)
+		return -ENOENT;
+	if (what == TMF_LUN_RESET)
+		reset(u, ATTENTION_RESET);
+	else if (what == TMF_CLEAR_TASK_SET)
+		cleared(u, n);
+	return 0;
+}
+
+int scsi_tmf(struct scsi_target *t, struct scsi_nexus *n, enum scsi_tmf what, uint64_t lun)
+{
+	switch (what) {
+	case TMF_ABORT_TASK:
+	case TMF_ABORT_TASK_SET:
+	case TMF_CLEAR_TASK_SET:
+	case TMF_LUN_RESET:
+		return tmf_of_unit(scsi_unit_at(t, lun), n, what);
+	case TMF_TARGET_WARM_RESET:
+		reset_all(t, ATTENTION_RESET);
+		return 0;
+	case TMF_TARGET_COLD_RESET:
+		reset_all(t, ATTENTION_POWER_ON);
+		return 0;
+	case TMF_CLEAR_ACA:
+		break;
+	}
+	return -EOPNOTSUPP;
+}

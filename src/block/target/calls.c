@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * calls.c - the calls of a target (block.h): its thread carries out what other threads ask for.
+ */
+#include "block/target/target.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/export.h"
+
+#define SLEEP_MS  500
+#define STOP_NS	  (NS_PER_S / 2) /* for sessions to log out */
+#define REMOVE_MS 10000		 /* for a unit's commands to end */
+
+/* ---- from thread to thread ---------------------------------------------------------------- */
+
+static struct call *new_call(int (*fn)(struct stag_block_target *t, struct call *c))
+{
+	struct call *c = calloc(1, sizeof(*c));
+	pthread_condattr_t attr;
+
+	if (!c)
+		return NULL;
+	c->fn = fn;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&c->cond, &attr);
+	pthread_condattr_destroy(&attr);
+	return c;
+}
+
+static void free_call(struct call *c)
+{
+	pthread_cond_destroy(&c->cond);
+	free(c);
+}
+
+static void call_done(struct stag_block_target *t, struct call *c, int result)
+{
+	bool left;
+
+	if (result != 0)
+		snprintf(c->words, sizeof(c->words), "%s", stag_block_error());
+	pthread_mutex_lock(&t->lock);
+	c->result = result;
+	c->done = true;
+	left = c->left;
+	pthread_cond_signal(&c->cond);
+	pthread_mutex_unlock(&t->lock);
+	if (left)
+		free_call(c);
+}
+
+void calls_take(struct stag_block_target *t)
+{
+	for (;;) {
+		struct call *c = NULL;
+		int rc;
+
+		pthread_mutex_lock(&t->lock);
+		if (!list_empty(&t->calls)) {
+			c = list_entry(t->calls.next, struct call, link);
+			list_del(&c->link);
+		}
+		pthread_mutex_unlock(&t->lock);
+		if (!c)
+			return;
+		rc = c->fn(t, c);
+		if (rc != -EINPROGRESS)
+			call_done(t, c, rc);
+	}
+}
+
+static void wait_for(struct stag_block_target *t, struct call *c, int timeout_ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	while (!c->done)
+		if (timeout_ms < 0)
+			pthread_cond_wait(&c->cond, &t->lock);
+		else if (pthread_cond_timedwait(&c->cond, &t->lock, &until) == ETIMEDOUT)
+			break;
+	c->left = !c->done;
+}
+
+/* Has it done, and frees it. timeout: < 0: none; then -EBUSY, and it goes on by itself. */
+static int run_call(struct stag_block_target *t, struct call *c, int timeout_ms)
+{
+	uint64_t one = 1;
+	int rc;
+
+	pthread_mutex_lock(&t->lock);
+	list_add_tail(&t->calls, &c->link);
+	if (write(t->call_watch.fd, &one, sizeof(one)) < 0)
+		abort(); /* a counter of 64 bits does not overflow */
+	wait_for(t, c, timeout_ms);
+	pthread_mutex_unlock(&t->lock);
+	if (c->left)
+		return block_fail(EBUSY, "commands are under way still");
+	rc = c->result;
+	if (rc != 0)
+		block_fail(-rc, "%s", c->words);
+	free_call(c);
+	return rc;
+}
+
+/* ---- its thread --------------------------------------------------------------------------------- */
+
+static void part(struct stag_block_target *t)
+{
+	list_for_each_safe (it, &t->conns)
+		conn_end(list_entry(it, struct conn, link));
+}
+
+/* Sessions were asked to log out; those that did not are dropped, and tasks end. */
+static bool has_ended(struct stag_block_target *t)
+{
+	if (!t->stopping)
+		return false;
+	if (clock_ns() >= t->stop_by)
+		part(t);
+	return list_empty(&t->sessions) && (list_empty(&t->conns) || clock_ns() >= t->stop_by);
+}
+
+static void *run(void *arg)
+{
+	struct stag_block_target *t = arg;
+
+	while (!has_ended(t))
+		target_step(t, t->stopping ? 10 : SLEEP_MS);
+	part(t);
+	target_step(t, 0);
+	return NULL;
+}
+
+static int start_thread(struct stag_block_target *t)
+{
+	sigset_t all, before;
+	int rc;
+
+	sigfillset(&all);
+	sigdelset(&all, SIGBUS); /* unit/map.c: where it is blocked, it ends the program */
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	rc = pthread_create(&t->thread, NULL, run, t);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return rc == 0 ? 0 : block_fail(rc, "no thread to serve with: %s", strerror(rc));
+}
+
+STAG_EXPORT struct stag_block_target *stag_block_target_start(
+	const struct stag_block_target_attr *attr)
+{
+	struct stag_block_target *t;
+	int rc = target_create(attr, &t);
+
+	if (rc == 0) {
+		rc = start_thread(t);
+		if (rc != 0)
+			target_destroy(t);
+	}
+	if (rc == 0)
+		return t;
+	errno = -rc;
+	return NULL;
+}
+
+static int stop(struct stag_block_target *t, struct call *c)
+{
+	t->stopping = true;
+	t->stop_by = clock_ns() + STOP_NS;
+	portal_close(t);
+	rdma_close(t);
+	list_for_each (it, &t->sessions) {
+		struct session *s = list_entry(it, struct session, link);
+
+		if (s->conn)
+			session_ask_logout(s);
+	}
+	return 0;
+}
+
+STAG_EXPORT void stag_block_target_stop(struct stag_block_target *t)
+{
+	struct call *c;
+
+	if (!t)
+		return;
+	c = new_call(stop);
+	if (!c)
+		abort(); /* there is no other way to tell its thread */
+	run_call(t, c, -1);
+	pthread_join(t->thread, NULL);
+	target_destroy(t);
+}
+
+STAG_EXPORT uint16_t stag_block_target_port(const struct stag_block_target *t)
+{
+	return t->portal.port;
+}
+
+/* ---- units ------------------------------------------------------------------------------------------ */
+
+static int add(struct stag_block_target *t, struct call *c)
+{
+	const struct stag_block_lun *attr = c->in;
+	struct lun *l;
+	int rc;
+
+	if (scsi_target_find(t->scsi, attr->lun))
+		return block_fail(EEXIST, "there is a LUN %u", attr->lun);
+	rc = lun_open(t->units, attr, &l);
+	if (rc != 0)
+		return rc;
+	rc = scsi_target_add(t->scsi, attr->lun, l);
+	if (rc == 0)
+		return 0;
+	lun_close(l);
+	return block_fail(-rc, "LUN %u: %s", attr->lun, strerror(-rc));
+}
+
+STAG_EXPORT int stag_block_target_add(struct stag_block_target *t, const struct stag_block_lun *lun)
+{
+	struct call *c = new_call(add);
+
+	if (!c)
+		return ENOMEM;
+	c->in = lun;
+	return -run_call(t, c, -1);
+}
+
+struct removal {
+	struct stag_block_target *target;
+	struct call *call;
+};
+
+static void removed(void *arg, struct lun *l)
+{
+	struct removal r = *(struct removal *)arg;
+
+	free(arg);
+	lun_close(l);
+	call_done(r.target, r.call, 0);
+}
+
+static int take_away(struct stag_block_target *t, struct call *c)
+{
+	struct removal *r = malloc(sizeof(*r));
+	int rc;
+
+	if (!r)
+		return block_fail(ENOMEM, "no memory");
+	*r = (struct removal){t, c};
+	rc = scsi_target_remove(t->scsi, c->lun, removed, r);
+	if (rc == 0)
+		return -EINPROGRESS;
+	free(r);
+	return block_fail(-rc, "there is no LUN %u", c->lun);
+}
+
+STAG_EXPORT int stag_block_target_remove(struct stag_block_target *t, uint16_t lun)
+{
+	struct call *c = new_call(take_away);
+
+	if (!c)
+		return ENOMEM;
+	c->lun = lun;
+	return -run_call(t, c, REMOVE_MS);
+}
+
+static int resized(struct stag_block_target *t, struct call *c)
+{
+	struct lun *l = scsi_target_find(t->scsi, c->lun);
+	int rc;
+
+	if (!l)
+		return block_fail(ENOENT, "there is no LUN %u", c->lun);
+	rc = lun_look(l);
+	if (rc > 0)
+		scsi_target_resized(t->scsi, c->lun);
+	return rc < 0 ? rc : 0;
+}
+
+STAG_EXPORT int stag_block_target_resized(struct stag_block_target *t, uint16_t lun)
+{
+	struct call *c = new_call(resized);
+
+	if (!c)
+		return ENOMEM;
+	c->lun = lun;
+	return -run_call(t, c, -1);
+}
+
+/* ---- looking ------------------------------------------------------------------------------------------- */
+
+static int query(struct stag_block_target *t, struct call *c)
+{
+	*(struct stag_block_counters *)c->out = t->counters;
+	return 0;
+}
+
+STAG_EXPORT int stag_block_target_query(struct stag_block_target *t,
+					struct stag_block_counters *counters, size_t size)
+{
+	struct stag_block_counters all = {0};
+	struct call *c = new_call(query);
+	int rc;
+
+	if (!c)
+		return ENOMEM;
+	c->out = &all;
+	rc = run_call(t, c, -1);
+	if (rc == 0)
+		memcpy(counters, &all, size < sizeof(all) ? size : sizeof(all));
+	return -rc;
+}
+
+struct ledger {
+	struct stag_block_stag *list;
+	size_t room, n;
+};
+
+static int read_ledger(struct stag_block_target *t, struct call *c)
+{
+	struct ledger *l = c->out;
+
+	l->n = stags_query(t, l->list, l->room);
+	return 0;
+}
+
+/* All of it, in memory of our own: entries of another size are cut, or filled up. */
+STAG_EXPORT int stag_block_target_stags(struct stag_block_target *t, struct stag_block_stag *list,
+					size_t n, size_t size)
+{
+	struct ledger l = {.list = calloc(n ? n : 1, sizeof(*list)), .room = n};
+	struct call *c = new_call(read_ledger);
+	int rc = -ENOMEM;
+
+	if (l.list && c) {
+		c->out = &l;
+		rc = run_call(t, c, -1);
+	} else if (c) {
+		free_call(c);
+	}
+	for (size_t i = 0; rc == 0 && i < n && i < l.n; i++) {
+		uint8_t *to = (uint8_t *)list + i * size;
+
+		memset(to, 0, size);
+		memcpy(to, &l.list[i], size < sizeof(*list) ? size : sizeof(*list));
+	}
+	free(l.list);
+	return rc == 0 ? (int)l.n : rc;
+}
+
+static struct session *next_session(struct stag_block_target *t, uint64_t id)
+{
+	struct session *best = NULL;
+
+	list_for_each (it, &t->sessions) {
+		struct session *s = list_entry(it, struct session, link);
+
+		if (s->conn && s->id > id && (!best || s->id < best->id))
+			best = s;
+	}
+	return best;
+}
+
+static int next(struct stag_block_target *t, struct call *c)
+{
+	struct stag_block_session *out = c->out;
+	const struct session *s = next_session(t, out->id);
+
+	if (!s)
+		return block_fail(ENOENT, "no more sessions");
+	*out = (struct stag_block_session){.id = s->id,
+					   .transport = s->conn->ops->kind,
+					   .encoding = s->conn->encoding,
+					   .counters = s->counters};
+	snprintf(out->initiator, sizeof(out->initiator), "%s", s->initiator);
+	snprintf(out->address, sizeof(out->address), "%s", s->conn->peer);
+	return 0;
+}
+
+STAG_EXPORT bool stag_block_target_next(struct stag_block_target *t,
+					struct stag_block_session *session)
+{
+	struct call *c = new_call(next);
+
+	if (!c)
+		return false;
+	c->out = session;
+	return run_call(t, c, -1) == 0;
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conn.c - a connection of any transport: its login, its sequence numbers, its end.
+ */
+#include "block/target/target.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define VIOLATION_WORDS 256
+
+void conn_open(struct stag_block_target *t, struct conn *c, const struct transport *ops)
+{
+	c->target = t;
+	c->ops = ops;
+	c->state = CONN_LOGIN;
+	c->stat_sn = 1;
+	c->ping = TAG_NONE;
+	c->begun = c->heard = c->moved = t->now;
+	list_init(&c->dirty);
+	list_add_tail(&t->conns, &c->link);
+	t->n_conns++;
+	t->n_logins++;
+}
+
+/* ---- its end ------------------------------------------------------------------------ */
+
+/* It is not a login under way any more. */
+static void leave_login(struct conn *c)
+{
+	if (!c->login)
+		return;
+	login_free(c->login);
+	c->login = NULL;
+}
+
+static void leave_session(struct conn *c)
+{
+	struct session *s = c->session;
+
+	c->session = NULL;
+	if (s)
+		session_end(s);
+}
+
+void conn_end(struct conn *c)
+{
+	struct stag_block_target *t = c->target;
+
+	if (c->state == CONN_DEAD)
+		return;
+	if (c->session)
+		t->counters.lost++;
+	else if (c->state == CONN_LOGIN || c->state == CONN_PARKED)
+		t->n_logins--;
+	c->state = CONN_DEAD;
+	leave_session(c);
+	c->ops->close(c);
+	leave_login(c);
+	list_del(&c->dirty);
+	list_del(&c->link);
+	list_add_tail(&t->dead, &c->link);
+	t->n_conns--;
+}
+
+void conn_finish(struct conn *c)
+{
+	if (c->state == CONN_DEAD || c->state == CONN_CLOSING)
+		return;
+	if (c->state == CONN_LOGIN || c->state == CONN_PARKED)
+		c->target->n_logins--;
+	c->state = CONN_CLOSING;
+	c->begun = c->target->now;
+	leave_session(c);
+	leave_login(c);
+	conn_dirty(c);
+}
+
+void conn_violation(struct conn *c, const char *fmt, ...)
+{
+	char words[VIOLATION_WORDS];
+	va_list args;
+
+	if (c->state == CONN_DEAD)
+		return;
+	va_start(args, fmt);
+	vsnprintf(words, sizeof(words), fmt, args);
+	va_end(args);
+	conn_count(c, violations);
+	target_log(c->target, "%s: broke the protocol: %s", c->peer, words);
+	conn_end(c);
+}
+
+/* ---- out ------------------------------------------------------------------------------ */
+
+void conn_dirty(struct conn *c)
+{
+	if (list_empty(&c->dirty))
+		list_add_tail(&c->target->dirty, &c->dirty);
+}
+
+void conn_number(struct conn *c, struct pdu *p, bool status)
+{
+	p->stat_sn = c->stat_sn;
+	if (status)
+		c->stat_sn++;
+	if (c->session) {
+		p->exp_cmd_sn = c->session->exp_cmd_sn;
+		p->max_cmd_sn = c->session->max_cmd_sn;
+	}
+}
+
+void conn_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
+{
+	/* A ping of ours is no answer to anything: it takes no number. */
+	bool status = p->opcode != R2T && !(p->opcode == NOP_IN && p->itt == TAG_NONE);
+
+	conn_number(c, p, status);
+	c->ops->send(c, p, data, len);
+}
+
+void conn_reject(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN])
+{
+	struct pdu p = {
+		.opcode = REJECT, .flags = PDU_FINAL, .code = (uint8_t)why, .itt = TAG_NONE};
+
+	conn_send(c, &p, bhs, BHS_LEN);
+}
+
+void conn_refuse(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN])
+{
+	conn_count(c, violations);
+	conn_reject(c, why, bhs);
+}
+
+/* ---- login ------------------------------------------------------------------------------ */
+
+static void send_login(struct conn *c, struct pdu *p)
+{
+	p->stat_sn = c->stat_sn++;
+	c->ops->send(c, p, c->login->out.bytes, c->login->out.len);
+}
+
+static void refuse(struct conn *c, struct pdu *p)
+{
+	const struct login *l = c->login;
+
+	target_log(c->target, "%s: login refused: %s%s%s", c->peer, login_status_name(l->status),
+		   *l->initiator ? ": " : "", l->initiator);
+	send_login(c, p);
+	conn_finish(c);
+}
+
+/* All is agreed: with the response it is in full feature phase, digests and all. */
+static void admit(struct conn *c, struct session *s, struct pdu *p)
+{
+	struct stag_block_target *t = c->target;
+
+	p->max_cmd_sn = s->max_cmd_sn;
+	p->exp_cmd_sn = s->exp_cmd_sn;
+	send_login(c, p);
+	c->session = s;
+	c->state = CONN_FULL;
+	c->cid = c->login->cid;
+	t->n_logins--;
+	t->counters.logins++;
+	s->counters.logins++;
+	leave_login(c);
+	portal_resume(t);
+	target_log(t, "%s: %s logged in%s", c->peer, s->initiator,
+		   s->discovery ? " for discovery" : "");
+}
+
+void conn_unpark(struct conn *c)
+{
+	struct session *s = NULL;
+	bool wait = false;
+	enum login_status status = session_open(c, &s, &wait);
+	struct pdu p;
+
+	if (wait) {
+		c->state = CONN_PARKED;
+		return;
+	}
+	if (login_finish(c->login, status, s ? s->tsih : 0, &p) == LOGIN_AGREED)
+		admit(c, s, &p);
+	else
+		refuse(c, &p);
+	if (c->state == CONN_FULL)
+		c->ops->resume(c);
+}
+
+static void take_login(struct conn *c, const struct pdu *request, const void *data)
+{
+	struct pdu p;
+
+	if (!c->login)
+		c->login = login_new(c->ops->rdma ? &c->target->rdma_rules : &c->target->rules);
+	if (!c->login) {
+		conn_end(c);
+		return;
+	}
+	switch (login_take(c->login, request, data, &p)) {
+	case LOGIN_GOES_ON:
+		send_login(c, &p);
+		return;
+	case LOGIN_REFUSED:
+		refuse(c, &p);
+		return;
+	case LOGIN_AGREED:
+		conn_unpark(c);
+	}
+}
+
+/* ---- in ----------------------------------------------------------------------------------- */
+
+void conn_received(struct conn *c, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+		   const void *data)
+{
+	switch (c->state) {
+	case CONN_LOGIN:
+		take_login(c, p, data);
+		return;
+	case CONN_FULL:
+		session_request(c->session, p, bhs, data);
+		return;
+	case CONN_PARKED:
+	case CONN_CLOSING:
+	case CONN_DEAD:
+		return;
+	}
+}
+
+/* ---- time ----------------------------------------------------------------------------------- */
+
+static void ping(struct conn *c, uint64_t now)
+{
+	struct pdu p = {.opcode = NOP_IN, .flags = PDU_FINAL, .itt = TAG_NONE};
+
+	c->ping = p.ttt = session_ttt(c->session);
+	c->pinged = now;
+	conn_send(c, &p, NULL, 0);
+}
+
+/* Who keeps data, or takes none, has buffers that others wait for: it is not enough that it answers. */
+static bool is_stuck(struct conn *c, uint64_t now)
+{
+	if (!c->ops->owes || !c->ops->owes(c))
+		c->moved = now;
+	return now - c->moved > c->target->limits.data_ns;
+}
+
+static void tick_full(struct conn *c, uint64_t now)
+{
+	const struct target_limits *l = &c->target->limits;
+
+	if (is_stuck(c, now)) {
+		target_log(c->target, "%s: neither takes nor sends its data", c->peer);
+		conn_end(c);
+		return;
+	}
+	if (c->ping == TAG_NONE) {
+		if (now - c->heard >= l->ping_ns)
+			ping(c, now);
+	} else if (now - c->pinged >= l->answer_ns) {
+		target_log(c->target, "%s: does not answer", c->peer);
+		conn_end(c);
+	}
+}
+
+void conn_tick(struct conn *c, uint64_t now)
+{
+	const struct target_limits *l = &c->target->limits;
+
+	switch (c->state) {
+	case CONN_LOGIN:
+		if (now - c->begun < l->login_ns)
+			return;
+		target_log(c->target, "%s: did not log in in time", c->peer);
+		conn_end(c);
+		return;
+	case CONN_FULL:
+		tick_full(c, now);
+		return;
+	case CONN_CLOSING:
+		if (now - c->begun >= l->close_ns)
+			conn_end(c);
+		return;
+	case CONN_PARKED:
+	case CONN_DEAD:
+		return;
+	}
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * login.c - a login (RFC 7143 §6.3): who the initiator is, what it wants, and what is agreed.
+ *
+ *   (first request) -> SECURITY -> OPERATIONAL -> FULL      the initiator may begin with, and leave out, either
+ *
+ * Requests in, responses out; whether there may be a session is the caller's question (login_finish()).
+ */
+#include "block/target/target.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define MAX_REQUESTS	 64   /* of one login */
+#define RESPONSE_MAX	 8192 /* what every initiator takes during login */
+#define PORTAL_GROUP_TAG "1"
+
+struct login *login_new(const struct login_rules *rules)
+{
+	struct login *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	l->rules = rules;
+	keys_begin(&l->keys, &rules->wishes);
+	return l;
+}
+
+void login_free(struct login *l)
+{
+	free(l);
+}
+
+static void refuse(struct login *l, enum login_status status)
+{
+	if (l->status == LOGIN_OK)
+		l->status = status;
+}
+
+/* ---- keys --------------------------------------------------------------------------- */
+
+static void take_name(struct login *l, char to[STAG_BLOCK_NAME_MAX], const char *value)
+{
+	if (*to || !text_is_name(value)) {
+		refuse(l, LOGIN_INITIATOR_ERROR);
+		return;
+	}
+	snprintf(to, STAG_BLOCK_NAME_MAX, "%s", value);
+}
+
+static void take_initiator(struct login *l, const char *value)
+{
+	take_name(l, l->initiator, value);
+}
+
+static void take_target(struct login *l, const char *value)
+{
+	take_name(l, l->target, value);
+}
+
+static void take_type(struct login *l, const char *value)
+{
+	if (strcmp(value, "Discovery") == 0)
+		l->discovery = l->keys.discovery = true;
+	else if (strcmp(value, "Normal") != 0)
+		refuse(l, LOGIN_NO_SESSION_TYPE);
+}
+
+static void take_nothing(struct login *l, const char *value)
+{
+}
+
+static void take_chap_list(struct login *l, const char *value)
+{
+	l->chap.said.list = value;
+}
+
+static void take_chap_name(struct login *l, const char *value)
+{
+	l->chap.said.name = value;
+}
+
+static void take_chap_response(struct login *l, const char *value)
+{
+	l->chap.said.response = value;
+}
+
+static void take_chap_id(struct login *l, const char *value)
+{
+	l->chap.said.peer_id = value;
+}
+
+static void take_chap_challenge(struct login *l, const char *value)
+{
+	l->chap.said.peer_challenge = value;
+}
+
+static const struct {
+	const char *name;
+	void (*take)(struct login *l, const char *value);
+} own_keys[] = {
+	{"InitiatorName", take_initiator}, {"InitiatorAlias", take_nothing},
+	{"TargetName", take_target},	   {"SessionType", take_type},
+	{"AuthMethod", login_auth_method}, {"CHAP_A", take_chap_list},
+	{"CHAP_N", take_chap_name},	   {"CHAP_R", take_chap_response},
+	{"CHAP_I", take_chap_id},	   {"CHAP_C", take_chap_challenge},
+};
+
+static bool take_own(struct login *l, const char *key, const char *value)
+{
+	for (size_t i = 0; i < sizeof(own_keys) / sizeof(*own_keys); i++)
+		if (strcmp(own_keys[i].name, key) == 0) {
+			own_keys[i].take(l, value);
+			return true;
+		}
+	return false;
+}
+
+static void take_pair(struct login *l, const char *key, const char *value)
+{
+	if (take_own(l, key, value))
+		return;
+	switch (keys_take(&l->keys, key, value, &l->out)) {
+	case KEY_ANSWERED:
+		return;
+	case KEY_UNKNOWN:
+		text_add(&l->out, key, "NotUnderstood");
+		return;
+	case KEY_REPEATED:
+	case KEY_WRONG_TIME:
+		refuse(l, LOGIN_INITIATOR_ERROR);
+	}
+}
+
+static void take_pairs(struct login *l)
+{
+	const char *key, *value;
+	uint32_t at = 0;
+	int rc;
+
+	while ((rc = text_next(&l->in, &at, &key, &value)) > 0 && l->status == LOGIN_OK)
+		take_pair(l, key, value);
+	if (rc < 0)
+		refuse(l, LOGIN_INITIATOR_ERROR);
+}
+
+/* ---- the first request ------------------------------------------------------------------ */
+
+static void begin(struct login *l, const struct pdu *p)
+{
+	l->begun = true;
+	l->stage = LOGIN_CSG(p->flags);
+	memcpy(l->isid, p->isid, sizeof(l->isid));
+	l->tsih = p->tsih;
+	l->cid = p->cid;
+	l->cmd_sn = p->cmd_sn;
+	if (p->status > 0) /* Version-min: there is but version 0 */
+		refuse(l, LOGIN_BAD_VERSION);
+}
+
+/* When the first list is whole: the names. */
+static void identify(struct login *l)
+{
+	if (!*l->initiator || (!l->discovery && !*l->target)) {
+		refuse(l, LOGIN_MISSING_PARAMETER);
+		return;
+	}
+	if (*l->target && strcasecmp(l->target, l->rules->target) != 0) {
+		refuse(l, LOGIN_NOT_FOUND);
+		return;
+	}
+	if (l->discovery)
+		return;
+	text_add(&l->out, "TargetPortalGroupTag", PORTAL_GROUP_TAG);
+	if (l->rules->alias)
+		text_add(&l->out, "TargetAlias", l->rules->alias);
+}
+
+/* ---- requests ----------------------------------------------------------------------------- */
+
+static bool follows(const struct login *l, const struct pdu *p)
+{
+	return LOGIN_CSG(p->flags) == l->stage && p->tsih == l->tsih && p->cid == l->cid &&
+	       memcmp(p->isid, l->isid, sizeof(l->isid)) == 0;
+}
+
+/* RFC 7143 §11.12.3 to §11.12.4 */
+static bool stages_are_possible(uint8_t flags)
+{
+	enum login_stage csg = LOGIN_CSG(flags), nsg = LOGIN_NSG(flags);
+
+	if (csg != STAGE_SECURITY && csg != STAGE_OPERATIONAL)
+		return false;
+	if (!(flags & LOGIN_TRANSIT))
+		return true;
+	return !(flags & PDU_CONTINUE) && nsg > csg && nsg != STAGE_NONE;
+}
+
+static void check(struct login *l, const struct pdu *p)
+{
+	if (p->opcode != LOGIN_REQUEST)
+		refuse(l, LOGIN_INVALID_REQUEST);
+	else if (++l->requests > MAX_REQUESTS || !stages_are_possible(p->flags))
+		refuse(l, LOGIN_INITIATOR_ERROR);
+	else if (!l->begun)
+		begin(l, p);
+	else if (!follows(l, p))
+		refuse(l, LOGIN_INITIATOR_ERROR);
+}
+
+static bool may_leave_security(const struct login *l)
+{
+	return l->authenticated || (!l->rules->user && l->chap.state == CHAP_IDLE);
+}
+
+/* Where the response leads: its flags. */
+static uint8_t transit(struct login *l, const struct pdu *p)
+{
+	enum login_stage from = l->stage;
+
+	if (!(p->flags & LOGIN_TRANSIT) || (from == STAGE_SECURITY && !may_leave_security(l)))
+		return LOGIN_STAGES(from, 0);
+	l->stage = LOGIN_NSG(p->flags);
+	return LOGIN_TRANSIT | LOGIN_STAGES(from, l->stage);
+}
+
+static void respond(const struct login *l, struct pdu *r)
+{
+	*r = (struct pdu){.opcode = LOGIN_RESPONSE,
+			  .tsih = l->tsih,
+			  .itt = l->request.itt,
+			  .exp_cmd_sn = l->cmd_sn,
+			  .max_cmd_sn = l->cmd_sn,
+			  .status_class = (uint8_t)(l->status >> 8),
+			  .status_detail = (uint8_t)l->status};
+	memcpy(r->isid, l->isid, sizeof(r->isid));
+}
+
+static enum login_result refused(struct login *l, struct pdu *r)
+{
+	l->out.len = 0;
+	respond(l, r);
+	return LOGIN_REFUSED;
+}
+
+/* The list is whole. */
+static void take_list(struct login *l)
+{
+	bool first = !*l->initiator;
+
+	l->chap.said = (struct chap_words){0};
+	take_pairs(l);
+	if (l->status == LOGIN_OK && first)
+		identify(l);
+	if (l->status == LOGIN_OK && l->stage == STAGE_SECURITY)
+		login_chap(l);
+	if (l->stage != STAGE_SECURITY && !may_leave_security(l))
+		refuse(l, LOGIN_AUTHENTICATION_FAILED);
+	if (l->status == LOGIN_OK && l->stage == STAGE_OPERATIONAL)
+		keys_declare(&l->keys, &l->out);
+	if (l->out.full || l->out.len > RESPONSE_MAX)
+		refuse(l, LOGIN_INITIATOR_ERROR);
+	l->in.len = 0;
+}
+
+/* RFC 7145 §6.3: a connection that is RDMA from its beginning is for nothing else. */
+static bool lacks_extensions(const struct login *l)
+{
+	return l->rules->wishes.rdma && !l->discovery && !l->keys.agreed.rdma_extensions;
+}
+
+enum login_result login_take(struct login *l, const struct pdu *p, const void *data,
+			     struct pdu *response)
+{
+	uint8_t flags;
+
+	l->request = *p;
+	l->out.len = 0;
+	l->out.full = false;
+	check(l, p);
+	if (l->status == LOGIN_OK && text_collect(&l->in, data, p->data_len) != 0)
+		refuse(l, LOGIN_INITIATOR_ERROR);
+	if (l->status == LOGIN_OK && (p->flags & PDU_CONTINUE)) {
+		respond(l, response);
+		response->flags = LOGIN_STAGES(l->stage, 0);
+		return LOGIN_GOES_ON;
+	}
+	if (l->status == LOGIN_OK)
+		take_list(l);
+	if (l->status != LOGIN_OK)
+		return refused(l, response);
+	flags = transit(l, p);
+	if (l->stage == STAGE_FULL && lacks_extensions(l)) {
+		refuse(l, LOGIN_MISSING_PARAMETER);
+		return refused(l, response);
+	}
+	if (l->stage == STAGE_FULL) {
+		keys_conclude(&l->keys);
+		return LOGIN_AGREED;
+	}
+	respond(l, response);
+	response->flags = flags;
+	return LOGIN_GOES_ON;
+}
+
+enum login_result login_finish(struct login *l, enum login_status status, uint16_t tsih,
+			       struct pdu *response)
+{
+	refuse(l, status);
+	if (l->status != LOGIN_OK)
+		return refused(l, response);
+	l->tsih = tsih;
+	respond(l, response);
+	response->flags = LOGIN_TRANSIT | LOGIN_STAGES(LOGIN_CSG(l->request.flags), STAGE_FULL);
+	return LOGIN_AGREED;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * login_chap.c - the security stage of a login: AuthMethod, and CHAP's three steps (RFC 7143 §12.1.3).
+ *
+ *   initiator                        target
+ *   AuthMethod=CHAP,None        ->   AuthMethod=CHAP
+ *   CHAP_A=7,5                  ->   CHAP_A=7 CHAP_I CHAP_C
+ *   CHAP_N CHAP_R               ->   (nothing: it may go on)
+ *     and CHAP_I CHAP_C if it asks   CHAP_N CHAP_R
+ *
+ * The target proves nothing to an initiator that has not proved itself, and answers no challenge of its own: so nobody
+ * gets one session's answer out of another. That the two secrets differ is seen to when the target starts.
+ */
+#include "block/target/target.h"
+
+#include <string.h>
+
+#include <openssl/crypto.h>
+
+static void refuse(struct login *l, enum login_status status)
+{
+	if (l->status == LOGIN_OK)
+		l->status = status;
+}
+
+void login_auth_method(struct login *l, const char *list)
+{
+	bool needed = l->rules->user && !l->authenticated;
+
+	if (l->stage != STAGE_SECURITY || l->chap.state != CHAP_IDLE) {
+		refuse(l, LOGIN_INITIATOR_ERROR);
+		return;
+	}
+	if (needed && text_lists(list, "CHAP")) {
+		l->chap.state = CHAP_OFFERED;
+		text_add(&l->out, "AuthMethod", "CHAP");
+	} else if (!needed && text_lists(list, "None")) {
+		text_add(&l->out, "AuthMethod", "None");
+	} else {
+		refuse(l, LOGIN_AUTHENTICATION_FAILED);
+	}
+}
+
+/* ---- CHAP_A: which hash; our challenge is the answer ------------------------------------ */
+
+static void challenge(struct login *l)
+{
+	char hex[2 * CHAP_CHALLENGE_LEN + 3];
+
+	l->chap.algorithm = chap_choose(l->chap.said.list);
+	if (l->chap.state != CHAP_OFFERED || l->chap.algorithm == CHAP_NONE) {
+		refuse(l, LOGIN_AUTHENTICATION_FAILED);
+		return;
+	}
+	if (chap_challenge(&l->chap.id, l->chap.challenge) != 0) {
+		refuse(l, LOGIN_TARGET_ERROR);
+		return;
+	}
+	text_hex(l->chap.challenge, sizeof(l->chap.challenge), hex);
+	text_addf(&l->out, "CHAP_A", "%d", (int)l->chap.algorithm);
+	text_addf(&l->out, "CHAP_I", "%u", l->chap.id);
+	text_add(&l->out, "CHAP_C", hex);
+	l->chap.state = CHAP_CHALLENGED;
+}
+
+/* ---- CHAP_R: is it who it says? ------------------------------------------------------------ */
+
+/* Both questions are asked whatever the first one's answer is. */
+static bool is_proven(const struct login *l)
+{
+	const struct chap_words *said = &l->chap.said;
+	uint8_t response[CHAP_MAX_DIGEST];
+	int len = text_binary(said->response, response, sizeof(response));
+	bool known = said->name && strcmp(said->name, l->rules->user) == 0;
+	bool right = len > 0 &&
+		     chap_verify(l->chap.algorithm, l->chap.id, l->rules->secret, l->chap.challenge,
+				 sizeof(l->chap.challenge), response, (size_t)len);
+
+	return known && right;
+}
+
+static bool is_ours(const struct login *l, const uint8_t *bytes, int len)
+{
+	return len == CHAP_CHALLENGE_LEN && memcmp(bytes, l->chap.challenge, (size_t)len) == 0;
+}
+
+/* ---- CHAP_C: it asks who we are --------------------------------------------------------------- */
+
+static void prove(struct login *l)
+{
+	const struct chap_words *said = &l->chap.said;
+	uint8_t bytes[CHAP_MAX_CHALLENGE], digest[CHAP_MAX_DIGEST];
+	int len = text_binary(said->peer_challenge, bytes, sizeof(bytes));
+	char hex[2 * CHAP_MAX_DIGEST + 3];
+	uint64_t id;
+
+	if (!said->peer_id || !text_number(said->peer_id, &id) || id > UINT8_MAX || len <= 0 ||
+	    is_ours(l, bytes, len) || !l->rules->own_user) {
+		refuse(l, LOGIN_AUTHENTICATION_FAILED);
+		return;
+	}
+	if (chap_respond(l->chap.algorithm, (uint8_t)id, l->rules->own_secret, bytes, (size_t)len,
+			 digest) != 0) {
+		refuse(l, LOGIN_TARGET_ERROR);
+		return;
+	}
+	text_hex(digest, chap_digest_len(l->chap.algorithm), hex);
+	text_add(&l->out, "CHAP_N", l->rules->own_user);
+	text_add(&l->out, "CHAP_R", hex);
+}
+
+static void judge(struct login *l)
+{
+	if (l->chap.state != CHAP_CHALLENGED || !is_proven(l)) {
+		refuse(l, LOGIN_AUTHENTICATION_FAILED);
+		return;
+	}
+	if (l->chap.said.peer_challenge)
+		prove(l);
+	l->chap.state = CHAP_PROVEN;
+	l->authenticated = l->status == LOGIN_OK;
+	OPENSSL_cleanse(l->chap.challenge, sizeof(l->chap.challenge)); /* good once */
+}
+
+void login_chap(struct login *l)
+{
+	if (l->chap.said.list)
+		challenge(l);
+	if (l->chap.said.response && l->status == LOGIN_OK)
+		judge(l);
+}

@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rdma.c - connections over verbs: who listens for them, their lives, and their completions.
+ *
+ * A connection's completion queue is polled as long as something comes, and a while longer; then it is armed, and polled once
+ * more. The channel of all of them is what the target's thread sleeps on.
+ */
+#include "block/target/rdma.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+
+#include "dv/dv.h"
+
+#define BACKLOG	  128
+#define MAX_READS 64 /* of a connection, under way */
+#define PATIENCE                                                                                   \
+	1024 /* polls in vain, of all together; then a connection tells when it has something */
+
+void rdma_query(const struct rdma *r, struct stagdv_qp_attr *attr)
+{
+	const struct dv *dv = dv_find();
+
+	*attr = (struct stagdv_qp_attr){.one_shot = STAGDV_ONE_SHOT_NONE, .crc = 1};
+	if (dv && dv->is_supported(r->id->verbs->device))
+		dv->query_qp(r->id->qp, attr, sizeof(*attr));
+}
+
+/* ---- completions ------------------------------------------------------------------------- */
+
+/* What ends with the connection is no news. */
+static void failed(struct rdma *r, const struct ibv_wc *wc)
+{
+	struct conn *c = &r->conn;
+
+	if (wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_INV_REQ_ERR ||
+	    wc->status == IBV_WC_REM_OP_ERR || wc->status == IBV_WC_LOC_LEN_ERR)
+		conn_violation(c, "%s", ibv_wc_status_str(wc->status));
+	else
+		conn_end(c);
+}
+
+static void completed(struct rdma *r, const struct ibv_wc *wc)
+{
+	struct verb *v = (struct verb *)(uintptr_t)wc->wr_id;
+
+	conn_count(&r->conn, completions);
+	if (wc->status != IBV_WC_SUCCESS)
+		failed(r, wc);
+	else if (v->kind == VERB_RECEIVE)
+		rdma_received(r, container_of(v, struct receive, verb), wc);
+	else
+		rdma_sent(r, v);
+}
+
+static int poll_one(struct rdma *r)
+{
+	struct ibv_wc wc[RDMA_BATCH];
+	int n = r->conn.state == CONN_DEAD ? 0 : ibv_poll_cq(r->cq, RDMA_BATCH, wc);
+
+	for (int i = 0; i < n && r->conn.state != CONN_DEAD; i++)
+		completed(r, &wc[i]);
+	if (n > 0)
+		rdma_repost(r);
+	return n > 0 ? n : 0;
+}
+
+static void make_busy(struct rdma *r)
+{
+	if (!list_empty(&r->busy) || r->conn.state == CONN_DEAD)
+		return;
+	r->quiet = 0;
+	r->conn.target->rdma.n_busy++;
+	list_add_tail(&r->conn.target->rdma.busy, &r->busy);
+}
+
+static void make_idle(struct rdma *r)
+{
+	if (list_empty(&r->busy))
+		return;
+	r->conn.target->rdma.n_busy--;
+	list_del(&r->busy);
+}
+
+/* Nothing came for a while: from now on it tells, unless something has come meanwhile. */
+static int poll_and_arm(struct rdma *r)
+{
+	int n = 0;
+
+	if (r->conn.state != CONN_DEAD && ibv_req_notify_cq(r->cq, 0) == 0)
+		n = poll_one(r);
+	if (n == 0)
+		make_idle(r);
+	return n;
+}
+
+static int poll_busy(struct rdma *r)
+{
+	struct rdma_portal *p = &r->conn.target->rdma;
+	int n = poll_one(r);
+
+	if (n)
+		r->quiet = 0;
+	else if (++r->quiet > PATIENCE / p->n_busy)
+		n = poll_and_arm(r);
+	return n;
+}
+
+/* Each of those that are busy now, once: any may end meanwhile, itself or another. */
+static int poll_each(struct stag_block_target *t, int (*poll)(struct rdma *r))
+{
+	struct list *busy = &t->rdma.busy;
+	struct list end;
+	int sum = 0;
+
+	if (list_empty(busy))
+		return 0;
+	list_add_tail(busy, &end);
+	while (busy->next != &end) {
+		struct rdma *r = list_entry(busy->next, struct rdma, busy);
+
+		list_del(&r->busy);
+		list_add_tail(busy, &r->busy);
+		sum += poll(r);
+	}
+	list_del(&end);
+	return sum;
+}
+
+int rdma_poll(struct stag_block_target *t)
+{
+	return poll_each(t, poll_busy);
+}
+
+int rdma_arm(struct stag_block_target *t)
+{
+	return poll_each(t, poll_and_arm);
+}
+
+static void on_completions(struct watch *w, uint32_t events)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	while (ibv_get_cq_event(w->target->rdma.completions, &cq, &context) == 0) {
+		ibv_ack_cq_events(cq, 1);
+		make_busy(context);
+	}
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+/*
+ * One that is closing is left to the peer to disconnect, for a while (conn_tick()). Linux and our initiator do so when they have
+ * the answer to their logout. libiscsi does not, as long as its program has the session; but it takes an end of the connection
+ * that it hears of before that answer, on another channel, for a failure.
+ */
+static void flush(struct conn *c)
+{
+	struct rdma *r = to_rdma(c);
+
+	if (r->broken)
+		target_log(c->target, "%s: does not take what it is sent", c->peer);
+	if (r->broken || rdma_post(r) != 0)
+		conn_end(c);
+}
+
+static void resume(struct conn *c)
+{
+	/* What comes is taken, always. */
+}
+
+static void close_conn(struct conn *c)
+{
+	struct rdma *r = to_rdma(c);
+
+	make_idle(r);
+	if (r->accepted)
+		rdma_disconnect(r->id);
+	rdma_destroy_qp(r->id);
+	rdma_tx_drop(r);
+}
+
+static void free_memory(struct rdma *r)
+{
+	if (r->window_mr)
+		ibv_dereg_mr(r->window_mr);
+	if (r->mr)
+		ibv_dereg_mr(r->mr);
+	if (r->cq)
+		ibv_destroy_cq(r->cq);
+	if (r->window)
+		munmap(r->window, r->window_bytes);
+	free(r->memory);
+	free(r);
+}
+
+static void free_conn(struct conn *c)
+{
+	struct rdma *r = to_rdma(c);
+	struct rdma_cm_id *id = r->id;
+
+	free_memory(r);
+	rdma_destroy_id(id);
+}
+
+/* A CRC is of what was there when it was made, or checked. */
+static bool borrows(const struct conn *c)
+{
+	return !container_of(c, const struct rdma, conn)->crc;
+}
+
+#define COMMON                                                                                     \
+	.rdma = true, .send = rdma_send, .respond = rdma_respond, .data_in = rdma_data_in,         \
+	.data_out = rdma_data_out, .forget = rdma_forget, .flush = flush, .resume = resume,        \
+	.close = close_conn, .free = free_conn, .borrows = borrows
+
+const struct transport rdma_iser = {.kind = STAG_BLOCK_ISER, COMMON};
+const struct transport rdma_one_shot = {.kind = STAG_BLOCK_ONE_SHOT, COMMON};
+
+/* ---- its beginning ------------------------------------------------------------------------------ */
+
+static void divide_memory(struct rdma *r)
+{
+	uint8_t *at = r->memory;
+
+	for (unsigned int i = 0; i < NUM_SMALL + NUM_LARGE; i++) {
+		struct message *m = &r->messages[i];
+
+		m->home = i < NUM_SMALL ? &r->small : &r->large;
+		m->bytes = at;
+		at += i < NUM_SMALL ? SMALL_BYTES : LARGE_BYTES;
+		list_add_tail(m->home, &m->verb.link);
+	}
+	for (unsigned int i = 0; i < NUM_REPLIES; i++, at += REPLY_BYTES) {
+		r->replies[i].bytes = at;
+		list_add_tail(&r->free_replies, &r->replies[i].link);
+	}
+	r->login = (struct receive){.verb = {.kind = VERB_RECEIVE},
+				    .bytes = at,
+				    .size = LARGE_BYTES,
+				    .lkey = r->mr->lkey};
+}
+
+static int make_memory(struct rdma *r, struct ibv_pd *pd)
+{
+	size_t bytes =
+		NUM_SMALL * SMALL_BYTES + (NUM_LARGE + 1) * LARGE_BYTES + NUM_REPLIES * REPLY_BYTES;
+
+	r->memory = calloc(1, bytes);
+	if (!r->memory)
+		return -ENOMEM;
+	r->mr = ibv_reg_mr(pd, r->memory, bytes, IBV_ACCESS_LOCAL_WRITE);
+	if (!r->mr)
+		return -errno;
+	divide_memory(r);
+	return 0;
+}
+
+static int make_queues(struct rdma *r, struct stag_block_target *t, struct ibv_pd *pd)
+{
+	struct ibv_qp_init_attr qp = {.qp_type = IBV_QPT_RC,
+				      .cap = {.max_send_wr = SEND_DEPTH,
+					      .max_recv_wr = NUM_RECEIVES + 1,
+					      .max_send_sge = 1,
+					      .max_recv_sge = 2}};
+
+	r->cq = ibv_create_cq(pd->context, SEND_DEPTH + NUM_RECEIVES + 1, r, t->rdma.completions,
+			      0);
+	if (!r->cq || ibv_req_notify_cq(r->cq, 0) != 0)
+		return -errno;
+	qp.send_cq = qp.recv_cq = r->cq;
+	return rdma_create_qp(r->id, pd, &qp) == 0 ? 0 : -errno;
+}
+
+static int make(struct stag_block_target *t, struct rdma_cm_id *id, struct rdma **out)
+{
+	struct ibv_pd *pd = units_pd(t->units);
+	struct rdma *r;
+	int rc;
+
+	if (id->verbs->device != pd->context->device)
+		return -EXDEV; /* an adapter that the units' memory is not known to */
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->id = id;
+	list_init(&r->busy);
+	list_init(&r->taken);
+	list_init(&r->small);
+	list_init(&r->large);
+	list_init(&r->free_replies);
+	list_init(&r->queue);
+	list_init(&r->posted);
+	rc = make_memory(r, pd);
+	if (rc == 0)
+		rc = make_queues(r, t, pd);
+	if (rc == 0) {
+		*out = r;
+		return 0;
+	}
+	free_memory(r);
+	return rc;
+}
+
+static socklen_t address_len(const struct sockaddr *a)
+{
+	return a->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+static uint8_t least(uint8_t a, uint8_t b)
+{
+	return a < b ? a : b;
+}
+
+static int accept_it(struct rdma *r, const struct rdma_conn_param *asked)
+{
+	struct iser_hello own = {.invalidates = true};
+	uint8_t bytes[ISER_HELLO_MAX];
+	struct rdma_conn_param param = {.private_data = bytes,
+					.responder_resources = least(asked->responder_resources, 1),
+					.initiator_depth = least(asked->initiator_depth, MAX_READS),
+					.rnr_retry_count = 7};
+
+	iser_hello_read(asked->private_data, asked->private_data_len, &r->peer);
+	own.one_shot = r->peer.one_shot && r->conn.target->rdma.one_shot;
+	param.private_data_len = (uint8_t)iser_hello_make(&own, bytes);
+	if (rdma_post_login(r) != 0 || rdma_accept(r->id, &param) != 0)
+		return -EIO;
+	r->accepted = true;
+	return 0;
+}
+
+/* True: the id is a connection's from now on. */
+static bool admit(struct stag_block_target *t, struct rdma_cm_id *id,
+		  const struct rdma_conn_param *asked)
+{
+	struct rdma *r;
+
+	if (portal_is_full(t) || t->stopping || make(t, id, &r) != 0)
+		return false;
+	id->context = r;
+	t->counters.registrations++;
+	portal_name(rdma_get_peer_addr(id), address_len(rdma_get_peer_addr(id)), r->conn.peer);
+	portal_name(rdma_get_local_addr(id), address_len(rdma_get_local_addr(id)), r->conn.local);
+	conn_open(t, &r->conn, &rdma_iser);
+	if (accept_it(r, asked) != 0)
+		conn_end(&r->conn);
+	return true;
+}
+
+/* ---- events ---------------------------------------------------------------------------------------- */
+
+static void on_request(struct stag_block_target *t, struct rdma_cm_event *event)
+{
+	struct rdma_cm_id *id = event->id;
+	bool taken;
+
+	id->context = NULL;
+	taken = admit(t, id, &event->param.conn);
+	rdma_ack_cm_event(event);
+	if (taken)
+		return;
+	rdma_reject(id, NULL, 0);
+	rdma_destroy_id(id);
+}
+
+static void on_event(struct stag_block_target *t, struct rdma_cm_event *event)
+{
+	struct rdma *r = event->id == t->rdma.listener ? NULL : event->id->context;
+	bool ended = event->event != RDMA_CM_EVENT_ESTABLISHED;
+
+	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+		on_request(t, event);
+		return;
+	}
+	rdma_ack_cm_event(event);
+	if (!r || !ended)
+		return;
+	while (poll_one(r) > 0) /* what came before the end is no less true */
+		;
+	conn_end(&r->conn);
+}
+
+static void on_events(struct watch *w, uint32_t events)
+{
+	struct rdma_cm_event *event;
+
+	while (rdma_get_cm_event(w->target->rdma.events, &event) == 0)
+		on_event(w->target, event);
+}
+
+/* ---- listening --------------------------------------------------------------------------------------- */
+
+static int set_nonblocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -errno : 0;
+}
+
+static int watch(struct stag_block_target *t, struct watch *w, int fd,
+		 void (*ready)(struct watch *, uint32_t))
+{
+	int rc = set_nonblocking(fd);
+
+	*w = (struct watch){.ready = ready, .fd = fd, .target = t};
+	return rc == 0 ? target_watch(t, w, EPOLLIN) : rc;
+}
+
+static int make_channels(struct stag_block_target *t)
+{
+	struct rdma_portal *p = &t->rdma;
+	int rc;
+
+	p->events = rdma_create_event_channel();
+	p->completions = ibv_create_comp_channel(units_pd(t->units)->context);
+	if (!p->events || !p->completions)
+		return block_fail(errno, "no channel for events: %s", strerror(errno));
+	rc = watch(t, &p->event_watch, p->events->fd, on_events);
+	if (rc == 0)
+		rc = watch(t, &p->completion_watch, p->completions->fd, on_completions);
+	return rc == 0 ? 0 : block_fail(-rc, "cannot watch for events: %s", strerror(-rc));
+}
+
+static int listen_at(struct stag_block_target *t, struct sockaddr *a)
+{
+	struct rdma_portal *p = &t->rdma;
+	int error;
+
+	if (rdma_create_id(p->events, &p->listener, NULL, RDMA_PS_TCP) != 0)
+		return -errno;
+	if (rdma_bind_addr(p->listener, a) == 0 && rdma_listen(p->listener, BACKLOG) == 0)
+		return 0;
+	error = errno;
+	rdma_close(t);
+	return -error;
+}
+
+/* Both families where there are both. */
+static int listen_everywhere(struct stag_block_target *t, uint16_t port)
+{
+	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+	struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
+	int rc = listen_at(t, (struct sockaddr *)&six);
+
+	return rc == 0 || rc == -EADDRINUSE ? rc : listen_at(t, (struct sockaddr *)&four);
+}
+
+static int listen_there(struct stag_block_target *t, const char *address, uint16_t port)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+				 .ai_flags = AI_NUMERICSERV | AI_PASSIVE},
+			*list;
+	char word[8];
+	int rc;
+
+	if (!address)
+		return listen_everywhere(t, port);
+	snprintf(word, sizeof(word), "%u", port);
+	if (getaddrinfo(address, word, &hints, &list) != 0)
+		return -EADDRNOTAVAIL;
+	rc = listen_at(t, list->ai_addr);
+	freeaddrinfo(list);
+	return rc;
+}
+
+/*
+ * The same port as TCP's. The software adapter's ports are TCP's: there the socket is who listens, and what it accepts is
+ * given to an id that listens for nobody else (rdma_take()).
+ */
+static int find_port(struct stag_block_target *t, const struct stag_block_target_attr *attr)
+{
+	uint16_t port = attr->flags & STAG_BLOCK_ANY_PORT ? 0
+			: attr->port			  ? attr->port
+							  : STAG_BLOCK_PORT;
+	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	int rc = listen_there(t, attr->address, t->portal.n ? t->portal.port : port);
+
+	if (rc == -EADDRINUSE && t->portal.n && dv_find()) {
+		t->rdma.adopts = true;
+		return listen_at(t, (struct sockaddr *)&own);
+	}
+	if (rc == 0 && !t->portal.n)
+		t->portal.port = ntohs(rdma_get_src_port(t->rdma.listener));
+	return rc;
+}
+
+bool rdma_is_meant(const struct stag_block_target *t, int fd)
+{
+	char first;
+
+	return t->rdma.adopts && t->rdma.listener &&
+	       recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == 'M';
+}
+
+void rdma_take(struct stag_block_target *t, int fd)
+{
+	dv_find()->adopt(t->rdma.listener, fd);
+}
+
+int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr)
+{
+	int rc = make_channels(t);
+
+	if (rc != 0)
+		return rc;
+	t->rdma.whole = malloc(HEADERS + AHS_ROOM + LOGIN_BYTES + 4);
+	if (!t->rdma.whole)
+		return block_fail(ENOMEM, "no memory for a target");
+	t->rdma.one_shot = dv_find() && !(attr->flags & STAG_BLOCK_NO_ONE_SHOT);
+	rc = find_port(t, attr);
+	return rc == 0 ? 0 : block_fail(-rc, "RDMA port: %s", strerror(-rc));
+}
+
+void rdma_close(struct stag_block_target *t)
+{
+	if (t->rdma.listener)
+		rdma_destroy_id(t->rdma.listener);
+	t->rdma.listener = NULL;
+}
+
+void rdma_destroy(struct stag_block_target *t)
+{
+	struct rdma_portal *p = &t->rdma;
+
+	rdma_close(t);
+	free(p->whole);
+	if (p->completions) {
+		target_unwatch(t, &p->completion_watch);
+		ibv_destroy_comp_channel(p->completions);
+	}
+	if (p->events) {
+		target_unwatch(t, &p->event_watch);
+		rdma_destroy_event_channel(p->events);
+	}
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rdma_tx.c - sends, RDMA Writes and Reads: one queue, posted as far as the send queue has room.
+ */
+#include "block/target/rdma.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/wire.h"
+
+#define CHAIN 64
+
+static struct piece *piece_of(struct verb *v)
+{
+	return container_of(v, struct piece, verb);
+}
+
+static struct message *message_of(struct verb *v)
+{
+	return container_of(v, struct message, verb);
+}
+
+static void enqueue(struct rdma *r, struct verb *v)
+{
+	list_add_tail(&r->queue, &v->link);
+	conn_dirty(&r->conn);
+}
+
+/* ---- messages ---------------------------------------------------------------------------- */
+
+/* NULL: all are under way, and the peer takes none. */
+static struct message *get_message(struct rdma *r, uint32_t len)
+{
+	struct list *from = len <= SMALL_BYTES && !list_empty(&r->small) ? &r->small : &r->large;
+	struct message *m;
+
+	if (list_empty(from))
+		return NULL;
+	m = list_entry(from->next, struct message, verb.link);
+	list_del(&m->verb.link);
+	m->verb.kind = VERB_SEND;
+	m->closes = false;
+	return m;
+}
+
+static struct message *make_message(struct rdma *r, struct pdu *p, const void *data, uint32_t len)
+{
+	static const struct iser nothing;
+	uint32_t head = r->one_shot ? 0 : ISER_LEN, pad = pdu_pad(len);
+	struct message *m;
+
+	m = len > LOGIN_BYTES ? NULL : get_message(r, head + BHS_LEN + len + pad);
+	if (!m) {
+		r->broken = true;
+		conn_dirty(&r->conn);
+		return NULL;
+	}
+	m->len = head + BHS_LEN + len + pad;
+	if (head)
+		iser_encode(&nothing, m->bytes);
+	p->data_len = len;
+	pdu_encode(p, m->bytes + head);
+	if (len)
+		memcpy(m->bytes + head + BHS_LEN, data, len);
+	memset(m->bytes + head + BHS_LEN + len, 0, pad);
+	return m;
+}
+
+/* Before the answer to a login leaves there is room for what it lets come. */
+static void expect_more(struct rdma *r, const struct pdu *p)
+{
+	const uint8_t ends = LOGIN_TRANSIT | STAGE_FULL;
+	int rc;
+
+	if (p->opcode != LOGIN_RESPONSE || p->status_class)
+		return;
+	rc = (p->flags & ends) == ends ? rdma_post_window(r) : rdma_post_login(r);
+	if (rc != 0)
+		r->broken = true;
+}
+
+void rdma_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
+{
+	struct rdma *r = to_rdma(c);
+	struct message *m;
+
+	if (c->state == CONN_DEAD)
+		return;
+	expect_more(r, p);
+	m = make_message(r, p, data, len);
+	if (m)
+		enqueue(r, &m->verb);
+}
+
+void rdma_respond(struct task *k, struct pdu *p, const void *data, uint32_t len)
+{
+	struct rdma *r = to_rdma(k->session->conn);
+	struct message *m = make_message(r, p, data, len);
+
+	if (m) {
+		m->closes = k->lent && (r->one_shot || r->peer.invalidates);
+		m->stag = k->stag;
+		enqueue(r, &m->verb);
+	}
+	if (k->lent)
+		stags_ended(k, !m	   ? STAGDV_STAG_ORPHANED
+			       : m->closes ? STAGDV_STAG_CLOSED
+					   : STAGDV_STAG_WITHDRAWN);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+void rdma_data_in(struct piece *p, bool with_status)
+{
+	p->verb.kind = VERB_WRITE;
+	p->slot = NULL;
+	enqueue(to_rdma(p->task->session->conn), &p->verb);
+}
+
+void rdma_data_out(struct piece *p)
+{
+	p->verb.kind = VERB_READ;
+	p->slot = NULL;
+	enqueue(to_rdma(p->task->session->conn), &p->verb);
+}
+
+/* What is posted comes back by itself: the adapter is at its memory. */
+void rdma_forget(struct task *k)
+{
+	struct rdma *r = to_rdma(k->session->conn);
+
+	if (k->lent)
+		stags_ended(k, STAGDV_STAG_ORPHANED);
+	list_for_each_safe (it, &r->queue) {
+		struct verb *v = list_entry(it, struct verb, link);
+
+		if (v->kind == VERB_SEND || piece_of(v)->task != k)
+			continue;
+		list_del(&v->link);
+		piece_moved(piece_of(v), -ECANCELED);
+	}
+}
+
+/* ---- posting ----------------------------------------------------------------------------------- */
+
+/* A reply's bytes are the task's own, and in no region. */
+static bool place_reply(struct rdma *r, struct piece *p)
+{
+	if (p->buffer || p->borrowed)
+		return true;
+	if (list_empty(&r->free_replies))
+		return false;
+	p->slot = list_entry(r->free_replies.next, struct reply_slot, link);
+	list_del(&p->slot->link);
+	memcpy(p->slot->bytes, p->bytes, p->len);
+	return true;
+}
+
+/* Work requests that one call posts. */
+struct chain {
+	struct ibv_send_wr wr[CHAIN];
+	struct ibv_sge sge[CHAIN];
+	int n;
+};
+
+static void describe_data(const struct rdma *r, const struct piece *p, struct ibv_send_wr *wr,
+			  struct ibv_sge *sge)
+{
+	bool reads = p->verb.kind == VERB_READ;
+	uint32_t from = reads ? p->got : 0;
+	uint8_t *bytes = p->slot ? p->slot->bytes : p->bytes + from;
+
+	*sge = (struct ibv_sge){(uintptr_t)bytes, p->len - from, p->slot ? r->mr->lkey : p->lkey};
+	wr->opcode = reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+	wr->send_flags = reads ? IBV_SEND_SIGNALED : 0;
+	wr->wr.rdma.remote_addr = p->task->base + p->offset + from;
+	wr->wr.rdma.rkey = p->task->stag;
+}
+
+static void describe_message(const struct rdma *r, const struct message *m, struct ibv_send_wr *wr,
+			     struct ibv_sge *sge)
+{
+	*sge = (struct ibv_sge){(uintptr_t)m->bytes, m->len, r->mr->lkey};
+	wr->opcode = m->closes ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND;
+	wr->send_flags = m->closes && r->one_shot ? STAGDV_SEND_CLOSE : 0;
+	wr->invalidate_rkey = m->stag;
+}
+
+static void add(const struct rdma *r, struct chain *c, struct verb *v)
+{
+	struct ibv_send_wr *wr = &c->wr[c->n];
+
+	wr->wr_id = (uintptr_t)v;
+	wr->sg_list = &c->sge[c->n];
+	wr->num_sge = 1;
+	if (v->kind == VERB_SEND)
+		describe_message(r, message_of(v), wr, wr->sg_list);
+	else
+		describe_data(r, piece_of(v), wr, wr->sg_list);
+	if (c->n)
+		c->wr[c->n - 1].next = wr;
+	c->n++;
+}
+
+/* As many as there is room for; what is added counts as posted. */
+static void fill(struct rdma *r, struct chain *c)
+{
+	c->n = 0;
+	while (!list_empty(&r->queue) && r->n_posted < SEND_DEPTH && c->n < CHAIN) {
+		struct verb *v = list_entry(r->queue.next, struct verb, link);
+
+		if (v->kind != VERB_SEND && !place_reply(r, piece_of(v)))
+			break;
+		add(r, c, v);
+		list_del(&v->link);
+		list_add_tail(&r->posted, &v->link);
+		r->n_posted++;
+	}
+}
+
+/* Requests complete in order: the last one speaks for those before it. Reads speak for themselves, as data has come. */
+int rdma_post(struct rdma *r)
+{
+	struct chain c;
+	struct ibv_send_wr *bad;
+	int rc = 0;
+
+	do {
+		fill(r, &c);
+		if (c.n == 0)
+			break;
+		c.wr[c.n - 1].next = NULL;
+		c.wr[c.n - 1].send_flags |= IBV_SEND_SIGNALED;
+		conn_count_all(&r->conn, posts, c.n);
+		rc = -ibv_post_send(r->id->qp, c.wr, &bad);
+	} while (rc == 0 && c.n == CHAIN);
+	return rc;
+}
+
+/* ---- coming back --------------------------------------------------------------------------------- */
+
+static void give_back(struct rdma *r, struct verb *v, int result)
+{
+	struct piece *p;
+
+	if (v->kind == VERB_SEND) {
+		list_add_tail(message_of(v)->home->next,
+			      &v->link); /* the next one: it is in a cache */
+		return;
+	}
+	p = piece_of(v);
+	if (p->slot)
+		list_add_tail(&r->free_replies, &p->slot->link);
+	p->slot = NULL;
+	if (v->kind == VERB_READ && result == 0)
+		p->got = p->len;
+	piece_moved(p, result);
+}
+
+/* And all before it. A connection that ends meanwhile has given back the rest. */
+void rdma_sent(struct rdma *r, struct verb *v)
+{
+	struct verb *first;
+
+	if (!list_empty(&r->queue))
+		conn_dirty(&r->conn);
+	do {
+		first = list_entry(r->posted.next, struct verb, link);
+		list_del(&first->link);
+		r->n_posted--;
+		give_back(r, first, 0);
+	} while (first != v && !list_empty(&r->posted));
+}
+
+void rdma_tx_drop(struct rdma *r)
+{
+	struct list *lists[] = {&r->posted, &r->queue};
+
+	for (int i = 0; i < 2; i++)
+		while (!list_empty(lists[i])) {
+			struct verb *v = list_entry(lists[i]->next, struct verb, link);
+
+			list_del(&v->link);
+			give_back(r, v, -ECANCELED);
+		}
+	r->n_posted = 0;
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * session.c - a session: who it is, its requests in order (RFC 7143 §4.2.2), and what it asks besides commands.
+ *
+ * The window: MaxCmdSN is as many ahead of the requests that have ended as the session may have under way. A request
+ * outside of it is not there; one that comes too early waits for those before it.
+ */
+#include "block/target/target.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define HELD_DATA_MAX 8192 /* of one request that came too early */
+#define ASYNC_SECONDS 3	   /* to log out when asked to */
+
+/* A request that came too early: a copy, or a task. */
+struct held {
+	struct list link;
+	uint32_t cmd_sn;
+	struct task *task; /* NULL: the PDU below */
+	struct pdu pdu;
+	uint8_t bhs[BHS_LEN];
+	uint8_t data[];
+};
+
+/* ---- beginning and end -------------------------------------------------------------- */
+
+static bool is_same_port(const struct session *s, const struct login *l)
+{
+	return memcmp(s->isid, l->isid, ISID_LEN) == 0 && s->discovery == l->discovery &&
+	       strcasecmp(s->initiator, l->initiator) == 0;
+}
+
+/* RFC 7143 §6.3.5: a login of the same port takes the place of the session there is. True: it is still there. */
+static bool replace_old(struct conn *c)
+{
+	bool there = false;
+
+	list_for_each_safe (it, &c->target->sessions) {
+		struct session *s = list_entry(it, struct session, link);
+
+		if (!is_same_port(s, c->login))
+			continue;
+		if (s->conn) {
+			target_log(c->target, "%s: takes the place of %s's session from %s",
+				   c->peer, s->initiator, s->conn->peer);
+			conn_end(s->conn);
+		}
+	}
+	list_for_each (it, &c->target->sessions)
+		there |= is_same_port(list_entry(it, struct session, link), c->login);
+	return there;
+}
+
+static struct session *find_tsih(struct stag_block_target *t, uint16_t tsih)
+{
+	list_for_each (it, &t->sessions)
+		if (list_entry(it, struct session, link)->tsih == tsih)
+			return list_entry(it, struct session, link);
+	return NULL;
+}
+
+static uint16_t new_tsih(struct stag_block_target *t)
+{
+	do
+		t->next_tsih++;
+	while (t->next_tsih == 0 || find_tsih(t, t->next_tsih));
+	return t->next_tsih;
+}
+
+/* A login to a session that is there: only in place of its one connection. */
+static enum login_status check_tsih(struct conn *c)
+{
+	const struct login *l = c->login;
+	const struct session *s = find_tsih(c->target, l->tsih);
+
+	if (c->state == CONN_PARKED) /* it was there */
+		return LOGIN_OK;
+	if (!s || !s->conn || !is_same_port(s, l))
+		return LOGIN_NO_SESSION;
+	return s->conn->cid == l->cid ? LOGIN_OK : LOGIN_TOO_MANY_CONNECTIONS;
+}
+
+static int make_nexus(struct session *s)
+{
+	char name[STAG_BLOCK_NAME_MAX + 24];
+	const uint8_t *i = s->isid;
+
+	if (s->discovery)
+		return 0;
+	snprintf(name, sizeof(name), "%s,i,0x%02x%02x%02x%02x%02x%02x", s->initiator, i[0], i[1],
+		 i[2], i[3], i[4], i[5]);
+	return scsi_nexus_create(s->target->scsi, name, &s->nexus);
+}
+
+static struct session *make(struct conn *c)
+{
+	const struct login *l = c->login;
+	struct stag_block_target *t = c->target;
+	struct session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->target = t;
+	s->conn = c;
+	s->discovery = l->discovery;
+	s->keys = l->keys.agreed;
+	memcpy(s->isid, l->isid, ISID_LEN);
+	snprintf(s->initiator, sizeof(s->initiator), "%s", l->initiator);
+	if (make_nexus(s) != 0) {
+		free(s);
+		return NULL;
+	}
+	s->tsih = l->tsih ? l->tsih : new_tsih(t);
+	s->id = ++t->next_session;
+	s->exp_cmd_sn = l->cmd_sn;
+	s->max_cmd_sn = l->cmd_sn + SESSION_WINDOW - 1;
+	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
+		list_init(&s->buckets[i]);
+	list_init(&s->held);
+	list_add_tail(&t->sessions, &s->link);
+	t->n_sessions++;
+	return s;
+}
+
+enum login_status session_open(struct conn *c, struct session **out, bool *wait)
+{
+	enum login_status status = c->login->tsih ? check_tsih(c) : LOGIN_OK;
+
+	if (status != LOGIN_OK)
+		return status;
+	if (c->target->stopping)
+		return LOGIN_UNAVAILABLE;
+	*wait = replace_old(c);
+	if (*wait)
+		return LOGIN_OK;
+	if (c->target->n_sessions >= c->target->max_sessions)
+		return LOGIN_NO_RESOURCES;
+	*out = make(c);
+	return *out ? LOGIN_OK : LOGIN_NO_RESOURCES;
+}
+
+void session_maybe_free(struct session *s)
+{
+	struct stag_block_target *t = s->target;
+
+	if (s->conn || s->n_tasks)
+		return;
+	if (s->nexus)
+		scsi_nexus_destroy(s->nexus);
+	list_del(&s->link);
+	t->n_sessions--;
+	t->unpark = true;
+	stags_session_gone(s);
+	free(s->text);
+	free(s);
+}
+
+static void free_held(struct session *s)
+{
+	list_for_each_safe (it, &s->held) {
+		struct held *h = list_entry(it, struct held, link);
+
+		list_del(&h->link);
+		if (h->task)
+			task_start(h->task); /* aborted: it ends */
+		free(h);
+	}
+	s->n_held = 0;
+}
+
+void session_end(struct session *s)
+{
+	s->n_tasks++; /* it stays until the end of this */
+	s->conn->session = NULL;
+	tmf_session_gone(s);
+	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
+		list_for_each_safe (it, &s->buckets[i])
+			task_abort(list_entry(it, struct task, link));
+	free_held(s);
+	s->conn = NULL;
+	s->n_tasks--;
+	session_maybe_free(s);
+}
+
+/* ---- numbers ---------------------------------------------------------------------------- */
+
+uint32_t session_ttt(struct session *s)
+{
+	if (++s->next_ttt == TAG_NONE)
+		s->next_ttt = 1;
+	return s->next_ttt;
+}
+
+/* One that was answered may be there, too, until its data has left: its tag is the initiator's again. */
+struct task *session_find(struct session *s, uint32_t itt)
+{
+	list_for_each (it, &s->buckets[itt % TASK_BUCKETS]) {
+		struct task *t = list_entry(it, struct task, link);
+
+		if (t->itt == itt && !t->responded)
+			return t;
+	}
+	return NULL;
+}
+
+void session_retire(struct session *s, bool immediate)
+{
+	if (!immediate)
+		s->max_cmd_sn++;
+}
+
+/* ---- requests that are no commands --------------------------------------------------------- */
+
+static void take_nop(struct session *s, const struct pdu *p, const void *data)
+{
+	struct conn *c = s->conn;
+	struct pdu r = {.opcode = NOP_IN, .flags = PDU_FINAL, .itt = p->itt, .ttt = TAG_NONE};
+	uint32_t len = p->data_len < s->keys.peer_recv_max ? p->data_len : s->keys.peer_recv_max;
+
+	if (p->ttt != TAG_NONE && p->ttt == c->ping)
+		c->ping = TAG_NONE;
+	if (p->itt == TAG_NONE) /* an answer, that wants none */
+		return;
+	conn_send(c, &r, data, len);
+}
+
+static void take_logout(struct session *s, const struct pdu *p)
+{
+	enum logout_reason why = (enum logout_reason)(p->flags & 0x7f);
+	struct conn *c = s->conn;
+	struct pdu r = {.opcode = LOGOUT_RESPONSE,
+			.flags = PDU_FINAL,
+			.itt = p->itt,
+			.param = {(uint16_t)s->keys.time2wait, (uint16_t)s->keys.time2retain}};
+
+	if (why == LOGOUT_RECOVERY)
+		r.code = LOGOUT_NO_RECOVERY;
+	else if (why == LOGOUT_CONNECTION && p->cid != c->cid)
+		r.code = LOGOUT_NO_CID;
+	else if (why > LOGOUT_RECOVERY)
+		r.code = LOGOUT_FAILED;
+	conn_send(c, &r, NULL, 0);
+	if (r.code != LOGOUT_DONE)
+		return;
+	s->target->counters.logouts++;
+	target_log(s->target, "%s: %s logged out", c->peer, s->initiator);
+	conn_finish(c);
+}
+
+void session_ask_logout(struct session *s)
+{
+	struct pdu p = {.opcode = ASYNC_MESSAGE,
+			.flags = PDU_FINAL,
+			.itt = TAG_NONE,
+			.event = ASYNC_LOGOUT,
+			.param = {0, 0, ASYNC_SECONDS}};
+
+	conn_send(s->conn, &p, NULL, 0);
+}
+
+static void execute(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+		    const void *data)
+{
+	session_retire(s, p->immediate);
+	switch (p->opcode) {
+	case NOP_OUT:
+		take_nop(s, p, data);
+		return;
+	case TEXT_REQUEST:
+		session_text(s, p, data);
+		return;
+	case LOGOUT_REQUEST:
+		take_logout(s, p);
+		return;
+	case TASK_REQUEST:
+		if (!s->discovery) {
+			tmf_take(s, p);
+			return;
+		}
+		break;
+	}
+	conn_reject(s->conn, p->opcode == SNACK_REQUEST ? REJECT_SNACK : REJECT_PROTOCOL, bhs);
+}
+
+/* ---- order ------------------------------------------------------------------------------------ */
+
+static bool is_in_window(const struct session *s, uint32_t cmd_sn)
+{
+	return (int32_t)(cmd_sn - s->exp_cmd_sn) >= 0 && (int32_t)(s->max_cmd_sn - cmd_sn) >= 0;
+}
+
+static void run_held(struct session *s)
+{
+	while (s->conn && !list_empty(&s->held)) {
+		struct held *h = list_entry(s->held.next, struct held, link);
+
+		if (h->cmd_sn != s->exp_cmd_sn)
+			return;
+		s->exp_cmd_sn++;
+		s->n_held--;
+		list_del(&h->link);
+		if (h->task)
+			task_start(h->task);
+		else
+			execute(s, &h->pdu, h->bhs, h->data);
+		free(h);
+	}
+}
+
+/* Takes its place by CmdSN. -EEXIST: there is one. */
+static int insert_held(struct session *s, struct held *h)
+{
+	struct list *at = s->held.prev;
+
+	while (at != &s->held &&
+	       (int32_t)(list_entry(at, struct held, link)->cmd_sn - h->cmd_sn) > 0)
+		at = at->prev;
+	if (at != &s->held && list_entry(at, struct held, link)->cmd_sn == h->cmd_sn)
+		return -EEXIST;
+	list_add_tail(at->next, &h->link);
+	s->n_held++;
+	return 0;
+}
+
+static int hold(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+		const void *data, struct task *t, uint32_t cmd_sn)
+{
+	uint32_t len = p ? p->data_len : 0;
+	struct held *h;
+	int rc;
+
+	if (len > HELD_DATA_MAX)
+		return -EMSGSIZE;
+	h = calloc(1, sizeof(*h) + len);
+	if (!h)
+		return -ENOMEM;
+	h->cmd_sn = cmd_sn;
+	h->task = t;
+	if (p) {
+		h->pdu = *p;
+		memcpy(h->bhs, bhs, BHS_LEN);
+		if (len)
+			memcpy(h->data, data, len);
+	}
+	rc = insert_held(s, h);
+	if (rc != 0)
+		free(h);
+	return rc;
+}
+
+void session_request(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+		     const void *data)
+{
+	struct stag_block_target *t = s->target;
+	struct conn *c = s->conn;
+	int rc;
+
+	if (p->immediate) {
+		execute(s, p, bhs, data);
+	} else if (!is_in_window(s, p->cmd_sn)) {
+		t->counters.violations++;
+	} else if (p->cmd_sn != s->exp_cmd_sn) {
+		rc = hold(s, p, bhs, data, NULL, p->cmd_sn);
+		if (rc != 0 && rc != -EEXIST)
+			conn_violation(c, "too much comes out of order");
+	} else {
+		s->exp_cmd_sn++;
+		execute(s, p, bhs, data);
+		if (c->session == s)
+			run_held(s);
+	}
+}
+
+/* What is wrong with the data that it brings, or announces; NULL: nothing. */
+static const char *first_burst_fault(const struct session *s, const struct pdu *p)
+{
+	uint32_t most = p->expected < s->keys.first_burst ? p->expected : s->keys.first_burst;
+
+	if (p->data_len && (!(p->flags & CMD_WRITE) || !s->keys.immediate_data))
+		return "immediate data where there is none";
+	if (p->data_len > most)
+		return "more immediate data than the first burst holds";
+	if (!(p->flags & PDU_FINAL) && (p->flags & CMD_WRITE) && s->keys.initial_r2t)
+		return "a first burst that was not asked for";
+	return NULL;
+}
+
+struct task *session_admit(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+			   const uint8_t *ahs, const char *fault)
+{
+	struct conn *c = s->conn;
+	const char *burst = first_burst_fault(s, p);
+	struct task *t = NULL;
+
+	if (s->discovery) {
+		conn_refuse(c, REJECT_PROTOCOL, bhs);
+	} else if (!p->immediate && !is_in_window(s, p->cmd_sn)) {
+		conn_count(c, violations);
+	} else if (burst || fault) {
+		conn_violation(c, "%s", burst ? burst : fault);
+	} else if (session_find(s, p->itt)) {
+		conn_refuse(c, REJECT_TASK_IN_PROGRESS, bhs);
+	} else if (p->immediate && s->n_immediate >= SESSION_IMMEDIATE) {
+		conn_refuse(c, REJECT_TOO_MANY_IMMEDIATE, bhs);
+	} else {
+		t = task_new(s, p, ahs);
+		if (!t)
+			conn_end(c);
+	}
+	return t;
+}
+
+void session_command(struct task *t)
+{
+	struct session *s = t->session;
+	struct conn *c = s->conn;
+
+	if (t->immediate) {
+		task_start(t);
+		return;
+	}
+	if (t->cmd_sn != s->exp_cmd_sn) {
+		if (!is_in_window(s, t->cmd_sn) || hold(s, NULL, NULL, NULL, t, t->cmd_sn) != 0) {
+			s->target->counters.violations++;
+			task_abort(t);
+			task_start(t); /* and is forgotten */
+		}
+		return;
+	}
+	s->exp_cmd_sn++;
+	task_start(t);
+	if (c->session == s)
+		run_held(s);
+}

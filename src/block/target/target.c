@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * target.c - a target: what it is made of, and the thread that serves it.
+ *
+ * The thread does what there is to do for sockets, verbs and units, in turn; when there is nothing it waits (wait.c). What is
+ * written to a connection during a round leaves at its end, gathered.
+ */
+#include "block/target/target.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/printable.h"
+
+#define EVENTS	      64
+#define ROUNDS	      64 /* of a turn */
+#define SPIN_US	      50
+#define TICK_NS	      (NS_PER_S / 2)
+#define MAX_SESSIONS  1024
+#define STAGING_BYTES (64ull << 20)
+#define LINE	      512
+#define MAX_LUN	      16383 /* of SAM-5's flat addresses */
+
+/* ---- what it waits for ----------------------------------------------------------------- */
+
+static int control(struct stag_block_target *t, int op, struct watch *w, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data = {.ptr = w}};
+
+	return epoll_ctl(t->epoll, op, w->fd, &e) == 0 ? 0 : -errno;
+}
+
+int target_watch(struct stag_block_target *t, struct watch *w, uint32_t events)
+{
+	return control(t, EPOLL_CTL_ADD, w, events);
+}
+
+int target_rewatch(struct stag_block_target *t, struct watch *w, uint32_t events)
+{
+	return control(t, EPOLL_CTL_MOD, w, events);
+}
+
+void target_unwatch(struct stag_block_target *t, struct watch *w)
+{
+	control(t, EPOLL_CTL_DEL, w, 0);
+}
+
+/* ---- buffers ------------------------------------------------------------------------------ */
+
+struct buffer *target_buffer(struct stag_block_target *t, struct waiter *w)
+{
+	struct buffer *b = t->spare;
+
+	t->spare = NULL;
+	if (!b && list_empty(&t->waiters))
+		b = units_buffer(t->units);
+	if (!b && w && list_empty(&w->link))
+		list_add_tail(&t->waiters, &w->link);
+	return b;
+}
+
+static void on_buffer(void *arg)
+{
+	struct stag_block_target *t = arg;
+
+	t->buffers = true;
+}
+
+static void serve_waiters(struct stag_block_target *t)
+{
+	t->buffers = false;
+	while (!list_empty(&t->waiters)) {
+		struct waiter *w = list_entry(t->waiters.next, struct waiter, link);
+
+		t->spare = units_buffer(t->units);
+		if (!t->spare)
+			return;
+		list_del(&w->link);
+		w->go(w);
+		if (t->spare)
+			units_put_buffer(t->units, t->spare);
+		t->spare = NULL;
+	}
+}
+
+/* ---- a turn ---------------------------------------------------------------------------------- */
+
+static void unpark(struct stag_block_target *t)
+{
+	t->unpark = false;
+	list_for_each_safe (it, &t->conns) {
+		struct conn *c = list_entry(it, struct conn, link);
+
+		if (c->state == CONN_PARKED)
+			conn_unpark(c);
+	}
+}
+
+static void flush(struct stag_block_target *t)
+{
+	struct list now;
+
+	if (list_empty(&t->dirty))
+		return;
+	/* Those that get dirty meanwhile come next time. */
+	now = t->dirty;
+	now.next->prev = now.prev->next = &now;
+	list_init(&t->dirty);
+	while (!list_empty(&now)) {
+		struct conn *c = list_entry(now.next, struct conn, dirty);
+
+		list_del(&c->dirty);
+		c->ops->flush(c);
+	}
+}
+
+static void bury(struct stag_block_target *t)
+{
+	if (list_empty(&t->dead))
+		return;
+	while (!list_empty(&t->dead)) {
+		struct conn *c = list_entry(t->dead.next, struct conn, link);
+
+		list_del(&c->link);
+		c->ops->free(c);
+	}
+	portal_resume(t);
+}
+
+static void tick(struct stag_block_target *t)
+{
+	if (t->now < t->next_tick)
+		return;
+	t->next_tick = t->now + TICK_NS;
+	list_for_each_safe (it, &t->conns)
+		conn_tick(list_entry(it, struct conn, link), t->now);
+	portal_resume(t);
+}
+
+static bool is_due(const struct stag_block_target *t)
+{
+	return !list_empty(&t->dirty) || t->tmf_due || t->unpark ||
+	       (t->buffers && !list_empty(&t->waiters));
+}
+
+/* True: there is more to do. It is others' turn after a while, all the same. */
+static bool work(struct stag_block_target *t)
+{
+	bool more = true;
+
+	t->now = clock_ns();
+	tick(t);
+	for (int i = 0; i < ROUNDS && more; i++) {
+		more = units_poll(t->units) > 0;
+		if (!list_empty(&t->waiters))
+			serve_waiters(t);
+		if (t->tmf_due)
+			tmf_run(t);
+		if (t->unpark)
+			unpark(t);
+		flush(t);
+		more |= rdma_poll(t) > 0;
+		more |= is_due(t);
+	}
+	bury(t);
+	return more;
+}
+
+void target_step(struct stag_block_target *t, int timeout_ms)
+{
+	struct epoll_event events[EVENTS];
+	int n = wait_events(t, events, EVENTS, work(t) ? 0 : timeout_ms);
+
+	t->now = clock_ns();
+	for (int i = 0; i < n; i++) {
+		struct watch *w = events[i].data.ptr;
+
+		w->ready(w, events[i].events);
+	}
+	work(t);
+}
+
+/* ---- words ------------------------------------------------------------------------------------- */
+
+void target_log(struct stag_block_target *t, const char *fmt, ...)
+{
+	char line[LINE];
+	va_list args;
+
+	if (!t->log && log_level < LOG_LEVEL_INFO)
+		return;
+	va_start(args, fmt);
+	vsnprintf(line, sizeof(line), fmt, args);
+	va_end(args);
+	make_printable(line);
+	if (t->log)
+		t->log(t->log_arg, line);
+	else
+		log_info("block: %s", line);
+}
+
+static bool keep_word(struct stag_block_target *t, const char **word)
+{
+	char **place = t->words;
+
+	if (!*word)
+		return true;
+	while (*place)
+		place++;
+	*word = *place = strdup(*word);
+	return *place;
+}
+
+/* ---- making one ---------------------------------------------------------------------------------- */
+
+static int check_secrets(const struct stag_block_target_attr *a)
+{
+	if (!a->user != !a->secret || !a->own_user != !a->own_secret)
+		return block_fail(EINVAL, "CHAP: a user has a secret, and a secret a user");
+	if (a->own_user && !a->user)
+		return block_fail(EINVAL, "CHAP: we prove who we are to those who did so");
+	if ((a->secret && strlen(a->secret) < CHAP_MIN_SECRET) ||
+	    (a->own_secret && strlen(a->own_secret) < CHAP_MIN_SECRET))
+		return block_fail(EINVAL, "CHAP: a secret has at least %d characters",
+				  CHAP_MIN_SECRET);
+	if (a->own_secret && strcmp(a->secret, a->own_secret) == 0)
+		return block_fail(EINVAL, "CHAP: the secrets of the two ways differ");
+	return 0;
+}
+
+static int check(const struct stag_block_target_attr *a)
+{
+	const uint32_t flags = STAG_BLOCK_ANY_PORT | STAG_BLOCK_NO_TCP | STAG_BLOCK_NO_RDMA |
+			       STAG_BLOCK_NO_ONE_SHOT | STAG_BLOCK_NO_SPIN;
+
+	if (!a || a->comp_mask || (a->flags & ~flags))
+		return block_fail(EINVAL, "target: attributes that mean nothing");
+	if (!a->name || !text_is_name(a->name))
+		return block_fail(EINVAL, "'%s' is no iSCSI name: iqn., eui. or naa.",
+				  a->name ? a->name : "");
+	return check_secrets(a);
+}
+
+static const struct key_wishes wishes = {
+	.keys = {.header_digest = DIGEST_CRC32C,
+		 .data_digest = DIGEST_CRC32C,
+		 .max_connections = 1,
+		 .initial_r2t = 0,
+		 .immediate_data = 1,
+		 .max_burst = DATA_MAX / 512 * 512,
+		 .first_burst = UNITS_BUFFER,
+		 .time2wait = 2,
+		 .time2retain = 0,
+		 .max_r2t = TASK_PIECES,
+		 .pdu_in_order = 1,
+		 .sequence_in_order = 1,
+		 .recovery_level = 0,
+		 .protocol_level = 1},
+	.own_recv_max = UNITS_BUFFER,
+};
+
+static const struct target_limits limits = {.login_ns = 15 * NS_PER_S,
+					    .ping_ns = 30 * NS_PER_S,
+					    .answer_ns = 30 * NS_PER_S,
+					    .data_ns = 60 * NS_PER_S,
+					    .close_ns = 2 * NS_PER_S};
+
+/* Data is fetched and brought; what comes in sends is small, but for logins. */
+static const struct key_wishes rdma_wishes = {
+	.keys = {.max_connections = 1,
+		 .initial_r2t = 1,
+		 .immediate_data = 0,
+		 .max_burst = DATA_MAX / 512 * 512,
+		 .first_burst = 512,
+		 .time2wait = 2,
+		 .time2retain = 0,
+		 .max_r2t = TASK_PIECES,
+		 .pdu_in_order = 1,
+		 .sequence_in_order = 1,
+		 .recovery_level = 0,
+		 .protocol_level = 1,
+		 .rdma_extensions = 1,
+		 .target_recv = 512,
+		 .initiator_recv = 8192,
+		 .max_unexpected = SESSION_IMMEDIATE},
+	.own_recv_max = 512,
+	.rdma = true,
+};
+
+static bool keep_words(struct stag_block_target *t)
+{
+	return keep_word(t, &t->rules.target) && keep_word(t, &t->rules.alias) &&
+	       keep_word(t, &t->rules.user) && keep_word(t, &t->rules.secret) &&
+	       keep_word(t, &t->rules.own_user) && keep_word(t, &t->rules.own_secret);
+}
+
+static int take_words(struct stag_block_target *t, const struct stag_block_target_attr *a)
+{
+	t->rules = (struct login_rules){.target = a->name,
+					.alias = a->alias,
+					.user = a->user,
+					.secret = a->secret,
+					.own_user = a->own_user,
+					.own_secret = a->own_secret,
+					.wishes = wishes};
+	if (!keep_words(t))
+		return block_fail(ENOMEM, "no memory for a target");
+	t->rdma_rules = t->rules;
+	t->rdma_rules.wishes = rdma_wishes;
+	return 0;
+}
+
+static void on_units(struct watch *w, uint32_t events)
+{
+	/* The turn polls them anyway. */
+}
+
+static void on_calls(struct watch *w, uint32_t events)
+{
+	uint64_t n;
+
+	if (read(w->fd, &n, sizeof(n)) > 0)
+		calls_take(w->target);
+}
+
+static int open_watches(struct stag_block_target *t)
+{
+	t->epoll = epoll_create1(EPOLL_CLOEXEC);
+	t->units_watch = (struct watch){.ready = on_units, .fd = units_fd(t->units), .target = t};
+	t->call_watch = (struct watch){
+		.ready = on_calls, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .target = t};
+	if (t->epoll < 0 || t->call_watch.fd < 0 ||
+	    target_watch(t, &t->units_watch, EPOLLIN) != 0 ||
+	    target_watch(t, &t->call_watch, EPOLLIN) != 0)
+		return block_fail(errno, "cannot wait for anything: %s", strerror(errno));
+	return 0;
+}
+
+static struct stag_block_target *new_target(const struct stag_block_target_attr *attr)
+{
+	struct stag_block_target *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->limits = limits;
+	t->max_sessions = attr->max_sessions ? attr->max_sessions : MAX_SESSIONS;
+	wait_init(&t->wait, attr->flags & STAG_BLOCK_NO_SPIN ? 0
+			    : attr->spin_us		     ? attr->spin_us
+							     : SPIN_US);
+	t->log = attr->log;
+	t->log_arg = attr->log_arg;
+	t->epoll = t->call_watch.fd = -1;
+	t->now = clock_ns();
+	pthread_mutex_init(&t->lock, NULL);
+	list_init(&t->conns);
+	list_init(&t->dirty);
+	list_init(&t->dead);
+	list_init(&t->sessions);
+	list_init(&t->tmfs);
+	list_init(&t->waiters);
+	list_init(&t->free_tasks);
+	list_init(&t->free_pieces);
+	list_init(&t->calls);
+	list_init(&t->rdma.busy);
+	return t;
+}
+
+int target_create(const struct stag_block_target_attr *attr, struct stag_block_target **out)
+{
+	uint64_t staging = attr && attr->staging_bytes ? attr->staging_bytes : STAGING_BYTES;
+	struct stag_block_target *t;
+	int rc = check(attr);
+
+	if (rc != 0)
+		return rc;
+	t = new_target(attr);
+	if (!t)
+		return block_fail(ENOMEM, "no memory for a target");
+	rc = take_words(t, attr);
+	if (rc == 0)
+		rc = units_create(&t->units, staging);
+	if (rc == 0)
+		rc = scsi_target_create(&t->scsi);
+	if (rc == 0)
+		rc = stags_create(&t->stags);
+	if (rc == 0)
+		rc = open_watches(t);
+	if (rc == 0 && !(attr->flags & STAG_BLOCK_NO_TCP))
+		rc = portal_open(t, attr);
+	if (rc == 0 && !(attr->flags & STAG_BLOCK_NO_RDMA))
+		rc = rdma_open(t, attr);
+	if (rc != 0) {
+		target_destroy(t);
+		return rc;
+	}
+	units_on_buffer(t->units, on_buffer, t);
+	*out = t;
+	return 0;
+}
+
+/* ---- its end ------------------------------------------------------------------------------------- */
+
+static void close_unit(void *arg, struct lun *l)
+{
+	lun_close(l);
+}
+
+static void close_units(struct stag_block_target *t)
+{
+	for (unsigned int i = 0; i <= MAX_LUN; i++)
+		if (scsi_target_find(t->scsi, (uint16_t)i))
+			scsi_target_remove(t->scsi, (uint16_t)i, close_unit, NULL);
+}
+
+/* No session is left, unless it was never served. */
+void target_destroy(struct stag_block_target *t)
+{
+	portal_close(t);
+	rdma_destroy(t);
+	if (t->scsi) {
+		close_units(t);
+		scsi_target_destroy(t->scsi);
+	}
+	if (t->units)
+		units_destroy(t->units);
+	spare_free(t);
+	stags_destroy(t->stags);
+	if (t->call_watch.fd >= 0)
+		close(t->call_watch.fd);
+	if (t->epoll >= 0)
+		close(t->epoll);
+	pthread_mutex_destroy(&t->lock);
+	for (unsigned int i = 0; i < sizeof(t->words) / sizeof(*t->words); i++)
+		free(t->words[i]);
+	free(t);
+}

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * target.h - a target's objects: connections, logins, sessions, tasks and their pieces.
+ *
+ *   portal.c   accepts        ->  struct conn      one connection, of a transport
+ *   login*.c   lets in        ->  struct session   an initiator's; with one connection (MaxConnections=1)
+ *   session.c  puts in order  ->  struct task      one SCSI command
+ *   task.c     moves          ->  struct piece     as much of its data as a buffer holds
+ *
+ * All of it belongs to the target's thread (target.c). Whatever a peer does wrong ends its connection, and with it the
+ * session (ErrorRecoveryLevel 0): its tasks let their pieces come back from unit and transport, and say nothing more.
+ *
+ * A connection's life:
+ *
+ *   LOGIN -> FULL -> CLOSING -> DEAD      CLOSING: what is queued goes out, what comes in is dropped
+ *     |        \________________/
+ *     +-> PARKED -> FULL                  PARKED: the session that it takes the place of is not empty yet
+ */
+#ifndef STAG_BLOCK_TARGET_H
+#define STAG_BLOCK_TARGET_H
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "block/block.h"
+#include "block/iscsi/iscsi.h"
+#include "stag/stagdv.h"
+
+struct stag_block_target;
+struct conn;
+struct session;
+struct task;
+struct piece;
+
+/* ---- login.c, login_chap.c ------------------------------------------------------ */
+
+/* What logins are measured by: the same for all of a target's. */
+struct login_rules {
+	const char *target, *alias;
+	const char *user, *secret, *own_user, *own_secret;
+	struct key_wishes wishes;
+};
+
+enum login_result {
+	LOGIN_GOES_ON, /* a response is due */
+	LOGIN_REFUSED, /* a response is due, the last one */
+	LOGIN_AGREED, /* all is agreed: login_finish() makes the response once there is a session */
+};
+
+/* What a request said about CHAP: in its list. */
+struct chap_words {
+	const char *list, *name, *response, *peer_id, *peer_challenge;
+};
+
+struct login {
+	const struct login_rules *rules;
+	enum login_stage stage;
+	bool begun, discovery, authenticated;
+	unsigned int requests;
+	uint8_t isid[ISID_LEN];
+	uint16_t tsih, cid;
+	uint32_t cmd_sn;
+	char initiator[STAG_BLOCK_NAME_MAX], target[STAG_BLOCK_NAME_MAX];
+	enum login_status status;
+	struct negotiation keys;
+	struct {
+		enum { CHAP_IDLE, CHAP_OFFERED, CHAP_CHALLENGED, CHAP_PROVEN } state;
+		enum chap_algorithm algorithm;
+		uint8_t id, challenge[CHAP_CHALLENGE_LEN];
+		struct chap_words said;
+	} chap;
+	struct pdu request; /* the last one */
+	struct text_in in;
+	struct text_out out; /* of the response */
+};
+
+struct login *login_new(const struct login_rules *rules);
+void login_free(struct login *l);
+/* The response is in *response, its data in l->out; StatSN and MaxCmdSN are the caller's. */
+enum login_result login_take(struct login *l, const struct pdu *request, const void *data,
+			     struct pdu *response);
+/* After LOGIN_AGREED: the session is there, with this TSIH; or status says why not. */
+enum login_result login_finish(struct login *l, enum login_status status, uint16_t tsih,
+			       struct pdu *response);
+
+/* login_chap.c: what CHAP has to say to this request. */
+void login_auth_method(struct login *l, const char *list);
+void login_chap(struct login *l);
+
+/* ---- transports -------------------------------------------------------------------- */
+
+/*
+ * How PDUs and data travel: over TCP (tcp.c) as Data-In, R2T and Data-Out; over verbs as RDMA Writes and Reads to and
+ * from the memory that the command's send lent, and its response closes.
+ *
+ * data_in and data_out take a piece, and give it back by piece_moved(), from within or later; both in the order of the
+ * calls. After forget() and after the connection's end they give back what they have with -ECANCELED.
+ */
+struct transport {
+	enum stag_block_transport kind;
+	bool collapses; /* the status can travel with the last data-in */
+	bool rdma;	/* no unsolicited data, no digests */
+	/* May a piece be memory of the unit itself, which others write to meanwhile? NULL: no. */
+	bool (*borrows)(const struct conn *c);
+	/* Queues a PDU, its data copied. Fails only by ending the connection. */
+	void (*send)(struct conn *c, struct pdu *p, const void *data, uint32_t len);
+	void (*respond)(struct task *t, struct pdu *p, const void *data,
+			uint32_t len); /* the last of a task */
+	void (*data_in)(struct piece *p, bool with_status);
+	void (*data_out)(struct piece *p); /* from byte got on */
+	void (*forget)(
+		struct task *t); /* nothing goes out for it any more; what comes in is dropped */
+	void (*flush)(struct conn *c);
+	void (*resume)(struct conn *c); /* what it waited for is there: it may read again */
+	bool (*owes)(
+		const struct
+		conn *c); /* has the peer to take data, or to send some? NULL: its adapter sees to it */
+	void (*close)(struct conn *c); /* the descriptors; pieces come back */
+	void (*free)(struct conn *c);
+};
+
+/* What the target's thread waits for. */
+struct watch {
+	void (*ready)(struct watch *w, uint32_t events);
+	int fd;
+	struct stag_block_target *target; /* where ready() wants it */
+};
+
+/* Who waits for a buffer, in the order of coming. */
+struct waiter {
+	struct list link; /* of its own: does not wait */
+	void (*go)(struct waiter *w);
+};
+
+enum conn_state { CONN_LOGIN, CONN_PARKED, CONN_FULL, CONN_CLOSING, CONN_DEAD };
+
+struct conn {
+	struct list link;  /* in target->conns, or ->dead */
+	struct list dirty; /* in target->dirty: has something to flush */
+	struct stag_block_target *target;
+	const struct transport *ops;
+	enum conn_state state;
+	struct session *session; /* from FULL on; NULL when that has ended */
+	struct login *login;	 /* until FULL */
+	uint32_t stat_sn;
+	uint16_t cid;
+	uint8_t encoding;      /* enum stagdv_one_shot: how STags are lent and closed */
+	uint64_t begun, heard; /* when */
+	uint64_t moved;	       /* data, which the peer owed; or when it owed none */
+	uint32_t ping;	       /* TTT of the NOP-In that is not answered; TAG_NONE: none */
+	uint64_t pinged;
+	char peer[64], local[64];
+};
+
+/* Of the target, and of the session that it has. */
+#define conn_count_all(c, counter, n)                                                              \
+	do {                                                                                       \
+		(c)->target->counters.counter += (unsigned int)(n);                                \
+		if ((c)->session)                                                                  \
+			(c)->session->counters.counter += (unsigned int)(n);                       \
+	} while (0)
+#define conn_count(c, counter) conn_count_all(c, counter, 1)
+
+/* ---- conn.c ------------------------------------------------------------------------- */
+
+void conn_open(struct stag_block_target *t, struct conn *c, const struct transport *ops);
+/* A PDU is whole; its data is the caller's. SCSI commands and Data-Outs go to session_command() and task_arrived(). */
+void conn_received(struct conn *c, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+		   const void *data);
+void conn_send(struct conn *c, struct pdu *p, const void *data,
+	       uint32_t len); /* with sequence numbers */
+void conn_reject(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN]);
+void conn_refuse(struct conn *c, enum reject_reason why,
+		 const uint8_t bhs[BHS_LEN]); /* the same: it should not have come */
+void conn_finish(struct conn *c);	      /* let go out what is queued, then end */
+void conn_end(struct conn *c);		      /* now; the session ends with it */
+/* The peer broke the protocol: it is counted, said and ended. */
+void conn_violation(struct conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void conn_tick(struct conn *c, uint64_t now);
+void conn_unpark(struct conn *c); /* try once more to have the session */
+void conn_number(struct conn *c, struct pdu *p,
+		 bool status); /* its sequence numbers; status: it takes one */
+void conn_dirty(struct conn *c);
+
+/* ---- session.c ------------------------------------------------------------------------ */
+
+#define SESSION_WINDOW	  128 /* commands */
+#define SESSION_IMMEDIATE 32  /* and as many immediate ones besides */
+#define TASK_BUCKETS	  64
+
+struct session {
+	struct list link; /* in target->sessions */
+	struct stag_block_target *target;
+	struct conn *conn; /* NULL: ended, waits for its tasks */
+	uint64_t id;
+	uint16_t tsih;
+	uint8_t isid[ISID_LEN];
+	bool discovery;
+	char initiator[STAG_BLOCK_NAME_MAX];
+	struct keys keys;
+	struct scsi_nexus *nexus; /* not of discovery */
+	uint32_t exp_cmd_sn, max_cmd_sn;
+	struct list buckets[TASK_BUCKETS]; /* tasks by ITT */
+	unsigned int n_tasks, n_immediate;
+	unsigned int
+		awaiting; /* data that only this connection's stream can bring: R2Ts, open first bursts */
+	struct list held; /* requests that came too early, by CmdSN */
+	unsigned int n_held;
+	struct text_in *text; /* a text request that goes on */
+	uint32_t next_ttt;
+	struct stag_block_counters counters;
+	struct who *who; /* stags.c */
+};
+
+/* A session for a login; or -EAGAIN: one that it takes the place of is ending. */
+enum login_status session_open(struct conn *c, struct session **out, bool *wait);
+void session_end(
+	struct session *s); /* its tasks are dropped; frees itself when the last one is gone */
+void session_maybe_free(struct session *s);
+void session_request(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+		     const void *data);
+/*
+ * A task for a command, whose data and order are the transport's and session_command()'s affair. fault: what else is wrong with it,
+ * or NULL. NULL: there is none; it was rejected, or is ignored, or has ended the connection.
+ */
+struct task *session_admit(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+			   const uint8_t *ahs, const char *fault);
+void session_command(struct task *t);			/* all of its PDU has come */
+void session_retire(struct session *s, bool immediate); /* one request less: the window opens */
+uint32_t session_ttt(struct session *s);
+struct task *session_find(struct session *s, uint32_t itt); /* that is not answered yet */
+void session_ask_logout(struct session *s);		    /* an asynchronous message */
+
+/* session_text.c */
+void session_text(struct session *s, const struct pdu *p, const void *data);
+
+/* ---- tmf.c -------------------------------------------------------------------------------- */
+
+/* A task management request that waits for the end of tasks. */
+struct tmf {
+	struct list link; /* in target->tmfs */
+	struct session *session;
+	uint32_t itt;
+	uint8_t function; /* enum scsi_tmf */
+	uint64_t lun;
+	uint32_t ref_tag;
+	uint64_t born;	 /* tasks that are older are concerned */
+	uint8_t outcome; /* enum task_outcome */
+};
+void tmf_take(struct session *s, const struct pdu *p);
+void tmf_run(struct stag_block_target *t); /* those that wait no longer */
+void tmf_session_gone(struct session *s);
+
+/* ---- task.c ------------------------------------------------------------------------------- */
+
+#define TASK_PIECES 4 /* of one task, under way */
+
+/* What is posted, or waits for it: of a piece, a message or a receive. */
+struct verb {
+	struct list link;
+	enum { VERB_RECEIVE, VERB_SEND, VERB_WRITE, VERB_READ } kind;
+};
+
+/* As much of a task's data as is moved at once. */
+struct piece {
+	struct list link; /* in task->pieces, in order */
+	struct task *task;
+	struct buffer *buffer; /* NULL: bytes are in the task itself, or borrowed */
+	bool borrowed;	       /* bytes are the unit's own: lun_return(io) */
+	uint32_t lkey;	       /* of bytes, unless they are in the task */
+	uint8_t *bytes;
+	uint32_t offset, len; /* in the task's data, either way */
+	uint32_t got;	      /* data-out: that have come, from its beginning */
+	enum {
+		PIECE_AT_UNIT,
+		PIECE_READY,
+		PIECE_MOVING
+	} state; /* ready: read, not handed to the transport yet */
+	struct lun_io io;
+
+	/* tcp.c */
+	struct list wait;      /* data-out: in task->wanted, until its R2T goes out */
+	uint32_t ttt, data_sn; /* of its R2T */
+	bool asked;	       /* its R2T is out */
+	uint32_t asked_end;    /* and asks for so much of it, from its beginning */
+
+	/* rdma*.c */
+	struct verb verb;
+	struct reply_slot *slot; /* where its bytes are for the adapter, if they are in no buffer */
+};
+
+enum task_phase {
+	TASK_NEW,      /* its PDU is coming, or it is held */
+	TASK_READS,    /* unit (or reply) -> initiator */
+	TASK_WRITES,   /* initiator -> unit */
+	TASK_COLLECTS, /* initiator -> buffer */
+	TASK_WORKS,    /* the unit is at it */
+	TASK_OVER,     /* the status is known; it goes out when no data is under way */
+};
+
+struct task {
+	struct list link;   /* in its session's bucket */
+	struct waiter wait; /* for a buffer */
+	struct session *session;
+	uint64_t born;
+	uint64_t since; /* clock_ns(): when it came */
+	uint32_t itt, cmd_sn;
+	enum task_phase phase;
+	bool immediate; /* not counted in the window */
+	bool begun;	/* scsi_begin() was called */
+	bool judged;	/* its status is known */
+	bool aborted, responded;
+	bool pumping;	     /* task.c is at it, further out */
+	unsigned int flying; /* calls that will come: of unit and transport; and whoever is at it */
+	uint32_t expected_in, expected_out;
+	uint32_t total;	   /* bytes to move */
+	uint32_t unit_end; /* and for the unit: whole blocks */
+	uint32_t next, done;
+	int result; /* the first that went wrong */
+	struct list pieces;
+	unsigned int n_pieces;
+	struct piece *collected; /* stays until the end */
+
+	/* unsolicited data */
+	struct piece *first; /* where it goes; NULL: there is none, or it is dropped */
+	uint32_t first_got, first_max;
+	bool first_open; /* more will come */
+	bool bad_data;	 /* what came has a wrong digest or number */
+	bool starved;	 /* there was no memory for it */
+
+	/* tcp*.c */
+	struct list wanted; /* pieces whose R2T is due */
+	unsigned int r2ts;  /* out */
+	uint32_t r2t_sn, data_sn, unsolicited_sn;
+
+	/* rdma*.c */
+	bool lent;     /* the initiator lent memory for its data: */
+	uint32_t stag; /* so it is called */
+	uint64_t base; /* and there is byte 0 of the data */
+	uint64_t lent_at;
+
+	struct scsi_cmd cmd;
+};
+
+/* NULL: no memory. ahs: of its PDU. */
+struct task *task_new(struct session *s, const struct pdu *p, const uint8_t *ahs);
+int task_first_buffer(struct task *t,
+		      struct waiter *w); /* for unsolicited data. -EAGAIN: w waits for it */
+void task_start(struct task *t);	 /* it is its turn; one that was aborted ends */
+void task_unsolicited(struct task *t, uint32_t len, bool final); /* so much more has come */
+void task_abort(struct task *t);				 /* it will say nothing any more */
+void piece_moved(struct piece *p, int result);			 /* by the transport */
+void task_fill(const struct task *t, struct pdu *p);		 /* status and residuals */
+
+/* ---- spare.c ------------------------------------------------------------------------------ */
+
+struct task *task_alloc(struct stag_block_target *t); /* as it was left */
+void task_put(struct stag_block_target *t, struct task *k);
+/* The last one of its task; of bytes that are in the buffer, or (NULL) elsewhere. */
+struct piece *piece_new(struct task *t, struct buffer *b, uint8_t *bytes, uint32_t offset,
+			uint32_t len);
+void piece_free(struct piece *p);
+void piece_put(struct stag_block_target *t, struct piece *p); /* one that is in no list */
+void spare_free(struct stag_block_target *t);
+
+/* ---- tcp*.c ------------------------------------------------------------------------------- */
+
+int tcp_adopt(struct stag_block_target *t,
+	      int fd); /* a connected socket; it is the target's from now on */
+
+/* ---- rdma*.c ------------------------------------------------------------------------------ */
+
+/* What the connections over verbs of a target share. */
+struct rdma_portal {
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *listener;
+	struct ibv_comp_channel *completions;
+	struct watch event_watch, completion_watch;
+	struct list busy; /* connections whose completion queues are polled */
+	unsigned int n_busy;
+	uint8_t *whole; /* a PDU that came in pieces, while it is looked at */
+	bool one_shot;	/* is offered */
+	bool adopts;	/* what TCP's socket accepts */
+};
+
+int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
+void rdma_close(struct stag_block_target *t);	/* nobody new */
+void rdma_destroy(struct stag_block_target *t); /* nobody is there any more */
+/* Of a socket that has something to read, of which nothing was: is it for verbs? Then it may be given away. */
+bool rdma_is_meant(const struct stag_block_target *t, int fd);
+void rdma_take(struct stag_block_target *t, int fd);
+int rdma_poll(struct stag_block_target *t); /* how much came */
+int rdma_arm(struct stag_block_target *t);  /* the same; 0: it tells when something does */
+
+/* ---- stags.c ------------------------------------------------------------------------------- */
+
+struct stags;
+
+int stags_create(struct stags **out);
+void stags_destroy(struct stags *l);
+void stags_lent(struct task *k);			    /* k->stag, for it */
+void stags_ended(struct task *k, enum stagdv_stag_end how); /* it was */
+void stags_session_gone(struct session *s);
+/* Those that have ended, oldest first, then those that are open: at most n are told; how many there are. */
+size_t stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n);
+
+/* ---- portal.c ------------------------------------------------------------------------------- */
+
+#define MAX_LISTENERS 8
+
+struct portal {
+	struct watch watch[MAX_LISTENERS];
+	unsigned int n;
+	uint16_t port;
+	bool full; /* too many connections: nobody is accepted for now */
+};
+
+int portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
+void portal_close(struct stag_block_target *t);
+void portal_resume(struct stag_block_target *t); /* there may be room again */
+bool portal_is_full(const struct stag_block_target *t);
+/* ADDRESS:PORT */
+void portal_name(const struct sockaddr *a, socklen_t len, char out[64]);
+
+/* ---- target.c -------------------------------------------------------------------------------- */
+
+/* wait.c: what comes soon is waited for awake. */
+struct wait {
+	uint64_t spin_ns;    /* so long */
+	unsigned int points; /* for waits that were short */
+};
+
+struct epoll_event;
+
+void wait_init(struct wait *w, uint32_t spin_us);
+/* As epoll_wait(). What verbs and units have is done meanwhile. */
+int wait_events(struct stag_block_target *t, struct epoll_event *events, int most, int timeout_ms);
+
+struct target_limits {
+	uint64_t login_ns;  /* a login takes no longer */
+	uint64_t ping_ns;   /* so long in silence, then a NOP-In */
+	uint64_t answer_ns; /* that is answered in time */
+	uint64_t data_ns;   /* data stands still no longer */
+	uint64_t close_ns;  /* the peer has so long to close */
+};
+
+struct stag_block_target {
+	char *words[8]; /* copies of the caller's */
+	struct login_rules rules, rdma_rules;
+	struct target_limits limits;
+	uint32_t max_sessions;
+	void (*log)(void *arg, const char *line);
+	void *log_arg;
+
+	struct units *units;
+	struct scsi_target *scsi;
+	int epoll;
+	struct wait wait;
+	struct watch units_watch, call_watch;
+	struct portal portal;
+	struct rdma_portal rdma;
+	struct stags *stags;
+	struct list conns, dirty, dead, sessions, tmfs, waiters;
+	unsigned int n_conns, n_sessions, n_logins; /* logins: connections without a session */
+	uint64_t next_session;
+	uint64_t births; /* of tasks */
+	uint16_t next_tsih;
+	uint64_t now, next_tick;
+	bool stopping;
+	uint64_t stop_by;		     /* until then sessions may log out */
+	struct buffer *spare;		     /* for the waiter whose turn it is */
+	bool unpark;			     /* a session is gone: logins may wait for that */
+	bool buffers;			     /* some have come back */
+	bool tmf_due;			     /* something that was aborted has moved on */
+	struct stag_block_counters counters; /* of sessions that have ended, too */
+	struct list free_tasks, free_pieces;
+	unsigned int n_free_tasks, n_free_pieces;
+
+	pthread_t thread;
+	pthread_mutex_t lock; /* of calls */
+	struct list calls;
+};
+
+int target_create(const struct stag_block_target_attr *attr, struct stag_block_target **out);
+void target_destroy(struct stag_block_target *t);
+void target_step(struct stag_block_target *t,
+		 int timeout_ms); /* what there is to do; then waits so long for more */
+int target_watch(struct stag_block_target *t, struct watch *w, uint32_t events);
+int target_rewatch(struct stag_block_target *t, struct watch *w, uint32_t events);
+void target_unwatch(struct stag_block_target *t, struct watch *w);
+void target_log(struct stag_block_target *t, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+/* NULL: none, or others wait for one. w: waits then (or NULL); when it may ask again w->go() is called. */
+struct buffer *target_buffer(struct stag_block_target *t, struct waiter *w);
+
+/* calls.c: what other threads ask for is done by the target's own. */
+
+#define CALL_WORDS 512
+
+struct call {
+	struct list link;
+	int (*fn)(struct stag_block_target *t,
+		  struct call *c); /* -EINPROGRESS: call_done() will follow */
+	const void *in;
+	void *out;
+	uint16_t lun;
+	int result; /* 0 or -errno */
+	bool done;
+	bool left; /* nobody waits any more: freed when it is done */
+	char words[CALL_WORDS];
+	pthread_cond_t cond;
+};
+void calls_take(struct stag_block_target *t);
+
+#endif

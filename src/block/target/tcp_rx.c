@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * tcp_rx.c - PDUs from a socket: each header says where the bytes behind it go.
+ *
+ * Back-pressure: a connection is not read while there is no buffer for the data of the command that has come, or while
+ * the peer does not take what it was sent. But it does not wait for a buffer when tasks of its own wait for data behind
+ * that command, and hold buffers: then the command is told that the task set is full, and its data is dropped.
+ */
+#include "block/target/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "wire/wire.h"
+
+#define LOGIN_DATA_MAX TEXT_MAX
+#define READ_ROUNDS    16 /* then it is others' turn */
+
+enum go { GO_ON, NEEDS_BYTES, STOPS };
+
+static struct session *session_of(const struct tcp *t)
+{
+	return t->conn.session;
+}
+
+static uint32_t buffered(const struct tcp *t)
+{
+	return t->rx.tail - t->rx.head;
+}
+
+static uint32_t header_digest_len(const struct tcp *t)
+{
+	return session_of(t) && session_of(t)->keys.header_digest ? DIGEST_LEN : 0;
+}
+
+static uint32_t tail_len(const struct tcp *t)
+{
+	uint32_t n = t->rx.pdu.data_len;
+
+	return pdu_pad(n) +
+	       (n && session_of(t) && session_of(t)->keys.data_digest ? DIGEST_LEN : 0);
+}
+
+/* ---- where commands' data goes ----------------------------------------------------------- */
+
+/* The PDU is as if it were not there; its data is read, and dropped. */
+static void ignore(struct tcp *t)
+{
+	t->rx.task = NULL;
+	t->rx.to = NULL;
+	t->rx.ignored = true;
+	t->rx.state = RX_DATA;
+}
+
+static void reject(struct tcp *t, enum reject_reason why)
+{
+	conn_refuse(&t->conn, why, t->rx.bhs);
+	ignore(t);
+}
+
+/* There is a buffer now, or none is needed; or the task goes without. */
+static void place_first(struct tcp *t)
+{
+	struct task *k = t->rx.task;
+	struct session *s = session_of(t);
+	bool needed = t->rx.pdu.data_len || k->first_open;
+
+	t->rx.state = RX_DATA;
+	if (needed && !k->aborted && !k->starved &&
+	    task_first_buffer(k, s->awaiting ? NULL : &t->rx.wait) != 0) {
+		if (!s->awaiting) {
+			t->rx.state = RX_WAIT;
+			return;
+		}
+		k->starved = true;
+	}
+	t->rx.to = k->first ? k->first->bytes : NULL;
+	s->awaiting += k->first_open;
+}
+
+static void place_command(struct tcp *t, const uint8_t *ahs)
+{
+	const struct pdu *p = &t->rx.pdu;
+	struct session *s = session_of(t);
+	struct task *k = session_admit(s, p, t->rx.bhs, ahs, NULL);
+
+	if (!k) {
+		ignore(t);
+		return;
+	}
+	t->rx.task = k;
+	if (p->flags & CMD_WRITE) {
+		k->first_max =
+			p->expected < s->keys.first_burst ? p->expected : s->keys.first_burst;
+		k->first_open = !(p->flags & PDU_FINAL);
+	}
+	place_first(t);
+}
+
+/* ---- where Data-Outs go --------------------------------------------------------------------- */
+
+static struct piece *find_asked(struct task *k, uint32_t ttt)
+{
+	list_for_each (it, &k->wanted) {
+		struct piece *p = list_entry(it, struct piece, wait);
+
+		if (p->asked && p->ttt == ttt)
+			return p;
+	}
+	return NULL;
+}
+
+/* RFC 7143 §7.9: one with a wrong number is like one with a wrong digest; the task fails when all of it has come. */
+static bool place_unsolicited(struct tcp *t, struct task *k)
+{
+	const struct pdu *d = &t->rx.pdu;
+
+	if (!k->first_open || d->offset != k->first_got ||
+	    d->data_len > k->first_max - k->first_got)
+		return false;
+	k->bad_data |= d->data_sn != k->unsolicited_sn++;
+	t->rx.to = k->first ? k->first->bytes + k->first_got : NULL;
+	return true;
+}
+
+static bool place_solicited(struct tcp *t, struct task *k)
+{
+	const struct pdu *d = &t->rx.pdu;
+	struct piece *p = find_asked(k, d->ttt);
+
+	if (!p || d->offset != p->offset + p->got || d->data_len > p->asked_end - p->got)
+		return false;
+	k->bad_data |= d->data_sn != p->data_sn++;
+	t->rx.piece = p;
+	t->rx.to = p->bytes + p->got;
+	return true;
+}
+
+static void place_data(struct tcp *t)
+{
+	const struct pdu *d = &t->rx.pdu;
+	struct task *k = session_find(session_of(t), d->itt);
+
+	t->rx.piece = NULL;
+	if (!k || k->aborted || k->responded) { /* it was aborted: that crossed */
+		ignore(t);
+		return;
+	}
+	t->rx.task = k;
+	t->rx.state = RX_DATA;
+	if (!(d->ttt == TAG_NONE ? place_unsolicited(t, k) : place_solicited(t, k))) {
+		t->rx.task = NULL;
+		conn_violation(&t->conn, "data out of bounds or order: task 0x%x, %u at %u", d->itt,
+			       d->data_len, d->offset);
+	}
+}
+
+/* ---- headers -------------------------------------------------------------------------------- */
+
+static void place_control(struct tcp *t)
+{
+	t->rx.state = RX_DATA;
+	t->rx.to = NULL;
+	if (t->rx.pdu.data_len == 0)
+		return;
+	t->rx.to = t->rx.control = malloc(t->rx.pdu.data_len);
+	if (!t->rx.control)
+		conn_end(&t->conn);
+}
+
+static void place(struct tcp *t, int decoded, const uint8_t *ahs)
+{
+	struct conn *c = &t->conn;
+	const struct pdu *p = &t->rx.pdu;
+	uint32_t most =
+		c->state == CONN_FULL ? c->target->rules.wishes.own_recv_max : LOGIN_DATA_MAX;
+
+	t->rx.task = NULL;
+	t->rx.left = p->data_len;
+	if (p->data_len > most)
+		conn_violation(c, "%s of %u bytes", pdu_name(p->opcode), p->data_len);
+	else if (c->state != CONN_FULL)
+		place_control(t);
+	else if (decoded != 0 || !pdu_from_initiator(p->opcode))
+		reject(t, REJECT_NOT_SUPPORTED);
+	else if (p->opcode == SCSI_COMMAND)
+		place_command(t, ahs);
+	else if (p->opcode == DATA_OUT)
+		place_data(t);
+	else
+		place_control(t);
+}
+
+/*
+ * Who asks for an RDMA connection, where there are none, asks in less bytes than a PDU has, and waits: an end is the
+ * answer that lets it try something else.
+ */
+static bool asks_for_rdma(const struct tcp *t)
+{
+	return t->conn.state == CONN_LOGIN && buffered(t) && t->rx.buffer[t->rx.head] == 'M';
+}
+
+static enum go take_header(struct tcp *t)
+{
+	uint8_t *h = t->rx.buffer + t->rx.head;
+	uint32_t ahs, data, len;
+	int decoded;
+
+	if (asks_for_rdma(t)) {
+		conn_violation(&t->conn, "it asks for RDMA, which there is not");
+		return STOPS;
+	}
+	if (buffered(t) < BHS_LEN)
+		return NEEDS_BYTES;
+	pdu_lengths(h, &ahs, &data);
+	len = BHS_LEN + ahs;
+	if (buffered(t) < len + header_digest_len(t))
+		return NEEDS_BYTES;
+	if (header_digest_len(t) && !crc32c_matches(h + len, crc32c_update(CRC32C_INIT, h, len))) {
+		conn_violation(&t->conn, "a header digest is wrong");
+		return STOPS;
+	}
+	t->rx.head += len + header_digest_len(t);
+	memcpy(t->rx.bhs, h, BHS_LEN);
+	decoded = pdu_decode(h, &t->rx.pdu);
+	place(t, decoded, h + BHS_LEN);
+	return GO_ON;
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+static void came(struct tcp *t, uint32_t n)
+{
+	t->rx.left -= n;
+	if (t->rx.to)
+		t->rx.to += n;
+	if (t->rx.pdu.opcode == DATA_OUT && n)
+		t->conn.moved = t->conn.target->now;
+}
+
+static enum go take_data(struct tcp *t)
+{
+	uint32_t n = buffered(t) < t->rx.left ? buffered(t) : t->rx.left;
+
+	if (t->rx.to)
+		memcpy(t->rx.to, t->rx.buffer + t->rx.head, n);
+	t->rx.head += n;
+	came(t, n);
+	if (t->rx.left)
+		return NEEDS_BYTES;
+	t->rx.state = RX_TAIL;
+	return GO_ON;
+}
+
+/* Of data that was dropped nobody asks. */
+static bool digest_is_good(const struct tcp *t, const uint8_t *tail)
+{
+	uint32_t len = t->rx.pdu.data_len, pad = pdu_pad(len), crc = CRC32C_INIT;
+
+	if (tail_len(t) == pad || !t->rx.to)
+		return true;
+	crc = crc32c_update(crc, t->rx.to - len, len);
+	return crc32c_matches(tail + pad, crc32c_update(crc, tail, pad));
+}
+
+/* ---- a whole PDU -------------------------------------------------------------------------------- */
+
+static void deliver_command(struct tcp *t, bool good)
+{
+	struct task *k = t->rx.task;
+
+	t->rx.task = NULL;
+	if (!k)
+		return;
+	k->bad_data = !good;
+	task_unsolicited(k, t->rx.pdu.data_len, false);
+	session_command(k);
+}
+
+static void burst_is_whole(struct tcp *t, struct task *k, struct piece *p)
+{
+	k->r2ts--;
+	session_of(t)->awaiting--;
+	p->asked = false;
+	if (p->got == p->len)
+		list_del(&p->wait);
+	tcp_ask(k);
+	if (p->got == p->len)
+		piece_moved(p, 0);
+}
+
+static void deliver_solicited(struct tcp *t, struct task *k, struct piece *p)
+{
+	p->got += t->rx.pdu.data_len;
+	if (p->got == p->asked_end)
+		burst_is_whole(t, k, p);
+	else if (t->rx.pdu.flags & PDU_FINAL)
+		conn_violation(&t->conn, "a burst that is too short");
+}
+
+static void deliver_data(struct tcp *t, bool good)
+{
+	const struct pdu *d = &t->rx.pdu;
+	struct task *k = t->rx.task;
+
+	t->rx.task = NULL;
+	if (!k)
+		return;
+	if (!good) {
+		conn_reject(&t->conn, REJECT_DATA_DIGEST, t->rx.bhs);
+		k->bad_data = true;
+	}
+	if (t->rx.piece) {
+		deliver_solicited(t, k, t->rx.piece);
+		return;
+	}
+	if (d->flags & PDU_FINAL)
+		session_of(t)->awaiting--;
+	task_unsolicited(k, d->data_len, d->flags & PDU_FINAL);
+}
+
+static void deliver_control(struct tcp *t, bool good)
+{
+	uint8_t *data = t->rx.control;
+
+	t->rx.control = NULL;
+	if (!good)
+		conn_violation(&t->conn, "a data digest is wrong");
+	else
+		conn_received(&t->conn, &t->rx.pdu, t->rx.bhs, data);
+	free(data);
+}
+
+static enum go take_tail(struct tcp *t)
+{
+	uint32_t len = tail_len(t);
+	bool good;
+
+	if (buffered(t) < len)
+		return NEEDS_BYTES;
+	good = digest_is_good(t, t->rx.buffer + t->rx.head);
+	t->rx.head += len;
+	t->rx.state = RX_HEADER;
+	t->conn.heard = t->conn.target->now;
+	if (t->rx.ignored)
+		t->rx.ignored = false;
+	else if (t->conn.state == CONN_FULL && t->rx.pdu.opcode == SCSI_COMMAND)
+		deliver_command(t, good);
+	else if (t->conn.state == CONN_FULL && t->rx.pdu.opcode == DATA_OUT)
+		deliver_data(t, good);
+	else
+		deliver_control(t, good);
+	return GO_ON;
+}
+
+static enum go take(struct tcp *t)
+{
+	switch (t->rx.state) {
+	case RX_HEADER:
+		return tcp_tx_is_full(t) ? STOPS : take_header(t);
+	case RX_DATA:
+		return take_data(t);
+	case RX_TAIL:
+		return take_tail(t);
+	case RX_WAIT:
+		break;
+	}
+	return STOPS;
+}
+
+/* False: nothing more may be read for now. */
+static bool parse(struct tcp *t)
+{
+	enum go go = GO_ON;
+
+	while (go == GO_ON && (t->conn.state == CONN_LOGIN || t->conn.state == CONN_FULL))
+		go = take(t);
+	if (t->conn.state == CONN_CLOSING) {
+		t->rx.head = t->rx.tail = 0;
+		return true;
+	}
+	return go == NEEDS_BYTES;
+}
+
+/* ---- the socket ----------------------------------------------------------------------------------- */
+
+static void make_room(struct tcp *t)
+{
+	uint32_t n = buffered(t);
+
+	if (t->rx.head == 0)
+		return;
+	memmove(t->rx.buffer, t->rx.buffer + t->rx.head, n);
+	t->rx.head = 0;
+	t->rx.tail = n;
+}
+
+/* Data to its place, and what is behind it to the buffer. How much; short: there was no more. */
+static ssize_t fill(struct tcp *t, bool *is_short)
+{
+	bool direct = t->rx.state == RX_DATA && t->rx.to && t->conn.state != CONN_CLOSING;
+	struct iovec iov[2];
+	size_t data = direct ? t->rx.left : 0;
+	ssize_t n;
+
+	make_room(t);
+	iov[0] = (struct iovec){t->rx.to, data};
+	iov[1] = (struct iovec){t->rx.buffer + t->rx.tail, RX_BYTES - t->rx.tail};
+	n = direct ? readv(t->watch.fd, iov, 2)
+		   : read(t->watch.fd, iov[1].iov_base, iov[1].iov_len);
+	if (n <= 0)
+		return n;
+	*is_short = (size_t)n < data + iov[1].iov_len;
+	if ((size_t)n <= data) {
+		came(t, (uint32_t)n);
+		return n;
+	}
+	came(t, (uint32_t)data);
+	t->rx.tail += (uint32_t)((size_t)n - data);
+	return n;
+}
+
+void tcp_read(struct tcp *t)
+{
+	bool is_short = false;
+
+	for (int i = 0; i < READ_ROUNDS; i++) {
+		ssize_t n;
+
+		if (!parse(t) || is_short)
+			return;
+		n = fill(t, &is_short);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n <= 0) {
+			conn_end(&t->conn);
+			return;
+		}
+	}
+	parse(t);
+}
+
+/* ---- ends --------------------------------------------------------------------------------------------- */
+
+void tcp_rx_wake(struct waiter *w)
+{
+	struct tcp *t = container_of(w, struct tcp, rx.wait);
+
+	if (t->rx.state != RX_WAIT)
+		return;
+	place_first(t);
+	if (t->rx.state != RX_WAIT)
+		tcp_resume(&t->conn);
+}
+
+bool tcp_rx_waits(const struct tcp *t)
+{
+	return t->rx.state == RX_WAIT || t->conn.state == CONN_PARKED || tcp_tx_is_full(t);
+}
+
+void tcp_rx_forget(struct tcp *t, struct task *k)
+{
+	struct session *s = k->session;
+
+	if (t->rx.task == k && t->rx.pdu.opcode == DATA_OUT) {
+		t->rx.task = NULL;
+		t->rx.to = NULL;
+	}
+	/* A command whose header has come, and its data not: it is counted when that has a place. */
+	if (k->first_open && !(t->rx.task == k && t->rx.state == RX_WAIT))
+		s->awaiting--;
+	list_for_each_safe (it, &k->wanted) {
+		struct piece *p = list_entry(it, struct piece, wait);
+
+		if (p->asked) {
+			k->r2ts--;
+			s->awaiting--;
+		}
+		list_del(&p->wait);
+		piece_moved(p, -ECANCELED);
+	}
+}
+
+void tcp_rx_drop(struct tcp *t)
+{
+	struct task *k = t->rx.task;
+
+	list_del(&t->rx.wait.link);
+	free(t->rx.control);
+	t->rx.control = NULL;
+	t->rx.task = NULL;
+	t->rx.to = NULL;
+	if (k && t->rx.pdu.opcode == SCSI_COMMAND) {
+		task_abort(k);
+		task_start(k); /* which ends it */
+	}
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * tmf.c - task management (RFC 7143 §11.5): tasks are aborted, and the answer waits until no unit works for them any more.
+ */
+#include "block/target/target.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* ---- which tasks ---------------------------------------------------------------------- */
+
+static bool concerns(const struct tmf *f, const struct task *t)
+{
+	if (t->born > f->born)
+		return false;
+	switch ((enum scsi_tmf)f->function) {
+	case TMF_ABORT_TASK:
+		return t->session == f->session && t->itt == f->ref_tag;
+	case TMF_ABORT_TASK_SET:
+		return t->session == f->session && t->cmd.lun == f->lun;
+	case TMF_CLEAR_TASK_SET:
+	case TMF_LUN_RESET:
+		return t->cmd.lun == f->lun;
+	case TMF_TARGET_WARM_RESET:
+	case TMF_TARGET_COLD_RESET:
+		return true;
+	case TMF_CLEAR_ACA:
+		break;
+	}
+	return false;
+}
+
+typedef bool (*task_fn)(const struct tmf *f, struct task *t);
+
+/* Until fn says true. */
+static bool each_task(const struct tmf *f, struct session *s, task_fn fn)
+{
+	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
+		list_for_each_safe (it, &s->buckets[i]) {
+			struct task *t = list_entry(it, struct task, link);
+
+			if (concerns(f, t) && fn(f, t))
+				return true;
+		}
+	return false;
+}
+
+static bool each_session(struct stag_block_target *target, const struct tmf *f, task_fn fn)
+{
+	list_for_each_safe (it, &target->sessions)
+		if (each_task(f, list_entry(it, struct session, link), fn))
+			return true;
+	return false;
+}
+
+static bool abort_one(const struct tmf *f, struct task *t)
+{
+	task_abort(t);
+	return false;
+}
+
+static bool works(const struct tmf *f, struct task *t)
+{
+	if (!t->aborted)
+		return false;
+	list_for_each (it, &t->pieces)
+		if (list_entry(it, struct piece, link)->state == PIECE_AT_UNIT)
+			return true;
+	return t->phase == TASK_WORKS;
+}
+
+/* ---- answers ---------------------------------------------------------------------------- */
+
+static void answer(struct session *s, uint32_t itt, enum task_outcome outcome)
+{
+	struct pdu p = {
+		.opcode = TASK_RESPONSE, .flags = PDU_FINAL, .code = (uint8_t)outcome, .itt = itt};
+
+	conn_send(s->conn, &p, NULL, 0);
+}
+
+/* RFC 7143 §11.5.1: after a cold reset no connection is left. */
+static void drop_all(struct stag_block_target *t, const struct session *asked)
+{
+	list_for_each_safe (it, &t->sessions) {
+		struct session *s = list_entry(it, struct session, link);
+
+		if (s->conn && s != asked)
+			conn_end(s->conn);
+	}
+	conn_finish(asked->conn);
+}
+
+static void end(struct stag_block_target *t, struct tmf *f)
+{
+	struct session *s = f->session;
+	bool cold = f->function == TMF_TARGET_COLD_RESET;
+
+	list_del(&f->link);
+	free(f);
+	if (cold)
+		drop_all(t, s);
+}
+
+void tmf_run(struct stag_block_target *t)
+{
+	struct list *it;
+
+	t->tmf_due = false;
+again:
+	for (it = t->tmfs.next; it != &t->tmfs; it = it->next) {
+		struct tmf *f = list_entry(it, struct tmf, link);
+
+		if (each_session(t, f, works))
+			continue;
+		answer(f->session, f->itt, TASK_FUNCTION_COMPLETE);
+		end(t, f);
+		goto again; /* a cold reset ends others, too */
+	}
+}
+
+void tmf_session_gone(struct session *s)
+{
+	list_for_each_safe (it, &s->target->tmfs) {
+		struct tmf *f = list_entry(it, struct tmf, link);
+
+		if (f->session != s)
+			continue;
+		list_del(&f->link);
+		free(f);
+	}
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+/* What can be said at once; TASK_FUNCTION_COMPLETE: tasks are to be aborted. */
+static enum task_outcome check(struct session *s, const struct pdu *p, uint8_t function)
+{
+	if (function == TMF_ABORT_TASK)
+		return session_find(s, p->ref_tag) ? TASK_FUNCTION_COMPLETE : TASK_NO_TASK;
+	if (function > TMF_TARGET_COLD_RESET)
+		return function == 8 ? TASK_NO_REASSIGNMENT : TASK_NOT_SUPPORTED;
+	switch (scsi_tmf(s->target->scsi, s->nexus, (enum scsi_tmf)function, p->lun)) {
+	case 0:
+		return TASK_FUNCTION_COMPLETE;
+	case -ENOENT:
+		return TASK_NO_LUN;
+	case -EOPNOTSUPP:
+		return TASK_NOT_SUPPORTED;
+	default:
+		return TASK_REJECTED;
+	}
+}
+
+void tmf_take(struct session *s, const struct pdu *p)
+{
+	uint8_t function = p->flags & 0x7f;
+	enum task_outcome outcome = check(s, p, function);
+	struct tmf *f;
+
+	f = outcome == TASK_FUNCTION_COMPLETE ? malloc(sizeof(*f)) : NULL;
+	if (!f) {
+		answer(s, p->itt, outcome == TASK_FUNCTION_COMPLETE ? TASK_REJECTED : outcome);
+		return;
+	}
+	*f = (struct tmf){.session = s,
+			  .itt = p->itt,
+			  .function = function,
+			  .lun = p->lun,
+			  .ref_tag = p->ref_tag,
+			  .born = s->target->births};
+	list_add_tail(&s->target->tmfs, &f->link);
+	s->target->tmf_due = true;
+	each_session(s->target, f, abort_one);
+}

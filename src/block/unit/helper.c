@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * helper.c - a thread for what blocks: to give a file's space back, to say where it has some, and to seek a unit anew.
+ *
+ * io_uring knows fallocate(2), but verbs know nothing of it; and zeroes instead would fill the disk that was to be emptied. It has
+ * one job at a time: a disk that frees slowly shall not slow down others more than it must.
+ */
+#include "block/unit/lun.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+struct job {
+	struct list link;
+	struct lun_io *io;
+	int fd;
+};
+
+struct helper {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	struct list jobs, done;
+	atomic_uint n_done;
+	bool ends;
+	int fd;
+};
+
+/* ---- the calls -------------------------------------------------------------------- */
+
+static int punch(const struct lun_io *io, int fd)
+{
+	bool durable = io->fua || !lun_facts(io->lun)->write_back;
+
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(io->offset + io->at),
+		      (off_t)io->step) != 0)
+		return -errno;
+	return durable && fdatasync(fd) != 0 ? -errno : 0;
+}
+
+/* Whole blocks alone have no data. */
+static int find_extent(struct lun_io *io, int fd)
+{
+	uint64_t end = io->offset + io->length, block = lun_facts(io->lun)->block;
+	off_t data = lseek(fd, (off_t)io->offset, SEEK_DATA), hole;
+
+	io->mapped = true;
+	io->where = end;
+	if (data < 0 && errno != ENXIO)
+		return 0; /* it does not say */
+	if (data < 0 || (uint64_t)data >= io->offset + block) {
+		io->mapped = false;
+		if (data >= 0 && (uint64_t)data < end)
+			io->where = (uint64_t)data / block * block;
+		return 0;
+	}
+	hole = lseek(fd, (off_t)io->offset, SEEK_HOLE);
+	if (hole >= 0 && (uint64_t)hole < end)
+		io->where = ((uint64_t)hole + block - 1) / block * block;
+	return 0;
+}
+
+static int mend(struct lun *l)
+{
+	int rc = lun_reconnect(l);
+
+	if (rc != 0)
+		log_warn("block: %s", stag_block_error());
+	return rc;
+}
+
+static int carry_out(const struct job *j)
+{
+	switch ((enum lun_phase)j->io->phase) {
+	case PHASE_PUNCH:
+		return punch(j->io, j->fd);
+	case PHASE_SYNC:
+		return fdatasync(j->fd) == 0 ? 0 : -errno;
+	case PHASE_MEND:
+		return mend(j->io->lun);
+	default:
+		return find_extent(j->io, j->fd);
+	}
+}
+
+/* ---- the thread ---------------------------------------------------------------------- */
+
+static struct job *next_job(struct helper *h)
+{
+	struct job *j = NULL;
+
+	LOCK_FOR_SCOPE(&h->lock);
+	while (list_empty(&h->jobs) && !h->ends)
+		pthread_cond_wait(&h->wake, &h->lock);
+	if (!list_empty(&h->jobs)) {
+		j = list_entry(h->jobs.next, struct job, link);
+		list_del(&j->link);
+	}
+	return j;
+}
+
+static void *run(void *arg)
+{
+	struct helper *h = arg;
+	uint64_t one = 1;
+	struct job *j;
+
+	while ((j = next_job(h))) {
+		j->io->result = carry_out(j);
+		pthread_mutex_lock(&h->lock);
+		list_add_tail(&h->done, &j->link);
+		if (atomic_fetch_add(&h->n_done, 1) == 0 && write(h->fd, &one, sizeof(one)) < 0)
+			log_err("block: the helper cannot say that it is done");
+		pthread_mutex_unlock(&h->lock);
+	}
+	return NULL;
+}
+
+int helper_create(struct helper **out)
+{
+	struct helper *h = calloc(1, sizeof(*h));
+	int rc = ENOMEM;
+
+	if (!h)
+		return -ENOMEM;
+	pthread_mutex_init(&h->lock, NULL);
+	pthread_cond_init(&h->wake, NULL);
+	list_init(&h->jobs);
+	list_init(&h->done);
+	h->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (h->fd >= 0)
+		rc = pthread_create(&h->thread, NULL, run, h);
+	if (rc == 0) {
+		*out = h;
+		return 0;
+	}
+	if (h->fd >= 0)
+		close(h->fd);
+	free(h);
+	return -rc;
+}
+
+void helper_destroy(struct helper *h)
+{
+	if (!h)
+		return;
+	pthread_mutex_lock(&h->lock);
+	h->ends = true;
+	pthread_cond_signal(&h->wake);
+	pthread_mutex_unlock(&h->lock);
+	pthread_join(h->thread, NULL);
+	pthread_mutex_destroy(&h->lock);
+	pthread_cond_destroy(&h->wake);
+	close(h->fd);
+	free(h);
+}
+
+int helper_fd(struct helper *h)
+{
+	return h->fd;
+}
+
+int helper_give(struct helper *h, struct lun_io *io, int fd)
+{
+	struct job *j = malloc(sizeof(*j));
+
+	if (!j)
+		return -ENOMEM;
+	*j = (struct job){.io = io, .fd = fd};
+	pthread_mutex_lock(&h->lock);
+	list_add_tail(&h->jobs, &j->link);
+	pthread_cond_signal(&h->wake);
+	pthread_mutex_unlock(&h->lock);
+	return 0;
+}
+
+/* The event is there as long as something is. */
+struct lun_io *helper_take(struct helper *h)
+{
+	struct lun_io *io;
+	struct job *j;
+	uint64_t n;
+
+	if (atomic_load(&h->n_done) == 0)
+		return NULL;
+	pthread_mutex_lock(&h->lock);
+	j = list_entry(h->done.next, struct job, link);
+	list_del(&j->link);
+	if (atomic_fetch_sub(&h->n_done, 1) == 1 && read(h->fd, &n, sizeof(n)) < 0)
+		log_err("block: the helper's event cannot be lowered");
+	pthread_mutex_unlock(&h->lock);
+	io = j->io;
+	free(j);
+	return io;
+}

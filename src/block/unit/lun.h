@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * lun.h - what the files of units know of each other.
+ *
+ *     units.c      the engine: verbs objects, memory, who polls and who sleeps
+ *     lun.c        a unit: what is behind it, and what is told of it
+ *     map.c        one that is memory, mapped
+ *     io.c         an operation, from lun_start() to done(): a row of steps, each a work request
+ *     helper.c     a thread for what blocks
+ *
+ * A unit has a local queue pair on storage with every order given up: SCSI promises none among commands under way. What has
+ * to be alone (COMPARE_WRITE, OR, DISCARD) holds a lock on its range against others that write: all sessions are served by one
+ * thread, so that this is a list.
+ *
+ *                          +--------------------- held: another is in the way
+ *                          v
+ *     lun_start() --> active --> [scratch queue] --> to_post --> in flight --> next step, or done()
+ *                                                       ^            |
+ *                                                       +------------+ the connection ended under it
+ */
+#ifndef STAG_BLOCK_LUN_H
+#define STAG_BLOCK_LUN_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+
+#include "block/block.h"
+#include "dv/dv.h"
+#include "stag/stagdv.h"
+#include "stag/store.h"
+
+/* ---- helper.c -------------------------------------------------------------------- */
+
+struct helper;
+
+int helper_create(struct helper **out);
+void helper_destroy(struct helper *h); /* when it has nothing to do */
+int helper_fd(struct helper *h);       /* readable when helper_take() has something */
+/* Carries out SYNC, PUNCH or EXTENT of an operation's step, or MENDs its unit; io->result says how it went. */
+int helper_give(struct helper *h, struct lun_io *io, int fd);
+struct lun_io *helper_take(struct helper *h); /* NULL: none, found without a system call */
+
+/* ---- units.c ------------------------------------------------------------------------ */
+
+#define UNITS_BATCH 32
+
+struct units {
+	const struct dv *dv;
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	struct helper *helper;
+	int fd;	    /* an epoll of the channel's and the helper's */
+	bool armed; /* the next completion raises an event */
+	bool due;   /* there was one since: the event is there, or about to be */
+
+	uint8_t *slab;
+	size_t slab_bytes;
+	struct ibv_mr *mr; /* of all of it */
+	struct buffer *buffers;
+	struct list free_buffers;
+	bool hungry; /* somebody got none */
+	void (*on_buffer)(void *arg);
+	void *on_buffer_arg;
+
+	const uint8_t *zeroes; /* UNITS_BUFFER bytes of them */
+	uint8_t *scratch;      /* as many, for one operation's step at a time */
+	struct lun_io *scratch_user;
+	struct list scratch_queue;
+
+	struct list dirty; /* units with something to post */
+	int n_done;	   /* done() was called so often */
+
+	struct ibv_send_wr wr[UNITS_BATCH]; /* what one post takes */
+	struct ibv_sge sge[UNITS_BATCH][LUN_MAX_IOV];
+};
+
+/* ---- lun.c ------------------------------------------------------------------------------ */
+
+#define LUN_DEPTH 128 /* work requests in flight */
+
+struct lun {
+	struct units *u;
+	struct lun_facts facts;
+	char *where;
+	uint32_t flags; /* enum stag_block_lun_flags */
+	struct ibv_qp *qp;
+	uint32_t rkey;
+
+	/* a file or device */
+	int fd; /* -1: a partition */
+	bool is_device;
+	bool punches; /* as far as is known */
+	int sync_fd;  /* to make durable what no barrier knows of; -1: it is memory */
+	bool unsynced;
+	struct stagdv_medium *medium;
+	struct ibv_mr *mr;
+	struct lun_map *map; /* NULL: it is no memory, or cannot be mapped */
+
+	/* a partition */
+	struct stag_store_endpoint *endpoint;
+	struct stag_store *store; /* to look at, */
+	pthread_mutex_t look;	  /* one at a time */
+	uint64_t id;
+
+	/* io.c */
+	struct list active;	   /* lun_io.active: whoever may be in the way of another */
+	struct list held, to_post; /* lun_io.link */
+	uint32_t exclusive;	   /* of active and held, those that want to be alone */
+	uint32_t in_flight;
+	struct list dirty; /* in units.dirty */
+	bool broken;	   /* its queue pair: nothing is posted until it has another */
+	bool mending; /* the helper seeks one: qp, rkey, is_open and no_writes are the helper's */
+	struct lun_io mend;
+	bool is_open;	   /* has a queue pair */
+	bool no_writes;	   /* the right to was taken away; it may come back */
+	uint64_t retry_at; /* when it may be sought anew, or written to */
+};
+
+/* A new queue pair, to what is there now. -ENODEV: nothing is. */
+int lun_reconnect(struct lun *l);
+
+/* ---- map.c ------------------------------------------------------------------------------ */
+
+void lun_map(
+	struct lun *l); /* as long as it is now, if it is memory; what was lent before stays good */
+void lun_unmap(struct lun *l);
+/* NULL: not all of it has pages. */
+uint8_t *lun_map_at(struct lun *l, uint64_t offset, uint64_t length, uint32_t *lkey);
+bool lun_map_is_torn(const struct lun_map *m); /* a page of it has gone */
+void lun_map_touch(struct lun *l, uint64_t offset,
+		   uint64_t length); /* is it there? then it is not torn */
+void lun_map_punched(struct lun *l, uint64_t offset, uint64_t length);
+
+/* ---- io.c ------------------------------------------------------------------------------ */
+
+void lun_post(struct lun *l); /* what is in to_post */
+void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc);
+void lun_helped(struct lun_io *io); /* the helper has done its part */
+void lun_mark_dirty(struct lun *l);
+
+/* What a step of an operation does. */
+enum lun_phase {
+	PHASE_MOVE,   /* between its memory and the unit */
+	PHASE_CHECK,  /* from the unit to the scratch memory, to look at */
+	PHASE_SEARCH, /* the same, of a read that failed: where? */
+	PHASE_PUT,    /* and back */
+	PHASE_ZERO,   /* zeroes to the unit */
+	PHASE_FLUSH,
+	PHASE_SYNC, /* the helper's, as these: what was written over a connection that ended */
+	PHASE_PUNCH,
+	PHASE_EXTENT,
+	PHASE_MEND, /* not an operation's: a new queue pair for its unit */
+};
+
+#endif

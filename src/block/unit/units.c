@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * units.c - the engine that all units of a target share: verbs objects, memory, and who hears of what is done.
+ */
+#include "block/unit/lun.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define MIN_BUFFERS 4
+#define CQ_DEPTH    (STAG_BLOCK_MAX_LUNS * LUN_DEPTH)
+
+/* ---- memory ---------------------------------------------------------------------- */
+
+/* Two more buffers than are given away: zeroes, and the scratch memory. */
+static int make_memory(struct units *u, uint64_t bytes)
+{
+	size_t n = bytes / UNITS_BUFFER < MIN_BUFFERS ? MIN_BUFFERS : bytes / UNITS_BUFFER;
+
+	u->slab_bytes = (n + 2) * UNITS_BUFFER;
+	u->slab = mmap(NULL, u->slab_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		       0);
+	if (u->slab == MAP_FAILED) {
+		u->slab = NULL;
+		return block_fail(ENOMEM, "no memory for %zu buffers", n);
+	}
+	u->buffers = calloc(n, sizeof(*u->buffers));
+	u->mr = ibv_reg_mr(
+		u->pd, u->slab, u->slab_bytes,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	if (!u->buffers || !u->mr)
+		return block_fail(ENOMEM, "%zu buffers cannot be registered", n);
+	for (size_t i = 0; i < n; i++) {
+		u->buffers[i].bytes = u->slab + i * UNITS_BUFFER;
+		u->buffers[i].lkey = u->mr->lkey;
+		list_add_tail(&u->free_buffers, &u->buffers[i].link);
+	}
+	u->zeroes = u->slab + n * UNITS_BUFFER;
+	u->scratch = u->slab + (n + 1) * UNITS_BUFFER;
+	return 0;
+}
+
+struct buffer *units_buffer(struct units *u)
+{
+	struct list *first = u->free_buffers.next;
+
+	if (list_empty(&u->free_buffers)) {
+		u->hungry = true;
+		return NULL;
+	}
+	list_del(first);
+	return list_entry(first, struct buffer, link);
+}
+
+/* The one that was used last is in some processor's cache. */
+void units_put_buffer(struct units *u, struct buffer *b)
+{
+	list_add_tail(u->free_buffers.next, &b->link);
+	if (!u->hungry)
+		return;
+	u->hungry = false;
+	if (u->on_buffer)
+		u->on_buffer(u->on_buffer_arg);
+}
+
+void units_on_buffer(struct units *u, void (*fn)(void *arg), void *arg)
+{
+	u->on_buffer = fn;
+	u->on_buffer_arg = arg;
+}
+
+struct ibv_pd *units_pd(struct units *u)
+{
+	return u->pd;
+}
+
+/* ---- verbs ------------------------------------------------------------------------- */
+
+static int set_nonblocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -errno : 0;
+}
+
+static int make_objects(struct units *u)
+{
+	u->dv = dv_find();
+	if (!u->dv)
+		return block_fail(
+			EOPNOTSUPP,
+			"logical units need the software adapter: run it with 'stag run --'");
+	u->context = dv_open_first(u->dv);
+	if (!u->context)
+		return block_fail(ENODEV, "the software adapter has no device");
+	u->pd = ibv_alloc_pd(u->context);
+	u->channel = ibv_create_comp_channel(u->context);
+	if (!u->pd || !u->channel)
+		return block_fail(errno, "the software adapter: %s", strerror(errno));
+	u->cq = ibv_create_cq(u->context, CQ_DEPTH, NULL, u->channel, 0);
+	if (!u->cq)
+		return block_fail(errno, "cannot make a completion queue: %s", strerror(errno));
+	return set_nonblocking(u->channel->fd);
+}
+
+static int watch(struct units *u, int fd)
+{
+	struct epoll_event e = {.events = EPOLLIN};
+
+	return epoll_ctl(u->fd, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
+}
+
+static int make_events(struct units *u)
+{
+	int rc = helper_create(&u->helper);
+
+	if (rc != 0)
+		return block_fail(-rc, "cannot start a thread: %s", strerror(-rc));
+	u->fd = epoll_create1(EPOLL_CLOEXEC);
+	rc = u->fd < 0 ? -errno : watch(u, u->channel->fd);
+	if (rc == 0)
+		rc = watch(u, helper_fd(u->helper));
+	return rc == 0 ? 0 : block_fail(-rc, "cannot watch for events: %s", strerror(-rc));
+}
+
+int units_create(struct units **out, uint64_t staging_bytes)
+{
+	struct units *u = calloc(1, sizeof(*u));
+	int rc;
+
+	if (!u)
+		return block_fail(ENOMEM, "no memory");
+	u->fd = -1;
+	list_init(&u->free_buffers);
+	list_init(&u->scratch_queue);
+	list_init(&u->dirty);
+	rc = make_objects(u);
+	if (rc == 0)
+		rc = make_memory(u, staging_bytes);
+	if (rc == 0)
+		rc = make_events(u);
+	if (rc != 0) {
+		units_destroy(u);
+		return rc;
+	}
+	*out = u;
+	return 0;
+}
+
+void units_destroy(struct units *u)
+{
+	if (!u)
+		return;
+	helper_destroy(u->helper);
+	if (u->fd >= 0)
+		close(u->fd);
+	if (u->mr)
+		ibv_dereg_mr(u->mr);
+	if (u->cq)
+		ibv_destroy_cq(u->cq);
+	if (u->channel)
+		ibv_destroy_comp_channel(u->channel);
+	if (u->pd)
+		ibv_dealloc_pd(u->pd);
+	if (u->context)
+		ibv_close_device(u->context);
+	if (u->slab)
+		munmap(u->slab, u->slab_bytes);
+	free(u->buffers);
+	free(u);
+}
+
+/* ---- polling -------------------------------------------------------------------------- */
+
+static void post_dirty(struct units *u)
+{
+	while (!list_empty(&u->dirty)) {
+		struct lun *l = list_entry(u->dirty.next, struct lun, dirty);
+
+		list_del(&l->dirty);
+		lun_post(l);
+	}
+}
+
+static void take_completions(struct units *u)
+{
+	struct ibv_wc wc[UNITS_BATCH];
+	int n;
+
+	do {
+		n = ibv_poll_cq(u->cq, UNITS_BATCH, wc);
+		u->due |= n > 0 && u->armed;
+		for (int i = 0; i < n; i++) {
+			struct lun_io *io = (struct lun_io *)(uintptr_t)wc[i].wr_id;
+
+			lun_completed(io->lun, io, &wc[i]);
+		}
+	} while (n == UNITS_BATCH);
+}
+
+static void take_helped(struct units *u)
+{
+	struct lun_io *io;
+
+	while ((io = helper_take(u->helper)))
+		lun_helped(io);
+}
+
+/* Lowers what was raised for us. Not before it is due: it takes system calls to find that there is nothing. */
+static void take_event(struct units *u)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	while (ibv_get_cq_event(u->channel, &cq, &context) == 0) {
+		ibv_ack_cq_events(cq, 1);
+		u->armed = u->due = false;
+	}
+}
+
+int units_poll(struct units *u)
+{
+	u->n_done = 0;
+	if (u->due)
+		take_event(u);
+	post_dirty(u);
+	take_completions(u);
+	take_helped(u);
+	post_dirty(u);
+	return u->n_done;
+}
+
+int units_arm(struct units *u)
+{
+	if (!u->armed && ibv_req_notify_cq(u->cq, 0) != 0)
+		return 1;
+	u->armed = true;
+	u->n_done = 0;
+	post_dirty(u);
+	take_completions(u);
+	take_helped(u);
+	post_dirty(u);
+	return u->n_done > 0;
+}
+
+int units_fd(struct units *u)
+{
+	return u->fd;
+}
