@@ -7,7 +7,7 @@
 #ifndef STAG_TEST_BLOCK_FAKE_UNIT_H
 #define STAG_TEST_BLOCK_FAKE_UNIT_H
 
-#include "block/block.h"
+#include "block/scsi/scsi.h"
 
 struct lun *fake_unit(uint64_t size, uint32_t block);
 void fake_free(struct lun *l);

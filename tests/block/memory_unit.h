@@ -8,7 +8,7 @@
 #ifndef STAG_TEST_MEMORY_UNIT_H
 #define STAG_TEST_MEMORY_UNIT_H
 
-#include "block/block.h"
+#include "block/unit/unit.h"
 
 #define MEMORY_UNIT_SIZE (4u << 20)
 

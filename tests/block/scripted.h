@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 
-#include "block/block.h"
+#include "block/scsi/scsi.h"
 #include "block/iscsi/iscsi.h"
 
 #define SCRIPTED_SIZE (64u << 10)

@@ -22,7 +22,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "block/block.h"
+#include "block/unit/unit.h"
 #include "dice.h"
 #include "stag/stagdv.h"
 #include "stag/store.h"

@@ -19,7 +19,7 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
-#include "block/block.h"
+#include "block/scsi/scsi.h"
 #include "block/iscsi/iscsi.h"
 #include "stag/stagdv.h"
 #include "wire/wire.h"

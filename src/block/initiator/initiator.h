@@ -36,8 +36,10 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "block/block.h"
 #include "block/iscsi/iscsi.h"
+#include "block/scsi/codes.h"
 
 #define INITIATOR_DEPTH	    128
 #define INITIATOR_MAX_DEPTH 4096

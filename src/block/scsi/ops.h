@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "block/block.h"
+#include "block/scsi/scsi.h"
 
 /* ---- numbers of ours ---------------------------------------------------------- */
 

@@ -22,8 +22,11 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include "base/list.h"
 #include "block/block.h"
 #include "block/iscsi/iscsi.h"
+#include "block/scsi/scsi.h"
+#include "block/unit/unit.h"
 #include "stag/stagdv.h"
 
 struct stag_block_target;

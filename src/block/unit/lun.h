@@ -25,6 +25,7 @@
 #include <pthread.h>
 
 #include "block/block.h"
+#include "block/unit/unit.h"
 #include "dv/dv.h"
 #include "stag/stagdv.h"
 #include "stag/store.h"
