@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "pool/pool.h"
-#include "pool/roll.h"
+#include "pool/memory/memory.h"
+#include "pool/role/roll.h"
 
 #define SECTION_MAX 49 /* what inih keeps of a section's name, and of a setting's */
 #define TEXT_MAX    (1u << 20)

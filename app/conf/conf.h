@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "pool/secrets.h"
+#include "pool/admit/secrets.h"
 #include "stag/block.h"
 #include "stag/pool.h"
 #include "stag/store.h"

@@ -11,9 +11,9 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "pool/lease.h"
-#include "pool/roll.h"
-#include "pool/roll_where.h"
+#include "pool/role/lease.h"
+#include "pool/role/roll.h"
+#include "pool/role/roll_where.h"
 
 #define US     1ull
 #define MS     1000ull

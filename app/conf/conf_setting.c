@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 
 #define MS 1000ull
 

@@ -9,7 +9,7 @@
 
 #include "base/cleanup.h"
 #include "complain.h"
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 #include "store_words.h"
 
 static char *make_path(const struct conf *conf, const char *value)

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 
-/* ---- where its nodes are: as src/pool/client_where.c takes it, and nobody is asked what a name means ------------ */
+/* ---- where its nodes are: as src/pool/client/where.c takes it, and nobody is asked what a name means ------------ */
 
 #define NODES_MOST   1023
 #define NODES_WANTED "HOST[:PORT][,HOST[:PORT]...], an IPv6 address in brackets"

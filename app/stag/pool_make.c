@@ -23,7 +23,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "conf.h"
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 #include "stag.h"
 #include "store.h"
 

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pool/secrets.h"
+#include "pool/admit/secrets.h"
 #include "stag/pool.h"
 
 struct pool_use {

@@ -19,7 +19,7 @@
 
 #include "base/file.h"
 #include "conf.h"
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 #include "stag.h"
 
 #define SECRETS_ROOM (1u << 20)

@@ -30,7 +30,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 #include "stag/pool.h"
 
 #define MAX_NODES    4u

@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 
 /* ---- a change, and what was done of it ------------------------------------------------------- */
 

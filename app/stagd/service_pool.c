@@ -16,7 +16,7 @@
 #include "base/cleanup.h"
 #include "live.h"
 #include "notify.h"
-#include "pool/state.h"
+#include "pool/role/state.h"
 #include "pool_words.h"
 
 struct node {

@@ -7,8 +7,8 @@
 #include <errno.h>
 
 #include "base/log.h"
-#include "pool/admit.h"
-#include "pool/roll_where.h"
+#include "pool/admit/admit.h"
+#include "pool/role/roll_where.h"
 
 #define SECRET "a secret that nobody guesses"
 

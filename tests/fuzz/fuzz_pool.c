@@ -11,7 +11,7 @@
 #include <errno.h>
 
 #include "door.h"
-#include "pool/pool.h"
+#include "pool/memory/memory.h"
 
 enum {
 	REQUESTS,

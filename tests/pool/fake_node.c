@@ -25,8 +25,8 @@
 
 #include "base/clock.h"
 #include "dv/dv.h"
-#include "pool/admit.h"
-#include "pool/node.h"
+#include "pool/admit/admit.h"
+#include "pool/admit/protocol.h"
 
 #define MAX_CLIENTS 8
 #define RECORD_ROOM (POOL_RECORD_MAX + 4096u)

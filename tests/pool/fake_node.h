@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "pool/pool.h"
+#include "pool/memory/memory.h"
 
 #define FAKE_SECRET "what ann and the nodes know"
 

@@ -8,9 +8,9 @@
 
 #include <rdma/rdma_cma.h>
 
-#include "pool/admit.h"
-#include "pool/node.h"
-#include "pool/pool.h"
+#include "pool/admit/admit.h"
+#include "pool/admit/protocol.h"
+#include "pool/memory/memory.h"
 
 #define RAW_MEMORY (1u << 20) /* of its own, for values */
 

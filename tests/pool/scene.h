@@ -5,7 +5,7 @@
 #ifndef POOL_SCENE_H
 #define POOL_SCENE_H
 
-#include "pool/pool.h"
+#include "pool/memory/memory.h"
 
 #define SCENE_ADDRESS 0x4000000000ull
 #define SCENE_LOG     (2u << 20)

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "dice.h"
-#include "pool/admit.h"
+#include "pool/admit/admit.h"
 
 static const uint8_t uuid[ROLL_UUID_LEN] = {7, 8, 9};
 static const char ann_secret[] = "ann's own secret, of some length",

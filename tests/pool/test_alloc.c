@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "dice.h"
-#include "pool/ops.h"
+#include "pool/memory/ops.h"
 
 #define MOST 50000
 

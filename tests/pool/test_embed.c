@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "pool/pool.h"
+#include "pool/memory/memory.h"
 #include "stag/pool.h"
 
 #define SECRET	"a secret of the nodes"

@@ -24,7 +24,7 @@
 #include <cmocka.h>
 
 #include "dice.h"
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 
 #define PATIENT "?timeout=30000"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_life.c - proof that a process has ended (src/pool/life.h): there when it has, and never before.
+ * test_life.c - proof that a process has ended (src/pool/role/life.h): there when it has, and never before.
  *
  * As `test_pool_life caught` it is about a build with a fault: it has to be found.
  */
@@ -21,7 +21,7 @@
 
 #include <cmocka.h>
 
-#include "pool/life.h"
+#include "pool/role/life.h"
 
 static char dir[] = "/tmp/stag-life-XXXXXX", path[64];
 

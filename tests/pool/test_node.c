@@ -25,13 +25,13 @@
 #include <unistd.h>
 
 #include "dice.h"
-#include "pool/roll.h"
+#include "pool/role/roll.h"
 
 #define SECRET	       "a secret of the nodes, long enough"
 #define WORD	       "a word that the client knows"
 #define SIZE	       (16ull << 20)
 #define NUM_VALUES     40
-#define STAGING_SLICES 32u /* as server.h has it */
+#define STAGING_SLICES 32u /* as node.h has it */
 #define PATIENCE_S     60
 
 #define await(condition)                                                                           \

@@ -24,8 +24,8 @@
 #include <cmocka.h>
 
 #include "dice.h"
-#include "pool/roll.h"
-#include "pool/roll_where.h"
+#include "pool/role/roll.h"
+#include "pool/role/roll_where.h"
 
 static struct roll a_roll(void)
 {

@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "pool/role.h"
+#include "pool/role/role.h"
 
 #define MS NS_PER_MS
 

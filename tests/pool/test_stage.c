@@ -3,7 +3,7 @@
  * test_stage.c - slots of a node's memory, as a client uses them: which one a value takes, what is posted, and what a node may
  * say of them. No device: who posts is the test.
  */
-#include "pool/client.h"
+#include "pool/client/client.h"
 
 #include <errno.h>
 #include <setjmp.h>
@@ -27,7 +27,7 @@ static struct {
 	int post_error, use_error;
 } s;
 
-/* ---- what client_stage.c calls ------------------------------------------------------------- */
+/* ---- what stage.c calls ------------------------------------------------------------- */
 
 int memory_use(struct stag_pool *p, struct op *op, const void *at, size_t length, int access,
 	       uint32_t *lkey, uint32_t *rkey)

@@ -21,8 +21,8 @@
 #include <cmocka.h>
 
 #include "dice.h"
-#include "pool/secrets.h"
-#include "pool/state.h"
+#include "pool/admit/secrets.h"
+#include "pool/role/state.h"
 
 static char path[] = "/dev/shm/stag-state-XXXXXX";
 static int dir;

@@ -2,7 +2,7 @@
 /*
  * test_wire.c - messages: what is written is read, and what an operation does not take is refused.
  */
-#include "pool/pool.h"
+#include "pool/memory/memory.h"
 
 #include <errno.h>
 #include <setjmp.h>

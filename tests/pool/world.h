@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "pool/role.h"
+#include "pool/role/role.h"
 
 enum world_fault {
 	FAULT_CRASH = 1 << 0,  /* memory is lost; the node comes back */

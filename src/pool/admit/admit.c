@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * admit.c - who comes in: the node's side of admit.h, and what both sides compute.
+ */
+#include "pool/admit/admit.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "pool/admit/mac.h"
+
+#define TICKET_LIFE   (10 * NS_PER_S)
+#define USED_SETS     4096 /* tickets that were used and have not expired: 32768, or some less */
+#define USED_WAYS     8
+#define NUM_PATIENCE  1024
+#define ADDRESS_TRIES 8 /* failures at once; one more each half second */
+#define ADDRESS_AGAIN (NS_PER_S / 2)
+#define NAME_TRIES                                                                                 \
+	32 /* a name is failed by anybody who likes to, so it is not shut out by that for long */
+#define NAME_AGAIN (NS_PER_S / 8)
+
+/* Failures that are forgotten one by one: of all names, or addresses, that fall in here. */
+struct patience {
+	unsigned int failures;
+	uint64_t since; /* when the last one was forgotten */
+};
+
+struct used_ticket {
+	uint64_t made;
+	uint8_t ticket[ADMIT_TICKET_LEN];
+};
+
+struct admit {
+	uint8_t uuid[ROLL_UUID_LEN];
+	uint8_t own_key[32]; /* of this life: for tickets, and where names fall */
+	const struct secrets *secrets;
+	struct used_ticket used[USED_SETS][USED_WAYS];
+	struct patience by_address[NUM_PATIENCE], by_name[NUM_PATIENCE];
+};
+
+struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct secrets *secrets)
+{
+	struct admit *a = calloc(1, sizeof(*a));
+
+	if (!a || RAND_bytes(a->own_key, sizeof(a->own_key)) != 1) {
+		free(a);
+		return NULL;
+	}
+	memcpy(a->uuid, uuid, ROLL_UUID_LEN);
+	a->secrets = secrets;
+	return a;
+}
+
+void admit_destroy(struct admit *a)
+{
+	if (a)
+		OPENSSL_cleanse(a, sizeof(*a));
+	free(a);
+}
+
+void admit_use(struct admit *a, const struct secrets *secrets)
+{
+	a->secrets = secrets;
+}
+
+/* ---- patience ------------------------------------------------------------------------- */
+
+static struct patience *patience_of(struct admit *a, struct patience *table, const void *key,
+				    size_t len)
+{
+	uint8_t mac[ADMIT_MAC_LEN];
+	uint32_t at;
+
+	if (!HMAC(EVP_sha256(), a->own_key, sizeof(a->own_key), key, len, mac, NULL))
+		return &table[0];
+	memcpy(&at, mac, sizeof(at));
+	return &table[at % NUM_PATIENCE];
+}
+
+static bool is_patient(struct patience *p, uint64_t now, unsigned int tries, uint64_t again)
+{
+	uint64_t forgotten = now > p->since ? (now - p->since) / again : 0;
+
+	if (forgotten) {
+		p->failures = forgotten < p->failures ? p->failures - (unsigned int)forgotten : 0;
+		p->since += forgotten * again;
+	}
+	return p->failures < tries;
+}
+
+static void try_patience(struct patience *p, uint64_t now)
+{
+	if (p->failures++ == 0)
+		p->since = now;
+}
+
+/* ---- tickets ------------------------------------------------------------------------------ */
+
+struct visitor {
+	const void *address;
+	size_t address_len;
+	enum admit_as as;
+	const char *name; /* ROLL_NAME_LEN bytes */
+	const uint8_t *nonce;
+};
+
+static bool make_ticket(struct admit *a, uint64_t made, const struct visitor *v,
+			uint8_t ticket[ADMIT_TICKET_LEN])
+{
+	uint8_t as = (uint8_t)v->as, mac[ADMIT_MAC_LEN];
+	uint64_t when = htole64(made);
+	const struct mac_part parts[] = {{"ticket", 6},
+					 {&when, sizeof(when)},
+					 {&as, 1},
+					 {v->name, ROLL_NAME_LEN},
+					 {v->nonce, ADMIT_NONCE_LEN},
+					 {v->address, v->address_len}};
+
+	if (!admit_mac(a->own_key, sizeof(a->own_key), parts, sizeof(parts) / sizeof(parts[0]),
+		       mac))
+		return false;
+	memcpy(ticket, &when, sizeof(when));
+	memcpy(ticket + sizeof(when), mac, ADMIT_TICKET_LEN - sizeof(when));
+	return true;
+}
+
+/* Ours, made for this visitor, and not expired. */
+static bool is_ticket_good(struct admit *a, uint64_t now, const struct visitor *v,
+			   const uint8_t *ticket)
+{
+	uint8_t mine[ADMIT_TICKET_LEN];
+	uint64_t made;
+
+	memcpy(&made, ticket, sizeof(made));
+	made = le64toh(made);
+	return make_ticket(a, made, v, mine) &&
+	       CRYPTO_memcmp(mine, ticket, ADMIT_TICKET_LEN) == 0 && made <= now &&
+	       now - made < TICKET_LIFE;
+}
+
+/* Its end is of a mac: all sets are used alike. */
+static struct used_ticket *set_of(struct admit *a, const uint8_t *ticket)
+{
+	uint32_t at;
+
+	memcpy(&at, ticket + ADMIT_TICKET_LEN - sizeof(at), sizeof(at));
+	return a->used[at % USED_SETS];
+}
+
+/* Good for one try, whatever comes of it. -EAGAIN: too many come at once. */
+static int use_ticket(struct admit *a, uint64_t now, const uint8_t *ticket)
+{
+	struct used_ticket *set = set_of(a, ticket), *free_one = NULL;
+
+	for (unsigned int i = 0; i < USED_WAYS; i++) {
+		struct used_ticket *u = &set[i];
+
+		if (u->made == 0 || now - u->made >= TICKET_LIFE)
+			free_one = u;
+		else if (memcmp(u->ticket, ticket, ADMIT_TICKET_LEN) == 0)
+			return -EACCES;
+	}
+	if (!free_one)
+		return -EAGAIN;
+	free_one->made = now ? now : 1;
+	memcpy(free_one->ticket, ticket, ADMIT_TICKET_LEN);
+	return 0;
+}
+
+/* ---- greetings ------------------------------------------------------------------------------ */
+
+static bool is_name_padded(const char *name)
+{
+	size_t len = strnlen(name, ROLL_NAME_LEN);
+
+	for (size_t i = len; i < ROLL_NAME_LEN; i++)
+		if (name[i])
+			return false;
+	return roll_name_is_valid(name);
+}
+
+static size_t refuse(void *reply, bool later)
+{
+	struct admit_head head = admit_head(ADMIT_REFUSAL, 0);
+
+	head.extra = later;
+	memcpy(reply, &head, sizeof(head));
+	return sizeof(head);
+}
+
+static size_t challenge(struct admit *a, uint64_t now, const struct visitor *v,
+			const struct admit_place *place, void *reply)
+{
+	struct admit_challenge c = {.head = admit_head(ADMIT_CHALLENGE, v->as)};
+	uint64_t epoch = htole64(place->epoch);
+
+	if (!make_ticket(a, now, v, c.ticket))
+		return refuse(reply, true);
+	memcpy(c.uuid, a->uuid, sizeof(c.uuid));
+	memcpy(c.epoch, &epoch, sizeof(epoch));
+	if (place->primary)
+		strncpy(c.primary, place->primary, sizeof(c.primary) - 1);
+	memcpy(reply, &c, sizeof(c));
+	return sizeof(c);
+}
+
+static const struct secret *secret_of(const struct admit *a, const struct visitor *v)
+{
+	const struct secret *s = v->as == ADMIT_NODE ? secrets_of_nodes(a->secrets)
+						     : secrets_find(a->secrets, v->name);
+
+	return s && (v->as == ADMIT_NODE || !(s->rights & RIGHT_NODE)) ? s : NULL;
+}
+
+/* Takes as long for a name that is not there as for one that is. */
+static bool is_proven(struct admit *a, const struct visitor *v, const struct admit_proof *proof,
+		      struct admit_session *session)
+{
+	static const struct secret nobody = {
+		.text = "there is nobody of that name: 0123456789 0123456789 0123456789 0"};
+	const struct secret *s = secret_of(a, v);
+	uint8_t mac[ADMIT_MAC_LEN];
+	bool same;
+
+	*session = (struct admit_session){.as = v->as, .rights = s ? s->rights : 0};
+	memcpy(session->name, v->name, ROLL_NAME_LEN);
+	memcpy(session->uuid, a->uuid, ROLL_UUID_LEN);
+	memcpy(session->nonce, proof->nonce, ADMIT_NONCE_LEN);
+	memcpy(session->ticket, proof->ticket, ADMIT_TICKET_LEN);
+	if (!admit_proof_mac(session, s ? s->text : nobody.text, mac))
+		return false;
+	same = CRYPTO_memcmp(mac, proof->mac, sizeof(mac)) == 0;
+	OPENSSL_cleanse(mac, sizeof(mac));
+	return same && s;
+}
+
+static bool is_head(const struct admit_head *h, const void *greeting, size_t len,
+		    enum admit_kind kind, size_t fixed)
+{
+	return len >= fixed && admit_is_head(greeting, len, kind) &&
+	       (h->as == ADMIT_CLIENT || h->as == ADMIT_NODE) && h->extra == 0;
+}
+
+static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visitor *v,
+				      const struct admit_proof *proof, void *reply,
+				      size_t *reply_len, struct admit_session *session)
+{
+	struct patience *name = patience_of(a, a->by_name, v->name, ROLL_NAME_LEN);
+	struct patience *address = patience_of(a, a->by_address, v->address, v->address_len);
+	bool patient = is_patient(name, now, NAME_TRIES, NAME_AGAIN);
+	int rc;
+
+	patient = is_patient(address, now, ADDRESS_TRIES, ADDRESS_AGAIN) && patient;
+	if (!patient) {
+		*reply_len = refuse(reply, true);
+		return ADMIT_NO;
+	}
+	/* Not of ours, or not any more: a node that was started again knows no earlier one. No secret was tried by it. */
+	if (!is_ticket_good(a, now, v, proof->ticket)) {
+		*reply_len = refuse(reply, true);
+		return ADMIT_NO;
+	}
+	rc = use_ticket(a, now, proof->ticket);
+	if (rc == -EAGAIN) {
+		*reply_len = refuse(reply, true);
+		return ADMIT_NO;
+	}
+	if (rc == 0 && is_proven(a, v, proof, session))
+		return ADMIT_YES;
+	try_patience(name, now);
+	try_patience(address, now);
+	log_warn("admission: %.63s did not prove itself", v->name);
+	*reply_len = refuse(reply, false);
+	return ADMIT_NO;
+}
+
+enum admit_verdict admit_judge(struct admit *a, uint64_t now, const void *address,
+			       size_t address_len, const struct admit_place *place,
+			       const void *greeting, size_t len, void *reply, size_t *reply_len,
+			       struct admit_session *session)
+{
+	struct visitor v = {.address = address, .address_len = address_len};
+	struct admit_head head;
+	struct admit_hello hello;
+	struct admit_proof proof;
+
+	*reply_len = refuse(reply, false);
+	if (len < sizeof(head))
+		return ADMIT_NO;
+	memcpy(&head, greeting, sizeof(head));
+	v.as = head.as;
+	if (is_head(&head, greeting, len, ADMIT_HELLO, sizeof(hello))) {
+		memcpy(&hello, greeting, sizeof(hello));
+		v.name = hello.name;
+		v.nonce = hello.nonce;
+		if (is_name_padded(v.name))
+			*reply_len = challenge(a, now, &v, place, reply);
+		return ADMIT_NO;
+	}
+	if (!is_head(&head, greeting, len, ADMIT_PROOF, sizeof(proof)))
+		return ADMIT_NO;
+	memcpy(&proof, greeting, sizeof(proof));
+	v.name = proof.name;
+	v.nonce = proof.nonce;
+	if (!is_name_padded(v.name))
+		return ADMIT_NO;
+	return judge_proof(a, now, &v, &proof, reply, reply_len, session);
+}
+
+int admit_make_welcome(struct admit *a, const struct admit_session *session, const void *facts,
+		       size_t facts_len, void *reply)
+{
+	struct visitor v = {.as = session->as, .name = session->name};
+	struct admit_welcome w = {.head = admit_head(ADMIT_WELCOME, session->as)};
+	const struct secret *s = secret_of(a, &v);
+
+	if (facts_len > ADMIT_FACTS_MAX)
+		return -EMSGSIZE;
+	w.head.extra = (uint8_t)session->rights;
+	w.facts_len = (uint8_t)facts_len;
+	if (!s || !admit_welcome_mac(session, s->text, &w.head, facts, facts_len, w.mac))
+		return -EACCES;
+	memcpy(reply, &w, sizeof(w));
+	if (facts_len)
+		memcpy((uint8_t *)reply + sizeof(w), facts, facts_len);
+	return (int)(sizeof(w) + facts_len);
+}

@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * ask.c - what is asked of the node: requests in messages, their sequences, the answers.
+ *
+ * All that waits goes into as few messages as it fits in. A change keeps its sequence until it is answered, so that whoever is
+ * primary then carries it out once; what has been answered up to a sequence is acknowledged by every later request.
+ */
+#include "pool/client/client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define ANSWER_INLINE (NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER)
+
+/* ---- sequences --------------------------------------------------------------------------- */
+
+/* false: too many that were asked before are not answered. */
+static bool take_sequence(struct stag_pool *p, struct op *op)
+{
+	if (op->sequence != 0)
+		return true;
+	if (!ask_is_change(op)) {
+		op->sequence = CLIENT_OWN | (uint64_t)(op->serial & INT32_MAX) << 32 | op->index;
+		return true;
+	}
+	if (p->window[p->next_sequence % POOL_WINDOW])
+		return false;
+	op->sequence = p->next_sequence++;
+	p->window[op->sequence % POOL_WINDOW] = op;
+	return true;
+}
+
+void ask_release(struct stag_pool *p, struct op *op)
+{
+	if (op->sequence != 0 && !(op->sequence & CLIENT_OWN))
+		p->window[op->sequence % POOL_WINDOW] = NULL;
+	op->sequence = 0;
+	while (p->lowest < p->next_sequence && !p->window[p->lowest % POOL_WINDOW])
+		p->lowest++;
+}
+
+/* ---- requests ---------------------------------------------------------------------------- */
+
+static bool has_value(const struct op *op)
+{
+	return op->io.op == STAG_POOL_INSERT || op->io.op == STAG_POOL_UPDATE ||
+	       op->io.op == STAG_POOL_PUT;
+}
+
+static bool is_read(const struct op *op)
+{
+	return op->wire_op == STAG_POOL_READ || op->wire_op == STAG_POOL_GET;
+}
+
+static bool is_upload(const struct op *op)
+{
+	return has_value(op) && op->io.length > POOL_DIRECT_MAX;
+}
+
+static uint8_t flags_of(const struct op *op)
+{
+	uint8_t flags = 0;
+
+	if (op->wire_op >= POOL_OP_ATTACH)
+		return 0;
+	if (has_value(op))
+		flags |= POOL_HAS_VALUE;
+	if (op->io.op == STAG_POOL_UPDATE || op->io.op == STAG_POOL_DELETE ||
+	    op->io.op == STAG_POOL_READ)
+		flags |= POOL_HAS_PTR;
+	if (op->io.flags & STAG_POOL_COMPARE)
+		flags |= POOL_COMPARE;
+	if (op->io.flags & STAG_POOL_EXCLUSIVE)
+		flags |= POOL_EXCLUSIVE;
+	return flags;
+}
+
+/* A long value: the node fetches it, by the STag that its message advertises, or by a region's key. */
+static int lend_value(struct stag_pool *p, struct op *op, struct pool_request *rq)
+{
+	int access = p->link.one_shot ? 0 : IBV_ACCESS_REMOTE_READ;
+	uint32_t lkey, rkey;
+	int rc = memory_use(p, op, op->io.from, op->io.length, access, &lkey, &rkey);
+
+	rq->source = POOL_SOURCE_PULL;
+	rq->source_address = (uintptr_t)op->io.from;
+	rq->key = p->link.one_shot ? 0 : rkey;
+	return rc;
+}
+
+/* Much room: the node writes there. */
+static int lend_room(struct stag_pool *p, struct op *op, struct pool_request *rq)
+{
+	uint32_t lkey, rkey;
+	int rc = memory_use(p, op, op->io.to, op->io.length,
+			    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &lkey, &rkey);
+
+	rq->source = POOL_SOURCE_PULL;
+	rq->source_address = (uintptr_t)op->io.to;
+	rq->key = rkey;
+	return rc;
+}
+
+static int make_request(struct stag_pool *p, struct op *op, struct pool_request *rq)
+{
+	*rq = (struct pool_request){
+		.op = op->wire_op,
+		.flags = flags_of(op),
+		.name = op->name,
+		.name_length = op->name_length,
+		.length = (uint32_t)op->io.length,
+		.sequence = op->sequence,
+		.acknowledged = p->lowest - 1,
+		.version = op->io.version,
+		.ptr = op->io.ptr,
+		.value = op->io.from,
+	};
+	if (has_value(op) && op->way == WAY_STAGED)
+		return stage_request(p, op, rq);
+	if (has_value(op) && op->way == WAY_PULLED)
+		return lend_value(p, op, rq);
+	if (is_read(op) && op->io.length > ANSWER_INLINE)
+		return lend_room(p, op, rq);
+	return 0;
+}
+
+/* ---- messages ---------------------------------------------------------------------------- */
+
+static struct message *message_get(struct stag_pool *p)
+{
+	struct message *m = p->free_messages;
+
+	if (m)
+		p->free_messages = m->next;
+	return m;
+}
+
+static void message_put(struct stag_pool *p, struct message *m)
+{
+	if (m->posted || m->unanswered != 0)
+		return;
+	m->next = p->free_messages;
+	p->free_messages = m;
+}
+
+/* staged: the op whose value goes before it; NULL: none does. */
+static int post(struct stag_pool *p, struct message *m, size_t length, struct op *staged)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)m->bytes,
+			      .length = (uint32_t)length,
+			      .lkey = p->messages_mr->lkey};
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id_of(WR_MESSAGE, m->index),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_SEND,
+		.send_flags = IBV_SEND_SIGNALED,
+	};
+	struct ibv_send_wr *bad;
+
+	m->posted = true;
+	if (staged)
+		return stage_post(p, staged, &wr);
+	return -ibv_post_send(p->link.id->qp, &wr, &bad);
+}
+
+/* With the value's memory in the same post. */
+static int post_advertising(struct stag_pool *p, struct message *m, size_t length, struct op *op)
+{
+	struct ibv_sge sge = {.addr = (uintptr_t)m->bytes,
+			      .length = (uint32_t)length,
+			      .lkey = p->messages_mr->lkey};
+	struct ibv_sge memory = {
+		.addr = (uintptr_t)op->io.from,
+		.length = (uint32_t)op->io.length,
+		.lkey = op->loan ? op->loan->mr->lkey : op->mr->lkey,
+	};
+	struct stagdv_advertise wr = {
+		.wr_id = wr_id_of(WR_MESSAGE, m->index),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.send_flags = IBV_SEND_SIGNALED,
+		.memory = &memory,
+		.num_memory = 1,
+		.access = IBV_ACCESS_REMOTE_READ,
+		.iova = (uintptr_t)op->io.from,
+		.reference = op->index,
+		.stag_at = -1,
+	};
+	int rc;
+
+	m->posted = true;
+	rc = -p->dv->advertise(p->link.id->qp, &wr, &op->stag);
+	op->advertised = rc == 0;
+	return rc;
+}
+
+static void asked(struct stag_pool *p, struct op *op, struct message *m)
+{
+	if (op->sent)
+		p->counts.retries++;
+	op->stage = OP_ASKED;
+	op->message = m;
+	op->sent = true;
+	m->unanswered++;
+	p->asking++;
+	p->uploads += is_upload(op);
+}
+
+static enum op_way way_of(const struct stag_pool *p, struct op *op)
+{
+	if (!has_value(op))
+		return WAY_INLINE;
+	if (stage_find(p, op->io.length, &op->slot))
+		return WAY_STAGED;
+	return op->io.length > CLIENT_INLINE ? WAY_PULLED : WAY_INLINE;
+}
+
+/* There is one such key in a message: that it advertises, or ends. */
+static bool goes_alone(const struct stag_pool *p, const struct op *op)
+{
+	return op->way == WAY_STAGED || (op->way == WAY_PULLED && p->link.one_shot);
+}
+
+static bool may_ask(struct stag_pool *p, struct op *op)
+{
+	return p->asking < p->requests && (!is_upload(op) || p->uploads < POOL_MAX_UPLOADS) &&
+	       take_sequence(p, op);
+}
+
+/* "Whoever is next" was asked for, and somebody is. */
+static bool is_switched(const struct stag_pool *p, const struct op *op)
+{
+	return op->wire_op == POOL_OP_SWITCH && op->sent && op->name_length == 0 &&
+	       p->link.epoch > op->io.version;
+}
+
+/* One more in the message. 0, -ENOBUFS: it is full; 1: it needs none. */
+static int add(struct stag_pool *p, struct op *op, struct message *m, size_t *used)
+{
+	struct pool_request rq;
+	int rc;
+
+	if (is_switched(p, op)) {
+		op_pop(&p->to_ask);
+		op_finish(p, op, 0);
+		return 1;
+	}
+	if (op->wire_op == POOL_OP_SWITCH)
+		op->io.version = p->link.epoch;
+	rc = make_request(p, op, &rq);
+	if (rc == 0)
+		rc = pool_message_request(m->bytes, NODE_MESSAGE, used, &rq);
+	if (rc == -ENOBUFS)
+		return rc;
+	op_pop(&p->to_ask);
+	if (rc != 0) {
+		op_finish(p, op, -rc);
+		return 1;
+	}
+	asked(p, op, m);
+	return 0;
+}
+
+/* As many as fit. One whose memory is advertised, or whose value is staged, is the only one. */
+static struct op *fill(struct stag_pool *p, struct message *m, size_t *used)
+{
+	struct op *op;
+	int rc;
+
+	while ((op = p->to_ask.first) && may_ask(p, op)) {
+		bool alone;
+
+		op->way = (uint8_t)way_of(p, op);
+		alone = goes_alone(p, op);
+		if (alone && m->unanswered != 0)
+			break;
+		rc = add(p, op, m, used);
+		if (rc == -ENOBUFS)
+			break;
+		if (alone && rc == 0)
+			return op;
+	}
+	return NULL;
+}
+
+static int send_one(struct stag_pool *p, struct message *m)
+{
+	struct op *op;
+	size_t used = 0;
+	int rc;
+
+	pool_message_start(m->bytes, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, p->link.epoch);
+	op = fill(p, m, &used);
+	if (m->unanswered == 0) {
+		message_put(p, m);
+		return -EAGAIN;
+	}
+	if (op && op->way == WAY_PULLED)
+		rc = post_advertising(p, m, used, op);
+	else
+		rc = post(p, m, used, op);
+	return rc == 0 ? 0 : -ENOTCONN;
+}
+
+void ask_pump(struct stag_pool *p)
+{
+	struct message *m;
+	int rc = 0;
+
+	while (rc == 0 && p->link.stage == LINK_UP && p->to_ask.first) {
+		m = message_get(p);
+		rc = m ? send_one(p, m) : -EAGAIN;
+	}
+	if (rc == -ENOTCONN)
+		link_lost(p, clock_ns());
+}
+
+int ask_attach(struct stag_pool *p)
+{
+	struct message *m = message_get(p);
+	struct pool_request rq = {
+		.op = POOL_OP_ATTACH,
+		.sequence = CLIENT_OWN,
+		.version = p->attached,
+		.ptr = {.address = p->id[0], .generation = p->id[1]},
+	};
+	size_t used = 0;
+
+	if (!m)
+		return -ENOMEM;
+	pool_message_start(m->bytes, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, 0);
+	pool_message_request(m->bytes, NODE_MESSAGE, &used, &rq);
+	return post(p, m, used, NULL);
+}
+
+void ask_sent(struct stag_pool *p, uint32_t message)
+{
+	struct message *m = &p->messages[message % NODE_DEPTH];
+
+	m->posted = false;
+	message_put(p, m);
+}
+
+/* ---- answers ----------------------------------------------------------------------------- */
+
+static struct op *find(struct stag_pool *p, uint64_t sequence)
+{
+	uint32_t index = (uint32_t)sequence;
+	struct op *op = NULL;
+
+	if (!(sequence & CLIENT_OWN))
+		op = p->window[sequence % POOL_WINDOW];
+	else if (index < p->num_ops)
+		op = p->ops[index];
+	return op && op->stage == OP_ASKED && op->sequence == sequence ? op : NULL;
+}
+
+/* The value of a read that the node served; of anything else the bytes. 0, or an errno value. */
+static int take_bytes(struct op *op, const struct pool_answer *a)
+{
+	if (is_read(op) && (op->io.length > ANSWER_INLINE || a->length == 0))
+		return a->ptr.length <= op->io.length ? 0 : EPROTO;
+	if (is_read(op)) {
+		if (a->length > op->io.length || a->length != a->ptr.length)
+			return EPROTO;
+		memcpy(op->io.to, a->bytes, a->length);
+		return 0;
+	}
+	if (op->wire_op < POOL_OP_ATTACH || a->length == 0)
+		return 0;
+	op->answer = malloc(a->length);
+	if (!op->answer)
+		return ENOMEM;
+	memcpy(op->answer, a->bytes, a->length);
+	return 0;
+}
+
+static void answered(struct stag_pool *p, struct op *op, const struct pool_answer *a)
+{
+	int error = (int)a->status;
+
+	if (--op->message->unanswered == 0)
+		message_put(p, op->message);
+	op->message = NULL;
+	p->asking--;
+	p->uploads -= is_upload(op);
+	op->outcome.ptr = a->ptr;
+	op->outcome.version = a->version;
+	op->outcome.length = op->wire_op >= POOL_OP_ATTACH ? a->length : a->ptr.length;
+	if (error == 0)
+		error = take_bytes(op, a);
+	op_finish(p, op, error);
+}
+
+bool ask_hear(struct stag_pool *p, const void *bytes, size_t length)
+{
+	struct pool_message message;
+	struct pool_answer answer;
+	struct op *op;
+	size_t where = 0;
+
+	if (pool_message_read(bytes, length, &where, &message) != 0 ||
+	    message.kind != POOL_MESSAGE_ANSWERS)
+		return false;
+	for (unsigned int i = 0; i < message.count; i++) {
+		if (pool_answer_read(bytes, length, &where, &answer) != 0)
+			return false;
+		if (p->link.stage == LINK_ATTACHING) {
+			if (answer.op != POOL_OP_ATTACH)
+				return false;
+			link_attached(p, &message, &answer);
+			if (p->link.stage != LINK_UP)
+				return true;
+			continue;
+		}
+		if (answer.op == POOL_OP_STAGING) {
+			if (!stage_hear(p, &answer))
+				return false;
+			continue;
+		}
+		op = find(p, answer.sequence);
+		if (!op || message.epoch != p->link.epoch)
+			return false;
+		answered(p, op, &answer);
+	}
+	return true;
+}
+
+void ask_closed(struct stag_pool *p, uint32_t stag)
+{
+	for (uint64_t s = p->lowest; s < p->next_sequence; s++) {
+		struct op *op = p->window[s % POOL_WINDOW];
+
+		if (op && op->advertised && op->stag == stag)
+			op->advertised = false;
+	}
+}
+
+/* ---- the link is lost --------------------------------------------------------------------- */
+
+static void back_to_ask(struct stag_pool *p, struct op *op)
+{
+	memory_release(p, op);
+	op->message = NULL;
+	op->stage = OP_TO_ASK;
+}
+
+void ask_lost(struct stag_pool *p)
+{
+	p->asking = p->uploads = 0;
+	p->free_messages = NULL;
+	for (uint32_t i = 0; i < NODE_DEPTH; i++) {
+		p->messages[i].posted = false;
+		p->messages[i].unanswered = 0;
+		message_put(p, &p->messages[i]);
+	}
+	for (uint32_t i = 0; i < p->num_ops; i++) {
+		if (p->ops[i]->stage == OP_ASKED && !ask_is_change(p->ops[i])) {
+			back_to_ask(p, p->ops[i]);
+			op_push(&p->to_ask, p->ops[i]);
+		}
+	}
+	/* Changes in their order, before what was never asked for. */
+	for (uint64_t s = p->next_sequence; s-- > p->lowest;) {
+		struct op *op = p->window[s % POOL_WINDOW];
+
+		if (op && op->sequence == s && op->stage == OP_ASKED) {
+			back_to_ask(p, op);
+			op_push_front(&p->to_ask, op);
+		}
+	}
+}
+
+void ask_forgotten(struct stag_pool *p)
+{
+	struct op_list all = p->to_ask;
+	struct op *op;
+
+	p->to_ask = (struct op_list){0};
+	while ((op = op_pop(&all))) {
+		bool unknown = op->sent && ask_is_change(op);
+
+		ask_release(p, op);
+		op->stage = OP_TO_ASK;
+		if (unknown)
+			op_finish(p, op, ESTALE);
+		else
+			op_push(&p->to_ask, op);
+	}
+	client_new_id(p);
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * body.c - bodies of long values: read in pieces, right to where the program wants them, and hashed as they come.
+ *
+ * Few pieces are under way at a time, of one value after the other: what is hashed is still at hand for the processor, and short reads do
+ * not wait for long. They arrive in the order in which they were posted.
+ */
+#include "pool/client/client.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+
+#define PIECE (128u << 10)
+
+static struct pool_read *reading(struct op *op)
+{
+	return op->io.op == STAG_POOL_GET ? &op->lookup.read : &op->read;
+}
+
+static uint32_t piece_at(struct op *op, uint64_t at)
+{
+	uint64_t left = reading(op)->length - at;
+
+	return left < PIECE ? (uint32_t)left : PIECE;
+}
+
+static int post(struct stag_pool *p, struct op *op)
+{
+	struct ibv_sge sge = {(uintptr_t)op->io.to + op->posted, piece_at(op, op->posted),
+			      op->lkey};
+	struct ibv_send_wr wr = {
+		.wr_id = wr_id_of(WR_BODY, op->index),
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_READ,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = {reading(op)->address + op->posted, p->link.facts.rkey},
+	};
+	struct ibv_send_wr *bad;
+	int rc = -ibv_post_send(p->link.id->qp, &wr, &bad);
+
+	if (rc == 0) {
+		op->posted += sge.length;
+		p->pieces++;
+	}
+	return rc;
+}
+
+void body_pump(struct stag_pool *p)
+{
+	int rc = 0;
+
+	while (rc == 0 && p->link.stage == LINK_UP && p->pieces < CLIENT_PIECES &&
+	       p->bodies.first) {
+		struct op *op = p->bodies.first;
+
+		rc = post(p, op);
+		if (rc == 0 && op->posted == reading(op)->length)
+			op_pop(&p->bodies);
+	}
+	if (rc != 0)
+		link_lost(p, clock_ns());
+}
+
+int body_start(struct stag_pool *p, struct op *op)
+{
+	uint32_t rkey;
+	int rc;
+
+	if (!op->hashing)
+		op->hashing = pool_hashing_new();
+	if (!op->hashing)
+		return -ENOMEM;
+	rc = memory_use(p, op, op->io.to, op->io.length, IBV_ACCESS_LOCAL_WRITE, &op->lkey, &rkey);
+	if (rc != 0)
+		return rc;
+	pool_hashing_start(op->hashing);
+	op->posted = op->arrived = 0;
+	op->stage = OP_READING;
+	p->reading++;
+	op_push(&p->bodies, op);
+	return 0;
+}
+
+bool body_arrived(struct stag_pool *p, struct op *op)
+{
+	uint32_t length = piece_at(op, op->arrived);
+
+	p->pieces--;
+	body_pump(p);		     /* the adapter goes on while we hash */
+	if (op->stage != OP_READING) /* that has cost us the link */
+		return false;
+	pool_hashing_add(op->hashing, (const uint8_t *)op->io.to + op->arrived, length);
+	op->arrived += length;
+	if (op->arrived < reading(op)->length)
+		return false;
+	reading(op)->hash = pool_hashing_end(op->hashing);
+	return true;
+}
+
+void body_lost(struct stag_pool *p)
+{
+	p->bodies = (struct op_list){0};
+	p->pieces = 0;
+}

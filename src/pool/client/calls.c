@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * calls.c - one operation at a time, names, and what there is.
+ */
+#include "pool/client/client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/export.h"
+
+/* ---- one at a time ------------------------------------------------------------------------ */
+
+/* Others that are under way go on meanwhile. */
+static void run(struct stag_pool *p, const struct op *op)
+{
+	uint64_t spin = clock_ns() + SPIN_NS;
+
+	for (;;) {
+		client_step(p);
+		if (op->stage == OP_DONE)
+			return;
+		if (clock_ns() >= spin)
+			client_sleep(p, UINT64_MAX);
+	}
+}
+
+static int complain(const struct op *op)
+{
+	int error = op->outcome.error;
+
+	if (error != 0)
+		pool_fail(error, "%s%s%s: %s", pool_op_name(op->wire_op),
+			  op->name_length ? " " : "", op->name_length ? op->name : "",
+			  error == ENOENT ? "gone" : strerror(error));
+	return error;
+}
+
+static struct op *get(struct stag_pool *p)
+{
+	struct op *op;
+
+	if (p->lost) {
+		client_step(p);
+		if (p->lost) {
+			errno = -pool_fail(ENOTCONN, "there is no primary");
+			return NULL;
+		}
+	}
+	op = op_get(p);
+	if (op)
+		op->whose = OP_FOR_CALL;
+	else
+		errno = ENOMEM;
+	return op;
+}
+
+/* An errno value. */
+static int call(struct stag_pool *p, const struct stag_pool_io *io, struct stag_pool_done *done)
+{
+	struct op *op = get(p);
+	int rc;
+
+	if (!op)
+		return errno;
+	rc = -op_set(op, io);
+	if (rc == 0) {
+		op_start(p, op);
+		run(p, op);
+		*done = op->outcome;
+		rc = complain(op);
+	}
+	op_put(p, op);
+	return rc;
+}
+
+static void set_ptr(struct stag_pool_ptr *ptr, const struct stag_pool_done *done)
+{
+	if (ptr)
+		*ptr = done->ptr;
+}
+
+STAG_EXPORT int stag_pool_insert(struct stag_pool *p, const void *value, size_t length,
+				 struct stag_pool_ptr *ptr)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_INSERT, .from = value, .length = length};
+	struct stag_pool_done done;
+	int rc = call(p, &io, &done);
+
+	if (rc == 0)
+		set_ptr(ptr, &done);
+	return rc;
+}
+
+STAG_EXPORT int stag_pool_update(struct stag_pool *p, struct stag_pool_ptr *ptr, const void *value,
+				 size_t length)
+{
+	struct stag_pool_io io = {
+		.op = STAG_POOL_UPDATE, .ptr = *ptr, .from = value, .length = length};
+	struct stag_pool_done done;
+	int rc = call(p, &io, &done);
+
+	if (rc == 0)
+		set_ptr(ptr, &done);
+	return rc;
+}
+
+STAG_EXPORT int stag_pool_compare_update(struct stag_pool *p, struct stag_pool_ptr *ptr,
+					 uint64_t *version, const void *value, size_t length)
+{
+	struct stag_pool_io io = {
+		.op = STAG_POOL_UPDATE,
+		.flags = STAG_POOL_COMPARE,
+		.ptr = *ptr,
+		.version = *version,
+		.from = value,
+		.length = length,
+	};
+	struct stag_pool_done done;
+	int rc = call(p, &io, &done);
+
+	if (rc == 0)
+		set_ptr(ptr, &done);
+	if (rc == 0 || rc == EILSEQ)
+		*version = done.version;
+	return rc;
+}
+
+static int read_value(struct stag_pool *p, const struct stag_pool_io *io, size_t *length,
+		      uint64_t *version)
+{
+	struct stag_pool_done done;
+	int rc = call(p, io, &done);
+
+	if (rc == 0 || rc == EMSGSIZE)
+		*length = done.length;
+	if (rc == 0 && version)
+		*version = done.version;
+	return rc;
+}
+
+STAG_EXPORT int stag_pool_read(struct stag_pool *p, const struct stag_pool_ptr *ptr, void *to,
+			       size_t *length, uint64_t *version)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_READ, .ptr = *ptr, .to = to, .length = *length};
+
+	return read_value(p, &io, length, version);
+}
+
+STAG_EXPORT int stag_pool_delete(struct stag_pool *p, const struct stag_pool_ptr *ptr)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_DELETE, .ptr = *ptr};
+	struct stag_pool_done done;
+
+	return call(p, &io, &done);
+}
+
+STAG_EXPORT int stag_pool_put(struct stag_pool *p, const char *name, const void *value,
+			      size_t length, unsigned int flags, struct stag_pool_ptr *ptr)
+{
+	struct stag_pool_io io = {
+		.op = STAG_POOL_PUT, .flags = flags, .name = name, .from = value, .length = length};
+	struct stag_pool_done done;
+	int rc = call(p, &io, &done);
+
+	if (rc == 0)
+		set_ptr(ptr, &done);
+	return rc;
+}
+
+STAG_EXPORT int stag_pool_get(struct stag_pool *p, const char *name, void *to, size_t *length,
+			      uint64_t *version)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_GET, .name = name, .to = to, .length = *length};
+
+	return read_value(p, &io, length, version);
+}
+
+STAG_EXPORT int stag_pool_remove(struct stag_pool *p, const char *name)
+{
+	struct stag_pool_io io = {.op = STAG_POOL_REMOVE, .name = name};
+	struct stag_pool_done done;
+
+	return call(p, &io, &done);
+}
+
+/* ---- the library's own ---------------------------------------------------------------------- */
+
+/* What is no operation of the program's. NULL and errno; else op_put() it. */
+static struct op *ask(struct stag_pool *p, enum pool_op what, const char *name, uint64_t version,
+		      size_t room)
+{
+	struct op *op = get(p);
+
+	if (!op)
+		return NULL;
+	op->io = (struct stag_pool_io){.length = room, .version = version};
+	op->wire_op = (uint8_t)what;
+	op->name_length = name ? (uint16_t)strnlen(name, STAG_POOL_NAME_MAX) : 0;
+	memcpy(op->name, name ? name : "", op->name_length);
+	op->name[op->name_length] = 0;
+	op_start(p, op);
+	run(p, op);
+	if (complain(op) == 0)
+		return op;
+	errno = op->outcome.error;
+	op_put(p, op);
+	return NULL;
+}
+
+/* ---- names ------------------------------------------------------------------------------------ */
+
+/* The page that begins behind a cursor. */
+static int fetch_page(struct stag_pool *p, uint64_t cursor)
+{
+	struct op *op = ask(p, POOL_OP_LIST, NULL, cursor,
+			    NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER);
+
+	if (!op)
+		return -errno;
+	free(p->page);
+	p->page = op->answer;
+	p->page_length = op->answer ? (uint32_t)op->outcome.length : 0;
+	p->page_at = 0;
+	p->page_cursor = cursor;
+	op->answer = NULL;
+	op_put(p, op);
+	return 0;
+}
+
+static int take_name(struct stag_pool *p, struct stag_pool_entry *entry)
+{
+	uint32_t left = p->page_length - p->page_at, size;
+	struct pool_listed listed;
+
+	if (left < sizeof(listed))
+		return -EPROTO;
+	memcpy(&listed, p->page + p->page_at, sizeof(listed));
+	size = (uint32_t)sizeof(listed) + ((listed.name_length + 7u) & ~7u);
+	if (listed.name_length > STAG_POOL_NAME_MAX || size > left ||
+	    listed.cursor <= entry->cursor)
+		return -EPROTO;
+	memcpy(entry->name, p->page + p->page_at + sizeof(listed), listed.name_length);
+	entry->name[listed.name_length] = 0;
+	entry->ptr = listed.ptr;
+	entry->version = listed.version;
+	entry->cursor = p->page_cursor = listed.cursor;
+	p->page_at += size;
+	return 0;
+}
+
+STAG_EXPORT bool stag_pool_next(struct stag_pool *p, struct stag_pool_entry *entry)
+{
+	bool here = p->page && p->page_cursor == entry->cursor && p->page_at < p->page_length &&
+		    entry->cursor != 0;
+	int rc = here ? 0 : fetch_page(p, entry->cursor);
+
+	if (rc == 0 && p->page_length == 0) {
+		errno = 0;
+		return false;
+	}
+	if (rc == 0)
+		rc = take_name(p, entry);
+	if (rc == -EPROTO)
+		pool_fail(EPROTO, "a list of names that makes no sense");
+	errno = -rc;
+	return rc == 0;
+}
+
+/* ---- what there is ------------------------------------------------------------------------------ */
+
+static void copy_text(char *to, size_t room, const char *from, size_t length)
+{
+	length = strnlen(from, length);
+	length = length < room ? length : room - 1;
+	memcpy(to, from, length);
+	to[length] = 0;
+}
+
+static void fill_member(struct stag_pool_member *to, const struct node_member *from)
+{
+	copy_text(to->name, sizeof(to->name), from->name, sizeof(from->name));
+	copy_text(to->address, sizeof(to->address), from->address, sizeof(from->address));
+	to->role = from->role;
+	to->number = from->number;
+	to->done = from->done;
+	to->total = from->total;
+}
+
+static void fill_info(struct stag_pool_info *info, const struct node_status *s)
+{
+	memcpy(info->uuid, s->uuid, sizeof(info->uuid));
+	copy_text(info->name, sizeof(info->name), s->pool, sizeof(s->pool));
+	info->epoch = s->epoch;
+	info->size = s->size;
+	info->address = s->address;
+	info->objects = s->objects;
+	info->bytes = s->bytes;
+	info->names = s->names;
+	info->used = s->used;
+	info->number = s->number;
+	info->lease_us = s->lease_us == UINT32_MAX ? STAG_POOL_NO_LEASE : s->lease_us;
+	info->num_members = s->num_members < ROLL_MAX_NODES ? s->num_members : ROLL_MAX_NODES;
+	for (uint32_t i = 0; i < info->num_members; i++)
+		fill_member(&info->members[i], &s->members[i]);
+}
+
+STAG_EXPORT int stag_pool_query(struct stag_pool *p, struct stag_pool_info *info, size_t size)
+{
+	struct stag_pool_info all = p->counts;
+	struct node_status status;
+	struct op *op;
+
+	if (size < sizeof(info->comp_mask) || info->comp_mask != 0)
+		return -pool_fail(EINVAL, "a query that means nothing");
+	op = ask(p, POOL_OP_NODES, NULL, 0, sizeof(status));
+	if (!op)
+		return errno;
+	if (op->outcome.length < sizeof(status)) {
+		op_put(p, op);
+		return -pool_fail(EPROTO, "a status that makes no sense");
+	}
+	memcpy(&status, op->answer, sizeof(status));
+	op_put(p, op);
+	fill_info(&all, &status);
+	memcpy(info, &all, size < sizeof(all) ? size : sizeof(all));
+	return 0;
+}
+
+static int order(struct stag_pool *p, enum pool_op what, const char *node)
+{
+	struct op *op = ask(p, what, node, 0, 0);
+
+	if (!op)
+		return errno;
+	op_put(p, op);
+	return 0;
+}
+
+STAG_EXPORT int stag_pool_switchover(struct stag_pool *p, const char *node)
+{
+	if (node && !roll_name_is_valid(node))
+		return -pool_fail(EINVAL, "'%s' is no name of a node", node);
+	return order(p, POOL_OP_SWITCH, node);
+}
+
+STAG_EXPORT int stag_pool_forget(struct stag_pool *p, const char *node)
+{
+	if (!node || !roll_name_is_valid(node))
+		return -pool_fail(EINVAL, "'%s' is no name of a node", node ? node : "");
+	return order(p, POOL_OP_FORGET, node);
+}

@@ -1,0 +1,759 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * client.c - a pool, as a program has it open: operations come, are driven, and are fetched when they are done.
+ */
+#include "pool/client/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <openssl/rand.h>
+
+#include "base/clock.h"
+#include "base/export.h"
+
+#define OPEN_MS	   5000
+#define STILL_NS   (100 * NS_PER_MS) /* late by so much is more than late, */
+#define SLOW_STEPS 8		     /* but not if every step is */
+#define ABSENT	   2		     /* times that nobody took a call: nobody is there */
+#define RETRY_MS   30000
+#define DETACH_NS  (250 * NS_PER_MS)
+#define SLAB_OPS   (sizeof(((struct slab *)0)->ops) / sizeof(struct op))
+
+/* ---- lists of operations -------------------------------------------------------------------- */
+
+void op_push(struct op_list *list, struct op *op)
+{
+	op->next = NULL;
+	if (list->last)
+		list->last->next = op;
+	else
+		list->first = op;
+	list->last = op;
+	list->count++;
+}
+
+void op_push_front(struct op_list *list, struct op *op)
+{
+	op->next = list->first;
+	list->first = op;
+	if (!list->last)
+		list->last = op;
+	list->count++;
+}
+
+struct op *op_pop(struct op_list *list)
+{
+	struct op *op = list->first;
+
+	if (!op)
+		return NULL;
+	list->first = op->next;
+	if (!list->first)
+		list->last = NULL;
+	list->count--;
+	return op;
+}
+
+/* ---- operations -------------------------------------------------------------------------------- */
+
+static bool grow_table(struct stag_pool *p)
+{
+	struct op **ops = realloc(p->ops, (p->num_ops + SLAB_OPS) * sizeof(*ops));
+
+	if (ops)
+		p->ops = ops;
+	return ops;
+}
+
+static struct slab *make_slab(struct stag_pool *p)
+{
+	struct slab *slab = grow_table(p) ? calloc(1, sizeof(*slab)) : NULL;
+
+	if (!slab)
+		return NULL;
+	slab->small = aligned_alloc(POOL_PAGE, SLAB_OPS * CLIENT_SMALL);
+	if (slab->small && (!p->pd || memory_register_slab(p, slab) == 0))
+		return slab;
+	free(slab->small);
+	free(slab);
+	return NULL;
+}
+
+static bool add_slab(struct stag_pool *p)
+{
+	struct slab *slab = make_slab(p);
+
+	if (!slab)
+		return false;
+	slab->next = p->slabs;
+	p->slabs = slab;
+	for (uint32_t i = 0; i < SLAB_OPS; i++) {
+		struct op *op = &slab->ops[i];
+
+		op->small = slab->small + (size_t)i * CLIENT_SMALL;
+		op->index = p->num_ops;
+		p->ops[p->num_ops++] = op;
+		op_push(&p->idle, op);
+	}
+	return true;
+}
+
+struct op *op_get(struct stag_pool *p)
+{
+	struct op *op;
+
+	if (!p->idle.first && !add_slab(p)) {
+		pool_fail(ENOMEM, "no memory for one more operation");
+		return NULL;
+	}
+	op = op_pop(&p->idle);
+	op->outcome = (struct stag_pool_done){0};
+	op->whose = OP_FOR_POLL;
+	op->sent = op->begun = false;
+	op->name_length = 0;
+	op->sequence = op->taken_back = 0;
+	return op;
+}
+
+void op_put(struct stag_pool *p, struct op *op)
+{
+	free(op->answer);
+	op->answer = NULL;
+	op->serial++;
+	op->stage = OP_IDLE;
+	op_push_front(&p->idle, op); /* its memory is near */
+}
+
+static uint32_t implied(const struct stag_pool_io *io)
+{
+	bool has_value = (io->flags & STAG_POOL_VALUE) || io->length != 0;
+	bool has_ptr = io->ptr.generation != 0;
+
+	if (has_value)
+		return has_ptr ? STAG_POOL_UPDATE : STAG_POOL_INSERT;
+	return has_ptr ? STAG_POOL_DELETE : STAG_POOL_IMPLICIT;
+}
+
+static uint32_t flags_of(uint32_t op)
+{
+	switch (op) {
+	case STAG_POOL_PUT:
+		return STAG_POOL_COMPARE | STAG_POOL_EXCLUSIVE;
+	case STAG_POOL_UPDATE:
+	case STAG_POOL_DELETE:
+	case STAG_POOL_REMOVE:
+		return STAG_POOL_COMPARE;
+	default:
+		return 0;
+	}
+}
+
+static int set_name(struct op *op, const char *name)
+{
+	size_t length = name ? strnlen(name, STAG_POOL_NAME_MAX + 1) : 0;
+
+	if (length == 0 || length > STAG_POOL_NAME_MAX)
+		return pool_fail(EINVAL, "a name has 1 to %d bytes", STAG_POOL_NAME_MAX);
+	memcpy(op->name, name, length + 1);
+	op->name_length = (uint16_t)length;
+	return 0;
+}
+
+int op_set(struct op *op, const struct stag_pool_io *io)
+{
+	uint32_t what = io->op == STAG_POOL_IMPLICIT ? implied(io) : io->op;
+	uint32_t flags = io->op == STAG_POOL_IMPLICIT ? io->flags & ~STAG_POOL_VALUE : io->flags;
+	bool reads = what == STAG_POOL_READ || what == STAG_POOL_GET;
+	bool writes = what == STAG_POOL_INSERT || what == STAG_POOL_UPDATE || what == STAG_POOL_PUT;
+
+	if (io->comp_mask != 0 || what == STAG_POOL_IMPLICIT || what > STAG_POOL_REMOVE ||
+	    (flags & ~flags_of(what)) != 0)
+		return pool_fail(EINVAL, "operation %u with flags %x means nothing", io->op,
+				 io->flags);
+	if ((reads && io->length != 0 && !io->to) || (writes && io->length != 0 && !io->from))
+		return pool_fail(EINVAL, "%s of %zu bytes of no memory",
+				 pool_op_name((uint8_t)what), io->length);
+	if (writes && io->length > STAG_POOL_VALUE_MAX)
+		return pool_fail(EINVAL, "a value has at most %u bytes", STAG_POOL_VALUE_MAX);
+	op->io = *io;
+	op->io.op = what;
+	op->io.flags = flags;
+	op->wire_op = (uint8_t)io->op;
+	op->outcome.user = io->user;
+	op->outcome.op = what;
+	if (!reads && !writes)
+		op->io.length = 0;
+	if (reads && io->length > STAG_POOL_VALUE_MAX)
+		op->io.length = STAG_POOL_VALUE_MAX;
+	if (what == STAG_POOL_PUT || what == STAG_POOL_GET || what == STAG_POOL_REMOVE)
+		return set_name(op, io->name);
+	return 0;
+}
+
+void op_start(struct stag_pool *p, struct op *op)
+{
+	if (op->wire_op == STAG_POOL_READ || op->wire_op == STAG_POOL_GET) {
+		read_start(p, op);
+		return;
+	}
+	op->stage = OP_TO_ASK;
+	op_push(&p->to_ask, op);
+}
+
+void op_finish(struct stag_pool *p, struct op *op, int error)
+{
+	memory_release(p, op);
+	p->counts.changes += error == 0 && ask_is_change(op);
+	ask_release(p, op);
+	op->outcome.error = error;
+	op->stage = OP_DONE;
+	switch (op->whose) {
+	case OP_FOR_POLL:
+		op_push(&p->done, op);
+		break;
+	case OP_FOR_CALL:
+		break;
+	case OP_FOR_US:
+		if (op->wire_op == POOL_OP_FRESH)
+			read_proven(p, op, error);
+		else if (error == 0)
+			seek_status(p, op->answer, (uint32_t)op->outcome.length);
+		p->has_asked = true;
+		op_put(p, op);
+		break;
+	}
+}
+
+/* ---- driving -------------------------------------------------------------------------------------- */
+
+static void fail_list(struct stag_pool *p, struct op_list *list)
+{
+	struct op *op;
+
+	while ((op = op_pop(list)))
+		op_finish(p, op, ETIMEDOUT);
+}
+
+static void note_earliest(struct stag_pool *p, const struct op *op)
+{
+	if (op->taken_back != 0 && (p->taken_back == 0 || op->taken_back < p->taken_back))
+		p->taken_back = op->taken_back;
+}
+
+static void take_back(struct stag_pool *p, const struct op_list *list, uint64_t now)
+{
+	for (struct op *op = list->first; op; op = op->next) {
+		if (op->taken_back == 0)
+			op->taken_back = now;
+		note_earliest(p, op);
+	}
+}
+
+void op_take_back(struct stag_pool *p, uint64_t now)
+{
+	p->taken_back = 0;
+	take_back(p, &p->to_read, now);
+	take_back(p, &p->to_ask, now);
+}
+
+static void fail_late(struct stag_pool *p, struct op_list *list, uint64_t now)
+{
+	struct op_list all = *list;
+	struct op *op;
+
+	*list = (struct op_list){0};
+	while ((op = op_pop(&all))) {
+		if (op->taken_back != 0 && now - op->taken_back >= p->retry_ns) {
+			op_finish(p, op, ETIMEDOUT);
+			continue;
+		}
+		op_push(list, op);
+		note_earliest(p, op);
+	}
+}
+
+static bool waits_too_long(const struct stag_pool *p, uint64_t since, uint64_t now)
+{
+	return since != 0 && p->retry_ns != 0 && now - since >= p->retry_ns;
+}
+
+/*
+ * Nobody was found for long: what waits is told, and what comes is refused, until somebody is. Where nodes let us in, and throw us out
+ * before they have answered, there is always somebody: each operation has its own time, for as long as no link is up.
+ */
+static void mind_patience(struct stag_pool *p, uint64_t now)
+{
+	if (p->link.stage != LINK_UP && waits_too_long(p, p->taken_back, now)) {
+		p->taken_back = 0;
+		fail_late(p, &p->to_read, now);
+		fail_late(p, &p->to_ask, now);
+	}
+	if (!waits_too_long(p, p->sought, now))
+		return;
+	p->lost = true;
+	fail_list(p, &p->to_read);
+	fail_list(p, &p->to_ask);
+}
+
+/* Now and then: who is there? Only who is known can be called when the primary is lost. */
+static void refresh(struct stag_pool *p, uint64_t now)
+{
+	struct op *op;
+
+	if (p->link.stage != LINK_UP ||
+	    (p->link.refreshed != 0 && now - p->link.refreshed < REFRESH_NS))
+		return;
+	p->link.refreshed = now;
+	op = op_get(p);
+	if (!op)
+		return;
+	op->io = (struct stag_pool_io){.length = sizeof(struct node_status)};
+	op->wire_op = POOL_OP_NODES;
+	op->whose = OP_FOR_US;
+	op_start(p, op);
+}
+
+static bool is_busy(const struct stag_pool *p)
+{
+	return p->asking != 0 || p->reading != 0 || p->link.stage != LINK_UP;
+}
+
+void client_step(struct stag_pool *p)
+{
+	uint64_t now = clock_ns();
+
+	while (link_poll(p, now))
+		continue;
+	/* The connection manager is asked, by a system call, only when there is a reason. */
+	if (p->look || p->calls != 0 || p->link.stage != LINK_UP ||
+	    (is_busy(p) && now - p->link.heard > p->link.quiet)) {
+		p->look = false;
+		seek_step(p, now);
+	}
+	if (!is_busy(p))
+		p->link.heard = now;
+	mind_patience(p, now);
+	if (p->to_read.first || p->to_ask.first || p->link.refreshed == 0)
+		refresh(p, now);
+	read_pump(p);
+	read_prove(p);
+	ask_pump(p);
+}
+
+/* The end of what is waited for since then, if it is before `next`. */
+static uint64_t end_of(const struct stag_pool *p, uint64_t since, uint64_t next)
+{
+	return since != 0 && p->retry_ns != 0 && since + p->retry_ns < next ? since + p->retry_ns
+									    : next;
+}
+
+static uint64_t next_time(const struct stag_pool *p)
+{
+	uint64_t next = seek_next(p);
+
+	if (!p->lost)
+		next = end_of(p, p->sought, next);
+	return p->link.stage == LINK_UP ? next : end_of(p, p->taken_back, next);
+}
+
+/* Since a time at which it should have gone on. */
+static uint64_t stood_still(uint64_t since)
+{
+	uint64_t now = clock_ns();
+
+	return now > since && now - since > STILL_NS ? now - since : 0;
+}
+
+uint64_t client_sleep(struct stag_pool *p, uint64_t until)
+{
+	struct pollfd fds[] = {{.fd = p->events->fd, .events = POLLIN},
+			       {.fd = p->channel ? p->channel->fd : -1, .events = POLLIN}};
+	uint64_t now = clock_ns(), next = next_time(p), left;
+	struct timespec ts;
+
+	if (!link_arm(p))
+		return 0;
+	next = next < until ? next : until;
+	left = next > now ? next - now : 0;
+	ts = (struct timespec){.tv_sec = (time_t)(left / NS_PER_S),
+			       .tv_nsec = (long)(left % NS_PER_S)};
+	ppoll(fds, 2, next == UINT64_MAX ? NULL : &ts, NULL);
+	p->look = true;
+	return stood_still(next);
+}
+
+/* ---- who waits elsewhere ------------------------------------------------------------------------------ */
+
+int client_watch(struct stag_pool *p, int fd)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+
+	return p->epoll < 0 || epoll_ctl(p->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+}
+
+/* The fd is readable as long as there is something to fetch. */
+static void ring(struct stag_pool *p)
+{
+	uint64_t one = 1;
+	bool should = p->done.first != NULL;
+
+	if (p->epoll < 0 || p->rung == should)
+		return;
+	if ((should ? write(p->bell, &one, sizeof(one)) : read(p->bell, &one, sizeof(one))) ==
+	    sizeof(one))
+		p->rung = should;
+}
+
+static void set_timer(struct stag_pool *p)
+{
+	uint64_t next = next_time(p);
+	struct itimerspec at = {0};
+
+	if (next == p->timer_at && next > clock_ns())
+		return;
+	p->timer_at = next;
+	if (next != UINT64_MAX)
+		at.it_value = (struct timespec){.tv_sec = (time_t)(next / NS_PER_S),
+						.tv_nsec = (long)(next % NS_PER_S) + 1};
+	timerfd_settime(p->timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+static int make_fds(struct stag_pool *p)
+{
+	int rc;
+
+	p->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	p->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	p->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (p->timer < 0 || p->bell < 0 || p->epoll < 0)
+		return -errno;
+	rc = client_watch(p, p->timer);
+	if (rc == 0)
+		rc = client_watch(p, p->bell);
+	if (rc == 0)
+		rc = client_watch(p, p->events->fd);
+	return rc == 0 && p->channel ? client_watch(p, p->channel->fd) : rc;
+}
+
+static void close_fds(struct stag_pool *p)
+{
+	int *fds[] = {&p->epoll, &p->timer, &p->bell};
+
+	for (int i = 0; i < 3; i++) {
+		if (*fds[i] >= 0)
+			close(*fds[i]);
+		*fds[i] = -1;
+	}
+}
+
+/* ---- opening ---------------------------------------------------------------------------------------------- */
+
+void client_new_id(struct stag_pool *p)
+{
+	RAND_bytes((unsigned char *)p->id, sizeof(p->id));
+	p->attached = false;
+	p->next_sequence = p->lowest = 1;
+	memset(p->window, 0, sizeof(p->window));
+}
+
+static int set_attr(struct stag_pool *p, const struct stag_pool_attr *a)
+{
+	const char *user = a->user ? a->user : "client";
+
+	if (a->comp_mask != 0 || a->depth > CLIENT_MAX_DEPTH)
+		return pool_fail(EINVAL, "attributes that mean nothing");
+	if (!roll_name_is_valid(user))
+		return pool_fail(EINVAL, "'%s' is no name of a user", user);
+	strcpy(p->user, user);
+	p->secret = strdup(a->secret ? a->secret : "");
+	p->depth = a->depth ? a->depth : CLIENT_DEPTH;
+	p->requests = p->depth < NODE_DEPTH ? p->depth : NODE_DEPTH;
+	if (a->retry_ms >= 0)
+		p->retry_ns = (uint64_t)(a->retry_ms ? a->retry_ms : RETRY_MS) * NS_PER_MS;
+	return p->secret ? 0 : pool_fail(ENOMEM, "no memory");
+}
+
+static int make_channel(struct stag_pool *p)
+{
+	int flags;
+
+	p->events = rdma_create_event_channel();
+	if (!p->events)
+		return pool_fail(errno, "no RDMA connection manager: %s", strerror(errno));
+	flags = fcntl(p->events->fd, F_GETFL);
+	if (flags < 0 || fcntl(p->events->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+		return pool_fail(errno, "%s", strerror(errno));
+	return 0;
+}
+
+static int make_messages(struct stag_pool *p)
+{
+	size_t size = (size_t)NODE_DEPTH * NODE_MESSAGE;
+
+	p->receives = aligned_alloc(POOL_PAGE, size);
+	p->messages_at = aligned_alloc(POOL_PAGE, size);
+	p->messages = calloc(NODE_DEPTH, sizeof(*p->messages));
+	if (!p->receives || !p->messages_at || !p->messages)
+		return pool_fail(ENOMEM, "no memory");
+	for (uint32_t i = 0; i < NODE_DEPTH; i++) {
+		p->messages[i].index = (uint16_t)i;
+		p->messages[i].bytes = p->messages_at + (size_t)i * NODE_MESSAGE;
+	}
+	ask_lost(p);
+	return 0;
+}
+
+/* Nobody listens at any of the addresses, and that for longer than a moment. */
+static bool are_all_absent(const struct stag_pool *p)
+{
+	for (unsigned int i = 0; i < p->num_seats; i++)
+		if (p->seats[i].absent < ABSENT)
+			return false;
+	return true;
+}
+
+/*
+ * Until the primary has answered, also who else is there, or a node will not have us; if the program does not say how long,
+ * until nobody is there. Time in which we stood still does not count: nobody could have answered.
+ */
+static int find_primary(struct stag_pool *p, int timeout_ms)
+{
+	uint64_t deadline =
+		clock_ns() + (uint64_t)(timeout_ms > 0 ? timeout_ms : OPEN_MS) * NS_PER_MS;
+	unsigned int slow = 0;
+
+	seek_start(p, clock_ns());
+	for (;;) {
+		uint64_t began = clock_ns(), still, soon;
+
+		client_step(p);
+		if (p->link.stage == LINK_UP && p->has_asked)
+			return 0;
+		/* A stranger at one of several addresses is no reason to give up. */
+		if (p->refused == -EACCES || (p->refused == -EPROTO && p->num_seats == 1))
+			return p->refused;
+		still = stood_still(began);
+		if (still && slow++ < SLOW_STEPS)
+			deadline += still;
+		if (clock_ns() > deadline || (timeout_ms <= 0 && are_all_absent(p)))
+			break;
+		soon = clock_ns() + STILL_NS;
+		deadline += client_sleep(p, soon < deadline ? soon : deadline);
+	}
+	if (p->refused != 0)
+		return p->refused;
+	for (unsigned int i = 0; i < p->num_seats; i++)
+		if (p->seats[i].absent == 0)
+			return pool_fail(ETIMEDOUT, "no node is primary, or it does not answer");
+	return pool_fail(ECONNREFUSED, "%s: no node is there", p->seats[0].address);
+}
+
+static int open_pool(struct stag_pool *p, const char *where, const struct stag_pool_attr *attr)
+{
+	int rc = set_attr(p, attr);
+
+	p->epoll = p->timer = p->bell = -1;
+	if (rc == 0)
+		rc = where_add_list(p, where);
+	if (rc == 0)
+		rc = make_channel(p);
+	if (rc == 0)
+		rc = make_messages(p);
+	if (rc != 0)
+		return rc;
+	p->dv = dv_find();
+	client_new_id(p);
+	return find_primary(p, attr->timeout_ms);
+}
+
+/* The pool need not remember what came of what we asked for. */
+static void detach(struct stag_pool *p)
+{
+	uint64_t deadline = clock_ns() + DETACH_NS;
+	struct op *op;
+
+	if (p->link.stage != LINK_UP || !(p->link.facts.rights & STAG_POOL_RIGHT_WRITE))
+		return;
+	op = op_get(p);
+	if (!op)
+		return;
+	op->io = (struct stag_pool_io){0};
+	op->wire_op = POOL_OP_DETACH;
+	op->whose = OP_FOR_CALL;
+	op->stage = OP_TO_ASK;
+	op_push_front(&p->to_ask, op);
+	while (op->stage != OP_DONE && p->link.stage == LINK_UP && clock_ns() < deadline) {
+		client_step(p);
+		if (op->stage != OP_DONE)
+			client_sleep(p, deadline);
+	}
+}
+
+static void close_pool(struct stag_pool *p)
+{
+	link_close(p);
+	for (uint32_t i = 0; i < p->num_ops; i++) {
+		memory_release(p, p->ops[i]);
+		free(p->ops[i]->answer);
+	}
+	seek_stop(p);
+	link_free_device(p);
+	close_fds(p);
+	if (p->events)
+		rdma_destroy_event_channel(p->events);
+	memory_free_all(p);
+	free(p->page);
+	free(p->ops);
+	free(p->messages);
+	free(p->messages_at);
+	free(p->receives);
+	if (p->secret)
+		explicit_bzero(p->secret, strlen(p->secret));
+	free(p->secret);
+	free(p);
+}
+
+STAG_EXPORT struct stag_pool *stag_pool_open(const char *where, const struct stag_pool_attr *attr)
+{
+	static const struct stag_pool_attr plain;
+	struct stag_pool *p = calloc(1, sizeof(*p));
+	int rc;
+
+	if (!p) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	rc = open_pool(p, where, attr ? attr : &plain);
+	if (rc == 0)
+		return p;
+	close_pool(p);
+	errno = -rc;
+	return NULL;
+}
+
+STAG_EXPORT void stag_pool_close(struct stag_pool *p)
+{
+	if (!p)
+		return;
+	detach(p);
+	close_pool(p);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------------------ */
+
+STAG_EXPORT int stag_pool_lend(struct stag_pool *p, void *addr, size_t length)
+{
+	if (!addr || length == 0)
+		return -pool_fail(EINVAL, "no memory is lent");
+	return -memory_lend(p, addr, length);
+}
+
+STAG_EXPORT int stag_pool_unlend(struct stag_pool *p, void *addr)
+{
+	return -memory_unlend(p, addr);
+}
+
+/* All of them, or none. */
+static int take(struct stag_pool *p, const struct stag_pool_io *io, int n, struct op_list *list)
+{
+	int rc = 0;
+
+	for (int i = 0; i < n && rc == 0; i++) {
+		struct op *op = op_get(p);
+
+		if (!op)
+			return -ENOMEM;
+		rc = op_set(op, &io[i]);
+		op_push(list, op);
+	}
+	return rc;
+}
+
+STAG_EXPORT int stag_pool_submit(struct stag_pool *p, const struct stag_pool_io *io, int n)
+{
+	struct op_list list = {0};
+	struct op *op;
+	int rc = p->lost ? pool_fail(ENOTCONN, "there is no primary") : take(p, io, n, &list);
+
+	while ((op = op_pop(&list))) {
+		if (rc == 0)
+			op_start(p, op);
+		else
+			op_put(p, op);
+	}
+	if (rc == 0 && !is_busy(p))
+		p->link.heard = clock_ns();
+	read_pump(p);
+	ask_pump(p);
+	ring(p);
+	return -rc;
+}
+
+static int fetch(struct stag_pool *p, struct stag_pool_done *done, int n)
+{
+	struct op *op;
+	int got = 0;
+
+	while (got < n && (op = op_pop(&p->done))) {
+		done[got++] = op->outcome;
+		op_put(p, op);
+	}
+	return got;
+}
+
+STAG_EXPORT int stag_pool_poll(struct stag_pool *p, struct stag_pool_done *done, int n)
+{
+	int got;
+
+	client_step(p);
+	got = fetch(p, done, n);
+	if (p->epoll < 0)
+		return got;
+	while (got == 0 && n > 0 && (p->look = true) && !link_arm(p)) {
+		client_step(p);
+		got = fetch(p, done, n);
+	}
+	if (got == 0)
+		set_timer(p);
+	ring(p);
+	return got;
+}
+
+STAG_EXPORT int stag_pool_wait(struct stag_pool *p, int timeout_ms)
+{
+	uint64_t now = clock_ns(), spin = now + SPIN_NS;
+	uint64_t deadline = timeout_ms < 0 ? UINT64_MAX : now + (uint64_t)timeout_ms * NS_PER_MS;
+
+	for (;;) {
+		client_step(p);
+		ring(p);
+		if (p->done.first)
+			return 0;
+		now = clock_ns();
+		if (now >= deadline)
+			return -pool_fail(ETIMEDOUT, "nothing is done");
+		if (now >= spin)
+			client_sleep(p, deadline);
+	}
+}
+
+STAG_EXPORT int stag_pool_fd(struct stag_pool *p)
+{
+	int rc = p->epoll >= 0 ? 0 : make_fds(p);
+
+	if (rc == 0) {
+		ring(p);
+		return p->epoll;
+	}
+	close_fds(p);
+	errno = -pool_fail(-rc, "no descriptor: %s", strerror(-rc));
+	return -1;
+}

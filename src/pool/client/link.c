@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * link.c - the connection to the primary: what it takes of a device, its queue pair, its completions.
+ *
+ * A link that is lost takes its queue pair with it before anything that was under way is touched again: nobody writes to the
+ * program's memory behind its back.
+ */
+#include "pool/client/client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define ARMED_POLLS 4 /* of an armed queue, before it is armed anew */
+
+/* ---- the device -------------------------------------------------------------------------- */
+
+static int set_nonblocking(int fd)
+{
+	int flags = fcntl(fd, F_GETFL);
+
+	return flags < 0 ? -1 : fcntl(fd, F_SETFL, flags | O_NONBLOCK);
+}
+
+static int make_queues(struct stag_pool *p)
+{
+	int size = (int)(p->depth + 3 * NODE_DEPTH + CLIENT_PIECES + 16);
+
+	p->pd = ibv_alloc_pd(p->verbs);
+	p->channel = p->pd ? ibv_create_comp_channel(p->verbs) : NULL;
+	if (!p->channel)
+		return -errno;
+	p->cq = ibv_create_cq(p->verbs, size, NULL, p->channel, 0);
+	if (!p->cq || set_nonblocking(p->channel->fd) != 0)
+		return -errno;
+	return client_watch(p, p->channel->fd);
+}
+
+static int make_messages(struct stag_pool *p)
+{
+	size_t size = (size_t)NODE_DEPTH * NODE_MESSAGE;
+
+	p->receives_mr = ibv_reg_mr(p->pd, p->receives, size, IBV_ACCESS_LOCAL_WRITE);
+	p->messages_mr = ibv_reg_mr(p->pd, p->messages_at, size, IBV_ACCESS_LOCAL_WRITE);
+	return p->receives_mr && p->messages_mr ? 0 : -errno;
+}
+
+static void free_mr(struct ibv_mr **mr)
+{
+	if (*mr)
+		ibv_dereg_mr(*mr);
+	*mr = NULL;
+}
+
+void link_free_device(struct stag_pool *p)
+{
+	memory_deregister_all(p);
+	free_mr(&p->receives_mr);
+	free_mr(&p->messages_mr);
+	if (p->cq)
+		ibv_destroy_cq(p->cq);
+	if (p->channel)
+		ibv_destroy_comp_channel(p->channel);
+	if (p->pd)
+		ibv_dealloc_pd(p->pd);
+	p->cq = NULL;
+	p->channel = NULL;
+	p->pd = NULL;
+	p->verbs = NULL;
+	p->armed = p->rang = false;
+}
+
+static uint8_t reads_of(struct ibv_context *context)
+{
+	struct ibv_device_attr attr;
+
+	if (ibv_query_device(context, &attr) != 0)
+		return 1;
+	return (uint8_t)(attr.max_qp_init_rd_atom < (int)NODE_READS ? attr.max_qp_init_rd_atom
+								    : (int)NODE_READS);
+}
+
+int link_use_device(struct stag_pool *p, struct ibv_context *verbs)
+{
+	int rc;
+
+	if (p->verbs == verbs)
+		return 0;
+	if (p->link.id)
+		return -EBUSY; /* the link goes by another */
+	link_free_device(p);
+	p->verbs = verbs;
+	p->reads = reads_of(verbs);
+	rc = make_queues(p);
+	if (rc == 0)
+		rc = make_messages(p);
+	if (rc == 0)
+		rc = memory_register_all(p);
+	if (rc != 0) {
+		pool_fail(-rc, "the device cannot be used: %s", strerror(-rc));
+		link_free_device(p);
+	}
+	return rc;
+}
+
+/* ---- the queue pair ----------------------------------------------------------------------- */
+
+static int post_receive(struct stag_pool *p, struct ibv_qp *qp, uint32_t index)
+{
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)(p->receives + (size_t)index * NODE_MESSAGE),
+		.length = NODE_MESSAGE,
+		.lkey = p->receives_mr->lkey,
+	};
+	struct ibv_recv_wr wr = {
+		.wr_id = wr_id_of(WR_RECEIVE, index), .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+
+	return -ibv_post_recv(qp, &wr, &bad);
+}
+
+int link_make_qp(struct stag_pool *p, struct rdma_cm_id *id, bool for_hello)
+{
+	struct ibv_qp_init_attr attr = {
+		.send_cq = p->cq,
+		.recv_cq = p->cq,
+		.qp_type = IBV_QPT_RC,
+		.cap = {.max_send_wr =
+				for_hello ? 1
+					  : p->depth + NODE_DEPTH + CLIENT_PIECES + NODE_SLOTS + 8,
+			.max_recv_wr = for_hello ? 1 : NODE_DEPTH,
+			.max_send_sge = 2,
+			.max_recv_sge = 1},
+	};
+	int rc = 0;
+
+	if (rdma_create_qp(id, p->pd, &attr) != 0)
+		return -errno;
+	for (uint32_t i = 0; !for_hello && i < NODE_DEPTH && rc == 0; i++)
+		rc = post_receive(p, id->qp, i);
+	return rc;
+}
+
+/* ---- the link ------------------------------------------------------------------------------ */
+
+/* On the wire: where a region's key stands in for it, the node is told that key. */
+static bool speaks_one_shot(const struct stag_pool *p, struct ibv_qp *qp)
+{
+	struct stagdv_qp_attr attr = {0};
+
+	return p->dv && p->dv->query_qp(qp, &attr, sizeof(attr)) == 0 &&
+	       attr.one_shot != STAGDV_ONE_SHOT_NONE && attr.one_shot < STAGDV_ONE_SHOT_REGION;
+}
+
+/* Completions of a queue pair that is gone mean nothing. */
+static void drain(struct stag_pool *p)
+{
+	struct ibv_wc wc[CLIENT_BATCH];
+
+	while (p->cq && ibv_poll_cq(p->cq, CLIENT_BATCH, wc) > 0)
+		p->rang = true;
+}
+
+void link_close(struct stag_pool *p)
+{
+	struct link *l = &p->link;
+
+	if (!l->id)
+		return;
+	rdma_disconnect(l->id);
+	rdma_destroy_qp(l->id);
+	drain(p);
+	rdma_destroy_id(l->id);
+	*l = (struct link){.stage = LINK_SEEKING};
+}
+
+void link_lost(struct stag_pool *p, uint64_t now)
+{
+	if (p->link.stage == LINK_UP) {
+		log_info("pool: the primary at %s is lost", p->link.seat->address);
+		p->counts.failovers++;
+	}
+	if (p->link.id)
+		seek_note_end(p->link.seat, now - p->link.since);
+	link_close(p);
+	read_lost(p);
+	ask_lost(p);
+	op_take_back(p, now);
+	seek_start(p, now);
+}
+
+void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now)
+{
+	if (p->link.id)
+		link_lost(p, now);
+	log_info("pool: %s lets us in", seat->address);
+	p->link = (struct link){
+		.stage = LINK_ATTACHING,
+		.id = seat->id,
+		.seat = seat,
+		.one_shot = speaks_one_shot(p, seat->id->qp),
+		.since = now,
+		.epoch = seat->claimed,
+		.heard = now,
+		.quiet = QUIET_NS,
+	};
+	seat->id = NULL;
+	seat->stage = CALL_NONE;
+	p->calls--;
+	if (ask_attach(p) != 0)
+		link_lost(p, now);
+}
+
+/* A node that has proven itself may still be wrong: nothing outside what it says of the region is asked of it. */
+static bool is_apt(const struct node_facts *f)
+{
+	return f->size >= POOL_MIN_SIZE && f->size <= POOL_MAX_SIZE &&
+	       f->address <= UINT64_MAX - f->size && f->index_at <= f->size &&
+	       (f->staging_length == 0 || (f->staging_length == NODE_SLICE &&
+					   f->staging_address <= UINT64_MAX - NODE_SLICE)) &&
+	       f->num_buckets != 0 &&
+	       f->num_buckets <= (f->size - f->index_at) / sizeof(struct pool_bucket);
+}
+
+static int read_facts(struct stag_pool *p, const struct pool_message *message,
+		      const struct pool_answer *answer)
+{
+	struct node_facts facts;
+
+	if (answer->length < sizeof(facts))
+		return -EPROTO;
+	memcpy(&facts, answer->bytes, sizeof(facts));
+	if (!is_apt(&facts) || message->epoch < p->epoch)
+		return -EPROTO;
+	p->link.facts = facts;
+	p->link.epoch = p->epoch = message->epoch;
+	p->counts.rights = facts.rights;
+	return 0;
+}
+
+void link_attached(struct stag_pool *p, const struct pool_message *message,
+		   const struct pool_answer *answer)
+{
+	uint64_t now = clock_ns();
+	int rc;
+
+	if (answer->status == ESTALE && p->attached) {
+		ask_forgotten(p);
+		if (ask_attach(p) != 0)
+			link_lost(p, now);
+		return;
+	}
+	rc = answer->status == 0 ? read_facts(p, message, answer) : -(int)answer->status;
+	if (rc != 0) {
+		p->refused = pool_fail(-rc, "%s: attach: %s", p->link.seat->address, strerror(-rc));
+		link_lost(p, now);
+		return;
+	}
+	p->attached = true;
+	p->lost = false;
+	p->refused = 0;
+	p->sought = 0;
+	p->link.stage = LINK_UP;
+	seek_stop(p);
+	log_info("pool: the primary is at %s, epoch %llu", p->link.seat->address,
+		 (unsigned long long)p->epoch);
+}
+
+/* ---- completions ----------------------------------------------------------------------------- */
+
+static bool hear(struct stag_pool *p, const struct ibv_wc *wc, uint32_t index)
+{
+	struct ibv_qp *qp = p->link.id->qp;
+
+	if (p->dv && (wc->wc_flags & STAGDV_WC_CLOSED))
+		ask_closed(p, wc->invalidated_rkey);
+	if (!ask_hear(p, p->receives + (size_t)index * NODE_MESSAGE, wc->byte_len))
+		return false;
+	/* Answers may have ended the link. */
+	return !p->link.id || p->link.id->qp != qp || post_receive(p, qp, index) == 0;
+}
+
+/* false: the link has ended. */
+static bool complete(struct stag_pool *p, const struct ibv_wc *wc)
+{
+	uint32_t index = (uint32_t)(wc->wr_id >> 8);
+
+	if (wc->status != IBV_WC_SUCCESS)
+		return false;
+	switch ((enum wr_kind)(wc->wr_id & 0xff)) {
+	case WR_RECEIVE:
+		return hear(p, wc, index);
+	case WR_MESSAGE:
+		ask_sent(p, index);
+		return true;
+	case WR_READ:
+	case WR_BODY:
+		read_arrived(p, index, (wc->wr_id & 0xff) == WR_BODY);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * That our adapter has sent something says nothing of the peer; that its adapter was read from says nothing of its software, which
+ * has to be awake where the adapter does not mind the lease.
+ */
+static bool is_sign_of_life(const struct stag_pool *p, const struct ibv_wc *wc)
+{
+	unsigned int kind = wc->wr_id & 0xff;
+
+	return kind == WR_RECEIVE || (kind == WR_READ && !(p->link.facts.flags & NODE_UNLEASED));
+}
+
+bool link_poll(struct stag_pool *p, uint64_t now)
+{
+	struct ibv_wc wc[CLIENT_BATCH];
+	const struct rdma_cm_id *id = p->link.id;
+	int n = id ? ibv_poll_cq(p->cq, CLIENT_BATCH, wc) : 0;
+
+	p->polls++;
+	p->rang |= n > 0;
+	for (int i = 0; i < n; i++) {
+		if (wc[i].qp_num != id->qp->qp_num)
+			continue;
+		if (!complete(p, &wc[i])) {
+			link_lost(p, now);
+			return true;
+		}
+		if (p->link.id != id)
+			return true;
+		if (is_sign_of_life(p, &wc[i])) {
+			p->link.heard = now;
+			p->link.quiet = QUIET_NS;
+		}
+	}
+	return n == CLIENT_BATCH; /* there may be more */
+}
+
+/*
+ * What was armed, and did not ring, is armed still. But an adapter in software may take who polls on for one who polls for ever,
+ * and wake nobody.
+ */
+bool link_arm(struct stag_pool *p)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	if (!p->cq || (p->armed && !p->rang && p->polls < ARMED_POLLS))
+		return true;
+	if (ibv_get_cq_event(p->channel, &cq, &context) == 0)
+		ibv_ack_cq_events(cq, 1);
+	p->rang = false;
+	p->polls = 0;
+	p->armed = ibv_req_notify_cq(p->cq, 0) == 0;
+	return false; /* what came before it was armed does not ring */
+}

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * read.c - one-sided reads: the steps of pool_read and pool_lookup, many of them in one post.
+ *
+ * Where a step's bytes go: short ones to the op's own buffer; a value right to the program's memory, if that was lent, or if it is long
+ * enough to be registered for it; else to a buffer of ours, and are copied when they have turned out to be whole. Whatever is at
+ * `to` before the read is done means nothing.
+ */
+#include "pool/client/client.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+#define HEADER sizeof(struct pool_object)
+
+static bool is_get(const struct op *op)
+{
+	return op->io.op == STAG_POOL_GET;
+}
+
+static struct pool_read *reading(struct op *op)
+{
+	return is_get(op) ? &op->lookup.read : &op->read;
+}
+
+static bool wants_body(const struct op *op)
+{
+	return is_get(op) ? op->lookup.reading && op->lookup.read.body : op->read.body;
+}
+
+static void want(const struct op *op, uint64_t *address, uint64_t *length)
+{
+	*address = is_get(op) ? op->lookup.address : op->read.address;
+	*length = is_get(op) ? op->lookup.length : op->read.length;
+}
+
+/* ---- freshness ------------------------------------------------------------------------------ */
+
+/*
+ * An adapter that does not mind the lease serves reads whatever has become of its node. There, what was read is delivered when
+ * the node has answered, being asked later, that it is primary: so it was when its memory was read. One question is asked at
+ * a time, about all that has been read until then.
+ */
+static void deliver(struct stag_pool *p, struct op *op, int error)
+{
+	if (!(p->link.facts.flags & NODE_UNLEASED)) {
+		op_finish(p, op, error);
+		return;
+	}
+	op->outcome.error = error;
+	op->stage = OP_READ;
+	op_push(&p->unproven, op);
+}
+
+static void finish_proving(struct stag_pool *p, int error)
+{
+	struct op *op;
+
+	while ((op = op_pop(&p->proving)))
+		op_finish(p, op, error ? error : op->outcome.error);
+}
+
+void read_prove(struct stag_pool *p)
+{
+	struct op *op;
+
+	if (!p->unproven.first || p->prover || p->link.stage != LINK_UP)
+		return;
+	p->proving = p->unproven;
+	p->unproven = (struct op_list){0};
+	op = op_get(p);
+	if (!op) {
+		finish_proving(p, ENOMEM);
+		return;
+	}
+	op->io = (struct stag_pool_io){0};
+	op->wire_op = POOL_OP_FRESH;
+	op->whose = OP_FOR_US;
+	op->stage = OP_TO_ASK;
+	op_push_front(&p->to_ask, op);
+	p->prover = op;
+}
+
+/* One that was asked of a link that is lost proves nothing. */
+void read_proven(struct stag_pool *p, const struct op *prover, int error)
+{
+	if (prover != p->prover)
+		return;
+	p->prover = NULL;
+	finish_proving(p, error);
+}
+
+/* ---- outcomes ----------------------------------------------------------------------------- */
+
+/* The node's word is wanted. */
+static void ask_instead(struct stag_pool *p, struct op *op)
+{
+	p->counts.asked_reads++;
+	memory_release(p, op);
+	op->stage = OP_TO_ASK;
+	op_push(&p->to_ask, op);
+}
+
+static void read_done(struct stag_pool *p, struct op *op)
+{
+	const struct pool_read *r = reading(op);
+
+	op->outcome.ptr = r->ptr;
+	op->outcome.ptr.key = p->link.facts.key;
+	op->outcome.version = r->version;
+	op->outcome.length = r->value_length;
+	p->counts.reads++;
+	if (r->value_length > op->io.length) {
+		deliver(p, op, EMSGSIZE);
+		return;
+	}
+	if (r->value_length != 0 && op->stored + r->at != (uint8_t *)op->io.to)
+		memmove(op->io.to, op->stored + r->at, r->value_length);
+	deliver(p, op, 0);
+}
+
+/* A body that there is no room for need not be read. */
+static bool is_too_long(const struct op *op)
+{
+	return wants_body(op) &&
+	       (is_get(op) ? op->lookup.read.length : op->read.length) > op->io.length;
+}
+
+static void read_body(struct stag_pool *p, struct op *op)
+{
+	int rc = body_start(p, op);
+
+	op->stored = op->io.to;
+	if (rc != 0)
+		op_finish(p, op, -rc);
+}
+
+static void step(struct stag_pool *p, struct op *op, enum pool_step step)
+{
+	switch (step) {
+	case POOL_MORE:
+		if (is_too_long(op)) {
+			read_done(p, op);
+			return;
+		}
+		if (wants_body(op)) {
+			read_body(p, op);
+			return;
+		}
+		op->stage = OP_TO_READ;
+		op_push(&p->to_read, op);
+		return;
+	case POOL_DONE:
+		read_done(p, op);
+		return;
+	case POOL_GONE:
+		p->counts.reads++;
+		deliver(p, op, ENOENT);
+		return;
+	case POOL_ASK:
+		ask_instead(p, op);
+		return;
+	}
+}
+
+/* ---- where to ------------------------------------------------------------------------------ */
+
+static int to_small(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
+{
+	const struct slab *slab = p->slabs;
+
+	while (op < slab->ops || op >= slab->ops + sizeof(slab->ops) / sizeof(slab->ops[0]))
+		slab = slab->next;
+	op->head = op->small;
+	op->stored = op->small + HEADER;
+	sge[0] = (struct ibv_sge){(uintptr_t)op->small, (uint32_t)length, slab->mr->lkey};
+	return 1;
+}
+
+static int to_buffer(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
+{
+	int rc = memory_buffer(p, op, length);
+
+	if (rc != 0)
+		return rc;
+	op->head = op->buffer->bytes;
+	op->stored = op->buffer->bytes + HEADER;
+	sge[0] = (struct ibv_sge){(uintptr_t)op->head, (uint32_t)length, op->buffer->mr->lkey};
+	return 1;
+}
+
+/* The header to our memory, what is behind it to the program's. */
+static int to_both(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
+{
+	uint32_t lkey, rkey;
+	int rc = memory_use(p, op, op->io.to, op->io.length, IBV_ACCESS_LOCAL_WRITE, &lkey, &rkey);
+
+	if (rc != 0)
+		return rc;
+	to_small(p, op, sge, HEADER);
+	op->stored = op->io.to;
+	sge[1] = (struct ibv_sge){(uintptr_t)op->io.to, (uint32_t)(length - HEADER), lkey};
+	return 2;
+}
+
+/* How many pieces; -errno. */
+static int place(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
+{
+	if (length <= CLIENT_SMALL)
+		return to_small(p, op, sge, length);
+	if (!is_get(op) && length - HEADER <= op->io.length &&
+	    memory_is_lent(p, op->io.to, op->io.length))
+		return to_both(p, op, sge, length);
+	return to_buffer(p, op, sge, length);
+}
+
+/* ---- posting ------------------------------------------------------------------------------- */
+
+struct batch {
+	struct ibv_send_wr wr[CLIENT_BATCH];
+	struct ibv_sge sge[CLIENT_BATCH][2];
+	int n;
+};
+
+static void add(struct stag_pool *p, struct batch *b, struct op *op)
+{
+	struct ibv_send_wr *wr = &b->wr[b->n];
+	uint64_t address, length;
+	int pieces;
+
+	want(op, &address, &length);
+	pieces = place(p, op, b->sge[b->n], length);
+	if (pieces < 0) {
+		op_finish(p, op, -pieces);
+		return;
+	}
+	*wr = (struct ibv_send_wr){
+		.wr_id = wr_id_of(WR_READ, op->index),
+		.sg_list = b->sge[b->n],
+		.num_sge = pieces,
+		.opcode = IBV_WR_RDMA_READ,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = {.remote_addr = address, .rkey = p->link.facts.rkey},
+	};
+	if (b->n > 0)
+		b->wr[b->n - 1].next = wr;
+	b->n++;
+	op->stage = OP_READING;
+	p->reading++;
+}
+
+void read_start(struct stag_pool *p, struct op *op)
+{
+	op->stage = OP_TO_READ;
+	op_push(&p->to_read, op);
+}
+
+/* From its beginning: where the region is may have been unknown before. false: there is nothing to read. */
+static bool begin(struct stag_pool *p, struct op *op)
+{
+	const struct node_facts *f = &p->link.facts;
+	struct pool_place here = {f->address, f->size, f->index_at, f->num_buckets, f->key};
+	uint32_t hint = op->io.length < CLIENT_LOOK ? (uint32_t)op->io.length : CLIENT_LOOK;
+
+	op->begun = true;
+	if (is_get(op)) {
+		pool_lookup_start(&op->lookup, &here, op->name, op->name_length, hint);
+		return true;
+	}
+	pool_read_start(&op->read, f->address, f->size, &op->io.ptr, NULL, 0);
+	return op->read.length != 0 && op->io.ptr.key == f->key && op->io.ptr.generation != 0;
+}
+
+static void fill(struct stag_pool *p, struct batch *b)
+{
+	while (b->n < CLIENT_BATCH && p->reading < p->depth && p->to_read.first) {
+		struct op *op = op_pop(&p->to_read);
+
+		if (!(p->link.facts.rights & STAG_POOL_RIGHT_READ))
+			op_finish(p, op, EACCES);
+		else if (!op->begun && !begin(p, op))
+			step(p, op, POOL_GONE);
+		else
+			add(p, b, op);
+	}
+}
+
+void read_pump(struct stag_pool *p)
+{
+	struct batch b;
+	struct ibv_send_wr *bad;
+
+	while (p->link.stage == LINK_UP && p->to_read.first && p->reading < p->depth) {
+		b.n = 0;
+		fill(p, &b);
+		if (b.n != 0 && ibv_post_send(p->link.id->qp, b.wr, &bad) != 0)
+			link_lost(p, clock_ns());
+	}
+	body_pump(p);
+}
+
+/* ---- completions ----------------------------------------------------------------------------- */
+
+void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece)
+{
+	struct op *op = index < p->num_ops ? p->ops[index] : NULL;
+	unsigned int tries;
+	enum pool_step next;
+
+	if (!op || op->stage != OP_READING || wants_body(op) != is_piece)
+		return;
+	if (is_piece && !body_arrived(p, op))
+		return;
+	p->reading--;
+	tries = reading(op)->tries;
+	if (is_get(op) && !op->lookup.reading)
+		next = pool_lookup_feed(&op->lookup, op->small, NULL);
+	else if (is_get(op))
+		next = pool_lookup_feed(&op->lookup, op->head, is_piece ? NULL : op->stored);
+	else
+		next = pool_read_feed(&op->read, op->head, is_piece ? NULL : op->stored);
+	p->counts.retried_reads += next == POOL_MORE && reading(op)->tries > tries;
+	step(p, op, next);
+}
+
+void read_lost(struct stag_pool *p)
+{
+	p->unproven = p->proving = (struct op_list){0};
+	p->prover = NULL;
+	for (uint32_t i = 0; i < p->num_ops; i++) {
+		struct op *op = p->ops[i];
+
+		if (op->stage == OP_READING || op->stage == OP_READ) {
+			memory_release(p, op);
+			read_start(p, op);
+		}
+		if (op->stage == OP_TO_READ)
+			op->begun = false;
+	}
+	p->reading = 0;
+	body_lost(p);
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * index.c - names: a hash index in the region.
+ *
+ * A bucket has seven entries, and perhaps a further bucket behind it. Clients look without asking: so an entry is one
+ * word, stays where it is as long as its name lives, whatever object it leads to, and a bucket is taken away
+ * only if it is the last of its chain, and empty.
+ */
+#include "pool/memory/memory.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define ENTRY_BITS 48
+#define BLOCK_LEAD 16u /* before a further bucket, in its block: zeroes */
+
+uint64_t pool_name_hash(const char *name, uint16_t length)
+{
+	return pool_hash(name, length);
+}
+
+uint64_t pool_name_bucket(uint64_t hash, uint64_t index_at, uint64_t num_buckets)
+{
+	uint64_t bucket = (uint64_t)((unsigned __int128)hash * num_buckets >> 64);
+
+	return index_at + bucket * sizeof(struct pool_bucket);
+}
+
+/* The tag is of the hash's low bits: the high ones chose the bucket. */
+uint64_t pool_name_entry(uint64_t hash, uint64_t offset)
+{
+	return hash << ENTRY_BITS | offset / POOL_ALIGN;
+}
+
+static bool has_tag(uint64_t entry, uint64_t hash)
+{
+	return entry != 0 && (entry ^ hash << ENTRY_BITS) >> ENTRY_BITS == 0;
+}
+
+/* ---- with what is ahead ---------------------------------------------------------- */
+
+static uint64_t next_at(uint64_t bucket)
+{
+	return bucket + offsetof(struct pool_bucket, next);
+}
+
+/* The bucket behind; POOL_NOWHERE. */
+static uint64_t behind(const struct pool_core *core, uint64_t bucket)
+{
+	uint64_t next = pool_entry_offset(pool_see(core, next_at(bucket)));
+
+	if (next < BLOCK_LEAD ||
+	    pool_block_size(core, next - BLOCK_LEAD) < BLOCK_LEAD + sizeof(struct pool_bucket))
+		return POOL_NOWHERE;
+	return next;
+}
+
+static bool has_name(const struct pool_core *core, uint64_t offset, const char *name,
+		     uint16_t length)
+{
+	uint8_t want[POOL_PREFIX_MAX], is[POOL_PREFIX_MAX];
+	uint64_t block = pool_block_size(core, offset);
+	uint32_t prefix = pool_prefix_write(want, name, length);
+	struct pool_object object;
+
+	if (block < sizeof(object))
+		return false;
+	pool_see_bytes(core, offset, &object, sizeof(object));
+	if (!(object.flags & POOL_NAMED) || object.generation == 0 || object.length < prefix ||
+	    object.length > block - sizeof(object))
+		return false;
+	pool_see_bytes(core, offset + sizeof(object), is, prefix);
+	return memcmp(is, want, prefix) == 0;
+}
+
+bool pool_index_find(const struct pool_core *core, const char *name, uint16_t length,
+		     uint64_t *entry, uint64_t *object)
+{
+	const struct pool_region *r = &core->region;
+	uint64_t hash = pool_name_hash(name, length);
+	uint64_t bucket = pool_name_bucket(hash, r->index_at, r->num_buckets);
+
+	for (unsigned int hops = 0; bucket != POOL_NOWHERE && hops < POOL_MAX_CHAIN; hops++) {
+		for (unsigned int i = 0; i < POOL_BUCKET_ENTRIES; i++) {
+			uint64_t at = bucket + i * sizeof(uint64_t);
+			uint64_t word = pool_see(core, at);
+
+			if (!has_tag(word, hash) ||
+			    !has_name(core, pool_entry_offset(word), name, length))
+				continue;
+			*entry = at;
+			*object = pool_entry_offset(word);
+			return true;
+		}
+		bucket = behind(core, bucket);
+	}
+	return false;
+}
+
+/* An empty entry of the chain, or POOL_NOWHERE and its last bucket. */
+static uint64_t empty_entry(const struct pool_core *core, uint64_t bucket, uint64_t *last,
+			    unsigned int *hops)
+{
+	for (*hops = 0; bucket != POOL_NOWHERE && *hops < POOL_MAX_CHAIN; ++*hops) {
+		for (unsigned int i = 0; i < POOL_BUCKET_ENTRIES; i++)
+			if (pool_see(core, bucket + i * sizeof(uint64_t)) == 0)
+				return bucket + i * sizeof(uint64_t);
+		*last = bucket;
+		bucket = behind(core, bucket);
+	}
+	return POOL_NOWHERE;
+}
+
+/* A further bucket with one entry; whole before the chain leads to it. */
+static int add_bucket(struct pool_core *core, uint64_t last, uint64_t entry)
+{
+	static const uint64_t lead[BLOCK_LEAD / sizeof(uint64_t)];
+	struct pool_bucket bucket = {.entries = {entry}};
+	uint64_t block = pool_alloc(core, BLOCK_LEAD + sizeof(bucket));
+
+	if (block == POOL_NOWHERE)
+		return -ENOSPC;
+	pool_put_bytes(core, block, lead, sizeof(lead));
+	pool_put_bytes(core, block + BLOCK_LEAD, &bucket, sizeof(bucket));
+	pool_put(core, next_at(last), (block + BLOCK_LEAD) / POOL_ALIGN);
+	return 0;
+}
+
+int pool_index_add(struct pool_core *core, const char *name, uint16_t length, uint64_t object)
+{
+	const struct pool_region *r = &core->region;
+	uint64_t hash = pool_name_hash(name, length);
+	uint64_t bucket = pool_name_bucket(hash, r->index_at, r->num_buckets);
+	uint64_t last = bucket, at;
+	unsigned int hops;
+
+	at = empty_entry(core, bucket, &last, &hops);
+	if (at == POOL_NOWHERE && hops == POOL_MAX_CHAIN)
+		return -ENOSPC;
+	if (at == POOL_NOWHERE)
+		return add_bucket(core, last, pool_name_entry(hash, object));
+	pool_put(core, at, pool_name_entry(hash, object));
+	return 0;
+}
+
+void pool_index_move(struct pool_core *core, uint64_t entry, uint64_t object)
+{
+	uint64_t tag = pool_see(core, entry) >> ENTRY_BITS;
+
+	pool_put(core, entry, pool_name_entry(tag, object));
+}
+
+static bool is_empty(const struct pool_core *core, uint64_t bucket)
+{
+	for (unsigned int i = 0; i < POOL_BUCKET_ENTRIES; i++)
+		if (pool_see(core, bucket + i * sizeof(uint64_t)) != 0)
+			return false;
+	return true;
+}
+
+/* The chain's last bucket, and the one before it; false: there is only one. */
+static bool last_two(const struct pool_core *core, uint64_t bucket, uint64_t two[2])
+{
+	uint64_t next;
+
+	two[0] = two[1] = bucket;
+	for (unsigned int hops = 0; hops < POOL_MAX_CHAIN; hops++) {
+		next = behind(core, two[1]);
+		if (next == POOL_NOWHERE)
+			break;
+		two[0] = two[1];
+		two[1] = next;
+	}
+	return two[0] != two[1];
+}
+
+void pool_index_remove(struct pool_core *core, const char *name, uint16_t length, uint64_t entry)
+{
+	const struct pool_region *r = &core->region;
+	uint64_t hash = pool_name_hash(name, length);
+	uint64_t bucket = pool_name_bucket(hash, r->index_at, r->num_buckets);
+	uint64_t two[2];
+
+	pool_put(core, entry, 0);
+	for (unsigned int n = 0; n < 4;
+	     n++) { /* a record's room is bounded: the rest another time */
+		if (!last_two(core, bucket, two) || !is_empty(core, two[1]) ||
+		    pool_see(core, next_at(two[1])) != 0)
+			return;
+		pool_put(core, next_at(two[0]), 0);
+		pool_free(core, two[1] - BLOCK_LEAD);
+	}
+}
+
+/* ---- in the region as it is ------------------------------------------------------ */
+
+static uint64_t region_behind(const struct pool_region *r, uint64_t bucket)
+{
+	uint64_t next = pool_entry_offset(pool_word(r, next_at(bucket)));
+
+	if (next < BLOCK_LEAD ||
+	    pool_region_block_size(r, next - BLOCK_LEAD) < BLOCK_LEAD + sizeof(struct pool_bucket))
+		return POOL_NOWHERE;
+	return next;
+}
+
+/* A named object, whole enough to be looked at. */
+static bool is_named_object(const struct pool_region *r, uint64_t offset,
+			    struct pool_object *object, struct pool_stored *stored)
+{
+	uint64_t block = pool_region_block_size(r, offset);
+
+	if (block < sizeof(*object))
+		return false;
+	memcpy(object, r->at + offset, sizeof(*object));
+	return object->generation != 0 && (object->flags & POOL_NAMED) &&
+	       object->length <= block - sizeof(*object) &&
+	       pool_stored_read(object, r->at + offset + sizeof(*object), stored);
+}
+
+uint64_t pool_index_look(const struct pool_region *r, const char *name, uint16_t length)
+{
+	uint64_t hash = pool_name_hash(name, length);
+	uint64_t bucket = pool_name_bucket(hash, r->index_at, r->num_buckets);
+	struct pool_object object;
+	struct pool_stored stored;
+
+	for (unsigned int hops = 0; bucket != POOL_NOWHERE && hops < POOL_MAX_CHAIN; hops++) {
+		for (unsigned int i = 0; i < POOL_BUCKET_ENTRIES; i++) {
+			uint64_t word = pool_word(r, bucket + i * sizeof(uint64_t));
+			uint64_t offset = pool_entry_offset(word);
+
+			if (has_tag(word, hash) && is_named_object(r, offset, &object, &stored) &&
+			    stored.name_length == length && memcmp(stored.name, name, length) == 0)
+				return offset;
+		}
+		bucket = region_behind(r, bucket);
+	}
+	return POOL_NOWHERE;
+}
+
+#define CHAIN_ENTRIES (POOL_MAX_CHAIN * POOL_BUCKET_ENTRIES)
+
+/* The bucket of a cursor, and its entry there; POOL_NOWHERE: the chain has ended. */
+static uint64_t bucket_of(const struct pool_region *r, uint64_t cursor)
+{
+	uint64_t bucket = r->index_at + cursor / CHAIN_ENTRIES * sizeof(struct pool_bucket);
+	uint64_t hops = cursor % CHAIN_ENTRIES / POOL_BUCKET_ENTRIES;
+
+	while (hops-- > 0 && bucket != POOL_NOWHERE)
+		bucket = region_behind(r, bucket);
+	return bucket;
+}
+
+uint64_t pool_index_next(const struct pool_region *r, uint64_t *cursor)
+{
+	struct pool_object object;
+	struct pool_stored stored;
+
+	while (*cursor / CHAIN_ENTRIES < r->num_buckets) {
+		uint64_t bucket = bucket_of(r, *cursor);
+		uint64_t i = *cursor % POOL_BUCKET_ENTRIES;
+
+		if (bucket == POOL_NOWHERE) {
+			*cursor = (*cursor / CHAIN_ENTRIES + 1) * CHAIN_ENTRIES;
+			continue;
+		}
+		for (; i < POOL_BUCKET_ENTRIES; i++) {
+			uint64_t word = pool_word(r, bucket + i * sizeof(uint64_t));
+
+			++*cursor;
+			if (word != 0 &&
+			    is_named_object(r, pool_entry_offset(word), &object, &stored))
+				return pool_entry_offset(word);
+		}
+	}
+	return POOL_NOWHERE;
+}
+
+uint64_t pool_index_buckets(const struct pool_region *r)
+{
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; i < r->num_buckets; i++) {
+		uint64_t bucket = r->index_at + i * sizeof(struct pool_bucket);
+
+		for (unsigned int hops = 1; hops < POOL_MAX_CHAIN; hops++) {
+			bucket = region_behind(r, bucket);
+			if (bucket == POOL_NOWHERE)
+				break;
+			n++;
+		}
+	}
+	return n;
+}

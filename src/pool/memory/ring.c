@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * ring.c - the log in memory: where the primary makes records, and where they lie in a standby's.
+ *
+ * Both have the same bytes at the same places. What is left of an earlier round is not taken for a record: its number is
+ * not the next one.
+ */
+#include "pool/memory/memory.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+#define HEADER sizeof(struct pool_record)
+
+/* Up to the ring's end nothing follows. */
+static void skip_to_end(struct pool_log *log, uint64_t number, uint64_t epoch)
+{
+	uint64_t at = log->put & (log->size - 1);
+	uint64_t left = log->size - at;
+	struct pool_build build;
+
+	if (left >= HEADER) {
+		pool_build_start(&build, log->at + at, HEADER);
+		pool_build_finish(&build, number, epoch, POOL_RECORD_SKIP);
+	}
+	log->put += left;
+}
+
+void *pool_log_room(struct pool_log *log, size_t need, uint64_t number, uint64_t epoch)
+{
+	uint64_t left = log->size - (log->put & (log->size - 1));
+	uint64_t room = log->size - (log->put - log->tail);
+	uint64_t skipped = left < need ? left : 0;
+
+	assert(log->put - log->tail <= log->size);
+	if (room < skipped || room - skipped < need)
+		return NULL;
+	if (skipped != 0)
+		skip_to_end(log, number, epoch);
+	return log->at + (log->put & (log->size - 1));
+}
+
+void pool_log_add(struct pool_log *log, size_t length)
+{
+	assert(length % 8 == 0);
+	log->put += length;
+}
+
+int pool_log_segments(uint64_t size, uint64_t from, uint64_t to, struct pool_segment segments[2])
+{
+	uint64_t at = from & (size - 1);
+	uint64_t length = to - from;
+	uint64_t left = size - at;
+
+	if (length == 0)
+		return 0;
+	segments[0] = (struct pool_segment){at, length < left ? length : left};
+	if (length <= left)
+		return 1;
+	segments[1] = (struct pool_segment){0, length - left};
+	return 2;
+}
+
+/* Else it is of an earlier round, or of a primary that was. */
+static bool is_next(const struct pool_region *r, const struct pool_record *header)
+{
+	const struct pool_superblock *sb = pool_superblock(r);
+
+	return header->number == sb->number + 1 && header->epoch >= sb->epoch;
+}
+
+/* Where the next record is, or will be: not so near to the end that it had no room for a header. */
+static uint64_t next_at(const struct pool_ring *ring)
+{
+	uint64_t left = ring->size - (ring->get & (ring->size - 1));
+
+	return left < HEADER ? ring->get + left : ring->get;
+}
+
+/* One record. 1: applied; 0: none is there. */
+static int drain_one(struct pool_ring *ring, struct pool_region *r,
+		     const struct pool_staging *staging)
+{
+	uint64_t from = next_at(ring);
+	uint64_t at = from & (ring->size - 1);
+	struct pool_record header;
+	int rc;
+
+	/* One of an earlier round is not judged: it may be written over while we look. */
+	memcpy(&header, ring->at + at, HEADER);
+	if (!is_next(r, &header))
+		return 0;
+	rc = pool_record_check(r, ring->at + at, ring->size - at, &header);
+	if (rc == -EAGAIN || !is_next(r, &header))
+		return 0;
+	if (rc == 0 && (header.flags & POOL_RECORD_SKIP)) {
+		if (at == 0)
+			return -EBADMSG;
+		ring->get = from + ring->size - at;
+		return drain_one(ring, r, staging);
+	}
+	if (rc == 0)
+		rc = pool_record_apply(r, ring->at + at, ring->size - at, staging);
+	if (rc != 0)
+		return rc;
+	ring->get = from + header.length;
+	return 1;
+}
+
+int pool_ring_drain(struct pool_ring *ring, struct pool_region *r,
+		    const struct pool_staging *staging, unsigned int most)
+{
+	unsigned int n = 0;
+	int rc = 0;
+
+	while (n < most && (rc = drain_one(ring, r, staging)) > 0)
+		n++;
+	return n > 0 ? (int)n : rc;
+}

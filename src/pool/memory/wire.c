@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * wire.c - what clients and nodes say to each other: bytes in, structures out.
+ *
+ * A message is a header, and requests or answers behind each other, each padded to 8 bytes. Whether what a request
+ * asks for is allowed is not judged here; that it has what its operation takes, and nothing else, is.
+ */
+#include "pool/memory/memory.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define VERSION 1u
+
+struct wire_message {
+	uint8_t version, kind;
+	uint16_t count;
+	uint32_t length;
+	uint64_t epoch;
+};
+
+struct wire_request {
+	uint8_t op, flags, source, reserved;
+	uint16_t name_length, reserved_too;
+	uint32_t length, key;
+	uint64_t source_address;
+	uint64_t sequence, acknowledged, version;
+	struct stag_pool_ptr ptr;
+};
+
+struct wire_answer {
+	uint64_t sequence, version;
+	uint32_t status;
+	uint8_t op, reserved[3];
+	uint32_t length, reserved_too;
+	struct stag_pool_ptr ptr;
+};
+
+_Static_assert(sizeof(struct wire_message) == POOL_MESSAGE_HEADER, "as it is sent");
+_Static_assert(sizeof(struct wire_request) == POOL_REQUEST_HEADER, "as it is sent");
+_Static_assert(sizeof(struct wire_answer) == POOL_ANSWER_HEADER, "as it is sent");
+
+/* ---- operations ------------------------------------------------------------------ */
+
+enum takes { PTR = 1 << 0, NAME = 1 << 1, VALUE = 1 << 2, MAYBE_NAME = 1 << 3, ROOM = 1 << 4 };
+
+struct operation {
+	const char *name;
+	uint8_t takes;
+	uint8_t flags; /* that it may have */
+	uint8_t needs; /* rights */
+	bool changes;
+};
+
+#define RD STAG_POOL_RIGHT_READ
+#define WR STAG_POOL_RIGHT_WRITE
+
+static const struct operation operations[POOL_OP_MAX] = {
+	[STAG_POOL_INSERT] = {"insert", VALUE, 0, WR, true},
+	[STAG_POOL_UPDATE] = {"update", PTR | VALUE, POOL_COMPARE, WR, true},
+	[STAG_POOL_READ] = {"read", PTR | ROOM, 0, RD, false},
+	[STAG_POOL_DELETE] = {"delete", PTR, POOL_COMPARE, WR, true},
+	[STAG_POOL_PUT] = {"put", NAME | VALUE, POOL_COMPARE | POOL_EXCLUSIVE, WR, true},
+	[STAG_POOL_GET] = {"get", NAME | ROOM, 0, RD, false},
+	[STAG_POOL_REMOVE] = {"remove", NAME, POOL_COMPARE, WR, true},
+	[POOL_OP_ATTACH] = {"attach", 0, 0, 0, true},
+	[POOL_OP_DETACH] = {"detach", 0, 0, WR, true},
+	[POOL_OP_LIST] = {"list", ROOM, 0, RD, false},
+	[POOL_OP_NODES] = {"nodes", ROOM, 0, 0, false},
+	[POOL_OP_SWITCH] = {"switch", MAYBE_NAME, 0, STAG_POOL_RIGHT_ADMIN, false},
+	[POOL_OP_FORGET] = {"forget", NAME, 0, STAG_POOL_RIGHT_ADMIN, false},
+	[POOL_OP_FRESH] = {"fresh", 0, 0, RD, false},
+};
+
+static const struct operation *operation_of(uint8_t op)
+{
+	return op < POOL_OP_MAX && operations[op].name ? &operations[op] : NULL;
+}
+
+uint32_t pool_op_needs(uint8_t op)
+{
+	const struct operation *o = operation_of(op);
+
+	return o ? o->needs : UINT32_MAX;
+}
+
+bool pool_op_changes(uint8_t op)
+{
+	const struct operation *o = operation_of(op);
+
+	return o && o->changes;
+}
+
+const char *pool_op_name(uint8_t op)
+{
+	const struct operation *o = operation_of(op);
+
+	return o ? o->name : "unknown";
+}
+
+/* Figures 3 and 4: what there is says what it is. 0: nothing that there is. */
+static uint8_t implied(uint8_t flags)
+{
+	switch (flags & (POOL_HAS_VALUE | POOL_HAS_PTR)) {
+	case POOL_HAS_VALUE:
+		return STAG_POOL_INSERT;
+	case POOL_HAS_VALUE | POOL_HAS_PTR:
+		return STAG_POOL_UPDATE;
+	case POOL_HAS_PTR:
+		return STAG_POOL_DELETE;
+	default:
+		return STAG_POOL_IMPLICIT;
+	}
+}
+
+/* ---- writing --------------------------------------------------------------------- */
+
+static size_t padded(size_t length)
+{
+	return (length + 7) & ~(size_t)7;
+}
+
+/* A part that is padded; NULL bytes: nothing of it. */
+struct part {
+	const void *bytes;
+	size_t length;
+};
+
+static int write_parts(uint8_t *at, size_t room, size_t *used, const struct part *parts, int n)
+{
+	size_t need = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (parts[i].length > UINT32_MAX)
+			return -ENOBUFS;
+		need += padded(parts[i].length);
+	}
+	if (*used > room || need > room - *used)
+		return -ENOBUFS;
+	for (int i = 0; i < n; i++) {
+		if (parts[i].length != 0)
+			memcpy(at + *used, parts[i].bytes, parts[i].length);
+		memset(at + *used + parts[i].length, 0, padded(parts[i].length) - parts[i].length);
+		*used += padded(parts[i].length);
+	}
+	return 0;
+}
+
+/* One more in the message that has its header at `at`. */
+static void count_one(uint8_t *at, size_t used)
+{
+	struct wire_message header;
+
+	memcpy(&header, at, sizeof(header));
+	header.count++;
+	header.length = (uint32_t)used;
+	memcpy(at, &header, sizeof(header));
+}
+
+static bool is_full(const uint8_t *at)
+{
+	struct wire_message header;
+
+	memcpy(&header, at, sizeof(header));
+	return header.count == UINT16_MAX;
+}
+
+int pool_message_start(void *at, size_t room, size_t *used, uint8_t kind, uint64_t epoch)
+{
+	struct wire_message header = {
+		.version = VERSION,
+		.kind = kind,
+		.length = sizeof(header),
+		.epoch = epoch,
+	};
+	struct part part = {&header, sizeof(header)};
+
+	return write_parts(at, room, used, &part, 1);
+}
+
+int pool_message_request(void *at, size_t room, size_t *used, const struct pool_request *rq)
+{
+	bool has_bytes = (rq->flags & POOL_HAS_VALUE) && rq->source == POOL_SOURCE_INLINE;
+	struct wire_request wire = {
+		.op = rq->op,
+		.flags = rq->flags,
+		.source = rq->source,
+		.name_length = rq->name_length,
+		.length = rq->length,
+		.key = rq->key,
+		.source_address = rq->source_address,
+		.sequence = rq->sequence,
+		.acknowledged = rq->acknowledged,
+		.version = rq->version,
+		.ptr = rq->ptr,
+	};
+	struct part parts[] = {{&wire, sizeof(wire)},
+			       {rq->name, rq->name_length},
+			       {rq->value, has_bytes ? rq->length : 0}};
+	int rc = is_full(at) ? -ENOBUFS : write_parts(at, room, used, parts, 3);
+
+	if (rc == 0)
+		count_one(at, *used);
+	return rc;
+}
+
+int pool_message_answer(void *at, size_t room, size_t *used, const struct pool_answer *answer)
+{
+	struct wire_answer wire = {
+		.sequence = answer->sequence,
+		.version = answer->version,
+		.status = answer->status,
+		.op = answer->op,
+		.length = answer->length,
+		.ptr = answer->ptr,
+	};
+	struct part parts[] = {{&wire, sizeof(wire)},
+			       {answer->bytes, answer->bytes ? answer->length : 0}};
+	int rc;
+
+	if (!answer->bytes)
+		wire.length = 0;
+	rc = is_full(at) ? -ENOBUFS : write_parts(at, room, used, parts, 2);
+	if (rc == 0)
+		count_one(at, *used);
+	return rc;
+}
+
+int pool_message_extend(void *at, size_t room, size_t *used, size_t more)
+{
+	struct wire_message header;
+
+	if (*used > room || more > room - *used || more > UINT32_MAX / 2)
+		return -ENOBUFS;
+	*used += more;
+	memcpy(&header, at, sizeof(header));
+	header.length = (uint32_t)*used;
+	memcpy(at, &header, sizeof(header));
+	return (int)*used;
+}
+
+/* ---- reading --------------------------------------------------------------------- */
+
+/* n bytes of the message, padded; NULL: it has not as many. */
+static const uint8_t *take(const uint8_t *at, size_t length, size_t *where, size_t n)
+{
+	const uint8_t *bytes = at + *where;
+
+	if (*where > length || n > length - *where || padded(n) > length - *where)
+		return NULL;
+	*where += padded(n);
+	return bytes;
+}
+
+int pool_message_read(const void *at, size_t length, size_t *where, struct pool_message *message)
+{
+	const uint8_t *bytes = take(at, length, where, sizeof(struct wire_message));
+	struct wire_message wire;
+
+	if (!bytes)
+		return -EBADMSG;
+	memcpy(&wire, bytes, sizeof(wire));
+	if (wire.version != VERSION || wire.kind == 0 || wire.kind >= POOL_MESSAGE_KINDS ||
+	    wire.length != length)
+		return -EBADMSG;
+	*message = (struct pool_message){wire.kind, wire.count, wire.length, wire.epoch};
+	return 0;
+}
+
+/* Bytes of a value that comes this way. */
+static uint32_t most_of(uint8_t source)
+{
+	switch (source) {
+	case POOL_SOURCE_PULL:
+		return POOL_MAX_VALUE;
+	case POOL_SOURCE_STAGED:
+		return POOL_STAGED_MAX;
+	default:
+		return POOL_DIRECT_MAX;
+	}
+}
+
+/* What the operation takes is there, and nothing else. */
+static bool is_apt(const struct operation *o, const struct pool_request *rq)
+{
+	uint8_t has = (rq->flags & POOL_HAS_PTR ? PTR : 0) |
+		      (rq->flags & POOL_HAS_VALUE ? VALUE : 0) | (rq->name_length ? NAME : 0);
+	uint8_t takes = o->takes & (PTR | NAME | VALUE);
+	uint8_t flags = rq->flags & ~(POOL_HAS_PTR | POOL_HAS_VALUE);
+
+	if (o->takes & MAYBE_NAME)
+		has &= (uint8_t)~NAME;
+	if (has != takes || (flags & ~o->flags) != 0)
+		return false;
+	if ((o->takes & VALUE) && rq->length > most_of(rq->source))
+		return false;
+	if (rq->source > POOL_SOURCE_PULL || rq->name_length > POOL_MAX_NAME)
+		return false;
+	if (!(o->takes & VALUE) && rq->source == POOL_SOURCE_STAGED)
+		return false;
+	return (o->takes & (VALUE | ROOM)) || rq->length == 0;
+}
+
+int pool_request_read(const void *at, size_t length, size_t *where, struct pool_request *rq)
+{
+	const uint8_t *bytes = take(at, length, where, sizeof(struct wire_request));
+	const struct operation *o;
+	struct wire_request w;
+
+	if (!bytes)
+		return -EBADMSG;
+	memcpy(&w, bytes, sizeof(w));
+	*rq = (struct pool_request){
+		.op = w.op == STAG_POOL_IMPLICIT ? implied(w.flags) : w.op,
+		.flags = w.flags,
+		.source = w.source,
+		.name_length = w.name_length,
+		.key = w.key,
+		.length = w.length,
+		.source_address = w.source_address,
+		.sequence = w.sequence,
+		.acknowledged = w.acknowledged,
+		.version = w.version,
+		.ptr = w.ptr,
+	};
+	o = operation_of(rq->op);
+	if (!o || !is_apt(o, rq))
+		return -EBADMSG;
+	rq->name = (const char *)take(at, length, where, rq->name_length);
+	if (!rq->name || memchr(rq->name, '\0', rq->name_length))
+		return -EBADMSG;
+	if (!(o->takes & VALUE) || rq->source != POOL_SOURCE_INLINE)
+		return 0;
+	rq->value = take(at, length, where, rq->length);
+	return rq->value ? 0 : -EBADMSG;
+}
+
+int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_answer *answer)
+{
+	const uint8_t *bytes = take(at, length, where, sizeof(struct wire_answer));
+	struct wire_answer w;
+
+	if (!bytes)
+		return -EBADMSG;
+	memcpy(&w, bytes, sizeof(w));
+	*answer = (struct pool_answer){
+		.sequence = w.sequence,
+		.version = w.version,
+		.status = w.status,
+		.op = w.op,
+		.length = w.length,
+		.ptr = w.ptr,
+		.bytes = take(at, length, where, w.length),
+	};
+	return answer->bytes ? 0 : -EBADMSG;
+}

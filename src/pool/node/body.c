@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * body.c - bodies of long values: copied to our region, and written to the standbys' right from there, instead of going through
+ * the log.
+ *
+ * That is right because nobody reads a body before the record that makes a value of it, which follows on the same queue pairs: what
+ * confirms that record confirms the bytes. But records are applied by software, later than they arrive, and what is written is
+ * there at once: so the place has to be the body's for good, here and there, before anything is written to it: `since` is applied
+ * everywhere. A standby that still copies may copy older bytes over newer ones: for it they are records, in their order.
+ *
+ * Behind each piece there is a record that changes nothing. By its number the role knows that something is under way: a standby that does not
+ * confirm it is not in sync for long, and nothing is handed over before all have it. So memories are the same wherever
+ * the same record was applied.
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <string.h>
+
+uint64_t body_quiet(const struct stag_pool_node *n)
+{
+	uint64_t quiet = pool_superblock(&n->region)->number;
+
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (n->links[s] && n->links[s]->number < quiet)
+			quiet = n->links[s]->number;
+	return quiet;
+}
+
+/* 0; -EAGAIN: not yet; -EOPNOTSUPP: not at all, now. */
+static int may_place(const struct stag_pool_node *n, unsigned int seat, uint64_t since)
+{
+	const struct link *l = n->links[seat];
+
+	if (!n->role.peers[seat].ready)
+		return -EOPNOTSUPP;
+	if (l->conn.over || l->number < since || l->bodies - l->bodies_there >= l->window)
+		return -EAGAIN;
+	return 0;
+}
+
+static int may_place_everywhere(const struct stag_pool_node *n, uint64_t since)
+{
+	int rc = pool_superblock(&n->region)->number < since ? -EAGAIN : 0;
+
+	for (unsigned int s = 0; s < ROLL_MAX_NODES && rc != -EOPNOTSUPP; s++) {
+		int here = n->links[s] ? may_place(n, s, since) : 0;
+
+		rc = here != 0 ? here : rc;
+	}
+	return rc;
+}
+
+static int mark(struct stag_pool_node *n)
+{
+	size_t room, used;
+	void *at = serve_record_room(n, POOL_RECORD_META, &room);
+	int rc = at ? pool_mark(&n->core, at, room, &used) : -EAGAIN;
+
+	if (rc == 0)
+		pool_log_add(&n->log, used);
+	return rc;
+}
+
+/* Whoever does not take it is no standby any more. */
+static void write_to(struct link *l, uint64_t offset, uint32_t length)
+{
+	struct stag_pool_node *n = l->conn.node;
+	struct ibv_sge sge = {(uintptr_t)n->region.at + offset, length, l->region_mr->lkey};
+	struct ibv_send_wr wr = {
+		.wr_id = (uintptr_t)&l->conn.lost,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.wr.rdma = {n->region.address + offset, l->hello.region_rkey},
+	};
+
+	l->bodies++;
+	n->info.record_bytes += length;
+	if (conn_post(&l->conn, &wr) != 0)
+		conn_leave(&l->conn);
+}
+
+/* Beats are behind them: a link on which they take a part of the lease gets fewer at a time. */
+void body_confirmed(struct link *l, uint64_t pieces, uint64_t ns)
+{
+	if (pieces == l->bodies_there)
+		return;
+	l->bodies_there = pieces;
+	if (ns > l->conn.node->role.times.lease.lease / 4)
+		l->window = l->window > 1 ? l->window / 2 : 1;
+	else if (l->window < LINK_BODIES)
+		l->window++;
+}
+
+int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const void *bytes,
+	       uint32_t length)
+{
+	int rc = may_place_everywhere(n, since);
+
+	if (rc == 0)
+		rc = mark(n);
+	if (rc != 0)
+		return rc;
+	memcpy(n->region.at + offset, bytes, length);
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (n->links[s])
+			write_to(n->links[s], offset, length);
+	return 0;
+}

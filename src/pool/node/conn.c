@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * conn.c - a connection of a node: its queue pair, its messages, its end.
+ *
+ * One completion queue for all of them, as long as all that can be under way. A connection that fails at anything ends;
+ * its memory stays until the round is over.
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "stag/stagdv.h"
+
+/* ---- completions ----------------------------------------------------------------------- */
+
+void conn_completed(const struct ibv_wc *wc)
+{
+	struct work *w = (struct work *)(uintptr_t)wc->wr_id;
+	struct conn *c = w->conn;
+
+	if (c->over)
+		return;
+	if (wc->status == IBV_WC_SUCCESS) {
+		w->done(w, wc);
+		return;
+	}
+	log_debug("pool connection: %s", ibv_wc_status_str(wc->status));
+	conn_leave(c);
+}
+
+static void came(struct work *w, const struct ibv_wc *wc)
+{
+	struct message *m = (struct message *)w;
+
+	m->length = wc->byte_len;
+	m->advertised = wc->wc_flags & STAGDV_WC_ADVERTISED ? wc->invalidated_rkey : 0;
+	m->invalidated = wc->wc_flags & IBV_WC_WITH_INV ? wc->invalidated_rkey : 0;
+	w->conn->ops->received(w->conn, m);
+}
+
+static void went(struct work *w, const struct ibv_wc *wc)
+{
+	struct message *m = (struct message *)w;
+	struct conn *c = w->conn;
+
+	(void)wc;
+	list_add_tail(&c->out, &m->link);
+	if (c->ops->sent)
+		c->ops->sent(c);
+}
+
+static void nothing(struct work *w, const struct ibv_wc *wc)
+{
+	(void)w;
+	(void)wc;
+}
+
+/* ---- posting ------------------------------------------------------------------------------ */
+
+int conn_post(struct conn *c, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+	int rc;
+
+	if (c->over)
+		return -ENOTCONN;
+	rc = -ibv_post_send(c->id->qp, wr, &bad);
+	/* A list of which only the beginning was taken has lost its end. */
+	if (rc == -ENOMEM && bad == wr)
+		return rc;
+	if (rc != 0)
+		conn_leave(c);
+	return rc;
+}
+
+int conn_receive(struct conn *c, struct message *m)
+{
+	struct ibv_sge sge = {(uintptr_t)m->bytes, NODE_MESSAGE, c->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = (uintptr_t)&m->work, .sg_list = &sge, .num_sge = 1};
+	struct ibv_recv_wr *bad;
+	int rc;
+
+	if (c->over)
+		return -ENOTCONN;
+	rc = -ibv_post_recv(c->id->qp, &wr, &bad);
+	if (rc != 0)
+		conn_leave(c);
+	return rc;
+}
+
+struct message *conn_message(struct conn *c)
+{
+	struct message *m;
+
+	if (c->over || list_empty(&c->out))
+		return NULL;
+	m = list_entry(c->out.next, struct message, link);
+	list_del(&m->link);
+	m->length = 0;
+	return m;
+}
+
+int conn_say(struct conn *c, struct message *m)
+{
+	struct ibv_sge sge = {(uintptr_t)m->bytes, m->length, c->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&m->work,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_SEND,
+				 .send_flags = IBV_SEND_SIGNALED};
+	int rc = conn_post(c, &wr);
+
+	if (rc != 0)
+		conn_leave(c); /* there is room for all messages: more than that is a fault */
+	return rc;
+}
+
+int conn_inline_write(struct conn *c, const void *bytes, uint32_t length, uint64_t to,
+		      uint32_t rkey)
+{
+	struct ibv_sge sge = {(uintptr_t)bytes, length, 0};
+	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&c->lost,
+				 .sg_list = &sge,
+				 .num_sge = 1,
+				 .opcode = IBV_WR_RDMA_WRITE,
+				 .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE,
+				 .wr.rdma = {to, rkey}};
+
+	return conn_post(c, &wr);
+}
+
+/* ---- its life -------------------------------------------------------------------------------- */
+
+static int grow_cq(struct stag_pool_node *n, int more)
+{
+	int size = n->cq_size, rc;
+
+	while (size - n->cq_used < more)
+		size *= 2;
+	if (size != n->cq_size) {
+		rc = ibv_resize_cq(n->cq, size);
+		if (rc != 0)
+			return -rc;
+		n->cq_size = size;
+	}
+	n->cq_used += more;
+	return 0;
+}
+
+static int make_messages(struct conn *c, struct ibv_pd *pd)
+{
+	size_t size = (size_t)2 * c->depth * NODE_MESSAGE;
+	uint8_t *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	c->memory = at;
+	c->mr = ibv_reg_mr(pd, at, size, IBV_ACCESS_LOCAL_WRITE);
+	if (!c->mr)
+		return -errno;
+	c->messages = calloc(2 * c->depth, sizeof(*c->messages));
+	if (!c->messages)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < 2 * c->depth; i++) {
+		struct message *m = &c->messages[i];
+
+		m->work = (struct work){i < c->depth ? came : went, c};
+		m->bytes = at + (size_t)i * NODE_MESSAGE;
+		list_init(&m->link);
+		if (i >= c->depth)
+			list_add_tail(&c->out, &m->link);
+	}
+	return 0;
+}
+
+static void free_messages(struct conn *c)
+{
+	if (c->mr)
+		ibv_dereg_mr(c->mr);
+	if (c->memory)
+		munmap(c->memory, (size_t)2 * c->depth * NODE_MESSAGE);
+	free(c->messages);
+	c->mr = NULL;
+	c->memory = NULL;
+	c->messages = NULL;
+}
+
+static int make_queues(struct conn *c, struct ibv_pd *pd)
+{
+	struct stag_pool_node *n = c->node;
+	struct ibv_qp_init_attr attr = {
+		.qp_type = IBV_QPT_RC,
+		.send_cq = n->cq,
+		.recv_cq = n->cq,
+		.cap = {.max_send_wr = c->depth + c->sends,
+			.max_recv_wr = c->depth,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+			.max_inline_data = 64},
+	};
+
+	if (rdma_create_qp(c->id, pd, &attr) != 0)
+		return -errno;
+	for (unsigned int i = 0; i < c->depth; i++)
+		if (conn_receive(c, &c->messages[i]) != 0)
+			return -ENOMEM;
+	return 0;
+}
+
+void conn_begin(struct conn *c, struct stag_pool_node *n, const struct conn_ops *ops,
+		struct rdma_cm_id *id)
+{
+	*c = (struct conn){.node = n, .ops = ops, .id = id};
+	c->lost = (struct work){nothing, c};
+	list_init(&c->out);
+	list_init(&c->link);
+	list_add_tail(&n->conns, &c->link);
+	id->context = c;
+}
+
+int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends)
+{
+	int rc = grow_cq(c->node, (int)(2 * depth + sends));
+
+	if (rc != 0)
+		return rc;
+	c->depth = depth;
+	c->sends = sends;
+	rc = make_messages(c, pd);
+	return rc == 0 ? make_queues(c, pd) : rc;
+}
+
+void conn_leave(struct conn *c)
+{
+	if (c->over)
+		return;
+	c->over = true;
+	list_del(&c->link);
+	list_add_tail(&c->node->ended, &c->link);
+}
+
+/* What the queue pair had under way is no more; then its owner lets go of the rest. */
+static void conn_free(struct conn *c)
+{
+	struct rdma_cm_id *id = c->id;
+
+	c->ops->ended(c);
+	if (c->up)
+		rdma_disconnect(id);
+	if (id->qp)
+		rdma_destroy_qp(id);
+	free_messages(c);
+	c->node->cq_used -= (int)(2 * c->depth + c->sends);
+	c->ops->free(c);
+	rdma_destroy_id(id);
+}
+
+void conns_free_ended(struct stag_pool_node *n)
+{
+	while (!list_empty(&n->ended)) {
+		struct conn *c = list_entry(n->ended.next, struct conn, link);
+
+		list_del(&c->link);
+		conn_free(c);
+	}
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * expire.c - what nobody needs any more. Clients that have not been seen for long are forgotten, by a record, with what is
+ * kept for them; long values that were deleted are overwritten, if that is wished, before their memory is free.
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+int expire_begin(struct stag_pool_node *n)
+{
+	n->seen = calloc(n->region.max_clients, sizeof(*n->seen));
+	if (!n->seen)
+		return -ENOMEM;
+	/* What the primary before us knew is gone: it counts from now. */
+	for (uint64_t i = 0; i < n->region.max_clients; i++)
+		n->seen[i] = n->now;
+	n->expired_at = n->now;
+	return 0;
+}
+
+void expire_end(struct stag_pool_node *n)
+{
+	free(n->seen);
+	n->seen = NULL;
+}
+
+void expire_seen(struct client *k)
+{
+	struct stag_pool_node *n = k->conn.node;
+
+	if (n->seen && k->greeted && k->rights & STAG_POOL_RIGHT_WRITE &&
+	    k->who.slot < n->region.max_clients)
+		n->seen[k->who.slot] = n->now;
+}
+
+static bool expire_one(struct stag_pool_node *n, uint32_t slot)
+{
+	size_t room, used;
+	void *at = serve_record_room(n, POOL_RECORD_META, &room);
+
+	if (!at || pool_expire(&n->core, slot, at, room, &used) != 0)
+		return false;
+	pool_log_add(&n->log, used);
+	n->seen[slot] = n->now;
+	node_tell(n, LOG_LEVEL_INFO, "a client that was not seen for %u s is forgotten",
+		  n->expire_s);
+	return true;
+}
+
+/* Once a second; at most a few, so that others have their turn. */
+void expire_clients(struct stag_pool_node *n)
+{
+	uint64_t long_ago = n->expire_s * NS_PER_S;
+	unsigned int most = 16;
+
+	if (n->now - n->expired_at < NS_PER_S || !role_may_change(&n->role, n->now))
+		return;
+	n->expired_at = n->now;
+	list_for_each (it, &n->conns)
+		serve_still_here(list_entry(it, struct conn, link));
+	for (uint32_t s = 0; s < n->region.max_clients && most > 0; s++) {
+		if (n->now - n->seen[s] < long_ago || pool_client_who(&n->core, s) == 0)
+			continue;
+		if (!expire_one(n, s))
+			return;
+		most--;
+	}
+}
+
+/* One step a round. */
+void expire_values(struct stag_pool_node *n)
+{
+	size_t room, used;
+	void *at;
+
+	if (n->core.room.scrubs == 0 || !role_may_change(&n->role, n->now))
+		return;
+	at = serve_record_room(n, POOL_RECORD_META, &room);
+	if (!at || pool_scrub(&n->core, at, room, &used) != 0)
+		return;
+	pool_log_add(&n->log, used);
+	n->busy = true;
+}

@@ -1,0 +1,556 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * follow.c - a standby and its primary: the link, the ring that it drains, echoes, fencing.
+ *
+ * The standby connects, and tries again until somebody else is named. Whatever was in the ring when a link ended is applied: it may have been
+ * acknowledged. Only then is there another ring.
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define AGAIN	    (5 * NS_PER_MS) /* twice as long each time, */
+#define MAX_TRIES   6		    /* up to 320 ms */
+#define SILENCE	    (2 * NS_PER_S)  /* then a connection is taken for dead */
+#define RESOLVE	    1000	    /* ms */
+#define MANY	    1024	    /* records in a round; */
+#define MANY_STAGED 64 /* those whose values are elsewhere take longer than they are long */
+#define NUM_SENDS   (COPY_READS + 16)
+
+#define STAGING_MAX (4ull << 30) /* more than this nobody forwards to */
+
+static struct follow *to_follow(struct conn *c)
+{
+	return container_of(c, struct follow, conn);
+}
+
+static void try_again(struct stag_pool_node *n)
+{
+	n->follow_again = n->now + (AGAIN << n->follow_tries);
+	if (n->follow_tries < MAX_TRIES)
+		n->follow_tries++;
+}
+
+int follow_say(struct follow *f, const union link_message *said)
+{
+	struct message *m = conn_message(&f->conn);
+	int rc = m ? link_message_write(said, f->conn.node->role.epoch, m->bytes, NODE_MESSAGE)
+		   : -ENOBUFS;
+
+	if (rc < 0) {
+		conn_leave(&f->conn);
+		return rc;
+	}
+	m->length = (uint32_t)rc;
+	return conn_say(&f->conn, m);
+}
+
+/* ---- what is in the ring ------------------------------------------------------------------- */
+
+static bool applies(const struct follow *f)
+{
+	return f->state == FOLLOW_COPIES || f->state == FOLLOW_CATCHES_UP ||
+	       f->state == FOLLOW_GOES_ON;
+}
+
+static void torn(struct follow *f, int rc)
+{
+	struct stag_pool_node *n = f->conn.node;
+
+	node_tell(n, LOG_LEVEL_ERR, "what its primary sent is no record that follows on %llu: %s",
+		  (unsigned long long)pool_superblock(&n->region)->number, strerror(-rc));
+	f->state = FOLLOW_IDLE;
+	conn_leave(&f->conn);
+	role_torn(&n->role, n->now);
+	node_act(n);
+}
+
+static void drain(struct follow *f, unsigned int most)
+{
+	struct stag_pool_node *n = f->conn.node;
+	int rc = pool_ring_drain(&f->ring, &n->region, &f->staging, most);
+
+	if (rc > 0)
+		n->busy = true;
+	if (rc < 0)
+		torn(f, rc);
+}
+
+/* All that came whole, now that nothing more can come. Of a copy that is not complete it is of no use. */
+static void drain_all(struct follow *f)
+{
+	struct stag_pool_node *n = f->conn.node;
+	int rc = 1;
+
+	while (f->state == FOLLOW_GOES_ON && rc > 0)
+		rc = pool_ring_drain(&f->ring, &n->region, &f->staging, MANY);
+	if (rc < 0)
+		role_torn(&n->role, n->now);
+}
+
+static void tell(struct follow *f)
+{
+	struct stag_pool_node *n = f->conn.node;
+
+	f->echo.applied = f->ring.get;
+	f->echo.number = pool_superblock(&n->region)->number;
+	f->echo.check = link_check(&f->echo, sizeof(f->echo) / 8);
+	if (conn_inline_write(&f->conn, &f->echo, sizeof(f->echo), f->welcome.echo,
+			      f->welcome.echo_rkey) == 0)
+		f->told = f->ring.get;
+}
+
+/* ---- beats ------------------------------------------------------------------------------------ */
+
+void follow_echo(struct stag_pool_node *n, const struct role_action *a)
+{
+	struct follow *f = n->follow;
+
+	if (!f || f->cut || f->conn.over || !applies(f))
+		return;
+	f->echo.sent = a->time;
+	f->echo.epoch = a->epoch;
+	tell(f);
+}
+
+/* The beat is looked at first, the clock then (role.h). */
+static void look_at_beat(struct follow *f)
+{
+	struct stag_pool_node *n = f->conn.node;
+	struct link_beat beat;
+
+	memcpy(&beat, f->beat, sizeof(beat));
+	atomic_thread_fence(memory_order_acquire);
+	if (beat.sent == f->heard || beat.check != link_check(&beat, sizeof(beat) / 8))
+		return;
+	f->heard = beat.sent;
+	f->since = n->now;
+	f->settled = beat.settled;
+	n->busy = true;
+	role_heard(&n->role, node_look_at_clock(n), f->seat, beat.epoch, beat.sent, beat.revision);
+	node_act(n);
+}
+
+/* ---- messages ------------------------------------------------------------------------------------ */
+
+static void hear_welcome(struct follow *f, const struct link_welcome *w)
+{
+	struct stag_pool_node *n = f->conn.node;
+	struct pool_superblock *sb = pool_superblock(&n->region);
+
+	if (f->state != FOLLOW_LINKED) {
+		conn_leave(&f->conn);
+		return;
+	}
+	f->welcome = *w;
+	n->follow_tries = 0;
+	watch_begin(n, f->seat, w->life);
+	f->ring = (struct pool_ring){f->ring_at, n->log_size, w->position};
+	f->told = w->position;
+	if (!w->resync && sb->number == w->number) {
+		f->state = FOLLOW_GOES_ON;
+		return;
+	}
+	role_copying(&n->role, n->now);
+	node_act(n);
+	sb->number = w->number;
+	sb->epoch = w->epoch;
+	copy_begin(f);
+}
+
+static void received(struct conn *c, struct message *m)
+{
+	struct follow *f = to_follow(c);
+	struct stag_pool_node *n = c->node;
+	union link_message heard;
+	uint64_t epoch;
+
+	if (link_message_read(m->bytes, m->length, &heard, &epoch) != 0 || epoch != n->role.epoch) {
+		conn_leave(c);
+		return;
+	}
+	conn_receive(c, m);
+	if (heard.what == LINK_WELCOME) {
+		hear_welcome(f, &heard.welcome);
+	} else if (heard.what == LINK_HASHES) {
+		copy_hashes(f, &heard.hashes);
+	} else if (heard.what == LINK_CATCH_UP) {
+		copy_catch_up(f, heard.number.number);
+	} else if (heard.what == LINK_HANDOVER && f->state == FOLLOW_GOES_ON) {
+		role_handover(&n->role, n->now, epoch, heard.number.number, heard.number.revision,
+			      heard.number.leaves);
+		node_act(n);
+	} else {
+		conn_leave(c);
+	}
+}
+
+/* Zeroes, as a primary's that nobody has written to. */
+static int lend_staging(struct follow *f)
+{
+	size_t length = f->conn.node->staging_length;
+	void *at;
+
+	if (length == 0)
+		return 0;
+	at = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+		  -1, 0);
+	if (at == MAP_FAILED)
+		return -ENOMEM;
+	f->staging = (struct pool_staging){.at = at, .length = length};
+	f->staging_mr =
+		ibv_reg_mr(f->pd, at, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	return f->staging_mr ? 0 : -ENOMEM;
+}
+
+static int lend_memory(struct follow *f)
+{
+	struct stag_pool_node *n = f->conn.node;
+	int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	void *ring =
+		mmap(NULL, n->log_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (ring == MAP_FAILED)
+		return -ENOMEM;
+	f->ring_at = ring;
+	f->beat = calloc(1, sizeof(*f->beat));
+	if (!f->beat)
+		return -ENOMEM;
+	f->ring_mr = ibv_reg_mr(f->pd, ring, n->log_size, rights);
+	f->beat_mr = ibv_reg_mr(f->pd, f->beat, sizeof(*f->beat), rights | IBV_ACCESS_REMOTE_READ);
+	f->region_mr = ibv_reg_mr(f->pd, n->region.at, n->region.size, rights);
+	return f->ring_mr && f->beat_mr && f->region_mr ? lend_staging(f) : -ENOMEM;
+}
+
+static void say_hello(struct follow *f)
+{
+	struct stag_pool_node *n = f->conn.node;
+	union link_message said = {
+		.hello = {.what = LINK_HELLO,
+			  .synced = n->role.synced,
+			  .epoch = n->role.epoch,
+			  .number = pool_superblock(&n->region)->number,
+			  .ring = (uintptr_t)f->ring_at,
+			  .beat = (uintptr_t)f->beat,
+			  .ring_rkey = f->ring_mr->rkey,
+			  .beat_rkey = f->beat_mr->rkey,
+			  .ring_size = n->log_size,
+			  .staging = (uintptr_t)f->staging.at,
+			  .staging_rkey = f->staging_mr ? f->staging_mr->rkey : 0,
+			  .order = n->us.order,
+			  .region_rkey = f->region_mr->rkey}};
+
+	memcpy(said.hello.address, n->us.address, sizeof(n->us.address));
+	f->state = FOLLOW_LINKED;
+	follow_say(f, &said);
+}
+
+/* ---- connecting -------------------------------------------------------------------------------------- */
+
+static void free_memory(struct follow *f)
+{
+	copy_end(f);
+	if (f->staging_mr)
+		ibv_dereg_mr(f->staging_mr);
+	if (f->staging.at)
+		munmap((void *)(uintptr_t)f->staging.at, f->staging.length);
+	resolve_end(f->resolve);
+	if (f->region_mr)
+		ibv_dereg_mr(f->region_mr);
+	if (f->beat_mr)
+		ibv_dereg_mr(f->beat_mr);
+	if (f->ring_mr)
+		ibv_dereg_mr(f->ring_mr);
+	if (f->pd)
+		ibv_dealloc_pd(f->pd);
+	if (f->ring_at)
+		munmap(f->ring_at, f->conn.node->log_size);
+	free(f->beat);
+	free(f);
+}
+
+static void free_follow(struct conn *c)
+{
+	free_memory(to_follow(c));
+}
+
+/* From now on nothing that it sends is placed; what it had placed is applied. */
+static void cut(struct follow *f)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+
+	if (f->cut)
+		return;
+	f->cut = true;
+	if (f->conn.id->qp)
+		ibv_modify_qp(f->conn.id->qp, &attr, IBV_QP_STATE);
+	drain_all(f);
+	conn_leave(&f->conn);
+}
+
+static void ended(struct conn *c)
+{
+	struct follow *f = to_follow(c);
+	struct stag_pool_node *n = c->node;
+
+	cut(f);
+	if (n->follow != f)
+		return;
+	n->follow = NULL;
+	try_again(n);
+}
+
+static int connect_now(struct follow *f)
+{
+	struct rdma_conn_param param = {.private_data = f->greeting,
+					.private_data_len = (uint8_t)f->greeting_len,
+					.responder_resources = f->conn.node->reads,
+					.initiator_depth = f->conn.node->reads,
+					.retry_count = 7,
+					.rnr_retry_count = 7};
+
+	return rdma_connect(f->conn.id, &param);
+}
+
+static void hear_challenge(struct follow *f, const struct rdma_conn_param *said);
+
+static int open_queues(struct follow *f)
+{
+	int rc;
+
+	if (f->conn.id->verbs != f->conn.node->context)
+		return -EXDEV; /* by another adapter than its own */
+	f->pd = ibv_alloc_pd(f->conn.node->context);
+	if (!f->pd)
+		return -ENOMEM;
+	rc = conn_prepare(&f->conn, f->pd, LINK_DEPTH, NUM_SENDS);
+	return rc == 0 ? rdma_resolve_route(f->conn.id, RESOLVE) : rc;
+}
+
+/* The primary has proven itself: what is its memory like? */
+static int accepted(struct follow *f, const struct rdma_conn_param *said)
+{
+	struct stag_pool_node *n = f->conn.node;
+	const struct secret *secret = secrets_of_nodes(&n->secrets);
+	struct link_facts facts;
+	const void *at;
+	int rc = admit_hear_welcome(&f->session, secret->text, said->private_data,
+				    said->private_data_len, &at);
+
+	if (rc < 0)
+		return rc;
+	if (rc != sizeof(facts))
+		return -EPROTO;
+	memcpy(&facts, at, sizeof(facts));
+	if (facts.log_size < 4 * POOL_RECORD_MAX || (facts.log_size & (facts.log_size - 1)) != 0)
+		return -EPROTO;
+	if (!lease_goes_with(&n->role.times.lease, facts.lease_us, facts.takeover_us))
+		return -EDOM;
+	rc = memory_join(n, &facts);
+	if (rc != 0)
+		return rc;
+	if (n->log.at && n->log_size != facts.log_size)
+		return -ESTALE;
+	if (facts.staging > STAGING_MAX / POOL_PAGE)
+		return -EPROTO;
+	n->log_size = facts.log_size;
+	n->staging_length = (uint64_t)facts.staging * POOL_PAGE;
+	n->flags |= facts.flags;
+	return lend_memory(f);
+}
+
+static void refuse(struct stag_pool_node *n, const char *why)
+{
+	n->follow_seat = -1;
+	role_refuse(&n->role, why);
+}
+
+static void event(struct conn *c, struct rdma_cm_event *e)
+{
+	struct follow *f = to_follow(c);
+	int rc = 0;
+
+	switch (e->event) {
+	case RDMA_CM_EVENT_ADDR_RESOLVED:
+		rc = open_queues(f);
+		break;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED:
+		rc = connect_now(f);
+		break;
+	case RDMA_CM_EVENT_REJECTED:
+		hear_challenge(f, &e->param.conn);
+		break;
+	case RDMA_CM_EVENT_ESTABLISHED:
+		c->up = true;
+		rc = f->state == FOLLOW_PROOF ? accepted(f, &e->param.conn) : -EPROTO;
+		if (rc == 0)
+			say_hello(f);
+		else
+			node_tell(c->node, LOG_LEVEL_WARN, "cannot follow its primary: %s",
+				  strerror(-rc));
+		if (rc == -EADDRINUSE || rc == -EDOM) /* to try again is of no use */
+			refuse(c->node, rc == -EDOM ? "its lease or promote does not go with that "
+						      "of its primary: all nodes have the same"
+						    : "something else is mapped where the pool's "
+						      "memory has to be");
+		break;
+	default:
+		rc = -ECONNRESET;
+		break;
+	}
+	if (rc != 0)
+		conn_leave(c);
+}
+
+static const struct conn_ops ops = {
+	.event = event, .received = received, .ended = ended, .free = free_follow};
+
+/* Each of the two connects has an id of its own. NULL: no memory. */
+static struct follow *begin(struct stag_pool_node *n, enum follow_state state)
+{
+	struct follow *f = calloc(1, sizeof(*f));
+	struct rdma_cm_id *id;
+
+	if (!f || rdma_create_id(n->events, &id, NULL, RDMA_PS_TCP) != 0) {
+		free(f);
+		return NULL;
+	}
+	conn_begin(&f->conn, n, &ops, id);
+	f->state = state;
+	f->seat = (unsigned int)n->follow_seat;
+	f->since = n->now;
+	return f;
+}
+
+static int call(struct follow *f)
+{
+	return rdma_resolve_addr(f->conn.id, NULL, (struct sockaddr *)&f->to, RESOLVE) == 0
+		       ? 0
+		       : -errno;
+}
+
+/* Where it is: known from the first connect, or by its digits, or in a while. */
+static int resolve(struct follow *f)
+{
+	const char *address = f->conn.node->role.roll.members[f->seat].address;
+
+	if (f->to.ss_family != AF_UNSPEC ||
+	    door_address(address, STAG_POOL_PORT, AI_NUMERICHOST, &f->to) == 0)
+		return call(f);
+	f->resolve = resolve_start(address);
+	return f->resolve ? 0 : -ENOMEM;
+}
+
+static void look_up(struct follow *f)
+{
+	int rc = resolve_look(f->resolve, &f->to);
+
+	if (rc == -EINPROGRESS)
+		return;
+	resolve_end(f->resolve);
+	f->resolve = NULL;
+	if (rc == 0)
+		rc = call(f);
+	if (rc != 0)
+		conn_leave(&f->conn);
+}
+
+static void go(struct stag_pool_node *n, struct follow *f)
+{
+	n->follow = f;
+	if (f->greeting_len < 0 || resolve(f) != 0)
+		conn_leave(&f->conn);
+}
+
+static void knock(struct stag_pool_node *n)
+{
+	struct follow *f = begin(n, FOLLOW_HELLO);
+
+	if (!f) {
+		try_again(n);
+		return;
+	}
+	f->greeting_len = admit_say_hello(&f->session, ADMIT_NODE, n->name, f->greeting);
+	go(n, f);
+}
+
+static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
+{
+	struct stag_pool_node *n = f->conn.node;
+	const struct secret *secret = secrets_of_nodes(&n->secrets);
+	char primary[ROLL_ADDRESS_LEN];
+	struct follow *next = NULL;
+	uint64_t epoch;
+
+	if (f->state == FOLLOW_HELLO && n->follow == f)
+		next = begin(n, FOLLOW_PROOF);
+	conn_leave(&f->conn);
+	if (!next)
+		return;
+	next->session = f->session;
+	next->to = f->to;
+	next->greeting_len =
+		admit_say_proof(&next->session, secret->text, said->private_data,
+				said->private_data_len, &epoch, primary, next->greeting);
+	go(n, next);
+}
+
+/* ---- for the loop --------------------------------------------------------------------------------------- */
+
+void follow_end(struct stag_pool_node *n)
+{
+	struct follow *f = n->follow;
+
+	n->follow = NULL;
+	n->follow_seat = -1;
+	if (f)
+		cut(f);
+}
+
+void follow_start(struct stag_pool_node *n, unsigned int seat)
+{
+	follow_end(n);
+	n->follow_seat = (int)seat;
+	n->follow_again = n->now;
+	n->follow_tries = 0;
+}
+
+void follow_fence(struct stag_pool_node *n)
+{
+	follow_end(n);
+}
+
+void follow_look(struct stag_pool_node *n)
+{
+	struct follow *f = n->follow;
+	unsigned int most = f && f->staging.at ? MANY_STAGED : MANY;
+
+	if (!f && n->follow_seat >= 0 && n->now >= n->follow_again)
+		knock(n);
+	if (!f || f->conn.over)
+		return;
+	if (f->resolve)
+		look_up(f);
+	if (n->now > f->since + SILENCE)
+		conn_leave(&f->conn);
+	if (f->conn.over || !applies(f))
+		return;
+	look_at_beat(f);
+	f = n->follow; /* what was heard may have ended it */
+	if (!f || f->conn.over)
+		return;
+	if (copy_lets_apply(f, &most))
+		drain(f, most);
+	if (!f->conn.over)
+		copy_go_on(f);
+	if (!f->conn.over && f->ring.get != f->told)
+		tell(f);
+}

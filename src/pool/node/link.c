@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * link.c - a primary and its standbys: records to their rings, confirmation, beats.
+ *
+ * All records of a round go in one RDMA Write, two where the ring ends, and an RDMA Read behind them: the far adapter answers it
+ * when it has placed what came before. So its completion confirms, and the far software is not waited for.
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/histogram.h"
+#include "base/log.h"
+
+static struct link *to_link(struct conn *c)
+{
+	return container_of(c, struct link, conn);
+}
+
+static int say(struct link *l, const union link_message *said)
+{
+	struct message *m = conn_message(&l->conn);
+	int rc;
+
+	if (!m) {
+		conn_leave(&l->conn);
+		return -ENOBUFS;
+	}
+	rc = link_message_write(said, l->conn.node->role.epoch, m->bytes, NODE_MESSAGE);
+	if (rc < 0) {
+		conn_leave(&l->conn);
+		return rc;
+	}
+	m->length = (uint32_t)rc;
+	return conn_say(&l->conn, m);
+}
+
+/* ---- it comes ------------------------------------------------------------------------------ */
+
+static bool is_own_memory(const struct link_hello *h, const struct stag_pool_node *n)
+{
+	return h->ring_size == n->log.size && (h->staging != 0) == (n->staging.at != NULL);
+}
+
+static void welcome(struct link *l, bool resync)
+{
+	struct stag_pool_node *n = l->conn.node;
+	union link_message said = {.welcome = {.what = LINK_WELCOME,
+					       .resync = resync,
+					       .echo = (uintptr_t)&l->own->echo,
+					       .region = n->region.address,
+					       .echo_rkey = l->own_mr->rkey,
+					       .region_rkey = l->region_mr->rkey,
+					       .position = n->settled,
+					       .number = pool_superblock(&n->region)->number,
+					       .epoch = pool_superblock(&n->region)->epoch,
+					       .seat = (uint32_t)l->seat}};
+
+	memcpy(said.welcome.life, n->life.token, sizeof(said.welcome.life));
+	if (staging_mirror(l) != 0) {
+		conn_leave(&l->conn);
+		return;
+	}
+	l->sent = l->applied = n->settled;
+	l->number = said.welcome.number;
+	say(l, &said);
+}
+
+static void stop_waiting(struct link *l)
+{
+	l->conn.node->num_waiting -= l->waiting;
+	l->waiting = false;
+}
+
+static void link_up(struct link *l, unsigned int seat)
+{
+	struct stag_pool_node *n = l->conn.node;
+	int rc;
+
+	if (n->links[seat]) { /* whoever comes again has given up the old one, and tries once more */
+		conn_leave(&n->links[seat]->conn);
+		conn_leave(&l->conn);
+		return;
+	}
+	rc = role_link_up(&n->role, n->now, seat, l->hello.synced, l->hello.epoch, l->hello.number);
+	if (rc != 0) {
+		conn_leave(&l->conn);
+		node_act(n);
+		return;
+	}
+	l->seat = (int)seat;
+	stop_waiting(l);
+	n->links[seat] = l;
+	welcome(l, !n->role.peers[seat].ready);
+	node_tell(n, LOG_LEVEL_INFO, "%s is linked, in seat %u%s", l->name, seat,
+		  n->role.peers[seat].ready ? "" : ", to be resynchronised");
+	node_act(n);
+}
+
+/* A member that says the same of itself as the roll; else the roll has to be changed first. */
+static void find_seat(struct link *l)
+{
+	struct stag_pool_node *n = l->conn.node;
+	struct roll_member m = {.order = l->hello.order};
+	int seat = roll_seat(&n->role.roll, l->name);
+
+	memcpy(m.name, l->name, sizeof(m.name));
+	memcpy(m.address, l->hello.address, strnlen(l->hello.address, sizeof(m.address) - 1));
+	if (seat >= 0 && memcmp(&n->role.roll.members[seat], &m, sizeof(m)) == 0) {
+		link_up(l, (unsigned int)seat);
+		return;
+	}
+	n->num_waiting += !l->waiting;
+	l->waiting = true;
+	if (role_join(&n->role, n->now, &m) == -ENOSPC) {
+		node_tell(n, LOG_LEVEL_WARN, "there is no seat for %s", l->name);
+		conn_leave(&l->conn);
+	}
+	node_act(n);
+}
+
+static void hear_hello(struct link *l, const struct link_hello *hello)
+{
+	if (l->seat >= 0 || l->waiting || !is_own_memory(hello, l->conn.node)) {
+		conn_leave(&l->conn);
+		return;
+	}
+	l->hello = *hello;
+	find_seat(l);
+}
+
+static void received(struct conn *c, struct message *m)
+{
+	struct link *l = to_link(c);
+	struct stag_pool_node *n = c->node;
+	union link_message heard;
+	uint64_t epoch;
+
+	if (link_message_read(m->bytes, m->length, &heard, &epoch) != 0 || !n->serving) {
+		conn_leave(c);
+		return;
+	}
+	conn_receive(c, m);
+	if (heard.what == LINK_HELLO) {
+		hear_hello(l, &heard.hello);
+	} else if (l->seat < 0 || epoch != n->role.epoch) {
+		conn_leave(c);
+	} else if (heard.what == LINK_SYNCED) {
+		role_resynced(&n->role, n->now, (unsigned int)l->seat, heard.number.number);
+		/* What was confirmed since it said so is not confirmed again. */
+		role_confirmed(&n->role, n->now, (unsigned int)l->seat, l->confirmed);
+		node_act(n);
+	} else {
+		copy_answer(l, &heard);
+	}
+}
+
+/* ---- it goes -------------------------------------------------------------------------------- */
+
+static void event(struct conn *c, struct rdma_cm_event *e)
+{
+	if (e->event == RDMA_CM_EVENT_ESTABLISHED)
+		c->up = true;
+	else
+		conn_leave(c);
+}
+
+static void ended(struct conn *c)
+{
+	struct link *l = to_link(c);
+	struct stag_pool_node *n = c->node;
+
+	stop_waiting(l);
+	staging_unmirror(l);
+	if (l->seat < 0 || n->links[l->seat] != l)
+		return;
+	n->links[l->seat] = NULL;
+	node_tell(n, LOG_LEVEL_INFO, "the link of %s is gone", l->name);
+	if (n->serving)
+		role_link_down(&n->role, node_look_at_clock(n), (unsigned int)l->seat);
+	node_act(n);
+}
+
+static void free_memory(struct link *l)
+{
+	if (l->staging_mr)
+		ibv_dereg_mr(l->staging_mr);
+	if (l->own_mr)
+		ibv_dereg_mr(l->own_mr);
+	if (l->region_mr)
+		ibv_dereg_mr(l->region_mr);
+	if (l->log_mr)
+		ibv_dereg_mr(l->log_mr);
+	if (l->pd)
+		ibv_dealloc_pd(l->pd);
+	free(l->own);
+	free(l);
+}
+
+static void free_link(struct conn *c)
+{
+	free_memory(to_link(c));
+}
+
+static const struct conn_ops ops = {
+	.event = event, .received = received, .ended = ended, .free = free_link};
+
+void link_cut(struct stag_pool_node *n, unsigned int seat)
+{
+	struct link *l = n->links[seat];
+
+	if (!l)
+		return;
+	n->links[seat] = NULL;
+	node_tell(n, LOG_LEVEL_INFO, "cuts the link of %s", l->name);
+	conn_leave(&l->conn);
+}
+
+void links_end(struct stag_pool_node *n)
+{
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		link_cut(n, s);
+	list_for_each_safe (it, &n->conns)
+		if (list_entry(it, struct conn, link)->ops == &ops)
+			conn_leave(list_entry(it, struct conn, link));
+}
+
+/* ---- let in ----------------------------------------------------------------------------------- */
+
+static int register_memory(struct link *l)
+{
+	struct stag_pool_node *n = l->conn.node;
+
+	l->own = calloc(1, sizeof(*l->own));
+	l->pd = ibv_alloc_pd(n->context);
+	if (!l->own || !l->pd)
+		return -ENOMEM;
+	l->log_mr = ibv_reg_mr(l->pd, n->log.at, n->log.size, 0);
+	l->region_mr = ibv_reg_mr(l->pd, n->region.at, n->region.size, IBV_ACCESS_REMOTE_READ);
+	l->own_mr = ibv_reg_mr(l->pd, l->own, sizeof(*l->own),
+			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (n->staging.at)
+		l->staging_mr = ibv_reg_mr(l->pd, n->staging.at, n->staging_length, 0);
+	return l->log_mr && l->region_mr && l->own_mr && (l->staging_mr || !n->staging.at)
+		       ? 0
+		       : -ENOMEM;
+}
+
+_Static_assert(sizeof(struct link_facts) <= ADMIT_FACTS_MAX, "private data");
+
+static int accept_it(struct link *l, const struct admit_session *s)
+{
+	struct stag_pool_node *n = l->conn.node;
+	struct link_facts facts = {.log_size = n->log.size,
+				   .flags = n->flags & STAG_POOL_OVERWRITE,
+				   .staging = (uint32_t)(n->staging_length / POOL_PAGE),
+				   .lease_us = lease_in_us(n->role.times.lease.lease),
+				   .takeover_us = lease_in_us(n->role.times.lease.takeover)};
+	uint8_t greeting[ADMIT_MAX];
+	struct rdma_conn_param param = {.private_data = greeting,
+					.responder_resources = n->reads,
+					.initiator_depth = n->reads};
+	int len;
+
+	memcpy(facts.superblock, n->region.at, POOL_FIXED);
+	len = admit_make_welcome(n->admit, s, &facts, sizeof(facts), greeting);
+	if (len < 0)
+		return len;
+	param.private_data_len = (uint8_t)len;
+	return rdma_accept(l->conn.id, &param) == 0 ? 0 : -errno;
+}
+
+/* From here on the id is the link's: what fails ends it. */
+int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s)
+{
+	struct link *l = calloc(1, sizeof(*l));
+	int rc;
+
+	if (!l)
+		return -ENOMEM;
+	conn_begin(&l->conn, n, &ops, id);
+	l->seat = -1;
+	l->window = LINK_BODIES / 2;
+	memcpy(l->name, s->name, sizeof(l->name));
+	rc = register_memory(l);
+	if (rc == 0)
+		rc = conn_prepare(&l->conn, l->pd, LINK_DEPTH,
+				  3 * LINK_CONFIRMS + LINK_BODIES + STAGING_SENDS + 16);
+	if (rc == 0)
+		rc = accept_it(l, s);
+	if (rc != 0) {
+		node_tell(n, LOG_LEVEL_WARN, "%s cannot be linked: %s", l->name, strerror(-rc));
+		conn_leave(&l->conn);
+	}
+	return 0;
+}
+
+/* ---- beats and echoes ------------------------------------------------------------------------------ */
+
+void link_beat(struct stag_pool_node *n, const struct role_action *a)
+{
+	struct link *l = n->links[a->seat];
+	struct link_beat beat = {.sent = a->time,
+				 .epoch = a->epoch,
+				 .revision = a->revision,
+				 .settled = pool_superblock(&n->region)->number};
+
+	if (!l)
+		return;
+	beat.check = link_check(&beat, sizeof(beat) / 8);
+	conn_inline_write(&l->conn, &beat, sizeof(beat), l->hello.beat, l->hello.beat_rkey);
+}
+
+void link_handover(struct stag_pool_node *n, const struct role_action *a)
+{
+	union link_message said = {.number = {.what = LINK_HANDOVER,
+					      .leaves = n->leaves,
+					      .number = a->number,
+					      .revision = a->revision}};
+
+	if (n->links[a->seat])
+		say(n->links[a->seat], &said);
+}
+
+/* The echo is looked at first, the clock then (role.h). */
+static void look_at(struct stag_pool_node *n, struct link *l)
+{
+	struct link_echo echo;
+
+	memcpy(&echo, &l->own->echo, sizeof(echo));
+	atomic_thread_fence(memory_order_acquire);
+	if (echo.check != link_check(&echo, sizeof(echo) / 8))
+		return;
+	if (echo.applied > l->applied && echo.applied <= l->sent) {
+		l->applied = echo.applied;
+		l->number = echo.number;
+		n->busy = true;
+	}
+	if (echo.sent <= l->echoed)
+		return;
+	l->echoed = echo.sent;
+	role_echoed(&n->role, node_look_at_clock(n), (unsigned int)l->seat, echo.epoch, echo.sent);
+	node_act(n);
+}
+
+void links_look(struct stag_pool_node *n)
+{
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (n->links[s] && !n->links[s]->conn.over)
+			look_at(n, n->links[s]);
+	if (n->num_waiting == 0)
+		return; /* there may be a thousand clients */
+	list_for_each_safe (it, &n->conns) {
+		struct conn *c = list_entry(it, struct conn, link);
+
+		if (c->ops == &ops && to_link(c)->waiting && n->serving)
+			find_seat(to_link(c));
+	}
+}
+
+/* ---- records ------------------------------------------------------------------------------------------ */
+
+static void confirmed(struct work *w, const struct ibv_wc *wc)
+{
+	struct link_confirm *k = (struct link_confirm *)w;
+	struct link *l = to_link(w->conn);
+	struct stag_pool_node *n = w->conn->node;
+
+	(void)wc;
+	k->busy = false;
+	l->confirmed = k->number;
+	body_confirmed(l, k->bodies, n->now - k->at);
+	if (!n->serving || n->links[l->seat] != l)
+		return;
+	role_confirmed(&n->role, n->now, (unsigned int)l->seat, k->number);
+	node_act(n);
+}
+
+static struct link_confirm *free_confirm(struct link *l)
+{
+	for (unsigned int i = 0; i < LINK_CONFIRMS; i++)
+		if (!l->confirms[i].busy)
+			return &l->confirms[i];
+	return NULL;
+}
+
+static int write_segments(struct link *l, struct ibv_send_wr *wr, struct ibv_sge *sge)
+{
+	struct pool_log *log = &l->conn.node->log;
+	struct pool_segment segments[2];
+	int k = pool_log_segments(log->size, l->sent, log->put, segments);
+
+	for (int i = 0; i < k; i++) {
+		sge[i] = (struct ibv_sge){(uintptr_t)log->at + segments[i].offset,
+					  (uint32_t)segments[i].length, l->log_mr->lkey};
+		wr[i] = (struct ibv_send_wr){
+			.wr_id = (uintptr_t)&l->conn.lost,
+			.next = &wr[i + 1],
+			.sg_list = &sge[i],
+			.num_sge = 1,
+			.opcode = IBV_WR_RDMA_WRITE,
+			.wr.rdma = {l->hello.ring + segments[i].offset, l->hello.ring_rkey}};
+	}
+	return k;
+}
+
+static void send_records(struct stag_pool_node *n, struct link *l)
+{
+	struct link_confirm *confirm = free_confirm(l);
+	struct ibv_send_wr wr[3];
+	struct ibv_sge sge[3];
+	uint64_t *sink;
+	int k;
+
+	if (l->sent == n->log.put || !confirm || l->conn.over || !staging_catch_up(l))
+		return;
+	k = write_segments(l, wr, sge);
+	sink = &l->own->sink[confirm - l->confirms];
+	sge[k] = (struct ibv_sge){(uintptr_t)sink, sizeof(*sink), l->own_mr->lkey};
+	wr[k] = (struct ibv_send_wr){.wr_id = (uintptr_t)&confirm->work,
+				     .sg_list = &sge[k],
+				     .num_sge = 1,
+				     .opcode = IBV_WR_RDMA_READ,
+				     .send_flags = IBV_SEND_SIGNALED,
+				     .wr.rdma = {l->hello.beat, l->hello.beat_rkey}};
+	confirm->work = (struct work){confirmed, &l->conn};
+	confirm->number = n->core.number;
+	confirm->bodies = l->bodies;
+	confirm->at = n->now;
+	if (conn_post(&l->conn, wr) != 0)
+		return;
+	confirm->busy = true;
+	n->info.record_bytes += n->log.put - l->sent;
+	l->sent = n->log.put;
+}
+
+/* One record at a time, and where somebody is waited for. */
+static void begin_timing(struct stag_pool_node *n, uint64_t number)
+{
+	if (n->timed.number || !(n->role.roll.in_sync & ~ROLL_BIT(n->role.seat)))
+		return;
+	n->timed.number = number;
+	n->timed.since = n->now;
+}
+
+void links_answered(struct stag_pool_node *n, uint64_t number)
+{
+	if (!n->timed.number || number < n->timed.number)
+		return;
+	n->timed.number = 0;
+	histogram_count(&n->info.replication_times, n->now - n->timed.since);
+}
+
+void links_send(struct stag_pool_node *n)
+{
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (n->links[s])
+			send_records(n, n->links[s]);
+	if (n->core.number == n->posted)
+		return;
+	n->info.records += n->core.number - n->posted;
+	n->posted = n->core.number;
+	node_look_at_clock(n);
+	begin_timing(n, n->posted);
+	role_placed(&n->role, n->now, n->core.number);
+	node_act(n);
+}
+
+/* ---- room in the log ---------------------------------------------------------------------------------------- */
+
+static struct link *slowest(struct stag_pool_node *n)
+{
+	struct link *l = NULL;
+
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (n->links[s] && (!l || n->links[s]->applied < l->applied))
+			l = n->links[s];
+	return l;
+}
+
+/* A standby for which the log has been full for too long is not waited for any more. */
+static void mind_the_slowest(struct stag_pool_node *n, struct link *l)
+{
+	bool full = n->log.put - n->log.tail > n->log.size - 2 * POOL_RECORD_MAX;
+
+	if (!full || l->applied > n->log.tail) {
+		n->full_since = 0;
+		return;
+	}
+	if (n->full_since == 0)
+		n->full_since = n->now;
+	if (n->now - n->full_since < 4 * n->role.times.patience)
+		return;
+	n->full_since = 0;
+	if (n->role.roll.in_sync & ROLL_BIT(l->seat) || n->role.maybe & ROLL_BIT(l->seat)) {
+		role_stuck(&n->role, n->now, (unsigned int)l->seat);
+		node_act(n);
+	} else {
+		conn_leave(&l->conn);
+	}
+}
+
+void links_let_go(struct stag_pool_node *n)
+{
+	struct link *l = slowest(n);
+	uint64_t tail = n->settled;
+
+	if (l && l->applied < tail)
+		tail = l->applied;
+	if (tail > n->log.tail)
+		n->log.tail = tail;
+	staging_let_go(n);
+	if (l)
+		mind_the_slowest(n, l);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * link.h - what a primary and a standby of its say to each other, and write to each other's memory.
+ *
+ *	standby                                        primary
+ *	hello {ring, beat, in sync?, epoch, number} -->
+ *	                                            <-- welcome {echo, region, position, number, resync?}
+ *	        <--- records in the ring, beats; bodies of long values, right to the region
+ *	        ---> echoes, how far it has applied
+ * of a resynchronisation:
+ *	ask {chunks}                                -->
+ *	                                            <-- hashes
+ *	        ---> reads of those that differ
+ *	copied                                      -->
+ *	                                            <-- catch up {number}
+ *	synced {number}                             -->
+ *
+ * What is written to memory has a check over it: whoever finds it half written looks again.
+ */
+#ifndef STAG_POOL_LINK_H
+#define STAG_POOL_LINK_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "pool/role/life.h"
+#include "pool/memory/memory.h"
+#include "pool/role/roll.h"
+
+/* In the welcome of the admission: what the standby's memory has to be. */
+struct link_facts {
+	uint64_t log_size;
+	uint32_t flags; /* STAG_POOL_OVERWRITE */
+	uint32_t
+		staging; /* pages of POOL_PAGE that its clients write values to, and that are forwarded */
+	uint32_t lease_us, takeover_us; /* the primary's */
+	uint8_t superblock[POOL_FIXED];
+};
+
+/* The primary writes it. */
+struct link_beat {
+	uint64_t sent, epoch, revision;
+	uint64_t settled; /* number of the last record that it has applied */
+	uint64_t check;
+};
+
+/* The standby writes it. */
+struct link_echo {
+	uint64_t sent, epoch;	  /* of the beat; 0: none was heard yet */
+	uint64_t applied, number; /* position in the ring, and record */
+	uint64_t check;
+};
+
+enum link_what {
+	LINK_HELLO = 1,
+	LINK_WELCOME,
+	LINK_ASK,
+	LINK_HASHES,
+	LINK_COPIED,
+	LINK_CATCH_UP,
+	LINK_SYNCED,
+	LINK_HANDOVER,
+	LINK_WHATS,
+};
+
+#define LINK_HASHES_MAX 128u
+
+struct link_hello {
+	uint32_t what;
+	uint32_t synced;
+	uint64_t epoch, number;
+	uint64_t ring, beat; /* addresses */
+	uint32_t ring_rkey, beat_rkey;
+	uint64_t ring_size;
+	uint64_t staging; /* 0: none, as its primary said */
+	uint32_t staging_rkey;
+	uint32_t order;
+	uint32_t region_rkey; /* the primary may write to its region, which is where its own is */
+	uint32_t reserved;
+	char address[ROLL_ADDRESS_LEN + 4]; /* where others reach it */
+};
+
+struct link_welcome {
+	uint32_t what;
+	uint32_t resync;
+	uint64_t echo, region; /* addresses */
+	uint32_t echo_rkey, region_rkey;
+	uint64_t position, number; /* of the log: what comes begins there, behind this record */
+	uint64_t epoch;		   /* of that record */
+	uint32_t seat, reserved;
+	uint8_t life[LIFE_TOKEN_LEN]; /* of the primary's process; zeroes: nothing proves its end */
+};
+
+struct link_ask {
+	uint32_t what;
+	uint32_t count;
+	uint64_t first;
+	uint64_t done, total; /* bytes */
+};
+
+struct link_hashes {
+	uint32_t what;
+	uint32_t count;
+	uint64_t first;
+	uint64_t hashes[LINK_HASHES_MAX];
+};
+
+struct link_number { /* copied, catch up, synced; handover */
+	uint32_t what;
+	uint32_t leaves; /* of a handover: it will not be there to follow */
+	uint64_t number;
+	uint64_t revision;
+};
+
+union link_message {
+	uint32_t what;
+	struct link_hello hello;
+	struct link_welcome welcome;
+	struct link_ask ask;
+	struct link_hashes hashes;
+	struct link_number number;
+};
+
+/* link_wire.c: bytes of it at `to`; -ENOBUFS. -EBADMSG: none of ours. */
+int link_message_write(const union link_message *said, uint64_t epoch, void *to, size_t room);
+int link_message_read(const void *at, size_t length, union link_message *heard, uint64_t *epoch);
+
+uint64_t link_check(const void *block, size_t words); /* over all but the last word */
+
+#endif

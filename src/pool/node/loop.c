@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * loop.c - a node's thread: what happened goes to the role, and what the role says is done (role.h).
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define BATCH	 64
+#define ROUND_WC 512 /* completions in a round: others want their turn */
+#define SPIN	 (30 * 1000ull)
+#define LISTEN	 (100 * 1000ull) /* ns between two looks at what is not a completion, at most */
+
+uint64_t node_look_at_clock(struct stag_pool_node *n)
+{
+	n->now = clock_boot_ns();
+	return n->now;
+}
+
+/* ---- what the role says ---------------------------------------------------------------- */
+
+static void answer(struct stag_pool_node *n, uint64_t number)
+{
+	int rc = memory_settle(n, number);
+
+	if (rc == 0) {
+		links_answered(n, number);
+		serve_answers(n, number);
+		return;
+	}
+	node_tell(n, LOG_LEVEL_ERR, "record %llu cannot be applied: %s", (unsigned long long)number,
+		  strerror(-rc));
+	role_refuse(&n->role, "its memory contradicts its records");
+}
+
+static void serve(struct stag_pool_node *n, const struct role_action *a)
+{
+	int rc = serve_start(n);
+
+	if (rc == 0 && pool_superblock(&n->region)->number != a->number)
+		rc = -EPROTO;
+	if (rc != 0) {
+		node_tell(n, LOG_LEVEL_ERR, "cannot serve: %s", strerror(-rc));
+		role_refuse(&n->role, "its memory cannot be served");
+		return;
+	}
+	n->info.promotions++;
+	node_tell(n, LOG_LEVEL_INFO, "primary of epoch %llu, from record %llu",
+		  (unsigned long long)a->epoch, (unsigned long long)a->number);
+}
+
+static void retire(struct stag_pool_node *n)
+{
+	n->timed.number = 0;
+	serve_stop(n);
+	links_end(n);
+}
+
+static void save(struct stag_pool_node *n, uint64_t epoch)
+{
+	n->state.epoch = epoch;
+	saver_save(&n->saver, &n->state);
+}
+
+static void lease(struct stag_pool_node *n, uint64_t until)
+{
+	if (n->lease != 0 && n->lease < n->now && n->serving)
+		n->info.lapses++;
+	n->lease = until;
+	memory_lease(n, until);
+}
+
+static void act(struct stag_pool_node *n, const struct role_action *a)
+{
+	switch (a->what) {
+	case ROLE_READ:
+		if (rolls_read(n->rolls, 0) != 0)
+			role_read(&n->role, n->now, -ENOMEM, 0, NULL);
+		break;
+	case ROLE_SWAP:
+		if (rolls_swap(n->rolls, a->id, a->revision, role_wanted(&n->role)) != 0)
+			role_swapped(&n->role, n->now, a->id, ROLL_UNKNOWN, 0);
+		break;
+	case ROLE_FENCE:
+		node_tell(n, LOG_LEVEL_INFO, "takes nothing more from the primary of epoch %llu",
+			  (unsigned long long)n->role.epoch);
+		follow_fence(n);
+		role_fenced(&n->role, node_look_at_clock(n),
+			    n->mapped ? pool_superblock(&n->region)->number : 0);
+		break;
+	case ROLE_FOLLOW:
+		follow_start(n, a->seat);
+		break;
+	case ROLE_LEASE:
+		lease(n, a->time);
+		break;
+	case ROLE_SERVE:
+		serve(n, a);
+		break;
+	case ROLE_RETIRE:
+		retire(n);
+		break;
+	case ROLE_BEAT:
+		link_beat(n, a);
+		break;
+	case ROLE_ECHO:
+		follow_echo(n, a);
+		break;
+	case ROLE_RESYNC: /* it was told so in the answer to its hello */
+		n->info.resyncs++;
+		break;
+	case ROLE_CUT:
+		link_cut(n, a->seat);
+		break;
+	case ROLE_ANSWER:
+		answer(n, a->number);
+		break;
+	case ROLE_HANDOVER:
+		link_handover(n, a);
+		break;
+	case ROLE_SAVE:
+		save(n, a->epoch);
+		break;
+	}
+}
+
+void node_act(struct stag_pool_node *n)
+{
+	struct role_action a;
+
+	while (role_next(&n->role, &a))
+		act(n, &a);
+}
+
+/* ---- what happened ------------------------------------------------------------------------ */
+
+static int poll_completions(struct stag_pool_node *n)
+{
+	struct ibv_wc wc[BATCH];
+	int sum = 0, got;
+
+	while (sum < ROUND_WC && (got = ibv_poll_cq(n->cq, BATCH, wc)) > 0) {
+		node_look_at_clock(n);
+		for (int i = 0; i < got; i++)
+			conn_completed(&wc[i]);
+		sum += got;
+	}
+	if (sum)
+		n->busy = true;
+	return sum;
+}
+
+static void drain_channel(struct stag_pool_node *n)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	while (ibv_get_cq_event(n->channel, &cq, &context) == 0)
+		ibv_ack_cq_events(cq, 1);
+}
+
+static void hear_roll(struct stag_pool_node *n, const struct roll_answer *a)
+{
+	struct role *r = &n->role;
+	uint64_t now = node_look_at_clock(n);
+
+	switch (a->result) {
+	case ROLL_READ:
+		role_read(r, now, 0, a->revision, &a->roll);
+		break;
+	case ROLL_CHANGED:
+		role_changed(r, now, a->revision, &a->roll);
+		break;
+	case ROLL_WON:
+	case ROLL_LOST:
+		role_swapped(r, now, a->id, a->result, a->revision);
+		break;
+	case ROLL_UNKNOWN:
+		if (a->id)
+			role_swapped(r, now, a->id, ROLL_UNKNOWN, 0);
+		else
+			role_read(r, now, a->error, 0, NULL);
+		break;
+	}
+	node_act(n);
+}
+
+/* Admission is about a pool: known when its roll is. */
+static void meet_pool(struct stag_pool_node *n)
+{
+	if (n->admit || !n->role.revision)
+		return;
+	n->admit = admit_create(n->role.roll.uuid, &n->secrets);
+	if (!n->admit)
+		node_tell(n, LOG_LEVEL_ERR,
+			  "nobody can be admitted: no memory, or no random numbers");
+}
+
+static void hear_rolls(struct stag_pool_node *n)
+{
+	struct roll_answer a;
+
+	while (rolls_next(n->rolls, &a)) {
+		n->busy = true;
+		hear_roll(n, &a);
+		meet_pool(n);
+		if (n->role.state == ROLE_REFUSED)
+			node_tell_started(n,
+					  n->flags & STAG_POOL_CREATE ? EEXIST : ENOTRECOVERABLE);
+		else if (n->role.state != ROLE_STARTING)
+			node_tell_started(n, 0);
+		else if (a.result == ROLL_READ && a.revision == 0 && !(n->flags & STAG_POOL_CREATE))
+			node_tell_started(n, ENOENT);
+	}
+}
+
+static void tick(struct stag_pool_node *n)
+{
+	role_time(&n->role, node_look_at_clock(n));
+	node_act(n);
+	if (n->role.why == n->why)
+		return;
+	n->why = n->role.why;
+	if (n->why)
+		node_tell(n, LOG_LEVEL_WARN, "%s: %s", role_state_name(n->role.state), n->why);
+}
+
+static int seat_to_switch(struct stag_pool_node *n, const char *to)
+{
+	const struct roll *roll = &n->role.roll;
+
+	if (to[0])
+		return roll_seat(roll, to);
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (roll_in_sync(roll, s) && (int)s != n->role.seat)
+			return (int)s;
+	return -ENOENT;
+}
+
+static void hear_program(struct stag_pool_node *n)
+{
+	int rc;
+
+	users_take(n);
+	pthread_mutex_lock(&n->lock);
+	if (n->switch_to) {
+		rc = seat_to_switch(n, n->switch_to);
+		n->switch_to = NULL;
+		if (rc >= 0)
+			rc = role_switch(&n->role, node_look_at_clock(n), (unsigned int)rc);
+		n->switching = rc == 0;
+		n->leaves = n->leaving;
+		if (rc != 0)
+			n->switched = rc;
+		pthread_cond_broadcast(&n->told);
+	}
+	pthread_mutex_unlock(&n->lock);
+	node_act(n);
+}
+
+/* What was to be handed over is another's by now, or was taken back. */
+static void end_handing(struct stag_pool_node *n)
+{
+	serve_handing(n);
+	if (!n->switching || n->role.state == ROLE_HANDING)
+		return;
+	n->switching = false;
+	node_show(n);
+	pthread_mutex_lock(&n->lock);
+	n->switched = n->role.state == ROLE_PRIMARY ? -EBUSY : 0;
+	pthread_cond_broadcast(&n->told);
+	pthread_mutex_unlock(&n->lock);
+}
+
+/* ---- rounds --------------------------------------------------------------------------------- */
+
+static void hear_descriptors(struct stag_pool_node *n, int timeout)
+{
+	struct epoll_event events[NODE_FDS];
+	int got = epoll_wait(n->epoll, events, NODE_FDS, timeout);
+	uint64_t count;
+
+	for (int i = 0; i < got; i++) {
+		switch ((enum node_fd)events[i].data.u32) {
+		case NODE_FD_TIMER:
+			if (read(n->timer, &count, sizeof(count)) < 0)
+				continue;
+			break;
+		case NODE_FD_WAKE:
+			if (read(n->wake, &count, sizeof(count)) > 0)
+				hear_program(n);
+			break;
+		case NODE_FD_COMPLETIONS:
+			drain_channel(n);
+			break;
+		case NODE_FD_CONNECTIONS:
+			door_events(n);
+			break;
+		case NODE_FD_ROLLS:
+			hear_rolls(n);
+			break;
+		case NODE_FDS:
+			break;
+		}
+	}
+	n->heard_at = n->now;
+}
+
+static void sleep_a_while(struct stag_pool_node *n)
+{
+	if (ibv_req_notify_cq(n->cq, 0) == 0 && poll_completions(n) == 0)
+		hear_descriptors(n, -1);
+}
+
+/* Who has just been asked is asked again soon, as a rule: sleeping costs more than looking for a moment. */
+static void rest(struct stag_pool_node *n)
+{
+	if (n->busy)
+		n->busy_at = n->now;
+	else if (n->now - n->busy_at > SPIN)
+		sleep_a_while(n);
+}
+
+static void round_of(struct stag_pool_node *n)
+{
+	n->busy = false;
+	poll_completions(n);
+	if (n->now - n->heard_at > LISTEN)
+		hear_descriptors(n, 0);
+	links_look(n);
+	follow_look(n);
+	watch_look(n);
+	tick(n);
+	end_handing(n);
+	if (n->serving) {
+		pulls_go_on(n);
+		serve_requests(n);
+		expire_clients(n);
+		expire_values(n);
+		links_send(n);
+		links_let_go(n);
+	}
+	serve_flush(n);
+	conns_free_ended(n);
+}
+
+static bool is_stopping(struct stag_pool_node *n)
+{
+	bool stopping;
+
+	pthread_mutex_lock(&n->lock);
+	stopping = n->stopping;
+	pthread_mutex_unlock(&n->lock);
+	return stopping;
+}
+
+static void end_all(struct stag_pool_node *n)
+{
+	memory_lease(n, 0);
+	serve_stop(n);
+	links_end(n);
+	follow_end(n);
+	while (!list_empty(&n->conns))
+		conn_leave(list_entry(n->conns.next, struct conn, link));
+	conns_free_ended(n);
+}
+
+void *node_loop(void *arg)
+{
+	struct stag_pool_node *n = arg;
+
+	node_act(n);
+	while (!is_stopping(n)) {
+		round_of(n);
+		node_snapshot(n);
+		rest(n);
+	}
+	end_all(n);
+	return NULL;
+}

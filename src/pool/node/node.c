@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * node.c - a node of a pool: started, asked, stopped (stag/pool.h).
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+#include <netinet/in.h>
+
+#include <openssl/rand.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/export.h"
+#include "base/log.h"
+#include "pool/admit/fail.h"
+
+#define DEFAULT_LOG   (16ull << 20)
+#define MIN_LOG	      (4ull << 20)
+#define FIRST_CQ      4096
+#define MOST_CQ	      65536
+#define LOOK	      NS_PER_MS /* a standby looks at its ring as often */
+#define STARTS_WITHIN 10	/* s */
+#define ENDS_WITHIN   10	/* s: whoever ends services does not wait for much longer */
+
+/* ---- what it is started with ---------------------------------------------------------------- */
+
+static uint64_t power_of_two(uint64_t n)
+{
+	uint64_t p = MIN_LOG;
+
+	while (p < n)
+		p *= 2;
+	return p;
+}
+
+/* The first who knows says why; in words, for whoever started it. */
+static int blame(struct stag_pool_node *n, int rc, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int blame(struct stag_pool_node *n, int rc, const char *fmt, ...)
+{
+	va_list args;
+
+	if (rc == 0 || n->fault[0])
+		return rc;
+	va_start(args, fmt);
+	vsnprintf(n->fault, sizeof(n->fault), fmt, args);
+	va_end(args);
+	return rc;
+}
+
+static int copy_name(struct stag_pool_node *n, char to[ROLL_NAME_LEN], const char *name,
+		     const char *what)
+{
+	if (!roll_name_is_valid(name))
+		return blame(n, -EINVAL,
+			     "'%s' is no name of a %s: letters, digits and . - _, 63 at most", name,
+			     what);
+	strncpy(to, name, ROLL_NAME_LEN - 1);
+	return 0;
+}
+
+static struct role_times times_of(const struct stag_pool_node_attr *attr)
+{
+	struct role_times t = role_defaults;
+
+	if (attr->beat_us)
+		t.lease.beat = attr->beat_us * 1000ull;
+	if (attr->lease_ms)
+		t.lease.lease = t.patience = attr->lease_ms * NS_PER_MS;
+	if (attr->promote_ms)
+		t.lease.takeover = attr->promote_ms * NS_PER_MS;
+	if (t.link < 10 * t.lease.lease)
+		t.link = 10 * t.lease.lease;
+	t.lease.stagger = 2 * t.lease.beat;
+	t.grace = 3 * t.lease.beat;
+	return t;
+}
+
+static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+{
+	char host[ROLL_NAME_LEN] = "";
+	int rc;
+
+	if (!attr->roll || strlen(attr->roll) >= sizeof(n->where) || !attr->state)
+		return blame(n, -EINVAL, "a node needs a roll, and a state directory");
+	snprintf(n->where, sizeof(n->where), "%s", attr->roll);
+	gethostname(host, sizeof(host) - 1);
+	rc = copy_name(n, n->pool, attr->pool ? attr->pool : "pool", "pool");
+	if (rc == 0)
+		rc = copy_name(n, n->name, attr->node ? attr->node : host, "node");
+	if (rc == 0) {
+		rc = users_make(&n->secrets, attr->secret, attr->users, attr->num_users);
+		blame(n, rc, "%s", stag_pool_error());
+	}
+	memcpy(n->us.name, n->name, sizeof(n->name));
+	n->tell = attr->log;
+	n->tell_arg = attr->log_arg;
+	n->flags = attr->flags;
+	n->expire_s = attr->expire_s ? attr->expire_s : 3600;
+	n->log_size = power_of_two(attr->log_bytes ? attr->log_bytes : DEFAULT_LOG);
+	n->format =
+		(struct pool_format){.size = (attr->size + POOL_PAGE - 1) & ~(POOL_PAGE - 1ull),
+				     .address = attr->memory ? attr->memory : POOL_DEFAULT_ADDRESS,
+				     .max_clients = attr->clients};
+	return rc;
+}
+
+/* How others reach it: as it was told, or where it listens; with the port. */
+static int take_address(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+{
+	const char *host = attr->advertise ? attr->advertise : attr->address;
+	char own[ROLL_NAME_LEN] = "";
+	int rc;
+
+	n->info.port = ntohs(rdma_get_src_port(n->listener));
+	if (!host) {
+		gethostname(own, sizeof(own) - 1);
+		host = own;
+	}
+	if (attr->advertise && strrchr(host, ':') > strchr(host, ']') && host[0] == '[')
+		rc = snprintf(n->us.address, sizeof(n->us.address), "%s", host);
+	else if (attr->advertise && strchr(host, ':') && strchr(host, ':') == strrchr(host, ':'))
+		rc = snprintf(n->us.address, sizeof(n->us.address), "%s", host);
+	else if (strchr(host, ':') && host[0] != '[')
+		rc = snprintf(n->us.address, sizeof(n->us.address), "[%s]:%u", host, n->info.port);
+	else
+		rc = snprintf(n->us.address, sizeof(n->us.address), "%s:%u", host, n->info.port);
+	return rc > 0 && (size_t)rc < sizeof(n->us.address) ? 0 : -ENAMETOOLONG;
+}
+
+/* ---- what it needs ------------------------------------------------------------------------------ */
+
+/* Whose address it listens at; at all of them: the first. */
+static struct ibv_context *find_adapter(const struct stag_pool_node *n)
+{
+	struct ibv_context **list, *found = n->listener->verbs;
+
+	if (found)
+		return found;
+	list = rdma_get_devices(NULL);
+	found = list ? list[0] : NULL;
+	if (list)
+		rdma_free_devices(list);
+	return found;
+}
+
+/* What cannot grow later, on some adapters, is made as long as it will ever be. */
+static int look_at_limits(struct stag_pool_node *n)
+{
+	struct ibv_device_attr attr;
+	int reads = NODE_READS;
+
+	if (ibv_query_device(n->context, &attr) != 0)
+		return -EIO;
+	n->cq_size = n->dv ? FIRST_CQ : attr.max_cqe < MOST_CQ ? attr.max_cqe : MOST_CQ;
+	reads = reads < attr.max_qp_rd_atom ? reads : attr.max_qp_rd_atom;
+	reads = reads < attr.max_qp_init_rd_atom ? reads : attr.max_qp_init_rd_atom;
+	n->reads = (uint8_t)reads;
+	return 0;
+}
+
+static int open_adapter(struct stag_pool_node *n)
+{
+	const struct dv *dv = dv_find();
+	int rc;
+
+	n->context = find_adapter(n);
+	if (!n->context)
+		return blame(n, -EOPNOTSUPP, "there is no adapter: run it with 'stag run --'");
+	n->dv = dv && dv->is_supported(n->context->device) ? dv : NULL;
+	if (!n->dv)
+		node_tell(n, LOG_LEVEL_INFO,
+			  "%s is not stag's adapter: software minds the lease, and forwards values",
+			  ibv_get_device_name(n->context->device));
+	rc = look_at_limits(n);
+	if (rc != 0)
+		return rc;
+	n->pd = ibv_alloc_pd(n->context);
+	n->channel = ibv_create_comp_channel(n->context);
+	if (!n->pd || !n->channel ||
+	    fcntl(n->channel->fd, F_SETFL, fcntl(n->channel->fd, F_GETFL) | O_NONBLOCK) != 0)
+		return -errno;
+	n->cq = ibv_create_cq(n->context, n->cq_size, NULL, n->channel, 0);
+	return n->cq ? pulls_create(n) : -errno;
+}
+
+static int watch(struct stag_pool_node *n, int fd, enum node_fd what)
+{
+	struct epoll_event e = {.events = EPOLLIN, .data.u32 = what};
+
+	return epoll_ctl(n->epoll, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
+}
+
+static int open_loop(struct stag_pool_node *n)
+{
+	uint64_t half = n->role.times.lease.beat / 2;
+	/* Nobody says that something was written to memory of ours. */
+	struct itimerspec every = {.it_interval = {.tv_nsec = (long)(half < LOOK ? half : LOOK)}};
+	int fds[NODE_FDS], rc = 0;
+
+	every.it_value = every.it_interval;
+	n->epoll = epoll_create1(EPOLL_CLOEXEC);
+	n->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	n->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (n->epoll < 0 || n->timer < 0 || n->wake < 0 ||
+	    timerfd_settime(n->timer, 0, &every, NULL) != 0)
+		return -errno;
+	fds[NODE_FD_TIMER] = n->timer;
+	fds[NODE_FD_WAKE] = n->wake;
+	fds[NODE_FD_COMPLETIONS] = n->channel->fd;
+	fds[NODE_FD_CONNECTIONS] = n->events->fd;
+	fds[NODE_FD_ROLLS] = rolls_fd(n->rolls);
+	for (enum node_fd i = 0; rc == 0 && i < NODE_FDS; i++)
+		rc = watch(n, fds[i], i);
+	return rc;
+}
+
+static int open_state(struct stag_pool_node *n, const char *path)
+{
+	int rc;
+
+	n->state_dir = state_open(path);
+	if (n->state_dir < 0)
+		return n->state_dir;
+	rc = state_load(n->state_dir, &n->state);
+	if (rc == -ENOENT)
+		rc = 0;
+	memcpy(n->state.node, n->name, sizeof(n->name));
+	return rc == 0 ? saver_start(&n->saver, n->state_dir) : rc;
+}
+
+static int create(struct stag_pool_node *n)
+{
+	int rc;
+
+	if (RAND_bytes(n->format.uuid, sizeof(n->format.uuid)) != 1)
+		return -EIO;
+	rc = memory_create(n);
+	if (rc == 0)
+		role_create(&n->role, n->format.uuid, &n->us, false);
+	return rc;
+}
+
+static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
+{
+	struct role_times times = times_of(attr);
+	const char *fault = lease_terms_fault(&times.lease);
+	uint16_t port = attr->port ? attr->port : STAG_POOL_PORT;
+	int rc;
+
+	if (fault)
+		return blame(n, -EINVAL, "%s", fault);
+	rc = open_state(n, attr->state);
+	blame(n, rc, "the state directory %s: %s", attr->state,
+	      rc == -EBUSY ? "another node has it" : strerror(-rc));
+	if (rc == 0)
+		rc = door_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
+	if (rc == 0)
+		rc = open_adapter(n);
+	if (rc == 0)
+		rc = take_address(n, attr);
+	if (rc != 0)
+		return rc;
+	rc = rolls_open(n->where, &n->rolls);
+	if (rc == 0)
+		rc = rolls_watch(n->rolls);
+	if (rc != 0)
+		return blame(n, rc, "the roll %s: %s", n->where, strerror(-rc));
+	watch_own_life(n);
+	role_init(&n->role, &times, n->name, n->state.epoch, node_look_at_clock(n));
+	if (attr->flags & STAG_POOL_CREATE)
+		rc = create(n);
+	return rc == 0 ? open_loop(n) : rc;
+}
+
+static void close_fd(int fd)
+{
+	if (fd >= 0)
+		close(fd);
+}
+
+static void close_all(struct stag_pool_node *n)
+{
+	rolls_close(n->rolls);
+	saver_stop(&n->saver);
+	if (n->listener)
+		rdma_destroy_id(n->listener);
+	if (n->events)
+		rdma_destroy_event_channel(n->events);
+	memory_destroy(n);
+	staging_destroy(n);
+	pulls_destroy(n);
+	if (n->cq)
+		ibv_destroy_cq(n->cq);
+	if (n->channel)
+		ibv_destroy_comp_channel(n->channel);
+	if (n->pd)
+		ibv_dealloc_pd(n->pd);
+	admit_destroy(n->admit);
+	secrets_free(&n->secrets);
+	close_fd(n->epoll);
+	close_fd(n->timer);
+	close_fd(n->wake);
+	watch_end(n);
+	close_fd(n->state_dir);
+	life_end(
+		&n->life); /* the last: whoever sees it go knows that nothing of the node runs any more */
+	pthread_cond_destroy(&n->told);
+	pthread_mutex_destroy(&n->lock);
+	free(n);
+}
+
+/* ---- the calls ------------------------------------------------------------------------------------ */
+
+void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
+{
+	char line[512];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(line, sizeof(line), fmt, args);
+	va_end(args);
+	if (level == LOG_LEVEL_ERR && !n->started)
+		blame(n, -EIO, "%s", line);
+	if (n->tell)
+		n->tell(n->tell_arg, line);
+	else
+		log_at(level, "node %s: %s", n->name, line);
+}
+
+void node_tell_started(struct stag_pool_node *n, int error)
+{
+	if (n->started) /* which nobody but this thread changes */
+		return;
+	node_show(n); /* who hears of it asks */
+	LOCK_FOR_SCOPE(&n->lock);
+	n->started = true;
+	n->start_error = error;
+	pthread_cond_broadcast(&n->told);
+}
+
+/* As long after now, for what init_cond() has made. */
+static struct timespec after(uint64_t ns)
+{
+	uint64_t until = clock_ns() + ns;
+
+	return (struct timespec){.tv_sec = (time_t)(until / NS_PER_S),
+				 .tv_nsec = (long)(until % NS_PER_S)};
+}
+
+static int await_start(struct stag_pool_node *n)
+{
+	struct timespec until = after(STARTS_WITHIN * NS_PER_S);
+	int rc = 0;
+
+	LOCK_FOR_SCOPE(&n->lock);
+	/* An engine that does not answer is waited for by the node, not by who started it. */
+	while (!n->started && rc == 0)
+		rc = pthread_cond_timedwait(&n->told, &n->lock, &until);
+	return -n->start_error;
+}
+
+/* What is waited for is not longer or shorter when somebody sets the clock. */
+static void init_cond(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+static struct stag_pool_node *make(void)
+{
+	struct stag_pool_node *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->epoll = n->timer = n->wake = n->state_dir = n->follow_seat = n->watched.fd = -1;
+	n->life = LIFE_NONE;
+	list_init(&n->conns);
+	list_init(&n->ended);
+	list_init(&n->inbox);
+	list_init(&n->replies);
+	list_init(&n->handing);
+	list_init(&n->dirty);
+	list_init(&n->pulls);
+	list_init(&n->idle_pulls);
+	list_init(&n->free_slots);
+	pthread_mutex_init(&n->lock, NULL);
+	init_cond(&n->told);
+	return n;
+}
+
+/* In the thread of who started it. */
+static void complain(struct stag_pool_node *n, int rc)
+{
+	if (rc == -ENOENT)
+		blame(n, rc, "there is no such pool in %s", n->where);
+	else if (rc == -EEXIST)
+		blame(n, rc, "there is a pool in %s already", n->where);
+	else if (rc == -ENOTRECOVERABLE)
+		blame(n, rc, "its memory was the only copy, and is gone");
+	pool_fail(-rc, "pool %s, node %s: %s", n->pool, n->name,
+		  n->fault[0] ? n->fault : strerror(-rc));
+}
+
+STAG_EXPORT struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr)
+{
+	struct stag_pool_node *n = make();
+	int rc;
+
+	if (!n) {
+		errno = -pool_fail(ENOMEM, "no memory");
+		return NULL;
+	}
+	rc = take_attr(n, attr);
+	if (rc == 0)
+		rc = open_all(n, attr);
+	if (rc == 0)
+		rc = -pthread_create(&n->thread, NULL, node_loop, n);
+	if (rc != 0) {
+		complain(n, rc);
+		close_all(n);
+		errno = -rc;
+		return NULL;
+	}
+	rc = await_start(n);
+	if (rc != 0) {
+		complain(n, rc);
+		stag_pool_node_stop(n);
+		errno = -rc;
+		return NULL;
+	}
+	return n;
+}
+
+void node_wake(struct stag_pool_node *n)
+{
+	uint64_t one = 1;
+
+	if (write(n->wake, &one, sizeof(one)) != sizeof(one))
+		log_err("node %s: cannot be woken", n->name);
+}
+
+static bool is_shown_primary(struct stag_pool_node *n)
+{
+	LOCK_FOR_SCOPE(&n->lock);
+	return n->shown.role == STAG_POOL_ROLE_PRIMARY;
+}
+
+/* A primary gives up the pool, gives another the time to take it, and takes it back: what is more is the engine's silence. */
+static uint64_t time_to_switch(const struct stag_pool_node *n)
+{
+	return 3 * n->role.times.link;
+}
+
+static int switch_within(struct stag_pool_node *n, const char *to, uint64_t ns)
+{
+	struct timespec until = after(ns);
+	int rc = 0;
+
+	LOCK_FOR_SCOPE(&n->lock);
+	n->switch_to = to ? to : "";
+	n->switched = -EINPROGRESS;
+	node_wake(n);
+	while (n->switched == -EINPROGRESS && rc == 0)
+		rc = pthread_cond_timedwait(&n->told, &n->lock, &until);
+	if (n->switched != -EINPROGRESS)
+		return n->switched;
+	n->switch_to = NULL;
+	return -ETIMEDOUT;
+}
+
+static void tell_not_handed(struct stag_pool_node *n, int rc)
+{
+	const char *why = "nobody took over";
+	struct stag_pool_node_info info;
+
+	stag_pool_node_query(n, &info, sizeof(info));
+	if (rc == -ETIMEDOUT)
+		why = info.why[0] ? info.why : "nobody took over, and the roll cannot be changed";
+	node_tell(n, LOG_LEVEL_WARN, "ends without having handed over: %s", why);
+}
+
+/*
+ * For as long as it takes as a rule; then whoever is next finds out by itself. Where the roll is gone nobody can take over, nor we take it back:
+ * that is not waited for, since what we have given up nobody reads here any more.
+ */
+static void hand_over(struct stag_pool_node *n)
+{
+	uint64_t within = time_to_switch(n);
+	int rc;
+
+	pthread_mutex_lock(&n->lock);
+	n->leaving = true;
+	pthread_mutex_unlock(&n->lock);
+	if (!is_shown_primary(n))
+		return;
+	rc = switch_within(n, NULL,
+			   within < ENDS_WITHIN * NS_PER_S ? within : ENDS_WITHIN * NS_PER_S);
+	if (rc == -EBUSY || rc == -ETIMEDOUT)
+		tell_not_handed(n, rc);
+}
+
+STAG_EXPORT void stag_pool_node_stop(struct stag_pool_node *n)
+{
+	if (!n)
+		return;
+	hand_over(n);
+	pthread_mutex_lock(&n->lock);
+	n->stopping = true;
+	pthread_mutex_unlock(&n->lock);
+	node_wake(n);
+	pthread_join(n->thread, NULL);
+	close_all(n);
+}
+
+STAG_EXPORT int stag_pool_node_switchover(struct stag_pool_node *n, const char *to)
+{
+	return -switch_within(n, to, time_to_switch(n) + STARTS_WITHIN * NS_PER_S);
+}
+
+STAG_EXPORT int stag_pool_node_query(struct stag_pool_node *n, struct stag_pool_node_info *info,
+				     size_t size)
+{
+	if (!info || size < sizeof(info->comp_mask))
+		return EINVAL;
+	LOCK_FOR_SCOPE(&n->lock);
+	memcpy(info, &n->shown, size < sizeof(n->shown) ? size : sizeof(n->shown));
+	return 0;
+}

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * node.h - the inside of a node: one thread, and all that it owns.
+ *
+ *	node.c     start, stop, query; what the program asks for
+ *	loop.c     the thread: what happened goes to the role (role.h), what the role says is done
+ *	memory.c   the region: mapped, registered, its lease; the log
+ *	conn.c     a connection: its queue pair, its messages, its end
+ *	listen.c   who comes to the listener, and who is let in
+ *	serve.c    clients: their requests, and answers when all standbys have what they are about
+ *	pull.c     values that are read from, or written to, a client's memory
+ *	body.c     bodies of long ones, in our region and the standbys'
+ *	staging.c  values that clients wrote to memory of ours, forwarded by the adapter
+ *	link.c     a primary and its standbys: records, confirmations, beats
+ *	follow.c   a standby and its primary: the ring, echoes, fencing
+ *	resolve.c  where a node is, by its name
+ *	watch.c    a standby, and whether its primary's process has ended
+ *	resync.c   a standby that copies what it does not have
+ *	link_wire.c     what nodes say to each other
+ *	expire.c   clients that were not seen for long, values to be overwritten
+ *	saver.c    what is written to the state directory, by a thread of its own
+ *	status.c   what it says of itself and of the others
+ *	users.c    who may come in, as the program says
+ *
+ * A round of the loop looks at everything once, in this order: completions, connections, the roll, beats and echoes, time;
+ * requests become records, records leave for the standbys, what may be answered is applied and answered. Nothing is freed
+ * before the end of a round: a completion may still name it.
+ *
+ * Nobody but the thread touches any of it, except what `lock` covers.
+ *
+ * Of the other rooms of src/pool, this one includes memory, role and admit.
+ */
+#ifndef STAG_POOL_NODE_H
+#define STAG_POOL_NODE_H
+
+#include <pthread.h>
+#include <infiniband/verbs.h>
+#include <rdma/rdma_cma.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "dv/dv.h"
+#include "pool/admit/admit.h"
+#include "pool/node/link.h"
+#include "pool/admit/protocol.h"
+#include "pool/memory/memory.h"
+#include "pool/role/role.h"
+#include "pool/admit/secrets.h"
+#include "pool/role/state.h"
+
+#define PULL_SLOTS 16u /* of POOL_DIRECT_MAX bytes each */
+
+/* ---- connections (conn.c) --------------------------------------------------------- */
+
+struct conn;
+
+/* Something posted: wr_id is its address. */
+struct work {
+	void (*done)(struct work *work, const struct ibv_wc *wc); /* successful ones only */
+	struct conn *conn;
+};
+
+struct message {
+	struct work work;
+	struct list link; /* free ones; those that came and wait for their turn */
+	uint8_t *bytes;
+	uint32_t length;
+	uint32_t advertised;  /* STag of the sender's that came with it; 0: none */
+	uint32_t invalidated; /* key of ours that it has ended; 0: none */
+	/* of one that came, serve.c: */
+	uint64_t came;	    /* n->now then */
+	size_t where;	    /* its next request is there */
+	uint16_t left;	    /* requests of it that were not looked at */
+	unsigned int pulls; /* that need it */
+};
+
+struct conn_ops {
+	void (*event)(struct conn *c, struct rdma_cm_event *event); /* CM's, of its id */
+	void (*received)(struct conn *c, struct message *m);
+	void (*sent)(struct conn *c); /* a message is free again; may be NULL */
+	void (*ended)(
+		struct conn
+			*c); /* it is no more of use: at the end of the round in which it ended */
+	void (*free)(struct conn *c); /* its queue pair is gone */
+};
+
+struct conn {
+	struct stag_pool_node *node;
+	const struct conn_ops *ops;
+	struct rdma_cm_id *id;
+	struct list link; /* of the node's conns, or ended */
+	bool up, over;
+	struct work lost; /* of what is posted without a completion: it comes only if it failed */
+	uint8_t *memory;
+	struct ibv_mr *mr;
+	struct message *messages; /* 2 * depth: in, out */
+	unsigned int depth, sends;
+	struct list out; /* free ones */
+};
+
+/* It has its id from now on, and ends with conn_leave(), whatever else becomes of it. */
+void conn_begin(struct conn *c, struct stag_pool_node *n, const struct conn_ops *ops,
+		struct rdma_cm_id *id);
+/* Queue pair, messages, receives. */
+int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends);
+void conn_leave(struct conn *c);	      /* any number of times */
+struct message *conn_message(struct conn *c); /* NULL: all are under way */
+int conn_say(struct conn *c, struct message *m);
+int conn_post(struct conn *c, struct ibv_send_wr *wr); /* -ENOMEM: no room; else it has ended */
+int conn_receive(struct conn *c, struct message *m);   /* again */
+int conn_inline_write(struct conn *c, const void *bytes, uint32_t length, uint64_t to,
+		      uint32_t rkey);
+void conn_completed(const struct ibv_wc *wc);
+void conns_free_ended(struct stag_pool_node *n);
+
+/* ---- clients (serve.c) -------------------------------------------------------------- */
+
+struct client;
+
+struct reply {
+	struct list link; /* the node's, waiting; the client's, ready or free */
+	struct client *client;
+	struct pool_answer answer; /* no bytes */
+	uint64_t came;		   /* what it answers: a change; or 0 */
+};
+
+struct client {
+	struct conn conn;
+	struct pool_who who;
+	char name[ROLL_NAME_LEN];
+	uint32_t rights;
+	bool attached, greeted; /* in the region; said ATTACH */
+	struct reply replies[NODE_DEPTH];
+	struct list free_replies, ready;
+	struct message *writing; /* answers go here */
+	size_t used;
+	struct list dirty;   /* of the node's */
+	struct slice *slice; /* where it writes values to; NULL: nowhere */
+};
+
+/* ---- what clients write (staging.c) --------------------------------------------------- */
+
+enum slot_state {
+	SLOT_SHUT, /* nobody can write there; it is to be opened */
+	SLOT_OPEN, /* its client can */
+	SLOT_TAKEN, /* its client has asked for what is there: nobody can, until all have applied it */
+};
+
+struct stage_slot {
+	struct list link; /* taken ones, by `end` */
+	struct slice *slice;
+	enum slot_state state;
+	struct ibv_mw *mw;
+	uint32_t rkey;
+	uint32_t index;	    /* of all slots */
+	uint64_t end;	    /* of the log: the records that name it are before this */
+	const void *asking; /* a request, that could not be carried out yet */
+	bool touched;	    /* it may have something else than zeroes */
+};
+
+struct slice {
+	struct client *client; /* NULL: nobody's */
+	struct stage_slot slots[NODE_SLOTS];
+};
+
+#define STAGING_SLICES 32u
+#define STAGING_SENDS  8u /* of slots, under way to a standby */
+#define STAGING_SLOTS  (STAGING_SLICES * NODE_SLOTS)
+
+struct staging {
+	uint8_t *at; /* NULL: there is none */
+	struct ibv_mr *mr;
+	struct slice *slices;
+	unsigned int next; /* slice to be given */
+	struct list taken; /* slots */
+};
+
+/* ---- standbys (link.c) ---------------------------------------------------------------- */
+
+#define LINK_CONFIRMS 8u
+#define LINK_BODIES   8u /* pieces of bodies, under way: beats and records are behind them */
+#define LINK_DEPTH    16u
+
+struct link {
+	struct conn conn;
+	char name[ROLL_NAME_LEN];
+	int seat;     /* -1: it has none yet */
+	bool waiting; /* its hello has come, its seat is waited for */
+	struct link_hello hello;
+	struct ibv_pd *pd;
+	struct ibv_mr *log_mr, *region_mr, *own_mr, *staging_mr;
+	bool mirrors;		     /* what is staged is forwarded to it */
+	uint8_t same[STAGING_SLOTS]; /* this slot is there as it is here */
+	struct work caught;	     /* of slots that we send, */
+	unsigned int catching;	     /* as many of them */
+	struct link_own {	     /* memory that it writes to, and that is read to */
+		struct link_echo echo;
+		uint64_t sink[LINK_CONFIRMS];
+	} * own;
+	uint64_t sent;		       /* position of the log up to which it was sent */
+	uint64_t applied;	       /* and up to which it has applied */
+	uint64_t number;	       /* that it has applied */
+	uint64_t confirmed;	       /* that is in its ring */
+	uint64_t bodies, bodies_there; /* pieces that it was sent, and that are in its region */
+	unsigned int window; /* pieces that may be under way: fewer where they take long */
+	uint64_t copied, total;
+	uint64_t echoed; /* the last */
+	struct link_confirm {
+		struct work work;
+		uint64_t number, bodies;
+		uint64_t at; /* when it was asked for */
+		bool busy;
+	} confirms[LINK_CONFIRMS];
+};
+
+/* ---- a primary (follow.c, resync.c) ------------------------------------------------------ */
+
+enum follow_state {
+	FOLLOW_IDLE,   /* waits to try again */
+	FOLLOW_HELLO,  /* the connect that is rejected with a challenge */
+	FOLLOW_PROOF,  /* the other */
+	FOLLOW_LINKED, /* told it where our ring is */
+	FOLLOW_COPIES,
+	FOLLOW_CATCHES_UP,
+	FOLLOW_GOES_ON, /* applies what comes */
+};
+
+#define COPY_CHUNK  65536u
+#define COPY_WINDOW LINK_HASHES_MAX
+#define COPY_READS  16u
+
+struct copy {
+	uint64_t chunks, next;	/* of 64 KiB; the first whose hash was not asked for */
+	uint64_t first;		/* of the window */
+	unsigned int count, at; /* in it: how many; the next to be read */
+	bool differs[COPY_WINDOW];
+	unsigned int reading;
+	bool asked;
+	uint64_t until; /* catching up */
+	uint8_t *head;	/* the first chunk goes here: its superblock is not as it is there */
+	struct ibv_mr *head_mr;
+	struct copy_read {
+		struct work work;
+		uint64_t chunk;
+		bool busy;
+	} reads[COPY_READS];
+};
+
+struct follow {
+	struct conn conn;
+	enum follow_state state;
+	unsigned int seat;
+	uint64_t since;		 /* a sign of life of the primary's */
+	bool cut;		 /* fenced: nothing of it is taken any more */
+	struct resolve *resolve; /* its address is looked for */
+	struct sockaddr_storage to;
+	struct admit_session session;
+	uint8_t greeting[ADMIT_MAX];
+	int greeting_len;
+	struct ibv_pd *pd;
+	uint8_t *ring_at;
+	struct link_beat *beat; /* the primary writes it */
+	struct ibv_mr *ring_mr, *beat_mr, *region_mr, *staging_mr;
+	struct pool_ring ring;
+	struct pool_staging staging; /* what the primary's adapter forwards to; at: NULL: none */
+	struct link_welcome welcome;
+	uint64_t heard, settled; /* the last beat's; what its primary has applied */
+	struct link_echo echo;
+	uint64_t told; /* position that the primary was told of */
+	struct copy copy;
+};
+
+/* ---- the node --------------------------------------------------------------------------- */
+
+struct slot;
+
+/* What the thread sleeps on. */
+enum node_fd {
+	NODE_FD_TIMER,
+	NODE_FD_WAKE,
+	NODE_FD_COMPLETIONS,
+	NODE_FD_CONNECTIONS,
+	NODE_FD_ROLLS,
+	NODE_FDS
+};
+
+struct saver {
+	pthread_t thread;
+	bool running;
+	int dir;
+	pthread_mutex_t lock; /* what follows */
+	pthread_cond_t told;
+	bool pending, closing;
+	struct pool_state state;
+};
+
+struct stag_pool_node {
+	/* as it was started */
+	char pool[ROLL_NAME_LEN], name[ROLL_NAME_LEN], where[512];
+	struct roll_member us;
+	struct pool_format format;
+	uint32_t flags, expire_s;
+	uint64_t log_size;
+	void (*tell)(void *arg, const char *line);
+	void *tell_arg;
+	const struct dv *dv; /* NULL: the adapter has nothing beyond verbs */
+
+	pthread_t thread;
+	pthread_mutex_t lock; /* what follows */
+	pthread_cond_t told;
+	bool stopping, started;
+	int start_error;		  /* errno value */
+	struct stag_pool_node_info shown; /* as it was a moment ago */
+	const char *switch_to;		  /* NULL: nobody; "": whoever is next */
+	int switched;			  /* -EINPROGRESS: is being done */
+	bool leaving;
+	bool switching, leaves; /* the thread's */
+	struct secrets *users;	/* to be used from now on; NULL: nothing new */
+
+	char fault[512]; /* why it could not be started; empty: nobody has said */
+	int epoll, timer, wake;
+	struct rdma_event_channel *events;
+	struct rdma_cm_id *listener;
+	struct ibv_context *context;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	int cq_size, cq_used;
+	uint8_t reads;	   /* under way at once, either way, on a connection */
+	struct ibv_pd *pd; /* of clients: nobody else has a queue pair in it */
+
+	struct pool_region region;
+	bool mapped;
+	struct ibv_mr *region_mr;
+	struct staging staging;
+	uint64_t staging_length; /* of a primary's: as it says */
+	struct pool_log log;
+	uint64_t settled; /* position of the log up to which it was applied */
+	uint64_t posted;  /* number of the last record that was made known to the role */
+	uint64_t full_since;
+
+	int state_dir;
+	struct pool_state state;
+	struct saver saver;
+	struct secrets secrets;
+	struct admit *admit;
+	struct rolls *rolls;
+	struct role role;
+	uint64_t now; /* after what was last seen */
+	uint64_t lease;
+	const char *why; /* what was last said of the role's */
+
+	bool serving;
+	struct pool_core core;
+	struct list conns, ended;
+	unsigned int num_clients;
+	struct list inbox;   /* messages of clients */
+	struct list replies; /* that wait for records */
+	struct list handing; /* those that wait for another primary */
+	struct list dirty;   /* clients with answers to send */
+	struct list pulls, idle_pulls;
+	struct list free_slots;
+	unsigned int num_free_slots;
+	struct slot *slots;
+	uint64_t *seen; /* when a client of the region was, by its slot */
+	uint64_t expired_at;
+
+	struct link *links[ROLL_MAX_NODES];
+	unsigned int num_waiting; /* links without a seat yet */
+	struct life life;	  /* ours */
+	struct {		  /* of the primary that we were linked to last */
+		int fd;		  /* -1: nothing proves its end */
+		unsigned int seat;
+		uint64_t epoch;
+	} watched;
+	struct follow *follow;
+	int follow_seat; /* -1: nobody */
+	uint64_t follow_again;
+	unsigned int follow_tries; /* in vain */
+	struct stag_pool_node_info info;
+	struct { /* of the records that leave for the standbys one that is timed; number 0: none */
+		uint64_t number, since;
+	} timed;
+	uint64_t shown_at;
+	bool busy; /* something was done in this round */
+	uint64_t busy_at, heard_at;
+};
+
+/* node.c */
+void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void node_tell_started(struct stag_pool_node *n, int error);
+void node_wake(struct stag_pool_node *n); /* there is something to hear from the program */
+
+/* users.c */
+/* -errno, having complained (fail.h); secret: of the nodes. */
+int users_make(struct secrets *s, const char *secret, const struct stag_pool_user *users,
+	       uint32_t n);
+void users_take(struct stag_pool_node *n); /* what the program has handed over, if it has */
+
+/* loop.c */
+void *node_loop(void *arg);
+void node_act(struct stag_pool_node *n); /* what the role says; after each of its events */
+uint64_t node_look_at_clock(struct stag_pool_node *n);
+
+/* status.c */
+void node_show(struct stag_pool_node *n);     /* what is asked for by the program */
+void node_snapshot(struct stag_pool_node *n); /* the same, from time to time */
+void node_status(struct stag_pool_node *n, struct node_status *status);
+
+/* memory.c */
+int memory_create(struct stag_pool_node *n);
+/* As the primary says that it is. -ESTALE: there is another already. */
+int memory_join(struct stag_pool_node *n, const struct link_facts *facts);
+void memory_destroy(struct stag_pool_node *n);
+int memory_lease(struct stag_pool_node *n, uint64_t until);
+int memory_log(struct stag_pool_node *n);
+int memory_settle(struct stag_pool_node *n, uint64_t number); /* records up to this one */
+
+/* listen.c */
+int door_open(struct stag_pool_node *n, const char *address, uint16_t port);
+void door_events(struct stag_pool_node *n);
+/* flags: getaddrinfo's. */
+int door_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to);
+
+/* resolve.c: the same without waiting */
+struct resolve;
+struct resolve *resolve_start(const char *host_port);		  /* NULL: no memory, no thread */
+int resolve_look(struct resolve *r, struct sockaddr_storage *to); /* -EINPROGRESS */
+void resolve_end(struct resolve *r); /* NULL is fine, and so is one that is not done */
+
+/* serve.c */
+int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
+int serve_start(struct stag_pool_node *n);
+void serve_stop(struct stag_pool_node *n);
+void serve_requests(struct stag_pool_node *n);
+void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now */
+void serve_flush(struct stag_pool_node *n);
+void serve_users(struct stag_pool_node *n, const struct secrets *before); /* there are others */
+void serve_handing(struct stag_pool_node *n); /* it was taken back: say so to who asked */
+void serve_message_done(struct message *m);   /* if nobody needs it any more */
+/* A changing request with its value, of the message that came then. -EAGAIN: later. */
+int serve_change(struct client *k, const struct pool_request *request, uint64_t came,
+		 struct pool_answer *answer);
+int serve_reply(struct client *k,
+		const struct pool_answer *answer); /* when its record is applied */
+void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room);
+
+void serve_still_here(struct conn *c); /* a client, or not */
+
+/* expire.c */
+int expire_begin(struct stag_pool_node *n);
+void expire_end(struct stag_pool_node *n);
+void expire_seen(struct client *k);
+void expire_clients(struct stag_pool_node *n);
+void expire_values(struct stag_pool_node *n);
+
+/* saver.c */
+int saver_start(struct saver *s, int dir);
+void saver_save(struct saver *s, const struct pool_state *state);
+void saver_stop(struct saver *s); /* what is pending is written before */
+
+/* pull.c */
+int pulls_create(struct stag_pool_node *n);
+void pulls_destroy(struct stag_pool_node *n);
+int pull_start(struct client *k, struct message *m, const struct pool_request *request);
+void pulls_go_on(struct stag_pool_node *n);
+void pulls_forget(struct client *k);
+
+/* body.c */
+uint64_t body_quiet(
+	const struct stag_pool_node *n); /* the last record that is applied everywhere */
+/*
+ * Bytes of a body at offset of the region, here and on every standby, and a record behind them. Nobody reads them yet. since: the
+ * last record that touched the place, or made it the body's. -EAGAIN: later; -EOPNOTSUPP: it has to be a record.
+ */
+int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const void *bytes,
+	       uint32_t length);
+/* So many of the pieces that it was sent are there, ns after they left. */
+void body_confirmed(struct link *l, uint64_t pieces, uint64_t ns);
+
+/* staging.c */
+/* As a primary. Where it cannot be had, or is not wanted, software forwards. */
+void staging_open(struct stag_pool_node *n);
+void staging_start(struct stag_pool_node *n);	/* nothing is under way */
+void staging_destroy(struct stag_pool_node *n); /* no client is left */
+/* What records name, for who has made them. */
+struct pool_staging staging_own(const struct stag_pool_node *n);
+void staging_give(struct client *k);  /* a slice, if one is left */
+void staging_leave(struct client *k); /* its queue pair is gone */
+/* Slots that can be opened are, and the message that k is writing says so. */
+void staging_tell(struct client *k);
+int staging_change(struct client *k, struct message *m, const struct pool_request *request);
+void staging_let_go(struct stag_pool_node *n); /* what all have applied */
+int staging_mirror(struct link *l);	       /* to this standby, from now on */
+void staging_unmirror(struct link *l);
+/* What records that are not sent yet name, and was not forwarded. false: not all of it could be sent. */
+bool staging_catch_up(struct link *l);
+
+/* link.c */
+int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
+void links_look(struct stag_pool_node *n);
+void links_answered(struct stag_pool_node *n, uint64_t number); /* all in sync have it */
+void links_send(struct stag_pool_node *n);			/* the records that were made */
+void links_let_go(struct stag_pool_node *n);			/* what all of them have applied */
+void link_beat(struct stag_pool_node *n, const struct role_action *a);
+void link_handover(struct stag_pool_node *n, const struct role_action *a);
+void link_cut(struct stag_pool_node *n, unsigned int seat);
+void links_end(struct stag_pool_node *n);
+
+/* watch.c: proof that a primary's process has ended (life.h) */
+void watch_begin(struct stag_pool_node *n, unsigned int seat, const uint8_t token[LIFE_TOKEN_LEN]);
+void watch_end(struct stag_pool_node *n);
+void watch_look(struct stag_pool_node *n);
+void watch_own_life(struct stag_pool_node *n);
+
+/* follow.c */
+void follow_start(struct stag_pool_node *n, unsigned int seat);
+void follow_end(struct stag_pool_node *n);
+void follow_fence(struct stag_pool_node *n);
+void follow_look(struct stag_pool_node *n);
+void follow_echo(struct stag_pool_node *n, const struct role_action *a);
+int follow_say(struct follow *f, const union link_message *said);
+
+/* resync.c */
+void copy_begin(struct follow *f);
+void copy_end(struct follow *f);
+void copy_hashes(struct follow *f, const struct link_hashes *hashes);
+void copy_catch_up(struct follow *f, uint64_t number);
+void copy_go_on(struct follow *f);
+bool copy_lets_apply(const struct follow *f, unsigned int *most);
+void copy_answer(struct link *l, const union link_message *asked); /* the primary's side */
+
+#endif

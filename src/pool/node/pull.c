@@ -1,0 +1,539 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * pull.c - values that are in a client's memory: read from there, or written to it.
+ *
+ * A value that comes goes through memory of ours, a slot: what is in the client's may change. One that is longer than POOL_DIRECT_MAX
+ * comes in pieces, several of them under way at a time, and is hashed as they come; they arrive in the order in which they were
+ * asked for. Each goes to the region, here and on the standbys (body.c), or is a record.
+ *
+ * A short value goes through a slot, too: what is in the region may change. A long one does not while it is there: it is
+ * written right from there, and looked for again at the end.
+ *
+ * Nobody waits for a slot but who needs one: what is asked for behind is carried out meanwhile. Long values leave some to others.
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+
+#define PIECE	    (128u << 10) /* of a long value */
+#define WINDOW	    8u		 /* of its pieces, under way */
+#define LEFT	    4u		 /* slots that they leave to others */
+#define ROUND_BYTES (1u << 20)	 /* placed in a round: others want their turn */
+#define LOOKS	    16u		 /* for a value that changes all the time */
+
+enum pull_state {
+	PULL_IDLE,
+	PULL_BEGINS, /* an upload, that has no memory yet; a read */
+	PULL_MOVES,  /* pieces come or go */
+	PULL_ENDS,   /* all of it is where it belongs */
+};
+
+/* Memory for a piece, and its way. */
+struct slot {
+	struct work work;
+	struct list link; /* of its pull's, in order; of the node's free ones */
+	uint8_t *bytes;
+	struct ibv_mr *mr;
+	uint32_t length;
+	bool moved;
+};
+
+struct pull {
+	struct list link; /* of the node's pulls, or idle ones */
+	enum pull_state state;
+	struct client *client;
+	struct message *message; /* the request's name is in it */
+	struct pool_request rq;
+	struct list slots; /* that it has */
+	unsigned int num_slots;
+	uint64_t asked, done;	   /* bytes: the adapter was asked for; are where they belong */
+	uint64_t since;		   /* record: before it the body's place was another's */
+	struct pool_answer answer; /* of a read */
+	const void *body;	   /* of a long one */
+	unsigned int looks;
+	struct pool_hashing *hash; /* of a long one that comes */
+};
+
+/* ---- memory ------------------------------------------------------------------------------- */
+
+static int make_slot(struct stag_pool_node *n, struct slot *s)
+{
+	void *at = mmap(NULL, POOL_DIRECT_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			-1, 0);
+
+	if (at == MAP_FAILED)
+		return -ENOMEM;
+	s->bytes = at;
+	s->mr = ibv_reg_mr(n->pd, at, POOL_DIRECT_MAX, IBV_ACCESS_LOCAL_WRITE);
+	if (!s->mr)
+		return -ENOMEM;
+	list_add_tail(&n->free_slots, &s->link);
+	n->num_free_slots++;
+	return 0;
+}
+
+int pulls_create(struct stag_pool_node *n)
+{
+	int rc = 0;
+
+	n->slots = calloc(PULL_SLOTS, sizeof(*n->slots));
+	if (!n->slots)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < PULL_SLOTS && rc == 0; i++)
+		rc = make_slot(n, &n->slots[i]);
+	return rc;
+}
+
+static void free_pulls(struct list *pulls)
+{
+	while (!list_empty(pulls)) {
+		struct pull *p = list_entry(pulls->next, struct pull, link);
+
+		list_del(&p->link);
+		pool_hashing_free(p->hash);
+		free(p);
+	}
+}
+
+void pulls_destroy(struct stag_pool_node *n)
+{
+	free_pulls(&n->pulls);
+	free_pulls(&n->idle_pulls);
+	for (unsigned int i = 0; n->slots && i < PULL_SLOTS; i++) {
+		if (n->slots[i].mr)
+			ibv_dereg_mr(n->slots[i].mr);
+		if (n->slots[i].bytes)
+			munmap(n->slots[i].bytes, POOL_DIRECT_MAX);
+	}
+	free(n->slots);
+}
+
+static struct pull *get_pull(struct stag_pool_node *n)
+{
+	struct pull *p;
+
+	if (list_empty(&n->idle_pulls)) {
+		p = calloc(1, sizeof(*p));
+		if (p)
+			list_init(&p->link);
+	} else {
+		p = list_entry(n->idle_pulls.next, struct pull, link);
+		list_del(&p->link);
+	}
+	return p;
+}
+
+static struct slot *get_slot(struct pull *p, bool is_piece)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+	struct slot *s;
+
+	if (n->num_free_slots <= (is_piece ? LEFT : 0) || (is_piece && p->num_slots >= WINDOW))
+		return NULL;
+	s = list_entry(n->free_slots.next, struct slot, link);
+	list_del(&s->link);
+	n->num_free_slots--;
+	list_add_tail(&p->slots, &s->link);
+	p->num_slots++;
+	s->moved = false;
+	return s;
+}
+
+static void put_slot(struct pull *p, struct slot *s)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+
+	list_del(&s->link);
+	p->num_slots--;
+	/* The last that was used is the first to be used again: the processor has it at hand. */
+	list_add_tail(n->free_slots.next, &s->link);
+	n->num_free_slots++;
+}
+
+static struct slot *first_slot(struct pull *p)
+{
+	return list_empty(&p->slots) ? NULL : list_entry(p->slots.next, struct slot, link);
+}
+
+static void end_pull(struct pull *p)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+
+	while (!list_empty(&p->slots))
+		put_slot(p, first_slot(p));
+	p->state = PULL_IDLE;
+	list_del(&p->link);
+	list_add_tail(&n->idle_pulls, &p->link);
+	p->message->pulls--;
+	if (!p->client->conn.over)
+		serve_message_done(p->message);
+}
+
+void pulls_forget(struct client *k)
+{
+	list_for_each_safe (it, &k->conn.node->pulls)
+		if (list_entry(it, struct pull, link)->client == k)
+			end_pull(list_entry(it, struct pull, link));
+}
+
+static void fail(struct pull *p, int rc)
+{
+	log_warn("client %s: a value of %u bytes: %s", p->client->name, p->rq.length,
+		 strerror(-rc));
+	conn_leave(&p->client->conn);
+}
+
+/* ---- pieces -------------------------------------------------------------------------------- */
+
+static void moved(struct work *w, const struct ibv_wc *wc)
+{
+	struct slot *s = (struct slot *)w;
+
+	(void)wc;
+	s->moved = true;
+}
+
+/* The next bytes, between the client's memory and sge. */
+static int move(struct pull *p, struct slot *s, enum ibv_wr_opcode opcode, struct ibv_sge *sge)
+{
+	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&s->work,
+				 .sg_list = sge,
+				 .num_sge = 1,
+				 .opcode = opcode,
+				 .send_flags = IBV_SEND_SIGNALED,
+				 .wr.rdma = {p->rq.source_address + p->asked, p->rq.key}};
+	int rc;
+
+	s->work = (struct work){moved, &p->client->conn};
+	s->length = sge->length;
+	rc = conn_post(&p->client->conn, &wr);
+	if (rc == 0)
+		p->asked += s->length;
+	else
+		put_slot(p, s);
+	return rc == -ENOMEM ? -EAGAIN : rc;
+}
+
+static uint32_t next_piece(const struct pull *p, uint64_t length)
+{
+	return length - p->asked < PIECE ? (uint32_t)(length - p->asked) : PIECE;
+}
+
+/* ---- a value comes ---------------------------------------------------------------------------- */
+
+static bool is_long(const struct pull *p)
+{
+	return p->rq.length > POOL_DIRECT_MAX;
+}
+
+static int read_next(struct pull *p)
+{
+	struct slot *s = get_slot(p, is_long(p));
+	struct ibv_sge sge = {0};
+
+	if (!s)
+		return -EAGAIN;
+	sge = (struct ibv_sge){(uintptr_t)s->bytes,
+			       is_long(p) ? next_piece(p, p->rq.length) : p->rq.length,
+			       s->mr->lkey};
+	return move(p, s, IBV_WR_RDMA_READ, &sge);
+}
+
+static int begin_upload(struct pull *p)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+	struct pool_answer answer;
+	size_t room, used;
+	void *at;
+	int rc;
+
+	if (!role_may_change(&n->role, n->now))
+		return -EAGAIN;
+	if (!p->hash)
+		p->hash = pool_hashing_new();
+	if (!p->hash)
+		return -ENOMEM;
+	at = serve_record_room(n, POOL_RECORD_META, &room);
+	if (!at)
+		return -EAGAIN;
+	n->core.quiet = body_quiet(n);
+	rc = pool_upload_begin(&n->core, &p->client->who, &p->rq, at, room, &used, &answer);
+	if (rc != 0)
+		return rc;
+	pool_log_add(&n->log, used);
+	if (answer.status != EINPROGRESS) {
+		rc = serve_reply(p->client, &answer);
+		end_pull(p);
+		return rc;
+	}
+	pool_hashing_start(p->hash);
+	/* One that was begun before may be in records. */
+	p->since = n->core.number;
+	if (used != 0)
+		p->since = pool_run_since(&n->core, answer.ptr.address - n->region.address,
+					  p->rq.length);
+	p->state = PULL_MOVES;
+	return 0;
+}
+
+/* Half of the log is for others. */
+static int keep_as_record(struct pull *p, const struct slot *s)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+	size_t room, used;
+	void *at;
+	int rc;
+
+	if (n->log.put - n->log.tail > n->log.size / 2)
+		return -EAGAIN;
+	at = serve_record_room(n, POOL_RECORD_META + ((s->length + 7u) & ~7u), &room);
+	if (!at)
+		return -EAGAIN;
+	rc = pool_upload_bytes(&n->core, &p->client->who, p->rq.sequence, p->done, s->bytes,
+			       s->length, at, room, &used);
+	if (rc != 0)
+		return rc;
+	pool_log_add(&n->log, used);
+	p->since = n->core.number;
+	return 0;
+}
+
+static int keep_piece(struct pull *p, const struct slot *s)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+	uint64_t to;
+	int rc;
+
+	if (!role_may_change(&n->role, n->now))
+		return -EAGAIN;
+	rc = pool_upload_find(&n->core, &p->client->who, p->rq.sequence, p->done, s->length, &to);
+	if (rc == 0)
+		rc = body_place(n, p->since, to, s->bytes, s->length);
+	return rc == -EOPNOTSUPP ? keep_as_record(p, s) : rc;
+}
+
+/* What came is kept, what follows asked for. */
+static int move_body(struct pull *p, uint32_t *most)
+{
+	struct slot *s = first_slot(p);
+	int rc;
+
+	if (p->done == p->rq.length) {
+		p->state = PULL_ENDS;
+		return 0;
+	}
+	if (s && s->moved && s->length <= *most) {
+		rc = keep_piece(p, s);
+		if (rc != 0 && rc != -EAGAIN)
+			return rc;
+		if (rc == 0) {
+			pool_hashing_add(p->hash, s->bytes, s->length);
+			*most -= s->length;
+			p->done += s->length;
+			put_slot(p, s);
+			return 0;
+		}
+	}
+	return p->asked < p->rq.length ? read_next(p) : -EAGAIN;
+}
+
+static int move_value(struct pull *p)
+{
+	struct slot *s = first_slot(p);
+
+	if (!s)
+		return read_next(p);
+	if (!s->moved)
+		return -EAGAIN;
+	p->state = PULL_ENDS;
+	return 0;
+}
+
+static int change(struct pull *p)
+{
+	struct pool_answer answer;
+	int rc;
+
+	if (is_long(p)) {
+		p->rq.flags |= POOL_UPLOADED;
+		p->rq.hash = pool_hashing_end(p->hash);
+	} else {
+		p->rq.value = first_slot(p)->bytes;
+		p->rq.source = POOL_SOURCE_INLINE;
+	}
+	rc = serve_change(p->client, &p->rq, p->message->came, &answer);
+	if (rc == 0)
+		end_pull(p);
+	return rc;
+}
+
+static int step_change(struct pull *p, uint32_t *most)
+{
+	if (p->state == PULL_BEGINS)
+		return begin_upload(p);
+	if (p->state == PULL_MOVES)
+		return is_long(p) ? move_body(p, most) : move_value(p);
+	return change(p);
+}
+
+/* ---- a value goes -------------------------------------------------------------------------------- */
+
+static int look(struct pull *p)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+	struct pool_answer *a = &p->answer;
+
+	if (!role_may_read(&n->role, n->now))
+		return -EAGAIN;
+	pool_look(&n->region, &p->rq, a);
+	n->info.reads++;
+	if (a->status == 0 && a->length > p->rq.length)
+		a->status = EMSGSIZE;
+	p->body = a->bytes;
+	a->bytes = NULL;
+	p->asked = p->done = 0;
+	p->state = a->status != 0 || a->length == 0 ? PULL_ENDS : PULL_MOVES;
+	return 0;
+}
+
+/* A short one as it is now. */
+static int write_value(struct pull *p)
+{
+	struct slot *s = get_slot(p, false);
+	struct ibv_sge sge;
+	int rc;
+
+	if (!s)
+		return -EAGAIN;
+	rc = look(p);
+	if (rc != 0 || p->state == PULL_ENDS || p->answer.length > POOL_DIRECT_MAX) {
+		put_slot(p, s);
+		return rc;
+	}
+	memcpy(s->bytes, p->body, p->answer.length);
+	sge = (struct ibv_sge){(uintptr_t)s->bytes, p->answer.length, s->mr->lkey};
+	return move(p, s, IBV_WR_RDMA_WRITE, &sge);
+}
+
+static int write_piece(struct pull *p)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+	struct slot *s = get_slot(p, true);
+	struct ibv_sge sge;
+
+	if (!s)
+		return -EAGAIN;
+	sge = (struct ibv_sge){(uintptr_t)p->body + p->asked, next_piece(p, p->answer.length),
+			       n->region_mr->lkey};
+	return move(p, s, IBV_WR_RDMA_WRITE, &sge);
+}
+
+/* Whoever deletes it does so before its place is another's: if it is there still, it was there all the time. */
+static int look_again(struct pull *p)
+{
+	struct stag_pool_node *n = p->client->conn.node;
+	struct pool_answer now;
+
+	pool_look(&n->region, &p->rq, &now);
+	if (now.status == 0 && now.bytes == p->body && now.version == p->answer.version &&
+	    now.ptr.generation == p->answer.ptr.generation) {
+		p->state = PULL_ENDS;
+	} else if (++p->looks < LOOKS) {
+		p->state = PULL_BEGINS;
+	} else {
+		p->answer.status = EAGAIN;
+		p->state = PULL_ENDS;
+	}
+	return 0;
+}
+
+static int move_out(struct pull *p)
+{
+	struct slot *s = first_slot(p);
+
+	if (s && s->moved) {
+		p->done += s->length;
+		put_slot(p, s);
+		return 0;
+	}
+	if (p->done < p->answer.length)
+		return p->asked < p->answer.length ? write_piece(p) : -EAGAIN;
+	if (p->answer.length > POOL_DIRECT_MAX)
+		return look_again(p);
+	p->state = PULL_ENDS;
+	return 0;
+}
+
+static int step_read(struct pull *p)
+{
+	int rc;
+
+	if (p->state == PULL_BEGINS)
+		return write_value(p);
+	if (p->state == PULL_MOVES)
+		return move_out(p);
+	p->answer.after = 0;
+	rc = serve_reply(p->client, &p->answer);
+	end_pull(p);
+	return rc;
+}
+
+/* ---- all of them ------------------------------------------------------------------------------------ */
+
+static void step(struct pull *p, uint32_t *most)
+{
+	bool changes = pool_op_changes(p->rq.op);
+	int rc = 0;
+
+	while (rc == 0 && p->state != PULL_IDLE && !p->client->conn.over)
+		rc = changes ? step_change(p, most) : step_read(p);
+	if (rc != 0 && rc != -EAGAIN)
+		fail(p, rc);
+}
+
+int pull_start(struct client *k, struct message *m, const struct pool_request *rq)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct pull *p = get_pull(n);
+	uint32_t most = 0;
+
+	if (!p)
+		return -EAGAIN;
+	list_add_tail(&n->pulls, &p->link);
+	list_init(&p->slots);
+	p->num_slots = 0;
+	p->client = k;
+	p->message = m;
+	p->rq = *rq;
+	if (rq->key == 0)
+		p->rq.key = m->advertised;
+	p->asked = p->done = 0;
+	p->looks = 0;
+	p->state = pool_op_changes(rq->op) && !is_long(p) ? PULL_MOVES : PULL_BEGINS;
+	m->pulls++;
+	step(p, &most);
+	return 0;
+}
+
+/* Who was first in this round is the last in the next. */
+void pulls_go_on(struct stag_pool_node *n)
+{
+	struct list *first = n->pulls.next;
+	uint32_t most = ROUND_BYTES;
+
+	if (list_empty(&n->pulls))
+		return;
+	list_for_each_safe (it, &n->pulls)
+		step(list_entry(it, struct pull, link), &most);
+	if (first == n->pulls.next) {
+		list_del(first);
+		list_add_tail(&n->pulls, first);
+	}
+	if (most == 0)
+		n->busy = true;
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * saver.c - writes down what a node has to know when it comes back, in a thread of its own: a disk takes longer
+ * than a lease. Only the last is of interest.
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+
+#include "base/cleanup.h"
+#include "base/log.h"
+
+static bool next(struct saver *s, struct pool_state *state)
+{
+	LOCK_FOR_SCOPE(&s->lock);
+	while (!s->pending && !s->closing)
+		pthread_cond_wait(&s->told, &s->lock);
+	*state = s->state;
+	if (!s->pending)
+		return false;
+	s->pending = false;
+	return true;
+}
+
+static void *run(void *arg)
+{
+	struct saver *s = arg;
+	struct pool_state state;
+
+	while (next(s, &state))
+		if (state_save(s->dir, &state) != 0)
+			log_warn("node %s: epoch %llu could not be written down", state.node,
+				 (unsigned long long)state.epoch);
+	return NULL;
+}
+
+int saver_start(struct saver *s, int dir)
+{
+	int rc;
+
+	s->dir = dir;
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->told, NULL);
+	rc = -pthread_create(&s->thread, NULL, run, s);
+	s->running = rc == 0;
+	return rc;
+}
+
+void saver_save(struct saver *s, const struct pool_state *state)
+{
+	LOCK_FOR_SCOPE(&s->lock);
+	s->state = *state;
+	s->pending = true;
+	pthread_cond_signal(&s->told);
+}
+
+void saver_stop(struct saver *s)
+{
+	if (!s->running)
+		return;
+	pthread_mutex_lock(&s->lock);
+	s->closing = true;
+	pthread_cond_signal(&s->told);
+	pthread_mutex_unlock(&s->lock);
+	pthread_join(s->thread, NULL);
+	pthread_cond_destroy(&s->told);
+	pthread_mutex_destroy(&s->lock);
+}

@@ -1,0 +1,611 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * serve.c - a primary's clients: requests in, records, answers when every standby that is in sync has them.
+ *
+ * Messages of all clients wait in one queue, and are carried out in its order, as long as the role lets us and the log has room.
+ * An answer waits for its record. Reads see what is applied, and are answered at once, within the lease.
+ */
+#include "pool/node/node.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/histogram.h"
+#include "base/log.h"
+
+#define RECORDS_A_ROUND 256u /* then they leave, and others are looked at */
+#define BYTES_A_ROUND	(1u << 20)
+#define LIST_ROOM	(NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER)
+
+static struct client *to_client(struct conn *c)
+{
+	return container_of(c, struct client, conn);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void send_written(struct client *k)
+{
+	struct message *m = k->writing;
+
+	if (!m)
+		return;
+	staging_tell(k);
+	k->writing = NULL;
+	m->length = (uint32_t)k->used;
+	conn_say(&k->conn, m);
+}
+
+static int start_writing(struct client *k)
+{
+	if (k->writing)
+		return 0;
+	k->writing = conn_message(&k->conn);
+	k->used = 0;
+	if (!k->writing)
+		return -EAGAIN;
+	if (list_empty(&k->dirty))
+		list_add_tail(&k->conn.node->dirty, &k->dirty);
+	return pool_message_start(k->writing->bytes, NODE_MESSAGE, &k->used, POOL_MESSAGE_ANSWERS,
+				  k->conn.node->role.epoch);
+}
+
+/* -EAGAIN: all messages are on their way; -ENOBUFS: it is too long for one. */
+static int write_answer(struct client *k, const struct pool_answer *answer)
+{
+	int rc = start_writing(k);
+
+	if (rc != 0)
+		return rc;
+	rc = pool_message_answer(k->writing->bytes, NODE_MESSAGE, &k->used, answer);
+	if (rc != -ENOBUFS || k->used == POOL_MESSAGE_HEADER)
+		return rc;
+	send_written(k);
+	rc = start_writing(k);
+	return rc == 0 ? pool_message_answer(k->writing->bytes, NODE_MESSAGE, &k->used, answer)
+		       : rc;
+}
+
+static void write_facts(struct client *k, struct pool_answer *answer, struct node_facts *facts)
+{
+	const struct stag_pool_node *n = k->conn.node;
+	const struct pool_region *r = &n->region;
+
+	*facts = (struct node_facts){.address = r->address,
+				     .size = r->size,
+				     .index_at = r->index_at,
+				     .num_buckets = r->num_buckets,
+				     .key = r->key,
+				     .rkey = n->region_mr->rkey,
+				     .rights = k->rights,
+				     .flags = n->dv ? 0 : NODE_UNLEASED};
+	if (k->slice) { /* where its first slot is */
+		facts->staging_address = (uintptr_t)n->staging.at + k->slice->slots[0].index /
+									    NODE_SLOTS *
+									    (uint64_t)NODE_SLICE;
+		facts->staging_length = NODE_SLICE;
+	}
+	memcpy(facts->uuid, r->uuid, sizeof(facts->uuid));
+	memcpy(facts->pool, n->pool, sizeof(facts->pool));
+	answer->bytes = facts;
+	answer->length = sizeof(*facts);
+}
+
+static int write_reply(struct client *k, struct reply *r)
+{
+	struct node_facts facts;
+
+	if (r->answer.op == POOL_OP_ATTACH && r->answer.status == 0) {
+		staging_give(k);
+		write_facts(k, &r->answer, &facts);
+	}
+	return write_answer(k, &r->answer);
+}
+
+/* Those whose records are applied. */
+static void write_ready(struct client *k)
+{
+	while (!list_empty(&k->ready)) {
+		struct reply *r = list_entry(k->ready.next, struct reply, link);
+
+		if (write_reply(k, r) != 0)
+			return;
+		list_del(&r->link);
+		list_add_tail(&k->free_replies, &r->link);
+	}
+}
+
+/* An answer that goes out later. */
+static int await(struct client *k, struct list *where, const struct pool_answer *answer,
+		 uint64_t came)
+{
+	struct reply *r;
+
+	if (list_empty(&k->free_replies)) {
+		log_warn("client %s: has more under way than it may", k->name);
+		conn_leave(&k->conn);
+		return -EPROTO;
+	}
+	r = list_entry(k->free_replies.next, struct reply, link);
+	list_del(&r->link);
+	r->answer = *answer;
+	r->came = came;
+	list_add_tail(where, &r->link);
+	return 0;
+}
+
+/* In order of their records, as they are judged: the queue is sorted by itself. */
+int serve_reply(struct client *k, const struct pool_answer *answer)
+{
+	return await(k, &k->conn.node->replies, answer, 0);
+}
+
+void serve_answers(struct stag_pool_node *n, uint64_t number)
+{
+	while (!list_empty(&n->replies)) {
+		struct reply *r = list_entry(n->replies.next, struct reply, link);
+		struct client *k = r->client;
+
+		if (r->answer.after > number)
+			return;
+		if (r->came)
+			histogram_count(&n->info.change_times, n->now - r->came);
+		list_del(&r->link);
+		list_add_tail(&k->ready, &r->link);
+		if (list_empty(&k->dirty))
+			list_add_tail(&n->dirty, &k->dirty);
+	}
+}
+
+void serve_flush(struct stag_pool_node *n)
+{
+	while (!list_empty(&n->dirty)) {
+		struct client *k = list_entry(n->dirty.next, struct client, dirty);
+
+		write_ready(k);
+		list_del(&k->dirty);
+		send_written(k);
+	}
+}
+
+/* A message is free: more may leave. */
+static void sent(struct conn *c)
+{
+	struct client *k = to_client(c);
+
+	if (!list_empty(&k->ready) && list_empty(&k->dirty))
+		list_add_tail(&c->node->dirty, &k->dirty);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room)
+{
+	*room = need;
+	return pool_log_room(&n->log, need, n->core.number + 1, n->core.epoch);
+}
+
+static size_t record_need(const struct pool_request *rq)
+{
+	bool is_inline = rq->value && rq->source != POOL_SOURCE_STAGED;
+
+	return POOL_RECORD_META + (((is_inline ? rq->length : 0) + 7u) & ~7u);
+}
+
+int serve_change(struct client *k, const struct pool_request *rq, uint64_t came,
+		 struct pool_answer *answer)
+{
+	struct stag_pool_node *n = k->conn.node;
+	size_t room, used;
+	void *at;
+	int rc;
+
+	if (!role_may_change(&n->role, n->now))
+		return -EAGAIN;
+	at = serve_record_room(n, record_need(rq), &room);
+	if (!at)
+		return -EAGAIN;
+	rc = pool_change(&n->core, &k->who, rq, at, room, &used, answer);
+	if (rc != 0)
+		return rc;
+	pool_log_add(&n->log, used);
+	n->info.changes++;
+	return await(k, &n->replies, answer, came);
+}
+
+static int attach(struct client *k, const struct pool_request *rq)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct pool_answer answer = {
+		.sequence = rq->sequence, .op = rq->op, .after = n->core.number};
+	int rc;
+
+	if (k->greeted)
+		return -EPROTO;
+	k->who.id[0] = rq->ptr.address;
+	k->who.id[1] = rq->ptr.generation;
+	k->who.who = pool_hash(k->name, strlen(k->name));
+	if (k->who.who == 0)
+		k->who.who = 1; /* 0 in a slot is nobody: it would never expire */
+	if (k->rights & STAG_POOL_RIGHT_WRITE)
+		rc = serve_change(k, rq, n->now, &answer);
+	else
+		rc = serve_reply(k, &answer);
+	/* Whom the pool does not know any more may come anew. */
+	k->greeted = rc == 0 && answer.status == 0;
+	return rc;
+}
+
+static int forget(struct stag_pool_node *n, const char *name)
+{
+	int seat = roll_seat(&n->role.roll, name);
+
+	if (seat < 0)
+		return -ENOENT;
+	if (roll_in_sync(&n->role.roll, (unsigned int)seat))
+		return -EBUSY;
+	return role_leave(&n->role, n->now, (unsigned int)seat);
+}
+
+static int switch_to(struct stag_pool_node *n, const char *name)
+{
+	int seat = name[0] ? roll_seat(&n->role.roll, name) : -ENOENT;
+
+	for (unsigned int s = 0; s < ROLL_MAX_NODES && !name[0]; s++)
+		if (roll_in_sync(&n->role.roll, s) && (int)s != n->role.seat)
+			seat = (int)s;
+	if (seat == n->role.seat)
+		return 0;
+	if (seat < 0 || !roll_in_sync(&n->role.roll, (unsigned int)seat))
+		return seat < 0 && name[0] ? -ENOENT : -EBUSY;
+	return role_switch(&n->role, n->now, (unsigned int)seat);
+}
+
+static int administer(struct client *k, const struct pool_request *rq)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct pool_answer answer = {.sequence = rq->sequence, .op = rq->op};
+	char name[ROLL_NAME_LEN] = "";
+	int rc;
+
+	if (rq->name_length >= sizeof(name))
+		rc = -ENOENT;
+	else {
+		memcpy(name, rq->name, rq->name_length);
+		rc = rq->op == POOL_OP_SWITCH ? switch_to(n, name) : forget(n, name);
+	}
+	answer.status = (uint32_t)-rc;
+	node_act(n);
+	/* Who asks for another primary is answered by that one, asking again there. */
+	if (rc == 0 && n->role.state == ROLE_HANDING)
+		return await(k, &n->handing, &answer, 0);
+	return write_answer(k, &answer);
+}
+
+void serve_handing(struct stag_pool_node *n)
+{
+	while (n->role.state == ROLE_PRIMARY && !list_empty(&n->handing)) {
+		struct reply *r = list_entry(n->handing.next, struct reply, link);
+
+		r->answer.status = EBUSY;
+		r->answer.after = n->core.number;
+		list_del(&r->link);
+		list_add_tail(&n->replies, &r->link);
+	}
+}
+
+static int look(struct client *k, const struct pool_request *rq)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct pool_answer answer;
+
+	if (!role_may_read(&n->role, n->now))
+		return -EAGAIN;
+	pool_look(&n->region, rq, &answer);
+	n->info.reads++;
+	if (answer.bytes && answer.length > (rq->length < LIST_ROOM ? rq->length : LIST_ROOM)) {
+		answer.bytes = NULL;
+		answer.status = EMSGSIZE;
+	}
+	return write_answer(k, &answer);
+}
+
+static int list(struct client *k, const struct pool_request *rq)
+{
+	struct stag_pool_node *n = k->conn.node;
+	uint8_t names[LIST_ROOM];
+	struct pool_answer answer;
+
+	if (!role_may_read(&n->role, n->now))
+		return -EAGAIN;
+	pool_list(&n->region, rq, names, rq->length < LIST_ROOM ? rq->length : LIST_ROOM, &answer);
+	return write_answer(k, &answer);
+}
+
+/* The lease was not over when this had come: nor was it when what the client has read before was read. */
+static int vouch(struct client *k, const struct pool_request *rq)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct pool_answer answer = {.sequence = rq->sequence, .op = rq->op};
+
+	return role_may_read(&n->role, n->now) ? write_answer(k, &answer) : -EAGAIN;
+}
+
+static int nodes(struct client *k, const struct pool_request *rq)
+{
+	struct node_status status;
+	struct pool_answer answer = {
+		.sequence = rq->sequence, .op = rq->op, .bytes = &status, .length = sizeof(status)};
+
+	node_status(k->conn.node, &status);
+	return write_answer(k, &answer);
+}
+
+static int refuse(struct client *k, const struct pool_request *rq, int error)
+{
+	struct pool_answer answer = {
+		.sequence = rq->sequence, .op = rq->op, .status = (uint32_t)error};
+
+	return write_answer(k, &answer);
+}
+
+static bool is_allowed(const struct client *k, const struct pool_request *rq)
+{
+	uint32_t needs = pool_op_needs(rq->op);
+
+	return rq->op == POOL_OP_ATTACH || (needs & ~k->rights) == 0;
+}
+
+/* 0: it is done, or on its way; -EAGAIN: not now; else its client has broken the rules. */
+static int carry_out(struct client *k, struct message *m, const struct pool_request *rq)
+{
+	struct pool_answer answer;
+
+	if (!k->greeted && rq->op != POOL_OP_ATTACH)
+		return -EPROTO;
+	if (!is_allowed(k, rq))
+		return refuse(k, rq, EACCES);
+	switch (rq->op) {
+	case POOL_OP_ATTACH:
+		return attach(k, rq);
+	case STAG_POOL_READ:
+	case STAG_POOL_GET:
+		return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq) : look(k, rq);
+	case POOL_OP_LIST:
+		return list(k, rq);
+	case POOL_OP_NODES:
+		return nodes(k, rq);
+	case POOL_OP_FRESH:
+		return vouch(k, rq);
+	case POOL_OP_SWITCH:
+	case POOL_OP_FORGET:
+		return administer(k, rq);
+	default:
+		break;
+	}
+	if (rq->source == POOL_SOURCE_STAGED)
+		return staging_change(k, m, rq);
+	return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq)
+					      : serve_change(k, rq, m->came, &answer);
+}
+
+void serve_message_done(struct message *m)
+{
+	if (m->left == 0 && m->pulls == 0)
+		conn_receive(m->work.conn, m);
+}
+
+/* -EAGAIN: it stays where it is in the queue. */
+static int carry_out_message(struct client *k, struct message *m)
+{
+	while (m->left > 0) {
+		struct pool_request rq;
+		size_t where = m->where;
+		int rc = pool_request_read(m->bytes, m->length, &where, &rq);
+
+		if (rc == 0)
+			rc = carry_out(k, m, &rq);
+		if (rc == -EAGAIN)
+			return rc;
+		if (rc != 0) {
+			log_warn("client %s: asks for what cannot be: %s", k->name, strerror(-rc));
+			conn_leave(&k->conn);
+			return rc;
+		}
+		m->where = where;
+		m->left--;
+	}
+	return 0;
+}
+
+void serve_requests(struct stag_pool_node *n)
+{
+	uint64_t first = n->core.number, put = n->log.put + n->info.mirrored_bytes;
+
+	node_look_at_clock(n);
+	while (!list_empty(&n->inbox) && n->core.number - first < RECORDS_A_ROUND &&
+	       n->log.put + n->info.mirrored_bytes - put < BYTES_A_ROUND) {
+		struct message *m = list_entry(n->inbox.next, struct message, link);
+		struct client *k = to_client(m->work.conn);
+
+		if (!k->conn.over && carry_out_message(k, m) == -EAGAIN)
+			return;
+		list_del(&m->link);
+		if (!k->conn.over)
+			serve_message_done(m);
+	}
+	if (!list_empty(&n->inbox))
+		n->busy = true;
+	/* What made no record waits for those before it only. */
+	serve_answers(n, pool_superblock(&n->region)->number);
+}
+
+static void received(struct conn *c, struct message *m)
+{
+	struct client *k = to_client(c);
+	struct pool_message header;
+
+	m->where = 0;
+	m->pulls = 0;
+	if (pool_message_read(m->bytes, m->length, &m->where, &header) != 0 ||
+	    header.kind != POOL_MESSAGE_REQUESTS || header.count == 0 ||
+	    header.epoch != (k->greeted ? c->node->role.epoch : 0)) {
+		log_warn("client %s: sends what is no request of this epoch", k->name);
+		conn_leave(c);
+		return;
+	}
+	m->left = header.count;
+	m->came = c->node->now;
+	list_add_tail(&c->node->inbox, &m->link);
+}
+
+/* ---- clients come and go -------------------------------------------------------------------------- */
+
+static void event(struct conn *c, struct rdma_cm_event *e)
+{
+	if (e->event == RDMA_CM_EVENT_ESTABLISHED)
+		c->up = true;
+	else
+		conn_leave(c);
+}
+
+/* What it had asked for goes on; who goes on in its place asks again. */
+static void ended(struct conn *c)
+{
+	struct client *k = to_client(c);
+
+	expire_seen(k);
+	pulls_forget(k);
+	for (unsigned int i = 0; i < c->depth && c->messages; i++)
+		list_del(&c->messages[i].link);
+	for (unsigned int i = 0; i < NODE_DEPTH; i++)
+		list_del(&k->replies[i].link);
+	list_del(&k->dirty);
+	c->node->num_clients--;
+}
+
+static void free_client(struct conn *c)
+{
+	staging_leave(to_client(c));
+	free(to_client(c));
+}
+
+static const struct conn_ops ops = {
+	.event = event, .received = received, .sent = sent, .ended = ended, .free = free_client};
+
+static int accept_it(struct client *k, const struct admit_session *s)
+{
+	uint8_t greeting[ADMIT_MAX];
+	struct rdma_conn_param param = {.private_data = greeting,
+					.responder_resources = k->conn.node->reads,
+					.initiator_depth = k->conn.node->reads,
+					.rnr_retry_count = 7};
+	int len = admit_make_welcome(k->conn.node->admit, s, NULL, 0, greeting);
+
+	if (len < 0)
+		return len;
+	param.private_data_len = (uint8_t)len;
+	return rdma_accept(k->conn.id, &param) == 0 ? 0 : -errno;
+}
+
+int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s)
+{
+	struct client *k = calloc(1, sizeof(*k));
+	int rc;
+
+	if (!k)
+		return -ENOMEM;
+	conn_begin(&k->conn, n, &ops, id);
+	list_init(&k->free_replies);
+	list_init(&k->ready);
+	list_init(&k->dirty);
+	for (unsigned int i = 0; i < NODE_DEPTH; i++) {
+		k->replies[i].client = k;
+		list_add_tail(&k->free_replies, &k->replies[i].link);
+	}
+	memcpy(k->name, s->name, sizeof(k->name));
+	k->rights = s->rights;
+	n->num_clients++;
+	rc = conn_prepare(&k->conn, n->pd, NODE_DEPTH, PULL_SLOTS + NODE_SLOTS);
+	if (rc == 0)
+		rc = accept_it(k, s);
+	if (rc != 0) {
+		node_tell(n, LOG_LEVEL_WARN, "client %s cannot be taken in: %s", k->name,
+			  strerror(-rc));
+		conn_leave(&k->conn);
+	}
+	return 0;
+}
+
+void serve_still_here(struct conn *c)
+{
+	if (c->ops == &ops)
+		expire_seen(to_client(c));
+}
+
+static bool is_same(const struct secret *a, const struct secret *b)
+{
+	return a && b && a->rights == b->rights && strcmp(a->text, b->text) == 0;
+}
+
+/* Who is not what it was any more comes in again as what it is, or does not; nobody else notices. */
+void serve_users(struct stag_pool_node *n, const struct secrets *before)
+{
+	list_for_each_safe (it, &n->conns) {
+		struct conn *c = list_entry(it, struct conn, link);
+		const char *name = c->ops == &ops ? to_client(c)->name : NULL;
+
+		if (!name || is_same(secrets_find(before, name), secrets_find(&n->secrets, name)))
+			continue;
+		node_tell(n, LOG_LEVEL_INFO, "client %s: it has to prove itself anew", name);
+		conn_leave(c);
+	}
+}
+
+/* ---- as primary -------------------------------------------------------------------------------------- */
+
+int serve_start(struct stag_pool_node *n)
+{
+	int rc = memory_log(n);
+
+	staging_open(n);
+	if (rc == 0)
+		rc = pool_core_open(&n->core, &n->region, n->role.epoch);
+	if (rc != 0)
+		return rc;
+	n->core.overwrite = n->flags & STAG_POOL_OVERWRITE;
+	rc = expire_begin(n);
+	if (rc != 0) {
+		pool_core_close(&n->core);
+		return rc;
+	}
+	n->posted = n->core.number;
+	n->full_since = 0;
+	n->serving = true;
+	return 0;
+}
+
+/* Nobody is answered any more, nor has the right to read. */
+void serve_stop(struct stag_pool_node *n)
+{
+	if (!n->serving)
+		return;
+	n->serving = false;
+	list_for_each_safe (it, &n->conns) {
+		struct conn *c = list_entry(it, struct conn, link);
+
+		if (c->ops == &ops)
+			conn_leave(c);
+	}
+	while (!list_empty(&n->inbox))
+		list_del(n->inbox.next);
+	while (!list_empty(&n->replies))
+		list_del(n->replies.next);
+	while (!list_empty(&n->handing))
+		list_del(n->handing.next);
+	expire_end(n);
+	staging_start(n);
+	pool_core_close(&n->core);
+}

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * staging.c - values that clients write to memory of ours, and that the adapter forwards to every standby before we hear of them.
+ *
+ *	client               primary                                    standby
+ *	RDMA Write    -->    slot, placed     --> adapter forwards -->  the same slot
+ *	request       -->    the window ends; a record that names the slot --> ring
+ *	answer        <--    confirmed: both are there                  applies it from its own slot
+ *	              <--    window, opened again       <--             has applied it
+ *
+ * A slot is open to one queue pair, by a window that the request itself ends (a send with invalidate): what we hash is what was
+ * forwarded, what is applied later, here and there, and nobody can change it. It is opened again when every standby that is linked
+ * has applied it: until then an answer may rest on what is there.
+ *
+ * A slot has to be alike here and there as a whole: its client may ask for more than it wrote. Forwarding keeps alike what
+ * was alike; so the first time that one is used for a standby, where it was not untouched when that was linked, all of it is sent.
+ */
+#include "pool/node/node.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+
+#define LENGTH ((size_t)STAGING_SLICES * NODE_SLICE)
+
+static uint64_t slot_offset(const struct stage_slot *s)
+{
+	return (uint64_t)(s->index / NODE_SLOTS) * NODE_SLICE + node_slot_at(s->index % NODE_SLOTS);
+}
+
+static uint32_t slot_size(const struct stage_slot *s)
+{
+	return node_slot_size(s->index % NODE_SLOTS);
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+static void init_slices(struct staging *st)
+{
+	for (unsigned int i = 0; i < STAGING_SLICES; i++)
+		for (unsigned int k = 0; k < NODE_SLOTS; k++) {
+			struct stage_slot *s = &st->slices[i].slots[k];
+
+			s->slice = &st->slices[i];
+			s->index = i * NODE_SLOTS + k;
+			list_init(&s->link);
+		}
+}
+
+/* Open to nobody: only by windows. */
+static int make_memory(struct stag_pool_node *n)
+{
+	struct staging *st = &n->staging;
+	void *at = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	st->at = at;
+	st->mr = ibv_reg_mr(n->pd, at, LENGTH, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	st->slices = calloc(STAGING_SLICES, sizeof(*st->slices));
+	if (!st->mr || !st->slices)
+		return -ENOMEM;
+	init_slices(st);
+	return 0;
+}
+
+void staging_open(struct stag_pool_node *n)
+{
+	bool wanted = n->dv && !(n->flags & STAG_POOL_NO_MIRROR);
+	int rc = wanted && !n->staging.at ? make_memory(n) : 0;
+
+	if (n->dv && !wanted)
+		node_tell(n, LOG_LEVEL_INFO, "values are forwarded by software: mirrors are off");
+	if (rc != 0) {
+		node_tell(n, LOG_LEVEL_WARN, "values are forwarded by software: %s", strerror(-rc));
+		staging_destroy(n);
+	}
+	list_init(&n->staging.taken);
+	n->staging_length = n->staging.at ? LENGTH : 0;
+}
+
+void staging_start(struct stag_pool_node *n)
+{
+	while (!list_empty(&n->staging.taken))
+		list_del(n->staging.taken.next);
+}
+
+void staging_destroy(struct stag_pool_node *n)
+{
+	struct staging *st = &n->staging;
+
+	if (st->mr)
+		ibv_dereg_mr(st->mr);
+	if (st->at)
+		munmap(st->at, LENGTH);
+	free(st->slices);
+	*st = (struct staging){0};
+}
+
+struct pool_staging staging_own(const struct stag_pool_node *n)
+{
+	return (struct pool_staging){
+		.at = n->staging.at, .length = n->staging.at ? LENGTH : 0, .trusted = true};
+}
+
+/* ---- slices -------------------------------------------------------------------------------- */
+
+static bool is_free(const struct slice *slice)
+{
+	for (unsigned int i = 0; i < NODE_SLOTS; i++)
+		if (!list_empty(&slice->slots[i].link))
+			return false;
+	return !slice->client;
+}
+
+static struct slice *find_free(struct staging *st)
+{
+	for (unsigned int i = 0; i < STAGING_SLICES; i++) {
+		struct slice *slice = &st->slices[st->next++ % STAGING_SLICES];
+
+		if (is_free(slice))
+			return slice;
+	}
+	return NULL;
+}
+
+/* What somebody else wrote there is nobody's to see. */
+static void clear(struct stag_pool_node *n, struct slice *slice)
+{
+	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
+		struct stage_slot *s = &slice->slots[i];
+
+		if (!s->touched)
+			continue;
+		if (madvise(n->staging.at + slot_offset(s), slot_size(s), MADV_DONTNEED) != 0)
+			memset(n->staging.at + slot_offset(s), 0, slot_size(s));
+		s->touched = false;
+		for (unsigned int seat = 0; seat < ROLL_MAX_NODES; seat++)
+			if (n->links[seat])
+				n->links[seat]->same[s->index] = false;
+	}
+}
+
+static void free_windows(struct slice *slice)
+{
+	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
+		if (slice->slots[i].mw)
+			ibv_dealloc_mw(slice->slots[i].mw);
+		slice->slots[i].mw = NULL;
+	}
+}
+
+static int make_windows(struct stag_pool_node *n, struct slice *slice)
+{
+	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
+		struct stage_slot *s = &slice->slots[i];
+
+		s->mw = ibv_alloc_mw(n->pd, IBV_MW_TYPE_2);
+		if (!s->mw)
+			return -ENOMEM;
+		s->rkey = s->mw->rkey;
+		s->state = SLOT_SHUT;
+		s->asking = NULL;
+	}
+	return 0;
+}
+
+void staging_give(struct client *k)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct slice *slice = NULL;
+
+	if (n->staging.at && !k->slice && (k->rights & STAG_POOL_RIGHT_WRITE))
+		slice = find_free(&n->staging);
+	if (!slice)
+		return;
+	clear(n, slice);
+	if (make_windows(n, slice) != 0) {
+		free_windows(slice);
+		return;
+	}
+	slice->client = k;
+	k->slice = slice;
+}
+
+/* Slots that records name stay as they are until those are applied. */
+void staging_leave(struct client *k)
+{
+	if (!k->slice)
+		return;
+	free_windows(k->slice);
+	k->slice->client = NULL;
+	k->slice = NULL;
+}
+
+/* ---- slots that are open --------------------------------------------------------------------- */
+
+static int open_slot(struct client *k, struct stage_slot *s)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct ibv_send_wr wr = {
+		.wr_id = (uintptr_t)&k->conn.lost,
+		.opcode = IBV_WR_BIND_MW,
+		.bind_mw = {.mw = s->mw,
+			    .rkey = ibv_inc_rkey(s->rkey),
+			    .bind_info = {.mr = n->staging.mr,
+					  .addr = (uintptr_t)n->staging.at + slot_offset(s),
+					  .length = slot_size(s),
+					  .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}},
+	};
+	int rc = conn_post(&k->conn, &wr);
+
+	if (rc != 0)
+		return rc;
+	s->rkey = wr.bind_mw.rkey;
+	s->state = SLOT_OPEN;
+	s->touched = true;
+	return 0;
+}
+
+/* What is bound is told in the same message, or the client would not know of it. */
+void staging_tell(struct client *k)
+{
+	struct node_slot opened[NODE_SLOTS];
+	struct pool_answer answer = {.op = POOL_OP_STAGING, .bytes = opened};
+	size_t room = NODE_MESSAGE - k->used;
+	unsigned int count = 0;
+
+	if (!k->slice || k->conn.over || room < POOL_ANSWER_HEADER + sizeof(opened))
+		return;
+	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
+		struct stage_slot *s = &k->slice->slots[i];
+
+		if (s->state == SLOT_SHUT && open_slot(k, s) == 0)
+			opened[count++] = (struct node_slot){i, s->rkey};
+	}
+	answer.length = count * (uint32_t)sizeof(*opened);
+	if (count != 0)
+		pool_message_answer(k->writing->bytes, NODE_MESSAGE, &k->used, &answer);
+}
+
+/* Applied by all: from now on somebody else's bytes may be there. */
+void staging_let_go(struct stag_pool_node *n)
+{
+	struct list *taken = &n->staging.taken;
+
+	while (!list_empty(taken)) {
+		struct stage_slot *s = list_entry(taken->next, struct stage_slot, link);
+
+		if (s->end > n->log.tail)
+			return;
+		list_del(&s->link);
+		if (!s->asking)
+			s->state = SLOT_SHUT;
+	}
+}
+
+/* ---- values that come ---------------------------------------------------------------------------- */
+
+/* The slot that a request is about: which its message has ended, or an earlier try. */
+static struct stage_slot *find_slot(struct client *k, const struct message *m,
+				    const struct pool_request *rq)
+{
+	uint64_t at = rq->source_address - (uintptr_t)k->conn.node->staging.at;
+
+	for (unsigned int i = 0; k->slice && i < NODE_SLOTS; i++) {
+		struct stage_slot *s = &k->slice->slots[i];
+
+		if (slot_offset(s) != at || rq->length > slot_size(s))
+			continue;
+		if (s->state == SLOT_TAKEN && s->asking == m)
+			return s;
+		return s->state == SLOT_OPEN && s->rkey == m->invalidated ? s : NULL;
+	}
+	return NULL;
+}
+
+/* A record without a value in it. */
+static int make_record(struct client *k, const struct pool_request *rq, bool begin,
+		       const struct pool_staged *staged, struct pool_answer *answer)
+{
+	struct stag_pool_node *n = k->conn.node;
+	size_t room, used;
+	void *at = serve_record_room(n, POOL_RECORD_META, &room);
+	int rc;
+
+	if (!at)
+		return -EAGAIN;
+	if (begin)
+		rc = pool_upload_begin(&n->core, &k->who, rq, at, room, &used, answer);
+	else
+		rc = pool_upload_staged(&n->core, &k->who, rq->sequence, rq->length, staged, at,
+					room, &used);
+	if (rc == 0)
+		pool_log_add(&n->log, used);
+	return rc;
+}
+
+/* One that is too long for one record. Whoever has to wait in between begins again, in the same place. */
+static int upload(struct client *k, struct pool_request *rq, uint64_t came)
+{
+	struct pool_staged staged = {rq->source_address, pool_hash(rq->value, rq->length)};
+	struct stag_pool_node *n = k->conn.node;
+	struct pool_answer answer;
+	int rc;
+
+	if (!role_may_change(&n->role, n->now))
+		return -EAGAIN;
+	rc = make_record(k, rq, true, NULL, &answer);
+	if (rc == 0 && answer.status != EINPROGRESS)
+		return serve_reply(k, &answer);
+	if (rc == 0)
+		rc = make_record(k, rq, false, &staged, NULL);
+	if (rc != 0)
+		return rc;
+	rq->flags |= POOL_UPLOADED;
+	rq->hash = staged.hash;
+	return serve_change(k, rq, came, &answer);
+}
+
+/* Records that name it are under way, or not. */
+static void note_end(struct stag_pool_node *n, struct stage_slot *s, uint64_t before)
+{
+	if (n->log.put != before) {
+		s->end = n->log.put;
+		list_del(&s->link);
+		list_add_tail(&n->staging.taken, &s->link);
+	} else if (!s->asking && list_empty(&s->link)) {
+		s->state = SLOT_SHUT;
+	}
+}
+
+int staging_change(struct client *k, struct message *m, const struct pool_request *asked)
+{
+	struct stag_pool_node *n = k->conn.node;
+	struct stage_slot *s = find_slot(k, m, asked);
+	struct pool_request rq = *asked;
+	struct pool_answer answer;
+	uint64_t before = n->log.put;
+	int rc;
+
+	if (!s)
+		return -EPROTO;
+	rq.source_address = slot_offset(s);
+	rq.value = n->staging.at + slot_offset(s);
+	s->state = SLOT_TAKEN;
+	rc = rq.length > POOL_DIRECT_MAX ? upload(k, &rq, m->came)
+					 : serve_change(k, &rq, m->came, &answer);
+	s->asking = rc == -EAGAIN ? m : NULL;
+	if (rc == 0)
+		n->info.mirrored_bytes += rq.length;
+	note_end(n, s, before);
+	return rc;
+}
+
+/* ---- standbys ------------------------------------------------------------------------------------ */
+
+static void slot_sent(struct work *w, const struct ibv_wc *wc)
+{
+	(void)wc;
+	container_of(w, struct link, caught)->catching--;
+}
+
+int staging_mirror(struct link *l)
+{
+	struct stag_pool_node *n = l->conn.node;
+	struct stagdv_mirror mirror = {.qp = l->conn.id->qp,
+				       .remote_addr = l->hello.staging,
+				       .rkey = l->hello.staging_rkey};
+	int rc;
+
+	if (!n->staging.at)
+		return 0;
+	l->caught = (struct work){slot_sent, &l->conn};
+	for (unsigned int i = 0; i < STAGING_SLOTS; i++)
+		l->same[i] = !n->staging.slices[i / NODE_SLOTS].slots[i % NODE_SLOTS].touched;
+	rc = n->dv->mirror(n->staging.mr, &mirror);
+	if (rc != 0)
+		node_tell(n, LOG_LEVEL_WARN, "nothing can be forwarded to %s: %s", l->name,
+			  strerror(rc));
+	l->mirrors = rc == 0;
+	return -rc;
+}
+
+void staging_unmirror(struct link *l)
+{
+	if (l->mirrors)
+		l->conn.node->dv->unmirror(l->conn.node->staging.mr, l->conn.id->qp);
+	l->mirrors = false;
+}
+
+static int send_slot(struct link *l, const struct stage_slot *s)
+{
+	struct stag_pool_node *n = l->conn.node;
+	struct ibv_sge sge = {(uintptr_t)n->staging.at + slot_offset(s), slot_size(s),
+			      l->staging_mr->lkey};
+	struct ibv_send_wr wr = {
+		.wr_id = (uintptr_t)&l->caught,
+		.sg_list = &sge,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE,
+		.send_flags = IBV_SEND_SIGNALED,
+		.wr.rdma = {l->hello.staging + slot_offset(s), l->hello.staging_rkey}};
+
+	int rc = l->catching < STAGING_SENDS ? conn_post(&l->conn, &wr) : -ENOMEM;
+
+	l->catching += rc == 0;
+	return rc;
+}
+
+bool staging_catch_up(struct link *l)
+{
+	struct list *taken = &l->conn.node->staging.taken;
+
+	for (struct list *it = taken->prev; it != taken; it = it->prev) {
+		const struct stage_slot *s = list_entry(it, struct stage_slot, link);
+
+		if (s->end <= l->sent)
+			break;
+		if (!l->same[s->index] && send_slot(l, s) != 0)
+			return false;
+		l->same[s->index] = true;
+	}
+	return true;
+}

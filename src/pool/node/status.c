@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * status.c - what a node says of itself and of the others.
+ */
+#include "pool/node/node.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/cleanup.h"
+
+static uint32_t role_of_us(const struct role *r)
+{
+	switch (r->state) {
+	case ROLE_PRIMARY:
+	case ROLE_HANDING:
+		return STAG_POOL_ROLE_PRIMARY;
+	case ROLE_STANDBY:
+	case ROLE_FENCING:
+	case ROLE_CLAIMING:
+		return role_sits(r, r->roll.in_sync) ? STAG_POOL_ROLE_STANDBY
+						     : STAG_POOL_ROLE_JOINING;
+	case ROLE_OUTSIDE:
+		return STAG_POOL_ROLE_JOINING;
+	case ROLE_REFUSED:
+		return STAG_POOL_ROLE_REFUSED;
+	case ROLE_STARTING:
+		break;
+	}
+	return STAG_POOL_ROLE_WAITING;
+}
+
+static uint32_t role_of(const struct stag_pool_node *n, unsigned int seat)
+{
+	const struct role *r = &n->role;
+
+	if ((int)seat == r->seat)
+		return role_of_us(r);
+	if (seat == r->roll.primary)
+		return STAG_POOL_ROLE_PRIMARY;
+	if (roll_in_sync(&r->roll, seat))
+		return STAG_POOL_ROLE_STANDBY;
+	return n->links[seat] ? STAG_POOL_ROLE_JOINING : STAG_POOL_ROLE_UNKNOWN;
+}
+
+static void describe(const struct stag_pool_node *n, unsigned int seat, struct node_member *m)
+{
+	const struct roll_member *who = &n->role.roll.members[seat];
+	const struct link *l = n->links[seat];
+
+	*m = (struct node_member){.role = role_of(n, seat)};
+	memcpy(m->name, who->name, sizeof(m->name));
+	memcpy(m->address, who->address, sizeof(m->address));
+	if (l) {
+		m->number = l->number;
+		m->done = l->copied;
+		m->total = l->total;
+	} else if ((int)seat == n->role.seat && n->mapped) {
+		m->number = pool_superblock(&n->region)->number;
+	}
+	if ((int)seat == n->role.seat && n->follow && n->follow->state == FOLLOW_COPIES) {
+		m->done = n->follow->copy.next * COPY_CHUNK;
+		m->total = n->follow->copy.chunks * COPY_CHUNK;
+	}
+}
+
+static uint32_t lease_left(const struct stag_pool_node *n)
+{
+	uint64_t left = n->lease > n->now ? (n->lease - n->now) / 1000 : 0;
+
+	if (n->lease == LEASE_FOREVER)
+		return UINT32_MAX;
+	return left < UINT32_MAX ? (uint32_t)left : UINT32_MAX - 1;
+}
+
+void node_status(struct stag_pool_node *n, struct node_status *status)
+{
+	*status = (struct node_status){.epoch = n->role.epoch, .lease_us = lease_left(n)};
+	memcpy(status->pool, n->pool, sizeof(status->pool));
+	memcpy(status->uuid, n->role.roll.uuid, sizeof(status->uuid));
+	if (n->mapped) {
+		const struct pool_superblock *sb = pool_superblock(&n->region);
+
+		status->number = sb->number;
+		status->size = n->region.size;
+		status->address = n->region.address;
+		status->objects = sb->objects;
+		status->bytes = sb->bytes;
+		status->names = sb->names;
+	}
+	if (n->serving)
+		status->used = status->size - n->core.room.free_spans * POOL_SPAN;
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (n->role.roll.members[s].name[0])
+			describe(n, s, &status->members[status->num_members++]);
+}
+
+static void show_member(struct stag_pool_member *to, const struct node_member *m)
+{
+	*to = (struct stag_pool_member){
+		.role = m->role, .number = m->number, .done = m->done, .total = m->total};
+	memcpy(to->name, m->name, sizeof(to->name));
+	memcpy(to->address, m->address, sizeof(m->address));
+}
+
+void node_show(struct stag_pool_node *n)
+{
+	struct stag_pool_node_info *i = &n->info;
+	struct node_status s;
+
+	n->shown_at = n->now;
+	node_status(n, &s);
+	memcpy(i->uuid, s.uuid, sizeof(i->uuid));
+	i->epoch = s.epoch;
+	i->number = s.number;
+	i->role = role_of_us(&n->role);
+	i->clients = n->num_clients;
+	i->size = s.size;
+	i->address = s.address;
+	i->used = s.used;
+	i->objects = s.objects;
+	i->bytes = s.bytes;
+	i->names = s.names;
+	snprintf(i->why, sizeof(i->why), "%s", n->role.why ? n->role.why : "");
+	i->num_members = s.num_members;
+	for (unsigned int m = 0; m < s.num_members; m++)
+		show_member(&i->members[m], &s.members[m]);
+	LOCK_FOR_SCOPE(&n->lock);
+	n->shown = *i;
+}
+
+void node_snapshot(struct stag_pool_node *n)
+{
+	if (n->now - n->shown_at >= n->role.times.lease.beat)
+		node_show(n);
+}

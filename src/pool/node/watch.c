@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * watch.c - a standby, and the process that is its primary: has it ended? (life.h)
+ *
+ * Where the roll is a file all nodes are of one machine, and each has a file of its own beside it. A primary tells whoever links itself to
+ * it what is in its file; with every welcome there is another epoch, or another process.
+ */
+#include "pool/node/node.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LATE 2 /* beats: until then it is not doubted */
+
+static int path_of(const struct stag_pool_node *n, const char *name, char path[PATH_MAX])
+{
+	if (strncmp(n->where, "file:", 5) != 0)
+		return -EOPNOTSUPP;
+	return snprintf(path, PATH_MAX, "%s.%s.life", n->where + 5, name) < PATH_MAX
+		       ? 0
+		       : -ENAMETOOLONG;
+}
+
+/* Without it others take over as they do across machines: after a while of silence. */
+void watch_own_life(struct stag_pool_node *n)
+{
+	char path[PATH_MAX];
+	int rc = n->dv ? path_of(n, n->name, path) : -EOPNOTSUPP;
+
+	/* Another adapter is no part of the process: it may go on for a moment longer. */
+	if (rc == 0)
+		rc = life_begin(&n->life, path);
+	if (rc != 0 && rc != -EOPNOTSUPP)
+		node_tell(n, LOG_LEVEL_WARN, "nothing will prove that this process has ended: %s",
+			  strerror(-rc));
+}
+
+void watch_end(struct stag_pool_node *n)
+{
+	if (n->watched.fd >= 0)
+		close(n->watched.fd);
+	n->watched.fd = -1;
+}
+
+void watch_begin(struct stag_pool_node *n, unsigned int seat, const uint8_t token[LIFE_TOKEN_LEN])
+{
+	static const uint8_t none[LIFE_TOKEN_LEN];
+	char path[PATH_MAX];
+
+	watch_end(n);
+	if (memcmp(token, none, sizeof(none)) == 0 ||
+	    path_of(n, n->role.roll.members[seat].name, path) != 0)
+		return;
+	n->watched.fd = life_watch(path, token);
+	n->watched.seat = seat;
+	n->watched.epoch = n->role.epoch;
+}
+
+/* Has it been heard just now? Then it lives, and nobody needs to ask the kernel. */
+static bool is_doubtful(const struct stag_pool_node *n)
+{
+	const struct follow *f = n->follow;
+
+	return !f || f->conn.over || f->state < FOLLOW_LINKED ||
+	       n->now > f->since + LATE * n->role.times.lease.beat;
+}
+
+void watch_look(struct stag_pool_node *n)
+{
+	if (n->watched.fd < 0 || !is_doubtful(n) || !life_is_over(n->watched.fd))
+		return;
+	node_tell(n, LOG_LEVEL_INFO, "the process of the primary of epoch %llu has ended",
+		  (unsigned long long)n->watched.epoch);
+	watch_end(n);
+	role_gone(&n->role, node_look_at_clock(n), n->watched.seat, n->watched.epoch);
+	node_act(n);
+}

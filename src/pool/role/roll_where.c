@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * roll_where.c - where in etcd the roll is (roll_where.h). Pure.
+ */
+#include "pool/role/roll_where.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_TIMEOUT_MS 1000
+#define MAX_TIMEOUT_MS	   60000
+
+static bool copy(char *to, size_t room, const char *from, size_t len)
+{
+	if (len == 0 || len >= room)
+		return false;
+	memcpy(to, from, len);
+	to[len] = '\0';
+	return true;
+}
+
+/* host:port, host:port ... */
+static const char *parse_hosts(const char *text, size_t len, struct roll_where *w)
+{
+	while (len) {
+		size_t one = strcspn(text, ",/?");
+		const char *colon = memrchr(text, ':', one);
+
+		if (w->num_hosts == ROLL_WHERE_HOSTS)
+			return "it names more than 8 endpoints";
+		if (!colon || colon == text || colon == text + one - 1 ||
+		    strspn(colon + 1, "0123456789") != (size_t)(text + one - colon - 1) ||
+		    !copy(w->hosts[w->num_hosts], ROLL_WHERE_HOST, text, one))
+			return "an endpoint is a host and a port: host:2379";
+		w->num_hosts++;
+		len -= one;
+		text += one;
+		if (len) {
+			text++;
+			if (--len == 0)
+				return "an endpoint is missing after a comma";
+		}
+	}
+	return w->num_hosts ? NULL : "it names no endpoint";
+}
+
+static bool parse_timeout(const char *value, size_t len, struct roll_where *w)
+{
+	char *end;
+	unsigned long ms = strtoul(value, &end, 10);
+
+	w->timeout_ms = (unsigned int)ms;
+	return len && end == value + len && ms >= 1 && ms <= MAX_TIMEOUT_MS;
+}
+
+static const char *parse_option(const char *text, size_t len, struct roll_where *w)
+{
+	const char *equals = memchr(text, '=', len);
+	const struct {
+		const char *name;
+		char *to;
+		size_t room;
+	} options[] = {
+		{"ca", w->ca, sizeof(w->ca)},
+		{"cert", w->cert, sizeof(w->cert)},
+		{"key", w->cert_key, sizeof(w->cert_key)},
+		{"user", w->user, sizeof(w->user)},
+		{"password-file", w->password_file, sizeof(w->password_file)},
+	};
+	size_t name_len = equals ? (size_t)(equals - text) : 0;
+
+	if (!equals)
+		return "an option is NAME=VALUE";
+	if (name_len == 7 && memcmp(text, "timeout", 7) == 0)
+		return parse_timeout(equals + 1, len - name_len - 1, w)
+			       ? NULL
+			       : "timeout is 1 to 60000 ms";
+	for (unsigned int i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		if (strlen(options[i].name) == name_len &&
+		    memcmp(options[i].name, text, name_len) == 0)
+			return copy(options[i].to, options[i].room, equals + 1, len - name_len - 1)
+				       ? NULL
+				       : "an option's value is empty or too long";
+	return "options are ca, cert, key, user, password-file and timeout";
+}
+
+static const char *parse_options(const char *text, struct roll_where *w)
+{
+	while (*text) {
+		size_t len = strcspn(text, "&");
+		const char *why = parse_option(text, len, w);
+
+		if (why)
+			return why;
+		text += len + (text[len] == '&');
+	}
+	if (!w->user[0] != !w->password_file[0])
+		return "user and password-file come together";
+	if (!w->cert[0] != !w->cert_key[0])
+		return "cert and key come together";
+	if (!w->tls && (w->ca[0] || w->cert[0]))
+		return "ca, cert and key are for etcds://";
+	return NULL;
+}
+
+static const char *parse(const char *text, struct roll_where *w)
+{
+	size_t hosts, key;
+	const char *why;
+
+	w->tls = strncmp(text, "etcds://", 8) == 0;
+	if (!w->tls && strncmp(text, "etcd://", 7) != 0)
+		return "it does not begin with etcd:// or etcds://";
+	text += w->tls ? 8 : 7;
+	hosts = strcspn(text, "/?");
+	why = parse_hosts(text, hosts, w);
+	if (why)
+		return why;
+	text += hosts;
+	key = strcspn(text, "?");
+	if (key < 2 || !copy(w->key, sizeof(w->key), text + 1, key - 1))
+		return "the key is missing, or has more than 255 characters";
+	text += key;
+	return parse_options(text + (*text == '?'), w);
+}
+
+int roll_where_parse(const char *text, struct roll_where *where, const char **why)
+{
+	memset(where, 0, sizeof(*where));
+	where->timeout_ms = DEFAULT_TIMEOUT_MS;
+	*why = parse(text, where);
+	return *why ? -EINVAL : 0;
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * rolls.c - asks for the roll, so that nobody has to wait for it (roll.h).
+ *
+ * A thread takes requests from a queue, one after the other; what came of them goes to another queue, of which an eventfd
+ * tells. A request carries its answer, so that there is always room for it. Of changes that were noticed only the last
+ * is kept.
+ */
+#include "pool/role/roll.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/list.h"
+#include "base/log.h"
+
+struct request {
+	struct list next;
+	bool is_swap;
+	uint64_t revision;
+	struct roll want;
+	struct roll_answer answer;
+};
+
+struct rolls {
+	struct roll_engine *engine;
+	pthread_t thread;
+	int fd;
+	pthread_mutex_t lock; /* what follows */
+	struct list requests, answers;
+	struct roll_answer noticed;
+	bool has_noticed, watching, closing;
+};
+
+static void tell(struct rolls *rolls)
+{
+	uint64_t one = 1;
+
+	if (write(rolls->fd, &one, sizeof(one)) != sizeof(one))
+		log_err("roll: eventfd: cannot be written");
+}
+
+/* ---- the thread ---------------------------------------------------------------------- */
+
+static void carry_out(struct rolls *rolls, struct request *q)
+{
+	struct roll_engine *e = rolls->engine;
+	struct roll_answer *a = &q->answer;
+
+	if (q->is_swap) {
+		a->revision = q->revision;
+		a->result = e->ops->swap(e, &a->revision, &q->want, &a->error);
+	} else {
+		a->error = e->ops->read(e, &a->roll, &a->revision);
+		a->result = a->error ? ROLL_UNKNOWN : ROLL_READ;
+	}
+}
+
+static struct request *next_request(struct rolls *rolls, bool *watching)
+{
+	LOCK_FOR_SCOPE(&rolls->lock);
+	*watching = rolls->watching;
+	if (list_empty(&rolls->requests))
+		return NULL;
+	return list_entry(rolls->requests.next, struct request, next);
+}
+
+static bool is_closing(struct rolls *rolls)
+{
+	LOCK_FOR_SCOPE(&rolls->lock);
+	return rolls->closing;
+}
+
+static void answered(struct rolls *rolls, struct request *q)
+{
+	pthread_mutex_lock(&rolls->lock);
+	list_del(&q->next);
+	list_add_tail(&rolls->answers, &q->next);
+	pthread_mutex_unlock(&rolls->lock);
+	tell(rolls);
+}
+
+static void *run(void *arg)
+{
+	struct rolls *rolls = arg;
+
+	while (!is_closing(rolls)) {
+		bool watching;
+		struct request *q = next_request(rolls, &watching);
+
+		if (q) {
+			carry_out(rolls, q);
+			answered(rolls, q);
+		} else {
+			rolls->engine->ops->idle(rolls->engine, watching);
+		}
+	}
+	return NULL;
+}
+
+void rolls_noticed(struct rolls *rolls, uint64_t revision, const struct roll *roll)
+{
+	pthread_mutex_lock(&rolls->lock);
+	rolls->noticed =
+		(struct roll_answer){.result = ROLL_CHANGED, .revision = revision, .roll = *roll};
+	rolls->has_noticed = true;
+	pthread_mutex_unlock(&rolls->lock);
+	tell(rolls);
+}
+
+/* ---- for who asks ------------------------------------------------------------------------- */
+
+static int open_engine(const char *where, struct roll_engine **engine)
+{
+	if (strncmp(where, "file:", 5) == 0)
+		return roll_file_open(where + 5, engine);
+	if (strncmp(where, "etcd://", 7) == 0 || strncmp(where, "etcds://", 8) == 0)
+		return roll_etcd_open(where, engine);
+	log_err("roll: %s: it is kept in file:/path, or in etcd://host:port/key", where);
+	return -EINVAL;
+}
+
+int rolls_open(const char *where, struct rolls **out)
+{
+	struct rolls *rolls = calloc(1, sizeof(*rolls));
+	int rc;
+
+	if (!rolls)
+		return -ENOMEM;
+	list_init(&rolls->requests);
+	list_init(&rolls->answers);
+	pthread_mutex_init(&rolls->lock, NULL);
+	rolls->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (rolls->fd < 0) {
+		rc = -errno;
+		goto err_free;
+	}
+	rc = open_engine(where, &rolls->engine);
+	if (rc != 0)
+		goto err_close;
+	rolls->engine->rolls = rolls;
+	rc = -pthread_create(&rolls->thread, NULL, run, rolls);
+	if (rc != 0)
+		goto err_engine;
+	*out = rolls;
+	return 0;
+
+err_engine:
+	rolls->engine->ops->close(rolls->engine);
+err_close:
+	close(rolls->fd);
+err_free:
+	pthread_mutex_destroy(&rolls->lock);
+	free(rolls);
+	return rc;
+}
+
+static void free_all(struct list *list)
+{
+	list_for_each_safe (it, list)
+		free(list_entry(it, struct request, next));
+}
+
+void rolls_close(struct rolls *rolls)
+{
+	if (!rolls)
+		return;
+	pthread_mutex_lock(&rolls->lock);
+	rolls->closing = true;
+	pthread_mutex_unlock(&rolls->lock);
+	rolls->engine->ops->wake(rolls->engine);
+	pthread_join(rolls->thread, NULL);
+	rolls->engine->ops->close(rolls->engine);
+	free_all(&rolls->requests);
+	free_all(&rolls->answers);
+	close(rolls->fd);
+	pthread_mutex_destroy(&rolls->lock);
+	free(rolls);
+}
+
+int rolls_fd(const struct rolls *rolls)
+{
+	return rolls->fd;
+}
+
+static int ask(struct rolls *rolls, const struct request *what)
+{
+	struct request *q = malloc(sizeof(*q));
+
+	if (!q)
+		return -ENOMEM;
+	*q = *what;
+	pthread_mutex_lock(&rolls->lock);
+	list_add_tail(&rolls->requests, &q->next);
+	pthread_mutex_unlock(&rolls->lock);
+	rolls->engine->ops->wake(rolls->engine);
+	return 0;
+}
+
+int rolls_read(struct rolls *rolls, uint64_t id)
+{
+	return ask(rolls, &(struct request){.answer.id = id});
+}
+
+int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision, const struct roll *roll)
+{
+	assert(roll_is_valid(roll));
+	return ask(rolls,
+		   &(struct request){
+			   .is_swap = true, .revision = revision, .want = *roll, .answer.id = id});
+}
+
+int rolls_watch(struct rolls *rolls)
+{
+	pthread_mutex_lock(&rolls->lock);
+	rolls->watching = true;
+	pthread_mutex_unlock(&rolls->lock);
+	rolls->engine->ops->wake(rolls->engine);
+	return 0;
+}
+
+bool rolls_next(struct rolls *rolls, struct roll_answer *answer)
+{
+	struct request *q = NULL;
+	uint64_t count;
+
+	LOCK_FOR_SCOPE(&rolls->lock);
+	if (!list_empty(&rolls->answers)) {
+		q = list_entry(rolls->answers.next, struct request, next);
+		list_del(&q->next);
+		*answer = q->answer;
+		free(q);
+		return true;
+	}
+	if (rolls->has_noticed) {
+		rolls->has_noticed = false;
+		*answer = rolls->noticed;
+		return true;
+	}
+	/* Who tells does so after it has put its answer here: nothing is missed. */
+	if (read(rolls->fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
+		log_err("roll: eventfd: cannot be read");
+	return false;
+}
