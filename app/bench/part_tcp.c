@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22

@@ -17,7 +17,7 @@
 
 #include "base/cleanup.h"
 #include "preload.h"
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 #define PROGRAM "/bin/true" /* into which the library is loaded, to see whether that works */
 

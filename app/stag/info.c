@@ -23,9 +23,9 @@
 #include <jansson.h>
 #include <rdma/rdma_cma.h>
 
+#include "base/crc32c.h"
 #include "stag/stagdv.h"
 #include "verb.h"
-#include "wire/wire.h"
 
 /* Set in the second life, so that there is no third. */
 #define AGAIN "STAG_INFO_PRELOADED"

@@ -25,6 +25,7 @@
 #include "adapter/device.h"
 #include "adapter/store.h"
 #include "adapter/stream.h"
+#include "base/crc32c.h"
 #include "base/log.h"
 
 int qp_rx_init(struct stag_qp *qp)

@@ -18,6 +18,7 @@
 #include "adapter/claim.h"
 #include "adapter/mirror.h"
 #include "adapter/stream.h"
+#include "base/crc32c.h"
 #include "base/log.h"
 
 int qp_tx_init(struct stag_qp *qp)

@@ -9,6 +9,7 @@
 
 #include <sched.h>
 
+#include "base/crc32c.h"
 #include "base/log.h"
 
 static enum ibv_event_type fault_event(struct wire_fault f)

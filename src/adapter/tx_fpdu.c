@@ -9,6 +9,7 @@
 #include <assert.h>
 
 #include "adapter/guard.h"
+#include "base/crc32c.h"
 
 static void ref_put(struct tx_ref *r)
 {

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 
 static void conn_ready(struct watch *w, uint32_t revents);
 static void conn_late(struct timer *t);

@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 static const char magic[8] = {'S', 't', 'a', 'g', 'S', 't', 'o', 'r'};
 static const char server_magic[8] = {'S', 't', 'a', 'g', 'S', 'e', 'r', 'v'};

@@ -10,6 +10,7 @@
 #include "adapter/mirror.h"
 #include "adapter/store.h"
 #include "base/cleanup.h"
+#include "base/crc32c.h"
 #include "stag/stagdv.h"
 #include "wire/wire.h"
 

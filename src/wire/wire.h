@@ -24,79 +24,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
-#include <endian.h>
 
-static inline void put_be16(uint8_t *p, uint16_t v)
-{
-	v = htobe16(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static inline void put_be32(uint8_t *p, uint32_t v)
-{
-	v = htobe32(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static inline void put_be64(uint8_t *p, uint64_t v)
-{
-	v = htobe64(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static inline uint16_t get_be16(const uint8_t *p)
-{
-	uint16_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return be16toh(v);
-}
-
-static inline uint32_t get_be32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return be32toh(v);
-}
-
-static inline uint64_t get_be64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return be64toh(v);
-}
-
-/* ---- crc32c.c ---------------------------------------------------------- */
-
-#define CRC32C_INIT 0xffffffffu
-
-/* Goes on with a running CRC32C; start from CRC32C_INIT, end with crc32c_put(). */
-uint32_t crc32c_update(uint32_t crc, const void *data, size_t len);
-
-/* The same over bytes that it copies: of the copy, though the source may change meanwhile. */
-uint32_t crc32c_copy(uint32_t crc, void *to, const void *from, size_t len);
-
-/* The same by table look-up alone, and the name of what crc32c_update() uses here. */
-uint32_t crc32c_update_portable(uint32_t crc, const void *data, size_t len);
-const char *crc32c_implementation(void);
-
-/* RFC 5044 §4.4: the complement, least significant byte first. */
-static inline void crc32c_put(uint8_t *p, uint32_t crc)
-{
-	crc = htole32(~crc);
-	memcpy(p, &crc, sizeof(crc));
-}
-
-static inline bool crc32c_matches(const uint8_t *p, uint32_t crc)
-{
-	uint32_t seen;
-
-	memcpy(&seen, p, sizeof(seen));
-	return le32toh(seen) == (uint32_t)~crc;
-}
+#include "base/bytes.h"
 
 /* ---- mpa.c: start-up frames -------------------------------------------- */
 

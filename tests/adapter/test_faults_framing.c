@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/crc32c.h"
+
 #define LEN 60000
 
 static uint8_t junk[LEN];

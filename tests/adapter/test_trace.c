@@ -25,6 +25,7 @@
 
 #include "adapter/config.h"
 #include "adapter/trace.h"
+#include "base/crc32c.h"
 
 #define CLIENT_PORT 40001
 #define SERVER_PORT 40002

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "asleep.h"
+#include "base/crc32c.h"
 #include "verbs/verbs.h"
 
 #define SIZE (32u << 20) /* more than goes out in one look */

@@ -18,7 +18,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "wire/wire.h"
+#include "base/bytes.h"
+#include "base/crc32c.h"
 
 #define PATIENCE 20000 /* steps of a millisecond, at most */
 

@@ -19,8 +19,8 @@
 #include <rdma/rdma_verbs.h>
 
 #include "scripted.h"
+#include "base/bytes.h"
 #include "stag/stagdv.h"
-#include "wire/wire.h"
 
 #define BODY	 8448u
 #define RECEIVES 96u

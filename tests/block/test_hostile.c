@@ -18,7 +18,7 @@
 #include "dice.h"
 #include "memory_unit.h"
 #include "peer.h"
-#include "wire/wire.h"
+#include "base/bytes.h"
 
 static struct stag_block_target *target;
 static struct peer peer, other;

@@ -12,10 +12,10 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "block/initiator/initiator.h"
 #include "scripted.h"
-#include "wire/wire.h"
 
 #define PATIENCE_MS 60000
 #define LEN	    4096

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/crc32c.h"
 #include "block/iscsi/iscsi.h"
 #include "dice.h"
-#include "wire/wire.h"
 
 static const uint8_t opcodes[] = {NOP_OUT,	 SCSI_COMMAND,	TASK_REQUEST,	 LOGIN_REQUEST,
 				  TEXT_REQUEST,	 DATA_OUT,	LOGOUT_REQUEST,	 SNACK_REQUEST,

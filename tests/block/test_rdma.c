@@ -19,10 +19,10 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 
+#include "base/bytes.h"
 #include "block/scsi/scsi.h"
 #include "block/iscsi/iscsi.h"
 #include "stag/stagdv.h"
-#include "wire/wire.h"
 
 #define SIZE	  (4u << 20)
 #define BODY	  16384u

@@ -15,7 +15,7 @@
 #include "dice.h"
 #include "memory_unit.h"
 #include "peer.h"
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 #define BLOCKS	       2048
 #define ABORTED_DIGEST 0x0b4705

@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
+
 /* ---- ids ---- */
 
 struct rdma_event_channel *channel_new(void)

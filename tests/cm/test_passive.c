@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 
 static void done(struct place *p, int fd, struct rdma_cm_id *id)
 {

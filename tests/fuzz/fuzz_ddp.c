@@ -8,6 +8,7 @@
 
 #include <errno.h>
 
+#include "base/crc32c.h"
 #include "wire/wire.h"
 
 enum { HEADER, READ_AND_ATOMIC, TERMINATE_IN, TERMINATE_OUT, CRC, KINDS };

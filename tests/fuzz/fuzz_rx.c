@@ -20,6 +20,7 @@
 #include "disk.h"
 #include "peer.h"
 #include "steps.h"
+#include "base/crc32c.h"
 
 #define ROOM	   4096	       /* bytes in a region */
 #define BIG_ROOM   (3 * 65536) /* in one that takes several of the largest segments */

@@ -12,8 +12,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "store/endpoint.h"
-#include "wire/wire.h"
 
 enum { RAW, SEALED, ON_DISK, HELLO, WELCOME, REFUSAL, WHERE, KINDS };
 

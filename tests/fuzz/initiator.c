@@ -11,9 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "block/initiator/verbs.h"
-#include "wire/wire.h"
 
 #define DEPTH	 4
 #define REQUESTS 4

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "dice.h"
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 static char path[64];
 static uint8_t *good;	   /* the first two MiB */

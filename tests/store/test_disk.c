@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 static struct table table, again;
 static uint8_t image[DISK_IMAGE_MAX];

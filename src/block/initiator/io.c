@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/histogram.h"
-#include "wire/wire.h"
 
 #define MAX_TRIES	 64 /* after attentions */
 #define MAX_LOSSES	 16 /* a command that kills lines is not sent for ever */

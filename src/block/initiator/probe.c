@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wire/wire.h"
+#include "base/bytes.h"
 
 #define MAX_TRIES	  32
 #define MAX_TRANSFER	  (1u << 20) /* several commands under way are better than one that is longer */

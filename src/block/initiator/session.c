@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/log.h"
-#include "wire/wire.h"
 
 #define INDEX_MASK 0xffffu
 

@@ -17,7 +17,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 #define RX_BYTES  65536
 #define READ_MOST (256u << 10) /* at once: what has ended makes room for more commands */

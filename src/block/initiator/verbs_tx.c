@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "wire/wire.h"
-
 #define SIGNAL_EVERY VERBS_SPARE_SENDS
 /* Where in an iSER header the STags are. */
 enum { WRITE_STAG_AT = 4, READ_STAG_AT = 16 };

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "wire/wire.h"
+#include "base/bytes.h"
 
 enum { CONTROL = 0x10, KIND = 0xf0, WRITE_VALID = 0x08, READ_VALID = 0x04 };
 

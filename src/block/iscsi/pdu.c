@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "wire/wire.h"
+#include "base/bytes.h"
 
 struct field {
 	uint8_t at, width; /* in the header */

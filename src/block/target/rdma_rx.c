@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 
 #include "stag/stagdv.h"
-#include "wire/wire.h"
 
 /* ---- receives ------------------------------------------------------------------------- */
 

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/wire.h"
-
 #define CHAIN 64
 
 static struct piece *piece_of(struct verb *v)

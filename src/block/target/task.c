@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/histogram.h"
-#include "wire/wire.h"
 
 static const struct transport *transport_of(const struct task *t)
 {

@@ -14,7 +14,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 #define LOGIN_DATA_MAX TEXT_MAX
 #define READ_ROUNDS    16 /* then it is others' turn */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 #define GATHER 128
 

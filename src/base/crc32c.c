@@ -6,7 +6,7 @@
  * All values are bit-reflected: the coefficient of x^0 is the top bit. Tables
  * and constants are computed once, before main(), rather than written down.
  */
-#include "wire/wire.h"
+#include "base/crc32c.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -45,18 +45,10 @@ static void fill_slices(void)
 			slice[k][b] = slice[k - 1][b] >> 8 ^ slice[0][slice[k - 1][b] & 0xff];
 }
 
-static uint64_t load_le64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return le64toh(v);
-}
-
 static uint32_t update_portable(uint32_t crc, const uint8_t *p, size_t len)
 {
 	for (; len >= 8; p += 8, len -= 8) {
-		uint64_t v = load_le64(p) ^ crc;
+		uint64_t v = get_le64(p) ^ crc;
 
 		crc = 0;
 #pragma GCC unroll 8
@@ -152,15 +144,15 @@ SSE42 static inline uint32_t update_lanes(uint32_t crc, const uint8_t *p, size_t
 	uint64_t a = crc, b = 0, c = 0;
 
 	for (size_t i = 0; i < words - 1; i++) {
-		a = _mm_crc32_u64(a, load_le64(p + 8 * i));
-		b = _mm_crc32_u64(b, load_le64(q + 8 * i));
-		c = _mm_crc32_u64(c, load_le64(r + 8 * i));
+		a = _mm_crc32_u64(a, get_le64(p + 8 * i));
+		b = _mm_crc32_u64(b, get_le64(q + 8 * i));
+		c = _mm_crc32_u64(c, get_le64(r + 8 * i));
 	}
-	a = _mm_crc32_u64(a, load_le64(q - 8));
-	b = _mm_crc32_u64(b, load_le64(r - 8));
+	a = _mm_crc32_u64(a, get_le64(q - 8));
+	b = _mm_crc32_u64(b, get_le64(r - 8));
 	/* The last word of the last lane takes the other two along. */
 	c = _mm_crc32_u64(
-		c, load_le64(r + 8 * (words - 1)) ^ shifted(a, 2 * words) ^ shifted(b, words));
+		c, get_le64(r + 8 * (words - 1)) ^ shifted(a, 2 * words) ^ shifted(b, words));
 	return (uint32_t)c;
 }
 
@@ -169,7 +161,7 @@ SSE42 static inline uint32_t update_serial(uint32_t crc, const uint8_t *p, size_
 	uint64_t v = crc;
 
 	for (; len >= 8; p += 8, len -= 8)
-		v = _mm_crc32_u64(v, load_le64(p));
+		v = _mm_crc32_u64(v, get_le64(p));
 	crc = (uint32_t)v;
 	if (len & 4) {
 		uint32_t w;
@@ -369,7 +361,7 @@ static inline uint32_t crc32cb(uint32_t crc, uint8_t v)
 static uint32_t update_armv8(uint32_t crc, const uint8_t *p, size_t len)
 {
 	for (; len >= 8; p += 8, len -= 8)
-		crc = crc32cx(crc, load_le64(p));
+		crc = crc32cx(crc, get_le64(p));
 	while (len--)
 		crc = crc32cb(crc, *p++);
 	return crc;

@@ -5,14 +5,14 @@
  *
  * Includes the source: crc32c_update() shows only the best way.
  */
-#include "../../src/wire/crc32c.c"
+#include "../../src/base/crc32c.c"
 
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "test.h"
+#include "../wire/test.h"
 
 struct way {
 	const char *name;
