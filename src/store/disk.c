@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/crc32c.h"
 
 static const char magic[8] = {'S', 't', 'a', 'g', 'S', 't', 'o', 'r'};
@@ -71,34 +72,6 @@ _Static_assert(DISK_IMAGE_MAX <= DISK_SERVER, "room for a copy");
 /* Families are the disk's own, not this machine's. */
 enum { DISK_INET = 4, DISK_INET6 = 6 };
 
-static void put32(uint8_t *p, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static void put64(uint8_t *p, uint64_t v)
-{
-	v = htole64(v);
-	memcpy(p, &v, sizeof(v));
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return le32toh(v);
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return le64toh(v);
-}
-
 /* Of up to a header's length. */
 static bool is_zero(const uint8_t *p, size_t len)
 {
@@ -125,21 +98,21 @@ static void put_right(uint8_t *p, const struct stag_store_right *r)
 	p[AT_ACCESS] = r->access;
 	p[AT_FAMILY] = r->family == AF_INET ? DISK_INET : r->family == AF_INET6 ? DISK_INET6 : 0;
 	p[AT_PREFIX] = r->prefix;
-	put32(p + AT_USER, r->id);
+	put_le32(p + AT_USER, r->id);
 	memcpy(p + AT_SECRET, r->token, sizeof(r->token));
 }
 
 static void put_entry(uint8_t *p, const struct stag_store_partition *e)
 {
-	put64(p + AT_ID, e->id);
+	put_le64(p + AT_ID, e->id);
 	memcpy(p + AT_NAME, e->name, sizeof(e->name));
-	put64(p + AT_OFFSET, e->offset);
-	put64(p + AT_LENGTH, e->size);
-	put64(p + AT_ALIGNMENT, e->alignment);
-	put32(p + AT_RELAX, e->relax);
-	put32(p + AT_LEVEL, e->level);
-	put32(p + AT_CACHE_MS, e->cache_ms);
-	put32(p + AT_NUM_RIGHTS, e->num_rights);
+	put_le64(p + AT_OFFSET, e->offset);
+	put_le64(p + AT_LENGTH, e->size);
+	put_le64(p + AT_ALIGNMENT, e->alignment);
+	put_le32(p + AT_RELAX, e->relax);
+	put_le32(p + AT_LEVEL, e->level);
+	put_le32(p + AT_CACHE_MS, e->cache_ms);
+	put_le32(p + AT_NUM_RIGHTS, e->num_rights);
 	for (unsigned int i = 0; i < e->num_rights; i++)
 		put_right(p + AT_RIGHTS + i * RIGHT_BYTES, &e->rights[i]);
 }
@@ -148,20 +121,20 @@ static void put_header(uint8_t *p, const struct table *t, unsigned int copy, uin
 		       uint32_t crc)
 {
 	memcpy(p + AT_MAGIC, magic, sizeof(magic));
-	put32(p + AT_VERSION, STORE_VERSION);
+	put_le32(p + AT_VERSION, STORE_VERSION);
 	memcpy(p + AT_UUID, t->uuid, sizeof(t->uuid));
-	put64(p + AT_GENERATION, t->generation);
-	put64(p + AT_SIZE, t->size);
-	put32(p + AT_BLOCK, t->block);
-	put32(p + AT_OWNER, t->owner);
+	put_le64(p + AT_GENERATION, t->generation);
+	put_le64(p + AT_SIZE, t->size);
+	put_le32(p + AT_BLOCK, t->block);
+	put_le32(p + AT_OWNER, t->owner);
 	memcpy(p + AT_LABEL, t->label, sizeof(t->label));
-	put64(p + AT_NEXT_ID, t->next_id);
-	put32(p + AT_ENTRIES, t->n);
-	put32(p + AT_ENTRY_SIZE, DISK_ENTRY);
-	put32(p + AT_TABLE_LENGTH, length);
-	put32(p + AT_TABLE_CRC, crc);
-	put32(p + AT_COPY, copy);
-	put32(p + AT_HEADER_CRC, crc_of(p, AT_HEADER_CRC));
+	put_le64(p + AT_NEXT_ID, t->next_id);
+	put_le32(p + AT_ENTRIES, t->n);
+	put_le32(p + AT_ENTRY_SIZE, DISK_ENTRY);
+	put_le32(p + AT_TABLE_LENGTH, length);
+	put_le32(p + AT_TABLE_CRC, crc);
+	put_le32(p + AT_COPY, copy);
+	put_le32(p + AT_HEADER_CRC, crc_of(p, AT_HEADER_CRC));
 }
 
 size_t disk_encode(const struct table *t, unsigned int copy, uint8_t *image)
@@ -179,25 +152,26 @@ size_t disk_encode(const struct table *t, unsigned int copy, uint8_t *image)
 
 static int check_header(const uint8_t *p, unsigned int copy)
 {
-	uint32_t n = get32(p + AT_ENTRIES);
+	uint32_t n = get_le32(p + AT_ENTRIES);
 
 	if (memcmp(p + AT_MAGIC, magic, sizeof(magic)) != 0)
 		return store_fail(ENODATA, "no header is there");
-	if (get32(p + AT_HEADER_CRC) != crc_of(p, AT_HEADER_CRC))
+	if (get_le32(p + AT_HEADER_CRC) != crc_of(p, AT_HEADER_CRC))
 		return store_fail(EBADMSG, "the header's checksum is wrong");
-	if (get32(p + AT_VERSION) != STORE_VERSION || get32(p + AT_FEATURES) != 0)
+	if (get_le32(p + AT_VERSION) != STORE_VERSION || get_le32(p + AT_FEATURES) != 0)
 		return store_fail(EPROTO,
 				  "it is of version %u, features %#x, and this program knows "
 				  "version %d; use a newer one",
-				  get32(p + AT_VERSION), get32(p + AT_FEATURES), STORE_VERSION);
-	if (get32(p + AT_COPY) != copy)
+				  get_le32(p + AT_VERSION), get_le32(p + AT_FEATURES),
+				  STORE_VERSION);
+	if (get_le32(p + AT_COPY) != copy)
 		return store_fail(EBADMSG, "it is another copy's");
 	if (!is_zero(p + AT_HEADER_RESERVED, AT_HEADER_CRC - AT_HEADER_RESERVED))
 		return store_fail(EBADMSG, "reserved bytes of the header are in use");
-	if (n > STAG_STORE_MAX_PARTITIONS || get32(p + AT_ENTRY_SIZE) != DISK_ENTRY ||
-	    get32(p + AT_TABLE_LENGTH) != n * DISK_ENTRY)
+	if (n > STAG_STORE_MAX_PARTITIONS || get_le32(p + AT_ENTRY_SIZE) != DISK_ENTRY ||
+	    get_le32(p + AT_TABLE_LENGTH) != n * DISK_ENTRY)
 		return store_fail(EBADMSG, "%u entries of %u bytes in a table of %u cannot be", n,
-				  get32(p + AT_ENTRY_SIZE), get32(p + AT_TABLE_LENGTH));
+				  get_le32(p + AT_ENTRY_SIZE), get_le32(p + AT_TABLE_LENGTH));
 	return 0;
 }
 
@@ -206,7 +180,7 @@ int disk_table_length(const uint8_t header[DISK_HEADER], unsigned int copy, uint
 	int rc = check_header(header, copy);
 
 	if (rc == 0)
-		*length = get32(header + AT_TABLE_LENGTH);
+		*length = get_le32(header + AT_TABLE_LENGTH);
 	return rc;
 }
 
@@ -228,7 +202,7 @@ static bool get_right(const uint8_t *p, struct stag_store_right *r)
 	r->access = p[AT_ACCESS];
 	r->family = p[AT_FAMILY] == DISK_INET ? AF_INET : p[AT_FAMILY] == DISK_INET6 ? AF_INET6 : 0;
 	r->prefix = p[AT_PREFIX];
-	r->id = get32(p + AT_USER);
+	r->id = get_le32(p + AT_USER);
 	memcpy(r->token, p + AT_SECRET, sizeof(r->token));
 	return p[AT_FAMILY] == 0 || r->family != 0;
 }
@@ -250,14 +224,14 @@ static bool get_rights(const uint8_t *p, struct stag_store_partition *e)
 static bool get_entry(const uint8_t *p, struct stag_store_partition *e)
 {
 	memset(e, 0, sizeof(*e));
-	e->id = get64(p + AT_ID);
-	e->offset = get64(p + AT_OFFSET);
-	e->size = get64(p + AT_LENGTH);
-	e->alignment = get64(p + AT_ALIGNMENT);
-	e->relax = get32(p + AT_RELAX);
-	e->level = get32(p + AT_LEVEL);
-	e->cache_ms = get32(p + AT_CACHE_MS);
-	e->num_rights = get32(p + AT_NUM_RIGHTS);
+	e->id = get_le64(p + AT_ID);
+	e->offset = get_le64(p + AT_OFFSET);
+	e->size = get_le64(p + AT_LENGTH);
+	e->alignment = get_le64(p + AT_ALIGNMENT);
+	e->relax = get_le32(p + AT_RELAX);
+	e->level = get_le32(p + AT_LEVEL);
+	e->cache_ms = get_le32(p + AT_CACHE_MS);
+	e->num_rights = get_le32(p + AT_NUM_RIGHTS);
 	return get_name(p + AT_NAME, e->name) && get_rights(p, e) &&
 	       is_zero(p + AT_ENTRY_RESERVED, AT_RIGHTS - AT_ENTRY_RESERVED);
 }
@@ -265,12 +239,12 @@ static bool get_entry(const uint8_t *p, struct stag_store_partition *e)
 static bool get_header(const uint8_t *p, struct table *t)
 {
 	memcpy(t->uuid, p + AT_UUID, sizeof(t->uuid));
-	t->generation = get64(p + AT_GENERATION);
-	t->size = get64(p + AT_SIZE);
-	t->block = get32(p + AT_BLOCK);
-	t->owner = get32(p + AT_OWNER);
-	t->next_id = get64(p + AT_NEXT_ID);
-	t->n = get32(p + AT_ENTRIES);
+	t->generation = get_le64(p + AT_GENERATION);
+	t->size = get_le64(p + AT_SIZE);
+	t->block = get_le32(p + AT_BLOCK);
+	t->owner = get_le32(p + AT_OWNER);
+	t->next_id = get_le64(p + AT_NEXT_ID);
+	t->n = get_le32(p + AT_ENTRIES);
 	return get_name(p + AT_LABEL, t->label);
 }
 
@@ -287,7 +261,7 @@ int disk_decode(const uint8_t *image, size_t len, unsigned int copy, struct tabl
 		return rc;
 	if (len - DISK_HEADER < length)
 		return store_fail(EBADMSG, "the table ends early");
-	if (get32(image + AT_TABLE_CRC) != crc_of(table, length))
+	if (get_le32(image + AT_TABLE_CRC) != crc_of(table, length))
 		return store_fail(EBADMSG, "the table's checksum is wrong");
 	if (!get_header(image, t))
 		return store_fail(EBADMSG, "the label is no name");
@@ -299,7 +273,7 @@ int disk_decode(const uint8_t *image, size_t len, unsigned int copy, struct tabl
 
 uint64_t disk_generation(const uint8_t word[8])
 {
-	return get64(word);
+	return get_le64(word);
 }
 
 /* ---- who serves ------------------------------------------------------------------ */
@@ -307,14 +281,14 @@ uint64_t disk_generation(const uint8_t word[8])
 void disk_put_server(uint8_t record[16], uint32_t pid)
 {
 	memcpy(record, server_magic, sizeof(server_magic));
-	put32(record + 8, pid);
-	put32(record + 12, ~pid);
+	put_le32(record + 8, pid);
+	put_le32(record + 12, ~pid);
 }
 
 uint32_t disk_get_server(const uint8_t record[16])
 {
 	if (memcmp(record, server_magic, sizeof(server_magic)) != 0 ||
-	    get32(record + 8) != ~get32(record + 12))
+	    get_le32(record + 8) != ~get_le32(record + 12))
 		return 0;
-	return get32(record + 8);
+	return get_le32(record + 8);
 }

@@ -128,7 +128,7 @@ void expect_sense(const struct scene *s, uint8_t key, uint16_t asc_ascq)
 
 	assert_int_equal(s->c.status, SCSI_CHECK_CONDITION);
 	assert_int_equal(is_fixed(s) ? p[2] : p[1], key);
-	assert_int_equal(is_fixed(s) ? get16(p + 12) : get16(p + 2), asc_ascq);
+	assert_int_equal(is_fixed(s) ? get_be16(p + 12) : get_be16(p + 2), asc_ascq);
 }
 
 void expect_field(const struct scene *s, bool in_cdb, uint16_t byte, uint8_t bit)
@@ -136,5 +136,5 @@ void expect_field(const struct scene *s, bool in_cdb, uint16_t byte, uint8_t bit
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, in_cdb ? 0x2400 : 0x2600);
 	assert_true(is_fixed(s));
 	assert_int_equal(s->c.sense[15], 0x88 | (in_cdb ? 0x40 : 0) | bit);
-	assert_int_equal(get16(s->c.sense + 16), byte);
+	assert_int_equal(get_be16(s->c.sense + 16), byte);
 }

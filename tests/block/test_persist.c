@@ -22,8 +22,8 @@ static uint8_t persist(struct scene *s, struct scsi_nexus *n, int action, int ty
 	char cdb[64];
 	uint8_t status;
 
-	put64(list, key);
-	put64(list + 8, other);
+	put_be64(list, key);
+	put_be64(list + 8, other);
 	snprintf(cdb, sizeof(cdb), "5f %02x %02x 00 00 00 00 00 18 00", action, type);
 	s->a = n;
 	status = go_out(s, cdb, list, sizeof(list));
@@ -306,7 +306,7 @@ static void there_is_room_for_so_many(void **state)
 	}
 	assert_int_equal(go_in(s, "5e 00 00 00 00 00 00 10 00 00", 4096), SCSI_GOOD);
 	assert_int_equal(s->w.in_len, 8 + 8 * most);
-	assert_int_equal(get64(s->in + s->w.in_len - 8), most);
+	assert_int_equal(get_be64(s->in + s->w.in_len - 8), most);
 	assert_int_equal(go_in(s, "5e 03 00 00 00 00 00 10 00 00", 4096), SCSI_GOOD);
 	assert_int_equal(s->w.in_len, 8 + 48 * most);
 }

@@ -180,7 +180,7 @@ static void every_bit_without_a_meaning_is_refused(void **state)
 	uint32_t n;
 
 	assert_int_equal(go_in(s, "a3 0c 00 00 0000 00001000 00 00", 4096), SCSI_GOOD);
-	n = get32(s->in) / 8;
+	n = get_be32(s->in) / 8;
 	assert_int_equal(s->w.in_len, 4 + 8 * n);
 	assert_true(n > 35);
 	memcpy(all, s->in + 4, (size_t)8 * n);
@@ -190,13 +190,13 @@ static void every_bit_without_a_meaning_is_refused(void **state)
 		char hex[64];
 
 		snprintf(hex, sizeof(hex), "a3 0c 03 %02x %04x 00001000 00 00", op[0],
-			 get16(op + 2));
+			 get_be16(op + 2));
 		assert_int_equal(go_in(s, hex, 4096), SCSI_GOOD);
 		assert_int_equal(s->in[1], 3);
-		assert_int_equal(get16(s->in + 2), get16(op + 6));
-		memcpy(usage, s->in + 4, get16(op + 6));
+		assert_int_equal(get_be16(s->in + 2), get_be16(op + 6));
+		memcpy(usage, s->in + 4, get_be16(op + 6));
 		assert_int_equal(usage[0], op[0]);
-		refuse_all_others(s, usage, get16(op + 6), op[5] & 1);
+		refuse_all_others(s, usage, get_be16(op + 6), op[5] & 1);
 	}
 }
 
@@ -380,7 +380,7 @@ static void modes_that_stay_cannot_be_changed(void **state)
 	expect_field(s, false, 4, 5);
 	select_control(s, "0a 0a 00 10");
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x1a00);
-	put32(list + 8, 1024); /* another block */
+	put_be32(list + 8, 1024); /* another block */
 	go_out(s, "15 10 0000 0c 00", list, 12);
 	expect_field(s, false, 8, 7);
 	go_out(s, "15 11 0000 0c 00", list, 12);

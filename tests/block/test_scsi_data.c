@@ -185,7 +185,7 @@ static void compare_and_write_does_both_or_neither(void **state)
 	go_out(s, "89 00 0000000000000008 000000 02 00 00", data, 4 * BLOCK);
 	expect_sense(s, SCSI_MISCOMPARE, 0x1d00);
 	assert_int_equal(s->c.sense[0], 0xf0); /* information is there: where */
-	assert_int_equal(get32(s->c.sense + 3), 513);
+	assert_int_equal(get_be32(s->c.sense + 3), 513);
 	assert_int_equal(fake_bytes(s->l)[8 * BLOCK], 0);
 }
 
@@ -214,7 +214,7 @@ static void verify_compares_in_three_ways(void **state)
 	data[200 * BLOCK + 5] ^= 1;
 	go_out(s, "2f 02 00000000 00 012c 00", data, 300 * BLOCK);
 	expect_sense(s, SCSI_MISCOMPARE, 0x1d00);
-	assert_int_equal(get32(s->c.sense + 3), 200 * BLOCK + 5);
+	assert_int_equal(get_be32(s->c.sense + 3), 200 * BLOCK + 5);
 	assert_int_equal(go(s, "2f 00 00000000 00 012c 00"), SCSI_GOOD);
 	assert_int_equal(s->w.last.op, LUN_VERIFY);
 	memset(data, 0, BLOCK);
@@ -342,7 +342,7 @@ static void a_bad_list_unmaps_nothing(void **state)
 	go_out(s, "42 00 00000000 00 1018 00", many, sizeof(many));
 	expect_field(s, false, 2, 7);
 	fake_facts(s->l)->size = 1ull << 43;
-	put32(list + 16, 0xffffffff);
+	put_be32(list + 16, 0xffffffff);
 	go_out(s, "42 00 00000000 00 0028 00", list, (uint32_t)len);
 	expect_field(s, false, 16, 7);
 }
@@ -399,10 +399,10 @@ static void medium_errors_say_where(void **state)
 	fake_fail(s->l, -EIO);
 	go_in(s, "28 00 00000017 00 0004 00", 4 * BLOCK);
 	assert_int_equal(s->c.sense[0], 0xf0);
-	assert_int_equal(get32(s->c.sense + 3), 0x17);
+	assert_int_equal(get_be32(s->c.sense + 3), 0x17);
 	go_out(s, "8a 00 0000000000000102 00000001 00 00", data, BLOCK);
 	assert_int_equal(s->c.sense[0], 0xf0);
-	assert_int_equal(get32(s->c.sense + 3), 0x102);
+	assert_int_equal(get_be32(s->c.sense + 3), 0x102);
 	go(s, "91 00 0000000000000000 00000000 00 00");
 	assert_int_equal(s->c.sense[0], 0x70);
 	fake_fail(s->l, 0);

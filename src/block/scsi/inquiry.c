@@ -52,7 +52,7 @@ static uint32_t standard(struct scsi_cmd *c)
 	put_text(r + 16, 16, c->at ? scsi_facts(c)->product : "");
 	put_text(r + 32, 4, REVISION);
 	for (size_t i = 0; i < sizeof(versions) / sizeof(versions[0]); i++)
-		put16(r + 58 + 2 * i, versions[i]);
+		put_be16(r + 58 + 2 * i, versions[i]);
 	return STANDARD_LEN;
 }
 
@@ -109,16 +109,16 @@ static uint32_t page_limits(const struct lun_facts *f, uint8_t *p)
 
 	memset(p, 0, 60);
 	p[1] = (uint8_t)scsi_max_compare(f);
-	put16(p + 2, (uint16_t)granule);
-	put32(p + 4, (uint32_t)(SCSI_MAX_TRANSFER / f->block));
-	put32(p + 8, SCSI_BEST_TRANSFER / f->block);
-	put64(p + 32, SCSI_MAX_SAME / f->block);
+	put_be16(p + 2, (uint16_t)granule);
+	put_be32(p + 4, (uint32_t)(SCSI_MAX_TRANSFER / f->block));
+	put_be32(p + 8, SCSI_BEST_TRANSFER / f->block);
+	put_be64(p + 32, SCSI_MAX_SAME / f->block);
 	if (!f->discards)
 		return 60;
-	put32(p + 16, SCSI_MAX_UNMAP);
-	put32(p + 20, SCSI_MAX_UNMAPS);
-	put32(p + 24, granule);
-	put32(p + 28, 0x80000000); /* aligned at 0 */
+	put_be32(p + 16, SCSI_MAX_UNMAP);
+	put_be32(p + 20, SCSI_MAX_UNMAPS);
+	put_be32(p + 24, granule);
+	put_be32(p + 28, 0x80000000); /* aligned at 0 */
 	return 60;
 }
 
@@ -126,7 +126,7 @@ static uint32_t page_characteristics(const struct lun_facts *f, uint8_t *p)
 {
 	(void)f;
 	memset(p, 0, 60);
-	put16(p, 1); /* does not turn */
+	put_be16(p, 1); /* does not turn */
 	return 60;
 }
 
@@ -175,8 +175,8 @@ static enum scsi_next vital(struct scsi_cmd *c)
 		len = pages[i].put(scsi_facts(c), c->reply + 4);
 		c->reply[0] = 0;
 		c->reply[1] = code;
-		put16(c->reply + 2, (uint16_t)len);
-		return scsi_reply(c, 4 + len, get16(c->cdb + 3));
+		put_be16(c->reply + 2, (uint16_t)len);
+		return scsi_reply(c, 4 + len, get_be16(c->cdb + 3));
 	}
 	return scsi_bad_cdb(c, 2, 7);
 }
@@ -187,7 +187,7 @@ enum scsi_next op_inquiry(struct scsi_cmd *c)
 		return vital(c);
 	if (c->cdb[2])
 		return scsi_bad_cdb(c, 2, 7);
-	return scsi_reply(c, standard(c), get16(c->cdb + 3));
+	return scsi_reply(c, standard(c), get_be16(c->cdb + 3));
 }
 
 /* ---- capacity -------------------------------------------------------------------------- */
@@ -202,8 +202,8 @@ enum scsi_next op_read_capacity10(struct scsi_cmd *c)
 	const struct lun_facts *f = scsi_facts(c);
 	uint64_t last = last_block(f);
 
-	put32(c->reply, last < UINT32_MAX ? (uint32_t)last : UINT32_MAX);
-	put32(c->reply + 4, f->block);
+	put_be32(c->reply, last < UINT32_MAX ? (uint32_t)last : UINT32_MAX);
+	put_be32(c->reply + 4, f->block);
 	return scsi_reply(c, 8, 8);
 }
 
@@ -212,11 +212,11 @@ enum scsi_next op_read_capacity16(struct scsi_cmd *c)
 	const struct lun_facts *f = scsi_facts(c);
 
 	memset(c->reply, 0, 32);
-	put64(c->reply, last_block(f));
-	put32(c->reply + 8, f->block);
+	put_be64(c->reply, last_block(f));
+	put_be32(c->reply + 8, f->block);
 	/* Byte 13: no larger physical blocks. Smaller writes are merged here; Block Limits has the best size. */
 	c->reply[14] = f->discards ? 0xc0 : 0; /* provisioned on demand; zeroes where it is not */
-	return scsi_reply(c, 32, get32(c->cdb + 10));
+	return scsi_reply(c, 32, get_be32(c->cdb + 10));
 }
 
 /* ---- units ----------------------------------------------------------------------------------- */
@@ -226,7 +226,7 @@ enum { REPORT_PLAIN = 0, REPORT_WELL_KNOWN = 1, REPORT_ALL = 2 };
 static void put_lun(uint8_t *to, uint16_t number)
 {
 	memset(to, 0, 8);
-	put16(to, number <= 0xff ? number : (uint16_t)(0x4000 | number));
+	put_be16(to, number <= 0xff ? number : (uint16_t)(0x4000 | number));
 }
 
 /* In the order of their numbers. */
@@ -253,7 +253,7 @@ static uint32_t list_units(const struct scsi_target *t, uint8_t *to)
 
 enum scsi_next op_report_luns(struct scsi_cmd *c)
 {
-	uint32_t allocation = get32(c->cdb + 6), n = 0;
+	uint32_t allocation = get_be32(c->cdb + 6), n = 0;
 
 	if (c->cdb[2] > REPORT_ALL)
 		return scsi_bad_cdb(c, 2, 7);
@@ -262,7 +262,7 @@ enum scsi_next op_report_luns(struct scsi_cmd *c)
 	memset(c->reply, 0, 8);
 	if (c->cdb[2] != REPORT_WELL_KNOWN)
 		n = list_units(c->nexus->target, c->reply + 8);
-	put32(c->reply, 8 * n);
+	put_be32(c->reply, 8 * n);
 	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++) /* what changed, it knows now */
 		c->nexus->at[i].attentions &= (uint16_t) ~(1 << ATTENTION_LUNS);
 	return scsi_reply(c, 8 + 8 * n, allocation);

@@ -49,8 +49,8 @@ static void put_page(const struct page *page, const struct scsi_mode *m, uint8_t
 	p[0] = page->code;
 	p[1] = page->len;
 	if (page->code == PAGE_CONTROL) {
-		p[3] = 0x10;	      /* commands may be carried out in any order */
-		put16(p + 8, 0xffff); /* busy for as long as it takes */
+		p[3] = 0x10;		 /* commands may be carried out in any order */
+		put_be16(p + 8, 0xffff); /* busy for as long as it takes */
 	}
 	if (page->code == PAGE_EXCEPTIONS)
 		p[2] = 0x08; /* none */
@@ -112,11 +112,11 @@ static void put_block_descriptor(const struct lun_facts *f, uint8_t *p, bool is_
 	uint64_t blocks = f->size / f->block;
 
 	if (is_long) {
-		put64(p, blocks);
-		put32(p + 12, f->block);
+		put_be64(p, blocks);
+		put_be32(p + 12, f->block);
 	} else {
-		put32(p, blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX);
-		put32(p + 4, f->block);
+		put_be32(p, blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX);
+		put_be32(p + 4, f->block);
 	}
 }
 
@@ -169,14 +169,14 @@ enum scsi_next op_mode_sense10(struct scsi_cmd *c)
 	memset(c->reply, 0, 8 + 16);
 	c->reply[3] = device_specific(c);
 	c->reply[4] = is_long && descriptor;
-	put16(c->reply + 6, (uint16_t)descriptor);
+	put_be16(c->reply + 6, (uint16_t)descriptor);
 	if (descriptor)
 		put_block_descriptor(scsi_facts(c), c->reply + 8, is_long);
 	len = put_pages(c, 8 + descriptor);
 	if (!len)
 		return scsi_bad_cdb(c, 2, 5);
-	put16(c->reply, (uint16_t)(len - 2));
-	return scsi_reply(c, len, get16(c->cdb + 7));
+	put_be16(c->reply, (uint16_t)(len - 2));
+	return scsi_reply(c, len, get_be16(c->cdb + 7));
 }
 
 /* ---- MODE SELECT ----------------------------------------------------------------------------- */
@@ -185,7 +185,7 @@ enum { MODE_SELECT6 = 0x15 };
 
 enum scsi_next op_mode_select(struct scsi_cmd *c)
 {
-	uint32_t len = c->cdb[0] == MODE_SELECT6 ? c->cdb[4] : get16(c->cdb + 7);
+	uint32_t len = c->cdb[0] == MODE_SELECT6 ? c->cdb[4] : get_be16(c->cdb + 7);
 
 	if (c->cdb[1] & 0x01) /* nothing can be saved */
 		return scsi_bad_cdb(c, 1, 0);
@@ -210,7 +210,7 @@ static bool descriptor_ok(struct scsi_cmd *c, uint32_t at, uint32_t len, bool is
 		return false;
 	}
 	put_block_descriptor(f, same, is_long);
-	block = get32(c->data + at + len - 4) & (is_long ? UINT32_MAX : 0xffffff);
+	block = get_be32(c->data + at + len - 4) & (is_long ? UINT32_MAX : 0xffffff);
 	if (block != f->block) {
 		scsi_bad_parameter(c, (uint16_t)(at + len - 4), 7);
 		return false;
@@ -289,7 +289,7 @@ enum scsi_next op_mode_select_collected(struct scsi_cmd *c)
 
 	if (c->out_len < head)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_LIST_LENGTH);
-	descriptor = is_short ? c->data[3] : get16(c->data + 6);
+	descriptor = is_short ? c->data[3] : get_be16(c->data + 6);
 	if (c->out_len - head < descriptor)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_LIST_LENGTH);
 	if (!descriptor_ok(c, head, descriptor, !is_short && (c->data[4] & 1)) ||

@@ -143,7 +143,7 @@ enum { NOT_SUPPORTED = 1, AS_STANDARD = 3 };
 static uint32_t put_timeouts(uint8_t *to)
 {
 	memset(to, 0, TIMEOUTS);
-	put16(to, TIMEOUTS - 2);
+	put_be16(to, TIMEOUTS - 2);
 	return TIMEOUTS;
 }
 
@@ -158,15 +158,15 @@ static enum scsi_next report_all(struct scsi_cmd *c, bool timeouts)
 			continue;
 		memset(p, 0, 8);
 		p[0] = ops[i].opcode;
-		put16(p + 2, ops[i].action);
+		put_be16(p + 2, ops[i].action);
 		p[5] = (uint8_t)((ops[i].flags & OP_ACTION ? 0x01 : 0) | (timeouts ? 0x02 : 0));
-		put16(p + 6, ops[i].len);
+		put_be16(p + 6, ops[i].len);
 		at += 8;
 		if (timeouts)
 			at += put_timeouts(c->reply + at);
 	}
-	put32(c->reply, at - 4);
-	return scsi_reply(c, at, get32(c->cdb + 6));
+	put_be32(c->reply, at - 4);
+	return scsi_reply(c, at, get_be32(c->cdb + 6));
 }
 
 static enum scsi_next report_one(struct scsi_cmd *c, const struct scsi_op *op, bool timeouts)
@@ -177,7 +177,7 @@ static enum scsi_next report_one(struct scsi_cmd *c, const struct scsi_op *op, b
 	c->reply[1] = NOT_SUPPORTED;
 	if (op) {
 		c->reply[1] = (uint8_t)(AS_STANDARD | (timeouts ? 0x80 : 0));
-		put16(c->reply + 2, op->len);
+		put_be16(c->reply + 2, op->len);
 		c->reply[4] = op->opcode;
 		memcpy(c->reply + 5, op->usage, op->len - 1u);
 		if (op->flags & OP_ACTION)
@@ -186,7 +186,7 @@ static enum scsi_next report_one(struct scsi_cmd *c, const struct scsi_op *op, b
 		if (timeouts)
 			len += put_timeouts(c->reply + len);
 	}
-	return scsi_reply(c, len, get32(c->cdb + 6));
+	return scsi_reply(c, len, get_be32(c->cdb + 6));
 }
 
 /* Has this opcode service actions? */
@@ -201,7 +201,7 @@ static bool has_actions(const struct scsi_unit *u, uint8_t opcode)
 static enum scsi_next op_report_opcodes(struct scsi_cmd *c)
 {
 	uint8_t option = c->cdb[2] & 0x07, opcode = c->cdb[3];
-	uint16_t action = get16(c->cdb + 4);
+	uint16_t action = get_be16(c->cdb + 4);
 	bool timeouts = c->cdb[2] & 0x80, actions = has_actions(c->at, opcode), known;
 	const struct scsi_op *op = scsi_op_find(c->at, opcode, (uint8_t)action, &known);
 
@@ -226,5 +226,5 @@ static enum scsi_next op_report_tmfs(struct scsi_cmd *c)
 	memset(c->reply, 0, 16);
 	c->reply[0] = 0xda; /* abort task and task set, clear task set, reset of units and target */
 	c->reply[3] = extended ? 12 : 0;
-	return scsi_reply(c, extended ? 16 : 4, get32(c->cdb + 6));
+	return scsi_reply(c, extended ? 16 : 4, get_be32(c->cdb + 6));
 }

@@ -16,6 +16,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "block/block.h"
 #include "block/scsi/scsi.h"
 
@@ -28,41 +29,6 @@
 #define SCSI_MAX_UNMAPS	   256u			      /* descriptors of an UNMAP */
 #define SCSI_BEST_TRANSFER (1u << 20)		      /* bytes */
 #define SCSI_NAME_MAX	   (STAG_BLOCK_NAME_MAX + 24) /* an initiator's, and its ISID */
-
-/* ---- big-endian bytes ------------------------------------------------------------ */
-
-static inline uint16_t get16(const uint8_t *p)
-{
-	return (uint16_t)(p[0] << 8 | p[1]);
-}
-
-static inline uint32_t get32(const uint8_t *p)
-{
-	return (uint32_t)get16(p) << 16 | get16(p + 2);
-}
-
-static inline uint64_t get64(const uint8_t *p)
-{
-	return (uint64_t)get32(p) << 32 | get32(p + 4);
-}
-
-static inline void put16(uint8_t *p, uint16_t v)
-{
-	p[0] = (uint8_t)(v >> 8);
-	p[1] = (uint8_t)v;
-}
-
-static inline void put32(uint8_t *p, uint32_t v)
-{
-	put16(p, (uint16_t)(v >> 16));
-	put16(p + 2, (uint16_t)v);
-}
-
-static inline void put64(uint8_t *p, uint64_t v)
-{
-	put32(p, (uint32_t)(v >> 32));
-	put32(p + 4, (uint32_t)v);
-}
 
 /* ---- target.c ----------------------------------------------------------------- */
 

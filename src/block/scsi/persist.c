@@ -301,7 +301,7 @@ static enum scsi_next do_preempt(struct scsi_cmd *c, uint64_t key, uint8_t type)
 
 enum scsi_next op_persist_out(struct scsi_cmd *c)
 {
-	if (get32(c->cdb + 5) != LIST_LEN || scsi_data_out(c) < LIST_LEN)
+	if (get_be32(c->cdb + 5) != LIST_LEN || scsi_data_out(c) < LIST_LEN)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_LIST_LENGTH);
 	return scsi_collect(c, LIST_LEN);
 }
@@ -320,7 +320,7 @@ enum scsi_next op_persist_out_collected(struct scsi_cmd *c)
 {
 	enum persist_action action = c->cdb[1] & 0x1f;
 	struct scsi_registrant *r = find(c->at, c->nexus);
-	uint64_t key = get64(c->data), new_key = get64(c->data + 8);
+	uint64_t key = get_be64(c->data), new_key = get_be64(c->data + 8);
 	uint8_t type = c->cdb[2] & 0x0f;
 
 	if (!scope_and_type_ok(c, action))
@@ -351,9 +351,9 @@ enum scsi_next op_persist_out_collected(struct scsi_cmd *c)
 
 static enum scsi_next reply(struct scsi_cmd *c, uint32_t len)
 {
-	put32(c->reply, c->at->persist.generation);
-	put32(c->reply + 4, len);
-	return scsi_reply(c, HEAD_LEN + len, get16(c->cdb + 7));
+	put_be32(c->reply, c->at->persist.generation);
+	put_be32(c->reply + 4, len);
+	return scsi_reply(c, HEAD_LEN + len, get_be16(c->cdb + 7));
 }
 
 enum scsi_next op_persist_keys(struct scsi_cmd *c)
@@ -361,7 +361,7 @@ enum scsi_next op_persist_keys(struct scsi_cmd *c)
 	const struct scsi_persist *p = &c->at->persist;
 
 	for (uint32_t i = 0; i < p->n; i++)
-		put64(c->reply + HEAD_LEN + 8 * i, p->list[i].key);
+		put_be64(c->reply + HEAD_LEN + 8 * i, p->list[i].key);
 	return reply(c, 8 * p->n);
 }
 
@@ -374,7 +374,7 @@ enum scsi_next op_persist_holder(struct scsi_cmd *c)
 		return reply(c, 0);
 	for (uint32_t i = 0; i < p->n && !is_of_all(p->type); i++)
 		if (p->list[i].holds)
-			put64(c->reply + HEAD_LEN, p->list[i].key);
+			put_be64(c->reply + HEAD_LEN, p->list[i].key);
 	c->reply[21] = p->type;
 	return reply(c, 16);
 }
@@ -384,15 +384,15 @@ static uint32_t put_status(const struct scsi_unit *u, const struct scsi_registra
 	uint32_t len = name_len(r->name);
 
 	memset(to, 0, STATUS_LEN + len);
-	put64(to, r->key);
+	put_be64(to, r->key);
 	if (holds(u, r)) {
 		to[12] = 0x01;
 		to[13] = u->persist.type;
 	}
-	put16(to + 18, 1);	 /* the port */
-	put32(to + 20, 4 + len); /* the TransportID: */
-	to[24] = 0x45;		 /* of iSCSI, a name with an ISID */
-	put16(to + 26, (uint16_t)len);
+	put_be16(to + 18, 1);	    /* the port */
+	put_be32(to + 20, 4 + len); /* the TransportID: */
+	to[24] = 0x45;		    /* of iSCSI, a name with an ISID */
+	put_be16(to + 26, (uint16_t)len);
 	memcpy(to + STATUS_LEN, r->name, strlen(r->name));
 	return STATUS_LEN + len;
 }
@@ -410,8 +410,8 @@ enum scsi_next op_persist_status(struct scsi_cmd *c)
 enum scsi_next op_persist_capabilities(struct scsi_cmd *c)
 {
 	memset(c->reply, 0, 8);
-	put16(c->reply, 8);
+	put_be16(c->reply, 8);
 	c->reply[3] = 0x80; /* the types are told */
-	put16(c->reply + 4, TYPE_MASK);
-	return scsi_reply(c, 8, get16(c->cdb + 7));
+	put_be16(c->reply + 4, TYPE_MASK);
+	return scsi_reply(c, 8, get_be16(c->cdb + 7));
 }

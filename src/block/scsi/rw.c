@@ -18,14 +18,14 @@ struct scsi_range scsi_range(const struct scsi_cmd *c)
 
 	switch (cdb[0] >> 5) { /* the group says how long it is */
 	case 0:
-		return (struct scsi_range){get32(cdb) & 0x1fffff, cdb[4] ? cdb[4] : 256, 4};
+		return (struct scsi_range){get_be32(cdb) & 0x1fffff, cdb[4] ? cdb[4] : 256, 4};
 	case 1:
 	case 2:
-		return (struct scsi_range){get32(cdb + 2), get16(cdb + 7), 7};
+		return (struct scsi_range){get_be32(cdb + 2), get_be16(cdb + 7), 7};
 	case 5:
-		return (struct scsi_range){get32(cdb + 2), get32(cdb + 6), 6};
+		return (struct scsi_range){get_be32(cdb + 2), get_be32(cdb + 6), 6};
 	default:
-		return (struct scsi_range){get64(cdb + 2), get32(cdb + 10), 10};
+		return (struct scsi_range){get_be64(cdb + 2), get_be32(cdb + 10), 10};
 	}
 }
 
@@ -214,7 +214,7 @@ enum scsi_next op_synchronize(struct scsi_cmd *c)
 
 enum scsi_next op_compare_write(struct scsi_cmd *c)
 {
-	struct scsi_range r = {get64(c->cdb + 2), c->cdb[13], 13};
+	struct scsi_range r = {get_be64(c->cdb + 2), c->cdb[13], 13};
 	const struct lun_facts *f = scsi_facts(c);
 
 	if (!scsi_range_ok(c, &r, (uint64_t)scsi_max_compare(f) * f->block))
@@ -231,5 +231,5 @@ enum scsi_next op_compare_write_collected(struct scsi_cmd *c)
 	c->io.fua = wants_fua(c);
 	c->io.n_iov = 1;
 	c->io.iov[0] = (struct iovec){c->data, c->out_len};
-	return scsi_work(c, LUN_COMPARE_WRITE, get64(c->cdb + 2), c->cdb[13]);
+	return scsi_work(c, LUN_COMPARE_WRITE, get_be64(c->cdb + 2), c->cdb[13]);
 }

@@ -22,7 +22,7 @@ static void put_field(uint8_t *to, const struct scsi_sense *s)
 {
 	to[0] = (uint8_t)(SENSE_KEY_VALID | (s->in_cdb ? FIELD_IN_CDB : 0) | FIELD_BIT_VALID |
 			  s->bit);
-	put16(to + 1, s->byte);
+	put_be16(to + 1, s->byte);
 }
 
 static uint32_t put_fixed(uint8_t *to, const struct scsi_sense *s)
@@ -32,7 +32,7 @@ static uint32_t put_fixed(uint8_t *to, const struct scsi_sense *s)
 	to[2] = s->key;
 	if (s->has_info && s->info <= UINT32_MAX) { /* else there is no room for it */
 		to[0] |= 0x80;
-		put32(to + 3, (uint32_t)s->info);
+		put_be32(to + 3, (uint32_t)s->info);
 	}
 	to[7] = FIXED_LEN - 8;
 	to[12] = s->asc;
@@ -55,7 +55,7 @@ static uint32_t put_descriptors(uint8_t *to, const struct scsi_sense *s)
 		at[0] = INFORMATION_DESC;
 		at[1] = 10;
 		at[2] = 0x80;
-		put64(at + 4, s->info);
+		put_be64(at + 4, s->info);
 		at += 12;
 	}
 	if (s->has_field) {

@@ -70,7 +70,7 @@ enum scsi_next op_write_same_collected(struct scsi_cmd *c)
 
 enum scsi_next op_unmap(struct scsi_cmd *c)
 {
-	uint32_t len = get16(c->cdb + 7);
+	uint32_t len = get_be16(c->cdb + 7);
 
 	if (len == 0)
 		return scsi_done(c);
@@ -83,7 +83,7 @@ static struct scsi_range unmap_range(const struct scsi_cmd *c, uint64_t i)
 {
 	const uint8_t *p = c->data + UNMAP_HEAD + i * UNMAP_EACH;
 
-	return (struct scsi_range){get64(p), get32(p + 8), 0};
+	return (struct scsi_range){get_be64(p), get_be32(p + 8), 0};
 }
 
 /* All of them, before the first is carried out. */
@@ -122,7 +122,7 @@ enum scsi_next op_unmap_worked(struct scsi_cmd *c)
 
 enum scsi_next op_unmap_collected(struct scsi_cmd *c)
 {
-	uint32_t descriptors = get16(c->data + 2);
+	uint32_t descriptors = get_be16(c->data + 2);
 
 	if (descriptors > c->out_len - UNMAP_HEAD)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_LIST_LENGTH);
@@ -135,7 +135,7 @@ enum scsi_next op_unmap_collected(struct scsi_cmd *c)
 enum scsi_next op_lba_status(struct scsi_cmd *c)
 {
 	const struct lun_facts *f = scsi_facts(c);
-	uint64_t lba = get64(c->cdb + 2), blocks = f->size / f->block;
+	uint64_t lba = get_be64(c->cdb + 2), blocks = f->size / f->block;
 
 	if (lba >= blocks)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_OUT_OF_RANGE);
@@ -148,9 +148,9 @@ enum scsi_next op_lba_status_worked(struct scsi_cmd *c)
 	uint64_t blocks = (c->io.where - c->io.offset) / scsi_facts(c)->block;
 
 	memset(c->reply, 0, 24);
-	put32(c->reply, 20);
-	put64(c->reply + 8, get64(c->cdb + 2));
-	put32(c->reply + 16, blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX);
+	put_be32(c->reply, 20);
+	put_be64(c->reply + 8, get_be64(c->cdb + 2));
+	put_be32(c->reply + 16, blocks < UINT32_MAX ? (uint32_t)blocks : UINT32_MAX);
 	c->reply[20] = c->io.mapped ? 0 : 1;
-	return scsi_reply(c, 24, get32(c->cdb + 10));
+	return scsi_reply(c, 24, get_be32(c->cdb + 10));
 }
