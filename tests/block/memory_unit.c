@@ -52,7 +52,7 @@ int units_create(struct units **out, uint64_t staging_bytes)
 void units_destroy(struct units *u)
 {
 	list_for_each_safe (it, &u->free) {
-		struct buffer *b = list_entry(it, struct buffer, link);
+		struct units_buffer *b = list_entry(it, struct units_buffer, link);
 
 		free(b->bytes);
 		free(b);
@@ -71,12 +71,12 @@ void memory_unit_kick(void)
 	eventfd_write(last_fd, 1);
 }
 
-struct buffer *units_buffer(struct units *u)
+struct units_buffer *units_buffer(struct units *u)
 {
-	struct buffer *b;
+	struct units_buffer *b;
 
 	if (!list_empty(&u->free)) {
-		b = list_entry(u->free.next, struct buffer, link);
+		b = list_entry(u->free.next, struct units_buffer, link);
 		list_del(&b->link);
 	} else if (u->made == u->most) {
 		u->wanted = true;
@@ -91,7 +91,7 @@ struct buffer *units_buffer(struct units *u)
 	return b;
 }
 
-void units_put_buffer(struct units *u, struct buffer *b)
+void units_put_buffer(struct units *u, struct units_buffer *b)
 {
 	list_add_tail(&u->free, &b->link);
 	memory_unit.in_use--;
@@ -266,11 +266,11 @@ int lun_return(struct lun_io *io)
 	return 0;
 }
 
-void lun_suspect(struct lun_io *io)
+void lun_check_mapping(struct lun_io *io)
 {
 }
 
-int lun_look(struct lun *l)
+int lun_refresh_size(struct lun *l)
 {
 	return 0;
 }

@@ -47,7 +47,7 @@ struct stag_block_target *make_target(const struct stag_block_target_attr *attr)
 void end_target(struct stag_block_target *t)
 {
 	list_for_each_safe (it, &t->conns)
-		conn_end(list_entry(it, struct conn, link));
+		target_conn_end(list_entry(it, struct target_conn, link));
 	for (int i = 0; i < PATIENCE && !list_empty(&t->sessions); i++)
 		target_step(t, 0);
 	target_step(t, 0);
@@ -114,12 +114,12 @@ void peer_say_bytes(struct peer *p, const void *bytes, size_t len)
 void peer_say(struct peer *p, struct pdu *out, const void *data, uint32_t len)
 {
 	static uint8_t bytes[BHS_LEN + 2 * DIGEST_LEN + PEER_DATA + 4];
-	uint32_t at = BHS_LEN, pad = pdu_pad(len);
+	uint32_t at = BHS_LEN, pad = iscsi_pdu_pad(len);
 
 	assert_true(len <= PEER_DATA);
 	out->data_len = len;
 	out->exp_stat_sn = p->exp_stat_sn;
-	pdu_encode(out, bytes);
+	iscsi_pdu_encode(out, bytes);
 	if (p->header_digest) {
 		crc32c_put(bytes + at, crc32c_update(CRC32C_INIT, bytes, at));
 		bytes[at] ^= p->spoil_header;
@@ -166,8 +166,8 @@ bool peer_hear(struct peer *p)
 
 	if (!take_bytes(p, bhs, sizeof(bhs)))
 		return false;
-	assert_int_equal(pdu_decode(bhs, &p->in), 0);
-	assert_false(pdu_from_initiator(p->in.opcode));
+	assert_int_equal(iscsi_pdu_decode(bhs, &p->in), 0);
+	assert_false(iscsi_pdu_from_initiator(p->in.opcode));
 	if (p->header_digest) {
 		assert_true(take_bytes(p, digest, sizeof(digest)));
 		assert_true(crc32c_matches(digest, crc32c_update(CRC32C_INIT, bhs, sizeof(bhs))));
@@ -175,12 +175,12 @@ bool peer_hear(struct peer *p)
 	len = p->in.data_len;
 	assert_true(len <= PEER_DATA);
 	take_bytes(p, p->data, len);
-	take_bytes(p, pad, pdu_pad(len));
+	take_bytes(p, pad, iscsi_pdu_pad(len));
 	if (p->data_digest && len) {
 		uint32_t crc = crc32c_update(CRC32C_INIT, p->data, len);
 
 		assert_true(take_bytes(p, digest, sizeof(digest)));
-		assert_true(crc32c_matches(digest, crc32c_update(crc, pad, pdu_pad(len))));
+		assert_true(crc32c_matches(digest, crc32c_update(crc, pad, iscsi_pdu_pad(len))));
 	}
 	if (p->in.opcode != R2T && !(p->in.opcode == DATA_IN && !(p->in.flags & DATA_STATUS)) &&
 	    !(p->in.opcode == NOP_IN && p->in.itt == TAG_NONE))
@@ -192,7 +192,8 @@ void peer_hear_a(struct peer *p, uint8_t opcode)
 {
 	assert_true(peer_hear(p));
 	if (p->in.opcode != opcode)
-		fail_msg("%s where %s should be", pdu_name(p->in.opcode), pdu_name(opcode));
+		fail_msg("%s where %s should be", iscsi_pdu_name(p->in.opcode),
+			 iscsi_pdu_name(opcode));
 }
 
 bool peer_hears_nothing(struct peer *p)

@@ -106,11 +106,11 @@ static void say(struct scripted *s, struct pdu *p, const void *data, uint32_t le
 	p->data_len = len;
 	memset(body, 0, head + BHS_LEN + len + 4);
 	if (head)
-		iser_encode(&nothing, body);
-	pdu_encode(p, body + head);
+		iscsi_iser_encode(&nothing, body);
+	iscsi_pdu_encode(p, body + head);
 	if (len)
 		memcpy(body + head + BHS_LEN, data, len);
-	send_bytes(s, body, head + BHS_LEN + len + pdu_pad(len), closes);
+	send_bytes(s, body, head + BHS_LEN + len + iscsi_pdu_pad(len), closes);
 }
 
 static void respond(struct scripted *s, const struct pdu *p, uint8_t status, uint32_t sense,
@@ -339,11 +339,11 @@ static bool hear_tcp(struct scripted *s, struct pdu *p)
 {
 	uint8_t bhs[BHS_LEN], pad[4];
 
-	if (!wait_for(s, s->fd) || !get(s, bhs, BHS_LEN) || pdu_decode(bhs, p) != 0 ||
+	if (!wait_for(s, s->fd) || !get(s, bhs, BHS_LEN) || iscsi_pdu_decode(bhs, p) != 0 ||
 	    p->data_len > sizeof(s->data))
 		return false;
 	s->data_len = p->data_len;
-	return get(s, s->data, p->data_len) && get(s, pad, pdu_pad(p->data_len));
+	return get(s, s->data, p->data_len) && get(s, pad, iscsi_pdu_pad(p->data_len));
 }
 
 static void serve_tcp(struct scripted *s)
@@ -390,9 +390,9 @@ static bool take_body(struct scripted *s, const uint8_t *body, const struct ibv_
 {
 	s->stag = wc->wc_flags & STAGDV_WC_ADVERTISED ? wc->invalidated_rkey : 0;
 	memset(&lent, 0, sizeof(lent));
-	if (head_of(s) && iser_decode(body, wc->byte_len, &lent) != 0)
+	if (head_of(s) && iscsi_iser_decode(body, wc->byte_len, &lent) != 0)
 		return false;
-	if (pdu_decode(body + head_of(s), p) != 0 || p->data_len > sizeof(s->data))
+	if (iscsi_pdu_decode(body + head_of(s), p) != 0 || p->data_len > sizeof(s->data))
 		return false;
 	if (head_of(s))
 		s->stag = lent.read ? lent.read_stag : lent.write ? lent.write_stag : 0;

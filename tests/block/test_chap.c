@@ -20,11 +20,11 @@ static void responses_are_the_known_ones(void **state)
 	uint8_t out[CHAP_MAX_DIGEST];
 	char hex[2 * CHAP_MAX_DIGEST + 3];
 
-	assert_int_equal(chap_respond(CHAP_MD5, 0x2a, secret, challenge, 16, out), 0);
-	text_hex(out, 16, hex);
+	assert_int_equal(iscsi_chap_respond(CHAP_MD5, 0x2a, secret, challenge, 16, out), 0);
+	iscsi_text_hex(out, 16, hex);
 	assert_string_equal(hex, "0x7efffe0f324cdaeb9442b9216e36d904");
-	assert_int_equal(chap_respond(CHAP_SHA256, 0x2a, secret, challenge, 16, out), 0);
-	text_hex(out, 32, hex);
+	assert_int_equal(iscsi_chap_respond(CHAP_SHA256, 0x2a, secret, challenge, 16, out), 0);
+	iscsi_text_hex(out, 32, hex);
 	assert_string_equal(hex,
 			    "0x27750b3c27f8f918a878a6e96ac6ba3778f21ad55a7cd93fbd1424ab63cbe87b");
 }
@@ -34,19 +34,20 @@ static void only_the_right_response_is_right(void **state)
 	static const enum chap_algorithm both[] = {CHAP_MD5, CHAP_SHA256};
 
 	for (int i = 0; i < 2; i++) {
-		size_t len = chap_digest_len(both[i]);
+		size_t len = iscsi_chap_digest_len(both[i]);
 		uint8_t r[CHAP_MAX_DIGEST];
 
-		assert_int_equal(chap_respond(both[i], 1, secret, challenge, 16, r), 0);
-		assert_true(chap_verify(both[i], 1, secret, challenge, 16, r, len));
-		assert_false(chap_verify(both[i], 2, secret, challenge, 16, r, len));
-		assert_false(chap_verify(both[i], 1, "another secret", challenge, 16, r, len));
-		assert_false(chap_verify(both[i], 1, secret, challenge, 15, r, len));
-		assert_false(chap_verify(both[i], 1, secret, challenge, 16, r, len - 1));
-		assert_false(chap_verify(both[i], 1, secret, challenge, 16, r, 0));
+		assert_int_equal(iscsi_chap_respond(both[i], 1, secret, challenge, 16, r), 0);
+		assert_true(iscsi_chap_verify(both[i], 1, secret, challenge, 16, r, len));
+		assert_false(iscsi_chap_verify(both[i], 2, secret, challenge, 16, r, len));
+		assert_false(
+			iscsi_chap_verify(both[i], 1, "another secret", challenge, 16, r, len));
+		assert_false(iscsi_chap_verify(both[i], 1, secret, challenge, 15, r, len));
+		assert_false(iscsi_chap_verify(both[i], 1, secret, challenge, 16, r, len - 1));
+		assert_false(iscsi_chap_verify(both[i], 1, secret, challenge, 16, r, 0));
 		for (size_t byte = 0; byte < len; byte++) {
 			r[byte] ^= 0x10;
-			assert_false(chap_verify(both[i], 1, secret, challenge, 16, r, len));
+			assert_false(iscsi_chap_verify(both[i], 1, secret, challenge, 16, r, len));
 			r[byte] ^= 0x10;
 		}
 	}
@@ -54,12 +55,12 @@ static void only_the_right_response_is_right(void **state)
 
 static void the_better_hash_is_chosen(void **state)
 {
-	assert_int_equal(chap_choose("5"), CHAP_MD5);
-	assert_int_equal(chap_choose("5,7"), CHAP_SHA256);
-	assert_int_equal(chap_choose("8,6,7"), CHAP_SHA256);
-	assert_int_equal(chap_choose("6"), CHAP_NONE);
-	assert_int_equal(chap_choose("57"), CHAP_NONE);
-	assert_int_equal(chap_choose(""), CHAP_NONE);
+	assert_int_equal(iscsi_chap_choose("5"), CHAP_MD5);
+	assert_int_equal(iscsi_chap_choose("5,7"), CHAP_SHA256);
+	assert_int_equal(iscsi_chap_choose("8,6,7"), CHAP_SHA256);
+	assert_int_equal(iscsi_chap_choose("6"), CHAP_NONE);
+	assert_int_equal(iscsi_chap_choose("57"), CHAP_NONE);
+	assert_int_equal(iscsi_chap_choose(""), CHAP_NONE);
 }
 
 static void challenges_do_not_repeat(void **state)
@@ -67,7 +68,7 @@ static void challenges_do_not_repeat(void **state)
 	uint8_t seen[64][CHAP_CHALLENGE_LEN], id;
 
 	for (int i = 0; i < 64; i++) {
-		assert_int_equal(chap_challenge(&id, seen[i]), 0);
+		assert_int_equal(iscsi_chap_challenge(&id, seen[i]), 0);
 		for (int j = 0; j < i; j++)
 			assert_memory_not_equal(seen[i], seen[j], CHAP_CHALLENGE_LEN);
 	}

@@ -86,7 +86,7 @@ static void a_login_of_megabytes_is_cut_off(void **state)
 		.opcode = LOGIN_REQUEST, .immediate = true, .flags = 0x87, .data_len = DATA_MAX};
 	uint8_t bhs[BHS_LEN];
 
-	pdu_encode(&p, bhs);
+	iscsi_pdu_encode(&p, bhs);
 	peer_say_bytes(&peer, bhs, sizeof(bhs));
 	is_cut_off();
 }
@@ -97,7 +97,7 @@ static void a_segment_that_is_too_long_is_cut_off(void **state)
 	uint8_t bhs[BHS_LEN];
 
 	peer_login(&peer);
-	pdu_encode(&p, bhs);
+	iscsi_pdu_encode(&p, bhs);
 	peer_say_bytes(&peer, bhs, sizeof(bhs));
 	is_cut_off();
 }
@@ -364,7 +364,7 @@ static void pings_do_not_pile_up(void **state)
 	p.itt = 1;
 	p.data_len = 65536;
 	p.cmd_sn = peer.cmd_sn;
-	pdu_encode(&p, bytes);
+	iscsi_pdu_encode(&p, bytes);
 	for (int idle = 0; idle < 50;) {
 		ssize_t n = send(peer.fd, bytes + sent % sizeof(bytes),
 				 sizeof(bytes) - sent % sizeof(bytes), MSG_DONTWAIT | MSG_NOSIGNAL);

@@ -334,24 +334,24 @@ static void urls_are_read(void **state)
 					    "iscsi://[::1]x/iqn.x:t/1",
 					    "iscsi://@h/iqn.x:t/1",
 					    "iscsi://u%@h/iqn.x:t/1"};
-	struct block_url u;
+	struct initiator_url u;
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++)
-		assert_int_equal(url_parse(wrong[i], true, &u), -EINVAL);
-	assert_int_equal(url_parse("stag://h/iqn.x:t/7", true, &u), 0);
+		assert_int_equal(initiator_url_parse(wrong[i], true, &u), -EINVAL);
+	assert_int_equal(initiator_url_parse("stag://h/iqn.x:t/7", true, &u), 0);
 	assert_int_equal(u.transport, STAG_BLOCK_BEST);
 	assert_string_equal(u.host, "h");
 	assert_string_equal(u.port, "3260");
 	assert_string_equal(u.target, "iqn.x:t");
 	assert_int_equal(u.lun, 7);
-	assert_int_equal(url_parse("iser://me%a/b@c@[::1]:99/iqn.x:t/0", true, &u), 0);
+	assert_int_equal(initiator_url_parse("iser://me%a/b@c@[::1]:99/iqn.x:t/0", true, &u), 0);
 	assert_int_equal(u.transport, STAG_BLOCK_ISER);
 	assert_string_equal(u.user, "me");
 	assert_string_equal(u.secret, "a/b@c");
 	assert_string_equal(u.host, "::1");
 	assert_string_equal(u.port, "99");
-	assert_int_equal(url_parse("iscsi://h:1", false, &u), 0);
-	assert_int_equal(url_parse("iscsi://h/iqn.x:t/1", false, &u), -EINVAL);
+	assert_int_equal(initiator_url_parse("iscsi://h:1", false, &u), 0);
+	assert_int_equal(initiator_url_parse("iscsi://h/iqn.x:t/1", false, &u), -EINVAL);
 }
 
 static void senses_are_read(void **state)
@@ -359,15 +359,15 @@ static void senses_are_read(void **state)
 	static const uint8_t fixed[] = {0x70, 0, 0x0e, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x1d, 0};
 	static const uint8_t described[] = {0x72, 7, 0x27, 7};
 
-	assert_int_equal(sense_parse(fixed, sizeof(fixed)), 0x0e1d00);
-	assert_int_equal(sense_parse(described, sizeof(described)), 0x072707);
-	assert_int_equal(sense_parse(fixed, 3), 0);
-	assert_int_equal(sense_errno(SCSI_CHECK_CONDITION, 0x0e1d00), EILSEQ);
-	assert_int_equal(sense_errno(SCSI_CHECK_CONDITION, 0x072707), ENOSPC);
-	assert_int_equal(sense_errno(SCSI_CHECK_CONDITION, 0x072700), EROFS);
-	assert_int_equal(sense_errno(SCSI_CHECK_CONDITION, 0x052000), EOPNOTSUPP);
-	assert_int_equal(sense_errno(SCSI_RESERVATION_CONFLICT, 0), EBUSY);
-	assert_int_equal(sense_errno(SCSI_GOOD, 0), 0);
+	assert_int_equal(initiator_sense_parse(fixed, sizeof(fixed)), 0x0e1d00);
+	assert_int_equal(initiator_sense_parse(described, sizeof(described)), 0x072707);
+	assert_int_equal(initiator_sense_parse(fixed, 3), 0);
+	assert_int_equal(initiator_sense_errno(SCSI_CHECK_CONDITION, 0x0e1d00), EILSEQ);
+	assert_int_equal(initiator_sense_errno(SCSI_CHECK_CONDITION, 0x072707), ENOSPC);
+	assert_int_equal(initiator_sense_errno(SCSI_CHECK_CONDITION, 0x072700), EROFS);
+	assert_int_equal(initiator_sense_errno(SCSI_CHECK_CONDITION, 0x052000), EOPNOTSUPP);
+	assert_int_equal(initiator_sense_errno(SCSI_RESERVATION_CONFLICT, 0), EBUSY);
+	assert_int_equal(initiator_sense_errno(SCSI_GOOD, 0), 0);
 }
 
 /* A portal that sends everybody elsewhere. */
@@ -377,13 +377,13 @@ static void redirect_one(int listener, uint16_t to)
 	uint8_t bytes[BHS_LEN + 64] = {0}, in[BHS_LEN];
 	int fd = accept(listener, NULL, NULL), n;
 
-	if (recv(fd, in, sizeof(in), MSG_WAITALL) != BHS_LEN || pdu_decode(in, &request) != 0)
+	if (recv(fd, in, sizeof(in), MSG_WAITALL) != BHS_LEN || iscsi_pdu_decode(in, &request) != 0)
 		_exit(1);
 	n = snprintf((char *)bytes + BHS_LEN, 64, "TargetAddress=127.0.0.1:%u,1", to) + 1;
 	r.itt = request.itt;
 	r.data_len = (uint32_t)n;
-	pdu_encode(&r, bytes);
-	n += (int)pdu_pad((uint32_t)n);
+	iscsi_pdu_encode(&r, bytes);
+	n += (int)iscsi_pdu_pad((uint32_t)n);
 	if (write(fd, bytes, BHS_LEN + (size_t)n) < 0)
 		_exit(1);
 	pause();

@@ -557,7 +557,7 @@ static void close_with_a_nop(struct scripted *s, const struct pdu *p)
 		return;
 	nop.exp_cmd_sn = p->cmd_sn + 1;
 	nop.max_cmd_sn = p->cmd_sn + 8;
-	pdu_encode(&nop, bytes);
+	iscsi_pdu_encode(&nop, bytes);
 	scripted_say_closing(s, bytes, sizeof(bytes), s->stag);
 }
 

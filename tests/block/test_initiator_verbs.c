@@ -357,15 +357,15 @@ static void post_and_complete(struct hand *h, struct ibv_send_wr *wr)
 static void send_pdu(struct hand *h, struct pdu *p, const struct iser *lent, const void *data,
 		     uint32_t len)
 {
-	struct ibv_sge sge = {(uintptr_t)h->bodies[0], ISER_LEN + BHS_LEN + len + pdu_pad(len),
-			      h->mr->lkey};
+	struct ibv_sge sge = {(uintptr_t)h->bodies[0],
+			      ISER_LEN + BHS_LEN + len + iscsi_pdu_pad(len), h->mr->lkey};
 	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};
 
 	assert_int_equal(rdma_post_recv(h->id, NULL, h->bodies[1], BODY, h->mr), 0);
 	memset(h->bodies[0], 0, BODY);
-	iser_encode(lent, h->bodies[0]);
+	iscsi_iser_encode(lent, h->bodies[0]);
 	p->data_len = len;
-	pdu_encode(p, h->bodies[0] + ISER_LEN);
+	iscsi_pdu_encode(p, h->bodies[0] + ISER_LEN);
 	memcpy(h->bodies[0] + ISER_LEN + BHS_LEN, data, len);
 	post_and_complete(h, &wr);
 }
@@ -373,7 +373,7 @@ static void send_pdu(struct hand *h, struct pdu *p, const struct iser *lent, con
 static void hear(struct hand *h)
 {
 	complete(h->id->recv_cq);
-	assert_int_equal(pdu_decode(h->bodies[1] + ISER_LEN, &h->in), 0);
+	assert_int_equal(iscsi_pdu_decode(h->bodies[1] + ISER_LEN, &h->in), 0);
 }
 
 static void come(struct hand *h)

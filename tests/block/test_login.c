@@ -22,21 +22,21 @@
 #define OP	     STAGE_OPERATIONAL
 #define FULL	     STAGE_FULL
 
-static struct login_rules rules = {.target = "iqn.2026-01.x:t",
-				   .alias = "a target",
-				   .wishes = {.own_recv_max = 262144,
-					      .keys = {.immediate_data = 1,
-						       .max_connections = 1,
-						       .max_burst = 1 << 20,
-						       .first_burst = 65536,
-						       .max_r2t = 1}}};
-static struct login *login;
+static struct target_login_rules rules = {.target = "iqn.2026-01.x:t",
+					  .alias = "a target",
+					  .wishes = {.own_recv_max = 262144,
+						     .keys = {.immediate_data = 1,
+							      .max_connections = 1,
+							      .max_burst = 1 << 20,
+							      .first_burst = 65536,
+							      .max_r2t = 1}}};
+static struct target_login *login;
 static struct pdu request, response;
 
 static int begin(void **state)
 {
 	rules.user = rules.secret = rules.own_user = rules.own_secret = NULL;
-	login = login_new(&rules);
+	login = target_login_new(&rules);
 	request = (struct pdu){.opcode = LOGIN_REQUEST,
 			       .immediate = true,
 			       .isid = {0x80, 1, 2, 3, 4, 5},
@@ -48,7 +48,7 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	login_free(login);
+	target_login_free(login);
 	return 0;
 }
 
@@ -60,11 +60,11 @@ static void need_chap(void)
 	rules.own_secret = "the secret of bob";
 }
 
-static enum login_result say_bytes(uint8_t flags, const void *list, size_t len)
+static enum target_login_result say_bytes(uint8_t flags, const void *list, size_t len)
 {
 	request.flags = flags;
 	request.data_len = (uint32_t)len;
-	return login_take(login, &request, list, &response);
+	return target_login_receive(login, &request, list, &response);
 }
 
 #define SAY(flags, list) say_bytes(flags, list, sizeof(list) - 1)
@@ -91,7 +91,7 @@ static const char *answer(const char *key)
 static void a_login_in_one_step(void **state)
 {
 	assert_int_equal(SAY(GO(OP, FULL), NORMAL "InitialR2T=No\0Foo=1\0"), LOGIN_AGREED);
-	assert_int_equal(login_finish(login, LOGIN_OK, 5, &response), LOGIN_AGREED);
+	assert_int_equal(target_login_finish(login, LOGIN_OK, 5, &response), LOGIN_AGREED);
 	assert_int_equal(status(), LOGIN_OK);
 	assert_int_equal(response.tsih, 5);
 	assert_int_equal(response.itt, 77);
@@ -148,7 +148,8 @@ static void discovery_needs_no_target(void **state)
 static void no_session_is_said_with_its_status(void **state)
 {
 	assert_int_equal(SAY(GO(OP, FULL), NORMAL), LOGIN_AGREED);
-	assert_int_equal(login_finish(login, LOGIN_NO_RESOURCES, 0, &response), LOGIN_REFUSED);
+	assert_int_equal(target_login_finish(login, LOGIN_NO_RESOURCES, 0, &response),
+			 LOGIN_REFUSED);
 	assert_int_equal(status(), LOGIN_NO_RESOURCES);
 	assert_int_equal(login->out.len, 0);
 }
@@ -250,22 +251,22 @@ static size_t challenged(const char *algorithms, uint8_t *id, uint8_t challenge[
 	n = snprintf(list, sizeof(list), "CHAP_A=%s", algorithms);
 	assert_int_equal(say_bytes(STAY(SEC), list, (size_t)n + 1), LOGIN_GOES_ON);
 	*id = (uint8_t)atoi(answer("CHAP_I"));
-	n = text_binary(answer("CHAP_C"), challenge, 64);
+	n = iscsi_text_binary(answer("CHAP_C"), challenge, 64);
 	assert_int_equal(n, CHAP_CHALLENGE_LEN);
 	return (size_t)n;
 }
 
 /* The last one. more: keys with it, or NULL. */
-static enum login_result respond(enum chap_algorithm a, const char *name, const char *secret,
-				 const char *more)
+static enum target_login_result respond(enum chap_algorithm a, const char *name, const char *secret,
+					const char *more)
 {
 	uint8_t id, challenge[64], digest[CHAP_MAX_DIGEST];
 	size_t len = challenged(a == CHAP_MD5 ? "5" : "5,7", &id, challenge);
 	char hex[80], list[1024];
 	int n;
 
-	assert_int_equal(chap_respond(a, id, secret, challenge, len, digest), 0);
-	text_hex(digest, chap_digest_len(a), hex);
+	assert_int_equal(iscsi_chap_respond(a, id, secret, challenge, len, digest), 0);
+	iscsi_text_hex(digest, iscsi_chap_digest_len(a), hex);
 	n = snprintf(list, sizeof(list), "CHAP_N=%s%cCHAP_R=%s%c%s", name, 0, hex, 0,
 		     more ? more : "");
 	return say_bytes(GO(SEC, OP), list, (size_t)n + 1);
@@ -331,18 +332,18 @@ static void the_target_proves_itself_when_asked(void **state)
 
 	need_chap();
 	challenged("7", &id, challenge);
-	assert_int_equal(
-		chap_respond(CHAP_SHA256, id, rules.secret, challenge, CHAP_CHALLENGE_LEN, digest),
-		0);
-	text_hex(digest, 32, hex);
+	assert_int_equal(iscsi_chap_respond(CHAP_SHA256, id, rules.secret, challenge,
+					    CHAP_CHALLENGE_LEN, digest),
+			 0);
+	iscsi_text_hex(digest, 32, hex);
 	n = snprintf(list, sizeof(list), "CHAP_N=alice%cCHAP_R=%s%c", 0, hex, 0);
 	memcpy(list + n, asked, sizeof(asked));
 	assert_int_equal(say_bytes(GO(SEC, OP), list, (size_t)n + sizeof(asked)), LOGIN_GOES_ON);
 	assert_string_equal(answer("CHAP_N"), "bob");
-	assert_int_equal(text_binary(answer("CHAP_R"), theirs, sizeof(theirs)), 32);
-	n = text_binary(asked + 9 + 7, challenge, sizeof(challenge));
+	assert_int_equal(iscsi_text_binary(answer("CHAP_R"), theirs, sizeof(theirs)), 32);
+	n = iscsi_text_binary(asked + 9 + 7, challenge, sizeof(challenge));
 	assert_int_equal(n, 16);
-	assert_true(chap_verify(CHAP_SHA256, 9, rules.own_secret, challenge, 16, theirs, 32));
+	assert_true(iscsi_chap_verify(CHAP_SHA256, 9, rules.own_secret, challenge, 16, theirs, 32));
 }
 
 /* Our own challenge, sent back for us to answer. */
@@ -354,11 +355,11 @@ static void a_reflected_challenge_is_refused(void **state)
 
 	need_chap();
 	challenged("7", &id, challenge);
-	assert_int_equal(
-		chap_respond(CHAP_SHA256, id, rules.secret, challenge, CHAP_CHALLENGE_LEN, digest),
-		0);
-	text_hex(digest, 32, hex);
-	text_hex(challenge, CHAP_CHALLENGE_LEN, back);
+	assert_int_equal(iscsi_chap_respond(CHAP_SHA256, id, rules.secret, challenge,
+					    CHAP_CHALLENGE_LEN, digest),
+			 0);
+	iscsi_text_hex(digest, 32, hex);
+	iscsi_text_hex(challenge, CHAP_CHALLENGE_LEN, back);
 	n = snprintf(list, sizeof(list), "CHAP_N=alice%cCHAP_R=%s%cCHAP_I=%u%cCHAP_C=%s", 0, hex, 0,
 		     id, 0, back);
 	assert_int_equal(say_bytes(GO(SEC, OP), list, (size_t)n + 1), LOGIN_REFUSED);
@@ -381,7 +382,7 @@ static void noise_is_no_login(void **state)
 					 "InitialR2T=No",   "CHAP_R=0b!",   "AuthMethod=None"};
 
 	for (unsigned long i = 0; i < scaled(300); i++) {
-		enum login_result rc = LOGIN_GOES_ON;
+		enum target_login_result rc = LOGIN_GOES_ON;
 
 		end(NULL);
 		begin(NULL);

@@ -38,7 +38,7 @@ struct room {
 	char folder[64], file[96], store[96], part[128];
 	struct units *u;
 	struct lun *l;
-	struct buffer *b[MANY]; /* some of its memory */
+	struct units_buffer *b[MANY]; /* some of its memory */
 	int n_b;
 };
 
@@ -55,7 +55,7 @@ static bool on_disk;
 static int open_room(void **state)
 {
 	struct room *r = calloc(1, sizeof(*r));
-	struct buffer *b;
+	struct units_buffer *b;
 
 	assert_non_null(r);
 	snprintf(r->folder, sizeof(r->folder), "%s/stag-lun-XXXXXX",
@@ -566,12 +566,12 @@ static void memory_may_be_taken_away(void **state)
 	assert_int_equal(truncate(r->file, (off_t)(4 * MIB)), 0);
 	memset(at, 2, 8192);
 	assert_int_equal(lun_return(&d.io), -EIO);
-	lun_suspect(&read.io);
+	lun_check_mapping(&read.io);
 	assert_int_equal(lun_return(&read.io), 0);
 	assert_null(borrow(r, &d, LUN_READ, 0, 4096));
 	assert_int_equal(do_it(r, LUN_READ, 5 * MIB, r->b[0]->bytes, 4096), -EIO);
 	assert_int_equal(do_it(r, LUN_READ, 0, r->b[0]->bytes, 4096), 0);
-	assert_int_equal(lun_look(r->l), 1);
+	assert_int_equal(lun_refresh_size(r->l), 1);
 	at = borrow(r, &d, LUN_READ, 0, 4096);
 	assert_non_null(at);
 	assert_int_equal(at[4095], 1);
@@ -596,7 +596,7 @@ static void what_cannot_be_moved_is_suspect(void **state)
 	assert_true(write(fd[1], at, 4096) < 0 && errno == EFAULT);
 	close(fd[0]);
 	close(fd[1]);
-	lun_suspect(&d.io);
+	lun_check_mapping(&d.io);
 	assert_int_equal(lun_return(&d.io), 0);
 	assert_null(borrow(r, &d, LUN_READ, 6 * MIB, 4096));
 	assert_int_equal(do_it(r, LUN_READ, 6 * MIB, r->b[0]->bytes, 4096), -EIO);
@@ -610,7 +610,7 @@ static void a_truncated_file_is_an_error_and_then_smaller(void **state)
 	struct deed d;
 
 	on_file(r, 0);
-	assert_int_equal(lun_look(r->l), 0);
+	assert_int_equal(lun_refresh_size(r->l), 0);
 	assert_int_equal(truncate(r->file, (off_t)(4 * MIB)), 0);
 	assert_int_equal(do_it(r, LUN_READ, 6 * MIB, r->b[0]->bytes, 4096), -EIO);
 	assert_int_equal(do_it(r, LUN_READ, 0, r->b[0]->bytes, 4096), 0);
@@ -618,7 +618,7 @@ static void a_truncated_file_is_an_error_and_then_smaller(void **state)
 	begin(r, &d, LUN_READ, 4 * MIB - 5 * 4096 - 512, UNITS_BUFFER);
 	assert_int_equal(end(r, &d), -EIO);
 	assert_int_equal(d.io.where, 5 * 4096 + 512);
-	assert_int_equal(lun_look(r->l), 1);
+	assert_int_equal(lun_refresh_size(r->l), 1);
 	assert_int_equal(lun_facts(r->l)->size, 4 * MIB);
 }
 
@@ -651,7 +651,7 @@ static void a_file_may_grow(void **state)
 
 	on_file(r, 0);
 	assert_int_equal(truncate(r->file, (off_t)(12 * MIB)), 0);
-	assert_int_equal(lun_look(r->l), 1);
+	assert_int_equal(lun_refresh_size(r->l), 1);
 	assert_int_equal(lun_facts(r->l)->size, 12 * MIB);
 	dice_fill(r->b[0]->bytes, 4096);
 	assert_int_equal(do_it(r, LUN_WRITE, 12 * MIB - 4096, r->b[0]->bytes, 4096), 0);
@@ -708,7 +708,7 @@ static void a_partition_may_grow(void **state)
 	assert_int_equal(stag_store_find(store, "part", &p), 0);
 	p.size = 12 * MIB;
 	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_SIZE), 0);
-	assert_int_equal(lun_look(r->l), 1);
+	assert_int_equal(lun_refresh_size(r->l), 1);
 	assert_int_equal(lun_facts(r->l)->size, 12 * MIB);
 	assert_int_equal(do_it(r, LUN_WRITE, 12 * MIB - 4096, r->b[0]->bytes, 4096), 0);
 	stag_store_close(store);
@@ -736,7 +736,7 @@ static void a_partition_may_go(void **state)
 			gone |= rc == -ENODEV;
 		}
 	}
-	assert_int_equal(lun_look(r->l), -ENODEV);
+	assert_int_equal(lun_refresh_size(r->l), -ENODEV);
 	assert_int_equal(do_it(r, LUN_READ, 0, r->b[0]->bytes, 4096), -ENODEV);
 	stag_store_close(store);
 }
@@ -751,7 +751,7 @@ static void note_call(void *arg)
 static void who_got_no_buffer_hears_of_the_next(void **state)
 {
 	struct room *r = *state;
-	struct buffer *b, *last = NULL;
+	struct units_buffer *b, *last = NULL;
 	int calls = 0;
 
 	units_on_buffer(r->u, note_call, &calls);

@@ -31,11 +31,11 @@ static void what_is_read_is_written(void **state)
 
 		dice_fill(bhs, sizeof(bhs));
 		bhs[0] = opcodes[i % N_OPCODES] | (bhs[0] & 0x40);
-		assert_int_equal(pdu_decode(bhs, &p), 0);
-		pdu_encode(&p, out);
-		assert_int_equal(pdu_decode(out, &q), 0);
+		assert_int_equal(iscsi_pdu_decode(bhs, &p), 0);
+		iscsi_pdu_encode(&p, out);
+		assert_int_equal(iscsi_pdu_decode(out, &q), 0);
 		assert_memory_equal(&p, &q, sizeof(p));
-		pdu_encode(&q, again);
+		iscsi_pdu_encode(&q, again);
 		assert_memory_equal(out, again, sizeof(out));
 		assert_memory_equal(out, bhs, 2);
 		assert_memory_equal(out + 4, bhs + 4, 4); /* lengths */
@@ -49,16 +49,16 @@ static void unknown_opcodes_are_refused(void **state)
 	for (unsigned int op = 0; op < 0x40; op++) {
 		uint8_t bhs[BHS_LEN] = {(uint8_t)op};
 		struct pdu p;
-		int rc = pdu_decode(bhs, &p);
+		int rc = iscsi_pdu_decode(bhs, &p);
 
 		known += rc == 0;
 		assert_true(rc == 0 || rc == -EPROTO);
 		assert_int_equal(p.opcode, op);
 	}
 	assert_int_equal(known, N_OPCODES);
-	assert_false(pdu_from_initiator(NOP_IN));
-	assert_false(pdu_from_initiator(0x1c));
-	assert_true(pdu_from_initiator(SNACK_REQUEST));
+	assert_false(iscsi_pdu_from_initiator(NOP_IN));
+	assert_false(iscsi_pdu_from_initiator(0x1c));
+	assert_true(iscsi_pdu_from_initiator(SNACK_REQUEST));
 }
 
 /* RFC 7143 §11.3: the offsets of a command. */
@@ -69,7 +69,7 @@ static void a_command_is_where_the_rfc_puts_it(void **state)
 				      0x2a, 0,	  0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0x77};
 	struct pdu p;
 
-	assert_int_equal(pdu_decode(bhs, &p), 0);
+	assert_int_equal(iscsi_pdu_decode(bhs, &p), 0);
 	assert_int_equal(p.opcode, SCSI_COMMAND);
 	assert_true(p.immediate);
 	assert_true(p.flags & PDU_FINAL);
@@ -96,7 +96,7 @@ static void a_login_response_is_where_the_rfc_puts_it(void **state)
 			.status_detail = 3};
 	uint8_t bhs[BHS_LEN];
 
-	pdu_encode(&p, bhs);
+	iscsi_pdu_encode(&p, bhs);
 	assert_int_equal(bhs[0], 0x23);
 	assert_int_equal(bhs[1], 0x87);
 	assert_memory_equal(bhs + 8, "\x80\1\2\3\4\5\x12\x34", 8);
@@ -113,14 +113,14 @@ static void additional_headers_are_found(void **state)
 	struct ahs a;
 	uint32_t at = 0;
 
-	assert_int_equal(ahs_next(all, sizeof(all), &at, &a), 1);
+	assert_int_equal(iscsi_ahs_next(all, sizeof(all), &at, &a), 1);
 	assert_int_equal(a.type, AHS_CDB);
 	assert_int_equal(a.len, 5);
 	assert_memory_equal(a.bytes, "abcde", 5);
-	assert_int_equal(ahs_next(all, sizeof(all), &at, &a), 1);
+	assert_int_equal(iscsi_ahs_next(all, sizeof(all), &at, &a), 1);
 	assert_int_equal(a.type, AHS_READ_LENGTH);
 	assert_int_equal(a.len, 4);
-	assert_int_equal(ahs_next(all, sizeof(all), &at, &a), 0);
+	assert_int_equal(iscsi_ahs_next(all, sizeof(all), &at, &a), 0);
 }
 
 static void additional_headers_that_run_over_are_refused(void **state)
@@ -133,7 +133,7 @@ static void additional_headers_that_run_over_are_refused(void **state)
 
 			dice_fill(all, sizeof(all));
 			all[0] = 0;
-			while (ahs_next(all, len, &at, &a) > 0) {
+			while (iscsi_ahs_next(all, len, &at, &a) > 0) {
 				assert_true(a.bytes >= all);
 				assert_true(a.bytes + a.len <= all + len);
 			}

@@ -157,13 +157,13 @@ static uint32_t write_body(struct guest *g, const struct iser *lent, struct pdu 
 	uint32_t head = g->one_shot ? 0 : ISER_LEN;
 
 	if (head)
-		iser_encode(lent, g->memory);
+		iscsi_iser_encode(lent, g->memory);
 	p->data_len = len;
-	pdu_encode(p, g->memory + head);
-	memset(g->memory + head + BHS_LEN, 0, len + pdu_pad(len));
+	iscsi_pdu_encode(p, g->memory + head);
+	memset(g->memory + head + BHS_LEN, 0, len + iscsi_pdu_pad(len));
 	if (len)
 		memcpy(g->memory + head + BHS_LEN, data, len);
-	return head + BHS_LEN + len + pdu_pad(len);
+	return head + BHS_LEN + len + iscsi_pdu_pad(len);
 }
 
 static void say(struct guest *g, struct pdu *p, const void *data, uint32_t len)
@@ -180,7 +180,7 @@ static void hear(struct guest *g)
 	assert_int_equal(rdma_get_recv_comp(g->id, &g->wc), 1);
 	assert_int_equal(g->wc.status, IBV_WC_SUCCESS);
 	body = (uint8_t *)(uintptr_t)g->wc.wr_id;
-	assert_int_equal(pdu_decode(body + (g->one_shot ? 0 : ISER_LEN), &g->in), 0);
+	assert_int_equal(iscsi_pdu_decode(body + (g->one_shot ? 0 : ISER_LEN), &g->in), 0);
 	post_receive(g, (unsigned int)((body - g->memory) / BODY - 1));
 }
 

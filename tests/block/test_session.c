@@ -221,7 +221,7 @@ static void bytes_may_come_one_by_one(void **state)
 	use_digests();
 	p.cmd_sn = peer.cmd_sn++;
 	p.data_len = 512;
-	pdu_encode(&p, bytes);
+	iscsi_pdu_encode(&p, bytes);
 	crc32c_put(bytes + 48, crc32c_update(CRC32C_INIT, bytes, 48));
 	memcpy(bytes + 52, want, 512);
 	crc32c_put(bytes + 564, crc32c_update(CRC32C_INIT, want, 512));
@@ -670,7 +670,7 @@ static void a_connection_may_be_lost_anywhere(void **state)
 			peer_connect(&peer, target);
 		peer_login(&peer);
 		p.cmd_sn = peer.cmd_sn;
-		pdu_encode(&p, bytes);
+		iscsi_pdu_encode(&p, bytes);
 		memcpy(bytes + BHS_LEN, want, 1024);
 		peer_say_bytes(&peer, bytes, cut);
 		target_step(target, 0);
@@ -751,7 +751,7 @@ static void a_connection_takes_the_place_of_its_like(void **state)
 	uint16_t tsih;
 
 	peer_login(&peer);
-	tsih = list_entry(target->sessions.next, struct session, link)->tsih;
+	tsih = list_entry(target->sessions.next, struct target_session, link)->tsih;
 	log_in_again((uint16_t)(tsih + 1), 0, peer.isid[5]);
 	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_NO_SESSION);
 	peer_close(&other);
@@ -802,17 +802,17 @@ static void a_login_takes_its_time_not_for_ever(void **state)
 /* Its data may be on its way for a while: the tag is the initiator's again, all the same. */
 static void a_tag_is_free_with_its_answer(void **state)
 {
-	struct task old = {.itt = 7, .responded = true}, new = {.itt = 7},
-		    neighbour = {.itt = 7 + TASK_BUCKETS};
-	struct session s;
+	struct target_task old = {.itt = 7, .responded = true}, new = {.itt = 7},
+			   neighbour = {.itt = 7 + TASK_BUCKETS};
+	struct target_session s;
 	struct list *bucket = &s.buckets[7 % TASK_BUCKETS];
 
 	list_init(bucket);
 	list_add_tail(bucket, &old.link);
 	list_add_tail(bucket, &neighbour.link);
-	assert_null(session_find(&s, 7));
+	assert_null(target_session_find(&s, 7));
 	list_add_tail(bucket, &new.link);
-	assert_ptr_equal(session_find(&s, 7), &new);
+	assert_ptr_equal(target_session_find(&s, 7), &new);
 }
 
 int main(void)

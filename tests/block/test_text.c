@@ -18,7 +18,7 @@
 static struct text_in in;
 static struct text_out out;
 
-#define COLLECT(words) assert_int_equal(text_collect(&in, words, sizeof(words) - 1), 0)
+#define COLLECT(words) assert_int_equal(iscsi_text_collect(&in, words, sizeof(words) - 1), 0)
 
 static int reset(void **state)
 {
@@ -31,7 +31,7 @@ static void expect_pair(uint32_t *at, const char *key, const char *value)
 {
 	const char *k, *v;
 
-	assert_int_equal(text_next(&in, at, &k, &v), 1);
+	assert_int_equal(iscsi_text_next(&in, at, &k, &v), 1);
 	assert_string_equal(k, key);
 	assert_string_equal(v, value);
 }
@@ -48,7 +48,7 @@ static void a_list_is_taken_apart(void **state)
 	expect_pair(&at, "B", "");
 	expect_pair(&at, "C", "x=y");
 	expect_pair(&at, "D", "no end");
-	assert_int_equal(text_next(&in, &at, &k, &v), 0);
+	assert_int_equal(iscsi_text_next(&in, &at, &k, &v), 0);
 }
 
 /* RFC 7143 §6.2: a pair may lie in two PDUs. */
@@ -57,7 +57,7 @@ static void a_list_goes_on_in_the_next_pdu(void **state)
 	uint32_t at = 0;
 
 	COLLECT("InitiatorName=iqn.20");
-	assert_int_equal(text_collect(&in, NULL, 0), 0);
+	assert_int_equal(iscsi_text_collect(&in, NULL, 0), 0);
 	COLLECT("26-01.x:i\0Sess");
 	COLLECT("ionType=Discovery");
 	expect_pair(&at, "InitiatorName", "iqn.2026-01.x:i");
@@ -75,8 +75,8 @@ static void what_is_no_pair_is_refused(void **state)
 		uint32_t at = 0;
 
 		in.len = 0;
-		assert_int_equal(text_collect(&in, wrong[i], (uint32_t)strlen(wrong[i])), 0);
-		assert_int_equal(text_next(&in, &at, &k, &v), -EPROTO);
+		assert_int_equal(iscsi_text_collect(&in, wrong[i], (uint32_t)strlen(wrong[i])), 0);
+		assert_int_equal(iscsi_text_next(&in, &at, &k, &v), -EPROTO);
 	}
 }
 
@@ -86,12 +86,12 @@ static void too_long_a_list_is_refused(void **state)
 	unsigned int n = 0;
 
 	memset(much, 'a', sizeof(much));
-	while (text_collect(&in, much, sizeof(much)) == 0)
+	while (iscsi_text_collect(&in, much, sizeof(much)) == 0)
 		n++;
 	assert_int_equal(n, TEXT_MAX / sizeof(much));
-	assert_int_equal(text_collect(&in, much, UINT32_MAX), -EMSGSIZE);
+	assert_int_equal(iscsi_text_collect(&in, much, UINT32_MAX), -EMSGSIZE);
 	for (n = 0; !out.full && n < 100000; n++)
-		text_add(&out, "Key", "a value");
+		iscsi_text_add(&out, "Key", "a value");
 	assert_true(out.full);
 	assert_true(out.len <= sizeof(out.bytes));
 }
@@ -102,39 +102,41 @@ static void values_are_read(void **state)
 	uint64_t n;
 	bool yes;
 
-	assert_true(text_number("262144", &n) && n == 262144);
-	assert_true(text_number("0x1F", &n) && n == 31);
-	assert_false(text_number("", &n) || text_number("0x", &n) || text_number("-1", &n) ||
-		     text_number("12k", &n) || text_number("1f", &n));
-	assert_false(text_number("99999999999999999999999", &n));
-	assert_true(text_bool("Yes", &yes) && yes);
-	assert_true(text_bool("No", &yes) && !yes);
-	assert_false(text_bool("yes", &yes));
-	assert_true(text_lists("None,CHAP", "CHAP") && !text_lists("None,CHAPX", "CHAP"));
-	assert_int_equal(text_binary("0x0a1B", bytes, 4), 2);
+	assert_true(iscsi_text_number("262144", &n) && n == 262144);
+	assert_true(iscsi_text_number("0x1F", &n) && n == 31);
+	assert_false(iscsi_text_number("", &n) || iscsi_text_number("0x", &n) ||
+		     iscsi_text_number("-1", &n) || iscsi_text_number("12k", &n) ||
+		     iscsi_text_number("1f", &n));
+	assert_false(iscsi_text_number("99999999999999999999999", &n));
+	assert_true(iscsi_text_bool("Yes", &yes) && yes);
+	assert_true(iscsi_text_bool("No", &yes) && !yes);
+	assert_false(iscsi_text_bool("yes", &yes));
+	assert_true(iscsi_text_list_has("None,CHAP", "CHAP") &&
+		    !iscsi_text_list_has("None,CHAPX", "CHAP"));
+	assert_int_equal(iscsi_text_binary("0x0a1B", bytes, 4), 2);
 	assert_memory_equal(bytes, "\x0a\x1b", 2);
-	assert_int_equal(text_binary("0xa1B", bytes, 4), 2);
+	assert_int_equal(iscsi_text_binary("0xa1B", bytes, 4), 2);
 	assert_memory_equal(bytes, "\x0a\x1b", 2);
-	assert_int_equal(text_binary("0bAQID", bytes, 4), 3);
+	assert_int_equal(iscsi_text_binary("0bAQID", bytes, 4), 3);
 	assert_memory_equal(bytes, "\1\2\3", 3);
-	assert_int_equal(text_binary("0bAQI=", bytes, 4), 2);
-	assert_int_equal(text_binary("0x0102030405", bytes, 4), -EMSGSIZE);
-	assert_int_equal(text_binary("0bAQIDBAUG", bytes, 4), -EMSGSIZE);
-	assert_int_equal(text_binary("0xzz", bytes, 4), -EINVAL);
-	assert_int_equal(text_binary("12", bytes, 4), -EINVAL);
-	assert_int_equal(text_binary("0b====", bytes, 4), -EINVAL);
+	assert_int_equal(iscsi_text_binary("0bAQI=", bytes, 4), 2);
+	assert_int_equal(iscsi_text_binary("0x0102030405", bytes, 4), -EMSGSIZE);
+	assert_int_equal(iscsi_text_binary("0bAQIDBAUG", bytes, 4), -EMSGSIZE);
+	assert_int_equal(iscsi_text_binary("0xzz", bytes, 4), -EINVAL);
+	assert_int_equal(iscsi_text_binary("12", bytes, 4), -EINVAL);
+	assert_int_equal(iscsi_text_binary("0b====", bytes, 4), -EINVAL);
 }
 
 static void names_are_names(void **state)
 {
-	assert_true(text_is_name("iqn.2026-01.com.example:a.b-c"));
-	assert_true(text_is_name("eui.02004567A425678D"));
-	assert_true(text_is_name("naa.52004567BA64678D"));
-	assert_false(text_is_name("iqn."));
-	assert_false(text_is_name("eui.0200"));
-	assert_false(text_is_name("nothing"));
-	assert_false(text_is_name("iqn.2026-01.a b"));
-	assert_false(text_is_name("iqn.2026-01.x\n"));
+	assert_true(iscsi_text_is_name("iqn.2026-01.com.example:a.b-c"));
+	assert_true(iscsi_text_is_name("eui.02004567A425678D"));
+	assert_true(iscsi_text_is_name("naa.52004567BA64678D"));
+	assert_false(iscsi_text_is_name("iqn."));
+	assert_false(iscsi_text_is_name("eui.0200"));
+	assert_false(iscsi_text_is_name("nothing"));
+	assert_false(iscsi_text_is_name("iqn.2026-01.a b"));
+	assert_false(iscsi_text_is_name("iqn.2026-01.x\n"));
 }
 
 /* ---- negotiation ------------------------------------------------------------------------ */
@@ -165,8 +167,8 @@ static void expect_answer(const char *key, const char *offer, const char *answer
 	char pair[128];
 
 	reset(NULL);
-	keys_begin(&n, &wishes);
-	assert_int_equal(keys_take(&n, key, offer, &out), KEY_ANSWERED);
+	iscsi_keys_begin(&n, &wishes);
+	assert_int_equal(iscsi_keys_receive(&n, key, offer, &out), KEY_ANSWERED);
 	if (!answer) {
 		assert_int_equal(out.len, 0);
 		return;
@@ -222,15 +224,15 @@ static void what_is_agreed_is_kept(void **state)
 {
 	struct negotiation n;
 
-	keys_begin(&n, &wishes);
+	iscsi_keys_begin(&n, &wishes);
 	assert_int_equal(n.agreed.initial_r2t, 1);
 	assert_int_equal(n.agreed.max_burst, 262144);
-	keys_take(&n, "InitialR2T", "No", &out);
-	keys_take(&n, "MaxBurstLength", "8192", &out);
-	keys_take(&n, "FirstBurstLength", "65536", &out);
-	keys_take(&n, "MaxRecvDataSegmentLength", "1024", &out);
-	keys_take(&n, "MaxOutstandingR2T", "junk", &out);
-	keys_conclude(&n);
+	iscsi_keys_receive(&n, "InitialR2T", "No", &out);
+	iscsi_keys_receive(&n, "MaxBurstLength", "8192", &out);
+	iscsi_keys_receive(&n, "FirstBurstLength", "65536", &out);
+	iscsi_keys_receive(&n, "MaxRecvDataSegmentLength", "1024", &out);
+	iscsi_keys_receive(&n, "MaxOutstandingR2T", "junk", &out);
+	iscsi_keys_conclude(&n);
 	assert_int_equal(n.agreed.initial_r2t, 0);
 	assert_int_equal(n.agreed.max_burst, 8192);
 	assert_int_equal(n.agreed.first_burst, 8192);
@@ -242,19 +244,19 @@ static void a_key_comes_once(void **state)
 {
 	struct negotiation n;
 
-	keys_begin(&n, &wishes);
-	assert_int_equal(keys_take(&n, "InitialR2T", "No", &out), KEY_ANSWERED);
-	assert_int_equal(keys_take(&n, "InitialR2T", "Yes", &out), KEY_REPEATED);
-	assert_int_equal(keys_take(&n, "X-org.example", "1", &out), KEY_UNKNOWN);
+	iscsi_keys_begin(&n, &wishes);
+	assert_int_equal(iscsi_keys_receive(&n, "InitialR2T", "No", &out), KEY_ANSWERED);
+	assert_int_equal(iscsi_keys_receive(&n, "InitialR2T", "Yes", &out), KEY_REPEATED);
+	assert_int_equal(iscsi_keys_receive(&n, "X-org.example", "1", &out), KEY_UNKNOWN);
 }
 
 static void discovery_needs_few_keys(void **state)
 {
 	struct negotiation n;
 
-	keys_begin(&n, &wishes);
+	iscsi_keys_begin(&n, &wishes);
 	n.discovery = true;
-	assert_int_equal(keys_take(&n, "MaxBurstLength", "512", &out), KEY_ANSWERED);
+	assert_int_equal(iscsi_keys_receive(&n, "MaxBurstLength", "512", &out), KEY_ANSWERED);
 	assert_string_equal(out.bytes, "MaxBurstLength=Irrelevant");
 }
 
@@ -262,10 +264,11 @@ static void after_login_little_changes(void **state)
 {
 	struct negotiation n;
 
-	keys_begin(&n, &wishes);
+	iscsi_keys_begin(&n, &wishes);
 	n.full = true;
-	assert_int_equal(keys_take(&n, "HeaderDigest", "CRC32C", &out), KEY_WRONG_TIME);
-	assert_int_equal(keys_take(&n, "MaxRecvDataSegmentLength", "512", &out), KEY_ANSWERED);
+	assert_int_equal(iscsi_keys_receive(&n, "HeaderDigest", "CRC32C", &out), KEY_WRONG_TIME);
+	assert_int_equal(iscsi_keys_receive(&n, "MaxRecvDataSegmentLength", "512", &out),
+			 KEY_ANSWERED);
 	assert_int_equal(n.agreed.peer_recv_max, 512);
 }
 
@@ -275,21 +278,21 @@ static void rdma_has_keys_of_its_own(void **state)
 	struct key_wishes rdma = wishes;
 	struct negotiation n;
 
-	keys_begin(&n, &wishes);
-	assert_int_equal(keys_take(&n, "RDMAExtensions", "Yes", &out), KEY_UNKNOWN);
+	iscsi_keys_begin(&n, &wishes);
+	assert_int_equal(iscsi_keys_receive(&n, "RDMAExtensions", "Yes", &out), KEY_UNKNOWN);
 	rdma.rdma = true;
-	keys_begin(&n, &rdma);
-	keys_take(&n, "RDMAExtensions", "Yes", &out);
-	keys_take(&n, "TargetRecvDataSegmentLength", "8192", &out);
-	keys_take(&n, "InitiatorRecvDataSegmentLength", "262144", &out);
-	keys_take(&n, "MaxOutstandingUnexpectedPDUs", "0", &out);
-	keys_take(&n, "HeaderDigest", "CRC32C,None", &out);
+	iscsi_keys_begin(&n, &rdma);
+	iscsi_keys_receive(&n, "RDMAExtensions", "Yes", &out);
+	iscsi_keys_receive(&n, "TargetRecvDataSegmentLength", "8192", &out);
+	iscsi_keys_receive(&n, "InitiatorRecvDataSegmentLength", "262144", &out);
+	iscsi_keys_receive(&n, "MaxOutstandingUnexpectedPDUs", "0", &out);
+	iscsi_keys_receive(&n, "HeaderDigest", "CRC32C,None", &out);
 	assert_int_equal(n.agreed.rdma_extensions, 1);
 	assert_int_equal(n.agreed.target_recv, 8192);
 	assert_int_equal(n.agreed.initiator_recv, 65536);
 	assert_int_equal(n.agreed.header_digest, DIGEST_NONE);
 	reset(NULL);
-	keys_declare(&n, &out);
+	iscsi_keys_declare(&n, &out);
 	assert_string_equal(out.bytes, "MaxOutstandingUnexpectedPDUs=7");
 }
 
@@ -300,10 +303,10 @@ static void a_word_that_was_not_said_is_not_answered(void **state)
 	struct negotiation n;
 
 	rdma.rdma = true;
-	keys_begin(&n, &rdma);
-	keys_take(&n, "RDMAExtensions", "Yes", &out);
+	iscsi_keys_begin(&n, &rdma);
+	iscsi_keys_receive(&n, "RDMAExtensions", "Yes", &out);
 	reset(NULL);
-	keys_declare(&n, &out);
+	iscsi_keys_declare(&n, &out);
 	assert_int_equal(out.len, 0);
 }
 
@@ -311,11 +314,11 @@ static void we_declare_once(void **state)
 {
 	struct negotiation n;
 
-	keys_begin(&n, &wishes);
-	keys_declare(&n, &out);
+	iscsi_keys_begin(&n, &wishes);
+	iscsi_keys_declare(&n, &out);
 	assert_string_equal(out.bytes, "MaxRecvDataSegmentLength=262144");
 	reset(NULL);
-	keys_declare(&n, &out);
+	iscsi_keys_declare(&n, &out);
 	assert_int_equal(out.len, 0);
 }
 

@@ -53,7 +53,7 @@ static void start(void)
 static bool has_digests(void)
 {
 	list_for_each (it, &target->sessions) {
-		const struct session *s = list_entry(it, struct session, link);
+		const struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (s->keys.header_digest || s->keys.data_digest)
 			return true;
@@ -76,9 +76,9 @@ static void listen_to(int fd)
 		struct pdu p;
 		size_t len;
 
-		CHECK(pdu_decode(heard + at, &p) == 0 && !pdu_from_initiator(p.opcode));
+		CHECK(iscsi_pdu_decode(heard + at, &p) == 0 && !iscsi_pdu_from_initiator(p.opcode));
 		CHECK(p.data_len <= UNITS_BUFFER && p.ahs_len == 0);
-		len = BHS_LEN + p.data_len + pdu_pad(p.data_len);
+		len = BHS_LEN + p.data_len + iscsi_pdu_pad(p.data_len);
 		if (heard_len - at < len)
 			break;
 		at += len;
@@ -118,9 +118,9 @@ static void log_in(int fd, unsigned int mode)
 			.cmd_sn = 1,
 			.data_len = len};
 
-	pdu_encode(&p, bytes);
+	iscsi_pdu_encode(&p, bytes);
 	memcpy(bytes + BHS_LEN, list, len);
-	say(fd, bytes, BHS_LEN + len + pdu_pad(len));
+	say(fd, bytes, BHS_LEN + len + iscsi_pdu_pad(len));
 }
 
 static void settle(void)
@@ -141,8 +141,8 @@ static void check_header(const struct iser *h)
 	uint8_t bytes[ISER_LEN];
 	struct iser again;
 
-	iser_encode(h, bytes);
-	CHECK(iser_decode(bytes, sizeof(bytes), &again) == 0);
+	iscsi_iser_encode(h, bytes);
+	CHECK(iscsi_iser_decode(bytes, sizeof(bytes), &again) == 0);
 	CHECK(again.read == h->read && again.write == h->write);
 	CHECK(!h->read || (again.read_stag == h->read_stag && again.read_base == h->read_base));
 	CHECK(!h->write ||
@@ -155,11 +155,11 @@ static void check_arrival(const struct arrival *a, const uint8_t *bytes, size_t 
 	uint32_t ahs_len, data_len, at = 0;
 	struct ahs ahs;
 
-	pdu_lengths(a->bhs, &ahs_len, &data_len);
+	iscsi_pdu_lengths(a->bhs, &ahs_len, &data_len);
 	CHECK(a->bhs + BHS_LEN == a->ahs && a->ahs + ahs_len == a->data);
 	CHECK(a->data + data_len <= bytes + len && bytes + len <= a->data + data_len + 3);
 	CHECK(!a->decoded || (a->pdu.ahs_len == ahs_len && a->pdu.data_len == data_len));
-	while (ahs_next(a->ahs, ahs_len, &at, &ahs) > 0)
+	while (iscsi_ahs_next(a->ahs, ahs_len, &at, &ahs) > 0)
 		CHECK(ahs.bytes >= a->ahs && ahs.bytes + ahs.len <= a->data);
 }
 
@@ -169,8 +169,8 @@ static void take_send(const uint8_t *bytes, size_t len, bool headed)
 	struct iser_hello hello;
 	struct arrival a;
 
-	iser_hello_read(send, len, &hello);
-	if (!iser_take_apart(send, (uint32_t)len, headed, &a)) {
+	iscsi_iser_hello_read(send, len, &hello);
+	if (!iscsi_iser_parse(send, (uint32_t)len, headed, &a)) {
 		check_arrival(&a, send, len);
 		if (headed)
 			check_header(&a.lent);
@@ -210,7 +210,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!target)
 		start();
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fd) == 0);
-	CHECK(tcp_adopt(target, fd[0]) == 0);
+	CHECK(target_tcp_adopt(target, fd[0]) == 0);
 	heard_len = 0;
 	deaf = false;
 	memory_unit.error = 0;

@@ -102,10 +102,10 @@ static void say(int fd, struct pdu *p, const void *bytes, uint32_t len)
 	p->data_len = len;
 	p->exp_cmd_sn = 1;
 	p->max_cmd_sn = 100;
-	pdu_encode(p, out);
+	iscsi_pdu_encode(p, out);
 	if (len)
 		memcpy(out + BHS_LEN, bytes, len);
-	CHECK(send(fd, out, BHS_LEN + len + pdu_pad(len), MSG_NOSIGNAL) > 0);
+	CHECK(send(fd, out, BHS_LEN + len + iscsi_pdu_pad(len), MSG_NOSIGNAL) > 0);
 }
 
 static void answer(int fd, const struct pdu *p)
@@ -141,9 +141,9 @@ static void let_in(struct stag_block *b, int fd)
 		initiator_step(b);
 		if (recv(fd, bhs, BHS_LEN, MSG_DONTWAIT | MSG_PEEK) < BHS_LEN)
 			continue;
-		CHECK(recv(fd, bhs, BHS_LEN, 0) == BHS_LEN && pdu_decode(bhs, &p) == 0);
+		CHECK(recv(fd, bhs, BHS_LEN, 0) == BHS_LEN && iscsi_pdu_decode(bhs, &p) == 0);
 		if (p.data_len)
-			CHECK(recv(fd, rest, p.data_len + pdu_pad(p.data_len), 0) > 0);
+			CHECK(recv(fd, rest, p.data_len + iscsi_pdu_pad(p.data_len), 0) > 0);
 		answer(fd, &p);
 	}
 	CHECK(b->state == INIT_LIVE);
@@ -219,36 +219,37 @@ static struct ibv_context context = {.ops = {.post_send = post_send, .post_recv 
 static struct ibv_mr region = {.lkey = 1, .rkey = 1};
 static const struct dv dv = {.advertise = advertise, .withdraw = withdraw};
 
-static int lend(struct line *l, struct lent *r)
+static int lend(struct initiator_line *l, struct initiator_region *r)
 {
 	r->mr = &region;
 	return 0;
 }
 
-static int poll_nothing(struct line *l)
+static int poll_nothing(struct initiator_line *l)
 {
 	return 0;
 }
 
-static void end_line(struct line *l)
+static void end_line(struct initiator_line *l)
 {
-	struct verbs_line *v = to_verbs_line(l);
+	struct initiator_verbs_line *v = to_verbs_line(l);
 
 	for (uint32_t i = 0; i < v->n_cmds; i++)
-		lend_end(v, &v->loans[i]);
+		initiator_lend_end(v, &v->loans[i]);
 	free(v->id);
 	free(v->loans);
 	free(v->memory);
 	free(v);
 }
 
-static struct verbs_line *make_line(struct stag_block *b, const struct line_ops *ops, bool one_shot)
+static struct initiator_verbs_line *make_line(struct stag_block *b,
+					      const struct initiator_line_ops *ops, bool one_shot)
 {
 	static struct ibv_qp qp = {.context = &context};
-	struct verbs_line *v = calloc(1, sizeof(*v));
+	struct initiator_verbs_line *v = calloc(1, sizeof(*v));
 
 	CHECK(v);
-	v->line = (struct line){.ops = ops, .b = b};
+	v->line = (struct initiator_line){.ops = ops, .b = b};
 	v->stage = VERBS_UP;
 	v->dv = &dv;
 	v->one_shot = one_shot;
@@ -265,9 +266,10 @@ static struct verbs_line *make_line(struct stag_block *b, const struct line_ops 
 	return v;
 }
 
-static struct verbs_line *enter(struct stag_block *b, const struct line_ops *ops, bool one_shot)
+static struct initiator_verbs_line *enter(struct stag_block *b,
+					  const struct initiator_line_ops *ops, bool one_shot)
 {
-	struct verbs_line *v = make_line(b, ops, one_shot);
+	struct initiator_verbs_line *v = make_line(b, ops, one_shot);
 
 	b->line = &v->line;
 	b->state = INIT_LIVE;
@@ -285,9 +287,10 @@ static struct verbs_line *enter(struct stag_block *b, const struct line_ops *ops
 	return v;
 }
 
-static void make_up(const struct verbs_line *v, unsigned int how, uint32_t len, struct ibv_wc *wc)
+static void make_up(const struct initiator_verbs_line *v, unsigned int how, uint32_t len,
+		    struct ibv_wc *wc)
 {
-	const struct loan *l = &v->loans[how >> 2 & 3];
+	const struct initiator_loan *l = &v->loans[how >> 2 & 3];
 
 	*wc = (struct ibv_wc){.byte_len = len};
 	if (how & 1)
@@ -299,8 +302,8 @@ static void make_up(const struct verbs_line *v, unsigned int how, uint32_t len, 
 void fuzz_initiator_verbs(struct input *in, int one_shot)
 {
 	struct stag_block *b = make(9);
-	struct line_ops ops = one_shot ? one_shot_line : iser_line;
-	struct verbs_line *v;
+	struct initiator_line_ops ops = one_shot ? initiator_one_shot_line : initiator_iser_line;
+	struct initiator_verbs_line *v;
 	int rc = 0;
 
 	ops.poll = poll_nothing;
@@ -316,11 +319,11 @@ void fuzz_initiator_verbs(struct input *in, int one_shot)
 		struct ibv_wc wc;
 
 		len = len < in->len ? len : (uint32_t)in->len;
-		memcpy(verbs_body(v, VERBS_RECEIVE, 0), in->p, len);
+		memcpy(initiator_verbs_body(v, VERBS_RECEIVE, 0), in->p, len);
 		in->p += len;
 		in->len -= len;
 		make_up(v, how, len, &wc);
-		rc = verbs_received(v, 0, &wc);
+		rc = initiator_verbs_received(v, 0, &wc);
 		v->n_again = 0;
 		v->n_free_controls = VERBS_CONTROLS; /* what was sent is done */
 		if (rc == 0)

@@ -21,11 +21,11 @@
 
 static const char *const deeds[] = {"nothing", "ABORT TASK", "LOGICAL UNIT RESET"};
 
-static int request(struct stag_block *b, enum abort_step step, const struct cmd *c)
+static int request(struct stag_block *b, enum abort_step step, const struct initiator_cmd *c)
 {
 	struct pdu p = {.opcode = TASK_REQUEST,
 			.flags = PDU_FINAL | (step == ABORT_TASK ? TMF_ABORT_TASK : TMF_LUN_RESET),
-			.lun = io_lun(b),
+			.lun = initiator_io_lun(b),
 			.itt = FIRST_TAG | (b->aborts++ & TAGS),
 			.ref_tag = step == ABORT_TASK ? c->itt : TAG_NONE,
 			.ref_cmd_sn = step == ABORT_TASK ? c->cmd_sn : 0};
@@ -41,18 +41,18 @@ static int request(struct stag_block *b, enum abort_step step, const struct cmd 
 
 static int give_up(struct stag_block *b)
 {
-	struct cmd *c = initiator_find(b, b->abort_itt);
+	struct initiator_cmd *c = initiator_find(b, b->abort_itt);
 
 	b->abort_step = ABORT_NONE;
 	if (c && c->request)
-		io_aborted(b, c, ETIMEDOUT);
+		initiator_io_aborted(b, c, ETIMEDOUT);
 	return block_fail(ETIMEDOUT, "%s: a command takes too long, and is not to be aborted",
 			  b->url.target);
 }
 
 static int escalate(struct stag_block *b)
 {
-	struct cmd *c = initiator_find(b, b->abort_itt);
+	struct initiator_cmd *c = initiator_find(b, b->abort_itt);
 
 	if (!c) { /* it was answered meanwhile */
 		b->abort_step = ABORT_NONE;
@@ -61,14 +61,16 @@ static int escalate(struct stag_block *b)
 	return b->abort_step == ABORT_TASK ? request(b, ABORT_UNIT, c) : give_up(b);
 }
 
-static struct cmd *oldest(const struct stag_block *b)
+static struct initiator_cmd *oldest(const struct stag_block *b)
 {
-	return list_empty(&b->under_way) ? NULL : list_entry(b->under_way.next, struct cmd, link);
+	return list_empty(&b->under_way)
+		       ? NULL
+		       : list_entry(b->under_way.next, struct initiator_cmd, link);
 }
 
-int abort_watch(struct stag_block *b)
+int initiator_abort_tick(struct stag_block *b)
 {
-	const struct cmd *c = oldest(b);
+	const struct initiator_cmd *c = oldest(b);
 
 	if (b->abort_step != ABORT_NONE)
 		return b->now >= b->abort_end ? escalate(b) : 0;
@@ -77,9 +79,9 @@ int abort_watch(struct stag_block *b)
 	return request(b, ABORT_TASK, c);
 }
 
-uint64_t abort_alarm(const struct stag_block *b)
+uint64_t initiator_abort_alarm(const struct stag_block *b)
 {
-	const struct cmd *c = oldest(b);
+	const struct initiator_cmd *c = oldest(b);
 
 	if (b->abort_step != ABORT_NONE)
 		return b->abort_end;
@@ -89,19 +91,19 @@ uint64_t abort_alarm(const struct stag_block *b)
 /* A response to the command would have come before this one: the target has let go of it. */
 static int let_go(struct stag_block *b, enum abort_step step)
 {
-	struct cmd *c = initiator_find(b, b->abort_itt);
+	struct initiator_cmd *c = initiator_find(b, b->abort_itt);
 	bool probes = c && !c->request;
 
 	b->abort_step = ABORT_NONE;
 	if (c && !probes)
-		io_aborted(b, c, ETIMEDOUT);
+		initiator_io_aborted(b, c, ETIMEDOUT);
 	if (step == ABORT_TASK)
 		return probes ? -ETIMEDOUT : 0;
-	io_lost(b);
-	return probe_again(b);
+	initiator_io_requeue(b);
+	return initiator_probe_resume(b);
 }
 
-int abort_response(struct stag_block *b, const struct pdu *p)
+int initiator_abort_response(struct stag_block *b, const struct pdu *p)
 {
 	if (b->abort_step == ABORT_NONE || p->itt != b->abort_tag)
 		return 0; /* it came too late */

@@ -46,10 +46,10 @@ STAG_EXPORT int stag_block_query(struct stag_block *b, struct stag_block_info *i
 	return 0;
 }
 
-static struct lent *find_lent(struct stag_block *b, const void *addr)
+static struct initiator_region *find_lent(struct stag_block *b, const void *addr)
 {
 	list_for_each (it, &b->lent) {
-		struct lent *l = list_entry(it, struct lent, link);
+		struct initiator_region *l = list_entry(it, struct initiator_region, link);
 
 		if (l->addr == addr)
 			return l;
@@ -59,7 +59,7 @@ static struct lent *find_lent(struct stag_block *b, const void *addr)
 
 STAG_EXPORT int stag_block_lend(struct stag_block *b, void *addr, size_t length)
 {
-	struct lent *l;
+	struct initiator_region *l;
 	int rc;
 
 	if (!addr || !length)
@@ -69,7 +69,7 @@ STAG_EXPORT int stag_block_lend(struct stag_block *b, void *addr, size_t length)
 	l = malloc(sizeof(*l));
 	if (!l)
 		return ENOMEM;
-	*l = (struct lent){.addr = addr, .length = length};
+	*l = (struct initiator_region){.addr = addr, .length = length};
 	rc = b->line && b->line->ops->lend ? b->line->ops->lend(b->line, l) : 0;
 	if (rc != 0) {
 		free(l);
@@ -79,7 +79,7 @@ STAG_EXPORT int stag_block_lend(struct stag_block *b, void *addr, size_t length)
 	return 0;
 }
 
-static bool request_uses(const struct request *r, const struct lent *l)
+static bool request_uses(const struct initiator_request *r, const struct initiator_region *l)
 {
 	for (int i = 0; r && i < r->n_iov; i++) {
 		const uint8_t *at = r->iov[i].iov_base;
@@ -92,7 +92,7 @@ static bool request_uses(const struct request *r, const struct lent *l)
 
 STAG_EXPORT int stag_block_unlend(struct stag_block *b, void *addr)
 {
-	struct lent *l = find_lent(b, addr);
+	struct initiator_region *l = find_lent(b, addr);
 
 	if (!l)
 		return ENOENT;
@@ -100,7 +100,7 @@ STAG_EXPORT int stag_block_unlend(struct stag_block *b, void *addr)
 		if (request_uses(b->cmds[i].request, l))
 			return EBUSY;
 	list_for_each (it, &b->queue)
-		if (request_uses(list_entry(it, struct request, link), l))
+		if (request_uses(list_entry(it, struct initiator_request, link), l))
 			return EBUSY;
 	if (b->line && b->line->ops->unlend)
 		b->line->ops->unlend(b->line, l);
@@ -116,9 +116,9 @@ STAG_EXPORT int stag_block_submit(struct stag_block *b, const struct stag_block_
 
 	if (b->state == INIT_GONE)
 		return -block_fail(ENODEV, "%s", b->words);
-	rc = io_check(b, io);
+	rc = initiator_io_check(b, io);
 	if (rc == 0)
-		rc = io_queue(b, io);
+		rc = initiator_io_queue(b, io);
 	if (rc == 0 && b->num_under_way == 0)
 		initiator_start(b);
 	return -rc;
@@ -129,7 +129,8 @@ static int deliver(struct stag_block *b, struct stag_block_done *done, int n)
 	int given = 0;
 
 	while (given < n && !list_empty(&b->done)) {
-		struct request *r = list_entry(b->done.next, struct request, link);
+		struct initiator_request *r =
+			list_entry(b->done.next, struct initiator_request, link);
 
 		done[given++] = (struct stag_block_done){r->user, r->error, r->sense};
 		list_del(&r->link);
@@ -180,7 +181,7 @@ STAG_EXPORT int stag_block_fd(struct stag_block *b)
 static int take_own(struct stag_block *b, const void *mark, int *error)
 {
 	list_for_each (it, &b->done) {
-		struct request *r = list_entry(it, struct request, link);
+		struct initiator_request *r = list_entry(it, struct initiator_request, link);
 
 		if (r->user != mark)
 			continue;

@@ -25,7 +25,8 @@
 #define LOGOUT_NS  NS_PER_S
 #define LOGOUT_TAG 0x80000003u
 
-int initiator_resolve(const char *host, const char *port, struct place *to, unsigned int max)
+int initiator_resolve(const char *host, const char *port, struct initiator_address *to,
+		      unsigned int max)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *list;
 	unsigned int n = 0;
@@ -82,8 +83,8 @@ static int check_secrets(const struct stag_block *b)
 
 static void choose_lines(struct stag_block *b)
 {
-	static const struct line_ops *const all[NUM_LINES] = {&one_shot_line, &iser_line,
-							      &tcp_line};
+	static const struct initiator_line_ops *const all[NUM_LINES] = {
+		&initiator_one_shot_line, &initiator_iser_line, &initiator_tcp_line};
 	unsigned int n = 0;
 
 	for (unsigned int i = 0; i < NUM_LINES; i++)
@@ -115,7 +116,7 @@ static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
 	b->data_digest = a->data_digest;
 	make_name(b->initiator, sizeof(b->initiator));
 	rc = take_word(b->initiator, sizeof(b->initiator), a->initiator);
-	if (rc == 0 && !text_is_name(b->initiator))
+	if (rc == 0 && !iscsi_text_is_name(b->initiator))
 		rc = block_fail(EINVAL, "'%s' is no initiator's name", b->initiator);
 	if (rc == 0)
 		rc = take_word(b->url.user, WORD_MAX, a->user);
@@ -185,7 +186,7 @@ int initiator_create(const char *url, bool whole, const struct stag_block_attr *
 	b->epoll = b->timer = -1;
 	b->discovery = !whole;
 	make_isid(b);
-	rc = url_parse(url, whole, &b->url);
+	rc = initiator_url_parse(url, whole, &b->url);
 	if (rc == 0)
 		rc = take_attr(b, attr ? attr : &plain);
 	if (rc == 0)
@@ -211,13 +212,13 @@ void initiator_destroy(struct stag_block *b)
 		b->line->ops->close(b->line);
 	b->line = NULL;
 	if (b->cmds) {
-		io_lost(b);
-		io_fail_all(b, ECANCELED);
+		initiator_io_requeue(b);
+		initiator_io_fail_all(b, ECANCELED);
 	}
-	io_drop(b);
+	initiator_io_free_all(b);
 	list_for_each_safe (it, &b->lent) {
 		list_del(it);
-		free(list_entry(it, struct lent, link));
+		free(list_entry(it, struct initiator_region, link));
 	}
 	if (b->epoll >= 0)
 		close(b->epoll);

@@ -52,8 +52,8 @@ static int tell(struct stag_block *b,
 
 	snprintf(own, sizeof(own), strchr(b->url.host, ':') ? "[%s]:%s" : "%s:%s", b->url.host,
 		 b->url.port);
-	while ((rc = text_next(b->text, &at, &key, &value)) > 0) {
-		if (strcmp(key, "TargetName") == 0 && text_is_name(value)) {
+	while ((rc = iscsi_text_next(b->text, &at, &key, &value)) > 0) {
+		if (strcmp(key, "TargetName") == 0 && iscsi_text_is_name(value)) {
 			if (!told)
 				fn(arg, name, own);
 			snprintf(name, sizeof(name), "%s", value);

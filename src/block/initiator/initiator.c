@@ -54,7 +54,7 @@ static int follow_redirect(struct stag_block *b)
 
 	if (++b->redirects > MAX_REDIRECTS)
 		return block_fail(ELOOP, "%s: redirected again and again", b->url.host);
-	if (url_parse_address(b->entry->redirect, host, port) != 0)
+	if (initiator_url_parse_address(b->entry->redirect, host, port) != 0)
 		return block_fail(EPROTO, "redirected to '%s'", b->entry->redirect);
 	if (initiator_resolve(host, port, &b->redirected, 1) < 0)
 		return -EHOSTUNREACH;
@@ -104,9 +104,9 @@ static const char *or_null(const char *word)
 	return *word ? word : NULL;
 }
 
-static int prepare_entry(struct stag_block *b, const struct line_ops *ops)
+static int prepare_entry(struct stag_block *b, const struct initiator_line_ops *ops)
 {
-	struct entry *e = b->entry = calloc(1, sizeof(*e));
+	struct initiator_login *e = b->entry = calloc(1, sizeof(*e));
 
 	if (!e)
 		return block_fail(ENOMEM, "no memory for a login");
@@ -122,11 +122,11 @@ static int prepare_entry(struct stag_block *b, const struct line_ops *ops)
 	memcpy(e->isid, b->isid, sizeof(e->isid));
 	e->cmd_sn = 1;
 	e->itt = LOGIN_TAG;
-	entry_begin(e);
+	initiator_login_begin(e);
 	return 0;
 }
 
-static const struct place *next_place(struct stag_block *b)
+static const struct initiator_address *next_place(struct stag_block *b)
 {
 	if (!b->is_redirected)
 		return &b->places[b->place++ % b->num_places];
@@ -151,8 +151,8 @@ static uint64_t patience(const struct stag_block *b)
 
 static int attempt(struct stag_block *b)
 {
-	const struct line_ops *ops = *b->candidates;
-	const struct place *p = next_place(b);
+	const struct initiator_line_ops *ops = *b->candidates;
+	const struct initiator_address *p = next_place(b);
 	int rc;
 
 	b->was_connected = false;
@@ -172,7 +172,7 @@ static int attempt(struct stag_block *b)
 static void give_up(struct stag_block *b)
 {
 	initiator_set_state(b, INIT_GONE);
-	io_fail_all(b, ENODEV);
+	initiator_io_fail_all(b, ENODEV);
 	if (b->ever_live)
 		log_warn("block %s: lost for good: %s", b->url.target, b->words);
 }
@@ -198,7 +198,7 @@ static void keep_words(struct stag_block *b, int error)
 /* To the next transport: one over verbs only if there was a connection over verbs at all. False: there is none. */
 static bool fall_back(struct stag_block *b)
 {
-	const struct line_ops **next = b->candidates + 1;
+	const struct initiator_line_ops **next = b->candidates + 1;
 
 	while (*next && (*next)->rdma && !b->was_connected)
 		next++;
@@ -210,9 +210,9 @@ static bool fall_back(struct stag_block *b)
 	return true;
 }
 
-int initiator_settle(struct stag_block *b, const char *why)
+int initiator_fall_back(struct stag_block *b, const char *why)
 {
-	const struct line_ops *next = b->candidates[1];
+	const struct initiator_line_ops *next = b->candidates[1];
 
 	if (!next || !next->rdma)
 		return block_fail(EPROTONOSUPPORT, "%s:%s: no %s: %s", b->url.host, b->url.port,
@@ -251,7 +251,7 @@ static void lost(struct stag_block *b, int error)
 	b->probing = false;
 	b->pause_end = b->pinged = b->attempt_end = 0;
 	b->abort_step = ABORT_NONE;
-	io_lost(b);
+	initiator_io_requeue(b);
 	if (b->state != INIT_DOWN)
 		initiator_set_state(b, INIT_DOWN);
 	if (was_live) {
@@ -300,7 +300,7 @@ static int watch_line(struct stag_block *b)
 		return -ETIMEDOUT;
 	if (!b->pinged && b->now - b->heard >= b->ping_ns && ping(b) != 0)
 		return -ENOMEM;
-	return abort_watch(b);
+	return initiator_abort_tick(b);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b)
@@ -316,7 +316,7 @@ static uint64_t next_alarm(const struct stag_block *b)
 		return b->next_attempt;
 	if (b->state != INIT_LIVE)
 		return b->attempt_end;
-	return sooner(abort_alarm(b),
+	return sooner(initiator_abort_alarm(b),
 		      sooner(b->pause_end, (b->pinged ? b->pinged : b->heard) + b->ping_ns));
 }
 
@@ -334,7 +334,7 @@ static void set_alarm(struct stag_block *b)
 
 static int send_some(struct stag_block *b)
 {
-	int rc = io_launch(b);
+	int rc = initiator_io_launch(b);
 
 	return rc == 0 ? b->line->ops->flush(b->line) : rc;
 }

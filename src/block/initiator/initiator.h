@@ -49,7 +49,7 @@
 
 /* ---- url.c --------------------------------------------------------------------- */
 
-struct block_url {
+struct initiator_url {
 	uint32_t transport; /* enum stag_block_transport */
 	char user[WORD_MAX], secret[WORD_MAX];
 	char host[WORD_MAX], port[6];
@@ -58,14 +58,14 @@ struct block_url {
 };
 
 /* whole: with target and LUN; else without. -EINVAL, and words. */
-int url_parse(const char *text, bool whole, struct block_url *out);
+int initiator_url_parse(const char *text, bool whole, struct initiator_url *out);
 /* "HOST[:PORT][,TAG]" of a redirect. -EINVAL */
-int url_parse_address(const char *text, char host[WORD_MAX], char port[6]);
+int initiator_url_parse_address(const char *text, char host[WORD_MAX], char port[6]);
 
 /* ---- login.c ------------------------------------------------------------ */
 
 /* A login, from our side. */
-struct entry {
+struct initiator_login {
 	const char *initiator, *target; /* target NULL: discovery */
 	const char *user, *secret, *peer_user, *peer_secret;
 	struct key_wishes wishes;
@@ -86,60 +86,64 @@ struct entry {
 	struct text_out out; /* data of the request that is due */
 };
 
-enum entry_result { ENTRY_GOES_ON, ENTRY_DONE, ENTRY_REDIRECTED };
+enum initiator_login_result { ENTRY_GOES_ON, ENTRY_DONE, ENTRY_REDIRECTED };
 
-void entry_begin(struct entry *e); /* after the fields up to cmd_sn were set */
-void entry_request(struct entry *e, struct pdu *request); /* the next one; its data is in out */
-/* enum entry_result; -EACCES, -ENOENT, -EBUSY, -EPROTO: refused, with words. */
-int entry_take(struct entry *e, const struct pdu *response, const void *data);
+void initiator_login_begin(struct initiator_login *e); /* after the fields up to cmd_sn were set */
+void initiator_login_request(struct initiator_login *e,
+			     struct pdu *request); /* the next one; its data is in out */
+/* enum initiator_login_result; -EACCES, -ENOENT, -EBUSY, -EPROTO: refused, with words. */
+int initiator_login_receive(struct initiator_login *e, const struct pdu *response,
+			    const void *data);
 
 /* ---- lines ---------------------------------------------------------------------------- */
 
 struct stag_block;
-struct cmd;
-struct line;
-struct lent;
+struct initiator_cmd;
+struct initiator_line;
+struct initiator_region;
 
 /*
  * How PDUs and data travel. All of it never waits; what it has to wait for is in the epoll set of struct stag_block. What
  * comes in is handed to initiator_*(); negative results of these and of the calls here mean that the line is lost.
  */
-struct line_ops {
+struct initiator_line_ops {
 	enum stag_block_transport kind;
 	const char *name;
 	bool rdma; /* RFC 7145's keys; no digests, no unsolicited data */
 	/* Begins to connect; initiator_connected() is called from poll(). */
 	int (*open)(struct stag_block *b, const struct sockaddr *to, socklen_t len,
-		    struct line **out);
-	int (*send)(struct line *l, struct pdu *p, const void *data,
+		    struct initiator_line **out);
+	int (*send)(struct initiator_line *l, struct pdu *p, const void *data,
 		    uint32_t len); /* data is copied */
 	/* A command with its memory: what is sent of it unasked, or lent for it. An errno value: this one cannot be. */
-	int (*command)(struct line *l, struct cmd *c, struct pdu *p);
-	int (*r2t)(struct line *l, struct cmd *c,
-		   const struct pdu *r); /* data that was asked for; NULL: there are none */
-	int (*poll)(struct line *l);	 /* reads what there is, writes what it can */
-	int (*flush)(struct line *l);	 /* writes what it can */
-	int (*arm)(struct line *
+	int (*command)(struct initiator_line *l, struct initiator_cmd *c, struct pdu *p);
+	int (*r2t)(struct initiator_line *l, struct initiator_cmd *c,
+		   const struct pdu *r);	/* data that was asked for; NULL: there are none */
+	int (*poll)(struct initiator_line *l);	/* reads what there is, writes what it can */
+	int (*flush)(struct initiator_line *l); /* writes what it can */
+	int (*arm)(struct initiator_line *
 			   l); /* before sleeping: 1: poll() has something to do now; NULL: never */
-	void (*forget)(struct line *l, struct cmd *c); /* its memory is the caller's again */
+	void (*forget)(struct initiator_line *l,
+		       struct initiator_cmd *c); /* its memory is the caller's again */
 	/* Memory that the caller lent to the unit; NULL: it is of no use. */
-	int (*lend)(struct line *l, struct lent *r);
-	void (*unlend)(struct line *l, struct lent *r);
-	void (*close)(struct line *l);
+	int (*lend)(struct initiator_line *l, struct initiator_region *r);
+	void (*unlend)(struct initiator_line *l, struct initiator_region *r);
+	void (*close)(struct initiator_line *l);
 };
 
-extern const struct line_ops one_shot_line, iser_line, tcp_line;
+extern const struct initiator_line_ops initiator_one_shot_line, initiator_iser_line,
+	initiator_tcp_line;
 #define NUM_LINES 3
 
-struct line {
-	const struct line_ops *ops;
+struct initiator_line {
+	const struct initiator_line_ops *ops;
 	struct stag_block *b;
 	uint32_t encoding; /* enum stagdv_one_shot */
 };
 
 /* ---- requests and commands --------------------------------------------------------------- */
 
-struct request {
+struct initiator_request {
 	struct list link; /* in queue, or in done; or in none: all of it is under way */
 	uint32_t op, flags;
 	uint64_t offset, length;
@@ -156,9 +160,9 @@ struct request {
 
 #define CMD_PARAMS 24
 
-struct cmd {
-	struct list link;	 /* in spare, under_way or again */
-	struct request *request; /* NULL: the probe's */
+struct initiator_cmd {
+	struct list link;		   /* in spare, under_way or again */
+	struct initiator_request *request; /* NULL: the probe's */
 	uint32_t itt;
 	uint16_t index, generation; /* what itt is made of */
 	uint8_t cdb[16];
@@ -178,11 +182,13 @@ struct cmd {
 };
 
 /* Where the bytes from..from+len of a command's data are: at most max entries; how many. *covered: bytes. */
-int cmd_slice(const struct cmd *c, uint32_t from, uint32_t len, struct iovec *out, int max,
-	      uint32_t *covered);
-void cmd_gather(const struct cmd *c, uint32_t from, uint32_t len, uint8_t *to);
-void cmd_scatter(const struct cmd *c, uint32_t to, uint32_t len, const uint8_t *from);
-uint32_t cmd_crc(const struct cmd *c, uint32_t from, uint32_t len, uint32_t crc);
+int initiator_cmd_slice(const struct initiator_cmd *c, uint32_t from, uint32_t len,
+			struct iovec *out, int max, uint32_t *covered);
+void initiator_cmd_gather(const struct initiator_cmd *c, uint32_t from, uint32_t len, uint8_t *to);
+void initiator_cmd_scatter(const struct initiator_cmd *c, uint32_t to, uint32_t len,
+			   const uint8_t *from);
+uint32_t initiator_cmd_crc(const struct initiator_cmd *c, uint32_t from, uint32_t len,
+			   uint32_t crc);
 
 /* ---- a unit in use --------------------------------------------------------------------------- */
 
@@ -191,12 +197,12 @@ enum initiator_state { INIT_DOWN, INIT_CONNECTING, INIT_LOGIN, INIT_PROBE, INIT_
 #define MAX_PLACES    8
 #define MAX_REDIRECTS 4
 
-struct place {
+struct initiator_address {
 	struct sockaddr_storage addr;
 	socklen_t len;
 };
 
-struct lent {
+struct initiator_region {
 	struct list link;
 	uint8_t *addr;
 	size_t length;
@@ -205,7 +211,7 @@ struct lent {
 
 struct stag_block {
 	enum initiator_state state;
-	struct block_url url;
+	struct initiator_url url;
 	char initiator[STAG_BLOCK_NAME_MAX];
 	char peer_user[WORD_MAX], peer_secret[WORD_MAX];
 	bool discovery, header_digest, data_digest;
@@ -215,16 +221,16 @@ struct stag_block {
 	bool retries;	     /* a lost connection is sought anew */
 	bool wakes_fd;	     /* somebody has the descriptor, and may sleep on it */
 
-	struct place places[MAX_PLACES], redirected;
+	struct initiator_address places[MAX_PLACES], redirected;
 	unsigned int num_places, place, redirects;
 	bool is_redirected;
 	bool was_connected; /* the last attempt, before whatever happened to it */
 
 	int epoll, timer;
-	const struct line_ops *lines[NUM_LINES + 1]; /* transports to try, up to a NULL */
-	const struct line_ops **candidates;	     /* what is left of them */
-	struct line *line;
-	struct entry *entry; /* during a login */
+	const struct initiator_line_ops *lines[NUM_LINES + 1]; /* transports to try, up to a NULL */
+	const struct initiator_line_ops **candidates;	       /* what is left of them */
+	struct initiator_line *line;
+	struct initiator_login *entry; /* during a login */
 	struct keys keys;
 	uint8_t isid[ISID_LEN];
 	uint16_t tsih;
@@ -241,7 +247,7 @@ struct stag_block {
 	char words[512];
 
 	uint32_t depth;
-	struct cmd *cmds; /* depth, and the probe's */
+	struct initiator_cmd *cmds; /* depth, and the probe's */
 	struct list spare, under_way, again;
 	struct list queue; /* requests of which there are no commands yet, or not all */
 	struct list done;
@@ -273,7 +279,7 @@ int initiator_sleep(struct stag_block *b, int timeout_ms); /* until there is som
 int initiator_left_ms(uint64_t end);
 void initiator_set_state(struct stag_block *b, enum initiator_state to);
 /* A connection that is not what it was to be: the next transport takes it as it is. -EPROTONOSUPPORT: there is none. */
-int initiator_settle(struct stag_block *b, const char *why);
+int initiator_fall_back(struct stag_block *b, const char *why);
 
 /* create.c */
 int initiator_create(const char *url, bool whole, const struct stag_block_attr *attr,
@@ -282,51 +288,56 @@ void initiator_destroy(struct stag_block *b); /* without a logout */
 int initiator_bring_up(struct stag_block *b); /* waits for LIVE: 0, -errno */
 void initiator_log_out(struct stag_block *b); /* waits a moment for the answer */
 /* At most max: how many; -EHOSTUNREACH, and words. */
-int initiator_resolve(const char *host, const char *port, struct place *to, unsigned int max);
+int initiator_resolve(const char *host, const char *port, struct initiator_address *to,
+		      unsigned int max);
 
 /* session.c */
 int initiator_connected(struct stag_block *b); /* by a line */
 int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t *data);
 /* A Data-In's header: the command whose bytes from its offset on follow. NULL: a violation. */
-struct cmd *initiator_data_in(struct stag_block *b, const struct pdu *p);
-int initiator_data_came(struct stag_block *b, struct cmd *c, const struct pdu *p);
+struct initiator_cmd *initiator_data_in(struct stag_block *b, const struct pdu *p);
+int initiator_data_came(struct stag_block *b, struct initiator_cmd *c, const struct pdu *p);
 int initiator_violation(struct stag_block *b, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3))); /* -EPROTO */
 int initiator_send(struct stag_block *b, struct pdu *p, const void *data,
 		   uint32_t len); /* as an immediate one */
-struct cmd *initiator_find(struct stag_block *b, uint32_t itt);
+struct initiator_cmd *initiator_find(struct stag_block *b, uint32_t itt);
 
 /* io.c */
-int io_check(const struct stag_block *b, const struct stag_block_io *io); /* -EINVAL, ... */
-int io_queue(struct stag_block *b, const struct stag_block_io *io);
-int io_launch(struct stag_block *b); /* what the target has room for */
-int io_send(struct stag_block *b, struct cmd *c);
-uint64_t io_lun(const struct stag_block *b);	      /* as PDUs have it */
-void io_prepare(struct stag_block *b, struct cmd *c); /* a new tag, nothing moved */
+int initiator_io_check(const struct stag_block *b,
+		       const struct stag_block_io *io); /* -EINVAL, ... */
+int initiator_io_queue(struct stag_block *b, const struct stag_block_io *io);
+int initiator_io_launch(struct stag_block *b); /* what the target has room for */
+int initiator_io_send(struct stag_block *b, struct initiator_cmd *c);
+uint64_t initiator_io_lun(const struct stag_block *b); /* as PDUs have it */
+void initiator_io_prepare(struct stag_block *b,
+			  struct initiator_cmd *c); /* a new tag, nothing moved */
 /* The target's last word on a command. */
-int io_response(struct stag_block *b, struct cmd *c, uint8_t response, uint8_t status,
-		const uint8_t *sense, uint32_t len);
-void io_aborted(struct stag_block *b, struct cmd *c, int error);
-void io_lost(struct stag_block *b);		   /* commands are to be sent anew */
-void io_fail_all(struct stag_block *b, int error); /* there will be none */
-void io_drop(struct stag_block *b);		   /* nobody will ask */
+int initiator_io_response(struct stag_block *b, struct initiator_cmd *c, uint8_t response,
+			  uint8_t status, const uint8_t *sense, uint32_t len);
+void initiator_io_aborted(struct stag_block *b, struct initiator_cmd *c, int error);
+void initiator_io_requeue(struct stag_block *b);	     /* commands are to be sent anew */
+void initiator_io_fail_all(struct stag_block *b, int error); /* there will be none */
+void initiator_io_free_all(struct stag_block *b);	     /* nobody will ask */
 
 /* abort.c */
-int abort_watch(struct stag_block *b); /* in LIVE: 0, -errno */
-uint64_t abort_alarm(
+int initiator_abort_tick(struct stag_block *b); /* in LIVE: 0, -errno */
+uint64_t initiator_abort_alarm(
 	const struct stag_block *b); /* when it has to be called at the latest; 0: never */
-int abort_response(struct stag_block *b, const struct pdu *p);
+int initiator_abort_response(struct stag_block *b, const struct pdu *p);
 
 /* probe.c */
-int probe_again(struct stag_block *b);		 /* the question that was out, if there was one */
-int probe_begin(struct stag_block *b, bool all); /* all, or the capacity only */
-int probe_response(struct stag_block *b, struct cmd *c, uint8_t status, uint32_t sense);
+int initiator_probe_resume(struct stag_block *b); /* the question that was out, if there was one */
+int initiator_probe_begin(struct stag_block *b, bool all); /* all, or the capacity only */
+int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint8_t status,
+			     uint32_t sense);
 
 /* sense.c */
 #define SENSE(key, asc, ascq) ((uint32_t)(key) << 16 | (uint32_t)(asc) << 8 | (ascq))
-uint32_t sense_parse(const uint8_t *sense, uint32_t len); /* 0: none */
-int sense_errno(uint8_t status, uint32_t sense);	  /* 0: it is none */
-bool sense_again(uint32_t sense); /* the command was not begun, or may be repeated: once more */
+uint32_t initiator_sense_parse(const uint8_t *sense, uint32_t len); /* 0: none */
+int initiator_sense_errno(uint8_t status, uint32_t sense);	    /* 0: it is none */
+bool initiator_sense_retries(
+	uint32_t sense); /* the command was not begun, or may be repeated: once more */
 
 /* a <= b in serial arithmetic (RFC 1982) */
 static inline bool sn_le(uint32_t a, uint32_t b)

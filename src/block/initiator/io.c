@@ -39,8 +39,8 @@ static const uint8_t zeroes[4096];
 
 /* ---- where data is -------------------------------------------------------------------- */
 
-int cmd_slice(const struct cmd *c, uint32_t from, uint32_t len, struct iovec *out, int max,
-	      uint32_t *covered)
+int initiator_cmd_slice(const struct initiator_cmd *c, uint32_t from, uint32_t len,
+			struct iovec *out, int max, uint32_t *covered)
 {
 	uint64_t skip = c->skip + from;
 	int n = 0;
@@ -64,40 +64,41 @@ int cmd_slice(const struct cmd *c, uint32_t from, uint32_t len, struct iovec *ou
 	return n;
 }
 
-void cmd_gather(const struct cmd *c, uint32_t from, uint32_t len, uint8_t *to)
+void initiator_cmd_gather(const struct initiator_cmd *c, uint32_t from, uint32_t len, uint8_t *to)
 {
 	uint32_t covered;
 
 	for (uint32_t done = 0; done < len; done += covered) {
 		struct iovec piece;
 
-		if (cmd_slice(c, from + done, len - done, &piece, 1, &covered) == 0)
+		if (initiator_cmd_slice(c, from + done, len - done, &piece, 1, &covered) == 0)
 			break;
 		memcpy(to + done, piece.iov_base, piece.iov_len);
 	}
 }
 
-void cmd_scatter(const struct cmd *c, uint32_t to, uint32_t len, const uint8_t *from)
+void initiator_cmd_scatter(const struct initiator_cmd *c, uint32_t to, uint32_t len,
+			   const uint8_t *from)
 {
 	uint32_t covered;
 
 	for (uint32_t done = 0; done < len; done += covered) {
 		struct iovec piece;
 
-		if (cmd_slice(c, to + done, len - done, &piece, 1, &covered) == 0)
+		if (initiator_cmd_slice(c, to + done, len - done, &piece, 1, &covered) == 0)
 			break;
 		memcpy(piece.iov_base, from + done, piece.iov_len);
 	}
 }
 
-uint32_t cmd_crc(const struct cmd *c, uint32_t from, uint32_t len, uint32_t crc)
+uint32_t initiator_cmd_crc(const struct initiator_cmd *c, uint32_t from, uint32_t len, uint32_t crc)
 {
 	uint32_t covered;
 
 	for (uint32_t done = 0; done < len; done += covered) {
 		struct iovec piece;
 
-		if (cmd_slice(c, from + done, len - done, &piece, 1, &covered) == 0)
+		if (initiator_cmd_slice(c, from + done, len - done, &piece, 1, &covered) == 0)
 			break;
 		crc = crc32c_update(crc, piece.iov_base, piece.iov_len);
 	}
@@ -142,7 +143,7 @@ static bool range_is_right(const struct stag_block *b, const struct stag_block_i
 	       io->offset <= b->info.size && io->length <= b->info.size - io->offset;
 }
 
-int io_check(const struct stag_block *b, const struct stag_block_io *io)
+int initiator_io_check(const struct stag_block *b, const struct stag_block_io *io)
 {
 	if (io->comp_mask || io->op > STAG_BLOCK_COMPARE_WRITE || (io->flags & ~STAG_BLOCK_FUA) ||
 	    (io->flags && io->op != STAG_BLOCK_WRITE))
@@ -162,9 +163,9 @@ int io_check(const struct stag_block *b, const struct stag_block_io *io)
 	return 0;
 }
 
-int io_queue(struct stag_block *b, const struct stag_block_io *io)
+int initiator_io_queue(struct stag_block *b, const struct stag_block_io *io)
 {
-	struct request *r = calloc(1, sizeof(*r) + (size_t)io->n_iov * sizeof(*r->iov));
+	struct initiator_request *r = calloc(1, sizeof(*r) + (size_t)io->n_iov * sizeof(*r->iov));
 
 	if (!r)
 		return block_fail(ENOMEM, "no memory for a request");
@@ -184,7 +185,7 @@ int io_queue(struct stag_block *b, const struct stag_block_io *io)
 /* ---- commands of a request ------------------------------------------------------------------ */
 
 /* The most bytes of a request that one command speaks of. */
-static uint64_t most_of(const struct stag_block *b, const struct request *r)
+static uint64_t most_of(const struct stag_block *b, const struct initiator_request *r)
 {
 	uint64_t block = b->info.block;
 
@@ -200,7 +201,7 @@ static uint64_t most_of(const struct stag_block *b, const struct request *r)
 	return b->info.max_transfer;
 }
 
-static void fill_unmap(struct cmd *c, uint64_t lba, uint32_t blocks)
+static void fill_unmap(struct initiator_cmd *c, uint64_t lba, uint32_t blocks)
 {
 	memset(c->params, 0, sizeof(c->params));
 	put_be16(c->params, CMD_PARAMS - 2);
@@ -212,7 +213,7 @@ static void fill_unmap(struct cmd *c, uint64_t lba, uint32_t blocks)
 	c->own = (struct iovec){c->params, CMD_PARAMS};
 }
 
-static void use_own(struct cmd *c)
+static void use_own(struct initiator_cmd *c)
 {
 	c->iov = &c->own;
 	c->n_iov = 1;
@@ -221,7 +222,8 @@ static void use_own(struct cmd *c)
 	c->length = (uint32_t)c->own.iov_len;
 }
 
-static void use_request(struct cmd *c, uint8_t op, const struct request *r, uint64_t n)
+static void use_request(struct initiator_cmd *c, uint8_t op, const struct initiator_request *r,
+			uint64_t n)
 {
 	c->cdb[0] = op;
 	c->iov = r->iov;
@@ -232,7 +234,8 @@ static void use_request(struct cmd *c, uint8_t op, const struct request *r, uint
 	c->length = (uint32_t)n;
 }
 
-static void fill(const struct stag_block *b, struct cmd *c, const struct request *r, uint64_t n)
+static void fill(const struct stag_block *b, struct initiator_cmd *c,
+		 const struct initiator_request *r, uint64_t n)
 {
 	uint64_t lba = (r->offset + r->issued) / b->info.block;
 	uint32_t blocks = (uint32_t)(n / b->info.block);
@@ -268,10 +271,10 @@ static void fill(const struct stag_block *b, struct cmd *c, const struct request
 	c->cdb[0] = OP_SYNCHRONIZE; /* of all blocks */
 }
 
-static struct cmd *next_part(struct stag_block *b)
+static struct initiator_cmd *next_part(struct stag_block *b)
 {
-	struct request *r = list_entry(b->queue.next, struct request, link);
-	struct cmd *c = list_entry(b->spare.next, struct cmd, link);
+	struct initiator_request *r = list_entry(b->queue.next, struct initiator_request, link);
+	struct initiator_cmd *c = list_entry(b->spare.next, struct initiator_cmd, link);
 	uint64_t n = r->length - r->issued;
 
 	if (n > most_of(b, r))
@@ -291,7 +294,7 @@ static struct cmd *next_part(struct stag_block *b)
 
 /* ---- ends ----------------------------------------------------------------------------------- */
 
-static void count(struct stag_block *b, const struct request *r)
+static void count(struct stag_block *b, const struct initiator_request *r)
 {
 	struct stag_block_counters *k = &b->info.counters;
 
@@ -310,9 +313,9 @@ static void count(struct stag_block *b, const struct request *r)
 	}
 }
 
-static void end_part(struct stag_block *b, struct cmd *c, int error, uint32_t sense)
+static void end_part(struct stag_block *b, struct initiator_cmd *c, int error, uint32_t sense)
 {
-	struct request *r = c->request;
+	struct initiator_request *r = c->request;
 
 	c->request = NULL;
 	list_del(&c->link);
@@ -332,7 +335,7 @@ static void end_part(struct stag_block *b, struct cmd *c, int error, uint32_t se
 }
 
 /* It is not under way any more; what becomes of it is the caller's affair. */
-static void take_back(struct stag_block *b, struct cmd *c)
+static void take_back(struct stag_block *b, struct initiator_cmd *c)
 {
 	list_del(&c->link);
 	c->itt = TAG_NONE;
@@ -342,7 +345,7 @@ static void take_back(struct stag_block *b, struct cmd *c)
 }
 
 /* There is no way to send it: no memory, or memory that cannot be lent. */
-static int refused(struct stag_block *b, struct cmd *c, int error)
+static int refused(struct stag_block *b, struct initiator_cmd *c, int error)
 {
 	take_back(b, c);
 	if (!c->request)
@@ -353,7 +356,7 @@ static int refused(struct stag_block *b, struct cmd *c, int error)
 
 /* ---- sending -------------------------------------------------------------------------------- */
 
-void io_prepare(struct stag_block *b, struct cmd *c)
+void initiator_io_prepare(struct stag_block *b, struct initiator_cmd *c)
 {
 	c->generation = (uint16_t)((c->generation + 1) & 0x7fff);
 	c->itt = (uint32_t)c->generation << TAG_BITS | c->index;
@@ -361,24 +364,24 @@ void io_prepare(struct stag_block *b, struct cmd *c)
 	c->sent = false;
 }
 
-uint64_t io_lun(const struct stag_block *b)
+uint64_t initiator_io_lun(const struct stag_block *b)
 {
 	uint16_t lun = b->url.lun;
 
 	return (uint64_t)(lun < 256 ? lun : 0x4000 | lun) << 48;
 }
 
-int io_send(struct stag_block *b, struct cmd *c)
+int initiator_io_send(struct stag_block *b, struct initiator_cmd *c)
 {
 	struct pdu p = {.opcode = SCSI_COMMAND,
 			.flags = (uint8_t)(PDU_FINAL | (c->reads ? CMD_READ : 0) |
 					   (c->writes ? CMD_WRITE : 0) | 1 /* simple task */),
-			.lun = io_lun(b),
+			.lun = initiator_io_lun(b),
 			.expected = c->length,
 			.cmd_sn = b->cmd_sn};
 	int rc;
 
-	io_prepare(b, c);
+	initiator_io_prepare(b, c);
 	p.itt = c->itt;
 	c->cmd_sn = b->cmd_sn;
 	c->sent_at = b->now;
@@ -392,83 +395,86 @@ int io_send(struct stag_block *b, struct cmd *c)
 	return rc;
 }
 
-static struct cmd *next_command(struct stag_block *b)
+static struct initiator_cmd *next_command(struct stag_block *b)
 {
-	struct cmd *c;
+	struct initiator_cmd *c;
 
 	if (!list_empty(&b->again)) {
-		c = list_entry(b->again.next, struct cmd, link);
+		c = list_entry(b->again.next, struct initiator_cmd, link);
 		list_del(&c->link);
 		return c;
 	}
 	return list_empty(&b->queue) || list_empty(&b->spare) ? NULL : next_part(b);
 }
 
-int io_launch(struct stag_block *b)
+int initiator_io_launch(struct stag_block *b)
 {
 	int rc = 0;
 
 	while (rc == 0 && b->state == INIT_LIVE && !b->pause_end &&
 	       sn_le(b->cmd_sn, b->max_cmd_sn)) {
-		struct cmd *c = next_command(b);
+		struct initiator_cmd *c = next_command(b);
 
 		if (!c)
 			break;
-		rc = io_send(b, c);
+		rc = initiator_io_send(b, c);
 	}
 	return rc;
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static bool is_repeatable(const struct cmd *c)
+static bool is_repeatable(const struct initiator_cmd *c)
 {
 	return c->request->op != STAG_BLOCK_COMPARE_WRITE;
 }
 
-static bool may_try_again(struct stag_block *b, struct cmd *c, uint8_t status, uint32_t sense)
+static bool may_try_again(struct stag_block *b, struct initiator_cmd *c, uint8_t status,
+			  uint32_t sense)
 {
 	if (status == SCSI_BUSY || status == SCSI_TASK_SET_FULL) {
 		b->pause_end = b->now + BUSY_NS;
 		return !b->command_ns || b->now - c->begun < b->command_ns;
 	}
-	if (status != SCSI_CHECK_CONDITION || !sense_again(sense) || ++c->tries > MAX_TRIES)
+	if (status != SCSI_CHECK_CONDITION || !initiator_sense_retries(sense) ||
+	    ++c->tries > MAX_TRIES)
 		return false;
 	return sense >> 16 == SCSI_UNIT_ATTENTION || is_repeatable(c);
 }
 
 /* All the data of a read has to be there. */
-static int outcome(const struct cmd *c, uint8_t response, uint8_t status, uint32_t sense)
+static int outcome(const struct initiator_cmd *c, uint8_t response, uint8_t status, uint32_t sense)
 {
-	int error = response ? EIO : sense_errno(status, sense);
+	int error = response ? EIO : initiator_sense_errno(status, sense);
 
 	return error == 0 && c->reads && c->got != c->length ? EIO : error;
 }
 
-int io_response(struct stag_block *b, struct cmd *c, uint8_t response, uint8_t status,
-		const uint8_t *sense, uint32_t len)
+int initiator_io_response(struct stag_block *b, struct initiator_cmd *c, uint8_t response,
+			  uint8_t status, const uint8_t *sense, uint32_t len)
 {
-	uint32_t code = status == SCSI_CHECK_CONDITION ? sense_parse(sense, len) : 0;
+	uint32_t code = status == SCSI_CHECK_CONDITION ? initiator_sense_parse(sense, len) : 0;
 
 	take_back(b, c);
 	b->info.counters.commands++;
 	if (!c->request)
-		return probe_response(b, c, response ? SCSI_TASK_ABORTED : status, code);
+		return initiator_probe_response(b, c, response ? SCSI_TASK_ABORTED : status, code);
 	if (!response && may_try_again(b, c, status, code)) {
 		list_add_tail(&b->again, &c->link);
-		return code == CAPACITY_CHANGED && !b->probing ? probe_begin(b, false) : 0;
+		return code == CAPACITY_CHANGED && !b->probing ? initiator_probe_begin(b, false)
+							       : 0;
 	}
 	end_part(b, c, outcome(c, response, status, code), code);
 	return 0;
 }
 
-void io_aborted(struct stag_block *b, struct cmd *c, int error)
+void initiator_io_aborted(struct stag_block *b, struct initiator_cmd *c, int error)
 {
 	take_back(b, c);
 	end_part(b, c, error, 0);
 }
 
-void io_lost(struct stag_block *b)
+void initiator_io_requeue(struct stag_block *b)
 {
 	struct list waiting;
 
@@ -479,7 +485,7 @@ void io_lost(struct stag_block *b)
 		list_add_tail(&waiting, it);
 	}
 	list_for_each_safe (it, &b->under_way) {
-		struct cmd *c = list_entry(it, struct cmd, link);
+		struct initiator_cmd *c = list_entry(it, struct initiator_cmd, link);
 
 		take_back(b, c);
 		if (!c->request)
@@ -497,7 +503,7 @@ void io_lost(struct stag_block *b)
 	}
 }
 
-static void fail_request(struct stag_block *b, struct request *r, int error)
+static void fail_request(struct stag_block *b, struct initiator_request *r, int error)
 {
 	list_del(&r->link);
 	r->error = r->error ? r->error : error;
@@ -506,18 +512,18 @@ static void fail_request(struct stag_block *b, struct request *r, int error)
 	list_add_tail(&b->done, &r->link);
 }
 
-void io_fail_all(struct stag_block *b, int error)
+void initiator_io_fail_all(struct stag_block *b, int error)
 {
 	list_for_each_safe (it, &b->again)
-		end_part(b, list_entry(it, struct cmd, link), error, 0);
+		end_part(b, list_entry(it, struct initiator_cmd, link), error, 0);
 	list_for_each_safe (it, &b->queue)
-		fail_request(b, list_entry(it, struct request, link), error);
+		fail_request(b, list_entry(it, struct initiator_request, link), error);
 }
 
-void io_drop(struct stag_block *b)
+void initiator_io_free_all(struct stag_block *b)
 {
 	list_for_each_safe (it, &b->done) {
 		list_del(it);
-		free(list_entry(it, struct request, link));
+		free(list_entry(it, struct initiator_request, link));
 	}
 }

@@ -12,15 +12,15 @@
 /* ---- regions that stay ------------------------------------------------------------------ */
 
 /* With shots it is the STag that has rights, for as long as its command; a region's key has them all the time. */
-static int rights(const struct verbs_line *v)
+static int rights(const struct initiator_verbs_line *v)
 {
 	return IBV_ACCESS_LOCAL_WRITE |
 	       (v->dv ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
 }
 
-int lend_region(struct line *l, struct lent *r)
+int initiator_lend_register(struct initiator_line *l, struct initiator_region *r)
 {
-	struct verbs_line *v = to_verbs_line(l);
+	struct initiator_verbs_line *v = to_verbs_line(l);
 
 	if (!v->id->pd)
 		return 0; /* later, with all others */
@@ -32,35 +32,36 @@ int lend_region(struct line *l, struct lent *r)
 	return 0;
 }
 
-void lend_no_region(struct line *l, struct lent *r)
+void initiator_lend_deregister(struct initiator_line *l, struct initiator_region *r)
 {
 	if (r->mr)
 		ibv_dereg_mr(r->mr);
 	r->mr = NULL;
 }
 
-int lend_regions(struct verbs_line *v)
+int initiator_lend_register_all(struct initiator_verbs_line *v)
 {
 	int rc = 0;
 
 	list_for_each (it, &v->line.b->lent)
 		if (rc == 0)
-			rc = lend_region(&v->line, list_entry(it, struct lent, link));
+			rc = initiator_lend_register(&v->line,
+						     list_entry(it, struct initiator_region, link));
 	return rc;
 }
 
-void lend_no_regions(struct verbs_line *v)
+void initiator_lend_deregister_all(struct initiator_verbs_line *v)
 {
 	list_for_each (it, &v->line.b->lent)
-		lend_no_region(&v->line, list_entry(it, struct lent, link));
+		initiator_lend_deregister(&v->line, list_entry(it, struct initiator_region, link));
 }
 
-static struct ibv_mr *find_region(const struct verbs_line *v, const struct iovec *piece)
+static struct ibv_mr *find_region(const struct initiator_verbs_line *v, const struct iovec *piece)
 {
 	const uint8_t *at = piece->iov_base;
 
 	list_for_each (it, &v->line.b->lent) {
-		const struct lent *r = list_entry(it, struct lent, link);
+		const struct initiator_region *r = list_entry(it, struct initiator_region, link);
 
 		if (at >= r->addr && (size_t)(at - r->addr) <= r->length &&
 		    piece->iov_len <= r->length - (size_t)(at - r->addr))
@@ -71,8 +72,8 @@ static struct ibv_mr *find_region(const struct verbs_line *v, const struct iovec
 
 /* ---- regions of a command ------------------------------------------------------------------ */
 
-static struct ibv_mr *make_region(struct verbs_line *v, struct loan *l, const struct cmd *c,
-				  void *addr, size_t len)
+static struct ibv_mr *make_region(struct initiator_verbs_line *v, struct initiator_loan *l,
+				  const struct initiator_cmd *c, void *addr, size_t len)
 {
 	int far = c->reads ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_READ;
 	int access = (c->reads ? IBV_ACCESS_LOCAL_WRITE : 0) | (v->dv ? 0 : far);
@@ -90,8 +91,8 @@ static struct ibv_sge piece_of(const struct iovec *piece, const struct ibv_mr *m
 	return (struct ibv_sge){(uintptr_t)piece->iov_base, (uint32_t)piece->iov_len, mr->lkey};
 }
 
-static int lend_copy(struct verbs_line *v, struct cmd *c, struct loan *l, struct ibv_sge *sge,
-		     struct lending *out)
+static int lend_copy(struct initiator_verbs_line *v, struct initiator_cmd *c,
+		     struct initiator_loan *l, struct ibv_sge *sge, struct initiator_lending *out)
 {
 	struct iovec all = {NULL, c->length};
 	struct ibv_mr *mr;
@@ -100,18 +101,18 @@ static int lend_copy(struct verbs_line *v, struct cmd *c, struct loan *l, struct
 	if (!l->copy)
 		return ENOMEM;
 	if (c->writes)
-		cmd_gather(c, 0, c->length, l->copy);
+		initiator_cmd_gather(c, 0, c->length, l->copy);
 	mr = make_region(v, l, c, l->copy, c->length);
 	if (!mr)
 		return errno;
 	*sge = piece_of(&all, mr);
-	*out = (struct lending){sge, 1, sge->addr, mr->rkey};
+	*out = (struct initiator_lending){sge, 1, sge->addr, mr->rkey};
 	return 0;
 }
 
 /* In how many places it is that are in no region; a number that is too large: it has to be copied. */
-static unsigned int count_strangers(const struct verbs_line *v, const struct cmd *c, int n,
-				    uint32_t covered)
+static unsigned int count_strangers(const struct initiator_verbs_line *v,
+				    const struct initiator_cmd *c, int n, uint32_t covered)
 {
 	unsigned int strangers = 0;
 
@@ -122,13 +123,14 @@ static unsigned int count_strangers(const struct verbs_line *v, const struct cmd
 	return strangers;
 }
 
-int lend_command(struct verbs_line *v, struct cmd *c, struct lending *out)
+int initiator_lend_command(struct initiator_verbs_line *v, struct initiator_cmd *c,
+			   struct initiator_lending *out)
 {
 	struct ibv_sge *sge = v->sge[++v->turn % 2];
-	struct loan *l = &v->loans[c->index];
+	struct initiator_loan *l = &v->loans[c->index];
 	struct ibv_mr *mr = NULL;
 	uint32_t covered;
-	int n = cmd_slice(c, 0, c->length, v->iov, STAGDV_ADVERTISE_SGE, &covered);
+	int n = initiator_cmd_slice(c, 0, c->length, v->iov, STAGDV_ADVERTISE_SGE, &covered);
 
 	if (count_strangers(v, c, n, covered) > VERBS_OWN_KEYS)
 		return lend_copy(v, c, l, sge, out);
@@ -140,21 +142,22 @@ int lend_command(struct verbs_line *v, struct cmd *c, struct lending *out)
 			return errno;
 		sge[i] = piece_of(&v->iov[i], mr);
 	}
-	*out = (struct lending){sge, n, sge->addr, mr->rkey};
+	*out = (struct initiator_lending){sge, n, sge->addr, mr->rkey};
 	return 0;
 }
 
-void lend_bring(struct verbs_line *v, const struct cmd *c)
+void initiator_lend_copy_back(struct initiator_verbs_line *v, const struct initiator_cmd *c)
 {
 	const uint8_t *from = v->loans[c->index].copy;
 
 	if (from)
-		cmd_scatter(c, 0, c->got, from);
+		initiator_cmd_scatter(c, 0, c->got, from);
 }
 
 /* ---- their end -------------------------------------------------------------------------------- */
 
-void lend_opened(struct verbs_line *v, struct loan *l, uint32_t stag, uint32_t reference)
+void initiator_lend_opened(struct initiator_verbs_line *v, struct initiator_loan *l, uint32_t stag,
+			   uint32_t reference)
 {
 	l->open = true;
 	l->stag = stag;
@@ -163,18 +166,18 @@ void lend_opened(struct verbs_line *v, struct loan *l, uint32_t stag, uint32_t r
 	v->line.b->info.counters.stags_open++;
 }
 
-void lend_closed(struct verbs_line *v, struct loan *l)
+void initiator_lend_closed(struct initiator_verbs_line *v, struct initiator_loan *l)
 {
 	l->open = false;
 	v->line.b->info.counters.stags_open--;
 }
 
-void lend_end(struct verbs_line *v, struct loan *l)
+void initiator_lend_end(struct initiator_verbs_line *v, struct initiator_loan *l)
 {
 	if (l->open && v->dv && v->id->qp)
 		v->dv->withdraw(v->id->qp, l->stag, NULL);
 	if (l->open)
-		lend_closed(v, l);
+		initiator_lend_closed(v, l);
 	while (l->n_own)
 		ibv_dereg_mr(l->own[--l->n_own]);
 	free(l->copy);

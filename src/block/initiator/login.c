@@ -14,24 +14,24 @@
 
 #define MAX_ROUNDS 32
 
-void entry_begin(struct entry *e)
+void initiator_login_begin(struct initiator_login *e)
 {
-	keys_begin(&e->keys, &e->wishes);
+	iscsi_keys_begin(&e->keys, &e->wishes);
 	e->keys.discovery = !e->target;
 	e->stage = STAGE_SECURITY;
-	text_add(&e->out, "InitiatorName", e->initiator);
-	text_add(&e->out, "SessionType", e->target ? "Normal" : "Discovery");
+	iscsi_text_add(&e->out, "InitiatorName", e->initiator);
+	iscsi_text_add(&e->out, "SessionType", e->target ? "Normal" : "Discovery");
 	if (e->target)
-		text_add(&e->out, "TargetName", e->target);
+		iscsi_text_add(&e->out, "TargetName", e->target);
 	if (!e->user)
-		text_add(&e->out, "AuthMethod", "None");
+		iscsi_text_add(&e->out, "AuthMethod", "None");
 	else /* who wants a proof from the target takes no None for an answer */
-		text_add(&e->out, "AuthMethod", e->peer_secret ? "CHAP" : "CHAP,None");
+		iscsi_text_add(&e->out, "AuthMethod", e->peer_secret ? "CHAP" : "CHAP,None");
 }
 
 /* ---- requests ------------------------------------------------------------------------- */
 
-static bool wants_on(const struct entry *e)
+static bool wants_on(const struct initiator_login *e)
 {
 	if (e->more)
 		return false;
@@ -39,13 +39,13 @@ static bool wants_on(const struct entry *e)
 	       e->chap == ENTRY_PROVEN;
 }
 
-void entry_request(struct entry *e, struct pdu *request)
+void initiator_login_request(struct initiator_login *e, struct pdu *request)
 {
 	enum login_stage next = e->stage == STAGE_SECURITY ? STAGE_OPERATIONAL : STAGE_FULL;
 
 	if (e->stage == STAGE_OPERATIONAL && !e->offered && !e->more) {
 		e->offered = true;
-		keys_offer(&e->keys, &e->out);
+		iscsi_keys_offer(&e->keys, &e->out);
 	}
 	*request = (struct pdu){.opcode = LOGIN_REQUEST,
 				.immediate = true,
@@ -59,7 +59,7 @@ void entry_request(struct entry *e, struct pdu *request)
 
 /* ---- CHAP -------------------------------------------------------------------------------- */
 
-struct words {
+struct login_words {
 	const char *method, *hash, *id, *challenge, *name, *response, *address;
 };
 
@@ -68,12 +68,12 @@ static int distrust(const char *why)
 	return block_fail(EACCES, "login: %s", why);
 }
 
-static int take_method(struct entry *e, const struct words *w)
+static int take_method(struct initiator_login *e, const struct login_words *w)
 {
 	if (!w->method)
 		return block_fail(EPROTO, "login: the target names no method");
 	if (strcmp(w->method, "CHAP") == 0) {
-		text_add(&e->out, "CHAP_A", "5,7");
+		iscsi_text_add(&e->out, "CHAP_A", "5,7");
 		e->chap = ENTRY_HASH;
 		return 0;
 	}
@@ -84,56 +84,58 @@ static int take_method(struct entry *e, const struct words *w)
 }
 
 /* What the target has to prove; not with our own answer. */
-static int challenge_back(struct entry *e)
+static int challenge_back(struct initiator_login *e)
 {
 	char hex[2 * CHAP_CHALLENGE_LEN + 3];
 
-	if (chap_challenge(&e->id, e->challenge) != 0)
+	if (iscsi_chap_challenge(&e->id, e->challenge) != 0)
 		return block_fail(EIO, "login: no random bytes");
-	text_hex(e->challenge, sizeof(e->challenge), hex);
-	text_addf(&e->out, "CHAP_I", "%u", e->id);
-	text_add(&e->out, "CHAP_C", hex);
+	iscsi_text_hex(e->challenge, sizeof(e->challenge), hex);
+	iscsi_text_addf(&e->out, "CHAP_I", "%u", e->id);
+	iscsi_text_add(&e->out, "CHAP_C", hex);
 	return 0;
 }
 
-static int take_challenge(struct entry *e, const struct words *w)
+static int take_challenge(struct initiator_login *e, const struct login_words *w)
 {
 	uint8_t bytes[CHAP_MAX_CHALLENGE], digest[CHAP_MAX_DIGEST];
 	char hex[2 * CHAP_MAX_DIGEST + 3];
 	uint64_t id;
 	int len;
 
-	e->algorithm = w->hash ? chap_choose(w->hash) : CHAP_NONE;
+	e->algorithm = w->hash ? iscsi_chap_choose(w->hash) : CHAP_NONE;
 	if (e->algorithm == CHAP_NONE)
 		return distrust("the target knows no hash that we know");
-	len = w->challenge ? text_binary(w->challenge, bytes, sizeof(bytes)) : -EINVAL;
-	if (len <= 0 || !w->id || !text_number(w->id, &id) || id > UINT8_MAX)
+	len = w->challenge ? iscsi_text_binary(w->challenge, bytes, sizeof(bytes)) : -EINVAL;
+	if (len <= 0 || !w->id || !iscsi_text_number(w->id, &id) || id > UINT8_MAX)
 		return block_fail(EPROTO, "login: that is no challenge");
-	if (chap_respond(e->algorithm, (uint8_t)id, e->secret, bytes, (size_t)len, digest) != 0)
+	if (iscsi_chap_respond(e->algorithm, (uint8_t)id, e->secret, bytes, (size_t)len, digest) !=
+	    0)
 		return block_fail(EIO, "login: no such hash here");
-	text_hex(digest, chap_digest_len(e->algorithm), hex);
-	text_add(&e->out, "CHAP_N", e->user);
-	text_add(&e->out, "CHAP_R", hex);
+	iscsi_text_hex(digest, iscsi_chap_digest_len(e->algorithm), hex);
+	iscsi_text_add(&e->out, "CHAP_N", e->user);
+	iscsi_text_add(&e->out, "CHAP_R", hex);
 	e->chap = ENTRY_PROOF;
 	return e->peer_secret ? challenge_back(e) : 0;
 }
 
-static int take_proof(struct entry *e, const struct words *w)
+static int take_proof(struct initiator_login *e, const struct login_words *w)
 {
 	uint8_t response[CHAP_MAX_DIGEST];
-	int len = w->response ? text_binary(w->response, response, sizeof(response)) : -EINVAL;
+	int len =
+		w->response ? iscsi_text_binary(w->response, response, sizeof(response)) : -EINVAL;
 
 	e->chap = ENTRY_PROVEN;
 	if (!e->peer_secret)
 		return 0;
 	if (len <= 0 || !w->name || (e->peer_user && strcmp(w->name, e->peer_user) != 0) ||
-	    !chap_verify(e->algorithm, e->id, e->peer_secret, e->challenge, sizeof(e->challenge),
-			 response, (size_t)len))
+	    !iscsi_chap_verify(e->algorithm, e->id, e->peer_secret, e->challenge,
+			       sizeof(e->challenge), response, (size_t)len))
 		return distrust("the target is not who it should be");
 	return 0;
 }
 
-static int take_security(struct entry *e, const struct words *w)
+static int take_security(struct initiator_login *e, const struct login_words *w)
 {
 	if (!e->user)
 		return w->method && strcmp(w->method, "None") != 0
@@ -154,7 +156,7 @@ static int take_security(struct entry *e, const struct words *w)
 
 /* ---- responses ----------------------------------------------------------------------------- */
 
-static bool take_word(struct words *w, const char *key, const char *value)
+static bool take_word(struct login_words *w, const char *key, const char *value)
 {
 	const struct {
 		const char *name;
@@ -170,19 +172,19 @@ static bool take_word(struct words *w, const char *key, const char *value)
 			return true;
 		}
 	unused = "TargetAlias,TargetPortalGroupTag,TargetName";
-	return text_lists(unused, key);
+	return iscsi_text_list_has(unused, key);
 }
 
-static int take_pairs(struct entry *e, struct words *w)
+static int take_pairs(struct initiator_login *e, struct login_words *w)
 {
 	const char *key, *value;
 	uint32_t at = 0;
 	int rc;
 
-	while ((rc = text_next(&e->in, &at, &key, &value)) > 0) {
+	while ((rc = iscsi_text_next(&e->in, &at, &key, &value)) > 0) {
 		if (take_word(w, key, value))
 			continue;
-		if (keys_answered(&e->keys, key, value, &e->out) != 0)
+		if (iscsi_keys_answered(&e->keys, key, value, &e->out) != 0)
 			return block_fail(EPROTO, "login: the target answers %s=%s", key, value);
 	}
 	return rc < 0 ? block_fail(EPROTO, "login: that is no list of keys") : 0;
@@ -209,11 +211,11 @@ static int refused(const struct pdu *r)
 {
 	enum login_status s = (enum login_status)(r->status_class << 8 | r->status_detail);
 
-	return block_fail(status_errno(s), "login refused: %s (0x%04x)", login_status_name(s),
+	return block_fail(status_errno(s), "login refused: %s (0x%04x)", iscsi_login_status_name(s),
 			  (unsigned int)s);
 }
 
-static int redirected(struct entry *e, const struct words *w)
+static int redirected(struct initiator_login *e, const struct login_words *w)
 {
 	if (!w->address || strlen(w->address) >= sizeof(e->redirect))
 		return block_fail(EPROTO, "login: redirected to nowhere");
@@ -222,7 +224,7 @@ static int redirected(struct entry *e, const struct words *w)
 }
 
 /* Where the response leads. */
-static int transit(struct entry *e, const struct pdu *r)
+static int transit(struct initiator_login *e, const struct pdu *r)
 {
 	if (!(r->flags & LOGIN_TRANSIT))
 		return ENTRY_GOES_ON;
@@ -233,20 +235,20 @@ static int transit(struct entry *e, const struct pdu *r)
 	e->stage = LOGIN_NSG(r->flags);
 	if (e->stage != STAGE_FULL)
 		return ENTRY_GOES_ON;
-	keys_conclude(&e->keys);
+	iscsi_keys_conclude(&e->keys);
 	return ENTRY_DONE;
 }
 
 /* The proof is due in the very response that leads on. */
-static bool is_unproven(const struct entry *e, const struct pdu *r)
+static bool is_unproven(const struct initiator_login *e, const struct pdu *r)
 {
 	return e->user && e->peer_secret && (r->flags & LOGIN_TRANSIT) && e->chap != ENTRY_PROVEN;
 }
 
-static int take_list(struct entry *e, const struct pdu *r)
+static int take_list(struct initiator_login *e, const struct pdu *r)
 {
 	bool was_sent = wants_on(e); /* what the request asked for */
-	struct words w = {0};
+	struct login_words w = {0};
 	int rc;
 
 	e->out.len = 0;
@@ -266,16 +268,16 @@ static int take_list(struct entry *e, const struct pdu *r)
 	return is_unproven(e, r) ? distrust("the target proves nothing") : transit(e, r);
 }
 
-int entry_take(struct entry *e, const struct pdu *r, const void *data)
+int initiator_login_receive(struct initiator_login *e, const struct pdu *r, const void *data)
 {
 	if (r->opcode != LOGIN_RESPONSE || r->itt != e->itt || ++e->rounds > MAX_ROUNDS)
-		return block_fail(EPROTO, "login: a %s is no answer", pdu_name(r->opcode));
+		return block_fail(EPROTO, "login: a %s is no answer", iscsi_pdu_name(r->opcode));
 	if (r->status_class > 1)
 		return refused(r);
 	if (LOGIN_CSG(r->flags) != e->stage && r->status_class == 0)
 		return block_fail(EPROTO, "login: the target is in another stage");
 	e->stat_sn = r->stat_sn;
-	if (text_collect(&e->in, data, r->data_len) != 0)
+	if (iscsi_text_collect(&e->in, data, r->data_len) != 0)
 		return block_fail(EPROTO, "login: the target says too much");
 	e->more = r->flags & PDU_CONTINUE;
 	if (e->more) {

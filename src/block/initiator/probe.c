@@ -138,7 +138,7 @@ static const struct question {
 
 static int ask(struct stag_block *b)
 {
-	struct cmd *c = &b->cmds[b->depth];
+	struct initiator_cmd *c = &b->cmds[b->depth];
 	const struct question *q = &questions[b->probe_step];
 
 	memcpy(c->cdb, q->cdb, sizeof(c->cdb));
@@ -150,15 +150,15 @@ static int ask(struct stag_block *b)
 	c->iov = &c->own;
 	c->n_iov = 1;
 	c->skip = 0;
-	return io_send(b, c);
+	return initiator_io_send(b, c);
 }
 
-int probe_again(struct stag_block *b)
+int initiator_probe_resume(struct stag_block *b)
 {
 	return b->probing ? ask(b) : 0;
 }
 
-int probe_begin(struct stag_block *b, bool all)
+int initiator_probe_begin(struct stag_block *b, bool all)
 {
 	b->cmds[b->depth].tries = 0;
 	b->probe_step = all ? 0 : N_QUESTIONS - 1;
@@ -179,13 +179,14 @@ static void finish(struct stag_block *b)
 	initiator_set_state(b, INIT_LIVE);
 }
 
-int probe_response(struct stag_block *b, struct cmd *c, uint8_t status, uint32_t sense)
+int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint8_t status,
+			     uint32_t sense)
 {
 	const struct question *q = &questions[b->probe_step];
 	bool good = status == SCSI_GOOD;
 	int rc;
 
-	if (!good && sense_again(sense) && ++c->tries < MAX_TRIES)
+	if (!good && initiator_sense_retries(sense) && ++c->tries < MAX_TRIES)
 		return ask(b);
 	if (!good && sense >> 16 == SCSI_ILLEGAL_REQUEST && (sense >> 8 & 0xff) == NO_LUN)
 		return no_unit(b);

@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-uint32_t sense_parse(const uint8_t *s, uint32_t len)
+uint32_t initiator_sense_parse(const uint8_t *s, uint32_t len)
 {
 	if (len < 4)
 		return 0;
@@ -32,7 +32,7 @@ static int refusal_errno(uint32_t asc)
 	return EINVAL;
 }
 
-int sense_errno(uint8_t status, uint32_t sense)
+int initiator_sense_errno(uint8_t status, uint32_t sense)
 {
 	uint32_t asc = sense >> 8 & 0xff;
 
@@ -58,7 +58,7 @@ int sense_errno(uint8_t status, uint32_t sense)
 	return EIO;
 }
 
-bool sense_again(uint32_t sense)
+bool initiator_sense_retries(uint32_t sense)
 {
 	return sense >> 16 == SCSI_UNIT_ATTENTION || sense >> 16 == SCSI_ABORTED_COMMAND;
 }

@@ -29,10 +29,10 @@ int initiator_violation(struct stag_block *b, const char *fmt, ...)
 	return block_fail(EPROTO, "%s: the target broke the protocol: %s", b->url.host, words);
 }
 
-struct cmd *initiator_find(struct stag_block *b, uint32_t itt)
+struct initiator_cmd *initiator_find(struct stag_block *b, uint32_t itt)
 {
 	uint32_t index = itt & INDEX_MASK;
-	struct cmd *c = index <= b->depth ? &b->cmds[index] : NULL;
+	struct initiator_cmd *c = index <= b->depth ? &b->cmds[index] : NULL;
 
 	/* Only those under way are in a list that is not their own, with this tag. */
 	return c && c->itt == itt && itt != TAG_NONE ? c : NULL;
@@ -73,9 +73,9 @@ static void take_numbers(struct stag_block *b, const struct pdu *p)
 
 /* ---- data-in ------------------------------------------------------------------------------ */
 
-struct cmd *initiator_data_in(struct stag_block *b, const struct pdu *p)
+struct initiator_cmd *initiator_data_in(struct stag_block *b, const struct pdu *p)
 {
-	struct cmd *c = initiator_find(b, p->itt);
+	struct initiator_cmd *c = initiator_find(b, p->itt);
 
 	if (c && c->reads && p->data_sn == c->data_sn && p->offset == c->got &&
 	    p->data_len <= c->length - c->got)
@@ -86,19 +86,19 @@ struct cmd *initiator_data_in(struct stag_block *b, const struct pdu *p)
 	return NULL;
 }
 
-int initiator_data_came(struct stag_block *b, struct cmd *c, const struct pdu *p)
+int initiator_data_came(struct stag_block *b, struct initiator_cmd *c, const struct pdu *p)
 {
 	take_numbers(b, p);
 	c->got += p->data_len;
 	c->data_sn++;
-	return p->flags & DATA_STATUS ? io_response(b, c, 0, p->status, NULL, 0) : 0;
+	return p->flags & DATA_STATUS ? initiator_io_response(b, c, 0, p->status, NULL, 0) : 0;
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 static int take_response(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
-	struct cmd *c = initiator_find(b, p->itt);
+	struct initiator_cmd *c = initiator_find(b, p->itt);
 	uint32_t len = 0;
 
 	if (!c)
@@ -108,12 +108,12 @@ static int take_response(struct stag_block *b, const struct pdu *p, const uint8_
 		len = len > p->data_len - 2 ? p->data_len - 2 : len;
 		data += 2;
 	}
-	return io_response(b, c, p->code, p->status, data, len);
+	return initiator_io_response(b, c, p->code, p->status, data, len);
 }
 
 static int take_r2t(struct stag_block *b, const struct pdu *p)
 {
-	struct cmd *c = initiator_find(b, p->itt);
+	struct initiator_cmd *c = initiator_find(b, p->itt);
 
 	if (!c || !b->line->ops->r2t)
 		return initiator_violation(b, "an R2T for 0x%x, which there is not", p->itt);
@@ -155,7 +155,7 @@ static int take_text(struct stag_block *b, const struct pdu *p, const uint8_t *d
 
 	if (!b->text || b->text_done || p->itt != b->text_tag)
 		return initiator_violation(b, "a text response that nobody asked for");
-	if (text_collect(b->text, data, p->data_len) != 0)
+	if (iscsi_text_collect(b->text, data, p->data_len) != 0)
 		return initiator_violation(b, "a list of more than %d bytes", TEXT_MAX);
 	b->text_done = p->flags & PDU_FINAL;
 	return b->text_done ? 0 : initiator_send(b, &next, NULL, 0);
@@ -167,7 +167,7 @@ static int take_reject(struct stag_block *b, const struct pdu *p, const uint8_t 
 	if (p->code == REJECT_DATA_DIGEST)
 		return 0;
 	return initiator_violation(b, "it rejects our %s: reason %u",
-				   p->data_len >= BHS_LEN ? pdu_name(data[0] & 0x3f) : "PDU",
+				   p->data_len >= BHS_LEN ? iscsi_pdu_name(data[0] & 0x3f) : "PDU",
 				   p->code);
 }
 
@@ -177,13 +177,13 @@ static int send_login(struct stag_block *b)
 {
 	struct pdu p;
 
-	entry_request(b->entry, &p);
+	initiator_login_request(b->entry, &p);
 	return b->line->ops->send(b->line, &p, b->entry->out.bytes, b->entry->out.len);
 }
 
 static void enter(struct stag_block *b, const struct pdu *p)
 {
-	const struct entry *e = b->entry;
+	const struct initiator_login *e = b->entry;
 
 	b->keys = e->keys.agreed;
 	b->tsih = p->tsih;
@@ -199,7 +199,7 @@ static void enter(struct stag_block *b, const struct pdu *p)
 
 static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
-	int rc = entry_take(b->entry, p, data);
+	int rc = initiator_login_receive(b->entry, p, data);
 
 	switch (rc) {
 	case ENTRY_GOES_ON:
@@ -209,7 +209,7 @@ static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *
 			return block_fail(EPROTONOSUPPORT, "the target does not want iSER");
 		enter(b, p);
 		initiator_set_state(b, b->discovery ? INIT_LIVE : INIT_PROBE);
-		return b->discovery ? 0 : probe_begin(b, true);
+		return b->discovery ? 0 : initiator_probe_begin(b, true);
 	case ENTRY_REDIRECTED:
 		return -EREMCHG;
 	}
@@ -236,11 +236,11 @@ int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t 
 		b->logged_out = true;
 		return 0;
 	case TASK_RESPONSE:
-		return abort_response(b, p);
+		return initiator_abort_response(b, p);
 	case REJECT:
 		return take_reject(b, p, data);
 	}
-	return initiator_violation(b, "a %s", pdu_name(p->opcode));
+	return initiator_violation(b, "a %s", iscsi_pdu_name(p->opcode));
 }
 
 int initiator_connected(struct stag_block *b)

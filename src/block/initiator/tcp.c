@@ -26,7 +26,7 @@
 /* A PDU on its way out. */
 struct parcel {
 	struct list link;
-	struct cmd *cmd; /* whose data it is, or whose command; NULL: nobody's */
+	struct initiator_cmd *cmd; /* whose data it is, or whose command; NULL: nobody's */
 	bool is_command;
 	uint32_t sent; /* of all that follows */
 	uint32_t head_len, data_len, tail_len;
@@ -39,8 +39,8 @@ struct parcel {
 
 enum rx_state { RX_HEADER, RX_DATA, RX_TAIL };
 
-struct tcp_line {
-	struct line line;
+struct initiator_tcp_line {
+	struct initiator_line line;
 	int fd;
 	uint32_t events;
 	bool connecting, blocked;
@@ -50,20 +50,20 @@ struct tcp_line {
 		enum rx_state state;
 		uint32_t head, tail; /* of buffer */
 		struct pdu pdu;
-		uint32_t got;	  /* of data */
-		struct cmd *cmd;  /* whose data it is */
-		uint8_t *control; /* or here */
-		bool dropped;	  /* or nowhere: the command has ended meanwhile */
+		uint32_t got;		   /* of data */
+		struct initiator_cmd *cmd; /* whose data it is */
+		uint8_t *control;	   /* or here */
+		bool dropped;		   /* or nowhere: the command has ended meanwhile */
 		uint8_t buffer[RX_BYTES];
 	} rx;
 };
 
-static struct tcp_line *to_tcp_line(struct line *l)
+static struct initiator_tcp_line *to_tcp_line(struct initiator_line *l)
 {
-	return container_of(l, struct tcp_line, line);
+	return container_of(l, struct initiator_tcp_line, line);
 }
 
-static bool has_digest(const struct tcp_line *t, bool header)
+static bool has_digest(const struct initiator_tcp_line *t, bool header)
 {
 	const struct stag_block *b = t->line.b;
 
@@ -72,7 +72,7 @@ static bool has_digest(const struct tcp_line *t, bool header)
 
 /* ---- the socket ---------------------------------------------------------------------- */
 
-static int watch(struct tcp_line *t)
+static int watch(struct initiator_tcp_line *t)
 {
 	uint32_t events = EPOLLIN | (t->connecting || t->blocked ? EPOLLOUT : 0);
 	struct epoll_event e = {.events = events};
@@ -84,9 +84,9 @@ static int watch(struct tcp_line *t)
 	return epoll_ctl(t->line.b->epoll, op, t->fd, &e) == 0 ? 0 : -errno;
 }
 
-static void tcp_line_close(struct line *l)
+static void tcp_line_close(struct initiator_line *l)
 {
-	struct tcp_line *t = to_tcp_line(l);
+	struct initiator_tcp_line *t = to_tcp_line(l);
 
 	list_for_each_safe (it, &t->out) {
 		struct parcel *p = list_entry(it, struct parcel, link);
@@ -101,15 +101,15 @@ static void tcp_line_close(struct line *l)
 }
 
 static int tcp_line_open(struct stag_block *b, const struct sockaddr *to, socklen_t len,
-			 struct line **out)
+			 struct initiator_line **out)
 {
-	struct tcp_line *t = malloc(sizeof(*t));
+	struct initiator_tcp_line *t = malloc(sizeof(*t));
 	int on = 1, rc;
 
 	if (!t)
 		return -ENOMEM;
-	memset(t, 0, offsetof(struct tcp_line, rx.buffer));
-	t->line = (struct line){.ops = &tcp_line, .b = b};
+	memset(t, 0, offsetof(struct initiator_tcp_line, rx.buffer));
+	t->line = (struct initiator_line){.ops = &initiator_tcp_line, .b = b};
 	list_init(&t->out);
 	t->connecting = true;
 	t->fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -130,7 +130,7 @@ static int tcp_line_open(struct stag_block *b, const struct sockaddr *to, sockle
 }
 
 /* 0: it is connected; -EAGAIN: not yet. */
-static int finish_connect(struct tcp_line *t)
+static int finish_connect(struct initiator_tcp_line *t)
 {
 	struct pollfd fd = {.fd = t->fd, .events = POLLOUT};
 	socklen_t len = sizeof(int);
@@ -148,7 +148,7 @@ static int finish_connect(struct tcp_line *t)
 
 /* ---- out ---------------------------------------------------------------------------------- */
 
-static struct parcel *new_parcel(struct tcp_line *t, struct pdu *p, uint32_t len)
+static struct parcel *new_parcel(struct initiator_tcp_line *t, struct pdu *p, uint32_t len)
 {
 	struct parcel *o = calloc(1, sizeof(*o));
 
@@ -156,10 +156,10 @@ static struct parcel *new_parcel(struct tcp_line *t, struct pdu *p, uint32_t len
 		return NULL;
 	p->data_len = len;
 	p->exp_stat_sn = t->line.b->state >= INIT_PROBE ? t->line.b->exp_stat_sn : p->exp_stat_sn;
-	pdu_encode(p, o->head);
+	iscsi_pdu_encode(p, o->head);
 	o->head_len = BHS_LEN;
 	o->data_len = len;
-	o->tail_len = pdu_pad(len);
+	o->tail_len = iscsi_pdu_pad(len);
 	if (has_digest(t, true)) {
 		crc32c_put(o->head + BHS_LEN, crc32c_update(CRC32C_INIT, o->head, BHS_LEN));
 		o->head_len += DIGEST_LEN;
@@ -169,7 +169,7 @@ static struct parcel *new_parcel(struct tcp_line *t, struct pdu *p, uint32_t len
 }
 
 /* crc: of the data. */
-static void add_digest(const struct tcp_line *t, struct parcel *o, uint32_t crc)
+static void add_digest(const struct initiator_tcp_line *t, struct parcel *o, uint32_t crc)
 {
 	if (!o->data_len || !has_digest(t, false))
 		return;
@@ -178,9 +178,9 @@ static void add_digest(const struct tcp_line *t, struct parcel *o, uint32_t crc)
 	o->tail_len += DIGEST_LEN;
 }
 
-static int tcp_line_send(struct line *l, struct pdu *p, const void *data, uint32_t len)
+static int tcp_line_send(struct initiator_line *l, struct pdu *p, const void *data, uint32_t len)
 {
-	struct tcp_line *t = to_tcp_line(l);
+	struct initiator_tcp_line *t = to_tcp_line(l);
 	struct parcel *o = new_parcel(t, p, len);
 
 	if (!o)
@@ -195,8 +195,8 @@ static int tcp_line_send(struct line *l, struct pdu *p, const void *data, uint32
 	return 0;
 }
 
-static struct parcel *send_from(struct tcp_line *t, struct cmd *c, struct pdu *p, uint32_t offset,
-				uint32_t len)
+static struct parcel *send_from(struct initiator_tcp_line *t, struct initiator_cmd *c,
+				struct pdu *p, uint32_t offset, uint32_t len)
 {
 	struct parcel *o = new_parcel(t, p, len);
 
@@ -205,13 +205,13 @@ static struct parcel *send_from(struct tcp_line *t, struct cmd *c, struct pdu *p
 	o->cmd = c;
 	o->offset = offset;
 	if (len && has_digest(t, false))
-		add_digest(t, o, cmd_crc(c, offset, len, CRC32C_INIT));
+		add_digest(t, o, initiator_cmd_crc(c, offset, len, CRC32C_INIT));
 	return o;
 }
 
 /* A burst of Data-Outs. */
-static int send_burst(struct tcp_line *t, struct cmd *c, uint32_t ttt, uint32_t offset,
-		      uint32_t len, uint64_t lun)
+static int send_burst(struct initiator_tcp_line *t, struct initiator_cmd *c, uint32_t ttt,
+		      uint32_t offset, uint32_t len, uint64_t lun)
 {
 	uint32_t most = t->line.b->keys.peer_recv_max, sn = 0;
 
@@ -238,9 +238,9 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-static int tcp_line_command(struct line *l, struct cmd *c, struct pdu *p)
+static int tcp_line_command(struct initiator_line *l, struct initiator_cmd *c, struct pdu *p)
 {
-	struct tcp_line *t = to_tcp_line(l);
+	struct initiator_tcp_line *t = to_tcp_line(l);
 	const struct keys *k = &l->b->keys;
 	uint32_t first = c->writes ? least(c->length, k->first_burst) : 0;
 	uint32_t now = k->immediate_data ? least(first, k->peer_recv_max) : 0;
@@ -259,7 +259,7 @@ static int tcp_line_command(struct line *l, struct cmd *c, struct pdu *p)
 }
 
 /* In order, and no byte twice: so that nobody makes us queue without end. */
-static int tcp_line_r2t(struct line *l, struct cmd *c, const struct pdu *r)
+static int tcp_line_r2t(struct initiator_line *l, struct initiator_cmd *c, const struct pdu *r)
 {
 	if (!c->writes || r->offset != c->asked || r->length == 0 ||
 	    r->length > c->length - c->asked || r->length > l->b->keys.max_burst ||
@@ -293,7 +293,7 @@ static bool add_data(const struct parcel *o, struct iovec *iov, int *n, uint32_t
 		iov[(*n)++] = (struct iovec){o->copied + (s - o->copied_at), left};
 		return *n < MAX_IOV;
 	}
-	*n += cmd_slice(o->cmd, o->offset + s, left, iov + *n, MAX_IOV - *n, &covered);
+	*n += initiator_cmd_slice(o->cmd, o->offset + s, left, iov + *n, MAX_IOV - *n, &covered);
 	return covered == left && *n < MAX_IOV;
 }
 
@@ -306,7 +306,7 @@ static bool add_parcel(const struct parcel *o, struct iovec *iov, int *n)
 	       add_part(iov, n, o->tail, o->tail_len, &skip);
 }
 
-static void went_out(struct tcp_line *t, size_t bytes)
+static void went_out(struct initiator_tcp_line *t, size_t bytes)
 {
 	while (bytes) {
 		struct parcel *o = list_entry(t->out.next, struct parcel, link);
@@ -325,9 +325,9 @@ static void went_out(struct tcp_line *t, size_t bytes)
 	}
 }
 
-static int tcp_line_flush(struct line *l)
+static int tcp_line_flush(struct initiator_line *l)
 {
-	struct tcp_line *t = to_tcp_line(l);
+	struct initiator_tcp_line *t = to_tcp_line(l);
 
 	if (t->broken)
 		return -ENOMEM;
@@ -360,7 +360,7 @@ static int tcp_line_flush(struct line *l)
 static bool keep_rest(struct parcel *o)
 {
 	uint32_t at = o->sent > o->head_len ? o->sent - o->head_len : 0, left;
-	struct cmd *c = o->cmd;
+	struct initiator_cmd *c = o->cmd;
 
 	o->cmd = NULL;
 	if (at >= o->data_len)
@@ -370,13 +370,13 @@ static bool keep_rest(struct parcel *o)
 	if (!o->copied)
 		return false;
 	o->copied_at = at;
-	cmd_gather(c, o->offset + at, left, o->copied);
+	initiator_cmd_gather(c, o->offset + at, left, o->copied);
 	return true;
 }
 
-static void tcp_line_forget(struct line *l, struct cmd *c)
+static void tcp_line_forget(struct initiator_line *l, struct initiator_cmd *c)
 {
-	struct tcp_line *t = to_tcp_line(l);
+	struct initiator_tcp_line *t = to_tcp_line(l);
 
 	if (t->rx.cmd == c) {
 		t->rx.cmd = NULL;
@@ -400,13 +400,13 @@ static void tcp_line_forget(struct line *l, struct cmd *c)
 
 enum go { GO_ON, NEEDS_BYTES };
 
-static uint32_t buffered(const struct tcp_line *t)
+static uint32_t buffered(const struct initiator_tcp_line *t)
 {
 	return t->rx.tail - t->rx.head;
 }
 
 /* Where the data behind a header goes. */
-static int place(struct tcp_line *t)
+static int place(struct initiator_tcp_line *t)
 {
 	struct stag_block *b = t->line.b;
 	const struct pdu *p = &t->rx.pdu;
@@ -416,7 +416,8 @@ static int place(struct tcp_line *t)
 	t->rx.got = 0;
 	t->rx.state = RX_DATA;
 	if (p->data_len > INITIATOR_RECV_MAX)
-		return initiator_violation(b, "%s of %u bytes", pdu_name(p->opcode), p->data_len);
+		return initiator_violation(b, "%s of %u bytes", iscsi_pdu_name(p->opcode),
+					   p->data_len);
 	if (p->opcode == DATA_IN && b->state >= INIT_PROBE) {
 		t->rx.cmd = initiator_data_in(b, p);
 		return t->rx.cmd ? 0 : -EPROTO;
@@ -427,32 +428,32 @@ static int place(struct tcp_line *t)
 	return t->rx.control ? 0 : -ENOMEM;
 }
 
-static int take_header(struct tcp_line *t)
+static int take_header(struct initiator_tcp_line *t)
 {
 	uint8_t *h = t->rx.buffer + t->rx.head;
 	uint32_t digest = has_digest(t, true) ? DIGEST_LEN : 0, ahs, data, len;
 
 	if (buffered(t) < BHS_LEN)
 		return NEEDS_BYTES;
-	pdu_lengths(h, &ahs, &data);
+	iscsi_pdu_lengths(h, &ahs, &data);
 	len = BHS_LEN + ahs;
 	if (buffered(t) < len + digest)
 		return NEEDS_BYTES;
 	if (digest && !crc32c_matches(h + len, crc32c_update(CRC32C_INIT, h, len)))
 		return initiator_violation(t->line.b, "a header digest is wrong");
 	t->rx.head += len + digest;
-	if (pdu_decode(h, &t->rx.pdu) != 0 || pdu_from_initiator(t->rx.pdu.opcode))
+	if (iscsi_pdu_decode(h, &t->rx.pdu) != 0 || iscsi_pdu_from_initiator(t->rx.pdu.opcode))
 		return initiator_violation(t->line.b, "a PDU with opcode 0x%02x", h[0]);
 	return place(t);
 }
 
-static int take_data(struct tcp_line *t)
+static int take_data(struct initiator_tcp_line *t)
 {
 	uint32_t n = least(buffered(t), t->rx.pdu.data_len - t->rx.got);
 	const uint8_t *from = t->rx.buffer + t->rx.head;
 
 	if (t->rx.cmd)
-		cmd_scatter(t->rx.cmd, t->rx.pdu.offset + t->rx.got, n, from);
+		initiator_cmd_scatter(t->rx.cmd, t->rx.pdu.offset + t->rx.got, n, from);
 	else if (t->rx.control)
 		memcpy(t->rx.control + t->rx.got, from, n);
 	t->rx.head += n;
@@ -463,22 +464,22 @@ static int take_data(struct tcp_line *t)
 	return GO_ON;
 }
 
-static bool digest_is_good(const struct tcp_line *t, const uint8_t *tail)
+static bool digest_is_good(const struct initiator_tcp_line *t, const uint8_t *tail)
 {
-	uint32_t len = t->rx.pdu.data_len, pad = pdu_pad(len), crc = CRC32C_INIT;
+	uint32_t len = t->rx.pdu.data_len, pad = iscsi_pdu_pad(len), crc = CRC32C_INIT;
 
 	if (len == 0 || !has_digest(t, false) || t->rx.dropped)
 		return true;
-	crc = t->rx.cmd ? cmd_crc(t->rx.cmd, t->rx.pdu.offset, len, crc)
+	crc = t->rx.cmd ? initiator_cmd_crc(t->rx.cmd, t->rx.pdu.offset, len, crc)
 			: crc32c_update(crc, t->rx.control, len);
 	return crc32c_matches(tail + pad, crc32c_update(crc, tail, pad));
 }
 
-static int deliver(struct tcp_line *t)
+static int deliver(struct initiator_tcp_line *t)
 {
 	struct stag_block *b = t->line.b;
 	uint8_t *data = t->rx.control;
-	struct cmd *c = t->rx.cmd;
+	struct initiator_cmd *c = t->rx.cmd;
 	int rc;
 
 	t->rx.control = NULL;
@@ -492,9 +493,9 @@ static int deliver(struct tcp_line *t)
 	return rc;
 }
 
-static int take_tail(struct tcp_line *t)
+static int take_tail(struct initiator_tcp_line *t)
 {
-	uint32_t len = pdu_pad(t->rx.pdu.data_len);
+	uint32_t len = iscsi_pdu_pad(t->rx.pdu.data_len);
 	bool good;
 
 	if (t->rx.pdu.data_len && has_digest(t, false))
@@ -509,7 +510,7 @@ static int take_tail(struct tcp_line *t)
 	return deliver(t);
 }
 
-static int parse(struct tcp_line *t)
+static int parse(struct initiator_tcp_line *t)
 {
 	int rc = GO_ON;
 
@@ -530,7 +531,7 @@ static int parse(struct tcp_line *t)
 }
 
 /* Data to its place, and what is behind it to the buffer. */
-static ssize_t fill(struct tcp_line *t, bool *is_short)
+static ssize_t fill(struct initiator_tcp_line *t, bool *is_short)
 {
 	uint32_t kept = buffered(t), left, covered = 0;
 	struct iovec iov[MAX_IOV];
@@ -543,8 +544,8 @@ static ssize_t fill(struct tcp_line *t, bool *is_short)
 	t->rx.tail = kept;
 	left = t->rx.state == RX_DATA ? t->rx.pdu.data_len - t->rx.got : 0;
 	if (left && t->rx.cmd)
-		count = cmd_slice(t->rx.cmd, t->rx.pdu.offset + t->rx.got, left, iov, MAX_IOV - 1,
-				  &covered);
+		count = initiator_cmd_slice(t->rx.cmd, t->rx.pdu.offset + t->rx.got, left, iov,
+					    MAX_IOV - 1, &covered);
 	room = covered;
 	if (covered == left || !t->rx.cmd) {
 		iov[count++] = (struct iovec){t->rx.buffer + kept, RX_BYTES - kept};
@@ -560,7 +561,7 @@ static ssize_t fill(struct tcp_line *t, bool *is_short)
 	return n;
 }
 
-static int tcp_line_read(struct tcp_line *t)
+static int tcp_line_read(struct initiator_tcp_line *t)
 {
 	bool is_short = false;
 	ssize_t n;
@@ -580,9 +581,9 @@ static int tcp_line_read(struct tcp_line *t)
 	return 0;
 }
 
-static int tcp_line_poll(struct line *l)
+static int tcp_line_poll(struct initiator_line *l)
 {
-	struct tcp_line *t = to_tcp_line(l);
+	struct initiator_tcp_line *t = to_tcp_line(l);
 	int rc = t->connecting ? finish_connect(t) : 0;
 
 	if (rc == -EAGAIN)
@@ -592,13 +593,13 @@ static int tcp_line_poll(struct line *l)
 	return rc != 0 ? rc : tcp_line_flush(l);
 }
 
-const struct line_ops tcp_line = {.kind = STAG_BLOCK_TCP,
-				  .name = "TCP",
-				  .open = tcp_line_open,
-				  .send = tcp_line_send,
-				  .command = tcp_line_command,
-				  .r2t = tcp_line_r2t,
-				  .poll = tcp_line_poll,
-				  .flush = tcp_line_flush,
-				  .forget = tcp_line_forget,
-				  .close = tcp_line_close};
+const struct initiator_line_ops initiator_tcp_line = {.kind = STAG_BLOCK_TCP,
+						      .name = "TCP",
+						      .open = tcp_line_open,
+						      .send = tcp_line_send,
+						      .command = tcp_line_command,
+						      .r2t = tcp_line_r2t,
+						      .poll = tcp_line_poll,
+						      .flush = tcp_line_flush,
+						      .forget = tcp_line_forget,
+						      .close = tcp_line_close};

@@ -48,7 +48,7 @@ static const char *take_scheme(const char *text, uint32_t *transport)
 }
 
 /* "USER", "USER%SECRET" up to end. */
-static bool take_user(struct block_url *u, const char *text, const char *end)
+static bool take_user(struct initiator_url *u, const char *text, const char *end)
 {
 	const char *percent = memchr(text, '%', (size_t)(end - text));
 
@@ -91,23 +91,23 @@ static bool take_place(const char *text, size_t len, char host[WORD_MAX], char p
 	return *colon == ':' && take_port(port, colon + 1, (size_t)(end - colon - 1));
 }
 
-static int take_unit(struct block_url *u, const char *text)
+static int take_unit(struct initiator_url *u, const char *text)
 {
 	const char *slash = strchr(text, '/');
 	uint64_t lun;
 
 	if (!slash || !keep(u->target, sizeof(u->target), text, (size_t)(slash - text)) ||
-	    !text_is_name(u->target))
+	    !iscsi_text_is_name(u->target))
 		return wrong("a target's name is iqn.…, eui.… or naa.…");
-	if (!text_number(slash + 1, &lun) || lun > MAX_LUN)
+	if (!iscsi_text_number(slash + 1, &lun) || lun > MAX_LUN)
 		return wrong("a LUN is a number up to 16383");
 	u->lun = (uint16_t)lun;
 	return 0;
 }
 
-int url_parse(const char *text, bool whole, struct block_url *out)
+int initiator_url_parse(const char *text, bool whole, struct initiator_url *out)
 {
-	struct block_url u = {0};
+	struct initiator_url u = {0};
 	const char *rest = take_scheme(text, &u.transport), *at;
 	size_t len;
 	int rc;
@@ -133,7 +133,7 @@ int url_parse(const char *text, bool whole, struct block_url *out)
 	return rc;
 }
 
-int url_parse_address(const char *text, char host[WORD_MAX], char port[6])
+int initiator_url_parse_address(const char *text, char host[WORD_MAX], char port[6])
 {
 	return take_place(text, strcspn(text, ","), host, port) ? 0 : -EINVAL;
 }

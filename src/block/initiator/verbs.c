@@ -31,13 +31,13 @@ static const struct dv *dv_of(const struct rdma_cm_id *id)
 
 /* ---- its end ----------------------------------------------------------------------------------- */
 
-static int broke(struct verbs_line *v, const char *what)
+static int broke(struct initiator_verbs_line *v, const char *what)
 {
 	return block_fail(errno, "%s: %s: %s", v->line.b->url.host, what, strerror(errno));
 }
 
 /* What the adapter refused to the target, it should not have tried. */
-static int lost(struct verbs_line *v)
+static int lost(struct initiator_verbs_line *v)
 {
 	struct stagdv_counters c = {0};
 
@@ -50,16 +50,16 @@ static int lost(struct verbs_line *v)
 	return -ECONNRESET;
 }
 
-static void end_loans(struct verbs_line *v)
+static void end_loans(struct initiator_verbs_line *v)
 {
 	for (uint32_t i = 0; v->loans && i < v->n_cmds; i++)
-		lend_end(v, &v->loans[i]);
+		initiator_lend_end(v, &v->loans[i]);
 	free(v->loans);
 }
 
-static void verbs_close(struct line *l)
+static void verbs_close(struct initiator_line *l)
 {
-	struct verbs_line *v = to_verbs_line(l);
+	struct initiator_verbs_line *v = to_verbs_line(l);
 
 	if (v->stage == VERBS_UP)
 		rdma_disconnect(v->id);
@@ -67,7 +67,7 @@ static void verbs_close(struct line *l)
 		rdma_destroy_qp(v->id); /* now nobody is at the memory */
 	end_loans(v);
 	if (v->id)
-		lend_no_regions(v);
+		initiator_lend_deregister_all(v);
 	if (v->mr)
 		ibv_dereg_mr(v->mr);
 	if (v->cq)
@@ -84,7 +84,7 @@ static void verbs_close(struct line *l)
 
 /* ---- its beginning ------------------------------------------------------------------------------- */
 
-static int watch(struct verbs_line *v, int fd)
+static int watch(struct initiator_verbs_line *v, int fd)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 	int flags = fcntl(fd, F_GETFL);
@@ -95,15 +95,15 @@ static int watch(struct verbs_line *v, int fd)
 	return 0;
 }
 
-static int verbs_open(struct stag_block *b, const struct line_ops *ops, const struct sockaddr *to,
-		      socklen_t len, struct line **out)
+static int verbs_open(struct stag_block *b, const struct initiator_line_ops *ops,
+		      const struct sockaddr *to, socklen_t len, struct initiator_line **out)
 {
-	struct verbs_line *v = calloc(1, sizeof(*v));
+	struct initiator_verbs_line *v = calloc(1, sizeof(*v));
 	int rc = 0;
 
 	if (!v)
 		return block_fail(ENOMEM, "no memory for a connection");
-	v->line = (struct line){.ops = ops, .b = b};
+	v->line = (struct initiator_line){.ops = ops, .b = b};
 	v->events = rdma_create_event_channel();
 	if (!v->events)
 		rc = block_fail(ENODEV,
@@ -122,7 +122,7 @@ static int verbs_open(struct stag_block *b, const struct line_ops *ops, const st
 	return rc;
 }
 
-static int make_memory(struct verbs_line *v)
+static int make_memory(struct initiator_verbs_line *v)
 {
 	size_t bytes = (size_t)(v->n_cmds + VERBS_CONTROLS + v->n_receives) * VERBS_BODY;
 
@@ -136,10 +136,10 @@ static int make_memory(struct verbs_line *v)
 	v->line.b->info.counters.registrations++;
 	for (uint32_t i = 0; i < VERBS_CONTROLS; i++)
 		v->free_controls[v->n_free_controls++] = i;
-	return lend_regions(v);
+	return initiator_lend_register_all(v);
 }
 
-static int make_queues(struct verbs_line *v)
+static int make_queues(struct initiator_verbs_line *v)
 {
 	struct ibv_qp_init_attr qp = {
 		.qp_type = IBV_QPT_RC,
@@ -161,7 +161,7 @@ static int make_queues(struct verbs_line *v)
 	return watch(v, v->channel->fd);
 }
 
-static uint8_t most_reads(const struct verbs_line *v)
+static uint8_t most_reads(const struct initiator_verbs_line *v)
 {
 	struct ibv_device_attr attr;
 
@@ -170,7 +170,7 @@ static uint8_t most_reads(const struct verbs_line *v)
 	return (uint8_t)attr.max_qp_rd_atom;
 }
 
-static int ask_for_connection(struct verbs_line *v)
+static int ask_for_connection(struct initiator_verbs_line *v)
 {
 	struct iser_hello own = {.invalidates = v->dv,
 				 .one_shot = v->dv && v->line.ops->kind == STAG_BLOCK_ONE_SHOT};
@@ -181,12 +181,12 @@ static int ask_for_connection(struct verbs_line *v)
 					.retry_count = 7,
 					.rnr_retry_count = 7};
 
-	param.private_data_len = (uint8_t)iser_hello_make(&own, bytes);
+	param.private_data_len = (uint8_t)iscsi_iser_hello_make(&own, bytes);
 	v->stage = VERBS_CONNECT;
 	return rdma_connect(v->id, &param) == 0 ? 0 : broke(v, "cannot connect");
 }
 
-static int prepare(struct verbs_line *v)
+static int prepare(struct initiator_verbs_line *v)
 {
 	int rc;
 
@@ -197,19 +197,20 @@ static int prepare(struct verbs_line *v)
 	if (rc == 0)
 		rc = make_memory(v);
 	if (rc == 0)
-		rc = verbs_post_receives(v);
+		rc = initiator_verbs_post_receives(v);
 	return rc == 0 ? ask_for_connection(v) : rc;
 }
 
 /* Why it cannot be one-shot; NULL: it can. */
-static const char *find_obstacle(struct verbs_line *v, const struct rdma_conn_param *answer)
+static const char *find_obstacle(struct initiator_verbs_line *v,
+				 const struct rdma_conn_param *answer)
 {
 	struct stagdv_qp_attr attr = {0};
 	struct iser_hello peer;
 
 	if (!v->dv)
 		return "the adapter has no one-shot sends";
-	iser_hello_read(answer->private_data, answer->private_data_len, &peer);
+	iscsi_iser_hello_read(answer->private_data, answer->private_data_len, &peer);
 	if (!peer.one_shot)
 		return "the target does not speak it";
 	if (v->dv->query_qp(v->id->qp, &attr, sizeof(attr)) != 0 ||
@@ -219,7 +220,7 @@ static const char *find_obstacle(struct verbs_line *v, const struct rdma_conn_pa
 	return NULL;
 }
 
-static int connected(struct verbs_line *v, const struct rdma_conn_param *answer)
+static int connected(struct initiator_verbs_line *v, const struct rdma_conn_param *answer)
 {
 	const char *obstacle = NULL;
 	int rc = 0;
@@ -228,7 +229,7 @@ static int connected(struct verbs_line *v, const struct rdma_conn_param *answer)
 	if (v->line.ops->kind == STAG_BLOCK_ONE_SHOT) {
 		obstacle = find_obstacle(v, answer);
 		if (obstacle)
-			rc = initiator_settle(v->line.b, obstacle);
+			rc = initiator_fall_back(v->line.b, obstacle);
 		v->one_shot = !obstacle;
 	}
 	return rc == 0 ? initiator_connected(v->line.b) : rc;
@@ -236,10 +237,10 @@ static int connected(struct verbs_line *v, const struct rdma_conn_param *answer)
 
 /* ---- events ------------------------------------------------------------------------------------------ */
 
-static int poll_batch(struct verbs_line *v);
+static int poll_batch(struct initiator_verbs_line *v);
 
 /* What came before the end is no less true. */
-static int disconnected(struct verbs_line *v)
+static int disconnected(struct initiator_verbs_line *v)
 {
 	int n;
 
@@ -248,7 +249,7 @@ static int disconnected(struct verbs_line *v)
 	return n < 0 ? n : lost(v);
 }
 
-static int take_event(struct verbs_line *v, const struct rdma_cm_event *event)
+static int take_event(struct initiator_verbs_line *v, const struct rdma_cm_event *event)
 {
 	switch (event->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -276,7 +277,7 @@ static int take_event(struct verbs_line *v, const struct rdma_cm_event *event)
 	}
 }
 
-static int look_for_events(struct verbs_line *v)
+static int look_for_events(struct initiator_verbs_line *v)
 {
 	struct rdma_cm_event *event;
 	int rc = 0;
@@ -292,7 +293,7 @@ static int look_for_events(struct verbs_line *v)
 /* ---- completions ----------------------------------------------------------------------------------------- */
 
 /* The rest of them, which only say that the connection has ended, are no news. */
-static int failed(struct verbs_line *v, const struct ibv_wc *wc)
+static int failed(struct initiator_verbs_line *v, const struct ibv_wc *wc)
 {
 	if (wc->status == IBV_WC_REM_INV_REQ_ERR && wc->wr_id >> 32 == VERBS_RECEIVE)
 		return initiator_violation(v->line.b, "it closes STag 0x%08x, which is not open",
@@ -302,25 +303,25 @@ static int failed(struct verbs_line *v, const struct ibv_wc *wc)
 	return lost(v);
 }
 
-static int completed(struct verbs_line *v, const struct ibv_wc *wc)
+static int completed(struct initiator_verbs_line *v, const struct ibv_wc *wc)
 {
 	v->line.b->info.counters.completions++;
 	if (wc->status != IBV_WC_SUCCESS)
 		return failed(v, wc);
-	switch ((enum verbs_kind)(wc->wr_id >> 32)) {
+	switch ((enum initiator_verbs_kind)(wc->wr_id >> 32)) {
 	case VERBS_COMMAND:
 		break;
 	case VERBS_CONTROL:
 		v->free_controls[v->n_free_controls++] = (uint32_t)wc->wr_id;
 		break;
 	case VERBS_RECEIVE:
-		return verbs_received(v, (uint32_t)wc->wr_id, wc);
+		return initiator_verbs_received(v, (uint32_t)wc->wr_id, wc);
 	}
 	return 0;
 }
 
 /* How many, or -errno. */
-static int poll_batch(struct verbs_line *v)
+static int poll_batch(struct initiator_verbs_line *v)
 {
 	struct ibv_wc wc[VERBS_BATCH];
 	int n = v->n_early, rc = 0;
@@ -337,9 +338,9 @@ static int poll_batch(struct verbs_line *v)
 	return rc == 0 ? n : rc;
 }
 
-static int verbs_poll(struct line *l)
+static int verbs_poll(struct initiator_line *l)
 {
-	struct verbs_line *v = to_verbs_line(l);
+	struct initiator_verbs_line *v = to_verbs_line(l);
 	int rc = 0, n = 1;
 
 	if (v->stage != VERBS_UP || l->b->now - v->looked >= LOOK_NS)
@@ -348,11 +349,11 @@ static int verbs_poll(struct line *l)
 		return rc;
 	for (int i = 0; i < ROUNDS && n > 0; i++)
 		n = poll_batch(v);
-	return n < 0 ? n : verbs_repost(v);
+	return n < 0 ? n : initiator_verbs_repost(v);
 }
 
 /* True: the last arming brought one, and is used up. */
-static bool drop_events(struct verbs_line *v)
+static bool drop_events(struct initiator_verbs_line *v)
 {
 	struct ibv_cq *cq;
 	void *context;
@@ -365,9 +366,9 @@ static bool drop_events(struct verbs_line *v)
 	return some;
 }
 
-static int verbs_arm(struct line *l)
+static int verbs_arm(struct initiator_line *l)
 {
-	struct verbs_line *v = to_verbs_line(l);
+	struct initiator_verbs_line *v = to_verbs_line(l);
 
 	if (v->stage != VERBS_UP)
 		return 0;
@@ -377,35 +378,36 @@ static int verbs_arm(struct line *l)
 	return v->n_early != 0;
 }
 
-static void verbs_forget(struct line *l, struct cmd *c)
+static void verbs_forget(struct initiator_line *l, struct initiator_cmd *c)
 {
-	struct verbs_line *v = to_verbs_line(l);
+	struct initiator_verbs_line *v = to_verbs_line(l);
 
 	if (v->held == c) /* nobody has heard of it */
 		v->held = NULL;
-	lend_end(v, &v->loans[c->index]);
+	initiator_lend_end(v, &v->loans[c->index]);
 }
 
 /* ---- its two languages ------------------------------------------------------------------------------------- */
 
 static int open_iser(struct stag_block *b, const struct sockaddr *to, socklen_t len,
-		     struct line **out)
+		     struct initiator_line **out)
 {
-	return verbs_open(b, &iser_line, to, len, out);
+	return verbs_open(b, &initiator_iser_line, to, len, out);
 }
 
 static int open_one_shot(struct stag_block *b, const struct sockaddr *to, socklen_t len,
-			 struct line **out)
+			 struct initiator_line **out)
 {
-	return verbs_open(b, &one_shot_line, to, len, out);
+	return verbs_open(b, &initiator_one_shot_line, to, len, out);
 }
 
 #define COMMON                                                                                     \
-	.rdma = true, .send = verbs_send, .command = verbs_command, .poll = verbs_poll,            \
-	.flush = verbs_flush, .arm = verbs_arm, .forget = verbs_forget, .lend = lend_region,       \
-	.unlend = lend_no_region, .close = verbs_close
+	.rdma = true, .send = initiator_verbs_send, .command = initiator_verbs_command,            \
+	.poll = verbs_poll, .flush = initiator_verbs_flush, .arm = verbs_arm,                      \
+	.forget = verbs_forget, .lend = initiator_lend_register,                                   \
+	.unlend = initiator_lend_deregister, .close = verbs_close
 
-const struct line_ops iser_line = {
+const struct initiator_line_ops initiator_iser_line = {
 	.kind = STAG_BLOCK_ISER, .name = "iSER", .open = open_iser, COMMON};
-const struct line_ops one_shot_line = {
+const struct initiator_line_ops initiator_one_shot_line = {
 	.kind = STAG_BLOCK_ONE_SHOT, .name = "one-shot", .open = open_one_shot, COMMON};

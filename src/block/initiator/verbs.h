@@ -31,7 +31,7 @@
 #define VERBS_SPARE_SENDS 16 /* that are done, and whose places are not given back yet */
 
 /* What a command has lent: the table of paragraph 32, by the command's index. */
-struct loan {
+struct initiator_loan {
 	bool open;
 	uint32_t stag, reference;
 	struct ibv_mr *own[VERBS_OWN_KEYS]; /* registered for it alone */
@@ -40,18 +40,18 @@ struct loan {
 };
 
 /* Memory that a command is about to lend. */
-struct lending {
+struct initiator_lending {
 	struct ibv_sge *sge; /* its pieces */
 	int n;
 	uint64_t base; /* the address of the first byte to the target */
 	uint32_t rkey; /* of the region that has it all */
 };
 
-enum verbs_stage { VERBS_ADDRESS, VERBS_ROUTE, VERBS_CONNECT, VERBS_UP };
+enum initiator_verbs_stage { VERBS_ADDRESS, VERBS_ROUTE, VERBS_CONNECT, VERBS_UP };
 
-struct verbs_line {
-	struct line line;
-	enum verbs_stage stage;
+struct initiator_verbs_line {
+	struct initiator_line line;
+	enum initiator_verbs_stage stage;
 	const struct dv *dv; /* NULL: no shots */
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *id;
@@ -68,7 +68,7 @@ struct verbs_line {
 	/* bodies: of commands, controls and receives, in this order */
 	uint8_t *memory;
 	struct ibv_mr *mr;
-	struct loan *loans;
+	struct initiator_loan *loans;
 	uint32_t n_cmds, n_receives;
 	uint32_t free_controls[VERBS_CONTROLS], n_free_controls;
 	uint32_t unsignaled; /* posted since the last that gives its place back */
@@ -78,8 +78,8 @@ struct verbs_line {
 	unsigned int n_again;
 
 	/* The last command that lends in one post: it goes out with the next one, or with the flush. */
-	struct cmd *held;
-	struct lending held_memory;
+	struct initiator_cmd *held;
+	struct initiator_lending held_memory;
 	uint32_t held_len; /* of its body */
 
 	struct iovec iov[STAGDV_ADVERTISE_SGE];
@@ -88,20 +88,21 @@ struct verbs_line {
 	unsigned int turn;		      /* which of them is whose */
 };
 
-static inline struct verbs_line *to_verbs_line(struct line *l)
+static inline struct initiator_verbs_line *to_verbs_line(struct initiator_line *l)
 {
-	return container_of(l, struct verbs_line, line);
+	return container_of(l, struct initiator_verbs_line, line);
 }
 
 /* What a completion is of: in wr_id, above the number. */
-enum verbs_kind { VERBS_COMMAND, VERBS_CONTROL, VERBS_RECEIVE };
+enum initiator_verbs_kind { VERBS_COMMAND, VERBS_CONTROL, VERBS_RECEIVE };
 
-static inline uint64_t verbs_id(enum verbs_kind kind, uint32_t n)
+static inline uint64_t initiator_verbs_id(enum initiator_verbs_kind kind, uint32_t n)
 {
 	return (uint64_t)kind << 32 | n;
 }
 
-static inline uint8_t *verbs_body(const struct verbs_line *v, enum verbs_kind kind, uint32_t n)
+static inline uint8_t *initiator_verbs_body(const struct initiator_verbs_line *v,
+					    enum initiator_verbs_kind kind, uint32_t n)
 {
 	uint32_t first = kind == VERBS_COMMAND ? 0 : v->n_cmds;
 
@@ -110,25 +111,30 @@ static inline uint8_t *verbs_body(const struct verbs_line *v, enum verbs_kind ki
 }
 
 /* lend.c */
-int lend_command(struct verbs_line *v, struct cmd *c,
-		 struct lending *out); /* 0, or an errno value */
-void lend_opened(struct verbs_line *v, struct loan *l, uint32_t stag, uint32_t reference);
-void lend_closed(struct verbs_line *v, struct loan *l);	    /* by the target */
-void lend_end(struct verbs_line *v, struct loan *l);	    /* all that is left of it */
-void lend_bring(struct verbs_line *v, const struct cmd *c); /* what was read: where it belongs */
-int lend_region(struct line *l, struct lent *r);
-void lend_no_region(struct line *l, struct lent *r);
-int lend_regions(struct verbs_line *v); /* all that the caller lent: 0, -errno */
-void lend_no_regions(struct verbs_line *v);
+int initiator_lend_command(struct initiator_verbs_line *v, struct initiator_cmd *c,
+			   struct initiator_lending *out); /* 0, or an errno value */
+void initiator_lend_opened(struct initiator_verbs_line *v, struct initiator_loan *l, uint32_t stag,
+			   uint32_t reference);
+void initiator_lend_closed(struct initiator_verbs_line *v,
+			   struct initiator_loan *l); /* by the target */
+void initiator_lend_end(struct initiator_verbs_line *v,
+			struct initiator_loan *l); /* all that is left of it */
+void initiator_lend_copy_back(struct initiator_verbs_line *v,
+			      const struct initiator_cmd *c); /* what was read: where it belongs */
+int initiator_lend_register(struct initiator_line *l, struct initiator_region *r);
+void initiator_lend_deregister(struct initiator_line *l, struct initiator_region *r);
+int initiator_lend_register_all(
+	struct initiator_verbs_line *v); /* all that the caller lent: 0, -errno */
+void initiator_lend_deregister_all(struct initiator_verbs_line *v);
 
 /* verbs_tx.c */
-int verbs_send(struct line *l, struct pdu *p, const void *data, uint32_t len);
-int verbs_command(struct line *l, struct cmd *c, struct pdu *p);
-int verbs_flush(struct line *l);
+int initiator_verbs_send(struct initiator_line *l, struct pdu *p, const void *data, uint32_t len);
+int initiator_verbs_command(struct initiator_line *l, struct initiator_cmd *c, struct pdu *p);
+int initiator_verbs_flush(struct initiator_line *l);
 
 /* verbs_rx.c */
-int verbs_post_receives(struct verbs_line *v); /* all */
-int verbs_received(struct verbs_line *v, uint32_t n, const struct ibv_wc *wc);
-int verbs_repost(struct verbs_line *v);
+int initiator_verbs_post_receives(struct initiator_verbs_line *v); /* all */
+int initiator_verbs_received(struct initiator_verbs_line *v, uint32_t n, const struct ibv_wc *wc);
+int initiator_verbs_repost(struct initiator_verbs_line *v);
 
 #endif

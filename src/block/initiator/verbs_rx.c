@@ -9,20 +9,20 @@
 
 /* ---- receives --------------------------------------------------------------------------- */
 
-static void queue(struct verbs_line *v, uint32_t n)
+static void queue(struct initiator_verbs_line *v, uint32_t n)
 {
 	struct ibv_sge *sge = &v->again_sge[v->n_again];
 	struct ibv_recv_wr *wr = &v->again[v->n_again++];
 
-	*sge = (struct ibv_sge){(uintptr_t)verbs_body(v, VERBS_RECEIVE, n), VERBS_BODY,
+	*sge = (struct ibv_sge){(uintptr_t)initiator_verbs_body(v, VERBS_RECEIVE, n), VERBS_BODY,
 				v->mr->lkey};
 	*wr = (struct ibv_recv_wr){
-		.wr_id = verbs_id(VERBS_RECEIVE, n), .sg_list = sge, .num_sge = 1};
+		.wr_id = initiator_verbs_id(VERBS_RECEIVE, n), .sg_list = sge, .num_sge = 1};
 	if (wr > v->again)
 		wr[-1].next = wr;
 }
 
-int verbs_repost(struct verbs_line *v)
+int initiator_verbs_repost(struct initiator_verbs_line *v)
 {
 	struct ibv_recv_wr *bad;
 	int error;
@@ -35,16 +35,16 @@ int verbs_repost(struct verbs_line *v)
 			  : block_fail(error, "a receive cannot be posted: %s", strerror(error));
 }
 
-int verbs_post_receives(struct verbs_line *v)
+int initiator_verbs_post_receives(struct initiator_verbs_line *v)
 {
 	int rc = 0;
 
 	for (uint32_t i = 0; i < v->n_receives && rc == 0; i++) {
 		queue(v, i);
 		if (v->n_again == VERBS_BATCH)
-			rc = verbs_repost(v);
+			rc = initiator_verbs_repost(v);
 	}
-	return rc == 0 ? verbs_repost(v) : rc;
+	return rc == 0 ? initiator_verbs_repost(v) : rc;
 }
 
 /* ---- what is given back ------------------------------------------------------------------- */
@@ -53,9 +53,10 @@ int verbs_post_receives(struct verbs_line *v)
  * Paragraph 36: the target has to have closed the STag that the command has lent, and no other. What it names instead may be
  * another command's, or nobody's: nothing that it says is to be trusted any more.
  */
-static int check_close(struct verbs_line *v, const struct cmd *c, const struct ibv_wc *wc)
+static int check_close(struct initiator_verbs_line *v, const struct initiator_cmd *c,
+		       const struct ibv_wc *wc)
 {
-	const struct loan *l = &v->loans[c->index];
+	const struct initiator_loan *l = &v->loans[c->index];
 	bool counted = wc->wc_flags & STAGDV_WC_CLOSED; /* with its reference */
 
 	if (l->open && wc->invalidated_rkey == l->stag && v->dv &&
@@ -69,27 +70,28 @@ static int check_close(struct verbs_line *v, const struct cmd *c, const struct i
 }
 
 /* Data has no PDUs of its own: the answer says how much there was. */
-static void take_amount(struct verbs_line *v, struct cmd *c, const struct pdu *p)
+static void take_amount(struct initiator_verbs_line *v, struct initiator_cmd *c,
+			const struct pdu *p)
 {
 	uint32_t missing = p->flags & RES_UNDER ? p->residual : 0;
 
 	if (!c->reads)
 		return;
 	c->got = c->length - (missing < c->length ? missing : c->length);
-	lend_bring(v, c);
+	initiator_lend_copy_back(v, c);
 }
 
-static int settle(struct verbs_line *v, const struct pdu *p, const struct ibv_wc *wc)
+static int settle(struct initiator_verbs_line *v, const struct pdu *p, const struct ibv_wc *wc)
 {
 	struct stag_block *b = v->line.b;
 	bool closes = wc->wc_flags & IBV_WC_WITH_INV;
-	struct cmd *c = p->opcode == SCSI_RESPONSE ? initiator_find(b, p->itt) : NULL;
-	struct loan *l = c ? &v->loans[c->index] : NULL;
+	struct initiator_cmd *c = p->opcode == SCSI_RESPONSE ? initiator_find(b, p->itt) : NULL;
+	struct initiator_loan *l = c ? &v->loans[c->index] : NULL;
 	int rc = 0;
 
 	if (!c)
 		return closes ? initiator_violation(b, "it closes STag 0x%08x with a %s for 0x%08x",
-						    wc->invalidated_rkey, pdu_name(p->opcode),
+						    wc->invalidated_rkey, iscsi_pdu_name(p->opcode),
 						    p->itt)
 			      : 0;
 	if (closes)
@@ -100,7 +102,7 @@ static int settle(struct verbs_line *v, const struct pdu *p, const struct ibv_wc
 	if (rc != 0)
 		return rc;
 	if (closes)
-		lend_closed(v, l);
+		initiator_lend_closed(v, l);
 	take_amount(v, c, p);
 	return 0;
 }
@@ -108,16 +110,16 @@ static int settle(struct verbs_line *v, const struct pdu *p, const struct ibv_wc
 /* ---- PDUs ------------------------------------------------------------------------------------ */
 
 /* Where the PDU is in a send of len bytes; NULL, having said why. */
-static const uint8_t *find_pdu(struct verbs_line *v, const uint8_t *body, uint32_t len)
+static const uint8_t *find_pdu(struct initiator_verbs_line *v, const uint8_t *body, uint32_t len)
 {
 	uint32_t head = v->one_shot ? 0 : ISER_LEN, ahs, data;
 	struct iser header;
 
-	if (len < head + BHS_LEN || (head && iser_decode(body, len, &header) != 0)) {
+	if (len < head + BHS_LEN || (head && iscsi_iser_decode(body, len, &header) != 0)) {
 		initiator_violation(v->line.b, "a send of %u bytes that is no PDU", len);
 		return NULL;
 	}
-	pdu_lengths(body + head, &ahs, &data);
+	iscsi_pdu_lengths(body + head, &ahs, &data);
 	len -= head + BHS_LEN;
 	if (ahs <= len && data <= len - ahs && len - ahs - data <= 3)
 		return body + head;
@@ -125,15 +127,15 @@ static const uint8_t *find_pdu(struct verbs_line *v, const uint8_t *body, uint32
 	return NULL;
 }
 
-int verbs_received(struct verbs_line *v, uint32_t n, const struct ibv_wc *wc)
+int initiator_verbs_received(struct initiator_verbs_line *v, uint32_t n, const struct ibv_wc *wc)
 {
-	const uint8_t *pdu = find_pdu(v, verbs_body(v, VERBS_RECEIVE, n), wc->byte_len);
+	const uint8_t *pdu = find_pdu(v, initiator_verbs_body(v, VERBS_RECEIVE, n), wc->byte_len);
 	struct pdu p;
 	int rc;
 
 	if (!pdu)
 		return -EPROTO;
-	if (pdu_decode(pdu, &p) != 0 || pdu_from_initiator(p.opcode))
+	if (iscsi_pdu_decode(pdu, &p) != 0 || iscsi_pdu_from_initiator(p.opcode))
 		return initiator_violation(v->line.b, "a PDU with opcode 0x%02x", pdu[0]);
 	rc = settle(v, &p, wc);
 	if (rc == 0)
@@ -141,5 +143,5 @@ int verbs_received(struct verbs_line *v, uint32_t n, const struct ibv_wc *wc)
 	if (rc != 0)
 		return rc;
 	queue(v, n);
-	return v->n_again == VERBS_BATCH ? verbs_repost(v) : 0;
+	return v->n_again == VERBS_BATCH ? initiator_verbs_repost(v) : 0;
 }

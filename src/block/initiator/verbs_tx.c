@@ -11,32 +11,32 @@
 /* Where in an iSER header the STags are. */
 enum { WRITE_STAG_AT = 4, READ_STAG_AT = 16 };
 
-static uint32_t head_of(const struct verbs_line *v)
+static uint32_t head_of(const struct initiator_verbs_line *v)
 {
 	return v->one_shot ? 0 : ISER_LEN;
 }
 
 /* Header and PDU, up to its data; how long that is. */
-static uint32_t write_head(const struct verbs_line *v, uint8_t *body, const struct iser *lent,
-			   struct pdu *p)
+static uint32_t write_head(const struct initiator_verbs_line *v, uint8_t *body,
+			   const struct iser *lent, struct pdu *p)
 {
 	const struct stag_block *b = v->line.b;
 
 	if (b->state >= INIT_PROBE)
 		p->exp_stat_sn = b->exp_stat_sn;
 	if (!v->one_shot)
-		iser_encode(lent, body);
-	pdu_encode(p, body + head_of(v));
+		iscsi_iser_encode(lent, body);
+	iscsi_pdu_encode(p, body + head_of(v));
 	return head_of(v) + BHS_LEN;
 }
 
 static uint32_t pad(uint8_t *body, uint32_t len, uint32_t data)
 {
-	memset(body + len + data, 0, pdu_pad(data));
-	return len + data + pdu_pad(data);
+	memset(body + len + data, 0, iscsi_pdu_pad(data));
+	return len + data + iscsi_pdu_pad(data);
 }
 
-static int failed(const struct verbs_line *v, int error)
+static int failed(const struct initiator_verbs_line *v, int error)
 {
 	return error == 0 ? 0
 			  : block_fail(error, "%s: a send cannot be posted: %s",
@@ -51,7 +51,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 }
 
 /* All of its data goes with it, or none. */
-static bool is_immediate(const struct verbs_line *v, const struct cmd *c)
+static bool is_immediate(const struct initiator_verbs_line *v, const struct initiator_cmd *c)
 {
 	const struct keys *k = &v->line.b->keys;
 
@@ -60,7 +60,7 @@ static bool is_immediate(const struct verbs_line *v, const struct cmd *c)
 }
 
 /* The software adapter gives places back by itself; others do when a completion says so. */
-static unsigned int signal_sometimes(struct verbs_line *v)
+static unsigned int signal_sometimes(struct initiator_verbs_line *v)
 {
 	if (v->dv || ++v->unsignaled < SIGNAL_EVERY)
 		return 0;
@@ -69,9 +69,9 @@ static unsigned int signal_sometimes(struct verbs_line *v)
 }
 
 /* Figure 4, path 500: the command, and the memory that it is about. more: another one follows. */
-static int post_held(struct verbs_line *v, bool more)
+static int post_held(struct initiator_verbs_line *v, bool more)
 {
-	struct cmd *c = v->held;
+	struct initiator_cmd *c = v->held;
 	struct ibv_sge body = {0};
 	struct stagdv_advertise wr = {.sg_list = &body, .num_sge = 1};
 	uint32_t stag;
@@ -80,9 +80,9 @@ static int post_held(struct verbs_line *v, bool more)
 	if (!c)
 		return 0;
 	v->held = NULL;
-	body = (struct ibv_sge){(uintptr_t)verbs_body(v, VERBS_COMMAND, c->index), v->held_len,
-				v->mr->lkey};
-	wr.wr_id = verbs_id(VERBS_COMMAND, c->index);
+	body = (struct ibv_sge){(uintptr_t)initiator_verbs_body(v, VERBS_COMMAND, c->index),
+				v->held_len, v->mr->lkey};
+	wr.wr_id = initiator_verbs_id(VERBS_COMMAND, c->index);
 	wr.send_flags = more ? STAGDV_SEND_MORE : 0;
 	wr.memory = v->held_memory.sge;
 	wr.num_memory = v->held_memory.n;
@@ -94,20 +94,21 @@ static int post_held(struct verbs_line *v, bool more)
 	if (error)
 		return failed(v, error);
 	c->sent = true;
-	lend_opened(v, &v->loans[c->index], stag, c->itt);
+	initiator_lend_opened(v, &v->loans[c->index], stag, c->itt);
 	return 0;
 }
 
-int verbs_flush(struct line *l)
+int initiator_verbs_flush(struct initiator_line *l)
 {
 	return post_held(to_verbs_line(l), false);
 }
 
 /* In turn: what was held goes out before it. */
-static int post_plain(struct verbs_line *v, struct cmd *c, uint32_t len)
+static int post_plain(struct initiator_verbs_line *v, struct initiator_cmd *c, uint32_t len)
 {
-	struct ibv_sge sge = {(uintptr_t)verbs_body(v, VERBS_COMMAND, c->index), len, v->mr->lkey};
-	struct ibv_send_wr wr = {.wr_id = verbs_id(VERBS_COMMAND, c->index),
+	struct ibv_sge sge = {(uintptr_t)initiator_verbs_body(v, VERBS_COMMAND, c->index), len,
+			      v->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = initiator_verbs_id(VERBS_COMMAND, c->index),
 				 .sg_list = &sge,
 				 .num_sge = 1,
 				 .opcode = IBV_WR_SEND,
@@ -121,7 +122,8 @@ static int post_plain(struct verbs_line *v, struct cmd *c, uint32_t len)
 	return rc;
 }
 
-static int hold(struct verbs_line *v, struct cmd *c, const struct lending *lent, uint32_t len)
+static int hold(struct initiator_verbs_line *v, struct initiator_cmd *c,
+		const struct initiator_lending *lent, uint32_t len)
 {
 	int rc = post_held(v, true);
 
@@ -131,13 +133,13 @@ static int hold(struct verbs_line *v, struct cmd *c, const struct lending *lent,
 	return rc;
 }
 
-static int send_lending(struct verbs_line *v, struct cmd *c, struct pdu *p)
+static int send_lending(struct initiator_verbs_line *v, struct initiator_cmd *c, struct pdu *p)
 {
-	uint8_t *body = verbs_body(v, VERBS_COMMAND, c->index);
-	struct lending lent = {0};
+	uint8_t *body = initiator_verbs_body(v, VERBS_COMMAND, c->index);
+	struct initiator_lending lent = {0};
 	struct iser header = {0};
 	uint32_t len;
-	int error = c->length ? lend_command(v, c, &lent) : 0;
+	int error = c->length ? initiator_lend_command(v, c, &lent) : 0;
 
 	if (error)
 		return error;
@@ -148,25 +150,25 @@ static int send_lending(struct verbs_line *v, struct cmd *c, struct pdu *p)
 	if (lent.n && v->dv)
 		return hold(v, c, &lent, len);
 	if (lent.n)
-		lend_opened(v, &v->loans[c->index], lent.rkey, c->itt);
+		initiator_lend_opened(v, &v->loans[c->index], lent.rkey, c->itt);
 	return post_plain(v, c, len);
 }
 
-static int send_immediate(struct verbs_line *v, struct cmd *c, struct pdu *p)
+static int send_immediate(struct initiator_verbs_line *v, struct initiator_cmd *c, struct pdu *p)
 {
 	static const struct iser nothing;
-	uint8_t *body = verbs_body(v, VERBS_COMMAND, c->index);
+	uint8_t *body = initiator_verbs_body(v, VERBS_COMMAND, c->index);
 	uint32_t head;
 
 	p->data_len = c->length;
 	head = write_head(v, body, &nothing, p);
-	cmd_gather(c, 0, c->length, body + head);
+	initiator_cmd_gather(c, 0, c->length, body + head);
 	return post_plain(v, c, pad(body, head, c->length));
 }
 
-int verbs_command(struct line *l, struct cmd *c, struct pdu *p)
+int initiator_verbs_command(struct initiator_line *l, struct initiator_cmd *c, struct pdu *p)
 {
-	struct verbs_line *v = to_verbs_line(l);
+	struct initiator_verbs_line *v = to_verbs_line(l);
 	int rc = is_immediate(v, c) && c->length ? send_immediate(v, c, p) : send_lending(v, c, p);
 
 	l->b->info.counters.posts += rc == 0;
@@ -175,10 +177,10 @@ int verbs_command(struct line *l, struct cmd *c, struct pdu *p)
 
 /* ---- what is no command ------------------------------------------------------------------- */
 
-int verbs_send(struct line *l, struct pdu *p, const void *data, uint32_t len)
+int initiator_verbs_send(struct initiator_line *l, struct pdu *p, const void *data, uint32_t len)
 {
 	static const struct iser nothing;
-	struct verbs_line *v = to_verbs_line(l);
+	struct initiator_verbs_line *v = to_verbs_line(l);
 	struct ibv_send_wr wr = {
 		.num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
 	struct ibv_send_wr *bad;
@@ -190,13 +192,13 @@ int verbs_send(struct line *l, struct pdu *p, const void *data, uint32_t len)
 	if (len > VERBS_DATA || v->n_free_controls == 0)
 		return block_fail(ENOBUFS, "%s does not take what it is sent", l->b->url.host);
 	n = v->free_controls[--v->n_free_controls];
-	body = verbs_body(v, VERBS_CONTROL, n);
+	body = initiator_verbs_body(v, VERBS_CONTROL, n);
 	p->data_len = len;
 	head = write_head(v, body, &nothing, p);
 	if (len)
 		memcpy(body + head, data, len);
 	sge = (struct ibv_sge){(uintptr_t)body, pad(body, head, len), v->mr->lkey};
-	wr.wr_id = verbs_id(VERBS_CONTROL, n);
+	wr.wr_id = initiator_verbs_id(VERBS_CONTROL, n);
 	wr.sg_list = &sge;
 	l->b->info.counters.posts++;
 	rc = post_held(v, true);

@@ -13,14 +13,14 @@
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 
-enum chap_algorithm chap_choose(const char *list)
+enum chap_algorithm iscsi_chap_choose(const char *list)
 {
-	if (text_lists(list, "7"))
+	if (iscsi_text_list_has(list, "7"))
 		return CHAP_SHA256;
-	return text_lists(list, "5") ? CHAP_MD5 : CHAP_NONE;
+	return iscsi_text_list_has(list, "5") ? CHAP_MD5 : CHAP_NONE;
 }
 
-size_t chap_digest_len(enum chap_algorithm a)
+size_t iscsi_chap_digest_len(enum chap_algorithm a)
 {
 	switch (a) {
 	case CHAP_MD5:
@@ -33,8 +33,8 @@ size_t chap_digest_len(enum chap_algorithm a)
 	return 0;
 }
 
-int chap_respond(enum chap_algorithm a, uint8_t id, const char *secret, const uint8_t *challenge,
-		 size_t len, uint8_t out[CHAP_MAX_DIGEST])
+int iscsi_chap_respond(enum chap_algorithm a, uint8_t id, const char *secret,
+		       const uint8_t *challenge, size_t len, uint8_t out[CHAP_MAX_DIGEST])
 {
 	const EVP_MD *md = a == CHAP_MD5 ? EVP_md5() : EVP_sha256();
 	EVP_MD_CTX *c = EVP_MD_CTX_new();
@@ -46,21 +46,22 @@ int chap_respond(enum chap_algorithm a, uint8_t id, const char *secret, const ui
 	return good ? 0 : -EIO;
 }
 
-bool chap_verify(enum chap_algorithm a, uint8_t id, const char *secret, const uint8_t *challenge,
-		 size_t len, const uint8_t *response, size_t response_len)
+bool iscsi_chap_verify(enum chap_algorithm a, uint8_t id, const char *secret,
+		       const uint8_t *challenge, size_t len, const uint8_t *response,
+		       size_t response_len)
 {
 	uint8_t mine[CHAP_MAX_DIGEST];
 	bool same;
 
-	if (chap_respond(a, id, secret, challenge, len, mine) != 0)
+	if (iscsi_chap_respond(a, id, secret, challenge, len, mine) != 0)
 		return false;
-	same = response_len == chap_digest_len(a) &&
+	same = response_len == iscsi_chap_digest_len(a) &&
 	       CRYPTO_memcmp(mine, response, response_len) == 0;
 	OPENSSL_cleanse(mine, sizeof(mine));
 	return same;
 }
 
-int chap_challenge(uint8_t *id, uint8_t challenge[CHAP_CHALLENGE_LEN])
+int iscsi_chap_challenge(uint8_t *id, uint8_t challenge[CHAP_CHALLENGE_LEN])
 {
 	return RAND_bytes(id, 1) == 1 && RAND_bytes(challenge, CHAP_CHALLENGE_LEN) == 1 ? 0 : -EIO;
 }

@@ -95,15 +95,15 @@ struct pdu {
 };
 
 /* Encodes 48 bytes; data_len and ahs_len go as they are. */
-void pdu_encode(const struct pdu *p, uint8_t bhs[BHS_LEN]);
+void iscsi_pdu_encode(const struct pdu *p, uint8_t bhs[BHS_LEN]);
 /* 0; -EPROTO: no such opcode. */
-int pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p);
-const char *pdu_name(uint8_t opcode);
-bool pdu_from_initiator(uint8_t opcode);
+int iscsi_pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p);
+const char *iscsi_pdu_name(uint8_t opcode);
+bool iscsi_pdu_from_initiator(uint8_t opcode);
 /* How much the lengths of 48 bytes say that there is behind them, digests not counted: AHS, data. */
-void pdu_lengths(const uint8_t bhs[BHS_LEN], uint32_t *ahs, uint32_t *data);
+void iscsi_pdu_lengths(const uint8_t bhs[BHS_LEN], uint32_t *ahs, uint32_t *data);
 
-static inline uint32_t pdu_pad(uint32_t len)
+static inline uint32_t iscsi_pdu_pad(uint32_t len)
 {
 	return -len & 3;
 }
@@ -118,7 +118,7 @@ struct ahs {
 	uint32_t len;
 };
 enum { AHS_CDB = 1, AHS_READ_LENGTH = 2 };
-int ahs_next(const uint8_t *all, uint32_t len, uint32_t *at, struct ahs *out);
+int iscsi_ahs_next(const uint8_t *all, uint32_t len, uint32_t *at, struct ahs *out);
 
 /* RFC 7143 §11.9.1, §11.13.5, §11.14.1, §11.15.1, §11.17.1 */
 enum async_event {
@@ -173,7 +173,7 @@ enum login_status {
 	LOGIN_UNAVAILABLE,
 	LOGIN_NO_RESOURCES,
 };
-const char *login_status_name(enum login_status s);
+const char *iscsi_login_status_name(enum login_status s);
 
 /* ---- iser.c: RFC 7145 --------------------------------------------------------- */
 
@@ -186,8 +186,8 @@ struct iser {
 	uint64_t write_base, read_base;
 };
 /* -EPROTO: it is no header of a PDU. */
-int iser_decode(const uint8_t *bytes, size_t len, struct iser *h);
-void iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN]);
+int iscsi_iser_decode(const uint8_t *bytes, size_t len, struct iser *h);
+void iscsi_iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN]);
 
 /*
  * Private data of a connection, either way: byte 0 has the flags below, as Linux' and libiscsi's has; three are zero. A side
@@ -201,8 +201,8 @@ struct iser_hello {
 	bool invalidates; /* may be sent what closes its STags */
 	bool one_shot;
 };
-size_t iser_hello_make(const struct iser_hello *h, uint8_t bytes[ISER_HELLO_MAX]);
-void iser_hello_read(const uint8_t *bytes, size_t len, struct iser_hello *h);
+size_t iscsi_iser_hello_make(const struct iser_hello *h, uint8_t bytes[ISER_HELLO_MAX]);
+void iscsi_iser_hello_read(const uint8_t *bytes, size_t len, struct iser_hello *h);
 
 /* A send, taken apart: the PDU that is all of it, and what it lends. The pointers are into it. */
 struct arrival {
@@ -212,7 +212,7 @@ struct arrival {
 	struct iser lent;
 };
 /* headed: iSER's header is in front, and says what is lent; else that is the caller's to know. NULL; or what is wrong with it. */
-const char *iser_take_apart(const uint8_t *bytes, uint32_t len, bool headed, struct arrival *a);
+const char *iscsi_iser_parse(const uint8_t *bytes, uint32_t len, bool headed, struct arrival *a);
 
 /* ---- text.c: lists of key=value ------------------------------------------------ */
 
@@ -227,11 +227,11 @@ struct text_in {
 };
 
 /* Adds what a PDU brought. -EMSGSIZE: too much. */
-int text_collect(struct text_in *t, const void *data, uint32_t len);
+int iscsi_text_collect(struct text_in *t, const void *data, uint32_t len);
 /*
  * The next pair, which stays in the list; *at begins with 0. 1; 0: no more; -EPROTO: that is no pair.
  */
-int text_next(struct text_in *t, uint32_t *at, const char **key, const char **value);
+int iscsi_text_next(struct text_in *t, uint32_t *at, const char **key, const char **value);
 
 /* A list being made. full: something did not fit. */
 struct text_out {
@@ -239,18 +239,19 @@ struct text_out {
 	bool full;
 	char bytes[TEXT_MAX];
 };
-void text_add(struct text_out *t, const char *key, const char *value);
-void text_addf(struct text_out *t, const char *key, const char *fmt, ...)
+void iscsi_text_add(struct text_out *t, const char *key, const char *value);
+void iscsi_text_addf(struct text_out *t, const char *key, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-bool text_number(const char *s, uint64_t *out);	     /* decimal, or hexadecimal with 0x */
-bool text_bool(const char *s, bool *out);	     /* Yes, No */
-bool text_lists(const char *list, const char *word); /* is word one of those between commas? */
+bool iscsi_text_number(const char *s, uint64_t *out); /* decimal, or hexadecimal with 0x */
+bool iscsi_text_bool(const char *s, bool *out);	      /* Yes, No */
+bool iscsi_text_list_has(const char *list,
+			 const char *word); /* is word one of those between commas? */
 /* Binary values: 0x... or 0b...; how many bytes, -EINVAL, -EMSGSIZE. */
-int text_binary(const char *s, uint8_t *out, size_t size);
-void text_hex(const uint8_t *bytes, size_t len,
-	      char *out);	  /* 0x and 2 len digits and a final zero */
-bool text_is_name(const char *s); /* an iSCSI name: iqn., eui. or naa., RFC 7143 §4.2.7 */
+int iscsi_text_binary(const char *s, uint8_t *out, size_t size);
+void iscsi_text_hex(const uint8_t *bytes, size_t len,
+		    char *out);		/* 0x and 2 len digits and a final zero */
+bool iscsi_text_is_name(const char *s); /* an iSCSI name: iqn., eui. or naa., RFC 7143 §4.2.7 */
 
 /* ---- keys.c: what is negotiated -------------------------------------------------- */
 
@@ -299,17 +300,18 @@ struct negotiation {
 	bool declared; /* our MaxRecvDataSegmentLength */
 };
 
-void keys_begin(struct negotiation *n, const struct key_wishes *wishes);
+void iscsi_keys_begin(struct negotiation *n, const struct key_wishes *wishes);
 /* The peer offers or declares: what is agreed, and the answer. */
-enum key_verdict keys_take(struct negotiation *n, const char *key, const char *value,
-			   struct text_out *out);
+enum key_verdict iscsi_keys_receive(struct negotiation *n, const char *key, const char *value,
+				    struct text_out *out);
 /* What we declare without being asked: once. */
-void keys_declare(struct negotiation *n, struct text_out *out);
+void iscsi_keys_declare(struct negotiation *n, struct text_out *out);
 /* We offer all that we wish for, and declare. */
-void keys_offer(struct negotiation *n, struct text_out *out);
+void iscsi_keys_offer(struct negotiation *n, struct text_out *out);
 /* The peer answers, offers or declares: what is agreed, and the answer if one is due. -EPROTO: that is no answer. */
-int keys_answered(struct negotiation *n, const char *key, const char *value, struct text_out *out);
-void keys_conclude(struct negotiation *n); /* what depends on another key: FirstBurstLength */
+int iscsi_keys_answered(struct negotiation *n, const char *key, const char *value,
+			struct text_out *out);
+void iscsi_keys_conclude(struct negotiation *n); /* what depends on another key: FirstBurstLength */
 
 /* ---- chap.c: RFC 1994, 7143 §12.1.3 -------------------------------------------------- */
 
@@ -321,15 +323,16 @@ void keys_conclude(struct negotiation *n); /* what depends on another key: First
 enum chap_algorithm { CHAP_NONE = 0, CHAP_MD5 = 5, CHAP_SHA256 = 7 };
 
 /* The best that is in a list like "5,7". */
-enum chap_algorithm chap_choose(const char *list);
-size_t chap_digest_len(enum chap_algorithm a);
+enum chap_algorithm iscsi_chap_choose(const char *list);
+size_t iscsi_chap_digest_len(enum chap_algorithm a);
 /* H(id, secret, challenge). -EIO: the library refuses, as one in FIPS mode does with MD5. */
-int chap_respond(enum chap_algorithm a, uint8_t id, const char *secret, const uint8_t *challenge,
-		 size_t len, uint8_t out[CHAP_MAX_DIGEST]);
+int iscsi_chap_respond(enum chap_algorithm a, uint8_t id, const char *secret,
+		       const uint8_t *challenge, size_t len, uint8_t out[CHAP_MAX_DIGEST]);
 /* In a time that does not depend on where they differ. */
-bool chap_verify(enum chap_algorithm a, uint8_t id, const char *secret, const uint8_t *challenge,
-		 size_t len, const uint8_t *response, size_t response_len);
+bool iscsi_chap_verify(enum chap_algorithm a, uint8_t id, const char *secret,
+		       const uint8_t *challenge, size_t len, const uint8_t *response,
+		       size_t response_len);
 /* A challenge and its id. -EIO */
-int chap_challenge(uint8_t *id, uint8_t challenge[CHAP_CHALLENGE_LEN]);
+int iscsi_chap_challenge(uint8_t *id, uint8_t challenge[CHAP_CHALLENGE_LEN]);
 
 #endif

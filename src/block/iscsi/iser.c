@@ -12,7 +12,7 @@
 
 enum { CONTROL = 0x10, KIND = 0xf0, WRITE_VALID = 0x08, READ_VALID = 0x04 };
 
-int iser_decode(const uint8_t *bytes, size_t len, struct iser *h)
+int iscsi_iser_decode(const uint8_t *bytes, size_t len, struct iser *h)
 {
 	if (len < ISER_LEN || (bytes[0] & KIND) != CONTROL)
 		return -EPROTO;
@@ -25,7 +25,7 @@ int iser_decode(const uint8_t *bytes, size_t len, struct iser *h)
 	return 0;
 }
 
-void iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN])
+void iscsi_iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN])
 {
 	memset(bytes, 0, ISER_LEN);
 	bytes[0] = (uint8_t)(CONTROL | (h->write ? WRITE_VALID : 0) | (h->read ? READ_VALID : 0));
@@ -39,22 +39,22 @@ void iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN])
 	}
 }
 
-const char *iser_take_apart(const uint8_t *bytes, uint32_t len, bool headed, struct arrival *a)
+const char *iscsi_iser_parse(const uint8_t *bytes, uint32_t len, bool headed, struct arrival *a)
 {
 	uint32_t head = headed ? ISER_LEN : 0, ahs, data;
 
 	if (len < head + BHS_LEN)
 		return "a send that is too short for a PDU";
-	if (headed && iser_decode(bytes, len, &a->lent) != 0)
+	if (headed && iscsi_iser_decode(bytes, len, &a->lent) != 0)
 		return "a send without iSER's header";
 	a->bhs = bytes + head;
-	pdu_lengths(a->bhs, &ahs, &data);
+	iscsi_pdu_lengths(a->bhs, &ahs, &data);
 	len -= head + BHS_LEN;
 	if (ahs > len || data > len - ahs || len - ahs - data > 3)
 		return "a PDU of another length than its send";
 	a->ahs = a->bhs + BHS_LEN;
 	a->data = a->ahs + ahs;
-	a->decoded = pdu_decode(a->bhs, &a->pdu) == 0;
+	a->decoded = iscsi_pdu_decode(a->bhs, &a->pdu) == 0;
 	return NULL;
 }
 
@@ -62,7 +62,7 @@ const char *iser_take_apart(const uint8_t *bytes, uint32_t len, bool headed, str
 
 static const uint8_t one_shot[4] = {'S', 't', 'B', '1'};
 
-size_t iser_hello_make(const struct iser_hello *h, uint8_t bytes[ISER_HELLO_MAX])
+size_t iscsi_iser_hello_make(const struct iser_hello *h, uint8_t bytes[ISER_HELLO_MAX])
 {
 	memset(bytes, 0, ISER_HELLO_MAX);
 	bytes[0] = (uint8_t)(ISER_NO_ZBVA | (h->invalidates ? 0 : ISER_NO_INVALIDATE));
@@ -72,7 +72,7 @@ size_t iser_hello_make(const struct iser_hello *h, uint8_t bytes[ISER_HELLO_MAX]
 	return ISER_HELLO_MAX;
 }
 
-void iser_hello_read(const uint8_t *bytes, size_t len, struct iser_hello *h)
+void iscsi_iser_hello_read(const uint8_t *bytes, size_t len, struct iser_hello *h)
 {
 	h->invalidates = len >= 4 && !(bytes[0] & ISER_NO_INVALIDATE);
 	h->one_shot = len >= ISER_HELLO_MAX && memcmp(bytes + 4, one_shot, sizeof(one_shot)) == 0;

@@ -80,7 +80,7 @@ static uint32_t wish_for(const struct negotiation *n, const struct key *key)
 	return *(const uint32_t *)((const uint8_t *)&n->wishes->keys + key->field);
 }
 
-void keys_begin(struct negotiation *n, const struct key_wishes *wishes)
+void iscsi_keys_begin(struct negotiation *n, const struct key_wishes *wishes)
 {
 	memset(n, 0, sizeof(*n));
 	n->wishes = wishes;
@@ -110,12 +110,12 @@ static bool parse(const struct key *key, const char *value, uint32_t *out)
 	bool yes;
 
 	if (is_boolean(key)) {
-		if (!text_bool(value, &yes))
+		if (!iscsi_text_bool(value, &yes))
 			return false;
 		*out = yes;
 		return true;
 	}
-	if (!text_number(value, &number) || number < key->low || number > key->high)
+	if (!iscsi_text_number(value, &number) || number < key->low || number > key->high)
 		return false;
 	*out = (uint32_t)number;
 	return true;
@@ -134,7 +134,7 @@ static void take_value(struct negotiation *n, const struct key *key, const char 
 	uint32_t *field = field_of(&n->agreed, key), offered;
 
 	if (!parse(key, value, &offered)) {
-		text_add(out, key->name, "Reject");
+		iscsi_text_add(out, key->name, "Reject");
 		return;
 	}
 	if (key->rule == RULE_DECLARED) {
@@ -143,9 +143,9 @@ static void take_value(struct negotiation *n, const struct key *key, const char 
 	}
 	*field = agree(key->rule, offered, wish_for(n, key));
 	if (is_boolean(key))
-		text_add(out, key->name, *field ? "Yes" : "No");
+		iscsi_text_add(out, key->name, *field ? "Yes" : "No");
 	else
-		text_addf(out, key->name, "%u", *field);
+		iscsi_text_addf(out, key->name, "%u", *field);
 }
 
 static void take_digest(struct negotiation *n, const struct key *key, const char *value,
@@ -158,16 +158,16 @@ static void take_digest(struct negotiation *n, const struct key *key, const char
 
 		if (len == 6 && can && memcmp(p, "CRC32C", 6) == 0) {
 			*field_of(&n->agreed, key) = DIGEST_CRC32C;
-			text_add(out, key->name, "CRC32C");
+			iscsi_text_add(out, key->name, "CRC32C");
 			return;
 		}
 		if (len == 4 && memcmp(p, "None", 4) == 0) {
-			text_add(out, key->name, "None");
+			iscsi_text_add(out, key->name, "None");
 			return;
 		}
 		p += len + (p[len] == ',');
 	}
-	text_add(out, key->name, "Reject");
+	iscsi_text_add(out, key->name, "Reject");
 }
 
 static void take(struct negotiation *n, const struct key *key, const char *value,
@@ -185,21 +185,22 @@ static void take(struct negotiation *n, const struct key *key, const char *value
 		take_digest(n, key, value, out);
 		return;
 	case RULE_REPORTING:
-		text_add(out, key->name, text_lists(value, "RFC3720") ? "RFC3720" : "Reject");
+		iscsi_text_add(out, key->name,
+			       iscsi_text_list_has(value, "RFC3720") ? "RFC3720" : "Reject");
 		return;
 	case RULE_OBSOLETE_NO:
-		text_add(out, key->name, "No");
+		iscsi_text_add(out, key->name, "No");
 		return;
 	case RULE_OBSOLETE_REJECT:
-		text_add(out, key->name, "Reject");
+		iscsi_text_add(out, key->name, "Reject");
 		return;
 	}
 }
 
 /* ---- the negotiation -------------------------------------------------------------- */
 
-enum key_verdict keys_take(struct negotiation *n, const char *key, const char *value,
-			   struct text_out *out)
+enum key_verdict iscsi_keys_receive(struct negotiation *n, const char *key, const char *value,
+				    struct text_out *out)
 {
 	const struct key *k = find(n, key);
 	uint64_t bit;
@@ -213,7 +214,7 @@ enum key_verdict keys_take(struct negotiation *n, const char *key, const char *v
 		return KEY_REPEATED;
 	n->seen |= bit;
 	if (n->discovery && (k->when & NORMAL))
-		text_add(out, k->name, "Irrelevant");
+		iscsi_text_add(out, k->name, "Irrelevant");
 	else
 		take(n, k, value, out);
 	return KEY_ANSWERED;
@@ -227,16 +228,16 @@ static bool was_seen(const struct negotiation *n, const char *name)
 }
 
 /* open-iscsi ends a login where it finds MaxOutstandingUnexpectedPDUs: only who knows the word hears it. */
-void keys_declare(struct negotiation *n, struct text_out *out)
+void iscsi_keys_declare(struct negotiation *n, struct text_out *out)
 {
 	if (n->declared)
 		return;
 	n->declared = true;
 	if (n->agreed.rdma_extensions && was_seen(n, "MaxOutstandingUnexpectedPDUs"))
-		text_addf(out, "MaxOutstandingUnexpectedPDUs", "%u",
-			  n->wishes->keys.max_unexpected);
+		iscsi_text_addf(out, "MaxOutstandingUnexpectedPDUs", "%u",
+				n->wishes->keys.max_unexpected);
 	if (!n->wishes->rdma)
-		text_addf(out, "MaxRecvDataSegmentLength", "%u", n->wishes->own_recv_max);
+		iscsi_text_addf(out, "MaxRecvDataSegmentLength", "%u", n->wishes->own_recv_max);
 }
 
 /* ---- the side that offers ----------------------------------------------------------- */
@@ -269,14 +270,14 @@ static void offer(const struct negotiation *n, const struct key *key, struct tex
 	uint32_t wish = wish_for(n, key);
 
 	if (key->rule == RULE_DIGEST)
-		text_add(out, key->name, wish ? "CRC32C,None" : "None");
+		iscsi_text_add(out, key->name, wish ? "CRC32C,None" : "None");
 	else if (is_boolean(key))
-		text_add(out, key->name, wish ? "Yes" : "No");
+		iscsi_text_add(out, key->name, wish ? "Yes" : "No");
 	else
-		text_addf(out, key->name, "%u", wish);
+		iscsi_text_addf(out, key->name, "%u", wish);
 }
 
-void keys_offer(struct negotiation *n, struct text_out *out)
+void iscsi_keys_offer(struct negotiation *n, struct text_out *out)
 {
 	for (size_t i = 0; i < N_KEYS; i++)
 		if (is_offered(n, &table[i])) {
@@ -284,7 +285,7 @@ void keys_offer(struct negotiation *n, struct text_out *out)
 			n->offered |= 1ull << i;
 			n->seen |= 1ull << i;
 		}
-	keys_declare(n, out);
+	iscsi_keys_declare(n, out);
 }
 
 /* Of what was offered the answer is the outcome; it may be no other than the rule allows. */
@@ -308,7 +309,8 @@ static int take_outcome(struct negotiation *n, const struct key *key, const char
 	return 0;
 }
 
-int keys_answered(struct negotiation *n, const char *key, const char *value, struct text_out *out)
+int iscsi_keys_answered(struct negotiation *n, const char *key, const char *value,
+			struct text_out *out)
 {
 	const struct key *k = find(n, key);
 	uint64_t bit = k ? 1ull << (k - table) : 0;
@@ -317,12 +319,12 @@ int keys_answered(struct negotiation *n, const char *key, const char *value, str
 		n->offered &= ~bit;
 		return take_outcome(n, k, value);
 	}
-	switch (keys_take(n, key, value, out)) {
+	switch (iscsi_keys_receive(n, key, value, out)) {
 	case KEY_ANSWERED:
 		return 0;
 	case KEY_UNKNOWN:
 		if (strcmp(value, "NotUnderstood") != 0)
-			text_add(out, key, "NotUnderstood");
+			iscsi_text_add(out, key, "NotUnderstood");
 		return 0;
 	case KEY_REPEATED:
 	case KEY_WRONG_TIME:
@@ -332,7 +334,7 @@ int keys_answered(struct negotiation *n, const char *key, const char *value, str
 }
 
 /* RFC 7143 §13.14: the first burst is no longer than any. */
-void keys_conclude(struct negotiation *n)
+void iscsi_keys_conclude(struct negotiation *n)
 {
 	if (n->agreed.first_burst > n->agreed.max_burst)
 		n->agreed.first_burst = n->agreed.max_burst;

@@ -133,7 +133,7 @@ static void get(const uint8_t *at, uint8_t width, void *field)
 	}
 }
 
-void pdu_encode(const struct pdu *p, uint8_t bhs[BHS_LEN])
+void iscsi_pdu_encode(const struct pdu *p, uint8_t bhs[BHS_LEN])
 {
 	const struct kind *k = find(p->opcode);
 
@@ -146,13 +146,13 @@ void pdu_encode(const struct pdu *p, uint8_t bhs[BHS_LEN])
 		put(bhs + f->at, f->width, (const uint8_t *)p + f->where);
 }
 
-void pdu_lengths(const uint8_t bhs[BHS_LEN], uint32_t *ahs, uint32_t *data)
+void iscsi_pdu_lengths(const uint8_t bhs[BHS_LEN], uint32_t *ahs, uint32_t *data)
 {
 	*ahs = bhs[4] * 4u;
 	*data = get_be32(bhs + 4) & DATA_MAX;
 }
 
-int pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p)
+int iscsi_pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p)
 {
 	const struct kind *k = find(bhs[0] & OPCODE_MASK);
 
@@ -160,7 +160,7 @@ int pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p)
 	p->opcode = bhs[0] & OPCODE_MASK;
 	p->immediate = bhs[0] & IMMEDIATE;
 	p->flags = bhs[1];
-	pdu_lengths(bhs, &p->ahs_len, &p->data_len);
+	iscsi_pdu_lengths(bhs, &p->ahs_len, &p->data_len);
 	if (!k)
 		return -EPROTO;
 	for (const struct field *f = k->fields; f->width; f++)
@@ -168,19 +168,19 @@ int pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p)
 	return 0;
 }
 
-const char *pdu_name(uint8_t opcode)
+const char *iscsi_pdu_name(uint8_t opcode)
 {
 	const struct kind *k = find(opcode);
 
 	return k ? k->name : "unknown PDU";
 }
 
-bool pdu_from_initiator(uint8_t opcode)
+bool iscsi_pdu_from_initiator(uint8_t opcode)
 {
 	return !(opcode & TARGET_BIT) && find(opcode);
 }
 
-int ahs_next(const uint8_t *all, uint32_t len, uint32_t *at, struct ahs *out)
+int iscsi_ahs_next(const uint8_t *all, uint32_t len, uint32_t *at, struct ahs *out)
 {
 	const uint8_t *p = all + *at;
 	uint32_t n;
@@ -197,7 +197,7 @@ int ahs_next(const uint8_t *all, uint32_t len, uint32_t *at, struct ahs *out)
 	return 1;
 }
 
-const char *login_status_name(enum login_status s)
+const char *iscsi_login_status_name(enum login_status s)
 {
 	switch (s) {
 	case LOGIN_OK:

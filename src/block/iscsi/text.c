@@ -13,7 +13,7 @@
 
 /* ---- in ---------------------------------------------------------------------- */
 
-int text_collect(struct text_in *t, const void *data, uint32_t len)
+int iscsi_text_collect(struct text_in *t, const void *data, uint32_t len)
 {
 	if (len > TEXT_MAX - t->len)
 		return -EMSGSIZE;
@@ -34,7 +34,7 @@ static bool is_key(const char *s, size_t len)
 	return true;
 }
 
-int text_next(struct text_in *t, uint32_t *at, const char **key, const char **value)
+int iscsi_text_next(struct text_in *t, uint32_t *at, const char **key, const char **value)
 {
 	char *pair, *equals;
 
@@ -56,7 +56,7 @@ int text_next(struct text_in *t, uint32_t *at, const char **key, const char **va
 
 /* ---- out --------------------------------------------------------------------- */
 
-void text_add(struct text_out *t, const char *key, const char *value)
+void iscsi_text_add(struct text_out *t, const char *key, const char *value)
 {
 	size_t room = sizeof(t->bytes) - t->len;
 	int n = snprintf(t->bytes + t->len, room, "%s=%s", key, value);
@@ -68,7 +68,7 @@ void text_add(struct text_out *t, const char *key, const char *value)
 	t->len += (uint32_t)n + 1;
 }
 
-void text_addf(struct text_out *t, const char *key, const char *fmt, ...)
+void iscsi_text_addf(struct text_out *t, const char *key, const char *fmt, ...)
 {
 	char value[512];
 	va_list args;
@@ -80,7 +80,7 @@ void text_addf(struct text_out *t, const char *key, const char *fmt, ...)
 	if (n < 0 || (size_t)n >= sizeof(value))
 		t->full = true;
 	else
-		text_add(t, key, value);
+		iscsi_text_add(t, key, value);
 }
 
 /* ---- values -------------------------------------------------------------------- */
@@ -93,7 +93,7 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-bool text_number(const char *s, uint64_t *out)
+bool iscsi_text_number(const char *s, uint64_t *out)
 {
 	uint64_t v = 0;
 	int base = strncasecmp(s, "0x", 2) == 0 ? 16 : 10;
@@ -113,13 +113,13 @@ bool text_number(const char *s, uint64_t *out)
 	return true;
 }
 
-bool text_bool(const char *s, bool *out)
+bool iscsi_text_bool(const char *s, bool *out)
 {
 	*out = strcmp(s, "Yes") == 0;
 	return *out || strcmp(s, "No") == 0;
 }
 
-bool text_lists(const char *list, const char *word)
+bool iscsi_text_list_has(const char *list, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -188,7 +188,7 @@ static int binary_base64(const char *s, uint8_t *out, size_t size)
 	return (int)n;
 }
 
-int text_binary(const char *s, uint8_t *out, size_t size)
+int iscsi_text_binary(const char *s, uint8_t *out, size_t size)
 {
 	if (strncasecmp(s, "0x", 2) == 0)
 		return binary_hex(s + 2, out, size);
@@ -197,7 +197,7 @@ int text_binary(const char *s, uint8_t *out, size_t size)
 	return -EINVAL;
 }
 
-void text_hex(const uint8_t *bytes, size_t len, char *out)
+void iscsi_text_hex(const uint8_t *bytes, size_t len, char *out)
 {
 	static const char digits[] = "0123456789abcdef";
 
@@ -226,7 +226,7 @@ static bool is_plain(const char *s)
 	return true;
 }
 
-bool text_is_name(const char *s)
+bool iscsi_text_is_name(const char *s)
 {
 	size_t len = strlen(s);
 

@@ -21,7 +21,7 @@ static const uint16_t versions[] = {
 
 enum { STANDARD_LEN = 58 + 16 }; /* eight version descriptors, of which some are zero */
 
-enum scsi_next op_ready(struct scsi_cmd *c)
+enum scsi_next scsi_op_ready(struct scsi_cmd *c)
 {
 	return scsi_done(c);
 }
@@ -181,7 +181,7 @@ static enum scsi_next vital(struct scsi_cmd *c)
 	return scsi_bad_cdb(c, 2, 7);
 }
 
-enum scsi_next op_inquiry(struct scsi_cmd *c)
+enum scsi_next scsi_op_inquiry(struct scsi_cmd *c)
 {
 	if (c->cdb[1] & 1)
 		return vital(c);
@@ -197,7 +197,7 @@ static uint64_t last_block(const struct lun_facts *f)
 	return f->size / f->block - 1;
 }
 
-enum scsi_next op_read_capacity10(struct scsi_cmd *c)
+enum scsi_next scsi_op_read_capacity10(struct scsi_cmd *c)
 {
 	const struct lun_facts *f = scsi_facts(c);
 	uint64_t last = last_block(f);
@@ -207,7 +207,7 @@ enum scsi_next op_read_capacity10(struct scsi_cmd *c)
 	return scsi_reply(c, 8, 8);
 }
 
-enum scsi_next op_read_capacity16(struct scsi_cmd *c)
+enum scsi_next scsi_op_read_capacity16(struct scsi_cmd *c)
 {
 	const struct lun_facts *f = scsi_facts(c);
 
@@ -251,7 +251,7 @@ static uint32_t list_units(const struct scsi_target *t, uint8_t *to)
 	}
 }
 
-enum scsi_next op_report_luns(struct scsi_cmd *c)
+enum scsi_next scsi_op_report_luns(struct scsi_cmd *c)
 {
 	uint32_t allocation = get_be32(c->cdb + 6), n = 0;
 
@@ -270,9 +270,9 @@ enum scsi_next op_report_luns(struct scsi_cmd *c)
 
 /* ---- sense ------------------------------------------------------------------------------------- */
 
-enum scsi_next op_request_sense(struct scsi_cmd *c)
+enum scsi_next scsi_op_request_sense(struct scsi_cmd *c)
 {
-	uint16_t asc_ascq = c->at ? scsi_take_attention(c->nexus, c->at) : ASC_NO_UNIT;
+	uint16_t asc_ascq = c->at ? scsi_pop_attention(c->nexus, c->at) : ASC_NO_UNIT;
 	struct scsi_sense s = {
 		.key = !c->at	  ? SCSI_ILLEGAL_REQUEST
 		       : asc_ascq ? SCSI_UNIT_ATTENTION

@@ -141,7 +141,7 @@ static bool sense_ok(struct scsi_cmd *c)
 	return true;
 }
 
-enum scsi_next op_mode_sense6(struct scsi_cmd *c)
+enum scsi_next scsi_op_mode_sense6(struct scsi_cmd *c)
 {
 	uint32_t descriptor = c->cdb[1] & 0x08 ? 0 : 8, len;
 
@@ -159,7 +159,7 @@ enum scsi_next op_mode_sense6(struct scsi_cmd *c)
 	return scsi_reply(c, len, c->cdb[4]);
 }
 
-enum scsi_next op_mode_sense10(struct scsi_cmd *c)
+enum scsi_next scsi_op_mode_sense10(struct scsi_cmd *c)
 {
 	bool is_long = c->cdb[1] & 0x10;
 	uint32_t descriptor = c->cdb[1] & 0x08 ? 0 : is_long ? 16 : 8, len;
@@ -183,7 +183,7 @@ enum scsi_next op_mode_sense10(struct scsi_cmd *c)
 
 enum { MODE_SELECT6 = 0x15 };
 
-enum scsi_next op_mode_select(struct scsi_cmd *c)
+enum scsi_next scsi_op_mode_select(struct scsi_cmd *c)
 {
 	uint32_t len = c->cdb[0] == MODE_SELECT6 ? c->cdb[4] : get_be16(c->cdb + 7);
 
@@ -281,7 +281,7 @@ static bool take_pages(struct scsi_cmd *c, uint32_t at, struct scsi_mode *m)
 	return true;
 }
 
-enum scsi_next op_mode_select_collected(struct scsi_cmd *c)
+enum scsi_next scsi_op_mode_select_collected(struct scsi_cmd *c)
 {
 	bool is_short = c->cdb[0] == MODE_SELECT6;
 	uint32_t head = is_short ? 4 : 8, descriptor;
@@ -296,7 +296,7 @@ enum scsi_next op_mode_select_collected(struct scsi_cmd *c)
 	    !take_pages(c, head + descriptor, &m))
 		return SCSI_DONE;
 	if (memcmp(&m, &c->at->mode, sizeof(m)) != 0)
-		scsi_attend(c->at, ATTENTION_MODE, c->nexus);
+		scsi_raise_attention(c->at, ATTENTION_MODE, c->nexus);
 	c->at->mode = m;
 	return scsi_done(c);
 }

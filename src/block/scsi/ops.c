@@ -46,12 +46,12 @@
 #define TMFS	      USAGE(0x1f, 0x80, 0, 0, 0, FOUR)
 
 /* What carries it out: in one go; with data-out that is collected; with work behind that. */
-#define GO(f)	   .begin = op_##f
-#define TAKES(f)   .begin = op_##f, .collected = op_##f##_collected
-#define SPREADS(f) TAKES(f), .worked = scsi_spread_on
+#define GO(f)	   .begin = scsi_op_##f
+#define TAKES(f)   .begin = scsi_op_##f, .collected = scsi_op_##f##_collected
+#define SPREADS(f) TAKES(f), .worked = scsi_repeat_more
 
-static enum scsi_next op_report_opcodes(struct scsi_cmd *c);
-static enum scsi_next op_report_tmfs(struct scsi_cmd *c);
+static enum scsi_next scsi_op_report_opcodes(struct scsi_cmd *c);
+static enum scsi_next scsi_op_report_tmfs(struct scsi_cmd *c);
 
 static const struct scsi_op ops[] = {
 	/* opcode, action, length, flags, usage, who */
@@ -74,7 +74,7 @@ static const struct scsi_op ops[] = {
 	{0x34, 0, 10, OP_READS, RANGE10(IMMED), GO(prefetch)},
 	{0x35, 0, 10, 0, RANGE10(IMMED), GO(synchronize)},
 	{0x41, 0, 10, OP_WRITES, RANGE10(UNMAP), SPREADS(write_same)},
-	{0x42, 0, 10, OP_WRITES | OP_THIN, LIST10, TAKES(unmap), .worked = op_unmap_worked},
+	{0x42, 0, 10, OP_WRITES | OP_THIN, LIST10, TAKES(unmap), .worked = scsi_op_unmap_worked},
 	{0x55, 0, 10, 0, SELECT10, TAKES(mode_select)},
 	{0x56, 0, 10, OP_OLD_RESERVE, PLAIN, GO(reserve)},
 	{0x57, 0, 10, OP_SHARED | OP_OLD_RESERVE, PLAIN, GO(release)},
@@ -100,7 +100,7 @@ static const struct scsi_op ops[] = {
 	{0x93, 0, 16, OP_WRITES, RANGE16(UNMAP | NDOB), SPREADS(write_same)},
 	{0x9e, 0x10, 16, OP_ACTION | OP_SHARED, CAPACITY16, GO(read_capacity16)},
 	{0x9e, 0x12, 16, OP_ACTION | OP_READS, STATUS, GO(lba_status),
-	 .worked = op_lba_status_worked},
+	 .worked = scsi_op_lba_status_worked},
 	{0xa0, 0, 12, OP_ALWAYS, LUNS, GO(report_luns)},
 	{0xa3, 0x0c, 12, OP_ACTION | OP_SHARED, OPCODES, GO(report_opcodes)},
 	{0xa3, 0x0d, 12, OP_ACTION | OP_SHARED, TMFS, GO(report_tmfs)},
@@ -198,7 +198,7 @@ static bool has_actions(const struct scsi_unit *u, uint8_t opcode)
 	return false;
 }
 
-static enum scsi_next op_report_opcodes(struct scsi_cmd *c)
+static enum scsi_next scsi_op_report_opcodes(struct scsi_cmd *c)
 {
 	uint8_t option = c->cdb[2] & 0x07, opcode = c->cdb[3];
 	uint16_t action = get_be16(c->cdb + 4);
@@ -219,7 +219,7 @@ static enum scsi_next op_report_opcodes(struct scsi_cmd *c)
 
 /* ---- REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS -------------------------------------------- */
 
-static enum scsi_next op_report_tmfs(struct scsi_cmd *c)
+static enum scsi_next scsi_op_report_tmfs(struct scsi_cmd *c)
 {
 	bool extended = c->cdb[2] & 0x80;
 

@@ -100,13 +100,14 @@ struct scsi_target {
 
 /* The unit that the eight bytes of a LUN address; NULL: none. */
 struct scsi_unit *scsi_unit_at(struct scsi_target *t, uint64_t lun);
-void scsi_unit_hold(struct scsi_unit *u, struct scsi_nexus *n);
-void scsi_unit_let_go(struct scsi_unit *u, struct scsi_nexus *n);
+void scsi_unit_get(struct scsi_unit *u, struct scsi_nexus *n);
+void scsi_unit_put(struct scsi_unit *u, struct scsi_nexus *n);
 
 /* All nexuses but one (NULL: none) will hear of it. */
-void scsi_attend(struct scsi_unit *u, enum scsi_attention what, const struct scsi_nexus *but);
+void scsi_raise_attention(struct scsi_unit *u, enum scsi_attention what,
+			  const struct scsi_nexus *but);
 /* The first that this nexus has to hear, which it has then: asc << 8 | ascq; 0: none. */
-uint16_t scsi_take_attention(struct scsi_nexus *n, const struct scsi_unit *u);
+uint16_t scsi_pop_attention(struct scsi_nexus *n, const struct scsi_unit *u);
 
 /* ---- sense.c ------------------------------------------------------------------- */
 
@@ -214,69 +215,69 @@ struct scsi_range scsi_range(const struct scsi_cmd *c);
 /* Is it in the unit, and no longer than most bytes? false: the command has ended. */
 bool scsi_range_ok(struct scsi_cmd *c, const struct scsi_range *r, uint64_t most);
 /* Fills c->data with the block that it begins with, and does op with it until the last of c->left blocks. */
-enum scsi_next scsi_spread(struct scsi_cmd *c, enum lun_op op);
-enum scsi_next scsi_spread_on(struct scsi_cmd *c);
+enum scsi_next scsi_repeat_block(struct scsi_cmd *c, enum lun_op op);
+enum scsi_next scsi_repeat_more(struct scsi_cmd *c);
 
-enum scsi_next op_read(struct scsi_cmd *c);
-enum scsi_next op_write(struct scsi_cmd *c);
-enum scsi_next op_or_write(struct scsi_cmd *c);
-enum scsi_next op_write_verify(struct scsi_cmd *c);
-enum scsi_next op_verify(struct scsi_cmd *c);
-enum scsi_next op_verify_collected(struct scsi_cmd *c);
-enum scsi_next op_prefetch(struct scsi_cmd *c);
-enum scsi_next op_synchronize(struct scsi_cmd *c);
-enum scsi_next op_compare_write(struct scsi_cmd *c);
-enum scsi_next op_compare_write_collected(struct scsi_cmd *c);
+enum scsi_next scsi_op_read(struct scsi_cmd *c);
+enum scsi_next scsi_op_write(struct scsi_cmd *c);
+enum scsi_next scsi_op_or_write(struct scsi_cmd *c);
+enum scsi_next scsi_op_write_verify(struct scsi_cmd *c);
+enum scsi_next scsi_op_verify(struct scsi_cmd *c);
+enum scsi_next scsi_op_verify_collected(struct scsi_cmd *c);
+enum scsi_next scsi_op_prefetch(struct scsi_cmd *c);
+enum scsi_next scsi_op_synchronize(struct scsi_cmd *c);
+enum scsi_next scsi_op_compare_write(struct scsi_cmd *c);
+enum scsi_next scsi_op_compare_write_collected(struct scsi_cmd *c);
 
 /* ---- thin.c ------------------------------------------------------------------------ */
 
-enum scsi_next op_write_same(struct scsi_cmd *c);
-enum scsi_next op_write_same_collected(struct scsi_cmd *c);
-enum scsi_next op_unmap(struct scsi_cmd *c);
-enum scsi_next op_unmap_collected(struct scsi_cmd *c);
-enum scsi_next op_unmap_worked(struct scsi_cmd *c);
-enum scsi_next op_lba_status(struct scsi_cmd *c);
-enum scsi_next op_lba_status_worked(struct scsi_cmd *c);
+enum scsi_next scsi_op_write_same(struct scsi_cmd *c);
+enum scsi_next scsi_op_write_same_collected(struct scsi_cmd *c);
+enum scsi_next scsi_op_unmap(struct scsi_cmd *c);
+enum scsi_next scsi_op_unmap_collected(struct scsi_cmd *c);
+enum scsi_next scsi_op_unmap_worked(struct scsi_cmd *c);
+enum scsi_next scsi_op_lba_status(struct scsi_cmd *c);
+enum scsi_next scsi_op_lba_status_worked(struct scsi_cmd *c);
 
 /* ---- inquiry.c ---------------------------------------------------------------------- */
 
 /* Of a COMPARE AND WRITE: blocks. */
 uint32_t scsi_max_compare(const struct lun_facts *f);
 
-enum scsi_next op_ready(struct scsi_cmd *c);
-enum scsi_next op_inquiry(struct scsi_cmd *c);
-enum scsi_next op_read_capacity10(struct scsi_cmd *c);
-enum scsi_next op_read_capacity16(struct scsi_cmd *c);
-enum scsi_next op_report_luns(struct scsi_cmd *c);
-enum scsi_next op_request_sense(struct scsi_cmd *c);
+enum scsi_next scsi_op_ready(struct scsi_cmd *c);
+enum scsi_next scsi_op_inquiry(struct scsi_cmd *c);
+enum scsi_next scsi_op_read_capacity10(struct scsi_cmd *c);
+enum scsi_next scsi_op_read_capacity16(struct scsi_cmd *c);
+enum scsi_next scsi_op_report_luns(struct scsi_cmd *c);
+enum scsi_next scsi_op_request_sense(struct scsi_cmd *c);
 
 /* ---- mode.c --------------------------------------------------------------------------- */
 
 struct scsi_mode scsi_mode_default(const struct lun *l);
-enum scsi_next op_mode_sense6(struct scsi_cmd *c);
-enum scsi_next op_mode_sense10(struct scsi_cmd *c);
-enum scsi_next op_mode_select(struct scsi_cmd *c);
-enum scsi_next op_mode_select_collected(struct scsi_cmd *c);
+enum scsi_next scsi_op_mode_sense6(struct scsi_cmd *c);
+enum scsi_next scsi_op_mode_sense10(struct scsi_cmd *c);
+enum scsi_next scsi_op_mode_select(struct scsi_cmd *c);
+enum scsi_next scsi_op_mode_select_collected(struct scsi_cmd *c);
 
 /* ---- reserve.c ------------------------------------------------------------------------- */
 
 /* Does somebody else hold it, so that this command (NULL: an unknown one) may not? */
 bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n,
 		      const struct scsi_op *op);
-enum scsi_next op_reserve(struct scsi_cmd *c);
-enum scsi_next op_release(struct scsi_cmd *c);
-enum scsi_next op_start_stop(struct scsi_cmd *c);
-enum scsi_next op_prevent(struct scsi_cmd *c);
+enum scsi_next scsi_op_reserve(struct scsi_cmd *c);
+enum scsi_next scsi_op_release(struct scsi_cmd *c);
+enum scsi_next scsi_op_start_stop(struct scsi_cmd *c);
+enum scsi_next scsi_op_prevent(struct scsi_cmd *c);
 
 /* ---- persist.c ------------------------------------------------------------------------- */
 
 bool scsi_persist_conflicts(const struct scsi_unit *u, const struct scsi_nexus *n,
 			    const struct scsi_op *op);
-enum scsi_next op_persist_keys(struct scsi_cmd *c);
-enum scsi_next op_persist_holder(struct scsi_cmd *c);
-enum scsi_next op_persist_capabilities(struct scsi_cmd *c);
-enum scsi_next op_persist_status(struct scsi_cmd *c);
-enum scsi_next op_persist_out(struct scsi_cmd *c);
-enum scsi_next op_persist_out_collected(struct scsi_cmd *c);
+enum scsi_next scsi_op_persist_keys(struct scsi_cmd *c);
+enum scsi_next scsi_op_persist_holder(struct scsi_cmd *c);
+enum scsi_next scsi_op_persist_capabilities(struct scsi_cmd *c);
+enum scsi_next scsi_op_persist_status(struct scsi_cmd *c);
+enum scsi_next scsi_op_persist_out(struct scsi_cmd *c);
+enum scsi_next scsi_op_persist_out_collected(struct scsi_cmd *c);
 
 #endif

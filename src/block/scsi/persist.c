@@ -299,7 +299,7 @@ static enum scsi_next do_preempt(struct scsi_cmd *c, uint64_t key, uint8_t type)
 
 /* ---- PERSISTENT RESERVE OUT --------------------------------------------------------------------------- */
 
-enum scsi_next op_persist_out(struct scsi_cmd *c)
+enum scsi_next scsi_op_persist_out(struct scsi_cmd *c)
 {
 	if (get_be32(c->cdb + 5) != LIST_LEN || scsi_data_out(c) < LIST_LEN)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_LIST_LENGTH);
@@ -316,7 +316,7 @@ static bool scope_and_type_ok(struct scsi_cmd *c, enum persist_action action)
 	return false;
 }
 
-enum scsi_next op_persist_out_collected(struct scsi_cmd *c)
+enum scsi_next scsi_op_persist_out_collected(struct scsi_cmd *c)
 {
 	enum persist_action action = c->cdb[1] & 0x1f;
 	struct scsi_registrant *r = find(c->at, c->nexus);
@@ -356,7 +356,7 @@ static enum scsi_next reply(struct scsi_cmd *c, uint32_t len)
 	return scsi_reply(c, HEAD_LEN + len, get_be16(c->cdb + 7));
 }
 
-enum scsi_next op_persist_keys(struct scsi_cmd *c)
+enum scsi_next scsi_op_persist_keys(struct scsi_cmd *c)
 {
 	const struct scsi_persist *p = &c->at->persist;
 
@@ -365,7 +365,7 @@ enum scsi_next op_persist_keys(struct scsi_cmd *c)
 	return reply(c, 8 * p->n);
 }
 
-enum scsi_next op_persist_holder(struct scsi_cmd *c)
+enum scsi_next scsi_op_persist_holder(struct scsi_cmd *c)
 {
 	const struct scsi_persist *p = &c->at->persist;
 
@@ -397,7 +397,7 @@ static uint32_t put_status(const struct scsi_unit *u, const struct scsi_registra
 	return STATUS_LEN + len;
 }
 
-enum scsi_next op_persist_status(struct scsi_cmd *c)
+enum scsi_next scsi_op_persist_status(struct scsi_cmd *c)
 {
 	const struct scsi_persist *p = &c->at->persist;
 	uint32_t len = 0;
@@ -407,7 +407,7 @@ enum scsi_next op_persist_status(struct scsi_cmd *c)
 	return reply(c, len);
 }
 
-enum scsi_next op_persist_capabilities(struct scsi_cmd *c)
+enum scsi_next scsi_op_persist_capabilities(struct scsi_cmd *c)
 {
 	memset(c->reply, 0, 8);
 	put_be16(c->reply, 8);

@@ -15,14 +15,14 @@ bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n,
 }
 
 /* A conflict was found before it came here. */
-enum scsi_next op_reserve(struct scsi_cmd *c)
+enum scsi_next scsi_op_reserve(struct scsi_cmd *c)
 {
 	c->at->holder = c->nexus;
 	return scsi_done(c);
 }
 
 /* Of one that is not its own: nothing, and no error. */
-enum scsi_next op_release(struct scsi_cmd *c)
+enum scsi_next scsi_op_release(struct scsi_cmd *c)
 {
 	if (c->at->holder == c->nexus)
 		c->at->holder = NULL;
@@ -32,7 +32,7 @@ enum scsi_next op_release(struct scsi_cmd *c)
 /*
  * There is nothing that could stop turning, and others use it too. Who stops it wants its data to be safe.
  */
-enum scsi_next op_start_stop(struct scsi_cmd *c)
+enum scsi_next scsi_op_start_stop(struct scsi_cmd *c)
 {
 	bool start = c->cdb[4] & 0x01, no_flush = c->cdb[4] & 0x04;
 
@@ -45,7 +45,7 @@ enum scsi_next op_start_stop(struct scsi_cmd *c)
 	return scsi_work(c, LUN_FLUSH, 0, 0);
 }
 
-enum scsi_next op_prevent(struct scsi_cmd *c)
+enum scsi_next scsi_op_prevent(struct scsi_cmd *c)
 {
 	return scsi_done(c);
 }

@@ -53,7 +53,7 @@ static void aim(struct scsi_cmd *c, enum lun_op op, const struct scsi_range *r, 
 	c->io.length = length;
 }
 
-enum scsi_next op_read(struct scsi_cmd *c)
+enum scsi_next scsi_op_read(struct scsi_cmd *c)
 {
 	struct scsi_range r = scsi_range(c);
 	uint32_t block = scsi_facts(c)->block, taken = scsi_data_in(c);
@@ -92,20 +92,20 @@ static bool wants_fua(const struct scsi_cmd *c)
 	return !c->at->mode.wce || (c->op->len > 6 && (c->cdb[1] & FUA));
 }
 
-enum scsi_next op_write(struct scsi_cmd *c)
+enum scsi_next scsi_op_write(struct scsi_cmd *c)
 {
 	c->io.fua = wants_fua(c);
 	return take_out(c, LUN_WRITE);
 }
 
-enum scsi_next op_or_write(struct scsi_cmd *c)
+enum scsi_next scsi_op_or_write(struct scsi_cmd *c)
 {
 	c->io.fua = wants_fua(c);
 	return take_out(c, LUN_OR);
 }
 
 /* Durable in any case: what is verified is what is on the medium. */
-enum scsi_next op_write_verify(struct scsi_cmd *c)
+enum scsi_next scsi_op_write_verify(struct scsi_cmd *c)
 {
 	uint8_t check = c->cdb[1] & BYTCHK;
 
@@ -138,7 +138,7 @@ static enum scsi_next verify_one(struct scsi_cmd *c, const struct scsi_range *r)
 	return scsi_collect(c, block);
 }
 
-enum scsi_next op_verify(struct scsi_cmd *c)
+enum scsi_next scsi_op_verify(struct scsi_cmd *c)
 {
 	struct scsi_range r = scsi_range(c);
 
@@ -154,15 +154,15 @@ enum scsi_next op_verify(struct scsi_cmd *c)
 	}
 }
 
-enum scsi_next op_verify_collected(struct scsi_cmd *c)
+enum scsi_next scsi_op_verify_collected(struct scsi_cmd *c)
 {
-	return scsi_spread(c, LUN_VERIFY);
+	return scsi_repeat_block(c, LUN_VERIFY);
 }
 
 /* ---- one block for many ------------------------------------------------------------------------ */
 
 /* The next step, as long as a list of buffers is. */
-enum scsi_next scsi_spread_on(struct scsi_cmd *c)
+enum scsi_next scsi_repeat_more(struct scsi_cmd *c)
 {
 	uint32_t block = scsi_facts(c)->block, filled = (uint32_t)c->io.iov[0].iov_len;
 	uint64_t most = (uint64_t)LUN_MAX_IOV * filled, bytes;
@@ -181,7 +181,7 @@ enum scsi_next scsi_spread_on(struct scsi_cmd *c)
 	return SCSI_WORK;
 }
 
-enum scsi_next scsi_spread(struct scsi_cmd *c, enum lun_op op)
+enum scsi_next scsi_repeat_block(struct scsi_cmd *c, enum lun_op op)
 {
 	uint32_t block = scsi_facts(c)->block;
 	uint64_t bytes = c->left < UNITS_BUFFER / block ? c->left * block : UNITS_BUFFER;
@@ -190,20 +190,20 @@ enum scsi_next scsi_spread(struct scsi_cmd *c, enum lun_op op)
 		memcpy(c->data + have, c->data, have < bytes - have ? have : bytes - have);
 	c->io.op = op;
 	c->io.iov[0].iov_len = bytes;
-	return scsi_spread_on(c);
+	return scsi_repeat_more(c);
 }
 
 /* ---- without data ---------------------------------------------------------------------------------- */
 
 /* There is no cache of ours that it could be kept in. */
-enum scsi_next op_prefetch(struct scsi_cmd *c)
+enum scsi_next scsi_op_prefetch(struct scsi_cmd *c)
 {
 	struct scsi_range r = scsi_range(c);
 
 	return scsi_range_ok(c, &r, UINT64_MAX) ? scsi_done(c) : SCSI_DONE;
 }
 
-enum scsi_next op_synchronize(struct scsi_cmd *c)
+enum scsi_next scsi_op_synchronize(struct scsi_cmd *c)
 {
 	struct scsi_range r = scsi_range(c);
 
@@ -212,7 +212,7 @@ enum scsi_next op_synchronize(struct scsi_cmd *c)
 
 /* ---- COMPARE AND WRITE ------------------------------------------------------------------------------ */
 
-enum scsi_next op_compare_write(struct scsi_cmd *c)
+enum scsi_next scsi_op_compare_write(struct scsi_cmd *c)
 {
 	struct scsi_range r = {get_be64(c->cdb + 2), c->cdb[13], 13};
 	const struct lun_facts *f = scsi_facts(c);
@@ -226,7 +226,7 @@ enum scsi_next op_compare_write(struct scsi_cmd *c)
 	return scsi_collect(c, (uint32_t)(2 * r.blocks * f->block));
 }
 
-enum scsi_next op_compare_write_collected(struct scsi_cmd *c)
+enum scsi_next scsi_op_compare_write_collected(struct scsi_cmd *c)
 {
 	c->io.fua = wants_fua(c);
 	c->io.n_iov = 1;

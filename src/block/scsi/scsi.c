@@ -100,7 +100,7 @@ static bool has_attention(struct scsi_cmd *c, const struct scsi_op *op)
 
 	if (!c->at || (op && (op->flags & OP_CALM)))
 		return false;
-	asc_ascq = scsi_take_attention(c->nexus, c->at);
+	asc_ascq = scsi_pop_attention(c->nexus, c->at);
 	if (asc_ascq)
 		scsi_refuse(c, SCSI_UNIT_ATTENTION, asc_ascq);
 	return asc_ascq != 0;
@@ -135,7 +135,7 @@ enum scsi_next scsi_begin(struct scsi_target *t, struct scsi_cmd *c)
 	clear_answer(c);
 	c->at = scsi_unit_at(t, c->lun);
 	if (c->at)
-		scsi_unit_hold(c->at, c->nexus);
+		scsi_unit_get(c->at, c->nexus);
 	c->op = scsi_op_find(c->at, c->cdb[0], c->cdb[1] & 0x1f, &known);
 	if (has_attention(c, c->op) || has_conflict(c, c->op))
 		return SCSI_DONE;
@@ -167,6 +167,6 @@ void scsi_end(struct scsi_cmd *c, int result)
 void scsi_release(struct scsi_cmd *c)
 {
 	if (c->at)
-		scsi_unit_let_go(c->at, c->nexus);
+		scsi_unit_put(c->at, c->nexus);
 	c->at = NULL;
 }

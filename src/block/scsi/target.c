@@ -48,14 +48,15 @@ static struct scsi_nexus *to_nexus(struct list *l)
 	return list_entry(l, struct scsi_nexus, link);
 }
 
-void scsi_attend(struct scsi_unit *u, enum scsi_attention what, const struct scsi_nexus *but)
+void scsi_raise_attention(struct scsi_unit *u, enum scsi_attention what,
+			  const struct scsi_nexus *but)
 {
 	list_for_each (l, &u->target->nexuses)
 		if (to_nexus(l) != but)
 			to_nexus(l)->at[u->slot].attentions |= (uint16_t)(1 << what);
 }
 
-uint16_t scsi_take_attention(struct scsi_nexus *n, const struct scsi_unit *u)
+uint16_t scsi_pop_attention(struct scsi_nexus *n, const struct scsi_unit *u)
 {
 	uint16_t *pending = &n->at[u->slot].attentions;
 	int first;
@@ -71,7 +72,7 @@ static void attend_all(struct scsi_target *t, enum scsi_attention what)
 {
 	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++)
 		if (t->units[i])
-			scsi_attend(t->units[i], what, NULL);
+			scsi_raise_attention(t->units[i], what, NULL);
 }
 
 /* ---- units ------------------------------------------------------------------------- */
@@ -128,7 +129,7 @@ static void introduce(struct scsi_unit *u)
 {
 	list_for_each (l, &u->target->nexuses)
 		to_nexus(l)->at[u->slot] = (struct scsi_place){0};
-	scsi_attend(u, ATTENTION_POWER_ON, NULL);
+	scsi_raise_attention(u, ATTENTION_POWER_ON, NULL);
 }
 
 int scsi_target_add(struct scsi_target *t, uint16_t lun, struct lun *l)
@@ -179,16 +180,16 @@ void scsi_target_resized(struct scsi_target *t, uint16_t lun)
 	struct scsi_unit *u = find(t, lun);
 
 	if (u)
-		scsi_attend(u, ATTENTION_CAPACITY, NULL);
+		scsi_raise_attention(u, ATTENTION_CAPACITY, NULL);
 }
 
-void scsi_unit_hold(struct scsi_unit *u, struct scsi_nexus *n)
+void scsi_unit_get(struct scsi_unit *u, struct scsi_nexus *n)
 {
 	u->commands++;
 	n->at[u->slot].commands++;
 }
 
-void scsi_unit_let_go(struct scsi_unit *u, struct scsi_nexus *n)
+void scsi_unit_put(struct scsi_unit *u, struct scsi_nexus *n)
 {
 	n->at[u->slot].commands--;
 	if (--u->commands == 0 && u->removed)
@@ -229,7 +230,7 @@ static void reset(struct scsi_unit *u, enum scsi_attention what)
 {
 	u->holder = NULL;
 	u->mode = scsi_mode_default(u->lun);
-	scsi_attend(u, what, NULL);
+	scsi_raise_attention(u, what, NULL);
 }
 
 static void reset_all(struct scsi_target *t, enum scsi_attention what)

@@ -35,7 +35,7 @@ static enum scsi_next same_zeroes(struct scsi_cmd *c)
 	return scsi_work(c, c->cdb[1] & UNMAP ? LUN_DISCARD : LUN_ZERO, c->next, left);
 }
 
-enum scsi_next op_write_same(struct scsi_cmd *c)
+enum scsi_next scsi_op_write_same(struct scsi_cmd *c)
 {
 	struct scsi_range r = scsi_range(c);
 	uint32_t block = scsi_facts(c)->block;
@@ -56,11 +56,11 @@ static bool is_zero(const uint8_t *p, uint32_t len)
 	return p[0] == 0 && memcmp(p, p + 1, len - 1) == 0;
 }
 
-enum scsi_next op_write_same_collected(struct scsi_cmd *c)
+enum scsi_next scsi_op_write_same_collected(struct scsi_cmd *c)
 {
 	if (is_zero(c->data, c->out_len))
 		return same_zeroes(c);
-	return scsi_spread(c, LUN_WRITE);
+	return scsi_repeat_block(c, LUN_WRITE);
 }
 
 /* ---- UNMAP --------------------------------------------------------------------------------- */
@@ -68,7 +68,7 @@ enum scsi_next op_write_same_collected(struct scsi_cmd *c)
 #define UNMAP_HEAD 8
 #define UNMAP_EACH 16
 
-enum scsi_next op_unmap(struct scsi_cmd *c)
+enum scsi_next scsi_op_unmap(struct scsi_cmd *c)
 {
 	uint32_t len = get_be16(c->cdb + 7);
 
@@ -109,7 +109,7 @@ static bool unmaps_ok(struct scsi_cmd *c)
 	return true;
 }
 
-enum scsi_next op_unmap_worked(struct scsi_cmd *c)
+enum scsi_next scsi_op_unmap_worked(struct scsi_cmd *c)
 {
 	while (c->next < c->left) {
 		struct scsi_range r = unmap_range(c, c->next++);
@@ -120,19 +120,19 @@ enum scsi_next op_unmap_worked(struct scsi_cmd *c)
 	return scsi_done(c);
 }
 
-enum scsi_next op_unmap_collected(struct scsi_cmd *c)
+enum scsi_next scsi_op_unmap_collected(struct scsi_cmd *c)
 {
 	uint32_t descriptors = get_be16(c->data + 2);
 
 	if (descriptors > c->out_len - UNMAP_HEAD)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_LIST_LENGTH);
 	c->left = descriptors / UNMAP_EACH;
-	return unmaps_ok(c) ? op_unmap_worked(c) : SCSI_DONE;
+	return unmaps_ok(c) ? scsi_op_unmap_worked(c) : SCSI_DONE;
 }
 
 /* ---- GET LBA STATUS ---------------------------------------------------------------------------- */
 
-enum scsi_next op_lba_status(struct scsi_cmd *c)
+enum scsi_next scsi_op_lba_status(struct scsi_cmd *c)
 {
 	const struct lun_facts *f = scsi_facts(c);
 	uint64_t lba = get_be64(c->cdb + 2), blocks = f->size / f->block;
@@ -143,7 +143,7 @@ enum scsi_next op_lba_status(struct scsi_cmd *c)
 }
 
 /* One descriptor: whoever wants more asks from there on. */
-enum scsi_next op_lba_status_worked(struct scsi_cmd *c)
+enum scsi_next scsi_op_lba_status_worked(struct scsi_cmd *c)
 {
 	uint64_t blocks = (c->io.where - c->io.offset) / scsi_facts(c)->block;
 

@@ -22,9 +22,9 @@
 
 /* ---- from thread to thread ---------------------------------------------------------------- */
 
-static struct call *new_call(int (*fn)(struct stag_block_target *t, struct call *c))
+static struct target_call *new_call(int (*fn)(struct stag_block_target *t, struct target_call *c))
 {
-	struct call *c = calloc(1, sizeof(*c));
+	struct target_call *c = calloc(1, sizeof(*c));
 	pthread_condattr_t attr;
 
 	if (!c)
@@ -37,13 +37,13 @@ static struct call *new_call(int (*fn)(struct stag_block_target *t, struct call 
 	return c;
 }
 
-static void free_call(struct call *c)
+static void free_call(struct target_call *c)
 {
 	pthread_cond_destroy(&c->cond);
 	free(c);
 }
 
-static void call_done(struct stag_block_target *t, struct call *c, int result)
+static void call_done(struct stag_block_target *t, struct target_call *c, int result)
 {
 	bool left;
 
@@ -59,15 +59,15 @@ static void call_done(struct stag_block_target *t, struct call *c, int result)
 		free_call(c);
 }
 
-void calls_take(struct stag_block_target *t)
+void target_calls_run(struct stag_block_target *t)
 {
 	for (;;) {
-		struct call *c = NULL;
+		struct target_call *c = NULL;
 		int rc;
 
 		pthread_mutex_lock(&t->lock);
 		if (!list_empty(&t->calls)) {
-			c = list_entry(t->calls.next, struct call, link);
+			c = list_entry(t->calls.next, struct target_call, link);
 			list_del(&c->link);
 		}
 		pthread_mutex_unlock(&t->lock);
@@ -79,7 +79,7 @@ void calls_take(struct stag_block_target *t)
 	}
 }
 
-static void wait_for(struct stag_block_target *t, struct call *c, int timeout_ms)
+static void wait_for(struct stag_block_target *t, struct target_call *c, int timeout_ms)
 {
 	struct timespec until;
 
@@ -94,7 +94,7 @@ static void wait_for(struct stag_block_target *t, struct call *c, int timeout_ms
 }
 
 /* Has it done, and frees it. timeout: < 0: none; then -EBUSY, and it goes on by itself. */
-static int run_call(struct stag_block_target *t, struct call *c, int timeout_ms)
+static int run_call(struct stag_block_target *t, struct target_call *c, int timeout_ms)
 {
 	uint64_t one = 1;
 	int rc;
@@ -119,7 +119,7 @@ static int run_call(struct stag_block_target *t, struct call *c, int timeout_ms)
 static void part(struct stag_block_target *t)
 {
 	list_for_each_safe (it, &t->conns)
-		conn_end(list_entry(it, struct conn, link));
+		target_conn_end(list_entry(it, struct target_conn, link));
 }
 
 /* Sessions were asked to log out; those that did not are dropped, and tasks end. */
@@ -173,24 +173,24 @@ STAG_EXPORT struct stag_block_target *stag_block_target_start(
 	return NULL;
 }
 
-static int stop(struct stag_block_target *t, struct call *c)
+static int stop(struct stag_block_target *t, struct target_call *c)
 {
 	t->stopping = true;
 	t->stop_by = clock_ns() + STOP_NS;
-	portal_close(t);
-	rdma_close(t);
+	target_portal_close(t);
+	target_rdma_close(t);
 	list_for_each (it, &t->sessions) {
-		struct session *s = list_entry(it, struct session, link);
+		struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (s->conn)
-			session_ask_logout(s);
+			target_session_request_logout(s);
 	}
 	return 0;
 }
 
 STAG_EXPORT void stag_block_target_stop(struct stag_block_target *t)
 {
-	struct call *c;
+	struct target_call *c;
 
 	if (!t)
 		return;
@@ -209,7 +209,7 @@ STAG_EXPORT uint16_t stag_block_target_port(const struct stag_block_target *t)
 
 /* ---- units ------------------------------------------------------------------------------------------ */
 
-static int add(struct stag_block_target *t, struct call *c)
+static int add(struct stag_block_target *t, struct target_call *c)
 {
 	const struct stag_block_lun *attr = c->in;
 	struct lun *l;
@@ -229,7 +229,7 @@ static int add(struct stag_block_target *t, struct call *c)
 
 STAG_EXPORT int stag_block_target_add(struct stag_block_target *t, const struct stag_block_lun *lun)
 {
-	struct call *c = new_call(add);
+	struct target_call *c = new_call(add);
 
 	if (!c)
 		return ENOMEM;
@@ -239,7 +239,7 @@ STAG_EXPORT int stag_block_target_add(struct stag_block_target *t, const struct 
 
 struct removal {
 	struct stag_block_target *target;
-	struct call *call;
+	struct target_call *call;
 };
 
 static void removed(void *arg, struct lun *l)
@@ -251,7 +251,7 @@ static void removed(void *arg, struct lun *l)
 	call_done(r.target, r.call, 0);
 }
 
-static int take_away(struct stag_block_target *t, struct call *c)
+static int take_away(struct stag_block_target *t, struct target_call *c)
 {
 	struct removal *r = malloc(sizeof(*r));
 	int rc;
@@ -268,7 +268,7 @@ static int take_away(struct stag_block_target *t, struct call *c)
 
 STAG_EXPORT int stag_block_target_remove(struct stag_block_target *t, uint16_t lun)
 {
-	struct call *c = new_call(take_away);
+	struct target_call *c = new_call(take_away);
 
 	if (!c)
 		return ENOMEM;
@@ -276,14 +276,14 @@ STAG_EXPORT int stag_block_target_remove(struct stag_block_target *t, uint16_t l
 	return -run_call(t, c, REMOVE_MS);
 }
 
-static int resized(struct stag_block_target *t, struct call *c)
+static int resized(struct stag_block_target *t, struct target_call *c)
 {
 	struct lun *l = scsi_target_find(t->scsi, c->lun);
 	int rc;
 
 	if (!l)
 		return block_fail(ENOENT, "there is no LUN %u", c->lun);
-	rc = lun_look(l);
+	rc = lun_refresh_size(l);
 	if (rc > 0)
 		scsi_target_resized(t->scsi, c->lun);
 	return rc < 0 ? rc : 0;
@@ -291,7 +291,7 @@ static int resized(struct stag_block_target *t, struct call *c)
 
 STAG_EXPORT int stag_block_target_resized(struct stag_block_target *t, uint16_t lun)
 {
-	struct call *c = new_call(resized);
+	struct target_call *c = new_call(resized);
 
 	if (!c)
 		return ENOMEM;
@@ -301,7 +301,7 @@ STAG_EXPORT int stag_block_target_resized(struct stag_block_target *t, uint16_t 
 
 /* ---- looking ------------------------------------------------------------------------------------------- */
 
-static int query(struct stag_block_target *t, struct call *c)
+static int query(struct stag_block_target *t, struct target_call *c)
 {
 	*(struct stag_block_counters *)c->out = t->counters;
 	return 0;
@@ -311,7 +311,7 @@ STAG_EXPORT int stag_block_target_query(struct stag_block_target *t,
 					struct stag_block_counters *counters, size_t size)
 {
 	struct stag_block_counters all = {0};
-	struct call *c = new_call(query);
+	struct target_call *c = new_call(query);
 	int rc;
 
 	if (!c)
@@ -328,11 +328,11 @@ struct ledger {
 	size_t room, n;
 };
 
-static int read_ledger(struct stag_block_target *t, struct call *c)
+static int read_ledger(struct stag_block_target *t, struct target_call *c)
 {
 	struct ledger *l = c->out;
 
-	l->n = stags_query(t, l->list, l->room);
+	l->n = target_stags_query(t, l->list, l->room);
 	return 0;
 }
 
@@ -341,7 +341,7 @@ STAG_EXPORT int stag_block_target_stags(struct stag_block_target *t, struct stag
 					size_t n, size_t size)
 {
 	struct ledger l = {.list = calloc(n ? n : 1, sizeof(*list)), .room = n};
-	struct call *c = new_call(read_ledger);
+	struct target_call *c = new_call(read_ledger);
 	int rc = -ENOMEM;
 
 	if (l.list && c) {
@@ -360,12 +360,12 @@ STAG_EXPORT int stag_block_target_stags(struct stag_block_target *t, struct stag
 	return rc == 0 ? (int)l.n : rc;
 }
 
-static struct session *next_session(struct stag_block_target *t, uint64_t id)
+static struct target_session *next_session(struct stag_block_target *t, uint64_t id)
 {
-	struct session *best = NULL;
+	struct target_session *best = NULL;
 
 	list_for_each (it, &t->sessions) {
-		struct session *s = list_entry(it, struct session, link);
+		struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (s->conn && s->id > id && (!best || s->id < best->id))
 			best = s;
@@ -373,10 +373,10 @@ static struct session *next_session(struct stag_block_target *t, uint64_t id)
 	return best;
 }
 
-static int next(struct stag_block_target *t, struct call *c)
+static int next(struct stag_block_target *t, struct target_call *c)
 {
 	struct stag_block_session *out = c->out;
-	const struct session *s = next_session(t, out->id);
+	const struct target_session *s = next_session(t, out->id);
 
 	if (!s)
 		return block_fail(ENOENT, "no more sessions");
@@ -392,7 +392,7 @@ static int next(struct stag_block_target *t, struct call *c)
 STAG_EXPORT bool stag_block_target_next(struct stag_block_target *t,
 					struct stag_block_session *session)
 {
-	struct call *c = new_call(next);
+	struct target_call *c = new_call(next);
 
 	if (!c)
 		return false;

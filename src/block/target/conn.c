@@ -13,7 +13,8 @@
 
 #define VIOLATION_WORDS 256
 
-void conn_open(struct stag_block_target *t, struct conn *c, const struct transport *ops)
+void target_conn_open(struct stag_block_target *t, struct target_conn *c,
+		      const struct target_transport *ops)
 {
 	c->target = t;
 	c->ops = ops;
@@ -30,24 +31,24 @@ void conn_open(struct stag_block_target *t, struct conn *c, const struct transpo
 /* ---- its end ------------------------------------------------------------------------ */
 
 /* It is not a login under way any more. */
-static void leave_login(struct conn *c)
+static void leave_login(struct target_conn *c)
 {
 	if (!c->login)
 		return;
-	login_free(c->login);
+	target_login_free(c->login);
 	c->login = NULL;
 }
 
-static void leave_session(struct conn *c)
+static void leave_session(struct target_conn *c)
 {
-	struct session *s = c->session;
+	struct target_session *s = c->session;
 
 	c->session = NULL;
 	if (s)
-		session_end(s);
+		target_session_end(s);
 }
 
-void conn_end(struct conn *c)
+void target_conn_end(struct target_conn *c)
 {
 	struct stag_block_target *t = c->target;
 
@@ -67,7 +68,7 @@ void conn_end(struct conn *c)
 	t->n_conns--;
 }
 
-void conn_finish(struct conn *c)
+void target_conn_finish(struct target_conn *c)
 {
 	if (c->state == CONN_DEAD || c->state == CONN_CLOSING)
 		return;
@@ -77,10 +78,10 @@ void conn_finish(struct conn *c)
 	c->begun = c->target->now;
 	leave_session(c);
 	leave_login(c);
-	conn_dirty(c);
+	target_conn_dirty(c);
 }
 
-void conn_violation(struct conn *c, const char *fmt, ...)
+void target_conn_violation(struct target_conn *c, const char *fmt, ...)
 {
 	char words[VIOLATION_WORDS];
 	va_list args;
@@ -90,20 +91,20 @@ void conn_violation(struct conn *c, const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(words, sizeof(words), fmt, args);
 	va_end(args);
-	conn_count(c, violations);
+	target_conn_count(c, violations);
 	target_log(c->target, "%s: broke the protocol: %s", c->peer, words);
-	conn_end(c);
+	target_conn_end(c);
 }
 
 /* ---- out ------------------------------------------------------------------------------ */
 
-void conn_dirty(struct conn *c)
+void target_conn_dirty(struct target_conn *c)
 {
 	if (list_empty(&c->dirty))
 		list_add_tail(&c->target->dirty, &c->dirty);
 }
 
-void conn_number(struct conn *c, struct pdu *p, bool status)
+void target_conn_number(struct target_conn *c, struct pdu *p, bool status)
 {
 	p->stat_sn = c->stat_sn;
 	if (status)
@@ -114,49 +115,50 @@ void conn_number(struct conn *c, struct pdu *p, bool status)
 	}
 }
 
-void conn_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
+void target_conn_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len)
 {
 	/* A ping of ours is no answer to anything: it takes no number. */
 	bool status = p->opcode != R2T && !(p->opcode == NOP_IN && p->itt == TAG_NONE);
 
-	conn_number(c, p, status);
+	target_conn_number(c, p, status);
 	c->ops->send(c, p, data, len);
 }
 
-void conn_reject(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN])
+void target_conn_reject(struct target_conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN])
 {
 	struct pdu p = {
 		.opcode = REJECT, .flags = PDU_FINAL, .code = (uint8_t)why, .itt = TAG_NONE};
 
-	conn_send(c, &p, bhs, BHS_LEN);
+	target_conn_send(c, &p, bhs, BHS_LEN);
 }
 
-void conn_refuse(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN])
+void target_conn_reject_violation(struct target_conn *c, enum reject_reason why,
+				  const uint8_t bhs[BHS_LEN])
 {
-	conn_count(c, violations);
-	conn_reject(c, why, bhs);
+	target_conn_count(c, violations);
+	target_conn_reject(c, why, bhs);
 }
 
 /* ---- login ------------------------------------------------------------------------------ */
 
-static void send_login(struct conn *c, struct pdu *p)
+static void send_login(struct target_conn *c, struct pdu *p)
 {
 	p->stat_sn = c->stat_sn++;
 	c->ops->send(c, p, c->login->out.bytes, c->login->out.len);
 }
 
-static void refuse(struct conn *c, struct pdu *p)
+static void refuse(struct target_conn *c, struct pdu *p)
 {
-	const struct login *l = c->login;
+	const struct target_login *l = c->login;
 
-	target_log(c->target, "%s: login refused: %s%s%s", c->peer, login_status_name(l->status),
-		   *l->initiator ? ": " : "", l->initiator);
+	target_log(c->target, "%s: login refused: %s%s%s", c->peer,
+		   iscsi_login_status_name(l->status), *l->initiator ? ": " : "", l->initiator);
 	send_login(c, p);
-	conn_finish(c);
+	target_conn_finish(c);
 }
 
 /* All is agreed: with the response it is in full feature phase, digests and all. */
-static void admit(struct conn *c, struct session *s, struct pdu *p)
+static void admit(struct target_conn *c, struct target_session *s, struct pdu *p)
 {
 	struct stag_block_target *t = c->target;
 
@@ -170,23 +172,23 @@ static void admit(struct conn *c, struct session *s, struct pdu *p)
 	t->counters.logins++;
 	s->counters.logins++;
 	leave_login(c);
-	portal_resume(t);
+	target_portal_resume(t);
 	target_log(t, "%s: %s logged in%s", c->peer, s->initiator,
 		   s->discovery ? " for discovery" : "");
 }
 
-void conn_unpark(struct conn *c)
+void target_conn_unpark(struct target_conn *c)
 {
-	struct session *s = NULL;
+	struct target_session *s = NULL;
 	bool wait = false;
-	enum login_status status = session_open(c, &s, &wait);
+	enum login_status status = target_session_open(c, &s, &wait);
 	struct pdu p;
 
 	if (wait) {
 		c->state = CONN_PARKED;
 		return;
 	}
-	if (login_finish(c->login, status, s ? s->tsih : 0, &p) == LOGIN_AGREED)
+	if (target_login_finish(c->login, status, s ? s->tsih : 0, &p) == LOGIN_AGREED)
 		admit(c, s, &p);
 	else
 		refuse(c, &p);
@@ -194,17 +196,18 @@ void conn_unpark(struct conn *c)
 		c->ops->resume(c);
 }
 
-static void take_login(struct conn *c, const struct pdu *request, const void *data)
+static void take_login(struct target_conn *c, const struct pdu *request, const void *data)
 {
 	struct pdu p;
 
 	if (!c->login)
-		c->login = login_new(c->ops->rdma ? &c->target->rdma_rules : &c->target->rules);
+		c->login =
+			target_login_new(c->ops->rdma ? &c->target->rdma_rules : &c->target->rules);
 	if (!c->login) {
-		conn_end(c);
+		target_conn_end(c);
 		return;
 	}
-	switch (login_take(c->login, request, data, &p)) {
+	switch (target_login_receive(c->login, request, data, &p)) {
 	case LOGIN_GOES_ON:
 		send_login(c, &p);
 		return;
@@ -212,21 +215,21 @@ static void take_login(struct conn *c, const struct pdu *request, const void *da
 		refuse(c, &p);
 		return;
 	case LOGIN_AGREED:
-		conn_unpark(c);
+		target_conn_unpark(c);
 	}
 }
 
 /* ---- in ----------------------------------------------------------------------------------- */
 
-void conn_received(struct conn *c, const struct pdu *p, const uint8_t bhs[BHS_LEN],
-		   const void *data)
+void target_conn_received(struct target_conn *c, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+			  const void *data)
 {
 	switch (c->state) {
 	case CONN_LOGIN:
 		take_login(c, p, data);
 		return;
 	case CONN_FULL:
-		session_request(c->session, p, bhs, data);
+		target_session_request(c->session, p, bhs, data);
 		return;
 	case CONN_PARKED:
 	case CONN_CLOSING:
@@ -237,30 +240,30 @@ void conn_received(struct conn *c, const struct pdu *p, const uint8_t bhs[BHS_LE
 
 /* ---- time ----------------------------------------------------------------------------------- */
 
-static void ping(struct conn *c, uint64_t now)
+static void ping(struct target_conn *c, uint64_t now)
 {
 	struct pdu p = {.opcode = NOP_IN, .flags = PDU_FINAL, .itt = TAG_NONE};
 
-	c->ping = p.ttt = session_ttt(c->session);
+	c->ping = p.ttt = target_session_ttt(c->session);
 	c->pinged = now;
-	conn_send(c, &p, NULL, 0);
+	target_conn_send(c, &p, NULL, 0);
 }
 
 /* Who keeps data, or takes none, has buffers that others wait for: it is not enough that it answers. */
-static bool is_stuck(struct conn *c, uint64_t now)
+static bool is_stuck(struct target_conn *c, uint64_t now)
 {
 	if (!c->ops->owes || !c->ops->owes(c))
 		c->moved = now;
 	return now - c->moved > c->target->limits.data_ns;
 }
 
-static void tick_full(struct conn *c, uint64_t now)
+static void tick_full(struct target_conn *c, uint64_t now)
 {
 	const struct target_limits *l = &c->target->limits;
 
 	if (is_stuck(c, now)) {
 		target_log(c->target, "%s: neither takes nor sends its data", c->peer);
-		conn_end(c);
+		target_conn_end(c);
 		return;
 	}
 	if (c->ping == TAG_NONE) {
@@ -268,11 +271,11 @@ static void tick_full(struct conn *c, uint64_t now)
 			ping(c, now);
 	} else if (now - c->pinged >= l->answer_ns) {
 		target_log(c->target, "%s: does not answer", c->peer);
-		conn_end(c);
+		target_conn_end(c);
 	}
 }
 
-void conn_tick(struct conn *c, uint64_t now)
+void target_conn_tick(struct target_conn *c, uint64_t now)
 {
 	const struct target_limits *l = &c->target->limits;
 
@@ -281,14 +284,14 @@ void conn_tick(struct conn *c, uint64_t now)
 		if (now - c->begun < l->login_ns)
 			return;
 		target_log(c->target, "%s: did not log in in time", c->peer);
-		conn_end(c);
+		target_conn_end(c);
 		return;
 	case CONN_FULL:
 		tick_full(c, now);
 		return;
 	case CONN_CLOSING:
 		if (now - c->begun >= l->close_ns)
-			conn_end(c);
+			target_conn_end(c);
 		return;
 	case CONN_PARKED:
 	case CONN_DEAD:

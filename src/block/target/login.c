@@ -4,7 +4,7 @@
  *
  *   (first request) -> SECURITY -> OPERATIONAL -> FULL      the initiator may begin with, and leave out, either
  *
- * Requests in, responses out; whether there may be a session is the caller's question (login_finish()).
+ * Requests in, responses out; whether there may be a session is the caller's question (target_login_finish()).
  */
 #include "block/target/target.h"
 
@@ -18,23 +18,23 @@
 #define RESPONSE_MAX	 8192 /* what every initiator takes during login */
 #define PORTAL_GROUP_TAG "1"
 
-struct login *login_new(const struct login_rules *rules)
+struct target_login *target_login_new(const struct target_login_rules *rules)
 {
-	struct login *l = calloc(1, sizeof(*l));
+	struct target_login *l = calloc(1, sizeof(*l));
 
 	if (!l)
 		return NULL;
 	l->rules = rules;
-	keys_begin(&l->keys, &rules->wishes);
+	iscsi_keys_begin(&l->keys, &rules->wishes);
 	return l;
 }
 
-void login_free(struct login *l)
+void target_login_free(struct target_login *l)
 {
 	free(l);
 }
 
-static void refuse(struct login *l, enum login_status status)
+static void refuse(struct target_login *l, enum login_status status)
 {
 	if (l->status == LOGIN_OK)
 		l->status = status;
@@ -42,26 +42,26 @@ static void refuse(struct login *l, enum login_status status)
 
 /* ---- keys --------------------------------------------------------------------------- */
 
-static void take_name(struct login *l, char to[STAG_BLOCK_NAME_MAX], const char *value)
+static void take_name(struct target_login *l, char to[STAG_BLOCK_NAME_MAX], const char *value)
 {
-	if (*to || !text_is_name(value)) {
+	if (*to || !iscsi_text_is_name(value)) {
 		refuse(l, LOGIN_INITIATOR_ERROR);
 		return;
 	}
 	snprintf(to, STAG_BLOCK_NAME_MAX, "%s", value);
 }
 
-static void take_initiator(struct login *l, const char *value)
+static void take_initiator(struct target_login *l, const char *value)
 {
 	take_name(l, l->initiator, value);
 }
 
-static void take_target(struct login *l, const char *value)
+static void take_target(struct target_login *l, const char *value)
 {
 	take_name(l, l->target, value);
 }
 
-static void take_type(struct login *l, const char *value)
+static void take_type(struct target_login *l, const char *value)
 {
 	if (strcmp(value, "Discovery") == 0)
 		l->discovery = l->keys.discovery = true;
@@ -69,47 +69,52 @@ static void take_type(struct login *l, const char *value)
 		refuse(l, LOGIN_NO_SESSION_TYPE);
 }
 
-static void take_nothing(struct login *l, const char *value)
+static void take_nothing(struct target_login *l, const char *value)
 {
 }
 
-static void take_chap_list(struct login *l, const char *value)
+static void take_chap_list(struct target_login *l, const char *value)
 {
 	l->chap.said.list = value;
 }
 
-static void take_chap_name(struct login *l, const char *value)
+static void take_chap_name(struct target_login *l, const char *value)
 {
 	l->chap.said.name = value;
 }
 
-static void take_chap_response(struct login *l, const char *value)
+static void take_chap_response(struct target_login *l, const char *value)
 {
 	l->chap.said.response = value;
 }
 
-static void take_chap_id(struct login *l, const char *value)
+static void take_chap_id(struct target_login *l, const char *value)
 {
 	l->chap.said.peer_id = value;
 }
 
-static void take_chap_challenge(struct login *l, const char *value)
+static void take_chap_challenge(struct target_login *l, const char *value)
 {
 	l->chap.said.peer_challenge = value;
 }
 
 static const struct {
 	const char *name;
-	void (*take)(struct login *l, const char *value);
+	void (*take)(struct target_login *l, const char *value);
 } own_keys[] = {
-	{"InitiatorName", take_initiator}, {"InitiatorAlias", take_nothing},
-	{"TargetName", take_target},	   {"SessionType", take_type},
-	{"AuthMethod", login_auth_method}, {"CHAP_A", take_chap_list},
-	{"CHAP_N", take_chap_name},	   {"CHAP_R", take_chap_response},
-	{"CHAP_I", take_chap_id},	   {"CHAP_C", take_chap_challenge},
+	{"InitiatorName", take_initiator},
+	{"InitiatorAlias", take_nothing},
+	{"TargetName", take_target},
+	{"SessionType", take_type},
+	{"AuthMethod", target_login_auth_method},
+	{"CHAP_A", take_chap_list},
+	{"CHAP_N", take_chap_name},
+	{"CHAP_R", take_chap_response},
+	{"CHAP_I", take_chap_id},
+	{"CHAP_C", take_chap_challenge},
 };
 
-static bool take_own(struct login *l, const char *key, const char *value)
+static bool take_own(struct target_login *l, const char *key, const char *value)
 {
 	for (size_t i = 0; i < sizeof(own_keys) / sizeof(*own_keys); i++)
 		if (strcmp(own_keys[i].name, key) == 0) {
@@ -119,15 +124,15 @@ static bool take_own(struct login *l, const char *key, const char *value)
 	return false;
 }
 
-static void take_pair(struct login *l, const char *key, const char *value)
+static void take_pair(struct target_login *l, const char *key, const char *value)
 {
 	if (take_own(l, key, value))
 		return;
-	switch (keys_take(&l->keys, key, value, &l->out)) {
+	switch (iscsi_keys_receive(&l->keys, key, value, &l->out)) {
 	case KEY_ANSWERED:
 		return;
 	case KEY_UNKNOWN:
-		text_add(&l->out, key, "NotUnderstood");
+		iscsi_text_add(&l->out, key, "NotUnderstood");
 		return;
 	case KEY_REPEATED:
 	case KEY_WRONG_TIME:
@@ -135,13 +140,13 @@ static void take_pair(struct login *l, const char *key, const char *value)
 	}
 }
 
-static void take_pairs(struct login *l)
+static void take_pairs(struct target_login *l)
 {
 	const char *key, *value;
 	uint32_t at = 0;
 	int rc;
 
-	while ((rc = text_next(&l->in, &at, &key, &value)) > 0 && l->status == LOGIN_OK)
+	while ((rc = iscsi_text_next(&l->in, &at, &key, &value)) > 0 && l->status == LOGIN_OK)
 		take_pair(l, key, value);
 	if (rc < 0)
 		refuse(l, LOGIN_INITIATOR_ERROR);
@@ -149,7 +154,7 @@ static void take_pairs(struct login *l)
 
 /* ---- the first request ------------------------------------------------------------------ */
 
-static void begin(struct login *l, const struct pdu *p)
+static void begin(struct target_login *l, const struct pdu *p)
 {
 	l->begun = true;
 	l->stage = LOGIN_CSG(p->flags);
@@ -162,7 +167,7 @@ static void begin(struct login *l, const struct pdu *p)
 }
 
 /* When the first list is whole: the names. */
-static void identify(struct login *l)
+static void identify(struct target_login *l)
 {
 	if (!*l->initiator || (!l->discovery && !*l->target)) {
 		refuse(l, LOGIN_MISSING_PARAMETER);
@@ -174,14 +179,14 @@ static void identify(struct login *l)
 	}
 	if (l->discovery)
 		return;
-	text_add(&l->out, "TargetPortalGroupTag", PORTAL_GROUP_TAG);
+	iscsi_text_add(&l->out, "TargetPortalGroupTag", PORTAL_GROUP_TAG);
 	if (l->rules->alias)
-		text_add(&l->out, "TargetAlias", l->rules->alias);
+		iscsi_text_add(&l->out, "TargetAlias", l->rules->alias);
 }
 
 /* ---- requests ----------------------------------------------------------------------------- */
 
-static bool follows(const struct login *l, const struct pdu *p)
+static bool follows(const struct target_login *l, const struct pdu *p)
 {
 	return LOGIN_CSG(p->flags) == l->stage && p->tsih == l->tsih && p->cid == l->cid &&
 	       memcmp(p->isid, l->isid, sizeof(l->isid)) == 0;
@@ -199,7 +204,7 @@ static bool stages_are_possible(uint8_t flags)
 	return !(flags & PDU_CONTINUE) && nsg > csg && nsg != STAGE_NONE;
 }
 
-static void check(struct login *l, const struct pdu *p)
+static void check(struct target_login *l, const struct pdu *p)
 {
 	if (p->opcode != LOGIN_REQUEST)
 		refuse(l, LOGIN_INVALID_REQUEST);
@@ -211,13 +216,13 @@ static void check(struct login *l, const struct pdu *p)
 		refuse(l, LOGIN_INITIATOR_ERROR);
 }
 
-static bool may_leave_security(const struct login *l)
+static bool may_leave_security(const struct target_login *l)
 {
 	return l->authenticated || (!l->rules->user && l->chap.state == CHAP_IDLE);
 }
 
 /* Where the response leads: its flags. */
-static uint8_t transit(struct login *l, const struct pdu *p)
+static uint8_t transit(struct target_login *l, const struct pdu *p)
 {
 	enum login_stage from = l->stage;
 
@@ -227,7 +232,7 @@ static uint8_t transit(struct login *l, const struct pdu *p)
 	return LOGIN_TRANSIT | LOGIN_STAGES(from, l->stage);
 }
 
-static void respond(const struct login *l, struct pdu *r)
+static void respond(const struct target_login *l, struct pdu *r)
 {
 	*r = (struct pdu){.opcode = LOGIN_RESPONSE,
 			  .tsih = l->tsih,
@@ -239,7 +244,7 @@ static void respond(const struct login *l, struct pdu *r)
 	memcpy(r->isid, l->isid, sizeof(r->isid));
 }
 
-static enum login_result refused(struct login *l, struct pdu *r)
+static enum target_login_result refused(struct target_login *l, struct pdu *r)
 {
 	l->out.len = 0;
 	respond(l, r);
@@ -247,7 +252,7 @@ static enum login_result refused(struct login *l, struct pdu *r)
 }
 
 /* The list is whole. */
-static void take_list(struct login *l)
+static void take_list(struct target_login *l)
 {
 	bool first = !*l->initiator;
 
@@ -256,24 +261,24 @@ static void take_list(struct login *l)
 	if (l->status == LOGIN_OK && first)
 		identify(l);
 	if (l->status == LOGIN_OK && l->stage == STAGE_SECURITY)
-		login_chap(l);
+		target_login_chap(l);
 	if (l->stage != STAGE_SECURITY && !may_leave_security(l))
 		refuse(l, LOGIN_AUTHENTICATION_FAILED);
 	if (l->status == LOGIN_OK && l->stage == STAGE_OPERATIONAL)
-		keys_declare(&l->keys, &l->out);
+		iscsi_keys_declare(&l->keys, &l->out);
 	if (l->out.full || l->out.len > RESPONSE_MAX)
 		refuse(l, LOGIN_INITIATOR_ERROR);
 	l->in.len = 0;
 }
 
 /* RFC 7145 §6.3: a connection that is RDMA from its beginning is for nothing else. */
-static bool lacks_extensions(const struct login *l)
+static bool lacks_extensions(const struct target_login *l)
 {
 	return l->rules->wishes.rdma && !l->discovery && !l->keys.agreed.rdma_extensions;
 }
 
-enum login_result login_take(struct login *l, const struct pdu *p, const void *data,
-			     struct pdu *response)
+enum target_login_result target_login_receive(struct target_login *l, const struct pdu *p,
+					      const void *data, struct pdu *response)
 {
 	uint8_t flags;
 
@@ -281,7 +286,7 @@ enum login_result login_take(struct login *l, const struct pdu *p, const void *d
 	l->out.len = 0;
 	l->out.full = false;
 	check(l, p);
-	if (l->status == LOGIN_OK && text_collect(&l->in, data, p->data_len) != 0)
+	if (l->status == LOGIN_OK && iscsi_text_collect(&l->in, data, p->data_len) != 0)
 		refuse(l, LOGIN_INITIATOR_ERROR);
 	if (l->status == LOGIN_OK && (p->flags & PDU_CONTINUE)) {
 		respond(l, response);
@@ -298,7 +303,7 @@ enum login_result login_take(struct login *l, const struct pdu *p, const void *d
 		return refused(l, response);
 	}
 	if (l->stage == STAGE_FULL) {
-		keys_conclude(&l->keys);
+		iscsi_keys_conclude(&l->keys);
 		return LOGIN_AGREED;
 	}
 	respond(l, response);
@@ -306,8 +311,8 @@ enum login_result login_take(struct login *l, const struct pdu *p, const void *d
 	return LOGIN_GOES_ON;
 }
 
-enum login_result login_finish(struct login *l, enum login_status status, uint16_t tsih,
-			       struct pdu *response)
+enum target_login_result target_login_finish(struct target_login *l, enum login_status status,
+					     uint16_t tsih, struct pdu *response)
 {
 	refuse(l, status);
 	if (l->status != LOGIN_OK)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * login_chap.c - the security stage of a login: AuthMethod, and CHAP's three steps (RFC 7143 §12.1.3).
+ * target_login_chap.c - the security stage of a login: AuthMethod, and CHAP's three steps (RFC 7143 §12.1.3).
  *
  *   initiator                        target
  *   AuthMethod=CHAP,None        ->   AuthMethod=CHAP
@@ -17,13 +17,13 @@
 
 #include <openssl/crypto.h>
 
-static void refuse(struct login *l, enum login_status status)
+static void refuse(struct target_login *l, enum login_status status)
 {
 	if (l->status == LOGIN_OK)
 		l->status = status;
 }
 
-void login_auth_method(struct login *l, const char *list)
+void target_login_auth_method(struct target_login *l, const char *list)
 {
 	bool needed = l->rules->user && !l->authenticated;
 
@@ -31,11 +31,11 @@ void login_auth_method(struct login *l, const char *list)
 		refuse(l, LOGIN_INITIATOR_ERROR);
 		return;
 	}
-	if (needed && text_lists(list, "CHAP")) {
+	if (needed && iscsi_text_list_has(list, "CHAP")) {
 		l->chap.state = CHAP_OFFERED;
-		text_add(&l->out, "AuthMethod", "CHAP");
-	} else if (!needed && text_lists(list, "None")) {
-		text_add(&l->out, "AuthMethod", "None");
+		iscsi_text_add(&l->out, "AuthMethod", "CHAP");
+	} else if (!needed && iscsi_text_list_has(list, "None")) {
+		iscsi_text_add(&l->out, "AuthMethod", "None");
 	} else {
 		refuse(l, LOGIN_AUTHENTICATION_FAILED);
 	}
@@ -43,73 +43,73 @@ void login_auth_method(struct login *l, const char *list)
 
 /* ---- CHAP_A: which hash; our challenge is the answer ------------------------------------ */
 
-static void challenge(struct login *l)
+static void challenge(struct target_login *l)
 {
 	char hex[2 * CHAP_CHALLENGE_LEN + 3];
 
-	l->chap.algorithm = chap_choose(l->chap.said.list);
+	l->chap.algorithm = iscsi_chap_choose(l->chap.said.list);
 	if (l->chap.state != CHAP_OFFERED || l->chap.algorithm == CHAP_NONE) {
 		refuse(l, LOGIN_AUTHENTICATION_FAILED);
 		return;
 	}
-	if (chap_challenge(&l->chap.id, l->chap.challenge) != 0) {
+	if (iscsi_chap_challenge(&l->chap.id, l->chap.challenge) != 0) {
 		refuse(l, LOGIN_TARGET_ERROR);
 		return;
 	}
-	text_hex(l->chap.challenge, sizeof(l->chap.challenge), hex);
-	text_addf(&l->out, "CHAP_A", "%d", (int)l->chap.algorithm);
-	text_addf(&l->out, "CHAP_I", "%u", l->chap.id);
-	text_add(&l->out, "CHAP_C", hex);
+	iscsi_text_hex(l->chap.challenge, sizeof(l->chap.challenge), hex);
+	iscsi_text_addf(&l->out, "CHAP_A", "%d", (int)l->chap.algorithm);
+	iscsi_text_addf(&l->out, "CHAP_I", "%u", l->chap.id);
+	iscsi_text_add(&l->out, "CHAP_C", hex);
 	l->chap.state = CHAP_CHALLENGED;
 }
 
 /* ---- CHAP_R: is it who it says? ------------------------------------------------------------ */
 
 /* Both questions are asked whatever the first one's answer is. */
-static bool is_proven(const struct login *l)
+static bool is_proven(const struct target_login *l)
 {
 	const struct chap_words *said = &l->chap.said;
 	uint8_t response[CHAP_MAX_DIGEST];
-	int len = text_binary(said->response, response, sizeof(response));
+	int len = iscsi_text_binary(said->response, response, sizeof(response));
 	bool known = said->name && strcmp(said->name, l->rules->user) == 0;
-	bool right = len > 0 &&
-		     chap_verify(l->chap.algorithm, l->chap.id, l->rules->secret, l->chap.challenge,
-				 sizeof(l->chap.challenge), response, (size_t)len);
+	bool right = len > 0 && iscsi_chap_verify(l->chap.algorithm, l->chap.id, l->rules->secret,
+						  l->chap.challenge, sizeof(l->chap.challenge),
+						  response, (size_t)len);
 
 	return known && right;
 }
 
-static bool is_ours(const struct login *l, const uint8_t *bytes, int len)
+static bool is_ours(const struct target_login *l, const uint8_t *bytes, int len)
 {
 	return len == CHAP_CHALLENGE_LEN && memcmp(bytes, l->chap.challenge, (size_t)len) == 0;
 }
 
 /* ---- CHAP_C: it asks who we are --------------------------------------------------------------- */
 
-static void prove(struct login *l)
+static void prove(struct target_login *l)
 {
 	const struct chap_words *said = &l->chap.said;
 	uint8_t bytes[CHAP_MAX_CHALLENGE], digest[CHAP_MAX_DIGEST];
-	int len = text_binary(said->peer_challenge, bytes, sizeof(bytes));
+	int len = iscsi_text_binary(said->peer_challenge, bytes, sizeof(bytes));
 	char hex[2 * CHAP_MAX_DIGEST + 3];
 	uint64_t id;
 
-	if (!said->peer_id || !text_number(said->peer_id, &id) || id > UINT8_MAX || len <= 0 ||
-	    is_ours(l, bytes, len) || !l->rules->own_user) {
+	if (!said->peer_id || !iscsi_text_number(said->peer_id, &id) || id > UINT8_MAX ||
+	    len <= 0 || is_ours(l, bytes, len) || !l->rules->own_user) {
 		refuse(l, LOGIN_AUTHENTICATION_FAILED);
 		return;
 	}
-	if (chap_respond(l->chap.algorithm, (uint8_t)id, l->rules->own_secret, bytes, (size_t)len,
-			 digest) != 0) {
+	if (iscsi_chap_respond(l->chap.algorithm, (uint8_t)id, l->rules->own_secret, bytes,
+			       (size_t)len, digest) != 0) {
 		refuse(l, LOGIN_TARGET_ERROR);
 		return;
 	}
-	text_hex(digest, chap_digest_len(l->chap.algorithm), hex);
-	text_add(&l->out, "CHAP_N", l->rules->own_user);
-	text_add(&l->out, "CHAP_R", hex);
+	iscsi_text_hex(digest, iscsi_chap_digest_len(l->chap.algorithm), hex);
+	iscsi_text_add(&l->out, "CHAP_N", l->rules->own_user);
+	iscsi_text_add(&l->out, "CHAP_R", hex);
 }
 
-static void judge(struct login *l)
+static void judge(struct target_login *l)
 {
 	if (l->chap.state != CHAP_CHALLENGED || !is_proven(l)) {
 		refuse(l, LOGIN_AUTHENTICATION_FAILED);
@@ -122,7 +122,7 @@ static void judge(struct login *l)
 	OPENSSL_cleanse(l->chap.challenge, sizeof(l->chap.challenge)); /* good once */
 }
 
-void login_chap(struct login *l)
+void target_login_chap(struct target_login *l)
 {
 	if (l->chap.said.list)
 		challenge(l);

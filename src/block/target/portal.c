@@ -18,7 +18,7 @@
 #define SPARE_CONNS 64	/* beyond the sessions: for discovery, and for those who come again */
 #define ACCEPTS	    64	/* at a time */
 
-bool portal_is_full(const struct stag_block_target *t)
+bool target_portal_is_full(const struct stag_block_target *t)
 {
 	return t->n_conns >= t->max_sessions + SPARE_CONNS || t->n_logins >= MAX_LOGINS;
 }
@@ -37,9 +37,9 @@ static void pause_it(struct stag_block_target *t)
 	listen_for(t, 0);
 }
 
-void portal_resume(struct stag_block_target *t)
+void target_portal_resume(struct stag_block_target *t)
 {
-	if (!t->portal.full || portal_is_full(t))
+	if (!t->portal.full || target_portal_is_full(t))
 		return;
 	t->portal.full = false;
 	listen_for(t, EPOLLIN);
@@ -51,14 +51,14 @@ static bool is_shortage(int error)
 	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
-static void on_events(struct watch *w, uint32_t events)
+static void on_events(struct target_watch *w, uint32_t events)
 {
 	struct stag_block_target *t = w->target;
 
 	for (int i = 0; i < ACCEPTS; i++) {
 		int fd;
 
-		if (portal_is_full(t)) {
+		if (target_portal_is_full(t)) {
 			pause_it(t);
 			return;
 		}
@@ -68,11 +68,11 @@ static void on_events(struct watch *w, uint32_t events)
 				pause_it(t);
 			return;
 		}
-		tcp_adopt(t, fd);
+		target_tcp_adopt(t, fd);
 	}
 }
 
-void portal_name(const struct sockaddr *a, socklen_t len, char out[64])
+void target_portal_name(const struct sockaddr *a, socklen_t len, char out[64])
 {
 	char host[48], port[8];
 	const char *h = host;
@@ -120,13 +120,13 @@ static uint16_t port_of(int fd)
 
 static int listen_at(struct stag_block_target *t, const struct sockaddr *a, socklen_t len)
 {
-	struct portal *p = &t->portal;
-	struct watch *w = &p->watch[p->n];
+	struct target_portal *p = &t->portal;
+	struct target_watch *w = &p->watch[p->n];
 	int fd = bind_to(a, len), rc;
 
 	if (fd < 0)
 		return fd;
-	*w = (struct watch){.ready = on_events, .fd = fd, .target = t};
+	*w = (struct target_watch){.ready = on_events, .fd = fd, .target = t};
 	rc = target_watch(t, w, EPOLLIN);
 	if (rc != 0) {
 		close(fd);
@@ -168,7 +168,7 @@ static int listen_there(struct stag_block_target *t, const char *address, uint16
 	return rc == 0 ? 0 : block_fail(-rc, "%s port %u: %s", address, port, strerror(-rc));
 }
 
-int portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr)
+int target_portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr)
 {
 	uint16_t port = attr->flags & STAG_BLOCK_ANY_PORT ? 0
 			: attr->port			  ? attr->port
@@ -181,7 +181,7 @@ int portal_open(struct stag_block_target *t, const struct stag_block_target_attr
 	return rc == 0 ? 0 : block_fail(-rc, "port %u: %s", port, strerror(-rc));
 }
 
-void portal_close(struct stag_block_target *t)
+void target_portal_close(struct stag_block_target *t)
 {
 	for (unsigned int i = 0; i < t->portal.n; i++) {
 		target_unwatch(t, &t->portal.watch[i]);

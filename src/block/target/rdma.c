@@ -24,7 +24,7 @@
 #define PATIENCE                                                                                   \
 	1024 /* polls in vain, of all together; then a connection tells when it has something */
 
-void rdma_query(const struct rdma *r, struct stagdv_qp_attr *attr)
+void target_rdma_query(const struct target_rdma *r, struct stagdv_qp_attr *attr)
 {
 	const struct dv *dv = dv_find();
 
@@ -36,31 +36,31 @@ void rdma_query(const struct rdma *r, struct stagdv_qp_attr *attr)
 /* ---- completions ------------------------------------------------------------------------- */
 
 /* What ends with the connection is no news. */
-static void failed(struct rdma *r, const struct ibv_wc *wc)
+static void failed(struct target_rdma *r, const struct ibv_wc *wc)
 {
-	struct conn *c = &r->conn;
+	struct target_conn *c = &r->conn;
 
 	if (wc->status == IBV_WC_REM_ACCESS_ERR || wc->status == IBV_WC_REM_INV_REQ_ERR ||
 	    wc->status == IBV_WC_REM_OP_ERR || wc->status == IBV_WC_LOC_LEN_ERR)
-		conn_violation(c, "%s", ibv_wc_status_str(wc->status));
+		target_conn_violation(c, "%s", ibv_wc_status_str(wc->status));
 	else
-		conn_end(c);
+		target_conn_end(c);
 }
 
-static void completed(struct rdma *r, const struct ibv_wc *wc)
+static void completed(struct target_rdma *r, const struct ibv_wc *wc)
 {
-	struct verb *v = (struct verb *)(uintptr_t)wc->wr_id;
+	struct target_verb *v = (struct target_verb *)(uintptr_t)wc->wr_id;
 
-	conn_count(&r->conn, completions);
+	target_conn_count(&r->conn, completions);
 	if (wc->status != IBV_WC_SUCCESS)
 		failed(r, wc);
 	else if (v->kind == VERB_RECEIVE)
-		rdma_received(r, container_of(v, struct receive, verb), wc);
+		target_rdma_received(r, container_of(v, struct target_receive, verb), wc);
 	else
-		rdma_sent(r, v);
+		target_rdma_sent(r, v);
 }
 
-static int poll_one(struct rdma *r)
+static int poll_one(struct target_rdma *r)
 {
 	struct ibv_wc wc[RDMA_BATCH];
 	int n = r->conn.state == CONN_DEAD ? 0 : ibv_poll_cq(r->cq, RDMA_BATCH, wc);
@@ -68,11 +68,11 @@ static int poll_one(struct rdma *r)
 	for (int i = 0; i < n && r->conn.state != CONN_DEAD; i++)
 		completed(r, &wc[i]);
 	if (n > 0)
-		rdma_repost(r);
+		target_rdma_repost(r);
 	return n > 0 ? n : 0;
 }
 
-static void make_busy(struct rdma *r)
+static void make_busy(struct target_rdma *r)
 {
 	if (!list_empty(&r->busy) || r->conn.state == CONN_DEAD)
 		return;
@@ -81,7 +81,7 @@ static void make_busy(struct rdma *r)
 	list_add_tail(&r->conn.target->rdma.busy, &r->busy);
 }
 
-static void make_idle(struct rdma *r)
+static void make_idle(struct target_rdma *r)
 {
 	if (list_empty(&r->busy))
 		return;
@@ -90,7 +90,7 @@ static void make_idle(struct rdma *r)
 }
 
 /* Nothing came for a while: from now on it tells, unless something has come meanwhile. */
-static int poll_and_arm(struct rdma *r)
+static int poll_and_arm(struct target_rdma *r)
 {
 	int n = 0;
 
@@ -101,9 +101,9 @@ static int poll_and_arm(struct rdma *r)
 	return n;
 }
 
-static int poll_busy(struct rdma *r)
+static int poll_busy(struct target_rdma *r)
 {
-	struct rdma_portal *p = &r->conn.target->rdma;
+	struct target_rdma_portal *p = &r->conn.target->rdma;
 	int n = poll_one(r);
 
 	if (n)
@@ -114,7 +114,7 @@ static int poll_busy(struct rdma *r)
 }
 
 /* Each of those that are busy now, once: any may end meanwhile, itself or another. */
-static int poll_each(struct stag_block_target *t, int (*poll)(struct rdma *r))
+static int poll_each(struct stag_block_target *t, int (*poll)(struct target_rdma *r))
 {
 	struct list *busy = &t->rdma.busy;
 	struct list end;
@@ -124,7 +124,7 @@ static int poll_each(struct stag_block_target *t, int (*poll)(struct rdma *r))
 		return 0;
 	list_add_tail(busy, &end);
 	while (busy->next != &end) {
-		struct rdma *r = list_entry(busy->next, struct rdma, busy);
+		struct target_rdma *r = list_entry(busy->next, struct target_rdma, busy);
 
 		list_del(&r->busy);
 		list_add_tail(busy, &r->busy);
@@ -134,17 +134,17 @@ static int poll_each(struct stag_block_target *t, int (*poll)(struct rdma *r))
 	return sum;
 }
 
-int rdma_poll(struct stag_block_target *t)
+int target_rdma_poll(struct stag_block_target *t)
 {
 	return poll_each(t, poll_busy);
 }
 
-int rdma_arm(struct stag_block_target *t)
+int target_rdma_arm(struct stag_block_target *t)
 {
 	return poll_each(t, poll_and_arm);
 }
 
-static void on_completions(struct watch *w, uint32_t events)
+static void on_completions(struct target_watch *w, uint32_t events)
 {
 	struct ibv_cq *cq;
 	void *context;
@@ -158,37 +158,37 @@ static void on_completions(struct watch *w, uint32_t events)
 /* ---- its end --------------------------------------------------------------------------------- */
 
 /*
- * One that is closing is left to the peer to disconnect, for a while (conn_tick()). Linux and our initiator do so when they have
+ * One that is closing is left to the peer to disconnect, for a while (target_conn_tick()). Linux and our initiator do so when they have
  * the answer to their logout. libiscsi does not, as long as its program has the session; but it takes an end of the connection
  * that it hears of before that answer, on another channel, for a failure.
  */
-static void flush(struct conn *c)
+static void flush(struct target_conn *c)
 {
-	struct rdma *r = to_rdma(c);
+	struct target_rdma *r = to_rdma(c);
 
 	if (r->broken)
 		target_log(c->target, "%s: does not take what it is sent", c->peer);
-	if (r->broken || rdma_post(r) != 0)
-		conn_end(c);
+	if (r->broken || target_rdma_post(r) != 0)
+		target_conn_end(c);
 }
 
-static void resume(struct conn *c)
+static void resume(struct target_conn *c)
 {
 	/* What comes is taken, always. */
 }
 
-static void close_conn(struct conn *c)
+static void close_conn(struct target_conn *c)
 {
-	struct rdma *r = to_rdma(c);
+	struct target_rdma *r = to_rdma(c);
 
 	make_idle(r);
 	if (r->accepted)
 		rdma_disconnect(r->id);
 	rdma_destroy_qp(r->id);
-	rdma_tx_drop(r);
+	target_rdma_tx_drop(r);
 }
 
-static void free_memory(struct rdma *r)
+static void free_memory(struct target_rdma *r)
 {
 	if (r->window_mr)
 		ibv_dereg_mr(r->window_mr);
@@ -202,9 +202,9 @@ static void free_memory(struct rdma *r)
 	free(r);
 }
 
-static void free_conn(struct conn *c)
+static void free_conn(struct target_conn *c)
 {
-	struct rdma *r = to_rdma(c);
+	struct target_rdma *r = to_rdma(c);
 	struct rdma_cm_id *id = r->id;
 
 	free_memory(r);
@@ -212,27 +212,28 @@ static void free_conn(struct conn *c)
 }
 
 /* A CRC is of what was there when it was made, or checked. */
-static bool borrows(const struct conn *c)
+static bool borrows(const struct target_conn *c)
 {
-	return !container_of(c, const struct rdma, conn)->crc;
+	return !container_of(c, const struct target_rdma, conn)->crc;
 }
 
 #define COMMON                                                                                     \
-	.rdma = true, .send = rdma_send, .respond = rdma_respond, .data_in = rdma_data_in,         \
-	.data_out = rdma_data_out, .forget = rdma_forget, .flush = flush, .resume = resume,        \
-	.close = close_conn, .free = free_conn, .borrows = borrows
+	.rdma = true, .send = target_rdma_send, .respond = target_rdma_respond,                    \
+	.data_in = target_rdma_data_in, .data_out = target_rdma_data_out,                          \
+	.forget = target_rdma_forget, .flush = flush, .resume = resume, .close = close_conn,       \
+	.free = free_conn, .borrows = borrows
 
-const struct transport rdma_iser = {.kind = STAG_BLOCK_ISER, COMMON};
-const struct transport rdma_one_shot = {.kind = STAG_BLOCK_ONE_SHOT, COMMON};
+const struct target_transport target_rdma_iser = {.kind = STAG_BLOCK_ISER, COMMON};
+const struct target_transport target_rdma_one_shot = {.kind = STAG_BLOCK_ONE_SHOT, COMMON};
 
 /* ---- its beginning ------------------------------------------------------------------------------ */
 
-static void divide_memory(struct rdma *r)
+static void divide_memory(struct target_rdma *r)
 {
 	uint8_t *at = r->memory;
 
 	for (unsigned int i = 0; i < NUM_SMALL + NUM_LARGE; i++) {
-		struct message *m = &r->messages[i];
+		struct target_message *m = &r->messages[i];
 
 		m->home = i < NUM_SMALL ? &r->small : &r->large;
 		m->bytes = at;
@@ -243,13 +244,13 @@ static void divide_memory(struct rdma *r)
 		r->replies[i].bytes = at;
 		list_add_tail(&r->free_replies, &r->replies[i].link);
 	}
-	r->login = (struct receive){.verb = {.kind = VERB_RECEIVE},
-				    .bytes = at,
-				    .size = LARGE_BYTES,
-				    .lkey = r->mr->lkey};
+	r->login = (struct target_receive){.verb = {.kind = VERB_RECEIVE},
+					   .bytes = at,
+					   .size = LARGE_BYTES,
+					   .lkey = r->mr->lkey};
 }
 
-static int make_memory(struct rdma *r, struct ibv_pd *pd)
+static int make_memory(struct target_rdma *r, struct ibv_pd *pd)
 {
 	size_t bytes =
 		NUM_SMALL * SMALL_BYTES + (NUM_LARGE + 1) * LARGE_BYTES + NUM_REPLIES * REPLY_BYTES;
@@ -264,7 +265,7 @@ static int make_memory(struct rdma *r, struct ibv_pd *pd)
 	return 0;
 }
 
-static int make_queues(struct rdma *r, struct stag_block_target *t, struct ibv_pd *pd)
+static int make_queues(struct target_rdma *r, struct stag_block_target *t, struct ibv_pd *pd)
 {
 	struct ibv_qp_init_attr qp = {.qp_type = IBV_QPT_RC,
 				      .cap = {.max_send_wr = SEND_DEPTH,
@@ -280,10 +281,10 @@ static int make_queues(struct rdma *r, struct stag_block_target *t, struct ibv_p
 	return rdma_create_qp(r->id, pd, &qp) == 0 ? 0 : -errno;
 }
 
-static int make(struct stag_block_target *t, struct rdma_cm_id *id, struct rdma **out)
+static int make(struct stag_block_target *t, struct rdma_cm_id *id, struct target_rdma **out)
 {
 	struct ibv_pd *pd = units_pd(t->units);
-	struct rdma *r;
+	struct target_rdma *r;
 	int rc;
 
 	if (id->verbs->device != pd->context->device)
@@ -320,7 +321,7 @@ static uint8_t least(uint8_t a, uint8_t b)
 	return a < b ? a : b;
 }
 
-static int accept_it(struct rdma *r, const struct rdma_conn_param *asked)
+static int accept_it(struct target_rdma *r, const struct rdma_conn_param *asked)
 {
 	struct iser_hello own = {.invalidates = true};
 	uint8_t bytes[ISER_HELLO_MAX];
@@ -329,10 +330,10 @@ static int accept_it(struct rdma *r, const struct rdma_conn_param *asked)
 					.initiator_depth = least(asked->initiator_depth, MAX_READS),
 					.rnr_retry_count = 7};
 
-	iser_hello_read(asked->private_data, asked->private_data_len, &r->peer);
+	iscsi_iser_hello_read(asked->private_data, asked->private_data_len, &r->peer);
 	own.one_shot = r->peer.one_shot && r->conn.target->rdma.one_shot;
-	param.private_data_len = (uint8_t)iser_hello_make(&own, bytes);
-	if (rdma_post_login(r) != 0 || rdma_accept(r->id, &param) != 0)
+	param.private_data_len = (uint8_t)iscsi_iser_hello_make(&own, bytes);
+	if (target_rdma_post_login(r) != 0 || rdma_accept(r->id, &param) != 0)
 		return -EIO;
 	r->accepted = true;
 	return 0;
@@ -342,17 +343,19 @@ static int accept_it(struct rdma *r, const struct rdma_conn_param *asked)
 static bool admit(struct stag_block_target *t, struct rdma_cm_id *id,
 		  const struct rdma_conn_param *asked)
 {
-	struct rdma *r;
+	struct target_rdma *r;
 
-	if (portal_is_full(t) || t->stopping || make(t, id, &r) != 0)
+	if (target_portal_is_full(t) || t->stopping || make(t, id, &r) != 0)
 		return false;
 	id->context = r;
 	t->counters.registrations++;
-	portal_name(rdma_get_peer_addr(id), address_len(rdma_get_peer_addr(id)), r->conn.peer);
-	portal_name(rdma_get_local_addr(id), address_len(rdma_get_local_addr(id)), r->conn.local);
-	conn_open(t, &r->conn, &rdma_iser);
+	target_portal_name(rdma_get_peer_addr(id), address_len(rdma_get_peer_addr(id)),
+			   r->conn.peer);
+	target_portal_name(rdma_get_local_addr(id), address_len(rdma_get_local_addr(id)),
+			   r->conn.local);
+	target_conn_open(t, &r->conn, &target_rdma_iser);
 	if (accept_it(r, asked) != 0)
-		conn_end(&r->conn);
+		target_conn_end(&r->conn);
 	return true;
 }
 
@@ -374,7 +377,7 @@ static void on_request(struct stag_block_target *t, struct rdma_cm_event *event)
 
 static void on_event(struct stag_block_target *t, struct rdma_cm_event *event)
 {
-	struct rdma *r = event->id == t->rdma.listener ? NULL : event->id->context;
+	struct target_rdma *r = event->id == t->rdma.listener ? NULL : event->id->context;
 	bool ended = event->event != RDMA_CM_EVENT_ESTABLISHED;
 
 	if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
@@ -386,10 +389,10 @@ static void on_event(struct stag_block_target *t, struct rdma_cm_event *event)
 		return;
 	while (poll_one(r) > 0) /* what came before the end is no less true */
 		;
-	conn_end(&r->conn);
+	target_conn_end(&r->conn);
 }
 
-static void on_events(struct watch *w, uint32_t events)
+static void on_events(struct target_watch *w, uint32_t events)
 {
 	struct rdma_cm_event *event;
 
@@ -406,18 +409,18 @@ static int set_nonblocking(int fd)
 	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -errno : 0;
 }
 
-static int watch(struct stag_block_target *t, struct watch *w, int fd,
-		 void (*ready)(struct watch *, uint32_t))
+static int watch(struct stag_block_target *t, struct target_watch *w, int fd,
+		 void (*ready)(struct target_watch *, uint32_t))
 {
 	int rc = set_nonblocking(fd);
 
-	*w = (struct watch){.ready = ready, .fd = fd, .target = t};
+	*w = (struct target_watch){.ready = ready, .fd = fd, .target = t};
 	return rc == 0 ? target_watch(t, w, EPOLLIN) : rc;
 }
 
 static int make_channels(struct stag_block_target *t)
 {
-	struct rdma_portal *p = &t->rdma;
+	struct target_rdma_portal *p = &t->rdma;
 	int rc;
 
 	p->events = rdma_create_event_channel();
@@ -432,7 +435,7 @@ static int make_channels(struct stag_block_target *t)
 
 static int listen_at(struct stag_block_target *t, struct sockaddr *a)
 {
-	struct rdma_portal *p = &t->rdma;
+	struct target_rdma_portal *p = &t->rdma;
 	int error;
 
 	if (rdma_create_id(p->events, &p->listener, NULL, RDMA_PS_TCP) != 0)
@@ -440,7 +443,7 @@ static int listen_at(struct stag_block_target *t, struct sockaddr *a)
 	if (rdma_bind_addr(p->listener, a) == 0 && rdma_listen(p->listener, BACKLOG) == 0)
 		return 0;
 	error = errno;
-	rdma_close(t);
+	target_rdma_close(t);
 	return -error;
 }
 
@@ -474,7 +477,7 @@ static int listen_there(struct stag_block_target *t, const char *address, uint16
 
 /*
  * The same port as TCP's. The software adapter's ports are TCP's: there the socket is who listens, and what it accepts is
- * given to an id that listens for nobody else (rdma_take()).
+ * given to an id that listens for nobody else (target_rdma_adopt()).
  */
 static int find_port(struct stag_block_target *t, const struct stag_block_target_attr *attr)
 {
@@ -493,7 +496,7 @@ static int find_port(struct stag_block_target *t, const struct stag_block_target
 	return rc;
 }
 
-bool rdma_is_meant(const struct stag_block_target *t, int fd)
+bool target_rdma_recognizes(const struct stag_block_target *t, int fd)
 {
 	char first;
 
@@ -501,12 +504,12 @@ bool rdma_is_meant(const struct stag_block_target *t, int fd)
 	       recv(fd, &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == 'M';
 }
 
-void rdma_take(struct stag_block_target *t, int fd)
+void target_rdma_adopt(struct stag_block_target *t, int fd)
 {
 	dv_find()->adopt(t->rdma.listener, fd);
 }
 
-int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr)
+int target_rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr)
 {
 	int rc = make_channels(t);
 
@@ -520,18 +523,18 @@ int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *
 	return rc == 0 ? 0 : block_fail(-rc, "RDMA port: %s", strerror(-rc));
 }
 
-void rdma_close(struct stag_block_target *t)
+void target_rdma_close(struct stag_block_target *t)
 {
 	if (t->rdma.listener)
 		rdma_destroy_id(t->rdma.listener);
 	t->rdma.listener = NULL;
 }
 
-void rdma_destroy(struct stag_block_target *t)
+void target_rdma_destroy(struct stag_block_target *t)
 {
-	struct rdma_portal *p = &t->rdma;
+	struct target_rdma_portal *p = &t->rdma;
 
-	rdma_close(t);
+	target_rdma_close(t);
 	free(p->whole);
 	if (p->completions) {
 		target_unwatch(t, &p->completion_watch);

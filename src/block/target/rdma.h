@@ -33,8 +33,8 @@
 #define RDMA_BATCH   32 /* completions, or receives, at once */
 
 /* A PDU on its way out. */
-struct message {
-	struct verb verb;
+struct target_message {
+	struct target_verb verb;
 	struct list *home; /* the list it goes back to */
 	uint8_t *bytes;
 	uint32_t len;
@@ -42,21 +42,21 @@ struct message {
 	uint32_t stag;
 };
 
-struct receive {
-	struct verb verb;
+struct target_receive {
+	struct target_verb verb;
 	uint8_t *bytes, *more; /* in two pieces */
 	uint32_t size, more_size;
 	uint32_t lkey;
 };
 
 /* Bytes of a reply, where the adapter finds them. */
-struct reply_slot {
+struct target_reply_slot {
 	struct list link;
 	uint8_t *bytes;
 };
 
-struct rdma {
-	struct conn conn;
+struct target_rdma {
+	struct target_conn conn;
 	struct rdma_cm_id *id;
 	struct ibv_cq *cq;
 	struct list busy;   /* in the portal's list: its completions are polled */
@@ -71,16 +71,16 @@ struct rdma {
 	/* memory for messages out, and for logins in */
 	uint8_t *memory;
 	struct ibv_mr *mr;
-	struct message messages[NUM_SMALL + NUM_LARGE];
-	struct reply_slot replies[NUM_REPLIES];
+	struct target_message messages[NUM_SMALL + NUM_LARGE];
+	struct target_reply_slot replies[NUM_REPLIES];
 	struct list small, large, free_replies;
-	struct receive login;
+	struct target_receive login;
 
 	/* memory for all that comes after it */
 	uint8_t *window;
 	size_t window_bytes;
 	struct ibv_mr *window_mr;
-	struct receive receives[NUM_RECEIVES];
+	struct target_receive receives[NUM_RECEIVES];
 	struct list taken; /* receives that are not posted: what came in them has been looked at */
 
 	struct list queue;  /* verbs that are not posted yet */
@@ -88,30 +88,30 @@ struct rdma {
 	unsigned int n_posted;
 };
 
-static inline struct rdma *to_rdma(struct conn *c)
+static inline struct target_rdma *to_rdma(struct target_conn *c)
 {
-	return container_of(c, struct rdma, conn);
+	return container_of(c, struct target_rdma, conn);
 }
 
 /* rdma_rx.c */
-int rdma_post_login(struct rdma *r);  /* the one receive that a login needs */
-int rdma_post_window(struct rdma *r); /* those of full feature phase */
-void rdma_received(struct rdma *r, struct receive *v, const struct ibv_wc *wc);
-void rdma_repost(struct rdma *r); /* what was received into is used again */
+int target_rdma_post_login(struct target_rdma *r);  /* the one receive that a login needs */
+int target_rdma_post_window(struct target_rdma *r); /* those of full feature phase */
+void target_rdma_received(struct target_rdma *r, struct target_receive *v, const struct ibv_wc *wc);
+void target_rdma_repost(struct target_rdma *r); /* what was received into is used again */
 
 /* rdma_tx.c */
-void rdma_send(struct conn *c, struct pdu *p, const void *data, uint32_t len);
-void rdma_respond(struct task *k, struct pdu *p, const void *data, uint32_t len);
-void rdma_data_in(struct piece *p, bool with_status);
-void rdma_data_out(struct piece *p);
-void rdma_forget(struct task *k);
-int rdma_post(struct rdma *r); /* as much of the queue as there is room for */
-void rdma_sent(struct rdma *r, struct verb *v);
-void rdma_tx_drop(struct rdma *r); /* the queue pair is gone: all comes back */
+void target_rdma_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len);
+void target_rdma_respond(struct target_task *k, struct pdu *p, const void *data, uint32_t len);
+void target_rdma_data_in(struct target_piece *p, bool with_status);
+void target_rdma_data_out(struct target_piece *p);
+void target_rdma_forget(struct target_task *k);
+int target_rdma_post(struct target_rdma *r); /* as much of the queue as there is room for */
+void target_rdma_sent(struct target_rdma *r, struct target_verb *v);
+void target_rdma_tx_drop(struct target_rdma *r); /* the queue pair is gone: all comes back */
 
 /* rdma.c */
-extern const struct transport rdma_iser, rdma_one_shot;
-void rdma_query(const struct rdma *r,
-		struct stagdv_qp_attr *attr); /* as a standard one if it does not say */
+extern const struct target_transport target_rdma_iser, target_rdma_one_shot;
+void target_rdma_query(const struct target_rdma *r,
+		       struct stagdv_qp_attr *attr); /* as a standard one if it does not say */
 
 #endif

@@ -14,7 +14,7 @@
 /* ---- receives ------------------------------------------------------------------------- */
 
 /* Posts those in the list, and empties it. */
-static int post_receives(struct rdma *r, struct list *list)
+static int post_receives(struct target_rdma *r, struct list *list)
 {
 	struct ibv_recv_wr wr[RDMA_BATCH], *bad;
 	struct ibv_sge sge[RDMA_BATCH][2];
@@ -24,7 +24,8 @@ static int post_receives(struct rdma *r, struct list *list)
 		int n = 0;
 
 		for (; n < RDMA_BATCH && !list_empty(list); n++) {
-			struct receive *v = list_entry(list->next, struct receive, verb.link);
+			struct target_receive *v =
+				list_entry(list->next, struct target_receive, verb.link);
 
 			list_del(&v->verb.link);
 			sge[n][0] = (struct ibv_sge){(uintptr_t)v->bytes, v->size, v->lkey};
@@ -35,13 +36,13 @@ static int post_receives(struct rdma *r, struct list *list)
 						     .num_sge = v->more_size ? 2 : 1};
 		}
 		wr[n - 1].next = NULL;
-		conn_count_all(&r->conn, posts, n);
+		target_conn_count_all(&r->conn, posts, n);
 		rc = -ibv_post_recv(r->id->qp, wr, &bad);
 	}
 	return rc;
 }
 
-int rdma_post_login(struct rdma *r)
+int target_rdma_post_login(struct target_rdma *r)
 {
 	list_add_tail(&r->taken, &r->login.verb.link);
 	return post_receives(r, &r->taken);
@@ -51,7 +52,7 @@ int rdma_post_login(struct rdma *r)
  * Nearly all that comes fits the first piece. The rest is for what may come, and costs nothing as long as it does not: where a
  * peer agreed to no bound it may be 8 KiB each, which would be much for a thousand sessions.
  */
-static int make_window(struct rdma *r, uint32_t more)
+static int make_window(struct target_rdma *r, uint32_t more)
 {
 	uint8_t *rest;
 
@@ -66,21 +67,21 @@ static int make_window(struct rdma *r, uint32_t more)
 				  IBV_ACCESS_LOCAL_WRITE);
 	if (!r->window_mr)
 		return -errno;
-	conn_count(&r->conn, registrations);
+	target_conn_count(&r->conn, registrations);
 	rest = r->window + NUM_RECEIVES * FIRST_BYTES;
 	for (unsigned int i = 0; i < NUM_RECEIVES; i++) {
-		r->receives[i] = (struct receive){.verb = {.kind = VERB_RECEIVE},
-						  .bytes = r->window + i * FIRST_BYTES,
-						  .size = FIRST_BYTES,
-						  .more = rest + (size_t)i * more,
-						  .more_size = more,
-						  .lkey = r->window_mr->lkey};
+		r->receives[i] = (struct target_receive){.verb = {.kind = VERB_RECEIVE},
+							 .bytes = r->window + i * FIRST_BYTES,
+							 .size = FIRST_BYTES,
+							 .more = rest + (size_t)i * more,
+							 .more_size = more,
+							 .lkey = r->window_mr->lkey};
 		list_add_tail(&r->taken, &r->receives[i].verb.link);
 	}
 	return 0;
 }
 
-int rdma_post_window(struct rdma *r)
+int target_rdma_post_window(struct target_rdma *r)
 {
 	const struct keys *keys = &r->conn.login->keys.agreed;
 	uint32_t data = keys->target_recv < LOGIN_BYTES ? keys->target_recv : LOGIN_BYTES;
@@ -90,10 +91,10 @@ int rdma_post_window(struct rdma *r)
 	return rc == 0 ? post_receives(r, &r->taken) : rc;
 }
 
-void rdma_repost(struct rdma *r)
+void target_rdma_repost(struct target_rdma *r)
 {
 	if (r->conn.state == CONN_FULL && post_receives(r, &r->taken) != 0)
-		conn_end(&r->conn);
+		target_conn_end(&r->conn);
 }
 
 /* ---- commands ---------------------------------------------------------------------------- */
@@ -111,7 +112,7 @@ static const char *lending_fault(const struct arrival *a)
 }
 
 /* There is no immediate data: byte 0 is where the base is. */
-static void take_lent(struct rdma *r, struct task *k, const struct arrival *a)
+static void take_lent(struct target_rdma *r, struct target_task *k, const struct arrival *a)
 {
 	bool reads = a->pdu.flags & CMD_READ;
 
@@ -119,53 +120,54 @@ static void take_lent(struct rdma *r, struct task *k, const struct arrival *a)
 		return;
 	k->stag = reads ? a->lent.read_stag : a->lent.write_stag;
 	k->base = reads ? a->lent.read_base : a->lent.write_base;
-	stags_lent(k);
+	target_stags_opened(k);
 }
 
-static void take_command(struct rdma *r, const struct arrival *a)
+static void take_command(struct target_rdma *r, const struct arrival *a)
 {
-	struct task *k = session_admit(r->conn.session, &a->pdu, a->bhs, a->ahs, lending_fault(a));
+	struct target_task *k =
+		target_session_admit(r->conn.session, &a->pdu, a->bhs, a->ahs, lending_fault(a));
 
 	if (!k)
 		return;
 	take_lent(r, k, a);
-	session_command(k);
+	target_session_command(k);
 }
 
 /* ---- PDUs ----------------------------------------------------------------------------------- */
 
-static void deliver(struct rdma *r, const struct arrival *a)
+static void deliver(struct target_rdma *r, const struct arrival *a)
 {
-	struct conn *c = &r->conn;
+	struct target_conn *c = &r->conn;
 	bool full = c->state == CONN_FULL;
 
 	c->heard = c->target->now;
-	if (full && (!a->decoded || !pdu_from_initiator(a->pdu.opcode)))
-		conn_refuse(c, REJECT_NOT_SUPPORTED, a->bhs);
+	if (full && (!a->decoded || !iscsi_pdu_from_initiator(a->pdu.opcode)))
+		target_conn_reject_violation(c, REJECT_NOT_SUPPORTED, a->bhs);
 	else if (full && a->pdu.opcode == DATA_OUT)
-		conn_violation(c, "data that was not asked for");
+		target_conn_violation(c, "data that was not asked for");
 	else if (full && a->pdu.opcode == SCSI_COMMAND)
 		take_command(r, a);
 	else
-		conn_received(c, &a->pdu, a->bhs, a->data);
+		target_conn_received(c, &a->pdu, a->bhs, a->data);
 }
 
 /* The first message tells which of the two the peer speaks: by then the adapters have agreed. */
-static void find_language(struct rdma *r)
+static void find_language(struct target_rdma *r)
 {
 	struct stagdv_qp_attr attr;
 
 	if (r->spoken)
 		return;
 	r->spoken = true;
-	rdma_query(r, &attr);
+	target_rdma_query(r, &attr);
 	r->crc = attr.crc;
 	if (!r->peer.one_shot || !r->conn.target->rdma.one_shot ||
 	    attr.one_shot == STAGDV_ONE_SHOT_NONE)
 		return;
 	r->one_shot = true;
 	r->conn.encoding = attr.one_shot;
-	r->conn.ops = &rdma_one_shot;
+	r->conn.ops = &target_rdma_one_shot;
 }
 
 /* What the adapter's header lent. It is for whichever way the data goes. */
@@ -177,7 +179,7 @@ static void lend_one_shot(const struct ibv_wc *wc, struct iser *lent)
 }
 
 /* In one piece: few are longer than the first of a receive's two. */
-static const uint8_t *body_of(struct rdma *r, const struct receive *v, uint32_t len)
+static const uint8_t *body_of(struct target_rdma *r, const struct target_receive *v, uint32_t len)
 {
 	uint8_t *whole = r->conn.target->rdma.whole;
 
@@ -188,18 +190,18 @@ static const uint8_t *body_of(struct rdma *r, const struct receive *v, uint32_t 
 	return whole;
 }
 
-void rdma_received(struct rdma *r, struct receive *v, const struct ibv_wc *wc)
+void target_rdma_received(struct target_rdma *r, struct target_receive *v, const struct ibv_wc *wc)
 {
-	struct conn *c = &r->conn;
+	struct target_conn *c = &r->conn;
 	struct arrival a;
 	const char *fault;
 
 	find_language(r);
 	if (r->one_shot)
 		lend_one_shot(wc, &a.lent);
-	fault = iser_take_apart(body_of(r, v, wc->byte_len), wc->byte_len, !r->one_shot, &a);
+	fault = iscsi_iser_parse(body_of(r, v, wc->byte_len), wc->byte_len, !r->one_shot, &a);
 	if (fault && c->state != CONN_CLOSING)
-		conn_violation(c, "%s", fault);
+		target_conn_violation(c, "%s", fault);
 	else if (!fault && (c->state == CONN_LOGIN || c->state == CONN_FULL))
 		deliver(r, &a);
 	if (v != &r->login)

@@ -10,56 +10,57 @@
 
 #define CHAIN 64
 
-static struct piece *piece_of(struct verb *v)
+static struct target_piece *piece_of(struct target_verb *v)
 {
-	return container_of(v, struct piece, verb);
+	return container_of(v, struct target_piece, verb);
 }
 
-static struct message *message_of(struct verb *v)
+static struct target_message *message_of(struct target_verb *v)
 {
-	return container_of(v, struct message, verb);
+	return container_of(v, struct target_message, verb);
 }
 
-static void enqueue(struct rdma *r, struct verb *v)
+static void enqueue(struct target_rdma *r, struct target_verb *v)
 {
 	list_add_tail(&r->queue, &v->link);
-	conn_dirty(&r->conn);
+	target_conn_dirty(&r->conn);
 }
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
 /* NULL: all are under way, and the peer takes none. */
-static struct message *get_message(struct rdma *r, uint32_t len)
+static struct target_message *get_message(struct target_rdma *r, uint32_t len)
 {
 	struct list *from = len <= SMALL_BYTES && !list_empty(&r->small) ? &r->small : &r->large;
-	struct message *m;
+	struct target_message *m;
 
 	if (list_empty(from))
 		return NULL;
-	m = list_entry(from->next, struct message, verb.link);
+	m = list_entry(from->next, struct target_message, verb.link);
 	list_del(&m->verb.link);
 	m->verb.kind = VERB_SEND;
 	m->closes = false;
 	return m;
 }
 
-static struct message *make_message(struct rdma *r, struct pdu *p, const void *data, uint32_t len)
+static struct target_message *make_message(struct target_rdma *r, struct pdu *p, const void *data,
+					   uint32_t len)
 {
 	static const struct iser nothing;
-	uint32_t head = r->one_shot ? 0 : ISER_LEN, pad = pdu_pad(len);
-	struct message *m;
+	uint32_t head = r->one_shot ? 0 : ISER_LEN, pad = iscsi_pdu_pad(len);
+	struct target_message *m;
 
 	m = len > LOGIN_BYTES ? NULL : get_message(r, head + BHS_LEN + len + pad);
 	if (!m) {
 		r->broken = true;
-		conn_dirty(&r->conn);
+		target_conn_dirty(&r->conn);
 		return NULL;
 	}
 	m->len = head + BHS_LEN + len + pad;
 	if (head)
-		iser_encode(&nothing, m->bytes);
+		iscsi_iser_encode(&nothing, m->bytes);
 	p->data_len = len;
-	pdu_encode(p, m->bytes + head);
+	iscsi_pdu_encode(p, m->bytes + head);
 	if (len)
 		memcpy(m->bytes + head + BHS_LEN, data, len);
 	memset(m->bytes + head + BHS_LEN + len, 0, pad);
@@ -67,22 +68,22 @@ static struct message *make_message(struct rdma *r, struct pdu *p, const void *d
 }
 
 /* Before the answer to a login leaves there is room for what it lets come. */
-static void expect_more(struct rdma *r, const struct pdu *p)
+static void expect_more(struct target_rdma *r, const struct pdu *p)
 {
 	const uint8_t ends = LOGIN_TRANSIT | STAGE_FULL;
 	int rc;
 
 	if (p->opcode != LOGIN_RESPONSE || p->status_class)
 		return;
-	rc = (p->flags & ends) == ends ? rdma_post_window(r) : rdma_post_login(r);
+	rc = (p->flags & ends) == ends ? target_rdma_post_window(r) : target_rdma_post_login(r);
 	if (rc != 0)
 		r->broken = true;
 }
 
-void rdma_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
+void target_rdma_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len)
 {
-	struct rdma *r = to_rdma(c);
-	struct message *m;
+	struct target_rdma *r = to_rdma(c);
+	struct target_message *m;
 
 	if (c->state == CONN_DEAD)
 		return;
@@ -92,10 +93,10 @@ void rdma_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
 		enqueue(r, &m->verb);
 }
 
-void rdma_respond(struct task *k, struct pdu *p, const void *data, uint32_t len)
+void target_rdma_respond(struct target_task *k, struct pdu *p, const void *data, uint32_t len)
 {
-	struct rdma *r = to_rdma(k->session->conn);
-	struct message *m = make_message(r, p, data, len);
+	struct target_rdma *r = to_rdma(k->session->conn);
+	struct target_message *m = make_message(r, p, data, len);
 
 	if (m) {
 		m->closes = k->lent && (r->one_shot || r->peer.invalidates);
@@ -103,21 +104,21 @@ void rdma_respond(struct task *k, struct pdu *p, const void *data, uint32_t len)
 		enqueue(r, &m->verb);
 	}
 	if (k->lent)
-		stags_ended(k, !m	   ? STAGDV_STAG_ORPHANED
-			       : m->closes ? STAGDV_STAG_CLOSED
-					   : STAGDV_STAG_WITHDRAWN);
+		target_stags_ended(k, !m	  ? STAGDV_STAG_ORPHANED
+				      : m->closes ? STAGDV_STAG_CLOSED
+						  : STAGDV_STAG_WITHDRAWN);
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-void rdma_data_in(struct piece *p, bool with_status)
+void target_rdma_data_in(struct target_piece *p, bool with_status)
 {
 	p->verb.kind = VERB_WRITE;
 	p->slot = NULL;
 	enqueue(to_rdma(p->task->session->conn), &p->verb);
 }
 
-void rdma_data_out(struct piece *p)
+void target_rdma_data_out(struct target_piece *p)
 {
 	p->verb.kind = VERB_READ;
 	p->slot = NULL;
@@ -125,32 +126,32 @@ void rdma_data_out(struct piece *p)
 }
 
 /* What is posted comes back by itself: the adapter is at its memory. */
-void rdma_forget(struct task *k)
+void target_rdma_forget(struct target_task *k)
 {
-	struct rdma *r = to_rdma(k->session->conn);
+	struct target_rdma *r = to_rdma(k->session->conn);
 
 	if (k->lent)
-		stags_ended(k, STAGDV_STAG_ORPHANED);
+		target_stags_ended(k, STAGDV_STAG_ORPHANED);
 	list_for_each_safe (it, &r->queue) {
-		struct verb *v = list_entry(it, struct verb, link);
+		struct target_verb *v = list_entry(it, struct target_verb, link);
 
 		if (v->kind == VERB_SEND || piece_of(v)->task != k)
 			continue;
 		list_del(&v->link);
-		piece_moved(piece_of(v), -ECANCELED);
+		target_piece_moved(piece_of(v), -ECANCELED);
 	}
 }
 
 /* ---- posting ----------------------------------------------------------------------------------- */
 
 /* A reply's bytes are the task's own, and in no region. */
-static bool place_reply(struct rdma *r, struct piece *p)
+static bool place_reply(struct target_rdma *r, struct target_piece *p)
 {
 	if (p->buffer || p->borrowed)
 		return true;
 	if (list_empty(&r->free_replies))
 		return false;
-	p->slot = list_entry(r->free_replies.next, struct reply_slot, link);
+	p->slot = list_entry(r->free_replies.next, struct target_reply_slot, link);
 	list_del(&p->slot->link);
 	memcpy(p->slot->bytes, p->bytes, p->len);
 	return true;
@@ -163,8 +164,8 @@ struct chain {
 	int n;
 };
 
-static void describe_data(const struct rdma *r, const struct piece *p, struct ibv_send_wr *wr,
-			  struct ibv_sge *sge)
+static void describe_data(const struct target_rdma *r, const struct target_piece *p,
+			  struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
 	bool reads = p->verb.kind == VERB_READ;
 	uint32_t from = reads ? p->got : 0;
@@ -177,8 +178,8 @@ static void describe_data(const struct rdma *r, const struct piece *p, struct ib
 	wr->wr.rdma.rkey = p->task->stag;
 }
 
-static void describe_message(const struct rdma *r, const struct message *m, struct ibv_send_wr *wr,
-			     struct ibv_sge *sge)
+static void describe_message(const struct target_rdma *r, const struct target_message *m,
+			     struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
 	*sge = (struct ibv_sge){(uintptr_t)m->bytes, m->len, r->mr->lkey};
 	wr->opcode = m->closes ? IBV_WR_SEND_WITH_INV : IBV_WR_SEND;
@@ -186,7 +187,7 @@ static void describe_message(const struct rdma *r, const struct message *m, stru
 	wr->invalidate_rkey = m->stag;
 }
 
-static void add(const struct rdma *r, struct chain *c, struct verb *v)
+static void add(const struct target_rdma *r, struct chain *c, struct target_verb *v)
 {
 	struct ibv_send_wr *wr = &c->wr[c->n];
 
@@ -203,11 +204,11 @@ static void add(const struct rdma *r, struct chain *c, struct verb *v)
 }
 
 /* As many as there is room for; what is added counts as posted. */
-static void fill(struct rdma *r, struct chain *c)
+static void fill(struct target_rdma *r, struct chain *c)
 {
 	c->n = 0;
 	while (!list_empty(&r->queue) && r->n_posted < SEND_DEPTH && c->n < CHAIN) {
-		struct verb *v = list_entry(r->queue.next, struct verb, link);
+		struct target_verb *v = list_entry(r->queue.next, struct target_verb, link);
 
 		if (v->kind != VERB_SEND && !place_reply(r, piece_of(v)))
 			break;
@@ -219,7 +220,7 @@ static void fill(struct rdma *r, struct chain *c)
 }
 
 /* Requests complete in order: the last one speaks for those before it. Reads speak for themselves, as data has come. */
-int rdma_post(struct rdma *r)
+int target_rdma_post(struct target_rdma *r)
 {
 	struct chain c;
 	struct ibv_send_wr *bad;
@@ -231,7 +232,7 @@ int rdma_post(struct rdma *r)
 			break;
 		c.wr[c.n - 1].next = NULL;
 		c.wr[c.n - 1].send_flags |= IBV_SEND_SIGNALED;
-		conn_count_all(&r->conn, posts, c.n);
+		target_conn_count_all(&r->conn, posts, c.n);
 		rc = -ibv_post_send(r->id->qp, c.wr, &bad);
 	} while (rc == 0 && c.n == CHAIN);
 	return rc;
@@ -239,9 +240,9 @@ int rdma_post(struct rdma *r)
 
 /* ---- coming back --------------------------------------------------------------------------------- */
 
-static void give_back(struct rdma *r, struct verb *v, int result)
+static void give_back(struct target_rdma *r, struct target_verb *v, int result)
 {
-	struct piece *p;
+	struct target_piece *p;
 
 	if (v->kind == VERB_SEND) {
 		list_add_tail(message_of(v)->home->next,
@@ -254,31 +255,32 @@ static void give_back(struct rdma *r, struct verb *v, int result)
 	p->slot = NULL;
 	if (v->kind == VERB_READ && result == 0)
 		p->got = p->len;
-	piece_moved(p, result);
+	target_piece_moved(p, result);
 }
 
 /* And all before it. A connection that ends meanwhile has given back the rest. */
-void rdma_sent(struct rdma *r, struct verb *v)
+void target_rdma_sent(struct target_rdma *r, struct target_verb *v)
 {
-	struct verb *first;
+	struct target_verb *first;
 
 	if (!list_empty(&r->queue))
-		conn_dirty(&r->conn);
+		target_conn_dirty(&r->conn);
 	do {
-		first = list_entry(r->posted.next, struct verb, link);
+		first = list_entry(r->posted.next, struct target_verb, link);
 		list_del(&first->link);
 		r->n_posted--;
 		give_back(r, first, 0);
 	} while (first != v && !list_empty(&r->posted));
 }
 
-void rdma_tx_drop(struct rdma *r)
+void target_rdma_tx_drop(struct target_rdma *r)
 {
 	struct list *lists[] = {&r->posted, &r->queue};
 
 	for (int i = 0; i < 2; i++)
 		while (!list_empty(lists[i])) {
-			struct verb *v = list_entry(lists[i]->next, struct verb, link);
+			struct target_verb *v =
+				list_entry(lists[i]->next, struct target_verb, link);
 
 			list_del(&v->link);
 			give_back(r, v, -ECANCELED);

@@ -17,10 +17,10 @@
 #define ASYNC_SECONDS 3	   /* to log out when asked to */
 
 /* A request that came too early: a copy, or a task. */
-struct held {
+struct held_request {
 	struct list link;
 	uint32_t cmd_sn;
-	struct task *task; /* NULL: the PDU below */
+	struct target_task *task; /* NULL: the PDU below */
 	struct pdu pdu;
 	uint8_t bhs[BHS_LEN];
 	uint8_t data[];
@@ -28,38 +28,38 @@ struct held {
 
 /* ---- beginning and end -------------------------------------------------------------- */
 
-static bool is_same_port(const struct session *s, const struct login *l)
+static bool is_same_port(const struct target_session *s, const struct target_login *l)
 {
 	return memcmp(s->isid, l->isid, ISID_LEN) == 0 && s->discovery == l->discovery &&
 	       strcasecmp(s->initiator, l->initiator) == 0;
 }
 
 /* RFC 7143 §6.3.5: a login of the same port takes the place of the session there is. True: it is still there. */
-static bool replace_old(struct conn *c)
+static bool replace_old(struct target_conn *c)
 {
 	bool there = false;
 
 	list_for_each_safe (it, &c->target->sessions) {
-		struct session *s = list_entry(it, struct session, link);
+		struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (!is_same_port(s, c->login))
 			continue;
 		if (s->conn) {
 			target_log(c->target, "%s: takes the place of %s's session from %s",
 				   c->peer, s->initiator, s->conn->peer);
-			conn_end(s->conn);
+			target_conn_end(s->conn);
 		}
 	}
 	list_for_each (it, &c->target->sessions)
-		there |= is_same_port(list_entry(it, struct session, link), c->login);
+		there |= is_same_port(list_entry(it, struct target_session, link), c->login);
 	return there;
 }
 
-static struct session *find_tsih(struct stag_block_target *t, uint16_t tsih)
+static struct target_session *find_tsih(struct stag_block_target *t, uint16_t tsih)
 {
 	list_for_each (it, &t->sessions)
-		if (list_entry(it, struct session, link)->tsih == tsih)
-			return list_entry(it, struct session, link);
+		if (list_entry(it, struct target_session, link)->tsih == tsih)
+			return list_entry(it, struct target_session, link);
 	return NULL;
 }
 
@@ -72,10 +72,10 @@ static uint16_t new_tsih(struct stag_block_target *t)
 }
 
 /* A login to a session that is there: only in place of its one connection. */
-static enum login_status check_tsih(struct conn *c)
+static enum login_status check_tsih(struct target_conn *c)
 {
-	const struct login *l = c->login;
-	const struct session *s = find_tsih(c->target, l->tsih);
+	const struct target_login *l = c->login;
+	const struct target_session *s = find_tsih(c->target, l->tsih);
 
 	if (c->state == CONN_PARKED) /* it was there */
 		return LOGIN_OK;
@@ -84,7 +84,7 @@ static enum login_status check_tsih(struct conn *c)
 	return s->conn->cid == l->cid ? LOGIN_OK : LOGIN_TOO_MANY_CONNECTIONS;
 }
 
-static int make_nexus(struct session *s)
+static int make_nexus(struct target_session *s)
 {
 	char name[STAG_BLOCK_NAME_MAX + 24];
 	const uint8_t *i = s->isid;
@@ -96,11 +96,11 @@ static int make_nexus(struct session *s)
 	return scsi_nexus_create(s->target->scsi, name, &s->nexus);
 }
 
-static struct session *make(struct conn *c)
+static struct target_session *make(struct target_conn *c)
 {
-	const struct login *l = c->login;
+	const struct target_login *l = c->login;
 	struct stag_block_target *t = c->target;
-	struct session *s = calloc(1, sizeof(*s));
+	struct target_session *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
@@ -126,7 +126,8 @@ static struct session *make(struct conn *c)
 	return s;
 }
 
-enum login_status session_open(struct conn *c, struct session **out, bool *wait)
+enum login_status target_session_open(struct target_conn *c, struct target_session **out,
+				      bool *wait)
 {
 	enum login_status status = c->login->tsih ? check_tsih(c) : LOGIN_OK;
 
@@ -143,7 +144,7 @@ enum login_status session_open(struct conn *c, struct session **out, bool *wait)
 	return *out ? LOGIN_OK : LOGIN_NO_RESOURCES;
 }
 
-void session_maybe_free(struct session *s)
+void target_session_maybe_free(struct target_session *s)
 {
 	struct stag_block_target *t = s->target;
 
@@ -154,41 +155,41 @@ void session_maybe_free(struct session *s)
 	list_del(&s->link);
 	t->n_sessions--;
 	t->unpark = true;
-	stags_session_gone(s);
+	target_stags_session_gone(s);
 	free(s->text);
 	free(s);
 }
 
-static void free_held(struct session *s)
+static void free_held(struct target_session *s)
 {
 	list_for_each_safe (it, &s->held) {
-		struct held *h = list_entry(it, struct held, link);
+		struct held_request *h = list_entry(it, struct held_request, link);
 
 		list_del(&h->link);
 		if (h->task)
-			task_start(h->task); /* aborted: it ends */
+			target_task_start(h->task); /* aborted: it ends */
 		free(h);
 	}
 	s->n_held = 0;
 }
 
-void session_end(struct session *s)
+void target_session_end(struct target_session *s)
 {
 	s->n_tasks++; /* it stays until the end of this */
 	s->conn->session = NULL;
-	tmf_session_gone(s);
+	target_tmf_session_gone(s);
 	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
 		list_for_each_safe (it, &s->buckets[i])
-			task_abort(list_entry(it, struct task, link));
+			target_task_abort(list_entry(it, struct target_task, link));
 	free_held(s);
 	s->conn = NULL;
 	s->n_tasks--;
-	session_maybe_free(s);
+	target_session_maybe_free(s);
 }
 
 /* ---- numbers ---------------------------------------------------------------------------- */
 
-uint32_t session_ttt(struct session *s)
+uint32_t target_session_ttt(struct target_session *s)
 {
 	if (++s->next_ttt == TAG_NONE)
 		s->next_ttt = 1;
@@ -196,10 +197,10 @@ uint32_t session_ttt(struct session *s)
 }
 
 /* One that was answered may be there, too, until its data has left: its tag is the initiator's again. */
-struct task *session_find(struct session *s, uint32_t itt)
+struct target_task *target_session_find(struct target_session *s, uint32_t itt)
 {
 	list_for_each (it, &s->buckets[itt % TASK_BUCKETS]) {
-		struct task *t = list_entry(it, struct task, link);
+		struct target_task *t = list_entry(it, struct target_task, link);
 
 		if (t->itt == itt && !t->responded)
 			return t;
@@ -207,7 +208,7 @@ struct task *session_find(struct session *s, uint32_t itt)
 	return NULL;
 }
 
-void session_retire(struct session *s, bool immediate)
+void target_session_retire(struct target_session *s, bool immediate)
 {
 	if (!immediate)
 		s->max_cmd_sn++;
@@ -215,9 +216,9 @@ void session_retire(struct session *s, bool immediate)
 
 /* ---- requests that are no commands --------------------------------------------------------- */
 
-static void take_nop(struct session *s, const struct pdu *p, const void *data)
+static void take_nop(struct target_session *s, const struct pdu *p, const void *data)
 {
-	struct conn *c = s->conn;
+	struct target_conn *c = s->conn;
 	struct pdu r = {.opcode = NOP_IN, .flags = PDU_FINAL, .itt = p->itt, .ttt = TAG_NONE};
 	uint32_t len = p->data_len < s->keys.peer_recv_max ? p->data_len : s->keys.peer_recv_max;
 
@@ -225,13 +226,13 @@ static void take_nop(struct session *s, const struct pdu *p, const void *data)
 		c->ping = TAG_NONE;
 	if (p->itt == TAG_NONE) /* an answer, that wants none */
 		return;
-	conn_send(c, &r, data, len);
+	target_conn_send(c, &r, data, len);
 }
 
-static void take_logout(struct session *s, const struct pdu *p)
+static void take_logout(struct target_session *s, const struct pdu *p)
 {
 	enum logout_reason why = (enum logout_reason)(p->flags & 0x7f);
-	struct conn *c = s->conn;
+	struct target_conn *c = s->conn;
 	struct pdu r = {.opcode = LOGOUT_RESPONSE,
 			.flags = PDU_FINAL,
 			.itt = p->itt,
@@ -243,15 +244,15 @@ static void take_logout(struct session *s, const struct pdu *p)
 		r.code = LOGOUT_NO_CID;
 	else if (why > LOGOUT_RECOVERY)
 		r.code = LOGOUT_FAILED;
-	conn_send(c, &r, NULL, 0);
+	target_conn_send(c, &r, NULL, 0);
 	if (r.code != LOGOUT_DONE)
 		return;
 	s->target->counters.logouts++;
 	target_log(s->target, "%s: %s logged out", c->peer, s->initiator);
-	conn_finish(c);
+	target_conn_finish(c);
 }
 
-void session_ask_logout(struct session *s)
+void target_session_request_logout(struct target_session *s)
 {
 	struct pdu p = {.opcode = ASYNC_MESSAGE,
 			.flags = PDU_FINAL,
@@ -259,44 +260,45 @@ void session_ask_logout(struct session *s)
 			.event = ASYNC_LOGOUT,
 			.param = {0, 0, ASYNC_SECONDS}};
 
-	conn_send(s->conn, &p, NULL, 0);
+	target_conn_send(s->conn, &p, NULL, 0);
 }
 
-static void execute(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+static void execute(struct target_session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
 		    const void *data)
 {
-	session_retire(s, p->immediate);
+	target_session_retire(s, p->immediate);
 	switch (p->opcode) {
 	case NOP_OUT:
 		take_nop(s, p, data);
 		return;
 	case TEXT_REQUEST:
-		session_text(s, p, data);
+		target_session_text(s, p, data);
 		return;
 	case LOGOUT_REQUEST:
 		take_logout(s, p);
 		return;
 	case TASK_REQUEST:
 		if (!s->discovery) {
-			tmf_take(s, p);
+			target_tmf_receive(s, p);
 			return;
 		}
 		break;
 	}
-	conn_reject(s->conn, p->opcode == SNACK_REQUEST ? REJECT_SNACK : REJECT_PROTOCOL, bhs);
+	target_conn_reject(s->conn, p->opcode == SNACK_REQUEST ? REJECT_SNACK : REJECT_PROTOCOL,
+			   bhs);
 }
 
 /* ---- order ------------------------------------------------------------------------------------ */
 
-static bool is_in_window(const struct session *s, uint32_t cmd_sn)
+static bool is_in_window(const struct target_session *s, uint32_t cmd_sn)
 {
 	return (int32_t)(cmd_sn - s->exp_cmd_sn) >= 0 && (int32_t)(s->max_cmd_sn - cmd_sn) >= 0;
 }
 
-static void run_held(struct session *s)
+static void run_held(struct target_session *s)
 {
 	while (s->conn && !list_empty(&s->held)) {
-		struct held *h = list_entry(s->held.next, struct held, link);
+		struct held_request *h = list_entry(s->held.next, struct held_request, link);
 
 		if (h->cmd_sn != s->exp_cmd_sn)
 			return;
@@ -304,7 +306,7 @@ static void run_held(struct session *s)
 		s->n_held--;
 		list_del(&h->link);
 		if (h->task)
-			task_start(h->task);
+			target_task_start(h->task);
 		else
 			execute(s, &h->pdu, h->bhs, h->data);
 		free(h);
@@ -312,25 +314,25 @@ static void run_held(struct session *s)
 }
 
 /* Takes its place by CmdSN. -EEXIST: there is one. */
-static int insert_held(struct session *s, struct held *h)
+static int insert_held(struct target_session *s, struct held_request *h)
 {
 	struct list *at = s->held.prev;
 
 	while (at != &s->held &&
-	       (int32_t)(list_entry(at, struct held, link)->cmd_sn - h->cmd_sn) > 0)
+	       (int32_t)(list_entry(at, struct held_request, link)->cmd_sn - h->cmd_sn) > 0)
 		at = at->prev;
-	if (at != &s->held && list_entry(at, struct held, link)->cmd_sn == h->cmd_sn)
+	if (at != &s->held && list_entry(at, struct held_request, link)->cmd_sn == h->cmd_sn)
 		return -EEXIST;
 	list_add_tail(at->next, &h->link);
 	s->n_held++;
 	return 0;
 }
 
-static int hold(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
-		const void *data, struct task *t, uint32_t cmd_sn)
+static int hold(struct target_session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+		const void *data, struct target_task *t, uint32_t cmd_sn)
 {
 	uint32_t len = p ? p->data_len : 0;
-	struct held *h;
+	struct held_request *h;
 	int rc;
 
 	if (len > HELD_DATA_MAX)
@@ -352,11 +354,11 @@ static int hold(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LE
 	return rc;
 }
 
-void session_request(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
-		     const void *data)
+void target_session_request(struct target_session *s, const struct pdu *p,
+			    const uint8_t bhs[BHS_LEN], const void *data)
 {
 	struct stag_block_target *t = s->target;
-	struct conn *c = s->conn;
+	struct target_conn *c = s->conn;
 	int rc;
 
 	if (p->immediate) {
@@ -366,7 +368,7 @@ void session_request(struct session *s, const struct pdu *p, const uint8_t bhs[B
 	} else if (p->cmd_sn != s->exp_cmd_sn) {
 		rc = hold(s, p, bhs, data, NULL, p->cmd_sn);
 		if (rc != 0 && rc != -EEXIST)
-			conn_violation(c, "too much comes out of order");
+			target_conn_violation(c, "too much comes out of order");
 	} else {
 		s->exp_cmd_sn++;
 		execute(s, p, bhs, data);
@@ -376,7 +378,7 @@ void session_request(struct session *s, const struct pdu *p, const uint8_t bhs[B
 }
 
 /* What is wrong with the data that it brings, or announces; NULL: nothing. */
-static const char *first_burst_fault(const struct session *s, const struct pdu *p)
+static const char *first_burst_fault(const struct target_session *s, const struct pdu *p)
 {
 	uint32_t most = p->expected < s->keys.first_burst ? p->expected : s->keys.first_burst;
 
@@ -389,50 +391,51 @@ static const char *first_burst_fault(const struct session *s, const struct pdu *
 	return NULL;
 }
 
-struct task *session_admit(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
-			   const uint8_t *ahs, const char *fault)
+struct target_task *target_session_admit(struct target_session *s, const struct pdu *p,
+					 const uint8_t bhs[BHS_LEN], const uint8_t *ahs,
+					 const char *fault)
 {
-	struct conn *c = s->conn;
+	struct target_conn *c = s->conn;
 	const char *burst = first_burst_fault(s, p);
-	struct task *t = NULL;
+	struct target_task *t = NULL;
 
 	if (s->discovery) {
-		conn_refuse(c, REJECT_PROTOCOL, bhs);
+		target_conn_reject_violation(c, REJECT_PROTOCOL, bhs);
 	} else if (!p->immediate && !is_in_window(s, p->cmd_sn)) {
-		conn_count(c, violations);
+		target_conn_count(c, violations);
 	} else if (burst || fault) {
-		conn_violation(c, "%s", burst ? burst : fault);
-	} else if (session_find(s, p->itt)) {
-		conn_refuse(c, REJECT_TASK_IN_PROGRESS, bhs);
+		target_conn_violation(c, "%s", burst ? burst : fault);
+	} else if (target_session_find(s, p->itt)) {
+		target_conn_reject_violation(c, REJECT_TASK_IN_PROGRESS, bhs);
 	} else if (p->immediate && s->n_immediate >= SESSION_IMMEDIATE) {
-		conn_refuse(c, REJECT_TOO_MANY_IMMEDIATE, bhs);
+		target_conn_reject_violation(c, REJECT_TOO_MANY_IMMEDIATE, bhs);
 	} else {
-		t = task_new(s, p, ahs);
+		t = target_task_new(s, p, ahs);
 		if (!t)
-			conn_end(c);
+			target_conn_end(c);
 	}
 	return t;
 }
 
-void session_command(struct task *t)
+void target_session_command(struct target_task *t)
 {
-	struct session *s = t->session;
-	struct conn *c = s->conn;
+	struct target_session *s = t->session;
+	struct target_conn *c = s->conn;
 
 	if (t->immediate) {
-		task_start(t);
+		target_task_start(t);
 		return;
 	}
 	if (t->cmd_sn != s->exp_cmd_sn) {
 		if (!is_in_window(s, t->cmd_sn) || hold(s, NULL, NULL, NULL, t, t->cmd_sn) != 0) {
 			s->target->counters.violations++;
-			task_abort(t);
-			task_start(t); /* and is forgotten */
+			target_task_abort(t);
+			target_task_start(t); /* and is forgotten */
 		}
 		return;
 	}
 	s->exp_cmd_sn++;
-	task_start(t);
+	target_task_start(t);
 	if (c->session == s)
 		run_held(s);
 }

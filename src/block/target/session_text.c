@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * session_text.c - text requests in full feature phase: SendTargets, and the few keys that may change.
+ * target_session_text.c - text requests in full feature phase: SendTargets, and the few keys that may change.
  */
 #include "block/target/target.h"
 
@@ -9,100 +9,100 @@
 #include <strings.h>
 
 /* RFC 7143, appendix C */
-static void send_targets(struct session *s, const char *which, struct text_out *out)
+static void send_targets(struct target_session *s, const char *which, struct text_out *out)
 {
 	const char *name = s->target->rules.target;
 	bool all = strcmp(which, "All") == 0;
 
 	if (all && !s->discovery) {
-		text_add(out, "SendTargets", "Reject");
+		iscsi_text_add(out, "SendTargets", "Reject");
 		return;
 	}
 	if (!all && strcasecmp(which, name) != 0 && (*which || s->discovery))
 		return;
-	text_add(out, "TargetName", name);
-	text_addf(out, "TargetAddress", "%s,1", s->conn->local);
+	iscsi_text_add(out, "TargetName", name);
+	iscsi_text_addf(out, "TargetAddress", "%s,1", s->conn->local);
 }
 
-static void take_pair(struct session *s, struct negotiation *n, const char *key, const char *value,
-		      struct text_out *out)
+static void take_pair(struct target_session *s, struct negotiation *n, const char *key,
+		      const char *value, struct text_out *out)
 {
 	if (strcmp(key, "SendTargets") == 0) {
 		send_targets(s, value, out);
 		return;
 	}
-	switch (keys_take(n, key, value, out)) {
+	switch (iscsi_keys_receive(n, key, value, out)) {
 	case KEY_ANSWERED:
 		return;
 	case KEY_UNKNOWN:
-		text_add(out, key, "NotUnderstood");
+		iscsi_text_add(out, key, "NotUnderstood");
 		return;
 	case KEY_REPEATED:
 	case KEY_WRONG_TIME:
-		text_add(out, key, "Reject");
+		iscsi_text_add(out, key, "Reject");
 	}
 }
 
 /* False: that was no list. */
-static bool take_list(struct session *s, struct text_out *out)
+static bool take_list(struct target_session *s, struct text_out *out)
 {
 	struct negotiation n;
 	const char *key, *value;
 	uint32_t at = 0;
 	int rc;
 
-	keys_begin(&n,
-		   s->conn->ops->rdma ? &s->target->rdma_rules.wishes : &s->target->rules.wishes);
+	iscsi_keys_begin(
+		&n, s->conn->ops->rdma ? &s->target->rdma_rules.wishes : &s->target->rules.wishes);
 	n.full = true;
 	n.agreed = s->keys;
-	while ((rc = text_next(s->text, &at, &key, &value)) > 0)
+	while ((rc = iscsi_text_next(s->text, &at, &key, &value)) > 0)
 		take_pair(s, &n, key, value, out);
 	s->keys.peer_recv_max = n.agreed.peer_recv_max;
 	return rc == 0 && !out->full;
 }
 
-static void drop_list(struct session *s)
+static void drop_list(struct target_session *s)
 {
 	free(s->text);
 	s->text = NULL;
 }
 
-static void respond(struct session *s, const struct pdu *p)
+static void respond(struct target_session *s, const struct pdu *p)
 {
 	struct pdu r = {.opcode = TEXT_RESPONSE, .itt = p->itt, .ttt = TAG_NONE, .lun = p->lun};
 	struct text_out *out = calloc(1, sizeof(*out));
-	struct conn *c = s->conn;
+	struct target_conn *c = s->conn;
 
 	if (!out) {
-		conn_end(c);
+		target_conn_end(c);
 		return;
 	}
 	if (p->flags & PDU_FINAL)
 		r.flags = PDU_FINAL;
 	else
-		r.ttt = session_ttt(s);
+		r.ttt = target_session_ttt(s);
 	if (!(p->flags & PDU_CONTINUE) && (!take_list(s, out) || out->len > s->keys.peer_recv_max))
-		conn_violation(c, "a text request that is none");
+		target_conn_violation(c, "a text request that is none");
 	else
-		conn_send(c, &r, out->bytes, out->len);
+		target_conn_send(c, &r, out->bytes, out->len);
 	free(out);
 }
 
-void session_text(struct session *s, const struct pdu *p, const void *data)
+void target_session_text(struct target_session *s, const struct pdu *p, const void *data)
 {
-	struct conn *c = s->conn;
+	struct target_conn *c = s->conn;
 
 	if (p->ttt == TAG_NONE) /* it begins anew */
 		drop_list(s);
 	if (!s->text)
 		s->text = calloc(1, sizeof(*s->text));
 	if (!s->text) {
-		conn_end(c);
+		target_conn_end(c);
 		return;
 	}
-	if (text_collect(s->text, data, p->data_len) != 0 ||
+	if (iscsi_text_collect(s->text, data, p->data_len) != 0 ||
 	    (p->flags & (PDU_FINAL | PDU_CONTINUE)) == (PDU_FINAL | PDU_CONTINUE)) {
-		conn_violation(c, "a text request of %u bytes and more", s->text->len);
+		target_conn_violation(c, "a text request of %u bytes and more", s->text->len);
 		return;
 	}
 	respond(s, p);

@@ -8,22 +8,22 @@
 
 #define MAX_SPARE 256
 
-static struct piece *alloc_piece(struct stag_block_target *t)
+static struct target_piece *alloc_piece(struct stag_block_target *t)
 {
-	struct piece *p;
+	struct target_piece *p;
 
 	if (list_empty(&t->free_pieces))
 		return calloc(1, sizeof(*p));
-	p = list_entry(t->free_pieces.next, struct piece, link);
+	p = list_entry(t->free_pieces.next, struct target_piece, link);
 	list_del(&p->link);
 	t->n_free_pieces--;
 	return p;
 }
 
-struct piece *piece_new(struct task *t, struct buffer *b, uint8_t *bytes, uint32_t offset,
-			uint32_t len)
+struct target_piece *target_piece_new(struct target_task *t, struct units_buffer *b, uint8_t *bytes,
+				      uint32_t offset, uint32_t len)
 {
-	struct piece *p = alloc_piece(t->session->target);
+	struct target_piece *p = alloc_piece(t->session->target);
 
 	if (!p)
 		return NULL;
@@ -43,7 +43,7 @@ struct piece *piece_new(struct task *t, struct buffer *b, uint8_t *bytes, uint32
 	return p;
 }
 
-void piece_put(struct stag_block_target *t, struct piece *p)
+void target_piece_put(struct stag_block_target *t, struct target_piece *p)
 {
 	if (p->buffer)
 		units_put_buffer(t->units, p->buffer);
@@ -57,30 +57,30 @@ void piece_put(struct stag_block_target *t, struct piece *p)
 	t->n_free_pieces++;
 }
 
-void piece_free(struct piece *p)
+void target_piece_free(struct target_piece *p)
 {
-	struct task *t = p->task;
+	struct target_task *t = p->task;
 
 	list_del(&p->link);
 	t->n_pieces--;
 	if (t->first == p)
 		t->first = NULL;
-	piece_put(t->session->target, p);
+	target_piece_put(t->session->target, p);
 }
 
-struct task *task_alloc(struct stag_block_target *t)
+struct target_task *target_task_alloc(struct stag_block_target *t)
 {
-	struct task *k;
+	struct target_task *k;
 
 	if (list_empty(&t->free_tasks))
 		return malloc(sizeof(*k));
-	k = list_entry(t->free_tasks.next, struct task, link);
+	k = list_entry(t->free_tasks.next, struct target_task, link);
 	list_del(&k->link);
 	t->n_free_tasks--;
 	return k;
 }
 
-void task_put(struct stag_block_target *t, struct task *k)
+void target_task_put(struct stag_block_target *t, struct target_task *k)
 {
 	if (t->n_free_tasks == MAX_SPARE) {
 		free(k);
@@ -90,12 +90,12 @@ void task_put(struct stag_block_target *t, struct task *k)
 	t->n_free_tasks++;
 }
 
-void spare_free(struct stag_block_target *t)
+void target_spare_free(struct stag_block_target *t)
 {
 	list_for_each_safe (it, &t->free_tasks)
-		free(list_entry(it, struct task, link));
+		free(list_entry(it, struct target_task, link));
 	list_for_each_safe (it, &t->free_pieces)
-		free(list_entry(it, struct piece, link));
+		free(list_entry(it, struct target_piece, link));
 	list_init(&t->free_tasks);
 	list_init(&t->free_pieces);
 	t->n_free_tasks = t->n_free_pieces = 0;

@@ -17,35 +17,35 @@
 #define ENTRIES	 4096
 #define LUN_BITS 0x3fff /* of SAM-5's flat addresses */
 
-struct who {
+struct stag_owner {
 	unsigned int refs; /* the session, and entries */
 	char initiator[STAG_BLOCK_NAME_MAX];
 	char address[64];
 };
 
-struct entry {
+struct stag_entry {
 	struct stag_block_stag stag; /* without who */
-	struct who *who;	     /* NULL: nothing yet */
+	struct stag_owner *who;	     /* NULL: nothing yet */
 };
 
-struct stags {
-	struct entry ring[ENTRIES];
+struct target_stags {
+	struct stag_entry ring[ENTRIES];
 	uint64_t put; /* free-running */
 };
 
-int stags_create(struct stags **out)
+int target_stags_create(struct target_stags **out)
 {
 	*out = calloc(1, sizeof(**out));
 	return *out ? 0 : block_fail(ENOMEM, "no memory for a ledger of STags");
 }
 
-static void put_who(struct who *w)
+static void put_who(struct stag_owner *w)
 {
 	if (w && --w->refs == 0)
 		free(w);
 }
 
-void stags_destroy(struct stags *l)
+void target_stags_destroy(struct target_stags *l)
 {
 	if (!l)
 		return;
@@ -56,9 +56,9 @@ void stags_destroy(struct stags *l)
 
 /* ---- who ------------------------------------------------------------------------------- */
 
-static struct who *who_of(struct session *s)
+static struct stag_owner *who_of(struct target_session *s)
 {
-	struct who *w = s->who;
+	struct stag_owner *w = s->who;
 
 	if (w || !s->conn)
 		return w;
@@ -71,7 +71,7 @@ static struct who *who_of(struct session *s)
 	return w;
 }
 
-void stags_session_gone(struct session *s)
+void target_stags_session_gone(struct target_session *s)
 {
 	put_who(s->who);
 	s->who = NULL;
@@ -79,7 +79,7 @@ void stags_session_gone(struct session *s)
 
 /* ---- lives ------------------------------------------------------------------------------- */
 
-static void describe(const struct task *k, struct stag_block_stag *out)
+static void describe(const struct target_task *k, struct stag_block_stag *out)
 {
 	*out = (struct stag_block_stag){.stag = k->stag,
 					.end = STAGDV_STAG_OPEN,
@@ -91,9 +91,9 @@ static void describe(const struct task *k, struct stag_block_stag *out)
 					.made = k->lent_at};
 }
 
-void stags_lent(struct task *k)
+void target_stags_opened(struct target_task *k)
 {
-	struct session *s = k->session;
+	struct target_session *s = k->session;
 
 	k->lent = true;
 	k->lent_at = clock_ns();
@@ -103,12 +103,12 @@ void stags_lent(struct task *k)
 	s->target->counters.stags_open++;
 }
 
-void stags_ended(struct task *k, enum stagdv_stag_end how)
+void target_stags_ended(struct target_task *k, enum stagdv_stag_end how)
 {
-	struct session *s = k->session;
-	struct stags *l = s->target->stags;
-	struct who *w = who_of(s);
-	struct entry *e;
+	struct target_session *s = k->session;
+	struct target_stags *l = s->target->stags;
+	struct stag_owner *w = who_of(s);
+	struct stag_entry *e;
 
 	k->lent = false;
 	s->counters.stags_open--;
@@ -126,17 +126,18 @@ void stags_ended(struct task *k, enum stagdv_stag_end how)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-struct page {
+struct stag_page {
 	struct stag_block_stag *list;
 	size_t n, room;
 };
 
-static struct stag_block_stag *next_line(struct page *p)
+static struct stag_block_stag *next_line(struct stag_page *p)
 {
 	return p->n++ < p->room ? &p->list[p->n - 1] : NULL;
 }
 
-static void tell(struct page *p, const struct stag_block_stag *stag, const struct who *w)
+static void tell(struct stag_page *p, const struct stag_block_stag *stag,
+		 const struct stag_owner *w)
 {
 	struct stag_block_stag *line = next_line(p);
 
@@ -149,13 +150,13 @@ static void tell(struct page *p, const struct stag_block_stag *stag, const struc
 	memcpy(line->address, w->address, sizeof(line->address));
 }
 
-static void tell_open(struct page *p, struct session *s)
+static void tell_open(struct stag_page *p, struct target_session *s)
 {
 	struct stag_block_stag stag;
 
 	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
 		list_for_each (it, &s->buckets[i]) {
-			const struct task *k = list_entry(it, struct task, link);
+			const struct target_task *k = list_entry(it, struct target_task, link);
 
 			if (!k->lent)
 				continue;
@@ -164,14 +165,14 @@ static void tell_open(struct page *p, struct session *s)
 		}
 }
 
-size_t stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n)
+size_t target_stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n)
 {
-	struct page p = {.list = list, .room = n};
-	const struct stags *l = t->stags;
+	struct stag_page p = {.list = list, .room = n};
+	const struct target_stags *l = t->stags;
 
 	for (uint64_t i = l->put > ENTRIES ? l->put - ENTRIES : 0; i < l->put; i++)
 		tell(&p, &l->ring[i % ENTRIES].stag, l->ring[i % ENTRIES].who);
 	list_for_each (it, &t->sessions)
-		tell_open(&p, list_entry(it, struct session, link));
+		tell_open(&p, list_entry(it, struct target_session, link));
 	return p.n;
 }

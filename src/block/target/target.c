@@ -31,33 +31,33 @@
 
 /* ---- what it waits for ----------------------------------------------------------------- */
 
-static int control(struct stag_block_target *t, int op, struct watch *w, uint32_t events)
+static int control(struct stag_block_target *t, int op, struct target_watch *w, uint32_t events)
 {
 	struct epoll_event e = {.events = events, .data = {.ptr = w}};
 
 	return epoll_ctl(t->epoll, op, w->fd, &e) == 0 ? 0 : -errno;
 }
 
-int target_watch(struct stag_block_target *t, struct watch *w, uint32_t events)
+int target_watch(struct stag_block_target *t, struct target_watch *w, uint32_t events)
 {
 	return control(t, EPOLL_CTL_ADD, w, events);
 }
 
-int target_rewatch(struct stag_block_target *t, struct watch *w, uint32_t events)
+int target_rewatch(struct stag_block_target *t, struct target_watch *w, uint32_t events)
 {
 	return control(t, EPOLL_CTL_MOD, w, events);
 }
 
-void target_unwatch(struct stag_block_target *t, struct watch *w)
+void target_unwatch(struct stag_block_target *t, struct target_watch *w)
 {
 	control(t, EPOLL_CTL_DEL, w, 0);
 }
 
 /* ---- buffers ------------------------------------------------------------------------------ */
 
-struct buffer *target_buffer(struct stag_block_target *t, struct waiter *w)
+struct units_buffer *target_buffer(struct stag_block_target *t, struct target_waiter *w)
 {
-	struct buffer *b = t->spare;
+	struct units_buffer *b = t->spare;
 
 	t->spare = NULL;
 	if (!b && list_empty(&t->waiters))
@@ -78,7 +78,7 @@ static void serve_waiters(struct stag_block_target *t)
 {
 	t->buffers = false;
 	while (!list_empty(&t->waiters)) {
-		struct waiter *w = list_entry(t->waiters.next, struct waiter, link);
+		struct target_waiter *w = list_entry(t->waiters.next, struct target_waiter, link);
 
 		t->spare = units_buffer(t->units);
 		if (!t->spare)
@@ -97,10 +97,10 @@ static void unpark(struct stag_block_target *t)
 {
 	t->unpark = false;
 	list_for_each_safe (it, &t->conns) {
-		struct conn *c = list_entry(it, struct conn, link);
+		struct target_conn *c = list_entry(it, struct target_conn, link);
 
 		if (c->state == CONN_PARKED)
-			conn_unpark(c);
+			target_conn_unpark(c);
 	}
 }
 
@@ -115,7 +115,7 @@ static void flush(struct stag_block_target *t)
 	now.next->prev = now.prev->next = &now;
 	list_init(&t->dirty);
 	while (!list_empty(&now)) {
-		struct conn *c = list_entry(now.next, struct conn, dirty);
+		struct target_conn *c = list_entry(now.next, struct target_conn, dirty);
 
 		list_del(&c->dirty);
 		c->ops->flush(c);
@@ -127,12 +127,12 @@ static void bury(struct stag_block_target *t)
 	if (list_empty(&t->dead))
 		return;
 	while (!list_empty(&t->dead)) {
-		struct conn *c = list_entry(t->dead.next, struct conn, link);
+		struct target_conn *c = list_entry(t->dead.next, struct target_conn, link);
 
 		list_del(&c->link);
 		c->ops->free(c);
 	}
-	portal_resume(t);
+	target_portal_resume(t);
 }
 
 static void tick(struct stag_block_target *t)
@@ -141,8 +141,8 @@ static void tick(struct stag_block_target *t)
 		return;
 	t->next_tick = t->now + TICK_NS;
 	list_for_each_safe (it, &t->conns)
-		conn_tick(list_entry(it, struct conn, link), t->now);
-	portal_resume(t);
+		target_conn_tick(list_entry(it, struct target_conn, link), t->now);
+	target_portal_resume(t);
 }
 
 static bool is_due(const struct stag_block_target *t)
@@ -163,11 +163,11 @@ static bool work(struct stag_block_target *t)
 		if (!list_empty(&t->waiters))
 			serve_waiters(t);
 		if (t->tmf_due)
-			tmf_run(t);
+			target_tmf_finish_ready(t);
 		if (t->unpark)
 			unpark(t);
 		flush(t);
-		more |= rdma_poll(t) > 0;
+		more |= target_rdma_poll(t) > 0;
 		more |= is_due(t);
 	}
 	bury(t);
@@ -177,11 +177,11 @@ static bool work(struct stag_block_target *t)
 void target_step(struct stag_block_target *t, int timeout_ms)
 {
 	struct epoll_event events[EVENTS];
-	int n = wait_events(t, events, EVENTS, work(t) ? 0 : timeout_ms);
+	int n = target_wait_events(t, events, EVENTS, work(t) ? 0 : timeout_ms);
 
 	t->now = clock_ns();
 	for (int i = 0; i < n; i++) {
-		struct watch *w = events[i].data.ptr;
+		struct target_watch *w = events[i].data.ptr;
 
 		w->ready(w, events[i].events);
 	}
@@ -243,7 +243,7 @@ static int check(const struct stag_block_target_attr *a)
 
 	if (!a || a->comp_mask || (a->flags & ~flags))
 		return block_fail(EINVAL, "target: attributes that mean nothing");
-	if (!a->name || !text_is_name(a->name))
+	if (!a->name || !iscsi_text_is_name(a->name))
 		return block_fail(EINVAL, "'%s' is no iSCSI name: iqn., eui. or naa.",
 				  a->name ? a->name : "");
 	return check_secrets(a);
@@ -304,13 +304,13 @@ static bool keep_words(struct stag_block_target *t)
 
 static int take_words(struct stag_block_target *t, const struct stag_block_target_attr *a)
 {
-	t->rules = (struct login_rules){.target = a->name,
-					.alias = a->alias,
-					.user = a->user,
-					.secret = a->secret,
-					.own_user = a->own_user,
-					.own_secret = a->own_secret,
-					.wishes = wishes};
+	t->rules = (struct target_login_rules){.target = a->name,
+					       .alias = a->alias,
+					       .user = a->user,
+					       .secret = a->secret,
+					       .own_user = a->own_user,
+					       .own_secret = a->own_secret,
+					       .wishes = wishes};
 	if (!keep_words(t))
 		return block_fail(ENOMEM, "no memory for a target");
 	t->rdma_rules = t->rules;
@@ -318,24 +318,25 @@ static int take_words(struct stag_block_target *t, const struct stag_block_targe
 	return 0;
 }
 
-static void on_units(struct watch *w, uint32_t events)
+static void on_units(struct target_watch *w, uint32_t events)
 {
 	/* The turn polls them anyway. */
 }
 
-static void on_calls(struct watch *w, uint32_t events)
+static void on_calls(struct target_watch *w, uint32_t events)
 {
 	uint64_t n;
 
 	if (read(w->fd, &n, sizeof(n)) > 0)
-		calls_take(w->target);
+		target_calls_run(w->target);
 }
 
 static int open_watches(struct stag_block_target *t)
 {
 	t->epoll = epoll_create1(EPOLL_CLOEXEC);
-	t->units_watch = (struct watch){.ready = on_units, .fd = units_fd(t->units), .target = t};
-	t->call_watch = (struct watch){
+	t->units_watch =
+		(struct target_watch){.ready = on_units, .fd = units_fd(t->units), .target = t};
+	t->call_watch = (struct target_watch){
 		.ready = on_calls, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .target = t};
 	if (t->epoll < 0 || t->call_watch.fd < 0 ||
 	    target_watch(t, &t->units_watch, EPOLLIN) != 0 ||
@@ -352,9 +353,9 @@ static struct stag_block_target *new_target(const struct stag_block_target_attr 
 		return NULL;
 	t->limits = limits;
 	t->max_sessions = attr->max_sessions ? attr->max_sessions : MAX_SESSIONS;
-	wait_init(&t->wait, attr->flags & STAG_BLOCK_NO_SPIN ? 0
-			    : attr->spin_us		     ? attr->spin_us
-							     : SPIN_US);
+	target_wait_init(&t->wait, attr->flags & STAG_BLOCK_NO_SPIN ? 0
+				   : attr->spin_us		    ? attr->spin_us
+								    : SPIN_US);
 	t->log = attr->log;
 	t->log_arg = attr->log_arg;
 	t->epoll = t->call_watch.fd = -1;
@@ -390,13 +391,13 @@ int target_create(const struct stag_block_target_attr *attr, struct stag_block_t
 	if (rc == 0)
 		rc = scsi_target_create(&t->scsi);
 	if (rc == 0)
-		rc = stags_create(&t->stags);
+		rc = target_stags_create(&t->stags);
 	if (rc == 0)
 		rc = open_watches(t);
 	if (rc == 0 && !(attr->flags & STAG_BLOCK_NO_TCP))
-		rc = portal_open(t, attr);
+		rc = target_portal_open(t, attr);
 	if (rc == 0 && !(attr->flags & STAG_BLOCK_NO_RDMA))
-		rc = rdma_open(t, attr);
+		rc = target_rdma_open(t, attr);
 	if (rc != 0) {
 		target_destroy(t);
 		return rc;
@@ -423,16 +424,16 @@ static void close_units(struct stag_block_target *t)
 /* No session is left, unless it was never served. */
 void target_destroy(struct stag_block_target *t)
 {
-	portal_close(t);
-	rdma_destroy(t);
+	target_portal_close(t);
+	target_rdma_destroy(t);
 	if (t->scsi) {
 		close_units(t);
 		scsi_target_destroy(t->scsi);
 	}
 	if (t->units)
 		units_destroy(t->units);
-	spare_free(t);
-	stags_destroy(t->stags);
+	target_spare_free(t);
+	target_stags_destroy(t->stags);
 	if (t->call_watch.fd >= 0)
 		close(t->call_watch.fd);
 	if (t->epoll >= 0)

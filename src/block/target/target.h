@@ -2,10 +2,10 @@
 /*
  * target.h - a target's objects: connections, logins, sessions, tasks and their pieces.
  *
- *   portal.c   accepts        ->  struct conn      one connection, of a transport
- *   login*.c   lets in        ->  struct session   an initiator's; with one connection (MaxConnections=1)
- *   session.c  puts in order  ->  struct task      one SCSI command
- *   task.c     moves          ->  struct piece     as much of its data as a buffer holds
+ *   portal.c   accepts        ->  struct target_conn      one connection, of a transport
+ *   login*.c   lets in        ->  struct target_session   an initiator's; with one connection (MaxConnections=1)
+ *   session.c  puts in order  ->  struct target_task      one SCSI command
+ *   task.c     moves          ->  struct target_piece     as much of its data as a buffer holds
  *
  * All of it belongs to the target's thread (target.c). Whatever a peer does wrong ends its connection, and with it the
  * session (ErrorRecoveryLevel 0): its tasks let their pieces come back from unit and transport, and say nothing more.
@@ -30,24 +30,24 @@
 #include "stag/stagdv.h"
 
 struct stag_block_target;
-struct conn;
-struct session;
-struct task;
-struct piece;
+struct target_conn;
+struct target_session;
+struct target_task;
+struct target_piece;
 
-/* ---- login.c, login_chap.c ------------------------------------------------------ */
+/* ---- login.c, target_login_chap.c ------------------------------------------------------ */
 
 /* What logins are measured by: the same for all of a target's. */
-struct login_rules {
+struct target_login_rules {
 	const char *target, *alias;
 	const char *user, *secret, *own_user, *own_secret;
 	struct key_wishes wishes;
 };
 
-enum login_result {
+enum target_login_result {
 	LOGIN_GOES_ON, /* a response is due */
 	LOGIN_REFUSED, /* a response is due, the last one */
-	LOGIN_AGREED, /* all is agreed: login_finish() makes the response once there is a session */
+	LOGIN_AGREED, /* all is agreed: target_login_finish() makes the response once there is a session */
 };
 
 /* What a request said about CHAP: in its list. */
@@ -55,8 +55,8 @@ struct chap_words {
 	const char *list, *name, *response, *peer_id, *peer_challenge;
 };
 
-struct login {
-	const struct login_rules *rules;
+struct target_login {
+	const struct target_login_rules *rules;
 	enum login_stage stage;
 	bool begun, discovery, authenticated;
 	unsigned int requests;
@@ -77,18 +77,18 @@ struct login {
 	struct text_out out; /* of the response */
 };
 
-struct login *login_new(const struct login_rules *rules);
-void login_free(struct login *l);
+struct target_login *target_login_new(const struct target_login_rules *rules);
+void target_login_free(struct target_login *l);
 /* The response is in *response, its data in l->out; StatSN and MaxCmdSN are the caller's. */
-enum login_result login_take(struct login *l, const struct pdu *request, const void *data,
-			     struct pdu *response);
+enum target_login_result target_login_receive(struct target_login *l, const struct pdu *request,
+					      const void *data, struct pdu *response);
 /* After LOGIN_AGREED: the session is there, with this TSIH; or status says why not. */
-enum login_result login_finish(struct login *l, enum login_status status, uint16_t tsih,
-			       struct pdu *response);
+enum target_login_result target_login_finish(struct target_login *l, enum login_status status,
+					     uint16_t tsih, struct pdu *response);
 
-/* login_chap.c: what CHAP has to say to this request. */
-void login_auth_method(struct login *l, const char *list);
-void login_chap(struct login *l);
+/* target_login_chap.c: what CHAP has to say to this request. */
+void target_login_auth_method(struct target_login *l, const char *list);
+void target_login_chap(struct target_login *l);
 
 /* ---- transports -------------------------------------------------------------------- */
 
@@ -96,55 +96,55 @@ void login_chap(struct login *l);
  * How PDUs and data travel: over TCP (tcp.c) as Data-In, R2T and Data-Out; over verbs as RDMA Writes and Reads to and
  * from the memory that the command's send lent, and its response closes.
  *
- * data_in and data_out take a piece, and give it back by piece_moved(), from within or later; both in the order of the
+ * data_in and data_out take a piece, and give it back by target_piece_moved(), from within or later; both in the order of the
  * calls. After forget() and after the connection's end they give back what they have with -ECANCELED.
  */
-struct transport {
+struct target_transport {
 	enum stag_block_transport kind;
 	bool collapses; /* the status can travel with the last data-in */
 	bool rdma;	/* no unsolicited data, no digests */
 	/* May a piece be memory of the unit itself, which others write to meanwhile? NULL: no. */
-	bool (*borrows)(const struct conn *c);
+	bool (*borrows)(const struct target_conn *c);
 	/* Queues a PDU, its data copied. Fails only by ending the connection. */
-	void (*send)(struct conn *c, struct pdu *p, const void *data, uint32_t len);
-	void (*respond)(struct task *t, struct pdu *p, const void *data,
+	void (*send)(struct target_conn *c, struct pdu *p, const void *data, uint32_t len);
+	void (*respond)(struct target_task *t, struct pdu *p, const void *data,
 			uint32_t len); /* the last of a task */
-	void (*data_in)(struct piece *p, bool with_status);
-	void (*data_out)(struct piece *p); /* from byte got on */
-	void (*forget)(
-		struct task *t); /* nothing goes out for it any more; what comes in is dropped */
-	void (*flush)(struct conn *c);
-	void (*resume)(struct conn *c); /* what it waited for is there: it may read again */
+	void (*data_in)(struct target_piece *p, bool with_status);
+	void (*data_out)(struct target_piece *p); /* from byte got on */
+	void (*forget)(struct target_task
+			       *t); /* nothing goes out for it any more; what comes in is dropped */
+	void (*flush)(struct target_conn *c);
+	void (*resume)(struct target_conn *c); /* what it waited for is there: it may read again */
 	bool (*owes)(
-		const struct
-		conn *c); /* has the peer to take data, or to send some? NULL: its adapter sees to it */
-	void (*close)(struct conn *c); /* the descriptors; pieces come back */
-	void (*free)(struct conn *c);
+		const struct target_conn *
+			c); /* has the peer to take data, or to send some? NULL: its adapter sees to it */
+	void (*close)(struct target_conn *c); /* the descriptors; pieces come back */
+	void (*free)(struct target_conn *c);
 };
 
 /* What the target's thread waits for. */
-struct watch {
-	void (*ready)(struct watch *w, uint32_t events);
+struct target_watch {
+	void (*ready)(struct target_watch *w, uint32_t events);
 	int fd;
 	struct stag_block_target *target; /* where ready() wants it */
 };
 
 /* Who waits for a buffer, in the order of coming. */
-struct waiter {
+struct target_waiter {
 	struct list link; /* of its own: does not wait */
-	void (*go)(struct waiter *w);
+	void (*go)(struct target_waiter *w);
 };
 
-enum conn_state { CONN_LOGIN, CONN_PARKED, CONN_FULL, CONN_CLOSING, CONN_DEAD };
+enum target_conn_state { CONN_LOGIN, CONN_PARKED, CONN_FULL, CONN_CLOSING, CONN_DEAD };
 
-struct conn {
+struct target_conn {
 	struct list link;  /* in target->conns, or ->dead */
 	struct list dirty; /* in target->dirty: has something to flush */
 	struct stag_block_target *target;
-	const struct transport *ops;
-	enum conn_state state;
-	struct session *session; /* from FULL on; NULL when that has ended */
-	struct login *login;	 /* until FULL */
+	const struct target_transport *ops;
+	enum target_conn_state state;
+	struct target_session *session; /* from FULL on; NULL when that has ended */
+	struct target_login *login;	/* until FULL */
 	uint32_t stat_sn;
 	uint16_t cid;
 	uint8_t encoding;      /* enum stagdv_one_shot: how STags are lent and closed */
@@ -156,34 +156,37 @@ struct conn {
 };
 
 /* Of the target, and of the session that it has. */
-#define conn_count_all(c, counter, n)                                                              \
+#define target_conn_count_all(c, counter, n)                                                       \
 	do {                                                                                       \
 		(c)->target->counters.counter += (unsigned int)(n);                                \
 		if ((c)->session)                                                                  \
 			(c)->session->counters.counter += (unsigned int)(n);                       \
 	} while (0)
-#define conn_count(c, counter) conn_count_all(c, counter, 1)
+#define target_conn_count(c, counter) target_conn_count_all(c, counter, 1)
 
 /* ---- conn.c ------------------------------------------------------------------------- */
 
-void conn_open(struct stag_block_target *t, struct conn *c, const struct transport *ops);
-/* A PDU is whole; its data is the caller's. SCSI commands and Data-Outs go to session_command() and task_arrived(). */
-void conn_received(struct conn *c, const struct pdu *p, const uint8_t bhs[BHS_LEN],
-		   const void *data);
-void conn_send(struct conn *c, struct pdu *p, const void *data,
-	       uint32_t len); /* with sequence numbers */
-void conn_reject(struct conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN]);
-void conn_refuse(struct conn *c, enum reject_reason why,
-		 const uint8_t bhs[BHS_LEN]); /* the same: it should not have come */
-void conn_finish(struct conn *c);	      /* let go out what is queued, then end */
-void conn_end(struct conn *c);		      /* now; the session ends with it */
+void target_conn_open(struct stag_block_target *t, struct target_conn *c,
+		      const struct target_transport *ops);
+/* A PDU is whole; its data is the caller's. SCSI commands and Data-Outs go to target_session_command() and task_arrived(). */
+void target_conn_received(struct target_conn *c, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+			  const void *data);
+void target_conn_send(struct target_conn *c, struct pdu *p, const void *data,
+		      uint32_t len); /* with sequence numbers */
+void target_conn_reject(struct target_conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN]);
+void target_conn_reject_violation(
+	struct target_conn *c, enum reject_reason why,
+	const uint8_t bhs[BHS_LEN]);		/* the same: it should not have come */
+void target_conn_finish(struct target_conn *c); /* let go out what is queued, then end */
+void target_conn_end(struct target_conn *c);	/* now; the session ends with it */
 /* The peer broke the protocol: it is counted, said and ended. */
-void conn_violation(struct conn *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void conn_tick(struct conn *c, uint64_t now);
-void conn_unpark(struct conn *c); /* try once more to have the session */
-void conn_number(struct conn *c, struct pdu *p,
-		 bool status); /* its sequence numbers; status: it takes one */
-void conn_dirty(struct conn *c);
+void target_conn_violation(struct target_conn *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+void target_conn_tick(struct target_conn *c, uint64_t now);
+void target_conn_unpark(struct target_conn *c); /* try once more to have the session */
+void target_conn_number(struct target_conn *c, struct pdu *p,
+			bool status); /* its sequence numbers; status: it takes one */
+void target_conn_dirty(struct target_conn *c);
 
 /* ---- session.c ------------------------------------------------------------------------ */
 
@@ -191,10 +194,10 @@ void conn_dirty(struct conn *c);
 #define SESSION_IMMEDIATE 32  /* and as many immediate ones besides */
 #define TASK_BUCKETS	  64
 
-struct session {
+struct target_session {
 	struct list link; /* in target->sessions */
 	struct stag_block_target *target;
-	struct conn *conn; /* NULL: ended, waits for its tasks */
+	struct target_conn *conn; /* NULL: ended, waits for its tasks */
 	uint64_t id;
 	uint16_t tsih;
 	uint8_t isid[ISID_LEN];
@@ -212,37 +215,42 @@ struct session {
 	struct text_in *text; /* a text request that goes on */
 	uint32_t next_ttt;
 	struct stag_block_counters counters;
-	struct who *who; /* stags.c */
+	struct stag_owner *who; /* stags.c */
 };
 
 /* A session for a login; or -EAGAIN: one that it takes the place of is ending. */
-enum login_status session_open(struct conn *c, struct session **out, bool *wait);
-void session_end(
-	struct session *s); /* its tasks are dropped; frees itself when the last one is gone */
-void session_maybe_free(struct session *s);
-void session_request(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
-		     const void *data);
+enum login_status target_session_open(struct target_conn *c, struct target_session **out,
+				      bool *wait);
+void target_session_end(
+	struct target_session
+		*s); /* its tasks are dropped; frees itself when the last one is gone */
+void target_session_maybe_free(struct target_session *s);
+void target_session_request(struct target_session *s, const struct pdu *p,
+			    const uint8_t bhs[BHS_LEN], const void *data);
 /*
- * A task for a command, whose data and order are the transport's and session_command()'s affair. fault: what else is wrong with it,
+ * A task for a command, whose data and order are the transport's and target_session_command()'s affair. fault: what else is wrong with it,
  * or NULL. NULL: there is none; it was rejected, or is ignored, or has ended the connection.
  */
-struct task *session_admit(struct session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
-			   const uint8_t *ahs, const char *fault);
-void session_command(struct task *t);			/* all of its PDU has come */
-void session_retire(struct session *s, bool immediate); /* one request less: the window opens */
-uint32_t session_ttt(struct session *s);
-struct task *session_find(struct session *s, uint32_t itt); /* that is not answered yet */
-void session_ask_logout(struct session *s);		    /* an asynchronous message */
+struct target_task *target_session_admit(struct target_session *s, const struct pdu *p,
+					 const uint8_t bhs[BHS_LEN], const uint8_t *ahs,
+					 const char *fault);
+void target_session_command(struct target_task *t); /* all of its PDU has come */
+void target_session_retire(struct target_session *s,
+			   bool immediate); /* one request less: the window opens */
+uint32_t target_session_ttt(struct target_session *s);
+struct target_task *target_session_find(struct target_session *s,
+					uint32_t itt);	      /* that is not answered yet */
+void target_session_request_logout(struct target_session *s); /* an asynchronous message */
 
-/* session_text.c */
-void session_text(struct session *s, const struct pdu *p, const void *data);
+/* target_session_text.c */
+void target_session_text(struct target_session *s, const struct pdu *p, const void *data);
 
 /* ---- tmf.c -------------------------------------------------------------------------------- */
 
 /* A task management request that waits for the end of tasks. */
-struct tmf {
+struct target_tmf {
 	struct list link; /* in target->tmfs */
-	struct session *session;
+	struct target_session *session;
 	uint32_t itt;
 	uint8_t function; /* enum scsi_tmf */
 	uint64_t lun;
@@ -250,27 +258,27 @@ struct tmf {
 	uint64_t born;	 /* tasks that are older are concerned */
 	uint8_t outcome; /* enum task_outcome */
 };
-void tmf_take(struct session *s, const struct pdu *p);
-void tmf_run(struct stag_block_target *t); /* those that wait no longer */
-void tmf_session_gone(struct session *s);
+void target_tmf_receive(struct target_session *s, const struct pdu *p);
+void target_tmf_finish_ready(struct stag_block_target *t); /* those that wait no longer */
+void target_tmf_session_gone(struct target_session *s);
 
 /* ---- task.c ------------------------------------------------------------------------------- */
 
 #define TASK_PIECES 4 /* of one task, under way */
 
 /* What is posted, or waits for it: of a piece, a message or a receive. */
-struct verb {
+struct target_verb {
 	struct list link;
 	enum { VERB_RECEIVE, VERB_SEND, VERB_WRITE, VERB_READ } kind;
 };
 
 /* As much of a task's data as is moved at once. */
-struct piece {
+struct target_piece {
 	struct list link; /* in task->pieces, in order */
-	struct task *task;
-	struct buffer *buffer; /* NULL: bytes are in the task itself, or borrowed */
-	bool borrowed;	       /* bytes are the unit's own: lun_return(io) */
-	uint32_t lkey;	       /* of bytes, unless they are in the task */
+	struct target_task *task;
+	struct units_buffer *buffer; /* NULL: bytes are in the task itself, or borrowed */
+	bool borrowed;		     /* bytes are the unit's own: lun_return(io) */
+	uint32_t lkey;		     /* of bytes, unless they are in the task */
 	uint8_t *bytes;
 	uint32_t offset, len; /* in the task's data, either way */
 	uint32_t got;	      /* data-out: that have come, from its beginning */
@@ -288,11 +296,12 @@ struct piece {
 	uint32_t asked_end;    /* and asks for so much of it, from its beginning */
 
 	/* rdma*.c */
-	struct verb verb;
-	struct reply_slot *slot; /* where its bytes are for the adapter, if they are in no buffer */
+	struct target_verb verb;
+	struct target_reply_slot
+		*slot; /* where its bytes are for the adapter, if they are in no buffer */
 };
 
-enum task_phase {
+enum target_task_phase {
 	TASK_NEW,      /* its PDU is coming, or it is held */
 	TASK_READS,    /* unit (or reply) -> initiator */
 	TASK_WRITES,   /* initiator -> unit */
@@ -301,14 +310,14 @@ enum task_phase {
 	TASK_OVER,     /* the status is known; it goes out when no data is under way */
 };
 
-struct task {
-	struct list link;   /* in its session's bucket */
-	struct waiter wait; /* for a buffer */
-	struct session *session;
+struct target_task {
+	struct list link;	   /* in its session's bucket */
+	struct target_waiter wait; /* for a buffer */
+	struct target_session *session;
 	uint64_t born;
 	uint64_t since; /* clock_ns(): when it came */
 	uint32_t itt, cmd_sn;
-	enum task_phase phase;
+	enum target_task_phase phase;
 	bool immediate; /* not counted in the window */
 	bool begun;	/* scsi_begin() was called */
 	bool judged;	/* its status is known */
@@ -322,10 +331,10 @@ struct task {
 	int result; /* the first that went wrong */
 	struct list pieces;
 	unsigned int n_pieces;
-	struct piece *collected; /* stays until the end */
+	struct target_piece *collected; /* stays until the end */
 
 	/* unsolicited data */
-	struct piece *first; /* where it goes; NULL: there is none, or it is dropped */
+	struct target_piece *first; /* where it goes; NULL: there is none, or it is dropped */
 	uint32_t first_got, first_max;
 	bool first_open; /* more will come */
 	bool bad_data;	 /* what came has a wrong digest or number */
@@ -346,39 +355,43 @@ struct task {
 };
 
 /* NULL: no memory. ahs: of its PDU. */
-struct task *task_new(struct session *s, const struct pdu *p, const uint8_t *ahs);
-int task_first_buffer(struct task *t,
-		      struct waiter *w); /* for unsolicited data. -EAGAIN: w waits for it */
-void task_start(struct task *t);	 /* it is its turn; one that was aborted ends */
-void task_unsolicited(struct task *t, uint32_t len, bool final); /* so much more has come */
-void task_abort(struct task *t);				 /* it will say nothing any more */
-void piece_moved(struct piece *p, int result);			 /* by the transport */
-void task_fill(const struct task *t, struct pdu *p);		 /* status and residuals */
+struct target_task *target_task_new(struct target_session *s, const struct pdu *p,
+				    const uint8_t *ahs);
+int target_task_first_buffer(
+	struct target_task *t,
+	struct target_waiter *w);	       /* for unsolicited data. -EAGAIN: w waits for it */
+void target_task_start(struct target_task *t); /* it is its turn; one that was aborted ends */
+void target_task_unsolicited(struct target_task *t, uint32_t len,
+			     bool final);		     /* so much more has come */
+void target_task_abort(struct target_task *t);		     /* it will say nothing any more */
+void target_piece_moved(struct target_piece *p, int result); /* by the transport */
+void target_task_fill(const struct target_task *t, struct pdu *p); /* status and residuals */
 
 /* ---- spare.c ------------------------------------------------------------------------------ */
 
-struct task *task_alloc(struct stag_block_target *t); /* as it was left */
-void task_put(struct stag_block_target *t, struct task *k);
+struct target_task *target_task_alloc(struct stag_block_target *t); /* as it was left */
+void target_task_put(struct stag_block_target *t, struct target_task *k);
 /* The last one of its task; of bytes that are in the buffer, or (NULL) elsewhere. */
-struct piece *piece_new(struct task *t, struct buffer *b, uint8_t *bytes, uint32_t offset,
-			uint32_t len);
-void piece_free(struct piece *p);
-void piece_put(struct stag_block_target *t, struct piece *p); /* one that is in no list */
-void spare_free(struct stag_block_target *t);
+struct target_piece *target_piece_new(struct target_task *t, struct units_buffer *b, uint8_t *bytes,
+				      uint32_t offset, uint32_t len);
+void target_piece_free(struct target_piece *p);
+void target_piece_put(struct stag_block_target *t,
+		      struct target_piece *p); /* one that is in no list */
+void target_spare_free(struct stag_block_target *t);
 
 /* ---- tcp*.c ------------------------------------------------------------------------------- */
 
-int tcp_adopt(struct stag_block_target *t,
-	      int fd); /* a connected socket; it is the target's from now on */
+int target_tcp_adopt(struct stag_block_target *t,
+		     int fd); /* a connected socket; it is the target's from now on */
 
 /* ---- rdma*.c ------------------------------------------------------------------------------ */
 
 /* What the connections over verbs of a target share. */
-struct rdma_portal {
+struct target_rdma_portal {
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
 	struct ibv_comp_channel *completions;
-	struct watch event_watch, completion_watch;
+	struct target_watch event_watch, completion_watch;
 	struct list busy; /* connections whose completion queues are polled */
 	unsigned int n_busy;
 	uint8_t *whole; /* a PDU that came in pieces, while it is looked at */
@@ -386,58 +399,59 @@ struct rdma_portal {
 	bool adopts;	/* what TCP's socket accepts */
 };
 
-int rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
-void rdma_close(struct stag_block_target *t);	/* nobody new */
-void rdma_destroy(struct stag_block_target *t); /* nobody is there any more */
+int target_rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
+void target_rdma_close(struct stag_block_target *t);   /* nobody new */
+void target_rdma_destroy(struct stag_block_target *t); /* nobody is there any more */
 /* Of a socket that has something to read, of which nothing was: is it for verbs? Then it may be given away. */
-bool rdma_is_meant(const struct stag_block_target *t, int fd);
-void rdma_take(struct stag_block_target *t, int fd);
-int rdma_poll(struct stag_block_target *t); /* how much came */
-int rdma_arm(struct stag_block_target *t);  /* the same; 0: it tells when something does */
+bool target_rdma_recognizes(const struct stag_block_target *t, int fd);
+void target_rdma_adopt(struct stag_block_target *t, int fd);
+int target_rdma_poll(struct stag_block_target *t); /* how much came */
+int target_rdma_arm(struct stag_block_target *t);  /* the same; 0: it tells when something does */
 
 /* ---- stags.c ------------------------------------------------------------------------------- */
 
-struct stags;
+struct target_stags;
 
-int stags_create(struct stags **out);
-void stags_destroy(struct stags *l);
-void stags_lent(struct task *k);			    /* k->stag, for it */
-void stags_ended(struct task *k, enum stagdv_stag_end how); /* it was */
-void stags_session_gone(struct session *s);
+int target_stags_create(struct target_stags **out);
+void target_stags_destroy(struct target_stags *l);
+void target_stags_opened(struct target_task *k);			  /* k->stag, for it */
+void target_stags_ended(struct target_task *k, enum stagdv_stag_end how); /* it was */
+void target_stags_session_gone(struct target_session *s);
 /* Those that have ended, oldest first, then those that are open: at most n are told; how many there are. */
-size_t stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n);
+size_t target_stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n);
 
 /* ---- portal.c ------------------------------------------------------------------------------- */
 
 #define MAX_LISTENERS 8
 
-struct portal {
-	struct watch watch[MAX_LISTENERS];
+struct target_portal {
+	struct target_watch watch[MAX_LISTENERS];
 	unsigned int n;
 	uint16_t port;
 	bool full; /* too many connections: nobody is accepted for now */
 };
 
-int portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
-void portal_close(struct stag_block_target *t);
-void portal_resume(struct stag_block_target *t); /* there may be room again */
-bool portal_is_full(const struct stag_block_target *t);
+int target_portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
+void target_portal_close(struct stag_block_target *t);
+void target_portal_resume(struct stag_block_target *t); /* there may be room again */
+bool target_portal_is_full(const struct stag_block_target *t);
 /* ADDRESS:PORT */
-void portal_name(const struct sockaddr *a, socklen_t len, char out[64]);
+void target_portal_name(const struct sockaddr *a, socklen_t len, char out[64]);
 
 /* ---- target.c -------------------------------------------------------------------------------- */
 
 /* wait.c: what comes soon is waited for awake. */
-struct wait {
+struct target_wait {
 	uint64_t spin_ns;    /* so long */
 	unsigned int points; /* for waits that were short */
 };
 
 struct epoll_event;
 
-void wait_init(struct wait *w, uint32_t spin_us);
+void target_wait_init(struct target_wait *w, uint32_t spin_us);
 /* As epoll_wait(). What verbs and units have is done meanwhile. */
-int wait_events(struct stag_block_target *t, struct epoll_event *events, int most, int timeout_ms);
+int target_wait_events(struct stag_block_target *t, struct epoll_event *events, int most,
+		       int timeout_ms);
 
 struct target_limits {
 	uint64_t login_ns;  /* a login takes no longer */
@@ -449,7 +463,7 @@ struct target_limits {
 
 struct stag_block_target {
 	char *words[8]; /* copies of the caller's */
-	struct login_rules rules, rdma_rules;
+	struct target_login_rules rules, rdma_rules;
 	struct target_limits limits;
 	uint32_t max_sessions;
 	void (*log)(void *arg, const char *line);
@@ -458,11 +472,11 @@ struct stag_block_target {
 	struct units *units;
 	struct scsi_target *scsi;
 	int epoll;
-	struct wait wait;
-	struct watch units_watch, call_watch;
-	struct portal portal;
-	struct rdma_portal rdma;
-	struct stags *stags;
+	struct target_wait wait;
+	struct target_watch units_watch, call_watch;
+	struct target_portal portal;
+	struct target_rdma_portal rdma;
+	struct target_stags *stags;
 	struct list conns, dirty, dead, sessions, tmfs, waiters;
 	unsigned int n_conns, n_sessions, n_logins; /* logins: connections without a session */
 	uint64_t next_session;
@@ -471,7 +485,7 @@ struct stag_block_target {
 	uint64_t now, next_tick;
 	bool stopping;
 	uint64_t stop_by;		     /* until then sessions may log out */
-	struct buffer *spare;		     /* for the waiter whose turn it is */
+	struct units_buffer *spare;	     /* for the waiter whose turn it is */
 	bool unpark;			     /* a session is gone: logins may wait for that */
 	bool buffers;			     /* some have come back */
 	bool tmf_due;			     /* something that was aborted has moved on */
@@ -488,22 +502,22 @@ int target_create(const struct stag_block_target_attr *attr, struct stag_block_t
 void target_destroy(struct stag_block_target *t);
 void target_step(struct stag_block_target *t,
 		 int timeout_ms); /* what there is to do; then waits so long for more */
-int target_watch(struct stag_block_target *t, struct watch *w, uint32_t events);
-int target_rewatch(struct stag_block_target *t, struct watch *w, uint32_t events);
-void target_unwatch(struct stag_block_target *t, struct watch *w);
+int target_watch(struct stag_block_target *t, struct target_watch *w, uint32_t events);
+int target_rewatch(struct stag_block_target *t, struct target_watch *w, uint32_t events);
+void target_unwatch(struct stag_block_target *t, struct target_watch *w);
 void target_log(struct stag_block_target *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 /* NULL: none, or others wait for one. w: waits then (or NULL); when it may ask again w->go() is called. */
-struct buffer *target_buffer(struct stag_block_target *t, struct waiter *w);
+struct units_buffer *target_buffer(struct stag_block_target *t, struct target_waiter *w);
 
 /* calls.c: what other threads ask for is done by the target's own. */
 
 #define CALL_WORDS 512
 
-struct call {
+struct target_call {
 	struct list link;
 	int (*fn)(struct stag_block_target *t,
-		  struct call *c); /* -EINPROGRESS: call_done() will follow */
+		  struct target_call *c); /* -EINPROGRESS: call_done() will follow */
 	const void *in;
 	void *out;
 	uint16_t lun;
@@ -513,6 +527,6 @@ struct call {
 	char words[CALL_WORDS];
 	pthread_cond_t cond;
 };
-void calls_take(struct stag_block_target *t);
+void target_calls_run(struct stag_block_target *t);
 
 #endif

@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/histogram.h"
 
-static const struct transport *transport_of(const struct task *t)
+static const struct target_transport *transport_of(const struct target_task *t)
 {
 	return t->session->conn->ops;
 }
@@ -24,15 +24,15 @@ static const struct transport *transport_of(const struct task *t)
 /* ---- pieces ------------------------------------------------------------------------- */
 
 /* NULL: later, or never (result says so). */
-static struct piece *get_piece(struct task *t, uint32_t len)
+static struct target_piece *get_piece(struct target_task *t, uint32_t len)
 {
 	struct stag_block_target *target = t->session->target;
-	struct buffer *b = target_buffer(target, t->n_pieces ? NULL : &t->wait);
-	struct piece *p;
+	struct units_buffer *b = target_buffer(target, t->n_pieces ? NULL : &t->wait);
+	struct target_piece *p;
 
 	if (!b)
 		return NULL;
-	p = piece_new(t, b, b->bytes, t->next, len);
+	p = target_piece_new(t, b, b->bytes, t->next, len);
 	if (!p) {
 		units_put_buffer(target->units, b);
 		t->result = -EIO;
@@ -43,15 +43,15 @@ static struct piece *get_piece(struct task *t, uint32_t len)
 }
 
 /* As much as there is of the unit's own memory, where the transport can use that. NULL: it is copied. */
-static struct piece *borrow_piece(struct task *t)
+static struct target_piece *borrow_piece(struct target_task *t)
 {
 	uint32_t left = t->total - t->next, lkey;
-	const struct transport *ops = transport_of(t);
-	struct piece *p;
+	const struct target_transport *ops = transport_of(t);
+	struct target_piece *p;
 
 	if (!left || !ops->borrows || !ops->borrows(t->session->conn))
 		return NULL;
-	p = piece_new(t, NULL, NULL, t->next, left < LUN_BORROW_MAX ? left : LUN_BORROW_MAX);
+	p = target_piece_new(t, NULL, NULL, t->next, left < LUN_BORROW_MAX ? left : LUN_BORROW_MAX);
 	if (!p)
 		return NULL;
 	p->io.op = t->cmd.io.op;
@@ -60,7 +60,7 @@ static struct piece *borrow_piece(struct task *t)
 	p->io.length = p->len;
 	p->bytes = lun_borrow(t->cmd.unit, &p->io, &lkey);
 	if (!p->bytes) {
-		piece_free(p);
+		target_piece_free(p);
 		return NULL;
 	}
 	p->borrowed = true;
@@ -69,24 +69,25 @@ static struct piece *borrow_piece(struct task *t)
 	return p;
 }
 
-static uint32_t next_len(const struct task *t, uint32_t end)
+static uint32_t next_len(const struct target_task *t, uint32_t end)
 {
 	return end - t->next < UNITS_BUFFER ? end - t->next : UNITS_BUFFER;
 }
 
 /* ---- beginning and end ------------------------------------------------------------------ */
 
-static void pump(struct task *t);
+static void pump(struct target_task *t);
 
-static void wake(struct waiter *w)
+static void wake(struct target_waiter *w)
 {
-	pump(container_of(w, struct task, wait));
+	pump(container_of(w, struct target_task, wait));
 }
 
 /* All but the reply, which is large, and written before it is read. */
-static void clear(struct task *t)
+static void clear(struct target_task *t)
 {
-	size_t from = offsetof(struct task, cmd.reply), to = offsetof(struct task, cmd.reply_len);
+	size_t from = offsetof(struct target_task, cmd.reply),
+	       to = offsetof(struct target_task, cmd.reply_len);
 
 	memset(t, 0, from);
 	memset((uint8_t *)t + to, 0, sizeof(*t) - to);
@@ -100,7 +101,7 @@ static void take_cdb(struct scsi_cmd *c, const struct pdu *p, const uint8_t *ahs
 
 	memcpy(c->cdb, p->cdb, sizeof(p->cdb));
 	c->cdb_len = sizeof(p->cdb);
-	while (ahs_next(ahs, p->ahs_len, &at, &a) > 0) {
+	while (iscsi_ahs_next(ahs, p->ahs_len, &at, &a) > 0) {
 		uint32_t room = SCSI_CDB_MAX - c->cdb_len, n = a.len < room ? a.len : room;
 
 		if (a.type != AHS_CDB || c->cdb_len > sizeof(p->cdb))
@@ -110,9 +111,10 @@ static void take_cdb(struct scsi_cmd *c, const struct pdu *p, const uint8_t *ahs
 	}
 }
 
-struct task *task_new(struct session *s, const struct pdu *p, const uint8_t *ahs)
+struct target_task *target_task_new(struct target_session *s, const struct pdu *p,
+				    const uint8_t *ahs)
 {
-	struct task *t = task_alloc(s->target);
+	struct target_task *t = target_task_alloc(s->target);
 
 	if (!t)
 		return NULL;
@@ -141,34 +143,34 @@ struct task *task_new(struct session *s, const struct pdu *p, const uint8_t *ahs
 	return t;
 }
 
-static void end(struct task *t)
+static void end(struct target_task *t)
 {
-	struct session *s = t->session;
+	struct target_session *s = t->session;
 	struct stag_block_target *target = s->target;
 
 	list_for_each_safe (it, &t->pieces)
-		piece_free(list_entry(it, struct piece, link));
+		target_piece_free(list_entry(it, struct target_piece, link));
 	if (t->collected)
-		piece_put(target, t->collected);
+		target_piece_put(target, t->collected);
 	if (t->begun)
 		scsi_release(&t->cmd);
 	if (!t->responded)
-		session_retire(s, t->immediate);
+		target_session_retire(s, t->immediate);
 	list_del(&t->wait.link);
 	list_del(&t->link);
 	s->n_tasks--;
 	s->n_immediate -= t->immediate;
-	task_put(target, t);
-	session_maybe_free(s);
+	target_task_put(target, t);
+	target_session_maybe_free(s);
 }
 
-static void hold(struct task *t)
+static void hold(struct target_task *t)
 {
 	t->flying++;
 }
 
 /* Who held it, or a call that has come, lets go. */
-static void let_go(struct task *t)
+static void let_go(struct target_task *t)
 {
 	if (t->aborted)
 		t->session->target->tmf_due = true;
@@ -178,7 +180,7 @@ static void let_go(struct task *t)
 
 /* ---- the status ------------------------------------------------------------------------------ */
 
-static void fill_residual(const struct task *t, struct pdu *p)
+static void fill_residual(const struct target_task *t, struct pdu *p)
 {
 	uint32_t expected = t->cmd.expected, moved = t->done;
 
@@ -192,20 +194,20 @@ static void fill_residual(const struct task *t, struct pdu *p)
 }
 
 /* done counts what is handed over by now. */
-void task_fill(const struct task *t, struct pdu *p)
+void target_task_fill(const struct target_task *t, struct pdu *p)
 {
 	p->itt = t->itt;
 	p->status = t->cmd.status;
 	fill_residual(t, p);
 }
 
-static void count_time(const struct task *t, struct stag_histogram *h)
+static void count_time(const struct target_task *t, struct stag_histogram *h)
 {
 	if (t->cmd.status == SCSI_GOOD)
 		histogram_count(h, clock_ns() - t->since);
 }
 
-static void count(const struct task *t, struct stag_block_counters *c)
+static void count(const struct target_task *t, struct stag_block_counters *c)
 {
 	c->commands++;
 	c->errors += t->cmd.status != SCSI_GOOD;
@@ -223,15 +225,15 @@ static void count(const struct task *t, struct stag_block_counters *c)
 }
 
 /* From here on it is as if it had ended: the window opens, it is counted. */
-static void mark_responded(struct task *t)
+static void mark_responded(struct target_task *t)
 {
 	t->responded = true;
-	session_retire(t->session, t->immediate);
+	target_session_retire(t->session, t->immediate);
 	count(t, &t->session->counters);
 	count(t, &t->session->target->counters);
 }
 
-static void judge(struct task *t)
+static void judge(struct target_task *t)
 {
 	if (t->judged)
 		return;
@@ -245,23 +247,23 @@ static void judge(struct task *t)
 		scsi_end(&t->cmd, t->result);
 }
 
-static void respond(struct task *t)
+static void respond(struct target_task *t)
 {
 	struct pdu p = {.opcode = SCSI_RESPONSE, .flags = PDU_FINAL};
 	uint8_t sense[2 + SCSI_SENSE_MAX];
 	uint32_t len = t->cmd.sense_len;
 
 	mark_responded(t);
-	task_fill(t, &p);
+	target_task_fill(t, &p);
 	put_be16(sense, (uint16_t)len);
 	memcpy(sense + 2, t->cmd.sense, len);
-	conn_number(t->session->conn, &p, true);
+	target_conn_number(t->session->conn, &p, true);
 	transport_of(t)->respond(t, &p, sense, len ? 2 + len : 0);
 }
 
 /* ---- data-in ----------------------------------------------------------------------------------- */
 
-static void at_unit(struct task *t, struct piece *p, uint32_t len,
+static void at_unit(struct target_task *t, struct target_piece *p, uint32_t len,
 		    void (*done)(struct lun_io *, int))
 {
 	const struct lun_io *whole = &t->cmd.io;
@@ -281,7 +283,7 @@ static void at_unit(struct task *t, struct piece *p, uint32_t len,
 }
 
 /* A difference is told before an error, and the first of several. */
-static void note(struct task *t, const struct piece *p, int result)
+static void note(struct target_task *t, const struct target_piece *p, int result)
 {
 	uint64_t where = p->offset + p->io.where;
 	bool first = t->result == 0 || (result == -EILSEQ && t->result != -EILSEQ);
@@ -294,28 +296,28 @@ static void note(struct task *t, const struct piece *p, int result)
 
 static void was_read(struct lun_io *io, int result)
 {
-	struct piece *p = container_of(io, struct piece, io);
-	struct task *t = p->task;
+	struct target_piece *p = container_of(io, struct target_piece, io);
+	struct target_task *t = p->task;
 
 	p->state = PIECE_READY;
 	if (result != 0 || t->aborted) {
 		note(t, p, result);
-		piece_free(p);
+		target_piece_free(p);
 	}
 	pump(t);
 	let_go(t);
 }
 
-static struct piece *first_unmoved(const struct task *t)
+static struct target_piece *first_unmoved(const struct target_task *t)
 {
 	list_for_each (it, &t->pieces)
-		if (list_entry(it, struct piece, link)->state != PIECE_MOVING)
-			return list_entry(it, struct piece, link);
+		if (list_entry(it, struct target_piece, link)->state != PIECE_MOVING)
+			return list_entry(it, struct target_piece, link);
 	return NULL;
 }
 
 /* The last one: its status goes with it where it can. */
-static void hand_over_last(struct task *t, struct piece *p)
+static void hand_over_last(struct target_task *t, struct target_piece *p)
 {
 	bool with_status;
 
@@ -329,7 +331,7 @@ static void hand_over_last(struct task *t, struct piece *p)
 	transport_of(t)->data_in(p, with_status);
 }
 
-static void hand_over(struct task *t, struct piece *p)
+static void hand_over(struct target_task *t, struct target_piece *p)
 {
 	p->state = PIECE_MOVING;
 	t->done += p->len;
@@ -341,13 +343,13 @@ static void hand_over(struct task *t, struct piece *p)
 }
 
 /* One step further: is there another? */
-static bool step_in(struct task *t)
+static bool step_in(struct target_task *t)
 {
-	struct piece *p = first_unmoved(t);
+	struct target_piece *p = first_unmoved(t);
 
 	if (t->result != 0) {
 		if (p && p->state == PIECE_READY) {
-			piece_free(p);
+			target_piece_free(p);
 			return true;
 		}
 		if (t->n_pieces)
@@ -379,29 +381,29 @@ static bool step_in(struct task *t)
 
 static void was_written(struct lun_io *io, int result)
 {
-	struct piece *p = container_of(io, struct piece, io);
-	struct task *t = p->task;
+	struct target_piece *p = container_of(io, struct target_piece, io);
+	struct target_task *t = p->task;
 
 	if (result != 0)
 		note(t, p, result);
 	else
 		t->done += p->len;
-	piece_free(p);
+	target_piece_free(p);
 	pump(t);
 	let_go(t);
 }
 
-static void fetch(struct task *t, struct piece *p)
+static void fetch(struct target_task *t, struct target_piece *p)
 {
 	p->state = PIECE_MOVING;
 	hold(t);
 	transport_of(t)->data_out(p);
 }
 
-static void next_of(struct task *t, enum scsi_next n);
+static void next_of(struct target_task *t, enum scsi_next n);
 
 /* It is where it belongs already. */
-static void was_put(struct task *t, struct piece *p)
+static void was_put(struct target_task *t, struct target_piece *p)
 {
 	int result = lun_return(&p->io);
 
@@ -410,16 +412,16 @@ static void was_put(struct task *t, struct piece *p)
 		note(t, p, result);
 	else
 		t->done += p->len;
-	piece_free(p);
+	target_piece_free(p);
 }
 
 /* All of a piece's data is here. */
-static void has_come(struct task *t, struct piece *p)
+static void has_come(struct target_task *t, struct target_piece *p)
 {
 	if (t->bad_data && t->result == 0)
 		t->result = -EBADMSG;
 	if (t->result != 0) {
-		piece_free(p);
+		target_piece_free(p);
 		return;
 	}
 	if (p->borrowed) {
@@ -439,9 +441,9 @@ static void has_come(struct task *t, struct piece *p)
 }
 
 /* Unsolicited data is all here: it is the beginning of the first piece. */
-static void use_first(struct task *t)
+static void use_first(struct target_task *t)
 {
-	struct piece *p = t->first;
+	struct target_piece *p = t->first;
 
 	t->first = NULL;
 	p->len = t->total < UNITS_BUFFER ? t->total : UNITS_BUFFER;
@@ -453,15 +455,15 @@ static void use_first(struct task *t)
 		fetch(t, p);
 }
 
-static bool step_out(struct task *t)
+static bool step_out(struct target_task *t)
 {
-	struct piece *p;
+	struct target_piece *p;
 
 	if (t->first_open)
 		return false;
 	if (t->starved || t->result != 0 || (t->next >= t->total && t->phase == TASK_WRITES)) {
 		if (t->first)
-			piece_free(t->first);
+			target_piece_free(t->first);
 		if (t->n_pieces)
 			return false;
 		judge(t);
@@ -489,17 +491,17 @@ static bool step_out(struct task *t)
 
 /* ---- phases ----------------------------------------------------------------------------------------- */
 
-static bool step_over(struct task *t)
+static bool step_over(struct target_task *t)
 {
 	if (t->first && !t->first_open)
-		piece_free(t->first);
+		target_piece_free(t->first);
 	if (t->responded || t->first_open || t->r2ts || !list_empty(&t->wanted))
 		return false;
 	respond(t);
 	return false;
 }
 
-static bool step(struct task *t)
+static bool step(struct target_task *t)
 {
 	switch (t->phase) {
 	case TASK_READS:
@@ -517,7 +519,7 @@ static bool step(struct task *t)
 }
 
 /* As far as it goes. Calls that come meanwhile, from within, leave the rest to who is at it. */
-static void pump(struct task *t)
+static void pump(struct target_task *t)
 {
 	if (t->pumping)
 		return;
@@ -531,7 +533,7 @@ static void pump(struct task *t)
 
 static void was_worked(struct lun_io *io, int result)
 {
-	struct task *t = container_of(io, struct task, cmd.io);
+	struct target_task *t = container_of(io, struct target_task, cmd.io);
 
 	if (!t->aborted)
 		next_of(t, scsi_worked(&t->cmd, result));
@@ -539,16 +541,16 @@ static void was_worked(struct lun_io *io, int result)
 	let_go(t);
 }
 
-static void begin_reply(struct task *t)
+static void begin_reply(struct target_task *t)
 {
 	uint32_t len = t->cmd.reply_len < t->expected_in ? t->cmd.reply_len : t->expected_in;
-	struct piece *p;
+	struct target_piece *p;
 
 	t->judged = true;
 	t->phase = TASK_OVER;
 	if (len == 0 || t->cmd.status != SCSI_GOOD)
 		return;
-	p = piece_new(t, NULL, t->cmd.reply, 0, len);
+	p = target_piece_new(t, NULL, t->cmd.reply, 0, len);
 	if (!p)
 		return; /* as if there were nothing to say: the residual tells */
 	p->state = PIECE_READY;
@@ -562,7 +564,7 @@ static uint32_t least(uint64_t a, uint32_t b)
 	return a < b ? (uint32_t)a : b;
 }
 
-static void begin_write(struct task *t)
+static void begin_write(struct target_task *t)
 {
 	uint32_t block = lun_facts(t->cmd.unit)->block;
 
@@ -570,7 +572,7 @@ static void begin_write(struct task *t)
 	t->total = least(t->cmd.io.length, t->expected_out) / block * block;
 }
 
-static void next_of(struct task *t, enum scsi_next n)
+static void next_of(struct target_task *t, enum scsi_next n)
 {
 	switch (n) {
 	case SCSI_DONE:
@@ -601,7 +603,7 @@ static void next_of(struct task *t, enum scsi_next n)
 }
 
 /* What came is broken, or goes both ways: no command here does. */
-static bool is_unfit(struct task *t)
+static bool is_unfit(struct target_task *t)
 {
 	if (t->bad_data)
 		t->result = -EBADMSG;
@@ -610,7 +612,7 @@ static bool is_unfit(struct task *t)
 	return t->result != 0;
 }
 
-void task_start(struct task *t)
+void target_task_start(struct target_task *t)
 {
 	enum scsi_next n;
 
@@ -633,14 +635,14 @@ void task_start(struct task *t)
 
 /* ---- calls from transports ------------------------------------------------------------------------------ */
 
-int task_first_buffer(struct task *t, struct waiter *w)
+int target_task_first_buffer(struct target_task *t, struct target_waiter *w)
 {
 	struct stag_block_target *target = t->session->target;
-	struct buffer *b = target_buffer(target, w);
+	struct units_buffer *b = target_buffer(target, w);
 
 	if (!b)
 		return -EAGAIN;
-	t->first = piece_new(t, b, b->bytes, 0, UNITS_BUFFER);
+	t->first = target_piece_new(t, b, b->bytes, 0, UNITS_BUFFER);
 	if (t->first)
 		return 0;
 	units_put_buffer(target->units, b);
@@ -648,7 +650,7 @@ int task_first_buffer(struct task *t, struct waiter *w)
 	return 0;
 }
 
-void task_unsolicited(struct task *t, uint32_t len, bool final)
+void target_task_unsolicited(struct target_task *t, uint32_t len, bool final)
 {
 	t->first_got += len;
 	if (!final)
@@ -658,21 +660,21 @@ void task_unsolicited(struct task *t, uint32_t len, bool final)
 		pump(t);
 }
 
-void piece_moved(struct piece *p, int result)
+void target_piece_moved(struct target_piece *p, int result)
 {
-	struct task *t = p->task;
+	struct target_task *t = p->task;
 
 	if (result != 0 && p->borrowed)
-		lun_suspect(&p->io);
+		lun_check_mapping(&p->io);
 	if (t->aborted || t->phase == TASK_READS || t->phase == TASK_OVER || result != 0)
-		piece_free(p);
+		target_piece_free(p);
 	else
 		has_come(t, p);
 	pump(t);
 	let_go(t);
 }
 
-void task_abort(struct task *t)
+void target_task_abort(struct target_task *t)
 {
 	if (t->aborted || t->responded)
 		return;

@@ -22,10 +22,10 @@
 enum rx_state { RX_HEADER, RX_WAIT, RX_DATA, RX_TAIL };
 
 /* A PDU on its way out. */
-struct out {
+struct target_tcp_pdu {
 	struct list link;
-	struct piece *piece; /* comes back when this is out; NULL: none */
-	uint32_t sent;	     /* of all that follows */
+	struct target_piece *piece; /* comes back when this is out; NULL: none */
+	uint32_t sent;		    /* of all that follows */
 	uint32_t head_len, data_len, tail_len;
 	const uint8_t *data;
 	uint8_t *copied; /* data, to be freed; NULL: inline, or a piece's */
@@ -34,27 +34,27 @@ struct out {
 	uint8_t small[TX_INLINE];
 };
 
-struct tcp {
-	struct conn conn;
-	struct watch watch;
+struct target_tcp {
+	struct target_conn conn;
+	struct target_watch watch;
 	uint32_t events; /* that are watched for */
 	bool broken;	 /* memory ran out: it ends at the next flush */
 	bool shut;	 /* our half is closed */
 	bool heard;	 /* it has said something */
-	bool reading;	 /* tcp_read() is at it, further out */
+	bool reading;	 /* target_tcp_read() is at it, further out */
 
 	struct {
 		enum rx_state state;
 		uint32_t head, tail; /* of buffer */
 		uint8_t bhs[BHS_LEN];
 		struct pdu pdu;
-		uint8_t *to;	   /* where data goes; NULL: nowhere */
-		uint32_t left;	   /* of it, to come */
-		uint8_t *control;  /* data of requests that are no commands */
-		struct task *task; /* whose command or data it is */
-		struct piece *piece;
+		uint8_t *to;		  /* where data goes; NULL: nowhere */
+		uint32_t left;		  /* of it, to come */
+		uint8_t *control;	  /* data of requests that are no commands */
+		struct target_task *task; /* whose command or data it is */
+		struct target_piece *piece;
 		bool ignored; /* it is as if it were not there */
-		struct waiter wait;
+		struct target_waiter wait;
 		uint8_t buffer[RX_BYTES];
 	} rx;
 
@@ -66,30 +66,30 @@ struct tcp {
 	} tx;
 };
 
-static inline struct tcp *to_tcp(struct conn *c)
+static inline struct target_tcp *to_tcp(struct target_conn *c)
 {
-	return container_of(c, struct tcp, conn);
+	return container_of(c, struct target_tcp, conn);
 }
 
 /* tcp_rx.c */
-void tcp_read(struct tcp *t);	 /* what there is, for a while */
-void tcp_rx_drop(struct tcp *t); /* what is under way */
-void tcp_rx_forget(struct tcp *t, struct task *k);
-void tcp_rx_wake(struct waiter *w); /* there are buffers again */
-bool tcp_rx_waits(const struct tcp *t);
+void target_tcp_read(struct target_tcp *t);    /* what there is, for a while */
+void target_tcp_rx_drop(struct target_tcp *t); /* what is under way */
+void target_tcp_rx_forget(struct target_tcp *t, struct target_task *k);
+void target_tcp_rx_wake(struct target_waiter *w); /* there are buffers again */
+bool target_tcp_rx_waits(const struct target_tcp *t);
 
 /* tcp_tx.c */
-void tcp_send(struct conn *c, struct pdu *p, const void *data, uint32_t len);
-void tcp_respond(struct task *k, struct pdu *p, const void *data, uint32_t len);
-void tcp_data_in(struct piece *p, bool with_status);
-void tcp_data_out(struct piece *p);
-void tcp_ask(struct task *k); /* R2Ts, as many as may be out */
-int tcp_write(struct tcp *t); /* 0: all, or the socket is full; -errno: it is lost */
-void tcp_tx_drop(struct tcp *t);
-bool tcp_tx_is_full(const struct tcp *t);
+void target_tcp_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len);
+void target_tcp_respond(struct target_task *k, struct pdu *p, const void *data, uint32_t len);
+void target_tcp_data_in(struct target_piece *p, bool with_status);
+void target_tcp_data_out(struct target_piece *p);
+void target_tcp_send_r2ts(struct target_task *k); /* R2Ts, as many as may be out */
+int target_tcp_write(struct target_tcp *t); /* 0: all, or the socket is full; -errno: it is lost */
+void target_tcp_tx_drop(struct target_tcp *t);
+bool target_tcp_tx_is_full(const struct target_tcp *t);
 
 /* tcp.c */
-void tcp_watch(struct tcp *t);
-void tcp_resume(struct conn *c);
+void target_tcp_watch(struct target_tcp *t);
+void target_tcp_resume(struct target_conn *c);
 
 #endif

@@ -21,33 +21,33 @@
 
 enum go { GO_ON, NEEDS_BYTES, STOPS };
 
-static struct session *session_of(const struct tcp *t)
+static struct target_session *session_of(const struct target_tcp *t)
 {
 	return t->conn.session;
 }
 
-static uint32_t buffered(const struct tcp *t)
+static uint32_t buffered(const struct target_tcp *t)
 {
 	return t->rx.tail - t->rx.head;
 }
 
-static uint32_t header_digest_len(const struct tcp *t)
+static uint32_t header_digest_len(const struct target_tcp *t)
 {
 	return session_of(t) && session_of(t)->keys.header_digest ? DIGEST_LEN : 0;
 }
 
-static uint32_t tail_len(const struct tcp *t)
+static uint32_t tail_len(const struct target_tcp *t)
 {
 	uint32_t n = t->rx.pdu.data_len;
 
-	return pdu_pad(n) +
+	return iscsi_pdu_pad(n) +
 	       (n && session_of(t) && session_of(t)->keys.data_digest ? DIGEST_LEN : 0);
 }
 
 /* ---- where commands' data goes ----------------------------------------------------------- */
 
 /* The PDU is as if it were not there; its data is read, and dropped. */
-static void ignore(struct tcp *t)
+static void ignore(struct target_tcp *t)
 {
 	t->rx.task = NULL;
 	t->rx.to = NULL;
@@ -55,22 +55,22 @@ static void ignore(struct tcp *t)
 	t->rx.state = RX_DATA;
 }
 
-static void reject(struct tcp *t, enum reject_reason why)
+static void reject(struct target_tcp *t, enum reject_reason why)
 {
-	conn_refuse(&t->conn, why, t->rx.bhs);
+	target_conn_reject_violation(&t->conn, why, t->rx.bhs);
 	ignore(t);
 }
 
 /* There is a buffer now, or none is needed; or the task goes without. */
-static void place_first(struct tcp *t)
+static void place_first(struct target_tcp *t)
 {
-	struct task *k = t->rx.task;
-	struct session *s = session_of(t);
+	struct target_task *k = t->rx.task;
+	struct target_session *s = session_of(t);
 	bool needed = t->rx.pdu.data_len || k->first_open;
 
 	t->rx.state = RX_DATA;
 	if (needed && !k->aborted && !k->starved &&
-	    task_first_buffer(k, s->awaiting ? NULL : &t->rx.wait) != 0) {
+	    target_task_first_buffer(k, s->awaiting ? NULL : &t->rx.wait) != 0) {
 		if (!s->awaiting) {
 			t->rx.state = RX_WAIT;
 			return;
@@ -81,11 +81,11 @@ static void place_first(struct tcp *t)
 	s->awaiting += k->first_open;
 }
 
-static void place_command(struct tcp *t, const uint8_t *ahs)
+static void place_command(struct target_tcp *t, const uint8_t *ahs)
 {
 	const struct pdu *p = &t->rx.pdu;
-	struct session *s = session_of(t);
-	struct task *k = session_admit(s, p, t->rx.bhs, ahs, NULL);
+	struct target_session *s = session_of(t);
+	struct target_task *k = target_session_admit(s, p, t->rx.bhs, ahs, NULL);
 
 	if (!k) {
 		ignore(t);
@@ -102,10 +102,10 @@ static void place_command(struct tcp *t, const uint8_t *ahs)
 
 /* ---- where Data-Outs go --------------------------------------------------------------------- */
 
-static struct piece *find_asked(struct task *k, uint32_t ttt)
+static struct target_piece *find_asked(struct target_task *k, uint32_t ttt)
 {
 	list_for_each (it, &k->wanted) {
-		struct piece *p = list_entry(it, struct piece, wait);
+		struct target_piece *p = list_entry(it, struct target_piece, wait);
 
 		if (p->asked && p->ttt == ttt)
 			return p;
@@ -114,7 +114,7 @@ static struct piece *find_asked(struct task *k, uint32_t ttt)
 }
 
 /* RFC 7143 §7.9: one with a wrong number is like one with a wrong digest; the task fails when all of it has come. */
-static bool place_unsolicited(struct tcp *t, struct task *k)
+static bool place_unsolicited(struct target_tcp *t, struct target_task *k)
 {
 	const struct pdu *d = &t->rx.pdu;
 
@@ -126,10 +126,10 @@ static bool place_unsolicited(struct tcp *t, struct task *k)
 	return true;
 }
 
-static bool place_solicited(struct tcp *t, struct task *k)
+static bool place_solicited(struct target_tcp *t, struct target_task *k)
 {
 	const struct pdu *d = &t->rx.pdu;
-	struct piece *p = find_asked(k, d->ttt);
+	struct target_piece *p = find_asked(k, d->ttt);
 
 	if (!p || d->offset != p->offset + p->got || d->data_len > p->asked_end - p->got)
 		return false;
@@ -139,10 +139,10 @@ static bool place_solicited(struct tcp *t, struct task *k)
 	return true;
 }
 
-static void place_data(struct tcp *t)
+static void place_data(struct target_tcp *t)
 {
 	const struct pdu *d = &t->rx.pdu;
-	struct task *k = session_find(session_of(t), d->itt);
+	struct target_task *k = target_session_find(session_of(t), d->itt);
 
 	t->rx.piece = NULL;
 	if (!k || k->aborted || k->responded) { /* it was aborted: that crossed */
@@ -153,14 +153,14 @@ static void place_data(struct tcp *t)
 	t->rx.state = RX_DATA;
 	if (!(d->ttt == TAG_NONE ? place_unsolicited(t, k) : place_solicited(t, k))) {
 		t->rx.task = NULL;
-		conn_violation(&t->conn, "data out of bounds or order: task 0x%x, %u at %u", d->itt,
-			       d->data_len, d->offset);
+		target_conn_violation(&t->conn, "data out of bounds or order: task 0x%x, %u at %u",
+				      d->itt, d->data_len, d->offset);
 	}
 }
 
 /* ---- headers -------------------------------------------------------------------------------- */
 
-static void place_control(struct tcp *t)
+static void place_control(struct target_tcp *t)
 {
 	t->rx.state = RX_DATA;
 	t->rx.to = NULL;
@@ -168,12 +168,12 @@ static void place_control(struct tcp *t)
 		return;
 	t->rx.to = t->rx.control = malloc(t->rx.pdu.data_len);
 	if (!t->rx.control)
-		conn_end(&t->conn);
+		target_conn_end(&t->conn);
 }
 
-static void place(struct tcp *t, int decoded, const uint8_t *ahs)
+static void place(struct target_tcp *t, int decoded, const uint8_t *ahs)
 {
-	struct conn *c = &t->conn;
+	struct target_conn *c = &t->conn;
 	const struct pdu *p = &t->rx.pdu;
 	uint32_t most =
 		c->state == CONN_FULL ? c->target->rules.wishes.own_recv_max : LOGIN_DATA_MAX;
@@ -181,10 +181,10 @@ static void place(struct tcp *t, int decoded, const uint8_t *ahs)
 	t->rx.task = NULL;
 	t->rx.left = p->data_len;
 	if (p->data_len > most)
-		conn_violation(c, "%s of %u bytes", pdu_name(p->opcode), p->data_len);
+		target_conn_violation(c, "%s of %u bytes", iscsi_pdu_name(p->opcode), p->data_len);
 	else if (c->state != CONN_FULL)
 		place_control(t);
-	else if (decoded != 0 || !pdu_from_initiator(p->opcode))
+	else if (decoded != 0 || !iscsi_pdu_from_initiator(p->opcode))
 		reject(t, REJECT_NOT_SUPPORTED);
 	else if (p->opcode == SCSI_COMMAND)
 		place_command(t, ahs);
@@ -198,41 +198,41 @@ static void place(struct tcp *t, int decoded, const uint8_t *ahs)
  * Who asks for an RDMA connection, where there are none, asks in less bytes than a PDU has, and waits: an end is the
  * answer that lets it try something else.
  */
-static bool asks_for_rdma(const struct tcp *t)
+static bool asks_for_rdma(const struct target_tcp *t)
 {
 	return t->conn.state == CONN_LOGIN && buffered(t) && t->rx.buffer[t->rx.head] == 'M';
 }
 
-static enum go take_header(struct tcp *t)
+static enum go take_header(struct target_tcp *t)
 {
 	uint8_t *h = t->rx.buffer + t->rx.head;
 	uint32_t ahs, data, len;
 	int decoded;
 
 	if (asks_for_rdma(t)) {
-		conn_violation(&t->conn, "it asks for RDMA, which there is not");
+		target_conn_violation(&t->conn, "it asks for RDMA, which there is not");
 		return STOPS;
 	}
 	if (buffered(t) < BHS_LEN)
 		return NEEDS_BYTES;
-	pdu_lengths(h, &ahs, &data);
+	iscsi_pdu_lengths(h, &ahs, &data);
 	len = BHS_LEN + ahs;
 	if (buffered(t) < len + header_digest_len(t))
 		return NEEDS_BYTES;
 	if (header_digest_len(t) && !crc32c_matches(h + len, crc32c_update(CRC32C_INIT, h, len))) {
-		conn_violation(&t->conn, "a header digest is wrong");
+		target_conn_violation(&t->conn, "a header digest is wrong");
 		return STOPS;
 	}
 	t->rx.head += len + header_digest_len(t);
 	memcpy(t->rx.bhs, h, BHS_LEN);
-	decoded = pdu_decode(h, &t->rx.pdu);
+	decoded = iscsi_pdu_decode(h, &t->rx.pdu);
 	place(t, decoded, h + BHS_LEN);
 	return GO_ON;
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-static void came(struct tcp *t, uint32_t n)
+static void came(struct target_tcp *t, uint32_t n)
 {
 	t->rx.left -= n;
 	if (t->rx.to)
@@ -241,7 +241,7 @@ static void came(struct tcp *t, uint32_t n)
 		t->conn.moved = t->conn.target->now;
 }
 
-static enum go take_data(struct tcp *t)
+static enum go take_data(struct target_tcp *t)
 {
 	uint32_t n = buffered(t) < t->rx.left ? buffered(t) : t->rx.left;
 
@@ -256,9 +256,9 @@ static enum go take_data(struct tcp *t)
 }
 
 /* Of data that was dropped nobody asks. */
-static bool digest_is_good(const struct tcp *t, const uint8_t *tail)
+static bool digest_is_good(const struct target_tcp *t, const uint8_t *tail)
 {
-	uint32_t len = t->rx.pdu.data_len, pad = pdu_pad(len), crc = CRC32C_INIT;
+	uint32_t len = t->rx.pdu.data_len, pad = iscsi_pdu_pad(len), crc = CRC32C_INIT;
 
 	if (tail_len(t) == pad || !t->rx.to)
 		return true;
@@ -268,49 +268,49 @@ static bool digest_is_good(const struct tcp *t, const uint8_t *tail)
 
 /* ---- a whole PDU -------------------------------------------------------------------------------- */
 
-static void deliver_command(struct tcp *t, bool good)
+static void deliver_command(struct target_tcp *t, bool good)
 {
-	struct task *k = t->rx.task;
+	struct target_task *k = t->rx.task;
 
 	t->rx.task = NULL;
 	if (!k)
 		return;
 	k->bad_data = !good;
-	task_unsolicited(k, t->rx.pdu.data_len, false);
-	session_command(k);
+	target_task_unsolicited(k, t->rx.pdu.data_len, false);
+	target_session_command(k);
 }
 
-static void burst_is_whole(struct tcp *t, struct task *k, struct piece *p)
+static void burst_is_whole(struct target_tcp *t, struct target_task *k, struct target_piece *p)
 {
 	k->r2ts--;
 	session_of(t)->awaiting--;
 	p->asked = false;
 	if (p->got == p->len)
 		list_del(&p->wait);
-	tcp_ask(k);
+	target_tcp_send_r2ts(k);
 	if (p->got == p->len)
-		piece_moved(p, 0);
+		target_piece_moved(p, 0);
 }
 
-static void deliver_solicited(struct tcp *t, struct task *k, struct piece *p)
+static void deliver_solicited(struct target_tcp *t, struct target_task *k, struct target_piece *p)
 {
 	p->got += t->rx.pdu.data_len;
 	if (p->got == p->asked_end)
 		burst_is_whole(t, k, p);
 	else if (t->rx.pdu.flags & PDU_FINAL)
-		conn_violation(&t->conn, "a burst that is too short");
+		target_conn_violation(&t->conn, "a burst that is too short");
 }
 
-static void deliver_data(struct tcp *t, bool good)
+static void deliver_data(struct target_tcp *t, bool good)
 {
 	const struct pdu *d = &t->rx.pdu;
-	struct task *k = t->rx.task;
+	struct target_task *k = t->rx.task;
 
 	t->rx.task = NULL;
 	if (!k)
 		return;
 	if (!good) {
-		conn_reject(&t->conn, REJECT_DATA_DIGEST, t->rx.bhs);
+		target_conn_reject(&t->conn, REJECT_DATA_DIGEST, t->rx.bhs);
 		k->bad_data = true;
 	}
 	if (t->rx.piece) {
@@ -319,22 +319,22 @@ static void deliver_data(struct tcp *t, bool good)
 	}
 	if (d->flags & PDU_FINAL)
 		session_of(t)->awaiting--;
-	task_unsolicited(k, d->data_len, d->flags & PDU_FINAL);
+	target_task_unsolicited(k, d->data_len, d->flags & PDU_FINAL);
 }
 
-static void deliver_control(struct tcp *t, bool good)
+static void deliver_control(struct target_tcp *t, bool good)
 {
 	uint8_t *data = t->rx.control;
 
 	t->rx.control = NULL;
 	if (!good)
-		conn_violation(&t->conn, "a data digest is wrong");
+		target_conn_violation(&t->conn, "a data digest is wrong");
 	else
-		conn_received(&t->conn, &t->rx.pdu, t->rx.bhs, data);
+		target_conn_received(&t->conn, &t->rx.pdu, t->rx.bhs, data);
 	free(data);
 }
 
-static enum go take_tail(struct tcp *t)
+static enum go take_tail(struct target_tcp *t)
 {
 	uint32_t len = tail_len(t);
 	bool good;
@@ -356,11 +356,11 @@ static enum go take_tail(struct tcp *t)
 	return GO_ON;
 }
 
-static enum go take(struct tcp *t)
+static enum go take(struct target_tcp *t)
 {
 	switch (t->rx.state) {
 	case RX_HEADER:
-		return tcp_tx_is_full(t) ? STOPS : take_header(t);
+		return target_tcp_tx_is_full(t) ? STOPS : take_header(t);
 	case RX_DATA:
 		return take_data(t);
 	case RX_TAIL:
@@ -372,7 +372,7 @@ static enum go take(struct tcp *t)
 }
 
 /* False: nothing more may be read for now. */
-static bool parse(struct tcp *t)
+static bool parse(struct target_tcp *t)
 {
 	enum go go = GO_ON;
 
@@ -387,7 +387,7 @@ static bool parse(struct tcp *t)
 
 /* ---- the socket ----------------------------------------------------------------------------------- */
 
-static void make_room(struct tcp *t)
+static void make_room(struct target_tcp *t)
 {
 	uint32_t n = buffered(t);
 
@@ -399,7 +399,7 @@ static void make_room(struct tcp *t)
 }
 
 /* Data to its place, and what is behind it to the buffer. How much; short: there was no more. */
-static ssize_t fill(struct tcp *t, bool *is_short)
+static ssize_t fill(struct target_tcp *t, bool *is_short)
 {
 	bool direct = t->rx.state == RX_DATA && t->rx.to && t->conn.state != CONN_CLOSING;
 	struct iovec iov[2];
@@ -423,7 +423,7 @@ static ssize_t fill(struct tcp *t, bool *is_short)
 	return n;
 }
 
-void tcp_read(struct tcp *t)
+void target_tcp_read(struct target_tcp *t)
 {
 	bool is_short = false;
 
@@ -436,7 +436,7 @@ void tcp_read(struct tcp *t)
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
-			conn_end(&t->conn);
+			target_conn_end(&t->conn);
 			return;
 		}
 	}
@@ -445,25 +445,25 @@ void tcp_read(struct tcp *t)
 
 /* ---- ends --------------------------------------------------------------------------------------------- */
 
-void tcp_rx_wake(struct waiter *w)
+void target_tcp_rx_wake(struct target_waiter *w)
 {
-	struct tcp *t = container_of(w, struct tcp, rx.wait);
+	struct target_tcp *t = container_of(w, struct target_tcp, rx.wait);
 
 	if (t->rx.state != RX_WAIT)
 		return;
 	place_first(t);
 	if (t->rx.state != RX_WAIT)
-		tcp_resume(&t->conn);
+		target_tcp_resume(&t->conn);
 }
 
-bool tcp_rx_waits(const struct tcp *t)
+bool target_tcp_rx_waits(const struct target_tcp *t)
 {
-	return t->rx.state == RX_WAIT || t->conn.state == CONN_PARKED || tcp_tx_is_full(t);
+	return t->rx.state == RX_WAIT || t->conn.state == CONN_PARKED || target_tcp_tx_is_full(t);
 }
 
-void tcp_rx_forget(struct tcp *t, struct task *k)
+void target_tcp_rx_forget(struct target_tcp *t, struct target_task *k)
 {
-	struct session *s = k->session;
+	struct target_session *s = k->session;
 
 	if (t->rx.task == k && t->rx.pdu.opcode == DATA_OUT) {
 		t->rx.task = NULL;
@@ -473,20 +473,20 @@ void tcp_rx_forget(struct tcp *t, struct task *k)
 	if (k->first_open && !(t->rx.task == k && t->rx.state == RX_WAIT))
 		s->awaiting--;
 	list_for_each_safe (it, &k->wanted) {
-		struct piece *p = list_entry(it, struct piece, wait);
+		struct target_piece *p = list_entry(it, struct target_piece, wait);
 
 		if (p->asked) {
 			k->r2ts--;
 			s->awaiting--;
 		}
 		list_del(&p->wait);
-		piece_moved(p, -ECANCELED);
+		target_piece_moved(p, -ECANCELED);
 	}
 }
 
-void tcp_rx_drop(struct tcp *t)
+void target_tcp_rx_drop(struct target_tcp *t)
 {
-	struct task *k = t->rx.task;
+	struct target_task *k = t->rx.task;
 
 	list_del(&t->rx.wait.link);
 	free(t->rx.control);
@@ -494,7 +494,7 @@ void tcp_rx_drop(struct tcp *t)
 	t->rx.task = NULL;
 	t->rx.to = NULL;
 	if (k && t->rx.pdu.opcode == SCSI_COMMAND) {
-		task_abort(k);
-		task_start(k); /* which ends it */
+		target_task_abort(k);
+		target_task_start(k); /* which ends it */
 	}
 }

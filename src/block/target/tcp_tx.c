@@ -15,20 +15,20 @@
 
 /* ---- the queue ---------------------------------------------------------------------- */
 
-static bool has_header_digest(const struct conn *c)
+static bool has_header_digest(const struct target_conn *c)
 {
 	return c->session && c->session->keys.header_digest == DIGEST_CRC32C;
 }
 
-static bool has_data_digest(const struct conn *c)
+static bool has_data_digest(const struct target_conn *c)
 {
 	return c->session && c->session->keys.data_digest == DIGEST_CRC32C;
 }
 
-static void fill_head(const struct conn *c, struct out *o, struct pdu *p)
+static void fill_head(const struct target_conn *c, struct target_tcp_pdu *o, struct pdu *p)
 {
 	p->data_len = o->data_len;
-	pdu_encode(p, o->head);
+	iscsi_pdu_encode(p, o->head);
 	o->head_len = BHS_LEN;
 	if (!has_header_digest(c))
 		return;
@@ -36,11 +36,11 @@ static void fill_head(const struct conn *c, struct out *o, struct pdu *p)
 	o->head_len += DIGEST_LEN;
 }
 
-static void fill_tail(const struct conn *c, struct out *o)
+static void fill_tail(const struct target_conn *c, struct target_tcp_pdu *o)
 {
 	uint32_t crc = CRC32C_INIT;
 
-	o->tail_len = pdu_pad(o->data_len);
+	o->tail_len = iscsi_pdu_pad(o->data_len);
 	memset(o->tail, 0, o->tail_len);
 	if (!has_data_digest(c) || o->data_len == 0)
 		return;
@@ -51,11 +51,12 @@ static void fill_tail(const struct conn *c, struct out *o)
 }
 
 /* The data stays where it is. Broken: there is no memory. */
-static struct out *enqueue(struct tcp *t, struct pdu *p, const uint8_t *data, uint32_t len)
+static struct target_tcp_pdu *enqueue(struct target_tcp *t, struct pdu *p, const uint8_t *data,
+				      uint32_t len)
 {
-	struct out *o = malloc(sizeof(*o));
+	struct target_tcp_pdu *o = malloc(sizeof(*o));
 
-	conn_dirty(&t->conn);
+	target_conn_dirty(&t->conn);
 	if (!o) {
 		t->broken = true;
 		return NULL;
@@ -72,7 +73,7 @@ static struct out *enqueue(struct tcp *t, struct pdu *p, const uint8_t *data, ui
 	return o;
 }
 
-static void dequeue(struct tcp *t, struct out *o)
+static void dequeue(struct target_tcp *t, struct target_tcp_pdu *o)
 {
 	list_del(&o->link);
 	t->tx.n--;
@@ -82,11 +83,11 @@ static void dequeue(struct tcp *t, struct out *o)
 	free(o);
 }
 
-void tcp_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
+void target_tcp_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len)
 {
-	struct tcp *t = to_tcp(c);
+	struct target_tcp *t = to_tcp(c);
 	uint8_t *copy = NULL;
-	struct out *o;
+	struct target_tcp_pdu *o;
 
 	if (c->state == CONN_DEAD)
 		return;
@@ -94,7 +95,7 @@ void tcp_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
 		copy = malloc(len);
 		if (!copy) {
 			t->broken = true;
-			conn_dirty(c);
+			target_conn_dirty(c);
 			return;
 		}
 		memcpy(copy, data, len);
@@ -112,24 +113,24 @@ void tcp_send(struct conn *c, struct pdu *p, const void *data, uint32_t len)
 	o->data = o->small;
 }
 
-bool tcp_tx_is_full(const struct tcp *t)
+bool target_tcp_tx_is_full(const struct target_tcp *t)
 {
 	return t->tx.n >= TX_MAX_PDUS || t->tx.copied >= TX_MAX_BYTES;
 }
 
 /* ---- tasks ----------------------------------------------------------------------------- */
 
-void tcp_respond(struct task *k, struct pdu *p, const void *data, uint32_t len)
+void target_tcp_respond(struct target_task *k, struct pdu *p, const void *data, uint32_t len)
 {
 	p->data_sn = k->data_sn + k->r2t_sn;
-	tcp_send(k->session->conn, p, data, len);
+	target_tcp_send(k->session->conn, p, data, len);
 }
 
 /* One PDU of a piece: [at, at + len) of it. */
-static void send_part(struct piece *p, uint32_t at, uint32_t len, bool with_status)
+static void send_part(struct target_piece *p, uint32_t at, uint32_t len, bool with_status)
 {
-	struct task *k = p->task;
-	struct tcp *t = to_tcp(k->session->conn);
+	struct target_task *k = p->task;
+	struct target_tcp *t = to_tcp(k->session->conn);
 	bool last = at + len == p->len;
 	bool burst_ends = (p->offset + at + len) % k->session->keys.max_burst == 0;
 	struct pdu d = {.opcode = DATA_IN,
@@ -137,15 +138,15 @@ static void send_part(struct piece *p, uint32_t at, uint32_t len, bool with_stat
 			.ttt = TAG_NONE,
 			.data_sn = k->data_sn++,
 			.offset = p->offset + at};
-	struct out *o;
+	struct target_tcp_pdu *o;
 
 	if (last && with_status) {
 		d.flags = DATA_STATUS;
-		task_fill(k, &d);
+		target_task_fill(k, &d);
 	}
 	if (burst_ends || (last && p->offset + p->len == k->total))
 		d.flags |= PDU_FINAL;
-	conn_number(&t->conn, &d, last && with_status);
+	target_conn_number(&t->conn, &d, last && with_status);
 	if (!(last && with_status))
 		d.stat_sn = 0;
 	o = enqueue(t, &d, p->bytes + at, len);
@@ -154,7 +155,7 @@ static void send_part(struct piece *p, uint32_t at, uint32_t len, bool with_stat
 }
 
 /* No PDU is longer than the initiator takes, none goes over the end of a burst. */
-static uint32_t part_len(const struct piece *p, uint32_t at)
+static uint32_t part_len(const struct target_piece *p, uint32_t at)
 {
 	const struct keys *keys = &p->task->session->keys;
 	uint32_t burst = keys->max_burst - (p->offset + at) % keys->max_burst;
@@ -164,15 +165,15 @@ static uint32_t part_len(const struct piece *p, uint32_t at)
 	return len < burst ? len : burst;
 }
 
-static bool is_last_of_queue(const struct tcp *t, const struct piece *p)
+static bool is_last_of_queue(const struct target_tcp *t, const struct target_piece *p)
 {
 	return !list_empty(&t->tx.queue) &&
-	       list_entry(t->tx.queue.prev, struct out, link)->piece == p;
+	       list_entry(t->tx.queue.prev, struct target_tcp_pdu, link)->piece == p;
 }
 
-void tcp_data_in(struct piece *p, bool with_status)
+void target_tcp_data_in(struct target_piece *p, bool with_status)
 {
-	struct tcp *t = to_tcp(p->task->session->conn);
+	struct target_tcp *t = to_tcp(p->task->session->conn);
 	uint32_t len;
 
 	for (uint32_t at = 0; at < p->len; at += len) {
@@ -180,14 +181,14 @@ void tcp_data_in(struct piece *p, bool with_status)
 		send_part(p, at, len, with_status);
 	}
 	if (t->broken && !is_last_of_queue(t, p))
-		piece_moved(p, -ECANCELED); /* it would not come back by itself */
+		target_piece_moved(p, -ECANCELED); /* it would not come back by itself */
 }
 
 /* ---- R2T ---------------------------------------------------------------------------------- */
 
-static void send_r2t(struct task *k, struct piece *p)
+static void send_r2t(struct target_task *k, struct target_piece *p)
 {
-	struct session *s = k->session;
+	struct target_session *s = k->session;
 	struct pdu r = {.opcode = R2T,
 			.flags = PDU_FINAL,
 			.lun = k->cmd.lun,
@@ -198,19 +199,19 @@ static void send_r2t(struct task *k, struct piece *p)
 
 	if (r.length > s->keys.max_burst)
 		r.length = s->keys.max_burst;
-	p->ttt = r.ttt = session_ttt(s);
+	p->ttt = r.ttt = target_session_ttt(s);
 	p->asked_end = p->got + r.length;
 	p->data_sn = 0;
 	p->asked = true;
 	k->r2ts++;
 	s->awaiting++;
-	conn_send(s->conn, &r, NULL, 0);
+	target_conn_send(s->conn, &r, NULL, 0);
 }
 
-void tcp_ask(struct task *k)
+void target_tcp_send_r2ts(struct target_task *k)
 {
 	list_for_each (it, &k->wanted) {
-		struct piece *p = list_entry(it, struct piece, wait);
+		struct target_piece *p = list_entry(it, struct target_piece, wait);
 
 		if (k->r2ts >= k->session->keys.max_r2t)
 			return;
@@ -219,17 +220,17 @@ void tcp_ask(struct task *k)
 	}
 }
 
-void tcp_data_out(struct piece *p)
+void target_tcp_data_out(struct target_piece *p)
 {
 	list_add_tail(&p->task->wanted, &p->wait);
-	tcp_ask(p->task);
+	target_tcp_send_r2ts(p->task);
 }
 
 /* ---- the socket ------------------------------------------------------------------------------ */
 
 /* What is left of a part of a PDU that begins at *at. */
-static int add_part(struct iovec *iov, int n, const struct out *o, uint32_t *at, const void *bytes,
-		    uint32_t len)
+static int add_part(struct iovec *iov, int n, const struct target_tcp_pdu *o, uint32_t *at,
+		    const void *bytes, uint32_t len)
 {
 	uint32_t from = *at, end = from + len;
 
@@ -241,12 +242,12 @@ static int add_part(struct iovec *iov, int n, const struct out *o, uint32_t *at,
 	return n + 1;
 }
 
-static int gather(const struct tcp *t, struct iovec iov[GATHER])
+static int gather(const struct target_tcp *t, struct iovec iov[GATHER])
 {
 	int n = 0;
 
 	list_for_each (it, &t->tx.queue) {
-		const struct out *o = list_entry(it, struct out, link);
+		const struct target_tcp_pdu *o = list_entry(it, struct target_tcp_pdu, link);
 		uint32_t at = 0;
 
 		if (n > GATHER - 3)
@@ -259,12 +260,13 @@ static int gather(const struct tcp *t, struct iovec iov[GATHER])
 }
 
 /* n bytes more are out. */
-static void advance(struct tcp *t, size_t n)
+static void advance(struct target_tcp *t, size_t n)
 {
 	while (n) {
-		struct out *o = list_entry(t->tx.queue.next, struct out, link);
+		struct target_tcp_pdu *o =
+			list_entry(t->tx.queue.next, struct target_tcp_pdu, link);
 		uint32_t left = o->head_len + o->data_len + o->tail_len - o->sent;
-		struct piece *p = o->piece;
+		struct target_piece *p = o->piece;
 
 		if (n < left) {
 			o->sent += (uint32_t)n;
@@ -273,11 +275,11 @@ static void advance(struct tcp *t, size_t n)
 		n -= left;
 		dequeue(t, o);
 		if (p)
-			piece_moved(p, 0);
+			target_piece_moved(p, 0);
 	}
 }
 
-int tcp_write(struct tcp *t)
+int target_tcp_write(struct target_tcp *t)
 {
 	struct iovec iov[GATHER];
 	struct msghdr m = {.msg_iov = iov};
@@ -300,14 +302,15 @@ int tcp_write(struct tcp *t)
 	return 0;
 }
 
-void tcp_tx_drop(struct tcp *t)
+void target_tcp_tx_drop(struct target_tcp *t)
 {
 	while (!list_empty(&t->tx.queue)) {
-		struct out *o = list_entry(t->tx.queue.next, struct out, link);
-		struct piece *p = o->piece;
+		struct target_tcp_pdu *o =
+			list_entry(t->tx.queue.next, struct target_tcp_pdu, link);
+		struct target_piece *p = o->piece;
 
 		dequeue(t, o);
 		if (p)
-			piece_moved(p, -ECANCELED);
+			target_piece_moved(p, -ECANCELED);
 	}
 }

@@ -9,7 +9,7 @@
 
 /* ---- which tasks ---------------------------------------------------------------------- */
 
-static bool concerns(const struct tmf *f, const struct task *t)
+static bool concerns(const struct target_tmf *f, const struct target_task *t)
 {
 	if (t->born > f->born)
 		return false;
@@ -30,14 +30,14 @@ static bool concerns(const struct tmf *f, const struct task *t)
 	return false;
 }
 
-typedef bool (*task_fn)(const struct tmf *f, struct task *t);
+typedef bool (*task_fn)(const struct target_tmf *f, struct target_task *t);
 
 /* Until fn says true. */
-static bool each_task(const struct tmf *f, struct session *s, task_fn fn)
+static bool each_task(const struct target_tmf *f, struct target_session *s, task_fn fn)
 {
 	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
 		list_for_each_safe (it, &s->buckets[i]) {
-			struct task *t = list_entry(it, struct task, link);
+			struct target_task *t = list_entry(it, struct target_task, link);
 
 			if (concerns(f, t) && fn(f, t))
 				return true;
@@ -45,55 +45,55 @@ static bool each_task(const struct tmf *f, struct session *s, task_fn fn)
 	return false;
 }
 
-static bool each_session(struct stag_block_target *target, const struct tmf *f, task_fn fn)
+static bool each_session(struct stag_block_target *target, const struct target_tmf *f, task_fn fn)
 {
 	list_for_each_safe (it, &target->sessions)
-		if (each_task(f, list_entry(it, struct session, link), fn))
+		if (each_task(f, list_entry(it, struct target_session, link), fn))
 			return true;
 	return false;
 }
 
-static bool abort_one(const struct tmf *f, struct task *t)
+static bool abort_one(const struct target_tmf *f, struct target_task *t)
 {
-	task_abort(t);
+	target_task_abort(t);
 	return false;
 }
 
-static bool works(const struct tmf *f, struct task *t)
+static bool works(const struct target_tmf *f, struct target_task *t)
 {
 	if (!t->aborted)
 		return false;
 	list_for_each (it, &t->pieces)
-		if (list_entry(it, struct piece, link)->state == PIECE_AT_UNIT)
+		if (list_entry(it, struct target_piece, link)->state == PIECE_AT_UNIT)
 			return true;
 	return t->phase == TASK_WORKS;
 }
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-static void answer(struct session *s, uint32_t itt, enum task_outcome outcome)
+static void answer(struct target_session *s, uint32_t itt, enum task_outcome outcome)
 {
 	struct pdu p = {
 		.opcode = TASK_RESPONSE, .flags = PDU_FINAL, .code = (uint8_t)outcome, .itt = itt};
 
-	conn_send(s->conn, &p, NULL, 0);
+	target_conn_send(s->conn, &p, NULL, 0);
 }
 
 /* RFC 7143 §11.5.1: after a cold reset no connection is left. */
-static void drop_all(struct stag_block_target *t, const struct session *asked)
+static void drop_all(struct stag_block_target *t, const struct target_session *asked)
 {
 	list_for_each_safe (it, &t->sessions) {
-		struct session *s = list_entry(it, struct session, link);
+		struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (s->conn && s != asked)
-			conn_end(s->conn);
+			target_conn_end(s->conn);
 	}
-	conn_finish(asked->conn);
+	target_conn_finish(asked->conn);
 }
 
-static void end(struct stag_block_target *t, struct tmf *f)
+static void end(struct stag_block_target *t, struct target_tmf *f)
 {
-	struct session *s = f->session;
+	struct target_session *s = f->session;
 	bool cold = f->function == TMF_TARGET_COLD_RESET;
 
 	list_del(&f->link);
@@ -102,14 +102,14 @@ static void end(struct stag_block_target *t, struct tmf *f)
 		drop_all(t, s);
 }
 
-void tmf_run(struct stag_block_target *t)
+void target_tmf_finish_ready(struct stag_block_target *t)
 {
 	struct list *it;
 
 	t->tmf_due = false;
 again:
 	for (it = t->tmfs.next; it != &t->tmfs; it = it->next) {
-		struct tmf *f = list_entry(it, struct tmf, link);
+		struct target_tmf *f = list_entry(it, struct target_tmf, link);
 
 		if (each_session(t, f, works))
 			continue;
@@ -119,10 +119,10 @@ again:
 	}
 }
 
-void tmf_session_gone(struct session *s)
+void target_tmf_session_gone(struct target_session *s)
 {
 	list_for_each_safe (it, &s->target->tmfs) {
-		struct tmf *f = list_entry(it, struct tmf, link);
+		struct target_tmf *f = list_entry(it, struct target_tmf, link);
 
 		if (f->session != s)
 			continue;
@@ -134,10 +134,10 @@ void tmf_session_gone(struct session *s)
 /* ---- requests ---------------------------------------------------------------------------- */
 
 /* What can be said at once; TASK_FUNCTION_COMPLETE: tasks are to be aborted. */
-static enum task_outcome check(struct session *s, const struct pdu *p, uint8_t function)
+static enum task_outcome check(struct target_session *s, const struct pdu *p, uint8_t function)
 {
 	if (function == TMF_ABORT_TASK)
-		return session_find(s, p->ref_tag) ? TASK_FUNCTION_COMPLETE : TASK_NO_TASK;
+		return target_session_find(s, p->ref_tag) ? TASK_FUNCTION_COMPLETE : TASK_NO_TASK;
 	if (function > TMF_TARGET_COLD_RESET)
 		return function == 8 ? TASK_NO_REASSIGNMENT : TASK_NOT_SUPPORTED;
 	switch (scsi_tmf(s->target->scsi, s->nexus, (enum scsi_tmf)function, p->lun)) {
@@ -152,23 +152,23 @@ static enum task_outcome check(struct session *s, const struct pdu *p, uint8_t f
 	}
 }
 
-void tmf_take(struct session *s, const struct pdu *p)
+void target_tmf_receive(struct target_session *s, const struct pdu *p)
 {
 	uint8_t function = p->flags & 0x7f;
 	enum task_outcome outcome = check(s, p, function);
-	struct tmf *f;
+	struct target_tmf *f;
 
 	f = outcome == TASK_FUNCTION_COMPLETE ? malloc(sizeof(*f)) : NULL;
 	if (!f) {
 		answer(s, p->itt, outcome == TASK_FUNCTION_COMPLETE ? TASK_REJECTED : outcome);
 		return;
 	}
-	*f = (struct tmf){.session = s,
-			  .itt = p->itt,
-			  .function = function,
-			  .lun = p->lun,
-			  .ref_tag = p->ref_tag,
-			  .born = s->target->births};
+	*f = (struct target_tmf){.session = s,
+				 .itt = p->itt,
+				 .function = function,
+				 .lun = p->lun,
+				 .ref_tag = p->ref_tag,
+				 .born = s->target->births};
 	list_add_tail(&s->target->tmfs, &f->link);
 	s->target->tmf_due = true;
 	each_session(s->target, f, abort_one);

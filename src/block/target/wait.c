@@ -17,12 +17,12 @@
 #define LONG_COSTS    4
 #define SOCKETS_EVERY 8 /* looks at verbs, where somebody is busy there */
 
-void wait_init(struct wait *w, uint32_t spin_us)
+void target_wait_init(struct target_wait *w, uint32_t spin_us)
 {
-	*w = (struct wait){.spin_ns = spin_us * 1000ull};
+	*w = (struct target_wait){.spin_ns = spin_us * 1000ull};
 }
 
-static void learn(struct wait *w, bool was_short)
+static void learn(struct target_wait *w, bool was_short)
 {
 	if (!was_short)
 		w->points -= w->points < LONG_COSTS ? w->points : LONG_COSTS;
@@ -34,7 +34,7 @@ static void learn(struct wait *w, bool was_short)
 static bool look(struct stag_block_target *t, struct epoll_event *events, int most, int *n,
 		 unsigned int turn)
 {
-	if (rdma_poll(t) > 0 || units_poll(t->units) > 0)
+	if (target_rdma_poll(t) > 0 || units_poll(t->units) > 0)
 		return true;
 	if (t->rdma.n_busy && turn % SOCKETS_EVERY != 0)
 		return false;
@@ -58,7 +58,7 @@ static bool spin(struct stag_block_target *t, struct epoll_event *events, int mo
 /* What came between the last look and the arming is done, and no reason to sleep. */
 static bool arm(struct stag_block_target *t)
 {
-	return rdma_arm(t) == 0 && units_arm(t->units) == 0;
+	return target_rdma_arm(t) == 0 && units_arm(t->units) == 0;
 }
 
 /* It takes a while to be woken: what came in time looks later than it was. */
@@ -72,7 +72,8 @@ static int sleep_for(struct stag_block_target *t, struct epoll_event *events, in
 	return n;
 }
 
-int wait_events(struct stag_block_target *t, struct epoll_event *events, int most, int timeout_ms)
+int target_wait_events(struct stag_block_target *t, struct epoll_event *events, int most,
+		       int timeout_ms)
 {
 	int n = 0;
 

@@ -24,7 +24,7 @@ struct job {
 	int fd;
 };
 
-struct helper {
+struct units_helper {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t wake;
@@ -93,7 +93,7 @@ static int carry_out(const struct job *j)
 
 /* ---- the thread ---------------------------------------------------------------------- */
 
-static struct job *next_job(struct helper *h)
+static struct job *next_job(struct units_helper *h)
 {
 	struct job *j = NULL;
 
@@ -109,7 +109,7 @@ static struct job *next_job(struct helper *h)
 
 static void *run(void *arg)
 {
-	struct helper *h = arg;
+	struct units_helper *h = arg;
 	uint64_t one = 1;
 	struct job *j;
 
@@ -124,9 +124,9 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int helper_create(struct helper **out)
+int units_helper_create(struct units_helper **out)
 {
-	struct helper *h = calloc(1, sizeof(*h));
+	struct units_helper *h = calloc(1, sizeof(*h));
 	int rc = ENOMEM;
 
 	if (!h)
@@ -148,7 +148,7 @@ int helper_create(struct helper **out)
 	return -rc;
 }
 
-void helper_destroy(struct helper *h)
+void units_helper_destroy(struct units_helper *h)
 {
 	if (!h)
 		return;
@@ -163,12 +163,12 @@ void helper_destroy(struct helper *h)
 	free(h);
 }
 
-int helper_fd(struct helper *h)
+int units_helper_fd(struct units_helper *h)
 {
 	return h->fd;
 }
 
-int helper_give(struct helper *h, struct lun_io *io, int fd)
+int units_helper_submit(struct units_helper *h, struct lun_io *io, int fd)
 {
 	struct job *j = malloc(sizeof(*j));
 
@@ -183,7 +183,7 @@ int helper_give(struct helper *h, struct lun_io *io, int fd)
 }
 
 /* The event is there as long as something is. */
-struct lun_io *helper_take(struct helper *h)
+struct lun_io *units_helper_poll(struct units_helper *h)
 {
 	struct lun_io *io;
 	struct job *j;

@@ -240,8 +240,8 @@ static void step_helper(struct lun_io *io, enum lun_phase phase, uint32_t step)
 
 	io->phase = (uint8_t)phase;
 	io->step = step;
-	rc = helper_give(io->lun->u->helper, io,
-			 phase == PHASE_SYNC ? io->lun->sync_fd : io->lun->fd);
+	rc = units_helper_submit(io->lun->u->helper, io,
+				 phase == PHASE_SYNC ? io->lun->sync_fd : io->lun->fd);
 	if (rc != 0)
 		finish(io, rc);
 }
@@ -560,13 +560,13 @@ static void mend(struct lun *l)
 		return; /* the last one of these does */
 	l->broken = l->mending = true;
 	l->mend = (struct lun_io){.lun = l, .phase = PHASE_MEND};
-	if (helper_give(l->u->helper, &l->mend, -1) == 0)
+	if (units_helper_submit(l->u->helper, &l->mend, -1) == 0)
 		return;
 	lun_reconnect(l);
 	mended(l);
 }
 
-void lun_helped(struct lun_io *io)
+void lun_helper_done(struct lun_io *io)
 {
 	if (io->phase == PHASE_MEND) {
 		mended(io->lun);
@@ -772,7 +772,7 @@ int lun_return(struct lun_io *io)
 	return writes(io) && lun_map_is_torn(io->map) ? -EIO : 0;
 }
 
-void lun_suspect(struct lun_io *io)
+void lun_check_mapping(struct lun_io *io)
 {
 	lun_map_touch(io->lun, io->offset, io->length);
 }

@@ -468,7 +468,7 @@ static int lengthen(struct lun *l, uint64_t size)
 				    (unsigned long long)size, strerror(rc));
 }
 
-int lun_look(struct lun *l)
+int lun_refresh_size(struct lun *l)
 {
 	uint64_t size = 0, unit = l->fd >= 0 ? l->facts.physical : l->facts.block;
 	int rc = l->fd >= 0 ? file_size(l, &size) : partition_size(l, &size);

@@ -32,14 +32,15 @@
 
 /* ---- helper.c -------------------------------------------------------------------- */
 
-struct helper;
+struct units_helper;
 
-int helper_create(struct helper **out);
-void helper_destroy(struct helper *h); /* when it has nothing to do */
-int helper_fd(struct helper *h);       /* readable when helper_take() has something */
+int units_helper_create(struct units_helper **out);
+void units_helper_destroy(struct units_helper *h); /* when it has nothing to do */
+int units_helper_fd(struct units_helper *h); /* readable when units_helper_poll() has something */
 /* Carries out SYNC, PUNCH or EXTENT of an operation's step, or MENDs its unit; io->result says how it went. */
-int helper_give(struct helper *h, struct lun_io *io, int fd);
-struct lun_io *helper_take(struct helper *h); /* NULL: none, found without a system call */
+int units_helper_submit(struct units_helper *h, struct lun_io *io, int fd);
+struct lun_io *units_helper_poll(
+	struct units_helper *h); /* NULL: none, found without a system call */
 
 /* ---- units.c ------------------------------------------------------------------------ */
 
@@ -51,7 +52,7 @@ struct units {
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
-	struct helper *helper;
+	struct units_helper *helper;
 	int fd;	    /* an epoll of the channel's and the helper's */
 	bool armed; /* the next completion raises an event */
 	bool due;   /* there was one since: the event is there, or about to be */
@@ -59,7 +60,7 @@ struct units {
 	uint8_t *slab;
 	size_t slab_bytes;
 	struct ibv_mr *mr; /* of all of it */
-	struct buffer *buffers;
+	struct units_buffer *buffers;
 	struct list free_buffers;
 	bool hungry; /* somebody got none */
 	void (*on_buffer)(void *arg);
@@ -138,7 +139,7 @@ void lun_map_punched(struct lun *l, uint64_t offset, uint64_t length);
 
 void lun_post(struct lun *l); /* what is in to_post */
 void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc);
-void lun_helped(struct lun_io *io); /* the helper has done its part */
+void lun_helper_done(struct lun_io *io); /* the helper has done its part */
 void lun_mark_dirty(struct lun *l);
 
 /* What a step of an operation does. */

@@ -75,13 +75,13 @@ int units_fd(struct units *u);
 
 /* Memory for data, registered for everything, aligned to 4096: of BUFFER bytes. NULL: none is left; on_buffer is called when one is. */
 #define UNITS_BUFFER (256u << 10)
-struct buffer {
+struct units_buffer {
 	uint8_t *bytes;
 	uint32_t lkey;
 	struct list link;
 };
-struct buffer *units_buffer(struct units *u);
-void units_put_buffer(struct units *u, struct buffer *b);
+struct units_buffer *units_buffer(struct units *u);
+void units_put_buffer(struct units *u, struct units_buffer *b);
 void units_on_buffer(struct units *u, void (*fn)(void *arg), void *arg);
 struct ibv_pd *units_pd(struct units *u); /* of the buffers: transports with verbs share it */
 
@@ -95,10 +95,10 @@ void lun_start(struct lun *l, struct lun_io *io);
  */
 uint8_t *lun_borrow(struct lun *l, struct lun_io *io, uint32_t *lkey);
 int lun_return(struct lun_io *io); /* -EIO: what was written is lost */
-void lun_suspect(
+void lun_check_mapping(
 	struct lun_io *io); /* it could not be moved: perhaps they are not there any more */
 #define LUN_BORROW_MAX (1u << 20)
-int lun_look(struct lun *l); /* at its size again: 1 if it changed, 0, -errno */
+int lun_refresh_size(struct lun *l); /* at its size again: 1 if it changed, 0, -errno */
 
 /* What is told of a unit. */
 struct lun_facts {

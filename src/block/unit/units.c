@@ -45,7 +45,7 @@ static int make_memory(struct units *u, uint64_t bytes)
 	return 0;
 }
 
-struct buffer *units_buffer(struct units *u)
+struct units_buffer *units_buffer(struct units *u)
 {
 	struct list *first = u->free_buffers.next;
 
@@ -54,11 +54,11 @@ struct buffer *units_buffer(struct units *u)
 		return NULL;
 	}
 	list_del(first);
-	return list_entry(first, struct buffer, link);
+	return list_entry(first, struct units_buffer, link);
 }
 
 /* The one that was used last is in some processor's cache. */
-void units_put_buffer(struct units *u, struct buffer *b)
+void units_put_buffer(struct units *u, struct units_buffer *b)
 {
 	list_add_tail(u->free_buffers.next, &b->link);
 	if (!u->hungry)
@@ -117,14 +117,14 @@ static int watch(struct units *u, int fd)
 
 static int make_events(struct units *u)
 {
-	int rc = helper_create(&u->helper);
+	int rc = units_helper_create(&u->helper);
 
 	if (rc != 0)
 		return block_fail(-rc, "cannot start a thread: %s", strerror(-rc));
 	u->fd = epoll_create1(EPOLL_CLOEXEC);
 	rc = u->fd < 0 ? -errno : watch(u, u->channel->fd);
 	if (rc == 0)
-		rc = watch(u, helper_fd(u->helper));
+		rc = watch(u, units_helper_fd(u->helper));
 	return rc == 0 ? 0 : block_fail(-rc, "cannot watch for events: %s", strerror(-rc));
 }
 
@@ -156,7 +156,7 @@ void units_destroy(struct units *u)
 {
 	if (!u)
 		return;
-	helper_destroy(u->helper);
+	units_helper_destroy(u->helper);
 	if (u->fd >= 0)
 		close(u->fd);
 	if (u->mr)
@@ -207,8 +207,8 @@ static void take_helped(struct units *u)
 {
 	struct lun_io *io;
 
-	while ((io = helper_take(u->helper)))
-		lun_helped(io);
+	while ((io = units_helper_poll(u->helper)))
+		lun_helper_done(io);
 }
 
 /* Lowers what was raised for us. Not before it is due: it takes system calls to find that there is nothing. */
