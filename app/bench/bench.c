@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * bench.c - stag bench: its command line.
+ * bench.c - stag-bench, the program behind `stag bench`: its command line.
  */
 #include "bench.h"
 
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "helper.h"
 #include "part.h"
 #include "stag.h"
 #include "verb.h"
@@ -326,5 +327,9 @@ static int bench(const struct command *self, int argc, char **argv)
 	return v ? v->run(self, &v->verb, argc - 1, argv + 1) : EXIT_USAGE;
 }
 
-const struct command bench_command = {"bench", "measure every part of stag beside its yardsticks",
-				      help_text, bench};
+const struct command bench_command = {.name = "bench", .help = help_text, .run = bench};
+
+int main(int argc, char **argv)
+{
+	return helper_main(&bench_command, argc, argv);
+}

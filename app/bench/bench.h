@@ -134,7 +134,7 @@ pid_t child_serve(const struct suite *s, enum child_cpu cpu, uint16_t port,
 		  const char *const *words);
 uint64_t child_cpu_ns(pid_t pid); /* that it has used; 0: nobody knows */
 void child_stop_all(void);
-const char *child_self(void); /* this program's path */
+const char *child_self(void); /* the path of the command stag */
 
 /* place.c: where it runs */
 

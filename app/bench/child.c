@@ -44,9 +44,10 @@ const char *child_complaint(void)
 
 const char *child_self(void)
 {
+	static const char *const places[] = {STAG_EXE_TO_BIN "/stag", "../stag/stag"};
 	static char path[PATH_MAX];
 
-	if (!*path && readlink("/proc/self/exe", path, sizeof(path) - 1) < 0)
+	if (!*path && find_beside_executable(places, 2, X_OK, path) != 0)
 		snprintf(path, sizeof(path), "stag");
 	return path;
 }

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "preload.h"
+
 #define MIMALLOC "libmimalloc.so.2"
 
 struct part_case {
@@ -160,15 +162,13 @@ static bool have_mimalloc(void)
 	return library != NULL;
 }
 
-/* Boost.Interprocess as a module, where it was built. */
+/* Returns the path of the module that uses Boost.Interprocess, which only a build tree has, or NULL. */
 static const char *boost_module(void)
 {
-	static char path[PATH_MAX + 64];
-	const char *self = child_self(), *slash = strrchr(self, '/');
+	static const char *const places[] = {"../../bench/libheap_boost.so"};
+	static char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%.*s/../../bench/libheap_boost.so",
-		 slash ? (int)(slash - self) : 0, self);
-	return access(path, R_OK) == 0 ? path : NULL;
+	return find_beside_executable(places, 1, R_OK, path) == 0 ? path : NULL;
 }
 
 static const char *yard_words(const char *name, const struct suite_noun *noun, const char *of)

@@ -4,9 +4,12 @@
  */
 #include "bench.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "preload.h"
 
 struct verbs_case {
 	const char *name, *what, *unit;
@@ -86,22 +89,13 @@ static void list(struct suite *s)
 	}
 }
 
-/* The pair that speaks libfabric: beside this program in a build tree, or installed. */
+/* Returns the path of the pair that uses libfabric, in the build tree or installed, or NULL. */
 static const char *fabric_pair(void)
 {
-	static const char *const places[] = {"../../bench/fabric_pair",
-					     "../libexec/stag/fabric_pair"};
-	static char path[4200];
+	static const char *const places[] = {"../../bench/fabric_pair", "fabric_pair"};
+	static char path[PATH_MAX];
 
-	for (size_t i = 0; i < 2; i++) {
-		const char *self = child_self(), *slash = strrchr(self, '/');
-
-		snprintf(path, sizeof(path), "%.*s/%s", slash ? (int)(slash - self) : 0, self,
-			 places[i]);
-		if (access(path, X_OK) == 0)
-			return path;
-	}
-	return NULL;
+	return find_beside_executable(places, 2, X_OK, path) == 0 ? path : NULL;
 }
 
 static void begin(struct suite *s)

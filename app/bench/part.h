@@ -47,6 +47,9 @@ struct bench_options {
 	bool asleep;		  /* the target's program does nothing */
 };
 
+/* bench.c */
+extern const struct command bench_command;
+
 /* part.c */
 __attribute__((noreturn, format(printf, 1, 2))) void bench_die(const char *fmt, ...);
 bool bench_preloaded(void);	  /* is the software adapter in this process? */

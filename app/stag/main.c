@@ -7,31 +7,23 @@
 #include <string.h>
 
 #include "colour.h"
+#include "helper.h"
 #include "suggest.h"
+
+/* Programs of their own, which explain themselves. */
+static const struct command
+	bench_command = {.name = "bench",
+			 .summary = "measure every part of stag beside its yardsticks",
+			 .run = helper_exec},
+	torture_command = {.name = "torture",
+			   .summary = "faults on purpose: is what was promised kept",
+			   .run = helper_exec};
 
 static const struct command *const commands[] = {
 	&run_command,	&info_command,	&top_command,  &doctor_command,	 &heap_command,
 	&store_command, &block_command, &pool_command, &torture_command, &bench_command};
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
-
-static const char *verb_of; /* that somebody uses wrongly */
-
-void usage_verb(const char *name)
-{
-	verb_of = name;
-}
-
-int usage_error(const struct command *c)
-{
-	if (c && verb_of)
-		fprintf(stderr, "Try 'stag help %s %s'.\n", c->name, verb_of);
-	else if (c)
-		fprintf(stderr, "Try 'stag help %s'.\n", c->name);
-	else
-		fprintf(stderr, "Try 'stag --help'.\n");
-	return EXIT_USAGE;
-}
 
 static void print_help(FILE *out)
 {
@@ -82,7 +74,7 @@ static int unknown_option(const char *name)
 static int help(int argc, char **words)
 {
 	const struct command *c;
-	char *verb[] = {words[0], argc > 1 ? words[1] : NULL, "--help", NULL};
+	char *verb[] = {words[0], argc > 1 ? words[1] : "--help", argc > 1 ? "--help" : NULL, NULL};
 
 	if (argc < 1) {
 		print_help(stdout);
@@ -91,8 +83,8 @@ static int help(int argc, char **words)
 	c = find_command(words[0]);
 	if (!c)
 		return unknown_command(words[0]);
-	if (argc > 1)
-		return c->run(c, 3, verb);
+	if (argc > 1 || !c->help)
+		return c->run(c, argc > 1 ? 3 : 2, verb);
 	fputs(c->help, stdout);
 	return EXIT_OK;
 }

@@ -20,18 +20,19 @@
 #define LIBRARY "libstag-verbs.so.0"
 
 /* Relative to the directory of the executable: as installed, and in the build tree. */
-static const char *const places[] = {STAG_BIN_TO_LIB "/" LIBRARY, "../../src/verbs/" LIBRARY};
+static const char *const library_places[] = {STAG_EXE_TO_LIB "/" LIBRARY,
+					     "../../src/verbs/" LIBRARY};
 
-static int real_file(const char *name, char *path)
+static int real_file(const char *name, int mode, char *path)
 {
 	if (!realpath(name, path))
 		return -errno;
-	return access(path, R_OK) == 0 ? 0 : -errno;
+	return access(path, mode) == 0 ? 0 : -errno;
 }
 
 static int find_chosen(const char *name, char *path, char *why, size_t room)
 {
-	int err = real_file(name, path);
+	int err = real_file(name, R_OK, path);
 
 	if (err)
 		snprintf(why, room, "cannot read the library %s: %s", name, strerror(-err));
@@ -50,22 +51,33 @@ static int own_directory(char *path, size_t size)
 	return snprintf(path, size, "%s", dirname(exe)) < (int)size ? 0 : -ENAMETOOLONG;
 }
 
+int find_beside_executable(const char *const *places, size_t n, int mode, char *path)
+{
+	char dir[PATH_MAX], name[2 * PATH_MAX + 2];
+	int err = own_directory(dir, sizeof(dir));
+
+	for (size_t i = 0; err == 0 && i < n; i++) {
+		snprintf(name, sizeof(name), "%s/%s", dir, places[i]);
+		if (real_file(name, mode, path) == 0)
+			return 0;
+	}
+	return err ? err : -ENOENT;
+}
+
 static int find_near_executable(char *path, char *why, size_t room)
 {
-	char dir[PATH_MAX], name[PATH_MAX + 128];
+	char dir[PATH_MAX];
 	int err = own_directory(dir, sizeof(dir));
 
 	if (err) {
 		snprintf(why, room, "cannot tell where this program is: %s", strerror(-err));
 		return err;
 	}
-	for (size_t i = 0; i < sizeof(places) / sizeof(*places); i++) {
-		snprintf(name, sizeof(name), "%s/%s", dir, places[i]);
-		if (real_file(name, path) == 0)
-			return 0;
-	}
+	if (find_beside_executable(library_places, sizeof(library_places) / sizeof(*library_places),
+				   R_OK, path) == 0)
+		return 0;
 	snprintf(why, room, LIBRARY " is neither in %s/%s nor in %s/%s; name it with STAG_LIB", dir,
-		 STAG_BIN_TO_LIB, dir, "../../src/verbs");
+		 STAG_EXE_TO_LIB, dir, "../../src/verbs");
 	return -ENOENT;
 }
 

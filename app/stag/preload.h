@@ -10,6 +10,12 @@
 #include "complain.h"
 
 /*
+ * Finds the first of n paths, relative to the directory of this executable, that access(2) grants mode for; path takes PATH_MAX
+ * bytes. Returns -ENOENT if there is none.
+ */
+int find_beside_executable(const char *const *places, size_t n, int mode, char *path);
+
+/*
  * find looks at chosen (NULL: nothing was), at STAG_LIB, where stag is installed,
  * and in the build tree; it says on stderr where it looked when it is nowhere.
  */

@@ -24,18 +24,18 @@ enum {
 
 struct command {
 	const char *name;
-	const char *summary;					       /* one line */
-	const char *help;					       /* what --help prints */
+	const char *summary; /* one line */
+	const char *help;    /* what --help prints; NULL: run() prints it */
 	int (*run)(const struct command *self, int argc, char **argv); /* argv[0]: its own name */
 };
 
-/* main.c */
+/* usage.c */
 int usage_error(const struct command *c); /* where to read more; EXIT_USAGE */
 void usage_verb(const char *name);	  /* usage_error() speaks of this verb from now on */
 
-/* run.c, info.c, top.c, doctor.c, heap.c, store.c, block.c, pool.c, torture.c, bench.c */
+/* run.c, info.c, top.c, doctor.c, heap.c, store.c, block.c, pool.c */
 extern const struct command run_command, info_command, top_command, doctor_command, heap_command,
-	store_command, block_command, pool_command, torture_command, bench_command;
+	store_command, block_command, pool_command;
 
 /* serve.c: what commands that serve have in common */
 bool serve_port(const char *text, uint16_t usual, uint16_t *port); /* false, having complained */

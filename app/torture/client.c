@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_client.c - clients: random operations, several under way at once, each written down when it is called
+ * client.c - clients: random operations, several under way at once, each written down when it is called
  * and when it returns.
  *
  * Names belong to all. A pointer is put by the client that inserted the value into one of its own slots, where all others find it;
@@ -15,7 +15,7 @@
  * One client more, the prober, does nothing but put a small value, every half millisecond, without waiting for the last: the first of its
  * puts that is called after a primary's death and succeeds tells how long the pool was away.
  */
-#include "torture_pool_client.h"
+#include "client.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_engine.c - who is primary: a file, or members of etcd that are started, killed and started again here.
+ * etcd.c - who is primary: a file, or members of etcd that are started, killed and started again here.
  */
-#include "torture_pool.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_life.c - the processes of clients: how they are started, work at their pace, are killed and replaced, and come to an
+ * life.c - the processes of clients: how they are started, work at their pace, are killed and replaced, and come to an
  * end; and one that is alone with the pool, and looks at every value (the sweep).
  */
-#include "torture_pool_client.h"
+#include "client.h"
 
 #include <errno.h>
 #include <signal.h>

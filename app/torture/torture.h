@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * torture_pool.h - stag torture pool: what its files share.
+ * torture.h - stag-torture, the program behind `stag torture`: declarations that its files share.
  *
  * One process, the parent, does all harm and judges what came of it. It forks nodes, which serve a pool, clients, which
  * use it and write down every call and return, and starts the members of etcd. Each of them is on a *host*: a network
@@ -9,19 +9,20 @@
  * A run is a sequence of *phases*, each with faults of one kind. At a phase's end everything is healed, the clients finish what is under
  * way, every value is read once more (the *sweep*), and the history is judged; memory is compared byte for byte.
  *
- *	torture_pool.c          the run, a phase
- *	torture_pool_options.c  the command line
- *	torture_pool_net.c      hosts: namespaces, cuts, slow links
- *	torture_pool_node.c     nodes: processes, what they are, their memory
- *	torture_pool_engine.c   who is primary: a file, or members of etcd
- *	torture_pool_client.c   clients: what they do
- *	torture_pool_life.c     clients: their processes, and the sweep
- *	torture_pool_history.c  what they did: written, read, judged
- *	torture_pool_nemesis.c  faults
- *	torture_pool_report.c   for people, for programs
+ *	main.c      the program, its help
+ *	pool.c      the run, a phase
+ *	options.c   the command line
+ *	net.c       hosts: namespaces, cuts, slow links
+ *	node.c      nodes: processes, what they are, their memory
+ *	etcd.c      who is primary: a file, or members of etcd
+ *	client.c    clients: what they do
+ *	life.c      clients: their processes, and the sweep
+ *	history.c   what they did: written, read, judged
+ *	nemesis.c   faults
+ *	report.c    for people, for programs
  */
-#ifndef STAG_APP_TORTURE_POOL_H
-#define STAG_APP_TORTURE_POOL_H
+#ifndef STAG_APP_TORTURE_H
+#define STAG_APP_TORTURE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -47,7 +48,12 @@
 #define USER	     "torture"
 #define SECRET	     "what everybody here knows"
 
-/* ---- dice (torture_pool.c) --------------------------------------------------- */
+struct command;
+
+/* pool.c: the command; argv[0] is "torture", argv[1] "pool". Returns an exit code. */
+int torture_pool(const struct command *self, int argc, char **argv);
+
+/* ---- dice (pool.c) --------------------------------------------------- */
 
 /* Of one who throws them: a seed, and what came since. */
 struct dice {
@@ -59,7 +65,7 @@ uint64_t dice_below(struct dice *d, uint64_t n);
 bool dice_one_in(struct dice *d, uint64_t n);
 double dice_time(struct dice *d, double least, double most); /* each power of ten as often */
 
-/* ---- hosts (torture_pool_net.c) ------------------------------------------------ */
+/* ---- hosts (net.c) ------------------------------------------------ */
 
 struct net {
 	unsigned int num_hosts;
@@ -83,7 +89,7 @@ void net_mend_all(const struct net *net);
 void net_slow(const struct net *net, unsigned int host, struct dice *dice);
 void net_quicken(const struct net *net, unsigned int host);
 
-/* ---- nodes (torture_pool_node.c) ------------------------------------------------- */
+/* ---- nodes (node.c) ------------------------------------------------- */
 
 /* What a node says of itself, all the time; in shared memory. */
 struct view {
@@ -187,7 +193,7 @@ struct fault {
 
 enum verdict_kind { VERDICT_GOOD, VERDICT_BAD, VERDICT_UNDECIDED };
 
-/* Of a history (torture_pool_history.c). */
+/* Of a history (history.c). */
 struct judgement {
 	enum verdict_kind linear;
 	size_t operations, unknown;
@@ -246,7 +252,7 @@ static inline unsigned int client_host(const struct torture *t, unsigned int cli
 	return t->o.nodes + t->o.engines + client / 4 % CLIENT_HOSTS;
 }
 
-/* torture_pool.c: the first failure of a phase is the one that counts; false */
+/* pool.c: the first failure of a phase is the one that counts; false */
 bool fail(struct torture *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void note(struct torture *t, bool is_failover, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -255,11 +261,10 @@ void log_to(const struct torture *t, const char *who, unsigned int number);
 /* Sleeps, showing progress, looking after processes. false: the run is over, or has failed. */
 bool pass_time(struct torture *t, double seconds);
 
-/* torture_pool_options.c: false: that was all, and rc is the exit code */
-struct command;
+/* options.c: false: that was all, and rc is the exit code */
 bool options_take(struct options *o, const struct command *self, int argc, char **argv, int *rc);
 
-/* torture_pool_node.c */
+/* node.c */
 bool node_start(struct torture *t, unsigned int n);
 void node_signal(struct torture *t, unsigned int n, int sig); /* SIGKILL: waits for its end */
 bool node_view(const struct torture *t, unsigned int n,
@@ -274,7 +279,7 @@ bool nodes_look_after(struct torture *t); /* has one died by itself? fails */
 uint64_t nodes_epoch(const struct torture *t);
 void nodes_end(struct torture *t);
 
-/* torture_pool_engine.c */
+/* etcd.c */
 bool engine_start(struct torture *t);
 bool engine_start_member(struct torture *t, unsigned int e);
 void engine_kill_member(struct torture *t, unsigned int e);
@@ -283,7 +288,7 @@ void engine_stall(struct torture *t);			/* the file: nobody swaps */
 void engine_resume(struct torture *t);
 void engine_end(struct torture *t);
 
-/* torture_pool_life.c: fork. Their deeds are in the diaries. */
+/* life.c: fork. Their deeds are in the diaries. */
 bool clients_found(struct torture *t); /* values that stay, at the start of a run; fails */
 bool clients_start(struct torture *t);
 bool client_restart(struct torture *t, unsigned int id, double after); /* killed, and another */
@@ -294,13 +299,13 @@ uint64_t clients_done(const struct torture *t);
 void value_make(uint8_t *to, size_t length, uint64_t id);
 uint64_t value_check(const uint8_t *from, size_t length); /* id, or VALUE_MIXED */
 
-/* torture_pool_history.c */
+/* history.c */
 void history_begin(struct torture *t); /* diaries are empty but for what the last sweep found */
 bool history_judge(struct torture *t, struct judgement *j); /* fails */
 int history_write(const struct torture *t, const char *path);
 int history_check_file(const char *path); /* an exit code */
 
-/* torture_pool_nemesis.c */
+/* nemesis.c */
 struct phase {
 	const char *name, *what;
 	bool (*step)(struct torture *t); /* one fault, healed or to be healed; false: fails */
@@ -313,7 +318,7 @@ extern const unsigned int num_phases;
 bool nemesis_heal(struct torture *t);
 void clock_restore(struct torture *t);
 
-/* torture_pool_report.c */
+/* report.c */
 void show_progress(const struct torture *t);
 void show_nothing(void);
 void show_phase(const struct torture *t, const struct phase_result *r);

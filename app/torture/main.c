@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture.c - stag torture: faults on purpose, and whether what was promised is kept under them.
+ * main.c - stag-torture, the program behind `stag torture`: injects faults into a pool and checks that it keeps its guarantees.
  */
 #include "torture.h"
 
+#include "helper.h"
+#include "stag.h"
 #include "verb.h"
 
 static const char help_text[] =
@@ -49,7 +51,7 @@ static const char help_text[] =
 	"  stag torture pool\n"
 	"  stag torture pool --phase kill-primary --failovers 200 --etcd 3\n";
 
-static int run(const struct command *self, int argc, char **argv)
+static int run_torture(const struct command *self, int argc, char **argv)
 {
 	static const struct verb verbs[] = {{.name = "pool"}};
 	int rc = EXIT_USAGE;
@@ -63,5 +65,10 @@ static int run(const struct command *self, int argc, char **argv)
 	return torture_pool(self, argc, argv);
 }
 
-const struct command torture_command = {"torture", "faults on purpose: is what was promised kept",
-					help_text, run};
+int main(int argc, char **argv)
+{
+	static const struct command torture_command = {
+		.name = "torture", .help = help_text, .run = run_torture};
+
+	return helper_main(&torture_command, argc, argv);
+}

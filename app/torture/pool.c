@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool.c - stag torture pool: the run, a phase.
+ * pool.c - stag torture pool: the run, a phase.
  */
-#include "torture_pool.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,6 @@
 
 #include "base/clock.h"
 #include "stag.h"
-#include "torture.h"
 
 #define START_S	    60.0
 #define HEALED_S    90.0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_net.c - hosts: network namespaces at one bridge, cut off from each other at will.
+ * net.c - hosts: network namespaces at one bridge, cut off from each other at will.
  *
  * Everybody's link-layer address is known to everybody for good. A cut from A to B is a wrong one of B's, at A: what A sends is
  * lost without a word, what B sends arrives. It needs no packet filter. A slow link is netem's, or where the
@@ -8,7 +8,7 @@
  *
  * iproute2 does the work: its words are fed to `ip -batch` in the namespace where they count.
  */
-#include "torture_pool.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <fcntl.h>

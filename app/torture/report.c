@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_report.c - stag torture pool: for people, for programs.
+ * report.c - stag torture pool: for people, for programs.
  */
-#include "torture_pool.h"
+#include "torture.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_nemesis.c - faults, by phases: each step does one, and heals it or leaves it to the phase's end.
+ * nemesis.c - faults, by phases: each step does one, and heals it or leaves it to the phase's end.
  *
  * What no pool survives is not done: the last node that is in sync is not killed, for what it has is nowhere else. To
  * be sure of it, a victim is stopped first, and the roll is read while it cannot change it.
  */
-#include "torture_pool.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_node.c - nodes of the pool: processes, what they say of themselves, their memory.
+ * node.c - nodes of the pool: processes, what they say of themselves, their memory.
  *
  * A node tells what it is in memory that it shares with the parent, so that the parent needs no connection to know. The
  * pool's memory is read where it lies, through /proc/PID/mem.
  */
-#include "torture_pool.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <fcntl.h>

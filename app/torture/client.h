@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * torture_pool_client.h - a client of stag torture pool: what torture_pool_client.c, which calls and collects, and
- * torture_pool_life.c, which has it live and die, share.
+ * client.h - a client of stag torture pool: what client.c, which calls and collects, and
+ * life.c, which has it live and die, share.
  */
-#ifndef STAG_APP_TORTURE_POOL_CLIENT_H
-#define STAG_APP_TORTURE_POOL_CLIENT_H
+#ifndef STAG_APP_TORTURE_CLIENT_H
+#define STAG_APP_TORTURE_CLIENT_H
 
-#include "torture_pool.h"
+#include "torture.h"
 
 #define DEPTH	    8u
 #define PROBE_DEPTH 64u

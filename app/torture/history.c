@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_history.c - what clients did: written to a file and read from it, and judged.
+ * history.c - what clients did: written to a file and read from it, and judged.
  *
  * Judged three times. Is it linearizable (app/linear)? And, which it then cannot be, but is simpler to see: is what was acknowledged
  * still there at the end (lost), and has a value that was acknowledged with one version been read with another (twice)?
  * A version is the number of the change that made it; no other change has it.
  */
-#include "torture_pool.h"
+#include "torture.h"
 
 #include <errno.h>
 #include <inttypes.h>

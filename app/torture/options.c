@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture_pool_options.c - stag torture pool: its command line.
+ * options.c - stag torture pool: its command line.
  */
-#include "torture_pool.h"
+#include "torture.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "conf.h"
 #include "stag.h"
-#include "store.h"
 #include "verb.h"
 
 #define MAX_ROUNDS 1000u
@@ -209,10 +209,11 @@ static void list_phases(bool as_json)
 		else
 			printf("%-12s %s%s\n", phases[i].name, phases[i].what,
 			       phases[i].wants_net ? " (wants network namespaces)" : "");
-	if (as_json)
-		store_dump(list);
-	else
-		json_decref(list);
+	if (as_json) {
+		json_dumpf(list, stdout, JSON_INDENT(2));
+		puts("");
+	}
+	json_decref(list);
 }
 
 bool options_take(struct options *o, const struct command *self, int argc, char **argv, int *rc)
