@@ -102,6 +102,7 @@ static int be_node(int argc, char **argv)
 	const struct stag_pool_user users[] = {
 		{"writer", WORD, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE},
 		{"reader", WORD, STAG_POOL_RIGHT_READ},
+		{"admin", WORD, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_ADMIN},
 	};
 	struct stag_pool_node_attr attr = {
 		.pool = "test",
@@ -115,7 +116,7 @@ static int be_node(int argc, char **argv)
 			 (argv[5][0] == 'c' ? STAG_POOL_CREATE : 0),
 		.size = SIZE,
 		.users = users,
-		.num_users = 2,
+		.num_users = 3,
 		.beat_us = 20000,
 		.lease_ms = 1000,
 		.promote_ms = 1200,
@@ -476,6 +477,40 @@ static void a_primary_hands_over(void **state)
 	await(are_same(&s->a, &s->b));
 }
 
+static struct stag_pool *open_as(const char *user, struct node *n)
+{
+	struct stag_pool_attr attr = {
+		.user = user, .secret = WORD, .timeout_ms = PATIENCE_S * 1000};
+	char where[32];
+	struct stag_pool *pool;
+
+	snprintf(where, sizeof(where), "127.0.0.1:%u", ask_node(n).port);
+	pool = stag_pool_open(where, &attr);
+	assert_non_null(pool);
+	return pool;
+}
+
+/* A switchover that names no node goes to the same seat whether a client or the primary's own program requests it. */
+static void switchovers_choose_the_same_successor(void **state)
+{
+	struct story *s = *state;
+	struct stag_pool *pool;
+
+	start_both(s);
+	assert_int_equal(start(s, &s->c, "join"), 0);
+	await(ask_node(&s->a).standbys == 2);
+	assert_int_equal(command(&s->a, 's'), 0);
+	await(is_primary(&s->b));
+
+	assert_int_equal(command(&s->b, 's'), 0);
+	await(is_primary(&s->a) && ask_node(&s->a).standbys == 2);
+	pool = open_as("admin", &s->a);
+	assert_int_equal(stag_pool_switchover(pool, NULL), 0);
+	await(is_primary(&s->b) || is_primary(&s->c));
+	assert_true(is_primary(&s->b));
+	stag_pool_close(pool);
+}
+
 /* Every change, and of the records some; a standby has none of either. */
 static void times_are_taken(void **state)
 {
@@ -550,19 +585,6 @@ static int set_up_plain(void **state)
 	return 0;
 }
 
-static struct stag_pool *open_reader(struct node *n)
-{
-	struct stag_pool_attr attr = {
-		.user = "reader", .secret = WORD, .timeout_ms = PATIENCE_S * 1000};
-	char where[32];
-	struct stag_pool *pool;
-
-	snprintf(where, sizeof(where), "127.0.0.1:%u", ask_node(n).port);
-	pool = stag_pool_open(where, &attr);
-	assert_non_null(pool);
-	return pool;
-}
-
 /* The first value: op is an insert of it, or an update. */
 static void store_first(struct story *s, uint8_t op, const char *value)
 {
@@ -601,7 +623,7 @@ static struct stag_pool *begin_plain(struct story *s)
 	store_first(s, STAG_POOL_INSERT, "old");
 	assert_int_equal(s->raw.facts.flags, NODE_UNLEASED);
 	assert_int_not_equal(s->raw.facts.rkey, s->raw.facts.key);
-	pool = open_reader(&s->a);
+	pool = open_as("reader", &s->a);
 	expect_first(pool, s, "old");
 	return pool;
 }
@@ -1073,6 +1095,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup_teardown(a_primary_that_was_stopped_is_refused, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_primary_hands_over, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(switchovers_choose_the_same_successor, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(times_are_taken, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(who_comes_has_to_prove_itself, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(values_are_pulled, set_up, tear_down),

@@ -120,6 +120,26 @@ static void a_roll_that_contradicts_itself_is_none(void **state)
 	assert_false(roll_is_valid(&r));
 }
 
+/* Smallest order, then lowest seat, and only nodes that are in sync. */
+static void next_primary_is_chosen_by_order_then_seat(void **state)
+{
+	struct roll r = {.primary = 0, .in_sync = 0x1f};
+	const uint32_t orders[5] = {0, 3, 1, 2, 1};
+
+	for (int s = 0; s < 5; s++)
+		r.members[s].order = orders[s];
+	assert_int_equal(roll_next(&r, 0), 2);
+	assert_int_equal(roll_before(&r, 2, 0), 0);
+	assert_int_equal(roll_before(&r, 4, 0), 1);
+	assert_int_equal(roll_before(&r, 3, 0), 2);
+	assert_int_equal(roll_before(&r, 1, 0), 3);
+	r.in_sync &= ~ROLL_BIT(2);
+	assert_int_equal(roll_next(&r, 0), 4);
+	assert_int_equal(roll_next(&r, 4), 0);
+	r.in_sync = ROLL_BIT(0);
+	assert_int_equal(roll_next(&r, 0), -ENOENT);
+}
+
 static void places_in_etcd_are_understood(void **state)
 {
 	struct roll_where w;
@@ -396,6 +416,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_longest_roll_has_room),
 		cmocka_unit_test(damage_is_no_roll),
 		cmocka_unit_test(a_roll_that_contradicts_itself_is_none),
+		cmocka_unit_test(next_primary_is_chosen_by_order_then_seat),
 		cmocka_unit_test(places_in_etcd_are_understood),
 		cmocka_unit_test_setup_teardown(a_file_is_swapped_by_revision, make_dir,
 						remove_dir),

@@ -231,18 +231,6 @@ static void tick(struct stag_pool_node *n)
 		node_tell(n, LOG_LEVEL_WARN, "%s: %s", role_state_name(n->role.state), n->why);
 }
 
-static int seat_to_switch(struct stag_pool_node *n, const char *to)
-{
-	const struct roll *roll = &n->role.roll;
-
-	if (to[0])
-		return roll_seat(roll, to);
-	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
-		if (roll_in_sync(roll, s) && (int)s != n->role.seat)
-			return (int)s;
-	return -ENOENT;
-}
-
 static void hear_program(struct stag_pool_node *n)
 {
 	int rc;
@@ -250,7 +238,8 @@ static void hear_program(struct stag_pool_node *n)
 	users_take(n);
 	pthread_mutex_lock(&n->lock);
 	if (n->switch_to) {
-		rc = seat_to_switch(n, n->switch_to);
+		rc = n->switch_to[0] ? roll_seat(&n->role.roll, n->switch_to)
+				     : roll_next(&n->role.roll, (unsigned int)n->role.seat);
 		n->switch_to = NULL;
 		if (rc >= 0)
 			rc = role_switch(&n->role, node_look_at_clock(n), (unsigned int)rc);

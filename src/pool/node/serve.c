@@ -251,14 +251,12 @@ static int forget(struct stag_pool_node *n, const char *name)
 
 static int switch_to(struct stag_pool_node *n, const char *name)
 {
-	int seat = name[0] ? roll_seat(&n->role.roll, name) : -ENOENT;
+	const struct roll *roll = &n->role.roll;
+	int seat = name[0] ? roll_seat(roll, name) : roll_next(roll, (unsigned int)n->role.seat);
 
-	for (unsigned int s = 0; s < ROLL_MAX_NODES && !name[0]; s++)
-		if (roll_in_sync(&n->role.roll, s) && (int)s != n->role.seat)
-			seat = (int)s;
 	if (seat == n->role.seat)
 		return 0;
-	if (seat < 0 || !roll_in_sync(&n->role.roll, (unsigned int)seat))
+	if (seat < 0 || !roll_in_sync(roll, (unsigned int)seat))
 		return seat < 0 && name[0] ? -ENOENT : -EBUSY;
 	return role_switch(&n->role, n->now, (unsigned int)seat);
 }

@@ -85,6 +85,33 @@ bool roll_in_sync(const struct roll *roll, unsigned int seat)
 	return roll->in_sync & ROLL_BIT(seat);
 }
 
+static bool goes_before(const struct roll *roll, unsigned int a, unsigned int b)
+{
+	uint32_t order_a = roll->members[a].order, order_b = roll->members[b].order;
+
+	return order_a != order_b ? order_a < order_b : a < b;
+}
+
+int roll_next(const struct roll *roll, unsigned int excluded)
+{
+	int next = -ENOENT;
+
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		if (s != excluded && roll_in_sync(roll, s) &&
+		    (next < 0 || goes_before(roll, s, (unsigned int)next)))
+			next = (int)s;
+	return next;
+}
+
+unsigned int roll_before(const struct roll *roll, unsigned int seat, unsigned int excluded)
+{
+	unsigned int n = 0;
+
+	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
+		n += s != excluded && roll_in_sync(roll, s) && goes_before(roll, s, seat);
+	return n;
+}
+
 /* ---- as JSON ------------------------------------------------------------------------ */
 
 static void uuid_to_text(const uint8_t uuid[ROLL_UUID_LEN], char text[37])

@@ -28,7 +28,7 @@
 struct roll_member {
 	char name[ROLL_NAME_LEN]; /* empty: nobody has this seat */
 	char address[ROLL_ADDRESS_LEN];
-	uint32_t order; /* who takes over first: the smallest, then the lowest seat */
+	uint32_t order; /* rank for promotion: see roll_next() */
 };
 
 struct roll {
@@ -57,6 +57,16 @@ static inline bool roll_name_is_valid(const char *name)
 int roll_seat(const struct roll *roll, const char *name); /* -ENOENT */
 int roll_free_seat(const struct roll *roll);		  /* -ENOSPC */
 bool roll_in_sync(const struct roll *roll, unsigned int seat);
+
+/*
+ * The one rule for which node is primary next, at a failover and at a switchover that names no node: among the seats that
+ * are in sync, other than `excluded`, the smallest `order`, then the lowest seat.
+ *
+ * roll_next() returns that seat, or -ENOENT if no other seat is in sync. roll_before() counts the seats that the rule
+ * puts before `seat`, which need not be in sync itself: a standby waits longer for each of them.
+ */
+int roll_next(const struct roll *roll, unsigned int excluded);
+unsigned int roll_before(const struct roll *roll, unsigned int seat, unsigned int excluded);
 
 /* As JSON, with a final newline: the length, or -ENOSPC. room is at least 1. */
 int roll_to_text(const struct roll *roll, uint64_t revision, char *text, size_t room);

@@ -114,24 +114,6 @@ void role_synced(struct role *r, uint64_t now, uint64_t epoch)
 
 /* ---- taking over --------------------------------------------------------------------- */
 
-/* How many would take over before us. */
-static unsigned int before_us(const struct role *r)
-{
-	const struct roll_member *us = &r->roll.members[r->seat];
-	unsigned int n = 0;
-
-	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++) {
-		const struct roll_member *m = &r->roll.members[s];
-
-		if (s == r->roll.primary || s == (unsigned int)r->seat ||
-		    !roll_in_sync(&r->roll, s))
-			continue;
-		if (m->order < us->order || (m->order == us->order && s < (unsigned int)r->seat))
-			n++;
-	}
-	return n;
-}
-
 /* Rule 3: by what we know of our memory, and by what the roll says. */
 static bool may_claim(const struct role *r)
 {
@@ -142,7 +124,8 @@ static bool may_claim(const struct role *r)
 /* Nobody answers for the pool any more, or has to be taken not to. */
 static bool is_primary_over(const struct role *r, uint64_t now)
 {
-	unsigned int before = r->seat >= 0 ? before_us(r) : 0;
+	unsigned int before =
+		r->seat >= 0 ? roll_before(&r->roll, (unsigned int)r->seat, r->roll.primary) : 0;
 
 	if (r->gone == r->epoch && now >= r->gone_at + before * r->times.lease.stagger)
 		return true;
