@@ -132,8 +132,7 @@ static struct conf_section *new_section(struct conf *conf, const struct conf_kin
 		conf_put(s);
 		return NULL;
 	}
-	if (kind->init)
-		kind->init(s);
+	conf_preset(conf, s);
 	while (*end)
 		end = &(*end)->next;
 	*end = s;

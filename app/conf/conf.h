@@ -6,6 +6,7 @@
  *
  *	conf.c          lines, sections, drop-ins, and whose setting it is
  *	conf_setting.c  settings of a section, one at a time, by a table
+ *	conf_help.c     the same tables as text: for the manual and for the shipped example
  *	conf_words.c    numbers, sizes, times
  *	conf_file.c     what is in other files: secrets, tokens
  *	conf_place.c    where things are unless somebody says
@@ -186,6 +187,8 @@ void conf_put(struct conf_section *s);		       /* NULL: nothing */
 
 /* The first setting, or "the secret of the nodes", that two of a kind have different; NULL: none. Neither users nor items are looked at. */
 const char *conf_differs(const void *a, const void *b);
+/* The same, of those that a reload does not apply. */
+const char *conf_needs_restart(const void *a, const void *b);
 bool conf_is_same_items(const void *a, const void *b);
 const struct conf_item *conf_item_of(const struct conf_section *s, const char *name);
 
@@ -202,27 +205,57 @@ bool conf_lun_word(const char *word, struct stag_block_lun *l);
 
 /* ---- for the kinds -------------------------------------------------------------------- */
 
+/*
+ * Everything that is said about a setting is said in its row: the INI parser, the comparison at a reload, the bodies that the
+ * management API takes, openapi.yaml, stag.ini.example and stag.ini(5) are made of these tables.
+ */
 enum conf_type {
 	CONF_TEXT,
 	CONF_NAME,
-	CONF_PLACE, /* a file or directory; what is not from the root is from where the main file is */
-	CONF_MADE, /* text, as `make` says */
+	CONF_FILE, /* relative paths start at the directory of the main file */
+	CONF_MADE, /* text that `make` checks and converts */
 	CONF_COUNT,
-	CONF_SIZE,
-	CONF_TIME,
+	CONF_ADDRESS, /* of memory */
+	CONF_SIZE,    /* bytes */
+	CONF_TIME,    /* microseconds */
 	CONF_SWITCH,
-	CONF_CHOICE, /* the number of one of `words` */
+	CONF_CHOICE, /* the index of one of `words` */
+};
+
+/* The part of a setting in the body with which the management API creates a section. */
+enum conf_json_use {
+	CONF_JSON_OPTIONAL,
+	CONF_JSON_REQUIRED,
+	CONF_JSON_HANDLED, /* optional; the handler acts on it, and the drop-in does not get it */
+};
+
+/* A heading in the manual and the example, above the first setting of several that belong together. */
+struct conf_group {
+	const char *heading;
+	const char *text; /* below the heading, in Markdown; may be NULL */
 };
 
 struct conf_setting {
 	const char *name;
 	enum conf_type type;
-	size_t at; /* in the kind's struct */
-	uint64_t least, most;
-	uint64_t unit;	    /* what a number is a multiple of */
-	const char *wanted; /* MADE, CHOICE: what it is, for complaints */
-	char *(*make)(const struct conf *conf, const char *value); /* NULL: it is not that */
-	const char *const *words;
+	size_t at; /* offset in the section's struct of a char *, a bool (a switch) or a uint64_t */
+	uint64_t least, most; /* of a number */
+	uint64_t unit;	      /* a number has to be a multiple of this; 0: any number */
+	const char *wanted;   /* MADE, CHOICE: describes a valid value, for error messages */
+	char *(*make)(const struct conf *conf, const char *value); /* NULL: the value is invalid */
+	const char *const *words;				   /* CHOICE; ends with NULL */
+
+	const char *preset; /* the default as the file would have it; set before the file is read */
+	const char *usual;  /* a default that is no fixed value, in words. Neither: required */
+	const char *sample; /* a value for the example if there is no preset */
+	bool live;	    /* a reload applies it; else only a restart does */
+	const char *json;   /* the field of the API's body; NULL: the API does not take it */
+	enum conf_json_use json_use;
+
+	const char *value; /* the manual's words behind the =, in Markdown; NULL: by type */
+	const char *help;  /* one line of plain text; the manual begins with it */
+	const char *more;  /* further sentences for the manual, in Markdown; may be NULL */
+	const struct conf_group *group; /* this setting is the first of a group; else NULL */
 };
 
 struct conf_kind {
@@ -230,21 +263,31 @@ struct conf_kind {
 	size_t size;
 	const struct conf_setting *settings;
 	unsigned int num_settings;
-	bool is_single;	    /* there is one, without a name */
-	const char *family; /* "lun.": items; NULL: none */
-	void (*init)(void *section);
+	bool is_single;			   /* at most one section, which has no name */
+	bool live;			   /* a reload applies all of its settings */
+	const struct conf_setting *family; /* of items, "lun."; may be NULL */
+	const char *sample;		   /* the section in the example: its name; NULL: "" */
+	const char *sample_lines; /* settings that the example has on; NULL: all is commented out */
 	void (*check)(struct conf *conf, void *section);
-	void (*end)(void *section); /* of what it has made of its settings */
+	void (*end)(void *section);			      /* frees what check() has made */
 	const char *(*differs)(const void *a, const void *b); /* beyond settings; may be NULL */
 };
+
+#define CONF_STRING(macro)	 CONF_STRING_OF(macro)
+#define CONF_STRING_OF(expanded) #expanded
 
 /* conf_setting.c */
 void conf_set(struct conf *conf, struct conf_section *s, unsigned int line, const char *name,
 	      const char *value);
+void conf_preset(struct conf *conf, struct conf_section *s); /* every setting gets its default */
 void conf_clear(struct conf_section *s);
 unsigned int conf_line_of(const struct conf_section *s, const char *name); /* or of its section */
 bool conf_is_set(const struct conf_section *s, const char *name);
-char *conf_place(const struct conf *conf, const char *name);
+char *conf_resolve_path(const struct conf *conf, const char *name);
+
+/* conf_help.c: all settings of a kind. Reports an error by ferror(out). */
+void conf_print_manual(FILE *out, const struct conf_kind *kind);  /* Markdown */
+void conf_print_example(FILE *out, const struct conf_kind *kind); /* a section of an INI file */
 
 /* conf_file.c */
 bool conf_read_secret(struct conf *conf, const struct conf_section *s, const char *setting,

@@ -50,24 +50,28 @@ static char *make_listen(const struct conf *conf, const char *value)
 
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_api, field)
-	{"listen", CONF_MADE, FIELD(listen), .wanted = "ADDRESS:PORT, or no", .make = make_listen},
-	{"socket", CONF_PLACE, FIELD(socket)},
-	{"token-file", CONF_PLACE, FIELD(token_file)},
-	{"hosts", CONF_TEXT, FIELD(hosts)},
-	{"console", CONF_SWITCH, FIELD(console)},
-	{"body-max", CONF_SIZE, FIELD(body_max), 1024, 1u << 30},
-	{"connections", CONF_COUNT, FIELD(connections), 1, 4096},
+	{"listen", CONF_MADE, FIELD(listen), .wanted = "ADDRESS:PORT, or no", .make = make_listen,
+	 .usual = "**" USUAL "**, or **no** with a socket", .sample = USUAL,
+	 .value = "*address*:*port* | **no**",
+	 .help = "TCP address to listen on, or no; port 0 selects a free one.",
+	 .more = "An address other than loopback requires a **token-file**."},
+	{"socket", CONF_FILE, FIELD(socket), .usual = "none", .sample = "/run/stag/api",
+	 .help = "Unix socket to listen on; only the daemon's user may connect."},
+	{"token-file", CONF_FILE, FIELD(token_file), .usual = "none",
+	 .sample = "/etc/stag/api.token",
+	 .help = "File whose first line is the token that TCP clients must send.",
+	 .more = "The token has 16 characters or more. Only its owner may read the file."},
+	{"hosts", CONF_TEXT, FIELD(hosts), .usual = "none", .sample = "stag.example",
+	 .value = "*name*[,*name*...]",
+	 .help = "Host names that browsers may use for this host, besides its addresses."},
+	{"console", CONF_SWITCH, FIELD(console), .preset = "yes", .help = "Serve the web console."},
+	{"body-max", CONF_SIZE, FIELD(body_max), 1024, 1u << 30, .preset = "1M",
+	 .help = "Largest body of a request.",
+	 .more = "Values of pools have a limit of their own."},
+	{"connections", CONF_COUNT, FIELD(connections), 1, 4096, .preset = "64",
+	 .help = "Connections at the same time."},
 #undef FIELD
 };
-
-static void init(void *section)
-{
-	struct conf_api *a = section;
-
-	a->console = true;
-	a->body_max = 1u << 20;
-	a->connections = 64;
-}
 
 static bool is_loopback(const char *listen)
 {
@@ -145,7 +149,6 @@ const struct conf_kind conf_api_kind = {
 	.settings = settings,
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
 	.is_single = true,
-	.init = init,
 	.check = check,
 	.end = end,
 	.differs = differs,

@@ -16,23 +16,38 @@ static const char *const levels[] = {"err", "warn", "info", "debug", NULL};
 
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_daemon, field)
-	{"name", CONF_NAME, FIELD(name)},
-	{"user", CONF_TEXT, FIELD(user)},
-	{"group", CONF_TEXT, FIELD(group)},
-	{"state", CONF_PLACE, FIELD(state)},
-	{"control", CONF_PLACE, FIELD(control)},
-	{"log", CONF_CHOICE, FIELD(log), .wanted = "stderr, journal or json", .words = logs},
+	{"name", CONF_NAME, FIELD(name), .usual = "the host's name", .sample = "alpha",
+	 .help = "The daemon's name, where several are listed."},
+	{"user", CONF_TEXT, FIELD(user), .usual = "the user who starts stagd", .sample = "stag",
+	 .value = "*name*", .help = "Switch to this user; requires that root starts stagd.",
+	 .more = "**stagd** switches for good, before it opens any other file. It keeps no "
+		 "capability except the one to listen below port 1024, and that only if a section "
+		 "has such a port. Limits are raised first, and the state and control directories "
+		 "are created if they do not exist. **stagd** does not start if switching fails, "
+		 "or "
+		 "if it is started by a user who is neither root nor this one."},
+	{"group", CONF_TEXT, FIELD(group), .usual = "the user's own", .sample = "stag",
+	 .value = "*name*", .help = "Group to switch to, the only one; requires user."},
+	{"state", CONF_FILE, FIELD(state), .usual = "*/var/lib/stag* for */etc/stag/stag.ini*",
+	 .sample = "/var/lib/stag",
+	 .help = "Directory for drop-ins (conf.d) and the state directories of pools.",
+	 .more = "For any other file the default is *FILE.state* beside it, without the file's "
+		 "*.ini*."},
+	{"control", CONF_FILE, FIELD(control), .usual = "systemd's **RuntimeDirectory=**",
+	 .sample = "/run/stag",
+	 .help = "Directory of the sockets through which stag finds the daemon.",
+	 .more = "Only the daemon's user may access it. Without systemd the default is "
+		 "*$XDG_RUNTIME_DIR/stag*, or */tmp/stag-UID*. **stag** looks in these and in "
+		 "*/run/stag*, and nowhere else."},
+	{"log", CONF_CHOICE, FIELD(log), .wanted = "stderr, journal or json", .words = logs,
+	 .preset = "stderr", .live = true,
+	 .help = "Log to stderr as text, to the journal, or to stderr as JSON.",
+	 .more = "The journal gets the priority and the object of each line. JSON is one object a "
+		 "line: **time**, **level**, **object**, **text**, **pid**, **id**."},
 	{"log-level", CONF_CHOICE, FIELD(log_level), .wanted = "err, warn, info or debug",
-	 .words = levels},
+	 .words = levels, .preset = "info", .live = true, .help = "Least severity that is logged."},
 #undef FIELD
 };
-
-static void init(void *section)
-{
-	struct conf_daemon *d = section;
-
-	d->log_level = 2;
-}
 
 /* /var/lib/stag of /etc/stag/stag.ini, and beside any other file a directory with its name. */
 static char *usual_state(const struct conf *conf)
@@ -81,6 +96,6 @@ const struct conf_kind conf_daemon_kind = {
 	.settings = settings,
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
 	.is_single = true,
-	.init = init,
+	.sample_lines = "",
 	.check = check,
 };

@@ -28,47 +28,114 @@ static char *make_roll(const struct conf *conf, const char *value)
 
 	if (strncmp(value, "etcd://", 7) == 0 || strncmp(value, "etcds://", 8) == 0)
 		return strdup(value);
-	path = strncmp(value, "file:", 5) == 0 && value[5] ? conf_place(conf, value + 5) : NULL;
+	path = strncmp(value, "file:", 5) == 0 && value[5] ? conf_resolve_path(conf, value + 5)
+							   : NULL;
 	return path && asprintf(&text, "file:%s", path) > 0 ? text : NULL;
 }
 
+static const struct conf_group
+	node_group = {"The node", NULL},
+	roll_group = {"The roll", "The roll is the pool's membership record: its nodes, "
+				  "the primary, and which nodes are in sync. All nodes of a "
+				  "pool use the same one."},
+	creation_group = {"Creation", "These count on the node that creates the pool, "
+				      "once. The other nodes learn them."},
+	times_group = {"Times", "The same on all nodes. A node whose **promote** is less "
+				"than its primary's **lease**, or whose **lease** is more "
+				"than its primary's **promote**, refuses to follow it: to "
+				"change them while the pool is in use, raise **promote** on "
+				"all nodes first, then **lease**. On a machine that often "
+				"stalls, because of load or as a guest of a hypervisor, "
+				"longer times mean fewer failovers: a **lease** of 200ms "
+				"and a **promote** of 240ms, say."},
+	other_group = {"Other", NULL};
+
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_pool, field)
-	{"node", CONF_NAME, FIELD(node)},
-	{"state", CONF_PLACE, FIELD(state)},
-	{"secrets", CONF_PLACE, FIELD(secrets_file)},
-	{"address", CONF_TEXT, FIELD(address)},
-	{"advertise", CONF_TEXT, FIELD(advertise)},
-	{"port", CONF_COUNT, FIELD(port), 0, UINT16_MAX, 1},
-	{"roll", CONF_MADE, FIELD(roll), 0, 0, 0, ROLL_WANTED, make_roll},
-	{"roll-ca", CONF_PLACE, FIELD(roll_ca)},
-	{"roll-cert", CONF_PLACE, FIELD(roll_cert)},
-	{"roll-key", CONF_PLACE, FIELD(roll_key)},
-	{"roll-user", CONF_TEXT, FIELD(roll_user)},
-	{"roll-password-file", CONF_PLACE, FIELD(roll_password_file)},
-	{"roll-timeout", CONF_TIME, FIELD(roll_timeout), MS, 60 * SECOND, MS},
-	{"create", CONF_SWITCH, FIELD(create)},
-	{"size", CONF_SIZE, FIELD(size), 1ull << 20, 1ull << 46, 4096},
-	{"memory", CONF_COUNT, FIELD(memory), 1ull << 16, 1ull << 47, 4096},
-	{"clients", CONF_COUNT, FIELD(clients), 1, 1u << 20, 1},
-	{"overwrite", CONF_SWITCH, FIELD(overwrite)},
-	{"mirror", CONF_SWITCH, FIELD(mirror)},
-	{"beat", CONF_TIME, FIELD(beat), 100 * US, 60 * SECOND, US},
-	{"lease", CONF_TIME, FIELD(lease), MS, 3600 * SECOND, MS},
-	{"promote", CONF_TIME, FIELD(promote), MS, 3600 * SECOND, MS},
-	{"expire", CONF_TIME, FIELD(expire), SECOND, UINT32_MAX *SECOND, SECOND},
-	{"log-size", CONF_SIZE, FIELD(log_size), 1ull << 20, 1ull << 32, 4096},
+	{"node", CONF_NAME, FIELD(node), .usual = "the host's name", .sample = "alpha",
+	 .json = "node", .json_use = CONF_JSON_REQUIRED, .group = &node_group,
+	 .help = "Name of this node, unique in the pool."},
+	{"state", CONF_FILE, FIELD(state),
+	 .usual = "*/var/lib/stag/NAME*, or *NAME* in the **state** that **[daemon]** sets",
+	 .sample = "/var/lib/stag/shop",
+	 .help = "Directory for what the node needs after a restart.",
+	 .more = "No two nodes share one."},
+	{"secrets", CONF_FILE, FIELD(secrets_file), .usual = "*secrets* in the state directory",
+	 .sample = "/var/lib/stag/shop/secrets", .json = "secrets",
+	 .help = "File of the pool's secrets: users, their rights and their secrets.",
+	 .more = "It is described below. A reload reads the file again."},
+	{"address", CONF_TEXT, FIELD(address), .usual = "all addresses", .sample = "0.0.0.0",
+	 .json = "address", .value = "*address*", .help = "Address to listen on."},
+	{"port", CONF_COUNT, FIELD(port), 0, UINT16_MAX, 1, .preset = CONF_STRING(STAG_POOL_PORT),
+	 .json = "port", .help = "Port to listen on; 0 selects a free one."},
+	{"advertise", CONF_TEXT, FIELD(advertise),
+	 .usual = "the address; if that is not set, the host's name", .sample = "alpha.example",
+	 .json = "advertise", .value = "*host*[:*port*]",
+	 .help = "Where other nodes and clients reach this node."},
+
+	{"roll", CONF_MADE, FIELD(roll), .wanted = ROLL_WANTED, .make = make_roll,
+	 .usual = "the file *roll* in the state directory",
+	 .sample = "file:/var/lib/stag/shop/roll", .json = "roll", .group = &roll_group,
+	 .value = "**file:***path* | **etcd://***host*:*port*[,*host*:*port*...]/*key* | "
+		  "**etcds://**...",
+	 .help = "Where the roll is kept: file:PATH, or etcd://HOST:PORT[,HOST:PORT...]/KEY.",
+	 .more = "A file is for nodes on one machine; its directory has to be on a file system "
+		 "that is not shared with other machines. etcd (3.4 or later; with TLS: **etcds**) "
+		 "is for several machines."},
+	{"roll-ca", CONF_FILE, FIELD(roll_ca), .usual = "the system's",
+	 .sample = "/etc/stag/etcd-ca.pem", .help = "For etcds: CA certificates to trust."},
+	{"roll-cert", CONF_FILE, FIELD(roll_cert), .usual = "none",
+	 .sample = "/etc/stag/etcd-cert.pem",
+	 .help = "For etcds: client certificate of this node."},
+	{"roll-key", CONF_FILE, FIELD(roll_key), .usual = "none",
+	 .sample = "/etc/stag/etcd-key.pem", .help = "For etcds: private key of roll-cert."},
+	{"roll-user", CONF_TEXT, FIELD(roll_user), .usual = "none", .sample = "stag",
+	 .value = "*name*", .help = "For etcd: user to authenticate as."},
+	{"roll-password-file", CONF_FILE, FIELD(roll_password_file), .usual = "none",
+	 .sample = "/etc/stag/etcd-password", .help = "For etcd: file with that user's password."},
+	{"roll-timeout", CONF_TIME, FIELD(roll_timeout), MS, 60 * SECOND, MS, .usual = "**1s**",
+	 .sample = "1s", .help = "For etcd: how long to wait for one member's response."},
+
+	{"create", CONF_SWITCH, FIELD(create), .preset = "no", .json = "create",
+	 .group = &creation_group,
+	 .help = "Create the pool if it does not exist; then size is required.",
+	 .more = "A node that has been in a pool before does not create one. Set it on one node."},
+	{"size", CONF_SIZE, FIELD(size), 1ull << 20, 1ull << 46, 4096,
+	 .usual = "none; **create** requires it", .sample = "1G", .json = "size",
+	 .help = "Memory of the pool, on every node."},
+	{"memory", CONF_ADDRESS, FIELD(memory), 1ull << 16, 1ull << 47, 4096,
+	 .usual = "**0x200000000000**", .sample = "0x200000000000", .json = "memory",
+	 .help = "Address at which the pool's memory is mapped, on every node.",
+	 .more = "The default is free as a rule. A node on which the range is in use says by what, "
+		 "and does not start."},
+	{"clients", CONF_COUNT, FIELD(clients), 1, 1u << 20, 1, .preset = "1024", .json = "clients",
+	 .help = "Clients that can write at the same time."},
+	{"overwrite", CONF_SWITCH, FIELD(overwrite), .preset = "no", .json = "overwrite",
+	 .help = "Overwrite deleted values at once."},
+
+	{"beat", CONF_TIME, FIELD(beat), 100 * US, 60 * SECOND, US, .preset = "2ms", .json = "beat",
+	 .group = &times_group, .help = "Interval of heartbeats; at most half of the lease."},
+	{"lease", CONF_TIME, FIELD(lease), MS, 3600 * SECOND, MS, .preset = "20ms", .json = "lease",
+	 .help = "How long a primary may serve after a standby acknowledged a heartbeat.",
+	 .more = "A primary that has not heard from a standby in sync for this long refuses reads "
+		 "and changes, until it has dropped that standby from the in-sync set."},
+	{"promote", CONF_TIME, FIELD(promote), MS, 3600 * SECOND, MS, .preset = "24ms",
+	 .json = "promote",
+	 .help = "A standby promotes itself after this long without a heartbeat; at least the "
+		 "lease."},
+	{"expire", CONF_TIME, FIELD(expire), SECOND, UINT32_MAX *SECOND, SECOND, .preset = "1h",
+	 .help = "Forget a client after this long without a request.",
+	 .more = "A retry of a request from before is refused then, so that it is not done twice."},
+
+	{"log-size", CONF_SIZE, FIELD(log_size), 1ull << 20, 1ull << 32, 4096, .preset = "16M",
+	 .group = &other_group, .help = "Memory of the log of records in flight, on each node."},
+	{"mirror", CONF_SWITCH, FIELD(mirror), .preset = "yes",
+	 .help = "Let the adapter forward values of 8 KiB to 256 KiB to the standbys.",
+	 .more = "It does so before software sees them. The primary's setting counts."},
 #undef FIELD
 };
 
 _Static_assert(sizeof(settings) / sizeof(settings[0]) <= CONF_SETTINGS_MAX, "conf_section.lines");
-
-static void init(void *section)
-{
-	struct conf_pool *p = section;
-
-	p->mirror = true;
-}
 
 /* ---- together --------------------------------------------------------------------------- */
 
@@ -141,9 +208,9 @@ static void check_times(struct conf *conf, struct conf_pool *p)
 	struct lease_terms terms = lease_defaults;
 	const char *fault;
 
-	terms.beat = p->beat ? p->beat * 1000 : terms.beat;
-	terms.lease = p->lease ? p->lease * 1000 : terms.lease;
-	terms.takeover = p->promote ? p->promote * 1000 : terms.takeover;
+	terms.beat = p->beat * 1000;
+	terms.lease = p->lease * 1000;
+	terms.takeover = p->promote * 1000;
 	fault = lease_terms_fault(&terms);
 	if (!fault)
 		return;
@@ -220,7 +287,7 @@ static void make_attr(struct conf_pool *p)
 	a->state = p->state;
 	a->address = p->address;
 	a->advertise = p->advertise;
-	a->port = conf_is_set(&p->at, "port") ? (uint16_t)p->port : STAG_POOL_PORT;
+	a->port = (uint16_t)p->port;
 	a->flags = (a->port == 0 ? STAG_POOL_ANY_PORT : 0u) |
 		   (p->overwrite ? STAG_POOL_OVERWRITE : 0u) |
 		   (p->mirror ? 0u : STAG_POOL_NO_MIRROR);
@@ -277,7 +344,8 @@ const struct conf_kind conf_pool_kind = {
 	.size = sizeof(struct conf_pool),
 	.settings = settings,
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
-	.init = init,
+	.sample = "shop",
+	.sample_lines = "create = yes\nsize = 1G\n",
 	.check = check,
 	.end = end,
 	.differs = differs,

@@ -16,8 +16,9 @@
 static const char *const wanted[] = {
 	[CONF_TEXT] = "a word",
 	[CONF_NAME] = "a name: letters, digits and . - _, 63 at most",
-	[CONF_PLACE] = "a path",
+	[CONF_FILE] = "a path",
 	[CONF_COUNT] = "a number",
+	[CONF_ADDRESS] = "an address, such as 0x200000000000",
 	[CONF_SIZE] = "a size, such as 512M or 1G",
 	[CONF_TIME] = "a time with its unit, such as 500us, 20ms, 5s, 10m or 1h",
 	[CONF_SWITCH] = "yes or no",
@@ -49,7 +50,7 @@ bool conf_is_set(const struct conf_section *s, const char *name)
 	return s->lines[index_of(s, name)] != 0;
 }
 
-char *conf_place(const struct conf *conf, const char *name)
+char *conf_resolve_path(const struct conf *conf, const char *name)
 {
 	CLEANUP_FREE char *copy = strdup(conf->path);
 	char *path = NULL;
@@ -67,6 +68,7 @@ static bool parse_number(const struct conf_setting *s, const char *value, uint64
 {
 	switch (s->type) {
 	case CONF_COUNT:
+	case CONF_ADDRESS:
 		return conf_parse_count(value, n);
 	case CONF_SIZE:
 		return conf_parse_size(value, n);
@@ -117,8 +119,9 @@ static void set_text(struct conf *conf, const struct conf_setting *s, unsigned i
 		conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
 		return;
 	}
-	if (s->type == CONF_PLACE)
-		*to = conf_place(conf, value);
+	free(*to); /* the default */
+	if (s->type == CONF_FILE)
+		*to = conf_resolve_path(conf, value);
 	else
 		*to = s->type == CONF_MADE ? s->make(conf, value) : strdup(value);
 	if (!*to)
@@ -131,11 +134,12 @@ static void set_value(struct conf *conf, const struct conf_setting *s, unsigned 
 	switch (s->type) {
 	case CONF_TEXT:
 	case CONF_NAME:
-	case CONF_PLACE:
+	case CONF_FILE:
 	case CONF_MADE:
 		set_text(conf, s, line, value, to);
 		return;
 	case CONF_COUNT:
+	case CONF_ADDRESS:
 	case CONF_SIZE:
 	case CONF_TIME:
 		set_number(conf, s, line, value, to);
@@ -162,13 +166,13 @@ const struct conf_item *conf_item_of(const struct conf_section *s, const char *n
 
 static bool is_of_family(const struct conf_kind *kind, const char *name)
 {
-	return kind->family && strncmp(name, kind->family, strlen(kind->family)) == 0;
+	return kind->family && strncmp(name, kind->family->name, strlen(kind->family->name)) == 0;
 }
 
 static void add_item(struct conf *conf, struct conf_section *s, unsigned int line,
 		     const char *setting, const char *value)
 {
-	const char *name = setting + strlen(s->kind->family);
+	const char *name = setting + strlen(s->kind->family->name);
 	const struct conf_item *before = conf_item_of(s, name);
 	struct conf_item *list, item = {.line = line};
 
@@ -240,9 +244,19 @@ void conf_set(struct conf *conf, struct conf_section *s, unsigned int line, cons
 		set_value(conf, setting, line, value, (char *)s + setting->at);
 }
 
+void conf_preset(struct conf *conf, struct conf_section *s)
+{
+	for (unsigned int i = 0; i < s->kind->num_settings; i++) {
+		const struct conf_setting *setting = &s->kind->settings[i];
+
+		if (setting->preset)
+			set_value(conf, setting, s->line, setting->preset, (char *)s + setting->at);
+	}
+}
+
 static bool is_text(const struct conf_setting *s)
 {
-	return s->type == CONF_TEXT || s->type == CONF_NAME || s->type == CONF_PLACE ||
+	return s->type == CONF_TEXT || s->type == CONF_NAME || s->type == CONF_FILE ||
 	       s->type == CONF_MADE;
 }
 
@@ -260,17 +274,28 @@ static bool is_same(const struct conf_setting *s, const void *a, const void *b)
 	return *(const uint64_t *)a == *(const uint64_t *)b;
 }
 
-const char *conf_differs(const void *a, const void *b)
+static const char *first_difference(const void *a, const void *b, bool even_live)
 {
 	const struct conf_kind *kind = ((const struct conf_section *)a)->kind;
 
 	for (unsigned int i = 0; i < kind->num_settings; i++) {
 		const struct conf_setting *s = &kind->settings[i];
 
-		if (!is_same(s, (const char *)a + s->at, (const char *)b + s->at))
+		if ((even_live || !s->live) &&
+		    !is_same(s, (const char *)a + s->at, (const char *)b + s->at))
 			return s->name;
 	}
 	return kind->differs ? kind->differs(a, b) : NULL;
+}
+
+const char *conf_differs(const void *a, const void *b)
+{
+	return first_difference(a, b, true);
+}
+
+const char *conf_needs_restart(const void *a, const void *b)
+{
+	return ((const struct conf_section *)a)->kind->live ? NULL : first_difference(a, b, false);
 }
 
 void conf_clear(struct conf_section *s)

@@ -14,22 +14,63 @@
 
 static char *make_path(const struct conf *conf, const char *value)
 {
-	return strncmp(value, "mem:", 4) == 0 ? strdup(value) : conf_place(conf, value);
+	return strncmp(value, "mem:", 4) == 0 ? strdup(value) : conf_resolve_path(conf, value);
+}
+
+#define LABEL_MAX    (STAG_STORE_NAME_MAX - 1)
+#define LABEL_WANTED "a text of at most 63 bytes"
+
+_Static_assert(LABEL_MAX == 63, "LABEL_WANTED");
+
+static char *make_label(const struct conf *conf, const char *value)
+{
+	return strlen(value) <= LABEL_MAX ? strdup(value) : NULL;
 }
 
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_store, field)
-	{"path", CONF_MADE, FIELD(store), .wanted = "a path, or mem:NAME", .make = make_path},
-	{"address", CONF_TEXT, FIELD(address)},
-	{"port", CONF_COUNT, FIELD(port), 0, UINT16_MAX},
-	{"max-connections", CONF_COUNT, FIELD(max_connections), 1, 1u << 20},
-	{"staging", CONF_SIZE, FIELD(staging), 1u << 20, 1ull << 40},
-	{"cache", CONF_SIZE, FIELD(cache), 1u << 20, 1ull << 40},
-	{"create", CONF_SWITCH, FIELD(create)},
-	{"size", CONF_SIZE, FIELD(size), 1ull << 20, 1ull << 60, 512},
-	{"block", CONF_SIZE, FIELD(block), 512, 65536, 512},
-	{"label", CONF_NAME, FIELD(label)},
+	{"path", CONF_MADE, FIELD(store), .wanted = "a path, or mem:NAME", .make = make_path,
+	 .sample = "/var/lib/stag/disk.store", .json = "path", .json_use = CONF_JSON_REQUIRED,
+	 .value = "*path* | **mem:***name*",
+	 .help = "The store: a file, a block device, or mem:NAME for shared memory."},
+	{"address", CONF_TEXT, FIELD(address), .usual = "all addresses", .sample = "0.0.0.0",
+	 .json = "address", .value = "*address*", .help = "Address to listen on."},
+	{"port", CONF_COUNT, FIELD(port), 0, UINT16_MAX, .preset = CONF_STRING(STAG_STORE_PORT),
+	 .json = "port", .help = "Port to listen on; 0 selects a free one."},
+	{"max-connections", CONF_COUNT, FIELD(max_connections), 1, 1u << 20, .preset = "1024",
+	 .json = "max_connections", .help = "Connections served at the same time."},
+	{"staging", CONF_SIZE, FIELD(staging), 1u << 20, 1ull << 40, .preset = "64M",
+	 .json = "staging", .help = "Most memory for data in flight."},
+	{"cache", CONF_SIZE, FIELD(cache), 1u << 20, 1ull << 40, .preset = "64M", .json = "cache",
+	 .help = "Most memory for cached data."},
+	{"create", CONF_SWITCH, FIELD(create), .preset = "no",
+	 .help = "Format the store if nothing is at its path.",
+	 .more = "A path that holds anything else is left alone, and **stagd** does not start."},
+	{"size", CONF_SIZE, FIELD(size), 1ull << 20, 1ull << 60, 512,
+	 .usual = "the device's size; a file requires one", .sample = "10G", .json = "size",
+	 .json_use = CONF_JSON_HANDLED, .help = "Size of a store that is created."},
+	{"block", CONF_SIZE, FIELD(block), 512, 65536, 512,
+	 .usual = "**4096**, or the device's sector size if that is larger", .sample = "4096",
+	 .json = "block", .json_use = CONF_JSON_HANDLED,
+	 .help = "Block size of a store that is created."},
+	{"label", CONF_MADE, FIELD(label), .wanted = LABEL_WANTED, .make = make_label,
+	 .value = "*text*", .usual = "the section's name", .sample = "disk", .json = "label",
+	 .json_use = CONF_JSON_HANDLED, .help = "Label of a store that is created."},
 #undef FIELD
+};
+
+static const struct conf_setting partition_setting = {
+	.name = "partition.",
+	.wanted = "name",
+	.live = true,
+	.sample = "partition.goods = 4G local:write net:10.0.0.0/8:read\n"
+		  "partition.log = 50% level=durable cache=5s",
+	.value = "*size* [**order=***order*] [**level=***level*] [**cache=***time*] [*right*...]",
+	.help = "A partition, created if the store does not have it.",
+	.more = "The words behind the size are those of **stag store add**: **\\-\\-order**, "
+		"**\\-\\-level**, **\\-\\-cache** and **\\-\\-allow**. The size may be a share "
+		"of the store (**50%**), or **max**. A partition that exists is left as it is, "
+		"whatever this line says; if the line is removed, the partition and its data stay.",
 };
 
 /* ---- partition.NAME = SIZE [WORD...] ------------------------------------------------------------- */
@@ -37,7 +78,7 @@ static const struct conf_setting settings[] = {
 /* The file of a token is from where the INI file is, as all are. */
 static bool take_token(const struct conf *conf, const char *word, struct stag_store_partition *p)
 {
-	CLEANUP_FREE char *place = conf_place(conf, word + 6), *text = NULL;
+	CLEANUP_FREE char *place = conf_resolve_path(conf, word + 6), *text = NULL;
 
 	return place && asprintf(&text, "token:%s", place) > 0 && store_parse_right(text, p);
 }
@@ -138,12 +179,11 @@ static void check(struct conf *conf, void *section)
 	conf_check_address(conf, &s->at, s->address);
 	for (unsigned int i = 0; i < s->at.num_items; i++)
 		conf_store_partition(conf, &s->at.items[i], &p);
-	s->attr = (struct stag_store_server_attr){
-		.address = s->address,
-		.port = conf_is_set(&s->at, "port") ? (uint16_t)s->port : STAG_STORE_PORT,
-		.max_connections = (uint32_t)s->max_connections,
-		.staging_bytes = s->staging,
-		.cache_bytes = s->cache};
+	s->attr = (struct stag_store_server_attr){.address = s->address,
+						  .port = (uint16_t)s->port,
+						  .max_connections = (uint32_t)s->max_connections,
+						  .staging_bytes = s->staging,
+						  .cache_bytes = s->cache};
 	s->attr.flags = s->attr.port == 0 ? STAG_STORE_ANY_PORT : 0;
 	s->made = (struct stag_store_attr){.size = s->size, .block = (uint32_t)s->block};
 	snprintf(s->made.label, sizeof(s->made.label), "%s", s->label ? s->label : s->at.name);
@@ -154,6 +194,7 @@ const struct conf_kind conf_store_kind = {
 	.size = sizeof(struct conf_store),
 	.settings = settings,
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
-	.family = "partition.",
+	.family = &partition_setting,
+	.sample = "disk",
 	.check = check,
 };

@@ -17,19 +17,55 @@
 
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_target, field)
-	{"iqn", CONF_TEXT, FIELD(iqn)},
-	{"alias", CONF_TEXT, FIELD(alias)},
-	{"address", CONF_TEXT, FIELD(address)},
-	{"port", CONF_COUNT, FIELD(port), 0, UINT16_MAX},
-	{"transports", CONF_TEXT, FIELD(transports)},
-	{"user", CONF_TEXT, FIELD(user)},
-	{"secret-file", CONF_PLACE, FIELD(secret_file)},
-	{"own-user", CONF_TEXT, FIELD(own_user)},
-	{"own-secret-file", CONF_PLACE, FIELD(own_secret_file)},
-	{"max-sessions", CONF_COUNT, FIELD(max_sessions), 1, 1u << 16},
-	{"staging", CONF_SIZE, FIELD(staging), 1u << 20, 1ull << 40},
-	{"spin", CONF_TIME, FIELD(spin), 0, 1000000},
+	{"iqn", CONF_TEXT, FIELD(iqn), .usual = "made of the host's and the section's name",
+	 .sample = "iqn.2026-01.stag:host:shop", .json = "iqn", .json_use = CONF_JSON_REQUIRED,
+	 .value = "*name*", .help = "The target's iSCSI name: iqn.…, eui.… or naa.…"},
+	{"alias", CONF_TEXT, FIELD(alias), .usual = "none", .sample = "goods of the shop",
+	 .json = "alias", .help = "A second name, for people."},
+	{"address", CONF_TEXT, FIELD(address), .usual = "all addresses", .sample = "0.0.0.0",
+	 .json = "address", .value = "*address*", .help = "Address to listen on."},
+	{"port", CONF_COUNT, FIELD(port), 0, UINT16_MAX, .preset = CONF_STRING(STAG_BLOCK_PORT),
+	 .json = "port", .help = "Port to listen on, of TCP and RDMA; 0 selects a free one."},
+	{"transports", CONF_TEXT, FIELD(transports), .preset = "tcp,iser,one-shot",
+	 .json = "transports", .value = "**tcp**[,**iser**[,**one-shot**]]",
+	 .help = "Transports that initiators may use; one-shot requires iser."},
+	{"user", CONF_TEXT, FIELD(user), .usual = "anybody may log in", .sample = "ann",
+	 .json = "user", .value = "*name*",
+	 .help = "CHAP user that initiators log in as; requires secret-file."},
+	{"secret-file", CONF_FILE, FIELD(secret_file), .usual = "none",
+	 .sample = "/etc/stag/ann.secret", .json = "secret_file",
+	 .help = "File whose first line is that user's secret: 12 characters or more."},
+	{"own-user", CONF_TEXT, FIELD(own_user), .usual = "none", .sample = "shop",
+	 .value = "*name*",
+	 .help = "CHAP user of the target, if an initiator authenticates the target."},
+	{"own-secret-file", CONF_FILE, FIELD(own_secret_file), .usual = "none",
+	 .sample = "/etc/stag/shop.secret",
+	 .help = "File whose first line is the secret of own-user; not that of user."},
+	{"max-sessions", CONF_COUNT, FIELD(max_sessions), 1, 1u << 16, .preset = "1024",
+	 .help = "Sessions at the same time."},
+	{"staging", CONF_SIZE, FIELD(staging), 1u << 20, 1ull << 40, .preset = "64M",
+	 .help = "Most memory for data in flight."},
+	{"spin", CONF_TIME, FIELD(spin), 0, 1000000, .preset = "50us",
+	 .help = "Busy-wait this long for the next request; 0us never does.",
+	 .more = "It does so only while requests arrive in quick succession."},
 #undef FIELD
+};
+
+static const struct conf_setting lun_setting = {
+	.name = "lun.",
+	.wanted = "number",
+	.live = true,
+	.sample = "lun.1 = store:disk/goods\n"
+		  "lun.2 = /srv/other.store:log ro\n"
+		  "lun.3 = /dev/sdz write-back block=4096",
+	.value = "*where* [**ro**] [**write-back**] [**block=***bytes*]",
+	.help = "A logical unit, 0 to 16383: a partition, a file or a block device.",
+	.more = "*where* is **store:***store*/*partition* for a store of this file, "
+		"*path*:*partition* for another one, or the path of a file or block device. "
+		"**ro**: "
+		"read only. **write-back**: a write is durable after the initiator's flush; "
+		"without "
+		"it, at once. **block=4096**: the block size, 512 without it.",
 };
 
 /* ---- lun.N = WHERE [WORD...] --------------------------------------------------------------------- */
@@ -74,7 +110,8 @@ static bool take_where(struct conf *conf, const struct conf_item *item, const ch
 	const char *slash;
 
 	if (strncmp(where, "store:", 6) != 0) {
-		l->where = strncmp(where, "mem:", 4) == 0 ? strdup(where) : conf_place(conf, where);
+		l->where = strncmp(where, "mem:", 4) == 0 ? strdup(where)
+							  : conf_resolve_path(conf, where);
 		return l->where;
 	}
 	slash = strchr(where, '/');
@@ -165,7 +202,7 @@ static char *usual_name(const struct conf_target *t)
 
 static void check_transports(struct conf *conf, struct conf_target *t)
 {
-	CLEANUP_FREE char *text = strdup(t->transports ? t->transports : "tcp,iser,one-shot");
+	CLEANUP_FREE char *text = strdup(t->transports);
 	bool tcp = false, iser = false, one_shot = false;
 	char *save, *word = text ? strtok_r(text, ", \t", &save) : NULL;
 
@@ -231,9 +268,9 @@ static void check(struct conf *conf, void *section)
 	a->name = t->iqn;
 	a->alias = t->alias;
 	a->address = t->address;
-	a->port = conf_is_set(&t->at, "port") ? (uint16_t)t->port : STAG_BLOCK_PORT;
+	a->port = (uint16_t)t->port;
 	a->flags |= (a->port == 0 ? STAG_BLOCK_ANY_PORT : 0u) |
-		    (conf_is_set(&t->at, "spin") && t->spin == 0 ? STAG_BLOCK_NO_SPIN : 0u);
+		    (t->spin == 0 ? STAG_BLOCK_NO_SPIN : 0u);
 	a->max_sessions = (uint32_t)t->max_sessions;
 	a->staging_bytes = t->staging;
 	a->spin_us = (uint32_t)t->spin;
@@ -266,7 +303,8 @@ const struct conf_kind conf_target_kind = {
 	.size = sizeof(struct conf_target),
 	.settings = settings,
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
-	.family = "lun.",
+	.family = &lun_setting,
+	.sample = "shop",
 	.check = check,
 	.end = end,
 	.differs = differs,

@@ -80,9 +80,15 @@ static char *make_nodes(const struct conf *conf, const char *value)
 
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_watch, field)
-	{"nodes", CONF_MADE, FIELD(nodes), .wanted = NODES_WANTED, .make = make_nodes},
-	{"user", CONF_NAME, FIELD(user)},
-	{"secret-file", CONF_PLACE, FIELD(secret_file)},
+	{"nodes", CONF_MADE, FIELD(nodes), .wanted = NODES_WANTED, .make = make_nodes,
+	 .sample = "alpha.example:7175,beta.example:7175",
+	 .value = "*host*[:*port*][,*host*[:*port*]...]",
+	 .help = "Any of the pool's nodes; the others are found through these."},
+	{"user", CONF_NAME, FIELD(user), .preset = "admin", .help = "User to authenticate as."},
+	{"secret-file", CONF_FILE, FIELD(secret_file), .sample = "/etc/stag/far.secret",
+	 .help = "File with that user's secret, or the pool's file of secrets.",
+	 .more = "The secret stands alone in the first line; a file of secrets is described below. "
+		 "Only its owner may read the file."},
 #undef FIELD
 };
 
@@ -115,8 +121,6 @@ static void check(struct conf *conf, void *section)
 {
 	struct conf_watch *w = section;
 
-	if (!w->user)
-		w->user = strdup("admin");
 	if (!w->nodes && !conf_is_set(&w->at, "nodes"))
 		conf_fault(conf, w->at.line,
 			   "which nodes has it? nodes = HOST[:PORT][,HOST[:PORT]...]");
@@ -144,6 +148,8 @@ static void end(void *section)
 
 const struct conf_kind conf_watch_kind = {
 	.word = "watch",
+	.sample = "far",
+	.live = true,
 	.size = sizeof(struct conf_watch),
 	.settings = settings,
 	.num_settings = sizeof(settings) / sizeof(settings[0]),

@@ -290,17 +290,17 @@ static void take_daemon(struct change *c)
 {
 	struct daemon *d = c->d;
 	struct conf_section *now = &c->conf.daemon->at;
-	const char *differs = conf_differs(d->conf, now);
+	const char *differs = conf_needs_restart(d->conf, now);
 	struct conf_section *api = conf_find(&c->conf, &conf_api_kind, "");
 
 	event_log_to((enum event_log)c->conf.daemon->log,
 		     (enum event_level)c->conf.daemon->log_level);
-	if (differs && strncmp(differs, "log", 3) != 0)
+	if (differs)
 		event_add(EVENT_WARN, "daemon", "%s:%u: %s counts when stagd is restarted",
 			  now->path, conf_line_of(now, differs), differs);
-	if (d->api_conf && (!api || conf_differs(d->api_conf, api)))
+	if (d->api_conf && (!api || conf_needs_restart(d->api_conf, api)))
 		event_add(EVENT_WARN, "api", "%s: %s counts when stagd is restarted",
-			  d->api_conf->path, api ? conf_differs(d->api_conf, api) : "that it goes");
+			  d->api_conf->path, api ? conf_needs_restart(d->api_conf, api) : "that it goes");
 }
 
 static int start_api(struct daemon *d, struct conf_section *api, char *why, size_t size)

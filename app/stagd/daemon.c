@@ -53,9 +53,9 @@ int service_fails(const struct conf_section *at, unsigned int line, char *why, s
 
 void service_tell_rest(const struct service *s, const struct conf_section *to)
 {
-	const char *differs = conf_differs(s->conf, to);
+	const char *differs = conf_needs_restart(s->conf, to);
 
-	if (differs && s->kind != &watch_service)
+	if (differs)
 		event_add(EVENT_WARN, s->object, "%s:%u: %s counts when stagd is restarted%s",
 			  to->path, to->line, differs,
 			  s->kind == &pool_service ? "; a standby serves meanwhile" : "");
