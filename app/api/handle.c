@@ -108,33 +108,30 @@ void settings_open(struct settings *s)
 	s->file = open_memstream(&s->text, &s->length);
 }
 
-void settings_text(struct settings *s, const struct request *r, const char *field, const char *name)
-{
-	const char *text = body_text(r, field, NULL);
-
-	if (s->file && text)
-		fprintf(s->file, "%s = %s\n", name, text);
-}
-
-void settings_number(struct settings *s, const struct request *r, const char *field,
-		     const char *name)
-{
-	if (s->file && json_object_get(r->body, field))
-		fprintf(s->file, "%s = %lld\n", name, (long long)body_number(r, field, 0));
-}
-
-void settings_size(struct settings *s, const struct request *r, const char *field, const char *name)
+static void put_setting(FILE *file, const struct request *r, const struct conf_setting *s)
 {
 	uint64_t bytes;
 
-	if (s->file && body_size(r, field, &bytes))
-		fprintf(s->file, "%s = %llu\n", name, (unsigned long long)bytes);
+	fprintf(file, "%s = ", s->name);
+	if (s->type == CONF_COUNT)
+		fprintf(file, "%lld\n", (long long)body_number(r, s->json, 0));
+	else if (s->type == CONF_SIZE && body_size(r, s->json, &bytes))
+		fprintf(file, "%llu\n", (unsigned long long)bytes);
+	else if (s->type == CONF_SWITCH)
+		fputs(body_flag(r, s->json) ? "yes\n" : "no\n", file);
+	else
+		fprintf(file, "%s\n", body_text(r, s->json, ""));
 }
 
-void settings_flag(struct settings *s, const struct request *r, const char *field, const char *name)
+void settings_put(struct settings *s, const struct request *r, const struct conf_kind *section)
 {
-	if (s->file && json_object_get(r->body, field))
-		fprintf(s->file, "%s = %s\n", name, body_flag(r, field) ? "yes" : "no");
+	for (unsigned int i = 0; s->file && i < section->num_settings; i++) {
+		const struct conf_setting *setting = &section->settings[i];
+
+		if (setting->json && setting->json_use != CONF_JSON_HANDLED &&
+		    json_object_get(r->body, setting->json))
+			put_setting(s->file, r, setting);
+	}
 }
 
 int settings_apply(struct settings *s, struct request *r, const char *kind, const char *name)

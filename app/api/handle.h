@@ -45,15 +45,8 @@ struct settings {
 };
 
 void settings_open(struct settings *s);
-/* What the body has under `field`, if it has it, under the name of the setting. */
-void settings_text(struct settings *s, const struct request *r, const char *field,
-		   const char *name);
-void settings_number(struct settings *s, const struct request *r, const char *field,
-		     const char *name);
-void settings_size(struct settings *s, const struct request *r, const char *field,
-		   const char *name);
-void settings_flag(struct settings *s, const struct request *r, const char *field,
-		   const char *name);
+/* A line for each setting of the section that the body has and its handler does not act on itself. */
+void settings_put(struct settings *s, const struct request *r, const struct conf_kind *section);
 /* Makes the service of them, and closes them. -errno, and it was answered. */
 int settings_apply(struct settings *s, struct request *r, const char *kind, const char *name);
 

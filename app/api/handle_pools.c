@@ -131,11 +131,7 @@ static bool is_whole(struct request *r)
 
 static void put_pool(struct settings *s, struct request *r, const char *state)
 {
-	static const char *const texts[] = {"node",   "address", "advertise", "roll",	"secrets",
-					    "memory", "beat",	 "lease",     "promote"};
-
-	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-		settings_text(s, r, texts[i], texts[i]);
+	settings_put(s, r, &conf_pool_kind);
 	if (s->file)
 		fprintf(s->file, "state = %s\n", state);
 	if (s->file && !body_text(r, "roll", NULL))
@@ -143,11 +139,6 @@ static void put_pool(struct settings *s, struct request *r, const char *state)
 	if (s->file && !body_text(r, "address", NULL) && !body_text(r, "roll", NULL))
 		fputs("address = 127.0.0.1\n",
 		      s->file); /* what is kept in a file is for one machine */
-	settings_number(s, r, "port", "port");
-	settings_number(s, r, "clients", "clients");
-	settings_size(s, r, "size", "size");
-	settings_flag(s, r, "create", "create");
-	settings_flag(s, r, "overwrite", "overwrite");
 }
 
 void handle_pool_create(struct request *r)

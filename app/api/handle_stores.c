@@ -27,10 +27,13 @@ void handle_store(struct request *r)
 /* -errno, and it was answered. */
 static int format(struct request *r, const char *path)
 {
-	struct stag_store_attr attr = {.block = (uint32_t)body_number(r, "block", 0)};
+	struct stag_store_attr attr = {0};
+	uint64_t block = 0;
 	int rc;
 
 	body_size(r, "size", &attr.size);
+	body_size(r, "block", &block);
+	attr.block = (uint32_t)block;
 	if (strlen(body_text(r, "label", "")) >= sizeof(attr.label)) {
 		answer_fault(r, 400, "bad_value", NULL, "a label has at most %d bytes",
 			     STAG_STORE_NAME_MAX - 1);
@@ -61,16 +64,6 @@ static bool is_whole(struct request *r, const char *path)
 	return r->fault.status == 0;
 }
 
-static void put_store(struct settings *s, struct request *r)
-{
-	settings_text(s, r, "path", "path");
-	settings_text(s, r, "address", "address");
-	settings_number(s, r, "port", "port");
-	settings_number(s, r, "max_connections", "max-connections");
-	settings_size(s, r, "staging", "staging");
-	settings_size(s, r, "cache", "cache");
-}
-
 void handle_store_create(struct request *r)
 {
 	const char *name = body_text(r, "name", ""), *path = body_text(r, "path", "");
@@ -82,7 +75,7 @@ void handle_store_create(struct request *r)
 	if (!is_whole(r, path) || (body_flag(r, "format") && format(r, path) != 0))
 		return;
 	settings_open(&s);
-	put_store(&s, r);
+	settings_put(&s, r, &conf_store_kind);
 	if (settings_apply(&s, r, "store", name) != 0) {
 		if (new_file && body_flag(r, "format"))
 			unlink(path); /* all or nothing */

@@ -58,13 +58,7 @@ void handle_target_create(struct request *r)
 	if (answer_taken(r, "target", name))
 		return;
 	settings_open(&s);
-	settings_text(&s, r, "iqn", "iqn");
-	settings_text(&s, r, "alias", "alias");
-	settings_text(&s, r, "address", "address");
-	settings_number(&s, r, "port", "port");
-	settings_text(&s, r, "user", "user");
-	settings_text(&s, r, "secret_file", "secret-file");
-	settings_text(&s, r, "transports", "transports");
+	settings_put(&s, r, &conf_target_kind);
 	put_luns(&s, json_object_get(r->body, "luns"));
 	if (settings_apply(&s, r, "target", name) != 0)
 		return;

@@ -26,6 +26,8 @@
 #include <stdint.h>
 #include <jansson.h>
 
+struct conf_kind;
+
 /* ---- fault.c ---------------------------------------------------------------------- */
 
 /* Why there is no better answer. */
@@ -75,19 +77,23 @@ enum field_kind {
 	FIELD_TEXT,    /* a string without control characters, as it can stand in an INI file */
 	FIELD_SECRET,  /* likewise; never told again */
 	FIELD_NAME,    /* name_is_valid() */
-	FIELD_SIZE,    /* bytes: a number, or a string such as "10G" */
+	FIELD_SIZE,    /* bytes: a number, or a string such as "10G"; from least to most */
 	FIELD_NUMBER,  /* from least to most */
 	FIELD_FLAG,    /* true, false */
 	FIELD_TEXTS,   /* an array of FIELD_TEXT */
 	FIELD_OBJECTS, /* an array of objects, with fields of their own */
+	FIELD_CHOICE,  /* one of words */
 };
 
 struct field {
 	const char *name;
 	enum field_kind kind;
 	bool required;
-	json_int_t least, most;	    /* FIELD_NUMBER */
+	uint64_t least, most;	    /* FIELD_NUMBER, FIELD_SIZE; most 0: no limit of a size */
 	const struct field *fields; /* FIELD_OBJECTS */
+	const char *const *words;   /* FIELD_CHOICE; ends with NULL */
+	const char *schema;	    /* FIELD_TEXTS, FIELD_OBJECTS: of an element, in openapi.yaml */
+	const char *help;	    /* its description there; may be NULL */
 };
 
 /* One for each handler; route_word() is its operationId. */
@@ -152,8 +158,9 @@ struct route {
 	const char *path; /* "/api/v1/pools/{pool}"; {value} may hold any bytes */
 	enum route_name name;
 	enum body_kind body;
-	const struct field *fields; /* BODY_JSON; ends with one without a name */
-	const char *queries;	    /* what may be asked, with blanks */
+	const struct field *fields;	 /* BODY_JSON; ends with one without a name */
+	const struct conf_kind *section; /* its settings are fields, too; NULL: none */
+	const char *queries;		 /* what may be asked, with blanks */
 	bool open; /* for everybody: no token, and a link from elsewhere may lead here */
 };
 
@@ -174,6 +181,10 @@ int route_find(const struct target *t, enum method method, struct match *m, stru
 
 /* ---- body.c ----------------------------------------------------------------------- */
 
+#define BODY_ARRAY_MAX 256 /* elements of an array in a body */
+
+/* Field i of its body: those of the route, then the settings of its section. False: it has no more. */
+bool route_field(const struct route *route, unsigned int i, struct field *field);
 /* An object that has all that is required and nothing else. No text at all is {}. 0, or -EBADMSG and a fault. */
 int body_parse(const struct route *route, const char *text, size_t len, json_t **body,
 	       struct fault *f);

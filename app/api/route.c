@@ -8,121 +8,113 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "conf.h"
+
 #define V1 "/api/v1"
 
-/* ---- what bodies have ----------------------------------------------------------------------- */
-
-#define PORT_FIELD                                                                                 \
-	{                                                                                          \
-		"port", FIELD_NUMBER, false, 0, 65535, NULL                                        \
-	}
+/* ---- fields of bodies, besides the settings of a section ---------------------------------------- */
 
 static const struct field no_fields[] = {{0}};
 
 static const struct field pool_fields[] = {
-	{"name", FIELD_NAME, true, 0, 0, NULL},
-	{"node", FIELD_NAME, true, 0, 0, NULL},
-	{"address", FIELD_TEXT, false, 0, 0, NULL},
-	PORT_FIELD,
-	{"advertise", FIELD_TEXT, false, 0, 0, NULL},
-	{"roll", FIELD_TEXT, false, 0, 0, NULL},
-	{"secrets", FIELD_TEXT, false, 0, 0, NULL},
-	{"create", FIELD_FLAG, false, 0, 0, NULL},
-	{"size", FIELD_SIZE, false, 0, 0, NULL},
-	{"clients", FIELD_NUMBER, false, 1, 1 << 20, NULL},
-	{"memory", FIELD_TEXT, false, 0, 0, NULL},
-	{"beat", FIELD_TEXT, false, 0, 0, NULL},
-	{"lease", FIELD_TEXT, false, 0, 0, NULL},
-	{"promote", FIELD_TEXT, false, 0, 0, NULL},
-	{"overwrite", FIELD_FLAG, false, 0, 0, NULL},
+	{"name", FIELD_NAME, .required = true, .help = "Name of the pool."},
 	{0},
 };
 
-static const struct field switchover_fields[] = {{"to", FIELD_NAME, false, 0, 0, NULL}, {0}};
+static const struct field switchover_fields[] = {
+	{"to", FIELD_NAME, .help = "The next primary; without it, the pool chooses one."},
+	{0},
+};
 
 static const struct field store_fields[] = {
-	{"name", FIELD_NAME, true, 0, 0, NULL},
-	{"path", FIELD_TEXT, true, 0, 0, NULL},
-	{"address", FIELD_TEXT, false, 0, 0, NULL},
-	PORT_FIELD,
-	{"max_connections", FIELD_NUMBER, false, 1, 1 << 20, NULL},
-	{"staging", FIELD_SIZE, false, 0, 0, NULL},
-	{"cache", FIELD_SIZE, false, 0, 0, NULL},
-	{"format", FIELD_FLAG, false, 0, 0, NULL},
-	{"force", FIELD_FLAG, false, 0, 0, NULL},
-	{"size", FIELD_SIZE, false, 0, 0, NULL},
-	{"block", FIELD_NUMBER, false, 512, 65536, NULL},
-	{"label", FIELD_TEXT, false, 0, 0, NULL},
+	{"name", FIELD_NAME, .required = true, .help = "Name of the store."},
+	{"format", FIELD_FLAG,
+	 .help = "Format the store first, with size, block, label and force."},
+	{"force", FIELD_FLAG, .help = "Format even if the path holds data, which is lost."},
 	{0},
 };
 
-static const struct field check_fields[] = {{"repair", FIELD_FLAG, false, 0, 0, NULL}, {0}};
-static const struct field grow_fields[] = {{"size", FIELD_SIZE, false, 0, 0, NULL}, {0}};
+static const struct field check_fields[] = {
+	{"repair", FIELD_FLAG, .help = "Rewrite a damaged copy of the table from the good one."},
+	{0},
+};
+static const struct field grow_fields[] = {
+	{"size", FIELD_SIZE, .help = "New size; without it, that of the file or device."},
+	{0},
+};
 
-#define PARTITION_SETTINGS                                                                         \
-	{"order", FIELD_TEXT, false, 0, 0, NULL}, {"level", FIELD_TEXT, false, 0, 0, NULL},        \
-		{"cache_ms", FIELD_NUMBER, false, 0, UINT32_MAX, NULL},                            \
+static const char *const levels[] = {"visible", "accepted", "durable", NULL};
+
+#define PARTITION_SETTINGS(rights_help)                                                            \
+	{"order", FIELD_TEXT, .help = "Ordering rules that need not hold; as of stag store add."}, \
+		{"level", FIELD_CHOICE, .words = levels,                                           \
+		 .help = "Level at which a write is acknowledged."},                               \
+		{"cache_ms", FIELD_NUMBER, .most = UINT32_MAX,                                     \
+		 .help = "How long data may stay in the cache, in milliseconds."},                 \
 	{                                                                                          \
-		"rights", FIELD_TEXTS, false, 0, 0, NULL                                           \
+		"rights", FIELD_TEXTS, .schema = "Right", .help = rights_help                      \
 	}
 
 static const struct field partition_fields[] = {
-	{"name", FIELD_NAME, true, 0, 0, NULL},
-	{"size", FIELD_SIZE, true, 0, 0, NULL},
-	{"offset", FIELD_SIZE, false, 0, 0, NULL},
-	{"alignment", FIELD_SIZE, false, 0, 0, NULL},
-	PARTITION_SETTINGS,
+	{"name", FIELD_NAME, .required = true, .help = "Name of the partition."},
+	{"size", FIELD_SIZE, .required = true, .help = "Size of the partition."},
+	{"offset", FIELD_SIZE, .help = "Place in the store; without it, the first that fits."},
+	{"alignment", FIELD_SIZE, .help = "Alignment of its place."},
+	PARTITION_SETTINGS("Rights to the partition."),
 	{0},
 };
 
 static const struct field change_fields[] = {
-	{"name", FIELD_NAME, false, 0, 0, NULL},
-	{"size", FIELD_SIZE, false, 0, 0, NULL},
-	PARTITION_SETTINGS,
+	{"name", FIELD_NAME, .help = "New name."},
+	{"size", FIELD_SIZE, .help = "New size."},
+	PARTITION_SETTINGS("These rights replace the present ones."),
 	{0},
 };
 
 static const struct field lun_fields[] = {
-	{"lun", FIELD_NUMBER, true, 0, 255, NULL},
-	{"where", FIELD_TEXT, true, 0, 0, NULL},
-	{"read_only", FIELD_FLAG, false, 0, 0, NULL},
-	{"write_back", FIELD_FLAG, false, 0, 0, NULL},
-	{"block", FIELD_NUMBER, false, 512, 4096, NULL},
+	{"lun", FIELD_NUMBER, .required = true, .most = 255, .help = "Number of the unit."},
+	{"where", FIELD_TEXT, .required = true,
+	 .help = "store:STORE/PARTITION, or a file or block device."},
+	{"read_only", FIELD_FLAG, .help = "Refuse writes."},
+	{"write_back", FIELD_FLAG, .help = "A write is durable only after a flush."},
+	{"block", FIELD_NUMBER, .least = 512, .most = 4096, .help = "Block size: 512 or 4096."},
 	{0},
 };
 
 static const struct field target_fields[] = {
-	{"name", FIELD_NAME, true, 0, 0, NULL},
-	{"iqn", FIELD_TEXT, true, 0, 0, NULL},
-	{"alias", FIELD_TEXT, false, 0, 0, NULL},
-	{"address", FIELD_TEXT, false, 0, 0, NULL},
-	PORT_FIELD,
-	{"user", FIELD_TEXT, false, 0, 0, NULL},
-	{"secret_file", FIELD_TEXT, false, 0, 0, NULL},
-	{"transports", FIELD_TEXT, false, 0, 0, NULL},
-	{"luns", FIELD_OBJECTS, false, 0, 0, lun_fields},
+	{"name", FIELD_NAME, .required = true, .help = "Name of the section."},
+	{"luns", FIELD_OBJECTS, .fields = lun_fields, .schema = "NewLun",
+	 .help = "Its logical units."},
 	{0},
 };
 
-static const struct field reap_fields[] = {{"shared", FIELD_FLAG, false, 0, 0, NULL}, {0}};
+static const struct field reap_fields[] = {
+	{"shared", FIELD_FLAG, .help = "Also free shared allocations of processes that ended."},
+	{0},
+};
 
 /* ---- the routes ------------------------------------------------------------------------------- */
 
 #define GET(path, name, queries)                                                                   \
 	{                                                                                          \
-		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, queries, false                    \
+		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, NULL, queries, false              \
 	}
 #define OPEN(path, name)                                                                           \
 	{                                                                                          \
-		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, "", true                          \
+		METHOD_GET, path, ROUTE_##name, BODY_NONE, NULL, NULL, "", true                    \
 	}
 #define POST(path, name, fields)                                                                   \
 	{                                                                                          \
-		METHOD_POST, path, ROUTE_##name, BODY_JSON, fields, "", false                      \
+		METHOD_POST, path, ROUTE_##name, BODY_JSON, fields, NULL, "", false                \
+	}
+/* Creates a section of the INI file. */
+#define CREATE(path, name, fields, section)                                                        \
+	{                                                                                          \
+		METHOD_POST, path, ROUTE_##name, BODY_JSON, fields, section, "", false             \
 	}
 #define DELETE(path, name, queries)                                                                \
 	{                                                                                          \
-		METHOD_DELETE, path, ROUTE_##name, BODY_NONE, NULL, queries, false                 \
+		METHOD_DELETE, path, ROUTE_##name, BODY_NONE, NULL, NULL, queries, false           \
 	}
 
 const struct route routes[] = {
@@ -131,19 +123,19 @@ const struct route routes[] = {
 	GET(V1 "/daemons", daemons, ""),
 
 	GET(V1 "/pools", pools, ""),
-	POST(V1 "/pools", pool_create, pool_fields),
+	CREATE(V1 "/pools", pool_create, pool_fields, &conf_pool_kind),
 	GET(V1 "/pools/{pool}", pool, ""),
 	DELETE(V1 "/pools/{pool}", pool_delete, ""),
 	POST(V1 "/pools/{pool}/switchover", pool_switchover, switchover_fields),
 	DELETE(V1 "/pools/{pool}/nodes/{node}", pool_forget, ""),
 	GET(V1 "/pools/{pool}/values", values, "limit after"),
 	GET(V1 "/pools/{pool}/values/{value}", value_get, ""),
-	{METHOD_PUT, V1 "/pools/{pool}/values/{value}", ROUTE_value_put, BODY_BYTES, NULL, "",
+	{METHOD_PUT, V1 "/pools/{pool}/values/{value}", ROUTE_value_put, BODY_BYTES, NULL, NULL, "",
 	 false},
 	DELETE(V1 "/pools/{pool}/values/{value}", value_delete, ""),
 
 	GET(V1 "/stores", stores, ""),
-	POST(V1 "/stores", store_create, store_fields),
+	CREATE(V1 "/stores", store_create, store_fields, &conf_store_kind),
 	GET(V1 "/stores/{store}", store, ""),
 	DELETE(V1 "/stores/{store}", store_delete, ""),
 	POST(V1 "/stores/{store}/check", store_check, check_fields),
@@ -152,11 +144,11 @@ const struct route routes[] = {
 	POST(V1 "/stores/{store}/partitions", partition_create, partition_fields),
 	GET(V1 "/stores/{store}/partitions/{partition}", partition, ""),
 	{METHOD_PATCH, V1 "/stores/{store}/partitions/{partition}", ROUTE_partition_change,
-	 BODY_JSON, change_fields, "", false},
+	 BODY_JSON, change_fields, NULL, "", false},
 	DELETE(V1 "/stores/{store}/partitions/{partition}", partition_delete, "force"),
 
 	GET(V1 "/targets", targets, ""),
-	POST(V1 "/targets", target_create, target_fields),
+	CREATE(V1 "/targets", target_create, target_fields, &conf_target_kind),
 	GET(V1 "/targets/{target}", target, ""),
 	DELETE(V1 "/targets/{target}", target_delete, ""),
 	GET(V1 "/targets/{target}/sessions", sessions, ""),

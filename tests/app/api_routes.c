@@ -6,15 +6,30 @@
 
 #include "http.h"
 
-static json_t *fields_json(const struct field *fields)
+static json_t *field_json(const struct field *field);
+
+static json_t *listed_json(const struct field *fields)
 {
 	json_t *o = json_object();
 
-	for (; fields && fields->name; fields++)
-		json_object_set_new(
-			o, fields->name,
-			json_pack("{s:b s:o}", "required", fields->required, "fields",
-				  fields->fields ? fields_json(fields->fields) : json_null()));
+	for (; fields->name; fields++)
+		json_object_set_new(o, fields->name, field_json(fields));
+	return o;
+}
+
+static json_t *field_json(const struct field *field)
+{
+	return json_pack("{s:b s:o}", "required", field->required, "fields",
+			 field->fields ? listed_json(field->fields) : json_null());
+}
+
+static json_t *fields_json(const struct route *route)
+{
+	json_t *o = json_object();
+	struct field field;
+
+	for (unsigned int i = 0; route->body == BODY_JSON && route_field(route, i, &field); i++)
+		json_object_set_new(o, field.name, field_json(&field));
 	return o;
 }
 
@@ -28,7 +43,7 @@ int main(void)
 					method_word(routes[i].method), "path", routes[i].path,
 					"name", route_word(routes[i].name), "body",
 					(int)routes[i].body, "queries", routes[i].queries, "open",
-					routes[i].open, "fields", fields_json(routes[i].fields)));
+					routes[i].open, "fields", fields_json(&routes[i])));
 	json_dumpf(list, stdout, JSON_INDENT(1));
 	json_decref(list);
 	return 0;

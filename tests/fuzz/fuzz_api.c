@@ -107,6 +107,7 @@ static void body(struct input in, const struct route *route)
 {
 	uint8_t *exact = copy_of(in.p, in.len);
 	struct fault f = {0};
+	struct field field;
 	json_t *o = NULL;
 
 	if (route->body != BODY_JSON) {
@@ -118,8 +119,8 @@ static void body(struct input in, const struct route *route)
 		check_fault(&f);
 	} else {
 		CHECK(json_is_object(o));
-		for (const struct field *field = route->fields; field->name; field++)
-			CHECK(!field->required || json_object_get(o, field->name));
+		for (unsigned int i = 0; route_field(route, i, &field); i++)
+			CHECK(!field.required || json_object_get(o, field.name));
 		check_lines(o);
 	}
 	json_decref(o);
