@@ -382,4 +382,5 @@ static int run(const struct command *self, int argc, char **argv)
 	return run_serve(self, argc, argv);
 }
 
-const struct command block_command = {"block", "serve block storage, and use it", help_text, run};
+const struct command block_command = {"block", "serve block storage, and use it", help_text, run,
+				      NULL};

@@ -9,20 +9,6 @@
 #include "colour.h"
 #include "stag.h"
 #include "store.h"
-#include "verb.h"
-
-static const char help_text[] =
-	"usage: stag doctor [--quiet] [--json]\n\n"
-	"What this machine has, what stag uses of it, and why not the better thing: adapters,\n"
-	"kernel, limits, io_uring, network, ports, directories. Changes nothing.\n\n"
-	"  --quiet          only what is not good\n"
-	"  --json           for programs; all of it\n"
-	"  -h, --help\n\n"
-	"A finding is good; a note: stag does something else than it could; a warning: it works,\n"
-	"and worse than it should; or a fault: something does not work here. Behind -> is what to\n"
-	"do about it. Exit code 1 if there are faults.\n\n"
-	"  stag doctor\n"
-	"  stag doctor --json | jq '.findings[] | select(.level == \"fault\")'\n";
 
 static const char *text_of(const json_t *finding, const char *key)
 {
@@ -110,31 +96,39 @@ static int report(const struct options *o)
 	return faults ? EXIT_FAILED : EXIT_OK;
 }
 
-enum { D_QUIET = VERB_OPTION, D_JSON };
+static const struct cli_option doctor_options[] = {
+	{"quiet", CLI_FLAG_AT(struct options, quiet), .help = "only findings that are not good"},
+	{"json", CLI_FLAG_AT(struct options, json), .help = "all findings as a JSON document"},
+	{0},
+};
 
-static const struct option long_options[] = {{"quiet", no_argument, NULL, D_QUIET},
-					     {"json", no_argument, NULL, D_JSON},
-					     {"help", no_argument, NULL, 'h'},
-					     {0}};
+static const struct cli_verb doctor_verb = {.name = ""};
 
-static bool take(void *to, int name, char *text)
+static const struct cli_noun doctor_noun = {
+	.call = "stag doctor",
+	.name = "doctor",
+	.summary = "check this machine: what it has, and what stag uses of it",
+	.about = "Shows what this machine has, what stag uses of it, and why it does not use "
+		 "something "
+		 "better: adapters, kernel, limits, io_uring, network, ports, directories. Changes "
+		 "nothing.",
+	.notes = "A finding is good; or a note: stag does something else than it could; or a "
+		 "warning: it works, but worse than it should; or a fault: something does not work "
+		 "here. After -> is what to do about it. Exit code 1 if there are faults.",
+	.examples = "stag doctor\n"
+		    "stag doctor --json | jq '.findings[] | select(.level == \"fault\")'",
+	.verbs = &doctor_verb,
+	.num_verbs = 1,
+	.options = doctor_options,
+};
+
+static int run_doctor(const struct command *self, int argc, char **argv)
 {
-	struct options *o = to;
-
-	*(name == D_JSON ? &o->json : &o->quiet) = true;
-	return true;
-}
-
-static int run(const struct command *self, int argc, char **argv)
-{
-	static const struct verb verb = {
-		.name = "", .wants = "no arguments: it looks at this machine", .options = ~0ull};
-	static const struct verb_options options = {long_options, take};
 	struct options o = {0};
+	struct cli_call call;
 	int rc;
 
-	return verb_parse(self, &verb, &options, &o, argc, argv, &rc) ? report(&o) : rc;
+	return cli_parse(&doctor_noun, argc, argv, &o, &call, &rc) ? report(&o) : rc;
 }
 
-const struct command doctor_command = {"doctor", "what this machine has, and what stag uses of it",
-				       help_text, run};
+const struct command doctor_command = {.noun = &doctor_noun, .run = run_doctor};

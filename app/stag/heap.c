@@ -293,4 +293,4 @@ static int heap(const struct command *self, int argc, char **argv)
 }
 
 const struct command heap_command = {"heap", "look after registered heaps (stag_heap(7))",
-				     help_text, heap};
+				     help_text, heap, NULL};

@@ -25,19 +25,9 @@
 
 #include "base/crc32c.h"
 #include "stag/stagdv.h"
-#include "verb.h"
 
 /* Set in the second life, so that there is no third. */
 #define AGAIN "STAG_INFO_PRELOADED"
-
-static const char help_text[] =
-	"usage: stag info [--json] [--library FILE]\n\n"
-	"Shows the RDMA devices that programs find under 'stag run', real and software: their\n"
-	"addresses, ports, limits and abilities.\n\n"
-	"  --json           the same as a JSON document\n"
-	"  --library FILE   the libstag-verbs.so to ask (or STAG_LIB)\n"
-	"  -h, --help\n\n"
-	"  stag info --json | jq '.devices[].name'\n";
 
 /* The stagdv calls are in the preloaded library, which this program is not linked to. */
 static struct {
@@ -449,7 +439,7 @@ static int start_again(const char *chosen, bool as_json)
 	return EXIT_FAILED;
 }
 
-static int show(bool as_json)
+static int show_devices(bool as_json)
 {
 	json_t *all = find_all();
 	int rc = json_array_size(json_object_get(all, "devices")) ? EXIT_OK : EXIT_FAILED;
@@ -469,36 +459,36 @@ struct options {
 	bool json;
 };
 
-enum { I_LIBRARY = VERB_OPTION, I_JSON };
+static const struct cli_option info_options[] = {
+	{"json", CLI_FLAG_AT(struct options, json), .help = "the same as a JSON document"},
+	{"library", .value = "FILE", CLI_FILE_AT(struct options, library),
+	 .help = "the libstag-verbs.so to load (default: STAG_LIB, or the one of this stag)"},
+	{0},
+};
 
-static const struct option long_options[] = {{"library", required_argument, NULL, I_LIBRARY},
-					     {"json", no_argument, NULL, I_JSON},
-					     {"help", no_argument, NULL, 'h'},
-					     {0}};
+static const struct cli_verb info_verb = {.name = ""};
 
-static bool take(void *to, int name, char *text)
+static const struct cli_noun info_noun = {
+	.call = "stag info",
+	.name = "info",
+	.summary = "show the RDMA devices, real and software",
+	.about = "Shows the RDMA devices that programs find under 'stag run', real and software: "
+		 "their addresses, ports, limits and abilities.",
+	.examples = "stag info --json | jq '.devices[].name'",
+	.verbs = &info_verb,
+	.num_verbs = 1,
+	.options = info_options,
+};
+
+static int run_info(const struct command *self, int argc, char **argv)
 {
-	struct options *o = to;
-
-	if (name == I_JSON)
-		o->json = true;
-	else
-		o->library = text;
-	return true;
-}
-
-static int info(const struct command *self, int argc, char **argv)
-{
-	static const struct verb verb = {
-		.name = "", .wants = "no arguments: it shows all devices", .options = ~0ull};
-	static const struct verb_options options = {long_options, take};
 	struct options o = {0};
+	struct cli_call call;
 	int rc;
 
-	if (!verb_parse(self, &verb, &options, &o, argc, argv, &rc))
+	if (!cli_parse(&info_noun, argc, argv, &o, &call, &rc))
 		return rc;
-	return find_library() ? show(o.json) : start_again(o.library, o.json);
+	return find_library() ? show_devices(o.json) : start_again(o.library, o.json);
 }
 
-const struct command info_command = {"info", "show the RDMA devices, real and software", help_text,
-				     info};
+const struct command info_command = {.noun = &info_noun, .run = run_info};

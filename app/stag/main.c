@@ -25,13 +25,23 @@ static const struct command *const commands[] = {
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
 
+static const char *name_of(const struct command *c)
+{
+	return c->noun ? c->noun->name : c->name;
+}
+
+static const char *summary_of(const struct command *c)
+{
+	return c->noun ? c->noun->summary : c->summary;
+}
+
 static void print_help(FILE *out)
 {
 	fputs("usage: stag COMMAND [OPTION]... [ARGUMENT]...\n\n"
 	      "RDMA for every machine: a software adapter for programs that use verbs.\n\n",
 	      out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(out, "  %-7s %s\n", commands[i]->name, commands[i]->summary);
+		fprintf(out, "  %-7s %s\n", name_of(commands[i]), summary_of(commands[i]));
 	fputs("  help    explain a command, or what it does: 'stag help store add'\n\n"
 	      "  --color=WHEN   auto (on a terminal, unless NO_COLOR is set), always or never\n"
 	      "  --help, --version\n\n"
@@ -44,7 +54,7 @@ static void print_help(FILE *out)
 static const struct command *find_command(const char *name)
 {
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		if (strcmp(commands[i]->name, name) == 0)
+		if (strcmp(name_of(commands[i]), name) == 0)
 			return commands[i];
 	return NULL;
 }
@@ -54,7 +64,7 @@ static int unknown_command(const char *name)
 	struct suggestion s = {.word = name};
 
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		suggest_consider(&s, commands[i]->name);
+		suggest_consider(&s, name_of(commands[i]));
 	suggest_complain(&s, "command", "");
 	return usage_error(NULL);
 }
@@ -70,6 +80,13 @@ static int unknown_option(const char *name)
 	return usage_error(NULL);
 }
 
+static int start_command(const struct command *c, int argc, char **argv)
+{
+	int rc = c->run(c, argc, argv);
+
+	return c->noun && rc == EXIT_USAGE ? cli_usage_hint() : rc;
+}
+
 /* words: a command, or a command and its verb, or none. */
 static int help(int argc, char **words)
 {
@@ -83,8 +100,12 @@ static int help(int argc, char **words)
 	c = find_command(words[0]);
 	if (!c)
 		return unknown_command(words[0]);
+	if (c->noun && argc < 2) {
+		cli_print_help(c->noun, NULL);
+		return EXIT_OK;
+	}
 	if (argc > 1 || !c->help)
-		return c->run(c, argc > 1 ? 3 : 2, verb);
+		return start_command(c, argc > 1 ? 3 : 2, verb);
 	fputs(c->help, stdout);
 	return EXIT_OK;
 }
@@ -109,10 +130,48 @@ static bool take_colour(int *argc, char **argv)
 	return true;
 }
 
+/* Lets the program that the command is print it; words[0] is the command. */
+static int complete_helper(const struct command *c, int num_words, char **words)
+{
+	char *argv[num_words + 2];
+
+	argv[0] = words[0];
+	argv[1] = "--complete";
+	memcpy(argv + 2, words + 1, (size_t)num_words * sizeof(*words));
+	return helper_exec(c, num_words + 1, argv);
+}
+
+/* Prints what may follow the words typed so far (app/cli/complete.c); the last one is to be completed. */
+static int complete(int num_words, char **words)
+{
+	struct cli_words w = {.typed = words[num_words - 1]};
+	bool helps = num_words > 1 && strcmp(words[0], "help") == 0;
+	const struct command *c = num_words > 1 + helps ? find_command(words[helps]) : NULL;
+
+	for (size_t i = 0; num_words == 1 + helps && i < N_COMMANDS; i++)
+		cli_offer(&w, name_of(commands[i]), summary_of(commands[i]));
+	if (num_words == 1) {
+		cli_offer(&w, "help", "explain a command");
+		cli_offer(&w, "--help", "show this help");
+		cli_offer(&w, "--version", "show the version");
+	}
+	if (!c || (helps && num_words > 3))
+		return EXIT_OK;
+	words += helps;
+	num_words -= helps;
+	if (c->run == helper_exec)
+		return complete_helper(c, num_words, words);
+	if (c->noun)
+		cli_complete(c->noun, num_words - 1, words + 1, 2);
+	return EXIT_OK;
+}
+
 int main(int argc, char **argv)
 {
 	const struct command *c;
 
+	if (argc > 2 && strcmp(argv[1], "--complete") == 0)
+		return complete(argc - 2, argv + 2);
 	if (!take_colour(&argc, argv))
 		return usage_error(NULL);
 	if (argc < 2) {
@@ -128,5 +187,5 @@ int main(int argc, char **argv)
 	if (argv[1][0] == '-')
 		return unknown_option(argv[1]);
 	c = find_command(argv[1]);
-	return c ? c->run(c, argc - 1, argv + 1) : unknown_command(argv[1]);
+	return c ? start_command(c, argc - 1, argv + 1) : unknown_command(argv[1]);
 }

@@ -252,4 +252,4 @@ static int run(const struct command *self, int argc, char **argv)
 }
 
 const struct command pool_command = {"pool", "make and use pools of replicated memory", help_text,
-				     run};
+				     run, NULL};

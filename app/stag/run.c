@@ -232,4 +232,4 @@ static int run(const struct command *self, int argc, char **argv)
 }
 
 const struct command run_command = {"run", "run a program with the software adapter", help_text,
-				    run};
+				    run, NULL};

@@ -11,22 +11,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "cli.h"
 #include "preload.h"
-
-/* Exit codes; `stag run` ends as the program that it ran, or with one of the last two. */
-enum {
-	EXIT_OK = 0,
-	EXIT_FAILED = 1,
-	EXIT_USAGE = 2,
-	EXIT_CANNOT_EXECUTE = 126,
-	EXIT_NOT_FOUND = 127,
-};
 
 struct command {
 	const char *name;
 	const char *summary; /* one line */
 	const char *help;    /* what --help prints; NULL: run() prints it */
 	int (*run)(const struct command *self, int argc, char **argv); /* argv[0]: its own name */
+	const struct cli_noun *noun; /* instead of name, summary and help */
 };
 
 /* usage.c */

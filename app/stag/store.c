@@ -304,4 +304,4 @@ static int run(const struct command *self, int argc, char **argv)
 }
 
 const struct command store_command = {"store", "make and manage stores of partitions", help_text,
-				      run};
+				      run, NULL};

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "stag.h"
+#include "complain.h"
 
 #define TOO_FAR 3 /* is no typing error */
 #define LONGEST 32
