@@ -2,8 +2,8 @@
 /*
  * log.h - where a line of the log goes: stderr, plain or as JSON, or the journal. One write each, so that lines do not mix.
  */
-#ifndef STAG_APP_STAGD_LOG_H
-#define STAG_APP_STAGD_LOG_H
+#ifndef STAG_APP_LOG_H
+#define STAG_APP_LOG_H
 
 #include <stddef.h>
 #include <stdint.h>
