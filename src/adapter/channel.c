@@ -44,8 +44,8 @@ int channel_create(struct stag_ctx *ctx, struct stag_channel **out)
 		return err;
 	}
 	ch->ibv.context = &ctx->v.context;
-	pthread_mutex_init(&ch->lock, NULL);
-	pthread_mutex_init(&ch->cqs_lock, NULL);
+	lock_init(&ch->lock);
+	lock_init(&ch->cqs_lock);
 	list_init(&ch->ready);
 	list_init(&ch->cqs);
 	ctx_get(ctx);
@@ -57,16 +57,16 @@ int channel_destroy(struct stag_channel *ch)
 {
 	bool busy;
 
-	pthread_mutex_lock(&ch->cqs_lock);
+	lock_acquire(&ch->cqs_lock);
 	busy = !list_empty(&ch->cqs);
-	pthread_mutex_unlock(&ch->cqs_lock);
+	lock_release(&ch->cqs_lock);
 	if (busy) {
 		log_info("channel %d: destroy refused, completion queues use it", ch->ibv.fd);
 		return -EBUSY;
 	}
 	close(ch->ibv.fd);
-	pthread_mutex_destroy(&ch->lock);
-	pthread_mutex_destroy(&ch->cqs_lock);
+	lock_destroy(&ch->lock);
+	lock_destroy(&ch->cqs_lock);
 	ctx_put(to_stag_ctx(ch->ibv.context));
 	free(ch);
 	return 0;
@@ -78,18 +78,18 @@ void channel_wake(struct stag_channel *ch, struct stag_cq *cq)
 {
 	uint64_t one = 1;
 
-	pthread_mutex_lock(&ch->lock);
+	lock_acquire(&ch->lock);
 	if (awake_for == ch && !woke_me) {
 		woke_me = cq;
 		cq->events_sent++; /* its destruction waits from now on */
-		pthread_mutex_unlock(&ch->lock);
+		lock_release(&ch->lock);
 		return;
 	}
 	if (cq->ready_count++ == 0)
 		list_add_tail(&ch->ready, &cq->ready);
 	if (write(ch->ibv.fd, &one, sizeof(one)) < 0)
 		log_err("channel %d: an event could not be raised", ch->ibv.fd);
-	pthread_mutex_unlock(&ch->lock);
+	lock_release(&ch->lock);
 }
 
 /* Takes one off the count of the descriptor, which is not zero: never blocks. */
@@ -103,18 +103,18 @@ static void lower_count(struct stag_channel *ch)
 
 void channel_forget(struct stag_channel *ch, struct stag_cq *cq)
 {
-	pthread_mutex_lock(&ch->lock);
+	lock_acquire(&ch->lock);
 	for (; cq->ready_count; cq->ready_count--)
 		lower_count(ch);
 	list_del(&cq->ready);
-	pthread_mutex_unlock(&ch->lock);
+	lock_release(&ch->lock);
 }
 
 static struct stag_cq *take_event(struct stag_channel *ch)
 {
 	struct stag_cq *cq = NULL;
 
-	pthread_mutex_lock(&ch->lock);
+	lock_acquire(&ch->lock);
 	if (!list_empty(&ch->ready)) {
 		cq = list_entry(ch->ready.next, struct stag_cq, ready);
 		list_del(&cq->ready);
@@ -123,7 +123,7 @@ static struct stag_cq *take_event(struct stag_channel *ch)
 		cq->events_sent++;
 		lower_count(ch);
 	}
-	pthread_mutex_unlock(&ch->lock);
+	lock_release(&ch->lock);
 	return cq;
 }
 
@@ -144,9 +144,9 @@ static bool sockets_fit(struct stag_channel *ch)
 	list_for_each (l, &ch->cqs) {
 		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
 
-		pthread_mutex_lock(&cq->qps_lock);
+		lock_acquire(&cq->qps_lock);
 		n += cq->n_qps;
-		pthread_mutex_unlock(&cq->qps_lock);
+		lock_release(&cq->qps_lock);
 	}
 	return n <= CQ_MAX_CLAIM;
 }
@@ -200,9 +200,9 @@ static bool watch_cqs(struct stag_channel *ch, struct nap *nap)
 		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
 		bool ok;
 
-		pthread_mutex_lock(&cq->qps_lock);
+		lock_acquire(&cq->qps_lock);
 		ok = watch_cq(cq, nap);
-		pthread_mutex_unlock(&cq->qps_lock);
+		lock_release(&cq->qps_lock);
 		if (!ok)
 			return false;
 	}
@@ -215,9 +215,9 @@ static void unwatch_cqs(struct stag_channel *ch)
 	list_for_each (l, &ch->cqs) {
 		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
 
-		pthread_mutex_lock(&cq->qps_lock);
+		lock_acquire(&cq->qps_lock);
 		claim_release(cq);
-		pthread_mutex_unlock(&cq->qps_lock);
+		lock_release(&cq->qps_lock);
 	}
 }
 
@@ -232,13 +232,13 @@ static bool start_watching(struct stag_channel *ch, struct nap *nap)
 	/* One at a time: whatever is claimed must be in its list. */
 	if (atomic_exchange(&ch->watched, true))
 		return false;
-	pthread_mutex_lock(&ch->cqs_lock);
+	lock_acquire(&ch->cqs_lock);
 	ok = sockets_fit(ch);
 	if (ok && !watch_cqs(ch, nap)) {
 		unwatch_cqs(ch);
 		ok = false;
 	}
-	pthread_mutex_unlock(&ch->cqs_lock);
+	lock_release(&ch->cqs_lock);
 	if (!ok) {
 		nap->n = 1;
 		atomic_store(&ch->watched, false);
@@ -252,9 +252,9 @@ static void stop_watching(struct stag_channel *ch)
 	atomic_store(&ch->watched, false);
 	if (atomic_load(&ch->sleepers) == 1)
 		return;
-	pthread_mutex_lock(&ch->cqs_lock);
+	lock_acquire(&ch->cqs_lock);
 	unwatch_cqs(ch);
-	pthread_mutex_unlock(&ch->cqs_lock);
+	lock_release(&ch->cqs_lock);
 }
 
 static void poll_media(struct stag_cq *cq)
@@ -273,18 +273,18 @@ static void poll_media(struct stag_cq *cq)
 
 static void progress_claimed(struct stag_channel *ch)
 {
-	pthread_mutex_lock(&ch->cqs_lock);
+	lock_acquire(&ch->cqs_lock);
 	list_for_each (l, &ch->cqs) {
 		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
 
-		pthread_mutex_lock(&cq->qps_lock);
+		lock_acquire(&cq->qps_lock);
 		atomic_fetch_add_explicit(&cq->poll_ticks, 1, memory_order_relaxed);
 		for (unsigned i = 0; i < cq->n_claimed; i++)
 			qp_progress(cq->claimed[i]);
 		poll_media(cq);
-		pthread_mutex_unlock(&cq->qps_lock);
+		lock_release(&cq->qps_lock);
 	}
-	pthread_mutex_unlock(&ch->cqs_lock);
+	lock_release(&ch->cqs_lock);
 }
 
 /* Sleeps until the channel, or one of its sockets or media, has something; -EINTR. */

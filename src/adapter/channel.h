@@ -10,18 +10,19 @@
 #include <infiniband/verbs.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 
 struct stag_cq;
 struct stag_ctx;
 
 struct stag_channel {
 	struct ibv_comp_channel ibv; /* fd: a semaphore eventfd that counts queued events */
-	pthread_mutex_t lock;
-	struct list ready;	  /* stag_cq.ready: completion queues with an event */
-	pthread_mutex_t cqs_lock; /* cqs; taken before any qps_lock */
-	struct list cqs;	  /* stag_cq.channel_link */
-	atomic_int sleepers;	  /* threads in channel_get_event() */
-	atomic_bool watched; /* one of them watches the sockets; no one else may claim any then */
+	struct lock lock;
+	struct list ready;    /* stag_cq.ready: completion queues with an event */
+	struct lock cqs_lock; /* cqs; taken before any qps_lock */
+	struct list cqs;      /* stag_cq.channel_link */
+	atomic_int sleepers;  /* threads in channel_get_event() */
+	atomic_bool watched;  /* one of them watches the sockets; no one else may claim any then */
 };
 
 static inline struct stag_channel *to_stag_channel(struct ibv_comp_channel *c)

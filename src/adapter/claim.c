@@ -37,7 +37,7 @@ void qp_arm(struct stag_qp *qp)
 	bool blocked;
 	uint32_t events;
 
-	pthread_mutex_lock(&qp->arm_lock);
+	lock_acquire(&qp->arm_lock);
 	cq = atomic_load(&qp->claimed_by);
 	blocked = atomic_load(&qp->tx_blocked);
 	if (!cq)
@@ -47,7 +47,7 @@ void qp_arm(struct stag_qp *qp)
 	else
 		events = 0;
 	watch_mod(&qp->watch, events);
-	pthread_mutex_unlock(&qp->arm_lock);
+	lock_release(&qp->arm_lock);
 	qp_arm_media(qp);
 }
 
@@ -176,7 +176,7 @@ void cq_progress(struct stag_cq *cq)
 {
 	bool help = false;
 
-	if (pthread_mutex_trylock(&cq->qps_lock)) {
+	if (!lock_try(&cq->qps_lock)) {
 		sched_yield(); /* somebody is at it, and may wait for this very processor */
 		return;
 	}
@@ -189,7 +189,7 @@ void cq_progress(struct stag_cq *cq)
 		help = progress_claimed(cq) ||
 		       atomic_load(&cq->empty_polls) % HELP_AFTER == HELP_AFTER - 1;
 	}
-	pthread_mutex_unlock(&cq->qps_lock);
+	lock_release(&cq->qps_lock);
 	if (help)
 		engine_help();
 }

@@ -47,19 +47,19 @@ int cq_create(struct stag_ctx *ctx, int cqe, struct stag_channel *ch, void *cq_c
 	cq->ibv.cqe = cqe;
 	pthread_mutex_init(&cq->ibv.mutex, NULL);
 	pthread_cond_init(&cq->ibv.cond, NULL);
-	pthread_mutex_init(&cq->lock, NULL);
-	pthread_mutex_init(&cq->qps_lock, NULL);
-	pthread_mutex_init(&cq->ex_lock, NULL);
+	lock_init(&cq->lock);
+	lock_init(&cq->qps_lock);
+	lock_init(&cq->ex_lock);
 	list_init(&cq->ready);
 	list_init(&cq->qps);
 	list_init(&cq->polled_link);
 	list_init(&cq->channel_link);
 	cq->channel = ch;
 	if (ch) {
-		pthread_mutex_lock(&ch->cqs_lock);
+		lock_acquire(&ch->cqs_lock);
 		list_add_tail(&ch->cqs, &cq->channel_link);
 		ch->ibv.refcnt++;
-		pthread_mutex_unlock(&ch->cqs_lock);
+		lock_release(&ch->cqs_lock);
 	}
 	ctx_get(ctx);
 	*out = cq;
@@ -71,10 +71,10 @@ static void leave_channel(struct stag_cq *cq)
 {
 	struct stag_channel *ch = cq->channel;
 
-	pthread_mutex_lock(&ch->cqs_lock);
+	lock_acquire(&ch->cqs_lock);
 	list_del(&cq->channel_link);
 	ch->ibv.refcnt--;
-	pthread_mutex_unlock(&ch->cqs_lock);
+	lock_release(&ch->cqs_lock);
 	channel_forget(ch, cq);
 }
 
@@ -95,9 +95,9 @@ int cq_destroy(struct stag_cq *cq)
 		      cq->events_sent);
 	wait_for_acks(&cq->ibv.mutex, &cq->ibv.cond, &cq->ibv.async_events_completed,
 		      cq->async_sent);
-	pthread_mutex_destroy(&cq->lock);
-	pthread_mutex_destroy(&cq->qps_lock);
-	pthread_mutex_destroy(&cq->ex_lock);
+	lock_destroy(&cq->lock);
+	lock_destroy(&cq->qps_lock);
+	lock_destroy(&cq->ex_lock);
 	ctx_put(to_stag_ctx(cq->ibv.context));
 	free(cq->ring);
 	free(cq);
@@ -126,7 +126,7 @@ int cq_resize(struct stag_cq *cq, int cqe)
 
 	if (cqe <= 0 || cqe > STAG_MAX_CQE)
 		return -EINVAL;
-	pthread_mutex_lock(&cq->lock);
+	lock_acquire(&cq->lock);
 	if ((uint32_t)cqe < cq->put - cq->get) {
 		log_info("cq %u: resize to %d refused, %u completions wait in it", cq->ibv.handle,
 			 cqe, cq->put - cq->get);
@@ -135,7 +135,7 @@ int cq_resize(struct stag_cq *cq, int cqe)
 		cq->ibv.cqe = cqe;
 		cq->overflowed = false;
 	}
-	pthread_mutex_unlock(&cq->lock);
+	lock_release(&cq->lock);
 	return err;
 }
 
@@ -171,11 +171,11 @@ void cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
 	bool overflow = false, event = false;
 	uint32_t put, used;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_acquire(&cq->lock);
 	put = atomic_load_explicit(&cq->put, memory_order_relaxed);
 	used = put - atomic_load_explicit(&cq->get, memory_order_relaxed);
 	if (used > cq->mask && set_ring(cq, (cq->mask + 1) * 2)) {
-		pthread_mutex_unlock(&cq->lock);
+		lock_release(&cq->lock);
 		log_err("cq %u: no memory for a completion of qp %u", cq->ibv.handle, wc->qp_num);
 		tell_overflow(cq);
 		return;
@@ -190,7 +190,7 @@ void cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
 		cq->armed = CQ_IDLE;
 		event = true;
 	}
-	pthread_mutex_unlock(&cq->lock);
+	lock_release(&cq->lock);
 	if (event && cq->channel)
 		channel_wake(cq->channel, cq);
 	if (overflow)
@@ -201,13 +201,13 @@ void cq_forget_qp(struct stag_cq *cq, uint32_t qpn)
 {
 	uint32_t keep;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_acquire(&cq->lock);
 	keep = cq->get;
 	for (uint32_t i = cq->get; i != cq->put; i++)
 		if (cq->ring[i & cq->mask].wc.qp_num != qpn)
 			cq->ring[keep++ & cq->mask] = cq->ring[i & cq->mask];
 	cq->put = keep;
-	pthread_mutex_unlock(&cq->lock);
+	lock_release(&cq->lock);
 }
 
 /* ---- taking ---- */
@@ -234,12 +234,12 @@ int cq_poll(struct stag_cq *cq, int n, struct ibv_wc *wc)
 
 	if (n <= 0 || !fill_if_empty(cq))
 		return 0;
-	pthread_mutex_lock(&cq->lock);
+	lock_acquire(&cq->lock);
 	get = cq->get;
 	while (got < n && get != cq->put)
 		wc[got++] = cq->ring[get++ & cq->mask].wc;
 	atomic_store_explicit(&cq->get, get, memory_order_release);
-	pthread_mutex_unlock(&cq->lock);
+	lock_release(&cq->lock);
 	return got;
 }
 
@@ -249,30 +249,30 @@ int cq_poll_one(struct stag_cq *cq, struct cqe *out)
 
 	if (!fill_if_empty(cq))
 		return 0;
-	pthread_mutex_lock(&cq->lock);
+	lock_acquire(&cq->lock);
 	if (cq->get != cq->put) {
 		*out = cq->ring[cq->get & cq->mask];
 		cq->get++;
 		got = 1;
 	}
-	pthread_mutex_unlock(&cq->lock);
+	lock_release(&cq->lock);
 	return got;
 }
 
 int cq_arm(struct stag_cq *cq, bool solicited_only)
 {
-	pthread_mutex_lock(&cq->lock);
+	lock_acquire(&cq->lock);
 	/* Arming for all completions is not undone by arming for solicited ones. */
 	if (cq->armed != CQ_ARMED)
 		cq->armed = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED;
-	pthread_mutex_unlock(&cq->lock);
+	lock_release(&cq->lock);
 	/* Who arms is about to sleep, somewhere where it watches no sockets. */
 	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
 	/* Whoever claims for a poller looks whether it is armed, under this lock. */
-	pthread_mutex_lock(&cq->qps_lock);
+	lock_acquire(&cq->qps_lock);
 	if (cq->claim == CLAIM_POLLER)
 		claim_release(cq);
-	pthread_mutex_unlock(&cq->qps_lock);
+	lock_release(&cq->qps_lock);
 	return 0;
 }
 
@@ -280,8 +280,8 @@ bool cq_is_armed(struct stag_cq *cq)
 {
 	bool armed;
 
-	pthread_mutex_lock(&cq->lock);
+	lock_acquire(&cq->lock);
 	armed = cq->armed != CQ_IDLE;
-	pthread_mutex_unlock(&cq->lock);
+	lock_release(&cq->lock);
 	return armed;
 }

@@ -12,6 +12,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 
 struct stag_channel;
 struct stag_ctx;
@@ -36,7 +37,7 @@ struct stag_cq {
 	struct stag_channel *channel;
 	atomic_int users; /* queue pairs */
 
-	pthread_mutex_t lock; /* the ring and arming */
+	struct lock lock; /* the ring and arming */
 	struct cqe *ring;
 	uint32_t mask; /* ring entries - 1; the ring grows on demand, up to any number */
 	_Atomic uint32_t put, get; /* free-running */
@@ -49,7 +50,7 @@ struct stag_cq {
 	unsigned ready_count;	  /* events of this queue that wait there */
 	struct list channel_link; /* in channel->cqs */
 
-	pthread_mutex_t qps_lock;	       /* progress; see engine.c */
+	struct lock qps_lock;		       /* progress; see engine.c */
 	struct list qps;		       /* qp_attachment.link */
 	_Atomic unsigned n_qps;		       /* written under qps_lock */
 	_Atomic unsigned n_on_store;	       /* of these, those on storage */
@@ -62,8 +63,8 @@ struct stag_cq {
 	struct list polled_link;      /* in the engine's list of queues with claims */
 	atomic_bool in_polled;
 
-	struct cqe cur;		 /* ibv_start_poll()'s current entry; src/verbs' */
-	pthread_mutex_t ex_lock; /* held from ibv_start_poll() to ibv_end_poll() */
+	struct cqe cur;	     /* ibv_start_poll()'s current entry; src/verbs' */
+	struct lock ex_lock; /* held from ibv_start_poll() to ibv_end_poll() */
 };
 
 static inline struct stag_cq *to_stag_cq(struct ibv_cq *cq)

@@ -57,7 +57,7 @@ int ctx_create(struct stag_ctx **out)
 		goto err_close;
 	}
 	pthread_mutex_init(&c->mutex, NULL);
-	pthread_mutex_init(&ctx->async_lock, NULL);
+	lock_init(&ctx->async_lock);
 	list_init(&ctx->async_events);
 	list_init(&ctx->link);
 	atomic_store(&ctx->refs, 1);
@@ -86,7 +86,7 @@ void ctx_put(struct stag_ctx *ctx)
 		free(list_entry(l, struct async_item, link));
 	close(ctx->v.context.cmd_fd);
 	close(ctx->v.context.async_fd);
-	pthread_mutex_destroy(&ctx->async_lock);
+	lock_destroy(&ctx->async_lock);
 	free(ctx);
 }
 
@@ -112,11 +112,11 @@ void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 		return;
 	}
 	item->event = *ev;
-	pthread_mutex_lock(&ctx->async_lock);
+	lock_acquire(&ctx->async_lock);
 	list_add_tail(&ctx->async_events, &item->link);
 	if (write(ctx->v.context.async_fd, &one, sizeof(one)) < 0)
 		log_err("context: an asynchronous event could not be raised");
-	pthread_mutex_unlock(&ctx->async_lock);
+	lock_release(&ctx->async_lock);
 }
 
 /* The object's destruction will wait for as many acknowledgements. async_lock held. */
@@ -158,14 +158,14 @@ static struct async_item *take_item(struct stag_ctx *ctx)
 {
 	struct async_item *item = NULL;
 
-	pthread_mutex_lock(&ctx->async_lock);
+	lock_acquire(&ctx->async_lock);
 	if (!list_empty(&ctx->async_events)) {
 		item = list_entry(ctx->async_events.next, struct async_item, link);
 		list_del(&item->link);
 		count_handed(&item->event);
 		lower_count(ctx);
 	}
-	pthread_mutex_unlock(&ctx->async_lock);
+	lock_release(&ctx->async_lock);
 	return item;
 }
 
@@ -191,7 +191,7 @@ int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev)
 
 void ctx_drop_async(struct stag_ctx *ctx, const void *object)
 {
-	pthread_mutex_lock(&ctx->async_lock);
+	lock_acquire(&ctx->async_lock);
 	list_for_each_safe (l, &ctx->async_events) {
 		struct async_item *item = list_entry(l, struct async_item, link);
 
@@ -202,7 +202,7 @@ void ctx_drop_async(struct stag_ctx *ctx, const void *object)
 		free(item);
 		lower_count(ctx);
 	}
-	pthread_mutex_unlock(&ctx->async_lock);
+	lock_release(&ctx->async_lock);
 }
 
 /* ---- what it can do ---- */

@@ -11,6 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 #include "stag/stagdv.h"
 #include "wire/wire.h"
 
@@ -40,7 +41,7 @@ struct async_item { /* a queued asynchronous event */
 struct stag_ctx {
 	struct list link;
 	atomic_int refs; /* the program's, and one of each PD, CQ and channel */
-	pthread_mutex_t async_lock;
+	struct lock async_lock;
 	struct list async_events; /* async_item; the eventfd counts them */
 	struct verbs_context v;	  /* last: v.context is what the program holds */
 };

@@ -28,6 +28,7 @@
 #include "adapter/live.h"
 #include "adapter/qp.h"
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #define TICK_MS		 2     /* how long a claim outlives its owner's last poll, at most twice, */
@@ -51,7 +52,7 @@ static struct {
 	_Atomic(pthread_t) owner;
 	unsigned depth;
 
-	pthread_mutex_t start_lock;
+	struct lock start_lock;
 	bool started, lost; /* lost: there was one */
 	pthread_t thread;
 	_Atomic int epoll_fd;
@@ -60,8 +61,8 @@ static struct {
 	uint32_t n_slots;
 	_Atomic unsigned forks; /* until now, and engines lost: a watch of before is none here */
 
-	pthread_mutex_t queue_lock; /* a leaf: what follows */
-	struct list timers;	    /* by deadline */
+	struct lock queue_lock; /* a leaf: what follows */
+	struct list timers;	/* by deadline */
 	struct list works;
 	struct list polled;  /* stag_cq.polled_link */
 	bool woken;	     /* wake_fd is written, and not read yet */
@@ -69,8 +70,8 @@ static struct {
 } engine = {
 	.gate = PTHREAD_MUTEX_INITIALIZER,
 	.main = PTHREAD_MUTEX_INITIALIZER,
-	.start_lock = PTHREAD_MUTEX_INITIALIZER,
-	.queue_lock = PTHREAD_MUTEX_INITIALIZER,
+	.start_lock = LOCK_INITIALIZER,
+	.queue_lock = LOCK_INITIALIZER,
 	.timers = {&engine.timers, &engine.timers},
 	.works = {&engine.works, &engine.works},
 	.polled = {&engine.polled, &engine.polled},
@@ -239,18 +240,18 @@ static void on_wake(struct watch *w, uint32_t revents)
 {
 	uint64_t n;
 
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	engine.woken = false;
 	if (read(w->fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
 		log_err("engine: cannot read its wake-up: %s", strerror(errno));
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 }
 
 void timer_set(struct timer *t, uint64_t deadline, void (*fn)(struct timer *))
 {
 	struct list *at;
 
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	if (t->armed)
 		list_del(&t->link);
 	t->armed = true;
@@ -263,41 +264,41 @@ void timer_set(struct timer *t, uint64_t deadline, void (*fn)(struct timer *))
 	list_add_tail(at->next, &t->link);
 	if (engine.timers.next == &t->link)
 		wake();
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 }
 
 void timer_cancel(struct timer *t)
 {
 	assert(engine_locked());
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	if (t->armed) {
 		list_del(&t->link);
 		t->armed = false;
 	}
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 }
 
 void work_queue(struct work *w, void (*fn)(struct work *))
 {
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	w->fn = fn;
 	if (!w->queued) {
 		w->queued = true;
 		list_add_tail(&engine.works, &w->link);
 		wake();
 	}
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 }
 
 void work_cancel(struct work *w)
 {
 	assert(engine_locked());
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	if (w->queued) {
 		list_del(&w->link);
 		w->queued = false;
 	}
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 }
 
 /* With what it is to do: it may be set again as soon as the lock is free. */
@@ -305,7 +306,7 @@ static struct timer *due_timer(uint64_t now, void (**fn)(struct timer *))
 {
 	struct timer *t = NULL;
 
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	if (!list_empty(&engine.timers)) {
 		t = list_entry(engine.timers.next, struct timer, link);
 		if (t->deadline <= now) {
@@ -316,7 +317,7 @@ static struct timer *due_timer(uint64_t now, void (**fn)(struct timer *))
 			t = NULL;
 		}
 	}
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 	return t;
 }
 
@@ -325,14 +326,14 @@ static struct work *next_work(void (**fn)(struct work *))
 {
 	struct work *w = NULL;
 
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	if (!list_empty(&engine.works)) {
 		w = list_entry(engine.works.next, struct work, link);
 		list_del(&w->link);
 		w->queued = false;
 		*fn = w->fn;
 	}
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 	return w;
 }
 
@@ -355,23 +356,23 @@ void engine_note_polled(struct stag_cq *cq)
 {
 	if (atomic_load_explicit(&cq->in_polled, memory_order_relaxed))
 		return;
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	if (!atomic_exchange(&cq->in_polled, true)) {
 		cq->seen_ticks = atomic_load(&cq->poll_ticks) - 1;
 		list_add_tail(&engine.polled, &cq->polled_link);
 		engine.tick_ms = TICK_MS;
 		wake();
 	}
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 }
 
 void engine_forget_polled(struct stag_cq *cq)
 {
 	assert(engine_locked());
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	if (atomic_exchange(&cq->in_polled, false))
 		list_del(&cq->polled_link);
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 }
 
 static bool was_polled(struct stag_cq *cq)
@@ -388,9 +389,9 @@ static struct stag_cq *next_polled(struct stag_cq *last)
 {
 	struct list *l;
 
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	l = last ? last->polled_link.next : engine.polled.next;
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 	return l == &engine.polled ? NULL : list_entry(l, struct stag_cq, polled_link);
 }
 
@@ -405,12 +406,12 @@ static void take_back_claims(void)
 		next = next_polled(cq);
 		active |= polled;
 		/* Who holds the lock is in the middle of it, for however long. */
-		if (polled || claim_is_slept_on(cq) || pthread_mutex_trylock(&cq->qps_lock))
+		if (polled || claim_is_slept_on(cq) || !lock_try(&cq->qps_lock))
 			continue;
 		/* In one go: a claim on a queue that is not in the list is nobody's. */
 		engine_forget_polled(cq);
 		claim_release(cq);
-		pthread_mutex_unlock(&cq->qps_lock);
+		lock_release(&cq->qps_lock);
 	}
 	/* Where all who watch are asleep, there is little to look after. */
 	if (active)
@@ -425,7 +426,7 @@ static int wait_ms(void)
 {
 	int ms = -1;
 
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	if (!list_empty(&engine.timers)) {
 		uint64_t now = clock_ns();
 		uint64_t at = list_entry(engine.timers.next, struct timer, link)->deadline;
@@ -436,7 +437,7 @@ static int wait_ms(void)
 		ms = engine.tick_ms;
 	if (!list_empty(&engine.works))
 		ms = 0;
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 	return ms;
 }
 
@@ -530,10 +531,10 @@ static void lose(int error)
 	engine_lock();
 	log_err("engine: the program has closed its descriptors (%s): all connections end",
 		strerror(error));
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	engine.epoll_fd = engine.wake_fd = -1;
 	engine.woken = true; /* nobody is there to be woken */
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 	free(engine.slots);
 	engine.slots = NULL;
 	engine.n_slots = 0;
@@ -541,12 +542,12 @@ static void lose(int error)
 	qp_table_end_all();
 	run_due();
 	engine_unlock();
-	pthread_mutex_lock(&engine.start_lock);
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.start_lock);
+	lock_acquire(&engine.queue_lock);
 	engine.started = false;
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 	engine.lost = true;
-	pthread_mutex_unlock(&engine.start_lock);
+	lock_release(&engine.start_lock);
 }
 
 static void *engine_main(void *arg)
@@ -658,7 +659,9 @@ static void forget_after_fork(void)
 {
 	static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
 
-	engine.gate = engine.main = engine.start_lock = engine.queue_lock = fresh;
+	engine.gate = engine.main = fresh;
+	lock_init(&engine.start_lock);
+	lock_init(&engine.queue_lock);
 	keys_after_fork();
 	qp_table_after_fork();
 	live_after_fork();
@@ -678,12 +681,12 @@ static void forget_after_fork(void)
 /* What was queued when there was no engine waits for it. */
 static void set_started(void)
 {
-	pthread_mutex_lock(&engine.queue_lock);
+	lock_acquire(&engine.queue_lock);
 	engine.started = true;
 	engine.woken = false;
 	if (engine.lost)
 		wake();
-	pthread_mutex_unlock(&engine.queue_lock);
+	lock_release(&engine.queue_lock);
 }
 
 int engine_start(void)
@@ -691,7 +694,7 @@ int engine_start(void)
 	static bool atfork_set;
 	int err = 0;
 
-	pthread_mutex_lock(&engine.start_lock);
+	lock_acquire(&engine.start_lock);
 	if (!engine.started) {
 		if (!atfork_set)
 			atfork_set = !pthread_atfork(NULL, NULL, forget_after_fork);
@@ -705,6 +708,6 @@ int engine_start(void)
 		if (!err && !engine.lost) /* its thread has descriptors of its own to lose */
 			live_start();
 	}
-	pthread_mutex_unlock(&engine.start_lock);
+	lock_release(&engine.start_lock);
 	return err;
 }

@@ -21,8 +21,8 @@
 #include "adapter/mirror.h"
 #include "adapter/qp.h"
 #include "adapter/store.h"
-#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/random.h"
 
@@ -32,9 +32,9 @@
 #define TRIES	    64
 
 static struct key_slot *_Atomic pages[PAGES];
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER; /* what follows */
-static uint32_t page_numbers[PAGES];			       /* those in use */
-static uint32_t n_pages, n_used;			       /* pages, allocated slots */
+static struct lock table_lock = LOCK_INITIALIZER; /* what follows */
+static uint32_t page_numbers[PAGES];		  /* those in use */
+static uint32_t n_pages, n_used;		  /* pages, allocated slots */
 
 static uint32_t index_of(uint32_t stag)
 {
@@ -173,7 +173,7 @@ int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out)
 	struct key_slot *s;
 	uint32_t index;
 
-	LOCK_FOR_SCOPE(&table_lock);
+	HOLD_FOR_SCOPE(&table_lock);
 	s = find_free(&index);
 	if (!s)
 		return -ENOMEM;
@@ -188,7 +188,7 @@ int key_alloc_as(enum key_kind kind, struct stag_pd *pd, uint32_t stag, struct k
 
 	if (!index)
 		return -EINVAL;
-	LOCK_FOR_SCOPE(&table_lock);
+	HOLD_FOR_SCOPE(&table_lock);
 	if (!slot_at(index) && add_page_at(index / PAGE_SLOTS))
 		return -ENOMEM;
 	*out = free_slot(index);
@@ -202,7 +202,7 @@ int key_alloc_as(enum key_kind kind, struct stag_pd *pd, uint32_t stag, struct k
 /* Anywhere, and not among the pages there are: on another machine those are others. */
 uint32_t key_choose(void)
 {
-	LOCK_FOR_SCOPE(&table_lock);
+	HOLD_FOR_SCOPE(&table_lock);
 	for (;;) {
 		uint32_t stag = random_u32();
 		struct key_slot *s = slot_at(index_of(stag));
@@ -250,9 +250,9 @@ static void detach(struct key_slot *s)
 void key_unbind(struct key_slot *s)
 {
 	key_revoke(s);
-	pthread_mutex_lock(&table_lock);
+	lock_acquire(&table_lock);
 	detach(s);
-	pthread_mutex_unlock(&table_lock);
+	lock_release(&table_lock);
 }
 
 void key_free(struct key_slot *slot)
@@ -260,11 +260,11 @@ void key_free(struct key_slot *slot)
 	key_unbind(slot);
 	if (slot->seg != &slot->one)
 		free(slot->seg);
-	pthread_mutex_lock(&table_lock);
+	lock_acquire(&table_lock);
 	slot->seg = &slot->one;
 	slot->allocated = false;
 	n_used--;
-	pthread_mutex_unlock(&table_lock);
+	lock_release(&table_lock);
 }
 
 struct key_slot *key_slot_of(uint32_t stag)
@@ -569,7 +569,7 @@ void key_unbind_qp(struct stag_qp *qp)
 {
 	if (atomic_load(&qp->windows) == 0)
 		return;
-	pthread_mutex_lock(&table_lock);
+	lock_acquire(&table_lock);
 	for (unsigned p = 0; p < PAGES; p++) {
 		struct key_slot *page = atomic_load_explicit(&pages[p], memory_order_acquire);
 
@@ -579,12 +579,12 @@ void key_unbind_qp(struct stag_qp *qp)
 				detach(&page[i]);
 			}
 	}
-	pthread_mutex_unlock(&table_lock);
+	lock_release(&table_lock);
 }
 
 void keys_after_fork(void)
 {
-	pthread_mutex_init(&table_lock, NULL);
+	lock_init(&table_lock);
 	ledger_after_fork();
 	mirrors_after_fork();
 }

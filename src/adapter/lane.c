@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/lock.h"
 #include "base/log.h"
 
 enum lane_op_state {
@@ -23,7 +24,7 @@ enum lane_op_state {
 #define MAX_BUCKETS 8192
 #define BUCKETS_PER 16 /* operation under way, that few meet by chance */
 
-void lane_init(struct lane *l, pthread_mutex_t *lock, uint32_t depth)
+void lane_init(struct lane *l, struct lock *lock, uint32_t depth)
 {
 	uint32_t n = MIN_BUCKETS;
 
@@ -331,11 +332,11 @@ static void on_media_done(struct media_op *io)
 {
 	struct lane_op *op = container_of(io, struct lane_op, io);
 	struct lane *l = op->lane;
-	pthread_mutex_t *lock = l->lock;
+	struct lock *lock = l->lock;
 	struct stag_medium *polled = op->medium; /* who polls it kicks it too, at the end */
 	int err = io->result;
 
-	pthread_mutex_lock(lock);
+	lock_acquire(lock);
 	if (io->kind == MEDIA_FLUSH && !err) {
 		l->media[op->flush_at++].dirty = false;
 		err = flush_next(l, op);
@@ -347,7 +348,7 @@ static void on_media_done(struct media_op *io)
 	run(l);
 out:
 	kick_all_but(l, polled);
-	pthread_mutex_unlock(lock);
+	lock_release(lock);
 }
 
 void lane_add(struct lane *l, struct lane_op *op)

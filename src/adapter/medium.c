@@ -88,7 +88,7 @@ int medium_open(struct stag_ctx *ctx, const struct stagdv_medium_attr *attr,
 	err = open_media(m, attr);
 	if (err)
 		goto err_free;
-	pthread_mutex_init(&m->lock, NULL);
+	lock_init(&m->lock);
 	atomic_store(&m->refs, 1);
 	engine_lock();
 	err = watch_add(&m->watch, media_event_fd(m->media), EPOLLIN, on_event);
@@ -102,7 +102,7 @@ int medium_open(struct stag_ctx *ctx, const struct stagdv_medium_attr *attr,
 	return 0;
 
 err_close:
-	pthread_mutex_destroy(&m->lock);
+	lock_destroy(&m->lock);
 	media_close(m->media);
 err_free:
 	free(m);
@@ -135,7 +135,7 @@ void medium_put(struct stag_medium *m)
 	engine_unlock();
 	media_close(m->media);
 	ctx_put(m->ctx);
-	pthread_mutex_destroy(&m->lock);
+	lock_destroy(&m->lock);
 	free(m);
 }
 
@@ -193,19 +193,19 @@ unsigned int medium_poll(struct stag_medium *m)
 
 void medium_claim(struct stag_medium *m)
 {
-	pthread_mutex_lock(&m->lock);
+	lock_acquire(&m->lock);
 	if (m->claims++ == 0)
 		media_disarm(m->media);
-	pthread_mutex_unlock(&m->lock);
+	lock_release(&m->lock);
 }
 
 void medium_unclaim(struct stag_medium *m)
 {
-	pthread_mutex_lock(&m->lock);
+	lock_acquire(&m->lock);
 	assert(m->claims);
 	if (--m->claims == 0)
 		media_arm(m->media);
-	pthread_mutex_unlock(&m->lock);
+	lock_release(&m->lock);
 }
 
 /* ---- the media of a queue pair ---- */
@@ -252,7 +252,7 @@ void qp_arm_media(struct stag_qp *qp)
 
 	if (!q)
 		return;
-	pthread_mutex_lock(&qp->arm_lock);
+	lock_acquire(&qp->arm_lock);
 	cq = atomic_load(&qp->claimed_by);
 	claim = cq && atomic_load(&cq->claim) == CLAIM_POLLER; /* a sleeper has sockets only */
 	for (int i = 0; i < QP_MAX_MEDIA; i++) {
@@ -266,7 +266,7 @@ void qp_arm_media(struct stag_qp *qp)
 		else
 			medium_unclaim(m);
 	}
-	pthread_mutex_unlock(&qp->arm_lock);
+	lock_release(&qp->arm_lock);
 }
 
 bool qp_poll_media(struct stag_qp *qp)

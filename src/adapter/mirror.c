@@ -16,6 +16,7 @@
 
 #include "adapter/mr.h"
 #include "adapter/qp.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 static struct {
@@ -23,14 +24,14 @@ static struct {
 	struct list all;       /* mirror.all */
 	uint64_t last_id;
 
-	_Atomic uint64_t turns;	    /* times that somebody may go on; see rx_mirror.c */
-	pthread_mutex_t stall_lock; /* a leaf */
-	struct list stalled;	    /* stag_qp.stall_link */
+	_Atomic uint64_t turns; /* times that somebody may go on; see rx_mirror.c */
+	struct lock stall_lock; /* a leaf */
+	struct list stalled;	/* stag_qp.stall_link */
 	struct work work;
 } mirrors = {
 	.lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP,
 	.all = {&mirrors.all, &mirrors.all},
-	.stall_lock = PTHREAD_MUTEX_INITIALIZER,
+	.stall_lock = LOCK_INITIALIZER,
 	.stalled = {&mirrors.stalled, &mirrors.stalled},
 };
 
@@ -63,9 +64,9 @@ static bool has_ended(struct mirror *m)
 
 	if (!m->qp || atomic_load(&m->ended))
 		return true;
-	pthread_mutex_lock(&m->qp->tx_lock);
+	lock_acquire(&m->qp->tx_lock);
 	alive = is_alive(m);
-	pthread_mutex_unlock(&m->qp->tx_lock);
+	lock_release(&m->qp->tx_lock);
 	return !alive;
 }
 
@@ -129,9 +130,9 @@ static int add(struct stag_mr *mr, struct mirror *m)
 
 	if (old && !has_ended(old))
 		return -EEXIST;
-	pthread_mutex_lock(&m->qp->tx_lock);
+	lock_acquire(&m->qp->tx_lock);
 	err = make_ready(m);
-	pthread_mutex_unlock(&m->qp->tx_lock);
+	lock_release(&m->qp->tx_lock);
 	if (err)
 		return err;
 	if (old)
@@ -247,10 +248,10 @@ static int hand_over(struct mirror *m, const struct mirror_piece *p, uint64_t *s
 	bool alive = false, taken = false;
 
 	if (m->qp) {
-		pthread_mutex_lock(&m->qp->tx_lock);
+		lock_acquire(&m->qp->tx_lock);
 		alive = is_alive(m);
 		taken = alive && tx_forward_add(m->qp, &f, m->flags & STAGDV_MIRROR_CONFIRM, seq);
-		pthread_mutex_unlock(&m->qp->tx_lock);
+		lock_release(&m->qp->tx_lock);
 	}
 	if (!alive)
 		return m->flags & STAGDV_MIRROR_STRICT ? -EPIPE : 0;
@@ -296,9 +297,9 @@ void mirror_kick(struct key_slot *region)
 
 		if (!m->qp || atomic_load(&m->ended))
 			continue;
-		pthread_mutex_lock(&m->qp->tx_lock);
+		lock_acquire(&m->qp->tx_lock);
 		qp_tx_run(m->qp);
-		pthread_mutex_unlock(&m->qp->tx_lock);
+		lock_release(&m->qp->tx_lock);
 	}
 	pthread_rwlock_unlock(&mirrors.lock);
 }
@@ -313,10 +314,10 @@ static int is_confirmed(uint64_t id, uint64_t seq)
 		if (m->id != id)
 			continue;
 		if (m->qp) {
-			pthread_mutex_lock(&m->qp->tx_lock);
+			lock_acquire(&m->qp->tx_lock);
 			alive = is_alive(m);
 			came = alive && tx_forward_confirmed(m->qp, seq);
-			pthread_mutex_unlock(&m->qp->tx_lock);
+			lock_release(&m->qp->tx_lock);
 		}
 		if (!alive)
 			return m->flags & STAGDV_MIRROR_STRICT ? -EPIPE : 0;
@@ -351,7 +352,7 @@ static void on_work(struct work *w)
 	struct list now;
 
 	list_init(&now);
-	pthread_mutex_lock(&mirrors.stall_lock);
+	lock_acquire(&mirrors.stall_lock);
 	while (!list_empty(&mirrors.stalled)) {
 		struct list *first = mirrors.stalled.next;
 
@@ -362,11 +363,11 @@ static void on_work(struct work *w)
 		struct stag_qp *qp = list_entry(now.next, struct stag_qp, stall_link);
 
 		list_del(&qp->stall_link);
-		pthread_mutex_unlock(&mirrors.stall_lock);
+		lock_release(&mirrors.stall_lock);
 		rx_mirror_resume(qp);
-		pthread_mutex_lock(&mirrors.stall_lock);
+		lock_acquire(&mirrors.stall_lock);
 	}
-	pthread_mutex_unlock(&mirrors.stall_lock);
+	lock_release(&mirrors.stall_lock);
 }
 
 void mirror_tell(void)
@@ -377,23 +378,23 @@ void mirror_tell(void)
 
 void mirror_line_up(struct stag_qp *qp, uint64_t turn)
 {
-	pthread_mutex_lock(&mirrors.stall_lock);
+	lock_acquire(&mirrors.stall_lock);
 	list_del(&qp->stall_link);
 	list_add_tail(&mirrors.stalled, &qp->stall_link);
-	pthread_mutex_unlock(&mirrors.stall_lock);
+	lock_release(&mirrors.stall_lock);
 	if (mirror_turns() != turn) /* it was told before it stood there */
 		work_queue(&mirrors.work, on_work);
 }
 
 void mirror_leave(struct stag_qp *qp)
 {
-	pthread_mutex_lock(&mirrors.stall_lock);
+	lock_acquire(&mirrors.stall_lock);
 	list_del(&qp->stall_link);
-	pthread_mutex_unlock(&mirrors.stall_lock);
+	lock_release(&mirrors.stall_lock);
 }
 
 void mirrors_after_fork(void)
 {
 	mirrors.lock = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
-	pthread_mutex_init(&mirrors.stall_lock, NULL);
+	lock_init(&mirrors.stall_lock);
 }

@@ -18,8 +18,8 @@
 
 #include "adapter/ledger.h"
 #include "adapter/qp.h"
-#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #define FEW	 4  /* pieces that need no memory of their own */
@@ -41,7 +41,7 @@ struct shot {
 
 void shots_init(struct stag_qp *qp)
 {
-	pthread_mutex_init(&qp->shots.lock, NULL);
+	lock_init(&qp->shots.lock);
 	list_init(&qp->shots.open);
 	list_init(&qp->shots.idle);
 }
@@ -63,7 +63,7 @@ void shots_free(struct stag_qp *qp)
 	shots_orphan(qp);
 	list_for_each_safe (l, &qp->shots.idle)
 		shot_free(list_entry(l, struct shot, link));
-	pthread_mutex_destroy(&qp->shots.lock);
+	lock_destroy(&qp->shots.lock);
 }
 
 static struct shot *shot_new(struct stag_qp *qp)
@@ -239,7 +239,7 @@ int shot_open(struct stag_qp *qp, const struct stagdv_advertise *wr, uint32_t *s
 	struct shot *s;
 	int err;
 
-	LOCK_FOR_SCOPE(&qp->shots.lock);
+	HOLD_FOR_SCOPE(&qp->shots.lock);
 	s = take_idle(qp);
 	if (!s) {
 		log_info("qp %u: no memory for an STag", qp->ibv.qp_num);
@@ -320,7 +320,7 @@ int shot_end(struct stag_qp *qp, uint32_t stag, enum stagdv_stag_end how, uint32
 	if (!ours)
 		return s ? -EACCES : -ENOENT;
 	/* The slot stays this queue pair's, so s does; whether it is open is asked again. */
-	LOCK_FOR_SCOPE(&qp->shots.lock);
+	HOLD_FOR_SCOPE(&qp->shots.lock);
 	if (!shot_is_open(s) || s->slot->key != stag)
 		return -ENOENT;
 	*reference = s->reference;
@@ -330,7 +330,7 @@ int shot_end(struct stag_qp *qp, uint32_t stag, enum stagdv_stag_end how, uint32
 
 void shots_orphan(struct stag_qp *qp)
 {
-	LOCK_FOR_SCOPE(&qp->shots.lock);
+	HOLD_FOR_SCOPE(&qp->shots.lock);
 	while (!list_empty(&qp->shots.open))
 		end_one(qp, list_entry(qp->shots.open.next, struct shot, link),
 			STAGDV_STAG_ORPHANED);

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 #include "stag/stagdv.h"
 
 struct key_slot;
@@ -19,7 +20,7 @@ struct stag_qp;
 
 /* Those of one queue pair. */
 struct shots {
-	pthread_mutex_t lock;	/* behind tx_lock, before the key table's */
+	struct lock lock;	/* behind tx_lock, before the key table's */
 	struct list open, idle; /* shot.link; idle: the longest first */
 	unsigned count;		/* in both */
 	uint64_t advertised, closed, withdrawn, orphaned;

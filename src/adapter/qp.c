@@ -114,31 +114,31 @@ static int check_caps(const struct ibv_qp_init_attr_ex *a)
 static void join_cq(struct stag_cq *cq, struct qp_attachment *place, struct stag_qp *qp)
 {
 	place->qp = qp;
-	pthread_mutex_lock(&cq->qps_lock);
+	lock_acquire(&cq->qps_lock);
 	list_add_tail(&cq->qps, &place->link);
 	cq->n_qps++;
-	pthread_mutex_unlock(&cq->qps_lock);
+	lock_release(&cq->qps_lock);
 }
 
 static void leave_cq(struct stag_cq *cq, struct qp_attachment *place, struct stag_qp *qp)
 {
 	if (!place->qp)
 		return;
-	pthread_mutex_lock(&cq->qps_lock);
+	lock_acquire(&cq->qps_lock);
 	claim_drop(cq, qp);
 	list_del(&place->link);
 	cq->n_qps--;
-	pthread_mutex_unlock(&cq->qps_lock);
+	lock_release(&cq->qps_lock);
 }
 
 static void init_locks(struct stag_qp *qp)
 {
 	pthread_mutex_init(&qp->ibv.mutex, NULL);
 	pthread_cond_init(&qp->ibv.cond, NULL);
-	pthread_mutex_init(&qp->rx_lock, NULL);
-	pthread_mutex_init(&qp->tx_lock, NULL);
-	pthread_mutex_init(&qp->rq_lock, NULL);
-	pthread_mutex_init(&qp->arm_lock, NULL);
+	lock_init(&qp->rx_lock);
+	lock_init(&qp->tx_lock);
+	lock_init(&qp->rq_lock);
+	lock_init(&qp->arm_lock);
 	list_init(&qp->stall_link);
 	shots_init(qp);
 }
@@ -309,9 +309,9 @@ static void to_reset(struct stag_qp *qp)
 	ended = forget_news(qp);
 	qp->sq.get = qp->sq.tx = qp->sq.put;
 	qp->sq.timed = NULL;
-	pthread_mutex_lock(&qp->rq_lock);
+	lock_acquire(&qp->rq_lock);
 	qp->rq.get = qp->rq.put;
-	pthread_mutex_unlock(&qp->rq_lock);
+	lock_release(&qp->rq_lock);
 	if (atomic_load(&qp->state) != QP_IDLE) {
 		if (atomic_load(&qp->state) != QP_ERROR)
 			qp_set_state(qp, QP_ERROR);
@@ -358,10 +358,10 @@ static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 		break;
 	default:
 		/* A program that moves the states itself; the connection makes them true. */
-		pthread_mutex_lock(&qp->tx_lock);
+		lock_acquire(&qp->tx_lock);
 		if (atomic_load(&qp->state) == QP_IDLE)
 			qp->ibv.state = to;
-		pthread_mutex_unlock(&qp->tx_lock);
+		lock_release(&qp->tx_lock);
 		break;
 	}
 	return err;
@@ -394,13 +394,13 @@ int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask)
 void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init)
 {
 	*attr = qp->attr;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	attr->qp_state = attr->cur_qp_state = qp->ibv.state;
 	if (atomic_load(&qp->state) != QP_IDLE) {
 		attr->max_rd_atomic = (uint8_t)qp->link.ord;
 		attr->max_dest_rd_atomic = (uint8_t)qp->link.ird;
 	}
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	attr->path_mtu = IBV_MTU_4096;
 	attr->cap = qp->cap;
 	attr->port_num = 1;
@@ -420,10 +420,10 @@ void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_a
 /* Posted to a queue pair in ERROR: it comes straight back. */
 static void flush_posted(struct stag_qp *qp)
 {
-	pthread_mutex_lock(&qp->rx_lock);
+	lock_acquire(&qp->rx_lock);
 	if (atomic_load(&qp->state) == QP_ERROR)
 		rx_flush(qp);
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_release(&qp->rx_lock);
 }
 
 int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
@@ -436,14 +436,14 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 		*bad = wr;
 		return -EINVAL;
 	}
-	pthread_mutex_lock(&qp->rq_lock);
+	lock_acquire(&qp->rq_lock);
 	for (; wr; wr = wr->next) {
 		err = rq_put(&qp->rq, wr);
 		if (err)
 			break;
 		qp->recv_posts++;
 	}
-	pthread_mutex_unlock(&qp->rq_lock);
+	lock_release(&qp->rq_lock);
 	if (err) {
 		log_info("qp %u: post_recv: %s", qp->ibv.qp_num,
 			 err == -ENOMEM ? "the receive queue is full"

@@ -21,6 +21,7 @@
 #include "adapter/sq.h"
 #include "base/histogram.h"
 #include "base/list.h"
+#include "base/lock.h"
 #include "stag/stagdv.h"
 #include "wire/wire.h"
 
@@ -94,7 +95,7 @@ struct stag_qp {
 	struct ibv_qp_attr attr; /* what was set by modify, for query */
 	struct ibv_qp_cap cap;
 
-	pthread_mutex_t rx_lock, tx_lock, rq_lock;
+	struct lock rx_lock, tx_lock, rq_lock;
 	_Atomic int state;     /* enum qp_state; written under tx_lock by qp_set_state() */
 	struct stream *stream; /* from qp_attach() until the end */
 	struct qp_link link;
@@ -116,7 +117,7 @@ struct stag_qp {
 	const struct qp_events *events;
 	void *events_arg;
 
-	pthread_mutex_t arm_lock;	 /* a leaf; see qp_arm() */
+	struct lock arm_lock;		 /* a leaf; see qp_arm() */
 	uint32_t idle_polls;		 /* of the poller that claimed it, with no byte */
 	atomic_bool tx_blocked;		 /* the stream is full: somebody must watch for room */
 	atomic_bool tx_sending;		 /* what the stream has may not have completed yet */

@@ -107,14 +107,14 @@ void qp_peer_closed(struct stag_qp *qp, bool orderly)
 
 void qp_lock_both(struct stag_qp *qp)
 {
-	pthread_mutex_lock(&qp->rx_lock);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->rx_lock);
+	lock_acquire(&qp->tx_lock);
 }
 
 void qp_unlock_both(struct stag_qp *qp)
 {
-	pthread_mutex_unlock(&qp->tx_lock);
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_release(&qp->tx_lock);
+	lock_release(&qp->rx_lock);
 }
 
 static void keep_counters(struct stag_qp *qp)
@@ -134,9 +134,9 @@ void qp_close_stream(struct stag_qp *qp)
 
 	timer_cancel(&qp->hold_timer);
 	timer_cancel(&qp->linger_timer);
-	pthread_mutex_lock(&qp->arm_lock);
+	lock_acquire(&qp->arm_lock);
 	watch_del(&qp->watch);
-	pthread_mutex_unlock(&qp->arm_lock);
+	lock_release(&qp->arm_lock);
 	qp_lock_both(qp);
 	if (qp->stream) {
 		keep_counters(qp);
@@ -189,13 +189,13 @@ static void drain(struct stag_qp *qp)
 	struct iovec v = {junk, sizeof(junk)};
 	ssize_t n = -EAGAIN;
 
-	pthread_mutex_lock(&qp->rx_lock);
+	lock_acquire(&qp->rx_lock);
 	for (int i = 0; i < 64 && qp->stream; i++) {
 		n = qp->stream->ops->recv(qp->stream, &v, 1);
 		if (n <= 0)
 			break;
 	}
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_release(&qp->rx_lock);
 	if (n <= 0 && n != -EAGAIN)
 		qp_close_stream(qp);
 }
@@ -206,9 +206,9 @@ void qp_drop_claims(struct stag_qp *qp)
 
 	if (!cq)
 		return;
-	pthread_mutex_lock(&cq->qps_lock);
+	lock_acquire(&cq->qps_lock);
 	claim_drop(cq, qp);
-	pthread_mutex_unlock(&cq->qps_lock);
+	lock_release(&cq->qps_lock);
 }
 
 static void on_event_work(struct work *w)
@@ -241,12 +241,12 @@ static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
 {
 	if (cq->n_qps <= FEW_QPS || !atomic_load(&cq->in_polled))
 		return;
-	if (pthread_mutex_trylock(&cq->qps_lock))
+	if (!lock_try(&cq->qps_lock))
 		return;
 	/* Who armed it sleeps, or is about to. */
 	if (atomic_load(&cq->claim) != CLAIM_SLEEPER && !claim_is_slept_on(cq) && !cq_is_armed(cq))
 		claim_one(cq, qp, CLAIM_POLLER);
-	pthread_mutex_unlock(&cq->qps_lock);
+	lock_release(&cq->qps_lock);
 }
 
 /* There is room in the stream: for what was read from a medium, too, and then that reads on. */
@@ -255,9 +255,9 @@ static void send_more(struct stag_qp *qp)
 	bool serves = atomic_load(&qp->serves_store);
 	struct media *minded = serves ? qp_first_medium(qp) : NULL, *before = media_mind(minded);
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	qp_tx_run(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	if (serves)
 		qp_poll_media(qp);
 	media_unmind(minded, before);
@@ -288,9 +288,9 @@ static void on_hold_end(struct timer *t)
 {
 	struct stag_qp *qp = container_of(t, struct stag_qp, hold_timer);
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	qp_tx_release(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 }
 
 static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
@@ -331,10 +331,10 @@ int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
 		timer_set(&qp->hold_timer, link->hold_until, on_hold_end);
 	if (!err)
 		qp_tx_run(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	if (!err && link->ahead_len)
 		rx_consume_ahead(qp);
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_release(&qp->rx_lock);
 	return err;
 }
 
@@ -349,7 +349,7 @@ int qp_disconnect(struct stag_qp *qp)
 {
 	int err = 0;
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	switch ((enum qp_state)atomic_load(&qp->state)) {
 	case QP_IDLE:
 		err = -ENOTCONN;
@@ -370,6 +370,6 @@ int qp_disconnect(struct stag_qp *qp)
 	case QP_ERROR:
 		break;
 	}
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return err;
 }

@@ -82,9 +82,9 @@ void qp_rx_free(struct stag_qp *qp)
 static void note_first(struct stag_qp *qp)
 {
 	qp->rx->first_seen = true;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	qp_tx_release(qp); /* a peer that speaks can also hear */
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	if (!qp->link.initiator)
 		qp_tell_established(qp);
 }
@@ -308,7 +308,7 @@ void rx_end_now(struct stag_qp *qp)
 	struct rx_end e = qp->rx->end;
 
 	qp->rx->end.kind = END_NONE;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	switch (e.kind) {
 	case END_FAULT:
 		qp_fail(qp, &e.term, e.event);
@@ -322,7 +322,7 @@ void rx_end_now(struct stag_qp *qp)
 	case END_NONE:
 		break;
 	}
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 }
 
 void rx_end(struct stag_qp *qp, const struct rx_end *end)
@@ -384,9 +384,9 @@ static bool rx_run(struct stag_qp *qp, bool full)
 		rx_mirror_kick(qp);
 	if (rx->kick_tx && !rx->stopped) {
 		rx->kick_tx = false;
-		pthread_mutex_lock(&qp->tx_lock);
+		lock_acquire(&qp->tx_lock);
 		qp_tx_run(qp);
-		pthread_mutex_unlock(&qp->tx_lock);
+		lock_release(&qp->tx_lock);
 	}
 	return any;
 }
@@ -405,10 +405,10 @@ void rx_resume(struct stag_qp *qp)
 
 static void retry_tx(struct stag_qp *qp)
 {
-	if (pthread_mutex_trylock(&qp->tx_lock))
+	if (!lock_try(&qp->tx_lock))
 		return; /* whoever holds it sends */
 	qp_tx_run(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 }
 
 static bool read_stream(struct stag_qp *qp)
@@ -416,7 +416,7 @@ static bool read_stream(struct stag_qp *qp)
 	int ready = POLLIN | POLLOUT;
 	bool any = false;
 
-	if (pthread_mutex_trylock(&qp->rx_lock)) {
+	if (!lock_try(&qp->rx_lock)) {
 		sched_yield(); /* who holds it may wait for this very processor */
 		return false;
 	}
@@ -430,7 +430,7 @@ static bool read_stream(struct stag_qp *qp)
 		if (ready & ~POLLOUT)
 			any = rx_run(qp, true);
 	}
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_release(&qp->rx_lock);
 	if ((ready & POLLOUT) && atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
 		retry_tx(qp);
 	return any;
@@ -481,11 +481,11 @@ void rx_flush(struct stag_qp *qp)
 	}
 	if (qp->rx && qp->rx->recv_open)
 		rx_complete_recv(qp, IBV_WC_WR_FLUSH_ERR, NULL, false);
-	pthread_mutex_lock(&qp->rq_lock);
+	lock_acquire(&qp->rq_lock);
 	while ((w = rq_peek(&qp->rq))) {
 		wc.wr_id = w->wr_id;
 		qp->rq.get++;
 		qp_push_recv(qp, &wc, false);
 	}
-	pthread_mutex_unlock(&qp->rq_lock);
+	lock_release(&qp->rq_lock);
 }

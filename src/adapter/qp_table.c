@@ -13,18 +13,19 @@
 #include "adapter/device.h"
 #include "adapter/live.h"
 #include "adapter/stream.h"
+#include "base/lock.h"
 
 #define QP_SLOTS 65536
 
 static struct {
-	pthread_mutex_t lock; /* a leaf */
+	struct lock lock; /* a leaf */
 	struct stag_qp *slot[QP_SLOTS];
 	uint8_t gen[QP_SLOTS];
 	uint32_t hint;
 	struct list all;
 	struct stagdv_counters gone; /* of destroyed queue pairs */
 } table = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.lock = LOCK_INITIALIZER,
 	.all = {&table.all, &table.all},
 	.hint = 1,
 };
@@ -34,7 +35,7 @@ int qp_table_add(struct stag_qp *qp)
 {
 	int err = -ENOMEM;
 
-	pthread_mutex_lock(&table.lock);
+	lock_acquire(&table.lock);
 	for (uint32_t i = 0; i < QP_SLOTS; i++) {
 		uint32_t s = (table.hint + i) % QP_SLOTS;
 
@@ -47,7 +48,7 @@ int qp_table_add(struct stag_qp *qp)
 		err = 0;
 		break;
 	}
-	pthread_mutex_unlock(&table.lock);
+	lock_release(&table.lock);
 	return err;
 }
 
@@ -87,11 +88,11 @@ void qp_table_remove(struct stag_qp *qp)
 	struct stagdv_counters c;
 
 	qp_counters(qp, &c);
-	pthread_mutex_lock(&table.lock);
+	lock_acquire(&table.lock);
 	table.slot[qp->ibv.qp_num & (QP_SLOTS - 1)] = NULL;
 	list_del(&qp->all_link);
 	add_counters(&table.gone, &c);
-	pthread_mutex_unlock(&table.lock);
+	lock_release(&table.lock);
 }
 
 struct stag_qp *qp_by_num(uint32_t qpn)
@@ -99,35 +100,35 @@ struct stag_qp *qp_by_num(uint32_t qpn)
 	struct stag_qp *qp;
 
 	assert(engine_locked());
-	pthread_mutex_lock(&table.lock);
+	lock_acquire(&table.lock);
 	qp = table.slot[qpn & (QP_SLOTS - 1)];
-	pthread_mutex_unlock(&table.lock);
+	lock_release(&table.lock);
 	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
 }
 
 static void shot_counters(struct shots *s, struct stagdv_counters *c)
 {
-	pthread_mutex_lock(&s->lock);
+	lock_acquire(&s->lock);
 	c->advertised = s->advertised;
 	c->closed = s->closed;
 	c->withdrawn = s->withdrawn;
 	c->orphaned = s->orphaned;
 	c->late = atomic_load(&s->late);
-	pthread_mutex_unlock(&s->lock);
+	lock_release(&s->lock);
 }
 
 static void receive_counters(struct stag_qp *qp, struct stagdv_counters *c)
 {
-	pthread_mutex_lock(&qp->rq_lock);
+	lock_acquire(&qp->rq_lock);
 	c->receives = qp->recv_posts;
-	pthread_mutex_unlock(&qp->rq_lock);
+	lock_release(&qp->rq_lock);
 	c->completions += qp->recv_completions;
 }
 
 void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
 {
-	pthread_mutex_lock(&qp->rx_lock);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->rx_lock);
+	lock_acquire(&qp->tx_lock);
 	*c = qp->counters;
 	if (qp->stream) {
 		c->tx_bytes += qp->stream->tx_bytes;
@@ -140,8 +141,8 @@ void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
 	c->lease_refusals = atomic_load(&qp->lease_refusals);
 	receive_counters(qp, c);
 	shot_counters(&qp->shots, c);
-	pthread_mutex_unlock(&qp->tx_lock);
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_release(&qp->tx_lock);
+	lock_release(&qp->rx_lock);
 }
 
 /* The engine lock keeps the queue pairs alive while they are asked one by one. */
@@ -149,9 +150,9 @@ void device_counters(struct stagdv_counters *c)
 {
 	memset(c, 0, sizeof(*c));
 	engine_lock();
-	pthread_mutex_lock(&table.lock);
+	lock_acquire(&table.lock);
 	*c = table.gone;
-	pthread_mutex_unlock(&table.lock);
+	lock_release(&table.lock);
 	for (struct list *l = table.all.next; l != &table.all; l = l->next) {
 		struct stagdv_counters one;
 
@@ -173,10 +174,10 @@ static void look_at_queues(struct stag_qp *qp, struct qp_look *out)
 {
 	out->sq_used = qp->sq.put - qp->sq.get;
 	out->sq_size = qp->sq.max_wr;
-	pthread_mutex_lock(&qp->rq_lock);
+	lock_acquire(&qp->rq_lock);
 	out->rq_used = qp->rq.put - qp->rq.get;
 	out->rq_size = qp->cap.max_recv_wr;
-	pthread_mutex_unlock(&qp->rq_lock);
+	lock_release(&qp->rq_lock);
 }
 
 static void look_at(struct stag_qp *qp, struct qp_look *out)
@@ -205,9 +206,9 @@ size_t qp_table_look(uint32_t *at, struct qp_look *out, size_t n)
 	for (; *at < QP_SLOTS && got < n; ++*at) {
 		struct stag_qp *qp;
 
-		pthread_mutex_lock(&table.lock);
+		lock_acquire(&table.lock);
 		qp = table.slot[*at];
-		pthread_mutex_unlock(&table.lock);
+		lock_release(&table.lock);
 		if (qp)
 			look_at(qp, &out[got++]);
 	}
@@ -232,9 +233,9 @@ void qp_table_end_all(void)
 	for (uint32_t at = 0; at < QP_SLOTS; at++) {
 		struct stag_qp *qp;
 
-		pthread_mutex_lock(&table.lock);
+		lock_acquire(&table.lock);
 		qp = table.slot[at];
-		pthread_mutex_unlock(&table.lock);
+		lock_release(&table.lock);
 		if (qp)
 			end_one(qp);
 	}
@@ -242,5 +243,5 @@ void qp_table_end_all(void)
 
 void qp_table_after_fork(void)
 {
-	pthread_mutex_init(&table.lock, NULL);
+	lock_init(&table.lock);
 }

@@ -22,13 +22,13 @@ static bool take_recv(struct stag_qp *qp)
 
 	if (qp->srq)
 		return srq_take(qp->srq, rx->recv);
-	pthread_mutex_lock(&qp->rq_lock);
+	lock_acquire(&qp->rq_lock);
 	w = rq_peek(&qp->rq);
 	if (w) {
 		memcpy(rx->recv, w, sizeof(*w) + w->num_sge * sizeof(struct ibv_sge));
 		qp->rq.get++;
 	}
-	pthread_mutex_unlock(&qp->rq_lock);
+	lock_release(&qp->rq_lock);
 	return w != NULL;
 }
 
@@ -129,9 +129,9 @@ static bool begin_read_response(struct stag_qp *qp)
 
 	if (qp->rtr_read_pending)
 		return rx->seg_len == 0 || rx_stop_with(qp, FAULT_DDP_BASE_BOUNDS);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	w = qp_tx_oldest_read(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	rx->read = w;
 	if (!w || (w->opcode != IBV_WR_RDMA_READ && w->opcode != STAG_WR_BARRIER))
 		return rx_stop_with(qp, FAULT_RDMAP_OPCODE);
@@ -246,8 +246,8 @@ static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 static void complete_message(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
 {
 	if (atomic_load_explicit(&qp->tx_sending, memory_order_acquire)) {
-		pthread_mutex_lock(&qp->tx_lock);
-		pthread_mutex_unlock(&qp->tx_lock);
+		lock_acquire(&qp->tx_lock);
+		lock_release(&qp->tx_lock);
 	}
 	qp->rx->msn[QN_SEND]++;
 	rx_complete_recv(qp, IBV_WC_SUCCESS, wc, solicited);
@@ -343,11 +343,11 @@ static bool read_came(struct stag_qp *qp)
 
 	if (hold && !rx_hold_read(qp))
 		return false;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	if (!hold)
 		qp_tx_read_done(qp);
 	qp->rx->kick_tx |= qp_tx_pending(qp) || atomic_load(&qp->state) == QP_CLOSING;
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return true;
 }
 
@@ -410,9 +410,9 @@ static bool end_read_request(struct stag_qp *qp, const uint8_t *payload)
 	if (map.slot[0])
 		shot_read(map.slot[0]);
 	key_put(&map);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	room = qp_tx_respond_read(qp, &r, store, gate);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return end_request(qp, room, store);
 }
 
@@ -444,9 +444,9 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	if (!aligned)
 		return rx_stop_with(qp, FAULT_RDMAP_STREAM);
 	note_size(sizeof(uint64_t));
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	room = qp_tx_respond_atomic(qp, &r, store, gate);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return end_request(qp, room, store);
 }
 
@@ -473,9 +473,9 @@ static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
 	if (f != KEY_OK)
 		return refuse_request(qp, r.stag, f);
 	key_put(&map);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	room = qp_tx_respond_read(qp, &answer, store, rx_gate(qp));
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return end_request(qp, room, store);
 }
 
@@ -487,9 +487,9 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	struct wqe *w;
 
 	rdmap_get_atomic_resp(payload, &r);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	w = qp_tx_oldest_read(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	if (!w || w->opcode == IBV_WR_RDMA_READ || w->opcode == STAG_WR_BARRIER ||
 	    (r.id & qp->sq.mask) != (uint32_t)(w - qp->sq.wqe))
 		return rx_stop_with(qp, FAULT_RDMAP_OPCODE);
@@ -551,11 +551,11 @@ static bool end_terminate(struct stag_qp *qp, const uint8_t *payload)
 	else
 		log_info("qp %u: the peer terminated the connection: %s%s", qp->ibv.qp_num,
 			 wire_fault_str(t.fault), swapped ? " (sent with swapped bits)" : "");
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	w = refused_status(&t) != IBV_WC_SUCCESS ? refused_request(qp, &t) : NULL;
 	if (w)
 		w->status = refused_status(&t);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	rx_end(qp, &(struct rx_end){.kind = END_TERMINATED, .event = IBV_EVENT_QP_FATAL});
 	return false;
 }

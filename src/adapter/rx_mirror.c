@@ -114,8 +114,8 @@ bool rx_mirror_may_go(struct stag_qp *qp)
 
 void rx_mirror_resume(struct stag_qp *qp)
 {
-	pthread_mutex_lock(&qp->rx_lock);
+	lock_acquire(&qp->rx_lock);
 	if (qp->rx && !qp->rx->stopped && qp->rx->mirroring.stalled)
 		rx_resume(qp);
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_release(&qp->rx_lock);
 }

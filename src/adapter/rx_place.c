@@ -173,10 +173,10 @@ bool rx_stop_locally(struct stag_qp *qp)
 	else
 		rx_complete_recv(qp, IBV_WC_LOC_PROT_ERR, NULL, false);
 	terminate_init(&t, FAULT_DDP_LOCAL, NULL, 0, 0);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	if (rx->h.opcode == RDMAP_READ_RESP)
 		rx->read->done = true;
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	rx_end(qp, &(struct rx_end){.kind = END_FAULT, .term = t, .event = IBV_EVENT_QP_FATAL});
 	return false;
 }

@@ -103,7 +103,7 @@ static bool add_write(struct stag_qp *qp, struct peer_write *w)
 	w->op.relax = w->map.relax;
 	w->op.done = on_written;
 	list_init(&w->link);
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	l->buffer->refs++;
 	if (w->map.level != STAGDV_LEVEL_ACCEPTED) {
 		w->number = ++p->last_write;
@@ -113,7 +113,7 @@ static bool add_write(struct stag_qp *qp, struct peer_write *w)
 	}
 	p->n_writes++;
 	peer_add(p, &w->op);
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	l->len = 0;
 	return true;
 }
@@ -249,22 +249,22 @@ static enum outcome find_place(struct stag_qp *qp, const struct store_map *map)
 
 	if (!goes_on(qp, map) && !rx_store_land(qp))
 		return STOP;
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	found = may_go(p, map, qp->rx->seg_len) && reserve(qp, map);
 	p->rx_waits = !found;
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	if (found)
 		return GO_ON;
 	/* What is here goes while we wait, and its buffer with it. */
 	if (!rx_store_land(qp))
 		return STOP;
 	rx_store_rest(qp);
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	turn = may_go(p, map, qp->rx->seg_len);
 	found = turn && reserve(qp, map);
 	starved = turn && !found && peer_is_starved(&p->in);
 	p->rx_waits = !found;
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	if (starved)
 		rx_stop_with(qp, FAULT_RDMAP_LOCAL);
 	return found ? GO_ON : starved ? STOP : WAIT;
@@ -323,10 +323,10 @@ static bool take_span(struct stag_qp *qp, const struct rx_span *s, uint64_t to)
 	if (s->buffer != l->buffer) {
 		if (!rx_store_land(qp))
 			return false;
-		pthread_mutex_lock(&qp->peer->lock);
+		lock_acquire(&qp->peer->lock);
 		s->buffer->refs++;
 		set_buffer(l, s->buffer);
-		pthread_mutex_unlock(&qp->peer->lock);
+		lock_release(&qp->peer->lock);
 	}
 	if (!l->len) {
 		l->start = s->at;
@@ -349,9 +349,9 @@ bool rx_store_end(struct stag_qp *qp)
 		to += l->span[i].len;
 	}
 	if (qp->peer) {
-		pthread_mutex_lock(&qp->peer->lock);
+		lock_acquire(&qp->peer->lock);
 		drop_spans(l);
-		pthread_mutex_unlock(&qp->peer->lock);
+		lock_release(&qp->peer->lock);
 	}
 	return !qp->rx->h.last || rx_store_land(qp);
 }
@@ -364,9 +364,9 @@ void rx_store_rest(struct stag_qp *qp)
 	if (!qp->peer)
 		return;
 	if (!l->n_span && !l->len && l->buffer) {
-		pthread_mutex_lock(&qp->peer->lock);
+		lock_acquire(&qp->peer->lock);
 		set_buffer(l, NULL);
-		pthread_mutex_unlock(&qp->peer->lock);
+		lock_release(&qp->peer->lock);
 	}
 }
 
@@ -389,10 +389,10 @@ void rx_store_dry(struct stag_qp *qp)
 	if (is_wanted(qp) && !rx_store_land(qp))
 		return;
 	rx_store_rest(qp);
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	peer_rest(p);
 	lane_kick(&p->lane);
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 }
 
 /* The stream is over: what is whole of a write is carried out, as memory would have it too. */
@@ -403,12 +403,12 @@ void rx_store_stop(struct stag_qp *qp)
 	if (!qp->peer)
 		return;
 	land(qp);
-	pthread_mutex_lock(&qp->peer->lock);
+	lock_acquire(&qp->peer->lock);
 	l->len = 0;
 	drop_spans(l);
 	set_buffer(l, NULL);
 	lane_kick(&qp->peer->lane);
-	pthread_mutex_unlock(&qp->peer->lock);
+	lock_release(&qp->peer->lock);
 }
 
 /* ---- requests ---- */
@@ -511,10 +511,10 @@ static void lose_receive(struct stag_qp *qp, struct ibv_wc wc)
 	log_err("qp %u: no memory for a message behind writes", qp->ibv.qp_num);
 	wc.status = IBV_WC_WR_FLUSH_ERR;
 	qp_push_recv(qp, &wc, false);
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	atomic_store(&p->failed, -ENOMEM);
 	peer_tell(p);
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 }
 
 void rx_hold_receive(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
@@ -535,9 +535,9 @@ bool rx_hold_read(struct stag_qp *qp)
 
 	if (!h)
 		return rx_stop_with(qp, FAULT_RDMAP_LOCAL);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	h->read = qp_tx_read_came(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return true;
 }
 
@@ -547,10 +547,10 @@ static void deliver(struct stag_qp *qp, struct held *h)
 	if (h->kind == HELD_RECEIVE) {
 		qp_push_recv(qp, &h->wc, h->solicited);
 	} else {
-		pthread_mutex_lock(&qp->tx_lock);
+		lock_acquire(&qp->tx_lock);
 		h->read->done = true;
 		sq_retire(qp);
-		pthread_mutex_unlock(&qp->tx_lock);
+		lock_release(&qp->tx_lock);
 	}
 	free(h);
 }
@@ -596,9 +596,9 @@ static void fail(struct stag_qp *qp)
 	qp->rx->end.kind = END_NONE;
 	rx_store_stop(qp);
 	terminate_init(&t, FAULT_RDMAP_OP_OTHER, NULL, 0, 0);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 }
 
 void rx_store_serve(struct stag_qp *qp, struct store_peer *p)

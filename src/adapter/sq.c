@@ -306,7 +306,7 @@ int qp_post_send(struct stag_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 {
 	int err = 0;
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	if (!sq_may_post(qp))
 		err = -EINVAL;
 	for (; wr && !err; wr = wr->next) {
@@ -318,7 +318,7 @@ int qp_post_send(struct stag_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr 
 		*bad = wr;
 	if (qp->sq.reserved)
 		sq_publish(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return err;
 }
 
@@ -328,7 +328,7 @@ int sq_post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
 	struct wqe *w;
 	int err = -EINVAL;
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	if (!sq_may_post(qp))
 		goto out;
 	w = sq_take(qp);
@@ -354,7 +354,7 @@ int sq_post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
 	}
 	sq_publish(qp);
 out:
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return err;
 }
 
@@ -477,13 +477,13 @@ int qp_post_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint
 {
 	int err;
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	err = sq_may_post(qp) ? sq_add_advertise(qp, a, stag) : -EINVAL;
 	if (!err && (a->send_flags & STAGDV_SEND_MORE) && !is_over(qp))
 		add_reserved(qp);
 	else if (!err)
 		sq_publish(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return err;
 }
 

@@ -35,7 +35,7 @@ int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *at
 	srq->num = atomic_fetch_add(&next, 1);
 	srq->pd = pd;
 	atomic_fetch_add(&pd->users, 1);
-	pthread_mutex_init(&srq->lock, NULL);
+	lock_init(&srq->lock);
 	srq->ibv.context = &ctx->v.context;
 	srq->ibv.srq_context = srq_context;
 	srq->ibv.pd = &pd->ibv;
@@ -71,7 +71,7 @@ int srq_modify(struct stag_srq *srq, const struct ibv_srq_attr *attr, int mask)
 
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT))
 		return -EINVAL;
-	pthread_mutex_lock(&srq->lock);
+	lock_acquire(&srq->lock);
 	if (mask & IBV_SRQ_MAX_WR)
 		err = resize(srq, attr->max_wr);
 	if (!err && (mask & IBV_SRQ_LIMIT)) {
@@ -80,17 +80,17 @@ int srq_modify(struct stag_srq *srq, const struct ibv_srq_attr *attr, int mask)
 		else
 			srq->limit = attr->srq_limit;
 	}
-	pthread_mutex_unlock(&srq->lock);
+	lock_release(&srq->lock);
 	return err;
 }
 
 void srq_query(struct stag_srq *srq, struct ibv_srq_attr *attr)
 {
-	pthread_mutex_lock(&srq->lock);
+	lock_acquire(&srq->lock);
 	attr->max_wr = srq->rq.max_wr;
 	attr->max_sge = srq->rq.max_sge;
 	attr->srq_limit = srq->limit;
-	pthread_mutex_unlock(&srq->lock);
+	lock_release(&srq->lock);
 }
 
 int srq_destroy(struct stag_srq *srq)
@@ -104,7 +104,7 @@ int srq_destroy(struct stag_srq *srq)
 	wait_for_acks(&srq->ibv.mutex, &srq->ibv.cond, &srq->ibv.events_completed, srq->async_sent);
 	atomic_fetch_sub(&srq->pd->users, 1);
 	rq_free(&srq->rq);
-	pthread_mutex_destroy(&srq->lock);
+	lock_destroy(&srq->lock);
 	free(srq);
 	return 0;
 }
@@ -114,14 +114,14 @@ int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 	uint64_t n = 0;
 	int err = 0;
 
-	pthread_mutex_lock(&srq->lock);
+	lock_acquire(&srq->lock);
 	for (; wr && !err; wr = err ? wr : wr->next) {
 		err = rq_put(&srq->rq, wr);
 		if (err)
 			break;
 		n++;
 	}
-	pthread_mutex_unlock(&srq->lock);
+	lock_release(&srq->lock);
 	atomic_fetch_add_explicit(&stag_totals.shared_receives, n, memory_order_relaxed);
 	if (err) {
 		log_info("srq %u: post_srq_recv: %s", srq->num,
@@ -136,7 +136,7 @@ bool srq_take(struct stag_srq *srq, struct rwqe *out)
 	struct rwqe *w;
 	bool hit_limit = false;
 
-	pthread_mutex_lock(&srq->lock);
+	lock_acquire(&srq->lock);
 	w = rq_peek(&srq->rq);
 	if (w) {
 		memcpy(out, w, sizeof(*w) + w->num_sge * sizeof(struct ibv_sge));
@@ -146,7 +146,7 @@ bool srq_take(struct stag_srq *srq, struct rwqe *out)
 			hit_limit = true;
 		}
 	}
-	pthread_mutex_unlock(&srq->lock);
+	lock_release(&srq->lock);
 	if (hit_limit) {
 		struct ibv_async_event ev = {.element.srq = &srq->ibv,
 					     .event_type = IBV_EVENT_SRQ_LIMIT_REACHED};

@@ -12,6 +12,7 @@
 #include <infiniband/verbs.h>
 
 #include "adapter/rq.h"
+#include "base/lock.h"
 
 struct stag_ctx;
 struct stag_pd;
@@ -21,7 +22,7 @@ struct stag_srq {
 	struct stag_pd *pd;
 	uint32_t num;
 	atomic_int users;
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct rq rq;
 	uint32_t limit;	     /* 0: not armed */
 	uint32_t async_sent; /* events that the program was handed */

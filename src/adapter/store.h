@@ -22,6 +22,7 @@
 #include "adapter/engine.h"
 #include "adapter/keys.h"
 #include "base/list.h"
+#include "base/lock.h"
 #include "media/media.h"
 #include "stag/stagdv.h"
 
@@ -38,11 +39,11 @@ struct stag_medium { /* the program's struct stagdv_medium */
 	struct stag_ctx *ctx;
 	struct media *media;
 	atomic_int refs; /* the program's, one of each region, lane and queue pair that uses it */
-	atomic_int regions;   /* close is refused while there are any */
-	struct watch watch;   /* the engine's eye on its event descriptor */
-	pthread_mutex_t lock; /* a leaf; the next one: */
-	atomic_int hungry;    /* connections that wait for a buffer of it */
-	unsigned claims;      /* queue pairs whose poller polls it too; 0: it is armed */
+	atomic_int regions; /* close is refused while there are any */
+	struct watch watch; /* the engine's eye on its event descriptor */
+	struct lock lock;   /* a leaf; the next one: */
+	atomic_int hungry;  /* connections that wait for a buffer of it */
+	unsigned claims;    /* queue pairs whose poller polls it too; 0: it is armed */
 };
 
 int medium_open(struct stag_ctx *ctx, const struct stagdv_medium_attr *attr,
@@ -156,7 +157,7 @@ struct lane_medium { /* one that the lane has used; it holds a reference */
 };
 
 struct lane {
-	pthread_mutex_t *lock; /* the owner's: held in every call here, taken in callbacks */
+	struct lock *lock; /* the owner's: held in every call here, taken in callbacks */
 	struct list ops;
 	struct list ready; /* nothing in their way but the depth, or -EAGAIN */
 	uint32_t depth, under_way;
@@ -176,7 +177,7 @@ struct lane {
 	bool starved; /* somebody in ready got -EAGAIN: lane_retry() */
 };
 
-void lane_init(struct lane *l, pthread_mutex_t *lock, uint32_t depth);
+void lane_init(struct lane *l, struct lock *lock, uint32_t depth);
 /* Nothing is in it any more. Gives the media back, with no lock held. */
 void lane_end(struct lane *l);
 

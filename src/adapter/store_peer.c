@@ -33,7 +33,7 @@ static struct store_peer *create(struct stag_qp *qp)
 
 	if (!p)
 		return NULL;
-	pthread_mutex_init(&p->lock, NULL);
+	lock_init(&p->lock);
 	atomic_store(&p->refs, 1);
 	p->qp = qp;
 	lane_init(&p->lane, &p->lock, PEER_DEPTH);
@@ -54,9 +54,9 @@ struct store_peer *peer_of(struct stag_qp *qp)
 	p = create(qp);
 	if (!p)
 		return NULL;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	qp->peer = p;
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	atomic_store(&qp->serves_store,
 		     true); /* nobody sleeps on its socket any more: see claim.c */
 	return p;
@@ -75,9 +75,9 @@ int peer_use(struct store_peer *p, struct stag_medium *m)
 	p->media = more;
 	medium_get(m);
 	p->media[p->n_media++] = m;
-	pthread_mutex_lock(&p->qp->tx_lock);
+	lock_acquire(&p->qp->tx_lock);
 	qp_use_medium(p->qp, m); /* if it cannot, the engine polls */
-	pthread_mutex_unlock(&p->qp->tx_lock);
+	lock_release(&p->qp->tx_lock);
 	return 0;
 }
 
@@ -91,7 +91,7 @@ static void on_free(struct work *w)
 	free(p->media);
 	free(p->in.own.memory);
 	free(p->out.own.memory);
-	pthread_mutex_destroy(&p->lock);
+	lock_destroy(&p->lock);
 	free(p);
 }
 
@@ -111,10 +111,10 @@ static void end_if_idle(struct store_peer *p)
 {
 	bool idle;
 
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	idle = !p->qp && !p->users && !p->ops && !p->in.waiting && !p->out.waiting && !p->ended;
 	p->ended |= idle;
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	if (idle)
 		put(p);
 }
@@ -145,14 +145,14 @@ static void granted(struct media_waiter *w, void *memory)
 	struct store_peer *p = s->peer;
 	struct media *m = s->from->media;
 
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	set_waiting(s, false);
 	if (p->qp)
 		s->spare = wrap(s, m, memory);
 	else
 		media_give_buffer(m, memory);
 	peer_tell(p);
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 }
 
 static void stop_waiting(struct peer_supply *s)
@@ -252,24 +252,24 @@ static void serve(struct store_peer *p)
 {
 	struct stag_qp *qp;
 
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	p->told = false;
 	qp = p->qp;
 	p->users += qp != NULL;
 	peer_advance(p);
 	peer_rest(p);
 	lane_kick(&p->lane);
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	if (qp) {
-		pthread_mutex_lock(&qp->rx_lock);
+		lock_acquire(&qp->rx_lock);
 		rx_store_serve(qp, p);
-		pthread_mutex_unlock(&qp->rx_lock);
-		pthread_mutex_lock(&qp->tx_lock);
+		lock_release(&qp->rx_lock);
+		lock_acquire(&qp->tx_lock);
 		qp_tx_run(qp);
-		pthread_mutex_unlock(&qp->tx_lock);
-		pthread_mutex_lock(&p->lock);
+		lock_release(&qp->tx_lock);
+		lock_acquire(&p->lock);
 		p->users--;
-		pthread_mutex_unlock(&p->lock);
+		lock_release(&p->lock);
 	}
 	end_if_idle(p);
 	put(p);
@@ -315,9 +315,9 @@ void peers_serve(struct list *news)
 static void wait_for_users(struct store_peer *p)
 {
 	while (p->users) {
-		pthread_mutex_unlock(&p->lock);
+		lock_release(&p->lock);
 		sched_yield();
-		pthread_mutex_lock(&p->lock);
+		lock_acquire(&p->lock);
 	}
 }
 
@@ -329,7 +329,7 @@ void peer_leave(struct store_peer *p)
 		return;
 	assert(engine_locked());
 	peers_listen(&news);
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	p->qp = NULL;
 	atomic_fetch_add(&p->refs, 1);
 	wait_for_users(p);
@@ -346,7 +346,7 @@ void peer_leave(struct store_peer *p)
 		work_cancel(&p->work);
 		list_add_tail(&news, &p->news);
 	}
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	peers_serve(&news);
 	end_if_idle(p);
 	put(p);

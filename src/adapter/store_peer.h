@@ -16,6 +16,7 @@
 #define STAG_STORE_PEER_H
 
 #include "adapter/store.h"
+#include "base/lock.h"
 #include "wire/wire.h"
 
 #define PEER_DEPTH  256			     /* operations with the media */
@@ -44,7 +45,7 @@ struct peer_supply {
 };
 
 struct store_peer {
-	pthread_mutex_t lock;
+	struct lock lock;
 	atomic_int refs;    /* one until its end, one of each news */
 	struct stag_qp *qp; /* NULL: the connection has ended */
 	unsigned users;	    /* threads that are with qp: it waits for them */

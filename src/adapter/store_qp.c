@@ -84,7 +84,7 @@ int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr
 		err = engine_start();
 	if (err)
 		return err;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	if (atomic_load(&qp->state) != QP_IDLE || qp->ibv.state != IBV_QPS_INIT) {
 		log_info("qp %u: cannot be connected to storage in state %d", qp->ibv.qp_num,
 			 qp->ibv.state);
@@ -101,7 +101,7 @@ int store_qp_connect(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr
 		set_on_store(qp, true);
 		qp_set_state(qp, QP_RTS);
 	}
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return err;
 }
 
@@ -109,7 +109,7 @@ int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr)
 {
 	int err = 0;
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	if (qp->store)
 		*attr = (struct stagdv_store_qp_attr){
 			.relax = qp->store->relax,
@@ -118,7 +118,7 @@ int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr)
 		};
 	else
 		err = -ENOTCONN;
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return err;
 }
 
@@ -135,14 +135,14 @@ int store_qp_modify(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr,
 	err = mask & ~(STAGDV_STORE_RELAX | STAGDV_STORE_LEVEL) ? -EINVAL : check_attr(qp, &a);
 	if (err)
 		return err;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	if (!qp->store)
 		err = -ENOTCONN;
 	if (!err && (mask & STAGDV_STORE_RELAX))
 		qp->store->relax = a.relax;
 	if (!err && (mask & STAGDV_STORE_LEVEL))
 		qp->store->level = a.level;
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return err;
 }
 
@@ -154,13 +154,13 @@ static bool take_recv(struct stag_qp *qp)
 
 	if (qp->srq)
 		return srq_take(qp->srq, qp->store->recv);
-	pthread_mutex_lock(&qp->rq_lock);
+	lock_acquire(&qp->rq_lock);
 	w = rq_peek(&qp->rq);
 	if (w) {
 		qp->store->recv->wr_id = w->wr_id;
 		qp->rq.get++;
 	}
-	pthread_mutex_unlock(&qp->rq_lock);
+	lock_release(&qp->rq_lock);
 	return w != NULL;
 }
 
@@ -245,11 +245,11 @@ static void on_retry(struct timer *t)
 	struct store_qp *s = container_of(t, struct store_qp, retry);
 	struct stag_qp *qp = s->request[0].qp;
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	lane_retry(&s->lane);
 	lane_kick(&s->lane);
 	store_qp_settle(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 }
 
 void store_qp_settle(struct stag_qp *qp)
@@ -381,11 +381,11 @@ static void drain(struct stag_qp *qp)
 	struct lane *l = &qp->store->lane;
 
 	while (l->count) {
-		pthread_mutex_unlock(&qp->tx_lock);
+		lock_release(&qp->tx_lock);
 		for (uint32_t i = 0; i < l->n_media; i++)
 			medium_poll(l->media[i].medium);
 		sched_yield();
-		pthread_mutex_lock(&qp->tx_lock);
+		lock_acquire(&qp->tx_lock);
 	}
 }
 
@@ -393,17 +393,17 @@ void store_qp_end(struct stag_qp *qp)
 {
 	if (!qp->store)
 		return;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	store_qp_stop(qp);
 	lane_forget(&qp->store->lane);
 	drain(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	engine_lock();
 	timer_cancel(&qp->store->retry);
 	engine_unlock();
 	lane_end(&qp->store->lane);
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	set_on_store(qp, false);
 	free_store(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 }

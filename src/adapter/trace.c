@@ -45,8 +45,8 @@
 #include <unistd.h>
 
 #include "adapter/config.h"
-#include "base/cleanup.h"
 #include "base/list.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/random.h"
 
@@ -97,7 +97,7 @@ struct trace_conn {
 };
 
 static struct {
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_once_t once;
 	enum { FILE_UNOPENED, FILE_OPEN, FILE_GIVEN_UP } state;
 	unsigned generation; /* counts forks: a child writes a file of its own */
@@ -107,7 +107,7 @@ static struct {
 	off_t size;
 	struct list conns; /* open ones */
 } file = {
-	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.lock = LOCK_INITIALIZER,
 	.once = PTHREAD_ONCE_INIT,
 	.fd = -1,
 	.conns = {&file.conns, &file.conns},
@@ -117,12 +117,12 @@ static struct {
 
 static void before_fork(void)
 {
-	pthread_mutex_lock(&file.lock);
+	lock_acquire(&file.lock);
 }
 
 static void after_fork_in_parent(void)
 {
-	pthread_mutex_unlock(&file.lock);
+	lock_release(&file.lock);
 }
 
 static void after_fork_in_child(void)
@@ -132,7 +132,7 @@ static void after_fork_in_child(void)
 	file.state = FILE_UNOPENED;
 	file.generation++;
 	list_init(&file.conns);
-	pthread_mutex_unlock(&file.lock);
+	lock_release(&file.lock);
 }
 
 static void watch_forks(void)
@@ -597,7 +597,7 @@ struct trace_conn *trace_open(const struct sockaddr_storage *local,
 	if (!config()->trace)
 		return NULL;
 	pthread_once(&file.once, watch_forks);
-	LOCK_FOR_SCOPE(&file.lock);
+	HOLD_FOR_SCOPE(&file.lock);
 	if (file.state == FILE_UNOPENED)
 		open_file();
 	if (file.state != FILE_OPEN)
@@ -761,7 +761,7 @@ void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n
 
 	if (!t)
 		return;
-	LOCK_FOR_SCOPE(&file.lock);
+	HOLD_FOR_SCOPE(&file.lock);
 	f = &t->flow[from];
 	while (off < len && writable(t)) {
 		most = f->kind == MARKED_FPDUS ? MAX_MARKED : MAX_SEGMENT;
@@ -786,7 +786,7 @@ void trace_close(struct trace_conn *t, bool reset)
 {
 	if (!t)
 		return;
-	LOCK_FOR_SCOPE(&file.lock);
+	HOLD_FOR_SCOPE(&file.lock);
 	if (t->generation == file.generation)
 		list_del(&t->link);
 	if (writable(t)) {

@@ -111,10 +111,10 @@ void tx_buffers_put(struct stag_qp *qp)
 
 	if (!tx->n_buffers)
 		return;
-	pthread_mutex_lock(&qp->peer->lock);
+	lock_acquire(&qp->peer->lock);
 	while (tx->n_buffers)
 		peer_give(tx->buffers[--tx->n_buffers]);
-	pthread_mutex_unlock(&qp->peer->lock);
+	lock_release(&qp->peer->lock);
 }
 
 void tx_responses_drop(struct stag_qp *qp)

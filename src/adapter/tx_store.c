@@ -313,10 +313,10 @@ void peer_begin(struct peer_request *r)
 {
 	struct store_peer *p = r->peer;
 
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	list_add_tail(&p->requests, &r->link);
 	peer_advance(p);
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 }
 
 void peer_drop(struct peer_request *r)
@@ -325,11 +325,11 @@ void peer_drop(struct peer_request *r)
 
 	if (!r)
 		return;
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	list_del(&r->link);
 	r->dropped = true;
 	free_if_unused(r);
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 }
 
 /* ---- their answers ---- */
@@ -350,7 +350,7 @@ bool peer_is_ready(struct peer_request *r, struct wire_fault *fault)
 	struct peer_piece *i;
 	bool ready;
 
-	pthread_mutex_lock(&r->peer->lock);
+	lock_acquire(&r->peer->lock);
 	i = next_piece(r);
 	ready = i && !i->op.io.result;
 	*fault = WIRE_OK;
@@ -358,7 +358,7 @@ bool peer_is_ready(struct peer_request *r, struct wire_fault *fault)
 		*fault = FAULT_RDMAP_OP_OTHER;
 	else if (list_empty(&r->pieces))
 		*fault = r->fault;
-	pthread_mutex_unlock(&r->peer->lock);
+	lock_release(&r->peer->lock);
 	return ready;
 }
 
@@ -369,7 +369,7 @@ unsigned peer_take_data(struct peer_request *r, size_t want, struct iovec *iov,
 	struct peer_piece *i;
 	unsigned got = 0;
 
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	while (want && got < n && (i = next_piece(r)) && !i->op.io.result) {
 		size_t part = i->op.io.length - i->taken;
 
@@ -386,7 +386,7 @@ unsigned peer_take_data(struct peer_request *r, size_t want, struct iovec *iov,
 	peer_advance(p);
 	peer_rest(p);
 	lane_kick(&p->lane);
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	return got;
 }
 

@@ -41,18 +41,18 @@ static void end_poll_alone(struct ibv_cq_ex *ex)
 
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
-	pthread_mutex_lock(&to_cq(ex)->ex_lock);
+	lock_acquire(&to_cq(ex)->ex_lock);
 
 	int ret = start_poll_alone(ex, attr);
 
 	if (ret) /* then there is no ibv_end_poll() */
-		pthread_mutex_unlock(&to_cq(ex)->ex_lock);
+		lock_release(&to_cq(ex)->ex_lock);
 	return ret;
 }
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
-	pthread_mutex_unlock(&to_cq(ex)->ex_lock);
+	lock_release(&to_cq(ex)->ex_lock);
 }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/list.h"
+#include "base/lock.h"
 #include "stag/stagdv.h"
 
 #define BUCKETS	 256
@@ -37,7 +37,7 @@ struct foreign_qp {
 	struct list loans; /* oldest first */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INITIALIZER;
 static struct list table[BUCKETS]; /* all zero: nobody was there */
 
 /* ---- queue pairs ---- */
@@ -77,7 +77,7 @@ static int know(struct ibv_qp *qp, bool *invalidates)
 	struct foreign_qp *f, *made;
 
 	{
-		LOCK_FOR_SCOPE(&lock);
+		HOLD_FOR_SCOPE(&lock);
 		f = find(qp);
 		if (f) {
 			*invalidates = f->invalidates;
@@ -91,7 +91,7 @@ static int know(struct ibv_qp *qp, bool *invalidates)
 	list_init(&made->loans);
 	*invalidates = made->invalidates = device_invalidates(qp->context);
 
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	if (find(qp))
 		free(made); /* another thread was faster */
 	else
@@ -151,7 +151,7 @@ static int make_region(struct ibv_qp *qp, const struct stagdv_advertise *wr, str
 /* How long a loan may be looked for is bounded by how many there are. */
 static int keep(const struct ibv_qp *qp, struct loan *l)
 {
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 
 	struct foreign_qp *f = find(qp);
 
@@ -167,7 +167,7 @@ static int keep(const struct ibv_qp *qp, struct loan *l)
 /* Out of the table: it is the caller's to end. */
 static struct loan *take(const struct ibv_qp *qp, uint32_t stag)
 {
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 
 	struct foreign_qp *f = find(qp);
 
@@ -336,7 +336,7 @@ int foreign_one_shot(struct ibv_qp *qp, uint8_t *which)
 
 static struct foreign_qp *take_out(const struct ibv_qp *qp)
 {
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 
 	struct foreign_qp *f = find(qp);
 
@@ -347,7 +347,7 @@ static struct foreign_qp *take_out(const struct ibv_qp *qp)
 
 static void put_back(struct foreign_qp *f)
 {
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	list_add_tail(bucket_of(f->qp), &f->link);
 }
 

@@ -9,8 +9,8 @@
 
 #include "adapter/mirror.h"
 #include "adapter/store.h"
-#include "base/cleanup.h"
 #include "base/crc32c.h"
+#include "base/lock.h"
 #include "stag/stagdv.h"
 #include "wire/wire.h"
 
@@ -135,7 +135,7 @@ STAG_EXPORT int stagdv_query_qp(struct ibv_qp *ibv, struct stagdv_qp_attr *attr,
 	if (!is_ours(ibv->context))
 		return -query_foreign_qp(ibv, attr, size);
 
-	LOCK_FOR_SCOPE(&qp->tx_lock);
+	HOLD_FOR_SCOPE(&qp->tx_lock);
 	if (!qp->link.mpa_rev)
 		return ENOTCONN;
 

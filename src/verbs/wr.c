@@ -260,7 +260,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
 	struct stag_qp *qp = to_qp(ex);
 
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	qp->wr_err = 0;
 }
 
@@ -285,7 +285,7 @@ static int wr_complete(struct ibv_qp_ex *ex)
 		sq_drop(qp);
 	else
 		sq_publish(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	return err;
 }
 
@@ -294,7 +294,7 @@ static void wr_abort(struct ibv_qp_ex *ex)
 	struct stag_qp *qp = to_qp(ex);
 
 	sq_drop(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 }
 
 void wr_init(struct stag_qp *qp)

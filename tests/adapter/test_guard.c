@@ -30,12 +30,12 @@ static const uint8_t junk[BIG] = {[0 ... BIG - 1] = 0xee};
 
 /* ---- a guard ---- */
 
-struct lock {
+struct guard_lock {
 	uint64_t word;
 	uint64_t cells[CELLS];
 };
 
-static struct stagdv_guard guard_of(struct lock *l)
+static struct stagdv_guard guard_of(struct guard_lock *l)
 {
 	return (struct stagdv_guard){.word = &l->word,
 				     .expected = 5,
@@ -55,15 +55,15 @@ static struct region *guarded_by(struct side *s, size_t len, const struct stagdv
 	return r;
 }
 
-static struct region *guarded(struct side *s, size_t len, struct lock *l)
+static struct region *guarded(struct side *s, size_t len, struct guard_lock *l)
 {
 	struct stagdv_guard g = guard_of(l);
 
-	*l = (struct lock){.word = 5};
+	*l = (struct guard_lock){.word = 5};
 	return guarded_by(s, len, &g);
 }
 
-static bool no_hazard(const struct lock *l)
+static bool no_hazard(const struct guard_lock *l)
 {
 	for (int i = 0; i < CELLS; i++)
 		if (__atomic_load_n(&l->cells[i], __ATOMIC_ACQUIRE))
@@ -72,14 +72,14 @@ static bool no_hazard(const struct lock *l)
 }
 
 /* The word changes; when no access is under way the memory is the new owner's. */
-static void give_away(struct lock *l, struct region *r)
+static void give_away(struct guard_lock *l, struct region *r)
 {
 	__atomic_fetch_add(&l->word, 1, __ATOMIC_SEQ_CST);
 	await(no_hazard(l));
 	fill(r->at, r->len, 99);
 }
 
-static void expect_untouched(struct lock *l, const struct region *r)
+static void expect_untouched(struct guard_lock *l, const struct region *r)
 {
 	expect_filled(r->at, r->len, 99);
 	assert_true(no_hazard(l));
@@ -87,7 +87,7 @@ static void expect_untouched(struct lock *l, const struct region *r)
 
 /* ---- a peer, and a region that it was told of ---- */
 
-static struct region *open_guarded(struct scene *s, void **state, size_t len, struct lock *l)
+static struct region *open_guarded(struct scene *s, void **state, size_t len, struct guard_lock *l)
 {
 	struct scene_wish w = {.peer.extensions = true};
 
@@ -114,7 +114,7 @@ static void end_well(struct scene *s)
 
 static void write_lands_while_the_word_is_as_expected(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, BIG, &l);
 
@@ -128,7 +128,7 @@ static void write_lands_while_the_word_is_as_expected(void **state)
 
 static void write_after_the_change_is_refused(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, LEN, &l);
 
@@ -141,7 +141,7 @@ static void write_after_the_change_is_refused(void **state)
 
 static void large_write_after_the_change_is_refused(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, BIG, &l);
 
@@ -154,7 +154,7 @@ static void large_write_after_the_change_is_refused(void **state)
 
 static void second_segment_after_the_change_is_refused(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, LEN, &l);
 	struct ddp_hdr h = write_hdr(r->mr->rkey, addr(r));
@@ -175,7 +175,7 @@ static void second_segment_after_the_change_is_refused(void **state)
 static void change_in_the_middle_of_a_segment(void **state)
 {
 	static uint8_t raw[2 * FPDU_MAX_LEN];
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, BIG, &l);
 	struct ddp_hdr h = write_hdr(r->mr->rkey, addr(r));
@@ -205,7 +205,7 @@ static struct rdmap_read_req read_of(const struct region *r, uint32_t size)
 
 static void read_is_answered_while_the_word_is_as_expected(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, BIG, &l);
 	struct rdmap_read_req q = read_of(r, BIG);
@@ -228,7 +228,7 @@ static void read_is_answered_while_the_word_is_as_expected(void **state)
 
 static void read_after_the_change_is_refused(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, LEN, &l);
 	struct rdmap_read_req q = read_of(r, 64);
@@ -263,7 +263,7 @@ static bool secret_comes(struct scene *s, const struct region *r)
 static void change_in_the_middle_of_an_answer(void **state)
 {
 	const size_t much = 32u << 20;
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, much, &l);
 	struct rdmap_read_req q = read_of(r, (uint32_t)much);
@@ -289,7 +289,7 @@ static void change_in_the_middle_of_an_answer(void **state)
 
 static void atomic_after_the_change_is_refused(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, LEN, &l);
 	struct rdmap_atomic_req q = {.op = RDMAP_FETCH_ADD,
@@ -334,7 +334,7 @@ static struct ibv_mw *window_on(struct side *side, struct region *r)
 
 static void write_through_a_window_after_the_change_is_refused(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, LEN, &l);
 	struct ibv_mw *mw = window_on(&s.us, r);
@@ -354,7 +354,7 @@ static void write_through_a_window_after_the_change_is_refused(void **state)
 
 /* ---- the local side's own ---- */
 
-static void expect_local_fault(struct scene *s, struct lock *l, const struct region *r)
+static void expect_local_fault(struct scene *s, struct guard_lock *l, const struct region *r)
 {
 	expect_hangup_at_last(&s->peer);
 	expect_broken(s, IBV_EVENT_QP_FATAL);
@@ -364,7 +364,7 @@ static void expect_local_fault(struct scene *s, struct lock *l, const struct reg
 
 static void receive_into_it_after_the_change_fails(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, LEN, &l);
 	uint64_t id;
@@ -381,7 +381,7 @@ static void receive_into_it_after_the_change_fails(void **state)
 static void send_from_it_after_the_change_fails(void **state)
 {
 	for (size_t len = 64; len <= LEN; len += LEN - 64) { /* copied, and gathered */
-		struct lock l;
+		struct guard_lock l;
 		struct scene s;
 		struct region *r = open_guarded(&s, state, LEN, &l);
 
@@ -393,7 +393,7 @@ static void send_from_it_after_the_change_fails(void **state)
 
 static void answer_into_it_after_the_change_fails(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, LEN, &l);
 	struct region remote = {.at = (uint8_t *)0x5000, .len = LEN, .mr = r->mr};
@@ -414,7 +414,7 @@ static void answer_into_it_after_the_change_fails(void **state)
 /* A message from more guarded regions than there are cells goes out piece by piece. */
 static void fewer_cells_than_pieces_are_enough(void **state)
 {
-	struct lock l = {.word = 5};
+	struct guard_lock l = {.word = 5};
 	struct stagdv_guard g = guard_of(&l);
 	struct pair p;
 	struct region *from[4], *in, *lent;
@@ -457,7 +457,7 @@ static void fewer_cells_than_pieces_are_enough(void **state)
 }
 
 struct holder {
-	struct lock *lock;
+	struct guard_lock *lock;
 	const struct region *r;
 	bool early; /* something landed while no cell was free */
 };
@@ -479,7 +479,7 @@ static void *let_go_later(void *arg)
 /* Where all cells are taken an access waits for one; it does not go without. */
 static void no_access_without_a_cell(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct scene s;
 	struct region *r = open_guarded(&s, state, LEN, &l);
 	struct holder h = {.lock = &l, .r = r};
@@ -523,7 +523,7 @@ static void guard_without_hazards_compares_all_the_same(void **state)
 static void guard_that_makes_no_sense_is_refused(void **state)
 {
 	struct pair *others = *state;
-	struct lock l = {.word = 5};
+	struct guard_lock l = {.word = 5};
 	struct stagdv_guard good = guard_of(&l), bad[5] = {good, good, good, good, good};
 
 	bad[0].comp_mask = 1;
@@ -541,7 +541,7 @@ static void guard_that_makes_no_sense_is_refused(void **state)
 /* Neither re-registered nor a part of a fast region: both would lose the guard. */
 static void its_memory_stays_behind_the_guard(void **state)
 {
-	struct lock l;
+	struct guard_lock l;
 	struct pair p;
 	struct region *r;
 	struct ibv_mr *fast;

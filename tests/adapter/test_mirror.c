@@ -44,9 +44,9 @@ void __wrap_cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
 	struct stag_qp *w = atomic_load(&writer), *m = atomic_load(&mirror);
 
 	if (w && m && wc->qp_num == w->ibv.qp_num && wc->opcode == IBV_WC_RECV) {
-		pthread_mutex_lock(&m->tx_lock);
+		lock_acquire(&m->tx_lock);
 		atomic_store(&sent_at_delivery, m->counters.forwarded_bytes);
-		pthread_mutex_unlock(&m->tx_lock);
+		lock_release(&m->tx_lock);
 	}
 	__real_cq_push(cq, wc, solicited);
 }
@@ -110,9 +110,9 @@ static bool is_stalled(struct side *s)
 	struct stag_qp *qp = to_stag_qp(s->qp);
 	bool stalled;
 
-	pthread_mutex_lock(&qp->rx_lock);
+	lock_acquire(&qp->rx_lock);
 	stalled = qp->rx && qp->rx->mirroring.stalled;
-	pthread_mutex_unlock(&qp->rx_lock);
+	lock_release(&qp->rx_lock);
 	return stalled;
 }
 

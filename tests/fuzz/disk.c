@@ -94,7 +94,7 @@ bool disk_open(void)
 	if (err)
 		return false;
 	media_set_edge(disk.medium.media, &edge);
-	pthread_mutex_init(&disk.medium.lock, NULL);
+	lock_init(&disk.medium.lock);
 	atomic_store(&disk.medium.refs, 1); /* for ever */
 	return true;
 }

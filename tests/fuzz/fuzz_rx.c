@@ -500,9 +500,9 @@ static void run(struct stag_qp *qp)
 {
 	while (qp_progress(qp))
 		;
-	pthread_mutex_lock(&qp->tx_lock);
+	lock_acquire(&qp->tx_lock);
 	qp_tx_run(qp);
-	pthread_mutex_unlock(&qp->tx_lock);
+	lock_release(&qp->tx_lock);
 	steps_run();
 	drain();
 }
