@@ -10,6 +10,7 @@
  */
 #include "adapter/channel.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -97,6 +98,7 @@ static void lower_count(struct stag_channel *ch)
 {
 	uint64_t n;
 
+	assert(lock_held(&ch->lock));
 	if (read(ch->ibv.fd, &n, sizeof(n)) < 0)
 		log_err("channel %d: its count and its events disagree", ch->ibv.fd);
 }
@@ -141,6 +143,7 @@ static bool sockets_fit(struct stag_channel *ch)
 {
 	unsigned n = 0;
 
+	assert(lock_held(&ch->cqs_lock));
 	list_for_each (l, &ch->cqs) {
 		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
 
@@ -164,6 +167,7 @@ static void watch_media(struct stag_cq *cq, struct nap *nap)
 {
 	int fds[QP_MAX_MEDIA];
 
+	assert(lock_held(&cq->qps_lock));
 	if (!atomic_load(&cq->n_on_store))
 		return;
 	list_for_each (l, &cq->qps) {
@@ -182,6 +186,7 @@ static void watch_media(struct stag_cq *cq, struct nap *nap)
 /* Claims the queue pairs of one completion queue; false when there are too many to watch. */
 static bool watch_cq(struct stag_cq *cq, struct nap *nap)
 {
+	assert(lock_held(&cq->qps_lock));
 	if (cq->n_qps > CQ_MAX_CLAIM + 1 - (nap->n - nap->n_media))
 		return false;
 	claim_all(cq, CLAIM_SLEEPER);
@@ -196,6 +201,7 @@ static bool watch_cq(struct stag_cq *cq, struct nap *nap)
 
 static bool watch_cqs(struct stag_channel *ch, struct nap *nap)
 {
+	assert(lock_held(&ch->cqs_lock));
 	list_for_each (l, &ch->cqs) {
 		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
 		bool ok;
@@ -209,9 +215,10 @@ static bool watch_cqs(struct stag_channel *ch, struct nap *nap)
 	return nap->n > 1;
 }
 
-/* Back to the engine with all of them. cqs_lock held. */
+/* Gives all of them back to the engine. */
 static void unwatch_cqs(struct stag_channel *ch)
 {
+	assert(lock_held(&ch->cqs_lock));
 	list_for_each (l, &ch->cqs) {
 		struct stag_cq *cq = list_entry(l, struct stag_cq, channel_link);
 
@@ -259,6 +266,7 @@ static void stop_watching(struct stag_channel *ch)
 
 static void poll_media(struct stag_cq *cq)
 {
+	assert(lock_held(&cq->qps_lock));
 	if (!atomic_load(&cq->n_on_store))
 		return;
 	list_for_each (l, &cq->qps) {

@@ -11,6 +11,7 @@
  */
 #include "adapter/claim.h"
 
+#include <assert.h>
 #include <sched.h>
 #include <sys/epoll.h>
 
@@ -63,6 +64,7 @@ bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)
 	struct stag_cq *nobody = NULL;
 	int state = atomic_load(&qp->state);
 
+	assert(lock_held(&cq->qps_lock));
 	if (cq->n_claimed == CQ_MAX_CLAIM || (state != QP_RTS && state != QP_CLOSING))
 		return false;
 	if (how == CLAIM_SLEEPER && needs_engine(qp))
@@ -83,6 +85,7 @@ bool claim_is_slept_on(const struct stag_cq *cq)
 
 void claim_drop(struct stag_cq *cq, struct stag_qp *qp)
 {
+	assert(lock_held(&cq->qps_lock));
 	for (unsigned i = 0; i < cq->n_claimed; i++) {
 		if (cq->claimed[i] != qp)
 			continue;
@@ -97,6 +100,7 @@ void claim_all(struct stag_cq *cq, enum cq_claim how)
 {
 	int before = atomic_load(&cq->claim);
 
+	assert(lock_held(&cq->qps_lock));
 	for (unsigned i = 0; how == CLAIM_SLEEPER && i < cq->n_claimed; i++)
 		if (needs_engine(cq->claimed[i]))
 			claim_drop(cq, cq->claimed[i]), i--;
@@ -112,6 +116,7 @@ void claim_all(struct stag_cq *cq, enum cq_claim how)
 
 void claim_release(struct stag_cq *cq)
 {
+	assert(lock_held(&cq->qps_lock));
 	while (cq->n_claimed)
 		claim_drop(cq, cq->claimed[0]);
 	atomic_store(&cq->claim, CLAIM_NONE);
@@ -142,6 +147,7 @@ static void note_spinning(struct stag_cq *cq)
 {
 	uint32_t n = count_up(&cq->empty_polls);
 
+	assert(lock_held(&cq->qps_lock));
 	count_up(&cq->poll_ticks);
 	if (n < CLAIM_AFTER)
 		return;
@@ -159,6 +165,7 @@ static bool progress_claimed(struct stag_cq *cq)
 {
 	bool any = false;
 
+	assert(lock_held(&cq->qps_lock));
 	for (unsigned i = 0; i < cq->n_claimed; i++) {
 		struct stag_qp *qp = cq->claimed[i];
 

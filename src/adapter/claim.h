@@ -11,7 +11,6 @@
 
 struct stag_qp;
 
-/* qps_lock is held but for the last two */
 bool claim_is_slept_on(const struct stag_cq *cq); /* by one who watches the sockets */
 void claim_all(struct stag_cq *cq, enum cq_claim how);
 bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how);

@@ -7,6 +7,7 @@
  */
 #include "adapter/cq.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,12 +105,13 @@ int cq_destroy(struct stag_cq *cq)
 	return 0;
 }
 
-/* To entries (a power of two); what is in the ring stays. lock held. */
+/* Resizes the ring to entries (a power of two); its contents stay. */
 static int set_ring(struct stag_cq *cq, uint32_t entries)
 {
 	struct cqe *ring = calloc(entries, sizeof(*ring));
 	uint32_t get = cq->get, put = cq->put;
 
+	assert(lock_held(&cq->lock));
 	if (!ring)
 		return -ENOMEM;
 	for (uint32_t i = get; i != put; i++)
@@ -161,6 +163,7 @@ static void stamp(struct cqe *e)
 
 static bool wants_event(const struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
 {
+	assert(lock_held(&cq->lock));
 	if (cq->armed == CQ_IDLE)
 		return false;
 	return cq->armed == CQ_ARMED || solicited || wc->status != IBV_WC_SUCCESS;

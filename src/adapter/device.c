@@ -5,6 +5,7 @@
  */
 #include "adapter/device.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -119,9 +120,10 @@ void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 	lock_release(&ctx->async_lock);
 }
 
-/* The object's destruction will wait for as many acknowledgements. async_lock held. */
-static void count_handed(const struct ibv_async_event *ev)
+/* Counts an event for the object that it is about: its destruction waits for as many acknowledgements. */
+static void count_handed(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 {
+	assert(lock_held(&ctx->async_lock));
 	switch (ev->event_type) {
 	case IBV_EVENT_CQ_ERR:
 		to_stag_cq(ev->element.cq)->async_sent++;
@@ -145,11 +147,12 @@ void wait_for_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t 
 	pthread_mutex_unlock(mutex);
 }
 
-/* Takes one off the count of the descriptor, which is not zero: never blocks. async_lock held. */
+/* Takes one off the descriptor's count, which is not zero: never blocks. */
 static void lower_count(struct stag_ctx *ctx)
 {
 	uint64_t n;
 
+	assert(lock_held(&ctx->async_lock));
 	if (read(ctx->v.context.async_fd, &n, sizeof(n)) < 0)
 		log_err("context: the count of its events and its events disagree");
 }
@@ -162,7 +165,7 @@ static struct async_item *take_item(struct stag_ctx *ctx)
 	if (!list_empty(&ctx->async_events)) {
 		item = list_entry(ctx->async_events.next, struct async_item, link);
 		list_del(&item->link);
-		count_handed(&item->event);
+		count_handed(ctx, &item->event);
 		lower_count(ctx);
 	}
 	lock_release(&ctx->async_lock);

@@ -141,6 +141,7 @@ static int find_slot(void)
 {
 	static uint32_t hint = 1;
 
+	assert(engine_locked());
 	for (int round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < engine.n_slots; i++) {
 			uint32_t at = (hint + i) % engine.n_slots;
@@ -219,6 +220,7 @@ static void dispatch(const struct epoll_event *ev)
 	uint32_t slot = (uint32_t)ev->data.u64;
 	struct watch *w = slot < engine.n_slots ? engine.slots[slot].watch : NULL;
 
+	assert(engine_locked());
 	if (w && cookie(slot) == ev->data.u64)
 		w->fn(w, ev->events);
 }
@@ -229,6 +231,7 @@ static void wake(void)
 {
 	uint64_t one = 1;
 
+	assert(lock_held(&engine.queue_lock));
 	if (!engine.started || engine.woken || pthread_equal(engine.thread, pthread_self()))
 		return;
 	engine.woken = true;
@@ -344,6 +347,7 @@ static void run_due(void)
 	struct timer *t;
 	struct work *w;
 
+	assert(engine_locked());
 	while ((w = next_work(&do_work)))
 		do_work(w);
 	while ((t = due_timer(clock_ns(), &ring)))
@@ -400,6 +404,7 @@ static void take_back_claims(void)
 	struct stag_cq *cq = next_polled(NULL), *next;
 	bool active = false;
 
+	assert(engine_locked());
 	for (; cq; cq = next) {
 		bool polled = was_polled(cq);
 
@@ -598,6 +603,7 @@ static int start_thread(void)
 	sigset_t all, old;
 	int err;
 
+	assert(lock_held(&engine.start_lock));
 	/* The program's signals are for the program's threads, but for what memory of the program's gives us. */
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);
@@ -615,6 +621,7 @@ static int open_descriptors(void)
 {
 	int err;
 
+	assert(lock_held(&engine.start_lock));
 	engine.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	if (engine.epoll_fd < 0)
 		return -errno;
@@ -681,6 +688,7 @@ static void forget_after_fork(void)
 /* What was queued when there was no engine waits for it. */
 static void set_started(void)
 {
+	assert(lock_held(&engine.start_lock));
 	lock_acquire(&engine.queue_lock);
 	engine.started = true;
 	engine.woken = false;

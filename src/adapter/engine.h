@@ -12,7 +12,7 @@
 
 struct stag_cq;
 
-/* Readiness of a descriptor, told to fn on the engine thread, engine lock held. */
+/* A descriptor whose readiness is reported to fn, on the engine thread, under the engine lock. */
 struct watch {
 	int fd;
 	uint32_t events; /* EPOLLIN, EPOLLOUT; level-triggered */
@@ -22,7 +22,7 @@ struct watch {
 	uint64_t cookie;
 };
 
-/* fn runs once on the engine thread, engine lock held, at or after deadline. */
+/* fn runs once on the engine thread, under the engine lock, at or after deadline. */
 struct timer {
 	uint64_t deadline; /* clock_ns() */
 	void (*fn)(struct timer *t);
@@ -30,7 +30,7 @@ struct timer {
 	bool armed;
 };
 
-/* fn runs once, soon, on the engine thread, engine lock held. */
+/* fn runs once, soon, on the engine thread, under the engine lock. */
 struct work {
 	void (*fn)(struct work *w);
 	struct list link;
@@ -44,18 +44,18 @@ bool engine_locked(void);  /* by this thread; for asserts */
 unsigned engine_age(void); /* another in a forked child, and when the descriptors were lost */
 
 /*
- * add and del are called with the engine lock held; mod from anywhere while the
+ * add and del require the engine lock; mod may be called from anywhere while the
  * watch is added. After del returns fn does not run again.
  */
 int watch_add(struct watch *w, int fd, uint32_t events, void (*fn)(struct watch *, uint32_t));
 int watch_mod(struct watch *w, uint32_t events);
 void watch_del(struct watch *w); /* harmless on one that was zeroed and never added */
 
-/* set: from anywhere (re-arms); cancel: with the engine lock held. Zero-initialise a timer first. */
+/* set: from anywhere (re-arms); cancel: requires the engine lock. Zero-initialise a timer first. */
 void timer_set(struct timer *t, uint64_t deadline, void (*fn)(struct timer *));
 void timer_cancel(struct timer *t);
 
-/* queue: from anywhere, also twice; cancel: with the engine lock held. */
+/* queue: from anywhere, also twice; cancel: requires the engine lock. */
 void work_queue(struct work *w, void (*fn)(struct work *));
 void work_cancel(struct work *w);
 
@@ -63,6 +63,6 @@ void work_cancel(struct work *w);
 void engine_note_polled(struct stag_cq *cq); /* somebody polls it: look after it, soon */
 void engine_note_asked(void); /* a peer waits for an answer of ours: it may soon ask again */
 void engine_help(void);	      /* a poller does what the engine has to do now */
-void engine_forget_polled(struct stag_cq *cq); /* engine lock held */
+void engine_forget_polled(struct stag_cq *cq);
 
 #endif

@@ -82,6 +82,7 @@ static int add_page_at(uint32_t at)
 {
 	struct key_slot *page = calloc(PAGE_SLOTS, sizeof(*page));
 
+	assert(lock_held(&table_lock));
 	if (!page)
 		return -ENOMEM;
 	atomic_store_explicit(&pages[at], page, memory_order_release);
@@ -113,6 +114,7 @@ static struct key_slot *find_free(uint32_t *index)
 {
 	struct key_slot *s;
 
+	assert(lock_held(&table_lock));
 	if (n_pages < FIRST_PAGES || n_used >= n_pages * PAGE_SLOTS / 2)
 		add_page(); /* where it cannot, what is free is used up first */
 	for (int i = 0; i < TRIES && n_pages; i++) {
@@ -144,9 +146,9 @@ static uint8_t next_key(struct key_slot *s)
 	return s->key_turn;
 }
 
-/* table_lock held */
 static void take_slot(struct key_slot *s, uint32_t stag, enum key_kind kind, struct stag_pd *pd)
 {
+	assert(lock_held(&table_lock));
 	assert(atomic_load(&s->stag) == 0);
 	s->allocated = true;
 	n_used++;
@@ -235,9 +237,10 @@ void key_revoke(struct key_slot *slot)
 		sched_yield();
 }
 
-/* table_lock held: a window leaves its region and its queue pair. */
+/* Separates a window from its region and its queue pair. */
 static void detach(struct key_slot *s)
 {
+	assert(lock_held(&table_lock));
 	if (s->parent)
 		atomic_fetch_sub(&s->parent->windows, 1);
 	s->parent = NULL;

@@ -226,6 +226,7 @@ static void kick_all_but(struct lane *l, const struct stag_medium *one)
 
 void lane_kick(struct lane *l)
 {
+	assert(lock_held(l->lock));
 	kick_all_but(l, NULL);
 }
 
@@ -234,6 +235,7 @@ void lane_kick(struct lane *l)
 /* Out of the lane; the owner hears of it. */
 static void finish(struct lane *l, struct lane_op *op, int result)
 {
+	assert(lock_held(l->lock));
 	list_del(&op->waiting);
 	list_del(&op->link);
 	l->count--;
@@ -307,6 +309,7 @@ static void started(struct lane *l, struct lane_op *op)
 /* Lets go what is ready. Owners may add more, and cut, from inside. */
 static void run(struct lane *l)
 {
+	assert(lock_held(l->lock));
 	if (l->running)
 		return;
 	l->running = true;
@@ -355,6 +358,7 @@ void lane_add(struct lane *l, struct lane_op *op)
 {
 	bool look;
 
+	assert(lock_held(l->lock));
 	op->lane = l;
 	op->seq = l->next_seq++;
 	look = l->count && may_be_blocked(l, op);
@@ -369,6 +373,7 @@ void lane_add(struct lane *l, struct lane_op *op)
 
 void lane_retry(struct lane *l)
 {
+	assert(lock_held(l->lock));
 	run(l);
 }
 
@@ -377,6 +382,7 @@ void lane_cut(struct lane *l, struct lane_op *op)
 	struct list *at = l->ops.prev;
 	uint64_t after = op ? op->seq : 0;
 
+	assert(lock_held(l->lock));
 	while (at != &l->ops) {
 		struct lane_op *last = list_entry(at, struct lane_op, link);
 
@@ -401,6 +407,7 @@ static bool is_of_parent(const struct lane *l, const struct lane_op *op)
 
 void lane_forget(struct lane *l)
 {
+	assert(lock_held(l->lock));
 	list_for_each_safe (at, &l->ops) {
 		struct lane_op *op = list_entry(at, struct lane_op, link);
 

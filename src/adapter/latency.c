@@ -7,6 +7,8 @@
  */
 #include "adapter/latency.h"
 
+#include <assert.h>
+
 #include "adapter/qp.h"
 #include "base/clock.h"
 
@@ -63,6 +65,7 @@ void latency_begin(struct stag_qp *qp)
 	uint64_t posts = qp->counters.posts + sq->reserved;
 	struct wqe *w;
 
+	assert(qp_tx_locked(qp));
 	if (!sq->reserved)
 		return;
 	w = &sq->wqe[(sq->put + sample_dice(&sq->sample) % sq->reserved) & sq->mask];
@@ -79,6 +82,7 @@ void latency_end(struct stag_qp *qp, enum ibv_wc_status status)
 	enum latency_kind kind = kind_of(sq->timed);
 	uint64_t ns;
 
+	assert(qp_tx_locked(qp));
 	sq->timed = NULL;
 	if (status != IBV_WC_SUCCESS)
 		return;

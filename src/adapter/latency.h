@@ -23,7 +23,7 @@ enum latency_kind {
 extern struct histogram latency_times[LATENCY_KINDS]; /* of all queue pairs */
 const char *latency_kind_str(enum latency_kind kind);
 
-/* tx_lock held, as of the next: one of those about to be published may be timed from now on. */
+/* Times one of the requests that are about to be published, from now on. */
 void latency_begin(struct stag_qp *qp);
 void latency_end(struct stag_qp *qp, enum ibv_wc_status status); /* the timed one has completed */
 

@@ -221,6 +221,7 @@ struct qp_media {
 
 int qp_use_medium(struct stag_qp *qp, struct stag_medium *m)
 {
+	assert(qp_tx_locked(qp));
 	if (!qp->media) {
 		struct qp_media *q = calloc(1, sizeof(*q));
 
@@ -274,6 +275,7 @@ bool qp_poll_media(struct stag_qp *qp)
 	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
 	unsigned int n = 0;
 
+	assert(!qp_rx_locked(qp) && !qp_tx_locked(qp));
 	if (!q)
 		return false;
 	for (int i = 0; i < QP_MAX_MEDIA; i++) {

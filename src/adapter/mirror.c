@@ -11,6 +11,7 @@
  */
 #include "adapter/mirror.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -20,7 +21,9 @@
 #include "base/log.h"
 
 static struct {
-	pthread_rwlock_t lock; /* what follows, and the lists of the regions */
+	struct lock
+		writer; /* held by the thread that has `lock` for writing, so that it can be asserted */
+	pthread_rwlock_t lock; /* the next two, and the lists of the regions */
 	struct list all;       /* mirror.all */
 	uint64_t last_id;
 
@@ -29,6 +32,7 @@ static struct {
 	struct list stalled;	/* stag_qp.stall_link */
 	struct work work;
 } mirrors = {
+	.writer = LOCK_INITIALIZER,
 	.lock = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP,
 	.all = {&mirrors.all, &mirrors.all},
 	.stall_lock = LOCK_INITIALIZER,
@@ -48,11 +52,24 @@ struct mirror {
 	atomic_bool ended;
 };
 
+static void lock_for_writing(void)
+{
+	lock_acquire(&mirrors.writer);
+	pthread_rwlock_wrlock(&mirrors.lock);
+}
+
+static void unlock_after_writing(void)
+{
+	pthread_rwlock_unlock(&mirrors.lock);
+	lock_release(&mirrors.writer);
+}
+
 /* ---- the program's side ---- */
 
-/* tx_lock of its queue pair held. Once it has ended it does not come back. */
+/* Once a mirror has ended it does not come back. */
 static bool is_alive(struct mirror *m)
 {
+	assert(qp_tx_locked(m->qp));
 	if (atomic_load(&m->qp->state) != QP_RTS || m->qp->link_no != m->link_no)
 		atomic_store(&m->ended, true);
 	return !atomic_load(&m->ended);
@@ -72,6 +89,7 @@ static bool has_ended(struct mirror *m)
 
 static void drop(struct mirror *m)
 {
+	assert(lock_held(&mirrors.writer));
 	list_del(&m->link);
 	list_del(&m->all);
 	if (m->qp)
@@ -81,6 +99,7 @@ static void drop(struct mirror *m)
 
 static struct mirror *find(struct stag_mr *mr, const void *name)
 {
+	assert(lock_held(&mirrors.writer));
 	list_for_each (l, &mr->mirrors) {
 		struct mirror *m = list_entry(l, struct mirror, link);
 
@@ -106,11 +125,11 @@ static int check(const struct stag_mr *mr, const struct stagdv_mirror *a)
 	return why ? -EINVAL : 0;
 }
 
-/* tx_lock held */
 static int make_ready(struct mirror *m)
 {
 	struct stag_qp *qp = m->qp;
 
+	assert(qp_tx_locked(qp));
 	if (atomic_load(&qp->state) != QP_RTS || !qp->tx) {
 		log_info("qp %u: a mirror needs a connection", qp->ibv.qp_num);
 		return -ENOTCONN;
@@ -128,6 +147,7 @@ static int add(struct stag_mr *mr, struct mirror *m)
 	struct mirror *old = find(mr, m->name);
 	int err;
 
+	assert(lock_held(&mirrors.writer));
 	if (old && !has_ended(old))
 		return -EEXIST;
 	lock_acquire(&m->qp->tx_lock);
@@ -160,9 +180,9 @@ int mirror_add(struct stag_mr *mr, const struct stagdv_mirror *attr)
 	m->flags = attr->flags;
 	m->remote = attr->remote_addr;
 	m->rkey = attr->rkey;
-	pthread_rwlock_wrlock(&mirrors.lock);
+	lock_for_writing();
 	err = add(mr, m);
-	pthread_rwlock_unlock(&mirrors.lock);
+	unlock_after_writing();
 	if (err)
 		free(m);
 	return err;
@@ -170,6 +190,7 @@ int mirror_add(struct stag_mr *mr, const struct stagdv_mirror *attr)
 
 static void note_mirrored(struct stag_mr *mr)
 {
+	assert(lock_held(&mirrors.writer));
 	if (list_empty(&mr->mirrors))
 		atomic_store(&mr->slot->mirrors, NULL);
 }
@@ -181,14 +202,14 @@ int mirror_remove(struct stag_mr *mr, const void *name)
 
 	if (mr->slot->kind != KEY_MR)
 		return -ENOENT;
-	pthread_rwlock_wrlock(&mirrors.lock);
+	lock_for_writing();
 	m = find(mr, name);
 	if (m) {
 		err = has_ended(m) ? -ENOTCONN : 0;
 		drop(m);
 		note_mirrored(mr);
 	}
-	pthread_rwlock_unlock(&mirrors.lock);
+	unlock_after_writing();
 	mirror_tell(); /* who waited for it need not */
 	return err;
 }
@@ -199,14 +220,14 @@ int mirror_end_mr(struct stag_mr *mr)
 
 	if (!atomic_load(&mr->slot->mirrors))
 		return 0;
-	pthread_rwlock_wrlock(&mirrors.lock);
+	lock_for_writing();
 	list_for_each (l, &mr->mirrors)
 		alive += !has_ended(list_entry(l, struct mirror, link));
 	list_for_each_safe (l, &mr->mirrors)
 		if (!alive)
 			drop(list_entry(l, struct mirror, link));
 	note_mirrored(mr);
-	pthread_rwlock_unlock(&mirrors.lock);
+	unlock_after_writing();
 	return alive ? -EBUSY : 0;
 }
 
@@ -214,7 +235,7 @@ void mirror_end_qp(struct stag_qp *qp)
 {
 	if (!atomic_load(&qp->mirrors))
 		return;
-	pthread_rwlock_wrlock(&mirrors.lock);
+	lock_for_writing();
 	list_for_each (l, &mirrors.all) {
 		struct mirror *m = list_entry(l, struct mirror, all);
 
@@ -224,7 +245,7 @@ void mirror_end_qp(struct stag_qp *qp)
 		atomic_store(&m->ended, true);
 	}
 	atomic_store(&qp->mirrors, 0);
-	pthread_rwlock_unlock(&mirrors.lock);
+	unlock_after_writing();
 	mirror_tell();
 }
 
@@ -264,6 +285,7 @@ int mirror_forward(struct stag_qp *writer, const struct mirror_piece *p, uint64_
 	struct list *list;
 	int err = 0;
 
+	assert(qp_rx_locked(writer) && !qp_tx_locked(writer));
 	pthread_rwlock_rdlock(&mirrors.lock);
 	list = atomic_load(&p->region->mirrors);
 	for (struct list *l = list ? list->next : NULL; l && l != list && !err; l = l->next) {
@@ -346,11 +368,12 @@ uint64_t mirror_turns(void)
 	return atomic_load(&mirrors.turns);
 }
 
-/* Engine lock held: no queue pair goes meanwhile. Who still has to wait lines up again. */
+/* The engine lock keeps the queue pairs alive. Those that still have to wait line up again. */
 static void on_work(struct work *w)
 {
 	struct list now;
 
+	assert(engine_locked());
 	list_init(&now);
 	lock_acquire(&mirrors.stall_lock);
 	while (!list_empty(&mirrors.stalled)) {
@@ -388,6 +411,7 @@ void mirror_line_up(struct stag_qp *qp, uint64_t turn)
 
 void mirror_leave(struct stag_qp *qp)
 {
+	assert(engine_locked());
 	lock_acquire(&mirrors.stall_lock);
 	list_del(&qp->stall_link);
 	lock_release(&mirrors.stall_lock);
@@ -395,6 +419,7 @@ void mirror_leave(struct stag_qp *qp)
 
 void mirrors_after_fork(void)
 {
+	lock_init(&mirrors.writer);
 	mirrors.lock = (pthread_rwlock_t)PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
 	lock_init(&mirrors.stall_lock);
 }

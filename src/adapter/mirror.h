@@ -34,7 +34,7 @@ int mirror_remove(struct stag_mr *mr, const void *name); /* -ENOENT; -ENOTCONN: 
 
 int mirror_end_mr(struct stag_mr *mr);	/* -EBUSY: some of its mirrors are alive */
 void mirror_end_qp(struct stag_qp *qp); /* it is destroyed: those over it have ended */
-void mirror_leave(struct stag_qp *qp);	/* it waits for no mirror any more; engine lock held */
+void mirror_leave(struct stag_qp *qp);	/* removes it from those that wait for a mirror */
 void mirrors_after_fork(void);
 
 /* What was written: the region is held by the caller. */
@@ -72,8 +72,8 @@ static inline void gates_add(struct mirror_gates *g, uint64_t id, uint64_t seq)
 }
 
 /*
- * All with the writer's rx_lock held, and no tx_lock. Hands the piece to the mirrors from number *next on. 0; -EAGAIN: one
- * has no room, *next is that one's number; -EPIPE: one that must not has ended.
+ * Hands the piece to the mirrors from number *next on. The caller holds no tx_lock, here and in the next two. Returns 0; -EAGAIN
+ * if a mirror has no room (*next is its number); -EPIPE if one has ended whose end stops the writer.
  */
 int mirror_forward(struct stag_qp *writer, const struct mirror_piece *p, uint64_t *next,
 		   struct mirror_gates *gates);
@@ -87,9 +87,9 @@ void mirror_tell(void); /* there may be room, or a confirmation; any lock may be
 
 /* ---- rx_mirror.c --------------------------------------------------------------- */
 
-void rx_mirror_resume(struct stag_qp *qp); /* engine lock held */
+void rx_mirror_resume(struct stag_qp *qp);
 
-/* ---- tx_forward.c: all with tx_lock held ------------------------------------------ */
+/* ---- tx_forward.c ------------------------------------------------------------------ */
 
 struct forward {
 	uint32_t stag; /* the region, */

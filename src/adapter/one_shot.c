@@ -12,6 +12,7 @@
  */
 #include "adapter/one_shot.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,7 @@ static struct shot *take_idle(struct stag_qp *qp)
 	struct shots *all = &qp->shots;
 	struct shot *s = NULL;
 
+	assert(lock_held(&qp->shots.lock));
 	if (all->count < AT_LEAST || list_empty(&all->idle))
 		s = shot_new(qp);
 	if (!s && !list_empty(&all->idle))
@@ -292,11 +294,12 @@ static void count_end(struct shots *all, enum stagdv_stag_end how)
 	}
 }
 
-/* shots->lock held, and no reference to the slot. */
+/* The caller holds no reference to the slot. */
 static void end_one(struct stag_qp *qp, struct shot *s, enum stagdv_stag_end how)
 {
 	struct stagdv_stag record;
 
+	assert(lock_held(&qp->shots.lock));
 	atomic_store(&s->open, false);
 	shot_describe(s, &record);
 	record.end = how;

@@ -33,8 +33,9 @@ void shots_free(struct stag_qp *qp);
 int shot_open(struct stag_qp *qp, const struct stagdv_advertise *wr, uint32_t *stag);
 /* 0: it is refused from now on. -ENOENT: no such is open; -EACCES: it is another queue pair's. */
 int shot_end(struct stag_qp *qp, uint32_t stag, enum stagdv_stag_end how, uint32_t *reference);
-void shots_orphan(struct stag_qp *qp);		   /* all of them: the connection has ended */
-void shot_read(const struct key_slot *k);	   /* the peer does, if it is one; rx_lock held, */
+void shots_orphan(struct stag_qp *qp); /* all of them: the connection has ended */
+void shot_read(
+	const struct key_slot *k); /* counts the peer's read, if the key is one; by the receiver, */
 void shot_written(const struct key_slot *k);	   /* and a reference to the slot */
 void shot_late(struct stag_qp *qp, uint32_t stag); /* refused; was it one once? */
 bool shot_is_open(const struct shot *s);	   /* of a slot that is held, as the next */

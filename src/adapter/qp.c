@@ -37,6 +37,7 @@ void qp_set_state(struct stag_qp *qp, enum qp_state to)
 						  IBV_QPS_ERR};
 	int from = atomic_load(&qp->state);
 
+	assert(qp_tx_locked(qp));
 	assert(legal[from][to]);
 	(void)legal;
 	log_debug("qp %u: %s -> %s", qp->ibv.qp_num, state_names[from], state_names[to]);

@@ -68,8 +68,8 @@ struct qp_link {
 };
 
 /*
- * What a queue pair tells whoever connected it. Called on the engine thread,
- * engine lock held, each at most once a connection.
+ * What a queue pair reports to the code that connected it. Called on the engine thread,
+ * under the engine lock, each at most once a connection.
  */
 struct qp_events {
 	void (*established)(void *arg);	 /* responder with p2p or wait_first: the first FPDU came */
@@ -149,6 +149,17 @@ static inline struct stag_qp *to_stag_qp(struct ibv_qp *qp)
 	return (struct stag_qp *)qp;
 }
 
+/* For asserts: does this thread hold the lock? */
+static inline bool qp_tx_locked(const struct stag_qp *qp)
+{
+	return lock_held(&qp->tx_lock);
+}
+
+static inline bool qp_rx_locked(const struct stag_qp *qp)
+{
+	return lock_held(&qp->rx_lock);
+}
+
 /* ---- qp.c -------------------------------------------------------------- */
 
 /* Creates in RESET; attr->cap is rounded up to what was given. */
@@ -157,27 +168,27 @@ int qp_destroy(struct stag_qp *qp); /* aborts a live connection; waits for acks 
 int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask);
 void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
 int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-void qp_set_state(struct stag_qp *qp, enum qp_state to); /* tx_lock held */
+void qp_set_state(struct stag_qp *qp, enum qp_state to);
 
 /* ---- qp_table.c: all of them --------------------------------------------- */
 
 int qp_table_add(struct stag_qp *qp);
 void qp_table_remove(struct stag_qp *qp);
-struct stag_qp *qp_by_num(uint32_t qpn); /* engine lock held */
+struct stag_qp *qp_by_num(uint32_t qpn);
 void qp_counters(struct stag_qp *qp, struct stagdv_counters *c);
 void qp_table_after_fork(void); /* its locks are nobody's */
-void qp_table_end_all(void);	/* engine lock held: all connections, without a word to the peer */
+void qp_table_end_all(void);	/* ends all connections, without a word to the peer */
 
 /* ---- qp_link.c: from the connection to its end ---------------------------- */
 
 /*
  * Gives a connected stream to a queue pair in INIT (or RTR, RTS as left there by
  * a program that moves it itself): from here the QP owns the stream and goes to
- * RTS. -EINVAL when it is not in a state to be connected. Engine lock held.
+ * RTS. -EINVAL when it is not in a state to be connected.
  */
 int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link);
 
-/* Who is told; engine lock held. NULL: nobody, from now on. */
+/* Sets the callbacks of the connection's owner. NULL: none from now on. */
 void qp_set_events(struct stag_qp *qp, const struct qp_events *ev, void *arg);
 
 /*
@@ -187,12 +198,12 @@ void qp_set_events(struct stag_qp *qp, const struct qp_events *ev, void *arg);
 int qp_disconnect(struct stag_qp *qp);
 
 /*
- * The end of a connection. qp_fail() takes rx_lock and tx_lock held; term NULL: no
- * Terminate is sent. qp_fail_later() is for where rx_lock cannot be had.
+ * Ends a connection. term NULL: no Terminate is sent. qp_fail_later() is for callers
+ * that cannot acquire rx_lock.
  */
 void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_type event);
 void qp_fail_later(struct stag_qp *qp);
-void qp_peer_closed(struct stag_qp *qp, bool orderly); /* rx_lock and tx_lock held */
+void qp_peer_closed(struct stag_qp *qp, bool orderly);
 void qp_async(struct stag_qp *qp, enum ibv_event_type type);
 void qp_tell_established(struct stag_qp *qp);
 
@@ -208,25 +219,26 @@ void qp_drop_claims(struct stag_qp *qp);
 
 int qp_tx_init(struct stag_qp *qp); /* at attach */
 void qp_tx_free(struct stag_qp *qp);
-void qp_tx_run(struct stag_qp *qp); /* tx_lock held: sends what can be sent */
-void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t); /* tx_lock held; last words */
-void qp_tx_release(struct stag_qp *qp);		   /* tx_lock held: the first FPDU may go */
-void qp_tx_finish(struct stag_qp *qp);		   /* tx_lock held: FIN once all is sent */
-bool qp_tx_broken(const struct stag_qp *qp);	   /* tx_lock held: the stream refused something */
-bool qp_tx_pending(const struct stag_qp *qp);	   /* tx_lock held: is there anything to send? */
-struct wqe *qp_tx_oldest_read(struct stag_qp *qp); /* tx_lock held: awaiting a response, or NULL */
-struct wqe *qp_tx_read_came(struct stag_qp *qp);   /* tx_lock held: it is no longer awaited */
-struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn); /* the same: the one so numbered */
-void qp_tx_read_done(struct stag_qp *qp);			 /* tx_lock held: it came */
+void qp_tx_run(struct stag_qp *qp); /* sends as much as the stream takes */
+void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t); /* sends nothing after it */
+void qp_tx_release(struct stag_qp *qp);				     /* lets the first FPDU go */
+void qp_tx_finish(struct stag_qp *qp);		   /* sends FIN once all is sent */
+bool qp_tx_broken(const struct stag_qp *qp);	   /* has the stream refused a send? */
+bool qp_tx_pending(const struct stag_qp *qp);	   /* is there anything to send? */
+struct wqe *qp_tx_oldest_read(struct stag_qp *qp); /* awaits its response; or NULL */
+struct wqe *qp_tx_read_came(struct stag_qp *qp); /* removes the oldest from those that await one */
+struct wqe *qp_tx_read_by_msn(struct stag_qp *qp,
+			      uint32_t msn); /* the one with this MSN, or NULL */
+void qp_tx_read_done(struct stag_qp *qp);    /* completes the oldest */
 /*
- * tx_lock held; false: beyond IRD. store: it is answered from there. gate: and not before all writes to
- * storage up to this number have their level.
+ * Enqueues a response. Returns false beyond IRD. store: the data comes from there. gate: the response waits until
+ * all writes to storage up to this number have reached their level.
  */
 bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *r,
 			struct peer_request *store, uint64_t gate);
 bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r,
 			  struct peer_request *store, uint64_t gate);
-struct terminate qp_tx_reason(const struct stag_qp *qp); /* tx_lock held: why it gave up */
+struct terminate qp_tx_reason(const struct stag_qp *qp); /* why the sender gave up */
 unsigned qp_tx_mulpdu(const struct stag_qp *qp);	 /* 0: not connected */
 
 /* ---- qp_rx.c, rx_place.c: the receiving side ------------------------------ */
@@ -235,9 +247,9 @@ int qp_rx_init(struct stag_qp *qp); /* at attach */
 void qp_rx_free(struct stag_qp *qp);
 /* Reads and handles what is there; true if anything came. Takes rx_lock (false if it is taken). */
 bool qp_progress(struct stag_qp *qp);
-void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited); /* rx_lock held */
-void rx_flush(struct stag_qp *qp);	   /* rx_lock held: the receives, and the one in progress */
-void rx_consume_ahead(struct stag_qp *qp); /* rx_lock held: what came with the set-up */
+void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited);
+void rx_flush(struct stag_qp *qp);	   /* flushes the receives, the one in progress included */
+void rx_consume_ahead(struct stag_qp *qp); /* handles bytes that came with the set-up */
 struct wire_fault rx_read_fault(enum key_fault f); /* of a read's or an atomic's place */
 
 #endif

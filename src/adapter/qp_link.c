@@ -44,9 +44,10 @@ void qp_tell_established(struct stag_qp *qp)
 	qp_tell(qp);
 }
 
-/* Everything posted comes back, once. rx_lock and tx_lock held. */
+/* Completes everything that is posted, once. */
 void qp_flush(struct stag_qp *qp)
 {
+	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	qp_set_state(qp, QP_ERROR);
 	atomic_store(&qp->tx_blocked, false); /* nobody waits for room any more */
 	tx_forwards_drop(qp);
@@ -63,6 +64,7 @@ static void on_linger(struct timer *t);
 /* Our side ends it: the peer gets to read what was said, then the stream closes. */
 void qp_end_by_us(struct stag_qp *qp, const struct terminate *term)
 {
+	assert(qp_tx_locked(qp));
 	if (!qp->stream)
 		return;
 	if (term)
@@ -75,6 +77,7 @@ void qp_end_by_us(struct stag_qp *qp, const struct terminate *term)
 
 void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_type event)
 {
+	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	if (atomic_load(&qp->state) == QP_ERROR)
 		return;
 	qp_end_by_us(qp, term);
@@ -94,6 +97,7 @@ void qp_peer_closed(struct stag_qp *qp, bool orderly)
 {
 	bool was_busy;
 
+	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	if (atomic_load(&qp->state) == QP_ERROR)
 		return;
 	/* After a failed send the stream reads as if it had ended in peace. */
@@ -127,11 +131,12 @@ static void keep_counters(struct stag_qp *qp)
 	qp->counters.rx_again += qp->stream->rx_again;
 }
 
-/* Engine lock held, queue pair in ERROR (or on its way out). */
+/* For a queue pair in ERROR, or one that is being reset or destroyed. */
 void qp_close_stream(struct stag_qp *qp)
 {
 	struct store_peer *peer;
 
+	assert(engine_locked());
 	timer_cancel(&qp->hold_timer);
 	timer_cancel(&qp->linger_timer);
 	lock_acquire(&qp->arm_lock);
@@ -204,6 +209,7 @@ void qp_drop_claims(struct stag_qp *qp)
 {
 	struct stag_cq *cq = atomic_load(&qp->claimed_by);
 
+	assert(engine_locked());
 	if (!cq)
 		return;
 	lock_acquire(&cq->qps_lock);
@@ -297,6 +303,7 @@ static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_l
 {
 	int err;
 
+	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	if (atomic_load(&qp->state) != QP_IDLE || qp->ibv.state == IBV_QPS_RESET) {
 		log_info("qp %u: cannot be connected in state %d", qp->ibv.qp_num, qp->ibv.state);
 		return -EINVAL;

@@ -32,6 +32,7 @@ int qp_rx_init(struct stag_qp *qp)
 {
 	struct qp_rx *rx = calloc(1, sizeof(*rx));
 
+	assert(qp_rx_locked(qp));
 	if (!rx)
 		return -ENOMEM;
 	rx->stage_size = qp->link.markers_rx ? FPDU_MAX_LEN : STAGE;
@@ -68,6 +69,7 @@ void qp_rx_free(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 
+	assert(qp_rx_locked(qp));
 	if (!rx)
 		return;
 	rx_store_stop(qp);
@@ -307,6 +309,7 @@ void rx_end_now(struct stag_qp *qp)
 {
 	struct rx_end e = qp->rx->end;
 
+	assert(qp_rx_locked(qp));
 	qp->rx->end.kind = END_NONE;
 	lock_acquire(&qp->tx_lock);
 	switch (e.kind) {
@@ -327,6 +330,7 @@ void rx_end_now(struct stag_qp *qp)
 
 void rx_end(struct stag_qp *qp, const struct rx_end *end)
 {
+	assert(qp_rx_locked(qp));
 	qp->rx->stopped = true;
 	qp->rx->end = *end;
 	rx_store_stop(qp);
@@ -365,6 +369,7 @@ static bool rx_run(struct stag_qp *qp, bool full)
 	struct qp_rx *rx = qp->rx;
 	bool any = false;
 
+	assert(qp_rx_locked(qp));
 	for (int i = 0; i < MAX_READS && full; i++) {
 		ssize_t n = rx_read_some(qp, &full);
 
@@ -396,6 +401,7 @@ void rx_resume(struct stag_qp *qp)
 {
 	bool goes;
 
+	assert(qp_rx_locked(qp));
 	qp->rx->mirroring.stalled = false;
 	goes = go_on(qp, consume_all(qp));
 	if (goes)
@@ -458,6 +464,7 @@ bool qp_progress(struct stag_qp *qp)
 
 void rx_consume_ahead(struct stag_qp *qp)
 {
+	assert(qp_rx_locked(qp));
 	go_on(qp, consume_all(qp));
 	if (qp->peer)
 		rx_store_dry(qp);
@@ -465,6 +472,7 @@ void rx_consume_ahead(struct stag_qp *qp)
 
 void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
 {
+	assert(qp_rx_locked(qp));
 	qp->recv_completions++;
 	cq_push(qp->rcq, wc, solicited);
 }
@@ -475,6 +483,7 @@ void rx_flush(struct stag_qp *qp)
 		.status = IBV_WC_WR_FLUSH_ERR, .opcode = IBV_WC_RECV, .qp_num = qp->ibv.qp_num};
 	struct rwqe *w;
 
+	assert(qp_rx_locked(qp));
 	if (qp->rx) {
 		qp->rx->stopped = true; /* who saw the queue pair well, and waited for the lock */
 		rx_drop_held(qp, true);

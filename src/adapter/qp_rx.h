@@ -2,7 +2,7 @@
 /*
  * qp_rx.h - the receiving side's own: where the parser of a stream stands.
  *
- * All of it under the queue pair's rx_lock.
+ * All of it is guarded by the queue pair's rx_lock.
  */
 #ifndef STAG_QP_RX_H
 #define STAG_QP_RX_H

@@ -26,6 +26,7 @@ int qp_tx_init(struct stag_qp *qp)
 	struct qp_tx *tx = calloc(1, sizeof(*tx));
 	unsigned mulpdu;
 
+	assert(qp_tx_locked(qp));
 	if (!tx)
 		return -ENOMEM;
 	/* A read that opens the stream does not count, whatever the IRD. */
@@ -60,6 +61,7 @@ void qp_tx_free(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
+	assert(qp_tx_locked(qp));
 	if (!tx)
 		return;
 	tx_refs_put(tx);
@@ -75,6 +77,7 @@ void qp_tx_free(struct stag_qp *qp)
 
 unsigned qp_tx_mulpdu(const struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	return qp->tx ? qp->tx->mulpdu : 0;
 }
 
@@ -349,6 +352,7 @@ void qp_tx_run(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
+	assert(qp_tx_locked(qp));
 	if (!tx || tx->dead || tx->held || atomic_load(&qp->state) == QP_ERROR)
 		return;
 	for (int i = 0;; i++) {
@@ -380,6 +384,7 @@ void qp_tx_run(struct stag_qp *qp)
 
 void qp_tx_release(struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	if (!qp->tx || !qp->tx->held)
 		return;
 	qp->tx->held = false;
@@ -388,6 +393,7 @@ void qp_tx_release(struct stag_qp *qp)
 
 void qp_tx_finish(struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	qp->tx->closing = true;
 	qp_tx_run(qp);
 	maybe_fin(qp);
@@ -405,6 +411,7 @@ void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t)
 	struct ddp_hdr h;
 	struct fpdu f;
 
+	assert(qp_tx_locked(qp));
 	if (tx->fin_sent)
 		return;
 	if (tx->cur < tx->n && !send_batch(qp))
@@ -430,6 +437,7 @@ struct wqe *qp_tx_oldest_read(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
+	assert(qp_tx_locked(qp));
 	if (tx->orq_get == tx->orq_put)
 		return NULL;
 	return tx->orq[tx->orq_get % STAG_MAX_RD_ATOM];
@@ -440,6 +448,7 @@ struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn)
 	struct qp_tx *tx = qp->tx;
 	uint32_t back = tx->msn[QN_READ] - msn; /* 1: the last that was sent */
 
+	assert(qp_tx_locked(qp));
 	if (back == 0 || back > tx->orq_put - tx->orq_get)
 		return NULL;
 	return tx->orq[(tx->orq_put - back) % STAG_MAX_RD_ATOM];
@@ -449,6 +458,7 @@ struct wqe *qp_tx_read_came(struct stag_qp *qp)
 {
 	struct wqe *w = qp_tx_oldest_read(qp);
 
+	assert(qp_tx_locked(qp));
 	qp->tx->orq_get++;
 	if (tx_is_ask(qp, w))
 		tx_forwards_answered(qp);
@@ -457,12 +467,14 @@ struct wqe *qp_tx_read_came(struct stag_qp *qp)
 
 void qp_tx_read_done(struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	qp_tx_read_came(qp)->done = true;
 	sq_retire(qp);
 }
 
 bool qp_tx_broken(const struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	return qp->tx && qp->tx->dead && !qp->tx->fin_sent;
 }
 
@@ -470,6 +482,7 @@ bool qp_tx_pending(const struct stag_qp *qp)
 {
 	const struct qp_tx *tx = qp->tx;
 
+	assert(qp_tx_locked(qp));
 	return tx && !tx->dead &&
 	       (tx->cur < tx->n || tx->irq_put != tx->irq_get || qp->sq.tx != qp->sq.put ||
 		tx->rtr_due || tx_forward_may_go(qp));
@@ -501,6 +514,7 @@ struct terminate qp_tx_reason(const struct stag_qp *qp)
 	struct terminate t;
 	size_t len = 0;
 
+	assert(qp_tx_locked(qp));
 	if (tx && tx->response_fault.set && tx->irq_put != tx->irq_get &&
 	    !tx->irq[tx->irq_get & tx->irq_mask].is_atomic)
 		len = rest_of_request(tx, seg);

@@ -2,7 +2,7 @@
 /*
  * qp_tx.h - the sending side's own: a batch, and what it is made of.
  *
- * All of it under the queue pair's tx_lock.
+ * All of it is guarded by the queue pair's tx_lock.
  */
 #ifndef STAG_QP_TX_H
 #define STAG_QP_TX_H

@@ -7,6 +7,7 @@
  */
 #include "adapter/qp_rx.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "adapter/srq.h"
@@ -171,6 +172,7 @@ bool rx_begin_segment(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 
+	assert(qp_rx_locked(qp));
 	rx->waits = false;
 	if (rx->h.opcode != RDMAP_WRITE && !pass_mirrors(qp))
 		return false;
@@ -516,12 +518,13 @@ static bool is_about_request(const struct terminate *t)
 
 /*
  * The request that it is about. Where it does not say, it can be about the oldest; where it does, it may
- * be a later one: a peer need not answer those before it first. tx_lock held.
+ * be a later one: a peer need not answer those before it first.
  */
 static struct wqe *refused_request(struct stag_qp *qp, const struct terminate *t)
 {
 	struct ddp_hdr h = {0};
 
+	assert(qp_tx_locked(qp));
 	if (!t->has_ddp)
 		return qp_tx_oldest_read(qp);
 	return ddp_decode(t->ddp, &h).set ? NULL : qp_tx_read_by_msn(qp, h.msn);
@@ -565,6 +568,7 @@ bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct qp_rx *rx = qp->rx;
 
+	assert(qp_rx_locked(qp));
 	qp->counters.rx_fpdus++;
 	qp->counters.rx_payload += rx->seg_len;
 	qp->counters.rx_msgs += rx->h.last;

@@ -9,6 +9,7 @@
  */
 #include "adapter/qp_rx.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "base/log.h"
@@ -24,6 +25,7 @@ void rx_mirror_kick(struct stag_qp *qp)
 	struct rx_mirroring *m = &qp->rx->mirroring;
 	struct rx_into region = m->kick;
 
+	assert(qp_rx_locked(qp));
 	m->kick.region = NULL;
 	if (!hold_region(&region))
 		return;
@@ -59,6 +61,7 @@ enum outcome rx_mirror_rest(struct stag_qp *qp)
 	struct mirror_piece piece = {m->rest.region, m->rest.off, m->rest_len};
 	int err;
 
+	assert(qp_rx_locked(qp));
 	m->turn = mirror_turns();
 	if (!hold_region(&m->rest)) {
 		m->rest.region = NULL; /* there is nothing left to mirror */
@@ -83,6 +86,7 @@ enum outcome rx_mirror_write(struct stag_qp *qp)
 	struct qp_rx *rx = qp->rx;
 	struct rx_mirroring *m = &rx->mirroring;
 
+	assert(qp_rx_locked(qp));
 	if (!rx->into.region || !atomic_load(&rx->into.region->mirrors))
 		return GO_ON;
 	if (m->kick.region && m->kick.region != rx->into.region)
@@ -97,6 +101,7 @@ enum outcome rx_mirror_pass(struct stag_qp *qp)
 {
 	struct rx_mirroring *m = &qp->rx->mirroring;
 
+	assert(qp_rx_locked(qp));
 	if (m->kick.region)
 		rx_mirror_kick(qp);
 	if (!m->gates.n)
@@ -109,11 +114,13 @@ bool rx_mirror_may_go(struct stag_qp *qp)
 {
 	const struct rx_mirroring *m = &qp->rx->mirroring;
 
+	assert(qp_rx_locked(qp));
 	return m->stalled && m->turn != mirror_turns();
 }
 
 void rx_mirror_resume(struct stag_qp *qp)
 {
+	assert(engine_locked());
 	lock_acquire(&qp->rx_lock);
 	if (qp->rx && !qp->rx->stopped && qp->rx->mirroring.stalled)
 		rx_resume(qp);

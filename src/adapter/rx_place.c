@@ -7,6 +7,7 @@
  */
 #include "adapter/qp_rx.h"
 
+#include <assert.h>
 #include <sched.h>
 
 #include "base/crc32c.h"
@@ -28,6 +29,7 @@ bool rx_stop_with(struct stag_qp *qp, struct wire_fault f)
 	struct qp_rx *rx = qp->rx;
 	struct terminate t;
 
+	assert(qp_rx_locked(qp));
 	log_info("qp %u: the peer's message (opcode %u, stag 0x%08x, to 0x%llx, qn %u, msn %u, "
 		 "mo %u, %u bytes) is refused: %s",
 		 qp->ibv.qp_num, rx->h.opcode, rx->h.stag, (unsigned long long)rx->h.to, rx->h.qn,
@@ -84,6 +86,7 @@ struct wire_fault rx_read_fault(enum key_fault f)
 enum key_fault rx_try_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
 				 uint64_t off, uint32_t len, struct key_map *map)
 {
+	assert(qp_rx_locked(qp));
 	for (uint32_t i = 0; i < n; i++) {
 		enum key_fault f;
 
@@ -120,6 +123,7 @@ enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
 {
 	struct qp_rx *rx = qp->rx;
 
+	assert(qp_rx_locked(qp));
 	switch (rx->h.opcode) {
 	case RDMAP_WRITE:
 		if (rx->on_store)
@@ -148,6 +152,7 @@ void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struc
 		.src_qp = qp->ibv.qp_num,
 	};
 
+	assert(qp_rx_locked(qp));
 	if (more) {
 		wc.opcode = more->opcode;
 		wc.byte_len = more->byte_len;
@@ -168,6 +173,7 @@ bool rx_stop_locally(struct stag_qp *qp)
 	struct qp_rx *rx = qp->rx;
 	struct terminate t;
 
+	assert(qp_rx_locked(qp));
 	if (rx->h.opcode == RDMAP_READ_RESP)
 		rx->read->status = IBV_WC_LOC_PROT_ERR;
 	else
@@ -183,6 +189,7 @@ bool rx_stop_locally(struct stag_qp *qp)
 
 bool rx_target_fault(struct stag_qp *qp, enum key_fault f)
 {
+	assert(qp_rx_locked(qp));
 	if (qp->rx->h.opcode == RDMAP_WRITE) {
 		key_refused(qp, qp->rx->h.stag, f);
 		return rx_stop_with(qp, rx_write_fault(f));
@@ -222,6 +229,7 @@ bool rx_place(struct stag_qp *qp, const uint8_t *from, uint32_t len)
 {
 	struct qp_rx *rx = qp->rx;
 
+	assert(qp_rx_locked(qp));
 	while (len) {
 		struct key_map map;
 		enum key_fault f = rx_target(qp, len, &map);
@@ -257,6 +265,7 @@ bool rx_keep_promise(struct stag_qp *qp)
 	struct qp_rx *rx = qp->rx;
 	uint32_t left = rx->pre_placed < FULL ? rx->pre_placed : FULL;
 
+	assert(qp_rx_locked(qp));
 	rx->pre_placed -= left;
 	if (rx->h.opcode != rx->promise.opcode || rx->h.stag != rx->promise.stag ||
 	    rx->h.to != rx->promise.to || rx->seg_len != FULL || (rx->pre_placed && rx->h.last))
@@ -293,6 +302,7 @@ void rx_take_back(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
 
+	assert(qp_rx_locked(qp));
 	if (rx->pre_placed >= FULL || rx->pre_placed > rx->stage_size - rx->tail)
 		return; /* longer than any Terminate: it fails as a promise */
 	rx->h = rx->promise;
@@ -334,6 +344,7 @@ bool rx_may_place(struct stag_qp *qp, uint32_t *n)
 	uint32_t left = rx->seg_len - rx->seg_done, pad = fpdu_pad(rx->ulpdu_len);
 	const uint8_t *p = rx->stage + rx->head;
 
+	assert(qp_rx_locked(qp));
 	*n = left < rx_staged(rx) ? left : rx_staged(rx);
 	if (!qp->link.crc || rx->verified || !ends_write(rx))
 		return true;

@@ -6,6 +6,7 @@
  */
 #include "adapter/qp_rx.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "adapter/stream.h"
@@ -218,6 +219,7 @@ ssize_t rx_read_some(struct stag_qp *qp, bool *full)
 {
 	struct qp_rx *rx = qp->rx;
 
+	assert(qp_rx_locked(qp));
 	if (rx->marked)
 		return read_marked(qp, full);
 	if (rx->step == RX_PAYLOAD && rx_staged(rx) == 0 && !rx_is_control(rx->h.opcode) &&

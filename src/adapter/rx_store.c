@@ -45,11 +45,11 @@ struct held {
 
 /* ---- into the lane ---- */
 
-/* p->lock held */
 static void note_reached(struct store_peer *p)
 {
 	uint64_t reached = p->last_write;
 
+	assert(lock_held(&p->lock));
 	if (!list_empty(&p->writes))
 		reached = list_entry(p->writes.next, struct peer_write, link)->number - 1;
 	atomic_store_explicit(&p->reached, reached, memory_order_release);
@@ -67,6 +67,7 @@ static void on_written(struct lane_op *op)
 	struct peer_write *w = container_of(op, struct peer_write, op);
 	struct store_peer *p = w->peer;
 
+	assert(lock_held(&p->lock));
 	if (op->io.result) {
 		log_failure(w);
 		if (!p->failed)
@@ -142,6 +143,7 @@ bool rx_store_land(struct stag_qp *qp)
 {
 	enum key_fault f = land(qp);
 
+	assert(qp_rx_locked(qp));
 	if (f == KEY_OK)
 		return true;
 	return rx_stop_with(qp, f == KEY_BUSY ? FAULT_RDMAP_LOCAL : rx_write_fault(f));
@@ -196,6 +198,7 @@ static bool place_afresh(struct store_peer *p, struct rx_landing *l, const struc
 	struct peer_buffer *b = peer_take(&p->in, map->medium), *next = NULL;
 	uint32_t at = (uint32_t)(map->offset % media_block(map->medium->media));
 
+	assert(lock_held(&p->lock));
 	if (!b)
 		return false;
 	set_buffer(l, b);
@@ -206,7 +209,7 @@ static bool place_afresh(struct store_peer *p, struct rx_landing *l, const struc
 	return true;
 }
 
-/* p->lock held, and nothing pending but what this segment goes on with. */
+/* Nothing is pending but what this segment goes on with. */
 static bool reserve(struct stag_qp *qp, const struct store_map *map)
 {
 	struct rx_landing *l = &qp->rx->landing;
@@ -214,6 +217,7 @@ static bool reserve(struct stag_qp *qp, const struct store_map *map)
 	uint32_t block = media_block(map->medium->media), len = qp->rx->seg_len;
 	struct peer_buffer *next;
 
+	assert(lock_held(&p->lock));
 	if (l->len) {
 		if (len <= SIZE - l->used) {
 			place_at(l, l->used, len, NULL);
@@ -235,18 +239,20 @@ static bool reserve(struct stag_qp *qp, const struct store_map *map)
 	return place_afresh(p, l, map, len);
 }
 
-/* Would it overtake a read that is not all in the lane yet? p->lock held. */
+/* Returns false where the write would overtake a read that is not all in the lane yet. */
 static bool may_go(struct store_peer *p, const struct store_map *map, uint32_t len)
 {
+	assert(lock_held(&p->lock));
 	return p->n_writes < PEER_WRITES && !peer_overtakes(p, map, len);
 }
 
-/* With the receiver's lock alone. GO_ON: the segment has a place; WAIT: not now. */
+/* Returns GO_ON if the segment has a place; WAIT if there is none now; STOP. */
 static enum outcome find_place(struct stag_qp *qp, const struct store_map *map)
 {
 	struct store_peer *p = qp->peer;
 	bool found, turn, starved;
 
+	assert(qp_rx_locked(qp));
 	if (!goes_on(qp, map) && !rx_store_land(qp))
 		return STOP;
 	lock_acquire(&p->lock);
@@ -278,6 +284,7 @@ enum outcome rx_store_begin(struct stag_qp *qp)
 	enum key_fault f = store_get(rx->h.stag, qp->pd, qp, rx->h.to, rx->seg_len,
 				     IBV_ACCESS_REMOTE_WRITE, &map);
 
+	assert(qp_rx_locked(qp));
 	if (f != KEY_OK) {
 		rx_stop_with(qp, rx_write_fault(f));
 		return STOP;
@@ -297,6 +304,7 @@ enum key_fault rx_store_target(struct stag_qp *qp, uint32_t len, struct key_map 
 	struct qp_rx *rx = qp->rx;
 	uint32_t off = rx->seg_done;
 
+	assert(qp_rx_locked(qp));
 	*map = (struct key_map){.n = 0};
 	for (unsigned i = 0; i < rx->landing.n_span && len; i++) {
 		const struct rx_span *s = &rx->landing.span[i];
@@ -343,6 +351,7 @@ bool rx_store_end(struct stag_qp *qp)
 	struct rx_landing *l = &qp->rx->landing;
 	uint64_t to = qp->rx->h.to;
 
+	assert(qp_rx_locked(qp));
 	for (unsigned i = 0; i < l->n_span; i++) {
 		if (!take_span(qp, &l->span[i], to))
 			return false;
@@ -361,6 +370,7 @@ void rx_store_rest(struct stag_qp *qp)
 {
 	struct rx_landing *l = &qp->rx->landing;
 
+	assert(qp_rx_locked(qp));
 	if (!qp->peer)
 		return;
 	if (!l->n_span && !l->len && l->buffer) {
@@ -386,6 +396,7 @@ void rx_store_dry(struct stag_qp *qp)
 {
 	struct store_peer *p = qp->peer;
 
+	assert(qp_rx_locked(qp));
 	if (is_wanted(qp) && !rx_store_land(qp))
 		return;
 	rx_store_rest(qp);
@@ -400,6 +411,7 @@ void rx_store_stop(struct stag_qp *qp)
 {
 	struct rx_landing *l = &qp->rx->landing;
 
+	assert(qp_rx_locked(qp));
 	if (!qp->peer)
 		return;
 	land(qp);
@@ -428,6 +440,7 @@ static enum key_fault find_store(struct stag_qp *qp, uint32_t stag, uint64_t to,
 
 uint64_t rx_gate(const struct stag_qp *qp)
 {
+	assert(qp_rx_locked(qp));
 	return qp->peer ? qp->peer->last_write : 0;
 }
 
@@ -438,6 +451,7 @@ enum key_fault rx_store_read(struct stag_qp *qp, const struct rdmap_read_req *r,
 	enum key_fault f =
 		find_store(qp, r->src_stag, r->src_to, r->size, IBV_ACCESS_REMOTE_READ, &map);
 
+	assert(qp_rx_locked(qp));
 	if (f != KEY_OK)
 		return f;
 	*out = peer_read(qp->peer, &map, r->src_stag, r->src_to, r->size);
@@ -454,6 +468,7 @@ enum key_fault rx_store_atomic(struct stag_qp *qp, const struct rdmap_atomic_req
 	enum key_fault f =
 		find_store(qp, r->stag, r->to, sizeof(uint64_t), IBV_ACCESS_REMOTE_ATOMIC, &map);
 
+	assert(qp_rx_locked(qp));
 	if (f != KEY_OK)
 		return f;
 	*out = peer_atomic(qp->peer, &map, r);
@@ -466,6 +481,7 @@ enum key_fault rx_store_check(struct stag_qp *qp, const struct rdmap_flush_req *
 	struct store_map map;
 	enum key_fault f = find_store(qp, r->stag, r->to, r->length, 0, &map);
 
+	assert(qp_rx_locked(qp));
 	if (f == KEY_OK)
 		store_put(&map);
 	return f;
@@ -473,6 +489,7 @@ enum key_fault rx_store_check(struct stag_qp *qp, const struct rdmap_flush_req *
 
 enum key_fault rx_store_flush(struct stag_qp *qp, struct peer_request **out)
 {
+	assert(qp_rx_locked(qp));
 	*out = peer_flush(qp->peer);
 	return *out ? KEY_OK : KEY_BUSY;
 }
@@ -487,6 +504,7 @@ static bool is_reached(const struct stag_qp *qp, uint64_t gate)
 /* last_write changes under rx_lock too: it is ours to look at. */
 bool rx_must_hold(const struct stag_qp *qp)
 {
+	assert(qp_rx_locked(qp));
 	return qp->peer && (!list_empty(&qp->rx->held) || atomic_load(&qp->peer->failed) ||
 			    !is_reached(qp, qp->peer->last_write));
 }
@@ -521,6 +539,7 @@ void rx_hold_receive(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited
 {
 	struct held *h = hold(qp, HELD_RECEIVE);
 
+	assert(qp_rx_locked(qp));
 	if (!h) {
 		lose_receive(qp, *wc);
 		return;
@@ -533,6 +552,7 @@ bool rx_hold_read(struct stag_qp *qp)
 {
 	struct held *h = hold(qp, HELD_READ);
 
+	assert(qp_rx_locked(qp));
 	if (!h)
 		return rx_stop_with(qp, FAULT_RDMAP_LOCAL);
 	lock_acquire(&qp->tx_lock);
@@ -573,6 +593,7 @@ void rx_drop_held(struct stag_qp *qp, bool flush)
 {
 	struct list *held = &qp->rx->held;
 
+	assert(qp_rx_locked(qp));
 	while (!list_empty(held)) {
 		struct held *h = list_entry(held->next, struct held, link);
 
@@ -605,6 +626,7 @@ void rx_store_serve(struct stag_qp *qp, struct store_peer *p)
 {
 	int state = atomic_load(&qp->state);
 
+	assert(qp_rx_locked(qp));
 	if (!qp->rx || qp->peer != p || (state != QP_RTS && state != QP_CLOSING))
 		return;
 	deliver_reached(qp);

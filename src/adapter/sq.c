@@ -28,6 +28,7 @@ struct wqe *sq_take(struct stag_qp *qp)
 	struct sq *sq = &qp->sq;
 	struct wqe *w;
 
+	assert(qp_tx_locked(qp));
 	if (sq->put + sq->reserved - sq->get >= sq->max_wr &&
 	    !(qp->store && store_qp_make_room(qp)))
 		return NULL;
@@ -58,6 +59,7 @@ static bool is_over(const struct stag_qp *qp)
 /* What was lent by then ends at once: there is no connection that could end. */
 void sq_publish(struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	add_reserved(qp);
 	if (is_over(qp)) {
 		sq_flush(qp);
@@ -74,6 +76,7 @@ void sq_drop(struct stag_qp *qp)
 	struct sq *sq = &qp->sq;
 	uint32_t reference;
 
+	assert(qp_tx_locked(qp));
 	for (; sq->reserved; sq->reserved--) {
 		const struct wqe *w = &sq->wqe[(sq->put + sq->reserved - 1) & sq->mask];
 
@@ -92,6 +95,7 @@ int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ib
 	uint8_t *to = wqe_slab(qp, w);
 	size_t len = 0;
 
+	assert(qp_tx_locked(qp));
 	for (size_t i = 0; i < num; i++) {
 		if (buf[i].length > qp->sq.max_inline - len)
 			return -EINVAL;
@@ -108,6 +112,7 @@ int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_
 {
 	uint64_t len = 0;
 
+	assert(qp_tx_locked(qp));
 	if (num > qp->sq.max_sge)
 		return -EINVAL;
 	if (num) /* the list of a program may be at any address */
@@ -187,6 +192,7 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 {
 	const char *why;
 
+	assert(qp_tx_locked(qp));
 	if (qp->store && store_qp_check(w, &why))
 		return refuse(qp, w, why);
 	switch (w->opcode) {
@@ -279,6 +285,7 @@ static int post_one(struct stag_qp *qp, const struct ibv_send_wr *wr)
 	struct wqe *w = sq_take(qp);
 	int err;
 
+	assert(qp_tx_locked(qp));
 	if (!w) {
 		log_debug("qp %u: post_send: the send queue is full", qp->ibv.qp_num);
 		return -ENOMEM;
@@ -294,6 +301,7 @@ static int post_one(struct stag_qp *qp, const struct ibv_send_wr *wr)
 
 bool sq_may_post(struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	if (qp->ibv.state == IBV_QPS_RTS || qp->ibv.state == IBV_QPS_ERR ||
 	    qp->ibv.state == IBV_QPS_SQD)
 		return true;
@@ -434,12 +442,13 @@ static int check_advertise(struct stag_qp *qp, const struct stagdv_advertise *a)
 	return why ? -EINVAL : 0;
 }
 
-/* tx_lock held; the entry was taken. The STag is good before anybody hears of it. */
+/* The STag is valid before anybody hears of it. */
 static int lend_for(struct stag_qp *qp, struct wqe *w, const struct stagdv_advertise *a)
 {
 	uint32_t reference;
 	int err = shot_open(qp, a, &w->imm_or_inv);
 
+	assert(qp_tx_locked(qp));
 	if (!err && a->stag_at >= 0) {
 		err = put_stag(qp, w, (uint32_t)a->stag_at, w->imm_or_inv);
 		if (err)
@@ -460,6 +469,7 @@ int sq_add_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint3
 	struct wqe *w = &qp->sq.wqe[(qp->sq.put + qp->sq.reserved) & qp->sq.mask];
 	int err = check_advertise(qp, a);
 
+	assert(qp_tx_locked(qp));
 	if (!err)
 		err = post_one(qp, &wr);
 	if (err)
@@ -549,6 +559,7 @@ void sq_complete_local(struct stag_qp *qp, struct wqe *w)
 {
 	int err = execute_local(qp, w);
 
+	assert(qp_tx_locked(qp));
 	w->done = true;
 	if (!err)
 		return;
@@ -607,6 +618,7 @@ static void complete(struct stag_qp *qp, const struct wqe *w, enum ibv_wc_status
 
 void sq_complete(struct stag_qp *qp, const struct wqe *w)
 {
+	assert(qp_tx_locked(qp));
 	complete(qp, w, w->status);
 }
 
@@ -614,6 +626,7 @@ void sq_retire(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
 
+	assert(qp_tx_locked(qp));
 	while (sq->get != sq->tx) {
 		const struct wqe *w = &sq->wqe[sq->get & sq->mask];
 
@@ -630,6 +643,7 @@ void sq_flush(struct stag_qp *qp)
 	bool well = true;    /* behind one that failed none succeeds, even if its bytes are out, */
 	bool failed = false; /* nor does another fail for a reason of its own */
 
+	assert(qp_tx_locked(qp));
 	if (qp->store && !store_qp_stop(qp))
 		return;
 	for (; sq->get != sq->put; sq->get++) {

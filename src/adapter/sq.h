@@ -75,7 +75,7 @@ int qp_post_close(struct stag_qp *qp, const struct stagdv_close *c);
 int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind);
 
 /*
- * For builders of work requests (sq.c, src/verbs/wr.c), all under tx_lock: take
+ * For builders of work requests (sq.c, src/verbs/wr.c): take
  * the next free entry (NULL: full), fill it, check it, and publish all entries
  * taken since at once; or drop them. sq_check() gives what ibv_post_send() would.
  */
@@ -91,13 +91,13 @@ int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ib
 int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_sge *sge);
 
 /* Inside the adapter */
-void sq_retire(struct stag_qp *qp); /* tx_lock held: completions of what is done, in order */
-void sq_flush(struct stag_qp *qp);  /* tx_lock held */
-void sq_complete(struct stag_qp *qp, const struct wqe *w); /* tx_lock held: as its status says */
+void sq_retire(struct stag_qp *qp); /* completes the requests that are done, in order */
+void sq_flush(struct stag_qp *qp);
+void sq_complete(struct stag_qp *qp, const struct wqe *w); /* with its status */
 int sq_post_prepared(struct stag_qp *qp, const struct wqe *model, size_t num,
 		     const struct ibv_sge *sge);
-void sq_complete_local(struct stag_qp *qp, struct wqe *w); /* tx_lock held: executes bind,
-							    * invalidate, fast registration */
+/* Carries out a bind, an invalidation or a fast registration. */
+void sq_complete_local(struct stag_qp *qp, struct wqe *w);
 bool wqe_is_local(const struct wqe *w);
 bool wqe_awaits_response(const struct wqe *w);
 

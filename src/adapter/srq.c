@@ -4,6 +4,7 @@
  */
 #include "adapter/srq.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +54,7 @@ static int resize(struct stag_srq *srq, uint32_t max_wr)
 	struct rq bigger;
 	int err;
 
+	assert(lock_held(&srq->lock));
 	if (max_wr == 0 || max_wr > STAG_MAX_SRQ_WR || max_wr < srq->rq.put - srq->rq.get)
 		return -EINVAL;
 	err = rq_init(&bigger, max_wr, srq->rq.max_sge);

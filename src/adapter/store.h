@@ -61,10 +61,10 @@ void medium_unclaim(struct stag_medium *m); /* no longer */
 
 /*
  * The queue pair uses it: from now on whoever makes progress for its completion queues polls the medium too
- * (qp_progress()). tx_lock held; cheap where it is known already. -ENOMEM: it goes on without, the engine polls.
+ * (qp_progress()). Cheap where it is known already. -ENOMEM: it goes on without, the engine polls.
  */
 int qp_use_medium(struct stag_qp *qp, struct stag_medium *m);
-bool qp_poll_media(struct stag_qp *qp); /* true: something came; no lock behind qps_lock held */
+bool qp_poll_media(struct stag_qp *qp); /* true: something came */
 /* For who sleeps: what becomes readable when there is something to poll, until somebody clears it. */
 unsigned int qp_media_fds(struct stag_qp *qp, int fds[QP_MAX_MEDIA]);
 void qp_clear_media(struct stag_qp *qp);
@@ -132,7 +132,7 @@ struct lane_op {
 	bool fence;
 
 	/*
-	 * Both with the lane's lock held, and from inside lane_add(), lane_retry() and lane_cut() too. start (NULL: as
+	 * Both are called under the lane's lock, also from inside lane_add(), lane_retry() and lane_cut(). start (NULL: as
 	 * if it gave 0): it goes now. 0; -EAGAIN: it cannot yet, and is asked again when another operation of the lane
 	 * ends, or by lane_retry(); any other error: it ends with that.
 	 * done: io.result says how; the operation is the owner's again, and may be freed, or added anew.
@@ -157,7 +157,7 @@ struct lane_medium { /* one that the lane has used; it holds a reference */
 };
 
 struct lane {
-	struct lock *lock; /* the owner's: held in every call here, taken in callbacks */
+	struct lock *lock; /* the owner's: each call here asserts it; acquired for callbacks */
 	struct list ops;
 	struct list ready; /* nothing in their way but the depth, or -EAGAIN */
 	uint32_t depth, under_way;
@@ -243,7 +243,6 @@ int store_qp_check(const struct wqe *w, const char **why); /* is it for storage?
 void store_qp_end(
 	struct stag_qp *qp); /* waits for what is under way; no lock behind the engine's held */
 
-/* tx_lock held in all that follow */
 void store_qp_run(struct stag_qp *qp);	     /* what was posted goes into the lane */
 bool store_qp_make_room(struct stag_qp *qp); /* true: the send queue is no longer full */
 bool store_qp_stop(

@@ -49,6 +49,7 @@ struct store_peer *peer_of(struct stag_qp *qp)
 {
 	struct store_peer *p = qp->peer;
 
+	assert(qp_rx_locked(qp));
 	if (p)
 		return p;
 	p = create(qp);
@@ -66,6 +67,7 @@ int peer_use(struct store_peer *p, struct stag_medium *m)
 {
 	struct stag_medium **more;
 
+	assert(qp_rx_locked(p->qp) && !qp_tx_locked(p->qp));
 	for (unsigned i = 0; i < p->n_media; i++)
 		if (p->media[i] == m)
 			return 0;
@@ -135,6 +137,7 @@ static struct peer_buffer *wrap(struct peer_supply *s, struct media *m, void *me
 
 static void set_waiting(struct peer_supply *s, bool waiting)
 {
+	assert(lock_held(&s->peer->lock));
 	s->waiting = waiting;
 	atomic_fetch_add(&s->from->hungry, waiting ? 1 : -1);
 }
@@ -157,6 +160,7 @@ static void granted(struct media_waiter *w, void *memory)
 
 static void stop_waiting(struct peer_supply *s)
 {
+	assert(lock_held(&s->peer->lock));
 	if (s->waiting && media_stop_waiting(s->from->media, &s->waiter))
 		set_waiting(s, false);
 }
@@ -190,6 +194,7 @@ struct peer_buffer *peer_take(struct peer_supply *s, struct stag_medium *m)
 	struct peer_buffer *b = take_spare(s, m);
 	void *memory;
 
+	assert(lock_held(&s->peer->lock));
 	if (b)
 		return b;
 	if (s->waiting && s->from != m)
@@ -208,6 +213,7 @@ struct peer_buffer *peer_try_take(struct peer_supply *s, struct stag_medium *m)
 {
 	struct peer_buffer *b;
 
+	assert(lock_held(&s->peer->lock));
 	if (s->waiting)
 		return NULL;
 	b = peer_take(s, m);
@@ -217,11 +223,13 @@ struct peer_buffer *peer_try_take(struct peer_supply *s, struct stag_medium *m)
 
 bool peer_is_starved(const struct peer_supply *s)
 {
+	assert(lock_held(&s->peer->lock));
 	return !s->waiting && !s->own.refs;
 }
 
 void peer_give(struct peer_buffer *b)
 {
+	assert(!b || lock_held(&b->supply->peer->lock));
 	if (!b || --b->refs)
 		return;
 	if (!b->media) {
@@ -236,12 +244,14 @@ void peer_give(struct peer_buffer *b)
 
 void peer_add(struct store_peer *p, struct lane_op *op)
 {
+	assert(lock_held(&p->lock));
 	p->ops++;
 	lane_add(&p->lane, op);
 }
 
 void peer_done(struct store_peer *p)
 {
+	assert(lock_held(&p->lock));
 	p->ops--;
 	peer_tell(p);
 }
@@ -282,6 +292,7 @@ static void on_work(struct work *w)
 
 void peer_tell(struct store_peer *p)
 {
+	assert(lock_held(&p->lock));
 	if (p->told)
 		return;
 	p->told = true;
@@ -314,6 +325,7 @@ void peers_serve(struct list *news)
 /* Who is with the queue pair leaves soon: it holds no lock that we could have. */
 static void wait_for_users(struct store_peer *p)
 {
+	assert(lock_held(&p->lock));
 	while (p->users) {
 		lock_release(&p->lock);
 		sched_yield();

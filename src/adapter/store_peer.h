@@ -78,13 +78,12 @@ struct store_peer {
 
 /* ---- store_peer.c ---------------------------------------------------------- */
 
-struct store_peer *peer_of(struct stag_qp *qp); /* rx_lock held; NULL: no memory */
-/* From now on its medium is polled, and stays; -ENOMEM. rx_lock held, tx_lock not. */
+struct store_peer *peer_of(struct stag_qp *qp); /* creates it at first; NULL: no memory */
+/* Keeps a reference to the medium, and has it polled from now on. Returns 0 or -ENOMEM. */
 int peer_use(struct store_peer *p, struct stag_medium *m);
-/* The connection has ended; engine lock held, and none behind it. Takes NULL. */
+/* Ends it with the connection. Acquires locks behind the engine's. Takes NULL. */
 void peer_leave(struct store_peer *p);
 
-/* All with p->lock held: */
 struct peer_buffer *peer_take(struct peer_supply *s, struct stag_medium *m);	 /* NULL: not now */
 struct peer_buffer *peer_try_take(struct peer_supply *s, struct stag_medium *m); /* does not wait */
 void peer_give(struct peer_buffer *b);		   /* a reference; NULL is allowed */
@@ -102,13 +101,13 @@ void peers_serve(struct list *news);
 
 /* ---- rx_store.c ------------------------------------------------------------ */
 
-void rx_store_serve(struct stag_qp *qp, struct store_peer *p); /* rx_lock held */
+void rx_store_serve(struct stag_qp *qp, struct store_peer *p);
 
 /* ---- tx_store.c ------------------------------------------------------------ */
 
 struct peer_request; /* a read, an atomic or a flush */
 
-/* All with p->lock held. What the lane can take of those that wait, now: */
+/* Hands those that wait to the lane, as far as it takes them. */
 void peer_advance(struct store_peer *p);
 void peer_rest(struct store_peer *p); /* nothing more comes at present */
 /* Would a write there go before a request that came before it? */

@@ -256,6 +256,7 @@ void store_qp_settle(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->store;
 
+	assert(qp_tx_locked(qp));
 	if (s->lane.starved && !s->lane.under_way)
 		timer_set(&s->retry, clock_ns() + RETRY_MS * NS_PER_MS, on_retry);
 	settle(qp);
@@ -266,6 +267,7 @@ void store_qp_done(struct store_request *r)
 	struct stag_qp *qp = r->qp;
 	struct wqe *w = r->w;
 
+	assert(qp_tx_locked(qp));
 	if (w->done && w->status != IBV_WC_SUCCESS && is_fatal(r) && !qp->store->failed)
 		stop_behind(qp, &r->op);
 	if (w->done && (r->op.relax & STAGDV_RELAX_COMPLETIONS))
@@ -276,6 +278,7 @@ void store_qp_done(struct store_request *r)
 
 void store_qp_accepted(struct stag_qp *qp, struct wqe *w, uint32_t relax)
 {
+	assert(qp_tx_locked(qp));
 	if (relax & STAGDV_RELAX_COMPLETIONS)
 		report(qp, w);
 	retire(qp);
@@ -284,6 +287,7 @@ void store_qp_accepted(struct stag_qp *qp, struct wqe *w, uint32_t relax)
 /* The program was told that it went well: it hears of this by the end of the queue pair, in every mode. */
 void store_qp_lost(struct store_request *r)
 {
+	assert(qp_tx_locked(r->qp));
 	log_err("qp %u: %llu bytes at %llu of a medium were accepted, and are lost: %s",
 		r->qp->ibv.qp_num, (unsigned long long)r->op.io.length,
 		(unsigned long long)r->op.io.offset, strerror(-r->op.io.result));
@@ -322,6 +326,7 @@ bool store_qp_make_room(struct stag_qp *qp)
 	struct sq *sq = &qp->sq;
 	uint32_t to = sq->tx, before = sq->get;
 
+	assert(qp_tx_locked(qp));
 	for (uint32_t i = sq->tx; i != before; i--) {
 		if (sq->wqe[(i - 1) & sq->mask].retired)
 			continue;
@@ -337,6 +342,7 @@ void store_qp_run(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->store;
 
+	assert(qp_tx_locked(qp));
 	while (qp->sq.tx != qp->sq.put && !s->failed) {
 		uint32_t index = qp->sq.tx++;
 
@@ -369,6 +375,7 @@ bool store_qp_stop(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->store;
 
+	assert(qp_tx_locked(qp));
 	s->failed = s->cutting = true;
 	lane_cut(&s->lane, NULL);
 	s->cutting = false;

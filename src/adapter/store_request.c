@@ -7,6 +7,7 @@
  */
 #include "adapter/store.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -396,6 +397,7 @@ bool store_request_enter(struct stag_qp *qp, uint32_t index)
 	struct store_request *r = s->at[index & qp->sq.mask];
 	struct wqe *w = r->w;
 
+	assert(qp_tx_locked(qp));
 	r->map.slot = NULL;
 	r->op.medium = NULL;
 	r->op.relax = s->relax;
@@ -419,6 +421,7 @@ int store_requests_init(struct stag_qp *qp)
 	struct store_qp *s = qp->store;
 	uint32_t entries = qp->sq.mask + 1, n = 2 * entries, room = qp->sq.max_sge + 1;
 
+	assert(qp_tx_locked(qp));
 	list_init(&s->spares);
 	s->request = calloc(n, sizeof(*s->request));
 	s->at = calloc(entries, sizeof(struct store_request *));
@@ -448,6 +451,7 @@ void store_requests_free(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->store;
 
+	assert(qp_tx_locked(qp));
 	for (uint32_t i = 0; s->request && i < 2 * (qp->sq.mask + 1); i++) {
 		if (!s->request[i].grown)
 			continue;

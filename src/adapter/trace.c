@@ -28,6 +28,7 @@
  */
 #include "adapter/trace.h"
 
+#include <assert.h>
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -162,6 +163,7 @@ static void write_block(const struct iovec *iov, int n, size_t len)
 	ssize_t done;
 	int err;
 
+	assert(lock_held(&file.lock));
 	if (file.state != FILE_OPEN)
 		return;
 	if (!still_ours()) {

@@ -10,6 +10,7 @@
  */
 #include "adapter/qp_tx.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -35,6 +36,7 @@ int tx_forwards_init(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
+	assert(qp_tx_locked(qp));
 	if (!tx->fwd)
 		tx->fwd = calloc(1, sizeof(*tx->fwd));
 	if (!tx->fwd)
@@ -45,6 +47,7 @@ int tx_forwards_init(struct stag_qp *qp)
 
 void tx_forwards_drop(struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	if (!qp->tx || !qp->tx->fwd)
 		return;
 	qp->tx->fwd->get = qp->tx->fwd->put;
@@ -53,6 +56,7 @@ void tx_forwards_drop(struct stag_qp *qp)
 
 void tx_forwards_free(struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	tx_forwards_drop(qp);
 	free(qp->tx->fwd);
 	qp->tx->fwd = NULL;
@@ -86,6 +90,7 @@ bool tx_forward_add(struct stag_qp *qp, const struct forward *new, bool confirm,
 	struct forwards *f = qp->tx->fwd;
 	struct forward *last = &f->ring[(f->put - 1) % FORWARDS];
 
+	assert(qp_tx_locked(qp));
 	if (f->put != f->get && goes_on(last, new)) {
 		last->len += new->len;
 	} else if (f->put - f->get < FORWARDS) {
@@ -105,6 +110,7 @@ bool tx_forward_confirmed(struct stag_qp *qp, uint64_t seq)
 {
 	struct forwards *f = qp->tx->fwd;
 
+	assert(qp_tx_locked(qp));
 	if (f->confirmed >= seq)
 		return true;
 	f->wanted = true;
@@ -126,11 +132,13 @@ bool tx_forwards_wait(const struct stag_qp *qp)
 {
 	const struct forwards *f = qp->tx->fwd;
 
+	assert(qp_tx_locked(qp));
 	return f && f->put != f->get;
 }
 
 bool tx_forward_may_go(const struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	return qp->tx->fwd && (tx_forwards_wait(qp) || ask_is_due(qp));
 }
 
@@ -138,6 +146,7 @@ bool tx_forward_is_first(const struct stag_qp *qp)
 {
 	struct forwards *f = qp->tx->fwd;
 
+	assert(qp_tx_locked(qp));
 	return ask_is_due(qp) ||
 	       (f->put != f->get && (int32_t)(qp->sq.tx - oldest(f)->before) >= 0);
 }
@@ -160,11 +169,13 @@ static void frame_ask(struct stag_qp *qp)
 
 bool tx_is_ask(const struct stag_qp *qp, const struct wqe *w)
 {
+	assert(qp_tx_locked(qp));
 	return qp->tx->fwd && w == &qp->tx->fwd->ask;
 }
 
 bool tx_is_asking(const struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	return qp->tx->fwd && qp->tx->fwd->asking;
 }
 
@@ -172,6 +183,7 @@ void tx_forwards_answered(struct stag_qp *qp)
 {
 	struct forwards *f = qp->tx->fwd;
 
+	assert(qp_tx_locked(qp));
 	f->asking = false;
 	f->confirmed = f->asked;
 	tell_if_wanted(f);
@@ -258,6 +270,7 @@ static bool frame_segment(struct stag_qp *qp, const struct forward *f)
 
 bool tx_frame_forward(struct stag_qp *qp)
 {
+	assert(qp_tx_locked(qp));
 	if (qp->tx->open == OPEN_NONE && ask_is_due(qp)) {
 		frame_ask(qp);
 		return true;

@@ -75,6 +75,7 @@ enum key_fault tx_refs_get_again(struct qp_tx *tx)
 enum key_fault tx_key_get(struct stag_qp *qp, uint32_t stag, struct stag_qp *peer, uint64_t to,
 			  uint64_t len, unsigned access, struct key_map *map)
 {
+	assert(qp_tx_locked(qp));
 	if (qp->tx->n_ref) /* whoever holds cells must not wait for one */
 		return key_try_get(stag, qp->pd, peer, to, len, access, map);
 	return key_get(stag, qp->pd, peer, to, len, access, map);
@@ -210,6 +211,7 @@ void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
 	unsigned pad = fpdu_pad(ulpdu);
 	uint8_t *tail;
 
+	assert(qp_tx_locked(qp));
 	put_header(f, h);
 	tail = tx_own_bytes(tx, pad + MPA_CRC_LEN);
 	memset(tail, 0, pad + MPA_CRC_LEN);

@@ -6,6 +6,8 @@
  */
 #include "adapter/qp_tx.h"
 
+#include <assert.h>
+
 #include "base/log.h"
 
 static void log_bad_sge(struct stag_qp *qp, const struct wqe *w, uint32_t i, enum key_fault fault)
@@ -343,6 +345,7 @@ bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 	uint32_t under_way = qp->tx->orq_put - qp->tx->orq_get;
 	uint32_t of_program = under_way - tx_is_asking(qp);
 
+	assert(qp_tx_locked(qp));
 	if (of_program && ((w->send_flags & IBV_SEND_FENCE) || behind_barrier(qp)))
 		return false;
 	return !wqe_awaits_response(w) || under_way < qp->link.ord;
@@ -350,6 +353,7 @@ bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 
 void tx_await(struct stag_qp *qp, struct wqe *w)
 {
+	assert(qp_tx_locked(qp));
 	qp->tx->orq[qp->tx->orq_put++ % STAG_MAX_RD_ATOM] = w;
 }
 
@@ -358,6 +362,7 @@ bool tx_frame_request(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 	struct wqe *w = &qp->sq.wqe[qp->sq.tx & qp->sq.mask];
 
+	assert(qp_tx_locked(qp));
 	if (tx->imm_due) {
 		frame_immediate(qp, w);
 		return true;

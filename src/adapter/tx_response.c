@@ -9,6 +9,7 @@
  */
 #include "adapter/qp_tx.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 #include "adapter/store_peer.h"
@@ -32,6 +33,7 @@ bool tx_bounce_data(struct stag_qp *qp, const struct key_map *map, struct fpdu *
 {
 	uint8_t *copy = bounce_room(qp->tx, map->len);
 
+	assert(qp_tx_locked(qp));
 	if (!copy)
 		return false;
 	if (qp->link.crc)
@@ -93,6 +95,7 @@ bool tx_response_may_go(struct stag_qp *qp)
 	struct wire_fault fault;
 	bool ready;
 
+	assert(qp_tx_locked(qp));
 	if (!r->store && !r->gate)
 		return true;
 	if (qp->peer->failed || atomic_load(&qp->peer->reached) < r->gate)
@@ -109,6 +112,7 @@ void tx_buffers_put(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
+	assert(qp_tx_locked(qp));
 	if (!tx->n_buffers)
 		return;
 	lock_acquire(&qp->peer->lock);
@@ -121,6 +125,7 @@ void tx_responses_drop(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
 
+	assert(qp_tx_locked(qp));
 	for (; tx->irq_get != tx->irq_put; tx->irq_get++)
 		peer_drop(tx->irq[tx->irq_get & tx->irq_mask].store);
 }
@@ -286,6 +291,7 @@ bool tx_frame_response(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 	struct response *r = &tx->irq[tx->irq_get & tx->irq_mask];
 
+	assert(qp_tx_locked(qp));
 	if (tx->response_fault.set)
 		return false; /* what was refused is not tried again */
 	if (r->store && r->is_atomic) {
@@ -309,6 +315,7 @@ bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *req,
 {
 	struct response *r = new_response(qp->tx);
 
+	assert(qp_tx_locked(qp));
 	if (!r)
 		return false;
 	*r = (struct response){.read = *req, .store = store, .gate = gate};
@@ -320,6 +327,7 @@ bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *req
 {
 	struct response *r = new_response(qp->tx);
 
+	assert(qp_tx_locked(qp));
 	if (!r)
 		return false;
 	*r = (struct response){.is_atomic = true, .atomic = *req, .store = store, .gate = gate};

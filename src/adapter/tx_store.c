@@ -49,6 +49,7 @@ static void free_piece(struct peer_piece *i)
 {
 	struct store_peer *p = i->request->peer;
 
+	assert(lock_held(&p->lock));
 	list_del(&i->link);
 	if (i->buffer)
 		p->ahead -= (uint32_t)i->op.io.length;
@@ -56,9 +57,10 @@ static void free_piece(struct peer_piece *i)
 	free(i);
 }
 
-/* p->lock held: it is freed when none of its operations is under way. */
+/* Frees a request that nobody waits for, once none of its operations is in flight. */
 static void free_if_unused(struct peer_request *r)
 {
+	assert(lock_held(&r->peer->lock));
 	if (!r->dropped)
 		return;
 	list_for_each_safe (l, &r->pieces) {
@@ -218,6 +220,7 @@ void peer_advance(struct store_peer *p)
 {
 	bool any = false;
 
+	assert(lock_held(&p->lock));
 	while (p->qp && !list_empty(&p->requests)) {
 		struct peer_request *r = list_entry(p->requests.next, struct peer_request, link);
 
@@ -237,12 +240,14 @@ void peer_advance(struct store_peer *p)
 
 void peer_rest(struct store_peer *p)
 {
+	assert(lock_held(&p->lock));
 	peer_give(p->buffer);
 	p->buffer = NULL;
 }
 
 bool peer_overtakes(struct store_peer *p, const struct store_map *map, uint64_t len)
 {
+	assert(lock_held(&p->lock));
 	list_for_each (l, &p->requests) {
 		const struct peer_request *r = list_entry(l, struct peer_request, link);
 		uint64_t from = r->offset + r->added;
@@ -334,11 +339,12 @@ void peer_drop(struct peer_request *r)
 
 /* ---- their answers ---- */
 
-/* p->lock held: the piece that is next, if it is there. */
+/* Returns the next piece if it is done, or NULL. */
 static struct peer_piece *next_piece(struct peer_request *r)
 {
 	struct peer_piece *i;
 
+	assert(lock_held(&r->peer->lock));
 	if (list_empty(&r->pieces))
 		return NULL;
 	i = list_entry(r->pieces.next, struct peer_piece, link);
