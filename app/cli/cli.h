@@ -103,7 +103,7 @@ struct cli_verb {
 	/*
 	 * Usage after the verb: "PATH [PARTITION] --size SIZE". Says how many arguments there are, which options are
 	 * required or exclude each other, and, by the placeholders, what completes. A second usage follows a '\n'.
-	 * Options of the verb that are not in it are added as [--name VALUE].
+	 * Options of the verb that are not in it are added as [--name VALUE], unless it has [OPTION]... itself.
 	 */
 	const char *args;
 	const char *summary; /* one sentence */
@@ -145,7 +145,7 @@ struct cli_token {
 	const char *text;
 	size_t length;
 	bool first;   /* of a usage */
-	bool option;  /* begins with "--" or "[--" */
+	bool option;  /* and not an argument */
 	bool needed;  /* cannot be left off */
 	bool endless; /* ends with "..." */
 	char placeholder[32];

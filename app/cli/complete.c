@@ -160,10 +160,29 @@ static void pass_word(struct position *at, char *word, int i)
 	}
 }
 
+/* "--crc=o": the value is a part of the word. */
+static bool offer_assigned(struct cli_words *w, const struct position *at)
+{
+	const char *equals = strchr(w->typed, '=');
+	const struct cli_option *o = equals ? find_option(at, w->typed) : NULL;
+	char prefix[64];
+
+	if (!o)
+		return false;
+	snprintf(prefix, sizeof(prefix), "%.*s", (int)(equals + 1 - w->typed), w->typed);
+	w->prefix = prefix;
+	w->typed = equals + 1;
+	offer_option_values(w, o, at->args);
+	w->prefix = NULL;
+	return true;
+}
+
 static void offer_options(struct cli_words *w, const struct position *at)
 {
 	char name[64];
 
+	if (offer_assigned(w, at))
+		return;
 	for (const struct cli_option *o = at->noun->options; !cli_is_end(o); o++) {
 		if (!cli_verb_has(at->verb, o))
 			continue;
@@ -196,34 +215,17 @@ static void offer_arguments(struct cli_words *w, const struct position *at)
 		offer_values(w, a->type, a->words, a->list, at->args);
 }
 
-/* "--crc=o": the value is a part of the word. */
-static bool offer_assigned(struct cli_words *w, const struct position *at)
-{
-	const char *equals = strchr(w->typed, '=');
-	const struct cli_option *o = equals ? find_option(at, w->typed) : NULL;
-	char prefix[64];
-
-	if (!o)
-		return false;
-	snprintf(prefix, sizeof(prefix), "%.*s", (int)(equals + 1 - w->typed), w->typed);
-	w->prefix = prefix;
-	w->typed = equals + 1;
-	offer_option_values(w, o, at->args);
-	w->prefix = NULL;
-	return true;
-}
-
 static void offer_at(struct cli_words *w, const struct position *at, int index)
 {
 	if (at->verb->program && at->program >= 0)
 		printf(":command %d\n", at->program);
 	else if (at->pending)
 		offer_option_values(w, at->pending, at->args);
-	else if (!at->only_arguments && *w->typed == '-' && !offer_assigned(w, at))
+	else if (!at->only_arguments && *w->typed == '-')
 		offer_options(w, at);
 	else if (at->verb->program)
 		printf(":command %d\n", index);
-	else if (*w->typed != '-' || at->only_arguments)
+	else
 		offer_arguments(w, at);
 }
 

@@ -101,6 +101,8 @@ static void add_options(struct usage *u, const struct cli_noun *n, const struct 
 {
 	bool left_off = false;
 
+	if (v->args && strstr(v->args, "[OPTION]..."))
+		return;
 	for (const struct cli_option *o = n->options; !cli_is_end(o); o++) {
 		if (!cli_verb_has(v, o) || is_named(v, o->name))
 			continue;

@@ -89,12 +89,12 @@ bool cli_next_token(const struct cli_noun *n, const char **at, struct cli_token 
 	if (strncmp(p, "--", 2) == 0 && takes_value(n, p, t->length))
 		t->length += 1 + token_length(p + t->length + 1);
 	name = p + strspn(p, "[{");
-	t->option = strncmp(name, "--", 2) == 0;
+	snprintf(t->placeholder, sizeof(t->placeholder), "%.*s", (int)strcspn(name, " ].}|\n"),
+		 name);
+	t->option = strncmp(name, "--", 2) == 0 || strcmp(t->placeholder, "OPTION") == 0;
 	/* in {NAME | --pointer PTR} an option may be there instead */
 	t->needed = *p != '[' && !(*p == '{' && memmem(p, t->length, "--", 2));
 	t->endless = t->length > 3 && memmem(p, t->length, "...", 3);
-	snprintf(t->placeholder, sizeof(t->placeholder), "%.*s", (int)strcspn(name, " ].}|\n"),
-		 name);
 	*at = p + t->length;
 	return true;
 }

@@ -5,37 +5,10 @@
 #include "heap.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "rhythm.h"
 #include "stag.h"
-#include "verb.h"
-
-static const char help_text[] =
-	"usage: stag heap show [NAME] [--blocks] [--check] [--json]\n"
-	"       stag heap top [NAME] [--interval S] [--count N] [--json]\n"
-	"       stag heap reap NAME [--shared] [--json]\n"
-	"       stag heap trim NAME [--json]\n"
-	"       stag heap rm NAME [--force] [--json]\n\n"
-	"Registered heaps (stag_heap(7)) of this machine: memory that several processes\n"
-	"allocate from. show and top look, and change nothing.\n\n"
-	"  show   all heaps, or one: its memory, its processes and what they own\n"
-	"  top    the processes of all heaps, or of one, again and again\n"
-	"  reap   give back what processes that have died had allocated\n"
-	"  trim   give blocks back to the system that are empty and nobody's\n"
-	"  rm     remove a heap that was left behind\n\n"
-	"  --blocks       also every block: blockId, address, size, owner, allocations\n"
-	"  --check        look for faults; exit code 1 if there are any\n"
-	"  --interval S   seconds between two looks (1)\n"
-	"  --count N      look so many times, then end\n"
-	"  --shared       also what the dead had shared\n"
-	"  --force        though processes have it attached: they keep it, without the name\n"
-	"  --json         for programs; of top, a line for each look\n"
-	"  -h, --help\n\n"
-	"  stag heap show\n"
-	"  stag heap top cache --interval 2\n";
 
 struct heap_options {
 	const char *name; /* NULL: none */
@@ -46,7 +19,7 @@ struct heap_options {
 
 /* ---- show ---------------------------------------------------------------------- */
 
-static void dump(json_t *o)
+static void print_json(json_t *o)
 {
 	json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
 	puts("");
@@ -67,7 +40,7 @@ static int show_all(const struct heap_options *o)
 		heaps = json_array();
 		for (size_t i = 0; i < n; i++)
 			json_array_append_new(heaps, heap_json(&views[i]));
-		dump(json_pack("{s:s s:o}", "version", STAG_VERSION, "heaps", heaps));
+		print_json(json_pack("{s:s s:o}", "version", STAG_VERSION, "heaps", heaps));
 	} else {
 		heap_print_list(views, n);
 	}
@@ -77,7 +50,7 @@ static int show_all(const struct heap_options *o)
 	return EXIT_OK;
 }
 
-static int look(struct heap_view *view, const char *name, unsigned int flags)
+static int read_heap(struct heap_view *view, const char *name, unsigned int flags)
 {
 	int rc = heap_view_take(view, name, flags);
 
@@ -86,7 +59,7 @@ static int look(struct heap_view *view, const char *name, unsigned int flags)
 	return rc;
 }
 
-static int show(const struct heap_options *o)
+static int heap_show(const struct heap_options *o)
 {
 	unsigned int flags = (o->blocks ? VIEW_BLOCKS : 0) | (o->check ? VIEW_CHECK : 0);
 	struct heap_view view;
@@ -94,10 +67,10 @@ static int show(const struct heap_options *o)
 
 	if (!o->name)
 		return show_all(o);
-	rc = look(&view, o->name, flags) ? EXIT_FAILED : EXIT_OK;
+	rc = read_heap(&view, o->name, flags) ? EXIT_FAILED : EXIT_OK;
 	if (rc == EXIT_OK) {
 		if (o->json)
-			dump(heap_json(&view));
+			print_json(heap_json(&view));
 		else
 			heap_print(&view);
 		rc = view.faults > 0 ? EXIT_FAILED : EXIT_OK;
@@ -106,7 +79,7 @@ static int show(const struct heap_options *o)
 	return rc;
 }
 
-static int top(const struct heap_options *o)
+static int heap_show_top(const struct heap_options *o)
 {
 	return heap_top(o->name, o->interval, o->count, o->json);
 }
@@ -116,7 +89,7 @@ static int top(const struct heap_options *o)
 static int memory_of(const char *name, uint64_t *bytes)
 {
 	struct heap_view view;
-	int rc = look(&view, name, 0);
+	int rc = read_heap(&view, name, 0);
 
 	*bytes = view.stats.block_bytes;
 	heap_view_clear(&view);
@@ -124,8 +97,8 @@ static int memory_of(const char *name, uint64_t *bytes)
 }
 
 /* Attaching reaps already, so that what it says itself is not all. */
-static int change(const struct heap_options *o, uint64_t (*what)(struct stag_heap *, unsigned int),
-		  unsigned int flags)
+static int change_heap(const struct heap_options *o,
+		       uint64_t (*what)(struct stag_heap *, unsigned int), unsigned int flags)
 {
 	const char *name = o->name;
 	uint64_t before, after;
@@ -145,15 +118,16 @@ static int change(const struct heap_options *o, uint64_t (*what)(struct stag_hea
 		return EXIT_FAILED;
 	before -= before > after ? after : before;
 	if (o->json)
-		dump(json_pack("{s:s s:I}", "name", name, "given_back_bytes", (json_int_t)before));
+		print_json(json_pack("{s:s s:I}", "name", name, "given_back_bytes",
+				     (json_int_t)before));
 	else
 		printf("%s given back\n", heap_size_word(before, text, sizeof(text)));
 	return EXIT_OK;
 }
 
-static int reap(const struct heap_options *o)
+static int heap_reap(const struct heap_options *o)
 {
-	return change(o, stag_heap_reap, o->shared ? STAG_HEAP_REAP_SHARED : 0);
+	return change_heap(o, stag_heap_reap, o->shared ? STAG_HEAP_REAP_SHARED : 0);
 }
 
 static uint64_t trim_heap(struct stag_heap *heap, unsigned int flags)
@@ -161,22 +135,22 @@ static uint64_t trim_heap(struct stag_heap *heap, unsigned int flags)
 	return stag_heap_trim(heap);
 }
 
-static int trim(const struct heap_options *o)
+static int heap_trim(const struct heap_options *o)
 {
-	return change(o, trim_heap, 0);
+	return change_heap(o, trim_heap, 0);
 }
 
 static int count_living(const char *name, uint64_t *living)
 {
 	struct heap_view view;
-	int rc = look(&view, name, 0);
+	int rc = read_heap(&view, name, 0);
 
 	*living = view.stats.processes - view.stats.dead_processes;
 	heap_view_clear(&view);
 	return rc;
 }
 
-static int rm(const struct heap_options *o)
+static int heap_rm(const struct heap_options *o)
 {
 	uint64_t living;
 
@@ -196,101 +170,98 @@ static int rm(const struct heap_options *o)
 		return EXIT_FAILED;
 	}
 	if (o->json)
-		dump(json_pack("{s:s}", "removed", o->name));
+		print_json(json_pack("{s:s}", "removed", o->name));
 	return EXIT_OK;
 }
 
 /* ---- the command line --------------------------------------------------------------- */
 
-enum {
-	H_BLOCKS = VERB_OPTION,
-	H_CHECK,
-	H_JSON,
-	H_SHARED,
-	H_FORCE,
-	H_INTERVAL,
-	H_COUNT,
-};
-
-#define BIT(name) VERB_BIT(H_##name)
-#define A_NAME	  "the name of a heap: 'stag heap show' lists them"
-#define A_PERHAPS "perhaps the name of a heap"
-
-static const struct heap_verb {
-	struct verb verb;
-	int (*run)(const struct heap_options *o);
-} verbs[] = {
-	{{"show", A_PERHAPS, 0, 1, BIT(BLOCKS) | BIT(CHECK) | BIT(JSON),
-	  "Shows all heaps, or one: its memory, its processes and what they own.",
-	  "stag heap show cache --check"},
-	 show},
-	{{"top", A_PERHAPS, 0, 1, BIT(INTERVAL) | BIT(COUNT) | BIT(JSON),
-	  "Shows the processes of all heaps, or of one, again and again.",
-	  "stag heap top --interval 2"},
-	 top},
-	{{"reap", A_NAME, 1, 1, BIT(SHARED) | BIT(JSON),
-	  "Gives back what processes that have died had allocated.",
-	  "stag heap reap cache --shared"},
-	 reap},
-	{{"trim", A_NAME, 1, 1, BIT(JSON),
-	  "Gives blocks back to the system that are empty and nobody's.", "stag heap trim cache"},
-	 trim},
-	{{"rm", A_NAME, 1, 1, BIT(FORCE) | BIT(JSON), "Removes a heap that was left behind.",
-	  "stag heap rm cache"},
-	 rm},
-};
-
-static const struct option long_options[] = {
-	{"blocks", no_argument, NULL, H_BLOCKS},
-	{"check", no_argument, NULL, H_CHECK},
-	{"json", no_argument, NULL, H_JSON},
-	{"shared", no_argument, NULL, H_SHARED},
-	{"force", no_argument, NULL, H_FORCE},
-	{"interval", required_argument, NULL, H_INTERVAL},
-	{"count", required_argument, NULL, H_COUNT},
-	{"help", no_argument, NULL, 'h'},
+static const struct cli_option heap_table[] = {
+	{"blocks", .verbs = "show", CLI_FLAG_AT(struct heap_options, blocks),
+	 .help = "also every block: blockId, address, size, owner, allocations"},
+	{"check", .verbs = "show", CLI_FLAG_AT(struct heap_options, check),
+	 .help = "look for faults; exit code 1 if there are any"},
+	{"interval", .value = "S", .verbs = "top",
+	 CLI_SECONDS_AT(struct heap_options, interval, 0.01, 86400),
+	 .help = "seconds between two updates (1)"},
+	{"count", .value = "N", .verbs = "top",
+	 CLI_NUMBER_AT(struct heap_options, count, 1, UINT64_MAX), .help = "end after N updates"},
+	{"shared", .verbs = "reap", CLI_FLAG_AT(struct heap_options, shared),
+	 .help = "also free what the dead processes had shared"},
+	{"force", .verbs = "rm", CLI_FLAG_AT(struct heap_options, force),
+	 .help = "although processes have the heap attached: they keep it, without its name"},
+	{"json", CLI_FLAG_AT(struct heap_options, json),
+	 .help = "for programs; of top, one line for each update"},
 	{0},
 };
 
-static bool take_option(void *to, int name, char *text)
-{
-	struct heap_options *o = to;
-	bool *flags[] = {&o->blocks, &o->check, &o->json, &o->shared, &o->force};
+static const struct heap_verb {
+	struct cli_verb cli;
+	int (*run)(const struct heap_options *o);
+} heap_verbs[] = {
+	{{"show", .args = "[NAME]",
+	  .summary = "Shows all heaps, or one: its memory, its processes and what they own.",
+	  .example = "stag heap show cache --check"},
+	 heap_show},
+	{{"top", .args = "[NAME]",
+	  .summary = "Shows the processes of all heaps, or of one, and updates it.",
+	  .example = "stag heap top --interval 2"},
+	 heap_show_top},
+	{{"reap", .args = "NAME", .summary = "Frees what dead processes had allocated.",
+	  .example = "stag heap reap cache --shared"},
+	 heap_reap},
+	{{"trim", .args = "NAME",
+	  .summary = "Returns blocks to the system that are empty and have no owner.",
+	  .example = "stag heap trim cache"},
+	 heap_trim},
+	{{"rm", .args = "NAME", .summary = "Removes a heap that was left behind.",
+	  .example = "stag heap rm cache"},
+	 heap_rm},
+};
 
-	if (name == H_INTERVAL)
-		return rhythm_interval(text, &o->interval);
-	if (name == H_COUNT)
-		return rhythm_count(text, &o->count);
-	*flags[name - H_BLOCKS] = true;
-	return true;
+static int offer_heap(const char *name, void *words)
+{
+	cli_offer(words, name, NULL);
+	return 0;
 }
 
-static int run_verb(const struct command *self, const struct heap_verb *v, int argc, char **argv)
+static void list_heaps(struct cli_words *w, char *const *args)
 {
-	static const struct verb_options options = {long_options, take_option};
+	stag_heap_list(offer_heap, w);
+}
+
+static const struct cli_argument heap_arguments[] = {
+	{"NAME", "of a heap; 'stag heap show' lists them", CLI_TEXT, .list = list_heaps},
+	{0},
+};
+
+static const struct cli_noun heap_noun = {
+	.call = "stag heap",
+	.name = "heap",
+	.summary = "manage registered heaps (stag_heap(7))",
+	.about = "Manages the registered heaps (stag_heap(7)) of this machine: memory that several "
+		 "processes allocate from. show and top change nothing.",
+	.examples = "stag heap show\nstag heap top cache --interval 2",
+	CLI_VERBS(heap_verbs),
+	.options = heap_table,
+	.arguments = heap_arguments,
+};
+
+static int run_heap(const struct command *self, int argc, char **argv)
+{
 	struct heap_options o = {.interval = 1};
+	struct cli_call call;
 	int rc;
 
-	if (!verb_parse(self, &v->verb, &options, &o, argc, argv, &rc))
+	if (!cli_parse(&heap_noun, argc, argv, &o, &call, &rc))
 		return rc;
-	o.name = argv[optind];
+	o.name = call.args[0];
 	if (!o.name && (o.blocks || o.check)) {
-		complain("of which heap? 'stag heap show' lists them");
-		return usage_error(self);
+		complain("--blocks and --check need the name of a heap; 'stag heap show' lists "
+			 "them");
+		return EXIT_USAGE;
 	}
-	return v->run(&o);
+	return ((const struct heap_verb *)call.verb)->run(&o);
 }
 
-static int heap(const struct command *self, int argc, char **argv)
-{
-	int rc = EXIT_USAGE;
-	const char *name = verb_given(self, "show, top, reap, trim or rm?", argc, argv, &rc);
-	const struct heap_verb *v =
-		name ? verb_find(self, name, verbs, sizeof(verbs) / sizeof(*verbs), sizeof(*verbs))
-		     : NULL;
-
-	return v ? run_verb(self, v, argc - 1, argv + 1) : name ? EXIT_USAGE : rc;
-}
-
-const struct command heap_command = {"heap", "look after registered heaps (stag_heap(7))",
-				     help_text, heap, NULL};
+const struct command heap_command = {.noun = &heap_noun, .run = run_heap};

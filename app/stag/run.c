@@ -7,9 +7,9 @@
  */
 #include "stag.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,84 +18,13 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "verb.h"
+#include "base/file.h"
 
-enum kind { SWITCH, WORD, NUMBER, FILE_NAME, TRACE_FILE };
-
-/* The options that are variables of the environment. */
-static const struct setting {
-	const char *option;
-	const char *variable;
-	enum kind kind;
-	const char *words; /* WORD: the ones there are, NULL for any */
-} settings[] = {
-	{"crc", "STAG_CRC", SWITCH, NULL},
-	{"markers", "STAG_MARKERS", SWITCH, NULL},
-	{"extensions", "STAG_EXTENSIONS", SWITCH, NULL},
-	{"one-shot", "STAG_ONE_SHOT", WORD, "opcodes literal bits off"},
-	{"p2p", "STAG_P2P", SWITCH, NULL},
-	{"mpa-rev", "STAG_MPA_REV", WORD, "1 2"},
-	{"connect-timeout", "STAG_CONNECT_TIMEOUT", NUMBER, NULL},
-	{"congestion", "STAG_CONGESTION", WORD, NULL},
-	{"trace", "STAG_TRACE", TRACE_FILE, NULL},
-	{"log", "STAG_LOG", WORD, "none err warn info debug"},
-	{"log-file", "STAG_LOG_FILE", FILE_NAME, NULL},
+struct run_options {
+	const char *trace, *log, *log_file, *crc, *markers, *extensions, *one_shot, *p2p, *mpa_rev;
+	const char *connect_timeout, *congestion;
+	const char *library; /* NULL: the usual one */
 };
-
-#define N_SETTINGS (sizeof(settings) / sizeof(*settings))
-
-enum { OPTION_HELP = 'h', OPTION_LIBRARY = 256, OPTION_SETTING };
-
-static const char help_text[] =
-	"usage: stag run [OPTION]... [--] PROGRAM [ARGUMENT]...\n\n"
-	"Runs a program with the software adapter: its verbs and RDMA CM calls find the device\n"
-	"stag0 beside the real ones. The program need not know.\n\n"
-	"  --trace FILE           write what passes the adapter to FILE as pcapng; %p in it "
-	"becomes\n"
-	"                         the process id. Each process writes a file of its own\n"
-	"  --log LEVEL            none, err, warn (the default), info or debug\n"
-	"  --log-file FILE        where the log goes, instead of standard error\n"
-	"  --crc on|off           protect every frame by a CRC (on); off: only if the peer asks\n"
-	"  --markers on|off       ask peers for markers in their stream (off)\n"
-	"  --extensions on|off    offer atomics, immediate data and large frames to peers (on)\n"
-	"  --one-shot ENCODING    of one-shot sends: opcodes (the default), literal, bits or off\n"
-	"  --p2p on|off           offer peer-to-peer set-up, RFC 6581 (on)\n"
-	"  --mpa-rev 1|2          revision of the set-up frames (2)\n"
-	"  --connect-timeout MS   give up connecting after so many milliseconds (10000)\n"
-	"  --congestion NAME      TCP congestion control of the adapter's sockets\n"
-	"  --library FILE         the libstag-verbs.so to load (or STAG_LIB)\n"
-	"  -h, --help\n\n"
-	"Ends with the exit code of the program; 126 if it cannot be executed, 127 if there is "
-	"none.\n\n"
-	"  stag run -- rping -s -a 127.0.0.1 -C 10 -v &\n"
-	"  stag run --trace ping.pcapng -- rping -c -a 127.0.0.1 -C 10 -v\n";
-
-/* Is value one of the words in a list that spaces divide? */
-static bool is_one_of(const char *words, const char *value)
-{
-	size_t len = strlen(value);
-
-	for (const char *p = words; len && (p = strstr(p, value)); p += len)
-		if ((p == words || p[-1] == ' ') && (p[len] == ' ' || !p[len]))
-			return true;
-	return false;
-}
-
-static bool is_number(const char *value)
-{
-	return *value && strspn(value, "0123456789") == strlen(value) && strlen(value) < 10;
-}
-
-static const char *what_is_wrong(const struct setting *s, const char *value)
-{
-	if (s->kind == SWITCH && !is_one_of("on off", value))
-		return "on or off";
-	if (s->kind == WORD && s->words && !is_one_of(s->words, value))
-		return s->words;
-	if (s->kind == NUMBER && !is_number(value))
-		return "a number";
-	return *value ? NULL : "a value";
-}
 
 /* The program may change its directory before it opens the file. */
 static char *absolute(const char *name)
@@ -145,42 +74,124 @@ static int check_trace(const char *path)
 	return access(dir, W_OK) == 0 ? 0 : -errno;
 }
 
-static int set_file(const struct setting *s, const char *value)
+/* Checks milliseconds, and keeps them as they were written. */
+static bool parse_timeout(void *to, const struct cli_option *o, char *text)
 {
-	CLEANUP_FREE char *path = absolute(value);
+	if (!*text || strspn(text, "0123456789") != strlen(text) || strlen(text) >= 10) {
+		complain("--%s must be a number of milliseconds, not '%s'", o->name, text);
+		return false;
+	}
+	((struct run_options *)to)->connect_timeout = text;
+	return true;
+}
+
+static void list_congestion_controls(struct cli_words *w, char *const *args)
+{
+	char text[256];
+	ssize_t n = file_read(AT_FDCWD, "/proc/sys/net/ipv4/tcp_available_congestion_control", text,
+			      sizeof(text));
+
+	text[n > 0 ? strcspn(text, "\n") : 0] = '\0';
+	cli_offer_list(w, text);
+}
+
+#define ON_OFF(field) CLI_WORD_AT(struct run_options, field, "on off")
+
+/* Each option but --library sets a variable of the environment: --log-file sets STAG_LOG_FILE. */
+static const struct cli_option run_table[] = {
+	{"trace", .value = "FILE", CLI_FILE_AT(struct run_options, trace),
+	 .help = "write what passes the adapter to FILE as pcapng; %p in it becomes the process "
+		 "id. "
+		 "Each process writes a file of its own"},
+	{"log", .value = "LEVEL", CLI_WORD_AT(struct run_options, log, "none err warn info debug"),
+	 .help = "none, err, warn, info or debug (warn)"},
+	{"log-file", .value = "FILE", CLI_FILE_AT(struct run_options, log_file),
+	 .help = "write the log there, instead of to standard error"},
+	{"crc", .value = "on|off", ON_OFF(crc),
+	 .help = "protect every frame by a CRC (on); off: only if the peer requests it"},
+	{"markers", .value = "on|off", ON_OFF(markers),
+	 .help = "request markers in the stream from peers (off)"},
+	{"extensions", .value = "on|off", ON_OFF(extensions),
+	 .help = "offer atomics, immediate data and large frames to peers (on)"},
+	{"one-shot", .value = "ENCODING",
+	 CLI_WORD_AT(struct run_options, one_shot, "opcodes literal bits off"),
+	 .help = "of one-shot sends: opcodes, literal, bits or off (opcodes)"},
+	{"p2p", .value = "on|off", ON_OFF(p2p), .help = "offer peer-to-peer set-up, RFC 6581 (on)"},
+	{"mpa-rev", .value = "1|2", CLI_WORD_AT(struct run_options, mpa_rev, "1 2"),
+	 .help = "revision of the set-up frames (2)"},
+	{"connect-timeout", .value = "MS", .type = CLI_TEXT,
+	 .at = CLI_OFFSET(struct run_options, connect_timeout, const char *),
+	 .parse = parse_timeout, .help = "give up connecting after MS milliseconds (10000)"},
+	{"congestion", .value = "NAME", CLI_TEXT_AT(struct run_options, congestion),
+	 .list = list_congestion_controls,
+	 .help = "TCP congestion control of the adapter's sockets"},
+	{"library", .value = "FILE", CLI_FILE_AT(struct run_options, library),
+	 .help = "the libstag-verbs.so to load (default: STAG_LIB, or the one of this stag)"},
+	{0},
+};
+
+static const struct cli_verb run_verb = {
+	.name = "", .args = "[OPTION]... [--] PROGRAM [ARGUMENT]...", .program = true};
+
+static const struct cli_noun run_noun = {
+	.call = "stag run",
+	.name = "run",
+	.summary = "run a program with the software adapter",
+	.about = "Runs a program with the software adapter: its verbs and RDMA CM calls find the "
+		 "device stag0 beside the real ones. The program needs no change.",
+	.notes = "Ends with the exit code of the program; 126 if it cannot be executed, 127 if it "
+		 "does not exist.",
+	.examples = "stag run -- rping -s -a 127.0.0.1 -C 10 -v &\n"
+		    "stag run --trace ping.pcapng -- rping -c -a 127.0.0.1 -C 10 -v",
+	.verbs = &run_verb,
+	.num_verbs = 1,
+	.options = run_table,
+};
+
+/* ---- the environment ---- */
+
+/* Returns the absolute name of a file that the adapter will write. The caller frees it; NULL after complaining. */
+static char *output_file(const struct cli_option *o, const char *name)
+{
+	char *path = absolute(name);
 	int err = path ? 0 : -ENOMEM;
 
-	if (!err && s->kind == TRACE_FILE)
+	if (!err && strcmp(o->name, "trace") == 0)
 		err = check_trace(path);
-	if (err) {
-		complain("cannot write the trace %s: %s", value, strerror(-err));
+	if (!err)
+		return path;
+	complain("cannot write the trace %s: %s", name, strerror(-err));
+	free(path);
+	return NULL;
+}
+
+static int set_variable(const struct cli_option *o, const char *value)
+{
+	CLEANUP_FREE char *path = o->type == CLI_FILE ? output_file(o, value) : NULL;
+	char variable[64];
+
+	if (o->type == CLI_FILE && !path)
 		return EXIT_FAILED;
-	}
-	return setenv(s->variable, path, 1) == 0 ? EXIT_OK : EXIT_FAILED;
+	snprintf(variable, sizeof(variable), "STAG_%s", o->name);
+	for (char *c = variable; *c; c++)
+		*c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+	return setenv(variable, path ? path : value, 1) == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
-static int set(const struct command *self, const struct setting *s, const char *value)
+static int set_variables(const struct run_options *options)
 {
-	const char *wanted = what_is_wrong(s, value);
+	int rc = EXIT_OK;
 
-	if (wanted) {
-		complain("--%s wants %s, not '%s'", s->option, wanted, value);
-		return usage_error(self);
+	for (const struct cli_option *o = run_table; rc == EXIT_OK && !cli_is_end(o); o++) {
+		const char *value = *(const char *const *)((const char *)options + o->at);
+
+		if (value && strcmp(o->name, "library") != 0)
+			rc = set_variable(o, value);
 	}
-	if (s->kind == FILE_NAME || s->kind == TRACE_FILE)
-		return set_file(s, value);
-	return setenv(s->variable, value, 1) == 0 ? EXIT_OK : EXIT_FAILED;
+	return rc;
 }
 
-static void fill_options(struct option *o)
-{
-	*o++ = (struct option){"help", no_argument, NULL, OPTION_HELP};
-	*o++ = (struct option){"library", required_argument, NULL, OPTION_LIBRARY};
-	for (size_t i = 0; i < N_SETTINGS; i++)
-		*o++ = (struct option){settings[i].option, required_argument, NULL,
-				       OPTION_SETTING + (int)i};
-	*o = (struct option){0};
-}
+/* ---- the program ---- */
 
 static int execute(char **argv)
 {
@@ -199,37 +210,21 @@ static int execute(char **argv)
 	return err == -ENOENT ? EXIT_NOT_FOUND : EXIT_CANNOT_EXECUTE;
 }
 
-static int run(const struct command *self, int argc, char **argv)
+static int run_program(const struct command *self, int argc, char **argv)
 {
-	struct option options[N_SETTINGS + 3];
+	struct run_options o = {0};
 	char library[PATH_MAX];
-	const char *chosen = NULL;
-	int c, rc;
+	struct cli_call call;
+	int rc;
 
-	fill_options(options);
-	while ((c = verb_option("stag run", argc, argv, "+h", options)) != -1) {
-		if (c == OPTION_HELP) {
-			fputs(self->help, stdout);
-			return EXIT_OK;
-		}
-		if (c == '?')
-			return usage_error(self);
-		if (c == OPTION_LIBRARY) {
-			chosen = optarg;
-			continue;
-		}
-		rc = set(self, &settings[c - OPTION_SETTING], optarg);
-		if (rc != EXIT_OK)
-			return rc;
-	}
-	if (optind == argc) {
-		complain("which program shall run?");
-		return usage_error(self);
-	}
-	if (preload_find(chosen, library, sizeof(library)) || preload_set(library))
+	if (!cli_parse(&run_noun, argc, argv, &o, &call, &rc))
+		return rc;
+	rc = set_variables(&o);
+	if (rc != EXIT_OK)
+		return rc;
+	if (preload_find(o.library, library, sizeof(library)) || preload_set(library))
 		return EXIT_FAILED;
-	return execute(argv + optind);
+	return execute(call.args);
 }
 
-const struct command run_command = {"run", "run a program with the software adapter", help_text,
-				    run, NULL};
+const struct command run_command = {.noun = &run_noun, .run = run_program};

@@ -6,7 +6,6 @@
  */
 #include "top.h"
 
-#include <getopt.h>
 #include <pwd.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,29 +13,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "rhythm.h"
+#include "live.h"
 #include "stag.h"
-#include "verb.h"
-
-static const char help_text[] =
-	"usage: stag top [--interval S] [--count N] [--pid PID] [--user USER] [--json]\n\n"
-	"The processes of this machine that use the adapter, those with most traffic first, their\n"
-	"connections below, and the daemons (stagd(8)) with their pools, stores and targets:\n"
-	"rates, and the times that half (P50) and 99 of 100 (P99) of all requests were done in.\n"
-	"Root sees those of all users. In place on a terminal; else a block for each look.\n\n"
-	"  --interval S       seconds between two looks (1)\n"
-	"  --count N          look so many times, then end\n"
-	"  --pid PID          this process alone\n"
-	"  --user USER        processes of this user alone\n"
-	"  --connections      connections of all processes in one list\n"
-	"  --sort ORDER       traffic, requests, latency or pid (traffic)\n"
-	"  --json             for programs: a line for each look\n"
-	"  -h, --help\n\n"
-	"Keys: q quit; arrows, j, k, page up and down move; p by process, c by connection; s "
-	"another\n"
-	"order; space looks at once.\n\n"
-	"  stag top\n"
-	"  stag top --json --count 1 | jq '.processes[] | {program, tx_bytes_per_s, p99_us}'\n";
 
 static volatile sig_atomic_t interrupted;
 
@@ -150,80 +128,14 @@ static int in_place(struct top_options *o, struct top_look *first)
 	return EXIT_OK;
 }
 
-/* ---- options ---- */
-
-static bool set_user(struct top_options *o, const char *text)
-{
-	const struct passwd *p = getpwnam(text);
-	char *end;
-
-	o->user = p ? p->pw_uid : (uid_t)strtoul(text, &end, 10);
-	o->of_user = true;
-	if (!p && (end == text || *end)) {
-		complain("there is no user '%s'", text);
-		return false;
-	}
-	if (geteuid() == 0 || o->user == geteuid())
-		return true;
-	complain("only root may look at processes of '%s'; try: sudo stag top --user %s", text,
-		 text);
-	return false;
-}
-
-static bool set_order(struct top_options *o, const char *text)
-{
-	for (o->order = 0; o->order < TOP_ORDERS; o->order++)
-		if (strcmp(text, top_order_word(o->order)) == 0)
-			return true;
-	complain("--sort wants traffic, requests, latency or pid, not '%s'", text);
-	return false;
-}
-
-static bool set_pid(struct top_options *o, const char *text)
-{
-	char *end;
-	unsigned long pid = strtoul(text, &end, 10);
-
-	o->pid = (int)pid;
-	if (end != text && !*end && *text != '-' && pid && pid <= INT32_MAX)
-		return true;
-	complain("--pid wants a number from 1 on, not '%s'", text);
-	return false;
-}
-
-static bool take_option(struct top_options *o, int name, const char *text)
-{
-	switch (name) {
-	case 'i':
-		return rhythm_interval(text, &o->interval);
-	case 'n':
-		return rhythm_count(text, &o->count);
-	case 'p':
-		return set_pid(o, text);
-	case 'u':
-		return set_user(o, text);
-	case 's':
-		return set_order(o, text);
-	case 'c':
-		o->connections = true;
-		return true;
-	case 'j':
-		o->json = true;
-		return true;
-	default:
-		return false;
-	}
-}
-
-static int top(struct top_options *o)
+static int run_top(struct top_options *o)
 {
 	struct top_look first;
 
 	top_look(&first, o);
 	if (o->pid && !is_there(&first)) {
-		complain("process %d does not use the adapter, or is not yours; 'stag top' shows "
-			 "those "
-			 "that do",
+		complain("process %u does not use the adapter, or is not yours; 'stag top' shows "
+			 "those that do",
 			 o->pid);
 		top_forget(&first);
 		return EXIT_FAILED;
@@ -231,38 +143,102 @@ static int top(struct top_options *o)
 	return !o->json && top_screen_open() ? in_place(o, &first) : in_blocks(o, &first);
 }
 
-static int run(const struct command *self, int argc, char **argv)
-{
-	static const struct option options[] = {{"help", no_argument, NULL, 'h'},
-						{"interval", required_argument, NULL, 'i'},
-						{"count", required_argument, NULL, 'n'},
-						{"pid", required_argument, NULL, 'p'},
-						{"user", required_argument, NULL, 'u'},
-						{"connections", no_argument, NULL, 'c'},
-						{"sort", required_argument, NULL, 's'},
-						{"json", no_argument, NULL, 'j'},
-						{0}};
-	struct top_options o = {.interval = 1};
-	int c;
+/* ---- options ---- */
 
-	while ((c = verb_option("stag top", argc, argv, "h", options)) != -1) {
-		if (c == 'h') {
-			fputs(self->help, stdout);
-			return EXIT_OK;
-		}
-		if (!take_option(&o, c, optarg))
-			return usage_error(self);
+static bool parse_user(void *to, const struct cli_option *option, char *text)
+{
+	struct top_options *o = to;
+	const struct passwd *p = getpwnam(text);
+	char *end;
+
+	o->user = p ? p->pw_uid : (uid_t)strtoul(text, &end, 10);
+	o->of_user = true;
+	if (!p && (end == text || *end)) {
+		complain("--user: there is no user '%s'", text);
+		return false;
 	}
-	if (optind < argc) {
-		complain("what is '%s' for? stag top --pid looks at one process", argv[optind]);
-		return usage_error(self);
-	}
-	return top(&o);
+	if (geteuid() == 0 || o->user == geteuid())
+		return true;
+	complain("only root may see processes of '%s'; try: sudo stag top --user %s", text, text);
+	return false;
 }
 
-const struct command top_command = {
-	.name = "top",
-	.summary = "what the adapter does in every process: connections, rates, latencies",
-	.help = help_text,
-	.run = run,
+static bool parse_order(void *to, const struct cli_option *option, char *text)
+{
+	struct top_options *o = to;
+
+	for (o->order = 0; o->order < TOP_ORDERS; o->order++)
+		if (strcmp(text, top_order_word(o->order)) == 0)
+			return true;
+	complain("--sort must be traffic, requests, latency or pid, not '%s'", text);
+	return false;
+}
+
+/* Offers the processes that use the adapter. */
+static void list_processes(struct cli_words *w, char *const *args)
+{
+	json_t *all = live_ask_all("counters"), *process;
+	char pid[16];
+	size_t i;
+
+	json_array_foreach(all, i, process)
+	{
+		snprintf(pid, sizeof(pid), "%d",
+			 (int)json_integer_value(json_object_get(process, "pid")));
+		cli_offer(w, pid, json_string_value(json_object_get(process, "program")));
+	}
+	json_decref(all);
+}
+
+static const struct cli_option top_table[] = {
+	{"interval", .value = "S", CLI_SECONDS_AT(struct top_options, interval, 0.01, 86400),
+	 .help = "seconds between two updates (1)"},
+	{"count", .value = "N", CLI_NUMBER_AT(struct top_options, count, 1, UINT64_MAX),
+	 .help = "end after N updates"},
+	{"pid", .value = "PID", CLI_NUMBER_AT(struct top_options, pid, 1, INT32_MAX),
+	 .list = list_processes, .help = "only this process"},
+	{"user", .value = "USER", .type = CLI_USER, .parse = parse_user,
+	 .help = "only processes of this user"},
+	{"connections", CLI_FLAG_AT(struct top_options, connections),
+	 .help = "the connections of all processes in one list"},
+	{"sort", .value = "ORDER", .type = CLI_TEXT, .parse = parse_order,
+	 .words = "traffic requests latency pid",
+	 .help = "traffic, requests, latency or pid (traffic)"},
+	{"json", CLI_FLAG_AT(struct top_options, json), .help = "one line of JSON for each update"},
+	{0},
 };
+
+static const struct cli_verb top_verb = {.name = ""};
+
+static const struct cli_noun top_noun = {
+	.call = "stag top",
+	.name = "top",
+	.summary = "show what the adapter does in every process: connections, rates, latencies",
+	.about =
+		"Shows the processes of this machine that use the adapter, those with most traffic "
+		"first, with their connections, and the daemons (stagd(8)) with their pools, "
+		"stores "
+		"and targets: rates, and the times within which half (P50) and 99 of 100 (P99) of "
+		"all requests were done. Root sees the processes of all users. On a terminal the "
+		"screen is updated in place; otherwise each update is printed below the last.",
+	.notes =
+		"Keys: q quits; arrows, j, k, page up and page down move; p lists by process, c by "
+		"connection; s changes the order; space updates at once.",
+	.examples =
+		"stag top\n"
+		"stag top --json --count 1 | jq '.processes[] | {program, tx_bytes_per_s, p99_us}'",
+	.verbs = &top_verb,
+	.num_verbs = 1,
+	.options = top_table,
+};
+
+static int parse_and_run_top(const struct command *self, int argc, char **argv)
+{
+	struct top_options o = {.interval = 1};
+	struct cli_call call;
+	int rc;
+
+	return cli_parse(&top_noun, argc, argv, &o, &call, &rc) ? run_top(&o) : rc;
+}
+
+const struct command top_command = {.noun = &top_noun, .run = parse_and_run_top};

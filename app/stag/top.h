@@ -20,7 +20,7 @@ enum top_order { BY_TRAFFIC, BY_REQUESTS, BY_LATENCY, BY_PID, TOP_ORDERS };
 struct top_options {
 	double interval;
 	uint64_t count; /* 0: without end */
-	int pid;	/* 0: all */
+	uint32_t pid;	/* 0: all */
 	bool of_user;
 	uid_t user;
 	bool json;
