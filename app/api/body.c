@@ -215,8 +215,7 @@ static int check_object(const struct fields *fields, const char *of, json_t *o, 
 
 	if (!json_is_object(o))
 		return fault_set(f, 400, "bad_value", NULL, "the %s is to be a JSON object", of);
-	json_object_foreach(o, name, value)
-	{
+	json_object_foreach (o, name, value) {
 		if (!find_field(fields, name, &field))
 			return fault_set(f, 400, "unknown_field",
 					 "GET /openapi.json names the fields of every body",

@@ -46,7 +46,9 @@ static bool are_words(const json_t *list)
 	json_t *o;
 	size_t i;
 
-	json_array_foreach(list, i, o) if (!is_word(o)) return false;
+	json_array_foreach (list, i, o)
+		if (!is_word(o))
+			return false;
 	return json_is_array(list);
 }
 
@@ -55,9 +57,10 @@ static bool is_histogram(const json_t *o)
 	const json_t *buckets = json_object_get(o, "buckets"), *one;
 	size_t i;
 
-	json_array_foreach(buckets, i, one) if (json_array_size(one) != 2 ||
-						!is_count(json_array_get(one, 0)) ||
-						!is_count(json_array_get(one, 1))) return false;
+	json_array_foreach (buckets, i, one)
+		if (json_array_size(one) != 2 || !is_count(json_array_get(one, 0)) ||
+		    !is_count(json_array_get(one, 1)))
+			return false;
 	return json_is_array(buckets) && is_count(json_object_get(o, "count")) &&
 	       is_count(json_object_get(o, "sum_ns")) && is_count(json_object_get(o, "max_ns"));
 }
@@ -67,7 +70,9 @@ static bool members_are(const json_t *object, bool (*is)(const json_t *))
 	const char *name;
 	json_t *o;
 
-	json_object_foreach((json_t *)object, name, o) if (!is(o)) return false;
+	json_object_foreach ((json_t *)object, name, o)
+		if (!is(o))
+			return false;
 	return json_is_object(object);
 }
 
@@ -159,7 +164,8 @@ static json_t *ask_all(const char *word)
 	json_t *all = live_ask_all(word), *o;
 	size_t i;
 
-	json_array_foreach(all, i, o) put_process_right(o);
+	json_array_foreach (all, i, o)
+		put_process_right(o);
 	return all;
 }
 
@@ -169,8 +175,7 @@ void handle_processes(struct request *r)
 	json_t *all = ask_all("counters"), *o;
 	size_t i;
 
-	json_array_foreach(all, i, o)
-	{
+	json_array_foreach (all, i, o) {
 		json_object_del(o, "qps");
 		json_object_del(o, "regions");
 	}
@@ -199,12 +204,12 @@ static void answer_joined(struct request *r, const char *word, const char *from,
 	json_t *all = ask_all(word), *list = json_array(), *process, *o;
 	size_t i, j;
 
-	json_array_foreach(all, i, process) json_array_foreach(json_object_get(process, from), j, o)
-	{
-		json_object_set(o, "pid", json_object_get(process, "pid"));
-		json_object_set(o, "program", json_object_get(process, "program"));
-		json_array_append(list, o);
-	}
+	json_array_foreach (all, i, process)
+		json_array_foreach (json_object_get(process, from), j, o) {
+			json_object_set(o, "pid", json_object_get(process, "pid"));
+			json_object_set(o, "program", json_object_get(process, "program"));
+			json_array_append(list, o);
+		}
 	json_decref(all);
 	answer_json(r, 200, json_pack("{s:o}", name, list));
 }

@@ -26,9 +26,9 @@ static bool has_name(const json_t *list, const char *name)
 	size_t i;
 	json_t *o;
 
-	json_array_foreach(
-		list, i, o) if (strcmp(json_string_value(json_object_get(o, "name")) ?: "", name) ==
-				0) return true;
+	json_array_foreach (list, i, o)
+		if (strcmp(json_string_value(json_object_get(o, "name")) ?: "", name) == 0)
+			return true;
 	return false;
 }
 
@@ -38,10 +38,11 @@ void handle_pools(struct request *r)
 	json_t *status = daemon_status(r->daemon), *list = json_array(), *o;
 	size_t i;
 
-	json_array_foreach(json_object_get(status, "pools"), i, o) json_array_append(list, o);
-	json_array_foreach(json_object_get(status, "watches"), i,
-			   o) if (!has_name(list, json_string_value(json_object_get(o, "name"))
-							  ?: "")) json_array_append(list, o);
+	json_array_foreach (json_object_get(status, "pools"), i, o)
+		json_array_append(list, o);
+	json_array_foreach (json_object_get(status, "watches"), i, o)
+		if (!has_name(list, json_string_value(json_object_get(o, "name")) ?: ""))
+			json_array_append(list, o);
 	json_decref(status);
 	answer_json(r, 200, json_pack("{s:o}", "pools", list));
 }

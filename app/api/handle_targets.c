@@ -77,9 +77,9 @@ static json_t *lun_of(struct request *r, int lun)
 	json_t *target = daemon_service_status(r->daemon, "target", param(r, 0)), *o, *found = NULL;
 	size_t i;
 
-	json_array_foreach(json_object_get(target, "luns"), i,
-			   o) if (json_integer_value(json_object_get(o, "lun")) == lun) found =
-		json_incref(o);
+	json_array_foreach (json_object_get(target, "luns"), i, o)
+		if (json_integer_value(json_object_get(o, "lun")) == lun)
+			found = json_incref(o);
 	json_decref(target);
 	return found;
 }

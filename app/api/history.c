@@ -153,9 +153,9 @@ static json_t *all_series(const struct history *h, uint64_t from)
 	const char *name;
 
 	for (uint64_t i = from; i < h->put; i++)
-		json_object_foreach(h->ring[i % HISTORY_SAMPLES].values, name,
-				    value) if (!json_object_get(series, name))
-			json_object_set_new(series, name, json_array());
+		json_object_foreach (h->ring[i % HISTORY_SAMPLES].values, name, value)
+			if (!json_object_get(series, name))
+				json_object_set_new(series, name, json_array());
 	return series;
 }
 
@@ -173,8 +173,7 @@ json_t *history_json(struct history *h, double since)
 		const struct sample *s = &h->ring[i % HISTORY_SAMPLES];
 
 		json_array_append_new(times, json_real(s->time));
-		json_object_foreach(series, name, list)
-		{
+		json_object_foreach (series, name, list) {
 			value = json_object_get(s->values, name);
 			json_array_append_new(list, value ? json_incref(value) : json_null());
 		}

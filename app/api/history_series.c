@@ -34,8 +34,9 @@ static json_t *same_in(const json_t *list, const char *field, const json_t *valu
 	size_t i;
 	json_t *o;
 
-	json_array_foreach(list, i,
-			   o) if (value && json_equal(json_object_get(o, field), value)) return o;
+	json_array_foreach (list, i, o)
+		if (value && json_equal(json_object_get(o, field), value))
+			return o;
 	return NULL;
 }
 

@@ -37,8 +37,7 @@ static char *event_text(json_t *events, uint64_t *since)
 
 	if (!f)
 		return NULL;
-	json_array_foreach(events, i, e)
-	{
+	json_array_foreach (events, i, e) {
 		*since = (uint64_t)json_integer_value(json_object_get(e, "id"));
 		data = json_dumps(e, JSON_COMPACT);
 		if (data)

@@ -31,11 +31,10 @@ static const json_t *find_case(const json_t *result, const json_t *like)
 	size_t i;
 	json_t *c;
 
-	json_array_foreach(
-		json_object_get(result, "cases"), i,
-		c) if (json_equal(json_object_get(c, "noun"), json_object_get(like, "noun")) &&
-		       json_equal(json_object_get(c, "case"),
-				  json_object_get(like, "case"))) return c;
+	json_array_foreach (json_object_get(result, "cases"), i, c)
+		if (json_equal(json_object_get(c, "noun"), json_object_get(like, "noun")) &&
+		    json_equal(json_object_get(c, "case"), json_object_get(like, "case")))
+			return c;
 	return NULL;
 }
 
@@ -45,9 +44,10 @@ static const json_t *find_yard(const json_t *c, const char *name)
 	size_t i;
 	json_t *y;
 
-	json_array_foreach(json_object_get(c, "yardsticks"), i,
-			   y) if (strcmp(result_string(y, "name"), name) == 0 &&
-				  isfinite(result_number(y, "ratio"))) return y;
+	json_array_foreach (json_object_get(c, "yardsticks"), i, y)
+		if (strcmp(result_string(y, "name"), name) == 0 &&
+		    isfinite(result_number(y, "ratio")))
+			return y;
 	return NULL;
 }
 
@@ -57,8 +57,7 @@ static const json_t *common_yard(const json_t *before, const json_t *after, cons
 	size_t i;
 	json_t *y;
 
-	json_array_foreach(json_object_get(after, "yardsticks"), i, y)
-	{
+	json_array_foreach (json_object_get(after, "yardsticks"), i, y) {
 		*old = find_yard(before, result_string(y, "name"));
 		if (*old && isfinite(result_number(y, "ratio")))
 			return y;
@@ -183,14 +182,14 @@ static void compare_all(const struct compare_options *o, const json_t *old, cons
 	size_t i;
 	json_t *c;
 
-	json_array_foreach(json_object_get(now, "cases"), i, c)
-	{
+	json_array_foreach (json_object_get(now, "cases"), i, c) {
 		const json_t *before = find_case(old, c);
 
 		note(t, before ? compare_case(o, before, c) : only(c, NEW));
 	}
-	json_array_foreach(json_object_get(old, "cases"), i, c) if (!find_case(now, c))
-		note(t, only(c, GONE));
+	json_array_foreach (json_object_get(old, "cases"), i, c)
+		if (!find_case(now, c))
+			note(t, only(c, GONE));
 }
 
 static void warn_of_machines(const json_t *old, const json_t *now)

@@ -279,7 +279,7 @@ static void note_all(struct suite_case *c, const json_t *out, unsigned int pass)
 	size_t i;
 	json_t *series;
 
-	json_array_foreach(json_object_get(found, "series"), i, series)
+	json_array_foreach (json_object_get(found, "series"), i, series)
 		note(c, i == 0 ? "stag" : json_string_value(json_object_get(series, "series")),
 		     series, pass);
 }

@@ -115,9 +115,10 @@ static unsigned int in_sync(const char *file)
 	const char *name;
 
 	if (json_is_object(members))
-		json_object_foreach(members, name, m) n +=
-			json_is_true(json_object_get(m, "in-sync"));
-	json_array_foreach(members, i, m) n += json_is_true(json_object_get(m, "in-sync"));
+		json_object_foreach (members, name, m)
+			n += json_is_true(json_object_get(m, "in-sync"));
+	json_array_foreach (members, i, m)
+		n += json_is_true(json_object_get(m, "in-sync"));
 	json_decref(roll);
 	return n;
 }
@@ -270,7 +271,8 @@ static bool take_tcp(struct suite *s, struct suite_sample *to)
 	to->value = 500 / to->value; /* half a trip in microseconds: thousands a second */
 	to->cpu_us *= 2;
 	to->server_us *= 2;
-	json_object_foreach(to->latency, key, v) json_real_set(v, 2 * json_real_value(v));
+	json_object_foreach (to->latency, key, v)
+		json_real_set(v, 2 * json_real_value(v));
 	return true;
 }
 

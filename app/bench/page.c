@@ -149,7 +149,9 @@ static bool has_noun(const json_t *result, const char *noun)
 	size_t i;
 	json_t *c;
 
-	json_array_foreach(json_object_get(result, "cases"), i, c) if (is_of(c, noun)) return true;
+	json_array_foreach (json_object_get(result, "cases"), i, c)
+		if (is_of(c, noun))
+			return true;
 	return false;
 }
 
@@ -169,14 +171,13 @@ static size_t typical(const json_t *result, const char *noun, const char *yard, 
 	size_t n = 0, i, k;
 	json_t *c, *y;
 
-	json_array_foreach(json_object_get(result, "cases"), i, c)
-	{
+	json_array_foreach (json_object_get(result, "cases"), i, c) {
 		if (!is_of(c, noun))
 			continue;
-		json_array_foreach(json_object_get(c, "yardsticks"), k,
-				   y) if (strcmp(result_string(y, "name"), yard) == 0 &&
-					  isfinite(result_number(y, "ratio")) && n < 64) v[n++] =
-			result_number(y, "ratio");
+		json_array_foreach (json_object_get(c, "yardsticks"), k, y)
+			if (strcmp(result_string(y, "name"), yard) == 0 &&
+			    isfinite(result_number(y, "ratio")) && n < 64)
+				v[n++] = result_number(y, "ratio");
 	}
 	qsort(v, n, sizeof(*v), by_size);
 	*ratio = n == 0 ? NAN : n % 2 ? v[n / 2] : sqrt(v[n / 2 - 1] * v[n / 2]);
@@ -222,8 +223,7 @@ static void put_list(FILE *to, const char *title, const json_t *list)
 	if (json_array_size(list) == 0)
 		return;
 	fprintf(to, "<div class=\"note\" role=\"note\"><strong>%s</strong><ul>\n", title);
-	json_array_foreach(list, i, one)
-	{
+	json_array_foreach (list, i, one) {
 		fputs("<li>", to);
 		if (json_is_string(one)) {
 			page_text(to, json_string_value(one));
@@ -324,8 +324,9 @@ static void put_cases(FILE *to, const json_t *result, const char *noun)
 	      "<th scope=\"col\">server</th><th scope=\"col\">ratio</th><th "
 	      "scope=\"col\">±</th></tr></thead>\n<tbody>\n",
 	      to);
-	json_array_foreach(json_object_get(result, "cases"), i, c) if (is_of(c, noun))
-		put_case(to, c);
+	json_array_foreach (json_object_get(result, "cases"), i, c)
+		if (is_of(c, noun))
+			put_case(to, c);
 	fputs("</tbody></table></div>\n", to);
 }
 
@@ -336,12 +337,10 @@ static void put_yardsticks(FILE *to, const json_t *result, const char *noun)
 	size_t i, k;
 
 	fputs("<p class=\"soft\">Yardsticks: ", to);
-	json_array_foreach(json_object_get(result, "cases"), i, c)
-	{
+	json_array_foreach (json_object_get(result, "cases"), i, c) {
 		if (!is_of(c, noun))
 			continue;
-		json_array_foreach(json_object_get(c, "yardsticks"), k, y)
-		{
+		json_array_foreach (json_object_get(c, "yardsticks"), k, y) {
 			if (json_object_get(seen, result_string(y, "what")))
 				continue;
 			fprintf(to, "%s<b>", json_object_size(seen) ? "; " : "");
@@ -386,7 +385,7 @@ static void put_latency(FILE *to, const json_t *c)
 	      "scope=\"col\">max</th></tr></thead>\n<tbody>\n",
 	      to);
 	latency_row(to, "stag", json_object_get(c, "latency_us"));
-	json_array_foreach(json_object_get(c, "yardsticks"), i, y)
+	json_array_foreach (json_object_get(c, "yardsticks"), i, y)
 		latency_row(to, result_string(y, "name"), json_object_get(y, "latency_us"));
 	fputs("</tbody></table>\n</figure>\n", to);
 }
@@ -406,8 +405,7 @@ static void put_latencies(FILE *to, const json_t *result, const char *noun)
 	size_t i;
 	json_t *c;
 
-	json_array_foreach(json_object_get(result, "cases"), i, c)
-	{
+	json_array_foreach (json_object_get(result, "cases"), i, c) {
 		if (!tells_latency(c, noun))
 			continue;
 		if (!any)
@@ -425,9 +423,10 @@ static const json_t *bandwidth_of(const json_t *result, const char *kind, double
 	size_t i;
 	json_t *c;
 
-	json_array_foreach(json_object_get(result, "cases"), i,
-			   c) if (strncmp(result_string(c, "case"), kind, strlen(kind)) == 0 &&
-				  result_number(c, "size") == size) return c;
+	json_array_foreach (json_object_get(result, "cases"), i, c)
+		if (strncmp(result_string(c, "case"), kind, strlen(kind)) == 0 &&
+		    result_number(c, "size") == size)
+			return c;
 	return NULL;
 }
 
@@ -437,8 +436,9 @@ static const json_t *yard_of(const json_t *c, const char *name)
 	size_t i;
 	json_t *y;
 
-	json_array_foreach(json_object_get(c, "yardsticks"), i,
-			   y) if (strcmp(result_string(y, "name"), name) == 0) return y;
+	json_array_foreach (json_object_get(c, "yardsticks"), i, y)
+		if (strcmp(result_string(y, "name"), name) == 0)
+			return y;
 	return NULL;
 }
 
@@ -544,7 +544,7 @@ static void put_machine(FILE *to, const json_t *result)
 	fact(to, "load before", "%.2f", result_number(m, "load_before"));
 	fact(to, "time taken by the host", "%.1f %%", result_number(m, "steal_percent"));
 	fact(to, "stag", "%s", result_string(result, "stag"));
-	json_object_foreach(json_object_get(result, "programs"), name, v)
+	json_object_foreach (json_object_get(result, "programs"), name, v)
 		fact(to, name, "%s", json_string_value(v));
 	fputs("</tbody></table>\n</section>\n", to);
 }
@@ -557,8 +557,7 @@ static void put_command(FILE *to, const json_t *result)
 	json_t *v;
 
 	fputs("stag bench", to);
-	json_array_foreach(json_object_get(s, "nouns"), i, v)
-	{
+	json_array_foreach (json_object_get(s, "nouns"), i, v) {
 		fputc(' ', to);
 		page_text(to, json_string_value(v));
 	}
@@ -566,8 +565,7 @@ static void put_command(FILE *to, const json_t *result)
 		fputs(" --quick", to);
 	fprintf(to, " --passes %.0f --secs %g", result_number(s, "passes"),
 		result_number(s, "secs"));
-	json_array_foreach(json_object_get(s, "cases"), i, v)
-	{
+	json_array_foreach (json_object_get(s, "cases"), i, v) {
 		fputs(" --case '", to);
 		page_text(to, json_string_value(v));
 		fputc('\'', to);

@@ -74,8 +74,7 @@ static unsigned int reap(struct io_uring *ring, bool again)
 	uint64_t now = clock_ns();
 	unsigned int head, n = 0;
 
-	io_uring_for_each_cqe(ring, head, cqe)
-	{
+	io_uring_for_each_cqe (ring, head, cqe) {
 		unsigned int slot = (unsigned int)io_uring_cqe_get_data64(cqe);
 
 		if (cqe->res != (int)f.size)

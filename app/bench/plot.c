@@ -111,12 +111,10 @@ static void ratio_range(const json_t *result, const char *noun, struct bars *b, 
 	b->low = 0.7;
 	b->high = 1.4;
 	*rows = 0;
-	json_array_foreach(json_object_get(result, "cases"), i, c)
-	{
+	json_array_foreach (json_object_get(result, "cases"), i, c) {
 		if (strcmp(result_string(c, "noun"), noun) != 0)
 			continue;
-		json_array_foreach(json_object_get(c, "yardsticks"), k, y)
-		{
+		json_array_foreach (json_object_get(c, "yardsticks"), k, y) {
 			if (!isfinite(result_number(y, "ratio")))
 				continue;
 			++*rows;
@@ -162,14 +160,12 @@ void plot_ratios(FILE *to, const json_t *result, const char *noun)
 		 "and the greatest of the passes.");
 	begin_svg(to, WIDE, height, "How many times as good as each yardstick", what);
 	draw_scale(&b, height);
-	json_array_foreach(json_object_get(result, "cases"), i, c)
-	{
+	json_array_foreach (json_object_get(result, "cases"), i, c) {
 		bool first = true;
 
 		if (strcmp(result_string(c, "noun"), noun) != 0)
 			continue;
-		json_array_foreach(json_object_get(c, "yardsticks"), k, y)
-		{
+		json_array_foreach (json_object_get(c, "yardsticks"), k, y) {
 			if (!isfinite(result_number(y, "ratio")))
 				continue;
 			draw_bar(&b, c, y, first, at);
@@ -337,21 +333,21 @@ static void collect_bandwidth(struct chart *chart, const json_t *result)
 	json_t *c, *y;
 
 	for (unsigned int d = 0; d < 2; d++)
-		json_array_foreach(json_object_get(result, "cases"), i, c)
-		{
+		json_array_foreach (json_object_get(result, "cases"), i, c) {
 			double size = result_number(c, "size");
 
 			if (strncmp(result_string(c, "case"), kinds[d], strlen(kinds[d])) != 0)
 				continue;
 			add_bandwidth(chart, names[d], size, c);
 		}
-	json_array_foreach(
-		json_object_get(result, "cases"), i,
-		c) if (strncmp(result_string(c, "case"), kinds[0], strlen(kinds[0])) == 0)
-		json_array_foreach(json_object_get(c, "yardsticks"), k, y) add_bandwidth(
-			chart,
-			strcmp(result_string(y, "name"), "tcp") ? "libfabric write" : "raw TCP",
-			result_number(c, "size"), y);
+	json_array_foreach (json_object_get(result, "cases"), i, c)
+		if (strncmp(result_string(c, "case"), kinds[0], strlen(kinds[0])) == 0)
+			json_array_foreach (json_object_get(c, "yardsticks"), k, y)
+				add_bandwidth(chart,
+					      strcmp(result_string(y, "name"), "tcp")
+						      ? "libfabric write"
+						      : "raw TCP",
+					      result_number(c, "size"), y);
 }
 
 static void draw_sizes(const struct chart *c)
@@ -448,7 +444,7 @@ bool plot_latency(FILE *to, const json_t *one)
 	c->y_log = true;
 	add_latency(c, "stag", json_object_get(one, "latency_us"));
 	any = c->n > 0 && c->series[0].n > 2;
-	json_array_foreach(json_object_get(one, "yardsticks"), i, y)
+	json_array_foreach (json_object_get(one, "yardsticks"), i, y)
 		add_latency(c, result_string(y, "name"), json_object_get(y, "latency_us"));
 	if (any) {
 		c->x_low = 0;

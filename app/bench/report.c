@@ -75,7 +75,8 @@ static void print_case(const json_t *c, FILE *to)
 			result_string(c, "error"));
 		return;
 	}
-	json_array_foreach(yards, i, y) print_yard(c, y, i == 0, to);
+	json_array_foreach (yards, i, y)
+		print_yard(c, y, i == 0, to);
 	if (json_array_size(yards) == 0)
 		fprintf(to, "%-19s %9s %-4s %8s\n", result_string(c, "case"),
 			report_number(result_number(c, "value"), value, sizeof(value)),
@@ -88,8 +89,7 @@ static void print_notes(const json_t *result, FILE *to)
 	size_t i;
 	json_t *one;
 
-	json_array_foreach(json_object_get(result, "missing"), i, one)
-	{
+	json_array_foreach (json_object_get(result, "missing"), i, one) {
 		const char *install = result_string(one, "install");
 
 		fprintf(to, "%s%s: %s is not measured: %s", i == 0 ? "\n" : "",
@@ -97,7 +97,7 @@ static void print_notes(const json_t *result, FILE *to)
 			result_string(one, "why"));
 		fprintf(to, *install ? " (%s)\n" : "%s\n", install);
 	}
-	json_array_foreach(json_object_get(result, "noise"), i, one)
+	json_array_foreach (json_object_get(result, "noise"), i, one)
 		fprintf(to, "%snoise: %s\n", i == 0 ? "\n" : "", json_string_value(one));
 }
 
@@ -119,8 +119,7 @@ void report_table(const json_t *result, FILE *to)
 	      "its range; "
 	      "CPU: of the client, us an operation\n",
 	      to);
-	json_array_foreach(json_object_get(result, "cases"), i, c)
-	{
+	json_array_foreach (json_object_get(result, "cases"), i, c) {
 		if (strcmp(noun, result_string(c, "noun")) != 0) {
 			noun = result_string(c, "noun");
 			fprintf(to, "\n%-19s %9s %-4s %8s  %-10s %9s %8s%8s\n", noun, "stag", "",
@@ -175,11 +174,11 @@ void report_tsv(const json_t *result, FILE *to)
 	      "percent\t"
 	      "passes\tnote\n",
 	      to);
-	json_array_foreach(json_object_get(result, "cases"), i, c)
-	{
+	json_array_foreach (json_object_get(result, "cases"), i, c) {
 		const json_t *yards = json_object_get(c, "yardsticks");
 
-		json_array_foreach(yards, k, y) put_yard(c, y, to);
+		json_array_foreach (yards, k, y)
+			put_yard(c, y, to);
 		if (json_array_size(yards) == 0)
 			put_yard(c, NULL, to);
 	}

@@ -105,8 +105,7 @@ static json_t *latency_of(const struct suite_series *y, unsigned int passes)
 	for (unsigned int first = 0; all && first < passes; first++) {
 		if (!y->samples[first].latency)
 			continue;
-		json_object_foreach(y->samples[first].latency, key, ignored)
-		{
+		json_object_foreach (y->samples[first].latency, key, ignored) {
 			size_t n = 0;
 
 			for (unsigned int i = 0; i < passes; i++) {
@@ -216,7 +215,8 @@ static json_t *missing_json(const struct suite *s)
 					*y->install ? y->install : NULL);
 			json_object_set_new(all, id, one);
 		}
-	json_object_foreach(all, key, one) json_array_append(list, one);
+	json_object_foreach (all, key, one)
+		json_array_append(list, one);
 	json_decref(all);
 	return list;
 }
@@ -228,13 +228,13 @@ static void tell_spread(const json_t *cases, json_t *noise)
 	json_t *c, *y;
 	unsigned int noisy = 0, all = 0;
 
-	json_array_foreach(cases, i, c) json_array_foreach(json_object_get(c, "yardsticks"), k, y)
-	{
-		double percent = result_number(y, "ratio_spread_percent");
+	json_array_foreach (cases, i, c)
+		json_array_foreach (json_object_get(c, "yardsticks"), k, y) {
+			double percent = result_number(y, "ratio_spread_percent");
 
-		all += isfinite(percent);
-		noisy += isfinite(percent) && percent > NOISY;
-	}
+			all += isfinite(percent);
+			noisy += isfinite(percent) && percent > NOISY;
+		}
 	if (noisy)
 		json_array_append_new(
 			noise,

@@ -74,8 +74,7 @@ static json_t *fio_latency(const json_t *io)
 	const char *key;
 	char name[16];
 
-	json_object_foreach(json_object_get(clat, "percentile"), key, v)
-	{
+	json_object_foreach (json_object_get(clat, "percentile"), key, v) {
 		snprintf(name, sizeof(name), "p%g", strtod(key, NULL));
 		json_object_set_new(o, name, json_real(json_number_value(v) / 1e3));
 	}

@@ -300,7 +300,8 @@ static void take_daemon(struct change *c)
 			  now->path, conf_line_of(now, differs), differs);
 	if (d->api_conf && (!api || conf_needs_restart(d->api_conf, api)))
 		event_add(EVENT_WARN, "api", "%s: %s counts when stagd is restarted",
-			  d->api_conf->path, api ? conf_needs_restart(d->api_conf, api) : "that it goes");
+			  d->api_conf->path,
+			  api ? conf_needs_restart(d->api_conf, api) : "that it goes");
 }
 
 static int start_api(struct daemon *d, struct conf_section *api, char *why, size_t size)

@@ -34,8 +34,7 @@ void live_read_histogram(const json_t *o, struct stag_histogram *h)
 		.sum_ns = number_at(json_object_get(o, "sum_ns")),
 		.max_ns = number_at(json_object_get(o, "max_ns")),
 	};
-	json_array_foreach(buckets, i, one)
-	{
+	json_array_foreach (buckets, i, one) {
 		uint64_t upper = number_at(json_array_get(one, 0));
 		uint64_t n = number_at(json_array_get(one, 1));
 

@@ -84,14 +84,13 @@ static void print_sessions(json_t *target)
 	size_t i;
 
 	print_head(target);
-	json_array_foreach(json_object_get(target, "sessions"), i, s)
+	json_array_foreach (json_object_get(target, "sessions"), i, s)
 		printf("  session %lld: %s from %s, %s, encoding %s\n", number_of(s, "id"),
 		       text_of(s, "initiator"), text_of(s, "address"), text_of(s, "transport"),
 		       text_of(s, "encoding"));
 	printf("%-24s %10s %10s %9s %9s %9s %9s %6s %8s %6s %6s\n", "", "reads", "writes", "read",
 	       "written", "posts", "compl.", "reg.", "STags", "open", "errors");
-	json_array_foreach(json_object_get(target, "sessions"), i, s)
-	{
+	json_array_foreach (json_object_get(target, "sessions"), i, s) {
 		char who[32];
 
 		snprintf(who, sizeof(who), "session %lld", number_of(s, "id"));
@@ -140,7 +139,8 @@ static void print_stags(json_t *target)
 	print_head(target);
 	printf("%-10s  %-9s %10s %10s %7s  %-10s %4s  %-17s %9s  %s\n", "STag", "end", "s ago",
 	       "life us", "session", "task", "LUN", "command", "bytes", "lent by");
-	json_array_foreach(json_object_get(target, "stags"), i, s) print_stag(s, now);
+	json_array_foreach (json_object_get(target, "stags"), i, s)
+		print_stag(s, now);
 }
 
 static int look(const struct block_use *u, const char *word, void (*print)(json_t *target))
@@ -154,7 +154,8 @@ static int look(const struct block_use *u, const char *word, void (*print)(json_
 		store_dump(list);
 		return EXIT_OK;
 	}
-	json_array_foreach(list, i, target) print(target);
+	json_array_foreach (list, i, target)
+		print(target);
 	json_decref(list);
 	return EXIT_OK;
 }

@@ -59,8 +59,7 @@ static void print_all(const json_t *all, bool quiet)
 	const json_t *f;
 	size_t i;
 
-	json_array_foreach(json_object_get(all, "findings"), i, f)
-	{
+	json_array_foreach (json_object_get(all, "findings"), i, f) {
 		if (quiet && !strcmp(text_of(f, "level"), "good"))
 			continue;
 		if (strcmp(area, text_of(f, "area")) != 0)

@@ -252,9 +252,9 @@ static json_t *find_device(json_t *devices, const char *name)
 	json_t *device;
 	size_t i;
 
-	json_array_foreach(devices, i,
-			   device) if (!strcmp(json_string_value(json_object_get(device, "name")),
-					       name)) return device;
+	json_array_foreach (devices, i, device)
+		if (!strcmp(json_string_value(json_object_get(device, "name")), name))
+			return device;
 	return NULL;
 }
 
@@ -320,7 +320,8 @@ static void print_words(const char *label, const json_t *list, const char *none)
 	size_t i;
 
 	print_line(label);
-	json_array_foreach(list, i, word) printf("%s%s", i ? ", " : "", json_string_value(word));
+	json_array_foreach (list, i, word)
+		printf("%s%s", i ? ", " : "", json_string_value(word));
 	puts(json_array_size(list) ? "" : none);
 }
 
@@ -329,8 +330,7 @@ static void print_addresses(const json_t *list)
 	const json_t *a;
 	size_t i;
 
-	json_array_foreach(list, i, a)
-	{
+	json_array_foreach (list, i, a) {
 		print_line(i ? "" : "addresses");
 		printf("%s (%s)\n", text_of(a, "address"), text_of(a, "interface"));
 	}
@@ -345,8 +345,7 @@ static void print_ports(const json_t *list)
 	const json_t *p;
 	size_t i;
 
-	json_array_foreach(list, i, p)
-	{
+	json_array_foreach (list, i, p) {
 		print_line(i ? "" : "ports");
 		printf("%d: %s, %s, MTU %d\n", (int)json_integer_value(json_object_get(p, "port")),
 		       text_of(p, "state"), text_of(p, "link_layer"),
@@ -361,8 +360,7 @@ static void print_limits(json_t *limits)
 	json_t *value;
 	size_t i = 0;
 
-	json_object_foreach(limits, key, value)
-	{
+	json_object_foreach (limits, key, value) {
 		if (i % columns == 0)
 			print_line(i ? "" : "limits");
 		printf("%s %" JSON_INTEGER_FORMAT, key + strlen("max_"), json_integer_value(value));
@@ -377,8 +375,9 @@ static void print_asks(json_t *asks)
 	const char *key;
 	json_t *wanted;
 
-	json_object_foreach(asks, key, wanted) if (json_is_true(wanted))
-		json_array_append_new(list, json_string(key));
+	json_object_foreach (asks, key, wanted)
+		if (json_is_true(wanted))
+			json_array_append_new(list, json_string(key));
 	print_words("asks peers for", list, "nothing");
 	json_decref(list);
 }
@@ -413,8 +412,7 @@ static void print_text(const json_t *all)
 	printf("stag %s, %s\n", text_of(all, "version"), text_of(all, "library"));
 	if (!json_array_size(json_object_get(all, "devices")))
 		puts("no devices");
-	json_array_foreach(json_object_get(all, "devices"), i, device)
-	{
+	json_array_foreach (json_object_get(all, "devices"), i, device) {
 		puts("");
 		print_device(device);
 	}

@@ -42,8 +42,9 @@ static const json_t *find(const json_t *list, const char *key, const json_t *val
 	const json_t *o;
 	size_t i;
 
-	json_array_foreach(list, i,
-			   o) if (value && json_equal(json_object_get(o, key), value)) return o;
+	json_array_foreach (list, i, o)
+		if (value && json_equal(json_object_get(o, key), value))
+			return o;
 	return NULL;
 }
 
@@ -78,7 +79,7 @@ static void set_all_times(struct top_rates *r, const json_t *now, const json_t *
 	const json_t *h;
 	const char *name;
 
-	json_object_foreach((json_t *)now, name, h)
+	json_object_foreach ((json_t *)now, name, h)
 		add_times(&sum, h, json_object_get(before, name));
 	set_quantiles(r, &sum);
 }
@@ -183,10 +184,10 @@ static bool add_process(struct top_rows *rows, const json_t *p, const json_t *be
 	set_all_times(&r->rates, json_object_get(p, "latency"), json_object_get(before, "latency"));
 	add_to_sum(&rows->sum, &r->rates);
 	rows->processes++;
-	json_array_foreach(
-		qps, i,
-		q) if (!add_connection(rows, q, same(json_object_get(before, "qps"), q, "qpn"),
-				       seconds, group)) return false;
+	json_array_foreach (qps, i, q)
+		if (!add_connection(rows, q, same(json_object_get(before, "qps"), q, "qpn"),
+				    seconds, group))
+			return false;
 	return true;
 }
 
@@ -264,8 +265,7 @@ static bool add_services(struct top_rows *rows, const json_t *d, const json_t *b
 		const json_t *list = json_object_get(d, kinds[k].list), *s;
 		size_t i;
 
-		json_array_foreach(list, i, s)
-		{
+		json_array_foreach (list, i, s) {
 			struct top_row *r = add_row(rows, TOP_SERVICE, s);
 
 			if (!r)
@@ -386,16 +386,14 @@ bool top_rows_make(struct top_rows *rows, const struct top_look *now, const stru
 	size_t i;
 
 	*rows = (struct top_rows){.has_rates = before->processes != NULL};
-	json_array_foreach(
-		now->processes, i,
-		one) if (!add_process(rows, one,
-				      known_before(one, same(before->processes, one, "pid")),
-				      seconds)) return false;
-	json_array_foreach(
-		now->daemons, i,
-		one) if (!add_daemon(rows, one,
-				     known_before(one, same(before->daemons, one, "pid")),
-				     seconds)) return false;
+	json_array_foreach (now->processes, i, one)
+		if (!add_process(rows, one, known_before(one, same(before->processes, one, "pid")),
+				 seconds))
+			return false;
+	json_array_foreach (now->daemons, i, one)
+		if (!add_daemon(rows, one, known_before(one, same(before->daemons, one, "pid")),
+				seconds))
+			return false;
 	return sort_rows(rows, o);
 }
 

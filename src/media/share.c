@@ -87,7 +87,8 @@ uint64_t places_stamp(struct media *m, uint64_t start, uint64_t end)
 {
 	uint64_t sum = 0;
 
-	for_each_place(slot, start, end) sum += atomic_load(&m->places->table->stamps[slot]);
+	for_each_place (slot, start, end)
+		sum += atomic_load(&m->places->table->stamps[slot]);
 	return sum;
 }
 
@@ -96,8 +97,7 @@ unsigned int places_writers(struct media *m, uint64_t start, uint64_t end)
 	struct table *t = m->places->table;
 	unsigned int most = 0;
 
-	for_each_place(slot, start, end)
-	{
+	for_each_place (slot, start, end) {
 		unsigned int here = 0;
 
 		for (unsigned int p = 0; p < (is_shared(m) ? PROCESSES : 1); p++)
@@ -114,8 +114,7 @@ static void raise(struct media *m, const struct media_op *op)
 {
 	struct places *p = m->places;
 
-	for_each_place(slot, op->state.start, op->state.end)
-	{
+	for_each_place (slot, op->state.start, op->state.end) {
 		atomic_fetch_add(&p->table->writers[p->self][slot], 1);
 		atomic_fetch_add(&p->table->stamps[slot], 1);
 	}
@@ -125,8 +124,7 @@ static void lower(struct media *m, const struct media_op *op)
 {
 	struct places *p = m->places;
 
-	for_each_place(slot, op->state.start, op->state.end)
-	{
+	for_each_place (slot, op->state.start, op->state.end) {
 		atomic_fetch_add(&p->table->stamps[slot], 1);
 		atomic_fetch_sub(&p->table->writers[p->self][slot], 1);
 	}
@@ -136,8 +134,7 @@ static bool others_own(struct media *m, const struct media_op *op)
 {
 	struct places *p = m->places;
 
-	for_each_place(slot, op->state.start, op->state.end)
-	{
+	for_each_place (slot, op->state.start, op->state.end) {
 		uint32_t owner = atomic_load(&p->table->owners[slot]);
 
 		if (owner && owner != p->self + 1)
@@ -150,11 +147,10 @@ static bool others_write(struct media *m, const struct media_op *op)
 {
 	struct places *p = m->places;
 
-	for_each_place(
-		slot, op->state.start,
-		op->state.end) for (unsigned int q = 0; q < PROCESSES;
-				    q++) if (q != p->self &&
-					     atomic_load(&p->table->writers[q][slot])) return true;
+	for_each_place (slot, op->state.start, op->state.end)
+		for (unsigned int q = 0; q < PROCESSES; q++)
+			if (q != p->self && atomic_load(&p->table->writers[q][slot]))
+				return true;
 	return false;
 }
 
@@ -163,9 +159,9 @@ static void disown_first(struct media *m, const struct media_op *op, uint64_t n)
 	struct places *p = m->places;
 	uint64_t left = n;
 
-	for_each_place(slot, op->state.start,
-		       op->state.end) if (left > 0 && left-- && --p->owned[slot] == 0)
-		atomic_store(&p->table->owners[slot], 0);
+	for_each_place (slot, op->state.start, op->state.end)
+		if (left > 0 && left-- && --p->owned[slot] == 0)
+			atomic_store(&p->table->owners[slot], 0);
 }
 
 /* All of them, or none. */
@@ -174,8 +170,7 @@ static bool own(struct media *m, const struct media_op *op)
 	struct places *p = m->places;
 	uint64_t n = 0;
 
-	for_each_place(slot, op->state.start, op->state.end)
-	{
+	for_each_place (slot, op->state.start, op->state.end) {
 		uint32_t nobody = 0;
 
 		if (!p->owned[slot] && !atomic_compare_exchange_strong(&p->table->owners[slot],

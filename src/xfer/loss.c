@@ -136,8 +136,9 @@ static void move_ring(struct rail *rail, struct req_list *ending)
 	while ((rec = record_list_pop(&rail->ring))) {
 		record_lose(rec, was_posted(rail, rec));
 		record_list_append(&lost, rec);
-		record_for_each_req(rec, req) if (req->phase == REQ_ENDING)
-			add_ending(x, ending, req);
+		record_for_each_req (rec, req)
+			if (req->phase == REQ_ENDING)
+				add_ending(x, ending, req);
 	}
 	record_list_join(&lost, &x->lost);
 	x->lost = lost;

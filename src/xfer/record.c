@@ -117,8 +117,7 @@ void record_enter_ring(struct record *rec)
 	bool lost = rec->place == RECORD_LOST;
 
 	set_place(rec, RECORD_RING);
-	record_for_each_req(rec, req)
-	{
+	record_for_each_req (rec, req) {
 		req->in_flight++;
 		req->in_lost -= lost;
 	}
@@ -130,8 +129,7 @@ void record_lose(struct record *rec, bool was_posted)
 {
 	rec->posted = was_posted;
 	set_place(rec, RECORD_LOST);
-	record_for_each_req(rec, req)
-	{
+	record_for_each_req (rec, req) {
 		req->in_flight--;
 		req->in_lost++;
 	}

@@ -64,8 +64,9 @@ static json_t *find_by(const json_t *list, const char *name, json_int_t number)
 	json_t *o;
 	size_t i;
 
-	json_array_foreach(list, i,
-			   o) if (json_integer_value(json_object_get(o, name)) == number) return o;
+	json_array_foreach (list, i, o)
+		if (json_integer_value(json_object_get(o, name)) == number)
+			return o;
 	return NULL;
 }
 
@@ -85,7 +86,9 @@ static const json_t *region_of(const json_t *all, uint32_t stag)
 	size_t i;
 
 	snprintf(text, sizeof(text), "0x%08x", stag);
-	json_array_foreach(list, i, o) if (strcmp(word(o, "stag"), text) == 0) return o;
+	json_array_foreach (list, i, o)
+		if (strcmp(word(o, "stag"), text) == 0)
+			return o;
 	return NULL;
 }
 

@@ -99,8 +99,10 @@ static void check_lines(const json_t *value)
 	if (json_is_string(value))
 		for (i = 0; i < json_string_length(value); i++)
 			CHECK((unsigned char)json_string_value(value)[i] >= ' ');
-	json_array_foreach(value, i, inner) check_lines(inner);
-	json_object_foreach((json_t *)(uintptr_t)value, name, inner) check_lines(inner);
+	json_array_foreach (value, i, inner)
+		check_lines(inner);
+	json_object_foreach ((json_t *)(uintptr_t)value, name, inner)
+		check_lines(inner);
 }
 
 static void body(struct input in, const struct route *route)
