@@ -802,7 +802,7 @@ static void a_login_takes_its_time_not_for_ever(void **state)
 /* Its data may be on its way for a while: the tag is the initiator's again, all the same. */
 static void a_tag_is_free_with_its_answer(void **state)
 {
-	struct target_task old = {.itt = 7, .responded = true}, new = {.itt = 7},
+	struct target_task old = {.itt = 7, .state = TASK_RESPONDED}, new = {.itt = 7},
 			   neighbour = {.itt = 7 + TASK_BUCKETS};
 	struct target_session s;
 	struct list *bucket = &s.buckets[7 % TASK_BUCKETS];

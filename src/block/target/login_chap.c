@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * target_login_chap.c - the security stage of a login: AuthMethod, and CHAP's three steps (RFC 7143 §12.1.3).
+ * login_chap.c - the security stage of a login: AuthMethod, and CHAP's three steps (RFC 7143 §12.1.3).
  *
  *   initiator                        target
  *   AuthMethod=CHAP,None        ->   AuthMethod=CHAP

@@ -202,7 +202,7 @@ struct target_task *target_session_find(struct target_session *s, uint32_t itt)
 	list_for_each (it, &s->buckets[itt % TASK_BUCKETS]) {
 		struct target_task *t = list_entry(it, struct target_task, link);
 
-		if (t->itt == itt && !t->responded)
+		if (t->itt == itt && t->state != TASK_RESPONDED)
 			return t;
 	}
 	return NULL;

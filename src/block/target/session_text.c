@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * target_session_text.c - text requests in full feature phase: SendTargets, and the few keys that may change.
+ * session_text.c - text requests in full feature phase: SendTargets, and the few keys that may change.
  */
 #include "block/target/target.h"
 

@@ -35,7 +35,7 @@ struct target_piece *target_piece_new(struct target_task *t, struct units_buffer
 	p->offset = offset;
 	p->len = len;
 	p->got = 0;
-	p->state = PIECE_MOVING;
+	p->state = PIECE_NEW;
 	p->asked = false;
 	list_init(&p->wait);
 	list_add_tail(&t->pieces, &p->link);

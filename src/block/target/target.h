@@ -35,7 +35,7 @@ struct target_session;
 struct target_task;
 struct target_piece;
 
-/* ---- login.c, target_login_chap.c ------------------------------------------------------ */
+/* ---- login.c, login_chap.c ------------------------------------------------------ */
 
 /* What logins are measured by: the same for all of a target's. */
 struct target_login_rules {
@@ -86,7 +86,7 @@ enum target_login_result target_login_receive(struct target_login *l, const stru
 enum target_login_result target_login_finish(struct target_login *l, enum login_status status,
 					     uint16_t tsih, struct pdu *response);
 
-/* target_login_chap.c: what CHAP has to say to this request. */
+/* login_chap.c: what CHAP has to say to this request. */
 void target_login_auth_method(struct target_login *l, const char *list);
 void target_login_chap(struct target_login *l);
 
@@ -242,7 +242,7 @@ struct target_task *target_session_find(struct target_session *s,
 					uint32_t itt);	      /* that is not answered yet */
 void target_session_request_logout(struct target_session *s); /* an asynchronous message */
 
-/* target_session_text.c */
+/* session_text.c */
 void target_session_text(struct target_session *s, const struct pdu *p, const void *data);
 
 /* ---- tmf.c -------------------------------------------------------------------------------- */
@@ -264,108 +264,158 @@ void target_tmf_session_gone(struct target_session *s);
 
 /* ---- task.c ------------------------------------------------------------------------------- */
 
-#define TASK_PIECES 4 /* of one task, under way */
+#define TASK_PIECES 4 /* pieces of one task in flight */
 
-/* What is posted, or waits for it: of a piece, a message or a receive. */
+/* A work request that is posted, or queued to be: of a piece, a message or a receive. */
 struct target_verb {
 	struct list link;
 	enum { VERB_RECEIVE, VERB_SEND, VERB_WRITE, VERB_READ } kind;
 };
 
-/* As much of a task's data as is moved at once. */
+/*
+ * A piece's state, changed in task.c only:
+ *
+ *   data-in    NEW -> AT_UNIT -> READY -> MOVING      replies and borrowed memory skip AT_UNIT
+ *   data-out   NEW -> MOVING -> AT_UNIT               a first burst that is complete skips MOVING
+ */
+enum target_piece_state {
+	PIECE_NEW,
+	PIECE_AT_UNIT, /* io is in the unit's hands */
+	PIECE_READY,   /* the data has been read, and is not handed to the transport yet */
+	PIECE_MOVING,  /* the transport sends or fetches the data */
+};
+
+/* A part of a task's data that is moved at once. */
 struct target_piece {
 	struct list link; /* in task->pieces, in order */
 	struct target_task *task;
 	struct units_buffer *buffer; /* NULL: bytes are in the task itself, or borrowed */
-	bool borrowed;		     /* bytes are the unit's own: lun_return(io) */
+	bool borrowed;		     /* bytes are the unit's own memory: lun_return(io) */
 	uint32_t lkey;		     /* of bytes, unless they are in the task */
 	uint8_t *bytes;
 	uint32_t offset, len; /* in the task's data, either way */
-	uint32_t got;	      /* data-out: that have come, from its beginning */
-	enum {
-		PIECE_AT_UNIT,
-		PIECE_READY,
-		PIECE_MOVING
-	} state; /* ready: read, not handed to the transport yet */
+	uint32_t got; /* data-out: bytes that have arrived, from the beginning of the piece */
+	enum target_piece_state state;
 	struct lun_io io;
 
-	/* tcp.c */
-	struct list wait;      /* data-out: in task->wanted, until its R2T goes out */
+	/* tcp*.c */
+	struct list wait; /* data-out: in task->wanted, until all of it was solicited and came */
 	uint32_t ttt, data_sn; /* of its R2T */
-	bool asked;	       /* its R2T is out */
-	uint32_t asked_end;    /* and asks for so much of it, from its beginning */
+	bool asked;	       /* an R2T is outstanding */
+	uint32_t
+		asked_end; /* end of the bytes that the R2T solicits, from the beginning of the piece */
 
 	/* rdma*.c */
 	struct target_verb verb;
-	struct target_reply_slot
-		*slot; /* where its bytes are for the adapter, if they are in no buffer */
+	struct target_reply_slot *slot; /* registered copy of its bytes, if they are in no buffer */
 };
 
-enum target_task_phase {
-	TASK_NEW,      /* its PDU is coming, or it is held */
-	TASK_READS,    /* unit (or reply) -> initiator */
-	TASK_WRITES,   /* initiator -> unit */
-	TASK_COLLECTS, /* initiator -> buffer */
-	TASK_WORKS,    /* the unit is at it */
-	TASK_OVER,     /* the status is known; it goes out when no data is under way */
+/*
+ * A task's state. Only set_state() in task.c changes it, and asserts that the move is legal.
+ *
+ *   NEW ----------> CANCELLED ---------------------------------> ABORTED
+ *    |  target_task_start()                                         ^
+ *    +-> READING ----------------------+-----------------+          | from all of these:
+ *    +-> WRITING -------------------+  |                 v          | target_task_abort()
+ *    +-> COLLECTING -> WORKING -----+--+-> ENDING -> RESPONDED      |
+ *    +-> WORKING -> WORKING         |  |                 ^          |
+ *    +-> REPLYING <-(COLLECTING, WORKING) ---------------+ -------- +
+ *    +-> ENDING
+ *
+ * READING and REPLYING go to RESPONDED directly where the status travels with the last data-in.
+ *
+ * What is not in the state, because it is independent of it:
+ *   fault       the data that arrives with the command, before and after the start, may be unusable
+ *   first_open  the initiator may go on sending its first burst after the command has failed
+ *   immediate   a property of the request
+ *   advancing   guards against recursion
+ *   lent        the life of the initiator's STag (stags.c); its end comes with the response, or after it
+ */
+enum target_task_state {
+	TASK_NEW,	 /* its PDU is arriving, or it is held until its turn */
+	TASK_CANCELLED,	 /* aborted before target_task_start(), which ends it */
+	TASK_READING,	 /* data: unit -> initiator */
+	TASK_REPLYING,	 /* data: cmd.reply -> initiator; the status is known */
+	TASK_WRITING,	 /* data: initiator -> unit */
+	TASK_COLLECTING, /* data: initiator -> buffer, for SCSI itself */
+	TASK_WORKING,	 /* cmd.io is in the unit's hands */
+	TASK_ENDING,	 /* the status is known; the response waits until no data-out is expected */
+	TASK_RESPONDED,	 /* freed when the last reference is dropped */
+	TASK_ABORTED,	 /* sends nothing more; freed when the last reference is dropped */
+};
+
+/* The first thing that is wrong with data-out that has arrived. */
+enum target_data_fault {
+	DATA_GOOD,
+	DATA_DAMAGED,	/* a wrong digest or DataSN: the command fails when all data has come */
+	DATA_NO_MEMORY, /* no buffer for unsolicited data, which is dropped: TASK SET FULL */
 };
 
 struct target_task {
 	struct list link;	   /* in its session's bucket */
 	struct target_waiter wait; /* for a buffer */
 	struct target_session *session;
-	uint64_t born;
-	uint64_t since; /* clock_ns(): when it came */
+	uint64_t born;	/* number of the task, counted by the target */
+	uint64_t since; /* clock_ns() of its arrival */
 	uint32_t itt, cmd_sn;
-	enum target_task_phase phase;
+	enum target_task_state state;
 	bool immediate; /* not counted in the window */
-	bool begun;	/* scsi_begin() was called */
-	bool judged;	/* its status is known */
-	bool aborted, responded;
-	bool pumping;	     /* task.c is at it, further out */
-	unsigned int flying; /* calls that will come: of unit and transport; and whoever is at it */
+	bool advancing; /* its steps are being done, further out in the call stack */
+	unsigned int
+		refs; /* one for each callback that will come (unit, transport), and for running calls */
+	unsigned int at_unit; /* operations in the unit's hands: of pieces, and cmd.io */
 	uint32_t expected_in, expected_out;
-	uint32_t total;	   /* bytes to move */
-	uint32_t unit_end; /* and for the unit: whole blocks */
-	uint32_t next, done;
-	int result; /* the first that went wrong */
+	uint32_t total;	     /* bytes to move */
+	uint32_t unit_end;   /* the same in whole blocks, for the unit */
+	uint32_t next, done; /* bytes that have a piece; bytes moved */
+	int result;	     /* first failure, or 0 */
 	struct list pieces;
 	unsigned int n_pieces;
-	struct target_piece *collected; /* stays until the end */
+	struct target_piece *collected; /* kept until the task ends */
 
 	/* unsolicited data */
-	struct target_piece *first; /* where it goes; NULL: there is none, or it is dropped */
+	struct target_piece *first; /* its place; NULL: there is none, or it is dropped */
 	uint32_t first_got, first_max;
 	bool first_open; /* more will come */
-	bool bad_data;	 /* what came has a wrong digest or number */
-	bool starved;	 /* there was no memory for it */
+	enum target_data_fault fault;
 
 	/* tcp*.c */
-	struct list wanted; /* pieces whose R2T is due */
-	unsigned int r2ts;  /* out */
+	struct list wanted; /* pieces with data to be solicited */
+	unsigned int r2ts;  /* outstanding */
 	uint32_t r2t_sn, data_sn, unsolicited_sn;
 
 	/* rdma*.c */
-	bool lent;     /* the initiator lent memory for its data: */
-	uint32_t stag; /* so it is called */
-	uint64_t base; /* and there is byte 0 of the data */
+	bool lent;     /* the initiator lent memory for the data: */
+	uint32_t stag; /* its STag */
+	uint64_t base; /* the address of byte 0 of the data */
 	uint64_t lent_at;
 
 	struct scsi_cmd cmd;
 };
 
-/* NULL: no memory. ahs: of its PDU. */
+static inline bool target_task_is_aborted(const struct target_task *t)
+{
+	return t->state == TASK_CANCELLED || t->state == TASK_ABORTED;
+}
+
+const char *target_task_state_name(enum target_task_state state);
+/* Makes a task of a command PDU and its AHS. Returns NULL if memory runs out. */
 struct target_task *target_task_new(struct target_session *s, const struct pdu *p,
 				    const uint8_t *ahs);
-int target_task_first_buffer(
-	struct target_task *t,
-	struct target_waiter *w);	       /* for unsolicited data. -EAGAIN: w waits for it */
-void target_task_start(struct target_task *t); /* it is its turn; one that was aborted ends */
-void target_task_unsolicited(struct target_task *t, uint32_t len,
-			     bool final);		     /* so much more has come */
-void target_task_abort(struct target_task *t);		     /* it will say nothing any more */
-void target_piece_moved(struct target_piece *p, int result); /* by the transport */
-void target_task_fill(const struct target_task *t, struct pdu *p); /* status and residuals */
+/* Gets a buffer for unsolicited data. Returns -EAGAIN if there is none; then w (or NULL) waits for one. */
+int target_task_first_buffer(struct target_task *t, struct target_waiter *w);
+/* Notes what is wrong with data-out; the first fault counts. */
+void target_task_data_fault(struct target_task *t, enum target_data_fault fault);
+/* Executes a task whose turn it is. A cancelled one ends. Call it once for each task. */
+void target_task_start(struct target_task *t);
+/* Counts unsolicited data that has arrived. */
+void target_task_unsolicited(struct target_task *t, uint32_t len, bool final);
+/* Ends a task without a response. */
+void target_task_abort(struct target_task *t);
+/* Called by the transport: a piece has been sent or fetched (0), or dropped (-errno). */
+void target_piece_moved(struct target_piece *p, int result);
+/* Fills in status and residual count. */
+void target_task_fill(const struct target_task *t, struct pdu *p);
 
 /* ---- spare.c ------------------------------------------------------------------------------ */
 

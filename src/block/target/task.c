@@ -2,12 +2,14 @@
 /*
  * task.c - one SCSI command: its data in pieces between transport and unit, then its status.
  *
- * A piece is as much as a buffer holds; a task has a few under way, and waits for a buffer only when it has none. Units
- * are done with pieces in any order; data-in leaves in order. When the status is known and no data is under way, the
- * response goes out. So it is with errors, too: RFC 7143 §11.4 wants what was asked for, or announced, to come first.
+ * A piece is as much data as a buffer holds. A task has up to TASK_PIECES in flight, and waits for a buffer only when it
+ * has no piece at all. Units complete pieces in any order; data-in is sent in order. The response goes out when the status
+ * is known and no data is expected any more. This holds for failed commands, too: RFC 7143 §11.4 requires that solicited
+ * and announced data arrives before the response.
  */
 #include "block/target/target.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,15 +17,90 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/histogram.h"
+#include "base/log.h"
 
 static const struct target_transport *transport_of(const struct target_task *t)
 {
 	return t->session->conn->ops;
 }
 
+/* ---- states ------------------------------------------------------------------------- */
+
+const char *target_task_state_name(enum target_task_state state)
+{
+	static const char *const names[] = {
+		[TASK_NEW] = "new",
+		[TASK_CANCELLED] = "cancelled",
+		[TASK_READING] = "reading",
+		[TASK_REPLYING] = "replying",
+		[TASK_WRITING] = "writing",
+		[TASK_COLLECTING] = "collecting",
+		[TASK_WORKING] = "working",
+		[TASK_ENDING] = "ending",
+		[TASK_RESPONDED] = "responded",
+		[TASK_ABORTED] = "aborted",
+	};
+
+	return names[state];
+}
+
+#define FROM(state) (1u << TASK_##state)
+
+/* The only writer of t->state. Not logged: commands are the data path. */
+static void set_state(struct target_task *t, enum target_task_state to)
+{
+	static const uint16_t legal_from[] = {
+		[TASK_CANCELLED] = FROM(NEW),
+		[TASK_READING] = FROM(NEW),
+		[TASK_REPLYING] = FROM(NEW) | FROM(COLLECTING) | FROM(WORKING),
+		[TASK_WRITING] = FROM(NEW),
+		[TASK_COLLECTING] = FROM(NEW),
+		[TASK_WORKING] = FROM(NEW) | FROM(COLLECTING) | FROM(WORKING),
+		[TASK_ENDING] = FROM(NEW) | FROM(READING) | FROM(REPLYING) | FROM(WRITING) |
+				FROM(COLLECTING) | FROM(WORKING),
+		[TASK_RESPONDED] = FROM(READING) | FROM(REPLYING) | FROM(ENDING),
+		[TASK_ABORTED] = FROM(CANCELLED) | FROM(READING) | FROM(REPLYING) | FROM(WRITING) |
+				 FROM(COLLECTING) | FROM(WORKING) | FROM(ENDING),
+	};
+	bool legal = legal_from[to] & 1u << t->state;
+
+	if (!legal)
+		log_err("block: task 0x%x: %s -> %s is not a legal change of state", t->itt,
+			target_task_state_name(t->state), target_task_state_name(to));
+	assert(legal);
+	t->state = to;
+}
+
+/* The only writer of p->state but for target_piece_new(). */
+static void set_piece_state(struct target_piece *p, enum target_piece_state to)
+{
+	static const uint8_t legal_from[] = {
+		[PIECE_AT_UNIT] = 1u << PIECE_NEW | 1u << PIECE_MOVING,
+		[PIECE_READY] = 1u << PIECE_NEW | 1u << PIECE_AT_UNIT,
+		[PIECE_MOVING] = 1u << PIECE_NEW | 1u << PIECE_READY,
+	};
+
+	assert(legal_from[to] & 1u << p->state);
+	(void)legal_from;
+	p->state = to;
+}
+
+static bool is_over(const struct target_task *t)
+{
+	return t->state == TASK_RESPONDED || target_task_is_aborted(t);
+}
+
+static bool takes_data_out(const struct target_task *t)
+{
+	return t->state == TASK_WRITING || t->state == TASK_COLLECTING;
+}
+
 /* ---- pieces ------------------------------------------------------------------------- */
 
-/* NULL: later, or never (result says so). */
+/*
+ * Allocates a piece with a buffer for the next len bytes. Returns NULL if there is no buffer now (the task waits for one),
+ * or no memory (t->result is set).
+ */
 static struct target_piece *get_piece(struct target_task *t, uint32_t len)
 {
 	struct stag_block_target *target = t->session->target;
@@ -42,7 +119,7 @@ static struct target_piece *get_piece(struct target_task *t, uint32_t len)
 	return p;
 }
 
-/* As much as there is of the unit's own memory, where the transport can use that. NULL: it is copied. */
+/* Makes a piece of the unit's own memory, if the transport can use that. Returns NULL if the data has to be copied. */
 static struct target_piece *borrow_piece(struct target_task *t)
 {
 	uint32_t left = t->total - t->next, lkey;
@@ -76,15 +153,15 @@ static uint32_t next_len(const struct target_task *t, uint32_t end)
 
 /* ---- beginning and end ------------------------------------------------------------------ */
 
-static void pump(struct target_task *t);
+static void advance_task(struct target_task *t);
 
-static void wake(struct target_waiter *w)
+static void on_buffer(struct target_waiter *w)
 {
-	pump(container_of(w, struct target_task, wait));
+	advance_task(container_of(w, struct target_task, wait));
 }
 
-/* All but the reply, which is large, and written before it is read. */
-static void clear(struct target_task *t)
+/* Zeroes all but the reply, which is large, and is written before it is read. */
+static void clear_task(struct target_task *t)
 {
 	size_t from = offsetof(struct target_task, cmd.reply),
 	       to = offsetof(struct target_task, cmd.reply_len);
@@ -93,8 +170,8 @@ static void clear(struct target_task *t)
 	memset((uint8_t *)t + to, 0, sizeof(*t) - to);
 }
 
-/* Too long a CDB is cut: no command of ours is that long, and its own length tells. */
-static void take_cdb(struct scsi_cmd *c, const struct pdu *p, const uint8_t *ahs)
+/* Truncates a CDB that is too long: no supported command has one, and cdb_len keeps it from being mistaken. */
+static void copy_cdb(struct scsi_cmd *c, const struct pdu *p, const uint8_t *ahs)
 {
 	struct ahs a;
 	uint32_t at = 0;
@@ -118,18 +195,18 @@ struct target_task *target_task_new(struct target_session *s, const struct pdu *
 
 	if (!t)
 		return NULL;
-	clear(t);
+	clear_task(t);
 	t->session = s;
 	t->born = ++s->target->births;
 	t->since = clock_ns();
 	t->itt = p->itt;
 	t->cmd_sn = p->cmd_sn;
 	t->immediate = p->immediate;
-	t->wait.go = wake;
+	t->wait.go = on_buffer;
 	list_init(&t->wait.link);
 	list_init(&t->pieces);
 	list_init(&t->wanted);
-	take_cdb(&t->cmd, p, ahs);
+	copy_cdb(&t->cmd, p, ahs);
 	t->cmd.nexus = s->nexus;
 	t->cmd.lun = p->lun;
 	t->cmd.expected = p->expected;
@@ -143,7 +220,7 @@ struct target_task *target_task_new(struct target_session *s, const struct pdu *
 	return t;
 }
 
-static void end(struct target_task *t)
+static void free_task(struct target_task *t)
 {
 	struct target_session *s = t->session;
 	struct stag_block_target *target = s->target;
@@ -152,9 +229,8 @@ static void end(struct target_task *t)
 		target_piece_free(list_entry(it, struct target_piece, link));
 	if (t->collected)
 		target_piece_put(target, t->collected);
-	if (t->begun)
-		scsi_release(&t->cmd);
-	if (!t->responded)
+	scsi_release(&t->cmd); /* does nothing for a task that was not started */
+	if (t->state != TASK_RESPONDED)
 		target_session_retire(s, t->immediate);
 	list_del(&t->wait.link);
 	list_del(&t->link);
@@ -164,18 +240,18 @@ static void end(struct target_task *t)
 	target_session_maybe_free(s);
 }
 
-static void hold(struct target_task *t)
+static void get_task(struct target_task *t)
 {
-	t->flying++;
+	t->refs++;
 }
 
-/* Who held it, or a call that has come, lets go. */
-static void let_go(struct target_task *t)
+/* Drops a reference. The last one frees a task that is over, unless target_task_start() is still to come. */
+static void put_task(struct target_task *t)
 {
-	if (t->aborted)
+	if (target_task_is_aborted(t))
 		t->session->target->tmf_due = true;
-	if (--t->flying == 0 && t->phase != TASK_NEW && (t->aborted || t->responded))
-		end(t);
+	if (--t->refs == 0 && (t->state == TASK_RESPONDED || t->state == TASK_ABORTED))
+		free_task(t);
 }
 
 /* ---- the status ------------------------------------------------------------------------------ */
@@ -193,7 +269,6 @@ static void fill_residual(const struct target_task *t, struct pdu *p)
 	}
 }
 
-/* done counts what is handed over by now. */
 void target_task_fill(const struct target_task *t, struct pdu *p)
 {
 	p->itt = t->itt;
@@ -224,20 +299,18 @@ static void count(const struct target_task *t, struct stag_block_counters *c)
 	}
 }
 
-/* From here on it is as if it had ended: the window opens, it is counted. */
+/* The command has ended for the initiator: the window opens, and the command is counted. Data may still be leaving. */
 static void mark_responded(struct target_task *t)
 {
-	t->responded = true;
+	set_state(t, TASK_RESPONDED);
 	target_session_retire(t->session, t->immediate);
 	count(t, &t->session->counters);
 	count(t, &t->session->target->counters);
 }
 
-static void judge(struct target_task *t)
+/* Turns t->result into status and sense. SCSI itself has set them in TASK_REPLYING and after SCSI_DONE. */
+static void set_status(struct target_task *t)
 {
-	if (t->judged)
-		return;
-	t->judged = true;
 	if (t->result == -EBADMSG)
 		scsi_fail(&t->cmd, SCSI_ABORTED_COMMAND, 0x47,
 			  0x05); /* protocol service CRC error */
@@ -245,6 +318,13 @@ static void judge(struct target_task *t)
 		scsi_fail(&t->cmd, SCSI_ILLEGAL_REQUEST, 0x24, 0x00); /* invalid field in CDB */
 	else
 		scsi_end(&t->cmd, t->result);
+}
+
+/* Ends a task whose data has been moved, or has failed: its response is due. */
+static void end_data(struct target_task *t)
+{
+	set_status(t);
+	set_state(t, TASK_ENDING);
 }
 
 static void respond(struct target_task *t)
@@ -263,12 +343,12 @@ static void respond(struct target_task *t)
 
 /* ---- data-in ----------------------------------------------------------------------------------- */
 
-static void at_unit(struct target_task *t, struct target_piece *p, uint32_t len,
-		    void (*done)(struct lun_io *, int))
+static void start_at_unit(struct target_task *t, struct target_piece *p, uint32_t len,
+			  void (*done)(struct lun_io *, int))
 {
 	const struct lun_io *whole = &t->cmd.io;
 
-	p->state = PIECE_AT_UNIT;
+	set_piece_state(p, PIECE_AT_UNIT);
 	p->io.op = whole->op;
 	p->io.fua = whole->fua;
 	p->io.verify = whole->verify;
@@ -278,12 +358,13 @@ static void at_unit(struct target_task *t, struct target_piece *p, uint32_t len,
 	p->io.n_iov = 1;
 	p->io.where = 0;
 	p->io.done = done;
-	hold(t);
+	t->at_unit++;
+	get_task(t);
 	lun_start(t->cmd.unit, &p->io);
 }
 
-/* A difference is told before an error, and the first of several. */
-static void note(struct target_task *t, const struct target_piece *p, int result)
+/* Keeps the failure to be reported: a miscompare before any other error, and the first of its kind in the data. */
+static void note_failure(struct target_task *t, const struct target_piece *p, int result)
 {
 	uint64_t where = p->offset + p->io.where;
 	bool first = t->result == 0 || (result == -EILSEQ && t->result != -EILSEQ);
@@ -294,18 +375,19 @@ static void note(struct target_task *t, const struct target_piece *p, int result
 	t->result = result;
 }
 
-static void was_read(struct lun_io *io, int result)
+static void on_read(struct lun_io *io, int result)
 {
 	struct target_piece *p = container_of(io, struct target_piece, io);
 	struct target_task *t = p->task;
 
-	p->state = PIECE_READY;
-	if (result != 0 || t->aborted) {
-		note(t, p, result);
+	t->at_unit--;
+	set_piece_state(p, PIECE_READY);
+	if (result != 0 || target_task_is_aborted(t)) {
+		note_failure(t, p, result);
 		target_piece_free(p);
 	}
-	pump(t);
-	let_go(t);
+	advance_task(t);
+	put_task(t);
 }
 
 static struct target_piece *first_unmoved(const struct target_task *t)
@@ -316,34 +398,35 @@ static struct target_piece *first_unmoved(const struct target_task *t)
 	return NULL;
 }
 
-/* The last one: its status goes with it where it can. */
-static void hand_over_last(struct target_task *t, struct target_piece *p)
+/* Sends the last piece, together with the status if the transport can (RFC 7143 §11.7.3, phase collapse). */
+static void send_last_piece(struct target_task *t, struct target_piece *p)
 {
 	bool with_status;
 
-	judge(t);
+	if (t->state == TASK_READING)
+		set_status(t);
 	with_status = transport_of(t)->collapses && t->cmd.status == SCSI_GOOD &&
 		      t->cmd.sense_len == 0 && !t->first_open;
 	if (with_status)
 		mark_responded(t);
 	else
-		t->phase = TASK_OVER;
+		set_state(t, TASK_ENDING);
 	transport_of(t)->data_in(p, with_status);
 }
 
-static void hand_over(struct target_task *t, struct target_piece *p)
+static void send_piece(struct target_task *t, struct target_piece *p)
 {
-	p->state = PIECE_MOVING;
+	set_piece_state(p, PIECE_MOVING);
 	t->done += p->len;
-	hold(t);
+	get_task(t);
 	if (t->done == t->total)
-		hand_over_last(t, p);
+		send_last_piece(t, p);
 	else
 		transport_of(t)->data_in(p, false);
 }
 
-/* One step further: is there another? */
-static bool step_in(struct target_task *t)
+/* Does one step of data-in. Returns whether another one may follow at once. */
+static bool step_data_in(struct target_task *t)
 {
 	struct target_piece *p = first_unmoved(t);
 
@@ -354,82 +437,82 @@ static bool step_in(struct target_task *t)
 		}
 		if (t->n_pieces)
 			return false;
-		judge(t);
-		t->phase = TASK_OVER;
+		end_data(t);
 		return true;
 	}
 	if (p && p->state == PIECE_READY) {
-		hand_over(t, p);
+		send_piece(t, p);
 		return true;
 	}
 	if (t->next >= t->total || t->n_pieces >= TASK_PIECES)
 		return false;
 	p = borrow_piece(t);
 	if (p) {
-		p->state = PIECE_READY;
+		set_piece_state(p, PIECE_READY);
 		return true;
 	}
 	p = get_piece(t, next_len(t, t->total));
 	if (!p)
 		return t->result != 0;
-	/* The last block is read whole, whatever is wanted of it. */
-	at_unit(t, p, t->next == t->total ? t->unit_end - p->offset : p->len, was_read);
+	/* The unit reads whole blocks, even if the initiator expects only a part of the last one. */
+	start_at_unit(t, p, t->next == t->total ? t->unit_end - p->offset : p->len, on_read);
 	return true;
 }
 
 /* ---- data-out ----------------------------------------------------------------------------------- */
 
-static void was_written(struct lun_io *io, int result)
+static void on_written(struct lun_io *io, int result)
 {
 	struct target_piece *p = container_of(io, struct target_piece, io);
 	struct target_task *t = p->task;
 
+	t->at_unit--;
 	if (result != 0)
-		note(t, p, result);
+		note_failure(t, p, result);
 	else
 		t->done += p->len;
 	target_piece_free(p);
-	pump(t);
-	let_go(t);
+	advance_task(t);
+	put_task(t);
 }
 
-static void fetch(struct target_task *t, struct target_piece *p)
+static void fetch_piece(struct target_task *t, struct target_piece *p)
 {
-	p->state = PIECE_MOVING;
-	hold(t);
+	set_piece_state(p, PIECE_MOVING);
+	get_task(t);
 	transport_of(t)->data_out(p);
 }
 
-static void next_of(struct target_task *t, enum scsi_next n);
+static void do_next(struct target_task *t, enum scsi_next n);
 
-/* It is where it belongs already. */
-static void was_put(struct target_task *t, struct target_piece *p)
+/* Ends a piece of the unit's own memory: the transport has written the data to its final place. */
+static void finish_borrowed(struct target_task *t, struct target_piece *p)
 {
 	int result = lun_return(&p->io);
 
 	p->borrowed = false;
 	if (result != 0)
-		note(t, p, result);
+		note_failure(t, p, result);
 	else
 		t->done += p->len;
 	target_piece_free(p);
 }
 
-/* All of a piece's data is here. */
-static void has_come(struct target_task *t, struct target_piece *p)
+/* Handles a piece all of whose data-out has arrived. */
+static void piece_arrived(struct target_task *t, struct target_piece *p)
 {
-	if (t->bad_data && t->result == 0)
+	if (t->fault == DATA_DAMAGED && t->result == 0)
 		t->result = -EBADMSG;
 	if (t->result != 0) {
 		target_piece_free(p);
 		return;
 	}
 	if (p->borrowed) {
-		was_put(t, p);
+		finish_borrowed(t, p);
 		return;
 	}
-	if (t->phase == TASK_WRITES) {
-		at_unit(t, p, p->len, was_written);
+	if (t->state == TASK_WRITING) {
+		start_at_unit(t, p, p->len, on_written);
 		return;
 	}
 	list_del(&p->link);
@@ -437,11 +520,11 @@ static void has_come(struct target_task *t, struct target_piece *p)
 	t->collected = p;
 	t->done = p->len;
 	memset(p->bytes + p->len, 0, t->cmd.out_len - p->len);
-	next_of(t, scsi_collected(&t->cmd, p->bytes));
+	do_next(t, scsi_collected(&t->cmd, p->bytes));
 }
 
-/* Unsolicited data is all here: it is the beginning of the first piece. */
-static void use_first(struct target_task *t)
+/* Makes the first piece of the unsolicited data, which has all arrived, and fetches the rest of that piece. */
+static void use_unsolicited(struct target_task *t)
 {
 	struct target_piece *p = t->first;
 
@@ -450,111 +533,116 @@ static void use_first(struct target_task *t)
 	p->got = t->first_got < p->len ? t->first_got : p->len;
 	t->next = p->len;
 	if (p->got == p->len)
-		has_come(t, p);
+		piece_arrived(t, p);
 	else
-		fetch(t, p);
+		fetch_piece(t, p);
 }
 
-static bool step_out(struct target_task *t)
+/* Does one step of data-out. Returns whether another one may follow at once. */
+static bool step_data_out(struct target_task *t)
 {
 	struct target_piece *p;
 
 	if (t->first_open)
 		return false;
-	if (t->starved || t->result != 0 || (t->next >= t->total && t->phase == TASK_WRITES)) {
+	if (t->result != 0 || (t->next >= t->total && t->state == TASK_WRITING)) {
 		if (t->first)
 			target_piece_free(t->first);
 		if (t->n_pieces)
 			return false;
-		judge(t);
-		t->phase = TASK_OVER;
+		end_data(t);
 		return true;
 	}
 	if (t->first) {
-		use_first(t);
+		use_unsolicited(t);
 		return true;
 	}
-	if ((t->phase == TASK_COLLECTS && (t->n_pieces || t->collected)) || t->next > t->total ||
+	if ((t->state == TASK_COLLECTING && (t->n_pieces || t->collected)) || t->next > t->total ||
 	    t->n_pieces >= TASK_PIECES)
 		return false;
-	p = t->phase == TASK_WRITES ? borrow_piece(t) : NULL;
+	p = t->state == TASK_WRITING ? borrow_piece(t) : NULL;
 	if (!p)
 		p = get_piece(t, next_len(t, t->total));
 	if (!p)
 		return t->result != 0;
 	if (p->len)
-		fetch(t, p);
+		fetch_piece(t, p);
 	else
-		has_come(t, p);
+		piece_arrived(t, p);
 	return true;
 }
 
-/* ---- phases ----------------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------------------ */
 
-static bool step_over(struct target_task *t)
+/* Responds once no data-out is expected any more. */
+static void step_response(struct target_task *t)
 {
 	if (t->first && !t->first_open)
 		target_piece_free(t->first);
-	if (t->responded || t->first_open || t->r2ts || !list_empty(&t->wanted))
-		return false;
+	if (t->first_open || t->r2ts || !list_empty(&t->wanted))
+		return;
 	respond(t);
-	return false;
 }
 
 static bool step(struct target_task *t)
 {
-	switch (t->phase) {
-	case TASK_READS:
-		return step_in(t);
-	case TASK_WRITES:
-	case TASK_COLLECTS:
-		return step_out(t);
-	case TASK_OVER:
-		return step_over(t);
+	switch (t->state) {
+	case TASK_READING:
+	case TASK_REPLYING:
+		return step_data_in(t);
+	case TASK_WRITING:
+	case TASK_COLLECTING:
+		return step_data_out(t);
+	case TASK_ENDING:
+		step_response(t);
+		return false;
 	case TASK_NEW:
-	case TASK_WORKS:
+	case TASK_WORKING:
+	case TASK_CANCELLED:
+	case TASK_RESPONDED:
+	case TASK_ABORTED:
 		return false;
 	}
 	return false;
 }
 
-/* As far as it goes. Calls that come meanwhile, from within, leave the rest to who is at it. */
-static void pump(struct target_task *t)
+/* Does all steps that are possible now. A call from inside a step returns at once: the loop that is running goes on. */
+static void advance_task(struct target_task *t)
 {
-	if (t->pumping)
+	if (t->advancing)
 		return;
-	t->pumping = true;
-	hold(t);
-	while (!t->aborted && !t->responded && step(t))
+	t->advancing = true;
+	get_task(t);
+	while (step(t))
 		;
-	t->pumping = false;
-	let_go(t);
+	t->advancing = false;
+	put_task(t);
 }
 
-static void was_worked(struct lun_io *io, int result)
+static void on_worked(struct lun_io *io, int result)
 {
 	struct target_task *t = container_of(io, struct target_task, cmd.io);
 
-	if (!t->aborted)
-		next_of(t, scsi_worked(&t->cmd, result));
-	pump(t);
-	let_go(t);
+	t->at_unit--;
+	if (!target_task_is_aborted(t))
+		do_next(t, scsi_worked(&t->cmd, result));
+	advance_task(t);
+	put_task(t);
 }
 
 static void begin_reply(struct target_task *t)
 {
 	uint32_t len = t->cmd.reply_len < t->expected_in ? t->cmd.reply_len : t->expected_in;
-	struct target_piece *p;
+	struct target_piece *p = NULL;
 
-	t->judged = true;
-	t->phase = TASK_OVER;
-	if (len == 0 || t->cmd.status != SCSI_GOOD)
+	if (len && t->cmd.status == SCSI_GOOD)
+		p = target_piece_new(t, NULL, t->cmd.reply, 0, len);
+	if (!p) { /* without memory the reply is empty, which the residual count shows */
+		set_state(t, TASK_ENDING);
 		return;
-	p = target_piece_new(t, NULL, t->cmd.reply, 0, len);
-	if (!p)
-		return; /* as if there were nothing to say: the residual tells */
-	p->state = PIECE_READY;
-	t->phase = TASK_READS;
+	}
+	set_piece_state(p, PIECE_READY);
+	set_state(t, TASK_REPLYING);
 	t->total = t->next = len;
 	t->done = 0;
 }
@@ -568,44 +656,43 @@ static void begin_write(struct target_task *t)
 {
 	uint32_t block = lun_facts(t->cmd.unit)->block;
 
-	t->phase = TASK_WRITES;
+	set_state(t, TASK_WRITING);
 	t->total = least(t->cmd.io.length, t->expected_out) / block * block;
 }
 
-static void next_of(struct target_task *t, enum scsi_next n)
+static void do_next(struct target_task *t, enum scsi_next n)
 {
 	switch (n) {
 	case SCSI_DONE:
 		begin_reply(t);
 		return;
 	case SCSI_READ:
-		t->phase = TASK_READS;
+		set_state(t, TASK_READING);
 		t->total = least(t->cmd.io.length, t->expected_in);
 		t->unit_end = (uint32_t)t->cmd.io.length;
-		if (t->total == 0) {
-			judge(t);
-			t->phase = TASK_OVER;
-		}
+		if (t->total == 0)
+			end_data(t);
 		return;
 	case SCSI_WRITE:
 		begin_write(t);
 		return;
 	case SCSI_COLLECT:
-		t->phase = TASK_COLLECTS;
+		set_state(t, TASK_COLLECTING);
 		t->total = least(t->cmd.out_len, t->expected_out);
 		return;
 	case SCSI_WORK:
-		t->phase = TASK_WORKS;
-		t->cmd.io.done = was_worked;
-		hold(t);
+		set_state(t, TASK_WORKING);
+		t->cmd.io.done = on_worked;
+		t->at_unit++;
+		get_task(t);
 		lun_start(t->cmd.unit, &t->cmd.io);
 	}
 }
 
-/* What came is broken, or goes both ways: no command here does. */
+/* Sets t->result if the data that came with the command is damaged, or if it is bidirectional: no supported command is. */
 static bool is_unfit(struct target_task *t)
 {
-	if (t->bad_data)
+	if (t->fault == DATA_DAMAGED)
 		t->result = -EBADMSG;
 	else if (t->cmd.reads && t->cmd.writes)
 		t->result = -EOPNOTSUPP;
@@ -616,21 +703,21 @@ void target_task_start(struct target_task *t)
 {
 	enum scsi_next n;
 
-	hold(t);
-	t->phase = TASK_OVER;
-	if (!t->aborted && t->starved) {
+	get_task(t);
+	if (t->state == TASK_CANCELLED) {
+		set_state(t, TASK_ABORTED);
+	} else if (t->fault == DATA_NO_MEMORY) {
 		t->cmd.status = SCSI_TASK_SET_FULL;
-		t->judged = true;
-	} else if (!t->aborted) {
+		set_state(t, TASK_ENDING);
+	} else {
 		n = scsi_begin(t->session->target->scsi, &t->cmd);
-		t->begun = true;
 		if (n != SCSI_DONE && is_unfit(t))
-			judge(t);
+			end_data(t);
 		else
-			next_of(t, n);
+			do_next(t, n);
 	}
-	pump(t);
-	let_go(t);
+	advance_task(t);
+	put_task(t);
 }
 
 /* ---- calls from transports ------------------------------------------------------------------------------ */
@@ -646,8 +733,14 @@ int target_task_first_buffer(struct target_task *t, struct target_waiter *w)
 	if (t->first)
 		return 0;
 	units_put_buffer(target->units, b);
-	t->starved = true;
+	target_task_data_fault(t, DATA_NO_MEMORY);
 	return 0;
+}
+
+void target_task_data_fault(struct target_task *t, enum target_data_fault fault)
+{
+	if (t->fault == DATA_GOOD)
+		t->fault = fault;
 }
 
 void target_task_unsolicited(struct target_task *t, uint32_t len, bool final)
@@ -656,8 +749,8 @@ void target_task_unsolicited(struct target_task *t, uint32_t len, bool final)
 	if (!final)
 		return;
 	t->first_open = false;
-	if (t->phase != TASK_NEW)
-		pump(t);
+	if (t->state != TASK_NEW && t->state != TASK_CANCELLED)
+		advance_task(t);
 }
 
 void target_piece_moved(struct target_piece *p, int result)
@@ -666,23 +759,23 @@ void target_piece_moved(struct target_piece *p, int result)
 
 	if (result != 0 && p->borrowed)
 		lun_check_mapping(&p->io);
-	if (t->aborted || t->phase == TASK_READS || t->phase == TASK_OVER || result != 0)
-		target_piece_free(p);
+	if (takes_data_out(t) && result == 0)
+		piece_arrived(t, p);
 	else
-		has_come(t, p);
-	pump(t);
-	let_go(t);
+		target_piece_free(p);
+	advance_task(t);
+	put_task(t);
 }
 
 void target_task_abort(struct target_task *t)
 {
-	if (t->aborted || t->responded)
+	if (is_over(t))
 		return;
-	hold(t);
-	t->aborted = true;
+	get_task(t);
+	set_state(t, t->state == TASK_NEW ? TASK_CANCELLED : TASK_ABORTED);
 	list_del(&t->wait.link);
 	if (t->session->conn)
 		transport_of(t)->forget(t);
 	t->first_open = false;
-	let_go(t);
+	put_task(t);
 }

@@ -69,13 +69,13 @@ static void place_first(struct target_tcp *t)
 	bool needed = t->rx.pdu.data_len || k->first_open;
 
 	t->rx.state = RX_DATA;
-	if (needed && !k->aborted && !k->starved &&
+	if (needed && !target_task_is_aborted(k) && k->fault != DATA_NO_MEMORY &&
 	    target_task_first_buffer(k, s->awaiting ? NULL : &t->rx.wait) != 0) {
 		if (!s->awaiting) {
 			t->rx.state = RX_WAIT;
 			return;
 		}
-		k->starved = true;
+		target_task_data_fault(k, DATA_NO_MEMORY);
 	}
 	t->rx.to = k->first ? k->first->bytes : NULL;
 	s->awaiting += k->first_open;
@@ -121,7 +121,8 @@ static bool place_unsolicited(struct target_tcp *t, struct target_task *k)
 	if (!k->first_open || d->offset != k->first_got ||
 	    d->data_len > k->first_max - k->first_got)
 		return false;
-	k->bad_data |= d->data_sn != k->unsolicited_sn++;
+	if (d->data_sn != k->unsolicited_sn++)
+		target_task_data_fault(k, DATA_DAMAGED);
 	t->rx.to = k->first ? k->first->bytes + k->first_got : NULL;
 	return true;
 }
@@ -133,7 +134,8 @@ static bool place_solicited(struct target_tcp *t, struct target_task *k)
 
 	if (!p || d->offset != p->offset + p->got || d->data_len > p->asked_end - p->got)
 		return false;
-	k->bad_data |= d->data_sn != p->data_sn++;
+	if (d->data_sn != p->data_sn++)
+		target_task_data_fault(k, DATA_DAMAGED);
 	t->rx.piece = p;
 	t->rx.to = p->bytes + p->got;
 	return true;
@@ -145,7 +147,7 @@ static void place_data(struct target_tcp *t)
 	struct target_task *k = target_session_find(session_of(t), d->itt);
 
 	t->rx.piece = NULL;
-	if (!k || k->aborted || k->responded) { /* it was aborted: that crossed */
+	if (!k || target_task_is_aborted(k)) { /* it was aborted: that crossed */
 		ignore(t);
 		return;
 	}
@@ -275,7 +277,8 @@ static void deliver_command(struct target_tcp *t, bool good)
 	t->rx.task = NULL;
 	if (!k)
 		return;
-	k->bad_data = !good;
+	if (!good)
+		target_task_data_fault(k, DATA_DAMAGED);
 	target_task_unsolicited(k, t->rx.pdu.data_len, false);
 	target_session_command(k);
 }
@@ -311,7 +314,7 @@ static void deliver_data(struct target_tcp *t, bool good)
 		return;
 	if (!good) {
 		target_conn_reject(&t->conn, REJECT_DATA_DIGEST, t->rx.bhs);
-		k->bad_data = true;
+		target_task_data_fault(k, DATA_DAMAGED);
 	}
 	if (t->rx.piece) {
 		deliver_solicited(t, k, t->rx.piece);

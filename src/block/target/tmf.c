@@ -59,14 +59,9 @@ static bool abort_one(const struct target_tmf *f, struct target_task *t)
 	return false;
 }
 
-static bool works(const struct target_tmf *f, struct target_task *t)
+static bool is_at_unit(const struct target_tmf *f, struct target_task *t)
 {
-	if (!t->aborted)
-		return false;
-	list_for_each (it, &t->pieces)
-		if (list_entry(it, struct target_piece, link)->state == PIECE_AT_UNIT)
-			return true;
-	return t->phase == TASK_WORKS;
+	return target_task_is_aborted(t) && t->at_unit;
 }
 
 /* ---- answers ---------------------------------------------------------------------------- */
@@ -111,7 +106,7 @@ again:
 	for (it = t->tmfs.next; it != &t->tmfs; it = it->next) {
 		struct target_tmf *f = list_entry(it, struct target_tmf, link);
 
-		if (each_session(t, f, works))
+		if (each_session(t, f, is_at_unit))
 			continue;
 		answer(f->session, f->itt, TASK_FUNCTION_COMPLETE);
 		end(t, f);
