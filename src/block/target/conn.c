@@ -4,14 +4,52 @@
  */
 #include "block/target/target.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #define VIOLATION_WORDS 256
+
+/* ---- states -------------------------------------------------------------------------- */
+
+const char *target_conn_state_name(enum target_conn_state state)
+{
+	static const char *const names[] = {
+		[CONN_LOGIN] = "login",	    [CONN_PARKED] = "parked", [CONN_FULL] = "full feature",
+		[CONN_CLOSING] = "closing", [CONN_DEAD] = "dead",
+	};
+
+	return names[state];
+}
+
+static bool is_logging_in(enum target_conn_state state)
+{
+	return state == CONN_LOGIN || state == CONN_PARKED;
+}
+
+/* The only writer of c->state after target_conn_open(). */
+static void set_state(struct target_conn *c, enum target_conn_state to)
+{
+	static const uint8_t legal_from[] = {
+		[CONN_PARKED] = 1u << CONN_LOGIN | 1u << CONN_PARKED,
+		[CONN_FULL] = 1u << CONN_LOGIN | 1u << CONN_PARKED,
+		[CONN_CLOSING] = 1u << CONN_LOGIN | 1u << CONN_PARKED | 1u << CONN_FULL,
+		[CONN_DEAD] =
+			1u << CONN_LOGIN | 1u << CONN_PARKED | 1u << CONN_FULL | 1u << CONN_CLOSING,
+	};
+
+	assert(legal_from[to] & 1u << c->state);
+	(void)legal_from;
+	log_debug("block: %s: %s -> %s", c->peer, target_conn_state_name(c->state),
+		  target_conn_state_name(to));
+	c->target->n_logins -= is_logging_in(c->state) && !is_logging_in(to);
+	c->state = to;
+}
 
 void target_conn_open(struct stag_block_target *t, struct target_conn *c,
 		      const struct target_transport *ops)
@@ -56,9 +94,7 @@ void target_conn_end(struct target_conn *c)
 		return;
 	if (c->session)
 		t->counters.lost++;
-	else if (c->state == CONN_LOGIN || c->state == CONN_PARKED)
-		t->n_logins--;
-	c->state = CONN_DEAD;
+	set_state(c, CONN_DEAD);
 	leave_session(c);
 	c->ops->close(c);
 	leave_login(c);
@@ -72,9 +108,7 @@ void target_conn_finish(struct target_conn *c)
 {
 	if (c->state == CONN_DEAD || c->state == CONN_CLOSING)
 		return;
-	if (c->state == CONN_LOGIN || c->state == CONN_PARKED)
-		c->target->n_logins--;
-	c->state = CONN_CLOSING;
+	set_state(c, CONN_CLOSING);
 	c->begun = c->target->now;
 	leave_session(c);
 	leave_login(c);
@@ -166,9 +200,8 @@ static void admit(struct target_conn *c, struct target_session *s, struct pdu *p
 	p->exp_cmd_sn = s->exp_cmd_sn;
 	send_login(c, p);
 	c->session = s;
-	c->state = CONN_FULL;
+	set_state(c, CONN_FULL);
 	c->cid = c->login->cid;
-	t->n_logins--;
 	t->counters.logins++;
 	s->counters.logins++;
 	leave_login(c);
@@ -185,7 +218,7 @@ void target_conn_unpark(struct target_conn *c)
 	struct pdu p;
 
 	if (wait) {
-		c->state = CONN_PARKED;
+		set_state(c, CONN_PARKED);
 		return;
 	}
 	if (target_login_finish(c->login, status, s ? s->tsih : 0, &p) == LOGIN_AGREED)

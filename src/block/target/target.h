@@ -10,11 +10,13 @@
  * All of it belongs to the target's thread (target.c). Whatever a peer does wrong ends its connection, and with it the
  * session (ErrorRecoveryLevel 0): its tasks let their pieces come back from unit and transport, and say nothing more.
  *
- * A connection's life:
+ * A connection's state. Only set_state() in conn.c changes it, and asserts that the move is legal:
  *
- *   LOGIN -> FULL -> CLOSING -> DEAD      CLOSING: what is queued goes out, what comes in is dropped
- *     |        \________________/
- *     +-> PARKED -> FULL                  PARKED: the session that it takes the place of is not empty yet
+ *   LOGIN ---+--> FULL --+--> CLOSING ---> DEAD      CLOSING: queued PDUs are sent, received ones are dropped
+ *     |      ^           |                   ^
+ *     +-> PARKED --------+                   |       PARKED: waits until the session that it replaces has no task left
+ *     |      |           |                   |
+ *     +------+-----------+-------------------+       the peer is lost, or broke the protocol
  */
 #ifndef STAG_BLOCK_TARGET_H
 #define STAG_BLOCK_TARGET_H
@@ -166,6 +168,7 @@ struct target_conn {
 
 /* ---- conn.c ------------------------------------------------------------------------- */
 
+const char *target_conn_state_name(enum target_conn_state state);
 void target_conn_open(struct stag_block_target *t, struct target_conn *c,
 		      const struct target_transport *ops);
 /* A PDU is whole; its data is the caller's. SCSI commands and Data-Outs go to target_session_command() and task_arrived(). */
