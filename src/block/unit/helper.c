@@ -68,7 +68,7 @@ static int find_extent(struct lun_io *io, int fd)
 	return 0;
 }
 
-static int mend(struct lun *l)
+static int reconnect(struct lun *l)
 {
 	int rc = lun_reconnect(l);
 
@@ -84,8 +84,8 @@ static int carry_out(const struct job *j)
 		return punch(j->io, j->fd);
 	case PHASE_SYNC:
 		return fdatasync(j->fd) == 0 ? 0 : -errno;
-	case PHASE_MEND:
-		return mend(j->io->lun);
+	case PHASE_RECONNECT:
+		return reconnect(j->io->lun);
 	default:
 		return find_extent(j->io, j->fd);
 	}

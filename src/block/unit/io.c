@@ -1,28 +1,97 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * io.c - an operation on a unit, from lun_start() to done(): a row of steps.
+ * io.c - an operation on a unit, from lun_start() to done(): a sequence of steps.
  *
- * Most have one, a work request. What has to look at what is there (VERIFY, OR, COMPARE_WRITE) reads it to the scratch memory, of
- * which there is one for all, piece by piece and in turn: it is seldom, and who waits for memory while he holds some might wait for
- * ever.
+ * Most operations have one step, a work request. Those that examine the unit's data (VERIFY, OR, COMPARE_WRITE) read it to the
+ * scratch memory, piece by piece. All units share one scratch buffer and take turns: these operations are rare, and an operation
+ * that waited for a buffer while it holds others could deadlock.
  */
 #include "block/unit/lun.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 
-#define RETRY_MS   1000	      /* between two looks for a unit that has gone */
-#define MAX_TRIES  2	      /* connections that an operation may cost */
-#define MAX_PUNCH  (1u << 30) /* bytes of a step */
-#define PUNCH_UNIT 4096	      /* a file system gives back no less */
+#define RETRY_MS   1000	      /* between two attempts to reconnect a unit that is gone */
+#define MAX_TRIES  2	      /* queue pairs that may fail under one operation */
+#define MAX_PUNCH  (1u << 30) /* bytes of one step */
+#define PUNCH_UNIT 4096	      /* the smallest hole that file systems make */
 
 static void next_step(struct lun_io *io);
 static void after_step(struct lun_io *io);
 
-/* ---- who is in whose way ------------------------------------------------------------ */
+/* ---- states ------------------------------------------------------------------------- */
+
+static const char *lun_state_name(enum lun_state state)
+{
+	static const char *const names[] = {
+		[LUN_UP] = "up",
+		[LUN_DRAINING] = "draining",
+		[LUN_RECONNECTING] = "reconnecting",
+		[LUN_GONE] = "gone",
+	};
+
+	return names[state];
+}
+
+/* The only writer of l->state after lun_open(). */
+static void set_lun_state(struct lun *l, enum lun_state to)
+{
+	static const uint8_t legal_from[] = {
+		[LUN_UP] = 1u << LUN_RECONNECTING,
+		[LUN_DRAINING] = 1u << LUN_UP,
+		[LUN_RECONNECTING] = 1u << LUN_DRAINING | 1u << LUN_GONE,
+		[LUN_GONE] = 1u << LUN_RECONNECTING,
+	};
+
+	assert(legal_from[to] & 1u << l->state);
+	(void)legal_from;
+	log_debug("block: %s: %s -> %s", l->where, lun_state_name(l->state), lun_state_name(to));
+	l->state = to;
+}
+
+static const char *phase_name(enum lun_phase phase)
+{
+	static const char *const names[] = {
+		[PHASE_NEW] = "new",	   [PHASE_MOVE] = "move", [PHASE_CHECK] = "check",
+		[PHASE_SEARCH] = "search", [PHASE_PUT] = "put",	  [PHASE_ZERO] = "zero",
+		[PHASE_FLUSH] = "flush",   [PHASE_SYNC] = "sync", [PHASE_PUNCH] = "punch",
+		[PHASE_EXTENT] = "extent", [PHASE_DONE] = "done", [PHASE_RECONNECT] = "reconnect",
+	};
+
+	return names[phase];
+}
+
+#define FROM(phase) (1u << PHASE_##phase)
+
+/* The only writer of io->phase after lun_start(). Not logged: this is the data path. */
+static void set_phase(struct lun_io *io, enum lun_phase to)
+{
+	static const uint16_t legal_from[] = {
+		[PHASE_MOVE] = FROM(NEW) | FROM(CHECK),
+		[PHASE_CHECK] = FROM(NEW) | FROM(MOVE) | FROM(CHECK) | FROM(PUT),
+		[PHASE_SEARCH] = FROM(MOVE) | FROM(SEARCH),
+		[PHASE_PUT] = FROM(CHECK),
+		[PHASE_ZERO] = FROM(NEW) | FROM(ZERO) | FROM(PUNCH),
+		[PHASE_FLUSH] = FROM(NEW) | FROM(SYNC),
+		[PHASE_SYNC] = FROM(NEW),
+		[PHASE_PUNCH] = FROM(NEW) | FROM(ZERO) | FROM(PUNCH),
+		[PHASE_EXTENT] = FROM(NEW),
+		[PHASE_DONE] = (uint16_t) ~(FROM(DONE) | FROM(RECONNECT)),
+	};
+	bool legal = legal_from[to] & 1u << io->phase;
+
+	if (!legal)
+		log_err("block: %s: an operation's phase cannot change from %s to %s",
+			io->lun->where, phase_name((enum lun_phase)io->phase), phase_name(to));
+	assert(legal);
+	io->phase = (uint8_t)to;
+}
+
+/* ---- operations that must not overlap --------------------------------------------------- */
 
 static bool writes(const struct lun_io *io)
 {
@@ -42,25 +111,25 @@ static bool is_exclusive(const struct lun_io *io)
 	return io->op == LUN_COMPARE_WRITE || io->op == LUN_OR || io->op == LUN_DISCARD;
 }
 
-static bool collide(const struct lun_io *a, const struct lun_io *b)
+static bool conflict(const struct lun_io *a, const struct lun_io *b)
 {
 	return writes(a) && writes(b) && (is_exclusive(a) || is_exclusive(b)) &&
 	       a->offset < b->offset + b->length && b->offset < a->offset + a->length;
 }
 
-/* Those under way, and those who waited before it (behind: the first that did not). */
+/* Checks for conflicts with active operations, and with those that have waited longer: all in l->held before behind. */
 static bool is_held(const struct lun *l, const struct lun_io *io, const struct list *behind)
 {
 	list_for_each (at, &l->active)
-		if (collide(list_entry(at, struct lun_io, active), io))
+		if (conflict(list_entry(at, struct lun_io, active), io))
 			return true;
 	for (struct list *at = l->held.next; at != behind; at = at->next)
-		if (collide(list_entry(at, struct lun_io, link), io))
+		if (conflict(list_entry(at, struct lun_io, link), io))
 			return true;
 	return false;
 }
 
-static void begin(struct lun_io *io)
+static void activate(struct lun_io *io)
 {
 	list_add_tail(&io->lun->active, &io->active);
 	next_step(io);
@@ -76,7 +145,7 @@ static void release_held(struct lun *l)
 
 		if (!is_held(l, io, at)) {
 			list_del(&io->link);
-			begin(io);
+			activate(io);
 		}
 		at = next;
 	}
@@ -84,7 +153,7 @@ static void release_held(struct lun *l)
 
 /* ---- scratch memory -------------------------------------------------------------------- */
 
-static void queue(struct lun_io *io)
+static void queue_to_post(struct lun_io *io)
 {
 	list_add_tail(&io->lun->to_post, &io->link);
 	lun_mark_dirty(io->lun);
@@ -99,7 +168,7 @@ static void take_scratch(struct lun_io *io)
 		return;
 	}
 	u->scratch_user = io;
-	queue(io);
+	queue_to_post(io);
 }
 
 static void give_scratch(struct lun_io *io)
@@ -118,7 +187,7 @@ static void give_scratch(struct lun_io *io)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
-/* What callers know of; the rest is an I/O error. */
+/* Maps a result to the errors that done() documents; all others become -EIO. */
 static int plain_result(int result)
 {
 	switch (result) {
@@ -135,11 +204,12 @@ static int plain_result(int result)
 	}
 }
 
-/* The unit may be closed from inside done(). */
+/* Ends an operation. The unit may be closed from inside done(). */
 static void finish(struct lun_io *io, int result)
 {
 	struct lun *l = io->lun;
 
+	set_phase(io, PHASE_DONE);
 	result = plain_result(result);
 	if (result == -EIO)
 		io->where = io->at;
@@ -164,12 +234,12 @@ static uint32_t left_up_to(const struct lun_io *io, uint64_t most)
 
 static void step_check(struct lun_io *io)
 {
-	io->phase = PHASE_CHECK;
+	set_phase(io, PHASE_CHECK);
 	io->step = left_up_to(io, UNITS_BUFFER);
 	take_scratch(io);
 }
 
-/* The first piece of the operation's memory from skip bytes on; NULL: there is no more. */
+/* Finds the first part of the operation's memory from byte skip on. Returns NULL at its end. */
 static uint8_t *memory_at(const struct lun_io *io, uint64_t skip, uint64_t *len)
 {
 	for (int i = 0; i < io->n_iov; i++) {
@@ -182,8 +252,8 @@ static uint8_t *memory_at(const struct lun_io *io, uint64_t skip, uint64_t *len)
 	return NULL;
 }
 
-/* To memory it is a copy; -EAGAIN: it is none, or not there. */
-static int copy(const struct lun_io *io)
+/* Copies from or to a unit that is mapped memory. Returns -EAGAIN if the unit is not, or its pages are missing. */
+static int copy_mapped(const struct lun_io *io)
 {
 	struct lun *l = io->lun;
 	uint64_t skip = io->op == LUN_COMPARE_WRITE ? io->length : 0, done = 0, len = 0;
@@ -204,41 +274,41 @@ static int copy(const struct lun_io *io)
 
 static void step_move(struct lun_io *io)
 {
-	int rc = copy(io);
+	int rc = copy_mapped(io);
 
-	io->phase = PHASE_MOVE;
+	set_phase(io, PHASE_MOVE);
 	io->step = left_up_to(io, UINT32_MAX);
 	if (rc == -EAGAIN)
-		queue(io);
+		queue_to_post(io);
 	else if (rc == 0)
 		after_step(io);
 	else
 		finish(io, rc);
 }
 
-/* Of a read that failed: block by block, to say which one it was. */
+/* Reads block by block after a failed read, to find the block that fails. */
 static void step_search(struct lun_io *io)
 {
 	uint32_t block = io->lun->facts.physical;
 
-	io->phase = PHASE_SEARCH;
+	set_phase(io, PHASE_SEARCH);
 	io->step = left_up_to(io, block - (io->offset + io->at) % block);
 	take_scratch(io);
 }
 
 static void step_zero(struct lun_io *io, uint64_t most)
 {
-	io->phase = PHASE_ZERO;
+	set_phase(io, PHASE_ZERO);
 	io->step = left_up_to(
 		io, most < LUN_MAX_IOV * UNITS_BUFFER ? most : LUN_MAX_IOV * UNITS_BUFFER);
-	queue(io);
+	queue_to_post(io);
 }
 
 static void step_helper(struct lun_io *io, enum lun_phase phase, uint32_t step)
 {
 	int rc;
 
-	io->phase = (uint8_t)phase;
+	set_phase(io, phase);
 	io->step = step;
 	rc = units_helper_submit(io->lun->u->helper, io,
 				 phase == PHASE_SYNC ? io->lun->sync_fd : io->lun->fd);
@@ -246,7 +316,7 @@ static void step_helper(struct lun_io *io, enum lun_phase phase, uint32_t step)
 		finish(io, rc);
 }
 
-/* Whole units of the file system are punched, what is before and behind them is zeroed. */
+/* Punches whole units of the file system, and zeroes what is before and behind them. */
 static void step_discard(struct lun_io *io)
 {
 	uint64_t at = io->offset + io->at,
@@ -263,15 +333,15 @@ static void step_discard(struct lun_io *io)
 
 static void step_barrier(struct lun_io *io)
 {
-	io->phase = PHASE_FLUSH;
-	queue(io);
+	set_phase(io, PHASE_FLUSH);
+	queue_to_post(io);
 }
 
 static void step_flush(struct lun_io *io)
 {
 	struct lun *l = io->lun;
 
-	if (!l->facts.write_back) { /* whatever is complete is durable */
+	if (!l->facts.write_back) { /* every completed write is durable already */
 		finish(io, 0);
 	} else if (l->unsynced && l->sync_fd >= 0) {
 		l->unsynced = false;
@@ -330,7 +400,7 @@ static uint64_t first_difference(const uint8_t *a, const uint8_t *b, uint64_t le
 	return i;
 }
 
-/* Is what was read what the memory says? Otherwise where is set. */
+/* Compares the data that was read with the operation's memory. Sets io->where to the first difference. */
 static bool is_same(struct lun_io *io)
 {
 	uint64_t done = 0, len = 0;
@@ -350,7 +420,7 @@ static bool is_same(struct lun_io *io)
 	return true;
 }
 
-static void or_in(struct lun_io *io)
+static void or_into_scratch(struct lun_io *io)
 {
 	uint64_t done = 0, len = 0;
 	uint8_t *p;
@@ -366,8 +436,8 @@ static void or_in(struct lun_io *io)
 	}
 }
 
-/* The scratch memory goes to the next in turn after each piece. */
-static void go_on(struct lun_io *io)
+/* Begins the step of the next piece. Other operations get the scratch memory in between. */
+static void next_piece(struct lun_io *io)
 {
 	give_scratch(io);
 	io->at += io->step;
@@ -382,20 +452,20 @@ static void go_on(struct lun_io *io)
 static void after_check(struct lun_io *io)
 {
 	if (io->op == LUN_OR) {
-		or_in(io);
-		io->phase = PHASE_PUT;
-		queue(io);
+		or_into_scratch(io);
+		set_phase(io, PHASE_PUT);
+		queue_to_post(io);
 	} else if (!is_same(io)) {
 		finish(io, -EILSEQ);
 	} else if (io->op == LUN_COMPARE_WRITE) {
 		give_scratch(io);
 		step_move(io);
 	} else {
-		go_on(io);
+		next_piece(io);
 	}
 }
 
-/* All of it can be read now: that it could not is true all the same. */
+/* Goes on searching. If every block can be read now, the operation fails all the same: its first read did. */
 static void after_search(struct lun_io *io)
 {
 	give_scratch(io);
@@ -414,7 +484,7 @@ static void after_move(struct lun_io *io)
 		finish(io, 0);
 		return;
 	}
-	step_check(io); /* from its beginning */
+	step_check(io); /* from the first byte on */
 }
 
 static void after_step(struct lun_io *io)
@@ -430,12 +500,12 @@ static void after_step(struct lun_io *io)
 		after_search(io);
 		break;
 	case PHASE_PUNCH:
-		io->lun->unsynced = true; /* no barrier knows of it */
-		go_on(io);
+		io->lun->unsynced = true; /* a barrier does not cover it */
+		next_piece(io);
 		break;
 	case PHASE_PUT:
 	case PHASE_ZERO:
-		go_on(io);
+		next_piece(io);
 		break;
 	case PHASE_SYNC:
 		step_barrier(io);
@@ -444,7 +514,9 @@ static void after_step(struct lun_io *io)
 	case PHASE_EXTENT:
 		finish(io, 0);
 		break;
-	case PHASE_MEND: /* is nobody's operation */
+	case PHASE_NEW:
+	case PHASE_DONE:
+	case PHASE_RECONNECT: /* not an operation */
 		break;
 	}
 }
@@ -515,10 +587,10 @@ static void describe(struct lun_io *io, struct ibv_send_wr *wr, struct ibv_sge *
 	wr->wr.rdma.rkey = l->rkey;
 }
 
-/* ---- the connection is gone ------------------------------------------------------------------------------ */
+/* ---- the queue pair has failed ------------------------------------------------------------------------------ */
 
-/* Until it has another: what it is about now may be refused in a better way. */
-static void after_loss(struct lun *l)
+/* Queues the unit's operations again for its new queue pair, or fails them with what is known by now. */
+static void requeue_all(struct lun *l)
 {
 	struct list again;
 
@@ -533,43 +605,47 @@ static void after_loss(struct lun *l)
 		struct lun_io *io = list_entry(again.next, struct lun_io, link);
 
 		list_del(&io->link);
-		if (!l->is_open)
+		if (l->state == LUN_GONE)
 			finish(io, -ENODEV);
 		else if (writes(io) && l->no_writes)
 			finish(io, -EROFS);
 		else if (io->tries > MAX_TRIES)
 			finish(io, -EIO);
 		else
-			queue(io);
+			queue_to_post(io);
 	}
 }
 
-static void mended(struct lun *l)
+static void on_reconnected(struct lun *l, int result)
 {
-	l->mending = false;
+	set_lun_state(l, result == 0 ? LUN_UP : LUN_GONE);
 	l->retry_at = clock_ns() + RETRY_MS * NS_PER_MS;
-	l->broken = !l->is_open;
 	l->unsynced = true;
-	after_loss(l);
+	requeue_all(l);
 }
 
-/* A store may have us wait until somebody else has changed it: that is the helper's part, the others are served on. */
-static void mend(struct lun *l)
+/* Has the helper reconnect, once nothing is in flight: a store may block until another process has changed it. */
+static void reconnect(struct lun *l)
 {
-	if (l->in_flight || l->mending)
-		return; /* the last one of these does */
-	l->broken = l->mending = true;
-	l->mend = (struct lun_io){.lun = l, .phase = PHASE_MEND};
-	if (units_helper_submit(l->u->helper, &l->mend, -1) == 0)
-		return;
-	lun_reconnect(l);
-	mended(l);
+	if (l->in_flight)
+		return; /* the last completion calls again */
+	set_lun_state(l, LUN_RECONNECTING);
+	l->reconnect_io = (struct lun_io){.lun = l, .phase = PHASE_RECONNECT};
+	if (units_helper_submit(l->u->helper, &l->reconnect_io, -1) != 0)
+		on_reconnected(l, lun_reconnect(l));
+}
+
+/* Posts no more to a queue pair that has failed. */
+static void drain(struct lun *l)
+{
+	if (l->state == LUN_UP)
+		set_lun_state(l, LUN_DRAINING);
 }
 
 void lun_helper_done(struct lun_io *io)
 {
-	if (io->phase == PHASE_MEND) {
-		mended(io->lun);
+	if (io->phase == PHASE_RECONNECT) {
+		on_reconnected(io->lun, io->result);
 	} else if (io->result == 0) {
 		after_step(io);
 	} else if (io->result == -EOPNOTSUPP && io->phase == PHASE_PUNCH) {
@@ -589,7 +665,7 @@ void lun_mark_dirty(struct lun *l)
 		list_add_tail(&l->u->dirty, &l->dirty);
 }
 
-/* As many as one post takes; a barrier is one of its own kind. */
+/* Fills work requests for one post, up to the next barrier, which is posted by another call. */
 static int describe_batch(struct lun *l)
 {
 	struct units *u = l->u;
@@ -610,7 +686,7 @@ static int describe_batch(struct lun *l)
 	return n;
 }
 
-/* What was not taken goes back to where it was. */
+/* Posts n work requests. Operations that were not accepted go back to the head of the queue. */
 static int post_batch(struct lun *l, int n)
 {
 	struct ibv_send_wr *bad = NULL;
@@ -640,32 +716,30 @@ static int post_barrier(struct lun *l)
 	return 0;
 }
 
-/* A queue that is full empties itself; any other refusal is the end of its queue pair. */
-static void refused(struct lun *l, int rc)
+/* Handles a failed post. A full queue drains by itself; any other error means that the queue pair has failed. */
+static void on_post_failed(struct lun *l, int rc)
 {
 	if (rc == ENOMEM && l->in_flight)
 		return;
-	log_info("block: %s: a request was refused: %s", l->where, strerror(rc));
-	l->broken = true;
+	log_info("block: %s: cannot post a work request: %s", l->where, strerror(rc));
+	drain(l);
 	if (!list_empty(&l->to_post))
 		list_entry(l->to_post.next, struct lun_io, link)->tries++;
-	mend(l);
+	reconnect(l);
 }
 
 void lun_post(struct lun *l)
 {
-	if (l->mending)
-		return;
-	if (l->broken && !l->in_flight) { /* it could not be mended */
-		after_loss(l);
-		return;
-	}
-	while (!l->broken && !list_empty(&l->to_post) && l->in_flight < LUN_DEPTH) {
+	if (l->state == LUN_GONE)
+		requeue_all(l); /* fails them */
+	else if (l->state == LUN_DRAINING)
+		reconnect(l); /* unless requests are in flight */
+	while (l->state == LUN_UP && !list_empty(&l->to_post) && l->in_flight < LUN_DEPTH) {
 		int n = describe_batch(l);
 		int rc = n ? post_batch(l, n) : post_barrier(l);
 
 		if (rc != 0) {
-			refused(l, rc);
+			on_post_failed(l, rc);
 			return;
 		}
 	}
@@ -692,36 +766,38 @@ void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc)
 		l->no_writes &= wc->opcode != IBV_WC_RDMA_WRITE;
 		after_step(io);
 		return;
-	case IBV_WC_REM_OP_ERR: /* the medium's, of this one alone */
+	case IBV_WC_REM_OP_ERR: /* an error of the medium: concerns this request only */
 		medium_failed(io, wc->vendor_err ? -(int)wc->vendor_err : -EIO);
 		return;
 	default:
 		io->tries += wc->status != IBV_WC_WR_FLUSH_ERR;
-		l->broken = true;
-		queue(io);
-		mend(l);
+		drain(l);
+		queue_to_post(io);
+		reconnect(l);
 	}
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-/* What it was not allowed to do before it may try again after a while. While it is mended nobody knows. */
+/* The right to write may have come back after a while. While the unit reconnects it is not known. */
 static bool may_write(const struct lun *l)
 {
-	return !l->facts.read_only && (l->mending || !l->no_writes || clock_ns() >= l->retry_at);
+	return !l->facts.read_only &&
+	       (l->state == LUN_RECONNECTING || !l->no_writes || clock_ns() >= l->retry_at);
 }
 
-/* A unit that has gone may have come back: what comes meanwhile waits. */
+/* Tries to reconnect a unit that is gone, from time to time. Operations wait for the outcome. */
 static bool is_there(struct lun *l)
 {
-	if (!l->mending && !l->is_open && clock_ns() >= l->retry_at)
-		mend(l);
-	return l->mending || l->is_open;
+	if (l->state == LUN_GONE && clock_ns() >= l->retry_at)
+		reconnect(l);
+	return l->state != LUN_GONE;
 }
 
 void lun_start(struct lun *l, struct lun_io *io)
 {
 	io->lun = l;
+	io->phase = PHASE_NEW;
 	io->at = 0;
 	io->tries = 0;
 	io->step = 0;
@@ -737,12 +813,12 @@ void lun_start(struct lun *l, struct lun_io *io)
 	else if (l->exclusive && is_held(l, io, &l->held))
 		list_add_tail(&l->held, &io->link);
 	else
-		begin(io);
+		activate(io);
 }
 
 /* ---- without a copy -------------------------------------------------------------------------------------------- */
 
-/* What would be held, or refused, goes the other way, and hears of it there. */
+/* Lends no memory to an operation that would be held, or would fail: lun_start() does that. */
 uint8_t *lun_borrow(struct lun *l, struct lun_io *io, uint32_t *lkey)
 {
 	uint8_t *bytes;

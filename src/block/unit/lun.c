@@ -127,7 +127,6 @@ static int connect_file(struct lun *l)
 		return block_fail(rc, "%s: cannot connect a queue pair: %s", l->where,
 				  strerror(rc));
 	l->rkey = l->mr->rkey;
-	l->is_open = true;
 	return 0;
 }
 
@@ -150,7 +149,6 @@ static int connect_partition(struct lun *l)
 	l->qp = l->endpoint->qp;
 	l->rkey = l->endpoint->rkey;
 	l->no_writes = l->endpoint->access != STAG_STORE_WRITE;
-	l->is_open = true;
 	return 0;
 }
 
@@ -162,7 +160,6 @@ static void disconnect(struct lun *l)
 		ibv_destroy_qp(l->qp);
 	l->endpoint = NULL;
 	l->qp = NULL;
-	l->is_open = false;
 }
 
 /* The partition that is there now under this name may be another one: that is a stranger's. */
@@ -366,6 +363,7 @@ static struct lun *make(struct units *u, const struct stag_block_lun *attr)
 	if (!l)
 		return NULL;
 	l->u = u;
+	l->state = LUN_UP;
 	l->fd = l->sync_fd = -1;
 	l->flags = attr->flags;
 	l->where = strdup(attr->where);
@@ -430,7 +428,7 @@ void lun_close(struct lun *l)
 {
 	if (!l)
 		return;
-	assert(!l->mending); /* somebody would wait for that */
+	assert(l->state != LUN_RECONNECTING); /* the helper uses it */
 	disconnect(l);
 	lun_unmap(l);
 	if (l->mr)

@@ -82,6 +82,21 @@ struct units {
 
 #define LUN_DEPTH 128 /* work requests in flight */
 
+/*
+ * The state of a unit's queue pair. Only set_lun_state() in io.c changes it, and asserts that the move is legal.
+ *
+ *     UP --> DRAINING --> RECONNECTING --> UP
+ *                           |      ^
+ *                           v      |  an operation comes, and retry_at has passed
+ *                           GONE --+
+ */
+enum lun_state {
+	LUN_UP,
+	LUN_DRAINING,	  /* the queue pair has failed; requests are still in flight */
+	LUN_RECONNECTING, /* the helper makes a new one: qp, rkey and no_writes are the helper's */
+	LUN_GONE,	  /* there is nothing to connect to: operations fail */
+};
+
 struct lun {
 	struct units *u;
 	struct lun_facts facts;
@@ -107,17 +122,15 @@ struct lun {
 	uint64_t id;
 
 	/* io.c */
-	struct list active;	   /* lun_io.active: whoever may be in the way of another */
+	enum lun_state state;
+	struct list active;	   /* lun_io.active: operations that others may conflict with */
 	struct list held, to_post; /* lun_io.link */
-	uint32_t exclusive;	   /* of active and held, those that want to be alone */
-	uint32_t in_flight;
-	struct list dirty; /* in units.dirty */
-	bool broken;	   /* its queue pair: nothing is posted until it has another */
-	bool mending; /* the helper seeks one: qp, rkey, is_open and no_writes are the helper's */
-	struct lun_io mend;
-	bool is_open;	   /* has a queue pair */
-	bool no_writes;	   /* the right to was taken away; it may come back */
-	uint64_t retry_at; /* when it may be sought anew, or written to */
+	uint32_t exclusive; /* operations in active and held that must be alone on their range */
+	uint32_t in_flight; /* work requests posted and not completed */
+	struct list dirty;  /* in units.dirty */
+	struct lun_io reconnect_io;
+	bool no_writes;	   /* the right to write was revoked; it may be granted again */
+	uint64_t retry_at; /* clock_ns() of the next attempt to reconnect, or to write */
 };
 
 /* A new queue pair, to what is there now. -ENODEV: nothing is. */
@@ -142,18 +155,34 @@ void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc);
 void lun_helper_done(struct lun_io *io); /* the helper has done its part */
 void lun_mark_dirty(struct lun *l);
 
-/* What a step of an operation does. */
+/*
+ * What the current step of an operation does. Only set_phase() in io.c changes it, and asserts that the move is legal:
+ *
+ *     READ            NEW -> MOVE [-> SEARCH ...] -> DONE
+ *     WRITE           NEW -> MOVE [-> CHECK ...] -> DONE           with verify
+ *     VERIFY          NEW -> CHECK ... -> DONE
+ *     OR              NEW -> CHECK -> PUT [-> CHECK ...] -> DONE
+ *     COMPARE_WRITE   NEW -> CHECK -> MOVE -> DONE
+ *     DISCARD         NEW -> ZERO, PUNCH in turn -> DONE
+ *     ZERO            NEW -> ZERO ... -> DONE
+ *     FLUSH           NEW [-> SYNC] [-> FLUSH] -> DONE
+ *     EXTENT          NEW [-> EXTENT] -> DONE
+ *
+ * Every phase may go to DONE: the step has failed.
+ */
 enum lun_phase {
-	PHASE_MOVE,   /* between its memory and the unit */
-	PHASE_CHECK,  /* from the unit to the scratch memory, to look at */
-	PHASE_SEARCH, /* the same, of a read that failed: where? */
-	PHASE_PUT,    /* and back */
-	PHASE_ZERO,   /* zeroes to the unit */
-	PHASE_FLUSH,
-	PHASE_SYNC, /* the helper's, as these: what was written over a connection that ended */
-	PHASE_PUNCH,
-	PHASE_EXTENT,
-	PHASE_MEND, /* not an operation's: a new queue pair for its unit */
+	PHASE_NEW,    /* held, or about to begin */
+	PHASE_MOVE,   /* moves data between the operation's memory and the unit */
+	PHASE_CHECK,  /* reads to the scratch memory, to examine the data */
+	PHASE_SEARCH, /* the same, block by block, to find where a read failed */
+	PHASE_PUT,    /* writes the scratch memory back */
+	PHASE_ZERO,   /* writes zeroes */
+	PHASE_FLUSH,  /* posts a barrier */
+	PHASE_SYNC, /* the helper: makes durable what was written over a queue pair that has failed */
+	PHASE_PUNCH,  /* the helper: makes a hole in the file */
+	PHASE_EXTENT, /* the helper: finds out whether there is data */
+	PHASE_DONE,
+	PHASE_RECONNECT, /* not an operation: the helper makes a new queue pair for the unit */
 };
 
 #endif
