@@ -317,15 +317,15 @@ static void put_times(FILE *f, const struct conf_pool *like)
 	fprintf(f, "; heartbeats; the same on all nodes. A primary that hears nothing for lease "
 		   "refuses,\n"
 		   "; a standby that hears nothing for promote takes over.\n");
-	if (!like || !like->beat)
+	if (!like || !conf_is_set(&like->at, "beat"))
 		fputs("; beat = 2ms\n", f);
 	else
 		fprintf(f, "beat = %lluus\n", (unsigned long long)like->beat);
-	if (!like || !like->lease)
+	if (!like || !conf_is_set(&like->at, "lease"))
 		fputs("; lease = 20ms\n", f);
 	else
 		fprintf(f, "lease = %llums\n", (unsigned long long)like->lease / 1000);
-	if (!like || !like->promote)
+	if (!like || !conf_is_set(&like->at, "promote"))
 		fputs("; promote = 24ms\n", f);
 	else
 		fprintf(f, "promote = %llums\n", (unsigned long long)like->promote / 1000);
