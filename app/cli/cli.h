@@ -49,6 +49,7 @@ struct cli_words;
 /* Adds the words that a value may have now, by cli_offer(). args: the arguments so far, ended by NULL. */
 typedef void (*cli_list_fn)(struct cli_words *w, char *const *args);
 
+/* A row. Several rows may have one name, if no verb has two of them. */
 struct cli_option {
 	const char *name;  /* without "--"; NULL: a heading, which is `help` */
 	const char *alias; /* another name that is accepted and not documented */
@@ -189,8 +190,10 @@ void cli_complete(const struct cli_noun *n, int num_words, char **words, int bef
 /* Prints a word if it begins as what is to be completed does; help may be NULL. */
 void cli_offer(struct cli_words *w, const char *word, const char *help);
 void cli_offer_list(struct cli_words *w, const char *words); /* divided by spaces */
-/* Runs stag with these arguments, at most 2 s, and offers the first word of each line that it prints. */
-void cli_offer_output(struct cli_words *w, char *const *argv);
+/* Runs this program with these arguments, 2 s at most. Returns what it prints, which the caller frees, or NULL. */
+char *cli_run(char *const *argv);
+void cli_offer_output(struct cli_words *w,
+		      char *const *argv); /* the first word of each line of it */
 
 struct cli_words {
 	const char *typed;  /* what is to be completed */

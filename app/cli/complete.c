@@ -10,12 +10,12 @@
  *	:command N    complete the words from number N on as a command line of their own
  *	:nospace      the words go on: no space follows
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/cleanup.h"
 #include "cli.h"
 
 #define LIST_SECONDS 2 /* before a command that lists words is killed */
@@ -68,24 +68,35 @@ static pid_t start(char *const *argv, int out[2])
 	return pid;
 }
 
-void cli_offer_output(struct cli_words *w, char *const *argv)
+char *cli_run(char *const *argv)
 {
+	char *text = NULL;
+	size_t room = 0;
 	int out[2];
 	pid_t pid = start(argv, out);
-	char *line = NULL;
-	size_t room = 0;
 	FILE *f = pid > 0 ? fdopen(out[0], "r") : NULL;
 
-	while (f && getline(&line, &room, f) > 0) {
-		line[strcspn(line, " \t\n")] = '\0';
-		if (*line)
-			cli_offer(w, line, NULL);
+	if (f && getdelim(&text, &room, '\0', f) < 0) {
+		free(text);
+		text = NULL;
 	}
-	free(line);
 	if (f)
 		fclose(f);
 	if (pid > 0)
 		waitpid(pid, NULL, 0);
+	return text;
+}
+
+void cli_offer_output(struct cli_words *w, char *const *argv)
+{
+	CLEANUP_FREE char *text = cli_run(argv);
+	char *rest = text, *line;
+
+	while (rest && (line = strsep(&rest, "\n"))) {
+		line[strcspn(line, " \t")] = '\0';
+		if (*line)
+			cli_offer(w, line, NULL);
+	}
 }
 
 /* ---- values ---- */

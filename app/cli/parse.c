@@ -125,13 +125,30 @@ static void add_option(struct option **to, const char *name, const struct cli_op
 					   FIRST_OPTION + row};
 }
 
+/* Does another row with the name of o belong to the verb? */
+static bool is_shadowed(const struct parser *p, const struct cli_option *o)
+{
+	for (const struct cli_option *other = p->noun->options; !cli_is_end(other); other++)
+		if (other != o && cli_verb_has(p->verb, other) && strcmp(other->name, o->name) == 0)
+			return true;
+	return false;
+}
+
+static void add_letter(struct parser *p, const struct cli_option *o)
+{
+	size_t n = strlen(p->letters);
+
+	if (o->letter)
+		snprintf(p->letters + n, sizeof(p->letters) - n, "%c%s", o->letter,
+			 o->value ? ":" : "");
+}
+
 /* All options of the noun: of one that the verb does not have it can be said that it does not. */
 static bool make_table(struct parser *p)
 {
 	const struct cli_option *options = p->noun->options;
 	struct option *to;
 	size_t n = 0;
-	int letters;
 
 	while (!cli_is_end(&options[n]))
 		n++;
@@ -141,13 +158,13 @@ static bool make_table(struct parser *p)
 		return false;
 	}
 	/* ':': getopt_long() reports a missing value as ':', and prints nothing */
-	letters = snprintf(p->letters, sizeof(p->letters), "%s:h", p->verb->program ? "+" : "");
+	snprintf(p->letters, sizeof(p->letters), "%s:h", p->verb->program ? "+" : "");
 	for (size_t i = 0; i < n; i++) {
+		if (!options[i].name || is_shadowed(p, &options[i]))
+			continue;
 		add_option(&to, options[i].name, &options[i], (int)i);
 		add_option(&to, options[i].alias, &options[i], (int)i);
-		if (options[i].letter && letters + 3 < (int)sizeof(p->letters))
-			letters += sprintf(p->letters + letters, "%c%s", options[i].letter,
-					   options[i].value ? ":" : "");
+		add_letter(p, &options[i]);
 	}
 	*to = (struct option){"help", no_argument, NULL, 'h'};
 	return true;

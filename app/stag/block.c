@@ -1,386 +1,269 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block.c - stag block: block storage for initiators.
+ * block.c - stag block: its command line.
  *
- * serve is here; what uses a unit is in block_use.c. A target, and whoever uses one over verbs, needs the software adapter in
- * this very process: where it is not, the command is run once more with it.
+ * A target, and a user of one over RDMA, need the software adapter in this process: if it is not loaded, the command
+ * executes itself again with it.
  */
-#include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/cleanup.h"
-#include "block_control.h"
-#include "conf.h"
+#include "block_use.h"
+#include "control.h"
+#include "load.h"
 #include "stag.h"
-#include "stag/block.h"
-#include "store.h"
-#include "suggest.h"
-#include "verb.h"
 
-static const char help_text[] =
-	"usage: stag block serve --lun N=WHERE[,ro][,write-back][,block=BYTES]... [--name NAME]\n"
-	"                        [--address ADDRESS] [--port PORT] [--spin MICROSECONDS]\n"
-	"                        [--user NAME --secret-file FILE]\n"
-	"                        [--own-user NAME --own-secret-file FILE] [--json]\n"
-	"       stag block discover SCHEME://HOST[:PORT] [OPTION...]\n"
-	"       stag block info URL [OPTION...]\n"
-	"       stag block read URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n"
-	"       stag block write URL [FILE] [--offset BYTES] [--length BYTES] [OPTION...]\n"
-	"       stag block bench URL [--op read|write|mix] [--writes PERCENT] [--size BYTES]\n"
-	"                        [--depth N] [--connections N] [--secs S] [--random|--sequential]\n"
-	"                        [--poll|--sleep] [--force] [OPTION...]\n"
-	"       stag block sessions [TARGET] [--json]\n"
-	"       stag block stags [TARGET] [--json]\n\n"
-	"Serves partitions of stores, files and block devices as logical units of a target, to\n"
-	"any iSCSI initiator, until it is told to stop; or uses one, of any target: which targets\n"
-	"there are, what a unit is, from a unit to a file and back, how fast it is; or looks at\n"
-	"targets that run here: their sessions, and the STags that were lent. See "
-	"stag-block(1).\n\n"
-	"  URL                SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN; the scheme is stag\n"
-	"                     (the best transport), iser or iscsi\n"
-	"  TARGET             one that runs here, by its name or port (all of yours)\n"
-	"  --lun N=WHERE      logical unit N is WHERE: PATH:PARTITION of a store, or the path of\n"
-	"                     a file or a block device. May repeat. Behind it, with commas:\n"
-	"                     ro (read only), write-back (a write is durable when the initiator\n"
-	"                     asks for it; else at once), block=4096 (512)\n"
-	"  --name NAME        of the target: iqn.…, eui.… or naa.… (made of this host's)\n"
-	"  --address ADDRESS  to listen on (all)\n"
-	"  --port PORT        to listen on; 0: a free one (3260)\n"
-	"  --spin MICROSECONDS\n"
-	"                     so long a request is waited for awake, where they have come in\n"
-	"                     quick succession; 0: not at all (50)\n"
-	"  --user NAME        who may log in, by CHAP\n"
-	"  --secret-file FILE its first line is that user's secret: 12 characters or more\n"
-	"  --own-user NAME    whom the target says it is when an initiator asks back\n"
-	"  --own-secret-file FILE\n"
-	"                     and its secret, which is another\n"
-	"  --offset BYTES     where in the unit to begin: 4096, 512K, 1G (0)\n"
-	"  --length BYTES     how much (read: all; write: the file)\n"
-	"  --peer-user NAME   whom the target has to say it is when we ask back\n"
-	"  --peer-secret-file FILE\n"
-	"                     and its secret; --user and --secret-file are ours\n"
-	"  --initiator NAME   who we are (made of this host's)\n"
-	"  --op OP            what is measured: read, write or mix (read)\n"
-	"  --writes PERCENT   of mix (50)\n"
-	"  --size BYTES       of an operation (4K)\n"
-	"  --depth N          operations under way on each connection (32)\n"
-	"  --connections N    as many sessions at once (1)\n"
-	"  --secs S           how long (1)\n"
-	"  --random, --sequential\n"
-	"                     at any place, or one behind the other (random)\n"
-	"  --poll, --sleep    how completions are waited for (poll)\n"
-	"  --force            what is in the unit may be overwritten\n"
-	"  --stags            behind it: the STags that were made, and who tried them after\n"
-	"  --digests          CRC32C of headers and data, where the target can\n"
-	"  --json             for programs\n"
-	"  -h, --help\n\n"
-	"  stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro\n"
-	"  stag block read iscsi://127.0.0.1/iqn.2026-01.stag:host/1 goods.img\n";
+#define MAX_CONNECTIONS 256
+#define MAX_SPIN_US	1000000
 
-#define MAX_SECRET  BLOCK_MAX_SECRET
-#define MAX_SPIN_US 1000000
-
-struct options {
-	const char *name, *address, *port, *spin;
-	const char *user, *secret_file, *own_user, *own_secret_file;
-	char *texts[STAG_BLOCK_MAX_LUNS]; /* of --lun */
-	struct stag_block_lun luns[STAG_BLOCK_MAX_LUNS];
-	unsigned int num_texts, num_luns;
-	bool json;
-};
-
-/* ---- words ------------------------------------------------------------------------------ */
-
-static bool parse_number(const char *text, unsigned long most, unsigned long *out)
+/* Keeps the text: it is parsed, and changed, after the command has executed itself again. */
+static bool note_lun(void *to, const struct cli_option *option, char *text)
 {
-	char *end;
+	struct block_use *u = to;
 
-	errno = 0;
-	*out = strtoul(text, &end, 10);
-	return isdigit((unsigned char)*text) && !*end && errno == 0 && *out <= most;
-}
-
-/* It is taken apart when the command is not run once more. */
-static bool note_lun(struct options *o, char *text)
-{
-	if (o->num_texts == STAG_BLOCK_MAX_LUNS) {
+	if (u->num_luns == STAG_BLOCK_MAX_LUNS) {
 		complain("--lun: a target has at most %d units", STAG_BLOCK_MAX_LUNS);
 		return false;
 	}
-	o->texts[o->num_texts++] = text;
+	u->luns[u->num_luns++] = text;
 	return true;
 }
 
-static bool take_lun(struct options *o, char *text)
-{
-	struct stag_block_lun *l = &o->luns[o->num_luns];
-	char *equals = strchr(text, '='), *comma;
-	unsigned long n;
+/* ---- options ---- */
 
-	if (!equals || !equals[1]) {
-		complain("--lun wants NUMBER=WHERE, not '%s'", text);
-		return false;
-	}
-	*equals = '\0';
-	if (!parse_number(text, 16383, &n)) {
-		complain("--lun: a unit's number is 0 to 16383, not '%s'", text);
-		return false;
-	}
-	*l = (struct stag_block_lun){.lun = (uint16_t)n, .where = equals + 1};
-	while ((comma = strrchr(equals + 1, ',')) && conf_lun_word(comma + 1, l))
-		*comma = '\0';
-	o->num_luns++;
-	return true;
-}
+#define TEXT(field)  CLI_TEXT_AT(struct block_use, field)
+#define NAMED(field) CLI_FILE_AT(struct block_use, field)
+#define FLAG(field)  CLI_FLAG_AT(struct block_use, field)
+#define USE	     "discover info read write bench"
 
-static bool take_luns(struct options *o)
-{
-	for (unsigned int i = 0; i < o->num_texts; i++)
-		if (!take_lun(o, o->texts[i]))
-			return false;
-	return true;
-}
-
-static bool take_spin(const char *text, struct stag_block_target_attr *attr)
-{
-	unsigned long us;
-
-	if (!text)
-		return true;
-	if (!parse_number(text, MAX_SPIN_US, &us)) {
-		complain("--spin wants microseconds, %d at most; not '%s'", MAX_SPIN_US, text);
-		return false;
-	}
-	attr->spin_us = (uint32_t)us;
-	attr->flags |= us == 0 ? STAG_BLOCK_NO_SPIN : 0;
-	return true;
-}
-
-/* The first line of a file. */
-bool block_read_secret(const char *path, char out[MAX_SECRET])
-{
-	FILE *f = fopen(path, "r");
-	bool good = f && fgets(out, MAX_SECRET, f);
-
-	if (!good)
-		complain("%s: %s", path, f ? "there is no secret in it" : strerror(errno));
-	else
-		out[strcspn(out, "\r\n")] = '\0';
-	if (f)
-		fclose(f);
-	return good;
-}
-
-static bool take_secrets(const struct options *o, struct stag_block_target_attr *attr,
-			 char secret[MAX_SECRET], char own_secret[MAX_SECRET])
-{
-	if (!o->user != !o->secret_file || !o->own_user != !o->own_secret_file) {
-		complain("a user has a secret: --user and --secret-file, --own-user and "
-			 "--own-secret-file");
-		return false;
-	}
-	if ((o->user && !block_read_secret(o->secret_file, secret)) ||
-	    (o->own_user && !block_read_secret(o->own_secret_file, own_secret)))
-		return false;
-	attr->user = o->user;
-	attr->secret = o->user ? secret : NULL;
-	attr->own_user = o->own_user;
-	attr->own_secret = o->own_user ? own_secret : NULL;
-	return true;
-}
-
-static void make_name(char *name, size_t size)
-{
-	char host[64] = "";
-
-	gethostname(host, sizeof(host) - 1);
-	for (char *p = host; *p; p++)
-		*p = isalnum((unsigned char)*p) || *p == '.' ? (char)tolower((unsigned char)*p)
-							     : '-';
-	snprintf(name, size, "iqn.2026-01.stag:%s", *host ? host : "target");
-}
-
-/* ---- serve -------------------------------------------------------------------------------- */
-
-static json_t *luns_json(const struct options *o)
-{
-	json_t *list = json_array();
-
-	for (unsigned int i = 0; i < o->num_luns; i++)
-		json_array_append_new(list, json_pack("{s:i, s:s}", "lun", (int)o->luns[i].lun,
-						      "where", o->luns[i].where));
-	return list;
-}
-
-static void announce(const struct options *o, const char *name,
-		     const struct stag_block_target *target)
-{
-	unsigned int port = stag_block_target_port(target);
-
-	if (o->json) {
-		store_dump(json_pack("{s:s, s:i, s:o}", "name", name, "port", (int)port, "luns",
-				     luns_json(o)));
-	} else {
-		printf("serving %s on port %u\n", name, port);
-		for (unsigned int i = 0; i < o->num_luns; i++)
-			printf("  LUN %u  %s\n", o->luns[i].lun, o->luns[i].where);
-	}
-	fflush(stdout);
-}
-
-static bool add_luns(const struct options *o, struct stag_block_target *target)
-{
-	for (unsigned int i = 0; i < o->num_luns; i++)
-		if (stag_block_target_add(target, &o->luns[i]) != 0) {
-			complain("%s", stag_block_error());
-			return false;
-		}
-	return true;
-}
-
-static int serve_units(const struct options *o, const struct stag_block_target_attr *attr)
-{
-	struct stag_block_target *target;
-	struct block_control control;
-	int rc = EXIT_FAILED;
-	sigset_t ends;
-
-	serve_begin(&ends);
-	target = stag_block_target_start(attr);
-	if (!target) {
-		bool taken = errno == EADDRINUSE || errno == EADDRNOTAVAIL;
-
-		complain("%s%s", stag_block_error(),
-			 taken ? "; --port 0 takes one that is free, --address another" : "");
-		return EXIT_FAILED;
-	}
-	if (add_luns(o, target)) {
-		block_control_open(&control, target, attr->name);
-		announce(o, attr->name, target);
-		control_run(&control.control, &ends);
-		control_close(&control.control);
-		rc = EXIT_OK;
-	}
-	stag_block_target_stop(target);
-	return rc;
-}
-
-static int serve(const struct options *o)
-{
-	char name[STAG_BLOCK_NAME_MAX], secret[MAX_SECRET], own_secret[MAX_SECRET];
-	struct stag_block_target_attr attr = {.name = o->name, .address = o->address};
-
-	if (o->num_luns == 0) {
-		complain("what shall be served? --lun says");
-		return EXIT_USAGE;
-	}
-	if (!o->name) {
-		make_name(name, sizeof(name));
-		attr.name = name;
-	}
-	if (!serve_port(o->port, STAG_BLOCK_PORT, &attr.port) || !take_spin(o->spin, &attr) ||
-	    !take_secrets(o, &attr, secret, own_secret))
-		return EXIT_USAGE;
-	attr.flags |= attr.port == 0 ? STAG_BLOCK_ANY_PORT : 0;
-	return serve_units(o, &attr);
-}
-
-/* ---- the command line ---------------------------------------------------------------------- */
-
-enum {
-	B_LUN = VERB_OPTION,
-	B_NAME,
-	B_ADDRESS,
-	B_PORT,
-	B_SPIN,
-	B_USER,
-	B_SECRET,
-	B_OWN_USER,
-	B_OWN_SECRET,
-	B_JSON
-};
-
-static const struct option long_options[] = {
-	{"lun", required_argument, NULL, B_LUN},
-	{"name", required_argument, NULL, B_NAME},
-	{"address", required_argument, NULL, B_ADDRESS},
-	{"port", required_argument, NULL, B_PORT},
-	{"spin", required_argument, NULL, B_SPIN},
-	{"user", required_argument, NULL, B_USER},
-	{"secret-file", required_argument, NULL, B_SECRET},
-	{"own-user", required_argument, NULL, B_OWN_USER},
-	{"own-secret-file", required_argument, NULL, B_OWN_SECRET},
-	{"json", no_argument, NULL, B_JSON},
-	{"help", no_argument, NULL, 'h'},
+static const struct cli_option block_table[] = {
+	{"lun", .value = "N=WHERE", .verbs = "serve", .type = CLI_FILE, .parse = note_lun,
+	 .repeats = true,
+	 .help = "logical unit N is WHERE: PATH:PARTITION of a store, or the path of a file or a "
+		 "block "
+		 "device. May repeat. After it, with commas: ro (read only), write-back (a write "
+		 "is "
+		 "durable when the initiator flushes it; otherwise at once), block=4096 (512)"},
+	{"name", .value = "NAME", .verbs = "serve", TEXT(name),
+	 .help = "of the target: iqn.…, eui.… or naa.… (made from the name of this host)"},
+	{"address", .value = "ADDRESS", .verbs = "serve", TEXT(address),
+	 .help = "address to listen on (all)"},
+	{"port", .value = "PORT", .verbs = "serve", TEXT(port),
+	 .help = "port to listen on; 0: any free port (3260)"},
+	{"spin", .value = "MICROSECONDS", .verbs = "serve",
+	 CLI_NUMBER_AT(struct block_use, spin, 0, MAX_SPIN_US),
+	 .help = "how long to poll for the next request before sleeping, while requests come in "
+		 "quick "
+		 "succession; 0: not at all (50)"},
+	{"offset", .value = "BYTES", .verbs = "read write", TEXT(offset),
+	 .help = "where to begin in the unit: 4096, 512K, 1G (0)"},
+	{"length", .value = "BYTES", .verbs = "read write", TEXT(length),
+	 .help = "how much to copy (read: to the end of the unit; write: all input)"},
+	{"op", .value = "read|write|mix", .verbs = "bench",
+	 CLI_WORD_AT(struct block_use, op, "read write mix"),
+	 .help = "what to measure: read, write, or a mix of both (read)"},
+	{"writes", .value = "PERCENT", .verbs = "bench",
+	 CLI_NUMBER_AT(struct block_use, writes, 1, 99), .help = "share of writes in a mix (50)"},
+	{"size", .value = "BYTES", .verbs = "bench", TEXT(size), .help = "of an operation (4K)"},
+	{"depth", .value = "N", .verbs = "bench",
+	 CLI_NUMBER_AT(struct block_use, depth, 1, LOAD_MAX_DEPTH),
+	 .help = "operations in flight on each connection (32)"},
+	{"connections", .value = "N", .verbs = "bench",
+	 CLI_NUMBER_AT(struct block_use, connections, 1, MAX_CONNECTIONS),
+	 .help = "sessions at once (1)"},
+	{"secs", .value = "S", .verbs = "bench",
+	 CLI_SECONDS_AT(struct block_use, secs, 0.001, 86400), .help = "how long to measure (1)"},
+	{"random", .verbs = "bench", CLI_CLEAR_AT(struct block_use, sequential),
+	 .help = "at random offsets (the default)"},
+	{"sequential", .verbs = "bench", FLAG(sequential), .help = "at consecutive offsets"},
+	{"poll", .verbs = "bench", CLI_CLEAR_AT(struct block_use, sleep),
+	 .help = "spin for completions (the default)"},
+	{"sleep", .verbs = "bench", FLAG(sleep), .help = "wait for completion events"},
+	{"force", .verbs = "bench", FLAG(force), .help = "allow overwriting the data in the unit"},
+	{"stags", .verbs = "read write bench", FLAG(stags),
+	 .help = "afterwards list the STags that were made, and which peers used them after their "
+		 "end"},
+	{"user", .value = "NAME", .verbs = "serve " USE, TEXT(user), .common = true,
+	 .help = "serve: the user that may log in, by CHAP. Otherwise: the user to log in as"},
+	{"secret-file", .value = "FILE", .verbs = "serve " USE, NAMED(secret_file), .common = true,
+	 .help = "its first line is the secret of --user: 12 characters or more"},
+	{"own-user", .value = "NAME", .verbs = "serve", TEXT(own_user), .common = true,
+	 .help = "the user as which the target authenticates itself if an initiator requests it"},
+	{"own-secret-file", .value = "FILE", .verbs = "serve", NAMED(own_secret_file),
+	 .common = true,
+	 .help = "its first line is the secret of --own-user, another than that of --user"},
+	{"peer-user", .value = "NAME", .verbs = USE, TEXT(peer_user), .common = true,
+	 .help = "the user as which the target must authenticate itself"},
+	{"peer-secret-file", .value = "FILE", .verbs = USE, NAMED(peer_secret_file), .common = true,
+	 .help = "its first line is the secret of --peer-user"},
+	{"initiator", .value = "NAME", .verbs = USE, TEXT(initiator), .common = true,
+	 .help = "the initiator's name (made from the name of this host)"},
+	{"digests", .verbs = USE, FLAG(digests), .common = true,
+	 .help = "CRC32C of headers and data, if the target supports it"},
+	{"json", FLAG(json), .help = "for programs"},
 	{0},
 };
 
-static bool take(void *to, int name, char *text)
-{
-	struct options *o = to;
-	const char **words[] = {&o->name, &o->address,	   &o->port,	 &o->spin,
-				&o->user, &o->secret_file, &o->own_user, &o->own_secret_file};
+/* ---- arguments ---- */
 
-	if (name == B_LUN)
-		return note_lun(o, text);
-	if (name == B_JSON)
-		o->json = true;
-	else
-		*words[name - B_NAME] = text;
-	return true;
+/* Calls offer() for each target of this user that runs on this machine. */
+static void for_each_target(struct cli_words *w,
+			    void (*offer)(struct cli_words *w, const char *name, int port))
+{
+	json_t *all = control_ask_all(BLOCK_KIND, "sessions"), *target;
+	size_t i;
+
+	json_array_foreach(all, i, target)
+	{
+		const char *name = json_string_value(json_object_get(target, "name"));
+
+		if (name)
+			offer(w, name, (int)json_integer_value(json_object_get(target, "port")));
+	}
+	json_decref(all);
 }
 
-static int run_serve(const struct command *self, int argc, char **argv)
+static void offer_url(struct cli_words *w, const char *name, int port)
 {
-	static const struct verb verb = {
-		"serve",
-		"options only",
-		0,
-		0,
-		~0ull,
-		"Serves logical units to initiators, over iSCSI, iSER and one-shot, until it is "
-		"told to "
-		"stop.",
-		"stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro"};
-	static const struct verb_options options = {long_options, take};
-	static struct options o;
+	char url[STAG_BLOCK_NAME_MAX + 64];
+
+	snprintf(url, sizeof(url), "stag://127.0.0.1:%d/%s/", port, name);
+	cli_offer(w, url, NULL);
+}
+
+static void offer_portal(struct cli_words *w, const char *name, int port)
+{
+	char portal[64];
+
+	snprintf(portal, sizeof(portal), "iscsi://127.0.0.1:%d", port);
+	cli_offer(w, portal, name);
+}
+
+static void offer_target(struct cli_words *w, const char *name, int port)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", port);
+	cli_offer(w, name, NULL);
+	cli_offer(w, text, name);
+}
+
+static void list_urls(struct cli_words *w, char *const *args)
+{
+	for_each_target(w, offer_url);
+}
+
+static void list_portals(struct cli_words *w, char *const *args)
+{
+	for_each_target(w, offer_portal);
+}
+
+static void list_targets(struct cli_words *w, char *const *args)
+{
+	for_each_target(w, offer_target);
+}
+
+static const struct cli_argument block_arguments[] = {
+	{"URL",
+	 "SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN; the scheme is stag (the best "
+	 "transport), "
+	 "iser or iscsi",
+	 CLI_TEXT, .list = list_urls},
+	{"PORTAL", "of targets: SCHEME://HOST[:PORT]", CLI_TEXT, .list = list_portals},
+	{"TARGET", "a target that runs on this machine, by its name or port (all of yours)",
+	 CLI_TEXT, .list = list_targets},
+	{"FILE", .help = "standard input or output if it is missing or -", .type = CLI_FILE},
+	{0},
+};
+
+/* ---- verbs ---- */
+
+static const struct block_verb {
+	struct cli_verb cli;
+	int (*run)(const struct block_use *u);
+} block_verbs[] = {
+	{{"serve", .args = "--lun N=WHERE[,ro][,write-back][,block=BYTES]...",
+	  .summary =
+		  "Serves logical units to initiators, over iSCSI, iSER and one-shot, until SIGINT "
+		  "or SIGTERM.",
+	  .example = "stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro"},
+	 block_serve},
+	{{"discover", .args = "PORTAL", .summary = "Lists the targets of a portal.",
+	  .example = "stag block discover iscsi://127.0.0.1"},
+	 block_discover},
+	{{"info", .args = "URL", .summary = "Shows what a logical unit is, and how it is reached.",
+	  .example = "stag block info stag://127.0.0.1/iqn.2026-01.stag:host/1"},
+	 block_info},
+	{{"read", .args = "URL [FILE]",
+	  .summary = "Copies from a unit to a file, or to standard output.",
+	  .example = "stag block read stag://127.0.0.1/iqn.2026-01.stag:host/1 goods.img"},
+	 block_read},
+	{{"write", .args = "URL [FILE]",
+	  .summary =
+		  "Copies from a file, or from standard input, to a unit; the data is durable when "
+		  "it ends.",
+	  .example = "stag block write stag://127.0.0.1/iqn.2026-01.stag:host/1 goods.img"},
+	 block_write},
+	{{"bench", .args = "URL [--random | --sequential] [--poll | --sleep]",
+	  .summary = "Measures how fast a unit is.",
+	  .example =
+		  "stag block bench iser://127.0.0.1/iqn.2026-01.stag:host/1 --op read --secs 10"},
+	 block_bench},
+	{{"sessions", .args = "[TARGET]",
+	  .summary = "Shows the sessions of targets that run on this machine.",
+	  .example = "stag block sessions 3260"},
+	 block_sessions},
+	{{"stags", .args = "[TARGET]",
+	  .summary =
+		  "Shows the STags that initiators have advertised to targets on this machine, and "
+		  "how each ended.",
+	  .example = "stag block stags"},
+	 block_stags},
+};
+
+static const struct cli_noun block_noun = {
+	.call = "stag block",
+	.name = "block",
+	.summary = "serve block storage, and use it",
+	.about =
+		"Serves partitions of stores, files and block devices as logical units of a "
+		"target, "
+		"to any iSCSI initiator; or uses a unit of any target: finds targets, shows a "
+		"unit, "
+		"copies between a unit and a file, measures it; or shows the sessions and STags of "
+		"targets that run on this machine. See stag-block(1).",
+	.examples = "stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro\n"
+		    "stag block read iscsi://127.0.0.1/iqn.2026-01.stag:host/1 goods.img",
+	CLI_VERBS(block_verbs),
+	.options = block_table,
+	.arguments = block_arguments,
+};
+
+/* ---- the command ---- */
+
+static bool needs_adapter(const struct block_verb *v, const char *url)
+{
+	return v->run == block_serve ||
+	       (url && (!strncmp(url, "stag://", 7) || !strncmp(url, "iser://", 7)));
+}
+
+static int run_block(const struct command *self, int argc, char **argv)
+{
+	struct block_use u = {.spin = BLOCK_SPIN_DEFAULT,
+			      .depth = LOAD_DEPTH,
+			      .secs = LOAD_SECONDS,
+			      .connections = 1};
+	const struct block_verb *v;
+	struct cli_call call;
 	int rc;
 
-	if (!verb_parse(self, &verb, &options, &o, argc - 1, argv + 1, &rc))
+	if (!cli_parse(&block_noun, argc, argv, &u, &call, &rc))
 		return rc;
-	if (preload_self(argc, argv) != 0)
+	v = (const struct block_verb *)call.verb;
+	u.url = call.num_args > 0 ? call.args[0] : NULL;
+	u.file = call.num_args > 1 ? call.args[1] : NULL;
+	if (needs_adapter(v, u.url) && preload_self(argc, argv) != 0)
 		return EXIT_FAILED;
-	rc = take_luns(&o) ? serve(&o) : EXIT_USAGE;
-	return rc == EXIT_USAGE ? usage_error(self) : rc;
+	return v->run == block_serve ? block_serve(&u) : block_run_with_secrets(&u, v->run);
 }
 
-static int no_verb(const struct command *self, const char *name)
-{
-	struct suggestion s = {.word = name};
-
-	suggest_consider(&s, "serve");
-	block_use_suggest(&s);
-	suggest_consider(&s, "--help");
-	suggest_complain(&s, "command", "stag block ");
-	return usage_error(self);
-}
-
-static int run(const struct command *self, int argc, char **argv)
-{
-	int rc;
-	const char *name = verb_given(self, "what shall be done?", argc, argv, &rc);
-
-	if (!name)
-		return rc;
-	if (block_use_verb(self, argc - 1, argv + 1, &rc))
-		return rc;
-	if (strcmp(name, "serve") != 0)
-		return no_verb(self, name);
-	return run_serve(self, argc, argv);
-}
-
-const struct command block_command = {"block", "serve block storage, and use it", help_text, run,
-				      NULL};
+const struct command block_command = {.noun = &block_noun, .run = run_block};

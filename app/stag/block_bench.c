@@ -21,7 +21,6 @@
 #include "store.h"
 
 #define BATCH		16 /* completions taken at once, so that the target is not kept waiting */
-#define MAX_CONNECTIONS 256u
 #define WARM_MOST	(NS_PER_S / 4)
 
 struct slot {
@@ -55,20 +54,18 @@ struct bench {
 
 static bool take_settings(struct bench *b, const struct block_use *u)
 {
-	const struct load_words words = {u->op,	  u->writes, u->size, u->depth,
-					 u->secs, "unit",    u->force};
+	const struct load_options load = {u->op,   u->writes, u->size, u->depth,
+					  u->secs, "unit",    u->force};
 	struct load l;
-	uint64_t connections = 1;
 
-	if (!load_parse(&words, &l) ||
-	    !store_parse_number("--connections", u->connections, 1, MAX_CONNECTIONS, &connections))
+	if (!load_check(&load, &l))
 		return false;
 	b->secs = l.secs;
 	b->writes = l.writes;
 	b->f.op = l.op;
 	b->f.size = l.size;
 	b->f.depth = l.depth;
-	b->f.connections = (uint32_t)connections;
+	b->f.connections = u->connections;
 	b->f.pattern = u->sequential ? "sequential" : "random";
 	b->f.stags = u->stags;
 	b->f.wait = u->sleep ? "sleep" : "poll";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * block_use.h - stag block discover, info, read, write, bench, sessions and stags: what their files share.
+ * block_use.h - stag block: what its files share.
  */
 #ifndef STAG_APP_BLOCK_USE_H
 #define STAG_APP_BLOCK_USE_H
@@ -15,25 +15,40 @@
 
 #define BLOCK_MAX_SECRET 256
 
+#define BLOCK_SPIN_DEFAULT UINT32_MAX
+
 struct block_use {
 	const char *url;  /* of sessions and stags: a target, or NULL */
 	const char *file; /* NULL or "-": stdin, stdout */
 	const char *user, *secret_file, *peer_user, *peer_secret_file, *initiator;
 	const char *offset, *length;
-	const char *op, *writes, *size, *depth, *connections, *secs; /* of bench */
+	/* of bench */
+	const char *op;	 /* NULL: read */
+	uint64_t writes; /* percent of a mix; 0: not given */
+	const char *size;
+	uint32_t depth, connections;
+	double secs;
+	/* of serve */
+	const char *name, *address, *port, *own_user, *own_secret_file;
+	uint32_t spin;			 /* microseconds, or BLOCK_SPIN_DEFAULT */
+	char *luns[STAG_BLOCK_MAX_LUNS]; /* NUMBER=WHERE[,WORD]... */
+	unsigned int num_luns;
+
 	bool digests, json, sequential, sleep, force, stags;
 	struct stag_block_attr attr;
 };
 
-/* block.c: the first line of a file. False, having complained. */
+/* block_use.c: reads the first line of a file. Returns false after it has complained. */
 bool block_read_secret(const char *path, char out[BLOCK_MAX_SECRET]);
+/* Sets u->attr, with the secrets, while run() runs. Returns its exit code. */
+int block_run_with_secrets(struct block_use *u, int (*run)(const struct block_use *u));
+/* Prints the error of the last call and what to do about it. Returns EXIT_FAILED. */
+int block_failed(const struct block_use *u, int error);
 
-/* block_use.c: argv[0] is what is to be done. false: not one of these. */
-struct command;
-bool block_use_verb(const struct command *self, int argc, char **argv, int *rc);
-int block_failed(const struct block_use *u, int error); /* says what to do about it; EXIT_FAILED */
-struct suggestion;
-void block_use_suggest(struct suggestion *s); /* considers them */
+/* block_use.c, block_serve.c: exit codes */
+int block_discover(const struct block_use *u);
+int block_info(const struct block_use *u);
+int block_serve(const struct block_use *u);
 
 /* block_copy.c, block_bench.c, block_live.c: exit codes */
 int block_read(const struct block_use *u);

@@ -10,33 +10,25 @@
 #include "stag.h"
 #include "store.h"
 
-static bool parse_op(const struct load_words *w, struct load *l)
+static bool choose_op(const struct load_options *o, struct load *l)
 {
-	static const char *const ops[] = {"read", "mix", "write"};
-	size_t i = 0;
-
-	if (w->op)
-		while (i < 3 && strcmp(ops[i], w->op) != 0)
-			i++;
-	if (i == 3) {
-		complain("--op wants read, write or mix, not '%s'", w->op);
-		return false;
+	l->op = o->op ? o->op : "read";
+	if (strcmp(l->op, "mix") == 0) {
+		l->writes = o->writes ? o->writes : 50;
+		return true;
 	}
-	l->op = ops[i];
-	l->writes = 50 * i;
-	if (i == 1)
-		return store_parse_number("--writes", w->writes, 1, 99, &l->writes);
-	if (w->writes)
-		complain("--writes is for --op mix");
-	return !w->writes;
+	l->writes = strcmp(l->op, "write") == 0 ? 100 : 0;
+	if (o->writes)
+		complain("--writes needs --op mix");
+	return !o->writes;
 }
 
-static bool parse_size(const struct load_words *w, uint64_t *size)
+static bool parse_size(const struct load_options *o, uint64_t *size)
 {
-	if (w->size && !store_parse_size("--size", w->size, NULL, size))
+	if (o->size && !store_parse_size("--size", o->size, NULL, size))
 		return false;
 	if (*size > LOAD_MAX_SIZE)
-		complain("--size is 64M at the most");
+		complain("--size must be at most 64M");
 	return *size <= LOAD_MAX_SIZE;
 }
 
@@ -58,17 +50,13 @@ uint64_t load_cpu_ns(void)
 	return clock_read(CLOCK_PROCESS_CPUTIME_ID);
 }
 
-bool load_parse(const struct load_words *w, struct load *l)
+bool load_check(const struct load_options *o, struct load *l)
 {
-	uint64_t depth = 32;
-
-	*l = (struct load){.size = 4096, .secs = 1};
-	if (!parse_op(w, l) || !parse_size(w, &l->size) || !store_parse_secs(w->secs, &l->secs) ||
-	    !store_parse_number("--depth", w->depth, 1, LOAD_MAX_DEPTH, &depth))
+	*l = (struct load){.size = 4096, .depth = o->depth, .secs = o->secs};
+	if (!choose_op(o, l) || !parse_size(o, &l->size))
 		return false;
-	l->depth = (uint32_t)depth;
-	if (l->writes == 0 || w->force)
+	if (l->writes == 0 || o->force)
 		return true;
-	complain("--op %s overwrites what is in the %s: it wants --force", l->op, w->what);
+	complain("--op %s overwrites the data in the %s; allow it with --force", l->op, o->what);
 	return false;
 }

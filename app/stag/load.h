@@ -11,10 +11,17 @@
 #define LOAD_MAX_SIZE  (64ull << 20)
 #define LOAD_MAX_DEPTH 4096
 
-/* As on the command line; NULL: the default. */
-struct load_words {
-	const char *op, *writes, *size, *depth, *secs;
-	const char *what; /* that is overwritten */
+#define LOAD_DEPTH   32 /* the default */
+#define LOAD_SECONDS 1	/* the default */
+
+/* As on the command line. */
+struct load_options {
+	const char *op;	  /* NULL: read */
+	uint64_t writes;  /* percent of a mix; 0: not given */
+	const char *size; /* of an operation; NULL: the default */
+	uint32_t depth;
+	double secs;
+	const char *what; /* what is overwritten: "unit" */
 	bool force;
 };
 
@@ -30,6 +37,7 @@ uint64_t load_dice(uint64_t *state);		    /* anything, of a state that is not 0 
 bool load_writes(uint64_t percent, uint64_t *dice); /* is the next one a write? */
 uint64_t load_cpu_ns(void);			    /* of this process */
 
-bool load_parse(const struct load_words *w, struct load *l); /* false, having complained */
+/* Checks the options against each other. Returns false after it has complained. */
+bool load_check(const struct load_options *o, struct load *l);
 
 #endif

@@ -1,255 +1,245 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool.c - stag pool: the command line (pool_use.h).
+ * pool.c - stag pool: its command line (pool_use.h).
  *
- * What uses a pool needs an RDMA device: the command is run once more with the software adapter, where it is not there yet.
+ * Verbs that use a pool need an RDMA device: if the software adapter is not loaded, the command executes itself again
+ * with it.
  */
+#include <dirent.h>
 #include <limits.h>
 #include <string.h>
 
+#include "base/cleanup.h"
+#include "conf.h"
 #include "pool_use.h"
 #include "stag.h"
-#include "verb.h"
 
-static const char help_text[] =
-	"usage: stag pool create NAME --size SIZE [--roll WHERE] [SETTING...] [--force] [--serve]\n"
-	"       stag pool join NAME [--from NODE | --roll WHERE --secrets FILE] [SETTING...]\n"
-	"                      [--force] [--serve]\n"
-	"       stag pool status POOL\n"
-	"       stag pool put POOL NAME [FILE | --value TEXT] [--exclusive | --version N]\n"
-	"       stag pool put POOL --insert [FILE | --value TEXT]\n"
-	"       stag pool get POOL {NAME | --pointer PTR} [FILE]\n"
-	"       stag pool update POOL {NAME | --pointer PTR} [FILE | --value TEXT] [--version N]\n"
-	"       stag pool rm POOL {NAME... | --pointer PTR} [--version N]\n"
-	"       stag pool ls POOL [PATTERN] [--long]\n"
-	"       stag pool switchover POOL [NODE]\n"
-	"       stag pool forget POOL NODE\n"
-	"       stag pool watch POOL [--interval S] [--count N]\n"
-	"       stag pool load POOL [--secs S] [--clients N] [--size BYTES]\n\n"
-	"Memory that several machines hold alike, with values by name and by remote pointer: "
-	"makes\n"
-	"nodes of a pool for stagd to serve, and uses a pool. See stag-pool(1) and docs/HA.md.\n\n"
-	"  POOL               its name, if a node of it was made here; or a node's directory or "
-	"INI\n"
-	"                     file, with a / in it; or [USER@]HOST[:PORT][,HOST[:PORT]...]\n"
-	"  --user NAME        who we are (client; with a node's directory, whoever may do most)\n"
-	"  --secret-file FILE our secret: the first line, or the line of our name\n"
-	"  --json             for programs\n\n"
-	"Nodes; SETTING is one of these, and all are in stag.ini(5):\n"
-	"  --size SIZE        memory of the pool: 512M, 4G\n"
-	"  --roll WHERE       who is primary is kept in file:PATH, on one machine, or in\n"
-	"                     etcd://HOST:PORT[,...]/KEY\n"
-	"  --node NAME        of this node (the host's)\n"
-	"  --dir DIRECTORY    of this node (by pool and node, in the user's state directory)\n"
-	"  --address ADDRESS  to listen on (with file: 127.0.0.1, else all)\n"
-	"  --advertise HOST[:PORT]\n"
-	"                     how others reach it\n"
-	"  --port PORT        to listen on; 0: a free one (7175, or the next that is free)\n"
-	"  --memory ADDRESS   of the pool's memory, on every node\n"
-	"  --clients N        at most (1024)\n"
-	"  --overwrite        what is deleted is overwritten\n"
-	"  --from NODE        another node's directory or INI file: what it says holds here, too\n"
-	"  --secrets FILE     a copy of another node's\n"
-	"  --force            begin anew in a directory that is there: what it held is given up\n"
-	"  --serve            and run it, in the foreground\n\n"
-	"Values:\n"
-	"  --value TEXT       instead of a file, or of standard input\n"
-	"  --insert           without a name: prints a pointer\n"
-	"  --pointer PTR      what an insert, or ls --long, has printed\n"
-	"  --exclusive        only if there is no such name\n"
-	"  --version N        only if it is at this version\n"
-	"  --long             with version, length and pointer\n"
-	"  --interval S       seconds between looks (1)\n"
-	"  --count N          looks (no end)\n"
-	"  --secs S           of load (10); 0: until it is told to stop\n"
-	"  -h, --help\n\n"
-	"  stag pool create shop --size 256M --node a --serve &\n"
-	"  stag pool join shop --node b --serve &\n"
-	"  stag pool put shop greeting --value hello\n"
-	"  stag pool switchover shop && stag pool get shop greeting\n";
+/* ---- options ---- */
 
-enum {
-	P_USER = VERB_OPTION,
-	P_SECRET_FILE,
-	P_NODE,
-	P_DIR,
-	P_ROLL,
-	P_ADDRESS,
-	P_ADVERTISE,
-	P_PORT,
-	P_SIZE,
-	P_MEMORY,
-	P_CLIENTS,
-	P_FROM,
-	P_SECRETS,
-	P_VERSION,
-	P_VALUE,
-	P_POINTER,
-	P_INTERVAL,
-	P_COUNT,
-	P_SECONDS,
-	P_JSON,
-	P_EXCLUSIVE,
-	P_INSERT,
-	P_LONG,
-	P_SERVE,
-	P_FORCE,
-	P_OVERWRITE
-};
+#define TEXT(field) CLI_TEXT_AT(struct pool_use, field)
+#define FLAG(field) CLI_FLAG_AT(struct pool_use, field)
+#define CLIENT	    "status put get update rm ls switchover forget watch load"
+#define NODE	    "create join"
 
-#define CLIENT (VERB_BIT(P_USER) | VERB_BIT(P_SECRET_FILE) | VERB_BIT(P_JSON))
-#define NODE                                                                                       \
-	(VERB_BIT(P_NODE) | VERB_BIT(P_DIR) | VERB_BIT(P_ROLL) | VERB_BIT(P_ADDRESS) |             \
-	 VERB_BIT(P_ADVERTISE) | VERB_BIT(P_PORT) | VERB_BIT(P_SERVE) | VERB_BIT(P_FORCE) |        \
-	 VERB_BIT(P_JSON))
-
-static const struct option long_options[] = {
-	{"user", required_argument, NULL, P_USER},
-	{"secret-file", required_argument, NULL, P_SECRET_FILE},
-	{"node", required_argument, NULL, P_NODE},
-	{"dir", required_argument, NULL, P_DIR},
-	{"roll", required_argument, NULL, P_ROLL},
-	{"address", required_argument, NULL, P_ADDRESS},
-	{"advertise", required_argument, NULL, P_ADVERTISE},
-	{"port", required_argument, NULL, P_PORT},
-	{"size", required_argument, NULL, P_SIZE},
-	{"memory", required_argument, NULL, P_MEMORY},
-	{"clients", required_argument, NULL, P_CLIENTS},
-	{"from", required_argument, NULL, P_FROM},
-	{"secrets", required_argument, NULL, P_SECRETS},
-	{"version", required_argument, NULL, P_VERSION},
-	{"value", required_argument, NULL, P_VALUE},
-	{"pointer", required_argument, NULL, P_POINTER},
-	{"interval", required_argument, NULL, P_INTERVAL},
-	{"count", required_argument, NULL, P_COUNT},
-	{"secs", required_argument, NULL, P_SECONDS},
-	{"seconds", required_argument, NULL, P_SECONDS},
-	{"json", no_argument, NULL, P_JSON},
-	{"exclusive", no_argument, NULL, P_EXCLUSIVE},
-	{"insert", no_argument, NULL, P_INSERT},
-	{"long", no_argument, NULL, P_LONG},
-	{"serve", no_argument, NULL, P_SERVE},
-	{"force", no_argument, NULL, P_FORCE},
-	{"overwrite", no_argument, NULL, P_OVERWRITE},
-	{"help", no_argument, NULL, 'h'},
+static const struct cli_option pool_table[] = {
+	{"user", .value = "NAME", .verbs = CLIENT, TEXT(user), .common = true,
+	 .help = "the user to authenticate as (client; with a node's directory, the user with most "
+		 "rights)"},
+	{"secret-file", .value = "FILE", .verbs = CLIENT, CLI_FILE_AT(struct pool_use, secret_file),
+	 .common = true,
+	 .help = "the user's secret: the first line, or the line with the user's name"},
+	{"json", FLAG(json), .common = true, .help = "for programs"},
+	{.help = "Nodes (these are settings of stag.ini(5), too):"},
+	{"size", .value = "SIZE", .verbs = "create", TEXT(size),
+	 .help = "memory of the pool: 512M, 4G"},
+	{"roll", .value = "WHERE", .verbs = NODE, TEXT(roll), .words = "file: etcd://",
+	 .help = "the roll (the pool's membership record) is kept in file:PATH, on one machine, or "
+		 "in "
+		 "etcd://HOST:PORT[,...]/KEY"},
+	{"node", .value = "NAME", .verbs = NODE, TEXT(node), .common = true,
+	 .help = "of this node (the host's name)"},
+	{"dir", .value = "DIRECTORY", .verbs = NODE, CLI_DIRECTORY_AT(struct pool_use, dir),
+	 .common = true, .help = "of this node (by pool and node, in the user's state directory)"},
+	{"address", .value = "ADDRESS", .verbs = NODE, TEXT(address), .common = true,
+	 .help = "address to listen on (with a roll in a file 127.0.0.1, else all)"},
+	{"advertise", .value = "HOST[:PORT]", .verbs = NODE, TEXT(advertise), .common = true,
+	 .help = "address under which other nodes and clients reach this node"},
+	{"port", .value = "PORT", .verbs = NODE, TEXT(port), .common = true,
+	 .help = "port to listen on; 0: any free port (7175, or the next free one)"},
+	{"memory", .value = "ADDRESS", .verbs = "create", TEXT(memory), .common = true,
+	 .help = "virtual address of the pool's memory, on every node"},
+	{"clients", .value = "N", .verbs = "create", TEXT(clients), .common = true,
+	 .help = "how many clients the pool admits at most (1024)"},
+	{"overwrite", .verbs = "create", FLAG(overwrite), .common = true,
+	 .help = "overwrite values when they are deleted"},
+	{"from", .value = "NODE", .verbs = "join", CLI_FILE_AT(struct pool_use, from),
+	 .help = "another node's directory or INI file, to copy its settings"},
+	{"secrets", .value = "FILE", .verbs = NODE, CLI_FILE_AT(struct pool_use, secrets),
+	 .common = true, .help = "a copy of another node's secrets"},
+	{"force", .verbs = NODE, FLAG(force),
+	 .help = "replace a node in a directory that exists; its data is lost"},
+	{"serve", .verbs = NODE, FLAG(serve), .help = "run the node, in the foreground"},
+	{.help = "Values:"},
+	{"value", .value = "TEXT", .verbs = "put update", TEXT(value),
+	 .help = "the value, instead of a file or standard input"},
+	{"insert", .verbs = "put", FLAG(insert), .help = "without a name; prints a pointer"},
+	{"pointer", .value = "PTR", .verbs = "get update rm", TEXT(pointer),
+	 .help = "a pointer that an insert, or ls --long, has printed"},
+	{"exclusive", .verbs = "put", FLAG(exclusive), .help = "only if the name does not exist"},
+	{"version", .value = "N", .verbs = "put update rm", TEXT(version),
+	 .help = "only if the value is at this version"},
+	{"long", .verbs = "ls", FLAG(details), .help = "with version, length and pointer"},
+	{"interval", .value = "S", .verbs = "watch",
+	 CLI_SECONDS_AT(struct pool_use, interval, 0.01, 86400),
+	 .help = "seconds between two updates (1)"},
+	{"count", .value = "N", .verbs = "watch",
+	 CLI_NUMBER_AT(struct pool_use, count, 1, UINT64_MAX), .help = "end after N updates"},
+	{"secs", .alias = "seconds", .value = "S", .verbs = "load",
+	 CLI_SECONDS_AT(struct pool_use, seconds, 0, 1e9),
+	 .help = "how long (10); 0: until SIGINT or SIGTERM"},
+	{"clients", .value = "N", .verbs = "load",
+	 CLI_NUMBER_AT(struct pool_use, load_clients, 1, POOL_LOAD_CLIENTS_MAX),
+	 .help = "clients that put values at once (4)"},
+	{"size", .value = "BYTES", .verbs = "load",
+	 CLI_NUMBER_AT(struct pool_use, load_size, 1, POOL_LOAD_SIZE_MAX),
+	 .help = "length of a value (64)"},
 	{0},
 };
 
-static const struct pool_verb {
-	struct verb verb;
-	bool adapter; /* needs one */
-	int (*run)(const struct pool_use *u);
-} verbs[] = {
-	{{"create", "the name of the pool", 1, 1,
-	  NODE | VERB_BIT(P_SIZE) | VERB_BIT(P_MEMORY) | VERB_BIT(P_CLIENTS) |
-		  VERB_BIT(P_OVERWRITE) | VERB_BIT(P_SECRETS),
-	  "Makes the first node of a pool on this machine, for stagd to serve.",
-	  "stag pool create shop --size 256M --node a --serve"},
-	 false,
-	 pool_use_create},
-	{{"join", "the name of the pool", 1, 1, NODE | VERB_BIT(P_FROM) | VERB_BIT(P_SECRETS),
-	  "Makes another node of a pool, for stagd to serve.",
-	  "stag pool join shop --node b --serve"},
-	 false,
-	 pool_use_join},
-	{{"status", "a pool", 1, 1, CLIENT,
-	  "Shows a pool: its nodes, who is primary, how far each has got, and how full it is.",
-	  "stag pool status shop"},
-	 true,
-	 pool_use_status},
-	{{"put", "a pool, a name, and perhaps a file", 1, 3,
-	  CLIENT | VERB_BIT(P_VALUE) | VERB_BIT(P_EXCLUSIVE) | VERB_BIT(P_VERSION) |
-		  VERB_BIT(P_INSERT),
-	  "Puts a value into a pool, by name or without one.",
-	  "stag pool put shop greeting --value hello"},
-	 true,
-	 pool_use_put},
-	{{"get", "a pool, a name, and perhaps a file", 1, 3, CLIENT | VERB_BIT(P_POINTER),
-	  "Gets a value of a pool, to a file or to standard output.",
-	  "stag pool get shop greeting"},
-	 true,
-	 pool_use_get},
-	{{"update", "a pool, a name, and perhaps a file", 1, 3,
-	  CLIENT | VERB_BIT(P_VALUE) | VERB_BIT(P_VERSION) | VERB_BIT(P_POINTER),
-	  "Gives what is there another value.",
-	  "stag pool update shop greeting --value bye --version 3"},
-	 true,
-	 pool_use_update},
-	{{"rm", "a pool, and names", 1, INT_MAX, CLIENT | VERB_BIT(P_VERSION) | VERB_BIT(P_POINTER),
-	  "Removes values of a pool.", "stag pool rm shop greeting"},
-	 true,
-	 pool_use_rm},
-	{{"ls", "a pool, and perhaps a pattern", 1, 2, CLIENT | VERB_BIT(P_LONG),
-	  "Lists the names in a pool.", "stag pool ls shop 'order-*' --long"},
-	 true,
-	 pool_use_ls},
-	{{"switchover", "a pool, and perhaps a node", 1, 2, CLIENT,
-	  "Makes another node primary, and loses nothing.", "stag pool switchover shop b"},
-	 true,
-	 pool_use_switchover},
-	{{"forget", "a pool and a node", 2, 2, CLIENT,
-	  "Takes a node off the roll that will not come back.", "stag pool forget shop b"},
-	 true,
-	 pool_use_forget},
-	{{"watch", "a pool", 1, 1, CLIENT | VERB_BIT(P_INTERVAL) | VERB_BIT(P_COUNT),
-	  "Shows a pool, again and again; on a terminal in place.", "stag pool watch shop"},
-	 true,
-	 pool_use_watch},
-	{{"load", "a pool", 1, 1,
-	  CLIENT | VERB_BIT(P_SECONDS) | VERB_BIT(P_CLIENTS) | VERB_BIT(P_SIZE),
-	  "Puts values for a while, then looks whether all is there that was acknowledged.",
-	  "stag pool load shop --secs 10"},
-	 true,
-	 pool_use_load},
+/* ---- arguments ---- */
+
+/* Offers the pools of which a node was made on this machine. */
+static void list_pools(struct cli_words *w, char *const *args)
+{
+	char path[PATH_MAX];
+	DIR *dir = conf_state_dir(path, sizeof(path)) ? opendir(path) : NULL;
+	const struct dirent *entry;
+
+	while (dir && (entry = readdir(dir)))
+		if (entry->d_name[0] != '.' && entry->d_type == DT_DIR)
+			cli_offer(w, entry->d_name, NULL);
+	if (dir)
+		closedir(dir);
+}
+
+static void list_names(struct cli_words *w, char *const *args)
+{
+	char *const argv[] = {"stag", "pool", "ls", args[0], NULL};
+
+	cli_offer_output(w, argv);
+}
+
+static void list_nodes(struct cli_words *w, char *const *args)
+{
+	char *const argv[] = {"stag", "pool", "status", args[0], "--json", NULL};
+	CLEANUP_FREE char *text = cli_run(argv);
+	json_t *status = text ? json_loads(text, 0, NULL) : NULL, *node;
+	size_t i;
+
+	json_array_foreach(json_object_get(status, "nodes"), i, node)
+		cli_offer(w, json_string_value(json_object_get(node, "name")), NULL);
+	json_decref(status);
+}
+
+static const struct cli_argument pool_arguments[] = {
+	{"POOL",
+	 "its name, if a node of it was made on this machine; or a node's directory or INI file, "
+	 "with "
+	 "a / in it; or [USER@]HOST[:PORT][,HOST[:PORT]...]",
+	 CLI_FILE, .list = list_pools},
+	{"NAME", .type = CLI_TEXT, .list = list_names},
+	{"NODE", .type = CLI_TEXT, .list = list_nodes},
+	{"FILE", .type = CLI_FILE},
+	{0},
 };
 
-#define N_VERBS (sizeof(verbs) / sizeof(verbs[0]))
+/* ---- verbs ---- */
 
-static bool take(void *to, int name, char *text)
+static const struct pool_verb {
+	struct cli_verb cli;
+	int (*run)(const struct pool_use *u);
+	enum { ALONE, WITH_ADAPTER } needs;
+} pool_verbs[] = {
+	{{"create", .args = "NEW-POOL --size SIZE",
+	  .summary = "Makes the first node of a pool on this machine, for stagd to serve.",
+	  .example = "stag pool create shop --size 256M --node a --serve"},
+	 pool_use_create,
+	 ALONE},
+	{{"join", .args = "POOL [--from NODE | --roll WHERE --secrets FILE]",
+	  .summary = "Makes another node of a pool, for stagd to serve.",
+	  .example = "stag pool join shop --node b --serve"},
+	 pool_use_join,
+	 ALONE},
+	{{"status", .args = "POOL",
+	  .summary =
+		  "Shows a pool: its nodes, the primary, how far each standby is behind, and how "
+		  "full the memory is.",
+	  .example = "stag pool status shop"},
+	 pool_use_status,
+	 WITH_ADAPTER},
+	{{"put",
+	  .args = "POOL NAME [FILE | --value TEXT] [--exclusive | --version N]\n"
+		  "POOL --insert [FILE | --value TEXT]",
+	  .summary = "Puts a value into a pool, by name or without one.",
+	  .example = "stag pool put shop greeting --value hello"},
+	 pool_use_put,
+	 WITH_ADAPTER},
+	{{"get", .args = "POOL {NAME | --pointer PTR} [FILE]",
+	  .summary = "Gets a value of a pool, to a file or to standard output.",
+	  .example = "stag pool get shop greeting"},
+	 pool_use_get,
+	 WITH_ADAPTER},
+	{{"update", .args = "POOL {NAME | --pointer PTR} [FILE | --value TEXT] [--version N]",
+	  .summary = "Replaces a value that exists.",
+	  .example = "stag pool update shop greeting --value bye --version 3"},
+	 pool_use_update,
+	 WITH_ADAPTER},
+	{{"rm", .args = "POOL {NAME... | --pointer PTR} [--version N]",
+	  .summary = "Removes values of a pool.", .example = "stag pool rm shop greeting"},
+	 pool_use_rm,
+	 WITH_ADAPTER},
+	{{"ls", .args = "POOL [PATTERN]", .summary = "Lists the names in a pool.",
+	  .example = "stag pool ls shop 'order-*' --long"},
+	 pool_use_ls,
+	 WITH_ADAPTER},
+	{{"switchover", .args = "POOL [NODE]",
+	  .summary = "Makes another node the primary, without loss.",
+	  .example = "stag pool switchover shop b"},
+	 pool_use_switchover,
+	 WITH_ADAPTER},
+	{{"forget", .args = "POOL NODE",
+	  .summary = "Removes a node from the roll that will not come back.",
+	  .example = "stag pool forget shop b"},
+	 pool_use_forget,
+	 WITH_ADAPTER},
+	{{"watch", .args = "POOL",
+	  .summary = "Shows a pool, and updates it; on a terminal in place.",
+	  .example = "stag pool watch shop"},
+	 pool_use_watch,
+	 WITH_ADAPTER},
+	{{"load", .args = "POOL",
+	  .summary = "Puts values for a while, then checks that all acknowledged values are there.",
+	  .example = "stag pool load shop --secs 10"},
+	 pool_use_load,
+	 WITH_ADAPTER},
+};
+
+static const struct cli_noun pool_noun = {
+	.call = "stag pool",
+	.name = "pool",
+	.summary = "make and use pools of replicated memory",
+	.about = "Makes nodes of a pool for stagd to serve, and uses a pool: memory that several "
+		 "machines replicate, with values by name and by remote pointer. See stag-pool(1) "
+		 "and "
+		 "docs/HA.md.",
+	.examples = "stag pool create shop --size 256M --node a --serve &\n"
+		    "stag pool join shop --node b --serve &\n"
+		    "stag pool put shop greeting --value hello\n"
+		    "stag pool switchover shop && stag pool get shop greeting",
+	CLI_VERBS(pool_verbs),
+	.options = pool_table,
+	.arguments = pool_arguments,
+};
+
+static int run_pool(const struct command *self, int argc, char **argv)
 {
-	struct pool_use *u = to;
-	const char **words[] = {&u->user,    &u->secret_file, &u->node,	   &u->dir,	&u->roll,
-				&u->address, &u->advertise,   &u->port,	   &u->size,	&u->memory,
-				&u->clients, &u->from,	      &u->secrets, &u->version, &u->value,
-				&u->pointer, &u->interval,    &u->count,   &u->seconds};
-	bool *flags[] = {&u->json,  &u->exclusive, &u->insert,	 &u->details,
-			 &u->serve, &u->force,	   &u->overwrite};
-
-	if (name >= P_JSON)
-		*flags[name - P_JSON] = true;
-	else
-		*words[name - P_USER] = text;
-	return true;
-}
-
-static const struct verb_options options = {long_options, take};
-
-/* argv: from "pool" on. */
-static int run_verb(const struct command *self, const struct pool_verb *v, int argc, char **argv)
-{
-	struct pool_use u = {0};
+	struct pool_use u = {.interval = 1,
+			     .seconds = 10,
+			     .load_clients = POOL_LOAD_CLIENTS,
+			     .load_size = POOL_LOAD_SIZE};
+	const struct pool_verb *v;
+	struct cli_call call;
 	int rc;
 
-	if (!verb_parse(self, &v->verb, &options, &u, argc - 1, argv + 1, &rc))
+	if (!cli_parse(&pool_noun, argc, argv, &u, &call, &rc))
 		return rc;
-	if (v->adapter && preload_self(argc, argv) != 0)
+	v = (const struct pool_verb *)call.verb;
+	if (v->needs == WITH_ADAPTER && preload_self(argc, argv) != 0)
 		return EXIT_FAILED;
-	u.pool = argv[1 + optind];
-	u.args = argv + 2 + optind;
-	u.num_args = argc - 2 - optind;
-	rc = v->run(&u);
-	return rc == EXIT_USAGE ? usage_error(self) : rc;
+	u.pool = call.args[0];
+	u.args = call.args + 1;
+	u.num_args = call.num_args - 1;
+	return v->run(&u);
 }
 
-static int run(const struct command *self, int argc, char **argv)
-{
-	int rc = EXIT_USAGE;
-	const char *name = verb_given(self, "what shall be done?", argc, argv, &rc);
-	const struct pool_verb *v =
-		name ? verb_find(self, name, verbs, N_VERBS, sizeof(*verbs)) : NULL;
-
-	return v ? run_verb(self, v, argc, argv) : name ? EXIT_USAGE : rc;
-}
-
-const struct command pool_command = {"pool", "make and use pools of replicated memory", help_text,
-				     run, NULL};
+const struct command pool_command = {.noun = &pool_noun, .run = run_pool};

@@ -23,13 +23,9 @@
 #include "store.h"
 #include "times.h"
 
-#define RETRY_MS     60000
-#define NAMES	     500 /* of each client */
-#define CLIENTS	     4
-#define CLIENTS_MOST 64
-#define SIZE	     64
-#define SIZE_MOST    (64u << 10)
-#define NAP_NS	     (20 * NS_PER_MS)
+#define RETRY_MS 60000
+#define NAMES	 500 /* of each client */
+#define NAP_NS	 (20 * NS_PER_MS)
 
 struct wish {
 	uint64_t acknowledged; /* number of the put, 0: none was */
@@ -56,7 +52,7 @@ struct load_run {
 	double seconds; /* 0: until it is told to stop */
 	uint64_t token; /* of this run: other runs have other names */
 	_Atomic bool stop;
-	struct client *clients[CLIENTS_MOST];
+	struct client *clients[POOL_LOAD_CLIENTS_MAX];
 };
 
 static volatile sig_atomic_t told_to_stop;
@@ -355,39 +351,6 @@ static bool is_good(const struct sum *s)
 
 /* ---- the verb ---------------------------------------------------------------------------- */
 
-static bool parse_count(const char *option, const char *text, unsigned long most, unsigned long *n)
-{
-	char *end;
-
-	if (!text)
-		return true;
-	errno = 0;
-	*n = strtoul(text, &end, 10);
-	if (*text >= '0' && *text <= '9' && !*end && errno == 0 && *n >= 1 && *n <= most)
-		return true;
-	complain("--%s wants a number, 1 to %lu, not '%s'", option, most, text);
-	return false;
-}
-
-static bool take_settings(const struct pool_use *u, struct load_run *r, unsigned long *clients)
-{
-	unsigned long size = SIZE;
-	char *end = NULL;
-
-	*clients = CLIENTS;
-	if (u->seconds)
-		r->seconds = strtod(u->seconds, &end);
-	if (end && (end == u->seconds || *end || !(r->seconds >= 0))) {
-		complain("--secs wants a number, not '%s'", u->seconds);
-		return false;
-	}
-	if (!parse_count("clients", u->clients, CLIENTS_MOST, clients) ||
-	    !parse_count("size", u->size, SIZE_MOST, &size))
-		return false;
-	r->size = (size + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
-	return true;
-}
-
 static int run_load(const struct pool_use *u, struct load_run *r)
 {
 	uint64_t since = clock_ns();
@@ -412,19 +375,19 @@ static int run_load(const struct pool_use *u, struct load_run *r)
 int pool_use_load(const struct pool_use *u)
 {
 	const struct sigaction stop = {.sa_handler = on_signal};
-	struct load_run r = {.seconds = 10, .token = clock_ns() ^ ((uint64_t)getpid() << 40)};
-	unsigned long clients;
+	const size_t word = sizeof(uint64_t); /* a value is made of such */
+	struct load_run r = {.seconds = u->seconds,
+			     .size = (u->load_size + word - 1) / word * word,
+			     .token = clock_ns() ^ ((uint64_t)getpid() << 40)};
 	unsigned int made;
 	int rc = EXIT_FAILED;
 
-	if (!take_settings(u, &r, &clients))
-		return EXIT_USAGE;
 	sigaction(SIGINT, &stop, NULL);
 	sigaction(SIGTERM, &stop, NULL);
-	while (r.num_clients < clients && add_client(u, &r))
+	while (r.num_clients < u->load_clients && add_client(u, &r))
 		;
 	made = r.num_clients;
-	if (made == clients && r.clients[made - 1]->pool)
+	if (made == u->load_clients && r.clients[made - 1]->pool)
 		rc = run_load(u, &r);
 	free_clients(&r, made);
 	return rc;

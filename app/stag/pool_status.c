@@ -18,7 +18,6 @@
 #include "colour.h"
 #include "pool_primary.h"
 #include "pool_words.h"
-#include "rhythm.h"
 #include "stag.h"
 #include "store.h"
 
@@ -395,20 +394,15 @@ int pool_use_watch(const struct pool_use *u)
 {
 	struct watch w = {.u = u, .in_place = isatty(STDOUT_FILENO) && !u->json};
 	struct sigaction action = {.sa_handler = on_signal};
-	uint64_t count = 0;
-	double interval = 1;
 
-	if ((u->interval && !rhythm_interval(u->interval, &interval)) ||
-	    (u->count && !rhythm_count(u->count, &count)))
-		return EXIT_USAGE;
 	w.pool = pool_use_open(u, RETRY_MS);
 	if (!w.pool)
 		return EXIT_FAILED;
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
-	for (uint64_t n = 0; !interrupted && (count == 0 || n < count); n++) {
+	for (uint64_t n = 0; !interrupted && (u->count == 0 || n < u->count); n++) {
 		if (n > 0)
-			nap(interval);
+			nap(u->interval);
 		if (interrupted)
 			break;
 		look(&w);

@@ -20,6 +20,11 @@
 #include "pool/admit/secrets.h"
 #include "stag/pool.h"
 
+#define POOL_LOAD_CLIENTS     4
+#define POOL_LOAD_CLIENTS_MAX 64
+#define POOL_LOAD_SIZE	      64 /* bytes of a value */
+#define POOL_LOAD_SIZE_MAX    (64u << 10)
+
 struct pool_use {
 	const char *pool; /* its name, a node's directory or INI file, or HOST[:PORT],... */
 	char **args;	  /* what is behind it */
@@ -27,7 +32,11 @@ struct pool_use {
 	const char *user, *secret_file;
 	const char *node, *dir, *roll, *address, *advertise, *port, *size, *memory, *clients;
 	const char *from, *secrets;
-	const char *version, *value, *pointer, *interval, *count, *seconds;
+	const char *version, *value, *pointer;
+	double interval; /* of watch: seconds */
+	uint64_t count;	 /* of watch: 0: no end */
+	double seconds;	 /* of load: 0: no end */
+	uint32_t load_clients, load_size;
 	bool json, exclusive, insert, details, serve, force, overwrite;
 };
 

@@ -2,234 +2,29 @@
 /*
  * store.c - stag store: its command line.
  *
- * serve, read, write and bench need the software adapter in this very process: where it is not, the command is run once
- * more with it.
+ * serve, read, write and bench need the software adapter in this process: if it is not loaded, the command executes
+ * itself again with it.
  */
 #include <string.h>
 
+#include "load.h"
 #include "stag.h"
 #include "store.h"
 #include "store_options.h"
-#include "verb.h"
 
-static const char help_text[] =
-	"usage: stag store format PATH [--size SIZE] [--block BYTES] [--label NAME]\n"
-	"                         [--partition NAME=SIZE]... [--force] [--json]\n"
-	"       stag store list PATH [--json]\n"
-	"       stag store show PATH [PARTITION] [--json]\n"
-	"       stag store add PATH PARTITION --size SIZE [--offset BYTES] [--align SIZE]\n"
-	"                      [--order ORDER] [--level LEVEL] [--cache MS] [--allow RIGHT]...\n"
-	"                      [--json]\n"
-	"       stag store set PATH PARTITION [--size SIZE] [--order ORDER] [--level LEVEL]\n"
-	"                      [--cache MS] [--allow RIGHT]... [--json]\n"
-	"       stag store rename PATH PARTITION NEW-NAME [--json]\n"
-	"       stag store rm PATH PARTITION [--force] [--json]\n"
-	"       stag store grow PATH [--size SIZE] [--json]\n"
-	"       stag store check PATH [--repair] [--json]\n"
-	"       stag store serve PATH [--address ADDRESS] [--port PORT] [--json]\n"
-	"       stag store read WHERE [FILE] [--offset BYTES] [--length SIZE] [--token FILE]\n"
-	"                       [--json]\n"
-	"       stag store write WHERE [FILE] [--offset BYTES] [--length SIZE] [--token FILE]\n"
-	"                        [--json]\n"
-	"       stag store bench WHERE [--op read|write|mix] [--writes PERCENT] [--size SIZE]\n"
-	"                        [--depth N] [--secs S] [--random | --sequential]\n"
-	"                        [--order ORDER] [--level LEVEL] [--poll | --sleep]\n"
-	"                        [--token FILE] [--force] [--json]\n\n"
-	"Makes a file, a block device or memory (mem:NAME) a store with named partitions, and\n"
-	"manages them; serves them to peers; copies between a partition and a file (stdout,\n"
-	"stdin); measures how fast a partition is. WHERE is PATH:PARTITION or\n"
-	"HOST[:PORT]/PARTITION. See stag-store(1).\n\n"
-	"  --size SIZE        4096, 512K, 10G; of a partition also 50% of the store, max (the\n"
-	"                     largest gap), and in set +1G. Of a store: of the whole file\n"
-	"  --block BYTES      what is written at once: a power of two, 512 to 65536 (4096)\n"
-	"  --label NAME       of the store\n"
-	"  --partition NAME=SIZE\n"
-	"                     one to begin with; may repeat\n"
-	"  --offset BYTES     where it is to be (where it fits best)\n"
-	"  --align SIZE       of its offset: a power of two (the block)\n"
-	"  --order ORDER      strict, any, or what need not hold, with commas: writes, reads, "
-	"later,\n"
-	"                     atomics, completions, processing (strict)\n"
-	"  --level LEVEL      what a completed write has reached: visible, accepted or durable\n"
-	"                     (visible)\n"
-	"  --cache MS         how long what was read or written is kept in memory; 5s (0)\n"
-	"  --allow RIGHT      WHO:none, WHO:read or WHO:write; WHO is user:NAME, group:NAME, "
-	"local,\n"
-	"                     net:ADDRESS/BITS, remote or token:FILE. The first that fits "
-	"decides;\n"
-	"                     the owner alone if none does. In set: instead of those there are;\n"
-	"                     'owner' is none\n"
-	"  --force            format: over what is there. rm: although it is in use. bench: may\n"
-	"                     overwrite what is in the partition\n"
-	"  --repair           write a bad copy of the table anew from the good one\n"
-	"  --address ADDRESS  to listen on (all)\n"
-	"  --port PORT        to listen on; 0: a free one (7174)\n"
-	"  --length SIZE      how much to read (all there is) or to write (all that comes)\n"
-	"  --token FILE       holds the secret that lets us in\n"
-	"  --op OP            what is measured: read, write, or mix of both (read)\n"
-	"  --writes PERCENT   so many of a mix (50)\n"
-	"  --depth N          operations at once, of --size each (32, 4K)\n"
-	"  --secs S           how long (1)\n"
-	"  --random           wherever (the default); or\n"
-	"  --sequential       one behind the other\n"
-	"  --poll             spin for completions (the default); or\n"
-	"  --sleep            wait for their event\n"
-	"  --json             for programs\n"
-	"  -h, --help\n\n"
-	"  stag store format /srv/shop.img --size 10G --partition goods=4G --partition log=max\n"
-	"  stag store set /srv/shop.img goods --allow user:alice:write --allow "
-	"net:10.0.0.0/8:read\n";
+/* ---- values with rules of their own ---- */
 
-enum option_name {
-	O_SIZE = VERB_OPTION,
-	O_BLOCK,
-	O_LABEL,
-	O_OFFSET,
-	O_ALIGN,
-	O_ADDRESS,
-	O_PORT,
-	O_LENGTH,
-	O_TOKEN,
-	O_OP,
-	O_DEPTH,
-	O_SECS,
-	O_WRITES,
-	O_PARTITION, /* from here on looked at at once */
-	O_ORDER,
-	O_LEVEL,
-	O_CACHE,
-	O_ALLOW,
-	O_FORCE, /* from here on without an argument */
-	O_REPAIR,
-	O_JSON,
-	O_SEQUENTIAL,
-	O_RANDOM,
-	O_SLEEP,
-	O_POLL,
-};
-
-#define BIT(name) VERB_BIT(O_##name)
-#define SETTINGS  (BIT(SIZE) | BIT(ORDER) | BIT(LEVEL) | BIT(CACHE) | BIT(ALLOW) | BIT(JSON))
-#define COPY	  (BIT(OFFSET) | BIT(LENGTH) | BIT(TOKEN) | BIT(JSON))
-#define BENCH                                                                                      \
-	(BIT(TOKEN) | BIT(OP) | BIT(SIZE) | BIT(DEPTH) | BIT(SECS) | BIT(WRITES) | BIT(ORDER) |    \
-	 BIT(LEVEL) | BIT(JSON) | BIT(SEQUENTIAL) | BIT(RANDOM) | BIT(SLEEP) | BIT(POLL) |         \
-	 BIT(FORCE))
-
-static const struct option table[] = {
-	{"size", required_argument, NULL, O_SIZE},
-	{"block", required_argument, NULL, O_BLOCK},
-	{"label", required_argument, NULL, O_LABEL},
-	{"offset", required_argument, NULL, O_OFFSET},
-	{"align", required_argument, NULL, O_ALIGN},
-	{"address", required_argument, NULL, O_ADDRESS},
-	{"port", required_argument, NULL, O_PORT},
-	{"length", required_argument, NULL, O_LENGTH},
-	{"token", required_argument, NULL, O_TOKEN},
-	{"op", required_argument, NULL, O_OP},
-	{"depth", required_argument, NULL, O_DEPTH},
-	{"secs", required_argument, NULL, O_SECS},
-	{"writes", required_argument, NULL, O_WRITES},
-	{"partition", required_argument, NULL, O_PARTITION},
-	{"order", required_argument, NULL, O_ORDER},
-	{"level", required_argument, NULL, O_LEVEL},
-	{"cache", required_argument, NULL, O_CACHE},
-	{"allow", required_argument, NULL, O_ALLOW},
-	{"force", no_argument, NULL, O_FORCE},
-	{"repair", no_argument, NULL, O_REPAIR},
-	{"json", no_argument, NULL, O_JSON},
-	{"sequential", no_argument, NULL, O_SEQUENTIAL},
-	{"random", no_argument, NULL, O_RANDOM},
-	{"sleep", no_argument, NULL, O_SLEEP},
-	{"poll", no_argument, NULL, O_POLL},
-	{"help", no_argument, NULL, 'h'},
-	{0},
-};
-
-#define A_PATH	    "PATH"
-#define A_PARTITION "PATH and a partition"
-#define A_WHERE	    "PATH:PARTITION or HOST/PARTITION"
-#define A_COPY	    A_WHERE ", and perhaps a file"
-
-static const struct store_verb {
-	struct verb verb;
-	int (*run)(const struct store_options *o);
-	enum { ALONE, WITH_ADAPTER } needs;
-} verbs[] = {
-	{{"format", A_PATH, 1, 1,
-	  BIT(SIZE) | BIT(BLOCK) | BIT(LABEL) | BIT(PARTITION) | BIT(FORCE) | BIT(JSON),
-	  "Makes a file, a block device or memory a store, and says what it is then.",
-	  "stag store format /srv/shop.img --size 10G --partition goods=4G --partition log=max"},
-	 store_format,
-	 ALONE},
-	{{"list", A_PATH, 1, 1, BIT(JSON), "Lists the partitions of a store.",
-	  "stag store list /srv/shop.img"},
-	 store_list,
-	 ALONE},
-	{{"show", "PATH and perhaps a partition", 1, 2, BIT(JSON),
-	  "Shows a store and who serves it, or one partition and its rights.",
-	  "stag store show /srv/shop.img goods"},
-	 store_show,
-	 ALONE},
-	{{"add", A_PARTITION, 2, 2, SETTINGS | BIT(OFFSET) | BIT(ALIGN),
-	  "Adds a partition, filled with zeroes.",
-	  "stag store add /srv/shop.img goods --size 4G --allow user:alice:write"},
-	 store_add,
-	 ALONE},
-	{{"set", A_PARTITION, 2, 2, SETTINGS,
-	  "Changes a partition: how large it is, its order and level, its cache, and who may use "
-	  "it.",
-	  "stag store set /srv/shop.img goods --size +1G --allow net:10.0.0.0/8:read"},
-	 store_set,
-	 ALONE},
-	{{"rename", "PATH, a partition and its new name", 3, 3, BIT(JSON),
-	  "Gives a partition another name.", "stag store rename /srv/shop.img goods wares"},
-	 store_rename,
-	 ALONE},
-	{{"rm", A_PARTITION, 2, 2, BIT(FORCE) | BIT(JSON),
-	  "Removes a partition, and what is in it.", "stag store rm /srv/shop.img goods"},
-	 store_rm,
-	 ALONE},
-	{{"grow", A_PATH, 1, 1, BIT(SIZE) | BIT(JSON),
-	  "Makes a store larger: to a size, or to what its device has now.",
-	  "stag store grow /srv/shop.img --size 20G"},
-	 store_grow,
-	 ALONE},
-	{{"check", A_PATH, 1, 1, BIT(REPAIR) | BIT(JSON),
-	  "Looks for faults in a store's table; exit code 1 if there are any.",
-	  "stag store check /srv/shop.img --repair"},
-	 store_check,
-	 ALONE},
-	{{"serve", A_PATH, 1, 1, BIT(ADDRESS) | BIT(PORT) | BIT(JSON),
-	  "Serves the partitions of a store to peers, until it is told to stop.",
-	  "stag store serve /srv/shop.img --address 127.0.0.1"},
-	 store_serve,
-	 WITH_ADAPTER},
-	{{"read", A_COPY, 1, 2, COPY, "Copies from a partition to a file, or to standard output.",
-	  "stag store read 10.0.0.7/goods goods.img"},
-	 store_read,
-	 WITH_ADAPTER},
-	{{"write", A_COPY, 1, 2, COPY,
-	  "Copies from a file, or from standard input, to a partition; what is written is durable.",
-	  "stag store write /srv/shop.img:goods goods.img"},
-	 store_write,
-	 WITH_ADAPTER},
-	{{"bench", A_WHERE, 1, 1, BENCH, "Measures how fast a partition is.",
-	  "stag store bench 10.0.0.7/goods --op mix --writes 30 --force --secs 10"},
-	 store_bench,
-	 WITH_ADAPTER},
-};
-
-static bool take_partition(struct store_options *o, const char *text)
+static bool parse_partition(void *to, const struct cli_option *option, char *text)
 {
+	struct store_options *o = to;
 	const char *equals = strchr(text, '=');
 
 	if (!equals || equals == text || !equals[1]) {
-		complain("--partition wants NAME=SIZE, not '%s'", text);
+		complain("--partition must be NAME=SIZE, not '%s'", text);
 		return false;
 	}
 	if (o->num_partitions == STORE_MAX_FIRST) {
-		complain("--partition: %d at once are enough; 'stag store add' adds more",
+		complain("--partition: at most %d at once; 'stag store add' adds more",
 			 STORE_MAX_FIRST);
 		return false;
 	}
@@ -237,71 +32,238 @@ static bool take_partition(struct store_options *o, const char *text)
 	return true;
 }
 
-static bool take_setting(struct store_options *o, int name, const char *text)
-{
-	switch (name) {
-	case O_PARTITION:
-		return take_partition(o, text);
-	case O_ORDER:
-		o->what |= STAG_STORE_CHANGE_RELAX;
-		return store_parse_order(text, &o->p.relax);
-	case O_LEVEL:
-		o->what |= STAG_STORE_CHANGE_LEVEL;
-		return store_parse_level(text, &o->p.level);
-	case O_CACHE:
-		o->what |= STAG_STORE_CHANGE_CACHE;
-		return store_parse_cache(text, &o->p.cache_ms);
-	default: /* O_ALLOW */
-		o->what |= STAG_STORE_CHANGE_RIGHTS;
-		return store_parse_right(text, &o->p);
-	}
-}
-
-static bool take(void *to, int name, char *text)
+static bool parse_order(void *to, const struct cli_option *option, char *text)
 {
 	struct store_options *o = to;
-	const char **words[] = {&o->size,    &o->block, &o->label,  &o->offset, &o->align,
-				&o->address, &o->port,	&o->length, &o->token,	&o->op,
-				&o->depth,   &o->secs,	&o->writes};
-	bool *flags[] = {&o->force,	 &o->repair, &o->json, &o->sequential,
-			 &o->sequential, &o->sleep,  &o->sleep};
 
-	if (name >= O_FORCE)
-		*flags[name - O_FORCE] = name != O_RANDOM && name != O_POLL;
-	else if (name >= O_PARTITION)
-		return take_setting(o, name, text);
-	else
-		*words[name - O_SIZE] = text;
-	return true;
+	o->what |= STAG_STORE_CHANGE_RELAX;
+	return store_parse_order(text, &o->p.relax);
 }
 
-static int run_verb(const struct command *self, const struct store_verb *v, int argc, char **argv)
+static bool parse_level(void *to, const struct cli_option *option, char *text)
 {
-	static const struct verb_options options = {table, take};
-	struct store_options o = {0};
+	struct store_options *o = to;
+
+	o->what |= STAG_STORE_CHANGE_LEVEL;
+	return store_parse_level(text, &o->p.level);
+}
+
+static bool parse_cache(void *to, const struct cli_option *option, char *text)
+{
+	struct store_options *o = to;
+
+	o->what |= STAG_STORE_CHANGE_CACHE;
+	return store_parse_cache(text, &o->p.cache_ms);
+}
+
+static bool parse_right(void *to, const struct cli_option *option, char *text)
+{
+	struct store_options *o = to;
+
+	o->what |= STAG_STORE_CHANGE_RIGHTS;
+	return store_parse_right(text, &o->p);
+}
+
+/* ---- options ---- */
+
+#define TEXT(field)	 CLI_TEXT_AT(struct store_options, field)
+#define FLAG(field)	 CLI_FLAG_AT(struct store_options, field)
+#define CUSTOM(parse_it) .type = CLI_TEXT, .parse = parse_it
+
+static const struct cli_option store_table[] = {
+	{"size", .value = "SIZE", .verbs = "format add set grow bench", TEXT(size),
+	 .help = "4096, 512K, 10G. Of a partition also 50% of the store, max (the largest gap), "
+		 "and "
+		 "with set +1G. Of a store: of the whole file. Of bench: of an operation (4K)"},
+	{"block", .value = "BYTES", .verbs = "format", TEXT(block),
+	 .help = "the unit of writing: a power of two, 512 to 65536 (4096)"},
+	{"label", .value = "NAME", .verbs = "format", TEXT(label), .help = "name of the store"},
+	{"partition", .value = "NAME=SIZE", .verbs = "format", CUSTOM(parse_partition),
+	 .repeats = true, .help = "a partition to begin with; may repeat"},
+	{"offset", .value = "BYTES", .verbs = "add read write", TEXT(offset),
+	 .help = "where the partition begins in the store (where it fits best); of read and write: "
+		 "where to begin in the partition (0)"},
+	{"align", .value = "SIZE", .verbs = "add", TEXT(align),
+	 .help = "alignment of the partition's offset: a power of two (the block)"},
+	{"length", .value = "SIZE", .verbs = "read write", TEXT(length),
+	 .help = "how much to read (the rest of the partition) or to write (all input)"},
+	{"op", .value = "read|write|mix", .verbs = "bench",
+	 CLI_WORD_AT(struct store_options, op, "read write mix"),
+	 .help = "what to measure: read, write, or a mix of both (read)"},
+	{"writes", .value = "PERCENT", .verbs = "bench",
+	 CLI_NUMBER_AT(struct store_options, writes, 1, 99),
+	 .help = "share of writes in a mix (50)"},
+	{"depth", .value = "N", .verbs = "bench",
+	 CLI_NUMBER_AT(struct store_options, depth, 1, LOAD_MAX_DEPTH),
+	 .help = "operations in flight, of --size each (32)"},
+	{"secs", .value = "S", .verbs = "bench",
+	 CLI_SECONDS_AT(struct store_options, secs, 0.001, 86400),
+	 .help = "how long to measure (1)"},
+	{"random", .verbs = "bench", CLI_CLEAR_AT(struct store_options, sequential),
+	 .help = "at random offsets (the default)"},
+	{"sequential", .verbs = "bench", FLAG(sequential), .help = "at consecutive offsets"},
+	{"order", .value = "ORDER", .verbs = "add set bench", CUSTOM(parse_order),
+	 .words = "strict any writes reads later atomics completions processing",
+	 .help = "strict, any, or what need not hold, with commas: writes, reads, later, atomics, "
+		 "completions, processing (strict)"},
+	{"level", .value = "LEVEL", .verbs = "add set bench", CUSTOM(parse_level),
+	 .words = "visible accepted durable",
+	 .help = "what a completed write has reached: visible, accepted or durable (visible)"},
+	{"poll", .verbs = "bench", CLI_CLEAR_AT(struct store_options, sleep),
+	 .help = "spin for completions (the default)"},
+	{"sleep", .verbs = "bench", FLAG(sleep), .help = "wait for completion events"},
+	{"cache", .value = "MS", .verbs = "add set", CUSTOM(parse_cache),
+	 .help = "how long data that was read or written is kept in memory; 5s (0)"},
+	{"allow", .value = "RIGHT", .verbs = "add set", CUSTOM(parse_right), .repeats = true,
+	 .words = "user: group: local: net: remote: token: owner",
+	 .help = "WHO:none, WHO:read or WHO:write; WHO is user:NAME, group:NAME, local, "
+		 "net:ADDRESS/BITS, remote or token:FILE. The first that matches decides; if none "
+		 "does, only the owner has access. set replaces all rights; 'owner' leaves none. "
+		 "May "
+		 "repeat"},
+	{"address", .value = "ADDRESS", .verbs = "serve", TEXT(address),
+	 .help = "address to listen on (all)"},
+	{"port", .value = "PORT", .verbs = "serve", TEXT(port),
+	 .help = "port to listen on; 0: any free port (7174)"},
+	{"token", .value = "FILE", .verbs = "read write bench",
+	 CLI_FILE_AT(struct store_options, token),
+	 .help = "file with the secret that grants access"},
+	{"force", .verbs = "format rm bench", FLAG(force),
+	 .help = "format: overwrite existing data. rm: remove although it is in use. bench: allow "
+		 "overwriting the data in the partition"},
+	{"repair", .verbs = "check", FLAG(repair),
+	 .help = "rewrite a bad copy of the table from the good one"},
+	{"json", FLAG(json), .help = "for programs"},
+	{0},
+};
+
+static void list_partitions(struct cli_words *w, char *const *args)
+{
+	struct stag_store *store = args[0] ? stag_store_open(args[0], STAG_STORE_LOOK) : NULL;
+	struct stag_store_partition p;
+
+	for (uint32_t i = 0; store && stag_store_next(store, &i, &p);)
+		cli_offer(w, p.name, NULL);
+	if (store)
+		stag_store_close(store);
+}
+
+static const struct cli_argument store_arguments[] = {
+	{"PATH", .help = "a file, a block device or mem:NAME", .type = CLI_FILE},
+	{"PARTITION", .type = CLI_TEXT, .list = list_partitions},
+	{"WHERE", .help = "PATH:PARTITION or HOST[:PORT]/PARTITION", .type = CLI_FILE},
+	{"FILE", .help = "standard input or output if it is missing or -", .type = CLI_FILE},
+	{0},
+};
+
+/* ---- verbs ---- */
+
+static const struct store_verb {
+	struct cli_verb cli;
+	int (*run)(const struct store_options *o);
+	enum { ALONE, WITH_ADAPTER } needs;
+} store_verbs[] = {
+	{{"format", .args = "PATH",
+	  .summary = "Makes a file, a block device or memory a store, and shows the result.",
+	  .example = "stag store format /srv/shop.img --size 10G --partition goods=4G --partition "
+		     "log=max"},
+	 store_format,
+	 ALONE},
+	{{"list", .args = "PATH", .summary = "Lists the partitions of a store.",
+	  .example = "stag store list /srv/shop.img"},
+	 store_list,
+	 ALONE},
+	{{"show", .args = "PATH [PARTITION]",
+	  .summary =
+		  "Shows a store and the process that serves it, or one partition and its rights.",
+	  .example = "stag store show /srv/shop.img goods"},
+	 store_show,
+	 ALONE},
+	{{"add", .args = "PATH NAME --size SIZE",
+	  .summary = "Adds a partition, filled with zeroes.",
+	  .example = "stag store add /srv/shop.img goods --size 4G --allow user:alice:write"},
+	 store_add,
+	 ALONE},
+	{{"set", .args = "PATH PARTITION",
+	  .summary = "Changes a partition: its size, order, level, cache, and who may use it.",
+	  .example = "stag store set /srv/shop.img goods --size +1G --allow net:10.0.0.0/8:read"},
+	 store_set,
+	 ALONE},
+	{{"rename", .args = "PATH PARTITION NEW-NAME", .summary = "Renames a partition.",
+	  .example = "stag store rename /srv/shop.img goods wares"},
+	 store_rename,
+	 ALONE},
+	{{"rm", .args = "PATH PARTITION", .summary = "Removes a partition and its data.",
+	  .example = "stag store rm /srv/shop.img goods"},
+	 store_rm,
+	 ALONE},
+	{{"grow", .args = "PATH",
+	  .summary = "Enlarges a store: to a size, or to the present size of its device.",
+	  .example = "stag store grow /srv/shop.img --size 20G"},
+	 store_grow,
+	 ALONE},
+	{{"check", .args = "PATH",
+	  .summary = "Checks the table of a store; exit code 1 if it has faults.",
+	  .example = "stag store check /srv/shop.img --repair"},
+	 store_check,
+	 ALONE},
+	{{"serve", .args = "PATH",
+	  .summary = "Serves the partitions of a store to peers, until SIGINT or SIGTERM.",
+	  .example = "stag store serve /srv/shop.img --address 127.0.0.1"},
+	 store_serve,
+	 WITH_ADAPTER},
+	{{"read", .args = "WHERE [FILE]",
+	  .summary = "Copies from a partition to a file, or to standard output.",
+	  .example = "stag store read 10.0.0.7/goods goods.img"},
+	 store_read,
+	 WITH_ADAPTER},
+	{{"write", .args = "WHERE [FILE]",
+	  .summary =
+		  "Copies from a file, or from standard input, to a partition; the data is durable "
+		  "when it ends.",
+	  .example = "stag store write /srv/shop.img:goods goods.img"},
+	 store_write,
+	 WITH_ADAPTER},
+	{{"bench", .args = "WHERE [--random | --sequential] [--poll | --sleep]",
+	  .summary = "Measures how fast a partition is.",
+	  .example = "stag store bench 10.0.0.7/goods --op mix --writes 30 --force --secs 10"},
+	 store_bench,
+	 WITH_ADAPTER},
+};
+
+static const struct cli_noun store_noun = {
+	.call = "stag store",
+	.name = "store",
+	.summary = "make and manage stores of partitions",
+	.about =
+		"Makes a file, a block device or memory a store with named partitions, and manages "
+		"them; serves them to peers; copies between a partition and a file; measures how "
+		"fast a partition is. See stag-store(1).",
+	.examples = "stag store format /srv/shop.img --size 10G --partition goods=4G --partition "
+		    "log=max\n"
+		    "stag store set /srv/shop.img goods --allow user:alice:write --allow "
+		    "net:10.0.0.0/8:read",
+	CLI_VERBS(store_verbs),
+	.options = store_table,
+	.arguments = store_arguments,
+};
+
+static int run_store(const struct command *self, int argc, char **argv)
+{
+	struct store_options o = {.depth = LOAD_DEPTH, .secs = LOAD_SECONDS};
+	const struct store_verb *v;
+	struct cli_call call;
 	int rc;
 
-	if (!verb_parse(self, &v->verb, &options, &o, argc, argv, &rc))
+	if (!cli_parse(&store_noun, argc, argv, &o, &call, &rc))
 		return rc;
-	o.where = argv[optind];
-	o.name = argc - optind > 1 ? argv[optind + 1] : NULL;
-	o.new_name = argc - optind > 2 ? argv[optind + 2] : NULL;
-	if (v->needs == WITH_ADAPTER && preload_self(argc + 1, argv - 1) != 0)
+	v = (const struct store_verb *)call.verb;
+	o.where = call.args[0];
+	o.name = call.num_args > 1 ? call.args[1] : NULL;
+	o.new_name = call.num_args > 2 ? call.args[2] : NULL;
+	if (v->needs == WITH_ADAPTER && preload_self(argc, argv) != 0)
 		return EXIT_FAILED;
-	rc = v->run(&o);
-	return rc == EXIT_USAGE ? usage_error(self) : rc;
+	return v->run(&o);
 }
 
-static int run(const struct command *self, int argc, char **argv)
-{
-	int rc = EXIT_USAGE;
-	const char *name = verb_given(self, "what shall be done?", argc, argv, &rc);
-	const struct store_verb *v =
-		name ? verb_find(self, name, verbs, sizeof(verbs) / sizeof(*verbs), sizeof(*verbs))
-		     : NULL;
-
-	return v ? run_verb(self, v, argc - 1, argv + 1) : name ? EXIT_USAGE : rc;
-}
-
-const struct command store_command = {"store", "make and manage stores of partitions", help_text,
-				      run, NULL};
+const struct command store_command = {.noun = &store_noun, .run = run_store};

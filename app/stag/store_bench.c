@@ -48,13 +48,13 @@ struct bench {
 
 static bool take_settings(struct bench *b, const struct store_options *o)
 {
-	const struct load_words words = {o->op,	  o->writes,   o->size, o->depth,
-					 o->secs, "partition", o->force};
+	const struct load_options load = {o->op,   o->writes,	o->size, o->depth,
+					  o->secs, "partition", o->force};
 	struct load l;
 
 	b->sequential = o->sequential;
 	b->sleep = o->sleep;
-	if (!load_parse(&words, &l))
+	if (!load_check(&load, &l))
 		return false;
 	b->attr.relax = o->p.relax;
 	b->attr.level = o->p.level;

@@ -22,7 +22,10 @@ struct store_options {
 	const char *new_name;
 	const char *size, *block, *label, *offset, *align;
 	const char *address, *port, *length, *token;
-	const char *op, *depth, *secs, *writes;	 /* of bench */
+	const char *op;				 /* of bench; NULL: read */
+	uint64_t writes;			 /* of bench: percent of a mix; 0: not given */
+	uint32_t depth;				 /* of bench */
+	double secs;				 /* of bench */
 	const char *partitions[STORE_MAX_FIRST]; /* NAME=SIZE */
 	unsigned int num_partitions;
 	struct stag_store_partition p; /* what was set of it */

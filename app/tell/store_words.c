@@ -198,40 +198,6 @@ bool store_parse_cache(const char *text, uint32_t *ms)
 	return true;
 }
 
-/* ---- what a benchmark is told -------------------------------------------------------------- */
-
-bool store_parse_number(const char *option, const char *text, uint64_t least, uint64_t most,
-			uint64_t *to)
-{
-	char *end;
-	unsigned long long n;
-
-	if (!text)
-		return true;
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (*text >= '0' && *text <= '9' && !*end && errno == 0 && n >= least && n <= most) {
-		*to = n;
-		return true;
-	}
-	complain("%s wants a number from %llu to %llu, not '%s'", option, (unsigned long long)least,
-		 (unsigned long long)most, text);
-	return false;
-}
-
-bool store_parse_secs(const char *text, double *secs)
-{
-	char *end;
-
-	if (!text)
-		return true;
-	*secs = strtod(text, &end);
-	if (end != text && !*end && *secs > 0 && *secs <= 86400)
-		return true;
-	complain("--secs wants seconds, not '%s'", text);
-	return false;
-}
-
 /* ---- rights: who ------------------------------------------------------------------------ */
 
 static bool parse_id(const char *text, uint32_t *id)

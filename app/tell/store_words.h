@@ -32,11 +32,6 @@ bool store_parse_cache(const char *text, uint32_t *ms);
 /* "user:alice:write", "net:10.0.0.0/8:read", "remote:none", "token:FILE:write"; "owner" adds none. */
 bool store_parse_right(const char *text, struct stag_store_partition *p);
 
-/* NULL leaves *to as it is. */
-bool store_parse_number(const char *option, const char *text, uint64_t least, uint64_t most,
-			uint64_t *to);
-bool store_parse_secs(const char *text, double *secs);
-
 const char *store_size_word(uint64_t bytes, char *text, size_t size); /* "1.5 GiB" */
 const char *store_level_word(uint32_t level);
 const char *store_access_word(uint8_t access);
