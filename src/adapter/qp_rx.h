@@ -114,6 +114,28 @@ enum outcome {
 	STOP
 }; /* needs bytes; made a step; not now; the stream is over */
 
+/* When the receiver of a message gets a solicited event. EVENT_BY_BIT: with RDMAP_RSV_SE. */
+enum rx_event { EVENT_NEVER, EVENT_ALWAYS, EVENT_BY_BIT };
+
+/* How a message from the peer is handled. The handlers return false when the stream has ended. */
+struct rx_message {
+	bool (*begin)(struct stag_qp *qp); /* a segment's header is there: is it allowed? */
+	/* The segment is good. payload: of a control message, in the stage. */
+	bool (*end)(struct stag_qp *qp, const uint8_t *payload);
+	/* Memory for the next bytes, at most len. NULL: a control message, whose whole FPDU must be in the stage. */
+	enum key_fault (*target)(struct stag_qp *qp, uint32_t len, struct key_map *map);
+	bool (*use_ulp)(struct stag_qp *qp, struct ibv_wc *wc); /* sends: RsvdULP; or NULL */
+	enum rx_event event;
+	bool is_request; /* it awaits a response */
+};
+
+extern const struct rx_message rx_messages[RDMAP_OPCODES]; /* by enum rdmap_op; rx_message.c */
+
+static inline bool rx_is_control(uint8_t opcode)
+{
+	return !rx_messages[opcode].target;
+}
+
 /* rx_place.c */
 bool rx_stop_with(struct stag_qp *qp, struct wire_fault f);
 struct wire_fault rx_write_fault(enum key_fault f);
@@ -122,7 +144,11 @@ enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint
 /* For who holds a place already: KEY_BUSY rather than a wait. */
 enum key_fault rx_try_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
 				 uint64_t off, uint32_t len, struct key_map *map);
-enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
+/* Map memory for the next bytes of a write, a read response or a send: at most len of them. */
+enum key_fault rx_write_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
+enum key_fault rx_response_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
+enum key_fault rx_recv_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
+enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map); /* any of them */
 void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struct ibv_wc *more,
 		      bool solicited);
 bool rx_stop_locally(struct stag_qp *qp);
@@ -138,7 +164,6 @@ bool rx_may_place(struct stag_qp *qp, uint32_t *n);
 /* rx_message.c */
 bool rx_begin_segment(struct stag_qp *qp);
 bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload);
-bool rx_is_control(uint8_t opcode);
 
 /* rx_store.c */
 enum outcome rx_store_begin(struct stag_qp *qp);

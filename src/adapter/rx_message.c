@@ -3,7 +3,8 @@
  * rx_message.c - what the peer's messages mean: the beginning and the end of each kind.
  *
  * A segment begins when its header is there: is it allowed? It ends when its
- * payload is placed and its CRC holds: what follows from it?
+ * payload is placed and its CRC holds: what follows from it? The table at the end
+ * of this file has both answers for each opcode.
  */
 #include "adapter/qp_rx.h"
 
@@ -146,7 +147,8 @@ static bool begin_read_response(struct stag_qp *qp)
 	return true;
 }
 
-static bool in_turn(struct stag_qp *qp, enum ddp_qn qn)
+/* Messages of one segment on queues other than 0 come in turn. */
+static bool check_turn(struct stag_qp *qp, enum ddp_qn qn)
 {
 	struct qp_rx *rx = qp->rx;
 
@@ -154,6 +156,22 @@ static bool in_turn(struct stag_qp *qp, enum ddp_qn qn)
 		return rx_stop_with(qp, FAULT_DDP_MSN_RANGE);
 	if (rx->h.mo)
 		return rx_stop_with(qp, FAULT_DDP_INVALID_MO);
+	return true;
+}
+
+static bool begin_request(struct stag_qp *qp)
+{
+	return check_turn(qp, QN_READ);
+}
+
+static bool begin_atomic_response(struct stag_qp *qp)
+{
+	return check_turn(qp, QN_ATOMIC);
+}
+
+/* A Terminate ends the stream, whatever it says. */
+static bool begin_terminate(struct stag_qp *qp)
+{
 	return true;
 }
 
@@ -180,22 +198,7 @@ bool rx_begin_segment(struct stag_qp *qp)
 		return true;
 	if (rx->landing.len && rx->h.opcode != RDMAP_WRITE && !rx_store_land(qp))
 		return false; /* a message between the segments of another */
-	switch (rx->h.opcode) {
-	case RDMAP_WRITE:
-		return begin_write(qp);
-	case RDMAP_READ_RESP:
-		return begin_read_response(qp);
-	case RDMAP_READ_REQ:
-	case RDMAP_ATOMIC_REQ:
-	case RDMAP_FLUSH_REQ:
-		return in_turn(qp, QN_READ);
-	case RDMAP_ATOMIC_RESP:
-		return in_turn(qp, QN_ATOMIC);
-	case RDMAP_TERMINATE:
-		return true; /* whatever it says, it is the end */
-	default:
-		return begin_send(qp);
-	}
+	return rx_messages[rx->h.opcode].begin(qp);
 }
 
 /*
@@ -257,48 +260,38 @@ static void complete_message(struct stag_qp *qp, const struct ibv_wc *wc, bool s
 
 static bool is_solicited(const struct ddp_hdr *h)
 {
-	switch (h->opcode) {
-	case RDMAP_SEND_SE:
-	case RDMAP_SEND_SE_INV:
-		return true;
-	case RDMAP_SEND_IMM:
-	case RDMAP_SEND_CLOSE:
-	case RDMAP_SEND_ADVERTISE:
-		return h->rsv & RDMAP_RSV_SE;
-	default:
+	switch (rx_messages[h->opcode].event) {
+	case EVENT_NEVER:
 		return false;
+	case EVENT_ALWAYS:
+		return true;
+	case EVENT_BY_BIT:
+		break;
 	}
+	return h->rsv & RDMAP_RSV_SE;
 }
 
-/* What a send has besides its body. */
-static bool take_header(struct stag_qp *qp, struct ibv_wc *wc)
+static bool report_immediate(struct stag_qp *qp, struct ibv_wc *wc)
 {
-	const struct ddp_hdr *h = &qp->rx->h;
-
-	switch (h->opcode) {
-	case RDMAP_SEND_INV:
-	case RDMAP_SEND_SE_INV:
-	case RDMAP_SEND_CLOSE:
-		return invalidate_for_peer(qp, wc);
-	case RDMAP_SEND_IMM:
-		wc->wc_flags |= IBV_WC_WITH_IMM;
-		wc->imm_data = htobe32(h->ulp);
-		return true;
-	case RDMAP_SEND_ADVERTISE:
-		wc->wc_flags |= STAGDV_WC_ADVERTISED;
-		wc->invalidated_rkey = h->ulp;
-		return true;
-	default:
-		return true;
-	}
+	wc->wc_flags |= IBV_WC_WITH_IMM;
+	wc->imm_data = htobe32(qp->rx->h.ulp);
+	return true;
 }
 
-static bool end_send(struct stag_qp *qp)
+static bool report_advertised(struct stag_qp *qp, struct ibv_wc *wc)
+{
+	wc->wc_flags |= STAGDV_WC_ADVERTISED;
+	wc->invalidated_rkey = qp->rx->h.ulp;
+	return true;
+}
+
+static bool end_send(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct qp_rx *rx = qp->rx;
+	const struct rx_message *m = &rx_messages[rx->h.opcode];
 	struct ibv_wc wc = {.opcode = IBV_WC_RECV};
 
-	if (rx->h.last && !take_header(qp, &wc))
+	if (rx->h.last && m->use_ulp && !m->use_ulp(qp, &wc))
 		return false;
 	rx->recv_off += rx->seg_len;
 	if (!rx->h.last)
@@ -318,11 +311,11 @@ static bool end_immediate(struct stag_qp *qp, const uint8_t *payload)
 	};
 
 	memcpy(&wc.imm_data, payload, sizeof(wc.imm_data));
-	complete_message(qp, &wc, rx->h.opcode == RDMAP_IMM_SE);
+	complete_message(qp, &wc, is_solicited(&rx->h));
 	return true;
 }
 
-static bool end_write(struct stag_qp *qp)
+static bool end_write(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct qp_rx *rx = qp->rx;
 
@@ -353,7 +346,7 @@ static bool read_came(struct stag_qp *qp)
 	return true;
 }
 
-static bool end_read_response(struct stag_qp *qp)
+static bool end_read_response(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct qp_rx *rx = qp->rx;
 
@@ -507,13 +500,10 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	return read_came(qp);
 }
 
-/* Is it about a read or an atomic? */
+/* Is the Terminate about a message that awaits a response, or may it be? */
 static bool is_about_request(const struct terminate *t)
 {
-	uint8_t opcode = t->ddp[1] & 0x0f;
-
-	return !t->has_ddp || opcode == RDMAP_READ_REQ || opcode == RDMAP_ATOMIC_REQ ||
-	       opcode == RDMAP_FLUSH_REQ;
+	return !t->has_ddp || rx_messages[t->ddp[1] & 0x0f].is_request;
 }
 
 /*
@@ -572,42 +562,30 @@ bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload)
 	qp->counters.rx_fpdus++;
 	qp->counters.rx_payload += rx->seg_len;
 	qp->counters.rx_msgs += rx->h.last;
-	switch (rx->h.opcode) {
-	case RDMAP_WRITE:
-		return end_write(qp);
-	case RDMAP_READ_RESP:
-		return end_read_response(qp);
-	case RDMAP_READ_REQ:
-		return end_read_request(qp, payload);
-	case RDMAP_ATOMIC_REQ:
-		return end_atomic_request(qp, payload);
-	case RDMAP_FLUSH_REQ:
-		return end_flush_request(qp, payload);
-	case RDMAP_ATOMIC_RESP:
-		return end_atomic_response(qp, payload);
-	case RDMAP_TERMINATE:
-		return end_terminate(qp, payload);
-	case RDMAP_IMM:
-	case RDMAP_IMM_SE:
-		return end_immediate(qp, payload);
-	default:
-		return end_send(qp);
-	}
+	return rx_messages[rx->h.opcode].end(qp, payload);
 }
 
-/* Messages whose payload is read from the stage, not placed: their whole FPDU must be there. */
-bool rx_is_control(uint8_t opcode)
-{
-	switch (opcode) {
-	case RDMAP_READ_REQ:
-	case RDMAP_ATOMIC_REQ:
-	case RDMAP_FLUSH_REQ:
-	case RDMAP_ATOMIC_RESP:
-	case RDMAP_TERMINATE:
-	case RDMAP_IMM:
-	case RDMAP_IMM_SE:
-		return true;
-	default:
-		return false;
-	}
-}
+#define SEND .begin = begin_send, .end = end_send, .target = rx_recv_target
+
+const struct rx_message rx_messages[RDMAP_OPCODES] = {
+	[RDMAP_WRITE] = {.begin = begin_write, .end = end_write, .target = rx_write_target},
+	[RDMAP_READ_REQ] = {.begin = begin_request, .end = end_read_request, .is_request = true},
+	[RDMAP_READ_RESP] = {.begin = begin_read_response,
+			     .end = end_read_response,
+			     .target = rx_response_target},
+	[RDMAP_SEND] = {SEND},
+	[RDMAP_SEND_INV] = {SEND, .use_ulp = invalidate_for_peer},
+	[RDMAP_SEND_SE] = {SEND, .event = EVENT_ALWAYS},
+	[RDMAP_SEND_SE_INV] = {SEND, .use_ulp = invalidate_for_peer, .event = EVENT_ALWAYS},
+	[RDMAP_TERMINATE] = {.begin = begin_terminate, .end = end_terminate},
+	[RDMAP_IMM] = {.begin = begin_send, .end = end_immediate},
+	[RDMAP_IMM_SE] = {.begin = begin_send, .end = end_immediate, .event = EVENT_ALWAYS},
+	[RDMAP_ATOMIC_REQ] = {.begin = begin_request,
+			      .end = end_atomic_request,
+			      .is_request = true},
+	[RDMAP_ATOMIC_RESP] = {.begin = begin_atomic_response, .end = end_atomic_response},
+	[RDMAP_SEND_CLOSE] = {SEND, .use_ulp = invalidate_for_peer, .event = EVENT_BY_BIT},
+	[RDMAP_SEND_ADVERTISE] = {SEND, .use_ulp = report_advertised, .event = EVENT_BY_BIT},
+	[RDMAP_SEND_IMM] = {SEND, .use_ulp = report_immediate, .event = EVENT_BY_BIT},
+	[RDMAP_FLUSH_REQ] = {.begin = begin_request, .end = end_flush_request, .is_request = true},
+};

@@ -118,25 +118,36 @@ enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint
 	return f;
 }
 
-/* The memory for the next len bytes of the segment; may give less. */
-enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
+enum key_fault rx_write_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
 {
 	struct qp_rx *rx = qp->rx;
 
+	if (rx->on_store)
+		return rx_store_target(qp, len, map);
+	return key_get(rx->h.stag, qp->pd, qp, rx->h.to + rx->seg_done, len,
+		       IBV_ACCESS_REMOTE_WRITE, map);
+}
+
+enum key_fault rx_response_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
+{
+	struct qp_rx *rx = qp->rx;
+
+	return rx_sge_target(qp, rx->read->sge, rx->read->num_sge, rx->read->rx_off + rx->seg_done,
+			     len, map);
+}
+
+enum key_fault rx_recv_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
+{
+	struct qp_rx *rx = qp->rx;
+
+	return rx_sge_target(qp, rx->recv->sge, rx->recv->num_sge, rx->recv_off + rx->seg_done, len,
+			     map);
+}
+
+enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map)
+{
 	assert(qp_rx_locked(qp));
-	switch (rx->h.opcode) {
-	case RDMAP_WRITE:
-		if (rx->on_store)
-			return rx_store_target(qp, len, map);
-		return key_get(rx->h.stag, qp->pd, qp, rx->h.to + rx->seg_done, len,
-			       IBV_ACCESS_REMOTE_WRITE, map);
-	case RDMAP_READ_RESP:
-		return rx_sge_target(qp, rx->read->sge, rx->read->num_sge,
-				     rx->read->rx_off + rx->seg_done, len, map);
-	default:
-		return rx_sge_target(qp, rx->recv->sge, rx->recv->num_sge,
-				     rx->recv_off + rx->seg_done, len, map);
-	}
+	return rx_messages[qp->rx->h.opcode].target(qp, len, map);
 }
 
 void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struct ibv_wc *more,

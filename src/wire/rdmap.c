@@ -21,7 +21,7 @@ struct op_rule {
 };
 
 /* A Terminate of any length is one: its content never makes it a fault of its own. */
-static const struct op_rule op_rules[16] = {
+static const struct op_rule op_rules[RDMAP_OPCODES] = {
 	[RDMAP_WRITE] = {TAGGED, 0, ANY_LENGTH, 0},
 	[RDMAP_READ_REQ] = {UNTAGGED, QN_READ, RDMAP_READ_REQ_LEN, 0},
 	[RDMAP_READ_RESP] = {TAGGED, 0, ANY_LENGTH, 0},

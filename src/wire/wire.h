@@ -236,6 +236,8 @@ enum rdmap_op {
 	RDMAP_FLUSH_REQ = 0xf,	    /* stag to stag: see struct rdmap_flush_req */
 };
 
+#define RDMAP_OPCODES 16 /* 4 bits of the control byte: all are taken */
+
 /*
  * Reserved bits of RDMAP's control byte, used between stag peers only: a
  * RDMAP_SEND_IMM or a one-shot send asks for a solicited event; a tagged segment is followed at
