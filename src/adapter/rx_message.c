@@ -500,10 +500,37 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	return read_came(qp);
 }
 
+/* Messages of opcode RDMAP_ESCAPE, by enum rdmap_subtype. They are control messages. */
+static const struct rx_message escapes[RDMAP_SUBTYPES] = {
+	[RDMAP_SUB_FLUSH] = {.begin = begin_request, .end = end_flush_request, .is_request = true},
+};
+
+static const struct rx_message *escape_of(const struct ddp_hdr *h)
+{
+	assert(rdmap_subtype(h->ulp) < RDMAP_SUBTYPES); /* rdmap_check() refused others */
+	return &escapes[rdmap_subtype(h->ulp)];
+}
+
+static bool begin_escape(struct stag_qp *qp)
+{
+	return escape_of(&qp->rx->h)->begin(qp);
+}
+
+static bool end_escape(struct stag_qp *qp, const uint8_t *payload)
+{
+	return escape_of(&qp->rx->h)->end(qp, payload);
+}
+
 /* Is the Terminate about a message that awaits a response, or may it be? */
 static bool is_about_request(const struct terminate *t)
 {
-	return !t->has_ddp || rx_messages[t->ddp[1] & 0x0f].is_request;
+	uint8_t opcode = t->ddp[1] & 0x0f, subtype = rdmap_subtype(get_be32(t->ddp + 2));
+
+	if (!t->has_ddp)
+		return true;
+	if (opcode == RDMAP_ESCAPE)
+		return subtype < RDMAP_SUBTYPES && escapes[subtype].is_request;
+	return rx_messages[opcode].is_request;
 }
 
 /*
@@ -587,5 +614,5 @@ const struct rx_message rx_messages[RDMAP_OPCODES] = {
 	[RDMAP_SEND_CLOSE] = {SEND, .use_ulp = invalidate_for_peer, .event = EVENT_BY_BIT},
 	[RDMAP_SEND_ADVERTISE] = {SEND, .use_ulp = report_advertised, .event = EVENT_BY_BIT},
 	[RDMAP_SEND_IMM] = {SEND, .use_ulp = report_immediate, .event = EVENT_BY_BIT},
-	[RDMAP_FLUSH_REQ] = {.begin = begin_request, .end = end_flush_request, .is_request = true},
+	[RDMAP_ESCAPE] = {.begin = begin_escape, .end = end_escape},
 };

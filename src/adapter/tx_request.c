@@ -296,13 +296,14 @@ static void frame_read(struct stag_qp *qp, struct wqe *w)
 static void frame_flush(struct stag_qp *qp, struct wqe *w)
 {
 	struct qp_tx *tx = qp->tx;
-	struct ddp_hdr h = tx_untagged(tx, RDMAP_FLUSH_REQ, QN_READ);
+	struct ddp_hdr h = tx_untagged(tx, RDMAP_ESCAPE, QN_READ);
 	struct fpdu f = fpdu_begin(tx, &h);
 	struct rdmap_flush_req r = {
 		.flags = RDMAP_FLUSH_VISIBLE | RDMAP_FLUSH_DURABLE | RDMAP_FLUSH_REGION,
 		.stag = w->rkey,
 	};
 
+	h.ulp = rdmap_escape_ulp(RDMAP_SUB_FLUSH);
 	rdmap_put_flush_req(fpdu_own_payload(tx, &f, RDMAP_FLUSH_REQ_LEN), &r);
 	fpdu_end(qp, &f, &h);
 }

@@ -15,9 +15,10 @@
 	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_FLUSH)
 
 /* What is common; and one encoding of one-shot sends takes an opcode of immediate data for itself. */
-static unsigned agreed_caps(unsigned caps, enum shot_encoding e)
+static unsigned agreed_caps(unsigned caps, const struct mpa_frame *req, enum shot_encoding e)
 {
-	caps &= OUR_CAPS | (e != SHOT_NONE ? MPA_EXT_ONE_SHOT : 0);
+	caps &= OUR_CAPS | (e != SHOT_NONE ? MPA_EXT_ONE_SHOT : 0) |
+		(req->flags & MPA_ESCAPE_OFFER ? MPA_EXT_ESCAPE : 0);
 	return e == SHOT_LITERAL ? caps & ~(unsigned)MPA_EXT_IMM : caps;
 }
 
@@ -42,7 +43,8 @@ void negotiate_request(const struct conn_wish *w, enum request_form form, struct
 	req->rev = 2;
 	req->flags |= MPA_ENHANCED;
 	if (config()->extensions)
-		req->flags |= MPA_EXT_OFFER | (config()->one_shot ? MPA_SHOT_OFFER : 0);
+		req->flags |= MPA_EXT_OFFER | MPA_ESCAPE_OFFER |
+			      (config()->one_shot ? MPA_SHOT_OFFER : 0);
 	req->p2p = config()->p2p;
 	req->rtr = req->p2p ? OUR_RTR : 0;
 	req->ird = w->ird;
@@ -115,7 +117,7 @@ static void reply_extensions(const struct mpa_frame *req, struct mpa_frame *rep,
 		return;
 	link->stag_peer = true;
 	link->one_shot = req->flags & MPA_SHOT_OFFER ? config()->one_shot : SHOT_NONE;
-	link->caps = agreed_caps(OUR_CAPS | MPA_EXT_ONE_SHOT, link->one_shot);
+	link->caps = agreed_caps(~0u, req, link->one_shot);
 	rep->flags |= MPA_EXT_ACCEPT;
 	rep->ext = (struct mpa_ext){
 		.version = 1, .encoding = link->one_shot, .caps = (uint16_t)link->caps};
@@ -181,7 +183,7 @@ static void take_extensions(const struct mpa_frame *req, const struct mpa_frame 
 	if ((req->flags & MPA_SHOT_OFFER) && (rep->ext.caps & MPA_EXT_ONE_SHOT) &&
 	    rep->ext.encoding <= SHOT_BITS)
 		link->one_shot = rep->ext.encoding;
-	link->caps = agreed_caps(rep->ext.caps, link->one_shot);
+	link->caps = agreed_caps(rep->ext.caps, req, link->one_shot);
 }
 
 struct wire_fault negotiate_link(const struct mpa_frame *req, const struct mpa_frame *rep,

@@ -20,7 +20,7 @@ struct op_rule {
 	uint16_t cap;	/* enum mpa_ext_cap that it takes; 0: every peer speaks it */
 };
 
-/* A Terminate of any length is one: its content never makes it a fault of its own. */
+/* A Terminate of any length is one: its content never makes it a fault of its own. RDMAP_ESCAPE: see sub_rules. */
 static const struct op_rule op_rules[RDMAP_OPCODES] = {
 	[RDMAP_WRITE] = {TAGGED, 0, ANY_LENGTH, 0},
 	[RDMAP_READ_REQ] = {UNTAGGED, QN_READ, RDMAP_READ_REQ_LEN, 0},
@@ -37,12 +37,24 @@ static const struct op_rule op_rules[RDMAP_OPCODES] = {
 	[RDMAP_SEND_CLOSE] = {UNTAGGED, QN_SEND, ANY_LENGTH, MPA_EXT_ONE_SHOT},
 	[RDMAP_SEND_ADVERTISE] = {UNTAGGED, QN_SEND, ANY_LENGTH, MPA_EXT_ONE_SHOT},
 	[RDMAP_SEND_IMM] = {UNTAGGED, QN_SEND, ANY_LENGTH, MPA_EXT_SEND_IMM},
-	[RDMAP_FLUSH_REQ] = {UNTAGGED, QN_READ, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH},
 };
+
+/* RDMAP_ESCAPE, by enum rdmap_subtype. */
+static const struct op_rule sub_rules[RDMAP_SUBTYPES] = {
+	[RDMAP_SUB_FLUSH] = {UNTAGGED, QN_READ, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH},
+};
+
+/* Returns a rule of class UNASSIGNED for a subtype that does not exist. */
+static const struct op_rule *find_rule(const struct ddp_hdr *h)
+{
+	if (h->opcode == RDMAP_ESCAPE && rdmap_subtype(h->ulp) < RDMAP_SUBTYPES)
+		return &sub_rules[rdmap_subtype(h->ulp)];
+	return &op_rules[h->opcode & 0xf];
+}
 
 struct wire_fault rdmap_check(const struct ddp_hdr *h, size_t payload_len, unsigned caps)
 {
-	const struct op_rule *rule = &op_rules[h->opcode & 0xf];
+	const struct op_rule *rule = find_rule(h);
 
 	if (rule->class == UNASSIGNED || (rule->cap & ~caps))
 		return FAULT_RDMAP_OPCODE;

@@ -40,18 +40,19 @@
 enum mpa_flag {
 	MPA_MARKERS = 0x80, /* the sender of this frame wants markers from its peer */
 	MPA_CRC = 0x40,
-	MPA_REJECT = 0x20,     /* replies only */
-	MPA_ENHANCED = 0x10,   /* RFC 6581: IRD, ORD and RTR lead the private data */
-	MPA_SHOT_OFFER = 0x04, /* stag, requests: "and one-shot sends, in any encoding" */
-	MPA_EXT_OFFER = 0x02,  /* stag, requests: "I speak the extensions" (a reserved bit) */
-	MPA_EXT_ACCEPT = 0x01, /* stag, replies: accepted, an extension block follows */
+	MPA_REJECT = 0x20,	 /* replies only */
+	MPA_ENHANCED = 0x10,	 /* RFC 6581: IRD, ORD and RTR lead the private data */
+	MPA_ESCAPE_OFFER = 0x08, /* stag, requests: "and RDMAP_ESCAPE with subtypes" */
+	MPA_SHOT_OFFER = 0x04,	 /* stag, requests: "and one-shot sends, in any encoding" */
+	MPA_EXT_OFFER = 0x02,	 /* stag, requests: "I speak the extensions" (a reserved bit) */
+	MPA_EXT_ACCEPT = 0x01,	 /* stag, replies: accepted, an extension block follows */
 };
 
 enum mpa_rtr { MPA_RTR_SEND = 1, MPA_RTR_WRITE = 2, MPA_RTR_READ = 4 };
 
 /*
- * What two stag peers may do beyond RFC 5040. Every speaker of version 1 takes them all, but one-shot
- * sends, which a request has to offer.
+ * What two stag peers may do beyond RFC 5040. Every peer of version 1 accepts them all, except one-shot
+ * sends and the escape, which a request has to offer: peers of version 1 exist that have neither.
  */
 enum mpa_ext_cap {
 	MPA_EXT_IMM = 0x0001,	   /* RFC 7306 immediate data */
@@ -59,7 +60,8 @@ enum mpa_ext_cap {
 	MPA_EXT_BIG_FPDU = 0x0004, /* FPDUs larger than a TCP segment */
 	MPA_EXT_SEND_IMM = 0x0008, /* opcode RDMAP_SEND_IMM */
 	MPA_EXT_ONE_SHOT = 0x0010, /* sends that advertise and close STags, as the encoding says */
-	MPA_EXT_FLUSH = 0x0020,	   /* opcode RDMAP_FLUSH_REQ */
+	MPA_EXT_FLUSH = 0x0020,	   /* RDMAP_ESCAPE with RDMAP_SUB_FLUSH */
+	MPA_EXT_ESCAPE = 0x0040,   /* RDMAP_ESCAPE with other subtypes */
 };
 
 struct mpa_ext {
@@ -233,10 +235,33 @@ enum rdmap_op {
 	RDMAP_SEND_CLOSE = 0xc,	    /* one-shot: a Send, and the STag in RsvdULP is closed */
 	RDMAP_SEND_ADVERTISE = 0xd, /* one-shot: a Send, and the STag in RsvdULP is lent */
 	RDMAP_SEND_IMM = 0xe,	    /* stag to stag: a Send whose RsvdULP word is the immediate */
-	RDMAP_FLUSH_REQ = 0xf,	    /* stag to stag: see struct rdmap_flush_req */
+	RDMAP_ESCAPE = 0xf,	    /* stag to stag: see enum rdmap_subtype */
 };
 
 #define RDMAP_OPCODES 16 /* 4 bits of the control byte: all are taken */
+
+/*
+ * Messages of opcode RDMAP_ESCAPE, which has room for 256 kinds. The subtype is the first byte of the untagged
+ * header's RsvdULP word; the other three are the subtype's, and 0 if it has no use for them. Each subtype
+ * requires a capability of its own (op_rules in rdmap.c), and each but the flush MPA_EXT_ESCAPE, too: a peer from before
+ * there were subtypes sends and takes opcode 0xf as the flush, with 0 in RsvdULP, which is why the flush is number 0.
+ * Every other value is refused with a Terminate (FAULT_RDMAP_OPCODE).
+ */
+enum rdmap_subtype {
+	RDMAP_SUB_FLUSH = 0, /* see struct rdmap_flush_req */
+};
+
+#define RDMAP_SUBTYPES 1
+
+static inline uint8_t rdmap_subtype(uint32_t ulp)
+{
+	return (uint8_t)(ulp >> 24);
+}
+
+static inline uint32_t rdmap_escape_ulp(enum rdmap_subtype subtype)
+{
+	return (uint32_t)subtype << 24;
+}
 
 /*
  * Reserved bits of RDMAP's control byte, used between stag peers only: a
@@ -278,7 +303,7 @@ size_t ddp_encode(const struct ddp_hdr *h, uint8_t *buf);
 struct wire_fault ddp_decode(const uint8_t *buf, struct ddp_hdr *h);
 
 /*
- * Does this opcode exist (under these extensions, enum mpa_ext_cap; 0 for a
+ * Does this opcode exist (with its subtype; under these extensions, enum mpa_ext_cap; 0 for a
  * standard peer), with this T bit, on this QN, with a payload of this length?
  * FAULT_RDMAP_OPCODE for the first two, FAULT_DDP_INVALID_QN for the third,
  * FAULT_RDMAP_OP_OTHER for a length that the opcode cannot have (opcodes of a

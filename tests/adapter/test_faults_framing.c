@@ -338,8 +338,8 @@ static void unknown_opcode_is_refused(void **state)
 /* RFC 7306 and stag's own: only between peers that agreed. */
 static void opcode_of_the_extensions_from_a_standard_peer_is_refused(void **state)
 {
-	static const uint8_t ops[] = {RDMAP_IMM,	 RDMAP_IMM_SE,	  RDMAP_ATOMIC_REQ,
-				      RDMAP_ATOMIC_RESP, RDMAP_FLUSH_REQ, RDMAP_SEND_IMM};
+	static const uint8_t ops[] = {RDMAP_IMM,	 RDMAP_IMM_SE, RDMAP_ATOMIC_REQ,
+				      RDMAP_ATOMIC_RESP, RDMAP_ESCAPE, RDMAP_SEND_IMM};
 
 	for (unsigned i = 0; i < sizeof(ops); i++)
 		control_bytes(state, DDP_L | 1, 0x40 | ops[i], FAULT_RDMAP_OPCODE);

@@ -437,6 +437,84 @@ static void atomic_of_the_wrong_length_is_refused(void **state)
 	request_of_length(state, RDMAP_ATOMIC_REQ, RDMAP_ATOMIC_REQ_LEN + 8, true);
 }
 
+/* ---- the escape ---- */
+
+static void open_stag_peer(struct scene *s, void **state, bool escape)
+{
+	struct scene_wish w = {.peer = {.extensions = true, .escape = escape}};
+
+	s->others = *state;
+	scene_open(s, &w);
+}
+
+static void send_escape(struct scene *s, uint32_t subtype, uint32_t stag, size_t len)
+{
+	struct rdmap_flush_req r = {.flags = RDMAP_FLUSH_VISIBLE | RDMAP_FLUSH_REGION,
+				    .stag = stag};
+	struct ddp_hdr h = request_hdr(&s->peer, RDMAP_ESCAPE);
+	uint8_t payload[RDMAP_FLUSH_REQ_LEN + 8] = {0};
+
+	h.ulp = subtype << 24;
+	rdmap_put_flush_req(payload, &r);
+	raw_segment(&s->peer, &h, payload, len);
+}
+
+static void flush_is_answered(void **state, bool escape)
+{
+	struct scene s;
+	struct region *r;
+	struct raw_fpdu *f = malloc(sizeof(*f));
+
+	open_stag_peer(&s, state, escape);
+	r = lend_region(&s.us, LEN, ALL_REMOTE);
+	send_escape(&s, RDMAP_SUB_FLUSH, r->mr->rkey, RDMAP_FLUSH_REQ_LEN);
+	raw_take(&s.peer, f);
+	assert_int_equal(f->h.opcode, RDMAP_READ_RESP);
+	assert_int_equal(f->len, 0);
+	free(f);
+	raw_finish(&s.peer);
+	expect_closed(&s);
+	scene_close(&s);
+}
+
+static void flush_is_answered_with_and_without_subtypes(void **state)
+{
+	flush_is_answered(state, true);
+	flush_is_answered(state, false); /* a peer from before there were any */
+}
+
+static void escape_is_refused(void **state, bool escape, uint32_t subtype, size_t len,
+			      struct wire_fault fault)
+{
+	struct scene s;
+
+	open_stag_peer(&s, state, escape);
+	send_escape(&s, subtype, 0x1234500, len);
+	expect_refused(&s, fault, IBV_EVENT_QP_REQ_ERR);
+	scene_close(&s);
+}
+
+static void unknown_subtype_is_refused(void **state)
+{
+	escape_is_refused(state, true, 1, RDMAP_FLUSH_REQ_LEN, FAULT_RDMAP_OPCODE);
+	escape_is_refused(state, true, 255, RDMAP_FLUSH_REQ_LEN, FAULT_RDMAP_OPCODE);
+	escape_is_refused(state, true, 255, 0, FAULT_RDMAP_OPCODE);
+}
+
+static void subtype_that_was_not_agreed_on_is_refused(void **state)
+{
+	escape_is_refused(state, false, 1, RDMAP_FLUSH_REQ_LEN, FAULT_RDMAP_OPCODE);
+}
+
+static void flush_of_the_wrong_length_is_refused(void **state)
+{
+	escape_is_refused(state, true, RDMAP_SUB_FLUSH, 0, FAULT_RDMAP_OP_OTHER);
+	escape_is_refused(state, true, RDMAP_SUB_FLUSH, RDMAP_FLUSH_REQ_LEN - 1,
+			  FAULT_RDMAP_OP_OTHER);
+	escape_is_refused(state, true, RDMAP_SUB_FLUSH, RDMAP_FLUSH_REQ_LEN + 8,
+			  FAULT_RDMAP_OP_OTHER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -465,6 +543,10 @@ int main(void)
 		cmocka_unit_test(atomic_on_an_odd_address_is_refused),
 		cmocka_unit_test(atomic_of_an_unknown_kind_is_refused),
 		cmocka_unit_test(atomic_of_the_wrong_length_is_refused),
+		cmocka_unit_test(flush_is_answered_with_and_without_subtypes),
+		cmocka_unit_test(unknown_subtype_is_refused),
+		cmocka_unit_test(subtype_that_was_not_agreed_on_is_refused),
+		cmocka_unit_test(flush_of_the_wrong_length_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("request faults", tests, others_open, others_close);

@@ -93,7 +93,8 @@ static void request_offers_what_we_have(void **state)
 	int fd = called(p);
 
 	assert_int_equal(p->req.f.rev, 2);
-	assert_int_equal(p->req.f.flags, MPA_ENHANCED | MPA_CRC | MPA_EXT_OFFER | MPA_SHOT_OFFER);
+	assert_int_equal(p->req.f.flags, MPA_ENHANCED | MPA_CRC | MPA_EXT_OFFER | MPA_SHOT_OFFER |
+						 MPA_ESCAPE_OFFER);
 	assert_true(p->req.f.p2p);
 	assert_int_equal(p->req.f.rtr, MPA_RTR_WRITE | MPA_RTR_READ);
 	assert_int_equal(p->req.f.ord, 5);

@@ -289,6 +289,26 @@ static void offer_is_accepted_with_a_block(void **state)
 	done(p, fd, id);
 }
 
+/* An older peer does not know the bit, and is not answered with the capability. */
+static void subtypes_are_for_those_who_offer_them(void **state)
+{
+	struct place *p = *state;
+	struct mpa_frame req = enhanced_request();
+	struct rdma_cm_id *id;
+	struct raw_frame rep;
+	int fd;
+
+	req.flags |= MPA_EXT_OFFER | MPA_ESCAPE_OFFER;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_false(rep.f.flags & MPA_ESCAPE_OFFER);
+	assert_true(rep.f.ext.caps & MPA_EXT_ESCAPE);
+	done(p, fd, id);
+	req.flags &= (uint8_t)~MPA_EXT_OFFER;
+	fd = accepted(p, &req, NULL, &id, &rep);
+	assert_int_equal(rep.f.flags & (MPA_EXT_ACCEPT | MPA_ESCAPE_OFFER), 0);
+	done(p, fd, id);
+}
+
 /* What has no one-shot sends, or speaks of another time, is not taken for one that has. */
 static void one_shot_sends_are_for_those_who_offer_them(void **state)
 {
@@ -778,6 +798,7 @@ int main(void)
 		STORY(established_waits_for_the_rtr),
 		STORY(peer_that_leaves_before_it_opens_is_an_error),
 		STORY(offer_is_accepted_with_a_block),
+		STORY(subtypes_are_for_those_who_offer_them),
 		STORY(one_shot_sends_are_for_those_who_offer_them),
 		STORY(standard_peer_sees_nothing_of_the_extensions),
 		STORY(offer_in_a_plain_request_is_not_taken),

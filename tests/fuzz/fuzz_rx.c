@@ -158,7 +158,7 @@ static void put_in_what_a_peer_would_know(uint8_t *ulpdu, size_t len)
 	}
 	if (opcode == RDMAP_ATOMIC_REQ && len >= DDP_UNTAGGED_LEN + RDMAP_ATOMIC_REQ_LEN)
 		replace_tag(ulpdu + DDP_UNTAGGED_LEN + 8);
-	if (opcode == RDMAP_FLUSH_REQ && len >= DDP_UNTAGGED_LEN + RDMAP_FLUSH_REQ_LEN)
+	if (opcode == RDMAP_ESCAPE && len >= DDP_UNTAGGED_LEN + RDMAP_FLUSH_REQ_LEN)
 		replace_tag(ulpdu + DDP_UNTAGGED_LEN + 4);
 }
 
@@ -483,7 +483,7 @@ static struct qp_link agree(struct input *in)
 		.p2p = flags & 16,
 		.rtr = flags & 64 ? MPA_RTR_READ : MPA_RTR_WRITE,
 		.caps = flags & 32 ? MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU |
-					     MPA_EXT_SEND_IMM | MPA_EXT_FLUSH
+					     MPA_EXT_SEND_IMM | MPA_EXT_FLUSH | MPA_EXT_ESCAPE
 				   : 0,
 		.ird = depths & 0xf,
 		.ord = depths >> 4,

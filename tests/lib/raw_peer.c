@@ -178,6 +178,7 @@ void raw_send_request(struct raw_peer *p, const struct raw_wish *w)
 
 	if (!w->plain) {
 		req.flags |= MPA_ENHANCED | (w->extensions ? MPA_EXT_OFFER : 0) |
+			     (w->escape ? MPA_ESCAPE_OFFER : 0) |
 			     (w->one_shot ? MPA_SHOT_OFFER : 0);
 		req.ird = w->ird ? w->ird : 8;
 		req.ord = w->ord ? w->ord : 8;
@@ -214,7 +215,8 @@ void raw_answer_request(struct raw_peer *p, const struct raw_wish *w)
 		rep.flags |= MPA_EXT_ACCEPT;
 		rep.ext = (struct mpa_ext){.version = 1,
 					   .encoding = w->one_shot,
-					   .caps = OUR_CAPS | (w->one_shot ? MPA_EXT_ONE_SHOT : 0)};
+					   .caps = OUR_CAPS | (w->one_shot ? MPA_EXT_ONE_SHOT : 0) |
+						   (w->escape ? MPA_EXT_ESCAPE : 0)};
 		p->one_shot = w->one_shot;
 	}
 	give_frame(p, &rep);

@@ -15,6 +15,7 @@
 struct raw_wish {
 	bool no_crc;		     /* does not ask for them; nor does it with STAG_CRC=off */
 	bool extensions;	     /* plays a stag peer */
+	bool escape;		     /* with extensions: has subtypes (an older one has none) */
 	bool markers;		     /* asks for them; so it does with STAG_MARKERS=on */
 	bool plain;		     /* revision 1 */
 	bool p2p;		     /* as initiator: opens with a message of its own */

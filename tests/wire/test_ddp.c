@@ -62,7 +62,7 @@ static void each_opcode_has_its_control_bytes(void **state)
 		{RDMAP_SEND_SE_INV, 0x41, 0x46}, {RDMAP_TERMINATE, 0x41, 0x47},
 		{RDMAP_IMM, 0x41, 0x48},	 {RDMAP_IMM_SE, 0x41, 0x49},
 		{RDMAP_ATOMIC_REQ, 0x41, 0x4a},	 {RDMAP_ATOMIC_RESP, 0x41, 0x4b},
-		{RDMAP_FLUSH_REQ, 0x41, 0x4f},	 {RDMAP_SEND_IMM, 0x41, 0x4e},
+		{RDMAP_ESCAPE, 0x41, 0x4f},	 {RDMAP_SEND_IMM, 0x41, 0x4e},
 		{RDMAP_SEND_CLOSE, 0x41, 0x4c},	 {RDMAP_SEND_ADVERTISE, 0x41, 0x4d},
 	};
 	uint8_t buf[DDP_MAX_HDR];

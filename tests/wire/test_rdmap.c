@@ -9,7 +9,7 @@ enum { TAGGED = -1 };
 
 #define ALL_CAPS                                                                                   \
 	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_ONE_SHOT |   \
-	 MPA_EXT_FLUSH)
+	 MPA_EXT_FLUSH | MPA_EXT_ESCAPE)
 
 /* RFC 5040 figure 4 and RFC 7306 figure 3, and stag's own: queue, length (-1: any), cap. */
 static const struct {
@@ -87,6 +87,35 @@ static void a_standard_peer_has_the_eight_opcodes_of_rfc5040(void **state)
 			assert_no_fault(seen);
 		else
 			assert_fault(seen, FAULT_RDMAP_OPCODE);
+	}
+}
+
+/* Subtype 0 has the bytes that the flush had before there were subtypes. */
+static void flush_is_subtype_0_and_needs_no_escape(void **state)
+{
+	struct ddp_hdr h = {.opcode = RDMAP_ESCAPE, .last = true, .qn = QN_READ};
+	uint8_t buf[DDP_MAX_HDR];
+
+	h.ulp = rdmap_escape_ulp(RDMAP_SUB_FLUSH);
+	assert_no_fault(rdmap_check(&h, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH));
+	ddp_encode(&h, buf);
+	assert_int_equal(get_be32(buf + 2), 0);
+	h.ulp |= 0xffffff; /* reserved: ignored */
+	assert_no_fault(rdmap_check(&h, RDMAP_FLUSH_REQ_LEN, MPA_EXT_FLUSH));
+}
+
+static void unknown_subtype_is_refused(void **state)
+{
+	for (uint32_t subtype = RDMAP_SUBTYPES; subtype < 256; subtype++) {
+		struct ddp_hdr h = {.opcode = RDMAP_ESCAPE, .last = true, .ulp = subtype << 24};
+
+		for (h.qn = 0; h.qn < QN_COUNT; h.qn++) {
+			assert_fault(rdmap_check(&h, RDMAP_FLUSH_REQ_LEN, ALL_CAPS),
+				     FAULT_RDMAP_OPCODE);
+			assert_fault(rdmap_check(&h, RDMAP_FLUSH_REQ_LEN,
+						 ALL_CAPS & ~(unsigned)MPA_EXT_ESCAPE),
+				     FAULT_RDMAP_OPCODE);
+		}
 	}
 }
 
@@ -437,6 +466,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(each_message_is_what_the_book_says),
 		cmocka_unit_test(a_standard_peer_has_the_eight_opcodes_of_rfc5040),
+		cmocka_unit_test(flush_is_subtype_0_and_needs_no_escape),
+		cmocka_unit_test(unknown_subtype_is_refused),
 		cmocka_unit_test(a_message_of_fixed_length_comes_in_one_segment),
 		cmocka_unit_test(each_encoding_has_its_bytes),
 		cmocka_unit_test(each_encoding_comes_back),
