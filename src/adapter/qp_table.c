@@ -17,11 +17,13 @@
 
 #define QP_SLOTS 65536
 
+/* By slot, under table.lock. Apart from the table: they are zero at first, and take no room in the file. */
+static struct stag_qp *slots[QP_SLOTS];
+static uint8_t generations[QP_SLOTS];
+
 static struct {
 	struct lock lock; /* a leaf */
-	struct stag_qp *slot[QP_SLOTS];
-	uint8_t gen[QP_SLOTS];
-	uint32_t hint;
+	uint32_t hint;	  /* the slot after the last one that was taken */
 	struct list all;
 	struct stagdv_counters gone; /* of destroyed queue pairs */
 } table = {
@@ -39,11 +41,11 @@ int qp_table_add(struct stag_qp *qp)
 	for (uint32_t i = 0; i < QP_SLOTS; i++) {
 		uint32_t s = (table.hint + i) % QP_SLOTS;
 
-		if (s == 0 || table.slot[s])
+		if (s == 0 || slots[s])
 			continue;
-		table.slot[s] = qp;
+		slots[s] = qp;
 		table.hint = s + 1;
-		qp->ibv.qp_num = (uint32_t)table.gen[s]++ << 16 | s;
+		qp->ibv.qp_num = (uint32_t)generations[s]++ << 16 | s;
 		list_add_tail(&table.all, &qp->all_link);
 		err = 0;
 		break;
@@ -89,7 +91,7 @@ void qp_table_remove(struct stag_qp *qp)
 
 	qp_counters(qp, &c);
 	lock_acquire(&table.lock);
-	table.slot[qp->ibv.qp_num & (QP_SLOTS - 1)] = NULL;
+	slots[qp->ibv.qp_num & (QP_SLOTS - 1)] = NULL;
 	list_del(&qp->all_link);
 	add_counters(&table.gone, &c);
 	lock_release(&table.lock);
@@ -101,7 +103,7 @@ struct stag_qp *qp_by_num(uint32_t qpn)
 
 	assert(engine_locked());
 	lock_acquire(&table.lock);
-	qp = table.slot[qpn & (QP_SLOTS - 1)];
+	qp = slots[qpn & (QP_SLOTS - 1)];
 	lock_release(&table.lock);
 	return qp && qp->ibv.qp_num == qpn ? qp : NULL;
 }
@@ -207,7 +209,7 @@ size_t qp_table_look(uint32_t *at, struct qp_look *out, size_t n)
 		struct stag_qp *qp;
 
 		lock_acquire(&table.lock);
-		qp = table.slot[*at];
+		qp = slots[*at];
 		lock_release(&table.lock);
 		if (qp)
 			look_at(qp, &out[got++]);
@@ -234,7 +236,7 @@ void qp_table_end_all(void)
 		struct stag_qp *qp;
 
 		lock_acquire(&table.lock);
-		qp = table.slot[at];
+		qp = slots[at];
 		lock_release(&table.lock);
 		if (qp)
 			end_one(qp);
