@@ -72,6 +72,7 @@ void qp_rx_free(struct stag_qp *qp)
 	assert(qp_rx_locked(qp));
 	if (!rx)
 		return;
+	assert(!rx->here.slot[0]);
 	rx_store_stop(qp);
 	rx_drop_held(qp, false);
 	free(rx->stage);

@@ -99,6 +99,7 @@ struct qp_rx {
 	bool stopped; /* the stream is done with, one way or the other */
 
 	struct rx_into into; /* of this segment, where it writes to memory */
+	struct key_map here; /* its memory, held if it is all staged; slot[0] NULL: it is not */
 	struct rx_mirroring mirroring;
 	bool on_store; /* this segment is */
 	bool waits;    /* it has no place yet */

@@ -68,7 +68,7 @@ static bool begin_store_write(struct stag_qp *qp)
 	return o != STOP;
 }
 
-/* The references are given back before the payload is there: it is found again by what is noted here. */
+/* Notes the region that a write goes to: the references to it are dropped before the segment ends. */
 static void note_region(struct qp_rx *rx, const struct key_map *map)
 {
 	const struct key_slot *key = map->slot[0];
@@ -80,6 +80,12 @@ static void note_region(struct qp_rx *rx, const struct key_map *map)
 		.life = region->life,
 		.off = rx->h.to - key->base + (key->parent ? key->win_off : 0),
 	};
+}
+
+/* Is the whole FPDU of this segment staged, so that all of its payload is placed before the next read? */
+static bool is_all_staged(const struct qp_rx *rx)
+{
+	return !rx->pre_placed && rx_staged(rx) >= fpdu_len(rx->ulpdu_len);
 }
 
 /* Was all of the segment placed within the lease? What follows it may be an answer that says so. */
@@ -96,12 +102,17 @@ static bool within_lease(struct stag_qp *qp)
 	return !lapsed || rx_target_fault(qp, KEY_LAPSED);
 }
 
-/* The whole range is checked before a byte of it is placed. */
+/*
+ * Checks the whole range before a byte of it is placed. Where the whole FPDU is staged (and its CRC checked) its payload
+ * is placed next: the references stay held for that, and a deregistration waits for as long as a copy takes. Otherwise they are
+ * dropped, because the peer may take its time with the rest, and each part is looked up again; and so is a leased
+ * region, whose clock is read once more right before the copy.
+ */
 static bool begin_write(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
+	struct key_map *map = &rx->here;
 	bool first = !rx->write_begun;
-	struct key_map map;
 	enum key_fault f;
 
 	if (first) {
@@ -112,15 +123,16 @@ static bool begin_write(struct stag_qp *qp)
 	rx->into.region = NULL;
 	if (rx->seg_len == 0)
 		return true; /* RFC 5041 §5.2: nothing to check */
-	f = key_get(rx->h.stag, qp->pd, qp, rx->h.to, rx->seg_len, IBV_ACCESS_REMOTE_WRITE, &map);
+	f = key_get(rx->h.stag, qp->pd, qp, rx->h.to, rx->seg_len, IBV_ACCESS_REMOTE_WRITE, map);
 	if (f == KEY_ON_STORE)
 		return begin_store_write(qp);
 	if (f != KEY_OK)
 		return rx_target_fault(qp, f);
 	if (first)
-		shot_written(map.slot[0]);
-	note_region(rx, &map);
-	key_put(&map);
+		shot_written(map->slot[0]);
+	note_region(rx, map);
+	if (!is_all_staged(rx) || key_is_leased(rx->into.region))
+		key_put(map);
 	return true;
 }
 

@@ -235,23 +235,38 @@ void rx_scatter(const struct key_map *map, const uint8_t *from)
 	}
 }
 
+/* Places bytes in mapped memory, and drops the references to it. Returns how many. */
+static uint32_t place_in(struct qp_rx *rx, struct key_map *map, const uint8_t *from)
+{
+	uint32_t n = (uint32_t)map->len;
+
+	rx_scatter(map, from);
+	key_put(map);
+	rx->seg_done += n;
+	return n;
+}
+
 /* Copies staged bytes to where they belong. */
 bool rx_place(struct stag_qp *qp, const uint8_t *from, uint32_t len)
 {
 	struct qp_rx *rx = qp->rx;
+	uint32_t n;
 
 	assert(qp_rx_locked(qp));
+	if (rx->here.slot[0]) {
+		n = place_in(rx, &rx->here, from);
+		from += n;
+		len -= n;
+	}
 	while (len) {
 		struct key_map map;
 		enum key_fault f = rx_target(qp, len, &map);
 
 		if (f != KEY_OK)
 			return rx_target_fault(qp, f);
-		rx_scatter(&map, from);
-		from += map.len;
-		key_put(&map);
-		rx->seg_done += (uint32_t)map.len;
-		len -= (uint32_t)map.len;
+		n = place_in(rx, &map, from);
+		from += n;
+		len -= n;
 	}
 	return true;
 }

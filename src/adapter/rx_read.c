@@ -220,6 +220,7 @@ ssize_t rx_read_some(struct stag_qp *qp, bool *full)
 	struct qp_rx *rx = qp->rx;
 
 	assert(qp_rx_locked(qp));
+	assert(!rx->here.slot[0]); /* a peer could keep a deregistration waiting */
 	if (rx->marked)
 		return read_marked(qp, full);
 	if (rx->step == RX_PAYLOAD && rx_staged(rx) == 0 && !rx_is_control(rx->h.opcode) &&
