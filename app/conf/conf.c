@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/name.h"
 #include "pool/memory/memory.h"
-#include "pool/role/roll.h"
 
 #define SECTION_MAX 49 /* what inih keeps of a section's name, and of a setting's */
 #define TEXT_MAX    (1u << 20)
@@ -178,7 +178,7 @@ static struct conf_section *begin_section(struct reader *r, char *head)
 		conf_fault(r->conf, r->line, "a section is " SECTIONS);
 		return NULL;
 	}
-	if (name && !roll_name_is_valid(name)) {
+	if (name && !name_is_valid(name)) {
 		conf_fault(r->conf, r->line,
 			   "'%s' is no name: letters, digits and . - _, 63 at most", name);
 		return NULL;

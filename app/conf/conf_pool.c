@@ -310,7 +310,7 @@ static void check(struct conf *conf, void *section)
 		conf_fault(conf, p->at.line, "no memory");
 		return;
 	}
-	if (!roll_name_is_valid(p->node))
+	if (!name_is_valid(p->node))
 		conf_fault(conf, p->at.line,
 			   "this host's name, '%s', is no name of a node: set one with node",
 			   p->node);

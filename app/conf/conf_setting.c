@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/cleanup.h"
-#include "pool/role/roll.h"
+#include "base/name.h"
 
 #define MS 1000ull
 
@@ -115,7 +115,7 @@ static void set_choice(struct conf *conf, const struct conf_setting *s, unsigned
 static void set_text(struct conf *conf, const struct conf_setting *s, unsigned int line,
 		     const char *value, char **to)
 {
-	if (s->type == CONF_NAME && !roll_name_is_valid(value)) {
+	if (s->type == CONF_NAME && !name_is_valid(value)) {
 		conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
 		return;
 	}

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/cleanup.h"
+#include "base/name.h"
 #include "complain.h"
-#include "pool/role/roll.h"
 #include "store_words.h"
 
 static char *make_path(const struct conf *conf, const char *value)
@@ -146,7 +146,7 @@ bool conf_store_partition(struct conf *conf, const struct conf_item *item, struc
 	size_t len = strcspn(item->value, " \t");
 
 	*p = (struct conf_partition){0};
-	if (!text || !roll_name_is_valid(item->name)) {
+	if (!text || !name_is_valid(item->name)) {
 		conf_fault(conf, item->line,
 			   "'%s' is no name of a partition: letters, digits and . - _, 63 at most",
 			   item->name);

@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "pool/role/roll.h"
+#include "base/name.h"
 
 /* ---- a change, and what was done of it ------------------------------------------------------- */
 
@@ -506,7 +506,7 @@ static int check_name(const char *kind, const char *name, char *why, size_t size
 		return service_fail(
 			why, size, EINVAL,
 			"'%s' is nothing that is served: pool, watch, store and target are", kind);
-	if (!roll_name_is_valid(name))
+	if (!name_is_valid(name))
 		return service_fail(why, size, EINVAL,
 				    "'%s' is no name: letters, digits and . - _, 63 at most", name);
 	return 0;

@@ -22,8 +22,8 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/name.h"
 #include "conf.h"
-#include "pool/role/roll.h"
 #include "stag.h"
 #include "store.h"
 
@@ -32,7 +32,7 @@
 struct made {
 	const struct pool_use *u;
 	bool create;
-	char node[ROLL_NAME_LEN];
+	char node[NAME_LEN];
 	char dir[PATH_MAX - 64], ini[PATH_MAX];
 	char roll[PATH_MAX + 512];
 	const char *address; /* to listen on; NULL: all */
@@ -50,12 +50,12 @@ static bool set_names(struct made *m)
 	int len;
 
 	gethostname(host, sizeof(host) - 1);
-	if (!roll_name_is_valid(u->pool)) {
+	if (!name_is_valid(u->pool)) {
 		complain("'%s' is no name of a pool: letters, digits and . - _, 63 at most",
 			 u->pool);
 		return false;
 	}
-	if (!roll_name_is_valid(u->node ? u->node : host)) {
+	if (!name_is_valid(u->node ? u->node : host)) {
 		complain("'%s' is no name of a node: letters, digits and . - _, 63 at most; --node "
 			 "gives another",
 			 u->node ? u->node : host);

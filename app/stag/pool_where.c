@@ -31,7 +31,7 @@ static bool find_inis(const char *pool, glob_t *found)
 {
 	char base[PATH_MAX], pattern[PATH_MAX + 80];
 
-	if (!roll_name_is_valid(pool) || !conf_state_dir(base, sizeof(base)))
+	if (!name_is_valid(pool) || !conf_state_dir(base, sizeof(base)))
 		return false;
 	snprintf(pattern, sizeof(pattern), "%s/%s/*/stag.ini", base, pool);
 	return glob(pattern, 0, NULL, found) == 0;

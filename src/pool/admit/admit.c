@@ -185,7 +185,7 @@ static bool is_name_padded(const char *name)
 	for (size_t i = len; i < ROLL_NAME_LEN; i++)
 		if (name[i])
 			return false;
-	return roll_name_is_valid(name);
+	return name_is_valid(name);
 }
 
 static size_t refuse(void *reply, bool later)

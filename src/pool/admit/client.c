@@ -100,7 +100,7 @@ int admit_say_hello(struct admit_session *s, enum admit_as as, const char *name,
 {
 	struct admit_hello hello = {.head = admit_head(ADMIT_HELLO, as)};
 
-	if (!roll_name_is_valid(name))
+	if (!name_is_valid(name))
 		return -EINVAL;
 	*s = (struct admit_session){.as = as};
 	if (RAND_bytes(s->nonce, sizeof(s->nonce)) != 1)

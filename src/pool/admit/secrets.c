@@ -61,7 +61,7 @@ static const char *parse_line(char *line, struct secret *s)
 		return NULL;
 	if (n != 3)
 		return "it has to be a name, rights and a secret";
-	if (!roll_name_is_valid(word[0]))
+	if (!name_is_valid(word[0]))
 		return "a name has letters, digits, and . - _, 63 at most";
 	if (!parse_rights(word[1], &s->rights))
 		return "rights are read, write, admin, node, with commas between them";

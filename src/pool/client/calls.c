@@ -341,14 +341,14 @@ static int order(struct stag_pool *p, enum pool_op what, const char *node)
 
 STAG_EXPORT int stag_pool_switchover(struct stag_pool *p, const char *node)
 {
-	if (node && !roll_name_is_valid(node))
+	if (node && !name_is_valid(node))
 		return -pool_fail(EINVAL, "'%s' is no name of a node", node);
 	return order(p, POOL_OP_SWITCH, node);
 }
 
 STAG_EXPORT int stag_pool_forget(struct stag_pool *p, const char *node)
 {
-	if (!node || !roll_name_is_valid(node))
+	if (!node || !name_is_valid(node))
 		return -pool_fail(EINVAL, "'%s' is no name of a node", node ? node : "");
 	return order(p, POOL_OP_FORGET, node);
 }

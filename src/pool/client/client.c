@@ -470,7 +470,7 @@ static int set_attr(struct stag_pool *p, const struct stag_pool_attr *a)
 
 	if (a->comp_mask != 0 || a->depth > CLIENT_MAX_DEPTH)
 		return pool_fail(EINVAL, "attributes that mean nothing");
-	if (!roll_name_is_valid(user))
+	if (!name_is_valid(user))
 		return pool_fail(EINVAL, "'%s' is no name of a user", user);
 	strcpy(p->user, user);
 	p->secret = strdup(a->secret ? a->secret : "");

@@ -62,7 +62,7 @@ static int blame(struct stag_pool_node *n, int rc, const char *fmt, ...)
 static int copy_name(struct stag_pool_node *n, char to[ROLL_NAME_LEN], const char *name,
 		     const char *what)
 {
-	if (!roll_name_is_valid(name))
+	if (!name_is_valid(name))
 		return blame(n, -EINVAL,
 			     "'%s' is no name of a %s: letters, digits and . - _, 63 at most", name,
 			     what);

@@ -32,7 +32,7 @@ static const char *add(struct secrets *s, const char *name, const char *text, ui
 
 static const char *add_user(struct secrets *s, const struct stag_pool_user *user)
 {
-	if (!user->name || !roll_name_is_valid(user->name))
+	if (!user->name || !name_is_valid(user->name))
 		return "a name has letters, digits and . - _, 63 at most";
 	return add(s, user->name, user->secret,
 		   user->rights & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN));

@@ -35,7 +35,7 @@ static const char *fault_of_members(const struct roll *roll)
 
 		if (!m->name[0])
 			continue;
-		if (!roll_name_is_valid(m->name))
+		if (!name_is_valid(m->name))
 			return "a member's name";
 		if (!is_text(m->address, sizeof(m->address)))
 			return "a member's address";

@@ -18,8 +18,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/name.h"
+
 #define ROLL_MAX_NODES	 8
-#define ROLL_NAME_LEN	 64 /* with its terminating zero */
+#define ROLL_NAME_LEN	 NAME_LEN
 #define ROLL_ADDRESS_LEN 92 /* host:port, with its terminating zero */
 #define ROLL_UUID_LEN	 16
 #define ROLL_MAX_TEXT	 8192 /* as JSON */
@@ -44,16 +46,6 @@ struct roll {
 #define ROLL_BIT(seat) (1u << (seat))
 
 bool roll_is_valid(const struct roll *roll);
-/* Letters, digits, ".-_", 1 to 63 of them: of nodes and clients. */
-static inline bool roll_name_is_valid(const char *name)
-{
-	static const char allowed[] =
-		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-	size_t len = strnlen(name, ROLL_NAME_LEN);
-
-	return len > 0 && len < ROLL_NAME_LEN && strspn(name, allowed) == len;
-}
-
 int roll_seat(const struct roll *roll, const char *name); /* -ENOENT */
 int roll_free_seat(const struct roll *roll);		  /* -ENOSPC */
 bool roll_in_sync(const struct roll *roll, unsigned int seat);

@@ -90,7 +90,7 @@ static const char *from_text(const char *text, struct pool_state *s)
 		   "\n",
 		   uuid, s->node, &s->key, &s->epoch) != 4 ||
 	    strlen(uuid) != 2 * ROLL_UUID_LEN || !from_hex(uuid, s->uuid, ROLL_UUID_LEN) ||
-	    !roll_name_is_valid(s->node))
+	    !name_is_valid(s->node))
 		return "a line is damaged";
 	to_text(s, again);
 	return strcmp(text, again) == 0 ? NULL : "its sum does not fit";
