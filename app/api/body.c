@@ -80,7 +80,7 @@ static bool is_of_kind(const struct field *field, const json_t *value)
 	case FIELD_NAME:
 		return json_is_string(value) &&
 		       strlen(json_string_value(value)) == json_string_length(value) &&
-		       name_is_valid(json_string_value(value));
+		       api_name_is_valid(json_string_value(value));
 	case FIELD_SIZE:
 		return is_size_in_limits(field, value);
 	case FIELD_NUMBER:

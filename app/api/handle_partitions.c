@@ -172,7 +172,7 @@ void handle_partition_create(struct request *r)
 	unsigned int what;
 	int rc;
 
-	strcpy(p.name, name); /* a name has at most 63: name_is_valid() */
+	strcpy(p.name, name); /* a name has at most 63: api_name_is_valid() */
 	body_size(r, "size", &p.size);
 	body_size(r, "offset", &p.offset);
 	body_size(r, "alignment", &p.alignment);

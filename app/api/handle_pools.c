@@ -14,7 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "pool/admit/secrets.h"
+#include "secrets.h"
 #include "pool_primary.h"
 
 #define PATIENCE_MS 10000 /* with a switch-over */

@@ -64,7 +64,7 @@ struct target {
 int target_parse(struct target *t, const char *raw, struct fault *f);
 const char *target_query(const struct target *t, const char *name); /* NULL: not asked */
 bool utf8_is_valid(const char *text, size_t len);
-bool name_is_valid(const char *name); /* letters, digits, . - _, at most 63, no dot in front */
+bool api_name_is_valid(const char *name); /* letters, digits, . - _, at most 63, no dot in front */
 
 /* ---- route.c ---------------------------------------------------------------------- */
 
@@ -76,7 +76,7 @@ enum body_kind { BODY_NONE, BODY_JSON, BODY_BYTES };
 enum field_kind {
 	FIELD_TEXT,    /* a string without control characters, as it can stand in an INI file */
 	FIELD_SECRET,  /* likewise; never told again */
-	FIELD_NAME,    /* name_is_valid() */
+	FIELD_NAME,    /* api_name_is_valid() */
 	FIELD_SIZE,    /* bytes: a number, or a string such as "10G"; from least to most */
 	FIELD_NUMBER,  /* from least to most */
 	FIELD_FLAG,    /* true, false */

@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/name.h"
+
 /* ---- letters -------------------------------------------------------------------------- */
 
 /* How many bytes follow this one, and the least code that may need so many (RFC 3629); -1: none begins so. */
@@ -51,14 +53,9 @@ bool utf8_is_valid(const char *text, size_t len)
 	return true;
 }
 
-bool name_is_valid(const char *name)
+bool api_name_is_valid(const char *name)
 {
-	size_t len = strlen(name);
-
-	if (len == 0 || len > 63 || *name == '.')
-		return false;
-	return strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
-	       len;
+	return *name != '.' && name_is_valid(name);
 }
 
 static int hex_digit(char c)

@@ -21,7 +21,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "pool/admit/secrets.h"
+#include "secrets.h"
 #include "stag/block.h"
 #include "stag/pool.h"
 #include "stag/store.h"

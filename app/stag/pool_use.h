@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pool/admit/secrets.h"
+#include "secrets.h"
 #include "stag/pool.h"
 
 #define POOL_LOAD_CLIENTS     4
@@ -45,7 +45,7 @@ struct pool_use {
 struct pool_where {
 	char nodes[1024]; /* as stag_pool_open() takes them */
 	char user[SECRET_NAME_LEN];
-	char secret[SECRET_MAX + 1];
+	char secret[STAG_POOL_SECRET_MAX + 1];
 };
 
 /* The INI file of the first node of a pool that is there, of this name in conf_state_dir(). */

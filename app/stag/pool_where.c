@@ -112,9 +112,9 @@ static bool take_secret_text(struct pool_where *w, const char *file, char *text,
 	bool good;
 
 	if (*text != '#' && !memchr(text, ' ', len) && !memchr(text, '\t', len)) {
-		if (len < SECRET_MIN || len > SECRET_MAX) {
-			complain("%s: a secret has %d to %d characters, not %zu", file, SECRET_MIN,
-				 SECRET_MAX, len);
+		if (len < STAG_POOL_SECRET_MIN || len > STAG_POOL_SECRET_MAX) {
+			complain("%s: a secret has %d to %d characters, not %zu", file,
+				 STAG_POOL_SECRET_MIN, STAG_POOL_SECRET_MAX, len);
 			return false;
 		}
 		snprintf(w->user, sizeof(w->user), "%s", user ? user : "client");

@@ -26,10 +26,12 @@
 extern "C" {
 #endif
 
-#define STAG_POOL_PORT	    7175
-#define STAG_POOL_NAME_MAX  255	       /* bytes of a value's name; any but zero bytes */
-#define STAG_POOL_VALUE_MAX (1u << 30) /* bytes of a value */
-#define STAG_POOL_NODES_MAX 16
+#define STAG_POOL_PORT	     7175
+#define STAG_POOL_NAME_MAX   255	/* bytes of a value's name; any but zero bytes */
+#define STAG_POOL_VALUE_MAX  (1u << 30) /* bytes of a value */
+#define STAG_POOL_NODES_MAX  16
+#define STAG_POOL_SECRET_MIN 16 /* characters of a secret */
+#define STAG_POOL_SECRET_MAX 128
 
 /* The calling thread's last complaint, naming the object and the cause. */
 const char *stag_pool_error(void);

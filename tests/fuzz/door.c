@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "pool/admit/admit.h"
 #include "pool/role/roll_where.h"
+#include "secrets.h"
 
 #define SECRET "a secret that nobody guesses"
 
@@ -17,11 +18,11 @@ static const uint8_t uuid[ROLL_UUID_LEN] = {1, 2, 3};
 /* Nobody comes in who does not know the secret, and the answer fits. */
 void greetings(struct input *in)
 {
-	static struct secret list[] = {
-		{.name = "ann", .rights = RIGHT_READ, .text = SECRET},
-		{.name = "pool", .rights = RIGHT_NODE, .text = SECRET SECRET}};
-	static const struct secrets secrets = {list, 2};
-	struct admit *a = admit_create(uuid, &secrets);
+	static struct user list[] = {
+		{.name = "ann", .rights = STAG_POOL_RIGHT_READ, .secret = SECRET},
+		{.name = "pool", .rights = USER_RIGHT_NODE, .secret = SECRET SECRET}};
+	static const struct users users = {list, 2};
+	struct admit *a = admit_create(uuid, &users);
 	struct admit_place place = {.epoch = 3, .primary = "host:1"};
 	uint64_t now = 1;
 

@@ -48,7 +48,6 @@ static struct {
 	struct rdma_cm_id *doors[2];
 	char where[2][32];
 	struct admit *admit;
-	struct secrets secrets;
 	struct pool_region region;
 	struct pool_core core;
 	struct ibv_pd *pd;
@@ -542,18 +541,20 @@ static void make_region(uint64_t size)
 
 void fake_start(uint64_t size)
 {
+	static struct user list[] = {
+		{.name = "ann",
+		 .rights = STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE | STAG_POOL_RIGHT_ADMIN,
+		 .secret = FAKE_SECRET},
+		{.name = "bob", .rights = STAG_POOL_RIGHT_READ, .secret = FAKE_SECRET},
+		{.name = "pool", .rights = USER_RIGHT_NODE, .secret = "0123456789abcdefg"},
+	};
+	static const struct users users = {list, 3};
+
 	memset(&fake, 0, sizeof(fake));
 	fake.epoch = 2;
 	memcpy(fake.uuid, "a pool of tests!", 16);
 	make_region(size);
-	assert_int_equal(secrets_parse("ann read,write,admin 0123456789abcdef\n"
-				       "bob read 0123456789abcdef\n"
-				       "pool node 0123456789abcdefg\n",
-				       "test", &fake.secrets),
-			 0);
-	strcpy(fake.secrets.list[0].text, FAKE_SECRET);
-	strcpy(fake.secrets.list[1].text, FAKE_SECRET);
-	fake.admit = admit_create(fake.uuid, &fake.secrets);
+	fake.admit = admit_create(fake.uuid, &users);
 	fake.events = rdma_create_event_channel();
 	assert_true(fake.admit && fake.events);
 	fcntl(fake.events->fd, F_SETFL, O_NONBLOCK);
@@ -578,7 +579,6 @@ void fake_stop(void)
 		ibv_dealloc_pd(fake.pd);
 	}
 	admit_destroy(fake.admit);
-	secrets_free(&fake.secrets);
 	pool_core_close(&fake.core);
 	munmap(fake.region.at, fake.region.size);
 	free(fake.pulled);

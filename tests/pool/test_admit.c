@@ -21,11 +21,19 @@
 #include "pool/admit/admit.h"
 
 static const uint8_t uuid[ROLL_UUID_LEN] = {7, 8, 9};
-static const char ann_secret[] = "ann's own secret, of some length",
-		  pool_secret[] = "the secret of the nodes";
+#define ANN_SECRET  "ann's own secret, of some length"
+#define POOL_SECRET "the secret of the nodes"
+
+static struct user list[] = {
+	{.name = "ann",
+	 .rights = STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE,
+	 .secret = ANN_SECRET},
+	{.name = "pool", .rights = USER_RIGHT_NODE, .secret = POOL_SECRET},
+};
+static const struct users users = {list, 2};
+static const char ann_secret[] = ANN_SECRET, pool_secret[] = POOL_SECRET;
 
 struct door {
-	struct secrets secrets;
 	struct admit *admit;
 	uint64_t now;
 	char address[16];
@@ -41,21 +49,13 @@ static int open_door(void **state)
 	memset(&door, 0, sizeof(door));
 	door.now = 1000 * NS_PER_S;
 	strcpy(door.address, "10.1.1.1");
-	if (secrets_parse("ann read,write ann'sXownXsecret,XofXsomeXlength\npool node "
-			  "theXsecretXofXtheXnodes\n",
-			  "test", &door.secrets) != 0)
-		return -1;
-	/* Blanks are for secrets in memory only: they make them easier to tell apart here. */
-	strcpy(door.secrets.list[0].text, ann_secret);
-	strcpy(door.secrets.list[1].text, pool_secret);
-	door.admit = admit_create(uuid, &door.secrets);
+	door.admit = admit_create(uuid, &users);
 	return door.admit ? 0 : -1;
 }
 
 static int close_door(void **state)
 {
 	admit_destroy(door.admit);
-	secrets_free(&door.secrets);
 	return 0;
 }
 
@@ -100,14 +100,14 @@ static void who_knows_the_secret_comes_in(void **state)
 {
 	assert_int_equal(come(ADMIT_CLIENT, "ann", ann_secret), ADMIT_YES);
 	assert_string_equal(door.inside.name, "ann");
-	assert_int_equal(door.inside.rights, RIGHT_READ | RIGHT_WRITE);
+	assert_int_equal(door.inside.rights, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE);
 }
 
 static void a_node_comes_in_under_its_own_name(void **state)
 {
 	assert_int_equal(come(ADMIT_NODE, "bee", pool_secret), ADMIT_YES);
 	assert_string_equal(door.inside.name, "bee");
-	assert_int_equal(door.inside.rights, RIGHT_NODE);
+	assert_int_equal(door.inside.rights, USER_RIGHT_NODE);
 }
 
 static void who_does_not_know_it_stays_outside(void **state)
@@ -132,7 +132,7 @@ static void the_node_proves_itself_too(void **state)
 	assert_true(len > 5);
 	assert_int_equal(admit_hear_welcome(&s, ann_secret, welcome, (size_t)len, &facts), 5);
 	assert_memory_equal(facts, "facts", 5);
-	assert_int_equal(s.rights, RIGHT_READ | RIGHT_WRITE);
+	assert_int_equal(s.rights, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE);
 	/* Whichever bit is another, it is not from a node of this pool. */
 	for (int i = 0; i < len; i++) {
 		for (int bit = 0; bit < 8; bit++) {
@@ -192,7 +192,7 @@ static void a_challenge_of_another_node_is_none(void **state)
 	int len = prove(&s, ADMIT_CLIENT, "ann", ann_secret, proof);
 
 	admit_destroy(door.admit);
-	door.admit = admit_create(uuid, &door.secrets);
+	door.admit = admit_create(uuid, &users);
 	for (int i = 0; i < 100; i++) {
 		assert_int_equal(knock(proof, (size_t)len), ADMIT_NO);
 		assert_int_equal(

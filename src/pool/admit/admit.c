@@ -42,12 +42,12 @@ struct used_ticket {
 struct admit {
 	uint8_t uuid[ROLL_UUID_LEN];
 	uint8_t own_key[32]; /* of this life: for tickets, and where names fall */
-	const struct secrets *secrets;
+	const struct users *users;
 	struct used_ticket used[USED_SETS][USED_WAYS];
 	struct patience by_address[NUM_PATIENCE], by_name[NUM_PATIENCE];
 };
 
-struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct secrets *secrets)
+struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct users *users)
 {
 	struct admit *a = calloc(1, sizeof(*a));
 
@@ -56,7 +56,7 @@ struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct secre
 		return NULL;
 	}
 	memcpy(a->uuid, uuid, ROLL_UUID_LEN);
-	a->secrets = secrets;
+	a->users = users;
 	return a;
 }
 
@@ -67,9 +67,9 @@ void admit_destroy(struct admit *a)
 	free(a);
 }
 
-void admit_use(struct admit *a, const struct secrets *secrets)
+void admit_use(struct admit *a, const struct users *users)
 {
-	a->secrets = secrets;
+	a->users = users;
 }
 
 /* ---- patience ------------------------------------------------------------------------- */
@@ -213,21 +213,21 @@ static size_t challenge(struct admit *a, uint64_t now, const struct visitor *v,
 	return sizeof(c);
 }
 
-static const struct secret *secret_of(const struct admit *a, const struct visitor *v)
+static const struct user *secret_of(const struct admit *a, const struct visitor *v)
 {
-	const struct secret *s = v->as == ADMIT_NODE ? secrets_of_nodes(a->secrets)
-						     : secrets_find(a->secrets, v->name);
+	const struct user *s =
+		v->as == ADMIT_NODE ? users_find_node(a->users) : users_find(a->users, v->name);
 
-	return s && (v->as == ADMIT_NODE || !(s->rights & RIGHT_NODE)) ? s : NULL;
+	return s && (v->as == ADMIT_NODE || !(s->rights & USER_RIGHT_NODE)) ? s : NULL;
 }
 
 /* Takes as long for a name that is not there as for one that is. */
 static bool is_proven(struct admit *a, const struct visitor *v, const struct admit_proof *proof,
 		      struct admit_session *session)
 {
-	static const struct secret nobody = {
-		.text = "there is nobody of that name: 0123456789 0123456789 0123456789 0"};
-	const struct secret *s = secret_of(a, v);
+	static const struct user nobody = {
+		.secret = "there is nobody of that name: 0123456789 0123456789 0123456789 0"};
+	const struct user *s = secret_of(a, v);
 	uint8_t mac[ADMIT_MAC_LEN];
 	bool same;
 
@@ -236,7 +236,7 @@ static bool is_proven(struct admit *a, const struct visitor *v, const struct adm
 	memcpy(session->uuid, a->uuid, ROLL_UUID_LEN);
 	memcpy(session->nonce, proof->nonce, ADMIT_NONCE_LEN);
 	memcpy(session->ticket, proof->ticket, ADMIT_TICKET_LEN);
-	if (!admit_proof_mac(session, s ? s->text : nobody.text, mac))
+	if (!admit_proof_mac(session, s ? s->secret : nobody.secret, mac))
 		return false;
 	same = CRYPTO_memcmp(mac, proof->mac, sizeof(mac)) == 0;
 	OPENSSL_cleanse(mac, sizeof(mac));
@@ -321,13 +321,13 @@ int admit_make_welcome(struct admit *a, const struct admit_session *session, con
 {
 	struct visitor v = {.as = session->as, .name = session->name};
 	struct admit_welcome w = {.head = admit_head(ADMIT_WELCOME, session->as)};
-	const struct secret *s = secret_of(a, &v);
+	const struct user *s = secret_of(a, &v);
 
 	if (facts_len > ADMIT_FACTS_MAX)
 		return -EMSGSIZE;
 	w.head.extra = (uint8_t)session->rights;
 	w.facts_len = (uint8_t)facts_len;
-	if (!s || !admit_welcome_mac(session, s->text, &w.head, facts, facts_len, w.mac))
+	if (!s || !admit_welcome_mac(session, s->secret, &w.head, facts, facts_len, w.mac))
 		return -EACCES;
 	memcpy(reply, &w, sizeof(w));
 	if (facts_len)

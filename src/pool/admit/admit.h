@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "pool/role/roll.h"
-#include "pool/admit/secrets.h"
+#include "pool/admit/users.h"
 
 #define ADMIT_MAX	196 /* private data, of any greeting */
 #define ADMIT_NONCE_LEN 16
@@ -104,10 +104,12 @@ enum admit_verdict {
 	ADMIT_YES, /* accept with admit_welcome() */
 };
 
-/* secrets are used as long as it is there, and changed by admit_use(). NULL: no memory, no random numbers. */
-struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct secrets *secrets);
+/*
+ * Keeps a pointer to the users, which admit_use() replaces. Returns NULL if memory or random numbers are not to be had.
+ */
+struct admit *admit_create(const uint8_t uuid[ROLL_UUID_LEN], const struct users *users);
 void admit_destroy(struct admit *a);
-void admit_use(struct admit *a, const struct secrets *secrets);
+void admit_use(struct admit *a, const struct users *users);
 
 /*
  * greeting: private data of a connect from `address` (without its port: who has one address has all of them).

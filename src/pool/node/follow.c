@@ -339,10 +339,10 @@ static int open_queues(struct follow *f)
 static int accepted(struct follow *f, const struct rdma_conn_param *said)
 {
 	struct stag_pool_node *n = f->conn.node;
-	const struct secret *secret = secrets_of_nodes(&n->secrets);
+	const struct user *us = users_find_node(&n->users);
 	struct link_facts facts;
 	const void *at;
-	int rc = admit_hear_welcome(&f->session, secret->text, said->private_data,
+	int rc = admit_hear_welcome(&f->session, us->secret, said->private_data,
 				    said->private_data_len, &at);
 
 	if (rc < 0)
@@ -485,7 +485,7 @@ static void knock(struct stag_pool_node *n)
 static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
 {
 	struct stag_pool_node *n = f->conn.node;
-	const struct secret *secret = secrets_of_nodes(&n->secrets);
+	const struct user *us = users_find_node(&n->users);
 	char primary[ROLL_ADDRESS_LEN];
 	struct follow *next = NULL;
 	uint64_t epoch;
@@ -498,7 +498,7 @@ static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
 	next->session = f->session;
 	next->to = f->to;
 	next->greeting_len =
-		admit_say_proof(&next->session, secret->text, said->private_data,
+		admit_say_proof(&next->session, us->secret, said->private_data,
 				said->private_data_len, &epoch, primary, next->greeting);
 	go(n, next);
 }

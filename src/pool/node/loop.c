@@ -196,7 +196,7 @@ static void meet_pool(struct stag_pool_node *n)
 {
 	if (n->admit || !n->role.revision)
 		return;
-	n->admit = admit_create(n->role.roll.uuid, &n->secrets);
+	n->admit = admit_create(n->role.roll.uuid, &n->users);
 	if (!n->admit)
 		node_tell(n, LOG_LEVEL_ERR,
 			  "nobody can be admitted: no memory, or no random numbers");

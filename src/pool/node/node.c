@@ -100,7 +100,7 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 	if (rc == 0)
 		rc = copy_name(n, n->name, attr->node ? attr->node : host, "node");
 	if (rc == 0) {
-		rc = users_make(&n->secrets, attr->secret, attr->users, attr->num_users);
+		rc = users_make(&n->users, attr->secret, attr->users, attr->num_users);
 		blame(n, rc, "%s", stag_pool_error());
 	}
 	memcpy(n->us.name, n->name, sizeof(n->name));
@@ -308,7 +308,7 @@ static void close_all(struct stag_pool_node *n)
 	if (n->pd)
 		ibv_dealloc_pd(n->pd);
 	admit_destroy(n->admit);
-	secrets_free(&n->secrets);
+	users_free(&n->users);
 	close_fd(n->epoll);
 	close_fd(n->timer);
 	close_fd(n->wake);

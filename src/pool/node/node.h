@@ -45,7 +45,7 @@
 #include "pool/admit/protocol.h"
 #include "pool/memory/memory.h"
 #include "pool/role/role.h"
-#include "pool/admit/secrets.h"
+#include "pool/admit/users.h"
 #include "pool/role/state.h"
 
 #define PULL_SLOTS 16u /* of POOL_DIRECT_MAX bytes each */
@@ -314,8 +314,8 @@ struct stag_pool_node {
 	const char *switch_to;		  /* NULL: nobody; "": whoever is next */
 	int switched;			  /* -EINPROGRESS: is being done */
 	bool leaving;
-	bool switching, leaves; /* the thread's */
-	struct secrets *users;	/* to be used from now on; NULL: nothing new */
+	bool switching, leaves;	 /* the thread's */
+	struct users *new_users; /* to be used from now on; NULL: nothing new */
 
 	char fault[512]; /* why it could not be started; empty: nobody has said */
 	int epoll, timer, wake;
@@ -341,7 +341,7 @@ struct stag_pool_node {
 	int state_dir;
 	struct pool_state state;
 	struct saver saver;
-	struct secrets secrets;
+	struct users users;
 	struct admit *admit;
 	struct rolls *rolls;
 	struct role role;
@@ -393,8 +393,7 @@ void node_wake(struct stag_pool_node *n); /* there is something to hear from the
 
 /* users.c */
 /* -errno, having complained (fail.h); secret: of the nodes. */
-int users_make(struct secrets *s, const char *secret, const struct stag_pool_user *users,
-	       uint32_t n);
+int users_make(struct users *s, const char *secret, const struct stag_pool_user *users, uint32_t n);
 void users_take(struct stag_pool_node *n); /* what the program has handed over, if it has */
 
 /* loop.c */
@@ -435,7 +434,7 @@ void serve_stop(struct stag_pool_node *n);
 void serve_requests(struct stag_pool_node *n);
 void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now */
 void serve_flush(struct stag_pool_node *n);
-void serve_users(struct stag_pool_node *n, const struct secrets *before); /* there are others */
+void serve_users(struct stag_pool_node *n, const struct users *before); /* there are others */
 void serve_handing(struct stag_pool_node *n); /* it was taken back: say so to who asked */
 void serve_message_done(struct message *m);   /* if nobody needs it any more */
 /* A changing request with its value, of the message that came then. -EAGAIN: later. */

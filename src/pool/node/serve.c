@@ -543,19 +543,19 @@ void serve_still_here(struct conn *c)
 		expire_seen(to_client(c));
 }
 
-static bool is_same(const struct secret *a, const struct secret *b)
+static bool is_same(const struct user *a, const struct user *b)
 {
-	return a && b && a->rights == b->rights && strcmp(a->text, b->text) == 0;
+	return a && b && a->rights == b->rights && strcmp(a->secret, b->secret) == 0;
 }
 
 /* Who is not what it was any more comes in again as what it is, or does not; nobody else notices. */
-void serve_users(struct stag_pool_node *n, const struct secrets *before)
+void serve_users(struct stag_pool_node *n, const struct users *before)
 {
 	list_for_each_safe (it, &n->conns) {
 		struct conn *c = list_entry(it, struct conn, link);
 		const char *name = c->ops == &ops ? to_client(c)->name : NULL;
 
-		if (!name || is_same(secrets_find(before, name), secrets_find(&n->secrets, name)))
+		if (!name || is_same(users_find(before, name), users_find(&n->users, name)))
 			continue;
 		node_tell(n, LOG_LEVEL_INFO, "client %s: it has to prove itself anew", name);
 		conn_leave(c);

@@ -15,38 +15,39 @@
 #include "pool/admit/fail.h"
 
 /* NULL, or what is wrong with it. */
-static const char *add(struct secrets *s, const char *name, const char *text, uint32_t rights)
+static const char *add(struct users *s, const char *name, const char *secret, uint32_t rights)
 {
-	struct secret *e = &s->list[s->count];
+	struct user *e = &s->list[s->count];
 
-	if (secrets_find(s, name))
+	if (users_find(s, name))
 		return "it is there twice";
-	if (!text || strlen(text) < SECRET_MIN || strlen(text) > SECRET_MAX)
+	if (!secret || strlen(secret) < STAG_POOL_SECRET_MIN ||
+	    strlen(secret) > STAG_POOL_SECRET_MAX)
 		return "a secret has 16 to 128 characters";
-	*e = (struct secret){.rights = rights};
+	*e = (struct user){.rights = rights};
 	strncpy(e->name, name, sizeof(e->name) - 1);
-	strncpy(e->text, text, sizeof(e->text) - 1);
+	strncpy(e->secret, secret, sizeof(e->secret) - 1);
 	s->count++;
 	return NULL;
 }
 
-static const char *add_user(struct secrets *s, const struct stag_pool_user *user)
+static const char *add_user(struct users *s, const struct stag_pool_user *user)
 {
 	if (!user->name || !name_is_valid(user->name))
 		return "a name has letters, digits and . - _, 63 at most";
 	return add(s, user->name, user->secret,
-		   user->rights & (RIGHT_READ | RIGHT_WRITE | RIGHT_ADMIN));
+		   user->rights &
+			   (STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE | STAG_POOL_RIGHT_ADMIN));
 }
 
-int users_make(struct secrets *s, const char *secret, const struct stag_pool_user *users,
-	       uint32_t n)
+int users_make(struct users *s, const char *secret, const struct stag_pool_user *users, uint32_t n)
 {
 	const char *name = NULL, *fault;
 
-	*s = (struct secrets){.list = calloc((size_t)n + 1, sizeof(*s->list))};
+	*s = (struct users){.list = calloc((size_t)n + 1, sizeof(*s->list))};
 	if (!s->list)
 		return pool_fail(ENOMEM, "no memory");
-	fault = add(s, "", secret, RIGHT_NODE); /* a name that no user has */
+	fault = add(s, "", secret, USER_RIGHT_NODE); /* a name that no user has */
 	if (fault)
 		name = "the nodes";
 	for (uint32_t i = 0; !fault && i < n; i++) {
@@ -55,21 +56,21 @@ int users_make(struct secrets *s, const char *secret, const struct stag_pool_use
 	}
 	if (!fault)
 		return 0;
-	secrets_free(s);
+	users_free(s);
 	return pool_fail(EINVAL, "user '%s': %s", name ? name : "", fault);
 }
 
 void users_take(struct stag_pool_node *n)
 {
-	struct secrets before;
+	struct users before;
 
 	LOCK_FOR_SCOPE(&n->lock);
-	if (!n->users)
+	if (!n->new_users)
 		return;
-	before = n->secrets;
-	n->secrets = *n->users;
-	*n->users = before; /* whoever handed it over frees it */
-	n->users = NULL;
+	before = n->users;
+	n->users = *n->new_users;
+	*n->new_users = before; /* whoever handed it over frees it */
+	n->new_users = NULL;
 	serve_users(n, &before);
 	pthread_cond_broadcast(&n->told);
 }
@@ -77,25 +78,25 @@ void users_take(struct stag_pool_node *n)
 STAG_EXPORT int stag_pool_node_set_users(struct stag_pool_node *n,
 					 const struct stag_pool_user *users, uint32_t num_users)
 {
-	char own[SECRET_MAX + 1];
-	struct secrets list;
+	char own[STAG_POOL_SECRET_MAX + 1];
+	struct users list;
 	int rc;
 
 	pthread_mutex_lock(&n->lock);
-	strcpy(own, secrets_of_nodes(&n->secrets)->text);
+	strcpy(own, users_find_node(&n->users)->secret);
 	pthread_mutex_unlock(&n->lock);
 	rc = users_make(&list, own, users, num_users);
 	explicit_bzero(own, sizeof(own));
 	if (rc != 0)
 		return -rc;
 	pthread_mutex_lock(&n->lock);
-	while (n->users) /* another thread's turn */
+	while (n->new_users) /* another thread's turn */
 		pthread_cond_wait(&n->told, &n->lock);
-	n->users = &list;
+	n->new_users = &list;
 	node_wake(n);
-	while (n->users == &list)
+	while (n->new_users == &list)
 		pthread_cond_wait(&n->told, &n->lock);
 	pthread_mutex_unlock(&n->lock);
-	secrets_free(&list);
+	users_free(&list);
 	return 0;
 }

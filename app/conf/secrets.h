@@ -8,22 +8,28 @@
  * follows a # is a comment. The one line with the right "node" is the pool's own: nodes prove themselves with its
  * secret, under their own names. The file is its owner's only.
  */
-#ifndef STAG_POOL_SECRETS_H
-#define STAG_POOL_SECRETS_H
+#ifndef STAG_SECRETS_H
+#define STAG_SECRETS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define SECRET_NAME_LEN 64 /* with the zero */
-#define SECRET_MIN	16
-#define SECRET_MAX	128
+#include "base/name.h"
+#include "stag/pool.h"
 
-enum secret_right { RIGHT_READ = 1, RIGHT_WRITE = 2, RIGHT_ADMIN = 4, RIGHT_NODE = 8 };
+#define SECRET_NAME_LEN NAME_LEN
+
+enum secret_right {
+	RIGHT_READ = STAG_POOL_RIGHT_READ,
+	RIGHT_WRITE = STAG_POOL_RIGHT_WRITE,
+	RIGHT_ADMIN = STAG_POOL_RIGHT_ADMIN,
+	RIGHT_NODE = 8
+};
 
 struct secret {
 	char name[SECRET_NAME_LEN];
 	uint32_t rights;
-	char text[SECRET_MAX + 1];
+	char text[STAG_POOL_SECRET_MAX + 1];
 };
 
 struct secrets {
@@ -38,7 +44,7 @@ int secrets_parse(const char *text, const char *what, struct secrets *secrets);
 int secrets_save(int dir, const char *name, const struct secrets *secrets);
 void secrets_free(struct secrets *secrets); /* leaves nothing in memory */
 
-int secret_make(char text[SECRET_MAX + 1]); /* a new one, that nobody guesses */
+int secret_make(char text[STAG_POOL_SECRET_MAX + 1]); /* a new one, that nobody guesses */
 const struct secret *secrets_find(const struct secrets *secrets, const char *name);
 const struct secret *secrets_of_nodes(const struct secrets *secrets);
 

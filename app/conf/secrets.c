@@ -2,7 +2,7 @@
 /*
  * secrets.c - who may come in: the file (secrets.h).
  */
-#include "pool/admit/secrets.h"
+#include "secrets.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -16,10 +16,10 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "pool/role/roll.h"
+#include "base/name.h"
 
 #define MAX_TEXT  (1u << 20)
-#define LINE_ROOM (SECRET_NAME_LEN + SECRET_MAX + 32)
+#define LINE_ROOM (SECRET_NAME_LEN + STAG_POOL_SECRET_MAX + 32)
 
 static const char *const right_names[] = {"read", "write", "admin", "node"};
 
@@ -65,7 +65,7 @@ static const char *parse_line(char *line, struct secret *s)
 		return "a name has letters, digits, and . - _, 63 at most";
 	if (!parse_rights(word[1], &s->rights))
 		return "rights are read, write, admin, node, with commas between them";
-	if (strlen(word[2]) < SECRET_MIN || strlen(word[2]) > SECRET_MAX)
+	if (strlen(word[2]) < STAG_POOL_SECRET_MIN || strlen(word[2]) > STAG_POOL_SECRET_MAX)
 		return "a secret has 16 to 128 characters";
 	strcpy(s->name, word[0]);
 	strcpy(s->text, word[2]);
@@ -206,7 +206,7 @@ void secrets_free(struct secrets *s)
 	*s = (struct secrets){0};
 }
 
-int secret_make(char text[SECRET_MAX + 1])
+int secret_make(char text[STAG_POOL_SECRET_MAX + 1])
 {
 	uint8_t bytes[32];
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+/*
+ * users.c - the list of users that a node admits (users.h).
+ */
+#include "pool/admit/users.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <openssl/crypto.h>
+
+void users_free(struct users *u)
+{
+	if (u->list)
+		OPENSSL_cleanse(u->list, u->count * sizeof(*u->list));
+	free(u->list);
+	*u = (struct users){0};
+}
+
+const struct user *users_find(const struct users *u, const char *name)
+{
+	for (unsigned int i = 0; i < u->count; i++)
+		if (strcmp(u->list[i].name, name) == 0)
+			return &u->list[i];
+	return NULL;
+}
+
+const struct user *users_find_node(const struct users *u)
+{
+	for (unsigned int i = 0; i < u->count; i++)
+		if (u->list[i].rights & USER_RIGHT_NODE)
+			return &u->list[i];
+	return NULL;
+}
