@@ -32,6 +32,8 @@ extern "C" {
 #define STAG_POOL_NODES_MAX  16
 #define STAG_POOL_SECRET_MIN 16 /* characters of a secret */
 #define STAG_POOL_SECRET_MAX 128
+#define STAG_POOL_MEMORY                                                                           \
+	0x200000000000ull /* where the memory of a pool is, unless its creator chooses: an address that programs leave free */
 
 /* The calling thread's last complaint, naming the object and the cause. */
 const char *stag_pool_error(void);
@@ -263,7 +265,7 @@ struct stag_pool_node_attr {
 	uint32_t flags;	       /* enum stag_pool_node_flags */
 	/* create: */
 	uint64_t size;	  /* of the memory */
-	uint64_t memory;  /* its address; 0: one that is free as a rule */
+	uint64_t memory;  /* its address; 0: STAG_POOL_MEMORY */
 	uint32_t clients; /* 1024 */
 
 	const struct stag_pool_user *users;
@@ -276,6 +278,39 @@ struct stag_pool_node_attr {
 	void (*log)(void *arg, const char *line); /* NULL: the log of STAG_LOG */
 	void *log_arg;
 };
+
+/*
+ * Checks the attributes that are set, and the three times together, without starting anything. EINVAL: stag_pool_error()
+ * says which of them is wrong, and why. A field of zero or NULL is not checked; users are if `secret` is set.
+ */
+int stag_pool_node_check(const struct stag_pool_node_attr *attr);
+
+/* What a state directory says about its node. */
+struct stag_pool_node_state {
+	uint64_t comp_mask;
+	uint8_t uuid[16]; /* of the pool */
+	char node[64];	  /* the node's name */
+	uint64_t epoch;	  /* the highest that the node has seen; 0: it was never in the pool */
+};
+
+/* ENOENT: no node has used this directory yet. EBADMSG: damaged. EPERM: others than its owner may read it. */
+int stag_pool_node_query_state(const char *directory, struct stag_pool_node_state *state,
+			       size_t size);
+
+/* The roll: the pool's membership record. */
+struct stag_pool_roll {
+	uint64_t comp_mask;
+	uint8_t uuid[16];  /* of the pool */
+	uint64_t epoch;	   /* one more with every new primary */
+	uint64_t revision; /* one more with every change of the roll */
+	uint32_t num_members;
+	uint32_t reserved;
+	/* role: primary, standby (in sync), or unknown. Of the other fields, name and address are set. */
+	struct stag_pool_member members[STAG_POOL_NODES_MAX];
+};
+
+/* Reads the roll, in the place that stag_pool_node_attr.roll names. ENOENT: there is none; others: it cannot be reached. */
+int stag_pool_query_roll(const char *where, struct stag_pool_roll *roll, size_t size);
 
 /*
  * Serves from threads of its own: as what the coordination says, from the beginning and later. EADDRINUSE: something is at

@@ -73,7 +73,7 @@ _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "the region is read as it lies")
 #define POOL_DEFAULT_ADDRESS 0x4000000000ull
 #endif
 #ifndef POOL_DEFAULT_ADDRESS
-#define POOL_DEFAULT_ADDRESS 0x200000000000ull
+#define POOL_DEFAULT_ADDRESS STAG_POOL_MEMORY
 #endif
 
 /* ---- the region -------------------------------------------------------------- */

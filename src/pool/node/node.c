@@ -70,23 +70,6 @@ static int copy_name(struct stag_pool_node *n, char to[ROLL_NAME_LEN], const cha
 	return 0;
 }
 
-static struct role_times times_of(const struct stag_pool_node_attr *attr)
-{
-	struct role_times t = role_defaults;
-
-	if (attr->beat_us)
-		t.lease.beat = attr->beat_us * 1000ull;
-	if (attr->lease_ms)
-		t.lease.lease = t.patience = attr->lease_ms * NS_PER_MS;
-	if (attr->promote_ms)
-		t.lease.takeover = attr->promote_ms * NS_PER_MS;
-	if (t.link < 10 * t.lease.lease)
-		t.link = 10 * t.lease.lease;
-	t.lease.stagger = 2 * t.lease.beat;
-	t.grace = 3 * t.lease.beat;
-	return t;
-}
-
 static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
 {
 	char host[ROLL_NAME_LEN] = "";
@@ -94,6 +77,9 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 
 	if (!attr->roll || strlen(attr->roll) >= sizeof(n->where) || !attr->state)
 		return blame(n, -EINVAL, "a node needs a roll, and a state directory");
+	rc = -stag_pool_node_check(attr);
+	if (rc != 0)
+		return blame(n, rc, "%s", stag_pool_error());
 	snprintf(n->where, sizeof(n->where), "%s", attr->roll);
 	gethostname(host, sizeof(host) - 1);
 	rc = copy_name(n, n->pool, attr->pool ? attr->pool : "pool", "pool");
@@ -254,13 +240,10 @@ static int create(struct stag_pool_node *n)
 
 static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
 {
-	struct role_times times = times_of(attr);
-	const char *fault = lease_terms_fault(&times.lease);
+	struct role_times times = check_times(attr);
 	uint16_t port = attr->port ? attr->port : STAG_POOL_PORT;
 	int rc;
 
-	if (fault)
-		return blame(n, -EINVAL, "%s", fault);
 	rc = open_state(n, attr->state);
 	blame(n, rc, "the state directory %s: %s", attr->state,
 	      rc == -EBUSY ? "another node has it" : strerror(-rc));

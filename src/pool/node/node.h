@@ -391,6 +391,10 @@ void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, 
 void node_tell_started(struct stag_pool_node *n, int error);
 void node_wake(struct stag_pool_node *n); /* there is something to hear from the program */
 
+/* check.c */
+/* Returns the times that the attributes set, and the defaults of the others. */
+struct role_times check_times(const struct stag_pool_node_attr *attr);
+
 /* users.c */
 /* -errno, having complained (fail.h); secret: of the nodes. */
 int users_make(struct users *s, const char *secret, const struct stag_pool_user *users, uint32_t n);

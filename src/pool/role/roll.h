@@ -94,6 +94,11 @@ struct roll_answer {
 	int error;	   /* with ROLL_UNKNOWN: why, -errno */
 };
 
+/* Returns NULL, or what is wrong with the text of `where`. Nothing is opened. */
+const char *roll_place_fault(const char *where);
+/* Reads the roll in the calling thread. Returns 0, with *revision 0 if there is no roll yet, or -errno. */
+int roll_read_once(const char *where, struct roll *roll, uint64_t *revision);
+
 int rolls_open(const char *where, struct rolls **rolls);
 void rolls_close(
 	struct rolls *rolls); /* NULL is fine; waits for a request under way, a timeout at most */

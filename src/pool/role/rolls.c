@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/list.h"
 #include "base/log.h"
+#include "pool/role/roll_where.h"
 
 struct request {
 	struct list next;
@@ -115,14 +116,44 @@ void rolls_noticed(struct rolls *rolls, uint64_t revision, const struct roll *ro
 
 /* ---- for who asks ------------------------------------------------------------------------- */
 
+static bool is_etcd(const char *where)
+{
+	return strncmp(where, "etcd://", 7) == 0 || strncmp(where, "etcds://", 8) == 0;
+}
+
+const char *roll_place_fault(const char *where)
+{
+	struct roll_where parsed;
+	const char *why = NULL;
+
+	if (is_etcd(where))
+		roll_where_parse(where, &parsed, &why);
+	else if (strncmp(where, "file:", 5) != 0)
+		why = "it is kept in file:/path, or in etcd://host:port/key";
+	return why;
+}
+
 static int open_engine(const char *where, struct roll_engine **engine)
 {
-	if (strncmp(where, "file:", 5) == 0)
-		return roll_file_open(where + 5, engine);
-	if (strncmp(where, "etcd://", 7) == 0 || strncmp(where, "etcds://", 8) == 0)
-		return roll_etcd_open(where, engine);
-	log_err("roll: %s: it is kept in file:/path, or in etcd://host:port/key", where);
+	const char *why = roll_place_fault(where);
+
+	if (!why)
+		return is_etcd(where) ? roll_etcd_open(where, engine)
+				      : roll_file_open(where + 5, engine);
+	log_err("roll %s: %s", where, why);
 	return -EINVAL;
+}
+
+int roll_read_once(const char *where, struct roll *roll, uint64_t *revision)
+{
+	struct roll_engine *engine;
+	int rc = open_engine(where, &engine);
+
+	if (rc != 0)
+		return rc;
+	rc = engine->ops->read(engine, roll, revision);
+	engine->ops->close(engine);
+	return rc;
 }
 
 int rolls_open(const char *where, struct rolls **out)
