@@ -18,7 +18,6 @@
 
 #include "base/cleanup.h"
 #include "base/name.h"
-#include "pool/memory/memory.h"
 
 #define SECTION_MAX 49 /* what inih keeps of a section's name, and of a setting's */
 #define TEXT_MAX    (1u << 20)
@@ -344,8 +343,8 @@ static void read_dropins(struct conf *conf, const struct conf_instead *instead)
 /* Of nodes that make their pools: what others have is known when they are started. */
 static bool is_memory_shared(const struct conf_pool *a, const struct conf_pool *b)
 {
-	uint64_t from_a = a->memory ? a->memory : POOL_DEFAULT_ADDRESS;
-	uint64_t from_b = b->memory ? b->memory : POOL_DEFAULT_ADDRESS;
+	uint64_t from_a = a->memory ? a->memory : STAG_POOL_MEMORY;
+	uint64_t from_b = b->memory ? b->memory : STAG_POOL_MEMORY;
 
 	return a->create && b->create && from_a < from_b + b->size && from_b < from_a + a->size;
 }

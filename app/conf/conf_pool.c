@@ -10,10 +10,6 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
-#include "base/clock.h"
-#include "pool/role/lease.h"
-#include "pool/role/roll.h"
-#include "pool/role/roll_where.h"
 
 #define US     1ull
 #define MS     1000ull
@@ -195,31 +191,23 @@ static void complete_roll(struct conf *conf, struct conf_pool *p)
 
 static void check_roll(struct conf *conf, struct conf_pool *p)
 {
-	struct roll_where where;
-	const char *why;
-
 	complete_roll(conf, p);
-	if (strncmp(p->roll, "file:", 5) != 0 && roll_where_parse(p->roll, &where, &why) != 0)
-		conf_fault(conf, conf_line_of(&p->at, "roll"), "roll: %s", why);
+	if (stag_pool_node_check(&(struct stag_pool_node_attr){.roll = p->roll}) != 0)
+		conf_fault(conf, conf_line_of(&p->at, "roll"), "%s", stag_pool_error());
 }
 
 static void check_times(struct conf *conf, struct conf_pool *p)
 {
-	struct lease_terms terms = lease_defaults;
-	const char *fault;
+	const struct stag_pool_node_attr times = {.beat_us = (uint32_t)p->beat,
+						  .lease_ms = (uint32_t)(p->lease / MS),
+						  .promote_ms = (uint32_t)(p->promote / MS)};
 
-	terms.beat = p->beat * 1000;
-	terms.lease = p->lease * 1000;
-	terms.takeover = p->promote * 1000;
-	fault = lease_terms_fault(&terms);
-	if (!fault)
-		return;
-	conf_fault(conf,
-		   conf_line_of(&p->at, conf_is_set(&p->at, "promote") ? "promote"
-					: conf_is_set(&p->at, "lease") ? "lease"
-								       : "beat"),
-		   "beat %gms, lease %gms, promote %gms: %s", (double)terms.beat / NS_PER_MS,
-		   (double)terms.lease / NS_PER_MS, (double)terms.takeover / NS_PER_MS, fault);
+	if (stag_pool_node_check(&times) != 0)
+		conf_fault(conf,
+			   conf_line_of(&p->at, conf_is_set(&p->at, "promote") ? "promote"
+						: conf_is_set(&p->at, "lease") ? "lease"
+									       : "beat"),
+			   "%s", stag_pool_error());
 }
 
 static void check_creation(struct conf *conf, struct conf_pool *p)

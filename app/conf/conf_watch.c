@@ -8,11 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pool/role/roll.h"
-
 /* ---- where its nodes are: as src/pool/client/where.c takes it, and nobody is asked what a name means ------------ */
 
 #define NODES_MOST   1023
+#define NODE_ROOM    92 /* for one of them */
 #define NODES_WANTED "HOST[:PORT][,HOST[:PORT]...], an IPv6 address in brackets"
 
 static bool is_port(const char *text)
@@ -62,7 +61,7 @@ static bool is_node(char *text)
 
 static char *make_nodes(const struct conf *conf, const char *value)
 {
-	char node[ROLL_ADDRESS_LEN];
+	char node[NODE_ROOM];
 
 	if (!*value || strlen(value) > NODES_MOST)
 		return NULL;

@@ -8,15 +8,12 @@
 #include "service.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "live.h"
 #include "notify.h"
-#include "pool/role/state.h"
 #include "pool_words.h"
 
 struct node {
@@ -49,14 +46,10 @@ static void log_line(void *arg, const char *line)
 
 static bool has_been_of_a_pool(const struct conf_pool *p)
 {
-	CLEANUP_CLOSE int dir = open(p->state, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct pool_state state;
-	int rc;
+	struct stag_pool_node_state state;
+	int rc = stag_pool_node_query_state(p->state, &state, sizeof(state));
 
-	if (dir < 0)
-		return errno != ENOENT;
-	rc = state_load(dir, &state);
-	return rc == 0 ? state.epoch > 0 : rc != -ENOENT;
+	return rc == 0 ? state.epoch > 0 : rc != ENOENT;
 }
 
 /* What the user can do about it. */

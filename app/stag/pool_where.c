@@ -18,8 +18,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/name.h"
 #include "conf.h"
-#include "pool/role/roll.h"
 #include "stag.h"
 
 #define SECRETS_ROOM (1u << 20)
@@ -191,18 +191,13 @@ static void add_node(struct pool_where *w, const struct conf_pool *p)
 /* The others, by a roll that is a file: where this node is down, one of them may be primary. */
 static void add_others(struct pool_where *w, const struct conf_pool *p)
 {
-	char text[ROLL_MAX_TEXT + 1];
-	struct roll roll;
-	const char *why;
-	ssize_t len;
+	struct stag_pool_roll roll;
 
-	if (!p->roll || strncmp(p->roll, "file:", 5) != 0)
+	if (!p->roll || strncmp(p->roll, "file:", 5) != 0 || access(p->roll + 5, R_OK) != 0 ||
+	    stag_pool_query_roll(p->roll, &roll, sizeof(roll)) != 0)
 		return;
-	len = file_read(AT_FDCWD, p->roll + 5, text, sizeof(text));
-	if (len < 0 || roll_from_text(text, (size_t)len, &roll, NULL, &why) != 0)
-		return;
-	for (unsigned int i = 0; i < ROLL_MAX_NODES; i++)
-		if (roll.members[i].name[0] && strcmp(roll.members[i].name, p->node) != 0)
+	for (unsigned int i = 0; i < roll.num_members; i++)
+		if (strcmp(roll.members[i].name, p->node) != 0)
 			add_address(w, roll.members[i].address);
 }
 

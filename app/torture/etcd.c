@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,6 @@
 
 #define CLIENTS_PORT 2379
 #define PEERS_PORT   2380
-#define PATIENCE_MS  3000
 #define START_S	     30
 
 /* ---- etcd ------------------------------------------------------------------------------ */
@@ -114,7 +112,7 @@ static bool start_etcd(struct torture *t)
 	uint64_t until = clock_ns() + START_S * NS_PER_S;
 	size_t used = (size_t)snprintf(t->roll, sizeof(t->roll), "etcd://");
 	unsigned int dead;
-	struct roll roll;
+	struct stag_pool_roll roll;
 
 	for (unsigned int e = 0; e < t->o.engines; e++) {
 		char text[64];
@@ -152,28 +150,13 @@ bool engine_start(struct torture *t)
 	return true;
 }
 
-bool engine_read(struct torture *t, struct roll *roll)
+bool engine_read(struct torture *t, struct stag_pool_roll *roll)
 {
-	uint64_t until = clock_ns() + PATIENCE_MS * NS_PER_MS;
-	struct roll_answer answer = {.result = ROLL_UNKNOWN};
-	struct rolls *rolls;
-	bool came = false;
+	int rc = stag_pool_query_roll(t->roll, roll, sizeof(*roll));
 
-	if (rolls_open(t->roll, &rolls) != 0)
-		return false;
-	if (rolls_read(rolls, 1) == 0) {
-		struct pollfd p = {.fd = rolls_fd(rolls), .events = POLLIN};
-
-		while (!came && clock_ns() < until) {
-			poll(&p, 1, PATIENCE_MS);
-			came = rolls_next(rolls, &answer) && answer.id == 1;
-		}
-	}
-	rolls_close(rolls);
-	if (!came || answer.result != ROLL_READ)
-		return false;
-	*roll = answer.roll;
-	return true;
+	if (rc == ENOENT)
+		*roll = (struct stag_pool_roll){0};
+	return rc == 0 || rc == ENOENT;
 }
 
 void engine_resume(struct torture *t)

@@ -36,12 +36,16 @@ static unsigned int some_ways(struct torture *t)
 	return 1 + (unsigned int)dice_below(&t->dice, 3);
 }
 
-static int seat_of(const struct roll *roll, unsigned int n)
+/* Returns the role that the roll gives to a node: primary, standby if it is in sync, or unknown. */
+static uint32_t role_in(const struct stag_pool_roll *roll, unsigned int n)
 {
 	char name[16];
 
 	snprintf(name, sizeof(name), "node%u", n);
-	return roll_seat(roll, name);
+	for (uint32_t i = 0; i < roll->num_members; i++)
+		if (strcmp(roll->members[i].name, name) == 0)
+			return roll->members[i].role;
+	return STAG_POOL_ROLE_UNKNOWN;
 }
 
 /* ---- kill ------------------------------------------------------------------------------ */
@@ -56,20 +60,18 @@ static bool knows_all(const struct torture *t, unsigned int n)
 }
 
 /* Is another in sync that lives? */
-static bool has_heir(const struct torture *t, const struct roll *roll, unsigned int victim)
+static bool has_heir(const struct torture *t, const struct stag_pool_roll *roll,
+		     unsigned int victim)
 {
 	for (unsigned int n = 0; n < t->o.nodes; n++) {
-		int seat = seat_of(roll, n);
-
-		if (n != victim && seat >= 0 && roll_in_sync(roll, (unsigned int)seat) &&
-		    knows_all(t, n))
+		if (n != victim && role_in(roll, n) != STAG_POOL_ROLE_UNKNOWN && knows_all(t, n))
 			return true;
 	}
 	return false;
 }
 
 /* Stops it. false: it is the last that is in sync, or nobody knows, and it goes on. */
-static bool hold(struct torture *t, unsigned int victim, struct roll *roll)
+static bool hold(struct torture *t, unsigned int victim, struct stag_pool_roll *roll)
 {
 	if (t->nodes[victim].pid == 0)
 		return false;
@@ -84,13 +86,11 @@ static bool hold(struct torture *t, unsigned int victim, struct roll *roll)
 static bool try_kill(struct torture *t, unsigned int victim)
 {
 	uint64_t began = clock_ns();
-	struct roll roll;
-	int seat;
+	struct stag_pool_roll roll;
 
 	if (!hold(t, victim, &roll))
 		return false;
-	seat = seat_of(&roll, victim);
-	note(t, seat >= 0 && roll.primary == (uint32_t)seat, "kill node%u", victim);
+	note(t, role_in(&roll, victim) == STAG_POOL_ROLE_PRIMARY, "kill node%u", victim);
 	t->faults[t->num_faults - 1].at = began; /* from then on it did nothing */
 	node_signal(t, victim, SIGKILL);
 	return true;
@@ -378,7 +378,7 @@ static bool engine_back(struct torture *t)
 static bool engine_any(struct torture *t)
 {
 	int primary;
-	struct roll roll;
+	struct stag_pool_roll roll;
 	bool held;
 
 	if (!nodes_await_all(t, HEALED_S))

@@ -31,7 +31,6 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "pool/role/roll.h"
 #include "stag/pool.h"
 
 #define MAX_NODES    4u
@@ -283,8 +282,8 @@ void nodes_end(struct torture *t);
 bool engine_start(struct torture *t);
 bool engine_start_member(struct torture *t, unsigned int e);
 void engine_kill_member(struct torture *t, unsigned int e);
-bool engine_read(struct torture *t, struct roll *roll); /* false: it does not answer */
-void engine_stall(struct torture *t);			/* the file: nobody swaps */
+bool engine_read(struct torture *t, struct stag_pool_roll *roll); /* false: it does not answer */
+void engine_stall(struct torture *t);				  /* the file: nobody swaps */
 void engine_resume(struct torture *t);
 void engine_end(struct torture *t);
 
