@@ -29,7 +29,7 @@ static struct role_times quick_times(void)
 	struct role_times t = role_defaults;
 
 	t.lease.drift = DRIFT;
-	t.lease.takeover = one_in(2) ? t.lease.lease : t.lease.takeover;
+	t.lease.promote = one_in(2) ? t.lease.lease : t.lease.promote;
 	t.link = 60 * NS_PER_MS;
 	return t;
 }

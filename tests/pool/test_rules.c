@@ -137,7 +137,7 @@ static void terms_that_are_not_safe_are_refused(void **state)
 
 	assert_null(lease_terms_fault(&t));
 	assert_null(lease_terms_fault(&role_defaults.lease));
-	t.takeover = t.lease - 1;
+	t.promote = t.lease - 1;
 	assert_non_null(lease_terms_fault(&t));
 	t = lease_defaults, t.beat = t.lease;
 	assert_non_null(lease_terms_fault(&t));
@@ -147,14 +147,14 @@ static void terms_that_are_not_safe_are_refused(void **state)
 
 static void terms_of_two_nodes_go_together(void **state)
 {
-	struct lease_terms t = {.lease = 20 * MS, .takeover = 24 * MS};
+	struct lease_terms t = {.lease = 20 * MS, .promote = 24 * MS};
 
 	assert_true(lease_goes_with(&t, 20000, 24000));
 	assert_true(lease_goes_with(&t, 24000, 20000)); /* on the way to others */
 	assert_false(lease_goes_with(&t, 24001, 30000));
 	assert_false(lease_goes_with(&t, 10000, 19999));
-	t.lease = t.takeover = 7200 * NS_PER_S;
-	assert_true(lease_goes_with(&t, lease_in_us(t.lease), lease_in_us(t.takeover)));
+	t.lease = t.promote = 7200 * NS_PER_S;
+	assert_true(lease_goes_with(&t, lease_in_us(t.lease), lease_in_us(t.promote)));
 	assert_false(lease_goes_with(&t, 20000, 24000));
 }
 
@@ -166,7 +166,7 @@ static void the_lease_ends_before_the_silence(void **state)
 		double slow = 1 - drift / 1e6, fast = 1 + drift / 1e6;
 
 		t.drift = drift;
-		t.takeover = t.lease;
+		t.promote = t.lease;
 		assert_true((double)lease_until(&t, 0) / slow <=
 			    (double)lease_silence(&t, 0, 0) / fast);
 	}

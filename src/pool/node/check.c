@@ -27,7 +27,7 @@ struct role_times check_times(const struct stag_pool_node_attr *attr)
 	if (attr->lease_ms)
 		t.lease.lease = t.patience = attr->lease_ms * NS_PER_MS;
 	if (attr->promote_ms)
-		t.lease.takeover = attr->promote_ms * NS_PER_MS;
+		t.lease.promote = attr->promote_ms * NS_PER_MS;
 	if (t.link < 10 * t.lease.lease)
 		t.link = 10 * t.lease.lease;
 	t.lease.stagger = 2 * t.lease.beat;
@@ -51,7 +51,7 @@ static int fail_unless_lease(const struct lease_terms *t)
 		return 0;
 	return pool_fail(EINVAL, "beat %gms, lease %gms, promote %gms: %s",
 			 (double)t->beat / NS_PER_MS, (double)t->lease / NS_PER_MS,
-			 (double)t->takeover / NS_PER_MS, fault);
+			 (double)t->promote / NS_PER_MS, fault);
 }
 
 static int fail_unless_roll(const char *roll)

@@ -352,7 +352,7 @@ static int accepted(struct follow *f, const struct rdma_conn_param *said)
 	memcpy(&facts, at, sizeof(facts));
 	if (facts.log_size < 4 * POOL_RECORD_MAX || (facts.log_size & (facts.log_size - 1)) != 0)
 		return -EPROTO;
-	if (!lease_goes_with(&n->role.times.lease, facts.lease_us, facts.takeover_us))
+	if (!lease_goes_with(&n->role.times.lease, facts.lease_us, facts.promote_us))
 		return -EDOM;
 	rc = memory_join(n, &facts);
 	if (rc != 0)

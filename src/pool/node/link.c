@@ -258,7 +258,7 @@ static int accept_it(struct link *l, const struct admit_session *s)
 				   .flags = n->flags & STAG_POOL_OVERWRITE,
 				   .staging = (uint32_t)(n->staging_length / POOL_PAGE),
 				   .lease_us = lease_in_us(n->role.times.lease.lease),
-				   .takeover_us = lease_in_us(n->role.times.lease.takeover)};
+				   .promote_us = lease_in_us(n->role.times.lease.promote)};
 	uint8_t greeting[ADMIT_MAX];
 	struct rdma_conn_param param = {.private_data = greeting,
 					.responder_resources = n->reads,

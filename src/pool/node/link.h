@@ -34,7 +34,7 @@ struct link_facts {
 	uint32_t flags; /* STAG_POOL_OVERWRITE */
 	uint32_t
 		staging; /* pages of POOL_PAGE that its clients write values to, and that are forwarded */
-	uint32_t lease_us, takeover_us; /* the primary's */
+	uint32_t lease_us, promote_us; /* the primary's */
 	uint8_t superblock[POOL_FIXED];
 };
 

@@ -16,7 +16,7 @@
 const struct role_times role_defaults = {
 	.lease = {.beat = 2 * NS_PER_MS,
 		  .lease = 20 * NS_PER_MS,
-		  .takeover = 24 * NS_PER_MS,
+		  .promote = 24 * NS_PER_MS,
 		  .stagger = 4 * NS_PER_MS,
 		  .drift = 1000},
 	.patience = 20 * NS_PER_MS,
