@@ -170,7 +170,7 @@ static struct roll_answer swap_now(struct rolls *rolls, uint64_t revision, const
 	return answer(rolls);
 }
 
-/* Until it is there. A machine that is busy with other things makes an engine silent, too. */
+/* Until it is there. A machine that is busy with other things makes a roll backend silent, too. */
 static uint64_t swap_in(struct rolls *rolls, const struct roll *roll)
 {
 	for (;;) {
@@ -280,7 +280,7 @@ static void what_is_not_a_roll_is_told(void **state)
 }
 
 /* Killed and started again, it goes on where it was; meanwhile nobody knows anything. */
-static void a_killed_engine_is_waited_for(void **state)
+static void requests_wait_for_a_killed_etcd(void **state)
 {
 	struct rolls *rolls = open_rolls("etcd://127.0.0.1:%d/killed?timeout=300", etcd.port);
 	struct rolls *other = open_rolls("etcd://127.0.0.1:%d/killed", etcd.port);
@@ -551,7 +551,7 @@ int main(void)
 		cmocka_unit_test(a_dead_endpoint_is_passed_over),
 		cmocka_unit_test(a_silent_endpoint_is_passed_over),
 		cmocka_unit_test(a_swap_that_may_have_been_done_is_not_lost),
-		cmocka_unit_test(a_killed_engine_is_waited_for),
+		cmocka_unit_test(requests_wait_for_a_killed_etcd),
 		cmocka_unit_test(only_who_is_known_may_ask),
 		cmocka_unit_test(two_of_three_are_enough),
 	};

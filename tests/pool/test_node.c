@@ -665,7 +665,7 @@ static void what_only_an_adapter_says_is_not_believed(void **state)
 	stag_pool_close(pool);
 }
 
-/* The engine does not answer while somebody has this. */
+/* The roll backend does not answer while somebody has this. */
 static int hold_roll(const struct story *s)
 {
 	char lock[128];

@@ -212,7 +212,7 @@ static void a_slow_standby_is_dropped_first(void **state)
 	pass(24 * MS);
 	assert_true(does(ROLE_SWAP, &a));
 	assert_int_equal(role_wanted(&role)->in_sync, 1);
-	/* The engine does not answer: neither do we. */
+	/* The roll backend does not answer: neither do we. */
 	role_swapped(&role, now, a.id, ROLL_UNKNOWN, 0);
 	pass(200 * MS);
 	assert_false(does(ROLE_ANSWER, NULL));
@@ -397,7 +397,7 @@ static void a_swap_of_unknown_fate_is_looked_up(void **state)
 	assert_true(does(ROLE_SERVE, NULL));
 }
 
-static void the_engine_is_waited_for(void **state)
+static void nodes_wait_for_a_silent_roll_backend(void **state)
 {
 	struct role_action a;
 
@@ -582,7 +582,7 @@ int main(void)
 		cmocka_unit_test(the_only_copy_is_missed),
 		cmocka_unit_test(a_lost_swap_is_followed_by_a_look),
 		cmocka_unit_test(a_swap_of_unknown_fate_is_looked_up),
-		cmocka_unit_test(the_engine_is_waited_for),
+		cmocka_unit_test(nodes_wait_for_a_silent_roll_backend),
 		cmocka_unit_test(an_old_epoch_is_not_heard),
 		cmocka_unit_test(a_roll_from_the_past_is_refused),
 		cmocka_unit_test(who_was_taken_out_does_not_come_back_by_itself),

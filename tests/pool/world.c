@@ -3,7 +3,7 @@
  * world.c - see world.h.
  *
  * Links carry records, in order, until they break: then what was on the way is lost. Beats and echoes do not depend on
- * links: they may be late, lost and out of order, and come from a link that is no more. Requests to the engine are
+ * links: they may be late, lost and out of order, and come from a link that is no more. Requests to the roll backend are
  * carried out when they get there, even if who asked is dead by then.
  */
 #include "world.h"
@@ -56,7 +56,7 @@ struct node {
 		unsigned int node, life;
 		uint64_t epoch;
 	} watched;
-	unsigned int swaps; /* on their way to the engine */
+	unsigned int swaps; /* on their way to the roll backend */
 };
 
 struct link {
@@ -85,8 +85,8 @@ enum what {
 	EVENT_GONE,
 	EVENT_CONNECT,
 	EVENT_FENCED,
-	EVENT_ENGINE_READ,
-	EVENT_ENGINE_SWAP,
+	EVENT_BACKEND_READ,
+	EVENT_BACKEND_SWAP,
 	EVENT_WAS_READ,
 	EVENT_WAS_SWAPPED,
 	EVENT_CHANGED,
@@ -109,8 +109,8 @@ struct world {
 	bool peace;
 	struct node nodes[MAX_NODES];
 	struct link links[MAX_NODES][MAX_NODES]; /* primary, standby */
-	uint64_t cut_until[MAX_NODES][MAX_NODES], engine_cut_until[MAX_NODES];
-	uint64_t engine_back, slow_until;
+	uint64_t cut_until[MAX_NODES][MAX_NODES], backend_cut_until[MAX_NODES];
+	uint64_t backend_back, slow_until;
 	struct roll rolls[MAX_ROLLS]; /* by revision: [0] is none */
 	unsigned int revision;
 	struct roll wants[MAX_ROLLS]; /* of swaps that are on their way */
@@ -361,11 +361,11 @@ static void resync(struct world *w, struct node *n, unsigned int peer)
 		(struct event){.what = EVENT_SYNCED, .node = peer, .peer = us, .a = n->role.epoch});
 }
 
-/* ---- the engine -------------------------------------------------------------------------------- */
+/* ---- the backend -------------------------------------------------------------------------------- */
 
-static bool is_engine_lost(struct world *w, unsigned int node)
+static bool is_backend_lost(struct world *w, unsigned int node)
 {
-	return w->now < w->engine_back || w->now < w->engine_cut_until[node] ||
+	return w->now < w->backend_back || w->now < w->backend_cut_until[node] ||
 	       (!w->peace && one_in(100));
 }
 
@@ -379,7 +379,7 @@ static void tell(struct world *w, const struct event *request, enum what what, u
 			  .b = b,
 			  .c = c};
 
-	if (is_engine_lost(w, e.node)) {
+	if (is_backend_lost(w, e.node)) {
 		e.at = w->now + between(1, 20) * NS_PER_MS;
 		e.b = what == EVENT_WAS_READ ? 1 : ROLL_UNKNOWN;
 	} else {
@@ -388,17 +388,17 @@ static void tell(struct world *w, const struct event *request, enum what what, u
 	push(w, e);
 }
 
-static void ask_engine(struct world *w, struct node *n, struct event e)
+static void ask_backend(struct world *w, struct node *n, struct event e)
 {
 	e.node = index_of(w, n);
 	e.life = n->life;
-	if (!is_engine_lost(w, e.node)) {
+	if (!is_backend_lost(w, e.node)) {
 		e.at = w->now +
 		       between(50 * US, !w->peace && one_in(20) ? 30 * NS_PER_MS : 300 * US);
-		n->swaps += e.what == EVENT_ENGINE_SWAP;
+		n->swaps += e.what == EVENT_BACKEND_SWAP;
 		push(w, e);
 		/* Late requests are given up by who asked, but not by the network. */
-		if (e.at > w->now + 10 * NS_PER_MS && e.what == EVENT_ENGINE_SWAP)
+		if (e.at > w->now + 10 * NS_PER_MS && e.what == EVENT_BACKEND_SWAP)
 			push(w, (struct event){.at = w->now + 8 * NS_PER_MS,
 					       .what = EVENT_WAS_SWAPPED,
 					       .node = e.node,
@@ -408,13 +408,13 @@ static void ask_engine(struct world *w, struct node *n, struct event e)
 		return;
 	}
 	e.at = w->now + between(1, 20) * NS_PER_MS;
-	e.b = e.what == EVENT_ENGINE_READ ? 1 : ROLL_UNKNOWN;
+	e.b = e.what == EVENT_BACKEND_READ ? 1 : ROLL_UNKNOWN;
 	e.c = 0;
-	e.what = e.what == EVENT_ENGINE_READ ? EVENT_WAS_READ : EVENT_WAS_SWAPPED;
+	e.what = e.what == EVENT_BACKEND_READ ? EVENT_WAS_READ : EVENT_WAS_SWAPPED;
 	push(w, e);
 }
 
-static void engine_swap(struct world *w, const struct event *e)
+static void backend_swap(struct world *w, const struct event *e)
 {
 	const struct roll *want = &w->wants[e->c];
 
@@ -430,7 +430,7 @@ static void engine_swap(struct world *w, const struct event *e)
 	w->rolls[++w->revision] = *want;
 	tell(w, e, EVENT_WAS_SWAPPED, ROLL_WON, w->revision);
 	for (unsigned int i = 0; i < w->setup.nodes; i++)
-		if (!is_engine_lost(w, i))
+		if (!is_backend_lost(w, i))
 			push(w, (struct event){.at = w->now + between(100 * US, 2 * NS_PER_MS),
 					       .what = EVENT_CHANGED,
 					       .node = i,
@@ -482,17 +482,17 @@ static void do_one(struct world *w, struct node *n, const struct role_action *a)
 	trace(w, n, a);
 	switch (a->what) {
 	case ROLE_READ:
-		ask_engine(w, n, (struct event){.what = EVENT_ENGINE_READ});
+		ask_backend(w, n, (struct event){.what = EVENT_BACKEND_READ});
 		break;
 	case ROLE_SWAP:
 		if (w->num_wants == MAX_ROLLS)
 			abort();
 		w->wants[w->num_wants] = *role_wanted(&n->role);
-		ask_engine(w, n,
-			   (struct event){.what = EVENT_ENGINE_SWAP,
-					  .a = a->id,
-					  .b = a->revision,
-					  .c = w->num_wants++});
+		ask_backend(w, n,
+			    (struct event){.what = EVENT_BACKEND_SWAP,
+					   .a = a->id,
+					   .b = a->revision,
+					   .c = w->num_wants++});
 		break;
 	case ROLE_FENCE:
 		push(w, (struct event){.at = w->now + between(10 * US, 1 * NS_PER_MS),
@@ -905,8 +905,8 @@ static void to_node(struct world *w, struct node *n, const struct event *e)
 	case EVENT_CLIENT:
 	case EVENT_CHAOS:
 	case EVENT_RETURN:
-	case EVENT_ENGINE_READ:
-	case EVENT_ENGINE_SWAP:
+	case EVENT_BACKEND_READ:
+	case EVENT_BACKEND_SWAP:
 		abort();
 	}
 	act(w, n);
@@ -986,12 +986,12 @@ static void cut_two(struct world *w, unsigned int one)
 		w->cut_until[other][one] = until;
 }
 
-static void engine_trouble(struct world *w, unsigned int node)
+static void backend_trouble(struct world *w, unsigned int node)
 {
 	if (one_in(3))
-		w->engine_back = w->now + a_while();
+		w->backend_back = w->now + a_while();
 	else
-		w->engine_cut_until[node] = w->now + a_while();
+		w->backend_cut_until[node] = w->now + a_while();
 }
 
 static void hand_over(struct world *w)
@@ -1032,8 +1032,8 @@ static void one_fault(struct world *w)
 	case FAULT_CUT:
 		cut_two(w, node);
 		break;
-	case FAULT_ENGINE:
-		engine_trouble(w, node);
+	case FAULT_BACKEND:
+		backend_trouble(w, node);
 		break;
 	case FAULT_SLOW:
 		w->slow_until = w->now + a_while();
@@ -1050,9 +1050,9 @@ static void one_fault(struct world *w)
 static void make_peace(struct world *w)
 {
 	w->peace = true;
-	w->engine_back = w->slow_until = 0;
+	w->backend_back = w->slow_until = 0;
 	memset(w->cut_until, 0, sizeof(w->cut_until));
-	memset(w->engine_cut_until, 0, sizeof(w->engine_cut_until));
+	memset(w->backend_cut_until, 0, sizeof(w->backend_cut_until));
 }
 
 static void on_chaos(struct world *w)
@@ -1094,11 +1094,11 @@ static void one_event(struct world *w)
 	case EVENT_RETURN:
 		on_return(w, &e);
 		break;
-	case EVENT_ENGINE_READ:
+	case EVENT_BACKEND_READ:
 		tell(w, &e, EVENT_WAS_READ, 0, w->revision);
 		break;
-	case EVENT_ENGINE_SWAP:
-		engine_swap(w, &e);
+	case EVENT_BACKEND_SWAP:
+		backend_swap(w, &e);
 		break;
 	default:
 		deliver(w, &e);

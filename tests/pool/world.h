@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * world.h - nodes that know each other by messages only, and an engine with a roll, in simulated time: what they do is
+ * world.h - nodes that know each other by messages only, and a roll backend with a roll, in simulated time: what they do is
  * src/pool/role's, all that can go wrong is chance's.
  *
  * A node's memory is a list of records. What went before any reader's eyes, or was answered, is history: it has to be
@@ -14,13 +14,13 @@
 #include "pool/role/role.h"
 
 enum world_fault {
-	FAULT_CRASH = 1 << 0,  /* memory is lost; the node comes back */
-	FAULT_PAUSE = 1 << 1,  /* stopped for a while; its adapter may go on */
-	FAULT_CUT = 1 << 2,    /* between two nodes, one way or both */
-	FAULT_ENGINE = 1 << 3, /* the engine is away, or cut off from one node */
-	FAULT_SLOW = 1 << 4,   /* everything takes longer */
-	FAULT_SWITCH = 1 << 5, /* not a fault: switch-over by request */
-	FAULT_MEMBER = 1 << 6, /* not a fault either: a member is taken out */
+	FAULT_CRASH = 1 << 0,	/* memory is lost; the node comes back */
+	FAULT_PAUSE = 1 << 1,	/* stopped for a while; its adapter may go on */
+	FAULT_CUT = 1 << 2,	/* between two nodes, one way or both */
+	FAULT_BACKEND = 1 << 3, /* the roll backend is away, or cut off from one node */
+	FAULT_SLOW = 1 << 4,	/* everything takes longer */
+	FAULT_SWITCH = 1 << 5,	/* not a fault: switch-over by request */
+	FAULT_MEMBER = 1 << 6,	/* not a fault either: a member is taken out */
 	FAULT_ALL = (1 << 7) - 1,
 };
 

@@ -348,7 +348,7 @@ static int await_start(struct stag_pool_node *n)
 	int rc = 0;
 
 	LOCK_FOR_SCOPE(&n->lock);
-	/* An engine that does not answer is waited for by the node, not by who started it. */
+	/* A roll backend that does not answer is waited for by the node, not by who started it. */
 	while (!n->started && rc == 0)
 		rc = pthread_cond_timedwait(&n->told, &n->lock, &until);
 	return -n->start_error;
@@ -444,7 +444,7 @@ static bool is_shown_primary(struct stag_pool_node *n)
 	return n->shown.role == STAG_POOL_ROLE_PRIMARY;
 }
 
-/* A primary gives up the pool, gives another the time to take it, and takes it back: what is more is the engine's silence. */
+/* A primary gives up the pool, gives another the time to take it, and takes it back: what is more is the backend's silence. */
 static uint64_t time_to_switch(const struct stag_pool_node *n)
 {
 	return 3 * n->role.times.link;

@@ -14,11 +14,11 @@
 #include <stdint.h>
 
 struct lease_terms {
-	uint64_t beat;	   /* ns between heartbeats */
-	uint64_t lease;	   /* ns that an answered beat is good for */
+	uint64_t beat;	  /* ns between heartbeats */
+	uint64_t lease;	  /* ns that an answered beat is good for */
 	uint64_t promote; /* ns of silence before a standby takes over; not less than lease */
-	uint64_t stagger;  /* ns more for each standby that is before it in order */
-	uint32_t drift;	   /* parts per million that a clock may be wrong by, either way */
+	uint64_t stagger; /* ns more for each standby that is before it in order */
+	uint32_t drift;	  /* parts per million that a clock may be wrong by, either way */
 };
 
 #define LEASE_FOREVER UINT64_MAX

@@ -392,7 +392,7 @@ int role_switch(struct role *r, uint64_t now, unsigned int seat)
 	r->successor = (int)seat;
 	r->handing_since = now;
 	role_become(r, ROLE_HANDING);
-	role_look(r); /* an engine that does not answer would let nobody take it, or take it back */
+	role_look(r); /* a backend that does not answer would let nobody take it, or take it back */
 	role_time(r, now);
 	return 0;
 }

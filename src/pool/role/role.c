@@ -303,7 +303,7 @@ void role_read(struct role *r, uint64_t now, int error, uint64_t revision, const
 	role_begin(r, now);
 	r->reading = false;
 	if (error || (revision == 0 && r->first.epoch == 0)) {
-		r->why = error	       ? "the engine that keeps the roll does not answer"
+		r->why = error	       ? "the backend of the roll does not answer"
 			 : r->revision ? "the roll is gone"
 				       : "there is no pool yet";
 		r->read_at = now + r->times.retry;

@@ -25,7 +25,7 @@
  *     roll only.
  *  4. It fences first: nothing that the old primary sends is taken any more, what had arrived whole is applied. Then
  *     it swaps, on the roll's revision. A lost swap is followed by a look at the roll.
- *  5. The engine's silence is waited out. A swap whose fate is not known may happen at any time until the roll is seen
+ *  5. The backend's silence is waited out. A swap whose fate is not known may happen at any time until the roll is seen
  *     at a later revision, so it is tried again (from the same revision, that only one can win).
  *  6. What carries an epoch that is not ours is not heard, not echoed and not answered. A higher one sends us to the roll.
  *  7. A node is never primary because it was. It begins OUTSIDE, whatever the roll says.
@@ -65,7 +65,7 @@ struct role_times {
 	uint64_t
 		patience; /* ns that a standby may take to confirm or to answer a beat before it is dropped */
 	uint64_t link;	/* ns for a link to come up, for a handing over to be taken */
-	uint64_t retry; /* ns between two tries at an engine that does not answer */
+	uint64_t retry; /* ns between two tries at a backend that does not answer */
 	uint64_t grace; /* ns to look around after having been stopped */
 };
 
@@ -185,7 +185,7 @@ static inline const struct roll *role_wanted(const struct role *r)
 /* ---- events, of any node ------------------------------------------------------ */
 
 void role_time(struct role *r, uint64_t now); /* at least once a beat */
-/* revision 0: there is no roll. error: the engine did not answer. */
+/* revision 0: there is no roll. error: the backend did not answer. */
 void role_read(struct role *r, uint64_t now, int error, uint64_t revision, const struct roll *roll);
 void role_changed(struct role *r, uint64_t now, uint64_t revision,
 		  const struct roll *roll); /* of a watch */

@@ -2,7 +2,7 @@
 /*
  * roll.c - the coordination record: what is one, and as JSON (roll.h). Pure.
  *
- * What comes from an engine may have been written by anybody: it is a roll if it is one in every detail.
+ * What comes from a backend may have been written by anybody: it is a roll if it is one in every detail.
  */
 #include "pool/role/roll.h"
 

@@ -2,13 +2,13 @@
 /*
  * roll.h - the coordination record ("the roll") of a pool, and where it is kept.
  *
- * One small record says who is primary and who may become it. It is kept by an engine that has a single truth: etcd,
+ * One small record says who is primary and who may become it. It is kept by a backend that has a single truth: etcd,
  * or a locked file on one machine. It is read and changed at failures and changes of membership only, and it changes
  * by compare-and-swap only: whoever swaps names the revision that the change was made from.
  *
  *	roll.c          the record: checked, as JSON and back
  *	rolls.c         the thread that asks for it, the queue before it, what came of it
- *	roll_file.c roll_etcd.c     the engines: read, swap, wait for a change
+ *	roll_file.c roll_etcd.c     the backends: read, swap, wait for a change
  */
 #ifndef STAG_POOL_ROLL_H
 #define STAG_POOL_ROLL_H
@@ -69,7 +69,7 @@ int roll_from_text(const char *text, size_t len, struct roll *roll, uint64_t *re
 /* ---- where it is kept -------------------------------------------------------- */
 
 /*
- * Rolls ask an engine, in a thread of its own. Nothing here waits for it: what has become of a request is fetched
+ * Rolls ask a backend, in a thread of its own. Nothing here waits for it: what has become of a request is fetched
  * with rolls_next() when rolls_fd() is readable. Requests are done one after the other, in order.
  *
  * where:  file:/path/of/the/roll
@@ -82,7 +82,7 @@ enum roll_result {
 	ROLL_READ,    /* of a read: here it is; or, with revision 0, there is none */
 	ROLL_WON,     /* of a swap: done, revision is the new one */
 	ROLL_LOST,    /* of a swap: not done and never will be, the record had changed */
-	ROLL_UNKNOWN, /* the engine did not say: a swap may have been done, or may yet be */
+	ROLL_UNKNOWN, /* the backend did not say: a swap may have been done, or may yet be */
 	ROLL_CHANGED, /* nobody asked: somebody changed it. May be late, may come twice, may be left out */
 };
 
@@ -110,27 +110,27 @@ int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision,
 int rolls_watch(struct rolls *rolls);	 /* from now on, ROLL_CHANGED */
 bool rolls_next(struct rolls *rolls, struct roll_answer *answer);
 
-/* ---- between rolls.c and the engines: called by its thread only, but for wake ---------- */
+/* ---- between rolls.c and the backends: called by its thread only, but for wake ---------- */
 
-struct roll_engine {
-	const struct roll_engine_ops *ops;
+struct roll_backend {
+	const struct roll_backend_ops *ops;
 	struct rolls *rolls;
 };
 
-struct roll_engine_ops {
+struct roll_backend_ops {
 	/* 0: there it is, or with *revision 0, it is not there. */
-	int (*read)(struct roll_engine *e, struct roll *roll, uint64_t *revision);
+	int (*read)(struct roll_backend *e, struct roll *roll, uint64_t *revision);
 	/* ROLL_WON, ROLL_LOST, or ROLL_UNKNOWN and why. */
-	enum roll_result (*swap)(struct roll_engine *e, uint64_t *revision, const struct roll *roll,
-				 int *error);
+	enum roll_result (*swap)(struct roll_backend *e, uint64_t *revision,
+				 const struct roll *roll, int *error);
 	/* Nothing to do: until wake, and meanwhile, if watching, rolls_noticed() of changes. */
-	void (*idle)(struct roll_engine *e, bool watching);
-	void (*wake)(struct roll_engine *e); /* of any thread; also if it comes before idle */
-	void (*close)(struct roll_engine *e);
+	void (*idle)(struct roll_backend *e, bool watching);
+	void (*wake)(struct roll_backend *e); /* of any thread; also if it comes before idle */
+	void (*close)(struct roll_backend *e);
 };
 
-int roll_file_open(const char *path, struct roll_engine **engine);
-int roll_etcd_open(const char *where, struct roll_engine **engine);
+int roll_file_open(const char *path, struct roll_backend **backend);
+int roll_etcd_open(const char *where, struct roll_backend **backend);
 void rolls_noticed(struct rolls *rolls, uint64_t revision, const struct roll *roll);
 
 #endif

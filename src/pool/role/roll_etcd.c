@@ -39,7 +39,7 @@ struct reply {
 };
 
 struct roll_etcd {
-	struct roll_engine engine;
+	struct roll_backend backend;
 	struct roll_where where;
 	CURLM *multi;
 	CURL *request, *watch;
@@ -55,9 +55,9 @@ struct roll_etcd {
 	atomic_bool woken;
 };
 
-static struct roll_etcd *to_etcd(struct roll_engine *e)
+static struct roll_etcd *to_etcd(struct roll_backend *e)
 {
-	return container_of(e, struct roll_etcd, engine);
+	return container_of(e, struct roll_etcd, backend);
 }
 
 /* ---- requests ------------------------------------------------------------------------------ */
@@ -115,7 +115,7 @@ static void set_request(struct roll_etcd *e, CURL *c, const char *path, const ch
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, to);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_PROXY,
-			 ""); /* an engine is near; a proxy of the user's is not meant for it */
+			 ""); /* a backend is near; a proxy of the user's is not meant for it */
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPIDLE, 2L);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPINTVL, 1L);
@@ -337,11 +337,11 @@ static int read_roll(struct roll_etcd *e, struct roll *roll, uint64_t *revision,
 	return rc;
 }
 
-static int etcd_read(struct roll_engine *engine, struct roll *roll, uint64_t *revision)
+static int etcd_read(struct roll_backend *backend, struct roll *roll, uint64_t *revision)
 {
 	uint64_t at;
 
-	return read_roll(to_etcd(engine), roll, revision, &at);
+	return read_roll(to_etcd(backend), roll, revision, &at);
 }
 
 static json_t *swap_request(const struct roll_etcd *e, uint64_t revision, const struct roll *roll)
@@ -358,10 +358,10 @@ static json_t *swap_request(const struct roll_etcd *e, uint64_t revision, const 
 			 "requestPut", "key", e->key, "value", value);
 }
 
-static enum roll_result etcd_swap(struct roll_engine *engine, uint64_t *revision,
+static enum roll_result etcd_swap(struct roll_backend *backend, uint64_t *revision,
 				  const struct roll *roll, int *error)
 {
-	struct roll_etcd *e = to_etcd(engine);
+	struct roll_etcd *e = to_etcd(backend);
 	json_t *request = swap_request(e, *revision, roll), *o;
 	bool sent = false, done, told;
 	uint64_t at;
@@ -389,7 +389,7 @@ static void notice(struct roll_etcd *e, uint64_t revision, const struct roll *ro
 	if (revision <= e->seen)
 		return;
 	e->seen = revision;
-	rolls_noticed(e->engine.rolls, revision, roll);
+	rolls_noticed(e->backend.rolls, revision, roll);
 }
 
 static void take_events(struct roll_etcd *e, const char *line, size_t len)
@@ -464,9 +464,9 @@ static void start_watch(struct roll_etcd *e)
 	begin_watch(e, at + 1);
 }
 
-static void etcd_idle(struct roll_engine *engine, bool watching)
+static void etcd_idle(struct roll_backend *backend, bool watching)
 {
-	struct roll_etcd *e = to_etcd(engine);
+	struct roll_etcd *e = to_etcd(backend);
 	CURLcode code;
 
 	if (watching && !e->watch_runs && clock_ns() >= e->watch_next)
@@ -480,9 +480,9 @@ static void etcd_idle(struct roll_engine *engine, bool watching)
 				watching && !e->watch_runs ? WATCH_RETRY / NS_PER_MS : 10000, NULL);
 }
 
-static void etcd_wake(struct roll_engine *engine)
+static void etcd_wake(struct roll_backend *backend)
 {
-	struct roll_etcd *e = to_etcd(engine);
+	struct roll_etcd *e = to_etcd(backend);
 
 	atomic_store(&e->woken, true);
 	curl_multi_wakeup(e->multi);
@@ -490,9 +490,9 @@ static void etcd_wake(struct roll_engine *engine)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static void etcd_close(struct roll_engine *engine)
+static void etcd_close(struct roll_backend *backend)
 {
-	struct roll_etcd *e = to_etcd(engine);
+	struct roll_etcd *e = to_etcd(backend);
 
 	if (e->watch_runs)
 		curl_multi_remove_handle(e->multi, e->watch);
@@ -506,7 +506,7 @@ static void etcd_close(struct roll_engine *engine)
 	free(e);
 }
 
-static const struct roll_engine_ops etcd_ops = {
+static const struct roll_backend_ops etcd_ops = {
 	.read = etcd_read,
 	.swap = etcd_swap,
 	.idle = etcd_idle,
@@ -519,7 +519,7 @@ static void start_curl(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-int roll_etcd_open(const char *where, struct roll_engine **engine)
+int roll_etcd_open(const char *where, struct roll_backend **backend)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct roll_etcd *e = calloc(1, sizeof(*e));
@@ -533,16 +533,16 @@ int roll_etcd_open(const char *where, struct roll_engine **engine)
 		return -EINVAL;
 	}
 	pthread_once(&once, start_curl);
-	e->engine.ops = &etcd_ops;
+	e->backend.ops = &etcd_ops;
 	EVP_EncodeBlock((unsigned char *)e->key, (const unsigned char *)e->where.key,
 			(int)strlen(e->where.key));
 	e->multi = curl_multi_init();
 	e->request = curl_easy_init();
 	e->watch = curl_easy_init();
 	if (!e->multi || !e->request || !e->watch) {
-		etcd_close(&e->engine);
+		etcd_close(&e->backend);
 		return -ENOMEM;
 	}
-	*engine = &e->engine;
+	*backend = &e->backend;
 	return 0;
 }

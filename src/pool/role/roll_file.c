@@ -33,7 +33,7 @@
 #define FILE_MODE     0600
 
 struct roll_file {
-	struct roll_engine engine;
+	struct roll_backend backend;
 	char *path;
 	char *name;	/* in its directory */
 	char *new_name; /* of what is put in its place */
@@ -44,14 +44,14 @@ struct roll_file {
 	bool unsynced; /* the directory has a new roll that it may yet forget */
 };
 
-static struct roll_file *to_file(struct roll_engine *e)
+static struct roll_file *to_file(struct roll_backend *e)
 {
-	return container_of(e, struct roll_file, engine);
+	return container_of(e, struct roll_file, backend);
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
-static int file_read_roll(struct roll_engine *e, struct roll *roll, uint64_t *revision)
+static int file_read_roll(struct roll_backend *e, struct roll *roll, uint64_t *revision)
 {
 	struct roll_file *f = to_file(e);
 	char text[ROLL_MAX_TEXT + 1];
@@ -141,7 +141,7 @@ static enum roll_result swap_locked(struct roll_file *f, uint64_t from, int name
 		*error = lock;
 		return ROLL_UNKNOWN;
 	}
-	*error = file_read_roll(&f->engine, &now, &revision);
+	*error = file_read_roll(&f->backend, &now, &revision);
 	if (*error)
 		return ROLL_UNKNOWN;
 	if (revision != from)
@@ -151,7 +151,7 @@ static enum roll_result swap_locked(struct roll_file *f, uint64_t from, int name
 	return *error ? ROLL_UNKNOWN : ROLL_WON;
 }
 
-static enum roll_result file_swap(struct roll_engine *e, uint64_t *revision,
+static enum roll_result file_swap(struct roll_backend *e, uint64_t *revision,
 				  const struct roll *roll, int *error)
 {
 	struct roll_file *f = to_file(e);
@@ -181,10 +181,10 @@ static void look(struct roll_file *f)
 	struct roll roll;
 	uint64_t revision;
 
-	if (file_read_roll(&f->engine, &roll, &revision) != 0 || revision <= f->seen)
+	if (file_read_roll(&f->backend, &roll, &revision) != 0 || revision <= f->seen)
 		return;
 	f->seen = revision;
-	rolls_noticed(f->engine.rolls, revision, &roll);
+	rolls_noticed(f->backend.rolls, revision, &roll);
 }
 
 static void start_watch(struct roll_file *f)
@@ -213,7 +213,7 @@ static void sync_dir(struct roll_file *f)
 		log_err("roll %s: its directory: %s", f->path, strerror(errno));
 }
 
-static void file_idle(struct roll_engine *e, bool watching)
+static void file_idle(struct roll_backend *e, bool watching)
 {
 	struct roll_file *f = to_file(e);
 	struct pollfd fds[2] = {{.fd = f->wake, .events = POLLIN},
@@ -234,7 +234,7 @@ static void file_idle(struct roll_engine *e, bool watching)
 		look(f);
 }
 
-static void file_wake(struct roll_engine *e)
+static void file_wake(struct roll_backend *e)
 {
 	uint64_t one = 1;
 
@@ -242,7 +242,7 @@ static void file_wake(struct roll_engine *e)
 		log_err("roll: eventfd: cannot be written");
 }
 
-static void file_close(struct roll_engine *e)
+static void file_close(struct roll_backend *e)
 {
 	struct roll_file *f = to_file(e);
 
@@ -261,7 +261,7 @@ static void file_close(struct roll_engine *e)
 	free(f);
 }
 
-static const struct roll_engine_ops file_ops = {
+static const struct roll_backend_ops file_ops = {
 	.read = file_read_roll,
 	.swap = file_swap,
 	.idle = file_idle,
@@ -280,7 +280,7 @@ static int set_names(struct roll_file *f, const char *path)
 	return asprintf(&f->lock_name, "%s.lock", f->name) < 0 ? -ENOMEM : 0;
 }
 
-int roll_file_open(const char *path, struct roll_engine **engine)
+int roll_file_open(const char *path, struct roll_backend **backend)
 {
 	struct roll_file *f;
 	int rc;
@@ -292,7 +292,7 @@ int roll_file_open(const char *path, struct roll_engine **engine)
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
-	f->engine.ops = &file_ops;
+	f->backend.ops = &file_ops;
 	f->dir = -1;
 	/* Before other descriptors: of a killed process it is closed last then, for it takes long (life.c). */
 	f->watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -304,9 +304,9 @@ int roll_file_open(const char *path, struct roll_engine **engine)
 	}
 	if (rc != 0) {
 		log_err("roll %s: %s", path, strerror(-rc));
-		file_close(&f->engine);
+		file_close(&f->backend);
 		return rc;
 	}
-	*engine = &f->engine;
+	*backend = &f->backend;
 	return 0;
 }

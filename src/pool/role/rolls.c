@@ -29,7 +29,7 @@ struct request {
 };
 
 struct rolls {
-	struct roll_engine *engine;
+	struct roll_backend *backend;
 	pthread_t thread;
 	int fd;
 	pthread_mutex_t lock; /* what follows */
@@ -50,7 +50,7 @@ static void tell(struct rolls *rolls)
 
 static void carry_out(struct rolls *rolls, struct request *q)
 {
-	struct roll_engine *e = rolls->engine;
+	struct roll_backend *e = rolls->backend;
 	struct roll_answer *a = &q->answer;
 
 	if (q->is_swap) {
@@ -98,7 +98,7 @@ static void *run(void *arg)
 			carry_out(rolls, q);
 			answered(rolls, q);
 		} else {
-			rolls->engine->ops->idle(rolls->engine, watching);
+			rolls->backend->ops->idle(rolls->backend, watching);
 		}
 	}
 	return NULL;
@@ -133,26 +133,26 @@ const char *roll_place_fault(const char *where)
 	return why;
 }
 
-static int open_engine(const char *where, struct roll_engine **engine)
+static int open_backend(const char *where, struct roll_backend **backend)
 {
 	const char *why = roll_place_fault(where);
 
 	if (!why)
-		return is_etcd(where) ? roll_etcd_open(where, engine)
-				      : roll_file_open(where + 5, engine);
+		return is_etcd(where) ? roll_etcd_open(where, backend)
+				      : roll_file_open(where + 5, backend);
 	log_err("roll %s: %s", where, why);
 	return -EINVAL;
 }
 
 int roll_read_once(const char *where, struct roll *roll, uint64_t *revision)
 {
-	struct roll_engine *engine;
-	int rc = open_engine(where, &engine);
+	struct roll_backend *backend;
+	int rc = open_backend(where, &backend);
 
 	if (rc != 0)
 		return rc;
-	rc = engine->ops->read(engine, roll, revision);
-	engine->ops->close(engine);
+	rc = backend->ops->read(backend, roll, revision);
+	backend->ops->close(backend);
 	return rc;
 }
 
@@ -171,18 +171,18 @@ int rolls_open(const char *where, struct rolls **out)
 		rc = -errno;
 		goto err_free;
 	}
-	rc = open_engine(where, &rolls->engine);
+	rc = open_backend(where, &rolls->backend);
 	if (rc != 0)
 		goto err_close;
-	rolls->engine->rolls = rolls;
+	rolls->backend->rolls = rolls;
 	rc = -pthread_create(&rolls->thread, NULL, run, rolls);
 	if (rc != 0)
-		goto err_engine;
+		goto err_backend;
 	*out = rolls;
 	return 0;
 
-err_engine:
-	rolls->engine->ops->close(rolls->engine);
+err_backend:
+	rolls->backend->ops->close(rolls->backend);
 err_close:
 	close(rolls->fd);
 err_free:
@@ -204,9 +204,9 @@ void rolls_close(struct rolls *rolls)
 	pthread_mutex_lock(&rolls->lock);
 	rolls->closing = true;
 	pthread_mutex_unlock(&rolls->lock);
-	rolls->engine->ops->wake(rolls->engine);
+	rolls->backend->ops->wake(rolls->backend);
 	pthread_join(rolls->thread, NULL);
-	rolls->engine->ops->close(rolls->engine);
+	rolls->backend->ops->close(rolls->backend);
 	free_all(&rolls->requests);
 	free_all(&rolls->answers);
 	close(rolls->fd);
@@ -229,7 +229,7 @@ static int ask(struct rolls *rolls, const struct request *what)
 	pthread_mutex_lock(&rolls->lock);
 	list_add_tail(&rolls->requests, &q->next);
 	pthread_mutex_unlock(&rolls->lock);
-	rolls->engine->ops->wake(rolls->engine);
+	rolls->backend->ops->wake(rolls->backend);
 	return 0;
 }
 
@@ -251,7 +251,7 @@ int rolls_watch(struct rolls *rolls)
 	pthread_mutex_lock(&rolls->lock);
 	rolls->watching = true;
 	pthread_mutex_unlock(&rolls->lock);
-	rolls->engine->ops->wake(rolls->engine);
+	rolls->backend->ops->wake(rolls->backend);
 	return 0;
 }
 
