@@ -7,6 +7,7 @@
  */
 #include "pool/node/node.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netdb.h>
 #include <stdatomic.h>
@@ -30,6 +31,33 @@
 static struct follow *to_follow(struct conn *c)
 {
 	return container_of(c, struct follow, conn);
+}
+
+static const char *const state_names[] = {
+	[FOLLOW_IDLE] = "idle",		  [FOLLOW_HELLO] = "hello",
+	[FOLLOW_PROOF] = "proof",	  [FOLLOW_LINKED] = "linked",
+	[FOLLOW_COPYING] = "copying",	  [FOLLOW_CATCHING_UP] = "catching up",
+	[FOLLOW_STREAMING] = "streaming",
+};
+
+#define FROM(state) (1u << FOLLOW_##state)
+
+static const unsigned int comes_from[] = {
+	[FOLLOW_IDLE] = FROM(COPYING) | FROM(CATCHING_UP) | FROM(STREAMING),
+	[FOLLOW_HELLO] = FROM(IDLE),
+	[FOLLOW_PROOF] = FROM(IDLE),
+	[FOLLOW_LINKED] = FROM(PROOF),
+	[FOLLOW_COPYING] = FROM(LINKED),
+	[FOLLOW_CATCHING_UP] = FROM(COPYING),
+	[FOLLOW_STREAMING] = FROM(LINKED) | FROM(CATCHING_UP),
+};
+
+void follow_become(struct follow *f, enum follow_state state)
+{
+	assert(comes_from[state] & 1u << f->state);
+	log_debug("node %s: link to seat %u: %s -> %s", f->conn.node->name, f->seat,
+		  state_names[f->state], state_names[state]);
+	f->state = state;
 }
 
 static void try_again(struct stag_pool_node *n)
@@ -57,8 +85,8 @@ int follow_say(struct follow *f, const union link_message *said)
 
 static bool applies(const struct follow *f)
 {
-	return f->state == FOLLOW_COPIES || f->state == FOLLOW_CATCHES_UP ||
-	       f->state == FOLLOW_GOES_ON;
+	return f->state == FOLLOW_COPYING || f->state == FOLLOW_CATCHING_UP ||
+	       f->state == FOLLOW_STREAMING;
 }
 
 static void torn(struct follow *f, int rc)
@@ -67,7 +95,7 @@ static void torn(struct follow *f, int rc)
 
 	node_tell(n, LOG_LEVEL_ERR, "what its primary sent is no record that follows on %llu: %s",
 		  (unsigned long long)pool_superblock(&n->region)->number, strerror(-rc));
-	f->state = FOLLOW_IDLE;
+	follow_become(f, FOLLOW_IDLE);
 	conn_leave(&f->conn);
 	role_torn(&n->role, n->now);
 	node_act(n);
@@ -90,7 +118,7 @@ static void drain_all(struct follow *f)
 	struct stag_pool_node *n = f->conn.node;
 	int rc = 1;
 
-	while (f->state == FOLLOW_GOES_ON && rc > 0)
+	while (f->state == FOLLOW_STREAMING && rc > 0)
 		rc = pool_ring_drain(&f->ring, &n->region, &f->staging, MANY);
 	if (rc < 0)
 		role_torn(&n->role, n->now);
@@ -156,7 +184,7 @@ static void hear_welcome(struct follow *f, const struct link_welcome *w)
 	f->ring = (struct pool_ring){f->ring_at, n->log_size, w->position};
 	f->told = w->position;
 	if (!w->resync && sb->number == w->number) {
-		f->state = FOLLOW_GOES_ON;
+		follow_become(f, FOLLOW_STREAMING);
 		return;
 	}
 	role_copying(&n->role, n->now);
@@ -184,7 +212,7 @@ static void received(struct conn *c, struct message *m)
 		copy_hashes(f, &heard.hashes);
 	} else if (heard.what == LINK_CATCH_UP) {
 		copy_catch_up(f, heard.number.number);
-	} else if (heard.what == LINK_HANDOVER && f->state == FOLLOW_GOES_ON) {
+	} else if (heard.what == LINK_HANDOVER && f->state == FOLLOW_STREAMING) {
 		role_handover(&n->role, n->now, epoch, heard.number.number, heard.number.revision,
 			      heard.number.leaves);
 		node_act(n);
@@ -249,7 +277,7 @@ static void say_hello(struct follow *f)
 			  .region_rkey = f->region_mr->rkey}};
 
 	memcpy(said.hello.address, n->us.address, sizeof(n->us.address));
-	f->state = FOLLOW_LINKED;
+	follow_become(f, FOLLOW_LINKED);
 	follow_say(f, &said);
 }
 
@@ -424,8 +452,8 @@ static struct follow *begin(struct stag_pool_node *n, enum follow_state state)
 		return NULL;
 	}
 	conn_begin(&f->conn, n, &ops, id);
-	f->state = state;
 	f->seat = (unsigned int)n->follow_seat;
+	follow_become(f, state);
 	f->since = n->now;
 	return f;
 }

@@ -215,14 +215,23 @@ struct link {
 
 /* ---- a primary (follow.c, resync.c) ------------------------------------------------------ */
 
+/*
+ *	IDLE --> HELLO                                (one connection: it is rejected, with a challenge)
+ *	IDLE --> PROOF --> LINKED --> STREAMING       (another: the memory was up to date)
+ *	                      |           ^
+ *	                      v           |
+ *	                   COPYING --> CATCHING_UP    (it was not)
+ *
+ * A record that does not fit leads to IDLE: nothing more is applied.
+ */
 enum follow_state {
-	FOLLOW_IDLE,   /* waits to try again */
-	FOLLOW_HELLO,  /* the connect that is rejected with a challenge */
-	FOLLOW_PROOF,  /* the other */
-	FOLLOW_LINKED, /* told it where our ring is */
-	FOLLOW_COPIES,
-	FOLLOW_CATCHES_UP,
-	FOLLOW_GOES_ON, /* applies what comes */
+	FOLLOW_IDLE,   /* just made, or found a record that does not fit */
+	FOLLOW_HELLO,  /* the first connect: says which node we are */
+	FOLLOW_PROOF,  /* the second connect: answers the challenge */
+	FOLLOW_LINKED, /* accepted; our hello, with the place of our ring, is sent */
+	FOLLOW_COPYING, /* reads the chunks of the region that differ, and applies records meanwhile */
+	FOLLOW_CATCHING_UP, /* has all chunks; applies records up to the number that the primary named */
+	FOLLOW_STREAMING, /* up to date: applies records as they come */
 };
 
 #define COPY_CHUNK  65536u
@@ -522,6 +531,7 @@ void follow_end(struct stag_pool_node *n);
 void follow_fence(struct stag_pool_node *n);
 void follow_look(struct stag_pool_node *n);
 void follow_echo(struct stag_pool_node *n, const struct role_action *a);
+void follow_become(struct follow *f, enum follow_state state); /* the only writer of its state */
 int follow_say(struct follow *f, const union link_message *said);
 
 /* resync.c */

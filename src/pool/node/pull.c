@@ -13,6 +13,7 @@
  */
 #include "pool/node/node.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +27,17 @@
 #define ROUND_BYTES (1u << 20)	 /* placed in a round: others want their turn */
 #define LOOKS	    16u		 /* for a value that changes all the time */
 
+/*
+ *	IDLE --> STARTING --> MOVING --> FINISHING --> IDLE
+ *	  |          ^           |
+ *	  +---->-----|-----------+     a short value needs no start: straight to MOVING; a read of a long value that was
+ *	             +--- changed -+   changed meanwhile starts again. A lost connection leads to IDLE from anywhere.
+ */
 enum pull_state {
 	PULL_IDLE,
-	PULL_BEGINS, /* an upload, that has no memory yet; a read */
-	PULL_MOVES,  /* pieces come or go */
-	PULL_ENDS,   /* all of it is where it belongs */
+	PULL_STARTING, /* an upload that has no memory yet, or a read that has not found its value yet */
+	PULL_MOVING,	/* RDMA Reads or Writes of its pieces are in flight */
+	PULL_FINISHING, /* all bytes are in place: the change, or the answer, is next */
 };
 
 /* Memory for a piece, and its way. */
@@ -58,6 +65,33 @@ struct pull {
 	unsigned int looks;
 	struct pool_hashing *hash; /* of a long one that comes */
 };
+
+/* ---- states ------------------------------------------------------------------------------- */
+
+static const char *const state_names[] = {
+	[PULL_IDLE] = "idle",
+	[PULL_STARTING] = "starting",
+	[PULL_MOVING] = "moving",
+	[PULL_FINISHING] = "finishing",
+};
+
+#define FROM(state) (1u << PULL_##state)
+
+static const unsigned int comes_from[] = {
+	[PULL_IDLE] = FROM(STARTING) | FROM(MOVING) | FROM(FINISHING),
+	[PULL_STARTING] = FROM(IDLE) | FROM(MOVING),
+	[PULL_MOVING] = FROM(IDLE) | FROM(STARTING),
+	[PULL_FINISHING] = FROM(STARTING) | FROM(MOVING),
+};
+
+/* Changes the state: nothing else writes it. */
+static void pull_become(struct pull *p, enum pull_state state)
+{
+	assert(comes_from[state] & 1u << p->state);
+	log_debug("client %s: value of request %llu: %s -> %s", p->client->name,
+		  (unsigned long long)p->rq.sequence, state_names[p->state], state_names[state]);
+	p->state = state;
+}
 
 /* ---- memory ------------------------------------------------------------------------------- */
 
@@ -166,7 +200,7 @@ static void end_pull(struct pull *p)
 
 	while (!list_empty(&p->slots))
 		put_slot(p, first_slot(p));
-	p->state = PULL_IDLE;
+	pull_become(p, PULL_IDLE);
 	list_del(&p->link);
 	list_add_tail(&n->idle_pulls, &p->link);
 	p->message->pulls--;
@@ -277,7 +311,7 @@ static int begin_upload(struct pull *p)
 	if (used != 0)
 		p->since = pool_run_since(&n->core, answer.ptr.address - n->region.address,
 					  p->rq.length);
-	p->state = PULL_MOVES;
+	pull_become(p, PULL_MOVING);
 	return 0;
 }
 
@@ -324,7 +358,7 @@ static int move_body(struct pull *p, uint32_t *most)
 	int rc;
 
 	if (p->done == p->rq.length) {
-		p->state = PULL_ENDS;
+		pull_become(p, PULL_FINISHING);
 		return 0;
 	}
 	if (s && s->moved && s->length <= *most) {
@@ -350,7 +384,7 @@ static int move_value(struct pull *p)
 		return read_next(p);
 	if (!s->moved)
 		return -EAGAIN;
-	p->state = PULL_ENDS;
+	pull_become(p, PULL_FINISHING);
 	return 0;
 }
 
@@ -374,9 +408,9 @@ static int change(struct pull *p)
 
 static int step_change(struct pull *p, uint32_t *most)
 {
-	if (p->state == PULL_BEGINS)
+	if (p->state == PULL_STARTING)
 		return begin_upload(p);
-	if (p->state == PULL_MOVES)
+	if (p->state == PULL_MOVING)
 		return is_long(p) ? move_body(p, most) : move_value(p);
 	return change(p);
 }
@@ -397,7 +431,7 @@ static int look(struct pull *p)
 	p->body = a->bytes;
 	a->bytes = NULL;
 	p->asked = p->done = 0;
-	p->state = a->status != 0 || a->length == 0 ? PULL_ENDS : PULL_MOVES;
+	pull_become(p, a->status != 0 || a->length == 0 ? PULL_FINISHING : PULL_MOVING);
 	return 0;
 }
 
@@ -411,7 +445,7 @@ static int write_value(struct pull *p)
 	if (!s)
 		return -EAGAIN;
 	rc = look(p);
-	if (rc != 0 || p->state == PULL_ENDS || p->answer.length > POOL_DIRECT_MAX) {
+	if (rc != 0 || p->state == PULL_FINISHING || p->answer.length > POOL_DIRECT_MAX) {
 		put_slot(p, s);
 		return rc;
 	}
@@ -442,12 +476,12 @@ static int look_again(struct pull *p)
 	pool_look(&n->region, &p->rq, &now);
 	if (now.status == 0 && now.bytes == p->body && now.version == p->answer.version &&
 	    now.ptr.generation == p->answer.ptr.generation) {
-		p->state = PULL_ENDS;
+		pull_become(p, PULL_FINISHING);
 	} else if (++p->looks < LOOKS) {
-		p->state = PULL_BEGINS;
+		pull_become(p, PULL_STARTING);
 	} else {
 		p->answer.status = EAGAIN;
-		p->state = PULL_ENDS;
+		pull_become(p, PULL_FINISHING);
 	}
 	return 0;
 }
@@ -465,7 +499,7 @@ static int move_out(struct pull *p)
 		return p->asked < p->answer.length ? write_piece(p) : -EAGAIN;
 	if (p->answer.length > POOL_DIRECT_MAX)
 		return look_again(p);
-	p->state = PULL_ENDS;
+	pull_become(p, PULL_FINISHING);
 	return 0;
 }
 
@@ -473,9 +507,9 @@ static int step_read(struct pull *p)
 {
 	int rc;
 
-	if (p->state == PULL_BEGINS)
+	if (p->state == PULL_STARTING)
 		return write_value(p);
-	if (p->state == PULL_MOVES)
+	if (p->state == PULL_MOVING)
 		return move_out(p);
 	p->answer.after = 0;
 	rc = serve_reply(p->client, &p->answer);
@@ -514,7 +548,7 @@ int pull_start(struct client *k, struct message *m, const struct pool_request *r
 		p->rq.key = m->advertised;
 	p->asked = p->done = 0;
 	p->looks = 0;
-	p->state = pool_op_changes(rq->op) && !is_long(p) ? PULL_MOVES : PULL_BEGINS;
+	pull_become(p, pool_op_changes(rq->op) && !is_long(p) ? PULL_MOVING : PULL_STARTING);
 	m->pulls++;
 	step(p, &most);
 	return 0;

@@ -59,7 +59,7 @@ void copy_begin(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
 
-	f->state = FOLLOW_COPIES;
+	follow_become(f, FOLLOW_COPYING);
 	f->copy = (struct copy){.chunks = num_chunks(n)};
 	f->copy.head = malloc(COPY_CHUNK);
 	if (f->copy.head)
@@ -88,7 +88,7 @@ void copy_hashes(struct follow *f, const struct link_hashes *h)
 	struct stag_pool_node *n = f->conn.node;
 	struct copy *c = &f->copy;
 
-	if (f->state != FOLLOW_COPIES || !c->asked || h->first != c->next || h->count == 0 ||
+	if (f->state != FOLLOW_COPYING || !c->asked || h->first != c->next || h->count == 0 ||
 	    h->count > c->chunks - c->next) {
 		conn_leave(&f->conn);
 		return;
@@ -179,7 +179,7 @@ bool copy_lets_apply(const struct follow *f, unsigned int *most)
 {
 	uint64_t number = pool_superblock(&f->conn.node->region)->number;
 
-	if (f->state != FOLLOW_COPIES)
+	if (f->state != FOLLOW_COPYING)
 		return true;
 	if (f->copy.reading || f->copy.at < f->copy.count || f->settled <= number)
 		return false;
@@ -195,7 +195,7 @@ static void caught_up(struct follow *f)
 	union link_message said = {
 		.number = {.what = LINK_SYNCED, .number = pool_superblock(&n->region)->number}};
 
-	f->state = FOLLOW_GOES_ON;
+	follow_become(f, FOLLOW_STREAMING);
 	copy_end(f);
 	role_synced(&n->role, n->now, n->role.epoch);
 	node_act(n);
@@ -207,11 +207,11 @@ static void caught_up(struct follow *f)
 
 void copy_catch_up(struct follow *f, uint64_t number)
 {
-	if (f->state != FOLLOW_COPIES || f->copy.next < f->copy.chunks) {
+	if (f->state != FOLLOW_COPYING || f->copy.next < f->copy.chunks) {
 		conn_leave(&f->conn);
 		return;
 	}
-	f->state = FOLLOW_CATCHES_UP;
+	follow_become(f, FOLLOW_CATCHING_UP);
 	f->copy.until = number;
 }
 
@@ -221,9 +221,9 @@ void copy_go_on(struct follow *f)
 	struct copy *c = &f->copy;
 	union link_message said = {.number = {.what = LINK_COPIED}};
 
-	if (f->state == FOLLOW_CATCHES_UP && pool_superblock(&n->region)->number >= c->until)
+	if (f->state == FOLLOW_CATCHING_UP && pool_superblock(&n->region)->number >= c->until)
 		caught_up(f);
-	if (f->state != FOLLOW_COPIES || c->asked)
+	if (f->state != FOLLOW_COPYING || c->asked)
 		return;
 	read_more(f);
 	if (f->conn.over || c->reading || c->at < c->count)

@@ -18,6 +18,7 @@
 #include "pool/node/node.h"
 
 #include <assert.h>
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,22 @@ static void free_windows(struct slice *slice)
 	}
 }
 
+#define FROM(state) (1u << SLOT_##state)
+
+/* A slot may go to its next client, shut, in any state; a request that could not be carried out takes it again. */
+static const unsigned int comes_from[] = {
+	[SLOT_SHUT] = FROM(SHUT) | FROM(OPEN) | FROM(TAKEN),
+	[SLOT_OPEN] = FROM(SHUT),
+	[SLOT_TAKEN] = FROM(OPEN) | FROM(TAKEN),
+};
+
+/* Changes the state: nothing else writes it. */
+static void slot_become(struct stage_slot *s, enum slot_state state)
+{
+	assert(comes_from[state] & 1u << s->state);
+	s->state = state;
+}
+
 static int make_windows(struct stag_pool_node *n, struct slice *slice)
 {
 	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
@@ -164,7 +181,7 @@ static int make_windows(struct stag_pool_node *n, struct slice *slice)
 		if (!s->mw)
 			return -ENOMEM;
 		s->rkey = s->mw->rkey;
-		s->state = SLOT_SHUT;
+		slot_become(s, SLOT_SHUT);
 		s->asking = NULL;
 	}
 	return 0;
@@ -218,7 +235,7 @@ static int open_slot(struct client *k, struct stage_slot *s)
 	if (rc != 0)
 		return rc;
 	s->rkey = wr.bind_mw.rkey;
-	s->state = SLOT_OPEN;
+	slot_become(s, SLOT_OPEN);
 	s->touched = true;
 	return 0;
 }
@@ -256,7 +273,7 @@ void staging_let_go(struct stag_pool_node *n)
 			return;
 		list_del(&s->link);
 		if (!s->asking)
-			s->state = SLOT_SHUT;
+			slot_become(s, SLOT_SHUT);
 	}
 }
 
@@ -331,7 +348,7 @@ static void note_end(struct stag_pool_node *n, struct stage_slot *s, uint64_t be
 		list_del(&s->link);
 		list_add_tail(&n->staging.taken, &s->link);
 	} else if (!s->asking && list_empty(&s->link)) {
-		s->state = SLOT_SHUT;
+		slot_become(s, SLOT_SHUT);
 	}
 }
 
@@ -348,7 +365,7 @@ int staging_change(struct client *k, struct message *m, const struct pool_reques
 		return -EPROTO;
 	rq.source_address = slot_offset(s);
 	rq.value = n->staging.at + slot_offset(s);
-	s->state = SLOT_TAKEN;
+	slot_become(s, SLOT_TAKEN);
 	rc = rq.length > POOL_DIRECT_MAX ? upload(k, &rq, m->came)
 					 : serve_change(k, &rq, m->came, &answer);
 	s->asking = rc == -EAGAIN ? m : NULL;

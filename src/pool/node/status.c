@@ -58,7 +58,7 @@ static void describe(const struct stag_pool_node *n, unsigned int seat, struct n
 	} else if ((int)seat == n->role.seat && n->mapped) {
 		m->number = pool_superblock(&n->region)->number;
 	}
-	if ((int)seat == n->role.seat && n->follow && n->follow->state == FOLLOW_COPIES) {
+	if ((int)seat == n->role.seat && n->follow && n->follow->state == FOLLOW_COPYING) {
 		m->done = n->follow->copy.next * COPY_CHUNK;
 		m->total = n->follow->copy.chunks * COPY_CHUNK;
 	}
