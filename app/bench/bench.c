@@ -265,6 +265,8 @@ static int run_suite(const struct command *self, const struct verb *v, int argc,
 	for (int i = optind; i < argc; i++)
 		if (!take_noun(&w.run, argv[i]))
 			return usage_error(self);
+	if (w.run.html && !w.list && !page_available())
+		return EXIT_FAILED;
 	if (w.run.passes == 0)
 		w.run.passes = w.run.quick ? 3 : 5;
 	if (w.run.secs == 0)

@@ -173,13 +173,10 @@ void report_table(const json_t *result, FILE *to);
 void report_tsv(const json_t *result, FILE *to);
 const char *report_number(double v, char *text, size_t size); /* three digits; "-": there is none */
 
-/* page.c, plot.c */
+/* page.c */
 
+bool page_available(void); /* false, having complained, if this build has no page */
 int page_write(const json_t *result, const char *file);
-void plot_ratios(FILE *to, const json_t *result, const char *noun);
-void plot_bandwidth(FILE *to, const json_t *result);
-bool plot_latency(FILE *to, const json_t *one); /* of a case */
-void page_text(FILE *to, const char *text);	/* escaped */
 
 /* compare.c */
 
