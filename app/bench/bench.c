@@ -4,334 +4,267 @@
  */
 #include "bench.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "helper.h"
 #include "part.h"
 #include "stag.h"
-#include "verb.h"
 
-static const char help_text[] =
-	"usage: stag bench [OPTION]...\n"
-	"       stag bench all [OPTION]...\n"
-	"       stag bench verbs [OPTION]...\n"
-	"       stag bench xfer [OPTION]...\n"
-	"       stag bench heap [OPTION]...\n"
-	"       stag bench store [OPTION]...\n"
-	"       stag bench block [OPTION]...\n"
-	"       stag bench pool [OPTION]...\n"
-	"       stag bench compare OLD.json NEW.json [OPTION]...\n"
-	"       stag bench page RESULT.json FILE.html\n"
-	"       stag bench part NAME [WORD]...\n\n"
-	"Measures parts of stag on this machine, each beside its yardsticks in the same run.\n"
-	"Several may be named: stag bench verbs pool. Without a name, all are measured.\n\n"
-	"  --quick              fewer cases and short passes: about a minute for all\n"
-	"  --secs S             of one measurement (0.5; quick 0.1)\n"
-	"  --passes N           over each case; ours and the yardsticks take turns (5; quick 3)\n"
-	"  --case PATTERN       only the cases that a pattern of the shell matches; may repeat\n"
-	"  --list               name the cases and their yardsticks, and end\n"
-	"  --json               print all there is, for programs\n"
-	"  --tsv                print a line for each case and yardstick, for programs\n"
-	"  --output FILE        write the JSON there, besides\n"
-	"  --html FILE          write a page with tables and plots there, besides\n"
-	"  --congestion NAME    of the private network that it runs in (reno); inherit: use the\n"
-	"                       machine's own network\n"
-	"  --dir DIRECTORY      where files that are to be on a disk are made (TMPDIR, or "
-	"/var/tmp)\n"
-	"  --fail               exit with 1 if something got worse beyond noise\n"
-	"  --noise PERCENT      counts as no change, at the least (5)\n"
-	"  --by ratio|value     compare the ratios to a yardstick, or the figures (ratio)\n"
-	"  -h, --help\n\n"
-	"  stag bench --quick --html bench.html\n"
-	"  stag bench compare old.json new.json --fail\n";
+#define BENCHMARKS "all verbs xfer heap store block pool"
+#define PARTS	   "tcp verbs xfer heap pool object file"
 
-/* ---- parts ------------------------------------------------------------------------------------- */
+struct bench_words {
+	struct suite_options suite;
+	struct compare_options compare;
+	bool list, json, tsv;
+	const char *by;
+};
 
-static const struct {
+/* ---- what the verbs do ---- */
+
+struct part {
 	const char *name;
 	int (*run)(int argc, char **argv);
-	bool adapter; /* it wants the software adapter from the start */
-} parts[] = {
-	{"tcp", part_tcp, false},   {"verbs", part_verbs, true}, {"xfer", part_xfer, false},
-	{"heap", part_heap, false}, {"pool", part_pool, true},	 {"object", part_object, false},
-	{"file", part_file, false},
+	bool adapter; /* the software adapter has to be in the process from the start */
 };
 
-/* ---- options ------------------------------------------------------------------------------------- */
-
-struct words {
-	struct suite_options run;
-	struct compare_options compare;
-	bool list;
-};
-
-enum {
-	OPT_QUICK = VERB_OPTION,
-	OPT_SECS,
-	OPT_PASSES,
-	OPT_CASE,
-	OPT_LIST,
-	OPT_JSON,
-	OPT_TSV,
-	OPT_OUTPUT,
-	OPT_HTML,
-	OPT_CONGESTION,
-	OPT_DIRECTORY,
-	OPT_FAIL,
-	OPT_NOISE,
-	OPT_BY,
-};
-
-static const struct option long_options[] = {
-	{"quick", no_argument, NULL, OPT_QUICK},
-	{"secs", required_argument, NULL, OPT_SECS},
-	{"passes", required_argument, NULL, OPT_PASSES},
-	{"case", required_argument, NULL, OPT_CASE},
-	{"list", no_argument, NULL, OPT_LIST},
-	{"json", no_argument, NULL, OPT_JSON},
-	{"tsv", no_argument, NULL, OPT_TSV},
-	{"output", required_argument, NULL, OPT_OUTPUT},
-	{"html", required_argument, NULL, OPT_HTML},
-	{"congestion", required_argument, NULL, OPT_CONGESTION},
-	{"dir", required_argument, NULL, OPT_DIRECTORY},
-	{"directory", required_argument, NULL, OPT_DIRECTORY},
-	{"fail", no_argument, NULL, OPT_FAIL},
-	{"noise", required_argument, NULL, OPT_NOISE},
-	{"by", required_argument, NULL, OPT_BY},
-	{"help", no_argument, NULL, 'h'},
-	{0},
-};
-
-static bool number(const char *option, const char *text, double least, double most, double *to)
+static const struct part *find_part(const char *name)
 {
-	char *end;
+	static const struct part parts[] = {
+		{"tcp", part_tcp, false},   {"verbs", part_verbs, true},
+		{"xfer", part_xfer, false}, {"heap", part_heap, false},
+		{"pool", part_pool, true},  {"object", part_object, false},
+		{"file", part_file, false},
+	};
 
-	*to = strtod(text, &end);
-	if (*end == '\0' && end != text && *to >= least && *to <= most)
-		return true;
-	complain("--%s wants a number from %g to %g, not '%s'", option, least, most, text);
-	return false;
+	for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+		if (strcmp(parts[i].name, name) == 0)
+			return &parts[i];
+	return NULL;
 }
 
-static bool add_pattern(struct suite_options *o, const char *pattern)
+/* argv is {"bench", "part", NAME, WORD...}. */
+static int run_part(const struct part *part, int argc, char **argv)
 {
-	if (o->num_patterns == sizeof(o->patterns) / sizeof(*o->patterns)) {
-		complain("too many --case");
-		return false;
-	}
-	o->patterns[o->num_patterns++] = pattern;
-	return true;
+	if (part->adapter && preload_self(argc, argv) != 0)
+		return EXIT_FAILED;
+	return part->run(argc - 2, argv + 2);
 }
 
-static bool choose_by(struct compare_options *o, const char *text)
+static int refuse_part(const char *name)
 {
-	o->by_value = strcmp(text, "value") == 0;
-	if (o->by_value || strcmp(text, "ratio") == 0)
-		return true;
-	complain("--by wants ratio or value, not '%s'", text);
-	return false;
+	complain("no part '%s': must be tcp, verbs, xfer, heap, pool, object or file", name);
+	return EXIT_USAGE;
 }
 
-static bool take_number(struct words *w, int name, const char *text)
+static int run_compare(struct bench_words *w, char **args)
 {
-	double v;
-
-	switch (name) {
-	case OPT_SECS:
-		return number("secs", text, 0.001, 60, &w->run.secs);
-	case OPT_PASSES:
-		if (!number("passes", text, 1, SUITE_PASSES, &v))
-			return false;
-		w->run.passes = (unsigned int)v;
-		return true;
-	default:
-		return number("noise", text, 0, 1000, &w->compare.noise);
-	}
+	w->compare.before = args[0];
+	w->compare.after = args[1];
+	w->compare.by_value = strcmp(w->by, "value") == 0;
+	w->compare.json = w->json;
+	return compare_run(&w->compare);
 }
 
-static bool take(void *to, int name, char *text)
+static int write_page(const char *file, const char *html)
 {
-	struct words *w = to;
+	json_t *result = result_load(file);
+	int rc = result && page_write(result, html) == 0 ? EXIT_OK : EXIT_FAILED;
 
-	switch (name) {
-	case OPT_QUICK:
-		w->run.quick = true;
-		return true;
-	case OPT_CASE:
-		return add_pattern(&w->run, text);
-	case OPT_LIST:
-		w->list = true;
-		return true;
-	case OPT_JSON:
-		w->run.show = SHOW_JSON;
-		w->compare.json = true;
-		return true;
-	case OPT_TSV:
-		w->run.show = SHOW_TSV;
-		return true;
-	case OPT_OUTPUT:
-		w->run.json_file = text;
-		return true;
-	case OPT_HTML:
-		w->run.html = text;
-		return true;
-	case OPT_CONGESTION:
-		w->run.congestion = text;
-		return true;
-	case OPT_DIRECTORY:
-		w->run.directory = text;
-		return true;
-	case OPT_FAIL:
-		return w->compare.fail = true;
-	case OPT_BY:
-		return choose_by(&w->compare, text);
-	default:
-		return take_number(w, name, text);
-	}
-}
-
-static const struct verb_options options = {long_options, take};
-
-#define RUN_OPTIONS                                                                                \
-	(VERB_BIT(OPT_QUICK) | VERB_BIT(OPT_SECS) | VERB_BIT(OPT_PASSES) | VERB_BIT(OPT_CASE) |    \
-	 VERB_BIT(OPT_LIST) | VERB_BIT(OPT_JSON) | VERB_BIT(OPT_TSV) | VERB_BIT(OPT_OUTPUT) |      \
-	 VERB_BIT(OPT_HTML) | VERB_BIT(OPT_CONGESTION) | VERB_BIT(OPT_DIRECTORY))
-
-/* ---- what is to be done -------------------------------------------------------------------------------- */
-
-/* argv[0]: "part", then its name; behind "bench" */
-static int run_part(const struct command *self, const struct verb *v, int argc, char **argv)
-{
-	for (size_t i = 0; argc > 1 && i < sizeof(parts) / sizeof(*parts); i++) {
-		if (strcmp(parts[i].name, argv[1]) != 0)
-			continue;
-		if (parts[i].adapter && preload_self(argc + 1, argv - 1) != 0)
-			return EXIT_FAILED;
-		return parts[i].run(argc - 1, argv + 1);
-	}
-	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-		verb_parse(self, v, &options, NULL, argc, argv, &argc);
-		return EXIT_OK;
-	}
-	complain("stag bench part wants tcp, verbs, xfer, heap, pool, object or file");
-	return usage_error(self);
-}
-
-static int run_compare(const struct command *self, const struct verb *v, int argc, char **argv)
-{
-	struct words w = {.compare.noise = 5};
-	int rc;
-
-	if (!verb_parse(self, v, &options, &w, argc, argv, &rc))
-		return rc;
-	w.compare.before = argv[optind];
-	w.compare.after = argv[optind + 1];
-	return compare_run(&w.compare);
-}
-
-static int run_page(const struct command *self, const struct verb *v, int argc, char **argv)
-{
-	json_t *result;
-	int rc;
-
-	if (!verb_parse(self, v, &options, NULL, argc, argv, &rc))
-		return rc;
-	result = result_load(argv[optind]);
-	rc = result && page_write(result, argv[optind + 1]) == 0 ? EXIT_OK : EXIT_FAILED;
 	json_decref(result);
 	return rc;
 }
 
-static bool take_noun(struct suite_options *o, const char *word)
+static bool add_benchmark(struct suite_options *o, const char *name)
 {
-	if (!suite_is_noun(word)) {
-		complain("no benchmark '%s': verbs, xfer, heap, store, block, pool or all", word);
+	if (!suite_is_noun(name)) {
+		complain("no benchmark '%s': must be verbs, xfer, heap, store, block, pool or all",
+			 name);
 		return false;
 	}
-	o->nouns[o->num_nouns++] = word;
+	if (o->num_nouns == sizeof(o->nouns) / sizeof(*o->nouns)) {
+		complain("too many benchmarks; 'all' measures all of them");
+		return false;
+	}
+	o->nouns[o->num_nouns++] = name;
 	return true;
 }
 
-static int run_suite(const struct command *self, const struct verb *v, int argc, char **argv)
+static int run_benchmarks(struct bench_words *w, const struct cli_call *call)
 {
-	struct words w = {.run.congestion = "reno"};
-	int rc;
+	struct suite_options *o = &w->suite;
 
-	if (!verb_parse(self, v, &options, &w, argc, argv, &rc))
-		return rc;
-	take_noun(&w.run, v->name);
-	for (int i = optind; i < argc; i++)
-		if (!take_noun(&w.run, argv[i]))
-			return usage_error(self);
-	if (w.run.html && !w.list && !page_available())
+	if (!add_benchmark(o, call->verb->name))
+		return EXIT_USAGE;
+	for (int i = 0; i < call->num_args; i++)
+		if (!add_benchmark(o, call->args[i]))
+			return EXIT_USAGE;
+	if (o->html && !w->list && !page_available())
 		return EXIT_FAILED;
-	if (w.run.passes == 0)
-		w.run.passes = w.run.quick ? 3 : 5;
-	if (w.run.secs == 0)
-		w.run.secs = w.run.quick ? 0.1 : 0.5;
-	return w.list ? suite_list(&w.run) : suite_run(&w.run);
+	if (o->passes == 0)
+		o->passes = o->quick ? 3 : 5;
+	if (o->secs == 0)
+		o->secs = o->quick ? 0.1 : 0.5;
+	o->show = w->json ? SHOW_JSON : w->tsv ? SHOW_TSV : SHOW_TABLE;
+	return w->list ? suite_list(o) : suite_run(o);
 }
 
-#define NOUN(name, does)                                                                           \
-	{                                                                                          \
-		{name,                                                                             \
-		 "no more than the names of other benchmarks",                                     \
-		 0,                                                                                \
-		 6,                                                                                \
-		 RUN_OPTIONS,                                                                      \
-		 does,                                                                             \
-		 "stag bench " name " --quick"},                                                   \
-			run_suite                                                                  \
-	}
+/* ---- the command line ---- */
 
-static const struct bench_verb {
-	struct verb verb;
-	int (*run)(const struct command *self, const struct verb *v, int argc, char **argv);
-} verbs[] = {
-	NOUN("all", "Measures every part of stag beside its yardsticks."),
-	NOUN("verbs", "Measures the software adapter beside raw TCP and libfabric."),
-	NOUN("xfer", "Measures the transfer manager beside posting by hand."),
-	NOUN("heap",
-	     "Measures the registered heap beside malloc, Boost.Interprocess and registering."),
-	NOUN("store", "Measures the store, near and far, beside plain reads and writes, fio, "
-		      "nbdkit and TCP."),
-	NOUN("block", "Measures the block target beside tgt, nbdkit and raw TCP."),
-	NOUN("pool", "Measures replicated memory beside redis and memcached."),
-	{{"compare", "two results of 'stag bench --json'", 2, 2,
-	  VERB_BIT(OPT_FAIL) | VERB_BIT(OPT_NOISE) | VERB_BIT(OPT_BY) | VERB_BIT(OPT_JSON),
-	  "Says what changed between two results, and what is only noise.",
-	  "stag bench compare old.json new.json --fail"},
-	 run_compare},
-	{{"page", "a result of 'stag bench --json', and a file to write", 2, 2, 0,
-	  "Makes the page with tables and plots of a result.",
-	  "stag bench page result.json bench.html"},
-	 run_page},
-	{{"part", "tcp, verbs, xfer, heap, pool, object or file", 1, 99, 0,
-	  "Runs one measurement, or one side of it, by itself: tcp, verbs, xfer, heap, pool, "
-	  "object\n"
-	  "or file. What words each wants is in stag-bench(1).",
-	  "stag bench part xfer --listen 192.0.2.1"},
-	 run_part},
+static bool parse_case(void *to, const struct cli_option *option, char *text)
+{
+	struct suite_options *o = &((struct bench_words *)to)->suite;
+
+	if (o->num_patterns == sizeof(o->patterns) / sizeof(*o->patterns)) {
+		complain("too many --case; a pattern such as 'read_*' names several cases");
+		return false;
+	}
+	o->patterns[o->num_patterns++] = text;
+	return true;
+}
+
+static bool parse_noise(void *to, const struct cli_option *option, char *text)
+{
+	double *noise = &((struct bench_words *)to)->compare.noise;
+	char *end;
+
+	*noise = strtod(text, &end);
+	if (*end == '\0' && end != text && *noise >= 0 && *noise <= 1000)
+		return true;
+	complain("--noise must be a percentage from 0 to 1000, not '%s'", text);
+	return false;
+}
+
+static const struct cli_option bench_table[] = {
+	{"quick", .verbs = BENCHMARKS, .common = true, CLI_FLAG_AT(struct bench_words, suite.quick),
+	 .help = "fewer cases and short passes: about a minute for all"},
+	{"secs", .value = "S", .verbs = BENCHMARKS, .common = true,
+	 CLI_SECONDS_AT(struct bench_words, suite.secs, 0.001, 60),
+	 .help = "seconds of one measurement (0.5; with --quick 0.1)"},
+	{"passes", .value = "N", .verbs = BENCHMARKS, .common = true,
+	 CLI_NUMBER_AT(struct bench_words, suite.passes, 1, SUITE_PASSES),
+	 .help = "passes over each case; stag and the yardsticks take turns (5; with --quick 3)"},
+	{"case", .value = "PATTERN", .verbs = BENCHMARKS, .common = true, .repeats = true,
+	 .parse = parse_case, .help = "only the cases that match this shell pattern; may repeat"},
+	{"list", .verbs = BENCHMARKS, .common = true, CLI_FLAG_AT(struct bench_words, list),
+	 .help = "list the cases and their yardsticks, and end"},
+	{"json", .verbs = BENCHMARKS " compare", CLI_FLAG_AT(struct bench_words, json),
+	 .help = "print the whole result, for programs"},
+	{"tsv", .verbs = BENCHMARKS, .common = true, CLI_FLAG_AT(struct bench_words, tsv),
+	 .help = "print a line for each case and yardstick, for programs"},
+	{"output", .value = "FILE", .verbs = BENCHMARKS, .common = true,
+	 CLI_FILE_AT(struct bench_words, suite.json_file), .help = "also write the JSON to FILE"},
+	{"html", .value = "FILE", .verbs = BENCHMARKS, .common = true,
+	 CLI_FILE_AT(struct bench_words, suite.html),
+	 .help = "also write a page with tables and plots to FILE"},
+	{"congestion", .value = "NAME", .verbs = BENCHMARKS, .common = true,
+	 CLI_TEXT_AT(struct bench_words, suite.congestion), .words = "reno cubic inherit",
+	 .help = "congestion control of the private network that it runs in (reno); inherit: use "
+		 "the machine's own network"},
+	{"dir", .alias = "directory", .value = "DIRECTORY", .verbs = BENCHMARKS, .common = true,
+	 CLI_DIRECTORY_AT(struct bench_words, suite.directory),
+	 .help = "where files that have to be on a disk are made (TMPDIR, or /var/tmp)"},
+	{"fail", .verbs = "compare", CLI_FLAG_AT(struct bench_words, compare.fail),
+	 .help = "exit with 1 if a case got worse beyond noise"},
+	{"noise", .value = "PERCENT", .verbs = "compare", .parse = parse_noise,
+	 .help = "changes up to this are noise (5)"},
+	{"by", .value = "ratio|value", .verbs = "compare",
+	 CLI_WORD_AT(struct bench_words, by, "ratio value"),
+	 .help = "compare the ratios to a yardstick, or the figures (ratio)"},
+	{0},
 };
 
-static int bench(const struct command *self, int argc, char **argv)
+static const struct bench_verb {
+	struct cli_verb cli;
+} bench_verbs[] = {
+	{{"all", .args = "[BENCHMARK]...",
+	  .summary = "Measures every part of stag beside its yardsticks.",
+	  .example = "stag bench all --quick"}},
+	{{"verbs", .args = "[BENCHMARK]...",
+	  .summary = "Measures the software adapter beside raw TCP and libfabric.",
+	  .example = "stag bench verbs --quick"}},
+	{{"xfer", .args = "[BENCHMARK]...",
+	  .summary = "Measures the transfer manager beside work requests posted by hand.",
+	  .example = "stag bench xfer --quick"}},
+	{{"heap", .args = "[BENCHMARK]...",
+	  .summary = "Measures the registered heap beside malloc, Boost.Interprocess and "
+		     "registering each time.",
+	  .example = "stag bench heap --quick"}},
+	{{"store", .args = "[BENCHMARK]...",
+	  .summary = "Measures the store, near and far, beside plain reads and writes, fio, nbdkit "
+		     "and TCP.",
+	  .example = "stag bench store --quick"}},
+	{{"block", .args = "[BENCHMARK]...",
+	  .summary = "Measures the block target beside tgt, nbdkit and raw TCP.",
+	  .example = "stag bench block --quick"}},
+	{{"pool", .args = "[BENCHMARK]...",
+	  .summary = "Measures replicated memory beside redis and memcached.",
+	  .example = "stag bench pool --quick"}},
+	{{"compare", .args = "OLD NEW",
+	  .summary = "Compares two results, and says which changes are only noise.",
+	  .example = "stag bench compare old.json new.json --fail"}},
+	{{"page", .args = "RESULT FILE",
+	  .summary = "Writes the page with tables and plots of a result.",
+	  .example = "stag bench page result.json bench.html"}},
+	{{"part", .args = "PART [WORD]...",
+	  .summary = "Runs one measurement, or one side of it, by itself. stag-bench(1) says which "
+		     "words each part takes.",
+	  .example = "stag bench part xfer --listen 192.0.2.1"}},
+};
+
+static const struct cli_argument bench_arguments[] = {
+	{"BENCHMARK", "a further benchmark: 'stag bench verbs pool'", .words = BENCHMARKS},
+	{"OLD", "a result of --json or --output", .type = CLI_FILE},
+	{"NEW", "a later one", .type = CLI_FILE},
+	{"RESULT", "a result of --json or --output", .type = CLI_FILE},
+	{"FILE", "the page to write", .type = CLI_FILE},
+	{"PART", "tcp, verbs, xfer, heap, pool, object or file", .words = PARTS},
+	{0},
+};
+
+static const struct cli_noun bench_noun = {
+	.call = "stag bench",
+	.name = "bench",
+	.summary = "measure every part of stag beside its yardsticks",
+	.about = "Measures parts of stag on this machine, each beside its yardsticks in the same "
+		 "run. Several may be named: stag bench verbs pool. Without a name, all are "
+		 "measured.",
+	.examples = "stag bench --quick --html bench.html\n"
+		    "stag bench compare old.json new.json --fail",
+	CLI_VERBS(bench_verbs),
+	.default_verb = "all",
+	.options = bench_table,
+	.arguments = bench_arguments,
+};
+
+static int run_bench(const struct command *self, int argc, char **argv)
 {
-	const struct bench_verb *v = &verbs[0];
+	struct bench_words w = {.suite.congestion = "reno", .compare.noise = 5, .by = "ratio"};
+	const struct part *part;
+	struct cli_call call;
+	const char *verb;
 	int rc;
 
-	if (argc < 2 || (argv[1][0] == '-' && strcmp(argv[1], "-h") && strcmp(argv[1], "--help")))
-		return v->run(self, &v->verb, argc, argv);
-	if (!verb_given(self, "", argc, argv, &rc))
+	/* a part parses its own options */
+	part = argc > 2 && strcmp(argv[1], "part") == 0 ? find_part(argv[2]) : NULL;
+	if (part)
+		return run_part(part, argc, argv);
+	if (!cli_parse(&bench_noun, argc, argv, &w, &call, &rc))
 		return rc;
-	v = verb_find(self, argv[1], verbs, sizeof(verbs) / sizeof(*verbs), sizeof(*verbs));
-	return v ? v->run(self, &v->verb, argc - 1, argv + 1) : EXIT_USAGE;
+	verb = call.verb->name;
+	if (strcmp(verb, "part") == 0)
+		return refuse_part(call.args[0]);
+	if (strcmp(verb, "compare") == 0)
+		return run_compare(&w, call.args);
+	if (strcmp(verb, "page") == 0)
+		return write_page(call.args[0], call.args[1]);
+	return run_benchmarks(&w, &call);
 }
-
-const struct command bench_command = {.name = "bench", .help = help_text, .run = bench};
 
 int main(int argc, char **argv)
 {
+	static const struct command bench_command = {.noun = &bench_noun, .run = run_bench};
+
 	return helper_main(&bench_command, argc, argv);
 }

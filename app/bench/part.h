@@ -37,7 +37,8 @@ struct bench_options {
 	const char *listen;  /* be a target */
 	const char *cases[8];
 	unsigned int num_cases; /* 0: all */
-	enum bench_format format;
+	bool json, tsv;
+	enum bench_format format; /* of json and tsv */
 	enum stag_xfer_op op;
 	uint64_t elements, size;  /* elements */
 	uint64_t batches, pieces; /* batches: how many, and the most pieces of one */
@@ -46,9 +47,6 @@ struct bench_options {
 	double secs;		  /* a case runs as long, at least */
 	bool asleep;		  /* the target's program does nothing */
 };
-
-/* bench.c */
-extern const struct command bench_command;
 
 /* part.c */
 __attribute__((noreturn, format(printf, 1, 2))) void bench_die(const char *fmt, ...);
@@ -60,12 +58,26 @@ void *bench_zeroed(size_t size);  /* free() */
 
 uint64_t bench_clock(clockid_t id);
 
-/* part_options.c: false where stderr was told what is wrong */
-bool bench_set_number(const char *option, uint64_t *to, const char *text, uint64_t most);
+/* part_options.c */
 
-/* An option that every benchmark has; false: it is none, or wrong. */
-bool bench_take_option(struct bench_options *o, int c, char *arg);
-bool bench_wants(const struct bench_options *o, const char *name); /* a case */
+/* The options that xfer and heap share: rows of a table of cli_option. */
+#define BENCH_DEVICE_OPTIONS                                                                       \
+	{"device", .value = "NAME", CLI_TEXT_AT(struct bench_options, device),                     \
+	 .help = "the RDMA device (stag0, which needs no hardware)"},                              \
+		{"library", .value = "FILE", CLI_FILE_AT(struct bench_options, library),           \
+		 .help = "the libstag-verbs.so that provides stag0 (STAG_LIB, or the installed "   \
+			 "one)"},                                                                  \
+		{"json", CLI_FLAG_AT(struct bench_options, json),                                  \
+		 .help = "print every figure as JSON"},                                            \
+		{"tsv", CLI_FLAG_AT(struct bench_options, tsv),                                    \
+		 .help = "print every figure, divided by tabs"},
+
+struct cli_noun;
+struct cli_option;
+/* Parses the command line of a part into o, which holds the defaults. Returns false if the part is over, with *rc. */
+bool bench_parse(const struct cli_noun *n, int argc, char **argv, struct bench_options *o, int *rc);
+bool bench_parse_case(void *to, const struct cli_option *option, char *text); /* --case */
+bool bench_wants(const struct bench_options *o, const char *name);	      /* a case */
 
 /* The device's library is in this process; or it is executed anew, or an exit code comes back. */
 int bench_preload(const struct bench_options *o, char **argv);

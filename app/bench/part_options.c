@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_options.c - what the command lines of all benchmarks have in common.
+ * part_options.c - the command lines of the parts xfer and heap, as far as they are the same.
  *
- * stag0 comes from a library that is preloaded; for that a benchmark executes itself anew, as
- * `stag info` does.
+ * stag0 comes from a library that is preloaded; to load it, a part executes itself again, as `stag info` does.
  */
 #include "part.h"
 
@@ -16,51 +15,17 @@
 
 #include "stag.h"
 
-#define AGAIN "STAG_BENCH_PRELOADED" /* set in the second life, so that there is no third */
+#define AGAIN "STAG_BENCH_PRELOADED" /* set in the second run, so that there is no third */
 
-/* "64", "64K", "1G"; 0: that is no number. */
-static uint64_t number(const char *text)
+bool bench_parse_case(void *to, const struct cli_option *option, char *text)
 {
-	static const char suffixes[] = "KMGT";
-	char *end;
-	uint64_t n = strtoull(text, &end, 10);
-	const char *suffix = *end ? strchr(suffixes, *end) : NULL;
-	int shift = suffix ? 10 * (int)(suffix - suffixes + 1) : 0;
+	struct bench_options *o = to;
 
-	if (text[0] == '-' || end == text || (*end && (!suffix || end[1])) ||
-	    n > UINT64_MAX >> shift)
-		return 0;
-	return n << shift;
-}
-
-bool bench_set_number(const char *option, uint64_t *to, const char *text, uint64_t most)
-{
-	*to = number(text);
-	if (*to && *to <= most)
-		return true;
-	complain("--%s wants a number from 1 to %llu, not '%s'", option, (unsigned long long)most,
-		 text);
-	return false;
-}
-
-static bool set_secs(struct bench_options *o, const char *text)
-{
-	char *end;
-
-	o->secs = strtod(text, &end);
-	if (*end == '\0' && end != text && o->secs >= 0 && o->secs <= 3600)
-		return true;
-	complain("--secs wants seconds, not '%s'", text);
-	return false;
-}
-
-static bool add_case(struct bench_options *o, const char *name)
-{
 	if (o->num_cases == sizeof(o->cases) / sizeof(*o->cases)) {
-		complain("too many --case");
+		complain("too many --case; a pattern such as 'churn_*' names several cases");
 		return false;
 	}
-	o->cases[o->num_cases++] = name;
+	o->cases[o->num_cases++] = text;
 	return true;
 }
 
@@ -72,8 +37,19 @@ bool bench_wants(const struct bench_options *o, const char *name)
 	return o->num_cases == 0;
 }
 
-/* stag0 comes from a library that has to be there from the start. */
-static int start_again(const struct bench_options *o, char **argv)
+bool bench_parse(const struct cli_noun *n, int argc, char **argv, struct bench_options *o, int *rc)
+{
+	struct cli_call call;
+
+	if (!cli_parse(n, argc, argv, o, &call, rc))
+		return false;
+	o->format = o->json ? FORMAT_JSON : o->tsv ? FORMAT_TSV : FORMAT_TABLE;
+	*rc = bench_preload(o, argv);
+	return *rc == EXIT_OK;
+}
+
+/* Executes the part again with the library preloaded. */
+static int execute_preloaded(const struct bench_options *o, char **argv)
 {
 	char library[PATH_MAX];
 	char **args;
@@ -91,7 +67,7 @@ static int start_again(const struct bench_options *o, char **argv)
 	memcpy(args + 4, argv + 1, (n - 1) * sizeof(*args));
 	setenv(AGAIN, library, 1);
 	execv("/proc/self/exe", args);
-	complain("cannot start again: %s", strerror(errno));
+	complain("cannot execute this program again with %s: %s", library, strerror(errno));
 	return EXIT_FAILED;
 }
 
@@ -100,31 +76,7 @@ int bench_preload(const struct bench_options *o, char **argv)
 	if (strcmp(o->device, "stag0") || bench_preloaded())
 		return EXIT_OK;
 	if (!getenv(AGAIN))
-		return start_again(o, argv);
-	complain("%s was not loaded, or is no libstag-verbs", getenv(AGAIN));
+		return execute_preloaded(o, argv);
+	complain("%s was not loaded, or is not libstag-verbs", getenv(AGAIN));
 	return EXIT_FAILED;
-}
-
-bool bench_take_option(struct bench_options *o, int c, char *arg)
-{
-	switch (c) {
-	case 'c':
-		return add_case(o, arg);
-	case 't':
-		return set_secs(o, arg);
-	case 'D':
-		o->device = arg;
-		return true;
-	case 'L':
-		o->library = arg;
-		return true;
-	case 'j':
-		o->format = FORMAT_JSON;
-		return true;
-	case 'T':
-		o->format = FORMAT_TSV;
-		return true;
-	default:
-		return false;
-	}
 }

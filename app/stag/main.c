@@ -16,7 +16,7 @@ static const struct command
 			 .summary = "measure every part of stag beside its yardsticks",
 			 .run = helper_exec},
 	torture_command = {.name = "torture",
-			   .summary = "faults on purpose: is what was promised kept",
+			   .summary = "inject faults, and check that the guarantees hold",
 			   .run = helper_exec};
 
 static const struct command *const commands[] = {

@@ -1,99 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * options.c - stag torture pool: its command line.
+ * options.c - stag torture: its command line.
  */
 #include "torture.h"
 
-#include <errno.h>
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "conf.h"
 #include "stag.h"
-#include "verb.h"
 
 #define MAX_ROUNDS 1000u
-#define LEAST_SIZE (1ull << 20)
-#define MOST_SIZE  (1ull << 40)
-
-enum {
-	T_PHASE = VERB_OPTION,
-	T_SECONDS,
-	T_ROUNDS,
-	T_FAILOVERS,
-	T_NODES,
-	T_CLIENTS,
-	T_ETCD,
-	T_RATE,
-	T_PAUSE,
-	T_SIZE,
-	T_SEED,
-	T_BEAT,
-	T_LEASE,
-	T_PROMOTE,
-	T_DIRECTORY,
-	T_CHECK,
-	T_KEEP,
-	T_NO_NET,
-	T_CLOCK,
-	T_LIST,
-	T_JSON,
-};
-
-static const struct option long_options[] = {
-	{"phase", required_argument, NULL, T_PHASE},
-	{"secs", required_argument, NULL, T_SECONDS},
-	{"seconds", required_argument, NULL, T_SECONDS},
-	{"rounds", required_argument, NULL, T_ROUNDS},
-	{"failovers", required_argument, NULL, T_FAILOVERS},
-	{"nodes", required_argument, NULL, T_NODES},
-	{"clients", required_argument, NULL, T_CLIENTS},
-	{"etcd", required_argument, NULL, T_ETCD},
-	{"rate", required_argument, NULL, T_RATE},
-	{"longest-pause", required_argument, NULL, T_PAUSE},
-	{"size", required_argument, NULL, T_SIZE},
-	{"seed", required_argument, NULL, T_SEED},
-	{"beat", required_argument, NULL, T_BEAT},
-	{"lease", required_argument, NULL, T_LEASE},
-	{"promote", required_argument, NULL, T_PROMOTE},
-	{"dir", required_argument, NULL, T_DIRECTORY},
-	{"directory", required_argument, NULL, T_DIRECTORY},
-	{"check", required_argument, NULL, T_CHECK},
-	{"keep", no_argument, NULL, T_KEEP},
-	{"one-host", no_argument, NULL, T_NO_NET},
-	{"clock", no_argument, NULL, T_CLOCK},
-	{"list", no_argument, NULL, T_LIST},
-	{"json", no_argument, NULL, T_JSON},
-	{"help", no_argument, NULL, 'h'},
-	{0},
-};
-
-static bool number(const char *option, const char *text, uint64_t least, uint64_t most,
-		   uint64_t *out)
-{
-	char *end;
-
-	errno = 0;
-	*out = strtoull(text, &end, 0);
-	if (*text >= '0' && *text <= '9' && !*end && !errno && *out >= least && *out <= most)
-		return true;
-	complain("--%s wants a number from %llu to %llu, not '%s'", option,
-		 (unsigned long long)least, (unsigned long long)most, text);
-	return false;
-}
-
-static bool seconds(const char *option, const char *text, double most, double *out)
-{
-	char *end;
-
-	*out = strtod(text, &end);
-	if (end != text && !*end && *out >= 0.01 && *out <= most)
-		return true;
-	complain("--%s wants seconds, at least 0.01 and at most %.0f, not '%s'", option, most,
-		 text);
-	return false;
-}
+#define MIN_SIZE   (1ull << 20)
+#define MAX_SIZE   (1ull << 40)
 
 static const struct phase *find_phase(const char *name)
 {
@@ -103,8 +21,10 @@ static const struct phase *find_phase(const char *name)
 	return NULL;
 }
 
-static bool take_phase(struct options *o, const char *text)
+static bool parse_phase(void *to, const struct cli_option *option, char *text)
 {
+	struct options *o = to;
+
 	if (!find_phase(text)) {
 		complain("no phase '%s'; --list names them", text);
 		return false;
@@ -114,87 +34,81 @@ static bool take_phase(struct options *o, const char *text)
 	return true;
 }
 
-static bool take_size(struct options *o, const char *text)
+static void offer_phases(struct cli_words *w, char *const *args)
 {
-	if (conf_parse_size(text, &o->size) && o->size >= LEAST_SIZE && o->size <= MOST_SIZE)
-		return true;
-	complain("--size wants 1M to 1T, not '%s'", text);
-	return false;
+	for (unsigned int i = 0; i < num_phases; i++)
+		cli_offer(w, phases[i].name, phases[i].what);
 }
 
-/* Those that are numbers. */
-static bool take_number(struct options *o, int c, const char *text)
-{
-	static const struct {
-		int option;
-		const char *name;
-		uint64_t least, most;
-		size_t at;
-	} numbers[] = {
-		{T_ROUNDS, "rounds", 1, MAX_ROUNDS, offsetof(struct options, rounds)},
-		{T_FAILOVERS, "failovers", 0, 1000, offsetof(struct options, failovers)},
-		{T_NODES, "nodes", 2, MAX_NODES, offsetof(struct options, nodes)},
-		{T_CLIENTS, "clients", 1, MAX_CLIENTS, offsetof(struct options, clients)},
-		{T_ETCD, "etcd", 1, MAX_ENGINES, offsetof(struct options, engines)},
-		{T_RATE, "rate", 1, 100000, offsetof(struct options, rate)},
-		{T_BEAT, "beat", 100, 1000000, offsetof(struct options, beat_us)},
-		{T_LEASE, "lease", 1, 10000, offsetof(struct options, lease_ms)},
-		{T_PROMOTE, "promote", 1, 20000, offsetof(struct options, promote_ms)},
-	};
+static const struct cli_option torture_table[] = {
+	{"phase", .value = "NAME", .repeats = true, .parse = parse_phase, .list = offer_phases,
+	 .help = "inject only these faults; may repeat (all, one after the other)"},
+	{"list", CLI_FLAG_AT(struct options, list), .help = "list the phases, and end"},
+	{"secs", .alias = "seconds", .value = "S",
+	 CLI_SECONDS_AT(struct options, seconds, 0.01, 100), .help = "seconds of a phase (10)"},
+	{"rounds", .value = "N", CLI_NUMBER_AT(struct options, rounds, 1, MAX_ROUNDS),
+	 .help = "how often all phases run (1)"},
+	{"failovers", .value = "N", CLI_NUMBER_AT(struct options, failovers, 0, 1000),
+	 .help = "a phase that kills primaries goes on until it has killed N (0)"},
+	{"nodes", .value = "N", CLI_NUMBER_AT(struct options, nodes, 2, MAX_NODES),
+	 .help = "nodes that serve the pool: 2 to 4 (2)"},
+	{"clients", .value = "N", CLI_NUMBER_AT(struct options, clients, 1, MAX_CLIENTS),
+	 .help = "clients that use the pool, besides one that measures its outages (8)"},
+	{"etcd", .value = "MEMBERS", CLI_NUMBER_AT(struct options, engines, 1, MAX_ENGINES),
+	 .help = "keep the roll in an etcd of 1 or 3 members that is started here (in a file)"},
+	{"rate", .value = "N", CLI_NUMBER_AT(struct options, rate, 1, 100000),
+	 .help = "operations per second of each client (500)"},
+	{"longest-pause", .value = "S", CLI_SECONDS_AT(struct options, longest_pause, 0.01, 60),
+	 .help = "the longest time that a node is stopped: 0.01 to 60 (2)"},
+	{"size", .value = "SIZE", CLI_SIZE_AT(struct options, size, MIN_SIZE, MAX_SIZE),
+	 .help = "size of the pool: 64M, 1G (64M)"},
+	{"beat", .value = "US", CLI_NUMBER_AT(struct options, beat_us, 100, 1000000),
+	 .help = "the nodes' interval of heartbeats, as in stag.ini(5)"},
+	{"lease", .value = "MS", CLI_NUMBER_AT(struct options, lease_ms, 1, 10000),
+	 .help = "the nodes' lease, as in stag.ini(5)"},
+	{"promote", .value = "MS", CLI_NUMBER_AT(struct options, promote_ms, 1, 20000),
+	 .help = "the silence after which a standby promotes itself, as in stag.ini(5)"},
+	{"seed", .value = "N", CLI_NUMBER_AT(struct options, seed, 0, UINT64_MAX),
+	 .help = "seed of all random numbers, to inject the same faults again"},
+	{"one-host", CLI_FLAG_AT(struct options, no_net),
+	 .help = "use no network namespaces: no node can be cut off"},
+	{"clock", CLI_FLAG_AT(struct options, clock),
+	 .help = "allow the phase clock to set this machine's clock; it is corrected afterwards"},
+	{"dir", .alias = "directory", .value = "DIRECTORY",
+	 CLI_DIRECTORY_AT(struct options, directory),
+	 .help = "directory of logs, states and histories (a temporary one, removed at the end)"},
+	{"keep", CLI_FLAG_AT(struct options, keep),
+	 .help = "keep that directory even if nothing failed"},
+	{"check", .value = "HISTORY", CLI_FILE_AT(struct options, check),
+	 .help = "check a history again that a run has kept"},
+	{"json", CLI_FLAG_AT(struct options, json), .help = "print JSON, for programs"},
+	{0},
+};
 
-	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
-		uint64_t n;
+static const struct torture_verb {
+	struct cli_verb cli;
+} torture_verbs[] = {
+	{{"pool",
+	  .summary = "Serves a pool by several nodes, kills, stops and isolates them, and checks "
+		     "the history of what clients saw.",
+	  .example = "stag torture pool --phase kill-primary --failovers 20"}},
+};
 
-		if (numbers[i].option != c)
-			continue;
-		if (!number(numbers[i].name, text, numbers[i].least, numbers[i].most, &n))
-			return false;
-		*(uint32_t *)((char *)o + numbers[i].at) = (uint32_t)n;
-		return true;
-	}
-	return false;
-}
-
-static bool take(void *to, int c, char *text)
-{
-	struct options *o = to;
-
-	switch (c) {
-	case T_PHASE:
-		return take_phase(o, text);
-	case T_SECONDS:
-		return seconds("secs", text, 100, &o->seconds);
-	case T_PAUSE:
-		return seconds("longest-pause", text, 60, &o->longest_pause);
-	case T_SIZE:
-		return take_size(o, text);
-	case T_SEED:
-		return number("seed", text, 0, UINT64_MAX, &o->seed);
-	case T_DIRECTORY:
-		o->directory = text;
-		return true;
-	case T_CHECK:
-		o->check = text;
-		return true;
-	case T_KEEP:
-		o->keep = true;
-		return true;
-	case T_NO_NET:
-		o->no_net = true;
-		return true;
-	case T_CLOCK:
-		o->clock = true;
-		return true;
-	case T_JSON:
-		o->json = true;
-		return true;
-	case T_LIST:
-		o->list = true;
-		return true;
-	default:
-		return take_number(o, c, text);
-	}
-}
+const struct cli_noun torture_noun = {
+	.call = "stag torture",
+	.name = "torture",
+	.summary = "inject faults, and check that the guarantees hold",
+	.about =
+		"Serves a pool by several nodes on this machine, lets clients use it at random, "
+		"and meanwhile kills, stops and isolates nodes. What clients saw is checked: every "
+		"history has to be linearizable, no acknowledged change may be lost or happen "
+		"twice, and the nodes' memory has to be the same, byte for byte. See "
+		"stag-torture(1).",
+	.examples = "stag torture pool\n"
+		    "stag torture pool --phase kill-primary --failovers 200 --etcd 3",
+	CLI_VERBS(torture_verbs),
+	.options = torture_table,
+};
 
 static void list_phases(bool as_json)
 {
@@ -216,18 +130,9 @@ static void list_phases(bool as_json)
 	json_decref(list);
 }
 
-bool options_take(struct options *o, const struct command *self, int argc, char **argv, int *rc)
+bool options_parse(struct options *o, int argc, char **argv, int *rc)
 {
-	static const struct verb verb = {"pool",
-					 "options only",
-					 0,
-					 0,
-					 ~0ull,
-					 "Serves a pool by several nodes, kills, stops and cuts "
-					 "them off, and judges what clients "
-					 "saw.",
-					 "stag torture pool --phase kill-primary --failovers 20"};
-	static const struct verb_options options = {long_options, take};
+	struct cli_call call;
 
 	*o = (struct options){.nodes = 2,
 			      .clients = 8,
@@ -236,7 +141,7 @@ bool options_take(struct options *o, const struct command *self, int argc, char 
 			      .seconds = 10,
 			      .longest_pause = 2,
 			      .size = 64 << 20};
-	if (!verb_parse(self, &verb, &options, o, argc, argv, rc))
+	if (!cli_parse(&torture_noun, argc, argv, o, &call, rc))
 		return false;
 	*rc = EXIT_OK;
 	if (o->list)

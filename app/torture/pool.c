@@ -387,7 +387,7 @@ int torture_pool(const struct command *self, int argc, char **argv)
 	struct options o;
 	int rc;
 
-	if (!options_take(&o, self, argc - 1, argv + 1, &rc))
+	if (!options_parse(&o, argc, argv, &rc))
 		return rc;
 	if (o.check)
 		return history_check_file(o.check);

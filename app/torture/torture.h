@@ -47,6 +47,7 @@
 #define USER	     "torture"
 #define SECRET	     "what everybody here knows"
 
+struct cli_noun;
 struct command;
 
 /* pool.c: the command; argv[0] is "torture", argv[1] "pool". Returns an exit code. */
@@ -260,8 +261,10 @@ void log_to(const struct torture *t, const char *who, unsigned int number);
 /* Sleeps, showing progress, looking after processes. false: the run is over, or has failed. */
 bool pass_time(struct torture *t, double seconds);
 
-/* options.c: false: that was all, and rc is the exit code */
-bool options_take(struct options *o, const struct command *self, int argc, char **argv, int *rc);
+/* options.c */
+extern const struct cli_noun torture_noun;
+/* Parses argv, whose first word is "torture". Returns false if the command is over: *rc is then its exit code. */
+bool options_parse(struct options *o, int argc, char **argv, int *rc);
 
 /* node.c */
 bool node_start(struct torture *t, unsigned int n);
