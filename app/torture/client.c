@@ -9,8 +9,8 @@
  *
  * Every fourth client only reads: whatever becomes of changes, it goes on.
  *
- * A client may be killed, and another takes its place: what was under way then, nobody knows the fate of. Only the diary and the slots it
- * leaves as they should be: it is not killed while it writes there (diary.busy).
+ * A client may be killed, and another takes its place: what was under way then, nobody knows the fate of. Only the journal and the slots it
+ * leaves as they should be: it is not killed while it writes there (journal.busy).
  *
  * One client more, the prober, does nothing but put a small value, every half millisecond, without waiting for the last: the first of its
  * puts that is called after a primary's death and succeeds tells how long the pool was away.
@@ -28,7 +28,7 @@
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-static uint64_t noise(uint64_t id, size_t i)
+static uint64_t value_word(uint64_t id, size_t i)
 {
 	uint64_t x = id + (i + 1) * 0x9e3779b97f4a7c15u;
 
@@ -40,7 +40,7 @@ void value_make(uint8_t *to, size_t length, uint64_t id)
 {
 	memcpy(to, &id, length < 8 ? length : 8);
 	for (size_t i = 8; i < length; i += 8) {
-		uint64_t word = noise(id, i);
+		uint64_t word = value_word(id, i);
 
 		memcpy(to + i, &word, length - i < 8 ? length - i : 8);
 	}
@@ -54,7 +54,7 @@ uint64_t value_check(const uint8_t *from, size_t length)
 		return length == 0 ? 0 : VALUE_MIXED;
 	memcpy(&id, from, 8);
 	for (size_t i = 8; i < length; i += 8) {
-		uint64_t word = noise(id, i);
+		uint64_t word = value_word(id, i);
 
 		if (memcmp(from + i, &word, length - i < 8 ? length - i : 8) != 0)
 			return VALUE_MIXED;
@@ -65,7 +65,7 @@ uint64_t value_check(const uint8_t *from, size_t length)
 static uint64_t new_id(struct client *c)
 {
 	return (uint64_t)(c->t->phase + 1) << 48 | (uint64_t)(c->id + 1) << 40 |
-	       (uint64_t)c->t->lives[c->id] << 28 | ++c->next_value;
+	       (uint64_t)c->t->restarts[c->id] << 28 | ++c->next_value;
 }
 
 /* Mostly small; some need more than a record of the log. */
@@ -112,7 +112,7 @@ static bool is_own(const struct client *c, unsigned int slot)
 }
 
 /* A slot of our own with nothing in it; SLOTS: none. */
-static unsigned int find_free(const struct client *c)
+static unsigned int find_free_slot(const struct client *c)
 {
 	for (unsigned int s = c->id; s < SLOTS; s += c->t->o.clients)
 		if (c->states[s] == SLOT_FREE)
@@ -120,18 +120,18 @@ static unsigned int find_free(const struct client *c)
 	return SLOTS;
 }
 
-/* ---- the diary ----------------------------------------------------------------------------- */
+/* ---- the journal ----------------------------------------------------------------------------- */
 
-struct deed *deed_begin(struct diary *d, uint32_t *index)
+struct entry *entry_begin(struct journal *d, uint32_t *index)
 {
 	*index = atomic_load(&d->count);
 	if (*index == MAX_OPS)
 		return NULL;
-	d->deeds[*index] = (struct deed){.ret = LINEAR_NEVER, .outcome = LINEAR_UNKNOWN};
-	return &d->deeds[*index];
+	d->entries[*index] = (struct entry){.ret = LINEAR_NEVER, .outcome = LINEAR_UNKNOWN};
+	return &d->entries[*index];
 }
 
-uint8_t deed_outcome(struct client *c, struct deed *d, int error)
+uint8_t entry_outcome(struct client *c, struct entry *d, int error)
 {
 	switch (error) {
 	case 0:
@@ -166,9 +166,9 @@ static bool is_removing(uint8_t act)
 /* ---- returns --------------------------------------------------------------------------------- */
 
 /* Where others find it; else it is deleted next. */
-static void keep(struct client *c, uint64_t object, const struct stag_pool_ptr *ptr)
+static void publish_pointer(struct client *c, uint64_t object, const struct stag_pool_ptr *ptr)
 {
-	unsigned int slot = find_free(c);
+	unsigned int slot = find_free_slot(c);
 
 	if (slot < SLOTS) {
 		slot_write(&c->t->shared->slots[slot], object, ptr);
@@ -177,14 +177,14 @@ static void keep(struct client *c, uint64_t object, const struct stag_pool_ptr *
 	}
 	c->orphans[c->num_orphans].object = object;
 	c->orphans[c->num_orphans++].ptr = *ptr;
-	atomic_store(&c->diary->orphans, c->num_orphans);
+	atomic_store(&c->journal->orphans, c->num_orphans);
 }
 
 /* The value has another place, and another pointer, now: to the history it is another value. */
-static void move(struct client *c, struct deed *d, const struct stag_pool_done *done)
+static void record_move(struct client *c, struct entry *d, const struct stag_pool_done *done)
 {
 	uint32_t index;
-	struct deed *made = deed_begin(c->diary, &index);
+	struct entry *made = entry_begin(c->journal, &index);
 
 	d->act = ACT_DELETE;
 	if (!made) {
@@ -198,11 +198,11 @@ static void move(struct client *c, struct deed *d, const struct stag_pool_done *
 	made->act = ACT_INSERT;
 	made->expected = 0;
 	d->version = 0;
-	atomic_store(&c->diary->count, index + 1);
-	keep(c, made->object, &done->ptr);
+	atomic_store(&c->journal->count, index + 1);
+	publish_pointer(c, made->object, &done->ptr);
 }
 
-static void remember_version(struct client *c, const struct flight *f, const struct deed *d)
+static void remember_version(struct client *c, const struct flight *f, const struct entry *d)
 {
 	if (d->object <= NAMES)
 		c->name_versions[d->object - 1] = d->version;
@@ -212,7 +212,7 @@ static void remember_version(struct client *c, const struct flight *f, const str
 	}
 }
 
-void client_finish_read(struct client *c, const struct flight *f, struct deed *d, uint64_t length)
+void client_finish_read(struct client *c, const struct flight *f, struct entry *d, uint64_t length)
 {
 	d->length = (uint32_t)length;
 	d->value = length <= MAX_VALUE ? value_check(f->memory, (size_t)length) : VALUE_MIXED;
@@ -220,7 +220,7 @@ void client_finish_read(struct client *c, const struct flight *f, struct deed *d
 		atomic_fetch_add(&c->t->shared->mixed, 1);
 }
 
-static void note_gone(struct client *c, const struct flight *f, const struct deed *d)
+static void free_slot_if_gone(struct client *c, const struct flight *f, const struct entry *d)
 {
 	bool gone =
 		d->outcome == LINEAR_ABSENT || (d->act == ACT_DELETE && d->outcome == LINEAR_OK);
@@ -231,8 +231,8 @@ static void note_gone(struct client *c, const struct flight *f, const struct dee
 }
 
 /* What it did to slots. */
-static void settle(struct client *c, const struct flight *f, struct deed *d,
-		   const struct stag_pool_done *done)
+static void update_slots(struct client *c, const struct flight *f, struct entry *d,
+			 const struct stag_pool_done *done)
 {
 	if (f->act == ACT_INSERT) {
 		if (d->outcome == LINEAR_OK)
@@ -242,16 +242,16 @@ static void settle(struct client *c, const struct flight *f, struct deed *d,
 	}
 	if (f->act == ACT_UPDATE && d->outcome == LINEAR_OK &&
 	    done->ptr.generation != d->generation)
-		move(c, d, done);
-	note_gone(c, f, d);
+		record_move(c, d, done);
+	free_slot_if_gone(c, f, d);
 }
 
-static void finish(struct client *c, const struct stag_pool_done *done, uint64_t now)
+static void finish_operation(struct client *c, const struct stag_pool_done *done, uint64_t now)
 {
 	struct flight *f = &c->flights[(uintptr_t)done->user];
-	struct deed *d = &c->diary->deeds[f->deed];
+	struct entry *d = &c->journal->entries[f->entry];
 
-	d->outcome = deed_outcome(c, d, done->error);
+	d->outcome = entry_outcome(c, d, done->error);
 	d->error = done->error;
 	if (done->error == EILSEQ || (done->error == 0 && !is_removing(d->act)))
 		d->version = done->version;
@@ -261,10 +261,10 @@ static void finish(struct client *c, const struct stag_pool_done *done, uint64_t
 		d->ret = now;
 	if (d->version)
 		remember_version(c, f, d);
-	settle(c, f, d, done);
+	update_slots(c, f, d, done);
 	f->used = false;
-	c->under_way--;
-	atomic_fetch_add(&c->diary->done, 1);
+	c->in_flight--;
+	atomic_fetch_add(&c->journal->done, 1);
 }
 
 void client_collect(struct client *c)
@@ -275,10 +275,10 @@ void client_collect(struct client *c)
 	while ((n = stag_pool_poll(c->pool, done, 16)) > 0) {
 		uint64_t now = clock_ns();
 
-		atomic_store(&c->diary->busy, true);
+		atomic_store(&c->journal->busy, true);
 		for (int i = 0; i < n; i++)
-			finish(c, &done[i], now);
-		atomic_store(&c->diary->busy, false);
+			finish_operation(c, &done[i], now);
+		atomic_store(&c->journal->busy, false);
 	}
 }
 
@@ -293,7 +293,8 @@ static unsigned int free_flight(const struct client *c)
 	return f;
 }
 
-static void fill(struct client *c, struct flight *f, struct deed *d, struct stag_pool_io *io)
+static void prepare_buffers(struct client *c, struct flight *f, struct entry *d,
+			    struct stag_pool_io *io)
 {
 	if (is_reading(d->act)) {
 		io->to = f->memory;
@@ -309,7 +310,7 @@ static void fill(struct client *c, struct flight *f, struct deed *d, struct stag
 	io->length = d->length;
 }
 
-static bool expects(struct client *c, struct deed *d, uint64_t version)
+static bool choose_expected_version(struct client *c, struct entry *d, uint64_t version)
 {
 	if (version == 0 || !dice_one_in(&c->dice, 3))
 		return false;
@@ -317,7 +318,7 @@ static bool expects(struct client *c, struct deed *d, uint64_t version)
 	return true;
 }
 
-static void choose_name(struct client *c, struct deed *d, struct stag_pool_io *io, char *name,
+static void choose_name(struct client *c, struct entry *d, struct stag_pool_io *io, char *name,
 			size_t size)
 {
 	static const uint8_t acts[] = {ACT_GET, ACT_GET, ACT_GET,     ACT_PUT,
@@ -335,13 +336,13 @@ static void choose_name(struct client *c, struct deed *d, struct stag_pool_io *i
 	io->op = ops[d->act];
 	if (d->act == ACT_PUT_NEW)
 		io->flags |= STAG_POOL_EXCLUSIVE;
-	else if (d->act != ACT_GET && expects(c, d, c->name_versions[n]))
+	else if (d->act != ACT_GET && choose_expected_version(c, d, c->name_versions[n]))
 		io->flags |= STAG_POOL_COMPARE;
 }
 
-static void delete_orphan(struct client *c, struct deed *d, struct stag_pool_io *io)
+static void delete_orphan(struct client *c, struct entry *d, struct stag_pool_io *io)
 {
-	atomic_store(&c->diary->orphans, --c->num_orphans);
+	atomic_store(&c->journal->orphans, --c->num_orphans);
 	d->act = ACT_DELETE;
 	d->object = c->orphans[c->num_orphans].object;
 	io->op = STAG_POOL_DELETE;
@@ -349,7 +350,7 @@ static void delete_orphan(struct client *c, struct deed *d, struct stag_pool_io 
 }
 
 /* false: there is nothing in that slot yet. */
-static bool choose_pointer(struct client *c, struct flight *f, struct deed *d,
+static bool choose_pointer(struct client *c, struct flight *f, struct entry *d,
 			   struct stag_pool_io *io)
 {
 	static const uint8_t acts[] = {ACT_READ,   ACT_READ,   ACT_READ,   ACT_READ,
@@ -364,13 +365,13 @@ static bool choose_pointer(struct client *c, struct flight *f, struct deed *d,
 	d->act = c->only_reads ? ACT_READ : acts[dice_below(&c->dice, sizeof(acts))];
 	io->op = ops[d->act];
 	if (d->act != ACT_READ && c->slot_versions[f->slot].object == d->object &&
-	    expects(c, d, c->slot_versions[f->slot].version))
+	    choose_expected_version(c, d, c->slot_versions[f->slot].version))
 		io->flags |= STAG_POOL_COMPARE;
 	return true;
 }
 
-static bool choose(struct client *c, struct flight *f, struct deed *d, struct stag_pool_io *io,
-		   char *name, size_t size)
+static bool choose_operation(struct client *c, struct flight *f, struct entry *d,
+			     struct stag_pool_io *io, char *name, size_t size)
 {
 	unsigned int slot;
 
@@ -379,7 +380,7 @@ static bool choose(struct client *c, struct flight *f, struct deed *d, struct st
 		delete_orphan(c, d, io);
 		return true;
 	}
-	if (!c->only_reads && dice_one_in(&c->dice, 8) && (slot = find_free(c)) < SLOTS) {
+	if (!c->only_reads && dice_one_in(&c->dice, 8) && (slot = find_free_slot(c)) < SLOTS) {
 		d->act = ACT_INSERT;
 		io->op = STAG_POOL_INSERT;
 		f->slot = slot;
@@ -394,12 +395,12 @@ static bool choose(struct client *c, struct flight *f, struct deed *d, struct st
 }
 
 /* false: nothing can be done any more. */
-static bool call(struct client *c, struct flight *f, struct deed *d, struct stag_pool_io *io,
+static bool call(struct client *c, struct flight *f, struct entry *d, struct stag_pool_io *io,
 		 uint32_t index)
 {
 	int rc;
 
-	fill(c, f, d, io);
+	prepare_buffers(c, f, d, io);
 	if (d->act == ACT_INSERT)
 		d->object = INSERTED | (d->value ? d->value : new_id(c));
 	io->version = d->expected;
@@ -407,21 +408,21 @@ static bool call(struct client *c, struct flight *f, struct deed *d, struct stag
 	d->client = (uint16_t)c->id;
 	d->generation = io->ptr.generation;
 	d->may_move = d->act == ACT_UPDATE && d->length > io->ptr.length;
-	f->deed = index;
+	f->entry = index;
 	f->act = d->act;
 	f->used = true;
-	c->under_way++;
+	c->in_flight++;
 	d->call = clock_ns();
-	atomic_store(&c->diary->count, index + 1);
-	atomic_store(&c->diary->busy, false);
+	atomic_store(&c->journal->count, index + 1);
+	atomic_store(&c->journal->busy, false);
 	rc = stag_pool_submit(c->pool, io, 1);
 	if (rc == 0)
 		return true;
 	d->act = ACT_NONE;
 	d->error = rc;
 	f->used = false;
-	c->under_way--;
-	deed_outcome(c, d, rc);
+	c->in_flight--;
+	entry_outcome(c, d, rc);
 	return false;
 }
 
@@ -431,14 +432,14 @@ bool client_start_one(struct client *c)
 	struct stag_pool_io io = {0};
 	char name[32];
 	uint32_t index;
-	struct deed *d = deed_begin(c->diary, &index);
+	struct entry *d = entry_begin(c->journal, &index);
 
 	if (!d)
 		return false;
-	atomic_store(&c->diary->busy, true);
-	if (choose(c, f, d, &io, name, sizeof(name)))
+	atomic_store(&c->journal->busy, true);
+	if (choose_operation(c, f, d, &io, name, sizeof(name)))
 		return call(c, f, d, &io, index);
-	atomic_store(&c->diary->busy, false);
+	atomic_store(&c->journal->busy, false);
 	return true;
 }
 
@@ -446,7 +447,7 @@ bool client_start_probe(struct client *c)
 {
 	struct flight *f = &c->flights[free_flight(c)];
 	uint32_t index;
-	struct deed *d = deed_begin(c->diary, &index);
+	struct entry *d = entry_begin(c->journal, &index);
 	struct stag_pool_io io = {.op = STAG_POOL_PUT};
 	char name[32];
 

@@ -16,19 +16,19 @@
 struct flight { /* an operation under way */
 	bool used;
 	uint8_t act; /* as it was called */
-	uint32_t deed;
+	uint32_t entry;
 	unsigned int slot; /* SLOTS: none */
 	uint8_t *memory;
 };
 
 struct client {
 	struct torture *t;
-	struct diary *diary;
+	struct journal *journal;
 	unsigned int id;
 	struct dice dice;
 	struct stag_pool *pool;
 	uint64_t next_value;
-	unsigned int depth, under_way;
+	unsigned int depth, in_flight;
 	bool only_reads;
 	struct flight flights[PROBE_DEPTH];
 	uint64_t name_versions[NAMES];
@@ -49,13 +49,13 @@ enum slot_state {
 	SLOT_TAKEN, /* for a value that is being inserted */
 };
 
-bool client_start_one(struct client *c); /* some operation or other; false: the diary is full */
+bool client_start_one(struct client *c); /* some operation or other; false: the journal is full */
 bool client_start_probe(struct client *c);
 void client_collect(struct client *c); /* what has returned */
 uint32_t client_draw_length(struct client *c);
-struct deed *deed_begin(struct diary *d, uint32_t *index);
-uint8_t deed_outcome(struct client *c, struct deed *d, int error);
-void client_finish_read(struct client *c, const struct flight *f, struct deed *d, uint64_t length);
+struct entry *entry_begin(struct journal *d, uint32_t *index);
+uint8_t entry_outcome(struct client *c, struct entry *d, int error);
+void client_finish_read(struct client *c, const struct flight *f, struct entry *d, uint64_t length);
 bool slot_read(const struct slot *s, uint64_t *object, struct stag_pool_ptr *ptr);
 void slot_write(struct slot *s, uint64_t object, const struct stag_pool_ptr *ptr);
 

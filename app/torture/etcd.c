@@ -24,10 +24,11 @@
 /* ---- etcd ------------------------------------------------------------------------------ */
 
 /* On one host all members have ports of their own: the second of a pair is for peers. */
-static void url(const struct torture *t, unsigned int e, bool of_peers, char *text, size_t size)
+static void etcd_url(const struct torture *t, unsigned int e, bool of_peers, char *text,
+		     size_t size)
 {
 	char address[32];
-	unsigned int host = engine_host(t, e);
+	unsigned int host = etcd_host(t, e);
 
 	net_address(&t->net, host, 0, address, sizeof(address));
 	if (t->net.real)
@@ -41,28 +42,28 @@ static void list_members(const struct torture *t, char *text, size_t size)
 {
 	size_t used = 0;
 
-	for (unsigned int e = 0; e < t->o.engines; e++) {
+	for (unsigned int e = 0; e < t->o.etcd_members; e++) {
 		char peers[64];
 
-		url(t, e, true, peers, sizeof(peers));
+		etcd_url(t, e, true, peers, sizeof(peers));
 		used += (size_t)snprintf(text + used, size - used, "%sm%u=%s", e ? "," : "", e,
 					 peers);
 	}
 }
 
-static void execute(const struct torture *t, unsigned int e)
+static void exec_etcd(const struct torture *t, unsigned int e)
 {
 	char name[8], data[260], clients[64], peers[64], members[300];
 
 	snprintf(name, sizeof(name), "m%u", e);
 	snprintf(data, sizeof(data), "%s/etcd%u", t->directory, e);
-	url(t, e, false, clients, sizeof(clients));
-	url(t, e, true, peers, sizeof(peers));
+	etcd_url(t, e, false, clients, sizeof(clients));
+	etcd_url(t, e, true, peers, sizeof(peers));
 	list_members(t, members, sizeof(members));
-	log_to(t, "etcd", e);
+	log_to_file(t, "etcd", e);
 	unsetenv("LD_PRELOAD"); /* it needs no adapter */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (net_enter(&t->net, engine_host(t, e)) != 0)
+	if (net_enter(&t->net, etcd_host(t, e)) != 0)
 		_exit(127);
 	execlp("etcd", "etcd", "--name", name, "--data-dir", data, "--listen-client-urls", clients,
 	       "--advertise-client-urls", clients, "--listen-peer-urls", peers,
@@ -71,36 +72,36 @@ static void execute(const struct torture *t, unsigned int e)
 	_exit(127);
 }
 
-bool engine_start_member(struct torture *t, unsigned int e)
+bool etcd_start_member(struct torture *t, unsigned int e)
 {
 	pid_t pid;
 
-	if (t->engines[e])
+	if (t->etcd_members[e])
 		return true;
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)
-		execute(t, e);
+		exec_etcd(t, e);
 	if (pid < 0)
-		return fail(t, "cannot fork: %s", strerror(errno));
-	t->engines[e] = pid;
-	note(t, false, "start etcd%u", e);
+		return fail_phase(t, "cannot fork: %s", strerror(errno));
+	t->etcd_members[e] = pid;
+	note_fault(t, false, "start etcd%u", e);
 	return true;
 }
 
-void engine_kill_member(struct torture *t, unsigned int e)
+void etcd_kill_member(struct torture *t, unsigned int e)
 {
-	if (t->engines[e] == 0)
+	if (t->etcd_members[e] == 0)
 		return;
-	kill(t->engines[e], SIGKILL);
-	waitpid(t->engines[e], NULL, 0);
-	t->engines[e] = 0;
+	kill(t->etcd_members[e], SIGKILL);
+	waitpid(t->etcd_members[e], NULL, 0);
+	t->etcd_members[e] = 0;
 }
 
 static bool etcd_died(const struct torture *t, unsigned int *which)
 {
-	for (unsigned int e = 0; e < t->o.engines; e++)
-		if (t->engines[e] && waitpid(t->engines[e], NULL, WNOHANG) > 0) {
+	for (unsigned int e = 0; e < t->o.etcd_members; e++)
+		if (t->etcd_members[e] && waitpid(t->etcd_members[e], NULL, WNOHANG) > 0) {
 			*which = e;
 			return true;
 		}
@@ -114,25 +115,25 @@ static bool start_etcd(struct torture *t)
 	unsigned int dead;
 	struct stag_pool_roll roll;
 
-	for (unsigned int e = 0; e < t->o.engines; e++) {
+	for (unsigned int e = 0; e < t->o.etcd_members; e++) {
 		char text[64];
 
-		url(t, e, false, text, sizeof(text));
+		etcd_url(t, e, false, text, sizeof(text));
 		used += (size_t)snprintf(t->roll + used, sizeof(t->roll) - used, "%s%s",
 					 e ? "," : "", text + strlen("http://"));
 	}
 	snprintf(t->roll + used, sizeof(t->roll) - used, "/torture");
-	for (unsigned int e = 0; e < t->o.engines; e++)
-		if (!engine_start_member(t, e))
+	for (unsigned int e = 0; e < t->o.etcd_members; e++)
+		if (!etcd_start_member(t, e))
 			return false;
-	while (!engine_read(t, &roll)) {
+	while (!roll_backend_read(t, &roll)) {
 		if (etcd_died(t, &dead)) {
-			t->engines[dead] = 0;
-			return fail(t, "etcd%u has ended: is it installed? (%s/etcd%u.log)", dead,
-				    t->directory, dead);
+			t->etcd_members[dead] = 0;
+			return fail_phase(t, "etcd%u has ended: is it installed? (%s/etcd%u.log)",
+					  dead, t->directory, dead);
 		}
 		if (clock_ns() > until)
-			return fail(t, "etcd does not answer after %d s", START_S);
+			return fail_phase(t, "etcd does not answer after %d s", START_S);
 		if (!pass_time(t, 0.1))
 			return false;
 	}
@@ -141,16 +142,16 @@ static bool start_etcd(struct torture *t)
 
 /* ---- either ------------------------------------------------------------------------------ */
 
-bool engine_start(struct torture *t)
+bool roll_backend_start(struct torture *t)
 {
-	t->engine_lock = -1;
-	if (t->o.engines)
+	t->roll_lock = -1;
+	if (t->o.etcd_members)
 		return start_etcd(t);
 	snprintf(t->roll, sizeof(t->roll), "file:%s/roll", t->directory);
 	return true;
 }
 
-bool engine_read(struct torture *t, struct stag_pool_roll *roll)
+bool roll_backend_read(struct torture *t, struct stag_pool_roll *roll)
 {
 	int rc = stag_pool_query_roll(t->roll, roll, sizeof(*roll));
 
@@ -159,31 +160,31 @@ bool engine_read(struct torture *t, struct stag_pool_roll *roll)
 	return rc == 0 || rc == ENOENT;
 }
 
-void engine_resume(struct torture *t)
+void roll_backend_unlock(struct torture *t)
 {
-	if (t->engine_lock < 0)
+	if (t->roll_lock < 0)
 		return;
-	flock(t->engine_lock, LOCK_UN); /* whoever was forked meanwhile has it open, too */
-	close(t->engine_lock);
-	t->engine_lock = -1;
+	flock(t->roll_lock, LOCK_UN); /* whoever was forked meanwhile has it open, too */
+	close(t->roll_lock);
+	t->roll_lock = -1;
 }
 
-void engine_stall(struct torture *t)
+void roll_backend_lock(struct torture *t)
 {
 	char path[260];
 
-	if (t->engine_lock >= 0)
+	if (t->roll_lock >= 0)
 		return;
 	snprintf(path, sizeof(path), "%s/roll.lock", t->directory);
-	t->engine_lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	t->roll_lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	/* Somebody who is stopped may have it. */
-	if (t->engine_lock >= 0 && flock(t->engine_lock, LOCK_EX | LOCK_NB) != 0)
-		engine_resume(t);
+	if (t->roll_lock >= 0 && flock(t->roll_lock, LOCK_EX | LOCK_NB) != 0)
+		roll_backend_unlock(t);
 }
 
-void engine_end(struct torture *t)
+void roll_backend_stop(struct torture *t)
 {
-	engine_resume(t);
-	for (unsigned int e = 0; e < t->o.engines; e++)
-		engine_kill_member(t, e);
+	roll_backend_unlock(t);
+	for (unsigned int e = 0; e < t->o.etcd_members; e++)
+		etcd_kill_member(t, e);
 }

@@ -26,25 +26,25 @@ static const char *const outcome_names[] = {"ok", "absent", "present", "mismatch
 #define OUTCOMES (sizeof(outcome_names) / sizeof(*outcome_names))
 
 struct history {
-	struct deed *deeds;
+	struct entry *entries;
 	size_t count, room;
 	struct fault *faults;
 	size_t num_faults, faults_room;
 };
 
-static bool is_change(const struct deed *d)
+static bool is_change(const struct entry *d)
 {
 	return d->act != ACT_NONE && d->act != ACT_READ && d->act != ACT_GET;
 }
 
-static bool is_removal(const struct deed *d)
+static bool is_removal(const struct entry *d)
 {
 	return d->act == ACT_DELETE || d->act == ACT_REMOVE;
 }
 
 /* ---- what the checker is told -------------------------------------------------------------- */
 
-static uint8_t kind_of(const struct deed *d)
+static uint8_t kind_of(const struct entry *d)
 {
 	static const uint8_t kinds[ACTS] = {
 		[ACT_INSERT] = LINEAR_INSERT, [ACT_UPDATE] = LINEAR_UPDATE,
@@ -68,20 +68,20 @@ static size_t list_doubtful(const struct history *h, uint64_t *objects)
 	size_t n = 0;
 
 	for (size_t i = 0; i < h->count; i++)
-		if (h->deeds[i].may_move && h->deeds[i].act == ACT_UPDATE &&
-		    h->deeds[i].outcome == LINEAR_UNKNOWN)
-			objects[n++] = h->deeds[i].object;
+		if (h->entries[i].may_move && h->entries[i].act == ACT_UPDATE &&
+		    h->entries[i].outcome == LINEAR_UNKNOWN)
+			objects[n++] = h->entries[i].object;
 	qsort(objects, n, sizeof(*objects), by_number);
 	return n;
 }
 
-static size_t translate(const struct history *h, struct linear_op *ops)
+static size_t make_linear_ops(const struct history *h, struct linear_op *ops)
 {
 	CLEANUP_FREE uint64_t *doubtful = malloc((h->count + 1) * sizeof(*doubtful));
 	size_t n = 0, num_doubtful = doubtful ? list_doubtful(h, doubtful) : 0;
 
 	for (size_t i = 0; i < h->count; i++) {
-		const struct deed *d = &h->deeds[i];
+		const struct entry *d = &h->entries[i];
 
 		if (d->act == ACT_NONE ||
 		    bsearch(&d->object, doubtful, num_doubtful, sizeof(*doubtful), by_number))
@@ -99,7 +99,7 @@ static size_t translate(const struct history *h, struct linear_op *ops)
 	return n;
 }
 
-static bool check_linear(const struct history *h, struct judgement *j)
+static bool check_linear(const struct history *h, struct check_result *j)
 {
 	static const enum verdict_kind verdicts[] = {[LINEAR_GOOD] = VERDICT_GOOD,
 						     [LINEAR_BAD] = VERDICT_BAD,
@@ -111,7 +111,7 @@ static bool check_linear(const struct history *h, struct judgement *j)
 	j->linear = VERDICT_UNDECIDED;
 	if (!ops)
 		return false;
-	n = translate(h, ops);
+	n = make_linear_ops(h, ops);
 	j->linear = verdicts[linear_check(ops, n, &verdict)];
 	if (j->linear != VERDICT_GOOD)
 		linear_explain(ops, n, &verdict, stderr);
@@ -132,13 +132,13 @@ static int by_value(const void *x, const void *y)
 	return a->value < b->value ? -1 : a->value > b->value;
 }
 
-static void count_twice(const struct history *h, struct judgement *j)
+static void count_twice(const struct history *h, struct check_result *j)
 {
 	CLEANUP_FREE struct made *made = malloc((h->count + 1) * sizeof(*made));
 	size_t n = 0;
 
 	for (size_t i = 0; made && i < h->count; i++) {
-		const struct deed *d = &h->deeds[i];
+		const struct entry *d = &h->entries[i];
 
 		if (is_change(d) && !is_removal(d) && d->outcome == LINEAR_OK && d->value)
 			made[n++] = (struct made){d->value, d->version};
@@ -147,7 +147,7 @@ static void count_twice(const struct history *h, struct judgement *j)
 		return;
 	qsort(made, n, sizeof(*made), by_value);
 	for (size_t i = 0; i < h->count; i++) {
-		const struct deed *d = &h->deeds[i];
+		const struct entry *d = &h->entries[i];
 		const struct made key = {.value = d->value}, *found;
 
 		if (is_change(d) || d->outcome != LINEAR_OK || !d->value || !d->version)
@@ -159,20 +159,20 @@ static void count_twice(const struct history *h, struct judgement *j)
 
 static int by_object_and_version(const void *x, const void *y)
 {
-	const struct deed *const *a = x, *const *b = y;
+	const struct entry *const *a = x, *const *b = y;
 
 	if ((*a)->object != (*b)->object)
 		return (*a)->object < (*b)->object ? -1 : 1;
 	return (*a)->version < (*b)->version ? -1 : (*a)->version > (*b)->version;
 }
 
-static bool is_of_sweep(const struct deed *d, uint16_t sweeper)
+static bool is_of_sweep(const struct entry *d, uint16_t sweeper)
 {
 	return d->client == sweeper && !is_change(d);
 }
 
 /* A removal, perhaps, that came not before another change. */
-static bool may_remove_later(const struct deed *d, const struct deed *change)
+static bool may_remove_later(const struct entry *d, const struct entry *change)
 {
 	if (!is_removal(d))
 		return false;
@@ -180,12 +180,12 @@ static bool may_remove_later(const struct deed *d, const struct deed *change)
 }
 
 /* Of one object, by versions: its last change that was acknowledged, and what the sweep saw. Removals have no version. */
-static bool is_lost(const struct deed *const *deeds, size_t n, uint16_t sweeper)
+static bool is_lost(const struct entry *const *entries, size_t n, uint16_t sweeper)
 {
-	const struct deed *last = NULL, *seen = NULL;
+	const struct entry *last = NULL, *seen = NULL;
 
 	for (size_t i = 0; i < n; i++) {
-		const struct deed *d = deeds[i];
+		const struct entry *d = entries[i];
 
 		if (is_of_sweep(d, sweeper))
 			seen = d;
@@ -197,31 +197,32 @@ static bool is_lost(const struct deed *const *deeds, size_t n, uint16_t sweeper)
 	if (seen->outcome == LINEAR_OK)
 		return seen->version < last->version;
 	for (size_t i = 0; i < n; i++)
-		if (may_remove_later(deeds[i], last))
+		if (may_remove_later(entries[i], last))
 			return false;
 	return seen->outcome == LINEAR_ABSENT;
 }
 
-static void count_lost(const struct history *h, struct judgement *j)
+static void count_lost(const struct history *h, struct check_result *j)
 {
-	CLEANUP_FREE const struct deed **deeds = malloc((h->count + 1) * sizeof(struct deed *));
+	CLEANUP_FREE const struct entry **entries = malloc((h->count + 1) * sizeof(struct entry *));
 	uint16_t sweeper = 0;
 
-	if (!deeds)
+	if (!entries)
 		return;
 	for (size_t i = 0; i < h->count; i++) {
-		deeds[i] = &h->deeds[i];
-		if (h->deeds[i].client > sweeper)
-			sweeper = h->deeds[i].client;
+		entries[i] = &h->entries[i];
+		if (h->entries[i].client > sweeper)
+			sweeper = h->entries[i].client;
 	}
-	qsort(deeds, h->count, sizeof(*deeds), by_object_and_version);
+	qsort(entries, h->count, sizeof(*entries), by_object_and_version);
 	for (size_t first = 0, end; first < h->count; first = end) {
-		for (end = first; end < h->count && deeds[end]->object == deeds[first]->object;)
+		for (end = first; end < h->count && entries[end]->object == entries[first]->object;)
 			end++;
-		j->lost += is_lost(deeds + first, end - first, sweeper);
+		j->lost += is_lost(entries + first, end - first, sweeper);
 	}
 	for (size_t i = 0; i < h->count; i++)
-		j->seen += is_of_sweep(&h->deeds[i], sweeper) && h->deeds[i].outcome == LINEAR_OK;
+		j->seen +=
+			is_of_sweep(&h->entries[i], sweeper) && h->entries[i].outcome == LINEAR_OK;
 }
 
 /* ---- how long the pool was away ---------------------------------------------------------------- */
@@ -239,7 +240,7 @@ static double time_away(const struct history *h, uint64_t since)
 	uint64_t first = LINEAR_NEVER;
 
 	for (size_t i = 0; i < h->count; i++) {
-		const struct deed *d = &h->deeds[i];
+		const struct entry *d = &h->entries[i];
 
 		if (d->call > since && d->ret < first && is_change(d) && d->outcome == LINEAR_OK)
 			first = d->ret;
@@ -247,7 +248,7 @@ static double time_away(const struct history *h, uint64_t since)
 	return first == LINEAR_NEVER ? -1 : (double)(first - since) / 1e6;
 }
 
-static void measure(const struct history *h, struct judgement *j)
+static void measure_failovers(const struct history *h, struct check_result *j)
 {
 	j->times = calloc(h->num_faults + 1, sizeof(*j->times));
 	for (size_t i = 0; j->times && i < h->num_faults; i++) {
@@ -260,69 +261,70 @@ static void measure(const struct history *h, struct judgement *j)
 		qsort(j->times, j->num_times, sizeof(*j->times), by_size);
 }
 
-static bool judge(const struct history *h, struct judgement *j)
+static bool check_history(const struct history *h, struct check_result *j)
 {
-	*j = (struct judgement){0};
+	*j = (struct check_result){0};
 	for (size_t i = 0; i < h->count; i++) {
-		j->operations += h->deeds[i].act != ACT_NONE;
-		j->unknown += h->deeds[i].act != ACT_NONE && h->deeds[i].outcome == LINEAR_UNKNOWN;
+		j->operations += h->entries[i].act != ACT_NONE;
+		j->unknown +=
+			h->entries[i].act != ACT_NONE && h->entries[i].outcome == LINEAR_UNKNOWN;
 	}
 	count_lost(h, j);
 	count_twice(h, j);
-	measure(h, j);
+	measure_failovers(h, j);
 	return check_linear(h, j) && j->lost == 0 && j->twice == 0;
 }
 
-/* ---- diaries ------------------------------------------------------------------------------------ */
+/* ---- journals ------------------------------------------------------------------------------------ */
 
 /* What the sweep found is how the next history begins. */
-static uint32_t found_by_sweep(struct diary *d)
+static uint32_t found_by_sweep(struct journal *d)
 {
 	uint32_t kept = 0;
 	uint64_t now = clock_ns();
 
 	for (uint32_t i = 0; i < atomic_load(&d->count); i++) {
-		struct deed deed = d->deeds[i];
+		struct entry entry = d->entries[i];
 
-		if (is_change(&deed) || deed.outcome != LINEAR_OK)
+		if (is_change(&entry) || entry.outcome != LINEAR_OK)
 			continue;
-		deed.act = ACT_PUT;
-		deed.call = deed.ret = now;
-		d->deeds[kept++] = deed;
+		entry.act = ACT_PUT;
+		entry.call = entry.ret = now;
+		d->entries[kept++] = entry;
 	}
 	return kept;
 }
 
 void history_begin(struct torture *t)
 {
-	struct diary *sweep = &t->shared->diaries[t->o.clients + 1];
+	struct journal *sweep = &t->shared->journals[t->o.clients + 1];
 	uint32_t kept = found_by_sweep(sweep);
 
 	for (unsigned int i = 0; i < t->o.clients + 2; i++) {
-		atomic_store(&t->shared->diaries[i].count, 0);
-		atomic_store(&t->shared->diaries[i].done, 0);
-		atomic_store(&t->shared->diaries[i].lost_patience, false);
+		atomic_store(&t->shared->journals[i].count, 0);
+		atomic_store(&t->shared->journals[i].done, 0);
+		atomic_store(&t->shared->journals[i].timed_out, false);
 	}
 	atomic_store(&sweep->count, kept);
 	t->num_faults = 0;
 }
 
-static bool gather(const struct torture *t, struct history *h)
+static bool gather_history(const struct torture *t, struct history *h)
 {
 	size_t total = 0;
 
 	for (unsigned int i = 0; i < t->o.clients + 2; i++)
-		total += atomic_load(&t->shared->diaries[i].count);
-	*h = (struct history){.deeds = malloc((total + 1) * sizeof(struct deed)),
+		total += atomic_load(&t->shared->journals[i].count);
+	*h = (struct history){.entries = malloc((total + 1) * sizeof(struct entry)),
 			      .faults = (struct fault *)t->faults,
 			      .num_faults = t->num_faults};
-	if (!h->deeds)
+	if (!h->entries)
 		return false;
 	for (unsigned int i = 0; i < t->o.clients + 2; i++) {
-		const struct diary *d = &t->shared->diaries[i];
+		const struct journal *d = &t->shared->journals[i];
 		uint32_t n = atomic_load(&d->count);
 
-		memcpy(h->deeds + h->count, d->deeds, n * sizeof(struct deed));
+		memcpy(h->entries + h->count, d->entries, n * sizeof(struct entry));
 		h->count += n;
 	}
 	return true;
@@ -333,35 +335,35 @@ static size_t count_unknown_inserts(const struct history *h)
 	size_t n = 0;
 
 	for (size_t i = 0; i < h->count; i++)
-		n += h->deeds[i].outcome == LINEAR_UNKNOWN &&
-		     (h->deeds[i].act == ACT_INSERT || h->deeds[i].may_move);
+		n += h->entries[i].outcome == LINEAR_UNKNOWN &&
+		     (h->entries[i].act == ACT_INSERT || h->entries[i].may_move);
 	return n;
 }
 
-bool history_judge(struct torture *t, struct judgement *j)
+bool history_check(struct torture *t, struct check_result *j)
 {
 	struct history h;
 	bool good;
 
-	if (!gather(t, &h))
-		return fail(t, "no memory for the history");
-	good = judge(&h, j);
+	if (!gather_history(t, &h))
+		return fail_phase(t, "no memory for the history");
+	good = check_history(&h, j);
 	t->unknown_inserts += count_unknown_inserts(&h);
-	free(h.deeds);
+	free(h.entries);
 	if (j->lost)
-		return fail(t, "%zu acknowledged changes are lost", j->lost);
+		return fail_phase(t, "%zu acknowledged changes are lost", j->lost);
 	if (j->twice)
-		return fail(t, "%zu changes happened twice", j->twice);
+		return fail_phase(t, "%zu changes happened twice", j->twice);
 	if (!good)
-		return fail(t, "the history is %s",
-			    j->linear == VERDICT_BAD ? "not linearizable"
-						     : "too much at once to be judged");
+		return fail_phase(t, "the history is %s",
+				  j->linear == VERDICT_BAD ? "not linearizable"
+							   : "too much at once to be judged");
 	return true;
 }
 
 /* ---- files ------------------------------------------------------------------------------------------ */
 
-static void write_deed(FILE *f, const struct deed *d)
+static void write_entry(FILE *f, const struct entry *d)
 {
 	fprintf(f,
 		"%s %" PRIx64 " %" PRIu64 " %" PRIu64 " %" PRIx64 " %" PRIu64 " %" PRIu64
@@ -374,7 +376,7 @@ int history_write(const struct torture *t, const char *path)
 {
 	struct history h;
 	FILE *f = fopen(path, "w");
-	bool good = f && gather(t, &h);
+	bool good = f && gather_history(t, &h);
 
 	if (!good) {
 		if (f)
@@ -386,8 +388,8 @@ int history_write(const struct torture *t, const char *path)
 		fprintf(f, "fault %" PRIu64 " %d %s\n", h.faults[i].at, h.faults[i].is_failover,
 			h.faults[i].what);
 	for (size_t i = 0; i < h.count; i++)
-		write_deed(f, &h.deeds[i]);
-	free(h.deeds);
+		write_entry(f, &h.entries[i]);
+	free(h.entries);
 	return fclose(f) == 0 ? 0 : -errno;
 }
 
@@ -399,7 +401,7 @@ static int word_index(const char *word, const char *const *list, size_t n)
 	return -1;
 }
 
-static bool parse_deed(const char *line, struct deed *d)
+static bool parse_entry(const char *line, struct entry *d)
 {
 	char act[16], outcome[16];
 	int may_move, a, o;
@@ -443,31 +445,31 @@ static struct fault *add_fault(struct history *h)
 	return &h->faults[h->num_faults++];
 }
 
-static struct deed *add_deed(struct history *h)
+static struct entry *add_entry(struct history *h)
 {
 	if (h->count == h->room) {
 		size_t room = 2 * h->room + 1024;
-		struct deed *more = realloc(h->deeds, room * sizeof(*more));
+		struct entry *more = realloc(h->entries, room * sizeof(*more));
 
 		if (!more)
 			return NULL;
-		h->deeds = more;
+		h->entries = more;
 		h->room = room;
 	}
-	h->deeds[h->count] = (struct deed){0};
-	return &h->deeds[h->count++];
+	h->entries[h->count] = (struct entry){0};
+	return &h->entries[h->count++];
 }
 
-static bool take_line(struct history *h, const char *line)
+static bool parse_line(struct history *h, const char *line)
 {
 	if (strncmp(line, "fault ", 6) == 0) {
 		struct fault *f = add_fault(h);
 
 		return f && parse_fault(line, f);
 	} else {
-		struct deed *d = add_deed(h);
+		struct entry *d = add_entry(h);
 
-		return d && parse_deed(line, d);
+		return d && parse_entry(line, d);
 	}
 }
 
@@ -480,7 +482,7 @@ static bool read_history(FILE *f, const char *path, struct history *h)
 		return false;
 	}
 	for (unsigned int n = 2; fgets(line, sizeof(line), f); n++)
-		if (!take_line(h, line)) {
+		if (!parse_line(h, line)) {
 			complain("%s: line %u cannot be read", path, n);
 			return false;
 		}
@@ -490,7 +492,7 @@ static bool read_history(FILE *f, const char *path, struct history *h)
 int history_check_file(const char *path)
 {
 	struct history h = {0};
-	struct judgement j;
+	struct check_result j;
 	FILE *f = fopen(path, "r");
 	int rc = EXIT_FAILED;
 
@@ -499,7 +501,7 @@ int history_check_file(const char *path)
 		return EXIT_FAILED;
 	}
 	if (read_history(f, path, &h)) {
-		rc = judge(&h, &j) ? EXIT_OK : EXIT_FAILED;
+		rc = check_history(&h, &j) ? EXIT_OK : EXIT_FAILED;
 		printf("%zu operations, %zu of unknown outcome; %zu lost, %zu twice; %s\n",
 		       j.operations, j.unknown, j.lost, j.twice,
 		       j.linear == VERDICT_GOOD	 ? "linearizable"
@@ -507,7 +509,7 @@ int history_check_file(const char *path)
 						 : "too much at once to decide");
 		free(j.times);
 	}
-	free(h.deeds);
+	free(h.entries);
 	free(h.faults);
 	fclose(f);
 	return rc;

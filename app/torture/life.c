@@ -41,7 +41,7 @@ static struct stag_pool *open_pool(const struct torture *t)
 	return stag_pool_open(t->where, &attr);
 }
 
-static void nap(uint64_t until)
+static void sleep_until(uint64_t until)
 {
 	struct timespec ts = {.tv_sec = (time_t)(until / NS_PER_S),
 			      .tv_nsec = (long)(until % NS_PER_S)};
@@ -50,48 +50,48 @@ static void nap(uint64_t until)
 }
 
 /* Until something has come back, or it is time for the next. */
-static void rest(struct client *c, uint64_t until)
+static void wait_for_return(struct client *c, uint64_t until)
 {
 	uint64_t now = clock_ns();
 
-	if (c->under_way == c->depth)
+	if (c->in_flight == c->depth)
 		stag_pool_wait(c->pool, 50);
-	else if (c->under_way && until > now + NS_PER_MS)
+	else if (c->in_flight && until > now + NS_PER_MS)
 		stag_pool_wait(c->pool, 1);
 	else if (until > now)
-		nap(until);
+		sleep_until(until);
 }
 
-static void work(struct client *c, bool (*one)(struct client *c), uint64_t pace)
+static void run_operations(struct client *c, bool (*one)(struct client *c), uint64_t pace)
 {
 	uint64_t next = clock_ns();
 
 	while (!atomic_load(&c->t->shared->stop)) {
 		client_collect(c);
-		if (c->under_way < c->depth && clock_ns() >= next) {
+		if (c->in_flight < c->depth && clock_ns() >= next) {
 			if (!one(c))
 				break;
 			next += pace;
 			if (next + 50 * pace < clock_ns()) /* what was missed is not made up for */
 				next = clock_ns();
 		} else {
-			rest(c, next);
+			wait_for_return(c, next);
 		}
 	}
 }
 
 /* What is under way comes to an end, and nothing is left without a pointer. */
-static void wind_up(struct client *c)
+static void drain_client(struct client *c)
 {
 	uint64_t until = clock_ns() + PATIENCE_NS;
 
 	for (;;) {
 		client_collect(c);
-		if (c->under_way == 0) {
+		if (c->in_flight == 0) {
 			if (!c->num_orphans || !client_start_one(c))
 				return;
 		} else if (clock_ns() > until) {
-			atomic_store(&c->diary->lost_patience, true);
+			atomic_store(&c->journal->timed_out, true);
 			return;
 		}
 		stag_pool_wait(c->pool, 20);
@@ -106,7 +106,7 @@ static void become_client(struct torture *t, unsigned int id)
 		_exit(EXIT_FAILED);
 }
 
-static void live(struct torture *t, unsigned int id)
+static void run_client(struct torture *t, unsigned int id)
 {
 	bool is_prober = id == t->o.clients;
 	struct client *c = calloc(1, sizeof(*c));
@@ -114,9 +114,9 @@ static void live(struct torture *t, unsigned int id)
 	become_client(t, id);
 	if (!c)
 		_exit(EXIT_FAILED);
-	*c = (struct client){.t = t, .id = id, .diary = &t->shared->diaries[id]};
+	*c = (struct client){.t = t, .id = id, .journal = &t->shared->journals[id]};
 	c->dice.state = t->o.seed ^ (uint64_t)(t->phase + 1) << 32 ^
-			(id + 1 + MAX_CLIENTS * t->lives[id]) * 0x9e3779b97f4a7c15u;
+			(id + 1 + MAX_CLIENTS * t->restarts[id]) * 0x9e3779b97f4a7c15u;
 	c->only_reads = !is_prober && id % 4 == 1;
 	c->depth = is_prober ? PROBE_DEPTH : 1 + id % DEPTH;
 	for (unsigned int s = 0; s < SLOTS; s++)
@@ -127,13 +127,13 @@ static void live(struct torture *t, unsigned int id)
 		_exit(EXIT_FAILED);
 	}
 	if (is_prober)
-		work(c, client_start_probe, NS_PER_S / (PROBE_RATE * t->o.rate));
+		run_operations(c, client_start_probe, NS_PER_S / (PROBE_RATE * t->o.rate));
 	else
-		work(c, client_start_one, NS_PER_S / t->o.rate);
+		run_operations(c, client_start_one, NS_PER_S / t->o.rate);
 	while (!atomic_load(&t->shared->stop))
-		rest(c, clock_ns() + NS_PER_MS), client_collect(c);
-	wind_up(c);
-	if (!atomic_load(&c->diary->lost_patience))
+		wait_for_return(c, clock_ns() + NS_PER_MS), client_collect(c);
+	drain_client(c);
+	if (!atomic_load(&c->journal->timed_out))
 		stag_pool_close(c->pool);
 	_exit(EXIT_OK);
 }
@@ -144,7 +144,7 @@ static bool sweep_one(struct client *c, const char *name, uint64_t object,
 		      const struct stag_pool_ptr *ptr)
 {
 	uint32_t index;
-	struct deed *d = deed_begin(c->diary, &index);
+	struct entry *d = entry_begin(c->journal, &index);
 	size_t length = MAX_VALUE;
 	uint64_t version = 0;
 	int rc;
@@ -157,14 +157,14 @@ static bool sweep_one(struct client *c, const char *name, uint64_t object,
 	d->call = clock_ns();
 	rc = name ? stag_pool_get(c->pool, name, c->flights[0].memory, &length, &version)
 		  : stag_pool_read(c->pool, ptr, c->flights[0].memory, &length, &version);
-	d->outcome = deed_outcome(c, d, rc);
+	d->outcome = entry_outcome(c, d, rc);
 	d->error = rc;
 	if (rc == 0) {
 		d->version = version;
 		client_finish_read(c, &c->flights[0], d, length);
 	}
 	d->ret = clock_ns();
-	atomic_store(&c->diary->count, index + 1);
+	atomic_store(&c->journal->count, index + 1);
 	return d->outcome != LINEAR_UNKNOWN;
 }
 
@@ -193,7 +193,7 @@ static bool sweep_slots(struct client *c, const struct slot *slots, unsigned int
 }
 
 /* One that is alone: it calls, and waits for the return. */
-static void be_alone(struct torture *t, bool (*errand)(struct client *c))
+static void run_single_client(struct torture *t, bool (*task)(struct client *c))
 {
 	unsigned int id = t->o.clients + 1;
 	struct client *c = calloc(1, sizeof(*c));
@@ -202,10 +202,10 @@ static void be_alone(struct torture *t, bool (*errand)(struct client *c))
 	become_client(t, id);
 	if (!c)
 		_exit(EXIT_FAILED);
-	*c = (struct client){.t = t, .id = id, .diary = &t->shared->diaries[id]};
+	*c = (struct client){.t = t, .id = id, .journal = &t->shared->journals[id]};
 	c->dice.state = t->o.seed;
 	c->pool = make_memory(c, 1) ? open_pool(t) : NULL;
-	good = c->pool && errand(c);
+	good = c->pool && task(c);
 	if (!good)
 		complain("who looks at all values: %s", stag_pool_error());
 	if (c->pool)
@@ -213,20 +213,20 @@ static void be_alone(struct torture *t, bool (*errand)(struct client *c))
 	_exit(good ? EXIT_OK : EXIT_FAILED);
 }
 
-static bool sweep(struct client *c)
+static bool sweep_all(struct client *c)
 {
 	const struct shared *shared = c->t->shared;
 
 	return sweep_names(c) && sweep_slots(c, shared->slots, SLOTS) &&
-	       sweep_slots(c, shared->founded, FOUNDED);
+	       sweep_slots(c, shared->permanent, PERMANENT);
 }
 
 /* Nobody changes them any more: every sweep has to find them by these pointers. */
-static bool found(struct client *c)
+static bool insert_permanent(struct client *c)
 {
 	uint8_t *memory = c->flights[0].memory;
 
-	for (unsigned int i = 0; i < FOUNDED; i++) {
+	for (unsigned int i = 0; i < PERMANENT; i++) {
 		struct stag_pool_ptr ptr;
 		uint32_t length = 8 + client_draw_length(c) % 16384;
 		uint64_t id = (uint64_t)(i + 1) << 32;
@@ -234,9 +234,9 @@ static bool found(struct client *c)
 		value_make(memory, length, id);
 		if (stag_pool_insert(c->pool, memory, length, &ptr) != 0)
 			return false;
-		slot_write(&c->t->shared->founded[i], INSERTED | id, &ptr);
+		slot_write(&c->t->shared->permanent[i], INSERTED | id, &ptr);
 	}
-	return sweep_slots(c, c->t->shared->founded, FOUNDED);
+	return sweep_slots(c, c->t->shared->permanent, PERMANENT);
 }
 
 /* ---- in the parent's process ------------------------------------------------------------------------ */
@@ -246,11 +246,11 @@ static bool start_client(struct torture *t, unsigned int id)
 	fflush(NULL);
 	t->clients[id] = fork();
 	if (t->clients[id] == 0)
-		live(t, id);
+		run_client(t, id);
 	if (t->clients[id] > 0)
 		return true;
 	t->clients[id] = 0;
-	return fail(t, "cannot fork: %s", strerror(errno));
+	return fail_phase(t, "cannot fork: %s", strerror(errno));
 }
 
 bool clients_start(struct torture *t)
@@ -258,14 +258,14 @@ bool clients_start(struct torture *t)
 	bool good = true;
 
 	atomic_store(&t->shared->stop, false);
-	memset(t->lives, 0, sizeof(t->lives));
+	memset(t->restarts, 0, sizeof(t->restarts));
 	for (unsigned int i = 0; good && i <= t->o.clients; i++)
 		good = start_client(t, i);
 	return good;
 }
 
-/* Stops it where its diary is as it should be; false: it has ended by itself. */
-static bool hold(const struct torture *t, unsigned int id)
+/* Stops it where its journal is as it should be; false: it has ended by itself. */
+static bool stop_client(const struct torture *t, unsigned int id)
 {
 	int status;
 
@@ -273,7 +273,7 @@ static bool hold(const struct torture *t, unsigned int id)
 		kill(t->clients[id], SIGSTOP);
 		if (waitpid(t->clients[id], &status, WUNTRACED) < 0 || !WIFSTOPPED(status))
 			return false;
-		if (!atomic_load(&t->shared->diaries[id].busy))
+		if (!atomic_load(&t->shared->journals[id].busy))
 			return true;
 		kill(t->clients[id], SIGCONT);
 		usleep(100);
@@ -282,18 +282,18 @@ static bool hold(const struct torture *t, unsigned int id)
 
 bool client_restart(struct torture *t, unsigned int id, double after)
 {
-	struct diary *d = &t->shared->diaries[id];
+	struct journal *d = &t->shared->journals[id];
 
-	if (!hold(t, id)) {
+	if (!stop_client(t, id)) {
 		t->clients[id] = 0;
-		return fail(t, "client %u has ended by itself", id);
+		return fail_phase(t, "client %u has ended by itself", id);
 	}
-	note(t, false, "kill client%u", id);
+	note_fault(t, false, "kill client%u", id);
 	kill(t->clients[id], SIGKILL);
 	waitpid(t->clients[id], NULL, 0);
 	t->clients[id] = 0;
 	t->unknown_inserts += atomic_exchange(&d->orphans, 0);
-	t->lives[id]++;
+	t->restarts[id]++;
 	return pass_time(t, after) && start_client(t, id);
 }
 
@@ -303,15 +303,15 @@ static bool await_end(struct torture *t, pid_t *pid, const char *who, uint64_t u
 
 	while (waitpid(*pid, &status, WNOHANG) == 0) {
 		if (clock_ns() > until)
-			return fail(t, "%s has not come to an end", who);
+			return fail_phase(t, "%s has not come to an end", who);
 		if (!pass_time(t, 0.005))
 			return false;
 	}
 	*pid = 0;
 	if (WIFSIGNALED(status))
-		return fail(t, "%s died of signal %d", who, WTERMSIG(status));
+		return fail_phase(t, "%s died of signal %d", who, WTERMSIG(status));
 	return WEXITSTATUS(status) == EXIT_OK ||
-	       fail(t, "%s ended with %d", who, WEXITSTATUS(status));
+	       fail_phase(t, "%s ended with %d", who, WEXITSTATUS(status));
 }
 
 bool clients_finish(struct torture *t)
@@ -326,33 +326,34 @@ bool clients_finish(struct torture *t)
 		good = t->clients[i] == 0 || await_end(t, &t->clients[i], who, until);
 	}
 	for (unsigned int i = 0; good && i <= t->o.clients; i++)
-		if (atomic_load(&t->shared->diaries[i].lost_patience))
-			good = fail(t, "client %u: operations never came back", i);
+		if (atomic_load(&t->shared->journals[i].timed_out))
+			good = fail_phase(t, "client %u: operations never came back", i);
 	return good;
 }
 
-static bool send_one(struct torture *t, bool (*errand)(struct client *c), const char *who)
+static bool fork_single_client(struct torture *t, bool (*task)(struct client *c), const char *who)
 {
 	pid_t pid;
 
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)
-		be_alone(t, errand);
+		run_single_client(t, task);
 	if (pid < 0)
-		return fail(t, "cannot fork: %s", strerror(errno));
+		return fail_phase(t, "cannot fork: %s", strerror(errno));
 	t->clients[0] = pid;
 	return await_end(t, &t->clients[0], who, clock_ns() + 60 * NS_PER_S);
 }
 
 bool clients_sweep(struct torture *t)
 {
-	return send_one(t, sweep, "the sweep");
+	return fork_single_client(t, sweep_all, "the client that sweeps all values");
 }
 
-bool clients_found(struct torture *t)
+bool clients_insert_permanent(struct torture *t)
 {
-	return send_one(t, found, "the founder");
+	return fork_single_client(t, insert_permanent,
+				  "the client that inserts the permanent values");
 }
 
 void clients_end(struct torture *t)
@@ -370,6 +371,6 @@ uint64_t clients_done(const struct torture *t)
 	uint64_t sum = 0;
 
 	for (unsigned int i = 0; i <= t->o.clients; i++)
-		sum += atomic_load(&t->shared->diaries[i].done);
+		sum += atomic_load(&t->shared->journals[i].done);
 	return sum;
 }

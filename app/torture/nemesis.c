@@ -51,7 +51,7 @@ static uint32_t role_in(const struct stag_pool_roll *roll, unsigned int n)
 /* ---- kill ------------------------------------------------------------------------------ */
 
 /* By its own knowledge: the roll may still name a node whose memory died with an earlier process. */
-static bool knows_all(const struct torture *t, unsigned int n)
+static bool is_in_sync(const struct torture *t, unsigned int n)
 {
 	struct stag_pool_node_info info;
 
@@ -60,23 +60,23 @@ static bool knows_all(const struct torture *t, unsigned int n)
 }
 
 /* Is another in sync that lives? */
-static bool has_heir(const struct torture *t, const struct stag_pool_roll *roll,
-		     unsigned int victim)
+static bool has_successor(const struct torture *t, const struct stag_pool_roll *roll,
+			  unsigned int victim)
 {
 	for (unsigned int n = 0; n < t->o.nodes; n++) {
-		if (n != victim && role_in(roll, n) != STAG_POOL_ROLE_UNKNOWN && knows_all(t, n))
+		if (n != victim && role_in(roll, n) != STAG_POOL_ROLE_UNKNOWN && is_in_sync(t, n))
 			return true;
 	}
 	return false;
 }
 
 /* Stops it. false: it is the last that is in sync, or nobody knows, and it goes on. */
-static bool hold(struct torture *t, unsigned int victim, struct stag_pool_roll *roll)
+static bool stop_unless_last(struct torture *t, unsigned int victim, struct stag_pool_roll *roll)
 {
 	if (t->nodes[victim].pid == 0)
 		return false;
 	node_signal(t, victim, SIGSTOP);
-	if (engine_read(t, roll) && has_heir(t, roll, victim))
+	if (roll_backend_read(t, roll) && has_successor(t, roll, victim))
 		return true;
 	node_signal(t, victim, SIGCONT);
 	return false;
@@ -88,9 +88,9 @@ static bool try_kill(struct torture *t, unsigned int victim)
 	uint64_t began = clock_ns();
 	struct stag_pool_roll roll;
 
-	if (!hold(t, victim, &roll))
+	if (!stop_unless_last(t, victim, &roll))
 		return false;
-	note(t, role_in(&roll, victim) == STAG_POOL_ROLE_PRIMARY, "kill node%u", victim);
+	note_fault(t, role_in(&roll, victim) == STAG_POOL_ROLE_PRIMARY, "kill node%u", victim);
 	t->faults[t->num_faults - 1].at = began; /* from then on it did nothing */
 	node_signal(t, victim, SIGKILL);
 	return true;
@@ -153,12 +153,12 @@ static bool pause_node(struct torture *t, unsigned int n)
 {
 	double seconds = dice_time(&t->dice, 0.01, t->o.longest_pause);
 
-	note(t, false, "stop node%u for %.3f s", n, seconds);
+	note_fault(t, false, "stop node%u for %.3f s", n, seconds);
 	node_signal(t, n, SIGSTOP);
 	if (!pass_time(t, seconds))
 		return false;
 	node_signal(t, n, SIGCONT);
-	note(t, false, "node%u goes on", n);
+	note_fault(t, false, "node%u goes on", n);
 	return true;
 }
 
@@ -167,12 +167,12 @@ static bool pause_any(struct torture *t)
 	unsigned int n = some_node(t), other = any_node(t);
 
 	if (dice_one_in(&t->dice, 4) && other != n) { /* both, and the second goes on first */
-		note(t, false, "stop node%u", n);
+		note_fault(t, false, "stop node%u", n);
 		node_signal(t, n, SIGSTOP);
 		if (!pass_time(t, dice_time(&t->dice, 0.001, 0.1)) || !pause_node(t, other))
 			return false;
 		node_signal(t, n, SIGCONT);
-		note(t, false, "node%u goes on", n);
+		note_fault(t, false, "node%u goes on", n);
 	} else if (!pause_node(t, n)) {
 		return false;
 	}
@@ -183,7 +183,11 @@ static bool pause_any(struct torture *t)
 
 static void cut_pair(struct torture *t, unsigned int a, unsigned int b, unsigned int ways)
 {
-	note(t, false, "cut host%u %s host%u", a, ways == 3 ? "and" : ways == 1 ? "to" : "from", b);
+	note_fault(t, false, "cut host%u %s host%u", a,
+		   ways == 3   ? "and"
+		   : ways == 1 ? "to"
+			       : "from",
+		   b);
 	if (ways & 1)
 		net_cut(&t->net, a, b);
 	if (ways & 2)
@@ -194,11 +198,11 @@ static void mend_pair(struct torture *t, unsigned int a, unsigned int b)
 {
 	net_mend(&t->net, a, b);
 	net_mend(&t->net, b, a);
-	note(t, false, "mend host%u and host%u", a, b);
+	note_fault(t, false, "mend host%u and host%u", a, b);
 }
 
 /* A node from all that are not clients, or from all. */
-static bool isolate(struct torture *t)
+static bool isolate_node(struct torture *t)
 {
 	unsigned int n = some_node(t), others = t->net.num_hosts;
 	unsigned int ways = some_ways(t);
@@ -221,7 +225,7 @@ static bool cut_any(struct torture *t)
 	unsigned int a = some_node(t), b = a;
 
 	if (dice_one_in(&t->dice, 4)) {
-		if (!isolate(t))
+		if (!isolate_node(t))
 			return false;
 	} else {
 		while (b == a)
@@ -234,7 +238,7 @@ static bool cut_any(struct torture *t)
 	return nodes_await_primary(t, HEALED_S) && pass_time(t, dice_time(&t->dice, 0.001, 0.3));
 }
 
-static void limit_files(const struct torture *t, unsigned int n, rlim_t bytes)
+static void limit_file_size(const struct torture *t, unsigned int n, rlim_t bytes)
 {
 	struct rlimit limit = {.rlim_cur = bytes, .rlim_max = RLIM_INFINITY};
 
@@ -243,24 +247,24 @@ static void limit_files(const struct torture *t, unsigned int n, rlim_t bytes)
 }
 
 /* It cannot reach etcd; or it cannot change the file, as if its disk were full. */
-static void cut_engine(struct torture *t, unsigned int n, unsigned int ways)
+static void cut_from_roll(struct torture *t, unsigned int n, unsigned int ways)
 {
-	if (t->o.engines == 0) {
-		note(t, false, "node%u cannot change the roll", n);
-		limit_files(t, n, 0);
+	if (t->o.etcd_members == 0) {
+		note_fault(t, false, "node%u cannot change the roll", n);
+		limit_file_size(t, n, 0);
 	}
-	for (unsigned int e = 0; e < t->o.engines; e++)
-		cut_pair(t, n, engine_host(t, e), ways);
+	for (unsigned int e = 0; e < t->o.etcd_members; e++)
+		cut_pair(t, n, etcd_host(t, e), ways);
 }
 
 static void heal_net(struct torture *t)
 {
 	for (unsigned int n = 0; n < t->o.nodes; n++)
-		limit_files(t, n, RLIM_INFINITY);
+		limit_file_size(t, n, RLIM_INFINITY);
 	if (!t->net.real)
 		return;
 	net_mend_all(&t->net);
-	note(t, false, "all hear each other");
+	note_fault(t, false, "all hear each other");
 }
 
 /* On whose side is a host? The primary is by itself, or has some with it, but never all nodes. */
@@ -276,7 +280,7 @@ static uint32_t draw_side(struct torture *t, unsigned int primary)
 }
 
 /* Two halves, each with nodes and clients; who is primary is decided in the half where it is not. */
-static bool split(struct torture *t)
+static bool split_network(struct torture *t)
 {
 	unsigned int ways = dice_one_in(&t->dice, 2) ? 3 : some_ways(t);
 	uint32_t side;
@@ -288,8 +292,8 @@ static bool split(struct torture *t)
 	if (primary < 0)
 		return true;
 	side = draw_side(t, (unsigned int)primary);
-	if (t->o.engines == 0)
-		cut_engine(t, (unsigned int)primary, ways);
+	if (t->o.etcd_members == 0)
+		cut_from_roll(t, (unsigned int)primary, ways);
 	for (unsigned int a = 0; a < t->net.num_hosts; a++)
 		for (unsigned int b = 0; b < t->net.num_hosts; b++)
 			if (side & 1u << a && !(side & 1u << b))
@@ -311,7 +315,7 @@ static void cut_clients_off_all_but(struct torture *t, unsigned int n)
 }
 
 /* It serves on, for nothing has to be decided; stopped for long it has a successor, and is the last to hear of it. */
-static bool cut_primary_from_engine(struct torture *t)
+static bool cut_primary_from_roll(struct torture *t)
 {
 	bool stops = !dice_one_in(&t->dice, 3);
 	int primary;
@@ -321,7 +325,7 @@ static bool cut_primary_from_engine(struct torture *t)
 	primary = node_primary(t);
 	if (primary < 0)
 		return true;
-	cut_engine(t, (unsigned int)primary, some_ways(t));
+	cut_from_roll(t, (unsigned int)primary, some_ways(t));
 	if (dice_one_in(&t->dice, 2))
 		cut_clients_off_all_but(t, (unsigned int)primary);
 	if (stops && !pause_node(t, (unsigned int)primary))
@@ -336,46 +340,46 @@ static bool slow_any(struct torture *t)
 {
 	unsigned int host = (unsigned int)dice_below(&t->dice, t->net.num_hosts);
 
-	note(t, false, "host%u is slow", host);
+	note_fault(t, false, "host%u is slow", host);
 	net_slow(&t->net, host, &t->dice);
 	if (!pass_time(t, dice_time(&t->dice, 0.05, 2)))
 		return false;
 	net_quicken(&t->net, host);
-	note(t, false, "host%u is quick", host);
+	note_fault(t, false, "host%u is quick", host);
 	return pass_time(t, dice_time(&t->dice, 0.001, 0.3));
 }
 
 /* ---- the engine, the disk -------------------------------------------------------------------------- */
 
-static void engine_away(struct torture *t)
+static void disable_roll_backend(struct torture *t)
 {
 	unsigned int first;
 
-	if (t->o.engines == 0) {
-		note(t, false, "the roll is locked");
-		engine_stall(t);
+	if (t->o.etcd_members == 0) {
+		note_fault(t, false, "the roll is locked");
+		roll_backend_lock(t);
 		return;
 	}
-	first = (unsigned int)dice_below(&t->dice, t->o.engines);
-	note(t, false, "kill etcd%u", first);
-	engine_kill_member(t, first);
-	if (t->o.engines > 1 && dice_one_in(&t->dice, 2)) { /* and there is no majority */
-		note(t, false, "kill etcd%u", (first + 1) % t->o.engines);
-		engine_kill_member(t, (first + 1) % t->o.engines);
+	first = (unsigned int)dice_below(&t->dice, t->o.etcd_members);
+	note_fault(t, false, "kill etcd%u", first);
+	etcd_kill_member(t, first);
+	if (t->o.etcd_members > 1 && dice_one_in(&t->dice, 2)) { /* and there is no majority */
+		note_fault(t, false, "kill etcd%u", (first + 1) % t->o.etcd_members);
+		etcd_kill_member(t, (first + 1) % t->o.etcd_members);
 	}
 }
 
-static bool engine_back(struct torture *t)
+static bool enable_roll_backend(struct torture *t)
 {
-	engine_resume(t);
-	for (unsigned int e = 0; e < t->o.engines; e++)
-		if (!engine_start_member(t, e))
+	roll_backend_unlock(t);
+	for (unsigned int e = 0; e < t->o.etcd_members; e++)
+		if (!etcd_start_member(t, e))
 			return false;
 	return true;
 }
 
 /* The primary falls silent, for a while or for good, when nobody can say who is next: nobody is, until the engine is back. */
-static bool engine_any(struct torture *t)
+static bool roll_outage(struct torture *t)
 {
 	int primary;
 	struct stag_pool_roll roll;
@@ -384,19 +388,20 @@ static bool engine_any(struct torture *t)
 	if (!nodes_await_all(t, HEALED_S))
 		return false;
 	primary = node_primary(t);
-	held = primary >= 0 && dice_one_in(&t->dice, 2) && hold(t, (unsigned int)primary, &roll);
-	engine_away(t);
+	held = primary >= 0 && dice_one_in(&t->dice, 2) &&
+	       stop_unless_last(t, (unsigned int)primary, &roll);
+	disable_roll_backend(t);
 	if (held && dice_one_in(&t->dice, 2)) {
-		note(t, false, "kill node%d", primary);
+		note_fault(t, false, "kill node%d", primary);
 		node_signal(t, (unsigned int)primary, SIGKILL);
 	}
 	if (!pass_time(t, dice_time(&t->dice, 0.01, 1)))
 		return false;
 	if (held && t->nodes[primary].pid) {
 		node_signal(t, (unsigned int)primary, SIGCONT);
-		note(t, false, "node%d goes on", primary);
+		note_fault(t, false, "node%d goes on", primary);
 	}
-	if (!engine_back(t) || !nodes_await_primary(t, HEALED_S) || !restart_dead(t))
+	if (!enable_roll_backend(t) || !nodes_await_primary(t, HEALED_S) || !restart_dead(t))
 		return false;
 	return pass_time(t, dice_time(&t->dice, 0.01, 0.3));
 }
@@ -409,19 +414,19 @@ static bool fill_disk(struct torture *t)
 
 	if (!nodes_await_all(t, HEALED_S))
 		return false;
-	note(t, false, "the disk of node%u is full", n);
-	limit_files(t, n, 0);
+	note_fault(t, false, "the disk of node%u is full", n);
+	limit_file_size(t, n, 0);
 	primary = node_primary(t);
 	if (primary >= 0 && primary != (int)n) {
 		node_signal(t, (unsigned int)primary, SIGSTOP);
-		note(t, false, "stop node%d", primary);
+		note_fault(t, false, "stop node%d", primary);
 	}
 	if (!pass_time(t, dice_time(&t->dice, 0.02, 0.5)))
 		return false;
 	if (primary >= 0)
 		node_signal(t, (unsigned int)primary, SIGCONT);
-	limit_files(t, n, RLIM_INFINITY);
-	note(t, false, "the disk of node%u has room", n);
+	limit_file_size(t, n, RLIM_INFINITY);
+	note_fault(t, false, "the disk of node%u has room", n);
 	return nodes_await_primary(t, HEALED_S);
 }
 
@@ -450,7 +455,7 @@ static bool clock_move(struct torture *t, int64_t by)
 	ns = (int64_t)ts.tv_sec * (int64_t)NS_PER_S + ts.tv_nsec + by;
 	ts = (struct timespec){.tv_sec = ns / (int64_t)NS_PER_S, .tv_nsec = ns % (int64_t)NS_PER_S};
 	if (clock_settime(CLOCK_REALTIME, &ts) != 0)
-		return fail(t, "cannot set the clock: %s", strerror(errno));
+		return fail_phase(t, "cannot set the clock: %s", strerror(errno));
 	t->clock_ahead += by;
 	return true;
 }
@@ -469,7 +474,7 @@ static bool jump_clock(struct torture *t)
 
 	if (t->clock_ahead > 0 || (t->clock_ahead == 0 && dice_one_in(&t->dice, 2)))
 		by = -by;
-	note(t, false, "the clock jumps by %.3f s", (double)by / 1e9);
+	note_fault(t, false, "the clock jumps by %.3f s", (double)by / 1e9);
 	if (!clock_move(t, by))
 		return false;
 	return dice_one_in(&t->dice, 3) ? kill_primary(t)
@@ -497,9 +502,9 @@ static bool fill_memory(struct torture *t)
 static bool do_anything(struct torture *t)
 {
 	static bool (*const near[])(struct torture *) = {kill_in_turn, kill_in_turn, pause_any,
-							 switch_over,  engine_any,   kill_clients};
-	static bool (*const far[])(struct torture *) = {cut_any, split, cut_primary_from_engine,
-							slow_any};
+							 switch_over,  roll_outage,  kill_clients};
+	static bool (*const far[])(struct torture *) = {cut_any, split_network,
+							cut_primary_from_roll, slow_any};
 
 	if (t->net.real && dice_one_in(&t->dice, 3))
 		return far[dice_below(&t->dice, 4)](t);
@@ -523,18 +528,18 @@ const struct phase phases[] = {
 	{.name = "cut",
 	 .what = "hosts are cut off from each other, one way or both",
 	 .step = cut_any,
-	 .wants_net = true},
+	 .needs_net = true},
 	{.name = "split",
 	 .what = "there are two halves, with nodes and clients in each",
-	 .step = split,
-	 .wants_net = true},
-	{.name = "slow", .what = "links are slow", .step = slow_any, .wants_net = true},
-	{.name = "engine", .what = "nobody says who is primary", .step = engine_any},
+	 .step = split_network,
+	 .needs_net = true},
+	{.name = "slow", .what = "links are slow", .step = slow_any, .needs_net = true},
+	{.name = "engine", .what = "nobody says who is primary", .step = roll_outage},
 	{.name = "cut-engine",
 	 .what = "the primary is cut off from who says so, and stopped meanwhile",
-	 .step = cut_primary_from_engine,
-	 .wants_net = true},
-	{.name = "clock", .what = "the time of day jumps", .step = jump_clock, .wants_clock = true},
+	 .step = cut_primary_from_roll,
+	 .needs_net = true},
+	{.name = "clock", .what = "the time of day jumps", .step = jump_clock, .needs_clock = true},
 	{.name = "clients", .what = "clients are killed, and others come", .step = kill_clients},
 	{.name = "disk", .what = "the disk of a node is full", .step = fill_disk},
 	{.name = "memory",
@@ -555,5 +560,5 @@ bool nemesis_heal(struct torture *t)
 	clock_restore(t);
 	for (unsigned int h = 0; t->net.real && h < t->net.num_hosts; h++)
 		net_quicken(&t->net, h);
-	return engine_back(t) && restart_dead(t);
+	return enable_roll_backend(t) && restart_dead(t);
 }

@@ -23,17 +23,17 @@
 
 #include "stag.h"
 
-#define OURS	  "10.77.0.1"
-#define ADDRESS	  "10.77.0.%u"
-#define MAC	  "02:00:0a:4d:00:%02x"
-#define NOBODY	  "02:00:0a:4d:ff:ff"
-#define number(h) (10 + (h))
+#define OURS	       "10.77.0.1"
+#define ADDRESS	       "10.77.0.%u"
+#define MAC	       "02:00:0a:4d:00:%02x"
+#define NOBODY	       "02:00:0a:4d:ff:ff"
+#define HOST_NUMBER(h) (10 + (h))
 
 #define FIRST_PORT   10000
 #define NUM_PORTS    9000
 #define PORTS_TO_TRY 100
 
-static void be_silent(void)
+static void discard_output(void)
 {
 	int null = open("/dev/null", O_RDWR);
 
@@ -42,7 +42,7 @@ static void be_silent(void)
 }
 
 /* tc(8) is where the path of an ordinary user does not lead. */
-static void look_in_sbin(void)
+static void add_sbin_to_path(void)
 {
 	const char *path = getenv("PATH");
 	char *more;
@@ -53,7 +53,7 @@ static void look_in_sbin(void)
 
 /* The program's standard input is words: few enough for the pipe, also if it never reads. Where: a namespace, -1: here.
    0: it was content. */
-static int feed(int where, const char *words, char *const argv[], bool silent)
+static int run_with_input(int where, const char *words, char *const argv[], bool silent)
 {
 	size_t length = strlen(words);
 	int pipes[2], status;
@@ -67,9 +67,9 @@ static int feed(int where, const char *words, char *const argv[], bool silent)
 		if ((where >= 0 && setns(where, CLONE_NEWNET) != 0) || dup2(pipes[0], 0) < 0)
 			_exit(127);
 		if (silent)
-			be_silent();
+			discard_output();
 		unsetenv("LD_PRELOAD"); /* it needs no adapter */
-		look_in_sbin();
+		add_sbin_to_path();
 		execvp(argv[0], argv);
 		_exit(127);
 	}
@@ -81,9 +81,10 @@ static int feed(int where, const char *words, char *const argv[], bool silent)
 	return fed && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -EIO;
 }
 
-static int ip(int where, bool silent, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int run_ip(int where, bool silent, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 
-static int ip(int where, bool silent, const char *fmt, ...)
+static int run_ip(int where, bool silent, const char *fmt, ...)
 {
 	char *const argv[] = {"ip", "-force", "-batch", "-", NULL};
 	char words[4096];
@@ -93,12 +94,12 @@ static int ip(int where, bool silent, const char *fmt, ...)
 	va_start(ap, fmt);
 	n = vsnprintf(words, sizeof(words), fmt, ap);
 	va_end(ap);
-	return n < (int)sizeof(words) ? feed(where, words, argv, silent) : -ENOBUFS;
+	return n < (int)sizeof(words) ? run_with_input(where, words, argv, silent) : -ENOBUFS;
 }
 
-static int tc(int where, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int run_tc(int where, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static int tc(int where, const char *fmt, ...)
+static int run_tc(int where, const char *fmt, ...)
 {
 	char *const argv[] = {"tc", "-batch", "-", NULL};
 	char words[256];
@@ -107,7 +108,7 @@ static int tc(int where, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(words, sizeof(words), fmt, ap);
 	va_end(ap);
-	return feed(where, words, argv, true);
+	return run_with_input(where, words, argv, true);
 }
 
 static int own_namespace(void)
@@ -128,7 +129,7 @@ static int make_namespace(struct net *net, unsigned int host)
 }
 
 /* Whom it will talk to, for good. */
-static int introduce(const struct net *net, unsigned int host)
+static int set_neighbours(const struct net *net, unsigned int host)
 {
 	char words[2048];
 	int n = 0;
@@ -138,34 +139,34 @@ static int introduce(const struct net *net, unsigned int host)
 			n += snprintf(words + n, sizeof(words) - (size_t)n,
 				      "neigh replace " ADDRESS " lladdr " MAC
 				      " nud permanent dev eth0\n",
-				      number(h), number(h));
-	return ip(net->hosts[host], false, "%s", words);
+				      HOST_NUMBER(h), HOST_NUMBER(h));
+	return run_ip(net->hosts[host], false, "%s", words);
 }
 
 static int connect_host(struct net *net, unsigned int host)
 {
-	int rc = ip(-1, false,
-		    "link add h%u type veth peer name eth0 netns /proc/%d/fd/%d\n"
-		    "link set h%u master torture0 up\n",
-		    host, (int)getpid(), net->hosts[host], host);
+	int rc = run_ip(-1, false,
+			"link add h%u type veth peer name eth0 netns /proc/%d/fd/%d\n"
+			"link set h%u master torture0 up\n",
+			host, (int)getpid(), net->hosts[host], host);
 
 	if (rc == 0)
-		rc = ip(net->hosts[host], false,
-			"link set lo up\n"
-			"link set eth0 address " MAC "\n"
-			"addr add " ADDRESS "/24 dev eth0\n"
-			"link set eth0 up\n",
-			number(host), number(host));
-	return rc == 0 ? introduce(net, host) : rc;
+		rc = run_ip(net->hosts[host], false,
+			    "link set lo up\n"
+			    "link set eth0 address " MAC "\n"
+			    "addr add " ADDRESS "/24 dev eth0\n"
+			    "link set eth0 up\n",
+			    HOST_NUMBER(host), HOST_NUMBER(host));
+	return rc == 0 ? set_neighbours(net, host) : rc;
 }
 
 static int make_hosts(struct net *net)
 {
-	int rc = ip(-1, false,
-		    "link set lo up\n"
-		    "link add torture0 type bridge forward_delay 0\n"
-		    "addr add " OURS "/24 dev torture0\n"
-		    "link set torture0 up\n");
+	int rc = run_ip(-1, false,
+			"link set lo up\n"
+			"link add torture0 type bridge forward_delay 0\n"
+			"addr add " OURS "/24 dev torture0\n"
+			"link set torture0 up\n");
 
 	for (unsigned int h = 0; rc == 0 && h < net->num_hosts; h++) {
 		rc = make_namespace(net, h);
@@ -210,14 +211,14 @@ static int make_home(struct net *net)
 
 static bool netem_works(const struct net *net)
 {
-	bool works = tc(net->hosts[0], "qdisc add dev eth0 root netem delay 1ms\n") == 0;
+	bool works = run_tc(net->hosts[0], "qdisc add dev eth0 root netem delay 1ms\n") == 0;
 
 	if (works)
-		tc(net->hosts[0], "qdisc del dev eth0 root\n");
+		run_tc(net->hosts[0], "qdisc del dev eth0 root\n");
 	return works;
 }
 
-static bool is_free(uint16_t port)
+static bool is_port_free(uint16_t port)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET,
 				 .sin_port = htons(port),
@@ -238,7 +239,7 @@ static uint16_t free_ports(unsigned int num_hosts, struct dice *dice)
 
 	for (unsigned int i = 0; i < PORTS_TO_TRY && h < num_hosts; i++) {
 		port = (uint16_t)(FIRST_PORT + (from + i * 2 * num_hosts) % NUM_PORTS);
-		for (h = 0; h < num_hosts && is_free((uint16_t)(port + 2 * h)); h++)
+		for (h = 0; h < num_hosts && is_port_free((uint16_t)(port + 2 * h)); h++)
 			;
 	}
 	return port;
@@ -262,7 +263,7 @@ int net_open(struct net *net, unsigned int num_hosts, bool wanted, struct dice *
 	}
 	net->real = rc == 0;
 	if (net->home >= 0 && !net->real)
-		ip(-1, true, "link set lo up\n");
+		run_ip(-1, true, "link set lo up\n");
 	net->can_delay = net->real && netem_works(net);
 	return 0;
 }
@@ -297,7 +298,7 @@ void net_address(const struct net *net, unsigned int host, uint16_t port, char *
 	char address[24] = "127.0.0.1";
 
 	if (net->real)
-		snprintf(address, sizeof(address), ADDRESS, number(host));
+		snprintf(address, sizeof(address), ADDRESS, HOST_NUMBER(host));
 	if (port)
 		snprintf(text, size, "%s:%u", address, net_port(net, host, port));
 	else
@@ -307,23 +308,23 @@ void net_address(const struct net *net, unsigned int host, uint16_t port, char *
 void net_cut(const struct net *net, unsigned int from, unsigned int to)
 {
 	if (net->real)
-		ip(net->hosts[from], false,
-		   "neigh replace " ADDRESS " lladdr " NOBODY " nud permanent dev eth0\n",
-		   number(to));
+		run_ip(net->hosts[from], false,
+		       "neigh replace " ADDRESS " lladdr " NOBODY " nud permanent dev eth0\n",
+		       HOST_NUMBER(to));
 }
 
 void net_mend(const struct net *net, unsigned int from, unsigned int to)
 {
 	if (net->real)
-		ip(net->hosts[from], false,
-		   "neigh replace " ADDRESS " lladdr " MAC " nud permanent dev eth0\n", number(to),
-		   number(to));
+		run_ip(net->hosts[from], false,
+		       "neigh replace " ADDRESS " lladdr " MAC " nud permanent dev eth0\n",
+		       HOST_NUMBER(to), HOST_NUMBER(to));
 }
 
 void net_mend_all(const struct net *net)
 {
 	for (unsigned int h = 0; net->real && h < net->num_hosts; h++)
-		introduce(net, h);
+		set_neighbours(net, h);
 }
 
 void net_slow(const struct net *net, unsigned int host, struct dice *dice)
@@ -331,18 +332,18 @@ void net_slow(const struct net *net, unsigned int host, struct dice *dice)
 	unsigned int ms = 1 + (unsigned int)dice_below(dice, 30);
 
 	if (net->can_delay)
-		tc(net->hosts[host],
-		   "qdisc replace dev eth0 root netem delay %ums %ums 25%% loss %u%% reorder "
-		   "10%%\n",
-		   ms, ms / 2, (unsigned int)dice_below(dice, 3));
+		run_tc(net->hosts[host],
+		       "qdisc replace dev eth0 root netem delay %ums %ums 25%% loss %u%% reorder "
+		       "10%%\n",
+		       ms, ms / 2, (unsigned int)dice_below(dice, 3));
 	else if (net->real)
-		tc(net->hosts[host],
-		   "qdisc replace dev eth0 root tbf rate %umbit burst 16kb latency %ums\n",
-		   1 + (unsigned int)dice_below(dice, 40), 20 + 10 * ms);
+		run_tc(net->hosts[host],
+		       "qdisc replace dev eth0 root tbf rate %umbit burst 16kb latency %ums\n",
+		       1 + (unsigned int)dice_below(dice, 40), 20 + 10 * ms);
 }
 
 void net_quicken(const struct net *net, unsigned int host)
 {
 	if (net->real)
-		tc(net->hosts[host], "qdisc del dev eth0 root\n");
+		run_tc(net->hosts[host], "qdisc del dev eth0 root\n");
 }

@@ -21,24 +21,24 @@
 #include "base/clock.h"
 #include "stag.h"
 
-#define NEWS_NS	    (2 * NS_PER_MS) /* between two views */
-#define STALE_NS    (500 * NS_PER_MS)
-#define QUIET_NS    (60 * NS_PER_S) /* for nodes to have one primary, and apply the same */
-#define COMPARISONS 10
-#define SETTLED_S   1.0 /* after which whatever happened to the pool is told */
-#define CHUNK	    (1u << 20)
+#define VIEW_INTERVAL_NS (2 * NS_PER_MS) /* between two views */
+#define STALE_NS	 (500 * NS_PER_MS)
+#define QUIET_NS	 (60 * NS_PER_S) /* for nodes to have one primary, and apply the same */
+#define COMPARISONS	 10
+#define SETTLED_S	 1.0 /* after which whatever happened to the pool is told */
+#define CHUNK		 (1u << 20)
 
 /* ---- in the node's process ----------------------------------------------------------- */
 
-static volatile sig_atomic_t told_to_end;
+static volatile sig_atomic_t stop_requested;
 
 static void on_term(int sig)
 {
 	(void)sig;
-	told_to_end = 1;
+	stop_requested = 1;
 }
 
-static void tell(struct view *v, struct stag_pool_node *node)
+static void publish_view(struct view *v, struct stag_pool_node *node)
 {
 	struct stag_pool_node_info info = {0};
 	uint32_t turn = atomic_load(&v->turn) | 1;
@@ -51,7 +51,7 @@ static void tell(struct view *v, struct stag_pool_node *node)
 	atomic_store(&v->turn, turn + 1);
 }
 
-static void obey(struct view *v, struct stag_pool_node *node)
+static void do_requested_switchover(struct view *v, struct stag_pool_node *node)
 {
 	uint32_t wanted = atomic_load(&v->wanted);
 
@@ -61,7 +61,7 @@ static void obey(struct view *v, struct stag_pool_node *node)
 	atomic_store(&v->done, wanted);
 }
 
-static struct stag_pool_node *start(const struct torture *t, unsigned int n)
+static struct stag_pool_node *start_node(const struct torture *t, unsigned int n)
 {
 	const struct stag_pool_user users[] = {
 		{USER, SECRET,
@@ -94,27 +94,27 @@ static struct stag_pool_node *start(const struct torture *t, unsigned int n)
 	return stag_pool_node_start(&attr);
 }
 
-static void serve(const struct torture *t, unsigned int n)
+static void serve_node(const struct torture *t, unsigned int n)
 {
 	struct view *v = &t->shared->views[n];
 	struct stag_pool_node *node;
 
-	log_to(t, "node", n);
+	log_to_file(t, "node", n);
 	signal(SIGTERM, on_term);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN); /* a full disk is one of the faults */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (net_enter(&t->net, n) != 0)
 		_exit(EXIT_FAILED);
-	node = start(t, n);
+	node = start_node(t, n);
 	if (!node) {
 		fprintf(stderr, "node%u: %s\n", n, stag_pool_error());
 		_exit(EXIT_FAILED);
 	}
-	while (!told_to_end) {
-		tell(v, node);
-		obey(v, node);
-		usleep(NEWS_NS / 1000);
+	while (!stop_requested) {
+		publish_view(v, node);
+		do_requested_switchover(v, node);
+		usleep(VIEW_INTERVAL_NS / 1000);
 	}
 	stag_pool_node_stop(node);
 	_exit(EXIT_OK);
@@ -132,11 +132,11 @@ bool node_start(struct torture *t, unsigned int n)
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)
-		serve(t, n);
+		serve_node(t, n);
 	if (pid < 0)
-		return fail(t, "cannot fork: %s", strerror(errno));
+		return fail_phase(t, "cannot fork: %s", strerror(errno));
 	*node = (struct node){.pid = pid, .was_there = true};
-	note(t, false, "start node%u", n);
+	note_fault(t, false, "start node%u", n);
 	return true;
 }
 
@@ -198,7 +198,7 @@ uint64_t nodes_epoch(const struct torture *t)
 	return most;
 }
 
-bool nodes_look_after(struct torture *t)
+bool nodes_check_alive(struct torture *t)
 {
 	for (unsigned int n = 0; n < t->o.nodes; n++) {
 		int status;
@@ -207,10 +207,10 @@ bool nodes_look_after(struct torture *t)
 			continue;
 		t->nodes[n] = (struct node){.was_there = true};
 		if (WIFSIGNALED(status))
-			return fail(t, "node%u died of signal %d (%s/node%u.log)", n,
-				    WTERMSIG(status), t->directory, n);
-		return fail(t, "node%u ended with %d (%s/node%u.log)", n, WEXITSTATUS(status),
-			    t->directory, n);
+			return fail_phase(t, "node%u died of signal %d (%s/node%u.log)", n,
+					  WTERMSIG(status), t->directory, n);
+		return fail_phase(t, "node%u ended with %d (%s/node%u.log)", n, WEXITSTATUS(status),
+				  t->directory, n);
 	}
 	return true;
 }
@@ -221,7 +221,8 @@ bool nodes_await_primary(struct torture *t, double seconds)
 
 	while (node_primary(t) < 0) {
 		if (clock_ns() > until)
-			return fail(t, "no node is primary, %.0f s after all is healed", seconds);
+			return fail_phase(t, "no node is primary, %.0f s after all is healed",
+					  seconds);
 		if (!pass_time(t, 0.002))
 			return false;
 	}
@@ -258,7 +259,7 @@ static const char *role_name(uint32_t role)
 	return role < sizeof(names) / sizeof(*names) ? names[role] : "?";
 }
 
-static void describe(const struct torture *t, char *text, size_t size)
+static void describe_nodes(const struct torture *t, char *text, size_t size)
 {
 	size_t used = 0;
 
@@ -280,8 +281,8 @@ bool nodes_await_all(struct torture *t, double seconds)
 
 	while (!all_in_sync(t)) {
 		if (clock_ns() > until) {
-			describe(t, text, sizeof(text));
-			return fail(t, "not all are in sync after %.0f s: %s", seconds, text);
+			describe_nodes(t, text, sizeof(text));
+			return fail_phase(t, "not all are in sync after %.0f s: %s", seconds, text);
 		}
 		if (!pass_time(t, 0.002))
 			return false;
@@ -300,11 +301,12 @@ bool nodes_switch_over(struct torture *t)
 		return true;
 	v = &t->shared->views[primary];
 	wanted = atomic_load(&v->wanted) + 1;
-	note(t, false, "switch over from node%d", primary);
+	note_fault(t, false, "switch over from node%d", primary);
 	atomic_store(&v->wanted, wanted);
 	while (atomic_load(&v->done) != wanted) {
 		if (clock_ns() > until)
-			return fail(t, "a switch-over from node%d has not come to an end", primary);
+			return fail_phase(t, "a switch-over from node%d has not come to an end",
+					  primary);
 		if (!pass_time(t, 0.001))
 			return false;
 	}
@@ -387,23 +389,23 @@ static bool compare_all(struct torture *t, unsigned int primary,
 }
 
 /* What it says now, not what it said before it was asked. */
-static bool has_said_since(const struct torture *t, unsigned int n, uint64_t since,
+static bool has_view_since(const struct torture *t, unsigned int n, uint64_t since,
 			   struct stag_pool_node_info *info)
 {
 	return node_view(t, n, info) && atomic_load(&t->shared->views[n].at) > since;
 }
 
-bool nodes_ask_primary(struct torture *t, struct stag_pool_node_info *info)
+bool nodes_query_primary(struct torture *t, struct stag_pool_node_info *info)
 {
 	uint64_t since = clock_ns();
 
 	for (;;) {
 		int primary = node_primary(t);
 
-		if (primary >= 0 && has_said_since(t, (unsigned int)primary, since, info))
+		if (primary >= 0 && has_view_since(t, (unsigned int)primary, since, info))
 			return true;
 		if (clock_ns() > since + QUIET_NS)
-			return fail(t, "there is no primary");
+			return fail_phase(t, "there is no primary");
 		if (!pass_time(t, 0.005))
 			return false;
 	}
@@ -414,12 +416,12 @@ static bool is_quiet(const struct torture *t, uint64_t since, int *primary,
 		     struct stag_pool_node_info *info)
 {
 	*primary = node_primary(t);
-	if (*primary < 0 || !has_said_since(t, (unsigned int)*primary, since, info))
+	if (*primary < 0 || !has_view_since(t, (unsigned int)*primary, since, info))
 		return false;
 	for (unsigned int n = 0; n < t->o.nodes; n++) {
 		struct stag_pool_node_info other;
 
-		if (!has_said_since(t, n, since, &other) || other.number != info->number ||
+		if (!has_view_since(t, n, since, &other) || other.number != info->number ||
 		    other.epoch != info->epoch || other.role == STAG_POOL_ROLE_JOINING)
 			return false;
 	}
@@ -433,7 +435,7 @@ static bool await_quiet(struct torture *t, int *primary, struct stag_pool_node_i
 
 	while (!is_quiet(t, since, primary, info)) {
 		if (clock_ns() > since + QUIET_NS)
-			return fail(t, "standbys have not applied what the primary has");
+			return fail_phase(t, "standbys have not applied what the primary has");
 		if (!pass_time(t, 0.005))
 			return false;
 	}
@@ -463,10 +465,10 @@ bool nodes_compare(struct torture *t)
 		t->now->compared = compare_all(t, (unsigned int)primary, &before, why, sizeof(why));
 		if (t->now->compared)
 			return true;
-		if (!pass_time(t, SETTLED_S) || !nodes_ask_primary(t, &now))
+		if (!pass_time(t, SETTLED_S) || !nodes_query_primary(t, &now))
 			return false;
 		if (!has_changed(&before, &now))
 			break;
 	}
-	return fail(t, "%s", why);
+	return fail_phase(t, "%s", why);
 }

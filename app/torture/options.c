@@ -54,7 +54,7 @@ static const struct cli_option torture_table[] = {
 	 .help = "nodes that serve the pool: 2 to 4 (2)"},
 	{"clients", .value = "N", CLI_NUMBER_AT(struct options, clients, 1, MAX_CLIENTS),
 	 .help = "clients that use the pool, besides one that measures its outages (8)"},
-	{"etcd", .value = "MEMBERS", CLI_NUMBER_AT(struct options, engines, 1, MAX_ENGINES),
+	{"etcd", .value = "MEMBERS", CLI_NUMBER_AT(struct options, etcd_members, 1, MAX_ETCD),
 	 .help = "keep the roll in an etcd of 1 or 3 members that is started here (in a file)"},
 	{"rate", .value = "N", CLI_NUMBER_AT(struct options, rate, 1, 100000),
 	 .help = "operations per second of each client (500)"},
@@ -119,10 +119,10 @@ static void list_phases(bool as_json)
 			json_array_append_new(
 				list,
 				json_pack("{s:s s:s s:b}", "phase", phases[i].name, "what",
-					  phases[i].what, "wants_namespaces", phases[i].wants_net));
+					  phases[i].what, "wants_namespaces", phases[i].needs_net));
 		else
 			printf("%-12s %s%s\n", phases[i].name, phases[i].what,
-			       phases[i].wants_net ? " (wants network namespaces)" : "");
+			       phases[i].needs_net ? " (wants network namespaces)" : "");
 	if (as_json) {
 		json_dumpf(list, stdout, JSON_INDENT(2));
 		puts("");

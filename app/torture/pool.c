@@ -63,7 +63,7 @@ static void on_interrupt(int sig)
 	interrupted = true;
 }
 
-bool fail(struct torture *t, const char *fmt, ...)
+bool fail_phase(struct torture *t, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -76,7 +76,7 @@ bool fail(struct torture *t, const char *fmt, ...)
 	return false;
 }
 
-void note(struct torture *t, bool is_failover, const char *fmt, ...)
+void note_fault(struct torture *t, bool is_failover, const char *fmt, ...)
 {
 	struct fault *f = &t->faults[t->num_faults < MAX_FAULTS ? t->num_faults++ : MAX_FAULTS - 1];
 	va_list ap;
@@ -87,7 +87,7 @@ void note(struct torture *t, bool is_failover, const char *fmt, ...)
 	va_end(ap);
 }
 
-void log_to(const struct torture *t, const char *who, unsigned int number)
+void log_to_file(const struct torture *t, const char *who, unsigned int number)
 {
 	char path[300];
 	int fd;
@@ -109,8 +109,8 @@ bool pass_time(struct torture *t, double seconds)
 		uint64_t now = clock_ns();
 
 		if (interrupted)
-			return fail(t, "interrupted");
-		if (!nodes_look_after(t))
+			return fail_phase(t, "interrupted");
+		if (!nodes_check_alive(t))
 			return false;
 		show_progress(t);
 		if (now >= until)
@@ -137,7 +137,7 @@ static bool may_end(const struct torture *t, const struct phase *p)
 	return !p->kills_primaries || failovers_so_far(t) >= t->o.failovers;
 }
 
-static bool torment(struct torture *t, const struct phase *p)
+static bool inject_faults(struct torture *t, const struct phase *p)
 {
 	while (!may_end(t, p))
 		if (!p->step(t))
@@ -149,32 +149,32 @@ static bool torment(struct torture *t, const struct phase *p)
 static bool count_values(struct torture *t)
 {
 	struct stag_pool_node_info info;
-	uint64_t seen = t->now->judgement.seen;
+	uint64_t seen = t->now->check_result.seen;
 
-	if (!nodes_ask_primary(t, &info))
+	if (!nodes_query_primary(t, &info))
 		return false;
 	if (info.objects < seen)
-		return fail(t, "%llu values are there, and %llu were read",
-			    (unsigned long long)info.objects, (unsigned long long)seen);
+		return fail_phase(t, "%llu values are there, and %llu were read",
+				  (unsigned long long)info.objects, (unsigned long long)seen);
 	if (info.objects > seen + t->unknown_inserts) {
-		t->now->judgement.twice += info.objects - seen - t->unknown_inserts;
-		return fail(t, "%llu values are there, and only %llu were ever inserted",
-			    (unsigned long long)info.objects, (unsigned long long)seen);
+		t->now->check_result.twice += info.objects - seen - t->unknown_inserts;
+		return fail_phase(t, "%llu values are there, and only %llu were ever inserted",
+				  (unsigned long long)info.objects, (unsigned long long)seen);
 	}
 	return true;
 }
 
-static bool judge(struct torture *t)
+static bool check_phase(struct torture *t)
 {
-	if (!history_judge(t, &t->now->judgement))
+	if (!history_check(t, &t->now->check_result))
 		return false;
 	if (atomic_load(&t->shared->mixed))
-		return fail(t, "%u values were read that nobody wrote",
-			    atomic_load(&t->shared->mixed));
+		return fail_phase(t, "%u values were read that nobody wrote",
+				  atomic_load(&t->shared->mixed));
 	if (atomic_load(&t->shared->errors))
-		return fail(t, "%u operations failed, the last with: %s",
-			    atomic_load(&t->shared->errors),
-			    strerror(atomic_load(&t->shared->last_error)));
+		return fail_phase(t, "%u operations failed, the last with: %s",
+				  atomic_load(&t->shared->errors),
+				  strerror(atomic_load(&t->shared->last_error)));
 	return count_values(t);
 }
 
@@ -186,10 +186,10 @@ static bool run_phase(struct torture *t, const struct phase *p)
 	t->phase_ends = t->phase_began + (uint64_t)(t->o.seconds * 1e9);
 	t->first_epoch = nodes_epoch(t);
 	atomic_store(&t->shared->no_room, 0);
-	if (!clients_start(t) || !torment(t, p))
+	if (!clients_start(t) || !inject_faults(t, p))
 		return false;
-	return nodes_await_all(t, HEALED_S) && clients_finish(t) && clients_sweep(t) && judge(t) &&
-	       nodes_compare(t);
+	return nodes_await_all(t, HEALED_S) && clients_finish(t) && clients_sweep(t) &&
+	       check_phase(t) && nodes_compare(t);
 }
 
 /* A phase that went wrong leaves its history, whatever there is of it. */
@@ -201,11 +201,11 @@ static void keep_history(struct torture *t, struct phase_result *r)
 		*r->history = '\0';
 }
 
-static bool is_possible(const struct torture *t, const struct phase *p, struct phase_result *r)
+static bool can_run_phase(const struct torture *t, const struct phase *p, struct phase_result *r)
 {
-	if (p->wants_net && !t->net.real)
+	if (p->needs_net && !t->net.real)
 		snprintf(r->why, sizeof(r->why), "no network namespaces");
-	else if (p->wants_clock && !t->o.clock)
+	else if (p->needs_clock && !t->o.clock)
 		snprintf(r->why, sizeof(r->why), "it sets this machine's clock: see --clock");
 	else if (p->work == WORK_LARGE && t->o.size > MOST_FILLED)
 		snprintf(r->why, sizeof(r->why), "a pool of more than %u MiB does not get full",
@@ -216,11 +216,11 @@ static bool is_possible(const struct torture *t, const struct phase *p, struct p
 	return false;
 }
 
-static void do_phase(struct torture *t, const struct phase *p, struct phase_result *r)
+static void run_one_phase(struct torture *t, const struct phase *p, struct phase_result *r)
 {
 	*r = (struct phase_result){.name = p->name};
 	t->now = r;
-	if (!is_possible(t, p, r))
+	if (!can_run_phase(t, p, r))
 		return;
 	run_phase(t, p);
 	clients_end(t);
@@ -233,7 +233,7 @@ static void do_phase(struct torture *t, const struct phase *p, struct phase_resu
 
 /* ---- a run ------------------------------------------------------------------------------------ */
 
-static void *share(size_t size)
+static void *map_shared(size_t size)
 {
 	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
 		       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -243,10 +243,10 @@ static void *share(size_t size)
 
 static bool make_shared(struct torture *t)
 {
-	t->shared = share(sizeof(*t->shared));
+	t->shared = map_shared(sizeof(*t->shared));
 	for (unsigned int i = 0; t->shared && i < t->o.clients + 2; i++) {
-		t->shared->diaries[i].deeds = share(MAX_OPS * sizeof(struct deed));
-		if (!t->shared->diaries[i].deeds)
+		t->shared->journals[i].entries = map_shared(MAX_OPS * sizeof(struct entry));
+		if (!t->shared->journals[i].entries)
 			return false;
 	}
 	return t->shared;
@@ -299,7 +299,7 @@ static bool start_nodes(struct torture *t)
 	return nodes_await_all(t, START_S);
 }
 
-static bool is_wanted(const struct options *o, const char *name)
+static bool is_selected(const struct options *o, const char *name)
 {
 	for (unsigned int i = 0; i < o->num_phases; i++)
 		if (strcmp(o->phases[i], name) == 0)
@@ -307,15 +307,15 @@ static bool is_wanted(const struct options *o, const char *name)
 	return o->num_phases == 0;
 }
 
-static unsigned int do_phases(struct torture *t, struct phase_result *results)
+static unsigned int run_phases(struct torture *t, struct phase_result *results)
 {
 	unsigned int done = 0;
 
 	for (unsigned int round = 0; round < t->o.rounds; round++)
 		for (unsigned int i = 0; i < num_phases; i++) {
-			if (!is_wanted(&t->o, phases[i].name))
+			if (!is_selected(&t->o, phases[i].name))
 				continue;
-			do_phase(t, &phases[i], &results[done++]);
+			run_one_phase(t, &phases[i], &results[done++]);
 			t->phase++;
 			show_phase(t, t->now);
 			if (t->now->failed)
@@ -324,12 +324,12 @@ static unsigned int do_phases(struct torture *t, struct phase_result *results)
 	return done;
 }
 
-static void end(struct torture *t, bool failed)
+static void stop_everything(struct torture *t, bool failed)
 {
 	clock_restore(t);
 	clients_end(t);
 	nodes_end(t);
-	engine_end(t);
+	roll_backend_stop(t);
 	net_close(&t->net);
 	if (failed || t->o.keep)
 		fprintf(stderr, "logs and histories are in %s\n", t->directory);
@@ -337,7 +337,7 @@ static void end(struct torture *t, bool failed)
 		nftw(t->directory, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static int run(struct torture *t)
+static int run_torture(struct torture *t)
 {
 	struct phase_result *results =
 		calloc((size_t)t->o.rounds * num_phases + 1, sizeof(*results));
@@ -351,31 +351,31 @@ static int run(struct torture *t)
 	}
 	t->now = &start;
 	t->phase_began = clock_ns();
-	net_open(&t->net, t->o.nodes + t->o.engines + CLIENT_HOSTS, !t->o.no_net, &t->dice);
+	net_open(&t->net, t->o.nodes + t->o.etcd_members + CLIENT_HOSTS, !t->o.no_net, &t->dice);
 	list_nodes(t);
-	if (engine_start(t) && start_nodes(t) && clients_found(t))
-		done = do_phases(t, results);
+	if (roll_backend_start(t) && start_nodes(t) && clients_insert_permanent(t))
+		done = run_phases(t, results);
 	if (start.failed)
 		complain("%s", start.why);
 	for (unsigned int i = 0; i < done; i++)
 		failed |= results[i].failed;
 	if (!start.failed)
 		show_end(t, results, done);
-	end(t, failed || start.failed);
+	stop_everything(t, failed || start.failed);
 	for (unsigned int i = 0; i < done; i++)
-		free(results[i].judgement.times);
+		free(results[i].check_result.times);
 	free(results);
 	return failed || start.failed ? EXIT_FAILED : EXIT_OK;
 }
 
-static void prepare(struct torture *t, const struct options *o)
+static void prepare_run(struct torture *t, const struct options *o)
 {
 	t->o = *o;
 	if (t->o.seed == 0 && getrandom(&t->o.seed, sizeof(t->o.seed), 0) < 0)
 		t->o.seed = clock_ns();
 	t->o.seed &= INT64_MAX; /* JSON has no more */
 	t->dice.state = t->o.seed;
-	t->engine_lock = -1;
+	t->roll_lock = -1;
 	snprintf(t->secret, sizeof(t->secret), "nodes %llx", (unsigned long long)t->o.seed);
 	signal(SIGINT, on_interrupt);
 	signal(SIGTERM, on_interrupt);
@@ -393,6 +393,6 @@ int torture_pool(const struct command *self, int argc, char **argv)
 		return history_check_file(o.check);
 	if (preload_self(argc, argv) != 0)
 		return EXIT_FAILED;
-	prepare(&t, &o);
-	return run(&t);
+	prepare_run(&t, &o);
+	return run_torture(&t);
 }

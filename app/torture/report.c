@@ -25,7 +25,7 @@ static struct progress progress;
 /* A phase goes on until it has lasted, and has had its failovers: how long is not known. */
 void show_progress(const struct torture *t)
 {
-	char note[80];
+	char note_fault[80];
 
 	if (t->o.json || !t->now || !t->now->name)
 		return;
@@ -36,9 +36,9 @@ void show_progress(const struct torture *t)
 	}
 	if (!progress_is_due(&progress, clock_ns()))
 		return;
-	snprintf(note, sizeof(note), "%" PRIu64 " operations, %" PRIu64 " failovers",
+	snprintf(note_fault, sizeof(note_fault), "%" PRIu64 " operations, %" PRIu64 " failovers",
 		 clients_done(t), nodes_epoch(t) - t->first_epoch);
-	progress_spent(&progress, note);
+	progress_spent(&progress, note_fault);
 }
 
 void show_nothing(void)
@@ -47,7 +47,7 @@ void show_nothing(void)
 	progress.what = NULL;
 }
 
-static const char *linear_word(const struct judgement *j)
+static const char *linear_word(const struct check_result *j)
 {
 	return j->operations == 0	   ? "not judged"
 	       : j->linear == VERDICT_GOOD ? "linearizable"
@@ -57,7 +57,7 @@ static const char *linear_word(const struct judgement *j)
 
 void show_phase(const struct torture *t, const struct phase_result *r)
 {
-	const struct judgement *j = &r->judgement;
+	const struct check_result *j = &r->check_result;
 
 	show_nothing();
 	if (t->o.json)
@@ -84,7 +84,7 @@ void show_phase(const struct torture *t, const struct phase_result *r)
 
 static json_t *phase_json(const struct phase_result *r)
 {
-	const struct judgement *j = &r->judgement;
+	const struct check_result *j = &r->check_result;
 	json_t *o = json_pack("{s:s, s:b, s:b}", "phase", r->name, "skipped", r->skipped, "failed",
 			      r->failed);
 
@@ -125,11 +125,11 @@ static double *all_times(const struct phase_result *results, unsigned int n, siz
 
 	*count = 0;
 	for (unsigned int i = 0; i < n; i++)
-		*count += results[i].judgement.num_times;
+		*count += results[i].check_result.num_times;
 	times = malloc((*count + 1) * sizeof(*times));
 	*count = 0;
 	for (unsigned int i = 0; times && i < n; i++) {
-		const struct judgement *j = &results[i].judgement;
+		const struct check_result *j = &results[i].check_result;
 
 		if (j->num_times)
 			memcpy(times + *count, j->times, j->num_times * sizeof(*times));
@@ -172,7 +172,7 @@ void show_end(const struct torture *t, const struct phase_result *results, unsig
 		return;
 	for (unsigned int i = 0; i < n; i++) {
 		failovers += results[i].failovers;
-		operations += results[i].judgement.operations;
+		operations += results[i].check_result.operations;
 		failed += results[i].failed;
 	}
 	if (t->o.json) {

@@ -34,14 +34,14 @@
 #include "stag/pool.h"
 
 #define MAX_NODES    4u
-#define MAX_ENGINES  3u
+#define MAX_ETCD     3u
 #define MAX_CLIENTS  64u
 #define CLIENT_HOSTS 2u /* some here, some there */
-#define MAX_HOSTS    (MAX_NODES + MAX_ENGINES + CLIENT_HOSTS)
+#define MAX_HOSTS    (MAX_NODES + MAX_ETCD + CLIENT_HOSTS)
 #define MAX_FAULTS   4096u /* of a phase, that are noted */
 #define NAMES	     48u
 #define SLOTS	     192u	/* pointers that all clients know */
-#define FOUNDED	     64u	/* pointers that are taken at the start, and kept */
+#define PERMANENT    64u	/* pointers that are taken at the start, and kept */
 #define MAX_VALUE    (1u << 20) /* bytes of a value */
 #define MAX_OPS	     (1u << 18) /* of a client in a phase */
 #define USER	     "torture"
@@ -129,7 +129,7 @@ enum act {
 };
 
 /* A call, and its return. */
-struct deed {
+struct entry {
 	uint64_t object;
 	uint64_t call, ret; /* CLOCK_MONOTONIC, ns; LINEAR_NEVER */
 	uint64_t value;	    /* written or read; VALUE_MIXED: nobody's */
@@ -145,13 +145,13 @@ struct deed {
 
 #define VALUE_MIXED UINT64_MAX
 
-struct diary { /* of a client */
+struct journal { /* of a client */
 	_Atomic uint32_t count;
 	_Atomic uint32_t done;
-	_Atomic bool lost_patience; /* operations never came back */
-	_Atomic bool busy;	    /* it is being written: its client must not die now */
-	_Atomic uint32_t orphans;   /* values to which only this client has a pointer */
-	struct deed *deeds;	    /* MAX_OPS, shared */
+	_Atomic bool timed_out;	  /* operations never came back */
+	_Atomic bool busy;	  /* it is being written: its client must not die now */
+	_Atomic uint32_t orphans; /* values to which only this client has a pointer */
+	struct entry *entries;	  /* MAX_OPS, shared */
 };
 
 enum work { WORK_FAULTS, WORK_LARGE };
@@ -162,8 +162,8 @@ struct shared {
 	_Atomic int last_error;
 	struct view views[MAX_NODES];
 	struct slot slots[SLOTS];
-	struct slot founded[FOUNDED];
-	struct diary diaries[MAX_CLIENTS + 2]; /* the clients', the prober's, the sweep's */
+	struct slot permanent[PERMANENT];
+	struct journal journals[MAX_CLIENTS + 2]; /* the clients', the prober's, the sweep's */
 };
 
 /* ---- a run ---------------------------------------------------------------------- */
@@ -173,8 +173,8 @@ struct options {
 	unsigned int num_phases; /* 0: all that can be */
 	const char *directory;	 /* where files are; NULL: one that is made, and removed */
 	const char *check;	 /* a history */
-	unsigned int nodes, clients, engines; /* engines: members of etcd; 0: a file */
-	unsigned int rate;		      /* of a client, operations a second */
+	unsigned int nodes, clients, etcd_members; /* etcd_members: members of etcd; 0: a file */
+	unsigned int rate;			   /* of a client, operations a second */
 	unsigned int rounds;
 	unsigned int failovers; /* at least, in each phase that kills primaries */
 	double seconds;		/* of a phase */
@@ -194,7 +194,7 @@ struct fault {
 enum verdict_kind { VERDICT_GOOD, VERDICT_BAD, VERDICT_UNDECIDED };
 
 /* Of a history (history.c). */
-struct judgement {
+struct check_result {
 	enum verdict_kind linear;
 	size_t operations, unknown;
 	size_t lost;  /* acknowledged changes that are not there */
@@ -211,7 +211,7 @@ struct phase_result {
 	double seconds;
 	uint64_t failovers; /* epochs */
 	uint32_t no_room;   /* changes for which there was none */
-	struct judgement judgement;
+	struct check_result check_result;
 	bool compared; /* memory, and it was equal */
 	uint64_t compared_bytes;
 	char history[300]; /* that was kept */
@@ -227,11 +227,11 @@ struct torture {
 	char secret[40];
 	struct shared *shared;
 	struct node nodes[MAX_NODES];
-	pid_t engines[MAX_ENGINES];
-	int engine_lock; /* of the file, held: nobody can swap; -1 */
+	pid_t etcd_members[MAX_ETCD];
+	int roll_lock; /* of the file, held: nobody can swap; -1 */
 	pid_t clients[MAX_CLIENTS + 1];
-	unsigned int lives[MAX_CLIENTS + 1]; /* how often it was started in this phase */
-	int64_t clock_ahead;		     /* of this machine, by our doing; ns */
+	unsigned int restarts[MAX_CLIENTS + 1]; /* how often it was started in this phase */
+	int64_t clock_ahead;			/* of this machine, by our doing; ns */
 	struct fault faults[MAX_FAULTS];
 	unsigned int num_faults;
 	unsigned int phase; /* its number */
@@ -241,7 +241,7 @@ struct torture {
 	size_t unknown_inserts; /* of all phases: values that nobody may have a pointer to */
 };
 
-static inline unsigned int engine_host(const struct torture *t, unsigned int engine)
+static inline unsigned int etcd_host(const struct torture *t, unsigned int engine)
 {
 	return t->o.nodes + engine;
 }
@@ -249,15 +249,15 @@ static inline unsigned int engine_host(const struct torture *t, unsigned int eng
 /* Four here, four there, and so on: of each kind there are some at either place. */
 static inline unsigned int client_host(const struct torture *t, unsigned int client)
 {
-	return t->o.nodes + t->o.engines + client / 4 % CLIENT_HOSTS;
+	return t->o.nodes + t->o.etcd_members + client / 4 % CLIENT_HOSTS;
 }
 
 /* pool.c: the first failure of a phase is the one that counts; false */
-bool fail(struct torture *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void note(struct torture *t, bool is_failover, const char *fmt, ...)
+bool fail_phase(struct torture *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void note_fault(struct torture *t, bool is_failover, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Of a process that was forked: what it prints goes to a log, as etcd0.log. */
-void log_to(const struct torture *t, const char *who, unsigned int number);
+void log_to_file(const struct torture *t, const char *who, unsigned int number);
 /* Sleeps, showing progress, looking after processes. false: the run is over, or has failed. */
 bool pass_time(struct torture *t, double seconds);
 
@@ -275,23 +275,25 @@ int node_primary(const struct torture *t);		     /* -1 */
 bool nodes_await_primary(struct torture *t, double seconds); /* fails */
 bool nodes_await_all(struct torture *t, double seconds);     /* all in sync; fails */
 bool nodes_switch_over(struct torture *t);
-bool nodes_ask_primary(struct torture *t, struct stag_pool_node_info *info); /* fails */
-bool nodes_compare(struct torture *t);	  /* their memory; fails */
-bool nodes_look_after(struct torture *t); /* has one died by itself? fails */
+bool nodes_query_primary(struct torture *t, struct stag_pool_node_info *info); /* fails */
+bool nodes_compare(struct torture *t);	   /* their memory; fails */
+bool nodes_check_alive(struct torture *t); /* has one died by itself? fails */
 uint64_t nodes_epoch(const struct torture *t);
 void nodes_end(struct torture *t);
 
 /* etcd.c */
-bool engine_start(struct torture *t);
-bool engine_start_member(struct torture *t, unsigned int e);
-void engine_kill_member(struct torture *t, unsigned int e);
-bool engine_read(struct torture *t, struct stag_pool_roll *roll); /* false: it does not answer */
-void engine_stall(struct torture *t);				  /* the file: nobody swaps */
-void engine_resume(struct torture *t);
-void engine_end(struct torture *t);
+bool roll_backend_start(struct torture *t);
+bool etcd_start_member(struct torture *t, unsigned int e);
+void etcd_kill_member(struct torture *t, unsigned int e);
+bool roll_backend_read(struct torture *t,
+		       struct stag_pool_roll *roll); /* false: it does not answer */
+void roll_backend_lock(struct torture *t);	     /* the file: nobody swaps */
+void roll_backend_unlock(struct torture *t);
+void roll_backend_stop(struct torture *t);
 
-/* life.c: fork. Their deeds are in the diaries. */
-bool clients_found(struct torture *t); /* values that stay, at the start of a run; fails */
+/* life.c: fork. Their entries are in the journals. */
+bool clients_insert_permanent(
+	struct torture *t); /* values that stay, at the start of a run; fails */
 bool clients_start(struct torture *t);
 bool client_restart(struct torture *t, unsigned int id, double after); /* killed, and another */
 bool clients_finish(struct torture *t); /* those under way come to an end; fails */
@@ -302,8 +304,8 @@ void value_make(uint8_t *to, size_t length, uint64_t id);
 uint64_t value_check(const uint8_t *from, size_t length); /* id, or VALUE_MIXED */
 
 /* history.c */
-void history_begin(struct torture *t); /* diaries are empty but for what the last sweep found */
-bool history_judge(struct torture *t, struct judgement *j); /* fails */
+void history_begin(struct torture *t); /* journals are empty but for what the last sweep found */
+bool history_check(struct torture *t, struct check_result *j); /* fails */
 int history_write(const struct torture *t, const char *path);
 int history_check_file(const char *path); /* an exit code */
 
@@ -311,7 +313,7 @@ int history_check_file(const char *path); /* an exit code */
 struct phase {
 	const char *name, *what;
 	bool (*step)(struct torture *t); /* one fault, healed or to be healed; false: fails */
-	bool wants_net, kills_primaries, wants_clock;
+	bool needs_net, kills_primaries, needs_clock;
 	enum work work;
 };
 
