@@ -238,7 +238,7 @@ static const struct console_file *find_file(const char *path)
 	return NULL;
 }
 
-static void give_file(struct request *r, const struct console_file *f)
+static void answer_file(struct request *r, const struct console_file *f)
 {
 	bool gzip = f->packed && accepts_gzip(r->accept_encoding);
 
@@ -258,7 +258,7 @@ void handle_console(struct request *r)
 	const struct console_file *f = r->api->console ? find_file("/index.html") : NULL;
 
 	if (f)
-		give_file(r, f);
+		answer_file(r, f);
 	else
 		answer_fixed(r, "text/html; charset=utf-8", none, sizeof(none) - 1);
 }
@@ -272,7 +272,7 @@ void handle_asset(struct request *r)
 	    snprintf(path, sizeof(path), "/assets/%s", param(r, 0)) < (int)sizeof(path))
 		f = find_file(path);
 	if (f)
-		give_file(r, f);
+		answer_file(r, f);
 	else
 		answer_fault(r, 404, "no_such_file", NULL, "the console has no file '%s'",
 			     param(r, 0));

@@ -31,7 +31,7 @@ void handle_heaps(struct request *r)
 }
 
 /* A view is large. NULL: it was answered. */
-static struct heap_view *look(struct request *r, unsigned int flags)
+static struct heap_view *open_heap_view(struct request *r, unsigned int flags)
 {
 	struct heap_view *view = malloc(sizeof(*view));
 	int rc;
@@ -61,8 +61,9 @@ static void look_away(struct heap_view *view)
 void handle_heap(struct request *r)
 {
 	LOCK_FOR_SCOPE(&looking);
-	struct heap_view *view = look(r, (query_flag(r, "blocks") ? VIEW_BLOCKS : 0) |
-						 (query_flag(r, "check") ? VIEW_CHECK : 0));
+	struct heap_view *view =
+		open_heap_view(r, (query_flag(r, "blocks") ? VIEW_BLOCKS : 0) |
+					  (query_flag(r, "check") ? VIEW_CHECK : 0));
 
 	if (!view)
 		return;
@@ -74,7 +75,7 @@ void handle_heap(struct request *r)
 
 static bool memory_of(struct request *r, uint64_t *bytes)
 {
-	struct heap_view *view = look(r, 0);
+	struct heap_view *view = open_heap_view(r, 0);
 
 	if (!view)
 		return false;
@@ -84,8 +85,8 @@ static bool memory_of(struct request *r, uint64_t *bytes)
 }
 
 /* Attaching reaps already, so that what it says itself is not all. */
-static void change(struct request *r, uint64_t (*what)(struct stag_heap *, unsigned int),
-		   unsigned int flags)
+static void change_heap(struct request *r, uint64_t (*what)(struct stag_heap *, unsigned int),
+			unsigned int flags)
 {
 	LOCK_FOR_SCOPE(&looking);
 	uint64_t before, after;
@@ -113,18 +114,18 @@ static uint64_t trim(struct stag_heap *heap, unsigned int flags)
 
 void handle_heap_reap(struct request *r)
 {
-	change(r, stag_heap_reap, body_flag(r, "shared") ? STAG_HEAP_REAP_SHARED : 0);
+	change_heap(r, stag_heap_reap, body_flag(r, "shared") ? STAG_HEAP_REAP_SHARED : 0);
 }
 
 void handle_heap_trim(struct request *r)
 {
-	change(r, trim, 0);
+	change_heap(r, trim, 0);
 }
 
 void handle_heap_delete(struct request *r)
 {
 	LOCK_FOR_SCOPE(&looking);
-	struct heap_view *view = look(r, 0);
+	struct heap_view *view = open_heap_view(r, 0);
 	uint64_t living;
 
 	if (!view)

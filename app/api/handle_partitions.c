@@ -79,8 +79,8 @@ void handle_partition(struct request *r)
 /* ---- rights ------------------------------------------------------------------------------- */
 
 /* "token:SECRET:write"; or, of one that is there, what is told of it: "token:1234abcd...:read". */
-static bool take_token(const char *text, const struct stag_store_partition *was,
-		       struct stag_store_right *right)
+static bool parse_token_right(const char *text, const struct stag_store_partition *was,
+			      struct stag_store_right *right)
 {
 	const char *secret = text + strlen("token:"), *end = strrchr(secret, ':');
 	char known[64];
@@ -105,24 +105,24 @@ static bool take_token(const char *text, const struct stag_store_partition *was,
 	       stag_store_token(secret, (size_t)(end - secret), right->token) == 0;
 }
 
-static bool take_right(const char *text, const struct stag_store_partition *was,
-		       struct stag_store_partition *p)
+static bool parse_right(const char *text, const struct stag_store_partition *was,
+			struct stag_store_partition *p)
 {
 	if (p->num_rights == STAG_STORE_MAX_RIGHTS)
 		return false;
 	if (strncmp(text, "token:", 6) != 0)
 		return store_parse_right(text, p);
-	return take_token(text, was, &p->rights[p->num_rights]) && ++p->num_rights;
+	return parse_token_right(text, was, &p->rights[p->num_rights]) && ++p->num_rights;
 }
 
-static bool take_rights(struct request *r, struct stag_store_partition *p)
+static bool parse_rights(struct request *r, struct stag_store_partition *p)
 {
 	const struct stag_store_partition was = *p;
 	const json_t *list = json_object_get(r->body, "rights");
 
 	p->num_rights = 0;
 	for (size_t i = 0; i < json_array_size(list); i++)
-		if (!take_right(json_string_value(json_array_get(list, i)), &was, p)) {
+		if (!parse_right(json_string_value(json_array_get(list, i)), &was, p)) {
 			answer_fault(
 				r, 400, "bad_right", NULL,
 				"a right is WHO:none, WHO:read or WHO:write, %d at most; WHO is "
@@ -140,7 +140,8 @@ static bool take_rights(struct request *r, struct stag_store_partition *p)
 /* ---- settings ----------------------------------------------------------------------------- */
 
 /* What the body has of them; which these are is added to *what. False: it was answered. */
-static bool take_settings(struct request *r, struct stag_store_partition *p, unsigned int *what)
+static bool parse_partition_settings(struct request *r, struct stag_store_partition *p,
+				     unsigned int *what)
 {
 	const char *order = body_text(r, "order", NULL), *level = body_text(r, "level", NULL);
 
@@ -161,7 +162,7 @@ static bool take_settings(struct request *r, struct stag_store_partition *p, uns
 	if (!json_object_get(r->body, "rights"))
 		return true;
 	*what |= STAG_STORE_CHANGE_RIGHTS;
-	return take_rights(r, p);
+	return parse_rights(r, p);
 }
 
 void handle_partition_create(struct request *r)
@@ -176,7 +177,7 @@ void handle_partition_create(struct request *r)
 	body_size(r, "size", &p.size);
 	body_size(r, "offset", &p.offset);
 	body_size(r, "alignment", &p.alignment);
-	if (!take_settings(r, &p, &what) || !(s = get_store(r)))
+	if (!parse_partition_settings(r, &p, &what) || !(s = get_store(r)))
 		return;
 	rc = stag_store_add(s->store, &p);
 	if (rc != 0) {
@@ -191,13 +192,13 @@ void handle_partition_create(struct request *r)
 }
 
 /* Each is a change of its own to the library, but not to who asks: it is one call. */
-static void change(struct request *r, struct daemon_store *s)
+static void change_partition(struct request *r, struct daemon_store *s)
 {
 	struct stag_store_partition p;
 	unsigned int what = 0;
 	int rc = stag_store_find(s->store, param(r, 1), &p);
 
-	if (rc == 0 && !take_settings(r, &p, &what))
+	if (rc == 0 && !parse_partition_settings(r, &p, &what))
 		return;
 	if (body_size(r, "size", &p.size))
 		what |= STAG_STORE_CHANGE_SIZE;
@@ -222,7 +223,7 @@ void handle_partition_change(struct request *r)
 
 	if (!s)
 		return;
-	change(r, s);
+	change_partition(r, s);
 	daemon_store_put(s);
 }
 

@@ -116,7 +116,7 @@ static int make_secrets(const char *state)
 }
 
 /* What only some bodies need. */
-static bool is_whole(struct request *r)
+static bool is_pool_body_complete(struct request *r)
 {
 	bool create = body_flag(r, "create");
 
@@ -155,7 +155,7 @@ void handle_pool_create(struct request *r)
 		answer_fault(r, 409, "exists", NULL, "there is a pool '%s'", name);
 		return;
 	}
-	if (!is_whole(r))
+	if (!is_pool_body_complete(r))
 		return;
 	rc = state_of(r, name, state, sizeof(state));
 	if (rc == 0)

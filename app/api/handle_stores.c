@@ -25,7 +25,7 @@ void handle_store(struct request *r)
 /* ---- made and not served any more ------------------------------------------------------ */
 
 /* -errno, and it was answered. */
-static int format(struct request *r, const char *path)
+static int format_store(struct request *r, const char *path)
 {
 	struct stag_store_attr attr = {0};
 	uint64_t block = 0;
@@ -50,7 +50,7 @@ static int format(struct request *r, const char *path)
 	return -rc;
 }
 
-static bool is_whole(struct request *r, const char *path)
+static bool is_store_body_complete(struct request *r, const char *path)
 {
 	static const char *const of_format[] = {"size", "block", "label", "force"};
 
@@ -72,7 +72,8 @@ void handle_store_create(struct request *r)
 
 	if (answer_taken(r, "store", name))
 		return;
-	if (!is_whole(r, path) || (body_flag(r, "format") && format(r, path) != 0))
+	if (!is_store_body_complete(r, path) ||
+	    (body_flag(r, "format") && format_store(r, path) != 0))
 		return;
 	settings_open(&s);
 	settings_put(&s, r, &conf_store_kind);

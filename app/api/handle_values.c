@@ -162,7 +162,7 @@ static int carry_out(struct stag_pool *pool, const struct stag_pool_io *io,
 }
 
 /* "VERSION" in quotes, as ETag said it; false: it is something else, and that was answered. */
-static bool take_condition(struct request *r, struct stag_pool_io *io)
+static bool parse_condition(struct request *r, struct stag_pool_io *io)
 {
 	const char *text = r->if_match;
 	char *end;
@@ -187,9 +187,9 @@ wrong:
 	return false;
 }
 
-static bool change(struct request *r, struct stag_pool_io *io, struct stag_pool_done *done)
+static bool change_value(struct request *r, struct stag_pool_io *io, struct stag_pool_done *done)
 {
-	struct daemon_pool *p = name_fits(r) && take_condition(r, io) ? pool_get(r) : NULL;
+	struct daemon_pool *p = name_fits(r) && parse_condition(r, io) ? pool_get(r) : NULL;
 	int rc;
 
 	if (!p)
@@ -207,7 +207,7 @@ void handle_value_put(struct request *r)
 	struct stag_pool_io io = {.op = STAG_POOL_PUT, .from = r->bytes ?: "", .length = r->length};
 	struct stag_pool_done done = {0};
 
-	if (!change(r, &io, &done))
+	if (!change_value(r, &io, &done))
 		return;
 	answer_json(r, 200,
 		    json_pack("{s:I s:I}", "version", (json_int_t)done.version, "length",
@@ -220,6 +220,6 @@ void handle_value_delete(struct request *r)
 	struct stag_pool_io io = {.op = STAG_POOL_REMOVE};
 	struct stag_pool_done done = {0};
 
-	if (change(r, &io, &done))
+	if (change_value(r, &io, &done))
 		answer_nothing(r);
 }

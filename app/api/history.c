@@ -60,7 +60,7 @@ static void let_go(struct history *h)
 
 /* ---- the thread ------------------------------------------------------------------------ */
 
-static void keep(struct history *h, struct look *now)
+static void history_append(struct history *h, struct look *now)
 {
 	struct sample *s = &h->ring[h->put++ % HISTORY_SAMPLES];
 
@@ -81,7 +81,7 @@ static void sleep_until(struct history *h, uint64_t ns)
 		pthread_cond_timedwait(&h->changed, &h->lock, &until);
 }
 
-static void *run(void *arg)
+static void *history_thread(void *arg)
 {
 	struct history *h = arg;
 	uint64_t next = clock_ns();
@@ -98,7 +98,7 @@ static void *run(void *arg)
 			break;
 		}
 		json_array_append_new(now.daemons, daemon_status(h->daemon));
-		keep(h, &now);
+		history_append(h, &now);
 		next = clock_ns() > next + NS_PER_S ? clock_ns() : next + NS_PER_S;
 		sleep_until(h, next);
 	}
@@ -122,7 +122,7 @@ struct history *history_start(struct daemon *d)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&h->changed, &attr);
 	pthread_condattr_destroy(&attr);
-	rc = pthread_create(&thread, NULL, run, h);
+	rc = pthread_create(&thread, NULL, history_thread, h);
 	if (rc == 0) {
 		pthread_detach(thread);
 		return h;

@@ -51,7 +51,7 @@ static void set_seconds(struct making *m, const json_t *now, const json_t *befor
 
 /* ---- one series ------------------------------------------------------------------------- */
 
-static void put(struct making *m, const char *prefix, const char *name, double value)
+static void put_sample(struct making *m, const char *prefix, const char *name, double value)
 {
 	char key[NAME_MAX_];
 
@@ -106,9 +106,9 @@ static void put_times(struct making *m, const char *prefix, const char *what,
 	if (h->count == 0)
 		return;
 	snprintf(name, sizeof(name), "%s_p50_us", what);
-	put(m, prefix, name, stag_histogram_quantile(h, 0.5) / 1000);
+	put_sample(m, prefix, name, stag_histogram_quantile(h, 0.5) / 1000);
 	snprintf(name, sizeof(name), "%s_p99_us", what);
-	put(m, prefix, name, stag_histogram_quantile(h, 0.99) / 1000);
+	put_sample(m, prefix, name, stag_histogram_quantile(h, 0.99) / 1000);
 }
 
 static void put_latency(struct making *m, const char *prefix, const char *what, const json_t *now,
@@ -136,7 +136,7 @@ static void put_number(struct making *m, const char *prefix, const json_t *now,
 	double more = (double)json_integer_value(a) - (double)json_integer_value(b);
 
 	if (json_is_integer(a) && json_is_integer(b) && more >= 0 && m->seconds > 0)
-		put(m, prefix, "changes_per_s", more / m->seconds);
+		put_sample(m, prefix, "changes_per_s", more / m->seconds);
 }
 
 static void put_gauge(struct making *m, const char *prefix, const char *name, const json_t *o)
@@ -144,7 +144,7 @@ static void put_gauge(struct making *m, const char *prefix, const char *name, co
 	const json_t *value = json_object_get(o, name);
 
 	if (json_is_integer(value))
-		put(m, prefix, name, (double)json_integer_value(value));
+		put_sample(m, prefix, name, (double)json_integer_value(value));
 }
 
 static void put_state(struct making *m, const char *prefix, const json_t *now, const json_t *before)
@@ -156,7 +156,7 @@ static void put_state(struct making *m, const char *prefix, const json_t *now, c
 }
 
 /* The node that is primary speaks for the pool; the others have no clients. */
-static void take_pool(struct making *m, const json_t *now, const json_t *before)
+static void sample_pool(struct making *m, const json_t *now, const json_t *before)
 {
 	char prefix[128];
 
@@ -172,7 +172,7 @@ static void take_pool(struct making *m, const json_t *now, const json_t *before)
 }
 
 /* Only where no primary of this machine has said more. */
-static void take_watch(struct making *m, const json_t *now, const json_t *before)
+static void sample_watch(struct making *m, const json_t *now, const json_t *before)
 {
 	char prefix[128], key[NAME_MAX_];
 
@@ -183,8 +183,8 @@ static void take_watch(struct making *m, const json_t *now, const json_t *before
 }
 
 /* What clients read goes by the adapter alone: what the primary's process sends, but for what it replicates. */
-static void take_reads(struct making *m, const json_t *daemon, const json_t *live,
-		       const json_t *live_before)
+static void sample_reads(struct making *m, const json_t *daemon, const json_t *live,
+			 const json_t *live_before)
 {
 	const json_t *pool = json_array_get(json_object_get(daemon, "pools"), 0);
 	char prefix[128], records[NAME_MAX_];
@@ -202,13 +202,13 @@ static void take_reads(struct making *m, const json_t *daemon, const json_t *liv
 	bytes -= json_real_value(json_object_get(m->series, records));
 	snprintf(records, sizeof(records), "%s/mirrored_bytes_per_s", prefix);
 	bytes -= json_real_value(json_object_get(m->series, records));
-	put(m, prefix, "read_bytes_per_s", bytes > 0 ? bytes : 0);
+	put_sample(m, prefix, "read_bytes_per_s", bytes > 0 ? bytes : 0);
 }
 
 /* ---- stores and targets --------------------------------------------------------------------- */
 
-static void take_storage(struct making *m, const char *kind, const json_t *now,
-			 const json_t *before)
+static void sample_storage(struct making *m, const char *kind, const json_t *now,
+			   const json_t *before)
 {
 	static const char *const rates[][2] = {{"read_per_s", "reads"},
 					       {"write_per_s", "writes"},
@@ -227,7 +227,7 @@ static void take_storage(struct making *m, const char *kind, const json_t *now,
 
 /* ---- adapters ------------------------------------------------------------------------------- */
 
-static void take_lives(struct making *m, const json_t *now, const json_t *before)
+static void sample_processes(struct making *m, const json_t *now, const json_t *before)
 {
 	static const char *const rates[][2] = {
 		{"tx_bytes_per_s", "tx_bytes"}, {"rx_bytes_per_s", "rx_bytes"},
@@ -251,13 +251,13 @@ static void take_lives(struct making *m, const json_t *now, const json_t *before
 	}
 	for (size_t j = 0; j < 4; j++)
 		put_times(m, "adapter", kinds[j], &times[j]);
-	put(m, "adapter", "processes", (double)json_array_size(now));
+	put_sample(m, "adapter", "processes", (double)json_array_size(now));
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void take_services(struct making *m, const json_t *daemon, const json_t *was,
-			  const char *list, const char *kind)
+static void sample_services(struct making *m, const json_t *daemon, const json_t *was,
+			    const char *list, const char *kind)
 {
 	const json_t *services = json_object_get(daemon, list), *o, *before;
 
@@ -266,24 +266,24 @@ static void take_services(struct making *m, const json_t *daemon, const json_t *
 		before = same_in(json_object_get(was, list), "name", json_object_get(o, "name"));
 		set_seconds(m, o, before);
 		if (strcmp(kind, "pool") == 0)
-			take_pool(m, o, before);
+			sample_pool(m, o, before);
 		else if (strcmp(kind, "watch") == 0)
-			take_watch(m, o, before);
+			sample_watch(m, o, before);
 		else
-			take_storage(m, kind, o, before);
+			sample_storage(m, kind, o, before);
 	}
 }
 
-static void take_daemons(struct making *m, const struct look *now, const struct look *before,
-			 const char *list, const char *kind)
+static void sample_daemons(struct making *m, const struct look *now, const struct look *before,
+			   const char *list, const char *kind)
 {
 	for (size_t i = 0; i < json_array_size(now->daemons); i++) {
 		const json_t *d = json_array_get(now->daemons, i), *pid = json_object_get(d, "pid");
 
-		take_services(m, d, same_in(before->daemons, "pid", pid), list, kind);
+		sample_services(m, d, same_in(before->daemons, "pid", pid), list, kind);
 		if (strcmp(kind, "pool") == 0)
-			take_reads(m, d, same_in(now->lives, "pid", pid),
-				   same_in(before->lives, "pid", pid));
+			sample_reads(m, d, same_in(now->lives, "pid", pid),
+				     same_in(before->lives, "pid", pid));
 	}
 }
 
@@ -291,10 +291,10 @@ json_t *series_of(const struct look *now, const struct look *before)
 {
 	struct making m = {.series = json_object()};
 
-	take_daemons(&m, now, before, "pools", "pool");
-	take_daemons(&m, now, before, "watches", "watch");
-	take_daemons(&m, now, before, "stores", "store");
-	take_daemons(&m, now, before, "targets", "target");
-	take_lives(&m, now->lives, before->lives);
+	sample_daemons(&m, now, before, "pools", "pool");
+	sample_daemons(&m, now, before, "watches", "watch");
+	sample_daemons(&m, now, before, "stores", "store");
+	sample_daemons(&m, now, before, "targets", "target");
+	sample_processes(&m, now->lives, before->lives);
 	return m.series;
 }

@@ -34,7 +34,7 @@ static void cut_off_the_late(struct patience *p)
 		}
 }
 
-static void *look(void *arg)
+static void *patience_thread(void *arg)
 {
 	struct patience *p = arg;
 	struct timespec until;
@@ -66,7 +66,7 @@ int patience_start(struct patience *p)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->changed, &attr);
 	pthread_condattr_destroy(&attr);
-	rc = pthread_create(&p->thread, NULL, look, p);
+	rc = pthread_create(&p->thread, NULL, patience_thread, p);
 	p->has_thread = rc == 0;
 	return -rc;
 }

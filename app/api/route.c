@@ -210,7 +210,7 @@ const char *route_word(enum route_name name)
 /* ---- which one it is ----------------------------------------------------------------------------- */
 
 /* Does the path have these segments? Their places among the parameters are in m. */
-static bool fits(const char *path, const struct target *t, struct match *m)
+static bool path_matches(const char *path, const struct target *t, struct match *m)
 {
 	unsigned int params = 0, i = 0;
 
@@ -278,7 +278,7 @@ int route_find(const struct target *t, enum method method, struct match *m, stru
 
 	for (unsigned int i = 0; i < num_routes; i++) {
 		*m = (struct match){.route = &routes[i]};
-		if (!fits(routes[i].path, t, m))
+		if (!path_matches(routes[i].path, t, m))
 			continue;
 		if (routes[i].method == method)
 			return check_params(m->route, t, f) ?: check_queries(m->route, t, f);

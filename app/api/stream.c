@@ -53,7 +53,7 @@ static char *event_text(json_t *events, uint64_t *since)
 }
 
 /* Fills s->text; it may wait for a nap. */
-static void look(struct stream *s)
+static void fetch_events(struct stream *s)
 {
 	json_t *events = events_since(s->since, NAP_MS);
 
@@ -85,7 +85,7 @@ static ssize_t on_room(void *arg, uint64_t position, char *to, size_t room)
 			return MHD_CONTENT_READER_END_OF_STREAM;
 		if (is_gone(s->fd))
 			return MHD_CONTENT_READER_END_WITH_ERROR;
-		look(s);
+		fetch_events(s);
 	}
 	n = s->length - s->at < room ? s->length - s->at : room;
 	memcpy(to, s->text + s->at, n);

@@ -110,7 +110,7 @@ static bool is_odd(const char *text, size_t len)
 	return !utf8_is_valid(text, len);
 }
 
-static int take_segment(struct target *t, const char *raw, size_t len, char **to, struct fault *f)
+static int parse_segment(struct target *t, const char *raw, size_t len, char **to, struct fault *f)
 {
 	char *segment = *to;
 	int n;
@@ -131,7 +131,7 @@ static int take_segment(struct target *t, const char *raw, size_t len, char **to
 	return 0;
 }
 
-static int take_query(struct target *t, const char *raw, size_t len, char **to, struct fault *f)
+static int parse_query(struct target *t, const char *raw, size_t len, char **to, struct fault *f)
 {
 	const char *equals = memchr(raw, '=', len);
 	size_t name_len = equals ? (size_t)(equals - raw) : len;
@@ -188,13 +188,13 @@ int target_parse(struct target *t, const char *raw, struct fault *f)
 	if (memchr(raw, '#', len))
 		return refuse(f, "has a '#' in it");
 	if (path > 1) {
-		rc = divide(t, raw + 1, path - 1, '/', &to, f, take_segment);
+		rc = divide(t, raw + 1, path - 1, '/', &to, f, parse_segment);
 		if (rc < 0)
 			return rc;
 	}
 	if (path + 1 >= len) /* nothing behind the '?' */
 		return 0;
-	return divide(t, raw + path + 1, len - path - 1, '&', &to, f, take_query);
+	return divide(t, raw + path + 1, len - path - 1, '&', &to, f, parse_query);
 }
 
 const char *target_query(const struct target *t, const char *name)

@@ -189,7 +189,7 @@ static struct conf_section *begin_section(struct reader *r, char *head)
 	return add_section(r, kind, name ? name : "");
 }
 
-static void take_section(struct reader *r, const char *line)
+static void parse_section_head(struct reader *r, const char *line)
 {
 	char head[SECTION_MAX + 1];
 	size_t len = strcspn(line, "]\r\n");
@@ -220,7 +220,7 @@ static bool is_utf8(const char *text)
 }
 
 /* As fgets(3), for inih. */
-static char *next_line(char *line, int room, void *arg)
+static char *read_line(char *line, int room, void *arg)
 {
 	struct reader *r = arg;
 	ssize_t len = getline(&r->text, &r->room, r->file);
@@ -242,11 +242,11 @@ static char *next_line(char *line, int room, void *arg)
 	}
 	strcpy(line, text);
 	if (*line == '[')
-		take_section(r, line + 1);
+		parse_section_head(r, line + 1);
 	return line;
 }
 
-static void keep_text(struct reader *r, const char *name, const char *value)
+static void append_text(struct reader *r, const char *name, const char *value)
 {
 	char *text = NULL;
 
@@ -258,7 +258,7 @@ static void keep_text(struct reader *r, const char *name, const char *value)
 	r->section->text = text;
 }
 
-static int take_setting(void *arg, const char *section, const char *name, const char *value)
+static int parse_setting(void *arg, const char *section, const char *name, const char *value)
 {
 	struct reader *r = arg;
 
@@ -268,7 +268,7 @@ static int take_setting(void *arg, const char *section, const char *name, const 
 	} else if (*value == ';') { /* written with a space before it, it is */
 		conf_fault(r->conf, r->line, "%s: its value begins as a comment does", name);
 	} else if (r->section) {
-		keep_text(r, name, value);
+		append_text(r, name, value);
 		conf_set(r->conf, r->section, r->line, name, value);
 	}
 	return 1;
@@ -280,7 +280,7 @@ static void read_lines(struct conf *conf, FILE *file, const char *path, bool dro
 	int rc;
 
 	conf->file = path;
-	rc = ini_parse_stream(next_line, &r, take_setting, &r);
+	rc = ini_parse_stream(read_line, &r, parse_setting, &r);
 	free(r.text);
 	if (rc > 0)
 		conf_fault(
@@ -349,7 +349,7 @@ static bool is_memory_shared(const struct conf_pool *a, const struct conf_pool *
 	return a->create && b->create && from_a < from_b + b->size && from_b < from_a + a->size;
 }
 
-static void check_pools(struct conf *conf, const struct conf_pool *a, const struct conf_pool *b)
+static void check_pool_pair(struct conf *conf, const struct conf_pool *a, const struct conf_pool *b)
 {
 	if (a->state && b->state && strcmp(a->state, b->state) == 0)
 		conf_fault(conf, a->at.line,
@@ -362,7 +362,7 @@ static void check_pools(struct conf *conf, const struct conf_pool *a, const stru
 			   b->at.name, a->at.name);
 }
 
-static bool listens(const struct conf_section *s, uint16_t *port, const char **address)
+static bool get_listen_port(const struct conf_section *s, uint16_t *port, const char **address)
 {
 	if (s->kind == &conf_pool_kind) {
 		*port = ((const struct conf_pool *)s)->attr.port;
@@ -387,7 +387,7 @@ bool conf_wants_low_port(const struct conf *conf)
 
 	while ((s = conf_next(conf, NULL, s))) {
 		listen = s->kind == &conf_api_kind ? ((const struct conf_api *)s)->listen : NULL;
-		if ((listens(s, &port, &address) && port < 1024) ||
+		if ((get_listen_port(s, &port, &address) && port < 1024) ||
 		    (listen && strrchr(listen, ':') && atoi(strrchr(listen, ':') + 1) < 1024 &&
 		     atoi(strrchr(listen, ':') + 1) > 0))
 			return true;
@@ -400,21 +400,22 @@ bool conf_is_same_port(const struct conf_section *a, const struct conf_section *
 	const char *of_a, *of_b;
 	uint16_t port_a, port_b;
 
-	return listens(a, &port_a, &of_a) && listens(b, &port_b, &of_b) && port_a == port_b &&
-	       (!of_a || !of_b || strcmp(of_a, of_b) == 0);
+	return get_listen_port(a, &port_a, &of_a) && get_listen_port(b, &port_b, &of_b) &&
+	       port_a == port_b && (!of_a || !of_b || strcmp(of_a, of_b) == 0);
 }
 
-static void check_two(struct conf *conf, const struct conf_section *a, const struct conf_section *b)
+static void check_pair(struct conf *conf, const struct conf_section *a,
+		       const struct conf_section *b)
 {
 	const char *address;
 	uint16_t port;
 
 	conf->file = a->path;
-	if (conf_is_same_port(a, b) && listens(a, &port, &address))
+	if (conf_is_same_port(a, b) && get_listen_port(a, &port, &address))
 		conf_fault(conf, a->line, "%s '%s' and %s '%s' listen on the same port, %u",
 			   b->kind->word, b->name, a->kind->word, a->name, port);
 	if (a->kind == b->kind && a->kind == &conf_pool_kind)
-		check_pools(conf, (const void *)a, (const void *)b);
+		check_pool_pair(conf, (const void *)a, (const void *)b);
 	if (a->kind == b->kind && a->kind == &conf_store_kind &&
 	    ((const struct conf_store *)a)->store && ((const struct conf_store *)b)->store &&
 	    strcmp(((const struct conf_store *)a)->store, ((const struct conf_store *)b)->store) ==
@@ -424,7 +425,7 @@ static void check_two(struct conf *conf, const struct conf_section *a, const str
 	conf->file = NULL;
 }
 
-static void check_together(struct conf *conf)
+static void check_all_pairs(struct conf *conf)
 {
 	const struct conf_section *a = NULL, *b;
 	bool is_empty = true;
@@ -432,7 +433,7 @@ static void check_together(struct conf *conf)
 	while ((a = conf_next(conf, NULL, a))) {
 		is_empty &= a->kind == &conf_daemon_kind;
 		for (b = conf->sections; b != a; b = b->next)
-			check_two(conf, a, b);
+			check_pair(conf, a, b);
 	}
 	if (is_empty && conf->faults == 0)
 		conf_fault(conf, 0, "there is nothing in it: no " SECTIONS);
@@ -458,7 +459,7 @@ static bool check_daemon(struct conf *conf)
 	return conf->daemon && conf->daemon->state;
 }
 
-static int check_all(struct conf *conf, const struct conf_instead *instead)
+static int check_sections(struct conf *conf, const struct conf_instead *instead)
 {
 	struct conf_section *s = NULL;
 
@@ -469,7 +470,7 @@ static int check_all(struct conf *conf, const struct conf_instead *instead)
 	while ((s = conf_next(conf, NULL, s)))
 		if (s->kind != &conf_daemon_kind)
 			check_section(conf, s);
-	check_together(conf);
+	check_all_pairs(conf);
 	return conf->faults == 0 ? 0 : -EBADMSG;
 }
 
@@ -481,7 +482,7 @@ int conf_read_stream(struct conf *conf, const char *path, FILE *file, FILE *comp
 	if (!conf->path)
 		return -ENOMEM;
 	read_lines(conf, file, conf->path, false);
-	return check_all(conf, NULL);
+	return check_sections(conf, NULL);
 }
 
 int conf_read_as(struct conf *conf, const char *path, FILE *complaints, unsigned int flags,
@@ -504,7 +505,7 @@ int conf_read_as(struct conf *conf, const char *path, FILE *complaints, unsigned
 	}
 	read_lines(conf, file, conf->path, false);
 	fclose(file);
-	return check_all(conf, instead);
+	return check_sections(conf, instead);
 }
 
 int conf_read(struct conf *conf, const char *path, FILE *complaints)

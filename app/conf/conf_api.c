@@ -17,7 +17,7 @@
 #define TOKEN_MAX 256
 
 /* HOST:PORT; where one begins and the other ends. */
-static bool split(const char *text, char *host, size_t size, uint64_t *port)
+static bool split_host_port(const char *text, char *host, size_t size, uint64_t *port)
 {
 	const char *colon = strrchr(text, ':'), *begin = text, *end = colon;
 
@@ -40,7 +40,7 @@ static char *make_listen(const struct conf *conf, const char *value)
 
 	if (strcmp(value, "no") == 0)
 		return strdup(value);
-	if (!split(value, host, sizeof(host), &port))
+	if (!split_host_port(value, host, sizeof(host), &port))
 		return NULL;
 	return strcmp(host, "localhost") == 0 || inet_pton(AF_INET, host, &a) == 1 ||
 			       (*value == '[' && inet_pton(AF_INET6, host, &a) == 1)
@@ -78,12 +78,12 @@ static bool is_loopback(const char *listen)
 	char host[64];
 	uint64_t port;
 
-	return split(listen, host, sizeof(host), &port) &&
+	return split_host_port(listen, host, sizeof(host), &port) &&
 	       (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
 		strcmp(host, "localhost") == 0);
 }
 
-static void take_token(struct conf *conf, struct conf_api *a)
+static void read_api_token(struct conf *conf, struct conf_api *a)
 {
 	a->token = calloc(1, TOKEN_MAX + 1);
 	if (!a->token) {
@@ -101,7 +101,7 @@ static void take_token(struct conf *conf, struct conf_api *a)
 			   TOKEN_MIN, a->token_file);
 }
 
-static void check(struct conf *conf, void *section)
+static void check_api_section(struct conf *conf, void *section)
 {
 	struct conf_api *a = section;
 
@@ -123,10 +123,10 @@ static void check(struct conf *conf, void *section)
 		conf_fault(conf, conf_line_of(&a->at, "socket"), "%s is too long for a socket",
 			   a->socket);
 	if (a->token_file)
-		take_token(conf, a);
+		read_api_token(conf, a);
 }
 
-static const char *differs(const void *a, const void *b)
+static const char *api_token_differs(const void *a, const void *b)
 {
 	const char *x = ((const struct conf_api *)a)->token,
 		   *y = ((const struct conf_api *)b)->token;
@@ -134,7 +134,7 @@ static const char *differs(const void *a, const void *b)
 	return x == y || (x && y && strcmp(x, y) == 0) ? NULL : "the token";
 }
 
-static void end(void *section)
+static void free_api_section(void *section)
 {
 	struct conf_api *a = section;
 
@@ -149,7 +149,7 @@ const struct conf_kind conf_api_kind = {
 	.settings = settings,
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
 	.is_single = true,
-	.check = check,
-	.end = end,
-	.differs = differs,
+	.check = check_api_section,
+	.end = free_api_section,
+	.differs = api_token_differs,
 };

@@ -50,7 +50,7 @@ static const struct conf_setting settings[] = {
 };
 
 /* /var/lib/stag of /etc/stag/stag.ini, and beside any other file a directory with its name. */
-static char *usual_state(const struct conf *conf)
+static char *default_state_dir(const struct conf *conf)
 {
 	size_t len = strlen(conf->path);
 	char *text = NULL;
@@ -62,7 +62,7 @@ static char *usual_state(const struct conf *conf)
 	return asprintf(&text, "%.*s.state", (int)len, conf->path) > 0 ? text : NULL;
 }
 
-static void check_who(struct conf *conf, const struct conf_daemon *d)
+static void check_user_and_group(struct conf *conf, const struct conf_daemon *d)
 {
 	if (d->group && !d->user)
 		conf_fault(conf, conf_line_of(&d->at, "group"), "group wants a user, too");
@@ -76,7 +76,7 @@ static void check_who(struct conf *conf, const struct conf_daemon *d)
 			   d->group);
 }
 
-static void check(struct conf *conf, void *section)
+static void check_daemon_section(struct conf *conf, void *section)
 {
 	struct conf_daemon *d = section;
 	char host[HOST_NAME_MAX + 1] = "";
@@ -84,10 +84,10 @@ static void check(struct conf *conf, void *section)
 	if (!d->name && gethostname(host, sizeof(host) - 1) == 0)
 		d->name = strdup(host);
 	if (!d->state)
-		d->state = usual_state(conf);
+		d->state = default_state_dir(conf);
 	if (!d->name || !d->state)
 		conf_fault(conf, d->at.line, "no memory");
-	check_who(conf, d);
+	check_user_and_group(conf, d);
 }
 
 const struct conf_kind conf_daemon_kind = {
@@ -97,5 +97,5 @@ const struct conf_kind conf_daemon_kind = {
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
 	.is_single = true,
 	.sample_lines = "",
-	.check = check,
+	.check = check_daemon_section,
 };

@@ -135,7 +135,7 @@ _Static_assert(sizeof(settings) / sizeof(settings[0]) <= CONF_SETTINGS_MAX, "con
 
 /* ---- together --------------------------------------------------------------------------- */
 
-static char *behind(const char *head, const char *tail)
+static char *join_path(const char *head, const char *tail)
 {
 	char *text = NULL;
 
@@ -149,11 +149,11 @@ static void set_defaults(const struct conf *conf, struct conf_pool *p)
 	if (!p->node && gethostname(host, sizeof(host) - 1) == 0)
 		p->node = strdup(host);
 	if (!p->state)
-		p->state = behind(
+		p->state = join_path(
 			conf_is_set(&conf->daemon->at, "state") ? conf->daemon->state : CONF_STATE,
 			p->at.name);
 	if (!p->secrets_file)
-		p->secrets_file = behind(p->state, CONF_SECRETS);
+		p->secrets_file = join_path(p->state, CONF_SECRETS);
 	if (!p->roll && p->state && asprintf(&p->roll, "file:%s/roll", p->state) < 0)
 		p->roll = NULL;
 }
@@ -247,7 +247,7 @@ static void make_users(struct conf *conf, struct conf_pool *p)
 	}
 }
 
-static void take_secrets(struct conf *conf, struct conf_pool *p)
+static void read_pool_secrets(struct conf *conf, struct conf_pool *p)
 {
 	unsigned int line = conf_line_of(&p->at, "secrets");
 	char *text = conf_read_private(conf, line, "secrets", p->secrets_file,
@@ -289,7 +289,7 @@ static void make_attr(struct conf_pool *p)
 	a->log_bytes = p->log_size;
 }
 
-static void check(struct conf *conf, void *section)
+static void check_pool_section(struct conf *conf, void *section)
 {
 	struct conf_pool *p = section;
 
@@ -307,11 +307,11 @@ static void check(struct conf *conf, void *section)
 	check_times(conf, p);
 	check_creation(conf, p);
 	make_attr(p);
-	take_secrets(conf, p);
+	read_pool_secrets(conf, p);
 }
 
 /* Whom the others know is not to be changed under a node that runs. */
-static const char *differs(const void *a, const void *b)
+static const char *node_secret_differs(const void *a, const void *b)
 {
 	const char *x = ((const struct conf_pool *)a)->attr.secret;
 	const char *y = ((const struct conf_pool *)b)->attr.secret;
@@ -319,7 +319,7 @@ static const char *differs(const void *a, const void *b)
 	return x == y || (x && y && strcmp(x, y) == 0) ? NULL : "the secret of the nodes";
 }
 
-static void end(void *section)
+static void free_pool_section(void *section)
 {
 	struct conf_pool *p = section;
 
@@ -334,7 +334,7 @@ const struct conf_kind conf_pool_kind = {
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
 	.sample = "shop",
 	.sample_lines = "create = yes\nsize = 1G\n",
-	.check = check,
-	.end = end,
-	.differs = differs,
+	.check = check_pool_section,
+	.end = free_pool_section,
+	.differs = node_secret_differs,
 };

@@ -76,17 +76,19 @@ static const struct conf_setting partition_setting = {
 /* ---- partition.NAME = SIZE [WORD...] ------------------------------------------------------------- */
 
 /* The file of a token is from where the INI file is, as all are. */
-static bool take_token(const struct conf *conf, const char *word, struct stag_store_partition *p)
+static bool parse_token_right(const struct conf *conf, const char *word,
+			      struct stag_store_partition *p)
 {
 	CLEANUP_FREE char *place = conf_resolve_path(conf, word + 6), *text = NULL;
 
 	return place && asprintf(&text, "token:%s", place) > 0 && store_parse_right(text, p);
 }
 
-static bool take_word(const struct conf *conf, const char *word, struct stag_store_partition *p)
+static bool parse_partition_word(const struct conf *conf, const char *word,
+				 struct stag_store_partition *p)
 {
 	if (strncmp(word, "token:", 6) == 0)
-		return take_token(conf, word, p);
+		return parse_token_right(conf, word, p);
 	if (strncmp(word, "order=", 6) == 0)
 		return store_parse_order(word + 6, &p->relax);
 	if (strncmp(word, "level=", 6) == 0)
@@ -97,25 +99,25 @@ static bool take_word(const struct conf *conf, const char *word, struct stag_sto
 }
 
 /* "token:FILE:write" would read the file. */
-static bool is_to_be_skipped(const struct conf *conf, const char *word)
+static bool needs_other_files(const struct conf *conf, const char *word)
 {
 	return conf->flags & CONF_TEXT_ONLY &&
 	       (strncmp(word, "token:", 6) == 0 || strncmp(word, "user:", 5) == 0 ||
 		strncmp(word, "group:", 6) == 0);
 }
 
-static bool take_words(struct conf *conf, const struct conf_item *item, char *rest,
-		       struct conf_partition *p)
+static bool parse_partition_words(struct conf *conf, const struct conf_item *item, char *rest,
+				  struct conf_partition *p)
 {
 	char why[256], *save, *word;
 
 	for (word = strtok_r(rest, " \t", &save); word; word = strtok_r(NULL, " \t", &save)) {
 		bool good;
 
-		if (is_to_be_skipped(conf, word))
+		if (needs_other_files(conf, word))
 			continue;
 		complain_catch(why, sizeof(why));
-		good = take_word(conf, word, &p->p);
+		good = parse_partition_word(conf, word, &p->p);
 		complain_catch(NULL, 0);
 		if (!good) {
 			conf_fault(conf, item->line, "partition.%s: %s", item->name,
@@ -161,12 +163,12 @@ bool conf_store_partition(struct conf *conf, const struct conf_item *item, struc
 			   item->name, (int)len, text);
 		return false;
 	}
-	return take_words(conf, item, text + len, p);
+	return parse_partition_words(conf, item, text + len, p);
 }
 
 /* ---- together -------------------------------------------------------------------------------------- */
 
-static void check(struct conf *conf, void *section)
+static void check_store_section(struct conf *conf, void *section)
 {
 	struct conf_store *s = section;
 	struct conf_partition p;
@@ -196,5 +198,5 @@ const struct conf_kind conf_store_kind = {
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
 	.family = &partition_setting,
 	.sample = "disk",
-	.check = check,
+	.check = check_store_section,
 };

@@ -97,15 +97,15 @@ bool conf_lun_word(const char *word, struct stag_block_lun *l)
 	return true;
 }
 
-static bool take_word(const char *word, struct stag_block_lun *l)
+static bool parse_lun_word(const char *word, struct stag_block_lun *l)
 {
 	return conf_lun_word(word, l) &&
 	       (strncmp(word, "block=", 6) != 0 || l->block == 512 || l->block == 4096);
 }
 
 /* "store:STORE/PARTITION" of a store of ours, "mem:NAME:PARTITION", or a path, perhaps with a partition. */
-static bool take_where(struct conf *conf, const struct conf_item *item, const char *where,
-		       struct conf_lun *l)
+static bool parse_lun_where(struct conf *conf, const struct conf_item *item, const char *where,
+			    struct conf_lun *l)
 {
 	const char *slash;
 
@@ -137,13 +137,13 @@ bool conf_target_lun(struct conf *conf, const struct conf_item *item, struct con
 			   LUN_MOST);
 		return false;
 	}
-	if (!word || !take_where(conf, item, word, l)) {
+	if (!word || !parse_lun_where(conf, item, word, l)) {
 		conf_lun_free(l);
 		return false;
 	}
 	l->lun.lun = (uint16_t)n;
 	while ((word = strtok_r(NULL, " \t", &save)))
-		if (!take_word(word, &l->lun)) {
+		if (!parse_lun_word(word, &l->lun)) {
 			conf_fault(conf, item->line,
 				   "lun.%s: behind the place come ro, write-back, block=512 or "
 				   "block=4096; not '%s'",
@@ -188,7 +188,7 @@ static void check_luns(struct conf *conf, const struct conf_target *t)
 
 /* ---- together -------------------------------------------------------------------------------------- */
 
-static char *usual_name(const struct conf_target *t)
+static char *default_iqn(const struct conf_target *t)
 {
 	char host[HOST_NAME_MAX + 1] = "", *text = NULL;
 
@@ -225,8 +225,8 @@ static void check_transports(struct conf *conf, struct conf_target *t)
 			(one_shot ? 0u : STAG_BLOCK_NO_ONE_SHOT);
 }
 
-static const char *take_secret(struct conf *conf, struct conf_target *t, const char *user,
-			       const char *file, const char *setting, char *to)
+static const char *read_target_secret(struct conf *conf, struct conf_target *t, const char *user,
+				      const char *file, const char *setting, char *to)
 {
 	if (!user != !file)
 		conf_fault(conf,
@@ -250,13 +250,13 @@ static bool is_iscsi_name(const char *name)
 		strncmp(name, "naa.", 4) == 0);
 }
 
-static void check(struct conf *conf, void *section)
+static void check_target_section(struct conf *conf, void *section)
 {
 	struct conf_target *t = section;
 	struct stag_block_target_attr *a = &t->attr;
 
 	if (!t->iqn)
-		t->iqn = usual_name(t);
+		t->iqn = default_iqn(t);
 	if (!t->iqn || !is_iscsi_name(t->iqn))
 		conf_fault(conf, conf_line_of(&t->at, "iqn"),
 			   "a target's name is iqn.YYYY-MM.…, eui.… or naa.…, %d characters at "
@@ -275,13 +275,13 @@ static void check(struct conf *conf, void *section)
 	a->staging_bytes = t->staging;
 	a->spin_us = (uint32_t)t->spin;
 	a->user = t->user;
-	a->secret = take_secret(conf, t, t->user, t->secret_file, "secret-file", t->secret);
+	a->secret = read_target_secret(conf, t, t->user, t->secret_file, "secret-file", t->secret);
 	a->own_user = t->own_user;
-	a->own_secret = take_secret(conf, t, t->own_user, t->own_secret_file, "own-secret-file",
-				    t->own_secret);
+	a->own_secret = read_target_secret(conf, t, t->own_user, t->own_secret_file,
+					   "own-secret-file", t->own_secret);
 }
 
-static const char *differs(const void *a, const void *b)
+static const char *target_secret_differs(const void *a, const void *b)
 {
 	const struct conf_target *x = a, *y = b;
 
@@ -290,7 +290,7 @@ static const char *differs(const void *a, const void *b)
 		       : "the secret";
 }
 
-static void end(void *section)
+static void free_target_section(void *section)
 {
 	struct conf_target *t = section;
 
@@ -305,7 +305,7 @@ const struct conf_kind conf_target_kind = {
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
 	.family = &lun_setting,
 	.sample = "shop",
-	.check = check,
-	.end = end,
-	.differs = differs,
+	.check = check_target_section,
+	.end = free_target_section,
+	.differs = target_secret_differs,
 };

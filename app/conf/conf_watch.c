@@ -92,7 +92,7 @@ static const struct conf_setting settings[] = {
 };
 
 /* A file of one secret, or the secrets of a pool, of which it is the user's. */
-static void take_secret(struct conf *conf, struct conf_watch *w)
+static void read_watch_secret(struct conf *conf, struct conf_watch *w)
 {
 	unsigned int line = conf_line_of(&w->at, "secret-file");
 	char *text = conf_read_private(conf, line, "secret-file", w->secret_file, "");
@@ -116,7 +116,7 @@ static void take_secret(struct conf *conf, struct conf_watch *w)
 	free(text);
 }
 
-static void check(struct conf *conf, void *section)
+static void check_watch_section(struct conf *conf, void *section)
 {
 	struct conf_watch *w = section;
 
@@ -127,18 +127,18 @@ static void check(struct conf *conf, void *section)
 		conf_fault(conf, w->at.line,
 			   "nobody comes in without a secret: secret-file = PATH");
 	else if (w->user)
-		take_secret(conf, w);
+		read_watch_secret(conf, w);
 }
 
 /* The file may be the same, and say something else. */
-static const char *differs(const void *a, const void *b)
+static const char *watch_secret_differs(const void *a, const void *b)
 {
 	const struct conf_watch *x = a, *y = b;
 
 	return strcmp(x->secret, y->secret) == 0 ? NULL : "the secret";
 }
 
-static void end(void *section)
+static void free_watch_section(void *section)
 {
 	struct conf_watch *w = section;
 
@@ -152,7 +152,7 @@ const struct conf_kind conf_watch_kind = {
 	.size = sizeof(struct conf_watch),
 	.settings = settings,
 	.num_settings = sizeof(settings) / sizeof(settings[0]),
-	.check = check,
-	.end = end,
-	.differs = differs,
+	.check = check_watch_section,
+	.end = free_watch_section,
+	.differs = watch_secret_differs,
 };

@@ -63,7 +63,7 @@ static bool is_who_it_says(const struct ask *a)
 	       who.uid == a->uid;
 }
 
-static bool say(const struct ask *a, const char *line)
+static bool send_word(const struct ask *a, const char *line)
 {
 	size_t n = strlen(line);
 
@@ -79,7 +79,7 @@ static void reach(struct ask *a, const char *line)
 		end_ask(a, errno == EAGAIN ? EINPROGRESS : errno);
 	else if (!is_who_it_says(a))
 		end_ask(a, ESRCH);
-	else if (!say(a, line))
+	else if (!send_word(a, line))
 		end_ask(a, EPROTO);
 }
 
@@ -98,7 +98,7 @@ static bool make_room(struct ask *a)
 	return true;
 }
 
-static void hear(struct ask *a)
+static void receive_answer(struct ask *a)
 {
 	ssize_t n;
 
@@ -149,7 +149,7 @@ void asks_run(struct asks *all, const char *line, uint64_t patience_ns)
 			break;
 		for (size_t i = 0; i < all->n; i++)
 			if (fds[i].fd >= 0 && fds[i].revents)
-				hear(&all->ask[i]);
+				receive_answer(&all->ask[i]);
 	}
 	for (size_t i = 0; i < all->n; i++)
 		if (all->ask[i].error == EINPROGRESS)

@@ -193,7 +193,7 @@ static void find_in(struct asks *all, const char *dir, const char *kind, int but
 }
 
 /* One whose number is known may be asked where nobody may list. */
-static void find(struct asks *all, const char *dir, const char *kind, int pid, int but)
+static void find_sockets(struct asks *all, const char *dir, const char *kind, int pid, int but)
 {
 	if (pid)
 		add(all, dir, kind, pid);
@@ -202,14 +202,14 @@ static void find(struct asks *all, const char *dir, const char *kind, int pid, i
 }
 
 /* pid: that one alone; 0: all, but that one. */
-static void ask(struct asks *all, const char *kind, int pid, int but, const char *word,
-		uint64_t patience_ns)
+static void query_sockets(struct asks *all, const char *kind, int pid, int but, const char *word,
+			  uint64_t patience_ns)
 {
 	char dir[sizeof(((struct sockaddr_un *)0)->sun_path)];
 
 	if (run_dir(dir, sizeof(dir)))
-		find(all, dir, kind, pid, but);
-	find(all, SYSTEM_DIR, kind, pid, but);
+		find_sockets(all, dir, kind, pid, but);
+	find_sockets(all, SYSTEM_DIR, kind, pid, but);
 	asks_run(all, word, patience_ns);
 	for (size_t i = 0; i < all->n; i++)
 		if (all->ask[i].error == ECONNREFUSED) /* it was killed, and has left it behind */
@@ -226,7 +226,7 @@ json_t *control_ask(const char *kind, int pid, const char *word)
 	struct asks all = {.n = 0};
 	json_t *o = NULL;
 
-	ask(&all, kind, pid, 0, word, ASK_ONE_NS);
+	query_sockets(&all, kind, pid, 0, word, ASK_ONE_NS);
 	for (size_t i = 0; i < all.n && !o; i++)
 		o = read_answer(&all.ask[i]);
 	asks_drop(&all);
@@ -249,7 +249,7 @@ static json_t *ask_all(const char *kind, int pid, int but, const char *word, uin
 	struct asks all = {.n = 0};
 	json_t *list = json_array();
 
-	ask(&all, kind, pid, but, word, patience_ns);
+	query_sockets(&all, kind, pid, but, word, patience_ns);
 	for (size_t i = 0; i < all.n; i++)
 		if (and_silent && all.ask[i].error == ETIMEDOUT)
 			append(list,

@@ -202,7 +202,7 @@ static void make_way(struct change *c)
 		}
 }
 
-static int take_steps(struct change *c)
+static int apply_sections(struct change *c)
 {
 	unsigned int n = 1;
 	int rc = 0;
@@ -256,7 +256,7 @@ static struct service *last_of(struct daemon *d, const struct service_kind *kind
 }
 
 /* Who uses others goes before them, and who came last first. but: what stays; NULL: nothing. */
-static void stop_gone(struct daemon *d, const struct conf *but)
+static void stop_all_but(struct daemon *d, const struct conf *but)
 {
 	struct service *s;
 
@@ -286,7 +286,7 @@ static int read_files(struct change *c, const char *path, const struct conf_inst
 }
 
 /* Its log changes at once. */
-static void take_daemon(struct change *c)
+static void apply_daemon_settings(struct change *c)
 {
 	struct daemon *d = c->d;
 	struct conf_section *now = &c->conf.daemon->at;
@@ -361,7 +361,7 @@ static void stop_api(struct daemon *d)
 	d->api_conf = NULL;
 }
 
-static int do_all(struct change *c, const struct conf_instead *instead)
+static int apply_all(struct change *c, const struct conf_instead *instead)
 {
 	struct daemon *d = c->d;
 	bool had_api = d->api;
@@ -369,7 +369,7 @@ static int do_all(struct change *c, const struct conf_instead *instead)
 
 	if (!d->conf)
 		d->conf = conf_get(&c->conf.daemon->at);
-	rc = take_steps(c);
+	rc = apply_sections(c);
 	if (rc == 0)
 		rc = start_api(d, conf_find(&c->conf, &conf_api_kind, ""), c->why, c->size);
 	if (rc == 0 && instead)
@@ -380,20 +380,20 @@ static int do_all(struct change *c, const struct conf_instead *instead)
 }
 
 /* instead: a drop-in that is to be written; NULL: none. */
-static int move(struct daemon *d, const char *path, const struct conf_instead *instead, char *why,
-		size_t size)
+static int reload_with(struct daemon *d, const char *path, const struct conf_instead *instead,
+		       char *why, size_t size)
 {
 	struct change c = {.d = d, .why = why, .size = size};
 	int rc = read_files(&c, path, instead);
 
 	if (rc == 0)
-		rc = do_all(&c, instead);
+		rc = apply_all(&c, instead);
 	if (rc != 0) {
 		undo_steps(&c);
 	} else {
 		keep_steps(&c);
-		stop_gone(d, &c.conf);
-		take_daemon(&c);
+		stop_all_but(d, &c.conf);
+		apply_daemon_settings(&c);
 	}
 	free(c.steps);
 	conf_free(&c.conf);
@@ -402,7 +402,7 @@ static int move(struct daemon *d, const char *path, const struct conf_instead *i
 
 /* ---- calls of daemon.h --------------------------------------------------------------------------- */
 
-static void tell_lines(char *text)
+static void log_lines(char *text)
 {
 	char *save, *line;
 
@@ -450,15 +450,15 @@ struct daemon *daemon_start(const char *config, const struct daemon_api *api)
 		return NULL;
 	}
 	pthread_mutex_lock(&d->changing);
-	rc = move(d, d->path, NULL, why, sizeof(why));
+	rc = reload_with(d, d->path, NULL, why, sizeof(why));
 	pthread_mutex_unlock(&d->changing);
 	if (rc == 0) {
 		controls_open(d);
 		return d;
 	}
-	tell_lines(why);
+	log_lines(why);
 	event_add(EVENT_ERR, "daemon", "nothing is served");
-	stop_gone(d, NULL);
+	stop_all_but(d, NULL);
 	free_daemon(d);
 	return NULL;
 }
@@ -469,7 +469,7 @@ void daemon_stop(struct daemon *d)
 	stop_api(d);
 	controls_close(d);
 	pthread_mutex_lock(&d->changing);
-	stop_gone(d, NULL);
+	stop_all_but(d, NULL);
 	pthread_mutex_unlock(&d->changing);
 	free_daemon(d);
 }
@@ -481,18 +481,18 @@ int daemon_reload(struct daemon *d, char *why, size_t size)
 
 	LOCK_FOR_SCOPE(&d->changing);
 	event_add(EVENT_INFO, "daemon", "%s is read again", d->path);
-	rc = move(d, d->path, NULL, text, text == why ? size : sizeof(own));
+	rc = reload_with(d, d->path, NULL, text, text == why ? size : sizeof(own));
 	if (rc != 0) {
 		CLEANUP_FREE char *lines = strdup(text);
 
 		if (lines)
-			tell_lines(lines);
+			log_lines(lines);
 		event_add(EVENT_ERR, "daemon", "%s is not good, nothing has changed", d->path);
 	}
 	return rc;
 }
 
-static const struct service_kind *kind_of(const char *word)
+static const struct service_kind *service_kind_of(const char *word)
 {
 	for (unsigned int i = 0; i < num_service_kinds; i++)
 		if (strcmp(conf_kind_word(service_kinds[i]->conf), word) == 0)
@@ -502,7 +502,7 @@ static const struct service_kind *kind_of(const char *word)
 
 static int check_name(const char *kind, const char *name, char *why, size_t size)
 {
-	if (!kind_of(kind))
+	if (!service_kind_of(kind))
 		return service_fail(
 			why, size, EINVAL,
 			"'%s' is nothing that is served: pool, watch, store and target are", kind);
@@ -513,7 +513,7 @@ static int check_name(const char *kind, const char *name, char *why, size_t size
 }
 
 /* Whoever asks has a section, and not the head of another. */
-static bool has_a_head(const char *ini)
+static bool has_section_head(const char *ini)
 {
 	while (ini && *ini) {
 		ini += strspn(ini, " \t\r\n");
@@ -524,8 +524,8 @@ static bool has_a_head(const char *ini)
 	return false;
 }
 
-static int apply(struct daemon *d, const char *kind, const char *name, const char *ini, char *why,
-		 size_t size)
+static int apply_settings(struct daemon *d, const char *kind, const char *name, const char *ini,
+			  char *why, size_t size)
 {
 	CLEANUP_FREE char *file = NULL, *text = NULL;
 	struct conf_instead instead;
@@ -533,14 +533,14 @@ static int apply(struct daemon *d, const char *kind, const char *name, const cha
 
 	if (rc != 0)
 		return rc;
-	if (has_a_head(ini))
+	if (has_section_head(ini))
 		return service_fail(why, size, EINVAL, "settings are lines of NAME = VALUE");
 	if (asprintf(&file, "%s-%s.ini", kind, name) < 0 ||
 	    asprintf(&text, "[%s %s]\n%s%s", kind, name, ini,
 		     *ini && ini[strlen(ini) - 1] != '\n' ? "\n" : "") < 0)
 		return service_fail(why, size, ENOMEM, "no memory");
 	instead = (struct conf_instead){.file = file, .text = text};
-	rc = move(d, d->path, &instead, why, size);
+	rc = reload_with(d, d->path, &instead, why, size);
 	if (rc == 0)
 		event_add(EVENT_INFO, "daemon", "%s %s is as %s says", kind, name, file);
 	return rc;
@@ -551,7 +551,7 @@ int daemon_apply(struct daemon *d, const char *kind, const char *name, const cha
 {
 	LOCK_FOR_SCOPE(&d->changing);
 
-	return apply(d, kind, name, ini, why, size);
+	return apply_settings(d, kind, name, ini, why, size);
 }
 
 /* Does this line of settings set it? */
@@ -592,7 +592,7 @@ int daemon_set(struct daemon *d, const char *kind, const char *name, const char 
 		return service_fail(why, size, ENOMEM, "no memory");
 	if (!value && !found)
 		return service_fail(why, size, ENOENT, "%s %s has no %s", kind, name, setting);
-	return apply(d, kind, name, text, why, size);
+	return apply_settings(d, kind, name, text, why, size);
 }
 
 int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *why, size_t size)
@@ -605,7 +605,7 @@ int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *
 	if (rc != 0)
 		return rc;
 	LOCK_FOR_SCOPE(&d->changing);
-	s = daemon_find(d, kind_of(kind), name);
+	s = daemon_find(d, service_kind_of(kind), name);
 	if (!s)
 		return service_fail(why, size, ENOENT, "there is no %s '%s' here", kind, name);
 	if (asprintf(&file, "%s-%s.ini", kind, name) < 0)
@@ -615,7 +615,7 @@ int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *
 				    "%s %s is in %s, line %u: remove it there, then reload", kind,
 				    name, s->now->path, s->now->line);
 	instead = (struct conf_instead){.file = file};
-	rc = move(d, d->path, &instead, why, size);
+	rc = reload_with(d, d->path, &instead, why, size);
 	if (rc == 0)
 		event_add(EVENT_INFO, "daemon", "%s %s was withdrawn", kind, name);
 	return rc;

@@ -32,7 +32,7 @@ void client_end(struct client *c)
 	pthread_mutex_destroy(&c->lock);
 }
 
-static void open_it(struct client *c)
+static void client_open(struct client *c)
 {
 	const struct stag_pool_attr attr = {.user = c->user,
 					    .secret = c->secret,
@@ -51,7 +51,7 @@ void client_lock(struct client *c)
 {
 	pthread_mutex_lock(&c->lock);
 	if (!c->use.client && *c->user)
-		open_it(c);
+		client_open(c);
 	else if (!c->use.client)
 		snprintf(c->use.why, sizeof(c->use.why),
 			 "pool %s has no users: 'stag pool user add' makes one", c->use.name);

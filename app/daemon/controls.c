@@ -55,7 +55,7 @@ static json_t *answer_stagd(void *arg, const char *word)
 
 /* ---- who looks ------------------------------------------------------------------------------ */
 
-static void *run(void *arg)
+static void *controls_thread(void *arg)
 {
 	struct controls *c = arg;
 	const struct control *all[] = {&c->store, &c->block, &c->stagd};
@@ -89,7 +89,7 @@ void controls_open(struct daemon *d)
 			  "'stag' cannot look at what is served: the run directory is not to be "
 			  "had; control = DIRECTORY names another");
 	else
-		c->runs = pthread_create(&c->thread, NULL, run, c) == 0;
+		c->runs = pthread_create(&c->thread, NULL, controls_thread, c) == 0;
 }
 
 void controls_close(struct daemon *d)

@@ -84,7 +84,8 @@ void service_free(struct service *s)
 	free(s);
 }
 
-static struct service *find(struct service *list, const struct service_kind *kind, const char *name)
+static struct service *find_in_list(struct service *list, const struct service_kind *kind,
+				    const char *name)
 {
 	while (list && (list->kind != kind || strcmp(list->conf->name, name) != 0))
 		list = list->next;
@@ -93,9 +94,9 @@ static struct service *find(struct service *list, const struct service_kind *kin
 
 struct service *daemon_find(struct daemon *d, const struct service_kind *kind, const char *name)
 {
-	struct service *s = find(d->services, kind, name);
+	struct service *s = find_in_list(d->services, kind, name);
 
-	return s ? s : find(d->pending, kind, name);
+	return s ? s : find_in_list(d->pending, kind, name);
 }
 
 void daemon_list(struct daemon *d, struct service *s)
@@ -126,7 +127,7 @@ struct service *daemon_get(struct daemon *d, const struct service_kind *kind, co
 	struct service *s;
 
 	LOCK_FOR_SCOPE(&d->lock);
-	s = find(d->services, kind, name);
+	s = find_in_list(d->services, kind, name);
 	if (s)
 		s->refs++;
 	return s;

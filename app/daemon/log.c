@@ -37,7 +37,7 @@ void log_time(const struct timespec *time, char *text, size_t size)
 }
 
 /* Who does not listen is not our affair. */
-static void put(const char *text, int len)
+static void write_line(const char *text, int len)
 {
 	if (len > 0)
 		(void)!write(STDERR_FILENO, text, (size_t)len < LINE_MAX ? (size_t)len : LINE_MAX);
@@ -47,9 +47,9 @@ static void put_line(const char *head, const struct log_line *l)
 {
 	char text[LINE_MAX];
 
-	put(text, snprintf(text, sizeof(text), "%sstagd: %s%s%s\n", head,
-			   strcmp(l->object, "daemon") == 0 ? "" : l->object,
-			   strcmp(l->object, "daemon") == 0 ? "" : ": ", l->text));
+	write_line(text, snprintf(text, sizeof(text), "%sstagd: %s%s%s\n", head,
+				  strcmp(l->object, "daemon") == 0 ? "" : l->object,
+				  strcmp(l->object, "daemon") == 0 ? "" : ": ", l->text));
 }
 
 void log_plain(const struct log_line *l)

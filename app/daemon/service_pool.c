@@ -30,14 +30,14 @@ static struct node *to_node(struct service *s)
 	return (struct node *)s;
 }
 
-static const struct conf_pool *conf_of(const struct service *s)
+static const struct conf_pool *pool_conf(const struct service *s)
 {
 	return (const struct conf_pool *)s->conf;
 }
 
 /* ---- start ------------------------------------------------------------------------ */
 
-static void log_line(void *arg, const char *line)
+static void pool_log_line(void *arg, const char *line)
 {
 	const struct service *s = arg;
 
@@ -53,7 +53,7 @@ static bool has_been_of_a_pool(const struct conf_pool *p)
 }
 
 /* What the user can do about it. */
-static const char *advice(const struct conf_pool *p, int error)
+static const char *pool_advice(const struct conf_pool *p, int error)
 {
 	switch (error) {
 	case ENOENT:
@@ -92,14 +92,14 @@ static void name_client(struct node *n, const struct conf_pool *p)
 	client_name(&n->client, where, u ? u->name : NULL, u ? u->secret : NULL);
 }
 
-static int start(struct service *s, char *why, size_t size)
+static int pool_start(struct service *s, char *why, size_t size)
 {
-	const struct conf_pool *p = conf_of(s);
+	const struct conf_pool *p = pool_conf(s);
 	struct stag_pool_node_attr attr = p->attr;
 	struct node *n = to_node(s);
 
 	snprintf(s->object, sizeof(s->object), "pool %s/%s", p->at.name, p->node);
-	attr.log = log_line;
+	attr.log = pool_log_line;
 	attr.log_arg = s;
 	if (p->create && !has_been_of_a_pool(p))
 		attr.flags |= STAG_POOL_CREATE;
@@ -110,7 +110,7 @@ static int start(struct service *s, char *why, size_t size)
 	}
 	if (!n->node)
 		return service_fails(s->conf, p->at.line, why, size, errno, "%s%s",
-				     stag_pool_error(), advice(p, errno));
+				     stag_pool_error(), pool_advice(p, errno));
 	client_init(&n->client, s);
 	n->client.use.node = n->node;
 	n->client.use.node_name = p->node;
@@ -121,7 +121,7 @@ static int start(struct service *s, char *why, size_t size)
 /* ---- stop ------------------------------------------------------------------------- */
 
 /* A primary hands over, so that clients go on elsewhere at once, and nobody has to find out that we are gone. */
-static void stop(struct service *s)
+static void pool_stop(struct service *s)
 {
 	struct node *n = to_node(s);
 
@@ -147,7 +147,7 @@ static bool has_same_users(const struct conf_pool *a, const struct conf_pool *b)
 	return true;
 }
 
-static int change(struct service *s, struct conf_section *to, char *why, size_t size)
+static int pool_change(struct service *s, struct conf_section *to, char *why, size_t size)
 {
 	const struct conf_pool *now = (const struct conf_pool *)to;
 	struct node *n = to_node(s);
@@ -166,7 +166,7 @@ static int change(struct service *s, struct conf_section *to, char *why, size_t 
 
 /* ---- what is known of it ------------------------------------------------------------- */
 
-static bool answers(struct service *s)
+static bool pool_answers(struct service *s)
 {
 	struct stag_pool_node_info now = {0};
 	struct node *n = to_node(s);
@@ -190,10 +190,10 @@ bool pool_has_refused(struct service *s)
 	return n->role == STAG_POOL_ROLE_REFUSED;
 }
 
-static json_t *status(struct service *s, const struct conf_section *now)
+static json_t *pool_status(struct service *s, const struct conf_section *now)
 {
 	struct stag_pool_node_info i = {0};
-	const struct conf_pool *p = conf_of(s);
+	const struct conf_pool *p = pool_conf(s);
 	json_t *o = json_pack("{s:s, s:s, s:s, s:s?}", "name", p->at.name, "node", p->node, "kind",
 			      "served", "advertise", p->advertise);
 
@@ -205,10 +205,10 @@ static json_t *status(struct service *s, const struct conf_section *now)
 	return o;
 }
 
-static void announce(struct service *s, json_t *list)
+static void pool_announce(struct service *s, json_t *list)
 {
 	struct stag_pool_node_info i = {0};
-	const struct conf_pool *p = conf_of(s);
+	const struct conf_pool *p = pool_conf(s);
 
 	stag_pool_node_query(to_node(s)->node, &i, sizeof(i));
 	if (list)
@@ -228,10 +228,10 @@ const struct service_kind pool_service = {
 	.conf = &conf_pool_kind,
 	.list = "pools",
 	.size = sizeof(struct node),
-	.start = start,
-	.stop = stop,
-	.change = change,
-	.answers = answers,
-	.status = status,
-	.announce = announce,
+	.start = pool_start,
+	.stop = pool_stop,
+	.change = pool_change,
+	.answers = pool_answers,
+	.status = pool_status,
+	.announce = pool_announce,
 };

@@ -34,14 +34,15 @@ static struct store *to_store(struct service *s)
 	return (struct store *)s;
 }
 
-static const struct conf_store *conf_of(const struct service *s)
+static const struct conf_store *store_conf(const struct service *s)
 {
 	return (const struct conf_store *)s->conf;
 }
 
 /* ---- partitions ---------------------------------------------------------------------------- */
 
-static int size_of(struct store *st, struct conf_partition *p, char *why, size_t size)
+static int resolve_partition_size(struct store *st, struct conf_partition *p, char *why,
+				  size_t size)
 {
 	struct stag_store_info info;
 	struct store_room room;
@@ -74,7 +75,7 @@ static int make_partition(struct store *st, const struct conf_section *of,
 	if (!conf_store_partition(&none, item, &p)) /* it was good when it was checked */
 		return service_fails(of, item->line, why, size, EINVAL,
 				     "partition.%s is not good any more", item->name);
-	rc = size_of(st, &p, text, sizeof(text));
+	rc = resolve_partition_size(st, &p, text, sizeof(text));
 	if (rc != 0)
 		return service_fails(of, item->line, why, size, -rc, "%s", text);
 	rc = stag_store_add(st->use.store, &p.p);
@@ -113,7 +114,7 @@ static int make_partitions(struct store *st, const struct conf_section *of, char
 
 /* ---- start and stop ------------------------------------------------------------------------ */
 
-static const char *advice(const struct conf_store *c, int error)
+static const char *store_advice(const struct conf_store *c, int error)
 {
 	switch (error) {
 	case ENOENT:
@@ -134,18 +135,18 @@ static const char *advice(const struct conf_store *c, int error)
 	}
 }
 
-static int fail(struct service *s, const char *setting, char *why, size_t size)
+static int store_fail(struct service *s, const char *setting, char *why, size_t size)
 {
 	int error = errno;
 
 	return service_fails(s->conf, conf_line_of(s->conf, setting), why, size, error, "%s%s",
-			     stag_store_error(), advice(conf_of(s), error));
+			     stag_store_error(), store_advice(store_conf(s), error));
 }
 
 /* Only where nothing is: what holds something else is not formatted. */
-static int open_it(struct service *s, char *why, size_t size)
+static int open_store(struct service *s, char *why, size_t size)
 {
-	const struct conf_store *c = conf_of(s);
+	const struct conf_store *c = store_conf(s);
 	struct store *st = to_store(s);
 	struct stag_store_info info;
 	int rc;
@@ -155,19 +156,19 @@ static int open_it(struct service *s, char *why, size_t size)
 		rc = stag_store_format(c->store, &c->made, 0);
 		errno = rc;
 		if (rc != 0)
-			return fail(s, "create", why, size);
+			return store_fail(s, "create", why, size);
 		event_add(EVENT_INFO, s->object, "%s was made", c->store);
 		st->use.store = stag_store_open(c->store, 0);
 	}
 	if (st->use.store)
 		st->look = stag_store_open(c->store, STAG_STORE_LOOK);
 	if (!st->look || stag_store_query(st->look, &info, sizeof(info)) != 0)
-		return fail(s, "path", why, size);
+		return store_fail(s, "path", why, size);
 	store_uuid_word(info.uuid, st->uuid);
 	return 0;
 }
 
-static void close_it(struct store *st)
+static void close_store(struct store *st)
 {
 	if (st->look)
 		stag_store_close(st->look);
@@ -176,24 +177,24 @@ static void close_it(struct store *st)
 	free(st->made);
 }
 
-static int start(struct service *s, char *why, size_t size)
+static int store_start(struct service *s, char *why, size_t size)
 {
-	const struct conf_store *c = conf_of(s);
+	const struct conf_store *c = store_conf(s);
 	struct store *st = to_store(s);
 	int rc;
 
 	snprintf(s->object, sizeof(s->object), "store %s", s->conf->name);
 	st->use.name = s->conf->name;
 	st->use.path = c->store;
-	rc = open_it(s, why, size);
+	rc = open_store(s, why, size);
 	if (rc == 0)
 		rc = make_partitions(st, s->conf, why, size);
 	if (rc == 0) {
 		st->use.server = stag_store_serve(st->use.store, &c->attr);
-		rc = st->use.server ? 0 : fail(s, "port", why, size);
+		rc = st->use.server ? 0 : store_fail(s, "port", why, size);
 	}
 	if (rc != 0) {
-		close_it(st);
+		close_store(st);
 		return rc;
 	}
 	pthread_mutex_init(&st->lock, NULL);
@@ -203,12 +204,12 @@ static int start(struct service *s, char *why, size_t size)
 	return 0;
 }
 
-static void stop(struct service *s)
+static void store_stop(struct service *s)
 {
 	struct store *st = to_store(s);
 
 	stag_store_server_stop(st->use.server);
-	close_it(st);
+	close_store(st);
 	pthread_mutex_destroy(&st->lock);
 	pthread_mutex_destroy(&st->look_lock);
 	event_add(EVENT_INFO, s->object, "it is not served any more");
@@ -216,7 +217,7 @@ static void stop(struct service *s)
 
 /* ---- change --------------------------------------------------------------------------------- */
 
-static int change(struct service *s, struct conf_section *to, char *why, size_t size)
+static int store_change(struct service *s, struct conf_section *to, char *why, size_t size)
 {
 	struct store *st = to_store(s);
 
@@ -224,7 +225,7 @@ static int change(struct service *s, struct conf_section *to, char *why, size_t 
 	return make_partitions(st, to, why, size);
 }
 
-static void undo(struct service *s, struct conf_section *before)
+static void store_undo_change(struct service *s, struct conf_section *before)
 {
 	struct store *st = to_store(s);
 
@@ -234,7 +235,7 @@ static void undo(struct service *s, struct conf_section *before)
 
 /* ---- what is known of it --------------------------------------------------------------------- */
 
-static bool answers(struct service *s)
+static bool store_answers(struct service *s)
 {
 	struct stag_store_counters c;
 
@@ -250,21 +251,21 @@ json_t *store_service_counters(struct service *s)
 	return store_counters_json(&c);
 }
 
-static json_t *table_of(struct store *st)
+static json_t *store_table(struct store *st)
 {
 	LOCK_FOR_SCOPE(&st->look_lock);
 
 	return store_table_json(st->look, st->use.path);
 }
 
-static json_t *status(struct service *s, const struct conf_section *now)
+static json_t *store_status(struct service *s, const struct conf_section *now)
 {
 	struct store *st = to_store(s);
 	json_t *o = json_pack("{s:s, s:s, s:i, s:s?}", "name", s->conf->name, "path", st->use.path,
 			      "port", (int)stag_store_server_port(st->use.server), "address",
-			      conf_of(s)->address);
+			      store_conf(s)->address);
 	struct stag_store_counters c = {0};
-	json_t *table = table_of(st);
+	json_t *table = store_table(st);
 
 	if (table)
 		json_object_update_new(o, table);
@@ -279,7 +280,7 @@ static json_t *status(struct service *s, const struct conf_section *now)
 	return o;
 }
 
-static void announce(struct service *s, json_t *list)
+static void store_announce(struct service *s, json_t *list)
 {
 	const struct store *st = to_store(s);
 	unsigned int port = stag_store_server_port(st->use.server);
@@ -322,11 +323,11 @@ const struct service_kind store_service = {
 	.list = "stores",
 	.size = sizeof(struct store),
 	.makes_way = true,
-	.start = start,
-	.stop = stop,
-	.change = change,
-	.undo = undo,
-	.answers = answers,
-	.status = status,
-	.announce = announce,
+	.start = store_start,
+	.stop = store_stop,
+	.change = store_change,
+	.undo = store_undo_change,
+	.answers = store_answers,
+	.status = store_status,
+	.announce = store_announce,
 };

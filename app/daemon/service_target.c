@@ -24,7 +24,7 @@ static struct target *to_target(struct service *s)
 	return (struct target *)s;
 }
 
-static const struct conf_target *conf_of(const struct service *s)
+static const struct conf_target *target_conf(const struct service *s)
 {
 	return (const struct conf_target *)s->conf;
 }
@@ -46,7 +46,7 @@ static const char *lun_advice(int error)
 	}
 }
 
-static char *where_of(struct service *s, const struct conf_lun *l)
+static char *resolve_lun_where(struct service *s, const struct conf_lun *l)
 {
 	struct service *store;
 	char *text = NULL;
@@ -59,7 +59,7 @@ static char *where_of(struct service *s, const struct conf_lun *l)
 	return text;
 }
 
-static bool parse(struct service *s, const struct conf_item *item, struct conf_lun *l)
+static bool parse_lun(struct service *s, const struct conf_item *item, struct conf_lun *l)
 {
 	struct conf none = {.path = (char *)daemon_path(s->daemon)};
 
@@ -73,10 +73,10 @@ static int add_lun(struct service *s, const struct conf_section *of, const struc
 	struct conf_lun l;
 	int rc;
 
-	if (!parse(s, item, &l))
+	if (!parse_lun(s, item, &l))
 		return service_fails(of, item->line, why, size, EINVAL, "lun.%s is not good",
 				     item->name);
-	where = where_of(s, &l);
+	where = resolve_lun_where(s, &l);
 	l.lun.where = where;
 	rc = where ? stag_block_target_add(to_target(s)->use.target, &l.lun) : ENOENT;
 	conf_lun_free(&l);
@@ -98,11 +98,12 @@ static int remove_lun(struct service *s, const struct conf_section *of,
 }
 
 /* Those of `of` that `other` does not have so. Stops at the first that fails; *done: how many items were looked at. */
-static int each_but(struct service *s, const struct conf_section *of,
-		    const struct conf_section *other, unsigned int most, unsigned int *done,
-		    int (*fn)(struct service *s, const struct conf_section *of,
-			      const struct conf_item *item, char *why, size_t size),
-		    char *why, size_t size)
+static int each_lun_that_differs(struct service *s, const struct conf_section *of,
+				 const struct conf_section *other, unsigned int most,
+				 unsigned int *done,
+				 int (*fn)(struct service *s, const struct conf_section *of,
+					   const struct conf_item *item, char *why, size_t size),
+				 char *why, size_t size)
 {
 	int rc = 0;
 
@@ -124,38 +125,38 @@ static int move_luns(struct service *s, const struct conf_section *from,
 		     const struct conf_section *to, char *why, size_t size)
 {
 	unsigned int removed = 0, added = 0, n;
-	int rc = each_but(s, from, to, UINT32_MAX, &removed, remove_lun, why, size);
+	int rc = each_lun_that_differs(s, from, to, UINT32_MAX, &removed, remove_lun, why, size);
 
 	if (rc == 0)
-		rc = each_but(s, to, from, UINT32_MAX, &added, add_lun, why, size);
+		rc = each_lun_that_differs(s, to, from, UINT32_MAX, &added, add_lun, why, size);
 	if (rc != 0) {
-		each_but(s, to, from, added, &n, remove_lun, NULL, 0);
-		each_but(s, from, to, removed, &n, add_lun, NULL, 0);
+		each_lun_that_differs(s, to, from, added, &n, remove_lun, NULL, 0);
+		each_lun_that_differs(s, from, to, removed, &n, add_lun, NULL, 0);
 	}
 	return rc;
 }
 
 /* ---- start, stop, change --------------------------------------------------------------------- */
 
-static void log_line(void *arg, const char *line)
+static void target_log_line(void *arg, const char *line)
 {
 	const struct service *s = arg;
 
 	event_add(EVENT_INFO, s->object, "%s", line);
 }
 
-static int start(struct service *s, char *why, size_t size)
+static int target_start(struct service *s, char *why, size_t size)
 {
-	struct stag_block_target_attr attr = conf_of(s)->attr;
+	struct stag_block_target_attr attr = target_conf(s)->attr;
 	struct target *t = to_target(s);
 	unsigned int n;
 	int rc;
 
 	snprintf(s->object, sizeof(s->object), "target %s", s->conf->name);
-	attr.log = log_line;
+	attr.log = target_log_line;
 	attr.log_arg = s;
 	t->use.name = s->conf->name;
-	t->use.iqn = conf_of(s)->iqn;
+	t->use.iqn = target_conf(s)->iqn;
 	t->use.target = stag_block_target_start(&attr);
 	if (!t->use.target)
 		return service_fails(s->conf, conf_line_of(s->conf, "port"), why, size, errno,
@@ -164,7 +165,7 @@ static int start(struct service *s, char *why, size_t size)
 					     ? "; another port is set in its section: port = PORT"
 				     : errno == EACCES ? "; ports below 1024 are root's"
 						       : "");
-	rc = each_but(s, s->conf, NULL, UINT32_MAX, &n, add_lun, why, size);
+	rc = each_lun_that_differs(s, s->conf, NULL, UINT32_MAX, &n, add_lun, why, size);
 	if (rc != 0) {
 		stag_block_target_stop(t->use.target);
 		return rc;
@@ -174,13 +175,13 @@ static int start(struct service *s, char *why, size_t size)
 	return 0;
 }
 
-static void stop(struct service *s)
+static void target_stop(struct service *s)
 {
 	stag_block_target_stop(to_target(s)->use.target);
 	event_add(EVENT_INFO, s->object, "it is not served any more");
 }
 
-static int change(struct service *s, struct conf_section *to, char *why, size_t size)
+static int target_change(struct service *s, struct conf_section *to, char *why, size_t size)
 {
 	int rc = move_luns(s, s->now, to, why, size);
 
@@ -189,14 +190,14 @@ static int change(struct service *s, struct conf_section *to, char *why, size_t 
 	return rc;
 }
 
-static void undo(struct service *s, struct conf_section *before)
+static void target_undo_change(struct service *s, struct conf_section *before)
 {
 	move_luns(s, s->now, before, NULL, 0);
 }
 
 /* ---- what is known of it ----------------------------------------------------------------------- */
 
-static bool answers(struct service *s)
+static bool target_answers(struct service *s)
 {
 	struct stag_block_counters c = {0};
 
@@ -210,7 +211,7 @@ static json_t *luns_json(struct service *s, const struct conf_section *now)
 	for (unsigned int i = 0; i < now->num_items; i++) {
 		struct conf_lun l;
 
-		if (!parse(s, &now->items[i], &l))
+		if (!parse_lun(s, &now->items[i], &l))
 			continue;
 		json_array_append_new(
 			list,
@@ -224,14 +225,15 @@ static json_t *luns_json(struct service *s, const struct conf_section *now)
 	return list;
 }
 
-static json_t *status(struct service *s, const struct conf_section *now)
+static json_t *target_status(struct service *s, const struct conf_section *now)
 {
 	const struct daemon_target *use = &to_target(s)->use;
 	struct stag_block_counters c = {0};
-	json_t *o = json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:o, s:o}", "name", s->conf->name, "iqn",
-			      use->iqn, "alias", conf_of(s)->alias, "address", conf_of(s)->address,
-			      "port", (int)stag_block_target_port(use->target), "luns",
-			      luns_json(s, now), "sessions", block_sessions_json(use->target));
+	json_t *o =
+		json_pack("{s:s, s:s, s:s?, s:s?, s:i, s:o, s:o}", "name", s->conf->name, "iqn",
+			  use->iqn, "alias", target_conf(s)->alias, "address",
+			  target_conf(s)->address, "port", (int)stag_block_target_port(use->target),
+			  "luns", luns_json(s, now), "sessions", block_sessions_json(use->target));
 
 	if (stag_block_target_query(use->target, &c, sizeof(c)) == 0) {
 		json_object_set_new(o, "counters", block_counters_json(&c));
@@ -259,7 +261,7 @@ json_t *target_service_answer(struct service *s, const char *word)
 	return o;
 }
 
-static void announce(struct service *s, json_t *list)
+static void target_announce(struct service *s, json_t *list)
 {
 	const struct daemon_target *use = &to_target(s)->use;
 	unsigned int port = stag_block_target_port(use->target);
@@ -286,11 +288,11 @@ const struct service_kind target_service = {
 	.list = "targets",
 	.size = sizeof(struct target),
 	.makes_way = true,
-	.start = start,
-	.stop = stop,
-	.change = change,
-	.undo = undo,
-	.answers = answers,
-	.status = status,
-	.announce = announce,
+	.start = target_start,
+	.stop = target_stop,
+	.change = target_change,
+	.undo = target_undo_change,
+	.answers = target_answers,
+	.status = target_status,
+	.announce = target_announce,
 };

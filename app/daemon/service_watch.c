@@ -44,7 +44,7 @@ static const char *primary_of(const struct stag_pool_info *i)
 	return p ? p->name : "nobody";
 }
 
-static void tell_changes(const struct watch *w, const struct stag_pool_info *now, const char *error)
+static void log_changes(const struct watch *w, const struct stag_pool_info *now, const char *error)
 {
 	if (error && (w->answers || !w->has_looked))
 		event_add(EVENT_WARN, w->service.object, "it does not answer: %s", error);
@@ -54,11 +54,11 @@ static void tell_changes(const struct watch *w, const struct stag_pool_info *now
 			  primary_of(now), (unsigned long long)now->epoch);
 }
 
-static void keep(struct watch *w, const struct stag_pool_info *now, const char *error)
+static void watch_store_result(struct watch *w, const struct stag_pool_info *now, const char *error)
 {
 	LOCK_FOR_SCOPE(&w->lock);
 
-	tell_changes(w, now, error);
+	log_changes(w, now, error);
 	if (w->answers != !error || !w->has_looked)
 		w->since = clock_ns();
 	w->answers = !error;
@@ -69,7 +69,7 @@ static void keep(struct watch *w, const struct stag_pool_info *now, const char *
 		w->info = *now;
 }
 
-static void look(struct watch *w)
+static void watch_query(struct watch *w)
 {
 	struct stag_pool_info now = {0};
 	char error[256] = "";
@@ -85,10 +85,10 @@ static void look(struct watch *w)
 		snprintf(error, sizeof(error), "%s", w->client.use.why);
 	}
 	client_unlock(&w->client);
-	keep(w, &now, rc ? error : NULL);
+	watch_store_result(w, &now, rc ? error : NULL);
 }
 
-static bool wait_for_the_next(struct watch *w)
+static bool wait_for_next_query(struct watch *w)
 {
 	struct timespec until;
 
@@ -101,19 +101,19 @@ static bool wait_for_the_next(struct watch *w)
 	return !w->ends;
 }
 
-static void *run(void *arg)
+static void *watch_thread(void *arg)
 {
 	struct watch *w = arg;
 
 	do {
-		look(w);
-	} while (wait_for_the_next(w));
+		watch_query(w);
+	} while (wait_for_next_query(w));
 	return NULL;
 }
 
 /* ---- a service ---------------------------------------------------------------------------- */
 
-static int start(struct service *s, char *why, size_t size)
+static int watch_start(struct service *s, char *why, size_t size)
 {
 	const struct conf_watch *c = (const struct conf_watch *)s->conf;
 	struct watch *w = to_watch(s);
@@ -129,14 +129,14 @@ static int start(struct service *s, char *why, size_t size)
 	pthread_cond_init(&w->wake, &attr);
 	pthread_condattr_destroy(&attr);
 	w->looked = w->since = clock_ns();
-	rc = pthread_create(&w->thread, NULL, run, w);
+	rc = pthread_create(&w->thread, NULL, watch_thread, w);
 	if (rc == 0)
 		return 0;
 	client_end(&w->client);
 	return service_fails(s->conf, s->conf->line, why, size, rc, "no thread: %s", strerror(rc));
 }
 
-static void stop(struct service *s)
+static void watch_stop(struct service *s)
 {
 	struct watch *w = to_watch(s);
 
@@ -151,7 +151,7 @@ static void stop(struct service *s)
 }
 
 /* Nobody else has a part in the connection: it is made anew. */
-static int change(struct service *s, struct conf_section *to, char *why, size_t size)
+static int watch_change(struct service *s, struct conf_section *to, char *why, size_t size)
 {
 	const struct conf_watch *c = (const struct conf_watch *)to;
 	struct watch *w = to_watch(s);
@@ -165,7 +165,7 @@ static int change(struct service *s, struct conf_section *to, char *why, size_t 
 	return 0;
 }
 
-static bool answers(struct service *s)
+static bool watch_answers(struct service *s)
 {
 	struct watch *w = to_watch(s);
 
@@ -173,7 +173,7 @@ static bool answers(struct service *s)
 	return clock_ns() - w->looked < PATIENCE_NS;
 }
 
-static json_t *status(struct service *s, const struct conf_section *now)
+static json_t *watch_status(struct service *s, const struct conf_section *now)
 {
 	const struct conf_watch *c = (const struct conf_watch *)now;
 	struct watch *w = to_watch(s);
@@ -190,7 +190,7 @@ static json_t *status(struct service *s, const struct conf_section *now)
 	return o;
 }
 
-static void announce(struct service *s, json_t *list)
+static void watch_announce(struct service *s, json_t *list)
 {
 	if (list)
 		json_array_append_new(list, json_pack("{s:s}", "watch", s->conf->name));
@@ -207,10 +207,10 @@ const struct service_kind watch_service = {
 	.conf = &conf_watch_kind,
 	.list = "watches",
 	.size = sizeof(struct watch),
-	.start = start,
-	.stop = stop,
-	.change = change,
-	.answers = answers,
-	.status = status,
-	.announce = announce,
+	.start = watch_start,
+	.stop = watch_stop,
+	.change = watch_change,
+	.answers = watch_answers,
+	.status = watch_status,
+	.announce = watch_announce,
 };

@@ -41,7 +41,7 @@ void library_prepare(void)
 }
 
 /* "stag[17] warn: text" */
-static void tell(char *line)
+static void log_library_line(char *line)
 {
 	static const struct {
 		const char *word;
@@ -73,7 +73,7 @@ static void tell_lines(struct buffer *b)
 	b->text[b->len] = '\0';
 	while ((end = strchr(b->text, '\n'))) {
 		*end = '\0';
-		tell(b->text);
+		log_library_line(b->text);
 		b->len -= (size_t)(end + 1 - b->text);
 		memmove(b->text, end + 1, b->len + 1);
 	}
@@ -81,7 +81,7 @@ static void tell_lines(struct buffer *b)
 		b->len = 0;
 }
 
-static bool take(struct buffer *b)
+static bool read_library_lines(struct buffer *b)
 {
 	ssize_t n = read(ends[0], b->text + b->len, sizeof(b->text) - 1 - b->len);
 
@@ -92,7 +92,7 @@ static bool take(struct buffer *b)
 	return true;
 }
 
-static void *run(void *arg)
+static void *library_log_thread(void *arg)
 {
 	struct pollfd fds[] = {{.fd = ends[0], .events = POLLIN},
 			       {.fd = wake[0], .events = POLLIN}};
@@ -100,7 +100,7 @@ static void *run(void *arg)
 
 	for (;;) {
 		poll(fds, 2, -1);
-		if (fds[0].revents & POLLIN && take(&b))
+		if (fds[0].revents & POLLIN && read_library_lines(&b))
 			continue;
 		if (fds[0].revents) /* nobody writes any more */
 			fds[0].fd = -1;
@@ -115,7 +115,7 @@ void library_begin(void)
 
 	if (!named || sscanf(named, "%d,%d", &ends[0], &ends[1]) != 2 ||
 	    fcntl(ends[0], F_SETFD, FD_CLOEXEC) != 0 || pipe2(wake, O_CLOEXEC) != 0 ||
-	    pthread_create(&thread, NULL, run, NULL) != 0)
+	    pthread_create(&thread, NULL, library_log_thread, NULL) != 0)
 		ends[0] = -1;
 	else
 		close(ends[1]); /* the libraries have opened their own */

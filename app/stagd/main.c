@@ -50,7 +50,7 @@ static const struct option long_options[] = {
 };
 
 /* -1: go on; else the exit code. */
-static int take_options(struct options *o, int argc, char **argv)
+static int parse_options(struct options *o, int argc, char **argv)
 {
 	int c;
 
@@ -80,7 +80,7 @@ static int take_options(struct options *o, int argc, char **argv)
 	return usage_error();
 }
 
-static int check(const char *config)
+static int check_config(const char *config)
 {
 	const struct conf_section *s = NULL;
 	struct conf conf;
@@ -99,12 +99,12 @@ static int check(const char *config)
 int main(int argc, char **argv)
 {
 	struct options o = {.config = CONF_PATH};
-	int rc = take_options(&o, argc, argv);
+	int rc = parse_options(&o, argc, argv);
 
 	if (rc >= 0)
 		return rc;
 	if (o.check)
-		return check(o.config);
+		return check_config(o.config);
 	library_prepare();
 	if (preload_program(argv) != 0)
 		return EXIT_FAILURE;

@@ -48,7 +48,7 @@ static void announce_api(struct daemon *d, json_t *list)
 	json_decref(status);
 }
 
-static void announce(struct daemon *d, bool json)
+static void announce_services(struct daemon *d, bool json)
 {
 	json_t *list = json ? json_array() : NULL;
 	unsigned int n;
@@ -71,7 +71,7 @@ static void announce(struct daemon *d, bool json)
 /* ---- until told to stop ----------------------------------------------------------------- */
 
 /* True if each of them answered. */
-static bool look(struct daemon *d)
+static bool poll_services(struct daemon *d)
 {
 	bool good = true;
 	unsigned int n;
@@ -161,7 +161,7 @@ static int wait_for_the_end(struct daemon *d, struct reloader *r, const sigset_t
 			return EXIT_SUCCESS;
 		if (sig == SIGHUP)
 			sem_post(&r->told);
-		if (look(d) && watchdog)
+		if (poll_services(d) && watchdog)
 			notify("WATCHDOG=1");
 		if (have_all_refused(d))
 			return EXIT_FAILURE;
@@ -238,8 +238,8 @@ int serve(const char *config, const struct daemon_api *api, bool json)
 		d = daemon_start(config, api);
 	}
 	if (d && is_still_nobody(&conf) && reloader_start(&r, d)) {
-		look(d);
-		announce(d, json);
+		poll_services(d);
+		announce_services(d, json);
 		notify("READY=1");
 		rc = wait_for_the_end(d, &r, &set);
 		notify("STOPPING=1");
