@@ -13,11 +13,11 @@
 #include "heap_view.h"
 
 /* A heap has one address in every process: while one request looks at it, another cannot map it. */
-static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+static struct lock looking = LOCK_INITIALIZER;
 
 void handle_heaps(struct request *r)
 {
-	LOCK_FOR_SCOPE(&looking);
+	HOLD_FOR_SCOPE(&looking);
 	json_t *list = json_array();
 	size_t n;
 	struct heap_view *views = heap_view_all(&n);
@@ -60,7 +60,7 @@ static void look_away(struct heap_view *view)
 
 void handle_heap(struct request *r)
 {
-	LOCK_FOR_SCOPE(&looking);
+	HOLD_FOR_SCOPE(&looking);
 	struct heap_view *view =
 		open_heap_view(r, (query_flag(r, "blocks") ? VIEW_BLOCKS : 0) |
 					  (query_flag(r, "check") ? VIEW_CHECK : 0));
@@ -88,7 +88,7 @@ static bool memory_of(struct request *r, uint64_t *bytes)
 static void change_heap(struct request *r, uint64_t (*what)(struct stag_heap *, unsigned int),
 			unsigned int flags)
 {
-	LOCK_FOR_SCOPE(&looking);
+	HOLD_FOR_SCOPE(&looking);
 	uint64_t before, after;
 	struct stag_heap *heap;
 
@@ -124,7 +124,7 @@ void handle_heap_trim(struct request *r)
 
 void handle_heap_delete(struct request *r)
 {
-	LOCK_FOR_SCOPE(&looking);
+	HOLD_FOR_SCOPE(&looking);
 	struct heap_view *view = open_heap_view(r, 0);
 	uint64_t living;
 

@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/lock.h"
 #include "control.h"
 #include "daemon.h"
 #include "live.h"
@@ -25,7 +25,7 @@ struct sample {
 };
 
 struct history {
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t changed;
 	struct daemon *daemon; /* asked with the lock held, and not once stopping is set */
 	bool stopping;
@@ -42,19 +42,21 @@ static void look_free(struct look *l)
 	*l = (struct look){0};
 }
 
-/* With the lock held; it is gone, or unlocked, then. */
-static void let_go(struct history *h)
+/* Drops one of the two references, releases the lock, and frees h with the last reference. */
+static void history_put(struct history *h)
 {
-	bool last = --h->users == 0;
+	bool last;
 
-	pthread_mutex_unlock(&h->lock);
+	assert(lock_held(&h->lock));
+	last = --h->users == 0;
+	lock_release(&h->lock);
 	if (!last)
 		return;
 	for (unsigned int i = 0; i < HISTORY_SAMPLES; i++)
 		json_decref(h->ring[i].values);
 	look_free(&h->before);
 	pthread_cond_destroy(&h->changed);
-	pthread_mutex_destroy(&h->lock);
+	lock_destroy(&h->lock);
 	free(h);
 }
 
@@ -62,8 +64,10 @@ static void let_go(struct history *h)
 
 static void history_append(struct history *h, struct look *now)
 {
-	struct sample *s = &h->ring[h->put++ % HISTORY_SAMPLES];
+	struct sample *s;
 
+	assert(lock_held(&h->lock));
+	s = &h->ring[h->put++ % HISTORY_SAMPLES];
 	json_decref(s->values);
 	s->time = (double)(clock_read(CLOCK_REALTIME) / NS_PER_MS) / 1000; /* as it is printed */
 	s->values = series_of(now, &h->before);
@@ -77,8 +81,9 @@ static void sleep_until(struct history *h, uint64_t ns)
 	const struct timespec until = {.tv_sec = (time_t)(ns / NS_PER_S),
 				       .tv_nsec = (long)(ns % NS_PER_S)};
 
+	assert(lock_held(&h->lock));
 	while (!h->stopping && clock_ns() < ns)
-		pthread_cond_timedwait(&h->changed, &h->lock, &until);
+		lock_wait_until(&h->lock, &h->changed, &until);
 }
 
 static void *history_thread(void *arg)
@@ -87,12 +92,12 @@ static void *history_thread(void *arg)
 	uint64_t next = clock_ns();
 	struct look now;
 
-	pthread_mutex_lock(&h->lock);
+	lock_acquire(&h->lock);
 	while (!h->stopping) {
-		pthread_mutex_unlock(&h->lock);
+		lock_release(&h->lock);
 		now = (struct look){.daemons = control_ask_others("stagd", "status"),
 				    .lives = live_ask_all("counters")};
-		pthread_mutex_lock(&h->lock);
+		lock_acquire(&h->lock);
 		if (h->stopping) {
 			look_free(&now);
 			break;
@@ -102,7 +107,7 @@ static void *history_thread(void *arg)
 		next = clock_ns() > next + NS_PER_S ? clock_ns() : next + NS_PER_S;
 		sleep_until(h, next);
 	}
-	let_go(h);
+	history_put(h);
 	return NULL;
 }
 
@@ -117,7 +122,7 @@ struct history *history_start(struct daemon *d)
 		return NULL;
 	h->daemon = d;
 	h->users = 2;
-	pthread_mutex_init(&h->lock, NULL);
+	lock_init(&h->lock);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&h->changed, &attr);
@@ -128,8 +133,8 @@ struct history *history_start(struct daemon *d)
 		return h;
 	}
 	h->users = 1;
-	pthread_mutex_lock(&h->lock);
-	let_go(h);
+	lock_acquire(&h->lock);
+	history_put(h);
 	errno = rc;
 	return NULL;
 }
@@ -138,10 +143,10 @@ void history_stop(struct history *h)
 {
 	if (!h)
 		return;
-	pthread_mutex_lock(&h->lock);
+	lock_acquire(&h->lock);
 	h->stopping = true;
 	pthread_cond_signal(&h->changed);
-	let_go(h);
+	history_put(h);
 }
 
 /* ---- what is told ----------------------------------------------------------------------- */
@@ -152,6 +157,7 @@ static json_t *all_series(const struct history *h, uint64_t from)
 	json_t *series = json_object(), *value;
 	const char *name;
 
+	assert(lock_held(&h->lock));
 	for (uint64_t i = from; i < h->put; i++)
 		json_object_foreach (h->ring[i % HISTORY_SAMPLES].values, name, value)
 			if (!json_object_get(series, name))
@@ -161,7 +167,7 @@ static json_t *all_series(const struct history *h, uint64_t from)
 
 json_t *history_json(struct history *h, double since)
 {
-	LOCK_FOR_SCOPE(&h->lock);
+	HOLD_FOR_SCOPE(&h->lock);
 	uint64_t from = h->put > HISTORY_SAMPLES ? h->put - HISTORY_SAMPLES : 0;
 	json_t *times = json_array(), *series, *list, *value;
 	const char *name;

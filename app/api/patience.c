@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 
 #define HEAD_S	  10	     /* from the connection to the end of a request's head */
@@ -27,6 +26,7 @@ static void cut_off_the_late(struct patience *p)
 {
 	uint64_t now = clock_ns();
 
+	assert(lock_held(&p->lock));
 	for (struct guest *g = p->guests; g; g = g->next)
 		if (g->until && g->until < now) {
 			shutdown(g->fd, SHUT_RDWR);
@@ -39,20 +39,20 @@ static void *patience_thread(void *arg)
 	struct patience *p = arg;
 	struct timespec until;
 
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	while (!p->stopping) {
 		if (!p->guests) {
-			pthread_cond_wait(&p->changed, &p->lock);
+			lock_wait(&p->lock, &p->changed);
 			continue;
 		}
 		clock_gettime(CLOCK_MONOTONIC, &until);
 		until.tv_nsec += LOOK_MS * (long)NS_PER_MS;
 		until.tv_sec += until.tv_nsec / (long)NS_PER_S;
 		until.tv_nsec %= (long)NS_PER_S;
-		pthread_cond_timedwait(&p->changed, &p->lock, &until);
+		lock_wait_until(&p->lock, &p->changed, &until);
 		cut_off_the_late(p);
 	}
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	return NULL;
 }
 
@@ -61,7 +61,7 @@ int patience_start(struct patience *p)
 	pthread_condattr_t attr;
 	int rc;
 
-	pthread_mutex_init(&p->lock, NULL);
+	lock_init(&p->lock);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&p->changed, &attr);
@@ -74,14 +74,14 @@ int patience_start(struct patience *p)
 void patience_stop(struct patience *p)
 {
 	if (p->has_thread) {
-		pthread_mutex_lock(&p->lock);
+		lock_acquire(&p->lock);
 		p->stopping = true;
 		pthread_cond_signal(&p->changed);
-		pthread_mutex_unlock(&p->lock);
+		lock_release(&p->lock);
 		pthread_join(p->thread, NULL);
 	}
 	pthread_cond_destroy(&p->changed);
-	pthread_mutex_destroy(&p->lock);
+	lock_destroy(&p->lock);
 }
 
 struct guest *patience_admit(struct patience *p, int fd)
@@ -91,7 +91,7 @@ struct guest *patience_admit(struct patience *p, int fd)
 	if (!g)
 		return NULL;
 	*g = (struct guest){.fd = fd, .until = in_seconds(HEAD_S)};
-	LOCK_FOR_SCOPE(&p->lock);
+	HOLD_FOR_SCOPE(&p->lock);
 	g->next = p->guests;
 	g->at = &p->guests;
 	if (g->next)
@@ -104,18 +104,18 @@ struct guest *patience_admit(struct patience *p, int fd)
 
 void patience_dismiss(struct patience *p, struct guest *g)
 {
-	pthread_mutex_lock(&p->lock);
+	lock_acquire(&p->lock);
 	*g->at = g->next;
 	if (g->next)
 		g->next->at = g->at;
 	p->count--;
-	pthread_mutex_unlock(&p->lock);
+	lock_release(&p->lock);
 	free(g);
 }
 
 static void set(struct patience *p, struct guest *g, uint64_t until)
 {
-	LOCK_FOR_SCOPE(&p->lock);
+	HOLD_FOR_SCOPE(&p->lock);
 	g->until = until;
 }
 

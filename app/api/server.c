@@ -546,9 +546,9 @@ json_t *api_status(struct api *api)
 {
 	unsigned int count;
 
-	pthread_mutex_lock(&api->patience.lock);
+	lock_acquire(&api->patience.lock);
 	count = api->patience.count;
-	pthread_mutex_unlock(&api->patience.lock);
+	lock_release(&api->patience.lock);
 	return json_pack("{s:s? s:i s:s? s:b s:b s:i s:I s:I s:i}", "listen", api->listen, "port",
 			 (int)api->tcp.port, "socket", api->local.path, "token", api->token != NULL,
 			 "console", api->console, "connections", (int)count, "requests",

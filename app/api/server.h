@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "api.h"
+#include "base/lock.h"
 #include "http.h"
 
 struct MHD_Daemon;
@@ -31,7 +32,7 @@ struct guest {
  * thread looks at all of them, and shuts those down whose time is over; their own threads do the rest.
  */
 struct patience {
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t changed;
 	struct guest *guests; /* under lock, as their fields are */
 	unsigned int count;   /* likewise */

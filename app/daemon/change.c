@@ -45,10 +45,10 @@ static void set_now(struct service *s, struct conf_section *now)
 {
 	struct conf_section *before;
 
-	pthread_mutex_lock(&s->daemon->lock);
+	lock_acquire(&s->daemon->lock);
 	before = s->now;
 	s->now = conf_get(now);
-	pthread_mutex_unlock(&s->daemon->lock);
+	lock_release(&s->daemon->lock);
 	conf_put(before);
 }
 
@@ -314,9 +314,9 @@ static int start_api(struct daemon *d, struct conf_section *api, char *why, size
 	started = d->api_calls->start(d, (const struct conf_api *)api, text, sizeof(text));
 	if (!started)
 		return service_fail(why, size, EIO, "%s:%u: [api]: %s", api->path, api->line, text);
-	pthread_mutex_lock(&d->lock);
+	lock_acquire(&d->lock);
 	d->api = started;
-	pthread_mutex_unlock(&d->lock);
+	lock_release(&d->lock);
 	d->api_conf = conf_get(api);
 	return 0;
 }
@@ -351,10 +351,10 @@ static void stop_api(struct daemon *d)
 {
 	struct api *api;
 
-	pthread_mutex_lock(&d->lock);
+	lock_acquire(&d->lock);
 	api = d->api;
 	d->api = NULL;
-	pthread_mutex_unlock(&d->lock);
+	lock_release(&d->lock);
 	if (api)
 		d->api_calls->stop(api);
 	conf_put(d->api_conf);
@@ -384,8 +384,10 @@ static int reload_with(struct daemon *d, const char *path, const struct conf_ins
 		       char *why, size_t size)
 {
 	struct change c = {.d = d, .why = why, .size = size};
-	int rc = read_files(&c, path, instead);
+	int rc;
 
+	assert(lock_held(&d->changing));
+	rc = read_files(&c, path, instead);
 	if (rc == 0)
 		rc = apply_all(&c, instead);
 	if (rc != 0) {
@@ -412,8 +414,8 @@ static void log_lines(char *text)
 
 static void free_daemon(struct daemon *d)
 {
-	pthread_mutex_destroy(&d->changing);
-	pthread_mutex_destroy(&d->lock);
+	lock_destroy(&d->changing);
+	lock_destroy(&d->lock);
 	pthread_cond_destroy(&d->put);
 	conf_put(d->conf);
 	conf_put(d->api_conf);
@@ -427,8 +429,8 @@ static struct daemon *new_daemon(const char *config, const struct daemon_api *ap
 
 	if (!d)
 		return NULL;
-	pthread_mutex_init(&d->changing, NULL);
-	pthread_mutex_init(&d->lock, NULL);
+	lock_init(&d->changing);
+	lock_init(&d->lock);
 	pthread_cond_init(&d->put, NULL);
 	d->path = realpath(config, NULL);
 	if (!d->path)
@@ -449,9 +451,9 @@ struct daemon *daemon_start(const char *config, const struct daemon_api *api)
 		event_add(EVENT_ERR, "daemon", "no memory");
 		return NULL;
 	}
-	pthread_mutex_lock(&d->changing);
+	lock_acquire(&d->changing);
 	rc = reload_with(d, d->path, NULL, why, sizeof(why));
-	pthread_mutex_unlock(&d->changing);
+	lock_release(&d->changing);
 	if (rc == 0) {
 		controls_open(d);
 		return d;
@@ -468,9 +470,9 @@ void daemon_stop(struct daemon *d)
 	events_end();
 	stop_api(d);
 	controls_close(d);
-	pthread_mutex_lock(&d->changing);
+	lock_acquire(&d->changing);
 	stop_all_but(d, NULL);
-	pthread_mutex_unlock(&d->changing);
+	lock_release(&d->changing);
 	free_daemon(d);
 }
 
@@ -479,7 +481,7 @@ int daemon_reload(struct daemon *d, char *why, size_t size)
 	char own[4096] = "", *text = why && size ? why : own;
 	int rc;
 
-	LOCK_FOR_SCOPE(&d->changing);
+	HOLD_FOR_SCOPE(&d->changing);
 	event_add(EVENT_INFO, "daemon", "%s is read again", d->path);
 	rc = reload_with(d, d->path, NULL, text, text == why ? size : sizeof(own));
 	if (rc != 0) {
@@ -549,7 +551,7 @@ static int apply_settings(struct daemon *d, const char *kind, const char *name, 
 int daemon_apply(struct daemon *d, const char *kind, const char *name, const char *ini, char *why,
 		 size_t size)
 {
-	LOCK_FOR_SCOPE(&d->changing);
+	HOLD_FOR_SCOPE(&d->changing);
 
 	return apply_settings(d, kind, name, ini, why, size);
 }
@@ -571,7 +573,7 @@ int daemon_set(struct daemon *d, const char *kind, const char *name, const char 
 	size_t len;
 	FILE *f;
 
-	LOCK_FOR_SCOPE(&d->changing);
+	HOLD_FOR_SCOPE(&d->changing);
 	settings = daemon_settings(d, kind, name);
 	if (!settings)
 		return service_fail(why, size, ENOENT, "there is no %s '%s' here", kind, name);
@@ -604,7 +606,7 @@ int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *
 
 	if (rc != 0)
 		return rc;
-	LOCK_FOR_SCOPE(&d->changing);
+	HOLD_FOR_SCOPE(&d->changing);
 	s = daemon_find(d, service_kind_of(kind), name);
 	if (!s)
 		return service_fail(why, size, ENOENT, "there is no %s '%s' here", kind, name);

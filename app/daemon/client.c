@@ -11,7 +11,7 @@
 
 void client_init(struct client *c, struct service *s)
 {
-	pthread_mutex_init(&c->lock, NULL);
+	lock_init(&c->lock);
 	c->service = s;
 	c->use.name = s->conf->name;
 	c->use.user = c->user;
@@ -29,7 +29,7 @@ void client_end(struct client *c)
 	stag_pool_close(c->use.client);
 	c->use.client = NULL;
 	explicit_bzero(c->secret, sizeof(c->secret));
-	pthread_mutex_destroy(&c->lock);
+	lock_destroy(&c->lock);
 }
 
 static void client_open(struct client *c)
@@ -39,6 +39,7 @@ static void client_open(struct client *c)
 					    .timeout_ms = PATIENCE_MS,
 					    .retry_ms = PATIENCE_MS};
 
+	assert(lock_held(&c->lock));
 	c->use.client = stag_pool_open(c->where, &attr);
 	if (c->use.client)
 		c->use.why[0] = '\0';
@@ -49,7 +50,7 @@ static void client_open(struct client *c)
 
 void client_lock(struct client *c)
 {
-	pthread_mutex_lock(&c->lock);
+	lock_acquire(&c->lock);
 	if (!c->use.client && *c->user)
 		client_open(c);
 	else if (!c->use.client)
@@ -59,11 +60,12 @@ void client_lock(struct client *c)
 
 void client_unlock(struct client *c)
 {
-	pthread_mutex_unlock(&c->lock);
+	lock_release(&c->lock);
 }
 
 void daemon_pool_lost(struct daemon_pool *p)
 {
+	assert(lock_held(&((struct client *)((char *)p - offsetof(struct client, use)))->lock));
 	stag_pool_close(p->client);
 	p->client = NULL;
 }

@@ -94,8 +94,10 @@ static struct service *find_in_list(struct service *list, const struct service_k
 
 struct service *daemon_find(struct daemon *d, const struct service_kind *kind, const char *name)
 {
-	struct service *s = find_in_list(d->services, kind, name);
+	struct service *s;
 
+	assert(lock_held(&d->changing));
+	s = find_in_list(d->services, kind, name);
 	return s ? s : find_in_list(d->pending, kind, name);
 }
 
@@ -103,7 +105,7 @@ void daemon_list(struct daemon *d, struct service *s)
 {
 	struct service **end = &d->services;
 
-	LOCK_FOR_SCOPE(&d->lock);
+	HOLD_FOR_SCOPE(&d->lock);
 	while (*end)
 		end = &(*end)->next;
 	*end = s;
@@ -114,19 +116,19 @@ void daemon_unlist(struct daemon *d, struct service *s)
 {
 	struct service **at = &d->services;
 
-	LOCK_FOR_SCOPE(&d->lock);
+	HOLD_FOR_SCOPE(&d->lock);
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;
 	while (s->refs > 0)
-		pthread_cond_wait(&d->put, &d->lock);
+		lock_wait(&d->lock, &d->put);
 }
 
 struct service *daemon_get(struct daemon *d, const struct service_kind *kind, const char *name)
 {
 	struct service *s;
 
-	LOCK_FOR_SCOPE(&d->lock);
+	HOLD_FOR_SCOPE(&d->lock);
 	s = find_in_list(d->services, kind, name);
 	if (s)
 		s->refs++;
@@ -137,7 +139,7 @@ void daemon_put(struct service *s)
 {
 	struct daemon *d = s->daemon;
 
-	LOCK_FOR_SCOPE(&d->lock);
+	HOLD_FOR_SCOPE(&d->lock);
 	if (--s->refs == 0)
 		pthread_cond_broadcast(&d->put);
 }
@@ -146,7 +148,7 @@ struct service **daemon_get_all(struct daemon *d, unsigned int *n)
 {
 	struct service **all;
 
-	LOCK_FOR_SCOPE(&d->lock);
+	HOLD_FOR_SCOPE(&d->lock);
 	*n = 0;
 	for (struct service *s = d->services; s; s = s->next)
 		(*n)++;
@@ -214,9 +216,9 @@ static json_t *service_status(struct service *s)
 	struct conf_section *now;
 	json_t *o;
 
-	pthread_mutex_lock(&s->daemon->lock);
+	lock_acquire(&s->daemon->lock);
 	now = conf_get(s->now);
-	pthread_mutex_unlock(&s->daemon->lock);
+	lock_release(&s->daemon->lock);
 	o = s->kind->status(s, now);
 	if (!json_object_get(o, "now_ns")) /* else it was read before */
 		json_object_set_new(o, "now_ns", json_integer((json_int_t)clock_ns()));
@@ -257,7 +259,7 @@ static json_t *list_of(struct service **all, unsigned int n, const struct servic
 /* It is asked from its own threads, too, while it is started and stopped. */
 json_t *daemon_api_status(struct daemon *d)
 {
-	LOCK_FOR_SCOPE(&d->lock);
+	HOLD_FOR_SCOPE(&d->lock);
 	json_t *o = d->api && d->api_calls->status ? d->api_calls->status(d->api) : NULL;
 
 	return o ? o : json_null();
@@ -295,9 +297,9 @@ char *daemon_settings(struct daemon *d, const char *kind, const char *name)
 			s = daemon_get(d, service_kinds[i], name);
 	if (!s)
 		return NULL;
-	pthread_mutex_lock(&d->lock);
+	lock_acquire(&d->lock);
 	text = strdup(s->now->text);
-	pthread_mutex_unlock(&d->lock);
+	lock_release(&d->lock);
 	daemon_put(s);
 	return text;
 }

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/lock.h"
 #include "control.h"
 #include "service.h"
 
@@ -26,8 +27,8 @@ struct controls {
 };
 
 struct daemon {
-	pthread_mutex_t changing;
-	pthread_mutex_t lock;
+	struct lock changing;
+	struct lock lock;
 	pthread_cond_t put;	   /* a reference */
 	struct service *services;  /* in the order in which they were started */
 	struct service *pending;   /* likewise; of a change that is not done: nobody else's */

@@ -5,14 +5,13 @@
 #include "event.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "log.h"
 
 #define TEXT_MAX   512
@@ -25,7 +24,7 @@ struct event {
 	char text[TEXT_MAX];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = LOCK_INITIALIZER;
 static pthread_cond_t more;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct event ring[EVENTS_MAX];
@@ -63,7 +62,7 @@ bool event_level_parse(const char *word, enum event_level *level)
 
 void event_log_to(enum event_log where, enum event_level most)
 {
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 
 	log_where = where;
 	log_most = most;
@@ -109,6 +108,7 @@ static void write_out(uint64_t id, const struct event *e)
 	struct log_line line = {
 		.time = e->time, .level = e->level, .id = id, .object = e->object, .text = e->text};
 
+	assert(lock_held(&lock));
 	switch (log_where) {
 	case EVENT_STDERR:
 		log_plain(&line);
@@ -129,7 +129,7 @@ void event_add(enum event_level level, const char *object, const char *fmt, ...)
 	va_list ap;
 
 	pthread_once(&once, make_cond);
-	pthread_mutex_lock(&lock);
+	lock_acquire(&lock);
 	if (level <= log_most) {
 		e = &ring[++last % EVENTS_MAX];
 		clock_gettime(CLOCK_REALTIME, &e->time);
@@ -143,7 +143,7 @@ void event_add(enum event_level level, const char *object, const char *fmt, ...)
 		write_out(last, e);
 		pthread_cond_broadcast(&more);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 	errno = error;
 }
 
@@ -151,7 +151,7 @@ void event_add(enum event_level level, const char *object, const char *fmt, ...)
 
 uint64_t events_last(void)
 {
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 
 	return last;
 }
@@ -159,16 +159,17 @@ uint64_t events_last(void)
 void events_end(void)
 {
 	pthread_once(&once, make_cond);
-	pthread_mutex_lock(&lock);
+	lock_acquire(&lock);
 	ended = true;
 	pthread_cond_broadcast(&more);
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 }
 
 static void wait_for_more(uint64_t since, int timeout_ms)
 {
 	struct timespec until;
 
+	assert(lock_held(&lock));
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += timeout_ms / 1000;
 	until.tv_nsec += timeout_ms % 1000 * 1000000L;
@@ -177,7 +178,7 @@ static void wait_for_more(uint64_t since, int timeout_ms)
 		until.tv_nsec -= 1000000000L;
 	}
 	while (last <= since && !ended)
-		if (pthread_cond_timedwait(&more, &lock, &until) == ETIMEDOUT)
+		if (lock_wait_until(&lock, &more, &until) == ETIMEDOUT)
 			return;
 }
 
@@ -187,12 +188,12 @@ json_t *events_since(uint64_t since, int timeout_ms)
 	uint64_t first;
 
 	pthread_once(&once, make_cond);
-	pthread_mutex_lock(&lock);
+	lock_acquire(&lock);
 	if (timeout_ms > 0)
 		wait_for_more(since, timeout_ms);
 	first = last > EVENTS_MAX ? last - EVENTS_MAX + 1 : 1;
 	for (uint64_t id = since + 1 > first ? since + 1 : first; id <= last; id++)
 		json_array_append_new(list, event_json(id, &ring[id % EVENTS_MAX]));
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 	return list;
 }

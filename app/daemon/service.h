@@ -16,6 +16,7 @@
 
 #include <pthread.h>
 
+#include "base/lock.h"
 #include "daemon.h"
 
 #define OBJECT_MAX 144
@@ -69,7 +70,7 @@ const char *daemon_path(const struct daemon *d); /* of the main file */
 
 struct client {
 	struct daemon_pool use;
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct service *service;
 	char user[64], secret[CONF_SECRET_MAX];
 	char where[1024];

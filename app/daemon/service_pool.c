@@ -158,9 +158,9 @@ static int pool_change(struct service *s, struct conf_section *to, char *why, si
 		return service_fails(to, to->line, why, size, EINVAL,
 				     "%s; its users are what they were", stag_pool_error());
 	event_add(EVENT_INFO, s->object, "%u users may come in", now->attr.num_users);
-	pthread_mutex_lock(&n->client.lock);
+	lock_acquire(&n->client.lock);
 	name_client(n, now);
-	pthread_mutex_unlock(&n->client.lock);
+	lock_release(&n->client.lock);
 	return 0;
 }
 

@@ -21,9 +21,9 @@
 struct store {
 	struct service service;
 	struct daemon_store use;
-	pthread_mutex_t lock;	 /* of use.store */
+	struct lock lock;	 /* of use.store */
 	struct stag_store *look; /* for the status, so that it does not wait for a long change */
-	pthread_mutex_t look_lock;
+	struct lock look_lock;
 	char uuid[37];
 	char (*made)[STAG_STORE_NAME_MAX]; /* partitions of the last change, for undo */
 	unsigned int num_made;
@@ -197,8 +197,8 @@ static int store_start(struct service *s, char *why, size_t size)
 		close_store(st);
 		return rc;
 	}
-	pthread_mutex_init(&st->lock, NULL);
-	pthread_mutex_init(&st->look_lock, NULL);
+	lock_init(&st->lock);
+	lock_init(&st->look_lock);
 	event_add(EVENT_INFO, s->object, "%s is served on port %u", c->store,
 		  stag_store_server_port(st->use.server));
 	return 0;
@@ -210,8 +210,8 @@ static void store_stop(struct service *s)
 
 	stag_store_server_stop(st->use.server);
 	close_store(st);
-	pthread_mutex_destroy(&st->lock);
-	pthread_mutex_destroy(&st->look_lock);
+	lock_destroy(&st->lock);
+	lock_destroy(&st->look_lock);
 	event_add(EVENT_INFO, s->object, "it is not served any more");
 }
 
@@ -221,7 +221,7 @@ static int store_change(struct service *s, struct conf_section *to, char *why, s
 {
 	struct store *st = to_store(s);
 
-	LOCK_FOR_SCOPE(&st->lock);
+	HOLD_FOR_SCOPE(&st->lock);
 	return make_partitions(st, to, why, size);
 }
 
@@ -229,7 +229,7 @@ static void store_undo_change(struct service *s, struct conf_section *before)
 {
 	struct store *st = to_store(s);
 
-	LOCK_FOR_SCOPE(&st->lock);
+	HOLD_FOR_SCOPE(&st->lock);
 	unmake_partitions(st);
 }
 
@@ -253,7 +253,7 @@ json_t *store_service_counters(struct service *s)
 
 static json_t *store_table(struct store *st)
 {
-	LOCK_FOR_SCOPE(&st->look_lock);
+	HOLD_FOR_SCOPE(&st->look_lock);
 
 	return store_table_json(st->look, st->use.path);
 }
@@ -296,7 +296,7 @@ struct daemon_store *store_service_get(struct service *s)
 {
 	struct store *st = to_store(s);
 
-	pthread_mutex_lock(&st->lock);
+	lock_acquire(&st->lock);
 	return &st->use;
 }
 
@@ -304,7 +304,7 @@ void daemon_store_put(struct daemon_store *use)
 {
 	struct store *st = (struct store *)((char *)use - offsetof(struct store, use));
 
-	pthread_mutex_unlock(&st->lock);
+	lock_release(&st->lock);
 	daemon_put(&st->service);
 }
 

@@ -22,7 +22,7 @@ struct watch {
 	struct service service;
 	struct client client;
 	pthread_t thread;
-	pthread_mutex_t lock; /* of what follows */
+	struct lock lock; /* of what follows */
 	pthread_cond_t wake;
 	bool ends, answers, has_looked;
 	uint64_t looked, since; /* since: it answers, or does not */
@@ -46,6 +46,7 @@ static const char *primary_of(const struct stag_pool_info *i)
 
 static void log_changes(const struct watch *w, const struct stag_pool_info *now, const char *error)
 {
+	assert(lock_held(&w->lock));
 	if (error && (w->answers || !w->has_looked))
 		event_add(EVENT_WARN, w->service.object, "it does not answer: %s", error);
 	if (!error && (!w->answers || now->epoch != w->info.epoch ||
@@ -56,7 +57,7 @@ static void log_changes(const struct watch *w, const struct stag_pool_info *now,
 
 static void watch_store_result(struct watch *w, const struct stag_pool_info *now, const char *error)
 {
-	LOCK_FOR_SCOPE(&w->lock);
+	HOLD_FOR_SCOPE(&w->lock);
 
 	log_changes(w, now, error);
 	if (w->answers != !error || !w->has_looked)
@@ -94,9 +95,9 @@ static bool wait_for_next_query(struct watch *w)
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += PERIOD_MS / 1000;
-	LOCK_FOR_SCOPE(&w->lock);
+	HOLD_FOR_SCOPE(&w->lock);
 	while (!w->ends)
-		if (pthread_cond_timedwait(&w->wake, &w->lock, &until) == ETIMEDOUT)
+		if (lock_wait_until(&w->lock, &w->wake, &until) == ETIMEDOUT)
 			break;
 	return !w->ends;
 }
@@ -123,7 +124,7 @@ static int watch_start(struct service *s, char *why, size_t size)
 	snprintf(s->object, sizeof(s->object), "watch %s", s->conf->name);
 	client_init(&w->client, s);
 	client_name(&w->client, c->nodes, c->user, c->secret);
-	pthread_mutex_init(&w->lock, NULL);
+	lock_init(&w->lock);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&w->wake, &attr);
@@ -140,13 +141,13 @@ static void watch_stop(struct service *s)
 {
 	struct watch *w = to_watch(s);
 
-	pthread_mutex_lock(&w->lock);
+	lock_acquire(&w->lock);
 	w->ends = true;
 	pthread_cond_broadcast(&w->wake);
-	pthread_mutex_unlock(&w->lock);
+	lock_release(&w->lock);
 	pthread_join(w->thread, NULL);
 	client_end(&w->client);
-	pthread_mutex_destroy(&w->lock);
+	lock_destroy(&w->lock);
 	pthread_cond_destroy(&w->wake);
 }
 
@@ -158,10 +159,10 @@ static int watch_change(struct service *s, struct conf_section *to, char *why, s
 
 	if (!conf_differs(s->now, to))
 		return 0;
-	pthread_mutex_lock(&w->client.lock);
+	lock_acquire(&w->client.lock);
 	daemon_pool_lost(&w->client.use);
 	client_name(&w->client, c->nodes, c->user, c->secret);
-	pthread_mutex_unlock(&w->client.lock);
+	lock_release(&w->client.lock);
 	return 0;
 }
 
@@ -169,7 +170,7 @@ static bool watch_answers(struct service *s)
 {
 	struct watch *w = to_watch(s);
 
-	LOCK_FOR_SCOPE(&w->lock);
+	HOLD_FOR_SCOPE(&w->lock);
 	return clock_ns() - w->looked < PATIENCE_NS;
 }
 
@@ -179,7 +180,7 @@ static json_t *watch_status(struct service *s, const struct conf_section *now)
 	struct watch *w = to_watch(s);
 	json_t *o;
 
-	LOCK_FOR_SCOPE(&w->lock);
+	HOLD_FOR_SCOPE(&w->lock);
 	o = json_pack("{s:s, s:s, s:s, s:b, s:I, s:I}", "name", s->conf->name, "kind", "watched",
 		      "where", c->nodes, "answers", w->answers, "since_s",
 		      (json_int_t)((clock_ns() - w->since) / NS_PER_S), "now_ns",
