@@ -162,8 +162,8 @@ static void digests_change_nothing(void **state)
 {
 	start_target(NULL);
 	unit = open_unit(&(struct stag_block_attr){.header_digest = true, .data_digest = true});
-	assert_int_equal(unit->keys.header_digest, DIGEST_CRC32C);
-	assert_int_equal(unit->keys.data_digest, DIGEST_CRC32C);
+	assert_int_equal(unit->session.keys.header_digest, DIGEST_CRC32C);
+	assert_int_equal(unit->session.keys.data_digest, DIGEST_CRC32C);
 	run_model(unit, shared, scaled(400), 0, NULL);
 }
 
@@ -504,7 +504,7 @@ static void use_a_little(bool digests)
 	static uint8_t block[65536];
 	int rc = 0;
 
-	unit->ping_ns = 20000000;
+	unit->config.ping_ns = 20000000;
 	for (int i = 0; i < 20 && rc != ENODEV && rc != ETIMEDOUT; i++) {
 		uint64_t at = 512 * dice((MEMORY_UNIT_SIZE - sizeof(block)) / 512);
 
@@ -531,7 +531,7 @@ static void changed_bytes_do_no_harm(void **state)
 		unit = stag_block_open(url, &attr);
 		if (!unit)
 			continue;
-		use_a_little(unit->keys.header_digest && unit->keys.data_digest);
+		use_a_little(unit->session.keys.header_digest && unit->session.keys.data_digest);
 		stag_block_close(unit);
 	}
 	unit = NULL;

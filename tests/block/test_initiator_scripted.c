@@ -150,8 +150,8 @@ static void who_is_always_busy_is_so(void **state)
 {
 	play(be_always_busy, (struct stag_block_attr){0});
 	submit(STAG_BLOCK_WRITE, 0);
-	for (uint32_t i = 0; i < unit->depth; i++)
-		unit->cmds[i].begun = 0; /* for ages */
+	for (uint32_t i = 0; i < unit->config.depth; i++)
+		unit->io.cmds[i].begun = 0; /* for ages */
 	assert_int_equal(finish(0).error, EBUSY);
 }
 
@@ -354,11 +354,11 @@ static void do_task(struct scripted *s, const struct pdu *p)
 /* The first takes too long; from then on there is time. */
 static void lose_patience(void)
 {
-	unit->command_ns = 20 * NS_PER_MS;
+	unit->config.command_ns = 20 * NS_PER_MS;
 	submit(STAG_BLOCK_WRITE, 0);
 	submit(STAG_BLOCK_WRITE, 1);
 	assert_int_equal(finish(0).error, ETIMEDOUT);
-	unit->command_ns = 60 * NS_PER_S;
+	unit->config.command_ns = 60 * NS_PER_S;
 	assert_int_equal(finish(1).error, 0);
 }
 
@@ -367,9 +367,9 @@ static void who_was_idle_has_all_the_time(void **state)
 {
 	play(scripted_good, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 0), 0);
-	unit->now -= unit->command_ns; /* so long ago */
+	unit->now -= unit->config.command_ns; /* so long ago */
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 1), 0);
-	assert_int_equal(unit->aborts, 0);
+	assert_int_equal(unit->abort.count, 0);
 }
 
 static void what_takes_too_long_is_aborted(void **state)
@@ -420,7 +420,7 @@ static void forget_until_login(struct scripted *s, const struct pdu *p)
 static void who_aborts_nothing_is_left(void **state)
 {
 	play(forget_until_login, (struct stag_block_attr){0});
-	unit->abort_ns = 20 * NS_PER_MS;
+	unit->config.abort_ns = 20 * NS_PER_MS;
 	lose_patience();
 	assert_int_equal(ask().counters.lost, 1);
 	assert_int_equal(ask().counters.stags_open, 0);
@@ -440,7 +440,7 @@ static void misbehave(void (*deed)(struct scripted *, const struct pdu *))
 	assert_int_equal(ask().counters.lost, 1);
 	assert_int_equal(ask().counters.violations, 1);
 	assert_int_equal(ask().counters.stags_open, 0);
-	snprintf(words, sizeof(words), "%s", unit->words);
+	snprintf(words, sizeof(words), "%s", unit->attempt.words);
 	must_be_written(0);
 	must_be_written(1);
 }

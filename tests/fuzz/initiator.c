@@ -59,14 +59,14 @@ static void finish(struct stag_block *b)
 	struct stag_block_done done[REQUESTS + 1];
 	unsigned int n = 0;
 
-	list_for_each (it, &b->done)
+	list_for_each (it, &b->io.done)
 		n++;
 	CHECK(n <= submitted);
 	if (b->state == INIT_GONE) {
-		CHECK(n == submitted && b->num_under_way == 0);
+		CHECK(n == submitted && b->io.num_in_flight == 0);
 		CHECK(stag_block_poll(b, done, REQUESTS + 1) == (int)n);
 	}
-	CHECK(b->num_under_way <= DEPTH + 1);
+	CHECK(b->io.num_in_flight <= DEPTH + 1);
 	initiator_destroy(b);
 }
 
@@ -273,17 +273,17 @@ static struct initiator_verbs_line *enter(struct stag_block *b,
 
 	b->line = &v->line;
 	b->state = INIT_LIVE;
-	b->ever_live = true;
-	b->now = b->heard = clock_ns();
+	b->attempt.ever_live = true;
+	b->now = b->session.heard = clock_ns();
 	b->info.block = 512;
 	b->info.size = 1 << 16;
 	b->info.max_transfer = 1 << 16;
-	b->compare_max = 8;
-	b->cmd_sn = 1;
-	b->max_cmd_sn = 100;
-	b->keys.peer_recv_max = 512;
+	b->limits.compare = 8;
+	b->session.cmd_sn = 1;
+	b->session.max_cmd_sn = 100;
+	b->session.keys.peer_recv_max = 512;
 	CHECK(stag_block_lend(b, data, sizeof(data)) == 0);
-	CHECK(stag_block_lend(b, b->probe_data, sizeof(b->probe_data)) == 0);
+	CHECK(stag_block_lend(b, b->probe.data, sizeof(b->probe.data)) == 0);
 	return v;
 }
 

@@ -26,55 +26,55 @@ static int request(struct stag_block *b, enum abort_step step, const struct init
 	struct pdu p = {.opcode = TASK_REQUEST,
 			.flags = PDU_FINAL | (step == ABORT_TASK ? TMF_ABORT_TASK : TMF_LUN_RESET),
 			.lun = initiator_io_lun(b),
-			.itt = FIRST_TAG | (b->aborts++ & TAGS),
+			.itt = FIRST_TAG | (b->abort.count++ & TAGS),
 			.ref_tag = step == ABORT_TASK ? c->itt : TAG_NONE,
 			.ref_cmd_sn = step == ABORT_TASK ? c->cmd_sn : 0};
 
-	log_warn("block %s: command 0x%08x takes more than %llu ms: %s", b->url.target, c->itt,
-		 (unsigned long long)(b->command_ns / NS_PER_MS), deeds[step]);
-	b->abort_step = step;
-	b->abort_tag = p.itt;
-	b->abort_itt = c->itt;
-	b->abort_end = b->now + b->abort_ns;
+	log_warn("block %s: command 0x%08x takes more than %llu ms: %s", b->config.url.target,
+		 c->itt, (unsigned long long)(b->config.command_ns / NS_PER_MS), deeds[step]);
+	b->abort.step = step;
+	b->abort.tag = p.itt;
+	b->abort.itt = c->itt;
+	b->abort.end = b->now + b->config.abort_ns;
 	return initiator_send(b, &p, NULL, 0);
 }
 
 static int give_up(struct stag_block *b)
 {
-	struct initiator_cmd *c = initiator_find(b, b->abort_itt);
+	struct initiator_cmd *c = initiator_find(b, b->abort.itt);
 
-	b->abort_step = ABORT_NONE;
+	b->abort.step = ABORT_NONE;
 	if (c && c->request)
 		initiator_io_aborted(b, c, ETIMEDOUT);
 	return block_fail(ETIMEDOUT, "%s: a command takes too long, and is not to be aborted",
-			  b->url.target);
+			  b->config.url.target);
 }
 
 static int escalate(struct stag_block *b)
 {
-	struct initiator_cmd *c = initiator_find(b, b->abort_itt);
+	struct initiator_cmd *c = initiator_find(b, b->abort.itt);
 
 	if (!c) { /* it was answered meanwhile */
-		b->abort_step = ABORT_NONE;
+		b->abort.step = ABORT_NONE;
 		return 0;
 	}
-	return b->abort_step == ABORT_TASK ? request(b, ABORT_UNIT, c) : give_up(b);
+	return b->abort.step == ABORT_TASK ? request(b, ABORT_UNIT, c) : give_up(b);
 }
 
 static struct initiator_cmd *oldest(const struct stag_block *b)
 {
-	return list_empty(&b->under_way)
+	return list_empty(&b->io.in_flight)
 		       ? NULL
-		       : list_entry(b->under_way.next, struct initiator_cmd, link);
+		       : list_entry(b->io.in_flight.next, struct initiator_cmd, link);
 }
 
 int initiator_abort_tick(struct stag_block *b)
 {
 	const struct initiator_cmd *c = oldest(b);
 
-	if (b->abort_step != ABORT_NONE)
-		return b->now >= b->abort_end ? escalate(b) : 0;
-	if (!b->command_ns || !c || b->now - c->sent_at < b->command_ns)
+	if (b->abort.step != ABORT_NONE)
+		return b->now >= b->abort.end ? escalate(b) : 0;
+	if (!b->config.command_ns || !c || b->now - c->sent_at < b->config.command_ns)
 		return 0;
 	return request(b, ABORT_TASK, c);
 }
@@ -83,18 +83,18 @@ uint64_t initiator_abort_alarm(const struct stag_block *b)
 {
 	const struct initiator_cmd *c = oldest(b);
 
-	if (b->abort_step != ABORT_NONE)
-		return b->abort_end;
-	return b->command_ns && c ? c->sent_at + b->command_ns : 0;
+	if (b->abort.step != ABORT_NONE)
+		return b->abort.end;
+	return b->config.command_ns && c ? c->sent_at + b->config.command_ns : 0;
 }
 
 /* A response to the command would have come before this one: the target has let go of it. */
 static int let_go(struct stag_block *b, enum abort_step step)
 {
-	struct initiator_cmd *c = initiator_find(b, b->abort_itt);
+	struct initiator_cmd *c = initiator_find(b, b->abort.itt);
 	bool probes = c && !c->request;
 
-	b->abort_step = ABORT_NONE;
+	b->abort.step = ABORT_NONE;
 	if (c && !probes)
 		initiator_io_aborted(b, c, ETIMEDOUT);
 	if (step == ABORT_TASK)
@@ -105,10 +105,10 @@ static int let_go(struct stag_block *b, enum abort_step step)
 
 int initiator_abort_response(struct stag_block *b, const struct pdu *p)
 {
-	if (b->abort_step == ABORT_NONE || p->itt != b->abort_tag)
+	if (b->abort.step == ABORT_NONE || p->itt != b->abort.tag)
 		return 0; /* it came too late */
 	if (p->code == TASK_FUNCTION_COMPLETE ||
-	    (p->code == TASK_NO_TASK && b->abort_step == ABORT_TASK))
-		return let_go(b, b->abort_step);
+	    (p->code == TASK_NO_TASK && b->abort.step == ABORT_TASK))
+		return let_go(b, b->abort.step);
 	return escalate(b);
 }

@@ -40,7 +40,7 @@ STAG_EXPORT int stag_block_query(struct stag_block *b, struct stag_block_info *i
 {
 	struct stag_block_info now = b->info;
 
-	snprintf(now.target, sizeof(now.target), "%s", b->url.target);
+	snprintf(now.target, sizeof(now.target), "%s", b->config.url.target);
 	memset(info, 0, size);
 	memcpy(info, &now, size < sizeof(now) ? size : sizeof(now));
 	return 0;
@@ -48,7 +48,7 @@ STAG_EXPORT int stag_block_query(struct stag_block *b, struct stag_block_info *i
 
 static struct initiator_region *find_lent(struct stag_block *b, const void *addr)
 {
-	list_for_each (it, &b->lent) {
+	list_for_each (it, &b->regions) {
 		struct initiator_region *l = list_entry(it, struct initiator_region, link);
 
 		if (l->addr == addr)
@@ -75,7 +75,7 @@ STAG_EXPORT int stag_block_lend(struct stag_block *b, void *addr, size_t length)
 		free(l);
 		return -rc;
 	}
-	list_add_tail(&b->lent, &l->link);
+	list_add_tail(&b->regions, &l->link);
 	return 0;
 }
 
@@ -96,10 +96,10 @@ STAG_EXPORT int stag_block_unlend(struct stag_block *b, void *addr)
 
 	if (!l)
 		return ENOENT;
-	for (uint32_t i = 0; i < b->depth; i++)
-		if (request_uses(b->cmds[i].request, l))
+	for (uint32_t i = 0; i < b->config.depth; i++)
+		if (request_uses(b->io.cmds[i].request, l))
 			return EBUSY;
-	list_for_each (it, &b->queue)
+	list_for_each (it, &b->io.queue)
 		if (request_uses(list_entry(it, struct initiator_request, link), l))
 			return EBUSY;
 	if (b->line && b->line->ops->unlend)
@@ -115,11 +115,11 @@ STAG_EXPORT int stag_block_submit(struct stag_block *b, const struct stag_block_
 	int rc;
 
 	if (b->state == INIT_GONE)
-		return -block_fail(ENODEV, "%s", b->words);
+		return -block_fail(ENODEV, "%s", b->attempt.words);
 	rc = initiator_io_check(b, io);
 	if (rc == 0)
 		rc = initiator_io_queue(b, io);
-	if (rc == 0 && b->num_under_way == 0)
+	if (rc == 0 && b->io.num_in_flight == 0)
 		initiator_start(b);
 	return -rc;
 }
@@ -128,9 +128,9 @@ static int deliver(struct stag_block *b, struct stag_block_done *done, int n)
 {
 	int given = 0;
 
-	while (given < n && !list_empty(&b->done)) {
+	while (given < n && !list_empty(&b->io.done)) {
 		struct initiator_request *r =
-			list_entry(b->done.next, struct initiator_request, link);
+			list_entry(b->io.done.next, struct initiator_request, link);
 
 		done[given++] = (struct stag_block_done){r->user, r->error, r->sense};
 		list_del(&r->link);
@@ -148,7 +148,7 @@ STAG_EXPORT int stag_block_poll(struct stag_block *b, struct stag_block_done *do
 	do {
 		initiator_step(b);
 		given += deliver(b, done + given, n - given);
-	} while (given == 0 && b->wakes_fd && b->line && b->line->ops->arm &&
+	} while (given == 0 && b->events.wakes_fd && b->line && b->line->ops->arm &&
 		 b->line->ops->arm(b->line) != 0);
 	return given;
 }
@@ -159,7 +159,7 @@ STAG_EXPORT int stag_block_wait(struct stag_block *b, int timeout_ms)
 
 	for (;;) {
 		initiator_step(b);
-		if (!list_empty(&b->done))
+		if (!list_empty(&b->io.done))
 			return 0;
 		if (b->state == INIT_GONE)
 			return ENODEV;
@@ -171,8 +171,8 @@ STAG_EXPORT int stag_block_wait(struct stag_block *b, int timeout_ms)
 
 STAG_EXPORT int stag_block_fd(struct stag_block *b)
 {
-	b->wakes_fd = true;
-	return b->epoll;
+	b->events.wakes_fd = true;
+	return b->events.epoll;
 }
 
 /* ---- one at a time ---------------------------------------------------------------------------------------- */
@@ -180,7 +180,7 @@ STAG_EXPORT int stag_block_fd(struct stag_block *b)
 /* Its own request ends up in done like all others; theirs stay there. */
 static int take_own(struct stag_block *b, const void *mark, int *error)
 {
-	list_for_each (it, &b->done) {
+	list_for_each (it, &b->io.done) {
 		struct initiator_request *r = list_entry(it, struct initiator_request, link);
 
 		if (r->user != mark)
@@ -208,7 +208,7 @@ static int one(struct stag_block *b, struct stag_block_io *io)
 		initiator_sleep(b, -1);
 	}
 	if (error)
-		block_fail(error, "%s: %s", b->url.target, strerror(error));
+		block_fail(error, "%s: %s", b->config.url.target, strerror(error));
 	return error;
 }
 

@@ -70,13 +70,13 @@ static void make_name(char *name, size_t size)
 
 static int check_secrets(const struct stag_block *b)
 {
-	if (!*b->url.user != !*b->url.secret)
+	if (!*b->config.url.user != !*b->config.url.secret)
 		return block_fail(EINVAL, "a user has a secret, and a secret a user");
-	if (*b->peer_secret && !*b->url.user)
+	if (*b->config.peer_secret && !*b->config.url.user)
 		return block_fail(EINVAL, "who wants a proof of the target gives one: a user");
-	if (*b->peer_secret && strcmp(b->peer_secret, b->url.secret) == 0)
+	if (*b->config.peer_secret && strcmp(b->config.peer_secret, b->config.url.secret) == 0)
 		return block_fail(EINVAL, "both sides have the same secret");
-	if (*b->peer_user && !*b->peer_secret)
+	if (*b->config.peer_user && !*b->config.peer_secret)
 		return block_fail(EINVAL, "the target's user has a secret");
 	return 0;
 }
@@ -88,9 +88,10 @@ static void choose_lines(struct stag_block *b)
 	unsigned int n = 0;
 
 	for (unsigned int i = 0; i < NUM_LINES; i++)
-		if (b->url.transport == STAG_BLOCK_BEST || b->url.transport == all[i]->kind)
-			b->lines[n++] = all[i];
-	b->candidates = b->lines;
+		if (b->config.url.transport == STAG_BLOCK_BEST ||
+		    b->config.url.transport == all[i]->kind)
+			b->route.transports[n++] = all[i];
+	b->route.candidates = b->route.transports;
 }
 
 static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
@@ -104,42 +105,42 @@ static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
 	    timeout < 0)
 		return block_fail(EINVAL, "an attribute is out of its range");
 	if (a->transport != STAG_BLOCK_BEST)
-		b->url.transport = a->transport;
-	b->depth = a->depth ? a->depth : INITIATOR_DEPTH;
-	b->timeout_ns = (uint64_t)timeout * NS_PER_MS;
-	b->retries = retry > 0;
-	b->retry_ns = retry > 0 ? (uint64_t)retry * NS_PER_MS : 0;
-	b->ping_ns = PING_NS;
-	b->abort_ns = ABORT_NS;
-	b->command_ns = command > 0 ? (uint64_t)command * NS_PER_MS : 0;
-	b->header_digest = a->header_digest;
-	b->data_digest = a->data_digest;
-	make_name(b->initiator, sizeof(b->initiator));
-	rc = take_word(b->initiator, sizeof(b->initiator), a->initiator);
-	if (rc == 0 && !iscsi_text_is_name(b->initiator))
-		rc = block_fail(EINVAL, "'%s' is no initiator's name", b->initiator);
+		b->config.url.transport = a->transport;
+	b->config.depth = a->depth ? a->depth : INITIATOR_DEPTH;
+	b->config.timeout_ns = (uint64_t)timeout * NS_PER_MS;
+	b->config.retries = retry > 0;
+	b->config.retry_ns = retry > 0 ? (uint64_t)retry * NS_PER_MS : 0;
+	b->config.ping_ns = PING_NS;
+	b->config.abort_ns = ABORT_NS;
+	b->config.command_ns = command > 0 ? (uint64_t)command * NS_PER_MS : 0;
+	b->config.header_digest = a->header_digest;
+	b->config.data_digest = a->data_digest;
+	make_name(b->config.initiator, sizeof(b->config.initiator));
+	rc = take_word(b->config.initiator, sizeof(b->config.initiator), a->initiator);
+	if (rc == 0 && !iscsi_text_is_name(b->config.initiator))
+		rc = block_fail(EINVAL, "'%s' is no initiator's name", b->config.initiator);
 	if (rc == 0)
-		rc = take_word(b->url.user, WORD_MAX, a->user);
+		rc = take_word(b->config.url.user, WORD_MAX, a->user);
 	if (rc == 0)
-		rc = take_word(b->url.secret, WORD_MAX, a->secret);
+		rc = take_word(b->config.url.secret, WORD_MAX, a->secret);
 	if (rc == 0)
-		rc = take_word(b->peer_user, WORD_MAX, a->peer_user);
+		rc = take_word(b->config.peer_user, WORD_MAX, a->peer_user);
 	if (rc == 0)
-		rc = take_word(b->peer_secret, WORD_MAX, a->peer_secret);
+		rc = take_word(b->config.peer_secret, WORD_MAX, a->peer_secret);
 	return rc == 0 ? check_secrets(b) : rc;
 }
 
 static int make_commands(struct stag_block *b)
 {
-	b->cmds = calloc(b->depth + 1, sizeof(*b->cmds));
-	if (!b->cmds)
+	b->io.cmds = calloc(b->config.depth + 1, sizeof(*b->io.cmds));
+	if (!b->io.cmds)
 		return block_fail(ENOMEM, "no memory for commands");
-	for (uint32_t i = 0; i <= b->depth; i++) {
-		b->cmds[i].index = (uint16_t)i;
-		b->cmds[i].itt = TAG_NONE;
-		list_init(&b->cmds[i].link);
-		if (i < b->depth)
-			list_add_tail(&b->spare, &b->cmds[i].link);
+	for (uint32_t i = 0; i <= b->config.depth; i++) {
+		b->io.cmds[i].index = (uint16_t)i;
+		b->io.cmds[i].itt = TAG_NONE;
+		list_init(&b->io.cmds[i].link);
+		if (i < b->config.depth)
+			list_add_tail(&b->io.spare, &b->io.cmds[i].link);
 	}
 	return 0;
 }
@@ -148,9 +149,10 @@ static int make_descriptors(struct stag_block *b)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 
-	b->epoll = epoll_create1(EPOLL_CLOEXEC);
-	b->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	if (b->epoll < 0 || b->timer < 0 || epoll_ctl(b->epoll, EPOLL_CTL_ADD, b->timer, &e) != 0)
+	b->events.epoll = epoll_create1(EPOLL_CLOEXEC);
+	b->events.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	if (b->events.epoll < 0 || b->events.timer < 0 ||
+	    epoll_ctl(b->events.epoll, EPOLL_CTL_ADD, b->events.timer, &e) != 0)
 		return block_fail(errno, "no descriptors: %s", strerror(errno));
 	return 0;
 }
@@ -160,14 +162,15 @@ static void make_isid(struct stag_block *b)
 {
 	uint32_t a = random_u32();
 
-	b->isid[0] = 0x80;
-	memcpy(b->isid + 1, &a, sizeof(a));
-	b->isid[5] = (uint8_t)random_u32();
+	b->session.isid[0] = 0x80;
+	memcpy(b->session.isid + 1, &a, sizeof(a));
+	b->session.isid[5] = (uint8_t)random_u32();
 }
 
 static void init_lists(struct stag_block *b)
 {
-	struct list *lists[] = {&b->spare, &b->under_way, &b->again, &b->queue, &b->done, &b->lent};
+	struct list *lists[] = {&b->io.spare, &b->io.in_flight, &b->io.retry,
+				&b->io.queue, &b->io.done,	&b->regions};
 
 	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++)
 		list_init(lists[i]);
@@ -183,10 +186,10 @@ int initiator_create(const char *url, bool whole, const struct stag_block_attr *
 	if (!b)
 		return block_fail(ENOMEM, "no memory for an initiator");
 	init_lists(b);
-	b->epoll = b->timer = -1;
-	b->discovery = !whole;
+	b->events.epoll = b->events.timer = -1;
+	b->config.discovery = !whole;
 	make_isid(b);
-	rc = initiator_url_parse(url, whole, &b->url);
+	rc = initiator_url_parse(url, whole, &b->config.url);
 	if (rc == 0)
 		rc = take_attr(b, attr ? attr : &plain);
 	if (rc == 0)
@@ -196,12 +199,13 @@ int initiator_create(const char *url, bool whole, const struct stag_block_attr *
 	if (rc == 0)
 		rc = make_descriptors(b);
 	if (rc == 0)
-		rc = initiator_resolve(b->url.host, b->url.port, b->places, MAX_PLACES);
+		rc = initiator_resolve(b->config.url.host, b->config.url.port, b->route.addresses,
+				       MAX_ADDRESSES);
 	if (rc < 0) {
 		initiator_destroy(b);
 		return rc;
 	}
-	b->num_places = (unsigned int)rc;
+	b->route.num_addresses = (unsigned int)rc;
 	*out = b;
 	return 0;
 }
@@ -211,39 +215,39 @@ void initiator_destroy(struct stag_block *b)
 	if (b->line)
 		b->line->ops->close(b->line);
 	b->line = NULL;
-	if (b->cmds) {
+	if (b->io.cmds) {
 		initiator_io_requeue(b);
 		initiator_io_fail_all(b, ECANCELED);
 	}
 	initiator_io_free_all(b);
-	list_for_each_safe (it, &b->lent) {
+	list_for_each_safe (it, &b->regions) {
 		list_del(it);
 		free(list_entry(it, struct initiator_region, link));
 	}
-	if (b->epoll >= 0)
-		close(b->epoll);
-	if (b->timer >= 0)
-		close(b->timer);
-	explicit_bzero(b->url.secret, sizeof(b->url.secret));
-	explicit_bzero(b->peer_secret, sizeof(b->peer_secret));
-	free(b->entry);
-	free(b->cmds);
+	if (b->events.epoll >= 0)
+		close(b->events.epoll);
+	if (b->events.timer >= 0)
+		close(b->events.timer);
+	explicit_bzero(b->config.url.secret, sizeof(b->config.url.secret));
+	explicit_bzero(b->config.peer_secret, sizeof(b->config.peer_secret));
+	free(b->session.login);
+	free(b->io.cmds);
 	free(b);
 }
 
 int initiator_bring_up(struct stag_block *b)
 {
-	uint64_t end = clock_ns() + b->timeout_ns;
+	uint64_t end = clock_ns() + b->config.timeout_ns;
 
 	for (;;) {
 		initiator_step(b);
 		if (b->state == INIT_LIVE)
 			return 0;
 		if (b->state == INIT_GONE)
-			return block_fail(b->error, "%s", b->words);
+			return block_fail(b->attempt.error, "%s", b->attempt.words);
 		if (clock_ns() >= end)
-			return block_fail(ETIMEDOUT, "%s:%s does not answer", b->url.host,
-					  b->url.port);
+			return block_fail(ETIMEDOUT, "%s:%s does not answer", b->config.url.host,
+					  b->config.url.port);
 		initiator_sleep(b, initiator_left_ms(end));
 	}
 }
@@ -252,14 +256,15 @@ void initiator_log_out(struct stag_block *b)
 {
 	struct pdu p = {
 		.opcode = LOGOUT_REQUEST, .flags = PDU_FINAL | LOGOUT_SESSION, .itt = LOGOUT_TAG};
-	uint64_t end = clock_ns() + (b->timeout_ns < LOGOUT_NS ? b->timeout_ns : LOGOUT_NS);
+	uint64_t end =
+		clock_ns() + (b->config.timeout_ns < LOGOUT_NS ? b->config.timeout_ns : LOGOUT_NS);
 
 	if (b->state != INIT_LIVE || initiator_send(b, &p, NULL, 0) != 0)
 		return;
 	b->info.counters.logouts++;
-	while (b->state == INIT_LIVE && !b->logged_out && clock_ns() < end) {
+	while (b->state == INIT_LIVE && !b->session.logged_out && clock_ns() < end) {
 		initiator_step(b);
-		if (b->state == INIT_LIVE && !b->logged_out)
+		if (b->state == INIT_LIVE && !b->session.logged_out)
 			initiator_sleep(b, initiator_left_ms(end));
 	}
 }

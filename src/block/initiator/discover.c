@@ -19,22 +19,22 @@ static int ask(struct stag_block *b)
 	static const char question[] = "SendTargets=All";
 	struct pdu p = {
 		.opcode = TEXT_REQUEST, .flags = PDU_FINAL, .itt = TEXT_TAG, .ttt = TAG_NONE};
-	uint64_t end = clock_ns() + b->timeout_ns;
+	uint64_t end = clock_ns() + b->config.timeout_ns;
 
-	b->text = calloc(1, sizeof(*b->text));
-	b->text_tag = TEXT_TAG;
-	if (!b->text)
+	b->text.list = calloc(1, sizeof(*b->text.list));
+	b->text.tag = TEXT_TAG;
+	if (!b->text.list)
 		return block_fail(ENOMEM, "no memory for a list");
 	if (initiator_send(b, &p, question, sizeof(question)) != 0)
 		return block_fail(ENOMEM, "no memory for a question");
-	while (!b->text_done) {
+	while (!b->text.done) {
 		initiator_step(b);
-		if (b->text_done)
+		if (b->text.done)
 			break;
 		if (b->state != INIT_LIVE)
-			return block_fail(b->error, "%s", b->words);
+			return block_fail(b->attempt.error, "%s", b->attempt.words);
 		if (clock_ns() >= end)
-			return block_fail(ETIMEDOUT, "%s does not answer", b->url.host);
+			return block_fail(ETIMEDOUT, "%s does not answer", b->config.url.host);
 		initiator_sleep(b, 100);
 	}
 	return 0;
@@ -50,9 +50,9 @@ static int tell(struct stag_block *b,
 	uint32_t at = 0;
 	int rc;
 
-	snprintf(own, sizeof(own), strchr(b->url.host, ':') ? "[%s]:%s" : "%s:%s", b->url.host,
-		 b->url.port);
-	while ((rc = iscsi_text_next(b->text, &at, &key, &value)) > 0) {
+	snprintf(own, sizeof(own), strchr(b->config.url.host, ':') ? "[%s]:%s" : "%s:%s",
+		 b->config.url.host, b->config.url.port);
+	while ((rc = iscsi_text_next(b->text.list, &at, &key, &value)) > 0) {
 		if (strcmp(key, "TargetName") == 0 && iscsi_text_is_name(value)) {
 			if (!told)
 				fn(arg, name, own);
@@ -65,7 +65,8 @@ static int tell(struct stag_block *b,
 	}
 	if (!told)
 		fn(arg, name, own);
-	return rc < 0 ? block_fail(EPROTO, "%s: that is no list of targets", b->url.host) : 0;
+	return rc < 0 ? block_fail(EPROTO, "%s: that is no list of targets", b->config.url.host)
+		      : 0;
 }
 
 STAG_EXPORT int stag_block_discover(const char *portal, const struct stag_block_attr *attr,
@@ -77,7 +78,7 @@ STAG_EXPORT int stag_block_discover(const char *portal, const struct stag_block_
 
 	if (rc != 0)
 		return -rc;
-	b->retries = false;
+	b->config.retries = false;
 	rc = initiator_bring_up(b);
 	if (rc == 0)
 		rc = ask(b);
@@ -85,8 +86,8 @@ STAG_EXPORT int stag_block_discover(const char *portal, const struct stag_block_
 		initiator_log_out(b);
 		rc = tell(b, fn, arg);
 	}
-	free(b->text);
-	b->text = NULL;
+	free(b->text.list);
+	b->text.list = NULL;
 	initiator_destroy(b);
 	return -rc;
 }

@@ -36,13 +36,13 @@ void initiator_set_state(struct stag_block *b, enum initiator_state to)
 
 	assert(next[b->state] & 1u << to);
 	(void)next;
-	log_debug("block %s: %s -> %s", b->url.host, state_names[b->state], state_names[to]);
+	log_debug("block %s: %s -> %s", b->config.url.host, state_names[b->state], state_names[to]);
 	b->state = to;
 	if (to == INIT_LIVE) {
-		b->ever_live = true;
-		b->backoff = 0;
-		b->redirects = 0;
-		b->attempt_end = 0;
+		b->attempt.ever_live = true;
+		b->attempt.backoff = 0;
+		b->route.redirects = 0;
+		b->attempt.end = 0;
 	}
 }
 
@@ -52,13 +52,13 @@ static int follow_redirect(struct stag_block *b)
 {
 	char host[WORD_MAX], port[6];
 
-	if (++b->redirects > MAX_REDIRECTS)
-		return block_fail(ELOOP, "%s: redirected again and again", b->url.host);
-	if (initiator_url_parse_address(b->entry->redirect, host, port) != 0)
-		return block_fail(EPROTO, "redirected to '%s'", b->entry->redirect);
-	if (initiator_resolve(host, port, &b->redirected, 1) < 0)
+	if (++b->route.redirects > MAX_REDIRECTS)
+		return block_fail(ELOOP, "%s: redirected again and again", b->config.url.host);
+	if (initiator_url_parse_address(b->session.login->redirect, host, port) != 0)
+		return block_fail(EPROTO, "redirected to '%s'", b->session.login->redirect);
+	if (initiator_resolve(host, port, &b->route.redirected, 1) < 0)
 		return -EHOSTUNREACH;
-	b->is_redirected = true;
+	b->route.is_redirected = true;
 	return 0;
 }
 
@@ -106,20 +106,20 @@ static const char *or_null(const char *word)
 
 static int prepare_entry(struct stag_block *b, const struct initiator_line_ops *ops)
 {
-	struct initiator_login *e = b->entry = calloc(1, sizeof(*e));
+	struct initiator_login *e = b->session.login = calloc(1, sizeof(*e));
 
 	if (!e)
 		return block_fail(ENOMEM, "no memory for a login");
-	e->initiator = b->initiator;
-	e->target = b->discovery ? NULL : b->url.target;
-	e->user = or_null(b->url.user);
-	e->secret = b->url.secret;
-	e->peer_user = or_null(b->peer_user);
-	e->peer_secret = or_null(b->peer_secret);
+	e->initiator = b->config.initiator;
+	e->target = b->config.discovery ? NULL : b->config.url.target;
+	e->user = or_null(b->config.url.user);
+	e->secret = b->config.url.secret;
+	e->peer_user = or_null(b->config.peer_user);
+	e->peer_secret = or_null(b->config.peer_secret);
 	e->wishes = ops->rdma ? rdma_wishes : wishes;
-	e->wishes.keys.header_digest = b->header_digest ? DIGEST_CRC32C : DIGEST_NONE;
-	e->wishes.keys.data_digest = b->data_digest ? DIGEST_CRC32C : DIGEST_NONE;
-	memcpy(e->isid, b->isid, sizeof(e->isid));
+	e->wishes.keys.header_digest = b->config.header_digest ? DIGEST_CRC32C : DIGEST_NONE;
+	e->wishes.keys.data_digest = b->config.data_digest ? DIGEST_CRC32C : DIGEST_NONE;
+	memcpy(e->isid, b->session.isid, sizeof(e->isid));
 	e->cmd_sn = 1;
 	e->itt = LOGIN_TAG;
 	initiator_login_begin(e);
@@ -128,10 +128,10 @@ static int prepare_entry(struct stag_block *b, const struct initiator_line_ops *
 
 static const struct initiator_address *next_place(struct stag_block *b)
 {
-	if (!b->is_redirected)
-		return &b->places[b->place++ % b->num_places];
-	b->is_redirected = false; /* the next loss leads back to the beginning */
-	return &b->redirected;
+	if (!b->route.is_redirected)
+		return &b->route.addresses[b->route.next++ % b->route.num_addresses];
+	b->route.is_redirected = false; /* the next loss leads back to the beginning */
+	return &b->route.redirected;
 }
 
 /*
@@ -140,30 +140,30 @@ static const struct initiator_address *next_place(struct stag_block *b)
  */
 static uint64_t patience(const struct stag_block *b)
 {
-	uint64_t share = b->timeout_ns / NUM_LINES;
+	uint64_t share = b->config.timeout_ns / NUM_LINES;
 
-	if (b->ever_live)
-		return b->timeout_ns;
-	if (!b->candidates[1])
-		return b->timeout_ns / b->num_places;
+	if (b->attempt.ever_live)
+		return b->config.timeout_ns;
+	if (!b->route.candidates[1])
+		return b->config.timeout_ns / b->route.num_addresses;
 	return share < MAX_PATIENCE ? share : MAX_PATIENCE;
 }
 
 static int attempt(struct stag_block *b)
 {
-	const struct initiator_line_ops *ops = *b->candidates;
+	const struct initiator_line_ops *ops = *b->route.candidates;
 	const struct initiator_address *p = next_place(b);
 	int rc;
 
-	b->was_connected = false;
-	free(b->entry);
+	b->attempt.was_connected = false;
+	free(b->session.login);
 	rc = prepare_entry(b, ops);
 	if (rc == 0)
 		rc = ops->open(b, (const struct sockaddr *)&p->addr, p->len, &b->line);
 	if (rc != 0)
 		return rc;
 	initiator_set_state(b, INIT_CONNECTING);
-	b->attempt_end = b->now + patience(b);
+	b->attempt.end = b->now + patience(b);
 	return 0;
 }
 
@@ -173,16 +173,16 @@ static void give_up(struct stag_block *b)
 {
 	initiator_set_state(b, INIT_GONE);
 	initiator_io_fail_all(b, ENODEV);
-	if (b->ever_live)
-		log_warn("block %s: lost for good: %s", b->url.target, b->words);
+	if (b->attempt.ever_live)
+		log_warn("block %s: lost for good: %s", b->config.url.target, b->attempt.words);
 }
 
 static void plan_attempt(struct stag_block *b)
 {
-	b->next_attempt = b->now + b->backoff;
-	b->backoff = b->backoff ? 2 * b->backoff : FIRST_BACKOFF;
-	if (b->backoff > MAX_BACKOFF)
-		b->backoff = MAX_BACKOFF;
+	b->attempt.next = b->now + b->attempt.backoff;
+	b->attempt.backoff = b->attempt.backoff ? 2 * b->attempt.backoff : FIRST_BACKOFF;
+	if (b->attempt.backoff > MAX_BACKOFF)
+		b->attempt.backoff = MAX_BACKOFF;
 }
 
 static void keep_words(struct stag_block *b, int error)
@@ -190,36 +190,37 @@ static void keep_words(struct stag_block *b, int error)
 	/* The line's own errors come without words. */
 	if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT ||
 	    error == EHOSTUNREACH || error == ENETUNREACH || error == ESHUTDOWN)
-		block_fail(error, "%s:%s: %s", b->url.host, b->url.port, strerror(error));
-	snprintf(b->words, sizeof(b->words), "%s", stag_block_error());
-	b->error = error;
+		block_fail(error, "%s:%s: %s", b->config.url.host, b->config.url.port,
+			   strerror(error));
+	snprintf(b->attempt.words, sizeof(b->attempt.words), "%s", stag_block_error());
+	b->attempt.error = error;
 }
 
 /* To the next transport: one over verbs only if there was a connection over verbs at all. False: there is none. */
 static bool fall_back(struct stag_block *b)
 {
-	const struct initiator_line_ops **next = b->candidates + 1;
+	const struct initiator_line_ops **next = b->route.candidates + 1;
 
-	while (*next && (*next)->rdma && !b->was_connected)
+	while (*next && (*next)->rdma && !b->attempt.was_connected)
 		next++;
 	if (!*next)
 		return false;
-	log_warn("block %s:%s: no %s, now %s is tried: %s", b->url.host, b->url.port,
-		 (*b->candidates)->name, (*next)->name, b->words);
-	b->candidates = next;
+	log_warn("block %s:%s: no %s, now %s is tried: %s", b->config.url.host, b->config.url.port,
+		 (*b->route.candidates)->name, (*next)->name, b->attempt.words);
+	b->route.candidates = next;
 	return true;
 }
 
 int initiator_fall_back(struct stag_block *b, const char *why)
 {
-	const struct initiator_line_ops *next = b->candidates[1];
+	const struct initiator_line_ops *next = b->route.candidates[1];
 
 	if (!next || !next->rdma)
-		return block_fail(EPROTONOSUPPORT, "%s:%s: no %s: %s", b->url.host, b->url.port,
-				  (*b->candidates)->name, why);
-	log_warn("block %s:%s: no %s, but %s: %s", b->url.host, b->url.port, (*b->candidates)->name,
-		 next->name, why);
-	b->line->ops = *++b->candidates;
+		return block_fail(EPROTONOSUPPORT, "%s:%s: no %s: %s", b->config.url.host,
+				  b->config.url.port, (*b->route.candidates)->name, why);
+	log_warn("block %s:%s: no %s, but %s: %s", b->config.url.host, b->config.url.port,
+		 (*b->route.candidates)->name, next->name, why);
+	b->line->ops = *++b->route.candidates;
 	return 0;
 }
 
@@ -228,14 +229,15 @@ static bool has_another_way(struct stag_block *b, int error)
 {
 	if (error == EREMCHG)
 		return true;
-	if (b->ever_live)
+	if (b->attempt.ever_live)
 		return false;
 	if (error == EACCES || error == ENOENT)
 		return false;
 	/* Who says nothing speaks another transport, at all its addresses. */
-	if (b->place < b->num_places && (error != ETIMEDOUT || !b->candidates[1]))
+	if (b->route.next < b->route.num_addresses &&
+	    (error != ETIMEDOUT || !b->route.candidates[1]))
 		return true;
-	b->place = 0;
+	b->route.next = 0;
 	return fall_back(b);
 }
 
@@ -248,17 +250,18 @@ static void lost(struct stag_block *b, int error)
 	if (b->line)
 		b->line->ops->close(b->line);
 	b->line = NULL;
-	b->probing = false;
-	b->pause_end = b->pinged = b->attempt_end = 0;
-	b->abort_step = ABORT_NONE;
+	b->probe.active = false;
+	b->io.pause_end = b->session.pinged = b->attempt.end = 0;
+	b->abort.step = ABORT_NONE;
 	initiator_io_requeue(b);
 	if (b->state != INIT_DOWN)
 		initiator_set_state(b, INIT_DOWN);
 	if (was_live) {
-		b->give_up = b->now + b->retry_ns;
-		log_info("block %s: connection lost: %s", b->url.target, b->words);
+		b->attempt.give_up = b->now + b->config.retry_ns;
+		log_info("block %s: connection lost: %s", b->config.url.target, b->attempt.words);
 	}
-	if (b->ever_live ? !b->retries || b->now >= b->give_up : !has_another_way(b, error))
+	if (b->attempt.ever_live ? !b->config.retries || b->now >= b->attempt.give_up
+				 : !has_another_way(b, error))
 		give_up(b);
 	else
 		plan_attempt(b);
@@ -273,7 +276,7 @@ static void line_failed(struct stag_block *b, int rc)
 		if (followed != 0)
 			rc = followed;
 		else
-			b->backoff = 0;
+			b->attempt.backoff = 0;
 	}
 	lost(b, -rc);
 }
@@ -284,21 +287,21 @@ static int ping(struct stag_block *b)
 {
 	struct pdu p = {.opcode = NOP_OUT, .flags = PDU_FINAL, .itt = PING_TAG, .ttt = TAG_NONE};
 
-	b->pinged = b->now;
+	b->session.pinged = b->now;
 	return initiator_send(b, &p, NULL, 0);
 }
 
 static int watch_line(struct stag_block *b)
 {
-	if (b->attempt_end && b->now >= b->attempt_end)
+	if (b->attempt.end && b->now >= b->attempt.end)
 		return -ETIMEDOUT;
-	if (b->pause_end && b->now >= b->pause_end)
-		b->pause_end = 0;
+	if (b->io.pause_end && b->now >= b->io.pause_end)
+		b->io.pause_end = 0;
 	if (b->state != INIT_LIVE)
 		return 0;
-	if (b->pinged && b->now - b->pinged >= b->ping_ns)
+	if (b->session.pinged && b->now - b->session.pinged >= b->config.ping_ns)
 		return -ETIMEDOUT;
-	if (!b->pinged && b->now - b->heard >= b->ping_ns && ping(b) != 0)
+	if (!b->session.pinged && b->now - b->session.heard >= b->config.ping_ns && ping(b) != 0)
 		return -ENOMEM;
 	return initiator_abort_tick(b);
 }
@@ -313,11 +316,13 @@ static uint64_t next_alarm(const struct stag_block *b)
 	if (b->state == INIT_GONE)
 		return 0;
 	if (b->state == INIT_DOWN)
-		return b->next_attempt;
+		return b->attempt.next;
 	if (b->state != INIT_LIVE)
-		return b->attempt_end;
-	return sooner(initiator_abort_alarm(b),
-		      sooner(b->pause_end, (b->pinged ? b->pinged : b->heard) + b->ping_ns));
+		return b->attempt.end;
+	return sooner(
+		initiator_abort_alarm(b),
+		sooner(b->io.pause_end, (b->session.pinged ? b->session.pinged : b->session.heard) +
+						b->config.ping_ns));
 }
 
 /* Each PDU that is heard moves the alarm away: it is set anew when it rings, not before. */
@@ -326,10 +331,11 @@ static void set_alarm(struct stag_block *b)
 	uint64_t at = next_alarm(b);
 	struct itimerspec t = {.it_value = {(time_t)(at / NS_PER_S), (long)(at % NS_PER_S)}};
 
-	if (at == b->alarm || (at && b->alarm && b->alarm < at && b->now < b->alarm))
+	if (at == b->events.alarm ||
+	    (at && b->events.alarm && b->events.alarm < at && b->now < b->events.alarm))
 		return;
-	b->alarm = at;
-	timerfd_settime(b->timer, TFD_TIMER_ABSTIME, &t, NULL);
+	b->events.alarm = at;
+	timerfd_settime(b->events.timer, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
 static int send_some(struct stag_block *b)
@@ -344,7 +350,7 @@ static int go_on(struct stag_block *b)
 	int rc;
 
 	if (b->state == INIT_DOWN)
-		return b->now >= b->next_attempt ? attempt(b) : 0;
+		return b->now >= b->attempt.next ? attempt(b) : 0;
 	rc = b->line->ops->poll(b->line);
 	if (rc == 0)
 		rc = watch_line(b);
@@ -386,7 +392,7 @@ int initiator_sleep(struct stag_block *b, int timeout_ms)
 
 	if (b->line && b->line->ops->arm && b->line->ops->arm(b->line) != 0)
 		return 0;
-	n = epoll_wait(b->epoll, &e, 1, timeout_ms);
+	n = epoll_wait(b->events.epoll, &e, 1, timeout_ms);
 	if (n < 0)
 		return errno == EINTR ? 0 : -errno;
 	return n ? 0 : -ETIMEDOUT;

@@ -149,7 +149,7 @@ struct initiator_request {
 	uint64_t offset, length;
 	uint64_t issued; /* bytes that became commands */
 	bool all_issued;
-	unsigned int under_way; /* commands */
+	unsigned int in_flight; /* commands */
 	int error;
 	uint32_t sense;
 	uint64_t since; /* clock_ns(): when it was submitted */
@@ -194,7 +194,7 @@ uint32_t initiator_cmd_crc(const struct initiator_cmd *c, uint32_t from, uint32_
 
 enum initiator_state { INIT_DOWN, INIT_CONNECTING, INIT_LOGIN, INIT_PROBE, INIT_LIVE, INIT_GONE };
 
-#define MAX_PLACES    8
+#define MAX_ADDRESSES 8
 #define MAX_REDIRECTS 4
 
 struct initiator_address {
@@ -209,67 +209,107 @@ struct initiator_region {
 	struct ibv_mr *mr; /* the line's, if it has any */
 };
 
-struct stag_block {
-	enum initiator_state state;
+/* What the URL and the attributes say; fixed from initiator_create() on. */
+struct initiator_config {
 	struct initiator_url url;
 	char initiator[STAG_BLOCK_NAME_MAX];
-	char peer_user[WORD_MAX], peer_secret[WORD_MAX];
+	char peer_user[WORD_MAX], peer_secret[WORD_MAX]; /* what the target proves to know */
 	bool discovery, header_digest, data_digest;
-	uint64_t timeout_ns, retry_ns, ping_ns;
-	uint64_t command_ns; /* 0: no bound */
-	uint64_t abort_ns;   /* patience with the answer to a task management request */
-	bool retries;	     /* a lost connection is sought anew */
-	bool wakes_fd;	     /* somebody has the descriptor, and may sleep on it */
+	bool retries;	     /* a lost connection is established again */
+	uint32_t depth;	     /* commands in flight at most */
+	uint64_t timeout_ns; /* for connecting and logging in */
+	uint64_t retry_ns;   /* for reconnecting, before the unit is given up */
+	uint64_t ping_ns;    /* of silence before a NOP-Out, and then for its answer */
+	uint64_t command_ns; /* 0: no limit */
+	uint64_t abort_ns;   /* for the response to a task management request */
+};
 
-	struct initiator_address places[MAX_PLACES], redirected;
-	unsigned int num_places, place, redirects;
-	bool is_redirected;
-	bool was_connected; /* the last attempt, before whatever happened to it */
+/* Where the target is looked for, and over which transports. */
+struct initiator_route {
+	struct initiator_address addresses[MAX_ADDRESSES], redirected;
+	unsigned int num_addresses, next; /* next: counts attempts; an index modulo num_addresses */
+	unsigned int redirects;
+	bool is_redirected; /* the next attempt goes to redirected */
+	const struct initiator_line_ops *transports[NUM_LINES + 1]; /* to try, up to a NULL */
+	const struct initiator_line_ops **candidates;		    /* those left to try */
+};
 
-	int epoll, timer;
-	const struct initiator_line_ops *lines[NUM_LINES + 1]; /* transports to try, up to a NULL */
-	const struct initiator_line_ops **candidates;	       /* what is left of them */
-	struct initiator_line *line;
-	struct initiator_login *entry; /* during a login */
+/* The current attempt to connect, and what became of the ones before. Times are clock_ns(). */
+struct initiator_attempt {
+	bool was_connected; /* the last attempt got a connection, whatever happened then */
+	bool ever_live;
+	uint64_t end;		/* limit of the connection and its login; 0: none is being made */
+	uint64_t next, give_up; /* in DOWN: the next attempt; the end of all attempts */
+	uint64_t backoff;	/* ns */
+	int error;		/* errno value of the last line, or of the end */
+	char words[512];	/* its text */
+};
+
+/* iSCSI's own state of a session (RFC 7143 §4.2.2). */
+struct initiator_session {
+	struct initiator_login *login; /* NULL after it */
 	struct keys keys;
 	uint8_t isid[ISID_LEN];
 	uint16_t tsih;
-	uint32_t cmd_sn, exp_stat_sn, max_cmd_sn, next_tag;
+	uint32_t cmd_sn, exp_stat_sn, max_cmd_sn;
+	uint64_t heard, pinged; /* clock_ns() of the last PDU; of the unanswered NOP-Out, or 0 */
+	bool logged_out;
+};
 
-	uint64_t now;				 /* of the step under way */
-	uint64_t alarm;				 /* what the timer is set to; 0: it is not */
-	uint64_t attempt_end;			 /* of a connection and its login */
-	uint64_t next_attempt, backoff, give_up; /* DOWN */
-	uint64_t heard, pinged;			 /* pinged: 0: no ping is out */
-	uint64_t pause_end;			 /* the target is busy; 0: it is not */
-	bool ever_live;
-	int error; /* of the last line, or of all: an errno value */
-	char words[512];
+/* Requests and commands, each in one of these lists. */
+struct initiator_queues {
+	struct initiator_cmd *cmds; /* depth, and one for the probe */
+	struct list spare;	    /* commands that are free */
+	struct list in_flight;
+	struct list retry; /* commands to be sent again */
+	struct list queue; /* requests that are not divided into commands yet, or not all of them */
+	struct list done;  /* requests for the caller to poll */
+	unsigned int num_in_flight;
+	uint64_t pause_end; /* clock_ns(): the target is busy until then; 0: it is not */
+};
 
-	uint32_t depth;
-	struct initiator_cmd *cmds; /* depth, and the probe's */
-	struct list spare, under_way, again;
-	struct list queue; /* requests of which there are no commands yet, or not all */
-	struct list done;
-	unsigned int num_under_way;
-	struct list lent;
+struct stag_block {
+	enum initiator_state state;
+	struct initiator_config config;
+	struct initiator_route route;
+	struct initiator_attempt attempt;
+	struct initiator_line *line; /* NULL in DOWN and GONE */
+	struct initiator_session session;
+	struct initiator_queues io;
+	struct list regions; /* struct initiator_region: memory that the caller lent */
+	uint64_t now;	     /* clock_ns() of the current step */
 
-	/* abort.c */
-	enum abort_step { ABORT_NONE, ABORT_TASK, ABORT_UNIT } abort_step;
-	uint32_t abort_tag;  /* of the request that is out */
-	uint32_t abort_itt;  /* the command that it is about */
-	uint64_t abort_end;  /* of our patience with it */
-	unsigned int aborts; /* requests so far: tags differ */
+	struct {
+		int epoll, timer;
+		uint64_t alarm; /* what the timer is set to; 0: it is not */
+		bool wakes_fd;	/* the caller has the descriptor, and may sleep on it */
+	} events;
 
-	unsigned int probe_step;
-	bool probing;
-	uint8_t probe_data[512];
-	uint32_t unmap_max, zero_max, compare_max; /* blocks of a command; 0: it cannot */
+	struct {
+		enum abort_step { ABORT_NONE, ABORT_TASK, ABORT_UNIT } step;
+		uint32_t tag;	    /* of the task management request in flight */
+		uint32_t itt;	    /* the command that it is about */
+		uint64_t end;	    /* clock_ns(): limit of its response */
+		unsigned int count; /* requests so far: makes tags differ */
+	} abort;
+
+	struct {
+		unsigned int step;
+		bool active;
+		uint8_t data[512];
+	} probe;
+
+	struct {
+		uint32_t unmap, zero, compare;
+	} limits; /* blocks of one command; 0: the unit cannot */
+
+	struct {
+		struct text_in *list; /* response to a text request */
+		uint32_t tag;
+		bool done;
+	} text;
+
 	struct stag_block_info info;
-
-	struct text_in *text; /* answer to a text request */
-	uint32_t text_tag;
-	bool text_done, logged_out;
 };
 
 /* initiator.c */

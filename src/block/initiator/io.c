@@ -154,12 +154,12 @@ int initiator_io_check(const struct stag_block *b, const struct stag_block_io *i
 				  (unsigned long long)b->info.size, b->info.block);
 	if (!list_is_right(io))
 		return block_fail(EINVAL, "the memory is not as long as the data");
-	if ((io->op == STAG_BLOCK_UNMAP && !b->unmap_max) ||
-	    (io->op == STAG_BLOCK_COMPARE_WRITE && !b->compare_max))
+	if ((io->op == STAG_BLOCK_UNMAP && !b->limits.unmap) ||
+	    (io->op == STAG_BLOCK_COMPARE_WRITE && !b->limits.compare))
 		return block_fail(EOPNOTSUPP, "the unit cannot do that");
-	if (io->op == STAG_BLOCK_COMPARE_WRITE && io->length / b->info.block > b->compare_max)
+	if (io->op == STAG_BLOCK_COMPARE_WRITE && io->length / b->info.block > b->limits.compare)
 		return block_fail(EINVAL, "the unit compares and writes %u blocks at most",
-				  b->compare_max);
+				  b->limits.compare);
 	return 0;
 }
 
@@ -178,7 +178,7 @@ int initiator_io_queue(struct stag_block *b, const struct stag_block_io *io)
 	r->n_iov = io->n_iov;
 	if (io->n_iov)
 		memcpy(r->iov, io->iov, (size_t)io->n_iov * sizeof(*r->iov));
-	list_add_tail(&b->queue, &r->link);
+	list_add_tail(&b->io.queue, &r->link);
 	return 0;
 }
 
@@ -191,9 +191,9 @@ static uint64_t most_of(const struct stag_block *b, const struct initiator_reque
 
 	switch (r->op) {
 	case STAG_BLOCK_UNMAP:
-		return b->unmap_max * block;
+		return b->limits.unmap * block;
 	case STAG_BLOCK_ZERO:
-		return b->zero_max * block;
+		return b->limits.zero * block;
 	case STAG_BLOCK_COMPARE_WRITE:
 	case STAG_BLOCK_FLUSH:
 		return UINT64_MAX;
@@ -273,8 +273,8 @@ static void fill(const struct stag_block *b, struct initiator_cmd *c,
 
 static struct initiator_cmd *next_part(struct stag_block *b)
 {
-	struct initiator_request *r = list_entry(b->queue.next, struct initiator_request, link);
-	struct initiator_cmd *c = list_entry(b->spare.next, struct initiator_cmd, link);
+	struct initiator_request *r = list_entry(b->io.queue.next, struct initiator_request, link);
+	struct initiator_cmd *c = list_entry(b->io.spare.next, struct initiator_cmd, link);
 	uint64_t n = r->length - r->issued;
 
 	if (n > most_of(b, r))
@@ -285,7 +285,7 @@ static struct initiator_cmd *next_part(struct stag_block *b)
 	c->begun = b->now;
 	fill(b, c, r, n);
 	r->issued += n;
-	r->under_way++;
+	r->in_flight++;
 	r->all_issued = r->issued == r->length;
 	if (r->all_issued)
 		list_del(&r->link);
@@ -319,8 +319,8 @@ static void end_part(struct stag_block *b, struct initiator_cmd *c, int error, u
 
 	c->request = NULL;
 	list_del(&c->link);
-	list_add_tail(&b->spare, &c->link);
-	r->under_way--;
+	list_add_tail(&b->io.spare, &c->link);
+	r->in_flight--;
 	if (error && !r->error) {
 		r->error = error;
 		r->sense = sense;
@@ -328,10 +328,10 @@ static void end_part(struct stag_block *b, struct initiator_cmd *c, int error, u
 			list_del(&r->link);
 		r->all_issued = true;
 	}
-	if (r->under_way || !r->all_issued)
+	if (r->in_flight || !r->all_issued)
 		return;
 	count(b, r);
-	list_add_tail(&b->done, &r->link);
+	list_add_tail(&b->io.done, &r->link);
 }
 
 /* It is not under way any more; what becomes of it is the caller's affair. */
@@ -339,7 +339,7 @@ static void take_back(struct stag_block *b, struct initiator_cmd *c)
 {
 	list_del(&c->link);
 	c->itt = TAG_NONE;
-	b->num_under_way--;
+	b->io.num_in_flight--;
 	if (b->line)
 		b->line->ops->forget(b->line, c);
 }
@@ -366,7 +366,7 @@ void initiator_io_prepare(struct stag_block *b, struct initiator_cmd *c)
 
 uint64_t initiator_io_lun(const struct stag_block *b)
 {
-	uint16_t lun = b->url.lun;
+	uint16_t lun = b->config.url.lun;
 
 	return (uint64_t)(lun < 256 ? lun : 0x4000 | lun) << 48;
 }
@@ -378,20 +378,20 @@ int initiator_io_send(struct stag_block *b, struct initiator_cmd *c)
 					   (c->writes ? CMD_WRITE : 0) | 1 /* simple task */),
 			.lun = initiator_io_lun(b),
 			.expected = c->length,
-			.cmd_sn = b->cmd_sn};
+			.cmd_sn = b->session.cmd_sn};
 	int rc;
 
 	initiator_io_prepare(b, c);
 	p.itt = c->itt;
-	c->cmd_sn = b->cmd_sn;
+	c->cmd_sn = b->session.cmd_sn;
 	c->sent_at = b->now;
 	memcpy(p.cdb, c->cdb, sizeof(p.cdb));
-	b->num_under_way++;
-	list_add_tail(&b->under_way, &c->link);
+	b->io.num_in_flight++;
+	list_add_tail(&b->io.in_flight, &c->link);
 	rc = b->line->ops->command(b->line, c, &p);
 	if (rc > 0)
 		return refused(b, c, rc);
-	b->cmd_sn++;
+	b->session.cmd_sn++;
 	return rc;
 }
 
@@ -399,20 +399,20 @@ static struct initiator_cmd *next_command(struct stag_block *b)
 {
 	struct initiator_cmd *c;
 
-	if (!list_empty(&b->again)) {
-		c = list_entry(b->again.next, struct initiator_cmd, link);
+	if (!list_empty(&b->io.retry)) {
+		c = list_entry(b->io.retry.next, struct initiator_cmd, link);
 		list_del(&c->link);
 		return c;
 	}
-	return list_empty(&b->queue) || list_empty(&b->spare) ? NULL : next_part(b);
+	return list_empty(&b->io.queue) || list_empty(&b->io.spare) ? NULL : next_part(b);
 }
 
 int initiator_io_launch(struct stag_block *b)
 {
 	int rc = 0;
 
-	while (rc == 0 && b->state == INIT_LIVE && !b->pause_end &&
-	       sn_le(b->cmd_sn, b->max_cmd_sn)) {
+	while (rc == 0 && b->state == INIT_LIVE && !b->io.pause_end &&
+	       sn_le(b->session.cmd_sn, b->session.max_cmd_sn)) {
 		struct initiator_cmd *c = next_command(b);
 
 		if (!c)
@@ -433,8 +433,8 @@ static bool may_try_again(struct stag_block *b, struct initiator_cmd *c, uint8_t
 			  uint32_t sense)
 {
 	if (status == SCSI_BUSY || status == SCSI_TASK_SET_FULL) {
-		b->pause_end = b->now + BUSY_NS;
-		return !b->command_ns || b->now - c->begun < b->command_ns;
+		b->io.pause_end = b->now + BUSY_NS;
+		return !b->config.command_ns || b->now - c->begun < b->config.command_ns;
 	}
 	if (status != SCSI_CHECK_CONDITION || !initiator_sense_retries(sense) ||
 	    ++c->tries > MAX_TRIES)
@@ -460,9 +460,10 @@ int initiator_io_response(struct stag_block *b, struct initiator_cmd *c, uint8_t
 	if (!c->request)
 		return initiator_probe_response(b, c, response ? SCSI_TASK_ABORTED : status, code);
 	if (!response && may_try_again(b, c, status, code)) {
-		list_add_tail(&b->again, &c->link);
-		return code == CAPACITY_CHANGED && !b->probing ? initiator_probe_begin(b, false)
-							       : 0;
+		list_add_tail(&b->io.retry, &c->link);
+		return code == CAPACITY_CHANGED && !b->probe.active
+			       ? initiator_probe_begin(b, false)
+			       : 0;
 	}
 	end_part(b, c, outcome(c, response, status, code), code);
 	return 0;
@@ -480,11 +481,11 @@ void initiator_io_requeue(struct stag_block *b)
 
 	/* What was sent goes before what waited to be sent again. */
 	list_init(&waiting);
-	list_for_each_safe (it, &b->again) {
+	list_for_each_safe (it, &b->io.retry) {
 		list_del(it);
 		list_add_tail(&waiting, it);
 	}
-	list_for_each_safe (it, &b->under_way) {
+	list_for_each_safe (it, &b->io.in_flight) {
 		struct initiator_cmd *c = list_entry(it, struct initiator_cmd, link);
 
 		take_back(b, c);
@@ -495,11 +496,11 @@ void initiator_io_requeue(struct stag_block *b)
 			continue;
 		}
 		b->info.counters.retried += c->sent;
-		list_add_tail(&b->again, it);
+		list_add_tail(&b->io.retry, it);
 	}
 	list_for_each_safe (it, &waiting) {
 		list_del(it);
-		list_add_tail(&b->again, it);
+		list_add_tail(&b->io.retry, it);
 	}
 }
 
@@ -509,20 +510,20 @@ static void fail_request(struct stag_block *b, struct initiator_request *r, int 
 	r->error = r->error ? r->error : error;
 	r->all_issued = true;
 	count(b, r);
-	list_add_tail(&b->done, &r->link);
+	list_add_tail(&b->io.done, &r->link);
 }
 
 void initiator_io_fail_all(struct stag_block *b, int error)
 {
-	list_for_each_safe (it, &b->again)
+	list_for_each_safe (it, &b->io.retry)
 		end_part(b, list_entry(it, struct initiator_cmd, link), error, 0);
-	list_for_each_safe (it, &b->queue)
+	list_for_each_safe (it, &b->io.queue)
 		fail_request(b, list_entry(it, struct initiator_request, link), error);
 }
 
 void initiator_io_free_all(struct stag_block *b)
 {
-	list_for_each_safe (it, &b->done) {
+	list_for_each_safe (it, &b->io.done) {
 		list_del(it);
 		free(list_entry(it, struct initiator_request, link));
 	}

@@ -43,7 +43,7 @@ int initiator_lend_register_all(struct initiator_verbs_line *v)
 {
 	int rc = 0;
 
-	list_for_each (it, &v->line.b->lent)
+	list_for_each (it, &v->line.b->regions)
 		if (rc == 0)
 			rc = initiator_lend_register(&v->line,
 						     list_entry(it, struct initiator_region, link));
@@ -52,7 +52,7 @@ int initiator_lend_register_all(struct initiator_verbs_line *v)
 
 void initiator_lend_deregister_all(struct initiator_verbs_line *v)
 {
-	list_for_each (it, &v->line.b->lent)
+	list_for_each (it, &v->line.b->regions)
 		initiator_lend_deregister(&v->line, list_entry(it, struct initiator_region, link));
 }
 
@@ -60,7 +60,7 @@ static struct ibv_mr *find_region(const struct initiator_verbs_line *v, const st
 {
 	const uint8_t *at = piece->iov_base;
 
-	list_for_each (it, &v->line.b->lent) {
+	list_for_each (it, &v->line.b->regions) {
 		const struct initiator_region *r = list_entry(it, struct initiator_region, link);
 
 		if (at >= r->addr && (size_t)(at - r->addr) <= r->length &&

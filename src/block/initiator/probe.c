@@ -38,7 +38,7 @@ static void copy_text(char *to, size_t size, const uint8_t *from, size_t len)
 
 static int no_unit(const struct stag_block *b)
 {
-	return block_fail(ENOENT, "%s has no LUN %u", b->url.target, b->url.lun);
+	return block_fail(ENOENT, "%s has no LUN %u", b->config.url.target, b->config.url.lun);
 }
 
 static int take_inquiry(struct stag_block *b, const uint8_t *d, uint32_t len)
@@ -48,7 +48,7 @@ static int take_inquiry(struct stag_block *b, const uint8_t *d, uint32_t len)
 	if (d[0] >> 5) /* the qualifier: nothing is there */
 		return no_unit(b);
 	if (d[0] & 0x1f)
-		return block_fail(EMEDIUMTYPE, "LUN %u is no disk", b->url.lun);
+		return block_fail(EMEDIUMTYPE, "LUN %u is no disk", b->config.url.lun);
 	copy_text(b->info.vendor, sizeof(b->info.vendor), d + 8, 8);
 	copy_text(b->info.product, sizeof(b->info.product), d + 16, 16);
 	copy_text(b->info.revision, sizeof(b->info.revision), d + 32, 4);
@@ -61,9 +61,9 @@ static int take_serial(struct stag_block *b, const uint8_t *d, uint32_t len)
 
 	if (len >= 4 && d[1] == 0x80)
 		copy_text(serial, sizeof(serial), d + 4, d[3] < len - 4 ? d[3] : len - 4);
-	if (b->ever_live && strcmp(serial, b->info.serial) != 0)
-		return block_fail(ENODEV, "LUN %u is another unit now: %s, not %s", b->url.lun,
-				  serial, b->info.serial);
+	if (b->attempt.ever_live && strcmp(serial, b->info.serial) != 0)
+		return block_fail(ENODEV, "LUN %u is another unit now: %s, not %s",
+				  b->config.url.lun, serial, b->info.serial);
 	memcpy(b->info.serial, serial, sizeof(serial));
 	return 0;
 }
@@ -73,18 +73,18 @@ static int take_limits(struct stag_block *b, const uint8_t *d, uint32_t len)
 	bool good = len >= 44 && d[1] == 0xb0;
 	uint64_t zero = good ? get_be64(d + 36) : 0;
 
-	b->compare_max = good ? d[5] : 0;
+	b->limits.compare = good ? d[5] : 0;
 	b->info.max_transfer = good ? get_be32(d + 8) : 0; /* blocks, until the capacity is known */
-	b->unmap_max = good ? get_be32(d + 20) : 0;
-	b->zero_max = zero && zero < MAX_ZERO ? (uint32_t)zero : MAX_ZERO;
+	b->limits.unmap = good ? get_be32(d + 20) : 0;
+	b->limits.zero = zero && zero < MAX_ZERO ? (uint32_t)zero : MAX_ZERO;
 	return 0;
 }
 
 static int take_thin(struct stag_block *b, const uint8_t *d, uint32_t len)
 {
-	b->info.unmaps = len >= 6 && d[1] == 0xb2 && (d[5] & 0x80) && b->unmap_max;
+	b->info.unmaps = len >= 6 && d[1] == 0xb2 && (d[5] & 0x80) && b->limits.unmap;
 	if (!b->info.unmaps)
-		b->unmap_max = 0;
+		b->limits.unmap = 0;
 	return 0;
 }
 
@@ -111,7 +111,7 @@ static int take_capacity(struct stag_block *b, const uint8_t *d, uint32_t len)
 	if (!is_block(block) || last >= UINT64_MAX / block)
 		return block_fail(EPROTO, "the unit says that it has %llu blocks of %u bytes",
 				  (unsigned long long)last, block);
-	if (b->ever_live && block != b->info.block)
+	if (b->attempt.ever_live && block != b->info.block)
 		return block_fail(ENODEV, "the unit has other blocks now: of %u bytes", block);
 	b->info.block = block;
 	b->info.size = (last + 1) * block;
@@ -138,15 +138,15 @@ static const struct question {
 
 static int ask(struct stag_block *b)
 {
-	struct initiator_cmd *c = &b->cmds[b->depth];
-	const struct question *q = &questions[b->probe_step];
+	struct initiator_cmd *c = &b->io.cmds[b->config.depth];
+	const struct question *q = &questions[b->probe.step];
 
 	memcpy(c->cdb, q->cdb, sizeof(c->cdb));
 	c->request = NULL;
 	c->reads = true;
 	c->writes = false;
 	c->length = q->length;
-	c->own = (struct iovec){b->probe_data, q->length};
+	c->own = (struct iovec){b->probe.data, q->length};
 	c->iov = &c->own;
 	c->n_iov = 1;
 	c->skip = 0;
@@ -155,14 +155,14 @@ static int ask(struct stag_block *b)
 
 int initiator_probe_resume(struct stag_block *b)
 {
-	return b->probing ? ask(b) : 0;
+	return b->probe.active ? ask(b) : 0;
 }
 
 int initiator_probe_begin(struct stag_block *b, bool all)
 {
-	b->cmds[b->depth].tries = 0;
-	b->probe_step = all ? 0 : N_QUESTIONS - 1;
-	b->probing = true;
+	b->io.cmds[b->config.depth].tries = 0;
+	b->probe.step = all ? 0 : N_QUESTIONS - 1;
+	b->probe.active = true;
 	return ask(b);
 }
 
@@ -172,7 +172,7 @@ static void finish(struct stag_block *b)
 	uint64_t most = (uint64_t)b->info.max_transfer * b->info.block;
 	uint32_t limit = b->info.transport == STAG_BLOCK_ISER ? ISER_MAX_TRANSFER : MAX_TRANSFER;
 
-	b->probing = false;
+	b->probe.active = false;
 	if (b->state != INIT_PROBE)
 		return;
 	b->info.max_transfer = most && most < limit ? (uint32_t)most : limit;
@@ -182,7 +182,7 @@ static void finish(struct stag_block *b)
 int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint8_t status,
 			     uint32_t sense)
 {
-	const struct question *q = &questions[b->probe_step];
+	const struct question *q = &questions[b->probe.step];
 	bool good = status == SCSI_GOOD;
 	int rc;
 
@@ -193,10 +193,10 @@ int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint
 	if (!good && q->needed)
 		return block_fail(EIO, "the unit does not answer: status 0x%02x, sense 0x%06x",
 				  status, sense);
-	rc = q->take(b, b->probe_data, good ? c->got : 0);
+	rc = q->take(b, b->probe.data, good ? c->got : 0);
 	if (rc != 0)
 		return rc;
-	if (++b->probe_step < N_QUESTIONS)
+	if (++b->probe.step < N_QUESTIONS)
 		return ask(b);
 	finish(b);
 	return 0;

@@ -25,14 +25,15 @@ int initiator_violation(struct stag_block *b, const char *fmt, ...)
 	vsnprintf(words, sizeof(words), fmt, args);
 	va_end(args);
 	b->info.counters.violations++;
-	log_warn("block %s: the target broke the protocol: %s", b->url.target, words);
-	return block_fail(EPROTO, "%s: the target broke the protocol: %s", b->url.host, words);
+	log_warn("block %s: the target broke the protocol: %s", b->config.url.target, words);
+	return block_fail(EPROTO, "%s: the target broke the protocol: %s", b->config.url.host,
+			  words);
 }
 
 struct initiator_cmd *initiator_find(struct stag_block *b, uint32_t itt)
 {
 	uint32_t index = itt & INDEX_MASK;
-	struct initiator_cmd *c = index <= b->depth ? &b->cmds[index] : NULL;
+	struct initiator_cmd *c = index <= b->config.depth ? &b->io.cmds[index] : NULL;
 
 	/* Only those under way are in a list that is not their own, with this tag. */
 	return c && c->itt == itt && itt != TAG_NONE ? c : NULL;
@@ -41,7 +42,7 @@ struct initiator_cmd *initiator_find(struct stag_block *b, uint32_t itt)
 int initiator_send(struct stag_block *b, struct pdu *p, const void *data, uint32_t len)
 {
 	p->immediate = true;
-	p->cmd_sn = b->cmd_sn;
+	p->cmd_sn = b->session.cmd_sn;
 	return b->line->ops->send(b->line, p, data, len);
 }
 
@@ -62,13 +63,13 @@ static bool has_status(const struct pdu *p)
 
 static void take_numbers(struct stag_block *b, const struct pdu *p)
 {
-	if (has_status(p) && sn_le(b->exp_stat_sn, p->stat_sn))
-		b->exp_stat_sn = p->stat_sn + 1;
+	if (has_status(p) && sn_le(b->session.exp_stat_sn, p->stat_sn))
+		b->session.exp_stat_sn = p->stat_sn + 1;
 	/* RFC 7143 §4.2.2.1: one that makes no sense, or is older, changes nothing. */
-	if (sn_le(p->exp_cmd_sn - 1, p->max_cmd_sn) && sn_le(b->max_cmd_sn, p->max_cmd_sn))
-		b->max_cmd_sn = p->max_cmd_sn;
-	b->heard = b->now;
-	b->pinged = 0;
+	if (sn_le(p->exp_cmd_sn - 1, p->max_cmd_sn) && sn_le(b->session.max_cmd_sn, p->max_cmd_sn))
+		b->session.max_cmd_sn = p->max_cmd_sn;
+	b->session.heard = b->now;
+	b->session.pinged = 0;
 }
 
 /* ---- data-in ------------------------------------------------------------------------------ */
@@ -130,9 +131,10 @@ static int take_nop(struct stag_block *b, const struct pdu *p, const uint8_t *da
 
 	if (p->ttt == TAG_NONE)
 		return 0;
-	return initiator_send(
-		b, &answer, data,
-		p->data_len < b->keys.peer_recv_max ? p->data_len : b->keys.peer_recv_max);
+	return initiator_send(b, &answer, data,
+			      p->data_len < b->session.keys.peer_recv_max
+				      ? p->data_len
+				      : b->session.keys.peer_recv_max);
 }
 
 static int take_message(struct stag_block *b, const struct pdu *p)
@@ -141,7 +143,7 @@ static int take_message(struct stag_block *b, const struct pdu *p)
 	case ASYNC_LOGOUT:
 	case ASYNC_DROP_CONNECTION:
 	case ASYNC_DROP_SESSION:
-		log_info("block %s: the target asks for a new session", b->url.target);
+		log_info("block %s: the target asks for a new session", b->config.url.target);
 		return -ESHUTDOWN;
 	}
 	return 0;
@@ -153,12 +155,12 @@ static int take_text(struct stag_block *b, const struct pdu *p, const uint8_t *d
 	struct pdu next = {
 		.opcode = TEXT_REQUEST, .flags = PDU_FINAL, .itt = p->itt, .ttt = p->ttt};
 
-	if (!b->text || b->text_done || p->itt != b->text_tag)
+	if (!b->text.list || b->text.done || p->itt != b->text.tag)
 		return initiator_violation(b, "a text response that nobody asked for");
-	if (iscsi_text_collect(b->text, data, p->data_len) != 0)
+	if (iscsi_text_collect(b->text.list, data, p->data_len) != 0)
 		return initiator_violation(b, "a list of more than %d bytes", TEXT_MAX);
-	b->text_done = p->flags & PDU_FINAL;
-	return b->text_done ? 0 : initiator_send(b, &next, NULL, 0);
+	b->text.done = p->flags & PDU_FINAL;
+	return b->text.done ? 0 : initiator_send(b, &next, NULL, 0);
 }
 
 static int take_reject(struct stag_block *b, const struct pdu *p, const uint8_t *data)
@@ -177,21 +179,22 @@ static int send_login(struct stag_block *b)
 {
 	struct pdu p;
 
-	initiator_login_request(b->entry, &p);
-	return b->line->ops->send(b->line, &p, b->entry->out.bytes, b->entry->out.len);
+	initiator_login_request(b->session.login, &p);
+	return b->line->ops->send(b->line, &p, b->session.login->out.bytes,
+				  b->session.login->out.len);
 }
 
 static void enter(struct stag_block *b, const struct pdu *p)
 {
-	const struct initiator_login *e = b->entry;
+	const struct initiator_login *e = b->session.login;
 
-	b->keys = e->keys.agreed;
-	b->tsih = p->tsih;
-	b->cmd_sn = e->cmd_sn;
-	b->exp_stat_sn = p->stat_sn + 1;
-	b->max_cmd_sn = p->max_cmd_sn;
-	b->heard = b->now;
-	b->pinged = 0;
+	b->session.keys = e->keys.agreed;
+	b->session.tsih = p->tsih;
+	b->session.cmd_sn = e->cmd_sn;
+	b->session.exp_stat_sn = p->stat_sn + 1;
+	b->session.max_cmd_sn = p->max_cmd_sn;
+	b->session.heard = b->now;
+	b->session.pinged = 0;
 	b->info.counters.logins++;
 	b->info.transport = b->line->ops->kind;
 	b->info.encoding = b->line->encoding;
@@ -199,17 +202,18 @@ static void enter(struct stag_block *b, const struct pdu *p)
 
 static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
-	int rc = initiator_login_receive(b->entry, p, data);
+	int rc = initiator_login_receive(b->session.login, p, data);
 
 	switch (rc) {
 	case ENTRY_GOES_ON:
 		return send_login(b);
 	case ENTRY_DONE:
-		if (b->line->ops->rdma && !b->discovery && !b->entry->keys.agreed.rdma_extensions)
+		if (b->line->ops->rdma && !b->config.discovery &&
+		    !b->session.login->keys.agreed.rdma_extensions)
 			return block_fail(EPROTONOSUPPORT, "the target does not want iSER");
 		enter(b, p);
-		initiator_set_state(b, b->discovery ? INIT_LIVE : INIT_PROBE);
-		return b->discovery ? 0 : initiator_probe_begin(b, true);
+		initiator_set_state(b, b->config.discovery ? INIT_LIVE : INIT_PROBE);
+		return b->config.discovery ? 0 : initiator_probe_begin(b, true);
 	case ENTRY_REDIRECTED:
 		return -EREMCHG;
 	}
@@ -233,7 +237,7 @@ int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t 
 	case TEXT_RESPONSE:
 		return take_text(b, p, data);
 	case LOGOUT_RESPONSE:
-		b->logged_out = true;
+		b->session.logged_out = true;
 		return 0;
 	case TASK_RESPONSE:
 		return initiator_abort_response(b, p);
@@ -246,6 +250,6 @@ int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t 
 int initiator_connected(struct stag_block *b)
 {
 	initiator_set_state(b, INIT_LOGIN);
-	b->was_connected = true;
+	b->attempt.was_connected = true;
 	return send_login(b);
 }

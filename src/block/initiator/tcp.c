@@ -67,7 +67,8 @@ static bool has_digest(const struct initiator_tcp_line *t, bool header)
 {
 	const struct stag_block *b = t->line.b;
 
-	return b->state >= INIT_PROBE && (header ? b->keys.header_digest : b->keys.data_digest);
+	return b->state >= INIT_PROBE &&
+	       (header ? b->session.keys.header_digest : b->session.keys.data_digest);
 }
 
 /* ---- the socket ---------------------------------------------------------------------- */
@@ -81,7 +82,7 @@ static int watch(struct initiator_tcp_line *t)
 	if (events == t->events)
 		return 0;
 	t->events = events;
-	return epoll_ctl(t->line.b->epoll, op, t->fd, &e) == 0 ? 0 : -errno;
+	return epoll_ctl(t->line.b->events.epoll, op, t->fd, &e) == 0 ? 0 : -errno;
 }
 
 static void tcp_line_close(struct initiator_line *l)
@@ -155,7 +156,8 @@ static struct parcel *new_parcel(struct initiator_tcp_line *t, struct pdu *p, ui
 	if (!o)
 		return NULL;
 	p->data_len = len;
-	p->exp_stat_sn = t->line.b->state >= INIT_PROBE ? t->line.b->exp_stat_sn : p->exp_stat_sn;
+	p->exp_stat_sn =
+		t->line.b->state >= INIT_PROBE ? t->line.b->session.exp_stat_sn : p->exp_stat_sn;
 	iscsi_pdu_encode(p, o->head);
 	o->head_len = BHS_LEN;
 	o->data_len = len;
@@ -213,7 +215,7 @@ static struct parcel *send_from(struct initiator_tcp_line *t, struct initiator_c
 static int send_burst(struct initiator_tcp_line *t, struct initiator_cmd *c, uint32_t ttt,
 		      uint32_t offset, uint32_t len, uint64_t lun)
 {
-	uint32_t most = t->line.b->keys.peer_recv_max, sn = 0;
+	uint32_t most = t->line.b->session.keys.peer_recv_max, sn = 0;
 
 	while (len) {
 		uint32_t n = len < most ? len : most;
@@ -241,7 +243,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 static int tcp_line_command(struct initiator_line *l, struct initiator_cmd *c, struct pdu *p)
 {
 	struct initiator_tcp_line *t = to_tcp_line(l);
-	const struct keys *k = &l->b->keys;
+	const struct keys *k = &l->b->session.keys;
 	uint32_t first = c->writes ? least(c->length, k->first_burst) : 0;
 	uint32_t now = k->immediate_data ? least(first, k->peer_recv_max) : 0;
 	struct parcel *o;
@@ -262,7 +264,7 @@ static int tcp_line_command(struct initiator_line *l, struct initiator_cmd *c, s
 static int tcp_line_r2t(struct initiator_line *l, struct initiator_cmd *c, const struct pdu *r)
 {
 	if (!c->writes || r->offset != c->asked || r->length == 0 ||
-	    r->length > c->length - c->asked || r->length > l->b->keys.max_burst ||
+	    r->length > c->length - c->asked || r->length > l->b->session.keys.max_burst ||
 	    r->data_sn != c->r2t_sn)
 		return initiator_violation(l->b, "R2T of %u bytes at %u, command 0x%x of %u",
 					   r->length, r->offset, c->itt, c->length);

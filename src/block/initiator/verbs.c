@@ -33,7 +33,7 @@ static const struct dv *dv_of(const struct rdma_cm_id *id)
 
 static int broke(struct initiator_verbs_line *v, const char *what)
 {
-	return block_fail(errno, "%s: %s: %s", v->line.b->url.host, what, strerror(errno));
+	return block_fail(errno, "%s: %s: %s", v->line.b->config.url.host, what, strerror(errno));
 }
 
 /* What the adapter refused to the target, it should not have tried. */
@@ -90,7 +90,7 @@ static int watch(struct initiator_verbs_line *v, int fd)
 	int flags = fcntl(fd, F_GETFL);
 
 	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
-	    epoll_ctl(v->line.b->epoll, EPOLL_CTL_ADD, fd, &e) != 0)
+	    epoll_ctl(v->line.b->events.epoll, EPOLL_CTL_ADD, fd, &e) != 0)
 		return broke(v, "no descriptor");
 	return 0;
 }
@@ -113,7 +113,7 @@ static int verbs_open(struct stag_block *b, const struct initiator_line_ops *ops
 	if (rc == 0 && rdma_create_id(v->events, &v->id, v, RDMA_PS_TCP) != 0)
 		rc = broke(v, "no RDMA");
 	if (rc == 0 && rdma_resolve_addr(v->id, NULL, (struct sockaddr *)(uintptr_t)to,
-					 (int)(b->timeout_ns / NS_PER_MS)) != 0)
+					 (int)(b->config.timeout_ns / NS_PER_MS)) != 0)
 		rc = broke(v, "no RDMA device leads there");
 	if (rc == 0)
 		*out = &v->line;
@@ -191,7 +191,7 @@ static int prepare(struct initiator_verbs_line *v)
 	int rc;
 
 	v->dv = dv_of(v->id);
-	v->n_cmds = v->line.b->depth + 1;
+	v->n_cmds = v->line.b->config.depth + 1;
 	v->n_receives = v->n_cmds + VERBS_UNEXPECTED;
 	rc = make_queues(v);
 	if (rc == 0)
@@ -254,7 +254,8 @@ static int take_event(struct initiator_verbs_line *v, const struct rdma_cm_event
 	switch (event->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
 		v->stage = VERBS_ROUTE;
-		return rdma_resolve_route(v->id, (int)(v->line.b->timeout_ns / NS_PER_MS)) == 0
+		return rdma_resolve_route(v->id, (int)(v->line.b->config.timeout_ns / NS_PER_MS)) ==
+				       0
 			       ? 0
 			       : broke(v, "no route");
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
@@ -332,7 +333,8 @@ static int poll_batch(struct initiator_verbs_line *v)
 		n = ibv_poll_cq(v->cq, VERBS_BATCH, wc);
 	v->n_early = 0;
 	if (n < 0)
-		return block_fail(EIO, "%s: completions cannot be polled", v->line.b->url.host);
+		return block_fail(EIO, "%s: completions cannot be polled",
+				  v->line.b->config.url.host);
 	for (int i = 0; i < n && rc == 0; i++)
 		rc = completed(v, &wc[i]);
 	return rc == 0 ? n : rc;

@@ -23,7 +23,7 @@ static uint32_t write_head(const struct initiator_verbs_line *v, uint8_t *body,
 	const struct stag_block *b = v->line.b;
 
 	if (b->state >= INIT_PROBE)
-		p->exp_stat_sn = b->exp_stat_sn;
+		p->exp_stat_sn = b->session.exp_stat_sn;
 	if (!v->one_shot)
 		iscsi_iser_encode(lent, body);
 	iscsi_pdu_encode(p, body + head_of(v));
@@ -40,7 +40,7 @@ static int failed(const struct initiator_verbs_line *v, int error)
 {
 	return error == 0 ? 0
 			  : block_fail(error, "%s: a send cannot be posted: %s",
-				       v->line.b->url.host, strerror(error));
+				       v->line.b->config.url.host, strerror(error));
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 /* All of its data goes with it, or none. */
 static bool is_immediate(const struct initiator_verbs_line *v, const struct initiator_cmd *c)
 {
-	const struct keys *k = &v->line.b->keys;
+	const struct keys *k = &v->line.b->session.keys;
 
 	return c->writes && k->immediate_data &&
 	       c->length <= least(least(k->first_burst, k->target_recv), VERBS_DATA);
@@ -190,7 +190,8 @@ int initiator_verbs_send(struct initiator_line *l, struct pdu *p, const void *da
 	int rc;
 
 	if (len > VERBS_DATA || v->n_free_controls == 0)
-		return block_fail(ENOBUFS, "%s does not take what it is sent", l->b->url.host);
+		return block_fail(ENOBUFS, "%s does not take what it is sent",
+				  l->b->config.url.host);
 	n = v->free_controls[--v->n_free_controls];
 	body = initiator_verbs_body(v, VERBS_CONTROL, n);
 	p->data_len = len;
