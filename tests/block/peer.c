@@ -46,12 +46,13 @@ struct stag_block_target *make_target(const struct stag_block_target_attr *attr)
 
 void end_target(struct stag_block_target *t)
 {
-	list_for_each_safe (it, &t->conns)
+	list_for_each_safe (it, &t->conns.list)
 		target_conn_end(list_entry(it, struct target_conn, link));
-	for (int i = 0; i < PATIENCE && !list_empty(&t->sessions); i++)
+	for (int i = 0; i < PATIENCE && !list_empty(&t->sessions.list); i++)
 		target_step(t, 0);
 	target_step(t, 0);
-	assert_true(list_empty(&t->sessions) && list_empty(&t->waiters) && list_empty(&t->tmfs));
+	assert_true(list_empty(&t->sessions.list) && list_empty(&t->buffers.waiters) &&
+		    list_empty(&t->tasks.tmfs));
 	target_destroy(t);
 }
 

@@ -283,10 +283,10 @@ static void noise_harms_nobody(void **state)
 		peer_say_bytes(&peer, noise, dice_size(sizeof(noise)));
 		target_step(target, 0);
 		peer_close(&peer);
-		for (int n = 0; n < 20000 && target->n_conns; n++)
+		for (int n = 0; n < 20000 && target->conns.count; n++)
 			target_step(target, 1);
-		assert_int_equal(target->n_conns, 0);
-		assert_true(list_empty(&target->sessions));
+		assert_int_equal(target->conns.count, 0);
+		assert_true(list_empty(&target->sessions.list));
 		assert_int_equal(memory_unit.in_use, 0);
 	}
 	others_are_served();
@@ -318,16 +318,16 @@ static void is_dropped_though_it_pings(void)
 			.ttt = TAG_NONE,
 			.cmd_sn = peer.cmd_sn};
 
-	target->next_tick = 0;
+	target->loop.next_tick = 0;
 	target_step(target, 0);
-	assert_int_equal(target->n_conns, 1);
-	target->limits.data_ns = 0;
+	assert_int_equal(target->conns.count, 1);
+	target->config.limits.data_ns = 0;
 	peer_say(&peer, &p, NULL, 0);
-	for (int i = 0; i < 20000 && target->n_conns; i++) {
-		target->next_tick = 0;
+	for (int i = 0; i < 20000 && target->conns.count; i++) {
+		target->loop.next_tick = 0;
 		target_step(target, 1);
 	}
-	assert_int_equal(target->n_conns, 0);
+	assert_int_equal(target->conns.count, 0);
 	assert_int_equal(memory_unit.in_use, 0);
 	others_are_served();
 }
@@ -381,7 +381,7 @@ static void pings_do_not_pile_up(void **state)
 
 static bool portal_rings(void)
 {
-	struct pollfd fd = {.fd = target->epoll, .events = POLLIN};
+	struct pollfd fd = {.fd = target->loop.epoll, .events = POLLIN};
 
 	return poll(&fd, 1, 0) > 0;
 }
@@ -404,12 +404,12 @@ static void without_descriptors_nobody_is_accepted(void **state)
 	target_step(target, 0);
 	assert_true(target->portal.full);
 	assert_false(portal_rings());
-	assert_int_equal(target->n_conns, 1);
+	assert_int_equal(target->conns.count, 1);
 	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 8), got), SCSI_GOOD);
 	while (n)
 		close(pad[--n]);
 	setrlimit(RLIMIT_NOFILE, &before);
-	target->next_tick = 0;
+	target->loop.next_tick = 0;
 	other.isid[5] = 2;
 	peer_login(&other);
 }

@@ -525,28 +525,28 @@ static void a_silent_initiator_is_pinged(void **state)
 	struct pdu p = {.opcode = NOP_OUT, .immediate = true, .flags = PDU_FINAL, .itt = TAG_NONE};
 
 	peer_login(&peer);
-	target->limits.ping_ns = 0;
-	target->next_tick = 0;
+	target->config.limits.ping_ns = 0;
+	target->loop.next_tick = 0;
 	peer_hear_a(&peer, NOP_IN);
 	assert_int_equal(peer.in.itt, TAG_NONE);
 	assert_int_not_equal(peer.in.ttt, TAG_NONE);
-	target->limits.ping_ns = 1000 * NS_PER_S;
+	target->config.limits.ping_ns = 1000 * NS_PER_S;
 	p.ttt = peer.in.ttt;
 	p.cmd_sn = peer.cmd_sn;
 	peer_say(&peer, &p, NULL, 0);
-	target->limits.answer_ns = 0;
+	target->config.limits.answer_ns = 0;
 	assert_true(peer_hears_nothing(&peer));
-	target->next_tick = 0;
+	target->loop.next_tick = 0;
 	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
 }
 
 static void one_that_does_not_answer_is_dropped(void **state)
 {
 	peer_login(&peer);
-	target->limits.ping_ns = target->limits.answer_ns = 0;
-	target->next_tick = 0;
+	target->config.limits.ping_ns = target->config.limits.answer_ns = 0;
+	target->loop.next_tick = 0;
 	peer_hear_a(&peer, NOP_IN);
-	target->next_tick = 0;
+	target->loop.next_tick = 0;
 	assert_false(peer_hear(&peer));
 	assert_int_equal(target->counters.lost, 1);
 }
@@ -609,7 +609,7 @@ static void logout_ends_the_session(void **state)
 	peer_hear_a(&peer, LOGOUT_RESPONSE);
 	assert_int_equal(peer.in.code, LOGOUT_DONE);
 	assert_false(peer_hear(&peer));
-	assert_true(list_empty(&target->sessions));
+	assert_true(list_empty(&target->sessions.list));
 	assert_int_equal(target->counters.logouts, 1);
 }
 
@@ -626,14 +626,14 @@ static void lost_connections_leave_nothing(void **state)
 	while (memory_unit.in_use < TASK_PIECES + 2)
 		target_step(target, 1);
 	peer_close(&peer);
-	for (int i = 0; i < 20000 && target->n_conns; i++)
+	for (int i = 0; i < 20000 && target->conns.count; i++)
 		target_step(target, 1);
-	assert_int_equal(target->n_conns, 0);
+	assert_int_equal(target->conns.count, 0);
 	assert_int_equal(target->counters.lost, 1);
 	memory_unit.hold = false;
-	for (int i = 0; i < 100 && !list_empty(&target->sessions); i++)
+	for (int i = 0; i < 100 && !list_empty(&target->sessions.list); i++)
 		target_step(target, 0);
-	assert_true(list_empty(&target->sessions));
+	assert_true(list_empty(&target->sessions.list));
 	assert_int_equal(memory_unit.in_use, 0);
 }
 
@@ -647,9 +647,9 @@ static void what_was_lent_comes_back(void **state)
 	while (memory_unit.lent < 3)
 		target_step(target, 1);
 	peer_close(&peer);
-	for (int i = 0; i < 20000 && target->n_conns; i++)
+	for (int i = 0; i < 20000 && target->conns.count; i++)
 		target_step(target, 1);
-	assert_true(list_empty(&target->sessions));
+	assert_true(list_empty(&target->sessions.list));
 	assert_int_equal(memory_unit.lent, 0);
 }
 
@@ -675,9 +675,9 @@ static void a_connection_may_be_lost_anywhere(void **state)
 		peer_say_bytes(&peer, bytes, cut);
 		target_step(target, 0);
 		peer_close(&peer);
-		for (int i = 0; i < 20000 && target->n_conns; i++)
+		for (int i = 0; i < 20000 && target->conns.count; i++)
 			target_step(target, 1);
-		assert_true(list_empty(&target->sessions));
+		assert_true(list_empty(&target->sessions.list));
 		assert_int_equal(memory_unit.in_use, 0);
 	}
 }
@@ -723,7 +723,7 @@ static void a_port_that_logs_in_again_replaces_its_session(void **state)
 	memory_unit.hold = false;
 	peer_hear_a(&other, LOGIN_RESPONSE);
 	assert_int_equal(other.in.status_class, 0);
-	assert_int_equal(target->n_sessions, 1);
+	assert_int_equal(target->sessions.count, 1);
 	peer_clear_attention(&other);
 }
 
@@ -751,7 +751,7 @@ static void a_connection_takes_the_place_of_its_like(void **state)
 	uint16_t tsih;
 
 	peer_login(&peer);
-	tsih = list_entry(target->sessions.next, struct target_session, link)->tsih;
+	tsih = list_entry(target->sessions.list.next, struct target_session, link)->tsih;
 	log_in_again((uint16_t)(tsih + 1), 0, peer.isid[5]);
 	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_NO_SESSION);
 	peer_close(&other);
@@ -767,7 +767,7 @@ static void a_connection_takes_the_place_of_its_like(void **state)
 	log_in_again(tsih, 0, peer.isid[5]);
 	assert_int_equal(other.in.status_class, 0);
 	assert_int_equal(other.in.tsih, tsih);
-	assert_int_equal(target->n_sessions, 1);
+	assert_int_equal(target->sessions.count, 1);
 	other.cmd_sn = 1;
 	peer_clear_attention(&other);
 	assert_int_equal(peer_finish(&other, peer_read(&other, 0, 8), NULL), SCSI_GOOD);
@@ -777,10 +777,10 @@ static void sessions_are_numbered(void **state)
 {
 	peer_login(&peer);
 	second_session();
-	assert_int_equal(target->n_sessions, 2);
+	assert_int_equal(target->sessions.count, 2);
 	peer_close(&other);
 	peer_connect(&other, target);
-	target->max_sessions = 1;
+	target->config.max_sessions = 1;
 	other.isid[5] = 3;
 	peer_login_with(&other, NULL, 0);
 	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_NO_RESOURCES);
@@ -792,11 +792,11 @@ static void a_login_takes_its_time_not_for_ever(void **state)
 {
 	peer_say_bytes(&peer, "\x43", 1);
 	assert_true(peer_hears_nothing(&peer));
-	assert_int_equal(target->n_logins, 1);
-	target->limits.login_ns = 0;
-	target->next_tick = 0;
+	assert_int_equal(target->conns.logins, 1);
+	target->config.limits.login_ns = 0;
+	target->loop.next_tick = 0;
 	assert_false(peer_hear(&peer));
-	assert_int_equal(target->n_logins, 0);
+	assert_int_equal(target->conns.logins, 0);
 }
 
 /* Its data may be on its way for a while: the tag is the initiator's again, all the same. */

@@ -358,7 +358,7 @@ static void step_until_empty(void)
 {
 	uint64_t end = clock_ns() + PATIENCE_MS * NS_PER_MS;
 
-	while ((target->n_conns || target->n_sessions) && clock_ns() < end)
+	while ((target->conns.count || target->sessions.count) && clock_ns() < end)
 		target_step(target, 10);
 	target_step(target, 0);
 }
@@ -367,11 +367,11 @@ static void step_until_empty(void)
 static void nothing_is_left(unsigned int buffers)
 {
 	step_until_empty();
-	assert_int_equal(target->n_conns, 0);
-	assert_int_equal(target->n_sessions, 0);
-	assert_int_equal(target->n_logins, 0);
+	assert_int_equal(target->conns.count, 0);
+	assert_int_equal(target->sessions.count, 0);
+	assert_int_equal(target->conns.logins, 0);
 	assert_int_equal(target->counters.stags_open, 0);
-	assert_true(list_empty(&target->waiters) && list_empty(&target->rdma.busy));
+	assert_true(list_empty(&target->buffers.waiters) && list_empty(&target->rdma.busy));
 	assert_int_equal(buffers_left(), buffers);
 	assert_int_equal(lun_facts(scsi_target_find(target->scsi, 1))->size, SIZE);
 }
@@ -436,9 +436,9 @@ static void a_stopped_initiator_is_dropped(void **state)
 	for (uint64_t enough = target->counters.commands + 50; target->counters.commands < enough;)
 		target_step(target, 10);
 	kill(c.pid, SIGSTOP);
-	target->limits.ping_ns = target->limits.answer_ns = 0;
-	for (int i = 0; i < PATIENCE_MS && target->n_conns; i++) {
-		target->next_tick = 0;
+	target->config.limits.ping_ns = target->config.limits.answer_ns = 0;
+	for (int i = 0; i < PATIENCE_MS && target->conns.count; i++) {
+		target->loop.next_tick = 0;
 		target_step(target, 1);
 	}
 	nothing_is_left(buffers);
@@ -480,7 +480,7 @@ static void many_sessions_are_served_at_once(void **state)
 		users[i] = start_user(way, each);
 	for (unsigned int i = 0; i < USERS; i++)
 		assert_int_equal(word_of(&users[i]), each);
-	assert_int_equal(target->n_sessions, USERS * each);
+	assert_int_equal(target->sessions.count, USERS * each);
 	print_message("%s: %u sessions in %llu ms, %ld KiB of memory each\n", way->scheme,
 		      USERS * each, (unsigned long long)((clock_ns() - begun) / NS_PER_MS),
 		      (resident_kib() - before) / (long)(USERS * each));

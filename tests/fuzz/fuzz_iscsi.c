@@ -52,7 +52,7 @@ static void start(void)
 /* Then only digests tell where a PDU ends: it is not looked at. */
 static bool has_digests(void)
 {
-	list_for_each (it, &target->sessions) {
+	list_for_each (it, &target->sessions.list) {
 		const struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (s->keys.header_digest || s->keys.data_digest)
@@ -126,11 +126,11 @@ static void log_in(int fd, unsigned int mode)
 static void settle(void)
 {
 	memory_unit.hold = false;
-	for (int i = 0; i < 1000 && (target->n_conns || target->n_sessions); i++)
+	for (int i = 0; i < 1000 && (target->conns.count || target->sessions.count); i++)
 		target_step(target, 0);
-	CHECK(target->n_conns == 0 && target->n_sessions == 0 && target->n_logins == 0);
-	CHECK(list_empty(&target->waiters) && list_empty(&target->tmfs) &&
-	      list_empty(&target->dirty));
+	CHECK(target->conns.count == 0 && target->sessions.count == 0 && target->conns.logins == 0);
+	CHECK(list_empty(&target->buffers.waiters) && list_empty(&target->tasks.tmfs) &&
+	      list_empty(&target->conns.dirty));
 	CHECK(memory_unit.in_use == 0 && memory_unit.lent == 0);
 }
 

@@ -49,12 +49,12 @@ static void call_done(struct stag_block_target *t, struct target_call *c, int re
 
 	if (result != 0)
 		snprintf(c->words, sizeof(c->words), "%s", stag_block_error());
-	pthread_mutex_lock(&t->lock);
+	pthread_mutex_lock(&t->calls.lock);
 	c->result = result;
 	c->done = true;
 	left = c->left;
 	pthread_cond_signal(&c->cond);
-	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_unlock(&t->calls.lock);
 	if (left)
 		free_call(c);
 }
@@ -65,12 +65,12 @@ void target_calls_run(struct stag_block_target *t)
 		struct target_call *c = NULL;
 		int rc;
 
-		pthread_mutex_lock(&t->lock);
-		if (!list_empty(&t->calls)) {
-			c = list_entry(t->calls.next, struct target_call, link);
+		pthread_mutex_lock(&t->calls.lock);
+		if (!list_empty(&t->calls.queue)) {
+			c = list_entry(t->calls.queue.next, struct target_call, link);
 			list_del(&c->link);
 		}
-		pthread_mutex_unlock(&t->lock);
+		pthread_mutex_unlock(&t->calls.lock);
 		if (!c)
 			return;
 		rc = c->fn(t, c);
@@ -87,8 +87,8 @@ static void wait_for(struct stag_block_target *t, struct target_call *c, int tim
 	until.tv_sec += timeout_ms / 1000;
 	while (!c->done)
 		if (timeout_ms < 0)
-			pthread_cond_wait(&c->cond, &t->lock);
-		else if (pthread_cond_timedwait(&c->cond, &t->lock, &until) == ETIMEDOUT)
+			pthread_cond_wait(&c->cond, &t->calls.lock);
+		else if (pthread_cond_timedwait(&c->cond, &t->calls.lock, &until) == ETIMEDOUT)
 			break;
 	c->left = !c->done;
 }
@@ -99,12 +99,12 @@ static int run_call(struct stag_block_target *t, struct target_call *c, int time
 	uint64_t one = 1;
 	int rc;
 
-	pthread_mutex_lock(&t->lock);
-	list_add_tail(&t->calls, &c->link);
-	if (write(t->call_watch.fd, &one, sizeof(one)) < 0)
+	pthread_mutex_lock(&t->calls.lock);
+	list_add_tail(&t->calls.queue, &c->link);
+	if (write(t->loop.call_watch.fd, &one, sizeof(one)) < 0)
 		abort(); /* a counter of 64 bits does not overflow */
 	wait_for(t, c, timeout_ms);
-	pthread_mutex_unlock(&t->lock);
+	pthread_mutex_unlock(&t->calls.lock);
 	if (c->left)
 		return block_fail(EBUSY, "commands are under way still");
 	rc = c->result;
@@ -118,18 +118,19 @@ static int run_call(struct stag_block_target *t, struct target_call *c, int time
 
 static void part(struct stag_block_target *t)
 {
-	list_for_each_safe (it, &t->conns)
+	list_for_each_safe (it, &t->conns.list)
 		target_conn_end(list_entry(it, struct target_conn, link));
 }
 
 /* Sessions were asked to log out; those that did not are dropped, and tasks end. */
 static bool has_ended(struct stag_block_target *t)
 {
-	if (!t->stopping)
+	if (!t->stop.requested)
 		return false;
-	if (clock_ns() >= t->stop_by)
+	if (clock_ns() >= t->stop.deadline)
 		part(t);
-	return list_empty(&t->sessions) && (list_empty(&t->conns) || clock_ns() >= t->stop_by);
+	return list_empty(&t->sessions.list) &&
+	       (list_empty(&t->conns.list) || clock_ns() >= t->stop.deadline);
 }
 
 static void *run(void *arg)
@@ -137,7 +138,7 @@ static void *run(void *arg)
 	struct stag_block_target *t = arg;
 
 	while (!has_ended(t))
-		target_step(t, t->stopping ? 10 : SLEEP_MS);
+		target_step(t, t->stop.requested ? 10 : SLEEP_MS);
 	part(t);
 	target_step(t, 0);
 	return NULL;
@@ -151,7 +152,7 @@ static int start_thread(struct stag_block_target *t)
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS); /* unit/map.c: where it is blocked, it ends the program */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&t->thread, NULL, run, t);
+	rc = pthread_create(&t->calls.thread, NULL, run, t);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc == 0 ? 0 : block_fail(rc, "no thread to serve with: %s", strerror(rc));
 }
@@ -175,11 +176,11 @@ STAG_EXPORT struct stag_block_target *stag_block_target_start(
 
 static int stop(struct stag_block_target *t, struct target_call *c)
 {
-	t->stopping = true;
-	t->stop_by = clock_ns() + STOP_NS;
+	t->stop.requested = true;
+	t->stop.deadline = clock_ns() + STOP_NS;
 	target_portal_close(t);
 	target_rdma_close(t);
-	list_for_each (it, &t->sessions) {
+	list_for_each (it, &t->sessions.list) {
 		struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (s->conn)
@@ -198,7 +199,7 @@ STAG_EXPORT void stag_block_target_stop(struct stag_block_target *t)
 	if (!c)
 		abort(); /* there is no other way to tell its thread */
 	run_call(t, c, -1);
-	pthread_join(t->thread, NULL);
+	pthread_join(t->calls.thread, NULL);
 	target_destroy(t);
 }
 
@@ -364,7 +365,7 @@ static struct target_session *next_session(struct stag_block_target *t, uint64_t
 {
 	struct target_session *best = NULL;
 
-	list_for_each (it, &t->sessions) {
+	list_for_each (it, &t->sessions.list) {
 		struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (s->conn && s->id > id && (!best || s->id < best->id))

@@ -47,7 +47,7 @@ static void set_state(struct target_conn *c, enum target_conn_state to)
 	(void)legal_from;
 	log_debug("block: %s: %s -> %s", c->peer, target_conn_state_name(c->state),
 		  target_conn_state_name(to));
-	c->target->n_logins -= is_logging_in(c->state) && !is_logging_in(to);
+	c->target->conns.logins -= is_logging_in(c->state) && !is_logging_in(to);
 	c->state = to;
 }
 
@@ -59,11 +59,11 @@ void target_conn_open(struct stag_block_target *t, struct target_conn *c,
 	c->state = CONN_LOGIN;
 	c->stat_sn = 1;
 	c->ping = TAG_NONE;
-	c->begun = c->heard = c->moved = t->now;
+	c->begun = c->heard = c->moved = t->loop.now;
 	list_init(&c->dirty);
-	list_add_tail(&t->conns, &c->link);
-	t->n_conns++;
-	t->n_logins++;
+	list_add_tail(&t->conns.list, &c->link);
+	t->conns.count++;
+	t->conns.logins++;
 }
 
 /* ---- its end ------------------------------------------------------------------------ */
@@ -100,8 +100,8 @@ void target_conn_end(struct target_conn *c)
 	leave_login(c);
 	list_del(&c->dirty);
 	list_del(&c->link);
-	list_add_tail(&t->dead, &c->link);
-	t->n_conns--;
+	list_add_tail(&t->conns.dead, &c->link);
+	t->conns.count--;
 }
 
 void target_conn_finish(struct target_conn *c)
@@ -109,7 +109,7 @@ void target_conn_finish(struct target_conn *c)
 	if (c->state == CONN_DEAD || c->state == CONN_CLOSING)
 		return;
 	set_state(c, CONN_CLOSING);
-	c->begun = c->target->now;
+	c->begun = c->target->loop.now;
 	leave_session(c);
 	leave_login(c);
 	target_conn_dirty(c);
@@ -135,7 +135,7 @@ void target_conn_violation(struct target_conn *c, const char *fmt, ...)
 void target_conn_dirty(struct target_conn *c)
 {
 	if (list_empty(&c->dirty))
-		list_add_tail(&c->target->dirty, &c->dirty);
+		list_add_tail(&c->target->conns.dirty, &c->dirty);
 }
 
 void target_conn_number(struct target_conn *c, struct pdu *p, bool status)
@@ -234,8 +234,8 @@ static void take_login(struct target_conn *c, const struct pdu *request, const v
 	struct pdu p;
 
 	if (!c->login)
-		c->login =
-			target_login_new(c->ops->rdma ? &c->target->rdma_rules : &c->target->rules);
+		c->login = target_login_new(c->ops->rdma ? &c->target->config.rdma_rules
+							 : &c->target->config.rules);
 	if (!c->login) {
 		target_conn_end(c);
 		return;
@@ -287,12 +287,12 @@ static bool is_stuck(struct target_conn *c, uint64_t now)
 {
 	if (!c->ops->owes || !c->ops->owes(c))
 		c->moved = now;
-	return now - c->moved > c->target->limits.data_ns;
+	return now - c->moved > c->target->config.limits.data_ns;
 }
 
 static void tick_full(struct target_conn *c, uint64_t now)
 {
-	const struct target_limits *l = &c->target->limits;
+	const struct target_limits *l = &c->target->config.limits;
 
 	if (is_stuck(c, now)) {
 		target_log(c->target, "%s: neither takes nor sends its data", c->peer);
@@ -310,7 +310,7 @@ static void tick_full(struct target_conn *c, uint64_t now)
 
 void target_conn_tick(struct target_conn *c, uint64_t now)
 {
-	const struct target_limits *l = &c->target->limits;
+	const struct target_limits *l = &c->target->config.limits;
 
 	switch (c->state) {
 	case CONN_LOGIN:

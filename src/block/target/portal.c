@@ -20,7 +20,8 @@
 
 bool target_portal_is_full(const struct stag_block_target *t)
 {
-	return t->n_conns >= t->max_sessions + SPARE_CONNS || t->n_logins >= MAX_LOGINS;
+	return t->conns.count >= t->config.max_sessions + SPARE_CONNS ||
+	       t->conns.logins >= MAX_LOGINS;
 }
 
 static void listen_for(struct stag_block_target *t, uint32_t events)

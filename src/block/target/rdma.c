@@ -345,7 +345,7 @@ static bool admit(struct stag_block_target *t, struct rdma_cm_id *id,
 {
 	struct target_rdma *r;
 
-	if (target_portal_is_full(t) || t->stopping || make(t, id, &r) != 0)
+	if (target_portal_is_full(t) || t->stop.requested || make(t, id, &r) != 0)
 		return false;
 	id->context = r;
 	t->counters.registrations++;

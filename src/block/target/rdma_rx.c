@@ -141,7 +141,7 @@ static void deliver(struct target_rdma *r, const struct arrival *a)
 	struct target_conn *c = &r->conn;
 	bool full = c->state == CONN_FULL;
 
-	c->heard = c->target->now;
+	c->heard = c->target->loop.now;
 	if (full && (!a->decoded || !iscsi_pdu_from_initiator(a->pdu.opcode)))
 		target_conn_reject_violation(c, REJECT_NOT_SUPPORTED, a->bhs);
 	else if (full && a->pdu.opcode == DATA_OUT)

@@ -39,7 +39,7 @@ static bool replace_old(struct target_conn *c)
 {
 	bool there = false;
 
-	list_for_each_safe (it, &c->target->sessions) {
+	list_for_each_safe (it, &c->target->sessions.list) {
 		struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (!is_same_port(s, c->login))
@@ -50,14 +50,14 @@ static bool replace_old(struct target_conn *c)
 			target_conn_end(s->conn);
 		}
 	}
-	list_for_each (it, &c->target->sessions)
+	list_for_each (it, &c->target->sessions.list)
 		there |= is_same_port(list_entry(it, struct target_session, link), c->login);
 	return there;
 }
 
 static struct target_session *find_tsih(struct stag_block_target *t, uint16_t tsih)
 {
-	list_for_each (it, &t->sessions)
+	list_for_each (it, &t->sessions.list)
 		if (list_entry(it, struct target_session, link)->tsih == tsih)
 			return list_entry(it, struct target_session, link);
 	return NULL;
@@ -66,9 +66,9 @@ static struct target_session *find_tsih(struct stag_block_target *t, uint16_t ts
 static uint16_t new_tsih(struct stag_block_target *t)
 {
 	do
-		t->next_tsih++;
-	while (t->next_tsih == 0 || find_tsih(t, t->next_tsih));
-	return t->next_tsih;
+		t->sessions.last_tsih++;
+	while (t->sessions.last_tsih == 0 || find_tsih(t, t->sessions.last_tsih));
+	return t->sessions.last_tsih;
 }
 
 /* A login to a session that is there: only in place of its one connection. */
@@ -115,14 +115,14 @@ static struct target_session *make(struct target_conn *c)
 		return NULL;
 	}
 	s->tsih = l->tsih ? l->tsih : new_tsih(t);
-	s->id = ++t->next_session;
+	s->id = ++t->sessions.last_id;
 	s->exp_cmd_sn = l->cmd_sn;
 	s->max_cmd_sn = l->cmd_sn + SESSION_WINDOW - 1;
 	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
 		list_init(&s->buckets[i]);
 	list_init(&s->held);
-	list_add_tail(&t->sessions, &s->link);
-	t->n_sessions++;
+	list_add_tail(&t->sessions.list, &s->link);
+	t->sessions.count++;
 	return s;
 }
 
@@ -133,12 +133,12 @@ enum login_status target_session_open(struct target_conn *c, struct target_sessi
 
 	if (status != LOGIN_OK)
 		return status;
-	if (c->target->stopping)
+	if (c->target->stop.requested)
 		return LOGIN_UNAVAILABLE;
 	*wait = replace_old(c);
 	if (*wait)
 		return LOGIN_OK;
-	if (c->target->n_sessions >= c->target->max_sessions)
+	if (c->target->sessions.count >= c->target->config.max_sessions)
 		return LOGIN_NO_RESOURCES;
 	*out = make(c);
 	return *out ? LOGIN_OK : LOGIN_NO_RESOURCES;
@@ -153,8 +153,8 @@ void target_session_maybe_free(struct target_session *s)
 	if (s->nexus)
 		scsi_nexus_destroy(s->nexus);
 	list_del(&s->link);
-	t->n_sessions--;
-	t->unpark = true;
+	t->sessions.count--;
+	t->conns.unpark_due = true;
 	target_stags_session_gone(s);
 	free(s->text);
 	free(s);

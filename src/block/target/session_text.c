@@ -11,7 +11,7 @@
 /* RFC 7143, appendix C */
 static void send_targets(struct target_session *s, const char *which, struct text_out *out)
 {
-	const char *name = s->target->rules.target;
+	const char *name = s->target->config.rules.target;
 	bool all = strcmp(which, "All") == 0;
 
 	if (all && !s->discovery) {
@@ -51,8 +51,8 @@ static bool take_list(struct target_session *s, struct text_out *out)
 	uint32_t at = 0;
 	int rc;
 
-	iscsi_keys_begin(
-		&n, s->conn->ops->rdma ? &s->target->rdma_rules.wishes : &s->target->rules.wishes);
+	iscsi_keys_begin(&n, s->conn->ops->rdma ? &s->target->config.rdma_rules.wishes
+						: &s->target->config.rules.wishes);
 	n.full = true;
 	n.agreed = s->keys;
 	while ((rc = iscsi_text_next(s->text, &at, &key, &value)) > 0)

@@ -12,11 +12,11 @@ static struct target_piece *alloc_piece(struct stag_block_target *t)
 {
 	struct target_piece *p;
 
-	if (list_empty(&t->free_pieces))
+	if (list_empty(&t->tasks.spare_pieces))
 		return calloc(1, sizeof(*p));
-	p = list_entry(t->free_pieces.next, struct target_piece, link);
+	p = list_entry(t->tasks.spare_pieces.next, struct target_piece, link);
 	list_del(&p->link);
-	t->n_free_pieces--;
+	t->tasks.n_spare_pieces--;
 	return p;
 }
 
@@ -49,12 +49,12 @@ void target_piece_put(struct stag_block_target *t, struct target_piece *p)
 		units_put_buffer(t->units, p->buffer);
 	if (p->borrowed)
 		lun_return(&p->io);
-	if (t->n_free_pieces == MAX_SPARE) {
+	if (t->tasks.n_spare_pieces == MAX_SPARE) {
 		free(p);
 		return;
 	}
-	list_add_tail(&t->free_pieces, &p->link);
-	t->n_free_pieces++;
+	list_add_tail(&t->tasks.spare_pieces, &p->link);
+	t->tasks.n_spare_pieces++;
 }
 
 void target_piece_free(struct target_piece *p)
@@ -72,31 +72,31 @@ struct target_task *target_task_alloc(struct stag_block_target *t)
 {
 	struct target_task *k;
 
-	if (list_empty(&t->free_tasks))
+	if (list_empty(&t->tasks.spare))
 		return malloc(sizeof(*k));
-	k = list_entry(t->free_tasks.next, struct target_task, link);
+	k = list_entry(t->tasks.spare.next, struct target_task, link);
 	list_del(&k->link);
-	t->n_free_tasks--;
+	t->tasks.n_spare--;
 	return k;
 }
 
 void target_task_put(struct stag_block_target *t, struct target_task *k)
 {
-	if (t->n_free_tasks == MAX_SPARE) {
+	if (t->tasks.n_spare == MAX_SPARE) {
 		free(k);
 		return;
 	}
-	list_add_tail(&t->free_tasks, &k->link);
-	t->n_free_tasks++;
+	list_add_tail(&t->tasks.spare, &k->link);
+	t->tasks.n_spare++;
 }
 
 void target_spare_free(struct stag_block_target *t)
 {
-	list_for_each_safe (it, &t->free_tasks)
+	list_for_each_safe (it, &t->tasks.spare)
 		free(list_entry(it, struct target_task, link));
-	list_for_each_safe (it, &t->free_pieces)
+	list_for_each_safe (it, &t->tasks.spare_pieces)
 		free(list_entry(it, struct target_piece, link));
-	list_init(&t->free_tasks);
-	list_init(&t->free_pieces);
-	t->n_free_tasks = t->n_free_pieces = 0;
+	list_init(&t->tasks.spare);
+	list_init(&t->tasks.spare_pieces);
+	t->tasks.n_spare = t->tasks.n_spare_pieces = 0;
 }

@@ -172,7 +172,7 @@ size_t target_stags_query(struct stag_block_target *t, struct stag_block_stag *l
 
 	for (uint64_t i = l->put > ENTRIES ? l->put - ENTRIES : 0; i < l->put; i++)
 		tell(&p, &l->ring[i % ENTRIES].stag, l->ring[i % ENTRIES].who);
-	list_for_each (it, &t->sessions)
+	list_for_each (it, &t->sessions.list)
 		tell_open(&p, list_entry(it, struct target_session, link));
 	return p.n;
 }

@@ -35,7 +35,7 @@ static int control(struct stag_block_target *t, int op, struct target_watch *w, 
 {
 	struct epoll_event e = {.events = events, .data = {.ptr = w}};
 
-	return epoll_ctl(t->epoll, op, w->fd, &e) == 0 ? 0 : -errno;
+	return epoll_ctl(t->loop.epoll, op, w->fd, &e) == 0 ? 0 : -errno;
 }
 
 int target_watch(struct stag_block_target *t, struct target_watch *w, uint32_t events)
@@ -57,13 +57,13 @@ void target_unwatch(struct stag_block_target *t, struct target_watch *w)
 
 struct units_buffer *target_buffer(struct stag_block_target *t, struct target_waiter *w)
 {
-	struct units_buffer *b = t->spare;
+	struct units_buffer *b = t->buffers.offered;
 
-	t->spare = NULL;
-	if (!b && list_empty(&t->waiters))
+	t->buffers.offered = NULL;
+	if (!b && list_empty(&t->buffers.waiters))
 		b = units_buffer(t->units);
 	if (!b && w && list_empty(&w->link))
-		list_add_tail(&t->waiters, &w->link);
+		list_add_tail(&t->buffers.waiters, &w->link);
 	return b;
 }
 
@@ -71,23 +71,24 @@ static void on_buffer(void *arg)
 {
 	struct stag_block_target *t = arg;
 
-	t->buffers = true;
+	t->buffers.returned = true;
 }
 
 static void serve_waiters(struct stag_block_target *t)
 {
-	t->buffers = false;
-	while (!list_empty(&t->waiters)) {
-		struct target_waiter *w = list_entry(t->waiters.next, struct target_waiter, link);
+	t->buffers.returned = false;
+	while (!list_empty(&t->buffers.waiters)) {
+		struct target_waiter *w =
+			list_entry(t->buffers.waiters.next, struct target_waiter, link);
 
-		t->spare = units_buffer(t->units);
-		if (!t->spare)
+		t->buffers.offered = units_buffer(t->units);
+		if (!t->buffers.offered)
 			return;
 		list_del(&w->link);
 		w->go(w);
-		if (t->spare)
-			units_put_buffer(t->units, t->spare);
-		t->spare = NULL;
+		if (t->buffers.offered)
+			units_put_buffer(t->units, t->buffers.offered);
+		t->buffers.offered = NULL;
 	}
 }
 
@@ -95,8 +96,8 @@ static void serve_waiters(struct stag_block_target *t)
 
 static void unpark(struct stag_block_target *t)
 {
-	t->unpark = false;
-	list_for_each_safe (it, &t->conns) {
+	t->conns.unpark_due = false;
+	list_for_each_safe (it, &t->conns.list) {
 		struct target_conn *c = list_entry(it, struct target_conn, link);
 
 		if (c->state == CONN_PARKED)
@@ -108,12 +109,12 @@ static void flush(struct stag_block_target *t)
 {
 	struct list now;
 
-	if (list_empty(&t->dirty))
+	if (list_empty(&t->conns.dirty))
 		return;
 	/* Those that get dirty meanwhile come next time. */
-	now = t->dirty;
+	now = t->conns.dirty;
 	now.next->prev = now.prev->next = &now;
-	list_init(&t->dirty);
+	list_init(&t->conns.dirty);
 	while (!list_empty(&now)) {
 		struct target_conn *c = list_entry(now.next, struct target_conn, dirty);
 
@@ -124,10 +125,10 @@ static void flush(struct stag_block_target *t)
 
 static void bury(struct stag_block_target *t)
 {
-	if (list_empty(&t->dead))
+	if (list_empty(&t->conns.dead))
 		return;
-	while (!list_empty(&t->dead)) {
-		struct target_conn *c = list_entry(t->dead.next, struct target_conn, link);
+	while (!list_empty(&t->conns.dead)) {
+		struct target_conn *c = list_entry(t->conns.dead.next, struct target_conn, link);
 
 		list_del(&c->link);
 		c->ops->free(c);
@@ -137,18 +138,18 @@ static void bury(struct stag_block_target *t)
 
 static void tick(struct stag_block_target *t)
 {
-	if (t->now < t->next_tick)
+	if (t->loop.now < t->loop.next_tick)
 		return;
-	t->next_tick = t->now + TICK_NS;
-	list_for_each_safe (it, &t->conns)
-		target_conn_tick(list_entry(it, struct target_conn, link), t->now);
+	t->loop.next_tick = t->loop.now + TICK_NS;
+	list_for_each_safe (it, &t->conns.list)
+		target_conn_tick(list_entry(it, struct target_conn, link), t->loop.now);
 	target_portal_resume(t);
 }
 
 static bool is_due(const struct stag_block_target *t)
 {
-	return !list_empty(&t->dirty) || t->tmf_due || t->unpark ||
-	       (t->buffers && !list_empty(&t->waiters));
+	return !list_empty(&t->conns.dirty) || t->tasks.tmf_due || t->conns.unpark_due ||
+	       (t->buffers.returned && !list_empty(&t->buffers.waiters));
 }
 
 /* True: there is more to do. It is others' turn after a while, all the same. */
@@ -156,15 +157,15 @@ static bool work(struct stag_block_target *t)
 {
 	bool more = true;
 
-	t->now = clock_ns();
+	t->loop.now = clock_ns();
 	tick(t);
 	for (int i = 0; i < ROUNDS && more; i++) {
 		more = units_poll(t->units) > 0;
-		if (!list_empty(&t->waiters))
+		if (!list_empty(&t->buffers.waiters))
 			serve_waiters(t);
-		if (t->tmf_due)
+		if (t->tasks.tmf_due)
 			target_tmf_finish_ready(t);
-		if (t->unpark)
+		if (t->conns.unpark_due)
 			unpark(t);
 		flush(t);
 		more |= target_rdma_poll(t) > 0;
@@ -179,7 +180,7 @@ void target_step(struct stag_block_target *t, int timeout_ms)
 	struct epoll_event events[EVENTS];
 	int n = target_wait_events(t, events, EVENTS, work(t) ? 0 : timeout_ms);
 
-	t->now = clock_ns();
+	t->loop.now = clock_ns();
 	for (int i = 0; i < n; i++) {
 		struct target_watch *w = events[i].data.ptr;
 
@@ -195,21 +196,21 @@ void target_log(struct stag_block_target *t, const char *fmt, ...)
 	char line[LINE];
 	va_list args;
 
-	if (!t->log && log_level < LOG_LEVEL_INFO)
+	if (!t->config.log && log_level < LOG_LEVEL_INFO)
 		return;
 	va_start(args, fmt);
 	vsnprintf(line, sizeof(line), fmt, args);
 	va_end(args);
 	make_printable(line);
-	if (t->log)
-		t->log(t->log_arg, line);
+	if (t->config.log)
+		t->config.log(t->config.log_arg, line);
 	else
 		log_info("block: %s", line);
 }
 
 static bool keep_word(struct stag_block_target *t, const char **word)
 {
-	char **place = t->words;
+	char **place = t->config.words;
 
 	if (!*word)
 		return true;
@@ -297,24 +298,24 @@ static const struct key_wishes rdma_wishes = {
 
 static bool keep_words(struct stag_block_target *t)
 {
-	return keep_word(t, &t->rules.target) && keep_word(t, &t->rules.alias) &&
-	       keep_word(t, &t->rules.user) && keep_word(t, &t->rules.secret) &&
-	       keep_word(t, &t->rules.own_user) && keep_word(t, &t->rules.own_secret);
+	return keep_word(t, &t->config.rules.target) && keep_word(t, &t->config.rules.alias) &&
+	       keep_word(t, &t->config.rules.user) && keep_word(t, &t->config.rules.secret) &&
+	       keep_word(t, &t->config.rules.own_user) && keep_word(t, &t->config.rules.own_secret);
 }
 
 static int take_words(struct stag_block_target *t, const struct stag_block_target_attr *a)
 {
-	t->rules = (struct target_login_rules){.target = a->name,
-					       .alias = a->alias,
-					       .user = a->user,
-					       .secret = a->secret,
-					       .own_user = a->own_user,
-					       .own_secret = a->own_secret,
-					       .wishes = wishes};
+	t->config.rules = (struct target_login_rules){.target = a->name,
+						      .alias = a->alias,
+						      .user = a->user,
+						      .secret = a->secret,
+						      .own_user = a->own_user,
+						      .own_secret = a->own_secret,
+						      .wishes = wishes};
 	if (!keep_words(t))
 		return block_fail(ENOMEM, "no memory for a target");
-	t->rdma_rules = t->rules;
-	t->rdma_rules.wishes = rdma_wishes;
+	t->config.rdma_rules = t->config.rules;
+	t->config.rdma_rules.wishes = rdma_wishes;
 	return 0;
 }
 
@@ -333,14 +334,14 @@ static void on_calls(struct target_watch *w, uint32_t events)
 
 static int open_watches(struct stag_block_target *t)
 {
-	t->epoll = epoll_create1(EPOLL_CLOEXEC);
-	t->units_watch =
+	t->loop.epoll = epoll_create1(EPOLL_CLOEXEC);
+	t->loop.units_watch =
 		(struct target_watch){.ready = on_units, .fd = units_fd(t->units), .target = t};
-	t->call_watch = (struct target_watch){
+	t->loop.call_watch = (struct target_watch){
 		.ready = on_calls, .fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), .target = t};
-	if (t->epoll < 0 || t->call_watch.fd < 0 ||
-	    target_watch(t, &t->units_watch, EPOLLIN) != 0 ||
-	    target_watch(t, &t->call_watch, EPOLLIN) != 0)
+	if (t->loop.epoll < 0 || t->loop.call_watch.fd < 0 ||
+	    target_watch(t, &t->loop.units_watch, EPOLLIN) != 0 ||
+	    target_watch(t, &t->loop.call_watch, EPOLLIN) != 0)
 		return block_fail(errno, "cannot wait for anything: %s", strerror(errno));
 	return 0;
 }
@@ -351,25 +352,25 @@ static struct stag_block_target *new_target(const struct stag_block_target_attr 
 
 	if (!t)
 		return NULL;
-	t->limits = limits;
-	t->max_sessions = attr->max_sessions ? attr->max_sessions : MAX_SESSIONS;
-	target_wait_init(&t->wait, attr->flags & STAG_BLOCK_NO_SPIN ? 0
-				   : attr->spin_us		    ? attr->spin_us
-								    : SPIN_US);
-	t->log = attr->log;
-	t->log_arg = attr->log_arg;
-	t->epoll = t->call_watch.fd = -1;
-	t->now = clock_ns();
-	pthread_mutex_init(&t->lock, NULL);
-	list_init(&t->conns);
-	list_init(&t->dirty);
-	list_init(&t->dead);
-	list_init(&t->sessions);
-	list_init(&t->tmfs);
-	list_init(&t->waiters);
-	list_init(&t->free_tasks);
-	list_init(&t->free_pieces);
-	list_init(&t->calls);
+	t->config.limits = limits;
+	t->config.max_sessions = attr->max_sessions ? attr->max_sessions : MAX_SESSIONS;
+	target_wait_init(&t->loop.wait, attr->flags & STAG_BLOCK_NO_SPIN ? 0
+					: attr->spin_us			 ? attr->spin_us
+									 : SPIN_US);
+	t->config.log = attr->log;
+	t->config.log_arg = attr->log_arg;
+	t->loop.epoll = t->loop.call_watch.fd = -1;
+	t->loop.now = clock_ns();
+	pthread_mutex_init(&t->calls.lock, NULL);
+	list_init(&t->conns.list);
+	list_init(&t->conns.dirty);
+	list_init(&t->conns.dead);
+	list_init(&t->sessions.list);
+	list_init(&t->tasks.tmfs);
+	list_init(&t->buffers.waiters);
+	list_init(&t->tasks.spare);
+	list_init(&t->tasks.spare_pieces);
+	list_init(&t->calls.queue);
 	list_init(&t->rdma.busy);
 	return t;
 }
@@ -434,12 +435,12 @@ void target_destroy(struct stag_block_target *t)
 		units_destroy(t->units);
 	target_spare_free(t);
 	target_stags_destroy(t->stags);
-	if (t->call_watch.fd >= 0)
-		close(t->call_watch.fd);
-	if (t->epoll >= 0)
-		close(t->epoll);
-	pthread_mutex_destroy(&t->lock);
-	for (unsigned int i = 0; i < sizeof(t->words) / sizeof(*t->words); i++)
-		free(t->words[i]);
+	if (t->loop.call_watch.fd >= 0)
+		close(t->loop.call_watch.fd);
+	if (t->loop.epoll >= 0)
+		close(t->loop.epoll);
+	pthread_mutex_destroy(&t->calls.lock);
+	for (unsigned int i = 0; i < sizeof(t->config.words) / sizeof(*t->config.words); i++)
+		free(t->config.words[i]);
 	free(t);
 }

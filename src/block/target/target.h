@@ -140,8 +140,8 @@ struct target_waiter {
 enum target_conn_state { CONN_LOGIN, CONN_PARKED, CONN_FULL, CONN_CLOSING, CONN_DEAD };
 
 struct target_conn {
-	struct list link;  /* in target->conns, or ->dead */
-	struct list dirty; /* in target->dirty: has something to flush */
+	struct list link;  /* in target->conns.list, or ->dead */
+	struct list dirty; /* in target->conns.dirty: has something to flush */
 	struct stag_block_target *target;
 	const struct target_transport *ops;
 	enum target_conn_state state;
@@ -198,7 +198,7 @@ void target_conn_dirty(struct target_conn *c);
 #define TASK_BUCKETS	  64
 
 struct target_session {
-	struct list link; /* in target->sessions */
+	struct list link; /* in target->sessions.list */
 	struct stag_block_target *target;
 	struct target_conn *conn; /* NULL: ended, waits for its tasks */
 	uint64_t id;
@@ -252,7 +252,7 @@ void target_session_text(struct target_session *s, const struct pdu *p, const vo
 
 /* A task management request that waits for the end of tasks. */
 struct target_tmf {
-	struct list link; /* in target->tmfs */
+	struct list link; /* in target->tasks.tmfs */
 	struct target_session *session;
 	uint32_t itt;
 	uint8_t function; /* enum scsi_tmf */
@@ -514,41 +514,68 @@ struct target_limits {
 	uint64_t close_ns;  /* the peer has so long to close */
 };
 
+/* A target. All of it belongs to its thread, but for calls. */
 struct stag_block_target {
-	char *words[8]; /* copies of the caller's */
-	struct target_login_rules rules, rdma_rules;
-	struct target_limits limits;
-	uint32_t max_sessions;
-	void (*log)(void *arg, const char *line);
-	void *log_arg;
+	struct {
+		char *words[8]; /* copies of the caller's strings */
+		struct target_login_rules rules, rdma_rules;
+		struct target_limits limits;
+		uint32_t max_sessions;
+		void (*log)(void *arg, const char *line);
+		void *log_arg;
+	} config;
 
 	struct units *units;
 	struct scsi_target *scsi;
-	int epoll;
-	struct target_wait wait;
-	struct target_watch units_watch, call_watch;
 	struct target_portal portal;
 	struct target_rdma_portal rdma;
 	struct target_stags *stags;
-	struct list conns, dirty, dead, sessions, tmfs, waiters;
-	unsigned int n_conns, n_sessions, n_logins; /* logins: connections without a session */
-	uint64_t next_session;
-	uint64_t births; /* of tasks */
-	uint16_t next_tsih;
-	uint64_t now, next_tick;
-	bool stopping;
-	uint64_t stop_by;		     /* until then sessions may log out */
-	struct units_buffer *spare;	     /* for the waiter whose turn it is */
-	bool unpark;			     /* a session is gone: logins may wait for that */
-	bool buffers;			     /* some have come back */
-	bool tmf_due;			     /* something that was aborted has moved on */
-	struct stag_block_counters counters; /* of sessions that have ended, too */
-	struct list free_tasks, free_pieces;
-	unsigned int n_free_tasks, n_free_pieces;
+	struct stag_block_counters counters; /* including those of sessions that have ended */
 
-	pthread_t thread;
-	pthread_mutex_t lock; /* of calls */
-	struct list calls;
+	struct {
+		int epoll;
+		struct target_wait wait;
+		struct target_watch units_watch, call_watch;
+		uint64_t now, next_tick; /* clock_ns() */
+	} loop;
+
+	struct {
+		struct list list, dirty, dead; /* struct target_conn: link, dirty, link */
+		unsigned int count, logins;    /* logins: connections without a session */
+		bool unpark_due;	       /* a session has ended: parked logins may go on */
+	} conns;
+
+	struct {
+		struct list list; /* struct target_session */
+		unsigned int count;
+		uint64_t last_id;
+		uint16_t last_tsih;
+	} sessions;
+
+	struct {
+		uint64_t born; /* number of the last task */
+		struct list tmfs;
+		bool tmf_due;			 /* an aborted task has made progress */
+		struct list spare, spare_pieces; /* to be used again (spare.c) */
+		unsigned int n_spare, n_spare_pieces;
+	} tasks;
+
+	struct {
+		struct list waiters;	      /* struct target_waiter, in the order of arrival */
+		struct units_buffer *offered; /* to the waiter whose turn it is */
+		bool returned;		      /* there are free buffers again */
+	} buffers;
+
+	struct {
+		bool requested;
+		uint64_t deadline; /* clock_ns(): sessions may log out until then */
+	} stop;
+
+	struct {
+		pthread_t thread;
+		pthread_mutex_t lock; /* guards queue, and done and left of each call */
+		struct list queue;    /* struct target_call */
+	} calls;
 };
 
 int target_create(const struct stag_block_target_attr *attr, struct stag_block_target **out);

@@ -197,7 +197,7 @@ struct target_task *target_task_new(struct target_session *s, const struct pdu *
 		return NULL;
 	clear_task(t);
 	t->session = s;
-	t->born = ++s->target->births;
+	t->born = ++s->target->tasks.born;
 	t->since = clock_ns();
 	t->itt = p->itt;
 	t->cmd_sn = p->cmd_sn;
@@ -249,7 +249,7 @@ static void get_task(struct target_task *t)
 static void put_task(struct target_task *t)
 {
 	if (target_task_is_aborted(t))
-		t->session->target->tmf_due = true;
+		t->session->target->tasks.tmf_due = true;
 	if (--t->refs == 0 && (t->state == TASK_RESPONDED || t->state == TASK_ABORTED))
 		free_task(t);
 }

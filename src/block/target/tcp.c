@@ -89,7 +89,7 @@ static void on_events(struct target_watch *w, uint32_t events)
 		return;
 	if (events & EPOLLOUT) {
 		t->tx.blocked = false;
-		t->conn.moved = t->conn.target->now;
+		t->conn.moved = t->conn.target->loop.now;
 		target_conn_dirty(&t->conn);
 	}
 	if ((events & (EPOLLHUP | EPOLLERR)) && !(t->events & EPOLLIN)) {

@@ -177,8 +177,8 @@ static void place(struct target_tcp *t, int decoded, const uint8_t *ahs)
 {
 	struct target_conn *c = &t->conn;
 	const struct pdu *p = &t->rx.pdu;
-	uint32_t most =
-		c->state == CONN_FULL ? c->target->rules.wishes.own_recv_max : LOGIN_DATA_MAX;
+	uint32_t most = c->state == CONN_FULL ? c->target->config.rules.wishes.own_recv_max
+					      : LOGIN_DATA_MAX;
 
 	t->rx.task = NULL;
 	t->rx.left = p->data_len;
@@ -240,7 +240,7 @@ static void came(struct target_tcp *t, uint32_t n)
 	if (t->rx.to)
 		t->rx.to += n;
 	if (t->rx.pdu.opcode == DATA_OUT && n)
-		t->conn.moved = t->conn.target->now;
+		t->conn.moved = t->conn.target->loop.now;
 }
 
 static enum go take_data(struct target_tcp *t)
@@ -347,7 +347,7 @@ static enum go take_tail(struct target_tcp *t)
 	good = digest_is_good(t, t->rx.buffer + t->rx.head);
 	t->rx.head += len;
 	t->rx.state = RX_HEADER;
-	t->conn.heard = t->conn.target->now;
+	t->conn.heard = t->conn.target->loop.now;
 	if (t->rx.ignored)
 		t->rx.ignored = false;
 	else if (t->conn.state == CONN_FULL && t->rx.pdu.opcode == SCSI_COMMAND)

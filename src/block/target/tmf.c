@@ -47,7 +47,7 @@ static bool each_task(const struct target_tmf *f, struct target_session *s, task
 
 static bool each_session(struct stag_block_target *target, const struct target_tmf *f, task_fn fn)
 {
-	list_for_each_safe (it, &target->sessions)
+	list_for_each_safe (it, &target->sessions.list)
 		if (each_task(f, list_entry(it, struct target_session, link), fn))
 			return true;
 	return false;
@@ -77,7 +77,7 @@ static void answer(struct target_session *s, uint32_t itt, enum task_outcome out
 /* RFC 7143 §11.5.1: after a cold reset no connection is left. */
 static void drop_all(struct stag_block_target *t, const struct target_session *asked)
 {
-	list_for_each_safe (it, &t->sessions) {
+	list_for_each_safe (it, &t->sessions.list) {
 		struct target_session *s = list_entry(it, struct target_session, link);
 
 		if (s->conn && s != asked)
@@ -101,9 +101,9 @@ void target_tmf_finish_ready(struct stag_block_target *t)
 {
 	struct list *it;
 
-	t->tmf_due = false;
+	t->tasks.tmf_due = false;
 again:
-	for (it = t->tmfs.next; it != &t->tmfs; it = it->next) {
+	for (it = t->tasks.tmfs.next; it != &t->tasks.tmfs; it = it->next) {
 		struct target_tmf *f = list_entry(it, struct target_tmf, link);
 
 		if (each_session(t, f, is_at_unit))
@@ -116,7 +116,7 @@ again:
 
 void target_tmf_session_gone(struct target_session *s)
 {
-	list_for_each_safe (it, &s->target->tmfs) {
+	list_for_each_safe (it, &s->target->tasks.tmfs) {
 		struct target_tmf *f = list_entry(it, struct target_tmf, link);
 
 		if (f->session != s)
@@ -163,8 +163,8 @@ void target_tmf_receive(struct target_session *s, const struct pdu *p)
 				 .function = function,
 				 .lun = p->lun,
 				 .ref_tag = p->ref_tag,
-				 .born = s->target->births};
-	list_add_tail(&s->target->tmfs, &f->link);
-	s->target->tmf_due = true;
+				 .born = s->target->tasks.born};
+	list_add_tail(&s->target->tasks.tmfs, &f->link);
+	s->target->tasks.tmf_due = true;
 	each_session(s->target, f, abort_one);
 }

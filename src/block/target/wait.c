@@ -38,20 +38,20 @@ static bool look(struct stag_block_target *t, struct epoll_event *events, int mo
 		return true;
 	if (t->rdma.n_busy && turn % SOCKETS_EVERY != 0)
 		return false;
-	*n = epoll_wait(t->epoll, events, most, 0);
+	*n = epoll_wait(t->loop.epoll, events, most, 0);
 	return *n != 0;
 }
 
 static bool spin(struct stag_block_target *t, struct epoll_event *events, int most, int *n)
 {
-	uint64_t until = clock_ns() + t->wait.spin_ns;
+	uint64_t until = clock_ns() + t->loop.wait.spin_ns;
 	unsigned int turn = 0;
 	bool came;
 
 	do
 		came = look(t, events, most, n, ++turn);
 	while (!came && clock_ns() < until);
-	learn(&t->wait, came);
+	learn(&t->loop.wait, came);
 	return came;
 }
 
@@ -66,9 +66,9 @@ static int sleep_for(struct stag_block_target *t, struct epoll_event *events, in
 		     int timeout_ms)
 {
 	uint64_t since = clock_ns();
-	int n = epoll_wait(t->epoll, events, most, arm(t) ? timeout_ms : 0);
+	int n = epoll_wait(t->loop.epoll, events, most, arm(t) ? timeout_ms : 0);
 
-	learn(&t->wait, clock_ns() - since < 2 * t->wait.spin_ns);
+	learn(&t->loop.wait, clock_ns() - since < 2 * t->loop.wait.spin_ns);
 	return n;
 }
 
@@ -78,8 +78,8 @@ int target_wait_events(struct stag_block_target *t, struct epoll_event *events, 
 	int n = 0;
 
 	if (timeout_ms == 0)
-		return epoll_wait(t->epoll, events, most, 0);
-	if (t->wait.points >= POINTS_ENOUGH && spin(t, events, most, &n))
+		return epoll_wait(t->loop.epoll, events, most, 0);
+	if (t->loop.wait.points >= POINTS_ENOUGH && spin(t, events, most, &n))
 		return n;
 	return sleep_for(t, events, most, timeout_ms);
 }
