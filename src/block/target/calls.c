@@ -4,6 +4,7 @@
  */
 #include "block/target/target.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,7 +13,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/export.h"
 
@@ -49,12 +49,12 @@ static void call_done(struct stag_block_target *t, struct target_call *c, int re
 
 	if (result != 0)
 		snprintf(c->words, sizeof(c->words), "%s", stag_block_error());
-	pthread_mutex_lock(&t->calls.lock);
+	lock_acquire(&t->calls.lock);
 	c->result = result;
 	c->done = true;
 	left = c->left;
 	pthread_cond_signal(&c->cond);
-	pthread_mutex_unlock(&t->calls.lock);
+	lock_release(&t->calls.lock);
 	if (left)
 		free_call(c);
 }
@@ -65,12 +65,12 @@ void target_calls_run(struct stag_block_target *t)
 		struct target_call *c = NULL;
 		int rc;
 
-		pthread_mutex_lock(&t->calls.lock);
+		lock_acquire(&t->calls.lock);
 		if (!list_empty(&t->calls.queue)) {
 			c = list_entry(t->calls.queue.next, struct target_call, link);
 			list_del(&c->link);
 		}
-		pthread_mutex_unlock(&t->calls.lock);
+		lock_release(&t->calls.lock);
 		if (!c)
 			return;
 		rc = c->fn(t, c);
@@ -83,12 +83,13 @@ static void wait_for(struct stag_block_target *t, struct target_call *c, int tim
 {
 	struct timespec until;
 
+	assert(lock_held(&t->calls.lock));
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += timeout_ms / 1000;
 	while (!c->done)
 		if (timeout_ms < 0)
-			pthread_cond_wait(&c->cond, &t->calls.lock);
-		else if (pthread_cond_timedwait(&c->cond, &t->calls.lock, &until) == ETIMEDOUT)
+			lock_wait(&t->calls.lock, &c->cond);
+		else if (lock_wait_until(&t->calls.lock, &c->cond, &until) == ETIMEDOUT)
 			break;
 	c->left = !c->done;
 }
@@ -99,12 +100,12 @@ static int run_call(struct stag_block_target *t, struct target_call *c, int time
 	uint64_t one = 1;
 	int rc;
 
-	pthread_mutex_lock(&t->calls.lock);
+	lock_acquire(&t->calls.lock);
 	list_add_tail(&t->calls.queue, &c->link);
 	if (write(t->loop.call_watch.fd, &one, sizeof(one)) < 0)
 		abort(); /* a counter of 64 bits does not overflow */
 	wait_for(t, c, timeout_ms);
-	pthread_mutex_unlock(&t->calls.lock);
+	lock_release(&t->calls.lock);
 	if (c->left)
 		return block_fail(EBUSY, "commands are under way still");
 	rc = c->result;

@@ -361,7 +361,7 @@ static struct stag_block_target *new_target(const struct stag_block_target_attr 
 	t->config.log_arg = attr->log_arg;
 	t->loop.epoll = t->loop.call_watch.fd = -1;
 	t->loop.now = clock_ns();
-	pthread_mutex_init(&t->calls.lock, NULL);
+	lock_init(&t->calls.lock);
 	list_init(&t->conns.list);
 	list_init(&t->conns.dirty);
 	list_init(&t->conns.dead);
@@ -439,7 +439,7 @@ void target_destroy(struct stag_block_target *t)
 		close(t->loop.call_watch.fd);
 	if (t->loop.epoll >= 0)
 		close(t->loop.epoll);
-	pthread_mutex_destroy(&t->calls.lock);
+	lock_destroy(&t->calls.lock);
 	for (unsigned int i = 0; i < sizeof(t->config.words) / sizeof(*t->config.words); i++)
 		free(t->config.words[i]);
 	free(t);

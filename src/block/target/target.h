@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 #include "block/block.h"
 #include "block/iscsi/iscsi.h"
 #include "block/scsi/scsi.h"
@@ -573,8 +574,8 @@ struct stag_block_target {
 
 	struct {
 		pthread_t thread;
-		pthread_mutex_t lock; /* guards queue, and done and left of each call */
-		struct list queue;    /* struct target_call */
+		struct lock lock;  /* guards queue, and done and left of each call */
+		struct list queue; /* struct target_call */
 	} calls;
 };
 

@@ -15,7 +15,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/log.h"
 
 struct job {
@@ -26,7 +25,7 @@ struct job {
 
 struct units_helper {
 	pthread_t thread;
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t wake;
 	struct list jobs, done;
 	atomic_uint n_done;
@@ -97,9 +96,9 @@ static struct job *next_job(struct units_helper *h)
 {
 	struct job *j = NULL;
 
-	LOCK_FOR_SCOPE(&h->lock);
+	HOLD_FOR_SCOPE(&h->lock);
 	while (list_empty(&h->jobs) && !h->ends)
-		pthread_cond_wait(&h->wake, &h->lock);
+		lock_wait(&h->lock, &h->wake);
 	if (!list_empty(&h->jobs)) {
 		j = list_entry(h->jobs.next, struct job, link);
 		list_del(&j->link);
@@ -115,11 +114,11 @@ static void *run(void *arg)
 
 	while ((j = next_job(h))) {
 		j->io->result = carry_out(j);
-		pthread_mutex_lock(&h->lock);
+		lock_acquire(&h->lock);
 		list_add_tail(&h->done, &j->link);
 		if (atomic_fetch_add(&h->n_done, 1) == 0 && write(h->fd, &one, sizeof(one)) < 0)
 			log_err("block: the helper cannot say that it is done");
-		pthread_mutex_unlock(&h->lock);
+		lock_release(&h->lock);
 	}
 	return NULL;
 }
@@ -131,7 +130,7 @@ int units_helper_create(struct units_helper **out)
 
 	if (!h)
 		return -ENOMEM;
-	pthread_mutex_init(&h->lock, NULL);
+	lock_init(&h->lock);
 	pthread_cond_init(&h->wake, NULL);
 	list_init(&h->jobs);
 	list_init(&h->done);
@@ -152,12 +151,12 @@ void units_helper_destroy(struct units_helper *h)
 {
 	if (!h)
 		return;
-	pthread_mutex_lock(&h->lock);
+	lock_acquire(&h->lock);
 	h->ends = true;
 	pthread_cond_signal(&h->wake);
-	pthread_mutex_unlock(&h->lock);
+	lock_release(&h->lock);
 	pthread_join(h->thread, NULL);
-	pthread_mutex_destroy(&h->lock);
+	lock_destroy(&h->lock);
 	pthread_cond_destroy(&h->wake);
 	close(h->fd);
 	free(h);
@@ -175,10 +174,10 @@ int units_helper_submit(struct units_helper *h, struct lun_io *io, int fd)
 	if (!j)
 		return -ENOMEM;
 	*j = (struct job){.io = io, .fd = fd};
-	pthread_mutex_lock(&h->lock);
+	lock_acquire(&h->lock);
 	list_add_tail(&h->jobs, &j->link);
 	pthread_cond_signal(&h->wake);
-	pthread_mutex_unlock(&h->lock);
+	lock_release(&h->lock);
 	return 0;
 }
 
@@ -191,12 +190,12 @@ struct lun_io *units_helper_poll(struct units_helper *h)
 
 	if (atomic_load(&h->n_done) == 0)
 		return NULL;
-	pthread_mutex_lock(&h->lock);
+	lock_acquire(&h->lock);
 	j = list_entry(h->done.next, struct job, link);
 	list_del(&j->link);
 	if (atomic_fetch_sub(&h->n_done, 1) == 1 && read(h->fd, &n, sizeof(n)) < 0)
 		log_err("block: the helper's event cannot be lowered");
-	pthread_mutex_unlock(&h->lock);
+	lock_release(&h->lock);
 	io = j->io;
 	free(j);
 	return io;

@@ -21,8 +21,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
-
 #define DEFAULT_BLOCK	512
 #define DEFAULT_PRODUCT "stag block"
 #define FILE_BLOCK	4096	   /* a file system's, and a page */
@@ -168,7 +166,7 @@ static int is_same_partition(struct lun *l)
 	struct stag_store_partition p;
 	uint32_t index = 0;
 
-	LOCK_FOR_SCOPE(&l->look);
+	HOLD_FOR_SCOPE(&l->look);
 	while (stag_store_next(l->store, &index, &p))
 		if (p.id == l->id)
 			return strcmp(strrchr(l->where, ':') + 1, p.name) == 0 ? 0 : -ENODEV;
@@ -239,7 +237,7 @@ static int partition_size(struct lun *l, uint64_t *size)
 	struct stag_store_partition p;
 	uint32_t index = 0;
 
-	LOCK_FOR_SCOPE(&l->look);
+	HOLD_FOR_SCOPE(&l->look);
 	while (stag_store_next(l->store, &index, &p)) {
 		if (p.id != l->id)
 			continue;
@@ -374,7 +372,7 @@ static struct lun *make(struct units *u, const struct stag_block_lun *attr)
 	list_init(&l->held);
 	list_init(&l->to_post);
 	list_init(&l->dirty);
-	pthread_mutex_init(&l->look, NULL);
+	lock_init(&l->look);
 	if (!l->where) {
 		free(l);
 		return NULL;
@@ -441,7 +439,7 @@ void lun_close(struct lun *l)
 		close(l->fd);
 	stag_store_close(l->store);
 	list_del(&l->dirty);
-	pthread_mutex_destroy(&l->look);
+	lock_destroy(&l->look);
 	free(l->where);
 	free(l);
 }

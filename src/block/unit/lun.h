@@ -24,6 +24,7 @@
 #include <infiniband/verbs.h>
 #include <pthread.h>
 
+#include "base/lock.h"
 #include "block/block.h"
 #include "block/unit/unit.h"
 #include "dv/dv.h"
@@ -118,7 +119,7 @@ struct lun {
 	/* a partition */
 	struct stag_store_endpoint *endpoint;
 	struct stag_store *store; /* to look at, */
-	pthread_mutex_t look;	  /* one at a time */
+	struct lock look;	  /* one at a time */
 	uint64_t id;
 
 	/* io.c */

@@ -20,6 +20,8 @@
 #include <sys/mman.h>
 #include <sys/vfs.h>
 
+#include "base/lock.h"
+
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* kernels before 5.14 do without */
 #endif
@@ -38,8 +40,7 @@ static struct area {
 } areas[MAX_AREAS];
 
 static struct sigaction before;
-static pthread_mutex_t lock =
-	PTHREAD_MUTEX_INITIALIZER; /* of who takes an area, or sets the handler */
+static struct lock lock = LOCK_INITIALIZER; /* guards taking an area, and setting the handler */
 
 static struct area *area_of(uintptr_t at)
 {
@@ -86,13 +87,13 @@ static bool guard(void)
 	bool good;
 
 	sigemptyset(&act.sa_mask);
-	pthread_mutex_lock(&lock);
+	lock_acquire(&lock);
 	good = sigaction(SIGBUS, NULL, &now) == 0;
 	if (good && (!(now.sa_flags & SA_SIGINFO) || now.sa_sigaction != on_sigbus)) {
 		before = now;
 		good = sigaction(SIGBUS, &act, NULL) == 0;
 	}
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 	return good;
 }
 
@@ -100,7 +101,7 @@ static struct area *take_area(uint8_t *at, size_t size)
 {
 	struct area *a = NULL;
 
-	pthread_mutex_lock(&lock);
+	lock_acquire(&lock);
 	for (unsigned int i = 0; i < MAX_AREAS && !a; i++)
 		if (!atomic_load(&areas[i].at))
 			a = &areas[i];
@@ -109,7 +110,7 @@ static struct area *take_area(uint8_t *at, size_t size)
 		atomic_store(&a->size, size);
 		atomic_store(&a->at, (uintptr_t)at);
 	}
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 	return a;
 }
 
