@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * helper.c - a thread for what blocks: to give a file's space back, to say where it has some, and to seek a unit anew.
+ * helper.c - a thread for system calls that block: punching holes, finding extents, syncing, and reconnecting a unit.
  *
- * io_uring knows fallocate(2), but verbs know nothing of it; and zeroes instead would fill the disk that was to be emptied. It has
- * one job at a time: a disk that frees slowly shall not slow down others more than it must.
+ * io_uring has fallocate(2), but verbs have no such operation, and writing zeroes instead would fill a disk that is to be
+ * emptied. The thread does one job at a time: a disk that is slow to free space should slow down the others as little as
+ * possible.
  */
 #include "block/unit/lun.h"
 
@@ -12,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -45,7 +47,7 @@ static int punch(const struct lun_io *io, int fd)
 	return durable && fdatasync(fd) != 0 ? -errno : 0;
 }
 
-/* Whole blocks alone have no data. */
+/* Reports a block as unmapped only if all of it is a hole. */
 static int find_extent(struct lun_io *io, int fd)
 {
 	uint64_t end = io->offset + io->length, block = lun_facts(io->lun)->block;
@@ -54,7 +56,7 @@ static int find_extent(struct lun_io *io, int fd)
 	io->mapped = true;
 	io->where = end;
 	if (data < 0 && errno != ENXIO)
-		return 0; /* it does not say */
+		return 0; /* the file system cannot tell */
 	if (data < 0 || (uint64_t)data >= io->offset + block) {
 		io->mapped = false;
 		if (data >= 0 && (uint64_t)data < end)
@@ -76,7 +78,7 @@ static int reconnect(struct lun *l)
 	return rc;
 }
 
-static int carry_out(const struct job *j)
+static int do_job(const struct job *j)
 {
 	switch ((enum lun_phase)j->io->phase) {
 	case PHASE_PUNCH:
@@ -106,18 +108,19 @@ static struct job *next_job(struct units_helper *h)
 	return j;
 }
 
-static void *run(void *arg)
+static void *run_helper(void *arg)
 {
 	struct units_helper *h = arg;
 	uint64_t one = 1;
 	struct job *j;
 
 	while ((j = next_job(h))) {
-		j->io->result = carry_out(j);
+		j->io->result = do_job(j);
 		lock_acquire(&h->lock);
 		list_add_tail(&h->done, &j->link);
 		if (atomic_fetch_add(&h->n_done, 1) == 0 && write(h->fd, &one, sizeof(one)) < 0)
-			log_err("block: the helper cannot say that it is done");
+			log_err("block: helper: cannot signal the event descriptor: %s",
+				strerror(errno));
 		lock_release(&h->lock);
 	}
 	return NULL;
@@ -136,7 +139,7 @@ int units_helper_create(struct units_helper **out)
 	list_init(&h->done);
 	h->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (h->fd >= 0)
-		rc = pthread_create(&h->thread, NULL, run, h);
+		rc = pthread_create(&h->thread, NULL, run_helper, h);
 	if (rc == 0) {
 		*out = h;
 		return 0;
@@ -181,7 +184,7 @@ int units_helper_submit(struct units_helper *h, struct lun_io *io, int fd)
 	return 0;
 }
 
-/* The event is there as long as something is. */
+/* The descriptor stays readable as long as a job is done and not polled. */
 struct lun_io *units_helper_poll(struct units_helper *h)
 {
 	struct lun_io *io;
@@ -194,7 +197,7 @@ struct lun_io *units_helper_poll(struct units_helper *h)
 	j = list_entry(h->done.next, struct job, link);
 	list_del(&j->link);
 	if (atomic_fetch_sub(&h->n_done, 1) == 1 && read(h->fd, &n, sizeof(n)) < 0)
-		log_err("block: the helper's event cannot be lowered");
+		log_err("block: helper: cannot reset the event descriptor: %s", strerror(errno));
 	lock_release(&h->lock);
 	io = j->io;
 	free(j);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * lun.c - a logical unit: what is behind it, and what is told of it.
+ * lun.c - a logical unit: opens its backing, and describes it to initiators.
  *
- * A partition of a store is reached as any program reaches one (stag_store_connect()): its rights, size and cache are the
- * store's affair, and may change under us. A file or a block device is opened for us alone, and reached in the same way one floor
- * below.
+ * A partition of a store is used by stag_store_connect(), as in any program: the store decides on its rights, size and cache,
+ * and may change them at any time. A file or a block device is opened exclusively, and used through the adapter's own calls.
  */
 #include "block/unit/lun.h"
 
@@ -23,8 +22,8 @@
 
 #define DEFAULT_BLOCK	512
 #define DEFAULT_PRODUCT "stag block"
-#define FILE_BLOCK	4096	   /* a file system's, and a page */
-#define STAGING_BYTES	(4u << 20) /* of a medium: for what is not aligned */
+#define FILE_BLOCK	4096	   /* the block of a file system, and a page */
+#define STAGING_BYTES	(4u << 20) /* of a medium, for unaligned requests */
 #define ALL_RELAX                                                                                  \
 	(STAGDV_RELAX_WRITES | STAGDV_RELAX_READS | STAGDV_RELAX_LATER | STAGDV_RELAX_ATOMICS |    \
 	 STAGDV_RELAX_COMPLETIONS)
@@ -41,7 +40,7 @@ static uint64_t hash(const char *text, uint64_t h)
 
 #define HASH_START 0xcbf29ce484222325u
 
-/* NAA 6 needs a company's number: ours is one that IEEE gives to nobody (locally administered). */
+/* NAA 6 requires a company ID: this one is locally administered, which IEEE assigns to no company. */
 static void make_naa(struct lun_facts *f)
 {
 	uint64_t a = hash(f->serial, HASH_START), b = hash(f->serial, ~a);
@@ -56,7 +55,7 @@ static void make_naa(struct lun_facts *f)
 		f->naa[8 + i] = (uint8_t)(a >> 8 * i);
 }
 
-/* A name that stays as long as what it names. */
+/* Derives a serial number from an identity that does not change while the backing exists. */
 static void make_serial(struct lun *l, const char *identity)
 {
 	uint64_t a = hash(identity, HASH_START);
@@ -72,18 +71,22 @@ static bool is_printable(const char *text)
 	return true;
 }
 
-static int take_names(struct lun *l, const struct stag_block_lun *attr)
+static int set_names(struct lun *l, const struct stag_block_lun *attr)
 {
 	const char *product = attr->product ? attr->product : DEFAULT_PRODUCT;
 	struct lun_facts *f = &l->facts;
 
 	if (strlen(product) >= sizeof(f->product) || !is_printable(product))
-		return block_fail(EINVAL, "LUN %u: the product's name has 1 to %zu plain letters",
-				  attr->lun, sizeof(f->product) - 1);
+		return block_fail(
+			EINVAL,
+			"LUN %u: the product name must have 1 to %zu printable ASCII characters",
+			attr->lun, sizeof(f->product) - 1);
 	if (attr->serial && (!*attr->serial || strlen(attr->serial) >= sizeof(f->serial) ||
 			     !is_printable(attr->serial)))
-		return block_fail(EINVAL, "LUN %u: the serial number has 1 to %zu plain letters",
-				  attr->lun, sizeof(f->serial) - 1);
+		return block_fail(
+			EINVAL,
+			"LUN %u: the serial number must have 1 to %zu printable ASCII characters",
+			attr->lun, sizeof(f->serial) - 1);
 	strcpy(f->product, product);
 	if (attr->serial)
 		strcpy(f->serial, attr->serial);
@@ -115,7 +118,7 @@ static int connect_file(struct lun *l)
 
 	l->qp = ibv_create_qp(l->u->pd, &attr);
 	if (!l->qp)
-		return block_fail(errno, "%s: cannot make a queue pair: %s", l->where,
+		return block_fail(errno, "%s: cannot create a queue pair: %s", l->where,
 				  strerror(errno));
 	rc = ibv_modify_qp(l->qp, &init,
 			   IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -142,7 +145,7 @@ static int connect_partition(struct lun *l)
 	if (!l->endpoint)
 		return block_fail(error, "%s", stag_store_error());
 	if (l->endpoint->id)
-		return block_fail(EINVAL, "%s: a partition of this machine: PATH:PARTITION",
+		return block_fail(EINVAL, "%s: not a partition on this machine; use PATH:PARTITION",
 				  l->where);
 	l->qp = l->endpoint->qp;
 	l->rkey = l->endpoint->rkey;
@@ -160,13 +163,13 @@ static void disconnect(struct lun *l)
 	l->qp = NULL;
 }
 
-/* The partition that is there now under this name may be another one: that is a stranger's. */
+/* Compares ids: a new partition that got the same name is not this unit. */
 static int is_same_partition(struct lun *l)
 {
 	struct stag_store_partition p;
 	uint32_t index = 0;
 
-	HOLD_FOR_SCOPE(&l->look);
+	HOLD_FOR_SCOPE(&l->table_lock);
 	while (stag_store_next(l->store, &index, &p))
 		if (p.id == l->id)
 			return strcmp(strrchr(l->where, ':') + 1, p.name) == 0 ? 0 : -ENODEV;
@@ -182,7 +185,7 @@ int lun_reconnect(struct lun *l)
 		return connect_file(l);
 	rc = is_same_partition(l);
 	if (rc != 0)
-		return block_fail(ENODEV, "%s: the partition has gone", l->where);
+		return block_fail(ENODEV, "%s: the partition was removed", l->where);
 	rc = connect_partition(l);
 	if (rc != 0)
 		disconnect(l);
@@ -191,7 +194,7 @@ int lun_reconnect(struct lun *l)
 
 /* ---- partitions ------------------------------------------------------------------------- */
 
-static int take_partition(struct lun *l, const char *name)
+static int describe_partition(struct lun *l, const char *name)
 {
 	struct stag_store_partition p;
 	struct stag_store_info info;
@@ -219,13 +222,14 @@ static int open_partition(struct lun *l)
 	int rc;
 
 	if (!colon || (size_t)(colon - l->where) >= sizeof(path))
-		return block_fail(ENOENT, "%s: no such file, and not PATH:PARTITION", l->where);
+		return block_fail(ENOENT, "%s: no such file, and not of the form PATH:PARTITION",
+				  l->where);
 	snprintf(path, sizeof(path), "%.*s", (int)(colon - l->where), l->where);
 	l->store = stag_store_open(path, STAG_STORE_LOOK);
 	if (!l->store)
 		return block_fail(errno, "%s", stag_store_error());
 	l->sync_fd = open(path, O_RDONLY | O_CLOEXEC);
-	rc = take_partition(l, colon + 1);
+	rc = describe_partition(l, colon + 1);
 	if (rc == 0)
 		rc = connect_partition(l);
 	l->facts.read_only |= l->no_writes;
@@ -237,7 +241,7 @@ static int partition_size(struct lun *l, uint64_t *size)
 	struct stag_store_partition p;
 	uint32_t index = 0;
 
-	HOLD_FOR_SCOPE(&l->look);
+	HOLD_FOR_SCOPE(&l->table_lock);
 	while (stag_store_next(l->store, &index, &p)) {
 		if (p.id != l->id)
 			continue;
@@ -261,7 +265,7 @@ static int file_size(struct lun *l, uint64_t *size)
 	return 0;
 }
 
-/* Writing a store over would be easy, and nobody's wish. */
+/* Protects a store from being served, and overwritten, as a plain file. */
 static bool is_store(const char *path)
 {
 	struct stag_store *s = stag_store_open(path, STAG_STORE_LOOK);
@@ -275,12 +279,14 @@ static int open_path(struct lun *l)
 	int mode = l->facts.read_only ? O_RDONLY : O_RDWR;
 
 	if (is_store(l->where))
-		return block_fail(EINVAL, "%s: is a store: name one of its partitions", l->where);
+		return block_fail(EINVAL,
+				  "%s: is a store; use one of its partitions: PATH:PARTITION",
+				  l->where);
 	l->fd = open(l->where, mode | O_CLOEXEC | (l->is_device && mode == O_RDWR ? O_EXCL : 0));
 	if (l->fd < 0)
 		return block_fail(errno, "%s: %s", l->where, strerror(errno));
 	if (flock(l->fd, LOCK_NB | (l->facts.read_only ? LOCK_SH : LOCK_EX)) != 0)
-		return block_fail(EBUSY, "%s: is in use", l->where);
+		return block_fail(EBUSY, "%s: in use by another process", l->where);
 	return 0;
 }
 
@@ -293,8 +299,8 @@ static uint32_t physical_block(const struct lun *l)
 	return ioctl(l->fd, BLKPBSZGET, &block) == 0 ? block : 0;
 }
 
-/* What is behind the last whole block of the medium cannot be had. */
-static int reg_file(struct lun *l)
+/* Registers the file, without a partial block of the medium at its end. */
+static int register_file(struct lun *l)
 {
 	struct stagdv_medium_attr medium = {
 		.fd = l->fd, .staging_bytes = STAGING_BYTES, .depth = LUN_DEPTH};
@@ -311,7 +317,8 @@ static int reg_file(struct lun *l)
 		l->mr = l->u->dv->reg_mr(l->u->pd, l->medium, &attr);
 	}
 	if (!l->mr)
-		return block_fail(errno, "%s: cannot be registered: %s", l->where, strerror(errno));
+		return block_fail(errno, "%s: cannot be registered as a memory region: %s",
+				  l->where, strerror(errno));
 	l->facts.size = attr.length;
 	return 0;
 }
@@ -333,7 +340,7 @@ static int open_file(struct lun *l, bool is_device)
 	l->facts.discards = l->punches = !l->facts.read_only;
 	l->sync_fd = l->fd;
 	make_serial(l, realpath(l->where, path) ? path : l->where);
-	rc = reg_file(l);
+	rc = register_file(l);
 	if (rc == 0)
 		rc = connect_file(l);
 	if (rc == 0)
@@ -348,13 +355,13 @@ static int check_attr(const struct stag_block_lun *a)
 	const uint32_t known = STAG_BLOCK_READ_ONLY | STAG_BLOCK_WRITE_BACK;
 
 	if (a->comp_mask || (a->flags & ~known) || !a->where || !*a->where)
-		return block_fail(EINVAL, "LUN %u: attributes that mean nothing", a->lun);
+		return block_fail(EINVAL, "LUN %u: invalid attributes", a->lun);
 	if (a->block && a->block != 512 && a->block != 4096)
-		return block_fail(EINVAL, "LUN %u: blocks have 512 or 4096 bytes", a->lun);
+		return block_fail(EINVAL, "LUN %u: the block size must be 512 or 4096", a->lun);
 	return 0;
 }
 
-static struct lun *make(struct units *u, const struct stag_block_lun *attr)
+static struct lun *alloc_lun(struct units *u, const struct stag_block_lun *attr)
 {
 	struct lun *l = calloc(1, sizeof(*l));
 
@@ -372,7 +379,7 @@ static struct lun *make(struct units *u, const struct stag_block_lun *attr)
 	list_init(&l->held);
 	list_init(&l->to_post);
 	list_init(&l->dirty);
-	lock_init(&l->look);
+	lock_init(&l->table_lock);
 	if (!l->where) {
 		free(l);
 		return NULL;
@@ -387,12 +394,12 @@ static int open_backing(struct lun *l)
 	if (stat(l->where, &st) != 0)
 		return open_partition(l);
 	if (!S_ISREG(st.st_mode) && !S_ISBLK(st.st_mode))
-		return block_fail(EINVAL, "%s: neither a file nor a block device", l->where);
+		return block_fail(EINVAL, "%s: not a regular file or block device", l->where);
 	return open_file(l, S_ISBLK(st.st_mode));
 }
 
-/* A physical block is a power of two, of one block at least. */
-static void settle_physical(struct lun_facts *f)
+/* Makes the physical block size a power of two, and at least one block. */
+static void fix_physical(struct lun_facts *f)
 {
 	if (f->physical < f->block || (f->physical & (f->physical - 1)))
 		f->physical = f->block;
@@ -405,19 +412,19 @@ int lun_open(struct units *u, const struct stag_block_lun *attr, struct lun **ou
 
 	if (rc != 0)
 		return rc;
-	l = make(u, attr);
+	l = alloc_lun(u, attr);
 	if (!l)
-		return block_fail(ENOMEM, "no memory");
+		return block_fail(ENOMEM, "out of memory");
 	rc = open_backing(l);
 	if (rc == 0 && l->facts.size == 0)
-		rc = block_fail(EINVAL, "%s: has no room for a block", l->where);
+		rc = block_fail(EINVAL, "%s: too small for one block", l->where);
 	if (rc == 0)
-		rc = take_names(l, attr);
+		rc = set_names(l, attr);
 	if (rc != 0) {
 		lun_close(l);
 		return rc;
 	}
-	settle_physical(&l->facts);
+	fix_physical(&l->facts);
 	*out = l;
 	return 0;
 }
@@ -439,7 +446,7 @@ void lun_close(struct lun *l)
 		close(l->fd);
 	stag_store_close(l->store);
 	list_del(&l->dirty);
-	lock_destroy(&l->look);
+	lock_destroy(&l->table_lock);
 	free(l->where);
 	free(l);
 }
@@ -451,7 +458,7 @@ const struct lun_facts *lun_facts(const struct lun *l)
 
 /* ---- its size --------------------------------------------------------------------------------- */
 
-static int lengthen(struct lun *l, uint64_t size)
+static int grow_region(struct lun *l, uint64_t size)
 {
 	struct stagdv_store_attr attr = {.length = size};
 	int rc;
@@ -470,11 +477,11 @@ int lun_refresh_size(struct lun *l)
 	int rc = l->fd >= 0 ? file_size(l, &size) : partition_size(l, &size);
 
 	if (rc != 0)
-		return block_fail(-rc, "%s: its size cannot be had: %s", l->where, strerror(-rc));
+		return block_fail(-rc, "%s: cannot read the size: %s", l->where, strerror(-rc));
 	size = size / unit * unit;
 	if (size == l->facts.size)
 		return 0;
-	rc = lengthen(l, size);
+	rc = grow_region(l, size);
 	if (rc != 0)
 		return rc;
 	l->facts.size = size;

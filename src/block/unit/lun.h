@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * lun.h - what the files of units know of each other.
+ * lun.h - the index of this room: internal interfaces of its files.
  *
- *     units.c      the engine: verbs objects, memory, who polls and who sleeps
- *     lun.c        a unit: what is behind it, and what is told of it
- *     map.c        one that is memory, mapped
- *     io.c         an operation, from lun_start() to done(): a row of steps, each a work request
- *     helper.c     a thread for what blocks
+ *     units.c      what all units share: verbs objects, memory, polling and sleeping
+ *     lun.c        a unit: opens its backing, and describes it
+ *     map.c        a unit that is memory: its mapping
+ *     io.c         an operation, from lun_start() to done(): a sequence of steps, each a work request
+ *     helper.c     a thread for system calls that block
  *
- * A unit has a local queue pair on storage with every order given up: SCSI promises none among commands under way. What has
- * to be alone (COMPARE_WRITE, OR, DISCARD) holds a lock on its range against others that write: all sessions are served by one
- * thread, so that this is a list.
+ * Prefixes: lun_ for one unit, units_ for what all units share.
  *
- *                          +--------------------- held: another is in the way
+ * A unit has a local queue pair on storage that relaxes all ordering: SCSI promises none among commands in flight. Operations
+ * that must be alone (COMPARE_WRITE, OR, DISCARD) exclude other writers from their range. One thread serves all sessions, so
+ * this lock is a list.
+ *
+ *                          +--------------------- held: conflicts with another operation
  *                          v
  *     lun_start() --> active --> [scratch queue] --> to_post --> in flight --> next step, or done()
  *                                                       ^            |
- *                                                       +------------+ the connection ended under it
+ *                                                       +------------+ the queue pair failed
  */
 #ifndef STAG_BLOCK_LUN_H
 #define STAG_BLOCK_LUN_H
@@ -36,9 +38,9 @@
 struct units_helper;
 
 int units_helper_create(struct units_helper **out);
-void units_helper_destroy(struct units_helper *h); /* when it has nothing to do */
+void units_helper_destroy(struct units_helper *h); /* when it has no job */
 int units_helper_fd(struct units_helper *h); /* readable when units_helper_poll() has something */
-/* Carries out SYNC, PUNCH or EXTENT of an operation's step, or MENDs its unit; io->result says how it went. */
+/* Has the helper carry out a SYNC, PUNCH or EXTENT step, or RECONNECT a unit; the result is in io->result. */
 int units_helper_submit(struct units_helper *h, struct lun_io *io, int fd);
 struct lun_io *units_helper_poll(
 	struct units_helper *h); /* NULL: none, found without a system call */
@@ -54,28 +56,28 @@ struct units {
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	struct units_helper *helper;
-	int fd;	    /* an epoll of the channel's and the helper's */
+	int fd;	    /* epoll of the completion channel and the helper */
 	bool armed; /* the next completion raises an event */
-	bool due;   /* there was one since: the event is there, or about to be */
+	bool due;   /* there was one since then: the event has been raised, or will be */
 
 	uint8_t *slab;
 	size_t slab_bytes;
 	struct ibv_mr *mr; /* of all of it */
 	struct units_buffer *buffers;
 	struct list free_buffers;
-	bool hungry; /* somebody got none */
+	bool hungry; /* units_buffer() returned NULL: on_buffer is due */
 	void (*on_buffer)(void *arg);
 	void *on_buffer_arg;
 
-	const uint8_t *zeroes; /* UNITS_BUFFER bytes of them */
-	uint8_t *scratch;      /* as many, for one operation's step at a time */
+	const uint8_t *zeroes; /* UNITS_BUFFER bytes */
+	uint8_t *scratch;      /* UNITS_BUFFER bytes, for the step of one operation at a time */
 	struct lun_io *scratch_user;
 	struct list scratch_queue;
 
 	struct list dirty; /* units with something to post */
-	int n_done;	   /* done() was called so often */
+	int n_done;	   /* calls of done() in this poll */
 
-	struct ibv_send_wr wr[UNITS_BATCH]; /* what one post takes */
+	struct ibv_send_wr wr[UNITS_BATCH]; /* of one post */
 	struct ibv_sge sge[UNITS_BATCH][LUN_MAX_IOV];
 };
 
@@ -109,17 +111,17 @@ struct lun {
 	/* a file or device */
 	int fd; /* -1: a partition */
 	bool is_device;
-	bool punches; /* as far as is known */
-	int sync_fd;  /* to make durable what no barrier knows of; -1: it is memory */
-	bool unsynced;
+	bool punches;  /* supports FALLOC_FL_PUNCH_HOLE, as far as is known */
+	int sync_fd;   /* for fdatasync() of data that no barrier covers; -1: none is needed */
+	bool unsynced; /* there is such data */
 	struct stagdv_medium *medium;
 	struct ibv_mr *mr;
-	struct lun_map *map; /* NULL: it is no memory, or cannot be mapped */
+	struct lun_map *map; /* NULL: the unit is not memory, or cannot be mapped */
 
 	/* a partition */
 	struct stag_store_endpoint *endpoint;
-	struct stag_store *store; /* to look at, */
-	struct lock look;	  /* one at a time */
+	struct stag_store *store; /* opened to read the partition table */
+	struct lock table_lock;	  /* guards store: the helper reads it, too */
 	uint64_t id;
 
 	/* io.c */
@@ -134,26 +136,27 @@ struct lun {
 	uint64_t retry_at; /* clock_ns() of the next attempt to reconnect, or to write */
 };
 
-/* A new queue pair, to what is there now. -ENODEV: nothing is. */
+/* Makes a new queue pair to the backing as it is now. Returns -ENODEV if there is none. */
 int lun_reconnect(struct lun *l);
 
 /* ---- map.c ------------------------------------------------------------------------------ */
 
-void lun_map(
-	struct lun *l); /* as long as it is now, if it is memory; what was lent before stays good */
+/* Maps a unit that is memory, at its current size. Memory borrowed from older mappings stays valid. */
+void lun_map(struct lun *l);
 void lun_unmap(struct lun *l);
-/* NULL: not all of it has pages. */
+/* Returns NULL if a page of the range is missing. */
 uint8_t *lun_map_at(struct lun *l, uint64_t offset, uint64_t length, uint32_t *lkey);
-bool lun_map_is_torn(const struct lun_map *m); /* a page of it has gone */
-void lun_map_touch(struct lun *l, uint64_t offset,
-		   uint64_t length); /* is it there? then it is not torn */
+bool lun_map_is_torn(const struct lun_map *m); /* a page was truncated away while it was mapped */
+/* Touches each page of a range: the mapping is torn afterwards if one is missing. */
+void lun_map_touch(struct lun *l, uint64_t offset, uint64_t length);
+/* Forgets the pages of a range that was punched. */
 void lun_map_punched(struct lun *l, uint64_t offset, uint64_t length);
 
 /* ---- io.c ------------------------------------------------------------------------------ */
 
-void lun_post(struct lun *l); /* what is in to_post */
+void lun_post(struct lun *l); /* posts the operations in to_post */
 void lun_completed(struct lun *l, struct lun_io *io, const struct ibv_wc *wc);
-void lun_helper_done(struct lun_io *io); /* the helper has done its part */
+void lun_helper_done(struct lun_io *io); /* goes on after a job of the helper */
 void lun_mark_dirty(struct lun *l);
 
 /*

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * map.c - a unit that is memory: a file of a tmpfs, mapped, so that transports move its bytes without a copy.
+ * map.c - a unit that is memory: a file on a tmpfs, mapped, so that transports move its bytes without a copy.
  *
- * Only what has pages is lent: who reads a hole through a mapping fills it, and who writes to one is not told politely that there is no
- * room. Which pages there are is asked once (mincore(2)), and remembered until we punch them.
+ * Only existing pages are lent. Reading a hole through a mapping would fill it, and writing to one raises a signal, not
+ * ENOSPC, when the file system is full. mincore(2) tells once which pages exist; this is remembered until they are punched.
  *
- * A file that is cut takes its pages away from under the mapping, and who touches them gets SIGBUS. For our mappings there is a
- * handler: it puts zeroes in the place of the page, and marks the mapping as torn; what is written through one that is torn has
- * failed, and nothing more is lent. Other causes of that signal go to whoever cared for it before.
+ * Truncating the file removes pages from the mapping, and touching these raises SIGBUS. The handler here replaces such a page
+ * by zeroes, and marks the mapping as torn: writes through a torn mapping have failed, and no more of it is lent. Signals for
+ * other addresses go to the handler that was installed before.
  */
 #include "block/unit/lun.h"
 
@@ -23,16 +23,16 @@
 #include "base/lock.h"
 
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* kernels before 5.14 do without */
+#define MADV_POPULATE_READ 22 /* fails on kernels before 5.14, which does no harm */
 #endif
 
 #define PAGE	  4096u
 #define MAX_AREAS 1024 /* mappings of the process */
-#define ASK_PAGES 32   /* at once */
+#define ASK_PAGES 32   /* per call of mincore(2) */
 
 /* ---- torn pages ------------------------------------------------------------------------ */
 
-/* What the handler knows: written before the pages can be touched, and zeroed after the last touch. */
+/* Mappings, for the handler. An entry is written before its pages can be touched, and zeroed after the last touch. */
 static struct area {
 	_Atomic uintptr_t at;
 	_Atomic size_t size;
@@ -60,7 +60,7 @@ static void pass_on(int sig, siginfo_t *info, void *context)
 	} else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
 		before.sa_handler(sig);
 	} else {
-		signal(sig, SIG_DFL); /* and it comes again */
+		signal(sig, SIG_DFL); /* the access is repeated, and ends the process */
 	}
 }
 
@@ -79,8 +79,8 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
 	errno = error;
 }
 
-/* The program may have set a handler of its own since the last time: it is the next one, then. */
-static bool guard(void)
+/* Installs the handler. If the program has set its own since the last call, that one is called next. */
+static bool install_handler(void)
 {
 	struct sigaction act = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO | SA_NODEFER},
 			 now;
@@ -97,7 +97,7 @@ static bool guard(void)
 	return good;
 }
 
-static struct area *take_area(uint8_t *at, size_t size)
+static struct area *alloc_area(uint8_t *at, size_t size)
 {
 	struct area *a = NULL;
 
@@ -116,14 +116,14 @@ static struct area *take_area(uint8_t *at, size_t size)
 
 /* ---- mappings ------------------------------------------------------------------------------ */
 
-/* Those of sizes that the file had before stay: somebody may be using them. */
+/* A mapping. Those of former sizes of the file are kept: transports may still use them. */
 struct lun_map {
 	struct lun_map *older;
 	uint8_t *at;
 	uint64_t size;
 	struct area *area;
 	struct ibv_mr *mr;
-	uint8_t *there; /* a bit a page: it is known to be there */
+	uint8_t *there; /* one bit for each page: it is known to exist */
 };
 
 static void unmap(struct lun_map *m)
@@ -139,10 +139,10 @@ static void unmap(struct lun_map *m)
 }
 
 /*
- * The adapter looks at both ends of what it registers, and would fill holes there: so what it sees is other memory at the same
- * place. It pins nothing.
+ * Registers anonymous memory at the address where the file will be mapped: the adapter touches both ends of memory that it
+ * registers, and would fill holes of the file. It does not pin pages, so the file may replace them.
  */
-static bool reserve(struct lun_map *m, struct ibv_pd *pd)
+static bool reserve_and_register(struct lun_map *m, struct ibv_pd *pd)
 {
 	m->at = mmap(NULL, m->size, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -152,7 +152,7 @@ static bool reserve(struct lun_map *m, struct ibv_pd *pd)
 	return m->mr;
 }
 
-static struct lun_map *map(const struct lun *l, uint64_t size)
+static struct lun_map *map_file(const struct lun *l, uint64_t size)
 {
 	struct lun_map *m = calloc(1, sizeof(*m));
 
@@ -160,9 +160,9 @@ static struct lun_map *map(const struct lun *l, uint64_t size)
 		return NULL;
 	m->size = size;
 	m->there = calloc(size / PAGE / 8 + 1, 1);
-	if (reserve(m, l->u->pd) &&
+	if (reserve_and_register(m, l->u->pd) &&
 	    mmap(m->at, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, l->fd, 0) == m->at)
-		m->area = take_area(m->at, size);
+		m->area = alloc_area(m->at, size);
 	if (m->there && m->area)
 		return m;
 	unmap(m);
@@ -183,9 +183,9 @@ void lun_map(struct lun *l)
 
 	if (!is_memory(l))
 		return;
-	m = guard() ? map(l, l->facts.size) : NULL;
+	m = install_handler() ? map_file(l, l->facts.size) : NULL;
 	if (!m)
-		return; /* then it is a file as any other */
+		return; /* it is used as an ordinary file */
 	m->older = l->map;
 	l->map = m;
 }
@@ -207,8 +207,8 @@ static bool is_there(const struct lun_map *m, uint64_t page)
 	return m->there[page / 8] & 1u << page % 8;
 }
 
-/* Of all its neighbours, too: they are found by the same walk. What is there is mapped at once, and not by a fault for each page. */
-static void ask(struct lun_map *m, uint64_t page)
+/* Finds out which of a group of pages exist. If all do, maps them at once, not by one fault each. */
+static void find_pages(struct lun_map *m, uint64_t page)
 {
 	uint64_t first = page - page % ASK_PAGES, pages = (m->size + PAGE - 1) / PAGE;
 	uint64_t n = pages - first < ASK_PAGES ? pages - first : ASK_PAGES;
@@ -233,14 +233,14 @@ static bool has_pages(struct lun_map *m, uint64_t offset, uint64_t length)
 	for (uint64_t i = offset / PAGE; i < end; i++) {
 		if (is_there(m, i))
 			continue;
-		ask(m, i);
+		find_pages(m, i);
 		if (!is_there(m, i))
 			return false;
 	}
 	return true;
 }
 
-/* System calls that find no page say EFAULT, and raise no signal. */
+/* A system call that meets a missing page fails with EFAULT and raises no signal, so the mapping is not marked torn by it. */
 void lun_map_touch(struct lun *l, uint64_t offset, uint64_t length)
 {
 	const struct lun_map *m = l->map;
@@ -250,7 +250,7 @@ void lun_map_touch(struct lun *l, uint64_t offset, uint64_t length)
 		(void)*(const volatile uint8_t *)(m->at + at);
 }
 
-/* What is read through a page that has gone are zeroes, and nobody says so: it is looked for here. */
+/* Touches the range first: a page that is missing later would be read as zeroes, without an error. */
 uint8_t *lun_map_at(struct lun *l, uint64_t offset, uint64_t length, uint32_t *lkey)
 {
 	struct lun_map *m = l->map;

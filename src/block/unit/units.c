@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * units.c - the engine that all units of a target share: verbs objects, memory, and who hears of what is done.
+ * units.c - what all units of a target share: verbs objects, memory, polling for completions.
  */
 #include "block/unit/lun.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- memory ---------------------------------------------------------------------- */
 
-/* Two more buffers than are given away: zeroes, and the scratch memory. */
+/* Allocates two buffers more than units_buffer() hands out: zeroes, and the scratch memory. */
 static int make_memory(struct units *u, uint64_t bytes)
 {
 	size_t n = bytes / UNITS_BUFFER < MIN_BUFFERS ? MIN_BUFFERS : bytes / UNITS_BUFFER;
@@ -27,14 +27,14 @@ static int make_memory(struct units *u, uint64_t bytes)
 		       0);
 	if (u->slab == MAP_FAILED) {
 		u->slab = NULL;
-		return block_fail(ENOMEM, "no memory for %zu buffers", n);
+		return block_fail(ENOMEM, "out of memory for %zu buffers", n);
 	}
 	u->buffers = calloc(n, sizeof(*u->buffers));
 	u->mr = ibv_reg_mr(
 		u->pd, u->slab, u->slab_bytes,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 	if (!u->buffers || !u->mr)
-		return block_fail(ENOMEM, "%zu buffers cannot be registered", n);
+		return block_fail(ENOMEM, "cannot register %zu buffers", n);
 	for (size_t i = 0; i < n; i++) {
 		u->buffers[i].bytes = u->slab + i * UNITS_BUFFER;
 		u->buffers[i].lkey = u->mr->lkey;
@@ -57,7 +57,7 @@ struct units_buffer *units_buffer(struct units *u)
 	return list_entry(first, struct units_buffer, link);
 }
 
-/* The one that was used last is in some processor's cache. */
+/* Puts the buffer first: the one used last is likely in a cache. */
 void units_put_buffer(struct units *u, struct units_buffer *b)
 {
 	list_add_tail(u->free_buffers.next, &b->link);
@@ -92,23 +92,23 @@ static int make_objects(struct units *u)
 {
 	u->dv = dv_find();
 	if (!u->dv)
-		return block_fail(
-			EOPNOTSUPP,
-			"logical units need the software adapter: run it with 'stag run --'");
+		return block_fail(EOPNOTSUPP, "logical units need the software adapter: run the "
+					      "program with 'stag run --'");
 	u->context = dv_open_first(u->dv);
 	if (!u->context)
 		return block_fail(ENODEV, "the software adapter has no device");
 	u->pd = ibv_alloc_pd(u->context);
 	u->channel = ibv_create_comp_channel(u->context);
 	if (!u->pd || !u->channel)
-		return block_fail(errno, "the software adapter: %s", strerror(errno));
+		return block_fail(errno, "software adapter: cannot create verbs objects: %s",
+				  strerror(errno));
 	u->cq = ibv_create_cq(u->context, CQ_DEPTH, NULL, u->channel, 0);
 	if (!u->cq)
-		return block_fail(errno, "cannot make a completion queue: %s", strerror(errno));
+		return block_fail(errno, "cannot create a completion queue: %s", strerror(errno));
 	return set_nonblocking(u->channel->fd);
 }
 
-static int watch(struct units *u, int fd)
+static int add_to_epoll(struct units *u, int fd)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 
@@ -122,10 +122,10 @@ static int make_events(struct units *u)
 	if (rc != 0)
 		return block_fail(-rc, "cannot start a thread: %s", strerror(-rc));
 	u->fd = epoll_create1(EPOLL_CLOEXEC);
-	rc = u->fd < 0 ? -errno : watch(u, u->channel->fd);
+	rc = u->fd < 0 ? -errno : add_to_epoll(u, u->channel->fd);
 	if (rc == 0)
-		rc = watch(u, units_helper_fd(u->helper));
-	return rc == 0 ? 0 : block_fail(-rc, "cannot watch for events: %s", strerror(-rc));
+		rc = add_to_epoll(u, units_helper_fd(u->helper));
+	return rc == 0 ? 0 : block_fail(-rc, "cannot set up epoll: %s", strerror(-rc));
 }
 
 int units_create(struct units **out, uint64_t staging_bytes)
@@ -134,7 +134,7 @@ int units_create(struct units **out, uint64_t staging_bytes)
 	int rc;
 
 	if (!u)
-		return block_fail(ENOMEM, "no memory");
+		return block_fail(ENOMEM, "out of memory");
 	u->fd = -1;
 	list_init(&u->free_buffers);
 	list_init(&u->scratch_queue);
@@ -187,7 +187,7 @@ static void post_dirty(struct units *u)
 	}
 }
 
-static void take_completions(struct units *u)
+static void poll_completions(struct units *u)
 {
 	struct ibv_wc wc[UNITS_BATCH];
 	int n;
@@ -203,7 +203,7 @@ static void take_completions(struct units *u)
 	} while (n == UNITS_BATCH);
 }
 
-static void take_helped(struct units *u)
+static void poll_helper(struct units *u)
 {
 	struct lun_io *io;
 
@@ -211,8 +211,8 @@ static void take_helped(struct units *u)
 		lun_helper_done(io);
 }
 
-/* Lowers what was raised for us. Not before it is due: it takes system calls to find that there is nothing. */
-static void take_event(struct units *u)
+/* Consumes the completion event. Call it only when one is due: finding none costs system calls. */
+static void consume_event(struct units *u)
 {
 	struct ibv_cq *cq;
 	void *context;
@@ -227,10 +227,10 @@ int units_poll(struct units *u)
 {
 	u->n_done = 0;
 	if (u->due)
-		take_event(u);
+		consume_event(u);
 	post_dirty(u);
-	take_completions(u);
-	take_helped(u);
+	poll_completions(u);
+	poll_helper(u);
 	post_dirty(u);
 	return u->n_done;
 }
@@ -242,8 +242,8 @@ int units_arm(struct units *u)
 	u->armed = true;
 	u->n_done = 0;
 	post_dirty(u);
-	take_completions(u);
-	take_helped(u);
+	poll_completions(u);
+	poll_helper(u);
 	post_dirty(u);
 	return u->n_done > 0;
 }
