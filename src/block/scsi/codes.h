@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * codes.h - numbers of SCSI that travel: statuses, sense keys, task management functions.
+ * codes.h - SCSI statuses, sense keys and task management functions, as they are on the wire.
  *
- * All that initiator/ uses of this room.
+ * This is all that initiator/ uses of this room.
  */
 #ifndef STAG_BLOCK_SCSI_CODES_H
 #define STAG_BLOCK_SCSI_CODES_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * inquiry.c - what a unit is: INQUIRY with its vital product data, capacity, the list of units, sense on request.
+ * inquiry.c - commands that describe a unit: INQUIRY with vital product data, READ CAPACITY, REPORT LUNS, REQUEST SENSE.
  */
 #include "block/scsi/ops.h"
 
@@ -28,7 +28,7 @@ enum scsi_next scsi_op_ready(struct scsi_cmd *c)
 
 /* ---- INQUIRY ------------------------------------------------------------------------- */
 
-/* Left-justified, blanks behind. */
+/* Writes text left-justified, padded with blanks. */
 static void put_text(uint8_t *to, size_t room, const char *text)
 {
 	size_t len = strnlen(text, room);
@@ -46,8 +46,8 @@ static uint32_t standard(struct scsi_cmd *c)
 	r[2] = 6;    /* SPC-4 */
 	r[3] = 0x12; /* hierarchical LUNs; response data format 2 */
 	r[4] = STANDARD_LEN - 5;
-	r[6] = 0x10; /* several ports */
-	r[7] = 0x02; /* queues commands */
+	r[6] = 0x10; /* MULTIP: several ports */
+	r[7] = 0x02; /* CMDQUE: queues commands */
 	put_text(r + 8, 8, VENDOR);
 	put_text(r + 16, 16, c->at ? scsi_facts(c)->product : "");
 	put_text(r + 32, 4, REVISION);
@@ -64,7 +64,7 @@ static uint32_t page_serial(const struct lun_facts *f, uint8_t *p)
 	return (uint32_t)len;
 }
 
-/* A designator of the unit: SPC-4, "Device Identification VPD page". */
+/* Writes a designator of the unit: SPC-4, "Device Identification VPD page". */
 static uint8_t *put_designator(uint8_t *p, uint8_t code_set, uint8_t type, const void *id,
 			       size_t len)
 {
@@ -89,9 +89,9 @@ static uint32_t page_identification(const struct lun_facts *f, uint8_t *p)
 static uint32_t page_extended(const struct lun_facts *f, uint8_t *p)
 {
 	memset(p, 0, 60);
-	p[1] = 0x01;			    /* simple tasks */
-	p[2] = f->write_back ? 0x01 : 0x00; /* a volatile cache */
-	p[3] = 0x01; /* attentions of other units are cleared, too (REPORT LUNS) */
+	p[1] = 0x01;			    /* SIMPSUP: simple tasks */
+	p[2] = f->write_back ? 0x01 : 0x00; /* V_SUP: a volatile cache */
+	p[3] = 0x01; /* LUICLR: REPORT LUNS clears the attention of all units */
 	return 60;
 }
 
@@ -118,7 +118,7 @@ static uint32_t page_limits(const struct lun_facts *f, uint8_t *p)
 	put_be32(p + 16, SCSI_MAX_UNMAP);
 	put_be32(p + 20, SCSI_MAX_UNMAPS);
 	put_be32(p + 24, granule);
-	put_be32(p + 28, 0x80000000); /* aligned at 0 */
+	put_be32(p + 28, 0x80000000); /* UGAVALID: alignment 0 */
 	return 60;
 }
 
@@ -126,7 +126,7 @@ static uint32_t page_characteristics(const struct lun_facts *f, uint8_t *p)
 {
 	(void)f;
 	memset(p, 0, 60);
-	put_be16(p, 1); /* does not turn */
+	put_be16(p, 1); /* non-rotating medium */
 	return 60;
 }
 
@@ -144,7 +144,8 @@ static uint32_t page_pages(const struct lun_facts *f, uint8_t *p);
 
 static const struct {
 	uint8_t code;
-	uint32_t (*put)(const struct lun_facts *f, uint8_t *p); /* behind the header: how many */
+	uint32_t (*put)(const struct lun_facts *f,
+			uint8_t *p); /* writes what follows the header; returns its length */
 } pages[] = {
 	{0x00, page_pages},	   {0x80, page_serial}, {0x83, page_identification},
 	{0x86, page_extended},	   {0xb0, page_limits}, {0xb1, page_characteristics},
@@ -161,7 +162,7 @@ static uint32_t page_pages(const struct lun_facts *f, uint8_t *p)
 	return N_PAGES;
 }
 
-static enum scsi_next vital(struct scsi_cmd *c)
+static enum scsi_next reply_vpd(struct scsi_cmd *c)
 {
 	uint8_t code = c->cdb[2];
 
@@ -184,7 +185,7 @@ static enum scsi_next vital(struct scsi_cmd *c)
 enum scsi_next scsi_op_inquiry(struct scsi_cmd *c)
 {
 	if (c->cdb[1] & 1)
-		return vital(c);
+		return reply_vpd(c);
 	if (c->cdb[2])
 		return scsi_bad_cdb(c, 2, 7);
 	return scsi_reply(c, standard(c), get_be16(c->cdb + 3));
@@ -214,8 +215,9 @@ enum scsi_next scsi_op_read_capacity16(struct scsi_cmd *c)
 	memset(c->reply, 0, 32);
 	put_be64(c->reply, last_block(f));
 	put_be32(c->reply + 8, f->block);
-	/* Byte 13: no larger physical blocks. Smaller writes are merged here; Block Limits has the best size. */
-	c->reply[14] = f->discards ? 0xc0 : 0; /* provisioned on demand; zeroes where it is not */
+	/* Byte 13 stays 0, whatever the physical block: the target merges smaller writes. Block Limits has the optimal size. */
+	c->reply[14] =
+		f->discards ? 0xc0 : 0; /* LBPME, LBPRZ: thin; unmapped blocks read as zeroes */
 	return scsi_reply(c, 32, get_be32(c->cdb + 10));
 }
 
@@ -229,7 +231,7 @@ static void put_lun(uint8_t *to, uint16_t number)
 	put_be16(to, number <= 0xff ? number : (uint16_t)(0x4000 | number));
 }
 
-/* In the order of their numbers. */
+/* Lists the units in ascending order of their LUNs. */
 static uint32_t list_units(const struct scsi_target *t, uint8_t *to)
 {
 	uint32_t n = 0;
@@ -263,7 +265,7 @@ enum scsi_next scsi_op_report_luns(struct scsi_cmd *c)
 	if (c->cdb[2] != REPORT_WELL_KNOWN)
 		n = list_units(c->nexus->target, c->reply + 8);
 	put_be32(c->reply, 8 * n);
-	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++) /* what changed, it knows now */
+	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++) /* this nexus knows the change now */
 		c->nexus->at[i].attentions &= (uint16_t) ~(1 << ATTENTION_LUNS);
 	return scsi_reply(c, 8 + 8 * n, allocation);
 }

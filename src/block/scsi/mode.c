@@ -2,8 +2,8 @@
 /*
  * mode.c - MODE SENSE and MODE SELECT (SPC-4), with the pages of a disk (SBC-3).
  *
- * Three bits can be changed: how sense data looks, write protection, and the write cache where the unit was given one. Nothing
- * is saved.
+ * Three bits can be changed: the format of sense data, write protection and, if the unit was created with one, the write cache.
+ * Nothing is saved.
  */
 #include "block/scsi/ops.h"
 
@@ -14,10 +14,10 @@ enum { PC_CURRENT, PC_CHANGEABLE, PC_DEFAULT, PC_SAVED };
 #define PAGE_MAX 20
 
 struct page {
-	uint8_t code, len; /* len: behind the two bytes of its header */
+	uint8_t code, len; /* len: without the two bytes of the header */
 };
 
-/* In the order that MODE SENSE gives them. */
+/* In the order in which MODE SENSE returns them. */
 static const struct page pages[] = {
 	{PAGE_ERRORS, 0x0a},
 	{PAGE_CACHE, 0x12},
@@ -32,7 +32,7 @@ struct scsi_mode scsi_mode_default(const struct lun *l)
 	return (struct scsi_mode){.wce = lun_facts(l)->write_back};
 }
 
-/* The bits that the modes stand for; the same in what is there and in what can be changed. */
+/* Sets the bits of a page that modes stand for; used for current and for changeable values. */
 static void put_modes(const struct page *page, const struct scsi_mode *m, uint8_t *p)
 {
 	if (page->code == PAGE_CACHE && m->wce)
@@ -49,15 +49,15 @@ static void put_page(const struct page *page, const struct scsi_mode *m, uint8_t
 	p[0] = page->code;
 	p[1] = page->len;
 	if (page->code == PAGE_CONTROL) {
-		p[3] = 0x10;		 /* commands may be carried out in any order */
-		put_be16(p + 8, 0xffff); /* busy for as long as it takes */
+		p[3] = 0x10;		 /* QUEUE ALGORITHM MODIFIER: unrestricted reordering */
+		put_be16(p + 8, 0xffff); /* BUSY TIMEOUT PERIOD: unlimited */
 	}
 	if (page->code == PAGE_EXCEPTIONS)
-		p[2] = 0x08; /* none */
+		p[2] = 0x08; /* DEXCPT: no exceptions are reported */
 	put_modes(page, m, p);
 }
 
-/* Of a unit without a write cache, that bit stays. */
+/* WCE cannot be changed on a unit without a write cache. */
 static struct scsi_mode changeable(const struct lun_facts *f)
 {
 	return (struct scsi_mode){.d_sense = true, .swp = true, .wce = f->write_back};
@@ -75,8 +75,8 @@ static void put_changeable(const struct page *page, const struct lun_facts *f, u
 
 /* ---- MODE SENSE -------------------------------------------------------------------------- */
 
-static void put_as_asked(const struct scsi_cmd *c, const struct page *page, uint8_t control,
-			 uint8_t *p)
+static void put_values(const struct scsi_cmd *c, const struct page *page, uint8_t control,
+		       uint8_t *p)
 {
 	struct scsi_mode m = scsi_mode_default(c->at->lun);
 
@@ -92,7 +92,7 @@ static void put_as_asked(const struct scsi_cmd *c, const struct page *page, uint
 	}
 }
 
-/* The pages behind head bytes; 0: there is no such. */
+/* Writes the requested pages behind head bytes. Returns the total length, or 0 if there is no such page. */
 static uint32_t put_pages(struct scsi_cmd *c, uint32_t head)
 {
 	uint8_t code = c->cdb[2] & 0x3f, control = c->cdb[2] >> 6;
@@ -101,7 +101,7 @@ static uint32_t put_pages(struct scsi_cmd *c, uint32_t head)
 	for (size_t i = 0; i < N_PAGES; i++) {
 		if (code != ALL_PAGES && code != pages[i].code)
 			continue;
-		put_as_asked(c, &pages[i], control, c->reply + at);
+		put_values(c, &pages[i], control, c->reply + at);
 		at += 2u + pages[i].len;
 	}
 	return at > head ? at : 0;
@@ -127,7 +127,7 @@ static uint8_t device_specific(const struct scsi_cmd *c)
 	return (uint8_t)((protected ? 0x80 : 0) | 0x10); /* WP, DPOFUA */
 }
 
-/* What both lengths of MODE SENSE refuse. */
+/* Checks the fields that MODE SENSE (6) and (10) have in common. */
 static bool sense_ok(struct scsi_cmd *c)
 {
 	if (c->cdb[2] >> 6 == PC_SAVED) {
@@ -187,7 +187,7 @@ enum scsi_next scsi_op_mode_select(struct scsi_cmd *c)
 {
 	uint32_t len = c->cdb[0] == MODE_SELECT6 ? c->cdb[4] : get_be16(c->cdb + 7);
 
-	if (c->cdb[1] & 0x01) /* nothing can be saved */
+	if (c->cdb[1] & 0x01) /* SP: nothing can be saved */
 		return scsi_bad_cdb(c, 1, 0);
 	if (len == 0)
 		return scsi_done(c);
@@ -196,7 +196,7 @@ enum scsi_next scsi_op_mode_select(struct scsi_cmd *c)
 	return scsi_collect(c, len);
 }
 
-/* The block descriptor may only say what is so; zeroes say nothing. */
+/* Accepts only a block descriptor with the current values, or with zeroes (no change). */
 static bool descriptor_ok(struct scsi_cmd *c, uint32_t at, uint32_t len, bool is_long)
 {
 	const struct lun_facts *f = scsi_facts(c);
@@ -232,8 +232,9 @@ static const struct page *find_page(uint8_t code)
 	return NULL;
 }
 
-/* Takes what a page changes into m. false: it changes what cannot be. */
-static bool take_page(struct scsi_cmd *c, const struct page *page, uint32_t at, struct scsi_mode *m)
+/* Applies the changes of a page to m. Returns false if it changes a fixed field: the command has ended. */
+static bool apply_page(struct scsi_cmd *c, const struct page *page, uint32_t at,
+		       struct scsi_mode *m)
 {
 	uint8_t is[PAGE_MAX], may[PAGE_MAX];
 	const uint8_t *p = c->data + at;
@@ -257,7 +258,7 @@ static bool take_page(struct scsi_cmd *c, const struct page *page, uint32_t at, 
 	return true;
 }
 
-static bool take_pages(struct scsi_cmd *c, uint32_t at, struct scsi_mode *m)
+static bool apply_pages(struct scsi_cmd *c, uint32_t at, struct scsi_mode *m)
 {
 	while (at < c->out_len) {
 		const struct page *page = find_page(c->data[at] & 0x7f); /* PS is reserved here */
@@ -274,7 +275,7 @@ static bool take_pages(struct scsi_cmd *c, uint32_t at, struct scsi_mode *m)
 			scsi_bad_parameter(c, (uint16_t)(at + 1), 7);
 			return false;
 		}
-		if (!take_page(c, page, at, m))
+		if (!apply_page(c, page, at, m))
 			return false;
 		at += 2u + page->len;
 	}
@@ -293,7 +294,7 @@ enum scsi_next scsi_op_mode_select_collected(struct scsi_cmd *c)
 	if (c->out_len - head < descriptor)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_LIST_LENGTH);
 	if (!descriptor_ok(c, head, descriptor, !is_short && (c->data[4] & 1)) ||
-	    !take_pages(c, head + descriptor, &m))
+	    !apply_pages(c, head + descriptor, &m))
 		return SCSI_DONE;
 	if (memcmp(&m, &c->at->mode, sizeof(m)) != 0)
 		scsi_raise_attention(c->at, ATTENTION_MODE, c->nexus);

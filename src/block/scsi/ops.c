@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ops.c - every command that there is, what its CDB may have in it, and who carries it out.
+ * ops.c - the table of all commands: the bits that a CDB may have set, and the functions that carry it out.
  *
- * The same table checks CDBs and answers REPORT SUPPORTED OPERATION CODES. A bit that is not in usage is refused: bits that are
- * reserved, and fields of what we have not (protection information, ACA, anchors).
+ * The table is used to check CDBs, and for REPORT SUPPORTED OPERATION CODES. A set bit that is not in usage is an error: reserved
+ * bits, and fields of unsupported features (protection information, ACA, anchors).
  */
 #include "block/scsi/ops.h"
 
@@ -14,9 +14,9 @@
 #define IMMED	   0x02
 #define UNMAP	   0x08
 #define NDOB	   0x01
-#define GROUP	   0x1f /* in which nothing is counted */
+#define GROUP	   0x1f /* GROUP NUMBER: accepted and ignored */
 
-/* Bytes of a CDB behind the first; the control byte is the last. */
+/* Bytes 1 and up of a CDB; the control byte is the last. */
 #define FOUR 0xff, 0xff, 0xff, 0xff
 #define USAGE(...)                                                                                 \
 	{                                                                                          \
@@ -45,7 +45,7 @@
 #define OPCODES	      USAGE(0x1f, 0x87, 0xff, 0xff, 0xff, FOUR)
 #define TMFS	      USAGE(0x1f, 0x80, 0, 0, 0, FOUR)
 
-/* What carries it out: in one go; with data-out that is collected; with work behind that. */
+/* Functions of a command: begin only; with collected data-out; and with further steps after the first. */
 #define GO(f)	   .begin = scsi_op_##f
 #define TAKES(f)   .begin = scsi_op_##f, .collected = scsi_op_##f##_collected
 #define SPREADS(f) TAKES(f), .worked = scsi_repeat_more
@@ -54,7 +54,7 @@ static enum scsi_next scsi_op_report_opcodes(struct scsi_cmd *c);
 static enum scsi_next scsi_op_report_tmfs(struct scsi_cmd *c);
 
 static const struct scsi_op ops[] = {
-	/* opcode, action, length, flags, usage, who */
+	/* opcode, action, length, flags, usage, functions */
 	{0x00, 0, 6, OP_UNPERSIST, PLAIN, GO(ready)},
 	{0x03, 0, 6, OP_ALWAYS, SENSE, GO(request_sense)},
 	{0x08, 0, 6, OP_READS, RANGE6, GO(read)},
@@ -138,7 +138,7 @@ const struct scsi_op *scsi_op_find(const struct scsi_unit *u, uint8_t opcode, ui
 enum { REPORT_ALL, REPORT_OPCODE, REPORT_ACTION, REPORT_EITHER };
 enum { NOT_SUPPORTED = 1, AS_STANDARD = 3 };
 
-#define TIMEOUTS 12 /* bytes of a descriptor that says: none */
+#define TIMEOUTS 12 /* bytes of a command timeouts descriptor, all zero: no timeouts */
 
 static uint32_t put_timeouts(uint8_t *to)
 {
@@ -189,7 +189,7 @@ static enum scsi_next report_one(struct scsi_cmd *c, const struct scsi_op *op, b
 	return scsi_reply(c, len, get_be32(c->cdb + 6));
 }
 
-/* Has this opcode service actions? */
+/* Returns whether an opcode has service actions. */
 static bool has_actions(const struct scsi_unit *u, uint8_t opcode)
 {
 	for (size_t i = 0; i < N_OPS; i++)
@@ -224,7 +224,8 @@ static enum scsi_next scsi_op_report_tmfs(struct scsi_cmd *c)
 	bool extended = c->cdb[2] & 0x80;
 
 	memset(c->reply, 0, 16);
-	c->reply[0] = 0xda; /* abort task and task set, clear task set, reset of units and target */
+	c->reply[0] =
+		0xda; /* ATS, ATSS, CTSS, LURS, TRS: abort task, task set; clear task set; reset of unit, target */
 	c->reply[3] = extended ? 12 : 0;
 	return scsi_reply(c, extended ? 16 : 4, get_be32(c->cdb + 6));
 }

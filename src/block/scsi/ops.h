@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * ops.h - what the files of this folder know of each other.
+ * ops.h - the index of this room: internal interfaces of its files.
  *
- *     scsi.c       a command from its CDB to its status: who may, then what its line of the table says
- *     ops.c        the table: every command that there is, and what it may have in its CDB
+ *     scsi.c       a command from its CDB to its status: checks, then the functions of its line in the table
+ *     ops.c        the table of all commands, and the bits that their CDBs may have set
  *     target.c     units, nexuses, attentions, resets
- *     sense.c      what went wrong, in bytes
+ *     sense.c      errors as sense data
  *     inquiry.c mode.c rw.c thin.c reserve.c persist.c    the commands
  *
- * SPC-4 and SBC-3 are quoted by the names of their clauses.
+ * SPC-4 and SBC-3 are cited by the names of their clauses.
  */
 #ifndef STAG_BLOCK_SCSI_H
 #define STAG_BLOCK_SCSI_H
@@ -20,7 +20,7 @@
 #include "block/block.h"
 #include "block/scsi/scsi.h"
 
-/* ---- numbers of ours ---------------------------------------------------------- */
+/* ---- limits ------------------------------------------------------------------- */
 
 #define SCSI_LUN_MAX	   0x3fff		      /* flat addressing has 14 bits */
 #define SCSI_MAX_TRANSFER  (1ull << 30)		      /* bytes of a command */
@@ -28,25 +28,25 @@
 #define SCSI_MAX_UNMAP	   (1u << 20)		      /* blocks of an UNMAP */
 #define SCSI_MAX_UNMAPS	   256u			      /* descriptors of an UNMAP */
 #define SCSI_BEST_TRANSFER (1u << 20)		      /* bytes */
-#define SCSI_NAME_MAX	   (STAG_BLOCK_NAME_MAX + 24) /* an initiator's, and its ISID */
+#define SCSI_NAME_MAX	   (STAG_BLOCK_NAME_MAX + 24) /* an initiator's name, and its ISID */
 
 /* ---- target.c ----------------------------------------------------------------- */
 
-/* What a nexus has not been told yet of a unit. The first of these goes first (SAM-5, unit attention precedence). */
+/* Unit attentions, in the order in which they are reported (SAM-5, unit attention precedence). */
 enum scsi_attention {
 	ATTENTION_POWER_ON,
 	ATTENTION_RESET,
-	ATTENTION_CLEARED, /* commands, by another nexus */
+	ATTENTION_CLEARED, /* commands cleared by another nexus */
 	ATTENTION_LUNS,
 	ATTENTION_CAPACITY,
 	ATTENTION_MODE,
-	ATTENTION_PREEMPTED,	/* reservations; */
-	ATTENTION_RELEASED,	/* the same; */
+	ATTENTION_PREEMPTED,	/* reservations preempted */
+	ATTENTION_RELEASED,	/* reservations released */
 	ATTENTION_UNREGISTERED, /* registrations preempted */
 	ATTENTIONS
 };
 
-/* A nexus at a unit. */
+/* State of a nexus at one unit. */
 struct scsi_place {
 	uint16_t attentions; /* bits by enum scsi_attention */
 	uint32_t commands;   /* in flight */
@@ -56,10 +56,10 @@ struct scsi_nexus {
 	struct list link;
 	struct scsi_target *target;
 	char name[SCSI_NAME_MAX];
-	struct scsi_place at[STAG_BLOCK_MAX_LUNS]; /* by the unit's slot */
+	struct scsi_place at[STAG_BLOCK_MAX_LUNS]; /* indexed by the unit's slot */
 };
 
-/* What MODE SELECT changes, for all nexuses. */
+/* Values that MODE SELECT changes, for all nexuses. */
 struct scsi_mode {
 	bool d_sense; /* sense data as descriptors */
 	bool swp;     /* software write protect */
@@ -67,9 +67,9 @@ struct scsi_mode {
 };
 
 struct scsi_registrant {
-	char name[SCSI_NAME_MAX]; /* of its nexus, which may have gone */
+	char name[SCSI_NAME_MAX]; /* of its nexus, which may have ended */
 	uint64_t key;
-	bool holds; /* the reservation, or made it */
+	bool holds; /* holds the reservation; or made it, if all registrants hold it */
 };
 
 /* Persistent reservations of a unit. */
@@ -77,16 +77,16 @@ struct scsi_persist {
 	struct scsi_registrant *list;
 	uint32_t n, room;
 	uint32_t generation;
-	uint8_t type; /* of the reservation; 0: there is none */
+	uint8_t type; /* of the reservation; 0: none */
 };
 
 struct scsi_unit {
 	struct scsi_target *target;
 	struct lun *lun;
 	uint16_t number, slot;
-	bool removed;		   /* waits for its last command */
+	bool removed;		   /* waits for the end of its last command */
 	uint32_t commands;	   /* in flight */
-	struct scsi_nexus *holder; /* of its reservation; NULL: nobody */
+	struct scsi_nexus *holder; /* of the SPC-2 reservation, or NULL */
 	struct scsi_persist persist;
 	struct scsi_mode mode;
 	void (*gone)(void *arg, struct lun *l);
@@ -98,15 +98,15 @@ struct scsi_target {
 	struct list nexuses;
 };
 
-/* The unit that the eight bytes of a LUN address; NULL: none. */
+/* Returns the unit that the eight bytes of a LUN address, or NULL. */
 struct scsi_unit *scsi_unit_at(struct scsi_target *t, uint64_t lun);
 void scsi_unit_get(struct scsi_unit *u, struct scsi_nexus *n);
 void scsi_unit_put(struct scsi_unit *u, struct scsi_nexus *n);
 
-/* All nexuses but one (NULL: none) will hear of it. */
+/* Raises an attention for all nexuses but one (NULL: for all). */
 void scsi_raise_attention(struct scsi_unit *u, enum scsi_attention what,
 			  const struct scsi_nexus *but);
-/* The first that this nexus has to hear, which it has then: asc << 8 | ascq; 0: none. */
+/* Removes the first pending attention of a nexus. Returns asc << 8 | ascq, or 0 if there is none. */
 uint16_t scsi_pop_attention(struct scsi_nexus *n, const struct scsi_unit *u);
 
 /* ---- sense.c ------------------------------------------------------------------- */
@@ -115,19 +115,19 @@ struct scsi_sense {
 	uint8_t key, asc, ascq;
 	bool has_info, has_field;
 	uint64_t info; /* INFORMATION: an LBA or an offset */
-	bool in_cdb;   /* the field is of the CDB, else of the parameters */
-	uint16_t byte; /* where the field is */
+	bool in_cdb;   /* the field is in the CDB, else in the parameters */
+	uint16_t byte; /* of the field */
 	uint8_t bit;   /* its highest bit */
 };
 
-/* The bytes of it, at most SCSI_SENSE_MAX: how many. */
+/* Encodes sense data, at most SCSI_SENSE_MAX bytes. Returns the length. */
 uint32_t scsi_sense_put(uint8_t *to, const struct scsi_sense *s, bool descriptors);
 
-/* All of these end a command with CHECK CONDITION: SCSI_DONE. */
+/* Each of these ends a command with CHECK CONDITION, and returns SCSI_DONE. */
 enum scsi_next scsi_refuse(struct scsi_cmd *c, uint8_t key, uint16_t asc_ascq);
 enum scsi_next scsi_bad_cdb(struct scsi_cmd *c, uint16_t byte, uint8_t bit);
 enum scsi_next scsi_bad_parameter(struct scsi_cmd *c, uint16_t byte, uint8_t bit);
-/* 0, or the -errno of a unit, in status and sense. */
+/* Turns a unit's result, 0 or -errno, into status and sense. */
 enum scsi_next scsi_result(struct scsi_cmd *c, int result);
 
 enum scsi_asc {
@@ -155,15 +155,15 @@ enum scsi_asc {
 
 enum scsi_op_flags {
 	OP_ACTION = 1 << 0,   /* has a service action */
-	OP_WRITES = 1 << 1,   /* not on what is write protected */
+	OP_WRITES = 1 << 1,   /* fails on a write-protected unit */
 	OP_CALM = 1 << 2,     /* neither reports nor clears attentions */
-	OP_SHARED = 1 << 3,   /* goes although another holds the reservation */
+	OP_SHARED = 1 << 3,   /* allowed although another nexus holds the SPC-2 reservation */
 	OP_ANYWHERE = 1 << 4, /* needs no unit */
-	OP_THIN = 1 << 5,     /* of units that discard */
-	/* of persistent reservations: */
-	OP_READS = 1 << 6,	 /* goes where all may read */
-	OP_UNPERSIST = 1 << 7,	 /* goes in any case */
-	OP_OLD_RESERVE = 1 << 8, /* does not, once somebody has registered */
+	OP_THIN = 1 << 5,     /* exists only on units that discard */
+	/* persistent reservations: */
+	OP_READS = 1 << 6,	 /* allowed where the reservation lets others read */
+	OP_UNPERSIST = 1 << 7,	 /* always allowed */
+	OP_OLD_RESERVE = 1 << 8, /* conflicts as soon as there is a registrant */
 };
 
 struct scsi_op {
@@ -172,20 +172,21 @@ struct scsi_op {
 	uint16_t flags;	   /* enum scsi_op_flags */
 	uint8_t usage[15]; /* bits that may be set in bytes 1 to 15 */
 	enum scsi_next (*begin)(struct scsi_cmd *c);
-	enum scsi_next (*collected)(struct scsi_cmd *c); /* what begin asked for is in c->data */
-	enum scsi_next (*worked)(struct scsi_cmd *c);	 /* well; NULL: then it is done */
+	enum scsi_next (*collected)(struct scsi_cmd *c); /* the data-out is in c->data */
+	enum scsi_next (*worked)(
+		struct scsi_cmd *c); /* a step succeeded; NULL: the command is done */
 };
 
-/* NULL: no such command of this unit. known: there is one with this opcode. */
+/* Returns NULL if the unit has no such command. known: set if it has one with this opcode. */
 const struct scsi_op *scsi_op_find(const struct scsi_unit *u, uint8_t opcode, uint8_t action,
 				   bool *known);
 
-enum scsi_next scsi_done(struct scsi_cmd *c); /* good */
-/* What is in reply[0..len), as far as the CDB (allocation) and the initiator want it. */
+enum scsi_next scsi_done(struct scsi_cmd *c); /* ends with GOOD */
+/* Ends with reply[0..len) as data-in, cut to the allocation length of the CDB and to the expected length. */
 enum scsi_next scsi_reply(struct scsi_cmd *c, uint32_t len, uint32_t allocation);
-/* All of len bytes of data-out: in c->data when op->collected is called. */
+/* Requests len bytes of data-out: they are in c->data when op->collected is called. */
 enum scsi_next scsi_collect(struct scsi_cmd *c, uint32_t len);
-/* The unit's own work; then op->worked, if it went well. */
+/* Begins an operation of the unit; op->worked is called if it succeeds. */
 enum scsi_next scsi_work(struct scsi_cmd *c, enum lun_op op, uint64_t lba, uint64_t blocks);
 
 static inline const struct lun_facts *scsi_facts(const struct scsi_cmd *c)
@@ -193,7 +194,7 @@ static inline const struct lun_facts *scsi_facts(const struct scsi_cmd *c)
 	return lun_facts(c->at->lun);
 }
 
-/* What the initiator takes, and what it has. */
+/* Bytes of data-in that the initiator accepts, and of data-out that it has. */
 static inline uint32_t scsi_data_in(const struct scsi_cmd *c)
 {
 	return c->reads ? c->expected : 0;
@@ -208,13 +209,13 @@ static inline uint32_t scsi_data_out(const struct scsi_cmd *c)
 
 struct scsi_range {
 	uint64_t lba, blocks;
-	uint16_t length_at; /* byte of the CDB where the number of blocks is */
+	uint16_t length_at; /* byte of the CDB with the number of blocks */
 };
 
 struct scsi_range scsi_range(const struct scsi_cmd *c);
-/* Is it in the unit, and no longer than most bytes? false: the command has ended. */
+/* Checks that a range is in the unit, and not longer than most bytes. Returns false after ending the command. */
 bool scsi_range_ok(struct scsi_cmd *c, const struct scsi_range *r, uint64_t most);
-/* Fills c->data with the block that it begins with, and does op with it until the last of c->left blocks. */
+/* Fills c->data with copies of its first block, and does op with it for c->left blocks, in steps. */
 enum scsi_next scsi_repeat_block(struct scsi_cmd *c, enum lun_op op);
 enum scsi_next scsi_repeat_more(struct scsi_cmd *c);
 
@@ -241,7 +242,7 @@ enum scsi_next scsi_op_lba_status_worked(struct scsi_cmd *c);
 
 /* ---- inquiry.c ---------------------------------------------------------------------- */
 
-/* Of a COMPARE AND WRITE: blocks. */
+/* Returns the maximum length of a COMPARE AND WRITE, in blocks. */
 uint32_t scsi_max_compare(const struct lun_facts *f);
 
 enum scsi_next scsi_op_ready(struct scsi_cmd *c);
@@ -261,7 +262,7 @@ enum scsi_next scsi_op_mode_select_collected(struct scsi_cmd *c);
 
 /* ---- reserve.c ------------------------------------------------------------------------- */
 
-/* Does somebody else hold it, so that this command (NULL: an unknown one) may not? */
+/* Returns whether a reservation of another nexus forbids a command (NULL: an unknown one). */
 bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n,
 		      const struct scsi_op *op);
 enum scsi_next scsi_op_reserve(struct scsi_cmd *c);

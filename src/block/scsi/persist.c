@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * persist.c - persistent reservations (SPC-4, "Persistent reservations"): who registered, and who holds a unit.
+ * persist.c - persistent reservations (SPC-4, "Persistent reservations"): registrants of a unit, and its reservation.
  *
- * They outlive the nexus that made them, and a reset: an initiator is known by its name and ISID. They do not outlive the
- * target. A reservation is held by one registrant or, by its type, by all.
+ * They survive the nexus that made them, and resets: an initiator is identified by its name and ISID. They do not survive a
+ * restart of the target. A reservation is held by one registrant or, depending on its type, by all.
  */
 #include "block/scsi/ops.h"
 
 #include <stdlib.h>
 
-#define LIST_LEN   24 /* of PERSISTENT RESERVE OUT's parameters */
-#define HEAD_LEN   8  /* of PERSISTENT RESERVE IN's */
-#define STATUS_LEN 28 /* of a full status, up to the name */
+#define LIST_LEN   24 /* parameter list of PERSISTENT RESERVE OUT */
+#define HEAD_LEN   8  /* header of PERSISTENT RESERVE IN's data */
+#define STATUS_LEN 28 /* a full status descriptor, up to the name */
 #define NAME_MIN   20
 
 enum persist_action {
@@ -33,7 +33,7 @@ enum persist_type {
 	TYPE_ALL = 8,
 };
 
-#define TYPE_MASK 0xea01 /* REPORT CAPABILITIES: all of them */
+#define TYPE_MASK 0xea01 /* REPORT CAPABILITIES: all types */
 
 static bool is_type(uint8_t type)
 {
@@ -80,7 +80,7 @@ bool scsi_persist_conflicts(const struct scsi_unit *u, const struct scsi_nexus *
 	const struct scsi_registrant *r;
 
 	if (u->persist.n && (flags & OP_OLD_RESERVE))
-		return true; /* the other kind of reservation */
+		return true; /* RESERVE and RELEASE of SPC-2 conflict */
 	if (type == TYPE_NONE || (flags & (OP_SHARED | OP_UNPERSIST)))
 		return false;
 	r = find(u, n);
@@ -89,7 +89,7 @@ bool scsi_persist_conflicts(const struct scsi_unit *u, const struct scsi_nexus *
 	return !(lets_read(type) && (flags & OP_READS));
 }
 
-/* Of iSCSI's TransportID: the name, with its final zero. */
+/* Returns the length of the name in iSCSI's TransportID: with a final zero, padded. */
 static uint32_t name_len(const char *name)
 {
 	uint32_t len = ((uint32_t)strlen(name) + 4) & ~3u;
@@ -97,7 +97,7 @@ static uint32_t name_len(const char *name)
 	return len < NAME_MIN ? NAME_MIN : len;
 }
 
-/* There are as many as READ FULL STATUS can tell of. */
+/* Limits the registrants to what fits in the data of READ FULL STATUS. */
 static bool has_room(const struct scsi_persist *p, const struct scsi_nexus *n)
 {
 	uint32_t len = HEAD_LEN + STATUS_LEN + name_len(n->name);
@@ -126,7 +126,7 @@ static struct scsi_registrant *add(struct scsi_unit *u, const struct scsi_nexus 
 	return &more[p->n++];
 }
 
-/* The others keep their order: READ KEYS has them in it. */
+/* Keeps the order of the others, which READ KEYS shows. */
 static void drop(struct scsi_unit *u, struct scsi_registrant *r)
 {
 	struct scsi_persist *p = &u->persist;
@@ -137,7 +137,7 @@ static void drop(struct scsi_unit *u, struct scsi_registrant *r)
 
 /* ---- who hears of it --------------------------------------------------------------------- */
 
-static void tell(struct scsi_unit *u, const struct scsi_registrant *r, enum scsi_attention what)
+static void notify(struct scsi_unit *u, const struct scsi_registrant *r, enum scsi_attention what)
 {
 	list_for_each (l, &u->target->nexuses) {
 		struct scsi_nexus *n = list_entry(l, struct scsi_nexus, link);
@@ -147,11 +147,12 @@ static void tell(struct scsi_unit *u, const struct scsi_registrant *r, enum scsi
 	}
 }
 
-static void tell_others(struct scsi_unit *u, const struct scsi_nexus *but, enum scsi_attention what)
+static void notify_others(struct scsi_unit *u, const struct scsi_nexus *but,
+			  enum scsi_attention what)
 {
 	for (uint32_t i = 0; i < u->persist.n; i++)
 		if (strcmp(u->persist.list[i].name, but->name) != 0)
-			tell(u, &u->persist.list[i], what);
+			notify(u, &u->persist.list[i], what);
 }
 
 /* ---- holding ------------------------------------------------------------------------------- */
@@ -188,7 +189,7 @@ static void unregister(struct scsi_unit *u, struct scsi_registrant *r, const str
 		return;
 	release(u);
 	if (is_for_registrants(type))
-		tell_others(u, n, ATTENTION_RELEASED);
+		notify_others(u, n, ATTENTION_RELEASED);
 }
 
 static enum scsi_next do_register(struct scsi_cmd *c, struct scsi_registrant *r, uint64_t key)
@@ -223,7 +224,7 @@ static enum scsi_next do_reserve(struct scsi_cmd *c, struct scsi_registrant *r, 
 	return scsi_done(c);
 }
 
-/* Of who does not hold it: nothing, and no error. */
+/* A registrant that does not hold the reservation gets GOOD, and nothing changes. */
 static enum scsi_next do_release(struct scsi_cmd *c, struct scsi_registrant *r, uint8_t type)
 {
 	struct scsi_unit *u = c->at;
@@ -234,7 +235,7 @@ static enum scsi_next do_release(struct scsi_cmd *c, struct scsi_registrant *r, 
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_BAD_RELEASE);
 	release(u);
 	if (is_for_registrants(type))
-		tell_others(u, c->nexus, ATTENTION_RELEASED);
+		notify_others(u, c->nexus, ATTENTION_RELEASED);
 	return scsi_done(c);
 }
 
@@ -242,7 +243,7 @@ static enum scsi_next do_clear(struct scsi_cmd *c)
 {
 	struct scsi_unit *u = c->at;
 
-	tell_others(u, c->nexus, ATTENTION_PREEMPTED);
+	notify_others(u, c->nexus, ATTENTION_PREEMPTED);
 	release(u);
 	u->persist.n = 0;
 	u->persist.generation++;
@@ -251,7 +252,7 @@ static enum scsi_next do_clear(struct scsi_cmd *c)
 
 /* ---- PREEMPT ---------------------------------------------------------------------------------------- */
 
-/* All with this key, or all (0), but this one: how many. */
+/* Removes all other registrants with this key, or all others (0). Returns how many. */
 static uint32_t drop_others(struct scsi_cmd *c, uint64_t key)
 {
 	struct scsi_unit *u = c->at;
@@ -262,7 +263,7 @@ static uint32_t drop_others(struct scsi_cmd *c, uint64_t key)
 
 		if (strcmp(r->name, c->nexus->name) == 0 || (key && r->key != key))
 			continue;
-		tell(u, r, ATTENTION_UNREGISTERED);
+		notify(u, r, ATTENTION_UNREGISTERED);
 		drop(u, r);
 		n++;
 	}
@@ -277,7 +278,7 @@ static bool is_holders_key(const struct scsi_unit *u, uint64_t key)
 	return false;
 }
 
-/* Takes the reservation, too, where the key is its holder's; of one of all registrants: where it is 0. */
+/* Also takes over the reservation if the key is its holder's or, if all registrants hold it, if the key is 0. */
 static enum scsi_next do_preempt(struct scsi_cmd *c, uint64_t key, uint8_t type)
 {
 	struct scsi_unit *u = c->at;
@@ -291,7 +292,7 @@ static enum scsi_next do_preempt(struct scsi_cmd *c, uint64_t key, uint8_t type)
 	if (takes) {
 		reserve(u, find(u, c->nexus), type);
 		if (was != type && is_for_registrants(was))
-			tell_others(u, c->nexus, ATTENTION_RELEASED);
+			notify_others(u, c->nexus, ATTENTION_RELEASED);
 	}
 	u->persist.generation++;
 	return scsi_done(c);
@@ -310,7 +311,7 @@ static bool scope_and_type_ok(struct scsi_cmd *c, enum persist_action action)
 {
 	if (action != PERSIST_RESERVE && action != PERSIST_RELEASE && action != PERSIST_PREEMPT)
 		return true;
-	if ((c->cdb[2] >> 4) == 0 && is_type(c->cdb[2] & 0x0f)) /* the whole unit */
+	if ((c->cdb[2] >> 4) == 0 && is_type(c->cdb[2] & 0x0f)) /* LU_SCOPE */
 		return true;
 	scsi_bad_cdb(c, 2, 7);
 	return false;
@@ -325,7 +326,7 @@ enum scsi_next scsi_op_persist_out_collected(struct scsi_cmd *c)
 
 	if (!scope_and_type_ok(c, action))
 		return SCSI_DONE;
-	if (c->data[20]) /* other ports, or to outlive power: not here */
+	if (c->data[20]) /* SPEC_I_PT, ALL_TG_PT, APTPL: not supported */
 		return scsi_bad_parameter(c, 20, 3);
 	if (action == PERSIST_REGISTER_ANYHOW)
 		return do_register(c, r, new_key);
@@ -411,7 +412,7 @@ enum scsi_next scsi_op_persist_capabilities(struct scsi_cmd *c)
 {
 	memset(c->reply, 0, 8);
 	put_be16(c->reply, 8);
-	c->reply[3] = 0x80; /* the types are told */
+	c->reply[3] = 0x80; /* TMV: the type mask is valid */
 	put_be16(c->reply + 4, TYPE_MASK);
 	return scsi_reply(c, 8, get_be16(c->cdb + 7));
 }

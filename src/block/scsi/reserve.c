@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * reserve.c - who has a unit to himself (SPC-2's RESERVE and RELEASE), and what moves the parts that we have not.
+ * reserve.c - RESERVE and RELEASE of SPC-2, and commands for moving parts (START STOP UNIT, PREVENT ALLOW MEDIUM REMOVAL).
  *
- * Persistent reservations are in persist.c; who has the one kind cannot have the other.
+ * Persistent reservations are in persist.c; a unit cannot have both kinds at once.
  */
 #include "block/scsi/ops.h"
 
@@ -14,14 +14,14 @@ bool scsi_is_reserved(const struct scsi_unit *u, const struct scsi_nexus *n,
 	return (u->holder && u->holder != n && !shared) || scsi_persist_conflicts(u, n, op);
 }
 
-/* A conflict was found before it came here. */
+/* Conflicts have been checked by scsi_begin(). */
 enum scsi_next scsi_op_reserve(struct scsi_cmd *c)
 {
 	c->at->holder = c->nexus;
 	return scsi_done(c);
 }
 
-/* Of one that is not its own: nothing, and no error. */
+/* Does nothing, without an error, if another nexus holds the reservation. */
 enum scsi_next scsi_op_release(struct scsi_cmd *c)
 {
 	if (c->at->holder == c->nexus)
@@ -29,16 +29,14 @@ enum scsi_next scsi_op_release(struct scsi_cmd *c)
 	return scsi_done(c);
 }
 
-/*
- * There is nothing that could stop turning, and others use it too. Who stops it wants its data to be safe.
- */
+/* Stopping flushes the unit, and nothing else: nothing rotates, and other nexuses use the unit, too. */
 enum scsi_next scsi_op_start_stop(struct scsi_cmd *c)
 {
 	bool start = c->cdb[4] & 0x01, no_flush = c->cdb[4] & 0x04;
 
-	if (c->cdb[4] & 0xf0) /* power conditions */
+	if (c->cdb[4] & 0xf0) /* POWER CONDITION */
 		return scsi_bad_cdb(c, 4, 7);
-	if (c->cdb[4] & 0x02) /* no medium to load or eject */
+	if (c->cdb[4] & 0x02) /* LOEJ: the medium is fixed */
 		return scsi_bad_cdb(c, 4, 1);
 	if (start || no_flush)
 		return scsi_done(c);

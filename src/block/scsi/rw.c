@@ -2,8 +2,8 @@
 /*
  * rw.c - commands that read, write and compare blocks.
  *
- * Where the initiator has less data than the CDB speaks of, whole blocks of what there is are written; the difference is a
- * residual.
+ * If the initiator sends less data than the CDB specifies, the whole blocks of it are written; the difference is the residual
+ * count.
  */
 #include "block/scsi/ops.h"
 
@@ -16,7 +16,7 @@ struct scsi_range scsi_range(const struct scsi_cmd *c)
 {
 	const uint8_t *cdb = c->cdb;
 
-	switch (cdb[0] >> 5) { /* the group says how long it is */
+	switch (cdb[0] >> 5) { /* the group code determines the length of the CDB */
 	case 0:
 		return (struct scsi_range){get_be32(cdb) & 0x1fffff, cdb[4] ? cdb[4] : 256, 4};
 	case 1:
@@ -45,7 +45,7 @@ bool scsi_range_ok(struct scsi_cmd *c, const struct scsi_range *r, uint64_t most
 
 /* ---- data in and out ----------------------------------------------------------------- */
 
-static void aim(struct scsi_cmd *c, enum lun_op op, const struct scsi_range *r, uint64_t length)
+static void set_io(struct scsi_cmd *c, enum lun_op op, const struct scsi_range *r, uint64_t length)
 {
 	c->unit = c->at->lun;
 	c->io.op = op;
@@ -65,12 +65,12 @@ enum scsi_next scsi_op_read(struct scsi_cmd *c)
 	length = c->want < taken ? c->want : ((uint64_t)taken + block - 1) / block * block;
 	if (length == 0)
 		return scsi_done(c);
-	aim(c, LUN_READ, &r, length < c->want ? length : c->want);
+	set_io(c, LUN_READ, &r, length < c->want ? length : c->want);
 	return SCSI_READ;
 }
 
-/* Data-out of the range's length, for op. */
-static enum scsi_next take_out(struct scsi_cmd *c, enum lun_op op)
+/* Begins an operation with data-out of the length of the range. */
+static enum scsi_next begin_data_out(struct scsi_cmd *c, enum lun_op op)
 {
 	struct scsi_range r = scsi_range(c);
 	uint32_t block = scsi_facts(c)->block, given = scsi_data_out(c);
@@ -82,29 +82,29 @@ static enum scsi_next take_out(struct scsi_cmd *c, enum lun_op op)
 	length = c->want < given ? c->want : given / block * block;
 	if (length == 0)
 		return scsi_done(c);
-	aim(c, op, &r, length);
+	set_io(c, op, &r, length);
 	return SCSI_WRITE;
 }
 
-/* Every command of more than six bytes has the bit in the same place. */
-static bool wants_fua(const struct scsi_cmd *c)
+/* The FUA bit has the same place in all CDBs of more than six bytes. */
+static bool has_fua(const struct scsi_cmd *c)
 {
 	return !c->at->mode.wce || (c->op->len > 6 && (c->cdb[1] & FUA));
 }
 
 enum scsi_next scsi_op_write(struct scsi_cmd *c)
 {
-	c->io.fua = wants_fua(c);
-	return take_out(c, LUN_WRITE);
+	c->io.fua = has_fua(c);
+	return begin_data_out(c, LUN_WRITE);
 }
 
 enum scsi_next scsi_op_or_write(struct scsi_cmd *c)
 {
-	c->io.fua = wants_fua(c);
-	return take_out(c, LUN_OR);
+	c->io.fua = has_fua(c);
+	return begin_data_out(c, LUN_OR);
 }
 
-/* Durable in any case: what is verified is what is on the medium. */
+/* Forces durability: the data on the medium is what has to be verified. */
 enum scsi_next scsi_op_write_verify(struct scsi_cmd *c)
 {
 	uint8_t check = c->cdb[1] & BYTCHK;
@@ -113,18 +113,18 @@ enum scsi_next scsi_op_write_verify(struct scsi_cmd *c)
 		return scsi_bad_cdb(c, 1, 2);
 	c->io.fua = true;
 	c->io.verify = check == BYTCHK_ALL;
-	return take_out(c, LUN_WRITE);
+	return begin_data_out(c, LUN_WRITE);
 }
 
 /* ---- VERIFY -------------------------------------------------------------------------------- */
 
-/* Without data: can it be read? */
+/* Checks without data-out that the range can be read. */
 static enum scsi_next verify_alone(struct scsi_cmd *c, const struct scsi_range *r)
 {
 	return r->blocks ? scsi_work(c, LUN_VERIFY, r->lba, r->blocks) : scsi_done(c);
 }
 
-/* One block, that all of them are to be like. */
+/* Compares every block of the range with one block of data-out. */
 static enum scsi_next verify_one(struct scsi_cmd *c, const struct scsi_range *r)
 {
 	uint32_t block = scsi_facts(c)->block;
@@ -144,7 +144,7 @@ enum scsi_next scsi_op_verify(struct scsi_cmd *c)
 
 	switch (c->cdb[1] & BYTCHK) {
 	case BYTCHK_ALL:
-		return take_out(c, LUN_VERIFY);
+		return begin_data_out(c, LUN_VERIFY);
 	case BYTCHK_NONE:
 		return scsi_range_ok(c, &r, SCSI_MAX_TRANSFER) ? verify_alone(c, &r) : SCSI_DONE;
 	case BYTCHK_ONE:
@@ -161,7 +161,7 @@ enum scsi_next scsi_op_verify_collected(struct scsi_cmd *c)
 
 /* ---- one block for many ------------------------------------------------------------------------ */
 
-/* The next step, as long as a list of buffers is. */
+/* Begins the next step, of as many blocks as a list of buffers holds. */
 enum scsi_next scsi_repeat_more(struct scsi_cmd *c)
 {
 	uint32_t block = scsi_facts(c)->block, filled = (uint32_t)c->io.iov[0].iov_len;
@@ -195,7 +195,7 @@ enum scsi_next scsi_repeat_block(struct scsi_cmd *c, enum lun_op op)
 
 /* ---- without data ---------------------------------------------------------------------------------- */
 
-/* There is no cache of ours that it could be kept in. */
+/* Succeeds without effect: the target has no read cache. */
 enum scsi_next scsi_op_prefetch(struct scsi_cmd *c)
 {
 	struct scsi_range r = scsi_range(c);
@@ -228,7 +228,7 @@ enum scsi_next scsi_op_compare_write(struct scsi_cmd *c)
 
 enum scsi_next scsi_op_compare_write_collected(struct scsi_cmd *c)
 {
-	c->io.fua = wants_fua(c);
+	c->io.fua = has_fua(c);
 	c->io.n_iov = 1;
 	c->io.iov[0] = (struct iovec){c->data, c->out_len};
 	return scsi_work(c, LUN_COMPARE_WRITE, get_be64(c->cdb + 2), c->cdb[13]);

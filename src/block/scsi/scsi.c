@@ -2,9 +2,8 @@
 /*
  * scsi.c - a command, from its CDB to its status.
  *
- * What stands before a command, in this order: its unit, attentions that its nexus has not heard, somebody's reservation, an
- * opcode that is none, bits of the CDB that may not be set, write protection. What it is itself, a line of the table says
- * (ops.c).
+ * Checks before a command, in this order: its unit, pending unit attentions, reservations, the opcode, bits of the CDB that
+ * must not be set, write protection. The command itself is carried out by the functions of its line in the table (ops.c).
  */
 #include "block/scsi/ops.h"
 
@@ -54,7 +53,7 @@ static uint8_t highest_bit(uint8_t bits)
 	return (uint8_t)(31 - __builtin_clz(bits));
 }
 
-/* The first bit that this command has no use for is named. */
+/* Reports the first set bit that the command does not use. */
 static bool fields_ok(struct scsi_cmd *c, const struct scsi_op *op)
 {
 	if (c->cdb_len < op->len) {
@@ -90,7 +89,7 @@ static enum scsi_next no_such_command(struct scsi_cmd *c, bool known)
 	if (!c->at)
 		return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_NO_UNIT);
 	if (known)
-		return scsi_bad_cdb(c, 1, 4); /* the service action */
+		return scsi_bad_cdb(c, 1, 4); /* points to the service action */
 	return scsi_refuse(c, SCSI_ILLEGAL_REQUEST, ASC_BAD_OPCODE);
 }
 

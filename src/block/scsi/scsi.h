@@ -14,37 +14,43 @@
 #define SCSI_CDB_MAX   32
 #define SCSI_REPLY_MAX 4096
 
-/* A unit as SCSI sees it, and the target that it belongs to. */
-struct scsi_target;
-struct scsi_nexus; /* what an I_T nexus has at the units: attentions, its place in reservations */
+struct scsi_target; /* the units of a target */
+struct scsi_nexus;  /* an I_T nexus: its unit attentions and reservations */
 
 int scsi_target_create(struct scsi_target **out);
 void scsi_target_destroy(struct scsi_target *t);
-/* Attention to all: luns changed. -EEXIST, -ENOSPC (STAG_BLOCK_MAX_LUNS), -EINVAL (above 16383). */
+/*
+ * Adds a unit, and raises the attention "LUNs changed" for all nexuses. Returns -EEXIST, -ENOSPC (more than
+ * STAG_BLOCK_MAX_LUNS) or -EINVAL (a LUN above 16383).
+ */
 int scsi_target_add(struct scsi_target *t, uint16_t lun, struct lun *l);
 /*
- * From now on there is no such unit: new commands get ILLEGAL REQUEST, others attention: luns changed. gone() is called when
- * the last of its commands was released: at once, or from scsi_release(). -ENOENT.
+ * Removes a unit: new commands to it get ILLEGAL REQUEST, and all nexuses the attention "LUNs changed". gone() is called when
+ * the last command of the unit was released: at once, or from scsi_release(). Returns -ENOENT if there is no such unit.
  */
 int scsi_target_remove(struct scsi_target *t, uint16_t lun, void (*gone)(void *arg, struct lun *l),
 		       void *arg);
-struct lun *scsi_target_find(struct scsi_target *t, uint16_t lun); /* NULL: no such */
-void scsi_target_resized(struct scsi_target *t, uint16_t lun);	   /* attention: capacity changed */
-
-/* name: of the initiator port, for reservations and messages. A new one has a unit attention (power on) at each unit. */
-int scsi_nexus_create(struct scsi_target *t, const char *name, struct scsi_nexus **out);
-void scsi_nexus_destroy(struct scsi_nexus *n); /* its reservations end */
+struct lun *scsi_target_find(struct scsi_target *t, uint16_t lun); /* or NULL */
+void scsi_target_resized(struct scsi_target *t, uint16_t lun);	   /* raises "capacity changed" */
 
 /*
- * What has to happen now for a command. Pieces of a READ or WRITE are the transport's own struct lun_io, with the op, fua and
- * verify of io. A READ's data-in is no longer than expected, whatever io.length is in whole blocks.
+ * Creates a nexus. name: of the initiator port, for reservations and messages. A new nexus has the attention "power on" at each
+ * unit.
+ */
+int scsi_nexus_create(struct scsi_target *t, const char *name, struct scsi_nexus **out);
+void scsi_nexus_destroy(struct scsi_nexus *n); /* ends its reservations that are not persistent */
+
+/*
+ * What the caller has to do next for a command. The caller divides a READ or WRITE into pieces, each with a struct lun_io of its
+ * own that has the op, fua and verify of cmd.io. The data-in of a READ is no longer than expected, even if io.length, in whole
+ * blocks, is.
  */
 enum scsi_next {
-	SCSI_DONE,  /* status, sense and reply (data-in, reply_len) say all */
-	SCSI_READ,  /* read io.offset, io.length of unit, data-in; then scsi_end() */
-	SCSI_WRITE, /* fetch io.length of data-out, do io.op with it there; then scsi_end() */
-	SCSI_COLLECT, /* fetch out_len of data-out, at most SCSI_COLLECT_MAX, in one piece; then scsi_collected() */
-	SCSI_WORK, /* io has all (flush, discard, compare and write, ...): set done, lun_start(); then scsi_worked() */
+	SCSI_DONE,  /* nothing: status, sense and reply (data-in, reply_len) are final */
+	SCSI_READ,  /* read io.length bytes at io.offset of unit, send them; then call scsi_end() */
+	SCSI_WRITE, /* fetch io.length bytes of data-out, do io.op with them; then call scsi_end() */
+	SCSI_COLLECT, /* fetch out_len bytes of data-out, at most SCSI_COLLECT_MAX, in one piece; then call scsi_collected() */
+	SCSI_WORK, /* set io.done and call lun_start(): io is complete; then call scsi_worked() */
 };
 
 #define SCSI_COLLECT_MAX UNITS_BUFFER
@@ -52,46 +58,50 @@ enum scsi_next {
 struct scsi_cmd {
 	/* in */
 	struct scsi_nexus *nexus;
-	uint64_t lun; /* the eight bytes of SAM-5 as a number */
+	uint64_t lun; /* the eight bytes of SAM-5, big-endian */
 	uint8_t cdb[SCSI_CDB_MAX];
 	uint32_t cdb_len;
-	uint32_t expected; /* bytes that the initiator expects, either way: replies are no longer */
-	bool reads, writes; /* which ways it expects */
+	uint32_t
+		expected; /* Expected Data Transfer Length, in either direction: replies are no longer */
+	bool reads, writes; /* directions of the expected data */
 	/* out */
-	uint8_t status; /* enum scsi_status */
-	uint8_t sense
-		[SCSI_SENSE_MAX]; /* fixed or descriptor format, as the unit's mode page says */
+	uint8_t status;		       /* enum scsi_status */
+	uint8_t sense[SCSI_SENSE_MAX]; /* in the format that the unit's mode page says */
 	uint32_t sense_len;
 	uint8_t reply[SCSI_REPLY_MAX];
 	uint32_t reply_len;
-	uint32_t
-		want; /* bytes that the CDB itself speaks of: for residuals (over- and underflow) */
+	uint32_t want; /* bytes that the CDB specifies: for residual counts (overflow, underflow) */
 	uint32_t out_len;
 	struct lun *unit;
 	struct lun_io io; /* op, fua, offset and length are filled */
 
-	/* private to scsi*.c from here on */
+	/* private to scsi/ from here on */
 	const struct scsi_op *op;
 	struct scsi_unit *at;
-	uint8_t *data;	     /* what was collected */
-	uint64_t next, left; /* of a command that works in several steps: blocks, or descriptors */
+	uint8_t *data;	     /* collected data-out */
+	uint64_t next, left; /* progress of a command with several steps: blocks, or descriptors */
 };
 
-/* The unit of a command in flight is held, until scsi_release(). */
+/* Begins a command. Its unit is referenced until scsi_release(). */
 enum scsi_next scsi_begin(struct scsi_target *t, struct scsi_cmd *c);
-/* data: the beginning of a whole buffer; all of it is the command's until the end. */
+/* Goes on with collected data. data: a whole buffer, which belongs to the command until its end. */
 enum scsi_next scsi_collected(struct scsi_cmd *c, uint8_t *data);
 enum scsi_next scsi_worked(struct scsi_cmd *c, int result);
 /*
- * Of SCSI_READ and SCSI_WRITE: 0 or -errno to status and sense. -EILSEQ, -EIO: where of io is the piece's, in the command's data.
+ * Sets status and sense after SCSI_READ and SCSI_WRITE, from 0 or -errno. For -EILSEQ and -EIO the caller sets io.where to the
+ * position in the command's data.
  */
 void scsi_end(struct scsi_cmd *c, int result);
-void scsi_release(struct scsi_cmd *c); /* always, once, at last */
+/* Releases a command: call it once, at its end. Does nothing if scsi_begin() was not called on a zeroed command. */
+void scsi_release(struct scsi_cmd *c);
 
-/* A sense of the transport's own making, e.g. SCSI_ABORTED_COMMAND with "data digest". */
+/* Ends a command with sense data of the transport, e.g. SCSI_ABORTED_COMMAND for a wrong data digest. */
 void scsi_fail(struct scsi_cmd *c, uint8_t key, uint8_t asc, uint8_t ascq);
 
-/* What a reset or clear does to reservations, mode pages and attentions; the tasks are the session's affair. -ENOENT: no such unit; -EOPNOTSUPP. */
+/*
+ * Does what a reset or clear does to reservations, mode pages and attentions; the caller aborts the tasks. Returns -ENOENT if
+ * there is no such unit, or -EOPNOTSUPP.
+ */
 int scsi_tmf(struct scsi_target *t, struct scsi_nexus *n, enum scsi_tmf what, uint64_t lun);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * sense.c - what went wrong, as sense data (SPC-4, "Sense data").
+ * sense.c - errors as sense data (SPC-4, "Sense data").
  *
- * In the fixed format, or as descriptors where the unit's control mode page says so. A field that is at fault is
- * pointed at, down to its bit.
+ * The format is fixed or descriptors, as the unit's control mode page says. A field pointer names the field in error, down
+ * to its bit.
  */
 #include "block/scsi/ops.h"
 
@@ -17,7 +17,7 @@
 #define INFORMATION_DESC 0x00
 #define KEY_DESC	 0x02
 
-/* Sense key specific: a field pointer. */
+/* Writes the sense-key specific bytes: a field pointer. */
 static void put_field(uint8_t *to, const struct scsi_sense *s)
 {
 	to[0] = (uint8_t)(SENSE_KEY_VALID | (s->in_cdb ? FIELD_IN_CDB : 0) | FIELD_BIT_VALID |
@@ -30,7 +30,7 @@ static uint32_t put_fixed(uint8_t *to, const struct scsi_sense *s)
 	memset(to, 0, FIXED_LEN);
 	to[0] = 0x70;
 	to[2] = s->key;
-	if (s->has_info && s->info <= UINT32_MAX) { /* else there is no room for it */
+	if (s->has_info && s->info <= UINT32_MAX) { /* a larger one does not fit */
 		to[0] |= 0x80;
 		put_be32(to + 3, (uint32_t)s->info);
 	}
@@ -133,7 +133,7 @@ static enum scsi_next miscompare(struct scsi_cmd *c)
 	return check(c, &s);
 }
 
-/* Of a unit's error that says no more than where: SBC-3 wants the block's address. */
+/* SBC-3 requires the address of the block in error. */
 static enum scsi_next medium_error(struct scsi_cmd *c)
 {
 	bool reading = c->io.op == LUN_READ || c->io.op == LUN_VERIFY || c->io.op == LUN_EXTENT;
@@ -163,7 +163,7 @@ enum scsi_next scsi_result(struct scsi_cmd *c, int result)
 		return scsi_refuse(c, SCSI_NOT_READY, ASC_NEEDS_HELP);
 	case -ECANCELED:
 		return scsi_refuse(c, SCSI_ABORTED_COMMAND, ASC_TERMINATED);
-	case -ENOMEM: /* for the moment */
+	case -ENOMEM: /* temporary */
 		c->status = SCSI_BUSY;
 		c->want = c->reply_len = 0;
 		return SCSI_DONE;

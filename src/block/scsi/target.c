@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * target.c - units, the nexuses that use them, and what these have to hear.
+ * target.c - units, the nexuses that use them, and their unit attentions.
  */
 #include "block/scsi/ops.h"
 
@@ -68,7 +68,7 @@ uint16_t scsi_pop_attention(struct scsi_nexus *n, const struct scsi_unit *u)
 	return attention_codes[first];
 }
 
-static void attend_all(struct scsi_target *t, enum scsi_attention what)
+static void raise_attention_all(struct scsi_target *t, enum scsi_attention what)
 {
 	for (int i = 0; i < STAG_BLOCK_MAX_LUNS; i++)
 		if (t->units[i])
@@ -124,8 +124,8 @@ static struct scsi_unit *make_unit(struct scsi_target *t, uint16_t number, struc
 	return u;
 }
 
-/* Nobody was at this unit before: to all it has been switched on. */
-static void introduce(struct scsi_unit *u)
+/* To every nexus a new unit has just been powered on. */
+static void raise_power_on(struct scsi_unit *u)
 {
 	list_for_each (l, &u->target->nexuses)
 		to_nexus(l)->at[u->slot] = (struct scsi_place){0};
@@ -137,18 +137,19 @@ int scsi_target_add(struct scsi_target *t, uint16_t lun, struct lun *l)
 	uint16_t slot = 0;
 
 	if (lun > SCSI_LUN_MAX)
-		return block_fail(EINVAL, "LUN %u: the highest is %u", lun, SCSI_LUN_MAX);
+		return block_fail(EINVAL, "LUN %u: too high; the highest is %u", lun, SCSI_LUN_MAX);
 	if (find(t, lun))
-		return block_fail(EEXIST, "LUN %u: there is one already", lun);
+		return block_fail(EEXIST, "LUN %u: already exists", lun);
 	while (slot < STAG_BLOCK_MAX_LUNS && t->units[slot])
 		slot++;
 	if (slot == STAG_BLOCK_MAX_LUNS)
-		return block_fail(ENOSPC, "LUN %u: there are %u already", lun, STAG_BLOCK_MAX_LUNS);
-	attend_all(t, ATTENTION_LUNS);
+		return block_fail(ENOSPC, "LUN %u: too many units; the limit is %u", lun,
+				  STAG_BLOCK_MAX_LUNS);
+	raise_attention_all(t, ATTENTION_LUNS);
 	t->units[slot] = make_unit(t, lun, l, slot);
 	if (!t->units[slot])
-		return block_fail(ENOMEM, "no memory");
-	introduce(t->units[slot]);
+		return block_fail(ENOMEM, "out of memory");
+	raise_power_on(t->units[slot]);
 	return 0;
 }
 
@@ -165,11 +166,11 @@ int scsi_target_remove(struct scsi_target *t, uint16_t lun, void (*gone)(void *a
 	struct scsi_unit *u = find(t, lun);
 
 	if (!u)
-		return block_fail(ENOENT, "LUN %u: there is none", lun);
+		return block_fail(ENOENT, "LUN %u: does not exist", lun);
 	u->removed = true;
 	u->gone = gone;
 	u->gone_arg = arg;
-	attend_all(t, ATTENTION_LUNS);
+	raise_attention_all(t, ATTENTION_LUNS);
 	if (u->commands == 0)
 		end_unit(u);
 	return 0;
@@ -240,8 +241,8 @@ static void reset_all(struct scsi_target *t, enum scsi_attention what)
 			reset(t->units[i], what);
 }
 
-/* Whose commands ended by another's hand hears of it. */
-static void cleared(struct scsi_unit *u, const struct scsi_nexus *by)
+/* Notifies nexuses whose commands were aborted on behalf of another nexus. */
+static void raise_cleared(struct scsi_unit *u, const struct scsi_nexus *by)
 {
 	list_for_each (l, &u->target->nexuses) {
 		struct scsi_nexus *n = to_nexus(l);
@@ -258,7 +259,7 @@ static int tmf_of_unit(struct scsi_unit *u, struct scsi_nexus *n, enum scsi_tmf 
 	if (what == TMF_LUN_RESET)
 		reset(u, ATTENTION_RESET);
 	else if (what == TMF_CLEAR_TASK_SET)
-		cleared(u, n);
+		raise_cleared(u, n);
 	return 0;
 }
 

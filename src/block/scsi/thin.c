@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * thin.c - blocks without data of their own: WRITE SAME, UNMAP, GET LBA STATUS.
+ * thin.c - thin provisioning: WRITE SAME, UNMAP, GET LBA STATUS.
  *
- * What is unmapped reads as zeroes. So a WRITE SAME of zeroes that may unmap does.
+ * Unmapped blocks read as zeroes. So a WRITE SAME of zeroes with the UNMAP bit unmaps.
  */
 #include "block/scsi/ops.h"
 
@@ -10,7 +10,7 @@ enum { UNMAP = 0x08, NDOB = 0x01 };
 
 /* ---- WRITE SAME ------------------------------------------------------------------------ */
 
-/* Of no blocks: of all that there are from there on. */
+/* Checks the range. A count of 0 means all blocks up to the end of the unit. */
 static bool same_ok(struct scsi_cmd *c, struct scsi_range *r)
 {
 	const struct lun_facts *f = scsi_facts(c);
@@ -18,7 +18,7 @@ static bool same_ok(struct scsi_cmd *c, struct scsi_range *r)
 	if (r->blocks == 0 && r->lba < f->size / f->block)
 		r->blocks = f->size / f->block - r->lba;
 	else if (r->blocks == 0)
-		r->blocks = 1; /* which is not there, either */
+		r->blocks = 1; /* past the end: out of range, too */
 	if (!scsi_range_ok(c, r, SCSI_MAX_SAME))
 		return false;
 	if (!(c->cdb[1] & UNMAP) || f->discards)
@@ -86,7 +86,7 @@ static struct scsi_range unmap_range(const struct scsi_cmd *c, uint64_t i)
 	return (struct scsi_range){get_be64(p), get_be32(p + 8), 0};
 }
 
-/* All of them, before the first is carried out. */
+/* Checks all descriptors before the first one is carried out. */
 static bool unmaps_ok(struct scsi_cmd *c)
 {
 	uint64_t blocks = 0;
@@ -142,7 +142,7 @@ enum scsi_next scsi_op_lba_status(struct scsi_cmd *c)
 	return scsi_work(c, LUN_EXTENT, lba, blocks - lba);
 }
 
-/* One descriptor: whoever wants more asks from there on. */
+/* Returns one descriptor; the initiator requests more from its end on. */
 enum scsi_next scsi_op_lba_status_worked(struct scsi_cmd *c)
 {
 	uint64_t blocks = (c->io.where - c->io.offset) / scsi_facts(c)->block;
