@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * error.c - what went wrong, in words.
+ * error.c - the text of the last error of a thread.
  */
 #include "block/block.h"
 

@@ -2,7 +2,8 @@
 /*
  * chap.c - CHAP (RFC 1994) with the algorithms that iSCSI has for it: MD5 and SHA-256.
  *
- * Computes and compares. Whose secret it is, and that no challenge of our own comes back to us, is login_chap.c's affair.
+ * Computes and compares responses. The callers (login_chap.c, login.c) choose the secret, and reject a challenge of their own
+ * that a peer sends back.
  */
 #include "block/iscsi/iscsi.h"
 

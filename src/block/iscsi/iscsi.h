@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * iscsi.h - the words of iSCSI (RFC 7143, 7144, 7145) as structures: PDUs, text, keys, CHAP.
+ * iscsi.h - iSCSI's data structures (RFC 7143, 7144, 7145): PDUs, text, keys, CHAP, iSER headers. The index of this room.
  *
- * Pure functions over buffers: no sockets, locks or malloc. They say what the bytes claim, or which answer a claim
- * gets; what follows from it is the session's question. Target and initiator share them.
+ * Pure functions over buffers: no sockets, locks or malloc. They decode and encode, and negotiate keys; the sessions of target/
+ * and initiator/ act on the results.
  *
  * Words:
- *   BHS, AHS   the 48 bytes that each PDU begins with, and what may follow them
- *   ITT, TTT   the tags that initiator and target give to what they have begun
- *   ISID, TSIH the two halves of a session's name
+ *   BHS, AHS   basic header segment, the first 48 bytes of a PDU; additional header segment, which may follow
+ *   ITT, TTT   initiator task tag, target transfer tag
+ *   ISID, TSIH the initiator's and the target's part of a session's identifier
  */
 #ifndef STAG_BLOCK_ISCSI_H
 #define STAG_BLOCK_ISCSI_H
@@ -47,10 +47,10 @@ enum pdu_opcode {
 	REJECT = 0x3f,
 };
 
-/* Byte 1. The first is every PDU's; the rest by opcode. */
+/* Byte 1. PDU_FINAL applies to all opcodes, the others to some. */
 enum pdu_flag {
 	PDU_FINAL = 0x80,
-	PDU_CONTINUE = 0x40,   /* login, text: the list goes on in the next */
+	PDU_CONTINUE = 0x40,   /* login, text: the list continues in the next PDU */
 	CMD_READ = 0x40,       /* SCSI command */
 	CMD_WRITE = 0x20,      /* SCSI command */
 	RES_BIDI_OVER = 0x10,  /* SCSI response */
@@ -58,7 +58,7 @@ enum pdu_flag {
 	RES_OVER = 0x04,       /* SCSI response, Data-In */
 	RES_UNDER = 0x02,      /* SCSI response, Data-In */
 	DATA_ACK = 0x40,       /* Data-In */
-	DATA_STATUS = 0x01,    /* Data-In: it is the response, too */
+	DATA_STATUS = 0x01,    /* Data-In: carries the status, instead of a response */
 	LOGIN_TRANSIT = 0x80,  /* login */
 };
 
@@ -69,38 +69,38 @@ enum login_stage { STAGE_SECURITY, STAGE_OPERATIONAL, STAGE_NONE, STAGE_FULL };
 #define LOGIN_NSG(flags)       ((enum login_stage)((flags)&3))
 #define LOGIN_STAGES(csg, nsg) ((uint8_t)((csg) << 2 | (nsg)))
 
-/* Every field of every PDU; which ones an opcode has is in pdu.c. The others are zero. */
+/* The fields of all PDUs; pdu.c has those of each opcode. The others are zero. */
 struct pdu {
 	uint8_t opcode; /* enum pdu_opcode */
 	bool immediate;
-	uint8_t flags; /* enum pdu_flag, and an opcode's small numbers: stages, function, reason, SNACK type */
-	uint8_t code;	/* byte 2: response, reason (reject), async's none, version-max of login */
-	uint8_t status; /* byte 3: of SCSI; version-min or -active of login */
+	uint8_t flags; /* enum pdu_flag, and small numbers of some opcodes: stages, function, reason, SNACK type */
+	uint8_t code;	/* byte 2: response, reason of a reject, Version-max of a login */
+	uint8_t status; /* byte 3: SCSI status; Version-min or -active of a login */
 	uint32_t ahs_len, data_len;
 	uint64_t lun;
 	uint8_t isid[ISID_LEN];
 	uint16_t tsih, cid;
 	uint32_t itt, ttt;
-	uint32_t expected; /* bytes of data that a command speaks of */
+	uint32_t expected; /* Expected Data Transfer Length of a command */
 	uint32_t ref_tag, ref_cmd_sn;
 	uint32_t cmd_sn, exp_stat_sn;		  /* from initiators */
 	uint32_t stat_sn, exp_cmd_sn, max_cmd_sn; /* from targets */
 	uint32_t data_sn;			  /* also R2TSN, ExpDataSN */
-	uint32_t offset, length;		  /* of data, of R2Ts; also BegRun and RunLength */
+	uint32_t offset, length;		  /* of data and R2Ts; also BegRun and RunLength */
 	uint32_t residual, bidi_residual;
 	uint8_t status_class, status_detail; /* of a login */
 	uint8_t event, vcode;		     /* of an asynchronous message */
-	uint16_t param[3]; /* there; the first two of a logout response: Time2Wait, Time2Retain */
+	uint16_t param[3]; /* Parameter1 to 3; in a logout response: Time2Wait, Time2Retain */
 	uint8_t cdb[16];
 };
 
-/* Encodes 48 bytes; data_len and ahs_len go as they are. */
+/* Encodes the BHS, with data_len and ahs_len as they are. */
 void iscsi_pdu_encode(const struct pdu *p, uint8_t bhs[BHS_LEN]);
-/* 0; -EPROTO: no such opcode. */
+/* Returns 0, or -EPROTO if there is no such opcode. */
 int iscsi_pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p);
 const char *iscsi_pdu_name(uint8_t opcode);
 bool iscsi_pdu_from_initiator(uint8_t opcode);
-/* How much the lengths of 48 bytes say that there is behind them, digests not counted: AHS, data. */
+/* Returns the lengths of AHS and data that follow a BHS, without digests and padding. */
 void iscsi_pdu_lengths(const uint8_t bhs[BHS_LEN], uint32_t *ahs, uint32_t *data);
 
 static inline uint32_t iscsi_pdu_pad(uint32_t len)
@@ -109,8 +109,8 @@ static inline uint32_t iscsi_pdu_pad(uint32_t len)
 }
 
 /*
- * The next of the additional header segments: its type and contents (reserved byte and pad not counted). 1; 0: no more;
- * -EPROTO: it runs over the end.
+ * Iterates over additional header segments: type and contents, without reserved byte and padding. *at begins with 0. Returns 1,
+ * 0 at the end, or -EPROTO if a segment exceeds the total length.
  */
 struct ahs {
 	uint8_t type; /* AHS_CDB, AHS_READ_LENGTH */
@@ -179,61 +179,64 @@ const char *iscsi_login_status_name(enum login_status s);
 
 #define ISER_LEN 28
 
-/* The memory that a send lends: what the target reads (of a write), and what it writes to (of a read). */
+/* The memory that a send lends: for a write the target reads it, for a read it writes to it. */
 struct iser {
-	bool write, read; /* is there? */
+	bool write, read; /* which of the two are present */
 	uint32_t write_stag, read_stag;
 	uint64_t write_base, read_base;
 };
-/* -EPROTO: it is no header of a PDU. */
+/* Returns -EPROTO if it is not the iSER header of a PDU. */
 int iscsi_iser_decode(const uint8_t *bytes, size_t len, struct iser *h);
 void iscsi_iser_encode(const struct iser *h, uint8_t bytes[ISER_LEN]);
 
 /*
- * Private data of a connection, either way: byte 0 has the flags below, as Linux' and libiscsi's has; three are zero. A side
- * that speaks one-shot adds four: "StB1". Where both did, and the adapter agreed on an encoding (stagdv_query_qp()),
- * sends have no iSER header: the PDU is all of the body, the STag is the advertised one, and byte 0 of its memory, at
- * address 0, is byte 0 of the command's data. Else it is iSER.
+ * Private data of a connection, in both directions: byte 0 has the flags below, as in Linux and libiscsi; three bytes are zero. A
+ * side that supports one-shot appends "StB1". If both did, and the adapters agreed on an encoding (stagdv_query_qp()), sends
+ * have no iSER header: the PDU is the whole body, the STag is the advertised one, and byte 0 of the command's data is at address
+ * 0 of its memory. Otherwise the connection uses iSER.
  */
 #define ISER_HELLO_MAX 8
 enum { ISER_NO_ZBVA = 0x80, ISER_NO_INVALIDATE = 0x40 };
 struct iser_hello {
-	bool invalidates; /* may be sent what closes its STags */
+	bool invalidates; /* accepts Send with Invalidate for its STags */
 	bool one_shot;
 };
 size_t iscsi_iser_hello_make(const struct iser_hello *h, uint8_t bytes[ISER_HELLO_MAX]);
 void iscsi_iser_hello_read(const uint8_t *bytes, size_t len, struct iser_hello *h);
 
-/* A send, taken apart: the PDU that is all of it, and what it lends. The pointers are into it. */
+/* A parsed send: its PDU, and the memory that it lends. The pointers point into the send. */
 struct arrival {
 	struct pdu pdu;
 	const uint8_t *bhs, *ahs, *data;
-	bool decoded; /* pdu says what it is; else it is none that we know */
+	bool decoded; /* pdu is valid; else the opcode is unknown */
 	struct iser lent;
 };
-/* headed: iSER's header is in front, and says what is lent; else that is the caller's to know. NULL; or what is wrong with it. */
+/*
+ * Parses a send. headed: it begins with an iSER header, which sets a->lent; else the caller sets that. Returns NULL, or a text that
+ * says what is wrong.
+ */
 const char *iscsi_iser_parse(const uint8_t *bytes, uint32_t len, bool headed, struct arrival *a);
 
 /* ---- text.c: lists of key=value ------------------------------------------------ */
 
 #define TEXT_KEY_MAX   63
-#define TEXT_VALUE_MAX 8192  /* of large binary values; others have 255 */
-#define TEXT_MAX       16384 /* of a list, over all its PDUs */
+#define TEXT_VALUE_MAX 8192  /* of large binary values; others have at most 255 */
+#define TEXT_MAX       16384 /* of a list, in all its PDUs together */
 
-/* A list under way: what PDUs brought so far. */
+/* A list that is being received, from one or more PDUs. */
 struct text_in {
 	uint32_t len;
 	char bytes[TEXT_MAX + 1];
 };
 
-/* Adds what a PDU brought. -EMSGSIZE: too much. */
+/* Appends the data of a PDU. Returns -EMSGSIZE if the list becomes too long. */
 int iscsi_text_collect(struct text_in *t, const void *data, uint32_t len);
 /*
- * The next pair, which stays in the list; *at begins with 0. 1; 0: no more; -EPROTO: that is no pair.
+ * Iterates over pairs, which point into the list; *at begins with 0. Returns 1, 0 at the end, or -EPROTO for a malformed pair.
  */
 int iscsi_text_next(struct text_in *t, uint32_t *at, const char **key, const char **value);
 
-/* A list being made. full: something did not fit. */
+/* A list that is being built. full: a pair did not fit. */
 struct text_out {
 	uint32_t len;
 	bool full;
@@ -246,14 +249,14 @@ void iscsi_text_addf(struct text_out *t, const char *key, const char *fmt, ...)
 bool iscsi_text_number(const char *s, uint64_t *out); /* decimal, or hexadecimal with 0x */
 bool iscsi_text_bool(const char *s, bool *out);	      /* Yes, No */
 bool iscsi_text_list_has(const char *list,
-			 const char *word); /* is word one of those between commas? */
-/* Binary values: 0x... or 0b...; how many bytes, -EINVAL, -EMSGSIZE. */
+			 const char *word); /* is word in a comma-separated list? */
+/* Decodes a binary value, 0x... or 0b... (base64). Returns its length, -EINVAL or -EMSGSIZE. */
 int iscsi_text_binary(const char *s, uint8_t *out, size_t size);
 void iscsi_text_hex(const uint8_t *bytes, size_t len,
-		    char *out);		/* 0x and 2 len digits and a final zero */
+		    char *out);		/* writes 0x, 2 * len digits and a final zero */
 bool iscsi_text_is_name(const char *s); /* an iSCSI name: iqn., eui. or naa., RFC 7143 §4.2.7 */
 
-/* ---- keys.c: what is negotiated -------------------------------------------------- */
+/* ---- keys.c: negotiation --------------------------------------------------------- */
 
 enum digest { DIGEST_NONE, DIGEST_CRC32C };
 
@@ -261,8 +264,8 @@ enum digest { DIGEST_NONE, DIGEST_CRC32C };
 struct keys {
 	uint32_t header_digest, data_digest; /* enum digest */
 	uint32_t max_connections;
-	uint32_t initial_r2t, immediate_data; /* of all these: 0 or 1 */
-	uint32_t peer_recv_max;		      /* MaxRecvDataSegmentLength: what the peer takes */
+	uint32_t initial_r2t, immediate_data; /* booleans are 0 or 1 */
+	uint32_t peer_recv_max;		      /* MaxRecvDataSegmentLength of the peer */
 	uint32_t max_burst, first_burst;
 	uint32_t time2wait, time2retain;
 	uint32_t max_r2t;
@@ -275,43 +278,47 @@ struct keys {
 		tagged_for_solicited, hello_required;
 };
 
-/* What a side wants of the keys; the ranges of the RFCs apply besides. */
+/* The values that a side prefers; the ranges of the RFCs apply besides. */
 struct key_wishes {
 	struct keys keys;
-	uint32_t own_recv_max; /* declared */
-	bool rdma;	       /* RFC 7145's keys are understood, digests are not */
+	uint32_t own_recv_max; /* MaxRecvDataSegmentLength that this side declares */
+	bool rdma;	       /* the keys of RFC 7145 are supported, digests are not */
 };
 
 enum key_verdict {
-	KEY_ANSWERED,	/* the answer is in out; or none is due */
-	KEY_UNKNOWN,	/* none of these; the caller knows it or answers NotUnderstood */
-	KEY_REPEATED,	/* twice in one negotiation: a protocol error */
-	KEY_WRONG_TIME, /* after login, of what only login negotiates */
+	KEY_ANSWERED, /* the answer, if one is due, is in out */
+	KEY_UNKNOWN,  /* not an operational key: the caller handles it, or answers NotUnderstood */
+	KEY_REPEATED, /* a second time in one negotiation: a protocol error */
+	KEY_WRONG_TIME, /* can be negotiated during login only */
 };
 
-/* A negotiation: what was agreed so far, and what was spoken of. */
+/* A negotiation: the values agreed so far, and the keys that were used. */
 struct negotiation {
 	const struct key_wishes *wishes;
 	struct keys agreed;
-	uint64_t seen;	  /* a bit for each key */
-	uint64_t offered; /* by us, not answered yet */
+	uint64_t seen;	  /* keys that the peer sent: one bit each */
+	uint64_t offered; /* keys offered by this side and not answered yet */
 	bool discovery;
-	bool full;     /* feature phase: few keys may change */
-	bool declared; /* our MaxRecvDataSegmentLength */
+	bool full;     /* in full feature phase, where few keys may change */
+	bool declared; /* this side has declared its MaxRecvDataSegmentLength */
 };
 
 void iscsi_keys_begin(struct negotiation *n, const struct key_wishes *wishes);
-/* The peer offers or declares: what is agreed, and the answer. */
+/* Handles a key that the peer offers or declares: sets the agreed value, and adds the answer to out. */
 enum key_verdict iscsi_keys_receive(struct negotiation *n, const char *key, const char *value,
 				    struct text_out *out);
-/* What we declare without being asked: once. */
+/* Adds the keys that this side declares of its own accord, once. */
 void iscsi_keys_declare(struct negotiation *n, struct text_out *out);
-/* We offer all that we wish for, and declare. */
+/* Offers all preferred values, and adds the declarations. */
 void iscsi_keys_offer(struct negotiation *n, struct text_out *out);
-/* The peer answers, offers or declares: what is agreed, and the answer if one is due. -EPROTO: that is no answer. */
+/*
+ * Handles a key that the peer answers, offers or declares: sets the agreed value, and adds an answer if one is due. Returns -EPROTO
+ * if it is not a legal answer.
+ */
 int iscsi_keys_answered(struct negotiation *n, const char *key, const char *value,
 			struct text_out *out);
-void iscsi_keys_conclude(struct negotiation *n); /* what depends on another key: FirstBurstLength */
+/* Adjusts values that depend on other keys: FirstBurstLength. */
+void iscsi_keys_conclude(struct negotiation *n);
 
 /* ---- chap.c: RFC 1994, 7143 §12.1.3 -------------------------------------------------- */
 
@@ -322,17 +329,17 @@ void iscsi_keys_conclude(struct negotiation *n); /* what depends on another key:
 
 enum chap_algorithm { CHAP_NONE = 0, CHAP_MD5 = 5, CHAP_SHA256 = 7 };
 
-/* The best that is in a list like "5,7". */
+/* Returns the strongest supported algorithm of a list like "5,7", or CHAP_NONE. */
 enum chap_algorithm iscsi_chap_choose(const char *list);
 size_t iscsi_chap_digest_len(enum chap_algorithm a);
-/* H(id, secret, challenge). -EIO: the library refuses, as one in FIPS mode does with MD5. */
+/* Computes H(id, secret, challenge). Returns -EIO if libcrypto refuses, as it does for MD5 in FIPS mode. */
 int iscsi_chap_respond(enum chap_algorithm a, uint8_t id, const char *secret,
 		       const uint8_t *challenge, size_t len, uint8_t out[CHAP_MAX_DIGEST]);
-/* In a time that does not depend on where they differ. */
+/* Compares in constant time. */
 bool iscsi_chap_verify(enum chap_algorithm a, uint8_t id, const char *secret,
 		       const uint8_t *challenge, size_t len, const uint8_t *response,
 		       size_t response_len);
-/* A challenge and its id. -EIO */
+/* Makes a random challenge and its id. Returns -EIO without random bytes. */
 int iscsi_chap_challenge(uint8_t *id, uint8_t challenge[CHAP_CHALLENGE_LEN]);
 
 #endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * iser.c - PDUs in sends, with the header that iSER (RFC 7145 §9) puts in front of them or without; and what connections
- * say of themselves before the first one.
+ * iser.c - PDUs in sends, with or without the header of iSER (RFC 7145 §9), and the private data of connections.
  */
 #include "block/iscsi/iscsi.h"
 

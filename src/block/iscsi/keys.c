@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * keys.c - the operational keys (RFC 7143 §13, RFC 7144 §7, RFC 7145 §6): what is agreed when one is offered.
+ * keys.c - the operational keys (RFC 7143 §13, RFC 7144 §7, RFC 7145 §6) and the rules by which they are negotiated.
  *
- * Who a peer is and whether it may come in (AuthMethod, CHAP_*, names, SessionType) is login.c's question.
+ * Keys for identification and authentication (AuthMethod, CHAP_*, names, SessionType) are handled by the login.c of each side.
  */
 #include "block/iscsi/iscsi.h"
 
@@ -15,17 +15,17 @@ enum rule {
 	RULE_OR,
 	RULE_MIN,
 	RULE_MAX,
-	RULE_DECLARED,	  /* no answer */
-	RULE_DIGEST,	  /* the first of the list that we can */
-	RULE_REPORTING,	  /* of a list, RFC3720 is all that we can */
-	RULE_OBSOLETE_NO, /* RFC 7143 §13.25: answered, never understood */
+	RULE_DECLARED,	  /* has no answer */
+	RULE_DIGEST,	  /* the first supported value of a list */
+	RULE_REPORTING,	  /* a list, of which only RFC3720 is supported */
+	RULE_OBSOLETE_NO, /* RFC 7143 §13.25: answered, but never in use */
 	RULE_OBSOLETE_REJECT,
 };
 
 enum when {
-	ALWAYS = 1 << 0, /* in full feature phase, too */
-	NORMAL = 1 << 1, /* irrelevant to discovery */
-	RDMA = 1 << 2,	 /* understood where there is RDMA */
+	ALWAYS = 1 << 0, /* may be negotiated in full feature phase, too */
+	NORMAL = 1 << 1, /* irrelevant in discovery sessions */
+	RDMA = 1 << 2,	 /* understood over RDMA only */
 };
 
 static const struct key {
@@ -103,7 +103,7 @@ static bool is_boolean(const struct key *key)
 	return key->low == 0 && key->high == 1;
 }
 
-/* A number or a boolean within its range. */
+/* Parses a number within its range, or a boolean. */
 static bool parse(const struct key *key, const char *value, uint32_t *out)
 {
 	uint64_t number;
@@ -128,8 +128,8 @@ static uint32_t agree(enum rule rule, uint32_t a, uint32_t b)
 	return (a < b) == smaller ? a : b;
 }
 
-static void take_value(struct negotiation *n, const struct key *key, const char *value,
-		       struct text_out *out)
+static void negotiate_value(struct negotiation *n, const struct key *key, const char *value,
+			    struct text_out *out)
 {
 	uint32_t *field = field_of(&n->agreed, key), offered;
 
@@ -148,8 +148,8 @@ static void take_value(struct negotiation *n, const struct key *key, const char 
 		iscsi_text_addf(out, key->name, "%u", *field);
 }
 
-static void take_digest(struct negotiation *n, const struct key *key, const char *value,
-			struct text_out *out)
+static void negotiate_digest(struct negotiation *n, const struct key *key, const char *value,
+			     struct text_out *out)
 {
 	bool can = wish_for(n, key) == DIGEST_CRC32C && !n->wishes->rdma;
 
@@ -170,8 +170,8 @@ static void take_digest(struct negotiation *n, const struct key *key, const char
 	iscsi_text_add(out, key->name, "Reject");
 }
 
-static void take(struct negotiation *n, const struct key *key, const char *value,
-		 struct text_out *out)
+static void negotiate_key(struct negotiation *n, const struct key *key, const char *value,
+			  struct text_out *out)
 {
 	switch (key->rule) {
 	case RULE_AND:
@@ -179,10 +179,10 @@ static void take(struct negotiation *n, const struct key *key, const char *value
 	case RULE_MIN:
 	case RULE_MAX:
 	case RULE_DECLARED:
-		take_value(n, key, value, out);
+		negotiate_value(n, key, value, out);
 		return;
 	case RULE_DIGEST:
-		take_digest(n, key, value, out);
+		negotiate_digest(n, key, value, out);
 		return;
 	case RULE_REPORTING:
 		iscsi_text_add(out, key->name,
@@ -216,7 +216,7 @@ enum key_verdict iscsi_keys_receive(struct negotiation *n, const char *key, cons
 	if (n->discovery && (k->when & NORMAL))
 		iscsi_text_add(out, k->name, "Irrelevant");
 	else
-		take(n, k, value, out);
+		negotiate_key(n, k, value, out);
 	return KEY_ANSWERED;
 }
 
@@ -227,7 +227,7 @@ static bool was_seen(const struct negotiation *n, const char *name)
 	return k && (n->seen & 1ull << (k - table));
 }
 
-/* open-iscsi ends a login where it finds MaxOutstandingUnexpectedPDUs: only who knows the word hears it. */
+/* open-iscsi fails a login that contains MaxOutstandingUnexpectedPDUs: it is sent only to peers that used the key. */
 void iscsi_keys_declare(struct negotiation *n, struct text_out *out)
 {
 	if (n->declared)
@@ -288,14 +288,14 @@ void iscsi_keys_offer(struct negotiation *n, struct text_out *out)
 	iscsi_keys_declare(n, out);
 }
 
-/* Of what was offered the answer is the outcome; it may be no other than the rule allows. */
-static int take_outcome(struct negotiation *n, const struct key *key, const char *value)
+/* Accepts the answer to an offered key, if the rule allows it: the answer is the outcome. */
+static int accept_answer(struct negotiation *n, const struct key *key, const char *value)
 {
 	uint32_t wish = wish_for(n, key), outcome;
 
 	if (strcmp(value, "NotUnderstood") == 0 || strcmp(value, "Irrelevant") == 0 ||
 	    strcmp(value, "Reject") == 0)
-		return 0; /* what it is without a word of anybody */
+		return 0; /* the default applies */
 	if (key->rule == RULE_DIGEST) {
 		*field_of(&n->agreed, key) =
 			strcmp(value, "CRC32C") == 0 ? DIGEST_CRC32C : DIGEST_NONE;
@@ -317,7 +317,7 @@ int iscsi_keys_answered(struct negotiation *n, const char *key, const char *valu
 
 	if (k && (n->offered & bit)) {
 		n->offered &= ~bit;
-		return take_outcome(n, k, value);
+		return accept_answer(n, k, value);
 	}
 	switch (iscsi_keys_receive(n, key, value, out)) {
 	case KEY_ANSWERED:
@@ -333,7 +333,7 @@ int iscsi_keys_answered(struct negotiation *n, const char *key, const char *valu
 	return -EPROTO;
 }
 
-/* RFC 7143 §13.14: the first burst is no longer than any. */
+/* RFC 7143 §13.14: FirstBurstLength does not exceed MaxBurstLength. */
 void iscsi_keys_conclude(struct negotiation *n)
 {
 	if (n->agreed.first_burst > n->agreed.max_burst)

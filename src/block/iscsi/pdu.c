@@ -2,7 +2,8 @@
 /*
  * pdu.c - the headers of iSCSI PDUs (RFC 7143 §11), in and out of 48 bytes.
  *
- * A table says where an opcode has which field, for both ways; reserved bytes are sent as zero and not looked at.
+ * One table has the fields of each opcode and their offsets, for encoding and decoding. Reserved bytes are sent as zero and
+ * ignored on receipt.
  */
 #include "block/iscsi/iscsi.h"
 
@@ -12,8 +13,8 @@
 #include "base/bytes.h"
 
 struct field {
-	uint8_t at, width; /* in the header */
-	uint8_t where;	   /* in struct pdu */
+	uint8_t at, width; /* offset and size in the header */
+	uint8_t where;	   /* offset in struct pdu */
 };
 
 #define F(at, width, name)                                                                         \
@@ -111,7 +112,7 @@ static void put(uint8_t *at, uint8_t width, const void *field)
 	case 8:
 		put_be64(at, *(const uint64_t *)field);
 		return;
-	default: /* bytes: an ISID, a CDB */
+	default: /* an array of bytes: ISID, CDB */
 		memcpy(at, field, width);
 	}
 }
@@ -189,7 +190,7 @@ int iscsi_ahs_next(const uint8_t *all, uint32_t len, uint32_t *at, struct ahs *o
 		return 0;
 	if (len - *at < 4)
 		return -EPROTO;
-	n = get_be16(p); /* the reserved byte behind the type, and what is specific */
+	n = get_be16(p); /* AHSLength: the byte after the type, and the specific part */
 	if (n < 1 || n > len - *at - 3)
 		return -EPROTO;
 	*out = (struct ahs){.type = p[2], .bytes = p + 4, .len = n - 1};

@@ -17,10 +17,10 @@ int iscsi_text_collect(struct text_in *t, const void *data, uint32_t len)
 {
 	if (len > TEXT_MAX - t->len)
 		return -EMSGSIZE;
-	if (len) /* else there need be no data */
+	if (len) /* data may be NULL otherwise */
 		memcpy(t->bytes + t->len, data, len);
 	t->len += len;
-	t->bytes[t->len] = '\0'; /* the last pair may lack its own */
+	t->bytes[t->len] = '\0'; /* the last pair may lack its terminator */
 	return 0;
 }
 
@@ -38,7 +38,8 @@ int iscsi_text_next(struct text_in *t, uint32_t *at, const char **key, const cha
 {
 	char *pair, *equals;
 
-	while (*at < t->len && t->bytes[*at] == '\0') /* pads that some put in between */
+	while (*at < t->len &&
+	       t->bytes[*at] == '\0') /* padding that some initiators put between pairs */
 		++*at;
 	if (*at >= t->len)
 		return 0;
@@ -142,7 +143,7 @@ static int binary_hex(const char *s, uint8_t *out, size_t size)
 		return -EINVAL;
 	if (n > size)
 		return -EMSGSIZE;
-	/* An odd number of digits: the first byte has one. */
+	/* If the number of digits is odd, the first byte has one digit. */
 	for (size_t i = digits % 2; *s; s++, i++) {
 		int digit = hex_digit(*s);
 
@@ -217,7 +218,10 @@ static bool all_hex(const char *s)
 	return *s == '\0';
 }
 
-/* RFC 7143 §4.2.7.2: after stringprep lower case, digits, and three marks (and a fourth that many use); UTF-8 is left to who compares. */
+/*
+ * RFC 7143 §4.2.7.2: after stringprep a name has lower-case letters, digits, '-', '.' and ':'; '_' is accepted because many use it,
+ * and UTF-8 is not examined.
+ */
 static bool is_plain(const char *s)
 {
 	for (; *s; s++)
