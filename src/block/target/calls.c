@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * calls.c - the calls of a target (block.h): its thread carries out what other threads ask for.
+ * calls.c - the public calls of a target (stag/block.h): its thread carries them out for other threads.
  */
 #include "block/target/target.h"
 
@@ -17,8 +17,8 @@
 #include "base/export.h"
 
 #define SLEEP_MS  500
-#define STOP_NS	  (NS_PER_S / 2) /* for sessions to log out */
-#define REMOVE_MS 10000		 /* for a unit's commands to end */
+#define STOP_NS	  (NS_PER_S / 2) /* time for sessions to log out */
+#define REMOVE_MS 10000		 /* time for a unit's commands to end */
 
 /* ---- from thread to thread ---------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ static void free_call(struct target_call *c)
 	free(c);
 }
 
-static void call_done(struct stag_block_target *t, struct target_call *c, int result)
+static void finish_call(struct stag_block_target *t, struct target_call *c, int result)
 {
 	bool left;
 
@@ -75,11 +75,11 @@ void target_calls_run(struct stag_block_target *t)
 			return;
 		rc = c->fn(t, c);
 		if (rc != -EINPROGRESS)
-			call_done(t, c, rc);
+			finish_call(t, c, rc);
 	}
 }
 
-static void wait_for(struct stag_block_target *t, struct target_call *c, int timeout_ms)
+static void wait_for_call(struct stag_block_target *t, struct target_call *c, int timeout_ms)
 {
 	struct timespec until;
 
@@ -94,7 +94,7 @@ static void wait_for(struct stag_block_target *t, struct target_call *c, int tim
 	c->left = !c->done;
 }
 
-/* Has it done, and frees it. timeout: < 0: none; then -EBUSY, and it goes on by itself. */
+/* Has the target's thread execute a call, and frees it. After the timeout (< 0: none) returns -EBUSY; the call goes on. */
 static int run_call(struct stag_block_target *t, struct target_call *c, int timeout_ms)
 {
 	uint64_t one = 1;
@@ -103,11 +103,11 @@ static int run_call(struct stag_block_target *t, struct target_call *c, int time
 	lock_acquire(&t->calls.lock);
 	list_add_tail(&t->calls.queue, &c->link);
 	if (write(t->loop.call_watch.fd, &one, sizeof(one)) < 0)
-		abort(); /* a counter of 64 bits does not overflow */
-	wait_for(t, c, timeout_ms);
+		abort(); /* cannot happen: the counter has 64 bits */
+	wait_for_call(t, c, timeout_ms);
 	lock_release(&t->calls.lock);
 	if (c->left)
-		return block_fail(EBUSY, "commands are under way still");
+		return block_fail(EBUSY, "commands are still in flight");
 	rc = c->result;
 	if (rc != 0)
 		block_fail(-rc, "%s", c->words);
@@ -117,30 +117,30 @@ static int run_call(struct stag_block_target *t, struct target_call *c, int time
 
 /* ---- its thread --------------------------------------------------------------------------------- */
 
-static void part(struct stag_block_target *t)
+static void end_all_conns(struct stag_block_target *t)
 {
 	list_for_each_safe (it, &t->conns.list)
 		target_conn_end(list_entry(it, struct target_conn, link));
 }
 
-/* Sessions were asked to log out; those that did not are dropped, and tasks end. */
+/* Returns true when all sessions have ended. Sessions that do not log out before the deadline are dropped. */
 static bool has_ended(struct stag_block_target *t)
 {
 	if (!t->stop.requested)
 		return false;
 	if (clock_ns() >= t->stop.deadline)
-		part(t);
+		end_all_conns(t);
 	return list_empty(&t->sessions.list) &&
 	       (list_empty(&t->conns.list) || clock_ns() >= t->stop.deadline);
 }
 
-static void *run(void *arg)
+static void *run_target(void *arg)
 {
 	struct stag_block_target *t = arg;
 
 	while (!has_ended(t))
 		target_step(t, t->stop.requested ? 10 : SLEEP_MS);
-	part(t);
+	end_all_conns(t);
 	target_step(t, 0);
 	return NULL;
 }
@@ -151,11 +151,11 @@ static int start_thread(struct stag_block_target *t)
 	int rc;
 
 	sigfillset(&all);
-	sigdelset(&all, SIGBUS); /* unit/map.c: where it is blocked, it ends the program */
+	sigdelset(&all, SIGBUS); /* unit/map.c handles it; blocked, it would end the process */
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&t->calls.thread, NULL, run, t);
+	rc = pthread_create(&t->calls.thread, NULL, run_target, t);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return rc == 0 ? 0 : block_fail(rc, "no thread to serve with: %s", strerror(rc));
+	return rc == 0 ? 0 : block_fail(rc, "cannot start a thread: %s", strerror(rc));
 }
 
 STAG_EXPORT struct stag_block_target *stag_block_target_start(
@@ -175,7 +175,7 @@ STAG_EXPORT struct stag_block_target *stag_block_target_start(
 	return NULL;
 }
 
-static int stop(struct stag_block_target *t, struct target_call *c)
+static int do_stop(struct stag_block_target *t, struct target_call *c)
 {
 	t->stop.requested = true;
 	t->stop.deadline = clock_ns() + STOP_NS;
@@ -196,9 +196,9 @@ STAG_EXPORT void stag_block_target_stop(struct stag_block_target *t)
 
 	if (!t)
 		return;
-	c = new_call(stop);
+	c = new_call(do_stop);
 	if (!c)
-		abort(); /* there is no other way to tell its thread */
+		abort(); /* without memory there is no way to reach the thread */
 	run_call(t, c, -1);
 	pthread_join(t->calls.thread, NULL);
 	target_destroy(t);
@@ -211,14 +211,14 @@ STAG_EXPORT uint16_t stag_block_target_port(const struct stag_block_target *t)
 
 /* ---- units ------------------------------------------------------------------------------------------ */
 
-static int add(struct stag_block_target *t, struct target_call *c)
+static int do_add(struct stag_block_target *t, struct target_call *c)
 {
 	const struct stag_block_lun *attr = c->in;
 	struct lun *l;
 	int rc;
 
 	if (scsi_target_find(t->scsi, attr->lun))
-		return block_fail(EEXIST, "there is a LUN %u", attr->lun);
+		return block_fail(EEXIST, "LUN %u: already exists", attr->lun);
 	rc = lun_open(t->units, attr, &l);
 	if (rc != 0)
 		return rc;
@@ -231,7 +231,7 @@ static int add(struct stag_block_target *t, struct target_call *c)
 
 STAG_EXPORT int stag_block_target_add(struct stag_block_target *t, const struct stag_block_lun *lun)
 {
-	struct target_call *c = new_call(add);
+	struct target_call *c = new_call(do_add);
 
 	if (!c)
 		return ENOMEM;
@@ -244,33 +244,33 @@ struct removal {
 	struct target_call *call;
 };
 
-static void removed(void *arg, struct lun *l)
+static void on_removed(void *arg, struct lun *l)
 {
 	struct removal r = *(struct removal *)arg;
 
 	free(arg);
 	lun_close(l);
-	call_done(r.target, r.call, 0);
+	finish_call(r.target, r.call, 0);
 }
 
-static int take_away(struct stag_block_target *t, struct target_call *c)
+static int do_remove(struct stag_block_target *t, struct target_call *c)
 {
 	struct removal *r = malloc(sizeof(*r));
 	int rc;
 
 	if (!r)
-		return block_fail(ENOMEM, "no memory");
+		return block_fail(ENOMEM, "out of memory");
 	*r = (struct removal){t, c};
-	rc = scsi_target_remove(t->scsi, c->lun, removed, r);
+	rc = scsi_target_remove(t->scsi, c->lun, on_removed, r);
 	if (rc == 0)
 		return -EINPROGRESS;
 	free(r);
-	return block_fail(-rc, "there is no LUN %u", c->lun);
+	return block_fail(-rc, "LUN %u: does not exist", c->lun);
 }
 
 STAG_EXPORT int stag_block_target_remove(struct stag_block_target *t, uint16_t lun)
 {
-	struct target_call *c = new_call(take_away);
+	struct target_call *c = new_call(do_remove);
 
 	if (!c)
 		return ENOMEM;
@@ -278,13 +278,13 @@ STAG_EXPORT int stag_block_target_remove(struct stag_block_target *t, uint16_t l
 	return -run_call(t, c, REMOVE_MS);
 }
 
-static int resized(struct stag_block_target *t, struct target_call *c)
+static int do_resized(struct stag_block_target *t, struct target_call *c)
 {
 	struct lun *l = scsi_target_find(t->scsi, c->lun);
 	int rc;
 
 	if (!l)
-		return block_fail(ENOENT, "there is no LUN %u", c->lun);
+		return block_fail(ENOENT, "LUN %u: does not exist", c->lun);
 	rc = lun_refresh_size(l);
 	if (rc > 0)
 		scsi_target_resized(t->scsi, c->lun);
@@ -293,7 +293,7 @@ static int resized(struct stag_block_target *t, struct target_call *c)
 
 STAG_EXPORT int stag_block_target_resized(struct stag_block_target *t, uint16_t lun)
 {
-	struct target_call *c = new_call(resized);
+	struct target_call *c = new_call(do_resized);
 
 	if (!c)
 		return ENOMEM;
@@ -303,7 +303,7 @@ STAG_EXPORT int stag_block_target_resized(struct stag_block_target *t, uint16_t 
 
 /* ---- looking ------------------------------------------------------------------------------------------- */
 
-static int query(struct stag_block_target *t, struct target_call *c)
+static int do_query(struct stag_block_target *t, struct target_call *c)
 {
 	*(struct stag_block_counters *)c->out = t->counters;
 	return 0;
@@ -313,7 +313,7 @@ STAG_EXPORT int stag_block_target_query(struct stag_block_target *t,
 					struct stag_block_counters *counters, size_t size)
 {
 	struct stag_block_counters all = {0};
-	struct target_call *c = new_call(query);
+	struct target_call *c = new_call(do_query);
 	int rc;
 
 	if (!c)
@@ -338,7 +338,7 @@ static int read_ledger(struct stag_block_target *t, struct target_call *c)
 	return 0;
 }
 
-/* All of it, in memory of our own: entries of another size are cut, or filled up. */
+/* Reads all entries to memory of this call, then copies them cut, or padded with zeroes, to the caller's size. */
 STAG_EXPORT int stag_block_target_stags(struct stag_block_target *t, struct stag_block_stag *list,
 					size_t n, size_t size)
 {
@@ -375,7 +375,7 @@ static struct target_session *next_session(struct stag_block_target *t, uint64_t
 	return best;
 }
 
-static int next(struct stag_block_target *t, struct target_call *c)
+static int do_next_session(struct stag_block_target *t, struct target_call *c)
 {
 	struct stag_block_session *out = c->out;
 	const struct target_session *s = next_session(t, out->id);
@@ -394,7 +394,7 @@ static int next(struct stag_block_target *t, struct target_call *c)
 STAG_EXPORT bool stag_block_target_next(struct stag_block_target *t,
 					struct stag_block_session *session)
 {
-	struct target_call *c = new_call(next);
+	struct target_call *c = new_call(do_next_session);
 
 	if (!c)
 		return false;

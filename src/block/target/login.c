@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * login.c - a login (RFC 7143 §6.3): who the initiator is, what it wants, and what is agreed.
+ * login.c - a login (RFC 7143 §6.3) on the target's side: the initiator's identity, the session type, and the negotiated keys.
  *
- *   (first request) -> SECURITY -> OPERATIONAL -> FULL      the initiator may begin with, and leave out, either
+ *   (first request) -> SECURITY -> OPERATIONAL -> FULL      the initiator may begin_login with either stage, and skip one
  *
- * Requests in, responses out; whether there may be a session is the caller's question (target_login_finish()).
+ * Requests in, responses out. The caller decides whether there can be a session (target_login_finish()).
  */
 #include "block/target/target.h"
 
@@ -15,7 +15,7 @@
 #include <strings.h>
 
 #define MAX_REQUESTS	 64   /* of one login */
-#define RESPONSE_MAX	 8192 /* what every initiator takes during login */
+#define RESPONSE_MAX	 8192 /* bytes that every initiator accepts during login */
 #define PORTAL_GROUP_TAG "1"
 
 struct target_login *target_login_new(const struct target_login_rules *rules)
@@ -42,7 +42,7 @@ static void refuse(struct target_login *l, enum login_status status)
 
 /* ---- keys --------------------------------------------------------------------------- */
 
-static void take_name(struct target_login *l, char to[STAG_BLOCK_NAME_MAX], const char *value)
+static void set_name(struct target_login *l, char to[STAG_BLOCK_NAME_MAX], const char *value)
 {
 	if (*to || !iscsi_text_is_name(value)) {
 		refuse(l, LOGIN_INITIATOR_ERROR);
@@ -51,17 +51,17 @@ static void take_name(struct target_login *l, char to[STAG_BLOCK_NAME_MAX], cons
 	snprintf(to, STAG_BLOCK_NAME_MAX, "%s", value);
 }
 
-static void take_initiator(struct target_login *l, const char *value)
+static void on_initiator_name(struct target_login *l, const char *value)
 {
-	take_name(l, l->initiator, value);
+	set_name(l, l->initiator, value);
 }
 
-static void take_target(struct target_login *l, const char *value)
+static void on_target_name(struct target_login *l, const char *value)
 {
-	take_name(l, l->target, value);
+	set_name(l, l->target, value);
 }
 
-static void take_type(struct target_login *l, const char *value)
+static void on_session_type(struct target_login *l, const char *value)
 {
 	if (strcmp(value, "Discovery") == 0)
 		l->discovery = l->keys.discovery = true;
@@ -69,31 +69,31 @@ static void take_type(struct target_login *l, const char *value)
 		refuse(l, LOGIN_NO_SESSION_TYPE);
 }
 
-static void take_nothing(struct target_login *l, const char *value)
+static void on_ignored(struct target_login *l, const char *value)
 {
 }
 
-static void take_chap_list(struct target_login *l, const char *value)
+static void on_chap_a(struct target_login *l, const char *value)
 {
 	l->chap.said.list = value;
 }
 
-static void take_chap_name(struct target_login *l, const char *value)
+static void on_chap_n(struct target_login *l, const char *value)
 {
 	l->chap.said.name = value;
 }
 
-static void take_chap_response(struct target_login *l, const char *value)
+static void on_chap_r(struct target_login *l, const char *value)
 {
 	l->chap.said.response = value;
 }
 
-static void take_chap_id(struct target_login *l, const char *value)
+static void on_chap_i(struct target_login *l, const char *value)
 {
 	l->chap.said.peer_id = value;
 }
 
-static void take_chap_challenge(struct target_login *l, const char *value)
+static void on_chap_c(struct target_login *l, const char *value)
 {
 	l->chap.said.peer_challenge = value;
 }
@@ -102,19 +102,19 @@ static const struct {
 	const char *name;
 	void (*take)(struct target_login *l, const char *value);
 } own_keys[] = {
-	{"InitiatorName", take_initiator},
-	{"InitiatorAlias", take_nothing},
-	{"TargetName", take_target},
-	{"SessionType", take_type},
+	{"InitiatorName", on_initiator_name},
+	{"InitiatorAlias", on_ignored},
+	{"TargetName", on_target_name},
+	{"SessionType", on_session_type},
 	{"AuthMethod", target_login_auth_method},
-	{"CHAP_A", take_chap_list},
-	{"CHAP_N", take_chap_name},
-	{"CHAP_R", take_chap_response},
-	{"CHAP_I", take_chap_id},
-	{"CHAP_C", take_chap_challenge},
+	{"CHAP_A", on_chap_a},
+	{"CHAP_N", on_chap_n},
+	{"CHAP_R", on_chap_r},
+	{"CHAP_I", on_chap_i},
+	{"CHAP_C", on_chap_c},
 };
 
-static bool take_own(struct target_login *l, const char *key, const char *value)
+static bool handle_login_key(struct target_login *l, const char *key, const char *value)
 {
 	for (size_t i = 0; i < sizeof(own_keys) / sizeof(*own_keys); i++)
 		if (strcmp(own_keys[i].name, key) == 0) {
@@ -124,9 +124,9 @@ static bool take_own(struct target_login *l, const char *key, const char *value)
 	return false;
 }
 
-static void take_pair(struct target_login *l, const char *key, const char *value)
+static void handle_pair(struct target_login *l, const char *key, const char *value)
 {
-	if (take_own(l, key, value))
+	if (handle_login_key(l, key, value))
 		return;
 	switch (iscsi_keys_receive(&l->keys, key, value, &l->out)) {
 	case KEY_ANSWERED:
@@ -140,21 +140,21 @@ static void take_pair(struct target_login *l, const char *key, const char *value
 	}
 }
 
-static void take_pairs(struct target_login *l)
+static void handle_pairs(struct target_login *l)
 {
 	const char *key, *value;
 	uint32_t at = 0;
 	int rc;
 
 	while ((rc = iscsi_text_next(&l->in, &at, &key, &value)) > 0 && l->status == LOGIN_OK)
-		take_pair(l, key, value);
+		handle_pair(l, key, value);
 	if (rc < 0)
 		refuse(l, LOGIN_INITIATOR_ERROR);
 }
 
 /* ---- the first request ------------------------------------------------------------------ */
 
-static void begin(struct target_login *l, const struct pdu *p)
+static void begin_login(struct target_login *l, const struct pdu *p)
 {
 	l->begun = true;
 	l->stage = LOGIN_CSG(p->flags);
@@ -162,12 +162,12 @@ static void begin(struct target_login *l, const struct pdu *p)
 	l->tsih = p->tsih;
 	l->cid = p->cid;
 	l->cmd_sn = p->cmd_sn;
-	if (p->status > 0) /* Version-min: there is but version 0 */
+	if (p->status > 0) /* Version-min: only version 0 exists */
 		refuse(l, LOGIN_BAD_VERSION);
 }
 
-/* When the first list is whole: the names. */
-static void identify(struct target_login *l)
+/* Checks the names, once the first list is complete. */
+static void check_names(struct target_login *l)
 {
 	if (!*l->initiator || (!l->discovery && !*l->target)) {
 		refuse(l, LOGIN_MISSING_PARAMETER);
@@ -204,14 +204,14 @@ static bool stages_are_possible(uint8_t flags)
 	return !(flags & PDU_CONTINUE) && nsg > csg && nsg != STAGE_NONE;
 }
 
-static void check(struct target_login *l, const struct pdu *p)
+static void check_request(struct target_login *l, const struct pdu *p)
 {
 	if (p->opcode != LOGIN_REQUEST)
 		refuse(l, LOGIN_INVALID_REQUEST);
 	else if (++l->requests > MAX_REQUESTS || !stages_are_possible(p->flags))
 		refuse(l, LOGIN_INITIATOR_ERROR);
 	else if (!l->begun)
-		begin(l, p);
+		begin_login(l, p);
 	else if (!follows(l, p))
 		refuse(l, LOGIN_INITIATOR_ERROR);
 }
@@ -221,7 +221,7 @@ static bool may_leave_security(const struct target_login *l)
 	return l->authenticated || (!l->rules->user && l->chap.state == CHAP_IDLE);
 }
 
-/* Where the response leads: its flags. */
+/* Moves to the next stage if the request asks for it. Returns the flags of the response. */
 static uint8_t transit(struct target_login *l, const struct pdu *p)
 {
 	enum login_stage from = l->stage;
@@ -251,15 +251,15 @@ static enum target_login_result refused(struct target_login *l, struct pdu *r)
 	return LOGIN_REFUSED;
 }
 
-/* The list is whole. */
-static void take_list(struct target_login *l)
+/* Handles a complete list. */
+static void handle_list(struct target_login *l)
 {
 	bool first = !*l->initiator;
 
 	l->chap.said = (struct chap_words){0};
-	take_pairs(l);
+	handle_pairs(l);
 	if (l->status == LOGIN_OK && first)
-		identify(l);
+		check_names(l);
 	if (l->status == LOGIN_OK && l->stage == STAGE_SECURITY)
 		target_login_chap(l);
 	if (l->stage != STAGE_SECURITY && !may_leave_security(l))
@@ -271,7 +271,7 @@ static void take_list(struct target_login *l)
 	l->in.len = 0;
 }
 
-/* RFC 7145 §6.3: a connection that is RDMA from its beginning is for nothing else. */
+/* RFC 7145 §6.3: a connection that begins as RDMA requires RDMAExtensions. */
 static bool lacks_extensions(const struct target_login *l)
 {
 	return l->rules->wishes.rdma && !l->discovery && !l->keys.agreed.rdma_extensions;
@@ -285,7 +285,7 @@ enum target_login_result target_login_receive(struct target_login *l, const stru
 	l->request = *p;
 	l->out.len = 0;
 	l->out.full = false;
-	check(l, p);
+	check_request(l, p);
 	if (l->status == LOGIN_OK && iscsi_text_collect(&l->in, data, p->data_len) != 0)
 		refuse(l, LOGIN_INITIATOR_ERROR);
 	if (l->status == LOGIN_OK && (p->flags & PDU_CONTINUE)) {
@@ -294,7 +294,7 @@ enum target_login_result target_login_receive(struct target_login *l, const stru
 		return LOGIN_GOES_ON;
 	}
 	if (l->status == LOGIN_OK)
-		take_list(l);
+		handle_list(l);
 	if (l->status != LOGIN_OK)
 		return refused(l, response);
 	flags = transit(l, p);

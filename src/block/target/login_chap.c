@@ -5,11 +5,11 @@
  *   initiator                        target
  *   AuthMethod=CHAP,None        ->   AuthMethod=CHAP
  *   CHAP_A=7,5                  ->   CHAP_A=7 CHAP_I CHAP_C
- *   CHAP_N CHAP_R               ->   (nothing: it may go on)
- *     and CHAP_I CHAP_C if it asks   CHAP_N CHAP_R
+ *   CHAP_N CHAP_R               ->   (nothing: authenticated)
+ *     with CHAP_I CHAP_C (mutual)    CHAP_N CHAP_R
  *
- * The target proves nothing to an initiator that has not proved itself, and answers no challenge of its own: so nobody
- * gets one session's answer out of another. That the two secrets differ is seen to when the target starts.
+ * The target does not authenticate itself to an initiator that has not authenticated, and answers no challenge that is its own:
+ * so a response cannot be obtained from one session for use in another. target.c checks that the two secrets differ.
  */
 #include "block/target/target.h"
 
@@ -65,7 +65,7 @@ static void challenge(struct target_login *l)
 
 /* ---- CHAP_R: is it who it says? ------------------------------------------------------------ */
 
-/* Both questions are asked whatever the first one's answer is. */
+/* Checks name and response both, so that the time does not tell which is wrong. */
 static bool is_proven(const struct target_login *l)
 {
 	const struct chap_words *said = &l->chap.said;
@@ -109,7 +109,7 @@ static void prove(struct target_login *l)
 	iscsi_text_add(&l->out, "CHAP_R", hex);
 }
 
-static void judge(struct target_login *l)
+static void check_response(struct target_login *l)
 {
 	if (l->chap.state != CHAP_CHALLENGED || !is_proven(l)) {
 		refuse(l, LOGIN_AUTHENTICATION_FAILED);
@@ -119,7 +119,8 @@ static void judge(struct target_login *l)
 		prove(l);
 	l->chap.state = CHAP_PROVEN;
 	l->authenticated = l->status == LOGIN_OK;
-	OPENSSL_cleanse(l->chap.challenge, sizeof(l->chap.challenge)); /* good once */
+	OPENSSL_cleanse(l->chap.challenge,
+			sizeof(l->chap.challenge)); /* a challenge is used once */
 }
 
 void target_login_chap(struct target_login *l)
@@ -127,5 +128,5 @@ void target_login_chap(struct target_login *l)
 	if (l->chap.said.list)
 		challenge(l);
 	if (l->chap.said.response && l->status == LOGIN_OK)
-		judge(l);
+		check_response(l);
 }

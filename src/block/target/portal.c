@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * portal.c - listens, and hands connections on; not more of them than the target can bear.
+ * portal.c - listens for TCP connections, and limits their number.
  */
 #include "block/target/target.h"
 
@@ -15,8 +15,8 @@
 
 #define BACKLOG	    1024
 #define MAX_LOGINS  256 /* connections that have not logged in */
-#define SPARE_CONNS 64	/* beyond the sessions: for discovery, and for those who come again */
-#define ACCEPTS	    64	/* at a time */
+#define SPARE_CONNS 64	/* beyond max_sessions: for discovery, and for reconnecting initiators */
+#define ACCEPTS	    64	/* connections accepted per event */
 
 bool target_portal_is_full(const struct stag_block_target *t)
 {
@@ -24,18 +24,18 @@ bool target_portal_is_full(const struct stag_block_target *t)
 	       t->conns.logins >= MAX_LOGINS;
 }
 
-static void listen_for(struct stag_block_target *t, uint32_t events)
+static void set_events(struct stag_block_target *t, uint32_t events)
 {
 	for (unsigned int i = 0; i < t->portal.n; i++)
 		target_rewatch(t, &t->portal.watch[i], events);
 }
 
-static void pause_it(struct stag_block_target *t)
+static void pause_accepting(struct stag_block_target *t)
 {
 	if (t->portal.full)
 		return;
 	t->portal.full = true;
-	listen_for(t, 0);
+	set_events(t, 0);
 }
 
 void target_portal_resume(struct stag_block_target *t)
@@ -43,10 +43,10 @@ void target_portal_resume(struct stag_block_target *t)
 	if (!t->portal.full || target_portal_is_full(t))
 		return;
 	t->portal.full = false;
-	listen_for(t, EPOLLIN);
+	set_events(t, EPOLLIN);
 }
 
-/* Out of descriptors or memory: those who are here go first. */
+/* Out of descriptors or memory: accepting pauses until a connection ends. */
 static bool is_shortage(int error)
 {
 	return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
@@ -60,13 +60,13 @@ static void on_events(struct target_watch *w, uint32_t events)
 		int fd;
 
 		if (target_portal_is_full(t)) {
-			pause_it(t);
+			pause_accepting(t);
 			return;
 		}
 		fd = accept4(w->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
 			if (is_shortage(errno))
-				pause_it(t);
+				pause_accepting(t);
 			return;
 		}
 		target_tcp_adopt(t, fd);
@@ -83,7 +83,8 @@ void target_portal_name(const struct sockaddr *a, socklen_t len, char out[64])
 	if (getnameinfo(a, len, host, sizeof(host), port, sizeof(port),
 			NI_NUMERICHOST | NI_NUMERICSERV) != 0)
 		return;
-	if (strncmp(h, "::ffff:", 7) == 0 && strchr(h, '.')) /* IPv4 at a socket of both */
+	if (strncmp(h, "::ffff:", 7) == 0 &&
+	    strchr(h, '.')) /* an IPv4 address at a dual-stack socket */
 		h += 7;
 	six = strchr(h, ':');
 	snprintf(out, 64, "%s%s%s:%s", six ? "[" : "", h, six ? "]" : "", port);
@@ -138,8 +139,8 @@ static int listen_at(struct stag_block_target *t, const struct sockaddr *a, sock
 	return 0;
 }
 
-/* Both families where there are both. */
-static int listen_everywhere(struct stag_block_target *t, uint16_t port)
+/* Listens on both address families, if there are both. */
+static int listen_on_all(struct stag_block_target *t, uint16_t port)
 {
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
 	struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -150,7 +151,7 @@ static int listen_everywhere(struct stag_block_target *t, uint16_t port)
 	return listen_at(t, (struct sockaddr *)&four, sizeof(four));
 }
 
-static int listen_there(struct stag_block_target *t, const char *address, uint16_t port)
+static int listen_at_name(struct stag_block_target *t, const char *address, uint16_t port)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 				 .ai_flags = AI_NUMERICSERV | AI_PASSIVE},
@@ -177,8 +178,8 @@ int target_portal_open(struct stag_block_target *t, const struct stag_block_targ
 	int rc;
 
 	if (attr->address)
-		return listen_there(t, attr->address, port);
-	rc = listen_everywhere(t, port);
+		return listen_at_name(t, attr->address, port);
+	rc = listen_on_all(t, port);
 	return rc == 0 ? 0 : block_fail(-rc, "port %u: %s", port, strerror(-rc));
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rdma.c - connections over verbs: who listens for them, their lives, and their completions.
+ * rdma.c - connections over verbs: listening, setup and end, completions.
  *
- * A connection's completion queue is polled as long as something comes, and a while longer; then it is armed, and polled once
- * more. The channel of all of them is what the target's thread sleeps on.
+ * A connection's completion queue is polled while completions arrive, and for a while after that; then it is armed, and polled
+ * once more. The target's thread sleeps on the completion channel that all connections share.
  */
 #include "block/target/rdma.h"
 
@@ -20,9 +20,8 @@
 #include "dv/dv.h"
 
 #define BACKLOG	  128
-#define MAX_READS 64 /* of a connection, under way */
-#define PATIENCE                                                                                   \
-	1024 /* polls in vain, of all together; then a connection tells when it has something */
+#define MAX_READS 64   /* RDMA Reads of a connection in flight */
+#define PATIENCE  1024 /* empty polls, of all connections together; then a connection is armed */
 
 void target_rdma_query(const struct target_rdma *r, struct stagdv_qp_attr *attr)
 {
@@ -35,8 +34,8 @@ void target_rdma_query(const struct target_rdma *r, struct stagdv_qp_attr *attr)
 
 /* ---- completions ------------------------------------------------------------------------- */
 
-/* What ends with the connection is no news. */
-static void failed(struct target_rdma *r, const struct ibv_wc *wc)
+/* Ends the connection of a on_failed_wr work request. Flushed requests are not reported: the connection has ended already. */
+static void on_failed_wr(struct target_rdma *r, const struct ibv_wc *wc)
 {
 	struct target_conn *c = &r->conn;
 
@@ -47,13 +46,13 @@ static void failed(struct target_rdma *r, const struct ibv_wc *wc)
 		target_conn_end(c);
 }
 
-static void completed(struct target_rdma *r, const struct ibv_wc *wc)
+static void on_completion(struct target_rdma *r, const struct ibv_wc *wc)
 {
 	struct target_verb *v = (struct target_verb *)(uintptr_t)wc->wr_id;
 
 	target_conn_count(&r->conn, completions);
 	if (wc->status != IBV_WC_SUCCESS)
-		failed(r, wc);
+		on_failed_wr(r, wc);
 	else if (v->kind == VERB_RECEIVE)
 		target_rdma_received(r, container_of(v, struct target_receive, verb), wc);
 	else
@@ -66,7 +65,7 @@ static int poll_one(struct target_rdma *r)
 	int n = r->conn.state == CONN_DEAD ? 0 : ibv_poll_cq(r->cq, RDMA_BATCH, wc);
 
 	for (int i = 0; i < n && r->conn.state != CONN_DEAD; i++)
-		completed(r, &wc[i]);
+		on_completion(r, &wc[i]);
 	if (n > 0)
 		target_rdma_repost(r);
 	return n > 0 ? n : 0;
@@ -89,7 +88,7 @@ static void make_idle(struct target_rdma *r)
 	list_del(&r->busy);
 }
 
-/* Nothing came for a while: from now on it tells, unless something has come meanwhile. */
+/* Arms an idle connection, and polls once more for completions that arrived before. */
 static int poll_and_arm(struct target_rdma *r)
 {
 	int n = 0;
@@ -113,7 +112,7 @@ static int poll_busy(struct target_rdma *r)
 	return n;
 }
 
-/* Each of those that are busy now, once: any may end meanwhile, itself or another. */
+/* Polls each busy connection once. Any connection may end during this. */
 static int poll_each(struct stag_block_target *t, int (*poll)(struct target_rdma *r))
 {
 	struct list *busy = &t->rdma.busy;
@@ -158,23 +157,25 @@ static void on_completions(struct target_watch *w, uint32_t events)
 /* ---- its end --------------------------------------------------------------------------------- */
 
 /*
- * One that is closing is left to the peer to disconnect, for a while (target_conn_tick()). Linux and our initiator do so when they have
- * the answer to their logout. libiscsi does not, as long as its program has the session; but it takes an end of the connection
- * that it hears of before that answer, on another channel, for a failure.
+ * A closing connection waits a while for the peer to disconnect (target_conn_tick()). Linux and our initiator disconnect when they
+ * get the logout response. libiscsi does not while its program keeps the session; and it would take a disconnect event that
+ * overtakes that response, on another channel, for a failure.
  */
 static void flush(struct target_conn *c)
 {
 	struct target_rdma *r = to_rdma(c);
 
 	if (r->broken)
-		target_log(c->target, "%s: does not take what it is sent", c->peer);
+		target_log(c->target,
+			   "%s: the peer does not receive what it is sent; closing the connection",
+			   c->peer);
 	if (r->broken || target_rdma_post(r) != 0)
 		target_conn_end(c);
 }
 
 static void resume(struct target_conn *c)
 {
-	/* What comes is taken, always. */
+	/* Nothing to do: receiving never pauses. */
 }
 
 static void close_conn(struct target_conn *c)
@@ -211,7 +212,7 @@ static void free_conn(struct target_conn *c)
 	rdma_destroy_id(id);
 }
 
-/* A CRC is of what was there when it was made, or checked. */
+/* With CRCs memory of the unit cannot be sent in place: it may change between computing the CRC and sending. */
 static bool borrows(const struct target_conn *c)
 {
 	return !container_of(c, const struct target_rdma, conn)->crc;
@@ -281,14 +282,14 @@ static int make_queues(struct target_rdma *r, struct stag_block_target *t, struc
 	return rdma_create_qp(r->id, pd, &qp) == 0 ? 0 : -errno;
 }
 
-static int make(struct stag_block_target *t, struct rdma_cm_id *id, struct target_rdma **out)
+static int make_conn(struct stag_block_target *t, struct rdma_cm_id *id, struct target_rdma **out)
 {
 	struct ibv_pd *pd = units_pd(t->units);
 	struct target_rdma *r;
 	int rc;
 
 	if (id->verbs->device != pd->context->device)
-		return -EXDEV; /* an adapter that the units' memory is not known to */
+		return -EXDEV; /* another adapter, where the units' memory is not registered */
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return -ENOMEM;
@@ -321,7 +322,7 @@ static uint8_t least(uint8_t a, uint8_t b)
 	return a < b ? a : b;
 }
 
-static int accept_it(struct target_rdma *r, const struct rdma_conn_param *asked)
+static int accept_conn(struct target_rdma *r, const struct rdma_conn_param *asked)
 {
 	struct iser_hello own = {.invalidates = true};
 	uint8_t bytes[ISER_HELLO_MAX];
@@ -339,13 +340,13 @@ static int accept_it(struct target_rdma *r, const struct rdma_conn_param *asked)
 	return 0;
 }
 
-/* True: the id is a connection's from now on. */
-static bool admit(struct stag_block_target *t, struct rdma_cm_id *id,
-		  const struct rdma_conn_param *asked)
+/* Accepts a connection request. Returns true if the id belongs to a connection now. */
+static bool admit_conn(struct stag_block_target *t, struct rdma_cm_id *id,
+		       const struct rdma_conn_param *asked)
 {
 	struct target_rdma *r;
 
-	if (target_portal_is_full(t) || t->stop.requested || make(t, id, &r) != 0)
+	if (target_portal_is_full(t) || t->stop.requested || make_conn(t, id, &r) != 0)
 		return false;
 	id->context = r;
 	t->counters.registrations++;
@@ -354,7 +355,7 @@ static bool admit(struct stag_block_target *t, struct rdma_cm_id *id,
 	target_portal_name(rdma_get_local_addr(id), address_len(rdma_get_local_addr(id)),
 			   r->conn.local);
 	target_conn_open(t, &r->conn, &target_rdma_iser);
-	if (accept_it(r, asked) != 0)
+	if (accept_conn(r, asked) != 0)
 		target_conn_end(&r->conn);
 	return true;
 }
@@ -367,7 +368,7 @@ static void on_request(struct stag_block_target *t, struct rdma_cm_event *event)
 	bool taken;
 
 	id->context = NULL;
-	taken = admit(t, id, &event->param.conn);
+	taken = admit_conn(t, id, &event->param.conn);
 	rdma_ack_cm_event(event);
 	if (taken)
 		return;
@@ -387,7 +388,7 @@ static void on_event(struct stag_block_target *t, struct rdma_cm_event *event)
 	rdma_ack_cm_event(event);
 	if (!r || !ended)
 		return;
-	while (poll_one(r) > 0) /* what came before the end is no less true */
+	while (poll_one(r) > 0) /* handle what arrived before the end */
 		;
 	target_conn_end(&r->conn);
 }
@@ -426,11 +427,11 @@ static int make_channels(struct stag_block_target *t)
 	p->events = rdma_create_event_channel();
 	p->completions = ibv_create_comp_channel(units_pd(t->units)->context);
 	if (!p->events || !p->completions)
-		return block_fail(errno, "no channel for events: %s", strerror(errno));
+		return block_fail(errno, "cannot create event channels: %s", strerror(errno));
 	rc = watch(t, &p->event_watch, p->events->fd, on_events);
 	if (rc == 0)
 		rc = watch(t, &p->completion_watch, p->completions->fd, on_completions);
-	return rc == 0 ? 0 : block_fail(-rc, "cannot watch for events: %s", strerror(-rc));
+	return rc == 0 ? 0 : block_fail(-rc, "cannot set up epoll: %s", strerror(-rc));
 }
 
 static int listen_at(struct stag_block_target *t, struct sockaddr *a)
@@ -447,8 +448,8 @@ static int listen_at(struct stag_block_target *t, struct sockaddr *a)
 	return -error;
 }
 
-/* Both families where there are both. */
-static int listen_everywhere(struct stag_block_target *t, uint16_t port)
+/* Listens on both address families, if there are both. */
+static int listen_on_all(struct stag_block_target *t, uint16_t port)
 {
 	struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
 	struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -457,7 +458,7 @@ static int listen_everywhere(struct stag_block_target *t, uint16_t port)
 	return rc == 0 || rc == -EADDRINUSE ? rc : listen_at(t, (struct sockaddr *)&four);
 }
 
-static int listen_there(struct stag_block_target *t, const char *address, uint16_t port)
+static int listen_at_name(struct stag_block_target *t, const char *address, uint16_t port)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
 				 .ai_flags = AI_NUMERICSERV | AI_PASSIVE},
@@ -466,7 +467,7 @@ static int listen_there(struct stag_block_target *t, const char *address, uint16
 	int rc;
 
 	if (!address)
-		return listen_everywhere(t, port);
+		return listen_on_all(t, port);
 	snprintf(word, sizeof(word), "%u", port);
 	if (getaddrinfo(address, word, &hints, &list) != 0)
 		return -EADDRNOTAVAIL;
@@ -476,8 +477,8 @@ static int listen_there(struct stag_block_target *t, const char *address, uint16
 }
 
 /*
- * The same port as TCP's. The software adapter's ports are TCP's: there the socket is who listens, and what it accepts is
- * given to an id that listens for nobody else (target_rdma_adopt()).
+ * Listens on the same port as TCP. The software adapter's ports are TCP ports, so there the TCP socket listens for both, and RDMA
+ * connections that it accepts are passed to an id that listens at a private port (target_rdma_adopt()).
  */
 static int find_port(struct stag_block_target *t, const struct stag_block_target_attr *attr)
 {
@@ -485,7 +486,7 @@ static int find_port(struct stag_block_target *t, const struct stag_block_target
 			: attr->port			  ? attr->port
 							  : STAG_BLOCK_PORT;
 	struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-	int rc = listen_there(t, attr->address, t->portal.n ? t->portal.port : port);
+	int rc = listen_at_name(t, attr->address, t->portal.n ? t->portal.port : port);
 
 	if (rc == -EADDRINUSE && t->portal.n && dv_find()) {
 		t->rdma.adopts = true;
@@ -517,10 +518,11 @@ int target_rdma_open(struct stag_block_target *t, const struct stag_block_target
 		return rc;
 	t->rdma.whole = malloc(HEADERS + AHS_ROOM + LOGIN_BYTES + 4);
 	if (!t->rdma.whole)
-		return block_fail(ENOMEM, "no memory for a target");
+		return block_fail(ENOMEM, "out of memory");
 	t->rdma.one_shot = dv_find() && !(attr->flags & STAG_BLOCK_NO_ONE_SHOT);
 	rc = find_port(t, attr);
-	return rc == 0 ? 0 : block_fail(-rc, "RDMA port: %s", strerror(-rc));
+	return rc == 0 ? 0
+		       : block_fail(-rc, "cannot listen for RDMA connections: %s", strerror(-rc));
 }
 
 void target_rdma_close(struct stag_block_target *t)

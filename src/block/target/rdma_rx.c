@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rdma_rx.c - PDUs that come in sends: what they lend, and what becomes of them.
+ * rdma_rx.c - PDUs that arrive in sends: the memory that they lend, and their delivery.
  */
 #include "block/target/rdma.h"
 
@@ -13,7 +13,7 @@
 
 /* ---- receives ------------------------------------------------------------------------- */
 
-/* Posts those in the list, and empties it. */
+/* Posts the receives in the list, and empties it. */
 static int post_receives(struct target_rdma *r, struct list *list)
 {
 	struct ibv_recv_wr wr[RDMA_BATCH], *bad;
@@ -49,8 +49,8 @@ int target_rdma_post_login(struct target_rdma *r)
 }
 
 /*
- * Nearly all that comes fits the first piece. The rest is for what may come, and costs nothing as long as it does not: where a
- * peer agreed to no bound it may be 8 KiB each, which would be much for a thousand sessions.
+ * Nearly all PDUs fit the first part of a receive. The second part is virtual memory that costs nothing until it is used: it may be
+ * 8 KiB for each receive if the peer agreed to no limit, which is much for a thousand sessions.
  */
 static int make_window(struct target_rdma *r, uint32_t more)
 {
@@ -99,20 +99,20 @@ void target_rdma_repost(struct target_rdma *r)
 
 /* ---- commands ---------------------------------------------------------------------------- */
 
-/* What is wrong with what it lends; NULL: nothing. */
+/* Returns a text if a command does not lend the memory that it needs, or NULL. */
 static const char *lending_fault(const struct arrival *a)
 {
 	const struct pdu *p = &a->pdu;
 
 	if ((p->flags & CMD_READ) && p->expected && !a->lent.read)
-		return "a read that lends no memory";
+		return "a read command lends no memory";
 	if ((p->flags & CMD_WRITE) && p->expected && !a->lent.write)
-		return "a write that lends no memory";
+		return "a write command lends no memory";
 	return NULL;
 }
 
-/* There is no immediate data: byte 0 is where the base is. */
-static void take_lent(struct target_rdma *r, struct target_task *k, const struct arrival *a)
+/* Sets the task's STag and base. Without immediate data, byte 0 of the data is at the base. */
+static void set_lent_memory(struct target_rdma *r, struct target_task *k, const struct arrival *a)
 {
 	bool reads = a->pdu.flags & CMD_READ;
 
@@ -123,14 +123,14 @@ static void take_lent(struct target_rdma *r, struct target_task *k, const struct
 	target_stags_opened(k);
 }
 
-static void take_command(struct target_rdma *r, const struct arrival *a)
+static void deliver_command(struct target_rdma *r, const struct arrival *a)
 {
 	struct target_task *k =
 		target_session_admit(r->conn.session, &a->pdu, a->bhs, a->ahs, lending_fault(a));
 
 	if (!k)
 		return;
-	take_lent(r, k, a);
+	set_lent_memory(r, k, a);
 	target_session_command(k);
 }
 
@@ -145,15 +145,15 @@ static void deliver(struct target_rdma *r, const struct arrival *a)
 	if (full && (!a->decoded || !iscsi_pdu_from_initiator(a->pdu.opcode)))
 		target_conn_reject_violation(c, REJECT_NOT_SUPPORTED, a->bhs);
 	else if (full && a->pdu.opcode == DATA_OUT)
-		target_conn_violation(c, "data that was not asked for");
+		target_conn_violation(c, "unsolicited Data-Out");
 	else if (full && a->pdu.opcode == SCSI_COMMAND)
-		take_command(r, a);
+		deliver_command(r, a);
 	else
 		target_conn_received(c, &a->pdu, a->bhs, a->data);
 }
 
-/* The first message tells which of the two the peer speaks: by then the adapters have agreed. */
-static void find_language(struct target_rdma *r)
+/* Chooses iSER or one-shot at the first message: the adapters have agreed on an encoding by then. */
+static void choose_protocol(struct target_rdma *r)
 {
 	struct stagdv_qp_attr attr;
 
@@ -170,15 +170,15 @@ static void find_language(struct target_rdma *r)
 	r->conn.ops = &target_rdma_one_shot;
 }
 
-/* What the adapter's header lent. It is for whichever way the data goes. */
-static void lend_one_shot(const struct ibv_wc *wc, struct iser *lent)
+/* Reads the memory lent by the adapter's header. It serves either direction. */
+static void read_one_shot_lending(const struct ibv_wc *wc, struct iser *lent)
 {
 	*lent = (struct iser){0};
 	lent->read = lent->write = wc->wc_flags & STAGDV_WC_ADVERTISED;
 	lent->read_stag = lent->write_stag = wc->invalidated_rkey;
 }
 
-/* In one piece: few are longer than the first of a receive's two. */
+/* Returns the body in one piece. Few are longer than the first of a receive's two parts. */
 static const uint8_t *body_of(struct target_rdma *r, const struct target_receive *v, uint32_t len)
 {
 	uint8_t *whole = r->conn.target->rdma.whole;
@@ -196,9 +196,9 @@ void target_rdma_received(struct target_rdma *r, struct target_receive *v, const
 	struct arrival a;
 	const char *fault;
 
-	find_language(r);
+	choose_protocol(r);
 	if (r->one_shot)
-		lend_one_shot(wc, &a.lent);
+		read_one_shot_lending(wc, &a.lent);
 	fault = iscsi_iser_parse(body_of(r, v, wc->byte_len), wc->byte_len, !r->one_shot, &a);
 	if (fault && c->state != CONN_CLOSING)
 		target_conn_violation(c, "%s", fault);

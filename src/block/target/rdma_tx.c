@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rdma_tx.c - sends, RDMA Writes and Reads: one queue, posted as far as the send queue has room.
+ * rdma_tx.c - sends, RDMA Writes and RDMA Reads: one queue, posted as the send queue has room.
  */
 #include "block/target/rdma.h"
 
@@ -28,7 +28,7 @@ static void enqueue(struct target_rdma *r, struct target_verb *v)
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
-/* NULL: all are under way, and the peer takes none. */
+/* Returns NULL if all messages are in flight: the peer does not receive them. */
 static struct target_message *get_message(struct target_rdma *r, uint32_t len)
 {
 	struct list *from = len <= SMALL_BYTES && !list_empty(&r->small) ? &r->small : &r->large;
@@ -67,8 +67,8 @@ static struct target_message *make_message(struct target_rdma *r, struct pdu *p,
 	return m;
 }
 
-/* Before the answer to a login leaves there is room for what it lets come. */
-static void expect_more(struct target_rdma *r, const struct pdu *p)
+/* Posts the receives of full feature phase before the last login response goes out. */
+static void prepare_full_feature(struct target_rdma *r, const struct pdu *p)
 {
 	const uint8_t ends = LOGIN_TRANSIT | STAGE_FULL;
 	int rc;
@@ -87,7 +87,7 @@ void target_rdma_send(struct target_conn *c, struct pdu *p, const void *data, ui
 
 	if (c->state == CONN_DEAD)
 		return;
-	expect_more(r, p);
+	prepare_full_feature(r, p);
 	m = make_message(r, p, data, len);
 	if (m)
 		enqueue(r, &m->verb);
@@ -125,7 +125,7 @@ void target_rdma_data_out(struct target_piece *p)
 	enqueue(to_rdma(p->task->session->conn), &p->verb);
 }
 
-/* What is posted comes back by itself: the adapter is at its memory. */
+/* Removes what is queued. Posted requests complete by themselves: the adapter uses their memory. */
 void target_rdma_forget(struct target_task *k)
 {
 	struct target_rdma *r = to_rdma(k->session->conn);
@@ -144,7 +144,7 @@ void target_rdma_forget(struct target_task *k)
 
 /* ---- posting ----------------------------------------------------------------------------------- */
 
-/* A reply's bytes are the task's own, and in no region. */
+/* Copies a reply, which is in the task and not registered, to registered memory. */
 static bool place_reply(struct target_rdma *r, struct target_piece *p)
 {
 	if (p->buffer || p->borrowed)
@@ -157,7 +157,7 @@ static bool place_reply(struct target_rdma *r, struct target_piece *p)
 	return true;
 }
 
-/* Work requests that one call posts. */
+/* Work requests of one post. */
 struct chain {
 	struct ibv_send_wr wr[CHAIN];
 	struct ibv_sge sge[CHAIN];
@@ -203,7 +203,7 @@ static void add(const struct target_rdma *r, struct chain *c, struct target_verb
 	c->n++;
 }
 
-/* As many as there is room for; what is added counts as posted. */
+/* Fills a chain with as many as the send queue has room for, and counts them as posted. */
 static void fill(struct target_rdma *r, struct chain *c)
 {
 	c->n = 0;
@@ -219,7 +219,7 @@ static void fill(struct target_rdma *r, struct chain *c)
 	}
 }
 
-/* Requests complete in order: the last one speaks for those before it. Reads speak for themselves, as data has come. */
+/* Signals the last request of a post only: requests complete in order. Reads are signalled each, as their data has arrived then. */
 int target_rdma_post(struct target_rdma *r)
 {
 	struct chain c;
@@ -246,7 +246,7 @@ static void give_back(struct target_rdma *r, struct target_verb *v, int result)
 
 	if (v->kind == VERB_SEND) {
 		list_add_tail(message_of(v)->home->next,
-			      &v->link); /* the next one: it is in a cache */
+			      &v->link); /* first in the list: it is likely in a cache */
 		return;
 	}
 	p = piece_of(v);
@@ -258,7 +258,7 @@ static void give_back(struct target_rdma *r, struct target_verb *v, int result)
 	target_piece_moved(p, result);
 }
 
-/* And all before it. A connection that ends meanwhile has given back the rest. */
+/* Completes a request and all before it. If the connection ends during this, the rest has been given back. */
 void target_rdma_sent(struct target_rdma *r, struct target_verb *v)
 {
 	struct target_verb *first;

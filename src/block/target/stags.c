@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * stags.c - the lives of STags that initiators lent, as the target saw them: those that are open, and the last that are not.
+ * stags.c - a ledger of the STags that initiators lent: the open ones, and the last ones that were closed.
  *
- * What is open is in its task. What ended is in a ring; who lent it is told by a note that all of a session's share, and
- * that is there as long as one of them is.
+ * Open STags are in their tasks; closed ones are in a ring. The name of the initiator is in an object that all entries of a
+ * session share by reference counts.
  */
 #include "block/target/target.h"
 
@@ -15,17 +15,17 @@
 #include "base/clock.h"
 
 #define ENTRIES	 4096
-#define LUN_BITS 0x3fff /* of SAM-5's flat addresses */
+#define LUN_BITS 0x3fff /* of flat space addresses (SAM-5) */
 
 struct stag_owner {
-	unsigned int refs; /* the session, and entries */
+	unsigned int refs; /* held by the session, and by entries */
 	char initiator[STAG_BLOCK_NAME_MAX];
 	char address[64];
 };
 
 struct stag_entry {
-	struct stag_block_stag stag; /* without who */
-	struct stag_owner *who;	     /* NULL: nothing yet */
+	struct stag_block_stag stag; /* without the names */
+	struct stag_owner *who;	     /* NULL: the entry is unused */
 };
 
 struct target_stags {
@@ -36,10 +36,10 @@ struct target_stags {
 int target_stags_create(struct target_stags **out)
 {
 	*out = calloc(1, sizeof(**out));
-	return *out ? 0 : block_fail(ENOMEM, "no memory for a ledger of STags");
+	return *out ? 0 : block_fail(ENOMEM, "out of memory for the ledger of STags");
 }
 
-static void put_who(struct stag_owner *w)
+static void put_owner(struct stag_owner *w)
 {
 	if (w && --w->refs == 0)
 		free(w);
@@ -50,13 +50,13 @@ void target_stags_destroy(struct target_stags *l)
 	if (!l)
 		return;
 	for (unsigned int i = 0; i < ENTRIES; i++)
-		put_who(l->ring[i].who);
+		put_owner(l->ring[i].who);
 	free(l);
 }
 
-/* ---- who ------------------------------------------------------------------------------- */
+/* ---- owners ---------------------------------------------------------------------------- */
 
-static struct stag_owner *who_of(struct target_session *s)
+static struct stag_owner *owner_of(struct target_session *s)
 {
 	struct stag_owner *w = s->who;
 
@@ -73,7 +73,7 @@ static struct stag_owner *who_of(struct target_session *s)
 
 void target_stags_session_gone(struct target_session *s)
 {
-	put_who(s->who);
+	put_owner(s->who);
 	s->who = NULL;
 }
 
@@ -107,16 +107,16 @@ void target_stags_ended(struct target_task *k, enum stagdv_stag_end how)
 {
 	struct target_session *s = k->session;
 	struct target_stags *l = s->target->stags;
-	struct stag_owner *w = who_of(s);
+	struct stag_owner *w = owner_of(s);
 	struct stag_entry *e;
 
 	k->lent = false;
 	s->counters.stags_open--;
 	s->target->counters.stags_open--;
 	if (!w)
-		return; /* no memory for a name: it is not told of */
+		return; /* no memory for the name: not recorded */
 	e = &l->ring[l->put++ % ENTRIES];
-	put_who(e->who);
+	put_owner(e->who);
 	w->refs++;
 	e->who = w;
 	describe(k, &e->stag);
@@ -136,8 +136,8 @@ static struct stag_block_stag *next_line(struct stag_page *p)
 	return p->n++ < p->room ? &p->list[p->n - 1] : NULL;
 }
 
-static void tell(struct stag_page *p, const struct stag_block_stag *stag,
-		 const struct stag_owner *w)
+static void list_stag(struct stag_page *p, const struct stag_block_stag *stag,
+		      const struct stag_owner *w)
 {
 	struct stag_block_stag *line = next_line(p);
 
@@ -150,7 +150,7 @@ static void tell(struct stag_page *p, const struct stag_block_stag *stag,
 	memcpy(line->address, w->address, sizeof(line->address));
 }
 
-static void tell_open(struct stag_page *p, struct target_session *s)
+static void list_open_stags(struct stag_page *p, struct target_session *s)
 {
 	struct stag_block_stag stag;
 
@@ -161,7 +161,7 @@ static void tell_open(struct stag_page *p, struct target_session *s)
 			if (!k->lent)
 				continue;
 			describe(k, &stag);
-			tell(p, &stag, who_of(s));
+			list_stag(p, &stag, owner_of(s));
 		}
 }
 
@@ -171,8 +171,8 @@ size_t target_stags_query(struct stag_block_target *t, struct stag_block_stag *l
 	const struct target_stags *l = t->stags;
 
 	for (uint64_t i = l->put > ENTRIES ? l->put - ENTRIES : 0; i < l->put; i++)
-		tell(&p, &l->ring[i % ENTRIES].stag, l->ring[i % ENTRIES].who);
+		list_stag(&p, &l->ring[i % ENTRIES].stag, l->ring[i % ENTRIES].who);
 	list_for_each (it, &t->sessions.list)
-		tell_open(&p, list_entry(it, struct target_session, link));
+		list_open_stags(&p, list_entry(it, struct target_session, link));
 	return p.n;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * target.c - a target: what it is made of, and the thread that serves it.
+ * target.c - a target: creation, and the event loop of its thread.
  *
- * The thread does what there is to do for sockets, verbs and units, in turn; when there is nothing it waits (wait.c). What is
- * written to a connection during a round leaves at its end, gathered.
+ * The thread serves sockets, verbs and units in turn, and waits when there is no serve_all (wait.c). PDUs that are queued to a connection
+ * during a round are sent together at its end.
  */
 #include "block/target/target.h"
 
@@ -21,17 +21,18 @@
 #include "base/printable.h"
 
 #define EVENTS	      64
-#define ROUNDS	      64 /* of a turn */
+#define ROUNDS	      64 /* of one step, before the thread looks at descriptors again */
 #define SPIN_US	      50
 #define TICK_NS	      (NS_PER_S / 2)
 #define MAX_SESSIONS  1024
 #define STAGING_BYTES (64ull << 20)
 #define LINE	      512
-#define MAX_LUN	      16383 /* of SAM-5's flat addresses */
+#define MAX_LUN	      16383 /* of flat space addresses (SAM-5) */
 
 /* ---- what it waits for ----------------------------------------------------------------- */
 
-static int control(struct stag_block_target *t, int op, struct target_watch *w, uint32_t events)
+static int epoll_control(struct stag_block_target *t, int op, struct target_watch *w,
+			 uint32_t events)
 {
 	struct epoll_event e = {.events = events, .data = {.ptr = w}};
 
@@ -40,17 +41,17 @@ static int control(struct stag_block_target *t, int op, struct target_watch *w, 
 
 int target_watch(struct stag_block_target *t, struct target_watch *w, uint32_t events)
 {
-	return control(t, EPOLL_CTL_ADD, w, events);
+	return epoll_control(t, EPOLL_CTL_ADD, w, events);
 }
 
 int target_rewatch(struct stag_block_target *t, struct target_watch *w, uint32_t events)
 {
-	return control(t, EPOLL_CTL_MOD, w, events);
+	return epoll_control(t, EPOLL_CTL_MOD, w, events);
 }
 
 void target_unwatch(struct stag_block_target *t, struct target_watch *w)
 {
-	control(t, EPOLL_CTL_DEL, w, 0);
+	epoll_control(t, EPOLL_CTL_DEL, w, 0);
 }
 
 /* ---- buffers ------------------------------------------------------------------------------ */
@@ -94,7 +95,7 @@ static void serve_waiters(struct stag_block_target *t)
 
 /* ---- a turn ---------------------------------------------------------------------------------- */
 
-static void unpark(struct stag_block_target *t)
+static void unpark_conns(struct stag_block_target *t)
 {
 	t->conns.unpark_due = false;
 	list_for_each_safe (it, &t->conns.list) {
@@ -105,13 +106,13 @@ static void unpark(struct stag_block_target *t)
 	}
 }
 
-static void flush(struct stag_block_target *t)
+static void flush_conns(struct stag_block_target *t)
 {
 	struct list now;
 
 	if (list_empty(&t->conns.dirty))
 		return;
-	/* Those that get dirty meanwhile come next time. */
+	/* Connections that become dirty during this are flushed in the next round. */
 	now = t->conns.dirty;
 	now.next->prev = now.prev->next = &now;
 	list_init(&t->conns.dirty);
@@ -123,7 +124,7 @@ static void flush(struct stag_block_target *t)
 	}
 }
 
-static void bury(struct stag_block_target *t)
+static void free_dead_conns(struct stag_block_target *t)
 {
 	if (list_empty(&t->conns.dead))
 		return;
@@ -136,7 +137,7 @@ static void bury(struct stag_block_target *t)
 	target_portal_resume(t);
 }
 
-static void tick(struct stag_block_target *t)
+static void tick_conns(struct stag_block_target *t)
 {
 	if (t->loop.now < t->loop.next_tick)
 		return;
@@ -152,13 +153,13 @@ static bool is_due(const struct stag_block_target *t)
 	       (t->buffers.returned && !list_empty(&t->buffers.waiters));
 }
 
-/* True: there is more to do. It is others' turn after a while, all the same. */
-static bool work(struct stag_block_target *t)
+/* Serves units, buffers, task management and connections. Returns true if there is more to do. */
+static bool serve_all(struct stag_block_target *t)
 {
 	bool more = true;
 
 	t->loop.now = clock_ns();
-	tick(t);
+	tick_conns(t);
 	for (int i = 0; i < ROUNDS && more; i++) {
 		more = units_poll(t->units) > 0;
 		if (!list_empty(&t->buffers.waiters))
@@ -166,19 +167,19 @@ static bool work(struct stag_block_target *t)
 		if (t->tasks.tmf_due)
 			target_tmf_finish_ready(t);
 		if (t->conns.unpark_due)
-			unpark(t);
-		flush(t);
+			unpark_conns(t);
+		flush_conns(t);
 		more |= target_rdma_poll(t) > 0;
 		more |= is_due(t);
 	}
-	bury(t);
+	free_dead_conns(t);
 	return more;
 }
 
 void target_step(struct stag_block_target *t, int timeout_ms)
 {
 	struct epoll_event events[EVENTS];
-	int n = target_wait_events(t, events, EVENTS, work(t) ? 0 : timeout_ms);
+	int n = target_wait_events(t, events, EVENTS, serve_all(t) ? 0 : timeout_ms);
 
 	t->loop.now = clock_ns();
 	for (int i = 0; i < n; i++) {
@@ -186,10 +187,10 @@ void target_step(struct stag_block_target *t, int timeout_ms)
 
 		w->ready(w, events[i].events);
 	}
-	work(t);
+	serve_all(t);
 }
 
-/* ---- words ------------------------------------------------------------------------------------- */
+/* ---- strings ----------------------------------------------------------------------------------- */
 
 void target_log(struct stag_block_target *t, const char *fmt, ...)
 {
@@ -208,7 +209,7 @@ void target_log(struct stag_block_target *t, const char *fmt, ...)
 		log_info("block: %s", line);
 }
 
-static bool keep_word(struct stag_block_target *t, const char **word)
+static bool copy_string(struct stag_block_target *t, const char **word)
 {
 	char **place = t->config.words;
 
@@ -225,27 +226,27 @@ static bool keep_word(struct stag_block_target *t, const char **word)
 static int check_secrets(const struct stag_block_target_attr *a)
 {
 	if (!a->user != !a->secret || !a->own_user != !a->own_secret)
-		return block_fail(EINVAL, "CHAP: a user has a secret, and a secret a user");
+		return block_fail(EINVAL, "CHAP: user and secret must be set together");
 	if (a->own_user && !a->user)
-		return block_fail(EINVAL, "CHAP: we prove who we are to those who did so");
+		return block_fail(EINVAL, "CHAP: own_user and own_secret require user and secret");
 	if ((a->secret && strlen(a->secret) < CHAP_MIN_SECRET) ||
 	    (a->own_secret && strlen(a->own_secret) < CHAP_MIN_SECRET))
-		return block_fail(EINVAL, "CHAP: a secret has at least %d characters",
+		return block_fail(EINVAL, "CHAP: a secret must have at least %d characters",
 				  CHAP_MIN_SECRET);
 	if (a->own_secret && strcmp(a->secret, a->own_secret) == 0)
-		return block_fail(EINVAL, "CHAP: the secrets of the two ways differ");
+		return block_fail(EINVAL, "CHAP: secret and own_secret must differ");
 	return 0;
 }
 
-static int check(const struct stag_block_target_attr *a)
+static int check_attr(const struct stag_block_target_attr *a)
 {
 	const uint32_t flags = STAG_BLOCK_ANY_PORT | STAG_BLOCK_NO_TCP | STAG_BLOCK_NO_RDMA |
 			       STAG_BLOCK_NO_ONE_SHOT | STAG_BLOCK_NO_SPIN;
 
 	if (!a || a->comp_mask || (a->flags & ~flags))
-		return block_fail(EINVAL, "target: attributes that mean nothing");
+		return block_fail(EINVAL, "target: invalid attributes");
 	if (!a->name || !iscsi_text_is_name(a->name))
-		return block_fail(EINVAL, "'%s' is no iSCSI name: iqn., eui. or naa.",
+		return block_fail(EINVAL, "'%s' is not an iSCSI name (iqn., eui. or naa.)",
 				  a->name ? a->name : "");
 	return check_secrets(a);
 }
@@ -274,7 +275,7 @@ static const struct target_limits limits = {.login_ns = 15 * NS_PER_S,
 					    .data_ns = 60 * NS_PER_S,
 					    .close_ns = 2 * NS_PER_S};
 
-/* Data is fetched and brought; what comes in sends is small, but for logins. */
+/* Data goes by RDMA, so sends are small, except for logins. */
 static const struct key_wishes rdma_wishes = {
 	.keys = {.max_connections = 1,
 		 .initial_r2t = 1,
@@ -296,14 +297,15 @@ static const struct key_wishes rdma_wishes = {
 	.rdma = true,
 };
 
-static bool keep_words(struct stag_block_target *t)
+static bool copy_strings(struct stag_block_target *t)
 {
-	return keep_word(t, &t->config.rules.target) && keep_word(t, &t->config.rules.alias) &&
-	       keep_word(t, &t->config.rules.user) && keep_word(t, &t->config.rules.secret) &&
-	       keep_word(t, &t->config.rules.own_user) && keep_word(t, &t->config.rules.own_secret);
+	return copy_string(t, &t->config.rules.target) && copy_string(t, &t->config.rules.alias) &&
+	       copy_string(t, &t->config.rules.user) && copy_string(t, &t->config.rules.secret) &&
+	       copy_string(t, &t->config.rules.own_user) &&
+	       copy_string(t, &t->config.rules.own_secret);
 }
 
-static int take_words(struct stag_block_target *t, const struct stag_block_target_attr *a)
+static int set_rules(struct stag_block_target *t, const struct stag_block_target_attr *a)
 {
 	t->config.rules = (struct target_login_rules){.target = a->name,
 						      .alias = a->alias,
@@ -312,8 +314,8 @@ static int take_words(struct stag_block_target *t, const struct stag_block_targe
 						      .own_user = a->own_user,
 						      .own_secret = a->own_secret,
 						      .wishes = wishes};
-	if (!keep_words(t))
-		return block_fail(ENOMEM, "no memory for a target");
+	if (!copy_strings(t))
+		return block_fail(ENOMEM, "out of memory");
 	t->config.rdma_rules = t->config.rules;
 	t->config.rdma_rules.wishes = rdma_wishes;
 	return 0;
@@ -321,7 +323,7 @@ static int take_words(struct stag_block_target *t, const struct stag_block_targe
 
 static void on_units(struct target_watch *w, uint32_t events)
 {
-	/* The turn polls them anyway. */
+	/* Nothing to do: every step polls the units. */
 }
 
 static void on_calls(struct target_watch *w, uint32_t events)
@@ -342,7 +344,7 @@ static int open_watches(struct stag_block_target *t)
 	if (t->loop.epoll < 0 || t->loop.call_watch.fd < 0 ||
 	    target_watch(t, &t->loop.units_watch, EPOLLIN) != 0 ||
 	    target_watch(t, &t->loop.call_watch, EPOLLIN) != 0)
-		return block_fail(errno, "cannot wait for anything: %s", strerror(errno));
+		return block_fail(errno, "cannot set up epoll: %s", strerror(errno));
 	return 0;
 }
 
@@ -379,14 +381,14 @@ int target_create(const struct stag_block_target_attr *attr, struct stag_block_t
 {
 	uint64_t staging = attr && attr->staging_bytes ? attr->staging_bytes : STAGING_BYTES;
 	struct stag_block_target *t;
-	int rc = check(attr);
+	int rc = check_attr(attr);
 
 	if (rc != 0)
 		return rc;
 	t = new_target(attr);
 	if (!t)
-		return block_fail(ENOMEM, "no memory for a target");
-	rc = take_words(t, attr);
+		return block_fail(ENOMEM, "out of memory");
+	rc = set_rules(t, attr);
 	if (rc == 0)
 		rc = units_create(&t->units, staging);
 	if (rc == 0)
@@ -422,7 +424,7 @@ static void close_units(struct stag_block_target *t)
 			scsi_target_remove(t->scsi, (uint16_t)i, close_unit, NULL);
 }
 
-/* No session is left, unless it was never served. */
+/* Frees a target that has no session left, or was never served. */
 void target_destroy(struct stag_block_target *t)
 {
 	target_portal_close(t);

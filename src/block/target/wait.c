@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * wait.c - a target's thread that has nothing to do: it stays awake for a moment, then it sleeps.
+ * wait.c - waiting for work: the target's thread spins for a moment, then it sleeps.
  *
- * To be woken takes longer than to answer. So where requests come in quick succession, the next one is waited for awake, up to
- * spin_ns. Each wait that was short earns a point, each that was not costs some: with few points it sleeps at once. Who is
- * busy stays awake in spite of a pause now and then; who is not has stopped after a few.
+ * Waking up takes longer than answering a request. So if requests come in quick succession, the thread spins for the next one, up
+ * to spin_ns. Each short wait earns a point, each long one costs some; with few points the thread sleeps at once. So a busy target
+ * goes on spinning in spite of a pause now and then, and an idle one stops after a few long waits.
  */
 #include "block/target/target.h"
 
@@ -15,14 +15,15 @@
 #define POINTS_MOST   32
 #define POINTS_ENOUGH 8
 #define LONG_COSTS    4
-#define SOCKETS_EVERY 8 /* looks at verbs, where somebody is busy there */
+#define SOCKETS_EVERY                                                                              \
+	8 /* polls of verbs between two of sockets, while a connection over verbs is busy */
 
 void target_wait_init(struct target_wait *w, uint32_t spin_us)
 {
 	*w = (struct target_wait){.spin_ns = spin_us * 1000ull};
 }
 
-static void learn(struct target_wait *w, bool was_short)
+static void count_wait(struct target_wait *w, bool was_short)
 {
 	if (!was_short)
 		w->points -= w->points < LONG_COSTS ? w->points : LONG_COSTS;
@@ -30,9 +31,9 @@ static void learn(struct target_wait *w, bool was_short)
 		w->points++;
 }
 
-/* Is there something? For connections over verbs, and units, it is done already. */
-static bool look(struct stag_block_target *t, struct epoll_event *events, int most, int *n,
-		 unsigned int turn)
+/* Polls once. Returns whether there was work: that of verbs and units is done, that of sockets is in events. */
+static bool poll_once(struct stag_block_target *t, struct epoll_event *events, int most, int *n,
+		      unsigned int turn)
 {
 	if (target_rdma_poll(t) > 0 || units_poll(t->units) > 0)
 		return true;
@@ -49,26 +50,26 @@ static bool spin(struct stag_block_target *t, struct epoll_event *events, int mo
 	bool came;
 
 	do
-		came = look(t, events, most, n, ++turn);
+		came = poll_once(t, events, most, n, ++turn);
 	while (!came && clock_ns() < until);
-	learn(&t->loop.wait, came);
+	count_wait(&t->loop.wait, came);
 	return came;
 }
 
-/* What came between the last look and the arming is done, and no reason to sleep. */
-static bool arm(struct stag_block_target *t)
+/* Arms verbs and units. Returns false if one of them had work, which has been done. */
+static bool arm_all(struct stag_block_target *t)
 {
 	return target_rdma_arm(t) == 0 && units_arm(t->units) == 0;
 }
 
-/* It takes a while to be woken: what came in time looks later than it was. */
+/* A wait counts as short up to twice spin_ns, because waking up takes a while. */
 static int sleep_for(struct stag_block_target *t, struct epoll_event *events, int most,
 		     int timeout_ms)
 {
 	uint64_t since = clock_ns();
-	int n = epoll_wait(t->loop.epoll, events, most, arm(t) ? timeout_ms : 0);
+	int n = epoll_wait(t->loop.epoll, events, most, arm_all(t) ? timeout_ms : 0);
 
-	learn(&t->loop.wait, clock_ns() - since < 2 * t->loop.wait.spin_ns);
+	count_wait(&t->loop.wait, clock_ns() - since < 2 * t->loop.wait.spin_ns);
 	return n;
 }
 
