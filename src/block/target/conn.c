@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conn.c - a connection of any transport: its login, its sequence numbers, its end.
+ * conn.c - a connection of any transport: login, sequence numbers, time limits, end.
  */
 #include "block/target/target.h"
 
@@ -68,8 +68,7 @@ void target_conn_open(struct stag_block_target *t, struct target_conn *c,
 
 /* ---- its end ------------------------------------------------------------------------ */
 
-/* It is not a login under way any more. */
-static void leave_login(struct target_conn *c)
+static void free_login(struct target_conn *c)
 {
 	if (!c->login)
 		return;
@@ -77,7 +76,7 @@ static void leave_login(struct target_conn *c)
 	c->login = NULL;
 }
 
-static void leave_session(struct target_conn *c)
+static void end_session(struct target_conn *c)
 {
 	struct target_session *s = c->session;
 
@@ -95,9 +94,9 @@ void target_conn_end(struct target_conn *c)
 	if (c->session)
 		t->counters.lost++;
 	set_state(c, CONN_DEAD);
-	leave_session(c);
+	end_session(c);
 	c->ops->close(c);
-	leave_login(c);
+	free_login(c);
 	list_del(&c->dirty);
 	list_del(&c->link);
 	list_add_tail(&t->conns.dead, &c->link);
@@ -110,8 +109,8 @@ void target_conn_finish(struct target_conn *c)
 		return;
 	set_state(c, CONN_CLOSING);
 	c->begun = c->target->loop.now;
-	leave_session(c);
-	leave_login(c);
+	end_session(c);
+	free_login(c);
 	target_conn_dirty(c);
 }
 
@@ -151,7 +150,7 @@ void target_conn_number(struct target_conn *c, struct pdu *p, bool status)
 
 void target_conn_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len)
 {
-	/* A ping of ours is no answer to anything: it takes no number. */
+	/* An R2T and a NOP-In that the target sends of its own accord take no StatSN. */
 	bool status = p->opcode != R2T && !(p->opcode == NOP_IN && p->itt == TAG_NONE);
 
 	target_conn_number(c, p, status);
@@ -181,18 +180,18 @@ static void send_login(struct target_conn *c, struct pdu *p)
 	c->ops->send(c, p, c->login->out.bytes, c->login->out.len);
 }
 
-static void refuse(struct target_conn *c, struct pdu *p)
+static void refuse_login(struct target_conn *c, struct pdu *p)
 {
 	const struct target_login *l = c->login;
 
-	target_log(c->target, "%s: login refused: %s%s%s", c->peer,
+	target_log(c->target, "%s: login rejected: %s%s%s", c->peer,
 		   iscsi_login_status_name(l->status), *l->initiator ? ": " : "", l->initiator);
 	send_login(c, p);
 	target_conn_finish(c);
 }
 
-/* All is agreed: with the response it is in full feature phase, digests and all. */
-static void admit(struct target_conn *c, struct target_session *s, struct pdu *p)
+/* Enters full feature phase after the response, which is the last PDU without digests. */
+static void enter_full_feature(struct target_conn *c, struct target_session *s, struct pdu *p)
 {
 	struct stag_block_target *t = c->target;
 
@@ -204,7 +203,7 @@ static void admit(struct target_conn *c, struct target_session *s, struct pdu *p
 	c->cid = c->login->cid;
 	t->counters.logins++;
 	s->counters.logins++;
-	leave_login(c);
+	free_login(c);
 	target_portal_resume(t);
 	target_log(t, "%s: %s logged in%s", c->peer, s->initiator,
 		   s->discovery ? " for discovery" : "");
@@ -222,14 +221,14 @@ void target_conn_unpark(struct target_conn *c)
 		return;
 	}
 	if (target_login_finish(c->login, status, s ? s->tsih : 0, &p) == LOGIN_AGREED)
-		admit(c, s, &p);
+		enter_full_feature(c, s, &p);
 	else
-		refuse(c, &p);
+		refuse_login(c, &p);
 	if (c->state == CONN_FULL)
 		c->ops->resume(c);
 }
 
-static void take_login(struct target_conn *c, const struct pdu *request, const void *data)
+static void receive_login(struct target_conn *c, const struct pdu *request, const void *data)
 {
 	struct pdu p;
 
@@ -245,7 +244,7 @@ static void take_login(struct target_conn *c, const struct pdu *request, const v
 		send_login(c, &p);
 		return;
 	case LOGIN_REFUSED:
-		refuse(c, &p);
+		refuse_login(c, &p);
 		return;
 	case LOGIN_AGREED:
 		target_conn_unpark(c);
@@ -259,7 +258,7 @@ void target_conn_received(struct target_conn *c, const struct pdu *p, const uint
 {
 	switch (c->state) {
 	case CONN_LOGIN:
-		take_login(c, p, data);
+		receive_login(c, p, data);
 		return;
 	case CONN_FULL:
 		target_session_request(c->session, p, bhs, data);
@@ -282,7 +281,7 @@ static void ping(struct target_conn *c, uint64_t now)
 	target_conn_send(c, &p, NULL, 0);
 }
 
-/* Who keeps data, or takes none, has buffers that others wait for: it is not enough that it answers. */
+/* A peer that answers pings but neither sends nor receives its data holds buffers that others wait for. */
 static bool is_stuck(struct target_conn *c, uint64_t now)
 {
 	if (!c->ops->owes || !c->ops->owes(c))
@@ -295,7 +294,8 @@ static void tick_full(struct target_conn *c, uint64_t now)
 	const struct target_limits *l = &c->target->config.limits;
 
 	if (is_stuck(c, now)) {
-		target_log(c->target, "%s: neither takes nor sends its data", c->peer);
+		target_log(c->target,
+			   "%s: no progress of data for too long; closing the connection", c->peer);
 		target_conn_end(c);
 		return;
 	}
@@ -303,7 +303,7 @@ static void tick_full(struct target_conn *c, uint64_t now)
 		if (now - c->heard >= l->ping_ns)
 			ping(c, now);
 	} else if (now - c->pinged >= l->answer_ns) {
-		target_log(c->target, "%s: does not answer", c->peer);
+		target_log(c->target, "%s: no answer to a ping; closing the connection", c->peer);
 		target_conn_end(c);
 	}
 }
@@ -316,7 +316,7 @@ void target_conn_tick(struct target_conn *c, uint64_t now)
 	case CONN_LOGIN:
 		if (now - c->begun < l->login_ns)
 			return;
-		target_log(c->target, "%s: did not log in in time", c->peer);
+		target_log(c->target, "%s: login timed out", c->peer);
 		target_conn_end(c);
 		return;
 	case CONN_FULL:

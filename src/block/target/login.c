@@ -2,7 +2,7 @@
 /*
  * login.c - a login (RFC 7143 §6.3) on the target's side: the initiator's identity, the session type, and the negotiated keys.
  *
- *   (first request) -> SECURITY -> OPERATIONAL -> FULL      the initiator may begin_login with either stage, and skip one
+ *   (first request) -> SECURITY -> OPERATIONAL -> FULL      the initiator may begin with either stage, and skip one
  *
  * Requests in, responses out. The caller decides whether there can be a session (target_login_finish()).
  */

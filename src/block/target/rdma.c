@@ -34,7 +34,7 @@ void target_rdma_query(const struct target_rdma *r, struct stagdv_qp_attr *attr)
 
 /* ---- completions ------------------------------------------------------------------------- */
 
-/* Ends the connection of a on_failed_wr work request. Flushed requests are not reported: the connection has ended already. */
+/* Ends the connection of a failed work request. Flushed requests are not reported: the connection has ended already. */
 static void on_failed_wr(struct target_rdma *r, const struct ibv_wc *wc)
 {
 	struct target_conn *c = &r->conn;

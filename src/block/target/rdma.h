@@ -2,13 +2,13 @@
 /*
  * rdma.h - a connection over verbs: PDUs in sends, data by RDMA Write and Read.
  *
- * It speaks iSER (RFC 7145), with a header of its own before each PDU; or one-shot, where the adapter's header has the
- * STag and the PDU is the whole send (iscsi.h says how the two are told apart). Either way a command's data goes to and from
- * the memory that it lent, in pieces of the target's choosing, and its response gives that memory back.
+ * The protocol is iSER (RFC 7145), with an iSER header before each PDU, or one-shot, where the adapter's header has the STag and
+ * the PDU is the whole send (iscsi.h says how the two are distinguished). In both a command's data moves to and from the memory
+ * that its send lent, in pieces that the target chooses, and the response closes that memory.
  *
- * Receives are posted ahead for all that the peer may send: during login one, as long as a login is; then as many as
- * the window has commands, and immediate ones, as long as was agreed. A peer that sends more than that has its
- * connection ended by the adapter. All that leaves goes through one queue, in order: a response is behind its data.
+ * Receives are posted for all that the peer may send: during login one, large enough for a login; then one for each command of
+ * the window, and for immediate requests, of the negotiated length. If a peer sends more, the adapter ends the connection. All
+ * sends and RDMA operations go through one queue, in order: a response follows its data.
  */
 #ifndef STAG_BLOCK_RDMA_H
 #define STAG_BLOCK_RDMA_H
@@ -18,38 +18,38 @@
 
 #include "block/target/target.h"
 
-#define LOGIN_BYTES  8192		  /* data of a login, or of what it answers */
-#define AHS_ROOM     256		  /* MaxAHSLength, where none was declared */
+#define LOGIN_BYTES  8192		  /* data of a login request or response */
+#define AHS_ROOM     256		  /* MaxAHSLength, if none was declared */
 #define HEADERS	     (ISER_LEN + BHS_LEN) /* at most */
 #define LARGE_BYTES  (HEADERS + LOGIN_BYTES + 4)
-#define FIRST_BYTES  512 /* of a receive: as long as commands are, and most else */
-#define SMALL_BYTES  256 /* of messages: responses with sense, rejects */
+#define FIRST_BYTES  512 /* of a receive: enough for commands, and most other PDUs */
+#define SMALL_BYTES  256 /* of a message: responses with sense data, rejects */
 #define REPLY_BYTES  SCSI_REPLY_MAX
 #define NUM_RECEIVES (SESSION_WINDOW + SESSION_IMMEDIATE + 16)
 #define NUM_SMALL    (2 * SESSION_WINDOW)
 #define NUM_LARGE    8
 #define NUM_REPLIES  16
 #define SEND_DEPTH   256
-#define RDMA_BATCH   32 /* completions, or receives, at once */
+#define RDMA_BATCH   32 /* completions per poll, receives per post */
 
-/* A PDU on its way out. */
+/* A PDU to be sent. */
 struct target_message {
 	struct target_verb verb;
-	struct list *home; /* the list it goes back to */
+	struct list *home; /* the free list that it returns to */
 	uint8_t *bytes;
 	uint32_t len;
-	bool closes; /* and gives back this STag of the peer's */
+	bool closes; /* with Invalidate of this STag of the peer */
 	uint32_t stag;
 };
 
 struct target_receive {
 	struct target_verb verb;
-	uint8_t *bytes, *more; /* in two pieces */
+	uint8_t *bytes, *more; /* two parts */
 	uint32_t size, more_size;
 	uint32_t lkey;
 };
 
-/* Bytes of a reply, where the adapter finds them. */
+/* Registered memory for the bytes of a reply. */
 struct target_reply_slot {
 	struct list link;
 	uint8_t *bytes;
@@ -60,15 +60,15 @@ struct target_rdma {
 	struct rdma_cm_id *id;
 	struct ibv_cq *cq;
 	struct list busy;   /* in the portal's list: its completions are polled */
-	unsigned int quiet; /* so often there was none */
+	unsigned int quiet; /* empty polls in a row */
 	struct iser_hello peer;
-	bool spoken; /* something has come: it is known which of the two it speaks */
+	bool spoken; /* a message has arrived: the protocol is known */
 	bool one_shot;
 	bool crc;
 	bool accepted;
-	bool broken; /* it ends at the next flush */
+	bool broken; /* ends at the next flush */
 
-	/* memory for messages out, and for logins in */
+	/* memory for messages, and for the receive of a login */
 	uint8_t *memory;
 	struct ibv_mr *mr;
 	struct target_message messages[NUM_SMALL + NUM_LARGE];
@@ -76,14 +76,14 @@ struct target_rdma {
 	struct list small, large, free_replies;
 	struct target_receive login;
 
-	/* memory for all that comes after it */
+	/* memory for the receives of full feature phase */
 	uint8_t *window;
 	size_t window_bytes;
 	struct ibv_mr *window_mr;
 	struct target_receive receives[NUM_RECEIVES];
-	struct list taken; /* receives that are not posted: what came in them has been looked at */
+	struct list taken; /* receives to be posted again: their contents have been handled */
 
-	struct list queue;  /* verbs that are not posted yet */
+	struct list queue;  /* not posted yet */
 	struct list posted; /* to the send queue */
 	unsigned int n_posted;
 };
@@ -94,10 +94,10 @@ static inline struct target_rdma *to_rdma(struct target_conn *c)
 }
 
 /* rdma_rx.c */
-int target_rdma_post_login(struct target_rdma *r);  /* the one receive that a login needs */
-int target_rdma_post_window(struct target_rdma *r); /* those of full feature phase */
+int target_rdma_post_login(struct target_rdma *r);  /* posts the receive for a login */
+int target_rdma_post_window(struct target_rdma *r); /* posts those of full feature phase */
 void target_rdma_received(struct target_rdma *r, struct target_receive *v, const struct ibv_wc *wc);
-void target_rdma_repost(struct target_rdma *r); /* what was received into is used again */
+void target_rdma_repost(struct target_rdma *r); /* posts handled receives again */
 
 /* rdma_tx.c */
 void target_rdma_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len);
@@ -105,13 +105,13 @@ void target_rdma_respond(struct target_task *k, struct pdu *p, const void *data,
 void target_rdma_data_in(struct target_piece *p, bool with_status);
 void target_rdma_data_out(struct target_piece *p);
 void target_rdma_forget(struct target_task *k);
-int target_rdma_post(struct target_rdma *r); /* as much of the queue as there is room for */
+int target_rdma_post(struct target_rdma *r); /* posts as much as the send queue has room for */
 void target_rdma_sent(struct target_rdma *r, struct target_verb *v);
-void target_rdma_tx_drop(struct target_rdma *r); /* the queue pair is gone: all comes back */
+void target_rdma_tx_drop(struct target_rdma *r); /* returns everything: the queue pair is gone */
 
 /* rdma.c */
 extern const struct target_transport target_rdma_iser, target_rdma_one_shot;
-void target_rdma_query(const struct target_rdma *r,
-		       struct stagdv_qp_attr *attr); /* as a standard one if it does not say */
+/* Queries the queue pair; an adapter without stagdv counts as standard iWARP. */
+void target_rdma_query(const struct target_rdma *r, struct stagdv_qp_attr *attr);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * session.c - a session: who it is, its requests in order (RFC 7143 §4.2.2), and what it asks besides commands.
+ * session.c - a session: its identity, the order of its requests (RFC 7143 §4.2.2), and requests other than commands.
  *
- * The window: MaxCmdSN is as many ahead of the requests that have ended as the session may have under way. A request
- * outside of it is not there; one that comes too early waits for those before it.
+ * The window: MaxCmdSN is ahead of the requests that have ended by as many as may be in flight. A request outside the window is
+ * ignored; one that arrives too early is held until those before it have arrived.
  */
 #include "block/target/target.h"
 
@@ -13,14 +13,14 @@
 #include <string.h>
 #include <strings.h>
 
-#define HELD_DATA_MAX 8192 /* of one request that came too early */
-#define ASYNC_SECONDS 3	   /* to log out when asked to */
+#define HELD_DATA_MAX 8192 /* bytes of data of a held request */
+#define ASYNC_SECONDS 3	   /* time to log out after an asynchronous message */
 
-/* A request that came too early: a copy, or a task. */
+/* A request that arrived too early: a copy of it, or a task. */
 struct held_request {
 	struct list link;
 	uint32_t cmd_sn;
-	struct target_task *task; /* NULL: the PDU below */
+	struct target_task *task; /* NULL: the PDU below is used */
 	struct pdu pdu;
 	uint8_t bhs[BHS_LEN];
 	uint8_t data[];
@@ -34,7 +34,7 @@ static bool is_same_port(const struct target_session *s, const struct target_log
 	       strcasecmp(s->initiator, l->initiator) == 0;
 }
 
-/* RFC 7143 §6.3.5: a login of the same port takes the place of the session there is. True: it is still there. */
+/* RFC 7143 §6.3.5: a login of the same port replaces its session. Returns true while the old session still exists. */
 static bool replace_old(struct target_conn *c)
 {
 	bool there = false;
@@ -45,8 +45,8 @@ static bool replace_old(struct target_conn *c)
 		if (!is_same_port(s, c->login))
 			continue;
 		if (s->conn) {
-			target_log(c->target, "%s: takes the place of %s's session from %s",
-				   c->peer, s->initiator, s->conn->peer);
+			target_log(c->target, "%s: replaces the session of %s from %s", c->peer,
+				   s->initiator, s->conn->peer);
 			target_conn_end(s->conn);
 		}
 	}
@@ -71,13 +71,13 @@ static uint16_t new_tsih(struct stag_block_target *t)
 	return t->sessions.last_tsih;
 }
 
-/* A login to a session that is there: only in place of its one connection. */
+/* A login to an existing session may only replace its one connection. */
 static enum login_status check_tsih(struct target_conn *c)
 {
 	const struct target_login *l = c->login;
 	const struct target_session *s = find_tsih(c->target, l->tsih);
 
-	if (c->state == CONN_PARKED) /* it was there */
+	if (c->state == CONN_PARKED) /* checked before it was parked */
 		return LOGIN_OK;
 	if (!s || !s->conn || !is_same_port(s, l))
 		return LOGIN_NO_SESSION;
@@ -96,7 +96,7 @@ static int make_nexus(struct target_session *s)
 	return scsi_nexus_create(s->target->scsi, name, &s->nexus);
 }
 
-static struct target_session *make(struct target_conn *c)
+static struct target_session *make_session(struct target_conn *c)
 {
 	const struct target_login *l = c->login;
 	struct stag_block_target *t = c->target;
@@ -140,7 +140,7 @@ enum login_status target_session_open(struct target_conn *c, struct target_sessi
 		return LOGIN_OK;
 	if (c->target->sessions.count >= c->target->config.max_sessions)
 		return LOGIN_NO_RESOURCES;
-	*out = make(c);
+	*out = make_session(c);
 	return *out ? LOGIN_OK : LOGIN_NO_RESOURCES;
 }
 
@@ -167,7 +167,7 @@ static void free_held(struct target_session *s)
 
 		list_del(&h->link);
 		if (h->task)
-			target_task_start(h->task); /* aborted: it ends */
+			target_task_start(h->task); /* cancelled: ends */
 		free(h);
 	}
 	s->n_held = 0;
@@ -175,7 +175,7 @@ static void free_held(struct target_session *s)
 
 void target_session_end(struct target_session *s)
 {
-	s->n_tasks++; /* it stays until the end of this */
+	s->n_tasks++; /* keeps the session until the end of this function */
 	s->conn->session = NULL;
 	target_tmf_session_gone(s);
 	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
@@ -196,7 +196,7 @@ uint32_t target_session_ttt(struct target_session *s)
 	return s->next_ttt;
 }
 
-/* One that was answered may be there, too, until its data has left: its tag is the initiator's again. */
+/* Skips tasks that have responded, and whose data is still leaving: the initiator may use their tag again. */
 struct target_task *target_session_find(struct target_session *s, uint32_t itt)
 {
 	list_for_each (it, &s->buckets[itt % TASK_BUCKETS]) {
@@ -216,7 +216,7 @@ void target_session_retire(struct target_session *s, bool immediate)
 
 /* ---- requests that are no commands --------------------------------------------------------- */
 
-static void take_nop(struct target_session *s, const struct pdu *p, const void *data)
+static void receive_nop(struct target_session *s, const struct pdu *p, const void *data)
 {
 	struct target_conn *c = s->conn;
 	struct pdu r = {.opcode = NOP_IN, .flags = PDU_FINAL, .itt = p->itt, .ttt = TAG_NONE};
@@ -224,12 +224,12 @@ static void take_nop(struct target_session *s, const struct pdu *p, const void *
 
 	if (p->ttt != TAG_NONE && p->ttt == c->ping)
 		c->ping = TAG_NONE;
-	if (p->itt == TAG_NONE) /* an answer, that wants none */
+	if (p->itt == TAG_NONE) /* the answer to a ping */
 		return;
 	target_conn_send(c, &r, data, len);
 }
 
-static void take_logout(struct target_session *s, const struct pdu *p)
+static void receive_logout(struct target_session *s, const struct pdu *p)
 {
 	enum logout_reason why = (enum logout_reason)(p->flags & 0x7f);
 	struct target_conn *c = s->conn;
@@ -269,13 +269,13 @@ static void execute(struct target_session *s, const struct pdu *p, const uint8_t
 	target_session_retire(s, p->immediate);
 	switch (p->opcode) {
 	case NOP_OUT:
-		take_nop(s, p, data);
+		receive_nop(s, p, data);
 		return;
 	case TEXT_REQUEST:
 		target_session_text(s, p, data);
 		return;
 	case LOGOUT_REQUEST:
-		take_logout(s, p);
+		receive_logout(s, p);
 		return;
 	case TASK_REQUEST:
 		if (!s->discovery) {
@@ -313,7 +313,7 @@ static void run_held(struct target_session *s)
 	}
 }
 
-/* Takes its place by CmdSN. -EEXIST: there is one. */
+/* Inserts a held request by CmdSN. Returns -EEXIST if there is one with this number. */
 static int insert_held(struct target_session *s, struct held_request *h)
 {
 	struct list *at = s->held.prev;
@@ -328,8 +328,8 @@ static int insert_held(struct target_session *s, struct held_request *h)
 	return 0;
 }
 
-static int hold(struct target_session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
-		const void *data, struct target_task *t, uint32_t cmd_sn)
+static int hold_request(struct target_session *s, const struct pdu *p, const uint8_t bhs[BHS_LEN],
+			const void *data, struct target_task *t, uint32_t cmd_sn)
 {
 	uint32_t len = p ? p->data_len : 0;
 	struct held_request *h;
@@ -366,9 +366,9 @@ void target_session_request(struct target_session *s, const struct pdu *p,
 	} else if (!is_in_window(s, p->cmd_sn)) {
 		t->counters.violations++;
 	} else if (p->cmd_sn != s->exp_cmd_sn) {
-		rc = hold(s, p, bhs, data, NULL, p->cmd_sn);
+		rc = hold_request(s, p, bhs, data, NULL, p->cmd_sn);
 		if (rc != 0 && rc != -EEXIST)
-			target_conn_violation(c, "too much comes out of order");
+			target_conn_violation(c, "too much data in a request out of order");
 	} else {
 		s->exp_cmd_sn++;
 		execute(s, p, bhs, data);
@@ -377,17 +377,17 @@ void target_session_request(struct target_session *s, const struct pdu *p,
 	}
 }
 
-/* What is wrong with the data that it brings, or announces; NULL: nothing. */
+/* Returns a text if the command has, or announces, data that is not allowed, or NULL. */
 static const char *first_burst_fault(const struct target_session *s, const struct pdu *p)
 {
 	uint32_t most = p->expected < s->keys.first_burst ? p->expected : s->keys.first_burst;
 
 	if (p->data_len && (!(p->flags & CMD_WRITE) || !s->keys.immediate_data))
-		return "immediate data where there is none";
+		return "immediate data in a command that may have none";
 	if (p->data_len > most)
-		return "more immediate data than the first burst holds";
+		return "immediate data is longer than the first burst";
 	if (!(p->flags & PDU_FINAL) && (p->flags & CMD_WRITE) && s->keys.initial_r2t)
-		return "a first burst that was not asked for";
+		return "an unsolicited first burst, but InitialR2T=Yes";
 	return NULL;
 }
 
@@ -427,10 +427,11 @@ void target_session_command(struct target_task *t)
 		return;
 	}
 	if (t->cmd_sn != s->exp_cmd_sn) {
-		if (!is_in_window(s, t->cmd_sn) || hold(s, NULL, NULL, NULL, t, t->cmd_sn) != 0) {
+		if (!is_in_window(s, t->cmd_sn) ||
+		    hold_request(s, NULL, NULL, NULL, t, t->cmd_sn) != 0) {
 			s->target->counters.violations++;
 			target_task_abort(t);
-			target_task_start(t); /* and is forgotten */
+			target_task_start(t); /* ends it */
 		}
 		return;
 	}

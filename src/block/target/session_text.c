@@ -24,8 +24,8 @@ static void send_targets(struct target_session *s, const char *which, struct tex
 	iscsi_text_addf(out, "TargetAddress", "%s,1", s->conn->local);
 }
 
-static void take_pair(struct target_session *s, struct negotiation *n, const char *key,
-		      const char *value, struct text_out *out)
+static void handle_pair(struct target_session *s, struct negotiation *n, const char *key,
+			const char *value, struct text_out *out)
 {
 	if (strcmp(key, "SendTargets") == 0) {
 		send_targets(s, value, out);
@@ -43,8 +43,8 @@ static void take_pair(struct target_session *s, struct negotiation *n, const cha
 	}
 }
 
-/* False: that was no list. */
-static bool take_list(struct target_session *s, struct text_out *out)
+/* Handles a complete list. Returns false if it is malformed, or the answer is too long. */
+static bool handle_list(struct target_session *s, struct text_out *out)
 {
 	struct negotiation n;
 	const char *key, *value;
@@ -56,7 +56,7 @@ static bool take_list(struct target_session *s, struct text_out *out)
 	n.full = true;
 	n.agreed = s->keys;
 	while ((rc = iscsi_text_next(s->text, &at, &key, &value)) > 0)
-		take_pair(s, &n, key, value, out);
+		handle_pair(s, &n, key, value, out);
 	s->keys.peer_recv_max = n.agreed.peer_recv_max;
 	return rc == 0 && !out->full;
 }
@@ -81,8 +81,9 @@ static void respond(struct target_session *s, const struct pdu *p)
 		r.flags = PDU_FINAL;
 	else
 		r.ttt = target_session_ttt(s);
-	if (!(p->flags & PDU_CONTINUE) && (!take_list(s, out) || out->len > s->keys.peer_recv_max))
-		target_conn_violation(c, "a text request that is none");
+	if (!(p->flags & PDU_CONTINUE) &&
+	    (!handle_list(s, out) || out->len > s->keys.peer_recv_max))
+		target_conn_violation(c, "malformed text request");
 	else
 		target_conn_send(c, &r, out->bytes, out->len);
 	free(out);
@@ -92,7 +93,7 @@ void target_session_text(struct target_session *s, const struct pdu *p, const vo
 {
 	struct target_conn *c = s->conn;
 
-	if (p->ttt == TAG_NONE) /* it begins anew */
+	if (p->ttt == TAG_NONE) /* a new negotiation begins */
 		drop_list(s);
 	if (!s->text)
 		s->text = calloc(1, sizeof(*s->text));
@@ -102,7 +103,7 @@ void target_session_text(struct target_session *s, const struct pdu *p, const vo
 	}
 	if (iscsi_text_collect(s->text, data, p->data_len) != 0 ||
 	    (p->flags & (PDU_FINAL | PDU_CONTINUE)) == (PDU_FINAL | PDU_CONTINUE)) {
-		target_conn_violation(c, "a text request of %u bytes and more", s->text->len);
+		target_conn_violation(c, "text request longer than %u bytes", s->text->len);
 		return;
 	}
 	respond(s, p);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * spare.c - memory of tasks and pieces: what has ended is kept for those that come, up to a number.
+ * spare.c - memory of tasks and pieces: freed ones are kept for later use, up to a limit.
  */
 #include "block/target/target.h"
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * target.h - a target's objects: connections, logins, sessions, tasks and their pieces.
+ * target.h - a target's objects: connections, logins, sessions, tasks and their pieces. The index of this room.
  *
- *   portal.c   accepts        ->  struct target_conn      one connection, of a transport
- *   login*.c   lets in        ->  struct target_session   an initiator's; with one connection (MaxConnections=1)
- *   session.c  puts in order  ->  struct target_task      one SCSI command
- *   task.c     moves          ->  struct target_piece     as much of its data as a buffer holds
+ *   portal.c   accepts            ->  struct target_conn      a connection of a transport
+ *   login*.c   authenticates      ->  struct target_session   an initiator's; it has one connection (MaxConnections=1)
+ *   session.c  orders commands    ->  struct target_task      a SCSI command
+ *   task.c     moves its data     ->  struct target_piece     as much data as a buffer holds
  *
- * All of it belongs to the target's thread (target.c). Whatever a peer does wrong ends its connection, and with it the
- * session (ErrorRecoveryLevel 0): its tasks let their pieces come back from unit and transport, and say nothing more.
+ * All objects belong to the target's thread (target.c). A protocol error of the peer ends its connection, and with it the
+ * session (ErrorRecoveryLevel 0): its tasks wait until unit and transport have returned their pieces, and send nothing more.
  *
  * A connection's state. Only set_state() in conn.c changes it, and asserts that the move is legal:
  *
@@ -40,7 +40,7 @@ struct target_piece;
 
 /* ---- login.c, login_chap.c ------------------------------------------------------ */
 
-/* What logins are measured by: the same for all of a target's. */
+/* What a target requires and prefers in logins: the same for all of its connections. */
 struct target_login_rules {
 	const char *target, *alias;
 	const char *user, *secret, *own_user, *own_secret;
@@ -50,10 +50,10 @@ struct target_login_rules {
 enum target_login_result {
 	LOGIN_GOES_ON, /* a response is due */
 	LOGIN_REFUSED, /* a response is due, the last one */
-	LOGIN_AGREED, /* all is agreed: target_login_finish() makes the response once there is a session */
+	LOGIN_AGREED, /* agreed: target_login_finish() makes the response once there is a session */
 };
 
-/* What a request said about CHAP: in its list. */
+/* The CHAP keys of a request; they point into its list. */
 struct chap_words {
 	const char *list, *name, *response, *peer_id, *peer_challenge;
 };
@@ -82,83 +82,84 @@ struct target_login {
 
 struct target_login *target_login_new(const struct target_login_rules *rules);
 void target_login_free(struct target_login *l);
-/* The response is in *response, its data in l->out; StatSN and MaxCmdSN are the caller's. */
+/* Handles a request. The response is in *response, its data in l->out; the caller sets StatSN and MaxCmdSN. */
 enum target_login_result target_login_receive(struct target_login *l, const struct pdu *request,
 					      const void *data, struct pdu *response);
-/* After LOGIN_AGREED: the session is there, with this TSIH; or status says why not. */
+/* After LOGIN_AGREED: makes the response for a session with this TSIH, or the refusal that status says. */
 enum target_login_result target_login_finish(struct target_login *l, enum login_status status,
 					     uint16_t tsih, struct pdu *response);
 
-/* login_chap.c: what CHAP has to say to this request. */
+/* login_chap.c: handle the keys of the security stage. */
 void target_login_auth_method(struct target_login *l, const char *list);
 void target_login_chap(struct target_login *l);
 
 /* ---- transports -------------------------------------------------------------------- */
 
 /*
- * How PDUs and data travel: over TCP (tcp.c) as Data-In, R2T and Data-Out; over verbs as RDMA Writes and Reads to and
- * from the memory that the command's send lent, and its response closes.
+ * How PDUs and data travel: over TCP (tcp.c) as Data-In, R2T and Data-Out; over verbs (rdma.c) by RDMA Writes and Reads to and
+ * from the memory that the command's send lent, and that its response closes.
  *
- * data_in and data_out take a piece, and give it back by target_piece_moved(), from within or later; both in the order of the
- * calls. After forget() and after the connection's end they give back what they have with -ECANCELED.
+ * data_in and data_out take over a piece, and return it by target_piece_moved(), from inside the call or later, in the order
+ * of the calls. After forget(), and after the end of the connection, pieces are returned with -ECANCELED.
  */
 struct target_transport {
 	enum stag_block_transport kind;
 	bool collapses; /* the status can travel with the last data-in */
 	bool rdma;	/* no unsolicited data, no digests */
-	/* May a piece be memory of the unit itself, which others write to meanwhile? NULL: no. */
+	/* May a piece be memory of the unit itself, which others may write to meanwhile? NULL: no. */
 	bool (*borrows)(const struct target_conn *c);
-	/* Queues a PDU, its data copied. Fails only by ending the connection. */
+	/* Queues a PDU, and copies its data. Fails only by ending the connection. */
 	void (*send)(struct target_conn *c, struct pdu *p, const void *data, uint32_t len);
-	void (*respond)(struct target_task *t, struct pdu *p, const void *data,
-			uint32_t len); /* the last of a task */
+	/* Queues the response, the last PDU of a task. */
+	void (*respond)(struct target_task *t, struct pdu *p, const void *data, uint32_t len);
 	void (*data_in)(struct target_piece *p, bool with_status);
-	void (*data_out)(struct target_piece *p); /* from byte got on */
-	void (*forget)(struct target_task
-			       *t); /* nothing goes out for it any more; what comes in is dropped */
+	void (*data_out)(struct target_piece *p); /* fetches from byte got on */
+	/* Sends nothing more for a task, and drops data that arrives for it. */
+	void (*forget)(struct target_task *t);
 	void (*flush)(struct target_conn *c);
-	void (*resume)(struct target_conn *c); /* what it waited for is there: it may read again */
-	bool (*owes)(
-		const struct target_conn *
-			c); /* has the peer to take data, or to send some? NULL: its adapter sees to it */
-	void (*close)(struct target_conn *c); /* the descriptors; pieces come back */
+	/* Reads again: the buffer or session that the connection waited for is there. */
+	void (*resume)(struct target_conn *c);
+	/* Does the peer have data to receive, or to send? NULL: the adapter detects a stuck peer. */
+	bool (*owes)(const struct target_conn *c);
+	void (*close)(struct target_conn *c); /* closes descriptors, and returns all pieces */
 	void (*free)(struct target_conn *c);
 };
 
-/* What the target's thread waits for. */
+/* A descriptor in the epoll set of the target's thread. */
 struct target_watch {
 	void (*ready)(struct target_watch *w, uint32_t events);
 	int fd;
-	struct stag_block_target *target; /* where ready() wants it */
+	struct stag_block_target *target; /* for ready() */
 };
 
-/* Who waits for a buffer, in the order of coming. */
+/* Waits for a buffer, in the order of arrival. */
 struct target_waiter {
-	struct list link; /* of its own: does not wait */
+	struct list link; /* empty: not waiting */
 	void (*go)(struct target_waiter *w);
 };
 
 enum target_conn_state { CONN_LOGIN, CONN_PARKED, CONN_FULL, CONN_CLOSING, CONN_DEAD };
 
 struct target_conn {
-	struct list link;  /* in target->conns.list, or ->dead */
+	struct list link;  /* in target->conns.list or .dead */
 	struct list dirty; /* in target->conns.dirty: has something to flush */
 	struct stag_block_target *target;
 	const struct target_transport *ops;
 	enum target_conn_state state;
-	struct target_session *session; /* from FULL on; NULL when that has ended */
+	struct target_session *session; /* in FULL; NULL when it has ended */
 	struct target_login *login;	/* until FULL */
 	uint32_t stat_sn;
 	uint16_t cid;
-	uint8_t encoding;      /* enum stagdv_one_shot: how STags are lent and closed */
-	uint64_t begun, heard; /* when */
-	uint64_t moved;	       /* data, which the peer owed; or when it owed none */
-	uint32_t ping;	       /* TTT of the NOP-In that is not answered; TAG_NONE: none */
-	uint64_t pinged;
+	uint8_t encoding; /* enum stagdv_one_shot: how STags are lent and closed */
+	uint64_t begun,
+		heard;	 /* clock_ns() of its beginning (or of CLOSING), and of the last PDU */
+	uint64_t moved;	 /* clock_ns() when the peer last moved data, or had none to move */
+	uint32_t ping;	 /* TTT of the NOP-In that is not answered; TAG_NONE: none */
+	uint64_t pinged; /* clock_ns() of that NOP-In */
 	char peer[64], local[64];
 };
 
-/* Of the target, and of the session that it has. */
+/* Counts for the target, and for the connection's session if it has one. */
 #define target_conn_count_all(c, counter, n)                                                       \
 	do {                                                                                       \
 		(c)->target->counters.counter += (unsigned int)(n);                                \
@@ -172,30 +173,30 @@ struct target_conn {
 const char *target_conn_state_name(enum target_conn_state state);
 void target_conn_open(struct stag_block_target *t, struct target_conn *c,
 		      const struct target_transport *ops);
-/* A PDU is whole; its data is the caller's. SCSI commands and Data-Outs go to target_session_command() and task_arrived(). */
+/* Handles a complete PDU; its data belongs to the caller. Transports handle SCSI commands and Data-Outs themselves. */
 void target_conn_received(struct target_conn *c, const struct pdu *p, const uint8_t bhs[BHS_LEN],
 			  const void *data);
-void target_conn_send(struct target_conn *c, struct pdu *p, const void *data,
-		      uint32_t len); /* with sequence numbers */
+/* Sends a PDU with sequence numbers. */
+void target_conn_send(struct target_conn *c, struct pdu *p, const void *data, uint32_t len);
 void target_conn_reject(struct target_conn *c, enum reject_reason why, const uint8_t bhs[BHS_LEN]);
-void target_conn_reject_violation(
-	struct target_conn *c, enum reject_reason why,
-	const uint8_t bhs[BHS_LEN]);		/* the same: it should not have come */
-void target_conn_finish(struct target_conn *c); /* let go out what is queued, then end */
-void target_conn_end(struct target_conn *c);	/* now; the session ends with it */
-/* The peer broke the protocol: it is counted, said and ended. */
+/* Rejects a PDU, and counts a violation of the protocol. */
+void target_conn_reject_violation(struct target_conn *c, enum reject_reason why,
+				  const uint8_t bhs[BHS_LEN]);
+void target_conn_finish(struct target_conn *c); /* ends it after sending what is queued */
+void target_conn_end(struct target_conn *c);	/* ends it now, and its session */
+/* Counts, logs and ends: the peer broke the protocol. */
 void target_conn_violation(struct target_conn *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-void target_conn_tick(struct target_conn *c, uint64_t now);
-void target_conn_unpark(struct target_conn *c); /* try once more to have the session */
-void target_conn_number(struct target_conn *c, struct pdu *p,
-			bool status); /* its sequence numbers; status: it takes one */
-void target_conn_dirty(struct target_conn *c);
+void target_conn_tick(struct target_conn *c, uint64_t now); /* checks time limits */
+void target_conn_unpark(struct target_conn *c);		    /* tries again to open the session */
+/* Sets the sequence numbers of a PDU. status: it takes a StatSN. */
+void target_conn_number(struct target_conn *c, struct pdu *p, bool status);
+void target_conn_dirty(struct target_conn *c); /* flushes it at the end of the round */
 
 /* ---- session.c ------------------------------------------------------------------------ */
 
 #define SESSION_WINDOW	  128 /* commands */
-#define SESSION_IMMEDIATE 32  /* and as many immediate ones besides */
+#define SESSION_IMMEDIATE 32  /* immediate commands besides */
 #define TASK_BUCKETS	  64
 
 struct target_session {
@@ -208,50 +209,51 @@ struct target_session {
 	bool discovery;
 	char initiator[STAG_BLOCK_NAME_MAX];
 	struct keys keys;
-	struct scsi_nexus *nexus; /* not of discovery */
+	struct scsi_nexus *nexus; /* NULL in discovery sessions */
 	uint32_t exp_cmd_sn, max_cmd_sn;
 	struct list buckets[TASK_BUCKETS]; /* tasks by ITT */
 	unsigned int n_tasks, n_immediate;
 	unsigned int
-		awaiting; /* data that only this connection's stream can bring: R2Ts, open first bursts */
-	struct list held; /* requests that came too early, by CmdSN */
+		awaiting; /* R2Ts and open first bursts: data that only this connection can bring */
+	struct list held; /* struct held_request: requests that came too early, by CmdSN */
 	unsigned int n_held;
-	struct text_in *text; /* a text request that goes on */
+	struct text_in *text; /* a text request that is not complete */
 	uint32_t next_ttt;
 	struct stag_block_counters counters;
 	struct stag_owner *who; /* stags.c */
 };
 
-/* A session for a login; or -EAGAIN: one that it takes the place of is ending. */
+/* Opens a session for a login. *wait: set if it has to wait until the session that it replaces has ended. */
 enum login_status target_session_open(struct target_conn *c, struct target_session **out,
 				      bool *wait);
 void target_session_end(
-	struct target_session
-		*s); /* its tasks are dropped; frees itself when the last one is gone */
+	struct target_session *s); /* aborts its tasks; freed with the last of them */
 void target_session_maybe_free(struct target_session *s);
 void target_session_request(struct target_session *s, const struct pdu *p,
 			    const uint8_t bhs[BHS_LEN], const void *data);
 /*
- * A task for a command, whose data and order are the transport's and target_session_command()'s affair. fault: what else is wrong with it,
- * or NULL. NULL: there is none; it was rejected, or is ignored, or has ended the connection.
+ * Makes a task for a command. Then the transport gets its data, and calls target_session_command(). fault: what the transport
+ * found wrong with the command, or NULL. Returns NULL if there is no task: the command was rejected or ignored, or has ended the
+ * connection.
  */
 struct target_task *target_session_admit(struct target_session *s, const struct pdu *p,
 					 const uint8_t bhs[BHS_LEN], const uint8_t *ahs,
 					 const char *fault);
-void target_session_command(struct target_task *t); /* all of its PDU has come */
+void target_session_command(
+	struct target_task *t); /* starts the task in its turn: its PDU is complete */
 void target_session_retire(struct target_session *s,
-			   bool immediate); /* one request less: the window opens */
+			   bool immediate); /* a request has ended: opens the window */
 uint32_t target_session_ttt(struct target_session *s);
-struct target_task *target_session_find(struct target_session *s,
-					uint32_t itt);	      /* that is not answered yet */
-void target_session_request_logout(struct target_session *s); /* an asynchronous message */
+/* Finds a task that has not responded yet. */
+struct target_task *target_session_find(struct target_session *s, uint32_t itt);
+void target_session_request_logout(struct target_session *s); /* by an asynchronous message */
 
 /* session_text.c */
 void target_session_text(struct target_session *s, const struct pdu *p, const void *data);
 
 /* ---- tmf.c -------------------------------------------------------------------------------- */
 
-/* A task management request that waits for the end of tasks. */
+/* A task management request, until the tasks that it aborts have ended. */
 struct target_tmf {
 	struct list link; /* in target->tasks.tmfs */
 	struct target_session *session;
@@ -259,11 +261,12 @@ struct target_tmf {
 	uint8_t function; /* enum scsi_tmf */
 	uint64_t lun;
 	uint32_t ref_tag;
-	uint64_t born;	 /* tasks that are older are concerned */
+	uint64_t born;	 /* it concerns tasks up to this number */
 	uint8_t outcome; /* enum task_outcome */
 };
 void target_tmf_receive(struct target_session *s, const struct pdu *p);
-void target_tmf_finish_ready(struct stag_block_target *t); /* those that wait no longer */
+/* Responds to those whose tasks have left the units. */
+void target_tmf_finish_ready(struct stag_block_target *t);
 void target_tmf_session_gone(struct target_session *s);
 
 /* ---- task.c ------------------------------------------------------------------------------- */
@@ -423,44 +426,44 @@ void target_task_fill(const struct target_task *t, struct pdu *p);
 
 /* ---- spare.c ------------------------------------------------------------------------------ */
 
-struct target_task *target_task_alloc(struct stag_block_target *t); /* as it was left */
+struct target_task *target_task_alloc(struct stag_block_target *t); /* not cleared */
 void target_task_put(struct stag_block_target *t, struct target_task *k);
-/* The last one of its task; of bytes that are in the buffer, or (NULL) elsewhere. */
+/* Appends a piece to a task. b: the buffer that bytes are in, or NULL. */
 struct target_piece *target_piece_new(struct target_task *t, struct units_buffer *b, uint8_t *bytes,
 				      uint32_t offset, uint32_t len);
 void target_piece_free(struct target_piece *p);
 void target_piece_put(struct stag_block_target *t,
-		      struct target_piece *p); /* one that is in no list */
+		      struct target_piece *p); /* frees one that is in no list */
 void target_spare_free(struct stag_block_target *t);
 
 /* ---- tcp*.c ------------------------------------------------------------------------------- */
 
-int target_tcp_adopt(struct stag_block_target *t,
-		     int fd); /* a connected socket; it is the target's from now on */
+/* Makes a connection of a connected socket, which belongs to the target from now on. */
+int target_tcp_adopt(struct stag_block_target *t, int fd);
 
 /* ---- rdma*.c ------------------------------------------------------------------------------ */
 
-/* What the connections over verbs of a target share. */
+/* What all connections over verbs share. */
 struct target_rdma_portal {
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
 	struct ibv_comp_channel *completions;
 	struct target_watch event_watch, completion_watch;
-	struct list busy; /* connections whose completion queues are polled */
+	struct list busy; /* struct target_rdma: connections whose completion queues are polled */
 	unsigned int n_busy;
-	uint8_t *whole; /* a PDU that came in pieces, while it is looked at */
-	bool one_shot;	/* is offered */
-	bool adopts;	/* what TCP's socket accepts */
+	uint8_t *whole; /* room for a PDU that was received in two parts */
+	bool one_shot;	/* offered to peers */
+	bool adopts;	/* RDMA connections are accepted by the TCP socket */
 };
 
 int target_rdma_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
-void target_rdma_close(struct stag_block_target *t);   /* nobody new */
-void target_rdma_destroy(struct stag_block_target *t); /* nobody is there any more */
-/* Of a socket that has something to read, of which nothing was: is it for verbs? Then it may be given away. */
+void target_rdma_close(struct stag_block_target *t);   /* stops listening */
+void target_rdma_destroy(struct stag_block_target *t); /* after the last connection has ended */
+/* Peeks at the first byte of a socket: is it an RDMA connection request? Then target_rdma_adopt() takes the socket. */
 bool target_rdma_recognizes(const struct stag_block_target *t, int fd);
 void target_rdma_adopt(struct stag_block_target *t, int fd);
-int target_rdma_poll(struct stag_block_target *t); /* how much came */
-int target_rdma_arm(struct stag_block_target *t);  /* the same; 0: it tells when something does */
+int target_rdma_poll(struct stag_block_target *t); /* Returns the number of completions. */
+int target_rdma_arm(struct stag_block_target *t);  /* The same; after 0 the channel is armed. */
 
 /* ---- stags.c ------------------------------------------------------------------------------- */
 
@@ -468,10 +471,10 @@ struct target_stags;
 
 int target_stags_create(struct target_stags **out);
 void target_stags_destroy(struct target_stags *l);
-void target_stags_opened(struct target_task *k);			  /* k->stag, for it */
-void target_stags_ended(struct target_task *k, enum stagdv_stag_end how); /* it was */
+void target_stags_opened(struct target_task *k);			  /* records k->stag */
+void target_stags_ended(struct target_task *k, enum stagdv_stag_end how); /* records its end */
 void target_stags_session_gone(struct target_session *s);
-/* Those that have ended, oldest first, then those that are open: at most n are told; how many there are. */
+/* Lists closed STags, oldest first, then open ones: at most n. Returns how many there are. */
 size_t target_stags_query(struct stag_block_target *t, struct stag_block_stag *list, size_t n);
 
 /* ---- portal.c ------------------------------------------------------------------------------- */
@@ -482,37 +485,37 @@ struct target_portal {
 	struct target_watch watch[MAX_LISTENERS];
 	unsigned int n;
 	uint16_t port;
-	bool full; /* too many connections: nobody is accepted for now */
+	bool full; /* too many connections: none is accepted for now */
 };
 
 int target_portal_open(struct stag_block_target *t, const struct stag_block_target_attr *attr);
 void target_portal_close(struct stag_block_target *t);
-void target_portal_resume(struct stag_block_target *t); /* there may be room again */
+void target_portal_resume(struct stag_block_target *t); /* accepts again, if there is room */
 bool target_portal_is_full(const struct stag_block_target *t);
-/* ADDRESS:PORT */
+/* Formats ADDRESS:PORT. */
 void target_portal_name(const struct sockaddr *a, socklen_t len, char out[64]);
 
 /* ---- target.c -------------------------------------------------------------------------------- */
 
-/* wait.c: what comes soon is waited for awake. */
+/* wait.c */
 struct target_wait {
-	uint64_t spin_ns;    /* so long */
-	unsigned int points; /* for waits that were short */
+	uint64_t spin_ns;    /* limit of spinning */
+	unsigned int points; /* earned by short waits */
 };
 
 struct epoll_event;
 
 void target_wait_init(struct target_wait *w, uint32_t spin_us);
-/* As epoll_wait(). What verbs and units have is done meanwhile. */
+/* Waits as epoll_wait() does, and meanwhile serves verbs and units. */
 int target_wait_events(struct stag_block_target *t, struct epoll_event *events, int most,
 		       int timeout_ms);
 
 struct target_limits {
-	uint64_t login_ns;  /* a login takes no longer */
-	uint64_t ping_ns;   /* so long in silence, then a NOP-In */
-	uint64_t answer_ns; /* that is answered in time */
-	uint64_t data_ns;   /* data stands still no longer */
-	uint64_t close_ns;  /* the peer has so long to close */
+	uint64_t login_ns;  /* for a login */
+	uint64_t ping_ns;   /* of silence, before a NOP-In is sent */
+	uint64_t answer_ns; /* for the answer to it */
+	uint64_t data_ns;   /* without progress of data that the peer has to send or receive */
+	uint64_t close_ns;  /* for the peer to close a connection in CLOSING */
 };
 
 /* A target. All of it belongs to its thread, but for calls. */
@@ -581,30 +584,33 @@ struct stag_block_target {
 
 int target_create(const struct stag_block_target_attr *attr, struct stag_block_target **out);
 void target_destroy(struct stag_block_target *t);
-void target_step(struct stag_block_target *t,
-		 int timeout_ms); /* what there is to do; then waits so long for more */
+/* Does all work that there is, waits for more up to timeout_ms, and does that. */
+void target_step(struct stag_block_target *t, int timeout_ms);
 int target_watch(struct stag_block_target *t, struct target_watch *w, uint32_t events);
 int target_rewatch(struct stag_block_target *t, struct target_watch *w, uint32_t events);
 void target_unwatch(struct stag_block_target *t, struct target_watch *w);
 void target_log(struct stag_block_target *t, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
-/* NULL: none, or others wait for one. w: waits then (or NULL); when it may ask again w->go() is called. */
+/*
+ * Returns a buffer, or NULL if none is free or others are waiting. w: is queued then (or NULL); w->go() is called when it may try
+ * again.
+ */
 struct units_buffer *target_buffer(struct stag_block_target *t, struct target_waiter *w);
 
-/* calls.c: what other threads ask for is done by the target's own. */
+/* calls.c: calls of other threads, which the target's thread executes. */
 
 #define CALL_WORDS 512
 
 struct target_call {
 	struct list link;
 	int (*fn)(struct stag_block_target *t,
-		  struct target_call *c); /* -EINPROGRESS: call_done() will follow */
+		  struct target_call *c); /* -EINPROGRESS: finish_call() will follow */
 	const void *in;
 	void *out;
 	uint16_t lun;
 	int result; /* 0 or -errno */
 	bool done;
-	bool left; /* nobody waits any more: freed when it is done */
+	bool left; /* the caller has timed out: freed when it is done */
 	char words[CALL_WORDS];
 	pthread_cond_t cond;
 };

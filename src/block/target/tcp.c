@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tcp.c - a connection over TCP: its life, and what it waits for.
+ * tcp.c - a connection over TCP: setup and end, and its events.
  */
 #include "block/target/tcp.h"
 
@@ -24,8 +24,8 @@ void target_tcp_watch(struct target_tcp *t)
 		t->broken = true;
 }
 
-/* What was logged out, or refused, has all been said: our half is closed, the peer closes the other. */
-static void shut(struct target_tcp *t)
+/* Shuts this side down after the last PDU of a closing connection; the peer closes the other side. */
+static void shut_down(struct target_tcp *t)
 {
 	if (t->shut || t->conn.state != CONN_CLOSING || !list_empty(&t->tx.queue))
 		return;
@@ -44,13 +44,13 @@ static void tcp_flush(struct target_conn *c)
 		target_conn_end(c);
 		return;
 	}
-	shut(t);
+	shut_down(t);
 	target_tcp_watch(t);
 	if (was_full && !target_tcp_tx_is_full(t))
 		target_tcp_resume(c);
 }
 
-/* What is in the buffer may be all there is: so it is looked at, whatever the socket has. */
+/* Parses even if the socket has no data: a complete PDU may be in the buffer. */
 void target_tcp_resume(struct target_conn *c)
 {
 	struct target_tcp *t = to_tcp(c);
@@ -63,7 +63,7 @@ void target_tcp_resume(struct target_conn *c)
 	target_tcp_watch(t);
 }
 
-/* Its first byte tells: it wants RDMA, and is somebody else's. */
+/* Passes the socket to the adapter if its first byte is that of an RDMA connection request. */
 static bool is_for_rdma(struct target_tcp *t)
 {
 	struct target_conn *c = &t->conn;
@@ -91,7 +91,7 @@ static void on_events(struct target_watch *w, uint32_t events)
 		target_conn_dirty(&t->conn);
 	}
 	if ((events & (EPOLLHUP | EPOLLERR)) && !(t->events & EPOLLIN)) {
-		target_conn_end(&t->conn); /* nobody is there to wait for */
+		target_conn_end(&t->conn); /* the peer is gone */
 		return;
 	}
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
@@ -125,7 +125,7 @@ static void tcp_free(struct target_conn *c)
 	free(to_tcp(c));
 }
 
-/* A digest is of what was there when it was made. */
+/* With data digests memory of the unit cannot be sent in place: it may change after the digest was computed. */
 static bool tcp_borrows(const struct target_conn *c)
 {
 	return c->session->keys.data_digest == DIGEST_NONE;
@@ -155,7 +155,7 @@ static void name_end(int fd, int (*which)(int, struct sockaddr *, socklen_t *), 
 	socklen_t len = sizeof(a);
 
 	if (which(fd, (struct sockaddr *)&a, &len) != 0)
-		len = 0; /* no name */
+		len = 0; /* no address */
 	target_portal_name((struct sockaddr *)&a, len, out);
 }
 
@@ -168,7 +168,8 @@ int target_tcp_adopt(struct stag_block_target *target, int fd)
 		close(fd);
 		return -ENOMEM;
 	}
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* no TCP: no delay either */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
+		   sizeof(on)); /* fails on other sockets, which have no delay */
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
 	t->watch = (struct target_watch){.ready = on_events, .fd = fd, .target = target};
 	t->events = EPOLLIN;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tcp_rx.c - PDUs from a socket: each header says where the bytes behind it go.
+ * tcp_rx.c - PDUs from a socket: each header determines where the data behind it goes.
  *
- * Back-pressure: a connection is not read while there is no buffer for the data of the command that has come, or while
- * the peer does not take what it was sent. But it does not wait for a buffer when tasks of its own wait for data behind
- * that command, and hold buffers: then the command is told that the task set is full, and its data is dropped.
+ * Back-pressure: a connection is not read while there is no buffer for the data of the command that has arrived, or while the
+ * peer does not receive what it is sent. But a connection does not wait for a buffer while other tasks of its own hold buffers and
+ * wait for data that follows this command in the stream, which could deadlock: then the command ends with TASK SET FULL, and
+ * its data is dropped.
  */
 #include "block/target/tcp.h"
 
@@ -17,9 +18,9 @@
 #include "base/crc32c.h"
 
 #define LOGIN_DATA_MAX TEXT_MAX
-#define READ_ROUNDS    16 /* then it is others' turn */
+#define READ_ROUNDS    16 /* system calls before other connections get their turn */
 
-enum go { GO_ON, NEEDS_BYTES, STOPS };
+enum rx_result { RX_GO_ON, RX_NEEDS_BYTES, RX_STOPS };
 
 static struct target_session *session_of(const struct target_tcp *t)
 {
@@ -46,7 +47,7 @@ static uint32_t tail_len(const struct target_tcp *t)
 
 /* ---- where commands' data goes ----------------------------------------------------------- */
 
-/* The PDU is as if it were not there; its data is read, and dropped. */
+/* Ignores the PDU: its data is read, and dropped. */
 static void ignore(struct target_tcp *t)
 {
 	t->rx.task = NULL;
@@ -61,7 +62,7 @@ static void reject(struct target_tcp *t, enum reject_reason why)
 	ignore(t);
 }
 
-/* There is a buffer now, or none is needed; or the task goes without. */
+/* Gets a buffer for the command's data, waits for one, or lets the task fail without. */
 static void place_first(struct target_tcp *t)
 {
 	struct target_task *k = t->rx.task;
@@ -102,7 +103,7 @@ static void place_command(struct target_tcp *t, const uint8_t *ahs)
 
 /* ---- where Data-Outs go --------------------------------------------------------------------- */
 
-static struct target_piece *find_asked(struct target_task *k, uint32_t ttt)
+static struct target_piece *find_solicited(struct target_task *k, uint32_t ttt)
 {
 	list_for_each (it, &k->wanted) {
 		struct target_piece *p = list_entry(it, struct target_piece, wait);
@@ -113,7 +114,7 @@ static struct target_piece *find_asked(struct target_task *k, uint32_t ttt)
 	return NULL;
 }
 
-/* RFC 7143 §7.9: one with a wrong number is like one with a wrong digest; the task fails when all of it has come. */
+/* RFC 7143 §7.9: a wrong DataSN is handled as a wrong digest: the task fails when all data has arrived. */
 static bool place_unsolicited(struct target_tcp *t, struct target_task *k)
 {
 	const struct pdu *d = &t->rx.pdu;
@@ -130,7 +131,7 @@ static bool place_unsolicited(struct target_tcp *t, struct target_task *k)
 static bool place_solicited(struct target_tcp *t, struct target_task *k)
 {
 	const struct pdu *d = &t->rx.pdu;
-	struct target_piece *p = find_asked(k, d->ttt);
+	struct target_piece *p = find_solicited(k, d->ttt);
 
 	if (!p || d->offset != p->offset + p->got || d->data_len > p->asked_end - p->got)
 		return false;
@@ -147,7 +148,7 @@ static void place_data(struct target_tcp *t)
 	struct target_task *k = target_session_find(session_of(t), d->itt);
 
 	t->rx.piece = NULL;
-	if (!k || target_task_is_aborted(k)) { /* it was aborted: that crossed */
+	if (!k || target_task_is_aborted(k)) { /* aborted while the data was on its way */
 		ignore(t);
 		return;
 	}
@@ -155,7 +156,8 @@ static void place_data(struct target_tcp *t)
 	t->rx.state = RX_DATA;
 	if (!(d->ttt == TAG_NONE ? place_unsolicited(t, k) : place_solicited(t, k))) {
 		t->rx.task = NULL;
-		target_conn_violation(&t->conn, "data out of bounds or order: task 0x%x, %u at %u",
+		target_conn_violation(&t->conn,
+				      "Data-Out out of bounds or order: task 0x%x, %u bytes at %u",
 				      d->itt, d->data_len, d->offset);
 	}
 }
@@ -197,44 +199,45 @@ static void place(struct target_tcp *t, int decoded, const uint8_t *ahs)
 }
 
 /*
- * Who asks for an RDMA connection, where there are none, asks in less bytes than a PDU has, and waits: an end is the
- * answer that lets it try something else.
+ * Detects an RDMA connection request at a target without RDMA. It is shorter than a PDU, and its sender waits for a reply: closing the
+ * connection lets it fall back.
  */
-static bool asks_for_rdma(const struct target_tcp *t)
+static bool is_rdma_request(const struct target_tcp *t)
 {
 	return t->conn.state == CONN_LOGIN && buffered(t) && t->rx.buffer[t->rx.head] == 'M';
 }
 
-static enum go take_header(struct target_tcp *t)
+static enum rx_result parse_header(struct target_tcp *t)
 {
 	uint8_t *h = t->rx.buffer + t->rx.head;
 	uint32_t ahs, data, len;
 	int decoded;
 
-	if (asks_for_rdma(t)) {
-		target_conn_violation(&t->conn, "it asks for RDMA, which there is not");
-		return STOPS;
+	if (is_rdma_request(t)) {
+		target_conn_violation(&t->conn,
+				      "RDMA connection request, but RDMA is not available");
+		return RX_STOPS;
 	}
 	if (buffered(t) < BHS_LEN)
-		return NEEDS_BYTES;
+		return RX_NEEDS_BYTES;
 	iscsi_pdu_lengths(h, &ahs, &data);
 	len = BHS_LEN + ahs;
 	if (buffered(t) < len + header_digest_len(t))
-		return NEEDS_BYTES;
+		return RX_NEEDS_BYTES;
 	if (header_digest_len(t) && !crc32c_matches(h + len, crc32c_update(CRC32C_INIT, h, len))) {
-		target_conn_violation(&t->conn, "a header digest is wrong");
-		return STOPS;
+		target_conn_violation(&t->conn, "wrong header digest");
+		return RX_STOPS;
 	}
 	t->rx.head += len + header_digest_len(t);
 	memcpy(t->rx.bhs, h, BHS_LEN);
 	decoded = iscsi_pdu_decode(h, &t->rx.pdu);
 	place(t, decoded, h + BHS_LEN);
-	return GO_ON;
+	return RX_GO_ON;
 }
 
 /* ---- data ------------------------------------------------------------------------------------ */
 
-static void came(struct target_tcp *t, uint32_t n)
+static void count_data(struct target_tcp *t, uint32_t n)
 {
 	t->rx.left -= n;
 	if (t->rx.to)
@@ -243,21 +246,21 @@ static void came(struct target_tcp *t, uint32_t n)
 		t->conn.moved = t->conn.target->loop.now;
 }
 
-static enum go take_data(struct target_tcp *t)
+static enum rx_result copy_data(struct target_tcp *t)
 {
 	uint32_t n = buffered(t) < t->rx.left ? buffered(t) : t->rx.left;
 
 	if (t->rx.to)
 		memcpy(t->rx.to, t->rx.buffer + t->rx.head, n);
 	t->rx.head += n;
-	came(t, n);
+	count_data(t, n);
 	if (t->rx.left)
-		return NEEDS_BYTES;
+		return RX_NEEDS_BYTES;
 	t->rx.state = RX_TAIL;
-	return GO_ON;
+	return RX_GO_ON;
 }
 
-/* Of data that was dropped nobody asks. */
+/* Dropped data is not digest-checked. */
 static bool digest_is_good(const struct target_tcp *t, const uint8_t *tail)
 {
 	uint32_t len = t->rx.pdu.data_len, pad = iscsi_pdu_pad(len), crc = CRC32C_INIT;
@@ -283,7 +286,7 @@ static void deliver_command(struct target_tcp *t, bool good)
 	target_session_command(k);
 }
 
-static void burst_is_whole(struct target_tcp *t, struct target_task *k, struct target_piece *p)
+static void finish_burst(struct target_tcp *t, struct target_task *k, struct target_piece *p)
 {
 	k->r2ts--;
 	session_of(t)->awaiting--;
@@ -299,9 +302,9 @@ static void deliver_solicited(struct target_tcp *t, struct target_task *k, struc
 {
 	p->got += t->rx.pdu.data_len;
 	if (p->got == p->asked_end)
-		burst_is_whole(t, k, p);
+		finish_burst(t, k, p);
 	else if (t->rx.pdu.flags & PDU_FINAL)
-		target_conn_violation(&t->conn, "a burst that is too short");
+		target_conn_violation(&t->conn, "a burst is shorter than its R2T");
 }
 
 static void deliver_data(struct target_tcp *t, bool good)
@@ -331,19 +334,19 @@ static void deliver_control(struct target_tcp *t, bool good)
 
 	t->rx.control = NULL;
 	if (!good)
-		target_conn_violation(&t->conn, "a data digest is wrong");
+		target_conn_violation(&t->conn, "wrong data digest");
 	else
 		target_conn_received(&t->conn, &t->rx.pdu, t->rx.bhs, data);
 	free(data);
 }
 
-static enum go take_tail(struct target_tcp *t)
+static enum rx_result finish_pdu(struct target_tcp *t)
 {
 	uint32_t len = tail_len(t);
 	bool good;
 
 	if (buffered(t) < len)
-		return NEEDS_BYTES;
+		return RX_NEEDS_BYTES;
 	good = digest_is_good(t, t->rx.buffer + t->rx.head);
 	t->rx.head += len;
 	t->rx.state = RX_HEADER;
@@ -356,36 +359,36 @@ static enum go take_tail(struct target_tcp *t)
 		deliver_data(t, good);
 	else
 		deliver_control(t, good);
-	return GO_ON;
+	return RX_GO_ON;
 }
 
-static enum go take(struct target_tcp *t)
+static enum rx_result parse_step(struct target_tcp *t)
 {
 	switch (t->rx.state) {
 	case RX_HEADER:
-		return target_tcp_tx_is_full(t) ? STOPS : take_header(t);
+		return target_tcp_tx_is_full(t) ? RX_STOPS : parse_header(t);
 	case RX_DATA:
-		return take_data(t);
+		return copy_data(t);
 	case RX_TAIL:
-		return take_tail(t);
+		return finish_pdu(t);
 	case RX_WAIT:
 		break;
 	}
-	return STOPS;
+	return RX_STOPS;
 }
 
-/* False: nothing more may be read for now. */
-static bool parse(struct target_tcp *t)
+/* Handles buffered PDUs. Returns false if reading has to pause. */
+static bool parse_buffered(struct target_tcp *t)
 {
-	enum go go = GO_ON;
+	enum rx_result result = RX_GO_ON;
 
-	while (go == GO_ON && (t->conn.state == CONN_LOGIN || t->conn.state == CONN_FULL))
-		go = take(t);
+	while (result == RX_GO_ON && (t->conn.state == CONN_LOGIN || t->conn.state == CONN_FULL))
+		result = parse_step(t);
 	if (t->conn.state == CONN_CLOSING) {
 		t->rx.head = t->rx.tail = 0;
 		return true;
 	}
-	return go == NEEDS_BYTES;
+	return result == RX_NEEDS_BYTES;
 }
 
 /* ---- the socket ----------------------------------------------------------------------------------- */
@@ -401,8 +404,10 @@ static void make_room(struct target_tcp *t)
 	t->rx.tail = n;
 }
 
-/* Data to its place, and what is behind it to the buffer. How much; short: there was no more. */
-static ssize_t fill(struct target_tcp *t, bool *is_short)
+/*
+ * Reads data to its place, and what follows to the buffer. Returns the number of bytes; *is_short: the socket had no more.
+ */
+static ssize_t read_socket(struct target_tcp *t, bool *is_short)
 {
 	bool direct = t->rx.state == RX_DATA && t->rx.to && t->conn.state != CONN_CLOSING;
 	struct iovec iov[2];
@@ -418,10 +423,10 @@ static ssize_t fill(struct target_tcp *t, bool *is_short)
 		return n;
 	*is_short = (size_t)n < data + iov[1].iov_len;
 	if ((size_t)n <= data) {
-		came(t, (uint32_t)n);
+		count_data(t, (uint32_t)n);
 		return n;
 	}
-	came(t, (uint32_t)data);
+	count_data(t, (uint32_t)data);
 	t->rx.tail += (uint32_t)((size_t)n - data);
 	return n;
 }
@@ -433,9 +438,9 @@ void target_tcp_read(struct target_tcp *t)
 	for (int i = 0; i < READ_ROUNDS; i++) {
 		ssize_t n;
 
-		if (!parse(t) || is_short)
+		if (!parse_buffered(t) || is_short)
 			return;
-		n = fill(t, &is_short);
+		n = read_socket(t, &is_short);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return;
 		if (n <= 0) {
@@ -443,7 +448,7 @@ void target_tcp_read(struct target_tcp *t)
 			return;
 		}
 	}
-	parse(t);
+	parse_buffered(t);
 }
 
 /* ---- ends --------------------------------------------------------------------------------------------- */
@@ -472,7 +477,7 @@ void target_tcp_rx_forget(struct target_tcp *t, struct target_task *k)
 		t->rx.task = NULL;
 		t->rx.to = NULL;
 	}
-	/* A command whose header has come, and its data not: it is counted when that has a place. */
+	/* In RX_WAIT the command is not counted in awaiting yet. */
 	if (k->first_open && !(t->rx.task == k && t->rx.state == RX_WAIT))
 		s->awaiting--;
 	list_for_each_safe (it, &k->wanted) {
@@ -498,6 +503,6 @@ void target_tcp_rx_drop(struct target_tcp *t)
 	t->rx.to = NULL;
 	if (k && t->rx.pdu.opcode == SCSI_COMMAND) {
 		target_task_abort(k);
-		target_task_start(k); /* which ends it */
+		target_task_start(k); /* ends it */
 	}
 }

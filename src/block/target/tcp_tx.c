@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tcp_tx.c - PDUs to a socket: headers and data gathered, as many a call as there are.
+ * tcp_tx.c - PDUs to a socket: headers and data are gathered, many PDUs per system call.
  */
 #include "block/target/tcp.h"
 
@@ -50,7 +50,7 @@ static void fill_tail(const struct target_conn *c, struct target_tcp_pdu *o)
 	o->tail_len += DIGEST_LEN;
 }
 
-/* The data stays where it is. Broken: there is no memory. */
+/* Queues a PDU without copying its data. Returns NULL if memory runs out: the connection is marked as broken. */
 static struct target_tcp_pdu *enqueue(struct target_tcp *t, struct pdu *p, const uint8_t *data,
 				      uint32_t len)
 {
@@ -126,7 +126,7 @@ void target_tcp_respond(struct target_task *k, struct pdu *p, const void *data, 
 	target_tcp_send(k->session->conn, p, data, len);
 }
 
-/* One PDU of a piece: [at, at + len) of it. */
+/* Queues one Data-In: bytes [at, at + len) of a piece. */
 static void send_part(struct target_piece *p, uint32_t at, uint32_t len, bool with_status)
 {
 	struct target_task *k = p->task;
@@ -154,7 +154,7 @@ static void send_part(struct target_piece *p, uint32_t at, uint32_t len, bool wi
 		o->piece = p;
 }
 
-/* No PDU is longer than the initiator takes, none goes over the end of a burst. */
+/* A PDU is limited by MaxRecvDataSegmentLength of the initiator, and by the end of the burst. */
 static uint32_t part_len(const struct target_piece *p, uint32_t at)
 {
 	const struct keys *keys = &p->task->session->keys;
@@ -181,7 +181,7 @@ void target_tcp_data_in(struct target_piece *p, bool with_status)
 		send_part(p, at, len, with_status);
 	}
 	if (t->broken && !is_last_of_queue(t, p))
-		target_piece_moved(p, -ECANCELED); /* it would not come back by itself */
+		target_piece_moved(p, -ECANCELED); /* no queued PDU will return it */
 }
 
 /* ---- R2T ---------------------------------------------------------------------------------- */
@@ -228,7 +228,7 @@ void target_tcp_data_out(struct target_piece *p)
 
 /* ---- the socket ------------------------------------------------------------------------------ */
 
-/* What is left of a part of a PDU that begins at *at. */
+/* Adds the unsent rest of the part of a PDU that begins at *at. */
 static int add_part(struct iovec *iov, int n, const struct target_tcp_pdu *o, uint32_t *at,
 		    const void *bytes, uint32_t len)
 {
@@ -259,7 +259,7 @@ static int gather(const struct target_tcp *t, struct iovec iov[GATHER])
 	return n;
 }
 
-/* n bytes more are out. */
+/* Removes n sent bytes from the queue. */
 static void advance(struct target_tcp *t, size_t n)
 {
 	while (n) {

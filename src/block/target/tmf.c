@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tmf.c - task management (RFC 7143 §11.5): tasks are aborted, and the answer waits until no unit works for them any more.
+ * tmf.c - task management (RFC 7143 §11.5): aborts tasks, and responds when no unit works for them any more.
  */
 #include "block/target/target.h"
 
@@ -32,7 +32,7 @@ static bool concerns(const struct target_tmf *f, const struct target_task *t)
 
 typedef bool (*task_fn)(const struct target_tmf *f, struct target_task *t);
 
-/* Until fn says true. */
+/* Calls fn for each task that the request concerns, until fn returns true. */
 static bool each_task(const struct target_tmf *f, struct target_session *s, task_fn fn)
 {
 	for (unsigned int i = 0; i < TASK_BUCKETS; i++)
@@ -66,7 +66,7 @@ static bool is_at_unit(const struct target_tmf *f, struct target_task *t)
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-static void answer(struct target_session *s, uint32_t itt, enum task_outcome outcome)
+static void respond(struct target_session *s, uint32_t itt, enum task_outcome outcome)
 {
 	struct pdu p = {
 		.opcode = TASK_RESPONSE, .flags = PDU_FINAL, .code = (uint8_t)outcome, .itt = itt};
@@ -74,7 +74,7 @@ static void answer(struct target_session *s, uint32_t itt, enum task_outcome out
 	target_conn_send(s->conn, &p, NULL, 0);
 }
 
-/* RFC 7143 §11.5.1: after a cold reset no connection is left. */
+/* RFC 7143 §11.5.1: a cold reset ends all connections. */
 static void drop_all(struct stag_block_target *t, const struct target_session *asked)
 {
 	list_for_each_safe (it, &t->sessions.list) {
@@ -86,7 +86,7 @@ static void drop_all(struct stag_block_target *t, const struct target_session *a
 	target_conn_finish(asked->conn);
 }
 
-static void end(struct stag_block_target *t, struct target_tmf *f)
+static void free_tmf(struct stag_block_target *t, struct target_tmf *f)
 {
 	struct target_session *s = f->session;
 	bool cold = f->function == TMF_TARGET_COLD_RESET;
@@ -108,9 +108,9 @@ again:
 
 		if (each_session(t, f, is_at_unit))
 			continue;
-		answer(f->session, f->itt, TASK_FUNCTION_COMPLETE);
-		end(t, f);
-		goto again; /* a cold reset ends others, too */
+		respond(f->session, f->itt, TASK_FUNCTION_COMPLETE);
+		free_tmf(t, f);
+		goto again; /* a cold reset removes others from the list */
 	}
 }
 
@@ -128,8 +128,9 @@ void target_tmf_session_gone(struct target_session *s)
 
 /* ---- requests ---------------------------------------------------------------------------- */
 
-/* What can be said at once; TASK_FUNCTION_COMPLETE: tasks are to be aborted. */
-static enum task_outcome check(struct target_session *s, const struct pdu *p, uint8_t function)
+/* Checks a request. Returns TASK_FUNCTION_COMPLETE if its tasks have to be aborted, else the response. */
+static enum task_outcome check_request(struct target_session *s, const struct pdu *p,
+				       uint8_t function)
 {
 	if (function == TMF_ABORT_TASK)
 		return target_session_find(s, p->ref_tag) ? TASK_FUNCTION_COMPLETE : TASK_NO_TASK;
@@ -150,12 +151,12 @@ static enum task_outcome check(struct target_session *s, const struct pdu *p, ui
 void target_tmf_receive(struct target_session *s, const struct pdu *p)
 {
 	uint8_t function = p->flags & 0x7f;
-	enum task_outcome outcome = check(s, p, function);
+	enum task_outcome outcome = check_request(s, p, function);
 	struct target_tmf *f;
 
 	f = outcome == TASK_FUNCTION_COMPLETE ? malloc(sizeof(*f)) : NULL;
 	if (!f) {
-		answer(s, p->itt, outcome == TASK_FUNCTION_COMPLETE ? TASK_REJECTED : outcome);
+		respond(s, p->itt, outcome == TASK_FUNCTION_COMPLETE ? TASK_REJECTED : outcome);
 		return;
 	}
 	*f = (struct target_tmf){.session = s,
