@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * client.c - clients: random operations, several under way at once, each written down when it is called
- * and when it returns.
+ * client.c - clients: random operations, several in flight at once, each recorded when it is called and when it returns.
  *
- * Names belong to all. A pointer is put by the client that inserted the value into one of its own slots, where all others find it;
- * there it stays when the value is gone, so that pointers to nothing are used as well. An update whose
- * value outgrows its place is, for the history, a deletion of one value and an insertion of another.
+ * All clients use the same names. A client that inserts a value stores the pointer in one of its own slots, where the others find it.
+ * The pointer stays there after the value was deleted, so stale pointers are used as well. An update that moves the value to a
+ * larger place is recorded as the deletion of one value and the insertion of another.
  *
- * Every fourth client only reads: whatever becomes of changes, it goes on.
+ * Every fourth client only reads, so that it makes progress even while changes block.
  *
- * A client may be killed, and another takes its place: what was under way then, nobody knows the fate of. Only the journal and the slots it
- * leaves as they should be: it is not killed while it writes there (journal.busy).
+ * A client may be killed and replaced by another; the outcome of its operations in flight is then unknown. Its journal and slots stay
+ * consistent, because it is not killed while it writes there (journal.busy).
  *
- * One client more, the prober, does nothing but put a small value, every half millisecond, without waiting for the last: the first of its
- * puts that is called after a primary's death and succeeds tells how long the pool was away.
+ * One further client, the prober, puts a small value every half millisecond without waiting for the previous put. The first put
+ * called after a primary's death that succeeds gives the length of the outage.
  */
 #include "client.h"
 
@@ -68,7 +67,7 @@ static uint64_t new_id(struct client *c)
 	       (uint64_t)c->t->restarts[c->id] << 28 | ++c->next_value;
 }
 
-/* Mostly small; some need more than a record of the log. */
+/* Draws a length: mostly small, sometimes more than one record of the log holds. */
 uint32_t client_draw_length(struct client *c)
 {
 	static const uint32_t most[] = {64, 64, 64, 256, 256, 4096, 4096, 65536, MAX_VALUE};
@@ -111,7 +110,7 @@ static bool is_own(const struct client *c, unsigned int slot)
 	return slot % c->t->o.clients == c->id;
 }
 
-/* A slot of our own with nothing in it; SLOTS: none. */
+/* Returns a free slot of this client, or SLOTS. */
 static unsigned int find_free_slot(const struct client *c)
 {
 	for (unsigned int s = c->id; s < SLOTS; s += c->t->o.clients)
@@ -165,7 +164,7 @@ static bool is_removing(uint8_t act)
 
 /* ---- returns --------------------------------------------------------------------------------- */
 
-/* Where others find it; else it is deleted next. */
+/* Stores a pointer where other clients find it; without a free slot, the value is deleted next. */
 static void publish_pointer(struct client *c, uint64_t object, const struct stag_pool_ptr *ptr)
 {
 	unsigned int slot = find_free_slot(c);
@@ -180,7 +179,7 @@ static void publish_pointer(struct client *c, uint64_t object, const struct stag
 	atomic_store(&c->journal->orphans, c->num_orphans);
 }
 
-/* The value has another place, and another pointer, now: to the history it is another value. */
+/* Records that an update moved the value: it has another pointer now, so the history treats it as another value. */
 static void record_move(struct client *c, struct entry *d, const struct stag_pool_done *done)
 {
 	uint32_t index;
@@ -188,8 +187,7 @@ static void record_move(struct client *c, struct entry *d, const struct stag_poo
 
 	d->act = ACT_DELETE;
 	if (!made) {
-		d->act =
-			ACT_UPDATE; /* the history is at its end: the value is not looked at any more */
+		d->act = ACT_UPDATE; /* the journal is full: the value is not checked any more */
 		d->outcome = LINEAR_UNKNOWN;
 		return;
 	}
@@ -230,7 +228,7 @@ static void free_slot_if_gone(struct client *c, const struct flight *f, const st
 		c->states[f->slot] = SLOT_FREE;
 }
 
-/* What it did to slots. */
+/* Updates the slots after an operation has returned. */
 static void update_slots(struct client *c, const struct flight *f, struct entry *d,
 			 const struct stag_pool_done *done)
 {
@@ -349,7 +347,7 @@ static void delete_orphan(struct client *c, struct entry *d, struct stag_pool_io
 	io->ptr = c->orphans[c->num_orphans].ptr;
 }
 
-/* false: there is nothing in that slot yet. */
+/* Returns false if the drawn slot is empty. */
 static bool choose_pointer(struct client *c, struct flight *f, struct entry *d,
 			   struct stag_pool_io *io)
 {
@@ -394,7 +392,7 @@ static bool choose_operation(struct client *c, struct flight *f, struct entry *d
 	return choose_pointer(c, f, d, io);
 }
 
-/* false: nothing can be done any more. */
+/* Submits the operation. Returns false if the pool cannot be used any more. */
 static bool call(struct client *c, struct flight *f, struct entry *d, struct stag_pool_io *io,
 		 uint32_t index)
 {

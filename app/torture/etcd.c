@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * etcd.c - who is primary: a file, or members of etcd that are started, killed and started again here.
+ * etcd.c - the roll backend of the run: a file, or members of etcd, which are started, killed and restarted here.
  */
 #include "torture.h"
 
@@ -23,7 +23,7 @@
 
 /* ---- etcd ------------------------------------------------------------------------------ */
 
-/* On one host all members have ports of their own: the second of a pair is for peers. */
+/* If all members are on one host, each has a pair of ports: the second is for its peers. */
 static void etcd_url(const struct torture *t, unsigned int e, bool of_peers, char *text,
 		     size_t size)
 {
@@ -61,7 +61,7 @@ static void exec_etcd(const struct torture *t, unsigned int e)
 	etcd_url(t, e, true, peers, sizeof(peers));
 	list_members(t, members, sizeof(members));
 	log_to_file(t, "etcd", e);
-	unsetenv("LD_PRELOAD"); /* it needs no adapter */
+	unsetenv("LD_PRELOAD"); /* etcd needs no adapter */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (net_enter(&t->net, etcd_host(t, e)) != 0)
 		_exit(127);
@@ -129,8 +129,9 @@ static bool start_etcd(struct torture *t)
 	while (!roll_backend_read(t, &roll)) {
 		if (etcd_died(t, &dead)) {
 			t->etcd_members[dead] = 0;
-			return fail_phase(t, "etcd%u has ended: is it installed? (%s/etcd%u.log)",
-					  dead, t->directory, dead);
+			return fail_phase(
+				t, "etcd%u has ended; is etcd installed? (see %s/etcd%u.log)", dead,
+				t->directory, dead);
 		}
 		if (clock_ns() > until)
 			return fail_phase(t, "etcd does not answer after %d s", START_S);
@@ -140,7 +141,7 @@ static bool start_etcd(struct torture *t)
 	return true;
 }
 
-/* ---- either ------------------------------------------------------------------------------ */
+/* ---- etcd or a file ------------------------------------------------------------------------------ */
 
 bool roll_backend_start(struct torture *t)
 {
@@ -164,7 +165,7 @@ void roll_backend_unlock(struct torture *t)
 {
 	if (t->roll_lock < 0)
 		return;
-	flock(t->roll_lock, LOCK_UN); /* whoever was forked meanwhile has it open, too */
+	flock(t->roll_lock, LOCK_UN); /* processes forked meanwhile have the file open, too */
 	close(t->roll_lock);
 	t->roll_lock = -1;
 }
@@ -177,7 +178,7 @@ void roll_backend_lock(struct torture *t)
 		return;
 	snprintf(path, sizeof(path), "%s/roll.lock", t->directory);
 	t->roll_lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	/* Somebody who is stopped may have it. */
+	/* A node that is stopped may hold the lock. */
 	if (t->roll_lock >= 0 && flock(t->roll_lock, LOCK_EX | LOCK_NB) != 0)
 		roll_backend_unlock(t);
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * history.c - what clients did: written to a file and read from it, and judged.
+ * history.c - histories, the operations of all clients: written to a file, read from it, and checked.
  *
- * Judged three times. Is it linearizable (app/linear)? And, which it then cannot be, but is simpler to see: is what was acknowledged
- * still there at the end (lost), and has a value that was acknowledged with one version been read with another (twice)?
- * A version is the number of the change that made it; no other change has it.
+ * There are three checks. Is the history linearizable (app/linear)? Two more find faults that make it non-linearizable and are easier
+ * to understand: an acknowledged change that is missing at the end (lost), and a value that was acknowledged with one version and
+ * read with another (twice). A version is the number of the change that made it, so no two changes share one.
  */
 #include "torture.h"
 
@@ -42,7 +42,7 @@ static bool is_removal(const struct entry *d)
 	return d->act == ACT_DELETE || d->act == ACT_REMOVE;
 }
 
-/* ---- what the checker is told -------------------------------------------------------------- */
+/* ---- input of the checker -------------------------------------------------------------- */
 
 static uint8_t kind_of(const struct entry *d)
 {
@@ -62,7 +62,7 @@ static int by_number(const void *x, const void *y)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* Values that were updated or moved, and nobody knows which: not looked at. */
+/* Lists values that were updated in place or moved, it is unknown which: these are not checked. */
 static size_t list_doubtful(const struct history *h, uint64_t *objects)
 {
 	size_t n = 0;
@@ -225,7 +225,7 @@ static void count_lost(const struct history *h, struct check_result *j)
 			is_of_sweep(&h->entries[i], sweeper) && h->entries[i].outcome == LINEAR_OK;
 }
 
-/* ---- how long the pool was away ---------------------------------------------------------------- */
+/* ---- length of outages ---------------------------------------------------------------- */
 
 static int by_size(const void *x, const void *y)
 {
@@ -234,7 +234,7 @@ static int by_size(const void *x, const void *y)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* From a primary's death to the return of the first change that was called after it. */
+/* Returns the ms from a primary's death to the return of the first change called after it; -1: none. */
 static double time_away(const struct history *h, uint64_t since)
 {
 	uint64_t first = LINEAR_NEVER;
@@ -277,7 +277,7 @@ static bool check_history(const struct history *h, struct check_result *j)
 
 /* ---- journals ------------------------------------------------------------------------------------ */
 
-/* What the sweep found is how the next history begins. */
+/* Turns what the sweep found into the beginning of the next history. */
 static uint32_t found_by_sweep(struct journal *d)
 {
 	uint32_t kept = 0;
@@ -346,7 +346,7 @@ bool history_check(struct torture *t, struct check_result *j)
 	bool good;
 
 	if (!gather_history(t, &h))
-		return fail_phase(t, "no memory for the history");
+		return fail_phase(t, "out of memory for the history");
 	good = check_history(&h, j);
 	t->unknown_inserts += count_unknown_inserts(&h);
 	free(h.entries);
@@ -357,7 +357,7 @@ bool history_check(struct torture *t, struct check_result *j)
 	if (!good)
 		return fail_phase(t, "the history is %s",
 				  j->linear == VERDICT_BAD ? "not linearizable"
-							   : "too much at once to be judged");
+							   : "too concurrent to be checked");
 	return true;
 }
 
@@ -478,7 +478,7 @@ static bool read_history(FILE *f, const char *path, struct history *h)
 	char line[400];
 
 	if (!fgets(line, sizeof(line), f) || strncmp(line, FIRST_LINE, strlen(FIRST_LINE)) != 0) {
-		complain("%s is no history of stag torture pool", path);
+		complain("%s is not a history of stag torture pool", path);
 		return false;
 	}
 	for (unsigned int n = 2; fgets(line, sizeof(line), f); n++)
@@ -506,7 +506,7 @@ int history_check_file(const char *path)
 		       j.operations, j.unknown, j.lost, j.twice,
 		       j.linear == VERDICT_GOOD	 ? "linearizable"
 		       : j.linear == VERDICT_BAD ? "NOT linearizable"
-						 : "too much at once to decide");
+						 : "too concurrent to decide");
 		free(j.times);
 	}
 	free(h.entries);

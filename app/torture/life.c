@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * life.c - the processes of clients: how they are started, work at their pace, are killed and replaced, and come to an
- * end; and one that is alone with the pool, and looks at every value (the sweep).
+ * life.c - the processes of clients: starts them, runs operations at their rate, kills, replaces and ends them; and a single client
+ * that reads every value while no other client runs (the sweep).
  */
 #include "client.h"
 
@@ -18,8 +18,8 @@
 #include "linear.h"
 #include "stag.h"
 
-#define PATIENCE_NS (120 * NS_PER_S) /* for what is under way, when all is healed */
-#define PROBE_RATE  4u /* times a client's: every half millisecond, if nothing else is said */
+#define PATIENCE_NS (120 * NS_PER_S) /* for operations in flight, once all faults are healed */
+#define PROBE_RATE  4u /* times the rate of a client: by default every half millisecond */
 
 /* ---- a client's life ---------------------------------------------------------------------------- */
 
@@ -49,7 +49,7 @@ static void sleep_until(uint64_t until)
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
 }
 
-/* Until something has come back, or it is time for the next. */
+/* Waits until an operation has returned or the next one is due. */
 static void wait_for_return(struct client *c, uint64_t until)
 {
 	uint64_t now = clock_ns();
@@ -72,7 +72,7 @@ static void run_operations(struct client *c, bool (*one)(struct client *c), uint
 			if (!one(c))
 				break;
 			next += pace;
-			if (next + 50 * pace < clock_ns()) /* what was missed is not made up for */
+			if (next + 50 * pace < clock_ns()) /* do not catch up after a long stall */
 				next = clock_ns();
 		} else {
 			wait_for_return(c, next);
@@ -80,7 +80,7 @@ static void run_operations(struct client *c, bool (*one)(struct client *c), uint
 	}
 }
 
-/* What is under way comes to an end, and nothing is left without a pointer. */
+/* Waits for the operations in flight, and deletes the values that found no slot. */
 static void drain_client(struct client *c)
 {
 	uint64_t until = clock_ns() + PATIENCE_NS;
@@ -192,7 +192,7 @@ static bool sweep_slots(struct client *c, const struct slot *slots, unsigned int
 	return true;
 }
 
-/* One that is alone: it calls, and waits for the return. */
+/* Runs a client that uses the pool alone, with one synchronous call after the other. */
 static void run_single_client(struct torture *t, bool (*task)(struct client *c))
 {
 	unsigned int id = t->o.clients + 1;
@@ -207,7 +207,7 @@ static void run_single_client(struct torture *t, bool (*task)(struct client *c))
 	c->pool = make_memory(c, 1) ? open_pool(t) : NULL;
 	good = c->pool && task(c);
 	if (!good)
-		complain("who looks at all values: %s", stag_pool_error());
+		complain("the client that sweeps all values: %s", stag_pool_error());
 	if (c->pool)
 		stag_pool_close(c->pool);
 	_exit(good ? EXIT_OK : EXIT_FAILED);
@@ -221,7 +221,7 @@ static bool sweep_all(struct client *c)
 	       sweep_slots(c, shared->permanent, PERMANENT);
 }
 
-/* Nobody changes them any more: every sweep has to find them by these pointers. */
+/* Inserts values that no client changes: every sweep has to find them by these pointers. */
 static bool insert_permanent(struct client *c)
 {
 	uint8_t *memory = c->flights[0].memory;
@@ -264,7 +264,7 @@ bool clients_start(struct torture *t)
 	return good;
 }
 
-/* Stops it where its journal is as it should be; false: it has ended by itself. */
+/* Stops the client while its journal is consistent. Returns false if it has ended by itself. */
 static bool stop_client(const struct torture *t, unsigned int id)
 {
 	int status;
@@ -303,7 +303,7 @@ static bool await_end(struct torture *t, pid_t *pid, const char *who, uint64_t u
 
 	while (waitpid(*pid, &status, WNOHANG) == 0) {
 		if (clock_ns() > until)
-			return fail_phase(t, "%s has not come to an end", who);
+			return fail_phase(t, "%s has not ended in time", who);
 		if (!pass_time(t, 0.005))
 			return false;
 	}
@@ -327,7 +327,7 @@ bool clients_finish(struct torture *t)
 	}
 	for (unsigned int i = 0; good && i <= t->o.clients; i++)
 		if (atomic_load(&t->shared->journals[i].timed_out))
-			good = fail_phase(t, "client %u: operations never came back", i);
+			good = fail_phase(t, "client %u: operations did not return", i);
 	return good;
 }
 

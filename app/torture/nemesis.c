@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * nemesis.c - faults, by phases: each step does one, and heals it or leaves it to the phase's end.
+ * nemesis.c - faults, by phases: each step injects one, and heals it or leaves that to the end of the phase.
  *
- * What no pool survives is not done: the last node that is in sync is not killed, for what it has is nowhere else. To
- * be sure of it, a victim is stopped first, and the roll is read while it cannot change it.
+ * Faults that no pool survives are not injected: the last node in sync is not killed, because only it has all the data. To be sure, the
+ * victim is stopped first, and the roll is read while the victim cannot change it.
  */
 #include "torture.h"
 
@@ -16,14 +16,14 @@
 #include "base/clock.h"
 #include "stag.h"
 
-#define HEALED_S 60.0 /* for nodes to find each other */
+#define HEALED_S 60.0 /* for nodes to reconnect */
 
 static unsigned int any_node(struct torture *t)
 {
 	return (unsigned int)dice_below(&t->dice, t->o.nodes);
 }
 
-/* The primary, every other time. */
+/* Draws a node: the primary every other time. */
 static unsigned int some_node(struct torture *t)
 {
 	int primary = node_primary(t);
@@ -50,7 +50,7 @@ static uint32_t role_in(const struct stag_pool_roll *roll, unsigned int n)
 
 /* ---- kill ------------------------------------------------------------------------------ */
 
-/* By its own knowledge: the roll may still name a node whose memory died with an earlier process. */
+/* Asks the node itself: the roll may still list a node as in sync whose memory died with an earlier process. */
 static bool is_in_sync(const struct torture *t, unsigned int n)
 {
 	struct stag_pool_node_info info;
@@ -59,7 +59,7 @@ static bool is_in_sync(const struct torture *t, unsigned int n)
 	       (info.role == STAG_POOL_ROLE_STANDBY || info.role == STAG_POOL_ROLE_PRIMARY);
 }
 
-/* Is another in sync that lives? */
+/* Is another node alive and in sync? */
 static bool has_successor(const struct torture *t, const struct stag_pool_roll *roll,
 			  unsigned int victim)
 {
@@ -70,7 +70,7 @@ static bool has_successor(const struct torture *t, const struct stag_pool_roll *
 	return false;
 }
 
-/* Stops it. false: it is the last that is in sync, or nobody knows, and it goes on. */
+/* Stops the victim. Returns false, and lets it run on, if it may be the last node in sync. */
 static bool stop_unless_last(struct torture *t, unsigned int victim, struct stag_pool_roll *roll)
 {
 	if (t->nodes[victim].pid == 0)
@@ -82,7 +82,7 @@ static bool stop_unless_last(struct torture *t, unsigned int victim, struct stag
 	return false;
 }
 
-/* false: it had to be left alive. */
+/* Returns false if the victim had to be left alive. */
 static bool try_kill(struct torture *t, unsigned int victim)
 {
 	uint64_t began = clock_ns();
@@ -91,7 +91,7 @@ static bool try_kill(struct torture *t, unsigned int victim)
 	if (!stop_unless_last(t, victim, &roll))
 		return false;
 	note_fault(t, role_in(&roll, victim) == STAG_POOL_ROLE_PRIMARY, "kill node%u", victim);
-	t->faults[t->num_faults - 1].at = began; /* from then on it did nothing */
+	t->faults[t->num_faults - 1].at = began; /* stopped since then */
 	node_signal(t, victim, SIGKILL);
 	return true;
 }
@@ -118,7 +118,7 @@ static bool kill_one(struct torture *t, bool primary)
 		victim = (int)any_node(t);
 	if (!try_kill(t, (unsigned int)victim))
 		return true;
-	/* Back at once, or when the other has got used to it. */
+	/* Restart it at once, or after the new primary has settled. */
 	if (!nodes_await_primary(t, HEALED_S) ||
 	    !pass_time(t, dice_time(&t->dice, 0.001, primary ? 0.05 : 0.3)))
 		return false;
@@ -135,7 +135,7 @@ static bool kill_standby(struct torture *t)
 	return kill_one(t, false);
 }
 
-/* The primary, then the next one as soon as there is an heir again, and a standby now and then. */
+/* Kills the primary, then its successor as soon as another node is in sync, and now and then a standby. */
 static bool kill_in_turn(struct torture *t)
 {
 	int primary = node_primary(t);
@@ -147,7 +147,7 @@ static bool kill_in_turn(struct torture *t)
 	return restart_dead(t) && pass_time(t, dice_time(&t->dice, 0.001, 0.2));
 }
 
-/* ---- stop and go on ------------------------------------------------------------------------ */
+/* ---- stop and continue ------------------------------------------------------------------------ */
 
 static bool pause_node(struct torture *t, unsigned int n)
 {
@@ -158,7 +158,7 @@ static bool pause_node(struct torture *t, unsigned int n)
 	if (!pass_time(t, seconds))
 		return false;
 	node_signal(t, n, SIGCONT);
-	note_fault(t, false, "node%u goes on", n);
+	note_fault(t, false, "continue node%u", n);
 	return true;
 }
 
@@ -166,13 +166,13 @@ static bool pause_any(struct torture *t)
 {
 	unsigned int n = some_node(t), other = any_node(t);
 
-	if (dice_one_in(&t->dice, 4) && other != n) { /* both, and the second goes on first */
+	if (dice_one_in(&t->dice, 4) && other != n) { /* both; the second continues first */
 		note_fault(t, false, "stop node%u", n);
 		node_signal(t, n, SIGSTOP);
 		if (!pass_time(t, dice_time(&t->dice, 0.001, 0.1)) || !pause_node(t, other))
 			return false;
 		node_signal(t, n, SIGCONT);
-		note_fault(t, false, "node%u goes on", n);
+		note_fault(t, false, "continue node%u", n);
 	} else if (!pause_node(t, n)) {
 		return false;
 	}
@@ -201,7 +201,7 @@ static void mend_pair(struct torture *t, unsigned int a, unsigned int b)
 	note_fault(t, false, "mend host%u and host%u", a, b);
 }
 
-/* A node from all that are not clients, or from all. */
+/* Cuts a node off from all other nodes and etcd, and every other time from the clients, too. */
 static bool isolate_node(struct torture *t)
 {
 	unsigned int n = some_node(t), others = t->net.num_hosts;
@@ -246,7 +246,7 @@ static void limit_file_size(const struct torture *t, unsigned int n, rlim_t byte
 		prlimit(t->nodes[n].pid, RLIMIT_FSIZE, &limit, NULL);
 }
 
-/* It cannot reach etcd; or it cannot change the file, as if its disk were full. */
+/* Keeps a node from etcd, or from changing the roll's file, as if its disk were full. */
 static void cut_from_roll(struct torture *t, unsigned int n, unsigned int ways)
 {
 	if (t->o.etcd_members == 0) {
@@ -264,10 +264,10 @@ static void heal_net(struct torture *t)
 	if (!t->net.real)
 		return;
 	net_mend_all(&t->net);
-	note_fault(t, false, "all hear each other");
+	note_fault(t, false, "all links are mended");
 }
 
-/* On whose side is a host? The primary is by itself, or has some with it, but never all nodes. */
+/* Draws the hosts on the primary's side of a split: never all nodes, and always some clients. */
 static uint32_t draw_side(struct torture *t, unsigned int primary)
 {
 	uint32_t nodes = (1u << t->o.nodes) - 1, side = 1u << primary;
@@ -279,7 +279,7 @@ static uint32_t draw_side(struct torture *t, unsigned int primary)
 	return side | 1u << (t->net.num_hosts - 1 - clients);
 }
 
-/* Two halves, each with nodes and clients; who is primary is decided in the half where it is not. */
+/* Splits the network in two, with nodes and clients on each side; the roll is reachable only from the side without the primary. */
 static bool split_network(struct torture *t)
 {
 	unsigned int ways = dice_one_in(&t->dice, 2) ? 3 : some_ways(t);
@@ -304,7 +304,7 @@ static bool split_network(struct torture *t)
 	return nodes_await_primary(t, HEALED_S);
 }
 
-/* Some clients hear of nobody else. */
+/* Lets some clients reach only node n. */
 static void cut_clients_off_all_but(struct torture *t, unsigned int n)
 {
 	unsigned int host = client_host(t, 0) + (unsigned int)dice_below(&t->dice, CLIENT_HOSTS);
@@ -314,7 +314,10 @@ static void cut_clients_off_all_but(struct torture *t, unsigned int n)
 			cut_pair(t, other, host, 3);
 }
 
-/* It serves on, for nothing has to be decided; stopped for long it has a successor, and is the last to hear of it. */
+/*
+ * Cuts the primary off from the roll. It serves on, since nothing has to be decided; after a long stop it has a successor, and is the
+ * last to learn of it.
+ */
 static bool cut_primary_from_roll(struct torture *t)
 {
 	bool stops = !dice_one_in(&t->dice, 3);
@@ -345,11 +348,11 @@ static bool slow_any(struct torture *t)
 	if (!pass_time(t, dice_time(&t->dice, 0.05, 2)))
 		return false;
 	net_quicken(&t->net, host);
-	note_fault(t, false, "host%u is quick", host);
+	note_fault(t, false, "host%u is fast again", host);
 	return pass_time(t, dice_time(&t->dice, 0.001, 0.3));
 }
 
-/* ---- the engine, the disk -------------------------------------------------------------------------- */
+/* ---- the roll backend, the disk -------------------------------------------------------------------------- */
 
 static void disable_roll_backend(struct torture *t)
 {
@@ -363,7 +366,7 @@ static void disable_roll_backend(struct torture *t)
 	first = (unsigned int)dice_below(&t->dice, t->o.etcd_members);
 	note_fault(t, false, "kill etcd%u", first);
 	etcd_kill_member(t, first);
-	if (t->o.etcd_members > 1 && dice_one_in(&t->dice, 2)) { /* and there is no majority */
+	if (t->o.etcd_members > 1 && dice_one_in(&t->dice, 2)) { /* and etcd loses its quorum */
 		note_fault(t, false, "kill etcd%u", (first + 1) % t->o.etcd_members);
 		etcd_kill_member(t, (first + 1) % t->o.etcd_members);
 	}
@@ -378,7 +381,7 @@ static bool enable_roll_backend(struct torture *t)
 	return true;
 }
 
-/* The primary falls silent, for a while or for good, when nobody can say who is next: nobody is, until the engine is back. */
+/* Stops or kills the primary while the roll backend is down: no standby can promote itself until it is back. */
 static bool roll_outage(struct torture *t)
 {
 	int primary;
@@ -399,14 +402,14 @@ static bool roll_outage(struct torture *t)
 		return false;
 	if (held && t->nodes[primary].pid) {
 		node_signal(t, (unsigned int)primary, SIGCONT);
-		note_fault(t, false, "node%d goes on", primary);
+		note_fault(t, false, "continue node%d", primary);
 	}
 	if (!enable_roll_backend(t) || !nodes_await_primary(t, HEALED_S) || !restart_dead(t))
 		return false;
 	return pass_time(t, dice_time(&t->dice, 0.01, 0.3));
 }
 
-/* To a node whose files cannot grow, every disk is full: its state directory's, the roll's. */
+/* Limits the size of the node's files, so that its state directory and the roll are on full disks. */
 static bool fill_disk(struct torture *t)
 {
 	unsigned int n = any_node(t);
@@ -432,7 +435,7 @@ static bool fill_disk(struct torture *t)
 
 /* ---- clients, the clock ------------------------------------------------------------------------------ */
 
-/* One, or several at a time; now and then while the primary dies, too. */
+/* Kills one to three clients, and now and then the primary as well. */
 static bool kill_clients(struct torture *t)
 {
 	unsigned int n = 1 + (unsigned int)dice_below(&t->dice, 3);
@@ -466,7 +469,7 @@ void clock_restore(struct torture *t)
 		clock_move(t, -t->clock_ahead);
 }
 
-/* Ahead, or back, by a millisecond to an hour; and what else goes wrong meanwhile. */
+/* Sets the clock ahead or back by a millisecond to an hour, and sometimes kills the primary as well. */
 static bool jump_clock(struct torture *t)
 {
 	double seconds = dice_time(&t->dice, 0.001, 3600);
@@ -481,7 +484,7 @@ static bool jump_clock(struct torture *t)
 					: pass_time(t, dice_time(&t->dice, 0.001, 0.3));
 }
 
-/* ---- on request, nothing, everything ------------------------------------------------------------------- */
+/* ---- switchover, nothing, everything ------------------------------------------------------------------- */
 
 static bool switch_over(struct torture *t)
 {
@@ -521,33 +524,36 @@ const struct phase phases[] = {
 	 .kills_primaries = true},
 	{.name = "kill-standby", .what = "a standby is killed", .step = kill_standby},
 	{.name = "kill-turns",
-	 .what = "whoever can be spared is killed, also while another returns",
+	 .what = "any node that can be spared is killed, even while another restarts",
 	 .step = kill_in_turn,
 	 .kills_primaries = true},
-	{.name = "pause", .what = "nodes are stopped, and go on", .step = pause_any},
+	{.name = "pause", .what = "nodes are stopped, and continue", .step = pause_any},
 	{.name = "cut",
 	 .what = "hosts are cut off from each other, one way or both",
 	 .step = cut_any,
 	 .needs_net = true},
 	{.name = "split",
-	 .what = "there are two halves, with nodes and clients in each",
+	 .what = "the network is split, with nodes and clients on both sides",
 	 .step = split_network,
 	 .needs_net = true},
 	{.name = "slow", .what = "links are slow", .step = slow_any, .needs_net = true},
-	{.name = "engine", .what = "nobody says who is primary", .step = roll_outage},
+	{.name = "engine", .what = "the roll backend is down", .step = roll_outage},
 	{.name = "cut-engine",
-	 .what = "the primary is cut off from who says so, and stopped meanwhile",
+	 .what = "the primary is cut off from the roll backend, and stopped",
 	 .step = cut_primary_from_roll,
 	 .needs_net = true},
-	{.name = "clock", .what = "the time of day jumps", .step = jump_clock, .needs_clock = true},
-	{.name = "clients", .what = "clients are killed, and others come", .step = kill_clients},
+	{.name = "clock",
+	 .what = "the system clock jumps",
+	 .step = jump_clock,
+	 .needs_clock = true},
+	{.name = "clients", .what = "clients are killed and replaced", .step = kill_clients},
 	{.name = "disk", .what = "the disk of a node is full", .step = fill_disk},
 	{.name = "memory",
 	 .what = "the pool is full of large values",
 	 .step = fill_memory,
 	 .work = WORK_LARGE},
-	{.name = "switchover", .what = "another becomes primary on request", .step = switch_over},
-	{.name = "mixed", .what = "all of it, at random", .step = do_anything},
+	{.name = "switchover", .what = "switchovers are requested", .step = switch_over},
+	{.name = "mixed", .what = "all of these, at random", .step = do_anything},
 };
 const unsigned int num_phases = sizeof(phases) / sizeof(*phases);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * net.c - hosts: network namespaces at one bridge, cut off from each other at will.
+ * net.c - hosts: network namespaces on one bridge, which can be cut off from each other.
  *
- * Everybody's link-layer address is known to everybody for good. A cut from A to B is a wrong one of B's, at A: what A sends is
- * lost without a word, what B sends arrives. It needs no packet filter. A slow link is netem's, or where the
- * kernel has none, a token bucket's.
+ * All hosts have permanent neighbour entries for each other. A cut from A to B replaces B's link-layer address at A by a wrong one: what
+ * A sends is lost silently, what B sends arrives. This needs no packet filter. A slow link uses netem, or, if the kernel lacks it, a
+ * token bucket.
  *
- * iproute2 does the work: its words are fed to `ip -batch` in the namespace where they count.
+ * iproute2 does the work: commands are piped into `ip -batch` in the namespace concerned.
  */
 #include "torture.h"
 
@@ -41,7 +41,7 @@ static void discard_output(void)
 	dup2(null, STDERR_FILENO);
 }
 
-/* tc(8) is where the path of an ordinary user does not lead. */
+/* tc(8) is in sbin, which is not in the PATH of an ordinary user. */
 static void add_sbin_to_path(void)
 {
 	const char *path = getenv("PATH");
@@ -51,8 +51,10 @@ static void add_sbin_to_path(void)
 		setenv("PATH", more, 1);
 }
 
-/* The program's standard input is words: few enough for the pipe, also if it never reads. Where: a namespace, -1: here.
-   0: it was content. */
+/*
+ * Runs a program with words as its standard input, which have to fit into the pipe, in case it never reads. where: a namespace; -1: this
+ * one. Returns 0 if it exits with 0.
+ */
 static int run_with_input(int where, const char *words, char *const argv[], bool silent)
 {
 	size_t length = strlen(words);
@@ -74,7 +76,7 @@ static int run_with_input(int where, const char *words, char *const argv[], bool
 		_exit(127);
 	}
 	fed = pid > 0 && write(pipes[1], words, length) == (ssize_t)length;
-	close(pipes[0]); /* not before: SIGPIPE */
+	close(pipes[0]); /* only now, to avoid SIGPIPE */
 	close(pipes[1]);
 	if (pid < 0 || waitpid(pid, &status, 0) < 0)
 		return -errno;
@@ -128,7 +130,7 @@ static int make_namespace(struct net *net, unsigned int host)
 	return net->hosts[host] < 0 ? -errno : 0;
 }
 
-/* Whom it will talk to, for good. */
+/* Gives a host permanent neighbour entries for all others. */
 static int set_neighbours(const struct net *net, unsigned int host)
 {
 	char words[2048];
@@ -184,7 +186,7 @@ static int write_file(const char *path, const char *what)
 	return f && fclose(f) == 0 && good ? 0 : -errno;
 }
 
-/* An ordinary user is root in a namespace of his own: there he may make networks. */
+/* Enters a user namespace, in which an ordinary user is root and may make networks. */
 static int become_root(void)
 {
 	char users[32], groups[32];
@@ -231,7 +233,7 @@ static bool is_port_free(uint16_t port)
 	return !taken;
 }
 
-/* Where the kernel takes none from for those who connect: a node that was killed finds its own free again. */
+/* Draws ports below the kernel's ephemeral range, so that a node that was killed finds its port free again. */
 static uint16_t free_ports(unsigned int num_hosts, struct dice *dice)
 {
 	unsigned int from = (unsigned int)dice_below(dice, NUM_PORTS), h = 0;
@@ -258,7 +260,7 @@ int net_open(struct net *net, unsigned int num_hosts, bool wanted, struct dice *
 		if (rc == 0)
 			rc = make_hosts(net);
 		if (rc != 0)
-			complain("no network namespaces here (%s): everything is on one host",
+			complain("cannot make network namespaces (%s): everything runs on one host",
 				 strerror(-rc));
 	}
 	net->real = rc == 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * node.c - nodes of the pool: processes, what they say of themselves, their memory.
+ * node.c - nodes of the pool: their processes, their roles, their memory.
  *
- * A node tells what it is in memory that it shares with the parent, so that the parent needs no connection to know. The
- * pool's memory is read where it lies, through /proc/PID/mem.
+ * A node publishes its state in memory that it shares with the parent, so the parent needs no connection to it. The pool's memory is
+ * read in place, through /proc/PID/mem.
  */
 #include "torture.h"
 
@@ -21,11 +21,11 @@
 #include "base/clock.h"
 #include "stag.h"
 
-#define VIEW_INTERVAL_NS (2 * NS_PER_MS) /* between two views */
+#define VIEW_INTERVAL_NS (2 * NS_PER_MS) /* between two updates of the view */
 #define STALE_NS	 (500 * NS_PER_MS)
-#define QUIET_NS	 (60 * NS_PER_S) /* for nodes to have one primary, and apply the same */
+#define QUIET_NS	 (60 * NS_PER_S) /* for nodes to agree on one primary and apply the same records */
 #define COMPARISONS	 10
-#define SETTLED_S	 1.0 /* after which whatever happened to the pool is told */
+#define SETTLED_S	 1.0 /* after which any change in the pool is visible in the views */
 #define CHUNK		 (1u << 20)
 
 /* ---- in the node's process ----------------------------------------------------------- */
@@ -120,7 +120,7 @@ static void serve_node(const struct torture *t, unsigned int n)
 	_exit(EXIT_OK);
 }
 
-/* ---- in the parent's -------------------------------------------------------------------- */
+/* ---- in the parent -------------------------------------------------------------------- */
 
 bool node_start(struct torture *t, unsigned int n)
 {
@@ -170,7 +170,7 @@ bool node_view(const struct torture *t, unsigned int n, struct stag_pool_node_in
 		if (turn % 2 == 0 && atomic_load(&v->turn) == turn)
 			return clock_ns() - atomic_load(&v->at) < STALE_NS;
 	}
-	return false; /* it was killed while it wrote */
+	return false; /* the node was killed while it wrote */
 }
 
 int node_primary(const struct torture *t)
@@ -221,7 +221,8 @@ bool nodes_await_primary(struct torture *t, double seconds)
 
 	while (node_primary(t) < 0) {
 		if (clock_ns() > until)
-			return fail_phase(t, "no node is primary, %.0f s after all is healed",
+			return fail_phase(t,
+					  "no node is primary %.0f s after all faults were healed",
 					  seconds);
 		if (!pass_time(t, 0.002))
 			return false;
@@ -229,7 +230,7 @@ bool nodes_await_primary(struct torture *t, double seconds)
 	return true;
 }
 
-/* The primary says so, and so do all others. */
+/* Do the primary and all others report it? */
 static bool all_in_sync(const struct torture *t)
 {
 	struct stag_pool_node_info info;
@@ -282,7 +283,8 @@ bool nodes_await_all(struct torture *t, double seconds)
 	while (!all_in_sync(t)) {
 		if (clock_ns() > until) {
 			describe_nodes(t, text, sizeof(text));
-			return fail_phase(t, "not all are in sync after %.0f s: %s", seconds, text);
+			return fail_phase(t, "not all nodes are in sync after %.0f s: %s", seconds,
+					  text);
 		}
 		if (!pass_time(t, 0.002))
 			return false;
@@ -301,16 +303,16 @@ bool nodes_switch_over(struct torture *t)
 		return true;
 	v = &t->shared->views[primary];
 	wanted = atomic_load(&v->wanted) + 1;
-	note_fault(t, false, "switch over from node%d", primary);
+	note_fault(t, false, "switchover from node%d", primary);
 	atomic_store(&v->wanted, wanted);
 	while (atomic_load(&v->done) != wanted) {
 		if (clock_ns() > until)
-			return fail_phase(t, "a switch-over from node%d has not come to an end",
+			return fail_phase(t, "a switchover from node%d has not ended in time",
 					  primary);
 		if (!pass_time(t, 0.001))
 			return false;
 	}
-	/* EBUSY: nobody is in sync just now; ENOTCONN and others: it is no primary any more. */
+	/* EBUSY: no standby is in sync just now; ENOTCONN and others: the node is no longer primary. */
 	return true;
 }
 
@@ -330,7 +332,7 @@ static int open_memory(const struct torture *t, unsigned int n)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* Where two pieces differ; length: nowhere. */
+/* Returns the offset of the first difference, or length. */
 static size_t first_difference(const uint8_t *a, const uint8_t *b, size_t length)
 {
 	size_t i = 0;
@@ -342,7 +344,7 @@ static size_t first_difference(const uint8_t *a, const uint8_t *b, size_t length
 	return i;
 }
 
-/* false: not, and why. */
+/* Returns false, with a reason in why, if the memory differs or cannot be read. */
 static bool compare_with(struct torture *t, unsigned int primary, unsigned int n,
 			 const struct stag_pool_node_info *info, char *why, size_t size)
 {
@@ -388,7 +390,7 @@ static bool compare_all(struct torture *t, unsigned int primary,
 	return true;
 }
 
-/* What it says now, not what it said before it was asked. */
+/* Reads the node's view. Returns false if it was not updated after `since`. */
 static bool has_view_since(const struct torture *t, unsigned int n, uint64_t since,
 			   struct stag_pool_node_info *info)
 {
@@ -405,13 +407,13 @@ bool nodes_query_primary(struct torture *t, struct stag_pool_node_info *info)
 		if (primary >= 0 && has_view_since(t, (unsigned int)primary, since, info))
 			return true;
 		if (clock_ns() > since + QUIET_NS)
-			return fail_phase(t, "there is no primary");
+			return fail_phase(t, "no node is primary");
 		if (!pass_time(t, 0.005))
 			return false;
 	}
 }
 
-/* Nobody works: all have applied the same. */
+/* Have all nodes applied the same records? */
 static bool is_quiet(const struct torture *t, uint64_t since, int *primary,
 		     struct stag_pool_node_info *info)
 {
@@ -428,21 +430,22 @@ static bool is_quiet(const struct torture *t, uint64_t since, int *primary,
 	return true;
 }
 
-/* Once they have had the time. */
+/* Waits until all nodes have applied the same records. */
 static bool await_quiet(struct torture *t, int *primary, struct stag_pool_node_info *info)
 {
 	uint64_t since = clock_ns();
 
 	while (!is_quiet(t, since, primary, info)) {
 		if (clock_ns() > since + QUIET_NS)
-			return fail_phase(t, "standbys have not applied what the primary has");
+			return fail_phase(t,
+					  "standbys have not applied all records of the primary");
 		if (!pass_time(t, 0.005))
 			return false;
 	}
 	return true;
 }
 
-/* A takeover, or a standby that was dropped: memory that is being copied. */
+/* Was there a failover, or a standby that has to copy the memory again? */
 static bool has_changed(const struct stag_pool_node_info *before,
 			const struct stag_pool_node_info *now)
 {
@@ -450,8 +453,8 @@ static bool has_changed(const struct stag_pool_node_info *before,
 }
 
 /*
- * On a machine that has no time for its nodes another may be primary before all is compared. What differs meanwhile is no fault, and is
- * compared anew; what differs in a pool where nothing happened is one.
+ * On an overloaded machine a failover may happen during the comparison. A difference is then no fault, and the memory is compared
+ * again; a difference without a failover or resync is a fault.
  */
 bool nodes_compare(struct torture *t)
 {

@@ -122,7 +122,7 @@ static void list_phases(bool as_json)
 					  phases[i].what, "wants_namespaces", phases[i].needs_net));
 		else
 			printf("%-12s %s%s\n", phases[i].name, phases[i].what,
-			       phases[i].needs_net ? " (wants network namespaces)" : "");
+			       phases[i].needs_net ? " (needs network namespaces)" : "");
 	if (as_json) {
 		json_dumpf(list, stdout, JSON_INDENT(2));
 		puts("");

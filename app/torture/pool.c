@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool.c - stag torture pool: the run, a phase.
+ * pool.c - stag torture pool: a run and its phases.
  */
 #include "torture.h"
 
@@ -22,7 +22,7 @@
 
 #define START_S	    60.0
 #define HEALED_S    90.0
-#define MOST_FILLED (64u << 20) /* bytes of a pool that clients can fill */
+#define MOST_FILLED (64u << 20) /* bytes: the largest pool that clients can fill */
 
 /* ---- dice ------------------------------------------------------------------------------ */
 
@@ -53,7 +53,7 @@ double dice_time(struct dice *d, double least, double most)
 	return most > least ? least * pow(most / least, u) : least;
 }
 
-/* ---- time passes -------------------------------------------------------------------------- */
+/* ---- failures, faults, time -------------------------------------------------------------------------- */
 
 static volatile bool interrupted;
 
@@ -145,7 +145,7 @@ static bool inject_faults(struct torture *t, const struct phase *p)
 	return nemesis_heal(t);
 }
 
-/* Every value that is there has a pointer or a name; one that was inserted twice has none. */
+/* Compares the number of values: each has a pointer or a name, except one that was inserted twice. */
 static bool count_values(struct torture *t)
 {
 	struct stag_pool_node_info info;
@@ -154,11 +154,11 @@ static bool count_values(struct torture *t)
 	if (!nodes_query_primary(t, &info))
 		return false;
 	if (info.objects < seen)
-		return fail_phase(t, "%llu values are there, and %llu were read",
+		return fail_phase(t, "the pool has %llu values, but %llu were read",
 				  (unsigned long long)info.objects, (unsigned long long)seen);
 	if (info.objects > seen + t->unknown_inserts) {
 		t->now->check_result.twice += info.objects - seen - t->unknown_inserts;
-		return fail_phase(t, "%llu values are there, and only %llu were ever inserted",
+		return fail_phase(t, "the pool has %llu values, but only %llu were ever inserted",
 				  (unsigned long long)info.objects, (unsigned long long)seen);
 	}
 	return true;
@@ -169,7 +169,7 @@ static bool check_phase(struct torture *t)
 	if (!history_check(t, &t->now->check_result))
 		return false;
 	if (atomic_load(&t->shared->mixed))
-		return fail_phase(t, "%u values were read that nobody wrote",
+		return fail_phase(t, "%u values were read that no client wrote",
 				  atomic_load(&t->shared->mixed));
 	if (atomic_load(&t->shared->errors))
 		return fail_phase(t, "%u operations failed, the last with: %s",
@@ -192,7 +192,7 @@ static bool run_phase(struct torture *t, const struct phase *p)
 	       check_phase(t) && nodes_compare(t);
 }
 
-/* A phase that went wrong leaves its history, whatever there is of it. */
+/* Writes the history of the phase, as far as it got. */
 static void keep_history(struct torture *t, struct phase_result *r)
 {
 	snprintf(r->history, sizeof(r->history), "%s/history-%u-%s", t->directory, t->phase,
@@ -206,9 +206,9 @@ static bool can_run_phase(const struct torture *t, const struct phase *p, struct
 	if (p->needs_net && !t->net.real)
 		snprintf(r->why, sizeof(r->why), "no network namespaces");
 	else if (p->needs_clock && !t->o.clock)
-		snprintf(r->why, sizeof(r->why), "it sets this machine's clock: see --clock");
+		snprintf(r->why, sizeof(r->why), "it would set this machine's clock; see --clock");
 	else if (p->work == WORK_LARGE && t->o.size > MOST_FILLED)
-		snprintf(r->why, sizeof(r->why), "a pool of more than %u MiB does not get full",
+		snprintf(r->why, sizeof(r->why), "clients cannot fill a pool of more than %u MiB",
 			 MOST_FILLED >> 20);
 	else
 		return true;
@@ -373,7 +373,7 @@ static void prepare_run(struct torture *t, const struct options *o)
 	t->o = *o;
 	if (t->o.seed == 0 && getrandom(&t->o.seed, sizeof(t->o.seed), 0) < 0)
 		t->o.seed = clock_ns();
-	t->o.seed &= INT64_MAX; /* JSON has no more */
+	t->o.seed &= INT64_MAX; /* JSON integers are signed */
 	t->dice.state = t->o.seed;
 	t->roll_lock = -1;
 	snprintf(t->secret, sizeof(t->secret), "nodes %llx", (unsigned long long)t->o.seed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * report.c - stag torture pool: for people, for programs.
+ * report.c - results of stag torture pool, as text and as JSON.
  */
 #include "torture.h"
 
@@ -22,7 +22,7 @@ double percentile(const double *sorted, size_t n, double p)
 
 static struct progress progress;
 
-/* A phase goes on until it has lasted, and has had its failovers: how long is not known. */
+/* A phase that has to reach a number of failovers has no known length. */
 void show_progress(const struct torture *t)
 {
 	char note_fault[80];
@@ -49,7 +49,7 @@ void show_nothing(void)
 
 static const char *linear_word(const struct check_result *j)
 {
-	return j->operations == 0	   ? "not judged"
+	return j->operations == 0	   ? "not checked"
 	       : j->linear == VERDICT_GOOD ? "linearizable"
 	       : j->linear == VERDICT_BAD  ? "NOT linearizable"
 					   : "undecided";
@@ -74,7 +74,7 @@ void show_phase(const struct torture *t, const struct phase_result *r)
 	printf("  %zu lost %zu twice %zu unknown, %s, memory %s\n", j->lost, j->twice, j->unknown,
 	       linear_word(j), r->compared ? "equal" : "not compared");
 	if (r->no_room)
-		printf("  no room for %u changes\n", r->no_room);
+		printf("  pool full: %u changes refused\n", r->no_room);
 	if (r->failed)
 		printf("  FAILED: %s\n", r->why);
 	if (*r->history)
@@ -118,7 +118,7 @@ static int by_size(const void *x, const void *y)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* Of all phases together; the caller frees it. */
+/* Returns the failover times of all phases, sorted; the caller frees them. */
 static double *all_times(const struct phase_result *results, unsigned int n, size_t *count)
 {
 	double *times;
@@ -180,10 +180,11 @@ void show_end(const struct torture *t, const struct phase_result *results, unsig
 	} else {
 		printf("%zu operations, %" PRIu64 " failovers", operations, failovers);
 		if (count)
-			printf(", of killed primaries %zu: p50 %.1f ms, p99 %.1f ms, most %.1f ms",
+			printf(", of killed primaries %zu: p50 %.1f ms, p99 %.1f ms, max %.1f ms",
 			       count, percentile(times, count, 50), percentile(times, count, 99),
 			       times[count - 1]);
-		printf("; %s (seed %#" PRIx64 ")\n", failed ? "FAILED" : "all kept", t->o.seed);
+		printf("; %s (seed %#" PRIx64 ")\n", failed ? "FAILED" : "all guarantees held",
+		       t->o.seed);
 	}
 	free(times);
 }

@@ -2,24 +2,25 @@
 /*
  * torture.h - stag-torture, the program behind `stag torture`: declarations that its files share.
  *
- * One process, the parent, does all harm and judges what came of it. It forks nodes, which serve a pool, clients, which
- * use it and write down every call and return, and starts the members of etcd. Each of them is on a *host*: a network
- * namespace of its own where there can be one, so that any host may be cut off from any other.
+ * One process, the parent, injects all faults and checks the outcome. It forks nodes, which serve a pool, and clients, which use the
+ * pool and record every call and return, and it starts the members of etcd. Each of these processes is on a *host*: a network
+ * namespace of its own where the kernel allows it, so that any host can be cut off from any other.
  *
- * A run is a sequence of *phases*, each with faults of one kind. At a phase's end everything is healed, the clients finish what is under
- * way, every value is read once more (the *sweep*), and the history is judged; memory is compared byte for byte.
+ * A run is a sequence of *phases*, each with faults of one kind. At the end of a phase all faults are healed, the clients finish their
+ * operations in flight, a further client reads every value (the *sweep*), the history is checked, and the nodes' memory is compared
+ * byte for byte.
  *
- *	main.c      the program, its help
- *	pool.c      the run, a phase
+ *	main.c      the program
+ *	pool.c      a run and its phases
  *	options.c   the command line
  *	net.c       hosts: namespaces, cuts, slow links
- *	node.c      nodes: processes, what they are, their memory
- *	etcd.c      who is primary: a file, or members of etcd
- *	client.c    clients: what they do
+ *	node.c      nodes: their processes, roles and memory
+ *	etcd.c      the roll backend: a file, or members of etcd
+ *	client.c    clients: random operations
  *	life.c      clients: their processes, and the sweep
- *	history.c   what they did: written, read, judged
- *	nemesis.c   faults
- *	report.c    for people, for programs
+ *	history.c   histories: written, read, checked
+ *	nemesis.c   faults (the name is Jepsen's)
+ *	report.c    results as text and as JSON
  */
 #ifndef STAG_APP_TORTURE_H
 #define STAG_APP_TORTURE_H
@@ -36,14 +37,14 @@
 #define MAX_NODES    4u
 #define MAX_ETCD     3u
 #define MAX_CLIENTS  64u
-#define CLIENT_HOSTS 2u /* some here, some there */
+#define CLIENT_HOSTS 2u /* the clients are spread over these */
 #define MAX_HOSTS    (MAX_NODES + MAX_ETCD + CLIENT_HOSTS)
-#define MAX_FAULTS   4096u /* of a phase, that are noted */
+#define MAX_FAULTS   4096u /* recorded in a phase */
 #define NAMES	     48u
-#define SLOTS	     192u	/* pointers that all clients know */
-#define PERMANENT    64u	/* pointers that are taken at the start, and kept */
-#define MAX_VALUE    (1u << 20) /* bytes of a value */
-#define MAX_OPS	     (1u << 18) /* of a client in a phase */
+#define SLOTS	     192u	/* pointers that all clients can use */
+#define PERMANENT    64u	/* values inserted at the start that stay unchanged */
+#define MAX_VALUE    (1u << 20) /* bytes */
+#define MAX_OPS	     (1u << 18) /* operations of a client in a phase */
 #define USER	     "torture"
 #define SECRET	     "what everybody here knows"
 
@@ -55,7 +56,7 @@ int torture_pool(const struct command *self, int argc, char **argv);
 
 /* ---- dice (pool.c) --------------------------------------------------- */
 
-/* Of one who throws them: a seed, and what came since. */
+/* A random number generator. */
 struct dice {
 	uint64_t state;
 };
@@ -63,26 +64,27 @@ struct dice {
 uint64_t dice_next(struct dice *d);
 uint64_t dice_below(struct dice *d, uint64_t n);
 bool dice_one_in(struct dice *d, uint64_t n);
-double dice_time(struct dice *d, double least, double most); /* each power of ten as often */
+double dice_time(struct dice *d, double least,
+		 double most); /* logarithmic: each power of ten is equally likely */
 
 /* ---- hosts (net.c) ------------------------------------------------ */
 
 struct net {
 	unsigned int num_hosts;
-	bool real;	/* each host is a namespace; else all are 127.0.0.1 */
-	bool can_delay; /* links can be slow by time, not only by rate */
-	uint16_t port;	/* of host 0, where all are one; the next ones follow */
-	int home;	/* our own namespace */
+	bool real;	/* each host is a namespace; otherwise all hosts are 127.0.0.1 */
+	bool can_delay; /* links can be delayed (netem), not only limited in rate */
+	uint16_t port;	/* port of host 0 if all are on 127.0.0.1; the others follow */
+	int home;	/* the parent's own namespace */
 	int hosts[MAX_HOSTS];
 };
 
-/* Namespaces where they can be had: else it is said why, and all hosts are one. */
+/* Makes namespaces if possible; otherwise complains, and all hosts are 127.0.0.1. */
 int net_open(struct net *net, unsigned int num_hosts, bool wanted, struct dice *dice);
 void net_close(struct net *net);
-int net_enter(const struct net *net, unsigned int host); /* this process, for good */
+int net_enter(const struct net *net, unsigned int host); /* moves this process there for good */
 void net_address(const struct net *net, unsigned int host, uint16_t port, char *text, size_t size);
 uint16_t net_port(const struct net *net, unsigned int host, uint16_t port);
-/* What goes from one to the other is lost, silently; and no longer. */
+/* Drops what `from` sends to `to`, silently; net_mend() ends that. */
 void net_cut(const struct net *net, unsigned int from, unsigned int to);
 void net_mend(const struct net *net, unsigned int from, unsigned int to);
 void net_mend_all(const struct net *net);
@@ -91,32 +93,32 @@ void net_quicken(const struct net *net, unsigned int host);
 
 /* ---- nodes (node.c) ------------------------------------------------- */
 
-/* What a node says of itself, all the time; in shared memory. */
+/* The state that a node publishes continuously, in shared memory. */
 struct view {
-	_Atomic uint32_t turn;	       /* odd: it is being written */
-	_Atomic uint64_t at;	       /* when */
-	_Atomic uint32_t wanted, done; /* switch-overs */
-	_Atomic int result;	       /* of the last */
+	_Atomic uint32_t turn;	       /* sequence lock: odd while the view is being written */
+	_Atomic uint64_t at;	       /* when it was written, ns; 0: not yet */
+	_Atomic uint32_t wanted, done; /* switchovers: requested, done */
+	_Atomic int result;	       /* of the last switchover */
 	struct stag_pool_node_info info;
 };
 
 struct node {
-	pid_t pid; /* 0: there is none */
+	pid_t pid; /* 0: not running */
 	bool stopped;
-	bool was_there; /* its pool is made */
+	bool was_there; /* has been started before, so its pool exists */
 };
 
 /* ---- clients ------------------------------------------------------------------- */
 
-/* Where a pointer is that others may use. One client writes it. */
+/* A pointer that all clients may use. Only one client writes it. */
 struct slot {
 	_Atomic uint32_t turn;
-	uint64_t object; /* in the history; 0: nothing yet */
+	uint64_t object; /* its object in the history; 0: empty */
 	struct stag_pool_ptr ptr;
 };
 
 enum act {
-	ACT_NONE, /* it did not happen: no room */
+	ACT_NONE, /* did not happen: the pool was full */
 	ACT_INSERT,
 	ACT_UPDATE,
 	ACT_READ,
@@ -128,30 +130,32 @@ enum act {
 	ACTS,
 };
 
-/* A call, and its return. */
+/* A call and its return: one operation of the history. */
 struct entry {
 	uint64_t object;
-	uint64_t call, ret; /* CLOCK_MONOTONIC, ns; LINEAR_NEVER */
-	uint64_t value;	    /* written or read; VALUE_MIXED: nobody's */
+	uint64_t call, ret; /* CLOCK_MONOTONIC, ns; ret may be LINEAR_NEVER */
+	uint64_t
+		value; /* id of the value written or read; VALUE_MIXED: no client wrote such bytes */
 	uint64_t expected, version;
-	uint64_t generation; /* of the pointer */
+	uint64_t generation; /* of the pointer that was used */
 	uint32_t length;
 	uint16_t client;
 	uint8_t act;	 /* enum act */
 	uint8_t outcome; /* enum linear_outcome */
 	int32_t error;
-	bool may_move; /* the value may have outgrown its place */
+	bool may_move; /* the new value is longer, so it may get another place */
 };
 
 #define VALUE_MIXED UINT64_MAX
 
-struct journal { /* of a client */
+/* The operations of one client. */
+struct journal {
 	_Atomic uint32_t count;
 	_Atomic uint32_t done;
-	_Atomic bool timed_out;	  /* operations never came back */
-	_Atomic bool busy;	  /* it is being written: its client must not die now */
-	_Atomic uint32_t orphans; /* values to which only this client has a pointer */
-	struct entry *entries;	  /* MAX_OPS, shared */
+	_Atomic bool timed_out;	  /* operations did not return */
+	_Atomic bool busy;	  /* being written: the client must not be killed now */
+	_Atomic uint32_t orphans; /* values that only this client has a pointer to */
+	struct entry *entries;	  /* MAX_OPS of them, in shared memory */
 };
 
 enum work { WORK_FAULTS, WORK_LARGE };
@@ -163,18 +167,18 @@ struct shared {
 	struct view views[MAX_NODES];
 	struct slot slots[SLOTS];
 	struct slot permanent[PERMANENT];
-	struct journal journals[MAX_CLIENTS + 2]; /* the clients', the prober's, the sweep's */
+	struct journal journals[MAX_CLIENTS + 2]; /* of the clients, of the prober, of the sweep */
 };
 
 /* ---- a run ---------------------------------------------------------------------- */
 
 struct options {
 	const char *phases[24];
-	unsigned int num_phases; /* 0: all that can be */
-	const char *directory;	 /* where files are; NULL: one that is made, and removed */
-	const char *check;	 /* a history */
+	unsigned int num_phases;		   /* 0: all that can run here */
+	const char *directory;			   /* of all files; NULL: a temporary one */
+	const char *check;			   /* a history to check; NULL: run */
 	unsigned int nodes, clients, etcd_members; /* etcd_members: members of etcd; 0: a file */
-	unsigned int rate;			   /* of a client, operations a second */
+	unsigned int rate;			   /* operations per second of a client */
 	unsigned int rounds;
 	unsigned int failovers; /* at least, in each phase that kills primaries */
 	double seconds;		/* of a phase */
@@ -184,24 +188,24 @@ struct options {
 	bool json, keep, list, no_net, clock;
 };
 
-/* What was done to whom, and when. */
+/* One injected fault. */
 struct fault {
 	uint64_t at;
 	char what[56];
-	bool is_failover; /* a primary was killed */
+	bool is_failover; /* it killed a primary */
 };
 
 enum verdict_kind { VERDICT_GOOD, VERDICT_BAD, VERDICT_UNDECIDED };
 
-/* Of a history (history.c). */
+/* The outcome of checking a history (history.c). */
 struct check_result {
 	enum verdict_kind linear;
 	size_t operations, unknown;
-	size_t lost;  /* acknowledged changes that are not there */
-	size_t twice; /* changes that happened once more than they were acknowledged */
+	size_t lost;  /* acknowledged changes that the sweep did not find */
+	size_t twice; /* changes that happened twice */
 	size_t seen;  /* values that the sweep found */
 	size_t num_times;
-	double *times; /* of failovers, ms, sorted */
+	double *times; /* of failovers, in ms, sorted */
 };
 
 struct phase_result {
@@ -210,11 +214,11 @@ struct phase_result {
 	char why[200];
 	double seconds;
 	uint64_t failovers; /* epochs */
-	uint32_t no_room;   /* changes for which there was none */
+	uint32_t no_room;   /* changes refused because the pool was full */
 	struct check_result check_result;
-	bool compared; /* memory, and it was equal */
+	bool compared; /* the nodes' memory was compared and equal */
 	uint64_t compared_bytes;
-	char history[300]; /* that was kept */
+	char history[300]; /* path of the history, if it was kept */
 };
 
 struct torture {
@@ -222,23 +226,23 @@ struct torture {
 	struct net net;
 	struct dice dice;
 	char directory[200];
-	char where[400]; /* of clients: all nodes */
+	char where[400]; /* addresses of all nodes, for clients */
 	char roll[400];
 	char secret[40];
 	struct shared *shared;
 	struct node nodes[MAX_NODES];
 	pid_t etcd_members[MAX_ETCD];
-	int roll_lock; /* of the file, held: nobody can swap; -1 */
+	int roll_lock; /* lock of the roll's file while no node may change it; -1: not held */
 	pid_t clients[MAX_CLIENTS + 1];
-	unsigned int restarts[MAX_CLIENTS + 1]; /* how often it was started in this phase */
-	int64_t clock_ahead;			/* of this machine, by our doing; ns */
+	unsigned int restarts[MAX_CLIENTS + 1]; /* in this phase */
+	int64_t clock_ahead; /* how far this run has set the machine's clock ahead, ns */
 	struct fault faults[MAX_FAULTS];
 	unsigned int num_faults;
-	unsigned int phase; /* its number */
+	unsigned int phase; /* number of the phase */
 	enum work work;
 	uint64_t first_epoch, phase_began, phase_ends;
 	struct phase_result *now;
-	size_t unknown_inserts; /* of all phases: values that nobody may have a pointer to */
+	size_t unknown_inserts; /* of all phases: inserts of unknown outcome, whose values may exist */
 };
 
 static inline unsigned int etcd_host(const struct torture *t, unsigned int engine)
@@ -246,19 +250,19 @@ static inline unsigned int etcd_host(const struct torture *t, unsigned int engin
 	return t->o.nodes + engine;
 }
 
-/* Four here, four there, and so on: of each kind there are some at either place. */
+/* Places clients in groups of four, so that each host has clients of every kind. */
 static inline unsigned int client_host(const struct torture *t, unsigned int client)
 {
 	return t->o.nodes + t->o.etcd_members + client / 4 % CLIENT_HOSTS;
 }
 
-/* pool.c: the first failure of a phase is the one that counts; false */
+/* pool.c: marks the phase as failed, unless it has failed before. Returns false. */
 bool fail_phase(struct torture *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void note_fault(struct torture *t, bool is_failover, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Of a process that was forked: what it prints goes to a log, as etcd0.log. */
+/* Redirects the output of a forked process to a log file, such as etcd0.log. */
 void log_to_file(const struct torture *t, const char *who, unsigned int number);
-/* Sleeps, showing progress, looking after processes. false: the run is over, or has failed. */
+/* Sleeps, shows progress and checks the processes. Returns false if the run was interrupted or has failed. */
 bool pass_time(struct torture *t, double seconds);
 
 /* options.c */
@@ -268,16 +272,20 @@ bool options_parse(struct options *o, int argc, char **argv, int *rc);
 
 /* node.c */
 bool node_start(struct torture *t, unsigned int n);
-void node_signal(struct torture *t, unsigned int n, int sig); /* SIGKILL: waits for its end */
+void node_signal(struct torture *t, unsigned int n,
+		 int sig); /* after SIGKILL, waits for the process to end */
 bool node_view(const struct torture *t, unsigned int n,
-	       struct stag_pool_node_info *info);	     /* false: an old one */
-int node_primary(const struct torture *t);		     /* -1 */
-bool nodes_await_primary(struct torture *t, double seconds); /* fails */
-bool nodes_await_all(struct torture *t, double seconds);     /* all in sync; fails */
+	       struct stag_pool_node_info *info);	     /* false: the view is stale */
+int node_primary(const struct torture *t);		     /* -1: none */
+bool nodes_await_primary(struct torture *t, double seconds); /* false: the phase has failed */
+bool nodes_await_all(struct torture *t,
+		     double seconds); /* until all are in sync; false: the phase has failed */
 bool nodes_switch_over(struct torture *t);
-bool nodes_query_primary(struct torture *t, struct stag_pool_node_info *info); /* fails */
-bool nodes_compare(struct torture *t);	   /* their memory; fails */
-bool nodes_check_alive(struct torture *t); /* has one died by itself? fails */
+bool nodes_query_primary(struct torture *t,
+			 struct stag_pool_node_info *info); /* false: the phase has failed */
+bool nodes_compare(struct torture *t); /* compares their memory; false: the phase has failed */
+bool nodes_check_alive(
+	struct torture *t); /* false: one ended by itself, and the phase has failed */
 uint64_t nodes_epoch(const struct torture *t);
 void nodes_end(struct torture *t);
 
@@ -285,34 +293,37 @@ void nodes_end(struct torture *t);
 bool roll_backend_start(struct torture *t);
 bool etcd_start_member(struct torture *t, unsigned int e);
 void etcd_kill_member(struct torture *t, unsigned int e);
-bool roll_backend_read(struct torture *t,
-		       struct stag_pool_roll *roll); /* false: it does not answer */
-void roll_backend_lock(struct torture *t);	     /* the file: nobody swaps */
+bool roll_backend_read(struct torture *t, struct stag_pool_roll *roll); /* false: no answer */
+void roll_backend_lock(
+	struct torture *t); /* of a file: no node can change the roll until it is unlocked */
 void roll_backend_unlock(struct torture *t);
 void roll_backend_stop(struct torture *t);
 
-/* life.c: fork. Their entries are in the journals. */
-bool clients_insert_permanent(
-	struct torture *t); /* values that stay, at the start of a run; fails */
+/* life.c: processes of clients; what they do is in the journals */
+bool clients_insert_permanent(struct torture *t); /* at the start of a run; false: failed */
 bool clients_start(struct torture *t);
-bool client_restart(struct torture *t, unsigned int id, double after); /* killed, and another */
-bool clients_finish(struct torture *t); /* those under way come to an end; fails */
-bool clients_sweep(struct torture *t);	/* every value is read; fails */
+bool client_restart(struct torture *t, unsigned int id,
+		    double after);	/* kills it, and starts another */
+bool clients_finish(struct torture *t); /* waits for their operations in flight; false: failed */
+bool clients_sweep(struct torture *t);	/* reads every value; false: failed */
 void clients_end(struct torture *t);
 uint64_t clients_done(const struct torture *t);
 void value_make(uint8_t *to, size_t length, uint64_t id);
-uint64_t value_check(const uint8_t *from, size_t length); /* id, or VALUE_MIXED */
+uint64_t value_check(const uint8_t *from, size_t length); /* the id, or VALUE_MIXED */
 
 /* history.c */
-void history_begin(struct torture *t); /* journals are empty but for what the last sweep found */
-bool history_check(struct torture *t, struct check_result *j); /* fails */
+void history_begin(
+	struct torture *t); /* empties the journals, except for what the last sweep found */
+bool history_check(struct torture *t, struct check_result *j); /* false: the phase has failed */
 int history_write(const struct torture *t, const char *path);
-int history_check_file(const char *path); /* an exit code */
+int history_check_file(const char *path); /* returns an exit code */
 
 /* nemesis.c */
 struct phase {
 	const char *name, *what;
-	bool (*step)(struct torture *t); /* one fault, healed or to be healed; false: fails */
+	bool (*step)(
+		struct torture
+			*t); /* injects a fault; nemesis_heal() heals what is left; false: failed */
 	bool needs_net, kills_primaries, needs_clock;
 	enum work work;
 };
