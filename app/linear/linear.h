@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * linear.h - is a history linearizable: could every operation have happened at one moment between its call and its
- * return, as if there were one client? After Wing and Gong (1993), with Lowe's just-in-time linearization (2017).
+ * linear.h - checks whether a history is linearizable: can every operation have taken effect at one moment between its call and its return,
+ * as if there were one client? After Wing and Gong (1993), with Lowe's just-in-time linearization (2017).
  *
- * Each object is looked at by itself: what is linearizable by objects is so as a whole. An object is a value with a
- * version, or is absent, and is absent to begin with. An operation of which nobody knows what came of it may have
- * happened, once, at any time after its call, or never.
+ * Each object is checked by itself: a history is linearizable if that of each object is. An object is a value with a version, or absent,
+ * and begins as absent. An operation of unknown outcome may have taken effect once, at any time after its call, or never.
  *
- * A small library of its own: no dependency but libc.
+ * A small library of its own: it depends on libc only.
  */
 #ifndef STAG_APP_LINEAR_H
 #define STAG_APP_LINEAR_H
@@ -17,18 +16,18 @@
 #include <stdio.h>
 
 enum linear_kind {
-	LINEAR_READ,   /* value, version */
-	LINEAR_PUT,    /* there afterwards, whether it was or not */
-	LINEAR_INSERT, /* was absent */
-	LINEAR_UPDATE, /* was there */
+	LINEAR_READ,   /* of value and version */
+	LINEAR_PUT,    /* creates or replaces */
+	LINEAR_INSERT, /* requires that the object is absent */
+	LINEAR_UPDATE, /* requires that the object exists */
 	LINEAR_DELETE,
 };
 
 enum linear_outcome {
 	LINEAR_OK,
-	LINEAR_ABSENT,	 /* it was not there */
-	LINEAR_PRESENT,	 /* it was: of an insert */
-	LINEAR_MISMATCH, /* it was there with another version than `expected` */
+	LINEAR_ABSENT,	 /* the object did not exist */
+	LINEAR_PRESENT,	 /* the object existed: of an insert */
+	LINEAR_MISMATCH, /* the object had another version than `expected` */
 	LINEAR_UNKNOWN,
 };
 
@@ -36,11 +35,11 @@ enum linear_outcome {
 
 struct linear_op {
 	uint64_t object;
-	uint64_t call, ret; /* times; LINEAR_NEVER if it never returned */
-	uint64_t value;	    /* written, or read; values that differ make it fast and sharp */
-	uint64_t expected;  /* only if this is its version; 0: whatever it is */
+	uint64_t call, ret; /* times; ret is LINEAR_NEVER if it did not return */
+	uint64_t value;	   /* written or read; distinct values make the check faster and stricter */
+	uint64_t expected; /* the version that the change requires; 0: any */
 	uint64_t
-		version; /* it has now (OK), or had (MISMATCH); larger with each change; 0: not told */
+		version; /* after the operation (OK) or before it (MISMATCH); grows with each change; 0: unknown */
 	uint32_t client;
 	uint8_t kind, outcome;
 };
@@ -49,16 +48,16 @@ enum linear_result { LINEAR_GOOD, LINEAR_BAD, LINEAR_UNDECIDED };
 
 struct linear_verdict {
 	enum linear_result result;
-	uint64_t object; /* of BAD and UNDECIDED */
-	size_t op; /* which could not have happened between its call and its return: index in ops */
-	size_t most; /* possibilities that had to be kept in mind at once */
+	uint64_t object; /* for BAD and UNDECIDED */
+	size_t op; /* index in ops of the operation that cannot have taken effect between its call and its return */
+	size_t most; /* configurations that were kept at once */
 };
 
-/* UNDECIDED: too many at once that nobody knows the fate of, or no memory. */
+/* Returns LINEAR_UNDECIDED if too many operations of unknown outcome overlap, or memory runs out. */
 enum linear_result linear_check(const struct linear_op *ops, size_t num_ops,
 				struct linear_verdict *verdict);
 
-/* The operations on the object of a verdict about when it went wrong, one a line. */
+/* Prints the operations on the verdict's object around the failure, one per line. */
 void linear_explain(const struct linear_op *ops, size_t num_ops,
 		    const struct linear_verdict *verdict, FILE *to);
 

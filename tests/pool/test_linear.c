@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_linear.c - the checker itself: histories that are linearizable, and such that are not.
+ * test_linear.c - the checker of histories, with histories that are linearizable and histories that are not.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@
 				 verdict);                                                         \
 	} while (0)
 
-static void one_after_the_other_is_as_it_says(void **state)
+static void sequential_operations_see_each_other(void **state)
 {
 	EXPECT(LINEAR_GOOD, READ(1, 2, GONE), PUT(3, 4, .value = 1), READ(5, 6, .value = 1),
 	       DELETE(7, 8), READ(9, 10, GONE), DELETE(11, 12, GONE),
@@ -62,12 +62,12 @@ static void one_after_the_other_is_as_it_says(void **state)
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1), DELETE(3, 4), DELETE(5, 6));
 }
 
-static void at_once_is_in_any_order(void **state)
+static void concurrent_operations_may_take_effect_in_any_order(void **state)
 {
 	EXPECT(LINEAR_GOOD, PUT(1, 9, .value = 1), PUT(2, 8, .value = 2), READ(10, 11, .value = 1));
 	EXPECT(LINEAR_GOOD, PUT(1, 9, .value = 1), PUT(2, 8, .value = 2), READ(10, 11, .value = 2));
 	EXPECT(LINEAR_GOOD, PUT(1, 9, .value = 1), READ(2, 3, GONE), READ(4, 5, .value = 1));
-	/* But in one order for all. */
+	/* But all clients see the same order. */
 	EXPECT(LINEAR_BAD, PUT(1, 9, .value = 1), READ(2, 3, .value = 1), READ(4, 5, GONE));
 	EXPECT(LINEAR_BAD, PUT(1, 9, .value = 1), PUT(1, 9, .value = 2), READ(10, 11, .value = 1),
 	       READ(12, 13, .value = 2));
@@ -75,13 +75,13 @@ static void at_once_is_in_any_order(void **state)
 	       READ(4, 5, .value = 2), READ(6, 7, .value = 1));
 }
 
-static void what_nobody_knows_may_have_happened_or_not(void **state)
+static void an_operation_of_unknown_outcome_takes_effect_once_or_never(void **state)
 {
 	EXPECT(LINEAR_GOOD, PUT(1, 2, .value = 1), PUT(3, 4, .value = 2, LOST),
 	       READ(5, 6, .value = 1));
 	EXPECT(LINEAR_GOOD, PUT(1, 2, .value = 1), PUT(3, 4, .value = 2, LOST),
 	       READ(5, 6, .value = 2));
-	/* Long after, but once, and not before it was called. */
+	/* Possibly much later, but only once, and not before its call. */
 	EXPECT(LINEAR_GOOD, PUT(1, 2, .value = 1), PUT(3, 4, .value = 2, LOST),
 	       READ(5, 6, .value = 1), READ(70, 80, .value = 2));
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1), PUT(3, 4, .value = 2, LOST),
@@ -94,7 +94,7 @@ static void what_nobody_knows_may_have_happened_or_not(void **state)
 	       READ(5, 6, .value = 1), READ(7, 8, GONE));
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1), DELETE(3, 4, LOST), READ(5, 6, GONE),
 	       READ(7, 8, .value = 1));
-	/* One makes the next possible. */
+	/* The first one makes the second one possible. */
 	EXPECT(LINEAR_GOOD, INSERT(1, 2, .value = 1, LOST), UPDATE(3, 4, .value = 2, LOST),
 	       READ(5, 6, .value = 2));
 	EXPECT(LINEAR_BAD, UPDATE(3, 4, .value = 2, LOST), READ(5, 6, .value = 2));
@@ -110,12 +110,12 @@ static void versions_only_grow(void **state)
 	       PUT(3, 4, .value = 2, .version = 5));
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1, .version = 5), DELETE(3, 4),
 	       PUT(5, 6, .value = 2, .version = 4));
-	/* At once, they are in the order that they say. */
+	/* Versions give the order of concurrent changes. */
 	EXPECT(LINEAR_GOOD, PUT(1, 9, .value = 1, .version = 7),
 	       PUT(1, 9, .value = 2, .version = 6), READ(10, 11, .value = 1));
 	EXPECT(LINEAR_BAD, PUT(1, 9, .value = 1, .version = 7), PUT(1, 9, .value = 2, .version = 6),
 	       READ(10, 11, .value = 2));
-	/* What was lost has one, too. */
+	/* A change of unknown outcome has a version, too. */
 	EXPECT(LINEAR_GOOD, PUT(1, 2, .value = 1, .version = 5), PUT(3, 4, .value = 2, LOST),
 	       READ(5, 6, .value = 2, .version = 7), READ(7, 8, .value = 2, .version = 7));
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1, .version = 5), PUT(3, 4, .value = 2, LOST),
@@ -134,7 +134,7 @@ static void a_change_may_expect_a_version(void **state)
 	       UPDATE(3, 4, .value = 2, .expected = 4, .version = 6));
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1, .version = 5),
 	       UPDATE(3, 4, .value = 2, .expected = 5, .outcome = LINEAR_MISMATCH));
-	/* Two that expect the same: one of them. */
+	/* Of two changes that expect the same version only one can succeed. */
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1, .version = 5),
 	       UPDATE(3, 9, .value = 2, .expected = 5), UPDATE(3, 9, .value = 3, .expected = 5));
 	EXPECT(LINEAR_BAD, PUT(1, 2, .value = 1, .version = 5), DELETE(3, 4, .expected = 5),
@@ -143,7 +143,7 @@ static void a_change_may_expect_a_version(void **state)
 	       UPDATE(5, 6, .value = 3, .expected = 5, GONE));
 }
 
-static void objects_do_not_touch_each_other(void **state)
+static void objects_are_independent(void **state)
 {
 	const struct linear_op ops[] = {
 		PUT(1, 2, .value = 1, .object = 1), READ(3, 4, GONE, .object = 2),
@@ -157,7 +157,7 @@ static void objects_do_not_touch_each_other(void **state)
 	assert_int_equal(linear_check(ops, 0, &v), LINEAR_GOOD);
 }
 
-/* ---- small ones, by trying all orders ------------------------------------------------------ */
+/* ---- small histories, by trying all orders ------------------------------------------------------ */
 
 struct trial {
 	const struct linear_op *ops;
@@ -170,7 +170,7 @@ struct thing {
 	bool present;
 };
 
-/* As plainly as it can be said; no versions. */
+/* The simplest model of an object, without versions. */
 static bool could(struct thing *t, const struct linear_op *op)
 {
 	bool was = t->present;
@@ -197,7 +197,7 @@ static bool could(struct thing *t, const struct linear_op *op)
 	}
 }
 
-/* Whoever returned before another was called comes before it. */
+/* An operation that returned before another was called precedes it. */
 static bool may_be_next(const struct trial *t, unsigned int i)
 {
 	for (unsigned int k = 0; k < t->count; k++)
@@ -241,7 +241,7 @@ static struct linear_op any_op(void)
 	return op;
 }
 
-static void small_histories_are_judged_as_by_trying_all_orders(void **state)
+static void small_histories_give_the_result_of_trying_all_orders(void **state)
 {
 	unsigned int good = 0, bad = 0;
 
@@ -258,7 +258,7 @@ static void small_histories_are_judged_as_by_trying_all_orders(void **state)
 		if (v.result != (expected ? LINEAR_GOOD : LINEAR_BAD)) {
 			v.object = 0;
 			linear_explain(ops, trial.count, &v, stderr);
-			fail_msg("judged %d, but is %d", v.result, expected);
+			fail_msg("result %d, but expected %d", v.result, expected);
 		}
 		good += expected;
 		bad += !expected;
@@ -266,7 +266,7 @@ static void small_histories_are_judged_as_by_trying_all_orders(void **state)
 	assert_true(good > 10 && bad > 10);
 }
 
-/* ---- large ones ------------------------------------------------------------------------------ */
+/* ---- large histories ------------------------------------------------------------------------------ */
 
 #define CLIENTS 16
 
@@ -279,7 +279,7 @@ struct maker {
 	} objects[64];
 };
 
-/* An operation that happens at a moment of its time, so that the history is linearizable as made. */
+/* Makes an operation that takes effect between its call and its return, so that the history is linearizable. */
 static void make_op(struct maker *m, unsigned int client, uint64_t free_at[CLIENTS], bool versions)
 {
 	struct linear_op *op = &m->ops[m->count++];
@@ -324,7 +324,7 @@ static struct linear_op *make_history(size_t count, bool versions)
 	return m.ops;
 }
 
-/* Something was put for certain, after k and before i. What nobody knows the fate of may have happened later. */
+/* Was there a put of known outcome after k and before i? One of unknown outcome may have taken effect later. */
 static bool is_put_between(const struct linear_op *ops, size_t k, size_t i)
 {
 	for (size_t j = k + 1; j < i; j++)
@@ -335,7 +335,7 @@ static bool is_put_between(const struct linear_op *ops, size_t k, size_t i)
 	return false;
 }
 
-/* The read at i becomes one of what was long gone, if there is such a thing. */
+/* Makes the read at i return a value that had been overwritten long before, if there is one. */
 static bool make_stale(struct linear_op *ops, size_t i)
 {
 	if (ops[i].kind != LINEAR_READ || ops[i].outcome != LINEAR_OK)
@@ -364,13 +364,13 @@ static void large_history(bool versions)
 	printf("%zu operations, %zu possibilities at once\n", count, v.most);
 
 	for (i = count - 1; i > 0 && !make_stale(ops, i); i--)
-		; /* a late one, if it can be */
+		; /* the last possible one */
 	assert_int_not_equal(i, 0);
 	assert_int_equal(linear_check(ops, count, &v), LINEAR_BAD);
 	free(ops);
 }
 
-static void a_large_history_is_judged(void **state)
+static void a_large_history_is_checked(void **state)
 {
 	large_history(true);
 	large_history(false);
@@ -379,14 +379,14 @@ static void a_large_history_is_judged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(one_after_the_other_is_as_it_says),
-		cmocka_unit_test(at_once_is_in_any_order),
-		cmocka_unit_test(what_nobody_knows_may_have_happened_or_not),
+		cmocka_unit_test(sequential_operations_see_each_other),
+		cmocka_unit_test(concurrent_operations_may_take_effect_in_any_order),
+		cmocka_unit_test(an_operation_of_unknown_outcome_takes_effect_once_or_never),
 		cmocka_unit_test(versions_only_grow),
 		cmocka_unit_test(a_change_may_expect_a_version),
-		cmocka_unit_test(objects_do_not_touch_each_other),
-		cmocka_unit_test(small_histories_are_judged_as_by_trying_all_orders),
-		cmocka_unit_test(a_large_history_is_judged),
+		cmocka_unit_test(objects_are_independent),
+		cmocka_unit_test(small_histories_give_the_result_of_trying_all_orders),
+		cmocka_unit_test(a_large_history_is_checked),
 	};
 
 	dice_start();
