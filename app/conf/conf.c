@@ -2,8 +2,8 @@
 /*
  * conf.c - the INI file of stagd: lines, sections and drop-ins (conf.h).
  *
- * inih splits lines into names and values. It tells no line numbers, cuts long lines and names, and takes an indented line for
- * more of the one before: so the lines pass through here first.
+ * inih splits lines into names and values. It reports no line numbers, truncates long lines and names, and takes an indented
+ * line for a continuation of the previous one. So lines are read, counted and checked here before inih sees them.
  */
 #include "conf.h"
 
@@ -19,7 +19,7 @@
 #include "base/cleanup.h"
 #include "base/name.h"
 
-#define SECTION_MAX 49 /* what inih keeps of a section's name, and of a setting's */
+#define SECTION_MAX 49 /* inih truncates longer names of sections and settings */
 #define TEXT_MAX    (1u << 20)
 
 static const struct conf_kind *const kinds[] = {&conf_daemon_kind, &conf_pool_kind,
@@ -36,8 +36,9 @@ struct reader {
 	size_t room;
 	unsigned int line;
 	bool dropin;
-	bool in_section;	      /* has one begun? */
-	struct conf_section *section; /* whose settings come; NULL: of one that was refused */
+	bool in_section; /* a section head was read */
+	struct conf_section
+		*section; /* that the next settings belong to; NULL: its head had a fault */
 };
 
 void conf_fault(struct conf *conf, unsigned int line, const char *fmt, ...)
@@ -117,7 +118,7 @@ static struct conf_section *new_section(struct conf *conf, const struct conf_kin
 	struct conf_section *s = calloc(1, kind->size), **end = &conf->sections;
 
 	if (!s) {
-		conf_fault(conf, line, "no memory");
+		conf_fault(conf, line, "out of memory");
 		return NULL;
 	}
 	*s = (struct conf_section){.kind = kind,
@@ -127,7 +128,7 @@ static struct conf_section *new_section(struct conf *conf, const struct conf_kin
 				   .line = line,
 				   .refs = 1};
 	if (!s->name || !s->path || !s->text) {
-		conf_fault(conf, line, "no memory");
+		conf_fault(conf, line, "out of memory");
 		conf_put(s);
 		return NULL;
 	}
@@ -154,12 +155,13 @@ static struct conf_section *add_section(struct reader *r, const struct conf_kind
 	struct conf_section *before = conf_find(r->conf, kind, name), *s;
 
 	if (before && before->dropin == r->dropin) {
-		conf_fault(r->conf, r->line, "%s%s%s%s has a section already, at line %u of %s",
-			   kind->is_single ? "[" : "the ", kind->word, kind->is_single ? "]" : " ",
+		conf_fault(r->conf, r->line,
+			   "duplicate section: %s%s%s%s is already at line %u of %s",
+			   kind->is_single ? "[" : "", kind->word, kind->is_single ? "]" : " ",
 			   name, before->line, before->path);
 		return NULL;
 	}
-	if (before) /* a drop-in's takes the place of the main file's */
+	if (before) /* a drop-in's section replaces that of the main file */
 		drop_section(r->conf, before);
 	s = new_section(r->conf, kind, name, r->line);
 	if (s)
@@ -167,23 +169,24 @@ static struct conf_section *add_section(struct reader *r, const struct conf_kind
 	return s;
 }
 
-/* head: what is in the brackets. */
+/* head: the text between the brackets. */
 static struct conf_section *begin_section(struct reader *r, char *head)
 {
 	char *save, *word = strtok_r(head, " \t", &save), *name = strtok_r(NULL, " \t", &save);
 	const struct conf_kind *kind = word ? conf_kind_of(word) : NULL;
 
 	if (!kind || !name != kind->is_single || (name && strtok_r(NULL, " \t", &save))) {
-		conf_fault(r->conf, r->line, "a section is " SECTIONS);
+		conf_fault(r->conf, r->line, "unknown section; expected " SECTIONS);
 		return NULL;
 	}
 	if (name && !name_is_valid(name)) {
 		conf_fault(r->conf, r->line,
-			   "'%s' is no name: letters, digits and . - _, 63 at most", name);
+			   "invalid name '%s': use letters, digits and . - _, 63 at most", name);
 		return NULL;
 	}
 	if (r->dropin && kind == &conf_daemon_kind) {
-		conf_fault(r->conf, r->line, "[daemon] is in the main file, %s", r->conf->path);
+		conf_fault(r->conf, r->line,
+			   "[daemon] is not allowed in a drop-in; it belongs in %s", r->conf->path);
 		return NULL;
 	}
 	return add_section(r, kind, name ? name : "");
@@ -197,9 +200,10 @@ static void parse_section_head(struct reader *r, const char *line)
 	r->in_section = true;
 	r->section = NULL;
 	if (line[len] != ']')
-		return; /* inih complains */
+		return; /* inih reports it */
 	if (len > SECTION_MAX) {
-		conf_fault(r->conf, r->line, "what is between [ and ] has at most %d characters",
+		conf_fault(r->conf, r->line,
+			   "a section's head has at most %d characters between [ and ]",
 			   SECTION_MAX);
 		return;
 	}
@@ -210,7 +214,7 @@ static void parse_section_head(struct reader *r, const char *line)
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* What is told as JSON later has to be. */
+/* Settings are reported as JSON later, which must be UTF-8. */
 static bool is_utf8(const char *text)
 {
 	json_t *as_json = json_string(text);
@@ -219,7 +223,7 @@ static bool is_utf8(const char *text)
 	return as_json;
 }
 
-/* As fgets(3), for inih. */
+/* Reads a line for inih, as fgets(3) does. */
 static char *read_line(char *line, int room, void *arg)
 {
 	struct reader *r = arg;
@@ -231,10 +235,10 @@ static char *read_line(char *line, int room, void *arg)
 	r->line++;
 	text = r->text + strspn(r->text, " \t");
 	if (strlen(r->text) != (size_t)len) {
-		conf_fault(r->conf, r->line, "there is a zero byte in this line");
+		conf_fault(r->conf, r->line, "the line has a zero byte");
 		text = "\n";
 	} else if (!is_utf8(text)) {
-		conf_fault(r->conf, r->line, "this line is no UTF-8");
+		conf_fault(r->conf, r->line, "the line is not valid UTF-8");
 		text = "\n";
 	} else if (strlen(text) >= (size_t)room) {
 		conf_fault(r->conf, r->line, "a line has at most %d characters", room - 2);
@@ -251,7 +255,7 @@ static void append_text(struct reader *r, const char *name, const char *value)
 	char *text = NULL;
 
 	if (asprintf(&text, "%s%s = %s\n", r->section->text, name, value) < 0) {
-		conf_fault(r->conf, r->line, "no memory");
+		conf_fault(r->conf, r->line, "out of memory");
 		return;
 	}
 	free(r->section->text);
@@ -263,10 +267,13 @@ static int parse_setting(void *arg, const char *section, const char *name, const
 	struct reader *r = arg;
 
 	if (!r->in_section) {
-		conf_fault(r->conf, r->line,
-			   "'%s' is in no section: there is no [pool NAME] before it", name);
-	} else if (*value == ';') { /* written with a space before it, it is */
-		conf_fault(r->conf, r->line, "%s: its value begins as a comment does", name);
+		conf_fault(
+			r->conf, r->line,
+			"setting '%s' is in no section; a head such as [pool NAME] must come first",
+			name);
+	} else if (*value == ';') { /* inih takes ; behind a blank as a comment, but not here */
+		conf_fault(r->conf, r->line, "%s: the value begins with ;, which starts a comment",
+			   name);
 	} else if (r->section) {
 		append_text(r, name, value);
 		conf_set(r->conf, r->section, r->line, name, value);
@@ -285,9 +292,9 @@ static void read_lines(struct conf *conf, FILE *file, const char *path, bool dro
 	if (rc > 0)
 		conf_fault(
 			conf, (unsigned int)rc,
-			"a line is a section such as [pool NAME], or NAME = VALUE, or ; a comment");
+			"invalid line; expected [SECTION NAME], NAME = VALUE, or ; and a comment");
 	else if (rc < 0)
-		conf_fault(conf, 0, "no memory");
+		conf_fault(conf, 0, "out of memory");
 	if (ferror(file))
 		conf_fault(conf, 0, "%s", strerror(errno));
 	conf->file = NULL;
@@ -314,7 +321,7 @@ static void read_dropin(struct conf *conf, const char *path, const struct conf_i
 	conf->file = NULL;
 }
 
-/* In their alphabet's order; the one that is not there yet behind them. */
+/* Reads drop-ins in alphabetical order; one that does not exist yet (instead) comes last. */
 static void read_dropins(struct conf *conf, const struct conf_instead *instead)
 {
 	CLEANUP_FREE char *pattern = NULL, *new = NULL;
@@ -324,7 +331,7 @@ static void read_dropins(struct conf *conf, const struct conf_instead *instead)
 	if (asprintf(&pattern, "%s/" CONF_DROPINS "/*.ini", conf->daemon->state) < 0 ||
 	    (instead &&
 	     asprintf(&new, "%s/" CONF_DROPINS "/%s", conf->daemon->state, instead->file) < 0)) {
-		conf_fault(conf, 0, "no memory");
+		conf_fault(conf, 0, "out of memory");
 		return;
 	}
 	if (glob(pattern, 0, NULL, &found) == 0) {
@@ -340,7 +347,7 @@ static void read_dropins(struct conf *conf, const struct conf_instead *instead)
 
 /* ---- all of it ------------------------------------------------------------------------------------ */
 
-/* Of nodes that make their pools: what others have is known when they are started. */
+/* Returns whether two nodes would create pools at overlapping addresses. Nodes that join learn the address when they start. */
 static bool is_memory_shared(const struct conf_pool *a, const struct conf_pool *b)
 {
 	uint64_t from_a = a->memory ? a->memory : STAG_POOL_MEMORY;
@@ -352,13 +359,12 @@ static bool is_memory_shared(const struct conf_pool *a, const struct conf_pool *
 static void check_pool_pair(struct conf *conf, const struct conf_pool *a, const struct conf_pool *b)
 {
 	if (a->state && b->state && strcmp(a->state, b->state) == 0)
-		conf_fault(conf, a->at.line,
-			   "the pools '%s' and '%s' have the same state directory", b->at.name,
-			   a->at.name);
+		conf_fault(conf, a->at.line, "pools '%s' and '%s' have the same state directory",
+			   b->at.name, a->at.name);
 	if (is_memory_shared(a, b))
 		conf_fault(conf, a->at.line,
-			   "the pools '%s' and '%s' have the same memory; one of them wants "
-			   "another: memory = ADDRESS",
+			   "pools '%s' and '%s' would be mapped at the same memory; set memory = "
+			   "ADDRESS for one of them",
 			   b->at.name, a->at.name);
 }
 
@@ -379,7 +385,7 @@ static bool get_listen_port(const struct conf_section *s, uint16_t *port, const 
 	return *port != 0;
 }
 
-bool conf_wants_low_port(const struct conf *conf)
+bool conf_has_low_port(const struct conf *conf)
 {
 	const struct conf_section *s = NULL;
 	const char *address, *listen;
@@ -420,7 +426,7 @@ static void check_pair(struct conf *conf, const struct conf_section *a,
 	    ((const struct conf_store *)a)->store && ((const struct conf_store *)b)->store &&
 	    strcmp(((const struct conf_store *)a)->store, ((const struct conf_store *)b)->store) ==
 		    0)
-		conf_fault(conf, a->line, "the stores '%s' and '%s' are the same file", b->name,
+		conf_fault(conf, a->line, "stores '%s' and '%s' have the same path", b->name,
 			   a->name);
 	conf->file = NULL;
 }
@@ -436,7 +442,7 @@ static void check_all_pairs(struct conf *conf)
 			check_pair(conf, a, b);
 	}
 	if (is_empty && conf->faults == 0)
-		conf_fault(conf, 0, "there is nothing in it: no " SECTIONS);
+		conf_fault(conf, 0, "the file has no section; expected " SECTIONS);
 }
 
 static void check_section(struct conf *conf, struct conf_section *s)
@@ -446,7 +452,7 @@ static void check_section(struct conf *conf, struct conf_section *s)
 	conf->file = NULL;
 }
 
-/* What the others' defaults are made of comes first. */
+/* Checks [daemon] before the others, whose defaults depend on it. */
 static bool check_daemon(struct conf *conf)
 {
 	conf->daemon = conf_find(conf, &conf_daemon_kind, "");

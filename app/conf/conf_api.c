@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_api.c - [api] of the INI file: where the management API is, and who may use it.
+ * conf_api.c - [api] of the INI file: where the management API listens, and its token.
  */
 #include "conf.h"
 
@@ -16,7 +16,7 @@
 #define TOKEN_MIN 16
 #define TOKEN_MAX 256
 
-/* HOST:PORT; where one begins and the other ends. */
+/* Splits HOST:PORT; an IPv6 host is in brackets. */
 static bool split_host_port(const char *text, char *host, size_t size, uint64_t *port)
 {
 	const char *colon = strrchr(text, ':'), *begin = text, *end = colon;
@@ -87,7 +87,7 @@ static void read_api_token(struct conf *conf, struct conf_api *a)
 {
 	a->token = calloc(1, TOKEN_MAX + 1);
 	if (!a->token) {
-		conf_fault(conf, a->at.line, "no memory");
+		conf_fault(conf, a->at.line, "out of memory");
 		return;
 	}
 	if (!conf_read_secret(conf, &a->at, "token-file", a->token_file, a->token, TOKEN_MAX + 1))
@@ -96,8 +96,8 @@ static void read_api_token(struct conf *conf, struct conf_api *a)
 								      "abcdefghijklmnopqrstuvwxyz"
 								      "0123456789-._~+/=")])
 		conf_fault(conf, conf_line_of(&a->at, "token-file"),
-			   "token-file: a token has %d characters or more, of letters, digits and "
-			   "-._~+/=. One is made by head -c 24 /dev/urandom | base64 >%s",
+			   "token-file: a token has %d characters or more: letters, digits and "
+			   "-._~+/=. Create one with head -c 24 /dev/urandom | base64 >%s",
 			   TOKEN_MIN, a->token_file);
 }
 
@@ -112,15 +112,15 @@ static void check_api_section(struct conf *conf, void *section)
 		a->listen = NULL;
 		if (!a->socket)
 			conf_fault(conf, conf_line_of(&a->at, "listen"),
-				   "listen = no wants a socket = PATH: nobody could reach it");
+				   "listen = no requires socket = PATH; clients could not connect");
 	}
 	if (a->listen && !a->token_file && !is_loopback(a->listen))
 		conf_fault(conf, conf_line_of(&a->at, "listen"),
-			   "%s is no loopback address: that wants a token-file, or everybody "
-			   "could do everything",
+			   "%s is not a loopback address, which requires a token-file; anybody "
+			   "could change anything",
 			   a->listen);
 	if (a->socket && strlen(a->socket) >= sizeof(((struct sockaddr_un *)0)->sun_path))
-		conf_fault(conf, conf_line_of(&a->at, "socket"), "%s is too long for a socket",
+		conf_fault(conf, conf_line_of(&a->at, "socket"), "socket: the path %s is too long",
 			   a->socket);
 	if (a->token_file)
 		read_api_token(conf, a);

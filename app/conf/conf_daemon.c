@@ -49,7 +49,7 @@ static const struct conf_setting settings[] = {
 #undef FIELD
 };
 
-/* /var/lib/stag of /etc/stag/stag.ini, and beside any other file a directory with its name. */
+/* Returns /var/lib/stag for /etc/stag/stag.ini, and a directory beside any other file. */
 static char *default_state_dir(const struct conf *conf)
 {
 	size_t len = strlen(conf->path);
@@ -65,14 +65,13 @@ static char *default_state_dir(const struct conf *conf)
 static void check_user_and_group(struct conf *conf, const struct conf_daemon *d)
 {
 	if (d->group && !d->user)
-		conf_fault(conf, conf_line_of(&d->at, "group"), "group wants a user, too");
+		conf_fault(conf, conf_line_of(&d->at, "group"), "group requires user");
 	if (conf->flags & CONF_TEXT_ONLY)
 		return;
 	if (d->user && !getpwnam(d->user))
-		conf_fault(conf, conf_line_of(&d->at, "user"), "there is no user '%s' here",
-			   d->user);
+		conf_fault(conf, conf_line_of(&d->at, "user"), "user '%s' does not exist", d->user);
 	if (d->group && !getgrnam(d->group))
-		conf_fault(conf, conf_line_of(&d->at, "group"), "there is no group '%s' here",
+		conf_fault(conf, conf_line_of(&d->at, "group"), "group '%s' does not exist",
 			   d->group);
 }
 
@@ -86,7 +85,7 @@ static void check_daemon_section(struct conf *conf, void *section)
 	if (!d->state)
 		d->state = default_state_dir(conf);
 	if (!d->name || !d->state)
-		conf_fault(conf, d->at.line, "no memory");
+		conf_fault(conf, d->at.line, "out of memory");
 	check_user_and_group(conf, d);
 }
 

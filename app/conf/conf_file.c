@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_file.c - what settings lead to: files of secrets, and addresses.
+ * conf_file.c - reads files of secrets that settings name, and resolves addresses.
  */
 #include "conf.h"
 
@@ -25,11 +25,12 @@ static bool is_private(struct conf *conf, unsigned int line, const char *setting
 		return false;
 	}
 	if (!S_ISREG(st.st_mode)) {
-		conf_fault(conf, line, "%s: %s is no file", setting, path);
+		conf_fault(conf, line, "%s: %s is not a regular file", setting, path);
 		return false;
 	}
 	if (st.st_mode & 077) {
-		conf_fault(conf, line, "%s: others may read %s; chmod 600 it", setting, path);
+		conf_fault(conf, line, "%s: %s is accessible to others; run chmod 600", setting,
+			   path);
 		return false;
 	}
 	return true;
@@ -45,14 +46,14 @@ char *conf_read_private(struct conf *conf, unsigned int line, const char *settin
 		return NULL;
 	text = malloc(ROOM);
 	if (!text) {
-		conf_fault(conf, line, "no memory");
+		conf_fault(conf, line, "out of memory");
 		return NULL;
 	}
 	len = file_read(AT_FDCWD, path, text, ROOM);
 	if (len >= 0 && strlen(text) == (size_t)len)
 		return text;
 	conf_fault(conf, line, "%s: %s: %s", setting, path,
-		   len < 0 ? strerror((int)-len) : "there is a zero byte in it");
+		   len < 0 ? strerror((int)-len) : "the file has a zero byte");
 	free(text);
 	return NULL;
 }
@@ -72,8 +73,8 @@ bool conf_read_secret(struct conf *conf, const struct conf_section *s, const cha
 		to[len] = '\0';
 	} else {
 		conf_fault(conf, line, "%s: %s: %s", setting, path,
-			   len == 0 ? "there is no secret in its first line"
-				    : "its first line is too long");
+			   len == 0 ? "the first line is empty; it must hold the secret"
+				    : "the first line is too long");
 	}
 	explicit_bzero(text, strlen(text));
 	free(text);

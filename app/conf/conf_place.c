@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_place.c - where nodes of this user have their directories, and stagd its state.
+ * conf_place.c - the default directory for the state of nodes.
  */
 #include "conf.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_pool.c - [pool NAME] of the INI file: its settings, one at a time, and whether they fit together.
+ * conf_pool.c - [pool NAME] of the INI file: a node of a pool.
  */
 #include "conf.h"
 
@@ -133,7 +133,7 @@ static const struct conf_setting settings[] = {
 
 _Static_assert(sizeof(settings) / sizeof(settings[0]) <= CONF_SETTINGS_MAX, "conf_section.lines");
 
-/* ---- together --------------------------------------------------------------------------- */
+/* ---- checks --------------------------------------------------------------------------- */
 
 static char *join_path(const char *head, const char *tail)
 {
@@ -158,7 +158,7 @@ static void set_defaults(const struct conf *conf, struct conf_pool *p)
 		p->roll = NULL;
 }
 
-/* The options of etcd, as its address has them. */
+/* Appends the settings of etcd to its URL, as options. */
 static void complete_roll(struct conf *conf, struct conf_pool *p)
 {
 	char timeout[32] = "", *text = NULL, separator = strchr(p->roll, '?') ? '&' : '?';
@@ -179,7 +179,7 @@ static void complete_roll(struct conf *conf, struct conf_pool *p)
 			continue;
 		if (strncmp(p->roll, "file:", 5) == 0) {
 			conf_fault(conf, conf_line_of(&p->at, options[i].setting),
-				   "%s is for etcd://, and roll is a file", options[i].setting);
+				   "%s is for etcd://, but roll is a file", options[i].setting);
 		} else if (asprintf(&text, "%s%c%s=%s", p->roll, separator, options[i].name,
 				    options[i].value) > 0) {
 			free(p->roll);
@@ -214,10 +214,10 @@ static void check_creation(struct conf *conf, struct conf_pool *p)
 {
 	if (p->create && p->size == 0 && !conf_is_set(&p->at, "size"))
 		conf_fault(conf, conf_line_of(&p->at, "create"),
-			   "create wants a size: how much memory the pool has");
+			   "create requires size, the memory of the new pool");
 }
 
-/* ---- who comes in ------------------------------------------------------------------------ */
+/* ---- users ------------------------------------------------------------------------ */
 
 static void make_users(struct conf *conf, struct conf_pool *p)
 {
@@ -226,13 +226,13 @@ static void make_users(struct conf *conf, struct conf_pool *p)
 
 	if (!nodes) {
 		conf_fault(conf, conf_line_of(&p->at, "secrets"),
-			   "secrets: nobody in %s has the right 'node': the secret of the nodes",
+			   "secrets: %s has no line with the right 'node', the secret of the nodes",
 			   p->secrets_file);
 		return;
 	}
 	u = p->users = calloc(p->secrets.count, sizeof(*p->users));
 	if (!u) {
-		conf_fault(conf, p->at.line, "no memory");
+		conf_fault(conf, p->at.line, "out of memory");
 		return;
 	}
 	p->attr.secret = nodes->text;
@@ -251,11 +251,11 @@ static void read_pool_secrets(struct conf *conf, struct conf_pool *p)
 {
 	unsigned int line = conf_line_of(&p->at, "secrets");
 	char *text = conf_read_private(conf, line, "secrets", p->secrets_file,
-				       "; 'stag pool create' and 'join' make it");
+				       "; 'stag pool create' and 'stag pool join' create it");
 
 	if (!text)
 		return;
-	if (secrets_parse(text, p->secrets_file, &p->secrets) != 0) /* which line: it has told */
+	if (secrets_parse(text, p->secrets_file, &p->secrets) != 0) /* it has logged which line */
 		conf_fault(conf, line, "secrets: %s is damaged", p->secrets_file);
 	else
 		make_users(conf, p);
@@ -263,7 +263,7 @@ static void read_pool_secrets(struct conf *conf, struct conf_pool *p)
 	free(text);
 }
 
-/* ---- as the library takes it -------------------------------------------------------------- */
+/* ---- attributes for libstag -------------------------------------------------------------- */
 
 static void make_attr(struct conf_pool *p)
 {
@@ -295,12 +295,12 @@ static void check_pool_section(struct conf *conf, void *section)
 
 	set_defaults(conf, p);
 	if (!p->node || !p->state || !p->secrets_file || !p->roll) {
-		conf_fault(conf, p->at.line, "no memory");
+		conf_fault(conf, p->at.line, "out of memory");
 		return;
 	}
 	if (!name_is_valid(p->node))
 		conf_fault(conf, p->at.line,
-			   "this host's name, '%s', is no name of a node: set one with node",
+			   "the host's name '%s' is no valid name of a node; set node = NAME",
 			   p->node);
 	check_roll(conf, p);
 	conf_check_address(conf, &p->at, p->address);
@@ -310,7 +310,7 @@ static void check_pool_section(struct conf *conf, void *section)
 	read_pool_secrets(conf, p);
 }
 
-/* Whom the others know is not to be changed under a node that runs. */
+/* Compares the nodes' secrets: a running node must keep the one that the other nodes know. */
 static const char *node_secret_differs(const void *a, const void *b)
 {
 	const char *x = ((const struct conf_pool *)a)->attr.secret;

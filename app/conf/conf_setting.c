@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_setting.c - settings of a section, one at a time: what kind of value each has, and where it goes, is in its kind's table.
+ * conf_setting.c - parses, presets, compares and frees the settings of a section, as the table of its kind says.
  */
 #include "conf.h"
 
@@ -15,7 +15,7 @@
 
 static const char *const wanted[] = {
 	[CONF_TEXT] = "a word",
-	[CONF_NAME] = "a name: letters, digits and . - _, 63 at most",
+	[CONF_NAME] = "a name of letters, digits and . - _, 63 at most",
 	[CONF_FILE] = "a path",
 	[CONF_COUNT] = "a number",
 	[CONF_ADDRESS] = "an address, such as 0x200000000000",
@@ -90,12 +90,12 @@ static void set_number(struct conf *conf, const struct conf_setting *s, unsigned
 	uint64_t n;
 
 	if (!parse_number(s, value, &n))
-		conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
+		conf_fault(conf, line, "%s must be %s, not '%s'", s->name, wanted_of(s), value);
 	else if (n < s->least || n > s->most)
 		conf_fault(conf, line, "%s = %s is too %s", s->name, value,
-			   n < s->least ? "little" : "much");
+			   n < s->least ? "small" : "large");
 	else if (s->unit && n % s->unit)
-		conf_fault(conf, line, "%s = %s is no multiple of %s", s->name, value,
+		conf_fault(conf, line, "%s = %s is not a multiple of %s", s->name, value,
 			   unit_word(s));
 	else
 		*to = n;
@@ -109,14 +109,14 @@ static void set_choice(struct conf *conf, const struct conf_setting *s, unsigned
 			*to = i;
 			return;
 		}
-	conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
+	conf_fault(conf, line, "%s must be %s, not '%s'", s->name, wanted_of(s), value);
 }
 
 static void set_text(struct conf *conf, const struct conf_setting *s, unsigned int line,
 		     const char *value, char **to)
 {
 	if (s->type == CONF_NAME && !name_is_valid(value)) {
-		conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
+		conf_fault(conf, line, "%s must be %s, not '%s'", s->name, wanted_of(s), value);
 		return;
 	}
 	free(*to); /* the default */
@@ -125,7 +125,7 @@ static void set_text(struct conf *conf, const struct conf_setting *s, unsigned i
 	else
 		*to = s->type == CONF_MADE ? s->make(conf, value) : strdup(value);
 	if (!*to)
-		conf_fault(conf, line, "%s is %s, not '%s'", s->name, wanted_of(s), value);
+		conf_fault(conf, line, "%s must be %s, not '%s'", s->name, wanted_of(s), value);
 }
 
 static void set_value(struct conf *conf, const struct conf_setting *s, unsigned int line,
@@ -149,7 +149,7 @@ static void set_value(struct conf *conf, const struct conf_setting *s, unsigned 
 		return;
 	case CONF_SWITCH:
 		if (!conf_parse_switch(value, to))
-			conf_fault(conf, line, "%s is yes or no, not '%s'", s->name, value);
+			conf_fault(conf, line, "%s must be yes or no, not '%s'", s->name, value);
 		return;
 	}
 }
@@ -177,11 +177,11 @@ static void add_item(struct conf *conf, struct conf_section *s, unsigned int lin
 	struct conf_item *list, item = {.line = line};
 
 	if (before) {
-		conf_fault(conf, line, "%s is set already, at line %u", setting, before->line);
+		conf_fault(conf, line, "%s is already set at line %u", setting, before->line);
 		return;
 	}
 	if (!*name || !*value) {
-		conf_fault(conf, line, "%s wants a name behind its dot, and a value", setting);
+		conf_fault(conf, line, "%s requires a name behind the dot, and a value", setting);
 		return;
 	}
 	list = realloc(s->items, (s->num_items + 1) * sizeof(*list));
@@ -190,7 +190,7 @@ static void add_item(struct conf *conf, struct conf_section *s, unsigned int lin
 	item.name = strdup(name);
 	item.value = strdup(value);
 	if (!list || !item.name || !item.value) {
-		conf_fault(conf, line, "no memory");
+		conf_fault(conf, line, "out of memory");
 		free(item.name);
 		free(item.value);
 		return;
@@ -213,7 +213,7 @@ bool conf_is_same_items(const void *a, const void *b)
 	return true;
 }
 
-/* ---- a section's ------------------------------------------------------------------------- */
+/* ---- sections ------------------------------------------------------------------------- */
 
 void conf_set(struct conf *conf, struct conf_section *s, unsigned int line, const char *name,
 	      const char *value)
@@ -227,19 +227,18 @@ void conf_set(struct conf *conf, struct conf_section *s, unsigned int line, cons
 	}
 	if (i == s->kind->num_settings) {
 		conf_fault(conf, line,
-			   s->kind->is_single
-				   ? "[%s] has no setting '%s'; those there are: stag.ini(5)"
-				   : "a %s has no setting '%s'; those there are: stag.ini(5)",
+			   s->kind->is_single ? "[%s] has no setting '%s'; see stag.ini(5)"
+					      : "a %s has no setting '%s'; see stag.ini(5)",
 			   s->kind->word, name);
 		return;
 	}
 	if (s->lines[i]) {
-		conf_fault(conf, line, "%s is set already, at line %u", name, s->lines[i]);
+		conf_fault(conf, line, "%s is already set at line %u", name, s->lines[i]);
 		return;
 	}
 	s->lines[i] = line;
 	if (!*value)
-		conf_fault(conf, line, "%s is %s; there is nothing", name, wanted_of(setting));
+		conf_fault(conf, line, "%s has no value; it must be %s", name, wanted_of(setting));
 	else
 		set_value(conf, setting, line, value, (char *)s + setting->at);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_store.c - [store NAME] of the INI file: what is served, and the partitions that it is to have.
+ * conf_store.c - [store NAME] of the INI file: a store and the partitions to create in it.
  */
 #include "conf.h"
 
@@ -75,7 +75,7 @@ static const struct conf_setting partition_setting = {
 
 /* ---- partition.NAME = SIZE [WORD...] ------------------------------------------------------------- */
 
-/* The file of a token is from where the INI file is, as all are. */
+/* Resolves the token's file, as all paths, against the directory of the INI file. */
 static bool parse_token_right(const struct conf *conf, const char *word,
 			      struct stag_store_partition *p)
 {
@@ -98,7 +98,7 @@ static bool parse_partition_word(const struct conf *conf, const char *word,
 	return store_parse_right(word, p);
 }
 
-/* "token:FILE:write" would read the file. */
+/* With CONF_TEXT_ONLY, skips rights whose parsing would read a token's file or look up a user. */
 static bool needs_other_files(const struct conf *conf, const char *word)
 {
 	return conf->flags & CONF_TEXT_ONLY &&
@@ -128,7 +128,7 @@ static bool parse_partition_words(struct conf *conf, const struct conf_item *ite
 	return true;
 }
 
-/* A share is of a room that is not known here: any will do to look at the words. */
+/* Checks the syntax of a size. A share depends on the store's size, which is not known here, so an arbitrary one is used. */
 static bool is_size(const char *text)
 {
 	const struct store_room some = {.whole = 1ull << 40, .largest = 1ull << 40, .block = 4096};
@@ -150,7 +150,8 @@ bool conf_store_partition(struct conf *conf, const struct conf_item *item, struc
 	*p = (struct conf_partition){0};
 	if (!text || !name_is_valid(item->name)) {
 		conf_fault(conf, item->line,
-			   "'%s' is no name of a partition: letters, digits and . - _, 63 at most",
+			   "invalid name of a partition: '%s'; use letters, digits and . - _, 63 "
+			   "at most",
 			   item->name);
 		return false;
 	}
@@ -158,15 +159,15 @@ bool conf_store_partition(struct conf *conf, const struct conf_item *item, struc
 	snprintf(p->size, sizeof(p->size), "%.*s", (int)len, text);
 	if (len >= sizeof(p->size) || !is_size(p->size)) {
 		conf_fault(conf, item->line,
-			   "partition.%s begins with a size, such as 512M, 10G, 50%% or max; not "
-			   "'%.*s'",
+			   "partition.%s must begin with a size, such as 512M, 10G, 50%% or max; "
+			   "not '%.*s'",
 			   item->name, (int)len, text);
 		return false;
 	}
 	return parse_partition_words(conf, item, text + len, p);
 }
 
-/* ---- together -------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------- */
 
 static void check_store_section(struct conf *conf, void *section)
 {
@@ -174,10 +175,10 @@ static void check_store_section(struct conf *conf, void *section)
 	struct conf_partition p;
 
 	if (!s->store)
-		conf_fault(conf, s->at.line, "where is it? path = PATH");
+		conf_fault(conf, s->at.line, "path is required: path = PATH");
 	if (s->create && s->size == 0 && !(s->store && strncmp(s->store, "/dev/", 5) == 0))
 		conf_fault(conf, conf_line_of(&s->at, "create"),
-			   "create wants a size: how large the store is");
+			   "create requires size, the size of the new store");
 	conf_check_address(conf, &s->at, s->address);
 	for (unsigned int i = 0; i < s->at.num_items; i++)
 		conf_store_partition(conf, &s->at.items[i], &p);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_target.c - [target NAME] of the INI file: a block target, and its logical units.
+ * conf_target.c - [target NAME] of the INI file: a block target and its logical units.
  */
 #include "conf.h"
 
@@ -13,7 +13,7 @@
 #include "base/cleanup.h"
 
 #define LUN_MOST   16383
-#define SECRET_LEN 12 /* RFC 7143 wants 96 bits */
+#define SECRET_LEN 12 /* RFC 7143 §9.2.1: at least 96 bits */
 
 static const struct conf_setting settings[] = {
 #define FIELD(field) .at = offsetof(struct conf_target, field)
@@ -103,7 +103,7 @@ static bool parse_lun_word(const char *word, struct stag_block_lun *l)
 	       (strncmp(word, "block=", 6) != 0 || l->block == 512 || l->block == 4096);
 }
 
-/* "store:STORE/PARTITION" of a store of ours, "mem:NAME:PARTITION", or a path, perhaps with a partition. */
+/* Parses "store:STORE/PARTITION" (a store of this daemon), "mem:NAME:PARTITION", or PATH[:PARTITION]. */
 static bool parse_lun_where(struct conf *conf, const struct conf_item *item, const char *where,
 			    struct conf_lun *l)
 {
@@ -116,7 +116,7 @@ static bool parse_lun_where(struct conf *conf, const struct conf_item *item, con
 	}
 	slash = strchr(where, '/');
 	if (!slash || slash == where + 6 || !slash[1]) {
-		conf_fault(conf, item->line, "lun.%s: it is store:STORE/PARTITION, not '%s'",
+		conf_fault(conf, item->line, "lun.%s: expected store:STORE/PARTITION, not '%s'",
 			   item->name, where);
 		return false;
 	}
@@ -133,7 +133,7 @@ bool conf_target_lun(struct conf *conf, const struct conf_item *item, struct con
 
 	*l = (struct conf_lun){0};
 	if (!conf_parse_count(item->name, &n) || n > LUN_MOST) {
-		conf_fault(conf, item->line, "lun.%s: a unit's number is 0 to %d", item->name,
+		conf_fault(conf, item->line, "lun.%s: the number of a unit is 0 to %d", item->name,
 			   LUN_MOST);
 		return false;
 	}
@@ -144,17 +144,18 @@ bool conf_target_lun(struct conf *conf, const struct conf_item *item, struct con
 	l->lun.lun = (uint16_t)n;
 	while ((word = strtok_r(NULL, " \t", &save)))
 		if (!parse_lun_word(word, &l->lun)) {
-			conf_fault(conf, item->line,
-				   "lun.%s: behind the place come ro, write-back, block=512 or "
-				   "block=4096; not '%s'",
-				   item->name, word);
+			conf_fault(
+				conf, item->line,
+				"lun.%s: unknown option '%s'; expected ro, write-back, block=512 "
+				"or block=4096",
+				item->name, word);
 			conf_lun_free(l);
 			return false;
 		}
 	return true;
 }
 
-/* Two names of one number, "1" and "01", are the same unit. */
+/* Returns whether an earlier item has the same number; "1" and "01" are the same unit. */
 static bool is_twice(const struct conf_target *t, unsigned int i, uint16_t lun)
 {
 	uint64_t n;
@@ -165,7 +166,7 @@ static bool is_twice(const struct conf_target *t, unsigned int i, uint16_t lun)
 	return false;
 }
 
-/* The partition is looked for when the store is open. */
+/* Checks units against the sections. Whether a partition exists is known only when its store is open. */
 static void check_luns(struct conf *conf, const struct conf_target *t)
 {
 	for (unsigned int i = 0; i < t->at.num_items; i++) {
@@ -175,18 +176,17 @@ static void check_luns(struct conf *conf, const struct conf_target *t)
 		if (!conf_target_lun(conf, item, &l))
 			continue;
 		if (l.store && !conf_find(conf, &conf_store_kind, l.store))
-			conf_fault(conf, item->line, "lun.%s: there is no [store %s]", item->name,
-				   l.store);
+			conf_fault(conf, item->line, "lun.%s: there is no section [store %s]",
+				   item->name, l.store);
 		if (is_twice(t, i, l.lun.lun))
-			conf_fault(conf, item->line, "lun.%s: there is such a unit already",
-				   item->name);
+			conf_fault(conf, item->line, "lun.%s: duplicate unit", item->name);
 		conf_lun_free(&l);
 	}
 	if (t->at.num_items > STAG_BLOCK_MAX_LUNS)
 		conf_fault(conf, t->at.line, "a target has at most %d units", STAG_BLOCK_MAX_LUNS);
 }
 
-/* ---- together -------------------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------------- */
 
 static char *default_iqn(const struct conf_target *t)
 {
@@ -213,14 +213,14 @@ static void check_transports(struct conf *conf, struct conf_target *t)
 		if (strcmp(word, "tcp") != 0 && strcmp(word, "iser") != 0 &&
 		    strcmp(word, "one-shot") != 0)
 			conf_fault(conf, conf_line_of(&t->at, "transports"),
-				   "transports are tcp, iser and one-shot, not '%s'", word);
+				   "unknown transport '%s'; expected tcp, iser or one-shot", word);
 	}
 	if (one_shot && !iser)
 		conf_fault(conf, conf_line_of(&t->at, "transports"),
-			   "one-shot wants iser, too: it is agreed on there");
+			   "one-shot requires iser, which negotiates it");
 	if (!tcp && !iser)
 		conf_fault(conf, conf_line_of(&t->at, "transports"),
-			   "without tcp and iser nobody can reach it");
+			   "transports must include tcp or iser, or no initiator can connect");
 	t->attr.flags = (tcp ? 0u : STAG_BLOCK_NO_TCP) | (iser ? 0u : STAG_BLOCK_NO_RDMA) |
 			(one_shot ? 0u : STAG_BLOCK_NO_ONE_SHOT);
 }
@@ -233,13 +233,13 @@ static const char *read_target_secret(struct conf *conf, struct conf_target *t, 
 			   conf_line_of(&t->at, file		  ? setting
 						: user == t->user ? "user"
 								  : "own-user"),
-			   "a user has a secret: user and secret-file, own-user and "
-			   "own-secret-file");
+			   "user requires secret-file, own-user requires own-secret-file, and "
+			   "vice versa");
 	if (!user || !file || !conf_read_secret(conf, &t->at, setting, file, to, CONF_SECRET_MAX))
 		return NULL;
 	if (strlen(to) < SECRET_LEN)
 		conf_fault(conf, conf_line_of(&t->at, setting),
-			   "%s: a secret has %d characters or more", setting, SECRET_LEN);
+			   "%s: the secret must have %d characters or more", setting, SECRET_LEN);
 	return to;
 }
 
@@ -259,8 +259,8 @@ static void check_target_section(struct conf *conf, void *section)
 		t->iqn = default_iqn(t);
 	if (!t->iqn || !is_iscsi_name(t->iqn))
 		conf_fault(conf, conf_line_of(&t->at, "iqn"),
-			   "a target's name is iqn.YYYY-MM.…, eui.… or naa.…, %d characters at "
-			   "most",
+			   "a target's name must be iqn.YYYY-MM.…, eui.… or naa.…, %d characters "
+			   "at most",
 			   STAG_BLOCK_NAME_MAX - 1);
 	check_transports(conf, t);
 	conf_check_address(conf, &t->at, t->address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_watch.c - [watch NAME] of the INI file: a pool that others serve.
+ * conf_watch.c - [watch NAME] of the INI file: a pool that other daemons serve.
  */
 #include "conf.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- where its nodes are: as src/pool/client/where.c takes it, and nobody is asked what a name means ------------ */
+/* ---- addresses of nodes, with the syntax of src/pool/client/where.c; names are not resolved ------------ */
 
 #define NODES_MOST   1023
 #define NODE_ROOM    92 /* for one of them */
@@ -22,7 +22,7 @@ static bool is_port(const char *text)
 	return !text[digits] && port > 0 && port <= UINT16_MAX;
 }
 
-/* A name, or an address of IPv4. */
+/* Accepts a host name or an IPv4 address. */
 static bool is_host(const char *text)
 {
 	struct in_addr a;
@@ -34,7 +34,7 @@ static bool is_host(const char *text)
 	       '\0';
 }
 
-/* With or without its scope. */
+/* Accepts an IPv6 address with or without its scope. */
 static bool is_ipv6(char *text)
 {
 	struct in6_addr a;
@@ -91,7 +91,7 @@ static const struct conf_setting settings[] = {
 #undef FIELD
 };
 
-/* A file of one secret, or the secrets of a pool, of which it is the user's. */
+/* Reads the secret from a file that holds nothing else, or the user's secret from a pool's file of secrets. */
 static void read_watch_secret(struct conf *conf, struct conf_watch *w)
 {
 	unsigned int line = conf_line_of(&w->at, "secret-file");
@@ -109,7 +109,7 @@ static void read_watch_secret(struct conf *conf, struct conf_watch *w)
 		snprintf(w->secret, sizeof(w->secret), "%s", found ? found->text : "");
 	}
 	if (!*w->secret)
-		conf_fault(conf, line, "secret-file: there is no secret of '%s' in %s", w->user,
+		conf_fault(conf, line, "secret-file: user '%s' has no secret in %s", w->user,
 			   w->secret_file);
 	secrets_free(&all);
 	explicit_bzero(text, strlen(text));
@@ -122,15 +122,15 @@ static void check_watch_section(struct conf *conf, void *section)
 
 	if (!w->nodes && !conf_is_set(&w->at, "nodes"))
 		conf_fault(conf, w->at.line,
-			   "which nodes has it? nodes = HOST[:PORT][,HOST[:PORT]...]");
+			   "nodes is required: nodes = HOST[:PORT][,HOST[:PORT]...]");
 	if (!w->secret_file)
 		conf_fault(conf, w->at.line,
-			   "nobody comes in without a secret: secret-file = PATH");
+			   "secret-file is required to authenticate: secret-file = PATH");
 	else if (w->user)
 		read_watch_secret(conf, w);
 }
 
-/* The file may be the same, and say something else. */
+/* Compares the secrets themselves: the file may have new content. */
 static const char *watch_secret_differs(const void *a, const void *b)
 {
 	const struct conf_watch *x = a, *y = b;

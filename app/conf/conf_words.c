@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conf_words.c - numbers, sizes and times, as people write them. Pure.
+ * conf_words.c - parses numbers, sizes, times and switches as written in a file. Pure.
  */
 #include "conf.h"
 

@@ -45,17 +45,17 @@ static int look_up(const struct conf *conf, struct who *who, char *why, size_t s
 
 	who->pw = getpwnam(d->user);
 	if (!who->pw)
-		return fail(why, size, ENOENT, "%s:%u: there is no user '%s' here", conf->path,
+		return fail(why, size, ENOENT, "%s:%u: user '%s' does not exist", conf->path,
 			    conf_line_of(&d->at, "user"), d->user);
 	who->uid = who->pw->pw_uid;
 	who->gid = who->pw->pw_gid;
 	gr = d->group ? getgrnam(d->group) : NULL;
 	if (d->group && !gr)
-		return fail(why, size, ENOENT, "%s:%u: there is no group '%s' here", conf->path,
+		return fail(why, size, ENOENT, "%s:%u: group '%s' does not exist", conf->path,
 			    conf_line_of(&d->at, "group"), d->group);
 	if (gr)
 		who->gid = gr->gr_gid;
-	who->low_ports = conf_wants_low_port(conf);
+	who->low_ports = conf_has_low_port(conf);
 	return 0;
 }
 
