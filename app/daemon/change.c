@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * change.c - from what is served to what the files say: at the start, at SIGHUP, and when the management API wants something else.
+ * change.c - changes the running services to match the files: at the start, at SIGHUP, and at requests of the management API.
  *
- * All of it, or nothing. What is new is started and what is there is changed, kind by kind, those first that others use; if one
- * fails, all that was done is undone. Then the drop-in is written, and at last what is gone is stopped: nobody else notices.
- * Only what is gone and has the port of something new is stopped before, and started again where all is undone.
+ * A change is all or nothing. New services are started and existing ones changed, kind by kind, dependencies first; if one step
+ * fails, all steps before it are undone. Then the drop-in is written, and last the services without a section are stopped; the
+ * other services are not interrupted. Only a service that is to go and holds the port of a new one is stopped first, and
+ * started again if the change is undone.
  */
 #include "daemon_own.h"
 
@@ -21,11 +22,11 @@
 #include "base/file.h"
 #include "base/name.h"
 
-/* ---- a change, and what was done of it ------------------------------------------------------- */
+/* ---- a change and its steps ------------------------------------------------------- */
 
 struct step {
-	struct service *service;     /* NULL: it was stopped, to make way */
-	struct conf_section *before; /* it was changed from this; NULL: it was started */
+	struct service *service;     /* NULL: a service was stopped to free its port */
+	struct conf_section *before; /* its section before the change; NULL: it was started */
 	struct {
 		const struct service_kind *kind;
 		struct conf_section *conf, *now;
@@ -77,7 +78,7 @@ static int start_one(struct change *c, const struct service_kind *kind, struct c
 	int rc;
 
 	if (!s)
-		return service_fail(c->why, c->size, ENOMEM, "no memory");
+		return service_fail(c->why, c->size, ENOMEM, "out of memory");
 	rc = kind->start(s, c->why, c->size);
 	if (rc != 0) {
 		service_free(s);
@@ -120,20 +121,23 @@ static void put_stopped(struct step *step)
 	conf_put(step->stopped.now);
 }
 
-/* As it was started, and then what it was changed to. */
+/* Starts the service with its first section again, then changes it to its last one. */
 static void undo_stop(struct change *c, struct step *step)
 {
 	struct service *s = service_new(c->d, step->stopped.kind, step->stopped.conf);
-	char why[512] = "no memory";
+	char why[512] = "out of memory";
 
 	if (s && s->kind->start(s, why, sizeof(why)) == 0) {
 		if (s->kind->change(s, step->stopped.now, why, sizeof(why)) == 0)
 			set_now(s, step->stopped.now);
 		else
-			event_add(EVENT_ERR, s->object, "it is as it was started: %s", why);
+			event_add(EVENT_ERR, s->object,
+				  "restarted, but its changes since then are lost: %s", why);
 		daemon_list(c->d, s);
 	} else {
-		event_add(EVENT_ERR, "daemon", "what made way could not be started again: %s", why);
+		event_add(EVENT_ERR, "daemon",
+			  "a service that was stopped to free its port could not be restarted: %s",
+			  why);
 		if (s)
 			service_free(s);
 	}
@@ -174,7 +178,7 @@ static bool is_served(struct daemon *d, const struct conf_section *s)
 	return false;
 }
 
-/* It is gone, and something new wants its port. */
+/* Returns whether the service has no section any more, and a new one needs its port. */
 static bool is_in_the_way(struct change *c, const struct service *s)
 {
 	if (!s->kind->makes_way || conf_find(&c->conf, s->kind->conf, s->conf->name))
@@ -213,7 +217,7 @@ static int apply_sections(struct change *c)
 		n++;
 	c->steps = calloc(n, sizeof(*c->steps));
 	if (!c->steps)
-		return service_fail(c->why, c->size, ENOMEM, "no memory");
+		return service_fail(c->why, c->size, ENOMEM, "out of memory");
 	make_way(c);
 	for (unsigned int k = 0; k < num_service_kinds; k++)
 		for (struct conf_section *s = NULL;
@@ -225,7 +229,7 @@ static int apply_sections(struct change *c)
 	return rc;
 }
 
-/* From now on they are everybody's. */
+/* Makes the steps final: new services become visible to other threads. */
 static void keep_steps(struct change *c)
 {
 	for (unsigned int i = 0; i < c->num_steps; i++) {
@@ -255,7 +259,7 @@ static struct service *last_of(struct daemon *d, const struct service_kind *kind
 	return found;
 }
 
-/* Who uses others goes before them, and who came last first. but: what stays; NULL: nothing. */
+/* Stops services that have no section in `but` (NULL: all) in reverse order of their start, dependents first. */
 static void stop_all_but(struct daemon *d, const struct conf *but)
 {
 	struct service *s;
@@ -265,9 +269,9 @@ static void stop_all_but(struct daemon *d, const struct conf *but)
 			stop_one(d, s);
 }
 
-/* ---- the whole of it -------------------------------------------------------------------------- */
+/* ---- a change as a whole -------------------------------------------------------------------------- */
 
-/* What is told: the first fault is enough of an event, and all of them are `why`. */
+/* Reads the main file and the drop-ins; all faults go to c->why, a line each. */
 static int read_files(struct change *c, const char *path, const struct conf_instead *instead)
 {
 	char *text = NULL;
@@ -280,12 +284,12 @@ static int read_files(struct change *c, const char *path, const struct conf_inst
 	if (text && len && text[len - 1] == '\n')
 		text[len - 1] = '\0';
 	if (rc != 0 && c->why && c->size)
-		snprintf(c->why, c->size, "%s", text ? text : "no memory");
+		snprintf(c->why, c->size, "%s", text ? text : "out of memory");
 	free(text);
 	return rc;
 }
 
-/* Its log changes at once. */
+/* Applies the log settings, and warns about settings that need a restart. */
 static void apply_daemon_settings(struct change *c)
 {
 	struct daemon *d = c->d;
@@ -296,12 +300,12 @@ static void apply_daemon_settings(struct change *c)
 	event_log_to((enum event_log)c->conf.daemon->log,
 		     (enum event_level)c->conf.daemon->log_level);
 	if (differs)
-		event_add(EVENT_WARN, "daemon", "%s:%u: %s counts when stagd is restarted",
+		event_add(EVENT_WARN, "daemon", "%s:%u: %s takes effect when stagd is restarted",
 			  now->path, conf_line_of(now, differs), differs);
 	if (d->api_conf && (!api || conf_needs_restart(d->api_conf, api)))
-		event_add(EVENT_WARN, "api", "%s: %s counts when stagd is restarted",
+		event_add(EVENT_WARN, "api", "%s: %s takes effect when stagd is restarted",
 			  d->api_conf->path,
-			  api ? conf_needs_restart(d->api_conf, api) : "that it goes");
+			  api ? conf_needs_restart(d->api_conf, api) : "the removal of [api]");
 }
 
 static int start_api(struct daemon *d, struct conf_section *api, char *why, size_t size)
@@ -330,7 +334,7 @@ static int write_dropin(const struct daemon *d, const struct conf_instead *file,
 	int rc;
 
 	if (asprintf(&path, "%s/" CONF_DROPINS, state) < 0)
-		return service_fail(why, size, ENOMEM, "no memory");
+		return service_fail(why, size, ENOMEM, "out of memory");
 	if (file->text) {
 		mkdir(state, 0700);
 		mkdir(path, 0700);
@@ -338,8 +342,8 @@ static int write_dropin(const struct daemon *d, const struct conf_instead *file,
 	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return service_fail(why, size, errno,
-				    "%s: %s; state = DIRECTORY in [daemon] names another", path,
-				    strerror(errno));
+				    "%s: %s; set state = DIRECTORY in [daemon] to use another one",
+				    path, strerror(errno));
 	rc = file->text ? file_replace(dir, file->file, file->text, strlen(file->text), 0600)
 	     : unlinkat(dir, file->file, 0) == 0 ? fsync(dir)
 						 : -errno;
@@ -379,7 +383,7 @@ static int apply_all(struct change *c, const struct conf_instead *instead)
 	return rc;
 }
 
-/* instead: a drop-in that is to be written; NULL: none. */
+/* instead: the drop-in to write; NULL: none. */
 static int reload_with(struct daemon *d, const char *path, const struct conf_instead *instead,
 		       char *why, size_t size)
 {
@@ -448,7 +452,7 @@ struct daemon *daemon_start(const char *config, const struct daemon_api *api)
 	int rc;
 
 	if (!d || !d->path) {
-		event_add(EVENT_ERR, "daemon", "no memory");
+		event_add(EVENT_ERR, "daemon", "out of memory");
 		return NULL;
 	}
 	lock_acquire(&d->changing);
@@ -459,7 +463,7 @@ struct daemon *daemon_start(const char *config, const struct daemon_api *api)
 		return d;
 	}
 	log_lines(why);
-	event_add(EVENT_ERR, "daemon", "nothing is served");
+	event_add(EVENT_ERR, "daemon", "start failed; nothing is served");
 	stop_all_but(d, NULL);
 	free_daemon(d);
 	return NULL;
@@ -482,14 +486,14 @@ int daemon_reload(struct daemon *d, char *why, size_t size)
 	int rc;
 
 	HOLD_FOR_SCOPE(&d->changing);
-	event_add(EVENT_INFO, "daemon", "%s is read again", d->path);
+	event_add(EVENT_INFO, "daemon", "reading %s again", d->path);
 	rc = reload_with(d, d->path, NULL, text, text == why ? size : sizeof(own));
 	if (rc != 0) {
 		CLEANUP_FREE char *lines = strdup(text);
 
 		if (lines)
 			log_lines(lines);
-		event_add(EVENT_ERR, "daemon", "%s is not good, nothing has changed", d->path);
+		event_add(EVENT_ERR, "daemon", "%s was rejected; nothing has changed", d->path);
 	}
 	return rc;
 }
@@ -507,14 +511,16 @@ static int check_name(const char *kind, const char *name, char *why, size_t size
 	if (!service_kind_of(kind))
 		return service_fail(
 			why, size, EINVAL,
-			"'%s' is nothing that is served: pool, watch, store and target are", kind);
+			"unknown kind of service '%s'; expected pool, watch, store or target",
+			kind);
 	if (!name_is_valid(name))
 		return service_fail(why, size, EINVAL,
-				    "'%s' is no name: letters, digits and . - _, 63 at most", name);
+				    "invalid name '%s': use letters, digits and . - _, 63 at most",
+				    name);
 	return 0;
 }
 
-/* Whoever asks has a section, and not the head of another. */
+/* Detects a section head among settings, which would begin another section. */
 static bool has_section_head(const char *ini)
 {
 	while (ini && *ini) {
@@ -536,15 +542,16 @@ static int apply_settings(struct daemon *d, const char *kind, const char *name, 
 	if (rc != 0)
 		return rc;
 	if (has_section_head(ini))
-		return service_fail(why, size, EINVAL, "settings are lines of NAME = VALUE");
+		return service_fail(why, size, EINVAL,
+				    "settings must be lines NAME = VALUE without a section head");
 	if (asprintf(&file, "%s-%s.ini", kind, name) < 0 ||
 	    asprintf(&text, "[%s %s]\n%s%s", kind, name, ini,
 		     *ini && ini[strlen(ini) - 1] != '\n' ? "\n" : "") < 0)
-		return service_fail(why, size, ENOMEM, "no memory");
+		return service_fail(why, size, ENOMEM, "out of memory");
 	instead = (struct conf_instead){.file = file, .text = text};
 	rc = reload_with(d, d->path, &instead, why, size);
 	if (rc == 0)
-		event_add(EVENT_INFO, "daemon", "%s %s is as %s says", kind, name, file);
+		event_add(EVENT_INFO, "daemon", "%s %s was configured by %s", kind, name, file);
 	return rc;
 }
 
@@ -556,7 +563,7 @@ int daemon_apply(struct daemon *d, const char *kind, const char *name, const cha
 	return apply_settings(d, kind, name, ini, why, size);
 }
 
-/* Does this line of settings set it? */
+/* Returns whether this line sets the setting. */
 static bool is_line_of(const char *line, const char *setting)
 {
 	size_t len = strlen(setting);
@@ -576,12 +583,13 @@ int daemon_set(struct daemon *d, const char *kind, const char *name, const char 
 	HOLD_FOR_SCOPE(&d->changing);
 	settings = daemon_settings(d, kind, name);
 	if (!settings)
-		return service_fail(why, size, ENOENT, "there is no %s '%s' here", kind, name);
+		return service_fail(why, size, ENOENT, "there is no %s '%s'", kind, name);
 	if (strpbrk(setting, "=:\r\n\t [;#") || (value && strpbrk(value, "\r\n")))
-		return service_fail(why, size, EINVAL, "that is no setting, or more than one");
+		return service_fail(why, size, EINVAL,
+				    "invalid setting: expected one name and one value");
 	f = open_memstream(&text, &len);
 	if (!f)
-		return service_fail(why, size, ENOMEM, "no memory");
+		return service_fail(why, size, ENOMEM, "out of memory");
 	for (line = strtok_r(settings, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
 		if (is_line_of(line, setting))
 			found = true;
@@ -591,7 +599,7 @@ int daemon_set(struct daemon *d, const char *kind, const char *name, const char 
 	if (value)
 		fprintf(f, "%s = %s\n", setting, value);
 	if (fclose(f) != 0)
-		return service_fail(why, size, ENOMEM, "no memory");
+		return service_fail(why, size, ENOMEM, "out of memory");
 	if (!value && !found)
 		return service_fail(why, size, ENOENT, "%s %s has no %s", kind, name, setting);
 	return apply_settings(d, kind, name, text, why, size);
@@ -609,9 +617,9 @@ int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *
 	HOLD_FOR_SCOPE(&d->changing);
 	s = daemon_find(d, service_kind_of(kind), name);
 	if (!s)
-		return service_fail(why, size, ENOENT, "there is no %s '%s' here", kind, name);
+		return service_fail(why, size, ENOENT, "there is no %s '%s'", kind, name);
 	if (asprintf(&file, "%s-%s.ini", kind, name) < 0)
-		return service_fail(why, size, ENOMEM, "no memory");
+		return service_fail(why, size, ENOMEM, "out of memory");
 	if (!s->now->dropin || strcmp(file, basename(s->now->path)) != 0)
 		return service_fail(why, size, EPERM,
 				    "%s %s is in %s, line %u: remove it there, then reload", kind,
@@ -619,6 +627,6 @@ int daemon_withdraw(struct daemon *d, const char *kind, const char *name, char *
 	instead = (struct conf_instead){.file = file};
 	rc = reload_with(d, d->path, &instead, why, size);
 	if (rc == 0)
-		event_add(EVENT_INFO, "daemon", "%s %s was withdrawn", kind, name);
+		event_add(EVENT_INFO, "daemon", "%s %s was removed", kind, name);
 	return rc;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * client.c - a client of a pool that is served here, or watched: opened when it is wanted, and anew when it was lost.
+ * client.c - a client of a pool that is served here or watched: opened on demand, reopened after the connection was lost.
  */
 #include "service.h"
 
@@ -55,7 +55,7 @@ void client_lock(struct client *c)
 		client_open(c);
 	else if (!c->use.client)
 		snprintf(c->use.why, sizeof(c->use.why),
-			 "pool %s has no users: 'stag pool user add' makes one", c->use.name);
+			 "pool %s has no users; add one with 'stag pool user add'", c->use.name);
 }
 
 void client_unlock(struct client *c)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * controls.c - the sockets at which others look: as a store's server, as a target, and as stagd (control.h).
+ * controls.c - the control sockets that `stag` queries: of a store server, of a target, and of stagd (control.h).
  */
 #include "daemon_own.h"
 
@@ -15,7 +15,7 @@
 
 /* ---- answers ------------------------------------------------------------------------------ */
 
-/* "counters UUID" */
+/* Answers "counters UUID". */
 static json_t *answer_store(void *arg, const char *word)
 {
 	const char *uuid = strchr(word, ' ');
@@ -53,7 +53,7 @@ static json_t *answer_stagd(void *arg, const char *word)
 	return strcmp(word, "events") == 0 ? events_since(0, 0) : daemon_status(arg);
 }
 
-/* ---- who looks ------------------------------------------------------------------------------ */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 static void *controls_thread(void *arg)
 {
@@ -78,7 +78,7 @@ void controls_open(struct daemon *d)
 	struct controls *c = &d->controls;
 	const char *dir = ((const struct conf_daemon *)d->conf)->control;
 
-	if (!dir) /* of systemd's RuntimeDirectory= */
+	if (!dir) /* systemd sets it for RuntimeDirectory= */
 		dir = getenv("RUNTIME_DIRECTORY");
 
 	if (control_open_in(&c->store, dir, STORE_KIND, answer_store, d) != 0 ||
@@ -86,8 +86,8 @@ void controls_open(struct daemon *d)
 	    control_open_in(&c->stagd, dir, STAGD_KIND, answer_stagd, d) != 0 ||
 	    pipe2(c->ends, O_CLOEXEC) != 0)
 		event_add(EVENT_WARN, "daemon",
-			  "'stag' cannot look at what is served: the run directory is not to be "
-			  "had; control = DIRECTORY names another");
+			  "cannot create the control sockets, so 'stag' cannot query this daemon; "
+			  "set control = DIRECTORY in [daemon]");
 	else
 		c->runs = pthread_create(&c->thread, NULL, controls_thread, c) == 0;
 }

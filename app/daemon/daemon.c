@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * daemon.c - what is served: found, held while it is used, and told (daemon.h).
+ * daemon.c - the list of services: lookup, references, status (daemon.h).
  */
 #include "daemon_own.h"
 
@@ -14,12 +14,12 @@
 #include "base/clock.h"
 #include "log.h"
 
-/* Who is used by others comes before them. */
+/* The order of start: targets use stores, so stores come first. */
 const struct service_kind *const service_kinds[] = {&store_service, &target_service, &pool_service,
 						    &watch_service};
 const unsigned int num_service_kinds = sizeof(service_kinds) / sizeof(service_kinds[0]);
 
-/* ---- complaints --------------------------------------------------------------------------- */
+/* ---- error messages --------------------------------------------------------------------------- */
 
 int service_fail(char *why, size_t size, int error, const char *fmt, ...)
 {
@@ -33,7 +33,7 @@ int service_fail(char *why, size_t size, int error, const char *fmt, ...)
 	return -error;
 }
 
-/* What the library says may begin with the object already. */
+/* Adds "KIND NAME: " unless the library's message already begins with it. */
 int service_fails(const struct conf_section *at, unsigned int line, char *why, size_t size,
 		  int error, const char *fmt, ...)
 {
@@ -56,9 +56,9 @@ void service_tell_rest(const struct service *s, const struct conf_section *to)
 	const char *differs = conf_needs_restart(s->conf, to);
 
 	if (differs)
-		event_add(EVENT_WARN, s->object, "%s:%u: %s counts when stagd is restarted%s",
+		event_add(EVENT_WARN, s->object, "%s:%u: %s takes effect when stagd is restarted%s",
 			  to->path, to->line, differs,
-			  s->kind == &pool_service ? "; a standby serves meanwhile" : "");
+			  s->kind == &pool_service ? "; meanwhile a standby serves the pool" : "");
 }
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -209,7 +209,7 @@ void daemon_pool_put(struct daemon_pool *p)
 	daemon_put(c->service);
 }
 
-/* ---- what is known --------------------------------------------------------------------------- */
+/* ---- status --------------------------------------------------------------------------- */
 
 static json_t *service_status(struct service *s)
 {
@@ -220,7 +220,8 @@ static json_t *service_status(struct service *s)
 	now = conf_get(s->now);
 	lock_release(&s->daemon->lock);
 	o = s->kind->status(s, now);
-	if (!json_object_get(o, "now_ns")) /* else it was read before */
+	if (!json_object_get(o,
+			     "now_ns")) /* else the counters are older, and have their own time */
 		json_object_set_new(o, "now_ns", json_integer((json_int_t)clock_ns()));
 	json_object_set_new(o, "origin",
 			    json_pack("{s:s, s:i, s:b}", "file", now->path, "line", (int)now->line,
@@ -256,7 +257,7 @@ static json_t *list_of(struct service **all, unsigned int n, const struct servic
 	return list;
 }
 
-/* It is asked from its own threads, too, while it is started and stopped. */
+/* The API's own threads call this, too, even while the API starts or stops: hence the lock. */
 json_t *daemon_api_status(struct daemon *d)
 {
 	HOLD_FOR_SCOPE(&d->lock);

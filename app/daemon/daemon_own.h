@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * daemon_own.h - the daemon, as its own files see it.
+ * daemon_own.h - the daemon's private header.
  *
- *	daemon.c    the list of services: found, held, told
- *	change.c    start, reload, and what the management API changes
- *	controls.c  the sockets at which others look (control.h)
+ *	daemon.c    the list of services: lookup, references, status
+ *	change.c    start, reload, and changes by the management API
+ *	controls.c  the control sockets that `stag` queries (control.h)
  *
- * Locks: `changing` is held by whoever starts, changes or stops services, one at a time, for as long as that takes. `lock` is for the
- * list and what it says of its services, for moments. changing before lock; a store's or client's own lock is between them.
+ * Locks: a thread that starts, changes or stops services holds `changing` all the while. `lock` protects the list and the fields of
+ * services that say so, and is held briefly. Order: changing, then a store's or client's lock, then lock.
  */
 #ifndef STAG_APP_DAEMON_OWN_H
 #define STAG_APP_DAEMON_OWN_H
@@ -22,18 +22,19 @@
 struct controls {
 	struct control store, block, stagd;
 	pthread_t thread;
-	int ends[2]; /* closed: the thread is to end */
+	int ends[2]; /* a pipe; closing ends[1] stops the thread */
 	bool runs;
 };
 
 struct daemon {
 	struct lock changing;
 	struct lock lock;
-	pthread_cond_t put;	   /* a reference */
-	struct service *services;  /* in the order in which they were started */
-	struct service *pending;   /* likewise; of a change that is not done: nobody else's */
-	char *path;		   /* of the main file */
-	struct conf_section *conf; /* [daemon], as it was started */
+	pthread_cond_t put;	  /* signalled when a reference was dropped */
+	struct service *services; /* in the order of their start */
+	struct service *
+		pending; /* likewise; started by a change in progress, invisible to other threads */
+	char *path;	 /* of the main file */
+	struct conf_section *conf; /* [daemon] at the start */
 	struct conf_section *api_conf;
 	const struct daemon_api *api_calls;
 	struct api *api;
@@ -42,7 +43,7 @@ struct daemon {
 	uint64_t started_ns;
 };
 
-/* In which order they are started; back to front: stopped. */
+/* The order of start; services stop in reverse. */
 extern const struct service_kind *const service_kinds[];
 extern const unsigned int num_service_kinds;
 
@@ -50,15 +51,16 @@ extern const unsigned int num_service_kinds;
 struct service *service_new(struct daemon *d, const struct service_kind *kind,
 			    struct conf_section *conf);
 void service_free(struct service *s);
-void daemon_list(struct daemon *d, struct service *s);	 /* behind the others */
-void daemon_unlist(struct daemon *d, struct service *s); /* returns when nobody has it any more */
+void daemon_list(struct daemon *d, struct service *s); /* appends it */
+void daemon_unlist(struct daemon *d,
+		   struct service *s); /* waits until all references are dropped */
 struct service *daemon_get(struct daemon *d, const struct service_kind *kind, const char *name);
-/* All of them, each to be put; free() the array. */
+/* Returns all services with a reference each, which the caller puts, in an array that it frees. */
 struct service **daemon_get_all(struct daemon *d, unsigned int *n);
 
-json_t *daemon_api_status(struct daemon *d); /* null: there is none */
+json_t *daemon_api_status(struct daemon *d); /* JSON null if there is none */
 
-/* controls.c: an event where they cannot be had */
+/* controls.c: logs a warning if the sockets cannot be created */
 void controls_open(struct daemon *d);
 void controls_close(struct daemon *d);
 

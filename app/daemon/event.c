@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * event.c - the log, and the ring of what was logged (event.h).
+ * event.c - the log and the ring of events (event.h).
  */
 #include "event.h"
 
@@ -68,9 +68,9 @@ void event_log_to(enum event_log where, enum event_level most)
 	log_most = most;
 }
 
-/* ---- one of them ------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------- */
 
-/* What is no text would not be JSON: each byte that is no UTF-8, and each control character, is a '?'. */
+/* Replaces control characters and bytes that are not UTF-8 by '?', so that the text is valid JSON. */
 static void make_printable(char *text)
 {
 	for (unsigned char *p = (unsigned char *)text; *p;) {
@@ -84,7 +84,7 @@ static void make_printable(char *text)
 
 		for (int i = 1; good && i <= more_bytes; i++)
 			good = (p[i] & 0xc0) == 0x80;
-		/* overlong, surrogates, beyond the last */
+		/* overlong forms, surrogates, beyond U+10FFFF */
 		if (good && ((*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) ||
 			     (*p == 0xf0 && p[1] < 0x90) || (*p == 0xf4 && p[1] > 0x8f)))
 			good = false;
@@ -147,7 +147,7 @@ void event_add(enum event_level level, const char *object, const char *fmt, ...)
 	errno = error;
 }
 
-/* ---- who looks --------------------------------------------------------------------------- */
+/* ---- readers --------------------------------------------------------------------------- */
 
 uint64_t events_last(void)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * event.h - the log of stagd: each line is an event, too. One ring of the last EVENTS_MAX, of the whole process.
+ * event.h - the log of stagd. Each line is also an event; the process keeps the last EVENTS_MAX in a ring.
  *
  * An event as JSON:
  *
- *	{"id": 17, "time": "2026-03-01T12:00:00.123Z", "level": "info", "object": "pool shop/a", "text": "it is primary"}
+ *	{"id": 17, "time": "2026-03-01T12:00:00.123Z", "level": "info", "object": "pool shop/a", "text": "promoted"}
  *
  * Ids count from 1 and have no gaps. object: "daemon", "api", "pool NAME/NODE", "watch NAME", "store NAME", "target NAME".
  */
@@ -19,22 +19,22 @@
 
 enum event_level { EVENT_ERR, EVENT_WARN, EVENT_INFO, EVENT_DEBUG };
 
-/* Where lines go. */
+/* Destination of the log. */
 enum event_log { EVENT_STDERR, EVENT_JOURNAL, EVENT_JSON };
 
-/* From any thread, at any time. Lines above the log's level are no events either. */
+/* Logs a line; safe from any thread. A line below the log's severity does not become an event either. */
 void event_add(enum event_level level, const char *object, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /*
- * Those with an id above `since`, oldest first, as an array; 0: all that are kept. Where there is none yet the next one is
- * waited for, timeout_ms at most (0: not at all); then the array is empty. Wakes up, and is empty, when the daemon ends.
+ * Returns an array of the events with an id above `since` (0: all that are kept), oldest first. If there are none, it waits
+ * up to timeout_ms for one, and returns an empty array if that time passes or events_end() was called.
  */
 json_t *events_since(uint64_t since, int timeout_ms);
 uint64_t events_last(void); /* the last id; 0: none */
-void events_end(void);	    /* who waits is let go, and nobody waits any more */
+void events_end(void);	    /* wakes up all waiting threads; later calls do not wait */
 
-/* stderr and "info" until told otherwise. */
+/* Sets destination and level; stderr and "info" before the first call. */
 void event_log_to(enum event_log where, enum event_level most);
 bool event_level_parse(const char *word, enum event_level *level);
 const char *event_level_word(enum event_level level);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * log.c - where a line of the log goes (log.h).
+ * log.c - writes lines of the log (log.h).
  *
- * The journal is spoken to as systemd documents it (JOURNAL_NATIVE_PROTOCOL): one datagram of NAME=VALUE lines. Where it does not
- * listen, and stderr is its (JOURNAL_STREAM), a line begins with its priority (sd-daemon(3)); else it is plain.
+ * The journal gets one datagram of NAME=VALUE lines, as systemd's JOURNAL_NATIVE_PROTOCOL describes. If its socket does not exist
+ * but stderr is connected to it (JOURNAL_STREAM), a line begins with its priority (sd-daemon(3)); else it is plain text.
  */
 #include "log.h"
 
@@ -36,7 +36,7 @@ void log_time(const struct timespec *time, char *text, size_t size)
 	snprintf(text, size, "%s.%03ldZ", seconds, time->tv_nsec / 1000000);
 }
 
-/* Who does not listen is not our affair. */
+/* Ignores errors: there is nowhere else to report them. */
 static void write_line(const char *text, int len)
 {
 	if (len > 0)
@@ -75,7 +75,7 @@ void log_json(const struct log_line *l)
 	(void)!write(STDERR_FILENO, text, len);
 }
 
-/* Is our stderr what JOURNAL_STREAM names? */
+/* Returns whether stderr is the stream that JOURNAL_STREAM names. */
 static bool stderr_is_the_journals(void)
 {
 	const char *named = getenv("JOURNAL_STREAM");
@@ -88,7 +88,7 @@ static bool stderr_is_the_journals(void)
 
 static bool send_to_journal(const char *text, size_t len)
 {
-	const char *named = getenv("STAG_JOURNAL"); /* another one, of tests */
+	const char *named = getenv("STAG_JOURNAL"); /* tests set it to a socket of their own */
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * log.h - where a line of the log goes: stderr, plain or as JSON, or the journal. One write each, so that lines do not mix.
+ * log.h - writes a line of the log to stderr, as text or JSON, or to the journal. One write(2) each, so that lines do not mix.
  */
 #ifndef STAG_APP_LOG_H
 #define STAG_APP_LOG_H

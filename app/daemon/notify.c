@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * notify.c - how we are, to the service manager: a datagram to NOTIFY_SOCKET (sd_notify(3)).
+ * notify.c - reports the daemon's state to systemd: a datagram to NOTIFY_SOCKET (sd_notify(3)).
  */
 #include "notify.h"
 
@@ -28,14 +28,14 @@ void notify(const char *fmt, ...)
 		return;
 	strcpy(to.sun_path, path);
 	if (*path == '@')
-		to.sun_path[0] = '\0'; /* an abstract one, see unix(7) */
+		to.sun_path[0] = '\0'; /* an abstract socket, see unix(7) */
 	va_start(ap, fmt);
 	len = vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
 	if (len < 0 || len >= (int)sizeof(text))
 		return;
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd >= 0) /* who does not hear us is not our affair */
+	if (fd >= 0) /* systemd may not listen; errors are ignored */
 		(void)!sendto(fd, text, (size_t)len, MSG_NOSIGNAL, (struct sockaddr *)&to,
 			      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
 }

@@ -2,8 +2,8 @@
 /*
  * service_pool.c - a node of a pool.
  *
- * A node makes a pool only if it has never been of one: its state directory knows. So whoever loses the roll, or names another
- * by mistake, does not find an empty pool in the place of the old one.
+ * A node creates a pool only if it has never been in one, as its state directory records. So losing the roll, or naming another
+ * one by mistake, does not replace the pool by an empty one.
  */
 #include "service.h"
 
@@ -20,7 +20,7 @@ struct node {
 	struct service service;
 	struct stag_pool_node *node;
 	struct client client;
-	uint32_t role;	/* as it was told last; of the main loop */
+	uint32_t role;	/* as last reported to systemd; used by the main loop only */
 	uint64_t epoch; /* likewise */
 	char why[128];
 };
@@ -44,7 +44,7 @@ static void pool_log_line(void *arg, const char *line)
 	event_add(EVENT_INFO, s->object, "%s", line);
 }
 
-static bool has_been_of_a_pool(const struct conf_pool *p)
+static bool has_been_in_a_pool(const struct conf_pool *p)
 {
 	struct stag_pool_node_state state;
 	int rc = stag_pool_node_query_state(p->state, &state, sizeof(state));
@@ -52,29 +52,31 @@ static bool has_been_of_a_pool(const struct conf_pool *p)
 	return rc == 0 ? state.epoch > 0 : rc != ENOENT;
 }
 
-/* What the user can do about it. */
+/* Returns what the user can do about the error. */
 static const char *pool_advice(const struct conf_pool *p, int error)
 {
 	switch (error) {
 	case ENOENT:
-		return p->create ? "; this node was in a pool that is not there any more: see LOST "
+		return p->create ? "; the pool that this node was in does not exist any more: see "
+				   "LOST "
 				   "in stagd(8)"
-				 : "; one node makes the pool: create = yes, size = ...";
+				 : "; set create = yes and size = ... on the node that creates the "
+				   "pool";
 	case ENOTRECOVERABLE:
 		return "; the only copy was in this node's memory: see LOST in stagd(8)";
 	case EADDRINUSE:
-		return "; another port, or another memory, is set in its section";
+		return "; set another port or memory in its section";
 	case EBUSY:
-		return "; does another stagd run with this state directory?";
+		return "; is another stagd using this state directory?";
 	case EACCES:
 	case EPERM:
-		return "; the user of stagd has to own its state directory";
+		return "; the user of stagd must own the state directory";
 	default:
 		return "";
 	}
 }
 
-/* As who may administer, if there is somebody; by loopback, where it listens there. */
+/* Configures the client: a user with the right to administer if there is one, and loopback if the node listens there. */
 static void name_client(struct node *n, const struct conf_pool *p)
 {
 	const struct stag_pool_user *u = p->attr.num_users ? &p->users[0] : NULL;
@@ -101,7 +103,7 @@ static int pool_start(struct service *s, char *why, size_t size)
 	snprintf(s->object, sizeof(s->object), "pool %s/%s", p->at.name, p->node);
 	attr.log = pool_log_line;
 	attr.log_arg = s;
-	if (p->create && !has_been_of_a_pool(p))
+	if (p->create && !has_been_in_a_pool(p))
 		attr.flags |= STAG_POOL_CREATE;
 	n->node = stag_pool_node_start(&attr);
 	if (!n->node && errno == EEXIST && attr.flags & STAG_POOL_CREATE) {
@@ -120,7 +122,7 @@ static int pool_start(struct service *s, char *why, size_t size)
 
 /* ---- stop ------------------------------------------------------------------------- */
 
-/* A primary hands over, so that clients go on elsewhere at once, and nobody has to find out that we are gone. */
+/* Stopping a primary hands over first, so that clients continue at once, without a failover. */
 static void pool_stop(struct service *s)
 {
 	struct node *n = to_node(s);
@@ -156,15 +158,15 @@ static int pool_change(struct service *s, struct conf_section *to, char *why, si
 		return 0;
 	if (stag_pool_node_set_users(n->node, now->users, now->attr.num_users) != 0)
 		return service_fails(to, to->line, why, size, EINVAL,
-				     "%s; its users are what they were", stag_pool_error());
-	event_add(EVENT_INFO, s->object, "%u users may come in", now->attr.num_users);
+				     "%s; its users have not changed", stag_pool_error());
+	event_add(EVENT_INFO, s->object, "%u users are admitted", now->attr.num_users);
 	lock_acquire(&n->client.lock);
 	name_client(n, now);
 	lock_release(&n->client.lock);
 	return 0;
 }
 
-/* ---- what is known of it ------------------------------------------------------------- */
+/* ---- status ------------------------------------------------------------- */
 
 static bool pool_answers(struct service *s)
 {

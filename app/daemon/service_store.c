@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * service_store.c - a store: opened, made if it is told to be and nothing is there, with the partitions that its section names; and
- * served.
+ * service_store.c - a store: opens it, formats it if create is set and nothing is there, creates the partitions of its section,
+ * and serves it.
  *
- * A partition that is there is left as it is, whatever its line says: people change it by other means. One whose line goes stays.
+ * An existing partition is left as it is, whatever its line says: people change it by other means. If its line is removed, the
+ * partition stays.
  */
 #include "service.h"
 
@@ -21,11 +22,12 @@
 struct store {
 	struct service service;
 	struct daemon_store use;
-	struct lock lock;	 /* of use.store */
-	struct stag_store *look; /* for the status, so that it does not wait for a long change */
+	struct lock lock; /* protects use.store */
+	struct stag_store *
+		look; /* a second handle for the status, which so need not wait for a long change */
 	struct lock look_lock;
 	char uuid[37];
-	char (*made)[STAG_STORE_NAME_MAX]; /* partitions of the last change, for undo */
+	char (*made)[STAG_STORE_NAME_MAX]; /* partitions that the last change created, for undo */
 	unsigned int num_made;
 };
 
@@ -72,20 +74,21 @@ static int make_partition(struct store *st, const struct conf_section *of,
 		return rc == 0 ? 0
 			       : service_fails(of, item->line, why, size, rc, "%s",
 					       stag_store_error());
-	if (!conf_store_partition(&none, item, &p)) /* it was good when it was checked */
+	if (!conf_store_partition(&none, item,
+				  &p)) /* it passed the check; a file of its tokens may be gone */
 		return service_fails(of, item->line, why, size, EINVAL,
-				     "partition.%s is not good any more", item->name);
+				     "partition.%s is not valid any more", item->name);
 	rc = resolve_partition_size(st, &p, text, sizeof(text));
 	if (rc != 0)
 		return service_fails(of, item->line, why, size, -rc, "%s", text);
 	rc = stag_store_add(st->use.store, &p.p);
 	if (rc != 0)
-		return service_fails(of, item->line, why, size, rc,
-				     "partition %s cannot be made: %s%s", item->name,
-				     stag_store_error(),
-				     rc == ENOSPC ? "; 'stag store grow' gives room" : "");
+		return service_fails(
+			of, item->line, why, size, rc, "partition %s cannot be created: %s%s",
+			item->name, stag_store_error(),
+			rc == ENOSPC ? "; enlarge the store with 'stag store grow'" : "");
 	memcpy(st->made[st->num_made++], p.p.name, sizeof(p.p.name));
-	event_add(EVENT_INFO, st->service.object, "partition %s was made, %llu bytes", p.p.name,
+	event_add(EVENT_INFO, st->service.object, "partition %s was created, %llu bytes", p.p.name,
 		  (unsigned long long)p.p.size);
 	return 0;
 }
@@ -104,7 +107,7 @@ static int make_partitions(struct store *st, const struct conf_section *of, char
 	st->num_made = 0;
 	st->made = calloc(of->num_items + 1, sizeof(*st->made));
 	if (!st->made)
-		return service_fail(why, size, ENOMEM, "no memory");
+		return service_fail(why, size, ENOMEM, "out of memory");
 	for (unsigned int i = 0; i < of->num_items && rc == 0; i++)
 		rc = make_partition(st, of, &of->items[i], why, size);
 	if (rc != 0)
@@ -118,18 +121,18 @@ static const char *store_advice(const struct conf_store *c, int error)
 {
 	switch (error) {
 	case ENOENT:
-		return "; create = yes makes it, and so does 'stag store format'";
+		return "; set create = yes, or run 'stag store format'";
 	case EPROTO:
-		return "; 'stag store format' makes a store of it";
+		return "; 'stag store format' formats it";
 	case EBUSY:
-		return "; does another stagd, or 'stag store serve', serve it?";
+		return "; is another stagd or 'stag store serve' serving it?";
 	case EADDRINUSE:
-		return "; another port is set in its section: port = PORT";
+		return "; set another port in its section: port = PORT";
 	case EACCES:
 	case EPERM:
-		return "; the user of stagd has to be able to read and write it";
+		return "; the user of stagd must be able to read and write it";
 	case EBADMSG:
-		return "; 'stag store check' says more";
+		return "; run 'stag store check' for details";
 	default:
 		return "";
 	}
@@ -143,7 +146,7 @@ static int store_fail(struct service *s, const char *setting, char *why, size_t 
 			     stag_store_error(), store_advice(store_conf(s), error));
 }
 
-/* Only where nothing is: what holds something else is not formatted. */
+/* Formats the store only if nothing is there: other content is never overwritten. */
 static int open_store(struct service *s, char *why, size_t size)
 {
 	const struct conf_store *c = store_conf(s);
@@ -157,7 +160,7 @@ static int open_store(struct service *s, char *why, size_t size)
 		errno = rc;
 		if (rc != 0)
 			return store_fail(s, "create", why, size);
-		event_add(EVENT_INFO, s->object, "%s was made", c->store);
+		event_add(EVENT_INFO, s->object, "%s was formatted", c->store);
 		st->use.store = stag_store_open(c->store, 0);
 	}
 	if (st->use.store)
@@ -212,7 +215,7 @@ static void store_stop(struct service *s)
 	close_store(st);
 	lock_destroy(&st->lock);
 	lock_destroy(&st->look_lock);
-	event_add(EVENT_INFO, s->object, "it is not served any more");
+	event_add(EVENT_INFO, s->object, "stopped");
 }
 
 /* ---- change --------------------------------------------------------------------------------- */
@@ -233,7 +236,7 @@ static void store_undo_change(struct service *s, struct conf_section *before)
 	unmake_partitions(st);
 }
 
-/* ---- what is known of it --------------------------------------------------------------------- */
+/* ---- status --------------------------------------------------------------------- */
 
 static bool store_answers(struct service *s)
 {

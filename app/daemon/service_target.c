@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * service_target.c - a block target and its logical units, which come and go while it runs.
+ * service_target.c - a block target and its logical units, which can be added and removed while it runs.
  */
 #include "service.h"
 
@@ -35,12 +35,12 @@ static const char *lun_advice(int error)
 {
 	switch (error) {
 	case ENOENT:
-		return "; a file, a device or a partition has to be there: see stag.ini(5)";
+		return "; the file, device or partition must exist: see stag.ini(5)";
 	case EACCES:
 	case EPERM:
-		return "; the user of stagd has to be able to use it";
+		return "; the user of stagd must have access to it";
 	case EBUSY:
-		return "; somebody else has it, or commands are under way";
+		return "; another process uses it, or commands are in flight";
 	default:
 		return "";
 	}
@@ -63,7 +63,7 @@ static bool parse_lun(struct service *s, const struct conf_item *item, struct co
 {
 	struct conf none = {.path = (char *)daemon_path(s->daemon)};
 
-	return conf_target_lun(&none, item, l); /* it was good when it was checked */
+	return conf_target_lun(&none, item, l); /* it passed the check before */
 }
 
 static int add_lun(struct service *s, const struct conf_section *of, const struct conf_item *item,
@@ -74,8 +74,8 @@ static int add_lun(struct service *s, const struct conf_section *of, const struc
 	int rc;
 
 	if (!parse_lun(s, item, &l))
-		return service_fails(of, item->line, why, size, EINVAL, "lun.%s is not good",
-				     item->name);
+		return service_fails(of, item->line, why, size, EINVAL,
+				     "lun.%s is not valid any more", item->name);
 	where = resolve_lun_where(s, &l);
 	l.lun.where = where;
 	rc = where ? stag_block_target_add(to_target(s)->use.target, &l.lun) : ENOENT;
@@ -97,7 +97,7 @@ static int remove_lun(struct service *s, const struct conf_section *of,
 				       stag_block_error(), lun_advice(rc));
 }
 
-/* Those of `of` that `other` does not have so. Stops at the first that fails; *done: how many items were looked at. */
+/* Calls fn for each item of `of` that differs in `other`, until one fails. *done: the number of items visited before that. */
 static int each_lun_that_differs(struct service *s, const struct conf_section *of,
 				 const struct conf_section *other, unsigned int most,
 				 unsigned int *done,
@@ -120,7 +120,7 @@ static int each_lun_that_differs(struct service *s, const struct conf_section *o
 	return rc;
 }
 
-/* From what `from` says to what `to` says; on failure back again. */
+/* Removes and adds units to get from one section to another; on failure it restores the first. */
 static int move_luns(struct service *s, const struct conf_section *from,
 		     const struct conf_section *to, char *why, size_t size)
 {
@@ -162,8 +162,8 @@ static int target_start(struct service *s, char *why, size_t size)
 		return service_fails(s->conf, conf_line_of(s->conf, "port"), why, size, errno,
 				     "%s%s", stag_block_error(),
 				     errno == EADDRINUSE
-					     ? "; another port is set in its section: port = PORT"
-				     : errno == EACCES ? "; ports below 1024 are root's"
+					     ? "; set another port in its section: port = PORT"
+				     : errno == EACCES ? "; ports below 1024 require root"
 						       : "");
 	rc = each_lun_that_differs(s, s->conf, NULL, UINT32_MAX, &n, add_lun, why, size);
 	if (rc != 0) {
@@ -178,7 +178,7 @@ static int target_start(struct service *s, char *why, size_t size)
 static void target_stop(struct service *s)
 {
 	stag_block_target_stop(to_target(s)->use.target);
-	event_add(EVENT_INFO, s->object, "it is not served any more");
+	event_add(EVENT_INFO, s->object, "stopped");
 }
 
 static int target_change(struct service *s, struct conf_section *to, char *why, size_t size)
@@ -186,7 +186,7 @@ static int target_change(struct service *s, struct conf_section *to, char *why, 
 	int rc = move_luns(s, s->now, to, why, size);
 
 	if (rc == 0 && !conf_is_same_items(s->now, to))
-		event_add(EVENT_INFO, s->object, "it has %u units by now", to->num_items);
+		event_add(EVENT_INFO, s->object, "it has %u units now", to->num_items);
 	return rc;
 }
 
@@ -244,7 +244,7 @@ static json_t *target_status(struct service *s, const struct conf_section *now)
 	return o;
 }
 
-/* As `stag block serve` answers who looks. */
+/* Answers a query of the control socket, as `stag block serve` does. */
 json_t *target_service_answer(struct service *s, const char *word)
 {
 	const struct daemon_target *use = &to_target(s)->use;

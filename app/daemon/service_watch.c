@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * service_watch.c - a pool that others serve: looked at once a second, from a thread of its own.
+ * service_watch.c - a pool that other daemons serve: a thread queries it once a second.
  */
 #include "service.h"
 
@@ -16,16 +16,16 @@
 #include "pool_words.h"
 
 #define PERIOD_MS   1000
-#define PATIENCE_NS (60 * NS_PER_S) /* that a look may take before nobody believes in it any more */
+#define PATIENCE_NS (60 * NS_PER_S) /* for one query; longer, and the thread counts as hung */
 
 struct watch {
 	struct service service;
 	struct client client;
 	pthread_t thread;
-	struct lock lock; /* of what follows */
+	struct lock lock; /* protects the fields below */
 	pthread_cond_t wake;
 	bool ends, answers, has_looked;
-	uint64_t looked, since; /* since: it answers, or does not */
+	uint64_t looked, since; /* ns: the last query; when `answers` changed */
 	char error[256];
 	struct stag_pool_info info;
 };
@@ -35,7 +35,7 @@ static struct watch *to_watch(struct service *s)
 	return (struct watch *)s;
 }
 
-/* ---- looking ---------------------------------------------------------------------------- */
+/* ---- queries ---------------------------------------------------------------------------- */
 
 static const char *primary_of(const struct stag_pool_info *i)
 {
@@ -48,7 +48,7 @@ static void log_changes(const struct watch *w, const struct stag_pool_info *now,
 {
 	assert(lock_held(&w->lock));
 	if (error && (w->answers || !w->has_looked))
-		event_add(EVENT_WARN, w->service.object, "it does not answer: %s", error);
+		event_add(EVENT_WARN, w->service.object, "the pool does not respond: %s", error);
 	if (!error && (!w->answers || now->epoch != w->info.epoch ||
 		       strcmp(primary_of(now), primary_of(&w->info)) != 0))
 		event_add(EVENT_INFO, w->service.object, "%s is primary of epoch %llu",
@@ -134,7 +134,8 @@ static int watch_start(struct service *s, char *why, size_t size)
 	if (rc == 0)
 		return 0;
 	client_end(&w->client);
-	return service_fails(s->conf, s->conf->line, why, size, rc, "no thread: %s", strerror(rc));
+	return service_fails(s->conf, s->conf->line, why, size, rc, "cannot start a thread: %s",
+			     strerror(rc));
 }
 
 static void watch_stop(struct service *s)
@@ -151,7 +152,7 @@ static void watch_stop(struct service *s)
 	pthread_cond_destroy(&w->wake);
 }
 
-/* Nobody else has a part in the connection: it is made anew. */
+/* Reconnects with the new settings: the connection is this service's alone. */
 static int watch_change(struct service *s, struct conf_section *to, char *why, size_t size)
 {
 	const struct conf_watch *c = (const struct conf_watch *)to;

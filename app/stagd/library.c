@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * library.c - see library.h.
+ * library.c - reads the log of the libraries from a pipe (library.h).
  *
- * The libraries open what STAG_LOG_FILE names when they are loaded. That is the writing end of a pipe, which outlives exec; so
- * what a sanitizer or assert() has to say goes to stderr as ever, and is not lost with this process.
+ * The libraries open the file that STAG_LOG_FILE names when they are loaded: here, the write end of a pipe that survives exec.
+ * stderr is not redirected, so messages of a sanitizer or of assert() are not lost with this process.
  */
 #include "library.h"
 
@@ -19,7 +19,7 @@
 #include "event.h"
 
 #define FILE_NAME "STAG_LOG_FILE"
-#define PIPE_NAME "STAGD_LOG_PIPE" /* both ends of it */
+#define PIPE_NAME "STAGD_LOG_PIPE" /* both file descriptors, for the process after exec */
 #define LINE_ROOM 1280
 
 static int ends[2] = {-1, -1};
@@ -40,7 +40,7 @@ void library_prepare(void)
 	setenv(PIPE_NAME, text, 1);
 }
 
-/* "stag[17] warn: text" */
+/* Logs a line "stag[17] warn: text" with its level. */
 static void log_library_line(char *line)
 {
 	static const struct {
@@ -66,7 +66,7 @@ struct buffer {
 	size_t len;
 };
 
-static void tell_lines(struct buffer *b)
+static void log_complete_lines(struct buffer *b)
 {
 	char *end;
 
@@ -77,7 +77,7 @@ static void tell_lines(struct buffer *b)
 		b->len -= (size_t)(end + 1 - b->text);
 		memmove(b->text, end + 1, b->len + 1);
 	}
-	if (b->len == sizeof(b->text) - 1) /* of nobody that we know */
+	if (b->len == sizeof(b->text) - 1) /* too long to be a line of our libraries: drop it */
 		b->len = 0;
 }
 
@@ -88,7 +88,7 @@ static bool read_library_lines(struct buffer *b)
 	if (n <= 0)
 		return false;
 	b->len += (size_t)n;
-	tell_lines(b);
+	log_complete_lines(b);
 	return true;
 }
 
@@ -102,7 +102,7 @@ static void *library_log_thread(void *arg)
 		poll(fds, 2, -1);
 		if (fds[0].revents & POLLIN && read_library_lines(&b))
 			continue;
-		if (fds[0].revents) /* nobody writes any more */
+		if (fds[0].revents) /* all writers have closed it */
 			fds[0].fd = -1;
 		if (fds[1].revents)
 			return NULL;
@@ -118,7 +118,7 @@ void library_begin(void)
 	    pthread_create(&thread, NULL, library_log_thread, NULL) != 0)
 		ends[0] = -1;
 	else
-		close(ends[1]); /* the libraries have opened their own */
+		close(ends[1]); /* the libraries have opened the pipe themselves */
 	unsetenv(PIPE_NAME);
 }
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * library.h - what the libraries log (STAG_LOG) is an event as any other, of the object "library".
+ * library.h - turns lines that the libraries log (STAG_LOG) into events of the object "library".
  */
 #ifndef STAG_APP_LIBRARY_H
 #define STAG_APP_LIBRARY_H
 
-/* Before the program is run once more with the adapter: its log goes into a pipe, unless the user named a file. */
+/* Directs the libraries' log to a pipe, unless the user named a file. Call it before exec with the adapter preloaded. */
 void library_prepare(void);
-/* In the program that was run: a thread reads it. */
+/* Starts a thread that reads the pipe, after exec. */
 void library_begin(void);
-void library_end(void); /* what is in the pipe still is told */
+void library_end(void); /* logs what is left in the pipe, and stops the thread */
 
 #endif

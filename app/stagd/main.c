@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * main.c - stagd: serves what one INI file says, until it is told to stop.
+ * main.c - stagd: serves the sections of an INI file until SIGTERM.
  *
- * It needs the software adapter in its own process, where there is no other: it is run once more with it.
+ * On a machine without an RDMA device it executes itself again with the software adapter preloaded.
  */
 #include <getopt.h>
 #include <stdio.h>
@@ -20,14 +20,13 @@ enum { EXIT_USAGE = 2 };
 static const char help_text[] =
 	"usage: stagd [--config FILE] [--json]\n"
 	"       stagd --check [--config FILE]\n\n"
-	"Serves memory pools, stores, block targets and a management API with a console, as an\n"
-	"INI file says, until it gets SIGTERM. SIGHUP: reads the file again, and takes on what "
-	"has\n"
-	"changed. See stagd(8), and stag.ini(5) on the file; 'stag pool create' and 'stag pool\n"
-	"join' write one.\n\n"
+	"Serves memory pools, stores, block targets and a management API with a web console, as\n"
+	"an INI file describes, until SIGTERM. SIGHUP reads the file again and applies changes.\n"
+	"See stagd(8), and stag.ini(5) about the file; 'stag pool create' and 'stag pool join'\n"
+	"write one.\n\n"
 	"  -c, --config FILE  the INI file (" CONF_PATH ")\n"
-	"  --check            say what is wrong with it, each with its line, and serve nothing\n"
-	"  --json             say what is served as JSON\n"
+	"  --check            report faults of the file, each with its line, and serve nothing\n"
+	"  --json             print what is served as JSON\n"
 	"  -h, --help\n"
 	"  -V, --version\n\n"
 	"Exit codes: 0 done, 1 failed, 2 wrong usage.\n";
@@ -49,7 +48,7 @@ static const struct option long_options[] = {
 	{"version", no_argument, NULL, 'V'},	  {0},
 };
 
-/* -1: go on; else the exit code. */
+/* Returns an exit code, or -1 to continue. */
 static int parse_options(struct options *o, int argc, char **argv)
 {
 	int c;
@@ -76,7 +75,7 @@ static int parse_options(struct options *o, int argc, char **argv)
 		}
 	if (optind == argc)
 		return -1;
-	complain("what is '%s'? The file is named by --config", argv[optind]);
+	complain("unexpected argument '%s'; name the INI file with --config", argv[optind]);
 	return usage_error();
 }
 
@@ -91,7 +90,7 @@ static int check_config(const char *config)
 			printf("%s:%u: %s%s%s: good\n", s->path, s->line, conf_kind_word(s->kind),
 			       *s->name ? " " : "", s->name);
 	if (rc != 0)
-		complain("%s is not good", config);
+		complain("%s has faults", config);
 	conf_free(&conf);
 	return rc == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * privileges.c - see privileges.h.
+ * privileges.c - switches from root to the daemon's user (privileges.h).
  */
 #include "privileges.h"
 
@@ -38,7 +38,7 @@ __attribute__((format(printf, 4, 5))) static int fail(char *why, size_t size, in
 	return -error;
 }
 
-static int look_up(const struct conf *conf, struct who *who, char *why, size_t size)
+static int find_user(const struct conf *conf, struct who *who, char *why, size_t size)
 {
 	const struct conf_daemon *d = conf->daemon;
 	const struct group *gr;
@@ -59,9 +59,9 @@ static int look_up(const struct conf *conf, struct who *who, char *why, size_t s
 	return 0;
 }
 
-/* ---- while we are root ---------------------------------------------------------------------- */
+/* ---- as root ---------------------------------------------------------------------- */
 
-/* One that is there already is whose it is. */
+/* Creates the directory for the user. An existing one keeps its owner. */
 static int make_directory(const char *path, const struct who *who, char *why, size_t size)
 {
 	if (!path || (mkdir(path, 0700) != 0 && errno == EEXIST))
@@ -99,7 +99,7 @@ static bool has_only_wanted_capabilities(const struct who *who)
 	       data[1].effective == 0;
 }
 
-/* ---- and then not ---------------------------------------------------------------------------------- */
+/* ---- switching ---------------------------------------------------------------------------------- */
 
 static int change_user(const struct who *who)
 {
@@ -110,8 +110,8 @@ static int change_user(const struct who *who)
 	return set_capabilities(who);
 }
 
-/* What it is called is not what it does: it is tried. */
-static bool is_there_a_way_back(const struct who *who)
+/* Tries to become root again, instead of trusting the return values. */
+static bool can_become_root_again(const struct who *who)
 {
 	uid_t r, e, s;
 	gid_t rg, eg, sg;
@@ -125,7 +125,7 @@ static bool is_there_a_way_back(const struct who *who)
 	       !has_only_wanted_capabilities(who);
 }
 
-/* What was root's is not this user's. */
+/* Replaces root's environment by the user's. */
 static void set_environment(const struct who *who)
 {
 	setenv("HOME", who->pw->pw_dir, 1);
@@ -141,12 +141,12 @@ int privileges_drop(const struct conf *conf, char *why, size_t size)
 
 	if (!conf->daemon->user)
 		return 0;
-	rc = look_up(conf, &who, why, size);
+	rc = find_user(conf, &who, why, size);
 	if (rc != 0 || who.uid == geteuid())
 		return rc;
 	if (geteuid() != 0)
 		return fail(why, size, EPERM,
-			    "%s:%u: user = %s: only root can become another; start it as root, or "
+			    "%s:%u: user = %s: only root can switch users; start stagd as root or "
 			    "as %s",
 			    conf->path, conf_line_of(&conf->daemon->at, "user"), who.pw->pw_name,
 			    who.pw->pw_name);
@@ -156,17 +156,18 @@ int privileges_drop(const struct conf *conf, char *why, size_t size)
 	if (rc != 0)
 		return rc;
 	rc = change_user(&who);
-	if (rc != 0 || is_there_a_way_back(&who))
+	if (rc != 0 || can_become_root_again(&who))
 		return fail(why, size, rc ? -rc : EPERM,
-			    "root's privileges cannot be given up: %s; nothing is served",
-			    rc ? strerror(-rc) : "there is a way back");
+			    "cannot drop root's privileges: %s; nothing is served",
+			    rc ? strerror(-rc) : "the process could become root again");
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-	prctl(PR_SET_DUMPABLE, 1); /* as of any process of that user */
+	prctl(PR_SET_DUMPABLE,
+	      1); /* as usual for a process of that user; setresuid(2) cleared it */
 	set_environment(&who);
 	return 0;
 }
 
-/* ---- of all threads ------------------------------------------------------------------------------------ */
+/* ---- check of all threads ------------------------------------------------------------------------------------ */
 
 static bool is_thread_of(const char *task, uid_t uid, gid_t gid)
 {
@@ -181,7 +182,7 @@ static bool is_thread_of(const char *task, uid_t uid, gid_t gid)
 		found += sscanf(line, "Gid: %u %u %u %u", &g[0], &g[1], &g[2], &g[3]) == 4;
 	}
 	if (!f)
-		return errno == ENOENT; /* it has ended */
+		return errno == ENOENT; /* the thread has ended */
 	fclose(f);
 	for (unsigned int i = 0; i < 4 && found == 2; i++)
 		if (u[i] != uid || g[i] != gid)
@@ -199,7 +200,7 @@ bool privileges_are_dropped(const struct conf *conf)
 
 	if (!conf->daemon->user)
 		return true;
-	if (look_up(conf, &who, why, sizeof(why)) != 0)
+	if (find_user(conf, &who, why, sizeof(why)) != 0)
 		return false;
 	d = opendir("/proc/self/task");
 	while (d && (e = readdir(d)))

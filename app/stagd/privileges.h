@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * privileges.h - from root to the user of [daemon].
+ * privileges.h - switches from root to the user of [daemon].
  */
 #ifndef STAG_APP_PRIVILEGES_H
 #define STAG_APP_PRIVILEGES_H
@@ -10,13 +10,13 @@
 #include "conf.h"
 
 /*
- * Before there are threads, and before any other file is opened: from then on the process is that user, for good, with no groups but
- * one, and no capability, but that to listen below port 1024 where a section wants that. What needs root is done before: limits, and
- * the directories that the user is to own. -errno: it did not work, and nothing is to go on. conf: read with CONF_TEXT_ONLY.
+ * Switches to the user for good, with one group, and without capabilities except the one to listen below port 1024, if a section
+ * needs it. Creates the directories that the user is to own first. Call it before there are threads and before any other file is
+ * opened, with conf read by CONF_TEXT_ONLY. Returns -errno on failure; then the process must not continue.
  */
 int privileges_drop(const struct conf *conf, char *why, size_t size);
 
-/* Is every thread of this process what it was dropped to? Of the same conf; no user: true. */
+/* Returns whether every thread of this process runs as that user; true if conf has no user. */
 bool privileges_are_dropped(const struct conf *conf);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * serve.c - a daemon from its first signal to its last: see serve.h.
+ * serve.c - runs the daemon: privileges, signals, watchdog, reloads (serve.h).
  */
 #include "serve.h"
 
@@ -21,12 +21,12 @@
 #include "notify.h"
 #include "privileges.h"
 
-#define LOOK_MS	   1000 /* how often the services are asked how they are */
+#define POLL_MS	   1000 /* interval at which services are checked */
 #define LIMIT_ROOT 65536
 
-/* ---- say so ------------------------------------------------------------------------- */
+/* ---- announcement ------------------------------------------------------------------------- */
 
-/* The port that it got may not be the one it was told. */
+/* Announces the port that the API listens on, which differs from the setting if that is 0. */
 static void announce_api(struct daemon *d, json_t *list)
 {
 	json_t *status = daemon_api_status(d);
@@ -68,9 +68,9 @@ static void announce_services(struct daemon *d, bool json)
 	fflush(stdout);
 }
 
-/* ---- until told to stop ----------------------------------------------------------------- */
+/* ---- main loop ----------------------------------------------------------------- */
 
-/* True if each of them answered. */
+/* Returns whether all services respond. */
 static bool poll_services(struct daemon *d)
 {
 	bool good = true;
@@ -85,7 +85,10 @@ static bool poll_services(struct daemon *d)
 	return all && good;
 }
 
-/* There is nothing but nodes, and none of them will serve, whatever happens: nobody is to think that something is served here. */
+/*
+ * Returns whether all services are nodes that have refused for good. Then stagd exits, so that nobody believes that something is
+ * served here.
+ */
 static bool have_all_refused(struct daemon *d)
 {
 	unsigned int n, refused = 0;
@@ -103,7 +106,7 @@ static bool have_all_refused(struct daemon *d)
 	return n > 0 && refused == n;
 }
 
-/* A reload may take long, and the watchdog is fed meanwhile: it has a thread. */
+/* Reloads in a thread of its own: a reload may take long, and the watchdog must be fed meanwhile. */
 struct reloader {
 	struct daemon *daemon;
 	pthread_t thread;
@@ -132,7 +135,7 @@ static bool reloader_start(struct reloader *r, struct daemon *d)
 	sem_init(&r->told, 0, 0);
 	r->runs = pthread_create(&r->thread, NULL, reload_when_told, r) == 0;
 	if (!r->runs)
-		event_add(EVENT_ERR, "daemon", "no thread; nothing is served");
+		event_add(EVENT_ERR, "daemon", "cannot start a thread; nothing is served");
 	return r->runs;
 }
 
@@ -146,11 +149,11 @@ static void reloader_stop(struct reloader *r)
 	sem_destroy(&r->told);
 }
 
-/* An exit code. */
-static int wait_for_the_end(struct daemon *d, struct reloader *r, const sigset_t *set)
+/* Returns the exit code. */
+static int wait_for_signals(struct daemon *d, struct reloader *r, const sigset_t *set)
 {
 	uint64_t watchdog = notify_watchdog_ms();
-	uint64_t ms = watchdog && watchdog < LOOK_MS ? watchdog : LOOK_MS;
+	uint64_t ms = watchdog && watchdog < POLL_MS ? watchdog : POLL_MS;
 	struct timespec period = {.tv_sec = (time_t)(ms / 1000),
 				  .tv_nsec = (long)(ms % 1000 * NS_PER_MS)};
 
@@ -168,7 +171,7 @@ static int wait_for_the_end(struct daemon *d, struct reloader *r, const sigset_t
 	}
 }
 
-/* ---- before ------------------------------------------------------------------------------- */
+/* ---- start ------------------------------------------------------------------------------- */
 
 static void block_signals(sigset_t *set)
 {
@@ -176,11 +179,12 @@ static void block_signals(sigset_t *set)
 	sigaddset(set, SIGINT);
 	sigaddset(set, SIGTERM);
 	sigaddset(set, SIGHUP);
-	sigprocmask(SIG_BLOCK, set, NULL); /* before there are threads: theirs, too */
+	sigprocmask(SIG_BLOCK, set,
+		    NULL); /* before the first thread, so that all threads inherit it */
 	signal(SIGPIPE, SIG_IGN);
 }
 
-/* A client is a socket: as many as the system lets us have. */
+/* Raises the limit of open files: each client needs a socket. */
 static void raise_limit(void)
 {
 	struct rlimit limit;
@@ -198,14 +202,14 @@ static void complain_as_event(const char *text)
 	event_add(EVENT_WARN, "daemon", "%s", text);
 }
 
-/* What has to be known before any other file is opened: who we are to be, and where the log goes. */
+/* Reads the user and the log from [daemon], and switches to that user, before any other file is opened. */
 static bool prepare(struct conf *conf, const char *config)
 {
 	char why[512];
 
 	if (conf_read_as(conf, config, NULL, CONF_TEXT_ONLY | CONF_NO_DROPINS, NULL) != 0 &&
 	    !conf->daemon)
-		return true; /* it is read again, and complained of, when all of it is */
+		return true; /* daemon_start() reads the file again, and reports the fault */
 	event_log_to((enum event_log)conf->daemon->log, (enum event_level)conf->daemon->log_level);
 	complain_to = complain_as_event;
 	raise_limit();
@@ -216,11 +220,11 @@ static bool prepare(struct conf *conf, const char *config)
 	return true;
 }
 
-static bool is_still_nobody(const struct conf *conf)
+static bool has_dropped_root(const struct conf *conf)
 {
 	if (!conf->daemon || privileges_are_dropped(conf))
 		return true;
-	event_add(EVENT_ERR, "daemon", "a thread has root's privileges; nothing is served");
+	event_add(EVENT_ERR, "daemon", "a thread still has root's privileges; nothing is served");
 	return false;
 }
 
@@ -237,11 +241,11 @@ int serve(const char *config, const struct daemon_api *api, bool json)
 		library_begin();
 		d = daemon_start(config, api);
 	}
-	if (d && is_still_nobody(&conf) && reloader_start(&r, d)) {
+	if (d && has_dropped_root(&conf) && reloader_start(&r, d)) {
 		poll_services(d);
 		announce_services(d, json);
 		notify("READY=1");
-		rc = wait_for_the_end(d, &r, &set);
+		rc = wait_for_signals(d, &r, &set);
 		notify("STOPPING=1");
 	}
 	reloader_stop(&r);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * serve.h - a daemon that serves what a file says, until it is told to stop.
+ * serve.h - runs the daemon until a signal stops it.
  */
 #ifndef STAG_APP_SERVE_H
 #define STAG_APP_SERVE_H
@@ -9,7 +9,7 @@
 
 #include "daemon.h"
 
-/* Until SIGTERM or SIGINT. An exit code. api: NULL: none. */
+/* Serves until SIGTERM or SIGINT, and returns an exit code. api NULL: no management API. */
 int serve(const char *config, const struct daemon_api *api, bool json);
 
 #endif
