@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * answer.c - what a handler says, and what it is told (http.h).
+ * answer.c - builds a handler's answer, and reads fields of the request (http.h).
  */
 #include "http.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void clear(struct answer *a)
+static void clear_answer(struct answer *a)
 {
 	free(a->bytes);
 	*a = (struct answer){0};
@@ -25,7 +25,7 @@ void answer_fault(struct request *r, int status, const char *code, const char *n
 	va_start(ap, fmt);
 	vsnprintf(message, sizeof(message), fmt, ap);
 	va_end(ap);
-	clear(&r->answer);
+	clear_answer(&r->answer);
 	fault_set(&r->fault, status, code, next, "%s", message);
 }
 
@@ -51,7 +51,7 @@ void answer_json(struct request *r, int status, json_t *o)
 
 	json_decref(o);
 	if (!text) {
-		answer_fault(r, 500, "no_memory", NULL, "there is no memory for the answer");
+		answer_fault(r, 500, "no_memory", NULL, "out of memory for the answer");
 		return;
 	}
 	answer_bytes(r, "application/json", text, strlen(text));
@@ -60,7 +60,7 @@ void answer_json(struct request *r, int status, json_t *o)
 
 void answer_nothing(struct request *r)
 {
-	clear(&r->answer);
+	clear_answer(&r->answer);
 	r->answer.status = 204;
 }
 
@@ -110,7 +110,7 @@ void answer_error(struct request *r, int error, const char *next, const char *me
 	answer_fault(r, 500, "failed", next, "%s", message && *message ? message : strerror(error));
 }
 
-/* ---- what was asked -------------------------------------------------------------------- */
+/* ---- fields of the request -------------------------------------------------------------------- */
 
 const char *param(const struct request *r, unsigned int i)
 {
@@ -154,7 +154,7 @@ bool query_number(struct request *r, const char *name, uint64_t most, uint64_t *
 	*n = strtoull(text, &end, 10);
 	if (*text >= '0' && *text <= '9' && !*end && errno == 0 && *n <= most)
 		return true;
-	answer_fault(r, 400, "bad_query", NULL, "'%s' is a whole number up to %llu", name,
+	answer_fault(r, 400, "bad_query", NULL, "'%s' must be a whole number of at most %llu", name,
 		     (unsigned long long)most);
 	return false;
 }

@@ -2,7 +2,7 @@
 /*
  * api.h - the management API of stagd: HTTP on a TCP port, on a Unix socket, or on both.
  *
- * What stagd starts and stops, by the calls of struct daemon_api (daemon.h). What is behind the doors is in http.h.
+ * The daemon starts and stops it by the calls of struct daemon_api (daemon.h). Its inside is described in http.h.
  */
 #ifndef STAG_APP_API_H
 #define STAG_APP_API_H
@@ -21,9 +21,9 @@ struct daemon_api;
 #define API_CONNECTIONS 64
 
 /*
- * start: opens its doors and answers from threads of its own; NULL and why, nothing is left open then. An address that is not
- * only this machine's is refused without a token. Zero in a field of conf is its default.
- * stop: event streams end; requests under way are answered, or cut off after a second.
+ * start: listens, and answers from threads of its own. Returns NULL and sets why if it fails; then nothing is left open. Fails for
+ * an address that other machines can reach if there is no token. Zero in a field of conf means its default.
+ * stop: ends event streams; requests in flight get a second to be answered, and are cut off then.
  * status: {"listen", "port", "socket", "token", "console", "connections", "requests", "refused", "streams"}
  */
 extern const struct daemon_api api_calls;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * body.c - a JSON body, checked against the fields of its route (http.h).
+ * body.c - parses a JSON body and checks it against the fields of its route (http.h).
  *
- * What passes here has every field that is required, none that is unknown, and each of its kind: handlers ask no more.
+ * A body that passes has all required fields, no unknown ones, and each of the right kind: handlers need not check that again.
  */
 #include "http.h"
 
@@ -15,7 +15,7 @@
 #define TEXT_MAX     512
 #define SIZE_MAXIMUM (1ull << 62)
 
-/* An INI file is made of it: what would end its line, or begin a comment, is none. */
+/* Accepts only text that can stand in an INI file: no line break, no comment, no blanks or quotes at its ends. */
 static bool is_text(const json_t *value)
 {
 	const char *text = json_string_value(value);
@@ -102,7 +102,7 @@ static const char *kind_words(const struct field *field, char *text, size_t size
 	static const char *const words[] = {
 		[FIELD_TEXT] = "a line of text",
 		[FIELD_SECRET] = "a line of text",
-		[FIELD_NAME] = "a name: letters, digits and . - _, 63 at most",
+		[FIELD_NAME] = "a name of letters, digits and . - _, 63 at most",
 		[FIELD_SIZE] = "a number of bytes, or a size such as \"10G\"",
 		[FIELD_FLAG] = "true or false",
 		[FIELD_TEXTS] = "an array of lines of text",
@@ -151,7 +151,7 @@ static struct field field_of(const struct conf_setting *s)
 
 /* The fields of an object: listed ones, and the settings of a section. */
 struct fields {
-	const struct field *listed;	 /* ends with one without a name */
+	const struct field *listed;	 /* ends with an entry without a name */
 	const struct conf_kind *section; /* may be NULL */
 };
 
@@ -198,8 +198,8 @@ static int check_field(const struct field *field, json_t *value, struct fault *f
 	int rc = 0;
 
 	if (!is_of_kind(field, value))
-		return fault_set(f, 400, "bad_value", NULL, "the field '%s' is %s", field->name,
-				 kind_words(field, text, sizeof(text)));
+		return fault_set(f, 400, "bad_value", NULL, "the field '%s' must be %s",
+				 field->name, kind_words(field, text, sizeof(text)));
 	if (field->kind == FIELD_OBJECTS)
 		for (size_t i = 0; i < json_array_size(value) && rc == 0; i++)
 			rc = check_object(&inner, field->name, json_array_get(value, i), f);
@@ -214,11 +214,11 @@ static int check_object(const struct fields *fields, const char *of, json_t *o, 
 	json_t *value;
 
 	if (!json_is_object(o))
-		return fault_set(f, 400, "bad_value", NULL, "the %s is to be a JSON object", of);
+		return fault_set(f, 400, "bad_value", NULL, "the %s must be a JSON object", of);
 	json_object_foreach (o, name, value) {
 		if (!find_field(fields, name, &field))
 			return fault_set(f, 400, "unknown_field",
-					 "GET /openapi.json names the fields of every body",
+					 "GET /openapi.json describes the fields of every body",
 					 "the %s has an unknown field '%.60s'", of, name);
 		if (check_field(&field, value, f) != 0)
 			return -EBADMSG;
@@ -226,8 +226,8 @@ static int check_object(const struct fields *fields, const char *of, json_t *o, 
 	for (unsigned int i = 0; get_field(fields, i, &field); i++)
 		if (field.required && !json_object_get(o, field.name))
 			return fault_set(f, 400, "missing_field",
-					 "GET /openapi.json names the fields of every body",
-					 "the %s has no field '%s'", of, field.name);
+					 "GET /openapi.json describes the fields of every body",
+					 "the %s lacks the field '%s'", of, field.name);
 	return 0;
 }
 
@@ -238,13 +238,11 @@ int body_parse(const struct route *route, const char *text, size_t len, json_t *
 	int rc;
 
 	*body = NULL;
-	if (len &&
-	    memchr(text, '\0', len)) /* behind a number, jansson 2.14 takes no notice of it */
-		return fault_set(f, 400, "malformed_json", NULL,
-				 "there is a zero byte in the body");
+	if (len && memchr(text, '\0', len)) /* jansson 2.14 ignores it after a number */
+		return fault_set(f, 400, "malformed_json", NULL, "the body has a zero byte");
 	*body = len ? json_loadb(text, len, JSON_REJECT_DUPLICATES, &error) : json_object();
 	if (!*body && len == 0)
-		return fault_set(f, 500, "no_memory", NULL, "there is no memory");
+		return fault_set(f, 500, "no_memory", NULL, "out of memory");
 	if (!*body)
 		return fault_set(f, 400, "malformed_json", NULL, "line %d, column %d: %s",
 				 error.line, error.column, error.text);

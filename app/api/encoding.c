@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * encoding.c - what a client can unpack: Accept-Encoding (RFC 9110 §12.5.3).
+ * encoding.c - parses Accept-Encoding (RFC 9110 §12.5.3).
  *
- * A client that does not say gets what everybody can read, although the RFC would let us pack it: such clients are simple ones.
+ * A client without the header gets uncompressed content, although the RFC would allow gzip: such clients are simple ones.
  */
 #include "http.h"
 
@@ -16,7 +16,7 @@ static bool is_word(const char *text, size_t len, const char *word)
 	return len == strlen(word) && strncasecmp(text, word, len) == 0;
 }
 
-/* ";q=0", ";q=0.000" and what is no weight at all mean: not that. None means: that. */
+/* Returns false for the weights ";q=0" and ";q=0.000" and for an invalid weight; true if there is none. */
 static bool has_weight(const char *text, const char *end)
 {
 	text += strspn(text, BLANKS);

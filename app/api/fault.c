@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fault.c - what is wrong with a request (http.h).
+ * fault.c - describes why a request failed (http.h).
  */
 #include "http.h"
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What came from outside may be no UTF-8, or be cut in the middle of a letter: JSON has to be. */
+/* Replaces bytes that are not UTF-8, which JSON must be: text from outside may be invalid, or truncated within a character. */
 static void make_printable(char *text)
 {
 	if (utf8_is_valid(text, strlen(text)))

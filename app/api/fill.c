@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fill TEMPLATE OUTPUT - a build-time program: copies a template, and fills its markers from the tables of settings and routes.
+ * fill TEMPLATE OUTPUT - a build-time program that copies a template and replaces its markers by text from the tables of
+ * settings and routes.
  *
- * A marker stands in a line of its own; what replaces it gets the line's indentation.
+ * A marker is alone in its line. Fields get the indentation of the line.
  *
  *	@manual KIND@     the settings of a section, as Markdown (stag.ini.5.md.in)
  *	@example KIND@    the section, as INI (stag.ini.example.in)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * guard.c - who may (http.h).
+ * guard.c - decides whether a request is allowed (http.h).
  *
- * Three who would like to and may not: a stranger without the token; a web page of another site, that a user of this machine
- * has open (Origin and Sec-Fetch-Site tell, and a form cannot say application/json); and a page whose name was made
- * to lead to this machine (DNS rebinding: its Host is not one of ours).
+ * It refuses three attackers: a client without the token; a web page of another site that a user of this machine has open
+ * (detected by Origin and Sec-Fetch-Site; besides, a form cannot send application/json); and a page whose host name was made to
+ * resolve to this machine (DNS rebinding, detected by a Host that is not ours).
  */
 #include "http.h"
 
@@ -17,7 +17,7 @@
 
 /* ---- the token ------------------------------------------------------------------------- */
 
-/* Their hashes are compared: neither how far they agree nor their lengths show in the time it takes. */
+/* Compares hashes, so that the time taken reveals neither the length of a common prefix nor that of the token. */
 static bool is_same(const char *a, const char *b)
 {
 	unsigned char hash[2][EVP_MAX_MD_SIZE] = {{0}};
@@ -30,17 +30,17 @@ static bool is_same(const char *a, const char *b)
 
 static int check_token(const char *token, const char *authorization, struct fault *f)
 {
-	static const char next[] = "send 'Authorization: Bearer TOKEN', with what is in the file "
-				   "that token-file names in the INI file";
+	static const char next[] = "send 'Authorization: Bearer TOKEN' with the token from the "
+				   "file that token-file names in the INI file";
 
 	if (!authorization)
-		return fault_set(f, 401, "no_token", next, "this wants a token");
+		return fault_set(f, 401, "no_token", next, "a token is required");
 	if (strncasecmp(authorization, "Bearer ", 7) != 0 || !is_same(authorization + 7, token))
-		return fault_set(f, 401, "wrong_token", next, "this is not the token");
+		return fault_set(f, 401, "wrong_token", next, "the token is wrong");
 	return 0;
 }
 
-/* ---- where it comes from --------------------------------------------------------------------- */
+/* ---- origin --------------------------------------------------------------------- */
 
 bool host_name(const char *host, char *name, size_t size)
 {
@@ -64,7 +64,7 @@ bool host_name(const char *host, char *name, size_t size)
 	       strlen(end + 1) <= 5;
 }
 
-/* A name that the INI file knows, or the very address that was connected to: no page of another site has that one. */
+/* Accepts a host name of the INI file, or the address that the client connected to, which no other site's page has. */
 static bool is_ours(const char *hosts, const struct credentials *c)
 {
 	char word[300], name[256];
@@ -80,15 +80,15 @@ static bool is_ours(const char *hosts, const struct credentials *c)
 static int check_host(const struct guard *g, const struct credentials *c, struct fault *f)
 {
 	if (!c->host)
-		return fault_set(f, 400, "no_host", NULL, "there is no Host header");
+		return fault_set(f, 400, "no_host", NULL, "the Host header is missing");
 	if (g->is_private || is_ours(g->hosts, c))
 		return 0;
 	return fault_set(f, 421, "wrong_host",
-			 "hosts = NAME in the section [api] of the INI file adds one",
-			 "this machine is not called '%.100s' here", c->host);
+			 "add the name with hosts = NAME in the section [api] of the INI file",
+			 "'%.100s' is not a known name of this machine", c->host);
 }
 
-/* The page that asks is ours: its Origin is what our Host is. */
+/* Returns whether the page is ours: its Origin equals our Host. */
 static bool is_own_origin(const char *origin, const char *host)
 {
 	if (strncasecmp(origin, "http://", 7) == 0)
@@ -98,19 +98,19 @@ static bool is_own_origin(const char *origin, const char *host)
 
 static int check_site(const struct credentials *c, bool open, struct fault *f)
 {
-	/* A link that somebody follows to the console, from wherever; nothing of it can be read there. */
+	/* Allows links from other sites to the console; the linking page cannot read the response. */
 	if (open && c->mode && strcmp(c->mode, "navigate") == 0)
 		return 0;
 	if (c->site && strcmp(c->site, "same-origin") != 0 && strcmp(c->site, "none") != 0)
 		return fault_set(f, 403, "cross_site", NULL,
-				 "a web page of another site has no business here");
+				 "requests from web pages of other sites are refused");
 	if (c->origin && !is_own_origin(c->origin, c->host))
 		return fault_set(f, 403, "cross_site", NULL,
-				 "a web page of %.100s has no business here", c->origin);
+				 "requests from web pages of %.100s are refused", c->origin);
 	return 0;
 }
 
-/* ---- what it brings ---------------------------------------------------------------------------- */
+/* ---- content type ---------------------------------------------------------------------------- */
 
 static int check_type(enum body_kind body, const char *type, struct fault *f)
 {
@@ -119,7 +119,7 @@ static int check_type(enum body_kind body, const char *type, struct fault *f)
 
 	if (body == BODY_NONE || (len == strlen(wanted) && strncasecmp(type, wanted, len) == 0))
 		return 0;
-	return fault_set(f, 415, "wrong_type", NULL, "this wants 'Content-Type: %s'", wanted);
+	return fault_set(f, 415, "wrong_type", NULL, "'Content-Type: %s' is required", wanted);
 }
 
 int guard_check(const struct guard *g, const struct credentials *c, const struct route *route,
@@ -127,7 +127,7 @@ int guard_check(const struct guard *g, const struct credentials *c, const struct
 {
 	bool open = route && route->open;
 	int rc = c->repeated ? fault_set(f, 400, "repeated_header", NULL,
-					 "one of the headers that decide comes twice")
+					 "a security-relevant header occurs twice")
 			     : check_host(g, c, f);
 
 	if (rc == 0)

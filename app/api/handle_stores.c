@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle_stores.c - stores: made, checked, grown, and served or not.
+ * handle_stores.c - stores: creation, removal, check, growth.
  */
 #include "handle.h"
 
@@ -22,9 +22,9 @@ void handle_store(struct request *r)
 	answer_service(r, "store");
 }
 
-/* ---- made and not served any more ------------------------------------------------------ */
+/* ---- creation and removal ------------------------------------------------------ */
 
-/* -errno, and it was answered. */
+/* Returns -errno after answering if it fails. */
 static int format_store(struct request *r, const char *path)
 {
 	struct stag_store_attr attr = {0};
@@ -44,7 +44,7 @@ static int format_store(struct request *r, const char *path)
 	if (rc != 0)
 		answer_error(r, rc,
 			     rc == EEXIST
-				     ? "\"force\": true loses that for ever; or name another path"
+				     ? "\"force\": true destroys that data; or use another path"
 				     : NULL,
 			     stag_store_error());
 	return -rc;
@@ -56,10 +56,10 @@ static bool is_store_body_complete(struct request *r, const char *path)
 
 	if (*path != '/' && strncmp(path, "mem:", 4) != 0)
 		answer_fault(r, 400, "bad_value", NULL,
-			     "'path' is a path from the root, or mem:NAME");
+			     "'path' must be an absolute path, or mem:NAME");
 	for (size_t i = 0; i < sizeof(of_format) / sizeof(of_format[0]); i++)
 		if (json_object_get(r->body, of_format[i]) && !body_flag(r, "format"))
-			answer_fault(r, 400, "bad_value", NULL, "'%s' goes with \"format\": true",
+			answer_fault(r, 400, "bad_value", NULL, "'%s' requires \"format\": true",
 				     of_format[i]);
 	return r->fault.status == 0;
 }
@@ -79,7 +79,7 @@ void handle_store_create(struct request *r)
 	settings_put(&s, r, &conf_store_kind);
 	if (settings_apply(&s, r, "store", name) != 0) {
 		if (new_file && body_flag(r, "format"))
-			unlink(path); /* all or nothing */
+			unlink(path); /* on failure nothing remains */
 		return;
 	}
 	answer_made(r, "store", name);
@@ -92,7 +92,7 @@ void handle_store_delete(struct request *r)
 
 /* ---- check and grow ---------------------------------------------------------------------- */
 
-/* What went before is kept: a store is not held while it is read from end to end. */
+/* Copies the path, so that the store is not held while a check reads all of it. Returns NULL after answering. */
 static char *path_of(struct request *r)
 {
 	struct daemon_store *s = daemon_store_get(r->daemon, param(r, 0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle_targets.c - block targets: their logical units, who uses them, and the STags that were lent.
+ * handle_targets.c - block targets: creation, removal, logical units, sessions, and STags that initiators lent.
  */
 #include "handle.h"
 
@@ -20,9 +20,9 @@ void handle_target(struct request *r)
 	answer_service(r, "target");
 }
 
-/* ---- made and gone ---------------------------------------------------------------------- */
+/* ---- creation and removal ---------------------------------------------------------------------- */
 
-/* "WHERE [ro] [write-back] [block=4096]"; false: it does not fit in a line. */
+/* Prints "WHERE [ro] [write-back] [block=4096]". Returns false if it does not fit. */
 static bool lun_words(const json_t *o, char *text, size_t size)
 {
 	json_int_t block = json_integer_value(json_object_get(o, "block"));
@@ -95,7 +95,7 @@ static bool is_target(struct request *r)
 	return t != NULL;
 }
 
-/* value NULL: it goes. */
+/* Sets or, with value NULL, removes a unit. Returns false after answering a fault. */
 static bool set_lun(struct request *r, int lun, const char *value)
 {
 	char setting[16], why[WHY_MAX] = "";
@@ -119,7 +119,8 @@ void handle_lun_create(struct request *r)
 	there = lun_of(r, lun);
 	json_decref(there);
 	if (there) {
-		answer_fault(r, 409, "exists", NULL, "target %s has a LUN %d", param(r, 0), lun);
+		answer_fault(r, 409, "exists", NULL, "target %s already has a LUN %d", param(r, 0),
+			     lun);
 		return;
 	}
 	if (!lun_words(r->body, text, sizeof(text)))
@@ -137,7 +138,7 @@ void handle_lun_delete(struct request *r)
 	if (!is_target(r))
 		return;
 	if (*param(r, 1) < '0' || *param(r, 1) > '9' || *end || lun > 255) {
-		answer_fault(r, 400, "bad_lun", NULL, "a LUN is a number from 0 to 255");
+		answer_fault(r, 400, "bad_lun", NULL, "a LUN must be a number from 0 to 255");
 		return;
 	}
 	there = lun_of(r, (int)lun);
@@ -149,7 +150,7 @@ void handle_lun_delete(struct request *r)
 		answer_nothing(r);
 }
 
-/* ---- who uses them ----------------------------------------------------------------------------- */
+/* ---- sessions ----------------------------------------------------------------------------- */
 
 void handle_sessions(struct request *r)
 {
@@ -180,7 +181,7 @@ void handle_stags(struct request *r)
 	}
 	list = block_stags_json(t->target);
 	daemon_target_put(t);
-	while (json_array_size(list) > limit) /* the newest are the last */
+	while (json_array_size(list) > limit) /* keep the newest, which are last */
 		json_array_remove(list, 0);
 	answer_json(r, 200, json_pack("{s:o}", "stags", list));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * handle_values.c - values of a pool by their names. An ETag is a value's version, which no other change of the pool has.
+ * handle_values.c - values of a pool by their names. The ETag is a value's version, which is unique within the pool.
  */
 #include "handle.h"
 
@@ -12,7 +12,7 @@
 
 #define LIST_MAX   1000
 #define LIST	   100
-#define FIRST_ROOM (64 << 10) /* of a value whose length is not known */
+#define FIRST_ROOM (64 << 10) /* first buffer for a value of unknown length */
 
 static void answer_value_error(struct request *r, struct daemon_pool *p, int error)
 {
@@ -22,10 +22,10 @@ static void answer_value_error(struct request *r, struct daemon_pool *p, int err
 		return;
 	}
 	answer_error(r, error, NULL,
-		     error == EEXIST   ? "there is a value of this name"
-		     : error == EILSEQ ? "it has another version by now"
+		     error == EEXIST   ? "a value of this name exists"
+		     : error == EILSEQ ? "the value has another version now"
 				       : stag_pool_error());
-	if (error == EEXIST) /* what was asked for with If-None-Match */
+	if (error == EEXIST) /* the condition of If-None-Match */
 		r->fault.status = 412;
 	if (error == ENOTCONN || error == ETIMEDOUT)
 		daemon_pool_lost(p);
@@ -42,7 +42,7 @@ static bool name_fits(struct request *r)
 
 /* ---- list ----------------------------------------------------------------------------- */
 
-/* As it stands in a path (RFC 3986 §2.3). */
+/* Percent-encodes a name for a path (RFC 3986 §2.3). */
 static json_t *path_of(const char *name)
 {
 	char text[3 * STAG_POOL_NAME_MAX + 1], *to = text;
@@ -100,7 +100,7 @@ void handle_values(struct request *r)
 
 /* ---- get ------------------------------------------------------------------------------- */
 
-/* It may have grown each time. */
+/* Repeats with a larger buffer: the value may grow between two reads. */
 static int fetch(struct daemon_pool *p, const char *name, char **bytes, size_t *length,
 		 uint64_t *version)
 {
@@ -147,7 +147,7 @@ void handle_value_get(struct request *r)
 
 /* ---- put and delete ---------------------------------------------------------------------- */
 
-/* One operation, waited for. An errno value. */
+/* Carries out one operation and waits for it. Returns an errno value. */
 static int carry_out(struct stag_pool *pool, const struct stag_pool_io *io,
 		     struct stag_pool_done *done)
 {
@@ -156,12 +156,12 @@ static int carry_out(struct stag_pool *pool, const struct stag_pool_io *io,
 	while (rc == 0 && stag_pool_poll(pool, done, 1) == 0) {
 		rc = stag_pool_wait(pool, 1000);
 		if (rc == ETIMEDOUT)
-			rc = 0; /* it ends by itself: retry_ms */
+			rc = 0; /* retry_ms bounds it */
 	}
 	return rc ? rc : done->error;
 }
 
-/* "VERSION" in quotes, as ETag said it; false: it is something else, and that was answered. */
+/* Parses a quoted version, as in an ETag. Returns false after answering if the condition has another form. */
 static bool parse_condition(struct request *r, struct stag_pool_io *io)
 {
 	const char *text = r->if_match;
@@ -183,7 +183,7 @@ static bool parse_condition(struct request *r, struct stag_pool_io *io)
 	return true;
 wrong:
 	answer_fault(r, 400, "bad_condition", NULL,
-		     "conditions are If-Match: \"VERSION\", and of PUT also If-None-Match: *");
+		     "the condition must be If-Match: \"VERSION\" or, for PUT, If-None-Match: *");
 	return false;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * history.c - the last ten minutes: samples, and what is told of them (history.h).
+ * history.c - samples of the last ten minutes (history.h).
  *
- * Other daemons are asked without the lock held, and one that hangs takes seconds to give up on: whoever is last, the thread or
- * who stops it, frees what both have. So stopping waits for nobody.
+ * The thread queries other daemons without holding the lock, and a hung one takes seconds to time out. So that stopping need not
+ * wait for it, the thread and its starter have a reference each, and the last one frees the history.
  */
 #include "history.h"
 
@@ -27,19 +27,19 @@ struct sample {
 struct history {
 	struct lock lock;
 	pthread_cond_t changed;
-	struct daemon *daemon; /* asked with the lock held, and not once stopping is set */
+	struct daemon *daemon; /* used only under lock, and not after stopping is set */
 	bool stopping;
-	unsigned int users;		     /* the thread, and who has started it */
-	struct sample ring[HISTORY_SAMPLES]; /* put counts on */
+	unsigned int users;		     /* references: the thread, and its starter */
+	struct sample ring[HISTORY_SAMPLES]; /* at put % HISTORY_SAMPLES */
 	uint64_t put;
-	struct look before; /* the thread's alone */
+	struct snapshot before; /* used by the thread only */
 };
 
-static void look_free(struct look *l)
+static void snapshot_free(struct snapshot *l)
 {
 	json_decref(l->daemons);
 	json_decref(l->lives);
-	*l = (struct look){0};
+	*l = (struct snapshot){0};
 }
 
 /* Drops one of the two references, releases the lock, and frees h with the last reference. */
@@ -54,7 +54,7 @@ static void history_put(struct history *h)
 		return;
 	for (unsigned int i = 0; i < HISTORY_SAMPLES; i++)
 		json_decref(h->ring[i].values);
-	look_free(&h->before);
+	snapshot_free(&h->before);
 	pthread_cond_destroy(&h->changed);
 	lock_destroy(&h->lock);
 	free(h);
@@ -62,20 +62,21 @@ static void history_put(struct history *h)
 
 /* ---- the thread ------------------------------------------------------------------------ */
 
-static void history_append(struct history *h, struct look *now)
+static void history_append(struct history *h, struct snapshot *now)
 {
 	struct sample *s;
 
 	assert(lock_held(&h->lock));
 	s = &h->ring[h->put++ % HISTORY_SAMPLES];
 	json_decref(s->values);
-	s->time = (double)(clock_read(CLOCK_REALTIME) / NS_PER_MS) / 1000; /* as it is printed */
+	s->time = (double)(clock_read(CLOCK_REALTIME) / NS_PER_MS) /
+		  1000; /* with the precision that is printed */
 	s->values = series_of(now, &h->before);
-	look_free(&h->before);
+	snapshot_free(&h->before);
 	h->before = *now;
 }
 
-/* Until it is so late, or stopped. */
+/* Sleeps until that time, or until stopping is set. */
 static void sleep_until(struct history *h, uint64_t ns)
 {
 	const struct timespec until = {.tv_sec = (time_t)(ns / NS_PER_S),
@@ -90,16 +91,16 @@ static void *history_thread(void *arg)
 {
 	struct history *h = arg;
 	uint64_t next = clock_ns();
-	struct look now;
+	struct snapshot now;
 
 	lock_acquire(&h->lock);
 	while (!h->stopping) {
 		lock_release(&h->lock);
-		now = (struct look){.daemons = control_ask_others("stagd", "status"),
-				    .lives = live_ask_all("counters")};
+		now = (struct snapshot){.daemons = control_ask_others("stagd", "status"),
+					.lives = live_ask_all("counters")};
 		lock_acquire(&h->lock);
 		if (h->stopping) {
-			look_free(&now);
+			snapshot_free(&now);
 			break;
 		}
 		json_array_append_new(now.daemons, daemon_status(h->daemon));
@@ -149,9 +150,9 @@ void history_stop(struct history *h)
 	history_put(h);
 }
 
-/* ---- what is told ----------------------------------------------------------------------- */
+/* ---- the answer ----------------------------------------------------------------------- */
 
-/* The names of all series in these samples, each with an array to fill. */
+/* Returns an object with an empty array for each series in these samples. */
 static json_t *all_series(const struct history *h, uint64_t from)
 {
 	json_t *series = json_object(), *value;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * history.h - the last ten minutes: a sample a second, of all daemons and adapters of this user on this machine.
+ * history.h - samples of the last ten minutes, one a second, of all daemons and adapters of this user on this machine.
  *
- *	history.c         the thread, the samples, and what is told of them
- *	history_series.c  what a sample has: rates and times, of two looks one after the other
+ *	history.c         the thread, the samples, and the answer made of them
+ *	history_series.c  computes a sample from two snapshots: rates and latencies
  */
 #ifndef STAG_APP_API_HISTORY_H
 #define STAG_APP_API_HISTORY_H
@@ -16,19 +16,19 @@
 struct daemon;
 struct history;
 
-struct history *history_start(struct daemon *d); /* NULL and errno */
-void history_stop(struct history *h);		 /* at once; NULL is allowed */
+struct history *history_start(struct daemon *d); /* returns NULL and sets errno on failure */
+void history_stop(struct history *h);		 /* does not wait; NULL is allowed */
 
-/* {"time": [seconds since 1970...], "series": {NAME: [number or null...]}}, of samples after since. */
+/* Returns {"time": [seconds since 1970...], "series": {NAME: [number or null...]}} with the samples after `since`. */
 json_t *history_json(struct history *h, double since);
 
-/* What there was at one time. */
-struct look {
-	json_t *daemons; /* an array of their status */
-	json_t *lives;	 /* and one of what processes say, "counters" */
+/* The reports of one moment. */
+struct snapshot {
+	json_t *daemons; /* status of each daemon */
+	json_t *lives;	 /* counters of each process */
 };
 
-/* An object of numbers by the names of series; those that are known by now. before may be empty. */
-json_t *series_of(const struct look *now, const struct look *before);
+/* Returns an object with a number for each series; a rate needs both snapshots, of which `before` may be empty. */
+json_t *series_of(const struct snapshot *now, const struct snapshot *before);
 
 #endif

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * history_series.c - what a sample has (history.h).
+ * history_series.c - computes the series of a sample (history.h).
  *
- * Counters are compared with those of the same process: one that was started anew begins at 0, and has no rate at first. And they
- * are compared over the time between their own readings: a look may have been held up by somebody else who did not answer. What
- * processes say of themselves is theirs: nothing here relies on it but numbers, and these may be any.
+ * Counters are compared with those of the same process: a restarted one begins at 0, and has no rate at first. A rate is computed
+ * over the time between the two readings of the counters, not between the snapshots, which a hung process may have delayed. The
+ * reports of processes are not trusted: only numbers are used, and they may have any value.
  */
 #include "history.h"
 
@@ -18,7 +18,7 @@
 
 struct making {
 	json_t *series;
-	double seconds; /* between the two readings of what is taken now; 0: there is nothing new */
+	double seconds; /* seconds between the two readings of the current object; 0: no new reading */
 };
 
 static const char *text_of(const json_t *o, const char *name)
@@ -28,7 +28,7 @@ static const char *text_of(const json_t *o, const char *name)
 	return text ? text : "";
 }
 
-/* The one of a list in which the field has this value. */
+/* Returns the object of a list whose field has this value, or NULL. */
 static json_t *same_in(const json_t *list, const char *field, const json_t *value)
 {
 	size_t i;
@@ -40,7 +40,7 @@ static json_t *same_in(const json_t *list, const char *field, const json_t *valu
 	return NULL;
 }
 
-/* Who reads says when it did. */
+/* Computes the seconds between two readings from their now_ns. */
 static void set_seconds(struct making *m, const json_t *now, const json_t *before)
 {
 	const json_t *a = json_object_get(now, "now_ns"), *b = json_object_get(before, "now_ns");
@@ -59,7 +59,7 @@ static void put_sample(struct making *m, const char *prefix, const char *name, d
 		json_object_set_new(m->series, key, json_real(value));
 }
 
-/* More of the same: a series that several objects add to. */
+/* Adds to a series that several objects contribute to. */
 static void add(struct making *m, const char *prefix, const char *name, double value)
 {
 	char key[NAME_MAX_];
@@ -70,7 +70,7 @@ static void add(struct making *m, const char *prefix, const char *name, double v
 			json_real(json_real_value(json_object_get(m->series, key)) + value));
 }
 
-/* Of a counter, a second; it is added, since what it counts may be in several places. */
+/* Adds a counter's rate per second to a series; several objects may contribute. */
 static void add_rate(struct making *m, const char *prefix, const char *name, const json_t *now,
 		     const json_t *before, const char *counter)
 {
@@ -81,7 +81,7 @@ static void add_rate(struct making *m, const char *prefix, const char *name, con
 		add(m, prefix, name, more / m->seconds);
 }
 
-/* Adds what came between two looks to h. */
+/* Adds the counts between two snapshots to h. */
 static void add_times(struct stag_histogram *h, const json_t *now, const json_t *before)
 {
 	struct stag_histogram a, b;
@@ -128,7 +128,7 @@ static void prefix_of(char *prefix, size_t size, const char *kind, const json_t 
 
 /* ---- pools -------------------------------------------------------------------------------- */
 
-/* Its records are numbered, by whoever is primary: a failover does not disturb that. */
+/* The rate of changes is that of record numbers, which continue after a failover. */
 static void put_number(struct making *m, const char *prefix, const json_t *now,
 		       const json_t *before)
 {
@@ -155,7 +155,7 @@ static void put_state(struct making *m, const char *prefix, const json_t *now, c
 	put_gauge(m, prefix, "used", now);
 }
 
-/* The node that is primary speaks for the pool; the others have no clients. */
+/* Samples the pool at its primary; the other nodes have no clients. */
 static void sample_pool(struct making *m, const json_t *now, const json_t *before)
 {
 	char prefix[128];
@@ -171,7 +171,7 @@ static void sample_pool(struct making *m, const json_t *now, const json_t *befor
 	put_latency(m, prefix, "replication", now, before);
 }
 
-/* Only where no primary of this machine has said more. */
+/* Used only if the primary is not on this machine, which would report more. */
 static void sample_watch(struct making *m, const json_t *now, const json_t *before)
 {
 	char prefix[128], key[NAME_MAX_];
@@ -182,7 +182,7 @@ static void sample_watch(struct making *m, const json_t *now, const json_t *befo
 		put_state(m, prefix, now, before);
 }
 
-/* What clients read goes by the adapter alone: what the primary's process sends, but for what it replicates. */
+/* Estimates reads of clients, which only the adapter sees: bytes that the primary's process sends, minus replication. */
 static void sample_reads(struct making *m, const json_t *daemon, const json_t *live,
 			 const json_t *live_before)
 {
@@ -254,7 +254,7 @@ static void sample_processes(struct making *m, const json_t *now, const json_t *
 	put_sample(m, "adapter", "processes", (double)json_array_size(now));
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- a sample ------------------------------------------------------------------------------- */
 
 static void sample_services(struct making *m, const json_t *daemon, const json_t *was,
 			    const char *list, const char *kind)
@@ -274,8 +274,8 @@ static void sample_services(struct making *m, const json_t *daemon, const json_t
 	}
 }
 
-static void sample_daemons(struct making *m, const struct look *now, const struct look *before,
-			   const char *list, const char *kind)
+static void sample_daemons(struct making *m, const struct snapshot *now,
+			   const struct snapshot *before, const char *list, const char *kind)
 {
 	for (size_t i = 0; i < json_array_size(now->daemons); i++) {
 		const json_t *d = json_array_get(now->daemons, i), *pid = json_object_get(d, "pid");
@@ -287,7 +287,7 @@ static void sample_daemons(struct making *m, const struct look *now, const struc
 	}
 }
 
-json_t *series_of(const struct look *now, const struct look *before)
+json_t *series_of(const struct snapshot *now, const struct snapshot *before)
 {
 	struct making m = {.series = json_object()};
 

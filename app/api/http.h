@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * http.h - the management API from the inside: what its files share.
+ * http.h - the management API: definitions that its files share.
  *
- *	fault.c      what is wrong with a request, as a status and as a document
- *	target.c     the path and the query of a request: bytes in, decoded parts out
- *	route.c      which requests there are, and which one this is
- *	body.c       a JSON body, checked against the fields of its route
- *	guard.c      who may: tokens, Host, Origin, Sec-Fetch-Site
+ *	fault.c      describes why a request failed: status and JSON document
+ *	target.c     parses the path and the query of a request
+ *	route.c      the table of requests, and lookup in it
+ *	body.c       parses a JSON body and checks it against the fields of its route
+ *	guard.c      decides whether a request is allowed: token, Host, Origin, Sec-Fetch-Site
  *	  (all of these are pure: no sockets, no daemon; tests/fuzz/fuzz_api.c feeds them)
- *	answer.c     what a handler says
- *	door.c       sockets to listen on
- *	patience.c   connections, and how long each may take
- *	server.c     libmicrohttpd's side: a request from its first byte to its answer
- *	stream.c     events as they come
- *	handle*.c    the handlers, a table by the names of the routes
+ *	answer.c     builds a handler's answer
+ *	listener.c   sockets to listen on
+ *	timeouts.c   connections and their deadlines
+ *	server.c     callbacks of libmicrohttpd: a request from its first byte to its answer
+ *	stream.c     the stream of events
+ *	handle*.c    the handlers, in a table by the names of the routes
+ *	fill.c       a build-time program: prints the tables into openapi.yaml and the documents
  *
- * A connection has a thread of its own, and a request is only ever its connection's. What requests share is in struct api,
- * and says which lock it is under.
+ * Each connection has a thread of its own, which alone uses the connection's request. Data that requests share is in struct api,
+ * which says which lock protects it.
  */
 #ifndef STAG_APP_API_HTTP_H
 #define STAG_APP_API_HTTP_H
@@ -30,16 +31,16 @@ struct conf_kind;
 
 /* ---- fault.c ---------------------------------------------------------------------- */
 
-/* Why there is no better answer. */
+/* The reason why a request failed. */
 struct fault {
 	int status;
-	const char *code;  /* a word for programs; a literal */
-	char message[320]; /* the object and the cause */
-	char next[200];	   /* what to do about it; may be empty */
-	char allow[48];	   /* of 405: the methods that there are */
+	const char *code;  /* an identifier for programs; a string literal */
+	char message[320]; /* names the object and the cause */
+	char next[200];	   /* what to do next; may be empty */
+	char allow[48];	   /* with 405: the allowed methods */
 };
 
-/* Fills f, and is -EBADMSG, so that a check can end with it. next may be NULL. */
+/* Fills f and returns -EBADMSG, so that a check can return its result. next may be NULL. */
 int fault_set(struct fault *f, int status, const char *code, const char *next, const char *fmt, ...)
 	__attribute__((format(printf, 5, 6)));
 json_t *fault_json(const struct fault *f);
@@ -51,31 +52,32 @@ json_t *fault_json(const struct fault *f);
 #define TARGET_QUERIES	8
 
 struct target {
-	char text[2 * TARGET_MAX]; /* where the parts are, decoded */
+	char text[2 * TARGET_MAX]; /* holds the decoded parts */
 	unsigned int num_segments, num_queries;
 	const char *segments[TARGET_SEGMENTS];
-	bool odd[TARGET_SEGMENTS]; /* has a slash, a control character, or no valid UTF-8 in it */
+	bool odd[TARGET_SEGMENTS]; /* contains a slash, a control character or invalid UTF-8 */
 	struct {
 		const char *name, *value;
 	} queries[TARGET_QUERIES];
 };
 
-/* raw: as it came, "/a/b%20c?d=e". 0, or -EBADMSG and a fault. */
+/* Parses a request target such as "/a/b%20c?d=e". Returns 0, or -EBADMSG and a fault. */
 int target_parse(struct target *t, const char *raw, struct fault *f);
-const char *target_query(const struct target *t, const char *name); /* NULL: not asked */
+const char *target_query(const struct target *t, const char *name); /* NULL: not in the query */
 bool utf8_is_valid(const char *text, size_t len);
-bool api_name_is_valid(const char *name); /* letters, digits, . - _, at most 63, no dot in front */
+bool api_name_is_valid(
+	const char *name); /* letters, digits and . - _, at most 63, no leading dot */
 
 /* ---- route.c ---------------------------------------------------------------------- */
 
 enum method { METHOD_GET, METHOD_POST, METHOD_PUT, METHOD_PATCH, METHOD_DELETE, METHOD_OTHER };
 
-/* How its body is to be. */
+/* The kind of body that a request takes. */
 enum body_kind { BODY_NONE, BODY_JSON, BODY_BYTES };
 
 enum field_kind {
-	FIELD_TEXT,    /* a string without control characters, as it can stand in an INI file */
-	FIELD_SECRET,  /* likewise; never told again */
+	FIELD_TEXT,    /* a string without control characters that can stand in an INI file */
+	FIELD_SECRET,  /* likewise; no answer contains it */
 	FIELD_NAME,    /* api_name_is_valid() */
 	FIELD_SIZE,    /* bytes: a number, or a string such as "10G"; from least to most */
 	FIELD_NUMBER,  /* from least to most */
@@ -158,10 +160,10 @@ struct route {
 	const char *path; /* "/api/v1/pools/{pool}"; {value} may hold any bytes */
 	enum route_name name;
 	enum body_kind body;
-	const struct field *fields;	 /* BODY_JSON; ends with one without a name */
-	const struct conf_kind *section; /* its settings are fields, too; NULL: none */
-	const char *queries;		 /* what may be asked, with blanks */
-	bool open; /* for everybody: no token, and a link from elsewhere may lead here */
+	const struct field *fields;	 /* BODY_JSON; ends with an entry without a name */
+	const struct conf_kind *section; /* whose settings are further fields; NULL: none */
+	const char *queries;		 /* allowed query parameters, separated by blanks */
+	bool open; /* requires no token, and links from other sites are allowed */
 };
 
 extern const struct route routes[];
@@ -176,74 +178,73 @@ enum method method_of(const char *word);
 const char *method_word(enum method method);
 const char *route_word(enum route_name name);
 
-/* 404; 405 with its Allow; 400: a parameter or a query that no such thing can have. */
+/* Finds the route. Faults: 404, 405 with Allow, 400 for an invalid parameter or an unknown query. */
 int route_find(const struct target *t, enum method method, struct match *m, struct fault *f);
 
 /* ---- body.c ----------------------------------------------------------------------- */
 
 #define BODY_ARRAY_MAX 256 /* elements of an array in a body */
 
-/* Field i of its body: those of the route, then the settings of its section. False: it has no more. */
+/* Returns field i of the route's body: first its own fields, then the settings of its section. False: there are no more. */
 bool route_field(const struct route *route, unsigned int i, struct field *field);
-/* An object that has all that is required and nothing else. No text at all is {}. 0, or -EBADMSG and a fault. */
+/* Parses a body into an object with all required and no unknown fields; an empty body is {}. Returns 0, or -EBADMSG and a fault. */
 int body_parse(const struct route *route, const char *text, size_t len, json_t **body,
 	       struct fault *f);
 bool size_parse(const json_t *value, uint64_t *bytes); /* FIELD_SIZE */
 
 /* ---- encoding.c ------------------------------------------------------------------- */
 
-bool accepts_gzip(const char *header); /* Accept-Encoding, as it came; NULL: not there */
+bool accepts_gzip(const char *header); /* value: of Accept-Encoding; NULL: absent */
 
 /* ---- guard.c ---------------------------------------------------------------------- */
 
-/* What a request's headers say; NULL: not there. */
+/* Headers of a request that decide whether it is allowed; NULL: absent. */
 struct credentials {
 	const char *host, *origin, *site, *mode, *authorization, *type;
-	const char *local; /* address of ours that it came to; NULL: a Unix socket */
-	bool repeated;	   /* one of the headers came twice */
+	const char *local; /* our address that the client connected to; NULL: a Unix socket */
+	bool repeated;	   /* one of these headers occurs twice */
 };
 
-/* What a door asks for. */
+/* The rules of a listener. */
 struct guard {
-	bool is_private;   /* a Unix socket: its mode has decided who may */
+	bool is_private;   /* a Unix socket, whose file mode decides who may connect */
 	const char *token; /* NULL: none */
-	const char *
-		hosts; /* that we may be called: names and addresses, with blanks on both sides of each */
+	const char *hosts; /* accepted in Host: names and addresses, each between blanks */
 };
 
-/* 0, or -EBADMSG and a fault: 400, 401, 403, 415, 421. The body's type is asked for where the route has a body. */
+/* Returns 0, or -EBADMSG and a fault: 400, 401, 403, 415, 421. Checks Content-Type if the route takes a body. */
 int guard_check(const struct guard *g, const struct credentials *c, const struct route *route,
 		struct fault *f);
-/* The name in "HOST[:PORT]", in small letters and without brackets; false: it is none. */
+/* Extracts the host from "HOST[:PORT]", in lower case and without brackets. Returns false if it is invalid. */
 bool host_name(const char *host, char *name, size_t size);
 
 /* ---- answer.c --------------------------------------------------------------------- */
 
 struct answer {
 	int status;
-	const char *type;	    /* of its content; a literal */
-	char *bytes;		    /* ours, to be freed; or */
-	const unsigned char *fixed; /* for ever */
+	const char *type;	    /* content type; a string literal */
+	char *bytes;		    /* owned by the answer; or */
+	const unsigned char *fixed; /* static data */
 	size_t length;
-	bool gzip;   /* it is packed so */
-	bool varies; /* with what the client can unpack */
-	bool stream; /* events, from since on */
+	bool gzip;   /* the bytes are compressed */
+	bool varies; /* the answer depends on Accept-Encoding */
+	bool stream; /* a stream of events after `since` */
 	uint64_t since;
 	char etag[64];	    /* empty: none */
-	char location[320]; /* of what was made; empty: none */
+	char location[320]; /* of the object that was created; empty: none */
 };
 
-/* What one request is; its connection's thread has it alone. */
+/* A request; only its connection's thread uses it. */
 struct request {
 	struct api *api;
-	struct door *door;
+	struct listener *listener;
 	struct daemon *daemon;
 	struct target target;
 	struct match match;
-	struct fault fault; /* status 0: none yet */
+	struct fault fault; /* status 0: no fault yet */
 	enum method method;
 	bool begun, refused;
-	char *bytes; /* its body, as it came */
+	char *bytes; /* the raw body */
 	size_t length, room, bound, dropped;
 	json_t *body; /* BODY_JSON */
 	const char *if_match, *if_none_match, *last_event_id, *accept_encoding;
@@ -254,23 +255,24 @@ typedef void (*handler)(struct request *r);
 extern const handler handlers[NUM_ROUTES]; /* handle.c */
 
 void answer_json(struct request *r, int status,
-		 json_t *o);		/* takes it; NULL: there was no memory */
+		 json_t *o);		/* takes ownership; NULL: out of memory */
 void answer_nothing(struct request *r); /* 204 */
 void answer_fixed(struct request *r, const char *type, const void *bytes, size_t length);
-void answer_bytes(struct request *r, const char *type, char *bytes, size_t length); /* takes them */
+void answer_bytes(struct request *r, const char *type, char *bytes,
+		  size_t length); /* takes ownership */
 void answer_fault(struct request *r, int status, const char *code, const char *next,
 		  const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-/* What libstag said: the status by the errno value (its sign does not matter), the code by its name. */
+/* Answers an error of libstag: the errno value (of either sign) determines status and code. */
 void answer_error(struct request *r, int error, const char *next, const char *message);
 const char *param(const struct request *r, unsigned int i);
 
-/* What a body has. The second is what is not there. */
+/* Return a field of the body, or `otherwise` if it is absent. */
 const char *body_text(const struct request *r, const char *name, const char *otherwise);
 json_int_t body_number(const struct request *r, const char *name, json_int_t otherwise);
 bool body_flag(const struct request *r, const char *name);
-bool body_size(const struct request *r, const char *name, uint64_t *bytes); /* false: not there */
-/* A whole number in the query, up to most. False: it is none, and that was answered. */
+bool body_size(const struct request *r, const char *name, uint64_t *bytes); /* false: absent */
+/* Parses a whole number of the query, up to `most`; *n is kept if it is absent. Returns false after answering a fault. */
 bool query_number(struct request *r, const char *name, uint64_t most, uint64_t *n);
-bool query_flag(struct request *r, const char *name); /* =1, =true, or nothing behind it */
+bool query_flag(struct request *r, const char *name); /* true for NAME, NAME=1 and NAME=true */
 
 #endif

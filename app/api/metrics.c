@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * metrics.c - GET /metrics, for Prometheus: its text format, version 0.0.4.
+ * metrics.c - GET /metrics: Prometheus' text format, version 0.0.4.
  *
- * A family is told whole: HELP, TYPE, then every sample of it, of all daemons of this user on this machine. The families are
- * tables: where a number is in what daemons say of themselves, and what it is called.
+ * A family is printed as a whole: HELP, TYPE, then all its samples, of every daemon of this user on this machine. Tables say where
+ * the numbers of a family are in the daemons' status.
  */
 #include "handle.h"
 
@@ -13,11 +13,11 @@
 
 #include "live.h"
 
-/* Of which objects a family is. */
+/* The objects that a family has samples of. */
 struct source {
-	const char *list;      /* in a daemon's status; NULL: the daemon itself */
-	const char *within;    /* an object of it that has the numbers; NULL: itself */
-	const char *labels[3]; /* name of a label, and of the field: the same */
+	const char *list;      /* list in a daemon's status; NULL: the daemon itself */
+	const char *within;    /* its member that has the numbers; NULL: the object itself */
+	const char *labels[3]; /* labels, named as their fields */
 };
 
 static const struct source daemons = {NULL, NULL, {NULL}};
@@ -41,20 +41,20 @@ static const struct family {
 	{&apis, "connections", "stag_api_connections", "gauge",
 	 "Open connections to the management API."},
 
-	{&pools, "epoch", "stag_pool_epoch", "gauge", "Epoch of the pool, as this node knows it."},
+	{&pools, "epoch", "stag_pool_epoch", "gauge", "Epoch of the pool as known to this node."},
 	{&pools, "number", "stag_pool_record_number", "counter",
 	 "Number of the node's last record."},
 	{&pools, "lag", "stag_pool_lag_records", "gauge",
-	 "Records that the worst standby is behind; of a primary."},
+	 "Records that the slowest standby is behind; on a primary."},
 	{&pools, "size", "stag_pool_size_bytes", "gauge", "Memory of the pool."},
 	{&pools, "used", "stag_pool_used_bytes", "gauge", "Memory of the pool that is not free."},
 	{&pools, "objects", "stag_pool_objects", "gauge", "Values in the pool."},
 	{&pools, "names", "stag_pool_names", "gauge", "Values in the pool that have names."},
-	{&pools, "clients", "stag_pool_clients", "gauge", "Clients that the node knows."},
+	{&pools, "clients", "stag_pool_clients", "gauge", "Clients that are known to the node."},
 	{&pools, "changes", "stag_pool_changes_total", "counter",
 	 "Changes that the node carried out."},
 	{&pools, "reads", "stag_pool_asked_reads_total", "counter",
-	 "Reads that clients could not do themselves."},
+	 "Reads that the node did for clients that could not read the memory themselves."},
 	{&pools, "records", "stag_pool_records_total", "counter", "Records sent to each standby."},
 	{&pools, "record_bytes", "stag_pool_record_bytes_total", "counter",
 	 "Bytes of records sent to each standby."},
@@ -63,16 +63,17 @@ static const struct family {
 	{&pools, "promotions", "stag_pool_promotions_total", "counter",
 	 "Times that the node became primary."},
 	{&pools, "lapses", "stag_pool_lapses_total", "counter",
-	 "Times that the node's lease was over."},
+	 "Times that the node's lease expired."},
 	{&pools, "resyncs", "stag_pool_resyncs_total", "counter",
 	 "Times that a standby was resynchronised."},
-	{&pools, "refused", "stag_pool_refused_total", "counter", "Admissions that were refused."},
+	{&pools, "refused", "stag_pool_refused_total", "counter",
+	 "Connections whose authentication failed."},
 
 	{&watches, "epoch", "stag_watched_pool_epoch", "gauge", "Epoch of a pool that is watched."},
 	{&watches, "number", "stag_watched_pool_record_number", "counter",
 	 "Number of the last record of a pool that is watched."},
 	{&watches, "lag", "stag_watched_pool_lag_records", "gauge",
-	 "Records that the worst standby of a watched pool is behind."},
+	 "Records that the slowest standby of a watched pool is behind."},
 	{&watches, "used", "stag_watched_pool_used_bytes", "gauge",
 	 "Memory of a watched pool that is not free."},
 	{&watches, "objects", "stag_watched_pool_objects", "gauge", "Values in a watched pool."},
@@ -80,7 +81,7 @@ static const struct family {
 	{&stores, "size", "stag_store_size_bytes", "gauge", "Size of the store."},
 	{&stores, "used", "stag_store_used_bytes", "gauge", "Bytes of the store in partitions."},
 	{&stores, "copies", "stag_store_table_copies", "gauge",
-	 "Good copies of the store's table; 2, or something is wrong."},
+	 "Intact copies of the store's table; fewer than 2 mean damage."},
 	{&store_counters, "reads", "stag_store_reads_total", "counter", "Reads of the store."},
 	{&store_counters, "writes", "stag_store_writes_total", "counter", "Writes to the store."},
 	{&store_counters, "flushes", "stag_store_flushes_total", "counter",
@@ -94,15 +95,15 @@ static const struct family {
 	{&store_counters, "errors", "stag_store_errors_total", "counter",
 	 "Operations on the store that failed."},
 	{&store_counters, "cache_hits", "stag_store_cache_hits_total", "counter",
-	 "Reads that the store's cache had all of."},
+	 "Reads that the store's cache served completely."},
 	{&store_counters, "cache_misses", "stag_store_cache_misses_total", "counter",
-	 "Reads that the store's cache had not all of."},
+	 "Reads that the store's cache could not serve completely."},
 
 	{&targets, "commands", "stag_target_commands_total", "counter", "Commands to the target."},
 	{&targets, "reads", "stag_target_reads_total", "counter", "Reads of the target."},
 	{&targets, "writes", "stag_target_writes_total", "counter", "Writes to the target."},
 	{&targets, "errors", "stag_target_errors_total", "counter",
-	 "Commands that ended with another status than good."},
+	 "Commands that ended with a status other than GOOD."},
 	{&targets, "read_bytes", "stag_target_read_bytes_total", "counter",
 	 "Bytes read from the target."},
 	{&targets, "written_bytes", "stag_target_written_bytes_total", "counter",
@@ -112,7 +113,7 @@ static const struct family {
 	{&targets, "violations", "stag_target_violations_total", "counter",
 	 "Violations of the protocol by initiators."},
 	{&targets, "stags_open", "stag_target_stags_open", "gauge",
-	 "STags that initiators lend the target now."},
+	 "STags that initiators lend to the target now."},
 };
 
 static const struct histogram_family {
@@ -148,7 +149,7 @@ static const char *const adapter_times[] = {"send", "write", "read", "atomic"};
 
 /* ---- lines --------------------------------------------------------------------------------- */
 
-/* A label's value: \, " and a new line are escaped. */
+/* Prints a label's value with \, " and line breaks escaped. */
 static void put_label(FILE *f, bool *first, const char *name, const char *value)
 {
 	fprintf(f, "%s%s=\"", *first ? "{" : ",", name);
@@ -169,8 +170,8 @@ static void put_head(FILE *f, const char *name, const char *type, const char *he
 }
 
 /*
- * What names the object: its daemon, which is not alone with its name but with its INI file, and its own fields. The first
- * label's field is "name": it is called after the kind.
+ * Prints the labels of an object: its daemon's name and INI file, since several daemons may have the same name, and its own
+ * fields. The field "name" becomes a label with the name of the kind.
  */
 struct object {
 	const json_t *daemon, *o;
@@ -231,7 +232,7 @@ static void put_number(FILE *f, const struct object *x, const void *arg)
 
 /* ---- histograms ------------------------------------------------------------------------------- */
 
-/* Cumulative; a bucket for each octave, always the same ones: Prometheus takes each for a counter of its own. */
+/* Prints cumulative buckets, one for each power of two. The set is always the same: each is a time series of its own. */
 static void put_buckets(FILE *f, const char *name, const char *labels,
 			const struct stag_histogram *h)
 {
@@ -271,7 +272,7 @@ static void put_histogram(FILE *f, const struct object *x, const void *arg)
 
 /* ---- roles, and adapters ----------------------------------------------------------------------- */
 
-/* 1 for what it is, 0 for what it is not: so that an alert can ask for either. */
+/* Prints 1 for the node's role and 0 for the others, so that an alert can test either. */
 static void put_role(FILE *f, const struct object *x, const void *arg)
 {
 	static const char *const roles[] = {"primary", "standby", "joining",
@@ -318,7 +319,7 @@ static void put_adapters(FILE *f, const json_t *lives)
 	}
 }
 
-/* Of all processes together: a process's own are in GET /api/v1/processes/{pid}. */
+/* Prints sums over all processes; GET /api/v1/processes/{pid} has the counters of one. */
 static void put_adapter_times(FILE *f, const json_t *lives)
 {
 	static const char name[] = "stag_adapter_latency_seconds";
@@ -343,7 +344,7 @@ static void put_adapter_times(FILE *f, const json_t *lives)
 	}
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------ */
+/* ---- the answer ------------------------------------------------------------------------------------ */
 
 static void put_all(FILE *f, const json_t *all, const json_t *lives)
 {
@@ -351,7 +352,8 @@ static void put_all(FILE *f, const json_t *all, const json_t *lives)
 		put_head(f, families[i].name, families[i].type, families[i].help);
 		for_each(f, all, families[i].of, put_number, &families[i]);
 	}
-	put_head(f, "stag_pool_role", "gauge", "What a node is: 1 of its role, 0 of the others.");
+	put_head(f, "stag_pool_role", "gauge",
+		 "Role of the node: 1 for its role, 0 for the others.");
 	for_each(f, all, &pools, put_role, NULL);
 	for (size_t i = 0; i < sizeof(histograms) / sizeof(histograms[0]); i++) {
 		put_head(f, histograms[i].name, "histogram", histograms[i].help);

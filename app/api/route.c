@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * route.c - which requests there are (http.h). openapi.yaml says the same for others; a test compares the two.
+ * route.c - the table of requests, and lookup in it (http.h). A test compares it with openapi.yaml.
  */
 #include "http.h"
 
@@ -46,9 +46,11 @@ static const struct field grow_fields[] = {
 static const char *const levels[] = {"visible", "accepted", "durable", NULL};
 
 #define PARTITION_SETTINGS(rights_help)                                                            \
-	{"order", FIELD_TEXT, .help = "Ordering rules that need not hold; as of stag store add."}, \
+	{"order", FIELD_TEXT,                                                                      \
+	 .help = "Ordering rules that need not hold, as for stag store add: strict, any, or a "    \
+		 "list."},                                                                         \
 		{"level", FIELD_CHOICE, .words = levels,                                           \
-		 .help = "Level at which a write is acknowledged."},                               \
+		 .help = "When a write is complete: visible, accepted or durable."},               \
 		{"cache_ms", FIELD_NUMBER, .most = UINT32_MAX,                                     \
 		 .help = "How long data may stay in the cache, in milliseconds."},                 \
 	{                                                                                          \
@@ -58,8 +60,8 @@ static const char *const levels[] = {"visible", "accepted", "durable", NULL};
 static const struct field partition_fields[] = {
 	{"name", FIELD_NAME, .required = true, .help = "Name of the partition."},
 	{"size", FIELD_SIZE, .required = true, .help = "Size of the partition."},
-	{"offset", FIELD_SIZE, .help = "Place in the store; without it, the first that fits."},
-	{"alignment", FIELD_SIZE, .help = "Alignment of its place."},
+	{"offset", FIELD_SIZE, .help = "Offset in the store; without it, the first gap that fits."},
+	{"alignment", FIELD_SIZE, .help = "Alignment of its offset."},
 	PARTITION_SETTINGS("Rights to the partition."),
 	{0},
 };
@@ -179,7 +181,7 @@ const struct route routes[] = {
 
 const unsigned int num_routes = sizeof(routes) / sizeof(routes[0]);
 
-/* ---- words --------------------------------------------------------------------------------------- */
+/* ---- names --------------------------------------------------------------------------------------- */
 
 static const char *const method_words[] = {"GET", "POST", "PUT", "PATCH", "DELETE"};
 
@@ -207,9 +209,9 @@ const char *route_word(enum route_name name)
 	return words[name];
 }
 
-/* ---- which one it is ----------------------------------------------------------------------------- */
+/* ---- lookup ----------------------------------------------------------------------------- */
 
-/* Does the path have these segments? Their places among the parameters are in m. */
+/* Matches the segments against the path of a route, and stores the parameters in m. */
 static bool path_matches(const char *path, const struct target *t, struct match *m)
 {
 	unsigned int params = 0, i = 0;
@@ -228,16 +230,17 @@ static bool path_matches(const char *path, const struct target *t, struct match 
 	return i == t->num_segments;
 }
 
-/* Only the names of values are anything at all. */
+/* Refuses unusual characters in parameters; only a value's name may have them. */
 static int check_params(const struct route *r, const struct target *t, struct fault *f)
 {
 	const char *path = r->path + 1;
 
 	for (unsigned int i = 0; i < t->num_segments; i++) {
 		if (t->odd[i] && strncmp(path, "{value}", 7) != 0)
-			return fault_set(f, 400, "bad_path", NULL,
-					 "a name in the path has a slash or a control character in "
-					 "it, or is no UTF-8");
+			return fault_set(
+				f, 400, "bad_path", NULL,
+				"a name in the path contains a slash, a control character or "
+				"invalid UTF-8");
 		path += strcspn(path, "/");
 		path += *path == '/';
 	}
@@ -258,8 +261,9 @@ static int check_queries(const struct route *r, const struct target *t, struct f
 {
 	for (unsigned int i = 0; i < t->num_queries; i++)
 		if (!has_word(r->queries, t->queries[i].name))
-			return fault_set(f, 400, "bad_query", NULL, "%s takes no '%.40s'%s%s",
-					 r->path, t->queries[i].name, *r->queries ? ", only: " : "",
+			return fault_set(f, 400, "bad_query", NULL,
+					 "%s has no query parameter '%.40s'%s%s", r->path,
+					 t->queries[i].name, *r->queries ? "; it has: " : "",
 					 r->queries);
 	return 0;
 }
@@ -285,9 +289,9 @@ int route_find(const struct target *t, enum method method, struct match *m, stru
 		add_allowed(allow, sizeof(allow), routes[i].method);
 	}
 	if (!*allow)
-		return fault_set(f, 404, "no_such_path", "GET /openapi.json names every path",
+		return fault_set(f, 404, "no_such_path", "GET /openapi.json lists every path",
 				 "there is no such path");
-	fault_set(f, 405, "wrong_method", NULL, "this path takes %s", allow);
+	fault_set(f, 405, "wrong_method", NULL, "this path supports %s", allow);
 	snprintf(f->allow, sizeof(f->allow), "%s", allow);
 	return -EBADMSG;
 }

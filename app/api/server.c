@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * server.c - libmicrohttpd's side of the API: a request from its first byte to its answer (server.h).
+ * server.c - callbacks of libmicrohttpd: a request from its first byte to its answer (server.h).
  *
- * Every check is made when the head of a request is here, before its body is: who may not, and who wants what is not there, is told
- * at once, and its connection ends. Only then is the body taken, up to its bound, and only a whole one reaches a handler.
+ * All checks of the head are made before the body is read: a request that is not allowed, or for an unknown path, is answered at
+ * once, and its connection is closed. Only then is the body read, up to its limit, and only a complete one reaches a handler.
  */
 #include "server.h"
 
@@ -21,11 +21,10 @@
 #include "daemon.h"
 #include "history.h"
 
-#define HEAD_MAX  (16 << 10)		      /* bytes of a request's head */
-#define VALUE_MAX STAG_POOL_VALUE_MAX	      /* of a value's body */
-#define HELD_MAX  (VALUE_MAX + (64ull << 20)) /* of all bodies at a time */
-#define DROPPED_MAX                                                                                \
-	(64u << 20) /* of a body that is too long and did not say so: then it is cut off */
+#define HEAD_MAX      (16 << 10)		  /* limit of a request's head, in bytes */
+#define VALUE_MAX     STAG_POOL_VALUE_MAX	  /* limit of a value */
+#define HELD_MAX      (VALUE_MAX + (64ull << 20)) /* limit of all bodies together */
+#define DROPPED_MAX   (64u << 20) /* bytes read beyond the limit before the connection is cut off */
 #define INACTIVE_S    60
 #define LAST_WORDS_MS 1000
 
@@ -46,7 +45,7 @@ static const struct {
 	 "frame-ancestors 'none'"},
 };
 
-static struct guest *guest_of(struct MHD_Connection *c)
+static struct client_conn *client_conn_of(struct MHD_Connection *c)
 {
 	const union MHD_ConnectionInfo *i =
 		MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -60,14 +59,14 @@ static void add_header(struct MHD_Response *response, const char *name, const ch
 		(void)MHD_add_response_header(response, name, value);
 }
 
-/* The bytes go to the response. */
-static struct MHD_Response *make_response(struct request *r, const struct guest *guest)
+/* Moves the bytes to the response. */
+static struct MHD_Response *make_response(struct request *r, const struct client_conn *conn)
 {
 	struct answer *a = &r->answer;
 	struct MHD_Response *response;
 
 	if (a->stream)
-		return stream_response(r->api, guest->fd, a->since);
+		return stream_response(r->api, conn->fd, a->since);
 	if (a->fixed)
 		return MHD_create_response_from_buffer(a->length, (void *)(uintptr_t)a->fixed,
 						       MHD_RESPMEM_PERSISTENT);
@@ -102,7 +101,7 @@ static void add_headers(const struct request *r, struct MHD_Response *response)
 	add_header(response, "Vary", a->varies ? "Accept-Encoding" : NULL);
 	if (r->fault.status == 401)
 		add_header(response, "WWW-Authenticate", "Bearer realm=\"stagd\"");
-	if (r->refused) /* with its body still to come, perhaps */
+	if (r->refused) /* part of the body may not have been read */
 		add_header(response, "Connection", "close");
 }
 
@@ -113,21 +112,20 @@ static enum MHD_Result respond(struct request *r, struct MHD_Connection *c)
 
 	if (r->fault.status)
 		answer_with_fault(r);
-	response = make_response(r, guest_of(c));
+	response = make_response(r, client_conn_of(c));
 	if (!response && r->answer.stream) {
-		answer_fault(r, 503, "too_many_streams",
-			     "GET /api/v1/events asks for them one by one",
+		answer_fault(r, 503, "too_many_streams", "poll GET /api/v1/events instead",
 			     "too many event streams are open");
 		answer_with_fault(r);
-		response = make_response(r, guest_of(c));
+		response = make_response(r, client_conn_of(c));
 	}
 	if (!response)
 		return MHD_NO;
 	add_headers(r, response);
 	if (r->answer.stream)
-		patience_works(&r->api->patience, guest_of(c));
+		timeouts_works(&r->api->timeouts, client_conn_of(c));
 	else
-		patience_answers(&r->api->patience, guest_of(c), r->answer.length);
+		timeouts_answers(&r->api->timeouts, client_conn_of(c), r->answer.length);
 	rc = MHD_queue_response(c, (unsigned int)r->answer.status, response);
 	MHD_destroy_response(response);
 	return rc;
@@ -135,7 +133,7 @@ static enum MHD_Result respond(struct request *r, struct MHD_Connection *c)
 
 /* ---- the head ------------------------------------------------------------------------------ */
 
-/* What decides who may come twice: which of the two counts is then a matter of opinion. */
+/* Detects a security-relevant header that occurs twice: proxies and servers may disagree on which one counts. */
 struct heads {
 	struct credentials c;
 	const char *length, *encoding;
@@ -169,7 +167,7 @@ static const char *header(struct MHD_Connection *c, const char *name)
 	return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
 }
 
-/* The address of ours that it came to. */
+/* Returns our address that the client connected to. */
 static const char *local_address(struct MHD_Connection *c, char *text, size_t size)
 {
 	const union MHD_ConnectionInfo *i =
@@ -187,7 +185,7 @@ static const char *local_address(struct MHD_Connection *c, char *text, size_t si
 	return address ? inet_ntop(a.ss_family, address, text, (socklen_t)size) : NULL;
 }
 
-/* A body that is not to be had, or is longer than it may be. */
+/* Checks the body's announced length. */
 static int check_length(struct request *r, const struct heads *h)
 {
 	const struct route *route = r->match.route;
@@ -199,19 +197,19 @@ static int check_length(struct request *r, const struct heads *h)
 		length = strtoull(h->length, &end, 10);
 		if (*h->length < '0' || *h->length > '9' || *end || errno != 0 || h->encoding)
 			return fault_set(&r->fault, 400, "bad_length", NULL,
-					 "the length of the body is not clear");
+					 "the length of the body is ambiguous");
 	}
 	if (route->body == BODY_NONE && (length || h->encoding))
-		return fault_set(&r->fault, 400, "unexpected_body", NULL, "this takes no body");
+		return fault_set(&r->fault, 400, "unexpected_body", NULL,
+				 "this request takes no body");
 	r->bound = route->body == BODY_BYTES ? VALUE_MAX : r->api->body_max;
 	if (length > r->bound)
 		return fault_set(&r->fault, 413, "body_too_large", NULL,
-				 "the body has %llu bytes; at most %zu are taken", length,
-				 r->bound);
+				 "the body has %llu bytes; the limit is %zu", length, r->bound);
 	return 0;
 }
 
-/* 0, or -EBADMSG and r->fault. */
+/* Returns 0, or -EBADMSG and r->fault. */
 static int check_head(struct request *r, struct MHD_Connection *c)
 {
 	struct heads h = {0};
@@ -221,22 +219,24 @@ static int check_head(struct request *r, struct MHD_Connection *c)
 
 	MHD_get_connection_values(c, MHD_HEADER_KIND, take_header, &h);
 	h.c.local = local_address(c, local, sizeof(local));
-	if (r->fault.status) /* the path is none at all */
+	if (r->fault.status) /* the path is invalid */
 		return -EBADMSG;
 	rc = route_find(&r->target, r->method, &r->match, &r->fault);
-	if (guard_check(&r->door->guard, &h.c, rc == 0 ? r->match.route : NULL, &guarded) != 0) {
+	if (guard_check(&r->listener->guard, &h.c, rc == 0 ? r->match.route : NULL, &guarded) !=
+	    0) {
 		r->fault = guarded;
 		return -EBADMSG;
 	}
 	return rc ?: check_length(r, &h);
 }
 
-static enum MHD_Result begin(struct request *r, struct MHD_Connection *c, const char *method)
+static enum MHD_Result begin_request(struct request *r, struct MHD_Connection *c,
+				     const char *method)
 {
 	r->begun = true;
 	r->method = method_of(method);
 	atomic_fetch_add(&r->api->requests, 1);
-	patience_begins(&r->api->patience, guest_of(c));
+	timeouts_begins(&r->api->timeouts, client_conn_of(c));
 	if (check_head(r, c) == 0) {
 		r->fault.status = 0;
 		return MHD_YES;
@@ -262,7 +262,7 @@ static bool make_room(struct request *r, size_t more)
 	    !(bytes = realloc(r->bytes, room))) {
 		atomic_fetch_sub(&r->api->held, room - r->room);
 		fault_set(&r->fault, 503, "too_much_at_once", "try again in a moment",
-			  "there is no memory for the body now");
+			  "out of memory for the body");
 		return false;
 	}
 	r->bytes = bytes;
@@ -270,9 +270,9 @@ static bool make_room(struct request *r, size_t more)
 	return true;
 }
 
-/* What is too long is read to its end, so that the answer is heard, but not kept; and not for ever. */
-static enum MHD_Result take_body(struct request *r, struct MHD_Connection *c, const char *data,
-				 size_t *size)
+/* Reads and discards the rest of a body that is too long, up to a limit, so that the client receives the answer. */
+static enum MHD_Result receive_body(struct request *r, struct MHD_Connection *c, const char *data,
+				    size_t *size)
 {
 	if (r->fault.status == 0 && make_room(r, *size)) {
 		memcpy(r->bytes + r->length, data, *size);
@@ -280,15 +280,15 @@ static enum MHD_Result take_body(struct request *r, struct MHD_Connection *c, co
 	} else {
 		if (r->fault.status == 0)
 			fault_set(&r->fault, 413, "body_too_large", NULL,
-				  "the body has more than %zu bytes", r->bound);
+				  "the body exceeds the limit of %zu bytes", r->bound);
 		r->dropped += *size;
 	}
-	patience_received(&r->api->patience, guest_of(c), r->length);
+	timeouts_received(&r->api->timeouts, client_conn_of(c), r->length);
 	*size = 0;
 	return r->dropped <= DROPPED_MAX ? MHD_YES : MHD_NO;
 }
 
-static void let_go_of_body(struct request *r)
+static void release_body(struct request *r)
 {
 	free(r->bytes);
 	atomic_fetch_sub(&r->api->held, r->room);
@@ -298,7 +298,7 @@ static void let_go_of_body(struct request *r)
 
 /* ---- the handler ------------------------------------------------------------------------------ */
 
-static void work(struct request *r, struct MHD_Connection *c)
+static void run_handler(struct request *r, struct MHD_Connection *c)
 {
 	const struct route *route = r->match.route;
 
@@ -311,7 +311,7 @@ static void work(struct request *r, struct MHD_Connection *c)
 	r->if_none_match = header(c, "If-None-Match");
 	r->last_event_id = header(c, "Last-Event-ID");
 	r->accept_encoding = header(c, "Accept-Encoding");
-	patience_works(&r->api->patience, guest_of(c));
+	timeouts_works(&r->api->timeouts, client_conn_of(c));
 	atomic_fetch_add(&r->api->working, 1);
 	handlers[route->name](r);
 	atomic_fetch_sub(&r->api->working, 1);
@@ -325,30 +325,30 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 {
 	struct request *r = *context;
 
-	if (!r || !guest_of(c))
-		return MHD_NO; /* no memory */
+	if (!r || !client_conn_of(c))
+		return MHD_NO; /* out of memory */
 	if (!r->begun)
-		return begin(r, c, method);
+		return begin_request(r, c, method);
 	if (*size)
-		return take_body(r, c, data, size);
-	work(r, c);
-	let_go_of_body(r);
+		return receive_body(r, c, data, size);
+	run_handler(r, c);
+	release_body(r);
 	return respond(r, c);
 }
 
 /* ---- connections ------------------------------------------------------------------------------- */
 
-/* The first that is known of a request: its target as it came, which is all that we want of it. */
+/* Creates a request from its raw target, the first thing that libmicrohttpd reports. */
 static void *on_target(void *arg, const char *target, struct MHD_Connection *c)
 {
-	struct door *door = arg;
+	struct listener *listener = arg;
 	struct request *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return NULL;
-	r->api = door->api;
-	r->door = door;
-	r->daemon = door->api->daemon;
+	r->api = listener->api;
+	r->listener = listener;
+	r->daemon = listener->api->daemon;
 	target_parse(&r->target, target, &r->fault);
 	return r;
 }
@@ -357,14 +357,14 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **context,
 			 enum MHD_RequestTerminationCode how)
 {
 	struct request *r = *context;
-	struct guest *guest = guest_of(c);
+	struct client_conn *conn = client_conn_of(c);
 
-	if (guest)
-		patience_idles(&((struct door *)arg)->api->patience, guest);
+	if (conn)
+		timeouts_idles(&((struct listener *)arg)->api->timeouts, conn);
 	*context = NULL;
 	if (!r)
 		return;
-	let_go_of_body(r);
+	release_body(r);
 	free(r->answer.bytes);
 	json_decref(r->body);
 	free(r);
@@ -373,37 +373,37 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **context,
 static void on_connection(void *arg, struct MHD_Connection *c, void **context,
 			  enum MHD_ConnectionNotificationCode what)
 {
-	struct patience *p = &((struct door *)arg)->api->patience;
+	struct timeouts *p = &((struct listener *)arg)->api->timeouts;
 
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-		*context = patience_admit(
+		*context = timeouts_admit(
 			p,
 			MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd);
 	} else if (*context) {
-		patience_dismiss(p, *context);
+		timeouts_dismiss(p, *context);
 		*context = NULL;
 	}
 }
 
-/* We decode, once and by our own rules. */
+/* Prevents libmicrohttpd from decoding: target.c does it, once. */
 static size_t leave_as_it_is(void *arg, struct MHD_Connection *c, char *text)
 {
 	return strlen(text);
 }
 
-static void say_nothing(void *arg, const char *fmt, va_list ap)
+static void discard_log(void *arg, const char *fmt, va_list ap)
 {
 }
 
 /* ---- start and stop -------------------------------------------------------------------------------- */
 
-static int door_serve(struct door *d)
+static int listener_serve(struct listener *d)
 {
 	const unsigned int flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
 				   MHD_USE_POLL | MHD_USE_ITC | MHD_USE_ERROR_LOG;
 
 	d->mhd = MHD_start_daemon(
-		flags, 0, NULL, NULL, on_request, d, MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL,
+		flags, 0, NULL, NULL, on_request, d, MHD_OPTION_EXTERNAL_LOGGER, discard_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, d->fd, MHD_OPTION_CONNECTION_LIMIT, d->api->connections,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned int)INACTIVE_S,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX, MHD_OPTION_STRICT_FOR_CLIENT,
@@ -413,22 +413,22 @@ static int door_serve(struct door *d)
 	return d->mhd ? 0 : -EIO;
 }
 
-/* Where nobody is let in any more. */
-static void door_shut(struct door *d)
+/* Stops accepting connections. */
+static void listener_shut(struct listener *d)
 {
 	if (d->mhd)
 		MHD_quiesce_daemon(d->mhd);
 }
 
-static void door_end(struct door *d)
+static void listener_end(struct listener *d)
 {
 	if (d->mhd)
 		MHD_stop_daemon(d->mhd);
 	d->mhd = NULL;
-	door_close(d);
+	listener_close(d);
 }
 
-/* " localhost 127.0.0.1 ::1 ADDRESS NAME... ", in small letters. */
+/* Returns " localhost 127.0.0.1 ::1 ADDRESS NAME... ", in lower case. */
 static char *make_hosts(const char *listen, const char *more)
 {
 	char *text = NULL, name[256] = "";
@@ -448,35 +448,35 @@ static int check_conf(const struct conf_api *conf, char *why, size_t size)
 	bool is_loopback;
 	socklen_t len;
 
-	if (conf->listen && door_address(conf->listen, &a, &len, &is_loopback) != 0) {
-		snprintf(why, size, "listen is to be HOST:PORT, not '%s'", conf->listen);
+	if (conf->listen && listener_address(conf->listen, &a, &len, &is_loopback) != 0) {
+		snprintf(why, size, "listen must be HOST:PORT, not '%s'", conf->listen);
 		return -EINVAL;
 	}
 	if (conf->listen && !is_loopback && !conf->token) {
 		snprintf(why, size,
-			 "%s can be reached by others: set token-file, or listen on 127.0.0.1",
+			 "other machines can reach %s: set token-file, or listen on 127.0.0.1",
 			 conf->listen);
 		return -EINVAL;
 	}
 	return 0;
 }
 
-static int open_doors(struct api *api, const struct conf_api *conf, char *why, size_t size)
+static int open_listeners(struct api *api, const struct conf_api *conf, char *why, size_t size)
 {
 	int rc = check_conf(conf, why, size);
 
 	if (rc == 0 && conf->listen)
-		rc = door_open_tcp(&api->tcp, conf->listen, why, size);
+		rc = listener_open_tcp(&api->tcp, conf->listen, why, size);
 	if (rc == 0 && conf->socket)
-		rc = door_open_unix(&api->local, conf->socket, why, size);
+		rc = listener_open_unix(&api->local, conf->socket, why, size);
 	if (rc != 0)
 		return rc;
 	if (conf->listen)
-		rc = door_serve(&api->tcp);
+		rc = listener_serve(&api->tcp);
 	if (rc == 0 && conf->socket)
-		rc = door_serve(&api->local);
+		rc = listener_serve(&api->local);
 	if (rc != 0)
-		snprintf(why, size, "the HTTP server does not start");
+		snprintf(why, size, "the HTTP server failed to start");
 	return rc;
 }
 
@@ -489,17 +489,18 @@ static bool copy_conf(struct api *api, struct daemon *d, const struct conf_api *
 	api->listen = conf->listen ? strdup(conf->listen) : NULL;
 	api->token = conf->token ? strdup(conf->token) : NULL;
 	api->hosts = make_hosts(conf->listen, conf->hosts);
-	api->tcp = (struct door){.api = api, .fd = -1, .guard = {false, api->token, api->hosts}};
-	api->local = (struct door){.api = api, .fd = -1, .guard = {true, NULL, api->hosts}};
+	api->tcp =
+		(struct listener){.api = api, .fd = -1, .guard = {false, api->token, api->hosts}};
+	api->local = (struct listener){.api = api, .fd = -1, .guard = {true, NULL, api->hosts}};
 	return api->hosts && (api->listen || !conf->listen) && (api->token || !conf->token);
 }
 
 static void api_free(struct api *api)
 {
-	door_end(&api->tcp);
-	door_end(&api->local);
+	listener_end(&api->tcp);
+	listener_end(&api->local);
 	history_stop(api->history);
-	patience_stop(&api->patience);
+	timeouts_stop(&api->timeouts);
 	free(api->listen);
 	free(api->token);
 	free(api->hosts);
@@ -515,11 +516,11 @@ struct api *api_start(struct daemon *d, const struct conf_api *conf, char *why, 
 		return NULL;
 	rc = copy_conf(api, d, conf) ? 0 : -ENOMEM;
 	if (rc != 0)
-		snprintf(why, size, "there is no memory");
-	if (patience_start(&api->patience) != 0 || !(api->history = history_start(d)))
+		snprintf(why, size, "out of memory");
+	if (timeouts_start(&api->timeouts) != 0 || !(api->history = history_start(d)))
 		rc = -EAGAIN;
 	if (rc == 0)
-		rc = open_doors(api, conf, why, size);
+		rc = open_listeners(api, conf, why, size);
 	if (rc == 0)
 		return api;
 	api_free(api);
@@ -535,8 +536,8 @@ void api_stop(struct api *api)
 	if (!api)
 		return;
 	atomic_store(&api->stopping, true);
-	door_shut(&api->tcp);
-	door_shut(&api->local);
+	listener_shut(&api->tcp);
+	listener_shut(&api->local);
 	while (atomic_load(&api->working) + atomic_load(&api->streams) > 0 && clock_ns() < until)
 		nanosleep(&nap, NULL);
 	api_free(api);
@@ -546,9 +547,9 @@ json_t *api_status(struct api *api)
 {
 	unsigned int count;
 
-	lock_acquire(&api->patience.lock);
-	count = api->patience.count;
-	lock_release(&api->patience.lock);
+	lock_acquire(&api->timeouts.lock);
+	count = api->timeouts.count;
+	lock_release(&api->timeouts.lock);
 	return json_pack("{s:s? s:i s:s? s:b s:b s:i s:I s:I s:i}", "listen", api->listen, "port",
 			 (int)api->tcp.port, "socket", api->local.path, "token", api->token != NULL,
 			 "console", api->console, "connections", (int)count, "requests",

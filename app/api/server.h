@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * server.h - the API's server: what door.c, patience.c, server.c and stream.c share.
+ * server.h - definitions that listener.c, timeouts.c, server.c and stream.c share.
  */
 #ifndef STAG_APP_API_SERVER_H
 #define STAG_APP_API_SERVER_H
@@ -17,67 +17,71 @@ struct MHD_Daemon;
 struct MHD_Connection;
 struct MHD_Response;
 
-/* ---- patience.c ------------------------------------------------------------------- */
+/* ---- timeouts.c ------------------------------------------------------------------- */
 
-/* A connection. */
-struct guest {
-	struct guest *next, **at;
+/* A client's connection. */
+struct client_conn {
+	struct client_conn *next, **at;
 	int fd;
-	uint64_t until; /* CLOCK_MONOTONIC, ns: it is cut off then; 0: not */
-	uint64_t began; /* when its request did */
+	uint64_t until; /* deadline, CLOCK_MONOTONIC in ns; 0: none */
+	uint64_t began; /* start of its request */
 };
 
 /*
- * libmicrohttpd's time limit begins anew with every byte: who sends one every second keeps a connection for ever. So a
- * thread looks at all of them, and shuts those down whose time is over; their own threads do the rest.
+ * Deadlines of connections. libmicrohttpd restarts its own timeout at every byte, so a client that sends one byte a second could
+ * keep a connection forever. A thread shuts down the sockets of connections past their deadline; their own threads clean up.
  */
-struct patience {
+struct timeouts {
 	struct lock lock;
 	pthread_cond_t changed;
-	struct guest *guests; /* under lock, as their fields are */
-	unsigned int count;   /* likewise */
-	bool stopping;	      /* likewise */
+	struct client_conn *conns; /* protected by lock, with their fields */
+	unsigned int count;	   /* likewise */
+	bool stopping;		   /* likewise */
 	pthread_t thread;
 	bool has_thread;
 };
 
-int patience_start(struct patience *p);
-void patience_stop(struct patience *p);
-struct guest *patience_admit(struct patience *p, int fd); /* NULL: no memory */
-void patience_dismiss(struct patience *p, struct guest *g);
-void patience_begins(struct patience *p, struct guest *g); /* a request's head is here */
-void patience_received(struct patience *p, struct guest *g, size_t bytes); /* so much of its body */
-void patience_works(struct patience *p, struct guest *g);		   /* it is all here */
-void patience_answers(struct patience *p, struct guest *g,
-		      size_t bytes);			  /* so much is to be sent */
-void patience_idles(struct patience *p, struct guest *g); /* it was sent */
+int timeouts_start(struct timeouts *p);
+void timeouts_stop(struct timeouts *p);
+struct client_conn *timeouts_admit(struct timeouts *p, int fd); /* NULL: out of memory */
+void timeouts_dismiss(struct timeouts *p, struct client_conn *g);
+void timeouts_begins(struct timeouts *p, struct client_conn *g); /* a request's head was received */
+void timeouts_received(struct timeouts *p, struct client_conn *g,
+		       size_t bytes); /* so much of its body was received */
+void timeouts_works(struct timeouts *p,
+		    struct client_conn *g); /* the request was received; its handler runs */
+void timeouts_answers(struct timeouts *p, struct client_conn *g,
+		      size_t bytes); /* an answer of this size is being sent */
+void timeouts_idles(struct timeouts *p, struct client_conn *g); /* the answer was sent */
 
-/* ---- door.c ------------------------------------------------------------------------- */
+/* ---- listener.c ------------------------------------------------------------------------- */
 
-/* Where we listen. */
-struct door {
+/* A socket that the API listens on. */
+struct listener {
 	struct api *api;
 	struct guard guard;
-	struct MHD_Daemon *mhd; /* NULL: it is closed */
+	struct MHD_Daemon *mhd; /* NULL: not started */
 	int fd;
 	char *path;   /* of a Unix socket; NULL: TCP */
-	dev_t device; /* and what we made there */
+	dev_t device; /* of the socket that we created, to remove no other */
 	ino_t inode;
 	uint16_t port;
 };
 
-/* 0, or -errno and why. */
-int door_open_tcp(struct door *d, const char *listen, char *why, size_t size);
-int door_open_unix(struct door *d, const char *path, char *why, size_t size);
-void door_close(struct door *d); /* the socket only */
-/* "HOST[:PORT]" -> a literal address; is it only for this machine? -EINVAL. */
-int door_address(const char *listen, struct sockaddr_storage *a, socklen_t *len, bool *is_loopback);
+/* Return 0, or -errno and set why. */
+int listener_open_tcp(struct listener *d, const char *listen, char *why, size_t size);
+int listener_open_unix(struct listener *d, const char *path, char *why, size_t size);
+void listener_close(
+	struct listener *d); /* closes the socket; libmicrohttpd must be stopped before */
+/* Parses "HOST[:PORT]" with a literal address, and tells whether it is loopback. Returns -EINVAL for any other text. */
+int listener_address(const char *listen, struct sockaddr_storage *a, socklen_t *len,
+		     bool *is_loopback);
 
 /* ---- server.c --------------------------------------------------------------------- */
 
 struct api {
-	struct door tcp, local;
-	struct patience patience;
+	struct listener tcp, local;
+	struct timeouts timeouts;
 	struct daemon *daemon;
 	char *listen, *token, *hosts;
 	size_t body_max;
@@ -85,14 +89,14 @@ struct api {
 	bool console;
 	struct history *history;
 	atomic_bool stopping;
-	atomic_uint streams, working; /* requests that are streams, or have a handler at work */
-	atomic_size_t held;	      /* bytes of bodies */
+	atomic_uint streams, working; /* numbers of open streams, and of running handlers */
+	atomic_size_t held;	      /* bytes of bodies in memory */
 	atomic_ullong requests, refused;
 };
 
 /* ---- stream.c --------------------------------------------------------------------- */
 
-/* text/event-stream, until the client or we have enough; NULL: there are too many, or no memory. */
+/* Returns an endless text/event-stream. NULL: there are too many streams, or memory ran out. */
 struct MHD_Response *stream_response(struct api *api, int fd, uint64_t since);
 
 #endif

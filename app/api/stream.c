@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * stream.c - events as they come: text/event-stream (server.h).
+ * stream.c - the stream of events, text/event-stream (server.h).
  *
- * A connection's own thread waits for the next event, in short naps, so that it hears when the API stops.
+ * The connection's own thread waits for the next event, in short intervals, so that it notices when the API stops.
  */
 #include "server.h"
 
@@ -15,16 +15,17 @@
 #include "base/clock.h"
 #include "event.h"
 
-#define ROOM	 (16 << 10)
-#define NAP_MS	 200
-#define QUIET_NS (10 * NS_PER_S) /* then a comment is sent, so that a lost connection shows */
+#define ROOM   (16 << 10)
+#define NAP_MS 200
+#define QUIET_NS                                                                                   \
+	(10 * NS_PER_S) /* without an event, a comment is sent to detect a lost connection */
 
 struct stream {
 	struct api *api;
-	int fd;		/* of the connection */
-	uint64_t since; /* id of the last one sent */
-	uint64_t said;	/* when something was */
-	char *text;	/* what is to be sent still; NULL: nothing */
+	int fd;		/* socket of the connection */
+	uint64_t since; /* id of the last event sent */
+	uint64_t said;	/* time of the last send */
+	char *text;	/* text that remains to be sent; NULL: none */
 	size_t length, at;
 };
 
@@ -52,7 +53,7 @@ static char *event_text(json_t *events, uint64_t *since)
 	return text;
 }
 
-/* Fills s->text; it may wait for a nap. */
+/* Fills s->text; may wait for a short interval. */
 static void fetch_events(struct stream *s)
 {
 	json_t *events = events_since(s->since, NAP_MS);
@@ -66,7 +67,7 @@ static void fetch_events(struct stream *s)
 	s->at = 0;
 }
 
-/* Nobody else reads from it while we are asked for more. */
+/* Detects that the client has closed: nobody else reads the socket during this callback. */
 static bool is_gone(int fd)
 {
 	char c;
@@ -115,7 +116,7 @@ struct MHD_Response *stream_response(struct api *api, int fd, uint64_t since)
 	if (!s)
 		return NULL;
 	*s = (struct stream){.api = api, .fd = fd, .since = since, .said = clock_ns()};
-	/* Others want to be served, too. */
+	/* Limits the number of streams, each of which occupies a connection. */
 	if (atomic_fetch_add(&api->streams, 1) >= (api->connections + 1) / 2) {
 		on_end(s);
 		return NULL;

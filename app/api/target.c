@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * target.c - the path and the query of a request (http.h).
+ * target.c - parses the path and the query of a request (http.h).
  *
- * The path is divided first and decoded then, so that an encoded slash never makes a part of its own. What is decoded once is
- * never decoded again.
+ * The path is split first and decoded afterwards, so that an encoded slash does not separate segments. Nothing is decoded twice.
  */
 #include "http.h"
 
@@ -13,9 +12,9 @@
 
 #include "base/name.h"
 
-/* ---- letters -------------------------------------------------------------------------- */
+/* ---- characters -------------------------------------------------------------------------- */
 
-/* How many bytes follow this one, and the least code that may need so many (RFC 3629); -1: none begins so. */
+/* Returns the number of bytes that follow this first byte, and the least code point of that length (RFC 3629); -1: invalid. */
 static int utf8_follow(unsigned char c, uint32_t *code, uint32_t *least)
 {
 	static const struct {
@@ -66,15 +65,15 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* ---- parts ---------------------------------------------------------------------------- */
+/* ---- segments and queries ---------------------------------------------------------------------------- */
 
-static int refuse(struct fault *f, const char *why)
+static int path_fault(struct fault *f, const char *why)
 {
-	return fault_set(f, 400, "bad_path", "GET /openapi.json names every path", "the path %s",
+	return fault_set(f, 400, "bad_path", "GET /openapi.json lists every path", "the path %s",
 			 why);
 }
 
-/* From raw to *to, which moves behind the zero. Length of what was decoded, or -EBADMSG. */
+/* Decodes raw to *to, which advances past the terminating zero. Returns the decoded length, or -EBADMSG. */
 static int decode(const char *raw, size_t len, char **to, struct fault *f)
 {
 	char *start = *to;
@@ -83,17 +82,16 @@ static int decode(const char *raw, size_t len, char **to, struct fault *f)
 		int high, low, c = (unsigned char)raw[i];
 
 		if (c <= ' ' || c == 0x7f)
-			return refuse(f, "has a blank or a control character in it");
+			return path_fault(f, "contains a blank or a control character");
 		if (c == '%') {
 			high = len - i > 2 ? hex_digit(raw[i + 1]) : -1;
 			low = len - i > 2 ? hex_digit(raw[i + 2]) : -1;
 			if (high < 0 || low < 0)
-				return refuse(f,
-					      "has a % without two hexadecimal digits behind it");
+				return path_fault(f, "contains a % without two hexadecimal digits");
 			c = high << 4 | low;
 			i += 2;
 			if (c == 0)
-				return refuse(f, "has a zero byte in it");
+				return path_fault(f, "contains a zero byte");
 		}
 		*(*to)++ = (char)c;
 	}
@@ -116,16 +114,16 @@ static int parse_segment(struct target *t, const char *raw, size_t len, char **t
 	int n;
 
 	if (len == 0)
-		return fault_set(f, 404, "no_such_path", "GET /openapi.json names every path",
-				 "a part of the path is empty");
+		return fault_set(f, 404, "no_such_path", "GET /openapi.json lists every path",
+				 "a segment of the path is empty");
 	if (t->num_segments == TARGET_SEGMENTS)
-		return fault_set(f, 404, "no_such_path", "GET /openapi.json names every path",
-				 "no path has so many parts");
+		return fault_set(f, 404, "no_such_path", "GET /openapi.json lists every path",
+				 "the path has too many segments");
 	n = decode(raw, len, to, f);
 	if (n < 0)
 		return n;
 	if (strcmp(segment, ".") == 0 || strcmp(segment, "..") == 0)
-		return refuse(f, "has a part that is '.' or '..'");
+		return path_fault(f, "contains a segment '.' or '..'");
 	t->odd[t->num_segments] = is_odd(segment, (size_t)n);
 	t->segments[t->num_segments++] = segment;
 	return 0;
@@ -145,18 +143,18 @@ static int parse_query(struct target *t, const char *raw, size_t len, char **to,
 	if (n < 0)
 		return n;
 	if (t->num_queries == TARGET_QUERIES)
-		return fault_set(f, 400, "bad_query", NULL, "too much is asked behind the '?'");
+		return fault_set(f, 400, "bad_query", NULL, "the query has too many parameters");
 	if (!*name || is_odd(name, strlen(name)) || !utf8_is_valid(value, (size_t)n))
-		return fault_set(f, 400, "bad_query", NULL,
-				 "what is behind the '?' is not NAME=VALUE&...");
+		return fault_set(f, 400, "bad_query", NULL, "the query must be NAME=VALUE&...");
 	if (target_query(t, name))
-		return fault_set(f, 400, "bad_query", NULL, "'%s' is asked twice", name);
+		return fault_set(f, 400, "bad_query", NULL, "the query parameter '%s' occurs twice",
+				 name);
 	t->queries[t->num_queries].name = name;
 	t->queries[t->num_queries++].value = value;
 	return 0;
 }
 
-/* Parts between separators, each given to take. */
+/* Calls `take` for each part between separators. */
 static int divide(struct target *t, const char *raw, size_t len, char separator, char **to,
 		  struct fault *f,
 		  int (*take)(struct target *, const char *, size_t, char **, struct fault *))
@@ -184,15 +182,15 @@ int target_parse(struct target *t, const char *raw, struct fault *f)
 		return fault_set(f, 414, "path_too_long", NULL, "the path is longer than %d bytes",
 				 TARGET_MAX - 1);
 	if (*raw != '/')
-		return refuse(f, "does not begin with a '/'");
+		return path_fault(f, "does not begin with a '/'");
 	if (memchr(raw, '#', len))
-		return refuse(f, "has a '#' in it");
+		return path_fault(f, "contains a '#'");
 	if (path > 1) {
 		rc = divide(t, raw + 1, path - 1, '/', &to, f, parse_segment);
 		if (rc < 0)
 			return rc;
 	}
-	if (path + 1 >= len) /* nothing behind the '?' */
+	if (path + 1 >= len) /* an empty query */
 		return 0;
 	return divide(t, raw + path + 1, len - path - 1, '&', &to, f, parse_query);
 }

@@ -57,10 +57,10 @@ static json_t *process(int pid, unsigned int ms)
 }
 
 /* A daemon with a pool, one with a watch and a store, and the adapter of the first: each read at a time of its own. */
-static struct look look(unsigned int pool_ms, unsigned int watch_ms, unsigned int store_ms,
+static struct snapshot look(unsigned int pool_ms, unsigned int watch_ms, unsigned int store_ms,
 			unsigned int live_ms)
 {
-	return (struct look){
+	return (struct snapshot){
 		.daemons = json_pack("[{s:i s:[o]} {s:i s:[o] s:[o]}]", "pid", 1, "pools",
 				     pool("shop", pool_ms), "pid", 2, "watches", watch(watch_ms),
 				     "stores", store(store_ms)),
@@ -68,7 +68,7 @@ static struct look look(unsigned int pool_ms, unsigned int watch_ms, unsigned in
 	};
 }
 
-static json_t *series_between(struct look before, struct look now)
+static json_t *series_between(struct snapshot before, struct snapshot now)
 {
 	json_t *series = series_of(&now, &before);
 
@@ -117,7 +117,7 @@ static void what_was_not_read_again_has_no_rate(void **state)
 
 static void the_first_look_has_no_rates(void **state)
 {
-	struct look before = {0}, now = look(1000, 1000, 1000, 1000);
+	struct snapshot before = {0}, now = look(1000, 1000, 1000, 1000);
 	json_t *series = series_of(&now, &before);
 
 	assert_null(json_object_get(series, "pool/shop/changes_per_s"));
@@ -136,8 +136,8 @@ static void a_clock_that_makes_no_sense_makes_no_rate(void **state)
 	static const char *const clocks[] = {"\"late\"", "1.5", "null", "-1", "0", "1000000000"};
 
 	for (size_t i = 0; i < sizeof(clocks) / sizeof(clocks[0]); i++) {
-		struct look before = look(1000, 1000, 1000, 1000);
-		struct look now = look(2000, 2000, 2000, 2000);
+		struct snapshot before = look(1000, 1000, 1000, 1000);
+		struct snapshot now = look(2000, 2000, 2000, 2000);
 		json_t *series;
 
 		json_object_set_new(json_array_get(now.lives, 0), "now_ns",

@@ -124,7 +124,7 @@ await play({
     await beAccessible(page, "the form of a new pool");
     await fill(page, { Name: "shop", Node: "one", Size: "2M", Port: "0", "Address of its memory": "0x7e9000000000" });
     await press(page, "Serve it");
-    await refused(page, "there is a pool 'shop'");
+    await refused(page, "pool 'shop' already exists");
     await fill(page, { Name: "shed", Size: "much" });
     await press(page, "Serve it");
     await refused(page, /size/);
@@ -303,7 +303,7 @@ await play({
     await card.getByRole("button", { name: "Add a LUN" }).click();
     await fill(page, { Number: "0" });
     await press(page, "Add it");
-    await refused(page, "target disk1 has a LUN 0");
+    await refused(page, "target disk1 already has a LUN 0");
     await fill(page, { Number: "1" });
     await dialog(page).getByLabel("What it is of").selectOption("");
     await fill(page, { Path: "/no/such/device" });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * door.c - sockets to listen on (server.h).
+ * listener.c - sockets that the API listens on (server.h).
  */
 #include "server.h"
 
@@ -31,7 +31,7 @@ static bool is_loopback_address(const struct sockaddr_storage *a)
 	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-/* "HOST[:PORT]" into its two parts; false: it is not that. */
+/* Splits "HOST[:PORT]". Returns false if the text has another form. */
 static bool divide(const char *listen, char *host, size_t size, char *port, size_t port_size)
 {
 	const char *end = *listen == '[' ? strchr(listen, ']') : listen + strcspn(listen, ":");
@@ -50,7 +50,8 @@ static bool divide(const char *listen, char *host, size_t size, char *port, size
 	return snprintf(port, port_size, "%s", end + 1) < (int)port_size;
 }
 
-int door_address(const char *listen, struct sockaddr_storage *a, socklen_t *len, bool *is_loopback)
+int listener_address(const char *listen, struct sockaddr_storage *a, socklen_t *len,
+		     bool *is_loopback)
 {
 	struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV,
 				 .ai_socktype = SOCK_STREAM};
@@ -75,7 +76,8 @@ static int listen_at(const struct sockaddr *a, socklen_t len, int *fd)
 	if (*fd < 0)
 		return -errno;
 	if (a->sa_family == AF_UNIX)
-		fchmod(*fd, 0600); /* so that it never has another mode (unix(7)) */
+		fchmod(*fd,
+		       0600); /* set before bind(), so that the socket never has another mode (unix(7)) */
 	else
 		setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
 	if (bind(*fd, a, len) == 0 && listen(*fd, BACKLOG) == 0)
@@ -87,18 +89,18 @@ static int listen_at(const struct sockaddr *a, socklen_t len, int *fd)
 	return -error;
 }
 
-int door_open_tcp(struct door *d, const char *listen, char *why, size_t size)
+int listener_open_tcp(struct listener *d, const char *listen, char *why, size_t size)
 {
 	struct sockaddr_storage a;
 	socklen_t len;
 	bool is_loopback;
-	int rc = door_address(listen, &a, &len, &is_loopback);
+	int rc = listener_address(listen, &a, &len, &is_loopback);
 
 	if (rc == 0)
 		rc = listen_at((struct sockaddr *)&a, len, &d->fd);
 	if (rc != 0) {
 		snprintf(why, size, "%s: %s", listen,
-			 rc == -EINVAL ? "it is no address of this machine" : strerror(-rc));
+			 rc == -EINVAL ? "this machine does not have the address" : strerror(-rc));
 		return rc;
 	}
 	len = sizeof(a);
@@ -110,7 +112,7 @@ int door_open_tcp(struct door *d, const char *listen, char *why, size_t size)
 
 /* ---- a Unix socket ------------------------------------------------------------------------ */
 
-/* One that was killed leaves its socket behind. */
+/* Removes the socket that a killed daemon left behind. */
 static void remove_the_dead(const struct sockaddr_un *a)
 {
 	CLEANUP_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -121,7 +123,7 @@ static void remove_the_dead(const struct sockaddr_un *a)
 		unlink(a->sun_path);
 }
 
-int door_open_unix(struct door *d, const char *path, char *why, size_t size)
+int listener_open_unix(struct listener *d, const char *path, char *why, size_t size)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
 	struct stat st;
@@ -143,7 +145,7 @@ int door_open_unix(struct door *d, const char *path, char *why, size_t size)
 	return rc ? rc : -ENOMEM;
 }
 
-void door_close(struct door *d)
+void listener_close(struct listener *d)
 {
 	struct stat st;
 
@@ -151,7 +153,7 @@ void door_close(struct door *d)
 		close(d->fd);
 	d->fd = -1;
 	if (d->path && lstat(d->path, &st) == 0 && st.st_dev == d->device && st.st_ino == d->inode)
-		unlink(d->path); /* unless somebody else's is there by now */
+		unlink(d->path); /* unless another process has replaced it */
 	free(d->path);
 	d->path = NULL;
 }
