@@ -10,11 +10,11 @@
 #include "cm/cm.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/nonblock.h"
 #include "stag/stagdv.h"
 
 /* ---- the queue pair ---------------------------------------------------- */
@@ -270,10 +270,8 @@ STAG_EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 /* Takes fd in any case. */
 static int adopt(struct cm_id *id, int fd)
 {
-	int flags = fcntl(fd, F_GETFL);
-
 	assert(engine_locked());
-	if (id->state != ID_LISTENING || flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK)) {
+	if (id->state != ID_LISTENING || set_nonblocking(fd)) {
 		close(fd);
 		return -EINVAL;
 	}

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/nonblock.h"
 
 #define BACKLOG_MAX 4096
 
@@ -83,7 +84,7 @@ static int new_child(struct rsocket *listener, struct rdma_cm_id *id, struct rso
 		goto err_put;
 	}
 	child->fd = child->channel->fd;
-	if (fcntl(child->fd, F_SETFL, O_NONBLOCK) || rdma_migrate_id(id, child->channel)) {
+	if (set_nonblocking(child->fd) || rdma_migrate_id(id, child->channel)) {
 		ret = -errno;
 		goto err_put;
 	}

@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/nonblock.h"
 
 #define RETRIES 6
 
@@ -268,8 +269,7 @@ static int new_socket(int domain, int *out)
 		goto err_put;
 	}
 	rs->fd = rs->channel->fd;
-	if (fcntl(rs->fd, F_SETFL, O_NONBLOCK) ||
-	    rdma_create_id(rs->channel, &rs->id, rs, RDMA_PS_TCP)) {
+	if (set_nonblocking(rs->fd) || rdma_create_id(rs->channel, &rs->id, rs, RDMA_PS_TCP)) {
 		ret = -errno;
 		goto err_put;
 	}

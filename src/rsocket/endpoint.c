@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/nonblock.h"
 
 #define PAGE 4096
 
@@ -79,7 +80,7 @@ static int make_cq(struct rsocket *rs)
 	if (!rs->comp)
 		return -errno;
 	/* Whoever is woken tries to take the event; only one of them gets it. */
-	if (fcntl(rs->comp->fd, F_SETFL, O_NONBLOCK))
+	if (set_nonblocking(rs->comp->fd))
 		return -errno;
 	rs->cq = ibv_create_cq(rs->id->verbs, (int)(rs->config.sq_size + receives(rs)), rs,
 			       rs->comp, 0);

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/log.h"
+#include "base/nonblock.h"
 
 #define TIMEOUT_MS  2000
 #define DEFAULT_WR  64
@@ -303,14 +304,11 @@ static int await_only(struct endpoint *e, enum rdma_cm_event_type type)
 
 static int make_channel(struct endpoint *e)
 {
-	int flags;
-
 	e->channel = rdma_create_event_channel();
 	if (!e->channel)
 		return store_fail(errno, "%s: no RDMA connection manager: %s", e->where,
 				  strerror(errno));
-	flags = fcntl(e->channel->fd, F_GETFL);
-	if (flags < 0 || fcntl(e->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+	if (set_nonblocking(e->channel->fd) != 0 ||
 	    rdma_create_id(e->channel, &e->face.id, NULL, RDMA_PS_TCP) != 0)
 		return store_fail(errno, "%s: %s", e->where, strerror(errno));
 	return 0;

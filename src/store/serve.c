@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/log.h"
+#include "base/nonblock.h"
 
 #define MAX_CONNECTIONS 1024
 #define MEMORY		(64ull << 20)
@@ -317,14 +318,11 @@ static int start_thread(struct stag_store_server *s)
 
 static int make_channel(struct stag_store_server *s)
 {
-	int flags;
-
 	s->channel = rdma_create_event_channel();
 	if (!s->channel)
 		return store_fail(errno, "no RDMA connection manager: %s", strerror(errno));
-	flags = fcntl(s->channel->fd, F_GETFL);
 	s->stop_fd = eventfd(0, EFD_CLOEXEC);
-	if (flags < 0 || fcntl(s->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0 || s->stop_fd < 0)
+	if (set_nonblocking(s->channel->fd) != 0 || s->stop_fd < 0)
 		return store_fail(errno, "cannot listen: %s", strerror(errno));
 	return 0;
 }

@@ -16,6 +16,7 @@
 #include <sys/epoll.h>
 
 #include "base/clock.h"
+#include "base/nonblock.h"
 
 #define LOOK_NS	   (10 * NS_PER_MS)
 #define ROUNDS	   8  /* batches of completions, before others get their turn */
@@ -87,9 +88,8 @@ static void verbs_close(struct initiator_line *l)
 static int watch(struct initiator_verbs_line *v, int fd)
 {
 	struct epoll_event e = {.events = EPOLLIN};
-	int flags = fcntl(fd, F_GETFL);
 
-	if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+	if (set_nonblocking(fd) != 0 ||
 	    epoll_ctl(v->line.b->events.epoll, EPOLL_CTL_ADD, fd, &e) != 0)
 		return broke(v, "no descriptor");
 	return 0;

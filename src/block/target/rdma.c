@@ -17,6 +17,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 
+#include "base/nonblock.h"
 #include "dv/dv.h"
 
 #define BACKLOG	  128
@@ -402,13 +403,6 @@ static void on_events(struct target_watch *w, uint32_t events)
 }
 
 /* ---- listening --------------------------------------------------------------------------------------- */
-
-static int set_nonblocking(int fd)
-{
-	int flags = fcntl(fd, F_GETFL);
-
-	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -errno : 0;
-}
 
 static int watch(struct stag_block_target *t, struct target_watch *w, int fd,
 		 void (*ready)(struct target_watch *, uint32_t))

@@ -5,12 +5,13 @@
 #include "block/unit/lun.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "base/nonblock.h"
 
 #define MIN_BUFFERS 4
 #define CQ_DEPTH    (STAG_BLOCK_MAX_LUNS * LUN_DEPTH)
@@ -80,13 +81,6 @@ struct ibv_pd *units_pd(struct units *u)
 }
 
 /* ---- verbs ------------------------------------------------------------------------- */
-
-static int set_nonblocking(int fd)
-{
-	int flags = fcntl(fd, F_GETFL);
-
-	return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ? -errno : 0;
-}
 
 static int make_objects(struct units *u)
 {

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/export.h"
+#include "base/nonblock.h"
 
 #define OPEN_MS	   5000
 #define STILL_NS   (100 * NS_PER_MS) /* late by so much is more than late, */
@@ -483,13 +484,10 @@ static int set_attr(struct stag_pool *p, const struct stag_pool_attr *a)
 
 static int make_channel(struct stag_pool *p)
 {
-	int flags;
-
 	p->events = rdma_create_event_channel();
 	if (!p->events)
 		return pool_fail(errno, "no RDMA connection manager: %s", strerror(errno));
-	flags = fcntl(p->events->fd, F_GETFL);
-	if (flags < 0 || fcntl(p->events->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+	if (set_nonblocking(p->events->fd) != 0)
 		return pool_fail(errno, "%s", strerror(errno));
 	return 0;
 }

@@ -8,23 +8,16 @@
 #include "pool/client/client.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/nonblock.h"
 
 #define ARMED_POLLS 4 /* of an armed queue, before it is armed anew */
 
 /* ---- the device -------------------------------------------------------------------------- */
-
-static int set_nonblocking(int fd)
-{
-	int flags = fcntl(fd, F_GETFL);
-
-	return flags < 0 ? -1 : fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-}
 
 static int make_queues(struct stag_pool *p)
 {

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/nonblock.h"
 
 #define BACKLOG                                                                                    \
 	4096 /* all clients come at once after a failover; who does not get in is heard a second later */
@@ -62,7 +63,7 @@ int door_open(struct stag_pool_node *n, const char *address, uint16_t port)
 	n->events = rdma_create_event_channel();
 	if (!n->events)
 		return -errno;
-	if (fcntl(n->events->fd, F_SETFL, fcntl(n->events->fd, F_GETFL) | O_NONBLOCK) != 0 ||
+	if (set_nonblocking(n->events->fd) != 0 ||
 	    rdma_create_id(n->events, &n->listener, NULL, RDMA_PS_TCP) != 0)
 		return -errno;
 	rc = listen_at(n, address, port);

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/log.h"
+#include "base/nonblock.h"
 #include "pool/admit/fail.h"
 
 #define DEFAULT_LOG   (16ull << 20)
@@ -174,8 +175,7 @@ static int open_adapter(struct stag_pool_node *n)
 		return rc;
 	n->pd = ibv_alloc_pd(n->context);
 	n->channel = ibv_create_comp_channel(n->context);
-	if (!n->pd || !n->channel ||
-	    fcntl(n->channel->fd, F_SETFL, fcntl(n->channel->fd, F_GETFL) | O_NONBLOCK) != 0)
+	if (!n->pd || !n->channel || set_nonblocking(n->channel->fd) != 0)
 		return -errno;
 	n->cq = ibv_create_cq(n->context, n->cq_size, NULL, n->channel, 0);
 	return n->cq ? pulls_create(n) : -errno;
