@@ -32,11 +32,15 @@
 #ifndef STAG_BLOCK_INTERNAL_H
 #define STAG_BLOCK_INTERNAL_H
 
+#include "base/error_text.h"
 #include "stag/block.h"
 
 /* ---- error.c ----------------------------------------------------------------- */
 
+extern __thread char block_error_text[512];
+
 /* Sets the text that stag_block_error() returns in this thread. Returns -error. */
-int block_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+#define block_fail(error, ...)                                                                     \
+	error_text_set(block_error_text, sizeof(block_error_text), -(error), __VA_ARGS__)
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * error.c - what went wrong, in words.
+ * error.c - the text of the thread's last error, and the end of a process that misused a heap.
  */
 #include "heap.h"
 
@@ -11,17 +11,7 @@
 
 #include "base/export.h"
 
-static __thread char complaint[256];
-
-int heap_fail(int error, const char *fmt, ...)
-{
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(complaint, sizeof(complaint), fmt, args);
-	va_end(args);
-	return error;
-}
+__thread char heap_error_text[256];
 
 int heap_check_attached(const struct stag_heap *heap)
 {
@@ -50,5 +40,5 @@ void heap_abort(const char *fmt, ...)
 
 STAG_EXPORT const char *stag_heap_error(void)
 {
-	return complaint;
+	return heap_error_text;
 }

@@ -30,6 +30,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/error_text.h"
 #include "stag/heap.h"
 #include "base/list.h"
 
@@ -641,8 +642,11 @@ uint64_t maintain_now(void); /* coarse */
 
 /* ---- error.c ---------------------------------------------------------------- */
 
-/* Sets stag_heap_error() of this thread; returns error. */
-int heap_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+extern __thread char heap_error_text[256];
+
+/* Sets the text that stag_heap_error() returns in this thread. Returns error. */
+#define heap_fail(error, ...)                                                                      \
+	error_text_set(heap_error_text, sizeof(heap_error_text), error, __VA_ARGS__)
 
 /* 0; EINVAL, in errno too, where this process has not attached it, but inherited it or looks at it. */
 int heap_check_attached(const struct stag_heap *heap);

@@ -31,11 +31,16 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
+#include "base/error_text.h"
 #include "stag/store.h"
 
 /* ---- error.c --------------------------------------------------------------- */
 
-int store_fail(int error, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* -error */
+extern __thread char store_error_text[512];
+
+/* Sets the text that stag_store_error() returns in this thread. Returns -error. */
+#define store_fail(error, ...)                                                                     \
+	error_text_set(store_error_text, sizeof(store_error_text), -(error), __VA_ARGS__)
 
 /* ---- io.c --------------------------------------------------------------------- */
 
