@@ -146,7 +146,7 @@ int commit_write_copy(const struct backing *b, unsigned int copy, const struct t
 /* False: not even that can be written, so others may see what was to be taken back. */
 static bool spoil(const struct backing *b, unsigned int copy, struct copy_state *state)
 {
-	static const uint8_t nothing[DISK_HEADER];
+	static uint8_t nothing[DISK_HEADER]; /* not const, for .bss */
 	int rc = io_write(b->fd, nothing, sizeof(nothing), place_of(copy));
 
 	io_sync(b->fd);

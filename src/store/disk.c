@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "base/zero.h"
 
 static const char magic[8] = {'S', 't', 'a', 'g', 'S', 't', 'o', 'r'};
 static const char server_magic[8] = {'S', 't', 'a', 'g', 'S', 'e', 'r', 'v'};
@@ -71,14 +72,6 @@ _Static_assert(DISK_IMAGE_MAX <= DISK_SERVER, "room for a copy");
 
 /* Families are the disk's own, not this machine's. */
 enum { DISK_INET = 4, DISK_INET6 = 6 };
-
-/* Of up to a header's length. */
-static bool is_zero(const uint8_t *p, size_t len)
-{
-	static const uint8_t zeroes[DISK_HEADER];
-
-	return memcmp(p, zeroes, len) == 0;
-}
 
 static uint32_t crc_of(const uint8_t *p, size_t len)
 {

@@ -15,6 +15,7 @@
 #include <blkid.h>
 
 #include "base/cleanup.h"
+#include "base/zero.h"
 
 #define SCAN_STEP      (64u << 10)
 #define SIGNATURES_MAX 256 /* that a medium may have at once */
@@ -122,7 +123,6 @@ int found_wipe(const struct backing *b)
 
 static int found_bytes(const struct backing *b, uint64_t size)
 {
-	static const uint8_t zeroes[SCAN_STEP];
 	CLEANUP_FREE uint8_t *step = malloc(SCAN_STEP);
 
 	if (!step)
@@ -137,7 +137,7 @@ static int found_bytes(const struct backing *b, uint64_t size)
 		if (rc != 0)
 			return store_fail(-rc, "%s: cannot be read at %" PRIu64 ": %s", b->name, at,
 					  strerror(-rc));
-		if (memcmp(step, zeroes, n) == 0)
+		if (is_zero(step, n))
 			continue;
 		for (const uint8_t *p = step; *p == 0; p++)
 			at++;

@@ -10,17 +10,9 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/zero.h"
+
 static const char magic[8] = {'s', 't', 'a', 'g', 's', 't', 'o', 'r'};
-
-static bool is_zero(const void *data, size_t len)
-{
-	const uint8_t *p = data;
-	uint8_t any = 0;
-
-	for (size_t i = 0; i < len; i++)
-		any |= p[i];
-	return any == 0;
-}
 
 /* ---- the client's request -------------------------------------------------------- */
 

@@ -122,7 +122,7 @@ static int zero_by_kernel(int fd, uint64_t offset, struct zeroing *z)
 
 static int zero_by_writing(int fd, uint64_t offset, struct zeroing *z)
 {
-	static const uint8_t zeroes[ZERO_WRITE];
+	static uint8_t zeroes[ZERO_WRITE]; /* not const: .bss takes no space in the file */
 
 	while (z->done < z->total) {
 		uint64_t step = z->total - z->done < ZERO_WRITE ? z->total - z->done : ZERO_WRITE;
