@@ -18,11 +18,11 @@
 static void backlog_changed(struct rsocket *listener, int by)
 {
 	LOCK_FOR_SCOPE(&listener->lock);
-	listener->unaccepted += (unsigned)by;
-	listener->paused = listener->unaccepted >= listener->backlog;
-	if (listener->paused)
+	listener->backlog.unaccepted += (unsigned)by;
+	listener->backlog.paused = listener->backlog.unaccepted >= listener->backlog.limit;
+	if (listener->backlog.paused)
 		rs_unwatch(listener);
-	else if (!listener->closing)
+	else if (!listener->conn.closing)
 		rs_watch(listener);
 }
 
@@ -30,7 +30,7 @@ static void backlog_changed(struct rsocket *listener, int by)
 static void abandon(struct rsocket *child)
 {
 	pthread_mutex_lock(&child->lock);
-	child->linger = (struct linger){.l_onoff = 1, .l_linger = 0};
+	child->opt.linger = (struct linger){.l_onoff = 1, .l_linger = 0};
 	pthread_mutex_unlock(&child->lock);
 	rs_close(child);
 }
@@ -38,9 +38,9 @@ static void abandon(struct rsocket *child)
 /* Held, if it is still there. */
 static struct rsocket *listener_of(const struct rsocket *child)
 {
-	struct rsocket *listener = rs_get(child->listener_fd);
+	struct rsocket *listener = rs_get(child->child.listener_fd);
 
-	if (!listener || listener->serial == child->listener_serial)
+	if (!listener || listener->serial == child->child.listener_serial)
 		return listener;
 	rs_put(listener);
 	return NULL;
@@ -50,9 +50,9 @@ static struct rsocket *listener_of(const struct rsocket *child)
 static bool offer_child(struct rsocket *listener, struct rsocket *child)
 {
 	LOCK_FOR_SCOPE(&listener->lock);
-	if (!rs_was_connected(child) || listener->closing)
+	if (!rs_was_connected(child) || listener->conn.closing)
 		return false;
-	list_add_tail(&listener->ready, &child->ready_link);
+	list_add_tail(&listener->backlog.ready, &child->child.link);
 	rs_wake(listener);
 	return true;
 }
@@ -73,22 +73,22 @@ void rs_child_settled(struct rsocket *child)
 /* Takes over id, which has the listener's channel. */
 static int new_child(struct rsocket *listener, struct rdma_cm_id *id, struct rsocket **out)
 {
-	struct rsocket *child = rs_new(listener->domain, &listener->config);
+	struct rsocket *child = rs_new(listener->domain, &listener->opt.config);
 	int ret;
 
 	if (!child)
 		return -ENOMEM;
-	child->channel = rdma_create_event_channel();
-	if (!child->channel) {
+	child->conn.channel = rdma_create_event_channel();
+	if (!child->conn.channel) {
 		ret = -errno;
 		goto err_put;
 	}
-	child->fd = child->channel->fd;
-	if (set_nonblocking(child->fd) || rdma_migrate_id(id, child->channel)) {
+	child->fd = child->conn.channel->fd;
+	if (set_nonblocking(child->fd) || rdma_migrate_id(id, child->conn.channel)) {
 		ret = -errno;
 		goto err_put;
 	}
-	child->id = id;
+	child->conn.id = id;
 	id->context = child;
 	*out = child;
 	return 0;
@@ -110,7 +110,7 @@ static int answer(struct rsocket *child, const struct rdma_conn_param *request, 
 	ret = rs_endpoint_open(child);
 	if (ret)
 		return ret;
-	if (child->msg_mode && (ret = rs_hush(child)))
+	if (child->ep.msg_mode && (ret = rs_hush(child)))
 		return ret;
 	rs_offer_take(child, &offer);
 	rs_offer_make(child, &offer);
@@ -118,7 +118,7 @@ static int answer(struct rsocket *child, const struct rdma_conn_param *request, 
 	param.private_data = bytes;
 	param.private_data_len = sizeof(bytes);
 	rs_set_state(child, RS_ACCEPTING);
-	return rdma_accept(child->id, &param) ? -errno : 0;
+	return rdma_accept(child->conn.id, &param) ? -errno : 0;
 }
 
 static int accept_child(struct rsocket *child, const struct rdma_conn_param *param,
@@ -129,7 +129,7 @@ static int accept_child(struct rsocket *child, const struct rdma_conn_param *par
 	pthread_mutex_lock(&child->lock);
 	ret = answer(child, param, data);
 	if (ret) /* this side says no; the peer's rconnect() hears it */
-		rdma_reject(child->id, NULL, 0);
+		rdma_reject(child->conn.id, NULL, 0);
 	pthread_mutex_unlock(&child->lock);
 	if (ret)
 		return ret;
@@ -156,9 +156,9 @@ void rs_accept_request(struct rsocket *listener, struct rdma_cm_id *id,
 		rdma_destroy_id(id);
 		return;
 	}
-	child->is_child = true;
-	child->listener_fd = listener->fd;
-	child->listener_serial = listener->serial;
+	child->child.pending = true;
+	child->child.listener_fd = listener->fd;
+	child->child.listener_serial = listener->serial;
 	backlog_changed(listener, 1);
 
 	ret = accept_child(child, param, data);
@@ -174,10 +174,10 @@ static struct rsocket *take_ready(struct rsocket *listener)
 {
 	struct rsocket *child;
 
-	if (list_empty(&listener->ready))
+	if (list_empty(&listener->backlog.ready))
 		return NULL;
-	child = list_entry(listener->ready.next, struct rsocket, ready_link);
-	list_del(&child->ready_link);
+	child = list_entry(listener->backlog.ready.next, struct rsocket, child.link);
+	list_del(&child->child.link);
 	return rs_get(child->fd);
 }
 
@@ -187,7 +187,7 @@ void rs_listener_abandon(struct rsocket *listener)
 		struct rsocket *child;
 
 		pthread_mutex_lock(&listener->lock);
-		assert(listener->closing); /* so that there will be no more of them */
+		assert(listener->conn.closing); /* so that there will be no more of them */
 		child = take_ready(listener);
 		pthread_mutex_unlock(&listener->lock);
 		if (!child)
@@ -204,9 +204,11 @@ static int listen_start(struct rsocket *rs, int backlog)
 		return 0;
 	if (rs->state != RS_INIT && rs->state != RS_BOUND)
 		return -EINVAL;
-	if (rdma_listen(rs->id, backlog))
+	if (rdma_listen(rs->conn.id, backlog))
 		return -errno;
-	rs->backlog = backlog < 1 ? 1 : backlog > BACKLOG_MAX ? BACKLOG_MAX : (unsigned)backlog;
+	rs->backlog.limit = backlog < 1		    ? 1
+			    : backlog > BACKLOG_MAX ? BACKLOG_MAX
+						    : (unsigned)backlog;
 	rs_set_state(rs, RS_LISTENING);
 	return rs_watch(rs);
 }
@@ -226,7 +228,7 @@ static int fetch(struct rsocket *listener, struct rsocket **child)
 	while (!(*child = take_ready(listener))) {
 		int ret;
 
-		if (listener->closing)
+		if (listener->conn.closing)
 			return -EBADF;
 		if (rs_nonblocking(listener, 0))
 			return -EAGAIN;

@@ -20,7 +20,8 @@ static bool ctrl_ready(const struct rsocket *rs)
 
 static bool all_sent(const struct rsocket *rs)
 {
-	return (rs->sq_left == rs->config.sq_size - RS_CTRL_WRS && rs->ctrl_put == rs->ctrl_get) ||
+	return (rs->sq.left == rs->opt.config.sq_size - RS_CTRL_WRS &&
+		rs->sq.ctrl_put == rs->sq.ctrl_get) ||
 	       rs->state != RS_CONNECTED;
 }
 
@@ -67,7 +68,7 @@ static int tell(struct rsocket *rs, int ctrl, uint64_t deadline)
 
 	if (!ret && rs->state == RS_CONNECTED) {
 		ret = rs_post_message(rs, RS_WR_CTRL, 0, rs_msg(RS_OP_CTRL, (uint32_t)ctrl));
-		rs->ctrl_put++;
+		rs->sq.ctrl_put++;
 	}
 	if (!ret)
 		ret = wait_uninterrupted(rs, all_sent, deadline);
@@ -108,7 +109,7 @@ static void wait_gone(struct rsocket *rs, uint64_t deadline)
 
 		rs_read_events(rs);
 		LOCK_FOR_SCOPE(&rs->lock);
-		if (rs->gone || !rs->hung_up || now >= deadline)
+		if (rs->conn.gone || !rs->conn.hung_up || now >= deadline)
 			return;
 		rs_sleep(rs, rs->fd, (int)((deadline - now) / NS_PER_MS) + 1);
 	}
@@ -142,11 +143,11 @@ static void close_connection(struct rsocket *rs, const struct linger *linger)
 static bool close_begin(struct rsocket *rs, enum rs_state *was, struct linger *linger)
 {
 	LOCK_FOR_SCOPE(&rs->lock);
-	if (rs->closing)
+	if (rs->conn.closing)
 		return false;
 	*was = rs->state;
-	*linger = rs->linger;
-	rs->closing = true;
+	*linger = rs->opt.linger;
+	rs->conn.closing = true;
 	rs_unwatch(rs);
 	rs_unhush(rs);
 	if (rs_is_opening(rs)) {

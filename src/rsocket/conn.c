@@ -34,7 +34,7 @@ static int cm_result(int ret)
 
 static int resolve_timeout(const struct rsocket *rs)
 {
-	return 1000 << rs->retries;
+	return 1000 << rs->conn.retries;
 }
 
 static void connect_failed(struct rsocket *rs, int err)
@@ -54,12 +54,12 @@ static int resolve_route(struct rsocket *rs)
 {
 	int ret;
 
-	if (!rs->route)
-		return cm_result(rdma_resolve_route(rs->id, resolve_timeout(rs)));
-	ret = cm_result(rdma_set_option(rs->id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, rs->route,
-					rs->route_len));
-	free(rs->route);
-	rs->route = NULL;
+	if (!rs->opt.route)
+		return cm_result(rdma_resolve_route(rs->conn.id, resolve_timeout(rs)));
+	ret = cm_result(rdma_set_option(rs->conn.id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH,
+					rs->opt.route, rs->opt.route_len));
+	free(rs->opt.route);
+	rs->opt.route = NULL;
 	return ret;
 }
 
@@ -77,21 +77,21 @@ static int send_request(struct rsocket *rs)
 	param.private_data = bytes;
 	param.private_data_len = sizeof(bytes);
 	/* An iWARP peer may begin with a zero-length read, to say that it is ready. */
-	if (rs->msg_mode)
+	if (rs->ep.msg_mode)
 		param.initiator_depth = 1;
-	return cm_result(rdma_connect(rs->id, &param));
+	return cm_result(rdma_connect(rs->conn.id, &param));
 }
 
 static void on_addr_resolved(struct rsocket *rs)
 {
-	rs->retries = 0;
+	rs->conn.retries = 0;
 	rs_set_state(rs, RS_RESOLVING_ROUTE);
 	connect_failed_if(rs, resolve_route(rs));
 }
 
 static void on_route_resolved(struct rsocket *rs)
 {
-	rs->retries = 0;
+	rs->conn.retries = 0;
 	rs_set_state(rs, RS_CONNECTING);
 	connect_failed_if(rs, send_request(rs));
 }
@@ -102,13 +102,13 @@ static void on_unresolved(struct rsocket *rs, const struct event *e)
 	int err = e->status < 0 ? -e->status : e->status;
 	int ret;
 
-	if (err != ETIMEDOUT || ++rs->retries > RETRIES) {
+	if (err != ETIMEDOUT || ++rs->conn.retries > RETRIES) {
 		connect_failed(rs, err ? err : EHOSTUNREACH);
 		return;
 	}
 	if (rs->state == RS_RESOLVING_ADDR)
-		ret = cm_result(rdma_resolve_addr(rs->id, NULL, rdma_get_peer_addr(rs->id),
-						  resolve_timeout(rs)));
+		ret = cm_result(rdma_resolve_addr(
+			rs->conn.id, NULL, rdma_get_peer_addr(rs->conn.id), resolve_timeout(rs)));
 	else
 		ret = resolve_route(rs);
 	connect_failed_if(rs, ret);
@@ -142,7 +142,7 @@ static void on_refused(struct rsocket *rs, const struct event *e)
 
 static void on_disconnected(struct rsocket *rs)
 {
-	rs->gone = true;
+	rs->conn.gone = true;
 	if (rs->state == RS_CONNECTED) {
 		rs_progress(rs); /* what came before the end */
 		rs_lost(rs);
@@ -197,7 +197,7 @@ static bool next_event(struct rsocket *rs, struct event *e)
 	struct rdma_cm_event *got;
 	size_t len;
 
-	if (rdma_get_cm_event(rs->channel, &got)) {
+	if (rdma_get_cm_event(rs->conn.channel, &got)) {
 		if (errno != EAGAIN && errno != EINTR)
 			rs_unwatch(rs); /* it would be readable for ever */
 		return false;
@@ -223,15 +223,15 @@ static bool step(struct rsocket *rs)
 	struct event e;
 
 	pthread_mutex_lock(&rs->lock);
-	if (rs->paused || !next_event(rs, &e)) {
+	if (rs->backlog.paused || !next_event(rs, &e)) {
 		pthread_mutex_unlock(&rs->lock);
 		return false;
 	}
 	if (e.type != RDMA_CM_EVENT_CONNECT_REQUEST)
 		on_event(rs, &e);
-	settled = rs->is_child && !rs_is_opening(rs);
+	settled = rs->child.pending && !rs_is_opening(rs);
 	if (settled)
-		rs->is_child = false; /* once, whoever reads the events */
+		rs->child.pending = false; /* once, whoever reads the events */
 	pthread_mutex_unlock(&rs->lock);
 
 	/* These take the locks of other sockets. */
@@ -250,10 +250,10 @@ void rs_read_events(struct rsocket *rs)
 
 void rs_hang_up(struct rsocket *rs)
 {
-	if (rs->hung_up || !rs->open)
+	if (rs->conn.hung_up || !rs->ep.open)
 		return;
-	rs->hung_up = true;
-	rdma_disconnect(rs->id); /* fails if there is nothing left to disconnect */
+	rs->conn.hung_up = true;
+	rdma_disconnect(rs->conn.id); /* fails if there is nothing left to disconnect */
 }
 
 static int new_socket(int domain, int *out)
@@ -263,13 +263,14 @@ static int new_socket(int domain, int *out)
 
 	if (!rs)
 		return -ENOMEM;
-	rs->channel = rdma_create_event_channel();
-	if (!rs->channel) {
+	rs->conn.channel = rdma_create_event_channel();
+	if (!rs->conn.channel) {
 		ret = -errno;
 		goto err_put;
 	}
-	rs->fd = rs->channel->fd;
-	if (set_nonblocking(rs->fd) || rdma_create_id(rs->channel, &rs->id, rs, RDMA_PS_TCP)) {
+	rs->fd = rs->conn.channel->fd;
+	if (set_nonblocking(rs->fd) ||
+	    rdma_create_id(rs->conn.channel, &rs->conn.id, rs, RDMA_PS_TCP)) {
 		ret = -errno;
 		goto err_put;
 	}
@@ -303,7 +304,7 @@ STAG_EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen
 	LOCK_FOR_SCOPE(&rs->lock);
 	if (rs->state != RS_INIT)
 		return (int)rs_result(-EINVAL);
-	if (rdma_bind_addr(rs->id, (struct sockaddr *)addr))
+	if (rdma_bind_addr(rs->conn.id, (struct sockaddr *)addr))
 		return -1;
 	rs_set_state(rs, RS_BOUND);
 	return 0;
@@ -320,7 +321,7 @@ static int connect_start(struct rsocket *rs, const struct sockaddr *addr)
 	if (rs->state != RS_INIT && rs->state != RS_BOUND)
 		return -EINVAL;
 	ret = cm_result(
-		rdma_resolve_addr(rs->id, NULL, (struct sockaddr *)addr, resolve_timeout(rs)));
+		rdma_resolve_addr(rs->conn.id, NULL, (struct sockaddr *)addr, resolve_timeout(rs)));
 	if (ret)
 		return ret;
 	rs_set_state(rs, RS_RESOLVING_ADDR);
@@ -352,7 +353,7 @@ static int connect_result(struct rsocket *rs, int ret)
 		rs->err = 0;
 		return ret;
 	}
-	if (!rs->closing && rs_watch(rs) && !ret)
+	if (!rs->conn.closing && rs_watch(rs) && !ret)
 		ret = -ENOMEM;
 	return ret;
 }

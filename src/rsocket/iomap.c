@@ -24,14 +24,14 @@ struct rs_mapping {
 
 void rs_iomap_updated(struct rsocket *rs, uint32_t index)
 {
-	const uint8_t *map = rs->slots.at + RS_SLOTS * sizeof(struct rs_region);
+	const uint8_t *map = rs->ep.slots.at + RS_SLOTS * sizeof(struct rs_region);
 
-	if (index >= rs->config.iomaps) {
+	if (index >= rs->opt.config.iomaps) {
 		log_warn("rsocket %d: the peer maps entry %u of %u", rs->fd, index,
-			 rs->config.iomaps);
+			 rs->opt.config.iomaps);
 		return;
 	}
-	memcpy(&rs->target_iomaps[index], map + index * sizeof(struct rs_iomap),
+	memcpy(&rs->iomap.targets[index], map + index * sizeof(struct rs_iomap),
 	       sizeof(struct rs_iomap));
 }
 
@@ -40,19 +40,19 @@ static int make_mappings(struct rsocket *rs)
 	struct rs_mapping *m;
 	int ret;
 
-	if (rs->mappings)
+	if (rs->iomap.mappings)
 		return 0;
-	if (!rs->peer.iomaps)
+	if (!rs->ep.peer.iomaps)
 		return -ENOMEM;
-	m = calloc(rs->peer.iomaps, sizeof(*m));
+	m = calloc(rs->ep.peer.iomaps, sizeof(*m));
 	if (!m)
 		return -ENOMEM;
-	ret = rs_buffer_new(&rs->mapping_text, rs->id->qp->pd,
-			    rs->peer.iomaps * sizeof(struct rs_iomap), IBV_ACCESS_LOCAL_WRITE);
+	ret = rs_buffer_new(&rs->iomap.text, rs->conn.id->qp->pd,
+			    rs->ep.peer.iomaps * sizeof(struct rs_iomap), IBV_ACCESS_LOCAL_WRITE);
 	if (ret)
 		free(m);
 	else
-		rs->mappings = m;
+		rs->iomap.mappings = m;
 	return ret;
 }
 
@@ -62,8 +62,8 @@ static int free_entry(struct rsocket *rs, struct rs_mapping **out)
 
 	if (ret)
 		return ret;
-	for (unsigned i = 0; i < rs->peer.iomaps; i++) {
-		*out = &rs->mappings[i];
+	for (unsigned i = 0; i < rs->ep.peer.iomaps; i++) {
+		*out = &rs->iomap.mappings[i];
 		if (!(*out)->mr)
 			return 0;
 	}
@@ -77,13 +77,13 @@ static int map_for_peer(struct rsocket *rs, void *buf, size_t len, uint64_t offs
 
 	if (ret)
 		return ret;
-	m->mr = ibv_reg_mr(rs->id->qp->pd, buf, len,
+	m->mr = ibv_reg_mr(rs->conn.id->qp->pd, buf, len,
 			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!m->mr)
 		return -errno;
 	m->offset = offset;
 	m->unsent = true;
-	rs->mappings_unsent++;
+	rs->iomap.unsent++;
 	return 0;
 }
 
@@ -93,14 +93,14 @@ static int map_locally(struct rsocket *rs, void *buf, size_t len)
 
 	if (!m)
 		return -ENOMEM;
-	m->mr = ibv_reg_mr(rs->id->qp->pd, buf, len, IBV_ACCESS_LOCAL_WRITE);
+	m->mr = ibv_reg_mr(rs->conn.id->qp->pd, buf, len, IBV_ACCESS_LOCAL_WRITE);
 	if (!m->mr) {
 		int err = errno;
 
 		free(m);
 		return -err;
 	}
-	list_add_tail(&rs->local_mappings, &m->link);
+	list_add_tail(&rs->iomap.local, &m->link);
 	return 0;
 }
 
@@ -130,16 +130,16 @@ static void unmap(struct rsocket *rs, struct rs_mapping *m)
 {
 	ibv_dereg_mr(m->mr);
 	m->mr = NULL;
-	rs->mappings_unsent -= m->unsent;
+	rs->iomap.unsent -= m->unsent;
 	m->unsent = false;
 }
 
 static bool unmap_for_peer(struct rsocket *rs, const void *buf, size_t len)
 {
-	for (unsigned i = 0; rs->mappings && i < rs->peer.iomaps; i++) {
-		if (!maps(&rs->mappings[i], buf, len))
+	for (unsigned i = 0; rs->iomap.mappings && i < rs->ep.peer.iomaps; i++) {
+		if (!maps(&rs->iomap.mappings[i], buf, len))
 			continue;
-		unmap(rs, &rs->mappings[i]);
+		unmap(rs, &rs->iomap.mappings[i]);
 		return true;
 	}
 	return false;
@@ -147,7 +147,7 @@ static bool unmap_for_peer(struct rsocket *rs, const void *buf, size_t len)
 
 static bool unmap_locally(struct rsocket *rs, const void *buf, size_t len)
 {
-	list_for_each_safe (it, &rs->local_mappings) {
+	list_for_each_safe (it, &rs->iomap.local) {
 		struct rs_mapping *m = list_entry(it, struct rs_mapping, link);
 
 		if (!maps(m, buf, len))
@@ -171,35 +171,34 @@ STAG_EXPORT int riounmap(int socket, void *buf, size_t len)
 
 void rs_iomaps_free(struct rsocket *rs)
 {
-	for (unsigned i = 0; rs->mappings && i < rs->peer.iomaps; i++)
-		if (rs->mappings[i].mr)
-			unmap(rs, &rs->mappings[i]);
-	list_for_each_safe (it, &rs->local_mappings) {
+	for (unsigned i = 0; rs->iomap.mappings && i < rs->ep.peer.iomaps; i++)
+		if (rs->iomap.mappings[i].mr)
+			unmap(rs, &rs->iomap.mappings[i]);
+	list_for_each_safe (it, &rs->iomap.local) {
 		struct rs_mapping *m = list_entry(it, struct rs_mapping, link);
 
 		unmap(rs, m);
 		free(m);
 	}
-	free(rs->mappings);
-	rs->mappings = NULL;
-	rs_buffer_free(&rs->mapping_text);
+	free(rs->iomap.mappings);
+	rs->iomap.mappings = NULL;
+	rs_buffer_free(&rs->iomap.text);
 }
 
 static bool can_send_iomap(const struct rsocket *rs)
 {
-	return (rs->sq_left >= rs_message_wrs(rs) && flow_tx_credit(&rs->tx)) || !rs->writable;
+	return (rs->sq.left >= rs_message_wrs(rs) && flow_tx_credit(&rs->tx)) || !rs->writable;
 }
 
 static int send_iomap(struct rsocket *rs, unsigned index)
 {
-	struct rs_mapping *m = &rs->mappings[index];
-	struct rs_iomap *text = (struct rs_iomap *)rs->mapping_text.at + index;
-	struct rs_region to = {.addr = rs->peer.slots.addr + RS_SLOTS * sizeof(struct rs_region) +
-				       index * sizeof(*text),
-			       .key = rs->peer.slots.key};
-	struct ibv_sge sge = {.addr = (uintptr_t)text,
-			      .length = sizeof(*text),
-			      .lkey = rs->mapping_text.mr->lkey};
+	struct rs_mapping *m = &rs->iomap.mappings[index];
+	struct rs_iomap *text = (struct rs_iomap *)rs->iomap.text.at + index;
+	struct rs_region to = {.addr = rs->ep.peer.slots.addr +
+				       RS_SLOTS * sizeof(struct rs_region) + index * sizeof(*text),
+			       .key = rs->ep.peer.slots.key};
+	struct ibv_sge sge = {
+		.addr = (uintptr_t)text, .length = sizeof(*text), .lkey = rs->iomap.text.mr->lkey};
 	int ret;
 
 	*text = (struct rs_iomap){.offset = m->offset,
@@ -207,8 +206,8 @@ static int send_iomap(struct rsocket *rs, unsigned index)
 					     .key = m->mr->rkey,
 					     .length = (uint32_t)m->mr->length}};
 	m->unsent = false;
-	rs->mappings_unsent--;
-	rs->sq_left -= rs_message_wrs(rs);
+	rs->iomap.unsent--;
+	rs->sq.left -= rs_message_wrs(rs);
 	flow_tx_counted(&rs->tx);
 	ret = rs_post_write_message(rs, &sge, 1, false, RS_WR_IOMAP, 0, &to,
 				    rs_msg(RS_OP_IOMAP, index));
@@ -221,14 +220,14 @@ int rs_iomaps_send(struct rsocket *rs, int flags)
 {
 	int ret = 0;
 
-	for (unsigned i = 0; !ret && rs->mappings_unsent && i < rs->peer.iomaps; i++) {
-		if (!rs->mappings[i].unsent)
+	for (unsigned i = 0; !ret && rs->iomap.unsent && i < rs->ep.peer.iomaps; i++) {
+		if (!rs->iomap.mappings[i].unsent)
 			continue;
 		ret = rs_wait(rs, can_send_iomap, rs_nonblocking(rs, flags), 0);
 		if (!ret && !rs->writable)
 			ret = -ECONNRESET;
 		/* It may have been unmapped while we waited. */
-		if (!ret && rs->mappings[i].unsent)
+		if (!ret && rs->iomap.mappings[i].unsent)
 			ret = send_iomap(rs, i);
 	}
 	return ret;
@@ -236,7 +235,7 @@ int rs_iomaps_send(struct rsocket *rs, int flags)
 
 static bool can_write(const struct rsocket *rs)
 {
-	return rs->sq_left && flow_tx_space(&rs->tx) >= RS_SEND_LOW;
+	return rs->sq.left && flow_tx_space(&rs->tx) >= RS_SEND_LOW;
 }
 
 static bool write_ready(const struct rsocket *rs)
@@ -247,8 +246,8 @@ static bool write_ready(const struct rsocket *rs)
 /* Where the peer has mapped the offset: up to `length` bytes from there. False if nowhere. */
 static bool find_target(const struct rsocket *rs, uint64_t offset, struct rs_region *to)
 {
-	for (unsigned i = 0; i < rs->config.iomaps; i++) {
-		const struct rs_iomap *m = &rs->target_iomaps[i];
+	for (unsigned i = 0; i < rs->opt.config.iomaps; i++) {
+		const struct rs_iomap *m = &rs->iomap.targets[i];
 		uint64_t in = offset - m->offset;
 
 		if (offset < m->offset || in >= m->region.length)
@@ -269,7 +268,7 @@ static int write_piece(struct rsocket *rs, struct rs_cursor *from, uint32_t n,
 	struct ibv_sge sge[2];
 	int n_sge, ret;
 
-	rs->sq_left--;
+	rs->sq.left--;
 	pthread_mutex_unlock(&rs->lock);
 	n_sge = rs_stage(rs, from, &span, sge);
 	ret = rs_post_write(rs, sge, n_sge, false, RS_WR_DIRECT, n, to);
@@ -286,7 +285,7 @@ static ssize_t write_mapped(struct rsocket *rs, const struct iovec *iov, uint64_
 	bool nonblock = rs_nonblocking(rs, flags);
 	int ret = rs_wait_connected(rs, nonblock);
 
-	if (!ret && rs->mappings_unsent)
+	if (!ret && rs->iomap.unsent)
 		ret = rs_iomaps_send(rs, flags);
 	if (!ret)
 		rs_progress(rs); /* the mapping may just have been announced */

@@ -55,7 +55,8 @@ static int set_id_flag(struct rsocket *rs, bool *flag, int option, const void *v
 
 	if (ret)
 		return ret;
-	if (rdma_set_option(rs->id, RDMA_OPTION_ID, option, &on, sizeof(on)) && errno != ENOSYS)
+	if (rdma_set_option(rs->conn.id, RDMA_OPTION_ID, option, &on, sizeof(on)) &&
+	    errno != ENOSYS)
 		return -errno;
 	*flag = on != 0;
 	return 0;
@@ -66,7 +67,7 @@ static int set_buffer(struct rsocket *rs, uint32_t *size, const void *value, soc
 {
 	int n, ret = get_int(value, len, &n);
 
-	if (ret || rs->open)
+	if (ret || rs->ep.open)
 		return ret;
 	if (n < RS_BUFFER_MIN / 2)
 		n = RS_BUFFER_MIN / 2;
@@ -78,11 +79,11 @@ static int set_buffer(struct rsocket *rs, uint32_t *size, const void *value, soc
 
 static int set_linger(struct rsocket *rs, const void *value, socklen_t len)
 {
-	if (!value || len < sizeof(rs->linger))
+	if (!value || len < sizeof(rs->opt.linger))
 		return -EINVAL;
-	memcpy(&rs->linger, value, sizeof(rs->linger));
-	if (rs->linger.l_linger < 0)
-		rs->linger.l_linger = INT32_MAX;
+	memcpy(&rs->opt.linger, value, sizeof(rs->opt.linger));
+	if (rs->opt.linger.l_linger < 0)
+		rs->opt.linger.l_linger = INT32_MAX;
 	return 0;
 }
 
@@ -90,17 +91,17 @@ static int set_socket_option(struct rsocket *rs, int name, const void *value, so
 {
 	switch (name) {
 	case SO_REUSEADDR:
-		return set_id_flag(rs, &rs->reuse_addr, RDMA_OPTION_ID_REUSEADDR, value, len);
+		return set_id_flag(rs, &rs->opt.reuse_addr, RDMA_OPTION_ID_REUSEADDR, value, len);
 	case SO_RCVBUF:
-		return set_buffer(rs, &rs->config.rbuf_size, value, len);
+		return set_buffer(rs, &rs->opt.config.rbuf_size, value, len);
 	case SO_SNDBUF:
-		return set_buffer(rs, &rs->config.sbuf_size, value, len);
+		return set_buffer(rs, &rs->opt.config.sbuf_size, value, len);
 	case SO_LINGER:
 		return set_linger(rs, value, len);
 	case SO_KEEPALIVE:
-		return set_flag(&rs->keep_alive, value, len);
+		return set_flag(&rs->opt.keep_alive, value, len);
 	case SO_OOBINLINE:
-		return set_flag(&rs->oob_inline, value, len);
+		return set_flag(&rs->opt.oob_inline, value, len);
 	default:
 		return -ENOTSUP;
 	}
@@ -112,7 +113,7 @@ static int set_keep_idle(struct rsocket *rs, const void *value, socklen_t len)
 
 	if (ret || seconds <= 0)
 		return -EINVAL;
-	rs->keep_idle = seconds;
+	rs->opt.keep_idle = seconds;
 	return 0;
 }
 
@@ -120,7 +121,7 @@ static int set_tcp_option(struct rsocket *rs, int name, const void *value, sockl
 {
 	switch (name) {
 	case TCP_NODELAY:
-		return set_flag(&rs->no_delay, value, len);
+		return set_flag(&rs->opt.no_delay, value, len);
 	case TCP_KEEPIDLE:
 		return set_keep_idle(rs, value, len);
 	case TCP_KEEPCNT:
@@ -142,9 +143,9 @@ static int set_route(struct rsocket *rs, const void *value, socklen_t len)
 	if (!copy)
 		return -ENOMEM;
 	memcpy(copy, value, len);
-	free(rs->route);
-	rs->route = copy;
-	rs->route_len = len;
+	free(rs->opt.route);
+	rs->opt.route = copy;
+	rs->opt.route_len = len;
 	return 0;
 }
 
@@ -166,16 +167,16 @@ static int set_rdma_option(struct rsocket *rs, int name, const void *value, sock
 		return ret;
 	switch (name) {
 	case RDMA_SQSIZE:
-		rs->config.sq_size = to_u16(n);
+		rs->opt.config.sq_size = to_u16(n);
 		return 0;
 	case RDMA_RQSIZE:
-		rs->config.rq_size = to_u16(n);
+		rs->opt.config.rq_size = to_u16(n);
 		return 0;
 	case RDMA_INLINE:
-		rs->config.inline_size = to_u16(n);
+		rs->opt.config.inline_size = to_u16(n);
 		return 0;
 	case RDMA_IOMAPSIZE:
-		rs->config.iomaps = rs_iomaps_round(n);
+		rs->opt.config.iomaps = rs_iomaps_round(n);
 		return 0;
 	default:
 		return -ENOTSUP;
@@ -192,7 +193,7 @@ static int set_option(struct rsocket *rs, int level, int name, const void *value
 	case IPPROTO_IPV6:
 		if (name != IPV6_V6ONLY)
 			return -ENOTSUP;
-		return set_id_flag(rs, &rs->v6_only, RDMA_OPTION_ID_AFONLY, value, len);
+		return set_id_flag(rs, &rs->opt.v6_only, RDMA_OPTION_ID_AFONLY, value, len);
 	case SOL_RDMA:
 		return set_rdma_option(rs, name, value, len);
 	default:
@@ -214,17 +215,17 @@ static int get_socket_option(struct rsocket *rs, int name, void *value, socklen_
 
 	switch (name) {
 	case SO_REUSEADDR:
-		return put_int(value, len, rs->reuse_addr);
+		return put_int(value, len, rs->opt.reuse_addr);
 	case SO_KEEPALIVE:
-		return put_int(value, len, rs->keep_alive);
+		return put_int(value, len, rs->opt.keep_alive);
 	case SO_OOBINLINE:
-		return put_int(value, len, rs->oob_inline);
+		return put_int(value, len, rs->opt.oob_inline);
 	case SO_RCVBUF:
-		return put_int(value, len, (int)rs->config.rbuf_size);
+		return put_int(value, len, (int)rs->opt.config.rbuf_size);
 	case SO_SNDBUF:
-		return put_int(value, len, (int)rs->config.sbuf_size);
+		return put_int(value, len, (int)rs->opt.config.sbuf_size);
 	case SO_LINGER:
-		return put(value, len, &rs->linger, sizeof(rs->linger));
+		return put(value, len, &rs->opt.linger, sizeof(rs->opt.linger));
 	case SO_ERROR:
 		err = rs->err;
 		rs->err = 0;
@@ -238,9 +239,10 @@ static int get_tcp_option(struct rsocket *rs, int name, void *value, socklen_t *
 {
 	switch (name) {
 	case TCP_NODELAY:
-		return put_int(value, len, rs->no_delay);
+		return put_int(value, len, rs->opt.no_delay);
 	case TCP_KEEPIDLE:
-		return put_int(value, len, rs->keep_idle ? rs->keep_idle : KEEP_IDLE_DEFAULT);
+		return put_int(value, len,
+			       rs->opt.keep_idle ? rs->opt.keep_idle : KEEP_IDLE_DEFAULT);
 	case TCP_KEEPCNT:
 	case TCP_KEEPINTVL:
 		return put_int(value, len, 1);
@@ -253,8 +255,8 @@ static int get_tcp_option(struct rsocket *rs, int name, void *value, socklen_t *
 
 static int get_route(struct rsocket *rs, void *value, socklen_t *len)
 {
-	if (rs->route)
-		return put(value, len, rs->route, rs->route_len);
+	if (rs->opt.route)
+		return put(value, len, rs->opt.route, rs->opt.route_len);
 	if (!len)
 		return -EINVAL;
 	*len = 0; /* iWARP has none */
@@ -265,13 +267,13 @@ static int get_rdma_option(struct rsocket *rs, int name, void *value, socklen_t 
 {
 	switch (name) {
 	case RDMA_SQSIZE:
-		return put_int(value, len, rs->config.sq_size);
+		return put_int(value, len, rs->opt.config.sq_size);
 	case RDMA_RQSIZE:
-		return put_int(value, len, rs->config.rq_size);
+		return put_int(value, len, rs->opt.config.rq_size);
 	case RDMA_INLINE:
-		return put_int(value, len, rs->config.inline_size);
+		return put_int(value, len, rs->opt.config.inline_size);
 	case RDMA_IOMAPSIZE:
-		return put_int(value, len, rs->config.iomaps);
+		return put_int(value, len, rs->opt.config.iomaps);
 	case RDMA_ROUTE:
 		return get_route(rs, value, len);
 	default:
@@ -289,7 +291,7 @@ static int get_option(struct rsocket *rs, int level, int name, void *value, sock
 	case IPPROTO_IPV6:
 		if (name != IPV6_V6ONLY)
 			return -ENOTSUP;
-		return put_int(value, len, rs->v6_only);
+		return put_int(value, len, rs->opt.v6_only);
 	case SOL_RDMA:
 		return get_rdma_option(rs, name, value, len);
 	default:
@@ -308,10 +310,10 @@ static int file_control(struct rsocket *rs, int cmd, int arg)
 {
 	switch (cmd) {
 	case F_GETFL:
-		return rs->file_flags;
+		return rs->opt.file_flags;
 	case F_SETFL:
 		/* Ours alone: the descriptors below never block. */
-		rs->file_flags = arg;
+		rs->opt.file_flags = arg;
 		return 0;
 	default:
 		return -ENOTSUP;
@@ -353,12 +355,12 @@ STAG_EXPORT int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrl
 {
 	RS_GET_OR_RETURN(rs, socket);
 	LOCK_FOR_SCOPE(&rs->lock);
-	return (int)rs_result(copy_name(rs, rdma_get_peer_addr(rs->id), addr, addrlen));
+	return (int)rs_result(copy_name(rs, rdma_get_peer_addr(rs->conn.id), addr, addrlen));
 }
 
 STAG_EXPORT int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
 	RS_GET_OR_RETURN(rs, socket);
 	LOCK_FOR_SCOPE(&rs->lock);
-	return (int)rs_result(copy_name(rs, rdma_get_local_addr(rs->id), addr, addrlen));
+	return (int)rs_result(copy_name(rs, rdma_get_local_addr(rs->conn.id), addr, addrlen));
 }

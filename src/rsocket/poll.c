@@ -56,13 +56,13 @@ static short connected_events(struct rsocket *rs, short events)
 /* What has happened, of what was asked for. */
 static short events_now(struct rsocket *rs, short events)
 {
-	if (rs->closing)
+	if (rs->conn.closing)
 		return POLLNVAL;
 	if (rs_was_connected(rs))
 		return connected_events(rs, events);
 	if (rs->state == RS_CONNECT_ERROR)
 		return (short)((events & (WANT_IN | WANT_OUT)) | POLLERR);
-	if (rs->state == RS_LISTENING && !list_empty(&rs->ready))
+	if (rs->state == RS_LISTENING && !list_empty(&rs->backlog.ready))
 		return events & WANT_IN;
 	return 0;
 }
@@ -119,7 +119,7 @@ static bool join(struct rsocket *rs, struct rs_waiter *w, short events, struct p
 	list_add_tail(&rs->waiters, &w->link);
 	*kernel = (struct pollfd){.fd = -1, .events = POLLIN};
 	if (rs_was_connected(rs)) {
-		kernel->fd = rs->comp->fd;
+		kernel->fd = rs->ep.comp->fd;
 		rs_arm(rs);
 	}
 	return events_now(rs, events) != 0;

@@ -19,7 +19,7 @@ static uint64_t wr_id(enum rs_wr kind, uint32_t number)
 
 unsigned rs_message_wrs(const struct rsocket *rs)
 {
-	return rs->msg_mode ? 2 : 1;
+	return rs->ep.msg_mode ? 2 : 1;
 }
 
 static int post_receive_list(struct rsocket *rs, const uint32_t *slots, unsigned n)
@@ -28,15 +28,15 @@ static int post_receive_list(struct rsocket *rs, const uint32_t *slots, unsigned
 	struct ibv_sge sge[RECEIVES_A_LIST];
 
 	for (unsigned i = 0; i < n; i++) {
-		sge[i] = (struct ibv_sge){.addr = (uintptr_t)rs->msgs.at + slots[i] * RS_MSG_LEN,
+		sge[i] = (struct ibv_sge){.addr = (uintptr_t)rs->ep.msgs.at + slots[i] * RS_MSG_LEN,
 					  .length = RS_MSG_LEN,
-					  .lkey = rs->msgs.mr->lkey};
+					  .lkey = rs->ep.msgs.mr->lkey};
 		wr[i] = (struct ibv_recv_wr){.wr_id = wr_id(RS_WR_RECV, slots[i]),
 					     .sg_list = &sge[i],
-					     .num_sge = rs->msg_mode ? 1 : 0,
+					     .num_sge = rs->ep.msg_mode ? 1 : 0,
 					     .next = i + 1 < n ? &wr[i + 1] : NULL};
 	}
-	return -ibv_post_recv(rs->id->qp, wr, &bad);
+	return -ibv_post_recv(rs->conn.id->qp, wr, &bad);
 }
 
 int rs_post_receives(struct rsocket *rs, const uint32_t *slots, unsigned n)
@@ -57,7 +57,7 @@ static int post(struct rsocket *rs, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 
-	return -ibv_post_send(rs->id->qp, wr, &bad);
+	return -ibv_post_send(rs->conn.id->qp, wr, &bad);
 }
 
 /* Fills *wr with a message that is sent; *text and *sge live as long as it does. */
@@ -75,7 +75,7 @@ int rs_post_message(struct rsocket *rs, enum rs_wr kind, uint32_t number, uint32
 	struct ibv_send_wr wr = {.wr_id = wr_id(kind, number)};
 	struct ibv_sge sge;
 
-	if (rs->msg_mode) {
+	if (rs->ep.msg_mode) {
 		make_send(&wr, &sge, &msg);
 	} else {
 		wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -113,7 +113,7 @@ int rs_post_write_message(struct rsocket *rs, struct ibv_sge *sge, int n_sge, bo
 	struct ibv_send_wr send = {.wr_id = wr_id(kind, number)};
 	struct ibv_sge text;
 
-	if (rs->msg_mode) {
+	if (rs->ep.msg_mode) {
 		make_send(&send, &text, &msg);
 		write.wr_id = wr_id(RS_WR_QUIET, 0);
 		write.next = &send;

@@ -36,7 +36,7 @@ void rs_lost(struct rsocket *rs)
 static void on_credit(struct rsocket *rs, uint16_t seq_stop)
 {
 	int i = flow_tx_granted(&rs->tx, seq_stop);
-	struct rs_region *slot = (struct rs_region *)rs->slots.at + i;
+	struct rs_region *slot = (struct rs_region *)rs->ep.slots.at + i;
 
 	/* A peer with several threads may be late with the buffer; another message brings it. */
 	if (i < 0 || !slot->addr || !slot->length)
@@ -103,7 +103,7 @@ static uint32_t message_of(const struct rsocket *rs, const struct ibv_wc *wc)
 
 	if (wc->wc_flags & IBV_WC_WITH_IMM)
 		return be32toh(wc->imm_data);
-	memcpy(&msg, rs->msgs.at + (uint32_t)wc->wr_id * RS_MSG_LEN, sizeof(msg));
+	memcpy(&msg, rs->ep.msgs.at + (uint32_t)wc->wr_id * RS_MSG_LEN, sizeof(msg));
 	return msg;
 }
 
@@ -111,18 +111,18 @@ static void on_sent(struct rsocket *rs, enum rs_wr kind, uint32_t number)
 {
 	switch (kind) {
 	case RS_WR_DATA:
-		rs->sq_left += rs_message_wrs(rs);
+		rs->sq.left += rs_message_wrs(rs);
 		flow_tx_release(&rs->tx, number);
 		break;
 	case RS_WR_DIRECT:
-		rs->sq_left++;
+		rs->sq.left++;
 		flow_tx_release(&rs->tx, number);
 		break;
 	case RS_WR_IOMAP:
-		rs->sq_left += rs_message_wrs(rs);
+		rs->sq.left += rs_message_wrs(rs);
 		break;
 	case RS_WR_CTRL:
-		rs->ctrl_get++;
+		rs->sq.ctrl_get++;
 		break;
 	case RS_WR_QUIET:
 	case RS_WR_RECV:
@@ -167,20 +167,20 @@ static void handle(struct rsocket *rs, const struct ibv_wc *wc, int n)
 
 bool rs_ctrl_room(const struct rsocket *rs)
 {
-	return rs->ctrl_put - rs->ctrl_get < RS_CTRL_MAX;
+	return rs->sq.ctrl_put - rs->sq.ctrl_get < RS_CTRL_MAX;
 }
 
 /* Announces half of the ring in the peer's slot, with the credits in the message behind. */
 static int announce(struct rsocket *rs, const struct flow_grant *g, uint32_t msg)
 {
-	struct rs_region *text = (struct rs_region *)rs->ctrl.at + rs->ctrl_put % RS_CTRL_MAX;
-	struct rs_region to = {.addr = rs->peer.slots.addr + g->slot * sizeof(*text),
-			       .key = rs->peer.slots.key};
+	struct rs_region *text = (struct rs_region *)rs->ep.ctrl.at + rs->sq.ctrl_put % RS_CTRL_MAX;
+	struct rs_region to = {.addr = rs->ep.peer.slots.addr + g->slot * sizeof(*text),
+			       .key = rs->ep.peer.slots.key};
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)text, .length = sizeof(*text), .lkey = rs->ctrl.mr->lkey};
+		.addr = (uintptr_t)text, .length = sizeof(*text), .lkey = rs->ep.ctrl.mr->lkey};
 
-	*text = (struct rs_region){.addr = (uintptr_t)rs->rbuf.at + g->give_at,
-				   .key = rs->rbuf.mr->rkey,
+	*text = (struct rs_region){.addr = (uintptr_t)rs->ep.rbuf.at + g->give_at,
+				   .key = rs->ep.rbuf.mr->rkey,
 				   .length = g->length};
 	return rs_post_write_message(rs, &sge, 1, false, RS_WR_CTRL, 0, &to, msg);
 }
@@ -191,12 +191,13 @@ void rs_grant(struct rsocket *rs)
 	uint32_t msg;
 	int ret;
 
-	if (rs->state != RS_CONNECTED || rs->hushed || !flow_rx_due(&rs->rx) || !rs_ctrl_room(rs))
+	if (rs->state != RS_CONNECTED || rs->ep.hushed || !flow_rx_due(&rs->rx) ||
+	    !rs_ctrl_room(rs))
 		return;
 	g = flow_rx_grant(&rs->rx);
 	msg = rs_msg(RS_OP_CREDIT, g.seq_stop);
 	ret = g.half ? announce(rs, &g, msg) : rs_post_message(rs, RS_WR_CTRL, 0, msg);
-	rs->ctrl_put++;
+	rs->sq.ctrl_put++;
 	if (ret)
 		rs_fail(rs, -ret);
 }
@@ -208,7 +209,7 @@ void rs_progress(struct rsocket *rs)
 	int n;
 
 	do {
-		n = ibv_poll_cq(rs->cq, COMPLETIONS_A_POLL, wc);
+		n = ibv_poll_cq(rs->ep.cq, COMPLETIONS_A_POLL, wc);
 		if (n < 0)
 			rs_fail(rs, EIO);
 		if (n <= 0)
@@ -224,10 +225,10 @@ void rs_progress(struct rsocket *rs)
 
 bool rs_arm(struct rsocket *rs)
 {
-	if (rs->cq_armed)
+	if (rs->ep.cq_armed)
 		return false;
-	ibv_req_notify_cq(rs->cq, 0);
-	rs->cq_armed = true;
+	ibv_req_notify_cq(rs->ep.cq, 0);
+	rs->ep.cq_armed = true;
 	return true;
 }
 
@@ -236,12 +237,12 @@ void rs_take_cq_event(struct rsocket *rs)
 	struct ibv_cq *cq;
 	void *context;
 
-	if (ibv_get_cq_event(rs->comp, &cq, &context))
+	if (ibv_get_cq_event(rs->ep.comp, &cq, &context))
 		return; /* another thread took it, and woke us */
-	rs->cq_armed = false;
-	if (++rs->cq_unacked == ACK_EVERY) {
-		ibv_ack_cq_events(rs->cq, rs->cq_unacked);
-		rs->cq_unacked = 0;
+	rs->ep.cq_armed = false;
+	if (++rs->ep.cq_unacked == ACK_EVERY) {
+		ibv_ack_cq_events(rs->ep.cq, rs->ep.cq_unacked);
+		rs->ep.cq_unacked = 0;
 	}
 	/* Those who still sleep count on an event that will not come. */
 	rs_wake(rs);
@@ -285,7 +286,7 @@ int rs_wait(struct rsocket *rs, bool (*ready)(const struct rsocket *), bool nonb
 		}
 		if (rs_arm(rs))
 			continue;
-		ret = rs_sleep(rs, rs->comp->fd, ms_until(deadline));
+		ret = rs_sleep(rs, rs->ep.comp->fd, ms_until(deadline));
 		if (ret < 0)
 			return ret;
 		if (ret)

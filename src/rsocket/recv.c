@@ -22,8 +22,8 @@ static size_t peek(struct rsocket *rs, struct rs_cursor *to, size_t len)
 
 	if (first > n)
 		first = (uint32_t)n;
-	rs_cursor_copy(to, rs->rbuf.at + rs->rx.read_at, first, true);
-	rs_cursor_copy(to, rs->rbuf.at, n - first, true);
+	rs_cursor_copy(to, rs->ep.rbuf.at + rs->rx.read_at, first, true);
+	rs_cursor_copy(to, rs->ep.rbuf.at, n - first, true);
 	return n;
 }
 
@@ -38,7 +38,7 @@ static size_t take(struct rsocket *rs, struct rs_cursor *to, size_t len)
 		if (n > left)
 			n = (uint32_t)left;
 		pthread_mutex_unlock(&rs->lock);
-		rs_cursor_copy(to, rs->rbuf.at + rs->rx.read_at, n, true);
+		rs_cursor_copy(to, rs->ep.rbuf.at + rs->rx.read_at, n, true);
 		pthread_mutex_lock(&rs->lock);
 		flow_rx_consume(&rs->rx, n);
 		rs_grant(rs);

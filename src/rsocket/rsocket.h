@@ -95,20 +95,90 @@ struct rs_config {
 	uint16_t iomaps; /* entries that a peer may have mapped here */
 };
 
+/* Options of a socket, as setsockopt() and fcntl() set them. */
+struct rs_options {
+	struct rs_config config;
+	int file_flags; /* O_NONBLOCK */
+	bool reuse_addr, keep_alive, oob_inline, no_delay, v6_only;
+	int keep_idle;
+	struct linger linger;
+	void *route; /* RDMA_ROUTE, until it is used */
+	socklen_t route_len;
+};
+
+/* The connection manager's side of a socket. */
+struct rs_conn {
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id;
+	unsigned retries;
+	bool watched; /* the service thread reads its events */
+	bool closing; /* rclose() has been called */
+	bool hung_up; /* we disconnected */
+	bool gone;    /* the connection manager has reported the end of the connection */
+};
+
+/* A listening socket's queue. */
+struct rs_backlog {
+	unsigned limit;
+	unsigned unaccepted; /* children that raccept() has not returned */
+	bool paused;	     /* the queue is full */
+	struct list ready;   /* children to return, by child.link */
+};
+
+/* A socket that a listener made, until raccept() returns it. */
+struct rs_child {
+	bool pending; /* raccept() cannot return it yet */
+	int listener_fd;
+	unsigned long long listener_serial;
+	struct list link; /* in the listener's backlog.ready */
+};
+
+/* The queue pair's side of a socket: completion queue and registered buffers. */
+struct rs_endpoint {
+	bool open;
+	bool msg_mode; /* messages are Sends (iWARP), not immediate data */
+	bool hushed;   /* accepted over iWARP: sends nothing before the peer's first message */
+	struct ibv_comp_channel *comp;
+	struct ibv_cq *cq;
+	bool cq_armed;
+	unsigned cq_unacked;
+	struct rs_buffer sbuf, rbuf;
+	struct rs_buffer msgs; /* receive buffers, RS_MSG_LEN bytes each */
+	struct rs_buffer ctrl; /* announcements in flight: RS_CTRL_MAX regions */
+	struct rs_buffer
+		slots; /* the peer writes its announcements here: RS_SLOTS regions, then the iomap */
+	struct rs_offer peer;
+};
+
+/* Room of the send queue. */
+struct rs_send_queue {
+	unsigned left; /* free work requests, without those reserved for control messages */
+	unsigned ctrl_put, ctrl_get; /* control messages posted and completed */
+};
+
+/* Memory mapped by riomap(), here and at the peer. */
+struct rs_iomaps {
+	struct rs_iomap *targets;    /* the peer's mappings of our memory: config.iomaps entries */
+	struct rs_mapping *mappings; /* ours of the peer's memory: peer.iomaps entries */
+	struct rs_buffer text;	     /* announcements of our mappings */
+	struct list local;	     /* mappings that riomap() made */
+	unsigned unsent;	     /* mappings not announced yet */
+};
+
 /*
- * Locks, in this order: recv_lock or send_lock, then lock. A reader holds
- * recv_lock and a writer send_lock for the length of a call, even asleep. All
- * fields are lock's, but for those that never change while the socket lives
- * and those marked. Bytes are copied and data is posted with lock released:
- * the reader's and the writer's own parts of the rings are theirs.
+ * Lock order: recv_lock or send_lock, then lock. A reader holds recv_lock and
+ * a writer send_lock for the length of a call, even asleep. lock protects all
+ * fields, except those that never change while the socket lives and those
+ * marked. Bytes are copied and data is posted with lock released: the reader's
+ * and the writer's own parts of the rings are theirs.
  *
- * References: one for the table, one for each call under way.
+ * References: one of the table, one of each call in progress.
  */
 struct rsocket {
 	int fd;
-	unsigned long long serial; /* tells it from a later socket of the same number */
+	unsigned long long serial; /* distinguishes it from a later socket with the same number */
 	int domain;
-	int refs; /* table.c's */
+	int refs; /* protected by table.c's lock */
 	pthread_mutex_t lock;
 	pthread_mutex_t send_lock;
 	pthread_mutex_t recv_lock;
@@ -117,63 +187,17 @@ struct rsocket {
 	bool readable; /* the two halves of a connection */
 	bool writable;
 	int err;	     /* SO_ERROR: a positive errno */
-	struct list waiters; /* threads asleep for this socket: rs_waiter */
+	struct list waiters; /* threads that sleep until this socket changes: rs_waiter */
 
-	/* options */
-	struct rs_config config;
-	int file_flags; /* O_NONBLOCK */
-	bool reuse_addr, keep_alive, oob_inline, no_delay, v6_only;
-	int keep_idle;
-	struct linger linger;
-	void *route; /* RDMA_ROUTE, until it is used */
-	socklen_t route_len;
-
-	/* connection */
-	struct rdma_event_channel *channel;
-	struct rdma_cm_id *id;
-	unsigned retries;
-	bool watched; /* by the service thread */
-	bool closing; /* rclose() has it */
-	bool hung_up; /* we disconnected */
-	bool gone;    /* the connection manager says that it is over */
-
-	/* listening */
-	unsigned backlog;
-	unsigned unaccepted; /* children that raccept has not returned */
-	bool paused;	     /* the backlog is full */
-	struct list ready;   /* children to return */
-	/* a child of a listening socket */
-	bool is_child; /* until raccept can return it */
-	int listener_fd;
-	unsigned long long listener_serial;
-	struct list ready_link;
-
-	/* endpoint */
-	bool open;
-	bool msg_mode; /* messages are Sends (iWARP), not immediate data */
-	bool hushed;   /* accepted, over iWARP, and the peer has said nothing yet: nor do we */
-	struct ibv_comp_channel *comp;
-	struct ibv_cq *cq;
-	bool cq_armed;
-	unsigned cq_unacked;
-	struct rs_buffer sbuf, rbuf;
-	struct rs_buffer msgs;	/* what receives receive: RS_MSG_LEN each */
-	struct rs_buffer ctrl;	/* announcements on their way: RS_CTRL_MAX regions */
-	struct rs_buffer slots; /* where the peer announces: RS_SLOTS regions, then the iomap */
-	struct rs_offer peer;
-
-	/* sending and receiving */
+	struct rs_options opt;
+	struct rs_conn conn;
+	struct rs_backlog backlog; /* of a listening socket */
+	struct rs_child child;	   /* of a socket that a listener made */
+	struct rs_endpoint ep;
 	struct flow_tx tx;
 	struct flow_rx rx;
-	unsigned sq_left;	     /* work requests that fit, the control messages' apart */
-	unsigned ctrl_put, ctrl_get; /* control messages posted and done */
-
-	/* iomaps */
-	struct rs_iomap *target_iomaps; /* what the peer has mapped: config.iomaps of them */
-	struct rs_mapping *mappings;	/* ours: peer.iomaps of them */
-	struct rs_buffer mapping_text;	/* their announcements */
-	struct list local_mappings;
-	unsigned mappings_unsent;
+	struct rs_send_queue sq;
+	struct rs_iomaps iomap;
 };
 
 /* A thread that sleeps until something happens to a socket. */
@@ -195,7 +219,7 @@ static inline bool rs_was_connected(const struct rsocket *rs)
 
 static inline bool rs_nonblocking(const struct rsocket *rs, int flags)
 {
-	return rs->file_flags & O_NONBLOCK || flags & MSG_DONTWAIT;
+	return rs->opt.file_flags & O_NONBLOCK || flags & MSG_DONTWAIT;
 }
 
 /* The sign turns here: what the public functions return. */

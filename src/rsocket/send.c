@@ -56,9 +56,10 @@ void rs_cursor_copy(struct rs_cursor *c, void *buf, size_t n, bool to_iov)
 
 bool rs_can_send(const struct rsocket *rs)
 {
-	uint32_t low = rs->config.sbuf_size < RS_SEND_LOW ? rs->config.sbuf_size : RS_SEND_LOW;
+	uint32_t low =
+		rs->opt.config.sbuf_size < RS_SEND_LOW ? rs->opt.config.sbuf_size : RS_SEND_LOW;
 
-	return rs->writable && rs->sq_left >= rs_message_wrs(rs) && flow_tx_space(&rs->tx) >= low &&
+	return rs->writable && rs->sq.left >= rs_message_wrs(rs) && flow_tx_space(&rs->tx) >= low &&
 	       flow_tx_window(&rs->tx);
 }
 
@@ -81,13 +82,14 @@ uint32_t rs_transfer_size(const struct rsocket *rs, size_t left, uint32_t limit)
 int rs_stage(struct rsocket *rs, struct rs_cursor *from, const struct flow_span *span,
 	     struct ibv_sge sge[2])
 {
-	rs_cursor_copy(from, rs->sbuf.at + span->at, span->first, false);
-	rs_cursor_copy(from, rs->sbuf.at, span->rest, false);
-	sge[0] = (struct ibv_sge){.addr = (uintptr_t)rs->sbuf.at + span->at,
+	rs_cursor_copy(from, rs->ep.sbuf.at + span->at, span->first, false);
+	rs_cursor_copy(from, rs->ep.sbuf.at, span->rest, false);
+	sge[0] = (struct ibv_sge){.addr = (uintptr_t)rs->ep.sbuf.at + span->at,
 				  .length = span->first,
-				  .lkey = rs->sbuf.mr->lkey};
-	sge[1] = (struct ibv_sge){
-		.addr = (uintptr_t)rs->sbuf.at, .length = span->rest, .lkey = rs->sbuf.mr->lkey};
+				  .lkey = rs->ep.sbuf.mr->lkey};
+	sge[1] = (struct ibv_sge){.addr = (uintptr_t)rs->ep.sbuf.at,
+				  .length = span->rest,
+				  .lkey = rs->ep.sbuf.mr->lkey};
 	return span->rest ? 2 : 1;
 }
 
@@ -97,7 +99,7 @@ static bool goes_inline(const struct rsocket *rs, struct rs_cursor *from, uint32
 {
 	uint8_t *at = NULL;
 
-	if (n > rs->config.inline_size || cursor_piece(from, &at) < n)
+	if (n > rs->opt.config.inline_size || cursor_piece(from, &at) < n)
 		return false;
 	from->offset += n;
 	*sge = (struct ibv_sge){.addr = (uintptr_t)at, .length = n};
@@ -115,7 +117,7 @@ static int send_piece(struct rsocket *rs, struct rs_cursor *from, uint32_t n)
 	int n_sge = 1, ret;
 
 	rs_unhush(rs);
-	rs->sq_left -= rs_message_wrs(rs);
+	rs->sq.left -= rs_message_wrs(rs);
 	if (!in_line)
 		span = flow_tx_reserve(&rs->tx, n);
 	pthread_mutex_unlock(&rs->lock);
@@ -136,7 +138,7 @@ static ssize_t send_vectors(struct rsocket *rs, const struct iovec *iov, int n_i
 	bool nonblock = rs_nonblocking(rs, flags);
 	int ret = rs_wait_connected(rs, nonblock);
 
-	if (!ret && rs->mappings_unsent)
+	if (!ret && rs->iomap.unsent)
 		ret = rs_iomaps_send(rs, flags);
 	while (!ret && left) {
 		uint32_t n;

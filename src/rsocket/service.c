@@ -27,7 +27,7 @@ static int epoll_fd = -1; /* of a running thread */
 static void serve_completion(struct rsocket *rs)
 {
 	LOCK_FOR_SCOPE(&rs->lock);
-	if (!rs->hushed)
+	if (!rs->ep.hushed)
 		return;
 	rs_take_cq_event(rs);
 	rs_arm(rs);
@@ -102,23 +102,23 @@ int rs_watch(struct rsocket *rs)
 	struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint32_t)rs->fd};
 	int ret;
 
-	if (rs->watched)
+	if (rs->conn.watched)
 		return 0;
 	ret = start();
 	if (ret)
 		return ret;
 	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, rs->fd, &e))
 		return -errno;
-	rs->watched = true;
+	rs->conn.watched = true;
 	return 0;
 }
 
 void rs_unwatch(struct rsocket *rs)
 {
-	if (!rs->watched)
+	if (!rs->conn.watched)
 		return;
 	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, rs->fd, NULL);
-	rs->watched = false;
+	rs->conn.watched = false;
 }
 
 int rs_hush(struct rsocket *rs)
@@ -128,17 +128,17 @@ int rs_hush(struct rsocket *rs)
 
 	if (ret)
 		return ret;
-	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, rs->comp->fd, &e))
+	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, rs->ep.comp->fd, &e))
 		return -errno;
-	rs->hushed = true;
+	rs->ep.hushed = true;
 	rs_arm(rs);
 	return 0;
 }
 
 void rs_unhush(struct rsocket *rs)
 {
-	if (!rs->hushed)
+	if (!rs->ep.hushed)
 		return;
-	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, rs->comp->fd, NULL);
-	rs->hushed = false;
+	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, rs->ep.comp->fd, NULL);
+	rs->ep.hushed = false;
 }

@@ -109,17 +109,17 @@ struct rsocket *rs_new(int domain, const struct rs_config *config)
 		return NULL;
 	rs->fd = -1;
 	rs->domain = domain;
-	rs->config = *config;
-	rs->linger = (struct linger){.l_onoff = 1, .l_linger = 10};
+	rs->opt.config = *config;
+	rs->opt.linger = (struct linger){.l_onoff = 1, .l_linger = 10};
 	rs->refs = 1;
 	rs->serial = atomic_fetch_add(&serials, 1);
 	pthread_mutex_init(&rs->lock, NULL);
 	pthread_mutex_init(&rs->send_lock, NULL);
 	pthread_mutex_init(&rs->recv_lock, NULL);
 	list_init(&rs->waiters);
-	list_init(&rs->ready);
-	list_init(&rs->ready_link);
-	list_init(&rs->local_mappings);
+	list_init(&rs->backlog.ready);
+	list_init(&rs->child.link);
+	list_init(&rs->iomap.local);
 	return rs;
 }
 
@@ -127,11 +127,11 @@ static void rs_free(struct rsocket *rs)
 {
 	rs_iomaps_free(rs);
 	rs_endpoint_close(rs);
-	if (rs->id)
-		rdma_destroy_id(rs->id);
-	if (rs->channel)
-		rdma_destroy_event_channel(rs->channel);
-	free(rs->route);
+	if (rs->conn.id)
+		rdma_destroy_id(rs->conn.id);
+	if (rs->conn.channel)
+		rdma_destroy_event_channel(rs->conn.channel);
+	free(rs->opt.route);
 	pthread_mutex_destroy(&rs->recv_lock);
 	pthread_mutex_destroy(&rs->send_lock);
 	pthread_mutex_destroy(&rs->lock);
