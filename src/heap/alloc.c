@@ -69,7 +69,7 @@ static struct heap_span *medium_span(struct stag_heap *heap, uint32_t slices, ui
 {
 	struct heap_span *span;
 
-	LOCK_FOR_SCOPE(&heap->lock);
+	LOCK_FOR_SCOPE(&heap->local.lock);
 	span = span_create_medium(heap, slices, step);
 	if (span)
 		return span;
@@ -79,9 +79,9 @@ static struct heap_span *medium_span(struct stag_heap *heap, uint32_t slices, ui
 
 static inline uint64_t slices_for(const struct stag_heap *heap, uint64_t size)
 {
-	uint64_t rest = size & ((1ull << heap->slice_shift) - 1);
+	uint64_t rest = size & ((1ull << heap->geo.slice_shift) - 1);
 
-	return (size >> heap->slice_shift) + (rest != 0);
+	return (size >> heap->geo.slice_shift) + (rest != 0);
 }
 
 /* Inside. */
@@ -129,7 +129,7 @@ static void *alloc_medium(struct stag_heap *heap, uint32_t slices, uint32_t step
 					  heap->name);
 			return NULL;
 		}
-		LOCK_FOR_SCOPE(&heap->lock);
+		LOCK_FOR_SCOPE(&heap->local.lock);
 		slice_adopt(heap, (uint32_t)index);
 		span = span_create_medium(heap, slices, step);
 		slice_adopted(heap, (uint32_t)index);
@@ -154,11 +154,11 @@ static void *alloc_large(struct stag_heap *heap, uint64_t size, uint64_t alignme
 /* alignment: a power of two up to the block size. */
 static void *alloc_big(struct stag_heap *heap, uint64_t size, uint64_t alignment)
 {
-	uint64_t slice = 1ull << heap->slice_shift;
-	uint64_t step = alignment > slice ? alignment >> heap->slice_shift : 1;
+	uint64_t slice = 1ull << heap->geo.slice_shift;
+	uint64_t step = alignment > slice ? alignment >> heap->geo.slice_shift : 1;
 	uint64_t slices = slices_for(heap, size);
 
-	if (slices + step - 1 <= heap->medium_slices)
+	if (slices + step - 1 <= heap->geo.medium_slices)
 		return alloc_medium(heap, slices == 0 ? 1 : (uint32_t)slices, (uint32_t)step);
 	return alloc_large(heap, size, alignment);
 }
@@ -189,7 +189,7 @@ static __attribute__((noinline)) void *alloc_above(struct stag_heap *heap, uint6
 
 STAG_EXPORT void *stag_heap_alloc(struct stag_heap *heap, size_t size)
 {
-	if (likely(size <= heap->small_max))
+	if (likely(size <= heap->geo.small_max))
 		return alloc_small(heap, class_of(heap, size));
 	return alloc_above(heap, size);
 }
@@ -213,11 +213,11 @@ STAG_EXPORT void *stag_heap_calloc(struct stag_heap *heap, size_t n, size_t size
 static bool find_aligned_class(const struct stag_heap *heap, uint64_t alignment, uint64_t size,
 			       unsigned int *class)
 {
-	if (alignment > 1ull << heap->slice_shift || size > heap->small_max)
+	if (alignment > 1ull << heap->geo.slice_shift || size > heap->geo.small_max)
 		return false;
 	for (*class = class_of(heap, size < alignment ? alignment : size);
-	     *class < heap->num_classes; ++*class)
-		if (heap->classes[*class].size % alignment == 0)
+	     *class < heap->geo.num_classes; ++*class)
+		if (heap->geo.classes[*class].size % alignment == 0)
 			return true;
 	return false;
 }
@@ -226,7 +226,8 @@ STAG_EXPORT void *stag_heap_aligned(struct stag_heap *heap, size_t alignment, si
 {
 	unsigned int class;
 
-	if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > heap->block_size) {
+	if (alignment == 0 || (alignment & (alignment - 1)) != 0 ||
+	    alignment > heap->geo.block_size) {
 		errno = heap_fail(EINVAL, "heap %s: cannot align to %zu", heap->name, alignment);
 		return NULL;
 	}
@@ -290,7 +291,7 @@ static bool is_free(struct stag_heap *heap, const struct object *object)
 		return false;
 	first = span_first(heap, object->span);
 	return ((heap_load(&object->span->free[word]) |
-		 heap_load(&block_bits(heap, block, heap->freed_offset, first)[word])) >>
+		 heap_load(&block_bits(heap, block, heap->geo.freed_offset, first)[word])) >>
 		(object->number % 64)) &
 	       1;
 }
@@ -320,7 +321,7 @@ static _Atomic uint64_t *shared_word(struct stag_heap *heap, const struct object
 
 	if (!object->span)
 		return &block->run_shared;
-	return &block_bits(heap, block, heap->shared_offset,
+	return &block_bits(heap, block, heap->geo.shared_offset,
 			   span_first(heap, object->span))[object->number / 64];
 }
 
@@ -370,8 +371,8 @@ STAG_EXPORT int stag_heap_unshare(struct stag_heap *heap, void *ptr)
 static void unshare_own(struct stag_heap *heap, struct heap_span *span, uint32_t number)
 {
 	struct heap_block *block = span_block(heap, span);
-	_Atomic uint64_t *word =
-		&block_bits(heap, block, heap->shared_offset, span_first(heap, span))[number / 64];
+	_Atomic uint64_t *word = &block_bits(heap, block, heap->geo.shared_offset,
+					     span_first(heap, span))[number / 64];
 
 	if (heap_load(word) & (1ull << (number % 64)))
 		atomic_fetch_and(word, ~(1ull << (number % 64)));
@@ -401,9 +402,9 @@ static void free_medium(struct stag_heap *heap, struct heap_span *span)
 {
 	struct heap_block *block = span_block(heap, span);
 	_Atomic uint64_t *freed =
-		block_bits(heap, block, heap->freed_offset, span_first(heap, span));
+		block_bits(heap, block, heap->geo.freed_offset, span_first(heap, span));
 
-	if (pthread_mutex_trylock(&heap->lock) != 0) {
+	if (pthread_mutex_trylock(&heap->local.lock) != 0) {
 		span_free_remote(heap, span, 0);
 		return;
 	}
@@ -411,7 +412,7 @@ static void free_medium(struct stag_heap *heap, struct heap_span *span)
 		heap_abort("%p was freed twice", (void *)heap_load(&span->base));
 	span_collect(heap, span);
 	span_retire(heap, span);
-	pthread_mutex_unlock(&heap->lock);
+	pthread_mutex_unlock(&heap->local.lock);
 }
 
 /* Free, and at hand for the next one of its size; inside. False: there is one already. */
@@ -482,7 +483,7 @@ static inline bool in_live_block(const struct stag_heap *heap, const void *ptr)
 
 	if (unlikely(within >= heap->area_size))
 		return false;
-	state = atomic_load_explicit(&heap->descs[within >> heap->block_shift].state,
+	state = atomic_load_explicit(&heap->descs[within >> heap->geo.block_shift].state,
 				     memory_order_acquire);
 	return likely((state & (DESC_RUN | 0xff)) == BLOCK_LIVE);
 }

@@ -41,17 +41,17 @@ static void set_state(struct heap_desc *desc, enum block_phase phase, int slot, 
 
 static uint64_t file_offset(const struct stag_heap *heap, uint32_t index)
 {
-	return heap->area_file_offset + ((uint64_t)index << heap->block_shift);
+	return heap->files.area_offset + ((uint64_t)index << heap->geo.block_shift);
 }
 
 static int commit(struct stag_heap *heap, uint64_t offset, uint64_t length)
 {
-	uint64_t unit = heap->commit_unit, end = (offset + length + unit - 1) / unit * unit;
+	uint64_t unit = heap->geo.commit_unit, end = (offset + length + unit - 1) / unit * unit;
 	int rc;
 
 	offset = offset / unit * unit;
 	do
-		rc = fallocate(heap->area_fd, 0, (off_t)offset, (off_t)(end - offset));
+		rc = fallocate(heap->files.area_fd, 0, (off_t)offset, (off_t)(end - offset));
 	while (rc != 0 && errno == EINTR);
 	return rc == 0 ? 0 : -ENOMEM;
 }
@@ -59,9 +59,9 @@ static int commit(struct stag_heap *heap, uint64_t offset, uint64_t length)
 static void punch(struct stag_heap *heap, uint32_t index, uint32_t slots)
 {
 	off_t offset = (off_t)file_offset(heap, index);
-	off_t length = (off_t)((uint64_t)slots << heap->block_shift);
+	off_t length = (off_t)((uint64_t)slots << heap->geo.block_shift);
 
-	while (fallocate(heap->area_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
+	while (fallocate(heap->files.area_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset,
 			 length) != 0 &&
 	       errno == EINTR)
 		;
@@ -100,7 +100,7 @@ static void open_entry(struct stag_heap *heap, uint32_t index)
 	struct heap_desc *desc = &heap->descs[index];
 
 	set_state(desc, BLOCK_OPEN, -1, 0);
-	hint_set(&heap->open, index);
+	hint_set(&heap->hints.open, index);
 }
 
 /* Tails open from the last to the first, so what is left of a run after a death is its beginning. */
@@ -174,8 +174,8 @@ static uint64_t release_idle_in(struct stag_heap *heap, struct hint_map *map, ui
 
 uint64_t block_release_idle(struct stag_heap *heap, uint64_t now)
 {
-	return release_idle_in(heap, &heap->idle, now) +
-	       release_idle_in(heap, &heap->idle_runs, now);
+	return release_idle_in(heap, &heap->hints.idle, now) +
+	       release_idle_in(heap, &heap->hints.idle_runs, now);
 }
 
 /* ---- one block ------------------------------------------------------------ */
@@ -195,7 +195,7 @@ static bool claim_open(struct stag_heap *heap, uint32_t index)
 	uint64_t state = atomic_load(&desc->state);
 
 	if (desc_phase(state) != BLOCK_OPEN) {
-		correct_hint(heap, &heap->open, index, BLOCK_OPEN);
+		correct_hint(heap, &heap->hints.open, index, BLOCK_OPEN);
 		return false;
 	}
 	if (!move(desc, state, BLOCK_TAKING, (int)heap->slot))
@@ -204,7 +204,7 @@ static bool claim_open(struct stag_heap *heap, uint32_t index)
 		open_entry(heap, index);
 		return false;
 	}
-	hint_clear(&heap->open, index);
+	hint_clear(&heap->hints.open, index);
 	return true;
 }
 
@@ -238,14 +238,14 @@ static int bring_up(struct stag_heap *heap, uint32_t index)
 	heap_store(&desc->head, index);
 	if (heap_load(&desc->was_run) != 0)
 		punch(heap, index, 1);
-	if (commit(heap, file_offset(heap, index), heap->block_size) != 0) {
+	if (commit(heap, file_offset(heap, index), heap->geo.block_size) != 0) {
 		set_state(desc, BLOCK_RELEASING, (int)heap->slot, 0);
 		finish_release(heap, index);
 		return -ENOMEM;
 	}
 	heap_store(&desc->was_run, 0);
-	write_header(heap, index, heap->header_size);
-	describe(heap, index, heap->block_size);
+	write_header(heap, index, heap->geo.header_size);
+	describe(heap, index, heap->geo.block_size);
 	set_state(desc, BLOCK_LIVE, (int)heap->slot, 0);
 	return 0;
 }
@@ -256,19 +256,19 @@ static bool claim_idle(struct stag_heap *heap, uint32_t index)
 	uint64_t state = atomic_load(&desc->state);
 
 	if (desc_phase(state) != BLOCK_IDLE || desc_is_run(state)) {
-		correct_hint(heap, &heap->idle, index, BLOCK_IDLE);
+		correct_hint(heap, &heap->hints.idle, index, BLOCK_IDLE);
 		return false;
 	}
 	if (!move(desc, state, BLOCK_LIVE, (int)heap->slot))
 		return false;
-	hint_clear(&heap->idle, index);
+	hint_clear(&heap->hints.idle, index);
 	return true;
 }
 
 static int64_t take_idle(struct stag_heap *heap)
 {
-	for (uint32_t i = hint_next(&heap->idle, 0); i != HINT_NONE;
-	     i = hint_next(&heap->idle, i + 1))
+	for (uint32_t i = hint_next(&heap->hints.idle, 0); i != HINT_NONE;
+	     i = hint_next(&heap->hints.idle, i + 1))
 		if (claim_idle(heap, i))
 			return i;
 	return -ENOENT;
@@ -276,8 +276,8 @@ static int64_t take_idle(struct stag_heap *heap)
 
 static int64_t take_open(struct stag_heap *heap)
 {
-	for (uint32_t i = hint_next(&heap->open, 0); i != HINT_NONE;
-	     i = hint_next(&heap->open, i + 1)) {
+	for (uint32_t i = hint_next(&heap->hints.open, 0); i != HINT_NONE;
+	     i = hint_next(&heap->hints.open, i + 1)) {
 		if (!claim_open(heap, i))
 			continue;
 		return bring_up(heap, i) != 0 ? -ENOMEM : (int64_t)i;
@@ -287,13 +287,14 @@ static int64_t take_open(struct stag_heap *heap)
 
 void block_restore_hints(struct stag_heap *heap)
 {
-	for (uint32_t i = 0; i < heap->max_blocks; i++) {
+	for (uint32_t i = 0; i < heap->geo.max_blocks; i++) {
 		uint64_t state = atomic_load(&heap->descs[i].state);
 
 		if (desc_phase(state) == BLOCK_OPEN)
-			hint_set(&heap->open, i);
+			hint_set(&heap->hints.open, i);
 		else if (desc_phase(state) == BLOCK_IDLE)
-			hint_set(desc_is_run(state) ? &heap->idle_runs : &heap->idle, i);
+			hint_set(desc_is_run(state) ? &heap->hints.idle_runs : &heap->hints.idle,
+				 i);
 	}
 }
 
@@ -331,10 +332,11 @@ void block_make_idle(struct stag_heap *heap, uint32_t index)
 	struct heap_desc *desc = &heap->descs[index];
 	uint64_t run = heap_load(&desc->state) & DESC_RUN;
 
-	heap_store(&desc->deadline,
-		   heap->retain_ns < 0 ? UINT64_MAX : maintain_now() + (uint64_t)heap->retain_ns);
+	heap_store(&desc->deadline, heap->maintain.retain_ns < 0
+					    ? UINT64_MAX
+					    : maintain_now() + (uint64_t)heap->maintain.retain_ns);
 	set_state(desc, BLOCK_IDLE, -1, run);
-	hint_set(run ? &heap->idle_runs : &heap->idle, index);
+	hint_set(run ? &heap->hints.idle_runs : &heap->hints.idle, index);
 }
 
 /* ---- runs ------------------------------------------------------------------ */
@@ -352,11 +354,12 @@ static int plan_run(struct stag_heap *heap, uint64_t size, uint64_t alignment,
 		return -ENOMEM;
 	plan->alignment = alignment < HEAP_PAGE ? HEAP_PAGE : alignment;
 	plan->data_offset = plan->alignment;
-	plan->size = (size + heap->commit_unit - 1) / heap->commit_unit * heap->commit_unit;
+	plan->size =
+		(size + heap->geo.commit_unit - 1) / heap->geo.commit_unit * heap->geo.commit_unit;
 	plan->slots =
-		(uint32_t)((plan->data_offset + plan->size + (1ull << heap->block_shift) - 1) >>
-			   heap->block_shift);
-	return plan->slots > heap->max_blocks ? -ENOMEM : 0;
+		(uint32_t)((plan->data_offset + plan->size + (1ull << heap->geo.block_shift) - 1) >>
+			   heap->geo.block_shift);
+	return plan->slots > heap->geo.max_blocks ? -ENOMEM : 0;
 }
 
 /* Big enough, and at most an eighth is lost. */
@@ -375,30 +378,30 @@ static bool claim_idle_run(struct stag_heap *heap, const struct run_plan *plan, 
 	uint64_t state = atomic_load(&desc->state), size = heap_load(&desc->block_size);
 
 	if (desc_phase(state) != BLOCK_IDLE || !desc_is_run(state)) {
-		correct_hint(heap, &heap->idle_runs, index, BLOCK_IDLE);
+		correct_hint(heap, &heap->hints.idle_runs, index, BLOCK_IDLE);
 		return false;
 	}
-	if (size < plan->size || size > plan->size + plan->size / 8 + heap->block_size)
+	if (size < plan->size || size > plan->size + plan->size / 8 + heap->geo.block_size)
 		return false;
 	if (!move(desc, state, BLOCK_LIVE, (int)heap->slot))
 		return false;
 	if (!run_fits(plan, size, block->data_offset)) {
 		set_state(desc, BLOCK_IDLE, -1, DESC_RUN);
-		hint_set(&heap->idle_runs, index); /* who saw it live has cleared it */
+		hint_set(&heap->hints.idle_runs, index); /* who saw it live has cleared it */
 		return false;
 	}
-	hint_clear(&heap->idle_runs, index);
+	hint_clear(&heap->hints.idle_runs, index);
 	return true;
 }
 
 static int64_t take_idle_run(struct stag_heap *heap, const struct run_plan *plan)
 {
-	uint32_t i = hint_next(&heap->idle_runs, 0);
+	uint32_t i = hint_next(&heap->hints.idle_runs, 0);
 
 	for (unsigned int n = 0; n < IDLE_RUNS_TO_TRY && i != HINT_NONE; n++) {
 		if (claim_idle_run(heap, plan, i))
 			return i;
-		i = hint_next(&heap->idle_runs, i + 1);
+		i = hint_next(&heap->hints.idle_runs, i + 1);
 	}
 	return -ENOENT;
 }
@@ -409,7 +412,7 @@ static uint32_t find_open_run(struct stag_heap *heap, uint32_t slots, uint32_t e
 	uint32_t found = 0;
 
 	for (uint32_t i = end; i-- > 0;) {
-		found = hint_test(&heap->open, i) ? found + 1 : 0;
+		found = hint_test(&heap->hints.open, i) ? found + 1 : 0;
 		if (found == slots)
 			return i;
 	}
@@ -460,7 +463,7 @@ static int bring_up_run(struct stag_heap *heap, const struct run_plan *plan, uin
 
 static int64_t take_open_run(struct stag_heap *heap, const struct run_plan *plan)
 {
-	uint32_t end = heap->max_blocks, first;
+	uint32_t end = heap->geo.max_blocks, first;
 
 	while ((first = find_open_run(heap, plan->slots, end)) != HINT_NONE) {
 		if (claim_run(heap, first, plan->slots))
@@ -511,10 +514,10 @@ bool block_free_run(struct stag_heap *heap, uint32_t index)
 
 static uint64_t live_shared(struct stag_heap *heap, struct heap_block *block, uint64_t most)
 {
-	uint64_t words = (uint64_t)heap->num_slices * heap->slice_words, n = 0;
-	_Atomic uint64_t *shared = block_bits(heap, block, heap->shared_offset, 0);
-	_Atomic uint64_t *freed = block_bits(heap, block, heap->freed_offset, 0);
-	_Atomic uint64_t *free = block_bits(heap, block, heap->free_offset, 0);
+	uint64_t words = (uint64_t)heap->geo.num_slices * heap->geo.slice_words, n = 0;
+	_Atomic uint64_t *shared = block_bits(heap, block, heap->geo.shared_offset, 0);
+	_Atomic uint64_t *freed = block_bits(heap, block, heap->geo.freed_offset, 0);
+	_Atomic uint64_t *free = block_bits(heap, block, heap->geo.free_offset, 0);
 
 	for (uint64_t i = 0; i < words && n < most; i++) {
 		uint64_t bits = atomic_load(&shared[i]);

@@ -44,9 +44,9 @@ static void check_bits(struct check *check, uint32_t index, struct heap_span *sp
 	struct stag_heap *heap = check->heap;
 	struct heap_block *block = heap_block_at(heap, index);
 	uint32_t first = span_first(heap, span), count = heap_load(&span->count);
-	_Atomic uint64_t *free = block_bits(heap, block, heap->free_offset, first);
-	_Atomic uint64_t *freed = block_bits(heap, block, heap->freed_offset, first);
-	_Atomic uint64_t *shared = block_bits(heap, block, heap->shared_offset, first);
+	_Atomic uint64_t *free = block_bits(heap, block, heap->geo.free_offset, first);
+	_Atomic uint64_t *freed = block_bits(heap, block, heap->geo.freed_offset, first);
+	_Atomic uint64_t *shared = block_bits(heap, block, heap->geo.shared_offset, first);
 
 	for (uint32_t i = 0; i * 64 < count; i++) {
 		uint64_t none = count - i * 64 >= 64 ? 0 : ~((1ull << (count % 64)) - 1);
@@ -70,13 +70,13 @@ static void check_span(struct check *check, uint32_t index, struct heap_span *sp
 	uint32_t first = span_first(heap, span), slices = heap_load(&span->slices);
 	uint64_t size = heap_load(&span->size), count = heap_load(&span->count);
 
-	if (slices == 0 || first + slices > heap->num_slices ||
-	    count * size > (uint64_t)slices << heap->slice_shift || count == 0 ||
+	if (slices == 0 || first + slices > heap->geo.num_slices ||
+	    count * size > (uint64_t)slices << heap->geo.slice_shift || count == 0 ||
 	    size < HEAP_MIN_OBJECT || count > HEAP_SPAN_WORDS * 64)
 		fault(check, "block %u, slice %u: %llu objects of %llu bytes in %u slices", index,
 		      first, (unsigned long long)count, (unsigned long long)size, slices);
 	else if (heap_load(&span->base) !=
-		 (uintptr_t)block + ((uint64_t)first << heap->slice_shift))
+		 (uintptr_t)block + ((uint64_t)first << heap->geo.slice_shift))
 		fault(check, "block %u, slice %u: begins elsewhere", index, first);
 	else if (first < end)
 		fault(check, "block %u, slice %u: in the span before", index, first);
@@ -90,9 +90,9 @@ static void check_spans(struct check *check, uint32_t index)
 {
 	struct stag_heap *heap = check->heap;
 	struct heap_block *block = heap_block_at(heap, index);
-	uint32_t end = heap->header_slices;
+	uint32_t end = heap->geo.header_slices;
 
-	for (uint32_t i = 0; i < heap->num_slices; i++) {
+	for (uint32_t i = 0; i < heap->geo.num_slices; i++) {
 		struct heap_span *span = &block_spans(heap, block)[i];
 
 		if (atomic_load_explicit(&span->owner, memory_order_acquire) == 0)
@@ -126,8 +126,8 @@ static void check_run(struct check *check, uint32_t index)
 	struct heap_desc *desc = &heap->descs[index];
 	uint32_t tails = heap_load(&desc->tails);
 
-	if (tails >= heap->max_blocks - index ||
-	    heap_load(&desc->block_size) > (uint64_t)(tails + 1) << heap->block_shift) {
+	if (tails >= heap->geo.max_blocks - index ||
+	    heap_load(&desc->block_size) > (uint64_t)(tails + 1) << heap->geo.block_shift) {
 		fault(check, "run %u: %u slots more do not hold it", index, tails);
 		return;
 	}
@@ -242,7 +242,7 @@ STAG_EXPORT int stag_heap_check(struct stag_heap *heap, FILE *out)
 		fault(&check, "%s", stag_heap_error());
 		return check.faults;
 	}
-	for (uint32_t i = 0; i < heap->max_blocks; i++)
+	for (uint32_t i = 0; i < heap->geo.max_blocks; i++)
 		if (!looks_right(&check, i))
 			look(&check, i);
 	return check.faults;

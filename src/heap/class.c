@@ -21,7 +21,7 @@ static uint32_t class_size(unsigned int class)
 /* Enough that it is not full and empty all the time, and at most a sixteenth is lost at the end. */
 static uint32_t class_slices(const struct stag_heap *heap, uint32_t size)
 {
-	uint32_t slice = 1u << heap->slice_shift;
+	uint32_t slice = 1u << heap->geo.slice_shift;
 	uint32_t n = (size * SPAN_OBJECTS < SPAN_BYTES ? SPAN_BYTES : size * SPAN_OBJECTS) / slice;
 
 	if (n == 0)
@@ -38,18 +38,18 @@ void class_init(struct stag_heap *heap)
 	unsigned int class = 0;
 
 	for (;; class ++) {
-		struct size_class *c = &heap->classes[class];
+		struct size_class *c = &heap->geo.classes[class];
 		uint32_t size = class_size(class);
 
-		if (size > heap->small_max)
+		if (size > heap->geo.small_max)
 			break;
 		c->size = size;
 		c->slices = class_slices(heap, size);
-		c->count = (c->slices << heap->slice_shift) / size;
+		c->count = (c->slices << heap->geo.slice_shift) / size;
 		c->recip = ((1ull << 40) + size - 1) / size;
 	}
-	heap->num_classes = class;
-	heap->class_of[0] = 0;
+	heap->geo.num_classes = class;
+	heap->geo.class_of[0] = 0;
 	for (uint32_t i = 1; i <= 64; i++)
-		heap->class_of[i] = (uint8_t)(i <= 8 ? i - 1 : class_of_big(i * 16));
+		heap->geo.class_of[i] = (uint8_t)(i <= 8 ? i - 1 : class_of_big(i * 16));
 }

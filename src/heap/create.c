@@ -77,13 +77,13 @@ static void in_child(void)
 		struct stag_heap *heap = list_entry(it, struct stag_heap, registry);
 
 		list_del(it);
-		if (heap->area_fd != heap->fd)
-			close(heap->area_fd);
-		close(heap->fd);
-		heap->fd = heap->area_fd = -1;
+		if (heap->files.area_fd != heap->files.fd)
+			close(heap->files.area_fd);
+		close(heap->files.fd);
+		heap->files.fd = heap->files.area_fd = -1;
 		heap->serial = 0;
 		heap->area_size = 0;
-		heap->maintaining = false;
+		heap->maintain.running = false;
 		keys_forked(heap);
 	}
 	pthread_mutex_unlock(&registry_lock);
@@ -272,25 +272,25 @@ struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr)
 		return NULL;
 	memset(heap, 0, sizeof(*heap));
 	snprintf(heap->name, sizeof(heap->name), "%s", name);
-	heap->fd = heap->area_fd = -1;
-	heap->retain_ns = retain < 0 ? -1 : retain * (int64_t)NS_PER_MS;
-	heap->tidied = true; /* nothing is there yet */
-	init_lock(&heap->lock);
+	heap->files.fd = heap->files.area_fd = -1;
+	heap->maintain.retain_ns = retain < 0 ? -1 : retain * (int64_t)NS_PER_MS;
+	heap->local.tidied = true; /* nothing is there yet */
+	init_lock(&heap->local.lock);
 	pthread_mutex_init(&heap->reap_lock, NULL);
 	list_init(&heap->registry);
 	for (unsigned int i = 0; i < HEAP_FIT_LISTS; i++)
-		list_init(&heap->fits[i]);
+		list_init(&heap->local.fits[i]);
 	return heap;
 }
 
 void heap_delete(struct stag_heap *heap)
 {
-	if (heap->area_fd != heap->fd && heap->area_fd >= 0)
-		close(heap->area_fd);
-	if (heap->fd >= 0)
-		close(heap->fd);
+	if (heap->files.area_fd != heap->files.fd && heap->files.area_fd >= 0)
+		close(heap->files.area_fd);
+	if (heap->files.fd >= 0)
+		close(heap->files.fd);
 	thread_forget_all(heap);
-	pthread_mutex_destroy(&heap->lock);
+	pthread_mutex_destroy(&heap->local.lock);
 	pthread_mutex_destroy(&heap->reap_lock);
 	free(heap);
 }
@@ -311,7 +311,7 @@ static int enter(struct stag_heap *heap, struct heap_header *header)
 	int rc;
 
 	layout_open(heap, header);
-	heap->area_file_offset = header->huge_shift != 0 ? 0 : header->area_offset;
+	heap->files.area_offset = header->huge_shift != 0 ? 0 : header->area_offset;
 	rc = keys_open(heap);
 	if (rc != 0)
 		return rc;
@@ -367,37 +367,37 @@ static int open_area(struct stag_heap *heap, const struct heap_header *header)
 	struct statfs fs;
 
 	if (header->huge_shift == 0) {
-		heap->area_fd = heap->fd;
+		heap->files.area_fd = heap->files.fd;
 		return 0;
 	}
 	if (!heap_is_huge_path(heap->name, header->huge_path))
 		return -EPROTO;
-	heap->area_fd = open(header->huge_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	if (heap->area_fd < 0)
+	heap->files.area_fd = open(header->huge_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	if (heap->files.area_fd < 0)
 		return -errno;
-	return fstatfs(heap->area_fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC ? 0 : -EPROTO;
+	return fstatfs(heap->files.area_fd, &fs) == 0 && fs.f_type == HUGETLBFS_MAGIC ? 0 : -EPROTO;
 }
 
 static int attach_opened(struct stag_heap *heap)
 {
 	struct heap_header header;
-	int rc = heap_read_header(heap->fd, &header);
+	int rc = heap_read_header(heap->files.fd, &header);
 
 	if (rc != 0)
 		return rc;
 	rc = open_area(heap, &header);
 	if (rc == -ENOENT) { /* whoever removed it died before the name had gone too */
-		remove_name(heap->fd, heap->name, header.huge_path);
+		remove_name(heap->files.fd, heap->name, header.huge_path);
 		return -ESTALE;
 	}
 	if (rc != 0)
 		return rc;
-	rc = map_heap(&header, header.address, heap->fd, heap->area_fd);
+	rc = map_heap(&header, header.address, heap->files.fd, heap->files.area_fd);
 	if (rc != 0)
 		return rc;
 	rc = enter(heap, (struct heap_header *)header.address);
 	if (rc == -ESTALE)
-		remove_name(heap->fd, heap->name, header.huge_path);
+		remove_name(heap->files.fd, heap->name, header.huge_path);
 	if (rc != 0)
 		munmap((void *)header.address, header.size);
 	return rc;
@@ -412,8 +412,8 @@ static int attach(const char *name, const struct stag_heap_attr *attr, struct st
 	*heap = heap_new(name, attr);
 	if (!*heap)
 		return -ENOMEM;
-	(*heap)->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	rc = (*heap)->fd < 0 ? -errno : attach_opened(*heap);
+	(*heap)->files.fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	rc = (*heap)->files.fd < 0 ? -errno : attach_opened(*heap);
 	if (rc != 0)
 		heap_delete(*heap);
 	return rc;
@@ -482,21 +482,21 @@ static int make_huge(struct stag_heap *heap, const struct stag_heap_attr *attr,
 		return rc;
 	snprintf(header->huge_path, sizeof(header->huge_path), "%s/" HEAP_PREFIX "%s.%08x", dir,
 		 heap->name, random_u32());
-	heap->area_fd = open(header->huge_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-	if (heap->area_fd < 0) {
+	heap->files.area_fd = open(header->huge_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+	if (heap->files.area_fd < 0) {
 		rc = -heap_fail(errno, "heap %s: %s: %s", heap->name, header->huge_path,
 				strerror(errno));
 		header->huge_path[0] = '\0';
 		return rc;
 	}
 	header->huge_shift = (uint32_t)__builtin_ctzll(page);
-	if (fchmod(heap->area_fd, mode) == 0 &&
-	    ftruncate(heap->area_fd, (off_t)(header->size - header->area_offset)) == 0 &&
-	    has_huge_pages(heap->area_fd, page))
+	if (fchmod(heap->files.area_fd, mode) == 0 &&
+	    ftruncate(heap->files.area_fd, (off_t)(header->size - header->area_offset)) == 0 &&
+	    has_huge_pages(heap->files.area_fd, page))
 		return 0;
 	unlink(header->huge_path);
-	close(heap->area_fd);
-	heap->area_fd = -1;
+	close(heap->files.area_fd);
+	heap->files.area_fd = -1;
 	header->huge_shift = 0;
 	header->huge_path[0] = '\0';
 	return -heap_fail(ENOMEM,
@@ -515,7 +515,7 @@ static int make_area(struct stag_heap *heap, const struct stag_heap_attr *attr,
 			return rc;
 		log_info("%s; it has ordinary ones", stag_heap_error());
 	}
-	heap->area_fd = heap->fd;
+	heap->files.area_fd = heap->files.fd;
 	return 0;
 }
 
@@ -524,17 +524,17 @@ static int make_file(struct stag_heap *heap, const struct stag_heap_attr *attr,
 {
 	int rc;
 
-	heap->fd = open(HEAP_DIR, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	if (heap->fd < 0 || fchmod(heap->fd, attr->mode != 0 ? attr->mode : 0600) != 0)
+	heap->files.fd = open(HEAP_DIR, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (heap->files.fd < 0 || fchmod(heap->files.fd, attr->mode != 0 ? attr->mode : 0600) != 0)
 		return -errno;
 	rc = make_area(heap, attr, header);
 	if (rc != 0)
 		return rc;
-	if (ftruncate(heap->fd,
+	if (ftruncate(heap->files.fd,
 		      (off_t)(header->huge_shift != 0 ? header->area_offset : header->size)) != 0)
 		return -errno;
 	do
-		rc = fallocate(heap->fd, 0, 0, (off_t)header->control_size);
+		rc = fallocate(heap->files.fd, 0, 0, (off_t)header->control_size);
 	while (rc != 0 && errno == EINTR);
 	return rc == 0 ? 0 : -ENOMEM;
 }
@@ -562,7 +562,7 @@ static int give_name(struct stag_heap *heap)
 	char path[HEAP_PATH_SIZE], object[64];
 
 	heap_path(heap->name, path);
-	snprintf(object, sizeof(object), "/proc/self/fd/%d", heap->fd);
+	snprintf(object, sizeof(object), "/proc/self/fd/%d", heap->files.fd);
 	return linkat(AT_FDCWD, object, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 ? 0 : -errno;
 }
 
@@ -573,7 +573,7 @@ static int make_opened(struct stag_heap *heap, const struct stag_heap_attr *attr
 
 	if (rc != 0)
 		return rc;
-	rc = map_somewhere(header, heap->name, heap->fd, heap->area_fd);
+	rc = map_somewhere(header, heap->name, heap->files.fd, heap->files.area_fd);
 	if (rc != 0)
 		return rc;
 	memcpy((void *)header->address, header, sizeof(*header));
@@ -581,7 +581,7 @@ static int make_opened(struct stag_heap *heap, const struct stag_heap_attr *attr
 		madvise((char *)header->address + header->area_offset,
 			header->size - header->area_offset, MADV_HUGEPAGE);
 	layout_open(heap, (struct heap_header *)header->address);
-	hint_fill(&heap->open);
+	hint_fill(&heap->hints.open);
 	rc = enter(heap, heap->header);
 	if (rc != 0)
 		munmap((void *)header->address, header->size);
@@ -702,7 +702,7 @@ STAG_EXPORT struct stag_heap *stag_heap_create(const char *name, const struct st
 
 static bool has_orphans(struct stag_heap *heap)
 {
-	for (uint32_t i = 0; i < heap->max_blocks; i++)
+	for (uint32_t i = 0; i < heap->geo.max_blocks; i++)
 		if (desc_phase(atomic_load(&heap->descs[i].state)) == BLOCK_ORPHAN)
 			return true;
 	return false;
@@ -719,7 +719,7 @@ static void close_if_last(struct stag_heap *heap, bool keep)
 	if (!proc_alone(heap))
 		atomic_compare_exchange_strong(&heap->header->gate, &closing, GATE_OPEN);
 	else if (atomic_compare_exchange_strong(&heap->header->gate, &closing, GATE_CLOSED))
-		remove_name(heap->fd, heap->name, heap->header->huge_path);
+		remove_name(heap->files.fd, heap->name, heap->header->huge_path);
 }
 
 STAG_EXPORT int stag_heap_detach(struct stag_heap *heap, bool keep)

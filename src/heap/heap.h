@@ -202,59 +202,84 @@ struct size_class {
 struct heap_thread;
 struct heap_keys; /* keys.c */
 
-struct stag_heap {
-	uint64_t serial; /* of this attachment, never used again; 0: inherited over a fork */
-	char *area;
-	uint64_t area_size;  /* 0 where serial is: no pointer is one of ours */
+/* Sizes and shifts of the heap, the same in all its processes. The allocation path reads most of them. */
+struct heap_geometry {
 	uint64_t block_mask; /* of a pointer: its slot's beginning */
-	struct heap_desc *descs;
 	unsigned int block_shift, slice_shift;
-	uint32_t small_max;   /* the largest that classes serve */
-	uint32_t header_size; /* of a block that is no run */
-	uint32_t slice_words; /* of a bitmap, for each slice */
+	uint32_t small_max;   /* the largest size that classes serve, in bytes */
+	uint32_t header_size; /* bytes of the header of a block that is no run */
+	uint32_t slice_words; /* words of a bitmap for each slice */
 	uint64_t mask_offset, start_offset, spans_offset, free_offset, freed_offset,
 		shared_offset; /* in a block's header */
-	uint8_t class_of[65];  /* of sizes up to 1 KiB, by 16 */
+	uint8_t class_of[65];  /* the class of each size up to 1 KiB, by 16 */
 	struct size_class classes[HEAP_MAX_CLASSES];
 	unsigned int num_classes;
-
-	struct heap_header *header;
-	struct heap_proc *procs, *self;
-	unsigned int slot;
-	uint64_t tag; /* generation << 32 | slot << 16; + n: thread n */
 	uint64_t block_size;
 	uint32_t max_blocks, num_slices, header_slices, medium_slices;
 	size_t commit_unit; /* page size of the area */
+	unsigned int group_shift;
+};
+
+/* Indexes in shared memory of blocks that are worth a look. */
+struct heap_hints {
 	struct hint_map open, idle, idle_runs;
 	_Atomic uint64_t
-		*pending; /* for each block, 64 groups of slices: something was freed there */
-	unsigned int group_shift;
-	struct hint_map pending_blocks; /* blocks of this process where that is so */
-	int fd, area_fd;
-	uint64_t area_file_offset;
-	char name[STAG_HEAP_NAME_MAX];
-	int64_t retain_ns; /* -1: for ever */
+		*pending; /* for each block, a bit for each of 64 groups of slices: freed there */
+	struct hint_map pending_blocks; /* blocks of this process with a bit set in pending */
+};
 
-	pthread_mutex_t lock;		  /* what follows, blocks and spans of ours */
+/* The files that are mapped. */
+struct heap_files {
+	int fd, area_fd;
+	uint64_t area_offset; /* of the area in area_fd */
+};
+
+/* Blocks and threads of this process. */
+struct heap_local {
+	pthread_mutex_t lock; /* protects the rest, and the process's blocks and spans */
 	struct list fits[HEAP_FIT_LISTS]; /* blocks with free slices, by the longest run of them */
-	uint64_t fits_mask;		  /* lists that are not empty */
-	struct heap_block *reserve;	  /* one empty block is kept at hand */
-	struct heap_thread *_Atomic threads; /* all there ever were; none is freed before detach */
-	_Atomic bool tidied; /* by a thread of this process, since the maintainer asked */
+	uint64_t fits_mask;		  /* the lists that are not empty */
+	struct heap_block *reserve;	  /* one empty block, kept for the next allocation */
+	struct heap_thread *_Atomic threads; /* every thread there ever was; freed at detach */
+	_Atomic bool
+		tidied; /* a thread of this process has tidied since the maintainer requested it */
 	unsigned int num_threads;
 	uint64_t deaths_seen;
+};
 
+/* The maintainer thread (maintain.c). */
+struct heap_maintenance {
+	int64_t retain_ns; /* how long an empty block is kept; -1: forever */
+	pthread_t thread;
+	pthread_mutex_t lock; /* protects the rest */
+	pthread_cond_t cond;
+	bool stop;
+	bool running;
+};
+
+/* A heap as one process has attached it. */
+struct stag_heap {
+	uint64_t serial; /* of this attachment, never used again; 0: inherited over a fork */
+	char *area;
+	uint64_t area_size; /* bytes; 0 if serial is 0, so that no pointer belongs to the heap */
+	struct heap_desc *descs;
+	struct heap_geometry geo;
+
+	struct heap_header *header;
+	struct heap_proc *procs, *self;
+	unsigned int slot; /* of this process, in procs */
+	uint64_t tag;	   /* generation << 32 | slot << 16; + n: thread n */
+	struct heap_hints hints;
+	struct heap_files files;
+	char name[STAG_HEAP_NAME_MAX];
+
+	struct heap_local local;
 	pthread_mutex_t reap_lock;
-
-	pthread_t maintainer;
-	pthread_mutex_t maintain_lock;
-	pthread_cond_t maintain_cond;
-	bool maintain_stop;
-	bool maintaining;
+	struct heap_maintenance maintain;
 
 	struct list registry; /* create.c */
 	struct heap_keys *keys;
-	bool looking; /* not one of its processes: all above is a picture (look.c) */
+	bool looking; /* opened by stag_heap_look(): not an attached process, all above is a snapshot (look.c) */
 };
 
 /* ---- arithmetic ---------------------------------------------------------- */
@@ -267,12 +292,12 @@ static inline bool heap_holds(const struct stag_heap *heap, const void *ptr)
 /* Of a pointer that the heap holds. */
 static inline uint32_t heap_index(const struct stag_heap *heap, const void *ptr)
 {
-	return (uint32_t)((uint64_t)((const char *)ptr - heap->area) >> heap->block_shift);
+	return (uint32_t)((uint64_t)((const char *)ptr - heap->area) >> heap->geo.block_shift);
 }
 
 static inline struct heap_block *heap_block_at(const struct stag_heap *heap, uint32_t index)
 {
-	return (struct heap_block *)(heap->area + ((uint64_t)index << heap->block_shift));
+	return (struct heap_block *)(heap->area + ((uint64_t)index << heap->geo.block_shift));
 }
 
 /* The entry that speaks for the slot: its own, or its run's. Only of a live pointer. */
@@ -294,10 +319,10 @@ void keys_close(struct stag_heap *heap);
 /* In a forked child: what was inherited is only memory. */
 void keys_forked(struct stag_heap *heap);
 
-/* This process has got a block (its entry is live): registers it if there are devices. Without heap->lock. */
+/* This process has got a block (its entry is live): registers it if there are devices. Without heap->local.lock. */
 void keys_block_taken(struct stag_heap *heap, uint32_t index);
 
-/* This process gives a block back; its blockId has turned, its memory is still there. Without heap->lock. */
+/* This process gives a block back; its blockId has turned, its memory is still there. Without heap->local.lock. */
 void keys_block_released(struct stag_heap *heap, uint32_t index);
 
 /* Puts what was counted where others can see it. */
@@ -383,10 +408,10 @@ uint64_t proc_reap(struct stag_heap *heap, unsigned int flags);
 
 /* ---- block.c -------------------------------------------------------------- */
 
-/* A block for this process, with an empty header: its index. -ENOMEM. Without heap->lock. */
+/* A block for this process, with an empty header: its index. -ENOMEM. Without heap->local.lock. */
 int64_t block_take(struct stag_heap *heap);
 
-/* A run with data of that size so aligned. Without heap->lock. */
+/* A run with data of that size so aligned. Without heap->local.lock. */
 int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment);
 
 /* Empty, and nobody's from now on. */
@@ -395,7 +420,7 @@ void block_make_idle(struct stag_heap *heap, uint32_t index);
 /* The run's object is freed, by whomever. False: it was not there. */
 bool block_free_run(struct stag_heap *heap, uint32_t index);
 
-/* A live block of this process goes back to the system. Without heap->lock. */
+/* A live block of this process goes back to the system. Without heap->local.lock. */
 uint64_t block_release(struct stag_heap *heap, uint32_t index);
 
 /* Idle ones go back: all, or those whose time has come. Returns bytes. */
@@ -420,7 +445,7 @@ uint64_t block_count_shared(struct stag_heap *heap, uint32_t index, uint64_t mos
 int block_extent(struct stag_heap *heap, uint32_t index, void **addr, size_t *length,
 		 uint64_t *block_id);
 
-/* ---- slice.c: which slices of our blocks are free; all under heap->lock ------ */
+/* ---- slice.c: which slices of our blocks are free; all under heap->local.lock ------ */
 
 /* A block for something that needs slices; once it has got them, adopted. */
 void slice_adopt(struct stag_heap *heap, uint32_t index);
@@ -436,7 +461,7 @@ struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_bef
 
 /* ---- span.c ------------------------------------------------------------------ */
 
-/* Under heap->lock. NULL: no slices. */
+/* Under heap->local.lock. NULL: no slices. */
 struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int class);
 struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step);
 void span_retire(struct stag_heap *heap, struct heap_span *span);
@@ -460,7 +485,7 @@ static inline struct heap_block *span_block(const struct stag_heap *heap,
 
 static inline struct heap_span *block_spans(const struct stag_heap *heap, struct heap_block *block)
 {
-	return (struct heap_span *)((char *)block + heap->spans_offset);
+	return (struct heap_span *)((char *)block + heap->geo.spans_offset);
 }
 
 static inline uint32_t span_first(const struct stag_heap *heap, const struct heap_span *span)
@@ -471,14 +496,14 @@ static inline uint32_t span_first(const struct stag_heap *heap, const struct hea
 /* For each slice, where the header of its span is: bytes from the block's beginning; 0: none yet. */
 static inline _Atomic uint32_t *block_start(const struct stag_heap *heap, const void *block)
 {
-	return (_Atomic uint32_t *)((char *)block + heap->start_offset);
+	return (_Atomic uint32_t *)((char *)block + heap->geo.start_offset);
 }
 
 /* For whatever pointer into a block that is no run; what has no span leads to the block's header. */
 static inline struct heap_span *span_of(const struct stag_heap *heap, const void *ptr)
 {
-	char *block = (char *)((uintptr_t)ptr & heap->block_mask);
-	uint64_t slice = ((uintptr_t)ptr & ~heap->block_mask) >> heap->slice_shift;
+	char *block = (char *)((uintptr_t)ptr & heap->geo.block_mask);
+	uint64_t slice = ((uintptr_t)ptr & ~heap->geo.block_mask) >> heap->geo.slice_shift;
 
 	return (struct heap_span *)(block + heap_load(&block_start(heap, block)[slice]));
 }
@@ -487,7 +512,8 @@ static inline struct heap_span *span_of(const struct stag_heap *heap, const void
 static inline _Atomic uint64_t *block_bits(const struct stag_heap *heap, struct heap_block *block,
 					   uint64_t offset, uint32_t first)
 {
-	return (_Atomic uint64_t *)((char *)block + offset) + (uint64_t)first * heap->slice_words;
+	return (_Atomic uint64_t *)((char *)block + offset) +
+	       (uint64_t)first * heap->geo.slice_words;
 }
 
 static inline uint32_t span_number(const struct heap_span *span, uint64_t offset)
@@ -538,9 +564,9 @@ struct heap_thread {
 		*room[HEAP_MAX_CLASSES];   /* the longest there first; its prev is the last */
 	uint8_t poor[HEAP_MAX_CLASSES];	   /* how often in a row a span with little room was used */
 	struct heap_span *kept[HEAP_KEPT]; /* medium ones, free, the process's; by slices */
-	struct heap_span *inbox;	   /* heap->lock: spans of ours in which others freed */
+	struct heap_span *inbox; /* heap->local.lock: spans of ours in which others freed */
 	struct heap_thread *next;
-	bool taken; /* heap->lock: by a thread that lives */
+	bool taken; /* heap->local.lock: by a thread that lives */
 	pthread_mutex_t stop_lock;
 };
 
@@ -569,10 +595,10 @@ bool thread_refill(struct heap_thread *thread, unsigned int class);
 /* The span has got its first free object, or is all free. */
 void thread_free_edge(struct heap_thread *thread, struct heap_span *span);
 
-/* Moves what others have freed to where it belongs. Under heap->lock; `me` may be NULL. */
+/* Moves what others have freed to where it belongs. Under heap->local.lock; `me` may be NULL. */
 void thread_collect(struct stag_heap *heap, struct heap_thread *me);
 
-/* heap->lock, for whom nobody waits. */
+/* heap->local.lock, for whom nobody waits. */
 void thread_lock_last(struct stag_heap *heap);
 
 /* Gives the empty spans of all threads back, those at hand too. */
@@ -629,7 +655,7 @@ static inline unsigned int class_of_big(uint64_t size)
 static inline unsigned int class_of(const struct stag_heap *heap, uint64_t size)
 {
 	if (likely(size <= 1024))
-		return heap->class_of[(size + 15) >> 4];
+		return heap->geo.class_of[(size + 15) >> 4];
 	return class_of_big(size);
 }
 

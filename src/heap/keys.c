@@ -287,7 +287,7 @@ static void drop_under_run(struct stag_heap *heap, unsigned int number, uint32_t
 	struct reg_entry *entry = &keys->table[number][index];
 	uint32_t tails = heap_load(&heap->descs[index].tails);
 
-	for (uint32_t i = 1; i <= tails && index + i < heap->max_blocks; i++) {
+	for (uint32_t i = 1; i <= tails && index + i < heap->geo.max_blocks; i++) {
 		if (!heap_load(&entry[i].block_id))
 			continue;
 		keys->stale++;
@@ -337,7 +337,7 @@ void keys_block_released(struct stag_heap *heap, uint32_t index)
 
 static size_t table_size(const struct stag_heap *heap)
 {
-	return (size_t)heap->max_blocks * sizeof(struct reg_entry);
+	return (size_t)heap->geo.max_blocks * sizeof(struct reg_entry);
 }
 
 int keys_open(struct stag_heap *heap)
@@ -549,7 +549,7 @@ STAG_EXPORT int stag_heap_keys(struct stag_heap *heap, unsigned int device, cons
 	if (unlikely(device >= STAG_HEAP_MAX_DEVICES || within >= heap->area_size))
 		return find_keys_locked(heap, device, ptr, keys);
 	table = atomic_load_explicit(&own->table[device], memory_order_acquire);
-	index = within >> heap->block_shift;
+	index = within >> heap->geo.block_shift;
 	block_id = atomic_load_explicit(&heap->descs[index].block_id, memory_order_acquire);
 	if (unlikely(!table || !entry_read(&table[index], block_id, keys)))
 		return find_keys_of_run(heap, device, ptr, keys);

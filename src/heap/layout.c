@@ -66,27 +66,30 @@ void layout_map(struct stag_heap *heap, unsigned int n, struct hint_map *map)
 {
 	char *maps = (char *)heap->header + heap->header->maps_offset;
 
-	hint_init(map, maps + n * round_up(hint_size(heap->max_blocks), 64), heap->max_blocks);
+	hint_init(map, maps + n * round_up(hint_size(heap->geo.max_blocks), 64),
+		  heap->geo.max_blocks);
 }
 
 /* Header, masks of slices, starts, spans, bitmaps. */
 static void lay_out_block(struct stag_heap *heap)
 {
-	uint64_t mask_bytes = (heap->num_slices + 63) / 64 * sizeof(uint64_t);
-	uint64_t bitmap = (uint64_t)heap->num_slices * heap->slice_words * sizeof(uint64_t);
+	uint64_t mask_bytes = (heap->geo.num_slices + 63) / 64 * sizeof(uint64_t);
+	uint64_t bitmap = (uint64_t)heap->geo.num_slices * heap->geo.slice_words * sizeof(uint64_t);
 
-	heap->mask_offset = round_up(sizeof(struct heap_block), 64);
-	heap->start_offset = round_up(heap->mask_offset + mask_bytes, 64);
+	heap->geo.mask_offset = round_up(sizeof(struct heap_block), 64);
+	heap->geo.start_offset = round_up(heap->geo.mask_offset + mask_bytes, 64);
 	/* One for each slice of the slot: whatever a pointer says, there is a start to look up. */
-	heap->spans_offset =
-		heap->start_offset + (sizeof(uint32_t) << (heap->block_shift - heap->slice_shift));
-	heap->free_offset = heap->spans_offset + heap->num_slices * sizeof(struct heap_span);
-	heap->freed_offset = heap->free_offset + bitmap;
-	heap->shared_offset = heap->freed_offset + bitmap;
-	heap->header_slices =
-		(uint32_t)(round_up(heap->shared_offset + bitmap, 1ull << heap->slice_shift) >>
-			   heap->slice_shift);
-	heap->header_size = heap->header_slices << heap->slice_shift;
+	heap->geo.spans_offset =
+		heap->geo.start_offset +
+		(sizeof(uint32_t) << (heap->geo.block_shift - heap->geo.slice_shift));
+	heap->geo.free_offset =
+		heap->geo.spans_offset + heap->geo.num_slices * sizeof(struct heap_span);
+	heap->geo.freed_offset = heap->geo.free_offset + bitmap;
+	heap->geo.shared_offset = heap->geo.freed_offset + bitmap;
+	heap->geo.header_slices = (uint32_t)(round_up(heap->geo.shared_offset + bitmap,
+						      1ull << heap->geo.slice_shift) >>
+					     heap->geo.slice_shift);
+	heap->geo.header_size = heap->geo.header_slices << heap->geo.slice_shift;
 }
 
 void layout_open(struct stag_heap *heap, struct heap_header *header)
@@ -96,23 +99,23 @@ void layout_open(struct stag_heap *heap, struct heap_header *header)
 	heap->header = header;
 	heap->procs = (struct heap_proc *)(base + header->procs_offset);
 	heap->descs = (struct heap_desc *)(base + header->descs_offset);
-	heap->pending = (_Atomic uint64_t *)(base + header->pending_offset);
+	heap->hints.pending = (_Atomic uint64_t *)(base + header->pending_offset);
 	heap->area = base + header->area_offset;
 	heap->area_size = header->size - header->area_offset;
-	heap->block_mask = ~((1ull << header->block_shift) - 1);
-	heap->block_size = header->block_size;
-	heap->block_shift = header->block_shift;
-	heap->slice_shift = header->slice_shift;
-	heap->group_shift = header->block_shift - header->slice_shift - 6;
-	heap->max_blocks = header->max_blocks;
-	heap->num_slices = (uint32_t)(header->block_size >> header->slice_shift);
-	heap->slice_words = (1u << header->slice_shift) / HEAP_MIN_OBJECT / 64;
-	heap->commit_unit = header->huge_shift != 0 ? 1ull << header->huge_shift : HEAP_PAGE;
+	heap->geo.block_mask = ~((1ull << header->block_shift) - 1);
+	heap->geo.block_size = header->block_size;
+	heap->geo.block_shift = header->block_shift;
+	heap->geo.slice_shift = header->slice_shift;
+	heap->geo.group_shift = header->block_shift - header->slice_shift - 6;
+	heap->geo.max_blocks = header->max_blocks;
+	heap->geo.num_slices = (uint32_t)(header->block_size >> header->slice_shift);
+	heap->geo.slice_words = (1u << header->slice_shift) / HEAP_MIN_OBJECT / 64;
+	heap->geo.commit_unit = header->huge_shift != 0 ? 1ull << header->huge_shift : HEAP_PAGE;
 	lay_out_block(heap);
-	heap->medium_slices = (heap->num_slices - heap->header_slices) / 2;
-	heap->small_max = 8u << heap->slice_shift;
+	heap->geo.medium_slices = (heap->geo.num_slices - heap->geo.header_slices) / 2;
+	heap->geo.small_max = 8u << heap->geo.slice_shift;
 	class_init(heap);
-	layout_map(heap, 0, &heap->open);
-	layout_map(heap, 1, &heap->idle);
-	layout_map(heap, 2, &heap->idle_runs);
+	layout_map(heap, 0, &heap->hints.open);
+	layout_map(heap, 1, &heap->hints.idle);
+	layout_map(heap, 2, &heap->hints.idle_runs);
 }

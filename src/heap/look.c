@@ -45,23 +45,24 @@ static void read_table(struct stag_heap *heap)
 {
 	uint64_t from = heap->header->procs_offset;
 
-	read_at(heap->fd, (char *)heap->header + from, from, heap->header->control_size - from);
+	read_at(heap->files.fd, (char *)heap->header + from, from,
+		heap->header->control_size - from);
 }
 
 static void read_entry(struct stag_heap *heap, uint32_t index, struct heap_desc *desc)
 {
 	uint64_t at = (uint64_t)index * sizeof(*desc);
 
-	read_at(heap->fd, desc, heap->header->descs_offset + at, sizeof(*desc));
+	read_at(heap->files.fd, desc, heap->header->descs_offset + at, sizeof(*desc));
 }
 
 static void read_block(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_block *block = heap_block_at(heap, index);
-	uint64_t at = heap->area_file_offset + ((uint64_t)index << heap->block_shift);
+	uint64_t at = heap->files.area_offset + ((uint64_t)index << heap->geo.block_shift);
 	bool run = desc_is_run(heap_load(&heap->descs[index].state));
 
-	read_at(heap->area_fd, block, at, run ? HEAP_PAGE : heap->header_size);
+	read_at(heap->files.area_fd, block, at, run ? HEAP_PAGE : heap->geo.header_size);
 }
 
 /* ---- one block at a time --------------------------------------------------------- */
@@ -72,7 +73,8 @@ void look_fetch(struct stag_heap *heap, uint32_t index)
 	struct heap_desc after;
 
 	if (!heap->looking || desc_phase(heap_load(&heap->descs[index].state)) == BLOCK_OPEN ||
-	    mprotect(heap_block_at(heap, index), heap->header_size, PROT_READ | PROT_WRITE) != 0)
+	    mprotect(heap_block_at(heap, index), heap->geo.header_size, PROT_READ | PROT_WRITE) !=
+		    0)
 		return;
 	for (unsigned int i = 0; i < TRIES; i++) {
 		read_entry(heap, index, &heap->descs[index]);
@@ -87,8 +89,8 @@ void look_drop(struct stag_heap *heap, uint32_t index)
 {
 	if (!heap->looking)
 		return;
-	madvise(heap_block_at(heap, index), heap->header_size, MADV_DONTNEED);
-	mprotect(heap_block_at(heap, index), heap->header_size, PROT_NONE);
+	madvise(heap_block_at(heap, index), heap->geo.header_size, MADV_DONTNEED);
+	mprotect(heap_block_at(heap, index), heap->geo.header_size, PROT_NONE);
 }
 
 void look_again(struct stag_heap *heap)
@@ -123,18 +125,19 @@ static int open_files(struct stag_heap *heap, struct heap_header *header)
 	int rc;
 
 	heap_path(heap->name, path);
-	heap->fd = open_regular(path);
-	if (heap->fd < 0)
-		return heap->fd;
-	rc = heap_read_header(heap->fd, header);
+	heap->files.fd = open_regular(path);
+	if (heap->files.fd < 0)
+		return heap->files.fd;
+	rc = heap_read_header(heap->files.fd, header);
 	if (rc != 0)
 		return rc;
 	if (heap_load(&header->gate) == GATE_CLOSED)
 		return -ENOENT;
 	if (header->huge_shift != 0 && !heap_is_huge_path(heap->name, header->huge_path))
 		return -EPROTO;
-	heap->area_fd = header->huge_shift != 0 ? open_regular(header->huge_path) : heap->fd;
-	return heap->area_fd < 0 ? heap->area_fd : 0;
+	heap->files.area_fd =
+		header->huge_shift != 0 ? open_regular(header->huge_path) : heap->files.fd;
+	return heap->files.area_fd < 0 ? heap->files.area_fd : 0;
 }
 
 static int make_room(const struct heap_header *header)
@@ -169,7 +172,7 @@ static int take_picture(struct stag_heap *heap)
 		return rc;
 	memcpy((void *)header.address, &header, sizeof(header));
 	layout_open(heap, (struct heap_header *)header.address);
-	heap->area_file_offset = header.huge_shift != 0 ? 0 : header.area_offset;
+	heap->files.area_offset = header.huge_shift != 0 ? 0 : header.area_offset;
 	heap->slot = UINT_MAX;
 	heap->looking = true;
 	heap->area_size = 0;

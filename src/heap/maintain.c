@@ -29,7 +29,7 @@ static uint64_t release_reserve(struct stag_heap *heap, uint64_t empty_before)
 
 	thread_lock_last(heap);
 	block = slice_take_reserve(heap, empty_before);
-	pthread_mutex_unlock(&heap->lock);
+	pthread_mutex_unlock(&heap->local.lock);
 	return block ? block_release(heap, block->index) : 0;
 }
 
@@ -53,16 +53,16 @@ static void give_back(struct stag_heap *heap)
 {
 	uint64_t now = maintain_now();
 
-	if (heap->retain_ns >= 0 && !thread_ask_to_trim(heap))
-		release_reserve(heap, now - (uint64_t)heap->retain_ns);
+	if (heap->maintain.retain_ns >= 0 && !thread_ask_to_trim(heap))
+		release_reserve(heap, now - (uint64_t)heap->maintain.retain_ns);
 	block_release_idle(heap, now);
 }
 
 static uint64_t tick(const struct stag_heap *heap)
 {
-	uint64_t half = (uint64_t)heap->retain_ns / 2;
+	uint64_t half = (uint64_t)heap->maintain.retain_ns / 2;
 
-	if (heap->retain_ns < 0 || half > TICK_NS)
+	if (heap->maintain.retain_ns < 0 || half > TICK_NS)
 		return TICK_NS;
 	return half < MIN_TICK_NS ? MIN_TICK_NS : half;
 }
@@ -74,7 +74,7 @@ static void nap(struct stag_heap *heap, uint64_t ns)
 
 	until.tv_sec = (time_t)(at / NS_PER_S);
 	until.tv_nsec = (long)(at % NS_PER_S);
-	pthread_cond_timedwait(&heap->maintain_cond, &heap->maintain_lock, &until);
+	pthread_cond_timedwait(&heap->maintain.cond, &heap->maintain.lock, &until);
 }
 
 static void *maintain(void *arg)
@@ -82,21 +82,21 @@ static void *maintain(void *arg)
 	struct stag_heap *heap = arg;
 	uint64_t reap_at = 0;
 
-	pthread_mutex_lock(&heap->maintain_lock);
-	while (!heap->maintain_stop) {
+	pthread_mutex_lock(&heap->maintain.lock);
+	while (!heap->maintain.stop) {
 		nap(heap, tick(heap));
-		if (heap->maintain_stop)
+		if (heap->maintain.stop)
 			break;
-		pthread_mutex_unlock(&heap->maintain_lock);
+		pthread_mutex_unlock(&heap->maintain.lock);
 		give_back(heap);
 		keys_publish(heap);
 		if (clock_ns() >= reap_at) {
 			proc_reap(heap, 0);
 			reap_at = clock_ns() + TICK_NS;
 		}
-		pthread_mutex_lock(&heap->maintain_lock);
+		pthread_mutex_lock(&heap->maintain.lock);
 	}
-	pthread_mutex_unlock(&heap->maintain_lock);
+	pthread_mutex_unlock(&heap->maintain.lock);
 	return NULL;
 }
 
@@ -107,27 +107,27 @@ int maintain_start(struct stag_heap *heap)
 	sigset_t all, before;
 	int rc;
 
-	pthread_mutex_init(&heap->maintain_lock, NULL);
+	pthread_mutex_init(&heap->maintain.lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&heap->maintain_cond, &attr);
+	pthread_cond_init(&heap->maintain.cond, &attr);
 	pthread_condattr_destroy(&attr);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&heap->maintainer, NULL, maintain, heap);
+	rc = pthread_create(&heap->maintain.thread, NULL, maintain, heap);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	heap->maintaining = rc == 0;
+	heap->maintain.running = rc == 0;
 	return -rc;
 }
 
 void maintain_stop(struct stag_heap *heap)
 {
-	if (!heap->maintaining)
+	if (!heap->maintain.running)
 		return;
-	pthread_mutex_lock(&heap->maintain_lock);
-	heap->maintain_stop = true;
-	pthread_cond_signal(&heap->maintain_cond);
-	pthread_mutex_unlock(&heap->maintain_lock);
-	pthread_join(heap->maintainer, NULL);
-	heap->maintaining = false;
+	pthread_mutex_lock(&heap->maintain.lock);
+	heap->maintain.stop = true;
+	pthread_cond_signal(&heap->maintain.cond);
+	pthread_mutex_unlock(&heap->maintain.lock);
+	pthread_join(heap->maintain.thread, NULL);
+	heap->maintain.running = false;
 }

@@ -22,7 +22,7 @@ static bool lock_slot(struct stag_heap *heap, unsigned int slot, short type)
 {
 	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 
-	return fcntl(heap->fd, F_OFD_SETLK, &lock) == 0;
+	return fcntl(heap->files.fd, F_OFD_SETLK, &lock) == 0;
 }
 
 static enum proc_phase phase_of(struct heap_proc *proc)
@@ -77,7 +77,7 @@ static uint64_t clear_slot(struct stag_heap *heap, unsigned int slot)
 	struct heap_proc *proc = &heap->procs[slot];
 	uint64_t bytes = 0;
 
-	for (uint32_t i = 0; i < heap->max_blocks; i++)
+	for (uint32_t i = 0; i < heap->geo.max_blocks; i++)
 		bytes += block_reap(heap, i, (int)slot);
 	for (unsigned int i = 0; i < HEAP_HAZARDS; i++)
 		atomic_store(&proc->hazards[i], 0);
@@ -111,7 +111,7 @@ uint64_t proc_reap(struct stag_heap *heap, unsigned int flags)
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_PROCS; i++)
 		bytes += reap_slot(heap, i);
 	if (flags & STAG_HEAP_REAP_SHARED)
-		for (uint32_t i = 0; i < heap->max_blocks; i++)
+		for (uint32_t i = 0; i < heap->geo.max_blocks; i++)
 			bytes += block_settle(heap, i, true);
 	return bytes;
 }
@@ -135,13 +135,13 @@ static void take_slot(struct stag_heap *heap, unsigned int slot)
 	heap->self = proc;
 	if (phase_of(proc) != PROC_FREE)
 		clear_slot(heap, slot);
-	layout_map(heap, 3 + slot, &heap->pending_blocks);
+	layout_map(heap, 3 + slot, &heap->hints.pending_blocks);
 	heap_store(&proc->pid, (uint32_t)getpid());
 	heap_store(&proc->start_time, start_time());
 	forget_counts(proc);
 	set_phase(proc, PROC_LIVE);
 	heap->tag = (atomic_load(&proc->state) >> 8) << 32 | (uint64_t)slot << 16;
-	heap->deaths_seen = atomic_load(&heap->header->deaths);
+	heap->local.deaths_seen = atomic_load(&heap->header->deaths);
 }
 
 int proc_join(struct stag_heap *heap)
@@ -173,7 +173,7 @@ bool proc_is_dead(struct stag_heap *heap, unsigned int slot)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 
-	return slot != heap->slot && fcntl(heap->fd, F_OFD_GETLK, &lock) == 0 &&
+	return slot != heap->slot && fcntl(heap->files.fd, F_OFD_GETLK, &lock) == 0 &&
 	       lock.l_type == F_UNLCK;
 }
 

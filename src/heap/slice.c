@@ -2,7 +2,7 @@
 /*
  * slice.c - which slices of this process's blocks are free.
  *
- * All under heap->lock, and for this process alone: the masks are in the blocks' headers, but
+ * All under heap->local.lock, and for this process alone: the masks are in the blocks' headers, but
  * whoever takes a block over starts from an empty one. Blocks with free slices are in lists by
  * their longest run of them, so that a fitting block is found without a search.
  */
@@ -15,7 +15,7 @@
 
 static uint64_t *mask_of(const struct stag_heap *heap, struct heap_block *block)
 {
-	return (uint64_t *)((char *)block + heap->mask_offset);
+	return (uint64_t *)((char *)block + heap->geo.mask_offset);
 }
 
 /* Exact to 16, then four to a doubling. */
@@ -32,15 +32,15 @@ static uint32_t list_of(uint32_t longest)
 static void link_block(struct stag_heap *heap, struct heap_block *block)
 {
 	block->fit_list = list_of(block->longest);
-	list_add_tail(&heap->fits[block->fit_list], &block->link);
-	heap->fits_mask |= 1ull << block->fit_list;
+	list_add_tail(&heap->local.fits[block->fit_list], &block->link);
+	heap->local.fits_mask |= 1ull << block->fit_list;
 }
 
 static void unlink_block(struct stag_heap *heap, struct heap_block *block)
 {
 	list_del(&block->link);
-	if (list_empty(&heap->fits[block->fit_list]))
-		heap->fits_mask &= ~(1ull << block->fit_list);
+	if (list_empty(&heap->local.fits[block->fit_list]))
+		heap->local.fits_mask &= ~(1ull << block->fit_list);
 	block->fit_list = HEAP_FIT_LISTS;
 }
 
@@ -76,7 +76,7 @@ static void set_bits(uint64_t *mask, uint32_t first, uint32_t n, bool set)
 
 static uint32_t longest_run(const struct stag_heap *heap, const uint64_t *mask)
 {
-	uint32_t longest = 0, bits = heap->num_slices;
+	uint32_t longest = 0, bits = heap->geo.num_slices;
 
 	for (uint32_t at = next_bit(mask, bits, 0, true); at < bits;) {
 		uint32_t end = next_bit(mask, bits, at, false);
@@ -92,7 +92,7 @@ static uint32_t longest_run(const struct stag_heap *heap, const uint64_t *mask)
 static uint32_t find_run(const struct stag_heap *heap, const uint64_t *mask, uint32_t n,
 			 uint32_t step)
 {
-	uint32_t bits = heap->num_slices;
+	uint32_t bits = heap->geo.num_slices;
 
 	for (uint32_t at = next_bit(mask, bits, 0, true); at < bits;) {
 		uint32_t end = next_bit(mask, bits, at, false);
@@ -117,18 +117,18 @@ static void relink(struct stag_heap *heap, struct heap_block *block)
 
 static bool is_empty(const struct stag_heap *heap, const struct heap_block *block)
 {
-	return block->free_slices == heap->num_slices - heap->header_slices;
+	return block->free_slices == heap->geo.num_slices - heap->geo.header_slices;
 }
 
 void slice_adopt(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_block *block = heap_block_at(heap, index);
-	uint32_t n = heap->num_slices - heap->header_slices;
+	uint32_t n = heap->geo.num_slices - heap->geo.header_slices;
 
 	heap_store(&block->sharing, 0);
-	atomic_store(&heap->pending[index], 0); /* of who freed under another owner, late */
-	memset(mask_of(heap, block), 0, (heap->num_slices + 63) / 64 * sizeof(uint64_t));
-	set_bits(mask_of(heap, block), heap->header_slices, n, true);
+	atomic_store(&heap->hints.pending[index], 0); /* of who freed under another owner, late */
+	memset(mask_of(heap, block), 0, (heap->geo.num_slices + 63) / 64 * sizeof(uint64_t));
+	set_bits(mask_of(heap, block), heap->geo.header_slices, n, true);
 	block->free_slices = block->longest = n;
 	list_init(&block->link);
 	link_block(heap, block);
@@ -138,12 +138,12 @@ static bool take_from(struct stag_heap *heap, struct heap_block *block, uint32_t
 		      uint32_t *first)
 {
 	*first = find_run(heap, mask_of(heap, block), n, step);
-	if (*first >= heap->num_slices)
+	if (*first >= heap->geo.num_slices)
 		return false;
 	set_bits(mask_of(heap, block), *first, n, false);
 	block->free_slices -= n;
-	if (heap->reserve == block)
-		heap->reserve = NULL;
+	if (heap->local.reserve == block)
+		heap->local.reserve = NULL;
 	relink(heap, block);
 	return true;
 }
@@ -154,7 +154,7 @@ static bool take_from_list(struct stag_heap *heap, uint32_t which, uint32_t n, u
 {
 	unsigned int tried = 0;
 
-	list_for_each (it, &heap->fits[which]) {
+	list_for_each (it, &heap->local.fits[which]) {
 		*block = list_entry(it, struct heap_block, link);
 		if (take_from(heap, *block, n, step, first))
 			return true;
@@ -167,7 +167,7 @@ static bool take_from_list(struct stag_heap *heap, uint32_t which, uint32_t n, u
 bool slice_take(struct stag_heap *heap, uint32_t n, uint32_t step, struct heap_block **block,
 		uint32_t *first)
 {
-	uint64_t lists = heap->fits_mask & (UINT64_MAX << list_of(n));
+	uint64_t lists = heap->local.fits_mask & (UINT64_MAX << list_of(n));
 
 	for (; lists != 0; lists &= lists - 1)
 		if (take_from_list(heap, (uint32_t)__builtin_ctzll(lists), n, step, block, first))
@@ -178,16 +178,16 @@ bool slice_take(struct stag_heap *heap, uint32_t n, uint32_t step, struct heap_b
 static void leave_lists(struct stag_heap *heap, struct heap_block *block)
 {
 	unlink_block(heap, block);
-	if (heap->reserve == block)
-		heap->reserve = NULL;
+	if (heap->local.reserve == block)
+		heap->local.reserve = NULL;
 }
 
 /* One empty block stays at hand; others are for everybody. */
 static void emptied(struct stag_heap *heap, struct heap_block *block)
 {
-	if (!heap->reserve) {
+	if (!heap->local.reserve) {
 		block->empty_since = maintain_now();
-		heap->reserve = block;
+		heap->local.reserve = block;
 		return;
 	}
 	leave_lists(heap, block);
@@ -198,7 +198,7 @@ void slice_give(struct stag_heap *heap, struct heap_block *block, uint32_t first
 {
 	set_bits(mask_of(heap, block), first, n, true);
 	block->free_slices += n;
-	assert(block->free_slices <= heap->num_slices - heap->header_slices);
+	assert(block->free_slices <= heap->geo.num_slices - heap->geo.header_slices);
 	relink(heap, block);
 	if (is_empty(heap, block))
 		emptied(heap, block);
@@ -209,13 +209,13 @@ void slice_adopted(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_block *block = heap_block_at(heap, index);
 
-	if (is_empty(heap, block) && heap->reserve != block)
+	if (is_empty(heap, block) && heap->local.reserve != block)
 		emptied(heap, block);
 }
 
 struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_before)
 {
-	struct heap_block *block = heap->reserve;
+	struct heap_block *block = heap->local.reserve;
 
 	if (!block || block->empty_since > empty_before)
 		return NULL;

@@ -28,8 +28,8 @@ static struct heap_span *place(struct stag_heap *heap, struct heap_block *block,
 {
 	struct heap_span *span = &block_spans(heap, block)[first];
 
-	heap_store(&span->base, (uintptr_t)block + ((uint64_t)first << heap->slice_shift));
-	span->free = block_bits(heap, block, heap->free_offset, first);
+	heap_store(&span->base, (uintptr_t)block + ((uint64_t)first << heap->geo.slice_shift));
+	span->free = block_bits(heap, block, heap->geo.free_offset, first);
 	heap_store(&span->slices, slices);
 	heap_store(&span->sharing, 0);
 	span->listed = span->in_inbox = false;
@@ -44,7 +44,7 @@ static uint32_t start_of(const struct heap_block *block, const struct heap_span 
 
 struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int class)
 {
-	const struct size_class *c = &heap->classes[class];
+	const struct size_class *c = &heap->geo.classes[class];
 	struct heap_block *block;
 	struct heap_span *span;
 	uint32_t first;
@@ -74,7 +74,7 @@ struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, ui
 	if (!slice_take(heap, slices, step, &block, &first))
 		return NULL;
 	span = place(heap, block, first, slices);
-	heap_store(&span->size, slices << heap->slice_shift);
+	heap_store(&span->size, slices << heap->geo.slice_shift);
 	heap_store(&span->count, 1);
 	span->recip = 0;
 	span->class = HEAP_MAX_CLASSES;
@@ -117,8 +117,8 @@ uint32_t span_collect(struct stag_heap *heap, struct heap_span *span)
 {
 	struct heap_block *block = span_block(heap, span);
 	uint32_t first = span_first(heap, span), count = heap_load(&span->count), n = 0;
-	_Atomic uint64_t *freed = block_bits(heap, block, heap->freed_offset, first);
-	_Atomic uint64_t *shared = block_bits(heap, block, heap->shared_offset, first);
+	_Atomic uint64_t *freed = block_bits(heap, block, heap->geo.freed_offset, first);
+	_Atomic uint64_t *shared = block_bits(heap, block, heap->geo.shared_offset, first);
 
 	for (uint32_t i = 0; i * 64 < count; i++)
 		if (atomic_load(&freed[i]) != 0)
@@ -137,7 +137,7 @@ __attribute__((noinline)) void span_tell_owner(struct stag_heap *heap, uint32_t 
 	struct hint_map map;
 	int slot;
 
-	atomic_fetch_or(&heap->pending[index], groups);
+	atomic_fetch_or(&heap->hints.pending[index], groups);
 	slot = desc_slot(atomic_load(&heap->descs[index].state));
 	if (slot < 0)
 		return;
@@ -149,15 +149,15 @@ __attribute__((noinline)) void span_tell_owner(struct stag_heap *heap, uint32_t 
 void span_free_remote(struct stag_heap *heap, struct heap_span *span, uint32_t number)
 {
 	uint32_t index = heap_index(heap, span);
-	uint64_t group = 1ull << (span_first(heap, span) >> heap->group_shift);
-	_Atomic uint64_t *freed = span->free + (heap->freed_offset - heap->free_offset) / 8;
+	uint64_t group = 1ull << (span_first(heap, span) >> heap->geo.group_shift);
+	_Atomic uint64_t *freed = span->free + (heap->geo.freed_offset - heap->geo.free_offset) / 8;
 	uint64_t bit = 1ull << (number % 64), state;
 	uint64_t address = heap_load(&span->base) + (uint64_t)number * heap_load(&span->size);
 
 	if (unlikely(atomic_fetch_or(&freed[number / 64], bit) & bit))
 		heap_abort("%p was freed twice", (void *)address);
 	state = atomic_load(&heap->descs[index].state);
-	if (unlikely(!(atomic_load(&heap->pending[index]) & group)))
+	if (unlikely(!(atomic_load(&heap->hints.pending[index]) & group)))
 		span_tell_owner(heap, index, group);
 	if (unlikely(desc_phase(state) == BLOCK_ORPHAN))
 		block_settle(heap, index, false);
@@ -167,8 +167,8 @@ uint32_t span_count_used(struct stag_heap *heap, struct heap_span *span)
 {
 	struct heap_block *block = span_block(heap, span);
 	uint32_t count = heap_load(&span->count), first = span_first(heap, span), used = 0;
-	_Atomic uint64_t *free = block_bits(heap, block, heap->free_offset, first);
-	_Atomic uint64_t *freed = block_bits(heap, block, heap->freed_offset, first);
+	_Atomic uint64_t *free = block_bits(heap, block, heap->geo.free_offset, first);
+	_Atomic uint64_t *freed = block_bits(heap, block, heap->geo.freed_offset, first);
 
 	if (count > HEAP_SPAN_WORDS * 64)
 		return 0;

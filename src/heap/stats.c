@@ -12,7 +12,7 @@
 static void count_spans(struct stag_heap *heap, struct heap_block *header,
 			struct stag_heap_block *block)
 {
-	for (uint32_t i = heap->header_slices; i < heap->num_slices; i++) {
+	for (uint32_t i = heap->geo.header_slices; i < heap->geo.num_slices; i++) {
 		struct heap_span *span = &block_spans(heap, header)[i];
 		uint64_t used;
 
@@ -74,7 +74,7 @@ STAG_EXPORT bool stag_heap_next_block(struct stag_heap *heap, uint32_t *index,
 
 	if (!heap->looking && heap_check_attached(heap) != 0)
 		return false;
-	for (; !found && *index < heap->max_blocks; ++*index) {
+	for (; !found && *index < heap->geo.max_blocks; ++*index) {
 		if (atomic_load(&heap->descs[*index].block_size) == 0)
 			continue;
 		look_fetch(heap, *index);
@@ -146,8 +146,8 @@ STAG_EXPORT int stag_heap_query(struct stag_heap *heap, struct stag_heap_stats *
 		return EINVAL;
 	all.address = heap->header->address;
 	all.size = heap->header->size;
-	all.block_size = heap->block_size;
-	all.max_blocks = heap->max_blocks;
+	all.block_size = heap->geo.block_size;
+	all.max_blocks = heap->geo.max_blocks;
 	all.reaped = atomic_load(&heap->header->deaths);
 	count_blocks(heap, &all);
 	proc_count(heap, &all.processes, &all.dead_processes);

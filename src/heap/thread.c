@@ -49,7 +49,7 @@ static void vacate(struct stag_heap *heap, void *arg)
 {
 	struct heap_thread *thread = arg;
 
-	LOCK_FOR_SCOPE(&heap->lock);
+	LOCK_FOR_SCOPE(&heap->local.lock);
 	thread->taken = false;
 }
 
@@ -84,7 +84,7 @@ static struct heap_thread *new_thread(struct stag_heap *heap)
 {
 	struct heap_thread *thread;
 
-	if (heap->num_threads == UINT16_MAX)
+	if (heap->local.num_threads == UINT16_MAX)
 		return NULL;
 	thread = aligned_alloc(64, (sizeof(*thread) + 63) / 64 * 64);
 	if (!thread)
@@ -93,16 +93,16 @@ static struct heap_thread *new_thread(struct stag_heap *heap)
 	pthread_mutex_init(&thread->stop_lock, NULL);
 	for (unsigned int i = 0; i < HEAP_MAX_CLASSES; i++)
 		thread->current[i] = &no_span;
-	thread->tag = heap->tag + ++heap->num_threads;
-	thread->next = heap->threads;
-	heap->threads = thread;
+	thread->tag = heap->tag + ++heap->local.num_threads;
+	thread->next = heap->local.threads;
+	heap->local.threads = thread;
 	return thread;
 }
 
 static struct heap_thread *seat_thread(struct stag_heap *heap)
 {
-	LOCK_FOR_SCOPE(&heap->lock);
-	for (struct heap_thread *t = heap->threads; t; t = t->next) {
+	LOCK_FOR_SCOPE(&heap->local.lock);
+	for (struct heap_thread *t = heap->local.threads; t; t = t->next) {
 		if (t->taken)
 			continue;
 		t->taken = true;
@@ -167,12 +167,12 @@ struct heap_thread *thread_find(struct stag_heap *heap)
 
 void thread_forget_all(struct stag_heap *heap)
 {
-	for (struct heap_thread *t = heap->threads, *next; t; t = next) {
+	for (struct heap_thread *t = heap->local.threads, *next; t; t = next) {
 		next = t->next;
 		pthread_mutex_destroy(&t->stop_lock);
 		free(t);
 	}
-	heap->threads = NULL;
+	heap->local.threads = NULL;
 }
 
 /* ---- in and out ------------------------------------------------------------ */
@@ -217,7 +217,7 @@ static void start(struct heap_thread *thread)
 }
 
 /*
- * Keeps the thread out until start(). Not with heap->lock held, which the thread may want on its way
+ * Keeps the thread out until start(). Not with heap->local.lock held, which the thread may want on its way
  * out. False: it does not come out, or this system has no membarrier.
  */
 static bool stop(struct heap_thread *thread)
@@ -275,7 +275,7 @@ static bool is_unused(const struct heap_span *span)
 	return span->num_free == heap_load(&span->count);
 }
 
-/* Under heap->lock. */
+/* Under heap->local.lock. */
 static void retire(struct heap_thread *thread, struct heap_span *span)
 {
 	if (span->listed)
@@ -285,7 +285,7 @@ static void retire(struct heap_thread *thread, struct heap_span *span)
 	span_retire(thread->heap, span);
 }
 
-/* Others freed in it. Under heap->lock, and by the thread or with it stopped. */
+/* Others freed in it. Under heap->local.lock, and by the thread or with it stopped. */
 static void collect_span(struct heap_thread *thread, struct heap_span *span)
 {
 	if (span_collect(thread->heap, span) == 0 || span == thread->current[span->class])
@@ -304,7 +304,7 @@ static void collect_medium(struct stag_heap *heap, struct heap_span *span)
 
 static struct heap_thread *owner_of(struct stag_heap *heap, uint64_t tag)
 {
-	for (struct heap_thread *t = heap->threads; t; t = t->next)
+	for (struct heap_thread *t = heap->local.threads; t; t = t->next)
 		if (t->tag == tag)
 			return t;
 	return NULL;
@@ -347,12 +347,12 @@ static void collect_block(struct stag_heap *heap, struct heap_thread *me, uint32
 	if (desc_phase(state) != BLOCK_LIVE || desc_slot(state) != (int)heap->slot ||
 	    desc_is_run(state))
 		return; /* what is pending there is for another */
-	groups = atomic_exchange(&heap->pending[index], 0);
+	groups = atomic_exchange(&heap->hints.pending[index], 0);
 	for (; groups != 0; groups &= groups - 1) {
-		uint32_t first = (uint32_t)__builtin_ctzll(groups) << heap->group_shift;
+		uint32_t first = (uint32_t)__builtin_ctzll(groups) << heap->geo.group_shift;
 
-		for (uint32_t i = 0; i < 1u << heap->group_shift; i++)
-			if (first + i < heap->num_slices)
+		for (uint32_t i = 0; i < 1u << heap->geo.group_shift; i++)
+			if (first + i < heap->geo.num_slices)
 				dispatch(heap, me, &block_spans(heap, block)[first + i]);
 	}
 }
@@ -373,10 +373,10 @@ static void suspect_all(struct stag_heap *heap)
 {
 	uint64_t deaths = atomic_load(&heap->header->deaths);
 
-	if (deaths == heap->deaths_seen)
+	if (deaths == heap->local.deaths_seen)
 		return;
-	heap->deaths_seen = deaths;
-	for (uint32_t i = 0; i < heap->max_blocks; i++) {
+	heap->local.deaths_seen = deaths;
+	for (uint32_t i = 0; i < heap->geo.max_blocks; i++) {
 		if (desc_slot(atomic_load(&heap->descs[i].state)) != (int)heap->slot)
 			continue;
 		span_tell_owner(heap, i, UINT64_MAX);
@@ -385,7 +385,7 @@ static void suspect_all(struct stag_heap *heap)
 
 void thread_collect(struct stag_heap *heap, struct heap_thread *me)
 {
-	struct hint_map *map = &heap->pending_blocks;
+	struct hint_map *map = &heap->hints.pending_blocks;
 
 	suspect_all(heap);
 	for (uint32_t i = hint_next(map, 0); i != HINT_NONE; i = hint_next(map, i + 1)) {
@@ -447,8 +447,8 @@ static bool refill_current(struct heap_thread *thread, unsigned int class)
 
 	if (span == &no_span)
 		return false;
-	pending = heap_load(&heap->pending[heap_index(heap, span)]);
-	if (!((pending >> (span_first(heap, span) >> heap->group_shift)) & 1))
+	pending = heap_load(&heap->hints.pending[heap_index(heap, span)]);
+	if (!((pending >> (span_first(heap, span) >> heap->geo.group_shift)) & 1))
 		return false;
 	return span_collect(heap, span) != 0;
 }
@@ -458,7 +458,7 @@ static bool use_collected(struct heap_thread *thread, unsigned int class)
 	struct stag_heap *heap = thread->heap;
 	struct heap_span *span;
 
-	LOCK_FOR_SCOPE(&heap->lock);
+	LOCK_FOR_SCOPE(&heap->local.lock);
 	set_current(thread, class, &no_span);
 	thread_collect(heap, thread);
 	if (use_first(thread, class))
@@ -477,7 +477,7 @@ static bool use_new_block(struct heap_thread *thread, unsigned int class)
 
 	if (index < 0)
 		return false;
-	LOCK_FOR_SCOPE(&heap->lock);
+	LOCK_FOR_SCOPE(&heap->local.lock);
 	slice_adopt(heap, (uint32_t)index);
 	span = span_create(heap, thread->tag, class);
 	slice_adopted(heap, (uint32_t)index);
@@ -513,7 +513,7 @@ static bool ease(struct heap_thread *thread, unsigned int class)
 	thread->poor[class] = 0;
 	if (!is_tight(thread, class))
 		return false;
-	LOCK_FOR_SCOPE(&heap->lock);
+	LOCK_FOR_SCOPE(&heap->local.lock);
 	span = span_create(heap, thread->tag, class);
 	if (span)
 		set_current(thread, class, span);
@@ -537,7 +537,7 @@ void thread_free_edge(struct heap_thread *thread, struct heap_span *span)
 			list_room(thread, span);
 		return;
 	}
-	LOCK_FOR_SCOPE(&thread->heap->lock);
+	LOCK_FOR_SCOPE(&thread->heap->local.lock);
 	if (!span->in_inbox)
 		retire(thread, span);
 	else if (!span->listed)
@@ -557,7 +557,7 @@ static void retire_kept(struct heap_thread *thread)
 
 static void retire_unused(struct heap_thread *thread)
 {
-	for (unsigned int i = 0; i < thread->heap->num_classes; i++) {
+	for (unsigned int i = 0; i < thread->heap->geo.num_classes; i++) {
 		struct heap_span *span = thread->current[i];
 
 		if (span != &no_span)
@@ -576,14 +576,14 @@ static void retire_unused(struct heap_thread *thread)
 void thread_lock_last(struct stag_heap *heap)
 {
 	for (unsigned int i = 0; i < PATIENCE; i++) {
-		if (pthread_mutex_trylock(&heap->lock) == 0)
+		if (pthread_mutex_trylock(&heap->local.lock) == 0)
 			return;
 		sched_yield();
 	}
-	pthread_mutex_lock(&heap->lock);
+	pthread_mutex_lock(&heap->local.lock);
 }
 
-/* Under heap->lock. */
+/* Under heap->local.lock. */
 static void retire_all(struct heap_thread *thread)
 {
 	empty_inbox(thread);
@@ -597,15 +597,16 @@ static void tidy(struct heap_thread *thread)
 	struct stag_heap *heap = thread->heap;
 	struct heap_block *reserve;
 
-	LOCK_FOR_SCOPE(&heap->lock);
+	LOCK_FOR_SCOPE(&heap->local.lock);
 	thread_collect(heap, thread);
 	retire_all(thread);
-	if (heap->retain_ns >= 0) {
-		reserve = slice_take_reserve(heap, maintain_now() - (uint64_t)heap->retain_ns);
+	if (heap->maintain.retain_ns >= 0) {
+		reserve = slice_take_reserve(heap,
+					     maintain_now() - (uint64_t)heap->maintain.retain_ns);
 		if (reserve)
 			block_make_idle(heap, reserve->index);
 	}
-	atomic_store(&heap->tidied, true);
+	atomic_store(&heap->local.tidied, true);
 }
 
 static void trim_thread(struct heap_thread *thread)
@@ -614,7 +615,7 @@ static void trim_thread(struct heap_thread *thread)
 		return;
 	thread_lock_last(thread->heap);
 	retire_all(thread);
-	pthread_mutex_unlock(&thread->heap->lock);
+	pthread_mutex_unlock(&thread->heap->local.lock);
 	start(thread);
 }
 
@@ -625,8 +626,8 @@ static struct heap_thread *collect_all(struct stag_heap *heap)
 
 	thread_lock_last(heap);
 	thread_collect(heap, NULL);
-	first = atomic_load(&heap->threads);
-	pthread_mutex_unlock(&heap->lock);
+	first = atomic_load(&heap->local.threads);
+	pthread_mutex_unlock(&heap->local.lock);
 	return first;
 }
 
@@ -639,8 +640,8 @@ void thread_trim(struct stag_heap *heap)
 /* Who has not come by since it was asked has nothing to do here: it will not notice. */
 bool thread_ask_to_trim(struct stag_heap *heap)
 {
-	bool at_work = atomic_exchange(&heap->tidied, false);
-	struct heap_thread *first = at_work ? atomic_load(&heap->threads) : collect_all(heap);
+	bool at_work = atomic_exchange(&heap->local.tidied, false);
+	struct heap_thread *first = at_work ? atomic_load(&heap->local.threads) : collect_all(heap);
 
 	for (struct heap_thread *t = first; t; t = t->next) {
 		uint32_t asked = STOP_NOT;

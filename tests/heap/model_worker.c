@@ -184,7 +184,7 @@ static void step_calloc(struct worker *w)
 
 static void step_aligned(struct worker *w)
 {
-	uint64_t most = (uint64_t)__builtin_ctzll(w->heap->block_size);
+	uint64_t most = (uint64_t)__builtin_ctzll(w->heap->geo.block_size);
 	uint64_t alignment = 1ull << dice(one_in(16) ? most + 1 : 13);
 	struct object o = {.size = any_size()};
 

@@ -75,14 +75,15 @@ static size_t edges(struct stag_heap *heap, size_t *sizes)
 	size_t n = 0;
 
 	sizes[n++] = 0;
-	for (unsigned int i = 0; i < heap->num_classes; i++)
+	for (unsigned int i = 0; i < heap->geo.num_classes; i++)
 		for (int d = -1; d <= 1; d++)
-			sizes[n++] = heap->classes[i].size + (size_t)d;
-	for (uint64_t k = 9; k <= heap->medium_slices + 1 && k << heap->slice_shift < 3 * MIB;
+			sizes[n++] = heap->geo.classes[i].size + (size_t)d;
+	for (uint64_t k = 9;
+	     k <= heap->geo.medium_slices + 1 && k << heap->geo.slice_shift < 3 * MIB;
 	     k += 1 + k / 4)
 		for (int d = -1; d <= 1; d++)
-			sizes[n++] = (k << heap->slice_shift) + (size_t)d;
-	for (uint64_t k = heap->medium_slices << heap->slice_shift; k <= 16 * MIB; k *= 2)
+			sizes[n++] = (k << heap->geo.slice_shift) + (size_t)d;
+	for (uint64_t k = heap->geo.medium_slices << heap->geo.slice_shift; k <= 16 * MIB; k *= 2)
 		for (int d = -1; d <= 1; d++)
 			sizes[n++] = k + (size_t)d;
 	return n;
@@ -117,7 +118,7 @@ static void check_every_size(uint64_t block_size)
 		assert_int_equal((uintptr_t)ptrs[i] % 16, 0);
 		assert_true(stag_heap_usable_size(heap, ptrs[i]) >= sizes[i]);
 		assert_true(stag_heap_usable_size(heap, ptrs[i]) <= sizes[i] + 16 + sizes[i] / 8 ||
-			    sizes[i] > heap->small_max);
+			    sizes[i] > heap->geo.small_max);
 		fill(ptrs[i], stag_heap_usable_size(heap, ptrs[i]), (unsigned int)i);
 	}
 	expect_sound(heap);
@@ -156,14 +157,14 @@ static void fragmentation_is_bounded_as_stated(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64, -1);
 
-	for (size_t size = 129; size <= heap->small_max; size += 1 + size / 300) {
-		const struct size_class *c = &heap->classes[class_of(heap, size)];
+	for (size_t size = 129; size <= heap->geo.small_max; size += 1 + size / 300) {
+		const struct size_class *c = &heap->geo.classes[class_of(heap, size)];
 
 		assert_true(c->size >= size && c->size <= size + size / 8 + 1);
-		assert_true((c->slices << heap->slice_shift) - c->count * c->size <=
-			    (c->slices << heap->slice_shift) / 16);
+		assert_true((c->slices << heap->geo.slice_shift) - c->count * c->size <=
+			    (c->slices << heap->geo.slice_shift) / 16);
 	}
-	assert_true(heap->header_size <= heap->block_size / 28);
+	assert_true(heap->geo.header_size <= heap->geo.block_size / 28);
 	end_heap(heap);
 }
 
@@ -375,7 +376,7 @@ static void free_header(struct stag_heap *heap)
 
 static void free_open_slot(struct stag_heap *heap)
 {
-	stag_heap_free(heap, heap->area + (3ull << heap->block_shift));
+	stag_heap_free(heap, heap->area + (3ull << heap->geo.block_shift));
 }
 
 static void realloc_stranger(struct stag_heap *heap)
@@ -454,7 +455,7 @@ static void a_freed_medium_object_is_at_hand(void **state)
 	stag_heap_free(heap, ptr);
 	assert_int_equal(stag_heap_share(heap, ptr), ENOENT);
 	expect_sound(heap);
-	assert_null(stag_heap_alloc(heap, ((1ull << 32) << heap->slice_shift) + MIB));
+	assert_null(stag_heap_alloc(heap, ((1ull << 32) << heap->geo.slice_shift) + MIB));
 	assert_ptr_equal(stag_heap_alloc(heap, MIB - 1), ptr);
 	stag_heap_free(heap, ptr);
 	stag_heap_trim(heap);
@@ -479,7 +480,7 @@ static uint32_t count_spans(struct stag_heap *heap)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = heap->header_slices; i < heap->num_slices; i++)
+	for (uint32_t i = heap->geo.header_slices; i < heap->geo.num_slices; i++)
 		n += heap_load(&block_spans(heap, heap_block_at(heap, 0))[i].owner) != 0;
 	return n;
 }
@@ -489,7 +490,7 @@ static void room_elsewhere_is_used_first(void **state)
 {
 	enum { SPANS = 40, SIZE = 512 };
 	struct stag_heap *heap = make_heap(0, 16, -1);
-	uint32_t count = heap->classes[class_of(heap, SIZE)].count, n = 0;
+	uint32_t count = heap->geo.classes[class_of(heap, SIZE)].count, n = 0;
 	void **set = calloc((size_t)SPANS * count, sizeof(*set));
 
 	for (uint32_t i = 0; i < SPANS * count; i++)
@@ -513,7 +514,7 @@ static void steady_use_needs_little_more_than_is_live(void **state)
 	struct stag_heap *heap = make_heap(0, 16, -1);
 	static void *set[LIVE];
 	uint64_t dice = 88172645463325252u;
-	uint32_t count = heap->classes[class_of(heap, SIZE)].count, spans;
+	uint32_t count = heap->geo.classes[class_of(heap, SIZE)].count, spans;
 
 	for (int i = 0; i < LIVE; i++)
 		set[i] = stag_heap_alloc(heap, SIZE);
@@ -585,7 +586,7 @@ static uint64_t committed(struct stag_heap *heap)
 {
 	struct stat st;
 
-	assert_int_equal(fstat(heap->fd, &st), 0);
+	assert_int_equal(fstat(heap->files.fd, &st), 0);
 	return (uint64_t)st.st_blocks * 512;
 }
 
@@ -696,7 +697,7 @@ static void a_thread_takes_the_place_of_one_that_ended(void **state)
 
 	for (int i = 0; i < 100; i++)
 		free_by_another_thread(heap, stag_heap_alloc(heap, 64));
-	assert_int_equal(heap->num_threads, 2);
+	assert_int_equal(heap->local.num_threads, 2);
 	expect_empty(heap);
 	end_heap(heap);
 }

@@ -146,7 +146,7 @@ static uint64_t committed(void)
 {
 	struct stat st;
 
-	assert_int_equal(fstat(heap->fd, &st), 0);
+	assert_int_equal(fstat(heap->files.fd, &st), 0);
 	return (uint64_t)st.st_blocks * 512;
 }
 
@@ -187,7 +187,7 @@ static void expect_entries(void)
 		uint64_t state = atomic_load(&heap->descs[i].state);
 
 		if (desc_phase(state) == BLOCK_OPEN)
-			assert_int_equal(hint_next(&heap->open, i), i);
+			assert_int_equal(hint_next(&heap->hints.open, i), i);
 		else if (desc_phase(state) == BLOCK_LIVE)
 			assert_int_equal(desc_slot(state), heap->slot);
 		else

@@ -207,7 +207,7 @@ static uint64_t committed(struct stag_heap *heap)
 {
 	struct stat st;
 
-	assert_int_equal(fstat(heap->fd, &st), 0);
+	assert_int_equal(fstat(heap->files.fd, &st), 0);
 	return (uint64_t)st.st_blocks * 512;
 }
 
@@ -470,7 +470,7 @@ static void what_the_dead_had_begun_is_ended(void **state)
 			stag_heap_reap(heap, 0);
 		assert_int_equal(query(heap).blocks, 0);
 		expect_sound(heap);
-		for (uint32_t k = 0; k < heap->max_blocks; k++)
+		for (uint32_t k = 0; k < heap->geo.max_blocks; k++)
 			assert_int_equal(desc_phase(atomic_load(&heap->descs[k].state)),
 					 BLOCK_OPEN);
 	}
@@ -488,8 +488,8 @@ static void a_free_that_was_not_told_is_found(void **state)
 		ptrs[i] = stag_heap_alloc(heap, 100000);
 	for (int i = 0; i < 20; i++) {
 		bid(&child, FREE, (uintptr_t)ptrs[i], 0);
-		atomic_store(&heap->pending[heap_index(heap, ptrs[i])], 0);
-		hint_clear(&heap->pending_blocks, heap_index(heap, ptrs[i]));
+		atomic_store(&heap->hints.pending[heap_index(heap, ptrs[i])], 0);
+		hint_clear(&heap->hints.pending_blocks, heap_index(heap, ptrs[i]));
 	}
 	kill_child(&child);
 	while (query(heap).processes != 1)
@@ -507,7 +507,7 @@ static void an_idle_block_that_nobody_knows_of_is_found(void **state)
 	uint64_t run = bid(&child, ALLOC, 5 * MIB, 0);
 
 	bid(&child, FREE, run, 0);
-	hint_clear(&heap->idle_runs, heap_index(heap, (void *)run));
+	hint_clear(&heap->hints.idle_runs, heap_index(heap, (void *)run));
 	kill_child(&child);
 	while (query(heap).processes != 1)
 		stag_heap_reap(heap, 0);
@@ -793,7 +793,7 @@ static void *fork_and_call(void *arg)
 	pid_t pid = fork();
 
 	if (pid == 0)
-		_exit(calls_that_do_not_refuse(heap, heap->area + heap->header_size));
+		_exit(calls_that_do_not_refuse(heap, heap->area + heap->geo.header_size));
 	expect_success(pid);
 	return NULL;
 }
@@ -989,13 +989,13 @@ static void who_looks_leaves_no_trace(void **state)
 	uint64_t before = committed(heap);
 	struct stat st[2];
 
-	assert_int_equal(fstat(heap->fd, &st[0]), 0);
+	assert_int_equal(fstat(heap->files.fd, &st[0]), 0);
 	query(heap);
 	expect_sound(heap);
 	assert_null(stag_heap_alloc(heap, 64));
 	assert_int_equal(stag_heap_trim(heap), 0);
 	assert_int_equal(stag_heap_reap(heap, STAG_HEAP_REAP_SHARED), 0);
-	assert_int_equal(fstat(heap->fd, &st[1]), 0);
+	assert_int_equal(fstat(heap->files.fd, &st[1]), 0);
 	assert_int_equal(st[0].st_mtim.tv_nsec, st[1].st_mtim.tv_nsec);
 	bid(&child, FREE, ptr, 0);
 	bid(&child, TRIM, 0, 0);
@@ -1164,7 +1164,7 @@ struct late {
 
 static uint64_t group_of(struct stag_heap *heap, struct heap_span *span)
 {
-	return 1ull << (span_first(heap, span) >> heap->group_shift);
+	return 1ull << (span_first(heap, span) >> heap->geo.group_shift);
 }
 
 /* The first half of a free by another: span_free_remote(). */
@@ -1182,9 +1182,10 @@ static struct late free_and_pause(void)
 		span++;
 	number = (uint32_t)((uintptr_t)first - heap_load(&span->base)) / 64;
 	l.group = group_of(l.heap, span);
-	atomic_fetch_or(&block_bits(l.heap, heap_block_at(l.heap, l.index), l.heap->freed_offset,
-				    span_first(l.heap, span))[number / 64],
-			1ull << (number % 64));
+	atomic_fetch_or(
+		&block_bits(l.heap, heap_block_at(l.heap, l.index), l.heap->geo.freed_offset,
+			    span_first(l.heap, span))[number / 64],
+		1ull << (number % 64));
 	bid(&l.child, FREE, (uintptr_t)second, 0); /* so that the owner looks */
 	return l;
 }
@@ -1197,7 +1198,7 @@ static void change_hands(struct late *l)
 	l->theirs = (void *)bid(&l->child, ALLOC, 500000, 0);
 	assert_int_equal(heap_index(l->heap, l->theirs), l->index);
 	assert_int_equal(group_of(l->heap, block_spans(l->heap, heap_block_at(l->heap, l->index)) +
-						   l->heap->header_slices),
+						   l->heap->geo.header_slices),
 			 l->group);
 }
 
@@ -1228,9 +1229,9 @@ static void what_was_told_of_an_owner_does_not_silence_others(void **state)
 	struct late l = free_and_pause();
 
 	stag_heap_trim(l.heap);
-	atomic_fetch_or(&l.heap->pending[l.index], l.group);
+	atomic_fetch_or(&l.heap->hints.pending[l.index], l.group);
 	change_hands(&l);
-	hint_set(&l.heap->pending_blocks, l.index);
+	hint_set(&l.heap->hints.pending_blocks, l.index);
 	stag_heap_free(l.heap, l.theirs);
 	expect_told(&l);
 }
@@ -1241,7 +1242,7 @@ static void who_is_told_too_much_takes_nothing_from_others(void **state)
 
 	change_hands(&l);
 	stag_heap_free(l.heap, l.theirs);
-	hint_set(&l.heap->pending_blocks, l.index);
+	hint_set(&l.heap->hints.pending_blocks, l.index);
 	expect_told(&l);
 }
 

@@ -163,7 +163,7 @@ static uint64_t committed(void)
 {
 	struct stat st;
 
-	expect(fstat(heap->fd, &st) == 0);
+	expect(fstat(heap->files.fd, &st) == 0);
 	return (uint64_t)st.st_blocks * 512;
 }
 
@@ -212,7 +212,7 @@ static void expect_hints(void)
 
 		expect(phase == BLOCK_OPEN || phase == BLOCK_LIVE || phase == BLOCK_TAIL);
 		if (phase == BLOCK_OPEN)
-			expect(hint_next(&heap->open, i) == i);
+			expect(hint_next(&heap->hints.open, i) == i);
 	}
 }
 
@@ -379,7 +379,7 @@ static void watch_block(uint32_t index)
 
 	if (phase != BLOCK_LIVE && phase != BLOCK_IDLE && phase != BLOCK_ORPHAN)
 		return;
-	watch(heap_block_at(heap, index), desc_is_run(state) ? HEAP_PAGE : heap->header_size);
+	watch(heap_block_at(heap, index), desc_is_run(state) ? HEAP_PAGE : heap->geo.header_size);
 }
 
 static const uint8_t *other_table; /* of the heap with the other name; NULL: there is none */
@@ -855,7 +855,7 @@ static void use_other(void)
 	expect(query(left).blocks == 0);
 	for (uint32_t i = 0; i < MAX_BLOCKS; i++) {
 		expect(desc_phase(atomic_load(&left->descs[i].state)) == BLOCK_OPEN);
-		expect(hint_next(&left->open, i) == i);
+		expect(hint_next(&left->hints.open, i) == i);
 	}
 	expect(stag_heap_detach(left, false) == 0);
 	expect(!other_exists());
