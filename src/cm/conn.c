@@ -24,6 +24,25 @@ static void conn_ready(struct watch *w, uint32_t revents);
 static void conn_late(struct timer *t);
 
 #define REDIAL_MS 10
+#define FROM(s)	  (1u << (s))
+
+/* For each state, those that it may be entered from. A new connection begins in TCP or REQUEST. */
+static const unsigned legal_from[] = {
+	[CONN_TCP] = FROM(CONN_TCP) | FROM(CONN_REPLY),
+	[CONN_REPLY] = FROM(CONN_TCP),
+	[CONN_REQUEST] = 0,
+	[CONN_ASKED] = FROM(CONN_REQUEST),
+	[CONN_ANSWERING] = FROM(CONN_ASKED),
+	[CONN_ENDED] = FROM(CONN_ASKED),
+};
+
+static void conn_set_state(struct conn *c, enum conn_state to)
+{
+	assert(engine_locked());
+	assert(legal_from[to] & FROM(c->state));
+	(void)legal_from; /* a release build does not check */
+	c->state = to;
+}
 
 static struct conn *conn_new(enum conn_state state)
 {
@@ -96,7 +115,7 @@ static void conn_lost(struct conn *c, int err, const char *what)
 
 	log_peer(c, err, what);
 	if (c->state == CONN_ASKED && id) { /* the program learns of it when it answers */
-		c->state = CONN_ENDED;
+		conn_set_state(c, CONN_ENDED);
 		conn_drop_stream(c, RESET);
 		return;
 	}
@@ -223,7 +242,7 @@ static int dial(struct conn *c)
 	err = watch_add(&c->watch, c->fd, EPOLLOUT, conn_ready);
 	if (err)
 		goto err_close;
-	c->state = CONN_TCP;
+	conn_set_state(c, CONN_TCP);
 	line_enter(c);
 	return 0;
 err_close:
@@ -400,7 +419,7 @@ static void dialled(struct conn *c)
 		return;
 	}
 	c->fd = -1;
-	c->state = CONN_REPLY;
+	conn_set_state(c, CONN_REPLY);
 	list_del(&c->link);
 	negotiate_request(&c->wish, c->form, &c->ours);
 	request_sent(c, conn_send(c, &c->ours));
@@ -566,7 +585,7 @@ static void step_request(struct conn *c)
 		return;
 	}
 	timer_cancel(&c->timer);
-	c->state = CONN_ASKED;
+	conn_set_state(c, CONN_ASKED);
 	listener_asked(c->listener, c);
 }
 
@@ -610,10 +629,10 @@ static int conn_answer(struct conn *c)
 		return conn_answered(c);
 	if (err != -EAGAIN) {
 		conn_drop_stream(c, RESET);
-		c->state = CONN_ENDED;
+		conn_set_state(c, CONN_ENDED);
 		return -ECONNRESET;
 	}
-	c->state = CONN_ANSWERING;
+	conn_set_state(c, CONN_ANSWERING);
 	timer_set(&c->timer, clock_ns() + config()->connect_timeout_ms * NS_PER_MS, conn_late);
 	watch_mod(&c->watch, EPOLLOUT);
 	return 0;

@@ -30,7 +30,7 @@ static void begin(struct media *m)
 
 void flush_start(struct media *m, struct media_op *op)
 {
-	op->state.phase = OP_SYNCING;
+	op_set_phase(op, OP_SYNCING);
 	if (m->sync_error || (m->flags & MEDIA_VOLATILE)) {
 		op_finish(m, op, m->sync_error);
 		return;

@@ -172,6 +172,7 @@ struct media_edge *calls_edge(struct calls *c);
 uint64_t calls_submits(const struct calls *c);
 
 /* op.c */
+void op_set_phase(struct media_op *op, enum op_phase to); /* asserts that the move is legal */
 void op_finish(struct media *m, struct media_op *op, int result);
 void op_start(struct media *m, struct media_op *op);
 void op_start_backlog(struct media *m);

@@ -4,10 +4,39 @@
  */
 #include "media/medium.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+
+#define PHASE(p) (1u << (p))
+
+/* A step skips each of these that it does not need. */
+#define OF_A_STEP                                                                                  \
+	(PHASE(OP_BUFFER) | PHASE(OP_RANGE) | PHASE(OP_PLACE) | PHASE(OP_FILLING) |                \
+	 PHASE(OP_FILLING_TAIL) | PHASE(OP_MOVING))
+#define AFTER_STEPS (PHASE(OP_SYNCING) | PHASE(OP_READY))
+
+/* For each phase, those that may follow. An operation enters OP_BACKLOG in media_submit() only. */
+static const unsigned int legal[] = {
+	[OP_BACKLOG] = OF_A_STEP | AFTER_STEPS,
+	[OP_BUFFER] = (OF_A_STEP & ~PHASE(OP_BUFFER)) | PHASE(OP_READY),
+	[OP_RANGE] = (OF_A_STEP & ~(PHASE(OP_BUFFER) | PHASE(OP_RANGE))) | PHASE(OP_READY),
+	[OP_PLACE] = (OF_A_STEP & ~(PHASE(OP_BUFFER) | PHASE(OP_RANGE))) | PHASE(OP_READY),
+	[OP_FILLING] = PHASE(OP_FILLING_TAIL) | PHASE(OP_MOVING) | AFTER_STEPS,
+	[OP_FILLING_TAIL] = PHASE(OP_MOVING) | PHASE(OP_READY),
+	[OP_MOVING] = OF_A_STEP | AFTER_STEPS,
+	[OP_SYNCING] = PHASE(OP_READY),
+	[OP_READY] = 0,
+};
+
+void op_set_phase(struct media_op *op, enum op_phase to)
+{
+	assert(legal[op->state.phase] & PHASE(to));
+	(void)legal; /* a release build does not check */
+	op->state.phase = (uint8_t)to;
+}
 
 static uint64_t iov_sum(const struct media_op *op)
 {
@@ -80,7 +109,7 @@ static bool is_timed(struct media *m, const struct media_op *op)
 void op_finish(struct media *m, struct media_op *op, int result)
 {
 	op->result = result;
-	op->state.phase = OP_READY;
+	op_set_phase(op, OP_READY);
 	if (result)
 		m->counters.errors++;
 	else

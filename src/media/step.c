@@ -54,7 +54,7 @@ static void begin(struct media *m, struct media_op *op, enum op_phase phase, uin
 {
 	struct media_op_state *s = &op->state;
 
-	s->phase = (uint8_t)phase;
+	op_set_phase(op, phase);
 	s->io_at = at;
 	s->io_offset = offset;
 	s->io_left = s->io_total = (uint32_t)length;
@@ -331,7 +331,7 @@ void step_next(struct media *m, struct media_op *op)
 	plan_step(m, op, &staged);
 	s->buffer = staged ? staging_get(m) : NULL;
 	if (staged && !s->buffer) {
-		s->phase = OP_BUFFER;
+		op_set_phase(op, OP_BUFFER);
 		list_add_tail(&m->staging.ops, &s->link);
 		return;
 	}

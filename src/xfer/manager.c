@@ -344,7 +344,7 @@ static void init_request(struct stag_xfer *x, struct stag_xfer_req *req, uint64_
 	req->loss_mark = x->loss_mark;
 	req->outcome = 0;
 	req->alone = req->touched = false;
-	req->phase = REQ_NONE;
+	req->phase = REQ_NONE; /* its memory may be new: there is no phase before this one */
 }
 
 STAG_EXPORT int stag_xfer_submit(struct stag_xfer *x, struct stag_xfer_req *req)
