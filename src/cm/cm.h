@@ -127,7 +127,7 @@ int conn_accepted(struct listener *l, int fd);
 int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child);
 /* Answers a Request. The connection is gone after reject; after accept, too, in the end. */
 int conn_accept(struct conn *c, const struct conn_wish *w);
-int conn_reject(struct conn *c, const struct conn_wish *w);
+int conn_send_reject(struct conn *c, const struct conn_wish *w);
 void conn_destroy(struct conn *c); /* the peer sees a reset; NULL is fine */
 
 /* ---- listener.c -------------------------------------------------------- */

@@ -647,7 +647,7 @@ int conn_accept(struct conn *c, const struct conn_wish *w)
 	return conn_answer(c);
 }
 
-int conn_reject(struct conn *c, const struct conn_wish *w)
+int conn_send_reject(struct conn *c, const struct conn_wish *w)
 {
 	int err;
 

@@ -192,7 +192,7 @@ static void close_conn(struct cm_id *id)
 	static const struct conn_wish nothing;
 
 	if (id->conn && id->conn->state == CONN_ASKED)
-		conn_reject(id->conn, &nothing);
+		conn_send_reject(id->conn, &nothing);
 	else
 		conn_destroy(id->conn);
 }
@@ -393,7 +393,7 @@ static int reject_request(struct cm_id *id, const void *data, uint8_t len)
 		return id_error(id, EINVAL, "there is no request to reject");
 	if (wish.private_len)
 		memcpy(wish.private_data, data, wish.private_len);
-	err = conn_reject(id->conn, &wish);
+	err = conn_send_reject(id->conn, &wish);
 	if (err)
 		return id_error(id, -err, "reject");
 	id_set_state(id, ID_CLOSED);

@@ -30,9 +30,9 @@ static void begin(struct media *m)
 
 void flush_start(struct media *m, struct media_op *op)
 {
-	op_set_phase(op, OP_SYNCING);
+	media_op_set_phase(op, OP_SYNCING);
 	if (m->sync_error || (m->flags & MEDIA_VOLATILE)) {
-		op_finish(m, op, m->sync_error);
+		media_op_finish(m, op, m->sync_error);
 		return;
 	}
 	list_add_tail(&m->sync_next, &op->state.link);
@@ -49,13 +49,13 @@ void flush_event(struct media *m, int result)
 	m->syncing = false;
 	if (result < 0) {
 		m->sync_error = result;
-		complain(m, COMPLAINT_SYNC, 0, result);
+		media_complain(m, COMPLAINT_SYNC, 0, result);
 	}
 	while (!list_empty(&m->sync_now)) {
 		struct media_op *op = list_entry(m->sync_now.next, struct media_op, state.link);
 
 		list_del(&op->state.link);
-		op_finish(m, op, m->sync_error);
+		media_op_finish(m, op, m->sync_error);
 	}
 	if (!list_empty(&m->sync_next))
 		begin(m);

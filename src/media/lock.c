@@ -36,7 +36,7 @@ bool range_lock(struct media *m, struct media_op *op)
 	if (op->state.mode == LOCK_EXCLUSIVE)
 		m->exclusives++;
 	if (m->exclusives && (held_by_other(m, op) || wanted_before(m, op, &m->range_waiters))) {
-		op_set_phase(op, OP_RANGE);
+		media_op_set_phase(op, OP_RANGE);
 		list_add_tail(&m->range_waiters, &op->state.link);
 		return false;
 	}

@@ -172,11 +172,11 @@ struct media_edge *calls_edge(struct calls *c);
 uint64_t calls_submits(const struct calls *c);
 
 /* op.c */
-void op_set_phase(struct media_op *op, enum op_phase to); /* asserts that the move is legal */
-void op_finish(struct media *m, struct media_op *op, int result);
-void op_start(struct media *m, struct media_op *op);
-void op_start_backlog(struct media *m);
-void op_tell(struct media *m); /* there is something to call back for */
+void media_op_set_phase(struct media_op *op, enum op_phase to); /* asserts that the move is legal */
+void media_op_finish(struct media *m, struct media_op *op, int result);
+void media_op_start(struct media *m, struct media_op *op);
+void media_op_start_backlog(struct media *m);
+void media_op_tell(struct media *m); /* there is something to call back for */
 
 /* poll.c */
 void poll_wake(struct media *m); /* who sleeps, if anybody does */
@@ -204,11 +204,11 @@ bool range_lock(struct media *m,
 void range_unlock(struct media *m, struct media_op *op);
 
 /* staging.c */
-int staging_open(struct staging *s, uint64_t bytes);
-void staging_close(struct staging *s);
-bool staging_has(const struct staging *s, const void *at, uint64_t length);
-uint8_t *staging_get(struct media *m);
-void staging_put(struct media *m, uint8_t *buffer);
+int media_staging_open(struct staging *s, uint64_t bytes);
+void media_staging_close(struct staging *s);
+bool media_staging_has(const struct staging *s, const void *at, uint64_t length);
+uint8_t *media_staging_get(struct media *m);
+void media_staging_put(struct media *m, uint8_t *buffer);
 
 /* flush.c */
 void flush_start(struct media *m, struct media_op *op);
@@ -237,6 +237,6 @@ void places_wait(struct media *m, struct media_op *op);
 
 /* stats.c */
 /* In the log, once: until something else goes wrong in the same way. */
-void complain(struct media *m, enum complaint c, uint64_t offset, int err);
+void media_complain(struct media *m, enum complaint c, uint64_t offset, int err);
 
 #endif

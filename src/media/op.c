@@ -31,7 +31,7 @@ static const unsigned int legal[] = {
 	[OP_READY] = 0,
 };
 
-void op_set_phase(struct media_op *op, enum op_phase to)
+void media_op_set_phase(struct media_op *op, enum op_phase to)
 {
 	assert(legal[op->state.phase] & PHASE(to));
 	(void)legal; /* a release build does not check */
@@ -64,7 +64,7 @@ static bool is_sane(const struct media_op *op)
 }
 
 /* The first thing to tell wakes who sleeps; it finds the others too. */
-void op_tell(struct media *m)
+void media_op_tell(struct media *m)
 {
 	if (atomic_fetch_add(&m->to_tell, 1) == 0)
 		poll_wake(m);
@@ -106,10 +106,10 @@ static bool is_timed(struct media *m, const struct media_op *op)
 	return true;
 }
 
-void op_finish(struct media *m, struct media_op *op, int result)
+void media_op_finish(struct media *m, struct media_op *op, int result)
 {
 	op->result = result;
-	op_set_phase(op, OP_READY);
+	media_op_set_phase(op, OP_READY);
 	if (result)
 		m->counters.errors++;
 	else
@@ -119,10 +119,10 @@ void op_finish(struct media *m, struct media_op *op, int result)
 	m->active--;
 	list_add_tail(&m->ready, &op->state.link);
 	m->n_ready++;
-	op_tell(m);
+	media_op_tell(m);
 }
 
-void op_start(struct media *m, struct media_op *op)
+void media_op_start(struct media *m, struct media_op *op)
 {
 	uint64_t length = op->kind == MEDIA_ATOMIC ? sizeof(uint64_t) : op->length;
 
@@ -136,20 +136,20 @@ void op_start(struct media *m, struct media_op *op)
 	if (op->cache_ms)
 		cache_prepare(m);
 	if (!media_covers(m, op->offset, length))
-		op_finish(m, op, -ENXIO);
+		media_op_finish(m, op, -ENXIO);
 	else if (op->kind == MEDIA_READ && op->cache_ms && cache_read(m, op))
-		op_finish(m, op, 0);
+		media_op_finish(m, op, 0);
 	else
 		step_next(m, op);
 }
 
-void op_start_backlog(struct media *m)
+void media_op_start_backlog(struct media *m)
 {
 	while (m->active < m->depth && !list_empty(&m->backlog)) {
 		struct media_op *op = list_entry(m->backlog.next, struct media_op, state.link);
 
 		list_del(&op->state.link);
-		op_start(m, op);
+		media_op_start(m, op);
 	}
 }
 
@@ -167,7 +167,7 @@ int media_submit(struct media *m, struct media_op *op)
 	LOCK_FOR_SCOPE(&m->lock);
 	s->since = is_timed(m, op) ? clock_ns() : 0;
 	if (m->active < m->depth && list_empty(&m->backlog))
-		op_start(m, op);
+		media_op_start(m, op);
 	else
 		list_add_tail(&m->backlog, &s->link);
 	return 0;

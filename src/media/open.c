@@ -231,8 +231,8 @@ int media_open(struct media **out, const struct media_attr *attr)
 	err = open_descriptors(m, attr, &g);
 	if (err)
 		goto err_close;
-	err = staging_open(&m->staging,
-			   attr->staging_bytes ? attr->staging_bytes : DEFAULT_STAGING);
+	err = media_staging_open(&m->staging,
+				 attr->staging_bytes ? attr->staging_bytes : DEFAULT_STAGING);
 	if (err)
 		goto err_close;
 	err = open_edge(m, g.is_memory);
@@ -250,7 +250,7 @@ err_edge:
 	calls_close(m->calls);
 	ring_close(m->ring);
 err_unstage:
-	staging_close(&m->staging);
+	media_staging_close(&m->staging);
 err_close:
 	close_descriptors(m);
 	free(m);
@@ -265,7 +265,7 @@ static void cancel_all(struct media *m, struct list *queue)
 		struct media_op *op = list_entry(queue->next, struct media_op, state.link);
 
 		list_del(&op->state.link);
-		op_finish(m, op, -ECANCELED);
+		media_op_finish(m, op, -ECANCELED);
 	}
 }
 
@@ -320,7 +320,7 @@ void media_close(struct media *m)
 		drain(m);
 		delist(m);
 		ring_close(m->ring);
-		staging_close(&m->staging);
+		media_staging_close(&m->staging);
 		pthread_mutex_destroy(&m->lock);
 	} else {
 		abandon(m);
@@ -341,7 +341,7 @@ static void look_at_size(struct media *m)
 		return;
 	size = round_down(size, m->block);
 	if (size < known)
-		complain(m, COMPLAINT_SIZE, size, -ENXIO);
+		media_complain(m, COMPLAINT_SIZE, size, -ENXIO);
 	else if (size > known)
 		m->complained[COMPLAINT_SIZE] = 0;
 	atomic_store(&m->size, size);

@@ -108,7 +108,7 @@ static unsigned int poll_some(struct media *m, unsigned int *reaped)
 
 	pthread_mutex_lock(&m->lock);
 	*reaped += reap(m);
-	op_start_backlog(m);
+	media_op_start_backlog(m);
 	take_all(&m->ready, &ready);
 	atomic_fetch_sub(&m->to_tell, m->n_ready);
 	m->n_ready = 0;

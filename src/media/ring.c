@@ -72,7 +72,7 @@ static void prepare_move(struct ring *r, struct io_uring_sqe *sqe, const struct 
 {
 	if (io->n_iov)
 		prepare_vector(sqe, io, fd);
-	else if (r->fixed_buffers && staging_has(&r->m->staging, io->buffer, io->length))
+	else if (r->fixed_buffers && media_staging_has(&r->m->staging, io->buffer, io->length))
 		prepare_fixed(sqe, io, fd);
 	else
 		prepare_plain(sqe, io, fd);

@@ -251,7 +251,7 @@ static void ask_for_time(struct media *m)
 
 void places_wait(struct media *m, struct media_op *op)
 {
-	op_set_phase(op, OP_PLACE);
+	media_op_set_phase(op, OP_PLACE);
 	list_add_tail(&m->place_waiters, &op->state.link);
 	ask_for_time(m);
 }

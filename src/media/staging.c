@@ -31,7 +31,7 @@ static void *pop(void **stack)
 	return buffer;
 }
 
-int staging_open(struct staging *s, uint64_t bytes)
+int media_staging_open(struct staging *s, uint64_t bytes)
 {
 	uint64_t n = bytes / MEDIA_BUFFER_SIZE;
 
@@ -56,12 +56,12 @@ int staging_open(struct staging *s, uint64_t bytes)
 	return 0;
 }
 
-void staging_close(struct staging *s)
+void media_staging_close(struct staging *s)
 {
 	munmap(s->memory, s->bytes);
 }
 
-bool staging_has(const struct staging *s, const void *at, uint64_t length)
+bool media_staging_has(const struct staging *s, const void *at, uint64_t length)
 {
 	const uint8_t *p = at;
 
@@ -72,12 +72,12 @@ bool staging_has(const struct staging *s, const void *at, uint64_t length)
 /* ---- of the medium's own operations ---- */
 
 /* NULL where others wait already, too. */
-uint8_t *staging_get(struct media *m)
+uint8_t *media_staging_get(struct media *m)
 {
 	return list_empty(&m->staging.ops) ? pop(&m->staging.inner) : NULL;
 }
 
-void staging_put(struct media *m, uint8_t *buffer)
+void media_staging_put(struct media *m, uint8_t *buffer)
 {
 	struct media_op *op;
 
@@ -132,7 +132,7 @@ static void give(struct media *m, void *buffer)
 	list_del(&w->link);
 	w->buffer = buffer;
 	list_add_tail(&m->staging.granted, &w->link);
-	op_tell(m);
+	media_op_tell(m);
 }
 
 void media_give_buffer(struct media *m, void *buffer)

@@ -44,7 +44,7 @@ static const char *what(enum complaint c)
 }
 
 /* The others are counted. */
-void complain(struct media *m, enum complaint c, uint64_t offset, int err)
+void media_complain(struct media *m, enum complaint c, uint64_t offset, int err)
 {
 	char link[32], path[256];
 	ssize_t n;

@@ -54,7 +54,7 @@ static void begin(struct media *m, struct media_op *op, enum op_phase phase, uin
 {
 	struct media_op_state *s = &op->state;
 
-	op_set_phase(op, phase);
+	media_op_set_phase(op, phase);
 	s->io_at = at;
 	s->io_offset = offset;
 	s->io_left = s->io_total = (uint32_t)length;
@@ -92,19 +92,19 @@ static void step_end(struct media *m, struct media_op *op, int err)
 		iov_advance(op, s->step);
 	range_unlock(m, op);
 	if (buffer)
-		staging_put(m, buffer);
+		media_staging_put(m, buffer);
 	if (err)
-		op_finish(m, op, err);
+		media_op_finish(m, op, err);
 	else if (m->closing && s->at < total(op))
-		op_finish(m, op, -ECANCELED);
+		media_op_finish(m, op, -ECANCELED);
 	else
 		step_next(m, op);
 }
 
 static void fail(struct media *m, struct media_op *op, int err)
 {
-	complain(m, op->kind == MEDIA_READ ? COMPLAINT_READ : COMPLAINT_WRITE, op->state.io_offset,
-		 err);
+	media_complain(m, op->kind == MEDIA_READ ? COMPLAINT_READ : COMPLAINT_WRITE,
+		       op->state.io_offset, err);
 	step_end(m, op, err);
 }
 
@@ -315,7 +315,7 @@ static void after_last_step(struct media *m, struct media_op *op)
 	if (writes(op) && op->durable && op->state.step != total(op))
 		flush_start(m, op);
 	else
-		op_finish(m, op, 0);
+		media_op_finish(m, op, 0);
 }
 
 void step_next(struct media *m, struct media_op *op)
@@ -329,9 +329,9 @@ void step_next(struct media *m, struct media_op *op)
 	}
 	s->tries = 0;
 	plan_step(m, op, &staged);
-	s->buffer = staged ? staging_get(m) : NULL;
+	s->buffer = staged ? media_staging_get(m) : NULL;
 	if (staged && !s->buffer) {
-		op_set_phase(op, OP_BUFFER);
+		media_op_set_phase(op, OP_BUFFER);
 		list_add_tail(&m->staging.ops, &s->link);
 		return;
 	}

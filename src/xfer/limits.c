@@ -47,11 +47,12 @@ static int query_qp(struct stag_xfer *x, struct ibv_qp *qp, struct caps *caps, u
 			       &init);
 
 	if (err) {
-		complain(x, "queue pair %u: query: %s", qp->qp_num, strerror(err));
+		xfer_complain(x, "queue pair %u: query: %s", qp->qp_num, strerror(err));
 		return -err;
 	}
 	if (!is_connected(&attr, caps->iwarp)) {
-		complain(x, "queue pair %u: not connected (state %d)", qp->qp_num, attr.qp_state);
+		xfer_complain(x, "queue pair %u: not connected (state %d)", qp->qp_num,
+			      attr.qp_state);
 		return -EINVAL;
 	}
 	caps->depth = attr.cap.max_send_wr;
@@ -77,7 +78,8 @@ static int query(struct stag_xfer *x, struct ibv_qp *qp, struct caps *caps)
 	if (!err)
 		err = ibv_query_port(qp->context, number, &port);
 	if (err) {
-		complain(x, "queue pair %u: query of its device: %s", qp->qp_num, strerror(err));
+		xfer_complain(x, "queue pair %u: query of its device: %s", qp->qp_num,
+			      strerror(err));
 		return -err;
 	}
 	caps->max_transfer = port.max_msg_sz;
@@ -104,10 +106,11 @@ static int divide_depth(struct stag_xfer *x, struct rail *rail)
 	rail->max_confirms =
 		!rail->confirming ? 0 : least(least(RAIL_CONFIRMS, rail->reads), depth / 2);
 	if (depth < 1 + (uint32_t)rail->confirming) {
-		complain(x,
-			 "queue pair %u: its send queue of %u or its share of the CQ's %d is too "
-			 "small",
-			 rail->qp_num, rail->depth, rail->cq->cqe);
+		xfer_complain(
+			x,
+			"queue pair %u: its send queue of %u or its share of the CQ's %d is too "
+			"small",
+			rail->qp_num, rail->depth, rail->cq->cqe);
 		return -EINVAL;
 	}
 	rail->max_records = depth - rail->max_confirms;
@@ -142,27 +145,28 @@ static bool is_a_rail(const struct stag_xfer *x, const struct ibv_qp *qp)
 static int check(struct stag_xfer *x, struct ibv_qp *qp, const struct caps *caps)
 {
 	if (qp->qp_type != IBV_QPT_RC) {
-		complain(x, "queue pair %u: not of type RC", qp->qp_num);
+		xfer_complain(x, "queue pair %u: not of type RC", qp->qp_num);
 		return -EINVAL;
 	}
 	if (is_a_rail(x, qp)) {
-		complain(x, "queue pair %u: is a rail already", qp->qp_num);
+		xfer_complain(x, "queue pair %u: is a rail already", qp->qp_num);
 		return -EINVAL;
 	}
 	if (x->pd && qp->pd != x->pd) {
-		complain(x, "queue pair %u: in another protection domain than the other rails",
-			 qp->qp_num);
+		xfer_complain(x, "queue pair %u: in another protection domain than the other rails",
+			      qp->qp_num);
 		return -EINVAL;
 	}
 	if (!caps->write_sge || !caps->read_sge) {
-		complain(x, "queue pair %u: no segments in its send queue", qp->qp_num);
+		xfer_complain(x, "queue pair %u: no segments in its send queue", qp->qp_num);
 		return -EINVAL;
 	}
 	if (caps->iwarp && !(x->flags & STAG_XFER_UNCONFIRMED) && !caps->reads) {
-		complain(x,
-			 "queue pair %u: its connection allows no reads, which confirm writes on "
-			 "iWARP; STAG_XFER_UNCONFIRMED does without",
-			 qp->qp_num);
+		xfer_complain(
+			x,
+			"queue pair %u: its connection allows no reads, which confirm writes on "
+			"iWARP; STAG_XFER_UNCONFIRMED does without",
+			qp->qp_num);
 		return -EINVAL;
 	}
 	return 0;
@@ -186,11 +190,11 @@ static int check_limits(struct stag_xfer *x, struct ibv_qp *qp, const struct cap
 	if (caps->read_sge >= read->max_segments && caps->write_sge >= write->max_segments &&
 	    narrower(caps->max_transfer, read->max_transfer) >= read->max_transfer)
 		return 0;
-	complain(x,
-		 "queue pair %u: allows %u bytes, %u segments (reads: %u); the manager's "
-		 "limits are %u, %u (reads: %u)",
-		 qp->qp_num, caps->max_transfer, caps->write_sge, caps->read_sge,
-		 write->max_transfer, write->max_segments, read->max_segments);
+	xfer_complain(x,
+		      "queue pair %u: allows %u bytes, %u segments (reads: %u); the manager's "
+		      "limits are %u, %u (reads: %u)",
+		      qp->qp_num, caps->max_transfer, caps->write_sge, caps->read_sge,
+		      write->max_transfer, write->max_segments, read->max_segments);
 	return -EINVAL;
 }
 

@@ -191,8 +191,8 @@ static void begin_end(struct rail *rail, uint32_t seq, enum ibv_wc_status status
 	rail->drain = last_sure(rail);
 	rail->x->counters.losses++;
 	rail_set_state(rail, RAIL_DRAINING);
-	complain(rail->x, "rail %u, queue pair %u: down: %s", rail->number, rail->qp_num,
-		 ibv_wc_status_str(status));
+	xfer_complain(rail->x, "rail %u, queue pair %u: down: %s", rail->number, rail->qp_num,
+		      ibv_wc_status_str(status));
 }
 
 void rail_failed(struct rail *rail, uint32_t seq, enum ibv_wc_status status)
@@ -215,8 +215,8 @@ void rail_refused(struct rail *rail, int err)
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
 	begin_end(rail, rail->unposted, IBV_WC_GENERAL_ERR);
-	complain(rail->x, "rail %u, queue pair %u: post_send: %s", rail->number, rail->qp_num,
-		 strerror(err));
+	xfer_complain(rail->x, "rail %u, queue pair %u: post_send: %s", rail->number, rail->qp_num,
+		      strerror(err));
 	/* What is posted comes back then, if it did not already. */
 	(void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
 	if (rail->drain == rail->proved)

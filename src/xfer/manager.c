@@ -21,7 +21,7 @@
 #define DEFAULT_TURN	     (1u << 20)
 #define ALL_FLAGS	     (STAG_XFER_UNCONFIRMED | STAG_XFER_NO_MERGE | STAG_XFER_FED)
 
-void complain(struct stag_xfer *x, const char *fmt, ...)
+void xfer_complain(struct stag_xfer *x, const char *fmt, ...)
 {
 	va_list args;
 
@@ -103,7 +103,7 @@ STAG_EXPORT int stag_xfer_destroy(struct stag_xfer *x)
 {
 	begin(x);
 	if (x->under_way) {
-		complain(x, "%llu requests are under way", (unsigned long long)x->under_way);
+		xfer_complain(x, "%llu requests are under way", (unsigned long long)x->under_way);
 		return EBUSY;
 	}
 	if (x->mr)
@@ -141,13 +141,13 @@ static int settle_in(struct stag_xfer *x, struct ibv_pd *pd)
 	if (!x->mr) {
 		int err = errno;
 
-		complain(x, "register %zu bytes: %s", sizeof(x->scratch), strerror(err));
+		xfer_complain(x, "register %zu bytes: %s", sizeof(x->scratch), strerror(err));
 		return -err;
 	}
 	if (give_segments(x)) {
 		ibv_dereg_mr(x->mr);
 		x->mr = NULL;
-		complain(x, "no memory for the segments of %u descriptors", x->descriptors);
+		xfer_complain(x, "no memory for the segments of %u descriptors", x->descriptors);
 		return -ENOMEM;
 	}
 	x->pd = pd;
@@ -179,11 +179,11 @@ STAG_EXPORT int stag_xfer_add_rail(struct stag_xfer *x, struct ibv_qp *qp, unsig
 
 	begin(x);
 	if (x->started) {
-		complain(x, "rails are added before the first request is submitted");
+		xfer_complain(x, "rails are added before the first request is submitted");
 		return EBUSY;
 	}
 	if (x->num_rails == STAG_XFER_MAX_RAILS) {
-		complain(x, "there are %u rails already", x->num_rails);
+		xfer_complain(x, "there are %u rails already", x->num_rails);
 		return ENOSPC;
 	}
 	err = add_rail(x, qp);
@@ -209,12 +209,12 @@ STAG_EXPORT int stag_xfer_rebind(struct stag_xfer *x, unsigned int number, struc
 
 	begin(x);
 	if (number >= x->num_rails) {
-		complain(x, "there is no rail %u", number);
+		xfer_complain(x, "there is no rail %u", number);
 		return EINVAL;
 	}
 	rail = &x->rails[number];
 	if (qp && rail->state == RAIL_UP && !is_dead(rail)) {
-		complain(x, "rail %u is up", number);
+		xfer_complain(x, "rail %u is up", number);
 		return EBUSY;
 	}
 	xfer_reap(x);
@@ -354,14 +354,14 @@ STAG_EXPORT int stag_xfer_submit(struct stag_xfer *x, struct stag_xfer_req *req)
 
 	begin(x);
 	if (!x->num_rails) {
-		complain(x, "there is no rail");
+		xfer_complain(x, "there is no rail");
 		return EINVAL;
 	}
 	if (stag_xfer_check(req, &total, &bad)) {
-		complain(x,
-			 bad < req->num_elems ? "element %zu is not sound"
-					      : "the request is not sound",
-			 bad);
+		xfer_complain(x,
+			      bad < req->num_elems ? "element %zu is not sound"
+						   : "the request is not sound",
+			      bad);
 		return EINVAL;
 	}
 	init_request(x, req, total);
@@ -378,7 +378,7 @@ STAG_EXPORT int stag_xfer_cancel(struct stag_xfer *x, struct stag_xfer_req *req)
 {
 	begin(x);
 	if (req->phase == REQ_NONE || req->phase == REQ_DONE) {
-		complain(x, "the request is not under way");
+		xfer_complain(x, "the request is not under way");
 		return ENOENT;
 	}
 	req_end(x, req, ECANCELED, IBV_WC_SUCCESS);

@@ -239,7 +239,7 @@ void rail_abandon(struct rail *rail);
 int rail_adopt(struct stag_xfer *x, struct rail *rail, struct ibv_qp *qp, bool narrow);
 
 /* manager.c */
-void complain(struct stag_xfer *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void xfer_complain(struct stag_xfer *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void xfer_pump(struct stag_xfer *x); /* posts what can be posted */
 void xfer_reap(struct stag_xfer *x); /* takes what has completed */
 /* Is the rail's CQ to be polled, and not for an earlier rail already? */
