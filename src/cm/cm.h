@@ -38,6 +38,7 @@
 #include "adapter/adapter.h"
 #include "base/export.h"
 #include "base/list.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #define CM_MAX_PRIVATE	 255  /* a conn_param's length is a byte */
@@ -117,8 +118,6 @@ struct conn {
 	uint8_t tx[MPA_FRAME_MAX];
 };
 
-/* All with the engine lock held. */
-
 /* Starts to connect id to its destination. -errno of socket, bind or connect. */
 int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out);
 /* A socket that was accepted: takes it over, also when it fails. */
@@ -160,7 +159,7 @@ void listener_delivered(struct listener *l); /* the program has fetched one */
 
 struct cm_channel {
 	struct rdma_event_channel cm; /* fd: a semaphore eventfd that counts the queue */
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct list events;
 };
 
@@ -179,7 +178,7 @@ static inline struct cm_channel *to_cm_channel(struct rdma_event_channel *c)
 int cm_channel_open(struct rdma_event_channel **out);
 void cm_channel_close(struct rdma_event_channel *channel); /* NULL is fine */
 
-/* Engine lock held for all of these but the last. Event without private data or depths: */
+/* Posts an event without private data or depths. */
 void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status);
 /* with those of a peer's frame (NULL: none): */
 void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
@@ -190,7 +189,7 @@ int event_post_request(struct cm_id *listener, struct cm_id *child, const struct
 void event_drop(struct cm_id *id);
 void event_move(struct cm_id *id, struct cm_channel *to);
 bool event_pending(struct cm_id *id);
-/* Returns when every event of id that was fetched is acknowledged. Engine lock not held. */
+/* Returns when every event of id that was fetched is acknowledged. */
 void event_wait_acks(struct cm_id *id);
 
 /* ---- id.c -------------------------------------------------------------- */
@@ -256,7 +255,7 @@ void id_set_state(struct cm_id *id, enum id_state to);
 const char *id_state_str(enum id_state s);
 /* The device, its default protection domain and its port become the id's. -errno */
 int id_bind_device(struct cm_id *id);
-/* The child of a listener's connection; its addresses are the stream's. Engine lock held. */
+/* The child of a listener's connection; its addresses are the stream's. */
 int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out);
 
 /*
@@ -273,7 +272,7 @@ int id_error(const struct cm_id *id, int err, const char *fmt, ...)
  */
 int id_complete(struct cm_id *id, int ret);
 
-/* ---- connect.c: what conn.c tells an id. Engine lock held. ------------- */
+/* ---- connect.c: how conn.c notifies an id ----------------------------- */
 
 /* The queue pair of an id that is being connected, or connected; NULL when it is gone. */
 struct stag_qp *id_qp(struct cm_id *id);

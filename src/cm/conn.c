@@ -113,6 +113,7 @@ static void conn_lost(struct conn *c, int err, const char *what)
 {
 	struct cm_id *id = c->id;
 
+	assert(engine_locked());
 	log_peer(c, err, what);
 	if (c->state == CONN_ASKED && id) { /* the program learns of it when it answers */
 		conn_set_state(c, CONN_ENDED);
@@ -561,6 +562,7 @@ int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child)
 {
 	int err = id_create_child(listener, c, child);
 
+	assert(engine_locked());
 	if (err) {
 		conn_destroy(c);
 		return err;

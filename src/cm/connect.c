@@ -21,6 +21,7 @@
 
 void id_set_qp(struct cm_id *id, uint32_t qpn)
 {
+	assert(engine_locked());
 	id->qpn = qpn;
 	id->has_qp = true;
 }
@@ -147,6 +148,7 @@ int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link)
 
 void id_connected(struct cm_id *id, const struct mpa_frame *reply)
 {
+	assert(engine_locked());
 	id_set_state(id, ID_CONNECTED);
 	atomic_fetch_add(&stag_totals.connects, 1);
 	event_post_conn(id, RDMA_CM_EVENT_ESTABLISHED, 0, reply);
@@ -154,6 +156,7 @@ void id_connected(struct cm_id *id, const struct mpa_frame *reply)
 
 void id_accepted(struct cm_id *id, const struct qp_link *link)
 {
+	assert(engine_locked());
 	id_set_state(id, ID_ACCEPTING);
 	if (!link->p2p) {
 		id_accept_done(id);
@@ -178,6 +181,7 @@ static enum rdma_cm_event_type failure_event(int status)
 
 void id_failed(struct cm_id *id, int status, const struct mpa_frame *reply)
 {
+	assert(engine_locked());
 	if (id->state != ID_CONNECTING) {
 		id_accept_failed(id, status);
 		return;
@@ -202,6 +206,7 @@ void id_close(struct cm_id *id)
 	struct stag_qp *qp = id_qp(id);
 	bool live = id->state == ID_ACCEPTING || id->state == ID_CONNECTED;
 
+	assert(engine_locked());
 	timer_cancel(&id->first);
 	listener_destroy(id->listener);
 	id->listener = NULL;
@@ -219,6 +224,7 @@ void id_close(struct cm_id *id)
 /* A reset, not a Reply that rejects: the peer may come again, and find a new listener. */
 void id_drop_request(struct cm_id *child)
 {
+	assert(engine_locked());
 	conn_destroy(child->conn);
 	id_destroy(child);
 }
@@ -227,6 +233,7 @@ void id_qp_gone(struct cm_id *id)
 {
 	struct stag_qp *qp = id_qp(id);
 
+	assert(engine_locked());
 	if (qp)
 		qp_set_events(qp, NULL, NULL);
 	timer_cancel(&id->first);

@@ -7,16 +7,16 @@
 
 #include <stdlib.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "verbs/verbs.h"
 
 struct ibv_pd *default_pd(void)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct lock lock = LOCK_INITIALIZER;
 	static struct ibv_pd *pd;
 	struct ibv_context *context;
 
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	if (pd)
 		return pd;
 	context = stag_shared_context();

@@ -19,10 +19,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 /* Guards fetched and acked of every id. */
-static pthread_mutex_t acks_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock acks_lock = LOCK_INITIALIZER;
 static pthread_cond_t acks_changed = PTHREAD_COND_INITIALIZER;
 
 int cm_channel_open(struct rdma_event_channel **out)
@@ -38,7 +38,7 @@ int cm_channel_open(struct rdma_event_channel **out)
 		free(ch);
 		return err;
 	}
-	pthread_mutex_init(&ch->lock, NULL);
+	lock_init(&ch->lock);
 	list_init(&ch->events);
 	*out = &ch->cm;
 	return 0;
@@ -48,7 +48,7 @@ static void channel_free(struct cm_channel *ch)
 {
 	if (!ch)
 		return;
-	pthread_mutex_destroy(&ch->lock);
+	lock_destroy(&ch->lock);
 	close(ch->cm.fd);
 	free(ch);
 }
@@ -67,12 +67,12 @@ void cm_channel_close(struct rdma_event_channel *channel)
 
 	if (!channel)
 		return;
-	pthread_mutex_lock(&ch->lock);
+	lock_acquire(&ch->lock);
 	list_for_each_safe (it, &ch->events) {
 		free(list_entry(it, struct cm_event, link));
 	}
 	list_init(&ch->events);
-	pthread_mutex_unlock(&ch->lock);
+	lock_release(&ch->lock);
 	channel_free(atomic_exchange(&closed_last, ch));
 }
 
@@ -99,7 +99,7 @@ static void count_down(struct cm_channel *ch)
 
 static void put(struct cm_channel *ch, struct cm_event *ev)
 {
-	LOCK_FOR_SCOPE(&ch->lock);
+	HOLD_FOR_SCOPE(&ch->lock);
 	list_add_tail(&ch->events, &ev->link);
 	count_up(ch);
 }
@@ -150,6 +150,7 @@ void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
 
 void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status)
 {
+	assert(engine_locked());
 	event_post_conn(id, type, status, NULL);
 }
 
@@ -172,7 +173,7 @@ static void take_all(struct cm_id *id, struct list *out)
 {
 	struct cm_channel *ch = to_cm_channel(id->cm.channel);
 
-	LOCK_FOR_SCOPE(&ch->lock);
+	HOLD_FOR_SCOPE(&ch->lock);
 	list_for_each_safe (it, &ch->events) {
 		if (list_entry(it, struct cm_event, link)->owner != id)
 			continue;
@@ -216,7 +217,8 @@ bool event_pending(struct cm_id *id)
 {
 	struct cm_channel *ch = to_cm_channel(id->cm.channel);
 
-	LOCK_FOR_SCOPE(&ch->lock);
+	assert(engine_locked());
+	HOLD_FOR_SCOPE(&ch->lock);
 	list_for_each (it, &ch->events) {
 		if (list_entry(it, struct cm_event, link)->owner == id)
 			return true;
@@ -226,22 +228,24 @@ bool event_pending(struct cm_id *id)
 
 void event_wait_acks(struct cm_id *id)
 {
-	LOCK_FOR_SCOPE(&acks_lock);
-	while (id->acked != id->fetched)
-		pthread_cond_wait(&acks_changed, &acks_lock);
+	HOLD_FOR_SCOPE(&acks_lock);
+	while (id->acked != id->fetched) {
+		assert(!engine_locked()); /* the program may need it before it acknowledges */
+		lock_wait(&acks_lock, &acks_changed);
+	}
 }
 
 /* The oldest event, now held by the program; NULL when somebody dropped it. */
 static struct cm_event *fetch(struct cm_channel *ch)
 {
-	LOCK_FOR_SCOPE(&ch->lock);
+	HOLD_FOR_SCOPE(&ch->lock);
 	struct cm_event *ev;
 
 	if (list_empty(&ch->events))
 		return NULL;
 	ev = list_entry(ch->events.next, struct cm_event, link);
 	list_del(&ev->link);
-	LOCK_FOR_SCOPE(&acks_lock);
+	HOLD_FOR_SCOPE(&acks_lock);
 	ev->owner->fetched++;
 	return ev;
 }
@@ -306,10 +310,10 @@ STAG_EXPORT int rdma_ack_cm_event(struct rdma_cm_event *event)
 
 	if (!event)
 		return id_error(NULL, EINVAL, "no event to acknowledge");
-	pthread_mutex_lock(&acks_lock);
+	lock_acquire(&acks_lock);
 	ev->owner->acked++;
 	pthread_cond_broadcast(&acks_changed);
-	pthread_mutex_unlock(&acks_lock);
+	lock_release(&acks_lock);
 	free(ev);
 	return 0;
 }

@@ -142,6 +142,7 @@ void listener_destroy(struct listener *l)
 
 void listener_add(struct listener *l, struct conn *c)
 {
+	assert(engine_locked());
 	c->listener = l;
 	list_add_tail(&l->half_open, &c->link);
 	if (++l->n_half_open > CM_MAX_HALF_OPEN)
@@ -150,6 +151,7 @@ void listener_add(struct listener *l, struct conn *c)
 
 void listener_remove(struct listener *l, struct conn *c)
 {
+	assert(engine_locked());
 	list_del(&c->link);
 	c->listener = NULL;
 	if (c->state == CONN_REQUEST)
@@ -195,6 +197,7 @@ static void present_all(struct listener *l)
 
 void listener_asked(struct listener *l, struct conn *c)
 {
+	assert(engine_locked());
 	list_del(&c->link);
 	l->n_half_open--;
 	list_add_tail(&l->waiting, &c->link);
@@ -205,6 +208,7 @@ void listener_asked(struct listener *l, struct conn *c)
 
 void listener_answered(struct listener *l)
 {
+	assert(engine_locked());
 	l->unanswered->asked_by = NULL;
 	l->unanswered = NULL;
 	timer_cancel(&l->answer);
@@ -213,6 +217,7 @@ void listener_answered(struct listener *l)
 
 void listener_delivered(struct listener *l)
 {
+	assert(engine_locked());
 	l->undelivered--;
 	listener_update(l);
 }

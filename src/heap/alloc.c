@@ -10,8 +10,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/export.h"
+#include "base/lock.h"
 
 #define FULL "heap %s: full, or the system has no more memory"
 
@@ -69,7 +69,7 @@ static struct heap_span *medium_span(struct stag_heap *heap, uint32_t slices, ui
 {
 	struct heap_span *span;
 
-	LOCK_FOR_SCOPE(&heap->local.lock);
+	HOLD_FOR_SCOPE(&heap->local.lock);
 	span = span_create_medium(heap, slices, step);
 	if (span)
 		return span;
@@ -129,7 +129,7 @@ static void *alloc_medium(struct stag_heap *heap, uint32_t slices, uint32_t step
 					  heap->name);
 			return NULL;
 		}
-		LOCK_FOR_SCOPE(&heap->local.lock);
+		HOLD_FOR_SCOPE(&heap->local.lock);
 		slice_adopt(heap, (uint32_t)index);
 		span = span_create_medium(heap, slices, step);
 		slice_adopted(heap, (uint32_t)index);
@@ -404,7 +404,7 @@ static void free_medium(struct stag_heap *heap, struct heap_span *span)
 	_Atomic uint64_t *freed =
 		block_bits(heap, block, heap->geo.freed_offset, span_first(heap, span));
 
-	if (pthread_mutex_trylock(&heap->local.lock) != 0) {
+	if (!lock_try(&heap->local.lock)) {
 		span_free_remote(heap, span, 0);
 		return;
 	}
@@ -412,7 +412,7 @@ static void free_medium(struct stag_heap *heap, struct heap_span *span)
 		heap_abort("%p was freed twice", (void *)heap_load(&span->base));
 	span_collect(heap, span);
 	span_retire(heap, span);
-	pthread_mutex_unlock(&heap->local.lock);
+	lock_release(&heap->local.lock);
 }
 
 /* Free, and at hand for the next one of its size; inside. False: there is one already. */

@@ -12,6 +12,7 @@
  */
 #include "heap.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -149,6 +150,7 @@ uint64_t block_release(struct stag_heap *heap, uint32_t index)
 	struct heap_desc *desc = &heap->descs[index];
 	uint64_t state = atomic_load(&desc->state);
 
+	assert(!lock_held(&heap->local.lock));
 	if (!move(desc, state, BLOCK_RELEASING, (int)heap->slot))
 		return 0;
 	return finish_release(heap, index);
@@ -318,6 +320,7 @@ int64_t block_take(struct stag_heap *heap)
 {
 	int64_t index = take_idle(heap);
 
+	assert(!lock_held(&heap->local.lock));
 	if (index < 0)
 		index = take_open(heap);
 	if (index < 0) {
@@ -478,6 +481,7 @@ int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment
 	struct run_plan plan;
 	int64_t index;
 
+	assert(!lock_held(&heap->local.lock));
 	if (plan_run(heap, size, alignment, &plan) != 0)
 		return -ENOMEM;
 	index = take_idle_run(heap, &plan);

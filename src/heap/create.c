@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/clock.h"
 #include "base/export.h"
@@ -40,14 +41,14 @@
 
 /* ---- the heaps of this process -------------------------------------------- */
 
-static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock registry_lock = LOCK_INITIALIZER;
 static struct list registry = {&registry, &registry};
 static uint64_t last_serial;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 bool heap_with(uint64_t serial, void (*fn)(struct stag_heap *heap, void *arg), void *arg)
 {
-	LOCK_FOR_SCOPE(&registry_lock);
+	HOLD_FOR_SCOPE(&registry_lock);
 	list_for_each (it, &registry) {
 		struct stag_heap *heap = list_entry(it, struct stag_heap, registry);
 
@@ -62,12 +63,12 @@ bool heap_with(uint64_t serial, void (*fn)(struct stag_heap *heap, void *arg), v
 
 static void before_fork(void)
 {
-	pthread_mutex_lock(&registry_lock);
+	lock_acquire(&registry_lock);
 }
 
 static void in_parent(void)
 {
-	pthread_mutex_unlock(&registry_lock);
+	lock_release(&registry_lock);
 }
 
 /* The mapping was not inherited. The descriptors were, and with them the lock that says we live. */
@@ -86,7 +87,7 @@ static void in_child(void)
 		heap->maintain.running = false;
 		keys_forked(heap);
 	}
-	pthread_mutex_unlock(&registry_lock);
+	lock_release(&registry_lock);
 }
 
 static void watch_forks(void)
@@ -97,14 +98,14 @@ static void watch_forks(void)
 static void enlist(struct stag_heap *heap)
 {
 	pthread_once(&fork_once, watch_forks);
-	LOCK_FOR_SCOPE(&registry_lock);
+	HOLD_FOR_SCOPE(&registry_lock);
 	heap->serial = ++last_serial;
 	list_add_tail(&registry, &heap->registry);
 }
 
 static void delist(struct stag_heap *heap)
 {
-	LOCK_FOR_SCOPE(&registry_lock);
+	HOLD_FOR_SCOPE(&registry_lock);
 	list_del(&heap->registry);
 }
 
@@ -253,13 +254,13 @@ static int map_somewhere(struct heap_header *header, const char *name, int fd, i
 /* ---- this process's part --------------------------------------------------------- */
 
 /* Held for some hundred nanoseconds: a thread that waits had better not sleep. */
-static void init_lock(pthread_mutex_t *lock)
+static void init_lock(struct lock *lock)
 {
 	pthread_mutexattr_t attr;
 
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
-	pthread_mutex_init(lock, &attr);
+	lock_init_attr(lock, &attr);
 	pthread_mutexattr_destroy(&attr);
 }
 
@@ -276,7 +277,7 @@ struct stag_heap *heap_new(const char *name, const struct stag_heap_attr *attr)
 	heap->maintain.retain_ns = retain < 0 ? -1 : retain * (int64_t)NS_PER_MS;
 	heap->local.tidied = true; /* nothing is there yet */
 	init_lock(&heap->local.lock);
-	pthread_mutex_init(&heap->reap_lock, NULL);
+	lock_init(&heap->reap_lock);
 	list_init(&heap->registry);
 	for (unsigned int i = 0; i < HEAP_FIT_LISTS; i++)
 		list_init(&heap->local.fits[i]);
@@ -290,8 +291,8 @@ void heap_delete(struct stag_heap *heap)
 	if (heap->files.fd >= 0)
 		close(heap->files.fd);
 	thread_forget_all(heap);
-	pthread_mutex_destroy(&heap->local.lock);
-	pthread_mutex_destroy(&heap->reap_lock);
+	lock_destroy(&heap->local.lock);
+	lock_destroy(&heap->reap_lock);
 	free(heap);
 }
 

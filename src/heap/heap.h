@@ -31,6 +31,7 @@
 #include <stdatomic.h>
 
 #include "base/error_text.h"
+#include "base/lock.h"
 #include "stag/heap.h"
 #include "base/list.h"
 
@@ -236,7 +237,7 @@ struct heap_files {
 
 /* Blocks and threads of this process. */
 struct heap_local {
-	pthread_mutex_t lock; /* protects the rest, and the process's blocks and spans */
+	struct lock lock; /* protects the rest, and the process's blocks and spans */
 	struct list fits[HEAP_FIT_LISTS]; /* blocks with free slices, by the longest run of them */
 	uint64_t fits_mask;		  /* the lists that are not empty */
 	struct heap_block *reserve;	  /* one empty block, kept for the next allocation */
@@ -251,7 +252,7 @@ struct heap_local {
 struct heap_maintenance {
 	int64_t retain_ns; /* how long an empty block is kept; -1: forever */
 	pthread_t thread;
-	pthread_mutex_t lock; /* protects the rest */
+	struct lock lock; /* protects the rest */
 	pthread_cond_t cond;
 	bool stop;
 	bool running;
@@ -274,7 +275,7 @@ struct stag_heap {
 	char name[STAG_HEAP_NAME_MAX];
 
 	struct heap_local local;
-	pthread_mutex_t reap_lock;
+	struct lock reap_lock;
 	struct heap_maintenance maintain;
 
 	struct list registry; /* create.c */
@@ -319,10 +320,10 @@ void keys_close(struct stag_heap *heap);
 /* In a forked child: what was inherited is only memory. */
 void keys_forked(struct stag_heap *heap);
 
-/* This process has got a block (its entry is live): registers it if there are devices. Without heap->local.lock. */
+/* This process has got a block (its entry is live): registers it if there are devices. */
 void keys_block_taken(struct stag_heap *heap, uint32_t index);
 
-/* This process gives a block back; its blockId has turned, its memory is still there. Without heap->local.lock. */
+/* This process gives a block back; its blockId has turned, its memory is still there. */
 void keys_block_released(struct stag_heap *heap, uint32_t index);
 
 /* Puts what was counted where others can see it. */
@@ -408,10 +409,10 @@ uint64_t proc_reap(struct stag_heap *heap, unsigned int flags);
 
 /* ---- block.c -------------------------------------------------------------- */
 
-/* A block for this process, with an empty header: its index. -ENOMEM. Without heap->local.lock. */
+/* A block for this process, with an empty header: its index. -ENOMEM. */
 int64_t block_take(struct stag_heap *heap);
 
-/* A run with data of that size so aligned. Without heap->local.lock. */
+/* A run with data of that size so aligned. */
 int64_t block_take_run(struct stag_heap *heap, uint64_t size, uint64_t alignment);
 
 /* Empty, and nobody's from now on. */
@@ -420,7 +421,7 @@ void block_make_idle(struct stag_heap *heap, uint32_t index);
 /* The run's object is freed, by whomever. False: it was not there. */
 bool block_free_run(struct stag_heap *heap, uint32_t index);
 
-/* A live block of this process goes back to the system. Without heap->local.lock. */
+/* A live block of this process goes back to the system. */
 uint64_t block_release(struct stag_heap *heap, uint32_t index);
 
 /* Idle ones go back: all, or those whose time has come. Returns bytes. */
@@ -445,7 +446,7 @@ uint64_t block_count_shared(struct stag_heap *heap, uint32_t index, uint64_t mos
 int block_extent(struct stag_heap *heap, uint32_t index, void **addr, size_t *length,
 		 uint64_t *block_id);
 
-/* ---- slice.c: which slices of our blocks are free; all under heap->local.lock ------ */
+/* ---- slice.c: which slices of our blocks are free --------------------------------- */
 
 /* A block for something that needs slices; once it has got them, adopted. */
 void slice_adopt(struct stag_heap *heap, uint32_t index);
@@ -461,7 +462,7 @@ struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_bef
 
 /* ---- span.c ------------------------------------------------------------------ */
 
-/* Under heap->local.lock. NULL: no slices. */
+/* NULL: no slices. */
 struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int class);
 struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, uint32_t step);
 void span_retire(struct stag_heap *heap, struct heap_span *span);
@@ -567,7 +568,7 @@ struct heap_thread {
 	struct heap_span *inbox; /* heap->local.lock: spans of ours in which others freed */
 	struct heap_thread *next;
 	bool taken; /* heap->local.lock: by a thread that lives */
-	pthread_mutex_t stop_lock;
+	struct lock stop_lock;
 };
 
 #define THREAD_NOWHERE UINT64_MAX
@@ -595,7 +596,7 @@ bool thread_refill(struct heap_thread *thread, unsigned int class);
 /* The span has got its first free object, or is all free. */
 void thread_free_edge(struct heap_thread *thread, struct heap_span *span);
 
-/* Moves what others have freed to where it belongs. Under heap->local.lock; `me` may be NULL. */
+/* Moves what others have freed to where it belongs; `me` may be NULL. */
 void thread_collect(struct stag_heap *heap, struct heap_thread *me);
 
 /* heap->local.lock, for whom nobody waits. */

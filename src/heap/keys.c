@@ -12,6 +12,7 @@
  */
 #include "heap/heap.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/export.h"
+#include "base/lock.h"
 #include "dv/dv.h"
 
 #define REMOTE_RIGHTS	 (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
@@ -51,7 +53,7 @@ struct heap_keys {
 	struct reg_entry *_Atomic table[STAG_HEAP_MAX_DEVICES]; /* stays until the heap is left */
 	struct tally tally[TALLIES];
 
-	pthread_mutex_t lock; /* what follows, and writing entries */
+	struct lock lock; /* what follows, and writing entries */
 	struct heap_device device[STAG_HEAP_MAX_DEVICES];
 	atomic_uint num_devices;
 	uint64_t live, made, stale;
@@ -84,11 +86,11 @@ static uint64_t sum_saved(struct heap_keys *keys)
 	return sum;
 }
 
-/* Under the lock. */
 static void publish(struct stag_heap *heap)
 {
 	const struct heap_keys *keys = heap->keys;
 
+	assert(lock_held(&heap->keys->lock));
 	heap_store(&heap->self->registrations, keys->live);
 	heap_store(&heap->self->registrations_made, keys->made);
 	heap_store(&heap->self->stale_found, keys->stale);
@@ -97,7 +99,7 @@ static void publish(struct stag_heap *heap)
 static void unlock(struct stag_heap *heap)
 {
 	publish(heap);
-	pthread_mutex_unlock(&heap->keys->lock);
+	lock_release(&heap->keys->lock);
 }
 
 void keys_publish(struct stag_heap *heap)
@@ -236,6 +238,7 @@ static int register_block(struct stag_heap *heap, unsigned int number, uint32_t 
 	uint64_t block_id;
 	int err = block_extent(heap, index, &addr, &length, &block_id);
 
+	assert(lock_held(&heap->keys->lock));
 	if (err)
 		return -heap_fail(-err, "no live block at index %u", index);
 	entry->lmr = reg_block(heap, device, index, addr, length, block_id);
@@ -269,6 +272,7 @@ static int registration(struct stag_heap *heap, unsigned int number, uint32_t in
 	struct reg_entry *entry = &keys->table[number][index];
 	uint64_t have = heap_load(&entry->block_id); /* 610, 710: greater than zero? */
 
+	assert(lock_held(&heap->keys->lock));
 	if (have && have == atomic_load(&heap->descs[index].block_id)) { /* 708 */
 		count_saved(keys);
 		return 0;
@@ -287,6 +291,7 @@ static void drop_under_run(struct stag_heap *heap, unsigned int number, uint32_t
 	struct reg_entry *entry = &keys->table[number][index];
 	uint32_t tails = heap_load(&heap->descs[index].tails);
 
+	assert(lock_held(&heap->keys->lock));
 	for (uint32_t i = 1; i <= tails && index + i < heap->geo.max_blocks; i++) {
 		if (!heap_load(&entry[i].block_id))
 			continue;
@@ -307,9 +312,10 @@ void keys_block_taken(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_keys *keys = heap->keys;
 
+	assert(!lock_held(&heap->local.lock));
 	if (!has_devices(keys))
 		return;
-	pthread_mutex_lock(&keys->lock);
+	lock_acquire(&keys->lock);
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++) {
 		if (!keys->device[i].pd)
 			continue;
@@ -324,9 +330,10 @@ void keys_block_released(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_keys *keys = heap->keys;
 
+	assert(!lock_held(&heap->local.lock));
 	if (!has_devices(keys))
 		return;
-	pthread_mutex_lock(&keys->lock);
+	lock_acquire(&keys->lock);
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++)
 		if (keys->device[i].pd)
 			drop_entry(keys, &keys->table[i][index]);
@@ -346,7 +353,7 @@ int keys_open(struct stag_heap *heap)
 	if (!heap->keys)
 		return -ENOMEM;
 	memset(heap->keys, 0, sizeof(*heap->keys));
-	pthread_mutex_init(&heap->keys->lock, NULL);
+	lock_init(&heap->keys->lock);
 	return 0;
 }
 
@@ -374,13 +381,15 @@ void keys_close(struct stag_heap *heap)
 {
 	if (!heap->keys)
 		return;
+	lock_acquire(&heap->keys->lock);
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_DEVICES; i++)
 		if (heap->keys->device[i].pd)
 			drop_device(heap, i);
 	if (heap->self)
 		publish(heap);
+	lock_release(&heap->keys->lock);
 	free_tables(heap);
-	pthread_mutex_destroy(&heap->keys->lock);
+	lock_destroy(&heap->keys->lock);
 	free(heap->keys);
 	heap->keys = NULL;
 }
@@ -392,7 +401,7 @@ void keys_forked(struct stag_heap *heap)
 		return;
 	free_tables(heap);
 	memset(heap->keys, 0, sizeof(*heap->keys));
-	pthread_mutex_init(&heap->keys->lock, NULL);
+	lock_init(&heap->keys->lock);
 }
 
 /* ---- the face ---- */
@@ -459,7 +468,7 @@ STAG_EXPORT int stag_heap_add_device(struct stag_heap *heap, struct ibv_pd *pd,
 
 	if (err)
 		return err;
-	pthread_mutex_lock(&heap->keys->lock);
+	lock_acquire(&heap->keys->lock);
 	err = add_device(heap, pd, attr, device);
 	unlock(heap);
 	return err;
@@ -474,7 +483,7 @@ STAG_EXPORT int stag_heap_remove_device(struct stag_heap *heap, unsigned int dev
 		return EINVAL;
 	if (device >= STAG_HEAP_MAX_DEVICES)
 		return heap_fail(EINVAL, "heap %s: no device %u", heap->name, device);
-	pthread_mutex_lock(&keys->lock);
+	lock_acquire(&keys->lock);
 	if (keys->device[device].pd)
 		drop_device(heap, device);
 	else
@@ -513,7 +522,7 @@ static __attribute__((noinline)) int find_keys_locked(struct stag_heap *heap, un
 
 	if (heap_check_attached(heap) != 0)
 		return EINVAL;
-	pthread_mutex_lock(&heap->keys->lock);
+	lock_acquire(&heap->keys->lock);
 	err = find_keys(heap, device, ptr, out);
 	unlock(heap);
 	return err;

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/export.h"
+#include "base/lock.h"
 
 #define TICK_NS	    NS_PER_S
 #define MIN_TICK_NS (10 * NS_PER_MS)
@@ -29,7 +30,7 @@ static uint64_t release_reserve(struct stag_heap *heap, uint64_t empty_before)
 
 	thread_lock_last(heap);
 	block = slice_take_reserve(heap, empty_before);
-	pthread_mutex_unlock(&heap->local.lock);
+	lock_release(&heap->local.lock);
 	return block ? block_release(heap, block->index) : 0;
 }
 
@@ -74,7 +75,7 @@ static void nap(struct stag_heap *heap, uint64_t ns)
 
 	until.tv_sec = (time_t)(at / NS_PER_S);
 	until.tv_nsec = (long)(at % NS_PER_S);
-	pthread_cond_timedwait(&heap->maintain.cond, &heap->maintain.lock, &until);
+	lock_wait_until(&heap->maintain.lock, &heap->maintain.cond, &until);
 }
 
 static void *maintain(void *arg)
@@ -82,21 +83,21 @@ static void *maintain(void *arg)
 	struct stag_heap *heap = arg;
 	uint64_t reap_at = 0;
 
-	pthread_mutex_lock(&heap->maintain.lock);
+	lock_acquire(&heap->maintain.lock);
 	while (!heap->maintain.stop) {
 		nap(heap, tick(heap));
 		if (heap->maintain.stop)
 			break;
-		pthread_mutex_unlock(&heap->maintain.lock);
+		lock_release(&heap->maintain.lock);
 		give_back(heap);
 		keys_publish(heap);
 		if (clock_ns() >= reap_at) {
 			proc_reap(heap, 0);
 			reap_at = clock_ns() + TICK_NS;
 		}
-		pthread_mutex_lock(&heap->maintain.lock);
+		lock_acquire(&heap->maintain.lock);
 	}
-	pthread_mutex_unlock(&heap->maintain.lock);
+	lock_release(&heap->maintain.lock);
 	return NULL;
 }
 
@@ -107,7 +108,7 @@ int maintain_start(struct stag_heap *heap)
 	sigset_t all, before;
 	int rc;
 
-	pthread_mutex_init(&heap->maintain.lock, NULL);
+	lock_init(&heap->maintain.lock);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&heap->maintain.cond, &attr);
@@ -124,10 +125,10 @@ void maintain_stop(struct stag_heap *heap)
 {
 	if (!heap->maintain.running)
 		return;
-	pthread_mutex_lock(&heap->maintain.lock);
+	lock_acquire(&heap->maintain.lock);
 	heap->maintain.stop = true;
 	pthread_cond_signal(&heap->maintain.cond);
-	pthread_mutex_unlock(&heap->maintain.lock);
+	lock_release(&heap->maintain.lock);
 	pthread_join(heap->maintain.thread, NULL);
 	heap->maintain.running = false;
 }

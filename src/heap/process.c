@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 static bool lock_slot(struct stag_heap *heap, unsigned int slot, short type)
@@ -107,7 +108,7 @@ uint64_t proc_reap(struct stag_heap *heap, unsigned int flags)
 {
 	uint64_t bytes = 0;
 
-	LOCK_FOR_SCOPE(&heap->reap_lock);
+	HOLD_FOR_SCOPE(&heap->reap_lock);
 	for (unsigned int i = 0; i < STAG_HEAP_MAX_PROCS; i++)
 		bytes += reap_slot(heap, i);
 	if (flags & STAG_HEAP_REAP_SHARED)
@@ -157,7 +158,7 @@ int proc_join(struct stag_heap *heap)
 
 void proc_leave(struct stag_heap *heap)
 {
-	LOCK_FOR_SCOPE(&heap->reap_lock);
+	HOLD_FOR_SCOPE(&heap->reap_lock);
 	clear_slot(heap, heap->slot);
 }
 

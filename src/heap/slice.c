@@ -125,6 +125,7 @@ void slice_adopt(struct stag_heap *heap, uint32_t index)
 	struct heap_block *block = heap_block_at(heap, index);
 	uint32_t n = heap->geo.num_slices - heap->geo.header_slices;
 
+	assert(lock_held(&heap->local.lock));
 	heap_store(&block->sharing, 0);
 	atomic_store(&heap->hints.pending[index], 0); /* of who freed under another owner, late */
 	memset(mask_of(heap, block), 0, (heap->geo.num_slices + 63) / 64 * sizeof(uint64_t));
@@ -169,6 +170,7 @@ bool slice_take(struct stag_heap *heap, uint32_t n, uint32_t step, struct heap_b
 {
 	uint64_t lists = heap->local.fits_mask & (UINT64_MAX << list_of(n));
 
+	assert(lock_held(&heap->local.lock));
 	for (; lists != 0; lists &= lists - 1)
 		if (take_from_list(heap, (uint32_t)__builtin_ctzll(lists), n, step, block, first))
 			return true;
@@ -196,6 +198,7 @@ static void emptied(struct stag_heap *heap, struct heap_block *block)
 
 void slice_give(struct stag_heap *heap, struct heap_block *block, uint32_t first, uint32_t n)
 {
+	assert(lock_held(&heap->local.lock));
 	set_bits(mask_of(heap, block), first, n, true);
 	block->free_slices += n;
 	assert(block->free_slices <= heap->geo.num_slices - heap->geo.header_slices);
@@ -209,6 +212,7 @@ void slice_adopted(struct stag_heap *heap, uint32_t index)
 {
 	struct heap_block *block = heap_block_at(heap, index);
 
+	assert(lock_held(&heap->local.lock));
 	if (is_empty(heap, block) && heap->local.reserve != block)
 		emptied(heap, block);
 }
@@ -217,6 +221,7 @@ struct heap_block *slice_take_reserve(struct stag_heap *heap, uint64_t empty_bef
 {
 	struct heap_block *block = heap->local.reserve;
 
+	assert(lock_held(&heap->local.lock));
 	if (!block || block->empty_since > empty_before)
 		return NULL;
 	leave_lists(heap, block);

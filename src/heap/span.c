@@ -9,6 +9,7 @@
  */
 #include "heap.h"
 
+#include <assert.h>
 #include <string.h>
 
 static void init_bits(struct heap_span *span)
@@ -49,6 +50,7 @@ struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int
 	struct heap_span *span;
 	uint32_t first;
 
+	assert(lock_held(&heap->local.lock));
 	if (!slice_take(heap, c->slices, 1, &block, &first))
 		return NULL;
 	span = place(heap, block, first, c->slices);
@@ -71,6 +73,7 @@ struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, ui
 	struct heap_span *span;
 	uint32_t first;
 
+	assert(lock_held(&heap->local.lock));
 	if (!slice_take(heap, slices, step, &block, &first))
 		return NULL;
 	span = place(heap, block, first, slices);
@@ -89,6 +92,7 @@ struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, ui
 
 void span_retire(struct stag_heap *heap, struct heap_span *span)
 {
+	assert(lock_held(&heap->local.lock));
 	atomic_store_explicit(&span->owner, 0, memory_order_release);
 	slice_give(heap, span_block(heap, span), span_first(heap, span), heap_load(&span->slices));
 }

@@ -11,6 +11,7 @@
  */
 #include "heap.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <linux/membarrier.h>
 #include <sched.h>
@@ -18,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #define PATIENCE   1000u /* yields */
@@ -49,7 +50,7 @@ static void vacate(struct stag_heap *heap, void *arg)
 {
 	struct heap_thread *thread = arg;
 
-	LOCK_FOR_SCOPE(&heap->local.lock);
+	HOLD_FOR_SCOPE(&heap->local.lock);
 	thread->taken = false;
 }
 
@@ -90,7 +91,7 @@ static struct heap_thread *new_thread(struct stag_heap *heap)
 	if (!thread)
 		return NULL;
 	*thread = (struct heap_thread){.heap = heap, .taken = true};
-	pthread_mutex_init(&thread->stop_lock, NULL);
+	lock_init(&thread->stop_lock);
 	for (unsigned int i = 0; i < HEAP_MAX_CLASSES; i++)
 		thread->current[i] = &no_span;
 	thread->tag = heap->tag + ++heap->local.num_threads;
@@ -101,7 +102,7 @@ static struct heap_thread *new_thread(struct stag_heap *heap)
 
 static struct heap_thread *seat_thread(struct stag_heap *heap)
 {
-	LOCK_FOR_SCOPE(&heap->local.lock);
+	HOLD_FOR_SCOPE(&heap->local.lock);
 	for (struct heap_thread *t = heap->local.threads; t; t = t->next) {
 		if (t->taken)
 			continue;
@@ -169,7 +170,7 @@ void thread_forget_all(struct stag_heap *heap)
 {
 	for (struct heap_thread *t = heap->local.threads, *next; t; t = next) {
 		next = t->next;
-		pthread_mutex_destroy(&t->stop_lock);
+		lock_destroy(&t->stop_lock);
 		free(t);
 	}
 	heap->local.threads = NULL;
@@ -195,8 +196,8 @@ static void stay_out(struct heap_thread *thread)
 			return;
 		relax();
 	}
-	pthread_mutex_lock(&thread->stop_lock);
-	pthread_mutex_unlock(&thread->stop_lock);
+	lock_acquire(&thread->stop_lock);
+	lock_release(&thread->stop_lock);
 }
 
 /* It is inside, as whoever wants it outside can see. */
@@ -213,7 +214,7 @@ void thread_wait(struct heap_thread *thread)
 static void start(struct heap_thread *thread)
 {
 	atomic_store_explicit(&thread->stop, STOP_NOT, memory_order_release);
-	pthread_mutex_unlock(&thread->stop_lock);
+	lock_release(&thread->stop_lock);
 }
 
 /*
@@ -224,7 +225,7 @@ static bool stop(struct heap_thread *thread)
 {
 	if (!have_membarrier && thread != thread_here.thread)
 		return false;
-	pthread_mutex_lock(&thread->stop_lock);
+	lock_acquire(&thread->stop_lock);
 	atomic_store(&thread->stop, STOP_WAIT);
 	syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
 	for (unsigned int i = 0; i < PATIENCE; i++) {
@@ -387,6 +388,7 @@ void thread_collect(struct stag_heap *heap, struct heap_thread *me)
 {
 	struct hint_map *map = &heap->hints.pending_blocks;
 
+	assert(lock_held(&heap->local.lock));
 	suspect_all(heap);
 	for (uint32_t i = hint_next(map, 0); i != HINT_NONE; i = hint_next(map, i + 1)) {
 		hint_clear(map, i);
@@ -458,7 +460,7 @@ static bool use_collected(struct heap_thread *thread, unsigned int class)
 	struct stag_heap *heap = thread->heap;
 	struct heap_span *span;
 
-	LOCK_FOR_SCOPE(&heap->local.lock);
+	HOLD_FOR_SCOPE(&heap->local.lock);
 	set_current(thread, class, &no_span);
 	thread_collect(heap, thread);
 	if (use_first(thread, class))
@@ -477,7 +479,7 @@ static bool use_new_block(struct heap_thread *thread, unsigned int class)
 
 	if (index < 0)
 		return false;
-	LOCK_FOR_SCOPE(&heap->local.lock);
+	HOLD_FOR_SCOPE(&heap->local.lock);
 	slice_adopt(heap, (uint32_t)index);
 	span = span_create(heap, thread->tag, class);
 	slice_adopted(heap, (uint32_t)index);
@@ -513,7 +515,7 @@ static bool ease(struct heap_thread *thread, unsigned int class)
 	thread->poor[class] = 0;
 	if (!is_tight(thread, class))
 		return false;
-	LOCK_FOR_SCOPE(&heap->local.lock);
+	HOLD_FOR_SCOPE(&heap->local.lock);
 	span = span_create(heap, thread->tag, class);
 	if (span)
 		set_current(thread, class, span);
@@ -537,7 +539,7 @@ void thread_free_edge(struct heap_thread *thread, struct heap_span *span)
 			list_room(thread, span);
 		return;
 	}
-	LOCK_FOR_SCOPE(&thread->heap->local.lock);
+	HOLD_FOR_SCOPE(&thread->heap->local.lock);
 	if (!span->in_inbox)
 		retire(thread, span);
 	else if (!span->listed)
@@ -576,11 +578,11 @@ static void retire_unused(struct heap_thread *thread)
 void thread_lock_last(struct stag_heap *heap)
 {
 	for (unsigned int i = 0; i < PATIENCE; i++) {
-		if (pthread_mutex_trylock(&heap->local.lock) == 0)
+		if (lock_try(&heap->local.lock))
 			return;
 		sched_yield();
 	}
-	pthread_mutex_lock(&heap->local.lock);
+	lock_acquire(&heap->local.lock);
 }
 
 /* Under heap->local.lock. */
@@ -597,7 +599,7 @@ static void tidy(struct heap_thread *thread)
 	struct stag_heap *heap = thread->heap;
 	struct heap_block *reserve;
 
-	LOCK_FOR_SCOPE(&heap->local.lock);
+	HOLD_FOR_SCOPE(&heap->local.lock);
 	thread_collect(heap, thread);
 	retire_all(thread);
 	if (heap->maintain.retain_ns >= 0) {
@@ -615,7 +617,7 @@ static void trim_thread(struct heap_thread *thread)
 		return;
 	thread_lock_last(thread->heap);
 	retire_all(thread);
-	pthread_mutex_unlock(&thread->heap->local.lock);
+	lock_release(&thread->heap->local.lock);
 	start(thread);
 }
 
@@ -627,7 +629,7 @@ static struct heap_thread *collect_all(struct stag_heap *heap)
 	thread_lock_last(heap);
 	thread_collect(heap, NULL);
 	first = atomic_load(&heap->local.threads);
-	pthread_mutex_unlock(&heap->local.lock);
+	lock_release(&heap->local.lock);
 	return first;
 }
 

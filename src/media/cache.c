@@ -9,6 +9,7 @@
  */
 #include "media/medium.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,6 +77,7 @@ void cache_close(struct cache *c)
 /* The first operation that asks for it makes it, before it does anything else: so that its own writes count. */
 bool cache_prepare(struct media *m)
 {
+	assert(lock_held(&m->lock));
 	if (m->cache)
 		return true;
 	if (!m->places && places_open(m))
@@ -215,6 +217,7 @@ bool cache_read(struct media *m, struct media_op *op)
 {
 	uint64_t now = clock_ns();
 
+	assert(lock_held(&m->lock));
 	if (op->length == 0 || op->length > MOST_KEPT || !cache_prepare(m))
 		return false;
 	if (!has_all(m, op->offset / CACHE_UNIT, (op->offset + op->length - 1) / CACHE_UNIT, now)) {
@@ -245,6 +248,7 @@ void cache_begin(struct media *m, struct media_op *op)
 {
 	struct media_op_state *s = &op->state;
 
+	assert(lock_held(&m->lock));
 	s->stamp = NOT_TO_KEEP;
 	if (!op->cache_ms || op->kind == MEDIA_ATOMIC || op->length > MOST_KEPT || !m->cache ||
 	    m->untracked || (op->kind == MEDIA_WRITE && !s->tracked))
@@ -303,6 +307,7 @@ void cache_keep(struct media *m, struct media_op *op, uint64_t done)
 	uint64_t first = (s->start + CACHE_UNIT - 1) / CACHE_UNIT;
 	uint64_t end = (s->start + done) / CACHE_UNIT, now;
 
+	assert(lock_held(&m->lock));
 	if (!op->cache_ms || !m->cache)
 		return;
 	now = clock_ns();

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 #define BATCH	   16
 #define MOST_CALLS 64 /* in one go; whoever comes next does the others */
@@ -21,8 +21,8 @@
 struct calls {
 	struct media_edge edge, *ring;
 	struct media *m;
-	pthread_mutex_t lock; /* a leaf; what follows */
-	uint32_t size;	      /* of both arrays: a power of two */
+	struct lock lock; /* a leaf; what follows */
+	uint32_t size;	  /* of both arrays: a power of two */
 	uint32_t put, get;
 	struct media_io *queue;
 	uint32_t event_put, event_get;
@@ -44,7 +44,7 @@ static void calls_queue(struct media_edge *e, const struct media_io *io)
 		c->ring->queue(c->ring, io);
 		return;
 	}
-	LOCK_FOR_SCOPE(&c->lock);
+	HOLD_FOR_SCOPE(&c->lock);
 	c->queue[c->put++ % c->size] = *io;
 	atomic_fetch_add(&c->queued, 1);
 }
@@ -77,7 +77,7 @@ static uint32_t take(struct calls *c, struct media_io *batch)
 {
 	uint32_t n;
 
-	LOCK_FOR_SCOPE(&c->lock);
+	HOLD_FOR_SCOPE(&c->lock);
 	n = (uint32_t)least(c->put - c->get, BATCH);
 	for (uint32_t i = 0; i < n; i++)
 		batch[i] = c->queue[c->get++ % c->size];
@@ -87,7 +87,7 @@ static uint32_t take(struct calls *c, struct media_io *batch)
 
 static void post(struct calls *c, const struct media_event *events, uint32_t n)
 {
-	LOCK_FOR_SCOPE(&c->lock);
+	HOLD_FOR_SCOPE(&c->lock);
 	for (uint32_t i = 0; i < n; i++)
 		c->events[c->event_put++ % c->size] = events[i];
 	atomic_fetch_add(&c->ready, n);
@@ -129,7 +129,7 @@ static unsigned int calls_reap(struct media_edge *e, struct media_event *events,
 	unsigned int got = 0;
 
 	if (atomic_load(&c->ready)) {
-		LOCK_FOR_SCOPE(&c->lock);
+		HOLD_FOR_SCOPE(&c->lock);
 		while (got < n && c->event_get != c->event_put)
 			events[got++] = c->events[c->event_get++ % c->size];
 		atomic_fetch_sub(&c->ready, got);
@@ -156,7 +156,7 @@ int calls_open(struct calls **out, struct media *m, struct media_edge *ring)
 		c->size *= 2;
 	c->queue = calloc(c->size, sizeof(*c->queue));
 	c->events = calloc(c->size, sizeof(*c->events));
-	pthread_mutex_init(&c->lock, NULL);
+	lock_init(&c->lock);
 	if (!c->queue || !c->events) {
 		calls_close(c);
 		return -ENOMEM;
@@ -169,7 +169,7 @@ void calls_close(struct calls *c)
 {
 	if (!c)
 		return;
-	pthread_mutex_destroy(&c->lock);
+	lock_destroy(&c->lock);
 	free(c->queue);
 	free(c->events);
 	free(c);

@@ -7,6 +7,7 @@
  */
 #include "media/medium.h"
 
+#include <assert.h>
 #include <errno.h>
 
 static void ask(struct media *m)
@@ -30,6 +31,7 @@ static void begin(struct media *m)
 
 void flush_start(struct media *m, struct media_op *op)
 {
+	assert(lock_held(&m->lock));
 	media_op_set_phase(op, OP_SYNCING);
 	if (m->sync_error || (m->flags & MEDIA_VOLATILE)) {
 		media_op_finish(m, op, m->sync_error);
@@ -42,6 +44,7 @@ void flush_start(struct media *m, struct media_op *op)
 
 void flush_event(struct media *m, int result)
 {
+	assert(lock_held(&m->lock));
 	if (is_passing(result)) {
 		ask(m);
 		return;

@@ -8,6 +8,8 @@
  */
 #include "media/medium.h"
 
+#include <assert.h>
+
 static bool conflict(const struct media_op *a, const struct media_op *b)
 {
 	return (a->state.mode == LOCK_EXCLUSIVE || b->state.mode == LOCK_EXCLUSIVE) &&
@@ -33,6 +35,7 @@ static bool wanted_before(struct media *m, const struct media_op *op, const stru
 
 bool range_lock(struct media *m, struct media_op *op)
 {
+	assert(lock_held(&m->lock));
 	if (op->state.mode == LOCK_EXCLUSIVE)
 		m->exclusives++;
 	if (m->exclusives && (held_by_other(m, op) || wanted_before(m, op, &m->range_waiters))) {
@@ -60,6 +63,7 @@ void range_unlock(struct media *m, struct media_op *op)
 {
 	struct media_op *next;
 
+	assert(lock_held(&m->lock));
 	list_del(&op->state.held);
 	if (op->state.mode == LOCK_EXCLUSIVE)
 		m->exclusives--;

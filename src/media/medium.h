@@ -22,10 +22,10 @@
 #include "media/media.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/histogram.h"
+#include "base/lock.h"
 #include "base/sample.h"
 
 enum op_phase {
@@ -75,7 +75,7 @@ struct media_times {
 struct media {
 	struct list link; /* open.c: all media of this process */
 	uint64_t forks;	  /* of this process when it was opened */
-	pthread_mutex_t lock;
+	struct lock lock;
 	int fd; /* a description of its own where that can be */
 	int event_fd;
 	unsigned int flags;

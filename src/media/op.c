@@ -7,8 +7,8 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/lock.h"
 
 #define PHASE(p) (1u << (p))
 
@@ -66,6 +66,7 @@ static bool is_sane(const struct media_op *op)
 /* The first thing to tell wakes who sleeps; it finds the others too. */
 void media_op_tell(struct media *m)
 {
+	assert(lock_held(&m->lock));
 	if (atomic_fetch_add(&m->to_tell, 1) == 0)
 		poll_wake(m);
 }
@@ -108,6 +109,7 @@ static bool is_timed(struct media *m, const struct media_op *op)
 
 void media_op_finish(struct media *m, struct media_op *op, int result)
 {
+	assert(lock_held(&m->lock));
 	op->result = result;
 	media_op_set_phase(op, OP_READY);
 	if (result)
@@ -126,6 +128,7 @@ void media_op_start(struct media *m, struct media_op *op)
 {
 	uint64_t length = op->kind == MEDIA_ATOMIC ? sizeof(uint64_t) : op->length;
 
+	assert(lock_held(&m->lock));
 	m->active++;
 	if (op->kind == MEDIA_FLUSH) {
 		flush_start(m, op);
@@ -145,6 +148,7 @@ void media_op_start(struct media *m, struct media_op *op)
 
 void media_op_start_backlog(struct media *m)
 {
+	assert(lock_held(&m->lock));
 	while (m->active < m->depth && !list_empty(&m->backlog)) {
 		struct media_op *op = list_entry(m->backlog.next, struct media_op, state.link);
 
@@ -164,7 +168,7 @@ int media_submit(struct media *m, struct media_op *op)
 	s->buffer = NULL;
 	s->placed = false;
 	s->phase = OP_BACKLOG;
-	LOCK_FOR_SCOPE(&m->lock);
+	HOLD_FOR_SCOPE(&m->lock);
 	s->since = is_timed(m, op) ? clock_ns() : 0;
 	if (m->active < m->depth && list_empty(&m->backlog))
 		media_op_start(m, op);

@@ -4,6 +4,7 @@
  */
 #include "media/medium.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #define DEFAULT_DEPTH	256
@@ -26,26 +27,26 @@
 /* ---- this process and its children ---- */
 
 static struct {
-	pthread_mutex_t lock;
+	struct lock lock;
 	struct list media;
 	_Atomic uint64_t forks;
 	bool watching;
-} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .media = {&process.media, &process.media}};
+} process = {.lock = LOCK_INITIALIZER, .media = {&process.media, &process.media}};
 
 static void lock_for_fork(void)
 {
-	pthread_mutex_lock(&process.lock);
+	lock_acquire(&process.lock);
 }
 
 static void unlock_after_fork(void)
 {
-	pthread_mutex_unlock(&process.lock);
+	lock_release(&process.lock);
 }
 
 /* What it inherited is its parent's, whose life must not seem to last as long as the child's. */
 static void forget_after_fork(void)
 {
-	static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+	static const struct lock fresh = LOCK_INITIALIZER;
 
 	process.lock = fresh;
 	atomic_fetch_add(&process.forks, 1);
@@ -56,7 +57,7 @@ static void forget_after_fork(void)
 
 static void enlist(struct media *m)
 {
-	LOCK_FOR_SCOPE(&process.lock);
+	HOLD_FOR_SCOPE(&process.lock);
 	if (!process.watching)
 		process.watching =
 			!pthread_atfork(lock_for_fork, unlock_after_fork, forget_after_fork);
@@ -67,7 +68,7 @@ static void enlist(struct media *m)
 /* With its places: who forks, or exits, finds it with them or not at all. */
 static void delist(struct media *m)
 {
-	LOCK_FOR_SCOPE(&process.lock);
+	HOLD_FOR_SCOPE(&process.lock);
 	list_del(&m->link);
 	places_close(m);
 }
@@ -83,18 +84,18 @@ static bool is_idle(struct media *m)
  */
 __attribute__((destructor)) static void leave_at_exit(void)
 {
-	if (pthread_mutex_trylock(&process.lock))
+	if (!lock_try(&process.lock))
 		return;
 	list_for_each (l, &process.media) {
 		struct media *m = list_entry(l, struct media, link);
 
-		if (pthread_mutex_trylock(&m->lock))
+		if (!lock_try(&m->lock))
 			continue;
 		if (is_idle(m))
 			places_leave_for_good(m);
-		pthread_mutex_unlock(&m->lock);
+		lock_release(&m->lock);
 	}
-	pthread_mutex_unlock(&process.lock);
+	lock_release(&process.lock);
 }
 
 bool media_is_ours(const struct media *m)
@@ -241,7 +242,7 @@ int media_open(struct media **out, const struct media_attr *attr)
 	err = m->flags & MEDIA_SHARED ? places_open(m) : 0;
 	if (err)
 		goto err_edge;
-	pthread_mutex_init(&m->lock, NULL);
+	lock_init(&m->lock);
 	enlist(m);
 	*out = m;
 	return 0;
@@ -272,7 +273,7 @@ static void cancel_all(struct media *m, struct list *queue)
 /* All that waits for something else than the kernel. */
 static void cancel_waiting(struct media *m)
 {
-	LOCK_FOR_SCOPE(&m->lock);
+	HOLD_FOR_SCOPE(&m->lock);
 	m->closing = true;
 	list_for_each (l, &m->backlog)
 		m->active++; /* as if it had begun */
@@ -291,7 +292,7 @@ static void cancel_waiting(struct media *m)
 
 static bool is_busy(struct media *m)
 {
-	LOCK_FOR_SCOPE(&m->lock);
+	HOLD_FOR_SCOPE(&m->lock);
 	return m->active > 0 || m->syncing || m->timing || !list_empty(&m->ready) ||
 	       !list_empty(&m->backlog);
 }
@@ -321,7 +322,7 @@ void media_close(struct media *m)
 		delist(m);
 		ring_close(m->ring);
 		media_staging_close(&m->staging);
-		pthread_mutex_destroy(&m->lock);
+		lock_destroy(&m->lock);
 	} else {
 		abandon(m);
 	}
@@ -351,6 +352,7 @@ bool media_covers(struct media *m, uint64_t offset, uint64_t length)
 {
 	uint64_t size = atomic_load_explicit(&m->size, memory_order_relaxed);
 
+	assert(lock_held(&m->lock));
 	if (offset <= size && length <= size - offset)
 		return true;
 	look_at_size(m);
@@ -363,6 +365,7 @@ void media_notice_size(struct media *m)
 	struct timespec ts;
 	uint64_t now;
 
+	assert(lock_held(&m->lock));
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
 	now = (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
 	if (now - m->looked_ns < LOOK_NS)
@@ -374,7 +377,7 @@ void media_notice_size(struct media *m)
 uint64_t media_size(struct media *m)
 {
 	if (media_is_ours(m)) {
-		LOCK_FOR_SCOPE(&m->lock);
+		HOLD_FOR_SCOPE(&m->lock);
 		look_at_size(m);
 	}
 	return atomic_load(&m->size);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #define EVENTS	  4 /* handled before what follows from them is submitted */
@@ -62,14 +63,14 @@ static struct media_waiter *next_granted(struct media *m)
 {
 	struct media_waiter *w = NULL;
 
-	pthread_mutex_lock(&m->lock);
+	lock_acquire(&m->lock);
 	if (!list_empty(&m->staging.granted)) {
 		w = list_entry(m->staging.granted.next, struct media_waiter, link);
 		list_del(&w->link);
 		w->waiting = false;
 		atomic_fetch_sub(&m->to_tell, 1);
 	}
-	pthread_mutex_unlock(&m->lock);
+	lock_release(&m->lock);
 	return w;
 }
 
@@ -106,14 +107,14 @@ static unsigned int poll_some(struct media *m, unsigned int *reaped)
 	unsigned int n;
 	bool granted;
 
-	pthread_mutex_lock(&m->lock);
+	lock_acquire(&m->lock);
 	*reaped += reap(m);
 	media_op_start_backlog(m);
 	take_all(&m->ready, &ready);
 	atomic_fetch_sub(&m->to_tell, m->n_ready);
 	m->n_ready = 0;
 	granted = !list_empty(&m->staging.granted);
-	pthread_mutex_unlock(&m->lock);
+	lock_release(&m->lock);
 	n = call_done(&ready);
 	if (granted)
 		n += call_granted(m);

@@ -20,6 +20,7 @@
  */
 #include "media/medium.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -87,6 +88,7 @@ uint64_t places_stamp(struct media *m, uint64_t start, uint64_t end)
 {
 	uint64_t sum = 0;
 
+	assert(lock_held(&m->lock));
 	for_each_place (slot, start, end)
 		sum += atomic_load(&m->places->table->stamps[slot]);
 	return sum;
@@ -97,6 +99,7 @@ unsigned int places_writers(struct media *m, uint64_t start, uint64_t end)
 	struct table *t = m->places->table;
 	unsigned int most = 0;
 
+	assert(lock_held(&m->lock));
 	for_each_place (slot, start, end) {
 		unsigned int here = 0;
 
@@ -209,6 +212,7 @@ static bool enter_beside(struct media *m, struct media_op *op)
 
 bool places_enter(struct media *m, struct media_op *op)
 {
+	assert(lock_held(&m->lock));
 	op->state.tracked = m->places;
 	if (!op->state.tracked) {
 		m->untracked++;
@@ -224,6 +228,7 @@ bool places_enter(struct media *m, struct media_op *op)
 
 void places_leave(struct media *m, struct media_op *op)
 {
+	assert(lock_held(&m->lock));
 	if (!op->state.placed)
 		return;
 	op->state.placed = false;
@@ -251,6 +256,7 @@ static void ask_for_time(struct media *m)
 
 void places_wait(struct media *m, struct media_op *op)
 {
+	assert(lock_held(&m->lock));
 	media_op_set_phase(op, OP_PLACE);
 	list_add_tail(&m->place_waiters, &op->state.link);
 	ask_for_time(m);
@@ -302,6 +308,7 @@ void places_retry(struct media *m)
 {
 	struct list waiting;
 
+	assert(lock_held(&m->lock));
 	m->timing = false;
 	if (list_empty(&m->place_waiters))
 		return;

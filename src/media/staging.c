@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 #define LEAST_BUFFERS 8
 
@@ -74,6 +74,7 @@ bool media_staging_has(const struct staging *s, const void *at, uint64_t length)
 /* NULL where others wait already, too. */
 uint8_t *media_staging_get(struct media *m)
 {
+	assert(lock_held(&m->lock));
 	return list_empty(&m->staging.ops) ? pop(&m->staging.inner) : NULL;
 }
 
@@ -81,6 +82,7 @@ void media_staging_put(struct media *m, uint8_t *buffer)
 {
 	struct media_op *op;
 
+	assert(lock_held(&m->lock));
 	assert(buffer < m->staging.outer_begin);
 	if (list_empty(&m->staging.ops)) {
 		push(&m->staging.inner, buffer);
@@ -100,7 +102,7 @@ void *media_take_buffer(struct media *m, struct media_waiter *w)
 
 	if (!media_is_ours(m))
 		return NULL;
-	LOCK_FOR_SCOPE(&m->lock);
+	HOLD_FOR_SCOPE(&m->lock);
 	buffer = list_empty(&m->staging.waiters) ? pop(&m->staging.outer) : NULL;
 	if (!buffer) {
 		m->counters.pauses++;
@@ -115,7 +117,7 @@ void *media_try_buffer(struct media *m)
 {
 	if (!media_is_ours(m))
 		return NULL;
-	LOCK_FOR_SCOPE(&m->lock);
+	HOLD_FOR_SCOPE(&m->lock);
 	return list_empty(&m->staging.waiters) ? pop(&m->staging.outer) : NULL;
 }
 
@@ -139,7 +141,7 @@ void media_give_buffer(struct media *m, void *buffer)
 {
 	if (!media_is_ours(m))
 		return;
-	LOCK_FOR_SCOPE(&m->lock);
+	HOLD_FOR_SCOPE(&m->lock);
 	give(m, buffer);
 }
 
@@ -147,7 +149,7 @@ bool media_stop_waiting(struct media *m, struct media_waiter *w)
 {
 	if (!media_is_ours(m))
 		return true;
-	LOCK_FOR_SCOPE(&m->lock);
+	HOLD_FOR_SCOPE(&m->lock);
 	if (!w->waiting)
 		return false;
 	w->waiting = false;

@@ -4,12 +4,13 @@
  */
 #include "media/medium.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 void media_query(struct media *m, struct media_counters *c)
@@ -18,7 +19,7 @@ void media_query(struct media *m, struct media_counters *c)
 		memset(c, 0, sizeof(*c));
 		return;
 	}
-	LOCK_FOR_SCOPE(&m->lock);
+	HOLD_FOR_SCOPE(&m->lock);
 	*c = m->counters;
 	c->read_times = m->times[MEDIA_READ].histogram;
 	c->write_times = m->times[MEDIA_WRITE].histogram;
@@ -49,6 +50,7 @@ void media_complain(struct media *m, enum complaint c, uint64_t offset, int err)
 	char link[32], path[256];
 	ssize_t n;
 
+	assert(lock_held(&m->lock));
 	if (m->complained[c] == err)
 		return;
 	m->complained[c] = err;

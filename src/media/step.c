@@ -272,6 +272,7 @@ static void straight_event(struct media *m, struct media_op *op, uint32_t n)
 
 void step_event(struct media *m, struct media_op *op, int result)
 {
+	assert(lock_held(&m->lock));
 	if (is_passing(result))
 		try_again(m, op, result);
 	else if (result < 0)
@@ -286,6 +287,7 @@ void step_event(struct media *m, struct media_op *op, int result)
 
 void step_go(struct media *m, struct media_op *op)
 {
+	assert(lock_held(&m->lock));
 	cache_begin(m, op);
 	if (!op->state.buffer)
 		move_straight(m, op);
@@ -297,6 +299,7 @@ void step_go(struct media *m, struct media_op *op)
 
 void step_with_range(struct media *m, struct media_op *op)
 {
+	assert(lock_held(&m->lock));
 	if (writes(op) && !places_enter(m, op))
 		places_wait(m, op);
 	else
@@ -305,6 +308,7 @@ void step_with_range(struct media *m, struct media_op *op)
 
 void step_with_buffer(struct media *m, struct media_op *op)
 {
+	assert(lock_held(&m->lock));
 	if (range_lock(m, op))
 		step_with_range(m, op);
 }
@@ -323,6 +327,7 @@ void step_next(struct media *m, struct media_op *op)
 	struct media_op_state *s = &op->state;
 	bool staged;
 
+	assert(lock_held(&m->lock));
 	if (s->at == total(op)) {
 		after_last_step(m, op);
 		return;

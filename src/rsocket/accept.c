@@ -8,7 +8,7 @@
  */
 #include "rsocket/rsocket.h"
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/nonblock.h"
 
@@ -17,7 +17,7 @@
 /* Reading the listener's events stops and starts with the room in its backlog. */
 static void backlog_changed(struct rsocket *listener, int by)
 {
-	LOCK_FOR_SCOPE(&listener->lock);
+	HOLD_FOR_SCOPE(&listener->lock);
 	listener->backlog.unaccepted += (unsigned)by;
 	listener->backlog.paused = listener->backlog.unaccepted >= listener->backlog.limit;
 	if (listener->backlog.paused)
@@ -29,9 +29,9 @@ static void backlog_changed(struct rsocket *listener, int by)
 /* Nobody will have it: its peer is reset, as TCP does. */
 static void abandon(struct rsocket *child)
 {
-	pthread_mutex_lock(&child->lock);
+	lock_acquire(&child->lock);
 	child->opt.linger = (struct linger){.l_onoff = 1, .l_linger = 0};
-	pthread_mutex_unlock(&child->lock);
+	lock_release(&child->lock);
 	rs_close(child);
 }
 
@@ -49,7 +49,7 @@ static struct rsocket *listener_of(const struct rsocket *child)
 /* Gives a connected child to who calls raccept(). False if nobody will. */
 static bool offer_child(struct rsocket *listener, struct rsocket *child)
 {
-	LOCK_FOR_SCOPE(&listener->lock);
+	HOLD_FOR_SCOPE(&listener->lock);
 	if (!rs_was_connected(child) || listener->conn.closing)
 		return false;
 	list_add_tail(&listener->backlog.ready, &child->child.link);
@@ -126,18 +126,18 @@ static int accept_child(struct rsocket *child, const struct rdma_conn_param *par
 {
 	int ret;
 
-	pthread_mutex_lock(&child->lock);
+	lock_acquire(&child->lock);
 	ret = answer(child, param, data);
 	if (ret) /* this side says no; the peer's rconnect() hears it */
 		rdma_reject(child->conn.id, NULL, 0);
-	pthread_mutex_unlock(&child->lock);
+	lock_release(&child->lock);
 	if (ret)
 		return ret;
 
 	ret = rs_table_insert(child);
 	if (ret)
 		return ret;
-	LOCK_FOR_SCOPE(&child->lock);
+	HOLD_FOR_SCOPE(&child->lock);
 	ret = rs_watch(child);
 	if (ret)
 		rs_table_remove(child);
@@ -186,10 +186,10 @@ void rs_listener_abandon(struct rsocket *listener)
 	for (;;) {
 		struct rsocket *child;
 
-		pthread_mutex_lock(&listener->lock);
+		lock_acquire(&listener->lock);
 		assert(listener->conn.closing); /* so that there will be no more of them */
 		child = take_ready(listener);
-		pthread_mutex_unlock(&listener->lock);
+		lock_release(&listener->lock);
 		if (!child)
 			return;
 		abandon(child);
@@ -199,7 +199,7 @@ void rs_listener_abandon(struct rsocket *listener)
 
 static int listen_start(struct rsocket *rs, int backlog)
 {
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	if (rs->state == RS_LISTENING)
 		return 0;
 	if (rs->state != RS_INIT && rs->state != RS_BOUND)
@@ -222,7 +222,7 @@ STAG_EXPORT int rlisten(int socket, int backlog)
 /* The next child, held, or -errno. */
 static int fetch(struct rsocket *listener, struct rsocket **child)
 {
-	LOCK_FOR_SCOPE(&listener->lock);
+	HOLD_FOR_SCOPE(&listener->lock);
 	if (listener->state != RS_LISTENING)
 		return -EINVAL;
 	while (!(*child = take_ready(listener))) {

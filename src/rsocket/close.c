@@ -8,8 +8,8 @@
  */
 #include "rsocket/rsocket.h"
 
-#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/lock.h"
 
 #define LINGER_S 10 /* of a socket that was not told */
 
@@ -81,15 +81,15 @@ static int shut(struct rsocket *rs, int how, uint64_t deadline)
 {
 	int ctrl;
 
-	pthread_mutex_lock(&rs->lock);
+	lock_acquire(&rs->lock);
 	ctrl = close_halves(rs, how);
-	pthread_mutex_unlock(&rs->lock);
+	lock_release(&rs->lock);
 	if (ctrl < 0)
 		return 0;
 
 	/* A writer that waits sees that it must not go on, and lets go of its lock. */
-	LOCK_FOR_SCOPE(&rs->send_lock);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->send_lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return tell(rs, ctrl, deadline);
 }
 
@@ -108,7 +108,7 @@ static void wait_gone(struct rsocket *rs, uint64_t deadline)
 		uint64_t now = clock_ns();
 
 		rs_read_events(rs);
-		LOCK_FOR_SCOPE(&rs->lock);
+		HOLD_FOR_SCOPE(&rs->lock);
 		if (rs->conn.gone || !rs->conn.hung_up || now >= deadline)
 			return;
 		rs_sleep(rs, rs->fd, (int)((deadline - now) / NS_PER_MS) + 1);
@@ -118,7 +118,7 @@ static void wait_gone(struct rsocket *rs, uint64_t deadline)
 /* Whoever is at work with it comes back. */
 static void reset(struct rsocket *rs)
 {
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	if (rs->state == RS_CONNECTED)
 		rs_set_state(rs, RS_DISCONNECTED);
 }
@@ -133,16 +133,16 @@ static void close_connection(struct rsocket *rs, const struct linger *linger)
 		return;
 	}
 	shut(rs, SHUT_RDWR, deadline);
-	pthread_mutex_lock(&rs->lock);
+	lock_acquire(&rs->lock);
 	rs_hang_up(rs);
-	pthread_mutex_unlock(&rs->lock);
+	lock_release(&rs->lock);
 	wait_gone(rs, deadline);
 }
 
 /* The first of several threads that close a socket is the one that does it. */
 static bool close_begin(struct rsocket *rs, enum rs_state *was, struct linger *linger)
 {
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	if (rs->conn.closing)
 		return false;
 	*was = rs->state;

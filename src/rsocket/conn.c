@@ -8,10 +8,11 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/nonblock.h"
 
@@ -222,9 +223,9 @@ static bool step(struct rsocket *rs)
 	bool settled;
 	struct event e;
 
-	pthread_mutex_lock(&rs->lock);
+	lock_acquire(&rs->lock);
 	if (rs->backlog.paused || !next_event(rs, &e)) {
-		pthread_mutex_unlock(&rs->lock);
+		lock_release(&rs->lock);
 		return false;
 	}
 	if (e.type != RDMA_CM_EVENT_CONNECT_REQUEST)
@@ -232,7 +233,7 @@ static bool step(struct rsocket *rs)
 	settled = rs->child.pending && !rs_is_opening(rs);
 	if (settled)
 		rs->child.pending = false; /* once, whoever reads the events */
-	pthread_mutex_unlock(&rs->lock);
+	lock_release(&rs->lock);
 
 	/* These take the locks of other sockets. */
 	if (e.type == RDMA_CM_EVENT_CONNECT_REQUEST)
@@ -244,12 +245,14 @@ static bool step(struct rsocket *rs)
 
 void rs_read_events(struct rsocket *rs)
 {
+	assert(!lock_held(&rs->lock));
 	while (step(rs))
 		;
 }
 
 void rs_hang_up(struct rsocket *rs)
 {
+	assert(lock_held(&rs->lock));
 	if (rs->conn.hung_up || !rs->ep.open)
 		return;
 	rs->conn.hung_up = true;
@@ -301,7 +304,7 @@ STAG_EXPORT int rsocket(int domain, int type, int protocol)
 STAG_EXPORT int rbind(int socket, const struct sockaddr *addr, socklen_t addrlen)
 {
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	if (rs->state != RS_INIT)
 		return (int)rs_result(-EINVAL);
 	if (rdma_bind_addr(rs->conn.id, (struct sockaddr *)addr))
@@ -335,7 +338,7 @@ static int connect_wait(struct rsocket *rs)
 
 	for (;;) {
 		rs_read_events(rs);
-		LOCK_FOR_SCOPE(&rs->lock);
+		HOLD_FOR_SCOPE(&rs->lock);
 		if (!rs_is_opening(rs))
 			return 0;
 		ret = rs_sleep(rs, rs->fd, -1);
@@ -347,7 +350,7 @@ static int connect_wait(struct rsocket *rs)
 /* From here on the service thread reads the events. */
 static int connect_result(struct rsocket *rs, int ret)
 {
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	if (rs->state == RS_CONNECT_ERROR && !ret) {
 		ret = -rs->err;
 		rs->err = 0;
@@ -364,10 +367,10 @@ STAG_EXPORT int rconnect(int socket, const struct sockaddr *addr, socklen_t addr
 	int ret;
 
 	RS_GET_OR_RETURN(rs, socket);
-	pthread_mutex_lock(&rs->lock);
+	lock_acquire(&rs->lock);
 	ret = connect_start(rs, addr);
 	nonblock = rs_nonblocking(rs, 0);
-	pthread_mutex_unlock(&rs->lock);
+	lock_release(&rs->lock);
 	if (ret)
 		return (int)rs_result(ret);
 

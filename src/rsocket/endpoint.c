@@ -8,6 +8,7 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -151,6 +152,7 @@ int rs_endpoint_open(struct rsocket *rs)
 {
 	int ret;
 
+	assert(lock_held(&rs->lock));
 	rs->ep.msg_mode = rs->conn.id->verbs->device->transport_type == IBV_TRANSPORT_IWARP;
 	if ((ret = fit_queues(rs)) || (ret = make_cq(rs)) || (ret = make_qp(rs)) ||
 	    (ret = make_buffers(rs)) ||

@@ -8,10 +8,11 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 /* A buffer of this side. Those for writing are an array by entry; local ones are a list. */
@@ -26,6 +27,7 @@ void rs_iomap_updated(struct rsocket *rs, uint32_t index)
 {
 	const uint8_t *map = rs->ep.slots.at + RS_SLOTS * sizeof(struct rs_region);
 
+	assert(lock_held(&rs->lock));
 	if (index >= rs->opt.config.iomaps) {
 		log_warn("rsocket %d: the peer maps entry %u of %u", rs->fd, index,
 			 rs->opt.config.iomaps);
@@ -109,7 +111,7 @@ STAG_EXPORT off_t riomap(int socket, void *buf, size_t len, int prot, int flags,
 	int ret;
 
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	if (!rs_was_connected(rs) || prot & ~(PROT_WRITE | PROT_NONE) || len > UINT32_MAX)
 		return rs_result(-EINVAL);
 	if (offset == -1)
@@ -163,7 +165,7 @@ static bool unmap_locally(struct rsocket *rs, const void *buf, size_t len)
 STAG_EXPORT int riounmap(int socket, void *buf, size_t len)
 {
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	if (unmap_for_peer(rs, buf, len) || unmap_locally(rs, buf, len))
 		return 0;
 	return (int)rs_result(-EINVAL);
@@ -220,6 +222,7 @@ int rs_iomaps_send(struct rsocket *rs, int flags)
 {
 	int ret = 0;
 
+	assert(lock_held(&rs->lock));
 	for (unsigned i = 0; !ret && rs->iomap.unsent && i < rs->ep.peer.iomaps; i++) {
 		if (!rs->iomap.mappings[i].unsent)
 			continue;
@@ -269,10 +272,10 @@ static int write_piece(struct rsocket *rs, struct rs_cursor *from, uint32_t n,
 	int n_sge, ret;
 
 	rs->sq.left--;
-	pthread_mutex_unlock(&rs->lock);
+	lock_release(&rs->lock);
 	n_sge = rs_stage(rs, from, &span, sge);
 	ret = rs_post_write(rs, sge, n_sge, false, RS_WR_DIRECT, n, to);
-	pthread_mutex_lock(&rs->lock);
+	lock_acquire(&rs->lock);
 	if (ret)
 		rs_fail(rs, -ret);
 	return ret;
@@ -314,7 +317,7 @@ STAG_EXPORT size_t riowrite(int socket, const void *buf, size_t count, off_t off
 	struct iovec iov = {.iov_base = (void *)buf, .iov_len = count};
 
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->send_lock);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->send_lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return (size_t)rs_result(write_mapped(rs, &iov, (uint64_t)offset, flags));
 }

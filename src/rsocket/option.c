@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 #define KEEP_IDLE_DEFAULT 7200
 
@@ -205,7 +205,7 @@ STAG_EXPORT int rsetsockopt(int socket, int level, int optname, const void *optv
 			    socklen_t optlen)
 {
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return (int)rs_result(set_option(rs, level, optname, optval, optlen));
 }
 
@@ -302,7 +302,7 @@ static int get_option(struct rsocket *rs, int level, int name, void *value, sock
 STAG_EXPORT int rgetsockopt(int socket, int level, int optname, void *optval, socklen_t *optlen)
 {
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return (int)rs_result(get_option(rs, level, optname, optval, optlen));
 }
 
@@ -329,7 +329,7 @@ STAG_EXPORT int rfcntl(int socket, int cmd, ...)
 	va_start(args, cmd);
 	arg = cmd == F_SETFL ? va_arg(args, int) : 0;
 	va_end(args);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return (int)rs_result(file_control(rs, cmd, arg));
 }
 
@@ -354,13 +354,13 @@ static int copy_name(struct rsocket *rs, const struct sockaddr *name, struct soc
 STAG_EXPORT int rgetpeername(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return (int)rs_result(copy_name(rs, rdma_get_peer_addr(rs->conn.id), addr, addrlen));
 }
 
 STAG_EXPORT int rgetsockname(int socket, struct sockaddr *addr, socklen_t *addrlen)
 {
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return (int)rs_result(copy_name(rs, rdma_get_local_addr(rs->conn.id), addr, addrlen));
 }

@@ -14,6 +14,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/lock.h"
 
 #define SMALL_SET 16
 
@@ -76,7 +77,7 @@ static int look_at_sockets(struct poll_set *set)
 
 		if (!rs)
 			continue;
-		LOCK_FOR_SCOPE(&rs->lock);
+		HOLD_FOR_SCOPE(&rs->lock);
 		set->fds[i].revents = events_now(rs, set->fds[i].events);
 		n += set->fds[i].revents != 0;
 	}
@@ -115,7 +116,7 @@ static int look(struct poll_set *set)
 /* Joins the socket's waiters; true if there is no need to sleep. */
 static bool join(struct rsocket *rs, struct rs_waiter *w, short events, struct pollfd *kernel)
 {
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	list_add_tail(&rs->waiters, &w->link);
 	*kernel = (struct pollfd){.fd = -1, .events = POLLIN};
 	if (rs_was_connected(rs)) {
@@ -127,7 +128,7 @@ static bool join(struct rsocket *rs, struct rs_waiter *w, short events, struct p
 
 static void leave(struct rsocket *rs, struct rs_waiter *w, const struct pollfd *kernel)
 {
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	list_del(&w->link);
 	if (kernel->fd >= 0 && kernel->revents)
 		rs_take_cq_event(rs);

@@ -8,6 +8,7 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <assert.h>
 #include <endian.h>
 
 #define RECEIVES_A_LIST 16
@@ -75,6 +76,7 @@ int rs_post_message(struct rsocket *rs, enum rs_wr kind, uint32_t number, uint32
 	struct ibv_send_wr wr = {.wr_id = wr_id(kind, number)};
 	struct ibv_sge sge;
 
+	assert(lock_held(&rs->lock));
 	if (rs->ep.msg_mode) {
 		make_send(&wr, &sge, &msg);
 	} else {

@@ -8,11 +8,13 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <assert.h>
 #include <endian.h>
 #include <sched.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #define COMPLETIONS_A_POLL 16
@@ -27,6 +29,7 @@ static void ended(struct rsocket *rs)
 
 void rs_lost(struct rsocket *rs)
 {
+	assert(lock_held(&rs->lock));
 	if (rs->readable)
 		rs_fail(rs, ECONNRESET); /* what was read so far may not be all: no end */
 	else
@@ -191,6 +194,7 @@ void rs_grant(struct rsocket *rs)
 	uint32_t msg;
 	int ret;
 
+	assert(lock_held(&rs->lock));
 	if (rs->state != RS_CONNECTED || rs->ep.hushed || !flow_rx_due(&rs->rx) ||
 	    !rs_ctrl_room(rs))
 		return;
@@ -208,6 +212,7 @@ void rs_progress(struct rsocket *rs)
 	bool moved = false;
 	int n;
 
+	assert(lock_held(&rs->lock));
 	do {
 		n = ibv_poll_cq(rs->ep.cq, COMPLETIONS_A_POLL, wc);
 		if (n < 0)
@@ -225,6 +230,7 @@ void rs_progress(struct rsocket *rs)
 
 bool rs_arm(struct rsocket *rs)
 {
+	assert(lock_held(&rs->lock));
 	if (rs->ep.cq_armed)
 		return false;
 	ibv_req_notify_cq(rs->ep.cq, 0);
@@ -237,6 +243,7 @@ void rs_take_cq_event(struct rsocket *rs)
 	struct ibv_cq *cq;
 	void *context;
 
+	assert(lock_held(&rs->lock));
 	if (ibv_get_cq_event(rs->ep.comp, &cq, &context))
 		return; /* another thread took it, and woke us */
 	rs->ep.cq_armed = false;
@@ -251,9 +258,9 @@ void rs_take_cq_event(struct rsocket *rs)
 /* Between two looks: who we wait for may need this processor, or this socket. */
 static void look_away(struct rsocket *rs)
 {
-	pthread_mutex_unlock(&rs->lock);
+	lock_release(&rs->lock);
 	sched_yield();
-	pthread_mutex_lock(&rs->lock);
+	lock_acquire(&rs->lock);
 }
 
 static int ms_until(uint64_t deadline)
@@ -270,6 +277,7 @@ int rs_wait(struct rsocket *rs, bool (*ready)(const struct rsocket *), bool nonb
 {
 	uint64_t spin_end = 0;
 
+	assert(lock_held(&rs->lock));
 	for (;;) {
 		int ret;
 

@@ -7,7 +7,7 @@
  */
 #include "rsocket/rsocket.h"
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 bool rs_can_receive(const struct rsocket *rs)
 {
@@ -37,9 +37,9 @@ static size_t take(struct rsocket *rs, struct rs_cursor *to, size_t len)
 
 		if (n > left)
 			n = (uint32_t)left;
-		pthread_mutex_unlock(&rs->lock);
+		lock_release(&rs->lock);
 		rs_cursor_copy(to, rs->ep.rbuf.at + rs->rx.read_at, n, true);
-		pthread_mutex_lock(&rs->lock);
+		lock_acquire(&rs->lock);
 		flow_rx_consume(&rs->rx, n);
 		rs_grant(rs);
 		left -= n;
@@ -88,8 +88,8 @@ static ssize_t receive_call(int socket, const struct iovec *iov, int n_iov, int 
 	int before = errno;
 
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->recv_lock);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->recv_lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return rs_result_or(receive_vectors(rs, iov, n_iov, flags), before);
 }
 

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,6 +25,7 @@
 
 #include "base/export.h"
 #include "base/list.h"
+#include "base/lock.h"
 #include "rsocket/flow.h"
 #include "rsocket/proto.h"
 
@@ -179,9 +179,9 @@ struct rsocket {
 	unsigned long long serial; /* distinguishes it from a later socket with the same number */
 	int domain;
 	int refs; /* protected by table.c's lock */
-	pthread_mutex_t lock;
-	pthread_mutex_t send_lock;
-	pthread_mutex_t recv_lock;
+	struct lock lock;
+	struct lock send_lock;
+	struct lock recv_lock;
 
 	enum rs_state state;
 	bool readable; /* the two halves of a connection */
@@ -311,7 +311,7 @@ bool rs_ctrl_room(const struct rsocket *rs);
 int rs_wait(struct rsocket *rs, bool (*ready)(const struct rsocket *), bool nonblock,
 	    uint64_t deadline);
 
-/* service.c: a thread that reads the connection manager's events when nobody else does. Lock held. */
+/* service.c: a thread that reads the connection manager's events when nobody else does. */
 int rs_watch(struct rsocket *rs);
 void rs_unwatch(struct rsocket *rs);
 /*
@@ -323,8 +323,8 @@ int rs_hush(struct rsocket *rs);
 void rs_unhush(struct rsocket *rs);
 
 /* conn.c */
-void rs_read_events(struct rsocket *rs); /* lock not held */
-void rs_hang_up(struct rsocket *rs);	 /* disconnect, once */
+void rs_read_events(struct rsocket *rs);
+void rs_hang_up(struct rsocket *rs); /* disconnect, once */
 
 /* accept.c */
 void rs_accept_request(struct rsocket *listener, struct rdma_cm_id *id,

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 size_t rs_iov_length(const struct iovec *iov, int n)
 {
@@ -120,11 +120,11 @@ static int send_piece(struct rsocket *rs, struct rs_cursor *from, uint32_t n)
 	rs->sq.left -= rs_message_wrs(rs);
 	if (!in_line)
 		span = flow_tx_reserve(&rs->tx, n);
-	pthread_mutex_unlock(&rs->lock);
+	lock_release(&rs->lock);
 	if (!in_line)
 		n_sge = rs_stage(rs, from, &span, sge);
 	ret = rs_post_write_message(rs, sge, n_sge, in_line, RS_WR_DATA, in_line ? 0 : n, &to, msg);
-	pthread_mutex_lock(&rs->lock);
+	lock_acquire(&rs->lock);
 	if (ret)
 		rs_fail(rs, -ret);
 	return ret;
@@ -162,8 +162,8 @@ static ssize_t send_call(int socket, const struct iovec *iov, int n_iov, int fla
 	int before = errno;
 
 	RS_GET_OR_RETURN(rs, socket);
-	LOCK_FOR_SCOPE(&rs->send_lock);
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->send_lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	return rs_result_or(send_vectors(rs, iov, n_iov, flags), before);
 }
 

@@ -9,16 +9,17 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 #include "base/log.h"
 
 #define EVENTS_A_TURN 16
 
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock start_lock = LOCK_INITIALIZER;
 static int epoll_fd = -1; /* of a running thread */
 
 /* What happened to a socket: its number, and this bit if it was a completion. */
@@ -26,7 +27,7 @@ static int epoll_fd = -1; /* of a running thread */
 
 static void serve_completion(struct rsocket *rs)
 {
-	LOCK_FOR_SCOPE(&rs->lock);
+	HOLD_FOR_SCOPE(&rs->lock);
 	if (!rs->ep.hushed)
 		return;
 	rs_take_cq_event(rs);
@@ -82,7 +83,7 @@ static int start(void)
 {
 	int ret;
 
-	LOCK_FOR_SCOPE(&start_lock);
+	HOLD_FOR_SCOPE(&start_lock);
 	if (epoll_fd >= 0)
 		return 0;
 	epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -102,6 +103,7 @@ int rs_watch(struct rsocket *rs)
 	struct epoll_event e = {.events = EPOLLIN, .data.u64 = (uint32_t)rs->fd};
 	int ret;
 
+	assert(lock_held(&rs->lock));
 	if (rs->conn.watched)
 		return 0;
 	ret = start();
@@ -115,6 +117,7 @@ int rs_watch(struct rsocket *rs)
 
 void rs_unwatch(struct rsocket *rs)
 {
+	assert(lock_held(&rs->lock));
 	if (!rs->conn.watched)
 		return;
 	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, rs->fd, NULL);
@@ -126,6 +129,7 @@ int rs_hush(struct rsocket *rs)
 	struct epoll_event e = {.events = EPOLLIN, .data.u64 = COMPLETION | (uint32_t)rs->fd};
 	int ret = start();
 
+	assert(lock_held(&rs->lock));
 	if (ret)
 		return ret;
 	if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, rs->ep.comp->fd, &e))
@@ -137,6 +141,7 @@ int rs_hush(struct rsocket *rs)
 
 void rs_unhush(struct rsocket *rs)
 {
+	assert(lock_held(&rs->lock));
 	if (!rs->ep.hushed)
 		return;
 	epoll_ctl(epoll_fd, EPOLL_CTL_DEL, rs->ep.comp->fd, NULL);

@@ -4,6 +4,8 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <assert.h>
+
 #include "base/log.h"
 
 static const char *const names[RS_STATES] = {
@@ -39,6 +41,7 @@ static const unsigned legal[RS_STATES] = {
 
 void rs_set_state(struct rsocket *rs, enum rs_state state)
 {
+	assert(lock_held(&rs->lock));
 	assert(legal[state] & FROM(rs->state));
 	(void)legal; /* a release build does not look */
 	log_debug("rsocket %d: %s -> %s", rs->fd, names[rs->state], names[state]);
@@ -51,6 +54,7 @@ void rs_set_state(struct rsocket *rs, enum rs_state state)
 
 void rs_fail(struct rsocket *rs, int err)
 {
+	assert(lock_held(&rs->lock));
 	if (rs->state != RS_CONNECTED)
 		return;
 	log_info("rsocket %d: the connection broke: errno %d", rs->fd, err);

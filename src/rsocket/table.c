@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 #define CHUNK_SIZE 1024
 #define CHUNKS	   1024 /* so descriptors up to 2^20, the kernel's usual limit */
@@ -18,9 +18,9 @@
  * its stripe, so that a socket found is a socket held.
  */
 static struct stripe {
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t put; /* a reference to a socket that is being closed */
-} stripes[STRIPES] = {[0 ... STRIPES - 1] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER}};
+} stripes[STRIPES] = {[0 ... STRIPES - 1] = {LOCK_INITIALIZER, PTHREAD_COND_INITIALIZER}};
 
 static _Atomic(struct rsocket **) chunks[CHUNKS];
 
@@ -63,7 +63,7 @@ int rs_table_insert(struct rsocket *rs)
 
 	if (ret)
 		return ret;
-	LOCK_FOR_SCOPE(&stripe_of(rs->fd)->lock);
+	HOLD_FOR_SCOPE(&stripe_of(rs->fd)->lock);
 	*slot_of(rs->fd) = rs;
 	rs->refs++;
 	return 0;
@@ -73,7 +73,7 @@ void rs_table_remove(struct rsocket *rs)
 {
 	struct stripe *stripe = stripe_of(rs->fd);
 
-	LOCK_FOR_SCOPE(&stripe->lock);
+	HOLD_FOR_SCOPE(&stripe->lock);
 	*slot_of(rs->fd) = NULL;
 	rs->refs--;
 }
@@ -82,9 +82,9 @@ void rs_wait_alone(struct rsocket *rs)
 {
 	struct stripe *stripe = stripe_of(rs->fd);
 
-	LOCK_FOR_SCOPE(&stripe->lock);
+	HOLD_FOR_SCOPE(&stripe->lock);
 	while (rs->refs > 1)
-		pthread_cond_wait(&stripe->put, &stripe->lock);
+		lock_wait(&stripe->lock, &stripe->put);
 }
 
 struct rsocket *rs_get(int fd)
@@ -94,7 +94,7 @@ struct rsocket *rs_get(int fd)
 
 	if (!slot)
 		return NULL;
-	LOCK_FOR_SCOPE(&stripe_of(fd)->lock);
+	HOLD_FOR_SCOPE(&stripe_of(fd)->lock);
 	rs = *slot;
 	if (rs)
 		rs->refs++;
@@ -113,9 +113,9 @@ struct rsocket *rs_new(int domain, const struct rs_config *config)
 	rs->opt.linger = (struct linger){.l_onoff = 1, .l_linger = 10};
 	rs->refs = 1;
 	rs->serial = atomic_fetch_add(&serials, 1);
-	pthread_mutex_init(&rs->lock, NULL);
-	pthread_mutex_init(&rs->send_lock, NULL);
-	pthread_mutex_init(&rs->recv_lock, NULL);
+	lock_init(&rs->lock);
+	lock_init(&rs->send_lock);
+	lock_init(&rs->recv_lock);
 	list_init(&rs->waiters);
 	list_init(&rs->backlog.ready);
 	list_init(&rs->child.link);
@@ -132,9 +132,9 @@ static void rs_free(struct rsocket *rs)
 	if (rs->conn.channel)
 		rdma_destroy_event_channel(rs->conn.channel);
 	free(rs->opt.route);
-	pthread_mutex_destroy(&rs->recv_lock);
-	pthread_mutex_destroy(&rs->send_lock);
-	pthread_mutex_destroy(&rs->lock);
+	lock_destroy(&rs->recv_lock);
+	lock_destroy(&rs->send_lock);
+	lock_destroy(&rs->lock);
 	free(rs);
 }
 
@@ -143,11 +143,11 @@ void rs_put(struct rsocket *rs)
 	struct stripe *stripe = stripe_of(rs->fd);
 	int left;
 
-	pthread_mutex_lock(&stripe->lock);
+	lock_acquire(&stripe->lock);
 	left = --rs->refs;
 	if (left == 1)
 		pthread_cond_broadcast(&stripe->put);
-	pthread_mutex_unlock(&stripe->lock);
+	lock_release(&stripe->lock);
 	if (!left)
 		rs_free(rs);
 }

@@ -9,8 +9,11 @@
  */
 #include "rsocket/rsocket.h"
 
+#include <assert.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "base/lock.h"
 
 /* Made at a thread's first sleep, closed at its end; a fork's child makes its own. */
 static __thread int wake_fd = -1;
@@ -54,6 +57,7 @@ void rs_wake_fd_clear(int fd)
 
 void rs_wake(struct rsocket *rs)
 {
+	assert(lock_held(&rs->lock));
 	list_for_each (it, &rs->waiters) {
 		struct rs_waiter *w = list_entry(it, struct rs_waiter, link);
 
@@ -68,13 +72,14 @@ int rs_sleep(struct rsocket *rs, int fd, int timeout_ms)
 	struct pollfd p[2] = {{.fd = w.wake_fd, .events = POLLIN}, {.fd = fd, .events = POLLIN}};
 	int n, err;
 
+	assert(lock_held(&rs->lock));
 	if (w.wake_fd < 0)
 		return w.wake_fd;
 	list_add_tail(&rs->waiters, &w.link);
-	pthread_mutex_unlock(&rs->lock);
+	lock_release(&rs->lock);
 	n = poll(p, 2, timeout_ms);
 	err = errno;
-	pthread_mutex_lock(&rs->lock);
+	lock_acquire(&rs->lock);
 	list_del(&w.link);
 
 	if (p[0].revents)
@@ -90,6 +95,7 @@ int rs_wait_connected(struct rsocket *rs, bool nonblock)
 {
 	int err;
 
+	assert(lock_held(&rs->lock));
 	while (rs_is_opening(rs)) {
 		int ret = nonblock ? -EAGAIN : rs_sleep(rs, -1, -1);
 

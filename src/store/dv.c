@@ -5,10 +5,9 @@
 #include "store/endpoint.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <string.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 const struct dv *dv_get(void)
 {
@@ -31,11 +30,11 @@ int dv_check_device(const struct dv *dv, const struct ibv_context *context)
 /* As librdmacm's: one for the process, while it lasts. */
 struct ibv_pd *dv_default_pd(const struct dv *dv)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct lock lock = LOCK_INITIALIZER;
 	static struct ibv_pd *pd;
 	struct ibv_context *context;
 
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	if (pd)
 		return pd;
 	context = dv_open_first(dv);

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
 /* Who may write the file and who may not have one each: what they may do is in the descriptor. */
 struct shared_medium {
@@ -23,19 +23,19 @@ struct shared_medium {
 	struct stagdv_medium *medium;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of media and their counts */
+static struct lock lock = LOCK_INITIALIZER; /* of media and their counts */
 static struct list media = {&media, &media};
 
 /* ---- processes --------------------------------------------------------------------- */
 
 static void lock_for_fork(void)
 {
-	pthread_mutex_lock(&lock);
+	lock_acquire(&lock);
 }
 
 static void unlock_after_fork(void)
 {
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 }
 
 /* A child can do nothing with its parent's; it opens its own. */
@@ -43,7 +43,7 @@ static void forget_after_fork(void)
 {
 	list_for_each_safe (it, &media)
 		list_del(it);
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 }
 
 static void watch_forks(void)
@@ -94,7 +94,7 @@ struct shared_medium *shared_medium_get(const struct dv *dv, struct ibv_context 
 	struct shared_medium *m;
 
 	pthread_once(&once, watch_forks);
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	m = find(context, &store->backing);
 	if (!m)
 		m = make(dv, context, store);
@@ -112,7 +112,7 @@ void shared_medium_put(struct shared_medium *m)
 {
 	if (!m)
 		return;
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	if (--m->refs > 0)
 		return;
 	list_del(&m->link);

@@ -19,9 +19,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/export.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/nonblock.h"
 
@@ -44,8 +44,8 @@ struct stag_store_server {
 	struct {
 		struct ibv_context *context;
 		struct stagdv_medium *medium;
-	} media[MAX_DEVICES];	    /* one for each device that peers come through */
-	pthread_mutex_t media_lock; /* its thread opens them, whoever counts looks at them */
+	} media[MAX_DEVICES];	/* one for each device that peers come through */
+	struct lock media_lock; /* its thread opens them, whoever counts looks at them */
 	struct list connections;
 	uint32_t num_connections, max_connections;
 };
@@ -97,7 +97,7 @@ static struct stagdv_medium *medium_for(struct stag_store_server *s, struct ibv_
 		struct stagdv_medium *m =
 			dv_open_medium(s->dv, context, s->store, s->staging_bytes, s->cache_bytes);
 
-		LOCK_FOR_SCOPE(&s->media_lock);
+		HOLD_FOR_SCOPE(&s->media_lock);
 		s->media[i].context = context;
 		s->media[i].medium = m;
 	}
@@ -393,7 +393,7 @@ static void free_server(struct stag_store_server *s)
 	if (s->lock_fd >= 0)
 		close(s->lock_fd);
 	stag_store_close(s->store);
-	pthread_mutex_destroy(&s->media_lock);
+	lock_destroy(&s->media_lock);
 	free(s);
 }
 
@@ -448,7 +448,7 @@ STAG_EXPORT struct stag_store_server *stag_store_serve(struct stag_store *store,
 		return NULL;
 	}
 	s->lock_fd = s->stop_fd = -1;
-	pthread_mutex_init(&s->media_lock, NULL);
+	lock_init(&s->media_lock);
 	list_init(&s->connections);
 	rc = start(s, store, attr ? attr : &plain);
 	if (rc == 0)
@@ -480,7 +480,7 @@ STAG_EXPORT int stag_store_query_server(struct stag_store_server *server,
 	struct stag_store_counters all = {0};
 	int rc = 0;
 
-	LOCK_FOR_SCOPE(&server->media_lock);
+	HOLD_FOR_SCOPE(&server->media_lock);
 	for (unsigned int i = 0; i < MAX_DEVICES && server->media[i].medium && rc == 0; i++)
 		rc = dv_add_counters(server->dv, server->media[i].medium, &all);
 	if (rc == 0)

@@ -9,21 +9,21 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/cleanup.h"
+#include "base/lock.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held while one is looked at */
+static struct lock lock = LOCK_INITIALIZER; /* held while one is looked at */
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static struct list watches = {&watches, &watches};
 static bool running; /* there is a thread; it ends when there is nothing to look at */
 
 static void lock_for_fork(void)
 {
-	pthread_mutex_lock(&lock);
+	lock_acquire(&lock);
 }
 
 static void unlock_after_fork(void)
 {
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 }
 
 /* A child has no thread, and its parent's endpoints are the parent's to look at. */
@@ -35,7 +35,7 @@ static void forget_after_fork(void)
 		list_del(it);
 	running = false;
 	wake = fresh;
-	pthread_mutex_unlock(&lock);
+	lock_release(&lock);
 }
 
 static void watch_forks(void)
@@ -51,12 +51,12 @@ static void wait_a_while(void)
 	until.tv_nsec += WATCH_MS * 1000000l;
 	until.tv_sec += until.tv_nsec / 1000000000l;
 	until.tv_nsec %= 1000000000l;
-	pthread_cond_timedwait(&wake, &lock, &until);
+	lock_wait_until(&lock, &wake, &until);
 }
 
 static void *run(void *arg)
 {
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	while (!list_empty(&watches)) {
 		wait_a_while();
 		list_for_each_safe (it, &watches) {
@@ -93,7 +93,7 @@ int watch_start(struct store_watch *w, void (*look)(struct store_watch *w))
 	int rc;
 
 	pthread_once(&once, watch_forks);
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	rc = running ? 0 : start_thread();
 	if (rc != 0)
 		return rc;
@@ -104,7 +104,7 @@ int watch_start(struct store_watch *w, void (*look)(struct store_watch *w))
 
 void watch_stop(struct store_watch *w)
 {
-	LOCK_FOR_SCOPE(&lock);
+	HOLD_FOR_SCOPE(&lock);
 	list_del(&w->link);
 	if (list_empty(&watches))
 		pthread_cond_signal(&wake);
