@@ -172,7 +172,7 @@ static void watch_media(struct stag_cq *cq, struct nap *nap)
 		return;
 	list_for_each (l, &cq->qps) {
 		struct stag_qp *qp = list_entry(l, struct qp_attachment, link)->qp;
-		unsigned n = atomic_load(&qp->on_store) ? qp_media_fds(qp, fds) : 0;
+		unsigned n = atomic_load(&qp->storage.on_store) ? qp_media_fds(qp, fds) : 0;
 
 		while (n-- > 0 && nap->n_media < MOST_MEDIA) {
 			if (is_watched(nap, fds[n]))
@@ -194,7 +194,7 @@ static bool watch_cq(struct stag_cq *cq, struct nap *nap)
 		engine_note_polled(cq);
 	for (unsigned i = 0; i < cq->n_claimed; i++)
 		nap->fd[nap->n++] =
-			(struct pollfd){.fd = cq->claimed[i]->watch.fd, .events = POLLIN};
+			(struct pollfd){.fd = cq->claimed[i]->progress.watch.fd, .events = POLLIN};
 	watch_media(cq, nap);
 	return true;
 }
@@ -272,7 +272,7 @@ static void poll_media(struct stag_cq *cq)
 	list_for_each (l, &cq->qps) {
 		struct stag_qp *qp = list_entry(l, struct qp_attachment, link)->qp;
 
-		if (!atomic_load(&qp->on_store))
+		if (!atomic_load(&qp->storage.on_store))
 			continue;
 		qp_clear_media(qp);
 		qp_poll_media(qp);

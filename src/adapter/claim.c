@@ -38,25 +38,25 @@ void qp_arm(struct stag_qp *qp)
 	bool blocked;
 	uint32_t events;
 
-	lock_acquire(&qp->arm_lock);
-	cq = atomic_load(&qp->claimed_by);
-	blocked = atomic_load(&qp->tx_blocked);
+	lock_acquire(&qp->progress.arm_lock);
+	cq = atomic_load(&qp->progress.claimed_by);
+	blocked = atomic_load(&qp->progress.tx_blocked);
 	if (!cq)
-		events = watched_events(atomic_load(&qp->rx_paused), blocked);
+		events = watched_events(atomic_load(&qp->progress.rx_paused), blocked);
 	else if (blocked && atomic_load(&cq->claim) == CLAIM_SLEEPER)
 		events = EPOLLOUT; /* a sleeper watches for bytes only */
 	else
 		events = 0;
-	watch_mod(&qp->watch, events);
-	lock_release(&qp->arm_lock);
+	watch_mod(&qp->progress.watch, events);
+	lock_release(&qp->progress.arm_lock);
 	qp_arm_media(qp);
 }
 
 /* Who sleeps watches sockets; these have none, or one that nobody may read at times. */
 static bool needs_engine(const struct stag_qp *qp)
 {
-	return atomic_load(&qp->on_store) || atomic_load(&qp->serves_store) ||
-	       atomic_load(&qp->rx_paused);
+	return atomic_load(&qp->storage.on_store) || atomic_load(&qp->storage.serves_store) ||
+	       atomic_load(&qp->progress.rx_paused);
 }
 
 bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)
@@ -69,11 +69,11 @@ bool claim_one(struct stag_cq *cq, struct stag_qp *qp, enum cq_claim how)
 		return false;
 	if (how == CLAIM_SLEEPER && needs_engine(qp))
 		return false;
-	if (!atomic_compare_exchange_strong(&qp->claimed_by, &nobody, cq))
+	if (!atomic_compare_exchange_strong(&qp->progress.claimed_by, &nobody, cq))
 		return false;
 	atomic_store(&cq->claim, how);
 	cq->claimed[cq->n_claimed++] = qp;
-	qp->idle_polls = 0;
+	qp->progress.idle_polls = 0;
 	qp_arm(qp);
 	return true;
 }
@@ -90,7 +90,7 @@ void claim_drop(struct stag_cq *cq, struct stag_qp *qp)
 		if (cq->claimed[i] != qp)
 			continue;
 		cq->claimed[i] = cq->claimed[--cq->n_claimed];
-		atomic_store(&qp->claimed_by, NULL);
+		atomic_store(&qp->progress.claimed_by, NULL);
 		qp_arm(qp);
 		return;
 	}
@@ -138,7 +138,7 @@ static void claim_stores(struct stag_cq *cq)
 	list_for_each (l, &cq->qps) {
 		struct stag_qp *qp = list_entry(l, struct qp_attachment, link)->qp;
 
-		if (atomic_load(&qp->on_store))
+		if (atomic_load(&qp->storage.on_store))
 			claim_one(cq, qp, CLAIM_POLLER);
 	}
 }
@@ -170,9 +170,9 @@ static bool progress_claimed(struct stag_cq *cq)
 		struct stag_qp *qp = cq->claimed[i];
 
 		if (qp_progress(qp)) {
-			qp->idle_polls = 0;
+			qp->progress.idle_polls = 0;
 			any = true;
-		} else if (++qp->idle_polls > SILENT && cq->n_claimed > FEW) {
+		} else if (++qp->progress.idle_polls > SILENT && cq->n_claimed > FEW) {
 			claim_drop(cq, qp), i--;
 		}
 	}

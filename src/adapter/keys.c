@@ -401,7 +401,7 @@ bool key_has_lapsed(const struct key_slot *region)
 void key_refused(struct stag_qp *qp, uint32_t stag, enum key_fault f)
 {
 	if (f == KEY_LAPSED)
-		atomic_fetch_add_explicit(&qp->lease_refusals, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&qp->stats.lease_refusals, 1, memory_order_relaxed);
 	else
 		shot_late(qp, stag);
 }

@@ -62,7 +62,7 @@ static enum latency_kind kind_of(const struct wqe *w)
 void latency_begin(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
-	uint64_t posts = qp->counters.posts + sq->reserved;
+	uint64_t posts = qp->stats.counters.posts + sq->reserved;
 	struct wqe *w;
 
 	assert(qp_tx_locked(qp));
@@ -87,6 +87,6 @@ void latency_end(struct stag_qp *qp, enum ibv_wc_status status)
 	if (status != IBV_WC_SUCCESS)
 		return;
 	ns = clock_ns() - sq->timed_since;
-	histogram_add(&qp->times, ns);
+	histogram_add(&qp->stats.times, ns);
 	histogram_add(&latency_times[kind], ns);
 }

@@ -222,22 +222,22 @@ struct qp_media {
 int qp_use_medium(struct stag_qp *qp, struct stag_medium *m)
 {
 	assert(qp_tx_locked(qp));
-	if (!qp->media) {
+	if (!qp->storage.media) {
 		struct qp_media *q = calloc(1, sizeof(*q));
 
 		if (!q)
 			return -ENOMEM;
-		__atomic_store_n(&qp->media, q, __ATOMIC_RELEASE);
+		__atomic_store_n(&qp->storage.media, q, __ATOMIC_RELEASE);
 	}
 	for (int i = 0; i < QP_MAX_MEDIA; i++) {
-		struct stag_medium *there = atomic_load(&qp->media->at[i]);
+		struct stag_medium *there = atomic_load(&qp->storage.media->at[i]);
 
 		if (there == m)
 			return 0;
 		if (there)
 			continue;
 		medium_get(m);
-		atomic_store(&qp->media->at[i], m);
+		atomic_store(&qp->storage.media->at[i], m);
 		qp_arm_media(qp);
 		return 0;
 	}
@@ -247,14 +247,14 @@ int qp_use_medium(struct stag_qp *qp, struct stag_medium *m)
 /* Claimed with the queue pair: its poller has them, or the engine. */
 void qp_arm_media(struct stag_qp *qp)
 {
-	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct qp_media *q = __atomic_load_n(&qp->storage.media, __ATOMIC_ACQUIRE);
 	struct stag_cq *cq;
 	bool claim;
 
 	if (!q)
 		return;
-	lock_acquire(&qp->arm_lock);
-	cq = atomic_load(&qp->claimed_by);
+	lock_acquire(&qp->progress.arm_lock);
+	cq = atomic_load(&qp->progress.claimed_by);
 	claim = cq && atomic_load(&cq->claim) == CLAIM_POLLER; /* a sleeper has sockets only */
 	for (int i = 0; i < QP_MAX_MEDIA; i++) {
 		struct stag_medium *m = atomic_load(&q->at[i]);
@@ -267,12 +267,12 @@ void qp_arm_media(struct stag_qp *qp)
 		else
 			medium_unclaim(m);
 	}
-	lock_release(&qp->arm_lock);
+	lock_release(&qp->progress.arm_lock);
 }
 
 bool qp_poll_media(struct stag_qp *qp)
 {
-	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct qp_media *q = __atomic_load_n(&qp->storage.media, __ATOMIC_ACQUIRE);
 	unsigned int n = 0;
 
 	assert(!qp_rx_locked(qp) && !qp_tx_locked(qp));
@@ -290,7 +290,7 @@ bool qp_poll_media(struct stag_qp *qp)
 
 unsigned int qp_media_fds(struct stag_qp *qp, int fds[QP_MAX_MEDIA])
 {
-	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct qp_media *q = __atomic_load_n(&qp->storage.media, __ATOMIC_ACQUIRE);
 	struct stag_medium *m;
 	unsigned int n = 0;
 
@@ -301,7 +301,7 @@ unsigned int qp_media_fds(struct stag_qp *qp, int fds[QP_MAX_MEDIA])
 
 void qp_clear_media(struct stag_qp *qp)
 {
-	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct qp_media *q = __atomic_load_n(&qp->storage.media, __ATOMIC_ACQUIRE);
 	struct stag_medium *m;
 
 	for (int i = 0; q && i < QP_MAX_MEDIA && (m = atomic_load(&q->at[i])); i++)
@@ -310,7 +310,7 @@ void qp_clear_media(struct stag_qp *qp)
 
 struct media *qp_first_medium(struct stag_qp *qp)
 {
-	struct qp_media *q = __atomic_load_n(&qp->media, __ATOMIC_ACQUIRE);
+	struct qp_media *q = __atomic_load_n(&qp->storage.media, __ATOMIC_ACQUIRE);
 	struct stag_medium *m = q ? atomic_load(&q->at[0]) : NULL;
 
 	return m ? m->media : NULL;
@@ -318,7 +318,7 @@ struct media *qp_first_medium(struct stag_qp *qp)
 
 void qp_drop_media(struct stag_qp *qp)
 {
-	struct qp_media *q = qp->media;
+	struct qp_media *q = qp->storage.media;
 
 	if (!q)
 		return;
@@ -331,5 +331,5 @@ void qp_drop_media(struct stag_qp *qp)
 			medium_put(m);
 	}
 	free(q);
-	qp->media = NULL;
+	qp->storage.media = NULL;
 }

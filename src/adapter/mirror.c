@@ -29,7 +29,7 @@ static struct {
 
 	_Atomic uint64_t turns; /* times that somebody may go on; see rx_mirror.c */
 	struct lock stall_lock; /* a leaf */
-	struct list stalled;	/* stag_qp.stall_link */
+	struct list stalled;	/* qp_mirror.stall_link */
 	struct work work;
 } mirrors = {
 	.writer = LOCK_INITIALIZER,
@@ -93,7 +93,7 @@ static void drop(struct mirror *m)
 	list_del(&m->link);
 	list_del(&m->all);
 	if (m->qp)
-		atomic_fetch_sub(&m->qp->mirrors, 1);
+		atomic_fetch_sub(&m->qp->mirror.count, 1);
 	free(m);
 }
 
@@ -160,7 +160,7 @@ static int add(struct stag_mr *mr, struct mirror *m)
 	m->id = ++mirrors.last_id;
 	list_add_tail(&mr->mirrors, &m->link);
 	list_add_tail(&mirrors.all, &m->all);
-	atomic_fetch_add(&m->qp->mirrors, 1);
+	atomic_fetch_add(&m->qp->mirror.count, 1);
 	atomic_store(&mr->slot->mirrors, &mr->mirrors);
 	return 0;
 }
@@ -233,7 +233,7 @@ int mirror_end_mr(struct stag_mr *mr)
 
 void mirror_end_qp(struct stag_qp *qp)
 {
-	if (!atomic_load(&qp->mirrors))
+	if (!atomic_load(&qp->mirror.count))
 		return;
 	lock_for_writing();
 	list_for_each (l, &mirrors.all) {
@@ -244,7 +244,7 @@ void mirror_end_qp(struct stag_qp *qp)
 		m->qp = NULL;
 		atomic_store(&m->ended, true);
 	}
-	atomic_store(&qp->mirrors, 0);
+	atomic_store(&qp->mirror.count, 0);
 	unlock_after_writing();
 	mirror_tell();
 }
@@ -383,9 +383,9 @@ static void on_work(struct work *w)
 		list_add_tail(&now, first);
 	}
 	while (!list_empty(&now)) {
-		struct stag_qp *qp = list_entry(now.next, struct stag_qp, stall_link);
+		struct stag_qp *qp = list_entry(now.next, struct stag_qp, mirror.stall_link);
 
-		list_del(&qp->stall_link);
+		list_del(&qp->mirror.stall_link);
 		lock_release(&mirrors.stall_lock);
 		rx_mirror_resume(qp);
 		lock_acquire(&mirrors.stall_lock);
@@ -402,8 +402,8 @@ void mirror_tell(void)
 void mirror_line_up(struct stag_qp *qp, uint64_t turn)
 {
 	lock_acquire(&mirrors.stall_lock);
-	list_del(&qp->stall_link);
-	list_add_tail(&mirrors.stalled, &qp->stall_link);
+	list_del(&qp->mirror.stall_link);
+	list_add_tail(&mirrors.stalled, &qp->mirror.stall_link);
 	lock_release(&mirrors.stall_lock);
 	if (mirror_turns() != turn) /* it was told before it stood there */
 		work_queue(&mirrors.work, on_work);
@@ -413,7 +413,7 @@ void mirror_leave(struct stag_qp *qp)
 {
 	assert(engine_locked());
 	lock_acquire(&mirrors.stall_lock);
-	list_del(&qp->stall_link);
+	list_del(&qp->mirror.stall_link);
 	lock_release(&mirrors.stall_lock);
 }
 

@@ -139,8 +139,8 @@ static void init_locks(struct stag_qp *qp)
 	lock_init(&qp->rx_lock);
 	lock_init(&qp->tx_lock);
 	lock_init(&qp->rq_lock);
-	lock_init(&qp->arm_lock);
-	list_init(&qp->stall_link);
+	lock_init(&qp->progress.arm_lock);
+	list_init(&qp->mirror.stall_link);
 	shots_init(qp);
 }
 
@@ -150,9 +150,9 @@ static void adopt(struct stag_qp *qp, struct ibv_qp_init_attr_ex *a)
 	qp->scq = to_stag_cq(a->send_cq);
 	qp->rcq = a->recv_cq ? to_stag_cq(a->recv_cq) : qp->scq;
 	qp->srq = a->srq ? to_stag_srq(a->srq) : NULL;
-	qp->sig_all = a->sq_sig_all;
-	qp->has_send_ops = a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-	qp->send_ops = qp->has_send_ops ? a->send_ops_flags : 0;
+	qp->config.sig_all = a->sq_sig_all;
+	qp->config.has_send_ops = a->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	qp->config.send_ops = qp->config.has_send_ops ? a->send_ops_flags : 0;
 	qp->ibv.qp_context = a->qp_context;
 	qp->ibv.pd = a->pd;
 	qp->ibv.send_cq = a->send_cq;
@@ -195,7 +195,7 @@ int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct sta
 		goto err_free_sq;
 	init_locks(qp);
 	adopt(qp, attr);
-	qp->cap = attr->cap;
+	qp->config.cap = attr->cap;
 	qp->ibv.context = &ctx->v.context;
 	engine_lock();
 	err = qp_table_add(qp);
@@ -204,9 +204,9 @@ int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct sta
 		goto err_free_rq;
 	qp->ibv.handle = qp->ibv.qp_num;
 	hold_parts(qp, 1);
-	join_cq(qp->rcq, &qp->in_rcq, qp);
+	join_cq(qp->rcq, &qp->progress.in_rcq, qp);
 	if (qp->scq != qp->rcq)
-		join_cq(qp->scq, &qp->in_scq, qp);
+		join_cq(qp->scq, &qp->progress.in_scq, qp);
 	*out = qp;
 	return 0;
 
@@ -226,11 +226,11 @@ int qp_destroy(struct stag_qp *qp)
 	store_qp_end(qp);
 	mirror_end_qp(qp);
 	engine_lock();
-	qp->events = NULL;
+	qp->notify.events = NULL;
 	qp_close_stream(qp);
-	work_cancel(&qp->event_work);
-	leave_cq(qp->rcq, &qp->in_rcq, qp);
-	leave_cq(qp->scq, &qp->in_scq, qp);
+	work_cancel(&qp->notify.work);
+	leave_cq(qp->rcq, &qp->progress.in_rcq, qp);
+	leave_cq(qp->scq, &qp->progress.in_scq, qp);
 	key_unbind_qp(qp);
 	shots_orphan(qp);
 	qp_table_remove(qp);
@@ -279,7 +279,7 @@ static void to_error(struct stag_qp *qp)
 	} else if (atomic_load(&qp->state) != QP_ERROR) {
 		qp_end_by_us(qp, NULL);
 		qp_flush(qp);
-		atomic_store(&qp->tell_disconnected, true);
+		atomic_store(&qp->notify.disconnected, true);
 		qp_tell(qp);
 	}
 	qp_unlock_both(qp);
@@ -290,11 +290,11 @@ static bool forget_news(struct stag_qp *qp)
 {
 	bool live = atomic_load(&qp->state) == QP_RTS || atomic_load(&qp->state) == QP_CLOSING;
 
-	work_cancel(&qp->event_work);
-	atomic_store(&qp->want_fail, false);
-	atomic_store(&qp->tell_established, false);
+	work_cancel(&qp->notify.work);
+	atomic_store(&qp->notify.fail, false);
+	atomic_store(&qp->notify.established, false);
 	qp->rtr_read_pending = false;
-	return atomic_exchange(&qp->tell_disconnected, false) || live;
+	return atomic_exchange(&qp->notify.disconnected, false) || live;
 }
 
 /* All is forgotten: no completions, no connection. Who made the connection is told. */
@@ -321,9 +321,9 @@ static void to_reset(struct stag_qp *qp)
 	qp->ibv.state = IBV_QPS_RESET;
 	shots_orphan(qp);
 	qp_unlock_both(qp);
-	if (ended && qp->events && qp->events->disconnected)
-		qp->events->disconnected(qp->events_arg);
-	qp->events = NULL; /* the next connection may be made by another */
+	if (ended && qp->notify.events && qp->notify.events->disconnected)
+		qp->notify.events->disconnected(qp->notify.arg);
+	qp->notify.events = NULL; /* the next connection may be made by another */
 	engine_unlock();
 	cq_forget_qp(qp->scq, qp->ibv.qp_num);
 	if (qp->rcq != qp->scq)
@@ -384,17 +384,17 @@ int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask)
 	    ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && attr->max_dest_rd_atomic > STAG_MAX_RD_ATOM))
 		return -EINVAL;
 	if (mask & IBV_QP_ACCESS_FLAGS)
-		qp->attr.qp_access_flags = attr->qp_access_flags;
+		qp->config.attr.qp_access_flags = attr->qp_access_flags;
 	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-		qp->attr.max_rd_atomic = attr->max_rd_atomic;
+		qp->config.attr.max_rd_atomic = attr->max_rd_atomic;
 	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-		qp->attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
+		qp->config.attr.max_dest_rd_atomic = attr->max_dest_rd_atomic;
 	return mask & IBV_QP_STATE ? move_to(qp, attr->qp_state) : 0;
 }
 
 void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init)
 {
-	*attr = qp->attr;
+	*attr = qp->config.attr;
 	lock_acquire(&qp->tx_lock);
 	attr->qp_state = attr->cur_qp_state = qp->ibv.state;
 	if (atomic_load(&qp->state) != QP_IDLE) {
@@ -403,16 +403,16 @@ void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_a
 	}
 	lock_release(&qp->tx_lock);
 	attr->path_mtu = IBV_MTU_4096;
-	attr->cap = qp->cap;
+	attr->cap = qp->config.cap;
 	attr->port_num = 1;
 	*init = (struct ibv_qp_init_attr){
 		.qp_context = qp->ibv.qp_context,
 		.send_cq = qp->ibv.send_cq,
 		.recv_cq = qp->ibv.recv_cq,
 		.srq = qp->ibv.srq,
-		.cap = qp->cap,
+		.cap = qp->config.cap,
 		.qp_type = IBV_QPT_RC,
-		.sq_sig_all = qp->sig_all,
+		.sq_sig_all = qp->config.sig_all,
 	};
 }
 
@@ -442,7 +442,7 @@ int qp_post_recv(struct stag_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr 
 		err = rq_put(&qp->rq, wr);
 		if (err)
 			break;
-		qp->recv_posts++;
+		qp->stats.recv_posts++;
 	}
 	lock_release(&qp->rq_lock);
 	if (err) {

@@ -81,6 +81,67 @@ struct qp_attachment { /* a queue pair's place in a completion queue's list */
 	struct stag_qp *qp;
 };
 
+/* What the program chose. */
+struct qp_config {
+	bool sig_all;
+	bool has_send_ops;	 /* created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
+	uint64_t send_ops;	 /* the flags */
+	struct ibv_qp_attr attr; /* set by modify, for query */
+	struct ibv_qp_cap cap;
+};
+
+/* Which thread reads and writes the stream (claim.c), and whether it may. */
+struct qp_progress {
+	struct watch watch; /* the engine's */
+	struct stag_cq *_Atomic
+		claimed_by; /* the completion queue whose poller watches instead, or NULL */
+	struct qp_attachment in_scq, in_rcq;
+	struct lock arm_lock; /* a leaf; see qp_arm() */
+	uint32_t idle_polls; /* of the poller that claimed it, in a row, without a byte; qps_lock */
+	atomic_bool tx_blocked; /* the stream is full: somebody must watch for room */
+	atomic_bool tx_sending; /* requests may be in the stream that have not completed yet */
+	atomic_bool
+		rx_paused; /* the stream is not read for now: see rx_store.c. Written under rx_lock */
+};
+
+/* The end of a connection on our side: the stream stays open until the peer has read the last message. */
+struct qp_end {
+	struct timer timer;
+	unsigned tries; /* times that the timer found bytes in flight */
+	bool lingering; /* the stream closes when the peer has, or when the timer runs out */
+};
+
+/* Reports to the code that connected the queue pair, made by the engine thread. */
+struct qp_notify {
+	struct work work;
+	atomic_bool established, disconnected, fail; /* what work has to do; fail: qp_fail() */
+	const struct qp_events *events;		     /* engine lock; NULL: nobody */
+	void *arg;
+};
+
+/* Each field is written under one lock. */
+struct qp_stats {
+	struct stagdv_counters counters; /* tx_lock or rx_lock */
+	uint64_t recv_posts;		 /* rq_lock */
+	uint64_t recv_completions;	 /* rx_lock; those of the send side: counters.completions */
+	_Atomic uint64_t lease_refusals;
+	struct histogram times; /* latency.c */
+};
+
+struct qp_storage {
+	struct qp_media *media; /* medium.c: those that its poller polls, too; or NULL */
+	struct store_qp *store; /* tx_lock: connected to storage of this process; or NULL */
+	atomic_bool on_store;	/* the same, for readers without the lock */
+	struct store_peer
+		*peer; /* store_peer.c: its peer uses storage; or NULL. Written under both locks */
+	atomic_bool serves_store; /* the same, for readers without a lock */
+};
+
+struct qp_mirror {
+	atomic_int count;	/* mirrors that send over it */
+	struct list stall_link; /* mirror.c: while it waits for a mirror */
+};
+
 struct stag_qp {
 	union {
 		struct ibv_qp ibv;
@@ -89,59 +150,35 @@ struct stag_qp {
 	struct stag_pd *pd;
 	struct stag_cq *scq, *rcq;
 	struct stag_srq *srq;
-	bool sig_all;
-	bool has_send_ops; /* created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
-	uint64_t send_ops;
-	struct ibv_qp_attr attr; /* what was set by modify, for query */
-	struct ibv_qp_cap cap;
+	struct qp_config config;
 
 	struct lock rx_lock, tx_lock, rq_lock;
 	_Atomic int state;     /* enum qp_state; written under tx_lock by qp_set_state() */
-	struct stream *stream; /* from qp_attach() until the end */
-	struct qp_link link;
-	uint32_t link_no;      /* tx_lock: the how manyth connection */
+	struct stream *stream; /* from qp_attach() until the end; written under both locks */
+	struct qp_link link;   /* the same */
+	uint32_t link_no;      /* tx_lock: the connection's number */
 	struct sq sq;	       /* tx_lock */
 	struct rq rq;	       /* rq_lock */
 	struct qp_tx *tx;      /* tx_lock */
 	struct qp_rx *rx;      /* rx_lock */
-	bool rtr_read_pending; /* the RTR was a read: its answer is nobody's */
+	bool rtr_read_pending; /* the RTR was a read: its response completes no request */
 
-	struct watch watch;		    /* the engine's eye on the stream */
-	struct stag_cq *_Atomic claimed_by; /* the queue whose poller watches instead */
-	struct qp_attachment in_scq, in_rcq;
-	struct timer hold_timer, linger_timer;
-	unsigned linger_count;	/* times that the linger timer found bytes on their way */
-	bool lingering;		/* ended by us; the stream closes when the peer has read that */
-	struct work event_work; /* brings qp_events to the engine thread */
-	atomic_bool tell_established, tell_disconnected, want_fail; /* what event_work has to do */
-	const struct qp_events *events;
-	void *events_arg;
+	struct timer hold_timer;
+	struct qp_end end;
+	struct qp_notify notify;
+	struct qp_progress progress;
+	struct qp_stats stats;
+	struct shots shots; /* one_shot.c */
+	atomic_int windows; /* type-2 windows bound to it */
+	struct qp_mirror mirror;
+	struct qp_storage storage;
+	uint32_t async_sent;  /* asynchronous events that the program was handed; async_lock */
+	struct list all_link; /* in the table of all queue pairs */
 
-	struct lock arm_lock;		 /* a leaf; see qp_arm() */
-	uint32_t idle_polls;		 /* of the poller that claimed it, with no byte */
-	atomic_bool tx_blocked;		 /* the stream is full: somebody must watch for room */
-	atomic_bool tx_sending;		 /* what the stream has may not have completed yet */
-	struct stagdv_counters counters; /* each field written under tx_lock or rx_lock */
-	uint64_t recv_posts;		 /* rq_lock */
-	uint64_t recv_completions;	 /* rx_lock; those of the send side: counters.completions */
-	_Atomic uint64_t lease_refusals;
-	struct shots shots;	  /* one_shot.c */
-	atomic_int windows;	  /* type-2 windows bound to it */
-	atomic_int mirrors;	  /* that send over it */
-	struct list stall_link;	  /* mirror.c: while it waits for a mirror */
-	struct qp_media *media;	  /* medium.c: those that its poller polls too; or NULL */
-	struct store_qp *store;	  /* tx_lock: where it is connected to storage; or NULL */
-	atomic_bool on_store;	  /* the same, for those who do not hold it */
-	struct store_peer *peer;  /* store_peer.c: its peer uses storage; or NULL. Both locks */
-	atomic_bool serves_store; /* the same, for those who hold none */
-	atomic_bool rx_paused;	  /* nobody reads the stream: see rx_store.c. rx_lock */
-	uint32_t async_sent;	  /* asynchronous events that the program was handed */
-	struct list all_link;	  /* in the table of all queue pairs */
-	struct histogram times;	  /* latency.c */
-
-	/* src/verbs/wr.c: the builder behind ibv_wr_* */
-	int wr_err;
-	uint32_t wr_start_put; /* sq.put at ibv_wr_start() */
+	struct {
+		int err;
+		uint32_t start_put; /* sq.put at ibv_wr_start() */
+	} builder;		    /* of ibv_wr_*, src/verbs/wr.c; tx_lock */
 };
 
 static inline struct stag_qp *to_stag_qp(struct ibv_qp *qp)

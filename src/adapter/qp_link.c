@@ -35,12 +35,12 @@ static void on_event_work(struct work *w);
 
 void qp_tell(struct stag_qp *qp)
 {
-	work_queue(&qp->event_work, on_event_work);
+	work_queue(&qp->notify.work, on_event_work);
 }
 
 void qp_tell_established(struct stag_qp *qp)
 {
-	atomic_store(&qp->tell_established, true);
+	atomic_store(&qp->notify.established, true);
 	qp_tell(qp);
 }
 
@@ -49,7 +49,7 @@ void qp_flush(struct stag_qp *qp)
 {
 	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	qp_set_state(qp, QP_ERROR);
-	atomic_store(&qp->tx_blocked, false); /* nobody waits for room any more */
+	atomic_store(&qp->progress.tx_blocked, false); /* nobody waits for room any more */
 	tx_forwards_drop(qp);
 	sq_flush(qp);
 	rx_flush(qp);
@@ -70,9 +70,9 @@ void qp_end_by_us(struct stag_qp *qp, const struct terminate *term)
 	if (term)
 		qp_tx_terminate(qp, term);
 	qp->stream->ops->shutdown(qp->stream);
-	atomic_store(&qp->tx_blocked, false); /* a stream that is shut always has room */
-	qp->lingering = true;
-	timer_set(&qp->linger_timer, clock_ns() + LINGER_TIMEOUT_MS * NS_PER_MS, on_linger);
+	atomic_store(&qp->progress.tx_blocked, false); /* a stream that is shut always has room */
+	qp->end.lingering = true;
+	timer_set(&qp->end.timer, clock_ns() + LINGER_TIMEOUT_MS * NS_PER_MS, on_linger);
 }
 
 void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_type event)
@@ -83,13 +83,13 @@ void qp_fail(struct stag_qp *qp, const struct terminate *term, enum ibv_event_ty
 	qp_end_by_us(qp, term);
 	qp_flush(qp);
 	qp_async(qp, event);
-	atomic_store(&qp->tell_disconnected, true);
+	atomic_store(&qp->notify.disconnected, true);
 	qp_tell(qp);
 }
 
 void qp_fail_later(struct stag_qp *qp)
 {
-	atomic_store(&qp->want_fail, true);
+	atomic_store(&qp->notify.fail, true);
 	qp_tell(qp);
 }
 
@@ -101,11 +101,11 @@ void qp_peer_closed(struct stag_qp *qp, bool orderly)
 	if (atomic_load(&qp->state) == QP_ERROR)
 		return;
 	/* After a failed send the stream reads as if it had ended in peace. */
-	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp) || atomic_load(&qp->mirrors);
+	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp) || atomic_load(&qp->mirror.count);
 	qp_flush(qp);
 	if (!orderly || was_busy)
 		qp_async(qp, IBV_EVENT_QP_FATAL);
-	atomic_store(&qp->tell_disconnected, true);
+	atomic_store(&qp->notify.disconnected, true);
 	qp_tell(qp);
 }
 
@@ -123,12 +123,12 @@ void qp_unlock_both(struct stag_qp *qp)
 
 static void keep_counters(struct stag_qp *qp)
 {
-	qp->counters.tx_bytes += qp->stream->tx_bytes;
-	qp->counters.rx_bytes += qp->stream->rx_bytes;
-	qp->counters.tx_calls += qp->stream->tx_calls;
-	qp->counters.rx_calls += qp->stream->rx_calls;
-	qp->counters.tx_again += qp->stream->tx_again;
-	qp->counters.rx_again += qp->stream->rx_again;
+	qp->stats.counters.tx_bytes += qp->stream->tx_bytes;
+	qp->stats.counters.rx_bytes += qp->stream->rx_bytes;
+	qp->stats.counters.tx_calls += qp->stream->tx_calls;
+	qp->stats.counters.rx_calls += qp->stream->rx_calls;
+	qp->stats.counters.tx_again += qp->stream->tx_again;
+	qp->stats.counters.rx_again += qp->stream->rx_again;
 }
 
 /* For a queue pair in ERROR, or one that is being reset or destroyed. */
@@ -138,10 +138,10 @@ void qp_close_stream(struct stag_qp *qp)
 
 	assert(engine_locked());
 	timer_cancel(&qp->hold_timer);
-	timer_cancel(&qp->linger_timer);
-	lock_acquire(&qp->arm_lock);
-	watch_del(&qp->watch);
-	lock_release(&qp->arm_lock);
+	timer_cancel(&qp->end.timer);
+	lock_acquire(&qp->progress.arm_lock);
+	watch_del(&qp->progress.watch);
+	lock_release(&qp->progress.arm_lock);
 	qp_lock_both(qp);
 	if (qp->stream) {
 		keep_counters(qp);
@@ -151,12 +151,12 @@ void qp_close_stream(struct stag_qp *qp)
 	}
 	qp_tx_free(qp);
 	qp_rx_free(qp);
-	peer = qp->peer;
-	qp->peer = NULL;
-	qp->lingering = false;
-	atomic_store(&qp->tx_blocked, false);
-	atomic_store(&qp->rx_paused, false);
-	atomic_store(&qp->serves_store, false);
+	peer = qp->storage.peer;
+	qp->storage.peer = NULL;
+	qp->end.lingering = false;
+	atomic_store(&qp->progress.tx_blocked, false);
+	atomic_store(&qp->progress.rx_paused, false);
+	atomic_store(&qp->storage.serves_store, false);
 	qp_unlock_both(qp);
 	mirror_leave(qp); /* nobody can line it up any more */
 	peer_leave(peer);
@@ -165,12 +165,12 @@ void qp_close_stream(struct stag_qp *qp)
 /* What was completed is still on its way to a peer that is slow, or stopped: give it a minute. */
 static bool still_delivering(struct stag_qp *qp)
 {
-	return qp->linger_count++ < CLOSE_TRIES && qp->stream->ops->unsent(qp->stream) > 0;
+	return qp->end.tries++ < CLOSE_TRIES && qp->stream->ops->unsent(qp->stream) > 0;
 }
 
 static void on_linger(struct timer *t)
 {
-	struct stag_qp *qp = container_of(t, struct stag_qp, linger_timer);
+	struct stag_qp *qp = container_of(t, struct stag_qp, end.timer);
 
 	if (atomic_load(&qp->state) != QP_CLOSING) {
 		qp_close_stream(qp);
@@ -207,7 +207,7 @@ static void drain(struct stag_qp *qp)
 
 void qp_drop_claims(struct stag_qp *qp)
 {
-	struct stag_cq *cq = atomic_load(&qp->claimed_by);
+	struct stag_cq *cq = atomic_load(&qp->progress.claimed_by);
 
 	assert(engine_locked());
 	if (!cq)
@@ -219,9 +219,9 @@ void qp_drop_claims(struct stag_qp *qp)
 
 static void on_event_work(struct work *w)
 {
-	struct stag_qp *qp = container_of(w, struct stag_qp, event_work);
+	struct stag_qp *qp = container_of(w, struct stag_qp, notify.work);
 
-	if (atomic_exchange(&qp->want_fail, false)) {
+	if (atomic_exchange(&qp->notify.fail, false)) {
 		struct terminate t;
 
 		qp_lock_both(qp);
@@ -229,17 +229,18 @@ static void on_event_work(struct work *w)
 		qp_fail(qp, &t, IBV_EVENT_QP_FATAL);
 		qp_unlock_both(qp);
 	}
-	if (atomic_exchange(&qp->tell_established, false) && qp->events && qp->events->established)
-		qp->events->established(qp->events_arg);
+	if (atomic_exchange(&qp->notify.established, false) && qp->notify.events &&
+	    qp->notify.events->established)
+		qp->notify.events->established(qp->notify.arg);
 	if (atomic_load(&qp->state) == QP_ERROR) {
 		qp_drop_claims(qp);
 		qp_arm(qp);
-		if (!qp->lingering)
+		if (!qp->end.lingering)
 			qp_close_stream(qp);
 	}
-	if (atomic_exchange(&qp->tell_disconnected, false) && qp->events &&
-	    qp->events->disconnected)
-		qp->events->disconnected(qp->events_arg);
+	if (atomic_exchange(&qp->notify.disconnected, false) && qp->notify.events &&
+	    qp->notify.events->disconnected)
+		qp->notify.events->disconnected(qp->notify.arg);
 }
 
 /* Where many queue pairs share a queue that somebody polls, those that speak go to the poller. */
@@ -258,7 +259,7 @@ static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
 /* There is room in the stream: for what was read from a medium, too, and then that reads on. */
 static void send_more(struct stag_qp *qp)
 {
-	bool serves = atomic_load(&qp->serves_store);
+	bool serves = atomic_load(&qp->storage.serves_store);
 	struct media *minded = serves ? qp_first_medium(qp) : NULL, *before = media_mind(minded);
 
 	lock_acquire(&qp->tx_lock);
@@ -271,16 +272,16 @@ static void send_more(struct stag_qp *qp)
 
 static void on_stream(struct watch *w, uint32_t revents)
 {
-	struct stag_qp *qp = container_of(w, struct stag_qp, watch);
+	struct stag_qp *qp = container_of(w, struct stag_qp, progress.watch);
 
 	if (atomic_load(&qp->state) == QP_ERROR) {
-		if (qp->lingering)
+		if (qp->end.lingering)
 			drain(qp);
 		return;
 	}
 	if (revents & EPOLLOUT)
 		send_more(qp);
-	if (atomic_load(&qp->serves_store))
+	if (atomic_load(&qp->storage.serves_store))
 		engine_note_asked();
 	if (revents & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		qp_progress(qp);
@@ -314,7 +315,7 @@ static int attach_locked(struct stag_qp *qp, struct stream *s, const struct qp_l
 	if (!err)
 		err = qp_rx_init(qp);
 	if (!err)
-		err = watch_add(&qp->watch, s->fd, EPOLLIN, on_stream);
+		err = watch_add(&qp->progress.watch, s->fd, EPOLLIN, on_stream);
 	if (err) {
 		qp_tx_free(qp);
 		qp_rx_free(qp);
@@ -348,8 +349,8 @@ int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link)
 void qp_set_events(struct stag_qp *qp, const struct qp_events *ev, void *arg)
 {
 	assert(engine_locked());
-	qp->events = ev;
-	qp->events_arg = arg;
+	qp->notify.events = ev;
+	qp->notify.arg = arg;
 }
 
 int qp_disconnect(struct stag_qp *qp)
@@ -362,14 +363,14 @@ int qp_disconnect(struct stag_qp *qp)
 		err = -ENOTCONN;
 		break;
 	case QP_RTS:
-		if (qp->store) {
+		if (qp->storage.store) {
 			log_info("qp %u: on storage, it has no peer to part from", qp->ibv.qp_num);
 			err = -EINVAL;
 			break;
 		}
 		qp_set_state(qp, QP_CLOSING);
-		qp->linger_count = 0;
-		timer_set(&qp->linger_timer, clock_ns() + CLOSE_TIMEOUT_MS * NS_PER_MS, on_linger);
+		qp->end.tries = 0;
+		timer_set(&qp->end.timer, clock_ns() + CLOSE_TIMEOUT_MS * NS_PER_MS, on_linger);
 		qp_tx_release(qp);
 		qp_tx_finish(qp);
 		break;

@@ -94,7 +94,7 @@ static void note_first(struct stag_qp *qp)
 
 static enum outcome crc_failed(struct stag_qp *qp)
 {
-	qp->counters.crc_errors++;
+	qp->stats.counters.crc_errors++;
 	qp->rx->seg_hdr_len = 0;
 	rx_stop_with(qp, FAULT_MPA_CRC);
 	return STOP;
@@ -300,7 +300,7 @@ static enum outcome consume_all(struct stag_qp *qp)
 
 static void set_paused(struct stag_qp *qp, bool paused)
 {
-	if (atomic_exchange(&qp->rx_paused, paused) != paused)
+	if (atomic_exchange(&qp->progress.rx_paused, paused) != paused)
 		qp_arm(qp);
 }
 
@@ -384,7 +384,7 @@ static bool rx_run(struct stag_qp *qp, bool full)
 		if (!go_on(qp, consume_all(qp)))
 			break;
 	}
-	if (qp->peer)
+	if (qp->storage.peer)
 		rx_store_dry(qp);
 	if (rx->mirroring.kick.region)
 		rx_mirror_kick(qp);
@@ -430,15 +430,16 @@ static bool read_stream(struct stag_qp *qp)
 	if (qp->rx && !qp->rx->stopped && rx_mirror_may_go(qp)) {
 		rx_resume(qp);
 	} else if (qp->rx && !qp->rx->stopped &&
-		   !atomic_load_explicit(&qp->rx_paused, memory_order_relaxed)) {
+		   !atomic_load_explicit(&qp->progress.rx_paused, memory_order_relaxed)) {
 		/* A full stream is looked at without disturbing it. */
-		if (atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
+		if (atomic_load_explicit(&qp->progress.tx_blocked, memory_order_relaxed))
 			ready = qp->stream->ops->ready(qp->stream);
 		if (ready & ~POLLOUT)
 			any = rx_run(qp, true);
 	}
 	lock_release(&qp->rx_lock);
-	if ((ready & POLLOUT) && atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed))
+	if ((ready & POLLOUT) &&
+	    atomic_load_explicit(&qp->progress.tx_blocked, memory_order_relaxed))
 		retry_tx(qp);
 	return any;
 }
@@ -450,9 +451,9 @@ bool qp_progress(struct stag_qp *qp)
 	struct media *before, *minded;
 
 	if ((state != QP_RTS && state != QP_CLOSING) ||
-	    atomic_load_explicit(&qp->on_store, memory_order_relaxed))
+	    atomic_load_explicit(&qp->storage.on_store, memory_order_relaxed))
 		return any;
-	if (!atomic_load_explicit(&qp->serves_store, memory_order_relaxed))
+	if (!atomic_load_explicit(&qp->storage.serves_store, memory_order_relaxed))
 		return any | read_stream(qp);
 	/* What is asked of a medium may be there at once: this thread looks, and nobody is woken for it. */
 	minded = qp_first_medium(qp);
@@ -467,14 +468,14 @@ void rx_consume_ahead(struct stag_qp *qp)
 {
 	assert(qp_rx_locked(qp));
 	go_on(qp, consume_all(qp));
-	if (qp->peer)
+	if (qp->storage.peer)
 		rx_store_dry(qp);
 }
 
 void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
 {
 	assert(qp_rx_locked(qp));
-	qp->recv_completions++;
+	qp->stats.recv_completions++;
 	cq_push(qp->rcq, wc, solicited);
 }
 

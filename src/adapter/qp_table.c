@@ -122,16 +122,16 @@ static void shot_counters(struct shots *s, struct stagdv_counters *c)
 static void receive_counters(struct stag_qp *qp, struct stagdv_counters *c)
 {
 	lock_acquire(&qp->rq_lock);
-	c->receives = qp->recv_posts;
+	c->receives = qp->stats.recv_posts;
 	lock_release(&qp->rq_lock);
-	c->completions += qp->recv_completions;
+	c->completions += qp->stats.recv_completions;
 }
 
 void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
 {
 	lock_acquire(&qp->rx_lock);
 	lock_acquire(&qp->tx_lock);
-	*c = qp->counters;
+	*c = qp->stats.counters;
 	if (qp->stream) {
 		c->tx_bytes += qp->stream->tx_bytes;
 		c->rx_bytes += qp->stream->rx_bytes;
@@ -140,7 +140,7 @@ void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
 		c->tx_again += qp->stream->tx_again;
 		c->rx_again += qp->stream->rx_again;
 	}
-	c->lease_refusals = atomic_load(&qp->lease_refusals);
+	c->lease_refusals = atomic_load(&qp->stats.lease_refusals);
 	receive_counters(qp, c);
 	shot_counters(&qp->shots, c);
 	lock_release(&qp->tx_lock);
@@ -178,7 +178,7 @@ static void look_at_queues(struct stag_qp *qp, struct qp_look *out)
 	out->sq_size = qp->sq.max_wr;
 	lock_acquire(&qp->rq_lock);
 	out->rq_used = qp->rq.put - qp->rq.get;
-	out->rq_size = qp->cap.max_recv_wr;
+	out->rq_size = qp->config.cap.max_recv_wr;
 	lock_release(&qp->rq_lock);
 }
 
@@ -188,7 +188,7 @@ static void look_at(struct stag_qp *qp, struct qp_look *out)
 	qp_counters(qp, &out->counters);
 	qp_lock_both(qp);
 	out->state = qp->ibv.state;
-	out->on_store = qp->store != NULL;
+	out->on_store = qp->storage.store != NULL;
 	out->linked = qp->stream != NULL;
 	out->stag_peer = qp->link.stag_peer;
 	if (qp->stream) {
@@ -197,7 +197,7 @@ static void look_at(struct stag_qp *qp, struct qp_look *out)
 	}
 	look_at_queues(qp, out);
 	qp_unlock_both(qp);
-	histogram_sum(&qp->times, &out->times);
+	histogram_sum(&qp->stats.times, &out->times);
 }
 
 size_t qp_table_look(uint32_t *at, struct qp_look *out, size_t n)

@@ -245,9 +245,9 @@ static void advance(struct qp_tx *tx, size_t n)
 
 static void set_blocked(struct stag_qp *qp, bool blocked)
 {
-	if (atomic_load_explicit(&qp->tx_blocked, memory_order_relaxed) == blocked)
+	if (atomic_load_explicit(&qp->progress.tx_blocked, memory_order_relaxed) == blocked)
 		return;
-	atomic_store(&qp->tx_blocked, blocked);
+	atomic_store(&qp->progress.tx_blocked, blocked);
 	qp_arm(qp);
 }
 
@@ -331,9 +331,9 @@ static bool send_batch(struct stag_qp *qp)
 {
 	bool all;
 
-	atomic_store(&qp->tx_sending, true);
+	atomic_store(&qp->progress.tx_sending, true);
 	all = send_rest(qp);
-	atomic_store_explicit(&qp->tx_sending, false, memory_order_release);
+	atomic_store_explicit(&qp->progress.tx_sending, false, memory_order_release);
 	return all;
 }
 
@@ -427,7 +427,7 @@ void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t)
 	if (qp->link.markers_tx)
 		add_markers(qp);
 	if (qp->stream->ops->send(qp->stream, tx->iov, tx->n) == (ssize_t)tx->bytes)
-		qp->counters.terminates_sent++;
+		qp->stats.counters.terminates_sent++;
 	tx->n = tx->cur = 0;
 }
 

@@ -262,7 +262,7 @@ static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
  */
 static void complete_message(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
 {
-	if (atomic_load_explicit(&qp->tx_sending, memory_order_acquire)) {
+	if (atomic_load_explicit(&qp->progress.tx_sending, memory_order_acquire)) {
 		lock_acquire(&qp->tx_lock);
 		lock_release(&qp->tx_lock);
 	}
@@ -475,7 +475,7 @@ static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
 		f = KEY_OK; /* 0 is no address of it, and need not be */
 	if (f == KEY_ON_STORE)
 		f = rx_store_check(qp, &r);
-	if (f == KEY_OK && qp->peer && (r.flags & RDMAP_FLUSH_DURABLE))
+	if (f == KEY_OK && qp->storage.peer && (r.flags & RDMAP_FLUSH_DURABLE))
 		f = rx_store_flush(qp, &store);
 	if (f != KEY_OK)
 		return refuse_request(qp, r.stag, f);
@@ -576,7 +576,7 @@ static bool end_terminate(struct stag_qp *qp, const uint8_t *payload)
 	bool swapped;
 	struct wqe *w;
 
-	qp->counters.terminates_received++;
+	qp->stats.counters.terminates_received++;
 	if (terminate_decode(payload, rx->seg_len, &t, &swapped))
 		log_info("qp %u: the peer sent a Terminate of %u bytes", qp->ibv.qp_num,
 			 rx->seg_len);
@@ -598,9 +598,9 @@ bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload)
 	struct qp_rx *rx = qp->rx;
 
 	assert(qp_rx_locked(qp));
-	qp->counters.rx_fpdus++;
-	qp->counters.rx_payload += rx->seg_len;
-	qp->counters.rx_msgs += rx->h.last;
+	qp->stats.counters.rx_fpdus++;
+	qp->stats.counters.rx_payload += rx->seg_len;
+	qp->stats.counters.rx_msgs += rx->h.last;
 	return rx_messages[rx->h.opcode].end(qp, payload);
 }
 

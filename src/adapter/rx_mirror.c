@@ -36,7 +36,7 @@ void rx_mirror_kick(struct stag_qp *qp)
 static enum outcome stall(struct stag_qp *qp)
 {
 	qp->rx->mirroring.stalled = true;
-	qp->counters.mirror_stalls++;
+	qp->stats.counters.mirror_stalls++;
 	return WAIT;
 }
 

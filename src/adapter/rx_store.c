@@ -88,7 +88,7 @@ static void on_written(struct lane_op *op)
 static bool add_write(struct stag_qp *qp, struct peer_write *w)
 {
 	struct rx_landing *l = &qp->rx->landing;
-	struct store_peer *p = qp->peer;
+	struct store_peer *p = qp->storage.peer;
 
 	w->peer = p;
 	w->buffer = l->buffer;
@@ -213,7 +213,7 @@ static bool place_afresh(struct store_peer *p, struct rx_landing *l, const struc
 static bool reserve(struct stag_qp *qp, const struct store_map *map)
 {
 	struct rx_landing *l = &qp->rx->landing;
-	struct store_peer *p = qp->peer;
+	struct store_peer *p = qp->storage.peer;
 	uint32_t block = media_block(map->medium->media), len = qp->rx->seg_len;
 	struct peer_buffer *next;
 
@@ -249,7 +249,7 @@ static bool may_go(struct store_peer *p, const struct store_map *map, uint32_t l
 /* Returns GO_ON if the segment has a place; WAIT if there is none now; STOP. */
 static enum outcome find_place(struct stag_qp *qp, const struct store_map *map)
 {
-	struct store_peer *p = qp->peer;
+	struct store_peer *p = qp->storage.peer;
 	bool found, turn, starved;
 
 	assert(qp_rx_locked(qp));
@@ -289,7 +289,7 @@ enum outcome rx_store_begin(struct stag_qp *qp)
 		rx_stop_with(qp, rx_write_fault(f));
 		return STOP;
 	}
-	if (!peer_of(qp) || peer_use(qp->peer, map.medium)) {
+	if (!peer_of(qp) || peer_use(qp->storage.peer, map.medium)) {
 		rx_stop_with(qp, FAULT_RDMAP_LOCAL);
 		o = STOP;
 	} else {
@@ -331,10 +331,10 @@ static bool take_span(struct stag_qp *qp, const struct rx_span *s, uint64_t to)
 	if (s->buffer != l->buffer) {
 		if (!rx_store_land(qp))
 			return false;
-		lock_acquire(&qp->peer->lock);
+		lock_acquire(&qp->storage.peer->lock);
 		s->buffer->refs++;
 		set_buffer(l, s->buffer);
-		lock_release(&qp->peer->lock);
+		lock_release(&qp->storage.peer->lock);
 	}
 	if (!l->len) {
 		l->start = s->at;
@@ -357,10 +357,10 @@ bool rx_store_end(struct stag_qp *qp)
 			return false;
 		to += l->span[i].len;
 	}
-	if (qp->peer) {
-		lock_acquire(&qp->peer->lock);
+	if (qp->storage.peer) {
+		lock_acquire(&qp->storage.peer->lock);
 		drop_spans(l);
-		lock_release(&qp->peer->lock);
+		lock_release(&qp->storage.peer->lock);
 	}
 	return !qp->rx->h.last || rx_store_land(qp);
 }
@@ -371,12 +371,12 @@ void rx_store_rest(struct stag_qp *qp)
 	struct rx_landing *l = &qp->rx->landing;
 
 	assert(qp_rx_locked(qp));
-	if (!qp->peer)
+	if (!qp->storage.peer)
 		return;
 	if (!l->n_span && !l->len && l->buffer) {
-		lock_acquire(&qp->peer->lock);
+		lock_acquire(&qp->storage.peer->lock);
 		set_buffer(l, NULL);
-		lock_release(&qp->peer->lock);
+		lock_release(&qp->storage.peer->lock);
 	}
 }
 
@@ -394,7 +394,7 @@ static bool is_wanted(const struct stag_qp *qp)
 /* The receiver has stopped reading for now. */
 void rx_store_dry(struct stag_qp *qp)
 {
-	struct store_peer *p = qp->peer;
+	struct store_peer *p = qp->storage.peer;
 
 	assert(qp_rx_locked(qp));
 	if (is_wanted(qp) && !rx_store_land(qp))
@@ -412,15 +412,15 @@ void rx_store_stop(struct stag_qp *qp)
 	struct rx_landing *l = &qp->rx->landing;
 
 	assert(qp_rx_locked(qp));
-	if (!qp->peer)
+	if (!qp->storage.peer)
 		return;
 	land(qp);
-	lock_acquire(&qp->peer->lock);
+	lock_acquire(&qp->storage.peer->lock);
 	l->len = 0;
 	drop_spans(l);
 	set_buffer(l, NULL);
-	lane_kick(&qp->peer->lane);
-	lock_release(&qp->peer->lock);
+	lane_kick(&qp->storage.peer->lane);
+	lock_release(&qp->storage.peer->lock);
 }
 
 /* ---- requests ---- */
@@ -430,7 +430,7 @@ static enum key_fault find_store(struct stag_qp *qp, uint32_t stag, uint64_t to,
 {
 	enum key_fault f = store_get(stag, qp->pd, qp, to, len, access, map);
 
-	if (f == KEY_OK && (!peer_of(qp) || peer_use(qp->peer, map->medium))) {
+	if (f == KEY_OK && (!peer_of(qp) || peer_use(qp->storage.peer, map->medium))) {
 		log_err("qp %u: no memory for a peer that uses storage", qp->ibv.qp_num);
 		store_put(map);
 		return KEY_BUSY;
@@ -441,7 +441,7 @@ static enum key_fault find_store(struct stag_qp *qp, uint32_t stag, uint64_t to,
 uint64_t rx_gate(const struct stag_qp *qp)
 {
 	assert(qp_rx_locked(qp));
-	return qp->peer ? qp->peer->last_write : 0;
+	return qp->storage.peer ? qp->storage.peer->last_write : 0;
 }
 
 enum key_fault rx_store_read(struct stag_qp *qp, const struct rdmap_read_req *r,
@@ -454,7 +454,7 @@ enum key_fault rx_store_read(struct stag_qp *qp, const struct rdmap_read_req *r,
 	assert(qp_rx_locked(qp));
 	if (f != KEY_OK)
 		return f;
-	*out = peer_read(qp->peer, &map, r->src_stag, r->src_to, r->size);
+	*out = peer_read(qp->storage.peer, &map, r->src_stag, r->src_to, r->size);
 	if (map.relax & STAGDV_RELAX_READS)
 		*gate = 0;
 	store_put(&map);
@@ -471,7 +471,7 @@ enum key_fault rx_store_atomic(struct stag_qp *qp, const struct rdmap_atomic_req
 	assert(qp_rx_locked(qp));
 	if (f != KEY_OK)
 		return f;
-	*out = peer_atomic(qp->peer, &map, r);
+	*out = peer_atomic(qp->storage.peer, &map, r);
 	store_put(&map);
 	return *out ? KEY_OK : KEY_BUSY;
 }
@@ -490,7 +490,7 @@ enum key_fault rx_store_check(struct stag_qp *qp, const struct rdmap_flush_req *
 enum key_fault rx_store_flush(struct stag_qp *qp, struct peer_request **out)
 {
 	assert(qp_rx_locked(qp));
-	*out = peer_flush(qp->peer);
+	*out = peer_flush(qp->storage.peer);
 	return *out ? KEY_OK : KEY_BUSY;
 }
 
@@ -498,15 +498,16 @@ enum key_fault rx_store_flush(struct stag_qp *qp, struct peer_request **out)
 
 static bool is_reached(const struct stag_qp *qp, uint64_t gate)
 {
-	return atomic_load_explicit(&qp->peer->reached, memory_order_acquire) >= gate;
+	return atomic_load_explicit(&qp->storage.peer->reached, memory_order_acquire) >= gate;
 }
 
 /* last_write changes under rx_lock too: it is ours to look at. */
 bool rx_must_hold(const struct stag_qp *qp)
 {
 	assert(qp_rx_locked(qp));
-	return qp->peer && (!list_empty(&qp->rx->held) || atomic_load(&qp->peer->failed) ||
-			    !is_reached(qp, qp->peer->last_write));
+	return qp->storage.peer &&
+	       (!list_empty(&qp->rx->held) || atomic_load(&qp->storage.peer->failed) ||
+		!is_reached(qp, qp->storage.peer->last_write));
 }
 
 static struct held *hold(struct stag_qp *qp, enum held_kind kind)
@@ -516,7 +517,7 @@ static struct held *hold(struct stag_qp *qp, enum held_kind kind)
 	if (!h)
 		return NULL;
 	h->kind = kind;
-	h->gate = qp->peer->last_write;
+	h->gate = qp->storage.peer->last_write;
 	list_add_tail(&qp->rx->held, &h->link);
 	return h;
 }
@@ -524,7 +525,7 @@ static struct held *hold(struct stag_qp *qp, enum held_kind kind)
 /* No memory to remember it: what came is lost, and the connection with it. */
 static void lose_receive(struct stag_qp *qp, struct ibv_wc wc)
 {
-	struct store_peer *p = qp->peer;
+	struct store_peer *p = qp->storage.peer;
 
 	log_err("qp %u: no memory for a message behind writes", qp->ibv.qp_num);
 	wc.status = IBV_WC_WR_FLUSH_ERR;
@@ -627,13 +628,13 @@ void rx_store_serve(struct stag_qp *qp, struct store_peer *p)
 	int state = atomic_load(&qp->state);
 
 	assert(qp_rx_locked(qp));
-	if (!qp->rx || qp->peer != p || (state != QP_RTS && state != QP_CLOSING))
+	if (!qp->rx || qp->storage.peer != p || (state != QP_RTS && state != QP_CLOSING))
 		return;
 	deliver_reached(qp);
 	if (atomic_load(&p->failed))
 		fail(qp);
 	else if (qp->rx->end.kind != END_NONE && !rx_must_hold(qp))
 		rx_end_now(qp);
-	else if (!qp->rx->stopped && atomic_load(&qp->rx_paused))
+	else if (!qp->rx->stopped && atomic_load(&qp->progress.rx_paused))
 		rx_resume(qp);
 }

@@ -30,7 +30,7 @@ struct wqe *sq_take(struct stag_qp *qp)
 
 	assert(qp_tx_locked(qp));
 	if (sq->put + sq->reserved - sq->get >= sq->max_wr &&
-	    !(qp->store && store_qp_make_room(qp)))
+	    !(qp->storage.store && store_qp_make_room(qp)))
 		return NULL;
 	w = &sq->wqe[(sq->put + sq->reserved++) & sq->mask];
 	w->num_sge = 0;
@@ -44,9 +44,9 @@ struct wqe *sq_take(struct stag_qp *qp)
 
 static void add_reserved(struct stag_qp *qp)
 {
-	if (!qp->sq.timed && sample_is_due(&qp->sq.sample, qp->counters.posts))
+	if (!qp->sq.timed && sample_is_due(&qp->sq.sample, qp->stats.counters.posts))
 		latency_begin(qp);
-	qp->counters.posts += qp->sq.reserved;
+	qp->stats.counters.posts += qp->sq.reserved;
 	qp->sq.put += qp->sq.reserved;
 	qp->sq.reserved = 0;
 }
@@ -64,7 +64,7 @@ void sq_publish(struct stag_qp *qp)
 	if (is_over(qp)) {
 		sq_flush(qp);
 		shots_orphan(qp);
-	} else if (qp->store)
+	} else if (qp->storage.store)
 		store_qp_run(qp);
 	else
 		qp_tx_run(qp);
@@ -193,7 +193,7 @@ int sq_check(struct stag_qp *qp, const struct wqe *w)
 	const char *why;
 
 	assert(qp_tx_locked(qp));
-	if (qp->store && store_qp_check(w, &why))
+	if (qp->storage.store && store_qp_check(w, &why))
 		return refuse(qp, w, why);
 	switch (w->opcode) {
 	case IBV_WR_RDMA_WRITE:
@@ -589,7 +589,7 @@ static enum ibv_wc_opcode wc_opcode(const struct stag_qp *qp, const struct wqe *
 	case IBV_WR_BIND_MW:
 		return IBV_WC_BIND_MW;
 	case STAG_WR_BARRIER:
-		return qp->store ? IBV_WC_DRIVER1 : IBV_WC_RDMA_READ;
+		return qp->storage.store ? IBV_WC_DRIVER1 : IBV_WC_RDMA_READ;
 	case STAG_WR_FAST_REG:
 		return IBV_WC_DRIVER1;
 	default:
@@ -603,16 +603,16 @@ static void complete(struct stag_qp *qp, const struct wqe *w, enum ibv_wc_status
 		.wr_id = w->wr_id,
 		.status = status,
 		.opcode = wc_opcode(qp, w),
-		.vendor_err = qp->store && status == IBV_WC_REM_OP_ERR ? w->error : 0,
+		.vendor_err = qp->storage.store && status == IBV_WC_REM_OP_ERR ? w->error : 0,
 		.byte_len = w->length,
 		.qp_num = qp->ibv.qp_num,
 	};
 
 	if (w == qp->sq.timed)
 		latency_end(qp, status);
-	if (status == IBV_WC_SUCCESS && !qp->sig_all && !(w->send_flags & IBV_SEND_SIGNALED))
+	if (status == IBV_WC_SUCCESS && !qp->config.sig_all && !(w->send_flags & IBV_SEND_SIGNALED))
 		return;
-	qp->counters.completions++;
+	qp->stats.counters.completions++;
 	cq_push(qp->scq, &wc, false);
 }
 
@@ -644,7 +644,7 @@ void sq_flush(struct stag_qp *qp)
 	bool failed = false; /* nor does another fail for a reason of its own */
 
 	assert(qp_tx_locked(qp));
-	if (qp->store && !store_qp_stop(qp))
+	if (qp->storage.store && !store_qp_stop(qp))
 		return;
 	for (; sq->get != sq->put; sq->get++) {
 		const struct wqe *w = &sq->wqe[sq->get & sq->mask];

@@ -47,7 +47,7 @@ static struct store_peer *create(struct stag_qp *qp)
 
 struct store_peer *peer_of(struct stag_qp *qp)
 {
-	struct store_peer *p = qp->peer;
+	struct store_peer *p = qp->storage.peer;
 
 	assert(qp_rx_locked(qp));
 	if (p)
@@ -56,9 +56,9 @@ struct store_peer *peer_of(struct stag_qp *qp)
 	if (!p)
 		return NULL;
 	lock_acquire(&qp->tx_lock);
-	qp->peer = p;
+	qp->storage.peer = p;
 	lock_release(&qp->tx_lock);
-	atomic_store(&qp->serves_store,
+	atomic_store(&qp->storage.serves_store,
 		     true); /* nobody sleeps on its socket any more: see claim.c */
 	return p;
 }

@@ -40,9 +40,9 @@ static int check_attr(const struct stag_qp *qp, const struct stagdv_store_qp_att
 static void free_store(struct stag_qp *qp)
 {
 	store_requests_free(qp);
-	free(qp->store->recv);
-	free(qp->store);
-	qp->store = NULL;
+	free(qp->storage.store->recv);
+	free(qp->storage.store);
+	qp->storage.store = NULL;
 }
 
 static int make_store(struct stag_qp *qp, const struct stagdv_store_qp_attr *a)
@@ -56,7 +56,7 @@ static int make_store(struct stag_qp *qp, const struct stagdv_store_qp_attr *a)
 	s->level = a->level;
 	s->recv = calloc(1, sizeof(*s->recv) + STAG_MAX_SGE * sizeof(struct ibv_sge));
 	lane_init(&s->lane, &qp->tx_lock, depth ? depth : 1);
-	qp->store = s;
+	qp->storage.store = s;
 	if (!s->recv || store_requests_init(qp)) {
 		lane_end(&s->lane);
 		free_store(qp);
@@ -70,7 +70,7 @@ static void set_on_store(struct stag_qp *qp, bool on)
 {
 	unsigned by = on ? 1u : -1u;
 
-	atomic_store(&qp->on_store, on);
+	atomic_store(&qp->storage.on_store, on);
 	atomic_fetch_add(&qp->rcq->n_on_store, by);
 	if (qp->scq != qp->rcq)
 		atomic_fetch_add(&qp->scq->n_on_store, by);
@@ -110,11 +110,11 @@ int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr)
 	int err = 0;
 
 	lock_acquire(&qp->tx_lock);
-	if (qp->store)
+	if (qp->storage.store)
 		*attr = (struct stagdv_store_qp_attr){
-			.relax = qp->store->relax,
-			.level = qp->store->level,
-			.depth = qp->store->lane.depth,
+			.relax = qp->storage.store->relax,
+			.level = qp->storage.store->level,
+			.depth = qp->storage.store->lane.depth,
 		};
 	else
 		err = -ENOTCONN;
@@ -136,12 +136,12 @@ int store_qp_modify(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr,
 	if (err)
 		return err;
 	lock_acquire(&qp->tx_lock);
-	if (!qp->store)
+	if (!qp->storage.store)
 		err = -ENOTCONN;
 	if (!err && (mask & STAGDV_STORE_RELAX))
-		qp->store->relax = a.relax;
+		qp->storage.store->relax = a.relax;
 	if (!err && (mask & STAGDV_STORE_LEVEL))
-		qp->store->level = a.level;
+		qp->storage.store->level = a.level;
 	lock_release(&qp->tx_lock);
 	return err;
 }
@@ -153,11 +153,11 @@ static bool take_recv(struct stag_qp *qp)
 	struct rwqe *w;
 
 	if (qp->srq)
-		return srq_take(qp->srq, qp->store->recv);
+		return srq_take(qp->srq, qp->storage.store->recv);
 	lock_acquire(&qp->rq_lock);
 	w = rq_peek(&qp->rq);
 	if (w) {
-		qp->store->recv->wr_id = w->wr_id;
+		qp->storage.store->recv->wr_id = w->wr_id;
 		qp->rq.get++;
 	}
 	lock_release(&qp->rq_lock);
@@ -182,16 +182,16 @@ static bool deliver_immediate(struct stag_qp *qp, struct wqe *w)
 		w->status = IBV_WC_RNR_RETRY_EXC_ERR;
 		return false;
 	}
-	wc.wr_id = qp->store->recv->wr_id;
-	qp->counters.completions++;
+	wc.wr_id = qp->storage.store->recv->wr_id;
+	qp->stats.counters.completions++;
 	cq_push(qp->rcq, &wc, w->send_flags & IBV_SEND_SOLICITED);
 	return true;
 }
 
 static void stop_behind(struct stag_qp *qp, struct lane_op *op)
 {
-	qp->store->failed = true;
-	lane_cut(&qp->store->lane, op);
+	qp->storage.store->failed = true;
+	lane_cut(&qp->storage.store->lane, op);
 }
 
 /* A medium's error is the request's own affair where no order is promised; all others end the queue pair. */
@@ -203,7 +203,7 @@ static bool is_fatal(const struct store_request *r)
 /* The program hears of it. false: it failed, and with it the queue pair, which says so itself. */
 static bool report(struct stag_qp *qp, struct wqe *w)
 {
-	struct store_request *r = qp->store->at[w - qp->sq.wqe];
+	struct store_request *r = qp->storage.store->at[w - qp->sq.wqe];
 
 	if (w->status == IBV_WC_SUCCESS && w->opcode == IBV_WR_RDMA_WRITE_WITH_IMM &&
 	    !deliver_immediate(qp, w))
@@ -230,7 +230,7 @@ static void retire(struct stag_qp *qp)
 /* When nothing is under way any more, and something failed: the queue pair does. */
 static void settle(struct stag_qp *qp)
 {
-	struct store_qp *s = qp->store;
+	struct store_qp *s = qp->storage.store;
 
 	if (s->lane.count || s->cutting)
 		return;
@@ -254,7 +254,7 @@ static void on_retry(struct timer *t)
 
 void store_qp_settle(struct stag_qp *qp)
 {
-	struct store_qp *s = qp->store;
+	struct store_qp *s = qp->storage.store;
 
 	assert(qp_tx_locked(qp));
 	if (s->lane.starved && !s->lane.under_way)
@@ -268,7 +268,7 @@ void store_qp_done(struct store_request *r)
 	struct wqe *w = r->w;
 
 	assert(qp_tx_locked(qp));
-	if (w->done && w->status != IBV_WC_SUCCESS && is_fatal(r) && !qp->store->failed)
+	if (w->done && w->status != IBV_WC_SUCCESS && is_fatal(r) && !qp->storage.store->failed)
 		stop_behind(qp, &r->op);
 	if (w->done && (r->op.relax & STAGDV_RELAX_COMPLETIONS))
 		report(qp, w);
@@ -291,7 +291,7 @@ void store_qp_lost(struct store_request *r)
 	log_err("qp %u: %llu bytes at %llu of a medium were accepted, and are lost: %s",
 		r->qp->ibv.qp_num, (unsigned long long)r->op.io.length,
 		(unsigned long long)r->op.io.offset, strerror(-r->op.io.result));
-	if (!r->qp->store->failed)
+	if (!r->qp->storage.store->failed)
 		stop_behind(r->qp, &r->op);
 }
 
@@ -300,8 +300,8 @@ void store_qp_lost(struct store_request *r)
 /* Two entries change places, with their memory for SGEs and inline data. */
 static void exchange(struct stag_qp *qp, uint32_t i, uint32_t k)
 {
-	struct store_request **a = &qp->store->at[i & qp->sq.mask];
-	struct store_request **b = &qp->store->at[k & qp->sq.mask];
+	struct store_request **a = &qp->storage.store->at[i & qp->sq.mask];
+	struct store_request **b = &qp->storage.store->at[k & qp->sq.mask];
 	struct store_request *r = *a;
 	struct wqe w = *(*a)->w;
 
@@ -340,7 +340,7 @@ bool store_qp_make_room(struct stag_qp *qp)
 
 void store_qp_run(struct stag_qp *qp)
 {
-	struct store_qp *s = qp->store;
+	struct store_qp *s = qp->storage.store;
 
 	assert(qp_tx_locked(qp));
 	while (qp->sq.tx != qp->sq.put && !s->failed) {
@@ -373,7 +373,7 @@ int store_qp_check(const struct wqe *w, const char **why)
 
 bool store_qp_stop(struct stag_qp *qp)
 {
-	struct store_qp *s = qp->store;
+	struct store_qp *s = qp->storage.store;
 
 	assert(qp_tx_locked(qp));
 	s->failed = s->cutting = true;
@@ -385,7 +385,7 @@ bool store_qp_stop(struct stag_qp *qp)
 /* Polls what is under way to its end: the kernel writes into the program's memory until then. */
 static void drain(struct stag_qp *qp)
 {
-	struct lane *l = &qp->store->lane;
+	struct lane *l = &qp->storage.store->lane;
 
 	while (l->count) {
 		lock_release(&qp->tx_lock);
@@ -398,17 +398,17 @@ static void drain(struct stag_qp *qp)
 
 void store_qp_end(struct stag_qp *qp)
 {
-	if (!qp->store)
+	if (!qp->storage.store)
 		return;
 	lock_acquire(&qp->tx_lock);
 	store_qp_stop(qp);
-	lane_forget(&qp->store->lane);
+	lane_forget(&qp->storage.store->lane);
 	drain(qp);
 	lock_release(&qp->tx_lock);
 	engine_lock();
-	timer_cancel(&qp->store->retry);
+	timer_cancel(&qp->storage.store->retry);
 	engine_unlock();
-	lane_end(&qp->store->lane);
+	lane_end(&qp->storage.store->lane);
 	lock_acquire(&qp->tx_lock);
 	set_on_store(qp, false);
 	free_store(qp);

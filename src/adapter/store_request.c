@@ -145,7 +145,7 @@ static int hold_memory(struct store_request *r)
 /* The entry gets another request: this one goes on by itself. */
 static bool detach(struct store_request *r)
 {
-	struct store_qp *s = r->qp->store;
+	struct store_qp *s = r->qp->storage.store;
 	struct store_request *other;
 
 	if (list_empty(&s->spares))
@@ -204,7 +204,7 @@ static void end_accepted(struct store_request *r)
 	r->taken = NULL;
 	r->op.io.n_iov = 0;
 	store_put(&r->map);
-	list_add_tail(&qp->store->spares, &r->spare);
+	list_add_tail(&qp->storage.store->spares, &r->spare);
 	if (r->op.io.result && r->op.io.result != -ECANCELED)
 		store_qp_lost(r);
 	store_qp_settle(qp);
@@ -330,7 +330,7 @@ static enum ibv_wc_status find_region(struct store_request *r, unsigned access)
 		return refuse(r, key_fault_str(f));
 	r->op.medium = r->map.medium;
 	r->op.io.offset = r->map.offset;
-	r->op.relax = r->qp->store->relax | r->map.relax;
+	r->op.relax = r->qp->storage.store->relax | r->map.relax;
 	qp_use_medium(r->qp, r->map.medium); /* if it cannot, the engine polls it */
 	return IBV_WC_SUCCESS;
 }
@@ -393,7 +393,7 @@ static enum ibv_wc_status prepare(struct store_request *r)
 
 bool store_request_enter(struct stag_qp *qp, uint32_t index)
 {
-	struct store_qp *s = qp->store;
+	struct store_qp *s = qp->storage.store;
 	struct store_request *r = s->at[index & qp->sq.mask];
 	struct wqe *w = r->w;
 
@@ -418,7 +418,7 @@ bool store_request_enter(struct stag_qp *qp, uint32_t index)
 
 int store_requests_init(struct stag_qp *qp)
 {
-	struct store_qp *s = qp->store;
+	struct store_qp *s = qp->storage.store;
 	uint32_t entries = qp->sq.mask + 1, n = 2 * entries, room = qp->sq.max_sge + 1;
 
 	assert(qp_tx_locked(qp));
@@ -449,7 +449,7 @@ int store_requests_init(struct stag_qp *qp)
 
 void store_requests_free(struct stag_qp *qp)
 {
-	struct store_qp *s = qp->store;
+	struct store_qp *s = qp->storage.store;
 
 	assert(qp_tx_locked(qp));
 	for (uint32_t i = 0; s->request && i < 2 * (qp->sq.mask + 1); i++) {

@@ -261,8 +261,8 @@ static bool frame_segment(struct stag_qp *qp, const struct forward *f)
 	fpdu_end(qp, &p, &h);
 	tx->open = OPEN_FORWARD;
 	tx->fwd->off += (uint32_t)p.payload;
-	qp->counters.forwards += h.last;
-	qp->counters.forwarded_bytes += p.payload;
+	qp->stats.counters.forwards += h.last;
+	qp->stats.counters.forwarded_bytes += p.payload;
 	if (h.last)
 		next_forward(qp);
 	return true;

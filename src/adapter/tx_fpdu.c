@@ -217,9 +217,9 @@ void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
 	memset(tail, 0, pad + MPA_CRC_LEN);
 	if (qp->link.crc && !qp->link.markers_tx)
 		crc32c_put(tail + pad, fpdu_crc(tx, f, pad));
-	qp->counters.tx_fpdus++;
-	qp->counters.tx_payload += f->payload;
-	qp->counters.tx_msgs += h->last;
+	qp->stats.counters.tx_fpdus++;
+	qp->stats.counters.tx_payload += f->payload;
+	qp->stats.counters.tx_msgs += h->last;
 }
 
 /* A payload that is made here: a request, an answer, an immediate. */

@@ -98,7 +98,7 @@ bool tx_response_may_go(struct stag_qp *qp)
 	assert(qp_tx_locked(qp));
 	if (!r->store && !r->gate)
 		return true;
-	if (qp->peer->failed || atomic_load(&qp->peer->reached) < r->gate)
+	if (qp->storage.peer->failed || atomic_load(&qp->storage.peer->reached) < r->gate)
 		return false;
 	if (!r->store)
 		return true;
@@ -115,10 +115,10 @@ void tx_buffers_put(struct stag_qp *qp)
 	assert(qp_tx_locked(qp));
 	if (!tx->n_buffers)
 		return;
-	lock_acquire(&qp->peer->lock);
+	lock_acquire(&qp->storage.peer->lock);
 	while (tx->n_buffers)
 		peer_give(tx->buffers[--tx->n_buffers]);
-	lock_release(&qp->peer->lock);
+	lock_release(&qp->storage.peer->lock);
 }
 
 void tx_responses_drop(struct stag_qp *qp)

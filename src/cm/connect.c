@@ -37,7 +37,7 @@ struct stag_qp *id_qp(struct cm_id *id)
 	struct stag_qp *qp = find_qp(id);
 
 	assert(engine_locked());
-	return qp && qp->events && qp->events_arg == id ? qp : NULL;
+	return qp && qp->notify.events && qp->notify.arg == id ? qp : NULL;
 }
 
 /* The queue pair that is to be connected: made on the id, or the program's own. */
@@ -52,7 +52,7 @@ static int choose_qp(struct cm_id *id, const struct rdma_conn_param *param)
 	qp = find_qp(id);
 	if (!qp)
 		return id_error(id, EINVAL, "there is no queue pair to connect");
-	if (qp->events || atomic_load(&qp->state) != QP_IDLE)
+	if (qp->notify.events || atomic_load(&qp->state) != QP_IDLE)
 		return id_error(id, EINVAL, "queue pair %u cannot be connected any more", id->qpn);
 	return 0;
 }

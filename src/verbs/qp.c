@@ -94,7 +94,7 @@ STAG_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
 	if (!is_ours(qp->context))
 		return real()->qp_to_qp_ex(qp);
-	return to_stag_qp(qp)->has_send_ops ? &to_stag_qp(qp)->ibv_ex : NULL;
+	return to_stag_qp(qp)->config.has_send_ops ? &to_stag_qp(qp)->ibv_ex : NULL;
 }
 
 STAG_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)

@@ -16,8 +16,8 @@ static struct stag_qp *to_qp(struct ibv_qp_ex *ex)
 /* Keeps the first error; the rest of the list does nothing then. */
 static void fail(struct stag_qp *qp, int err)
 {
-	if (!qp->wr_err)
-		qp->wr_err = err;
+	if (!qp->builder.err)
+		qp->builder.err = err;
 }
 
 /* The entry that the setters fill: the last one taken. */
@@ -25,7 +25,7 @@ static struct wqe *current_wqe(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
 
-	if (qp->wr_err)
+	if (qp->builder.err)
 		return NULL;
 	if (!sq->reserved) {
 		fail(qp, EINVAL); /* a setter before any request */
@@ -45,9 +45,9 @@ static struct wqe *begin(struct ibv_qp_ex *ex, uint32_t opcode, uint64_t op_flag
 {
 	struct stag_qp *qp = to_qp(ex);
 
-	if (__builtin_expect(qp->wr_err, 0))
+	if (__builtin_expect(qp->builder.err, 0))
 		return NULL;
-	if (__builtin_expect(!(qp->send_ops & op_flag), 0)) {
+	if (__builtin_expect(!(qp->config.send_ops & op_flag), 0)) {
 		refuse(qp, opcode);
 		return NULL;
 	}
@@ -170,11 +170,11 @@ int wr_send_advertise(struct ibv_qp_ex *ex, const struct stagdv_advertise *a, ui
 
 	ours.wr_id = ex->wr_id;
 	ours.send_flags = ex->wr_flags;
-	if (a->comp_mask || !(qp->send_ops & IBV_QP_EX_WITH_SEND))
+	if (a->comp_mask || !(qp->config.send_ops & IBV_QP_EX_WITH_SEND))
 		refuse(qp, STAG_WR_ADVERTISE);
-	if (!qp->wr_err)
+	if (!qp->builder.err)
 		fail(qp, -sq_add_advertise(qp, &ours, stag));
-	return qp->wr_err;
+	return qp->builder.err;
 }
 
 int wr_send_close(struct ibv_qp_ex *ex, uint32_t stag)
@@ -183,7 +183,7 @@ int wr_send_close(struct ibv_qp_ex *ex, uint32_t stag)
 
 	if (w)
 		w->imm_or_inv = stag;
-	return to_qp(ex)->wr_err;
+	return to_qp(ex)->builder.err;
 }
 
 /* Requests of transports that are not ours */
@@ -261,7 +261,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 	struct stag_qp *qp = to_qp(ex);
 
 	lock_acquire(&qp->tx_lock);
-	qp->wr_err = 0;
+	qp->builder.err = 0;
 }
 
 /* What ibv_post_send() would say of each; 0 or errno. */
@@ -271,9 +271,9 @@ static int check_all(struct stag_qp *qp)
 
 	if (!sq_may_post(qp))
 		fail(qp, EINVAL);
-	for (uint32_t i = 0; i < sq->reserved && !qp->wr_err; i++)
+	for (uint32_t i = 0; i < sq->reserved && !qp->builder.err; i++)
 		fail(qp, -sq_check(qp, &sq->wqe[(sq->put + i) & sq->mask]));
-	return qp->wr_err;
+	return qp->builder.err;
 }
 
 static int wr_complete(struct ibv_qp_ex *ex)

@@ -45,7 +45,7 @@ void __wrap_cq_push(struct stag_cq *cq, const struct ibv_wc *wc, bool solicited)
 
 	if (w && m && wc->qp_num == w->ibv.qp_num && wc->opcode == IBV_WC_RECV) {
 		lock_acquire(&m->tx_lock);
-		atomic_store(&sent_at_delivery, m->counters.forwarded_bytes);
+		atomic_store(&sent_at_delivery, m->stats.counters.forwarded_bytes);
 		lock_release(&m->tx_lock);
 	}
 	__real_cq_push(cq, wc, solicited);

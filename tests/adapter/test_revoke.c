@@ -103,7 +103,8 @@ static void poller_that_comes_late_places_nothing(void **state)
 	atomic_store(&caught, false);
 	atomic_store(&may_go, false);
 	poller_start(&poller, p.b.rcq);
-	await(atomic_load(&to_stag_qp(p.b.qp)->claimed_by)); /* nobody else reads the socket then */
+	await(atomic_load(
+		&to_stag_qp(p.b.qp)->progress.claimed_by)); /* nobody else reads the socket then */
 	atomic_store(&ambush, &to_stag_qp(p.b.qp)->rx_lock.mutex);
 	await(atomic_load(&caught));
 	expect_sent(&p.a, post_write(&p.a, from, 0, 64, to, 0));

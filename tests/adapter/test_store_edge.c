@@ -174,7 +174,7 @@ static void what_overlaps_waits_unless_that_was_given_up(void **state)
 
 		for (int given_up = 0; given_up < 2; given_up++) {
 			relax(t, given_up ? pairs[i].order : NO_ORDER & ~pairs[i].order, 0);
-			l = &to_stag_qp(t->u.qp)->store->lane;
+			l = &to_stag_qp(t->u.qp)->storage.store->lane;
 			hold_all(t);
 			post_kind(t, 1, pairs[i].first, 0);
 			post_kind(t, 2, pairs[i].second, 0);
@@ -190,7 +190,7 @@ static void what_overlaps_waits_unless_that_was_given_up(void **state)
 static void every_length_is_looked_at(void **state)
 {
 	struct scene *t = *state;
-	const struct lane *l = &to_stag_qp(t->u.qp)->store->lane;
+	const struct lane *l = &to_stag_qp(t->u.qp)->storage.store->lane;
 	unsigned long n = lessened(2000);
 
 	for (unsigned long i = 0; i < n; i++) {
@@ -457,7 +457,7 @@ static void a_new_order_holds_between_those_that_have_it(void **state)
 	hold_all(t);
 	post_write(&t->u, 1, 0, 8, 0, 0);
 	post_write(&t->u, 2, 8, 8, 0, 0);
-	assert_int_equal(to_stag_qp(t->u.qp)->store->lane.under_way, 2);
+	assert_int_equal(to_stag_qp(t->u.qp)->storage.store->lane.under_way, 2);
 	expect_both_done(t);
 }
 

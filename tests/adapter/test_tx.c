@@ -222,7 +222,7 @@ static void no_key_is_held_between_goes(void **state)
 	peer_reads(&b, b.mr->rkey, (uintptr_t)b.memory, SIZE);
 	qp_progress(b.qp);
 	assert_true(b.pit.taken < SIZE);
-	assert_true(atomic_load(&b.qp->tx_blocked));
+	assert_true(atomic_load(&b.qp->progress.tx_blocked));
 	assert_false(is_held(b.mr));
 	while (b.pit.taken < SIZE)
 		qp_progress(b.qp);
@@ -721,8 +721,8 @@ static void terminate_in_a_run_is_heard(void **state)
 		}
 		peer_fpdu(b, &end, 0, 20);
 		qp_progress(b->qp);
-		assert_int_equal(b->qp->counters.terminates_received, 1);
-		assert_int_equal(b->qp->counters.crc_errors, 0);
+		assert_int_equal(b->qp->stats.counters.terminates_received, 1);
+		assert_int_equal(b->qp->stats.counters.crc_errors, 0);
 		assert_int_equal(atomic_load(&b->qp->state), QP_ERROR);
 		bench_close(b);
 	}

@@ -440,13 +440,13 @@ static void a_setter_needs_a_request(void **state)
 static void operations_not_asked_for_are_refused(void **state)
 {
 	struct pair *p = *state;
-	uint64_t all = to_stag_qp(p->a)->send_ops;
+	uint64_t all = to_stag_qp(p->a)->config.send_ops;
 	struct ibv_qp_ex *ex = begin(p, 1);
 
-	to_stag_qp(p->a)->send_ops = IBV_QP_EX_WITH_SEND;
+	to_stag_qp(p->a)->config.send_ops = IBV_QP_EX_WITH_SEND;
 	ibv_wr_rdma_write(ex, p->mr->rkey, (uintptr_t)p->theirs);
 	ibv_wr_set_sge(ex, p->mr->lkey, (uintptr_t)p->mine, 1);
-	to_stag_qp(p->a)->send_ops = all;
+	to_stag_qp(p->a)->config.send_ops = all;
 	assert_int_equal(ibv_wr_complete(ex), EINVAL);
 
 	ex = begin(p, 1);
