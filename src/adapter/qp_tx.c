@@ -30,11 +30,11 @@ int qp_tx_init(struct stag_qp *qp)
 	if (!tx)
 		return -ENOMEM;
 	/* A read that opens the stream does not count, whatever the IRD. */
-	tx->irq_size = qp->link.ird + (qp->link.p2p && !qp->link.initiator);
-	while (tx->irq_mask + 1 < tx->irq_size)
-		tx->irq_mask = tx->irq_mask * 2 + 1;
-	tx->irq = calloc(tx->irq_mask + 1, sizeof(*tx->irq));
-	if (!tx->irq)
+	tx->irq.size = qp->link.ird + (qp->link.p2p && !qp->link.initiator);
+	while (tx->irq.mask + 1 < tx->irq.size)
+		tx->irq.mask = tx->irq.mask * 2 + 1;
+	tx->irq.at = calloc(tx->irq.mask + 1, sizeof(*tx->irq.at));
+	if (!tx->irq.at)
 		goto err_free;
 	if (qp->link.markers_tx) {
 		tx->marked = malloc(2 * (size_t)FPDU_MAX_LEN + FPDU_MAX_LEN / 64);
@@ -52,7 +52,7 @@ int qp_tx_init(struct stag_qp *qp)
 	return 0;
 
 err_free:
-	free(tx->irq);
+	free(tx->irq.at);
 	free(tx);
 	return -ENOMEM;
 }
@@ -68,7 +68,7 @@ void qp_tx_free(struct stag_qp *qp)
 	tx_buffers_put(qp);
 	tx_responses_drop(qp);
 	tx_forwards_free(qp);
-	free(tx->irq);
+	free(tx->irq.at);
 	free(tx->bounce);
 	free(tx->marked);
 	free(tx);
@@ -152,7 +152,7 @@ static bool frame_next(struct stag_qp *qp)
 		return tx_frame_request(qp);
 	if (tx->open == OPEN_FORWARD)
 		return tx_frame_forward(qp);
-	response = tx->irq_put != tx->irq_get && tx_response_may_go(qp);
+	response = tx->irq.put != tx->irq.get && tx_response_may_go(qp);
 	request = request_ready(qp);
 	forward = tx_forward_may_go(qp);
 	if (response && (request || forward))
@@ -342,7 +342,7 @@ static void maybe_fin(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 
 	if (!tx->closing || tx->fin_sent || tx->cur < tx->n || qp->sq.get != qp->sq.put ||
-	    tx->irq_get != tx->irq_put || tx_forwards_wait(qp))
+	    tx->irq.get != tx->irq.put || tx_forwards_wait(qp))
 		return;
 	tx->fin_sent = true;
 	qp->stream->ops->shutdown(qp->stream);
@@ -438,9 +438,9 @@ struct wqe *qp_tx_oldest_read(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 
 	assert(qp_tx_locked(qp));
-	if (tx->orq_get == tx->orq_put)
+	if (tx->orq.get == tx->orq.put)
 		return NULL;
-	return tx->orq[tx->orq_get % STAG_MAX_RD_ATOM];
+	return tx->orq.at[tx->orq.get % STAG_MAX_RD_ATOM];
 }
 
 struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn)
@@ -449,9 +449,9 @@ struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn)
 	uint32_t back = tx->msn[QN_READ] - msn; /* 1: the last that was sent */
 
 	assert(qp_tx_locked(qp));
-	if (back == 0 || back > tx->orq_put - tx->orq_get)
+	if (back == 0 || back > tx->orq.put - tx->orq.get)
 		return NULL;
-	return tx->orq[(tx->orq_put - back) % STAG_MAX_RD_ATOM];
+	return tx->orq.at[(tx->orq.put - back) % STAG_MAX_RD_ATOM];
 }
 
 struct wqe *qp_tx_read_came(struct stag_qp *qp)
@@ -459,7 +459,7 @@ struct wqe *qp_tx_read_came(struct stag_qp *qp)
 	struct wqe *w = qp_tx_oldest_read(qp);
 
 	assert(qp_tx_locked(qp));
-	qp->tx->orq_get++;
+	qp->tx->orq.get++;
 	if (tx_is_ask(qp, w))
 		tx_forwards_answered(qp);
 	return w;
@@ -484,18 +484,18 @@ bool qp_tx_pending(const struct stag_qp *qp)
 
 	assert(qp_tx_locked(qp));
 	return tx && !tx->dead &&
-	       (tx->cur < tx->n || tx->irq_put != tx->irq_get || qp->sq.tx != qp->sq.put ||
+	       (tx->cur < tx->n || tx->irq.put != tx->irq.get || qp->sq.tx != qp->sq.put ||
 		tx->rtr_due || tx_forward_may_go(qp));
 }
 
 /* The read request that is being answered, as far as it is not (RFC 5040 §4.8). */
 static size_t rest_of_request(const struct qp_tx *tx, uint8_t *seg)
 {
-	const struct response *r = &tx->irq[tx->irq_get & tx->irq_mask];
+	const struct response *r = &tx->irq.at[tx->irq.get & tx->irq.mask];
 	struct ddp_hdr h = {.last = true,
 			    .opcode = RDMAP_READ_REQ,
 			    .qn = QN_READ,
-			    .msn = tx->irq_get + 1}; /* each request was the next one */
+			    .msn = tx->irq.get + 1}; /* each request was the next one */
 	struct rdmap_read_req rest = r->read;
 	size_t len;
 
@@ -515,8 +515,8 @@ struct terminate qp_tx_reason(const struct stag_qp *qp)
 	size_t len = 0;
 
 	assert(qp_tx_locked(qp));
-	if (tx && tx->response_fault.set && tx->irq_put != tx->irq_get &&
-	    !tx->irq[tx->irq_get & tx->irq_mask].is_atomic)
+	if (tx && tx->response_fault.set && tx->irq.put != tx->irq.get &&
+	    !tx->irq.at[tx->irq.get & tx->irq.mask].is_atomic)
 		len = rest_of_request(tx, seg);
 	terminate_init(&t, tx && tx->response_fault.set ? tx->response_fault : FAULT_RDMAP_LOCAL,
 		       len ? seg : NULL, len, len);

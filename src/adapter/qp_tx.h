@@ -48,6 +48,17 @@ struct response {
 	uint64_t gate;		    /* not before the peer's writes to storage up to this one */
 };
 
+struct response_ring {
+	struct response *at;
+	uint32_t size, put, get; /* size: IRD, and one for an RTR that is a read */
+	uint32_t mask;		 /* entries - 1: put and get may wrap around */
+};
+
+struct read_ring {
+	struct wqe *at[STAG_MAX_RD_ATOM];
+	uint32_t put, get;
+};
+
 enum tx_open { /* whose message is begun and not ended */
 	       OPEN_NONE,
 	       OPEN_SQ,
@@ -80,11 +91,8 @@ struct qp_tx {
 	bool imm_due;	    /* the write is out, its immediate is not */
 	uint32_t sge, sge_off;
 
-	struct response *irq;
-	uint32_t irq_size, irq_put, irq_get;
-	uint32_t irq_mask;		   /* entries - 1: put and get may wrap around */
-	struct wqe *orq[STAG_MAX_RD_ATOM]; /* reads and atomics under way */
-	uint32_t orq_put, orq_get;
+	struct response_ring irq; /* the peer's reads and atomics that await their response */
+	struct read_ring orq;	  /* ours */
 
 	struct forwards *fwd; /* tx_forward.c; NULL unless it is a mirror's */
 

@@ -125,7 +125,7 @@ static bool ask_is_due(const struct stag_qp *qp)
 	const struct forwards *f = tx->fwd;
 
 	return f->due > f->asked && f->get > f->asked && !f->asking &&
-	       tx->orq_put - tx->orq_get < qp->link.ord;
+	       tx->orq.put - tx->orq.get < qp->link.ord;
 }
 
 bool tx_forwards_wait(const struct stag_qp *qp)

@@ -333,17 +333,17 @@ static void frame_atomic(struct stag_qp *qp, struct wqe *w)
 static bool behind_barrier(const struct stag_qp *qp)
 {
 	const struct qp_tx *tx = qp->tx;
-	uint32_t last = tx->orq_put - 1;
+	uint32_t last = tx->orq.put - 1;
 
-	if (tx_is_ask(qp, tx->orq[last % STAG_MAX_RD_ATOM]))
+	if (tx_is_ask(qp, tx->orq.at[last % STAG_MAX_RD_ATOM]))
 		last--;
-	return tx->orq[last % STAG_MAX_RD_ATOM]->opcode == STAG_WR_BARRIER;
+	return tx->orq.at[last % STAG_MAX_RD_ATOM]->opcode == STAG_WR_BARRIER;
 }
 
 /* May the next request go now? A fence waits for all reads, all wait for a barrier, a read for room under ORD. */
 bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 {
-	uint32_t under_way = qp->tx->orq_put - qp->tx->orq_get;
+	uint32_t under_way = qp->tx->orq.put - qp->tx->orq.get;
 	uint32_t of_program = under_way - tx_is_asking(qp);
 
 	assert(qp_tx_locked(qp));
@@ -355,7 +355,7 @@ bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 void tx_await(struct stag_qp *qp, struct wqe *w)
 {
 	assert(qp_tx_locked(qp));
-	qp->tx->orq[qp->tx->orq_put++ % STAG_MAX_RD_ATOM] = w;
+	qp->tx->orq.at[qp->tx->orq.put++ % STAG_MAX_RD_ATOM] = w;
 }
 
 bool tx_frame_request(struct stag_qp *qp)

@@ -91,7 +91,7 @@ static bool is_one_piece(const struct key_map *map)
 /* Is it its turn, and has it got what it answers with? */
 bool tx_response_may_go(struct stag_qp *qp)
 {
-	const struct response *r = &qp->tx->irq[qp->tx->irq_get & qp->tx->irq_mask];
+	const struct response *r = &qp->tx->irq.at[qp->tx->irq.get & qp->tx->irq.mask];
 	struct wire_fault fault;
 	bool ready;
 
@@ -126,8 +126,8 @@ void tx_responses_drop(struct stag_qp *qp)
 	struct qp_tx *tx = qp->tx;
 
 	assert(qp_tx_locked(qp));
-	for (; tx->irq_get != tx->irq_put; tx->irq_get++)
-		peer_drop(tx->irq[tx->irq_get & tx->irq_mask].store);
+	for (; tx->irq.get != tx->irq.put; tx->irq.get++)
+		peer_drop(tx->irq.at[tx->irq.get & tx->irq.mask].store);
 }
 
 static void response_framed(struct qp_tx *tx, struct response *r)
@@ -135,7 +135,7 @@ static void response_framed(struct qp_tx *tx, struct response *r)
 	peer_drop(r->store);
 	r->store = NULL;
 	tx->open = OPEN_NONE;
-	tx->irq_get++;
+	tx->irq.get++;
 }
 
 /* The data lies in buffers of ours, where it does not change: they are sent from. */
@@ -289,7 +289,7 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 bool tx_frame_response(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
-	struct response *r = &tx->irq[tx->irq_get & tx->irq_mask];
+	struct response *r = &tx->irq.at[tx->irq.get & tx->irq.mask];
 
 	assert(qp_tx_locked(qp));
 	if (tx->response_fault.set)
@@ -305,9 +305,9 @@ bool tx_frame_response(struct stag_qp *qp)
 
 static struct response *new_response(struct qp_tx *tx)
 {
-	if (tx->irq_put - tx->irq_get >= tx->irq_size)
+	if (tx->irq.put - tx->irq.get >= tx->irq.size)
 		return NULL;
-	return &tx->irq[tx->irq_put++ & tx->irq_mask];
+	return &tx->irq.at[tx->irq.put++ & tx->irq.mask];
 }
 
 bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *req,

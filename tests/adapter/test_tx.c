@@ -267,14 +267,14 @@ static void the_count_of_reads_wraps_around(void **state)
 	bench_open(&b, &plain);
 	peer_reads(&b, 0, 0, 0); /* the first message releases what is held */
 	qp_progress(b.qp);
-	b.qp->tx->irq_put = b.qp->tx->irq_get = UINT32_MAX - 4;
+	b.qp->tx->irq.put = b.qp->tx->irq.get = UINT32_MAX - 4;
 	b.qp->tx->held = true; /* so that they pile up */
 	for (i = 0; i < 9; i++)
 		peer_reads(&b, b.mr->rkey, (uintptr_t)b.memory, i + 1);
 	qp_progress(b.qp);
 	for (i = 0; i < 9; i++)
 		assert_int_equal(
-			b.qp->tx->irq[(b.qp->tx->irq_get + i) & b.qp->tx->irq_mask].read.size,
+			b.qp->tx->irq.at[(b.qp->tx->irq.get + i) & b.qp->tx->irq.mask].read.size,
 			i + 1);
 	bench_close(&b);
 }
