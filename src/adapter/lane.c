@@ -15,10 +15,27 @@
 #include "base/log.h"
 
 enum lane_op_state {
+	OP_OUT,	      /* not in a lane: not added yet, or done */
 	OP_WAITING,   /* for its blocker */
 	OP_READY,     /* for room under the depth, or for what start() lacked */
-	OP_UNDER_WAY, /* with the medium */
+	OP_IN_FLIGHT, /* with the medium */
+	OP_STATES
 };
+
+/* The only writer of an operation's state. */
+static void set_state(struct lane_op *op, enum lane_op_state to)
+{
+	static const bool legal[OP_STATES][OP_STATES] = {
+		[OP_OUT] = {[OP_WAITING] = true, [OP_READY] = true},
+		[OP_WAITING] = {[OP_WAITING] = true, [OP_READY] = true, [OP_OUT] = true},
+		[OP_READY] = {[OP_IN_FLIGHT] = true, [OP_OUT] = true},
+		[OP_IN_FLIGHT] = {[OP_OUT] = true},
+	};
+
+	assert(legal[op->state][to]);
+	(void)legal;
+	op->state = (uint8_t)to;
+}
 
 #define MIN_BUCKETS 256
 #define MAX_BUCKETS 8192
@@ -86,7 +103,7 @@ static bool is_in_the_way(const struct lane_op *first, const struct lane_op *sec
 
 	if (is_barrier(first) || is_barrier(second) || second->fence)
 		return true;
-	if (first->fence && first->state != OP_UNDER_WAY)
+	if (first->fence && first->state != OP_IN_FLIGHT)
 		return true;
 	if (!overlaps(first, second))
 		return false;
@@ -172,7 +189,7 @@ static bool may_be_blocked(const struct lane *l, const struct lane_op *op)
 /* Behind its blocker, or ready. */
 static void line_up(struct lane *l, struct lane_op *op, struct lane_op *blocker)
 {
-	op->state = blocker ? OP_WAITING : OP_READY;
+	set_state(op, blocker ? OP_WAITING : OP_READY);
 	list_add_tail(blocker ? &blocker->waiters : &l->ready, &op->waiting);
 }
 
@@ -240,11 +257,12 @@ static void finish(struct lane *l, struct lane_op *op, int result)
 	list_del(&op->link);
 	l->count--;
 	count_in(l, op, -1);
-	if (is_barrier(op) || (op->fence && op->state != OP_UNDER_WAY))
+	if (is_barrier(op) || (op->fence && op->state != OP_IN_FLIGHT))
 		l->gates--;
-	if (op->state == OP_UNDER_WAY)
+	if (op->state == OP_IN_FLIGHT)
 		l->under_way--;
 	release_waiters(l, op);
+	set_state(op, OP_OUT);
 	op->io.result = result;
 	op->done(op);
 }
@@ -298,7 +316,7 @@ static int begin(struct lane *l, struct lane_op *op)
 
 static void started(struct lane *l, struct lane_op *op)
 {
-	op->state = OP_UNDER_WAY;
+	set_state(op, OP_IN_FLIGHT);
 	l->under_way++;
 	if (op->fence && !is_barrier(op)) {
 		l->gates--;
@@ -389,7 +407,7 @@ void lane_cut(struct lane *l, struct lane_op *op)
 		if (op && last->seq <= after)
 			break;
 		at = at->prev;
-		if (last->state != OP_UNDER_WAY)
+		if (last->state != OP_IN_FLIGHT)
 			finish(l, last, -ECANCELED);
 	}
 }
@@ -398,7 +416,7 @@ static bool is_of_parent(const struct lane *l, const struct lane_op *op)
 {
 	const struct stag_medium *m = op->medium;
 
-	if (op->state != OP_UNDER_WAY)
+	if (op->state != OP_IN_FLIGHT)
 		return false;
 	if (!m && op->flush_at < l->n_media)
 		m = l->media[op->flush_at].medium;

@@ -23,6 +23,13 @@
 
 /* ---- states ---- */
 
+/* The only writer of ibv_qp.state, after creation. Posting reads it without the lock, and the program may. */
+static void show_state(struct stag_qp *qp, enum ibv_qp_state state)
+{
+	assert(qp_tx_locked(qp));
+	__atomic_store_n(&qp->ibv.state, state, __ATOMIC_RELAXED);
+}
+
 static const char *const state_names[] = {"IDLE", "RTS", "CLOSING", "ERROR"};
 
 void qp_set_state(struct stag_qp *qp, enum qp_state to)
@@ -42,8 +49,7 @@ void qp_set_state(struct stag_qp *qp, enum qp_state to)
 	(void)legal;
 	log_debug("qp %u: %s -> %s", qp->ibv.qp_num, state_names[from], state_names[to]);
 	atomic_store(&qp->state, to);
-	/* Posting looks at it without the lock, and the program may. */
-	__atomic_store_n(&qp->ibv.state, shown[to], __ATOMIC_RELAXED);
+	show_state(qp, shown[to]);
 }
 
 /* ---- creation ---- */
@@ -318,7 +324,7 @@ static void to_reset(struct stag_qp *qp)
 			qp_set_state(qp, QP_ERROR);
 		qp_set_state(qp, QP_IDLE);
 	}
-	qp->ibv.state = IBV_QPS_RESET;
+	show_state(qp, IBV_QPS_RESET);
 	shots_orphan(qp);
 	qp_unlock_both(qp);
 	if (ended && qp->notify.events && qp->notify.events->disconnected)
@@ -361,7 +367,7 @@ static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 		/* A program that moves the states itself; the connection makes them true. */
 		lock_acquire(&qp->tx_lock);
 		if (atomic_load(&qp->state) == QP_IDLE)
-			qp->ibv.state = to;
+			show_state(qp, to);
 		lock_release(&qp->tx_lock);
 		break;
 	}

@@ -127,6 +127,12 @@ static size_t bytes_needed(const struct stag_qp *qp, const uint8_t *p, size_t ul
 	return MPA_LEN_FIELD + hdr_len;
 }
 
+/* The only writer of rx->step: header, payload, trailer, and the next header. */
+static void next_step(struct qp_rx *rx)
+{
+	rx->step = rx->step == RX_TRAILER ? RX_HEADER : rx->step + 1;
+}
+
 static enum outcome step_header(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -182,7 +188,7 @@ static enum outcome step_header(struct stag_qp *qp)
 	if (rx->pre_placed && !rx_keep_promise(qp))
 		return STOP;
 	rx->head += (uint32_t)(MPA_LEN_FIELD + hdr_len);
-	rx->step = RX_PAYLOAD;
+	next_step(rx);
 	return GO_ON;
 }
 
@@ -192,7 +198,7 @@ static enum outcome step_payload(struct stag_qp *qp)
 	uint32_t n;
 
 	if (rx_is_control(rx->h.opcode)) { /* all of it is there; it is read at the end */
-		rx->step = RX_TRAILER;
+		next_step(rx);
 		return GO_ON;
 	}
 	if (!rx_may_place(qp, &n))
@@ -206,7 +212,7 @@ static enum outcome step_payload(struct stag_qp *qp)
 	}
 	if (rx->seg_done < rx->seg_len)
 		return MORE;
-	rx->step = RX_TRAILER;
+	next_step(rx);
 	return GO_ON;
 }
 
@@ -223,7 +229,7 @@ static enum outcome step_trailer(struct stag_qp *qp)
 	    !crc32c_matches(p + body + pad, crc32c_update(rx->crc, p, body + pad)))
 		return crc_failed(qp);
 	rx->head += body + pad + MPA_CRC_LEN;
-	rx->step = RX_HEADER;
+	next_step(rx);
 	rx->verified = rx->marked != NULL;
 	if (!rx->first_seen)
 		note_first(qp);

@@ -7,6 +7,8 @@
 #ifndef STAG_QP_TX_H
 #define STAG_QP_TX_H
 
+#include <assert.h>
+
 #include "adapter/device.h"
 #include "adapter/qp.h"
 
@@ -106,6 +108,13 @@ struct qp_tx {
 
 	uint8_t *marked; /* an FPDU flat, and again with markers */
 };
+
+/* The only writer of tx->open: a message is ended before another is begun. */
+static inline void tx_set_open(struct qp_tx *tx, enum tx_open to)
+{
+	assert(to == OPEN_NONE || tx->open == OPEN_NONE || tx->open == to);
+	tx->open = to;
+}
 
 struct mark { /* where a batch was, to go back to */
 	int n;

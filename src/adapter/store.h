@@ -146,7 +146,7 @@ struct lane_op {
 	struct list waiting; /* in the blocker's list of who waits for it, or in lane->ready */
 	struct list waiters;
 	uint64_t seq;
-	uint8_t state;	   /* enum lane_op_state */
+	uint8_t state;	   /* enum lane_op_state; 0 before it is added */
 	uint32_t flush_at; /* of a barrier: the medium whose flush is under way */
 };
 

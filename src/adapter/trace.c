@@ -100,7 +100,7 @@ struct trace_conn {
 static struct {
 	struct lock lock;
 	pthread_once_t once;
-	enum { FILE_UNOPENED, FILE_OPEN, FILE_GIVEN_UP } state;
+	enum { FILE_UNOPENED, FILE_OPEN, FILE_GIVEN_UP } state; /* written by set_file_state() */
 	unsigned generation; /* counts forks: a child writes a file of its own */
 	int fd;
 	dev_t dev; /* so that a descriptor that the program closed */
@@ -116,6 +116,14 @@ static struct {
 
 /* ---- the file ---------------------------------------------------------- */
 
+/* UNOPENED -> OPEN -> GIVEN_UP, or at once GIVEN_UP; a forked child begins again with UNOPENED. */
+static void set_file_state(int to)
+{
+	assert(lock_held(&file.lock));
+	assert(to == FILE_UNOPENED || file.state < (unsigned)to);
+	file.state = to;
+}
+
 static void before_fork(void)
 {
 	lock_acquire(&file.lock);
@@ -130,7 +138,7 @@ static void after_fork_in_child(void)
 {
 	if (file.state == FILE_OPEN)
 		close(file.fd);
-	file.state = FILE_UNOPENED;
+	set_file_state(FILE_UNOPENED);
 	file.generation++;
 	list_init(&file.conns);
 	lock_release(&file.lock);
@@ -147,7 +155,7 @@ static void give_up(const char *why)
 	if (file.fd >= 0)
 		close(file.fd);
 	file.fd = -1;
-	file.state = FILE_GIVEN_UP;
+	set_file_state(FILE_GIVEN_UP);
 }
 
 /* The program may have closed our descriptor (daemons do) and got its number anew. */
@@ -310,7 +318,7 @@ static void open_file(void)
 	if (fd < 0 || fstat(fd, &st) < 0) {
 		log_warn("trace: cannot write %s: %s", config()->trace,
 			 strerror(fd < 0 ? -fd : errno));
-		file.state = FILE_GIVEN_UP;
+		set_file_state(FILE_GIVEN_UP);
 		return;
 	}
 	/* Tells `stag run` that the file is in use: see app/stag/run.c. */
@@ -319,7 +327,7 @@ static void open_file(void)
 	file.dev = st.st_dev;
 	file.ino = st.st_ino;
 	file.size = 0;
-	file.state = FILE_OPEN;
+	set_file_state(FILE_OPEN);
 	log_info("trace: writing %s", name);
 	write_file_header();
 }

@@ -193,7 +193,7 @@ static void next_forward(struct stag_qp *qp)
 {
 	struct forwards *f = qp->tx->fwd;
 
-	qp->tx->open = OPEN_NONE;
+	tx_set_open(qp->tx, OPEN_NONE);
 	f->off = 0;
 	f->get++;
 	tell_if_wanted(f);
@@ -259,7 +259,7 @@ static bool frame_segment(struct stag_qp *qp, const struct forward *f)
 		return false;
 	}
 	fpdu_end(qp, &p, &h);
-	tx->open = OPEN_FORWARD;
+	tx_set_open(tx, OPEN_FORWARD);
 	tx->fwd->off += (uint32_t)p.payload;
 	qp->stats.counters.forwards += h.last;
 	qp->stats.counters.forwarded_bytes += p.payload;

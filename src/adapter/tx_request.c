@@ -211,7 +211,7 @@ static void request_framed(struct stag_qp *qp, struct wqe *w)
 {
 	struct qp_tx *tx = qp->tx;
 
-	tx->open = OPEN_NONE;
+	tx_set_open(tx, OPEN_NONE);
 	tx->off = 0;
 	tx->sge = tx->sge_off = 0;
 	w->tx_end = tx->queued + tx->bytes; /* tx->queued: up to the batch's beginning */
@@ -263,7 +263,7 @@ static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 	if (h.tagged && w->num_sge <= 1 && f.pieces <= 1)
 		tx_promise_full(qp, &h, w->length - tx->off);
 	fpdu_end(qp, &f, &h);
-	tx->open = OPEN_SQ;
+	tx_set_open(tx, OPEN_SQ);
 	if (!h.last)
 		return true;
 	if (!h.tagged)

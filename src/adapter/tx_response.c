@@ -134,7 +134,7 @@ static void response_framed(struct qp_tx *tx, struct response *r)
 {
 	peer_drop(r->store);
 	r->store = NULL;
-	tx->open = OPEN_NONE;
+	tx_set_open(tx, OPEN_NONE);
 	tx->irq.get++;
 }
 
@@ -177,7 +177,7 @@ static bool frame_store_read(struct stag_qp *qp, struct response *r)
 	h.last = f.payload == left;
 	r->off += (uint32_t)f.payload;
 	fpdu_end(qp, &f, &h);
-	tx->open = OPEN_RESPONSE;
+	tx_set_open(tx, OPEN_RESPONSE);
 	if (h.last)
 		response_framed(tx, r);
 	return true;
@@ -241,7 +241,7 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 	}
 	r->off += (uint32_t)f.payload;
 	fpdu_end(qp, &f, &h);
-	tx->open = OPEN_RESPONSE;
+	tx_set_open(tx, OPEN_RESPONSE);
 	if (h.last)
 		response_framed(tx, r);
 	return true;
