@@ -14,9 +14,9 @@ function __stag_complete
     for line in ($program --complete $words[2..-1] "$typed" 2>/dev/null)
         switch $line
             case :files
-                printf '%s\n' $before(__fish_complete_path "$value")
+                printf '%s\n' "$before"(__fish_complete_path "$value")
             case :directories
-                printf '%s\n' $before(__fish_complete_directories "$value")
+                printf '%s\n' "$before"(__fish_complete_directories "$value")
             case :users
                 __fish_complete_users
             case :hosts

@@ -29,7 +29,7 @@ _stag() {
 		*) offers+=("${line//:/\\:}") ;;
 		esac
 	done
-	(( $#offers )) && _describe -V stag offers $open
+	(( $#offers )) && _describe -V stag offers "${(@)open}"
 }
 
 _stag "$@"

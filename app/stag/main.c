@@ -20,8 +20,9 @@ static const struct command
 			   .run = helper_exec};
 
 static const struct command *const commands[] = {
-	&run_command,	&info_command,	&top_command,  &doctor_command,	 &heap_command,
-	&store_command, &block_command, &pool_command, &torture_command, &bench_command};
+	&run_command,	  &info_command,  &top_command,	      &doctor_command,
+	&heap_command,	  &store_command, &block_command,     &pool_command,
+	&torture_command, &bench_command, &completion_command};
 
 #define N_COMMANDS (sizeof(commands) / sizeof(*commands))
 
@@ -41,8 +42,8 @@ static void print_help(FILE *out)
 	      "RDMA for every machine: a software adapter for programs that use verbs.\n\n",
 	      out);
 	for (size_t i = 0; i < N_COMMANDS; i++)
-		fprintf(out, "  %-7s %s\n", name_of(commands[i]), summary_of(commands[i]));
-	fputs("  help    explain a command, or what it does: 'stag help store add'\n\n"
+		fprintf(out, "  %-11s %s\n", name_of(commands[i]), summary_of(commands[i]));
+	fputs("  help        explain a command, or what it does: 'stag help store add'\n\n"
 	      "  --color=WHEN   auto (on a terminal, unless NO_COLOR is set), always or never\n"
 	      "  --help, --version\n\n"
 	      "Exit codes: 0 done, 1 failed, 2 wrong usage. 'stag run' ends as its program does;\n"

@@ -26,9 +26,9 @@ struct command {
 int usage_error(const struct command *c); /* where to read more; EXIT_USAGE */
 void usage_verb(const char *name);	  /* usage_error() speaks of this verb from now on */
 
-/* run.c, info.c, top.c, doctor.c, heap.c, store.c, block.c, pool.c */
+/* run.c, info.c, top.c, doctor.c, heap.c, store.c, block.c, pool.c, completion.c */
 extern const struct command run_command, info_command, top_command, doctor_command, heap_command,
-	store_command, block_command, pool_command;
+	store_command, block_command, pool_command, completion_command;
 
 /* serve.c: what commands that serve have in common */
 bool serve_port(const char *text, uint16_t usual, uint16_t *port); /* false, having complained */

@@ -4,80 +4,49 @@
  *
  * On a machine without an RDMA device it executes itself again with the software adapter preloaded.
  */
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "api.h"
+#include "cli.h"
 #include "complain.h"
 #include "library.h"
 #include "preload.h"
 #include "serve.h"
 
-enum { EXIT_USAGE = 2 };
-
-static const char help_text[] =
-	"usage: stagd [--config FILE] [--json]\n"
-	"       stagd --check [--config FILE]\n\n"
-	"Serves memory pools, stores, block targets and a management API with a web console, as\n"
-	"an INI file describes, until SIGTERM. SIGHUP reads the file again and applies changes.\n"
-	"See stagd(8), and stag.ini(5) about the file; 'stag pool create' and 'stag pool join'\n"
-	"write one.\n\n"
-	"  -c, --config FILE  the INI file (" CONF_PATH ")\n"
-	"  --check            report faults of the file, each with its line, and serve nothing\n"
-	"  --json             print what is served as JSON\n"
-	"  -h, --help\n"
-	"  -V, --version\n\n"
-	"Exit codes: 0 done, 1 failed, 2 wrong usage.\n";
-
 struct options {
 	const char *config;
-	bool check, json;
+	bool check, json, version;
 };
 
-static int usage_error(void)
-{
-	fputs("Try 'stagd --help'.\n", stderr);
-	return EXIT_USAGE;
-}
-
-static const struct option long_options[] = {
-	{"config", required_argument, NULL, 'c'}, {"check", no_argument, NULL, 'k'},
-	{"json", no_argument, NULL, 'j'},	  {"help", no_argument, NULL, 'h'},
-	{"version", no_argument, NULL, 'V'},	  {0},
+static const struct cli_option stagd_options[] = {
+	{"config", .letter = 'c', .value = "FILE", CLI_FILE_AT(struct options, config),
+	 .help = "the INI file (" CONF_PATH ")"},
+	{"check", CLI_FLAG_AT(struct options, check),
+	 .help = "report faults of the file, each with its line, and serve nothing"},
+	{"json", CLI_FLAG_AT(struct options, json), .help = "print what is served as JSON"},
+	{"version", .letter = 'V', CLI_FLAG_AT(struct options, version),
+	 .help = "show the version"},
+	{0},
 };
 
-/* Returns an exit code, or -1 to continue. */
-static int parse_options(struct options *o, int argc, char **argv)
-{
-	int c;
+static const struct cli_verb stagd_verb = {
+	.name = "", .args = "[--config FILE] [--json]\n--check [--config FILE]\n--version"};
 
-	while ((c = getopt_long(argc, argv, "c:hV", long_options, NULL)) != -1)
-		switch (c) {
-		case 'c':
-			o->config = optarg;
-			break;
-		case 'k':
-			o->check = true;
-			break;
-		case 'j':
-			o->json = true;
-			break;
-		case 'h':
-			fputs(help_text, stdout);
-			return EXIT_SUCCESS;
-		case 'V':
-			puts("stagd " STAG_VERSION);
-			return EXIT_SUCCESS;
-		default:
-			return usage_error();
-		}
-	if (optind == argc)
-		return -1;
-	complain("unexpected argument '%s'; name the INI file with --config", argv[optind]);
-	return usage_error();
-}
+static const struct cli_noun stagd_noun = {
+	.call = "stagd",
+	.name = "stagd",
+	.about =
+		"Serves memory pools, stores, block targets and a management API with a web "
+		"console, as an INI file describes, until SIGTERM. SIGHUP reads the file again and "
+		"applies changes. See stagd(8), and stag.ini(5) about the file; 'stag pool create' "
+		"and 'stag pool join' write one.",
+	.notes = "Exit codes: 0 done, 1 failed, 2 wrong usage.",
+	.verbs = &stagd_verb,
+	.num_verbs = 1,
+	.options = stagd_options,
+};
 
 static int check_config(const char *config)
 {
@@ -92,20 +61,30 @@ static int check_config(const char *config)
 	if (rc != 0)
 		complain("%s has faults", config);
 	conf_free(&conf);
-	return rc == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	return rc == 0 ? EXIT_OK : EXIT_FAILED;
 }
 
-int main(int argc, char **argv)
+static int run_stagd(int argc, char **argv)
 {
 	struct options o = {.config = CONF_PATH};
-	int rc = parse_options(&o, argc, argv);
+	struct cli_call call;
+	int rc;
 
-	if (rc >= 0)
+	if (!cli_parse(&stagd_noun, argc, argv, &o, &call, &rc))
 		return rc;
+	if (o.version) {
+		puts("stagd " STAG_VERSION);
+		return EXIT_OK;
+	}
 	if (o.check)
 		return check_config(o.config);
 	library_prepare();
 	if (preload_program(argv) != 0)
-		return EXIT_FAILURE;
+		return EXIT_FAILED;
 	return serve(o.config, &api_calls, o.json);
+}
+
+int main(int argc, char **argv)
+{
+	return cli_main(&stagd_noun, run_stagd, argc, argv);
 }
