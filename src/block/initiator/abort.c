@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * abort.c - commands that take too long: what they are about is the caller's again, and the target knows.
+ * abort.c - aborts commands that time out, so that their memory is the caller's again.
  *
- *   NONE -> TASK (ABORT TASK) -> UNIT (LOGICAL UNIT RESET) -> the line is given up
+ *   NONE -> TASK (ABORT TASK) -> UNIT (LOGICAL UNIT RESET) -> the line is closed
  *     ^       |                    |
- *     +-------+--------------------+      the target has let go of it
+ *     +-------+--------------------+      the target has aborted the command
  *
- * One command at a time, the oldest. It fails with ETIMEDOUT; others that a reset takes along are sent again, as after a lost
- * line.
+ * One command is aborted at a time, the oldest. It fails with ETIMEDOUT; other commands that a reset aborts are sent again, as
+ * after a lost line.
  */
 #include "block/initiator/initiator.h"
 
@@ -19,9 +19,9 @@
 #define FIRST_TAG 0x81000000u
 #define TAGS	  0x00ffffffu
 
-static const char *const deeds[] = {"nothing", "ABORT TASK", "LOGICAL UNIT RESET"};
+static const char *const request_names[] = {"nothing", "ABORT TASK", "LOGICAL UNIT RESET"};
 
-static int request(struct stag_block *b, enum abort_step step, const struct initiator_cmd *c)
+static int send_request(struct stag_block *b, enum abort_step step, const struct initiator_cmd *c)
 {
 	struct pdu p = {.opcode = TASK_REQUEST,
 			.flags = PDU_FINAL | (step == ABORT_TASK ? TMF_ABORT_TASK : TMF_LUN_RESET),
@@ -30,8 +30,9 @@ static int request(struct stag_block *b, enum abort_step step, const struct init
 			.ref_tag = step == ABORT_TASK ? c->itt : TAG_NONE,
 			.ref_cmd_sn = step == ABORT_TASK ? c->cmd_sn : 0};
 
-	log_warn("block %s: command 0x%08x takes more than %llu ms: %s", b->config.url.target,
-		 c->itt, (unsigned long long)(b->config.command_ns / NS_PER_MS), deeds[step]);
+	log_warn("block %s: command 0x%08x timed out after %llu ms: sending %s",
+		 b->config.url.target, c->itt,
+		 (unsigned long long)(b->config.command_ns / NS_PER_MS), request_names[step]);
 	b->abort.step = step;
 	b->abort.tag = p.itt;
 	b->abort.itt = c->itt;
@@ -46,7 +47,7 @@ static int give_up(struct stag_block *b)
 	b->abort.step = ABORT_NONE;
 	if (c && c->request)
 		initiator_io_aborted(b, c, ETIMEDOUT);
-	return block_fail(ETIMEDOUT, "%s: a command takes too long, and is not to be aborted",
+	return block_fail(ETIMEDOUT, "%s: a command timed out, and the target does not abort it",
 			  b->config.url.target);
 }
 
@@ -54,11 +55,11 @@ static int escalate(struct stag_block *b)
 {
 	struct initiator_cmd *c = initiator_find(b, b->abort.itt);
 
-	if (!c) { /* it was answered meanwhile */
+	if (!c) { /* its response has arrived meanwhile */
 		b->abort.step = ABORT_NONE;
 		return 0;
 	}
-	return b->abort.step == ABORT_TASK ? request(b, ABORT_UNIT, c) : give_up(b);
+	return b->abort.step == ABORT_TASK ? send_request(b, ABORT_UNIT, c) : give_up(b);
 }
 
 static struct initiator_cmd *oldest(const struct stag_block *b)
@@ -76,7 +77,7 @@ int initiator_abort_tick(struct stag_block *b)
 		return b->now >= b->abort.end ? escalate(b) : 0;
 	if (!b->config.command_ns || !c || b->now - c->sent_at < b->config.command_ns)
 		return 0;
-	return request(b, ABORT_TASK, c);
+	return send_request(b, ABORT_TASK, c);
 }
 
 uint64_t initiator_abort_alarm(const struct stag_block *b)
@@ -88,8 +89,8 @@ uint64_t initiator_abort_alarm(const struct stag_block *b)
 	return b->config.command_ns && c ? c->sent_at + b->config.command_ns : 0;
 }
 
-/* A response to the command would have come before this one: the target has let go of it. */
-static int let_go(struct stag_block *b, enum abort_step step)
+/* Ends the aborted command: a response of its own would have arrived before this one. */
+static int finish_abort(struct stag_block *b, enum abort_step step)
 {
 	struct initiator_cmd *c = initiator_find(b, b->abort.itt);
 	bool probes = c && !c->request;
@@ -106,9 +107,9 @@ static int let_go(struct stag_block *b, enum abort_step step)
 int initiator_abort_response(struct stag_block *b, const struct pdu *p)
 {
 	if (b->abort.step == ABORT_NONE || p->itt != b->abort.tag)
-		return 0; /* it came too late */
+		return 0; /* a late response to an earlier request */
 	if (p->code == TASK_FUNCTION_COMPLETE ||
 	    (p->code == TASK_NO_TASK && b->abort.step == ABORT_TASK))
-		return let_go(b, b->abort.step);
+		return finish_abort(b, b->abort.step);
 	return escalate(b);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * calls.c - the public calls of who uses a unit.
+ * calls.c - the public calls of an initiator (stag/block.h).
  */
 #include "block/initiator/initiator.h"
 
@@ -109,7 +109,7 @@ STAG_EXPORT int stag_block_unlend(struct stag_block *b, void *addr)
 	return 0;
 }
 
-/* What is alone goes out at once; else whoever reaps the others sends it, together with more. */
+/* Sends at once if nothing is in flight; else the next poll sends the request, together with others. */
 STAG_EXPORT int stag_block_submit(struct stag_block *b, const struct stag_block_io *io)
 {
 	int rc;
@@ -177,8 +177,8 @@ STAG_EXPORT int stag_block_fd(struct stag_block *b)
 
 /* ---- one at a time ---------------------------------------------------------------------------------------- */
 
-/* Its own request ends up in done like all others; theirs stay there. */
-static int take_own(struct stag_block *b, const void *mark, int *error)
+/* Removes the request with this mark from the done list. Requests of the caller stay there. */
+static int reap_marked(struct stag_block *b, const void *mark, int *error)
 {
 	list_for_each (it, &b->io.done) {
 		struct initiator_request *r = list_entry(it, struct initiator_request, link);
@@ -193,17 +193,17 @@ static int take_own(struct stag_block *b, const void *mark, int *error)
 	return 0;
 }
 
-static int one(struct stag_block *b, struct stag_block_io *io)
+static int submit_and_wait(struct stag_block *b, struct stag_block_io *io)
 {
 	int error, rc;
 
-	io->user = &error; /* no other's */
+	io->user = &error; /* unique */
 	rc = stag_block_submit(b, io);
 	if (rc != 0)
 		return rc;
-	while (!take_own(b, &error, &error)) {
+	while (!reap_marked(b, &error, &error)) {
 		initiator_step(b);
-		if (take_own(b, &error, &error))
+		if (reap_marked(b, &error, &error))
 			break;
 		initiator_sleep(b, -1);
 	}
@@ -218,7 +218,7 @@ STAG_EXPORT int stag_block_read(struct stag_block *b, void *to, uint64_t offset,
 	struct stag_block_io io = {
 		.op = STAG_BLOCK_READ, .offset = offset, .length = length, .iov = &iov, .n_iov = 1};
 
-	return one(b, &io);
+	return submit_and_wait(b, &io);
 }
 
 STAG_EXPORT int stag_block_write(struct stag_block *b, const void *from, uint64_t offset,
@@ -232,12 +232,12 @@ STAG_EXPORT int stag_block_write(struct stag_block *b, const void *from, uint64_
 				   .iov = &iov,
 				   .n_iov = 1};
 
-	return one(b, &io);
+	return submit_and_wait(b, &io);
 }
 
 STAG_EXPORT int stag_block_flush(struct stag_block *b)
 {
 	struct stag_block_io io = {.op = STAG_BLOCK_FLUSH};
 
-	return one(b, &io);
+	return submit_and_wait(b, &io);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * create.c - an initiator is made of a URL and attributes, brought to its unit, logged out, and freed.
+ * create.c - creates an initiator from a URL and attributes, connects it, logs it out, and frees it.
  */
 #include "block/initiator/initiator.h"
 
@@ -33,7 +33,7 @@ int initiator_resolve(const char *host, const char *port, struct initiator_addre
 	int rc = getaddrinfo(host, port, &hints, &list);
 
 	if (rc != 0) {
-		hints.ai_flags = 0; /* a host that has loopback only */
+		hints.ai_flags = 0; /* the host may have loopback addresses only */
 		rc = getaddrinfo(host, port, &hints, &list);
 	}
 	if (rc != 0)
@@ -45,13 +45,15 @@ int initiator_resolve(const char *host, const char *port, struct initiator_addre
 		to[n++].len = a->ai_addrlen;
 	}
 	freeaddrinfo(list);
-	return n ? (int)n : block_fail(EHOSTUNREACH, "%s has no address", host);
+	return n ? (int)n : block_fail(EHOSTUNREACH, "%s: no address found", host);
 }
 
-static int take_word(char *to, size_t size, const char *word)
+static int set_string(char *to, size_t size, const char *word)
 {
 	if (word && strlen(word) >= size)
-		return block_fail(EINVAL, "a name or secret of %zu bytes", strlen(word));
+		return block_fail(EINVAL,
+				  "a name or secret is too long: %zu bytes; the limit is %zu",
+				  strlen(word), size - 1);
 	if (word)
 		snprintf(to, size, "%s", word);
 	return 0;
@@ -71,17 +73,18 @@ static void make_name(char *name, size_t size)
 static int check_secrets(const struct stag_block *b)
 {
 	if (!*b->config.url.user != !*b->config.url.secret)
-		return block_fail(EINVAL, "a user has a secret, and a secret a user");
+		return block_fail(EINVAL, "user and secret must be set together");
 	if (*b->config.peer_secret && !*b->config.url.user)
-		return block_fail(EINVAL, "who wants a proof of the target gives one: a user");
+		return block_fail(EINVAL,
+				  "authenticating the target requires a user and a secret, too");
 	if (*b->config.peer_secret && strcmp(b->config.peer_secret, b->config.url.secret) == 0)
-		return block_fail(EINVAL, "both sides have the same secret");
+		return block_fail(EINVAL, "the secrets of initiator and target must differ");
 	if (*b->config.peer_user && !*b->config.peer_secret)
-		return block_fail(EINVAL, "the target's user has a secret");
+		return block_fail(EINVAL, "the target's user requires a secret of the target");
 	return 0;
 }
 
-static void choose_lines(struct stag_block *b)
+static void choose_transports(struct stag_block *b)
 {
 	static const struct initiator_line_ops *const all[NUM_LINES] = {
 		&initiator_one_shot_line, &initiator_iser_line, &initiator_tcp_line};
@@ -94,7 +97,7 @@ static void choose_lines(struct stag_block *b)
 	b->route.candidates = b->route.transports;
 }
 
-static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
+static int set_attr(struct stag_block *b, const struct stag_block_attr *a)
 {
 	int timeout = a->timeout_ms ? a->timeout_ms : TIMEOUT_MS;
 	int retry = a->retry_ms ? a->retry_ms : RETRY_MS;
@@ -103,7 +106,7 @@ static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
 
 	if (a->comp_mask || a->transport > STAG_BLOCK_ONE_SHOT || a->depth > INITIATOR_MAX_DEPTH ||
 	    timeout < 0)
-		return block_fail(EINVAL, "an attribute is out of its range");
+		return block_fail(EINVAL, "invalid attributes");
 	if (a->transport != STAG_BLOCK_BEST)
 		b->config.url.transport = a->transport;
 	b->config.depth = a->depth ? a->depth : INITIATOR_DEPTH;
@@ -116,17 +119,18 @@ static int take_attr(struct stag_block *b, const struct stag_block_attr *a)
 	b->config.header_digest = a->header_digest;
 	b->config.data_digest = a->data_digest;
 	make_name(b->config.initiator, sizeof(b->config.initiator));
-	rc = take_word(b->config.initiator, sizeof(b->config.initiator), a->initiator);
+	rc = set_string(b->config.initiator, sizeof(b->config.initiator), a->initiator);
 	if (rc == 0 && !iscsi_text_is_name(b->config.initiator))
-		rc = block_fail(EINVAL, "'%s' is no initiator's name", b->config.initiator);
+		rc = block_fail(EINVAL, "'%s' is not an iSCSI name (iqn., eui. or naa.)",
+				b->config.initiator);
 	if (rc == 0)
-		rc = take_word(b->config.url.user, WORD_MAX, a->user);
+		rc = set_string(b->config.url.user, WORD_MAX, a->user);
 	if (rc == 0)
-		rc = take_word(b->config.url.secret, WORD_MAX, a->secret);
+		rc = set_string(b->config.url.secret, WORD_MAX, a->secret);
 	if (rc == 0)
-		rc = take_word(b->config.peer_user, WORD_MAX, a->peer_user);
+		rc = set_string(b->config.peer_user, WORD_MAX, a->peer_user);
 	if (rc == 0)
-		rc = take_word(b->config.peer_secret, WORD_MAX, a->peer_secret);
+		rc = set_string(b->config.peer_secret, WORD_MAX, a->peer_secret);
 	return rc == 0 ? check_secrets(b) : rc;
 }
 
@@ -134,7 +138,7 @@ static int make_commands(struct stag_block *b)
 {
 	b->io.cmds = calloc(b->config.depth + 1, sizeof(*b->io.cmds));
 	if (!b->io.cmds)
-		return block_fail(ENOMEM, "no memory for commands");
+		return block_fail(ENOMEM, "out of memory for %u commands", b->config.depth);
 	for (uint32_t i = 0; i <= b->config.depth; i++) {
 		b->io.cmds[i].index = (uint16_t)i;
 		b->io.cmds[i].itt = TAG_NONE;
@@ -153,11 +157,12 @@ static int make_descriptors(struct stag_block *b)
 	b->events.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
 	if (b->events.epoll < 0 || b->events.timer < 0 ||
 	    epoll_ctl(b->events.epoll, EPOLL_CTL_ADD, b->events.timer, &e) != 0)
-		return block_fail(errno, "no descriptors: %s", strerror(errno));
+		return block_fail(errno, "cannot create an epoll set or timer: %s",
+				  strerror(errno));
 	return 0;
 }
 
-/* A random one (RFC 7143 §11.12.5): the same for all logins, so that each ends the session before. */
+/* Makes a random ISID (RFC 7143 §11.12.5). All logins use the same, so that each one ends the session before it. */
 static void make_isid(struct stag_block *b)
 {
 	uint32_t a = random_u32();
@@ -184,16 +189,16 @@ int initiator_create(const char *url, bool whole, const struct stag_block_attr *
 	int rc;
 
 	if (!b)
-		return block_fail(ENOMEM, "no memory for an initiator");
+		return block_fail(ENOMEM, "out of memory");
 	init_lists(b);
 	b->events.epoll = b->events.timer = -1;
 	b->config.discovery = !whole;
 	make_isid(b);
 	rc = initiator_url_parse(url, whole, &b->config.url);
 	if (rc == 0)
-		rc = take_attr(b, attr ? attr : &plain);
+		rc = set_attr(b, attr ? attr : &plain);
 	if (rc == 0)
-		choose_lines(b);
+		choose_transports(b);
 	if (rc == 0)
 		rc = make_commands(b);
 	if (rc == 0)
@@ -246,8 +251,8 @@ int initiator_bring_up(struct stag_block *b)
 		if (b->state == INIT_GONE)
 			return block_fail(b->attempt.error, "%s", b->attempt.words);
 		if (clock_ns() >= end)
-			return block_fail(ETIMEDOUT, "%s:%s does not answer", b->config.url.host,
-					  b->config.url.port);
+			return block_fail(ETIMEDOUT, "%s:%s: connecting timed out",
+					  b->config.url.host, b->config.url.port);
 		initiator_sleep(b, initiator_left_ms(end));
 	}
 }

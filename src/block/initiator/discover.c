@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * discover.c - which targets a portal knows (RFC 7143, appendix C): a session of its own, with one question.
+ * discover.c - lists the targets of a portal by SendTargets (RFC 7143, appendix C), in a discovery session.
  */
 #include "block/initiator/initiator.h"
 
@@ -14,7 +14,7 @@
 
 #define TEXT_TAG 0x80000004u
 
-static int ask(struct stag_block *b)
+static int request_targets(struct stag_block *b)
 {
 	static const char question[] = "SendTargets=All";
 	struct pdu p = {
@@ -24,9 +24,9 @@ static int ask(struct stag_block *b)
 	b->text.list = calloc(1, sizeof(*b->text.list));
 	b->text.tag = TEXT_TAG;
 	if (!b->text.list)
-		return block_fail(ENOMEM, "no memory for a list");
+		return block_fail(ENOMEM, "out of memory");
 	if (initiator_send(b, &p, question, sizeof(question)) != 0)
-		return block_fail(ENOMEM, "no memory for a question");
+		return block_fail(ENOMEM, "out of memory");
 	while (!b->text.done) {
 		initiator_step(b);
 		if (b->text.done)
@@ -34,15 +34,16 @@ static int ask(struct stag_block *b)
 		if (b->state != INIT_LIVE)
 			return block_fail(b->attempt.error, "%s", b->attempt.words);
 		if (clock_ns() >= end)
-			return block_fail(ETIMEDOUT, "%s does not answer", b->config.url.host);
+			return block_fail(ETIMEDOUT, "%s: no response to SendTargets",
+					  b->config.url.host);
 		initiator_sleep(b, 100);
 	}
 	return 0;
 }
 
-/* A target without an address has the one that was asked. */
-static int tell(struct stag_block *b,
-		void (*fn)(void *arg, const char *target, const char *address), void *arg)
+/* Calls fn for each target. One that has no address has that of the portal. */
+static int report_targets(struct stag_block *b,
+			  void (*fn)(void *arg, const char *target, const char *address), void *arg)
 {
 	char name[STAG_BLOCK_NAME_MAX] = "", own[WORD_MAX + 8];
 	const char *key, *value;
@@ -65,8 +66,7 @@ static int tell(struct stag_block *b,
 	}
 	if (!told)
 		fn(arg, name, own);
-	return rc < 0 ? block_fail(EPROTO, "%s: that is no list of targets", b->config.url.host)
-		      : 0;
+	return rc < 0 ? block_fail(EPROTO, "%s: malformed list of targets", b->config.url.host) : 0;
 }
 
 STAG_EXPORT int stag_block_discover(const char *portal, const struct stag_block_attr *attr,
@@ -81,10 +81,10 @@ STAG_EXPORT int stag_block_discover(const char *portal, const struct stag_block_
 	b->config.retries = false;
 	rc = initiator_bring_up(b);
 	if (rc == 0)
-		rc = ask(b);
+		rc = request_targets(b);
 	if (rc == 0) {
 		initiator_log_out(b);
-		rc = tell(b, fn, arg);
+		rc = report_targets(b, fn, arg);
 	}
 	free(b->text.list);
 	b->text.list = NULL;

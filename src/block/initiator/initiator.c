@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * initiator.c - a unit in use: its states, and what time and losses do to them.
+ * initiator.c - the states of an initiator: connecting, time limits, lost lines, reconnecting.
  */
 #include "block/initiator/initiator.h"
 
@@ -17,7 +17,7 @@
 
 #define FIRST_BACKOFF (10 * NS_PER_MS)
 #define MAX_BACKOFF   NS_PER_S
-#define MAX_PATIENCE  NS_PER_S /* with a transport, while there are others */
+#define MAX_PATIENCE  NS_PER_S /* for one transport, while there are others to try */
 #define LOGIN_TAG     0x80000001u
 #define PING_TAG      0x80000002u
 
@@ -53,9 +53,10 @@ static int follow_redirect(struct stag_block *b)
 	char host[WORD_MAX], port[6];
 
 	if (++b->route.redirects > MAX_REDIRECTS)
-		return block_fail(ELOOP, "%s: redirected again and again", b->config.url.host);
+		return block_fail(ELOOP, "%s: too many redirections", b->config.url.host);
 	if (initiator_url_parse_address(b->session.login->redirect, host, port) != 0)
-		return block_fail(EPROTO, "redirected to '%s'", b->session.login->redirect);
+		return block_fail(EPROTO, "redirected to an invalid address: '%s'",
+				  b->session.login->redirect);
 	if (initiator_resolve(host, port, &b->route.redirected, 1) < 0)
 		return -EHOSTUNREACH;
 	b->route.is_redirected = true;
@@ -78,7 +79,7 @@ static const struct key_wishes wishes = {
 	.own_recv_max = INITIATOR_RECV_MAX,
 };
 
-/* Over verbs the target fetches and brings data: but for what is so little that it goes with the command. */
+/* Over verbs data goes by RDMA, except for small writes, whose data goes with the command. */
 static const struct key_wishes rdma_wishes = {
 	.keys = {.max_connections = 1,
 		 .initial_r2t = 1,
@@ -104,12 +105,12 @@ static const char *or_null(const char *word)
 	return *word ? word : NULL;
 }
 
-static int prepare_entry(struct stag_block *b, const struct initiator_line_ops *ops)
+static int prepare_login(struct stag_block *b, const struct initiator_line_ops *ops)
 {
 	struct initiator_login *e = b->session.login = calloc(1, sizeof(*e));
 
 	if (!e)
-		return block_fail(ENOMEM, "no memory for a login");
+		return block_fail(ENOMEM, "out of memory");
 	e->initiator = b->config.initiator;
 	e->target = b->config.discovery ? NULL : b->config.url.target;
 	e->user = or_null(b->config.url.user);
@@ -126,19 +127,19 @@ static int prepare_entry(struct stag_block *b, const struct initiator_line_ops *
 	return 0;
 }
 
-static const struct initiator_address *next_place(struct stag_block *b)
+static const struct initiator_address *next_address(struct stag_block *b)
 {
 	if (!b->route.is_redirected)
 		return &b->route.addresses[b->route.next++ % b->route.num_addresses];
-	b->route.is_redirected = false; /* the next loss leads back to the beginning */
+	b->route.is_redirected = false; /* after the next loss the original address is used again */
 	return &b->route.redirected;
 }
 
 /*
- * Who does not speak a transport may say nothing at all, nor does an address that leads nowhere: where there are others, they
- * get their share of the time.
+ * Returns the time limit of one attempt. A peer that does not support a transport, or an address that is not reachable, may not respond
+ * at all: if there are other transports and addresses to try, each gets a share of the time.
  */
-static uint64_t patience(const struct stag_block *b)
+static uint64_t attempt_timeout(const struct stag_block *b)
 {
 	uint64_t share = b->config.timeout_ns / NUM_LINES;
 
@@ -149,21 +150,21 @@ static uint64_t patience(const struct stag_block *b)
 	return share < MAX_PATIENCE ? share : MAX_PATIENCE;
 }
 
-static int attempt(struct stag_block *b)
+static int connect_next(struct stag_block *b)
 {
 	const struct initiator_line_ops *ops = *b->route.candidates;
-	const struct initiator_address *p = next_place(b);
+	const struct initiator_address *p = next_address(b);
 	int rc;
 
 	b->attempt.was_connected = false;
 	free(b->session.login);
-	rc = prepare_entry(b, ops);
+	rc = prepare_login(b, ops);
 	if (rc == 0)
 		rc = ops->open(b, (const struct sockaddr *)&p->addr, p->len, &b->line);
 	if (rc != 0)
 		return rc;
 	initiator_set_state(b, INIT_CONNECTING);
-	b->attempt.end = b->now + patience(b);
+	b->attempt.end = b->now + attempt_timeout(b);
 	return 0;
 }
 
@@ -174,7 +175,8 @@ static void give_up(struct stag_block *b)
 	initiator_set_state(b, INIT_GONE);
 	initiator_io_fail_all(b, ENODEV);
 	if (b->attempt.ever_live)
-		log_warn("block %s: lost for good: %s", b->config.url.target, b->attempt.words);
+		log_warn("block %s: gave up reconnecting: %s", b->config.url.target,
+			 b->attempt.words);
 }
 
 static void plan_attempt(struct stag_block *b)
@@ -185,9 +187,9 @@ static void plan_attempt(struct stag_block *b)
 		b->attempt.backoff = MAX_BACKOFF;
 }
 
-static void keep_words(struct stag_block *b, int error)
+static void keep_error(struct stag_block *b, int error)
 {
-	/* The line's own errors come without words. */
+	/* Errors of the socket or queue pair have no text yet. */
 	if (error == ECONNREFUSED || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT ||
 	    error == EHOSTUNREACH || error == ENETUNREACH || error == ESHUTDOWN)
 		block_fail(error, "%s:%s: %s", b->config.url.host, b->config.url.port,
@@ -196,8 +198,11 @@ static void keep_words(struct stag_block *b, int error)
 	b->attempt.error = error;
 }
 
-/* To the next transport: one over verbs only if there was a connection over verbs at all. False: there is none. */
-static bool fall_back(struct stag_block *b)
+/*
+ * Chooses the next transport: another one over verbs only if there was a connection over verbs at all. Returns false if there is
+ * none.
+ */
+static bool next_transport(struct stag_block *b)
 {
 	const struct initiator_line_ops **next = b->route.candidates + 1;
 
@@ -205,8 +210,8 @@ static bool fall_back(struct stag_block *b)
 		next++;
 	if (!*next)
 		return false;
-	log_warn("block %s:%s: no %s, now %s is tried: %s", b->config.url.host, b->config.url.port,
-		 (*b->route.candidates)->name, (*next)->name, b->attempt.words);
+	log_warn("block %s:%s: no %s; falling back to %s: %s", b->config.url.host,
+		 b->config.url.port, (*b->route.candidates)->name, (*next)->name, b->attempt.words);
 	b->route.candidates = next;
 	return true;
 }
@@ -216,15 +221,16 @@ int initiator_fall_back(struct stag_block *b, const char *why)
 	const struct initiator_line_ops *next = b->route.candidates[1];
 
 	if (!next || !next->rdma)
-		return block_fail(EPROTONOSUPPORT, "%s:%s: no %s: %s", b->config.url.host,
-				  b->config.url.port, (*b->route.candidates)->name, why);
-	log_warn("block %s:%s: no %s, but %s: %s", b->config.url.host, b->config.url.port,
+		return block_fail(EPROTONOSUPPORT, "%s:%s: %s is not available: %s",
+				  b->config.url.host, b->config.url.port,
+				  (*b->route.candidates)->name, why);
+	log_warn("block %s:%s: no %s; using %s: %s", b->config.url.host, b->config.url.port,
 		 (*b->route.candidates)->name, next->name, why);
 	b->line->ops = *++b->route.candidates;
 	return 0;
 }
 
-/* Is there another way to a target that was never reached? */
+/* Returns whether there is another address or transport to try, for a target that was never reached. */
 static bool has_another_way(struct stag_block *b, int error)
 {
 	if (error == EREMCHG)
@@ -233,20 +239,20 @@ static bool has_another_way(struct stag_block *b, int error)
 		return false;
 	if (error == EACCES || error == ENOENT)
 		return false;
-	/* Who says nothing speaks another transport, at all its addresses. */
+	/* A target that does not respond is likely to support another transport only, at all its addresses. */
 	if (b->route.next < b->route.num_addresses &&
 	    (error != ETIMEDOUT || !b->route.candidates[1]))
 		return true;
 	b->route.next = 0;
-	return fall_back(b);
+	return next_transport(b);
 }
 
-static void lost(struct stag_block *b, int error)
+static void line_lost(struct stag_block *b, int error)
 {
 	bool was_live = b->state == INIT_LIVE;
 
 	b->info.counters.lost += was_live || b->state == INIT_PROBE;
-	keep_words(b, error);
+	keep_error(b, error);
 	if (b->line)
 		b->line->ops->close(b->line);
 	b->line = NULL;
@@ -267,7 +273,7 @@ static void lost(struct stag_block *b, int error)
 		plan_attempt(b);
 }
 
-/* The line's, or a login's end: where it leads. */
+/* Handles the failure of a line or a login, or its redirection. */
 static void line_failed(struct stag_block *b, int rc)
 {
 	if (rc == -EREMCHG) {
@@ -278,7 +284,7 @@ static void line_failed(struct stag_block *b, int rc)
 		else
 			b->attempt.backoff = 0;
 	}
-	lost(b, -rc);
+	line_lost(b, -rc);
 }
 
 /* ---- time ----------------------------------------------------------------------------------------- */
@@ -291,7 +297,7 @@ static int ping(struct stag_block *b)
 	return initiator_send(b, &p, NULL, 0);
 }
 
-static int watch_line(struct stag_block *b)
+static int check_time_limits(struct stag_block *b)
 {
 	if (b->attempt.end && b->now >= b->attempt.end)
 		return -ETIMEDOUT;
@@ -325,7 +331,7 @@ static uint64_t next_alarm(const struct stag_block *b)
 						b->config.ping_ns));
 }
 
-/* Each PDU that is heard moves the alarm away: it is set anew when it rings, not before. */
+/* Each received PDU defers the alarm. To save system calls the timer is set again only when it expires. */
 static void set_alarm(struct stag_block *b)
 {
 	uint64_t at = next_alarm(b);
@@ -338,23 +344,23 @@ static void set_alarm(struct stag_block *b)
 	timerfd_settime(b->events.timer, TFD_TIMER_ABSTIME, &t, NULL);
 }
 
-static int send_some(struct stag_block *b)
+static int launch_and_flush(struct stag_block *b)
 {
 	int rc = initiator_io_launch(b);
 
 	return rc == 0 ? b->line->ops->flush(b->line) : rc;
 }
 
-static int go_on(struct stag_block *b)
+static int step_line(struct stag_block *b)
 {
 	int rc;
 
 	if (b->state == INIT_DOWN)
-		return b->now >= b->attempt.next ? attempt(b) : 0;
+		return b->now >= b->attempt.next ? connect_next(b) : 0;
 	rc = b->line->ops->poll(b->line);
 	if (rc == 0)
-		rc = watch_line(b);
-	return rc == 0 ? send_some(b) : rc;
+		rc = check_time_limits(b);
+	return rc == 0 ? launch_and_flush(b) : rc;
 }
 
 void initiator_step(struct stag_block *b)
@@ -363,14 +369,14 @@ void initiator_step(struct stag_block *b)
 
 	b->now = clock_ns();
 	if (b->state != INIT_GONE) {
-		rc = go_on(b);
+		rc = step_line(b);
 		if (rc != 0)
 			line_failed(b, rc);
 	}
 	set_alarm(b);
 }
 
-/* Nothing is under way: so nothing has come that had to be looked at first. */
+/* Nothing is in flight, so there is nothing to receive before sending. */
 void initiator_start(struct stag_block *b)
 {
 	int rc;
@@ -380,7 +386,7 @@ void initiator_start(struct stag_block *b)
 		return;
 	}
 	b->now = clock_ns();
-	rc = send_some(b);
+	rc = launch_and_flush(b);
 	if (rc != 0)
 		line_failed(b, rc);
 }

@@ -1,33 +1,35 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * initiator.h - an initiator's objects: a unit that is used, its requests, their commands, and the line to the target.
+ * initiator.h - an initiator's objects: requests, commands, and the line to the target. The index of this room.
  *
- *   initiator.c       states, and what time and losses do to them
- *   create.c          an initiator's beginning and end
+ *   initiator.c       states: connecting, time limits, lost lines, reconnecting
+ *   create.c          creation, connecting, logout, end
  *   calls.c           the public calls
- *   login.c           a login from this side: requests out, responses in; no sockets
+ *   login.c           a login on this side: requests out, responses in; no sockets
  *   session.c         PDUs from the target, in full feature phase
  *   io.c              requests, and the commands that they are divided into
- *   abort.c           commands that take too long
- *   probe.c           what the unit says of itself
+ *   abort.c           aborts commands that time out
+ *   probe.c           queries the properties of the unit
  *   tcp.c             a line over TCP
  *   verbs*.c          lines over verbs: iSER and one-shot (verbs.h); lend.c: their memory
  *   sense.c           statuses and sense data as errno values
- *   discover.c url.c  which targets there are, and how one is named
+ *   discover.c        lists the targets of a portal
+ *   url.c             parses URLs
  *
  * Words:
- *   request   what the caller submitted
- *   command   one SCSI command: all of a request, or a part of it
- *   line      a connection, of a transport: it is lost, and another takes its place
+ *   request   an operation that the caller submitted
+ *   command   one SCSI command: a whole request, or a part of it
+ *   line      a connection of some transport: when it is lost, another one replaces it
  *
- * States. Only initiator_set_state() changes them:
+ * The state of an initiator. Only initiator_set_state() changes it, and asserts that the move is legal:
  *
- *   DOWN -> CONNECTING -> LOGIN -> PROBE -> LIVE       discovery leaves PROBE out
+ *   DOWN -> CONNECTING -> LOGIN -> PROBE -> LIVE       a discovery session skips PROBE
  *     ^         |           |        |       |
- *     +---------+-----------+--------+-------+         the line is lost: commands wait, for retry_ms
- *     +-> GONE                                         for good
+ *     +---------+-----------+--------+-------+         the line is lost: commands wait, up to retry_ms
+ *     |
+ *     +-> GONE                                         given up
  *
- * One thread at a time uses a stag_block: no locks. Whatever finds out that the line is lost returns -errno, up to
+ * One thread at a time uses a stag_block: no locks. A function that finds the line lost returns -errno, up to
  * initiator_step(), which alone closes it.
  */
 #ifndef STAG_BLOCK_INITIATOR_H
@@ -43,9 +45,9 @@
 
 #define INITIATOR_DEPTH	    128
 #define INITIATOR_MAX_DEPTH 4096
-#define INITIATOR_RECV_MAX  (256u << 10) /* data of one PDU that we take */
-#define INITIATOR_SMALL	    8192	 /* the same over verbs, either way */
-#define WORD_MAX	    256		 /* names of users, secrets, hosts */
+#define INITIATOR_RECV_MAX  (256u << 10) /* MaxRecvDataSegmentLength of the initiator, over TCP */
+#define INITIATOR_SMALL	    8192	 /* data of a PDU over verbs, in both directions */
+#define WORD_MAX	    256		 /* bytes of a user, secret or host */
 
 /* ---- url.c --------------------------------------------------------------------- */
 
@@ -57,14 +59,14 @@ struct initiator_url {
 	uint16_t lun;
 };
 
-/* whole: with target and LUN; else without. -EINVAL, and words. */
+/* Parses a URL. whole: it has a target and LUN, else it has not. Returns -EINVAL, and sets the error text. */
 int initiator_url_parse(const char *text, bool whole, struct initiator_url *out);
-/* "HOST[:PORT][,TAG]" of a redirect. -EINVAL */
+/* Parses "HOST[:PORT][,TAG]" of a redirection. Returns -EINVAL. */
 int initiator_url_parse_address(const char *text, char host[WORD_MAX], char port[6]);
 
 /* ---- login.c ------------------------------------------------------------ */
 
-/* A login, from our side. */
+/* A login on the initiator's side. */
 struct initiator_login {
 	const char *initiator, *target; /* target NULL: discovery */
 	const char *user, *secret, *peer_user, *peer_secret;
@@ -73,25 +75,26 @@ struct initiator_login {
 	uint8_t isid[ISID_LEN];
 	uint16_t tsih;
 	uint32_t cmd_sn, itt;
-	uint32_t stat_sn; /* the last one's */
+	uint32_t stat_sn; /* of the last response */
 	enum login_stage stage;
 	unsigned int rounds;
-	bool offered; /* the operational keys */
-	bool more;    /* the target's list goes on: it gets an empty request */
+	bool offered; /* the operational keys have been sent */
+	bool more;    /* the target's list continues: the next request is empty */
 	enum { ENTRY_METHOD, ENTRY_HASH, ENTRY_PROOF, ENTRY_PROVEN } chap;
 	enum chap_algorithm algorithm;
-	uint8_t id, challenge[CHAP_CHALLENGE_LEN]; /* ours, for the target */
+	uint8_t id, challenge[CHAP_CHALLENGE_LEN]; /* sent to the target */
 	char redirect[WORD_MAX];
 	struct text_in in;
-	struct text_out out; /* data of the request that is due */
+	struct text_out out; /* data of the next request */
 };
 
 enum initiator_login_result { ENTRY_GOES_ON, ENTRY_DONE, ENTRY_REDIRECTED };
 
-void initiator_login_begin(struct initiator_login *e); /* after the fields up to cmd_sn were set */
+void initiator_login_begin(
+	struct initiator_login *e); /* the caller has set the fields up to cmd_sn */
 void initiator_login_request(struct initiator_login *e,
-			     struct pdu *request); /* the next one; its data is in out */
-/* enum initiator_login_result; -EACCES, -ENOENT, -EBUSY, -EPROTO: refused, with words. */
+			     struct pdu *request); /* makes the next request; its data is in out */
+/* Handles a response. Returns enum initiator_login_result, or -EACCES, -ENOENT, -EBUSY or -EPROTO with an error text. */
 int initiator_login_receive(struct initiator_login *e, const struct pdu *response,
 			    const void *data);
 
@@ -103,29 +106,31 @@ struct initiator_line;
 struct initiator_region;
 
 /*
- * How PDUs and data travel. All of it never waits; what it has to wait for is in the epoll set of struct stag_block. What
- * comes in is handed to initiator_*(); negative results of these and of the calls here mean that the line is lost.
+ * How PDUs and data travel. No call blocks; descriptors to wait for are in the epoll set of struct stag_block. Received PDUs are
+ * passed to initiator_*(). A negative result of those, and of the calls here, means that the line is lost.
  */
 struct initiator_line_ops {
 	enum stag_block_transport kind;
 	const char *name;
-	bool rdma; /* RFC 7145's keys; no digests, no unsolicited data */
-	/* Begins to connect; initiator_connected() is called from poll(). */
+	bool rdma; /* uses the keys of RFC 7145; no digests, no unsolicited data */
+	/* Begins to connect; poll() calls initiator_connected() later. */
 	int (*open)(struct stag_block *b, const struct sockaddr *to, socklen_t len,
 		    struct initiator_line **out);
-	int (*send)(struct initiator_line *l, struct pdu *p, const void *data,
-		    uint32_t len); /* data is copied */
-	/* A command with its memory: what is sent of it unasked, or lent for it. An errno value: this one cannot be. */
+	/* Queues a PDU, and copies its data. */
+	int (*send)(struct initiator_line *l, struct pdu *p, const void *data, uint32_t len);
+	/*
+	 * Sends a command, with unsolicited data, or lends its memory. Returns a positive errno value if this command cannot be sent.
+	 */
 	int (*command)(struct initiator_line *l, struct initiator_cmd *c, struct pdu *p);
-	int (*r2t)(struct initiator_line *l, struct initiator_cmd *c,
-		   const struct pdu *r);	/* data that was asked for; NULL: there are none */
+	/* Sends solicited data. NULL: the transport has no R2Ts. */
+	int (*r2t)(struct initiator_line *l, struct initiator_cmd *c, const struct pdu *r);
 	int (*poll)(struct initiator_line *l);	/* reads what there is, writes what it can */
 	int (*flush)(struct initiator_line *l); /* writes what it can */
-	int (*arm)(struct initiator_line *
-			   l); /* before sleeping: 1: poll() has something to do now; NULL: never */
-	void (*forget)(struct initiator_line *l,
-		       struct initiator_cmd *c); /* its memory is the caller's again */
-	/* Memory that the caller lent to the unit; NULL: it is of no use. */
+	/* Call it before sleeping. Returns 1 if poll() has work now. NULL: not needed. */
+	int (*arm)(struct initiator_line *l);
+	/* Ends a command: its memory is the caller's again. */
+	void (*forget)(struct initiator_line *l, struct initiator_cmd *c);
+	/* Register memory that the caller lent. NULL: the transport does not use it. */
 	int (*lend)(struct initiator_line *l, struct initiator_region *r);
 	void (*unlend)(struct initiator_line *l, struct initiator_region *r);
 	void (*close)(struct initiator_line *l);
@@ -144,7 +149,7 @@ struct initiator_line {
 /* ---- requests and commands --------------------------------------------------------------- */
 
 struct initiator_request {
-	struct list link; /* in queue, or in done; or in none: all of it is under way */
+	struct list link; /* in io.queue or io.done; in none while all its commands are in flight */
 	uint32_t op, flags;
 	uint64_t offset, length;
 	uint64_t issued; /* bytes that became commands */
@@ -152,7 +157,7 @@ struct initiator_request {
 	unsigned int in_flight; /* commands */
 	int error;
 	uint32_t sense;
-	uint64_t since; /* clock_ns(): when it was submitted */
+	uint64_t since; /* clock_ns() of its submission */
 	void *user;
 	int n_iov;
 	struct iovec iov[];
@@ -161,27 +166,30 @@ struct initiator_request {
 #define CMD_PARAMS 24
 
 struct initiator_cmd {
-	struct list link;		   /* in spare, under_way or again */
-	struct initiator_request *request; /* NULL: the probe's */
+	struct list link;		   /* in io.spare, io.in_flight or io.retry */
+	struct initiator_request *request; /* NULL: a command of the probe */
 	uint32_t itt;
-	uint16_t index, generation; /* what itt is made of */
+	uint16_t index, generation; /* that make up itt */
 	uint8_t cdb[16];
 	bool reads, writes;
-	bool sent;		 /* the target may have got it */
-	uint64_t begun, sent_at; /* for the first time, for the last time */
+	bool sent;		 /* the target may have received it */
+	uint64_t begun, sent_at; /* clock_ns() of the first and of the last attempt */
 	uint32_t cmd_sn;
 	uint32_t length;
 	const struct iovec *iov; /* data: length bytes from byte skip on */
 	int n_iov;
 	uint64_t skip;
-	uint32_t got, data_sn;	/* Data-In so far, and its number */
-	uint32_t asked, r2t_sn; /* Data-Out: what was sent unasked, or asked for */
+	uint32_t got, data_sn; /* Data-In: bytes received, next DataSN */
+	uint32_t asked,
+		r2t_sn; /* Data-Out: end of the bytes that were unsolicited or solicited; next R2TSN */
 	unsigned int tries, losses;
 	struct iovec own;
-	uint8_t params[CMD_PARAMS]; /* UNMAP's list */
+	uint8_t params[CMD_PARAMS]; /* parameter list of an UNMAP */
 };
 
-/* Where the bytes from..from+len of a command's data are: at most max entries; how many. *covered: bytes. */
+/*
+ * Returns the iovecs of bytes [from, from + len) of a command's data: at most max. *covered: the bytes that they have.
+ */
 int initiator_cmd_slice(const struct initiator_cmd *c, uint32_t from, uint32_t len,
 			struct iovec *out, int max, uint32_t *covered);
 void initiator_cmd_gather(const struct initiator_cmd *c, uint32_t from, uint32_t len, uint8_t *to);
@@ -190,7 +198,7 @@ void initiator_cmd_scatter(const struct initiator_cmd *c, uint32_t to, uint32_t 
 uint32_t initiator_cmd_crc(const struct initiator_cmd *c, uint32_t from, uint32_t len,
 			   uint32_t crc);
 
-/* ---- a unit in use --------------------------------------------------------------------------- */
+/* ---- an initiator --------------------------------------------------------------------------- */
 
 enum initiator_state { INIT_DOWN, INIT_CONNECTING, INIT_LOGIN, INIT_PROBE, INIT_LIVE, INIT_GONE };
 
@@ -206,7 +214,7 @@ struct initiator_region {
 	struct list link;
 	uint8_t *addr;
 	size_t length;
-	struct ibv_mr *mr; /* the line's, if it has any */
+	struct ibv_mr *mr; /* of the current line, or NULL */
 };
 
 /* What the URL and the attributes say; fixed from initiator_create() on. */
@@ -313,73 +321,77 @@ struct stag_block {
 };
 
 /* initiator.c */
-void initiator_step(struct stag_block *b);  /* all that can be done now */
-void initiator_start(struct stag_block *b); /* sends what is queued; nothing is under way */
+void initiator_step(struct stag_block *b);  /* does all that can be done now */
+void initiator_start(struct stag_block *b); /* sends queued requests, when nothing is in flight */
 int initiator_sleep(struct stag_block *b, int timeout_ms); /* until there is something to do */
 int initiator_left_ms(uint64_t end);
 void initiator_set_state(struct stag_block *b, enum initiator_state to);
-/* A connection that is not what it was to be: the next transport takes it as it is. -EPROTONOSUPPORT: there is none. */
+/*
+ * Switches an established connection to the next transport, if it does not support the current one. Returns -EPROTONOSUPPORT if there
+ * is none.
+ */
 int initiator_fall_back(struct stag_block *b, const char *why);
 
 /* create.c */
 int initiator_create(const char *url, bool whole, const struct stag_block_attr *attr,
 		     struct stag_block **out);
 void initiator_destroy(struct stag_block *b); /* without a logout */
-int initiator_bring_up(struct stag_block *b); /* waits for LIVE: 0, -errno */
-void initiator_log_out(struct stag_block *b); /* waits a moment for the answer */
-/* At most max: how many; -EHOSTUNREACH, and words. */
+int initiator_bring_up(struct stag_block *b); /* waits for LIVE. Returns 0 or -errno */
+void initiator_log_out(struct stag_block *b); /* waits a moment for the response */
+/* Resolves a host to at most max addresses. Returns their number, or -EHOSTUNREACH with an error text. */
 int initiator_resolve(const char *host, const char *port, struct initiator_address *to,
 		      unsigned int max);
 
 /* session.c */
-int initiator_connected(struct stag_block *b); /* by a line */
+int initiator_connected(struct stag_block *b); /* called by a line */
 int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t *data);
-/* A Data-In's header: the command whose bytes from its offset on follow. NULL: a violation. */
+/* Finds the command of a Data-In, to whose memory the data goes. Returns NULL after a violation. */
 struct initiator_cmd *initiator_data_in(struct stag_block *b, const struct pdu *p);
 int initiator_data_came(struct stag_block *b, struct initiator_cmd *c, const struct pdu *p);
+/* Counts and logs a violation of the protocol. Returns -EPROTO. */
 int initiator_violation(struct stag_block *b, const char *fmt, ...)
-	__attribute__((format(printf, 2, 3))); /* -EPROTO */
-int initiator_send(struct stag_block *b, struct pdu *p, const void *data,
-		   uint32_t len); /* as an immediate one */
+	__attribute__((format(printf, 2, 3)));
+/* Sends a PDU as an immediate one. */
+int initiator_send(struct stag_block *b, struct pdu *p, const void *data, uint32_t len);
 struct initiator_cmd *initiator_find(struct stag_block *b, uint32_t itt);
 
 /* io.c */
-int initiator_io_check(const struct stag_block *b,
-		       const struct stag_block_io *io); /* -EINVAL, ... */
+int initiator_io_check(const struct stag_block *b, const struct stag_block_io *io);
 int initiator_io_queue(struct stag_block *b, const struct stag_block_io *io);
-int initiator_io_launch(struct stag_block *b); /* what the target has room for */
+int initiator_io_launch(struct stag_block *b); /* sends as many commands as the window allows */
 int initiator_io_send(struct stag_block *b, struct initiator_cmd *c);
-uint64_t initiator_io_lun(const struct stag_block *b); /* as PDUs have it */
+uint64_t initiator_io_lun(const struct stag_block *b); /* in the format of PDUs */
 void initiator_io_prepare(struct stag_block *b,
-			  struct initiator_cmd *c); /* a new tag, nothing moved */
-/* The target's last word on a command. */
+			  struct initiator_cmd *c); /* a new tag, no data moved */
+/* Handles the final status of a command. */
 int initiator_io_response(struct stag_block *b, struct initiator_cmd *c, uint8_t response,
 			  uint8_t status, const uint8_t *sense, uint32_t len);
 void initiator_io_aborted(struct stag_block *b, struct initiator_cmd *c, int error);
-void initiator_io_requeue(struct stag_block *b);	     /* commands are to be sent anew */
-void initiator_io_fail_all(struct stag_block *b, int error); /* there will be none */
-void initiator_io_free_all(struct stag_block *b);	     /* nobody will ask */
+void initiator_io_requeue(struct stag_block *b); /* the line is lost: commands are sent again */
+void initiator_io_fail_all(struct stag_block *b, int error); /* there will be no other line */
+void initiator_io_free_all(struct stag_block *b);	     /* drops completed requests */
 
 /* abort.c */
-int initiator_abort_tick(struct stag_block *b); /* in LIVE: 0, -errno */
-uint64_t initiator_abort_alarm(
-	const struct stag_block *b); /* when it has to be called at the latest; 0: never */
+int initiator_abort_tick(struct stag_block *b); /* in LIVE. Returns 0 or -errno */
+/* Returns when the tick is due at the latest, in clock_ns(); 0: not at all. */
+uint64_t initiator_abort_alarm(const struct stag_block *b);
 int initiator_abort_response(struct stag_block *b, const struct pdu *p);
 
 /* probe.c */
-int initiator_probe_resume(struct stag_block *b); /* the question that was out, if there was one */
-int initiator_probe_begin(struct stag_block *b, bool all); /* all, or the capacity only */
+int initiator_probe_resume(struct stag_block *b); /* repeats the current query, if there is one */
+int initiator_probe_begin(struct stag_block *b,
+			  bool all); /* all properties, or the capacity only */
 int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint8_t status,
 			     uint32_t sense);
 
 /* sense.c */
 #define SENSE(key, asc, ascq) ((uint32_t)(key) << 16 | (uint32_t)(asc) << 8 | (ascq))
 uint32_t initiator_sense_parse(const uint8_t *sense, uint32_t len); /* 0: none */
-int initiator_sense_errno(uint8_t status, uint32_t sense);	    /* 0: it is none */
-bool initiator_sense_retries(
-	uint32_t sense); /* the command was not begun, or may be repeated: once more */
+int initiator_sense_errno(uint8_t status, uint32_t sense);	    /* 0: no error */
+/* Returns whether the command was not begun, or may be repeated. */
+bool initiator_sense_retries(uint32_t sense);
 
-/* a <= b in serial arithmetic (RFC 1982) */
+/* Returns a <= b in serial number arithmetic (RFC 1982). */
 static inline bool sn_le(uint32_t a, uint32_t b)
 {
 	return (int32_t)(b - a) >= 0;

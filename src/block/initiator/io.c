@@ -2,9 +2,9 @@
 /*
  * io.c - requests, and the SCSI commands that they are divided into.
  *
- * A command whose line is lost is sent again on the next one: what reads, and what writes the same bytes to the same
- * place, may happen twice. (The login there ends the old session with its tasks first, so that no late copy comes after.)
- * A compare and write may not: what it finds the second time may be its own work. It fails, unless it never left.
+ * A command whose line is lost is sent again on the next one: reads, and writes of the same bytes to the same place, are
+ * idempotent. (The login on the new line ends the old session and its tasks first, so that no late copy follows.) A COMPARE AND
+ * WRITE is not: the second one may find its own data. It fails, unless it was never sent.
  */
 #include "block/initiator/initiator.h"
 
@@ -18,8 +18,8 @@
 #include "base/crc32c.h"
 #include "base/histogram.h"
 
-#define MAX_TRIES	 64 /* after attentions */
-#define MAX_LOSSES	 16 /* a command that kills lines is not sent for ever */
+#define MAX_TRIES	 64 /* of a command, after unit attentions */
+#define MAX_LOSSES	 16 /* lines lost while a command was in flight: it may be the cause */
 #define BUSY_NS		 (20 * NS_PER_MS)
 #define TAG_BITS	 16
 #define CAPACITY_CHANGED SENSE(SCSI_UNIT_ATTENTION, 0x2a, 0x09)
@@ -105,7 +105,7 @@ uint32_t initiator_cmd_crc(const struct initiator_cmd *c, uint32_t from, uint32_
 	return crc;
 }
 
-/* ---- what may be asked ------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------ */
 
 static uint64_t bytes_of(const struct stag_block_io *io)
 {
@@ -147,18 +147,22 @@ int initiator_io_check(const struct stag_block *b, const struct stag_block_io *i
 {
 	if (io->comp_mask || io->op > STAG_BLOCK_COMPARE_WRITE || (io->flags & ~STAG_BLOCK_FUA) ||
 	    (io->flags && io->op != STAG_BLOCK_WRITE))
-		return block_fail(EINVAL, "no such operation or flags");
+		return block_fail(EINVAL, "invalid operation or flags");
 	if (io->op != STAG_BLOCK_FLUSH && !range_is_right(b, io))
-		return block_fail(EINVAL, "%llu bytes at %llu: the unit has %llu, in blocks of %u",
+		return block_fail(EINVAL,
+				  "%llu bytes at %llu: out of range or not aligned; the unit has "
+				  "%llu bytes, in blocks of %u",
 				  (unsigned long long)io->length, (unsigned long long)io->offset,
 				  (unsigned long long)b->info.size, b->info.block);
 	if (!list_is_right(io))
-		return block_fail(EINVAL, "the memory is not as long as the data");
+		return block_fail(
+			EINVAL,
+			"the lengths of the iovecs do not add up to the length of the data");
 	if ((io->op == STAG_BLOCK_UNMAP && !b->limits.unmap) ||
 	    (io->op == STAG_BLOCK_COMPARE_WRITE && !b->limits.compare))
-		return block_fail(EOPNOTSUPP, "the unit cannot do that");
+		return block_fail(EOPNOTSUPP, "the unit does not support this operation");
 	if (io->op == STAG_BLOCK_COMPARE_WRITE && io->length / b->info.block > b->limits.compare)
-		return block_fail(EINVAL, "the unit compares and writes %u blocks at most",
+		return block_fail(EINVAL, "a COMPARE AND WRITE is limited to %u blocks by the unit",
 				  b->limits.compare);
 	return 0;
 }
@@ -168,7 +172,7 @@ int initiator_io_queue(struct stag_block *b, const struct stag_block_io *io)
 	struct initiator_request *r = calloc(1, sizeof(*r) + (size_t)io->n_iov * sizeof(*r->iov));
 
 	if (!r)
-		return block_fail(ENOMEM, "no memory for a request");
+		return block_fail(ENOMEM, "out of memory");
 	r->op = io->op;
 	r->flags = io->flags;
 	r->offset = io->op == STAG_BLOCK_FLUSH ? 0 : io->offset;
@@ -184,8 +188,8 @@ int initiator_io_queue(struct stag_block *b, const struct stag_block_io *io)
 
 /* ---- commands of a request ------------------------------------------------------------------ */
 
-/* The most bytes of a request that one command speaks of. */
-static uint64_t most_of(const struct stag_block *b, const struct initiator_request *r)
+/* Returns the maximum number of bytes of one command. */
+static uint64_t max_command(const struct stag_block *b, const struct initiator_request *r)
 {
 	uint64_t block = b->info.block;
 
@@ -268,7 +272,7 @@ static void fill(const struct stag_block *b, struct initiator_cmd *c,
 		use_own(c);
 		return;
 	}
-	c->cdb[0] = OP_SYNCHRONIZE; /* of all blocks */
+	c->cdb[0] = OP_SYNCHRONIZE; /* LBA 0, 0 blocks: all */
 }
 
 static struct initiator_cmd *next_part(struct stag_block *b)
@@ -277,8 +281,8 @@ static struct initiator_cmd *next_part(struct stag_block *b)
 	struct initiator_cmd *c = list_entry(b->io.spare.next, struct initiator_cmd, link);
 	uint64_t n = r->length - r->issued;
 
-	if (n > most_of(b, r))
-		n = most_of(b, r);
+	if (n > max_command(b, r))
+		n = max_command(b, r);
 	list_del(&c->link);
 	c->request = r;
 	c->tries = c->losses = 0;
@@ -324,7 +328,7 @@ static void end_part(struct stag_block *b, struct initiator_cmd *c, int error, u
 	if (error && !r->error) {
 		r->error = error;
 		r->sense = sense;
-		if (!r->all_issued) /* the rest of it is not tried */
+		if (!r->all_issued) /* the rest is not sent */
 			list_del(&r->link);
 		r->all_issued = true;
 	}
@@ -334,8 +338,8 @@ static void end_part(struct stag_block *b, struct initiator_cmd *c, int error, u
 	list_add_tail(&b->io.done, &r->link);
 }
 
-/* It is not under way any more; what becomes of it is the caller's affair. */
-static void take_back(struct stag_block *b, struct initiator_cmd *c)
+/* Removes a command from those in flight. The caller puts it in another list. */
+static void end_flight(struct stag_block *b, struct initiator_cmd *c)
 {
 	list_del(&c->link);
 	c->itt = TAG_NONE;
@@ -344,10 +348,10 @@ static void take_back(struct stag_block *b, struct initiator_cmd *c)
 		b->line->ops->forget(b->line, c);
 }
 
-/* There is no way to send it: no memory, or memory that cannot be lent. */
-static int refused(struct stag_block *b, struct initiator_cmd *c, int error)
+/* Ends a command that cannot be sent: no memory, or memory that cannot be lent. */
+static int fail_unsent(struct stag_block *b, struct initiator_cmd *c, int error)
 {
-	take_back(b, c);
+	end_flight(b, c);
 	if (!c->request)
 		return -error;
 	end_part(b, c, error, 0);
@@ -390,7 +394,7 @@ int initiator_io_send(struct stag_block *b, struct initiator_cmd *c)
 	list_add_tail(&b->io.in_flight, &c->link);
 	rc = b->line->ops->command(b->line, c, &p);
 	if (rc > 0)
-		return refused(b, c, rc);
+		return fail_unsent(b, c, rc);
 	b->session.cmd_sn++;
 	return rc;
 }
@@ -429,8 +433,7 @@ static bool is_repeatable(const struct initiator_cmd *c)
 	return c->request->op != STAG_BLOCK_COMPARE_WRITE;
 }
 
-static bool may_try_again(struct stag_block *b, struct initiator_cmd *c, uint8_t status,
-			  uint32_t sense)
+static bool may_retry(struct stag_block *b, struct initiator_cmd *c, uint8_t status, uint32_t sense)
 {
 	if (status == SCSI_BUSY || status == SCSI_TASK_SET_FULL) {
 		b->io.pause_end = b->now + BUSY_NS;
@@ -442,7 +445,7 @@ static bool may_try_again(struct stag_block *b, struct initiator_cmd *c, uint8_t
 	return sense >> 16 == SCSI_UNIT_ATTENTION || is_repeatable(c);
 }
 
-/* All the data of a read has to be there. */
+/* Returns the error of a command. A read without all of its data has failed, too. */
 static int outcome(const struct initiator_cmd *c, uint8_t response, uint8_t status, uint32_t sense)
 {
 	int error = response ? EIO : initiator_sense_errno(status, sense);
@@ -455,11 +458,11 @@ int initiator_io_response(struct stag_block *b, struct initiator_cmd *c, uint8_t
 {
 	uint32_t code = status == SCSI_CHECK_CONDITION ? initiator_sense_parse(sense, len) : 0;
 
-	take_back(b, c);
+	end_flight(b, c);
 	b->info.counters.commands++;
 	if (!c->request)
 		return initiator_probe_response(b, c, response ? SCSI_TASK_ABORTED : status, code);
-	if (!response && may_try_again(b, c, status, code)) {
+	if (!response && may_retry(b, c, status, code)) {
 		list_add_tail(&b->io.retry, &c->link);
 		return code == CAPACITY_CHANGED && !b->probe.active
 			       ? initiator_probe_begin(b, false)
@@ -471,7 +474,7 @@ int initiator_io_response(struct stag_block *b, struct initiator_cmd *c, uint8_t
 
 void initiator_io_aborted(struct stag_block *b, struct initiator_cmd *c, int error)
 {
-	take_back(b, c);
+	end_flight(b, c);
 	end_part(b, c, error, 0);
 }
 
@@ -479,7 +482,7 @@ void initiator_io_requeue(struct stag_block *b)
 {
 	struct list waiting;
 
-	/* What was sent goes before what waited to be sent again. */
+	/* Commands in flight go before those that were waiting to be sent again. */
 	list_init(&waiting);
 	list_for_each_safe (it, &b->io.retry) {
 		list_del(it);
@@ -488,7 +491,7 @@ void initiator_io_requeue(struct stag_block *b)
 	list_for_each_safe (it, &b->io.in_flight) {
 		struct initiator_cmd *c = list_entry(it, struct initiator_cmd, link);
 
-		take_back(b, c);
+		end_flight(b, c);
 		if (!c->request)
 			continue;
 		if (c->sent && (!is_repeatable(c) || ++c->losses > MAX_LOSSES)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * lend.c - memory that commands lend to the target: of regions that the caller lent to the unit, of regions made for
- * one command, or of one place that it was copied to.
+ * lend.c - memory that commands lend to the target: in regions that the caller lent to the unit, in regions registered for one
+ * command, or in a copy.
  */
 #include "block/initiator/verbs.h"
 
@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- regions that stay ------------------------------------------------------------------ */
+/* ---- the caller's regions ---------------------------------------------------------------- */
 
-/* With shots it is the STag that has rights, for as long as its command; a region's key has them all the time. */
-static int rights(const struct initiator_verbs_line *v)
+/* With one-shot STags only these grant remote access, while their command runs; otherwise the region's key does, all the time. */
+static int region_access(const struct initiator_verbs_line *v)
 {
 	return IBV_ACCESS_LOCAL_WRITE |
 	       (v->dv ? 0 : IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
@@ -23,10 +23,10 @@ int initiator_lend_register(struct initiator_line *l, struct initiator_region *r
 	struct initiator_verbs_line *v = to_verbs_line(l);
 
 	if (!v->id->pd)
-		return 0; /* later, with all others */
-	r->mr = ibv_reg_mr(v->id->pd, r->addr, r->length, rights(v));
+		return 0; /* registered with all others when there is a connection */
+	r->mr = ibv_reg_mr(v->id->pd, r->addr, r->length, region_access(v));
 	if (!r->mr)
-		return block_fail(errno, "%zu bytes cannot be registered: %s", r->length,
+		return block_fail(errno, "cannot register %zu bytes: %s", r->length,
 				  strerror(errno));
 	l->b->info.counters.registrations++;
 	return 0;
@@ -110,9 +110,9 @@ static int lend_copy(struct initiator_verbs_line *v, struct initiator_cmd *c,
 	return 0;
 }
 
-/* In how many places it is that are in no region; a number that is too large: it has to be copied. */
-static unsigned int count_strangers(const struct initiator_verbs_line *v,
-				    const struct initiator_cmd *c, int n, uint32_t covered)
+/* Returns how many parts of the data are in no region; more than VERBS_OWN_KEYS if the data has to be copied. */
+static unsigned int count_unregistered(const struct initiator_verbs_line *v,
+				       const struct initiator_cmd *c, int n, uint32_t covered)
 {
 	unsigned int strangers = 0;
 
@@ -132,7 +132,7 @@ int initiator_lend_command(struct initiator_verbs_line *v, struct initiator_cmd 
 	uint32_t covered;
 	int n = initiator_cmd_slice(c, 0, c->length, v->iov, STAGDV_ADVERTISE_SGE, &covered);
 
-	if (count_strangers(v, c, n, covered) > VERBS_OWN_KEYS)
+	if (count_unregistered(v, c, n, covered) > VERBS_OWN_KEYS)
 		return lend_copy(v, c, l, sge, out);
 	for (int i = 0; i < n; i++) {
 		mr = find_region(v, &v->iov[i]);
@@ -154,7 +154,7 @@ void initiator_lend_copy_back(struct initiator_verbs_line *v, const struct initi
 		initiator_cmd_scatter(c, 0, c->got, from);
 }
 
-/* ---- their end -------------------------------------------------------------------------------- */
+/* ---- closing ---------------------------------------------------------------------------------- */
 
 void initiator_lend_opened(struct initiator_verbs_line *v, struct initiator_loan *l, uint32_t stag,
 			   uint32_t reference)

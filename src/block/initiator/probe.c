@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * probe.c - what the unit says of itself: asked after each login, one question after the other.
+ * probe.c - queries the properties of the unit after each login, one command after the other.
  *
- * What a unit need not know (its pages but INQUIRY's first, its modes) may be missing. After a lost connection the unit
- * has to be the same one.
+ * Optional information (VPD pages, mode pages) may be missing. After a reconnection the unit has to be the same one.
  */
 #include "block/initiator/initiator.h"
 
@@ -14,14 +13,14 @@
 #include "base/bytes.h"
 
 #define MAX_TRIES	  32
-#define MAX_TRANSFER	  (1u << 20) /* several commands under way are better than one that is longer */
-#define ISER_MAX_TRANSFER (512u << 10) /* what tgt has room for, and Linux asks for */
+#define MAX_TRANSFER	  (1u << 20)   /* several commands in flight are faster than a longer one */
+#define ISER_MAX_TRANSFER (512u << 10) /* the limit of tgt, and what Linux uses */
 #define MAX_ZERO	  (1u << 20)   /* blocks */
 #define NO_LUN		  0x25
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-/* A field of ASCII, without the spaces around it. */
+/* Copies an ASCII field without surrounding spaces. */
 static void copy_text(char *to, size_t size, const uint8_t *from, size_t len)
 {
 	while (len && (*from == ' ' || *from == 0)) {
@@ -36,39 +35,42 @@ static void copy_text(char *to, size_t size, const uint8_t *from, size_t len)
 	to[len] = '\0';
 }
 
-static int no_unit(const struct stag_block *b)
+static int fail_no_unit(const struct stag_block *b)
 {
-	return block_fail(ENOENT, "%s has no LUN %u", b->config.url.target, b->config.url.lun);
+	return block_fail(ENOENT, "%s: LUN %u does not exist", b->config.url.target,
+			  b->config.url.lun);
 }
 
-static int take_inquiry(struct stag_block *b, const uint8_t *d, uint32_t len)
+static int read_inquiry(struct stag_block *b, const uint8_t *d, uint32_t len)
 {
 	if (len < 36)
-		return block_fail(EPROTO, "the unit does not say what it is");
-	if (d[0] >> 5) /* the qualifier: nothing is there */
-		return no_unit(b);
+		return block_fail(EPROTO, "LUN %u: the INQUIRY data is too short",
+				  b->config.url.lun);
+	if (d[0] >> 5) /* PERIPHERAL QUALIFIER: no unit at this LUN */
+		return fail_no_unit(b);
 	if (d[0] & 0x1f)
-		return block_fail(EMEDIUMTYPE, "LUN %u is no disk", b->config.url.lun);
+		return block_fail(EMEDIUMTYPE, "LUN %u: not a disk", b->config.url.lun);
 	copy_text(b->info.vendor, sizeof(b->info.vendor), d + 8, 8);
 	copy_text(b->info.product, sizeof(b->info.product), d + 16, 16);
 	copy_text(b->info.revision, sizeof(b->info.revision), d + 32, 4);
 	return 0;
 }
 
-static int take_serial(struct stag_block *b, const uint8_t *d, uint32_t len)
+static int read_serial(struct stag_block *b, const uint8_t *d, uint32_t len)
 {
 	char serial[sizeof(b->info.serial)] = "";
 
 	if (len >= 4 && d[1] == 0x80)
 		copy_text(serial, sizeof(serial), d + 4, d[3] < len - 4 ? d[3] : len - 4);
 	if (b->attempt.ever_live && strcmp(serial, b->info.serial) != 0)
-		return block_fail(ENODEV, "LUN %u is another unit now: %s, not %s",
+		return block_fail(ENODEV,
+				  "LUN %u: replaced by another unit: serial number %s, was %s",
 				  b->config.url.lun, serial, b->info.serial);
 	memcpy(b->info.serial, serial, sizeof(serial));
 	return 0;
 }
 
-static int take_limits(struct stag_block *b, const uint8_t *d, uint32_t len)
+static int read_limits(struct stag_block *b, const uint8_t *d, uint32_t len)
 {
 	bool good = len >= 44 && d[1] == 0xb0;
 	uint64_t zero = good ? get_be64(d + 36) : 0;
@@ -80,7 +82,7 @@ static int take_limits(struct stag_block *b, const uint8_t *d, uint32_t len)
 	return 0;
 }
 
-static int take_thin(struct stag_block *b, const uint8_t *d, uint32_t len)
+static int read_provisioning(struct stag_block *b, const uint8_t *d, uint32_t len)
 {
 	b->info.unmaps = len >= 6 && d[1] == 0xb2 && (d[5] & 0x80) && b->limits.unmap;
 	if (!b->info.unmaps)
@@ -88,7 +90,7 @@ static int take_thin(struct stag_block *b, const uint8_t *d, uint32_t len)
 	return 0;
 }
 
-static int take_modes(struct stag_block *b, const uint8_t *d, uint32_t len)
+static int read_modes(struct stag_block *b, const uint8_t *d, uint32_t len)
 {
 	uint32_t page = len >= 4 ? 4u + d[3] : 0;
 
@@ -103,16 +105,17 @@ static bool is_block(uint32_t n)
 	return n >= 512 && n <= 4096 && (n & (n - 1)) == 0;
 }
 
-static int take_capacity(struct stag_block *b, const uint8_t *d, uint32_t len)
+static int read_capacity(struct stag_block *b, const uint8_t *d, uint32_t len)
 {
 	uint64_t last = len >= 12 ? get_be64(d) : 0;
 	uint32_t block = len >= 12 ? get_be32(d + 8) : 0;
 
 	if (!is_block(block) || last >= UINT64_MAX / block)
-		return block_fail(EPROTO, "the unit says that it has %llu blocks of %u bytes",
-				  (unsigned long long)last, block);
+		return block_fail(EPROTO, "LUN %u: invalid capacity: %llu blocks of %u bytes",
+				  b->config.url.lun, (unsigned long long)last, block);
 	if (b->attempt.ever_live && block != b->info.block)
-		return block_fail(ENODEV, "the unit has other blocks now: of %u bytes", block);
+		return block_fail(ENODEV, "LUN %u: the block size has changed to %u",
+				  b->config.url.lun, block);
 	b->info.block = block;
 	b->info.size = (last + 1) * block;
 	return 0;
@@ -126,17 +129,17 @@ static const struct question {
 	bool needed;
 	int (*take)(struct stag_block *b, const uint8_t *data, uint32_t len);
 } questions[] = {
-	{{0x12, 0, 0, 0, 96}, 96, true, take_inquiry},
-	{{0x12, 1, 0x80, 0, 255}, 255, false, take_serial},
-	{{0x12, 1, 0xb0, 0, 64}, 64, false, take_limits},
-	{{0x12, 1, 0xb2, 0, 64}, 64, false, take_thin},
-	{{0x1a, 0x08, 0x08, 0, 192}, 192, false, take_modes},
-	{{0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32}, 32, true, take_capacity},
+	{{0x12, 0, 0, 0, 96}, 96, true, read_inquiry},
+	{{0x12, 1, 0x80, 0, 255}, 255, false, read_serial},
+	{{0x12, 1, 0xb0, 0, 64}, 64, false, read_limits},
+	{{0x12, 1, 0xb2, 0, 64}, 64, false, read_provisioning},
+	{{0x1a, 0x08, 0x08, 0, 192}, 192, false, read_modes},
+	{{0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32}, 32, true, read_capacity},
 };
 
 #define N_QUESTIONS (sizeof(questions) / sizeof(*questions))
 
-static int ask(struct stag_block *b)
+static int send_query(struct stag_block *b)
 {
 	struct initiator_cmd *c = &b->io.cmds[b->config.depth];
 	const struct question *q = &questions[b->probe.step];
@@ -155,7 +158,7 @@ static int ask(struct stag_block *b)
 
 int initiator_probe_resume(struct stag_block *b)
 {
-	return b->probe.active ? ask(b) : 0;
+	return b->probe.active ? send_query(b) : 0;
 }
 
 int initiator_probe_begin(struct stag_block *b, bool all)
@@ -163,11 +166,11 @@ int initiator_probe_begin(struct stag_block *b, bool all)
 	b->io.cmds[b->config.depth].tries = 0;
 	b->probe.step = all ? 0 : N_QUESTIONS - 1;
 	b->probe.active = true;
-	return ask(b);
+	return send_query(b);
 }
 
-/* What the limits are in bytes, now that a block is known. */
-static void finish(struct stag_block *b)
+/* Converts the limits to bytes, as the block size is known now. */
+static void finish_probe(struct stag_block *b)
 {
 	uint64_t most = (uint64_t)b->info.max_transfer * b->info.block;
 	uint32_t limit = b->info.transport == STAG_BLOCK_ISER ? ISER_MAX_TRANSFER : MAX_TRANSFER;
@@ -187,17 +190,17 @@ int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint
 	int rc;
 
 	if (!good && initiator_sense_retries(sense) && ++c->tries < MAX_TRIES)
-		return ask(b);
+		return send_query(b);
 	if (!good && sense >> 16 == SCSI_ILLEGAL_REQUEST && (sense >> 8 & 0xff) == NO_LUN)
-		return no_unit(b);
+		return fail_no_unit(b);
 	if (!good && q->needed)
-		return block_fail(EIO, "the unit does not answer: status 0x%02x, sense 0x%06x",
-				  status, sense);
+		return block_fail(EIO, "LUN %u: probing failed: status 0x%02x, sense 0x%06x",
+				  b->config.url.lun, status, sense);
 	rc = q->take(b, b->probe.data, good ? c->got : 0);
 	if (rc != 0)
 		return rc;
 	if (++b->probe.step < N_QUESTIONS)
-		return ask(b);
-	finish(b);
+		return send_query(b);
+	finish_probe(b);
 	return 0;
 }

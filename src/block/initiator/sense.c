@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * sense.c - what a status and its sense data (SPC-4 §4.5) mean to the caller.
+ * sense.c - maps a SCSI status and sense data (SPC-4 §4.5) to errno values.
  */
 #include "block/initiator/initiator.h"
 
@@ -24,9 +24,9 @@ uint32_t initiator_sense_parse(const uint8_t *s, uint32_t len)
 static int refusal_errno(uint32_t asc)
 {
 	switch (asc) {
-	case 0x20: /* no such command */
+	case 0x20: /* invalid opcode */
 		return EOPNOTSUPP;
-	case 0x25: /* no such unit */
+	case 0x25: /* logical unit not supported */
 		return ENODEV;
 	}
 	return EINVAL;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * session.c - PDUs from the target: numbers, data, responses, pings and what it says of its own accord.
+ * session.c - PDUs from the target: sequence numbers, data, responses, pings and asynchronous messages.
  *
- * The target's word is a claim: what does not fit to a command of ours ends the line, and nothing else.
+ * The target is not trusted: a PDU that does not match a command in flight ends the line.
  */
 #include "block/initiator/initiator.h"
 
@@ -35,7 +35,7 @@ struct initiator_cmd *initiator_find(struct stag_block *b, uint32_t itt)
 	uint32_t index = itt & INDEX_MASK;
 	struct initiator_cmd *c = index <= b->config.depth ? &b->io.cmds[index] : NULL;
 
-	/* Only those under way are in a list that is not their own, with this tag. */
+	/* Only commands in flight have their tag set. */
 	return c && c->itt == itt && itt != TAG_NONE ? c : NULL;
 }
 
@@ -61,11 +61,11 @@ static bool has_status(const struct pdu *p)
 	return true;
 }
 
-static void take_numbers(struct stag_block *b, const struct pdu *p)
+static void update_numbers(struct stag_block *b, const struct pdu *p)
 {
 	if (has_status(p) && sn_le(b->session.exp_stat_sn, p->stat_sn))
 		b->session.exp_stat_sn = p->stat_sn + 1;
-	/* RFC 7143 §4.2.2.1: one that makes no sense, or is older, changes nothing. */
+	/* RFC 7143 §4.2.2.1: invalid or older numbers are ignored. */
 	if (sn_le(p->exp_cmd_sn - 1, p->max_cmd_sn) && sn_le(b->session.max_cmd_sn, p->max_cmd_sn))
 		b->session.max_cmd_sn = p->max_cmd_sn;
 	b->session.heard = b->now;
@@ -81,7 +81,7 @@ struct initiator_cmd *initiator_data_in(struct stag_block *b, const struct pdu *
 	if (c && c->reads && p->data_sn == c->data_sn && p->offset == c->got &&
 	    p->data_len <= c->length - c->got)
 		return c;
-	initiator_violation(b, "Data-In of %u bytes at %u for 0x%x, which expects %u at %u",
+	initiator_violation(b, "Data-In of %u bytes at %u for task 0x%x, which expects %u at %u",
 			    p->data_len, p->offset, p->itt, c ? c->length - c->got : 0,
 			    c ? c->got : 0);
 	return NULL;
@@ -89,7 +89,7 @@ struct initiator_cmd *initiator_data_in(struct stag_block *b, const struct pdu *
 
 int initiator_data_came(struct stag_block *b, struct initiator_cmd *c, const struct pdu *p)
 {
-	take_numbers(b, p);
+	update_numbers(b, p);
 	c->got += p->data_len;
 	c->data_sn++;
 	return p->flags & DATA_STATUS ? initiator_io_response(b, c, 0, p->status, NULL, 0) : 0;
@@ -97,13 +97,13 @@ int initiator_data_came(struct stag_block *b, struct initiator_cmd *c, const str
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
-static int take_response(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+static int receive_response(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
 	struct initiator_cmd *c = initiator_find(b, p->itt);
 	uint32_t len = 0;
 
 	if (!c)
-		return initiator_violation(b, "a response to 0x%x, which there is not", p->itt);
+		return initiator_violation(b, "response for unknown task 0x%x", p->itt);
 	if (p->data_len >= 2) {
 		len = get_be16(data);
 		len = len > p->data_len - 2 ? p->data_len - 2 : len;
@@ -112,16 +112,16 @@ static int take_response(struct stag_block *b, const struct pdu *p, const uint8_
 	return initiator_io_response(b, c, p->code, p->status, data, len);
 }
 
-static int take_r2t(struct stag_block *b, const struct pdu *p)
+static int receive_r2t(struct stag_block *b, const struct pdu *p)
 {
 	struct initiator_cmd *c = initiator_find(b, p->itt);
 
 	if (!c || !b->line->ops->r2t)
-		return initiator_violation(b, "an R2T for 0x%x, which there is not", p->itt);
+		return initiator_violation(b, "R2T for unknown task 0x%x", p->itt);
 	return b->line->ops->r2t(b->line, c, p);
 }
 
-static int take_nop(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+static int receive_nop(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
 	struct pdu answer = {.opcode = NOP_OUT,
 			     .flags = PDU_FINAL,
@@ -137,38 +137,38 @@ static int take_nop(struct stag_block *b, const struct pdu *p, const uint8_t *da
 				      : b->session.keys.peer_recv_max);
 }
 
-static int take_message(struct stag_block *b, const struct pdu *p)
+static int receive_async(struct stag_block *b, const struct pdu *p)
 {
 	switch (p->event) {
 	case ASYNC_LOGOUT:
 	case ASYNC_DROP_CONNECTION:
 	case ASYNC_DROP_SESSION:
-		log_info("block %s: the target asks for a new session", b->config.url.target);
+		log_info("block %s: the target requests a new session", b->config.url.target);
 		return -ESHUTDOWN;
 	}
 	return 0;
 }
 
-/* A list, in one response or several. */
-static int take_text(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+/* Collects a list, from one response or several. */
+static int receive_text(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
 	struct pdu next = {
 		.opcode = TEXT_REQUEST, .flags = PDU_FINAL, .itt = p->itt, .ttt = p->ttt};
 
 	if (!b->text.list || b->text.done || p->itt != b->text.tag)
-		return initiator_violation(b, "a text response that nobody asked for");
+		return initiator_violation(b, "unsolicited text response");
 	if (iscsi_text_collect(b->text.list, data, p->data_len) != 0)
-		return initiator_violation(b, "a list of more than %d bytes", TEXT_MAX);
+		return initiator_violation(b, "text response longer than %d bytes", TEXT_MAX);
 	b->text.done = p->flags & PDU_FINAL;
 	return b->text.done ? 0 : initiator_send(b, &next, NULL, 0);
 }
 
-static int take_reject(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+static int receive_reject(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
-	/* Data with a wrong digest: the command's own response says so. */
+	/* A wrong data digest is reported by the response of the command, too. */
 	if (p->code == REJECT_DATA_DIGEST)
 		return 0;
-	return initiator_violation(b, "it rejects our %s: reason %u",
+	return initiator_violation(b, "it rejected a %s: reason %u",
 				   p->data_len >= BHS_LEN ? iscsi_pdu_name(data[0] & 0x3f) : "PDU",
 				   p->code);
 }
@@ -184,7 +184,7 @@ static int send_login(struct stag_block *b)
 				  b->session.login->out.len);
 }
 
-static void enter(struct stag_block *b, const struct pdu *p)
+static void begin_session(struct stag_block *b, const struct pdu *p)
 {
 	const struct initiator_login *e = b->session.login;
 
@@ -200,7 +200,7 @@ static void enter(struct stag_block *b, const struct pdu *p)
 	b->info.encoding = b->line->encoding;
 }
 
-static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *data)
+static int receive_login(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
 	int rc = initiator_login_receive(b->session.login, p, data);
 
@@ -210,8 +210,9 @@ static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *
 	case ENTRY_DONE:
 		if (b->line->ops->rdma && !b->config.discovery &&
 		    !b->session.login->keys.agreed.rdma_extensions)
-			return block_fail(EPROTONOSUPPORT, "the target does not want iSER");
-		enter(b, p);
+			return block_fail(EPROTONOSUPPORT,
+					  "the target does not support iSER (RDMAExtensions=No)");
+		begin_session(b, p);
 		initiator_set_state(b, b->config.discovery ? INIT_LIVE : INIT_PROBE);
 		return b->config.discovery ? 0 : initiator_probe_begin(b, true);
 	case ENTRY_REDIRECTED:
@@ -223,28 +224,28 @@ static int take_login(struct stag_block *b, const struct pdu *p, const uint8_t *
 int initiator_received(struct stag_block *b, const struct pdu *p, const uint8_t *data)
 {
 	if (b->state == INIT_LOGIN)
-		return take_login(b, p, data);
-	take_numbers(b, p);
+		return receive_login(b, p, data);
+	update_numbers(b, p);
 	switch (p->opcode) {
 	case SCSI_RESPONSE:
-		return take_response(b, p, data);
+		return receive_response(b, p, data);
 	case R2T:
-		return take_r2t(b, p);
+		return receive_r2t(b, p);
 	case NOP_IN:
-		return take_nop(b, p, data);
+		return receive_nop(b, p, data);
 	case ASYNC_MESSAGE:
-		return take_message(b, p);
+		return receive_async(b, p);
 	case TEXT_RESPONSE:
-		return take_text(b, p, data);
+		return receive_text(b, p, data);
 	case LOGOUT_RESPONSE:
 		b->session.logged_out = true;
 		return 0;
 	case TASK_RESPONSE:
 		return initiator_abort_response(b, p);
 	case REJECT:
-		return take_reject(b, p, data);
+		return receive_reject(b, p, data);
 	}
-	return initiator_violation(b, "a %s", iscsi_pdu_name(p->opcode));
+	return initiator_violation(b, "unexpected %s", iscsi_pdu_name(p->opcode));
 }
 
 int initiator_connected(struct stag_block *b)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tcp.c - an initiator's line over TCP: PDUs to and from a socket that never waits.
+ * tcp.c - an initiator's line over TCP: PDUs to and from a non-blocking socket.
  *
- * Data-In is read to where the caller wants it, and Data-Out written from where it is: only what comes in one gulp with a
- * header is copied. A command that ends while data of it is being written (a target may give up early) leaves a copy of
- * the rest of that PDU behind, and nothing else.
+ * Data-In is read directly to the caller's memory, and Data-Out is written from it: only data that arrives in one read with a
+ * header is copied. If a command ends while one of its Data-Outs is being written (a target may end it early), the rest of that
+ * PDU is copied, as the caller may reuse its memory.
  */
 #include "block/initiator/initiator.h"
 
@@ -19,20 +19,21 @@
 
 #include "base/crc32c.h"
 
-#define RX_BYTES  65536
-#define READ_MOST (256u << 10) /* at once: what has ended makes room for more commands */
-#define MAX_IOV	  64
+#define RX_BYTES 65536
+#define READ_MOST                                                                                  \
+	(256u << 10) /* bytes per poll: then commands that have ended make room for new ones */
+#define MAX_IOV 64
 
-/* A PDU on its way out. */
+/* A PDU in the send queue. */
 struct parcel {
 	struct list link;
-	struct initiator_cmd *cmd; /* whose data it is, or whose command; NULL: nobody's */
+	struct initiator_cmd *cmd; /* that the PDU belongs to, or NULL */
 	bool is_command;
-	uint32_t sent; /* of all that follows */
+	uint32_t sent; /* bytes of head, data and tail together */
 	uint32_t head_len, data_len, tail_len;
-	uint32_t offset;    /* of data in the command's */
-	uint8_t *copied;    /* data, in its place */
-	uint32_t copied_at; /* the first byte of data that was copied */
+	uint32_t offset;    /* of the data, in the command's data */
+	uint8_t *copied;    /* a copy of the data, used instead */
+	uint32_t copied_at; /* offset of the copy in the data of the PDU */
 	uint8_t head[BHS_LEN + DIGEST_LEN];
 	uint8_t tail[3 + DIGEST_LEN];
 };
@@ -44,16 +45,16 @@ struct initiator_tcp_line {
 	int fd;
 	uint32_t events;
 	bool connecting, blocked;
-	bool broken; /* no memory for what the stream needs: it ends at the next flush */
+	bool broken; /* memory ran out: ends at the next flush */
 	struct list out;
 	struct {
 		enum rx_state state;
 		uint32_t head, tail; /* of buffer */
 		struct pdu pdu;
-		uint32_t got;		   /* of data */
-		struct initiator_cmd *cmd; /* whose data it is */
-		uint8_t *control;	   /* or here */
-		bool dropped;		   /* or nowhere: the command has ended meanwhile */
+		uint32_t got;		   /* bytes of data that have arrived */
+		struct initiator_cmd *cmd; /* the data goes to this command's memory, */
+		uint8_t *control;	   /* or here, */
+		bool dropped;		   /* or is dropped: the command has ended meanwhile */
 		uint8_t buffer[RX_BYTES];
 	} rx;
 };
@@ -73,7 +74,7 @@ static bool has_digest(const struct initiator_tcp_line *t, bool header)
 
 /* ---- the socket ---------------------------------------------------------------------- */
 
-static int watch(struct initiator_tcp_line *t)
+static int update_events(struct initiator_tcp_line *t)
 {
 	uint32_t events = EPOLLIN | (t->connecting || t->blocked ? EPOLLOUT : 0);
 	struct epoll_event e = {.events = events};
@@ -122,7 +123,7 @@ static int tcp_line_open(struct stag_block *b, const struct sockaddr *to, sockle
 	setsockopt(t->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	rc = connect(t->fd, to, len) == 0 || errno == EINPROGRESS ? 0 : -errno;
 	if (rc == 0)
-		rc = watch(t);
+		rc = update_events(t);
 	if (rc != 0)
 		tcp_line_close(&t->line);
 	else
@@ -130,7 +131,7 @@ static int tcp_line_open(struct stag_block *b, const struct sockaddr *to, sockle
 	return rc;
 }
 
-/* 0: it is connected; -EAGAIN: not yet. */
+/* Returns 0 if the connection is established, -EAGAIN if it is not yet, or -errno. */
 static int finish_connect(struct initiator_tcp_line *t)
 {
 	struct pollfd fd = {.fd = t->fd, .events = POLLOUT};
@@ -170,12 +171,12 @@ static struct parcel *new_parcel(struct initiator_tcp_line *t, struct pdu *p, ui
 	return o;
 }
 
-/* crc: of the data. */
+/* Adds the data digest to the tail. crc: of the data. */
 static void add_digest(const struct initiator_tcp_line *t, struct parcel *o, uint32_t crc)
 {
 	if (!o->data_len || !has_digest(t, false))
 		return;
-	crc = crc32c_update(crc, o->tail, o->tail_len); /* zeroes so far */
+	crc = crc32c_update(crc, o->tail, o->tail_len); /* the padding */
 	crc32c_put(o->tail + o->tail_len, crc);
 	o->tail_len += DIGEST_LEN;
 }
@@ -191,7 +192,7 @@ static int tcp_line_send(struct initiator_line *l, struct pdu *p, const void *da
 		return 0;
 	o->copied = malloc(len);
 	if (!o->copied)
-		return -ENOMEM; /* the line ends, and the parcel with it */
+		return -ENOMEM; /* closing the line frees the parcel */
 	memcpy(o->copied, data, len);
 	add_digest(t, o, crc32c_update(CRC32C_INIT, data, len));
 	return 0;
@@ -211,7 +212,7 @@ static struct parcel *send_from(struct initiator_tcp_line *t, struct initiator_c
 	return o;
 }
 
-/* A burst of Data-Outs. */
+/* Queues a burst of Data-Outs. */
 static int send_burst(struct initiator_tcp_line *t, struct initiator_cmd *c, uint32_t ttt,
 		      uint32_t offset, uint32_t len, uint64_t lun)
 {
@@ -260,20 +261,21 @@ static int tcp_line_command(struct initiator_line *l, struct initiator_cmd *c, s
 	return send_burst(t, c, TAG_NONE, now, first - now, p->lun);
 }
 
-/* In order, and no byte twice: so that nobody makes us queue without end. */
+/* Accepts R2Ts in order only, and each byte once, which limits what a target can make the initiator queue. */
 static int tcp_line_r2t(struct initiator_line *l, struct initiator_cmd *c, const struct pdu *r)
 {
 	if (!c->writes || r->offset != c->asked || r->length == 0 ||
 	    r->length > c->length - c->asked || r->length > l->b->session.keys.max_burst ||
 	    r->data_sn != c->r2t_sn)
-		return initiator_violation(l->b, "R2T of %u bytes at %u, command 0x%x of %u",
+		return initiator_violation(l->b,
+					   "invalid R2T: %u bytes at %u for task 0x%x of %u bytes",
 					   r->length, r->offset, c->itt, c->length);
 	c->r2t_sn++;
 	c->asked += r->length;
 	return send_burst(to_tcp_line(l), c, r->ttt, r->offset, r->length, r->lun);
 }
 
-/* What is left of one of a parcel's three parts. */
+/* Adds the unsent rest of one of a parcel's three parts. */
 static bool add_part(struct iovec *iov, int *n, const uint8_t *bytes, uint32_t len, uint32_t *skip)
 {
 	uint32_t s = least(*skip, len);
@@ -299,7 +301,7 @@ static bool add_data(const struct parcel *o, struct iovec *iov, int *n, uint32_t
 	return covered == left && *n < MAX_IOV;
 }
 
-/* False: there is no room for all of it. */
+/* Returns false if the iovecs do not suffice. */
 static bool add_parcel(const struct parcel *o, struct iovec *iov, int *n)
 {
 	uint32_t skip = o->sent;
@@ -308,7 +310,7 @@ static bool add_parcel(const struct parcel *o, struct iovec *iov, int *n)
 	       add_part(iov, n, o->tail, o->tail_len, &skip);
 }
 
-static void went_out(struct initiator_tcp_line *t, size_t bytes)
+static void count_sent(struct initiator_tcp_line *t, size_t bytes)
 {
 	while (bytes) {
 		struct parcel *o = list_entry(t->out.next, struct parcel, link);
@@ -353,12 +355,12 @@ static int tcp_line_flush(struct initiator_line *l)
 		}
 		if (sent < 0)
 			return -errno;
-		went_out(t, (size_t)sent);
+		count_sent(t, (size_t)sent);
 	}
-	return watch(t);
+	return update_events(t);
 }
 
-/* The rest of a PDU that is partly out has to follow, from memory of our own. */
+/* Copies the unsent data of a PDU that is partly sent. */
 static bool keep_rest(struct parcel *o)
 {
 	uint32_t at = o->sent > o->head_len ? o->sent - o->head_len : 0, left;
@@ -400,15 +402,15 @@ static void tcp_line_forget(struct initiator_line *l, struct initiator_cmd *c)
 
 /* ---- in ------------------------------------------------------------------------------------- */
 
-enum go { GO_ON, NEEDS_BYTES };
+enum rx_result { RX_GO_ON, RX_NEEDS_BYTES };
 
 static uint32_t buffered(const struct initiator_tcp_line *t)
 {
 	return t->rx.tail - t->rx.head;
 }
 
-/* Where the data behind a header goes. */
-static int place(struct initiator_tcp_line *t)
+/* Determines where the data behind a header goes. */
+static int place_data(struct initiator_tcp_line *t)
 {
 	struct stag_block *b = t->line.b;
 	const struct pdu *p = &t->rx.pdu;
@@ -418,7 +420,7 @@ static int place(struct initiator_tcp_line *t)
 	t->rx.got = 0;
 	t->rx.state = RX_DATA;
 	if (p->data_len > INITIATOR_RECV_MAX)
-		return initiator_violation(b, "%s of %u bytes", iscsi_pdu_name(p->opcode),
+		return initiator_violation(b, "%s with %u bytes of data", iscsi_pdu_name(p->opcode),
 					   p->data_len);
 	if (p->opcode == DATA_IN && b->state >= INIT_PROBE) {
 		t->rx.cmd = initiator_data_in(b, p);
@@ -430,26 +432,26 @@ static int place(struct initiator_tcp_line *t)
 	return t->rx.control ? 0 : -ENOMEM;
 }
 
-static int take_header(struct initiator_tcp_line *t)
+static int parse_header(struct initiator_tcp_line *t)
 {
 	uint8_t *h = t->rx.buffer + t->rx.head;
 	uint32_t digest = has_digest(t, true) ? DIGEST_LEN : 0, ahs, data, len;
 
 	if (buffered(t) < BHS_LEN)
-		return NEEDS_BYTES;
+		return RX_NEEDS_BYTES;
 	iscsi_pdu_lengths(h, &ahs, &data);
 	len = BHS_LEN + ahs;
 	if (buffered(t) < len + digest)
-		return NEEDS_BYTES;
+		return RX_NEEDS_BYTES;
 	if (digest && !crc32c_matches(h + len, crc32c_update(CRC32C_INIT, h, len)))
-		return initiator_violation(t->line.b, "a header digest is wrong");
+		return initiator_violation(t->line.b, "wrong header digest");
 	t->rx.head += len + digest;
 	if (iscsi_pdu_decode(h, &t->rx.pdu) != 0 || iscsi_pdu_from_initiator(t->rx.pdu.opcode))
-		return initiator_violation(t->line.b, "a PDU with opcode 0x%02x", h[0]);
-	return place(t);
+		return initiator_violation(t->line.b, "PDU with invalid opcode 0x%02x", h[0]);
+	return place_data(t);
 }
 
-static int take_data(struct initiator_tcp_line *t)
+static int copy_data(struct initiator_tcp_line *t)
 {
 	uint32_t n = least(buffered(t), t->rx.pdu.data_len - t->rx.got);
 	const uint8_t *from = t->rx.buffer + t->rx.head;
@@ -461,9 +463,9 @@ static int take_data(struct initiator_tcp_line *t)
 	t->rx.head += n;
 	t->rx.got += n;
 	if (t->rx.got < t->rx.pdu.data_len)
-		return NEEDS_BYTES;
+		return RX_NEEDS_BYTES;
 	t->rx.state = RX_TAIL;
-	return GO_ON;
+	return RX_GO_ON;
 }
 
 static bool digest_is_good(const struct initiator_tcp_line *t, const uint8_t *tail)
@@ -495,7 +497,7 @@ static int deliver(struct initiator_tcp_line *t)
 	return rc;
 }
 
-static int take_tail(struct initiator_tcp_line *t)
+static int finish_pdu(struct initiator_tcp_line *t)
 {
 	uint32_t len = iscsi_pdu_pad(t->rx.pdu.data_len);
 	bool good;
@@ -503,37 +505,37 @@ static int take_tail(struct initiator_tcp_line *t)
 	if (t->rx.pdu.data_len && has_digest(t, false))
 		len += DIGEST_LEN;
 	if (buffered(t) < len)
-		return NEEDS_BYTES;
+		return RX_NEEDS_BYTES;
 	good = digest_is_good(t, t->rx.buffer + t->rx.head);
 	t->rx.head += len;
 	t->rx.state = RX_HEADER;
 	if (!good)
-		return initiator_violation(t->line.b, "a data digest is wrong");
+		return initiator_violation(t->line.b, "wrong data digest");
 	return deliver(t);
 }
 
-static int parse(struct initiator_tcp_line *t)
+static int parse_buffered(struct initiator_tcp_line *t)
 {
-	int rc = GO_ON;
+	int rc = RX_GO_ON;
 
-	while (rc == GO_ON) {
+	while (rc == RX_GO_ON) {
 		switch (t->rx.state) {
 		case RX_HEADER:
-			rc = take_header(t);
+			rc = parse_header(t);
 			break;
 		case RX_DATA:
-			rc = take_data(t);
+			rc = copy_data(t);
 			break;
 		case RX_TAIL:
-			rc = take_tail(t);
+			rc = finish_pdu(t);
 			break;
 		}
 	}
 	return rc < 0 ? rc : 0;
 }
 
-/* Data to its place, and what is behind it to the buffer. */
-static ssize_t fill(struct initiator_tcp_line *t, bool *is_short)
+/* Reads data to its place, and what follows to the buffer. */
+static ssize_t read_socket(struct initiator_tcp_line *t, bool *is_short)
 {
 	uint32_t kept = buffered(t), left, covered = 0;
 	struct iovec iov[MAX_IOV];
@@ -571,12 +573,12 @@ static int tcp_line_read(struct initiator_tcp_line *t)
 	for (size_t sum = 0; sum < READ_MOST && !is_short; sum += (size_t)n) {
 		int rc;
 
-		n = fill(t, &is_short);
+		n = read_socket(t, &is_short);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			return 0;
 		if (n <= 0)
 			return n < 0 ? -errno : -ECONNRESET;
-		rc = parse(t);
+		rc = parse_buffered(t);
 		if (rc != 0)
 			return rc;
 	}

@@ -2,7 +2,7 @@
 /*
  * url.c - SCHEME://[USER[%SECRET]@]HOST[:PORT][/TARGET/LUN], as libiscsi writes it.
  *
- * Complaints do not repeat what was given: it may have a secret in it.
+ * Error texts do not quote the URL: it may contain a secret.
  */
 #include "block/initiator/initiator.h"
 
@@ -14,14 +14,16 @@
 
 #define MAX_LUN 16383
 
-static int wrong(const char *what)
+static int fail_url(const char *what)
 {
 	return block_fail(
-		EINVAL, "that is no SCHEME://[USER[%%SECRET]@]HOST[:PORT][/TARGET/LUN]: %s", what);
+		EINVAL,
+		"not a URL of the form SCHEME://[USER[%%SECRET]@]HOST[:PORT][/TARGET/LUN]: %s",
+		what);
 }
 
-/* len bytes of text, with a final zero. */
-static bool keep(char *to, size_t size, const char *text, size_t len)
+/* Copies len bytes of text, and adds a final zero. */
+static bool copy_part(char *to, size_t size, const char *text, size_t len)
 {
 	if (len == 0 || len >= size)
 		return false;
@@ -30,7 +32,7 @@ static bool keep(char *to, size_t size, const char *text, size_t len)
 	return true;
 }
 
-static const char *take_scheme(const char *text, uint32_t *transport)
+static const char *parse_scheme(const char *text, uint32_t *transport)
 {
 	static const struct {
 		const char *name;
@@ -47,60 +49,60 @@ static const char *take_scheme(const char *text, uint32_t *transport)
 	return NULL;
 }
 
-/* "USER", "USER%SECRET" up to end. */
-static bool take_user(struct initiator_url *u, const char *text, const char *end)
+/* Parses "USER" or "USER%SECRET" up to end. */
+static bool parse_user(struct initiator_url *u, const char *text, const char *end)
 {
 	const char *percent = memchr(text, '%', (size_t)(end - text));
 
 	if (percent &&
-	    !keep(u->secret, sizeof(u->secret), percent + 1, (size_t)(end - percent - 1)))
+	    !copy_part(u->secret, sizeof(u->secret), percent + 1, (size_t)(end - percent - 1)))
 		return false;
 	if (!percent)
 		percent = end;
-	return keep(u->user, sizeof(u->user), text, (size_t)(percent - text));
+	return copy_part(u->user, sizeof(u->user), text, (size_t)(percent - text));
 }
 
-static bool take_port(char port[6], const char *text, size_t len)
+static bool parse_port(char port[6], const char *text, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
 		if (!isdigit((unsigned char)text[i]))
 			return false;
-	return keep(port, 6, text, len) && atoi(port) > 0 && atoi(port) <= UINT16_MAX;
+	return copy_part(port, 6, text, len) && atoi(port) > 0 && atoi(port) <= UINT16_MAX;
 }
 
-/* "HOST", "HOST:PORT", "[V6]:PORT" of len bytes. */
-static bool take_place(const char *text, size_t len, char host[WORD_MAX], char port[6])
+/* Parses "HOST", "HOST:PORT" or "[V6]:PORT" of len bytes. */
+static bool parse_host(const char *text, size_t len, char host[WORD_MAX], char port[6])
 {
 	const char *end = text + len, *bracket, *colon;
 
 	snprintf(port, 6, "%d", STAG_BLOCK_PORT);
 	if (len && *text == '[') {
 		bracket = memchr(text, ']', len);
-		if (!bracket || !keep(host, WORD_MAX, text + 1, (size_t)(bracket - text - 1)))
+		if (!bracket || !copy_part(host, WORD_MAX, text + 1, (size_t)(bracket - text - 1)))
 			return false;
 		colon = bracket + 1;
 	} else {
 		colon = memchr(text, ':', len);
 		if (!colon)
 			colon = end;
-		if (!keep(host, WORD_MAX, text, (size_t)(colon - text)))
+		if (!copy_part(host, WORD_MAX, text, (size_t)(colon - text)))
 			return false;
 	}
 	if (colon == end)
 		return true;
-	return *colon == ':' && take_port(port, colon + 1, (size_t)(end - colon - 1));
+	return *colon == ':' && parse_port(port, colon + 1, (size_t)(end - colon - 1));
 }
 
-static int take_unit(struct initiator_url *u, const char *text)
+static int parse_unit(struct initiator_url *u, const char *text)
 {
 	const char *slash = strchr(text, '/');
 	uint64_t lun;
 
-	if (!slash || !keep(u->target, sizeof(u->target), text, (size_t)(slash - text)) ||
+	if (!slash || !copy_part(u->target, sizeof(u->target), text, (size_t)(slash - text)) ||
 	    !iscsi_text_is_name(u->target))
-		return wrong("a target's name is iqn.…, eui.… or naa.…");
+		return fail_url("the target's name must begin with iqn., eui. or naa.");
 	if (!iscsi_text_number(slash + 1, &lun) || lun > MAX_LUN)
-		return wrong("a LUN is a number up to 16383");
+		return fail_url("the LUN must be a number from 0 to 16383");
 	u->lun = (uint16_t)lun;
 	return 0;
 }
@@ -108,26 +110,26 @@ static int take_unit(struct initiator_url *u, const char *text)
 int initiator_url_parse(const char *text, bool whole, struct initiator_url *out)
 {
 	struct initiator_url u = {0};
-	const char *rest = take_scheme(text, &u.transport), *at;
+	const char *rest = parse_scheme(text, &u.transport), *at;
 	size_t len;
 	int rc;
 
 	if (!rest)
-		return wrong("the scheme is stag, iser or iscsi");
-	/* A secret may have a slash in it, no host has an @. */
+		return fail_url("the scheme must be stag, iser or iscsi");
+	/* A secret may contain a slash; a host contains no @. */
 	at = strrchr(rest, '@');
-	if (at && !take_user(&u, rest, at))
-		return wrong("the user");
+	if (at && !parse_user(&u, rest, at))
+		return fail_url("invalid user or secret");
 	rest = at ? at + 1 : rest;
 	len = strcspn(rest, "/");
-	if (!take_place(rest, len, u.host, u.port))
-		return wrong("the host or its port");
+	if (!parse_host(rest, len, u.host, u.port))
+		return fail_url("invalid host or port");
 	rest += len;
 	if (whole && *rest != '/')
-		return wrong("no target");
+		return fail_url("the target is missing");
 	if (!whole && *rest && strcmp(rest, "/") != 0)
-		return wrong("a portal has no target");
-	rc = whole ? take_unit(&u, rest + 1) : 0;
+		return fail_url("the URL of a portal has no target");
+	rc = whole ? parse_unit(&u, rest + 1) : 0;
 	if (rc == 0)
 		*out = u;
 	return rc;
@@ -135,5 +137,5 @@ int initiator_url_parse(const char *text, bool whole, struct initiator_url *out)
 
 int initiator_url_parse_address(const char *text, char host[WORD_MAX], char port[6])
 {
-	return take_place(text, strcspn(text, ","), host, port) ? 0 : -EINVAL;
+	return parse_host(text, strcspn(text, ","), host, port) ? 0 : -EINVAL;
 }

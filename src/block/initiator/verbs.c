@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * verbs.c - an initiator's line over verbs: its connection, its completions, its end.
+ * verbs.c - an initiator's line over verbs: connecting, completions, closing.
  *
  *   ADDRESS -> ROUTE -> CONNECT -> UP
  *
- * Completions are polled as long as somebody asks. Who is about to sleep arms the queue, and polls once more. The connection
- * manager is asked now and then only: that a connection ended is seen by its receives, too.
+ * Completions are polled by each step. Before sleeping the completion queue is armed, and polled once more. Events of the connection
+ * manager are polled only now and then: the end of a connection also shows in flushed receives.
  */
 #include "block/initiator/verbs.h"
 
@@ -20,9 +20,9 @@
 
 #define LOOK_NS	   (10 * NS_PER_MS)
 #define ROUNDS	   8  /* batches of completions, before others get their turn */
-#define READ_DEPTH 16 /* RDMA Reads of the target's under way */
+#define READ_DEPTH 16 /* RDMA Reads of the target in flight */
 
-/* The software adapter, if that is what the connection has. */
+/* Returns the calls of the software adapter if the connection uses it, or NULL. */
 static const struct dv *dv_of(const struct rdma_cm_id *id)
 {
 	const struct dv *dv = dv_find();
@@ -32,22 +32,22 @@ static const struct dv *dv_of(const struct rdma_cm_id *id)
 
 /* ---- its end ----------------------------------------------------------------------------------- */
 
-static int broke(struct initiator_verbs_line *v, const char *what)
+static int fail_errno(struct initiator_verbs_line *v, const char *what)
 {
 	return block_fail(errno, "%s: %s: %s", v->line.b->config.url.host, what, strerror(errno));
 }
 
-/* What the adapter refused to the target, it should not have tried. */
-static int lost(struct initiator_verbs_line *v)
+/* Reports a lost connection; if the adapter ended it because of an invalid access, as a violation by the target. */
+static int connection_lost(struct initiator_verbs_line *v)
 {
 	struct stagdv_counters c = {0};
 
 	if (!v->dv || v->dv->query_counters(v->id->qp, &c, sizeof(c)) != 0)
 		return -ECONNRESET;
 	if (c.late)
-		return initiator_violation(v->line.b, "it used an STag after its end");
+		return initiator_violation(v->line.b, "it used an STag that is closed");
 	if (c.terminates_sent)
-		return initiator_violation(v->line.b, "it used memory that it was not lent");
+		return initiator_violation(v->line.b, "it accessed memory that was not lent to it");
 	return -ECONNRESET;
 }
 
@@ -65,7 +65,7 @@ static void verbs_close(struct initiator_line *l)
 	if (v->stage == VERBS_UP)
 		rdma_disconnect(v->id);
 	if (v->id && v->id->qp)
-		rdma_destroy_qp(v->id); /* now nobody is at the memory */
+		rdma_destroy_qp(v->id); /* from here on nothing accesses the memory */
 	end_loans(v);
 	if (v->id)
 		initiator_lend_deregister_all(v);
@@ -85,13 +85,13 @@ static void verbs_close(struct initiator_line *l)
 
 /* ---- its beginning ------------------------------------------------------------------------------- */
 
-static int watch(struct initiator_verbs_line *v, int fd)
+static int add_to_epoll(struct initiator_verbs_line *v, int fd)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 
 	if (set_nonblocking(fd) != 0 ||
 	    epoll_ctl(v->line.b->events.epoll, EPOLL_CTL_ADD, fd, &e) != 0)
-		return broke(v, "no descriptor");
+		return fail_errno(v, "no descriptor");
 	return 0;
 }
 
@@ -102,19 +102,19 @@ static int verbs_open(struct stag_block *b, const struct initiator_line_ops *ops
 	int rc = 0;
 
 	if (!v)
-		return block_fail(ENOMEM, "no memory for a connection");
+		return block_fail(ENOMEM, "out of memory");
 	v->line = (struct initiator_line){.ops = ops, .b = b};
 	v->events = rdma_create_event_channel();
 	if (!v->events)
-		rc = block_fail(ENODEV,
-				"no RDMA device; the software adapter comes with 'stag run --'");
+		rc = block_fail(ENODEV, "no RDMA device; run the program with 'stag run --' for "
+					"the software adapter");
 	if (rc == 0)
-		rc = watch(v, v->events->fd);
+		rc = add_to_epoll(v, v->events->fd);
 	if (rc == 0 && rdma_create_id(v->events, &v->id, v, RDMA_PS_TCP) != 0)
-		rc = broke(v, "no RDMA");
+		rc = fail_errno(v, "no RDMA");
 	if (rc == 0 && rdma_resolve_addr(v->id, NULL, (struct sockaddr *)(uintptr_t)to,
 					 (int)(b->config.timeout_ns / NS_PER_MS)) != 0)
-		rc = broke(v, "no RDMA device leads there");
+		rc = fail_errno(v, "no RDMA device leads there");
 	if (rc == 0)
 		*out = &v->line;
 	else
@@ -129,10 +129,10 @@ static int make_memory(struct initiator_verbs_line *v)
 	v->loans = calloc(v->n_cmds, sizeof(*v->loans));
 	v->memory = calloc(1, bytes);
 	if (!v->loans || !v->memory)
-		return block_fail(ENOMEM, "no memory for a connection");
+		return block_fail(ENOMEM, "out of memory");
 	v->mr = ibv_reg_mr(v->id->pd, v->memory, bytes, IBV_ACCESS_LOCAL_WRITE);
 	if (!v->mr)
-		return broke(v, "memory cannot be registered");
+		return fail_errno(v, "memory cannot be registered");
 	v->line.b->info.counters.registrations++;
 	for (uint32_t i = 0; i < VERBS_CONTROLS; i++)
 		v->free_controls[v->n_free_controls++] = i;
@@ -150,15 +150,15 @@ static int make_queues(struct initiator_verbs_line *v)
 
 	v->channel = ibv_create_comp_channel(v->id->verbs);
 	if (!v->channel)
-		return broke(v, "no completion channel");
+		return fail_errno(v, "no completion channel");
 	v->cq = ibv_create_cq(v->id->verbs, (int)(qp.cap.max_send_wr + qp.cap.max_recv_wr), v,
 			      v->channel, 0);
 	if (!v->cq)
-		return broke(v, "no completion queue");
+		return fail_errno(v, "no completion queue");
 	qp.send_cq = qp.recv_cq = v->cq;
 	if (rdma_create_qp(v->id, NULL, &qp) != 0)
-		return broke(v, "no queue pair");
-	return watch(v, v->channel->fd);
+		return fail_errno(v, "no queue pair");
+	return add_to_epoll(v, v->channel->fd);
 }
 
 static uint8_t most_reads(const struct initiator_verbs_line *v)
@@ -170,7 +170,7 @@ static uint8_t most_reads(const struct initiator_verbs_line *v)
 	return (uint8_t)attr.max_qp_rd_atom;
 }
 
-static int ask_for_connection(struct initiator_verbs_line *v)
+static int request_connection(struct initiator_verbs_line *v)
 {
 	struct iser_hello own = {.invalidates = v->dv,
 				 .one_shot = v->dv && v->line.ops->kind == STAG_BLOCK_ONE_SHOT};
@@ -183,10 +183,10 @@ static int ask_for_connection(struct initiator_verbs_line *v)
 
 	param.private_data_len = (uint8_t)iscsi_iser_hello_make(&own, bytes);
 	v->stage = VERBS_CONNECT;
-	return rdma_connect(v->id, &param) == 0 ? 0 : broke(v, "cannot connect");
+	return rdma_connect(v->id, &param) == 0 ? 0 : fail_errno(v, "cannot connect");
 }
 
-static int prepare(struct initiator_verbs_line *v)
+static int prepare_connection(struct initiator_verbs_line *v)
 {
 	int rc;
 
@@ -198,10 +198,10 @@ static int prepare(struct initiator_verbs_line *v)
 		rc = make_memory(v);
 	if (rc == 0)
 		rc = initiator_verbs_post_receives(v);
-	return rc == 0 ? ask_for_connection(v) : rc;
+	return rc == 0 ? request_connection(v) : rc;
 }
 
-/* Why it cannot be one-shot; NULL: it can. */
+/* Returns the reason why the connection cannot use one-shot, or NULL. */
 static const char *find_obstacle(struct initiator_verbs_line *v,
 				 const struct rdma_conn_param *answer)
 {
@@ -220,7 +220,7 @@ static const char *find_obstacle(struct initiator_verbs_line *v,
 	return NULL;
 }
 
-static int connected(struct initiator_verbs_line *v, const struct rdma_conn_param *answer)
+static int on_established(struct initiator_verbs_line *v, const struct rdma_conn_param *answer)
 {
 	const char *obstacle = NULL;
 	int rc = 0;
@@ -239,17 +239,17 @@ static int connected(struct initiator_verbs_line *v, const struct rdma_conn_para
 
 static int poll_batch(struct initiator_verbs_line *v);
 
-/* What came before the end is no less true. */
-static int disconnected(struct initiator_verbs_line *v)
+/* Handles the completions that arrived before the end. */
+static int on_disconnected(struct initiator_verbs_line *v)
 {
 	int n;
 
 	while ((n = poll_batch(v)) > 0)
 		;
-	return n < 0 ? n : lost(v);
+	return n < 0 ? n : connection_lost(v);
 }
 
-static int take_event(struct initiator_verbs_line *v, const struct rdma_cm_event *event)
+static int handle_cm_event(struct initiator_verbs_line *v, const struct rdma_cm_event *event)
 {
 	switch (event->event) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
@@ -257,11 +257,11 @@ static int take_event(struct initiator_verbs_line *v, const struct rdma_cm_event
 		return rdma_resolve_route(v->id, (int)(v->line.b->config.timeout_ns / NS_PER_MS)) ==
 				       0
 			       ? 0
-			       : broke(v, "no route");
+			       : fail_errno(v, "no route");
 	case RDMA_CM_EVENT_ROUTE_RESOLVED:
-		return prepare(v);
+		return prepare_connection(v);
 	case RDMA_CM_EVENT_ESTABLISHED:
-		return connected(v, &event->param.conn);
+		return on_established(v, &event->param.conn);
 	case RDMA_CM_EVENT_REJECTED:
 		return -ECONNREFUSED;
 	case RDMA_CM_EVENT_ADDR_ERROR:
@@ -272,20 +272,20 @@ static int take_event(struct initiator_verbs_line *v, const struct rdma_cm_event
 		return event->status == -ETIMEDOUT ? -ETIMEDOUT : -ECONNREFUSED;
 	case RDMA_CM_EVENT_DISCONNECTED:
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
-		return disconnected(v);
+		return on_disconnected(v);
 	default:
 		return 0;
 	}
 }
 
-static int look_for_events(struct initiator_verbs_line *v)
+static int poll_cm_events(struct initiator_verbs_line *v)
 {
 	struct rdma_cm_event *event;
 	int rc = 0;
 
 	v->looked = v->line.b->now;
 	while (rc == 0 && rdma_get_cm_event(v->events, &event) == 0) {
-		rc = take_event(v, event);
+		rc = handle_cm_event(v, event);
 		rdma_ack_cm_event(event);
 	}
 	return rc;
@@ -293,22 +293,22 @@ static int look_for_events(struct initiator_verbs_line *v)
 
 /* ---- completions ----------------------------------------------------------------------------------------- */
 
-/* The rest of them, which only say that the connection has ended, are no news. */
-static int failed(struct initiator_verbs_line *v, const struct ibv_wc *wc)
+/* Reports a failed work request. Flushed ones only say that the connection has ended. */
+static int on_failed_wr(struct initiator_verbs_line *v, const struct ibv_wc *wc)
 {
 	if (wc->status == IBV_WC_REM_INV_REQ_ERR && wc->wr_id >> 32 == VERBS_RECEIVE)
-		return initiator_violation(v->line.b, "it closes STag 0x%08x, which is not open",
+		return initiator_violation(v->line.b, "it closed STag 0x%08x, which is not open",
 					   wc->vendor_err);
 	if (wc->status == IBV_WC_LOC_LEN_ERR)
-		return initiator_violation(v->line.b, "it sends more than %d bytes", VERBS_BODY);
-	return lost(v);
+		return initiator_violation(v->line.b, "it sent more than %d bytes", VERBS_BODY);
+	return connection_lost(v);
 }
 
-static int completed(struct initiator_verbs_line *v, const struct ibv_wc *wc)
+static int on_completion(struct initiator_verbs_line *v, const struct ibv_wc *wc)
 {
 	v->line.b->info.counters.completions++;
 	if (wc->status != IBV_WC_SUCCESS)
-		return failed(v, wc);
+		return on_failed_wr(v, wc);
 	switch ((enum initiator_verbs_kind)(wc->wr_id >> 32)) {
 	case VERBS_COMMAND:
 		break;
@@ -321,7 +321,7 @@ static int completed(struct initiator_verbs_line *v, const struct ibv_wc *wc)
 	return 0;
 }
 
-/* How many, or -errno. */
+/* Returns the number of completions, or -errno. */
 static int poll_batch(struct initiator_verbs_line *v)
 {
 	struct ibv_wc wc[VERBS_BATCH];
@@ -333,10 +333,10 @@ static int poll_batch(struct initiator_verbs_line *v)
 		n = ibv_poll_cq(v->cq, VERBS_BATCH, wc);
 	v->n_early = 0;
 	if (n < 0)
-		return block_fail(EIO, "%s: completions cannot be polled",
+		return block_fail(EIO, "%s: cannot poll for completions",
 				  v->line.b->config.url.host);
 	for (int i = 0; i < n && rc == 0; i++)
-		rc = completed(v, &wc[i]);
+		rc = on_completion(v, &wc[i]);
 	return rc == 0 ? n : rc;
 }
 
@@ -346,7 +346,7 @@ static int verbs_poll(struct initiator_line *l)
 	int rc = 0, n = 1;
 
 	if (v->stage != VERBS_UP || l->b->now - v->looked >= LOOK_NS)
-		rc = look_for_events(v);
+		rc = poll_cm_events(v);
 	if (rc != 0 || v->stage != VERBS_UP)
 		return rc;
 	for (int i = 0; i < ROUNDS && n > 0; i++)
@@ -354,7 +354,7 @@ static int verbs_poll(struct initiator_line *l)
 	return n < 0 ? n : initiator_verbs_repost(v);
 }
 
-/* True: the last arming brought one, and is used up. */
+/* Consumes completion events. Returns true if there was one: the queue has to be armed again. */
 static bool drop_events(struct initiator_verbs_line *v)
 {
 	struct ibv_cq *cq;
@@ -384,7 +384,7 @@ static void verbs_forget(struct initiator_line *l, struct initiator_cmd *c)
 {
 	struct initiator_verbs_line *v = to_verbs_line(l);
 
-	if (v->held == c) /* nobody has heard of it */
+	if (v->held == c) /* not posted yet */
 		v->held = NULL;
 	initiator_lend_end(v, &v->loans[c->index]);
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * verbs.h - an initiator's line over verbs: PDUs in sends, and the commands' memory lent to the target.
+ * verbs.h - an initiator's line over verbs: PDUs in sends, and the memory of commands lent to the target.
  *
- * One implementation of two languages: one-shot, where the adapter's header has the STag and the PDU is the whole send, and
- * iSER (RFC 7145). iscsi.h says how they are told apart. And two ways to lend:
+ * One implementation of two protocols: one-shot, where the adapter's header has the STag and the PDU is the whole send, and
+ * iSER (RFC 7145). iscsi.h says how they are distinguished. There are two ways to lend memory:
  *
- *   shots      the software adapter's: memory of any shape in the post that sends the command; the peer's close, or
- *              stagdv_withdraw(), takes it back. Needed for one-shot; used for iSER too, where there is such an adapter
- *   regions    any adapter's: the key of a region that has it all, registered for the command if it was not lent before
- *              (stag_block_lend()). What is in several places goes through one of our own
+ *   shots      of the software adapter: memory of any shape is lent by the post that sends the command, until the peer closes
+ *              it, or stagdv_withdraw() does. Required for one-shot; also used for iSER with this adapter
+ *   regions    of any adapter: the key of a region that contains all data, registered for the command unless the caller lent it
+ *              before (stag_block_lend()). Data that is in several places is copied to one region
  *
- * Receives are posted ahead for each answer that the target may owe, and some more. All are as long as a login's answer.
+ * Receives are posted for each response that the target may owe, and some more. Each is large enough for a login response.
  */
 #ifndef STAG_BLOCK_INITIATOR_VERBS_H
 #define STAG_BLOCK_INITIATOR_VERBS_H
@@ -24,27 +24,27 @@
 
 #define VERBS_DATA	  INITIATOR_SMALL
 #define VERBS_BODY	  (ISER_LEN + BHS_LEN + VERBS_DATA + 4)
-#define VERBS_CONTROLS	  16 /* PDUs out that are no commands */
-#define VERBS_UNEXPECTED  32 /* PDUs in that are no answers */
-#define VERBS_OWN_KEYS	  4  /* regions made for one command */
-#define VERBS_BATCH	  32 /* completions, receives in one post */
-#define VERBS_SPARE_SENDS 16 /* that are done, and whose places are not given back yet */
+#define VERBS_CONTROLS	  16 /* outgoing PDUs other than commands */
+#define VERBS_UNEXPECTED  32 /* incoming PDUs other than responses */
+#define VERBS_OWN_KEYS	  4  /* regions registered for one command */
+#define VERBS_BATCH	  32 /* completions per poll, receives per post */
+#define VERBS_SPARE_SENDS 16 /* sends that are done, and whose queue entries are not free yet */
 
-/* What a command has lent: the table of paragraph 32, by the command's index. */
+/* The memory that a command has lent: an entry of the table of paragraph 32, by the command's index. */
 struct initiator_loan {
 	bool open;
 	uint32_t stag, reference;
-	struct ibv_mr *own[VERBS_OWN_KEYS]; /* registered for it alone */
+	struct ibv_mr *own[VERBS_OWN_KEYS]; /* regions registered for this command */
 	unsigned int n_own;
-	uint8_t *copy; /* its data in one place; of a read it goes to the others at the end */
+	uint8_t *copy; /* of the data, or NULL; copied back after a read */
 };
 
 /* Memory that a command is about to lend. */
 struct initiator_lending {
-	struct ibv_sge *sge; /* its pieces */
+	struct ibv_sge *sge; /* its parts */
 	int n;
-	uint64_t base; /* the address of the first byte to the target */
-	uint32_t rkey; /* of the region that has it all */
+	uint64_t base; /* address of the first byte, for the target */
+	uint32_t rkey; /* of the region that contains all of it */
 };
 
 enum initiator_verbs_stage { VERBS_ADDRESS, VERBS_ROUTE, VERBS_CONNECT, VERBS_UP };
@@ -52,40 +52,39 @@ enum initiator_verbs_stage { VERBS_ADDRESS, VERBS_ROUTE, VERBS_CONNECT, VERBS_UP
 struct initiator_verbs_line {
 	struct initiator_line line;
 	enum initiator_verbs_stage stage;
-	const struct dv *dv; /* NULL: no shots */
+	const struct dv *dv; /* NULL: not the software adapter, so regions are lent */
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *id;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
-	bool one_shot;	 /* what is spoken */
-	uint64_t looked; /* for events, the last time */
+	bool one_shot;	 /* the protocol: one-shot, else iSER */
+	uint64_t looked; /* clock_ns() of the last poll for events */
 
 	/* sleeping */
 	bool armed;
-	struct ibv_wc early[VERBS_BATCH]; /* found while arming */
+	struct ibv_wc early[VERBS_BATCH]; /* completions found while arming */
 	int n_early;
 
-	/* bodies: of commands, controls and receives, in this order */
+	/* bodies of commands, controls and receives, in this order */
 	uint8_t *memory;
 	struct ibv_mr *mr;
 	struct initiator_loan *loans;
 	uint32_t n_cmds, n_receives;
 	uint32_t free_controls[VERBS_CONTROLS], n_free_controls;
-	uint32_t unsignaled; /* posted since the last that gives its place back */
+	uint32_t unsignaled; /* sends posted since the last signaled one */
 
-	struct ibv_recv_wr again[VERBS_BATCH]; /* receives to post once more */
+	struct ibv_recv_wr again[VERBS_BATCH]; /* receives to be posted again */
 	struct ibv_sge again_sge[VERBS_BATCH];
 	unsigned int n_again;
 
-	/* The last command that lends in one post: it goes out with the next one, or with the flush. */
+	/* The last command that lends by its post: posted together with the next one, or by a flush. */
 	struct initiator_cmd *held;
 	struct initiator_lending held_memory;
 	uint32_t held_len; /* of its body */
 
 	struct iovec iov[STAGDV_ADVERTISE_SGE];
-	struct ibv_sge
-		sge[2][STAGDV_ADVERTISE_SGE]; /* the held one's, and that of the one behind it */
-	unsigned int turn;		      /* which of them is whose */
+	struct ibv_sge sge[2][STAGDV_ADVERTISE_SGE]; /* of the held command, and of the next one */
+	unsigned int turn;			     /* index of the array to use next, modulo 2 */
 };
 
 static inline struct initiator_verbs_line *to_verbs_line(struct initiator_line *l)
@@ -93,7 +92,7 @@ static inline struct initiator_verbs_line *to_verbs_line(struct initiator_line *
 	return container_of(l, struct initiator_verbs_line, line);
 }
 
-/* What a completion is of: in wr_id, above the number. */
+/* The kind of a work request: in the high half of wr_id, above the number. */
 enum initiator_verbs_kind { VERBS_COMMAND, VERBS_CONTROL, VERBS_RECEIVE };
 
 static inline uint64_t initiator_verbs_id(enum initiator_verbs_kind kind, uint32_t n)
@@ -111,20 +110,20 @@ static inline uint8_t *initiator_verbs_body(const struct initiator_verbs_line *v
 }
 
 /* lend.c */
+/* Chooses the memory that a command lends. Returns 0 or a positive errno value. */
 int initiator_lend_command(struct initiator_verbs_line *v, struct initiator_cmd *c,
-			   struct initiator_lending *out); /* 0, or an errno value */
+			   struct initiator_lending *out);
 void initiator_lend_opened(struct initiator_verbs_line *v, struct initiator_loan *l, uint32_t stag,
 			   uint32_t reference);
 void initiator_lend_closed(struct initiator_verbs_line *v,
 			   struct initiator_loan *l); /* by the target */
 void initiator_lend_end(struct initiator_verbs_line *v,
-			struct initiator_loan *l); /* all that is left of it */
-void initiator_lend_copy_back(struct initiator_verbs_line *v,
-			      const struct initiator_cmd *c); /* what was read: where it belongs */
+			struct initiator_loan *l); /* frees all that is left */
+/* Copies the data of a read from the copy to the caller's memory. */
+void initiator_lend_copy_back(struct initiator_verbs_line *v, const struct initiator_cmd *c);
 int initiator_lend_register(struct initiator_line *l, struct initiator_region *r);
 void initiator_lend_deregister(struct initiator_line *l, struct initiator_region *r);
-int initiator_lend_register_all(
-	struct initiator_verbs_line *v); /* all that the caller lent: 0, -errno */
+int initiator_lend_register_all(struct initiator_verbs_line *v); /* Returns 0 or -errno. */
 void initiator_lend_deregister_all(struct initiator_verbs_line *v);
 
 /* verbs_tx.c */

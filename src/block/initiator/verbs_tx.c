@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * verbs_tx.c - PDUs to the target, in sends: commands, with the memory that they lend, and others.
+ * verbs_tx.c - PDUs to the target, in sends: commands, with the memory that they lend, and other PDUs.
  */
 #include "block/initiator/verbs.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define SIGNAL_EVERY VERBS_SPARE_SENDS
-/* Where in an iSER header the STags are. */
+/* Offsets of the STags in an iSER header. */
 enum { WRITE_STAG_AT = 4, READ_STAG_AT = 16 };
 
 static uint32_t head_of(const struct initiator_verbs_line *v)
@@ -16,7 +16,7 @@ static uint32_t head_of(const struct initiator_verbs_line *v)
 	return v->one_shot ? 0 : ISER_LEN;
 }
 
-/* Header and PDU, up to its data; how long that is. */
+/* Writes the iSER header, if any, and the BHS. Returns their length. */
 static uint32_t write_head(const struct initiator_verbs_line *v, uint8_t *body,
 			   const struct iser *lent, struct pdu *p)
 {
@@ -36,10 +36,10 @@ static uint32_t pad(uint8_t *body, uint32_t len, uint32_t data)
 	return len + data + iscsi_pdu_pad(data);
 }
 
-static int failed(const struct initiator_verbs_line *v, int error)
+static int post_result(const struct initiator_verbs_line *v, int error)
 {
 	return error == 0 ? 0
-			  : block_fail(error, "%s: a send cannot be posted: %s",
+			  : block_fail(error, "%s: cannot post a send: %s",
 				       v->line.b->config.url.host, strerror(error));
 }
 
@@ -50,7 +50,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 	return a < b ? a : b;
 }
 
-/* All of its data goes with it, or none. */
+/* Immediate data is all of the command's data, or none. */
 static bool is_immediate(const struct initiator_verbs_line *v, const struct initiator_cmd *c)
 {
 	const struct keys *k = &v->line.b->session.keys;
@@ -59,7 +59,7 @@ static bool is_immediate(const struct initiator_verbs_line *v, const struct init
 	       c->length <= least(least(k->first_burst, k->target_recv), VERBS_DATA);
 }
 
-/* The software adapter gives places back by itself; others do when a completion says so. */
+/* The software adapter frees entries of the send queue by itself; others need a signaled completion now and then. */
 static unsigned int signal_sometimes(struct initiator_verbs_line *v)
 {
 	if (v->dv || ++v->unsignaled < SIGNAL_EVERY)
@@ -68,7 +68,7 @@ static unsigned int signal_sometimes(struct initiator_verbs_line *v)
 	return IBV_SEND_SIGNALED;
 }
 
-/* Figure 4, path 500: the command, and the memory that it is about. more: another one follows. */
+/* Posts the held command with the memory that it lends (figure 4, path 500). more: another post follows at once. */
 static int post_held(struct initiator_verbs_line *v, bool more)
 {
 	struct initiator_cmd *c = v->held;
@@ -92,7 +92,7 @@ static int post_held(struct initiator_verbs_line *v, bool more)
 	wr.stag_at = v->one_shot ? -1 : c->reads ? READ_STAG_AT : WRITE_STAG_AT;
 	error = v->dv->advertise(v->id->qp, &wr, &stag);
 	if (error)
-		return failed(v, error);
+		return post_result(v, error);
 	c->sent = true;
 	initiator_lend_opened(v, &v->loans[c->index], stag, c->itt);
 	return 0;
@@ -103,7 +103,7 @@ int initiator_verbs_flush(struct initiator_line *l)
 	return post_held(to_verbs_line(l), false);
 }
 
-/* In turn: what was held goes out before it. */
+/* Posts an ordinary send, after the held command. */
 static int post_plain(struct initiator_verbs_line *v, struct initiator_cmd *c, uint32_t len)
 {
 	struct ibv_sge sge = {(uintptr_t)initiator_verbs_body(v, VERBS_COMMAND, c->index), len,
@@ -117,13 +117,13 @@ static int post_plain(struct initiator_verbs_line *v, struct initiator_cmd *c, u
 	int rc = post_held(v, true);
 
 	if (rc == 0)
-		rc = failed(v, ibv_post_send(v->id->qp, &wr, &bad));
+		rc = post_result(v, ibv_post_send(v->id->qp, &wr, &bad));
 	c->sent |= rc == 0;
 	return rc;
 }
 
-static int hold(struct initiator_verbs_line *v, struct initiator_cmd *c,
-		const struct initiator_lending *lent, uint32_t len)
+static int hold_command(struct initiator_verbs_line *v, struct initiator_cmd *c,
+			const struct initiator_lending *lent, uint32_t len)
 {
 	int rc = post_held(v, true);
 
@@ -148,7 +148,7 @@ static int send_lending(struct initiator_verbs_line *v, struct initiator_cmd *c,
 				       lent.rkey, lent.base, lent.base};
 	len = write_head(v, body, &header, p);
 	if (lent.n && v->dv)
-		return hold(v, c, &lent, len);
+		return hold_command(v, c, &lent, len);
 	if (lent.n)
 		initiator_lend_opened(v, &v->loans[c->index], lent.rkey, c->itt);
 	return post_plain(v, c, len);
@@ -175,7 +175,7 @@ int initiator_verbs_command(struct initiator_line *l, struct initiator_cmd *c, s
 	return rc;
 }
 
-/* ---- what is no command ------------------------------------------------------------------- */
+/* ---- other PDUs --------------------------------------------------------------------------- */
 
 int initiator_verbs_send(struct initiator_line *l, struct pdu *p, const void *data, uint32_t len)
 {
@@ -190,7 +190,7 @@ int initiator_verbs_send(struct initiator_line *l, struct pdu *p, const void *da
 	int rc;
 
 	if (len > VERBS_DATA || v->n_free_controls == 0)
-		return block_fail(ENOBUFS, "%s does not take what it is sent",
+		return block_fail(ENOBUFS, "%s: the target does not receive what it is sent",
 				  l->b->config.url.host);
 	n = v->free_controls[--v->n_free_controls];
 	body = initiator_verbs_body(v, VERBS_CONTROL, n);
@@ -203,5 +203,5 @@ int initiator_verbs_send(struct initiator_line *l, struct pdu *p, const void *da
 	wr.sg_list = &sge;
 	l->b->info.counters.posts++;
 	rc = post_held(v, true);
-	return rc == 0 ? failed(v, ibv_post_send(v->id->qp, &wr, &bad)) : rc;
+	return rc == 0 ? post_result(v, ibv_post_send(v->id->qp, &wr, &bad)) : rc;
 }
