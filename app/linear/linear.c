@@ -528,9 +528,10 @@ void linear_explain(const struct linear_op *ops, size_t num_ops, const struct li
 	const struct linear_op *bad = &ops[v->op];
 
 	fprintf(to, "object %llu: ", (unsigned long long)v->object);
-	fprintf(to, v->result == LINEAR_BAD ? "what is marked could not have linearized between "
-					      "its call and its return\n"
-					    : "too many concurrent operations to decide\n");
+	fprintf(to, v->result == LINEAR_BAD
+			    ? "the marked operation cannot have taken effect between "
+			      "its call and its return\n"
+			    : "too many concurrent operations to decide\n");
 	for (size_t i = 0; i < num_ops; i++) {
 		const struct linear_op *op = &ops[i];
 		bool overlaps = op->call <= bad->ret &&
