@@ -60,7 +60,7 @@ static bool is_setting(const char *word)
 	return word[strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_")] == '=';
 }
 
-static void become(const struct suite *s, enum child_cpu cpu, int out, const char *const *words)
+static void exec_child(const struct suite *s, enum child_cpu cpu, int out, const char *const *words)
 {
 	int log = open(s->log, O_WRONLY | O_CREAT | O_APPEND, 0600);
 
@@ -80,20 +80,21 @@ static void become(const struct suite *s, enum child_cpu cpu, int out, const cha
 	_exit(EXIT_NOT_FOUND);
 }
 
-static pid_t start(const struct suite *s, enum child_cpu cpu, int out, const char *const *words)
+static pid_t start_child(const struct suite *s, enum child_cpu cpu, int out,
+			 const char *const *words)
 {
 	pid_t pid;
 
 	fflush(NULL);
 	pid = fork();
 	if (pid == 0)
-		become(s, cpu, out, words);
+		exec_child(s, cpu, out, words);
 	if (pid > 0)
 		setpgid(pid, pid);
 	return pid;
 }
 
-static void end(pid_t pid)
+static void stop_child(pid_t pid)
 {
 	kill(-pid, SIGKILL);
 	kill(pid, SIGKILL);
@@ -167,12 +168,12 @@ char *child_output(const struct suite *s, enum child_cpu cpu, const char *const 
 
 	if (child_interrupted || pipe2(fds, O_CLOEXEC) != 0)
 		return NULL;
-	pid = start(s, cpu, fds[1], words);
+	pid = start_child(s, cpu, fds[1], words);
 	close(fds[1]);
 	text = pid > 0 ? read_all(fds[0], deadline) : NULL;
 	close(fds[0]);
 	if (pid > 0 && !text)
-		end(pid);
+		stop_child(pid);
 	else if (pid > 0)
 		waitpid(pid, &status, 0);
 	if (text && status == 0)
@@ -209,7 +210,7 @@ json_t *child_stag(const struct suite *s, enum child_cpu cpu, const char *const 
 
 /* ---- servers ----------------------------------------------------------------------------------- */
 
-static bool listens(uint16_t port, const char *table)
+static bool is_listening(uint16_t port, const char *table)
 {
 	CLEANUP_FREE char *line = NULL;
 	FILE *f = fopen(table, "r");
@@ -234,10 +235,10 @@ pid_t child_serve(const struct suite *s, enum child_cpu cpu, uint16_t port,
 	uint64_t deadline = clock_ns() + START_MOST;
 	const struct timespec pause = {.tv_nsec = 5 * NS_PER_MS};
 	long since = log_length(s);
-	pid_t pid = all.num_servers < MAX_SERVED ? start(s, cpu, -1, words) : -1;
+	pid_t pid = all.num_servers < MAX_SERVED ? start_child(s, cpu, -1, words) : -1;
 
 	while (pid > 0 && clock_ns() < deadline && !child_interrupted) {
-		if (listens(port, "/proc/net/tcp") || listens(port, "/proc/net/tcp6")) {
+		if (is_listening(port, "/proc/net/tcp") || is_listening(port, "/proc/net/tcp6")) {
 			all.servers[all.num_servers++] = pid;
 			return pid;
 		}
@@ -248,7 +249,7 @@ pid_t child_serve(const struct suite *s, enum child_cpu cpu, uint16_t port,
 		nanosleep(&pause, NULL);
 	}
 	if (pid > 0)
-		end(pid);
+		stop_child(pid);
 	note_complaint(s, since, "it does not listen");
 	return -1;
 }
@@ -263,5 +264,5 @@ uint64_t child_cpu_ns(pid_t pid)
 void child_stop_all(void)
 {
 	while (all.num_servers)
-		end(all.servers[--all.num_servers]);
+		stop_child(all.servers[--all.num_servers]);
 }

@@ -65,7 +65,7 @@ static const json_t *common_yard(const json_t *before, const json_t *after, cons
 	return NULL;
 }
 
-static void judge(struct change *c, double least, double old_spread, double new_spread)
+static void decide_verdict(struct change *c, double least, double old_spread, double new_spread)
 {
 	double spread =
 		(isfinite(old_spread) ? old_spread : 0) + (isfinite(new_spread) ? new_spread : 0);
@@ -85,7 +85,8 @@ static void compare_values(struct change *c, const json_t *old, const json_t *no
 	c->by = "value";
 	c->before = less ? 1 / c->value_before : c->value_before;
 	c->after = less ? 1 / c->value_after : c->value_after;
-	judge(c, noise, result_number(old, "spread_percent"), result_number(now, "spread_percent"));
+	decide_verdict(c, noise, result_number(old, "spread_percent"),
+		       result_number(now, "spread_percent"));
 }
 
 static struct change compare_case(const struct compare_options *o, const json_t *old,
@@ -106,13 +107,13 @@ static struct change compare_case(const struct compare_options *o, const json_t 
 	c.by = result_string(yard, "name");
 	c.before = result_number(old_yard, "ratio");
 	c.after = result_number(yard, "ratio");
-	judge(&c, o->noise, result_number(old_yard, "ratio_spread_percent"),
-	      result_number(yard, "ratio_spread_percent"));
+	decide_verdict(&c, o->noise, result_number(old_yard, "ratio_spread_percent"),
+		       result_number(yard, "ratio_spread_percent"));
 	return c;
 }
 
 /* Of a case that only one of the two has. */
-static struct change only(const json_t *c, enum verdict verdict)
+static struct change unmatched_case(const json_t *c, enum verdict verdict)
 {
 	return (struct change){.noun = result_string(c, "noun"),
 			       .name = result_string(c, "case"),
@@ -147,19 +148,19 @@ static void print_change(const struct change *c)
 	       colour(colours[c->verdict]), verdict_words[c->verdict], colour(COLOUR_NONE));
 }
 
-static json_t *number(double v)
+static json_t *number_or_null(double v)
 {
 	return isfinite(v) ? json_real(v) : json_null();
 }
 
 static json_t *change_json(const struct change *c)
 {
-	return json_pack("{s:s s:s s:s s:s s:o s:o s:o s:o s:o s:o s:s}", "noun", c->noun, "case",
-			 c->name, "unit", c->unit, "by", c->by, "value_before",
-			 number(c->value_before), "value_after", number(c->value_after), "before",
-			 number(c->before), "after", number(c->after), "change_percent",
-			 number(c->percent), "noise_percent", number(c->noise), "verdict",
-			 verdict_words[c->verdict]);
+	return json_pack(
+		"{s:s s:s s:s s:s s:o s:o s:o s:o s:o s:o s:s}", "noun", c->noun, "case", c->name,
+		"unit", c->unit, "by", c->by, "value_before", number_or_null(c->value_before),
+		"value_after", number_or_null(c->value_after), "before", number_or_null(c->before),
+		"after", number_or_null(c->after), "change_percent", number_or_null(c->percent),
+		"noise_percent", number_or_null(c->noise), "verdict", verdict_words[c->verdict]);
 }
 
 struct tally {
@@ -167,7 +168,7 @@ struct tally {
 	json_t *list; /* NULL: a table is printed */
 };
 
-static void note(struct tally *t, struct change c)
+static void count_change(struct tally *t, struct change c)
 {
 	t->count[c.verdict]++;
 	if (t->list)
@@ -185,11 +186,11 @@ static void compare_all(const struct compare_options *o, const json_t *old, cons
 	json_array_foreach (json_object_get(now, "cases"), i, c) {
 		const json_t *before = find_case(old, c);
 
-		note(t, before ? compare_case(o, before, c) : only(c, NEW));
+		count_change(t, before ? compare_case(o, before, c) : unmatched_case(c, NEW));
 	}
 	json_array_foreach (json_object_get(old, "cases"), i, c)
 		if (!find_case(now, c))
-			note(t, only(c, GONE));
+			count_change(t, unmatched_case(c, GONE));
 }
 
 static void warn_of_machines(const json_t *old, const json_t *now)

@@ -357,7 +357,7 @@ struct parts {
 	const uint64_t *ns; /* what counts, if not the longer of the two */
 };
 
-static void play(struct bench_series *s, const struct parts *parts, uint64_t n)
+static void play_round(struct bench_series *s, const struct parts *parts, uint64_t n)
 {
 	uint64_t ns = 0, cpu = 0, their_ns = 0, their_cpu = 0, start;
 
@@ -388,7 +388,7 @@ static uint64_t try_round(const struct parts *parts, uint64_t n)
 	struct bench_series s = {.ns = ns};
 
 	while (s.rounds < TRIES) {
-		play(&s, parts, n);
+		play_round(&s, parts, n);
 		if (ns[s.rounds - 1] < least)
 			least = ns[s.rounds - 1];
 	}
@@ -409,7 +409,7 @@ static uint64_t find_count(const struct parts *parts)
 	return n;
 }
 
-static bool goes_on(const struct bench_result *r, uint64_t start)
+static bool has_time_left(const struct bench_result *r, uint64_t start)
 {
 	double secs = (double)(clock_ns() - start) / NS_PER_S;
 	size_t rounds = r->series[0].rounds;
@@ -427,8 +427,8 @@ static void run_series(struct bench_result *r, const struct parts *parts)
 	start = clock_ns();
 	do
 		for (unsigned int i = 0; i < r->num_series; i++)
-			play(&r->series[i], &parts[i], n[i]);
-	while (goes_on(r, start));
+			play_round(&r->series[i], &parts[i], n[i]);
+	while (has_time_left(r, start));
 	report_result(r);
 }
 
@@ -440,7 +440,7 @@ struct heap_case {
 	size_t size;
 };
 
-static struct bench_result begin(const struct heap_case *c, enum bench_unit unit)
+static struct bench_result begin_case(const struct heap_case *c, enum bench_unit unit)
 {
 	struct bench_result r = {.unit = unit};
 
@@ -498,7 +498,7 @@ static void close_all(void)
 
 static void run_churn(const struct heap_case *c)
 {
-	struct bench_result r = begin(c, UNIT_OPERATION);
+	struct bench_result r = begin_case(c, UNIT_OPERATION);
 	struct parts parts[3] = {
 		{.mine = churn_heap}, {.mine = churn_malloc}, {.mine = churn_peer}};
 
@@ -511,7 +511,7 @@ static void run_churn(const struct heap_case *c)
 /* Each of the two has a working set of its own; what malloc() has is not shared. */
 static void run_churn2(const struct heap_case *c)
 {
-	struct bench_result r = begin(c, UNIT_OPERATION);
+	struct bench_result r = begin_case(c, UNIT_OPERATION);
 	struct bench_mate *mate = mate_start(MATE_PROCESS);
 	struct parts parts[3] = {{.mine = churn_heap, .theirs = churn_heap, .mate = mate},
 				 {.mine = churn_malloc, .theirs = churn_malloc, .mate = mate},
@@ -529,7 +529,7 @@ static void run_churn2(const struct heap_case *c)
 /* malloc()'s can only go to another thread. */
 static void run_cross(const struct heap_case *c)
 {
-	struct bench_result r = begin(c, UNIT_OPERATION);
+	struct bench_result r = begin_case(c, UNIT_OPERATION);
 	struct bench_mate *process = mate_start(MATE_PROCESS), *thread = mate_start(MATE_THREAD);
 	struct parts parts[2] = {
 		{.mine = produce_heap, .theirs = consume_heap, .mate = process},
@@ -548,7 +548,7 @@ static void run_cross(const struct heap_case *c)
 
 static void run_ready(const struct heap_case *c)
 {
-	struct bench_result r = begin(c, UNIT_OPERATION);
+	struct bench_result r = begin_case(c, UNIT_OPERATION);
 	struct parts parts[2] = {{.mine = ready_heap}, {.mine = ready_registered}};
 
 	bench_pin(1);
@@ -561,7 +561,7 @@ static void run_ready(const struct heap_case *c)
 
 static void run_keys(const struct heap_case *c)
 {
-	struct bench_result r = begin(c, UNIT_OPERATION);
+	struct bench_result r = begin_case(c, UNIT_OPERATION);
 	struct parts parts = {.mine = look_up_keys};
 
 	bench_pin(1);
@@ -575,7 +575,7 @@ static void run_keys(const struct heap_case *c)
 
 static void run_attach(const struct heap_case *c)
 {
-	struct bench_result r = begin(c, UNIT_TIME);
+	struct bench_result r = begin_case(c, UNIT_TIME);
 	struct bench_mate *mate = mate_start(MATE_PROCESS);
 	struct parts parts = {.theirs = attach_and_detach, .mate = mate, .ns = &b.ring->attach_ns};
 
@@ -607,7 +607,7 @@ static const struct heap_case cases[] = {
 
 /* ---- the run ---------------------------------------------------------------------------- */
 
-static void prepare(const struct bench_options *o)
+static void prepare_memory(const struct bench_options *o)
 {
 	b.o = *o;
 	b.dice = 88172645463325252u;
@@ -635,7 +635,7 @@ int bench_heap_measure(const struct bench_options *o)
 	bool any = false;
 	cpu_set_t all;
 
-	prepare(o);
+	prepare_memory(o);
 	for (size_t i = 0; i < N_CASES; i++)
 		any |= bench_wants(o, cases[i].name);
 	if (!any) {

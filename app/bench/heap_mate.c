@@ -37,7 +37,7 @@ struct bench_mate {
 	uint64_t rounds;
 };
 
-static void look_after(const struct bench_mate *m)
+static void check_mate_alive(const struct bench_mate *m)
 {
 	if (m->kind == MATE_PROCESS && waitpid(m->pid, NULL, WNOHANG) == m->pid)
 		bench_die("the other process died");
@@ -52,17 +52,17 @@ void mate_relax(const struct bench_mate *m)
 	else
 		__builtin_ia32_pause();
 	if (++spins % LOOKS == 0)
-		look_after(m);
+		check_mate_alive(m);
 }
 
-static void meet(struct bench_mate *m, uint64_t round)
+static void meet_at_gate(struct bench_mate *m, uint64_t round)
 {
 	atomic_fetch_add(&m->arrived, 1);
 	while (atomic_load(&m->arrived) < 2 * round)
 		mate_relax(m);
 }
 
-static void *serve(void *arg)
+static void *serve_rounds(void *arg)
 {
 	struct bench_mate *m = arg;
 	char byte;
@@ -71,7 +71,7 @@ static void *serve(void *arg)
 	for (uint64_t round = 1; read(m->sock[1], &byte, 1) == 1; round++) {
 		uint64_t start, cpu;
 
-		meet(m, round);
+		meet_at_gate(m, round);
 		cpu = bench_clock(CLOCK_THREAD_CPUTIME_ID);
 		start = clock_ns();
 		m->part(m->n);
@@ -98,7 +98,7 @@ static void fork_mate(struct bench_mate *m)
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	close(m->sock[0]);
-	serve(m);
+	serve_rounds(m);
 	_exit(EXIT_OK);
 }
 
@@ -113,7 +113,7 @@ struct bench_mate *mate_start(enum mate_kind kind)
 	m->alone = bench_cpus() < 2;
 	if (kind == MATE_PROCESS)
 		fork_mate(m);
-	else if (pthread_create(&m->thread, NULL, serve, m))
+	else if (pthread_create(&m->thread, NULL, serve_rounds, m))
 		bench_die("cannot start a thread");
 	return m;
 }
@@ -126,7 +126,7 @@ void mate_begin(struct bench_mate *m, bench_part part, uint64_t n)
 	m->n = n;
 	if (send(m->sock[0], &go, 1, MSG_NOSIGNAL) != 1)
 		bench_die("the other process died");
-	meet(m, ++m->rounds);
+	meet_at_gate(m, ++m->rounds);
 }
 
 void mate_await(struct bench_mate *m, uint64_t *ns, uint64_t *cpu)

@@ -261,7 +261,8 @@ static double cpu_us(const json_t *series, const char *which)
 	return v / 1e3;
 }
 
-static void note(struct suite_case *c, const char *name, const json_t *series, unsigned int pass)
+static void note_round(struct suite_case *c, const char *name, const json_t *series,
+		       unsigned int pass)
 {
 	struct suite_series *y = suite_find(c, name);
 
@@ -273,15 +274,16 @@ static void note(struct suite_case *c, const char *name, const json_t *series, u
 						 .server_us = cpu_us(series, "target_cpu")};
 }
 
-static void note_all(struct suite_case *c, const json_t *out, unsigned int pass)
+static void note_rounds(struct suite_case *c, const json_t *out, unsigned int pass)
 {
 	const json_t *found = json_array_get(json_object_get(out, "cases"), 0);
 	size_t i;
 	json_t *series;
 
 	json_array_foreach (json_object_get(found, "series"), i, series)
-		note(c, i == 0 ? "stag" : json_string_value(json_object_get(series, "series")),
-		     series, pass);
+		note_round(c,
+			   i == 0 ? "stag" : json_string_value(json_object_get(series, "series")),
+			   series, pass);
 }
 
 static void run_part(struct suite *s, struct suite_case *c, unsigned int pass,
@@ -290,7 +292,7 @@ static void run_part(struct suite *s, struct suite_case *c, unsigned int pass,
 	json_t *out = child_stag(s, CPU_ANY, words);
 
 	if (out)
-		note_all(c, out, pass);
+		note_rounds(c, out, pass);
 	else if (!child_interrupted)
 		suite_failed(c, child_complaint());
 	json_decref(out);

@@ -43,7 +43,7 @@ static struct {
 	uint16_t pool[2], redis, wait, replica, memcached;
 } ports;
 
-static bool changes(const struct pool_case *p)
+static bool is_change(const struct pool_case *p)
 {
 	return strcmp(p->op, "update") == 0 || strcmp(p->op, "insert") == 0;
 }
@@ -54,7 +54,7 @@ static void add_yards(struct suite_case *c, const struct pool_case *p)
 		suite_yardstick(c, "adapter", "RDMA of 1 MiB by the adapter alone, without a pool");
 		return;
 	}
-	if (changes(p)) {
+	if (is_change(p)) {
 		suite_yardstick(c, "redis", "redis SET, and WAIT for one replica");
 		return;
 	}
@@ -64,7 +64,7 @@ static void add_yards(struct suite_case *c, const struct pool_case *p)
 		suite_yardstick(c, "tcp", "a round trip of 64 bytes, polled at both ends");
 }
 
-static void list(struct suite *s)
+static void list_pool_cases(struct suite *s)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		const struct pool_case *p = &cases[i];
@@ -106,7 +106,7 @@ static bool start_node(struct suite *s, int which, uint16_t port, const char *ro
 }
 
 /* As the roll says. */
-static unsigned int in_sync(const char *file)
+static unsigned int are_in_sync(const char *file)
 {
 	json_t *roll = json_load_file(file, 0, NULL), *members = json_object_get(roll, "members"),
 	       *m;
@@ -136,9 +136,10 @@ static bool start_pool(struct suite *s)
 	snprintf(roll, sizeof(roll), "file:%s/roll", s->shm);
 	if (!start_node(s, 0, ports.pool[0], roll) || !start_node(s, 1, ports.pool[1], roll))
 		return false;
-	while (in_sync(roll + strlen("file:")) < 2 && clock_ns() < deadline && !child_interrupted)
+	while (are_in_sync(roll + strlen("file:")) < 2 && clock_ns() < deadline &&
+	       !child_interrupted)
 		nanosleep(&pause, NULL);
-	return in_sync(roll + strlen("file:")) == 2;
+	return are_in_sync(roll + strlen("file:")) == 2;
 }
 
 static bool start_one_redis(struct suite *s, enum child_cpu cpu, uint16_t *port, uint16_t of)
@@ -225,7 +226,7 @@ static void start_memcached(struct suite *s)
 			      child_complaint());
 }
 
-static void begin(struct suite *s)
+static void begin_pool(struct suite *s)
 {
 	if (!start_pool(s))
 		for (unsigned int i = 0; i < s->num_cases; i++)
@@ -280,7 +281,7 @@ static bool take_adapter(struct suite *s, const struct pool_case *p, struct suit
 {
 	char secs[24];
 	const char *const words[] = {
-		"STAG_CRC=off", "bench", "part", "verbs",   changes(p) ? "write_bw" : "read_bw",
+		"STAG_CRC=off", "bench", "part", "verbs",   is_change(p) ? "write_bw" : "read_bw",
 		"-j",		"-e",	 "-s",	 "1048576", "-t",
 		secs,		NULL};
 
@@ -288,12 +289,12 @@ static bool take_adapter(struct suite *s, const struct pool_case *p, struct suit
 	return yard_pair(child_stag(s, CPU_ANY, words), to);
 }
 
-static bool take(struct suite *s, struct suite_case *c, unsigned int series,
-		 struct suite_sample *to)
+static bool take_pool_sample(struct suite *s, struct suite_case *c, unsigned int series,
+			     struct suite_sample *to)
 {
 	const struct pool_case *p = c->own;
 	const char *name = c->series[series].name;
-	bool change = changes(p);
+	bool change = is_change(p);
 
 	if (series == 0)
 		return take_stag(s, p, to);
@@ -309,10 +310,10 @@ static bool take(struct suite *s, struct suite_case *c, unsigned int series,
 			   to, scale_of(p));
 }
 
-static void measure(struct suite *s, struct suite_case *c, unsigned int pass)
+static void measure_pool(struct suite *s, struct suite_case *c, unsigned int pass)
 {
-	suite_turns(s, c, pass, take);
+	suite_turns(s, c, pass, take_pool_sample);
 }
 
-const struct suite_noun suite_pool = {"pool", "replicated memory beside redis and memcached", list,
-				      begin, measure};
+const struct suite_noun suite_pool = {"pool", "replicated memory beside redis and memcached",
+				      list_pool_cases, begin_pool, measure_pool};

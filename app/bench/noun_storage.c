@@ -95,7 +95,7 @@ static struct {
 
 /* ---- files --------------------------------------------------------------------------------------- */
 
-static bool fill(const char *path, uint64_t offset, uint64_t bytes)
+static bool fill_file(const char *path, uint64_t offset, uint64_t bytes)
 {
 	CLEANUP_FREE uint64_t *words = malloc(MIB);
 	CLEANUP_CLOSE int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -134,7 +134,7 @@ static bool make_store(struct suite *s, const char *dir, struct medium_file *m)
 		return false;
 	m->offset = (uint64_t)json_integer_value(json_object_get(o, "offset"));
 	json_decref(o);
-	return fill(m->path, m->offset, here.bytes);
+	return fill_file(m->path, m->offset, here.bytes);
 }
 
 /* ---- other people's servers ---------------------------------------------------------------------------- */
@@ -306,7 +306,7 @@ static void begin_block(struct suite *s)
 	snprintf(runtime, sizeof(runtime), "XDG_RUNTIME_DIR=%s", s->shm);
 	here.port = place_port();
 	snprintf(port, sizeof(port), "%u", here.port);
-	if (!fill(here.unit.path, 0, here.bytes)) {
+	if (!fill_file(here.unit.path, 0, here.bytes)) {
 		fail_all(s, &suite_block, MEDIUM_BLOCK, "no room in memory for a unit");
 		return;
 	}
@@ -433,8 +433,8 @@ static bool take_fio(struct suite *s, const struct storage_case *t, bool nbd,
 	return true;
 }
 
-static bool take_one(struct suite *s, const struct storage_case *t, const char *name,
-		     struct suite_sample *to)
+static bool take_series_sample(struct suite *s, const struct storage_case *t, const char *name,
+			       struct suite_sample *to)
 {
 	if (strcmp(name, "stag") == 0)
 		return take_stag(s, t, to);
@@ -457,14 +457,14 @@ static pid_t server_of(const struct storage_case *t, const char *name)
 	return strcmp(name, "tgt") == 0 ? here.tgt : 0;
 }
 
-static bool take(struct suite *s, struct suite_case *c, unsigned int series,
-		 struct suite_sample *to)
+static bool take_storage_sample(struct suite *s, struct suite_case *c, unsigned int series,
+				struct suite_sample *to)
 {
 	const struct storage_case *t = c->own;
 	const char *name = c->series[series].name;
 	pid_t server = server_of(t, name);
 	uint64_t busy = child_cpu_ns(server);
-	bool ok = take_one(s, t, name, to);
+	bool ok = take_series_sample(s, t, name, to);
 	double done =
 		to->value / scale_of(t) * s->o.secs * (strcmp(name, "nbdkit") == 0 ? 1 : WARM);
 
@@ -473,13 +473,13 @@ static bool take(struct suite *s, struct suite_case *c, unsigned int series,
 	return ok;
 }
 
-static void measure(struct suite *s, struct suite_case *c, unsigned int pass)
+static void measure_storage(struct suite *s, struct suite_case *c, unsigned int pass)
 {
-	suite_turns(s, c, pass, take);
+	suite_turns(s, c, pass, take_storage_sample);
 }
 
 const struct suite_noun suite_store = {
 	"store", "the store, near and far, beside plain reads and writes, fio, nbdkit and raw TCP",
-	list_store, begin_store, measure};
+	list_store, begin_store, measure_storage};
 const struct suite_noun suite_block = {"block", "the block target beside tgt, nbdkit and raw TCP",
-				       list_block, begin_block, measure};
+				       list_block, begin_block, measure_storage};

@@ -69,7 +69,7 @@ static const char *tcp_words(const struct verbs_case *v)
 	return strstr(v->tcp, "-e") ? "raw TCP ping-pong, asleep" : "raw TCP ping-pong, polled";
 }
 
-static void list(struct suite *s)
+static void list_verbs_cases(struct suite *s)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		const struct verbs_case *v = &cases[i];
@@ -98,7 +98,7 @@ static const char *fabric_pair(void)
 	return find_beside_executable(places, 2, X_OK, path) == 0 ? path : NULL;
 }
 
-static void begin(struct suite *s)
+static void begin_verbs(struct suite *s)
 {
 	json_object_set_new(s->programs, "tcp", json_string("the kernel's, in this program"));
 	if (fabric_pair())
@@ -124,8 +124,8 @@ static void add_words(const struct suite *s, const struct verbs_case *v, const c
 		words[n++] = w;
 }
 
-static bool take(struct suite *s, struct suite_case *c, unsigned int series,
-		 struct suite_sample *to)
+static bool take_verbs_sample(struct suite *s, struct suite_case *c, unsigned int series,
+			      struct suite_sample *to)
 {
 	const struct verbs_case *v = c->own;
 	const char *words[32] = {0};
@@ -146,10 +146,10 @@ static bool take(struct suite *s, struct suite_case *c, unsigned int series,
 	return yard_pair(child_stag(s, CPU_ANY, words), to);
 }
 
-static void measure(struct suite *s, struct suite_case *c, unsigned int pass)
+static void measure_verbs(struct suite *s, struct suite_case *c, unsigned int pass)
 {
-	suite_turns(s, c, pass, take);
+	suite_turns(s, c, pass, take_verbs_sample);
 }
 
 const struct suite_noun suite_verbs = {"verbs", "the software adapter beside raw TCP and libfabric",
-				       list, begin, measure};
+				       list_verbs_cases, begin_verbs, measure_verbs};

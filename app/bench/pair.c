@@ -96,7 +96,7 @@ size_t pair_window(void)
 }
 
 /* On a machine with one CPU both stay where they are. */
-static void pin(int cpu)
+static void pin_to_cpu(int cpu)
 {
 	cpu_set_t set;
 
@@ -133,19 +133,19 @@ static void start_server(void)
 	if (server_pid < 0)
 		pair_die("fork");
 	if (server_pid == 0) {
-		pin(SERVER_CPU);
+		pin_to_cpu(SERVER_CPU);
 		fcntl(sv[1], F_SETFD, 0);
 		snprintf(fd, sizeof(fd), "%d", sv[1]);
 		setenv(PEER_ENV, fd, 1);
 		execv("/proc/self/exe", own_command());
 		pair_die("exec");
 	}
-	pin(CLIENT_CPU);
+	pin_to_cpu(CLIENT_CPU);
 	close(sv[1]);
 	peer = sv[0];
 }
 
-static void usage(const struct pair_case *cases)
+static void print_usage(const struct pair_case *cases)
 {
 	fprintf(stderr,
 		"usage: %s CASE [options]\n"
@@ -212,11 +212,11 @@ static void parse_options(int argc, char **argv, const struct pair_case *cases)
 			options.json = true;
 			break;
 		default:
-			usage(cases);
+			print_usage(cases);
 		}
 	}
 	if (!options.size || !options.iters || !options.list || options.list > pair_window())
-		usage(cases);
+		print_usage(cases);
 }
 
 const struct pair_case *pair_start(int argc, char **argv, const struct pair_case *cases)
@@ -225,14 +225,14 @@ const struct pair_case *pair_start(int argc, char **argv, const struct pair_case
 	const char *fd = getenv(PEER_ENV);
 
 	if (argc < 2)
-		usage(cases);
+		print_usage(cases);
 	while (c->name && strcmp(c->name, argv[1]))
 		c++;
 	if (!c->name)
-		usage(cases);
+		print_usage(cases);
 	parse_options(argc - 1, argv + 1, cases);
 	if (options.passive && c->sides != PAIR_ONE_SIDED)
-		usage(cases);
+		print_usage(cases);
 	alarm(GIVE_UP_S);
 	if (fd) {
 		pair_is_server = true;
@@ -355,8 +355,8 @@ static void report_json(const struct pair_case *c, const struct pair_phase *ph,
 	puts("}");
 }
 
-static void report(const struct pair_case *c, struct pair_phase *ph, const struct cost *mine,
-		   const struct cost *theirs)
+static void print_report(const struct pair_case *c, struct pair_phase *ph, const struct cost *mine,
+			 const struct cost *theirs)
 {
 	if (is_latency(c->unit))
 		qsort(ph->samples, ph->iters, sizeof(*ph->samples), compare_samples);
@@ -394,7 +394,7 @@ static void run_phase(const struct pair_case *c, struct pair_phase *ph, void (*p
 	else
 		pair_hear(&theirs, sizeof(theirs));
 	if (!pair_is_server && ph->number == 2)
-		report(c, ph, &mine, &theirs);
+		print_report(c, ph, &mine, &theirs);
 }
 
 void pair_run(const struct pair_case *c, void (*progress)(void))

@@ -54,7 +54,7 @@ static void one_by_one(void)
 	} while (now < until);
 }
 
-static void submit(struct io_uring *ring, unsigned int slot, uint64_t now)
+static void submit_one(struct io_uring *ring, unsigned int slot, uint64_t now)
 {
 	struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
 	char *memory = f.memory + slot * f.size;
@@ -68,7 +68,7 @@ static void submit(struct io_uring *ring, unsigned int slot, uint64_t now)
 }
 
 /* Those that ended; again: each is followed by another. */
-static unsigned int reap(struct io_uring *ring, bool again)
+static unsigned int reap_completions(struct io_uring *ring, bool again)
 {
 	struct io_uring_cqe *cqe;
 	uint64_t now = clock_ns();
@@ -81,7 +81,7 @@ static unsigned int reap(struct io_uring *ring, bool again)
 			bench_die("io_uring: %s", strerror(cqe->res < 0 ? -cqe->res : EIO));
 		times_note(&f.figures.times, now - f.since[slot]);
 		if (again)
-			submit(ring, slot, now);
+			submit_one(ring, slot, now);
 		n++;
 	}
 	io_uring_cq_advance(ring, n);
@@ -98,19 +98,19 @@ static void many_at_once(void)
 		bench_die("io_uring_queue_init: %s", strerror(-rc));
 	until = clock_ns() + f.ns;
 	for (unsigned int i = 0; i < f.depth; i++)
-		submit(&ring, i, clock_ns());
+		submit_one(&ring, i, clock_ns());
 	while (clock_ns() < until || f.figures.operations == 0) {
 		rc = io_uring_submit_and_wait(&ring, 1);
 		if (rc < 0 && rc != -EINTR)
 			bench_die("io_uring_submit_and_wait: %s", strerror(-rc));
-		f.figures.operations += reap(&ring, true);
+		f.figures.operations += reap_completions(&ring, true);
 	}
-	for (unsigned int left = f.depth; left; left -= reap(&ring, false))
+	for (unsigned int left = f.depth; left; left -= reap_completions(&ring, false))
 		io_uring_submit_and_wait(&ring, 1);
 	io_uring_queue_exit(&ring);
 }
 
-static void parse(int argc, char **argv)
+static void parse_words(int argc, char **argv)
 {
 	if (argc < 8)
 		bench_die("file wants FILE OFFSET BYTES read|write SIZE DEPTH SECS [direct] "
@@ -135,7 +135,7 @@ static void parse(int argc, char **argv)
 
 int part_file(int argc, char **argv)
 {
-	parse(argc, argv);
+	parse_words(argc, argv);
 	f.dice = 88172645463325252u;
 	f.fd = open(argv[1], O_RDWR | O_CLOEXEC | (f.direct ? O_DIRECT : 0));
 	if (f.fd < 0)

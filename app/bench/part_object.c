@@ -93,7 +93,7 @@ static void send_more(struct connection *c)
 	}
 }
 
-static void begin(struct connection *c)
+static void send_requests(struct connection *c)
 {
 	c->out_length = c->sent = 0;
 	for (unsigned int i = 0; i < load.depth; i++)
@@ -128,7 +128,7 @@ static size_t answer_length(const char *in, size_t length)
 }
 
 /* true: all are there. */
-static bool receive(struct connection *c)
+static bool receive_answers(struct connection *c)
 {
 	ssize_t n = recv(c->fd, c->in + c->in_length, c->in_room - c->in_length, MSG_DONTWAIT);
 	size_t used = 0, one;
@@ -168,7 +168,7 @@ static void open_connection(struct connection *c, uint16_t port)
 }
 
 /* Every key has a value before anybody asks for it. */
-static void fill(struct connection *c)
+static void fill_server(struct connection *c)
 {
 	size_t most = c->in_room / (load.size + OVERHEAD);
 
@@ -178,40 +178,40 @@ static void fill(struct connection *c)
 			c->out_length += put_set(c->out + c->out_length, key++, false);
 		do
 			send_more(c);
-		while (!receive(c));
+		while (!receive_answers(c));
 	}
 }
 
-static void note(uint64_t ns)
+static void note_time(uint64_t ns)
 {
 	times_note(&load.figures.times, ns);
 	load.figures.operations += load.depth;
 }
 
-static void run(struct connection *c, int epoll)
+static void run_load(struct connection *c, int epoll)
 {
 	struct epoll_event events[64];
 	uint64_t until = clock_ns() + load.ns;
 
 	for (unsigned int i = 0; i < load.connections; i++)
-		begin(&c[i]);
+		send_requests(&c[i]);
 	while (clock_ns() < until || load.figures.operations == 0) {
 		int n = epoll_wait(epoll, events, 64, load.poll ? 0 : 1);
 
 		for (int i = 0; i < n; i++) {
 			struct connection *one = events[i].data.ptr;
 
-			if (!receive(one))
+			if (!receive_answers(one))
 				continue;
-			note(clock_ns() - one->began);
-			begin(one);
+			note_time(clock_ns() - one->began);
+			send_requests(one);
 		}
 		for (unsigned int i = 0; i < load.connections; i++)
 			send_more(&c[i]);
 	}
 }
 
-static void parse(int argc, char **argv)
+static void parse_words(int argc, char **argv)
 {
 	if (argc < 8)
 		bench_die("wants redis|memcached PORT get|set|setwait SIZE CONNECTIONS DEPTH SECS "
@@ -236,7 +236,7 @@ int part_object(int argc, char **argv)
 	struct connection *c;
 	int epoll = epoll_create1(0);
 
-	parse(argc, argv);
+	parse_words(argc, argv);
 	c = bench_zeroed(load.connections * sizeof(*c));
 	for (unsigned int i = 0; i < load.connections; i++) {
 		struct epoll_event event = {.events = EPOLLIN, .data.ptr = &c[i]};
@@ -245,9 +245,9 @@ int part_object(int argc, char **argv)
 		epoll_ctl(epoll, EPOLL_CTL_ADD, c[i].fd, &event);
 	}
 	if (load.get)
-		fill(&c[0]);
+		fill_server(&c[0]);
 	part_load_begin(&load.figures);
-	run(c, epoll);
+	run_load(c, epoll);
 	part_load_end(&load.figures, load.json);
 	return 0;
 }

@@ -37,7 +37,7 @@
 
 /* ---- a node -------------------------------------------------------------------------- */
 
-static int serve(int argc, char **argv)
+static int serve_node(int argc, char **argv)
 {
 	const struct stag_pool_user users[] = {
 		{USER, SECRET, STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE}};
@@ -129,7 +129,7 @@ static bool by_name(void)
 }
 
 /* n operations, each as `set` makes the i-th, many at a time; `user` is where its pointer goes. Before and after what is measured. */
-static void do_all(size_t n, void (*set)(struct stag_pool_io *io, size_t i, char name[16]))
+static void run_operations(size_t n, void (*set)(struct stag_pool_io *io, size_t i, char name[16]))
 {
 	struct stag_pool *pool = open_pool(BATCH);
 	struct stag_pool_io io[BATCH];
@@ -180,13 +180,13 @@ static void set_delete(struct stag_pool_io *io, size_t i, char name[16])
 }
 
 /* What is read or updated is there before. */
-static void fill(struct client *c)
+static void fill_pool(struct client *c)
 {
 	load.keys = load.size && MANY / load.size < KEYS ? (unsigned int)(MANY / load.size) : KEYS;
 	load.ptrs = bench_zeroed(load.keys * sizeof(*load.ptrs));
 	load.value = c->memory;
 	if (load.op != STAG_POOL_INSERT)
-		do_all(load.keys, set_fill);
+		run_operations(load.keys, set_fill);
 }
 
 /* The next operation of a flight; name: where it may put one. */
@@ -210,7 +210,7 @@ static struct stag_pool_io next_io(struct flight *f, uint64_t now, char name[16]
 }
 
 /* All of one client. */
-static void begin(struct flight **flights, int n)
+static void submit_flight(struct flight **flights, int n)
 {
 	struct stag_pool_io io[BATCH];
 	char names[BATCH][16];
@@ -225,7 +225,7 @@ static void begin(struct flight **flights, int n)
 		bench_die("submit: %s (%s)", strerror(rc), stag_pool_error());
 }
 
-static void begin_all(struct client *c)
+static void submit_all_flights(struct client *c)
 {
 	struct flight *flights[BATCH];
 
@@ -234,11 +234,11 @@ static void begin_all(struct client *c)
 
 		while (n < BATCH && k < load.depth)
 			flights[n++] = &c->flights[k++];
-		begin(flights, n);
+		submit_flight(flights, n);
 	}
 }
 
-static void finish(const struct stag_pool_done *done, uint64_t now)
+static void finish_operation(const struct stag_pool_done *done, uint64_t now)
 {
 	struct flight *f = done->user;
 	uint64_t ns = now - f->began;
@@ -256,7 +256,7 @@ static void finish(const struct stag_pool_done *done, uint64_t now)
 }
 
 /* How many came back. */
-static int turn(struct client *c)
+static int poll_client(struct client *c)
 {
 	struct stag_pool_done done[BATCH];
 	struct flight *flights[BATCH];
@@ -264,11 +264,11 @@ static int turn(struct client *c)
 	uint64_t now = n > 0 ? clock_ns() : 0;
 
 	for (int i = 0; i < n; i++) {
-		finish(&done[i], now);
+		finish_operation(&done[i], now);
 		flights[i] = done[i].user;
 	}
 	if (n > 0 && !load.over)
-		begin(flights, n);
+		submit_flight(flights, n);
 	return n;
 }
 
@@ -279,18 +279,18 @@ static void sleep_for_any(struct client *c, struct pollfd *fds)
 	poll(fds, load.clients, 1);
 }
 
-static void run(struct client *c)
+static void run_load(struct client *c)
 {
 	struct pollfd *fds = bench_zeroed(load.clients * sizeof(*fds));
 	uint64_t now = clock_ns(), until = now + load.ns, busy = now;
 
 	for (unsigned int i = 0; i < load.clients; i++)
-		begin_all(&c[i]);
+		submit_all_flights(&c[i]);
 	while ((now = clock_ns()) < until || load.figures.operations == 0) {
 		int n = 0;
 
 		for (unsigned int i = 0; i < load.clients; i++)
-			n += turn(&c[i]);
+			n += poll_client(&c[i]);
 		if (n > 0)
 			busy = now;
 		else if (!load.poll && now - busy > IDLE_NS)
@@ -299,14 +299,14 @@ static void run(struct client *c)
 	free(fds);
 }
 
-static void clean_up(struct client *c)
+static void delete_inserted(struct client *c)
 {
 	load.over = true;
 	while (load.under_way)
 		for (unsigned int i = 0; i < load.clients; i++)
-			turn(&c[i]);
+			poll_client(&c[i]);
 	if (!by_name())
-		do_all(load.op == STAG_POOL_INSERT ? load.num_made : load.keys, set_delete);
+		run_operations(load.op == STAG_POOL_INSERT ? load.num_made : load.keys, set_delete);
 }
 
 static void make_client(struct client *c)
@@ -322,7 +322,7 @@ static void make_client(struct client *c)
 	}
 }
 
-static int measure(uint32_t op, int argc, char **argv)
+static int measure_load(uint32_t op, int argc, char **argv)
 {
 	struct client *c;
 
@@ -342,11 +342,11 @@ static int measure(uint32_t op, int argc, char **argv)
 	c = bench_zeroed(load.clients * sizeof(*c));
 	for (unsigned int i = 0; i < load.clients; i++)
 		make_client(&c[i]);
-	fill(&c[0]);
+	fill_pool(&c[0]);
 	part_load_begin(&load.figures);
-	run(c);
+	run_load(c);
 	part_load_end(&load.figures, load.json);
-	clean_up(c);
+	delete_inserted(c);
 	return 0;
 }
 
@@ -402,11 +402,11 @@ int part_pool(int argc, char **argv)
 	if (argc < 2)
 		bench_die("what shall be done?");
 	if (strcmp(argv[1], "node") == 0)
-		return serve(argc, argv);
+		return serve_node(argc, argv);
 	if (strcmp(argv[1], "memory") == 0)
 		return measure_memory(argc, argv);
 	for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++)
 		if (strcmp(argv[1], ops[i].name) == 0)
-			return measure(ops[i].op, argc, argv);
+			return measure_load(ops[i].op, argc, argv);
 	bench_die("no operation '%s'", argv[1]);
 }

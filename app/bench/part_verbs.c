@@ -27,7 +27,7 @@ static struct ibv_sge recv_sge[RECV_DEPTH];
 
 /* ---- the queues ---------------------------------------------------------- */
 
-static int reap(void)
+static int reap_completions(void)
 {
 	struct ibv_wc wc[POLL_BATCH];
 	int n = ibv_poll_cq(lane.cq, POLL_BATCH, wc);
@@ -59,7 +59,7 @@ static void sleep_and_reap(void)
 	}
 	if (ibv_req_notify_cq(cq, 0))
 		pair_die("ibv_req_notify_cq");
-	while (reap() == POLL_BATCH)
+	while (reap_completions() == POLL_BATCH)
 		;
 }
 
@@ -68,10 +68,10 @@ static void wait_some(void)
 	if (options.sleep)
 		sleep_and_reap();
 	else
-		reap();
+		reap_completions();
 }
 
-static void post(struct ibv_send_wr *wr, size_t count)
+static void post_sends(struct ibv_send_wr *wr, size_t count)
 {
 	struct ibv_send_wr *bad;
 	int err = ibv_post_send(lane.qp, wr, &bad);
@@ -171,7 +171,7 @@ static void post_word(enum ibv_wr_opcode opcode, volatile uint64_t *local, size_
 		wr.send_flags |= IBV_SEND_INLINE;
 	wr.wr.rdma.remote_addr = lane.remote.words + remote_offset;
 	wr.wr.rdma.rkey = lane.remote.words_key;
-	post(&wr, 1);
+	post_sends(&wr, 1);
 }
 
 static void write_word(uint64_t value, size_t remote_offset)
@@ -205,7 +205,7 @@ static void stop_server(const struct pair_phase *ph)
 static void serve_until_stopped(struct pair_phase *ph)
 {
 	while (lane.words->stop != ph->number)
-		reap();
+		reap_completions();
 }
 
 /* ---- one-sided operations ---------------------------------------------------- */
@@ -218,7 +218,7 @@ static uint64_t post_for(uint64_t end)
 
 	while (clock_ns() < end) {
 		while (lane.posted - lane.done + list <= window)
-			post(send_wr, list);
+			post_sends(send_wr, list);
 		wait_some();
 	}
 	return lane.posted - before;
@@ -238,7 +238,7 @@ static void drive_read_lat(struct pair_phase *ph)
 	uint64_t last = clock_ns();
 
 	for (size_t i = 0; i < ph->iters; i++) {
-		post(send_wr, 1);
+		post_sends(send_wr, 1);
 		wait_all_done();
 		pair_sample(ph, i, &last);
 	}
@@ -256,8 +256,8 @@ static void post_pong(void)
 	else
 		send_wr[0].send_flags &= ~(unsigned int)IBV_SEND_SIGNALED;
 	while (lane.posted - lane.done >= SEND_DEPTH - SIGNAL_EVERY)
-		reap();
-	post(send_wr, 1);
+		reap_completions();
+	post_sends(send_wr, 1);
 }
 
 /* The last word of the message is its serial number; the receiver polls that. */
@@ -272,7 +272,7 @@ static void await_serial(uint64_t serial)
 	volatile uint64_t *word = (void *)(lane.data + lane.in + options.size - sizeof(serial));
 
 	while (*word != serial)
-		reap();
+		reap_completions();
 }
 
 static void drive_write_lat(struct pair_phase *ph)
@@ -355,10 +355,10 @@ static void send_last(void)
 	wr.next = NULL;
 	wr.wr_id = 1;
 	wr.send_flags |= IBV_SEND_SIGNALED;
-	post(&wr, 1);
+	post_sends(&wr, 1);
 	sent++;
 	while (lane.words->credits != sent)
-		reap();
+		reap_completions();
 	wait_all_done();
 	lane.data[0] = 0;
 }
@@ -369,10 +369,10 @@ static void drive_send_rate(struct pair_phase *ph)
 
 	while (clock_ns() < start + ph->length) {
 		while (may_send()) {
-			post(send_wr, options.list);
+			post_sends(send_wr, options.list);
 			sent += options.list;
 		}
-		reap();
+		reap_completions();
 	}
 	send_last();
 	ph->ops = sent - before;
@@ -396,7 +396,7 @@ static void serve_send_rate(struct pair_phase *ph)
 	bool last = false;
 
 	while (!last) {
-		reap();
+		reap_completions();
 		while (handled < lane.received)
 			last = take_message();
 	}

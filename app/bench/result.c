@@ -60,7 +60,7 @@ static struct spread spread_of(double *v, size_t n)
 	return s;
 }
 
-static json_t *number(double v)
+static json_t *number_or_null(double v)
 {
 	return isfinite(v) ? json_real(v) : json_null();
 }
@@ -114,7 +114,7 @@ static json_t *latency_of(const struct suite_series *y, unsigned int passes)
 				if (isfinite(one))
 					v[n++] = one;
 			}
-			json_object_set_new(all, key, number(spread_of(v, n).middle));
+			json_object_set_new(all, key, number_or_null(spread_of(v, n).middle));
 		}
 		break;
 	}
@@ -127,7 +127,7 @@ static json_t *values_of(const struct suite_series *y, unsigned int passes)
 
 	for (unsigned int i = 0; i < passes; i++)
 		json_array_append_new(
-			a, y->samples[i].taken ? number(y->samples[i].value) : json_null());
+			a, y->samples[i].taken ? number_or_null(y->samples[i].value) : json_null());
 	return a;
 }
 
@@ -135,11 +135,12 @@ static json_t *series_json(const struct suite_series *y, unsigned int passes)
 {
 	struct spread s = spread_of_values(y, passes);
 
-	return json_pack("{s:o s:o s:o s:o s:o s:o s:o s:o}", "value", number(s.middle), "low",
-			 number(s.low), "high", number(s.high), "spread_percent", number(s.percent),
-			 "cpu_us", number(median_cpu(y, passes, false)), "server_cpu_us",
-			 number(median_cpu(y, passes, true)), "latency_us", latency_of(y, passes),
-			 "passes", values_of(y, passes));
+	return json_pack("{s:o s:o s:o s:o s:o s:o s:o s:o}", "value", number_or_null(s.middle),
+			 "low", number_or_null(s.low), "high", number_or_null(s.high),
+			 "spread_percent", number_or_null(s.percent), "cpu_us",
+			 number_or_null(median_cpu(y, passes, false)), "server_cpu_us",
+			 number_or_null(median_cpu(y, passes, true)), "latency_us",
+			 latency_of(y, passes), "passes", values_of(y, passes));
 }
 
 static struct spread ratio_of(const struct suite_case *c, const struct suite_series *y,
@@ -172,9 +173,9 @@ static json_t *yardstick_json(const struct suite_case *c, const struct suite_ser
 	}
 	json_object_update_new(o, series_json(y, passes));
 	json_object_update_new(
-		o, json_pack("{s:o s:o s:o s:o}", "ratio", number(r.middle), "ratio_low",
-			     number(r.low), "ratio_high", number(r.high), "ratio_spread_percent",
-			     number(r.percent)));
+		o, json_pack("{s:o s:o s:o s:o}", "ratio", number_or_null(r.middle), "ratio_low",
+			     number_or_null(r.low), "ratio_high", number_or_null(r.high),
+			     "ratio_spread_percent", number_or_null(r.percent)));
 	return o;
 }
 
@@ -222,7 +223,7 @@ static json_t *missing_json(const struct suite *s)
 }
 
 /* Ratios that no two passes agree on. */
-static void tell_spread(const json_t *cases, json_t *noise)
+static void note_spread(const json_t *cases, json_t *noise)
 {
 	size_t i, k;
 	json_t *c, *y;
@@ -276,7 +277,7 @@ json_t *result_make(const struct suite *s)
 
 	for (unsigned int i = 0; i < s->num_cases; i++)
 		json_array_append_new(cases, case_json(&s->cases[i], s->o.passes));
-	tell_spread(cases, noise);
+	note_spread(cases, noise);
 	return json_pack("{s:i s:s s:o s:f s:o s:O s:o s:o s:o s:o}", "version", 1, "stag",
 			 STAG_VERSION, "time", now_json(), "seconds",
 			 (double)(clock_ns() - s->began) / 1e9, "machine", machine_facts(s),

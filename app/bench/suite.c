@@ -30,7 +30,7 @@ bool suite_is_noun(const char *word)
 
 /* ---- cases ------------------------------------------------------------------------------------ */
 
-static bool wants_noun(const struct suite_options *o, const char *name)
+static bool is_noun_selected(const struct suite_options *o, const char *name)
 {
 	for (unsigned int i = 0; i < o->num_nouns; i++)
 		if (strcmp(o->nouns[i], name) == 0 || strcmp(o->nouns[i], "all") == 0)
@@ -39,7 +39,7 @@ static bool wants_noun(const struct suite_options *o, const char *name)
 }
 
 /* By its name, or with the noun before it: verbs/write_lat. */
-static bool matches(const char *pattern, const char *noun, const char *name)
+static bool matches_pattern(const char *pattern, const char *noun, const char *name)
 {
 	char full[80];
 
@@ -48,11 +48,11 @@ static bool matches(const char *pattern, const char *noun, const char *name)
 }
 
 /* Cases that were named are measured in a short run, too. */
-static bool wants_case(const struct suite_options *o, const char *noun, const char *name,
-		       bool quick)
+static bool is_case_selected(const struct suite_options *o, const char *noun, const char *name,
+			     bool quick)
 {
 	for (unsigned int i = 0; i < o->num_patterns; i++)
-		if (matches(o->patterns[i], noun, name))
+		if (matches_pattern(o->patterns[i], noun, name))
 			return true;
 	return o->num_patterns == 0 && (quick || !o->quick);
 }
@@ -62,7 +62,7 @@ struct suite_case *suite_add(struct suite *s, const struct suite_noun *noun, con
 {
 	struct suite_case *more, *c;
 
-	if (!wants_case(&s->o, noun->name, name, quick))
+	if (!is_case_selected(&s->o, noun->name, name, quick))
 		return NULL;
 	more = realloc(s->cases, (s->num_cases + 1) * sizeof(*more));
 	if (!more)
@@ -172,14 +172,14 @@ static void show_progress(const struct suite *s, const struct suite_case *c, uns
 
 /* ---- the run --------------------------------------------------------------------------------------- */
 
-static void interrupt(int sig)
+static void on_interrupt(int sig)
 {
 	child_interrupted = sig;
 }
 
 static void catch_signals(void)
 {
-	struct sigaction sa = {.sa_handler = interrupt};
+	struct sigaction sa = {.sa_handler = on_interrupt};
 
 	sigaction(SIGINT, &sa, NULL);
 	sigaction(SIGTERM, &sa, NULL);
@@ -212,7 +212,7 @@ static void measure_noun(struct suite *s, const struct suite_noun *noun)
 static int list_cases(struct suite *s)
 {
 	for (size_t i = 0; i < N_NOUNS; i++)
-		if (wants_noun(&s->o, nouns[i]->name))
+		if (is_noun_selected(&s->o, nouns[i]->name))
 			nouns[i]->list(s);
 	if (s->num_cases)
 		return EXIT_OK;
@@ -273,7 +273,7 @@ static int save_json(const json_t *result, const char *file)
 }
 
 /* Each once, with the first case that it was of; true: there are some. */
-static bool tell_errors(const struct suite *s)
+static bool print_errors(const struct suite *s)
 {
 	const char *last = "";
 
@@ -289,7 +289,7 @@ static bool tell_errors(const struct suite *s)
 }
 
 /* 0, or how the command ends. */
-static int show(const struct suite *s, const json_t *result)
+static int print_result(const struct suite *s, const json_t *result)
 {
 	int rc = EXIT_OK;
 
@@ -304,7 +304,7 @@ static int show(const struct suite *s, const json_t *result)
 		rc = EXIT_FAILED;
 	if (s->o.html && page_write(result, s->o.html) != 0)
 		rc = EXIT_FAILED;
-	if (tell_errors(s))
+	if (print_errors(s))
 		rc = EXIT_FAILED;
 	return rc;
 }
@@ -330,7 +330,7 @@ static int run_all(struct suite *s)
 		return 128 + child_interrupted;
 	}
 	result = result_make(s);
-	rc = show(s, result);
+	rc = print_result(s, result);
 	json_decref(result);
 	return rc;
 }

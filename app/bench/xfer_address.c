@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Divides "HOST:PORT"; a host with several colons and no brackets is all host. */
-static void split(char *text, char **host, char **port)
+static void split_address(char *text, char **host, char **port)
 {
 	char *colon = strrchr(text, ':');
 
@@ -42,7 +42,7 @@ void bench_resolve(const char *text, uint16_t port, struct sockaddr_storage *out
 
 	snprintf(copy, sizeof(copy), "%s", text);
 	snprintf(standard, sizeof(standard), "%u", port);
-	split(copy, &host, &named);
+	split_address(copy, &host, &named);
 	err = getaddrinfo(host, named ? named : standard, &hints, &found);
 	if (err)
 		bench_die("%s: %s", text, gai_strerror(err));

@@ -114,7 +114,7 @@ static void free_work(struct work *w)
 }
 
 /* Fresh requests for the first n elements. */
-static void ask(struct work *w, size_t n)
+static void fill_requests(struct work *w, size_t n)
 {
 	memset(w->reqs, 0, w->num_reqs * sizeof(*w->reqs));
 	for (size_t i = 0; i < w->num_reqs; i++) {
@@ -172,14 +172,14 @@ static void count_mallocs(struct bench_series *s, uint64_t before)
 }
 
 /* Does it once, and notes what that took. */
-static void sample(struct bench_series *s, struct work *w, size_t n,
-		   void (*move)(struct work *, size_t))
+static void take_sample(struct bench_series *s, struct work *w, size_t n,
+			void (*move)(struct work *, size_t))
 {
 	uint64_t mallocs, theirs = target_cpu(), mine, start, ns;
 
 	if (s->rounds == s->room)
 		return;
-	ask(w, n);
+	fill_requests(w, n);
 	mallocs = b.malloc_calls ? b.malloc_calls() : 0;
 	mine = bench_clock(CLOCK_PROCESS_CPUTIME_ID);
 	start = clock_ns();
@@ -202,7 +202,7 @@ static uint64_t descriptors(void)
 	return c.descriptors;
 }
 
-static void finish(struct bench_result *r, struct work *w)
+static void report_case(struct bench_result *r, struct work *w)
 {
 	report_result(r);
 	free_work(w);
@@ -222,7 +222,7 @@ static void fill_local(size_t size)
 }
 
 /* Once through the manager, and what is there is fetched by hand, and compared. */
-static void prove(struct work *w)
+static void verify_transfer(struct work *w)
 {
 	char *there = bench_memory(w->span);
 	struct ibv_mr *mr = ibv_reg_mr(b.l.pd, there, w->span,
@@ -231,7 +231,7 @@ static void prove(struct work *w)
 	if (!mr)
 		bench_die("cannot register %zu MiB: %s", (size_t)w->span >> 20, strerror(errno));
 	fill_local(b.l.size);
-	ask(w, w->n);
+	fill_requests(w, w->n);
 	by_manager(w, w->n);
 	hand_post_chunks(&b.l, STAG_XFER_READ, 0, there, mr->lkey, w->span);
 	for (size_t i = 0; i < w->n; i++)
@@ -288,7 +288,7 @@ static size_t large_memory(const struct bench_case *c)
 	return b.o.bytes;
 }
 
-static bool goes_on(const struct bench_result *r, uint64_t start)
+static bool has_time_left(const struct bench_result *r, uint64_t start)
 {
 	double secs = (double)(clock_ns() - start) / NS_PER_S;
 	size_t rounds = r->series[0].rounds;
@@ -309,17 +309,17 @@ static void run_elements(const struct bench_case *c)
 	snprintf(r.name, sizeof(r.name), "%s", c->name);
 	snprintf(r.what, sizeof(r.what), "%zu %s of %zu B", w.n,
 		 w.num_reqs > 1 ? "requests" : "elements", w.size);
-	prove(&w);
+	verify_transfer(&w);
 	find_style(&w, w.n);
 	formed = descriptors();
 	start = clock_ns();
 	do {
-		sample(manager, &w, w.n, by_manager);
-		sample(each, &w, w.n, each_by_itself);
-		sample(alone, &w, w.n, bytes_alone);
-	} while (goes_on(&r, start));
+		take_sample(manager, &w, w.n, by_manager);
+		take_sample(each, &w, w.n, each_by_itself);
+		take_sample(alone, &w, w.n, bytes_alone);
+	} while (has_time_left(&r, start));
 	manager->descriptors = (descriptors() - formed) / manager->rounds;
-	finish(&r, &w);
+	report_case(&r, &w);
 }
 
 /* How many pieces: of 270000 at the most, the quantiles 128, 12416 and 119296 at 50, 90 and 99 %. */
@@ -353,19 +353,19 @@ static void run_batches(const struct bench_case *c)
 
 	snprintf(r.name, sizeof(r.name), "%s", c->name);
 	snprintf(r.what, sizeof(r.what), "%zu batches, p99", rounds);
-	prove(&w);
+	verify_transfer(&w);
 	find_style(&w, pieces_at(0.9));
 	for (size_t i = 0; i < rounds; i++) {
 		double at = rounds > 1 ? (double)order[i] / (double)(rounds - 1) : 0.5;
 		size_t n = pieces_at(at);
 
 		report_progress(r.name, i, rounds);
-		sample(manager, &w, n, by_manager);
-		sample(alone, &w, n, bytes_alone);
-		sample(each, &w, n, each_by_itself);
+		take_sample(manager, &w, n, by_manager);
+		take_sample(alone, &w, n, bytes_alone);
+		take_sample(each, &w, n, each_by_itself);
 	}
 	munmap(order, rounds * sizeof(*order));
-	finish(&r, &w);
+	report_case(&r, &w);
 }
 
 static void run_large(const struct bench_case *c)
@@ -378,18 +378,18 @@ static void run_large(const struct bench_case *c)
 
 	snprintf(r.name, sizeof(r.name), "%s", c->name);
 	snprintf(r.what, sizeof(r.what), "one request of %zu MiB", w.size >> 20);
-	prove(&w);
+	verify_transfer(&w);
 	formed = descriptors();
 	start = clock_ns();
 	do {
-		sample(manager, &w, 1, by_manager);
-		sample(alone, &w, 1, bytes_alone);
-	} while (goes_on(&r, start));
+		take_sample(manager, &w, 1, by_manager);
+		take_sample(alone, &w, 1, bytes_alone);
+	} while (has_time_left(&r, start));
 	manager->descriptors = (descriptors() - formed) / manager->rounds;
-	finish(&r, &w);
+	report_case(&r, &w);
 }
 
-static void plan(struct work *w, size_t n)
+static void plan_transfers(struct work *w, size_t n)
 {
 	static struct ibv_sge sges[256];
 	struct stag_xfer_desc desc = {.sge = sges};
@@ -427,13 +427,13 @@ static void run_plan(const struct bench_case *c)
 	w.style.list = 64;
 	start = clock_ns();
 	do {
-		sample(manager, &w, w.n, plan);
-		sample(each, &w, w.n, fill_each);
-	} while (goes_on(&r, start));
-	ask(&w, w.n);
+		take_sample(manager, &w, w.n, plan_transfers);
+		take_sample(each, &w, w.n, fill_each);
+	} while (has_time_left(&r, start));
+	fill_requests(&w, w.n);
 	stag_xfer_query_limits(b.x, b.o.op, &limits);
 	manager->descriptors = stag_xfer_count(&limits, w.reqs, NULL);
-	finish(&r, &w);
+	report_case(&r, &w);
 }
 
 static const struct bench_case cases[] = {

@@ -17,7 +17,7 @@ static struct ibv_send_wr wrs[MAX_LIST];
 static struct ibv_sge sges[MAX_LIST];
 
 /* wr_id: how many work requests its completion retires. */
-static uint64_t reap(struct bench_link *l)
+static uint64_t reap_completions(struct bench_link *l)
 {
 	struct ibv_wc wc[16];
 	int n = ibv_poll_cq(l->by_hand.cq, 16, wc);
@@ -33,7 +33,7 @@ static uint64_t reap(struct bench_link *l)
 	return done;
 }
 
-static void post(struct bench_link *l, struct ibv_send_wr *wr)
+static void post_list(struct bench_link *l, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 	int err = ibv_post_send(l->by_hand.qp, wr, &bad);
@@ -48,7 +48,7 @@ static enum ibv_wr_opcode opcode_of(enum stag_xfer_op op)
 }
 
 /* Everything that was written has arrived when this comes back. */
-static void confirm(struct bench_link *l, enum stag_xfer_op op)
+static void confirm_writes(struct bench_link *l, enum stag_xfer_op op)
 {
 	struct ibv_sge none = {(uintptr_t)l->memory, 0, l->mr->lkey};
 	struct ibv_send_wr read = {.wr_id = 1,
@@ -61,8 +61,8 @@ static void confirm(struct bench_link *l, enum stag_xfer_op op)
 		return;
 	read.wr.rdma.remote_addr = l->remote;
 	read.wr.rdma.rkey = l->rkey;
-	post(l, &read);
-	while (!reap(l))
+	post_list(l, &read);
+	while (!reap_completions(l))
 		;
 }
 
@@ -99,14 +99,14 @@ void hand_post_each(struct bench_link *l, enum stag_xfer_op op, const struct sta
 		size_t list = hand_fill(l, op, elems + posted, n - posted, style);
 
 		while (posted - done + list >= HAND_DEPTH) /* one less: the confirmation */
-			done += reap(l);
-		post(l, wrs);
+			done += reap_completions(l);
+		post_list(l, wrs);
 		posted += list;
-		done += reap(l);
+		done += reap_completions(l);
 	}
 	while (done < posted)
-		done += reap(l);
-	confirm(l, op);
+		done += reap_completions(l);
+	confirm_writes(l, op);
 }
 
 void hand_post_chunks(struct bench_link *l, enum stag_xfer_op op, uint64_t remote_offset,
@@ -126,12 +126,12 @@ void hand_post_chunks(struct bench_link *l, enum stag_xfer_op op, uint64_t remot
 		wr.wr.rdma.remote_addr = l->remote + remote_offset + at;
 		wr.wr.rdma.rkey = l->rkey;
 		while (posted - done >= CHUNKS)
-			done += reap(l);
-		post(l, &wr);
+			done += reap_completions(l);
+		post_list(l, &wr);
 		posted++;
 		at += part;
 	}
 	while (done < posted)
-		done += reap(l);
-	confirm(l, op);
+		done += reap_completions(l);
+	confirm_writes(l, op);
 }

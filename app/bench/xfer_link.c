@@ -38,7 +38,7 @@ static void become_target(const char *at, const char *device, int out)
 }
 
 /* What it says first is where it listens. */
-static void hear_address(int in, char *text, size_t size)
+static void read_address(int in, char *text, size_t size)
 {
 	FILE *said = fdopen(in, "r");
 	char line[80] = "";
@@ -72,7 +72,7 @@ static void start_target(struct bench_link *l, const struct bench_options *o)
 	if (l->target == 0)
 		become_target(text, o->device, fds[1]);
 	close(fds[1]);
-	hear_address(fds[0], l->address, sizeof(l->address));
+	read_address(fds[0], l->address, sizeof(l->address));
 	if (bench_cpus() > 1)
 		bench_pin(1);
 	if (clock_getcpuclockid(l->target, &l->cpu_time))
@@ -81,7 +81,7 @@ static void start_target(struct bench_link *l, const struct bench_options *o)
 
 /* ---- connections --------------------------------------------------------- */
 
-static struct rdma_cm_event *expect(struct bench_link *l, enum rdma_cm_event_type want)
+static struct rdma_cm_event *expect_event(struct bench_link *l, enum rdma_cm_event_type want)
 {
 	struct rdma_cm_event *ev;
 
@@ -94,17 +94,17 @@ static struct rdma_cm_event *expect(struct bench_link *l, enum rdma_cm_event_typ
 	return ev;
 }
 
-static void resolve(struct bench_link *l, struct rdma_cm_id *id)
+static void resolve_address(struct bench_link *l, struct rdma_cm_id *id)
 {
 	struct sockaddr_storage to;
 
 	bench_resolve(l->address, BENCH_PORT, &to);
 	if (rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, RESOLVE_MS))
 		bench_die("no RDMA device leads to %s: %s", l->address, strerror(errno));
-	rdma_ack_cm_event(expect(l, RDMA_CM_EVENT_ADDR_RESOLVED));
+	rdma_ack_cm_event(expect_event(l, RDMA_CM_EVENT_ADDR_RESOLVED));
 	if (rdma_resolve_route(id, RESOLVE_MS))
 		bench_die("no route to %s: %s", l->address, strerror(errno));
-	rdma_ack_cm_event(expect(l, RDMA_CM_EVENT_ROUTE_RESOLVED));
+	rdma_ack_cm_event(expect_event(l, RDMA_CM_EVENT_ROUTE_RESOLVED));
 }
 
 static void check_device(const struct rdma_cm_id *id, const char *wanted)
@@ -206,14 +206,14 @@ static void connect_rail(struct bench_link *l, struct bench_rail *r, const struc
 
 	if (rdma_create_id(l->events, &r->id, NULL, RDMA_PS_TCP))
 		bench_die("rdma_create_id: %s", strerror(errno));
-	resolve(l, r->id);
+	resolve_address(l, r->id);
 	check_device(r->id, o->device);
 	register_memory(l, r->id);
 	create_qp(l, r);
 	p.responder_resources = p.initiator_depth = reads_of(r->id->verbs);
 	if (rdma_connect(r->id, &p))
 		bench_die("rdma_connect: %s", strerror(errno));
-	ev = expect(l, RDMA_CM_EVENT_ESTABLISHED);
+	ev = expect_event(l, RDMA_CM_EVENT_ESTABLISHED);
 	read_welcome(l, ev);
 	rdma_ack_cm_event(ev);
 }

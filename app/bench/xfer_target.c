@@ -39,7 +39,7 @@ static void open_device(struct ibv_context *verbs)
 }
 
 /* Nobody uses the old memory: a client's connections all ask for the same. */
-static int lend(size_t bytes)
+static int lend_memory(size_t bytes)
 {
 	uint64_t *words;
 
@@ -74,8 +74,8 @@ static int read_hello(const struct rdma_conn_param *p, struct bench_hello *hello
 	return be32toh(hello->magic) == BENCH_MAGIC ? 0 : -EPROTO;
 }
 
-static void welcome(struct rdma_cm_id *id, const struct bench_hello *hello,
-		    const struct rdma_conn_param *asked)
+static void make_welcome(struct rdma_cm_id *id, const struct bench_hello *hello,
+			 const struct rdma_conn_param *asked)
 {
 	struct bench_welcome w = {.magic = htobe32(BENCH_MAGIC),
 				  .rkey = htobe32(target.mr->rkey),
@@ -102,18 +102,18 @@ static void welcome(struct rdma_cm_id *id, const struct bench_hello *hello,
 	target.polling += polls;
 }
 
-static void answer(struct rdma_cm_event *ev)
+static void answer_request(struct rdma_cm_event *ev)
 {
 	struct bench_hello hello;
 
 	open_device(ev->id->verbs);
-	if (read_hello(&ev->param.conn, &hello) || lend(be64toh(hello.bytes)))
+	if (read_hello(&ev->param.conn, &hello) || lend_memory(be64toh(hello.bytes)))
 		rdma_reject(ev->id, NULL, 0);
 	else
-		welcome(ev->id, &hello, &ev->param.conn);
+		make_welcome(ev->id, &hello, &ev->param.conn);
 }
 
-static void part(struct rdma_cm_id *id)
+static void disconnect_client(struct rdma_cm_id *id)
 {
 	target.connected--;
 	target.polling -= id->context != NULL;
@@ -121,7 +121,7 @@ static void part(struct rdma_cm_id *id)
 	rdma_destroy_id(id);
 }
 
-static void take_event(void)
+static void handle_event(void)
 {
 	struct rdma_cm_event *ev;
 	struct rdma_cm_id *gone = NULL;
@@ -129,16 +129,16 @@ static void take_event(void)
 	if (rdma_get_cm_event(target.events, &ev))
 		bench_die("connection events: %s", strerror(errno));
 	if (ev->event == RDMA_CM_EVENT_CONNECT_REQUEST)
-		answer(ev);
+		answer_request(ev);
 	else if (ev->event == RDMA_CM_EVENT_DISCONNECTED ||
 		 ev->event == RDMA_CM_EVENT_CONNECT_ERROR)
 		gone = ev->id;
 	rdma_ack_cm_event(ev);
 	if (gone)
-		part(gone);
+		disconnect_client(gone);
 }
 
-static void keep_going(void)
+static void poll_completions(void)
 {
 	struct ibv_wc wc[4];
 
@@ -169,8 +169,8 @@ int bench_serve(const struct bench_options *o)
 	listen_at(o);
 	fd = (struct pollfd){target.events->fd, POLLIN, 0};
 	for (;;) {
-		keep_going();
+		poll_completions();
 		if (poll(&fd, 1, target.polling ? 0 : -1) > 0)
-			take_event();
+			handle_event();
 	}
 }
