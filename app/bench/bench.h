@@ -2,14 +2,13 @@
 /*
  * bench.h - stag bench: the runner, which measures every part of stag beside its yardsticks.
  *
- * A noun (verbs, xfer, ...) has cases; a case has series, of which the first is stag's and the others
- * are yardsticks. A pass measures all series of a case, one after the other, so that what is compared ran
- * within seconds; the next pass takes them in the other order. What is measured runs in processes of its
- * own: parts of stag (part.h), servers, and other people's programs. A yardstick that cannot be measured
- * says why, and what to install.
+ * A noun (verbs, xfer, ...) has cases; a case has series: the first is stag's, the others are yardsticks. A pass measures all series of a
+ * case, one after the other, so that compared figures were measured within seconds; the next pass reverses the order. Measurements run
+ * in processes of their own: parts of stag (part.h), servers, and programs of others. A yardstick that cannot be measured says why, and
+ * what to install.
  *
- * All that was measured becomes one JSON document (result.c). The table, the TSV, the page and the
- * comparison of two runs are made of that and nothing else.
+ * All figures become one JSON document (result.c). The table, the TSV, the page and the comparison of two runs are made from that
+ * document alone.
  */
 #ifndef STAG_APP_BENCH_H
 #define STAG_APP_BENCH_H
@@ -25,11 +24,11 @@
 
 enum suite_better { BETTER_MORE, BETTER_LESS };
 
-/* One run of one series. */
+/* One measurement of one series. */
 struct suite_sample {
 	bool taken;
 	double value;
-	double cpu_us, server_us; /* processor time of an operation; negative: unknown */
+	double cpu_us, server_us; /* processor time per operation; negative: unknown */
 	json_t *latency;	  /* {"p50": microseconds, ...}, or NULL */
 };
 
@@ -37,7 +36,7 @@ struct suite_series {
 	const char *name;
 	char what[96];
 	char missing[192]; /* why it is not measured */
-	char install[64];  /* and what would help */
+	char install[64];  /* the command that installs what is missing */
 	struct suite_sample samples[SUITE_PASSES];
 };
 
@@ -49,8 +48,8 @@ struct suite_case {
 	char what[96];
 	const char *unit;
 	enum suite_better better;
-	uint64_t size;	 /* bytes of an operation; 0: it has none */
-	const void *own; /* the noun's */
+	uint64_t size;	 /* bytes of an operation; 0: not applicable */
+	const void *own; /* data of the noun */
 	char error[256]; /* why stag itself gave no figure */
 	struct suite_series *series;
 	unsigned int num_series;
@@ -62,10 +61,10 @@ struct suite_options {
 	const char *patterns[16];
 	unsigned int num_patterns;
 	bool quick;
-	double secs; /* of one run */
+	double secs; /* seconds of one measurement */
 	unsigned int passes;
 	const char *congestion; /* of the private network; "inherit": the machine's own network */
-	const char *directory;	/* of the files that are on a disk */
+	const char *directory;	/* for files that have to be on a disk */
 	const char *html, *json_file;
 	enum { SHOW_TABLE, SHOW_TSV, SHOW_JSON } show;
 };
@@ -74,20 +73,20 @@ struct suite {
 	struct suite_options o;
 	struct suite_case *cases;
 	unsigned int num_cases;
-	char shm[128], disk[256]; /* directories of our own; disk: "" where there is none */
-	char log[160];		  /* what all that was started said */
-	json_t *programs;	  /* versions of yardsticks */
+	char shm[128], disk[256]; /* temporary directories; disk: "" if there is none */
+	char log[160];		  /* file with the stderr of all processes */
+	json_t *programs;	  /* version of each yardstick */
 	bool private_network;
 	uint64_t began;
-	const struct suite_noun *noun; /* that is measured now, */
-	unsigned int pass;	       /* and in which pass */
+	const struct suite_noun *noun; /* being measured */
+	unsigned int pass;	       /* number of the pass */
 };
 
 struct suite_noun {
 	const char *name;
 	const char *what;
 	void (*list)(struct suite *s);	/* adds its cases */
-	void (*begin)(struct suite *s); /* what all of its cases need; may be NULL */
+	void (*begin)(struct suite *s); /* starts what all of its cases need; may be NULL */
 	void (*measure)(struct suite *s, struct suite_case *c, unsigned int pass);
 };
 
@@ -100,7 +99,7 @@ bool suite_is_noun(const char *word); /* or "all" */
 int suite_run(const struct suite_options *o);
 int suite_list(const struct suite_options *o);
 
-/* A case that was asked for, or NULL: quick says whether it is one of the short run. */
+/* Adds a case if it is selected, and returns it, or NULL. quick: it belongs to the short run. */
 struct suite_case *suite_add(struct suite *s, const struct suite_noun *noun, const char *name,
 			     bool quick);
 bool suite_wants(const struct suite *s, const struct suite_noun *noun, const char *pattern);
@@ -110,7 +109,7 @@ void suite_missing(struct suite *s, const struct suite_noun *noun, const char *y
 		   const char *install, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void suite_failed(struct suite_case *c, const char *why);
 
-/* Each series of the case in turn, the other way around in every other pass; those that are missing are left out. */
+/* Measures each series of the case in turn, in reverse order in every other pass. Series that are missing are skipped. */
 void suite_turns(struct suite *s, struct suite_case *c, unsigned int pass,
 		 bool (*take)(struct suite *s, struct suite_case *c, unsigned int series,
 			      struct suite_sample *to));
@@ -119,70 +118,70 @@ void suite_turns(struct suite *s, struct suite_case *c, unsigned int pass,
 
 enum child_cpu { CPU_ANY, CPU_SERVER, CPU_CLIENT };
 
-extern volatile int child_interrupted; /* by a signal: nothing more is to be started */
+extern volatile int child_interrupted; /* the signal that was received: start nothing more */
 
-/* Its stdout, to be freed; NULL: it failed, or took too long, and child_complaint() has a line. */
+/* Runs a program. Returns its stdout, which the caller frees; NULL: it failed or timed out, see child_complaint(). */
 char *child_output(const struct suite *s, enum child_cpu cpu, const char *const *words);
 const char *child_complaint(void);
 
-/* Of this program: stag WORDS... */
+/* Runs `stag WORDS...`. */
 json_t *child_stag(const struct suite *s, enum child_cpu cpu, const char *const *words);
 json_t *child_json(const struct suite *s, enum child_cpu cpu, const char *const *words);
 
-/* A server that is ended with us, once it listens at the port; 0, or -1 and a complaint. */
+/* Starts a server, which ends with this process, and waits until it listens on the port. Returns its pid, or -1 and a complaint. */
 pid_t child_serve(const struct suite *s, enum child_cpu cpu, uint16_t port,
 		  const char *const *words);
-uint64_t child_cpu_ns(pid_t pid); /* that it has used; 0: nobody knows */
+uint64_t child_cpu_ns(pid_t pid); /* that the process has used; 0: unknown */
 void child_stop_all(void);
 const char *child_self(void); /* the path of the command stag */
 
-/* place.c: where it runs */
+/* place.c: the network and directories of a run */
 
 int place_make(struct suite *s);
 void place_remove(struct suite *s);
-uint16_t place_port(void); /* that nobody listens at */
+uint16_t place_port(void); /* a free port */
 
-/* yardstick.c: what other people's programs need and say */
+/* yardstick.c: programs of others and their output */
 
 bool yard_have(struct suite *s, const struct suite_noun *noun, const char *yardstick,
-	       const char *program, const char *package); /* else it is told as missing */
+	       const char *program, const char *package); /* false: it was reported as missing */
 bool yard_sample(json_t *figures, struct suite_sample *to,
-		 double scale); /* of a load; takes the reference */
+		 double scale); /* of a load; consumes the reference */
 bool yard_pair(json_t *figures, struct suite_sample *to);
 bool yard_fio(const struct suite *s, const char *const *words, struct suite_sample *to);
 
-/* The better of two who send a stream of such messages: who polls, and who sleeps, in GB/s; once in a pass for each size. */
+/* Measures a TCP stream of such messages in GB/s: the better of polling and sleeping. Once in a pass for each size. */
 bool yard_stream(struct suite *s, uint64_t size, struct suite_sample *to);
 
 /* machine.c */
 
 json_t *machine_facts(const struct suite *s);
-void machine_watch(void); /* begins to look at what others take */
+void machine_watch(void); /* begins to measure what other programs use */
 json_t *machine_noise(void);
 
 /* result.c */
 
 json_t *result_make(const struct suite *s);
-double result_number(const json_t *o, const char *key);	     /* NAN: there is none */
-const char *result_string(const json_t *o, const char *key); /* "": there is none */
-json_t *result_load(const char *file);			     /* NULL, having complained */
+double result_number(const json_t *o, const char *key);	     /* NAN: missing */
+const char *result_string(const json_t *o, const char *key); /* "": missing */
+json_t *result_load(const char *file);			     /* NULL after it has complained */
 
 /* report.c */
 
 void report_table(const json_t *result, FILE *to);
 void report_tsv(const json_t *result, FILE *to);
-const char *report_number(double v, char *text, size_t size); /* three digits; "-": there is none */
+const char *report_number(double v, char *text, size_t size); /* three digits; "-": missing */
 
 /* page.c */
 
-bool page_available(void); /* false, having complained, if this build has no page */
+bool page_available(void); /* false, after it has complained: this build has no page */
 int page_write(const json_t *result, const char *file);
 
 /* compare.c */
 
 struct compare_options {
 	const char *before, *after;
-	double noise; /* percent that is none, at the least */
+	double noise; /* percent: smaller changes are noise */
 	bool by_value, fail, json;
 };
 

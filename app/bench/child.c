@@ -2,8 +2,8 @@
 /*
  * child.c - the processes of a run: those that measure, and servers.
  *
- * A command's first words may be NAME=VALUE, as for env(1). What a process says on stderr goes to the run's log; its last line there
- * is the reason that is given if it fails. All end with this process, however that ends.
+ * The first words of a command may be NAME=VALUE, as for env(1). The stderr of all processes goes to the log of the run; if a process
+ * fails, its last line there is given as the reason. All processes end with this one, however it ends.
  */
 #include "bench.h"
 
@@ -25,8 +25,8 @@
 #include "part.h"
 #include "stag.h"
 
-#define LONGEST	   (90 * NS_PER_S) /* besides what it was asked to take */
-#define START_MOST (10 * NS_PER_S) /* until a server listens */
+#define LONGEST	   (90 * NS_PER_S) /* in addition to the requested time */
+#define START_MOST (10 * NS_PER_S) /* for a server to listen */
 #define MAX_SERVED 32
 
 volatile int child_interrupted;
@@ -108,7 +108,7 @@ static long log_length(const struct suite *s)
 	return fd < 0 ? 0 : (long)lseek(fd, 0, SEEK_END);
 }
 
-/* The last line of the log behind that place; if there is none, what happened. */
+/* Stores the last line of the log after `since` as the complaint; if there is none, what. */
 static void note_complaint(const struct suite *s, long since, const char *what)
 {
 	FILE *f = fopen(s->log, "r");
@@ -126,9 +126,9 @@ static void note_complaint(const struct suite *s, long since, const char *what)
 	fclose(f);
 }
 
-/* ---- who measures --------------------------------------------------------------------------- */
+/* ---- measuring processes --------------------------------------------------------------------------- */
 
-/* All that comes before the deadline; NULL: it took longer, or there is no memory. */
+/* Reads all output. Returns NULL after the deadline, or if memory runs out. */
 static char *read_all(int fd, uint64_t deadline)
 {
 	size_t length = 0, room = 65536;
@@ -178,7 +178,7 @@ char *child_output(const struct suite *s, enum child_cpu cpu, const char *const 
 		waitpid(pid, &status, 0);
 	if (text && status == 0)
 		return text;
-	note_complaint(s, since, text ? "it failed, and said nothing" : "it took too long");
+	note_complaint(s, since, text ? "it failed without a message" : "it timed out");
 	free(text);
 	return NULL;
 }
@@ -250,7 +250,7 @@ pid_t child_serve(const struct suite *s, enum child_cpu cpu, uint16_t port,
 	}
 	if (pid > 0)
 		stop_child(pid);
-	note_complaint(s, since, "it does not listen");
+	note_complaint(s, since, "it did not listen in time");
 	return -1;
 }
 

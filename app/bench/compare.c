@@ -2,8 +2,8 @@
 /*
  * compare.c - stag bench compare: what changed between two results, and what is only noise.
  *
- * What is compared is the ratio to a yardstick that both have: a machine that is faster or busier is so for both sides of it. Where
- * there is none, or if asked so, the figure itself. A change counts if it is more than either result's own spread, and more than
+ * Compares the ratio to the first yardstick that both results have, because a faster or busier machine affects both sides of a ratio;
+ * without a common yardstick, or on request, compares the figures. A change counts if it exceeds the spread of both results together, and
  * a few percent.
  */
 #include "bench.h"
@@ -20,7 +20,7 @@ static const char *const verdict_words[] = {"same", "better", "worse", "gone", "
 
 struct change {
 	const char *noun, *name, *unit, *by; /* by: the yardstick, or "value" */
-	double before, after;		     /* what is compared; more is better */
+	double before, after;		     /* the compared values; more is better */
 	double value_before, value_after;
 	double percent, noise; /* positive: better */
 	enum verdict verdict;
@@ -38,7 +38,7 @@ static const json_t *find_case(const json_t *result, const json_t *like)
 	return NULL;
 }
 
-/* The yardstick of that name with a ratio, or NULL. */
+/* Returns the yardstick of that name if it has a ratio, or NULL. */
 static const json_t *find_yard(const json_t *c, const char *name)
 {
 	size_t i;
@@ -51,7 +51,7 @@ static const json_t *find_yard(const json_t *c, const char *name)
 	return NULL;
 }
 
-/* The first yardstick that both have. */
+/* Returns the first yardstick that both have, or NULL. */
 static const json_t *common_yard(const json_t *before, const json_t *after, const json_t **old)
 {
 	size_t i;
@@ -112,7 +112,7 @@ static struct change compare_case(const struct compare_options *o, const json_t 
 	return c;
 }
 
-/* Of a case that only one of the two has. */
+/* Returns the change of a case that only one result has. */
 static struct change unmatched_case(const json_t *c, enum verdict verdict)
 {
 	return (struct change){.noun = result_string(c, "noun"),
@@ -128,7 +128,7 @@ static struct change unmatched_case(const json_t *c, enum verdict verdict)
 			       .verdict = verdict};
 }
 
-/* ---- what comes out ----------------------------------------------------------------------------------- */
+/* ---- output ----------------------------------------------------------------------------------- */
 
 static void print_change(const struct change *c)
 {
@@ -165,7 +165,7 @@ static json_t *change_json(const struct change *c)
 
 struct tally {
 	unsigned int count[5];
-	json_t *list; /* NULL: a table is printed */
+	json_t *list; /* NULL: print a table */
 };
 
 static void count_change(struct tally *t, struct change c)
@@ -200,7 +200,7 @@ static void warn_of_machines(const json_t *old, const json_t *now)
 
 	for (size_t i = 0; i < sizeof(facts) / sizeof(*facts); i++)
 		if (!json_equal(json_object_get(a, facts[i]), json_object_get(b, facts[i])))
-			fprintf(stderr, "stag: the two are of machines that differ in %s\n",
+			fprintf(stderr, "stag: the two results are of machines with different %s\n",
 				facts[i]);
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap_cases.c - the cases of stag bench part heap: the registered heap beside malloc(), whichever
- * the process has, and beside registering by hand.
+ * heap_cases.c - the cases of stag bench part heap: the registered heap beside the malloc() of the process, and beside registering by
+ * hand.
  *
- * A round of a series is some thousand operations. The series of a case take turns, round by
- * round. The first word of everything that is allocated is written.
+ * A round of a series is some thousand operations. The series of a case take turns, round by round. The first word of each allocation is
+ * written.
  */
 #include "part.h"
 
@@ -26,7 +26,7 @@
 #define MIN_ROUNDS   5
 #define MAX_ROUNDS   10000
 #define MAX_SET	     1024 /* a power of two */
-#define MAX_SET_HUGE 32	  /* of 1 MiB each; as well */
+#define MAX_SET_HUGE 32	  /* of 1 MiB each; also a power of two */
 #define RING	     1024
 #define TRIES	     3
 #define MAX_COUNT    (1u << 26)
@@ -34,7 +34,7 @@
 #define BLOCK	     (4ull << 20)
 #define ALWAYS	     static inline __attribute__((always_inline))
 
-/* What one process hands to the other. */
+/* A queue of allocations from one process to the other. */
 struct ring {
 	_Atomic uint64_t put __attribute__((aligned(64)));
 	_Atomic uint64_t got __attribute__((aligned(64)));
@@ -46,18 +46,18 @@ struct ring {
 static struct {
 	struct bench_options o;
 	struct stag_heap *heap;
-	const struct bench_peer *peer; /* NULL: nobody brought one */
+	const struct bench_peer *peer; /* NULL: none was preloaded */
 	struct ibv_context *verbs;
 	struct ibv_pd *pd;
-	unsigned int device; /* the heap's number of it */
+	unsigned int device; /* its number in the heap */
 	struct ring *ring;
 	char name[STAG_HEAP_NAME_MAX];
 	const char *malloc_name;
 	size_t size;		   /* of an allocation */
-	size_t live;		   /* how many there are all the time */
-	void *set[MAX_SET];	   /* the heap's */
-	void *malloc_set[MAX_SET]; /* malloc()'s */
-	void *peer_set[MAX_SET];   /* the peer's */
+	size_t live;		   /* number of live allocations */
+	void *set[MAX_SET];	   /* of the heap */
+	void *malloc_set[MAX_SET]; /* of malloc() */
+	void *peer_set[MAX_SET];   /* of the peer */
 	uint64_t dice;
 } b;
 
@@ -98,7 +98,7 @@ ALWAYS void *take(void *(*from)(size_t), size_t size)
 	void *ptr = from(size);
 
 	if (!ptr)
-		bench_die("no memory for %zu bytes", size);
+		bench_die("cannot allocate %zu bytes", size);
 	*(volatile uint64_t *)ptr = 1;
 	return ptr;
 }
@@ -117,7 +117,7 @@ ALWAYS void empty(void **set, void (*to)(void *))
 		to(set[i]);
 }
 
-/* Which one goes next is chance, and something new takes its place. */
+/* Frees a random allocation, and makes a new one in its place. */
 ALWAYS void churn(void **set, void *(*from)(size_t), void (*to)(void *), uint64_t n)
 {
 	size_t size = b.size, mask = b.live - 1;
@@ -242,7 +242,7 @@ static void look_up_keys(uint64_t n)
 
 	for (uint64_t i = 0; i < n; i++) {
 		if (stag_heap_keys(heap, device, b.set[i % MAX_SET], &keys))
-			bench_die("no keys: %s", stag_heap_error());
+			bench_die("cannot get keys: %s", stag_heap_error());
 		sum += keys.lkey;
 	}
 	sink = sum;
@@ -257,7 +257,7 @@ static void ready_heap(uint64_t n)
 		void *ptr = take(take_heap, b.size);
 
 		if (stag_heap_keys(b.heap, b.device, ptr, &keys))
-			bench_die("no keys: %s", stag_heap_error());
+			bench_die("cannot get keys: %s", stag_heap_error());
 		sum += keys.lkey ^ keys.rkey;
 		give_heap(ptr);
 	}
@@ -305,7 +305,7 @@ static void close_device(void)
 	b.verbs = NULL;
 }
 
-/* ---- the heaps come and go ----------------------------------------------------------- */
+/* ---- creating and attaching heaps ----------------------------------------------------------- */
 
 static void create_heap(void)
 {
@@ -314,7 +314,7 @@ static void create_heap(void)
 
 	b.heap = stag_heap_create(b.name, &attr);
 	if (!b.heap)
-		bench_die("the heap: %s", stag_heap_error());
+		bench_die("heap: %s", stag_heap_error());
 }
 
 static void create_registered_heap(void)
@@ -322,13 +322,13 @@ static void create_registered_heap(void)
 	open_device();
 	create_heap();
 	if (stag_heap_add_device(b.heap, b.pd, NULL, &b.device))
-		bench_die("the heap: %s", stag_heap_error());
+		bench_die("heap: %s", stag_heap_error());
 }
 
 static void detach_heap(uint64_t n)
 {
 	if (stag_heap_detach(b.heap, false))
-		bench_die("the heap: %s", stag_heap_error());
+		bench_die("heap: %s", stag_heap_error());
 	b.heap = NULL;
 }
 
@@ -336,7 +336,7 @@ static void attach_heap(uint64_t n)
 {
 	b.heap = stag_heap_attach(b.name, NULL);
 	if (!b.heap)
-		bench_die("the heap: %s", stag_heap_error());
+		bench_die("heap: %s", stag_heap_error());
 }
 
 static void attach_and_detach(uint64_t n)
@@ -350,11 +350,11 @@ static void attach_and_detach(uint64_t n)
 
 /* ---- figures --------------------------------------------------------------------------- */
 
-/* What a series does in a round: here, and at the mate's. */
+/* The work of a series in a round: in this process, and in the mate. */
 struct parts {
 	bench_part mine, theirs; /* either may be NULL */
 	struct bench_mate *mate;
-	const uint64_t *ns; /* what counts, if not the longer of the two */
+	const uint64_t *ns; /* which time counts, if not the longer of the two */
 };
 
 static void play_round(struct bench_series *s, const struct parts *parts, uint64_t n)
@@ -381,7 +381,7 @@ static void play_round(struct bench_series *s, const struct parts *parts, uint64
 	s->ns[s->rounds++] = parts->ns ? *parts->ns : ns > their_ns ? ns : their_ns;
 }
 
-/* What a round of n takes when nothing comes between. */
+/* Returns the shortest time of a round of n, without interruptions. */
 static uint64_t try_round(const struct parts *parts, uint64_t n)
 {
 	uint64_t ns[TRIES], least = UINT64_MAX;
@@ -395,7 +395,7 @@ static uint64_t try_round(const struct parts *parts, uint64_t n)
 	return least;
 }
 
-/* So many operations that a round is long beside what it takes to begin one, and short beside a case. */
+/* Finds a number of operations for which a round is long compared to its start and short compared to the case. */
 static uint64_t find_count(const struct parts *parts)
 {
 	uint64_t want = (uint64_t)(b.o.secs * NS_PER_S / 100), n = 64;
@@ -462,7 +462,7 @@ static void open_all(struct bench_result *r)
 		return;
 	report_series(r, b.peer->name, b.peer->words, MAX_ROUNDS);
 	if (b.peer->create(b.name))
-		bench_die("%s cannot make a heap", b.peer->name);
+		bench_die("%s cannot create a heap", b.peer->name);
 	fill_peer();
 }
 
@@ -508,7 +508,7 @@ static void run_churn(const struct heap_case *c)
 	close_all();
 }
 
-/* Each of the two has a working set of its own; what malloc() has is not shared. */
+/* Each of the two processes has a working set of its own; malloc() shares nothing. */
 static void run_churn2(const struct heap_case *c)
 {
 	struct bench_result r = begin_case(c, UNIT_OPERATION);
@@ -526,7 +526,7 @@ static void run_churn2(const struct heap_case *c)
 	close_all();
 }
 
-/* malloc()'s can only go to another thread. */
+/* memory of malloc() can only be passed to another thread */
 static void run_cross(const struct heap_case *c)
 {
 	struct bench_result r = begin_case(c, UNIT_OPERATION);
@@ -614,7 +614,7 @@ static void prepare_memory(const struct bench_options *o)
 	b.ring = mmap(NULL, sizeof(*b.ring), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		      0);
 	if (b.ring == MAP_FAILED)
-		bench_die("no memory: %s", strerror(errno));
+		bench_die("out of memory: %s", strerror(errno));
 	snprintf(b.name, sizeof(b.name), "stag-bench-%d", (int)getpid());
 	b.malloc_name = dlsym(RTLD_DEFAULT, "mi_version") ? "mimalloc" : "malloc";
 	b.peer = dlsym(RTLD_DEFAULT, "bench_peer");

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap_mate.c - a second process, or thread, that does its part of a round beside this one.
+ * heap_mate.c - a second process or thread that does its part of a round beside this one.
  *
- * Between rounds it sleeps on a socket; a round begins for both at a gate where they spin. Knows
- * nothing of what the parts are.
+ * Between rounds it sleeps on a socket; a round begins for both at a gate where they spin. This file does not know what the parts do.
  */
 #include "part.h"
 
@@ -22,16 +21,16 @@
 #include "base/clock.h"
 #include "stag.h"
 
-#define LOOKS (1u << 16) /* spins between two looks whether it lives */
+#define LOOKS (1u << 16) /* spins between two checks that the mate is alive */
 
-/* In memory that both see. */
+/* In memory that both share. */
 struct bench_mate {
-	bench_part part; /* the round's */
+	bench_part part; /* of the round */
 	uint64_t n, ns, cpu;
 	_Atomic uint64_t arrived;
 	enum mate_kind kind;
-	bool alone;  /* on one CPU: who spins keeps the other from working */
-	int sock[2]; /* ours, the mate's */
+	bool alone;  /* one CPU: a spinning process keeps the other from working */
+	int sock[2]; /* of this process, of the mate */
 	pid_t pid;
 	pthread_t thread;
 	uint64_t rounds;
@@ -108,7 +107,7 @@ struct bench_mate *mate_start(enum mate_kind kind)
 		mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (m == MAP_FAILED || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, m->sock))
-		bench_die("cannot have two at work: %s", strerror(errno));
+		bench_die("cannot set up a second process: %s", strerror(errno));
 	m->kind = kind;
 	m->alone = bench_cpus() < 2;
 	if (kind == MATE_PROCESS)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * machine.c - what machine it was, and who else was busy on it.
+ * machine.c - describes the machine, and measures the load of other programs on it.
  */
 #include "bench.h"
 
@@ -12,7 +12,7 @@
 #include "base/cleanup.h"
 #include "part.h"
 
-/* Of all CPUs since the machine began, in ticks. */
+/* CPU time of all CPUs since boot, in ticks. */
 struct ticks {
 	unsigned long long all, steal;
 };
@@ -22,7 +22,7 @@ static struct {
 	double load;
 } before;
 
-/* The first line of a file that begins with this, behind what separates it; "": there is none. */
+/* Copies the rest of the first line that begins so, after the separator; "" if there is none. */
 static void line_of(const char *file, const char *begins, const char *separator, char *to,
 		    size_t size)
 {
@@ -88,8 +88,9 @@ json_t *machine_noise(void)
 
 	if (before.load > 0.3)
 		json_array_append_new(
-			a, json_sprintf("when it began, other work had a load of %.1f on %u CPUs",
-					before.load, bench_cpus()));
+			a,
+			json_sprintf("at the start, other programs had a load of %.1f on %u CPUs",
+				     before.load, bench_cpus()));
 	if (steal > 1)
 		json_array_append_new(
 			a, json_sprintf("the host of this virtual machine took %.1f %% of its time "
@@ -97,8 +98,10 @@ json_t *machine_noise(void)
 					steal));
 	if (bench_cpus() < 2)
 		json_array_append_new(
-			a, json_string("one CPU for both sides of a connection: who polls keeps "
-				       "the other from working"));
+			a,
+			json_string(
+				"one CPU for both sides of a connection: a side that polls keeps "
+				"the other from working"));
 	return a;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * noun_parts.c - stag bench xfer and heap: parts that measure their own yardsticks, in turns of milliseconds.
+ * noun_parts.c - stag bench xfer and heap: parts that measure their own yardsticks, alternating every few milliseconds.
  */
 #include "bench.h"
 
@@ -34,14 +34,14 @@ static const struct part_case xfer_cases[] = {
 	 "M/s",
 	 BETTER_MORE,
 	 {"each", "alone"},
-	 "100,000 elements of 64 bytes, in random order here",
+	 "100,000 elements of 64 bytes, in random local order",
 	 NULL,
 	 true},
 	{"elements_contiguous",
 	 "M/s",
 	 BETTER_MORE,
 	 {"each", "alone"},
-	 "100,000 elements of 64 bytes, contiguous here, too",
+	 "100,000 elements of 64 bytes, contiguous on both sides",
 	 NULL,
 	 false},
 	{"requests",
@@ -62,7 +62,7 @@ static const struct part_case xfer_cases[] = {
 	 "ms",
 	 BETTER_LESS,
 	 {"alone", "each"},
-	 "as batches, apart in the target's memory, too, p99",
+	 "as batches, scattered in the target's memory, too, p99",
 	 NULL,
 	 false},
 	{"large",
@@ -76,7 +76,7 @@ static const struct part_case xfer_cases[] = {
 	 "ns",
 	 BETTER_LESS,
 	 {"each", NULL},
-	 "forming descriptors of 100,000 elements, an element",
+	 "forming descriptors for 100,000 elements, per element",
 	 NULL,
 	 false},
 };
@@ -187,10 +187,10 @@ static const char *yard_words(const char *name, const struct suite_noun *noun, c
 		return strcmp(of, "plan") == 0 ? "a work request filled in for each"
 					       : "a work request for each, posted by hand";
 	return strcmp(of, "large") == 0 ? "a loop of 1 MiB"
-					: "as many bytes alone, in writes of 1 MiB";
+					: "the same number of bytes in writes of 1 MiB";
 }
 
-/* malloc is mimalloc where that can be had: preloaded in its place. */
+/* the yardstick malloc is mimalloc if that is installed: it is preloaded */
 static void add_yards(struct suite_case *c, const struct part_case *p, bool mimalloc)
 {
 	for (unsigned int i = 0; i < 2 && p->yards[i]; i++) {
@@ -244,13 +244,13 @@ static void begin_heap(struct suite *s)
 		json_object_set_new(s->programs, "mimalloc", json_string(MIMALLOC));
 	if (!boost_module())
 		suite_missing(s, &suite_heap, "boost", "apt install libboost-dev g++",
-			      "bench/libheap_boost.so is not there: it is built where Boost is "
+			      "bench/libheap_boost.so is missing: it is built if Boost is "
 			      "installed");
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------- */
 
-/* Processor time of an element; of bytes, of a whole round. */
+/* Returns processor time per element, or per round if bytes are measured. */
 static double cpu_us(const json_t *series, const char *which)
 {
 	const char *unit = json_string_value(json_object_get(series, "cpu_unit"));

@@ -2,8 +2,8 @@
 /*
  * noun_pool.c - stag bench pool: replicated memory beside redis and memcached.
  *
- * The pool is of our own: two nodes, as child processes. A change is acknowledged when it is on both, so that redis' is a SET with a
- * WAIT for its replica behind it.
+ * The pool has two nodes, which are child processes. A change is acknowledged when both have it, so the equivalent in redis is a SET
+ * followed by a WAIT for its replica.
  */
 #include "bench.h"
 
@@ -105,7 +105,7 @@ static bool start_node(struct suite *s, int which, uint16_t port, const char *ro
 	return child_serve(s, which ? CPU_ANY : CPU_SERVER, port, words) > 0;
 }
 
-/* As the roll says. */
+/* Reads it from the roll. */
 static unsigned int are_in_sync(const char *file)
 {
 	json_t *roll = json_load_file(file, 0, NULL), *members = json_object_get(roll, "members"),
@@ -184,7 +184,7 @@ static json_t *load_object(struct suite *s, const char *kind, uint16_t port, con
 	return child_stag(s, CPU_CLIENT, words);
 }
 
-/* A WAIT is answered when the replica has come. */
+/* a WAIT is answered once the replica has connected */
 static bool await_replica(struct suite *s)
 {
 	static const struct pool_case one = {.size = 64, .clients = 1, .depth = 1};
@@ -205,7 +205,7 @@ static void start_redis(struct suite *s)
 	    start_one_redis(s, CPU_SERVER, &ports.wait, 0) &&
 	    start_one_redis(s, CPU_ANY, &ports.replica, ports.wait) && await_replica(s))
 		return;
-	suite_missing(s, &suite_pool, "redis", NULL, "redis does not start: %.120s",
+	suite_missing(s, &suite_pool, "redis", NULL, "redis did not start: %.120s",
 		      child_complaint());
 }
 
@@ -222,7 +222,7 @@ static void start_memcached(struct suite *s)
 	ports.memcached = place_port();
 	snprintf(at, sizeof(at), "%u", ports.memcached);
 	if (child_serve(s, CPU_SERVER, ports.memcached, words) < 0)
-		suite_missing(s, &suite_pool, "memcached", NULL, "memcached does not start: %.120s",
+		suite_missing(s, &suite_pool, "memcached", NULL, "memcached did not start: %.120s",
 			      child_complaint());
 }
 
@@ -257,7 +257,7 @@ static bool take_stag(struct suite *s, const struct pool_case *p, struct suite_s
 	return yard_sample(child_stag(s, CPU_CLIENT, words), to, scale_of(p));
 }
 
-/* Round trips, as operations a second. */
+/* Converts round trips to operations per second. */
 static bool take_tcp(struct suite *s, struct suite_sample *to)
 {
 	char trips[24];
@@ -269,7 +269,7 @@ static bool take_tcp(struct suite *s, struct suite_sample *to)
 	snprintf(trips, sizeof(trips), "%d", s->o.secs < 0.02 ? 200 : (int)(s->o.secs * 40000));
 	if (!yard_pair(child_stag(s, CPU_ANY, words), to))
 		return false;
-	to->value = 500 / to->value; /* half a trip in microseconds: thousands a second */
+	to->value = 500 / to->value; /* half a round trip in microseconds: thousands per second */
 	to->cpu_us *= 2;
 	to->server_us *= 2;
 	json_object_foreach (to->latency, key, v)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * noun_storage.c - stag bench store and block: partitions and units, near and far, beside who else reads and writes the same file.
+ * noun_storage.c - stag bench store and block: partitions and units, near and far, beside other programs that read and write the same file.
  *
- * Our own are loaded by `stag store bench` and `stag block bench`; tgt by the latter, too, over iSCSI; nbdkit by fio.
+ * `stag store bench` and `stag block bench` load stag's servers; the latter also loads tgt over iSCSI; fio loads nbdkit.
  */
 #include "bench.h"
 
@@ -17,7 +17,7 @@
 #include "load.h"
 
 #define IQN  "iqn.2026-01.stag:bench"
-#define WARM 1.25 /* our loads begin with a quarter that does not count */
+#define WARM 1.25 /* stag's loads begin with a warm-up of a quarter of the time */
 
 enum medium { MEDIUM_MEMORY, MEDIUM_DISK, MEDIUM_FAR, MEDIUM_BLOCK };
 
@@ -27,7 +27,7 @@ struct storage_case {
 	const char *op;
 	unsigned int depth;
 	uint64_t size;
-	const char *scheme; /* of the block target's URL */
+	const char *scheme; /* scheme of the block target's URL */
 	bool quick;
 };
 
@@ -46,18 +46,18 @@ static const struct storage_case store_cases[] = {
 	 "read", 32, 4096, NULL, true},
 	{"disk_write_32", "4 KiB written to a disk, O_DIRECT, 32 at once, asleep", MEDIUM_DISK,
 	 "write", 32, 4096, NULL, false},
-	{"far_read_1", "4 KiB read from a store that somebody serves, one at a time", MEDIUM_FAR,
-	 "read", 1, 4096, NULL, true},
-	{"far_write_1", "4 KiB written to a store that somebody serves, one at a time", MEDIUM_FAR,
-	 "write", 1, 4096, NULL, false},
-	{"far_read_32", "4 KiB read from a store that somebody serves, 32 at once", MEDIUM_FAR,
-	 "read", 32, 4096, NULL, false},
-	{"far_write_32", "4 KiB written to a store that somebody serves, 32 at once", MEDIUM_FAR,
-	 "write", 32, 4096, NULL, true},
-	{"far_read_1m", "1 MiB after the other, 4 reads at once", MEDIUM_FAR, "read", 4, MIB, NULL,
-	 true},
-	{"far_write_1m", "1 MiB after the other, 4 writes at once", MEDIUM_FAR, "write", 4, MIB,
+	{"far_read_1", "4 KiB read from a served store, one at a time", MEDIUM_FAR, "read", 1, 4096,
+	 NULL, true},
+	{"far_write_1", "4 KiB written to a served store, one at a time", MEDIUM_FAR, "write", 1,
+	 4096, NULL, false},
+	{"far_read_32", "4 KiB read from a served store, 32 at once", MEDIUM_FAR, "read", 32, 4096,
 	 NULL, false},
+	{"far_write_32", "4 KiB written to a served store, 32 at once", MEDIUM_FAR, "write", 32,
+	 4096, NULL, true},
+	{"far_read_1m", "1 MiB sequential, 4 reads at once", MEDIUM_FAR, "read", 4, MIB, NULL,
+	 true},
+	{"far_write_1m", "1 MiB sequential, 4 writes at once", MEDIUM_FAR, "write", 4, MIB, NULL,
+	 false},
 };
 
 static const struct storage_case block_cases[] = {
@@ -73,13 +73,13 @@ static const struct storage_case block_cases[] = {
 	 false},
 	{"iscsi_read_32", "4 KiB read, 32 at once, iSCSI over TCP", MEDIUM_BLOCK, "read", 32, 4096,
 	 "iscsi", true},
-	{"read_1m", "1 MiB after the other, 4 reads at once, one-shot STags", MEDIUM_BLOCK, "read",
-	 4, MIB, "stag", true},
-	{"write_1m", "1 MiB after the other, 4 writes at once, one-shot STags", MEDIUM_BLOCK,
-	 "write", 4, MIB, "stag", false},
+	{"read_1m", "1 MiB sequential, 4 reads at once, one-shot STags", MEDIUM_BLOCK, "read", 4,
+	 MIB, "stag", true},
+	{"write_1m", "1 MiB sequential, 4 writes at once, one-shot STags", MEDIUM_BLOCK, "write", 4,
+	 MIB, "stag", false},
 };
 
-/* A file with what is loaded. */
+/* A file and the range in it that is loaded. */
 struct medium_file {
 	char path[280];
 	uint64_t offset;
@@ -87,7 +87,7 @@ struct medium_file {
 
 static struct {
 	struct medium_file memory, disk, unit;
-	uint64_t bytes; /* that are loaded */
+	uint64_t bytes; /* of the range */
 	uint16_t port;	/* of ours */
 	pid_t ours, nbdkit, tgt;
 	uint16_t nbdkit_port, tgt_port;
@@ -110,7 +110,7 @@ static bool fill_file(const char *path, uint64_t offset, uint64_t bytes)
 	return words && fd >= 0 && fsync(fd) == 0;
 }
 
-/* A store whose partition p has been written once. */
+/* Makes a store whose partition p has been written once. */
 static bool make_store(struct suite *s, const char *dir, struct medium_file *m)
 {
 	char whole[24], part[24];
@@ -137,7 +137,7 @@ static bool make_store(struct suite *s, const char *dir, struct medium_file *m)
 	return fill_file(m->path, m->offset, here.bytes);
 }
 
-/* ---- other people's servers ---------------------------------------------------------------------------- */
+/* ---- servers of others ---------------------------------------------------------------------------- */
 
 static void start_nbdkit(struct suite *s, const struct suite_noun *noun, const char *file)
 {
@@ -152,7 +152,7 @@ static void start_nbdkit(struct suite *s, const struct suite_noun *noun, const c
 	snprintf(port, sizeof(port), "%u", here.nbdkit_port);
 	here.nbdkit = child_serve(s, CPU_SERVER, here.nbdkit_port, words);
 	if (here.nbdkit < 0)
-		suite_missing(s, noun, "nbdkit", NULL, "nbdkit does not start: %.120s",
+		suite_missing(s, noun, "nbdkit", NULL, "nbdkit did not start: %.120s",
 			      child_complaint());
 }
 
@@ -196,7 +196,7 @@ static void start_tgt(struct suite *s, const struct suite_noun *noun, const char
 	here.tgt = child_serve(s, CPU_SERVER, here.tgt_port, words);
 	if (here.tgt < 0 || !give_tgt_a_disk(s, socket, file)) {
 		here.tgt = -1;
-		suite_missing(s, noun, "tgt", NULL, "tgtd does not run for user %u: %.120s",
+		suite_missing(s, noun, "tgt", NULL, "tgtd did not start for user %u: %.120s",
 			      (unsigned int)getuid(), child_complaint());
 	}
 }
@@ -307,7 +307,7 @@ static void begin_block(struct suite *s)
 	here.port = place_port();
 	snprintf(port, sizeof(port), "%u", here.port);
 	if (!fill_file(here.unit.path, 0, here.bytes)) {
-		fail_all(s, &suite_block, MEDIUM_BLOCK, "no room in memory for a unit");
+		fail_all(s, &suite_block, MEDIUM_BLOCK, "not enough memory for a unit");
 		return;
 	}
 	here.ours = child_serve(s, CPU_SERVER, here.port, words);
@@ -319,7 +319,7 @@ static void begin_block(struct suite *s)
 
 /* ---- a run ---------------------------------------------------------------------------------------------------- */
 
-/* What the words of all loads share, as text. */
+/* Options that all loads share, as text. */
 struct words {
 	char depth[16], size[24], secs[24], offset[24], bytes[24];
 	const char *way; /* --random or --sequential */
@@ -350,7 +350,7 @@ static double scale_of(const struct storage_case *t)
 	return t->size >= MIB ? (double)t->size / 1e9 : 1e-3;
 }
 
-/* `stag store bench` or `stag block bench` there. */
+/* Runs `stag store bench` or `stag block bench`. */
 static bool take_ours(struct suite *s, const struct storage_case *t, const char *noun,
 		      const char *where, bool sleeps, struct suite_sample *to)
 {
@@ -402,7 +402,7 @@ static bool take_plain(struct suite *s, const struct storage_case *t, struct sui
 	return yard_sample(child_stag(s, CPU_CLIENT, words), to, scale_of(t));
 }
 
-/* Of the file, or of nbdkit's. */
+/* Measures fio on the file, or on nbdkit. */
 static bool take_fio(struct suite *s, const struct storage_case *t, bool nbd,
 		     struct suite_sample *to)
 {
@@ -447,7 +447,7 @@ static bool take_series_sample(struct suite *s, const struct storage_case *t, co
 	return take_fio(s, t, strcmp(name, "nbdkit") == 0, to);
 }
 
-/* The process that serves them, or 0. */
+/* Returns the pid of the server, or 0. */
 static pid_t server_of(const struct storage_case *t, const char *name)
 {
 	if (strcmp(name, "stag") == 0)

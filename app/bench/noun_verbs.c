@@ -14,7 +14,7 @@
 struct verbs_case {
 	const char *name, *what, *unit;
 	enum suite_better better;
-	const char *verbs, *tcp, *fabric; /* what the pairs run; NULL: nobody does */
+	const char *verbs, *tcp, *fabric; /* command lines of the pairs; NULL: not measured */
 	uint64_t size;
 	bool quick;
 };
@@ -42,17 +42,17 @@ static const struct verbs_case cases[] = {
 	 "read_bw", 262144, false},
 	{"read_bw_1m", "RDMA Reads of 1 MiB", "GB/s", BETTER_MORE, "read_bw", "stream", "read_bw",
 	 1 << 20, true},
-	{"write_lat", "8 bytes into the other's memory, polled, one way", "us", BETTER_LESS,
+	{"write_lat", "8 bytes into the peer's memory, polled, one way", "us", BETTER_LESS,
 	 "write_lat", "pingpong", "write_lat", 8, true},
 	{"send_lat", "8-byte Send, polled, one way", "us", BETTER_LESS, "send_lat", "pingpong",
 	 "send_lat", 8, true},
-	{"send_lat_asleep", "8-byte Send, both asleep until it comes, one way", "us", BETTER_LESS,
-	 "send_lat -e", "pingpong -e", NULL, 8, true},
+	{"send_lat_asleep", "8-byte Send, both sides sleep until it arrives, one way", "us",
+	 BETTER_LESS, "send_lat -e", "pingpong -e", NULL, 8, true},
 	{"read_lat", "8-byte RDMA Read, there and back", "us", BETTER_LESS, "read_lat", "pingpong",
 	 "read_lat", 8, false},
-	{"write_rate_64", "RDMA Writes of 64 bytes, 16 a post", "M/s", BETTER_MORE,
+	{"write_rate_64", "RDMA Writes of 64 bytes, 16 per post", "M/s", BETTER_MORE,
 	 "write_rate " WINDOW, "rate -l 16", "write_rate " WINDOW, 64, true},
-	{"send_rate_64", "Sends of 64 bytes, 16 a post", "M/s", BETTER_MORE, "send_rate " WINDOW,
+	{"send_rate_64", "Sends of 64 bytes, 16 per post", "M/s", BETTER_MORE, "send_rate " WINDOW,
 	 "rate -l 16", "send_rate " WINDOW, 64, false},
 	{"connect", "connections made and ended", "/s", BETTER_MORE, "connect", "connect -e", NULL,
 	 0, false},
@@ -63,7 +63,7 @@ static const char *tcp_words(const struct verbs_case *v)
 	if (strcmp(v->tcp, "stream") == 0)
 		return "raw TCP, writes of that size, polled or asleep, whichever is faster";
 	if (strcmp(v->tcp, "rate -l 16") == 0)
-		return "raw TCP, 16 messages a send";
+		return "raw TCP, 16 messages per send";
 	if (strcmp(v->tcp, "connect -e") == 0)
 		return "TCP connect, a byte each way, close";
 	return strstr(v->tcp, "-e") ? "raw TCP ping-pong, asleep" : "raw TCP ping-pong, polled";
@@ -106,11 +106,11 @@ static void begin_verbs(struct suite *s)
 				    json_string("as linked, bench/fabric_pair.c"));
 	else
 		suite_missing(s, &suite_verbs, "libfabric", "apt install libfabric-dev",
-			      "bench/fabric_pair is not there: it is built where libfabric-dev is "
+			      "bench/fabric_pair is missing: it is built if libfabric-dev is "
 			      "installed");
 }
 
-/* CASE OPTION... and what the run adds, at the end of words; text holds them. */
+/* Appends CASE OPTION... and the options of the run to words; text is the storage. */
 static void add_words(const struct suite *s, const struct verbs_case *v, const char *run,
 		      const char **words, unsigned int n, char text[256])
 {

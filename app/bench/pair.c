@@ -2,8 +2,8 @@
 /*
  * pair.c - two pinned processes that measure one thing together.
  *
- * Knows processes, CPUs, clocks and how a result is printed; nothing about
- * what is measured.
+ * Handles processes, CPUs, clocks and the printing of results, and knows nothing
+ * about what is measured.
  */
 #include "pair.h"
 
@@ -56,13 +56,13 @@ void pair_die(const char *fmt, ...)
 void pair_tell(const void *buf, size_t len)
 {
 	if (send(peer, buf, len, MSG_NOSIGNAL) != (ssize_t)len)
-		pair_die("the other side is gone");
+		pair_die("the other side has closed the socket");
 }
 
 void pair_hear(void *buf, size_t len)
 {
 	if (recv(peer, buf, len, MSG_WAITALL) != (ssize_t)len)
-		pair_die("the other side is gone");
+		pair_die("the other side has closed the socket");
 }
 
 void pair_meet(void (*progress)(void))
@@ -95,7 +95,7 @@ size_t pair_window(void)
 	return options.size >= 1 << 20 ? 16 : 64;
 }
 
-/* On a machine with one CPU both stay where they are. */
+/* On a machine with one CPU neither side is pinned. */
 static void pin_to_cpu(int cpu)
 {
 	cpu_set_t set;
@@ -105,7 +105,7 @@ static void pin_to_cpu(int cpu)
 	sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* The words that this process was started with. */
+/* Returns the command line of this process. */
 static char **own_command(void)
 {
 	static char text[4096], *words[128];
@@ -149,15 +149,15 @@ static void print_usage(const struct pair_case *cases)
 {
 	fprintf(stderr,
 		"usage: %s CASE [options]\n"
-		"  -s SIZE     bytes a message          -l LIST    messages a post\n"
+		"  -s SIZE     bytes per message        -l LIST    messages per post\n"
 		"  -n ITERS    round trips              -w WINDOW  operations in flight\n"
 		"  -t SECS     length of the run        -i IDLE    further connections\n"
 		"  -a ADDRESS  where to connect         -c         CRC32C at both ends (raw TCP)\n"
 		"  -e          sleep in the kernel instead of polling\n"
 		"  -p          the server's program does nothing (one-sided cases)\n"
 		"  -g          small messages from memory, not inline\n"
-		"  -j          as JSON\n"
-		"prints: value, unit, p99 (or -), client and server CPU seconds, per what,\n"
+		"  -j          print JSON\n"
+		"prints: value, unit, p99 (or -), client and server CPU seconds, their base,\n"
 		"and the share of the time that the less busy side had its CPU\ncases:",
 		program_invocation_short_name);
 	for (; cases->name; cases++)
@@ -243,7 +243,7 @@ const struct pair_case *pair_start(int argc, char **argv, const struct pair_case
 	return c;
 }
 
-/* What one side spent on a phase, in seconds. */
+/* CPU seconds that one side spent on a phase. */
 struct cost {
 	double cpu;
 	double wall;
@@ -265,7 +265,7 @@ static int compare_samples(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The samples are sorted; microseconds. */
+/* Returns microseconds; the samples are sorted. */
 static double percentile(const struct pair_phase *ph, double p)
 {
 	return ph->samples[(size_t)(p / 100 * (double)(ph->iters - 1))] / 1e3;
@@ -281,7 +281,7 @@ static double per_trip(enum pair_unit unit)
 	return unit == PAIR_HALF_TRIP ? 2 : 1;
 }
 
-/* In the words of unit_word(). */
+/* Returns the figure in the unit of unit_word(). */
 static double value_of(const struct pair_case *c, const struct pair_phase *ph)
 {
 	double ns = (double)ph->ns, ops = (double)ph->ops;
@@ -307,7 +307,7 @@ static const char *unit_word(enum pair_unit unit)
 	return words[unit];
 }
 
-/* Messages of the phase. */
+/* Returns the number of messages of the phase. */
 static double messages_of(const struct pair_case *c, const struct pair_phase *ph)
 {
 	return is_latency(c->unit) ? (double)ph->iters * per_trip(c->unit) : (double)ph->ops;
@@ -334,7 +334,7 @@ static void report_line(const struct pair_case *c, const struct pair_phase *ph,
 	       c->unit == PAIR_BANDWIDTH ? "s/GiB" : "s/M", least_share(mine, theirs));
 }
 
-/* CPU time is that of a message. */
+/* CPU time is per message. */
 static void report_json(const struct pair_case *c, const struct pair_phase *ph,
 			const struct cost *mine, const struct cost *theirs)
 {
@@ -366,7 +366,7 @@ static void print_report(const struct pair_case *c, struct pair_phase *ph, const
 		report_line(c, ph, mine, theirs);
 }
 
-/* A passive server learns here, asleep, that the phase is over. */
+/* A passive server sleeps here until the phase has ended. */
 static void do_phase(const struct pair_case *c, struct pair_phase *ph)
 {
 	if (!pair_is_server)

@@ -2,11 +2,9 @@
 /*
  * pair.h - two pinned processes that measure one thing together.
  *
- * Every benchmark program here is a pair: the client, which the runner started
- * and which times and reports, and the server, the same program executed again
- * with a socket between the two. A case is a function for each of them. It runs
- * twice, once to warm up and once for the record, and both sides' CPU time is
- * taken around the second.
+ * Every benchmark program here is a pair: the client, which the runner started and which times and reports, and the server, the same
+ * program executed again, with a socket between the two. A case is a function for each of them. It runs twice, once to warm up and once
+ * to measure; the CPU time of both sides is taken around the second phase.
  */
 #ifndef STAG_APP_BENCH_PAIR_H
 #define STAG_APP_BENCH_PAIR_H
@@ -17,7 +15,7 @@
 
 #include "base/clock.h"
 
-/* What the command line asked for; a program ignores what it has no use for. */
+/* Options of the command line; a program ignores those that it does not need. */
 struct pair_options {
 	size_t size;	     /* -s bytes a message */
 	size_t iters;	     /* -n round trips of a latency case */
@@ -30,8 +28,8 @@ struct pair_options {
 	bool crc;	     /* -c CRC32C at both ends (raw TCP) */
 	bool no_inline;	     /* -g small messages gathered from memory, not inline */
 	const char *address; /* -a where to listen and connect */
-	const char *file;    /* -f whose bytes are sent (raw TCP) */
-	bool json;	     /* -j all there is, as JSON */
+	const char *file;    /* -f file whose bytes are sent (raw TCP) */
+	bool json;	     /* -j print JSON */
 };
 
 enum pair_unit {
@@ -42,7 +40,7 @@ enum pair_unit {
 	PAIR_PER_SECOND, /* ops: a second, CPU a million */
 };
 
-/* Of a one-sided case the server's program may as well do nothing: -p. */
+/* In a one-sided case the server's program may do nothing: -p. */
 enum pair_sides { PAIR_TWO_SIDED, PAIR_ONE_SIDED };
 
 /* One pass over a case; the drive function fills in ops and ns, or samples. */
@@ -82,13 +80,13 @@ void pair_run(const struct pair_case *c, void (*progress)(void));
 void pair_tell(const void *buf, size_t len);
 void pair_hear(void *buf, size_t len);
 
-/* Both have arrived here. With progress, spin in it; otherwise sleep. */
+/* Waits until both sides have called it: spins in progress(), or sleeps if that is NULL. */
 void pair_meet(void (*progress)(void));
 
 /* Page-aligned, touched memory. */
 void *pair_memory(size_t len);
 
-/* Operations in flight: as asked, or 16 from 1 MiB up and 64 below. */
+/* Operations in flight: as given, or 16 from 1 MiB up and 64 below. */
 size_t pair_window(void);
 
 static inline void pair_sample(struct pair_phase *ph, size_t i, uint64_t *last)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part.c - what the parts of a benchmark need of the machine.
+ * part.c - CPUs, memory, clocks and errors, for the parts of a benchmark.
  */
 #include "part.h"
 
@@ -59,7 +59,7 @@ void *bench_memory(size_t size)
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 
 	if (p == MAP_FAILED)
-		bench_die("no %zu MiB of memory: %s", size >> 20, strerror(errno));
+		bench_die("cannot map %zu MiB: %s", size >> 20, strerror(errno));
 	return p;
 }
 
@@ -68,7 +68,7 @@ void *bench_zeroed(size_t size)
 	void *p = calloc(1, size ? size : 1);
 
 	if (!p)
-		bench_die("no memory");
+		bench_die("out of memory");
 	return p;
 }
 

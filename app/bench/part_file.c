@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_file.c - a file read and written by the plainest program: the yardstick of the store, compiled in.
+ * part_file.c - reads and writes a file in the simplest way: the yardstick of the store that is always available.
  *
  *   stag bench part file FILE OFFSET BYTES read|write SIZE DEPTH SECS [direct] [sequential] [json]
  *
- * One at a time by pread() and pwrite(), more by io_uring: so many are kept under way, what completed is submitted again, all that
- * there is with one call.
+ * A DEPTH of 1 uses pread() and pwrite(), more uses io_uring: DEPTH operations are kept in flight, and one call submits all that replace
+ * completed ones.
  */
 #include "part.h"
 
@@ -26,7 +26,7 @@ static struct {
 	uint64_t ns;
 	bool write, direct, sequential, json;
 	char *memory;
-	uint64_t *since; /* of each that is under way */
+	uint64_t *since; /* of each operation in flight */
 	struct part_figures figures;
 } f;
 
@@ -67,7 +67,7 @@ static void submit_one(struct io_uring *ring, unsigned int slot, uint64_t now)
 	f.since[slot] = now;
 }
 
-/* Those that ended; again: each is followed by another. */
+/* Reaps completions; again: submits another operation for each. */
 static unsigned int reap_completions(struct io_uring *ring, bool again)
 {
 	struct io_uring_cqe *cqe;
@@ -113,7 +113,7 @@ static void many_at_once(void)
 static void parse_words(int argc, char **argv)
 {
 	if (argc < 8)
-		bench_die("file wants FILE OFFSET BYTES read|write SIZE DEPTH SECS [direct] "
+		bench_die("file needs FILE OFFSET BYTES read|write SIZE DEPTH SECS [direct] "
 			  "[sequential] "
 			  "[json]");
 	f.offset = strtoull(argv[2], NULL, 10);
@@ -127,10 +127,10 @@ static void parse_words(int argc, char **argv)
 		f.json |= strcmp(argv[i], "json") == 0;
 	}
 	if (f.size == 0 || f.depth == 0 || f.depth > 4096)
-		bench_die("SIZE and DEPTH are numbers, DEPTH up to 4096");
+		bench_die("SIZE and DEPTH must be numbers, DEPTH at most 4096");
 	f.places = strtoull(argv[3], NULL, 10) / f.size;
 	if (f.places == 0)
-		bench_die("SIZE is more than BYTES");
+		bench_die("SIZE must not be larger than BYTES");
 }
 
 int part_file(int argc, char **argv)

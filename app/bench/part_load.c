@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_load.c - what a load comes to, on stdout.
+ * part_load.c - prints the results of a load.
  *
- * With tabs: operations a second, microseconds of processor time an operation, the median and the 99th percentile of
- * the times, in microseconds; or the same and more as JSON.
+ * Divided by tabs: operations per second, microseconds of processor time per operation, and the median and 99th percentile of the
+ * latency in microseconds; or the same and more as JSON.
  */
 #include "part.h"
 
@@ -36,7 +36,7 @@ void part_load_end(struct part_figures *f, bool json)
 	f->ns = clock_ns() - f->ns;
 	f->cpu = clock_read(CLOCK_PROCESS_CPUTIME_ID) - f->cpu;
 	if (f->operations == 0)
-		bench_die("nothing was done in that time");
+		bench_die("no operation completed in that time");
 	if (json)
 		print_json(f);
 	else

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_object.c - loads a redis or memcached server: a yardstick of bench/pool.
+ * part_object.c - loads a redis or memcached server: a yardstick of the pool.
  *
- *   object_load redis|memcached PORT get|set|setwait SIZE CONNECTIONS DEPTH SECS [poll] [json]
+ *   stag bench part object redis|memcached PORT get|set|setwait SIZE CONNECTIONS DEPTH SECS [poll] [json]
  *
- * Each connection has DEPTH requests on the way, sent at once; the next are sent when all of them have been answered. setwait
- * is SET, and WAIT for one replica behind it: it counts when both are answered. With poll, nobody sleeps.
+ * Each connection sends DEPTH requests at once, and the next ones when all of them have been answered. setwait is SET, followed by WAIT
+ * for one replica: it counts when both are answered. With poll, the thread never sleeps.
  *
- * On stdout, with tabs: operations a second, microseconds of processor time an operation, and the median and
- * the 99th percentile of what DEPTH operations take, in microseconds.
+ * Prints, divided by tabs: operations per second, microseconds of processor time per operation, and the median and 99th percentile of
+ * the time that DEPTH operations take, in microseconds.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -26,8 +26,8 @@
 #include "part.h"
 
 #define KEYS	 10000u
-#define OVERHEAD 256u	/* bytes around a value, in a request or an answer */
-#define FILL	 65536u /* bytes that are set at once, before anything is measured */
+#define OVERHEAD 256u	/* bytes of protocol around a value, in a request or an answer */
+#define FILL	 65536u /* bytes that are set with one request, before the measurement */
 
 struct connection {
 	int fd;
@@ -107,7 +107,7 @@ static void send_requests(struct connection *c)
 
 /* ---- answers --------------------------------------------------------------------------- */
 
-/* Its length, if it is whole; else 0. */
+/* Returns the length of the answer, or 0 if it is incomplete. */
 static size_t answer_length(const char *in, size_t length)
 {
 	const char *line_end = memchr(in, '\n', length);
@@ -127,7 +127,7 @@ static size_t answer_length(const char *in, size_t length)
 	return all <= length ? all : 0;
 }
 
-/* true: all are there. */
+/* Returns true if all answers have arrived. */
 static bool receive_answers(struct connection *c)
 {
 	ssize_t n = recv(c->fd, c->in + c->in_length, c->in_room - c->in_length, MSG_DONTWAIT);
@@ -136,7 +136,7 @@ static bool receive_answers(struct connection *c)
 	if (n < 0 && errno == EAGAIN)
 		return false;
 	if (n <= 0)
-		bench_die("the server has gone");
+		bench_die("the server closed the connection");
 	c->in_length += (size_t)n;
 	while (c->due && (one = answer_length(c->in + used, c->in_length - used)) > 0) {
 		used += one;
@@ -167,7 +167,7 @@ static void open_connection(struct connection *c, uint16_t port)
 	c->in = bench_zeroed(c->in_room);
 }
 
-/* Every key has a value before anybody asks for it. */
+/* Sets every key before the measurement. */
 static void fill_server(struct connection *c)
 {
 	size_t most = c->in_room / (load.size + OVERHEAD);
@@ -214,7 +214,7 @@ static void run_load(struct connection *c, int epoll)
 static void parse_words(int argc, char **argv)
 {
 	if (argc < 8)
-		bench_die("wants redis|memcached PORT get|set|setwait SIZE CONNECTIONS DEPTH SECS "
+		bench_die("needs redis|memcached PORT get|set|setwait SIZE CONNECTIONS DEPTH SECS "
 			  "[poll] [json]");
 	load.redis = strcmp(argv[1], "redis") == 0;
 	load.get = strcmp(argv[3], "get") == 0;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_pool.c - a pool's nodes, and who loads them: of bench/pool. Under `stag run`.
+ * part_pool.c - nodes of a pool, and a load on them: for `stag bench pool` and bench/pool. Needs the software adapter.
  *
- *   pool_load node ROLL STATE NAME PORT [create=MIB] [lease=MS] [software]
- *   pool_load OP WHERE SIZE CLIENTS DEPTH SECS [poll] [json]
- *   pool_load memory WHERE SIZE COUNT
+ *   stag bench part pool node ROLL STATE NAME PORT [create=MIB] [lease=MS] [software]
+ *   stag bench part pool OP WHERE SIZE CLIENTS DEPTH SECS [poll] [json]
+ *   stag bench part pool memory WHERE SIZE COUNT
  *
- * node serves until it is killed. OP is read, get, insert, update or put: each of CLIENTS, all of them in one thread, has DEPTH operations
- * under way all the time; those that came back together are followed by as many, in one call. With poll nobody sleeps; else, who has
- * nothing to do for IDLE_NS. Values that were inserted are deleted at the end.
+ * node serves until it is killed. OP is read, get, insert, update or put: each of CLIENTS, all of them in one thread, keeps DEPTH
+ * operations in flight; those that completed together are replaced by one call. With poll the thread never sleeps; otherwise it sleeps
+ * after IDLE_NS without a completion. Inserted values are deleted at the end.
  *
- * On stdout, with tabs: operations a second, microseconds of processor time an operation, and the median and the 99th percentile of
- * what an operation takes, in microseconds. memory prints how many bytes of the pool a value of SIZE takes.
+ * Prints, divided by tabs: operations per second, microseconds of processor time per operation, and the median and 99th percentile of
+ * the latency in microseconds. memory prints how many bytes of the pool a value of SIZE takes.
  */
 #include <errno.h>
 #include <poll.h>
@@ -28,7 +28,7 @@
 #include "stag/pool.h"
 
 #define KEYS	 10000u
-#define MANY	 (64ull << 20) /* bytes of values that are there to be read, at most */
+#define MANY	 (64ull << 20) /* at most, bytes of values to read */
 #define MAX_MADE (1u << 22)
 #define BATCH	 64
 #define IDLE_NS	 20000u
@@ -49,7 +49,7 @@ static int serve_node(int argc, char **argv)
 	char advertise[32];
 
 	if (argc < 6)
-		bench_die("node wants ROLL STATE NAME PORT");
+		bench_die("node needs ROLL STATE NAME PORT");
 	attr.roll = argv[2];
 	attr.state = argv[3];
 	attr.node = argv[4];
@@ -98,10 +98,10 @@ static struct {
 	bool poll;
 	uint64_t dice;
 	struct stag_pool_ptr *ptrs;
-	uint8_t *value; /* that there is before */
+	uint8_t *value; /* values that exist before */
 	bool json;
 	struct part_figures figures;
-	struct stag_pool_ptr *made; /* MAX_MADE: what was inserted */
+	struct stag_pool_ptr *made; /* MAX_MADE: pointers of inserted values */
 	size_t num_made;
 	unsigned int under_way;
 	bool over;
@@ -128,7 +128,7 @@ static bool by_name(void)
 	return load.op == STAG_POOL_GET || load.op == STAG_POOL_PUT;
 }
 
-/* n operations, each as `set` makes the i-th, many at a time; `user` is where its pointer goes. Before and after what is measured. */
+/* Runs n operations, many at a time, outside of the measurement; set() prepares the i-th, and `user` receives its pointer. */
 static void run_operations(size_t n, void (*set)(struct stag_pool_io *io, size_t i, char name[16]))
 {
 	struct stag_pool *pool = open_pool(BATCH);
@@ -179,7 +179,7 @@ static void set_delete(struct stag_pool_io *io, size_t i, char name[16])
 	io->ptr = load.op == STAG_POOL_INSERT ? load.made[i] : load.ptrs[i];
 }
 
-/* What is read or updated is there before. */
+/* Inserts the values that are read or updated later. */
 static void fill_pool(struct client *c)
 {
 	load.keys = load.size && MANY / load.size < KEYS ? (unsigned int)(MANY / load.size) : KEYS;
@@ -189,7 +189,7 @@ static void fill_pool(struct client *c)
 		run_operations(load.keys, set_fill);
 }
 
-/* The next operation of a flight; name: where it may put one. */
+/* Prepares the next operation of a flight; name is a buffer for its name. */
 static struct stag_pool_io next_io(struct flight *f, uint64_t now, char name[16])
 {
 	struct stag_pool_io io = {.op = load.op, .user = f, .length = load.size};
@@ -209,7 +209,7 @@ static struct stag_pool_io next_io(struct flight *f, uint64_t now, char name[16]
 	return io;
 }
 
-/* All of one client. */
+/* Submits all flights of one client. */
 static void submit_flight(struct flight **flights, int n)
 {
 	struct stag_pool_io io[BATCH];
@@ -255,7 +255,7 @@ static void finish_operation(const struct stag_pool_done *done, uint64_t now)
 	load.figures.operations++;
 }
 
-/* How many came back. */
+/* Returns how many operations completed. */
 static int poll_client(struct client *c)
 {
 	struct stag_pool_done done[BATCH];
@@ -327,7 +327,7 @@ static int measure_load(uint32_t op, int argc, char **argv)
 	struct client *c;
 
 	if (argc < 7)
-		bench_die("%s wants WHERE SIZE CLIENTS DEPTH SECS [poll] [json]", argv[1]);
+		bench_die("%s needs WHERE SIZE CLIENTS DEPTH SECS [poll] [json]", argv[1]);
 	load.op = op;
 	load.where = argv[2];
 	load.size = strtoul(argv[3], NULL, 10);
@@ -370,7 +370,7 @@ static int measure_memory(int argc, char **argv)
 	uint8_t *value;
 
 	if (count == 0)
-		bench_die("memory wants WHERE SIZE COUNT");
+		bench_die("memory needs WHERE SIZE COUNT");
 	load.where = argv[2];
 	load.size = strtoul(argv[3], NULL, 10);
 	load.depth = 64;
@@ -400,7 +400,7 @@ int part_pool(int argc, char **argv)
 		   {"put", STAG_POOL_PUT}};
 
 	if (argc < 2)
-		bench_die("what shall be done?");
+		bench_die("needs node, memory, read, get, insert, update or put");
 	if (strcmp(argv[1], "node") == 0)
 		return serve_node(argc, argv);
 	if (strcmp(argv[1], "memory") == 0)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_report.c - figures, for people as a table and for programs as TSV or JSON.
+ * part_report.c - figures as a table, as TSV or as JSON.
  *
- * A table line is printed when its case is over. TSV has a line for each series, JSON all there is.
+ * A line of the table is printed when its case has ended. TSV has a line for each series; JSON has all figures.
  */
 #include "part.h"
 
@@ -16,7 +16,7 @@
 
 static struct bench_head head;
 
-/* ---- what a series comes to -------------------------------------------- */
+/* ---- figures of a series -------------------------------------------- */
 
 static int compare_ns(const void *a, const void *b)
 {
@@ -61,7 +61,7 @@ static const char *unit_word(enum bench_unit unit)
 	return words[unit];
 }
 
-/* Not by bytes. */
+/* Is it measured per element, not by bytes? */
 static bool per_element(enum bench_unit unit)
 {
 	return unit != UNIT_BATCH && unit != UNIT_BANDWIDTH;
@@ -72,7 +72,7 @@ static const char *cpu_word(enum bench_unit unit)
 	return per_element(unit) ? "ns/element" : "s/GiB";
 }
 
-/* How many times as fast as the yardstick, where what is measured is the time of one operation. */
+/* Returns how many times as fast as the yardstick, if the time of one operation is measured. */
 static double ratio_of(const struct bench_result *r, const struct bench_series *yardstick)
 {
 	double value = value_of(r->unit, &r->series[0]), yard = value_of(r->unit, yardstick);
@@ -86,7 +86,7 @@ static double cpu_of(enum bench_unit unit, const struct bench_series *s, uint64_
 				 : (double)cpu / 1e9 / ((double)s->bytes / (1 << 30));
 }
 
-/* ---- for people ----------------------------------------------------------- */
+/* ---- table ----------------------------------------------------------- */
 
 static bool progress_shown;
 
@@ -109,7 +109,7 @@ static void erase_progress(void)
 	progress_shown = false;
 }
 
-/* Between 0.1 and 999 with three digits. */
+/* Prints three digits for values between 0.1 and 999. */
 static const char *short_number(double v, char *text, size_t size)
 {
 	snprintf(text, size, "%.*f", v >= 100 ? 0 : v >= 10 ? 1 : 2, v);
@@ -127,7 +127,7 @@ static void print_series(const struct bench_result *r, unsigned int i)
 	       unit_word(r->unit), short_number(ratio_of(r, yard), ratio, sizeof(ratio)));
 }
 
-/* What has no yardstick but its target. */
+/* Prints a series that has no yardstick. */
 static void print_alone(const struct bench_result *r)
 {
 	char a[16];
@@ -143,7 +143,7 @@ static void print_table_head(void)
 	       "ratio");
 }
 
-/* ---- for programs ------------------------------------------------------------ */
+/* ---- TSV and JSON ------------------------------------------------------------ */
 
 static void print_tsv_head(void)
 {
@@ -200,7 +200,7 @@ static void add_json(const struct bench_result *r)
 		json_pack("{s:s s:s s:o}", "case", r->name, "what", r->what, "series", series));
 }
 
-/* ---- either -------------------------------------------------------------------- */
+/* ---- all formats -------------------------------------------------------------------- */
 
 void report_begin(const struct bench_head *h)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_tcp.c - the yardstick: what the same two processes get from plain TCP.
+ * part_tcp.c - the yardstick of the adapter: the same two processes over plain TCP.
  *
  * One connection, TCP_NODELAY, the system's buffer sizes and congestion
  * control, as the adapter's own. By default both sides spin on non-blocking
@@ -27,7 +27,7 @@
 #define MADV_POPULATE_READ 22
 #endif
 
-#define RATE_BUFFER 65536 /* what a receiver of small messages reads at once */
+#define RATE_BUFFER 65536 /* bytes that a receiver of small messages reads at once */
 
 static int listener, sock;
 static uint16_t port;
@@ -132,7 +132,7 @@ static void prepare_buffer(void)
 	buffer = pair_memory(options.size);
 }
 
-/* Messages of the full size; the last one of a phase says so in its first byte. */
+/* Sends messages of the full size; the first byte of the last one of a phase marks it. */
 static void drive_stream(struct pair_phase *ph)
 {
 	uint64_t start = clock_ns(), end = start + ph->length;
@@ -147,8 +147,8 @@ static void drive_stream(struct pair_phase *ph)
 }
 
 /*
- * The same from a file that is mapped, one message behind the other: of bytes that no cache has. The first of each message is a page of
- * our own, to say whether it is the last one.
+ * Sends a mapped file instead, one message after the other: bytes that no CPU cache holds. Each message begins with a page of this
+ * process, whose first byte marks the last message.
  */
 static char *file;
 static size_t file_len;
@@ -163,7 +163,7 @@ static void prepare_file(void)
 		return;
 	fd = options.file ? open(options.file, O_RDONLY) : -1;
 	if (fd < 0 || fstat(fd, &st) != 0 || (size_t)st.st_size < options.size)
-		pair_die("-f wants a file that is as long as a message");
+		pair_die("-f needs a file that is at least as long as a message");
 	file_len = (size_t)st.st_size / options.size * options.size;
 	file = mmap(NULL, file_len, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
 	if (file == MAP_FAILED || madvise(file, file_len, MADV_POPULATE_READ) != 0)
@@ -225,7 +225,7 @@ static void prepare_rate(void)
 		pair_die("a list of %zu messages is too long", options.list);
 }
 
-/* Lists of small messages, one send a list. The last list of a phase is marked at its end. */
+/* Sends lists of small messages, one send() per list. The last list of a phase is marked at its end. */
 static void drive_rate(struct pair_phase *ph)
 {
 	uint64_t start = clock_ns(), end = start + ph->length;
@@ -240,7 +240,7 @@ static void drive_rate(struct pair_phase *ph)
 	ph->ns = clock_ns() - start;
 }
 
-/* A receiver of a byte stream takes what there is, and finds the messages in it. */
+/* Receives as many bytes as there are, and counts the messages in them. */
 static void serve_rate(struct pair_phase *ph)
 {
 	size_t n;
@@ -251,7 +251,7 @@ static void serve_rate(struct pair_phase *ph)
 	send_all(1);
 }
 
-/* Connect, one byte each way (as MPA's request and reply), close. */
+/* Connects, exchanges one byte each way (as MPA's request and reply), and closes. */
 static void drive_connect(struct pair_phase *ph)
 {
 	uint64_t start = clock_ns(), end = start + ph->length;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_verbs.c - RDMA as a program sees it: bandwidth, latency, rates.
+ * part_verbs.c - bandwidth, latency and rates of RDMA, as a program of verbs sees them.
  *
  * A plain consumer of verbs and librdmacm. Under "stag run" it measures the
  * software adapter; with -a ADDRESS, whatever adapter has that address.
@@ -17,7 +17,7 @@
 
 #define MAX_LIST     64
 #define POLL_BATCH   16
-#define SIGNAL_EVERY 32	 /* in the ping-pongs */
+#define SIGNAL_EVERY 32	 /* of the ping-pong cases */
 #define CREDIT_EVERY 128 /* receives between two updates of the sender's credit */
 
 static struct ibv_send_wr send_wr[MAX_LIST];
@@ -45,7 +45,7 @@ static int reap_completions(void)
 	return n;
 }
 
-/* Sleep until the completion channel speaks, rearm it, take all there is. */
+/* Sleeps until a completion event, arms the queue again, and reaps all completions. */
 static void sleep_and_reap(void)
 {
 	struct ibv_cq *cq;
@@ -134,7 +134,7 @@ static void prepare_mailbox(void)
 	prepare_list(IBV_WR_RDMA_WRITE, lane.in);
 }
 
-/* All receives are posted; they form groups of a list's length, reposted together. */
+/* Posts all receives; they form groups of a list's length, which are reposted together. */
 static void prepare_sends(void)
 {
 	if (options.size > INLINE_MAX || RECV_DEPTH % options.list)
@@ -187,8 +187,8 @@ static void wait_all_done(void)
 }
 
 /*
- * Tell the server that the phase is over, and read the word back: the answer
- * shows that all that was written before it has been placed.
+ * Tells the server that the phase has ended, and reads the word back: the answer
+ * shows that all previous writes have been placed.
  */
 static void stop_server(const struct pair_phase *ph)
 {
@@ -201,7 +201,7 @@ static void stop_server(const struct pair_phase *ph)
 		pair_die("read back %lu, wrote %lu", lane.words->sink, ph->number);
 }
 
-/* The passive side of one-sided operations, as long as its program polls. */
+/* The passive side of one-sided operations, if its program polls. */
 static void serve_until_stopped(struct pair_phase *ph)
 {
 	while (lane.words->stop != ph->number)
@@ -210,7 +210,7 @@ static void serve_until_stopped(struct pair_phase *ph)
 
 /* ---- one-sided operations ---------------------------------------------------- */
 
-/* Keep the window full until the time is over; returns the operations posted. */
+/* Keeps the window full until the time is over. Returns the number of operations posted. */
 static uint64_t post_for(uint64_t end)
 {
 	uint64_t before = lane.posted;
@@ -245,7 +245,7 @@ static void drive_read_lat(struct pair_phase *ph)
 	stop_server(ph);
 }
 
-/* Signal now and then, and make room only when the queue is nearly full. */
+/* Signals now and then, and reaps only when the queue is nearly full. */
 static void post_pong(void)
 {
 	bool signal = lane.posted % SIGNAL_EVERY == SIGNAL_EVERY - 1;
@@ -298,7 +298,7 @@ static void serve_write_lat(struct pair_phase *ph)
 
 /* ---- sends ------------------------------------------------------------------- */
 
-static uint64_t handled; /* messages that the program has taken */
+static uint64_t handled; /* messages that the program has consumed */
 static uint64_t sent;	 /* messages of the rate case */
 
 static void await_message(void)
@@ -308,7 +308,7 @@ static void await_message(void)
 	handled++;
 }
 
-/* After each message; acts when the whole group that it belongs to is free. */
+/* Called after each message; reposts the group of receives when all of it is free. */
 static void repost_receives(void)
 {
 	if (handled % options.list == 0)
@@ -338,8 +338,8 @@ static void serve_send_lat(struct pair_phase *ph)
 
 /*
  * iWARP has no receiver-not-ready: a message without a buffer ends the
- * connection. So the server writes into the client's memory how much it has
- * received, and the client stays within that.
+ * connection. So the server writes the number of received messages into the
+ * client's memory, and the client never runs ahead by more than RECV_DEPTH.
  */
 static bool may_send(void)
 {
@@ -379,7 +379,7 @@ static void drive_send_rate(struct pair_phase *ph)
 	ph->ns = clock_ns() - start;
 }
 
-/* Take one message; true if it is the last of its phase. */
+/* Consumes one message. Returns true if it is the last of its phase. */
 static bool take_message(void)
 {
 	bool last = lane.data[lane.receives + handled % RECV_DEPTH * options.size];

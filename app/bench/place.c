@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * place.c - where a run takes place: a network of its own, and directories of its own.
+ * place.c - the environment of a run: a network namespace and temporary directories.
  *
- * The network is a namespace with nothing but loopback in it, whose congestion control is chosen: some machines'
- * default paces even loopback, and hides what software costs. Where the machine allows no namespace it is
- * the machine's own, and the report says so.
+ * The namespace has only a loopback device, and a chosen congestion control: the default of some machines paces even loopback, which
+ * hides the cost of software. If the machine allows no namespace, its own network is used, and the report says so.
  */
 #include "bench.h"
 
@@ -36,7 +35,7 @@ static bool put_text(const char *file, const char *text)
 	return fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
 }
 
-/* As the same user: what is started is no more than before. */
+/* Maps the user to itself, so that child processes get no further privileges. */
 static bool map_self(uid_t uid, gid_t gid)
 {
 	char line[64];
@@ -57,7 +56,7 @@ static bool loopback_up(void)
 	return fd >= 0 && ioctl(fd, SIOCSIFFLAGS, &lo) == 0;
 }
 
-/* false: there is no such congestion control. */
+/* Returns false if there is no such congestion control. */
 static bool enter_network(struct suite *s)
 {
 	uid_t uid = getuid();
@@ -77,9 +76,8 @@ static bool enter_network(struct suite *s)
 	s->private_network = true;
 	if (put_text("/proc/sys/net/ipv4/tcp_congestion_control", s->o.congestion))
 		return true;
-	complain("no congestion control '%s' here: "
-		 "/proc/sys/net/ipv4/tcp_available_congestion_control "
-		 "has those that there are",
+	complain("no congestion control '%s' here; see "
+		 "/proc/sys/net/ipv4/tcp_available_congestion_control",
 		 s->o.congestion);
 	return false;
 }
@@ -121,7 +119,7 @@ static const char *temporary(void)
 	return dir && *dir ? dir : "/tmp";
 }
 
-/* Where files are on a disk, if anywhere. */
+/* Makes a directory on a disk, if there is one. */
 static bool make_disk(struct suite *s)
 {
 	const char *in = s->o.directory ? s->o.directory : temporary();

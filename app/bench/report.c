@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * report.c - a result for people as a table, and for programs as TSV.
+ * report.c - prints a result as a table or as TSV.
  */
 #include "bench.h"
 
@@ -18,9 +18,9 @@ const char *report_number(double v, char *text, size_t size)
 	return text;
 }
 
-/* ---- for people ---------------------------------------------------------------------------------- */
+/* ---- table ---------------------------------------------------------------------------------- */
 
-/* Green where stag is better, beyond what the passes differ in; red where it is not as good. */
+/* Green if stag is better in all passes, red if it is worse in all. */
 static enum colour colour_of(const json_t *yard)
 {
 	if (result_number(yard, "ratio_low") > 1.05)
@@ -115,9 +115,9 @@ void report_table(const json_t *result, FILE *to)
 		result_number(set, "passes") > 1 ? "es" : "", result_number(set, "secs"),
 		json_is_true(json_object_get(m, "private_network")) ? "private" : "the machine's",
 		result_string(m, "congestion"));
-	fputs("ratio: how many times as good as the yardstick, median of the passes' own, ± half "
+	fputs("ratio: how many times as good as the yardstick, median over the passes, ± half "
 	      "its range; "
-	      "CPU: of the client, us an operation\n",
+	      "CPU: of the client, us per operation\n",
 	      to);
 	json_array_foreach (json_object_get(result, "cases"), i, c) {
 		if (strcmp(noun, result_string(c, "noun")) != 0) {
@@ -130,7 +130,7 @@ void report_table(const json_t *result, FILE *to)
 	print_notes(result, to);
 }
 
-/* ---- for programs ---------------------------------------------------------------------------------- */
+/* ---- TSV ---------------------------------------------------------------------------------- */
 
 static void put_number(double v, FILE *to)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * result.c - what a run came to, as one JSON document.
+ * result.c - the result of a run, as one JSON document.
  *
- * A figure is the median over the passes. A ratio says how many times as good as the yardstick stag is, whether more is better
- * or less: it is the median of the passes' own ratios, since what a pass compares ran within seconds. The spread
- * of either is half of what lies between the least and the greatest, in percent of the median.
+ * A figure is the median over the passes. A ratio says how many times as good as the yardstick stag is, whether more is better or less: it
+ * is the median of the ratios of the passes, because what one pass compares was measured within seconds. The spread of either is half the
+ * distance between the least and the greatest, in percent of the median.
  */
 #include "bench.h"
 
@@ -92,7 +92,7 @@ static double median_cpu(const struct suite_series *y, unsigned int passes, bool
 	return spread_of(v, n).middle;
 }
 
-/* The median of the passes for each percentile. */
+/* Returns the median over the passes for each percentile. */
 static json_t *latency_of(const struct suite_series *y, unsigned int passes)
 {
 	json_t *all = NULL, *ignored;
@@ -195,9 +195,9 @@ static json_t *case_json(const struct suite_case *c, unsigned int passes)
 	return o;
 }
 
-/* ---- all of them -------------------------------------------------------------------------------------- */
+/* ---- the document -------------------------------------------------------------------------------------- */
 
-/* Those that were not measured, once each. */
+/* Lists the yardsticks that were not measured, once each. */
 static json_t *missing_json(const struct suite *s)
 {
 	json_t *all = json_object(), *list = json_array(), *one;
@@ -222,7 +222,7 @@ static json_t *missing_json(const struct suite *s)
 	return list;
 }
 
-/* Ratios that no two passes agree on. */
+/* Adds a note if the ratios of the passes differ much. */
 static void note_spread(const json_t *cases, json_t *noise)
 {
 	size_t i, k;
@@ -294,7 +294,7 @@ json_t *result_load(const char *file)
 		complain("%s: line %d: %s", file, error.line, error.text);
 	} else if (json_integer_value(json_object_get(o, "version")) != 1 ||
 		   !json_is_array(json_object_get(o, "cases"))) {
-		complain("%s is no result of 'stag bench --json'", file);
+		complain("%s is not a result of 'stag bench --json'", file);
 		json_decref(o);
 		o = NULL;
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * suite.c - a run: which cases, in which order, how far it is, and what is done with what comes out.
+ * suite.c - a run: selects the cases, measures them in order, shows progress, and prints and saves the result.
  */
 #include "bench.h"
 
@@ -38,7 +38,7 @@ static bool is_noun_selected(const struct suite_options *o, const char *name)
 	return o->num_nouns == 0;
 }
 
-/* By its name, or with the noun before it: verbs/write_lat. */
+/* A pattern matches the name of the case, alone or after its noun: verbs/write_lat. */
 static bool matches_pattern(const char *pattern, const char *noun, const char *name)
 {
 	char full[80];
@@ -47,7 +47,7 @@ static bool matches_pattern(const char *pattern, const char *noun, const char *n
 	return fnmatch(pattern, name, 0) == 0 || fnmatch(pattern, full, 0) == 0;
 }
 
-/* Cases that were named are measured in a short run, too. */
+/* A case that was named is measured in a short run, too. */
 static bool is_case_selected(const struct suite_options *o, const char *noun, const char *name,
 			     bool quick)
 {
@@ -157,7 +157,7 @@ void suite_turns(struct suite *s, struct suite_case *c, unsigned int pass,
 static struct progress progress;
 static unsigned int steps_done, steps_all;
 
-/* How long all will take is known from what was done in the time that passed. */
+/* Extrapolates the total time from the steps done so far. */
 static void show_progress(const struct suite *s, const struct suite_case *c, unsigned int pass)
 {
 	uint64_t past = clock_ns() - s->began;
@@ -251,7 +251,7 @@ int suite_list(const struct suite_options *o)
 	return rc;
 }
 
-/* With all digits, so that a page that is made of it later is the same. */
+/* Writes all digits, so that a page made from the file later is the same. */
 static int dump_json(const json_t *result, FILE *to)
 {
 	int rc = json_dumpf(result, to, JSON_INDENT(2));
@@ -272,7 +272,7 @@ static int save_json(const json_t *result, const char *file)
 	return rc;
 }
 
-/* Each once, with the first case that it was of; true: there are some. */
+/* Prints each error once, with the first case that had it. Returns true if there are any. */
 static bool print_errors(const struct suite *s)
 {
 	const char *last = "";
@@ -288,7 +288,7 @@ static bool print_errors(const struct suite *s)
 	return *last;
 }
 
-/* 0, or how the command ends. */
+/* Returns an exit code. */
 static int print_result(const struct suite *s, const json_t *result)
 {
 	int rc = EXIT_OK;

@@ -2,7 +2,7 @@
 /*
  * verbs_link.c - one measured connection between the two sides, over rdma_cm.
  *
- * Sets up and tears down. What goes over the connection is part_verbs.c's.
+ * Sets it up and tears it down. part_verbs.c transfers data over it.
  */
 #include "verbs_link.h"
 #include "pair.h"
@@ -26,8 +26,8 @@ static struct rdma_cm_event *get_event(void)
 }
 
 /*
- * The client goes on as soon as its own side is established: its next request
- * may come before the server has heard how the last connection ended up.
+ * The client continues as soon as its own side is established: its next request
+ * may arrive before the server's event for the previous connection.
  */
 static struct rdma_cm_event *next_event(enum rdma_cm_event_type want)
 {
@@ -45,7 +45,7 @@ static struct rdma_cm_event *next_event(enum rdma_cm_event_type want)
 		ev = get_event();
 	}
 	if (ev->event != want)
-		pair_die("connection event %s, wanted %s, status %d", rdma_event_str(ev->event),
+		pair_die("connection event %s, expected %s, status %d", rdma_event_str(ev->event),
 			 rdma_event_str(want), ev->status);
 	return ev;
 }
@@ -55,7 +55,7 @@ static void expect_event(enum rdma_cm_event_type want)
 	rdma_ack_cm_event(next_event(want));
 }
 
-/* The first connection says which device it is; all later ones share its objects. */
+/* The first connection determines the device; all later ones share its objects. */
 static void open_device(struct ibv_context *dev)
 {
 	struct ibv_device_attr attr;
@@ -182,7 +182,7 @@ static void listen_here(void)
 	lane.port = ntohs(rdma_get_src_port(lane.listener));
 }
 
-/* Each connection may be a descriptor. */
+/* Each connection may need a descriptor. */
 static void raise_descriptor_limit(void)
 {
 	struct rlimit r;
@@ -193,7 +193,7 @@ static void raise_descriptor_limit(void)
 	setrlimit(RLIMIT_NOFILE, &r);
 }
 
-/* The measured connection is in the middle, so that a search among them all shows as it would. */
+/* The measured connection is in the middle, so that a linear search among all connections would show. */
 static void connect_all(void)
 {
 	size_t n = options.idle + 1, measured = options.idle / 2;

@@ -17,15 +17,15 @@
 #define SEND_DEPTH 192 /* room for the longest window and its closing words */
 #define INLINE_MAX 64
 
-/* Words by which one side tells the other something through memory. */
+/* Words in memory through which the two sides signal each other. */
 struct lane_words {
-	uint64_t stop;	  /* number of the phase that is over */
-	uint64_t credits; /* messages that the server has received, in all */
-	uint64_t source;  /* what is written to a word of the other side */
-	uint64_t sink;	  /* what is read back */
+	uint64_t stop;	  /* number of the phase that has ended */
+	uint64_t credits; /* messages that the server has received in total */
+	uint64_t source;  /* source of writes to a word of the peer */
+	uint64_t sink;	  /* destination of reads */
 } __attribute__((aligned(64)));
 
-/* Where the other side's memory is; sent over the pair's socket. */
+/* Address of the peer's memory; sent over the pair's socket. */
 struct lane_remote {
 	uint64_t data;
 	uint64_t words;
@@ -48,11 +48,11 @@ struct verbs_link {
 	size_t receives;
 	volatile struct lane_words *words;
 	struct lane_remote remote;
-	uint64_t posted;      /* work requests given to the send queue */
-	uint64_t done;	      /* of those, known to be finished */
+	uint64_t posted;      /* work requests posted to the send queue */
+	uint64_t done;	      /* of these, completed */
 	uint64_t received;    /* receive completions */
 	unsigned int unacked; /* completion events */
-	int reads;	      /* RDMA Reads that the adapter takes at a time */
+	int reads;	      /* RDMA Reads that the adapter has in flight at most */
 };
 
 extern struct verbs_link lane;
@@ -64,7 +64,7 @@ void lane_open(void);
 struct rdma_cm_id *lane_connect(char flag);
 struct rdma_cm_id *lane_accept(char *flag);
 
-/* Wait for the other side to hang up (the client begins), and free the id. */
+/* Waits until the peer disconnects (the client begins), and frees the id. */
 void lane_disconnect(struct rdma_cm_id *id);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xfer_address.c - addresses as people write them, and by which device they are reached.
+ * xfer_address.c - parses addresses, and finds the device by which they are reached.
  */
 #include "part.h"
 
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Divides "HOST:PORT"; a host with several colons and no brackets is all host. */
+/* Splits "HOST:PORT". Text with several colons and no brackets is a host without a port. */
 static void split_address(char *text, char **host, char **port)
 {
 	char *colon = strrchr(text, ':');

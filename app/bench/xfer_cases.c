@@ -2,8 +2,8 @@
 /*
  * xfer_cases.c - the cases of stag bench part xfer: the transfer manager beside posting by hand.
  *
- * A case moves the same bytes in turn through the manager and by its yardsticks. What the
- * manager moved is compared byte by byte before anything is timed.
+ * A case moves the same bytes in turn through the manager and by its yardsticks. Before anything is timed, what the manager moved is
+ * compared byte by byte.
  */
 #include "part.h"
 
@@ -23,24 +23,24 @@
 #define BATCH_PIECE 1852 /* 270,000 of them are 500 MB */
 #define BATCH_MOST  270000
 
-/* What a case moves: elements of one buffer each. */
+/* The elements that a case moves, of one buffer each. */
 struct work {
 	struct stag_xfer_elem *elems;
 	struct stag_xfer_buf *bufs;
-	struct stag_xfer_req *reqs; /* one for each element, or just one */
+	struct stag_xfer_req *reqs; /* one for each element, or one for all */
 	size_t n, size, num_reqs;
-	uint64_t span; /* bytes of remote memory from the first to the last */
+	uint64_t span; /* of remote memory, from the first to the last byte */
 	struct hand_style style;
 };
 
-/* Where the pieces are. */
+/* Order of the pieces in memory. */
 enum { LOCAL_APART = 1, LOCAL_RANDOM = 2, REMOTE_APART = 4, REQUEST_EACH = 8 };
 
 static struct {
 	struct bench_options o;
 	struct bench_link l;
 	struct stag_xfer *x;
-	uint64_t (*malloc_calls)(void); /* of who counts them, or NULL */
+	uint64_t (*malloc_calls)(void); /* of the library that counts allocations, or NULL */
 } b;
 
 /* ---- the work ------------------------------------------------------------ */
@@ -113,7 +113,7 @@ static void free_work(struct work *w)
 	munmap(w->reqs, w->num_reqs * sizeof(*w->reqs));
 }
 
-/* Fresh requests for the first n elements. */
+/* Prepares requests for the first n elements. */
 static void fill_requests(struct work *w, size_t n)
 {
 	memset(w->reqs, 0, w->num_reqs * sizeof(*w->reqs));
@@ -134,7 +134,7 @@ static void by_manager(struct work *w, size_t n)
 	stag_xfer_plug(b.x);
 	for (size_t i = 0; i < w->num_reqs; i++)
 		if (stag_xfer_submit(b.x, &w->reqs[i]))
-			bench_die("the manager: %s", stag_xfer_error(b.x));
+			bench_die("transfer manager: %s", stag_xfer_error(b.x));
 	stag_xfer_unplug(b.x);
 	while (left) {
 		int got = stag_xfer_poll(b.x, done, 64);
@@ -171,7 +171,7 @@ static void count_mallocs(struct bench_series *s, uint64_t before)
 			(s->mallocs < 0 ? 0 : s->mallocs) + (int64_t)(b.malloc_calls() - before);
 }
 
-/* Does it once, and notes what that took. */
+/* Runs it once, and records its time. */
 static void take_sample(struct bench_series *s, struct work *w, size_t n,
 			void (*move)(struct work *, size_t))
 {
@@ -208,9 +208,9 @@ static void report_case(struct bench_result *r, struct work *w)
 	free_work(w);
 }
 
-/* ---- is it right? ------------------------------------------------------------ */
+/* ---- correctness ------------------------------------------------------------ */
 
-/* Local memory as no case before left it; where a read leads, nothing. */
+/* Fills local memory with new bytes; with zeroes where a read will place data. */
 static void fill_local(size_t size)
 {
 	static uint64_t seed;
@@ -221,7 +221,7 @@ static void fill_local(size_t size)
 		words[i] = b.o.op == STAG_XFER_READ ? 0 : bench_pattern(8 * i + seed);
 }
 
-/* Once through the manager, and what is there is fetched by hand, and compared. */
+/* Moves it once through the manager, fetches the result by hand, and compares. */
 static void verify_transfer(struct work *w)
 {
 	char *there = bench_memory(w->span);
@@ -237,12 +237,12 @@ static void verify_transfer(struct work *w)
 	for (size_t i = 0; i < w->n; i++)
 		if (memcmp(there + (w->elems[i].remote_addr - b.l.remote),
 			   (void *)(uintptr_t)w->bufs[i].addr, w->size))
-			bench_die("element %zu is not there, or not right", i);
+			bench_die("element %zu was not transferred correctly", i);
 	ibv_dereg_mr(mr);
 	munmap(there, w->span);
 }
 
-/* The best way to post these by hand, found by trying on the first n. */
+/* Finds the fastest way to post by hand, by trying the first n elements. */
 static void find_style(struct work *w, size_t n)
 {
 	static const unsigned int lists[] = {16, 64, 256};
@@ -322,7 +322,7 @@ static void run_elements(const struct bench_case *c)
 	report_case(&r, &w);
 }
 
-/* How many pieces: of 270000 at the most, the quantiles 128, 12416 and 119296 at 50, 90 and 99 %. */
+/* Returns a number of pieces: at most 270000, with quantiles of 128, 12416 and 119296 at 50, 90 and 99 %. */
 static size_t pieces_at(double quantile)
 {
 	static const struct {
@@ -332,7 +332,7 @@ static size_t pieces_at(double quantile)
 
 	while (quantile > known[i].at)
 		i++;
-	/* between two of them as many times more for each step */
+	/* geometric interpolation between two quantiles */
 	double share = (quantile - known[i - 1].at) / (known[i].at - known[i - 1].at);
 	double log_low = log(known[i - 1].pieces);
 	double log_high = log(known[i].pieces);
@@ -397,7 +397,7 @@ static void plan_transfers(struct work *w, size_t n)
 	struct stag_xfer_limits limits;
 
 	if (stag_xfer_query_limits(b.x, b.o.op, &limits))
-		bench_die("the manager: %s", stag_xfer_error(b.x));
+		bench_die("transfer manager: %s", stag_xfer_error(b.x));
 	if (limits.max_segments > 256)
 		limits.max_segments = 256;
 	while (stag_xfer_form(&limits, w->reqs, &cursor, &desc))
@@ -458,9 +458,9 @@ static void make_manager(void)
 
 	b.x = stag_xfer_create(&attr);
 	if (!b.x)
-		bench_die("cannot make a manager: %s", strerror(errno));
+		bench_die("cannot create a transfer manager: %s", strerror(errno));
 	if (stag_xfer_add_rail(b.x, b.l.managed.qp, NULL))
-		bench_die("the manager: %s", stag_xfer_error(b.x));
+		bench_die("transfer manager: %s", stag_xfer_error(b.x));
 }
 
 static void begin_report(void)
@@ -499,7 +499,7 @@ int bench_measure(const struct bench_options *o)
 			cases[i].run(&cases[i]);
 	report_end();
 	if (stag_xfer_destroy(b.x))
-		bench_die("the manager: %s", stag_xfer_error(b.x));
+		bench_die("transfer manager: %s", stag_xfer_error(b.x));
 	bench_link_close(&b.l);
 	return EXIT_OK;
 }

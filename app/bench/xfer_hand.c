@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xfer_hand.c - transfers as a program posts them that does without the manager.
+ * xfer_hand.c - transfers posted by hand, without the transfer manager.
  *
- * The best that verbs has for it: lists of work requests, the last of each list signalled,
- * a full queue. In the end the same proof that the bytes are there: on iWARP a
- * read that was posted after them.
+ * The fastest way with plain verbs: lists of work requests, the last one of each signalled, and a full queue. At the end there is the same
+ * confirmation that the bytes were placed: on iWARP, a read that is posted after them.
  */
 #include "part.h"
 
@@ -16,7 +15,7 @@
 static struct ibv_send_wr wrs[MAX_LIST];
 static struct ibv_sge sges[MAX_LIST];
 
-/* wr_id: how many work requests its completion retires. */
+/* wr_id is the number of work requests that a completion retires. */
 static uint64_t reap_completions(struct bench_link *l)
 {
 	struct ibv_wc wc[16];
@@ -47,7 +46,7 @@ static enum ibv_wr_opcode opcode_of(enum stag_xfer_op op)
 	return op == STAG_XFER_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
 }
 
-/* Everything that was written has arrived when this comes back. */
+/* All writes before this read have been placed when it completes. */
 static void confirm_writes(struct bench_link *l, enum stag_xfer_op op)
 {
 	struct ibv_sge none = {(uintptr_t)l->memory, 0, l->mr->lkey};
@@ -98,7 +97,7 @@ void hand_post_each(struct bench_link *l, enum stag_xfer_op op, const struct sta
 	while (posted < n) {
 		size_t list = hand_fill(l, op, elems + posted, n - posted, style);
 
-		while (posted - done + list >= HAND_DEPTH) /* one less: the confirmation */
+		while (posted - done + list >= HAND_DEPTH) /* one entry is for the confirmation */
 			done += reap_completions(l);
 		post_list(l, wrs);
 		posted += list;

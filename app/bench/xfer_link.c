@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xfer_link.c - this side of a benchmark: the target, and two connections to it.
+ * xfer_link.c - the client of a benchmark: starts the target, and makes two connections to it.
  */
 #include "part.h"
 
@@ -37,7 +37,7 @@ static void become_target(const char *at, const char *device, int out)
 	_exit(EXIT_FAILED);
 }
 
-/* What it says first is where it listens. */
+/* Reads the address from the first line that the target prints. */
 static void read_address(int in, char *text, size_t size)
 {
 	FILE *said = fdopen(in, "r");
@@ -45,7 +45,7 @@ static void read_address(int in, char *text, size_t size)
 
 	if (!said || !fgets(line, sizeof(line), said) ||
 	    strncmp(line, "listening on ", strlen("listening on ")))
-		bench_die("the target does not start");
+		bench_die("the target did not start");
 	line[strcspn(line, "\n")] = '\0';
 	snprintf(text, size, "%s", line + strlen("listening on "));
 	fclose(said);
@@ -76,7 +76,7 @@ static void start_target(struct bench_link *l, const struct bench_options *o)
 	if (bench_cpus() > 1)
 		bench_pin(1);
 	if (clock_getcpuclockid(l->target, &l->cpu_time))
-		bench_die("cannot see the target's CPU time");
+		bench_die("cannot read the target's CPU time");
 }
 
 /* ---- connections --------------------------------------------------------- */
@@ -121,7 +121,7 @@ static void register_memory(struct bench_link *l, struct rdma_cm_id *id)
 		return;
 	l->pd = ibv_alloc_pd(id->verbs);
 	l->memory = bench_memory(l->size);
-	if (l->pd) /* REMOTE_WRITE: iWARP wants it of where a read leads */
+	if (l->pd) /* iWARP requires REMOTE_WRITE for the destination of a read */
 		l->mr = ibv_reg_mr(l->pd, l->memory, l->size,
 				   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!l->mr)
@@ -141,7 +141,7 @@ static bool try_qp(struct bench_link *l, struct bench_rail *r, struct ibv_qp_cap
 	return true;
 }
 
-/* Some devices have fewer segments or less inline data than they say, with a long queue. */
+/* Some devices have fewer segments or less inline data than they report if the queue is long. */
 static void create_qp(struct bench_link *l, struct bench_rail *r)
 {
 	struct ibv_qp_cap cap = {.max_recv_wr = 1, .max_recv_sge = 1, .max_send_sge = 1};
@@ -173,12 +173,12 @@ static void read_welcome(struct bench_link *l, const struct rdma_cm_event *ev)
 	if (ev->param.conn.private_data_len >= sizeof(w))
 		memcpy(&w, ev->param.conn.private_data, sizeof(w));
 	if (be32toh(w.magic) != BENCH_MAGIC)
-		bench_die("%s is no target of 'stag bench'", l->address);
+		bench_die("%s is not a target of 'stag bench'", l->address);
 	l->remote = be64toh(w.addr);
 	l->rkey = be32toh(w.rkey);
 }
 
-/* As many reads at a time as both directions may have. */
+/* Returns the number of reads in flight that both directions allow. */
 static uint8_t reads_of(struct ibv_context *verbs)
 {
 	struct ibv_device_attr dev;
@@ -220,7 +220,7 @@ static void connect_rail(struct bench_link *l, struct bench_rail *r, const struc
 
 void bench_link_open(struct bench_link *l, const struct bench_options *o, size_t bytes)
 {
-	/* Where the two share a CPU, a target that polls only takes it away. */
+	/* If the two share a CPU, a target that polls would only take it away from the client. */
 	*l = (struct bench_link){.size = bytes,
 				 .target_polls = !o->asleep && (o->connect || bench_cpus() > 1)};
 	if (o->connect)

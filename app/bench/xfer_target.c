@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * xfer_target.c - the other side of a benchmark: lends memory to who connects.
+ * xfer_target.c - the target of a benchmark: lends memory to clients that connect.
  *
- * Everything is one-sided. While somebody is connected that asked for it, this program polls
- * its completion queue, in which nothing ever comes: that keeps a software adapter going.
+ * Everything is one-sided. While a client is connected that requested it, this program polls its completion queue, which stays empty:
+ * polling drives a software adapter.
  */
 #include "part.h"
 
@@ -16,8 +16,8 @@
 
 #include "stag.h"
 
-#define POLLS	  1024	       /* between two looks at the connections */
-#define MAX_BYTES (8ull << 30) /* that a client may ask for */
+#define POLLS	  1024	       /* polls between two checks for connection events */
+#define MAX_BYTES (8ull << 30) /* bytes that a client may request */
 
 static struct {
 	struct rdma_event_channel *events;
@@ -25,7 +25,7 @@ static struct {
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
-	unsigned int connected, polling; /* of these, that asked for polling */
+	unsigned int connected, polling; /* of these, clients that requested polling */
 } target;
 
 static void open_device(struct ibv_context *verbs)
@@ -38,7 +38,7 @@ static void open_device(struct ibv_context *verbs)
 		bench_die("cannot use %s: %s", ibv_get_device_name(verbs->device), strerror(errno));
 }
 
-/* Nobody uses the old memory: a client's connections all ask for the same. */
+/* The old memory is unused: all connections of a client request the same size. */
 static int lend_memory(size_t bytes)
 {
 	uint64_t *words;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * yardstick.c - other people's programs: whether they are here, and what their figures mean.
+ * yardstick.c - programs of others: finds them, and parses their figures.
  */
 #include "bench.h"
 
@@ -11,7 +11,7 @@
 #include "base/cleanup.h"
 #include "stag.h"
 
-/* The first line of what it says of itself. */
+/* Records the first line of its version. */
 static void note_version(struct suite *s, const char *name, const char *program)
 {
 	const char *const words[] = {program, strcmp(program, "tgtd") == 0 ? "-V" : "--version",
@@ -66,7 +66,7 @@ bool yard_pair(json_t *o, struct suite_sample *to)
 
 /* ---- fio ---------------------------------------------------------------------------------------- */
 
-/* "99.000000": nanoseconds, as "p99": microseconds */
+/* Converts "99.000000": nanoseconds to "p99": microseconds. */
 static json_t *fio_latency(const json_t *io)
 {
 	json_t *o = json_object(), *v;
@@ -145,7 +145,7 @@ static bool measure_stream(struct suite *s, uint64_t size, struct suite_sample *
 	return any;
 }
 
-/* Cases of one size have it in common. */
+/* cases of the same size share the measurement */
 bool yard_stream(struct suite *s, uint64_t size, struct suite_sample *to)
 {
 	static struct {
