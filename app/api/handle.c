@@ -167,7 +167,7 @@ void handle_reload(struct request *r)
 
 json_t *daemons_json(struct daemon *d)
 {
-	json_t *list = control_ask_others("stagd", "status");
+	json_t *list = control_query_others("stagd", "status");
 
 	json_array_insert_new(list, 0, daemon_status(d));
 	return list;

@@ -96,7 +96,7 @@ static void *history_thread(void *arg)
 	lock_acquire(&h->lock);
 	while (!h->stopping) {
 		lock_release(&h->lock);
-		now = (struct snapshot){.daemons = control_ask_others("stagd", "status"),
+		now = (struct snapshot){.daemons = control_query_others("stagd", "status"),
 					.lives = live_ask_all("counters")};
 		lock_acquire(&h->lock);
 		if (h->stopping) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * control.c - see control.h.
+ * control.c - control sockets, both sides (control.h).
  */
 #include "control.h"
 
@@ -17,18 +17,18 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "ask.h"
+#include "query.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-#define PATIENCE_S  2 /* with who looks */
-#define ASK_ONE_NS  (5 * NS_PER_S)
-#define ASK_ALL_NS  (2 * NS_PER_S)
-#define ASK_EACH_NS NS_PER_S
+#define CLIENT_S      2 /* timeout of a client */
+#define QUERY_ONE_NS  (5 * NS_PER_S)
+#define QUERY_ALL_NS  (2 * NS_PER_S)
+#define QUERY_EACH_NS NS_PER_S
 
-/* ---- where ---------------------------------------------------------------------------- */
+/* ---- directories ---------------------------------------------------------------------------- */
 
-/* Ours, and nobody else's. */
+/* Returns whether it is a directory that only this user can access. */
 static bool is_private(const char *path)
 {
 	struct stat st;
@@ -37,7 +37,7 @@ static bool is_private(const char *path)
 	       (st.st_mode & 077) == 0;
 }
 
-/* Of this user: $XDG_RUNTIME_DIR/stag, or /tmp/stag-UID; it is made. */
+/* Creates this user's directory: $XDG_RUNTIME_DIR/stag, or /tmp/stag-UID. */
 static bool run_dir(char *path, size_t size)
 {
 	const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -49,7 +49,7 @@ static bool run_dir(char *path, size_t size)
 	return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_private(path);
 }
 
-/* Of a daemon that the system started; nobody but the system makes anything there. */
+/* Directory of a stagd that systemd started; only systemd creates it. */
 #define SYSTEM_DIR "/run/stag"
 
 static bool address_in(struct sockaddr_un *a, const char *dir, const char *kind, int pid)
@@ -59,7 +59,7 @@ static bool address_in(struct sockaddr_un *a, const char *dir, const char *kind,
 	       (int)sizeof(a->sun_path);
 }
 
-/* ---- who is looked at ------------------------------------------------------------------------ */
+/* ---- servers ------------------------------------------------------------------------ */
 
 static void send_all(int fd, const char *text)
 {
@@ -77,7 +77,7 @@ static void send_all(int fd, const char *text)
 
 void control_attend(const struct control *c)
 {
-	const struct timeval patience = {.tv_sec = PATIENCE_S};
+	const struct timeval timeout = {.tv_sec = CLIENT_S};
 	CLEANUP_CLOSE int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
 	CLEANUP_FREE char *text = NULL;
 	char word[CONTROL_WORD_MAX] = "";
@@ -85,8 +85,8 @@ void control_attend(const struct control *c)
 
 	if (fd < 0)
 		return;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 	if (recv(fd, word, sizeof(word) - 1, 0) <= 0)
 		return;
 	o = c->answer(c->arg, word);
@@ -101,7 +101,7 @@ static int listen_at(struct control *c, const char *dir, const char *kind)
 
 	if (!address_in(&a, dir, kind, getpid()))
 		return -ENAMETOOLONG;
-	unlink(a.sun_path); /* of one that had this number, and was killed */
+	unlink(a.sun_path); /* left by a killed process that had this pid */
 	c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (c->fd < 0 || bind(c->fd, (struct sockaddr *)&a, sizeof(a)) != 0 ||
 	    listen(c->fd, 16) != 0)
@@ -162,23 +162,23 @@ void control_run(struct control *c, const sigset_t *ends)
 	}
 }
 
-/* ---- who looks ------------------------------------------------------------------------------ */
+/* ---- clients ------------------------------------------------------------------------------ */
 
 static bool is_pid(const char *text)
 {
 	return *text && strspn(text, "0123456789") == strlen(text) && atoi(text) > 0;
 }
 
-static void add(struct asks *all, const char *dir, const char *kind, int pid)
+static void add(struct queries *all, const char *dir, const char *kind, int pid)
 {
 	struct sockaddr_un a;
 
 	if (address_in(&a, dir, kind, pid))
-		asks_add(all, &a, sizeof(a), pid, ASK_ANYBODY);
+		queries_add(all, &a, sizeof(a), pid, QUERY_ANY_UID);
 }
 
-/* but: a process that is not asked; 0: all are. */
-static void find_in(struct asks *all, const char *dir, const char *kind, int but)
+/* Adds all sockets of a kind, except that of the process `but`. */
+static void find_in(struct queries *all, const char *dir, const char *kind, int but)
 {
 	size_t n = strlen(kind);
 	struct dirent *e;
@@ -192,8 +192,8 @@ static void find_in(struct asks *all, const char *dir, const char *kind, int but
 		closedir(d);
 }
 
-/* One whose number is known may be asked where nobody may list. */
-static void find_sockets(struct asks *all, const char *dir, const char *kind, int pid, int but)
+/* Adds the socket of one process, which needs no permission to list the directory, or all. */
+static void find_sockets(struct queries *all, const char *dir, const char *kind, int pid, int but)
 {
 	if (pid)
 		add(all, dir, kind, pid);
@@ -201,39 +201,39 @@ static void find_sockets(struct asks *all, const char *dir, const char *kind, in
 		find_in(all, dir, kind, but);
 }
 
-/* pid: that one alone; 0: all, but that one. */
-static void query_sockets(struct asks *all, const char *kind, int pid, int but, const char *word,
-			  uint64_t patience_ns)
+/* Queries the process pid, or with 0 all except `but`. Removes sockets of processes that were killed. */
+static void query_sockets(struct queries *all, const char *kind, int pid, int but, const char *word,
+			  uint64_t timeout_ns)
 {
 	char dir[sizeof(((struct sockaddr_un *)0)->sun_path)];
 
 	if (run_dir(dir, sizeof(dir)))
 		find_sockets(all, dir, kind, pid, but);
 	find_sockets(all, SYSTEM_DIR, kind, pid, but);
-	asks_run(all, word, patience_ns);
+	queries_run(all, word, timeout_ns);
 	for (size_t i = 0; i < all->n; i++)
-		if (all->ask[i].error == ECONNREFUSED) /* it was killed, and has left it behind */
-			unlink(all->ask[i].to.sun_path);
+		if (all->list[i].error == ECONNREFUSED) /* its process was killed */
+			unlink(all->list[i].to.sun_path);
 }
 
-static json_t *read_answer(const struct ask *a)
+static json_t *read_answer(const struct query *a)
 {
 	return a->error ? NULL : json_loadb(a->text, a->length, 0, NULL);
 }
 
-json_t *control_ask(const char *kind, int pid, const char *word)
+json_t *control_query(const char *kind, int pid, const char *word)
 {
-	struct asks all = {.n = 0};
+	struct queries all = {.n = 0};
 	json_t *o = NULL;
 
-	query_sockets(&all, kind, pid, 0, word, ASK_ONE_NS);
+	query_sockets(&all, kind, pid, 0, word, QUERY_ONE_NS);
 	for (size_t i = 0; i < all.n && !o; i++)
-		o = read_answer(&all.ask[i]);
-	asks_drop(&all);
+		o = read_answer(&all.list[i]);
+	queries_free(&all);
 	return o;
 }
 
-/* A process that serves several tells of each. */
+/* Appends a response; a process that serves several returns an array. */
 static void append(json_t *list, json_t *o)
 {
 	if (json_is_array(o))
@@ -243,34 +243,34 @@ static void append(json_t *list, json_t *o)
 	json_decref(o);
 }
 
-static json_t *ask_all(const char *kind, int pid, int but, const char *word, uint64_t patience_ns,
-		       bool and_silent)
+static json_t *query_all(const char *kind, int pid, int but, const char *word, uint64_t timeout_ns,
+			 bool and_silent)
 {
-	struct asks all = {.n = 0};
+	struct queries all = {.n = 0};
 	json_t *list = json_array();
 
-	query_sockets(&all, kind, pid, but, word, patience_ns);
+	query_sockets(&all, kind, pid, but, word, timeout_ns);
 	for (size_t i = 0; i < all.n; i++)
-		if (and_silent && all.ask[i].error == ETIMEDOUT)
+		if (and_silent && all.list[i].error == ETIMEDOUT)
 			append(list,
-			       json_pack("{s:i s:b}", "pid", all.ask[i].pid, "answers", false));
+			       json_pack("{s:i s:b}", "pid", all.list[i].pid, "answers", false));
 		else
-			append(list, read_answer(&all.ask[i]));
-	asks_drop(&all);
+			append(list, read_answer(&all.list[i]));
+	queries_free(&all);
 	return list;
 }
 
-json_t *control_ask_all(const char *kind, const char *word)
+json_t *control_query_all(const char *kind, const char *word)
 {
-	return ask_all(kind, 0, 0, word, ASK_ALL_NS, false);
+	return query_all(kind, 0, 0, word, QUERY_ALL_NS, false);
 }
 
-json_t *control_ask_others(const char *kind, const char *word)
+json_t *control_query_others(const char *kind, const char *word)
 {
-	return ask_all(kind, 0, (int)getpid(), word, ASK_ALL_NS, false);
+	return query_all(kind, 0, (int)getpid(), word, QUERY_ALL_NS, false);
 }
 
-json_t *control_ask_each(const char *kind, int pid, const char *word)
+json_t *control_query_each(const char *kind, int pid, const char *word)
 {
-	return ask_all(kind, pid, 0, word, ASK_EACH_NS, true);
+	return query_all(kind, pid, 0, word, QUERY_EACH_NS, true);
 }

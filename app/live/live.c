@@ -2,7 +2,7 @@
 /*
  * live.c - see live.h.
  *
- * All are asked at once (ask.h), and given a second. Anybody may listen at anybody's name: so who answers has to be the process, and the
+ * All are asked at once (query.h), and given a second. Anybody may listen at anybody's name: so who answers has to be the process, and the
  * user, that the name says.
  */
 #include "live.h"
@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ask.h"
+#include "query.h"
 #include "base/clock.h"
 
 #define PATIENCE_NS  NS_PER_S
@@ -24,27 +24,27 @@
 
 /* ---- who there is ---- */
 
-static bool is_known(const struct asks *all, int pid, unsigned int uid)
+static bool is_known(const struct queries *all, int pid, unsigned int uid)
 {
 	for (size_t i = 0; i < all->n; i++)
-		if (all->ask[i].pid == pid && all->ask[i].uid == uid)
+		if (all->list[i].pid == pid && all->list[i].uid == uid)
 			return true;
 	return false;
 }
 
-static void add_ask(struct asks *all, int pid, unsigned int uid)
+static void add_ask(struct queries *all, int pid, unsigned int uid)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int n = snprintf(to.sun_path + 1, sizeof(to.sun_path) - 1, "stag-live/%u/%d", uid, pid);
 
 	if (!is_known(all, pid, uid))
-		asks_add(all, &to,
+		queries_add(all, &to,
 			 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n), pid,
 			 uid);
 }
 
 /* Those that this user may look at; pid: that one alone, or 0. */
-static void find(struct asks *all, int pid)
+static void find(struct queries *all, int pid)
 {
 	FILE *f = fopen("/proc/net/unix", "re");
 	char line[512];
@@ -68,7 +68,7 @@ static void find(struct asks *all, int pid)
 /* ---- what they say ---- */
 
 /* The user is who the kernel says that it is. NULL: it makes no sense. */
-static json_t *read_answer(const struct ask *a)
+static json_t *read_answer(const struct query *a)
 {
 	json_t *o = a->error ? NULL : json_loadb(a->text, a->length, 0, NULL);
 
@@ -83,26 +83,26 @@ static json_t *read_answer(const struct ask *a)
 
 static int by_pid(const void *a, const void *b)
 {
-	const struct ask *x = a, *y = b;
+	const struct query *x = a, *y = b;
 
 	return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-static void run(struct asks *all, const char *word)
+static void run(struct queries *all, const char *word)
 {
 	char line[32];
 
 	snprintf(line, sizeof(line), "%s\n", word);
 	if (all->n)
-		qsort(all->ask, all->n, sizeof(*all->ask), by_pid);
-	asks_run(all, line, PATIENCE_NS);
+		qsort(all->list, all->n, sizeof(*all->list), by_pid);
+	queries_run(all, line, PATIENCE_NS);
 }
 
 /*
  * What the system knows of who says nothing. NULL: it is gone, or somebody else has taken its name. What a process that has changed
  * its user has in /proc is root's.
  */
-static json_t *tell_silent(const struct ask *a)
+static json_t *tell_silent(const struct query *a)
 {
 	char path[32], name[32] = "";
 	struct stat st;
@@ -128,18 +128,18 @@ static json_t *tell_silent(const struct ask *a)
 static json_t *ask_all(int pid, const char *word, bool and_silent)
 {
 	json_t *list = json_array(), *o;
-	struct asks all = {.n = 0};
+	struct queries all = {.n = 0};
 
 	find(&all, pid);
 	run(&all, word);
 	for (size_t i = 0; i < all.n; i++) {
-		o = read_answer(&all.ask[i]);
+		o = read_answer(&all.list[i]);
 		if (!o && and_silent)
-			o = tell_silent(&all.ask[i]);
+			o = tell_silent(&all.list[i]);
 		if (o)
 			json_array_append_new(list, o);
 	}
-	asks_drop(&all);
+	queries_free(&all);
 	return list;
 }
 
@@ -161,17 +161,17 @@ static int meaning_of(int error)
 /* Somebody else may have taken its name, or it may have changed its user: the first that makes sense. */
 json_t *live_ask(int pid, const char *word)
 {
-	struct asks all = {.n = 0};
+	struct queries all = {.n = 0};
 	int error = ESRCH;
 	json_t *o = NULL;
 
 	find(&all, pid);
 	run(&all, word);
 	for (size_t i = 0; i < all.n && !o; i++) {
-		o = read_answer(&all.ask[i]);
-		error = all.ask[i].error ? meaning_of(all.ask[i].error) : EPROTO;
+		o = read_answer(&all.list[i]);
+		error = all.list[i].error ? meaning_of(all.list[i].error) : EPROTO;
 	}
-	asks_drop(&all);
+	queries_free(&all);
 	if (!o)
 		errno = error;
 	return o;

@@ -109,7 +109,7 @@ static const struct cli_option block_table[] = {
 static void for_each_target(struct cli_words *w,
 			    void (*offer)(struct cli_words *w, const char *name, int port))
 {
-	json_t *all = control_ask_all(BLOCK_KIND, "sessions"), *target;
+	json_t *all = control_query_all(BLOCK_KIND, "sessions"), *target;
 	size_t i;
 
 	json_array_foreach(all, i, target)

@@ -27,7 +27,7 @@ static bool is_meant(json_t *target, const char *which)
 /* NULL, having complained. */
 static json_t *ask_all(const struct block_use *u, const char *word)
 {
-	json_t *all = control_ask_all(BLOCK_KIND, word), *list = json_array(), *o;
+	json_t *all = control_query_all(BLOCK_KIND, word), *list = json_array(), *o;
 	size_t i;
 
 	for (i = 0; (o = json_array_get(all, i)); i++)

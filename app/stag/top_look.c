@@ -40,7 +40,7 @@ static void *ask_daemons(void *arg)
 {
 	struct daemons *d = arg;
 
-	d->said = control_ask_each("stagd", d->o->pid, "status");
+	d->said = control_query_each("stagd", d->o->pid, "status");
 	return NULL;
 }
 

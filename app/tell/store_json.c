@@ -48,7 +48,7 @@ json_t *store_ask_counters(const struct stag_store_info *info)
 
 	store_uuid_word(info->uuid, uuid);
 	snprintf(word, sizeof(word), "counters %s", uuid);
-	return control_ask(STORE_KIND, (int)info->served_by, word);
+	return control_query(STORE_KIND, (int)info->served_by, word);
 }
 
 static json_t *table_json(struct stag_store *store, const struct stag_store_info *info,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_history.c - what a sample of the last ten minutes has (app/api/history_series.c).
+ * test_history.c - series of a sample, computed from two snapshots.
  *
  * Every counter here rises by 100 a second, by the clock of who reads it. So 100 is what each rate has to be, no matter when it was asked.
  */
@@ -15,7 +15,7 @@
 
 #define PER_S 100
 
-/* Counters as they are that many ms after the beginning. */
+/* Sets counters to their values this many ms after the start. */
 static json_t *read_at(unsigned int ms)
 {
 	json_int_t n = (json_int_t)ms * PER_S / 1000;
@@ -56,9 +56,9 @@ static json_t *process(int pid, unsigned int ms)
 	return at(json_pack("{s:i s:o}", "pid", pid, "counters", read_at(ms)), ms);
 }
 
-/* A daemon with a pool, one with a watch and a store, and the adapter of the first: each read at a time of its own. */
+/* A daemon with a pool, one with a watch and a store, and the adapter of the first, each read at its own time. */
 static struct snapshot look(unsigned int pool_ms, unsigned int watch_ms, unsigned int store_ms,
-			unsigned int live_ms)
+			    unsigned int live_ms)
 {
 	return (struct snapshot){
 		.daemons = json_pack("[{s:i s:[o]} {s:i s:[o] s:[o]}]", "pid", 1, "pools",
@@ -97,16 +97,16 @@ static void all_are_right(json_t *series)
 	json_decref(series);
 }
 
-/* The others were read, then somebody took his time; in the next look nobody did. */
-static void who_is_held_up_makes_no_peak_of_the_others(void **state)
+/* One process delays the first snapshot after the others were read, and does not delay the next one. */
+static void a_slow_process_does_not_distort_the_rates_of_others(void **state)
 {
 	all_are_right(series_between(look(1000, 1000, 1000, 1000), look(2000, 2000, 2000, 2000)));
 	all_are_right(series_between(look(1000, 1000, 1000, 1000), look(2000, 2500, 7000, 6000)));
 	all_are_right(series_between(look(2000, 2500, 7000, 6000), look(7500, 7500, 7500, 7500)));
 }
 
-/* A watch looks by itself, and may not have looked again: then nothing is known, and not that nothing happened. */
-static void what_was_not_read_again_has_no_rate(void **state)
+/* A watch polls in its own rhythm. If it has not polled again, the rate is unknown, not zero. */
+static void an_object_without_a_new_reading_has_no_rate(void **state)
 {
 	json_t *series = series_between(look(1000, 1000, 1000, 1000), look(2000, 1000, 2000, 2000));
 
@@ -115,7 +115,7 @@ static void what_was_not_read_again_has_no_rate(void **state)
 	json_decref(series);
 }
 
-static void the_first_look_has_no_rates(void **state)
+static void the_first_snapshot_has_no_rates(void **state)
 {
 	struct snapshot before = {0}, now = look(1000, 1000, 1000, 1000);
 	json_t *series = series_of(&now, &before);
@@ -130,8 +130,8 @@ static void the_first_look_has_no_rates(void **state)
 	json_decref(now.lives);
 }
 
-/* It says the time itself, and may say anything. */
-static void a_clock_that_makes_no_sense_makes_no_rate(void **state)
+/* A process reports its own time, which may be anything. */
+static void an_implausible_clock_gives_no_rate(void **state)
 {
 	static const char *const clocks[] = {"\"late\"", "1.5", "null", "-1", "0", "1000000000"};
 
@@ -151,10 +151,10 @@ static void a_clock_that_makes_no_sense_makes_no_rate(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(who_is_held_up_makes_no_peak_of_the_others),
-		cmocka_unit_test(what_was_not_read_again_has_no_rate),
-		cmocka_unit_test(the_first_look_has_no_rates),
-		cmocka_unit_test(a_clock_that_makes_no_sense_makes_no_rate),
+		cmocka_unit_test(a_slow_process_does_not_distort_the_rates_of_others),
+		cmocka_unit_test(an_object_without_a_new_reading_has_no_rate),
+		cmocka_unit_test(the_first_snapshot_has_no_rates),
+		cmocka_unit_test(an_implausible_clock_gives_no_rate),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

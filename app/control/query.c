@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ask.c - see ask.h.
+ * query.c - queries several processes at once (query.h).
  *
- * Nothing here waits but poll(): who is stopped does not take connections from his queue, and once that is full connect() would wait,
- * too.
+ * Only poll() waits. Sockets are non-blocking even in connect(), which would wait for a stopped process with a full backlog.
  */
-#include "ask.h"
+#include "query.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,35 +15,36 @@
 
 #include "base/clock.h"
 
-#define RETRY_MS   10	       /* where so many look that there is no room in the queue */
-#define MOST	   (16u << 20) /* bytes of an answer */
-#define MOST_ASKED 1024
+#define RETRY_MS     10		 /* before connecting again after a full backlog */
+#define MOST	     (16u << 20) /* bytes of one response */
+#define MOST_QUERIES 1024
 
-void asks_add(struct asks *all, const struct sockaddr_un *to, socklen_t size, int pid, uid_t uid)
+void queries_add(struct queries *all, const struct sockaddr_un *to, socklen_t size, int pid,
+		 uid_t uid)
 {
-	struct ask *more;
+	struct query *more;
 
-	if (all->n >= MOST_ASKED)
+	if (all->n >= MOST_QUERIES)
 		return;
-	more = realloc(all->ask, (all->n + 1) * sizeof(*more));
+	more = realloc(all->list, (all->n + 1) * sizeof(*more));
 	if (!more)
 		return;
-	all->ask = more;
-	all->ask[all->n++] = (struct ask){
+	all->list = more;
+	all->list[all->n++] = (struct query){
 		.to = *to, .size = size, .pid = pid, .uid = uid, .fd = -1, .error = EINPROGRESS};
 }
 
-void asks_drop(struct asks *all)
+void queries_free(struct queries *all)
 {
 	for (size_t i = 0; i < all->n; i++)
-		free(all->ask[i].text);
-	free(all->ask);
-	*all = (struct asks){.n = 0};
+		free(all->list[i].text);
+	free(all->list);
+	*all = (struct queries){.n = 0};
 }
 
-/* ---- one ---- */
+/* ---- one query ---- */
 
-static void end_ask(struct ask *a, int error)
+static void end_query(struct query *a, int error)
 {
 	if (a->fd >= 0)
 		close(a->fd);
@@ -52,38 +52,38 @@ static void end_ask(struct ask *a, int error)
 	a->error = error;
 }
 
-static bool is_who_it_says(const struct ask *a)
+static bool is_expected_peer(const struct query *a)
 {
 	struct ucred who;
 	socklen_t size = sizeof(who);
 
-	if (a->uid == ASK_ANYBODY)
+	if (a->uid == QUERY_ANY_UID)
 		return true;
 	return getsockopt(a->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid == a->pid &&
 	       who.uid == a->uid;
 }
 
-static bool send_word(const struct ask *a, const char *line)
+static bool send_word(const struct query *a, const char *line)
 {
 	size_t n = strlen(line);
 
 	return send(a->fd, line, n, MSG_NOSIGNAL) == (ssize_t)n;
 }
 
-static void reach(struct ask *a, const char *line)
+static void connect_and_send(struct query *a, const char *line)
 {
 	a->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (a->fd < 0)
-		end_ask(a, errno);
+		end_query(a, errno);
 	else if (connect(a->fd, (struct sockaddr *)&a->to, a->size) != 0)
-		end_ask(a, errno == EAGAIN ? EINPROGRESS : errno);
-	else if (!is_who_it_says(a))
-		end_ask(a, ESRCH);
+		end_query(a, errno == EAGAIN ? EINPROGRESS : errno);
+	else if (!is_expected_peer(a))
+		end_query(a, ESRCH);
 	else if (!send_word(a, line))
-		end_ask(a, EPROTO);
+		end_query(a, EPROTO);
 }
 
-static bool make_room(struct ask *a)
+static bool make_room(struct query *a)
 {
 	size_t room = a->room ? a->room * 2 : 16384;
 	char *more;
@@ -98,35 +98,35 @@ static bool make_room(struct ask *a)
 	return true;
 }
 
-static void receive_answer(struct ask *a)
+static void receive_answer(struct query *a)
 {
 	ssize_t n;
 
 	if (!make_room(a)) {
-		end_ask(a, ENOMEM);
+		end_query(a, ENOMEM);
 		return;
 	}
 	n = recv(a->fd, a->text + a->length, a->room - a->length, 0);
 	if (n > 0)
 		a->length += (size_t)n;
 	else if (n == 0)
-		end_ask(a, a->length ? 0 : EPROTO);
+		end_query(a, a->length ? 0 : EPROTO);
 	else if (errno != EAGAIN && errno != EINTR)
-		end_ask(a, EPROTO);
+		end_query(a, EPROTO);
 }
 
-/* ---- all ---- */
+/* ---- all queries ---- */
 
-/* How many there are to hear of; *wait becomes the most ms to wait. */
-static size_t prepare(struct asks *all, const char *line, struct pollfd *fds, int *wait)
+/* Connects and fills fds. Returns the number of queries in flight, and lowers *wait (ms) if one must be retried. */
+static size_t prepare(struct queries *all, const char *line, struct pollfd *fds, int *wait)
 {
 	size_t left = 0;
 
 	for (size_t i = 0; i < all->n; i++) {
-		struct ask *a = &all->ask[i];
+		struct query *a = &all->list[i];
 
 		if (a->fd < 0 && a->error == EINPROGRESS)
-			reach(a, line);
+			connect_and_send(a, line);
 		fds[i] = (struct pollfd){.fd = a->fd, .events = POLLIN};
 		if (a->error == EINPROGRESS)
 			left++;
@@ -136,10 +136,10 @@ static size_t prepare(struct asks *all, const char *line, struct pollfd *fds, in
 	return left;
 }
 
-void asks_run(struct asks *all, const char *line, uint64_t patience_ns)
+void queries_run(struct queries *all, const char *line, uint64_t timeout_ns)
 {
 	struct pollfd *fds = calloc(all->n ? all->n : 1, sizeof(*fds));
-	uint64_t until = clock_ns() + patience_ns;
+	uint64_t until = clock_ns() + timeout_ns;
 
 	for (uint64_t now = clock_ns(); fds && now < until; now = clock_ns()) {
 		int wait = (int)((until - now) / NS_PER_MS + 1);
@@ -149,10 +149,10 @@ void asks_run(struct asks *all, const char *line, uint64_t patience_ns)
 			break;
 		for (size_t i = 0; i < all->n; i++)
 			if (fds[i].fd >= 0 && fds[i].revents)
-				receive_answer(&all->ask[i]);
+				receive_answer(&all->list[i]);
 	}
 	for (size_t i = 0; i < all->n; i++)
-		if (all->ask[i].error == EINPROGRESS)
-			end_ask(&all->ask[i], fds ? ETIMEDOUT : ENOMEM);
+		if (all->list[i].error == EINPROGRESS)
+			end_query(&all->list[i], fds ? ETIMEDOUT : ENOMEM);
 	free(fds);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_ask.c - asking several processes at once (app/control/ask.c): who answers, who says nothing, and who says too much.
+ * test_query.c - asking several processes at once (app/control/ask.c): who answers, who says nothing, and who says too much.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -13,10 +13,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "ask.h"
+#include "query.h"
 #include "base/clock.h"
 
-/* Somebody who is asked, and says so many bytes. */
+/* A process that is queried, and responds with this many bytes. */
 struct other {
 	struct sockaddr_un name;
 	socklen_t size;
@@ -29,8 +29,8 @@ struct other {
 static void listen_at(struct other *o, const char *word, size_t bytes)
 {
 	*o = (struct other){.name.sun_family = AF_UNIX, .bytes = bytes};
-	/* abstract: a name that nobody has to remove */
-	snprintf(o->name.sun_path + 1, sizeof(o->name.sun_path) - 1, "test_ask.%d.%s", getpid(),
+	/* an abstract name, which need not be removed */
+	snprintf(o->name.sun_path + 1, sizeof(o->name.sun_path) - 1, "test_query.%d.%s", getpid(),
 		 word);
 	o->size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
 			      strlen(o->name.sun_path + 1));
@@ -69,85 +69,85 @@ static void stop(struct other *o)
 	close(o->listener);
 }
 
-static void add(struct asks *all, const struct other *o, uid_t uid)
+static void add(struct queries *all, const struct other *o, uid_t uid)
 {
-	asks_add(all, &o->name, o->size, getpid(), uid);
+	queries_add(all, &o->name, o->size, getpid(), uid);
 }
 
-static void test_who_answers_is_heard_whole(void **state)
+static void test_a_response_is_received_completely(void **state)
 {
 	struct other short_one, long_one;
-	struct asks all = {.n = 0};
+	struct queries all = {.n = 0};
 
 	(void)state;
 	start(&short_one, "short", 1);
 	start(&long_one, "long", 8u << 20);
-	add(&all, &short_one, ASK_ANYBODY);
+	add(&all, &short_one, QUERY_ANY_UID);
 	add(&all, &long_one, getuid());
-	asks_run(&all, "look\n", 60 * NS_PER_S);
-	assert_int_equal(all.ask[0].error, 0);
-	assert_int_equal(all.ask[0].length, 1);
-	assert_int_equal(all.ask[1].error, 0);
-	assert_int_equal(all.ask[1].length, 8u << 20);
-	asks_drop(&all);
+	queries_run(&all, "look\n", 60 * NS_PER_S);
+	assert_int_equal(all.list[0].error, 0);
+	assert_int_equal(all.list[0].length, 1);
+	assert_int_equal(all.list[1].error, 0);
+	assert_int_equal(all.list[1].length, 8u << 20);
+	queries_free(&all);
 	stop(&short_one);
 	stop(&long_one);
 	assert_string_equal(short_one.heard, "look\n");
 }
 
-/* Long before its time is over, and the others are heard. */
-static void test_who_says_too_much_is_left(void **state)
+/* The query ends long before the time limit, and the other responses arrive. */
+static void test_a_response_that_is_too_long_ends_its_query(void **state)
 {
 	struct other good, endless;
-	struct asks all = {.n = 0};
+	struct queries all = {.n = 0};
 
 	(void)state;
 	start(&good, "good", 100);
 	start(&endless, "endless", SIZE_MAX);
-	add(&all, &endless, ASK_ANYBODY);
-	add(&all, &good, ASK_ANYBODY);
-	errno = EAGAIN; /* from some call before: it says nothing about these */
-	asks_run(&all, "look\n", 60 * NS_PER_S);
-	assert_int_equal(all.ask[0].error, ENOMEM);
-	assert_int_equal(all.ask[1].error, 0);
-	assert_int_equal(all.ask[1].length, 100);
-	asks_drop(&all);
+	add(&all, &endless, QUERY_ANY_UID);
+	add(&all, &good, QUERY_ANY_UID);
+	errno = EAGAIN; /* left by an earlier call; it must not affect these queries */
+	queries_run(&all, "look\n", 60 * NS_PER_S);
+	assert_int_equal(all.list[0].error, ENOMEM);
+	assert_int_equal(all.list[1].error, 0);
+	assert_int_equal(all.list[1].length, 100);
+	queries_free(&all);
 	stop(&good);
 	stop(&endless);
 }
 
-static void test_who_says_nothing_is_waited_for_and_left(void **state)
+static void test_a_silent_process_times_out(void **state)
 {
 	struct other silent;
-	struct asks all = {.n = 0};
+	struct queries all = {.n = 0};
 
 	(void)state;
 	listen_at(&silent, "silent", 0);
-	add(&all, &silent, ASK_ANYBODY);
-	asks_run(&all, "look\n", 100 * NS_PER_MS);
-	assert_int_equal(all.ask[0].error, ETIMEDOUT);
-	asks_drop(&all);
+	add(&all, &silent, QUERY_ANY_UID);
+	queries_run(&all, "look\n", 100 * NS_PER_MS);
+	assert_int_equal(all.list[0].error, ETIMEDOUT);
+	queries_free(&all);
 	close(silent.listener);
 }
 
-static void test_who_hangs_up_or_is_another_is_told(void **state)
+static void test_an_empty_response_and_another_process_are_errors(void **state)
 {
 	struct other mute, another, gone;
-	struct asks all = {.n = 0};
+	struct queries all = {.n = 0};
 
 	(void)state;
 	start(&mute, "mute", 0);
 	listen_at(&another, "another", 0);
 	listen_at(&gone, "gone", 0);
 	close(gone.listener);
-	add(&all, &mute, ASK_ANYBODY);
+	add(&all, &mute, QUERY_ANY_UID);
 	add(&all, &another, getuid() + 1);
-	add(&all, &gone, ASK_ANYBODY);
-	asks_run(&all, "look\n", 60 * NS_PER_S);
-	assert_int_equal(all.ask[0].error, EPROTO);
-	assert_int_equal(all.ask[1].error, ESRCH);
-	assert_int_equal(all.ask[2].error, ECONNREFUSED);
-	asks_drop(&all);
+	add(&all, &gone, QUERY_ANY_UID);
+	queries_run(&all, "look\n", 60 * NS_PER_S);
+	assert_int_equal(all.list[0].error, EPROTO);
+	assert_int_equal(all.list[1].error, ESRCH);
+	assert_int_equal(all.list[2].error, ECONNREFUSED);
+	queries_free(&all);
 	stop(&mute);
 	close(another.listener);
 }
@@ -155,10 +155,10 @@ static void test_who_hangs_up_or_is_another_is_told(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_who_answers_is_heard_whole),
-		cmocka_unit_test(test_who_says_too_much_is_left),
-		cmocka_unit_test(test_who_says_nothing_is_waited_for_and_left),
-		cmocka_unit_test(test_who_hangs_up_or_is_another_is_told),
+		cmocka_unit_test(test_a_response_is_received_completely),
+		cmocka_unit_test(test_a_response_that_is_too_long_ends_its_query),
+		cmocka_unit_test(test_a_silent_process_times_out),
+		cmocka_unit_test(test_an_empty_response_and_another_process_are_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
