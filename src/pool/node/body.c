@@ -19,18 +19,18 @@
 
 uint64_t body_quiet(const struct stag_pool_node *n)
 {
-	uint64_t quiet = pool_superblock(&n->region)->number;
+	uint64_t quiet = pool_superblock(&n->memory.region)->number;
 
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
-		if (n->links[s] && n->links[s]->number < quiet)
-			quiet = n->links[s]->number;
+		if (n->standbys.links[s] && n->standbys.links[s]->number < quiet)
+			quiet = n->standbys.links[s]->number;
 	return quiet;
 }
 
 /* 0; -EAGAIN: not yet; -EOPNOTSUPP: not at all, now. */
 static int may_place(const struct stag_pool_node *n, unsigned int seat, uint64_t since)
 {
-	const struct link *l = n->links[seat];
+	const struct link *l = n->standbys.links[seat];
 
 	if (!n->role.peers[seat].ready)
 		return -EOPNOTSUPP;
@@ -41,10 +41,10 @@ static int may_place(const struct stag_pool_node *n, unsigned int seat, uint64_t
 
 static int may_place_everywhere(const struct stag_pool_node *n, uint64_t since)
 {
-	int rc = pool_superblock(&n->region)->number < since ? -EAGAIN : 0;
+	int rc = pool_superblock(&n->memory.region)->number < since ? -EAGAIN : 0;
 
 	for (unsigned int s = 0; s < ROLL_MAX_NODES && rc != -EOPNOTSUPP; s++) {
-		int here = n->links[s] ? may_place(n, s, since) : 0;
+		int here = n->standbys.links[s] ? may_place(n, s, since) : 0;
 
 		rc = here != 0 ? here : rc;
 	}
@@ -55,10 +55,10 @@ static int mark(struct stag_pool_node *n)
 {
 	size_t room, used;
 	void *at = serve_record_room(n, POOL_RECORD_META, &room);
-	int rc = at ? pool_mark(&n->core, at, room, &used) : -EAGAIN;
+	int rc = at ? pool_mark(&n->serve.core, at, room, &used) : -EAGAIN;
 
 	if (rc == 0)
-		pool_log_add(&n->log, used);
+		pool_log_add(&n->memory.log, used);
 	return rc;
 }
 
@@ -66,13 +66,13 @@ static int mark(struct stag_pool_node *n)
 static void write_to(struct link *l, uint64_t offset, uint32_t length)
 {
 	struct stag_pool_node *n = l->conn.node;
-	struct ibv_sge sge = {(uintptr_t)n->region.at + offset, length, l->region_mr->lkey};
+	struct ibv_sge sge = {(uintptr_t)n->memory.region.at + offset, length, l->region_mr->lkey};
 	struct ibv_send_wr wr = {
 		.wr_id = (uintptr_t)&l->conn.lost,
 		.sg_list = &sge,
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE,
-		.wr.rdma = {n->region.address + offset, l->hello.region_rkey},
+		.wr.rdma = {n->memory.region.address + offset, l->hello.region_rkey},
 	};
 
 	l->bodies++;
@@ -102,9 +102,9 @@ int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const 
 		rc = mark(n);
 	if (rc != 0)
 		return rc;
-	memcpy(n->region.at + offset, bytes, length);
+	memcpy(n->memory.region.at + offset, bytes, length);
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
-		if (n->links[s])
-			write_to(n->links[s], offset, length);
+		if (n->standbys.links[s])
+			write_to(n->standbys.links[s], offset, length);
 	return 0;
 }

@@ -137,17 +137,17 @@ int conn_inline_write(struct conn *c, const void *bytes, uint32_t length, uint64
 
 static int grow_cq(struct stag_pool_node *n, int more)
 {
-	int size = n->cq_size, rc;
+	int size = n->adapter.cq_size, rc;
 
-	while (size - n->cq_used < more)
+	while (size - n->adapter.cq_used < more)
 		size *= 2;
-	if (size != n->cq_size) {
-		rc = ibv_resize_cq(n->cq, size);
+	if (size != n->adapter.cq_size) {
+		rc = ibv_resize_cq(n->adapter.cq, size);
 		if (rc != 0)
 			return -rc;
-		n->cq_size = size;
+		n->adapter.cq_size = size;
 	}
-	n->cq_used += more;
+	n->adapter.cq_used += more;
 	return 0;
 }
 
@@ -194,8 +194,8 @@ static int make_queues(struct conn *c, struct ibv_pd *pd)
 	struct stag_pool_node *n = c->node;
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.send_cq = n->cq,
-		.recv_cq = n->cq,
+		.send_cq = n->adapter.cq,
+		.recv_cq = n->adapter.cq,
 		.cap = {.max_send_wr = c->depth + c->sends,
 			.max_recv_wr = c->depth,
 			.max_send_sge = 1,
@@ -254,7 +254,7 @@ static void conn_free(struct conn *c)
 	if (id->qp)
 		rdma_destroy_qp(id);
 	free_messages(c);
-	c->node->cq_used -= (int)(2 * c->depth + c->sends);
+	c->node->adapter.cq_used -= (int)(2 * c->depth + c->sends);
 	c->ops->free(c);
 	rdma_destroy_id(id);
 }

@@ -13,29 +13,29 @@
 
 int expire_begin(struct stag_pool_node *n)
 {
-	n->seen = calloc(n->region.max_clients, sizeof(*n->seen));
-	if (!n->seen)
+	n->serve.seen = calloc(n->memory.region.max_clients, sizeof(*n->serve.seen));
+	if (!n->serve.seen)
 		return -ENOMEM;
 	/* What the primary before us knew is gone: it counts from now. */
-	for (uint64_t i = 0; i < n->region.max_clients; i++)
-		n->seen[i] = n->now;
-	n->expired_at = n->now;
+	for (uint64_t i = 0; i < n->memory.region.max_clients; i++)
+		n->serve.seen[i] = n->now;
+	n->serve.expired_at = n->now;
 	return 0;
 }
 
 void expire_end(struct stag_pool_node *n)
 {
-	free(n->seen);
-	n->seen = NULL;
+	free(n->serve.seen);
+	n->serve.seen = NULL;
 }
 
 void expire_seen(struct client *k)
 {
 	struct stag_pool_node *n = k->conn.node;
 
-	if (n->seen && k->greeted && k->rights & STAG_POOL_RIGHT_WRITE &&
-	    k->who.slot < n->region.max_clients)
-		n->seen[k->who.slot] = n->now;
+	if (n->serve.seen && k->greeted && k->rights & STAG_POOL_RIGHT_WRITE &&
+	    k->who.slot < n->memory.region.max_clients)
+		n->serve.seen[k->who.slot] = n->now;
 }
 
 static bool expire_one(struct stag_pool_node *n, uint32_t slot)
@@ -43,28 +43,28 @@ static bool expire_one(struct stag_pool_node *n, uint32_t slot)
 	size_t room, used;
 	void *at = serve_record_room(n, POOL_RECORD_META, &room);
 
-	if (!at || pool_expire(&n->core, slot, at, room, &used) != 0)
+	if (!at || pool_expire(&n->serve.core, slot, at, room, &used) != 0)
 		return false;
-	pool_log_add(&n->log, used);
-	n->seen[slot] = n->now;
+	pool_log_add(&n->memory.log, used);
+	n->serve.seen[slot] = n->now;
 	node_tell(n, LOG_LEVEL_INFO, "a client that was not seen for %u s is forgotten",
-		  n->expire_s);
+		  n->conf.expire_s);
 	return true;
 }
 
 /* Once a second; at most a few, so that others have their turn. */
 void expire_clients(struct stag_pool_node *n)
 {
-	uint64_t long_ago = n->expire_s * NS_PER_S;
+	uint64_t long_ago = n->conf.expire_s * NS_PER_S;
 	unsigned int most = 16;
 
-	if (n->now - n->expired_at < NS_PER_S || !role_may_change(&n->role, n->now))
+	if (n->now - n->serve.expired_at < NS_PER_S || !role_may_change(&n->role, n->now))
 		return;
-	n->expired_at = n->now;
+	n->serve.expired_at = n->now;
 	list_for_each (it, &n->conns)
 		serve_still_here(list_entry(it, struct conn, link));
-	for (uint32_t s = 0; s < n->region.max_clients && most > 0; s++) {
-		if (n->now - n->seen[s] < long_ago || pool_client_who(&n->core, s) == 0)
+	for (uint32_t s = 0; s < n->memory.region.max_clients && most > 0; s++) {
+		if (n->now - n->serve.seen[s] < long_ago || pool_client_who(&n->serve.core, s) == 0)
 			continue;
 		if (!expire_one(n, s))
 			return;
@@ -78,11 +78,11 @@ void expire_values(struct stag_pool_node *n)
 	size_t room, used;
 	void *at;
 
-	if (n->core.room.scrubs == 0 || !role_may_change(&n->role, n->now))
+	if (n->serve.core.room.scrubs == 0 || !role_may_change(&n->role, n->now))
 		return;
 	at = serve_record_room(n, POOL_RECORD_META, &room);
-	if (!at || pool_scrub(&n->core, at, room, &used) != 0)
+	if (!at || pool_scrub(&n->serve.core, at, room, &used) != 0)
 		return;
-	pool_log_add(&n->log, used);
-	n->busy = true;
+	pool_log_add(&n->memory.log, used);
+	n->loop.busy = true;
 }

@@ -55,16 +55,16 @@ static const unsigned int comes_from[] = {
 void follow_become(struct follow *f, enum follow_state state)
 {
 	assert(comes_from[state] & 1u << f->state);
-	log_debug("node %s: link to seat %u: %s -> %s", f->conn.node->name, f->seat,
+	log_debug("node %s: link to seat %u: %s -> %s", f->conn.node->conf.name, f->seat,
 		  state_names[f->state], state_names[state]);
 	f->state = state;
 }
 
 static void try_again(struct stag_pool_node *n)
 {
-	n->follow_again = n->now + (AGAIN << n->follow_tries);
-	if (n->follow_tries < MAX_TRIES)
-		n->follow_tries++;
+	n->primary.retry_at = n->now + (AGAIN << n->primary.tries);
+	if (n->primary.tries < MAX_TRIES)
+		n->primary.tries++;
 }
 
 int follow_say(struct follow *f, const union link_message *said)
@@ -94,7 +94,7 @@ static void torn(struct follow *f, int rc)
 	struct stag_pool_node *n = f->conn.node;
 
 	node_tell(n, LOG_LEVEL_ERR, "what its primary sent is no record that follows on %llu: %s",
-		  (unsigned long long)pool_superblock(&n->region)->number, strerror(-rc));
+		  (unsigned long long)pool_superblock(&n->memory.region)->number, strerror(-rc));
 	follow_become(f, FOLLOW_IDLE);
 	conn_leave(&f->conn);
 	role_torn(&n->role, n->now);
@@ -104,10 +104,10 @@ static void torn(struct follow *f, int rc)
 static void drain(struct follow *f, unsigned int most)
 {
 	struct stag_pool_node *n = f->conn.node;
-	int rc = pool_ring_drain(&f->ring, &n->region, &f->staging, most);
+	int rc = pool_ring_drain(&f->ring, &n->memory.region, &f->staging, most);
 
 	if (rc > 0)
-		n->busy = true;
+		n->loop.busy = true;
 	if (rc < 0)
 		torn(f, rc);
 }
@@ -119,7 +119,7 @@ static void drain_all(struct follow *f)
 	int rc = 1;
 
 	while (f->state == FOLLOW_STREAMING && rc > 0)
-		rc = pool_ring_drain(&f->ring, &n->region, &f->staging, MANY);
+		rc = pool_ring_drain(&f->ring, &n->memory.region, &f->staging, MANY);
 	if (rc < 0)
 		role_torn(&n->role, n->now);
 }
@@ -129,7 +129,7 @@ static void tell(struct follow *f)
 	struct stag_pool_node *n = f->conn.node;
 
 	f->echo.applied = f->ring.get;
-	f->echo.number = pool_superblock(&n->region)->number;
+	f->echo.number = pool_superblock(&n->memory.region)->number;
 	f->echo.check = link_check(&f->echo, sizeof(f->echo) / 8);
 	if (conn_inline_write(&f->conn, &f->echo, sizeof(f->echo), f->welcome.echo,
 			      f->welcome.echo_rkey) == 0)
@@ -140,7 +140,7 @@ static void tell(struct follow *f)
 
 void follow_echo(struct stag_pool_node *n, const struct role_action *a)
 {
-	struct follow *f = n->follow;
+	struct follow *f = n->primary.link;
 
 	if (!f || f->cut || f->conn.over || !applies(f))
 		return;
@@ -162,7 +162,7 @@ static void look_at_beat(struct follow *f)
 	f->heard = beat.sent;
 	f->since = n->now;
 	f->settled = beat.settled;
-	n->busy = true;
+	n->loop.busy = true;
 	role_heard(&n->role, node_look_at_clock(n), f->seat, beat.epoch, beat.sent, beat.revision);
 	node_act(n);
 }
@@ -172,16 +172,16 @@ static void look_at_beat(struct follow *f)
 static void hear_welcome(struct follow *f, const struct link_welcome *w)
 {
 	struct stag_pool_node *n = f->conn.node;
-	struct pool_superblock *sb = pool_superblock(&n->region);
+	struct pool_superblock *sb = pool_superblock(&n->memory.region);
 
 	if (f->state != FOLLOW_LINKED) {
 		conn_leave(&f->conn);
 		return;
 	}
 	f->welcome = *w;
-	n->follow_tries = 0;
+	n->primary.tries = 0;
 	watch_begin(n, f->seat, w->life);
-	f->ring = (struct pool_ring){f->ring_at, n->log_size, w->position};
+	f->ring = (struct pool_ring){f->ring_at, n->conf.log_size, w->position};
 	f->told = w->position;
 	if (!w->resync && sb->number == w->number) {
 		follow_become(f, FOLLOW_STREAMING);
@@ -224,7 +224,7 @@ static void received(struct conn *c, struct message *m)
 /* Zeroes, as a primary's that nobody has written to. */
 static int lend_staging(struct follow *f)
 {
-	size_t length = f->conn.node->staging_length;
+	size_t length = f->conn.node->memory.staging_length;
 	void *at;
 
 	if (length == 0)
@@ -243,8 +243,8 @@ static int lend_memory(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
 	int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-	void *ring =
-		mmap(NULL, n->log_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *ring = mmap(NULL, n->conf.log_size, PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (ring == MAP_FAILED)
 		return -ENOMEM;
@@ -252,9 +252,9 @@ static int lend_memory(struct follow *f)
 	f->beat = calloc(1, sizeof(*f->beat));
 	if (!f->beat)
 		return -ENOMEM;
-	f->ring_mr = ibv_reg_mr(f->pd, ring, n->log_size, rights);
+	f->ring_mr = ibv_reg_mr(f->pd, ring, n->conf.log_size, rights);
 	f->beat_mr = ibv_reg_mr(f->pd, f->beat, sizeof(*f->beat), rights | IBV_ACCESS_REMOTE_READ);
-	f->region_mr = ibv_reg_mr(f->pd, n->region.at, n->region.size, rights);
+	f->region_mr = ibv_reg_mr(f->pd, n->memory.region.at, n->memory.region.size, rights);
 	return f->ring_mr && f->beat_mr && f->region_mr ? lend_staging(f) : -ENOMEM;
 }
 
@@ -265,18 +265,18 @@ static void say_hello(struct follow *f)
 		.hello = {.what = LINK_HELLO,
 			  .synced = n->role.synced,
 			  .epoch = n->role.epoch,
-			  .number = pool_superblock(&n->region)->number,
+			  .number = pool_superblock(&n->memory.region)->number,
 			  .ring = (uintptr_t)f->ring_at,
 			  .beat = (uintptr_t)f->beat,
 			  .ring_rkey = f->ring_mr->rkey,
 			  .beat_rkey = f->beat_mr->rkey,
-			  .ring_size = n->log_size,
+			  .ring_size = n->conf.log_size,
 			  .staging = (uintptr_t)f->staging.at,
 			  .staging_rkey = f->staging_mr ? f->staging_mr->rkey : 0,
-			  .order = n->us.order,
+			  .order = n->conf.us.order,
 			  .region_rkey = f->region_mr->rkey}};
 
-	memcpy(said.hello.address, n->us.address, sizeof(n->us.address));
+	memcpy(said.hello.address, n->conf.us.address, sizeof(n->conf.us.address));
 	follow_become(f, FOLLOW_LINKED);
 	follow_say(f, &said);
 }
@@ -300,7 +300,7 @@ static void free_memory(struct follow *f)
 	if (f->pd)
 		ibv_dealloc_pd(f->pd);
 	if (f->ring_at)
-		munmap(f->ring_at, f->conn.node->log_size);
+		munmap(f->ring_at, f->conn.node->conf.log_size);
 	free(f->beat);
 	free(f);
 }
@@ -330,9 +330,9 @@ static void ended(struct conn *c)
 	struct stag_pool_node *n = c->node;
 
 	cut(f);
-	if (n->follow != f)
+	if (n->primary.link != f)
 		return;
-	n->follow = NULL;
+	n->primary.link = NULL;
 	try_again(n);
 }
 
@@ -340,8 +340,8 @@ static int connect_now(struct follow *f)
 {
 	struct rdma_conn_param param = {.private_data = f->greeting,
 					.private_data_len = (uint8_t)f->greeting_len,
-					.responder_resources = f->conn.node->reads,
-					.initiator_depth = f->conn.node->reads,
+					.responder_resources = f->conn.node->adapter.reads,
+					.initiator_depth = f->conn.node->adapter.reads,
 					.retry_count = 7,
 					.rnr_retry_count = 7};
 
@@ -354,9 +354,9 @@ static int open_queues(struct follow *f)
 {
 	int rc;
 
-	if (f->conn.id->verbs != f->conn.node->context)
+	if (f->conn.id->verbs != f->conn.node->adapter.context)
 		return -EXDEV; /* by another adapter than its own */
-	f->pd = ibv_alloc_pd(f->conn.node->context);
+	f->pd = ibv_alloc_pd(f->conn.node->adapter.context);
 	if (!f->pd)
 		return -ENOMEM;
 	rc = conn_prepare(&f->conn, f->pd, LINK_DEPTH, NUM_SENDS);
@@ -385,19 +385,19 @@ static int accepted(struct follow *f, const struct rdma_conn_param *said)
 	rc = memory_join(n, &facts);
 	if (rc != 0)
 		return rc;
-	if (n->log.at && n->log_size != facts.log_size)
+	if (n->memory.log.at && n->conf.log_size != facts.log_size)
 		return -ESTALE;
 	if (facts.staging > STAGING_MAX / POOL_PAGE)
 		return -EPROTO;
-	n->log_size = facts.log_size;
-	n->staging_length = (uint64_t)facts.staging * POOL_PAGE;
-	n->flags |= facts.flags;
+	n->conf.log_size = facts.log_size;
+	n->memory.staging_length = (uint64_t)facts.staging * POOL_PAGE;
+	n->conf.flags |= facts.flags;
 	return lend_memory(f);
 }
 
 static void refuse(struct stag_pool_node *n, const char *why)
 {
-	n->follow_seat = -1;
+	n->primary.seat = -1;
 	role_refuse(&n->role, why);
 }
 
@@ -447,12 +447,12 @@ static struct follow *begin(struct stag_pool_node *n, enum follow_state state)
 	struct follow *f = calloc(1, sizeof(*f));
 	struct rdma_cm_id *id;
 
-	if (!f || rdma_create_id(n->events, &id, NULL, RDMA_PS_TCP) != 0) {
+	if (!f || rdma_create_id(n->adapter.events, &id, NULL, RDMA_PS_TCP) != 0) {
 		free(f);
 		return NULL;
 	}
 	conn_begin(&f->conn, n, &ops, id);
-	f->seat = (unsigned int)n->follow_seat;
+	f->seat = (unsigned int)n->primary.seat;
 	follow_become(f, state);
 	f->since = n->now;
 	return f;
@@ -493,7 +493,7 @@ static void look_up(struct follow *f)
 
 static void go(struct stag_pool_node *n, struct follow *f)
 {
-	n->follow = f;
+	n->primary.link = f;
 	if (f->greeting_len < 0 || resolve(f) != 0)
 		conn_leave(&f->conn);
 }
@@ -506,7 +506,7 @@ static void knock(struct stag_pool_node *n)
 		try_again(n);
 		return;
 	}
-	f->greeting_len = admit_say_hello(&f->session, ADMIT_NODE, n->name, f->greeting);
+	f->greeting_len = admit_say_hello(&f->session, ADMIT_NODE, n->conf.name, f->greeting);
 	go(n, f);
 }
 
@@ -518,7 +518,7 @@ static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
 	struct follow *next = NULL;
 	uint64_t epoch;
 
-	if (f->state == FOLLOW_HELLO && n->follow == f)
+	if (f->state == FOLLOW_HELLO && n->primary.link == f)
 		next = begin(n, FOLLOW_PROOF);
 	conn_leave(&f->conn);
 	if (!next)
@@ -535,10 +535,10 @@ static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
 
 void follow_end(struct stag_pool_node *n)
 {
-	struct follow *f = n->follow;
+	struct follow *f = n->primary.link;
 
-	n->follow = NULL;
-	n->follow_seat = -1;
+	n->primary.link = NULL;
+	n->primary.seat = -1;
 	if (f)
 		cut(f);
 }
@@ -546,9 +546,9 @@ void follow_end(struct stag_pool_node *n)
 void follow_start(struct stag_pool_node *n, unsigned int seat)
 {
 	follow_end(n);
-	n->follow_seat = (int)seat;
-	n->follow_again = n->now;
-	n->follow_tries = 0;
+	n->primary.seat = (int)seat;
+	n->primary.retry_at = n->now;
+	n->primary.tries = 0;
 }
 
 void follow_fence(struct stag_pool_node *n)
@@ -558,10 +558,10 @@ void follow_fence(struct stag_pool_node *n)
 
 void follow_look(struct stag_pool_node *n)
 {
-	struct follow *f = n->follow;
+	struct follow *f = n->primary.link;
 	unsigned int most = f && f->staging.at ? MANY_STAGED : MANY;
 
-	if (!f && n->follow_seat >= 0 && n->now >= n->follow_again)
+	if (!f && n->primary.seat >= 0 && n->now >= n->primary.retry_at)
 		knock(n);
 	if (!f || f->conn.over)
 		return;
@@ -572,7 +572,7 @@ void follow_look(struct stag_pool_node *n)
 	if (f->conn.over || !applies(f))
 		return;
 	look_at_beat(f);
-	f = n->follow; /* what was heard may have ended it */
+	f = n->primary.link; /* what was heard may have ended it */
 	if (!f || f->conn.over)
 		return;
 	if (copy_lets_apply(f, &most))

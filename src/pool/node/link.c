@@ -42,7 +42,8 @@ static int say(struct link *l, const union link_message *said)
 
 static bool is_own_memory(const struct link_hello *h, const struct stag_pool_node *n)
 {
-	return h->ring_size == n->log.size && (h->staging != 0) == (n->staging.at != NULL);
+	return h->ring_size == n->memory.log.size &&
+	       (h->staging != 0) == (n->memory.staging.at != NULL);
 }
 
 static void welcome(struct link *l, bool resync)
@@ -51,27 +52,27 @@ static void welcome(struct link *l, bool resync)
 	union link_message said = {.welcome = {.what = LINK_WELCOME,
 					       .resync = resync,
 					       .echo = (uintptr_t)&l->own->echo,
-					       .region = n->region.address,
+					       .region = n->memory.region.address,
 					       .echo_rkey = l->own_mr->rkey,
 					       .region_rkey = l->region_mr->rkey,
-					       .position = n->settled,
-					       .number = pool_superblock(&n->region)->number,
-					       .epoch = pool_superblock(&n->region)->epoch,
+					       .position = n->memory.settled,
+					       .number = pool_superblock(&n->memory.region)->number,
+					       .epoch = pool_superblock(&n->memory.region)->epoch,
 					       .seat = (uint32_t)l->seat}};
 
-	memcpy(said.welcome.life, n->life.token, sizeof(said.welcome.life));
+	memcpy(said.welcome.life, n->proof.own.token, sizeof(said.welcome.life));
 	if (staging_mirror(l) != 0) {
 		conn_leave(&l->conn);
 		return;
 	}
-	l->sent = l->applied = n->settled;
+	l->sent = l->applied = n->memory.settled;
 	l->number = said.welcome.number;
 	say(l, &said);
 }
 
 static void stop_waiting(struct link *l)
 {
-	l->conn.node->num_waiting -= l->waiting;
+	l->conn.node->standbys.num_waiting -= l->waiting;
 	l->waiting = false;
 }
 
@@ -80,8 +81,9 @@ static void link_up(struct link *l, unsigned int seat)
 	struct stag_pool_node *n = l->conn.node;
 	int rc;
 
-	if (n->links[seat]) { /* whoever comes again has given up the old one, and tries once more */
-		conn_leave(&n->links[seat]->conn);
+	if (n->standbys.links
+		    [seat]) { /* whoever comes again has given up the old one, and tries once more */
+		conn_leave(&n->standbys.links[seat]->conn);
 		conn_leave(&l->conn);
 		return;
 	}
@@ -93,7 +95,7 @@ static void link_up(struct link *l, unsigned int seat)
 	}
 	l->seat = (int)seat;
 	stop_waiting(l);
-	n->links[seat] = l;
+	n->standbys.links[seat] = l;
 	welcome(l, !n->role.peers[seat].ready);
 	node_tell(n, LOG_LEVEL_INFO, "%s is linked, in seat %u%s", l->name, seat,
 		  n->role.peers[seat].ready ? "" : ", to be resynchronised");
@@ -113,7 +115,7 @@ static void find_seat(struct link *l)
 		link_up(l, (unsigned int)seat);
 		return;
 	}
-	n->num_waiting += !l->waiting;
+	n->standbys.num_waiting += !l->waiting;
 	l->waiting = true;
 	if (role_join(&n->role, n->now, &m) == -ENOSPC) {
 		node_tell(n, LOG_LEVEL_WARN, "there is no seat for %s", l->name);
@@ -139,7 +141,7 @@ static void received(struct conn *c, struct message *m)
 	union link_message heard;
 	uint64_t epoch;
 
-	if (link_message_read(m->bytes, m->length, &heard, &epoch) != 0 || !n->serving) {
+	if (link_message_read(m->bytes, m->length, &heard, &epoch) != 0 || !n->serve.running) {
 		conn_leave(c);
 		return;
 	}
@@ -175,11 +177,11 @@ static void ended(struct conn *c)
 
 	stop_waiting(l);
 	staging_unmirror(l);
-	if (l->seat < 0 || n->links[l->seat] != l)
+	if (l->seat < 0 || n->standbys.links[l->seat] != l)
 		return;
-	n->links[l->seat] = NULL;
+	n->standbys.links[l->seat] = NULL;
 	node_tell(n, LOG_LEVEL_INFO, "the link of %s is gone", l->name);
-	if (n->serving)
+	if (n->serve.running)
 		role_link_down(&n->role, node_look_at_clock(n), (unsigned int)l->seat);
 	node_act(n);
 }
@@ -210,11 +212,11 @@ static const struct conn_ops ops = {
 
 void link_cut(struct stag_pool_node *n, unsigned int seat)
 {
-	struct link *l = n->links[seat];
+	struct link *l = n->standbys.links[seat];
 
 	if (!l)
 		return;
-	n->links[seat] = NULL;
+	n->standbys.links[seat] = NULL;
 	node_tell(n, LOG_LEVEL_INFO, "cuts the link of %s", l->name);
 	conn_leave(&l->conn);
 }
@@ -235,16 +237,18 @@ static int register_memory(struct link *l)
 	struct stag_pool_node *n = l->conn.node;
 
 	l->own = calloc(1, sizeof(*l->own));
-	l->pd = ibv_alloc_pd(n->context);
+	l->pd = ibv_alloc_pd(n->adapter.context);
 	if (!l->own || !l->pd)
 		return -ENOMEM;
-	l->log_mr = ibv_reg_mr(l->pd, n->log.at, n->log.size, 0);
-	l->region_mr = ibv_reg_mr(l->pd, n->region.at, n->region.size, IBV_ACCESS_REMOTE_READ);
+	l->log_mr = ibv_reg_mr(l->pd, n->memory.log.at, n->memory.log.size, 0);
+	l->region_mr = ibv_reg_mr(l->pd, n->memory.region.at, n->memory.region.size,
+				  IBV_ACCESS_REMOTE_READ);
 	l->own_mr = ibv_reg_mr(l->pd, l->own, sizeof(*l->own),
 			       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (n->staging.at)
-		l->staging_mr = ibv_reg_mr(l->pd, n->staging.at, n->staging_length, 0);
-	return l->log_mr && l->region_mr && l->own_mr && (l->staging_mr || !n->staging.at)
+	if (n->memory.staging.at)
+		l->staging_mr =
+			ibv_reg_mr(l->pd, n->memory.staging.at, n->memory.staging_length, 0);
+	return l->log_mr && l->region_mr && l->own_mr && (l->staging_mr || !n->memory.staging.at)
 		       ? 0
 		       : -ENOMEM;
 }
@@ -254,18 +258,18 @@ _Static_assert(sizeof(struct link_facts) <= ADMIT_FACTS_MAX, "private data");
 static int accept_it(struct link *l, const struct admit_session *s)
 {
 	struct stag_pool_node *n = l->conn.node;
-	struct link_facts facts = {.log_size = n->log.size,
-				   .flags = n->flags & STAG_POOL_OVERWRITE,
-				   .staging = (uint32_t)(n->staging_length / POOL_PAGE),
+	struct link_facts facts = {.log_size = n->memory.log.size,
+				   .flags = n->conf.flags & STAG_POOL_OVERWRITE,
+				   .staging = (uint32_t)(n->memory.staging_length / POOL_PAGE),
 				   .lease_us = lease_in_us(n->role.times.lease.lease),
 				   .promote_us = lease_in_us(n->role.times.lease.promote)};
 	uint8_t greeting[ADMIT_MAX];
 	struct rdma_conn_param param = {.private_data = greeting,
-					.responder_resources = n->reads,
-					.initiator_depth = n->reads};
+					.responder_resources = n->adapter.reads,
+					.initiator_depth = n->adapter.reads};
 	int len;
 
-	memcpy(facts.superblock, n->region.at, POOL_FIXED);
+	memcpy(facts.superblock, n->memory.region.at, POOL_FIXED);
 	len = admit_make_welcome(n->admit, s, &facts, sizeof(facts), greeting);
 	if (len < 0)
 		return len;
@@ -302,11 +306,11 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 
 void link_beat(struct stag_pool_node *n, const struct role_action *a)
 {
-	struct link *l = n->links[a->seat];
+	struct link *l = n->standbys.links[a->seat];
 	struct link_beat beat = {.sent = a->time,
 				 .epoch = a->epoch,
 				 .revision = a->revision,
-				 .settled = pool_superblock(&n->region)->number};
+				 .settled = pool_superblock(&n->memory.region)->number};
 
 	if (!l)
 		return;
@@ -317,12 +321,12 @@ void link_beat(struct stag_pool_node *n, const struct role_action *a)
 void link_handover(struct stag_pool_node *n, const struct role_action *a)
 {
 	union link_message said = {.number = {.what = LINK_HANDOVER,
-					      .leaves = n->leaves,
+					      .leaves = n->switchover.leaves,
 					      .number = a->number,
 					      .revision = a->revision}};
 
-	if (n->links[a->seat])
-		say(n->links[a->seat], &said);
+	if (n->standbys.links[a->seat])
+		say(n->standbys.links[a->seat], &said);
 }
 
 /* The echo is looked at first, the clock then (role.h). */
@@ -337,7 +341,7 @@ static void look_at(struct stag_pool_node *n, struct link *l)
 	if (echo.applied > l->applied && echo.applied <= l->sent) {
 		l->applied = echo.applied;
 		l->number = echo.number;
-		n->busy = true;
+		n->loop.busy = true;
 	}
 	if (echo.sent <= l->echoed)
 		return;
@@ -349,14 +353,14 @@ static void look_at(struct stag_pool_node *n, struct link *l)
 void links_look(struct stag_pool_node *n)
 {
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
-		if (n->links[s] && !n->links[s]->conn.over)
-			look_at(n, n->links[s]);
-	if (n->num_waiting == 0)
+		if (n->standbys.links[s] && !n->standbys.links[s]->conn.over)
+			look_at(n, n->standbys.links[s]);
+	if (n->standbys.num_waiting == 0)
 		return; /* there may be a thousand clients */
 	list_for_each_safe (it, &n->conns) {
 		struct conn *c = list_entry(it, struct conn, link);
 
-		if (c->ops == &ops && to_link(c)->waiting && n->serving)
+		if (c->ops == &ops && to_link(c)->waiting && n->serve.running)
 			find_seat(to_link(c));
 	}
 }
@@ -373,7 +377,7 @@ static void confirmed(struct work *w, const struct ibv_wc *wc)
 	k->busy = false;
 	l->confirmed = k->number;
 	body_confirmed(l, k->bodies, n->now - k->at);
-	if (!n->serving || n->links[l->seat] != l)
+	if (!n->serve.running || n->standbys.links[l->seat] != l)
 		return;
 	role_confirmed(&n->role, n->now, (unsigned int)l->seat, k->number);
 	node_act(n);
@@ -389,7 +393,7 @@ static struct link_confirm *free_confirm(struct link *l)
 
 static int write_segments(struct link *l, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
-	struct pool_log *log = &l->conn.node->log;
+	struct pool_log *log = &l->conn.node->memory.log;
 	struct pool_segment segments[2];
 	int k = pool_log_segments(log->size, l->sent, log->put, segments);
 
@@ -415,7 +419,7 @@ static void send_records(struct stag_pool_node *n, struct link *l)
 	uint64_t *sink;
 	int k;
 
-	if (l->sent == n->log.put || !confirm || l->conn.over || !staging_catch_up(l))
+	if (l->sent == n->memory.log.put || !confirm || l->conn.over || !staging_catch_up(l))
 		return;
 	k = write_segments(l, wr, sge);
 	sink = &l->own->sink[confirm - l->confirms];
@@ -427,45 +431,45 @@ static void send_records(struct stag_pool_node *n, struct link *l)
 				     .send_flags = IBV_SEND_SIGNALED,
 				     .wr.rdma = {l->hello.beat, l->hello.beat_rkey}};
 	confirm->work = (struct work){confirmed, &l->conn};
-	confirm->number = n->core.number;
+	confirm->number = n->serve.core.number;
 	confirm->bodies = l->bodies;
 	confirm->at = n->now;
 	if (conn_post(&l->conn, wr) != 0)
 		return;
 	confirm->busy = true;
-	n->info.record_bytes += n->log.put - l->sent;
-	l->sent = n->log.put;
+	n->info.record_bytes += n->memory.log.put - l->sent;
+	l->sent = n->memory.log.put;
 }
 
 /* One record at a time, and where somebody is waited for. */
 static void begin_timing(struct stag_pool_node *n, uint64_t number)
 {
-	if (n->timed.number || !(n->role.roll.in_sync & ~ROLL_BIT(n->role.seat)))
+	if (n->standbys.timed.number || !(n->role.roll.in_sync & ~ROLL_BIT(n->role.seat)))
 		return;
-	n->timed.number = number;
-	n->timed.since = n->now;
+	n->standbys.timed.number = number;
+	n->standbys.timed.since = n->now;
 }
 
 void links_answered(struct stag_pool_node *n, uint64_t number)
 {
-	if (!n->timed.number || number < n->timed.number)
+	if (!n->standbys.timed.number || number < n->standbys.timed.number)
 		return;
-	n->timed.number = 0;
-	histogram_count(&n->info.replication_times, n->now - n->timed.since);
+	n->standbys.timed.number = 0;
+	histogram_count(&n->info.replication_times, n->now - n->standbys.timed.since);
 }
 
 void links_send(struct stag_pool_node *n)
 {
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
-		if (n->links[s])
-			send_records(n, n->links[s]);
-	if (n->core.number == n->posted)
+		if (n->standbys.links[s])
+			send_records(n, n->standbys.links[s]);
+	if (n->serve.core.number == n->memory.posted)
 		return;
-	n->info.records += n->core.number - n->posted;
-	n->posted = n->core.number;
+	n->info.records += n->serve.core.number - n->memory.posted;
+	n->memory.posted = n->serve.core.number;
 	node_look_at_clock(n);
-	begin_timing(n, n->posted);
-	role_placed(&n->role, n->now, n->core.number);
+	begin_timing(n, n->memory.posted);
+	role_placed(&n->role, n->now, n->serve.core.number);
 	node_act(n);
 }
 
@@ -476,25 +480,26 @@ static struct link *slowest(struct stag_pool_node *n)
 	struct link *l = NULL;
 
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
-		if (n->links[s] && (!l || n->links[s]->applied < l->applied))
-			l = n->links[s];
+		if (n->standbys.links[s] && (!l || n->standbys.links[s]->applied < l->applied))
+			l = n->standbys.links[s];
 	return l;
 }
 
 /* A standby for which the log has been full for too long is not waited for any more. */
 static void mind_the_slowest(struct stag_pool_node *n, struct link *l)
 {
-	bool full = n->log.put - n->log.tail > n->log.size - 2 * POOL_RECORD_MAX;
+	bool full =
+		n->memory.log.put - n->memory.log.tail > n->memory.log.size - 2 * POOL_RECORD_MAX;
 
-	if (!full || l->applied > n->log.tail) {
-		n->full_since = 0;
+	if (!full || l->applied > n->memory.log.tail) {
+		n->memory.full_since = 0;
 		return;
 	}
-	if (n->full_since == 0)
-		n->full_since = n->now;
-	if (n->now - n->full_since < 4 * n->role.times.patience)
+	if (n->memory.full_since == 0)
+		n->memory.full_since = n->now;
+	if (n->now - n->memory.full_since < 4 * n->role.times.patience)
 		return;
-	n->full_since = 0;
+	n->memory.full_since = 0;
 	if (n->role.roll.in_sync & ROLL_BIT(l->seat) || n->role.maybe & ROLL_BIT(l->seat)) {
 		role_stuck(&n->role, n->now, (unsigned int)l->seat);
 		node_act(n);
@@ -506,12 +511,12 @@ static void mind_the_slowest(struct stag_pool_node *n, struct link *l)
 void links_let_go(struct stag_pool_node *n)
 {
 	struct link *l = slowest(n);
-	uint64_t tail = n->settled;
+	uint64_t tail = n->memory.settled;
 
 	if (l && l->applied < tail)
 		tail = l->applied;
-	if (tail > n->log.tail)
-		n->log.tail = tail;
+	if (tail > n->memory.log.tail)
+		n->memory.log.tail = tail;
 	staging_let_go(n);
 	if (l)
 		mind_the_slowest(n, l);

@@ -50,8 +50,8 @@ static int listen_at(struct stag_pool_node *n, const char *address, uint16_t por
 		rc = door_address(address, port, 0, &at);
 	if (rc != 0)
 		return rc;
-	if (rdma_bind_addr(n->listener, (struct sockaddr *)&at) != 0 ||
-	    rdma_listen(n->listener, BACKLOG) != 0)
+	if (rdma_bind_addr(n->adapter.listener, (struct sockaddr *)&at) != 0 ||
+	    rdma_listen(n->adapter.listener, BACKLOG) != 0)
 		return -errno;
 	return 0;
 }
@@ -60,11 +60,11 @@ int door_open(struct stag_pool_node *n, const char *address, uint16_t port)
 {
 	int rc;
 
-	n->events = rdma_create_event_channel();
-	if (!n->events)
+	n->adapter.events = rdma_create_event_channel();
+	if (!n->adapter.events)
 		return -errno;
-	if (set_nonblocking(n->events->fd) != 0 ||
-	    rdma_create_id(n->events, &n->listener, NULL, RDMA_PS_TCP) != 0)
+	if (set_nonblocking(n->adapter.events->fd) != 0 ||
+	    rdma_create_id(n->adapter.events, &n->adapter.listener, NULL, RDMA_PS_TCP) != 0)
 		return -errno;
 	rc = listen_at(n, address, port);
 	if (rc != 0)
@@ -119,7 +119,8 @@ static bool let_in(struct stag_pool_node *n, struct rdma_cm_id *id,
 	size_t address_len = bare_address(id, &address), len;
 	int rc = -EAGAIN;
 
-	if (!n->admit || id->verbs != n->context) { /* by another adapter: it has no region there */
+	if (!n->admit ||
+	    id->verbs != n->adapter.context) { /* by another adapter: it has no region there */
 		refuse(id);
 		return false;
 	}
@@ -129,7 +130,7 @@ static bool let_in(struct stag_pool_node *n, struct rdma_cm_id *id,
 		rdma_reject(id, reply, (uint8_t)len);
 		return false;
 	}
-	if (n->serving)
+	if (n->serve.running)
 		rc = session.as == ADMIT_NODE ? link_accept(n, id, &session)
 					      : serve_accept(n, id, &session);
 	if (rc != 0)
@@ -152,10 +153,10 @@ void door_events(struct stag_pool_node *n)
 {
 	struct rdma_cm_event *event;
 
-	while (rdma_get_cm_event(n->events, &event) == 0) {
+	while (rdma_get_cm_event(n->adapter.events, &event) == 0) {
 		struct conn *c = event->id->context;
 
-		n->busy = true;
+		n->loop.busy = true;
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
 			knocked(n, event);
 			continue;

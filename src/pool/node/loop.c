@@ -43,7 +43,7 @@ static void serve(struct stag_pool_node *n, const struct role_action *a)
 {
 	int rc = serve_start(n);
 
-	if (rc == 0 && pool_superblock(&n->region)->number != a->number)
+	if (rc == 0 && pool_superblock(&n->memory.region)->number != a->number)
 		rc = -EPROTO;
 	if (rc != 0) {
 		node_tell(n, LOG_LEVEL_ERR, "cannot serve: %s", strerror(-rc));
@@ -57,22 +57,22 @@ static void serve(struct stag_pool_node *n, const struct role_action *a)
 
 static void retire(struct stag_pool_node *n)
 {
-	n->timed.number = 0;
+	n->standbys.timed.number = 0;
 	serve_stop(n);
 	links_end(n);
 }
 
 static void save(struct stag_pool_node *n, uint64_t epoch)
 {
-	n->state.epoch = epoch;
-	saver_save(&n->saver, &n->state);
+	n->disk.state.epoch = epoch;
+	saver_save(&n->disk.saver, &n->disk.state);
 }
 
 static void lease(struct stag_pool_node *n, uint64_t until)
 {
-	if (n->lease != 0 && n->lease < n->now && n->serving)
+	if (n->memory.lease != 0 && n->memory.lease < n->now && n->serve.running)
 		n->info.lapses++;
-	n->lease = until;
+	n->memory.lease = until;
 	memory_lease(n, until);
 }
 
@@ -92,7 +92,7 @@ static void act(struct stag_pool_node *n, const struct role_action *a)
 			  (unsigned long long)n->role.epoch);
 		follow_fence(n);
 		role_fenced(&n->role, node_look_at_clock(n),
-			    n->mapped ? pool_superblock(&n->region)->number : 0);
+			    n->memory.mapped ? pool_superblock(&n->memory.region)->number : 0);
 		break;
 	case ROLE_FOLLOW:
 		follow_start(n, a->seat);
@@ -145,14 +145,14 @@ static int poll_completions(struct stag_pool_node *n)
 	struct ibv_wc wc[BATCH];
 	int sum = 0, got;
 
-	while (sum < ROUND_WC && (got = ibv_poll_cq(n->cq, BATCH, wc)) > 0) {
+	while (sum < ROUND_WC && (got = ibv_poll_cq(n->adapter.cq, BATCH, wc)) > 0) {
 		node_look_at_clock(n);
 		for (int i = 0; i < got; i++)
 			conn_completed(&wc[i]);
 		sum += got;
 	}
 	if (sum)
-		n->busy = true;
+		n->loop.busy = true;
 	return sum;
 }
 
@@ -161,7 +161,7 @@ static void drain_channel(struct stag_pool_node *n)
 	struct ibv_cq *cq;
 	void *context;
 
-	while (ibv_get_cq_event(n->channel, &cq, &context) == 0)
+	while (ibv_get_cq_event(n->adapter.channel, &cq, &context) == 0)
 		ibv_ack_cq_events(cq, 1);
 }
 
@@ -207,15 +207,16 @@ static void hear_rolls(struct stag_pool_node *n)
 	struct roll_answer a;
 
 	while (rolls_next(n->rolls, &a)) {
-		n->busy = true;
+		n->loop.busy = true;
 		hear_roll(n, &a);
 		meet_pool(n);
 		if (n->role.state == ROLE_REFUSED)
-			node_tell_started(n,
-					  n->flags & STAG_POOL_CREATE ? EEXIST : ENOTRECOVERABLE);
+			node_tell_started(
+				n, n->conf.flags & STAG_POOL_CREATE ? EEXIST : ENOTRECOVERABLE);
 		else if (n->role.state != ROLE_STARTING)
 			node_tell_started(n, 0);
-		else if (a.result == ROLL_READ && a.revision == 0 && !(n->flags & STAG_POOL_CREATE))
+		else if (a.result == ROLL_READ && a.revision == 0 &&
+			 !(n->conf.flags & STAG_POOL_CREATE))
 			node_tell_started(n, ENOENT);
 	}
 }
@@ -236,20 +237,20 @@ static void hear_program(struct stag_pool_node *n)
 	int rc;
 
 	users_take(n);
-	pthread_mutex_lock(&n->lock);
-	if (n->switch_to) {
-		rc = n->switch_to[0] ? roll_seat(&n->role.roll, n->switch_to)
-				     : roll_next(&n->role.roll, (unsigned int)n->role.seat);
-		n->switch_to = NULL;
+	pthread_mutex_lock(&n->program.lock);
+	if (n->program.switch_to) {
+		rc = n->program.switch_to[0] ? roll_seat(&n->role.roll, n->program.switch_to)
+					     : roll_next(&n->role.roll, (unsigned int)n->role.seat);
+		n->program.switch_to = NULL;
 		if (rc >= 0)
 			rc = role_switch(&n->role, node_look_at_clock(n), (unsigned int)rc);
-		n->switching = rc == 0;
-		n->leaves = n->leaving;
+		n->switchover.running = rc == 0;
+		n->switchover.leaves = n->program.leaving;
 		if (rc != 0)
-			n->switched = rc;
-		pthread_cond_broadcast(&n->told);
+			n->program.switched = rc;
+		pthread_cond_broadcast(&n->program.told);
 	}
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_unlock(&n->program.lock);
 	node_act(n);
 }
 
@@ -257,14 +258,14 @@ static void hear_program(struct stag_pool_node *n)
 static void end_handing(struct stag_pool_node *n)
 {
 	serve_handing(n);
-	if (!n->switching || n->role.state == ROLE_HANDING)
+	if (!n->switchover.running || n->role.state == ROLE_HANDING)
 		return;
-	n->switching = false;
+	n->switchover.running = false;
 	node_show(n);
-	pthread_mutex_lock(&n->lock);
-	n->switched = n->role.state == ROLE_PRIMARY ? -EBUSY : 0;
-	pthread_cond_broadcast(&n->told);
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_lock(&n->program.lock);
+	n->program.switched = n->role.state == ROLE_PRIMARY ? -EBUSY : 0;
+	pthread_cond_broadcast(&n->program.told);
+	pthread_mutex_unlock(&n->program.lock);
 }
 
 /* ---- rounds --------------------------------------------------------------------------------- */
@@ -272,17 +273,17 @@ static void end_handing(struct stag_pool_node *n)
 static void hear_descriptors(struct stag_pool_node *n, int timeout)
 {
 	struct epoll_event events[NODE_FDS];
-	int got = epoll_wait(n->epoll, events, NODE_FDS, timeout);
+	int got = epoll_wait(n->loop.epoll, events, NODE_FDS, timeout);
 	uint64_t count;
 
 	for (int i = 0; i < got; i++) {
 		switch ((enum node_fd)events[i].data.u32) {
 		case NODE_FD_TIMER:
-			if (read(n->timer, &count, sizeof(count)) < 0)
+			if (read(n->loop.timer, &count, sizeof(count)) < 0)
 				continue;
 			break;
 		case NODE_FD_WAKE:
-			if (read(n->wake, &count, sizeof(count)) > 0)
+			if (read(n->loop.wake, &count, sizeof(count)) > 0)
 				hear_program(n);
 			break;
 		case NODE_FD_COMPLETIONS:
@@ -298,36 +299,36 @@ static void hear_descriptors(struct stag_pool_node *n, int timeout)
 			break;
 		}
 	}
-	n->heard_at = n->now;
+	n->loop.heard_at = n->now;
 }
 
 static void sleep_a_while(struct stag_pool_node *n)
 {
-	if (ibv_req_notify_cq(n->cq, 0) == 0 && poll_completions(n) == 0)
+	if (ibv_req_notify_cq(n->adapter.cq, 0) == 0 && poll_completions(n) == 0)
 		hear_descriptors(n, -1);
 }
 
 /* Who has just been asked is asked again soon, as a rule: sleeping costs more than looking for a moment. */
 static void rest(struct stag_pool_node *n)
 {
-	if (n->busy)
-		n->busy_at = n->now;
-	else if (n->now - n->busy_at > SPIN)
+	if (n->loop.busy)
+		n->loop.busy_at = n->now;
+	else if (n->now - n->loop.busy_at > SPIN)
 		sleep_a_while(n);
 }
 
 static void round_of(struct stag_pool_node *n)
 {
-	n->busy = false;
+	n->loop.busy = false;
 	poll_completions(n);
-	if (n->now - n->heard_at > LISTEN)
+	if (n->now - n->loop.heard_at > LISTEN)
 		hear_descriptors(n, 0);
 	links_look(n);
 	follow_look(n);
 	watch_look(n);
 	tick(n);
 	end_handing(n);
-	if (n->serving) {
+	if (n->serve.running) {
 		pulls_go_on(n);
 		serve_requests(n);
 		expire_clients(n);
@@ -343,9 +344,9 @@ static bool is_stopping(struct stag_pool_node *n)
 {
 	bool stopping;
 
-	pthread_mutex_lock(&n->lock);
-	stopping = n->stopping;
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_lock(&n->program.lock);
+	stopping = n->program.stopping;
+	pthread_mutex_unlock(&n->program.lock);
 	return stopping;
 }
 
@@ -360,7 +361,7 @@ static void end_all(struct stag_pool_node *n)
 	conns_free_ended(n);
 }
 
-void *node_loop(void *arg)
+void *node_run_loop(void *arg)
 {
 	struct stag_pool_node *n = arg;
 

@@ -21,16 +21,16 @@
 
 static int register_region(struct stag_pool_node *n)
 {
-	const struct pool_region *r = &n->region;
+	const struct pool_region *r = &n->memory.region;
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, rc;
 
-	if (n->dv)
-		n->region_mr =
-			n->dv->reg_keyed(n->pd, r->at, r->size, (unsigned int)access, r->key);
+	if (n->adapter.dv)
+		n->memory.region_mr = n->adapter.dv->reg_keyed(n->adapter.pd, r->at, r->size,
+							       (unsigned int)access, r->key);
 	/* Where the pool's key is another's, or keys cannot be chosen, clients are told which one it is here. */
-	if (!n->region_mr)
-		n->region_mr = ibv_reg_mr(n->pd, r->at, r->size, access);
-	rc = n->region_mr ? memory_lease(n, 0) : -errno;
+	if (!n->memory.region_mr)
+		n->memory.region_mr = ibv_reg_mr(n->adapter.pd, r->at, r->size, access);
+	rc = n->memory.region_mr ? memory_lease(n, 0) : -errno;
 	if (rc != 0)
 		node_tell(n, LOG_LEVEL_ERR, "the memory cannot be registered: %s", strerror(-rc));
 	return rc;
@@ -43,28 +43,29 @@ static int map(struct stag_pool_node *n, uint64_t address, uint64_t size)
 
 	if (rc != 0)
 		node_tell(n, LOG_LEVEL_ERR, "the pool's memory: %s", why);
-	n->mapped = rc == 0;
-	n->format.address = address;
-	n->format.size = size;
+	n->memory.mapped = rc == 0;
+	n->conf.format.address = address;
+	n->conf.format.size = size;
 	return rc;
 }
 
 static void save_key(struct stag_pool_node *n)
 {
-	n->state.key = n->region.key;
-	memcpy(n->state.uuid, n->region.uuid, sizeof(n->state.uuid));
-	saver_save(&n->saver, &n->state);
+	n->disk.state.key = n->memory.region.key;
+	memcpy(n->disk.state.uuid, n->memory.region.uuid, sizeof(n->disk.state.uuid));
+	saver_save(&n->disk.saver, &n->disk.state);
 }
 
 /* The upper 24 bits are not zero: no adapter that lets us choose would take that. */
 static int choose_key(struct stag_pool_node *n)
 {
-	if (n->dv)
-		return -n->dv->choose_key(n->context, &n->format.key);
+	if (n->adapter.dv)
+		return -n->adapter.dv->choose_key(n->adapter.context, &n->conf.format.key);
 	do {
-		if (RAND_bytes((unsigned char *)&n->format.key, sizeof(n->format.key)) != 1)
+		if (RAND_bytes((unsigned char *)&n->conf.format.key, sizeof(n->conf.format.key)) !=
+		    1)
 			return -EIO;
-	} while (n->format.key >> 8 == 0);
+	} while (n->conf.format.key >> 8 == 0);
 	return 0;
 }
 
@@ -73,10 +74,10 @@ int memory_create(struct stag_pool_node *n)
 	int rc = choose_key(n);
 
 	if (rc == 0)
-		rc = map(n, n->format.address, n->format.size);
+		rc = map(n, n->conf.format.address, n->conf.format.size);
 	if (rc == 0)
-		rc = pool_region_format(&n->region, (void *)(uintptr_t)n->format.address,
-					&n->format);
+		rc = pool_region_format(&n->memory.region,
+					(void *)(uintptr_t)n->conf.format.address, &n->conf.format);
 	if (rc == 0)
 		rc = register_region(n);
 	if (rc == 0)
@@ -89,8 +90,9 @@ int memory_join(struct stag_pool_node *n, const struct link_facts *facts)
 	struct pool_superblock sb = {0};
 	int rc;
 
-	if (n->mapped)
-		return memcmp(n->region.at, facts->superblock, POOL_FIXED) == 0 ? 0 : -ESTALE;
+	if (n->memory.mapped)
+		return memcmp(n->memory.region.at, facts->superblock, POOL_FIXED) == 0 ? 0
+										       : -ESTALE;
 	memcpy(&sb, facts->superblock, POOL_FIXED);
 	if (sb.size < POOL_MIN_SIZE || sb.size > POOL_MAX_SIZE)
 		return -EPROTO;
@@ -98,7 +100,7 @@ int memory_join(struct stag_pool_node *n, const struct link_facts *facts)
 	if (rc != 0)
 		return rc;
 	memcpy((void *)(uintptr_t)sb.address, facts->superblock, POOL_FIXED);
-	rc = pool_region_adopt(&n->region, (void *)(uintptr_t)sb.address, sb.size);
+	rc = pool_region_adopt(&n->memory.region, (void *)(uintptr_t)sb.address, sb.size);
 	if (rc == 0)
 		rc = register_region(n);
 	if (rc == 0)
@@ -110,37 +112,39 @@ int memory_join(struct stag_pool_node *n, const struct link_facts *facts)
 
 void memory_destroy(struct stag_pool_node *n)
 {
-	if (n->region_mr)
-		ibv_dereg_mr(n->region_mr);
-	if (n->mapped)
-		pool_region_unmap(n->format.address, n->format.size);
-	if (n->log.at)
-		munmap(n->log.at, n->log.size);
-	n->region_mr = NULL;
-	n->mapped = false;
-	n->log.at = NULL;
+	if (n->memory.region_mr)
+		ibv_dereg_mr(n->memory.region_mr);
+	if (n->memory.mapped)
+		pool_region_unmap(n->conf.format.address, n->conf.format.size);
+	if (n->memory.log.at)
+		munmap(n->memory.log.at, n->memory.log.size);
+	n->memory.region_mr = NULL;
+	n->memory.mapped = false;
+	n->memory.log.at = NULL;
 }
 
 int memory_lease(struct stag_pool_node *n, uint64_t until)
 {
 	uint64_t lease = until == 0 ? LEASE_OVER : until == LEASE_FOREVER ? LEASE_NONE : until;
 
-	return n->region_mr && n->dv ? -n->dv->set_lease(n->region_mr, lease) : 0;
+	return n->memory.region_mr && n->adapter.dv
+		       ? -n->adapter.dv->set_lease(n->memory.region_mr, lease)
+		       : 0;
 }
 
 /* Where the next record goes is of no consequence: each standby is told. */
 int memory_log(struct stag_pool_node *n)
 {
-	if (!n->log.at) {
-		void *at = mmap(NULL, n->log_size, PROT_READ | PROT_WRITE,
+	if (!n->memory.log.at) {
+		void *at = mmap(NULL, n->conf.log_size, PROT_READ | PROT_WRITE,
 				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		if (at == MAP_FAILED)
 			return -errno;
-		n->log.at = at;
-		n->log.size = n->log_size;
+		n->memory.log.at = at;
+		n->memory.log.size = n->conf.log_size;
 	}
-	n->log.put = n->log.tail = n->settled = 0;
+	n->memory.log.put = n->memory.log.tail = n->memory.settled = 0;
 	return 0;
 }
 
@@ -150,19 +154,19 @@ static const struct pool_record *next_record(struct stag_pool_node *n, uint64_t 
 	const struct pool_record *record;
 
 	for (;;) {
-		uint64_t at = n->settled & (n->log.size - 1);
+		uint64_t at = n->memory.settled & (n->memory.log.size - 1);
 
-		*left = n->log.size - at;
-		record = (const struct pool_record *)(n->log.at + at);
+		*left = n->memory.log.size - at;
+		record = (const struct pool_record *)(n->memory.log.at + at);
 		if (*left >= sizeof(*record) && !(record->flags & POOL_RECORD_SKIP))
 			return record;
-		n->settled += *left;
+		n->memory.settled += *left;
 	}
 }
 
 int memory_settle(struct stag_pool_node *n, uint64_t number)
 {
-	const struct pool_superblock *sb = pool_superblock(&n->region);
+	const struct pool_superblock *sb = pool_superblock(&n->memory.region);
 	const struct pool_staging staging = staging_own(n);
 
 	while (sb->number < number) {
@@ -170,13 +174,13 @@ int memory_settle(struct stag_pool_node *n, uint64_t number)
 		uint64_t left;
 		int rc;
 
-		if (n->settled >= n->log.put)
+		if (n->memory.settled >= n->memory.log.put)
 			return -EPROTO;
 		record = next_record(n, &left);
-		rc = pool_settle(&n->core, record, left, &staging);
+		rc = pool_settle(&n->serve.core, record, left, &staging);
 		if (rc != 0)
 			return rc;
-		n->settled += record->length;
+		n->memory.settled += record->length;
 	}
 	return 0;
 }

@@ -76,27 +76,27 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 	char host[ROLL_NAME_LEN] = "";
 	int rc;
 
-	if (!attr->roll || strlen(attr->roll) >= sizeof(n->where) || !attr->state)
+	if (!attr->roll || strlen(attr->roll) >= sizeof(n->conf.where) || !attr->state)
 		return blame(n, -EINVAL, "a node needs a roll, and a state directory");
 	rc = -stag_pool_node_check(attr);
 	if (rc != 0)
 		return blame(n, rc, "%s", stag_pool_error());
-	snprintf(n->where, sizeof(n->where), "%s", attr->roll);
+	snprintf(n->conf.where, sizeof(n->conf.where), "%s", attr->roll);
 	gethostname(host, sizeof(host) - 1);
-	rc = copy_name(n, n->pool, attr->pool ? attr->pool : "pool", "pool");
+	rc = copy_name(n, n->conf.pool, attr->pool ? attr->pool : "pool", "pool");
 	if (rc == 0)
-		rc = copy_name(n, n->name, attr->node ? attr->node : host, "node");
+		rc = copy_name(n, n->conf.name, attr->node ? attr->node : host, "node");
 	if (rc == 0) {
 		rc = users_make(&n->users, attr->secret, attr->users, attr->num_users);
 		blame(n, rc, "%s", stag_pool_error());
 	}
-	memcpy(n->us.name, n->name, sizeof(n->name));
-	n->tell = attr->log;
-	n->tell_arg = attr->log_arg;
-	n->flags = attr->flags;
-	n->expire_s = attr->expire_s ? attr->expire_s : 3600;
-	n->log_size = power_of_two(attr->log_bytes ? attr->log_bytes : DEFAULT_LOG);
-	n->format =
+	memcpy(n->conf.us.name, n->conf.name, sizeof(n->conf.name));
+	n->conf.log = attr->log;
+	n->conf.log_arg = attr->log_arg;
+	n->conf.flags = attr->flags;
+	n->conf.expire_s = attr->expire_s ? attr->expire_s : 3600;
+	n->conf.log_size = power_of_two(attr->log_bytes ? attr->log_bytes : DEFAULT_LOG);
+	n->conf.format =
 		(struct pool_format){.size = (attr->size + POOL_PAGE - 1) & ~(POOL_PAGE - 1ull),
 				     .address = attr->memory ? attr->memory : POOL_DEFAULT_ADDRESS,
 				     .max_clients = attr->clients};
@@ -110,20 +110,22 @@ static int take_address(struct stag_pool_node *n, const struct stag_pool_node_at
 	char own[ROLL_NAME_LEN] = "";
 	int rc;
 
-	n->info.port = ntohs(rdma_get_src_port(n->listener));
+	n->info.port = ntohs(rdma_get_src_port(n->adapter.listener));
 	if (!host) {
 		gethostname(own, sizeof(own) - 1);
 		host = own;
 	}
 	if (attr->advertise && strrchr(host, ':') > strchr(host, ']') && host[0] == '[')
-		rc = snprintf(n->us.address, sizeof(n->us.address), "%s", host);
+		rc = snprintf(n->conf.us.address, sizeof(n->conf.us.address), "%s", host);
 	else if (attr->advertise && strchr(host, ':') && strchr(host, ':') == strrchr(host, ':'))
-		rc = snprintf(n->us.address, sizeof(n->us.address), "%s", host);
+		rc = snprintf(n->conf.us.address, sizeof(n->conf.us.address), "%s", host);
 	else if (strchr(host, ':') && host[0] != '[')
-		rc = snprintf(n->us.address, sizeof(n->us.address), "[%s]:%u", host, n->info.port);
+		rc = snprintf(n->conf.us.address, sizeof(n->conf.us.address), "[%s]:%u", host,
+			      n->info.port);
 	else
-		rc = snprintf(n->us.address, sizeof(n->us.address), "%s:%u", host, n->info.port);
-	return rc > 0 && (size_t)rc < sizeof(n->us.address) ? 0 : -ENAMETOOLONG;
+		rc = snprintf(n->conf.us.address, sizeof(n->conf.us.address), "%s:%u", host,
+			      n->info.port);
+	return rc > 0 && (size_t)rc < sizeof(n->conf.us.address) ? 0 : -ENAMETOOLONG;
 }
 
 /* ---- what it needs ------------------------------------------------------------------------------ */
@@ -131,7 +133,7 @@ static int take_address(struct stag_pool_node *n, const struct stag_pool_node_at
 /* Whose address it listens at; at all of them: the first. */
 static struct ibv_context *find_adapter(const struct stag_pool_node *n)
 {
-	struct ibv_context **list, *found = n->listener->verbs;
+	struct ibv_context **list, *found = n->adapter.listener->verbs;
 
 	if (found)
 		return found;
@@ -148,12 +150,14 @@ static int look_at_limits(struct stag_pool_node *n)
 	struct ibv_device_attr attr;
 	int reads = NODE_READS;
 
-	if (ibv_query_device(n->context, &attr) != 0)
+	if (ibv_query_device(n->adapter.context, &attr) != 0)
 		return -EIO;
-	n->cq_size = n->dv ? FIRST_CQ : attr.max_cqe < MOST_CQ ? attr.max_cqe : MOST_CQ;
+	n->adapter.cq_size = n->adapter.dv	      ? FIRST_CQ
+			     : attr.max_cqe < MOST_CQ ? attr.max_cqe
+						      : MOST_CQ;
 	reads = reads < attr.max_qp_rd_atom ? reads : attr.max_qp_rd_atom;
 	reads = reads < attr.max_qp_init_rd_atom ? reads : attr.max_qp_init_rd_atom;
-	n->reads = (uint8_t)reads;
+	n->adapter.reads = (uint8_t)reads;
 	return 0;
 }
 
@@ -162,30 +166,31 @@ static int open_adapter(struct stag_pool_node *n)
 	const struct dv *dv = dv_find();
 	int rc;
 
-	n->context = find_adapter(n);
-	if (!n->context)
+	n->adapter.context = find_adapter(n);
+	if (!n->adapter.context)
 		return blame(n, -EOPNOTSUPP, "there is no adapter: run it with 'stag run --'");
-	n->dv = dv && dv->is_supported(n->context->device) ? dv : NULL;
-	if (!n->dv)
+	n->adapter.dv = dv && dv->is_supported(n->adapter.context->device) ? dv : NULL;
+	if (!n->adapter.dv)
 		node_tell(n, LOG_LEVEL_INFO,
 			  "%s is not stag's adapter: software minds the lease, and forwards values",
-			  ibv_get_device_name(n->context->device));
+			  ibv_get_device_name(n->adapter.context->device));
 	rc = look_at_limits(n);
 	if (rc != 0)
 		return rc;
-	n->pd = ibv_alloc_pd(n->context);
-	n->channel = ibv_create_comp_channel(n->context);
-	if (!n->pd || !n->channel || set_nonblocking(n->channel->fd) != 0)
+	n->adapter.pd = ibv_alloc_pd(n->adapter.context);
+	n->adapter.channel = ibv_create_comp_channel(n->adapter.context);
+	if (!n->adapter.pd || !n->adapter.channel || set_nonblocking(n->adapter.channel->fd) != 0)
 		return -errno;
-	n->cq = ibv_create_cq(n->context, n->cq_size, NULL, n->channel, 0);
-	return n->cq ? pulls_create(n) : -errno;
+	n->adapter.cq =
+		ibv_create_cq(n->adapter.context, n->adapter.cq_size, NULL, n->adapter.channel, 0);
+	return n->adapter.cq ? pulls_create(n) : -errno;
 }
 
 static int watch(struct stag_pool_node *n, int fd, enum node_fd what)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.u32 = what};
 
-	return epoll_ctl(n->epoll, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
+	return epoll_ctl(n->loop.epoll, EPOLL_CTL_ADD, fd, &e) == 0 ? 0 : -errno;
 }
 
 static int open_loop(struct stag_pool_node *n)
@@ -196,16 +201,16 @@ static int open_loop(struct stag_pool_node *n)
 	int fds[NODE_FDS], rc = 0;
 
 	every.it_value = every.it_interval;
-	n->epoll = epoll_create1(EPOLL_CLOEXEC);
-	n->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	n->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (n->epoll < 0 || n->timer < 0 || n->wake < 0 ||
-	    timerfd_settime(n->timer, 0, &every, NULL) != 0)
+	n->loop.epoll = epoll_create1(EPOLL_CLOEXEC);
+	n->loop.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	n->loop.wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (n->loop.epoll < 0 || n->loop.timer < 0 || n->loop.wake < 0 ||
+	    timerfd_settime(n->loop.timer, 0, &every, NULL) != 0)
 		return -errno;
-	fds[NODE_FD_TIMER] = n->timer;
-	fds[NODE_FD_WAKE] = n->wake;
-	fds[NODE_FD_COMPLETIONS] = n->channel->fd;
-	fds[NODE_FD_CONNECTIONS] = n->events->fd;
+	fds[NODE_FD_TIMER] = n->loop.timer;
+	fds[NODE_FD_WAKE] = n->loop.wake;
+	fds[NODE_FD_COMPLETIONS] = n->adapter.channel->fd;
+	fds[NODE_FD_CONNECTIONS] = n->adapter.events->fd;
 	fds[NODE_FD_ROLLS] = rolls_fd(n->rolls);
 	for (enum node_fd i = 0; rc == 0 && i < NODE_FDS; i++)
 		rc = watch(n, fds[i], i);
@@ -216,25 +221,25 @@ static int open_state(struct stag_pool_node *n, const char *path)
 {
 	int rc;
 
-	n->state_dir = state_open(path);
-	if (n->state_dir < 0)
-		return n->state_dir;
-	rc = state_load(n->state_dir, &n->state);
+	n->disk.dir = state_open(path);
+	if (n->disk.dir < 0)
+		return n->disk.dir;
+	rc = state_load(n->disk.dir, &n->disk.state);
 	if (rc == -ENOENT)
 		rc = 0;
-	memcpy(n->state.node, n->name, sizeof(n->name));
-	return rc == 0 ? saver_start(&n->saver, n->state_dir) : rc;
+	memcpy(n->disk.state.node, n->conf.name, sizeof(n->conf.name));
+	return rc == 0 ? saver_start(&n->disk.saver, n->disk.dir) : rc;
 }
 
 static int create(struct stag_pool_node *n)
 {
 	int rc;
 
-	if (RAND_bytes(n->format.uuid, sizeof(n->format.uuid)) != 1)
+	if (RAND_bytes(n->conf.format.uuid, sizeof(n->conf.format.uuid)) != 1)
 		return -EIO;
 	rc = memory_create(n);
 	if (rc == 0)
-		role_create(&n->role, n->format.uuid, &n->us, false);
+		role_create(&n->role, n->conf.format.uuid, &n->conf.us, false);
 	return rc;
 }
 
@@ -255,13 +260,13 @@ static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *
 		rc = take_address(n, attr);
 	if (rc != 0)
 		return rc;
-	rc = rolls_open(n->where, &n->rolls);
+	rc = rolls_open(n->conf.where, &n->rolls);
 	if (rc == 0)
 		rc = rolls_watch(n->rolls);
 	if (rc != 0)
-		return blame(n, rc, "the roll %s: %s", n->where, strerror(-rc));
+		return blame(n, rc, "the roll %s: %s", n->conf.where, strerror(-rc));
 	watch_own_life(n);
-	role_init(&n->role, &times, n->name, n->state.epoch, node_look_at_clock(n));
+	role_init(&n->role, &times, n->conf.name, n->disk.state.epoch, node_look_at_clock(n));
 	if (attr->flags & STAG_POOL_CREATE)
 		rc = create(n);
 	return rc == 0 ? open_loop(n) : rc;
@@ -276,31 +281,31 @@ static void close_fd(int fd)
 static void close_all(struct stag_pool_node *n)
 {
 	rolls_close(n->rolls);
-	saver_stop(&n->saver);
-	if (n->listener)
-		rdma_destroy_id(n->listener);
-	if (n->events)
-		rdma_destroy_event_channel(n->events);
+	saver_stop(&n->disk.saver);
+	if (n->adapter.listener)
+		rdma_destroy_id(n->adapter.listener);
+	if (n->adapter.events)
+		rdma_destroy_event_channel(n->adapter.events);
 	memory_destroy(n);
 	staging_destroy(n);
 	pulls_destroy(n);
-	if (n->cq)
-		ibv_destroy_cq(n->cq);
-	if (n->channel)
-		ibv_destroy_comp_channel(n->channel);
-	if (n->pd)
-		ibv_dealloc_pd(n->pd);
+	if (n->adapter.cq)
+		ibv_destroy_cq(n->adapter.cq);
+	if (n->adapter.channel)
+		ibv_destroy_comp_channel(n->adapter.channel);
+	if (n->adapter.pd)
+		ibv_dealloc_pd(n->adapter.pd);
 	admit_destroy(n->admit);
 	users_free(&n->users);
-	close_fd(n->epoll);
-	close_fd(n->timer);
-	close_fd(n->wake);
+	close_fd(n->loop.epoll);
+	close_fd(n->loop.timer);
+	close_fd(n->loop.wake);
 	watch_end(n);
-	close_fd(n->state_dir);
+	close_fd(n->disk.dir);
 	life_end(
-		&n->life); /* the last: whoever sees it go knows that nothing of the node runs any more */
-	pthread_cond_destroy(&n->told);
-	pthread_mutex_destroy(&n->lock);
+		&n->proof.own); /* the last: whoever sees it go knows that nothing of the node runs any more */
+	pthread_cond_destroy(&n->program.told);
+	pthread_mutex_destroy(&n->program.lock);
 	free(n);
 }
 
@@ -314,23 +319,23 @@ void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, 
 	va_start(args, fmt);
 	vsnprintf(line, sizeof(line), fmt, args);
 	va_end(args);
-	if (level == LOG_LEVEL_ERR && !n->started)
+	if (level == LOG_LEVEL_ERR && !n->program.started)
 		blame(n, -EIO, "%s", line);
-	if (n->tell)
-		n->tell(n->tell_arg, line);
+	if (n->conf.log)
+		n->conf.log(n->conf.log_arg, line);
 	else
-		log_at(level, "node %s: %s", n->name, line);
+		log_at(level, "node %s: %s", n->conf.name, line);
 }
 
 void node_tell_started(struct stag_pool_node *n, int error)
 {
-	if (n->started) /* which nobody but this thread changes */
+	if (n->program.started) /* which nobody but this thread changes */
 		return;
 	node_show(n); /* who hears of it asks */
-	LOCK_FOR_SCOPE(&n->lock);
-	n->started = true;
-	n->start_error = error;
-	pthread_cond_broadcast(&n->told);
+	LOCK_FOR_SCOPE(&n->program.lock);
+	n->program.started = true;
+	n->program.start_error = error;
+	pthread_cond_broadcast(&n->program.told);
 }
 
 /* As long after now, for what init_cond() has made. */
@@ -347,11 +352,11 @@ static int await_start(struct stag_pool_node *n)
 	struct timespec until = after(STARTS_WITHIN * NS_PER_S);
 	int rc = 0;
 
-	LOCK_FOR_SCOPE(&n->lock);
+	LOCK_FOR_SCOPE(&n->program.lock);
 	/* A roll backend that does not answer is waited for by the node, not by who started it. */
-	while (!n->started && rc == 0)
-		rc = pthread_cond_timedwait(&n->told, &n->lock, &until);
-	return -n->start_error;
+	while (!n->program.started && rc == 0)
+		rc = pthread_cond_timedwait(&n->program.told, &n->program.lock, &until);
+	return -n->program.start_error;
 }
 
 /* What is waited for is not longer or shorter when somebody sets the clock. */
@@ -371,19 +376,20 @@ static struct stag_pool_node *make(void)
 
 	if (!n)
 		return NULL;
-	n->epoll = n->timer = n->wake = n->state_dir = n->follow_seat = n->watched.fd = -1;
-	n->life = LIFE_NONE;
+	n->loop.epoll = n->loop.timer = n->loop.wake = n->disk.dir = n->primary.seat =
+		n->proof.primary.fd = -1;
+	n->proof.own = LIFE_NONE;
 	list_init(&n->conns);
 	list_init(&n->ended);
-	list_init(&n->inbox);
-	list_init(&n->replies);
-	list_init(&n->handing);
-	list_init(&n->dirty);
-	list_init(&n->pulls);
-	list_init(&n->idle_pulls);
-	list_init(&n->free_slots);
-	pthread_mutex_init(&n->lock, NULL);
-	init_cond(&n->told);
+	list_init(&n->serve.inbox);
+	list_init(&n->serve.replies);
+	list_init(&n->serve.switchovers);
+	list_init(&n->serve.unsent);
+	list_init(&n->pulling.pulls);
+	list_init(&n->pulling.idle_pulls);
+	list_init(&n->pulling.free_slots);
+	pthread_mutex_init(&n->program.lock, NULL);
+	init_cond(&n->program.told);
 	return n;
 }
 
@@ -391,12 +397,12 @@ static struct stag_pool_node *make(void)
 static void complain(struct stag_pool_node *n, int rc)
 {
 	if (rc == -ENOENT)
-		blame(n, rc, "there is no such pool in %s", n->where);
+		blame(n, rc, "there is no such pool in %s", n->conf.where);
 	else if (rc == -EEXIST)
-		blame(n, rc, "there is a pool in %s already", n->where);
+		blame(n, rc, "there is a pool in %s already", n->conf.where);
 	else if (rc == -ENOTRECOVERABLE)
 		blame(n, rc, "its memory was the only copy, and is gone");
-	pool_fail(-rc, "pool %s, node %s: %s", n->pool, n->name,
+	pool_fail(-rc, "pool %s, node %s: %s", n->conf.pool, n->conf.name,
 		  n->fault[0] ? n->fault : strerror(-rc));
 }
 
@@ -413,7 +419,7 @@ STAG_EXPORT struct stag_pool_node *stag_pool_node_start(const struct stag_pool_n
 	if (rc == 0)
 		rc = open_all(n, attr);
 	if (rc == 0)
-		rc = -pthread_create(&n->thread, NULL, node_loop, n);
+		rc = -pthread_create(&n->loop.thread, NULL, node_run_loop, n);
 	if (rc != 0) {
 		complain(n, rc);
 		close_all(n);
@@ -434,14 +440,14 @@ void node_wake(struct stag_pool_node *n)
 {
 	uint64_t one = 1;
 
-	if (write(n->wake, &one, sizeof(one)) != sizeof(one))
-		log_err("node %s: cannot be woken", n->name);
+	if (write(n->loop.wake, &one, sizeof(one)) != sizeof(one))
+		log_err("node %s: cannot be woken", n->conf.name);
 }
 
 static bool is_shown_primary(struct stag_pool_node *n)
 {
-	LOCK_FOR_SCOPE(&n->lock);
-	return n->shown.role == STAG_POOL_ROLE_PRIMARY;
+	LOCK_FOR_SCOPE(&n->program.lock);
+	return n->program.shown.role == STAG_POOL_ROLE_PRIMARY;
 }
 
 /* A primary gives up the pool, gives another the time to take it, and takes it back: what is more is the backend's silence. */
@@ -455,15 +461,15 @@ static int switch_within(struct stag_pool_node *n, const char *to, uint64_t ns)
 	struct timespec until = after(ns);
 	int rc = 0;
 
-	LOCK_FOR_SCOPE(&n->lock);
-	n->switch_to = to ? to : "";
-	n->switched = -EINPROGRESS;
+	LOCK_FOR_SCOPE(&n->program.lock);
+	n->program.switch_to = to ? to : "";
+	n->program.switched = -EINPROGRESS;
 	node_wake(n);
-	while (n->switched == -EINPROGRESS && rc == 0)
-		rc = pthread_cond_timedwait(&n->told, &n->lock, &until);
-	if (n->switched != -EINPROGRESS)
-		return n->switched;
-	n->switch_to = NULL;
+	while (n->program.switched == -EINPROGRESS && rc == 0)
+		rc = pthread_cond_timedwait(&n->program.told, &n->program.lock, &until);
+	if (n->program.switched != -EINPROGRESS)
+		return n->program.switched;
+	n->program.switch_to = NULL;
 	return -ETIMEDOUT;
 }
 
@@ -487,9 +493,9 @@ static void hand_over(struct stag_pool_node *n)
 	uint64_t within = time_to_switch(n);
 	int rc;
 
-	pthread_mutex_lock(&n->lock);
-	n->leaving = true;
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_lock(&n->program.lock);
+	n->program.leaving = true;
+	pthread_mutex_unlock(&n->program.lock);
 	if (!is_shown_primary(n))
 		return;
 	rc = switch_within(n, NULL,
@@ -503,11 +509,11 @@ STAG_EXPORT void stag_pool_node_stop(struct stag_pool_node *n)
 	if (!n)
 		return;
 	hand_over(n);
-	pthread_mutex_lock(&n->lock);
-	n->stopping = true;
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_lock(&n->program.lock);
+	n->program.stopping = true;
+	pthread_mutex_unlock(&n->program.lock);
 	node_wake(n);
-	pthread_join(n->thread, NULL);
+	pthread_join(n->loop.thread, NULL);
 	close_all(n);
 }
 
@@ -521,7 +527,8 @@ STAG_EXPORT int stag_pool_node_query(struct stag_pool_node *n, struct stag_pool_
 {
 	if (!info || size < sizeof(info->comp_mask))
 		return EINVAL;
-	LOCK_FOR_SCOPE(&n->lock);
-	memcpy(info, &n->shown, size < sizeof(n->shown) ? size : sizeof(n->shown));
+	LOCK_FOR_SCOPE(&n->program.lock);
+	memcpy(info, &n->program.shown,
+	       size < sizeof(n->program.shown) ? size : sizeof(n->program.shown));
 	return 0;
 }

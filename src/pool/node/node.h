@@ -303,95 +303,149 @@ struct saver {
 	struct pool_state state;
 };
 
-struct stag_pool_node {
-	/* as it was started */
-	char pool[ROLL_NAME_LEN], name[ROLL_NAME_LEN], where[512];
-	struct roll_member us;
-	struct pool_format format;
-	uint32_t flags, expire_s;
-	uint64_t log_size;
-	void (*tell)(void *arg, const char *line);
-	void *tell_arg;
-	const struct dv *dv; /* NULL: the adapter has nothing beyond verbs */
+/* The attributes that the node was started with. Set before its thread runs; a standby adopts its primary's log_size and flags. */
+struct node_conf {
+	char pool[NAME_LEN], name[NAME_LEN], where[512]; /* where: the roll's place */
+	struct roll_member us;				 /* this node, as the roll will have it */
+	struct pool_format format;			 /* of the region, if we create it */
+	uint32_t flags;					 /* enum stag_pool_node_flags */
+	uint32_t expire_s; /* seconds after which an absent client is forgotten */
+	uint64_t log_size; /* bytes, a power of two */
+	void (*log)(void *arg, const char *line); /* NULL: log.h */
+	void *log_arg;
+};
 
-	pthread_t thread;
-	pthread_mutex_t lock; /* what follows */
-	pthread_cond_t told;
+/* Between the program's threads and the node's. `lock` covers all of it. */
+struct node_program {
+	pthread_mutex_t lock;
+	pthread_cond_t told; /* a field below has changed */
 	bool stopping, started;
 	int start_error;		  /* errno value */
-	struct stag_pool_node_info shown; /* as it was a moment ago */
-	const char *switch_to;		  /* NULL: nobody; "": whoever is next */
-	int switched;			  /* -EINPROGRESS: is being done */
-	bool leaving;
-	bool switching, leaves;	 /* the thread's */
-	struct users *new_users; /* to be used from now on; NULL: nothing new */
+	struct stag_pool_node_info shown; /* the snapshot that queries return */
+	const char *
+		switch_to; /* requested switchover: a node's name, or "" for roll_next(); NULL: none */
+	int switched;	   /* its result; -EINPROGRESS: not known yet */
+	bool leaving;	   /* the node stops after it */
+	struct users *new_users; /* users to adopt; NULL: none */
+};
 
-	char fault[512]; /* why it could not be started; empty: nobody has said */
-	int epoll, timer, wake;
+/* The thread and its event loop. */
+struct node_loop {
+	pthread_t thread;
+	int epoll, timer, wake; /* descriptors */
+	bool busy;		/* this round did something */
+	uint64_t busy_at, heard_at, shown_at;
+};
+
+/* The adapter that all connections of the node use. */
+struct node_adapter {
+	const struct dv *dv; /* NULL: it has nothing beyond verbs */
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
 	struct ibv_context *context;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	int cq_size, cq_used;
-	uint8_t reads;	   /* under way at once, either way, on a connection */
-	struct ibv_pd *pd; /* of clients: nobody else has a queue pair in it */
+	uint8_t reads;	   /* RDMA Reads in flight on a connection, each way, at most */
+	struct ibv_pd *pd; /* of clients: no other connection has a queue pair in it */
+};
 
+/* The region, the staging memory, and the log. */
+struct node_memory {
 	struct pool_region region;
 	bool mapped;
 	struct ibv_mr *region_mr;
+	uint64_t lease; /* until when clients may read the region; the role's last word */
 	struct staging staging;
-	uint64_t staging_length; /* of a primary's: as it says */
+	uint64_t staging_length; /* bytes, as the primary says; of a standby */
 	struct pool_log log;
-	uint64_t settled; /* position of the log up to which it was applied */
-	uint64_t posted;  /* number of the last record that was made known to the role */
-	uint64_t full_since;
+	uint64_t settled;    /* position of the log up to which the region has its records */
+	uint64_t posted;     /* number of the last record that the role was told of */
+	uint64_t full_since; /* when the log ran full; 0: it has room */
+};
 
-	int state_dir;
+/* The state directory. */
+struct node_disk {
+	int dir; /* descriptor */
 	struct pool_state state;
 	struct saver saver;
-	struct users users;
-	struct admit *admit;
-	struct rolls *rolls;
-	struct role role;
-	uint64_t now; /* after what was last seen */
-	uint64_t lease;
-	const char *why; /* what was last said of the role's */
+};
 
-	bool serving;
+/* A primary's clients. */
+struct node_serve {
+	bool running; /* clients are admitted */
 	struct pool_core core;
-	struct list conns, ended;
 	unsigned int num_clients;
-	struct list inbox;   /* messages of clients */
-	struct list replies; /* that wait for records */
-	struct list handing; /* those that wait for another primary */
-	struct list dirty;   /* clients with answers to send */
+	struct list inbox;	 /* messages of clients, to be carried out */
+	struct list replies;	 /* waiting for their records */
+	struct list switchovers; /* replies waiting for another node to be primary */
+	struct list unsent;	 /* clients with answers to send */
+	uint64_t *seen; /* when each client of the region was last seen, by its slot there */
+	uint64_t expired_at;
+};
+
+/* Transfers between values and clients' memory (pull.c). */
+struct node_pulling {
 	struct list pulls, idle_pulls;
+	struct slot *slots;
 	struct list free_slots;
 	unsigned int num_free_slots;
-	struct slot *slots;
-	uint64_t *seen; /* when a client of the region was, by its slot */
-	uint64_t expired_at;
+};
 
-	struct link *links[ROLL_MAX_NODES];
-	unsigned int num_waiting; /* links without a seat yet */
-	struct life life;	  /* ours */
-	struct {		  /* of the primary that we were linked to last */
-		int fd;		  /* -1: nothing proves its end */
-		unsigned int seat;
-		uint64_t epoch;
-	} watched;
-	struct follow *follow;
-	int follow_seat; /* -1: nobody */
-	uint64_t follow_again;
-	unsigned int follow_tries; /* in vain */
-	struct stag_pool_node_info info;
-	struct { /* of the records that leave for the standbys one that is timed; number 0: none */
+/* A primary's standbys (link.c). */
+struct node_standbys {
+	struct link *links[ROLL_MAX_NODES]; /* by seat */
+	unsigned int num_waiting;	    /* links without a seat yet */
+	struct { /* the record whose replication is being timed; number 0: none */
 		uint64_t number, since;
 	} timed;
-	uint64_t shown_at;
-	bool busy; /* something was done in this round */
-	uint64_t busy_at, heard_at;
+};
+
+/* A standby's primary (follow.c). */
+struct node_primary {
+	struct follow *link; /* NULL: none */
+	int seat;	     /* to be followed; -1: none */
+	uint64_t retry_at;
+	unsigned int tries; /* failed in a row */
+};
+
+/* Proof that a primary's process has ended (life.h). */
+struct node_proof {
+	struct life own;
+	struct {	/* of the primary that we were linked to last */
+		int fd; /* -1: nothing proves its end */
+		unsigned int seat;
+		uint64_t epoch;
+	} primary;
+};
+
+struct stag_pool_node {
+	struct node_conf conf;
+	struct node_program program;
+	struct node_loop loop;
+	uint64_t now;	 /* the time of this round, read after what it has seen */
+	char fault[512]; /* why the start failed; empty: not known */
+
+	struct role role;
+	struct rolls *rolls;
+	const char *why; /* the last reason of the role's that was logged */
+	struct {	 /* a switchover that the program requested */
+		bool running;
+		bool leaves; /* the node stops after it */
+	} switchover;
+
+	struct users users;
+	struct admit *admit;
+	struct node_adapter adapter;
+	struct list conns, ended; /* connections; those that ended in this round */
+	struct node_memory memory;
+	struct node_disk disk;
+	struct node_serve serve;
+	struct node_pulling pulling;
+	struct node_standbys standbys;
+	struct node_primary primary;
+	struct node_proof proof;
+	struct stag_pool_node_info info; /* counters, and what status.c fills in */
 };
 
 /* node.c */
@@ -410,7 +464,7 @@ int users_make(struct users *s, const char *secret, const struct stag_pool_user 
 void users_take(struct stag_pool_node *n); /* what the program has handed over, if it has */
 
 /* loop.c */
-void *node_loop(void *arg);
+void *node_run_loop(void *arg);
 void node_act(struct stag_pool_node *n); /* what the role says; after each of its events */
 uint64_t node_look_at_clock(struct stag_pool_node *n);
 

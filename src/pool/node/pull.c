@@ -103,11 +103,11 @@ static int make_slot(struct stag_pool_node *n, struct slot *s)
 	if (at == MAP_FAILED)
 		return -ENOMEM;
 	s->bytes = at;
-	s->mr = ibv_reg_mr(n->pd, at, POOL_DIRECT_MAX, IBV_ACCESS_LOCAL_WRITE);
+	s->mr = ibv_reg_mr(n->adapter.pd, at, POOL_DIRECT_MAX, IBV_ACCESS_LOCAL_WRITE);
 	if (!s->mr)
 		return -ENOMEM;
-	list_add_tail(&n->free_slots, &s->link);
-	n->num_free_slots++;
+	list_add_tail(&n->pulling.free_slots, &s->link);
+	n->pulling.num_free_slots++;
 	return 0;
 }
 
@@ -115,11 +115,11 @@ int pulls_create(struct stag_pool_node *n)
 {
 	int rc = 0;
 
-	n->slots = calloc(PULL_SLOTS, sizeof(*n->slots));
-	if (!n->slots)
+	n->pulling.slots = calloc(PULL_SLOTS, sizeof(*n->pulling.slots));
+	if (!n->pulling.slots)
 		return -ENOMEM;
 	for (unsigned int i = 0; i < PULL_SLOTS && rc == 0; i++)
-		rc = make_slot(n, &n->slots[i]);
+		rc = make_slot(n, &n->pulling.slots[i]);
 	return rc;
 }
 
@@ -136,27 +136,27 @@ static void free_pulls(struct list *pulls)
 
 void pulls_destroy(struct stag_pool_node *n)
 {
-	free_pulls(&n->pulls);
-	free_pulls(&n->idle_pulls);
-	for (unsigned int i = 0; n->slots && i < PULL_SLOTS; i++) {
-		if (n->slots[i].mr)
-			ibv_dereg_mr(n->slots[i].mr);
-		if (n->slots[i].bytes)
-			munmap(n->slots[i].bytes, POOL_DIRECT_MAX);
+	free_pulls(&n->pulling.pulls);
+	free_pulls(&n->pulling.idle_pulls);
+	for (unsigned int i = 0; n->pulling.slots && i < PULL_SLOTS; i++) {
+		if (n->pulling.slots[i].mr)
+			ibv_dereg_mr(n->pulling.slots[i].mr);
+		if (n->pulling.slots[i].bytes)
+			munmap(n->pulling.slots[i].bytes, POOL_DIRECT_MAX);
 	}
-	free(n->slots);
+	free(n->pulling.slots);
 }
 
 static struct pull *get_pull(struct stag_pool_node *n)
 {
 	struct pull *p;
 
-	if (list_empty(&n->idle_pulls)) {
+	if (list_empty(&n->pulling.idle_pulls)) {
 		p = calloc(1, sizeof(*p));
 		if (p)
 			list_init(&p->link);
 	} else {
-		p = list_entry(n->idle_pulls.next, struct pull, link);
+		p = list_entry(n->pulling.idle_pulls.next, struct pull, link);
 		list_del(&p->link);
 	}
 	return p;
@@ -167,11 +167,12 @@ static struct slot *get_slot(struct pull *p, bool is_piece)
 	struct stag_pool_node *n = p->client->conn.node;
 	struct slot *s;
 
-	if (n->num_free_slots <= (is_piece ? LEFT : 0) || (is_piece && p->num_slots >= WINDOW))
+	if (n->pulling.num_free_slots <= (is_piece ? LEFT : 0) ||
+	    (is_piece && p->num_slots >= WINDOW))
 		return NULL;
-	s = list_entry(n->free_slots.next, struct slot, link);
+	s = list_entry(n->pulling.free_slots.next, struct slot, link);
 	list_del(&s->link);
-	n->num_free_slots--;
+	n->pulling.num_free_slots--;
 	list_add_tail(&p->slots, &s->link);
 	p->num_slots++;
 	s->moved = false;
@@ -185,8 +186,8 @@ static void put_slot(struct pull *p, struct slot *s)
 	list_del(&s->link);
 	p->num_slots--;
 	/* The last that was used is the first to be used again: the processor has it at hand. */
-	list_add_tail(n->free_slots.next, &s->link);
-	n->num_free_slots++;
+	list_add_tail(n->pulling.free_slots.next, &s->link);
+	n->pulling.num_free_slots++;
 }
 
 static struct slot *first_slot(struct pull *p)
@@ -202,7 +203,7 @@ static void end_pull(struct pull *p)
 		put_slot(p, first_slot(p));
 	pull_become(p, PULL_IDLE);
 	list_del(&p->link);
-	list_add_tail(&n->idle_pulls, &p->link);
+	list_add_tail(&n->pulling.idle_pulls, &p->link);
 	p->message->pulls--;
 	if (!p->client->conn.over)
 		serve_message_done(p->message);
@@ -210,7 +211,7 @@ static void end_pull(struct pull *p)
 
 void pulls_forget(struct client *k)
 {
-	list_for_each_safe (it, &k->conn.node->pulls)
+	list_for_each_safe (it, &k->conn.node->pulling.pulls)
 		if (list_entry(it, struct pull, link)->client == k)
 			end_pull(list_entry(it, struct pull, link));
 }
@@ -295,11 +296,11 @@ static int begin_upload(struct pull *p)
 	at = serve_record_room(n, POOL_RECORD_META, &room);
 	if (!at)
 		return -EAGAIN;
-	n->core.quiet = body_quiet(n);
-	rc = pool_upload_begin(&n->core, &p->client->who, &p->rq, at, room, &used, &answer);
+	n->serve.core.quiet = body_quiet(n);
+	rc = pool_upload_begin(&n->serve.core, &p->client->who, &p->rq, at, room, &used, &answer);
 	if (rc != 0)
 		return rc;
-	pool_log_add(&n->log, used);
+	pool_log_add(&n->memory.log, used);
 	if (answer.status != EINPROGRESS) {
 		rc = serve_reply(p->client, &answer);
 		end_pull(p);
@@ -307,10 +308,11 @@ static int begin_upload(struct pull *p)
 	}
 	pool_hashing_start(p->hash);
 	/* One that was begun before may be in records. */
-	p->since = n->core.number;
+	p->since = n->serve.core.number;
 	if (used != 0)
-		p->since = pool_run_since(&n->core, answer.ptr.address - n->region.address,
-					  p->rq.length);
+		p->since =
+			pool_run_since(&n->serve.core,
+				       answer.ptr.address - n->memory.region.address, p->rq.length);
 	pull_become(p, PULL_MOVING);
 	return 0;
 }
@@ -323,17 +325,17 @@ static int keep_as_record(struct pull *p, const struct slot *s)
 	void *at;
 	int rc;
 
-	if (n->log.put - n->log.tail > n->log.size / 2)
+	if (n->memory.log.put - n->memory.log.tail > n->memory.log.size / 2)
 		return -EAGAIN;
 	at = serve_record_room(n, POOL_RECORD_META + ((s->length + 7u) & ~7u), &room);
 	if (!at)
 		return -EAGAIN;
-	rc = pool_upload_bytes(&n->core, &p->client->who, p->rq.sequence, p->done, s->bytes,
+	rc = pool_upload_bytes(&n->serve.core, &p->client->who, p->rq.sequence, p->done, s->bytes,
 			       s->length, at, room, &used);
 	if (rc != 0)
 		return rc;
-	pool_log_add(&n->log, used);
-	p->since = n->core.number;
+	pool_log_add(&n->memory.log, used);
+	p->since = n->serve.core.number;
 	return 0;
 }
 
@@ -345,7 +347,8 @@ static int keep_piece(struct pull *p, const struct slot *s)
 
 	if (!role_may_change(&n->role, n->now))
 		return -EAGAIN;
-	rc = pool_upload_find(&n->core, &p->client->who, p->rq.sequence, p->done, s->length, &to);
+	rc = pool_upload_find(&n->serve.core, &p->client->who, p->rq.sequence, p->done, s->length,
+			      &to);
 	if (rc == 0)
 		rc = body_place(n, p->since, to, s->bytes, s->length);
 	return rc == -EOPNOTSUPP ? keep_as_record(p, s) : rc;
@@ -424,7 +427,7 @@ static int look(struct pull *p)
 
 	if (!role_may_read(&n->role, n->now))
 		return -EAGAIN;
-	pool_look(&n->region, &p->rq, a);
+	pool_look(&n->memory.region, &p->rq, a);
 	n->info.reads++;
 	if (a->status == 0 && a->length > p->rq.length)
 		a->status = EMSGSIZE;
@@ -463,7 +466,7 @@ static int write_piece(struct pull *p)
 	if (!s)
 		return -EAGAIN;
 	sge = (struct ibv_sge){(uintptr_t)p->body + p->asked, next_piece(p, p->answer.length),
-			       n->region_mr->lkey};
+			       n->memory.region_mr->lkey};
 	return move(p, s, IBV_WR_RDMA_WRITE, &sge);
 }
 
@@ -473,7 +476,7 @@ static int look_again(struct pull *p)
 	struct stag_pool_node *n = p->client->conn.node;
 	struct pool_answer now;
 
-	pool_look(&n->region, &p->rq, &now);
+	pool_look(&n->memory.region, &p->rq, &now);
 	if (now.status == 0 && now.bytes == p->body && now.version == p->answer.version &&
 	    now.ptr.generation == p->answer.ptr.generation) {
 		pull_become(p, PULL_FINISHING);
@@ -538,7 +541,7 @@ int pull_start(struct client *k, struct message *m, const struct pool_request *r
 
 	if (!p)
 		return -EAGAIN;
-	list_add_tail(&n->pulls, &p->link);
+	list_add_tail(&n->pulling.pulls, &p->link);
 	list_init(&p->slots);
 	p->num_slots = 0;
 	p->client = k;
@@ -557,17 +560,17 @@ int pull_start(struct client *k, struct message *m, const struct pool_request *r
 /* Who was first in this round is the last in the next. */
 void pulls_go_on(struct stag_pool_node *n)
 {
-	struct list *first = n->pulls.next;
+	struct list *first = n->pulling.pulls.next;
 	uint32_t most = ROUND_BYTES;
 
-	if (list_empty(&n->pulls))
+	if (list_empty(&n->pulling.pulls))
 		return;
-	list_for_each_safe (it, &n->pulls)
+	list_for_each_safe (it, &n->pulling.pulls)
 		step(list_entry(it, struct pull, link), &most);
-	if (first == n->pulls.next) {
+	if (first == n->pulling.pulls.next) {
 		list_del(first);
-		list_add_tail(&n->pulls, first);
+		list_add_tail(&n->pulling.pulls, first);
 	}
 	if (most == 0)
-		n->busy = true;
+		n->loop.busy = true;
 }

@@ -20,19 +20,19 @@
 
 static uint64_t chunk_length(const struct stag_pool_node *n, uint64_t chunk)
 {
-	uint64_t left = n->region.size - chunk * COPY_CHUNK;
+	uint64_t left = n->memory.region.size - chunk * COPY_CHUNK;
 
 	return left < COPY_CHUNK ? left : COPY_CHUNK;
 }
 
 static uint64_t chunk_hash(const struct stag_pool_node *n, uint64_t chunk)
 {
-	return pool_hash(n->region.at + chunk * COPY_CHUNK, chunk_length(n, chunk));
+	return pool_hash(n->memory.region.at + chunk * COPY_CHUNK, chunk_length(n, chunk));
 }
 
 static uint64_t num_chunks(const struct stag_pool_node *n)
 {
-	return (n->region.size + COPY_CHUNK - 1) / COPY_CHUNK;
+	return (n->memory.region.size + COPY_CHUNK - 1) / COPY_CHUNK;
 }
 
 /* ---- the standby ---------------------------------------------------------------------------- */
@@ -70,7 +70,7 @@ void copy_begin(struct follow *f)
 		return;
 	}
 	node_tell(n, LOG_LEVEL_INFO, "copies %llu bytes from its primary, where they differ",
-		  (unsigned long long)n->region.size);
+		  (unsigned long long)n->memory.region.size);
 	ask(f);
 }
 
@@ -106,8 +106,8 @@ static void place_head(struct stag_pool_node *n, const uint8_t *from)
 	size_t before = offsetof(struct pool_superblock, number);
 	size_t behind = sizeof(struct pool_superblock);
 
-	memcpy(n->region.at + POOL_FIXED, from + POOL_FIXED, before - POOL_FIXED);
-	memcpy(n->region.at + behind, from + behind, chunk_length(n, 0) - behind);
+	memcpy(n->memory.region.at + POOL_FIXED, from + POOL_FIXED, before - POOL_FIXED);
+	memcpy(n->memory.region.at + behind, from + behind, chunk_length(n, 0) - behind);
 }
 
 static void read_done(struct work *w, const struct ibv_wc *wc)
@@ -126,7 +126,7 @@ static void read_chunk(struct follow *f, struct copy_read *r, uint64_t chunk)
 {
 	struct stag_pool_node *n = f->conn.node;
 	uint64_t at = chunk * COPY_CHUNK;
-	struct ibv_sge sge = {(uintptr_t)n->region.at + at, (uint32_t)chunk_length(n, chunk),
+	struct ibv_sge sge = {(uintptr_t)n->memory.region.at + at, (uint32_t)chunk_length(n, chunk),
 			      f->region_mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&r->work,
 				 .sg_list = &sge,
@@ -177,7 +177,7 @@ static void read_more(struct follow *f)
 
 bool copy_lets_apply(const struct follow *f, unsigned int *most)
 {
-	uint64_t number = pool_superblock(&f->conn.node->region)->number;
+	uint64_t number = pool_superblock(&f->conn.node->memory.region)->number;
 
 	if (f->state != FOLLOW_COPYING)
 		return true;
@@ -193,13 +193,14 @@ static void caught_up(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
 	union link_message said = {
-		.number = {.what = LINK_SYNCED, .number = pool_superblock(&n->region)->number}};
+		.number = {.what = LINK_SYNCED,
+			   .number = pool_superblock(&n->memory.region)->number}};
 
 	follow_become(f, FOLLOW_STREAMING);
 	copy_end(f);
 	role_synced(&n->role, n->now, n->role.epoch);
 	node_act(n);
-	if (n->role.state == ROLE_STANDBY && n->follow == f)
+	if (n->role.state == ROLE_STANDBY && n->primary.link == f)
 		follow_say(f, &said);
 	node_tell(n, LOG_LEVEL_INFO, "its copy is complete, at record %llu",
 		  (unsigned long long)said.number.number);
@@ -221,7 +222,8 @@ void copy_go_on(struct follow *f)
 	struct copy *c = &f->copy;
 	union link_message said = {.number = {.what = LINK_COPIED}};
 
-	if (f->state == FOLLOW_CATCHING_UP && pool_superblock(&n->region)->number >= c->until)
+	if (f->state == FOLLOW_CATCHING_UP &&
+	    pool_superblock(&n->memory.region)->number >= c->until)
 		caught_up(f);
 	if (f->state != FOLLOW_COPYING || c->asked)
 		return;
@@ -262,7 +264,8 @@ static void answer_hashes(struct link *l, const struct link_ask *a)
 static void answer_copied(struct link *l)
 {
 	struct stag_pool_node *n = l->conn.node;
-	union link_message said = {.number = {.what = LINK_CATCH_UP, .number = n->core.number}};
+	union link_message said = {
+		.number = {.what = LINK_CATCH_UP, .number = n->serve.core.number}};
 	struct message *m = conn_message(&l->conn);
 
 	if (!m) {

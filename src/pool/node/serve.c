@@ -47,7 +47,7 @@ static int start_writing(struct client *k)
 	if (!k->writing)
 		return -EAGAIN;
 	if (list_empty(&k->dirty))
-		list_add_tail(&k->conn.node->dirty, &k->dirty);
+		list_add_tail(&k->conn.node->serve.unsent, &k->dirty);
 	return pool_message_start(k->writing->bytes, NODE_MESSAGE, &k->used, POOL_MESSAGE_ANSWERS,
 				  k->conn.node->role.epoch);
 }
@@ -71,24 +71,24 @@ static int write_answer(struct client *k, const struct pool_answer *answer)
 static void write_facts(struct client *k, struct pool_answer *answer, struct node_facts *facts)
 {
 	const struct stag_pool_node *n = k->conn.node;
-	const struct pool_region *r = &n->region;
+	const struct pool_region *r = &n->memory.region;
 
 	*facts = (struct node_facts){.address = r->address,
 				     .size = r->size,
 				     .index_at = r->index_at,
 				     .num_buckets = r->num_buckets,
 				     .key = r->key,
-				     .rkey = n->region_mr->rkey,
+				     .rkey = n->memory.region_mr->rkey,
 				     .rights = k->rights,
-				     .flags = n->dv ? 0 : NODE_UNLEASED};
+				     .flags = n->adapter.dv ? 0 : NODE_UNLEASED};
 	if (k->slice) { /* where its first slot is */
-		facts->staging_address = (uintptr_t)n->staging.at + k->slice->slots[0].index /
-									    NODE_SLOTS *
-									    (uint64_t)NODE_SLICE;
+		facts->staging_address =
+			(uintptr_t)n->memory.staging.at +
+			k->slice->slots[0].index / NODE_SLOTS * (uint64_t)NODE_SLICE;
 		facts->staging_length = NODE_SLICE;
 	}
 	memcpy(facts->uuid, r->uuid, sizeof(facts->uuid));
-	memcpy(facts->pool, n->pool, sizeof(facts->pool));
+	memcpy(facts->pool, n->conf.pool, sizeof(facts->pool));
 	answer->bytes = facts;
 	answer->length = sizeof(*facts);
 }
@@ -139,13 +139,13 @@ static int await(struct client *k, struct list *where, const struct pool_answer 
 /* In order of their records, as they are judged: the queue is sorted by itself. */
 int serve_reply(struct client *k, const struct pool_answer *answer)
 {
-	return await(k, &k->conn.node->replies, answer, 0);
+	return await(k, &k->conn.node->serve.replies, answer, 0);
 }
 
 void serve_answers(struct stag_pool_node *n, uint64_t number)
 {
-	while (!list_empty(&n->replies)) {
-		struct reply *r = list_entry(n->replies.next, struct reply, link);
+	while (!list_empty(&n->serve.replies)) {
+		struct reply *r = list_entry(n->serve.replies.next, struct reply, link);
 		struct client *k = r->client;
 
 		if (r->answer.after > number)
@@ -155,14 +155,14 @@ void serve_answers(struct stag_pool_node *n, uint64_t number)
 		list_del(&r->link);
 		list_add_tail(&k->ready, &r->link);
 		if (list_empty(&k->dirty))
-			list_add_tail(&n->dirty, &k->dirty);
+			list_add_tail(&n->serve.unsent, &k->dirty);
 	}
 }
 
 void serve_flush(struct stag_pool_node *n)
 {
-	while (!list_empty(&n->dirty)) {
-		struct client *k = list_entry(n->dirty.next, struct client, dirty);
+	while (!list_empty(&n->serve.unsent)) {
+		struct client *k = list_entry(n->serve.unsent.next, struct client, dirty);
 
 		write_ready(k);
 		list_del(&k->dirty);
@@ -176,7 +176,7 @@ static void sent(struct conn *c)
 	struct client *k = to_client(c);
 
 	if (!list_empty(&k->ready) && list_empty(&k->dirty))
-		list_add_tail(&c->node->dirty, &k->dirty);
+		list_add_tail(&c->node->serve.unsent, &k->dirty);
 }
 
 /* ---- requests ---------------------------------------------------------------------------------- */
@@ -184,7 +184,7 @@ static void sent(struct conn *c)
 void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room)
 {
 	*room = need;
-	return pool_log_room(&n->log, need, n->core.number + 1, n->core.epoch);
+	return pool_log_room(&n->memory.log, need, n->serve.core.number + 1, n->serve.core.epoch);
 }
 
 static size_t record_need(const struct pool_request *rq)
@@ -207,19 +207,19 @@ int serve_change(struct client *k, const struct pool_request *rq, uint64_t came,
 	at = serve_record_room(n, record_need(rq), &room);
 	if (!at)
 		return -EAGAIN;
-	rc = pool_change(&n->core, &k->who, rq, at, room, &used, answer);
+	rc = pool_change(&n->serve.core, &k->who, rq, at, room, &used, answer);
 	if (rc != 0)
 		return rc;
-	pool_log_add(&n->log, used);
+	pool_log_add(&n->memory.log, used);
 	n->info.changes++;
-	return await(k, &n->replies, answer, came);
+	return await(k, &n->serve.replies, answer, came);
 }
 
 static int attach(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
 	struct pool_answer answer = {
-		.sequence = rq->sequence, .op = rq->op, .after = n->core.number};
+		.sequence = rq->sequence, .op = rq->op, .after = n->serve.core.number};
 	int rc;
 
 	if (k->greeted)
@@ -278,19 +278,19 @@ static int administer(struct client *k, const struct pool_request *rq)
 	node_act(n);
 	/* Who asks for another primary is answered by that one, asking again there. */
 	if (rc == 0 && n->role.state == ROLE_HANDING)
-		return await(k, &n->handing, &answer, 0);
+		return await(k, &n->serve.switchovers, &answer, 0);
 	return write_answer(k, &answer);
 }
 
 void serve_handing(struct stag_pool_node *n)
 {
-	while (n->role.state == ROLE_PRIMARY && !list_empty(&n->handing)) {
-		struct reply *r = list_entry(n->handing.next, struct reply, link);
+	while (n->role.state == ROLE_PRIMARY && !list_empty(&n->serve.switchovers)) {
+		struct reply *r = list_entry(n->serve.switchovers.next, struct reply, link);
 
 		r->answer.status = EBUSY;
-		r->answer.after = n->core.number;
+		r->answer.after = n->serve.core.number;
 		list_del(&r->link);
-		list_add_tail(&n->replies, &r->link);
+		list_add_tail(&n->serve.replies, &r->link);
 	}
 }
 
@@ -301,7 +301,7 @@ static int look(struct client *k, const struct pool_request *rq)
 
 	if (!role_may_read(&n->role, n->now))
 		return -EAGAIN;
-	pool_look(&n->region, rq, &answer);
+	pool_look(&n->memory.region, rq, &answer);
 	n->info.reads++;
 	if (answer.bytes && answer.length > (rq->length < LIST_ROOM ? rq->length : LIST_ROOM)) {
 		answer.bytes = NULL;
@@ -318,7 +318,8 @@ static int list(struct client *k, const struct pool_request *rq)
 
 	if (!role_may_read(&n->role, n->now))
 		return -EAGAIN;
-	pool_list(&n->region, rq, names, rq->length < LIST_ROOM ? rq->length : LIST_ROOM, &answer);
+	pool_list(&n->memory.region, rq, names, rq->length < LIST_ROOM ? rq->length : LIST_ROOM,
+		  &answer);
 	return write_answer(k, &answer);
 }
 
@@ -420,12 +421,12 @@ static int carry_out_message(struct client *k, struct message *m)
 
 void serve_requests(struct stag_pool_node *n)
 {
-	uint64_t first = n->core.number, put = n->log.put + n->info.mirrored_bytes;
+	uint64_t first = n->serve.core.number, put = n->memory.log.put + n->info.mirrored_bytes;
 
 	node_look_at_clock(n);
-	while (!list_empty(&n->inbox) && n->core.number - first < RECORDS_A_ROUND &&
-	       n->log.put + n->info.mirrored_bytes - put < BYTES_A_ROUND) {
-		struct message *m = list_entry(n->inbox.next, struct message, link);
+	while (!list_empty(&n->serve.inbox) && n->serve.core.number - first < RECORDS_A_ROUND &&
+	       n->memory.log.put + n->info.mirrored_bytes - put < BYTES_A_ROUND) {
+		struct message *m = list_entry(n->serve.inbox.next, struct message, link);
 		struct client *k = to_client(m->work.conn);
 
 		if (!k->conn.over && carry_out_message(k, m) == -EAGAIN)
@@ -434,10 +435,10 @@ void serve_requests(struct stag_pool_node *n)
 		if (!k->conn.over)
 			serve_message_done(m);
 	}
-	if (!list_empty(&n->inbox))
-		n->busy = true;
+	if (!list_empty(&n->serve.inbox))
+		n->loop.busy = true;
 	/* What made no record waits for those before it only. */
-	serve_answers(n, pool_superblock(&n->region)->number);
+	serve_answers(n, pool_superblock(&n->memory.region)->number);
 }
 
 static void received(struct conn *c, struct message *m)
@@ -456,7 +457,7 @@ static void received(struct conn *c, struct message *m)
 	}
 	m->left = header.count;
 	m->came = c->node->now;
-	list_add_tail(&c->node->inbox, &m->link);
+	list_add_tail(&c->node->serve.inbox, &m->link);
 }
 
 /* ---- clients come and go -------------------------------------------------------------------------- */
@@ -481,7 +482,7 @@ static void ended(struct conn *c)
 	for (unsigned int i = 0; i < NODE_DEPTH; i++)
 		list_del(&k->replies[i].link);
 	list_del(&k->dirty);
-	c->node->num_clients--;
+	c->node->serve.num_clients--;
 }
 
 static void free_client(struct conn *c)
@@ -497,8 +498,8 @@ static int accept_it(struct client *k, const struct admit_session *s)
 {
 	uint8_t greeting[ADMIT_MAX];
 	struct rdma_conn_param param = {.private_data = greeting,
-					.responder_resources = k->conn.node->reads,
-					.initiator_depth = k->conn.node->reads,
+					.responder_resources = k->conn.node->adapter.reads,
+					.initiator_depth = k->conn.node->adapter.reads,
 					.rnr_retry_count = 7};
 	int len = admit_make_welcome(k->conn.node->admit, s, NULL, 0, greeting);
 
@@ -525,8 +526,8 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	}
 	memcpy(k->name, s->name, sizeof(k->name));
 	k->rights = s->rights;
-	n->num_clients++;
-	rc = conn_prepare(&k->conn, n->pd, NODE_DEPTH, PULL_SLOTS + NODE_SLOTS);
+	n->serve.num_clients++;
+	rc = conn_prepare(&k->conn, n->adapter.pd, NODE_DEPTH, PULL_SLOTS + NODE_SLOTS);
 	if (rc == 0)
 		rc = accept_it(k, s);
 	if (rc != 0) {
@@ -570,40 +571,40 @@ int serve_start(struct stag_pool_node *n)
 
 	staging_open(n);
 	if (rc == 0)
-		rc = pool_core_open(&n->core, &n->region, n->role.epoch);
+		rc = pool_core_open(&n->serve.core, &n->memory.region, n->role.epoch);
 	if (rc != 0)
 		return rc;
-	n->core.overwrite = n->flags & STAG_POOL_OVERWRITE;
+	n->serve.core.overwrite = n->conf.flags & STAG_POOL_OVERWRITE;
 	rc = expire_begin(n);
 	if (rc != 0) {
-		pool_core_close(&n->core);
+		pool_core_close(&n->serve.core);
 		return rc;
 	}
-	n->posted = n->core.number;
-	n->full_since = 0;
-	n->serving = true;
+	n->memory.posted = n->serve.core.number;
+	n->memory.full_since = 0;
+	n->serve.running = true;
 	return 0;
 }
 
 /* Nobody is answered any more, nor has the right to read. */
 void serve_stop(struct stag_pool_node *n)
 {
-	if (!n->serving)
+	if (!n->serve.running)
 		return;
-	n->serving = false;
+	n->serve.running = false;
 	list_for_each_safe (it, &n->conns) {
 		struct conn *c = list_entry(it, struct conn, link);
 
 		if (c->ops == &ops)
 			conn_leave(c);
 	}
-	while (!list_empty(&n->inbox))
-		list_del(n->inbox.next);
-	while (!list_empty(&n->replies))
-		list_del(n->replies.next);
-	while (!list_empty(&n->handing))
-		list_del(n->handing.next);
+	while (!list_empty(&n->serve.inbox))
+		list_del(n->serve.inbox.next);
+	while (!list_empty(&n->serve.replies))
+		list_del(n->serve.replies.next);
+	while (!list_empty(&n->serve.switchovers))
+		list_del(n->serve.switchovers.next);
 	expire_end(n);
 	staging_start(n);
-	pool_core_close(&n->core);
+	pool_core_close(&n->serve.core);
 }

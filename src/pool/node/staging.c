@@ -55,14 +55,14 @@ static void init_slices(struct staging *st)
 /* Open to nobody: only by windows. */
 static int make_memory(struct stag_pool_node *n)
 {
-	struct staging *st = &n->staging;
+	struct staging *st = &n->memory.staging;
 	void *at = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
 	if (at == MAP_FAILED)
 		return -errno;
 	st->at = at;
-	st->mr = ibv_reg_mr(n->pd, at, LENGTH, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	st->mr = ibv_reg_mr(n->adapter.pd, at, LENGTH, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	st->slices = calloc(STAGING_SLICES, sizeof(*st->slices));
 	if (!st->mr || !st->slices)
 		return -ENOMEM;
@@ -72,28 +72,28 @@ static int make_memory(struct stag_pool_node *n)
 
 void staging_open(struct stag_pool_node *n)
 {
-	bool wanted = n->dv && !(n->flags & STAG_POOL_NO_MIRROR);
-	int rc = wanted && !n->staging.at ? make_memory(n) : 0;
+	bool wanted = n->adapter.dv && !(n->conf.flags & STAG_POOL_NO_MIRROR);
+	int rc = wanted && !n->memory.staging.at ? make_memory(n) : 0;
 
-	if (n->dv && !wanted)
+	if (n->adapter.dv && !wanted)
 		node_tell(n, LOG_LEVEL_INFO, "values are forwarded by software: mirrors are off");
 	if (rc != 0) {
 		node_tell(n, LOG_LEVEL_WARN, "values are forwarded by software: %s", strerror(-rc));
 		staging_destroy(n);
 	}
-	list_init(&n->staging.taken);
-	n->staging_length = n->staging.at ? LENGTH : 0;
+	list_init(&n->memory.staging.taken);
+	n->memory.staging_length = n->memory.staging.at ? LENGTH : 0;
 }
 
 void staging_start(struct stag_pool_node *n)
 {
-	while (!list_empty(&n->staging.taken))
-		list_del(n->staging.taken.next);
+	while (!list_empty(&n->memory.staging.taken))
+		list_del(n->memory.staging.taken.next);
 }
 
 void staging_destroy(struct stag_pool_node *n)
 {
-	struct staging *st = &n->staging;
+	struct staging *st = &n->memory.staging;
 
 	if (st->mr)
 		ibv_dereg_mr(st->mr);
@@ -105,8 +105,9 @@ void staging_destroy(struct stag_pool_node *n)
 
 struct pool_staging staging_own(const struct stag_pool_node *n)
 {
-	return (struct pool_staging){
-		.at = n->staging.at, .length = n->staging.at ? LENGTH : 0, .trusted = true};
+	return (struct pool_staging){.at = n->memory.staging.at,
+				     .length = n->memory.staging.at ? LENGTH : 0,
+				     .trusted = true};
 }
 
 /* ---- slices -------------------------------------------------------------------------------- */
@@ -138,12 +139,13 @@ static void clear(struct stag_pool_node *n, struct slice *slice)
 
 		if (!s->touched)
 			continue;
-		if (madvise(n->staging.at + slot_offset(s), slot_size(s), MADV_DONTNEED) != 0)
-			memset(n->staging.at + slot_offset(s), 0, slot_size(s));
+		if (madvise(n->memory.staging.at + slot_offset(s), slot_size(s), MADV_DONTNEED) !=
+		    0)
+			memset(n->memory.staging.at + slot_offset(s), 0, slot_size(s));
 		s->touched = false;
 		for (unsigned int seat = 0; seat < ROLL_MAX_NODES; seat++)
-			if (n->links[seat])
-				n->links[seat]->same[s->index] = false;
+			if (n->standbys.links[seat])
+				n->standbys.links[seat]->same[s->index] = false;
 	}
 }
 
@@ -177,7 +179,7 @@ static int make_windows(struct stag_pool_node *n, struct slice *slice)
 	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
 		struct stage_slot *s = &slice->slots[i];
 
-		s->mw = ibv_alloc_mw(n->pd, IBV_MW_TYPE_2);
+		s->mw = ibv_alloc_mw(n->adapter.pd, IBV_MW_TYPE_2);
 		if (!s->mw)
 			return -ENOMEM;
 		s->rkey = s->mw->rkey;
@@ -192,8 +194,8 @@ void staging_give(struct client *k)
 	struct stag_pool_node *n = k->conn.node;
 	struct slice *slice = NULL;
 
-	if (n->staging.at && !k->slice && (k->rights & STAG_POOL_RIGHT_WRITE))
-		slice = find_free(&n->staging);
+	if (n->memory.staging.at && !k->slice && (k->rights & STAG_POOL_RIGHT_WRITE))
+		slice = find_free(&n->memory.staging);
 	if (!slice)
 		return;
 	clear(n, slice);
@@ -225,8 +227,8 @@ static int open_slot(struct client *k, struct stage_slot *s)
 		.opcode = IBV_WR_BIND_MW,
 		.bind_mw = {.mw = s->mw,
 			    .rkey = ibv_inc_rkey(s->rkey),
-			    .bind_info = {.mr = n->staging.mr,
-					  .addr = (uintptr_t)n->staging.at + slot_offset(s),
+			    .bind_info = {.mr = n->memory.staging.mr,
+					  .addr = (uintptr_t)n->memory.staging.at + slot_offset(s),
 					  .length = slot_size(s),
 					  .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}},
 	};
@@ -264,12 +266,12 @@ void staging_tell(struct client *k)
 /* Applied by all: from now on somebody else's bytes may be there. */
 void staging_let_go(struct stag_pool_node *n)
 {
-	struct list *taken = &n->staging.taken;
+	struct list *taken = &n->memory.staging.taken;
 
 	while (!list_empty(taken)) {
 		struct stage_slot *s = list_entry(taken->next, struct stage_slot, link);
 
-		if (s->end > n->log.tail)
+		if (s->end > n->memory.log.tail)
 			return;
 		list_del(&s->link);
 		if (!s->asking)
@@ -283,7 +285,7 @@ void staging_let_go(struct stag_pool_node *n)
 static struct stage_slot *find_slot(struct client *k, const struct message *m,
 				    const struct pool_request *rq)
 {
-	uint64_t at = rq->source_address - (uintptr_t)k->conn.node->staging.at;
+	uint64_t at = rq->source_address - (uintptr_t)k->conn.node->memory.staging.at;
 
 	for (unsigned int i = 0; k->slice && i < NODE_SLOTS; i++) {
 		struct stage_slot *s = &k->slice->slots[i];
@@ -309,12 +311,12 @@ static int make_record(struct client *k, const struct pool_request *rq, bool beg
 	if (!at)
 		return -EAGAIN;
 	if (begin)
-		rc = pool_upload_begin(&n->core, &k->who, rq, at, room, &used, answer);
+		rc = pool_upload_begin(&n->serve.core, &k->who, rq, at, room, &used, answer);
 	else
-		rc = pool_upload_staged(&n->core, &k->who, rq->sequence, rq->length, staged, at,
-					room, &used);
+		rc = pool_upload_staged(&n->serve.core, &k->who, rq->sequence, rq->length, staged,
+					at, room, &used);
 	if (rc == 0)
-		pool_log_add(&n->log, used);
+		pool_log_add(&n->memory.log, used);
 	return rc;
 }
 
@@ -343,10 +345,10 @@ static int upload(struct client *k, struct pool_request *rq, uint64_t came)
 /* Records that name it are under way, or not. */
 static void note_end(struct stag_pool_node *n, struct stage_slot *s, uint64_t before)
 {
-	if (n->log.put != before) {
-		s->end = n->log.put;
+	if (n->memory.log.put != before) {
+		s->end = n->memory.log.put;
 		list_del(&s->link);
-		list_add_tail(&n->staging.taken, &s->link);
+		list_add_tail(&n->memory.staging.taken, &s->link);
 	} else if (!s->asking && list_empty(&s->link)) {
 		slot_become(s, SLOT_SHUT);
 	}
@@ -358,13 +360,13 @@ int staging_change(struct client *k, struct message *m, const struct pool_reques
 	struct stage_slot *s = find_slot(k, m, asked);
 	struct pool_request rq = *asked;
 	struct pool_answer answer;
-	uint64_t before = n->log.put;
+	uint64_t before = n->memory.log.put;
 	int rc;
 
 	if (!s)
 		return -EPROTO;
 	rq.source_address = slot_offset(s);
-	rq.value = n->staging.at + slot_offset(s);
+	rq.value = n->memory.staging.at + slot_offset(s);
 	slot_become(s, SLOT_TAKEN);
 	rc = rq.length > POOL_DIRECT_MAX ? upload(k, &rq, m->came)
 					 : serve_change(k, &rq, m->came, &answer);
@@ -391,12 +393,13 @@ int staging_mirror(struct link *l)
 				       .rkey = l->hello.staging_rkey};
 	int rc;
 
-	if (!n->staging.at)
+	if (!n->memory.staging.at)
 		return 0;
 	l->caught = (struct work){slot_sent, &l->conn};
 	for (unsigned int i = 0; i < STAGING_SLOTS; i++)
-		l->same[i] = !n->staging.slices[i / NODE_SLOTS].slots[i % NODE_SLOTS].touched;
-	rc = n->dv->mirror(n->staging.mr, &mirror);
+		l->same[i] =
+			!n->memory.staging.slices[i / NODE_SLOTS].slots[i % NODE_SLOTS].touched;
+	rc = n->adapter.dv->mirror(n->memory.staging.mr, &mirror);
 	if (rc != 0)
 		node_tell(n, LOG_LEVEL_WARN, "nothing can be forwarded to %s: %s", l->name,
 			  strerror(rc));
@@ -407,14 +410,14 @@ int staging_mirror(struct link *l)
 void staging_unmirror(struct link *l)
 {
 	if (l->mirrors)
-		l->conn.node->dv->unmirror(l->conn.node->staging.mr, l->conn.id->qp);
+		l->conn.node->adapter.dv->unmirror(l->conn.node->memory.staging.mr, l->conn.id->qp);
 	l->mirrors = false;
 }
 
 static int send_slot(struct link *l, const struct stage_slot *s)
 {
 	struct stag_pool_node *n = l->conn.node;
-	struct ibv_sge sge = {(uintptr_t)n->staging.at + slot_offset(s), slot_size(s),
+	struct ibv_sge sge = {(uintptr_t)n->memory.staging.at + slot_offset(s), slot_size(s),
 			      l->staging_mr->lkey};
 	struct ibv_send_wr wr = {
 		.wr_id = (uintptr_t)&l->caught,
@@ -432,7 +435,7 @@ static int send_slot(struct link *l, const struct stage_slot *s)
 
 bool staging_catch_up(struct link *l)
 {
-	struct list *taken = &l->conn.node->staging.taken;
+	struct list *taken = &l->conn.node->memory.staging.taken;
 
 	for (struct list *it = taken->prev; it != taken; it = it->prev) {
 		const struct stage_slot *s = list_entry(it, struct stage_slot, link);

@@ -40,13 +40,13 @@ static uint32_t role_of(const struct stag_pool_node *n, unsigned int seat)
 		return STAG_POOL_ROLE_PRIMARY;
 	if (roll_in_sync(&r->roll, seat))
 		return STAG_POOL_ROLE_STANDBY;
-	return n->links[seat] ? STAG_POOL_ROLE_JOINING : STAG_POOL_ROLE_UNKNOWN;
+	return n->standbys.links[seat] ? STAG_POOL_ROLE_JOINING : STAG_POOL_ROLE_UNKNOWN;
 }
 
 static void describe(const struct stag_pool_node *n, unsigned int seat, struct node_member *m)
 {
 	const struct roll_member *who = &n->role.roll.members[seat];
-	const struct link *l = n->links[seat];
+	const struct link *l = n->standbys.links[seat];
 
 	*m = (struct node_member){.role = role_of(n, seat)};
 	memcpy(m->name, who->name, sizeof(m->name));
@@ -55,20 +55,21 @@ static void describe(const struct stag_pool_node *n, unsigned int seat, struct n
 		m->number = l->number;
 		m->done = l->copied;
 		m->total = l->total;
-	} else if ((int)seat == n->role.seat && n->mapped) {
-		m->number = pool_superblock(&n->region)->number;
+	} else if ((int)seat == n->role.seat && n->memory.mapped) {
+		m->number = pool_superblock(&n->memory.region)->number;
 	}
-	if ((int)seat == n->role.seat && n->follow && n->follow->state == FOLLOW_COPYING) {
-		m->done = n->follow->copy.next * COPY_CHUNK;
-		m->total = n->follow->copy.chunks * COPY_CHUNK;
+	if ((int)seat == n->role.seat && n->primary.link &&
+	    n->primary.link->state == FOLLOW_COPYING) {
+		m->done = n->primary.link->copy.next * COPY_CHUNK;
+		m->total = n->primary.link->copy.chunks * COPY_CHUNK;
 	}
 }
 
 static uint32_t lease_left(const struct stag_pool_node *n)
 {
-	uint64_t left = n->lease > n->now ? (n->lease - n->now) / 1000 : 0;
+	uint64_t left = n->memory.lease > n->now ? (n->memory.lease - n->now) / 1000 : 0;
 
-	if (n->lease == LEASE_FOREVER)
+	if (n->memory.lease == LEASE_FOREVER)
 		return UINT32_MAX;
 	return left < UINT32_MAX ? (uint32_t)left : UINT32_MAX - 1;
 }
@@ -76,20 +77,20 @@ static uint32_t lease_left(const struct stag_pool_node *n)
 void node_status(struct stag_pool_node *n, struct node_status *status)
 {
 	*status = (struct node_status){.epoch = n->role.epoch, .lease_us = lease_left(n)};
-	memcpy(status->pool, n->pool, sizeof(status->pool));
+	memcpy(status->pool, n->conf.pool, sizeof(status->pool));
 	memcpy(status->uuid, n->role.roll.uuid, sizeof(status->uuid));
-	if (n->mapped) {
-		const struct pool_superblock *sb = pool_superblock(&n->region);
+	if (n->memory.mapped) {
+		const struct pool_superblock *sb = pool_superblock(&n->memory.region);
 
 		status->number = sb->number;
-		status->size = n->region.size;
-		status->address = n->region.address;
+		status->size = n->memory.region.size;
+		status->address = n->memory.region.address;
 		status->objects = sb->objects;
 		status->bytes = sb->bytes;
 		status->names = sb->names;
 	}
-	if (n->serving)
-		status->used = status->size - n->core.room.free_spans * POOL_SPAN;
+	if (n->serve.running)
+		status->used = status->size - n->serve.core.room.free_spans * POOL_SPAN;
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
 		if (n->role.roll.members[s].name[0])
 			describe(n, s, &status->members[status->num_members++]);
@@ -108,13 +109,13 @@ void node_show(struct stag_pool_node *n)
 	struct stag_pool_node_info *i = &n->info;
 	struct node_status s;
 
-	n->shown_at = n->now;
+	n->loop.shown_at = n->now;
 	node_status(n, &s);
 	memcpy(i->uuid, s.uuid, sizeof(i->uuid));
 	i->epoch = s.epoch;
 	i->number = s.number;
 	i->role = role_of_us(&n->role);
-	i->clients = n->num_clients;
+	i->clients = n->serve.num_clients;
 	i->size = s.size;
 	i->address = s.address;
 	i->used = s.used;
@@ -125,12 +126,12 @@ void node_show(struct stag_pool_node *n)
 	i->num_members = s.num_members;
 	for (unsigned int m = 0; m < s.num_members; m++)
 		show_member(&i->members[m], &s.members[m]);
-	LOCK_FOR_SCOPE(&n->lock);
-	n->shown = *i;
+	LOCK_FOR_SCOPE(&n->program.lock);
+	n->program.shown = *i;
 }
 
 void node_snapshot(struct stag_pool_node *n)
 {
-	if (n->now - n->shown_at >= n->role.times.lease.beat)
+	if (n->now - n->loop.shown_at >= n->role.times.lease.beat)
 		node_show(n);
 }

@@ -64,15 +64,15 @@ void users_take(struct stag_pool_node *n)
 {
 	struct users before;
 
-	LOCK_FOR_SCOPE(&n->lock);
-	if (!n->new_users)
+	LOCK_FOR_SCOPE(&n->program.lock);
+	if (!n->program.new_users)
 		return;
 	before = n->users;
-	n->users = *n->new_users;
-	*n->new_users = before; /* whoever handed it over frees it */
-	n->new_users = NULL;
+	n->users = *n->program.new_users;
+	*n->program.new_users = before; /* whoever handed it over frees it */
+	n->program.new_users = NULL;
 	serve_users(n, &before);
-	pthread_cond_broadcast(&n->told);
+	pthread_cond_broadcast(&n->program.told);
 }
 
 STAG_EXPORT int stag_pool_node_set_users(struct stag_pool_node *n,
@@ -82,21 +82,21 @@ STAG_EXPORT int stag_pool_node_set_users(struct stag_pool_node *n,
 	struct users list;
 	int rc;
 
-	pthread_mutex_lock(&n->lock);
+	pthread_mutex_lock(&n->program.lock);
 	strcpy(own, users_find_node(&n->users)->secret);
-	pthread_mutex_unlock(&n->lock);
+	pthread_mutex_unlock(&n->program.lock);
 	rc = users_make(&list, own, users, num_users);
 	explicit_bzero(own, sizeof(own));
 	if (rc != 0)
 		return -rc;
-	pthread_mutex_lock(&n->lock);
-	while (n->new_users) /* another thread's turn */
-		pthread_cond_wait(&n->told, &n->lock);
-	n->new_users = &list;
+	pthread_mutex_lock(&n->program.lock);
+	while (n->program.new_users) /* another thread's turn */
+		pthread_cond_wait(&n->program.told, &n->program.lock);
+	n->program.new_users = &list;
 	node_wake(n);
-	while (n->new_users == &list)
-		pthread_cond_wait(&n->told, &n->lock);
-	pthread_mutex_unlock(&n->lock);
+	while (n->program.new_users == &list)
+		pthread_cond_wait(&n->program.told, &n->program.lock);
+	pthread_mutex_unlock(&n->program.lock);
 	users_free(&list);
 	return 0;
 }

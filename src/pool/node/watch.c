@@ -17,9 +17,9 @@
 
 static int path_of(const struct stag_pool_node *n, const char *name, char path[PATH_MAX])
 {
-	if (strncmp(n->where, "file:", 5) != 0)
+	if (strncmp(n->conf.where, "file:", 5) != 0)
 		return -EOPNOTSUPP;
-	return snprintf(path, PATH_MAX, "%s.%s.life", n->where + 5, name) < PATH_MAX
+	return snprintf(path, PATH_MAX, "%s.%s.life", n->conf.where + 5, name) < PATH_MAX
 		       ? 0
 		       : -ENAMETOOLONG;
 }
@@ -28,11 +28,11 @@ static int path_of(const struct stag_pool_node *n, const char *name, char path[P
 void watch_own_life(struct stag_pool_node *n)
 {
 	char path[PATH_MAX];
-	int rc = n->dv ? path_of(n, n->name, path) : -EOPNOTSUPP;
+	int rc = n->adapter.dv ? path_of(n, n->conf.name, path) : -EOPNOTSUPP;
 
 	/* Another adapter is no part of the process: it may go on for a moment longer. */
 	if (rc == 0)
-		rc = life_begin(&n->life, path);
+		rc = life_begin(&n->proof.own, path);
 	if (rc != 0 && rc != -EOPNOTSUPP)
 		node_tell(n, LOG_LEVEL_WARN, "nothing will prove that this process has ended: %s",
 			  strerror(-rc));
@@ -40,9 +40,9 @@ void watch_own_life(struct stag_pool_node *n)
 
 void watch_end(struct stag_pool_node *n)
 {
-	if (n->watched.fd >= 0)
-		close(n->watched.fd);
-	n->watched.fd = -1;
+	if (n->proof.primary.fd >= 0)
+		close(n->proof.primary.fd);
+	n->proof.primary.fd = -1;
 }
 
 void watch_begin(struct stag_pool_node *n, unsigned int seat, const uint8_t token[LIFE_TOKEN_LEN])
@@ -54,15 +54,15 @@ void watch_begin(struct stag_pool_node *n, unsigned int seat, const uint8_t toke
 	if (memcmp(token, none, sizeof(none)) == 0 ||
 	    path_of(n, n->role.roll.members[seat].name, path) != 0)
 		return;
-	n->watched.fd = life_watch(path, token);
-	n->watched.seat = seat;
-	n->watched.epoch = n->role.epoch;
+	n->proof.primary.fd = life_watch(path, token);
+	n->proof.primary.seat = seat;
+	n->proof.primary.epoch = n->role.epoch;
 }
 
 /* Has it been heard just now? Then it lives, and nobody needs to ask the kernel. */
 static bool is_doubtful(const struct stag_pool_node *n)
 {
-	const struct follow *f = n->follow;
+	const struct follow *f = n->primary.link;
 
 	return !f || f->conn.over || f->state < FOLLOW_LINKED ||
 	       n->now > f->since + LATE * n->role.times.lease.beat;
@@ -70,11 +70,11 @@ static bool is_doubtful(const struct stag_pool_node *n)
 
 void watch_look(struct stag_pool_node *n)
 {
-	if (n->watched.fd < 0 || !is_doubtful(n) || !life_is_over(n->watched.fd))
+	if (n->proof.primary.fd < 0 || !is_doubtful(n) || !life_is_over(n->proof.primary.fd))
 		return;
 	node_tell(n, LOG_LEVEL_INFO, "the process of the primary of epoch %llu has ended",
-		  (unsigned long long)n->watched.epoch);
+		  (unsigned long long)n->proof.primary.epoch);
 	watch_end(n);
-	role_gone(&n->role, node_look_at_clock(n), n->watched.seat, n->watched.epoch);
+	role_gone(&n->role, node_look_at_clock(n), n->proof.primary.seat, n->proof.primary.epoch);
 	node_act(n);
 }
