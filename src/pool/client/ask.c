@@ -26,20 +26,21 @@ static bool take_sequence(struct stag_pool *p, struct op *op)
 		op->sequence = CLIENT_OWN | (uint64_t)(op->serial & INT32_MAX) << 32 | op->index;
 		return true;
 	}
-	if (p->window[p->next_sequence % POOL_WINDOW])
+	if (p->self.window[p->self.next_sequence % POOL_WINDOW])
 		return false;
-	op->sequence = p->next_sequence++;
-	p->window[op->sequence % POOL_WINDOW] = op;
+	op->sequence = p->self.next_sequence++;
+	p->self.window[op->sequence % POOL_WINDOW] = op;
 	return true;
 }
 
 void ask_release(struct stag_pool *p, struct op *op)
 {
 	if (op->sequence != 0 && !(op->sequence & CLIENT_OWN))
-		p->window[op->sequence % POOL_WINDOW] = NULL;
+		p->self.window[op->sequence % POOL_WINDOW] = NULL;
 	op->sequence = 0;
-	while (p->lowest < p->next_sequence && !p->window[p->lowest % POOL_WINDOW])
-		p->lowest++;
+	while (p->self.lowest < p->self.next_sequence &&
+	       !p->self.window[p->self.lowest % POOL_WINDOW])
+		p->self.lowest++;
 }
 
 /* ---- requests ---------------------------------------------------------------------------- */
@@ -113,7 +114,7 @@ static int make_request(struct stag_pool *p, struct op *op, struct pool_request 
 		.name_length = op->name_length,
 		.length = (uint32_t)op->io.length,
 		.sequence = op->sequence,
-		.acknowledged = p->lowest - 1,
+		.acknowledged = p->self.lowest - 1,
 		.version = op->io.version,
 		.ptr = op->io.ptr,
 		.value = op->io.from,
@@ -131,10 +132,10 @@ static int make_request(struct stag_pool *p, struct op *op, struct pool_request 
 
 static struct message *message_get(struct stag_pool *p)
 {
-	struct message *m = p->free_messages;
+	struct message *m = p->device.free_messages;
 
 	if (m)
-		p->free_messages = m->next;
+		p->device.free_messages = m->next;
 	return m;
 }
 
@@ -142,8 +143,8 @@ static void message_put(struct stag_pool *p, struct message *m)
 {
 	if (m->posted || m->unanswered != 0)
 		return;
-	m->next = p->free_messages;
-	p->free_messages = m;
+	m->next = p->device.free_messages;
+	p->device.free_messages = m;
 }
 
 /* staged: the op whose value goes before it; NULL: none does. */
@@ -151,7 +152,7 @@ static int post(struct stag_pool *p, struct message *m, size_t length, struct op
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)m->bytes,
 			      .length = (uint32_t)length,
-			      .lkey = p->messages_mr->lkey};
+			      .lkey = p->device.messages_mr->lkey};
 	struct ibv_send_wr wr = {
 		.wr_id = wr_id_of(WR_MESSAGE, m->index),
 		.sg_list = &sge,
@@ -172,7 +173,7 @@ static int post_advertising(struct stag_pool *p, struct message *m, size_t lengt
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)m->bytes,
 			      .length = (uint32_t)length,
-			      .lkey = p->messages_mr->lkey};
+			      .lkey = p->device.messages_mr->lkey};
 	struct ibv_sge memory = {
 		.addr = (uintptr_t)op->io.from,
 		.length = (uint32_t)op->io.length,
@@ -193,7 +194,7 @@ static int post_advertising(struct stag_pool *p, struct message *m, size_t lengt
 	int rc;
 
 	m->posted = true;
-	rc = -p->dv->advertise(p->link.id->qp, &wr, &op->stag);
+	rc = -p->conf.dv->advertise(p->link.id->qp, &wr, &op->stag);
 	op->advertised = rc == 0;
 	return rc;
 }
@@ -206,8 +207,8 @@ static void asked(struct stag_pool *p, struct op *op, struct message *m)
 	op->message = m;
 	op->sent = true;
 	m->unanswered++;
-	p->asking++;
-	p->uploads += is_upload(op);
+	p->queue.asking++;
+	p->queue.uploads += is_upload(op);
 }
 
 static enum op_way way_of(const struct stag_pool *p, struct op *op)
@@ -227,8 +228,8 @@ static bool goes_alone(const struct stag_pool *p, const struct op *op)
 
 static bool may_ask(struct stag_pool *p, struct op *op)
 {
-	return p->asking < p->requests && (!is_upload(op) || p->uploads < POOL_MAX_UPLOADS) &&
-	       take_sequence(p, op);
+	return p->queue.asking < p->conf.requests &&
+	       (!is_upload(op) || p->queue.uploads < POOL_MAX_UPLOADS) && take_sequence(p, op);
 }
 
 /* "Whoever is next" was asked for, and somebody is. */
@@ -245,7 +246,7 @@ static int add(struct stag_pool *p, struct op *op, struct message *m, size_t *us
 	int rc;
 
 	if (is_switched(p, op)) {
-		op_pop(&p->to_ask);
+		op_pop(&p->queue.to_ask);
 		op_finish(p, op, 0);
 		return 1;
 	}
@@ -256,7 +257,7 @@ static int add(struct stag_pool *p, struct op *op, struct message *m, size_t *us
 		rc = pool_message_request(m->bytes, NODE_MESSAGE, used, &rq);
 	if (rc == -ENOBUFS)
 		return rc;
-	op_pop(&p->to_ask);
+	op_pop(&p->queue.to_ask);
 	if (rc != 0) {
 		op_finish(p, op, -rc);
 		return 1;
@@ -271,7 +272,7 @@ static struct op *fill(struct stag_pool *p, struct message *m, size_t *used)
 	struct op *op;
 	int rc;
 
-	while ((op = p->to_ask.first) && may_ask(p, op)) {
+	while ((op = p->queue.to_ask.first) && may_ask(p, op)) {
 		bool alone;
 
 		op->way = (uint8_t)way_of(p, op);
@@ -311,7 +312,7 @@ void ask_pump(struct stag_pool *p)
 	struct message *m;
 	int rc = 0;
 
-	while (rc == 0 && p->link.stage == LINK_UP && p->to_ask.first) {
+	while (rc == 0 && p->link.stage == LINK_UP && p->queue.to_ask.first) {
 		m = message_get(p);
 		rc = m ? send_one(p, m) : -EAGAIN;
 	}
@@ -325,8 +326,8 @@ int ask_attach(struct stag_pool *p)
 	struct pool_request rq = {
 		.op = POOL_OP_ATTACH,
 		.sequence = CLIENT_OWN,
-		.version = p->attached,
-		.ptr = {.address = p->id[0], .generation = p->id[1]},
+		.version = p->self.attached,
+		.ptr = {.address = p->self.id[0], .generation = p->self.id[1]},
 	};
 	size_t used = 0;
 
@@ -339,7 +340,7 @@ int ask_attach(struct stag_pool *p)
 
 void ask_sent(struct stag_pool *p, uint32_t message)
 {
-	struct message *m = &p->messages[message % NODE_DEPTH];
+	struct message *m = &p->device.messages[message % NODE_DEPTH];
 
 	m->posted = false;
 	message_put(p, m);
@@ -353,9 +354,9 @@ static struct op *find(struct stag_pool *p, uint64_t sequence)
 	struct op *op = NULL;
 
 	if (!(sequence & CLIENT_OWN))
-		op = p->window[sequence % POOL_WINDOW];
-	else if (index < p->num_ops)
-		op = p->ops[index];
+		op = p->self.window[sequence % POOL_WINDOW];
+	else if (index < p->queue.num_ops)
+		op = p->queue.ops[index];
 	return op && op->stage == OP_ASKED && op->sequence == sequence ? op : NULL;
 }
 
@@ -386,8 +387,8 @@ static void answered(struct stag_pool *p, struct op *op, const struct pool_answe
 	if (--op->message->unanswered == 0)
 		message_put(p, op->message);
 	op->message = NULL;
-	p->asking--;
-	p->uploads -= is_upload(op);
+	p->queue.asking--;
+	p->queue.uploads -= is_upload(op);
 	op->outcome.ptr = a->ptr;
 	op->outcome.version = a->version;
 	op->outcome.length = op->wire_op >= POOL_OP_ATTACH ? a->length : a->ptr.length;
@@ -432,8 +433,8 @@ bool ask_hear(struct stag_pool *p, const void *bytes, size_t length)
 
 void ask_closed(struct stag_pool *p, uint32_t stag)
 {
-	for (uint64_t s = p->lowest; s < p->next_sequence; s++) {
-		struct op *op = p->window[s % POOL_WINDOW];
+	for (uint64_t s = p->self.lowest; s < p->self.next_sequence; s++) {
+		struct op *op = p->self.window[s % POOL_WINDOW];
 
 		if (op && op->advertised && op->stag == stag)
 			op->advertised = false;
@@ -451,36 +452,36 @@ static void back_to_ask(struct stag_pool *p, struct op *op)
 
 void ask_lost(struct stag_pool *p)
 {
-	p->asking = p->uploads = 0;
-	p->free_messages = NULL;
+	p->queue.asking = p->queue.uploads = 0;
+	p->device.free_messages = NULL;
 	for (uint32_t i = 0; i < NODE_DEPTH; i++) {
-		p->messages[i].posted = false;
-		p->messages[i].unanswered = 0;
-		message_put(p, &p->messages[i]);
+		p->device.messages[i].posted = false;
+		p->device.messages[i].unanswered = 0;
+		message_put(p, &p->device.messages[i]);
 	}
-	for (uint32_t i = 0; i < p->num_ops; i++) {
-		if (p->ops[i]->stage == OP_ASKED && !ask_is_change(p->ops[i])) {
-			back_to_ask(p, p->ops[i]);
-			op_push(&p->to_ask, p->ops[i]);
+	for (uint32_t i = 0; i < p->queue.num_ops; i++) {
+		if (p->queue.ops[i]->stage == OP_ASKED && !ask_is_change(p->queue.ops[i])) {
+			back_to_ask(p, p->queue.ops[i]);
+			op_push(&p->queue.to_ask, p->queue.ops[i]);
 		}
 	}
 	/* Changes in their order, before what was never asked for. */
-	for (uint64_t s = p->next_sequence; s-- > p->lowest;) {
-		struct op *op = p->window[s % POOL_WINDOW];
+	for (uint64_t s = p->self.next_sequence; s-- > p->self.lowest;) {
+		struct op *op = p->self.window[s % POOL_WINDOW];
 
 		if (op && op->sequence == s && op->stage == OP_ASKED) {
 			back_to_ask(p, op);
-			op_push_front(&p->to_ask, op);
+			op_push_front(&p->queue.to_ask, op);
 		}
 	}
 }
 
 void ask_forgotten(struct stag_pool *p)
 {
-	struct op_list all = p->to_ask;
+	struct op_list all = p->queue.to_ask;
 	struct op *op;
 
-	p->to_ask = (struct op_list){0};
+	p->queue.to_ask = (struct op_list){0};
 	while ((op = op_pop(&all))) {
 		bool unknown = op->sent && ask_is_change(op);
 
@@ -489,7 +490,7 @@ void ask_forgotten(struct stag_pool *p)
 		if (unknown)
 			op_finish(p, op, ESTALE);
 		else
-			op_push(&p->to_ask, op);
+			op_push(&p->queue.to_ask, op);
 	}
 	client_new_id(p);
 }

@@ -42,7 +42,7 @@ static int post(struct stag_pool *p, struct op *op)
 
 	if (rc == 0) {
 		op->posted += sge.length;
-		p->pieces++;
+		p->queue.pieces++;
 	}
 	return rc;
 }
@@ -51,13 +51,13 @@ void body_pump(struct stag_pool *p)
 {
 	int rc = 0;
 
-	while (rc == 0 && p->link.stage == LINK_UP && p->pieces < CLIENT_PIECES &&
-	       p->bodies.first) {
-		struct op *op = p->bodies.first;
+	while (rc == 0 && p->link.stage == LINK_UP && p->queue.pieces < CLIENT_PIECES &&
+	       p->queue.bodies.first) {
+		struct op *op = p->queue.bodies.first;
 
 		rc = post(p, op);
 		if (rc == 0 && op->posted == reading(op)->length)
-			op_pop(&p->bodies);
+			op_pop(&p->queue.bodies);
 	}
 	if (rc != 0)
 		link_lost(p, clock_ns());
@@ -78,8 +78,8 @@ int body_start(struct stag_pool *p, struct op *op)
 	pool_hashing_start(op->hashing);
 	op->posted = op->arrived = 0;
 	op->stage = OP_READING;
-	p->reading++;
-	op_push(&p->bodies, op);
+	p->queue.reading++;
+	op_push(&p->queue.bodies, op);
 	return 0;
 }
 
@@ -87,7 +87,7 @@ bool body_arrived(struct stag_pool *p, struct op *op)
 {
 	uint32_t length = piece_at(op, op->arrived);
 
-	p->pieces--;
+	p->queue.pieces--;
 	body_pump(p);		     /* the adapter goes on while we hash */
 	if (op->stage != OP_READING) /* that has cost us the link */
 		return false;
@@ -101,6 +101,6 @@ bool body_arrived(struct stag_pool *p, struct op *op)
 
 void body_lost(struct stag_pool *p)
 {
-	p->bodies = (struct op_list){0};
-	p->pieces = 0;
+	p->queue.bodies = (struct op_list){0};
+	p->queue.pieces = 0;
 }

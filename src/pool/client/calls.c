@@ -42,9 +42,9 @@ static struct op *get(struct stag_pool *p)
 {
 	struct op *op;
 
-	if (p->lost) {
+	if (p->nodes.lost) {
 		client_step(p);
-		if (p->lost) {
+		if (p->nodes.lost) {
 			errno = -pool_fail(ENOTCONN, "there is no primary");
 			return NULL;
 		}
@@ -220,11 +220,11 @@ static int fetch_page(struct stag_pool *p, uint64_t cursor)
 
 	if (!op)
 		return -errno;
-	free(p->page);
-	p->page = op->answer;
-	p->page_length = op->answer ? (uint32_t)op->outcome.length : 0;
-	p->page_at = 0;
-	p->page_cursor = cursor;
+	free(p->names.page);
+	p->names.page = op->answer;
+	p->names.length = op->answer ? (uint32_t)op->outcome.length : 0;
+	p->names.at = 0;
+	p->names.cursor = cursor;
 	op->answer = NULL;
 	op_put(p, op);
 	return 0;
@@ -232,32 +232,32 @@ static int fetch_page(struct stag_pool *p, uint64_t cursor)
 
 static int take_name(struct stag_pool *p, struct stag_pool_entry *entry)
 {
-	uint32_t left = p->page_length - p->page_at, size;
+	uint32_t left = p->names.length - p->names.at, size;
 	struct pool_listed listed;
 
 	if (left < sizeof(listed))
 		return -EPROTO;
-	memcpy(&listed, p->page + p->page_at, sizeof(listed));
+	memcpy(&listed, p->names.page + p->names.at, sizeof(listed));
 	size = (uint32_t)sizeof(listed) + ((listed.name_length + 7u) & ~7u);
 	if (listed.name_length > STAG_POOL_NAME_MAX || size > left ||
 	    listed.cursor <= entry->cursor)
 		return -EPROTO;
-	memcpy(entry->name, p->page + p->page_at + sizeof(listed), listed.name_length);
+	memcpy(entry->name, p->names.page + p->names.at + sizeof(listed), listed.name_length);
 	entry->name[listed.name_length] = 0;
 	entry->ptr = listed.ptr;
 	entry->version = listed.version;
-	entry->cursor = p->page_cursor = listed.cursor;
-	p->page_at += size;
+	entry->cursor = p->names.cursor = listed.cursor;
+	p->names.at += size;
 	return 0;
 }
 
 STAG_EXPORT bool stag_pool_next(struct stag_pool *p, struct stag_pool_entry *entry)
 {
-	bool here = p->page && p->page_cursor == entry->cursor && p->page_at < p->page_length &&
-		    entry->cursor != 0;
+	bool here = p->names.page && p->names.cursor == entry->cursor &&
+		    p->names.at < p->names.length && entry->cursor != 0;
 	int rc = here ? 0 : fetch_page(p, entry->cursor);
 
-	if (rc == 0 && p->page_length == 0) {
+	if (rc == 0 && p->names.length == 0) {
 		errno = 0;
 		return false;
 	}

@@ -67,10 +67,10 @@ struct op *op_pop(struct op_list *list)
 
 static bool grow_table(struct stag_pool *p)
 {
-	struct op **ops = realloc(p->ops, (p->num_ops + SLAB_OPS) * sizeof(*ops));
+	struct op **ops = realloc(p->queue.ops, (p->queue.num_ops + SLAB_OPS) * sizeof(*ops));
 
 	if (ops)
-		p->ops = ops;
+		p->queue.ops = ops;
 	return ops;
 }
 
@@ -81,7 +81,7 @@ static struct slab *make_slab(struct stag_pool *p)
 	if (!slab)
 		return NULL;
 	slab->small = aligned_alloc(POOL_PAGE, SLAB_OPS * CLIENT_SMALL);
-	if (slab->small && (!p->pd || memory_register_slab(p, slab) == 0))
+	if (slab->small && (!p->device.pd || memory_register_slab(p, slab) == 0))
 		return slab;
 	free(slab->small);
 	free(slab);
@@ -94,15 +94,15 @@ static bool add_slab(struct stag_pool *p)
 
 	if (!slab)
 		return false;
-	slab->next = p->slabs;
-	p->slabs = slab;
+	slab->next = p->queue.slabs;
+	p->queue.slabs = slab;
 	for (uint32_t i = 0; i < SLAB_OPS; i++) {
 		struct op *op = &slab->ops[i];
 
 		op->small = slab->small + (size_t)i * CLIENT_SMALL;
-		op->index = p->num_ops;
-		p->ops[p->num_ops++] = op;
-		op_push(&p->idle, op);
+		op->index = p->queue.num_ops;
+		p->queue.ops[p->queue.num_ops++] = op;
+		op_push(&p->queue.idle, op);
 	}
 	return true;
 }
@@ -111,11 +111,11 @@ struct op *op_get(struct stag_pool *p)
 {
 	struct op *op;
 
-	if (!p->idle.first && !add_slab(p)) {
+	if (!p->queue.idle.first && !add_slab(p)) {
 		pool_fail(ENOMEM, "no memory for one more operation");
 		return NULL;
 	}
-	op = op_pop(&p->idle);
+	op = op_pop(&p->queue.idle);
 	op->outcome = (struct stag_pool_done){0};
 	op->whose = OP_FOR_POLL;
 	op->sent = op->begun = false;
@@ -130,7 +130,7 @@ void op_put(struct stag_pool *p, struct op *op)
 	op->answer = NULL;
 	op->serial++;
 	op->stage = OP_IDLE;
-	op_push_front(&p->idle, op); /* its memory is near */
+	op_push_front(&p->queue.idle, op); /* its memory is near */
 }
 
 static uint32_t implied(const struct stag_pool_io *io)
@@ -206,7 +206,7 @@ void op_start(struct stag_pool *p, struct op *op)
 		return;
 	}
 	op->stage = OP_TO_ASK;
-	op_push(&p->to_ask, op);
+	op_push(&p->queue.to_ask, op);
 }
 
 void op_finish(struct stag_pool *p, struct op *op, int error)
@@ -218,7 +218,7 @@ void op_finish(struct stag_pool *p, struct op *op, int error)
 	op->stage = OP_DONE;
 	switch (op->whose) {
 	case OP_FOR_POLL:
-		op_push(&p->done, op);
+		op_push(&p->queue.done, op);
 		break;
 	case OP_FOR_CALL:
 		break;
@@ -227,7 +227,7 @@ void op_finish(struct stag_pool *p, struct op *op, int error)
 			read_proven(p, op, error);
 		else if (error == 0)
 			seek_status(p, op->answer, (uint32_t)op->outcome.length);
-		p->has_asked = true;
+		p->nodes.has_queried = true;
 		op_put(p, op);
 		break;
 	}
@@ -245,8 +245,9 @@ static void fail_list(struct stag_pool *p, struct op_list *list)
 
 static void note_earliest(struct stag_pool *p, const struct op *op)
 {
-	if (op->taken_back != 0 && (p->taken_back == 0 || op->taken_back < p->taken_back))
-		p->taken_back = op->taken_back;
+	if (op->taken_back != 0 &&
+	    (p->nodes.taken_back == 0 || op->taken_back < p->nodes.taken_back))
+		p->nodes.taken_back = op->taken_back;
 }
 
 static void take_back(struct stag_pool *p, const struct op_list *list, uint64_t now)
@@ -260,9 +261,9 @@ static void take_back(struct stag_pool *p, const struct op_list *list, uint64_t 
 
 void op_take_back(struct stag_pool *p, uint64_t now)
 {
-	p->taken_back = 0;
-	take_back(p, &p->to_read, now);
-	take_back(p, &p->to_ask, now);
+	p->nodes.taken_back = 0;
+	take_back(p, &p->queue.to_read, now);
+	take_back(p, &p->queue.to_ask, now);
 }
 
 static void fail_late(struct stag_pool *p, struct op_list *list, uint64_t now)
@@ -272,7 +273,7 @@ static void fail_late(struct stag_pool *p, struct op_list *list, uint64_t now)
 
 	*list = (struct op_list){0};
 	while ((op = op_pop(&all))) {
-		if (op->taken_back != 0 && now - op->taken_back >= p->retry_ns) {
+		if (op->taken_back != 0 && now - op->taken_back >= p->conf.retry_ns) {
 			op_finish(p, op, ETIMEDOUT);
 			continue;
 		}
@@ -283,7 +284,7 @@ static void fail_late(struct stag_pool *p, struct op_list *list, uint64_t now)
 
 static bool waits_too_long(const struct stag_pool *p, uint64_t since, uint64_t now)
 {
-	return since != 0 && p->retry_ns != 0 && now - since >= p->retry_ns;
+	return since != 0 && p->conf.retry_ns != 0 && now - since >= p->conf.retry_ns;
 }
 
 /*
@@ -292,16 +293,16 @@ static bool waits_too_long(const struct stag_pool *p, uint64_t since, uint64_t n
  */
 static void mind_patience(struct stag_pool *p, uint64_t now)
 {
-	if (p->link.stage != LINK_UP && waits_too_long(p, p->taken_back, now)) {
-		p->taken_back = 0;
-		fail_late(p, &p->to_read, now);
-		fail_late(p, &p->to_ask, now);
+	if (p->link.stage != LINK_UP && waits_too_long(p, p->nodes.taken_back, now)) {
+		p->nodes.taken_back = 0;
+		fail_late(p, &p->queue.to_read, now);
+		fail_late(p, &p->queue.to_ask, now);
 	}
-	if (!waits_too_long(p, p->sought, now))
+	if (!waits_too_long(p, p->nodes.sought, now))
 		return;
-	p->lost = true;
-	fail_list(p, &p->to_read);
-	fail_list(p, &p->to_ask);
+	p->nodes.lost = true;
+	fail_list(p, &p->queue.to_read);
+	fail_list(p, &p->queue.to_ask);
 }
 
 /* Now and then: who is there? Only who is known can be called when the primary is lost. */
@@ -324,7 +325,7 @@ static void refresh(struct stag_pool *p, uint64_t now)
 
 static bool is_busy(const struct stag_pool *p)
 {
-	return p->asking != 0 || p->reading != 0 || p->link.stage != LINK_UP;
+	return p->queue.asking != 0 || p->queue.reading != 0 || p->link.stage != LINK_UP;
 }
 
 void client_step(struct stag_pool *p)
@@ -334,15 +335,15 @@ void client_step(struct stag_pool *p)
 	while (link_poll(p, now))
 		continue;
 	/* The connection manager is asked, by a system call, only when there is a reason. */
-	if (p->look || p->calls != 0 || p->link.stage != LINK_UP ||
+	if (p->waiting.look || p->nodes.calls != 0 || p->link.stage != LINK_UP ||
 	    (is_busy(p) && now - p->link.heard > p->link.quiet)) {
-		p->look = false;
+		p->waiting.look = false;
 		seek_step(p, now);
 	}
 	if (!is_busy(p))
 		p->link.heard = now;
 	mind_patience(p, now);
-	if (p->to_read.first || p->to_ask.first || p->link.refreshed == 0)
+	if (p->queue.to_read.first || p->queue.to_ask.first || p->link.refreshed == 0)
 		refresh(p, now);
 	read_pump(p);
 	read_prove(p);
@@ -352,17 +353,18 @@ void client_step(struct stag_pool *p)
 /* The end of what is waited for since then, if it is before `next`. */
 static uint64_t end_of(const struct stag_pool *p, uint64_t since, uint64_t next)
 {
-	return since != 0 && p->retry_ns != 0 && since + p->retry_ns < next ? since + p->retry_ns
-									    : next;
+	return since != 0 && p->conf.retry_ns != 0 && since + p->conf.retry_ns < next
+		       ? since + p->conf.retry_ns
+		       : next;
 }
 
 static uint64_t next_time(const struct stag_pool *p)
 {
 	uint64_t next = seek_next(p);
 
-	if (!p->lost)
-		next = end_of(p, p->sought, next);
-	return p->link.stage == LINK_UP ? next : end_of(p, p->taken_back, next);
+	if (!p->nodes.lost)
+		next = end_of(p, p->nodes.sought, next);
+	return p->link.stage == LINK_UP ? next : end_of(p, p->nodes.taken_back, next);
 }
 
 /* Since a time at which it should have gone on. */
@@ -375,8 +377,9 @@ static uint64_t stood_still(uint64_t since)
 
 uint64_t client_sleep(struct stag_pool *p, uint64_t until)
 {
-	struct pollfd fds[] = {{.fd = p->events->fd, .events = POLLIN},
-			       {.fd = p->channel ? p->channel->fd : -1, .events = POLLIN}};
+	struct pollfd fds[] = {
+		{.fd = p->nodes.events->fd, .events = POLLIN},
+		{.fd = p->device.channel ? p->device.channel->fd : -1, .events = POLLIN}};
 	uint64_t now = clock_ns(), next = next_time(p), left;
 	struct timespec ts;
 
@@ -387,7 +390,7 @@ uint64_t client_sleep(struct stag_pool *p, uint64_t until)
 	ts = (struct timespec){.tv_sec = (time_t)(left / NS_PER_S),
 			       .tv_nsec = (long)(left % NS_PER_S)};
 	ppoll(fds, 2, next == UINT64_MAX ? NULL : &ts, NULL);
-	p->look = true;
+	p->waiting.look = true;
 	return stood_still(next);
 }
 
@@ -397,20 +400,22 @@ int client_watch(struct stag_pool *p, int fd)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 
-	return p->epoll < 0 || epoll_ctl(p->epoll, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
+	return p->waiting.epoll < 0 || epoll_ctl(p->waiting.epoll, EPOLL_CTL_ADD, fd, &event) == 0
+		       ? 0
+		       : -errno;
 }
 
 /* The fd is readable as long as there is something to fetch. */
 static void ring(struct stag_pool *p)
 {
 	uint64_t one = 1;
-	bool should = p->done.first != NULL;
+	bool should = p->queue.done.first != NULL;
 
-	if (p->epoll < 0 || p->rung == should)
+	if (p->waiting.epoll < 0 || p->waiting.rung == should)
 		return;
-	if ((should ? write(p->bell, &one, sizeof(one)) : read(p->bell, &one, sizeof(one))) ==
-	    sizeof(one))
-		p->rung = should;
+	if ((should ? write(p->waiting.bell, &one, sizeof(one))
+		    : read(p->waiting.bell, &one, sizeof(one))) == sizeof(one))
+		p->waiting.rung = should;
 }
 
 static void set_timer(struct stag_pool *p)
@@ -418,35 +423,35 @@ static void set_timer(struct stag_pool *p)
 	uint64_t next = next_time(p);
 	struct itimerspec at = {0};
 
-	if (next == p->timer_at && next > clock_ns())
+	if (next == p->waiting.timer_at && next > clock_ns())
 		return;
-	p->timer_at = next;
+	p->waiting.timer_at = next;
 	if (next != UINT64_MAX)
 		at.it_value = (struct timespec){.tv_sec = (time_t)(next / NS_PER_S),
 						.tv_nsec = (long)(next % NS_PER_S) + 1};
-	timerfd_settime(p->timer, TFD_TIMER_ABSTIME, &at, NULL);
+	timerfd_settime(p->waiting.timer, TFD_TIMER_ABSTIME, &at, NULL);
 }
 
 static int make_fds(struct stag_pool *p)
 {
 	int rc;
 
-	p->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-	p->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	p->epoll = epoll_create1(EPOLL_CLOEXEC);
-	if (p->timer < 0 || p->bell < 0 || p->epoll < 0)
+	p->waiting.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+	p->waiting.bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	p->waiting.epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (p->waiting.timer < 0 || p->waiting.bell < 0 || p->waiting.epoll < 0)
 		return -errno;
-	rc = client_watch(p, p->timer);
+	rc = client_watch(p, p->waiting.timer);
 	if (rc == 0)
-		rc = client_watch(p, p->bell);
+		rc = client_watch(p, p->waiting.bell);
 	if (rc == 0)
-		rc = client_watch(p, p->events->fd);
-	return rc == 0 && p->channel ? client_watch(p, p->channel->fd) : rc;
+		rc = client_watch(p, p->nodes.events->fd);
+	return rc == 0 && p->device.channel ? client_watch(p, p->device.channel->fd) : rc;
 }
 
 static void close_fds(struct stag_pool *p)
 {
-	int *fds[] = {&p->epoll, &p->timer, &p->bell};
+	int *fds[] = {&p->waiting.epoll, &p->waiting.timer, &p->waiting.bell};
 
 	for (int i = 0; i < 3; i++) {
 		if (*fds[i] >= 0)
@@ -459,10 +464,10 @@ static void close_fds(struct stag_pool *p)
 
 void client_new_id(struct stag_pool *p)
 {
-	RAND_bytes((unsigned char *)p->id, sizeof(p->id));
-	p->attached = false;
-	p->next_sequence = p->lowest = 1;
-	memset(p->window, 0, sizeof(p->window));
+	RAND_bytes((unsigned char *)p->self.id, sizeof(p->self.id));
+	p->self.attached = false;
+	p->self.next_sequence = p->self.lowest = 1;
+	memset(p->self.window, 0, sizeof(p->self.window));
 }
 
 static int set_attr(struct stag_pool *p, const struct stag_pool_attr *a)
@@ -473,21 +478,21 @@ static int set_attr(struct stag_pool *p, const struct stag_pool_attr *a)
 		return pool_fail(EINVAL, "attributes that mean nothing");
 	if (!name_is_valid(user))
 		return pool_fail(EINVAL, "'%s' is no name of a user", user);
-	strcpy(p->user, user);
-	p->secret = strdup(a->secret ? a->secret : "");
-	p->depth = a->depth ? a->depth : CLIENT_DEPTH;
-	p->requests = p->depth < NODE_DEPTH ? p->depth : NODE_DEPTH;
+	strcpy(p->conf.user, user);
+	p->conf.secret = strdup(a->secret ? a->secret : "");
+	p->conf.depth = a->depth ? a->depth : CLIENT_DEPTH;
+	p->conf.requests = p->conf.depth < NODE_DEPTH ? p->conf.depth : NODE_DEPTH;
 	if (a->retry_ms >= 0)
-		p->retry_ns = (uint64_t)(a->retry_ms ? a->retry_ms : RETRY_MS) * NS_PER_MS;
-	return p->secret ? 0 : pool_fail(ENOMEM, "no memory");
+		p->conf.retry_ns = (uint64_t)(a->retry_ms ? a->retry_ms : RETRY_MS) * NS_PER_MS;
+	return p->conf.secret ? 0 : pool_fail(ENOMEM, "no memory");
 }
 
 static int make_channel(struct stag_pool *p)
 {
-	p->events = rdma_create_event_channel();
-	if (!p->events)
+	p->nodes.events = rdma_create_event_channel();
+	if (!p->nodes.events)
 		return pool_fail(errno, "no RDMA connection manager: %s", strerror(errno));
-	if (set_nonblocking(p->events->fd) != 0)
+	if (set_nonblocking(p->nodes.events->fd) != 0)
 		return pool_fail(errno, "%s", strerror(errno));
 	return 0;
 }
@@ -496,14 +501,14 @@ static int make_messages(struct stag_pool *p)
 {
 	size_t size = (size_t)NODE_DEPTH * NODE_MESSAGE;
 
-	p->receives = aligned_alloc(POOL_PAGE, size);
-	p->messages_at = aligned_alloc(POOL_PAGE, size);
-	p->messages = calloc(NODE_DEPTH, sizeof(*p->messages));
-	if (!p->receives || !p->messages_at || !p->messages)
+	p->device.receives = aligned_alloc(POOL_PAGE, size);
+	p->device.messages_at = aligned_alloc(POOL_PAGE, size);
+	p->device.messages = calloc(NODE_DEPTH, sizeof(*p->device.messages));
+	if (!p->device.receives || !p->device.messages_at || !p->device.messages)
 		return pool_fail(ENOMEM, "no memory");
 	for (uint32_t i = 0; i < NODE_DEPTH; i++) {
-		p->messages[i].index = (uint16_t)i;
-		p->messages[i].bytes = p->messages_at + (size_t)i * NODE_MESSAGE;
+		p->device.messages[i].index = (uint16_t)i;
+		p->device.messages[i].bytes = p->device.messages_at + (size_t)i * NODE_MESSAGE;
 	}
 	ask_lost(p);
 	return 0;
@@ -512,8 +517,8 @@ static int make_messages(struct stag_pool *p)
 /* Nobody listens at any of the addresses, and that for longer than a moment. */
 static bool are_all_absent(const struct stag_pool *p)
 {
-	for (unsigned int i = 0; i < p->num_seats; i++)
-		if (p->seats[i].absent < ABSENT)
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
+		if (p->nodes.seats[i].absent < ABSENT)
 			return false;
 	return true;
 }
@@ -533,11 +538,12 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 		uint64_t began = clock_ns(), still, soon;
 
 		client_step(p);
-		if (p->link.stage == LINK_UP && p->has_asked)
+		if (p->link.stage == LINK_UP && p->nodes.has_queried)
 			return 0;
 		/* A stranger at one of several addresses is no reason to give up. */
-		if (p->refused == -EACCES || (p->refused == -EPROTO && p->num_seats == 1))
-			return p->refused;
+		if (p->nodes.refused == -EACCES ||
+		    (p->nodes.refused == -EPROTO && p->nodes.num_seats == 1))
+			return p->nodes.refused;
 		still = stood_still(began);
 		if (still && slow++ < SLOW_STEPS)
 			deadline += still;
@@ -546,19 +552,19 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 		soon = clock_ns() + STILL_NS;
 		deadline += client_sleep(p, soon < deadline ? soon : deadline);
 	}
-	if (p->refused != 0)
-		return p->refused;
-	for (unsigned int i = 0; i < p->num_seats; i++)
-		if (p->seats[i].absent == 0)
+	if (p->nodes.refused != 0)
+		return p->nodes.refused;
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
+		if (p->nodes.seats[i].absent == 0)
 			return pool_fail(ETIMEDOUT, "no node is primary, or it does not answer");
-	return pool_fail(ECONNREFUSED, "%s: no node is there", p->seats[0].address);
+	return pool_fail(ECONNREFUSED, "%s: no node is there", p->nodes.seats[0].address);
 }
 
 static int open_pool(struct stag_pool *p, const char *where, const struct stag_pool_attr *attr)
 {
 	int rc = set_attr(p, attr);
 
-	p->epoll = p->timer = p->bell = -1;
+	p->waiting.epoll = p->waiting.timer = p->waiting.bell = -1;
 	if (rc == 0)
 		rc = where_add_list(p, where);
 	if (rc == 0)
@@ -567,7 +573,7 @@ static int open_pool(struct stag_pool *p, const char *where, const struct stag_p
 		rc = make_messages(p);
 	if (rc != 0)
 		return rc;
-	p->dv = dv_find();
+	p->conf.dv = dv_find();
 	client_new_id(p);
 	return find_primary(p, attr->timeout_ms);
 }
@@ -587,7 +593,7 @@ static void detach(struct stag_pool *p)
 	op->wire_op = POOL_OP_DETACH;
 	op->whose = OP_FOR_CALL;
 	op->stage = OP_TO_ASK;
-	op_push_front(&p->to_ask, op);
+	op_push_front(&p->queue.to_ask, op);
 	while (op->stage != OP_DONE && p->link.stage == LINK_UP && clock_ns() < deadline) {
 		client_step(p);
 		if (op->stage != OP_DONE)
@@ -598,24 +604,24 @@ static void detach(struct stag_pool *p)
 static void close_pool(struct stag_pool *p)
 {
 	link_close(p);
-	for (uint32_t i = 0; i < p->num_ops; i++) {
-		memory_release(p, p->ops[i]);
-		free(p->ops[i]->answer);
+	for (uint32_t i = 0; i < p->queue.num_ops; i++) {
+		memory_release(p, p->queue.ops[i]);
+		free(p->queue.ops[i]->answer);
 	}
 	seek_stop(p);
 	link_free_device(p);
 	close_fds(p);
-	if (p->events)
-		rdma_destroy_event_channel(p->events);
+	if (p->nodes.events)
+		rdma_destroy_event_channel(p->nodes.events);
 	memory_free_all(p);
-	free(p->page);
-	free(p->ops);
-	free(p->messages);
-	free(p->messages_at);
-	free(p->receives);
-	if (p->secret)
-		explicit_bzero(p->secret, strlen(p->secret));
-	free(p->secret);
+	free(p->names.page);
+	free(p->queue.ops);
+	free(p->device.messages);
+	free(p->device.messages_at);
+	free(p->device.receives);
+	if (p->conf.secret)
+		explicit_bzero(p->conf.secret, strlen(p->conf.secret));
+	free(p->conf.secret);
 	free(p);
 }
 
@@ -679,7 +685,7 @@ STAG_EXPORT int stag_pool_submit(struct stag_pool *p, const struct stag_pool_io 
 {
 	struct op_list list = {0};
 	struct op *op;
-	int rc = p->lost ? pool_fail(ENOTCONN, "there is no primary") : take(p, io, n, &list);
+	int rc = p->nodes.lost ? pool_fail(ENOTCONN, "there is no primary") : take(p, io, n, &list);
 
 	while ((op = op_pop(&list))) {
 		if (rc == 0)
@@ -700,7 +706,7 @@ static int fetch(struct stag_pool *p, struct stag_pool_done *done, int n)
 	struct op *op;
 	int got = 0;
 
-	while (got < n && (op = op_pop(&p->done))) {
+	while (got < n && (op = op_pop(&p->queue.done))) {
 		done[got++] = op->outcome;
 		op_put(p, op);
 	}
@@ -713,9 +719,9 @@ STAG_EXPORT int stag_pool_poll(struct stag_pool *p, struct stag_pool_done *done,
 
 	client_step(p);
 	got = fetch(p, done, n);
-	if (p->epoll < 0)
+	if (p->waiting.epoll < 0)
 		return got;
-	while (got == 0 && n > 0 && (p->look = true) && !link_arm(p)) {
+	while (got == 0 && n > 0 && (p->waiting.look = true) && !link_arm(p)) {
 		client_step(p);
 		got = fetch(p, done, n);
 	}
@@ -733,7 +739,7 @@ STAG_EXPORT int stag_pool_wait(struct stag_pool *p, int timeout_ms)
 	for (;;) {
 		client_step(p);
 		ring(p);
-		if (p->done.first)
+		if (p->queue.done.first)
 			return 0;
 		now = clock_ns();
 		if (now >= deadline)
@@ -745,11 +751,11 @@ STAG_EXPORT int stag_pool_wait(struct stag_pool *p, int timeout_ms)
 
 STAG_EXPORT int stag_pool_fd(struct stag_pool *p)
 {
-	int rc = p->epoll >= 0 ? 0 : make_fds(p);
+	int rc = p->waiting.epoll >= 0 ? 0 : make_fds(p);
 
 	if (rc == 0) {
 		ring(p);
-		return p->epoll;
+		return p->waiting.epoll;
 	}
 	close_fds(p);
 	errno = -pool_fail(-rc, "no descriptor: %s", strerror(-rc));

@@ -201,80 +201,108 @@ struct link {
 	uint64_t refreshed;
 };
 
-struct stag_pool {
-	/* As opened. */
-	char user[ROLL_NAME_LEN];
+/* The attributes that the pool was opened with. */
+struct client_conf {
+	char user[NAME_LEN];
 	char *secret;
-	uint32_t depth, requests; /* that may be under way; requests: of those that are asked */
-	uint64_t retry_ns;	  /* 0: for ever */
-	const struct dv *dv;	  /* NULL: no one-shot sends */
+	uint32_t depth;	     /* operations in flight, at most */
+	uint32_t requests;   /* of these, requests to the node, at most */
+	uint64_t retry_ns;   /* how long a primary is sought; 0: for ever */
+	const struct dv *dv; /* NULL: no one-shot sends */
+};
 
-	/* Nodes. */
+/* The nodes, and which of them is primary (seek.c). */
+struct client_nodes {
 	struct rdma_event_channel *events;
 	struct seat seats[CLIENT_SEATS];
 	unsigned int num_seats;
-	unsigned int calls; /* under way */
-	struct link link;
-	uint64_t epoch; /* the highest of a node that has proven itself */
+	unsigned int calls; /* in flight */
+	uint64_t epoch;	    /* the highest of a node that has proven itself */
 	uint8_t uuid[ROLL_UUID_LEN];
 	bool has_uuid;
-	uint64_t sought;     /* since when there is no primary */
-	bool lost;	     /* ... for retry_ns */
-	uint64_t taken_back; /* the earliest of the operations that wait for a link; 0: of none */
-	bool has_asked;	     /* who is there, once: only who is known can be called */
-	int refused;	     /* -errno: what a node had against us */
+	uint64_t sought; /* since when there is no primary */
+	bool lost;	 /* there was none for retry_ns */
+	uint64_t
+		taken_back; /* the earliest time of the operations that wait for a link; 0: none does */
+	bool has_queried; /* the list of members was fetched once: only known nodes can be called */
+	int refused;	  /* -errno: why a node refused us */
+};
 
-	/* The device that nodes are reached by. */
+/* The device that nodes are reached by, and the messages on it (link.c). */
+struct client_device {
 	struct ibv_context *verbs;
-	uint8_t reads; /* that it has under way on a queue pair */
+	uint8_t reads; /* RDMA Reads in flight on a queue pair, at most */
 	struct ibv_pd *pd;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
-	bool armed, rang; /* rang: something completed since */
+	bool armed, rang; /* rang: something has completed since it was armed */
 	uint32_t polls;	  /* since then */
 	struct ibv_mr *receives_mr, *messages_mr;
-	uint8_t *receives, *messages_at; /* NODE_MESSAGE each */
+	uint8_t *receives, *messages_at; /* NODE_MESSAGE bytes each */
 	struct message *messages, *free_messages;
+};
 
-	/* Who we are to the pool. */
+/* This client's identity in the pool, and the sequence of its changes (ask.c). */
+struct client_self {
 	uint64_t id[2];
-	bool attached;			/* once, under this id */
-	uint64_t next_sequence, lowest; /* lowest: that is not answered */
+	bool attached; /* once, under this id */
+	uint64_t next_sequence;
+	uint64_t lowest; /* sequence that is not answered */
 	struct op *window[POOL_WINDOW];
+};
 
-	/* Operations. */
-	struct op **ops;
+/* Operations, by stage. */
+struct client_queue {
+	struct op **ops; /* all of them, by index */
 	uint32_t num_ops;
 	struct op_list idle, to_read, to_ask, done;
-	struct op_list unproven, proving; /* read, and not known to be fresh; what is asked about */
-	const struct op *prover;	  /* what asks */
-	struct op_list bodies;		  /* of those that are being read: with more to be posted */
-	uint32_t pieces;		  /* of bodies, in the adapter */
-	uint32_t reading, asking, uploads; /* in the adapter; not answered; of those: long values */
+	struct op_list unproven,
+		proving; /* read, not known to be fresh; those that the FRESH in flight is about */
+	const struct op *prover;	   /* that FRESH request */
+	struct op_list bodies;		   /* being read, with more pieces to be posted */
+	uint32_t pieces;		   /* of bodies, in the adapter */
+	uint32_t reading, asking, uploads; /* in the adapter; not answered; of those, long values */
 	struct slab {
 		struct slab *next;
 		struct ibv_mr *mr;
 		uint8_t *small;
 		struct op ops[64];
 	} * slabs;
+};
 
-	/* Memory. */
+/* Registered memory (memory.c). */
+struct client_memory {
 	struct loan *loans;
 	struct buffer *buffers[BUFFER_SIZES];
 	uint32_t kept[BUFFER_SIZES];
+};
 
-	/* For who sleeps. */
-	int epoll, timer, bell; /* -1: nobody asked for it */
+/* For callers that sleep, here or in a poll of their own. */
+struct client_waiting {
+	int epoll, timer, bell; /* descriptors; -1: not requested */
 	uint64_t timer_at;
 	bool rung; /* the bell */
-	bool look; /* for what the connection manager has to say */
+	bool look; /* the connection manager may have an event */
+};
 
-	/* Names (stag_pool_next()). */
-	uint8_t *page; /* struct pool_listed's */
-	uint32_t page_length, page_at;
-	uint64_t page_cursor; /* which entry's is the next */
+/* The page of names that stag_pool_next() walks over. */
+struct client_names {
+	uint8_t *page; /* entries: struct pool_listed */
+	uint32_t length, at;
+	uint64_t cursor; /* of the entry that is next */
+};
 
-	struct stag_pool_info counts; /* the fields that are ours */
+struct stag_pool {
+	struct client_conf conf;
+	struct client_nodes nodes;
+	struct link link;
+	struct client_device device;
+	struct client_self self;
+	struct client_queue queue;
+	struct client_memory memory;
+	struct client_waiting waiting;
+	struct client_names names;
+	struct stag_pool_info counts; /* only the fields that count what this client did */
 };
 
 /* ---- client.c -------------------------------------------------------------------------- */

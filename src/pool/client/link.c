@@ -21,25 +21,27 @@
 
 static int make_queues(struct stag_pool *p)
 {
-	int size = (int)(p->depth + 3 * NODE_DEPTH + CLIENT_PIECES + 16);
+	int size = (int)(p->conf.depth + 3 * NODE_DEPTH + CLIENT_PIECES + 16);
 
-	p->pd = ibv_alloc_pd(p->verbs);
-	p->channel = p->pd ? ibv_create_comp_channel(p->verbs) : NULL;
-	if (!p->channel)
+	p->device.pd = ibv_alloc_pd(p->device.verbs);
+	p->device.channel = p->device.pd ? ibv_create_comp_channel(p->device.verbs) : NULL;
+	if (!p->device.channel)
 		return -errno;
-	p->cq = ibv_create_cq(p->verbs, size, NULL, p->channel, 0);
-	if (!p->cq || set_nonblocking(p->channel->fd) != 0)
+	p->device.cq = ibv_create_cq(p->device.verbs, size, NULL, p->device.channel, 0);
+	if (!p->device.cq || set_nonblocking(p->device.channel->fd) != 0)
 		return -errno;
-	return client_watch(p, p->channel->fd);
+	return client_watch(p, p->device.channel->fd);
 }
 
 static int make_messages(struct stag_pool *p)
 {
 	size_t size = (size_t)NODE_DEPTH * NODE_MESSAGE;
 
-	p->receives_mr = ibv_reg_mr(p->pd, p->receives, size, IBV_ACCESS_LOCAL_WRITE);
-	p->messages_mr = ibv_reg_mr(p->pd, p->messages_at, size, IBV_ACCESS_LOCAL_WRITE);
-	return p->receives_mr && p->messages_mr ? 0 : -errno;
+	p->device.receives_mr =
+		ibv_reg_mr(p->device.pd, p->device.receives, size, IBV_ACCESS_LOCAL_WRITE);
+	p->device.messages_mr =
+		ibv_reg_mr(p->device.pd, p->device.messages_at, size, IBV_ACCESS_LOCAL_WRITE);
+	return p->device.receives_mr && p->device.messages_mr ? 0 : -errno;
 }
 
 static void free_mr(struct ibv_mr **mr)
@@ -52,19 +54,19 @@ static void free_mr(struct ibv_mr **mr)
 void link_free_device(struct stag_pool *p)
 {
 	memory_deregister_all(p);
-	free_mr(&p->receives_mr);
-	free_mr(&p->messages_mr);
-	if (p->cq)
-		ibv_destroy_cq(p->cq);
-	if (p->channel)
-		ibv_destroy_comp_channel(p->channel);
-	if (p->pd)
-		ibv_dealloc_pd(p->pd);
-	p->cq = NULL;
-	p->channel = NULL;
-	p->pd = NULL;
-	p->verbs = NULL;
-	p->armed = p->rang = false;
+	free_mr(&p->device.receives_mr);
+	free_mr(&p->device.messages_mr);
+	if (p->device.cq)
+		ibv_destroy_cq(p->device.cq);
+	if (p->device.channel)
+		ibv_destroy_comp_channel(p->device.channel);
+	if (p->device.pd)
+		ibv_dealloc_pd(p->device.pd);
+	p->device.cq = NULL;
+	p->device.channel = NULL;
+	p->device.pd = NULL;
+	p->device.verbs = NULL;
+	p->device.armed = p->device.rang = false;
 }
 
 static uint8_t reads_of(struct ibv_context *context)
@@ -81,13 +83,13 @@ int link_use_device(struct stag_pool *p, struct ibv_context *verbs)
 {
 	int rc;
 
-	if (p->verbs == verbs)
+	if (p->device.verbs == verbs)
 		return 0;
 	if (p->link.id)
 		return -EBUSY; /* the link goes by another */
 	link_free_device(p);
-	p->verbs = verbs;
-	p->reads = reads_of(verbs);
+	p->device.verbs = verbs;
+	p->device.reads = reads_of(verbs);
 	rc = make_queues(p);
 	if (rc == 0)
 		rc = make_messages(p);
@@ -105,9 +107,9 @@ int link_use_device(struct stag_pool *p, struct ibv_context *verbs)
 static int post_receive(struct stag_pool *p, struct ibv_qp *qp, uint32_t index)
 {
 	struct ibv_sge sge = {
-		.addr = (uintptr_t)(p->receives + (size_t)index * NODE_MESSAGE),
+		.addr = (uintptr_t)(p->device.receives + (size_t)index * NODE_MESSAGE),
 		.length = NODE_MESSAGE,
-		.lkey = p->receives_mr->lkey,
+		.lkey = p->device.receives_mr->lkey,
 	};
 	struct ibv_recv_wr wr = {
 		.wr_id = wr_id_of(WR_RECEIVE, index), .sg_list = &sge, .num_sge = 1};
@@ -119,19 +121,19 @@ static int post_receive(struct stag_pool *p, struct ibv_qp *qp, uint32_t index)
 int link_make_qp(struct stag_pool *p, struct rdma_cm_id *id, bool for_hello)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = p->cq,
-		.recv_cq = p->cq,
+		.send_cq = p->device.cq,
+		.recv_cq = p->device.cq,
 		.qp_type = IBV_QPT_RC,
-		.cap = {.max_send_wr =
-				for_hello ? 1
-					  : p->depth + NODE_DEPTH + CLIENT_PIECES + NODE_SLOTS + 8,
+		.cap = {.max_send_wr = for_hello ? 1
+						 : p->conf.depth + NODE_DEPTH + CLIENT_PIECES +
+							   NODE_SLOTS + 8,
 			.max_recv_wr = for_hello ? 1 : NODE_DEPTH,
 			.max_send_sge = 2,
 			.max_recv_sge = 1},
 	};
 	int rc = 0;
 
-	if (rdma_create_qp(id, p->pd, &attr) != 0)
+	if (rdma_create_qp(id, p->device.pd, &attr) != 0)
 		return -errno;
 	for (uint32_t i = 0; !for_hello && i < NODE_DEPTH && rc == 0; i++)
 		rc = post_receive(p, id->qp, i);
@@ -145,7 +147,7 @@ static bool speaks_one_shot(const struct stag_pool *p, struct ibv_qp *qp)
 {
 	struct stagdv_qp_attr attr = {0};
 
-	return p->dv && p->dv->query_qp(qp, &attr, sizeof(attr)) == 0 &&
+	return p->conf.dv && p->conf.dv->query_qp(qp, &attr, sizeof(attr)) == 0 &&
 	       attr.one_shot != STAGDV_ONE_SHOT_NONE && attr.one_shot < STAGDV_ONE_SHOT_REGION;
 }
 
@@ -154,8 +156,8 @@ static void drain(struct stag_pool *p)
 {
 	struct ibv_wc wc[CLIENT_BATCH];
 
-	while (p->cq && ibv_poll_cq(p->cq, CLIENT_BATCH, wc) > 0)
-		p->rang = true;
+	while (p->device.cq && ibv_poll_cq(p->device.cq, CLIENT_BATCH, wc) > 0)
+		p->device.rang = true;
 }
 
 void link_close(struct stag_pool *p)
@@ -203,7 +205,7 @@ void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now)
 	};
 	seat->id = NULL;
 	seat->stage = CALL_NONE;
-	p->calls--;
+	p->nodes.calls--;
 	if (ask_attach(p) != 0)
 		link_lost(p, now);
 }
@@ -227,10 +229,10 @@ static int read_facts(struct stag_pool *p, const struct pool_message *message,
 	if (answer->length < sizeof(facts))
 		return -EPROTO;
 	memcpy(&facts, answer->bytes, sizeof(facts));
-	if (!is_apt(&facts) || message->epoch < p->epoch)
+	if (!is_apt(&facts) || message->epoch < p->nodes.epoch)
 		return -EPROTO;
 	p->link.facts = facts;
-	p->link.epoch = p->epoch = message->epoch;
+	p->link.epoch = p->nodes.epoch = message->epoch;
 	p->counts.rights = facts.rights;
 	return 0;
 }
@@ -241,7 +243,7 @@ void link_attached(struct stag_pool *p, const struct pool_message *message,
 	uint64_t now = clock_ns();
 	int rc;
 
-	if (answer->status == ESTALE && p->attached) {
+	if (answer->status == ESTALE && p->self.attached) {
 		ask_forgotten(p);
 		if (ask_attach(p) != 0)
 			link_lost(p, now);
@@ -249,18 +251,19 @@ void link_attached(struct stag_pool *p, const struct pool_message *message,
 	}
 	rc = answer->status == 0 ? read_facts(p, message, answer) : -(int)answer->status;
 	if (rc != 0) {
-		p->refused = pool_fail(-rc, "%s: attach: %s", p->link.seat->address, strerror(-rc));
+		p->nodes.refused =
+			pool_fail(-rc, "%s: attach: %s", p->link.seat->address, strerror(-rc));
 		link_lost(p, now);
 		return;
 	}
-	p->attached = true;
-	p->lost = false;
-	p->refused = 0;
-	p->sought = 0;
+	p->self.attached = true;
+	p->nodes.lost = false;
+	p->nodes.refused = 0;
+	p->nodes.sought = 0;
 	p->link.stage = LINK_UP;
 	seek_stop(p);
 	log_info("pool: the primary is at %s, epoch %llu", p->link.seat->address,
-		 (unsigned long long)p->epoch);
+		 (unsigned long long)p->nodes.epoch);
 }
 
 /* ---- completions ----------------------------------------------------------------------------- */
@@ -269,9 +272,9 @@ static bool hear(struct stag_pool *p, const struct ibv_wc *wc, uint32_t index)
 {
 	struct ibv_qp *qp = p->link.id->qp;
 
-	if (p->dv && (wc->wc_flags & STAGDV_WC_CLOSED))
+	if (p->conf.dv && (wc->wc_flags & STAGDV_WC_CLOSED))
 		ask_closed(p, wc->invalidated_rkey);
-	if (!ask_hear(p, p->receives + (size_t)index * NODE_MESSAGE, wc->byte_len))
+	if (!ask_hear(p, p->device.receives + (size_t)index * NODE_MESSAGE, wc->byte_len))
 		return false;
 	/* Answers may have ended the link. */
 	return !p->link.id || p->link.id->qp != qp || post_receive(p, qp, index) == 0;
@@ -313,10 +316,10 @@ bool link_poll(struct stag_pool *p, uint64_t now)
 {
 	struct ibv_wc wc[CLIENT_BATCH];
 	const struct rdma_cm_id *id = p->link.id;
-	int n = id ? ibv_poll_cq(p->cq, CLIENT_BATCH, wc) : 0;
+	int n = id ? ibv_poll_cq(p->device.cq, CLIENT_BATCH, wc) : 0;
 
-	p->polls++;
-	p->rang |= n > 0;
+	p->device.polls++;
+	p->device.rang |= n > 0;
 	for (int i = 0; i < n; i++) {
 		if (wc[i].qp_num != id->qp->qp_num)
 			continue;
@@ -343,12 +346,12 @@ bool link_arm(struct stag_pool *p)
 	struct ibv_cq *cq;
 	void *context;
 
-	if (!p->cq || (p->armed && !p->rang && p->polls < ARMED_POLLS))
+	if (!p->device.cq || (p->device.armed && !p->device.rang && p->device.polls < ARMED_POLLS))
 		return true;
-	if (ibv_get_cq_event(p->channel, &cq, &context) == 0)
+	if (ibv_get_cq_event(p->device.channel, &cq, &context) == 0)
 		ibv_ack_cq_events(cq, 1);
-	p->rang = false;
-	p->polls = 0;
-	p->armed = ibv_req_notify_cq(p->cq, 0) == 0;
+	p->device.rang = false;
+	p->device.polls = 0;
+	p->device.armed = ibv_req_notify_cq(p->device.cq, 0) == 0;
 	return false; /* what came before it was armed does not ring */
 }

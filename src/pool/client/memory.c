@@ -17,13 +17,14 @@
 
 static int loan_access(const struct stag_pool *p)
 {
-	return p->dv ? IBV_ACCESS_LOCAL_WRITE
-		     : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	return p->conf.dv
+		       ? IBV_ACCESS_LOCAL_WRITE
+		       : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 }
 
 static int register_loan(struct stag_pool *p, struct loan *loan)
 {
-	loan->mr = ibv_reg_mr(p->pd, loan->at, loan->length, loan_access(p));
+	loan->mr = ibv_reg_mr(p->device.pd, loan->at, loan->length, loan_access(p));
 	return loan->mr ? 0
 			: pool_fail(errno, "%zu bytes at %p cannot be registered: %s", loan->length,
 				    (void *)loan->at, strerror(errno));
@@ -38,19 +39,19 @@ int memory_lend(struct stag_pool *p, void *at, size_t length)
 		return pool_fail(ENOMEM, "no memory");
 	loan->at = at;
 	loan->length = length;
-	rc = p->pd ? register_loan(p, loan) : 0;
+	rc = p->device.pd ? register_loan(p, loan) : 0;
 	if (rc != 0) {
 		free(loan);
 		return rc;
 	}
-	loan->next = p->loans;
-	p->loans = loan;
+	loan->next = p->memory.loans;
+	p->memory.loans = loan;
 	return 0;
 }
 
 int memory_unlend(struct stag_pool *p, void *at)
 {
-	struct loan **link = &p->loans;
+	struct loan **link = &p->memory.loans;
 	struct loan *loan;
 
 	while (*link && (*link)->at != at)
@@ -71,7 +72,7 @@ static struct loan *find_loan(const struct stag_pool *p, const void *at, size_t 
 {
 	const uint8_t *first = at;
 
-	for (struct loan *loan = p->loans; loan; loan = loan->next)
+	for (struct loan *loan = p->memory.loans; loan; loan = loan->next)
 		if (loan->mr && first >= loan->at && (size_t)(first - loan->at) <= loan->length &&
 		    length <= loan->length - (size_t)(first - loan->at))
 			return loan;
@@ -88,7 +89,7 @@ bool memory_is_lent(const struct stag_pool *p, const void *at, size_t length)
 static int register_own(struct stag_pool *p, struct op *op, const void *at, size_t length,
 			int access)
 {
-	op->mr = ibv_reg_mr(p->pd, (void *)at, length, access);
+	op->mr = ibv_reg_mr(p->device.pd, (void *)at, length, access);
 	return op->mr ? 0 : -errno;
 }
 
@@ -141,7 +142,7 @@ static struct buffer *make_buffer(struct stag_pool *p, unsigned int class)
 	if (!b)
 		return NULL;
 	*b = (struct buffer){.size = size};
-	b->mr = ibv_reg_mr(p->pd, b->bytes, size, IBV_ACCESS_LOCAL_WRITE);
+	b->mr = ibv_reg_mr(p->device.pd, b->bytes, size, IBV_ACCESS_LOCAL_WRITE);
 	if (b->mr)
 		return b;
 	free(b);
@@ -152,13 +153,13 @@ static void put_buffer(struct stag_pool *p, struct buffer *b)
 {
 	unsigned int class = size_class(b->size);
 
-	if (p->kept[class] >= KEPT) {
+	if (p->memory.kept[class] >= KEPT) {
 		free_buffer(b);
 		return;
 	}
-	b->next = p->buffers[class];
-	p->buffers[class] = b;
-	p->kept[class]++;
+	b->next = p->memory.buffers[class];
+	p->memory.buffers[class] = b;
+	p->memory.kept[class]++;
 }
 
 int memory_buffer(struct stag_pool *p, struct op *op, size_t size)
@@ -169,10 +170,10 @@ int memory_buffer(struct stag_pool *p, struct op *op, size_t size)
 		return 0;
 	if (op->buffer)
 		put_buffer(p, op->buffer);
-	op->buffer = p->buffers[class];
+	op->buffer = p->memory.buffers[class];
 	if (op->buffer) {
-		p->buffers[class] = op->buffer->next;
-		p->kept[class]--;
+		p->memory.buffers[class] = op->buffer->next;
+		p->memory.kept[class]--;
 	} else {
 		op->buffer = make_buffer(p, class);
 	}
@@ -184,7 +185,7 @@ int memory_buffer(struct stag_pool *p, struct op *op, size_t size)
 void memory_release(struct stag_pool *p, struct op *op)
 {
 	if (op->advertised && p->link.id)
-		p->dv->withdraw(p->link.id->qp, op->stag, NULL);
+		p->conf.dv->withdraw(p->link.id->qp, op->stag, NULL);
 	if (op->mr)
 		ibv_dereg_mr(op->mr);
 	if (op->loan)
@@ -201,7 +202,7 @@ void memory_release(struct stag_pool *p, struct op *op)
 
 int memory_register_slab(struct stag_pool *p, struct slab *slab)
 {
-	slab->mr = ibv_reg_mr(p->pd, slab->small,
+	slab->mr = ibv_reg_mr(p->device.pd, slab->small,
 			      sizeof(slab->ops) / sizeof(slab->ops[0]) * CLIENT_SMALL,
 			      IBV_ACCESS_LOCAL_WRITE);
 	return slab->mr ? 0 : -errno;
@@ -211,9 +212,9 @@ int memory_register_all(struct stag_pool *p)
 {
 	int rc = 0;
 
-	for (struct slab *slab = p->slabs; slab && rc == 0; slab = slab->next)
+	for (struct slab *slab = p->queue.slabs; slab && rc == 0; slab = slab->next)
 		rc = memory_register_slab(p, slab);
-	for (struct loan *loan = p->loans; loan && rc == 0; loan = loan->next)
+	for (struct loan *loan = p->memory.loans; loan && rc == 0; loan = loan->next)
 		rc = register_loan(p, loan);
 	return rc;
 }
@@ -228,26 +229,26 @@ static void dereg(struct ibv_mr **mr)
 void memory_deregister_all(struct stag_pool *p)
 {
 	for (unsigned int i = 0; i < BUFFER_SIZES; i++) {
-		for (struct buffer *b = p->buffers[i], *next; b; b = next) {
+		for (struct buffer *b = p->memory.buffers[i], *next; b; b = next) {
 			next = b->next;
 			free_buffer(b);
 		}
-		p->buffers[i] = NULL;
-		p->kept[i] = 0;
+		p->memory.buffers[i] = NULL;
+		p->memory.kept[i] = 0;
 	}
-	for (struct slab *slab = p->slabs; slab; slab = slab->next)
+	for (struct slab *slab = p->queue.slabs; slab; slab = slab->next)
 		dereg(&slab->mr);
-	for (struct loan *loan = p->loans; loan; loan = loan->next)
+	for (struct loan *loan = p->memory.loans; loan; loan = loan->next)
 		dereg(&loan->mr);
 }
 
 void memory_free_all(struct stag_pool *p)
 {
-	for (struct loan *loan = p->loans, *next; loan; loan = next) {
+	for (struct loan *loan = p->memory.loans, *next; loan; loan = next) {
 		next = loan->next;
 		free(loan);
 	}
-	for (struct slab *slab = p->slabs, *next; slab; slab = next) {
+	for (struct slab *slab = p->queue.slabs, *next; slab; slab = next) {
 		next = slab->next;
 		for (size_t i = 0; i < sizeof(slab->ops) / sizeof(slab->ops[0]); i++)
 			pool_hashing_free(slab->ops[i].hashing);

@@ -51,14 +51,14 @@ static void deliver(struct stag_pool *p, struct op *op, int error)
 	}
 	op->outcome.error = error;
 	op->stage = OP_READ;
-	op_push(&p->unproven, op);
+	op_push(&p->queue.unproven, op);
 }
 
 static void finish_proving(struct stag_pool *p, int error)
 {
 	struct op *op;
 
-	while ((op = op_pop(&p->proving)))
+	while ((op = op_pop(&p->queue.proving)))
 		op_finish(p, op, error ? error : op->outcome.error);
 }
 
@@ -66,10 +66,10 @@ void read_prove(struct stag_pool *p)
 {
 	struct op *op;
 
-	if (!p->unproven.first || p->prover || p->link.stage != LINK_UP)
+	if (!p->queue.unproven.first || p->queue.prover || p->link.stage != LINK_UP)
 		return;
-	p->proving = p->unproven;
-	p->unproven = (struct op_list){0};
+	p->queue.proving = p->queue.unproven;
+	p->queue.unproven = (struct op_list){0};
 	op = op_get(p);
 	if (!op) {
 		finish_proving(p, ENOMEM);
@@ -79,16 +79,16 @@ void read_prove(struct stag_pool *p)
 	op->wire_op = POOL_OP_FRESH;
 	op->whose = OP_FOR_US;
 	op->stage = OP_TO_ASK;
-	op_push_front(&p->to_ask, op);
-	p->prover = op;
+	op_push_front(&p->queue.to_ask, op);
+	p->queue.prover = op;
 }
 
 /* One that was asked of a link that is lost proves nothing. */
 void read_proven(struct stag_pool *p, const struct op *prover, int error)
 {
-	if (prover != p->prover)
+	if (prover != p->queue.prover)
 		return;
-	p->prover = NULL;
+	p->queue.prover = NULL;
 	finish_proving(p, error);
 }
 
@@ -100,7 +100,7 @@ static void ask_instead(struct stag_pool *p, struct op *op)
 	p->counts.asked_reads++;
 	memory_release(p, op);
 	op->stage = OP_TO_ASK;
-	op_push(&p->to_ask, op);
+	op_push(&p->queue.to_ask, op);
 }
 
 static void read_done(struct stag_pool *p, struct op *op)
@@ -150,7 +150,7 @@ static void step(struct stag_pool *p, struct op *op, enum pool_step step)
 			return;
 		}
 		op->stage = OP_TO_READ;
-		op_push(&p->to_read, op);
+		op_push(&p->queue.to_read, op);
 		return;
 	case POOL_DONE:
 		read_done(p, op);
@@ -169,7 +169,7 @@ static void step(struct stag_pool *p, struct op *op, enum pool_step step)
 
 static int to_small(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
 {
-	const struct slab *slab = p->slabs;
+	const struct slab *slab = p->queue.slabs;
 
 	while (op < slab->ops || op >= slab->ops + sizeof(slab->ops) / sizeof(slab->ops[0]))
 		slab = slab->next;
@@ -248,13 +248,13 @@ static void add(struct stag_pool *p, struct batch *b, struct op *op)
 		b->wr[b->n - 1].next = wr;
 	b->n++;
 	op->stage = OP_READING;
-	p->reading++;
+	p->queue.reading++;
 }
 
 void read_start(struct stag_pool *p, struct op *op)
 {
 	op->stage = OP_TO_READ;
-	op_push(&p->to_read, op);
+	op_push(&p->queue.to_read, op);
 }
 
 /* From its beginning: where the region is may have been unknown before. false: there is nothing to read. */
@@ -275,8 +275,8 @@ static bool begin(struct stag_pool *p, struct op *op)
 
 static void fill(struct stag_pool *p, struct batch *b)
 {
-	while (b->n < CLIENT_BATCH && p->reading < p->depth && p->to_read.first) {
-		struct op *op = op_pop(&p->to_read);
+	while (b->n < CLIENT_BATCH && p->queue.reading < p->conf.depth && p->queue.to_read.first) {
+		struct op *op = op_pop(&p->queue.to_read);
 
 		if (!(p->link.facts.rights & STAG_POOL_RIGHT_READ))
 			op_finish(p, op, EACCES);
@@ -292,7 +292,8 @@ void read_pump(struct stag_pool *p)
 	struct batch b;
 	struct ibv_send_wr *bad;
 
-	while (p->link.stage == LINK_UP && p->to_read.first && p->reading < p->depth) {
+	while (p->link.stage == LINK_UP && p->queue.to_read.first &&
+	       p->queue.reading < p->conf.depth) {
 		b.n = 0;
 		fill(p, &b);
 		if (b.n != 0 && ibv_post_send(p->link.id->qp, b.wr, &bad) != 0)
@@ -305,7 +306,7 @@ void read_pump(struct stag_pool *p)
 
 void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece)
 {
-	struct op *op = index < p->num_ops ? p->ops[index] : NULL;
+	struct op *op = index < p->queue.num_ops ? p->queue.ops[index] : NULL;
 	unsigned int tries;
 	enum pool_step next;
 
@@ -313,7 +314,7 @@ void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece)
 		return;
 	if (is_piece && !body_arrived(p, op))
 		return;
-	p->reading--;
+	p->queue.reading--;
 	tries = reading(op)->tries;
 	if (is_get(op) && !op->lookup.reading)
 		next = pool_lookup_feed(&op->lookup, op->small, NULL);
@@ -327,10 +328,10 @@ void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece)
 
 void read_lost(struct stag_pool *p)
 {
-	p->unproven = p->proving = (struct op_list){0};
-	p->prover = NULL;
-	for (uint32_t i = 0; i < p->num_ops; i++) {
-		struct op *op = p->ops[i];
+	p->queue.unproven = p->queue.proving = (struct op_list){0};
+	p->queue.prover = NULL;
+	for (uint32_t i = 0; i < p->queue.num_ops; i++) {
+		struct op *op = p->queue.ops[i];
 
 		if (op->stage == OP_READING || op->stage == OP_READ) {
 			memory_release(p, op);
@@ -339,6 +340,6 @@ void read_lost(struct stag_pool *p)
 		if (op->stage == OP_TO_READ)
 			op->begun = false;
 	}
-	p->reading = 0;
+	p->queue.reading = 0;
 	body_lost(p);
 }

@@ -30,7 +30,7 @@ static void hang_up(struct stag_pool *p, struct seat *seat)
 	rdma_destroy_id(seat->id);
 	seat->id = NULL;
 	seat->stage = CALL_NONE;
-	p->calls--;
+	p->nodes.calls--;
 }
 
 static void call_after(struct stag_pool *p, struct seat *seat, uint64_t now, uint64_t wait)
@@ -43,7 +43,7 @@ static void call_after(struct stag_pool *p, struct seat *seat, uint64_t now, uin
 /* The longer nobody was found, the less often we call; and no more often than it can answer, for others may call it, too. */
 static void call_later(struct stag_pool *p, struct seat *seat, uint64_t now)
 {
-	uint64_t wait = p->sought ? (now - p->sought) / 16 : AGAIN_MAX;
+	uint64_t wait = p->nodes.sought ? (now - p->nodes.sought) / 16 : AGAIN_MAX;
 	uint64_t took = seat->stage != CALL_NONE ? now - seat->since : 0;
 
 	call_after(p, seat, now, wait > took ? wait : took);
@@ -55,19 +55,19 @@ static void call_absent(struct stag_pool *p, struct seat *seat, uint64_t now)
 	uint64_t wait = AGAIN_MIN << seat->absent;
 
 	seat->absent += seat->absent < MOST_DOUBLINGS;
-	call_after(p, seat, now, p->sought ? wait : AGAIN_MAX);
+	call_after(p, seat, now, p->nodes.sought ? wait : AGAIN_MAX);
 }
 
 static int start_call(struct stag_pool *p, struct seat *seat, uint64_t now)
 {
 	struct rdma_cm_id *id;
 
-	if (rdma_create_id(p->events, &id, seat, RDMA_PS_TCP) != 0)
+	if (rdma_create_id(p->nodes.events, &id, seat, RDMA_PS_TCP) != 0)
 		return -errno;
 	seat->id = id;
 	seat->stage = CALL_ADDRESS;
 	seat->since = now;
-	p->calls++;
+	p->nodes.calls++;
 	if (rdma_resolve_addr(id, NULL, (struct sockaddr *)&seat->sockaddr,
 			      (int)(CALL_NS / NS_PER_MS)) == 0)
 		return 0;
@@ -78,7 +78,8 @@ static int start_call(struct stag_pool *p, struct seat *seat, uint64_t now)
 static void call(struct stag_pool *p, struct seat *seat, uint64_t now)
 {
 	seat->proves = false;
-	seat->greeting_len = admit_say_hello(&seat->session, ADMIT_CLIENT, p->user, seat->greeting);
+	seat->greeting_len =
+		admit_say_hello(&seat->session, ADMIT_CLIENT, p->conf.user, seat->greeting);
 	if (seat->greeting_len < 0 || start_call(p, seat, now) != 0)
 		call_later(p, seat, now);
 }
@@ -96,8 +97,8 @@ static int connect_call(struct stag_pool *p, struct seat *seat)
 	struct rdma_conn_param param = {
 		.private_data = seat->greeting,
 		.private_data_len = (uint8_t)seat->greeting_len,
-		.initiator_depth = p->reads,
-		.responder_resources = p->reads,
+		.initiator_depth = p->device.reads,
+		.responder_resources = p->device.reads,
 		.retry_count = 7,
 		.rnr_retry_count = 7,
 	};
@@ -123,20 +124,20 @@ struct news {
 static bool is_promising(const struct stag_pool *p, uint64_t epoch)
 {
 	if (p->link.id)
-		return epoch > p->epoch && epoch > p->link.epoch;
-	return epoch >= p->epoch;
+		return epoch > p->nodes.epoch && epoch > p->link.epoch;
+	return epoch >= p->nodes.epoch;
 }
 
 static void hear_challenge(struct stag_pool *p, const struct news *n, uint64_t now)
 {
 	struct seat *seat = n->seat;
 	char primary[ROLL_ADDRESS_LEN];
-	int rc = admit_say_proof(&seat->session, p->secret, n->said, n->length, &seat->claimed,
+	int rc = admit_say_proof(&seat->session, p->conf.secret, n->said, n->length, &seat->claimed,
 				 primary, seat->greeting);
 
 	if (rc == -EACCES || rc == -EPROTO)
-		p->refused = pool_fail(-rc, "%s: %s", seat->address,
-				       rc == -EACCES ? "refuses us" : "is no node of a pool");
+		p->nodes.refused = pool_fail(-rc, "%s: %s", seat->address,
+					     rc == -EACCES ? "refuses us" : "is no node of a pool");
 	if (rc < 0) {
 		call_later(p, seat, now);
 		return;
@@ -144,7 +145,8 @@ static void hear_challenge(struct stag_pool *p, const struct news *n, uint64_t n
 	seat->greeting_len = rc;
 	seat->answered = now;
 	seat->absent = 0;
-	if (p->has_uuid && memcmp(seat->session.uuid, p->uuid, sizeof(p->uuid)) != 0) {
+	if (p->nodes.has_uuid &&
+	    memcmp(seat->session.uuid, p->nodes.uuid, sizeof(p->nodes.uuid)) != 0) {
 		call_later(p, seat, now);
 		return;
 	}
@@ -161,11 +163,11 @@ static void hear_refusal(struct stag_pool *p, const struct news *n, uint64_t now
 {
 	const void *facts;
 	int rc = n->length == 0 ? -EAGAIN
-				: admit_hear_welcome(&n->seat->session, p->secret, n->said,
+				: admit_hear_welcome(&n->seat->session, p->conf.secret, n->said,
 						     n->length, &facts);
 
 	if (rc == -EACCES)
-		p->refused =
+		p->nodes.refused =
 			pool_fail(EACCES, "%s: no such user, or another secret", n->seat->address);
 	call_later(p, n->seat, now);
 }
@@ -174,16 +176,16 @@ static void hear_welcome(struct stag_pool *p, const struct news *n, uint64_t now
 {
 	struct seat *seat = n->seat;
 	const void *facts;
-	int rc = admit_hear_welcome(&seat->session, p->secret, n->said, n->length, &facts);
+	int rc = admit_hear_welcome(&seat->session, p->conf.secret, n->said, n->length, &facts);
 
 	if (rc < 0) {
-		p->refused =
+		p->nodes.refused =
 			pool_fail(EPROTO, "%s: the node does not know our secret", seat->address);
 		call_later(p, seat, now);
 		return;
 	}
-	memcpy(p->uuid, seat->session.uuid, sizeof(p->uuid));
-	p->has_uuid = true;
+	memcpy(p->nodes.uuid, seat->session.uuid, sizeof(p->nodes.uuid));
+	p->nodes.has_uuid = true;
 	link_adopt(p, seat, now);
 }
 
@@ -240,7 +242,7 @@ static bool take_news(struct stag_pool *p, struct news *n)
 {
 	struct rdma_cm_event *event;
 
-	if (rdma_get_cm_event(p->events, &event) != 0)
+	if (rdma_get_cm_event(p->nodes.events, &event) != 0)
 		return false;
 	*n = (struct news){.type = event->event, .id = event->id, .seat = event->id->context};
 	if (event->event == RDMA_CM_EVENT_REJECTED || event->event == RDMA_CM_EVENT_ESTABLISHED) {
@@ -272,24 +274,24 @@ void seek_note_end(struct seat *seat, uint64_t lasted)
 
 void seek_start(struct stag_pool *p, uint64_t now)
 {
-	if (p->sought == 0)
-		p->sought = now;
-	for (unsigned int i = 0; i < p->num_seats; i++) {
-		p->seats[i].absent = 0;
-		if (p->seats[i].stage == CALL_NONE)
-			p->seats[i].again = now + pause_of(&p->seats[i]);
+	if (p->nodes.sought == 0)
+		p->nodes.sought = now;
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++) {
+		p->nodes.seats[i].absent = 0;
+		if (p->nodes.seats[i].stage == CALL_NONE)
+			p->nodes.seats[i].again = now + pause_of(&p->nodes.seats[i]);
 	}
 }
 
 void seek_stop(struct stag_pool *p)
 {
-	for (unsigned int i = 0; i < p->num_seats; i++)
-		hang_up(p, &p->seats[i]);
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
+		hang_up(p, &p->nodes.seats[i]);
 }
 
 static bool waits_for_link(const struct stag_pool *p)
 {
-	return p->link.stage == LINK_ATTACHING || p->asking != 0 || p->reading != 0;
+	return p->link.stage == LINK_ATTACHING || p->queue.asking != 0 || p->queue.reading != 0;
 }
 
 /* Nothing is heard: is somebody else primary? */
@@ -308,15 +310,15 @@ static void mind_silence(struct stag_pool *p, uint64_t now)
 	if (now - l->heard < l->quiet)
 		return;
 	l->quiet = l->quiet * 2 < QUIET_MAX_NS ? l->quiet * 2 : l->quiet + QUIET_MAX_NS;
-	for (unsigned int i = 0; i < p->num_seats; i++)
-		if (p->seats[i].stage == CALL_NONE)
-			call(p, &p->seats[i], now);
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
+		if (p->nodes.seats[i].stage == CALL_NONE)
+			call(p, &p->nodes.seats[i], now);
 }
 
 static void mind_calls(struct stag_pool *p, uint64_t now)
 {
-	for (unsigned int i = 0; i < p->num_seats; i++) {
-		struct seat *seat = &p->seats[i];
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++) {
+		struct seat *seat = &p->nodes.seats[i];
 
 		if (seat->stage != CALL_NONE && now - seat->since > CALL_NS)
 			call_later(p, seat, now);
@@ -342,8 +344,8 @@ uint64_t seek_next(const struct stag_pool *p)
 
 	if (p->link.id && waits_for_link(p))
 		next = p->link.heard + p->link.quiet;
-	for (unsigned int i = 0; i < p->num_seats; i++) {
-		const struct seat *seat = &p->seats[i];
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++) {
+		const struct seat *seat = &p->nodes.seats[i];
 
 		if (seat->stage == CALL_NONE && p->link.id)
 			continue;

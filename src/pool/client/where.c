@@ -56,9 +56,9 @@ static int resolve(const char *address, struct sockaddr_storage *to)
 
 static struct seat *find(struct stag_pool *p, const struct sockaddr_storage *at)
 {
-	for (unsigned int i = 0; i < p->num_seats; i++)
-		if (memcmp(&p->seats[i].sockaddr, at, sizeof(*at)) == 0)
-			return &p->seats[i];
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
+		if (memcmp(&p->nodes.seats[i].sockaddr, at, sizeof(*at)) == 0)
+			return &p->nodes.seats[i];
 	return NULL;
 }
 
@@ -67,8 +67,8 @@ static struct seat *spare(struct stag_pool *p)
 {
 	struct seat *oldest = NULL;
 
-	for (unsigned int i = 0; i < p->num_seats; i++) {
-		struct seat *seat = &p->seats[i];
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++) {
+		struct seat *seat = &p->nodes.seats[i];
 
 		if (!seat->given && seat->stage == CALL_NONE && p->link.seat != seat &&
 		    (!oldest || seat->answered < oldest->answered))
@@ -82,15 +82,15 @@ struct seat *where_add(struct stag_pool *p, const char *address)
 	struct sockaddr_storage at;
 	struct seat *seat;
 
-	for (unsigned int i = 0; i < p->num_seats; i++)
-		if (strcmp(p->seats[i].address, address) == 0)
-			return &p->seats[i];
+	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
+		if (strcmp(p->nodes.seats[i].address, address) == 0)
+			return &p->nodes.seats[i];
 	if (strlen(address) >= ROLL_ADDRESS_LEN || resolve(address, &at) != 0)
 		return NULL;
 	seat = find(p, &at);
 	if (seat)
 		return seat;
-	seat = p->num_seats < CLIENT_SEATS ? &p->seats[p->num_seats++] : spare(p);
+	seat = p->nodes.num_seats < CLIENT_SEATS ? &p->nodes.seats[p->nodes.num_seats++] : spare(p);
 	if (!seat)
 		return NULL;
 	*seat = (struct seat){.sockaddr = at};
