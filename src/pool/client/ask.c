@@ -47,13 +47,12 @@ void ask_release(struct stag_pool *p, struct op *op)
 
 static bool has_value(const struct op *op)
 {
-	return op->io.op == STAG_POOL_INSERT || op->io.op == STAG_POOL_UPDATE ||
-	       op->io.op == STAG_POOL_PUT;
+	return pool_op_takes((uint8_t)op->io.op, POOL_TAKES_VALUE);
 }
 
 static bool is_read(const struct op *op)
 {
-	return op->wire_op == STAG_POOL_READ || op->wire_op == STAG_POOL_GET;
+	return pool_op_reads(op->wire_op);
 }
 
 static bool is_upload(const struct op *op)
@@ -65,12 +64,11 @@ static uint8_t flags_of(const struct op *op)
 {
 	uint8_t flags = 0;
 
-	if (op->wire_op >= POOL_OP_ATTACH)
+	if (pool_op_is_own(op->wire_op))
 		return 0;
 	if (has_value(op))
 		flags |= POOL_HAS_VALUE;
-	if (op->io.op == STAG_POOL_UPDATE || op->io.op == STAG_POOL_DELETE ||
-	    op->io.op == STAG_POOL_READ)
+	if (pool_op_takes((uint8_t)op->io.op, POOL_TAKES_PTR))
 		flags |= POOL_HAS_PTR;
 	if (op->io.flags & STAG_POOL_COMPARE)
 		flags |= POOL_COMPARE;
@@ -371,7 +369,7 @@ static int take_bytes(struct op *op, const struct pool_answer *a)
 		memcpy(op->io.to, a->bytes, a->length);
 		return 0;
 	}
-	if (op->wire_op < POOL_OP_ATTACH || a->length == 0)
+	if (!pool_op_is_own(op->wire_op) || a->length == 0)
 		return 0;
 	op->answer = malloc(a->length);
 	if (!op->answer)
@@ -391,7 +389,7 @@ static void answered(struct stag_pool *p, struct op *op, const struct pool_answe
 	p->queue.uploads -= is_upload(op);
 	op->outcome.ptr = a->ptr;
 	op->outcome.version = a->version;
-	op->outcome.length = op->wire_op >= POOL_OP_ATTACH ? a->length : a->ptr.length;
+	op->outcome.length = pool_op_is_own(op->wire_op) ? a->length : a->ptr.length;
 	if (error == 0)
 		error = take_bytes(op, a);
 	op_finish(p, op, error);

@@ -133,28 +133,18 @@ void op_put(struct stag_pool *p, struct op *op)
 	op_push_front(&p->queue.idle, op); /* its memory is near */
 }
 
-static uint32_t implied(const struct stag_pool_io *io)
+/* Returns the flags that the program may set, of those that the operation allows on the wire. */
+static uint32_t allowed_flags(uint8_t op)
 {
-	bool has_value = (io->flags & STAG_POOL_VALUE) || io->length != 0;
-	bool has_ptr = io->ptr.generation != 0;
+	uint8_t flags = pool_operations[op].flags;
 
-	if (has_value)
-		return has_ptr ? STAG_POOL_UPDATE : STAG_POOL_INSERT;
-	return has_ptr ? STAG_POOL_DELETE : STAG_POOL_IMPLICIT;
+	return (flags & POOL_COMPARE ? STAG_POOL_COMPARE : 0u) |
+	       (flags & POOL_EXCLUSIVE ? STAG_POOL_EXCLUSIVE : 0u);
 }
 
-static uint32_t flags_of(uint32_t op)
+static bool is_of_program(uint32_t op)
 {
-	switch (op) {
-	case STAG_POOL_PUT:
-		return STAG_POOL_COMPARE | STAG_POOL_EXCLUSIVE;
-	case STAG_POOL_UPDATE:
-	case STAG_POOL_DELETE:
-	case STAG_POOL_REMOVE:
-		return STAG_POOL_COMPARE;
-	default:
-		return 0;
-	}
+	return op != STAG_POOL_IMPLICIT && op < POOL_OP_ATTACH && pool_operation((uint8_t)op);
 }
 
 static int set_name(struct op *op, const char *name)
@@ -170,18 +160,20 @@ static int set_name(struct op *op, const char *name)
 
 int op_set(struct op *op, const struct stag_pool_io *io)
 {
-	uint32_t what = io->op == STAG_POOL_IMPLICIT ? implied(io) : io->op;
-	uint32_t flags = io->op == STAG_POOL_IMPLICIT ? io->flags & ~STAG_POOL_VALUE : io->flags;
-	bool reads = what == STAG_POOL_READ || what == STAG_POOL_GET;
-	bool writes = what == STAG_POOL_INSERT || what == STAG_POOL_UPDATE || what == STAG_POOL_PUT;
+	bool is_implicit = io->op == STAG_POOL_IMPLICIT;
+	uint32_t flags = is_implicit ? io->flags & ~STAG_POOL_VALUE : io->flags;
+	uint32_t wanted =
+		is_implicit ? pool_op_implied((io->flags & STAG_POOL_VALUE) || io->length != 0,
+					      io->ptr.generation != 0)
+			    : io->op;
+	uint8_t what = is_of_program(wanted) ? (uint8_t)wanted : STAG_POOL_IMPLICIT;
+	bool reads = pool_op_reads(what), writes = pool_op_takes(what, POOL_TAKES_VALUE);
 
-	if (io->comp_mask != 0 || what == STAG_POOL_IMPLICIT || what > STAG_POOL_REMOVE ||
-	    (flags & ~flags_of(what)) != 0)
-		return pool_fail(EINVAL, "operation %u with flags %x means nothing", io->op,
-				 io->flags);
+	if (io->comp_mask != 0 || what == STAG_POOL_IMPLICIT || (flags & ~allowed_flags(what)) != 0)
+		return pool_fail(EINVAL, "invalid operation %u with flags %x", io->op, io->flags);
 	if ((reads && io->length != 0 && !io->to) || (writes && io->length != 0 && !io->from))
-		return pool_fail(EINVAL, "%s of %zu bytes of no memory",
-				 pool_op_name((uint8_t)what), io->length);
+		return pool_fail(EINVAL, "%s of %zu bytes of no memory", pool_op_name(what),
+				 io->length);
 	if (writes && io->length > STAG_POOL_VALUE_MAX)
 		return pool_fail(EINVAL, "a value has at most %u bytes", STAG_POOL_VALUE_MAX);
 	op->io = *io;
@@ -194,14 +186,14 @@ int op_set(struct op *op, const struct stag_pool_io *io)
 		op->io.length = 0;
 	if (reads && io->length > STAG_POOL_VALUE_MAX)
 		op->io.length = STAG_POOL_VALUE_MAX;
-	if (what == STAG_POOL_PUT || what == STAG_POOL_GET || what == STAG_POOL_REMOVE)
+	if (pool_op_takes(what, POOL_TAKES_NAME))
 		return set_name(op, io->name);
 	return 0;
 }
 
 void op_start(struct stag_pool *p, struct op *op)
 {
-	if (op->wire_op == STAG_POOL_READ || op->wire_op == STAG_POOL_GET) {
+	if (pool_op_reads(op->wire_op)) {
 		read_start(p, op);
 		return;
 	}

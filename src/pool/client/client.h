@@ -378,7 +378,7 @@ void ask_release(struct stag_pool *p, struct op *op); /* its sequence is answere
 static inline bool ask_is_change(const struct op *op)
 {
 	return op->wire_op == STAG_POOL_IMPLICIT ||
-	       (op->wire_op < POOL_OP_ATTACH && pool_op_changes(op->wire_op));
+	       (!pool_op_is_own(op->wire_op) && pool_op_changes(op->wire_op));
 }
 
 /* ---- stage.c ---------------------------------------------------------------------------- */

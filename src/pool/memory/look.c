@@ -12,7 +12,7 @@ static int find(const struct pool_region *r, const struct pool_request *request,
 {
 	struct stag_pool_ptr ptr;
 
-	if (request->op == STAG_POOL_READ)
+	if (pool_op_takes(request->op, POOL_TAKES_PTR))
 		return request->ptr.key == r->key
 			       ? pool_object_find(r, &request->ptr, object, offset)
 			       : -ENOENT;

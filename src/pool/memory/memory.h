@@ -21,6 +21,7 @@
  *     lookup.c   names, one-sided                      upload.c   values that come in pieces
  *     clients.c  who has asked what: exactly once      look.c     reads by the node, from the region as it is
  *     wire.c     messages                              map.c      a client's pointers by key
+ *     operation.c  the table of operations
  *
  * All of it is pure: no sockets, clocks, threads; memory is allocated when a core or a log is made. What nodes
  * do with it has headers of its own. Everything in the region may come from a record of a peer's: no number found there
@@ -593,6 +594,79 @@ enum pool_request_flags {
 		1 << 4, /* a node's own: the value is what was uploaded under this sequence */
 };
 
+/* ---- operation.c --------------------------------------------------------------- */
+
+enum pool_takes {
+	POOL_TAKES_PTR = 1 << 0,
+	POOL_TAKES_NAME = 1 << 1,
+	POOL_TAKES_ANY_NAME = 1 << 2, /* with a name or without */
+	POOL_TAKES_VALUE = 1 << 3,
+	POOL_TAKES_ROOM = 1 << 4, /* for the bytes of the answer */
+};
+
+/* Selects the function that carries an operation out, on the node. */
+enum pool_handler {
+	POOL_DO_CHANGE =
+		1, /* of objects. Sequenced: sent again to the next primary, and carried out exactly once */
+	POOL_DO_ATTACH, /* pool_change(), too: changes the table of clients */
+	POOL_DO_DETACH, /* likewise */
+	POOL_DO_READ,	/* of a value */
+	POOL_DO_LIST,
+	POOL_DO_NODES,
+	POOL_DO_ADMINISTER,
+	POOL_DO_FRESH,
+};
+
+struct pool_operation {
+	const char *name; /* NULL: there is no such operation */
+	uint8_t takes;	  /* operands: enum pool_takes */
+	uint8_t flags;	  /* enum pool_request_flags that are allowed */
+	uint8_t rights;	  /* STAG_POOL_RIGHT_* that the user needs */
+	uint8_t handler;  /* enum pool_handler */
+};
+
+extern const struct pool_operation pool_operations[POOL_OP_MAX];
+
+/* Returns NULL for an unknown operation. */
+static inline const struct pool_operation *pool_operation(uint8_t op)
+{
+	return op < POOL_OP_MAX && pool_operations[op].name ? &pool_operations[op] : NULL;
+}
+
+static inline bool pool_op_takes(uint8_t op, enum pool_takes what)
+{
+	const struct pool_operation *o = pool_operation(op);
+
+	return o && (o->takes & what);
+}
+
+/* Returns whether an operation reads one value: what clients do by themselves, if they can. */
+static inline bool pool_op_reads(uint8_t op)
+{
+	const struct pool_operation *o = pool_operation(op);
+
+	return o && o->handler == POOL_DO_READ;
+}
+
+/* Returns whether an operation goes to pool_change(). */
+static inline bool pool_op_changes(uint8_t op)
+{
+	const struct pool_operation *o = pool_operation(op);
+
+	return o && o->handler <= POOL_DO_DETACH;
+}
+
+/* Returns whether an operation is one of the library's own, not of enum stag_pool_op. Its answer's bytes are no value. */
+static inline bool pool_op_is_own(uint8_t op)
+{
+	return op >= POOL_OP_ATTACH;
+}
+
+/* The operation that STAG_POOL_IMPLICIT stands for, by its operands; STAG_POOL_IMPLICIT: none. */
+uint8_t pool_op_implied(bool has_value, bool has_ptr);
+uint32_t pool_op_needs(uint8_t op); /* rights; all bits for an unknown operation */
+const char *pool_op_name(uint8_t op);
+
 /* Where a value is; of a read, where it is to go. */
 enum pool_source {
 	POOL_SOURCE_INLINE, /* in the message */
@@ -659,9 +733,6 @@ int pool_request_read(const void *at, size_t length, size_t *where, struct pool_
 int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_answer *answer);
 
 /* STAG_POOL_RIGHT_*; what an operation needs. */
-uint32_t pool_op_needs(uint8_t op);
-bool pool_op_changes(uint8_t op); /* goes to pool_change() */
-const char *pool_op_name(uint8_t op);
 
 /* ---- ops.c, upload.c ------------------------------------------------------------- */
 

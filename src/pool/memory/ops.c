@@ -91,7 +91,7 @@ static int find_by_name(const struct pool_core *core, const struct pool_request 
 
 static int find(const struct pool_core *core, const struct pool_request *request, struct target *t)
 {
-	if (request->op == STAG_POOL_PUT || request->op == STAG_POOL_REMOVE)
+	if (pool_op_takes(request->op, POOL_TAKES_NAME))
 		return find_by_name(core, request, t);
 	return find_by_ptr(core, &request->ptr, t);
 }
@@ -303,7 +303,7 @@ static int carry_out(struct pool_core *core, struct wish *w, struct pool_result 
 		rc = compare(rq, &t, result);
 	if (rc != 0)
 		return rc;
-	if (rq->op == STAG_POOL_UPDATE || rq->op == STAG_POOL_PUT)
+	if (pool_op_takes(rq->op, POOL_TAKES_VALUE))
 		return change(core, &t, w, result);
 	erase(core, &t);
 	return 0;
@@ -480,8 +480,7 @@ static int execute(struct pool_core *core, const struct pool_who *who,
 
 static bool has_value(const struct pool_request *request)
 {
-	return request->op == STAG_POOL_INSERT || request->op == STAG_POOL_UPDATE ||
-	       request->op == STAG_POOL_PUT;
+	return pool_op_takes(request->op, POOL_TAKES_VALUE);
 }
 
 /* A fault of the caller's, not of the client's. */

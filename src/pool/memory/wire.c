@@ -40,79 +40,6 @@ _Static_assert(sizeof(struct wire_message) == POOL_MESSAGE_HEADER, "as it is sen
 _Static_assert(sizeof(struct wire_request) == POOL_REQUEST_HEADER, "as it is sent");
 _Static_assert(sizeof(struct wire_answer) == POOL_ANSWER_HEADER, "as it is sent");
 
-/* ---- operations ------------------------------------------------------------------ */
-
-enum takes { PTR = 1 << 0, NAME = 1 << 1, VALUE = 1 << 2, MAYBE_NAME = 1 << 3, ROOM = 1 << 4 };
-
-struct operation {
-	const char *name;
-	uint8_t takes;
-	uint8_t flags; /* that it may have */
-	uint8_t needs; /* rights */
-	bool changes;
-};
-
-#define RD STAG_POOL_RIGHT_READ
-#define WR STAG_POOL_RIGHT_WRITE
-
-static const struct operation operations[POOL_OP_MAX] = {
-	[STAG_POOL_INSERT] = {"insert", VALUE, 0, WR, true},
-	[STAG_POOL_UPDATE] = {"update", PTR | VALUE, POOL_COMPARE, WR, true},
-	[STAG_POOL_READ] = {"read", PTR | ROOM, 0, RD, false},
-	[STAG_POOL_DELETE] = {"delete", PTR, POOL_COMPARE, WR, true},
-	[STAG_POOL_PUT] = {"put", NAME | VALUE, POOL_COMPARE | POOL_EXCLUSIVE, WR, true},
-	[STAG_POOL_GET] = {"get", NAME | ROOM, 0, RD, false},
-	[STAG_POOL_REMOVE] = {"remove", NAME, POOL_COMPARE, WR, true},
-	[POOL_OP_ATTACH] = {"attach", 0, 0, 0, true},
-	[POOL_OP_DETACH] = {"detach", 0, 0, WR, true},
-	[POOL_OP_LIST] = {"list", ROOM, 0, RD, false},
-	[POOL_OP_NODES] = {"nodes", ROOM, 0, 0, false},
-	[POOL_OP_SWITCH] = {"switch", MAYBE_NAME, 0, STAG_POOL_RIGHT_ADMIN, false},
-	[POOL_OP_FORGET] = {"forget", NAME, 0, STAG_POOL_RIGHT_ADMIN, false},
-	[POOL_OP_FRESH] = {"fresh", 0, 0, RD, false},
-};
-
-static const struct operation *operation_of(uint8_t op)
-{
-	return op < POOL_OP_MAX && operations[op].name ? &operations[op] : NULL;
-}
-
-uint32_t pool_op_needs(uint8_t op)
-{
-	const struct operation *o = operation_of(op);
-
-	return o ? o->needs : UINT32_MAX;
-}
-
-bool pool_op_changes(uint8_t op)
-{
-	const struct operation *o = operation_of(op);
-
-	return o && o->changes;
-}
-
-const char *pool_op_name(uint8_t op)
-{
-	const struct operation *o = operation_of(op);
-
-	return o ? o->name : "unknown";
-}
-
-/* Figures 3 and 4: what there is says what it is. 0: nothing that there is. */
-static uint8_t implied(uint8_t flags)
-{
-	switch (flags & (POOL_HAS_VALUE | POOL_HAS_PTR)) {
-	case POOL_HAS_VALUE:
-		return STAG_POOL_INSERT;
-	case POOL_HAS_VALUE | POOL_HAS_PTR:
-		return STAG_POOL_UPDATE;
-	case POOL_HAS_PTR:
-		return STAG_POOL_DELETE;
-	default:
-		return STAG_POOL_IMPLICIT;
-	}
-}
-
 /* ---- writing --------------------------------------------------------------------- */
 
 static size_t padded(size_t length)
@@ -280,38 +207,41 @@ static uint32_t most_of(uint8_t source)
 	}
 }
 
-/* What the operation takes is there, and nothing else. */
-static bool is_apt(const struct operation *o, const struct pool_request *rq)
+/* Returns whether the request has the operands that its operation takes, and nothing else. */
+static bool is_apt(const struct pool_operation *o, const struct pool_request *rq)
 {
-	uint8_t has = (rq->flags & POOL_HAS_PTR ? PTR : 0) |
-		      (rq->flags & POOL_HAS_VALUE ? VALUE : 0) | (rq->name_length ? NAME : 0);
-	uint8_t takes = o->takes & (PTR | NAME | VALUE);
+	uint8_t has = (rq->flags & POOL_HAS_PTR ? POOL_TAKES_PTR : 0) |
+		      (rq->flags & POOL_HAS_VALUE ? POOL_TAKES_VALUE : 0) |
+		      (rq->name_length ? POOL_TAKES_NAME : 0);
+	uint8_t takes = o->takes & (POOL_TAKES_PTR | POOL_TAKES_NAME | POOL_TAKES_VALUE);
 	uint8_t flags = rq->flags & ~(POOL_HAS_PTR | POOL_HAS_VALUE);
 
-	if (o->takes & MAYBE_NAME)
-		has &= (uint8_t)~NAME;
+	if (o->takes & POOL_TAKES_ANY_NAME)
+		has &= (uint8_t)~POOL_TAKES_NAME;
 	if (has != takes || (flags & ~o->flags) != 0)
 		return false;
-	if ((o->takes & VALUE) && rq->length > most_of(rq->source))
+	if ((o->takes & POOL_TAKES_VALUE) && rq->length > most_of(rq->source))
 		return false;
 	if (rq->source > POOL_SOURCE_PULL || rq->name_length > POOL_MAX_NAME)
 		return false;
-	if (!(o->takes & VALUE) && rq->source == POOL_SOURCE_STAGED)
+	if (!(o->takes & POOL_TAKES_VALUE) && rq->source == POOL_SOURCE_STAGED)
 		return false;
-	return (o->takes & (VALUE | ROOM)) || rq->length == 0;
+	return (o->takes & (POOL_TAKES_VALUE | POOL_TAKES_ROOM)) || rq->length == 0;
 }
 
 int pool_request_read(const void *at, size_t length, size_t *where, struct pool_request *rq)
 {
 	const uint8_t *bytes = take(at, length, where, sizeof(struct wire_request));
-	const struct operation *o;
+	const struct pool_operation *o;
 	struct wire_request w;
 
 	if (!bytes)
 		return -EBADMSG;
 	memcpy(&w, bytes, sizeof(w));
 	*rq = (struct pool_request){
-		.op = w.op == STAG_POOL_IMPLICIT ? implied(w.flags) : w.op,
+		.op = w.op == STAG_POOL_IMPLICIT
+			      ? pool_op_implied(w.flags & POOL_HAS_VALUE, w.flags & POOL_HAS_PTR)
+			      : w.op,
 		.flags = w.flags,
 		.source = w.source,
 		.name_length = w.name_length,
@@ -323,13 +253,13 @@ int pool_request_read(const void *at, size_t length, size_t *where, struct pool_
 		.version = w.version,
 		.ptr = w.ptr,
 	};
-	o = operation_of(rq->op);
+	o = pool_operation(rq->op);
 	if (!o || !is_apt(o, rq))
 		return -EBADMSG;
 	rq->name = (const char *)take(at, length, where, rq->name_length);
 	if (!rq->name || memchr(rq->name, '\0', rq->name_length))
 		return -EBADMSG;
-	if (!(o->takes & VALUE) || rq->source != POOL_SOURCE_INLINE)
+	if (!(o->takes & POOL_TAKES_VALUE) || rq->source != POOL_SOURCE_INLINE)
 		return 0;
 	rq->value = take(at, length, where, rq->length);
 	return rq->value ? 0 : -EBADMSG;

@@ -366,22 +366,21 @@ static int carry_out(struct client *k, struct message *m, const struct pool_requ
 		return -EPROTO;
 	if (!is_allowed(k, rq))
 		return refuse(k, rq, EACCES);
-	switch (rq->op) {
-	case POOL_OP_ATTACH:
+	switch ((enum pool_handler)pool_operations[rq->op].handler) {
+	case POOL_DO_ATTACH:
 		return attach(k, rq);
-	case STAG_POOL_READ:
-	case STAG_POOL_GET:
+	case POOL_DO_READ:
 		return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq) : look(k, rq);
-	case POOL_OP_LIST:
+	case POOL_DO_LIST:
 		return list(k, rq);
-	case POOL_OP_NODES:
+	case POOL_DO_NODES:
 		return nodes(k, rq);
-	case POOL_OP_FRESH:
+	case POOL_DO_FRESH:
 		return vouch(k, rq);
-	case POOL_OP_SWITCH:
-	case POOL_OP_FORGET:
+	case POOL_DO_ADMINISTER:
 		return administer(k, rq);
-	default:
+	case POOL_DO_CHANGE:
+	case POOL_DO_DETACH:
 		break;
 	}
 	if (rq->source == POOL_SOURCE_STAGED)
