@@ -188,7 +188,7 @@ static bool is_name_padded(const char *name)
 	return name_is_valid(name);
 }
 
-static size_t refuse(void *reply, bool later)
+static size_t make_refusal(void *reply, bool later)
 {
 	struct admit_head head = admit_head(ADMIT_REFUSAL, 0);
 
@@ -197,14 +197,14 @@ static size_t refuse(void *reply, bool later)
 	return sizeof(head);
 }
 
-static size_t challenge(struct admit *a, uint64_t now, const struct visitor *v,
-			const struct admit_place *place, void *reply)
+static size_t make_challenge(struct admit *a, uint64_t now, const struct visitor *v,
+			     const struct admit_place *place, void *reply)
 {
 	struct admit_challenge c = {.head = admit_head(ADMIT_CHALLENGE, v->as)};
 	uint64_t epoch = htole64(place->epoch);
 
 	if (!make_ticket(a, now, v, c.ticket))
-		return refuse(reply, true);
+		return make_refusal(reply, true);
 	memcpy(c.uuid, a->uuid, sizeof(c.uuid));
 	memcpy(c.epoch, &epoch, sizeof(epoch));
 	if (place->primary)
@@ -261,17 +261,17 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 
 	patient = is_patient(address, now, ADDRESS_TRIES, ADDRESS_AGAIN) && patient;
 	if (!patient) {
-		*reply_len = refuse(reply, true);
+		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
 	}
 	/* Not of ours, or not any more: a node that was started again knows no earlier one. No secret was tried by it. */
 	if (!is_ticket_good(a, now, v, proof->ticket)) {
-		*reply_len = refuse(reply, true);
+		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
 	}
 	rc = use_ticket(a, now, proof->ticket);
 	if (rc == -EAGAIN) {
-		*reply_len = refuse(reply, true);
+		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
 	}
 	if (rc == 0 && is_proven(a, v, proof, session))
@@ -279,7 +279,7 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 	try_patience(name, now);
 	try_patience(address, now);
 	log_warn("admission: %.63s did not prove itself", v->name);
-	*reply_len = refuse(reply, false);
+	*reply_len = make_refusal(reply, false);
 	return ADMIT_NO;
 }
 
@@ -293,7 +293,7 @@ enum admit_verdict admit_judge(struct admit *a, uint64_t now, const void *addres
 	struct admit_hello hello;
 	struct admit_proof proof;
 
-	*reply_len = refuse(reply, false);
+	*reply_len = make_refusal(reply, false);
 	if (len < sizeof(head))
 		return ADMIT_NO;
 	memcpy(&head, greeting, sizeof(head));
@@ -303,7 +303,7 @@ enum admit_verdict admit_judge(struct admit *a, uint64_t now, const void *addres
 		v.name = hello.name;
 		v.nonce = hello.nonce;
 		if (is_name_padded(v.name))
-			*reply_len = challenge(a, now, &v, place, reply);
+			*reply_len = make_challenge(a, now, &v, place, reply);
 		return ADMIT_NO;
 	}
 	if (!is_head(&head, greeting, len, ADMIT_PROOF, sizeof(proof)))

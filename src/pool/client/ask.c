@@ -18,7 +18,7 @@
 /* ---- sequences --------------------------------------------------------------------------- */
 
 /* false: too many that were asked before are not answered. */
-static bool take_sequence(struct stag_pool *p, struct op *op)
+static bool assign_sequence(struct stag_pool *p, struct op *op)
 {
 	if (op->sequence != 0)
 		return true;
@@ -128,16 +128,16 @@ static int make_request(struct stag_pool *p, struct op *op, struct pool_request 
 
 /* ---- messages ---------------------------------------------------------------------------- */
 
-static struct message *message_get(struct stag_pool *p)
+static struct client_message *message_get(struct stag_pool *p)
 {
-	struct message *m = p->device.free_messages;
+	struct client_message *m = p->device.free_messages;
 
 	if (m)
 		p->device.free_messages = m->next;
 	return m;
 }
 
-static void message_put(struct stag_pool *p, struct message *m)
+static void message_put(struct stag_pool *p, struct client_message *m)
 {
 	if (m->posted || m->unanswered != 0)
 		return;
@@ -146,7 +146,8 @@ static void message_put(struct stag_pool *p, struct message *m)
 }
 
 /* staged: the op whose value goes before it; NULL: none does. */
-static int post(struct stag_pool *p, struct message *m, size_t length, struct op *staged)
+static int post_message(struct stag_pool *p, struct client_message *m, size_t length,
+			struct op *staged)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)m->bytes,
 			      .length = (uint32_t)length,
@@ -167,7 +168,8 @@ static int post(struct stag_pool *p, struct message *m, size_t length, struct op
 }
 
 /* With the value's memory in the same post. */
-static int post_advertising(struct stag_pool *p, struct message *m, size_t length, struct op *op)
+static int post_advertising(struct stag_pool *p, struct client_message *m, size_t length,
+			    struct op *op)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)m->bytes,
 			      .length = (uint32_t)length,
@@ -197,7 +199,7 @@ static int post_advertising(struct stag_pool *p, struct message *m, size_t lengt
 	return rc;
 }
 
-static void asked(struct stag_pool *p, struct op *op, struct message *m)
+static void mark_asked(struct stag_pool *p, struct op *op, struct client_message *m)
 {
 	if (op->sent)
 		p->counts.retries++;
@@ -209,7 +211,7 @@ static void asked(struct stag_pool *p, struct op *op, struct message *m)
 	p->queue.uploads += is_upload(op);
 }
 
-static enum op_way way_of(const struct stag_pool *p, struct op *op)
+static enum op_way choose_way(const struct stag_pool *p, struct op *op)
 {
 	if (!has_value(op))
 		return WAY_INLINE;
@@ -219,7 +221,7 @@ static enum op_way way_of(const struct stag_pool *p, struct op *op)
 }
 
 /* There is one such key in a message: that it advertises, or ends. */
-static bool goes_alone(const struct stag_pool *p, const struct op *op)
+static bool needs_own_message(const struct stag_pool *p, const struct op *op)
 {
 	return op->way == WAY_STAGED || (op->way == WAY_PULLED && p->link.one_shot);
 }
@@ -227,7 +229,7 @@ static bool goes_alone(const struct stag_pool *p, const struct op *op)
 static bool may_ask(struct stag_pool *p, struct op *op)
 {
 	return p->queue.asking < p->conf.requests &&
-	       (!is_upload(op) || p->queue.uploads < POOL_MAX_UPLOADS) && take_sequence(p, op);
+	       (!is_upload(op) || p->queue.uploads < POOL_MAX_UPLOADS) && assign_sequence(p, op);
 }
 
 /* "Whoever is next" was asked for, and somebody is. */
@@ -238,14 +240,15 @@ static bool is_switched(const struct stag_pool *p, const struct op *op)
 }
 
 /* One more in the message. 0, -ENOBUFS: it is full; 1: it needs none. */
-static int add(struct stag_pool *p, struct op *op, struct message *m, size_t *used)
+static int append_request(struct stag_pool *p, struct op *op, struct client_message *m,
+			  size_t *used)
 {
 	struct pool_request rq;
 	int rc;
 
 	if (is_switched(p, op)) {
-		op_pop(&p->queue.to_ask);
-		op_finish(p, op, 0);
+		client_op_pop(&p->queue.to_ask);
+		client_op_finish(p, op, 0);
 		return 1;
 	}
 	if (op->wire_op == POOL_OP_SWITCH)
@@ -255,17 +258,17 @@ static int add(struct stag_pool *p, struct op *op, struct message *m, size_t *us
 		rc = pool_message_request(m->bytes, NODE_MESSAGE, used, &rq);
 	if (rc == -ENOBUFS)
 		return rc;
-	op_pop(&p->queue.to_ask);
+	client_op_pop(&p->queue.to_ask);
 	if (rc != 0) {
-		op_finish(p, op, -rc);
+		client_op_finish(p, op, -rc);
 		return 1;
 	}
-	asked(p, op, m);
+	mark_asked(p, op, m);
 	return 0;
 }
 
 /* As many as fit. One whose memory is advertised, or whose value is staged, is the only one. */
-static struct op *fill(struct stag_pool *p, struct message *m, size_t *used)
+static struct op *fill_message(struct stag_pool *p, struct client_message *m, size_t *used)
 {
 	struct op *op;
 	int rc;
@@ -273,11 +276,11 @@ static struct op *fill(struct stag_pool *p, struct message *m, size_t *used)
 	while ((op = p->queue.to_ask.first) && may_ask(p, op)) {
 		bool alone;
 
-		op->way = (uint8_t)way_of(p, op);
-		alone = goes_alone(p, op);
+		op->way = (uint8_t)choose_way(p, op);
+		alone = needs_own_message(p, op);
 		if (alone && m->unanswered != 0)
 			break;
-		rc = add(p, op, m, used);
+		rc = append_request(p, op, m, used);
 		if (rc == -ENOBUFS)
 			break;
 		if (alone && rc == 0)
@@ -286,14 +289,14 @@ static struct op *fill(struct stag_pool *p, struct message *m, size_t *used)
 	return NULL;
 }
 
-static int send_one(struct stag_pool *p, struct message *m)
+static int send_one(struct stag_pool *p, struct client_message *m)
 {
 	struct op *op;
 	size_t used = 0;
 	int rc;
 
 	pool_message_start(m->bytes, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, p->link.epoch);
-	op = fill(p, m, &used);
+	op = fill_message(p, m, &used);
 	if (m->unanswered == 0) {
 		message_put(p, m);
 		return -EAGAIN;
@@ -301,13 +304,13 @@ static int send_one(struct stag_pool *p, struct message *m)
 	if (op && op->way == WAY_PULLED)
 		rc = post_advertising(p, m, used, op);
 	else
-		rc = post(p, m, used, op);
+		rc = post_message(p, m, used, op);
 	return rc == 0 ? 0 : -ENOTCONN;
 }
 
 void ask_pump(struct stag_pool *p)
 {
-	struct message *m;
+	struct client_message *m;
 	int rc = 0;
 
 	while (rc == 0 && p->link.stage == LINK_UP && p->queue.to_ask.first) {
@@ -320,7 +323,7 @@ void ask_pump(struct stag_pool *p)
 
 int ask_attach(struct stag_pool *p)
 {
-	struct message *m = message_get(p);
+	struct client_message *m = message_get(p);
 	struct pool_request rq = {
 		.op = POOL_OP_ATTACH,
 		.sequence = CLIENT_OWN,
@@ -333,12 +336,12 @@ int ask_attach(struct stag_pool *p)
 		return -ENOMEM;
 	pool_message_start(m->bytes, NODE_MESSAGE, &used, POOL_MESSAGE_REQUESTS, 0);
 	pool_message_request(m->bytes, NODE_MESSAGE, &used, &rq);
-	return post(p, m, used, NULL);
+	return post_message(p, m, used, NULL);
 }
 
 void ask_sent(struct stag_pool *p, uint32_t message)
 {
-	struct message *m = &p->device.messages[message % NODE_DEPTH];
+	struct client_message *m = &p->device.messages[message % NODE_DEPTH];
 
 	m->posted = false;
 	message_put(p, m);
@@ -346,7 +349,7 @@ void ask_sent(struct stag_pool *p, uint32_t message)
 
 /* ---- answers ----------------------------------------------------------------------------- */
 
-static struct op *find(struct stag_pool *p, uint64_t sequence)
+static struct op *find_asked(struct stag_pool *p, uint64_t sequence)
 {
 	uint32_t index = (uint32_t)sequence;
 	struct op *op = NULL;
@@ -359,7 +362,7 @@ static struct op *find(struct stag_pool *p, uint64_t sequence)
 }
 
 /* The value of a read that the node served; of anything else the bytes. 0, or an errno value. */
-static int take_bytes(struct op *op, const struct pool_answer *a)
+static int copy_answer(struct op *op, const struct pool_answer *a)
 {
 	if (is_read(op) && (op->io.length > ANSWER_INLINE || a->length == 0))
 		return a->ptr.length <= op->io.length ? 0 : EPROTO;
@@ -378,7 +381,7 @@ static int take_bytes(struct op *op, const struct pool_answer *a)
 	return 0;
 }
 
-static void answered(struct stag_pool *p, struct op *op, const struct pool_answer *a)
+static void handle_answer(struct stag_pool *p, struct op *op, const struct pool_answer *a)
 {
 	int error = (int)a->status;
 
@@ -391,11 +394,11 @@ static void answered(struct stag_pool *p, struct op *op, const struct pool_answe
 	op->outcome.version = a->version;
 	op->outcome.length = pool_op_is_own(op->wire_op) ? a->length : a->ptr.length;
 	if (error == 0)
-		error = take_bytes(op, a);
-	op_finish(p, op, error);
+		error = copy_answer(op, a);
+	client_op_finish(p, op, error);
 }
 
-bool ask_hear(struct stag_pool *p, const void *bytes, size_t length)
+bool ask_handle_message(struct stag_pool *p, const void *bytes, size_t length)
 {
 	struct pool_message message;
 	struct pool_answer answer;
@@ -421,10 +424,10 @@ bool ask_hear(struct stag_pool *p, const void *bytes, size_t length)
 				return false;
 			continue;
 		}
-		op = find(p, answer.sequence);
+		op = find_asked(p, answer.sequence);
 		if (!op || message.epoch != p->link.epoch)
 			return false;
-		answered(p, op, &answer);
+		handle_answer(p, op, &answer);
 	}
 	return true;
 }
@@ -441,7 +444,7 @@ void ask_closed(struct stag_pool *p, uint32_t stag)
 
 /* ---- the link is lost --------------------------------------------------------------------- */
 
-static void back_to_ask(struct stag_pool *p, struct op *op)
+static void requeue_asked(struct stag_pool *p, struct op *op)
 {
 	memory_release(p, op);
 	op->message = NULL;
@@ -459,8 +462,8 @@ void ask_lost(struct stag_pool *p)
 	}
 	for (uint32_t i = 0; i < p->queue.num_ops; i++) {
 		if (p->queue.ops[i]->stage == OP_ASKED && !ask_is_change(p->queue.ops[i])) {
-			back_to_ask(p, p->queue.ops[i]);
-			op_push(&p->queue.to_ask, p->queue.ops[i]);
+			requeue_asked(p, p->queue.ops[i]);
+			client_op_push(&p->queue.to_ask, p->queue.ops[i]);
 		}
 	}
 	/* Changes in their order, before what was never asked for. */
@@ -468,27 +471,27 @@ void ask_lost(struct stag_pool *p)
 		struct op *op = p->self.window[s % POOL_WINDOW];
 
 		if (op && op->sequence == s && op->stage == OP_ASKED) {
-			back_to_ask(p, op);
-			op_push_front(&p->queue.to_ask, op);
+			requeue_asked(p, op);
+			client_op_push_front(&p->queue.to_ask, op);
 		}
 	}
 }
 
 void ask_forgotten(struct stag_pool *p)
 {
-	struct op_list all = p->queue.to_ask;
+	struct client_op_list all = p->queue.to_ask;
 	struct op *op;
 
-	p->queue.to_ask = (struct op_list){0};
-	while ((op = op_pop(&all))) {
+	p->queue.to_ask = (struct client_op_list){0};
+	while ((op = client_op_pop(&all))) {
 		bool unknown = op->sent && ask_is_change(op);
 
 		ask_release(p, op);
 		op->stage = OP_TO_ASK;
 		if (unknown)
-			op_finish(p, op, ESTALE);
+			client_op_finish(p, op, ESTALE);
 		else
-			op_push(&p->queue.to_ask, op);
+			client_op_push(&p->queue.to_ask, op);
 	}
 	client_new_id(p);
 }

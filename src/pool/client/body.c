@@ -25,7 +25,7 @@ static uint32_t piece_at(struct op *op, uint64_t at)
 	return left < PIECE ? (uint32_t)left : PIECE;
 }
 
-static int post(struct stag_pool *p, struct op *op)
+static int post_next_piece(struct stag_pool *p, struct op *op)
 {
 	struct ibv_sge sge = {(uintptr_t)op->io.to + op->posted, piece_at(op, op->posted),
 			      op->lkey};
@@ -55,9 +55,9 @@ void body_pump(struct stag_pool *p)
 	       p->queue.bodies.first) {
 		struct op *op = p->queue.bodies.first;
 
-		rc = post(p, op);
+		rc = post_next_piece(p, op);
 		if (rc == 0 && op->posted == reading(op)->length)
-			op_pop(&p->queue.bodies);
+			client_op_pop(&p->queue.bodies);
 	}
 	if (rc != 0)
 		link_lost(p, clock_ns());
@@ -79,7 +79,7 @@ int body_start(struct stag_pool *p, struct op *op)
 	op->posted = op->arrived = 0;
 	op->stage = OP_READING;
 	p->queue.reading++;
-	op_push(&p->queue.bodies, op);
+	client_op_push(&p->queue.bodies, op);
 	return 0;
 }
 
@@ -101,6 +101,6 @@ bool body_arrived(struct stag_pool *p, struct op *op)
 
 void body_lost(struct stag_pool *p)
 {
-	p->queue.bodies = (struct op_list){0};
+	p->queue.bodies = (struct client_op_list){0};
 	p->queue.pieces = 0;
 }

@@ -14,7 +14,7 @@
 /* ---- one at a time ------------------------------------------------------------------------ */
 
 /* Others that are under way go on meanwhile. */
-static void run(struct stag_pool *p, const struct op *op)
+static void run_until_done(struct stag_pool *p, const struct op *op)
 {
 	uint64_t spin = clock_ns() + SPIN_NS;
 
@@ -27,7 +27,7 @@ static void run(struct stag_pool *p, const struct op *op)
 	}
 }
 
-static int complain(const struct op *op)
+static int set_error(const struct op *op)
 {
 	int error = op->outcome.error;
 
@@ -38,7 +38,7 @@ static int complain(const struct op *op)
 	return error;
 }
 
-static struct op *get(struct stag_pool *p)
+static struct op *submit_one(struct stag_pool *p)
 {
 	struct op *op;
 
@@ -49,7 +49,7 @@ static struct op *get(struct stag_pool *p)
 			return NULL;
 		}
 	}
-	op = op_get(p);
+	op = client_op_get(p);
 	if (op)
 		op->whose = OP_FOR_CALL;
 	else
@@ -58,21 +58,22 @@ static struct op *get(struct stag_pool *p)
 }
 
 /* An errno value. */
-static int call(struct stag_pool *p, const struct stag_pool_io *io, struct stag_pool_done *done)
+static int call_and_wait(struct stag_pool *p, const struct stag_pool_io *io,
+			 struct stag_pool_done *done)
 {
-	struct op *op = get(p);
+	struct op *op = submit_one(p);
 	int rc;
 
 	if (!op)
 		return errno;
-	rc = -op_set(op, io);
+	rc = -client_op_set(op, io);
 	if (rc == 0) {
-		op_start(p, op);
-		run(p, op);
+		client_op_start(p, op);
+		run_until_done(p, op);
 		*done = op->outcome;
-		rc = complain(op);
+		rc = set_error(op);
 	}
-	op_put(p, op);
+	client_op_put(p, op);
 	return rc;
 }
 
@@ -87,7 +88,7 @@ STAG_EXPORT int stag_pool_insert(struct stag_pool *p, const void *value, size_t 
 {
 	struct stag_pool_io io = {.op = STAG_POOL_INSERT, .from = value, .length = length};
 	struct stag_pool_done done;
-	int rc = call(p, &io, &done);
+	int rc = call_and_wait(p, &io, &done);
 
 	if (rc == 0)
 		set_ptr(ptr, &done);
@@ -100,7 +101,7 @@ STAG_EXPORT int stag_pool_update(struct stag_pool *p, struct stag_pool_ptr *ptr,
 	struct stag_pool_io io = {
 		.op = STAG_POOL_UPDATE, .ptr = *ptr, .from = value, .length = length};
 	struct stag_pool_done done;
-	int rc = call(p, &io, &done);
+	int rc = call_and_wait(p, &io, &done);
 
 	if (rc == 0)
 		set_ptr(ptr, &done);
@@ -119,7 +120,7 @@ STAG_EXPORT int stag_pool_compare_update(struct stag_pool *p, struct stag_pool_p
 		.length = length,
 	};
 	struct stag_pool_done done;
-	int rc = call(p, &io, &done);
+	int rc = call_and_wait(p, &io, &done);
 
 	if (rc == 0)
 		set_ptr(ptr, &done);
@@ -132,7 +133,7 @@ static int read_value(struct stag_pool *p, const struct stag_pool_io *io, size_t
 		      uint64_t *version)
 {
 	struct stag_pool_done done;
-	int rc = call(p, io, &done);
+	int rc = call_and_wait(p, io, &done);
 
 	if (rc == 0 || rc == EMSGSIZE)
 		*length = done.length;
@@ -154,7 +155,7 @@ STAG_EXPORT int stag_pool_delete(struct stag_pool *p, const struct stag_pool_ptr
 	struct stag_pool_io io = {.op = STAG_POOL_DELETE, .ptr = *ptr};
 	struct stag_pool_done done;
 
-	return call(p, &io, &done);
+	return call_and_wait(p, &io, &done);
 }
 
 STAG_EXPORT int stag_pool_put(struct stag_pool *p, const char *name, const void *value,
@@ -163,7 +164,7 @@ STAG_EXPORT int stag_pool_put(struct stag_pool *p, const char *name, const void 
 	struct stag_pool_io io = {
 		.op = STAG_POOL_PUT, .flags = flags, .name = name, .from = value, .length = length};
 	struct stag_pool_done done;
-	int rc = call(p, &io, &done);
+	int rc = call_and_wait(p, &io, &done);
 
 	if (rc == 0)
 		set_ptr(ptr, &done);
@@ -183,16 +184,16 @@ STAG_EXPORT int stag_pool_remove(struct stag_pool *p, const char *name)
 	struct stag_pool_io io = {.op = STAG_POOL_REMOVE, .name = name};
 	struct stag_pool_done done;
 
-	return call(p, &io, &done);
+	return call_and_wait(p, &io, &done);
 }
 
 /* ---- the library's own ---------------------------------------------------------------------- */
 
-/* What is no operation of the program's. NULL and errno; else op_put() it. */
-static struct op *ask(struct stag_pool *p, enum pool_op what, const char *name, uint64_t version,
-		      size_t room)
+/* What is no operation of the program's. NULL and errno; else client_op_put() it. */
+static struct op *request_and_wait(struct stag_pool *p, enum pool_op what, const char *name,
+				   uint64_t version, size_t room)
 {
-	struct op *op = get(p);
+	struct op *op = submit_one(p);
 
 	if (!op)
 		return NULL;
@@ -201,12 +202,12 @@ static struct op *ask(struct stag_pool *p, enum pool_op what, const char *name, 
 	op->name_length = name ? (uint16_t)strnlen(name, STAG_POOL_NAME_MAX) : 0;
 	memcpy(op->name, name ? name : "", op->name_length);
 	op->name[op->name_length] = 0;
-	op_start(p, op);
-	run(p, op);
-	if (complain(op) == 0)
+	client_op_start(p, op);
+	run_until_done(p, op);
+	if (set_error(op) == 0)
 		return op;
 	errno = op->outcome.error;
-	op_put(p, op);
+	client_op_put(p, op);
 	return NULL;
 }
 
@@ -215,8 +216,8 @@ static struct op *ask(struct stag_pool *p, enum pool_op what, const char *name, 
 /* The page that begins behind a cursor. */
 static int fetch_page(struct stag_pool *p, uint64_t cursor)
 {
-	struct op *op = ask(p, POOL_OP_LIST, NULL, cursor,
-			    NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER);
+	struct op *op = request_and_wait(p, POOL_OP_LIST, NULL, cursor,
+					 NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER);
 
 	if (!op)
 		return -errno;
@@ -226,11 +227,11 @@ static int fetch_page(struct stag_pool *p, uint64_t cursor)
 	p->names.at = 0;
 	p->names.cursor = cursor;
 	op->answer = NULL;
-	op_put(p, op);
+	client_op_put(p, op);
 	return 0;
 }
 
-static int take_name(struct stag_pool *p, struct stag_pool_entry *entry)
+static int copy_entry(struct stag_pool *p, struct stag_pool_entry *entry)
 {
 	uint32_t left = p->names.length - p->names.at, size;
 	struct pool_listed listed;
@@ -262,7 +263,7 @@ STAG_EXPORT bool stag_pool_next(struct stag_pool *p, struct stag_pool_entry *ent
 		return false;
 	}
 	if (rc == 0)
-		rc = take_name(p, entry);
+		rc = copy_entry(p, entry);
 	if (rc == -EPROTO)
 		pool_fail(EPROTO, "a list of names that makes no sense");
 	errno = -rc;
@@ -315,27 +316,27 @@ STAG_EXPORT int stag_pool_query(struct stag_pool *p, struct stag_pool_info *info
 
 	if (size < sizeof(info->comp_mask) || info->comp_mask != 0)
 		return -pool_fail(EINVAL, "a query that means nothing");
-	op = ask(p, POOL_OP_NODES, NULL, 0, sizeof(status));
+	op = request_and_wait(p, POOL_OP_NODES, NULL, 0, sizeof(status));
 	if (!op)
 		return errno;
 	if (op->outcome.length < sizeof(status)) {
-		op_put(p, op);
+		client_op_put(p, op);
 		return -pool_fail(EPROTO, "a status that makes no sense");
 	}
 	memcpy(&status, op->answer, sizeof(status));
-	op_put(p, op);
+	client_op_put(p, op);
 	fill_info(&all, &status);
 	memcpy(info, &all, size < sizeof(all) ? size : sizeof(all));
 	return 0;
 }
 
-static int order(struct stag_pool *p, enum pool_op what, const char *node)
+static int administer(struct stag_pool *p, enum pool_op what, const char *node)
 {
-	struct op *op = ask(p, what, node, 0, 0);
+	struct op *op = request_and_wait(p, what, node, 0, 0);
 
 	if (!op)
 		return errno;
-	op_put(p, op);
+	client_op_put(p, op);
 	return 0;
 }
 
@@ -343,12 +344,12 @@ STAG_EXPORT int stag_pool_switchover(struct stag_pool *p, const char *node)
 {
 	if (node && !name_is_valid(node))
 		return -pool_fail(EINVAL, "'%s' is no name of a node", node);
-	return order(p, POOL_OP_SWITCH, node);
+	return administer(p, POOL_OP_SWITCH, node);
 }
 
 STAG_EXPORT int stag_pool_forget(struct stag_pool *p, const char *node)
 {
 	if (!node || !name_is_valid(node))
 		return -pool_fail(EINVAL, "'%s' is no name of a node", node ? node : "");
-	return order(p, POOL_OP_FORGET, node);
+	return administer(p, POOL_OP_FORGET, node);
 }

@@ -30,7 +30,7 @@
 
 /* ---- lists of operations -------------------------------------------------------------------- */
 
-void op_push(struct op_list *list, struct op *op)
+void client_op_push(struct client_op_list *list, struct op *op)
 {
 	op->next = NULL;
 	if (list->last)
@@ -41,7 +41,7 @@ void op_push(struct op_list *list, struct op *op)
 	list->count++;
 }
 
-void op_push_front(struct op_list *list, struct op *op)
+void client_op_push_front(struct client_op_list *list, struct op *op)
 {
 	op->next = list->first;
 	list->first = op;
@@ -50,7 +50,7 @@ void op_push_front(struct op_list *list, struct op *op)
 	list->count++;
 }
 
-struct op *op_pop(struct op_list *list)
+struct op *client_op_pop(struct client_op_list *list)
 {
 	struct op *op = list->first;
 
@@ -102,12 +102,12 @@ static bool add_slab(struct stag_pool *p)
 		op->small = slab->small + (size_t)i * CLIENT_SMALL;
 		op->index = p->queue.num_ops;
 		p->queue.ops[p->queue.num_ops++] = op;
-		op_push(&p->queue.idle, op);
+		client_op_push(&p->queue.idle, op);
 	}
 	return true;
 }
 
-struct op *op_get(struct stag_pool *p)
+struct op *client_op_get(struct stag_pool *p)
 {
 	struct op *op;
 
@@ -115,7 +115,7 @@ struct op *op_get(struct stag_pool *p)
 		pool_fail(ENOMEM, "no memory for one more operation");
 		return NULL;
 	}
-	op = op_pop(&p->queue.idle);
+	op = client_op_pop(&p->queue.idle);
 	op->outcome = (struct stag_pool_done){0};
 	op->whose = OP_FOR_POLL;
 	op->sent = op->begun = false;
@@ -124,13 +124,13 @@ struct op *op_get(struct stag_pool *p)
 	return op;
 }
 
-void op_put(struct stag_pool *p, struct op *op)
+void client_op_put(struct stag_pool *p, struct op *op)
 {
 	free(op->answer);
 	op->answer = NULL;
 	op->serial++;
 	op->stage = OP_IDLE;
-	op_push_front(&p->queue.idle, op); /* its memory is near */
+	client_op_push_front(&p->queue.idle, op); /* its memory is near */
 }
 
 /* Returns the flags that the program may set, of those that the operation allows on the wire. */
@@ -158,7 +158,7 @@ static int set_name(struct op *op, const char *name)
 	return 0;
 }
 
-int op_set(struct op *op, const struct stag_pool_io *io)
+int client_op_set(struct op *op, const struct stag_pool_io *io)
 {
 	bool is_implicit = io->op == STAG_POOL_IMPLICIT;
 	uint32_t flags = is_implicit ? io->flags & ~STAG_POOL_VALUE : io->flags;
@@ -191,17 +191,17 @@ int op_set(struct op *op, const struct stag_pool_io *io)
 	return 0;
 }
 
-void op_start(struct stag_pool *p, struct op *op)
+void client_op_start(struct stag_pool *p, struct op *op)
 {
 	if (pool_op_reads(op->wire_op)) {
 		read_start(p, op);
 		return;
 	}
 	op->stage = OP_TO_ASK;
-	op_push(&p->queue.to_ask, op);
+	client_op_push(&p->queue.to_ask, op);
 }
 
-void op_finish(struct stag_pool *p, struct op *op, int error)
+void client_op_finish(struct stag_pool *p, struct op *op, int error)
 {
 	memory_release(p, op);
 	p->counts.changes += error == 0 && ask_is_change(op);
@@ -210,7 +210,7 @@ void op_finish(struct stag_pool *p, struct op *op, int error)
 	op->stage = OP_DONE;
 	switch (op->whose) {
 	case OP_FOR_POLL:
-		op_push(&p->queue.done, op);
+		client_op_push(&p->queue.done, op);
 		break;
 	case OP_FOR_CALL:
 		break;
@@ -220,19 +220,19 @@ void op_finish(struct stag_pool *p, struct op *op, int error)
 		else if (error == 0)
 			seek_status(p, op->answer, (uint32_t)op->outcome.length);
 		p->nodes.has_queried = true;
-		op_put(p, op);
+		client_op_put(p, op);
 		break;
 	}
 }
 
 /* ---- driving -------------------------------------------------------------------------------------- */
 
-static void fail_list(struct stag_pool *p, struct op_list *list)
+static void fail_list(struct stag_pool *p, struct client_op_list *list)
 {
 	struct op *op;
 
-	while ((op = op_pop(list)))
-		op_finish(p, op, ETIMEDOUT);
+	while ((op = client_op_pop(list)))
+		client_op_finish(p, op, ETIMEDOUT);
 }
 
 static void note_earliest(struct stag_pool *p, const struct op *op)
@@ -242,7 +242,7 @@ static void note_earliest(struct stag_pool *p, const struct op *op)
 		p->nodes.taken_back = op->taken_back;
 }
 
-static void take_back(struct stag_pool *p, const struct op_list *list, uint64_t now)
+static void requeue_op(struct stag_pool *p, const struct client_op_list *list, uint64_t now)
 {
 	for (struct op *op = list->first; op; op = op->next) {
 		if (op->taken_back == 0)
@@ -251,25 +251,25 @@ static void take_back(struct stag_pool *p, const struct op_list *list, uint64_t 
 	}
 }
 
-void op_take_back(struct stag_pool *p, uint64_t now)
+void client_op_requeue(struct stag_pool *p, uint64_t now)
 {
 	p->nodes.taken_back = 0;
-	take_back(p, &p->queue.to_read, now);
-	take_back(p, &p->queue.to_ask, now);
+	requeue_op(p, &p->queue.to_read, now);
+	requeue_op(p, &p->queue.to_ask, now);
 }
 
-static void fail_late(struct stag_pool *p, struct op_list *list, uint64_t now)
+static void fail_overdue(struct stag_pool *p, struct client_op_list *list, uint64_t now)
 {
-	struct op_list all = *list;
+	struct client_op_list all = *list;
 	struct op *op;
 
-	*list = (struct op_list){0};
-	while ((op = op_pop(&all))) {
+	*list = (struct client_op_list){0};
+	while ((op = client_op_pop(&all))) {
 		if (op->taken_back != 0 && now - op->taken_back >= p->conf.retry_ns) {
-			op_finish(p, op, ETIMEDOUT);
+			client_op_finish(p, op, ETIMEDOUT);
 			continue;
 		}
-		op_push(list, op);
+		client_op_push(list, op);
 		note_earliest(p, op);
 	}
 }
@@ -283,12 +283,12 @@ static bool waits_too_long(const struct stag_pool *p, uint64_t since, uint64_t n
  * Nobody was found for long: what waits is told, and what comes is refused, until somebody is. Where nodes let us in, and throw us out
  * before they have answered, there is always somebody: each operation has its own time, for as long as no link is up.
  */
-static void mind_patience(struct stag_pool *p, uint64_t now)
+static void enforce_retry_limit(struct stag_pool *p, uint64_t now)
 {
 	if (p->link.stage != LINK_UP && waits_too_long(p, p->nodes.taken_back, now)) {
 		p->nodes.taken_back = 0;
-		fail_late(p, &p->queue.to_read, now);
-		fail_late(p, &p->queue.to_ask, now);
+		fail_overdue(p, &p->queue.to_read, now);
+		fail_overdue(p, &p->queue.to_ask, now);
 	}
 	if (!waits_too_long(p, p->nodes.sought, now))
 		return;
@@ -298,7 +298,7 @@ static void mind_patience(struct stag_pool *p, uint64_t now)
 }
 
 /* Now and then: who is there? Only who is known can be called when the primary is lost. */
-static void refresh(struct stag_pool *p, uint64_t now)
+static void refresh_members(struct stag_pool *p, uint64_t now)
 {
 	struct op *op;
 
@@ -306,13 +306,13 @@ static void refresh(struct stag_pool *p, uint64_t now)
 	    (p->link.refreshed != 0 && now - p->link.refreshed < REFRESH_NS))
 		return;
 	p->link.refreshed = now;
-	op = op_get(p);
+	op = client_op_get(p);
 	if (!op)
 		return;
 	op->io = (struct stag_pool_io){.length = sizeof(struct node_status)};
 	op->wire_op = POOL_OP_NODES;
 	op->whose = OP_FOR_US;
-	op_start(p, op);
+	client_op_start(p, op);
 }
 
 static bool is_busy(const struct stag_pool *p)
@@ -334,29 +334,29 @@ void client_step(struct stag_pool *p)
 	}
 	if (!is_busy(p))
 		p->link.heard = now;
-	mind_patience(p, now);
+	enforce_retry_limit(p, now);
 	if (p->queue.to_read.first || p->queue.to_ask.first || p->link.refreshed == 0)
-		refresh(p, now);
+		refresh_members(p, now);
 	read_pump(p);
 	read_prove(p);
 	ask_pump(p);
 }
 
 /* The end of what is waited for since then, if it is before `next`. */
-static uint64_t end_of(const struct stag_pool *p, uint64_t since, uint64_t next)
+static uint64_t deadline_of(const struct stag_pool *p, uint64_t since, uint64_t next)
 {
 	return since != 0 && p->conf.retry_ns != 0 && since + p->conf.retry_ns < next
 		       ? since + p->conf.retry_ns
 		       : next;
 }
 
-static uint64_t next_time(const struct stag_pool *p)
+static uint64_t next_deadline(const struct stag_pool *p)
 {
 	uint64_t next = seek_next(p);
 
 	if (!p->nodes.lost)
-		next = end_of(p, p->nodes.sought, next);
-	return p->link.stage == LINK_UP ? next : end_of(p, p->nodes.taken_back, next);
+		next = deadline_of(p, p->nodes.sought, next);
+	return p->link.stage == LINK_UP ? next : deadline_of(p, p->nodes.taken_back, next);
 }
 
 /* Since a time at which it should have gone on. */
@@ -372,7 +372,7 @@ uint64_t client_sleep(struct stag_pool *p, uint64_t until)
 	struct pollfd fds[] = {
 		{.fd = p->nodes.events->fd, .events = POLLIN},
 		{.fd = p->device.channel ? p->device.channel->fd : -1, .events = POLLIN}};
-	uint64_t now = clock_ns(), next = next_time(p), left;
+	uint64_t now = clock_ns(), next = next_deadline(p), left;
 	struct timespec ts;
 
 	if (!link_arm(p))
@@ -398,7 +398,7 @@ int client_watch(struct stag_pool *p, int fd)
 }
 
 /* The fd is readable as long as there is something to fetch. */
-static void ring(struct stag_pool *p)
+static void ring_bell(struct stag_pool *p)
 {
 	uint64_t one = 1;
 	bool should = p->queue.done.first != NULL;
@@ -412,7 +412,7 @@ static void ring(struct stag_pool *p)
 
 static void set_timer(struct stag_pool *p)
 {
-	uint64_t next = next_time(p);
+	uint64_t next = next_deadline(p);
 	struct itimerspec at = {0};
 
 	if (next == p->waiting.timer_at && next > clock_ns())
@@ -578,14 +578,14 @@ static void detach(struct stag_pool *p)
 
 	if (p->link.stage != LINK_UP || !(p->link.facts.rights & STAG_POOL_RIGHT_WRITE))
 		return;
-	op = op_get(p);
+	op = client_op_get(p);
 	if (!op)
 		return;
 	op->io = (struct stag_pool_io){0};
 	op->wire_op = POOL_OP_DETACH;
 	op->whose = OP_FOR_CALL;
 	op->stage = OP_TO_ASK;
-	op_push_front(&p->queue.to_ask, op);
+	client_op_push_front(&p->queue.to_ask, op);
 	while (op->stage != OP_DONE && p->link.stage == LINK_UP && clock_ns() < deadline) {
 		client_step(p);
 		if (op->stage != OP_DONE)
@@ -658,49 +658,51 @@ STAG_EXPORT int stag_pool_unlend(struct stag_pool *p, void *addr)
 }
 
 /* All of them, or none. */
-static int take(struct stag_pool *p, const struct stag_pool_io *io, int n, struct op_list *list)
+static int make_ops(struct stag_pool *p, const struct stag_pool_io *io, int n,
+		    struct client_op_list *list)
 {
 	int rc = 0;
 
 	for (int i = 0; i < n && rc == 0; i++) {
-		struct op *op = op_get(p);
+		struct op *op = client_op_get(p);
 
 		if (!op)
 			return -ENOMEM;
-		rc = op_set(op, &io[i]);
-		op_push(list, op);
+		rc = client_op_set(op, &io[i]);
+		client_op_push(list, op);
 	}
 	return rc;
 }
 
 STAG_EXPORT int stag_pool_submit(struct stag_pool *p, const struct stag_pool_io *io, int n)
 {
-	struct op_list list = {0};
+	struct client_op_list list = {0};
 	struct op *op;
-	int rc = p->nodes.lost ? pool_fail(ENOTCONN, "there is no primary") : take(p, io, n, &list);
+	int rc = p->nodes.lost ? pool_fail(ENOTCONN, "there is no primary")
+			       : make_ops(p, io, n, &list);
 
-	while ((op = op_pop(&list))) {
+	while ((op = client_op_pop(&list))) {
 		if (rc == 0)
-			op_start(p, op);
+			client_op_start(p, op);
 		else
-			op_put(p, op);
+			client_op_put(p, op);
 	}
 	if (rc == 0 && !is_busy(p))
 		p->link.heard = clock_ns();
 	read_pump(p);
 	ask_pump(p);
-	ring(p);
+	ring_bell(p);
 	return -rc;
 }
 
-static int fetch(struct stag_pool *p, struct stag_pool_done *done, int n)
+static int deliver_one(struct stag_pool *p, struct stag_pool_done *done, int n)
 {
 	struct op *op;
 	int got = 0;
 
-	while (got < n && (op = op_pop(&p->queue.done))) {
+	while (got < n && (op = client_op_pop(&p->queue.done))) {
 		done[got++] = op->outcome;
-		op_put(p, op);
+		client_op_put(p, op);
 	}
 	return got;
 }
@@ -710,16 +712,16 @@ STAG_EXPORT int stag_pool_poll(struct stag_pool *p, struct stag_pool_done *done,
 	int got;
 
 	client_step(p);
-	got = fetch(p, done, n);
+	got = deliver_one(p, done, n);
 	if (p->waiting.epoll < 0)
 		return got;
 	while (got == 0 && n > 0 && (p->waiting.look = true) && !link_arm(p)) {
 		client_step(p);
-		got = fetch(p, done, n);
+		got = deliver_one(p, done, n);
 	}
 	if (got == 0)
 		set_timer(p);
-	ring(p);
+	ring_bell(p);
 	return got;
 }
 
@@ -730,7 +732,7 @@ STAG_EXPORT int stag_pool_wait(struct stag_pool *p, int timeout_ms)
 
 	for (;;) {
 		client_step(p);
-		ring(p);
+		ring_bell(p);
 		if (p->queue.done.first)
 			return 0;
 		now = clock_ns();
@@ -746,7 +748,7 @@ STAG_EXPORT int stag_pool_fd(struct stag_pool *p)
 	int rc = p->waiting.epoll >= 0 ? 0 : make_fds(p);
 
 	if (rc == 0) {
-		ring(p);
+		ring_bell(p);
 		return p->waiting.epoll;
 	}
 	close_fds(p);

@@ -103,7 +103,7 @@ enum op_way {
 	WAY_PULLED, /* it is fetched */
 };
 
-struct message;
+struct client_message;
 
 struct op {
 	struct op *next; /* of the list that its stage says */
@@ -118,7 +118,7 @@ struct op {
 	bool sent;	     /* it was in a message once: it may have been carried out */
 	uint64_t sequence;   /* 0: none yet */
 	uint64_t taken_back; /* when it was first, from a link that was lost; 0: never */
-	struct message *message;
+	struct client_message *message;
 	uint8_t way;  /* enum op_way: of its value, in the message */
 	uint8_t slot; /* of WAY_STAGED */
 
@@ -144,16 +144,16 @@ struct op {
 	char name[STAG_POOL_NAME_MAX + 1];
 };
 
-struct op_list {
+struct client_op_list {
 	struct op *first, *last;
 	uint32_t count;
 };
 
 /* ---- messages ----------------------------------------------------------------------- */
 
-struct message {
-	struct message *next; /* of those that are free */
-	uint8_t *bytes;	      /* NODE_MESSAGE */
+struct client_message {
+	struct client_message *next; /* of those that are free */
+	uint8_t *bytes;		     /* NODE_MESSAGE */
 	uint16_t index;
 	uint16_t unanswered; /* requests in it */
 	bool posted;	     /* the adapter has it still */
@@ -186,7 +186,7 @@ struct seat {
 
 enum link_stage { LINK_SEEKING, LINK_ATTACHING, LINK_UP };
 
-struct link {
+struct client_link {
 	enum link_stage stage;
 	struct rdma_cm_id *id;
 	struct seat *seat;
@@ -239,7 +239,7 @@ struct client_device {
 	uint32_t polls;	  /* since then */
 	struct ibv_mr *receives_mr, *messages_mr;
 	uint8_t *receives, *messages_at; /* NODE_MESSAGE bytes each */
-	struct message *messages, *free_messages;
+	struct client_message *messages, *free_messages;
 };
 
 /* This client's identity in the pool, and the sequence of its changes (ask.c). */
@@ -255,11 +255,11 @@ struct client_self {
 struct client_queue {
 	struct op **ops; /* all of them, by index */
 	uint32_t num_ops;
-	struct op_list idle, to_read, to_ask, done;
-	struct op_list unproven,
+	struct client_op_list idle, to_read, to_ask, done;
+	struct client_op_list unproven,
 		proving; /* read, not known to be fresh; those that the FRESH in flight is about */
 	const struct op *prover;	   /* that FRESH request */
-	struct op_list bodies;		   /* being read, with more pieces to be posted */
+	struct client_op_list bodies;	   /* being read, with more pieces to be posted */
 	uint32_t pieces;		   /* of bodies, in the adapter */
 	uint32_t reading, asking, uploads; /* in the adapter; not answered; of those, long values */
 	struct slab {
@@ -295,7 +295,7 @@ struct client_names {
 struct stag_pool {
 	struct client_conf conf;
 	struct client_nodes nodes;
-	struct link link;
+	struct client_link link;
 	struct client_device device;
 	struct client_self self;
 	struct client_queue queue;
@@ -313,19 +313,19 @@ void client_new_id(struct stag_pool *p); /* as one who was never here */
 /* Until something may have changed; at most until `until`. How much longer it took: the process, or its machine, stood still. */
 uint64_t client_sleep(struct stag_pool *p, uint64_t until);
 int client_watch(struct stag_pool *p, int fd); /* for who waits elsewhere */
-struct op *op_get(struct stag_pool *p);	       /* NULL: no memory */
-void op_put(struct stag_pool *p, struct op *op);
-void op_push(struct op_list *list, struct op *op);
-void op_push_front(struct op_list *list, struct op *op);
-struct op *op_pop(struct op_list *list);
+struct op *client_op_get(struct stag_pool *p); /* NULL: no memory */
+void client_op_put(struct stag_pool *p, struct op *op);
+void client_op_push(struct client_op_list *list, struct op *op);
+void client_op_push_front(struct client_op_list *list, struct op *op);
+struct op *client_op_pop(struct client_op_list *list);
 /* The link is lost: how long they wait counts from the first time. */
-void op_take_back(struct stag_pool *p, uint64_t now);
+void client_op_requeue(struct stag_pool *p, uint64_t now);
 /* Its outcome is there: error is an errno value. */
-void op_finish(struct stag_pool *p, struct op *op, int error);
+void client_op_finish(struct stag_pool *p, struct op *op, int error);
 /* From the beginning. */
-void op_start(struct stag_pool *p, struct op *op);
+void client_op_start(struct stag_pool *p, struct op *op);
 /* 0, or -errno: an io that makes no sense. */
-int op_set(struct op *op, const struct stag_pool_io *io);
+int client_op_set(struct op *op, const struct stag_pool_io *io);
 
 /* ---- where.c ------------------------------------------------------------------------ */
 
@@ -368,7 +368,7 @@ static inline uint64_t wr_id_of(enum wr_kind kind, uint32_t index)
 int ask_attach(struct stag_pool *p);
 void ask_pump(struct stag_pool *p);
 /* What came in a receive. false: no sense is in it. */
-bool ask_hear(struct stag_pool *p, const void *bytes, size_t length);
+bool ask_handle_message(struct stag_pool *p, const void *bytes, size_t length);
 void ask_sent(struct stag_pool *p, uint32_t message);
 void ask_closed(struct stag_pool *p, uint32_t stag);  /* the peer closed what was advertised */
 void ask_lost(struct stag_pool *p);		      /* with the link */

@@ -152,7 +152,7 @@ static bool speaks_one_shot(const struct stag_pool *p, struct ibv_qp *qp)
 }
 
 /* Completions of a queue pair that is gone mean nothing. */
-static void drain(struct stag_pool *p)
+static void poll_completions(struct stag_pool *p)
 {
 	struct ibv_wc wc[CLIENT_BATCH];
 
@@ -162,15 +162,15 @@ static void drain(struct stag_pool *p)
 
 void link_close(struct stag_pool *p)
 {
-	struct link *l = &p->link;
+	struct client_link *l = &p->link;
 
 	if (!l->id)
 		return;
 	rdma_disconnect(l->id);
 	rdma_destroy_qp(l->id);
-	drain(p);
+	poll_completions(p);
 	rdma_destroy_id(l->id);
-	*l = (struct link){.stage = LINK_SEEKING};
+	*l = (struct client_link){.stage = LINK_SEEKING};
 }
 
 void link_lost(struct stag_pool *p, uint64_t now)
@@ -184,7 +184,7 @@ void link_lost(struct stag_pool *p, uint64_t now)
 	link_close(p);
 	read_lost(p);
 	ask_lost(p);
-	op_take_back(p, now);
+	client_op_requeue(p, now);
 	seek_start(p, now);
 }
 
@@ -193,7 +193,7 @@ void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now)
 	if (p->link.id)
 		link_lost(p, now);
 	log_info("pool: %s lets us in", seat->address);
-	p->link = (struct link){
+	p->link = (struct client_link){
 		.stage = LINK_ATTACHING,
 		.id = seat->id,
 		.seat = seat,
@@ -211,7 +211,7 @@ void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now)
 }
 
 /* A node that has proven itself may still be wrong: nothing outside what it says of the region is asked of it. */
-static bool is_apt(const struct node_facts *f)
+static bool is_device_suitable(const struct node_facts *f)
 {
 	return f->size >= POOL_MIN_SIZE && f->size <= POOL_MAX_SIZE &&
 	       f->address <= UINT64_MAX - f->size && f->index_at <= f->size &&
@@ -229,7 +229,7 @@ static int read_facts(struct stag_pool *p, const struct pool_message *message,
 	if (answer->length < sizeof(facts))
 		return -EPROTO;
 	memcpy(&facts, answer->bytes, sizeof(facts));
-	if (!is_apt(&facts) || message->epoch < p->nodes.epoch)
+	if (!is_device_suitable(&facts) || message->epoch < p->nodes.epoch)
 		return -EPROTO;
 	p->link.facts = facts;
 	p->link.epoch = p->nodes.epoch = message->epoch;
@@ -268,20 +268,20 @@ void link_attached(struct stag_pool *p, const struct pool_message *message,
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
-static bool hear(struct stag_pool *p, const struct ibv_wc *wc, uint32_t index)
+static bool handle_receive(struct stag_pool *p, const struct ibv_wc *wc, uint32_t index)
 {
 	struct ibv_qp *qp = p->link.id->qp;
 
 	if (p->conf.dv && (wc->wc_flags & STAGDV_WC_CLOSED))
 		ask_closed(p, wc->invalidated_rkey);
-	if (!ask_hear(p, p->device.receives + (size_t)index * NODE_MESSAGE, wc->byte_len))
+	if (!ask_handle_message(p, p->device.receives + (size_t)index * NODE_MESSAGE, wc->byte_len))
 		return false;
 	/* Answers may have ended the link. */
 	return !p->link.id || p->link.id->qp != qp || post_receive(p, qp, index) == 0;
 }
 
 /* false: the link has ended. */
-static bool complete(struct stag_pool *p, const struct ibv_wc *wc)
+static bool handle_completion(struct stag_pool *p, const struct ibv_wc *wc)
 {
 	uint32_t index = (uint32_t)(wc->wr_id >> 8);
 
@@ -289,7 +289,7 @@ static bool complete(struct stag_pool *p, const struct ibv_wc *wc)
 		return false;
 	switch ((enum wr_kind)(wc->wr_id & 0xff)) {
 	case WR_RECEIVE:
-		return hear(p, wc, index);
+		return handle_receive(p, wc, index);
 	case WR_MESSAGE:
 		ask_sent(p, index);
 		return true;
@@ -323,7 +323,7 @@ bool link_poll(struct stag_pool *p, uint64_t now)
 	for (int i = 0; i < n; i++) {
 		if (wc[i].qp_num != id->qp->qp_num)
 			continue;
-		if (!complete(p, &wc[i])) {
+		if (!handle_completion(p, &wc[i])) {
 			link_lost(p, now);
 			return true;
 		}

@@ -30,7 +30,7 @@ static bool wants_body(const struct op *op)
 	return is_get(op) ? op->lookup.reading && op->lookup.read.body : op->read.body;
 }
 
-static void want(const struct op *op, uint64_t *address, uint64_t *length)
+static void want_bytes(const struct op *op, uint64_t *address, uint64_t *length)
 {
 	*address = is_get(op) ? op->lookup.address : op->read.address;
 	*length = is_get(op) ? op->lookup.length : op->read.length;
@@ -46,20 +46,20 @@ static void want(const struct op *op, uint64_t *address, uint64_t *length)
 static void deliver(struct stag_pool *p, struct op *op, int error)
 {
 	if (!(p->link.facts.flags & NODE_UNLEASED)) {
-		op_finish(p, op, error);
+		client_op_finish(p, op, error);
 		return;
 	}
 	op->outcome.error = error;
 	op->stage = OP_READ;
-	op_push(&p->queue.unproven, op);
+	client_op_push(&p->queue.unproven, op);
 }
 
 static void finish_proving(struct stag_pool *p, int error)
 {
 	struct op *op;
 
-	while ((op = op_pop(&p->queue.proving)))
-		op_finish(p, op, error ? error : op->outcome.error);
+	while ((op = client_op_pop(&p->queue.proving)))
+		client_op_finish(p, op, error ? error : op->outcome.error);
 }
 
 void read_prove(struct stag_pool *p)
@@ -69,8 +69,8 @@ void read_prove(struct stag_pool *p)
 	if (!p->queue.unproven.first || p->queue.prover || p->link.stage != LINK_UP)
 		return;
 	p->queue.proving = p->queue.unproven;
-	p->queue.unproven = (struct op_list){0};
-	op = op_get(p);
+	p->queue.unproven = (struct client_op_list){0};
+	op = client_op_get(p);
 	if (!op) {
 		finish_proving(p, ENOMEM);
 		return;
@@ -79,7 +79,7 @@ void read_prove(struct stag_pool *p)
 	op->wire_op = POOL_OP_FRESH;
 	op->whose = OP_FOR_US;
 	op->stage = OP_TO_ASK;
-	op_push_front(&p->queue.to_ask, op);
+	client_op_push_front(&p->queue.to_ask, op);
 	p->queue.prover = op;
 }
 
@@ -100,7 +100,7 @@ static void ask_instead(struct stag_pool *p, struct op *op)
 	p->counts.asked_reads++;
 	memory_release(p, op);
 	op->stage = OP_TO_ASK;
-	op_push(&p->queue.to_ask, op);
+	client_op_push(&p->queue.to_ask, op);
 }
 
 static void read_done(struct stag_pool *p, struct op *op)
@@ -134,10 +134,10 @@ static void read_body(struct stag_pool *p, struct op *op)
 
 	op->stored = op->io.to;
 	if (rc != 0)
-		op_finish(p, op, -rc);
+		client_op_finish(p, op, -rc);
 }
 
-static void step(struct stag_pool *p, struct op *op, enum pool_step step)
+static void step_read(struct stag_pool *p, struct op *op, enum pool_step step)
 {
 	switch (step) {
 	case POOL_MORE:
@@ -150,7 +150,7 @@ static void step(struct stag_pool *p, struct op *op, enum pool_step step)
 			return;
 		}
 		op->stage = OP_TO_READ;
-		op_push(&p->queue.to_read, op);
+		client_op_push(&p->queue.to_read, op);
 		return;
 	case POOL_DONE:
 		read_done(p, op);
@@ -206,7 +206,7 @@ static int to_both(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint
 }
 
 /* How many pieces; -errno. */
-static int place(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
+static int place_value(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
 {
 	if (length <= CLIENT_SMALL)
 		return to_small(p, op, sge, length);
@@ -224,16 +224,16 @@ struct batch {
 	int n;
 };
 
-static void add(struct stag_pool *p, struct batch *b, struct op *op)
+static void add_work(struct stag_pool *p, struct batch *b, struct op *op)
 {
 	struct ibv_send_wr *wr = &b->wr[b->n];
 	uint64_t address, length;
 	int pieces;
 
-	want(op, &address, &length);
-	pieces = place(p, op, b->sge[b->n], length);
+	want_bytes(op, &address, &length);
+	pieces = place_value(p, op, b->sge[b->n], length);
 	if (pieces < 0) {
-		op_finish(p, op, -pieces);
+		client_op_finish(p, op, -pieces);
 		return;
 	}
 	*wr = (struct ibv_send_wr){
@@ -254,11 +254,11 @@ static void add(struct stag_pool *p, struct batch *b, struct op *op)
 void read_start(struct stag_pool *p, struct op *op)
 {
 	op->stage = OP_TO_READ;
-	op_push(&p->queue.to_read, op);
+	client_op_push(&p->queue.to_read, op);
 }
 
 /* From its beginning: where the region is may have been unknown before. false: there is nothing to read. */
-static bool begin(struct stag_pool *p, struct op *op)
+static bool begin_read(struct stag_pool *p, struct op *op)
 {
 	const struct node_facts *f = &p->link.facts;
 	struct pool_place here = {f->address, f->size, f->index_at, f->num_buckets, f->key};
@@ -273,17 +273,17 @@ static bool begin(struct stag_pool *p, struct op *op)
 	return op->read.length != 0 && op->io.ptr.key == f->key && op->io.ptr.generation != 0;
 }
 
-static void fill(struct stag_pool *p, struct batch *b)
+static void fill_batch(struct stag_pool *p, struct batch *b)
 {
 	while (b->n < CLIENT_BATCH && p->queue.reading < p->conf.depth && p->queue.to_read.first) {
-		struct op *op = op_pop(&p->queue.to_read);
+		struct op *op = client_op_pop(&p->queue.to_read);
 
 		if (!(p->link.facts.rights & STAG_POOL_RIGHT_READ))
-			op_finish(p, op, EACCES);
-		else if (!op->begun && !begin(p, op))
-			step(p, op, POOL_GONE);
+			client_op_finish(p, op, EACCES);
+		else if (!op->begun && !begin_read(p, op))
+			step_read(p, op, POOL_GONE);
 		else
-			add(p, b, op);
+			add_work(p, b, op);
 	}
 }
 
@@ -295,7 +295,7 @@ void read_pump(struct stag_pool *p)
 	while (p->link.stage == LINK_UP && p->queue.to_read.first &&
 	       p->queue.reading < p->conf.depth) {
 		b.n = 0;
-		fill(p, &b);
+		fill_batch(p, &b);
 		if (b.n != 0 && ibv_post_send(p->link.id->qp, b.wr, &bad) != 0)
 			link_lost(p, clock_ns());
 	}
@@ -323,12 +323,12 @@ void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece)
 	else
 		next = pool_read_feed(&op->read, op->head, is_piece ? NULL : op->stored);
 	p->counts.retried_reads += next == POOL_MORE && reading(op)->tries > tries;
-	step(p, op, next);
+	step_read(p, op, next);
 }
 
 void read_lost(struct stag_pool *p)
 {
-	p->queue.unproven = p->queue.proving = (struct op_list){0};
+	p->queue.unproven = p->queue.proving = (struct client_op_list){0};
 	p->queue.prover = NULL;
 	for (uint32_t i = 0; i < p->queue.num_ops; i++) {
 		struct op *op = p->queue.ops[i];

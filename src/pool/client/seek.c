@@ -75,7 +75,7 @@ static int start_call(struct stag_pool *p, struct seat *seat, uint64_t now)
 }
 
 /* First a hello; what comes of it is the greeting of a second call. */
-static void call(struct stag_pool *p, struct seat *seat, uint64_t now)
+static void call_seat(struct stag_pool *p, struct seat *seat, uint64_t now)
 {
 	seat->proves = false;
 	seat->greeting_len =
@@ -84,7 +84,7 @@ static void call(struct stag_pool *p, struct seat *seat, uint64_t now)
 		call_later(p, seat, now);
 }
 
-static void prove(struct stag_pool *p, struct seat *seat, uint64_t now)
+static void call_with_proof(struct stag_pool *p, struct seat *seat, uint64_t now)
 {
 	hang_up(p, seat);
 	seat->proves = true;
@@ -128,7 +128,7 @@ static bool is_promising(const struct stag_pool *p, uint64_t epoch)
 	return epoch >= p->nodes.epoch;
 }
 
-static void hear_challenge(struct stag_pool *p, const struct news *n, uint64_t now)
+static void handle_challenge(struct stag_pool *p, const struct news *n, uint64_t now)
 {
 	struct seat *seat = n->seat;
 	char primary[ROLL_ADDRESS_LEN];
@@ -153,13 +153,13 @@ static void hear_challenge(struct stag_pool *p, const struct news *n, uint64_t n
 	if (primary[0])
 		where_add(p, primary);
 	if (!primary[0] && is_promising(p, seat->claimed))
-		prove(p, seat, now);
+		call_with_proof(p, seat, now);
 	else
 		call_later(p, seat, now);
 }
 
 /* A proof was refused: for good, or because it is not primary, or was too slow. */
-static void hear_refusal(struct stag_pool *p, const struct news *n, uint64_t now)
+static void handle_refusal(struct stag_pool *p, const struct news *n, uint64_t now)
 {
 	const void *facts;
 	int rc = n->length == 0 ? -EAGAIN
@@ -172,7 +172,7 @@ static void hear_refusal(struct stag_pool *p, const struct news *n, uint64_t now
 	call_later(p, n->seat, now);
 }
 
-static void hear_welcome(struct stag_pool *p, const struct news *n, uint64_t now)
+static void handle_accept(struct stag_pool *p, const struct news *n, uint64_t now)
 {
 	struct seat *seat = n->seat;
 	const void *facts;
@@ -189,7 +189,7 @@ static void hear_welcome(struct stag_pool *p, const struct news *n, uint64_t now
 	link_adopt(p, seat, now);
 }
 
-static void hear_call(struct stag_pool *p, const struct news *n, uint64_t now)
+static void handle_call_event(struct stag_pool *p, const struct news *n, uint64_t now)
 {
 	struct seat *seat = n->seat;
 	int rc = 0;
@@ -206,15 +206,15 @@ static void hear_call(struct stag_pool *p, const struct news *n, uint64_t now)
 		break;
 	case RDMA_CM_EVENT_REJECTED:
 		if (n->length != 0 && !seat->proves)
-			hear_challenge(p, n, now);
+			handle_challenge(p, n, now);
 		else if (n->length != 0 || seat->proves)
-			hear_refusal(p, n, now);
+			handle_refusal(p, n, now);
 		else
 			call_absent(p, seat, now);
 		return;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		if (seat->proves)
-			hear_welcome(p, n, now);
+			handle_accept(p, n, now);
 		else
 			call_later(p, seat, now); /* who accepts a hello is no node */
 		return;
@@ -226,19 +226,19 @@ static void hear_call(struct stag_pool *p, const struct news *n, uint64_t now)
 		call_later(p, seat, now);
 }
 
-static void hear_news(struct stag_pool *p, const struct news *n, uint64_t now)
+static void handle_events(struct stag_pool *p, const struct news *n, uint64_t now)
 {
 	if (n->id == p->link.id) {
 		if (n->type == RDMA_CM_EVENT_DISCONNECTED ||
 		    n->type == RDMA_CM_EVENT_DEVICE_REMOVAL)
 			link_lost(p, now);
 	} else if (n->seat->id == n->id) {
-		hear_call(p, n, now);
+		handle_call_event(p, n, now);
 	}
 }
 
 /* An event is given back before its id may go. */
-static bool take_news(struct stag_pool *p, struct news *n)
+static bool note_claim(struct stag_pool *p, struct news *n)
 {
 	struct rdma_cm_event *event;
 
@@ -295,9 +295,9 @@ static bool waits_for_link(const struct stag_pool *p)
 }
 
 /* Nothing is heard: is somebody else primary? */
-static void mind_silence(struct stag_pool *p, uint64_t now)
+static void watch_silence(struct stag_pool *p, uint64_t now)
 {
-	struct link *l = &p->link;
+	struct client_link *l = &p->link;
 
 	if (!waits_for_link(p)) {
 		l->heard = now;
@@ -312,10 +312,10 @@ static void mind_silence(struct stag_pool *p, uint64_t now)
 	l->quiet = l->quiet * 2 < QUIET_MAX_NS ? l->quiet * 2 : l->quiet + QUIET_MAX_NS;
 	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
 		if (p->nodes.seats[i].stage == CALL_NONE)
-			call(p, &p->nodes.seats[i], now);
+			call_seat(p, &p->nodes.seats[i], now);
 }
 
-static void mind_calls(struct stag_pool *p, uint64_t now)
+static void expire_calls(struct stag_pool *p, uint64_t now)
 {
 	for (unsigned int i = 0; i < p->nodes.num_seats; i++) {
 		struct seat *seat = &p->nodes.seats[i];
@@ -323,7 +323,7 @@ static void mind_calls(struct stag_pool *p, uint64_t now)
 		if (seat->stage != CALL_NONE && now - seat->since > CALL_NS)
 			call_later(p, seat, now);
 		else if (seat->stage == CALL_NONE && !p->link.id && now >= seat->again)
-			call(p, seat, now);
+			call_seat(p, seat, now);
 	}
 }
 
@@ -331,11 +331,11 @@ void seek_step(struct stag_pool *p, uint64_t now)
 {
 	struct news n;
 
-	while (take_news(p, &n))
-		hear_news(p, &n, now);
+	while (note_claim(p, &n))
+		handle_events(p, &n, now);
 	if (p->link.id)
-		mind_silence(p, now);
-	mind_calls(p, now);
+		watch_silence(p, now);
+	expire_calls(p, now);
 }
 
 uint64_t seek_next(const struct stag_pool *p)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Where the host ends, and the port begins (NULL: there is none). false: neither. */
-static bool split(char *text, char **host, const char **port)
+static bool split_address(char *text, char **host, const char **port)
 {
 	char *end = text[0] == '[' ? strchr(text, ']') : strchr(text, ':');
 
@@ -42,19 +42,19 @@ static int look_up(const char *host, const char *port, struct sockaddr_storage *
 	return 0;
 }
 
-static int resolve(const char *address, struct sockaddr_storage *to)
+static int resolve_seat(const char *address, struct sockaddr_storage *to)
 {
 	char text[ROLL_ADDRESS_LEN], usual[8], *host;
 	const char *port;
 
 	snprintf(text, sizeof(text), "%s", address);
 	snprintf(usual, sizeof(usual), "%u", STAG_POOL_PORT);
-	if (!split(text, &host, &port))
+	if (!split_address(text, &host, &port))
 		return pool_fail(EINVAL, "'%s' is no HOST[:PORT]", address);
 	return look_up(host, port ? port : usual, to);
 }
 
-static struct seat *find(struct stag_pool *p, const struct sockaddr_storage *at)
+static struct seat *find_seat(struct stag_pool *p, const struct sockaddr_storage *at)
 {
 	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
 		if (memcmp(&p->nodes.seats[i].sockaddr, at, sizeof(*at)) == 0)
@@ -63,7 +63,7 @@ static struct seat *find(struct stag_pool *p, const struct sockaddr_storage *at)
 }
 
 /* Of one that the program did not name, and that was silent for the longest time. */
-static struct seat *spare(struct stag_pool *p)
+static struct seat *find_spare_seat(struct stag_pool *p)
 {
 	struct seat *oldest = NULL;
 
@@ -85,12 +85,13 @@ struct seat *where_add(struct stag_pool *p, const char *address)
 	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
 		if (strcmp(p->nodes.seats[i].address, address) == 0)
 			return &p->nodes.seats[i];
-	if (strlen(address) >= ROLL_ADDRESS_LEN || resolve(address, &at) != 0)
+	if (strlen(address) >= ROLL_ADDRESS_LEN || resolve_seat(address, &at) != 0)
 		return NULL;
-	seat = find(p, &at);
+	seat = find_seat(p, &at);
 	if (seat)
 		return seat;
-	seat = p->nodes.num_seats < CLIENT_SEATS ? &p->nodes.seats[p->nodes.num_seats++] : spare(p);
+	seat = p->nodes.num_seats < CLIENT_SEATS ? &p->nodes.seats[p->nodes.num_seats++]
+						 : find_spare_seat(p);
 	if (!seat)
 		return NULL;
 	*seat = (struct seat){.sockaddr = at};

@@ -396,15 +396,15 @@ struct eye {
 	const struct pool_region *region;
 };
 
-static uint64_t look(const struct eye *eye, uint64_t offset)
+static uint64_t peek_word(const struct eye *eye, uint64_t offset)
 {
 	return eye->core ? pool_see(eye->core, offset) : pool_word(eye->region, offset);
 }
 
-static struct pool_span look_span(const struct eye *eye, uint32_t span)
+static struct pool_span peek_span(const struct eye *eye, uint32_t span)
 {
 	uint64_t at = entry_at(eye->region, span);
-	uint64_t words[2] = {look(eye, at), look(eye, at + 8)};
+	uint64_t words[2] = {peek_word(eye, at), peek_word(eye, at + 8)};
 	struct pool_span entry;
 
 	memcpy(&entry, words, sizeof(entry));
@@ -414,12 +414,12 @@ static struct pool_span look_span(const struct eye *eye, uint32_t span)
 /* The slab's first span, from any of them. */
 static bool find_slab(const struct eye *eye, struct found *f)
 {
-	f->entry = look_span(eye, f->span);
+	f->entry = peek_span(eye, f->span);
 	if (f->entry.kind == POOL_SPAN_TAIL) {
 		if (f->entry.spans == 0 || f->entry.spans > f->span)
 			return false;
 		f->span -= f->entry.spans;
-		f->entry = look_span(eye, f->span);
+		f->entry = peek_span(eye, f->span);
 	}
 	if (!is_slab(&f->entry))
 		return false;
@@ -437,7 +437,7 @@ static bool is_block(const struct eye *eye, struct found *f, uint64_t offset)
 	f->block = (uint32_t)((within - f->shape.first) / f->shape.size);
 	if (f->block >= f->shape.count)
 		return false;
-	bits = look(eye, bits_at(eye->region, &f->shape, f->span, f->block / BITS_PER_WORD));
+	bits = peek_word(eye, bits_at(eye->region, &f->shape, f->span, f->block / BITS_PER_WORD));
 	return bits >> f->block % BITS_PER_WORD & 1;
 }
 
@@ -450,7 +450,7 @@ static struct found find_block(const struct eye *eye, uint64_t offset)
 	    (offset - r->memory_at) >> POOL_SPAN_SHIFT >= r->num_spans)
 		return f;
 	f.span = (uint32_t)((offset - r->memory_at) >> POOL_SPAN_SHIFT);
-	f.entry = look_span(eye, f.span);
+	f.entry = peek_span(eye, f.span);
 	if (f.entry.kind == POOL_SPAN_RUN) {
 		if (offset == span_at(r, f.span) && f.entry.spans <= r->num_spans - f.span)
 			f.size = (uint64_t)f.entry.spans << POOL_SPAN_SHIFT;

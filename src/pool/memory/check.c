@@ -23,7 +23,7 @@ struct count {
 	uint64_t clients, uploads;
 };
 
-static int __attribute__((format(printf, 2, 3))) fault(struct count *c, const char *fmt, ...)
+static int __attribute__((format(printf, 2, 3))) set_fault(struct count *c, const char *fmt, ...)
 {
 	va_list args;
 
@@ -44,12 +44,12 @@ static int check_object(struct count *c, uint64_t offset, const struct pool_obje
 	uint64_t body;
 
 	if (object->length > block - sizeof(*object) || !pool_stored_read(object, bytes, &stored))
-		return fault(c, "object %#" PRIx64 ": cannot be", offset);
+		return set_fault(c, "object %#" PRIx64 ": cannot be", offset);
 	if (pool_object_hash(object, c->r->address + offset, pool_hash(bytes, object->length)) !=
 	    object->hash)
-		return fault(c, "object %#" PRIx64 ": its hash does not fit", offset);
+		return set_fault(c, "object %#" PRIx64 ": its hash does not fit", offset);
 	if (stored.name && pool_index_look(c->r, stored.name, stored.name_length) != offset)
-		return fault(c, "object %#" PRIx64 ": not to be found by its name", offset);
+		return set_fault(c, "object %#" PRIx64 ": not to be found by its name", offset);
 	c->objects++;
 	c->names += stored.name != NULL;
 	if (!stored.indirect) {
@@ -60,9 +60,9 @@ static int check_object(struct count *c, uint64_t offset, const struct pool_obje
 	c->bytes += stored.stub.length;
 	body = pool_offset(c->r, stored.stub.address);
 	if (body == POOL_NOWHERE || pool_region_run_size(c->r, body) < stored.stub.length)
-		return fault(c, "object %#" PRIx64 ": its body is not there", offset);
+		return set_fault(c, "object %#" PRIx64 ": its body is not there", offset);
 	if (pool_hash(c->r->at + body, stored.stub.length) != stored.stub.hash)
-		return fault(c, "object %#" PRIx64 ": its body's hash does not fit", offset);
+		return set_fault(c, "object %#" PRIx64 ": its body's hash does not fit", offset);
 	return 0;
 }
 
@@ -126,10 +126,10 @@ static int check_client(struct count *c, uint32_t slot, uint64_t at)
 	uint64_t run;
 
 	if (pool_region_block_size(c->r, at) < sizeof(client))
-		return fault(c, "client %u: not there", slot);
+		return set_fault(c, "client %u: not there", slot);
 	memcpy(&client, c->r->at + at, sizeof(client));
 	if (client.zero != 0)
-		return fault(c, "client %u: cannot be", slot);
+		return set_fault(c, "client %u: cannot be", slot);
 	c->clients++;
 	for (unsigned int i = 0; i < POOL_WINDOW; i++) {
 		if (client.results[i].sequence == 0 || client.results[i].status != EINPROGRESS)
@@ -137,7 +137,7 @@ static int check_client(struct count *c, uint32_t slot, uint64_t at)
 		run = pool_offset(c->r, client.results[i].address);
 		if (run == POOL_NOWHERE ||
 		    pool_region_run_size(c->r, run) < client.results[i].length)
-			return fault(c, "client %u: its upload is not there", slot);
+			return set_fault(c, "client %u: its upload is not there", slot);
 		c->uploads++;
 	}
 	return 0;
@@ -156,23 +156,25 @@ static int check_clients(struct count *c)
 	return rc;
 }
 
-static int compare(struct count *c)
+static int compare_count(struct count *c)
 {
 	const struct pool_superblock *sb = pool_superblock(c->r);
 
 	if (c->objects != sb->objects || c->bytes != sb->bytes || c->names != sb->names ||
 	    c->clients != sb->clients)
-		return fault(c,
-			     "%" PRIu64 " objects, %" PRIu64 " bytes, %" PRIu64 " names, %" PRIu64
-			     " clients, and not %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64,
-			     c->objects, c->bytes, c->names, c->clients, sb->objects, sb->bytes,
-			     sb->names, sb->clients);
+		return set_fault(c,
+				 "%" PRIu64 " objects, %" PRIu64 " bytes, %" PRIu64
+				 " names, %" PRIu64 " clients, and not %" PRIu64 ", %" PRIu64
+				 ", %" PRIu64 ", %" PRIu64,
+				 c->objects, c->bytes, c->names, c->clients, sb->objects, sb->bytes,
+				 sb->names, sb->clients);
 	if (c->entries != c->names)
-		return fault(c, "%" PRIu64 " entries of %" PRIu64 " names", c->entries, c->names);
+		return set_fault(c, "%" PRIu64 " entries of %" PRIu64 " names", c->entries,
+				 c->names);
 	if (c->blocks != c->objects + c->buckets + c->clients || c->runs != c->bodies + c->uploads)
-		return fault(c, "%" PRIu64 " blocks and %" PRIu64 " runs that nobody knows of",
-			     c->blocks - c->objects - c->buckets - c->clients,
-			     c->runs - c->bodies - c->uploads);
+		return set_fault(c, "%" PRIu64 " blocks and %" PRIu64 " runs that nobody knows of",
+				 c->blocks - c->objects - c->buckets - c->clients,
+				 c->runs - c->bodies - c->uploads);
 	return 0;
 }
 
@@ -183,7 +185,7 @@ int pool_region_check(const struct pool_region *r, char *why, size_t room)
 	int rc = pool_room_create(&core); /* the span table */
 
 	if (rc == -EBADMSG)
-		return fault(&c, "the span table cannot be");
+		return set_fault(&c, "the span table cannot be");
 	if (rc != 0)
 		return rc;
 	pool_room_destroy(&core);
@@ -193,5 +195,5 @@ int pool_region_check(const struct pool_region *r, char *why, size_t room)
 	if (rc != 0)
 		return rc;
 	check_index(&c);
-	return compare(&c);
+	return compare_count(&c);
 }

@@ -7,8 +7,8 @@
 #include <errno.h>
 #include <string.h>
 
-static int find(const struct pool_region *r, const struct pool_request *request,
-		struct pool_object *object, uint64_t *offset)
+static int find_object(const struct pool_region *r, const struct pool_request *request,
+		       struct pool_object *object, uint64_t *offset)
 {
 	struct stag_pool_ptr ptr;
 
@@ -53,7 +53,7 @@ void pool_look(const struct pool_region *r, const struct pool_request *request,
 {
 	struct pool_object object;
 	uint64_t offset;
-	int rc = find(r, request, &object, &offset);
+	int rc = find_object(r, request, &object, &offset);
 
 	*answer = (struct pool_answer){.sequence = request->sequence, .op = request->op};
 	if (rc == 0)

@@ -39,7 +39,7 @@ void pool_lookup_start(struct pool_lookup *l, const struct pool_place *place, co
 	want_first(l);
 }
 
-static enum pool_step again(struct pool_lookup *l)
+static enum pool_step lookup_again(struct pool_lookup *l)
 {
 	if (++l->tries >= TRIES)
 		return POOL_ASK;
@@ -70,7 +70,7 @@ static enum pool_step want_object(struct pool_lookup *l, uint64_t entry)
 }
 
 /* Entries from l->next on, then the bucket behind. */
-static enum pool_step go_on(struct pool_lookup *l)
+static enum pool_step lookup_next(struct pool_lookup *l)
 {
 	uint64_t offset;
 
@@ -80,14 +80,14 @@ static enum pool_step go_on(struct pool_lookup *l)
 		if (!is_candidate(l, entry))
 			continue;
 		if (pool_entry_offset(entry) > l->place.size - sizeof(struct pool_object))
-			return again(l);
+			return lookup_again(l);
 		return want_object(l, entry);
 	}
 	if (l->bucket.next == 0)
-		return l->doubt ? again(l) : POOL_GONE;
+		return l->doubt ? lookup_again(l) : POOL_GONE;
 	offset = pool_entry_offset(l->bucket.next);
 	if (++l->hops >= POOL_MAX_CHAIN || offset > l->place.size - sizeof(struct pool_bucket))
-		return again(l);
+		return lookup_again(l);
 	want_bucket(l, offset);
 	return POOL_MORE;
 }
@@ -108,7 +108,7 @@ static enum pool_step feed_object(struct pool_lookup *l, const void *header, con
 		break;
 	}
 	l->doubt = true;
-	return go_on(l);
+	return lookup_next(l);
 }
 
 enum pool_step pool_lookup_feed(struct pool_lookup *l, const void *head, const void *stored)
@@ -117,5 +117,5 @@ enum pool_step pool_lookup_feed(struct pool_lookup *l, const void *head, const v
 		return feed_object(l, head, stored);
 	memcpy(&l->bucket, head, sizeof(l->bucket));
 	l->next = 0;
-	return go_on(l);
+	return lookup_next(l);
 }

@@ -67,7 +67,7 @@ static struct entry **place_of(const struct stag_pool_map *map, uint64_t hash, c
 }
 
 /* Twice as many chains; without the memory for them they get longer. */
-static void grow(struct stag_pool_map *map)
+static void grow_table(struct stag_pool_map *map)
 {
 	size_t mask = map->mask * 2 + 1;
 	struct entry **heads = calloc(mask + 1, sizeof(*heads));
@@ -86,14 +86,15 @@ static void grow(struct stag_pool_map *map)
 	map->mask = mask;
 }
 
-static struct entry *add(struct stag_pool_map *map, uint64_t hash, const void *key, size_t length)
+static struct entry *add_entry(struct stag_pool_map *map, uint64_t hash, const void *key,
+			       size_t length)
 {
 	struct entry *e = length > SIZE_MAX / 2 ? NULL : malloc(sizeof(*e) + length);
 
 	if (!e)
 		return NULL;
 	if (map->count > map->mask)
-		grow(map);
+		grow_table(map);
 	e->hash = hash;
 	e->length = length;
 	memcpy(e->key, key, length);
@@ -110,7 +111,7 @@ STAG_EXPORT int stag_pool_map_set(struct stag_pool_map *map, const void *key, si
 	struct entry *e = *place_of(map, hash, key, length);
 
 	if (!e)
-		e = add(map, hash, key, length);
+		e = add_entry(map, hash, key, length);
 	if (!e)
 		return ENOMEM;
 	e->ptr = *ptr;

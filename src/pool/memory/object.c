@@ -98,7 +98,7 @@ void pool_read_start(struct pool_read *read, uint64_t base, uint64_t size,
 		want_object(read, probably_stored(read));
 }
 
-static enum pool_step again(struct pool_read *read, uint64_t stored)
+static enum pool_step read_again(struct pool_read *read, uint64_t stored)
 {
 	if (++read->tries >= POOL_READ_TRIES)
 		return POOL_ASK;
@@ -111,7 +111,7 @@ static enum pool_step feed_body(struct pool_read *read, const void *bytes)
 	uint64_t hash = bytes ? pool_hash(bytes, read->length) : read->hash;
 
 	if (hash != read->stub.hash)
-		return again(read, probably_stored(read));
+		return read_again(read, probably_stored(read));
 	read->at = 0;
 	return POOL_DONE;
 }
@@ -183,10 +183,10 @@ enum pool_step pool_read_feed(struct pool_read *read, const void *header, const 
 	if (is_zero(&object))
 		return POOL_GONE;
 	if (object.length > read->length - sizeof(object))
-		return again(read,
-			     may_be_longer(read, &object) ? object.length : probably_stored(read));
+		return read_again(
+			read, may_be_longer(read, &object) ? object.length : probably_stored(read));
 	if (!is_whole(read, &object, bytes))
-		return again(read, read->length - sizeof(object));
+		return read_again(read, read->length - sizeof(object));
 	read->other = !is_of(read, &object);
 	if (read->other)
 		return POOL_GONE;

@@ -89,7 +89,8 @@ static int find_by_name(const struct pool_core *core, const struct pool_request 
 	return 0;
 }
 
-static int find(const struct pool_core *core, const struct pool_request *request, struct target *t)
+static int find_target(const struct pool_core *core, const struct pool_request *request,
+		       struct target *t)
 {
 	if (pool_op_takes(request->op, POOL_TAKES_NAME))
 		return find_by_name(core, request, t);
@@ -99,7 +100,7 @@ static int find(const struct pool_core *core, const struct pool_request *request
 /* ---- writing --------------------------------------------------------------------- */
 
 /* The object's header becomes zeroes: whoever reads it from now on reads again, or finds it gone. */
-static void hide(struct pool_core *core, const struct target *t)
+static void hide_object(struct pool_core *core, const struct target *t)
 {
 	static const struct pool_object none;
 
@@ -193,7 +194,7 @@ static void result_of(const struct pool_core *core, uint64_t offset, uint64_t ge
 
 /* ---- changes --------------------------------------------------------------------- */
 
-static int create(struct pool_core *core, const struct wish *w, struct pool_result *result)
+static int create_object(struct pool_core *core, const struct wish *w, struct pool_result *result)
 {
 	const struct pool_request *rq = w->request;
 	uint64_t offset = pool_alloc(core, sizeof(struct pool_object) + wish_stored(w));
@@ -225,14 +226,14 @@ static void change_in_place(struct pool_core *core, const struct target *t, cons
 }
 
 /* Elsewhere, by a new pointer. */
-static int move(struct pool_core *core, const struct target *t, const struct wish *w,
-		struct pool_result *result)
+static int move_object(struct pool_core *core, const struct target *t, const struct wish *w,
+		       struct pool_result *result)
 {
 	uint64_t offset = pool_alloc(core, sizeof(struct pool_object) + wish_stored(w));
 
 	if (offset == POOL_NOWHERE)
 		return -ENOSPC;
-	hide(core, t);
+	hide_object(core, t);
 	put_object(core, offset, core->number, w);
 	if (t->stored.name)
 		pool_index_move(core, t->entry, offset);
@@ -241,8 +242,8 @@ static int move(struct pool_core *core, const struct target *t, const struct wis
 	return 0;
 }
 
-static int change(struct pool_core *core, const struct target *t, struct wish *w,
-		  struct pool_result *result)
+static int change_object(struct pool_core *core, const struct target *t, struct wish *w,
+			 struct pool_result *result)
 {
 	int rc = 0;
 
@@ -252,15 +253,15 @@ static int change(struct pool_core *core, const struct target *t, struct wish *w
 	if (w->in_place)
 		change_in_place(core, t, w, result);
 	else
-		rc = move(core, t, w, result);
+		rc = move_object(core, t, w, result);
 	if (rc == 0)
 		pool_add(core, SB_AT(bytes), (int64_t)w->request->length - value_length(t));
 	return rc;
 }
 
-static void erase(struct pool_core *core, const struct target *t)
+static void erase_object(struct pool_core *core, const struct target *t)
 {
-	hide(core, t);
+	hide_object(core, t);
 	if (t->stored.name)
 		pool_index_remove(core, t->stored.name, t->stored.name_length, t->entry);
 	free_object(core, t);
@@ -275,8 +276,8 @@ static void name_wish(struct wish *w)
 }
 
 /* The object is there: is it as the client expects it? */
-static int compare(const struct pool_request *request, const struct target *t,
-		   struct pool_result *result)
+static int compare_version(const struct pool_request *request, const struct target *t,
+			   struct pool_result *result)
 {
 	result->version = t->header.version;
 	if (request->flags & POOL_EXCLUSIVE)
@@ -286,26 +287,26 @@ static int compare(const struct pool_request *request, const struct target *t,
 	return 0;
 }
 
-static int carry_out(struct pool_core *core, struct wish *w, struct pool_result *result)
+static int carry_out_change(struct pool_core *core, struct wish *w, struct pool_result *result)
 {
 	const struct pool_request *rq = w->request;
 	struct target t;
 	int rc;
 
 	if (rq->op == STAG_POOL_INSERT)
-		return create(core, w, result);
-	rc = find(core, rq, &t);
+		return create_object(core, w, result);
+	rc = find_target(core, rq, &t);
 	if (rc == -ENOENT && rq->op == STAG_POOL_PUT && !(rq->flags & POOL_COMPARE)) {
 		name_wish(w);
-		return create(core, w, result);
+		return create_object(core, w, result);
 	}
 	if (rc == 0)
-		rc = compare(rq, &t, result);
+		rc = compare_version(rq, &t, result);
 	if (rc != 0)
 		return rc;
 	if (pool_op_takes(rq->op, POOL_TAKES_VALUE))
-		return change(core, &t, w, result);
-	erase(core, &t);
+		return change_object(core, &t, w, result);
+	erase_object(core, &t);
 	return 0;
 }
 
@@ -351,8 +352,9 @@ void pool_give_up(struct pool_core *core)
 
 /* ---- clients come and go --------------------------------------------------------- */
 
-static int attach(struct pool_core *core, struct pool_who *who, const struct pool_request *request,
-		  size_t *used, struct pool_answer *answer)
+static int attach_client(struct pool_core *core, struct pool_who *who,
+			 const struct pool_request *request, size_t *used,
+			 struct pool_answer *answer)
 {
 	int rc = pool_client_find(core, who->id);
 
@@ -372,8 +374,8 @@ static int attach(struct pool_core *core, struct pool_who *who, const struct poo
 	return 0;
 }
 
-static int detach(struct pool_core *core, const struct pool_who *who, size_t *used,
-		  struct pool_answer *answer)
+static int detach_client(struct pool_core *core, const struct pool_who *who, size_t *used,
+			 struct pool_answer *answer)
 {
 	int rc = pool_client_find(core, who->id);
 
@@ -444,8 +446,8 @@ static void stub_of(const struct pool_request *request, const struct pool_result
 }
 
 /* What has failed leaves nothing behind but that, and the upload it was for is no longer needed. */
-static void fail(struct pool_core *core, const struct wish *w, struct pool_result *result,
-		 int error)
+static void undo_change(struct pool_core *core, const struct wish *w, struct pool_result *result,
+			int error)
 {
 	uint64_t at = pool_offset(&core->region, w->stub.address);
 
@@ -459,9 +461,9 @@ static void fail(struct pool_core *core, const struct wish *w, struct pool_resul
 	};
 }
 
-static int execute(struct pool_core *core, const struct pool_who *who,
-		   const struct pool_request *request, const struct pool_result *upload,
-		   struct pool_result *result)
+static int execute_change(struct pool_core *core, const struct pool_who *who,
+			  const struct pool_request *request, const struct pool_result *upload,
+			  struct pool_result *result)
 {
 	struct wish w = {.request = request};
 	int rc;
@@ -469,11 +471,11 @@ static int execute(struct pool_core *core, const struct pool_who *who,
 	if (upload)
 		stub_of(request, upload, &w);
 	*result = (struct pool_result){.sequence = request->sequence};
-	rc = carry_out(core, &w, result);
+	rc = carry_out_change(core, &w, result);
 	if (core->build->failed) /* more than POOL_RECORD_META: a fault of ours */
 		return -ENOBUFS;
 	if (rc != 0)
-		fail(core, &w, result, rc);
+		undo_change(core, &w, result, rc);
 	pool_client_remember(core, who, result, request->acknowledged);
 	return 0;
 }
@@ -510,7 +512,7 @@ static int change_once(struct pool_core *core, const struct pool_who *who,
 
 	if (seen == (uploaded ? POOL_UPLOADING : POOL_NEW) &&
 	    (!uploaded || before.length == request->length)) {
-		rc = execute(core, who, request, uploaded ? &before : NULL, &result);
+		rc = execute_change(core, who, request, uploaded ? &before : NULL, &result);
 		if (rc != 0)
 			return rc;
 		pool_answer_result(core, &result, answer);
@@ -538,9 +540,9 @@ int pool_change(struct pool_core *core, struct pool_who *who, const struct pool_
 	if (rc != 0)
 		return rc;
 	if (request->op == POOL_OP_ATTACH)
-		rc = attach(core, who, request, used, answer);
+		rc = attach_client(core, who, request, used, answer);
 	else if (request->op == POOL_OP_DETACH)
-		rc = detach(core, who, used, answer);
+		rc = detach_client(core, who, used, answer);
 	else
 		rc = change_once(core, who, request, used, answer);
 	answer->after = core->number;

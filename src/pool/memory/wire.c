@@ -169,7 +169,7 @@ int pool_message_extend(void *at, size_t room, size_t *used, size_t more)
 /* ---- reading --------------------------------------------------------------------- */
 
 /* n bytes of the message, padded; NULL: it has not as many. */
-static const uint8_t *take(const uint8_t *at, size_t length, size_t *where, size_t n)
+static const uint8_t *take_bytes(const uint8_t *at, size_t length, size_t *where, size_t n)
 {
 	const uint8_t *bytes = at + *where;
 
@@ -181,7 +181,7 @@ static const uint8_t *take(const uint8_t *at, size_t length, size_t *where, size
 
 int pool_message_read(const void *at, size_t length, size_t *where, struct pool_message *message)
 {
-	const uint8_t *bytes = take(at, length, where, sizeof(struct wire_message));
+	const uint8_t *bytes = take_bytes(at, length, where, sizeof(struct wire_message));
 	struct wire_message wire;
 
 	if (!bytes)
@@ -195,7 +195,7 @@ int pool_message_read(const void *at, size_t length, size_t *where, struct pool_
 }
 
 /* Bytes of a value that comes this way. */
-static uint32_t most_of(uint8_t source)
+static uint32_t max_length_of(uint8_t source)
 {
 	switch (source) {
 	case POOL_SOURCE_PULL:
@@ -208,7 +208,7 @@ static uint32_t most_of(uint8_t source)
 }
 
 /* Returns whether the request has the operands that its operation takes, and nothing else. */
-static bool is_apt(const struct pool_operation *o, const struct pool_request *rq)
+static bool has_right_operands(const struct pool_operation *o, const struct pool_request *rq)
 {
 	uint8_t has = (rq->flags & POOL_HAS_PTR ? POOL_TAKES_PTR : 0) |
 		      (rq->flags & POOL_HAS_VALUE ? POOL_TAKES_VALUE : 0) |
@@ -220,7 +220,7 @@ static bool is_apt(const struct pool_operation *o, const struct pool_request *rq
 		has &= (uint8_t)~POOL_TAKES_NAME;
 	if (has != takes || (flags & ~o->flags) != 0)
 		return false;
-	if ((o->takes & POOL_TAKES_VALUE) && rq->length > most_of(rq->source))
+	if ((o->takes & POOL_TAKES_VALUE) && rq->length > max_length_of(rq->source))
 		return false;
 	if (rq->source > POOL_SOURCE_PULL || rq->name_length > POOL_MAX_NAME)
 		return false;
@@ -231,7 +231,7 @@ static bool is_apt(const struct pool_operation *o, const struct pool_request *rq
 
 int pool_request_read(const void *at, size_t length, size_t *where, struct pool_request *rq)
 {
-	const uint8_t *bytes = take(at, length, where, sizeof(struct wire_request));
+	const uint8_t *bytes = take_bytes(at, length, where, sizeof(struct wire_request));
 	const struct pool_operation *o;
 	struct wire_request w;
 
@@ -254,20 +254,20 @@ int pool_request_read(const void *at, size_t length, size_t *where, struct pool_
 		.ptr = w.ptr,
 	};
 	o = pool_operation(rq->op);
-	if (!o || !is_apt(o, rq))
+	if (!o || !has_right_operands(o, rq))
 		return -EBADMSG;
-	rq->name = (const char *)take(at, length, where, rq->name_length);
+	rq->name = (const char *)take_bytes(at, length, where, rq->name_length);
 	if (!rq->name || memchr(rq->name, '\0', rq->name_length))
 		return -EBADMSG;
 	if (!(o->takes & POOL_TAKES_VALUE) || rq->source != POOL_SOURCE_INLINE)
 		return 0;
-	rq->value = take(at, length, where, rq->length);
+	rq->value = take_bytes(at, length, where, rq->length);
 	return rq->value ? 0 : -EBADMSG;
 }
 
 int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_answer *answer)
 {
-	const uint8_t *bytes = take(at, length, where, sizeof(struct wire_answer));
+	const uint8_t *bytes = take_bytes(at, length, where, sizeof(struct wire_answer));
 	struct wire_answer w;
 
 	if (!bytes)
@@ -280,7 +280,7 @@ int pool_answer_read(const void *at, size_t length, size_t *where, struct pool_a
 		.op = w.op,
 		.length = w.length,
 		.ptr = w.ptr,
-		.bytes = take(at, length, where, w.length),
+		.bytes = take_bytes(at, length, where, w.length),
 	};
 	return answer->bytes ? 0 : -EBADMSG;
 }

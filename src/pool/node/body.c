@@ -30,7 +30,7 @@ uint64_t body_quiet(const struct stag_pool_node *n)
 /* 0; -EAGAIN: not yet; -EOPNOTSUPP: not at all, now. */
 static int may_place(const struct stag_pool_node *n, unsigned int seat, uint64_t since)
 {
-	const struct link *l = n->standbys.links[seat];
+	const struct standby *l = n->standbys.links[seat];
 
 	if (!n->role.peers[seat].ready)
 		return -EOPNOTSUPP;
@@ -63,7 +63,7 @@ static int mark(struct stag_pool_node *n)
 }
 
 /* Whoever does not take it is no standby any more. */
-static void write_to(struct link *l, uint64_t offset, uint32_t length)
+static void write_to(struct standby *l, uint64_t offset, uint32_t length)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct ibv_sge sge = {(uintptr_t)n->memory.region.at + offset, length, l->region_mr->lkey};
@@ -77,12 +77,12 @@ static void write_to(struct link *l, uint64_t offset, uint32_t length)
 
 	l->bodies++;
 	n->info.record_bytes += length;
-	if (conn_post(&l->conn, &wr) != 0)
-		conn_leave(&l->conn);
+	if (node_conn_post(&l->conn, &wr) != 0)
+		node_conn_leave(&l->conn);
 }
 
 /* Beats are behind them: a link on which they take a part of the lease gets fewer at a time. */
-void body_confirmed(struct link *l, uint64_t pieces, uint64_t ns)
+void body_confirmed(struct standby *l, uint64_t pieces, uint64_t ns)
 {
 	if (pieces == l->bodies_there)
 		return;

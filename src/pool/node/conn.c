@@ -17,10 +17,10 @@
 
 /* ---- completions ----------------------------------------------------------------------- */
 
-void conn_completed(const struct ibv_wc *wc)
+void node_conn_completed(const struct ibv_wc *wc)
 {
-	struct work *w = (struct work *)(uintptr_t)wc->wr_id;
-	struct conn *c = w->conn;
+	struct node_work *w = (struct node_work *)(uintptr_t)wc->wr_id;
+	struct node_conn *c = w->conn;
 
 	if (c->over)
 		return;
@@ -29,12 +29,12 @@ void conn_completed(const struct ibv_wc *wc)
 		return;
 	}
 	log_debug("pool connection: %s", ibv_wc_status_str(wc->status));
-	conn_leave(c);
+	node_conn_leave(c);
 }
 
-static void came(struct work *w, const struct ibv_wc *wc)
+static void came(struct node_work *w, const struct ibv_wc *wc)
 {
-	struct message *m = (struct message *)w;
+	struct node_message *m = (struct node_message *)w;
 
 	m->length = wc->byte_len;
 	m->advertised = wc->wc_flags & STAGDV_WC_ADVERTISED ? wc->invalidated_rkey : 0;
@@ -42,10 +42,10 @@ static void came(struct work *w, const struct ibv_wc *wc)
 	w->conn->ops->received(w->conn, m);
 }
 
-static void went(struct work *w, const struct ibv_wc *wc)
+static void went(struct node_work *w, const struct ibv_wc *wc)
 {
-	struct message *m = (struct message *)w;
-	struct conn *c = w->conn;
+	struct node_message *m = (struct node_message *)w;
+	struct node_conn *c = w->conn;
 
 	(void)wc;
 	list_add_tail(&c->out, &m->link);
@@ -53,7 +53,7 @@ static void went(struct work *w, const struct ibv_wc *wc)
 		c->ops->sent(c);
 }
 
-static void nothing(struct work *w, const struct ibv_wc *wc)
+static void nothing(struct node_work *w, const struct ibv_wc *wc)
 {
 	(void)w;
 	(void)wc;
@@ -61,7 +61,7 @@ static void nothing(struct work *w, const struct ibv_wc *wc)
 
 /* ---- posting ------------------------------------------------------------------------------ */
 
-int conn_post(struct conn *c, struct ibv_send_wr *wr)
+int node_conn_post(struct node_conn *c, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 	int rc;
@@ -73,11 +73,11 @@ int conn_post(struct conn *c, struct ibv_send_wr *wr)
 	if (rc == -ENOMEM && bad == wr)
 		return rc;
 	if (rc != 0)
-		conn_leave(c);
+		node_conn_leave(c);
 	return rc;
 }
 
-int conn_receive(struct conn *c, struct message *m)
+int node_conn_receive(struct node_conn *c, struct node_message *m)
 {
 	struct ibv_sge sge = {(uintptr_t)m->bytes, NODE_MESSAGE, c->mr->lkey};
 	struct ibv_recv_wr wr = {.wr_id = (uintptr_t)&m->work, .sg_list = &sge, .num_sge = 1};
@@ -88,23 +88,23 @@ int conn_receive(struct conn *c, struct message *m)
 		return -ENOTCONN;
 	rc = -ibv_post_recv(c->id->qp, &wr, &bad);
 	if (rc != 0)
-		conn_leave(c);
+		node_conn_leave(c);
 	return rc;
 }
 
-struct message *conn_message(struct conn *c)
+struct node_message *node_conn_message(struct node_conn *c)
 {
-	struct message *m;
+	struct node_message *m;
 
 	if (c->over || list_empty(&c->out))
 		return NULL;
-	m = list_entry(c->out.next, struct message, link);
+	m = list_entry(c->out.next, struct node_message, link);
 	list_del(&m->link);
 	m->length = 0;
 	return m;
 }
 
-int conn_say(struct conn *c, struct message *m)
+int node_conn_send(struct node_conn *c, struct node_message *m)
 {
 	struct ibv_sge sge = {(uintptr_t)m->bytes, m->length, c->mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&m->work,
@@ -112,15 +112,15 @@ int conn_say(struct conn *c, struct message *m)
 				 .num_sge = 1,
 				 .opcode = IBV_WR_SEND,
 				 .send_flags = IBV_SEND_SIGNALED};
-	int rc = conn_post(c, &wr);
+	int rc = node_conn_post(c, &wr);
 
 	if (rc != 0)
-		conn_leave(c); /* there is room for all messages: more than that is a fault */
+		node_conn_leave(c); /* there is room for all messages: more than that is a fault */
 	return rc;
 }
 
-int conn_inline_write(struct conn *c, const void *bytes, uint32_t length, uint64_t to,
-		      uint32_t rkey)
+int node_conn_inline_write(struct node_conn *c, const void *bytes, uint32_t length, uint64_t to,
+			   uint32_t rkey)
 {
 	struct ibv_sge sge = {(uintptr_t)bytes, length, 0};
 	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&c->lost,
@@ -130,7 +130,7 @@ int conn_inline_write(struct conn *c, const void *bytes, uint32_t length, uint64
 				 .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE,
 				 .wr.rdma = {to, rkey}};
 
-	return conn_post(c, &wr);
+	return node_conn_post(c, &wr);
 }
 
 /* ---- its life -------------------------------------------------------------------------------- */
@@ -151,7 +151,7 @@ static int grow_cq(struct stag_pool_node *n, int more)
 	return 0;
 }
 
-static int make_messages(struct conn *c, struct ibv_pd *pd)
+static int make_messages(struct node_conn *c, struct ibv_pd *pd)
 {
 	size_t size = (size_t)2 * c->depth * NODE_MESSAGE;
 	uint8_t *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -166,9 +166,9 @@ static int make_messages(struct conn *c, struct ibv_pd *pd)
 	if (!c->messages)
 		return -ENOMEM;
 	for (unsigned int i = 0; i < 2 * c->depth; i++) {
-		struct message *m = &c->messages[i];
+		struct node_message *m = &c->messages[i];
 
-		m->work = (struct work){i < c->depth ? came : went, c};
+		m->work = (struct node_work){i < c->depth ? came : went, c};
 		m->bytes = at + (size_t)i * NODE_MESSAGE;
 		list_init(&m->link);
 		if (i >= c->depth)
@@ -177,7 +177,7 @@ static int make_messages(struct conn *c, struct ibv_pd *pd)
 	return 0;
 }
 
-static void free_messages(struct conn *c)
+static void free_messages(struct node_conn *c)
 {
 	if (c->mr)
 		ibv_dereg_mr(c->mr);
@@ -189,7 +189,7 @@ static void free_messages(struct conn *c)
 	c->messages = NULL;
 }
 
-static int make_queues(struct conn *c, struct ibv_pd *pd)
+static int make_queues(struct node_conn *c, struct ibv_pd *pd)
 {
 	struct stag_pool_node *n = c->node;
 	struct ibv_qp_init_attr attr = {
@@ -206,23 +206,24 @@ static int make_queues(struct conn *c, struct ibv_pd *pd)
 	if (rdma_create_qp(c->id, pd, &attr) != 0)
 		return -errno;
 	for (unsigned int i = 0; i < c->depth; i++)
-		if (conn_receive(c, &c->messages[i]) != 0)
+		if (node_conn_receive(c, &c->messages[i]) != 0)
 			return -ENOMEM;
 	return 0;
 }
 
-void conn_begin(struct conn *c, struct stag_pool_node *n, const struct conn_ops *ops,
-		struct rdma_cm_id *id)
+void node_conn_begin(struct node_conn *c, struct stag_pool_node *n, const struct node_conn_ops *ops,
+		     struct rdma_cm_id *id)
 {
-	*c = (struct conn){.node = n, .ops = ops, .id = id};
-	c->lost = (struct work){nothing, c};
+	*c = (struct node_conn){.node = n, .ops = ops, .id = id};
+	c->lost = (struct node_work){nothing, c};
 	list_init(&c->out);
 	list_init(&c->link);
 	list_add_tail(&n->conns, &c->link);
 	id->context = c;
 }
 
-int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends)
+int node_conn_prepare(struct node_conn *c, struct ibv_pd *pd, unsigned int depth,
+		      unsigned int sends)
 {
 	int rc = grow_cq(c->node, (int)(2 * depth + sends));
 
@@ -234,7 +235,7 @@ int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned
 	return rc == 0 ? make_queues(c, pd) : rc;
 }
 
-void conn_leave(struct conn *c)
+void node_conn_leave(struct node_conn *c)
 {
 	if (c->over)
 		return;
@@ -244,7 +245,7 @@ void conn_leave(struct conn *c)
 }
 
 /* What the queue pair had under way is no more; then its owner lets go of the rest. */
-static void conn_free(struct conn *c)
+static void node_conn_free(struct node_conn *c)
 {
 	struct rdma_cm_id *id = c->id;
 
@@ -259,12 +260,12 @@ static void conn_free(struct conn *c)
 	rdma_destroy_id(id);
 }
 
-void conns_free_ended(struct stag_pool_node *n)
+void node_conns_free_ended(struct stag_pool_node *n)
 {
 	while (!list_empty(&n->ended)) {
-		struct conn *c = list_entry(n->ended.next, struct conn, link);
+		struct node_conn *c = list_entry(n->ended.next, struct node_conn, link);
 
 		list_del(&c->link);
-		conn_free(c);
+		node_conn_free(c);
 	}
 }

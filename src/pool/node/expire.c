@@ -47,8 +47,8 @@ static bool expire_one(struct stag_pool_node *n, uint32_t slot)
 		return false;
 	pool_log_add(&n->memory.log, used);
 	n->serve.seen[slot] = n->now;
-	node_tell(n, LOG_LEVEL_INFO, "a client that was not seen for %u s is forgotten",
-		  n->conf.expire_s);
+	node_log(n, LOG_LEVEL_INFO, "a client that was not seen for %u s is forgotten",
+		 n->conf.expire_s);
 	return true;
 }
 
@@ -62,7 +62,7 @@ void expire_clients(struct stag_pool_node *n)
 		return;
 	n->serve.expired_at = n->now;
 	list_for_each (it, &n->conns)
-		serve_still_here(list_entry(it, struct conn, link));
+		serve_keep_alive(list_entry(it, struct node_conn, link));
 	for (uint32_t s = 0; s < n->memory.region.max_clients && most > 0; s++) {
 		if (n->now - n->serve.seen[s] < long_ago || pool_client_who(&n->serve.core, s) == 0)
 			continue;

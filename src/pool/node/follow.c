@@ -28,7 +28,7 @@
 
 #define STAGING_MAX (4ull << 30) /* more than this nobody forwards to */
 
-static struct follow *to_follow(struct conn *c)
+static struct follow *to_follow(struct node_conn *c)
 {
 	return container_of(c, struct follow, conn);
 }
@@ -67,41 +67,41 @@ static void try_again(struct stag_pool_node *n)
 		n->primary.tries++;
 }
 
-int follow_say(struct follow *f, const union link_message *said)
+int follow_send(struct follow *f, const union link_message *said)
 {
-	struct message *m = conn_message(&f->conn);
+	struct node_message *m = node_conn_message(&f->conn);
 	int rc = m ? link_message_write(said, f->conn.node->role.epoch, m->bytes, NODE_MESSAGE)
 		   : -ENOBUFS;
 
 	if (rc < 0) {
-		conn_leave(&f->conn);
+		node_conn_leave(&f->conn);
 		return rc;
 	}
 	m->length = (uint32_t)rc;
-	return conn_say(&f->conn, m);
+	return node_conn_send(&f->conn, m);
 }
 
 /* ---- what is in the ring ------------------------------------------------------------------- */
 
-static bool applies(const struct follow *f)
+static bool applies_records(const struct follow *f)
 {
 	return f->state == FOLLOW_COPYING || f->state == FOLLOW_CATCHING_UP ||
 	       f->state == FOLLOW_STREAMING;
 }
 
-static void torn(struct follow *f, int rc)
+static void record_torn(struct follow *f, int rc)
 {
 	struct stag_pool_node *n = f->conn.node;
 
-	node_tell(n, LOG_LEVEL_ERR, "what its primary sent is no record that follows on %llu: %s",
-		  (unsigned long long)pool_superblock(&n->memory.region)->number, strerror(-rc));
+	node_log(n, LOG_LEVEL_ERR, "what its primary sent is no record that follows on %llu: %s",
+		 (unsigned long long)pool_superblock(&n->memory.region)->number, strerror(-rc));
 	follow_become(f, FOLLOW_IDLE);
-	conn_leave(&f->conn);
+	node_conn_leave(&f->conn);
 	role_torn(&n->role, n->now);
 	node_act(n);
 }
 
-static void drain(struct follow *f, unsigned int most)
+static void drain_ring(struct follow *f, unsigned int most)
 {
 	struct stag_pool_node *n = f->conn.node;
 	int rc = pool_ring_drain(&f->ring, &n->memory.region, &f->staging, most);
@@ -109,7 +109,7 @@ static void drain(struct follow *f, unsigned int most)
 	if (rc > 0)
 		n->loop.busy = true;
 	if (rc < 0)
-		torn(f, rc);
+		record_torn(f, rc);
 }
 
 /* All that came whole, now that nothing more can come. Of a copy that is not complete it is of no use. */
@@ -124,15 +124,15 @@ static void drain_all(struct follow *f)
 		role_torn(&n->role, n->now);
 }
 
-static void tell(struct follow *f)
+static void send_echo(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
 
 	f->echo.applied = f->ring.get;
 	f->echo.number = pool_superblock(&n->memory.region)->number;
 	f->echo.check = link_check(&f->echo, sizeof(f->echo) / 8);
-	if (conn_inline_write(&f->conn, &f->echo, sizeof(f->echo), f->welcome.echo,
-			      f->welcome.echo_rkey) == 0)
+	if (node_conn_inline_write(&f->conn, &f->echo, sizeof(f->echo), f->welcome.echo,
+				   f->welcome.echo_rkey) == 0)
 		f->told = f->ring.get;
 }
 
@@ -142,15 +142,15 @@ void follow_echo(struct stag_pool_node *n, const struct role_action *a)
 {
 	struct follow *f = n->primary.link;
 
-	if (!f || f->cut || f->conn.over || !applies(f))
+	if (!f || f->cut || f->conn.over || !applies_records(f))
 		return;
 	f->echo.sent = a->time;
 	f->echo.epoch = a->epoch;
-	tell(f);
+	send_echo(f);
 }
 
 /* The beat is looked at first, the clock then (role.h). */
-static void look_at_beat(struct follow *f)
+static void read_heartbeat(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
 	struct link_beat beat;
@@ -163,19 +163,19 @@ static void look_at_beat(struct follow *f)
 	f->since = n->now;
 	f->settled = beat.settled;
 	n->loop.busy = true;
-	role_heard(&n->role, node_look_at_clock(n), f->seat, beat.epoch, beat.sent, beat.revision);
+	role_heard(&n->role, node_read_clock(n), f->seat, beat.epoch, beat.sent, beat.revision);
 	node_act(n);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------ */
 
-static void hear_welcome(struct follow *f, const struct link_welcome *w)
+static void handle_welcome(struct follow *f, const struct link_welcome *w)
 {
 	struct stag_pool_node *n = f->conn.node;
 	struct pool_superblock *sb = pool_superblock(&n->memory.region);
 
 	if (f->state != FOLLOW_LINKED) {
-		conn_leave(&f->conn);
+		node_conn_leave(&f->conn);
 		return;
 	}
 	f->welcome = *w;
@@ -194,7 +194,7 @@ static void hear_welcome(struct follow *f, const struct link_welcome *w)
 	copy_begin(f);
 }
 
-static void received(struct conn *c, struct message *m)
+static void follow_received(struct node_conn *c, struct node_message *m)
 {
 	struct follow *f = to_follow(c);
 	struct stag_pool_node *n = c->node;
@@ -202,12 +202,12 @@ static void received(struct conn *c, struct message *m)
 	uint64_t epoch;
 
 	if (link_message_read(m->bytes, m->length, &heard, &epoch) != 0 || epoch != n->role.epoch) {
-		conn_leave(c);
+		node_conn_leave(c);
 		return;
 	}
-	conn_receive(c, m);
+	node_conn_receive(c, m);
 	if (heard.what == LINK_WELCOME) {
-		hear_welcome(f, &heard.welcome);
+		handle_welcome(f, &heard.welcome);
 	} else if (heard.what == LINK_HASHES) {
 		copy_hashes(f, &heard.hashes);
 	} else if (heard.what == LINK_CATCH_UP) {
@@ -217,7 +217,7 @@ static void received(struct conn *c, struct message *m)
 			      heard.number.leaves);
 		node_act(n);
 	} else {
-		conn_leave(c);
+		node_conn_leave(c);
 	}
 }
 
@@ -258,7 +258,7 @@ static int lend_memory(struct follow *f)
 	return f->ring_mr && f->beat_mr && f->region_mr ? lend_staging(f) : -ENOMEM;
 }
 
-static void say_hello(struct follow *f)
+static void send_hello(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
 	union link_message said = {
@@ -278,7 +278,7 @@ static void say_hello(struct follow *f)
 
 	memcpy(said.hello.address, n->conf.us.address, sizeof(n->conf.us.address));
 	follow_become(f, FOLLOW_LINKED);
-	follow_say(f, &said);
+	follow_send(f, &said);
 }
 
 /* ---- connecting -------------------------------------------------------------------------------------- */
@@ -305,13 +305,13 @@ static void free_memory(struct follow *f)
 	free(f);
 }
 
-static void free_follow(struct conn *c)
+static void free_follow(struct node_conn *c)
 {
 	free_memory(to_follow(c));
 }
 
 /* From now on nothing that it sends is placed; what it had placed is applied. */
-static void cut(struct follow *f)
+static void fence_link(struct follow *f)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
 
@@ -321,15 +321,15 @@ static void cut(struct follow *f)
 	if (f->conn.id->qp)
 		ibv_modify_qp(f->conn.id->qp, &attr, IBV_QP_STATE);
 	drain_all(f);
-	conn_leave(&f->conn);
+	node_conn_leave(&f->conn);
 }
 
-static void ended(struct conn *c)
+static void follow_ended(struct node_conn *c)
 {
 	struct follow *f = to_follow(c);
 	struct stag_pool_node *n = c->node;
 
-	cut(f);
+	fence_link(f);
 	if (n->primary.link != f)
 		return;
 	n->primary.link = NULL;
@@ -348,7 +348,7 @@ static int connect_now(struct follow *f)
 	return rdma_connect(f->conn.id, &param);
 }
 
-static void hear_challenge(struct follow *f, const struct rdma_conn_param *said);
+static void connect_proof(struct follow *f, const struct rdma_conn_param *said);
 
 static int open_queues(struct follow *f)
 {
@@ -359,12 +359,12 @@ static int open_queues(struct follow *f)
 	f->pd = ibv_alloc_pd(f->conn.node->adapter.context);
 	if (!f->pd)
 		return -ENOMEM;
-	rc = conn_prepare(&f->conn, f->pd, LINK_DEPTH, NUM_SENDS);
+	rc = node_conn_prepare(&f->conn, f->pd, LINK_DEPTH, NUM_SENDS);
 	return rc == 0 ? rdma_resolve_route(f->conn.id, RESOLVE) : rc;
 }
 
 /* The primary has proven itself: what is its memory like? */
-static int accepted(struct follow *f, const struct rdma_conn_param *said)
+static int check_welcome(struct follow *f, const struct rdma_conn_param *said)
 {
 	struct stag_pool_node *n = f->conn.node;
 	const struct user *us = users_find_node(&n->users);
@@ -395,13 +395,13 @@ static int accepted(struct follow *f, const struct rdma_conn_param *said)
 	return lend_memory(f);
 }
 
-static void refuse(struct stag_pool_node *n, const char *why)
+static void refuse_to_follow(struct stag_pool_node *n, const char *why)
 {
 	n->primary.seat = -1;
 	role_refuse(&n->role, why);
 }
 
-static void event(struct conn *c, struct rdma_cm_event *e)
+static void follow_event(struct node_conn *c, struct rdma_cm_event *e)
 {
 	struct follow *f = to_follow(c);
 	int rc = 0;
@@ -414,35 +414,38 @@ static void event(struct conn *c, struct rdma_cm_event *e)
 		rc = connect_now(f);
 		break;
 	case RDMA_CM_EVENT_REJECTED:
-		hear_challenge(f, &e->param.conn);
+		connect_proof(f, &e->param.conn);
 		break;
 	case RDMA_CM_EVENT_ESTABLISHED:
 		c->up = true;
-		rc = f->state == FOLLOW_PROOF ? accepted(f, &e->param.conn) : -EPROTO;
+		rc = f->state == FOLLOW_PROOF ? check_welcome(f, &e->param.conn) : -EPROTO;
 		if (rc == 0)
-			say_hello(f);
+			send_hello(f);
 		else
-			node_tell(c->node, LOG_LEVEL_WARN, "cannot follow its primary: %s",
-				  strerror(-rc));
+			node_log(c->node, LOG_LEVEL_WARN, "cannot follow its primary: %s",
+				 strerror(-rc));
 		if (rc == -EADDRINUSE || rc == -EDOM) /* to try again is of no use */
-			refuse(c->node, rc == -EDOM ? "its lease or promote does not go with that "
-						      "of its primary: all nodes have the same"
-						    : "something else is mapped where the pool's "
-						      "memory has to be");
+			refuse_to_follow(c->node,
+					 rc == -EDOM ? "its lease or promote does not go with that "
+						       "of its primary: all nodes have the same"
+						     : "something else is mapped where the pool's "
+						       "memory has to be");
 		break;
 	default:
 		rc = -ECONNRESET;
 		break;
 	}
 	if (rc != 0)
-		conn_leave(c);
+		node_conn_leave(c);
 }
 
-static const struct conn_ops ops = {
-	.event = event, .received = received, .ended = ended, .free = free_follow};
+static const struct node_conn_ops ops = {.event = follow_event,
+					 .received = follow_received,
+					 .ended = follow_ended,
+					 .free = free_follow};
 
 /* Each of the two connects has an id of its own. NULL: no memory. */
-static struct follow *begin(struct stag_pool_node *n, enum follow_state state)
+static struct follow *create_follow(struct stag_pool_node *n, enum follow_state state)
 {
 	struct follow *f = calloc(1, sizeof(*f));
 	struct rdma_cm_id *id;
@@ -451,14 +454,14 @@ static struct follow *begin(struct stag_pool_node *n, enum follow_state state)
 		free(f);
 		return NULL;
 	}
-	conn_begin(&f->conn, n, &ops, id);
+	node_conn_begin(&f->conn, n, &ops, id);
 	f->seat = (unsigned int)n->primary.seat;
 	follow_become(f, state);
 	f->since = n->now;
 	return f;
 }
 
-static int call(struct follow *f)
+static int resolve_address(struct follow *f)
 {
 	return rdma_resolve_addr(f->conn.id, NULL, (struct sockaddr *)&f->to, RESOLVE) == 0
 		       ? 0
@@ -471,46 +474,46 @@ static int resolve(struct follow *f)
 	const char *address = f->conn.node->role.roll.members[f->seat].address;
 
 	if (f->to.ss_family != AF_UNSPEC ||
-	    door_address(address, STAG_POOL_PORT, AI_NUMERICHOST, &f->to) == 0)
-		return call(f);
+	    listen_address(address, STAG_POOL_PORT, AI_NUMERICHOST, &f->to) == 0)
+		return resolve_address(f);
 	f->resolve = resolve_start(address);
 	return f->resolve ? 0 : -ENOMEM;
 }
 
-static void look_up(struct follow *f)
+static void poll_resolver(struct follow *f)
 {
-	int rc = resolve_look(f->resolve, &f->to);
+	int rc = resolve_poll(f->resolve, &f->to);
 
 	if (rc == -EINPROGRESS)
 		return;
 	resolve_end(f->resolve);
 	f->resolve = NULL;
 	if (rc == 0)
-		rc = call(f);
+		rc = resolve_address(f);
 	if (rc != 0)
-		conn_leave(&f->conn);
+		node_conn_leave(&f->conn);
 }
 
-static void go(struct stag_pool_node *n, struct follow *f)
+static void start_connect(struct stag_pool_node *n, struct follow *f)
 {
 	n->primary.link = f;
 	if (f->greeting_len < 0 || resolve(f) != 0)
-		conn_leave(&f->conn);
+		node_conn_leave(&f->conn);
 }
 
-static void knock(struct stag_pool_node *n)
+static void connect_hello(struct stag_pool_node *n)
 {
-	struct follow *f = begin(n, FOLLOW_HELLO);
+	struct follow *f = create_follow(n, FOLLOW_HELLO);
 
 	if (!f) {
 		try_again(n);
 		return;
 	}
 	f->greeting_len = admit_say_hello(&f->session, ADMIT_NODE, n->conf.name, f->greeting);
-	go(n, f);
+	start_connect(n, f);
 }
 
-static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
+static void connect_proof(struct follow *f, const struct rdma_conn_param *said)
 {
 	struct stag_pool_node *n = f->conn.node;
 	const struct user *us = users_find_node(&n->users);
@@ -519,8 +522,8 @@ static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
 	uint64_t epoch;
 
 	if (f->state == FOLLOW_HELLO && n->primary.link == f)
-		next = begin(n, FOLLOW_PROOF);
-	conn_leave(&f->conn);
+		next = create_follow(n, FOLLOW_PROOF);
+	node_conn_leave(&f->conn);
 	if (!next)
 		return;
 	next->session = f->session;
@@ -528,7 +531,7 @@ static void hear_challenge(struct follow *f, const struct rdma_conn_param *said)
 	next->greeting_len =
 		admit_say_proof(&next->session, us->secret, said->private_data,
 				said->private_data_len, &epoch, primary, next->greeting);
-	go(n, next);
+	start_connect(n, next);
 }
 
 /* ---- for the loop --------------------------------------------------------------------------------------- */
@@ -540,7 +543,7 @@ void follow_end(struct stag_pool_node *n)
 	n->primary.link = NULL;
 	n->primary.seat = -1;
 	if (f)
-		cut(f);
+		fence_link(f);
 }
 
 void follow_start(struct stag_pool_node *n, unsigned int seat)
@@ -556,29 +559,29 @@ void follow_fence(struct stag_pool_node *n)
 	follow_end(n);
 }
 
-void follow_look(struct stag_pool_node *n)
+void follow_poll(struct stag_pool_node *n)
 {
 	struct follow *f = n->primary.link;
 	unsigned int most = f && f->staging.at ? MANY_STAGED : MANY;
 
 	if (!f && n->primary.seat >= 0 && n->now >= n->primary.retry_at)
-		knock(n);
+		connect_hello(n);
 	if (!f || f->conn.over)
 		return;
 	if (f->resolve)
-		look_up(f);
+		poll_resolver(f);
 	if (n->now > f->since + SILENCE)
-		conn_leave(&f->conn);
-	if (f->conn.over || !applies(f))
+		node_conn_leave(&f->conn);
+	if (f->conn.over || !applies_records(f))
 		return;
-	look_at_beat(f);
+	read_heartbeat(f);
 	f = n->primary.link; /* what was heard may have ended it */
 	if (!f || f->conn.over)
 		return;
 	if (copy_lets_apply(f, &most))
-		drain(f, most);
+		drain_ring(f, most);
 	if (!f->conn.over)
-		copy_go_on(f);
+		copy_step(f);
 	if (!f->conn.over && f->ring.get != f->told)
-		tell(f);
+		send_echo(f);
 }

@@ -15,27 +15,27 @@
 #include "base/histogram.h"
 #include "base/log.h"
 
-static struct link *to_link(struct conn *c)
+static struct standby *to_link(struct node_conn *c)
 {
-	return container_of(c, struct link, conn);
+	return container_of(c, struct standby, conn);
 }
 
-static int say(struct link *l, const union link_message *said)
+static int send_message(struct standby *l, const union link_message *said)
 {
-	struct message *m = conn_message(&l->conn);
+	struct node_message *m = node_conn_message(&l->conn);
 	int rc;
 
 	if (!m) {
-		conn_leave(&l->conn);
+		node_conn_leave(&l->conn);
 		return -ENOBUFS;
 	}
 	rc = link_message_write(said, l->conn.node->role.epoch, m->bytes, NODE_MESSAGE);
 	if (rc < 0) {
-		conn_leave(&l->conn);
+		node_conn_leave(&l->conn);
 		return rc;
 	}
 	m->length = (uint32_t)rc;
-	return conn_say(&l->conn, m);
+	return node_conn_send(&l->conn, m);
 }
 
 /* ---- it comes ------------------------------------------------------------------------------ */
@@ -46,7 +46,7 @@ static bool is_own_memory(const struct link_hello *h, const struct stag_pool_nod
 	       (h->staging != 0) == (n->memory.staging.at != NULL);
 }
 
-static void welcome(struct link *l, bool resync)
+static void send_welcome(struct standby *l, bool resync)
 {
 	struct stag_pool_node *n = l->conn.node;
 	union link_message said = {.welcome = {.what = LINK_WELCOME,
@@ -61,49 +61,49 @@ static void welcome(struct link *l, bool resync)
 					       .seat = (uint32_t)l->seat}};
 
 	memcpy(said.welcome.life, n->proof.own.token, sizeof(said.welcome.life));
-	if (staging_mirror(l) != 0) {
-		conn_leave(&l->conn);
+	if (node_staging_mirror(l) != 0) {
+		node_conn_leave(&l->conn);
 		return;
 	}
 	l->sent = l->applied = n->memory.settled;
 	l->number = said.welcome.number;
-	say(l, &said);
+	send_message(l, &said);
 }
 
-static void stop_waiting(struct link *l)
+static void stop_waiting(struct standby *l)
 {
 	l->conn.node->standbys.num_waiting -= l->waiting;
 	l->waiting = false;
 }
 
-static void link_up(struct link *l, unsigned int seat)
+static void link_up(struct standby *l, unsigned int seat)
 {
 	struct stag_pool_node *n = l->conn.node;
 	int rc;
 
 	if (n->standbys.links
 		    [seat]) { /* whoever comes again has given up the old one, and tries once more */
-		conn_leave(&n->standbys.links[seat]->conn);
-		conn_leave(&l->conn);
+		node_conn_leave(&n->standbys.links[seat]->conn);
+		node_conn_leave(&l->conn);
 		return;
 	}
 	rc = role_link_up(&n->role, n->now, seat, l->hello.synced, l->hello.epoch, l->hello.number);
 	if (rc != 0) {
-		conn_leave(&l->conn);
+		node_conn_leave(&l->conn);
 		node_act(n);
 		return;
 	}
 	l->seat = (int)seat;
 	stop_waiting(l);
 	n->standbys.links[seat] = l;
-	welcome(l, !n->role.peers[seat].ready);
-	node_tell(n, LOG_LEVEL_INFO, "%s is linked, in seat %u%s", l->name, seat,
-		  n->role.peers[seat].ready ? "" : ", to be resynchronised");
+	send_welcome(l, !n->role.peers[seat].ready);
+	node_log(n, LOG_LEVEL_INFO, "%s is linked, in seat %u%s", l->name, seat,
+		 n->role.peers[seat].ready ? "" : ", to be resynchronised");
 	node_act(n);
 }
 
 /* A member that says the same of itself as the roll; else the roll has to be changed first. */
-static void find_seat(struct link *l)
+static void find_seat(struct standby *l)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct roll_member m = {.order = l->hello.order};
@@ -118,38 +118,38 @@ static void find_seat(struct link *l)
 	n->standbys.num_waiting += !l->waiting;
 	l->waiting = true;
 	if (role_join(&n->role, n->now, &m) == -ENOSPC) {
-		node_tell(n, LOG_LEVEL_WARN, "there is no seat for %s", l->name);
-		conn_leave(&l->conn);
+		node_log(n, LOG_LEVEL_WARN, "there is no seat for %s", l->name);
+		node_conn_leave(&l->conn);
 	}
 	node_act(n);
 }
 
-static void hear_hello(struct link *l, const struct link_hello *hello)
+static void handle_hello(struct standby *l, const struct link_hello *hello)
 {
 	if (l->seat >= 0 || l->waiting || !is_own_memory(hello, l->conn.node)) {
-		conn_leave(&l->conn);
+		node_conn_leave(&l->conn);
 		return;
 	}
 	l->hello = *hello;
 	find_seat(l);
 }
 
-static void received(struct conn *c, struct message *m)
+static void standby_received(struct node_conn *c, struct node_message *m)
 {
-	struct link *l = to_link(c);
+	struct standby *l = to_link(c);
 	struct stag_pool_node *n = c->node;
 	union link_message heard;
 	uint64_t epoch;
 
 	if (link_message_read(m->bytes, m->length, &heard, &epoch) != 0 || !n->serve.running) {
-		conn_leave(c);
+		node_conn_leave(c);
 		return;
 	}
-	conn_receive(c, m);
+	node_conn_receive(c, m);
 	if (heard.what == LINK_HELLO) {
-		hear_hello(l, &heard.hello);
+		handle_hello(l, &heard.hello);
 	} else if (l->seat < 0 || epoch != n->role.epoch) {
-		conn_leave(c);
+		node_conn_leave(c);
 	} else if (heard.what == LINK_SYNCED) {
 		role_resynced(&n->role, n->now, (unsigned int)l->seat, heard.number.number);
 		/* What was confirmed since it said so is not confirmed again. */
@@ -162,31 +162,31 @@ static void received(struct conn *c, struct message *m)
 
 /* ---- it goes -------------------------------------------------------------------------------- */
 
-static void event(struct conn *c, struct rdma_cm_event *e)
+static void standby_event(struct node_conn *c, struct rdma_cm_event *e)
 {
 	if (e->event == RDMA_CM_EVENT_ESTABLISHED)
 		c->up = true;
 	else
-		conn_leave(c);
+		node_conn_leave(c);
 }
 
-static void ended(struct conn *c)
+static void standby_ended(struct node_conn *c)
 {
-	struct link *l = to_link(c);
+	struct standby *l = to_link(c);
 	struct stag_pool_node *n = c->node;
 
 	stop_waiting(l);
-	staging_unmirror(l);
+	node_staging_unmirror(l);
 	if (l->seat < 0 || n->standbys.links[l->seat] != l)
 		return;
 	n->standbys.links[l->seat] = NULL;
-	node_tell(n, LOG_LEVEL_INFO, "the link of %s is gone", l->name);
+	node_log(n, LOG_LEVEL_INFO, "the link of %s is gone", l->name);
 	if (n->serve.running)
-		role_link_down(&n->role, node_look_at_clock(n), (unsigned int)l->seat);
+		role_link_down(&n->role, node_read_clock(n), (unsigned int)l->seat);
 	node_act(n);
 }
 
-static void free_memory(struct link *l)
+static void free_memory(struct standby *l)
 {
 	if (l->staging_mr)
 		ibv_dereg_mr(l->staging_mr);
@@ -202,23 +202,25 @@ static void free_memory(struct link *l)
 	free(l);
 }
 
-static void free_link(struct conn *c)
+static void free_link(struct node_conn *c)
 {
 	free_memory(to_link(c));
 }
 
-static const struct conn_ops ops = {
-	.event = event, .received = received, .ended = ended, .free = free_link};
+static const struct node_conn_ops ops = {.event = standby_event,
+					 .received = standby_received,
+					 .ended = standby_ended,
+					 .free = free_link};
 
 void link_cut(struct stag_pool_node *n, unsigned int seat)
 {
-	struct link *l = n->standbys.links[seat];
+	struct standby *l = n->standbys.links[seat];
 
 	if (!l)
 		return;
 	n->standbys.links[seat] = NULL;
-	node_tell(n, LOG_LEVEL_INFO, "cuts the link of %s", l->name);
-	conn_leave(&l->conn);
+	node_log(n, LOG_LEVEL_INFO, "cuts the link of %s", l->name);
+	node_conn_leave(&l->conn);
 }
 
 void links_end(struct stag_pool_node *n)
@@ -226,13 +228,13 @@ void links_end(struct stag_pool_node *n)
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
 		link_cut(n, s);
 	list_for_each_safe (it, &n->conns)
-		if (list_entry(it, struct conn, link)->ops == &ops)
-			conn_leave(list_entry(it, struct conn, link));
+		if (list_entry(it, struct node_conn, link)->ops == &ops)
+			node_conn_leave(list_entry(it, struct node_conn, link));
 }
 
 /* ---- let in ----------------------------------------------------------------------------------- */
 
-static int register_memory(struct link *l)
+static int register_memory(struct standby *l)
 {
 	struct stag_pool_node *n = l->conn.node;
 
@@ -255,7 +257,7 @@ static int register_memory(struct link *l)
 
 _Static_assert(sizeof(struct link_facts) <= ADMIT_FACTS_MAX, "private data");
 
-static int accept_it(struct link *l, const struct admit_session *s)
+static int accept_standby(struct standby *l, const struct admit_session *s)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct link_facts facts = {.log_size = n->memory.log.size,
@@ -280,24 +282,24 @@ static int accept_it(struct link *l, const struct admit_session *s)
 /* From here on the id is the link's: what fails ends it. */
 int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s)
 {
-	struct link *l = calloc(1, sizeof(*l));
+	struct standby *l = calloc(1, sizeof(*l));
 	int rc;
 
 	if (!l)
 		return -ENOMEM;
-	conn_begin(&l->conn, n, &ops, id);
+	node_conn_begin(&l->conn, n, &ops, id);
 	l->seat = -1;
 	l->window = LINK_BODIES / 2;
 	memcpy(l->name, s->name, sizeof(l->name));
 	rc = register_memory(l);
 	if (rc == 0)
-		rc = conn_prepare(&l->conn, l->pd, LINK_DEPTH,
-				  3 * LINK_CONFIRMS + LINK_BODIES + STAGING_SENDS + 16);
+		rc = node_conn_prepare(&l->conn, l->pd, LINK_DEPTH,
+				       3 * LINK_CONFIRMS + LINK_BODIES + STAGING_SENDS + 16);
 	if (rc == 0)
-		rc = accept_it(l, s);
+		rc = accept_standby(l, s);
 	if (rc != 0) {
-		node_tell(n, LOG_LEVEL_WARN, "%s cannot be linked: %s", l->name, strerror(-rc));
-		conn_leave(&l->conn);
+		node_log(n, LOG_LEVEL_WARN, "%s cannot be linked: %s", l->name, strerror(-rc));
+		node_conn_leave(&l->conn);
 	}
 	return 0;
 }
@@ -306,7 +308,7 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 
 void link_beat(struct stag_pool_node *n, const struct role_action *a)
 {
-	struct link *l = n->standbys.links[a->seat];
+	struct standby *l = n->standbys.links[a->seat];
 	struct link_beat beat = {.sent = a->time,
 				 .epoch = a->epoch,
 				 .revision = a->revision,
@@ -315,7 +317,7 @@ void link_beat(struct stag_pool_node *n, const struct role_action *a)
 	if (!l)
 		return;
 	beat.check = link_check(&beat, sizeof(beat) / 8);
-	conn_inline_write(&l->conn, &beat, sizeof(beat), l->hello.beat, l->hello.beat_rkey);
+	node_conn_inline_write(&l->conn, &beat, sizeof(beat), l->hello.beat, l->hello.beat_rkey);
 }
 
 void link_handover(struct stag_pool_node *n, const struct role_action *a)
@@ -326,11 +328,11 @@ void link_handover(struct stag_pool_node *n, const struct role_action *a)
 					      .revision = a->revision}};
 
 	if (n->standbys.links[a->seat])
-		say(n->standbys.links[a->seat], &said);
+		send_message(n->standbys.links[a->seat], &said);
 }
 
 /* The echo is looked at first, the clock then (role.h). */
-static void look_at(struct stag_pool_node *n, struct link *l)
+static void read_echo(struct stag_pool_node *n, struct standby *l)
 {
 	struct link_echo echo;
 
@@ -346,19 +348,19 @@ static void look_at(struct stag_pool_node *n, struct link *l)
 	if (echo.sent <= l->echoed)
 		return;
 	l->echoed = echo.sent;
-	role_echoed(&n->role, node_look_at_clock(n), (unsigned int)l->seat, echo.epoch, echo.sent);
+	role_echoed(&n->role, node_read_clock(n), (unsigned int)l->seat, echo.epoch, echo.sent);
 	node_act(n);
 }
 
-void links_look(struct stag_pool_node *n)
+void links_poll(struct stag_pool_node *n)
 {
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
 		if (n->standbys.links[s] && !n->standbys.links[s]->conn.over)
-			look_at(n, n->standbys.links[s]);
+			read_echo(n, n->standbys.links[s]);
 	if (n->standbys.num_waiting == 0)
 		return; /* there may be a thousand clients */
 	list_for_each_safe (it, &n->conns) {
-		struct conn *c = list_entry(it, struct conn, link);
+		struct node_conn *c = list_entry(it, struct node_conn, link);
 
 		if (c->ops == &ops && to_link(c)->waiting && n->serve.running)
 			find_seat(to_link(c));
@@ -367,10 +369,10 @@ void links_look(struct stag_pool_node *n)
 
 /* ---- records ------------------------------------------------------------------------------------------ */
 
-static void confirmed(struct work *w, const struct ibv_wc *wc)
+static void confirm_done(struct node_work *w, const struct ibv_wc *wc)
 {
 	struct link_confirm *k = (struct link_confirm *)w;
-	struct link *l = to_link(w->conn);
+	struct standby *l = to_link(w->conn);
 	struct stag_pool_node *n = w->conn->node;
 
 	(void)wc;
@@ -383,7 +385,7 @@ static void confirmed(struct work *w, const struct ibv_wc *wc)
 	node_act(n);
 }
 
-static struct link_confirm *free_confirm(struct link *l)
+static struct link_confirm *free_confirm(struct standby *l)
 {
 	for (unsigned int i = 0; i < LINK_CONFIRMS; i++)
 		if (!l->confirms[i].busy)
@@ -391,7 +393,7 @@ static struct link_confirm *free_confirm(struct link *l)
 	return NULL;
 }
 
-static int write_segments(struct link *l, struct ibv_send_wr *wr, struct ibv_sge *sge)
+static int write_segments(struct standby *l, struct ibv_send_wr *wr, struct ibv_sge *sge)
 {
 	struct pool_log *log = &l->conn.node->memory.log;
 	struct pool_segment segments[2];
@@ -411,7 +413,7 @@ static int write_segments(struct link *l, struct ibv_send_wr *wr, struct ibv_sge
 	return k;
 }
 
-static void send_records(struct stag_pool_node *n, struct link *l)
+static void send_records(struct stag_pool_node *n, struct standby *l)
 {
 	struct link_confirm *confirm = free_confirm(l);
 	struct ibv_send_wr wr[3];
@@ -419,7 +421,7 @@ static void send_records(struct stag_pool_node *n, struct link *l)
 	uint64_t *sink;
 	int k;
 
-	if (l->sent == n->memory.log.put || !confirm || l->conn.over || !staging_catch_up(l))
+	if (l->sent == n->memory.log.put || !confirm || l->conn.over || !node_staging_catch_up(l))
 		return;
 	k = write_segments(l, wr, sge);
 	sink = &l->own->sink[confirm - l->confirms];
@@ -430,11 +432,11 @@ static void send_records(struct stag_pool_node *n, struct link *l)
 				     .opcode = IBV_WR_RDMA_READ,
 				     .send_flags = IBV_SEND_SIGNALED,
 				     .wr.rdma = {l->hello.beat, l->hello.beat_rkey}};
-	confirm->work = (struct work){confirmed, &l->conn};
+	confirm->work = (struct node_work){confirm_done, &l->conn};
 	confirm->number = n->serve.core.number;
 	confirm->bodies = l->bodies;
 	confirm->at = n->now;
-	if (conn_post(&l->conn, wr) != 0)
+	if (node_conn_post(&l->conn, wr) != 0)
 		return;
 	confirm->busy = true;
 	n->info.record_bytes += n->memory.log.put - l->sent;
@@ -450,7 +452,7 @@ static void begin_timing(struct stag_pool_node *n, uint64_t number)
 	n->standbys.timed.since = n->now;
 }
 
-void links_answered(struct stag_pool_node *n, uint64_t number)
+void links_acknowledged(struct stag_pool_node *n, uint64_t number)
 {
 	if (!n->standbys.timed.number || number < n->standbys.timed.number)
 		return;
@@ -467,7 +469,7 @@ void links_send(struct stag_pool_node *n)
 		return;
 	n->info.records += n->serve.core.number - n->memory.posted;
 	n->memory.posted = n->serve.core.number;
-	node_look_at_clock(n);
+	node_read_clock(n);
 	begin_timing(n, n->memory.posted);
 	role_placed(&n->role, n->now, n->serve.core.number);
 	node_act(n);
@@ -475,9 +477,9 @@ void links_send(struct stag_pool_node *n)
 
 /* ---- room in the log ---------------------------------------------------------------------------------------- */
 
-static struct link *slowest(struct stag_pool_node *n)
+static struct standby *slowest(struct stag_pool_node *n)
 {
-	struct link *l = NULL;
+	struct standby *l = NULL;
 
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
 		if (n->standbys.links[s] && (!l || n->standbys.links[s]->applied < l->applied))
@@ -486,7 +488,7 @@ static struct link *slowest(struct stag_pool_node *n)
 }
 
 /* A standby for which the log has been full for too long is not waited for any more. */
-static void mind_the_slowest(struct stag_pool_node *n, struct link *l)
+static void check_slowest(struct stag_pool_node *n, struct standby *l)
 {
 	bool full =
 		n->memory.log.put - n->memory.log.tail > n->memory.log.size - 2 * POOL_RECORD_MAX;
@@ -504,20 +506,20 @@ static void mind_the_slowest(struct stag_pool_node *n, struct link *l)
 		role_stuck(&n->role, n->now, (unsigned int)l->seat);
 		node_act(n);
 	} else {
-		conn_leave(&l->conn);
+		node_conn_leave(&l->conn);
 	}
 }
 
-void links_let_go(struct stag_pool_node *n)
+void links_release(struct stag_pool_node *n)
 {
-	struct link *l = slowest(n);
+	struct standby *l = slowest(n);
 	uint64_t tail = n->memory.settled;
 
 	if (l && l->applied < tail)
 		tail = l->applied;
 	if (tail > n->memory.log.tail)
 		n->memory.log.tail = tail;
-	staging_let_go(n);
+	node_staging_release(n);
 	if (l)
-		mind_the_slowest(n, l);
+		check_slowest(n, l);
 }

@@ -19,7 +19,7 @@
 	4096 /* all clients come at once after a failover; who does not get in is heard a second later */
 
 /* HOST, HOST:PORT, [IPv6]:PORT. */
-int door_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to)
+int listen_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags}, *found;
 	char host[ROLL_ADDRESS_LEN], service[8];
@@ -47,7 +47,7 @@ static int listen_at(struct stag_pool_node *n, const char *address, uint16_t por
 
 	((struct sockaddr_in *)&at)->sin_port = htons(port);
 	if (address)
-		rc = door_address(address, port, 0, &at);
+		rc = listen_address(address, port, 0, &at);
 	if (rc != 0)
 		return rc;
 	if (rdma_bind_addr(n->adapter.listener, (struct sockaddr *)&at) != 0 ||
@@ -56,7 +56,7 @@ static int listen_at(struct stag_pool_node *n, const char *address, uint16_t por
 	return 0;
 }
 
-int door_open(struct stag_pool_node *n, const char *address, uint16_t port)
+int listen_open(struct stag_pool_node *n, const char *address, uint16_t port)
 {
 	int rc;
 
@@ -68,7 +68,7 @@ int door_open(struct stag_pool_node *n, const char *address, uint16_t port)
 		return -errno;
 	rc = listen_at(n, address, port);
 	if (rc != 0)
-		node_tell(n, LOG_LEVEL_ERR, "cannot listen on port %u: %s", port, strerror(-rc));
+		node_log(n, LOG_LEVEL_ERR, "cannot listen on port %u: %s", port, strerror(-rc));
 	return rc;
 }
 
@@ -91,7 +91,7 @@ static bool is_primary(const struct role *r)
 }
 
 /* What is said to whoever asks where the primary is. */
-static struct admit_place place(const struct stag_pool_node *n)
+static struct admit_place admit_place_of(const struct stag_pool_node *n)
 {
 	const struct role *r = &n->role;
 	struct admit_place p = {.epoch = r->epoch};
@@ -101,7 +101,7 @@ static struct admit_place place(const struct stag_pool_node *n)
 	return p;
 }
 
-static void refuse(struct rdma_cm_id *id)
+static void reject_request(struct rdma_cm_id *id)
 {
 	struct admit_head head = {{'S', 't', 'g', 'P'}, 1, ADMIT_REFUSAL, 0, 1};
 
@@ -109,19 +109,19 @@ static void refuse(struct rdma_cm_id *id)
 }
 
 /* True: the id is a connection's from now on. */
-static bool let_in(struct stag_pool_node *n, struct rdma_cm_id *id,
-		   const struct rdma_conn_param *asked)
+static bool admit_connection(struct stag_pool_node *n, struct rdma_cm_id *id,
+			     const struct rdma_conn_param *asked)
 {
 	uint8_t reply[ADMIT_MAX];
 	struct admit_session session;
-	struct admit_place where = place(n);
+	struct admit_place where = admit_place_of(n);
 	const void *address;
 	size_t address_len = bare_address(id, &address), len;
 	int rc = -EAGAIN;
 
 	if (!n->admit ||
 	    id->verbs != n->adapter.context) { /* by another adapter: it has no region there */
-		refuse(id);
+		reject_request(id);
 		return false;
 	}
 	if (admit_judge(n->admit, n->now, address, address_len, &where, asked->private_data,
@@ -134,31 +134,31 @@ static bool let_in(struct stag_pool_node *n, struct rdma_cm_id *id,
 		rc = session.as == ADMIT_NODE ? link_accept(n, id, &session)
 					      : serve_accept(n, id, &session);
 	if (rc != 0)
-		refuse(id);
+		reject_request(id);
 	return rc == 0;
 }
 
 /* Accepted or refused in here, so that who asks is never left waiting. */
-static void knocked(struct stag_pool_node *n, struct rdma_cm_event *event)
+static void handle_request(struct stag_pool_node *n, struct rdma_cm_event *event)
 {
 	struct rdma_cm_id *id = event->id;
-	bool kept = let_in(n, id, &event->param.conn);
+	bool kept = admit_connection(n, id, &event->param.conn);
 
 	rdma_ack_cm_event(event);
 	if (!kept)
 		rdma_destroy_id(id);
 }
 
-void door_events(struct stag_pool_node *n)
+void listen_events(struct stag_pool_node *n)
 {
 	struct rdma_cm_event *event;
 
 	while (rdma_get_cm_event(n->adapter.events, &event) == 0) {
-		struct conn *c = event->id->context;
+		struct node_conn *c = event->id->context;
 
 		n->loop.busy = true;
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-			knocked(n, event);
+			handle_request(n, event);
 			continue;
 		}
 		if (c && !c->over)

@@ -17,7 +17,7 @@
 #define SPIN	 (30 * 1000ull)
 #define LISTEN	 (100 * 1000ull) /* ns between two looks at what is not a completion, at most */
 
-uint64_t node_look_at_clock(struct stag_pool_node *n)
+uint64_t node_read_clock(struct stag_pool_node *n)
 {
 	n->now = clock_boot_ns();
 	return n->now;
@@ -25,50 +25,50 @@ uint64_t node_look_at_clock(struct stag_pool_node *n)
 
 /* ---- what the role says ---------------------------------------------------------------- */
 
-static void answer(struct stag_pool_node *n, uint64_t number)
+static void do_answer(struct stag_pool_node *n, uint64_t number)
 {
 	int rc = memory_settle(n, number);
 
 	if (rc == 0) {
-		links_answered(n, number);
+		links_acknowledged(n, number);
 		serve_answers(n, number);
 		return;
 	}
-	node_tell(n, LOG_LEVEL_ERR, "record %llu cannot be applied: %s", (unsigned long long)number,
-		  strerror(-rc));
+	node_log(n, LOG_LEVEL_ERR, "record %llu cannot be applied: %s", (unsigned long long)number,
+		 strerror(-rc));
 	role_refuse(&n->role, "its memory contradicts its records");
 }
 
-static void serve(struct stag_pool_node *n, const struct role_action *a)
+static void do_serve(struct stag_pool_node *n, const struct role_action *a)
 {
 	int rc = serve_start(n);
 
 	if (rc == 0 && pool_superblock(&n->memory.region)->number != a->number)
 		rc = -EPROTO;
 	if (rc != 0) {
-		node_tell(n, LOG_LEVEL_ERR, "cannot serve: %s", strerror(-rc));
+		node_log(n, LOG_LEVEL_ERR, "cannot serve: %s", strerror(-rc));
 		role_refuse(&n->role, "its memory cannot be served");
 		return;
 	}
 	n->info.promotions++;
-	node_tell(n, LOG_LEVEL_INFO, "primary of epoch %llu, from record %llu",
-		  (unsigned long long)a->epoch, (unsigned long long)a->number);
+	node_log(n, LOG_LEVEL_INFO, "primary of epoch %llu, from record %llu",
+		 (unsigned long long)a->epoch, (unsigned long long)a->number);
 }
 
-static void retire(struct stag_pool_node *n)
+static void do_retire(struct stag_pool_node *n)
 {
 	n->standbys.timed.number = 0;
 	serve_stop(n);
 	links_end(n);
 }
 
-static void save(struct stag_pool_node *n, uint64_t epoch)
+static void do_save(struct stag_pool_node *n, uint64_t epoch)
 {
 	n->disk.state.epoch = epoch;
 	saver_save(&n->disk.saver, &n->disk.state);
 }
 
-static void lease(struct stag_pool_node *n, uint64_t until)
+static void do_lease(struct stag_pool_node *n, uint64_t until)
 {
 	if (n->memory.lease != 0 && n->memory.lease < n->now && n->serve.running)
 		n->info.lapses++;
@@ -76,7 +76,7 @@ static void lease(struct stag_pool_node *n, uint64_t until)
 	memory_lease(n, until);
 }
 
-static void act(struct stag_pool_node *n, const struct role_action *a)
+static void do_action(struct stag_pool_node *n, const struct role_action *a)
 {
 	switch (a->what) {
 	case ROLE_READ:
@@ -88,23 +88,23 @@ static void act(struct stag_pool_node *n, const struct role_action *a)
 			role_swapped(&n->role, n->now, a->id, ROLL_UNKNOWN, 0);
 		break;
 	case ROLE_FENCE:
-		node_tell(n, LOG_LEVEL_INFO, "takes nothing more from the primary of epoch %llu",
-			  (unsigned long long)n->role.epoch);
+		node_log(n, LOG_LEVEL_INFO, "takes nothing more from the primary of epoch %llu",
+			 (unsigned long long)n->role.epoch);
 		follow_fence(n);
-		role_fenced(&n->role, node_look_at_clock(n),
+		role_fenced(&n->role, node_read_clock(n),
 			    n->memory.mapped ? pool_superblock(&n->memory.region)->number : 0);
 		break;
 	case ROLE_FOLLOW:
 		follow_start(n, a->seat);
 		break;
 	case ROLE_LEASE:
-		lease(n, a->time);
+		do_lease(n, a->time);
 		break;
 	case ROLE_SERVE:
-		serve(n, a);
+		do_serve(n, a);
 		break;
 	case ROLE_RETIRE:
-		retire(n);
+		do_retire(n);
 		break;
 	case ROLE_BEAT:
 		link_beat(n, a);
@@ -119,13 +119,13 @@ static void act(struct stag_pool_node *n, const struct role_action *a)
 		link_cut(n, a->seat);
 		break;
 	case ROLE_ANSWER:
-		answer(n, a->number);
+		do_answer(n, a->number);
 		break;
 	case ROLE_HANDOVER:
 		link_handover(n, a);
 		break;
 	case ROLE_SAVE:
-		save(n, a->epoch);
+		do_save(n, a->epoch);
 		break;
 	}
 }
@@ -135,7 +135,7 @@ void node_act(struct stag_pool_node *n)
 	struct role_action a;
 
 	while (role_next(&n->role, &a))
-		act(n, &a);
+		do_action(n, &a);
 }
 
 /* ---- what happened ------------------------------------------------------------------------ */
@@ -146,9 +146,9 @@ static int poll_completions(struct stag_pool_node *n)
 	int sum = 0, got;
 
 	while (sum < ROUND_WC && (got = ibv_poll_cq(n->adapter.cq, BATCH, wc)) > 0) {
-		node_look_at_clock(n);
+		node_read_clock(n);
 		for (int i = 0; i < got; i++)
-			conn_completed(&wc[i]);
+			node_conn_completed(&wc[i]);
 		sum += got;
 	}
 	if (sum)
@@ -165,10 +165,10 @@ static void drain_channel(struct stag_pool_node *n)
 		ibv_ack_cq_events(cq, 1);
 }
 
-static void hear_roll(struct stag_pool_node *n, const struct roll_answer *a)
+static void handle_roll(struct stag_pool_node *n, const struct roll_answer *a)
 {
 	struct role *r = &n->role;
-	uint64_t now = node_look_at_clock(n);
+	uint64_t now = node_read_clock(n);
 
 	switch (a->result) {
 	case ROLL_READ:
@@ -198,52 +198,52 @@ static void meet_pool(struct stag_pool_node *n)
 		return;
 	n->admit = admit_create(n->role.roll.uuid, &n->users);
 	if (!n->admit)
-		node_tell(n, LOG_LEVEL_ERR,
-			  "nobody can be admitted: no memory, or no random numbers");
+		node_log(n, LOG_LEVEL_ERR,
+			 "nobody can be admitted: no memory, or no random numbers");
 }
 
-static void hear_rolls(struct stag_pool_node *n)
+static void handle_rolls(struct stag_pool_node *n)
 {
 	struct roll_answer a;
 
 	while (rolls_next(n->rolls, &a)) {
 		n->loop.busy = true;
-		hear_roll(n, &a);
+		handle_roll(n, &a);
 		meet_pool(n);
 		if (n->role.state == ROLE_REFUSED)
-			node_tell_started(
+			node_report_started(
 				n, n->conf.flags & STAG_POOL_CREATE ? EEXIST : ENOTRECOVERABLE);
 		else if (n->role.state != ROLE_STARTING)
-			node_tell_started(n, 0);
+			node_report_started(n, 0);
 		else if (a.result == ROLL_READ && a.revision == 0 &&
 			 !(n->conf.flags & STAG_POOL_CREATE))
-			node_tell_started(n, ENOENT);
+			node_report_started(n, ENOENT);
 	}
 }
 
-static void tick(struct stag_pool_node *n)
+static void advance_role(struct stag_pool_node *n)
 {
-	role_time(&n->role, node_look_at_clock(n));
+	role_time(&n->role, node_read_clock(n));
 	node_act(n);
 	if (n->role.why == n->why)
 		return;
 	n->why = n->role.why;
 	if (n->why)
-		node_tell(n, LOG_LEVEL_WARN, "%s: %s", role_state_name(n->role.state), n->why);
+		node_log(n, LOG_LEVEL_WARN, "%s: %s", role_state_name(n->role.state), n->why);
 }
 
-static void hear_program(struct stag_pool_node *n)
+static void handle_program(struct stag_pool_node *n)
 {
 	int rc;
 
-	users_take(n);
+	users_adopt(n);
 	pthread_mutex_lock(&n->program.lock);
 	if (n->program.switch_to) {
 		rc = n->program.switch_to[0] ? roll_seat(&n->role.roll, n->program.switch_to)
 					     : roll_next(&n->role.roll, (unsigned int)n->role.seat);
 		n->program.switch_to = NULL;
 		if (rc >= 0)
-			rc = role_switch(&n->role, node_look_at_clock(n), (unsigned int)rc);
+			rc = role_switch(&n->role, node_read_clock(n), (unsigned int)rc);
 		n->switchover.running = rc == 0;
 		n->switchover.leaves = n->program.leaving;
 		if (rc != 0)
@@ -255,9 +255,9 @@ static void hear_program(struct stag_pool_node *n)
 }
 
 /* What was to be handed over is another's by now, or was taken back. */
-static void end_handing(struct stag_pool_node *n)
+static void finish_switchover(struct stag_pool_node *n)
 {
-	serve_handing(n);
+	serve_fail_switchovers(n);
 	if (!n->switchover.running || n->role.state == ROLE_HANDING)
 		return;
 	n->switchover.running = false;
@@ -270,7 +270,7 @@ static void end_handing(struct stag_pool_node *n)
 
 /* ---- rounds --------------------------------------------------------------------------------- */
 
-static void hear_descriptors(struct stag_pool_node *n, int timeout)
+static void handle_descriptors(struct stag_pool_node *n, int timeout)
 {
 	struct epoll_event events[NODE_FDS];
 	int got = epoll_wait(n->loop.epoll, events, NODE_FDS, timeout);
@@ -284,16 +284,16 @@ static void hear_descriptors(struct stag_pool_node *n, int timeout)
 			break;
 		case NODE_FD_WAKE:
 			if (read(n->loop.wake, &count, sizeof(count)) > 0)
-				hear_program(n);
+				handle_program(n);
 			break;
 		case NODE_FD_COMPLETIONS:
 			drain_channel(n);
 			break;
 		case NODE_FD_CONNECTIONS:
-			door_events(n);
+			listen_events(n);
 			break;
 		case NODE_FD_ROLLS:
-			hear_rolls(n);
+			handle_rolls(n);
 			break;
 		case NODE_FDS:
 			break;
@@ -305,11 +305,11 @@ static void hear_descriptors(struct stag_pool_node *n, int timeout)
 static void sleep_a_while(struct stag_pool_node *n)
 {
 	if (ibv_req_notify_cq(n->adapter.cq, 0) == 0 && poll_completions(n) == 0)
-		hear_descriptors(n, -1);
+		handle_descriptors(n, -1);
 }
 
 /* Who has just been asked is asked again soon, as a rule: sleeping costs more than looking for a moment. */
-static void rest(struct stag_pool_node *n)
+static void stay_awake(struct stag_pool_node *n)
 {
 	if (n->loop.busy)
 		n->loop.busy_at = n->now;
@@ -317,27 +317,27 @@ static void rest(struct stag_pool_node *n)
 		sleep_a_while(n);
 }
 
-static void round_of(struct stag_pool_node *n)
+static void run_round(struct stag_pool_node *n)
 {
 	n->loop.busy = false;
 	poll_completions(n);
 	if (n->now - n->loop.heard_at > LISTEN)
-		hear_descriptors(n, 0);
-	links_look(n);
-	follow_look(n);
-	watch_look(n);
-	tick(n);
-	end_handing(n);
+		handle_descriptors(n, 0);
+	links_poll(n);
+	follow_poll(n);
+	watch_poll(n);
+	advance_role(n);
+	finish_switchover(n);
 	if (n->serve.running) {
-		pulls_go_on(n);
+		pulls_step(n);
 		serve_requests(n);
 		expire_clients(n);
 		expire_values(n);
 		links_send(n);
-		links_let_go(n);
+		links_release(n);
 	}
 	serve_flush(n);
-	conns_free_ended(n);
+	node_conns_free_ended(n);
 }
 
 static bool is_stopping(struct stag_pool_node *n)
@@ -357,8 +357,8 @@ static void end_all(struct stag_pool_node *n)
 	links_end(n);
 	follow_end(n);
 	while (!list_empty(&n->conns))
-		conn_leave(list_entry(n->conns.next, struct conn, link));
-	conns_free_ended(n);
+		node_conn_leave(list_entry(n->conns.next, struct node_conn, link));
+	node_conns_free_ended(n);
 }
 
 void *node_run_loop(void *arg)
@@ -367,9 +367,9 @@ void *node_run_loop(void *arg)
 
 	node_act(n);
 	while (!is_stopping(n)) {
-		round_of(n);
+		run_round(n);
 		node_snapshot(n);
-		rest(n);
+		stay_awake(n);
 	}
 	end_all(n);
 	return NULL;

@@ -32,7 +32,7 @@ static int register_region(struct stag_pool_node *n)
 		n->memory.region_mr = ibv_reg_mr(n->adapter.pd, r->at, r->size, access);
 	rc = n->memory.region_mr ? memory_lease(n, 0) : -errno;
 	if (rc != 0)
-		node_tell(n, LOG_LEVEL_ERR, "the memory cannot be registered: %s", strerror(-rc));
+		node_log(n, LOG_LEVEL_ERR, "the memory cannot be registered: %s", strerror(-rc));
 	return rc;
 }
 
@@ -42,7 +42,7 @@ static int map(struct stag_pool_node *n, uint64_t address, uint64_t size)
 	int rc = pool_region_map(address, size, why, sizeof(why));
 
 	if (rc != 0)
-		node_tell(n, LOG_LEVEL_ERR, "the pool's memory: %s", why);
+		node_log(n, LOG_LEVEL_ERR, "the pool's memory: %s", why);
 	n->memory.mapped = rc == 0;
 	n->conf.format.address = address;
 	n->conf.format.size = size;
@@ -167,7 +167,7 @@ static const struct pool_record *next_record(struct stag_pool_node *n, uint64_t 
 int memory_settle(struct stag_pool_node *n, uint64_t number)
 {
 	const struct pool_superblock *sb = pool_superblock(&n->memory.region);
-	const struct pool_staging staging = staging_own(n);
+	const struct pool_staging staging = node_staging_own(n);
 
 	while (sb->number < number) {
 		const struct pool_record *record;

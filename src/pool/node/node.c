@@ -145,7 +145,7 @@ static struct ibv_context *find_adapter(const struct stag_pool_node *n)
 }
 
 /* What cannot grow later, on some adapters, is made as long as it will ever be. */
-static int look_at_limits(struct stag_pool_node *n)
+static int query_limits(struct stag_pool_node *n)
 {
 	struct ibv_device_attr attr;
 	int reads = NODE_READS;
@@ -171,10 +171,10 @@ static int open_adapter(struct stag_pool_node *n)
 		return blame(n, -EOPNOTSUPP, "there is no adapter: run it with 'stag run --'");
 	n->adapter.dv = dv && dv->is_supported(n->adapter.context->device) ? dv : NULL;
 	if (!n->adapter.dv)
-		node_tell(n, LOG_LEVEL_INFO,
-			  "%s is not stag's adapter: software minds the lease, and forwards values",
-			  ibv_get_device_name(n->adapter.context->device));
-	rc = look_at_limits(n);
+		node_log(n, LOG_LEVEL_INFO,
+			 "%s is not stag's adapter: software minds the lease, and forwards values",
+			 ibv_get_device_name(n->adapter.context->device));
+	rc = query_limits(n);
 	if (rc != 0)
 		return rc;
 	n->adapter.pd = ibv_alloc_pd(n->adapter.context);
@@ -186,7 +186,7 @@ static int open_adapter(struct stag_pool_node *n)
 	return n->adapter.cq ? pulls_create(n) : -errno;
 }
 
-static int watch(struct stag_pool_node *n, int fd, enum node_fd what)
+static int add_to_epoll(struct stag_pool_node *n, int fd, enum node_fd what)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.u32 = what};
 
@@ -213,7 +213,7 @@ static int open_loop(struct stag_pool_node *n)
 	fds[NODE_FD_CONNECTIONS] = n->adapter.events->fd;
 	fds[NODE_FD_ROLLS] = rolls_fd(n->rolls);
 	for (enum node_fd i = 0; rc == 0 && i < NODE_FDS; i++)
-		rc = watch(n, fds[i], i);
+		rc = add_to_epoll(n, fds[i], i);
 	return rc;
 }
 
@@ -231,7 +231,7 @@ static int open_state(struct stag_pool_node *n, const char *path)
 	return rc == 0 ? saver_start(&n->disk.saver, n->disk.dir) : rc;
 }
 
-static int create(struct stag_pool_node *n)
+static int create_pool(struct stag_pool_node *n)
 {
 	int rc;
 
@@ -253,7 +253,7 @@ static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *
 	blame(n, rc, "the state directory %s: %s", attr->state,
 	      rc == -EBUSY ? "another node has it" : strerror(-rc));
 	if (rc == 0)
-		rc = door_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
+		rc = listen_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
 	if (rc == 0)
 		rc = open_adapter(n);
 	if (rc == 0)
@@ -266,9 +266,9 @@ static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *
 	if (rc != 0)
 		return blame(n, rc, "the roll %s: %s", n->conf.where, strerror(-rc));
 	watch_own_life(n);
-	role_init(&n->role, &times, n->conf.name, n->disk.state.epoch, node_look_at_clock(n));
+	role_init(&n->role, &times, n->conf.name, n->disk.state.epoch, node_read_clock(n));
 	if (attr->flags & STAG_POOL_CREATE)
-		rc = create(n);
+		rc = create_pool(n);
 	return rc == 0 ? open_loop(n) : rc;
 }
 
@@ -287,7 +287,7 @@ static void close_all(struct stag_pool_node *n)
 	if (n->adapter.events)
 		rdma_destroy_event_channel(n->adapter.events);
 	memory_destroy(n);
-	staging_destroy(n);
+	node_staging_destroy(n);
 	pulls_destroy(n);
 	if (n->adapter.cq)
 		ibv_destroy_cq(n->adapter.cq);
@@ -311,7 +311,7 @@ static void close_all(struct stag_pool_node *n)
 
 /* ---- the calls ------------------------------------------------------------------------------------ */
 
-void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
+void node_log(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
 {
 	char line[512];
 	va_list args;
@@ -327,7 +327,7 @@ void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, 
 		log_at(level, "node %s: %s", n->conf.name, line);
 }
 
-void node_tell_started(struct stag_pool_node *n, int error)
+void node_report_started(struct stag_pool_node *n, int error)
 {
 	if (n->program.started) /* which nobody but this thread changes */
 		return;
@@ -339,7 +339,7 @@ void node_tell_started(struct stag_pool_node *n, int error)
 }
 
 /* As long after now, for what init_cond() has made. */
-static struct timespec after(uint64_t ns)
+static struct timespec deadline_after(uint64_t ns)
 {
 	uint64_t until = clock_ns() + ns;
 
@@ -349,7 +349,7 @@ static struct timespec after(uint64_t ns)
 
 static int await_start(struct stag_pool_node *n)
 {
-	struct timespec until = after(STARTS_WITHIN * NS_PER_S);
+	struct timespec until = deadline_after(STARTS_WITHIN * NS_PER_S);
 	int rc = 0;
 
 	LOCK_FOR_SCOPE(&n->program.lock);
@@ -370,7 +370,7 @@ static void init_cond(pthread_cond_t *cond)
 	pthread_condattr_destroy(&attr);
 }
 
-static struct stag_pool_node *make(void)
+static struct stag_pool_node *alloc_node(void)
 {
 	struct stag_pool_node *n = calloc(1, sizeof(*n));
 
@@ -394,7 +394,7 @@ static struct stag_pool_node *make(void)
 }
 
 /* In the thread of who started it. */
-static void complain(struct stag_pool_node *n, int rc)
+static void set_error(struct stag_pool_node *n, int rc)
 {
 	if (rc == -ENOENT)
 		blame(n, rc, "there is no such pool in %s", n->conf.where);
@@ -408,7 +408,7 @@ static void complain(struct stag_pool_node *n, int rc)
 
 STAG_EXPORT struct stag_pool_node *stag_pool_node_start(const struct stag_pool_node_attr *attr)
 {
-	struct stag_pool_node *n = make();
+	struct stag_pool_node *n = alloc_node();
 	int rc;
 
 	if (!n) {
@@ -421,14 +421,14 @@ STAG_EXPORT struct stag_pool_node *stag_pool_node_start(const struct stag_pool_n
 	if (rc == 0)
 		rc = -pthread_create(&n->loop.thread, NULL, node_run_loop, n);
 	if (rc != 0) {
-		complain(n, rc);
+		set_error(n, rc);
 		close_all(n);
 		errno = -rc;
 		return NULL;
 	}
 	rc = await_start(n);
 	if (rc != 0) {
-		complain(n, rc);
+		set_error(n, rc);
 		stag_pool_node_stop(n);
 		errno = -rc;
 		return NULL;
@@ -458,7 +458,7 @@ static uint64_t time_to_switch(const struct stag_pool_node *n)
 
 static int switch_within(struct stag_pool_node *n, const char *to, uint64_t ns)
 {
-	struct timespec until = after(ns);
+	struct timespec until = deadline_after(ns);
 	int rc = 0;
 
 	LOCK_FOR_SCOPE(&n->program.lock);
@@ -473,7 +473,7 @@ static int switch_within(struct stag_pool_node *n, const char *to, uint64_t ns)
 	return -ETIMEDOUT;
 }
 
-static void tell_not_handed(struct stag_pool_node *n, int rc)
+static void log_no_handover(struct stag_pool_node *n, int rc)
 {
 	const char *why = "nobody took over";
 	struct stag_pool_node_info info;
@@ -481,7 +481,7 @@ static void tell_not_handed(struct stag_pool_node *n, int rc)
 	stag_pool_node_query(n, &info, sizeof(info));
 	if (rc == -ETIMEDOUT)
 		why = info.why[0] ? info.why : "nobody took over, and the roll cannot be changed";
-	node_tell(n, LOG_LEVEL_WARN, "ends without having handed over: %s", why);
+	node_log(n, LOG_LEVEL_WARN, "ends without having handed over: %s", why);
 }
 
 /*
@@ -501,7 +501,7 @@ static void hand_over(struct stag_pool_node *n)
 	rc = switch_within(n, NULL,
 			   within < ENDS_WITHIN * NS_PER_S ? within : ENDS_WITHIN * NS_PER_S);
 	if (rc == -EBUSY || rc == -ETIMEDOUT)
-		tell_not_handed(n, rc);
+		log_no_handover(n, rc);
 }
 
 STAG_EXPORT void stag_pool_node_stop(struct stag_pool_node *n)

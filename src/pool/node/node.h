@@ -52,16 +52,16 @@
 
 /* ---- connections (conn.c) --------------------------------------------------------- */
 
-struct conn;
+struct node_conn;
 
 /* Something posted: wr_id is its address. */
-struct work {
-	void (*done)(struct work *work, const struct ibv_wc *wc); /* successful ones only */
-	struct conn *conn;
+struct node_work {
+	void (*done)(struct node_work *work, const struct ibv_wc *wc); /* successful ones only */
+	struct node_conn *conn;
 };
 
-struct message {
-	struct work work;
+struct node_message {
+	struct node_work work;
 	struct list link; /* free ones; those that came and wait for their turn */
 	uint8_t *bytes;
 	uint32_t length;
@@ -74,50 +74,53 @@ struct message {
 	unsigned int pulls; /* that need it */
 };
 
-struct conn_ops {
-	void (*event)(struct conn *c, struct rdma_cm_event *event); /* CM's, of its id */
-	void (*received)(struct conn *c, struct message *m);
-	void (*sent)(struct conn *c); /* a message is free again; may be NULL */
+struct node_conn_ops {
+	void (*event)(struct node_conn *c, struct rdma_cm_event *event); /* CM's, of its id */
+	void (*received)(struct node_conn *c, struct node_message *m);
+	void (*sent)(struct node_conn *c); /* a message is free again; may be NULL */
 	void (*ended)(
-		struct conn
+		struct node_conn
 			*c); /* it is no more of use: at the end of the round in which it ended */
-	void (*free)(struct conn *c); /* its queue pair is gone */
+	void (*free)(struct node_conn *c); /* its queue pair is gone */
 };
 
-struct conn {
+struct node_conn {
 	struct stag_pool_node *node;
-	const struct conn_ops *ops;
+	const struct node_conn_ops *ops;
 	struct rdma_cm_id *id;
 	struct list link; /* of the node's conns, or ended */
 	bool up, over;
-	struct work lost; /* of what is posted without a completion: it comes only if it failed */
+	struct node_work
+		lost; /* of what is posted without a completion: it comes only if it failed */
 	uint8_t *memory;
 	struct ibv_mr *mr;
-	struct message *messages; /* 2 * depth: in, out */
+	struct node_message *messages; /* 2 * depth: in, out */
 	unsigned int depth, sends;
 	struct list out; /* free ones */
 };
 
-/* It has its id from now on, and ends with conn_leave(), whatever else becomes of it. */
-void conn_begin(struct conn *c, struct stag_pool_node *n, const struct conn_ops *ops,
-		struct rdma_cm_id *id);
+/* It has its id from now on, and ends with node_conn_leave(), whatever else becomes of it. */
+void node_conn_begin(struct node_conn *c, struct stag_pool_node *n, const struct node_conn_ops *ops,
+		     struct rdma_cm_id *id);
 /* Queue pair, messages, receives. */
-int conn_prepare(struct conn *c, struct ibv_pd *pd, unsigned int depth, unsigned int sends);
-void conn_leave(struct conn *c);	      /* any number of times */
-struct message *conn_message(struct conn *c); /* NULL: all are under way */
-int conn_say(struct conn *c, struct message *m);
-int conn_post(struct conn *c, struct ibv_send_wr *wr); /* -ENOMEM: no room; else it has ended */
-int conn_receive(struct conn *c, struct message *m);   /* again */
-int conn_inline_write(struct conn *c, const void *bytes, uint32_t length, uint64_t to,
-		      uint32_t rkey);
-void conn_completed(const struct ibv_wc *wc);
-void conns_free_ended(struct stag_pool_node *n);
+int node_conn_prepare(struct node_conn *c, struct ibv_pd *pd, unsigned int depth,
+		      unsigned int sends);
+void node_conn_leave(struct node_conn *c);		     /* any number of times */
+struct node_message *node_conn_message(struct node_conn *c); /* NULL: all are under way */
+int node_conn_send(struct node_conn *c, struct node_message *m);
+int node_conn_post(struct node_conn *c,
+		   struct ibv_send_wr *wr); /* -ENOMEM: no room; else it has ended */
+int node_conn_receive(struct node_conn *c, struct node_message *m); /* again */
+int node_conn_inline_write(struct node_conn *c, const void *bytes, uint32_t length, uint64_t to,
+			   uint32_t rkey);
+void node_conn_completed(const struct ibv_wc *wc);
+void node_conns_free_ended(struct stag_pool_node *n);
 
 /* ---- clients (serve.c) -------------------------------------------------------------- */
 
 struct client;
 
-struct reply {
+struct client_reply {
 	struct list link; /* the node's, waiting; the client's, ready or free */
 	struct client *client;
 	struct pool_answer answer; /* no bytes */
@@ -125,17 +128,17 @@ struct reply {
 };
 
 struct client {
-	struct conn conn;
+	struct node_conn conn;
 	struct pool_who who;
 	char name[ROLL_NAME_LEN];
 	uint32_t rights;
 	bool attached, greeted; /* in the region; said ATTACH */
-	struct reply replies[NODE_DEPTH];
+	struct client_reply replies[NODE_DEPTH];
 	struct list free_replies, ready;
-	struct message *writing; /* answers go here */
+	struct node_message *writing; /* answers go here */
 	size_t used;
-	struct list dirty;   /* of the node's */
-	struct slice *slice; /* where it writes values to; NULL: nowhere */
+	struct list dirty;	   /* of the node's */
+	struct stage_slice *slice; /* where it writes values to; NULL: nowhere */
 };
 
 /* ---- what clients write (staging.c) --------------------------------------------------- */
@@ -148,7 +151,7 @@ enum slot_state {
 
 struct stage_slot {
 	struct list link; /* taken ones, by `end` */
-	struct slice *slice;
+	struct stage_slice *slice;
 	enum slot_state state;
 	struct ibv_mw *mw;
 	uint32_t rkey;
@@ -158,7 +161,7 @@ struct stage_slot {
 	bool touched;	    /* it may have something else than zeroes */
 };
 
-struct slice {
+struct stage_slice {
 	struct client *client; /* NULL: nobody's */
 	struct stage_slot slots[NODE_SLOTS];
 };
@@ -167,10 +170,10 @@ struct slice {
 #define STAGING_SENDS  8u /* of slots, under way to a standby */
 #define STAGING_SLOTS  (STAGING_SLICES * NODE_SLOTS)
 
-struct staging {
+struct node_staging {
 	uint8_t *at; /* NULL: there is none */
 	struct ibv_mr *mr;
-	struct slice *slices;
+	struct stage_slice *slices;
 	unsigned int next; /* slice to be given */
 	struct list taken; /* slots */
 };
@@ -181,8 +184,8 @@ struct staging {
 #define LINK_BODIES   8u /* pieces of bodies, under way: beats and records are behind them */
 #define LINK_DEPTH    16u
 
-struct link {
-	struct conn conn;
+struct standby {
+	struct node_conn conn;
 	char name[ROLL_NAME_LEN];
 	int seat;     /* -1: it has none yet */
 	bool waiting; /* its hello has come, its seat is waited for */
@@ -191,7 +194,7 @@ struct link {
 	struct ibv_mr *log_mr, *region_mr, *own_mr, *staging_mr;
 	bool mirrors;		     /* what is staged is forwarded to it */
 	uint8_t same[STAGING_SLOTS]; /* this slot is there as it is here */
-	struct work caught;	     /* of slots that we send, */
+	struct node_work caught;     /* of slots that we send, */
 	unsigned int catching;	     /* as many of them */
 	struct link_own {	     /* memory that it writes to, and that is read to */
 		struct link_echo echo;
@@ -206,7 +209,7 @@ struct link {
 	uint64_t copied, total;
 	uint64_t echoed; /* the last */
 	struct link_confirm {
-		struct work work;
+		struct node_work work;
 		uint64_t number, bodies;
 		uint64_t at; /* when it was asked for */
 		bool busy;
@@ -238,7 +241,7 @@ enum follow_state {
 #define COPY_WINDOW LINK_HASHES_MAX
 #define COPY_READS  16u
 
-struct copy {
+struct follow_copy {
 	uint64_t chunks, next;	/* of 64 KiB; the first whose hash was not asked for */
 	uint64_t first;		/* of the window */
 	unsigned int count, at; /* in it: how many; the next to be read */
@@ -249,14 +252,14 @@ struct copy {
 	uint8_t *head;	/* the first chunk goes here: its superblock is not as it is there */
 	struct ibv_mr *head_mr;
 	struct copy_read {
-		struct work work;
+		struct node_work work;
 		uint64_t chunk;
 		bool busy;
 	} reads[COPY_READS];
 };
 
 struct follow {
-	struct conn conn;
+	struct node_conn conn;
 	enum follow_state state;
 	unsigned int seat;
 	uint64_t since;		 /* a sign of life of the primary's */
@@ -276,12 +279,12 @@ struct follow {
 	uint64_t heard, settled; /* the last beat's; what its primary has applied */
 	struct link_echo echo;
 	uint64_t told; /* position that the primary was told of */
-	struct copy copy;
+	struct follow_copy copy;
 };
 
 /* ---- the node --------------------------------------------------------------------------- */
 
-struct slot;
+struct pull_slot;
 
 /* What the thread sleeps on. */
 enum node_fd {
@@ -356,7 +359,7 @@ struct node_memory {
 	bool mapped;
 	struct ibv_mr *region_mr;
 	uint64_t lease; /* until when clients may read the region; the role's last word */
-	struct staging staging;
+	struct node_staging staging;
 	uint64_t staging_length; /* bytes, as the primary says; of a standby */
 	struct pool_log log;
 	uint64_t settled;    /* position of the log up to which the region has its records */
@@ -387,15 +390,15 @@ struct node_serve {
 /* Transfers between values and clients' memory (pull.c). */
 struct node_pulling {
 	struct list pulls, idle_pulls;
-	struct slot *slots;
+	struct pull_slot *slots;
 	struct list free_slots;
 	unsigned int num_free_slots;
 };
 
 /* A primary's standbys (link.c). */
 struct node_standbys {
-	struct link *links[ROLL_MAX_NODES]; /* by seat */
-	unsigned int num_waiting;	    /* links without a seat yet */
+	struct standby *links[ROLL_MAX_NODES]; /* by seat */
+	unsigned int num_waiting;	       /* links without a seat yet */
 	struct { /* the record whose replication is being timed; number 0: none */
 		uint64_t number, since;
 	} timed;
@@ -449,9 +452,9 @@ struct stag_pool_node {
 };
 
 /* node.c */
-void node_tell(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
+void node_log(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-void node_tell_started(struct stag_pool_node *n, int error);
+void node_report_started(struct stag_pool_node *n, int error);
 void node_wake(struct stag_pool_node *n); /* there is something to hear from the program */
 
 /* check.c */
@@ -461,12 +464,12 @@ struct role_times check_times(const struct stag_pool_node_attr *attr);
 /* users.c */
 /* -errno, having complained (fail.h); secret: of the nodes. */
 int users_make(struct users *s, const char *secret, const struct stag_pool_user *users, uint32_t n);
-void users_take(struct stag_pool_node *n); /* what the program has handed over, if it has */
+void users_adopt(struct stag_pool_node *n); /* what the program has handed over, if it has */
 
 /* loop.c */
 void *node_run_loop(void *arg);
 void node_act(struct stag_pool_node *n); /* what the role says; after each of its events */
-uint64_t node_look_at_clock(struct stag_pool_node *n);
+uint64_t node_read_clock(struct stag_pool_node *n);
 
 /* status.c */
 void node_show(struct stag_pool_node *n);     /* what is asked for by the program */
@@ -483,15 +486,15 @@ int memory_log(struct stag_pool_node *n);
 int memory_settle(struct stag_pool_node *n, uint64_t number); /* records up to this one */
 
 /* listen.c */
-int door_open(struct stag_pool_node *n, const char *address, uint16_t port);
-void door_events(struct stag_pool_node *n);
+int listen_open(struct stag_pool_node *n, const char *address, uint16_t port);
+void listen_events(struct stag_pool_node *n);
 /* flags: getaddrinfo's. */
-int door_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to);
+int listen_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to);
 
 /* resolve.c: the same without waiting */
 struct resolve;
 struct resolve *resolve_start(const char *host_port);		  /* NULL: no memory, no thread */
-int resolve_look(struct resolve *r, struct sockaddr_storage *to); /* -EINPROGRESS */
+int resolve_poll(struct resolve *r, struct sockaddr_storage *to); /* -EINPROGRESS */
 void resolve_end(struct resolve *r); /* NULL is fine, and so is one that is not done */
 
 /* serve.c */
@@ -502,8 +505,8 @@ void serve_requests(struct stag_pool_node *n);
 void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now */
 void serve_flush(struct stag_pool_node *n);
 void serve_users(struct stag_pool_node *n, const struct users *before); /* there are others */
-void serve_handing(struct stag_pool_node *n); /* it was taken back: say so to who asked */
-void serve_message_done(struct message *m);   /* if nobody needs it any more */
+void serve_fail_switchovers(struct stag_pool_node *n); /* it was taken back: say so to who asked */
+void serve_message_done(struct node_message *m);       /* if nobody needs it any more */
 /* A changing request with its value, of the message that came then. -EAGAIN: later. */
 int serve_change(struct client *k, const struct pool_request *request, uint64_t came,
 		 struct pool_answer *answer);
@@ -511,7 +514,7 @@ int serve_reply(struct client *k,
 		const struct pool_answer *answer); /* when its record is applied */
 void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room);
 
-void serve_still_here(struct conn *c); /* a client, or not */
+void serve_keep_alive(struct node_conn *c); /* a client, or not */
 
 /* expire.c */
 int expire_begin(struct stag_pool_node *n);
@@ -528,8 +531,8 @@ void saver_stop(struct saver *s); /* what is pending is written before */
 /* pull.c */
 int pulls_create(struct stag_pool_node *n);
 void pulls_destroy(struct stag_pool_node *n);
-int pull_start(struct client *k, struct message *m, const struct pool_request *request);
-void pulls_go_on(struct stag_pool_node *n);
+int pull_start(struct client *k, struct node_message *m, const struct pool_request *request);
+void pulls_step(struct stag_pool_node *n);
 void pulls_forget(struct client *k);
 
 /* body.c */
@@ -542,32 +545,33 @@ uint64_t body_quiet(
 int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const void *bytes,
 	       uint32_t length);
 /* So many of the pieces that it was sent are there, ns after they left. */
-void body_confirmed(struct link *l, uint64_t pieces, uint64_t ns);
+void body_confirmed(struct standby *l, uint64_t pieces, uint64_t ns);
 
 /* staging.c */
 /* As a primary. Where it cannot be had, or is not wanted, software forwards. */
-void staging_open(struct stag_pool_node *n);
-void staging_start(struct stag_pool_node *n);	/* nothing is under way */
-void staging_destroy(struct stag_pool_node *n); /* no client is left */
+void node_staging_open(struct stag_pool_node *n);
+void node_staging_start(struct stag_pool_node *n);   /* nothing is under way */
+void node_staging_destroy(struct stag_pool_node *n); /* no client is left */
 /* What records name, for who has made them. */
-struct pool_staging staging_own(const struct stag_pool_node *n);
-void staging_give(struct client *k);  /* a slice, if one is left */
-void staging_leave(struct client *k); /* its queue pair is gone */
+struct pool_staging node_staging_own(const struct stag_pool_node *n);
+void node_staging_assign(struct client *k); /* a slice, if one is left */
+void node_staging_leave(struct client *k);  /* its queue pair is gone */
 /* Slots that can be opened are, and the message that k is writing says so. */
-void staging_tell(struct client *k);
-int staging_change(struct client *k, struct message *m, const struct pool_request *request);
-void staging_let_go(struct stag_pool_node *n); /* what all have applied */
-int staging_mirror(struct link *l);	       /* to this standby, from now on */
-void staging_unmirror(struct link *l);
+void node_staging_announce(struct client *k);
+int node_staging_change(struct client *k, struct node_message *m,
+			const struct pool_request *request);
+void node_staging_release(struct stag_pool_node *n); /* what all have applied */
+int node_staging_mirror(struct standby *l);	     /* to this standby, from now on */
+void node_staging_unmirror(struct standby *l);
 /* What records that are not sent yet name, and was not forwarded. false: not all of it could be sent. */
-bool staging_catch_up(struct link *l);
+bool node_staging_catch_up(struct standby *l);
 
 /* link.c */
 int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
-void links_look(struct stag_pool_node *n);
-void links_answered(struct stag_pool_node *n, uint64_t number); /* all in sync have it */
-void links_send(struct stag_pool_node *n);			/* the records that were made */
-void links_let_go(struct stag_pool_node *n);			/* what all of them have applied */
+void links_poll(struct stag_pool_node *n);
+void links_acknowledged(struct stag_pool_node *n, uint64_t number); /* all in sync have it */
+void links_send(struct stag_pool_node *n);			    /* the records that were made */
+void links_release(struct stag_pool_node *n); /* what all of them have applied */
 void link_beat(struct stag_pool_node *n, const struct role_action *a);
 void link_handover(struct stag_pool_node *n, const struct role_action *a);
 void link_cut(struct stag_pool_node *n, unsigned int seat);
@@ -576,25 +580,25 @@ void links_end(struct stag_pool_node *n);
 /* watch.c: proof that a primary's process has ended (life.h) */
 void watch_begin(struct stag_pool_node *n, unsigned int seat, const uint8_t token[LIFE_TOKEN_LEN]);
 void watch_end(struct stag_pool_node *n);
-void watch_look(struct stag_pool_node *n);
+void watch_poll(struct stag_pool_node *n);
 void watch_own_life(struct stag_pool_node *n);
 
 /* follow.c */
 void follow_start(struct stag_pool_node *n, unsigned int seat);
 void follow_end(struct stag_pool_node *n);
 void follow_fence(struct stag_pool_node *n);
-void follow_look(struct stag_pool_node *n);
+void follow_poll(struct stag_pool_node *n);
 void follow_echo(struct stag_pool_node *n, const struct role_action *a);
 void follow_become(struct follow *f, enum follow_state state); /* the only writer of its state */
-int follow_say(struct follow *f, const union link_message *said);
+int follow_send(struct follow *f, const union link_message *said);
 
 /* resync.c */
 void copy_begin(struct follow *f);
 void copy_end(struct follow *f);
 void copy_hashes(struct follow *f, const struct link_hashes *hashes);
 void copy_catch_up(struct follow *f, uint64_t number);
-void copy_go_on(struct follow *f);
+void copy_step(struct follow *f);
 bool copy_lets_apply(const struct follow *f, unsigned int *most);
-void copy_answer(struct link *l, const union link_message *asked); /* the primary's side */
+void copy_answer(struct standby *l, const union link_message *asked); /* the primary's side */
 
 #endif

@@ -41,8 +41,8 @@ enum pull_state {
 };
 
 /* Memory for a piece, and its way. */
-struct slot {
-	struct work work;
+struct pull_slot {
+	struct node_work work;
 	struct list link; /* of its pull's, in order; of the node's free ones */
 	uint8_t *bytes;
 	struct ibv_mr *mr;
@@ -54,7 +54,7 @@ struct pull {
 	struct list link; /* of the node's pulls, or idle ones */
 	enum pull_state state;
 	struct client *client;
-	struct message *message; /* the request's name is in it */
+	struct node_message *message; /* the request's name is in it */
 	struct pool_request rq;
 	struct list slots; /* that it has */
 	unsigned int num_slots;
@@ -95,7 +95,7 @@ static void pull_become(struct pull *p, enum pull_state state)
 
 /* ---- memory ------------------------------------------------------------------------------- */
 
-static int make_slot(struct stag_pool_node *n, struct slot *s)
+static int make_slot(struct stag_pool_node *n, struct pull_slot *s)
 {
 	void *at = mmap(NULL, POOL_DIRECT_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
 			-1, 0);
@@ -162,15 +162,15 @@ static struct pull *get_pull(struct stag_pool_node *n)
 	return p;
 }
 
-static struct slot *get_slot(struct pull *p, bool is_piece)
+static struct pull_slot *get_slot(struct pull *p, bool is_piece)
 {
 	struct stag_pool_node *n = p->client->conn.node;
-	struct slot *s;
+	struct pull_slot *s;
 
 	if (n->pulling.num_free_slots <= (is_piece ? LEFT : 0) ||
 	    (is_piece && p->num_slots >= WINDOW))
 		return NULL;
-	s = list_entry(n->pulling.free_slots.next, struct slot, link);
+	s = list_entry(n->pulling.free_slots.next, struct pull_slot, link);
 	list_del(&s->link);
 	n->pulling.num_free_slots--;
 	list_add_tail(&p->slots, &s->link);
@@ -179,7 +179,7 @@ static struct slot *get_slot(struct pull *p, bool is_piece)
 	return s;
 }
 
-static void put_slot(struct pull *p, struct slot *s)
+static void put_slot(struct pull *p, struct pull_slot *s)
 {
 	struct stag_pool_node *n = p->client->conn.node;
 
@@ -190,9 +190,9 @@ static void put_slot(struct pull *p, struct slot *s)
 	n->pulling.num_free_slots++;
 }
 
-static struct slot *first_slot(struct pull *p)
+static struct pull_slot *first_slot(struct pull *p)
 {
-	return list_empty(&p->slots) ? NULL : list_entry(p->slots.next, struct slot, link);
+	return list_empty(&p->slots) ? NULL : list_entry(p->slots.next, struct pull_slot, link);
 }
 
 static void end_pull(struct pull *p)
@@ -216,25 +216,26 @@ void pulls_forget(struct client *k)
 			end_pull(list_entry(it, struct pull, link));
 }
 
-static void fail(struct pull *p, int rc)
+static void fail_pull(struct pull *p, int rc)
 {
 	log_warn("client %s: a value of %u bytes: %s", p->client->name, p->rq.length,
 		 strerror(-rc));
-	conn_leave(&p->client->conn);
+	node_conn_leave(&p->client->conn);
 }
 
 /* ---- pieces -------------------------------------------------------------------------------- */
 
-static void moved(struct work *w, const struct ibv_wc *wc)
+static void piece_moved(struct node_work *w, const struct ibv_wc *wc)
 {
-	struct slot *s = (struct slot *)w;
+	struct pull_slot *s = (struct pull_slot *)w;
 
 	(void)wc;
 	s->moved = true;
 }
 
 /* The next bytes, between the client's memory and sge. */
-static int move(struct pull *p, struct slot *s, enum ibv_wr_opcode opcode, struct ibv_sge *sge)
+static int post_piece(struct pull *p, struct pull_slot *s, enum ibv_wr_opcode opcode,
+		      struct ibv_sge *sge)
 {
 	struct ibv_send_wr wr = {.wr_id = (uintptr_t)&s->work,
 				 .sg_list = sge,
@@ -244,9 +245,9 @@ static int move(struct pull *p, struct slot *s, enum ibv_wr_opcode opcode, struc
 				 .wr.rdma = {p->rq.source_address + p->asked, p->rq.key}};
 	int rc;
 
-	s->work = (struct work){moved, &p->client->conn};
+	s->work = (struct node_work){piece_moved, &p->client->conn};
 	s->length = sge->length;
-	rc = conn_post(&p->client->conn, &wr);
+	rc = node_conn_post(&p->client->conn, &wr);
 	if (rc == 0)
 		p->asked += s->length;
 	else
@@ -268,7 +269,7 @@ static bool is_long(const struct pull *p)
 
 static int read_next(struct pull *p)
 {
-	struct slot *s = get_slot(p, is_long(p));
+	struct pull_slot *s = get_slot(p, is_long(p));
 	struct ibv_sge sge = {0};
 
 	if (!s)
@@ -276,7 +277,7 @@ static int read_next(struct pull *p)
 	sge = (struct ibv_sge){(uintptr_t)s->bytes,
 			       is_long(p) ? next_piece(p, p->rq.length) : p->rq.length,
 			       s->mr->lkey};
-	return move(p, s, IBV_WR_RDMA_READ, &sge);
+	return post_piece(p, s, IBV_WR_RDMA_READ, &sge);
 }
 
 static int begin_upload(struct pull *p)
@@ -318,7 +319,7 @@ static int begin_upload(struct pull *p)
 }
 
 /* Half of the log is for others. */
-static int keep_as_record(struct pull *p, const struct slot *s)
+static int keep_as_record(struct pull *p, const struct pull_slot *s)
 {
 	struct stag_pool_node *n = p->client->conn.node;
 	size_t room, used;
@@ -339,7 +340,7 @@ static int keep_as_record(struct pull *p, const struct slot *s)
 	return 0;
 }
 
-static int keep_piece(struct pull *p, const struct slot *s)
+static int keep_piece(struct pull *p, const struct pull_slot *s)
 {
 	struct stag_pool_node *n = p->client->conn.node;
 	uint64_t to;
@@ -357,7 +358,7 @@ static int keep_piece(struct pull *p, const struct slot *s)
 /* What came is kept, what follows asked for. */
 static int move_body(struct pull *p, uint32_t *most)
 {
-	struct slot *s = first_slot(p);
+	struct pull_slot *s = first_slot(p);
 	int rc;
 
 	if (p->done == p->rq.length) {
@@ -381,7 +382,7 @@ static int move_body(struct pull *p, uint32_t *most)
 
 static int move_value(struct pull *p)
 {
-	struct slot *s = first_slot(p);
+	struct pull_slot *s = first_slot(p);
 
 	if (!s)
 		return read_next(p);
@@ -391,7 +392,7 @@ static int move_value(struct pull *p)
 	return 0;
 }
 
-static int change(struct pull *p)
+static int finish_change(struct pull *p)
 {
 	struct pool_answer answer;
 	int rc;
@@ -415,12 +416,12 @@ static int step_change(struct pull *p, uint32_t *most)
 		return begin_upload(p);
 	if (p->state == PULL_MOVING)
 		return is_long(p) ? move_body(p, most) : move_value(p);
-	return change(p);
+	return finish_change(p);
 }
 
 /* ---- a value goes -------------------------------------------------------------------------------- */
 
-static int look(struct pull *p)
+static int find_value(struct pull *p)
 {
 	struct stag_pool_node *n = p->client->conn.node;
 	struct pool_answer *a = &p->answer;
@@ -441,37 +442,37 @@ static int look(struct pull *p)
 /* A short one as it is now. */
 static int write_value(struct pull *p)
 {
-	struct slot *s = get_slot(p, false);
+	struct pull_slot *s = get_slot(p, false);
 	struct ibv_sge sge;
 	int rc;
 
 	if (!s)
 		return -EAGAIN;
-	rc = look(p);
+	rc = find_value(p);
 	if (rc != 0 || p->state == PULL_FINISHING || p->answer.length > POOL_DIRECT_MAX) {
 		put_slot(p, s);
 		return rc;
 	}
 	memcpy(s->bytes, p->body, p->answer.length);
 	sge = (struct ibv_sge){(uintptr_t)s->bytes, p->answer.length, s->mr->lkey};
-	return move(p, s, IBV_WR_RDMA_WRITE, &sge);
+	return post_piece(p, s, IBV_WR_RDMA_WRITE, &sge);
 }
 
 static int write_piece(struct pull *p)
 {
 	struct stag_pool_node *n = p->client->conn.node;
-	struct slot *s = get_slot(p, true);
+	struct pull_slot *s = get_slot(p, true);
 	struct ibv_sge sge;
 
 	if (!s)
 		return -EAGAIN;
 	sge = (struct ibv_sge){(uintptr_t)p->body + p->asked, next_piece(p, p->answer.length),
 			       n->memory.region_mr->lkey};
-	return move(p, s, IBV_WR_RDMA_WRITE, &sge);
+	return post_piece(p, s, IBV_WR_RDMA_WRITE, &sge);
 }
 
 /* Whoever deletes it does so before its place is another's: if it is there still, it was there all the time. */
-static int look_again(struct pull *p)
+static int recheck_value(struct pull *p)
 {
 	struct stag_pool_node *n = p->client->conn.node;
 	struct pool_answer now;
@@ -491,7 +492,7 @@ static int look_again(struct pull *p)
 
 static int move_out(struct pull *p)
 {
-	struct slot *s = first_slot(p);
+	struct pull_slot *s = first_slot(p);
 
 	if (s && s->moved) {
 		p->done += s->length;
@@ -501,7 +502,7 @@ static int move_out(struct pull *p)
 	if (p->done < p->answer.length)
 		return p->asked < p->answer.length ? write_piece(p) : -EAGAIN;
 	if (p->answer.length > POOL_DIRECT_MAX)
-		return look_again(p);
+		return recheck_value(p);
 	pull_become(p, PULL_FINISHING);
 	return 0;
 }
@@ -522,7 +523,7 @@ static int step_read(struct pull *p)
 
 /* ---- all of them ------------------------------------------------------------------------------------ */
 
-static void step(struct pull *p, uint32_t *most)
+static void step_pull(struct pull *p, uint32_t *most)
 {
 	bool changes = pool_op_changes(p->rq.op);
 	int rc = 0;
@@ -530,10 +531,10 @@ static void step(struct pull *p, uint32_t *most)
 	while (rc == 0 && p->state != PULL_IDLE && !p->client->conn.over)
 		rc = changes ? step_change(p, most) : step_read(p);
 	if (rc != 0 && rc != -EAGAIN)
-		fail(p, rc);
+		fail_pull(p, rc);
 }
 
-int pull_start(struct client *k, struct message *m, const struct pool_request *rq)
+int pull_start(struct client *k, struct node_message *m, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
 	struct pull *p = get_pull(n);
@@ -553,12 +554,12 @@ int pull_start(struct client *k, struct message *m, const struct pool_request *r
 	p->looks = 0;
 	pull_become(p, pool_op_changes(rq->op) && !is_long(p) ? PULL_MOVING : PULL_STARTING);
 	m->pulls++;
-	step(p, &most);
+	step_pull(p, &most);
 	return 0;
 }
 
 /* Who was first in this round is the last in the next. */
-void pulls_go_on(struct stag_pool_node *n)
+void pulls_step(struct stag_pool_node *n)
 {
 	struct list *first = n->pulling.pulls.next;
 	uint32_t most = ROUND_BYTES;
@@ -566,7 +567,7 @@ void pulls_go_on(struct stag_pool_node *n)
 	if (list_empty(&n->pulling.pulls))
 		return;
 	list_for_each_safe (it, &n->pulling.pulls)
-		step(list_entry(it, struct pull, link), &most);
+		step_pull(list_entry(it, struct pull, link), &most);
 	if (first == n->pulling.pulls.next) {
 		list_del(first);
 		list_add_tail(&n->pulling.pulls, first);

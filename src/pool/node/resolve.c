@@ -25,11 +25,11 @@ void resolve_end(struct resolve *r)
 		free(r);
 }
 
-static void *run(void *arg)
+static void *resolve_thread(void *arg)
 {
 	struct resolve *r = arg;
 
-	r->rc = door_address(r->host_port, STAG_POOL_PORT, 0, &r->to);
+	r->rc = listen_address(r->host_port, STAG_POOL_PORT, 0, &r->to);
 	atomic_store(&r->done, true);
 	resolve_end(r);
 	return NULL;
@@ -44,7 +44,7 @@ struct resolve *resolve_start(const char *host_port)
 		return NULL;
 	strncpy(r->host_port, host_port, sizeof(r->host_port) - 1);
 	atomic_init(&r->users, 2);
-	if (pthread_create(&thread, NULL, run, r) != 0) {
+	if (pthread_create(&thread, NULL, resolve_thread, r) != 0) {
 		free(r);
 		return NULL;
 	}
@@ -52,7 +52,7 @@ struct resolve *resolve_start(const char *host_port)
 	return r;
 }
 
-int resolve_look(struct resolve *r, struct sockaddr_storage *to)
+int resolve_poll(struct resolve *r, struct sockaddr_storage *to)
 {
 	if (!atomic_load(&r->done))
 		return -EINPROGRESS;

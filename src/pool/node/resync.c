@@ -37,9 +37,9 @@ static uint64_t num_chunks(const struct stag_pool_node *n)
 
 /* ---- the standby ---------------------------------------------------------------------------- */
 
-static void ask(struct follow *f)
+static void request_hashes(struct follow *f)
 {
-	struct copy *c = &f->copy;
+	struct follow_copy *c = &f->copy;
 	uint64_t left = c->chunks - c->next;
 	union link_message said = {
 		.ask = {.what = LINK_ASK,
@@ -52,7 +52,7 @@ static void ask(struct follow *f)
 	c->count = 0;
 	c->at = 0;
 	c->asked = true;
-	follow_say(f, &said);
+	follow_send(f, &said);
 }
 
 void copy_begin(struct follow *f)
@@ -60,18 +60,18 @@ void copy_begin(struct follow *f)
 	struct stag_pool_node *n = f->conn.node;
 
 	follow_become(f, FOLLOW_COPYING);
-	f->copy = (struct copy){.chunks = num_chunks(n)};
+	f->copy = (struct follow_copy){.chunks = num_chunks(n)};
 	f->copy.head = malloc(COPY_CHUNK);
 	if (f->copy.head)
 		f->copy.head_mr =
 			ibv_reg_mr(f->pd, f->copy.head, COPY_CHUNK, IBV_ACCESS_LOCAL_WRITE);
 	if (!f->copy.head_mr) {
-		conn_leave(&f->conn);
+		node_conn_leave(&f->conn);
 		return;
 	}
-	node_tell(n, LOG_LEVEL_INFO, "copies %llu bytes from its primary, where they differ",
-		  (unsigned long long)n->memory.region.size);
-	ask(f);
+	node_log(n, LOG_LEVEL_INFO, "copies %llu bytes from its primary, where they differ",
+		 (unsigned long long)n->memory.region.size);
+	request_hashes(f);
 }
 
 void copy_end(struct follow *f)
@@ -86,11 +86,11 @@ void copy_end(struct follow *f)
 void copy_hashes(struct follow *f, const struct link_hashes *h)
 {
 	struct stag_pool_node *n = f->conn.node;
-	struct copy *c = &f->copy;
+	struct follow_copy *c = &f->copy;
 
 	if (f->state != FOLLOW_COPYING || !c->asked || h->first != c->next || h->count == 0 ||
 	    h->count > c->chunks - c->next) {
-		conn_leave(&f->conn);
+		node_conn_leave(&f->conn);
 		return;
 	}
 	c->asked = false;
@@ -110,7 +110,7 @@ static void place_head(struct stag_pool_node *n, const uint8_t *from)
 	memcpy(n->memory.region.at + behind, from + behind, chunk_length(n, 0) - behind);
 }
 
-static void read_done(struct work *w, const struct ibv_wc *wc)
+static void read_done(struct node_work *w, const struct ibv_wc *wc)
 {
 	struct copy_read *r = (struct copy_read *)w;
 	struct follow *f = container_of(w->conn, struct follow, conn);
@@ -139,16 +139,16 @@ static void read_chunk(struct follow *f, struct copy_read *r, uint64_t chunk)
 		sge.addr = (uintptr_t)f->copy.head;
 		sge.lkey = f->copy.head_mr->lkey;
 	}
-	r->work = (struct work){read_done, &f->conn};
+	r->work = (struct node_work){read_done, &f->conn};
 	r->chunk = chunk;
-	if (conn_post(&f->conn, &wr) != 0)
+	if (node_conn_post(&f->conn, &wr) != 0)
 		return;
 	r->busy = true;
 	f->copy.reading++;
 	f->copy.at++;
 }
 
-static struct copy_read *free_read(struct copy *c)
+static struct copy_read *free_read(struct follow_copy *c)
 {
 	for (unsigned int i = 0; i < COPY_READS; i++)
 		if (!c->reads[i].busy)
@@ -158,7 +158,7 @@ static struct copy_read *free_read(struct copy *c)
 
 static void read_more(struct follow *f)
 {
-	struct copy *c = &f->copy;
+	struct follow_copy *c = &f->copy;
 	struct copy_read *r;
 
 	while (!f->conn.over && c->at < c->count) {
@@ -201,25 +201,25 @@ static void caught_up(struct follow *f)
 	role_synced(&n->role, n->now, n->role.epoch);
 	node_act(n);
 	if (n->role.state == ROLE_STANDBY && n->primary.link == f)
-		follow_say(f, &said);
-	node_tell(n, LOG_LEVEL_INFO, "its copy is complete, at record %llu",
-		  (unsigned long long)said.number.number);
+		follow_send(f, &said);
+	node_log(n, LOG_LEVEL_INFO, "its copy is complete, at record %llu",
+		 (unsigned long long)said.number.number);
 }
 
 void copy_catch_up(struct follow *f, uint64_t number)
 {
 	if (f->state != FOLLOW_COPYING || f->copy.next < f->copy.chunks) {
-		conn_leave(&f->conn);
+		node_conn_leave(&f->conn);
 		return;
 	}
 	follow_become(f, FOLLOW_CATCHING_UP);
 	f->copy.until = number;
 }
 
-void copy_go_on(struct follow *f)
+void copy_step(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
-	struct copy *c = &f->copy;
+	struct follow_copy *c = &f->copy;
 	union link_message said = {.number = {.what = LINK_COPIED}};
 
 	if (f->state == FOLLOW_CATCHING_UP &&
@@ -231,25 +231,25 @@ void copy_go_on(struct follow *f)
 	if (f->conn.over || c->reading || c->at < c->count)
 		return;
 	if (c->next < c->chunks) {
-		ask(f);
+		request_hashes(f);
 	} else {
 		c->asked = true;
-		follow_say(f, &said);
+		follow_send(f, &said);
 	}
 }
 
 /* ---- the primary --------------------------------------------------------------------------------- */
 
-static void answer_hashes(struct link *l, const struct link_ask *a)
+static void answer_hashes(struct standby *l, const struct link_ask *a)
 {
 	struct stag_pool_node *n = l->conn.node;
-	struct message *m = conn_message(&l->conn);
+	struct node_message *m = node_conn_message(&l->conn);
 	union link_message said = {
 		.hashes = {.what = LINK_HASHES, .count = a->count, .first = a->first}};
 	int rc;
 
 	if (!m || a->first > num_chunks(n) || a->count > num_chunks(n) - a->first) {
-		conn_leave(&l->conn);
+		node_conn_leave(&l->conn);
 		return;
 	}
 	l->copied = a->done;
@@ -258,31 +258,31 @@ static void answer_hashes(struct link *l, const struct link_ask *a)
 		said.hashes.hashes[i] = chunk_hash(n, a->first + i);
 	rc = link_message_write(&said, n->role.epoch, m->bytes, NODE_MESSAGE);
 	m->length = (uint32_t)rc;
-	conn_say(&l->conn, m);
+	node_conn_send(&l->conn, m);
 }
 
-static void answer_copied(struct link *l)
+static void answer_copied(struct standby *l)
 {
 	struct stag_pool_node *n = l->conn.node;
 	union link_message said = {
 		.number = {.what = LINK_CATCH_UP, .number = n->serve.core.number}};
-	struct message *m = conn_message(&l->conn);
+	struct node_message *m = node_conn_message(&l->conn);
 
 	if (!m) {
-		conn_leave(&l->conn);
+		node_conn_leave(&l->conn);
 		return;
 	}
 	l->copied = l->total;
 	m->length = (uint32_t)link_message_write(&said, n->role.epoch, m->bytes, NODE_MESSAGE);
-	conn_say(&l->conn, m);
+	node_conn_send(&l->conn, m);
 }
 
-void copy_answer(struct link *l, const union link_message *asked)
+void copy_answer(struct standby *l, const union link_message *asked)
 {
 	if (asked->what == LINK_ASK)
 		answer_hashes(l, &asked->ask);
 	else if (asked->what == LINK_COPIED)
 		answer_copied(l);
 	else
-		conn_leave(&l->conn);
+		node_conn_leave(&l->conn);
 }

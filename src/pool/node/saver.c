@@ -10,7 +10,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 
-static bool next(struct saver *s, struct pool_state *state)
+static bool await_state(struct saver *s, struct pool_state *state)
 {
 	LOCK_FOR_SCOPE(&s->lock);
 	while (!s->pending && !s->closing)
@@ -22,12 +22,12 @@ static bool next(struct saver *s, struct pool_state *state)
 	return true;
 }
 
-static void *run(void *arg)
+static void *saver_thread(void *arg)
 {
 	struct saver *s = arg;
 	struct pool_state state;
 
-	while (next(s, &state))
+	while (await_state(s, &state))
 		if (state_save(s->dir, &state) != 0)
 			log_warn("node %s: epoch %llu could not be written down", state.node,
 				 (unsigned long long)state.epoch);
@@ -41,7 +41,7 @@ int saver_start(struct saver *s, int dir)
 	s->dir = dir;
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->told, NULL);
-	rc = -pthread_create(&s->thread, NULL, run, s);
+	rc = -pthread_create(&s->thread, NULL, saver_thread, s);
 	s->running = rc == 0;
 	return rc;
 }

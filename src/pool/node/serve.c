@@ -19,7 +19,7 @@
 #define BYTES_A_ROUND	(1u << 20)
 #define LIST_ROOM	(NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER)
 
-static struct client *to_client(struct conn *c)
+static struct client *to_client(struct node_conn *c)
 {
 	return container_of(c, struct client, conn);
 }
@@ -28,21 +28,21 @@ static struct client *to_client(struct conn *c)
 
 static void send_written(struct client *k)
 {
-	struct message *m = k->writing;
+	struct node_message *m = k->writing;
 
 	if (!m)
 		return;
-	staging_tell(k);
+	node_staging_announce(k);
 	k->writing = NULL;
 	m->length = (uint32_t)k->used;
-	conn_say(&k->conn, m);
+	node_conn_send(&k->conn, m);
 }
 
 static int start_writing(struct client *k)
 {
 	if (k->writing)
 		return 0;
-	k->writing = conn_message(&k->conn);
+	k->writing = node_conn_message(&k->conn);
 	k->used = 0;
 	if (!k->writing)
 		return -EAGAIN;
@@ -93,12 +93,12 @@ static void write_facts(struct client *k, struct pool_answer *answer, struct nod
 	answer->length = sizeof(*facts);
 }
 
-static int write_reply(struct client *k, struct reply *r)
+static int write_reply(struct client *k, struct client_reply *r)
 {
 	struct node_facts facts;
 
 	if (r->answer.op == POOL_OP_ATTACH && r->answer.status == 0) {
-		staging_give(k);
+		node_staging_assign(k);
 		write_facts(k, &r->answer, &facts);
 	}
 	return write_answer(k, &r->answer);
@@ -108,7 +108,7 @@ static int write_reply(struct client *k, struct reply *r)
 static void write_ready(struct client *k)
 {
 	while (!list_empty(&k->ready)) {
-		struct reply *r = list_entry(k->ready.next, struct reply, link);
+		struct client_reply *r = list_entry(k->ready.next, struct client_reply, link);
 
 		if (write_reply(k, r) != 0)
 			return;
@@ -118,17 +118,17 @@ static void write_ready(struct client *k)
 }
 
 /* An answer that goes out later. */
-static int await(struct client *k, struct list *where, const struct pool_answer *answer,
-		 uint64_t came)
+static int queue_reply(struct client *k, struct list *where, const struct pool_answer *answer,
+		       uint64_t came)
 {
-	struct reply *r;
+	struct client_reply *r;
 
 	if (list_empty(&k->free_replies)) {
 		log_warn("client %s: has more under way than it may", k->name);
-		conn_leave(&k->conn);
+		node_conn_leave(&k->conn);
 		return -EPROTO;
 	}
-	r = list_entry(k->free_replies.next, struct reply, link);
+	r = list_entry(k->free_replies.next, struct client_reply, link);
 	list_del(&r->link);
 	r->answer = *answer;
 	r->came = came;
@@ -139,13 +139,14 @@ static int await(struct client *k, struct list *where, const struct pool_answer 
 /* In order of their records, as they are judged: the queue is sorted by itself. */
 int serve_reply(struct client *k, const struct pool_answer *answer)
 {
-	return await(k, &k->conn.node->serve.replies, answer, 0);
+	return queue_reply(k, &k->conn.node->serve.replies, answer, 0);
 }
 
 void serve_answers(struct stag_pool_node *n, uint64_t number)
 {
 	while (!list_empty(&n->serve.replies)) {
-		struct reply *r = list_entry(n->serve.replies.next, struct reply, link);
+		struct client_reply *r =
+			list_entry(n->serve.replies.next, struct client_reply, link);
 		struct client *k = r->client;
 
 		if (r->answer.after > number)
@@ -171,7 +172,7 @@ void serve_flush(struct stag_pool_node *n)
 }
 
 /* A message is free: more may leave. */
-static void sent(struct conn *c)
+static void client_sent(struct node_conn *c)
 {
 	struct client *k = to_client(c);
 
@@ -212,10 +213,10 @@ int serve_change(struct client *k, const struct pool_request *rq, uint64_t came,
 		return rc;
 	pool_log_add(&n->memory.log, used);
 	n->info.changes++;
-	return await(k, &n->serve.replies, answer, came);
+	return queue_reply(k, &n->serve.replies, answer, came);
 }
 
-static int attach(struct client *k, const struct pool_request *rq)
+static int serve_attach(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
 	struct pool_answer answer = {
@@ -238,7 +239,7 @@ static int attach(struct client *k, const struct pool_request *rq)
 	return rc;
 }
 
-static int forget(struct stag_pool_node *n, const char *name)
+static int forget_node(struct stag_pool_node *n, const char *name)
 {
 	int seat = roll_seat(&n->role.roll, name);
 
@@ -261,7 +262,7 @@ static int switch_to(struct stag_pool_node *n, const char *name)
 	return role_switch(&n->role, n->now, (unsigned int)seat);
 }
 
-static int administer(struct client *k, const struct pool_request *rq)
+static int serve_administer(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
 	struct pool_answer answer = {.sequence = rq->sequence, .op = rq->op};
@@ -272,20 +273,21 @@ static int administer(struct client *k, const struct pool_request *rq)
 		rc = -ENOENT;
 	else {
 		memcpy(name, rq->name, rq->name_length);
-		rc = rq->op == POOL_OP_SWITCH ? switch_to(n, name) : forget(n, name);
+		rc = rq->op == POOL_OP_SWITCH ? switch_to(n, name) : forget_node(n, name);
 	}
 	answer.status = (uint32_t)-rc;
 	node_act(n);
 	/* Who asks for another primary is answered by that one, asking again there. */
 	if (rc == 0 && n->role.state == ROLE_HANDING)
-		return await(k, &n->serve.switchovers, &answer, 0);
+		return queue_reply(k, &n->serve.switchovers, &answer, 0);
 	return write_answer(k, &answer);
 }
 
-void serve_handing(struct stag_pool_node *n)
+void serve_fail_switchovers(struct stag_pool_node *n)
 {
 	while (n->role.state == ROLE_PRIMARY && !list_empty(&n->serve.switchovers)) {
-		struct reply *r = list_entry(n->serve.switchovers.next, struct reply, link);
+		struct client_reply *r =
+			list_entry(n->serve.switchovers.next, struct client_reply, link);
 
 		r->answer.status = EBUSY;
 		r->answer.after = n->serve.core.number;
@@ -294,7 +296,7 @@ void serve_handing(struct stag_pool_node *n)
 	}
 }
 
-static int look(struct client *k, const struct pool_request *rq)
+static int serve_read(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
 	struct pool_answer answer;
@@ -310,7 +312,7 @@ static int look(struct client *k, const struct pool_request *rq)
 	return write_answer(k, &answer);
 }
 
-static int list(struct client *k, const struct pool_request *rq)
+static int serve_list(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
 	uint8_t names[LIST_ROOM];
@@ -324,7 +326,7 @@ static int list(struct client *k, const struct pool_request *rq)
 }
 
 /* The lease was not over when this had come: nor was it when what the client has read before was read. */
-static int vouch(struct client *k, const struct pool_request *rq)
+static int serve_fresh(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
 	struct pool_answer answer = {.sequence = rq->sequence, .op = rq->op};
@@ -332,7 +334,7 @@ static int vouch(struct client *k, const struct pool_request *rq)
 	return role_may_read(&n->role, n->now) ? write_answer(k, &answer) : -EAGAIN;
 }
 
-static int nodes(struct client *k, const struct pool_request *rq)
+static int serve_nodes(struct client *k, const struct pool_request *rq)
 {
 	struct node_status status;
 	struct pool_answer answer = {
@@ -342,7 +344,7 @@ static int nodes(struct client *k, const struct pool_request *rq)
 	return write_answer(k, &answer);
 }
 
-static int refuse(struct client *k, const struct pool_request *rq, int error)
+static int serve_error(struct client *k, const struct pool_request *rq, int error)
 {
 	struct pool_answer answer = {
 		.sequence = rq->sequence, .op = rq->op, .status = (uint32_t)error};
@@ -358,45 +360,45 @@ static bool is_allowed(const struct client *k, const struct pool_request *rq)
 }
 
 /* 0: it is done, or on its way; -EAGAIN: not now; else its client has broken the rules. */
-static int carry_out(struct client *k, struct message *m, const struct pool_request *rq)
+static int execute_request(struct client *k, struct node_message *m, const struct pool_request *rq)
 {
 	struct pool_answer answer;
 
 	if (!k->greeted && rq->op != POOL_OP_ATTACH)
 		return -EPROTO;
 	if (!is_allowed(k, rq))
-		return refuse(k, rq, EACCES);
+		return serve_error(k, rq, EACCES);
 	switch ((enum pool_handler)pool_operations[rq->op].handler) {
 	case POOL_DO_ATTACH:
-		return attach(k, rq);
+		return serve_attach(k, rq);
 	case POOL_DO_READ:
-		return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq) : look(k, rq);
+		return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq) : serve_read(k, rq);
 	case POOL_DO_LIST:
-		return list(k, rq);
+		return serve_list(k, rq);
 	case POOL_DO_NODES:
-		return nodes(k, rq);
+		return serve_nodes(k, rq);
 	case POOL_DO_FRESH:
-		return vouch(k, rq);
+		return serve_fresh(k, rq);
 	case POOL_DO_ADMINISTER:
-		return administer(k, rq);
+		return serve_administer(k, rq);
 	case POOL_DO_CHANGE:
 	case POOL_DO_DETACH:
 		break;
 	}
 	if (rq->source == POOL_SOURCE_STAGED)
-		return staging_change(k, m, rq);
+		return node_staging_change(k, m, rq);
 	return rq->source == POOL_SOURCE_PULL ? pull_start(k, m, rq)
 					      : serve_change(k, rq, m->came, &answer);
 }
 
-void serve_message_done(struct message *m)
+void serve_message_done(struct node_message *m)
 {
 	if (m->left == 0 && m->pulls == 0)
-		conn_receive(m->work.conn, m);
+		node_conn_receive(m->work.conn, m);
 }
 
 /* -EAGAIN: it stays where it is in the queue. */
-static int carry_out_message(struct client *k, struct message *m)
+static int execute_message(struct client *k, struct node_message *m)
 {
 	while (m->left > 0) {
 		struct pool_request rq;
@@ -404,12 +406,12 @@ static int carry_out_message(struct client *k, struct message *m)
 		int rc = pool_request_read(m->bytes, m->length, &where, &rq);
 
 		if (rc == 0)
-			rc = carry_out(k, m, &rq);
+			rc = execute_request(k, m, &rq);
 		if (rc == -EAGAIN)
 			return rc;
 		if (rc != 0) {
 			log_warn("client %s: asks for what cannot be: %s", k->name, strerror(-rc));
-			conn_leave(&k->conn);
+			node_conn_leave(&k->conn);
 			return rc;
 		}
 		m->where = where;
@@ -422,13 +424,13 @@ void serve_requests(struct stag_pool_node *n)
 {
 	uint64_t first = n->serve.core.number, put = n->memory.log.put + n->info.mirrored_bytes;
 
-	node_look_at_clock(n);
+	node_read_clock(n);
 	while (!list_empty(&n->serve.inbox) && n->serve.core.number - first < RECORDS_A_ROUND &&
 	       n->memory.log.put + n->info.mirrored_bytes - put < BYTES_A_ROUND) {
-		struct message *m = list_entry(n->serve.inbox.next, struct message, link);
+		struct node_message *m = list_entry(n->serve.inbox.next, struct node_message, link);
 		struct client *k = to_client(m->work.conn);
 
-		if (!k->conn.over && carry_out_message(k, m) == -EAGAIN)
+		if (!k->conn.over && execute_message(k, m) == -EAGAIN)
 			return;
 		list_del(&m->link);
 		if (!k->conn.over)
@@ -440,7 +442,7 @@ void serve_requests(struct stag_pool_node *n)
 	serve_answers(n, pool_superblock(&n->memory.region)->number);
 }
 
-static void received(struct conn *c, struct message *m)
+static void client_received(struct node_conn *c, struct node_message *m)
 {
 	struct client *k = to_client(c);
 	struct pool_message header;
@@ -451,7 +453,7 @@ static void received(struct conn *c, struct message *m)
 	    header.kind != POOL_MESSAGE_REQUESTS || header.count == 0 ||
 	    header.epoch != (k->greeted ? c->node->role.epoch : 0)) {
 		log_warn("client %s: sends what is no request of this epoch", k->name);
-		conn_leave(c);
+		node_conn_leave(c);
 		return;
 	}
 	m->left = header.count;
@@ -461,16 +463,16 @@ static void received(struct conn *c, struct message *m)
 
 /* ---- clients come and go -------------------------------------------------------------------------- */
 
-static void event(struct conn *c, struct rdma_cm_event *e)
+static void client_event(struct node_conn *c, struct rdma_cm_event *e)
 {
 	if (e->event == RDMA_CM_EVENT_ESTABLISHED)
 		c->up = true;
 	else
-		conn_leave(c);
+		node_conn_leave(c);
 }
 
 /* What it had asked for goes on; who goes on in its place asks again. */
-static void ended(struct conn *c)
+static void client_ended(struct node_conn *c)
 {
 	struct client *k = to_client(c);
 
@@ -484,16 +486,19 @@ static void ended(struct conn *c)
 	c->node->serve.num_clients--;
 }
 
-static void free_client(struct conn *c)
+static void free_client(struct node_conn *c)
 {
-	staging_leave(to_client(c));
+	node_staging_leave(to_client(c));
 	free(to_client(c));
 }
 
-static const struct conn_ops ops = {
-	.event = event, .received = received, .sent = sent, .ended = ended, .free = free_client};
+static const struct node_conn_ops ops = {.event = client_event,
+					 .received = client_received,
+					 .sent = client_sent,
+					 .ended = client_ended,
+					 .free = free_client};
 
-static int accept_it(struct client *k, const struct admit_session *s)
+static int accept_client(struct client *k, const struct admit_session *s)
 {
 	uint8_t greeting[ADMIT_MAX];
 	struct rdma_conn_param param = {.private_data = greeting,
@@ -515,7 +520,7 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 
 	if (!k)
 		return -ENOMEM;
-	conn_begin(&k->conn, n, &ops, id);
+	node_conn_begin(&k->conn, n, &ops, id);
 	list_init(&k->free_replies);
 	list_init(&k->ready);
 	list_init(&k->dirty);
@@ -526,18 +531,18 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	memcpy(k->name, s->name, sizeof(k->name));
 	k->rights = s->rights;
 	n->serve.num_clients++;
-	rc = conn_prepare(&k->conn, n->adapter.pd, NODE_DEPTH, PULL_SLOTS + NODE_SLOTS);
+	rc = node_conn_prepare(&k->conn, n->adapter.pd, NODE_DEPTH, PULL_SLOTS + NODE_SLOTS);
 	if (rc == 0)
-		rc = accept_it(k, s);
+		rc = accept_client(k, s);
 	if (rc != 0) {
-		node_tell(n, LOG_LEVEL_WARN, "client %s cannot be taken in: %s", k->name,
-			  strerror(-rc));
-		conn_leave(&k->conn);
+		node_log(n, LOG_LEVEL_WARN, "client %s cannot be taken in: %s", k->name,
+			 strerror(-rc));
+		node_conn_leave(&k->conn);
 	}
 	return 0;
 }
 
-void serve_still_here(struct conn *c)
+void serve_keep_alive(struct node_conn *c)
 {
 	if (c->ops == &ops)
 		expire_seen(to_client(c));
@@ -552,13 +557,13 @@ static bool is_same(const struct user *a, const struct user *b)
 void serve_users(struct stag_pool_node *n, const struct users *before)
 {
 	list_for_each_safe (it, &n->conns) {
-		struct conn *c = list_entry(it, struct conn, link);
+		struct node_conn *c = list_entry(it, struct node_conn, link);
 		const char *name = c->ops == &ops ? to_client(c)->name : NULL;
 
 		if (!name || is_same(users_find(before, name), users_find(&n->users, name)))
 			continue;
-		node_tell(n, LOG_LEVEL_INFO, "client %s: it has to prove itself anew", name);
-		conn_leave(c);
+		node_log(n, LOG_LEVEL_INFO, "client %s: it has to prove itself anew", name);
+		node_conn_leave(c);
 	}
 }
 
@@ -568,7 +573,7 @@ int serve_start(struct stag_pool_node *n)
 {
 	int rc = memory_log(n);
 
-	staging_open(n);
+	node_staging_open(n);
 	if (rc == 0)
 		rc = pool_core_open(&n->serve.core, &n->memory.region, n->role.epoch);
 	if (rc != 0)
@@ -592,10 +597,10 @@ void serve_stop(struct stag_pool_node *n)
 		return;
 	n->serve.running = false;
 	list_for_each_safe (it, &n->conns) {
-		struct conn *c = list_entry(it, struct conn, link);
+		struct node_conn *c = list_entry(it, struct node_conn, link);
 
 		if (c->ops == &ops)
-			conn_leave(c);
+			node_conn_leave(c);
 	}
 	while (!list_empty(&n->serve.inbox))
 		list_del(n->serve.inbox.next);
@@ -604,6 +609,6 @@ void serve_stop(struct stag_pool_node *n)
 	while (!list_empty(&n->serve.switchovers))
 		list_del(n->serve.switchovers.next);
 	expire_end(n);
-	staging_start(n);
+	node_staging_start(n);
 	pool_core_close(&n->serve.core);
 }

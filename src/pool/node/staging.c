@@ -40,7 +40,7 @@ static uint32_t slot_size(const struct stage_slot *s)
 
 /* ---- memory ------------------------------------------------------------------------------ */
 
-static void init_slices(struct staging *st)
+static void init_slices(struct node_staging *st)
 {
 	for (unsigned int i = 0; i < STAGING_SLICES; i++)
 		for (unsigned int k = 0; k < NODE_SLOTS; k++) {
@@ -55,7 +55,7 @@ static void init_slices(struct staging *st)
 /* Open to nobody: only by windows. */
 static int make_memory(struct stag_pool_node *n)
 {
-	struct staging *st = &n->memory.staging;
+	struct node_staging *st = &n->memory.staging;
 	void *at = mmap(NULL, LENGTH, PROT_READ | PROT_WRITE,
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
@@ -70,40 +70,40 @@ static int make_memory(struct stag_pool_node *n)
 	return 0;
 }
 
-void staging_open(struct stag_pool_node *n)
+void node_staging_open(struct stag_pool_node *n)
 {
 	bool wanted = n->adapter.dv && !(n->conf.flags & STAG_POOL_NO_MIRROR);
 	int rc = wanted && !n->memory.staging.at ? make_memory(n) : 0;
 
 	if (n->adapter.dv && !wanted)
-		node_tell(n, LOG_LEVEL_INFO, "values are forwarded by software: mirrors are off");
+		node_log(n, LOG_LEVEL_INFO, "values are forwarded by software: mirrors are off");
 	if (rc != 0) {
-		node_tell(n, LOG_LEVEL_WARN, "values are forwarded by software: %s", strerror(-rc));
-		staging_destroy(n);
+		node_log(n, LOG_LEVEL_WARN, "values are forwarded by software: %s", strerror(-rc));
+		node_staging_destroy(n);
 	}
 	list_init(&n->memory.staging.taken);
 	n->memory.staging_length = n->memory.staging.at ? LENGTH : 0;
 }
 
-void staging_start(struct stag_pool_node *n)
+void node_staging_start(struct stag_pool_node *n)
 {
 	while (!list_empty(&n->memory.staging.taken))
 		list_del(n->memory.staging.taken.next);
 }
 
-void staging_destroy(struct stag_pool_node *n)
+void node_staging_destroy(struct stag_pool_node *n)
 {
-	struct staging *st = &n->memory.staging;
+	struct node_staging *st = &n->memory.staging;
 
 	if (st->mr)
 		ibv_dereg_mr(st->mr);
 	if (st->at)
 		munmap(st->at, LENGTH);
 	free(st->slices);
-	*st = (struct staging){0};
+	*st = (struct node_staging){0};
 }
 
-struct pool_staging staging_own(const struct stag_pool_node *n)
+struct pool_staging node_staging_own(const struct stag_pool_node *n)
 {
 	return (struct pool_staging){.at = n->memory.staging.at,
 				     .length = n->memory.staging.at ? LENGTH : 0,
@@ -112,7 +112,7 @@ struct pool_staging staging_own(const struct stag_pool_node *n)
 
 /* ---- slices -------------------------------------------------------------------------------- */
 
-static bool is_free(const struct slice *slice)
+static bool is_free(const struct stage_slice *slice)
 {
 	for (unsigned int i = 0; i < NODE_SLOTS; i++)
 		if (!list_empty(&slice->slots[i].link))
@@ -120,10 +120,10 @@ static bool is_free(const struct slice *slice)
 	return !slice->client;
 }
 
-static struct slice *find_free(struct staging *st)
+static struct stage_slice *find_free(struct node_staging *st)
 {
 	for (unsigned int i = 0; i < STAGING_SLICES; i++) {
-		struct slice *slice = &st->slices[st->next++ % STAGING_SLICES];
+		struct stage_slice *slice = &st->slices[st->next++ % STAGING_SLICES];
 
 		if (is_free(slice))
 			return slice;
@@ -132,7 +132,7 @@ static struct slice *find_free(struct staging *st)
 }
 
 /* What somebody else wrote there is nobody's to see. */
-static void clear(struct stag_pool_node *n, struct slice *slice)
+static void clear(struct stag_pool_node *n, struct stage_slice *slice)
 {
 	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
 		struct stage_slot *s = &slice->slots[i];
@@ -149,7 +149,7 @@ static void clear(struct stag_pool_node *n, struct slice *slice)
 	}
 }
 
-static void free_windows(struct slice *slice)
+static void free_windows(struct stage_slice *slice)
 {
 	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
 		if (slice->slots[i].mw)
@@ -174,7 +174,7 @@ static void slot_become(struct stage_slot *s, enum slot_state state)
 	s->state = state;
 }
 
-static int make_windows(struct stag_pool_node *n, struct slice *slice)
+static int make_windows(struct stag_pool_node *n, struct stage_slice *slice)
 {
 	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
 		struct stage_slot *s = &slice->slots[i];
@@ -189,10 +189,10 @@ static int make_windows(struct stag_pool_node *n, struct slice *slice)
 	return 0;
 }
 
-void staging_give(struct client *k)
+void node_staging_assign(struct client *k)
 {
 	struct stag_pool_node *n = k->conn.node;
-	struct slice *slice = NULL;
+	struct stage_slice *slice = NULL;
 
 	if (n->memory.staging.at && !k->slice && (k->rights & STAG_POOL_RIGHT_WRITE))
 		slice = find_free(&n->memory.staging);
@@ -208,7 +208,7 @@ void staging_give(struct client *k)
 }
 
 /* Slots that records name stay as they are until those are applied. */
-void staging_leave(struct client *k)
+void node_staging_leave(struct client *k)
 {
 	if (!k->slice)
 		return;
@@ -232,7 +232,7 @@ static int open_slot(struct client *k, struct stage_slot *s)
 					  .length = slot_size(s),
 					  .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}},
 	};
-	int rc = conn_post(&k->conn, &wr);
+	int rc = node_conn_post(&k->conn, &wr);
 
 	if (rc != 0)
 		return rc;
@@ -243,7 +243,7 @@ static int open_slot(struct client *k, struct stage_slot *s)
 }
 
 /* What is bound is told in the same message, or the client would not know of it. */
-void staging_tell(struct client *k)
+void node_staging_announce(struct client *k)
 {
 	struct node_slot opened[NODE_SLOTS];
 	struct pool_answer answer = {.op = POOL_OP_STAGING, .bytes = opened};
@@ -264,7 +264,7 @@ void staging_tell(struct client *k)
 }
 
 /* Applied by all: from now on somebody else's bytes may be there. */
-void staging_let_go(struct stag_pool_node *n)
+void node_staging_release(struct stag_pool_node *n)
 {
 	struct list *taken = &n->memory.staging.taken;
 
@@ -282,7 +282,7 @@ void staging_let_go(struct stag_pool_node *n)
 /* ---- values that come ---------------------------------------------------------------------------- */
 
 /* The slot that a request is about: which its message has ended, or an earlier try. */
-static struct stage_slot *find_slot(struct client *k, const struct message *m,
+static struct stage_slot *find_slot(struct client *k, const struct node_message *m,
 				    const struct pool_request *rq)
 {
 	uint64_t at = rq->source_address - (uintptr_t)k->conn.node->memory.staging.at;
@@ -354,7 +354,7 @@ static void note_end(struct stag_pool_node *n, struct stage_slot *s, uint64_t be
 	}
 }
 
-int staging_change(struct client *k, struct message *m, const struct pool_request *asked)
+int node_staging_change(struct client *k, struct node_message *m, const struct pool_request *asked)
 {
 	struct stag_pool_node *n = k->conn.node;
 	struct stage_slot *s = find_slot(k, m, asked);
@@ -379,13 +379,13 @@ int staging_change(struct client *k, struct message *m, const struct pool_reques
 
 /* ---- standbys ------------------------------------------------------------------------------------ */
 
-static void slot_sent(struct work *w, const struct ibv_wc *wc)
+static void slot_sent(struct node_work *w, const struct ibv_wc *wc)
 {
 	(void)wc;
-	container_of(w, struct link, caught)->catching--;
+	container_of(w, struct standby, caught)->catching--;
 }
 
-int staging_mirror(struct link *l)
+int node_staging_mirror(struct standby *l)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct stagdv_mirror mirror = {.qp = l->conn.id->qp,
@@ -395,26 +395,26 @@ int staging_mirror(struct link *l)
 
 	if (!n->memory.staging.at)
 		return 0;
-	l->caught = (struct work){slot_sent, &l->conn};
+	l->caught = (struct node_work){slot_sent, &l->conn};
 	for (unsigned int i = 0; i < STAGING_SLOTS; i++)
 		l->same[i] =
 			!n->memory.staging.slices[i / NODE_SLOTS].slots[i % NODE_SLOTS].touched;
 	rc = n->adapter.dv->mirror(n->memory.staging.mr, &mirror);
 	if (rc != 0)
-		node_tell(n, LOG_LEVEL_WARN, "nothing can be forwarded to %s: %s", l->name,
-			  strerror(rc));
+		node_log(n, LOG_LEVEL_WARN, "nothing can be forwarded to %s: %s", l->name,
+			 strerror(rc));
 	l->mirrors = rc == 0;
 	return -rc;
 }
 
-void staging_unmirror(struct link *l)
+void node_staging_unmirror(struct standby *l)
 {
 	if (l->mirrors)
 		l->conn.node->adapter.dv->unmirror(l->conn.node->memory.staging.mr, l->conn.id->qp);
 	l->mirrors = false;
 }
 
-static int send_slot(struct link *l, const struct stage_slot *s)
+static int send_slot(struct standby *l, const struct stage_slot *s)
 {
 	struct stag_pool_node *n = l->conn.node;
 	struct ibv_sge sge = {(uintptr_t)n->memory.staging.at + slot_offset(s), slot_size(s),
@@ -427,13 +427,13 @@ static int send_slot(struct link *l, const struct stage_slot *s)
 		.send_flags = IBV_SEND_SIGNALED,
 		.wr.rdma = {l->hello.staging + slot_offset(s), l->hello.staging_rkey}};
 
-	int rc = l->catching < STAGING_SENDS ? conn_post(&l->conn, &wr) : -ENOMEM;
+	int rc = l->catching < STAGING_SENDS ? node_conn_post(&l->conn, &wr) : -ENOMEM;
 
 	l->catching += rc == 0;
 	return rc;
 }
 
-bool staging_catch_up(struct link *l)
+bool node_staging_catch_up(struct standby *l)
 {
 	struct list *taken = &l->conn.node->memory.staging.taken;
 

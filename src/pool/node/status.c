@@ -46,7 +46,7 @@ static uint32_t role_of(const struct stag_pool_node *n, unsigned int seat)
 static void describe(const struct stag_pool_node *n, unsigned int seat, struct node_member *m)
 {
 	const struct roll_member *who = &n->role.roll.members[seat];
-	const struct link *l = n->standbys.links[seat];
+	const struct standby *l = n->standbys.links[seat];
 
 	*m = (struct node_member){.role = role_of(n, seat)};
 	memcpy(m->name, who->name, sizeof(m->name));

@@ -15,7 +15,7 @@
 #include "pool/admit/fail.h"
 
 /* NULL, or what is wrong with it. */
-static const char *add(struct users *s, const char *name, const char *secret, uint32_t rights)
+static const char *add_entry(struct users *s, const char *name, const char *secret, uint32_t rights)
 {
 	struct user *e = &s->list[s->count];
 
@@ -35,9 +35,9 @@ static const char *add_user(struct users *s, const struct stag_pool_user *user)
 {
 	if (!user->name || !name_is_valid(user->name))
 		return "a name has letters, digits and . - _, 63 at most";
-	return add(s, user->name, user->secret,
-		   user->rights &
-			   (STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE | STAG_POOL_RIGHT_ADMIN));
+	return add_entry(s, user->name, user->secret,
+			 user->rights & (STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE |
+					 STAG_POOL_RIGHT_ADMIN));
 }
 
 int users_make(struct users *s, const char *secret, const struct stag_pool_user *users, uint32_t n)
@@ -47,7 +47,7 @@ int users_make(struct users *s, const char *secret, const struct stag_pool_user 
 	*s = (struct users){.list = calloc((size_t)n + 1, sizeof(*s->list))};
 	if (!s->list)
 		return pool_fail(ENOMEM, "no memory");
-	fault = add(s, "", secret, USER_RIGHT_NODE); /* a name that no user has */
+	fault = add_entry(s, "", secret, USER_RIGHT_NODE); /* a name that no user has */
 	if (fault)
 		name = "the nodes";
 	for (uint32_t i = 0; !fault && i < n; i++) {
@@ -60,7 +60,7 @@ int users_make(struct users *s, const char *secret, const struct stag_pool_user 
 	return pool_fail(EINVAL, "user '%s': %s", name ? name : "", fault);
 }
 
-void users_take(struct stag_pool_node *n)
+void users_adopt(struct stag_pool_node *n)
 {
 	struct users before;
 

@@ -34,8 +34,8 @@ void watch_own_life(struct stag_pool_node *n)
 	if (rc == 0)
 		rc = life_begin(&n->proof.own, path);
 	if (rc != 0 && rc != -EOPNOTSUPP)
-		node_tell(n, LOG_LEVEL_WARN, "nothing will prove that this process has ended: %s",
-			  strerror(-rc));
+		node_log(n, LOG_LEVEL_WARN, "nothing will prove that this process has ended: %s",
+			 strerror(-rc));
 }
 
 void watch_end(struct stag_pool_node *n)
@@ -68,13 +68,13 @@ static bool is_doubtful(const struct stag_pool_node *n)
 	       n->now > f->since + LATE * n->role.times.lease.beat;
 }
 
-void watch_look(struct stag_pool_node *n)
+void watch_poll(struct stag_pool_node *n)
 {
 	if (n->proof.primary.fd < 0 || !is_doubtful(n) || !life_is_over(n->proof.primary.fd))
 		return;
-	node_tell(n, LOG_LEVEL_INFO, "the process of the primary of epoch %llu has ended",
-		  (unsigned long long)n->proof.primary.epoch);
+	node_log(n, LOG_LEVEL_INFO, "the process of the primary of epoch %llu has ended",
+		 (unsigned long long)n->proof.primary.epoch);
 	watch_end(n);
-	role_gone(&n->role, node_look_at_clock(n), n->proof.primary.seat, n->proof.primary.epoch);
+	role_gone(&n->role, node_read_clock(n), n->proof.primary.seat, n->proof.primary.epoch);
 	node_act(n);
 }

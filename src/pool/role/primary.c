@@ -8,20 +8,20 @@
 #include <errno.h>
 #include <string.h>
 
-static uint32_t us(const struct role *r)
+static uint32_t our_bit(const struct role *r)
 {
 	return ROLL_BIT(r->seat);
 }
 
 /* Who has to have a record before it is answered, and whose promise the lease needs: rule 1. */
-static uint32_t held(const struct role *r)
+static uint32_t held_seats(const struct role *r)
 {
-	return (r->roll.in_sync | r->maybe) & ~us(r);
+	return (r->roll.in_sync | r->maybe) & ~our_bit(r);
 }
 
 static bool is_held(const struct role *r, unsigned int seat)
 {
-	return held(r) & ROLL_BIT(seat);
+	return held_seats(r) & ROLL_BIT(seat);
 }
 
 /* ---- the lease ------------------------------------------------------------------------ */
@@ -81,7 +81,7 @@ bool role_may_change(const struct role *r, uint64_t now)
 
 /* ---- answers ----------------------------------------------------------------------------- */
 
-static void answer(struct role *r)
+static void acknowledge(struct role *r)
 {
 	uint64_t number = r->placed;
 
@@ -101,7 +101,7 @@ void role_placed(struct role *r, uint64_t now, uint64_t number)
 		if (r->peers[s].confirmed >= r->placed)
 			r->peers[s].progress = now;
 	r->placed = number;
-	answer(r);
+	acknowledge(r);
 }
 
 void role_confirmed(struct role *r, uint64_t now, unsigned int seat, uint64_t number)
@@ -112,7 +112,7 @@ void role_confirmed(struct role *r, uint64_t now, unsigned int seat, uint64_t nu
 		return;
 	p->confirmed = number;
 	p->progress = now;
-	answer(r);
+	acknowledge(r);
 }
 
 /* ---- standbys ------------------------------------------------------------------------------ */
@@ -212,7 +212,7 @@ static bool is_too_slow(const struct role *r, const struct role_peer *p, uint64_
 	return now > answered + r->times.patience;
 }
 
-static void judge(struct role *r, uint64_t now)
+static void drop_slow_standbys(struct role *r, uint64_t now)
 {
 	if (now < r->grace_until)
 		return;
@@ -221,7 +221,7 @@ static void judge(struct role *r, uint64_t now)
 			r->peers[s].dropping = true;
 }
 
-static void beat(struct role *r, uint64_t now)
+static void send_heartbeats(struct role *r, uint64_t now)
 {
 	if (now < r->next_beat)
 		return;
@@ -332,7 +332,7 @@ void role_primary_roll(struct role *r, uint64_t now)
 	/* At this revision nobody can take over by what we handed. */
 	if (r->handed)
 		take_back(r);
-	answer(r);
+	acknowledge(r);
 	renew_lease(r);
 }
 
@@ -428,8 +428,8 @@ static void try_taking_back(struct role *r, uint64_t now)
 
 void role_primary_step(struct role *r, uint64_t now)
 {
-	beat(r, now);
-	judge(r, now);
+	send_heartbeats(r, now);
+	drop_slow_standbys(r, now);
 	if (r->handed) {
 		try_taking_back(r, now);
 		return;

@@ -168,7 +168,7 @@ static bool is_our_turn(const struct role *r)
 	return r->state == ROLE_CLAIMING && r->roll.epoch == r->want.epoch;
 }
 
-static void starting(struct role *r, uint64_t now)
+static void step_starting(struct role *r, uint64_t now)
 {
 	if (r->first.epoch == 0) {
 		role_follow(r, now, 0);
@@ -191,7 +191,7 @@ static void new_epoch(struct role *r, uint64_t now)
 	if (ours && is_our_turn(r)) {
 		role_primary_begin(r, now);
 	} else if (was == ROLE_STARTING) {
-		starting(r, now);
+		step_starting(r, now);
 	} else if (is_primary(r)) {
 		r->synced = r->handed;
 		role_retire(r);
@@ -202,7 +202,7 @@ static void new_epoch(struct role *r, uint64_t now)
 }
 
 /* NULL, or why this roll cannot be the one that we have been following. */
-static const char *contradiction(const struct role *r, const struct roll *roll)
+static const char *contradiction_of(const struct role *r, const struct roll *roll)
 {
 	if (r->revision && memcmp(roll->uuid, r->roll.uuid, ROLL_UUID_LEN) != 0 &&
 	    r->state != ROLE_STARTING)
@@ -214,13 +214,13 @@ static const char *contradiction(const struct role *r, const struct roll *roll)
 	return NULL;
 }
 
-static void take_roll(struct role *r, uint64_t now, uint64_t revision, const struct roll *roll)
+static void adopt_roll(struct role *r, uint64_t now, uint64_t revision, const struct roll *roll)
 {
 	const char *fault;
 
 	if (revision <= r->revision || r->state == ROLE_REFUSED)
 		return;
-	fault = contradiction(r, roll);
+	fault = contradiction_of(r, roll);
 	if (fault) {
 		role_refuse(r, fault);
 		return;
@@ -294,7 +294,7 @@ void role_changed(struct role *r, uint64_t now, uint64_t revision, const struct 
 	role_begin(r, now);
 	/* What is told may be late. Who begins looks for itself. */
 	if (r->state != ROLE_STARTING)
-		take_roll(r, now, revision, roll);
+		adopt_roll(r, now, revision, roll);
 	role_step(r, now);
 }
 
@@ -308,7 +308,7 @@ void role_read(struct role *r, uint64_t now, int error, uint64_t revision, const
 				       : "there is no pool yet";
 		r->read_at = now + r->times.retry;
 	} else if (revision) {
-		take_roll(r, now, revision, roll);
+		adopt_roll(r, now, revision, roll);
 	}
 	role_step(r, now);
 }
@@ -323,7 +323,7 @@ void role_swapped(struct role *r, uint64_t now, uint64_t id, enum roll_result re
 		return; /* the roll has told already */
 	r->swapping = false;
 	if (result == ROLL_WON) {
-		take_roll(r, now, revision, &won);
+		adopt_roll(r, now, revision, &won);
 	} else if (result == ROLL_LOST) {
 		role_look(r);
 	} else {

@@ -124,7 +124,7 @@ static void set_request(struct roll_etcd *e, CURL *c, const char *path, const ch
 }
 
 /* One round of all transfers; *code is set when the request is through. */
-static bool pump(struct roll_etcd *e, CURLcode *code)
+static bool drive_transfers(struct roll_etcd *e, CURLcode *code)
 {
 	bool through = false;
 	int running, left;
@@ -151,7 +151,7 @@ static CURLcode post_here(struct roll_etcd *e, const char *path, const char *bod
 	set_request(e, e->request, path, body, headers, &e->answer);
 	curl_easy_setopt(e->request, CURLOPT_TIMEOUT_MS, (long)e->where.timeout_ms);
 	if (curl_multi_add_handle(e->multi, e->request) == CURLM_OK) {
-		while (!pump(e, &code))
+		while (!drive_transfers(e, &code))
 			curl_multi_poll(e->multi, NULL, 0, 100, NULL);
 		curl_multi_remove_handle(e->multi, e->request);
 	}
@@ -250,7 +250,8 @@ static CURLcode post_logged_in(struct roll_etcd *e, const char *path, const char
  * Each endpoint once, beginning with the one that answered last. The answer, or NULL. *sent: an endpoint may have got
  * it, and did not say what came of it.
  */
-static json_t *post(struct roll_etcd *e, const char *path, const char *body, bool *sent, int *error)
+static json_t *post_any(struct roll_etcd *e, const char *path, const char *body, bool *sent,
+			int *error)
 {
 	*error = -ETIMEDOUT;
 	for (unsigned int tries = 0; tries < e->where.num_hosts; tries++) {
@@ -271,7 +272,8 @@ static json_t *post(struct roll_etcd *e, const char *path, const char *body, boo
 	return NULL;
 }
 
-static json_t *ask(struct roll_etcd *e, const char *path, json_t *request, bool *sent, int *error)
+static json_t *request_json(struct roll_etcd *e, const char *path, json_t *request, bool *sent,
+			    int *error)
 {
 	char *body = json_dumps(request, 0);
 	json_t *answer = NULL;
@@ -280,7 +282,7 @@ static json_t *ask(struct roll_etcd *e, const char *path, json_t *request, bool 
 	if (body && e->where.user[0] && !e->token)
 		log_in(e);
 	if (body)
-		answer = post(e, path, body, sent, error);
+		answer = post_any(e, path, body, sent, error);
 	free(body);
 	json_decref(request);
 	return answer;
@@ -323,7 +325,7 @@ static int read_roll(struct roll_etcd *e, struct roll *roll, uint64_t *revision,
 {
 	bool sent = false;
 	int rc;
-	json_t *o = ask(e, "kv/range", json_pack("{s:s}", "key", e->key), &sent, &rc);
+	json_t *o = request_json(e, "kv/range", json_pack("{s:s}", "key", e->key), &sent, &rc);
 	json_t *kvs = json_object_get(o, "kvs");
 
 	if (!o)
@@ -367,7 +369,7 @@ static enum roll_result etcd_swap(struct roll_backend *backend, uint64_t *revisi
 	uint64_t at;
 
 	*error = -ENOMEM;
-	o = request ? ask(e, "kv/txn", request, &sent, error) : NULL;
+	o = request ? request_json(e, "kv/txn", request, &sent, error) : NULL;
 	at = number_of(json_object_get(o, "header"), "revision");
 	told = o && at != 0;
 	done = json_is_true(json_object_get(o, "succeeded"));
@@ -384,7 +386,7 @@ static enum roll_result etcd_swap(struct roll_backend *backend, uint64_t *revisi
 
 /* ---- the watch ------------------------------------------------------------------------------- */
 
-static void notice(struct roll_etcd *e, uint64_t revision, const struct roll *roll)
+static void notice_roll(struct roll_etcd *e, uint64_t revision, const struct roll *roll)
 {
 	if (revision <= e->seen)
 		return;
@@ -392,7 +394,7 @@ static void notice(struct roll_etcd *e, uint64_t revision, const struct roll *ro
 	rolls_noticed(e->backend.rolls, revision, roll);
 }
 
-static void take_events(struct roll_etcd *e, const char *line, size_t len)
+static void parse_watch_events(struct roll_etcd *e, const char *line, size_t len)
 {
 	json_t *o = json_loadb(line, len, 0, NULL), *result = json_object_get(o, "result");
 	json_t *events = json_object_get(result, "events");
@@ -407,12 +409,12 @@ static void take_events(struct roll_etcd *e, const char *line, size_t len)
 		/* No type: a put. A roll that is deleted is what its readers will say of it. */
 		if (!json_object_get(event, "type") &&
 		    roll_of_kv(json_object_get(event, "kv"), &roll, &revision) == 0)
-			notice(e, revision, &roll);
+			notice_roll(e, revision, &roll);
 	}
 	json_decref(o);
 }
 
-static void take_lines(struct roll_etcd *e)
+static void parse_watch_lines(struct roll_etcd *e)
 {
 	struct reply *r = &e->events;
 	char *end;
@@ -420,7 +422,7 @@ static void take_lines(struct roll_etcd *e)
 	while (r->len && (end = memchr(r->text, '\n', r->len))) {
 		size_t len = (size_t)(end - r->text) + 1;
 
-		take_events(e, r->text, len);
+		parse_watch_events(e, r->text, len);
 		memmove(r->text, end + 1, r->len - len);
 		r->len -= len;
 	}
@@ -460,7 +462,7 @@ static void start_watch(struct roll_etcd *e)
 	if (read_roll(e, &roll, &revision, &at) != 0)
 		return;
 	if (revision)
-		notice(e, revision, &roll);
+		notice_roll(e, revision, &roll);
 	begin_watch(e, at + 1);
 }
 
@@ -471,8 +473,8 @@ static void etcd_idle(struct roll_backend *backend, bool watching)
 
 	if (watching && !e->watch_runs && clock_ns() >= e->watch_next)
 		start_watch(e);
-	pump(e, &code);
-	take_lines(e);
+	drive_transfers(e, &code);
+	parse_watch_lines(e);
 	if (e->watch_ended)
 		stop_watch(e);
 	if (!atomic_exchange(&e->woken, false))

@@ -176,7 +176,7 @@ static enum roll_result file_swap(struct roll_backend *e, uint64_t *revision,
 
 /* ---- watching ------------------------------------------------------------------------------ */
 
-static void look(struct roll_file *f)
+static void notice_change(struct roll_file *f)
 {
 	struct roll roll;
 	uint64_t revision;
@@ -199,7 +199,7 @@ static void start_watch(struct roll_file *f)
 	}
 	if (f->watch < 0)
 		log_warn("roll %s: cannot be watched: %s", f->path, strerror(errno));
-	look(f);
+	notice_change(f);
 }
 
 /*
@@ -231,7 +231,7 @@ static void file_idle(struct roll_backend *e, bool watching)
 	if (fds[0].revents && read(f->wake, &count, sizeof(count)) < 0)
 		log_debug("roll: woken for nothing");
 	if (fds[1].revents && read(f->watch, events, sizeof(events)) > 0)
-		look(f);
+		notice_change(f);
 }
 
 static void file_wake(struct roll_backend *e)

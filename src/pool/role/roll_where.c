@@ -11,7 +11,7 @@
 #define DEFAULT_TIMEOUT_MS 1000
 #define MAX_TIMEOUT_MS	   60000
 
-static bool copy(char *to, size_t room, const char *from, size_t len)
+static bool copy_text(char *to, size_t room, const char *from, size_t len)
 {
 	if (len == 0 || len >= room)
 		return false;
@@ -31,7 +31,7 @@ static const char *parse_hosts(const char *text, size_t len, struct roll_where *
 			return "it names more than 8 endpoints";
 		if (!colon || colon == text || colon == text + one - 1 ||
 		    strspn(colon + 1, "0123456789") != (size_t)(text + one - colon - 1) ||
-		    !copy(w->hosts[w->num_hosts], ROLL_WHERE_HOST, text, one))
+		    !copy_text(w->hosts[w->num_hosts], ROLL_WHERE_HOST, text, one))
 			return "an endpoint is a host and a port: host:2379";
 		w->num_hosts++;
 		len -= one;
@@ -79,7 +79,8 @@ static const char *parse_option(const char *text, size_t len, struct roll_where 
 	for (unsigned int i = 0; i < sizeof(options) / sizeof(options[0]); i++)
 		if (strlen(options[i].name) == name_len &&
 		    memcmp(options[i].name, text, name_len) == 0)
-			return copy(options[i].to, options[i].room, equals + 1, len - name_len - 1)
+			return copy_text(options[i].to, options[i].room, equals + 1,
+					 len - name_len - 1)
 				       ? NULL
 				       : "an option's value is empty or too long";
 	return "options are ca, cert, key, user, password-file and timeout";
@@ -104,7 +105,7 @@ static const char *parse_options(const char *text, struct roll_where *w)
 	return NULL;
 }
 
-static const char *parse(const char *text, struct roll_where *w)
+static const char *parse_where(const char *text, struct roll_where *w)
 {
 	size_t hosts, key;
 	const char *why;
@@ -119,7 +120,7 @@ static const char *parse(const char *text, struct roll_where *w)
 		return why;
 	text += hosts;
 	key = strcspn(text, "?");
-	if (key < 2 || !copy(w->key, sizeof(w->key), text + 1, key - 1))
+	if (key < 2 || !copy_text(w->key, sizeof(w->key), text + 1, key - 1))
 		return "the key is missing, or has more than 255 characters";
 	text += key;
 	return parse_options(text + (*text == '?'), w);
@@ -129,6 +130,6 @@ int roll_where_parse(const char *text, struct roll_where *where, const char **wh
 {
 	memset(where, 0, sizeof(*where));
 	where->timeout_ms = DEFAULT_TIMEOUT_MS;
-	*why = parse(text, where);
+	*why = parse_where(text, where);
 	return *why ? -EINVAL : 0;
 }

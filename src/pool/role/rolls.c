@@ -38,7 +38,7 @@ struct rolls {
 	bool has_noticed, watching, closing;
 };
 
-static void tell(struct rolls *rolls)
+static void notify_reader(struct rolls *rolls)
 {
 	uint64_t one = 1;
 
@@ -48,7 +48,7 @@ static void tell(struct rolls *rolls)
 
 /* ---- the thread ---------------------------------------------------------------------- */
 
-static void carry_out(struct rolls *rolls, struct request *q)
+static void execute_request(struct rolls *rolls, struct request *q)
 {
 	struct roll_backend *e = rolls->backend;
 	struct roll_answer *a = &q->answer;
@@ -77,16 +77,16 @@ static bool is_closing(struct rolls *rolls)
 	return rolls->closing;
 }
 
-static void answered(struct rolls *rolls, struct request *q)
+static void enqueue_answer(struct rolls *rolls, struct request *q)
 {
 	pthread_mutex_lock(&rolls->lock);
 	list_del(&q->next);
 	list_add_tail(&rolls->answers, &q->next);
 	pthread_mutex_unlock(&rolls->lock);
-	tell(rolls);
+	notify_reader(rolls);
 }
 
-static void *run(void *arg)
+static void *rolls_thread(void *arg)
 {
 	struct rolls *rolls = arg;
 
@@ -95,8 +95,8 @@ static void *run(void *arg)
 		struct request *q = next_request(rolls, &watching);
 
 		if (q) {
-			carry_out(rolls, q);
-			answered(rolls, q);
+			execute_request(rolls, q);
+			enqueue_answer(rolls, q);
 		} else {
 			rolls->backend->ops->idle(rolls->backend, watching);
 		}
@@ -111,7 +111,7 @@ void rolls_noticed(struct rolls *rolls, uint64_t revision, const struct roll *ro
 		(struct roll_answer){.result = ROLL_CHANGED, .revision = revision, .roll = *roll};
 	rolls->has_noticed = true;
 	pthread_mutex_unlock(&rolls->lock);
-	tell(rolls);
+	notify_reader(rolls);
 }
 
 /* ---- for who asks ------------------------------------------------------------------------- */
@@ -175,7 +175,7 @@ int rolls_open(const char *where, struct rolls **out)
 	if (rc != 0)
 		goto err_close;
 	rolls->backend->rolls = rolls;
-	rc = -pthread_create(&rolls->thread, NULL, run, rolls);
+	rc = -pthread_create(&rolls->thread, NULL, rolls_thread, rolls);
 	if (rc != 0)
 		goto err_backend;
 	*out = rolls;
@@ -219,7 +219,7 @@ int rolls_fd(const struct rolls *rolls)
 	return rolls->fd;
 }
 
-static int ask(struct rolls *rolls, const struct request *what)
+static int enqueue_request(struct rolls *rolls, const struct request *what)
 {
 	struct request *q = malloc(sizeof(*q));
 
@@ -235,15 +235,16 @@ static int ask(struct rolls *rolls, const struct request *what)
 
 int rolls_read(struct rolls *rolls, uint64_t id)
 {
-	return ask(rolls, &(struct request){.answer.id = id});
+	return enqueue_request(rolls, &(struct request){.answer.id = id});
 }
 
 int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision, const struct roll *roll)
 {
 	assert(roll_is_valid(roll));
-	return ask(rolls,
-		   &(struct request){
-			   .is_swap = true, .revision = revision, .want = *roll, .answer.id = id});
+	return enqueue_request(
+		rolls,
+		&(struct request){
+			.is_swap = true, .revision = revision, .want = *roll, .answer.id = id});
 }
 
 int rolls_watch(struct rolls *rolls)

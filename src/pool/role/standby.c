@@ -24,7 +24,7 @@ void role_follow(struct role *r, uint64_t now, uint64_t number)
 	}
 }
 
-static void fence(struct role *r, enum role_fence what_for)
+static void begin_fence(struct role *r, enum role_fence what_for)
 {
 	r->fence = what_for;
 	if (r->state == ROLE_FENCING)
@@ -38,11 +38,11 @@ void role_follow_fenced(struct role *r, uint64_t now)
 	if (r->state == ROLE_CLAIMING)
 		role_follow(r, now, r->number);
 	else
-		fence(r, ROLE_FENCE_FOLLOW);
+		begin_fence(r, ROLE_FENCE_FOLLOW);
 }
 
 /* Back to whom we had fenced: the roll still says that it is primary. */
-static void resume(struct role *r, uint64_t now)
+static void resume_standby(struct role *r, uint64_t now)
 {
 	r->heard = now;
 	role_become(r, r->synced ? ROLE_STANDBY : ROLE_OUTSIDE);
@@ -137,12 +137,12 @@ static void watch_silence(struct role *r, uint64_t now)
 	if (!is_primary_over(r, now))
 		return;
 	if (may_claim(r))
-		fence(r, ROLE_FENCE_CLAIM);
+		begin_fence(r, ROLE_FENCE_CLAIM);
 	else if (!r->reading && !r->read_at) /* perhaps somebody else has */
 		r->read_at = now + r->times.link;
 }
 
-static void claim(struct role *r)
+static void claim_roll(struct role *r)
 {
 	if (r->swapping || r->reading || r->read_at)
 		return;
@@ -168,10 +168,10 @@ void role_standby_step(struct role *r, uint64_t now)
 {
 	if (may_take(r)) {
 		r->take_epoch = 0;
-		fence(r, ROLE_FENCE_TAKE);
+		begin_fence(r, ROLE_FENCE_TAKE);
 	}
 	if (r->state == ROLE_CLAIMING)
-		claim(r);
+		claim_roll(r);
 	else if (r->state == ROLE_STANDBY || r->state == ROLE_OUTSIDE)
 		watch_silence(r, now);
 }
@@ -182,7 +182,7 @@ void role_standby_roll(struct role *r, uint64_t now)
 	if (r->state != ROLE_CLAIMING)
 		return;
 	if (r->fence == ROLE_FENCE_TAKE || !may_claim(r))
-		resume(r, now);
+		resume_standby(r, now);
 }
 
 static bool is_as_handed(const struct role *r)
@@ -201,7 +201,7 @@ void role_fenced(struct role *r, uint64_t now, uint64_t number)
 	else if (may_claim(r) && (r->fence == ROLE_FENCE_CLAIM || is_as_handed(r)))
 		role_become(r, ROLE_CLAIMING);
 	else
-		resume(r, now);
+		resume_standby(r, now);
 	role_step(r, now);
 }
 

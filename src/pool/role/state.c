@@ -45,7 +45,7 @@ int state_open(const char *path)
 	return rc;
 }
 
-static void hex(const uint8_t *bytes, size_t len, char *to)
+static void to_hex(const uint8_t *bytes, size_t len, char *to)
 {
 	for (size_t i = 0; i < len; i++)
 		sprintf(to + 2 * i, "%02x", bytes[i]);
@@ -57,13 +57,13 @@ static int to_text(const struct pool_state *s, char text[STATE_TEXT])
 	uint8_t digest[SHA256_DIGEST_LENGTH];
 	int len;
 
-	hex(s->uuid, ROLL_UUID_LEN, uuid);
+	to_hex(s->uuid, ROLL_UUID_LEN, uuid);
 	len = snprintf(text, STATE_TEXT,
 		       "stag pool state 1\npool %s\nnode %s\nkey %08" PRIx32 "\nepoch %" PRIu64
 		       "\n",
 		       uuid, s->node, s->key, s->epoch);
 	SHA256((const uint8_t *)text, (size_t)len, digest);
-	hex(digest, SUM_LEN, sum);
+	to_hex(digest, SUM_LEN, sum);
 	return len + snprintf(text + len, STATE_TEXT - (size_t)len, "sum %s\n", sum);
 }
 
