@@ -90,10 +90,10 @@ struct initiator_login {
 
 enum initiator_login_result { ENTRY_GOES_ON, ENTRY_DONE, ENTRY_REDIRECTED };
 
-void initiator_login_begin(
-	struct initiator_login *e); /* the caller has set the fields up to cmd_sn */
-void initiator_login_request(struct initiator_login *e,
-			     struct pdu *request); /* makes the next request; its data is in out */
+/* Begins a login. The caller has set the fields up to cmd_sn. */
+void initiator_login_begin(struct initiator_login *e);
+/* Makes the next request; its data is in e->out. */
+void initiator_login_request(struct initiator_login *e, struct pdu *request);
 /* Handles a response. Returns enum initiator_login_result, or -EACCES, -ENOENT, -EBUSY or -EPROTO with an error text. */
 int initiator_login_receive(struct initiator_login *e, const struct pdu *response,
 			    const void *data);
@@ -106,7 +106,7 @@ struct initiator_line;
 struct initiator_region;
 
 /*
- * How PDUs and data travel. No call blocks; descriptors to wait for are in the epoll set of struct stag_block. Received PDUs are
+ * A transport. No call blocks; descriptors to wait for are in the epoll set of struct stag_block. Received PDUs are
  * passed to initiator_*(). A negative result of those, and of the calls here, means that the line is lost.
  */
 struct initiator_line_ops {
@@ -180,8 +180,8 @@ struct initiator_cmd {
 	int n_iov;
 	uint64_t skip;
 	uint32_t got, data_sn; /* Data-In: bytes received, next DataSN */
-	uint32_t asked,
-		r2t_sn; /* Data-Out: end of the bytes that were unsolicited or solicited; next R2TSN */
+	/* Data-Out: end of the bytes that were unsolicited or solicited; next R2TSN */
+	uint32_t asked, r2t_sn;
 	unsigned int tries, losses;
 	struct iovec own;
 	uint8_t params[CMD_PARAMS]; /* parameter list of an UNMAP */
@@ -217,7 +217,7 @@ struct initiator_region {
 	struct ibv_mr *mr; /* of the current line, or NULL */
 };
 
-/* What the URL and the attributes say; fixed from initiator_create() on. */
+/* The contents of URL and attributes; fixed from initiator_create() on. */
 struct initiator_config {
 	struct initiator_url url;
 	char initiator[STAG_BLOCK_NAME_MAX];
@@ -232,7 +232,7 @@ struct initiator_config {
 	uint64_t abort_ns;   /* for the response to a task management request */
 };
 
-/* Where the target is looked for, and over which transports. */
+/* Addresses of the target, and transports to try. */
 struct initiator_route {
 	struct initiator_address addresses[MAX_ADDRESSES], redirected;
 	unsigned int num_addresses, next; /* next: counts attempts; an index modulo num_addresses */
@@ -361,8 +361,8 @@ int initiator_io_queue(struct stag_block *b, const struct stag_block_io *io);
 int initiator_io_launch(struct stag_block *b); /* sends as many commands as the window allows */
 int initiator_io_send(struct stag_block *b, struct initiator_cmd *c);
 uint64_t initiator_io_lun(const struct stag_block *b); /* in the format of PDUs */
-void initiator_io_prepare(struct stag_block *b,
-			  struct initiator_cmd *c); /* a new tag, no data moved */
+/* Gives a command a new tag, and resets its progress. */
+void initiator_io_prepare(struct stag_block *b, struct initiator_cmd *c);
 /* Handles the final status of a command. */
 int initiator_io_response(struct stag_block *b, struct initiator_cmd *c, uint8_t response,
 			  uint8_t status, const uint8_t *sense, uint32_t len);
@@ -379,8 +379,8 @@ int initiator_abort_response(struct stag_block *b, const struct pdu *p);
 
 /* probe.c */
 int initiator_probe_resume(struct stag_block *b); /* repeats the current query, if there is one */
-int initiator_probe_begin(struct stag_block *b,
-			  bool all); /* all properties, or the capacity only */
+/* Queries all properties, or the capacity only. */
+int initiator_probe_begin(struct stag_block *b, bool all);
 int initiator_probe_response(struct stag_block *b, struct initiator_cmd *c, uint8_t status,
 			     uint32_t sense);
 

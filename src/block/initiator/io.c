@@ -37,7 +37,7 @@ enum {
 
 static const uint8_t zeroes[4096];
 
-/* ---- where data is -------------------------------------------------------------------- */
+/* ---- the data's memory -------------------------------------------------------------------- */
 
 int initiator_cmd_slice(const struct initiator_cmd *c, uint32_t from, uint32_t len,
 			struct iovec *out, int max, uint32_t *covered)

@@ -121,7 +121,7 @@ static int read_capacity(struct stag_block *b, const uint8_t *d, uint32_t len)
 	return 0;
 }
 
-/* ---- questions ----------------------------------------------------------------------------- */
+/* ---- queries -------------------------------------------------------------------------------- */
 
 static const struct question {
 	uint8_t cdb[16];

@@ -389,7 +389,7 @@ static void verbs_forget(struct initiator_line *l, struct initiator_cmd *c)
 	initiator_lend_end(v, &v->loans[c->index]);
 }
 
-/* ---- its two languages ------------------------------------------------------------------------------------- */
+/* ---- iSER and one-shot ---------------------------------------------------------------------------------------- */
 
 static int open_iser(struct stag_block *b, const struct sockaddr *to, socklen_t len,
 		     struct initiator_line **out)

@@ -115,10 +115,10 @@ int initiator_lend_command(struct initiator_verbs_line *v, struct initiator_cmd 
 			   struct initiator_lending *out);
 void initiator_lend_opened(struct initiator_verbs_line *v, struct initiator_loan *l, uint32_t stag,
 			   uint32_t reference);
-void initiator_lend_closed(struct initiator_verbs_line *v,
-			   struct initiator_loan *l); /* by the target */
-void initiator_lend_end(struct initiator_verbs_line *v,
-			struct initiator_loan *l); /* frees all that is left */
+/* Notes that the target has closed the STag. */
+void initiator_lend_closed(struct initiator_verbs_line *v, struct initiator_loan *l);
+/* Withdraws the STag if it is open, and frees the rest. */
+void initiator_lend_end(struct initiator_verbs_line *v, struct initiator_loan *l);
 /* Copies the data of a read from the copy to the caller's memory. */
 void initiator_lend_copy_back(struct initiator_verbs_line *v, const struct initiator_cmd *c);
 int initiator_lend_register(struct initiator_line *l, struct initiator_region *r);

@@ -46,7 +46,7 @@ int initiator_verbs_post_receives(struct initiator_verbs_line *v)
 	return rc == 0 ? initiator_verbs_repost(v) : rc;
 }
 
-/* ---- what is given back ------------------------------------------------------------------- */
+/* ---- closing STags -------------------------------------------------------------------------- */
 
 /*
  * Paragraph 36: the target must close the STag that the command has lent, and no other. A target that names another one, which may

@@ -248,12 +248,12 @@ void iscsi_text_addf(struct text_out *t, const char *key, const char *fmt, ...)
 
 bool iscsi_text_number(const char *s, uint64_t *out); /* decimal, or hexadecimal with 0x */
 bool iscsi_text_bool(const char *s, bool *out);	      /* Yes, No */
-bool iscsi_text_list_has(const char *list,
-			 const char *word); /* is word in a comma-separated list? */
+/* Returns whether word is in a comma-separated list. */
+bool iscsi_text_list_has(const char *list, const char *word);
 /* Decodes a binary value, 0x... or 0b... (base64). Returns its length, -EINVAL or -EMSGSIZE. */
 int iscsi_text_binary(const char *s, uint8_t *out, size_t size);
-void iscsi_text_hex(const uint8_t *bytes, size_t len,
-		    char *out);		/* writes 0x, 2 * len digits and a final zero */
+/* Writes 0x, 2 * len digits and a final zero. */
+void iscsi_text_hex(const uint8_t *bytes, size_t len, char *out);
 bool iscsi_text_is_name(const char *s); /* an iSCSI name: iqn., eui. or naa., RFC 7143 §4.2.7 */
 
 /* ---- keys.c: negotiation --------------------------------------------------------- */

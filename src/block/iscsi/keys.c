@@ -96,7 +96,7 @@ static const struct key *find(const struct negotiation *n, const char *name)
 	return NULL;
 }
 
-/* ---- one rule each -------------------------------------------------------------- */
+/* ---- one function per rule -------------------------------------------------------------- */
 
 static bool is_boolean(const struct key *key)
 {

@@ -135,7 +135,7 @@ static void drop(struct scsi_unit *u, struct scsi_registrant *r)
 	memmove(r, r + 1, (--p->n - i) * sizeof(*r));
 }
 
-/* ---- who hears of it --------------------------------------------------------------------- */
+/* ---- notifications ----------------------------------------------------------------------- */
 
 static void notify(struct scsi_unit *u, const struct scsi_registrant *r, enum scsi_attention what)
 {

@@ -159,7 +159,7 @@ enum scsi_next scsi_op_verify_collected(struct scsi_cmd *c)
 	return scsi_repeat_block(c, LUN_VERIFY);
 }
 
-/* ---- one block for many ------------------------------------------------------------------------ */
+/* ---- repeating one block ------------------------------------------------------------------------ */
 
 /* Begins the next step, of as many blocks as a list of buffers holds. */
 enum scsi_next scsi_repeat_more(struct scsi_cmd *c)

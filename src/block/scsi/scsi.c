@@ -46,7 +46,7 @@ enum scsi_next scsi_work(struct scsi_cmd *c, enum lun_op op, uint64_t lba, uint6
 	return SCSI_WORK;
 }
 
-/* ---- what stands before a command ---------------------------------------------------- */
+/* ---- checks before a command -------------------------------------------------------- */
 
 static uint8_t highest_bit(uint8_t bits)
 {

@@ -41,7 +41,7 @@ int scsi_nexus_create(struct scsi_target *t, const char *name, struct scsi_nexus
 void scsi_nexus_destroy(struct scsi_nexus *n); /* ends its reservations that are not persistent */
 
 /*
- * What the caller has to do next for a command. The caller divides a READ or WRITE into pieces, each with a struct lun_io of its
+ * The next action of the caller for a command. The caller divides a READ or WRITE into pieces, each with a struct lun_io of its
  * own that has the op, fua and verify of cmd.io. The data-in of a READ is no longer than expected, even if io.length, in whole
  * blocks, is.
  */
@@ -61,8 +61,8 @@ struct scsi_cmd {
 	uint64_t lun; /* the eight bytes of SAM-5, big-endian */
 	uint8_t cdb[SCSI_CDB_MAX];
 	uint32_t cdb_len;
-	uint32_t
-		expected; /* Expected Data Transfer Length, in either direction: replies are no longer */
+	/* Expected Data Transfer Length, in either direction: replies are no longer */
+	uint32_t expected;
 	bool reads, writes; /* directions of the expected data */
 	/* out */
 	uint8_t status;		       /* enum scsi_status */

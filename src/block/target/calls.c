@@ -301,7 +301,7 @@ STAG_EXPORT int stag_block_target_resized(struct stag_block_target *t, uint16_t 
 	return -run_call(t, c, -1);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------- */
+/* ---- listing ------------------------------------------------------------------------------------------- */
 
 static int do_query(struct stag_block_target *t, struct target_call *c)
 {

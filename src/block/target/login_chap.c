@@ -63,7 +63,7 @@ static void challenge(struct target_login *l)
 	l->chap.state = CHAP_CHALLENGED;
 }
 
-/* ---- CHAP_R: is it who it says? ------------------------------------------------------------ */
+/* ---- CHAP_R: the initiator's --------------------------------------------------------------- */
 
 /* Checks name and response both, so that the time does not tell which is wrong. */
 static bool is_proven(const struct target_login *l)
@@ -84,7 +84,7 @@ static bool is_ours(const struct target_login *l, const uint8_t *bytes, int len)
 	return len == CHAP_CHALLENGE_LEN && memcmp(bytes, l->chap.challenge, (size_t)len) == 0;
 }
 
-/* ---- CHAP_C: it asks who we are --------------------------------------------------------------- */
+/* ---- CHAP_C: mutual CHAP ---------------------------------------------------------------------- */
 
 static void prove(struct target_login *l)
 {

@@ -214,7 +214,7 @@ void target_session_retire(struct target_session *s, bool immediate)
 		s->max_cmd_sn++;
 }
 
-/* ---- requests that are no commands --------------------------------------------------------- */
+/* ---- requests other than commands ------------------------------------------------------------ */
 
 static void receive_nop(struct target_session *s, const struct pdu *p, const void *data)
 {

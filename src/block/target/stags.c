@@ -77,7 +77,7 @@ void target_stags_session_gone(struct target_session *s)
 	s->who = NULL;
 }
 
-/* ---- lives ------------------------------------------------------------------------------- */
+/* ---- records ------------------------------------------------------------------------------- */
 
 static void describe(const struct target_task *k, struct stag_block_stag *out)
 {

@@ -29,7 +29,7 @@
 #define LINE	      512
 #define MAX_LUN	      16383 /* of flat space addresses (SAM-5) */
 
-/* ---- what it waits for ----------------------------------------------------------------- */
+/* ---- epoll ----------------------------------------------------------------------------- */
 
 static int epoll_control(struct stag_block_target *t, int op, struct target_watch *w,
 			 uint32_t events)
@@ -221,7 +221,7 @@ static bool copy_string(struct stag_block_target *t, const char **word)
 	return *place;
 }
 
-/* ---- making one ---------------------------------------------------------------------------------- */
+/* ---- creation ------------------------------------------------------------------------------------- */
 
 static int check_secrets(const struct stag_block_target_attr *a)
 {

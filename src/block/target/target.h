@@ -40,7 +40,7 @@ struct target_piece;
 
 /* ---- login.c, login_chap.c ------------------------------------------------------ */
 
-/* What a target requires and prefers in logins: the same for all of its connections. */
+/* Requirements and preferences of a target for logins: the same for all connections of a kind. */
 struct target_login_rules {
 	const char *target, *alias;
 	const char *user, *secret, *own_user, *own_secret;
@@ -96,7 +96,7 @@ void target_login_chap(struct target_login *l);
 /* ---- transports -------------------------------------------------------------------- */
 
 /*
- * How PDUs and data travel: over TCP (tcp.c) as Data-In, R2T and Data-Out; over verbs (rdma.c) by RDMA Writes and Reads to and
+ * A transport of PDUs and data: over TCP (tcp.c) as Data-In, R2T and Data-Out; over verbs (rdma.c) by RDMA Writes and Reads to and
  * from the memory that the command's send lent, and that its response closes.
  *
  * data_in and data_out take over a piece, and return it by target_piece_moved(), from inside the call or later, in the order
@@ -151,8 +151,8 @@ struct target_conn {
 	uint32_t stat_sn;
 	uint16_t cid;
 	uint8_t encoding; /* enum stagdv_one_shot: how STags are lent and closed */
-	uint64_t begun,
-		heard;	 /* clock_ns() of its beginning (or of CLOSING), and of the last PDU */
+	/* clock_ns() of its beginning (or of CLOSING), and of the last PDU */
+	uint64_t begun, heard;
 	uint64_t moved;	 /* clock_ns() when the peer last moved data, or had none to move */
 	uint32_t ping;	 /* TTT of the NOP-In that is not answered; TAG_NONE: none */
 	uint64_t pinged; /* clock_ns() of that NOP-In */
@@ -213,8 +213,8 @@ struct target_session {
 	uint32_t exp_cmd_sn, max_cmd_sn;
 	struct list buckets[TASK_BUCKETS]; /* tasks by ITT */
 	unsigned int n_tasks, n_immediate;
-	unsigned int
-		awaiting; /* R2Ts and open first bursts: data that only this connection can bring */
+	/* R2Ts and open first bursts: data that only this connection can bring */
+	unsigned int awaiting;
 	struct list held; /* struct held_request: requests that came too early, by CmdSN */
 	unsigned int n_held;
 	struct text_in *text; /* a text request that is not complete */
@@ -226,8 +226,8 @@ struct target_session {
 /* Opens a session for a login. *wait: set if it has to wait until the session that it replaces has ended. */
 enum login_status target_session_open(struct target_conn *c, struct target_session **out,
 				      bool *wait);
-void target_session_end(
-	struct target_session *s); /* aborts its tasks; freed with the last of them */
+/* Aborts its tasks. The session is freed with the last of them. */
+void target_session_end(struct target_session *s);
 void target_session_maybe_free(struct target_session *s);
 void target_session_request(struct target_session *s, const struct pdu *p,
 			    const uint8_t bhs[BHS_LEN], const void *data);
@@ -239,10 +239,10 @@ void target_session_request(struct target_session *s, const struct pdu *p,
 struct target_task *target_session_admit(struct target_session *s, const struct pdu *p,
 					 const uint8_t bhs[BHS_LEN], const uint8_t *ahs,
 					 const char *fault);
-void target_session_command(
-	struct target_task *t); /* starts the task in its turn: its PDU is complete */
-void target_session_retire(struct target_session *s,
-			   bool immediate); /* a request has ended: opens the window */
+/* Starts a task whose PDU is complete, when it is its turn. */
+void target_session_command(struct target_task *t);
+/* Opens the window by one: a request has ended. */
+void target_session_retire(struct target_session *s, bool immediate);
 uint32_t target_session_ttt(struct target_session *s);
 /* Finds a task that has not responded yet. */
 struct target_task *target_session_find(struct target_session *s, uint32_t itt);
@@ -309,8 +309,8 @@ struct target_piece {
 	struct list wait; /* data-out: in task->wanted, until all of it was solicited and came */
 	uint32_t ttt, data_sn; /* of its R2T */
 	bool asked;	       /* an R2T is outstanding */
-	uint32_t
-		asked_end; /* end of the bytes that the R2T solicits, from the beginning of the piece */
+	/* End of the bytes that the R2T solicits, from the beginning of the piece */
+	uint32_t asked_end;
 
 	/* rdma*.c */
 	struct target_verb verb;
@@ -368,8 +368,8 @@ struct target_task {
 	enum target_task_state state;
 	bool immediate; /* not counted in the window */
 	bool advancing; /* its steps are being done, further out in the call stack */
-	unsigned int
-		refs; /* one for each callback that will come (unit, transport), and for running calls */
+	/* One for each callback that will come (unit, transport), and for running calls */
+	unsigned int refs;
 	unsigned int at_unit; /* operations in the unit's hands: of pieces, and cmd.io */
 	uint32_t expected_in, expected_out;
 	uint32_t total;	     /* bytes to move */
@@ -432,8 +432,8 @@ void target_task_put(struct stag_block_target *t, struct target_task *k);
 struct target_piece *target_piece_new(struct target_task *t, struct units_buffer *b, uint8_t *bytes,
 				      uint32_t offset, uint32_t len);
 void target_piece_free(struct target_piece *p);
-void target_piece_put(struct stag_block_target *t,
-		      struct target_piece *p); /* frees one that is in no list */
+/* Frees a piece that is in no list. */
+void target_piece_put(struct stag_block_target *t, struct target_piece *p);
 void target_spare_free(struct stag_block_target *t);
 
 /* ---- tcp*.c ------------------------------------------------------------------------------- */
@@ -443,7 +443,7 @@ int target_tcp_adopt(struct stag_block_target *t, int fd);
 
 /* ---- rdma*.c ------------------------------------------------------------------------------ */
 
-/* What all connections over verbs share. */
+/* Objects that all connections over verbs share. */
 struct target_rdma_portal {
 	struct rdma_event_channel *events;
 	struct rdma_cm_id *listener;
@@ -603,8 +603,8 @@ struct units_buffer *target_buffer(struct stag_block_target *t, struct target_wa
 
 struct target_call {
 	struct list link;
-	int (*fn)(struct stag_block_target *t,
-		  struct target_call *c); /* -EINPROGRESS: finish_call() will follow */
+	/* -EINPROGRESS: finish_call() will follow */
+	int (*fn)(struct stag_block_target *t, struct target_call *c);
 	const void *in;
 	void *out;
 	uint16_t lun;

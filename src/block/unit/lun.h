@@ -42,8 +42,8 @@ void units_helper_destroy(struct units_helper *h); /* when it has no job */
 int units_helper_fd(struct units_helper *h); /* readable when units_helper_poll() has something */
 /* Has the helper carry out a SYNC, PUNCH or EXTENT step, or RECONNECT a unit; the result is in io->result. */
 int units_helper_submit(struct units_helper *h, struct lun_io *io, int fd);
-struct lun_io *units_helper_poll(
-	struct units_helper *h); /* NULL: none, found without a system call */
+/* Returns an operation whose job is done, or NULL, which takes no system call. */
+struct lun_io *units_helper_poll(struct units_helper *h);
 
 /* ---- units.c ------------------------------------------------------------------------ */
 
@@ -160,7 +160,7 @@ void lun_helper_done(struct lun_io *io); /* goes on after a job of the helper */
 void lun_mark_dirty(struct lun *l);
 
 /*
- * What the current step of an operation does. Only set_phase() in io.c changes it, and asserts that the move is legal:
+ * The action of an operation's current step. Only set_phase() in io.c changes it, and asserts that the move is legal:
  *
  *     READ            NEW -> MOVE [-> SEARCH ...] -> DONE
  *     WRITE           NEW -> MOVE [-> CHECK ...] -> DONE           with verify

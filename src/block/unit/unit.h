@@ -33,7 +33,7 @@ enum lun_op {
 };
 
 /*
- * One operation. Its memory is in buffers of units_buffer(). FUA: durable on completion. verify: a write is read back and
+ * An operation. Its memory is in buffers of units_buffer(). FUA: durable on completion. verify: a write is read back and
  * compared. A COMPARE_WRITE has in iov the data to compare with, then as much data to write; it is atomic with respect to
  * all writes of the unit, and so is an OR.
  * done() is called once, from units_poll() or from lun_start() itself, with 0, -EIO, -ENOSPC, -EROFS, -EILSEQ (miscompare
