@@ -237,7 +237,7 @@ static void handle_program(struct stag_pool_node *n)
 	int rc;
 
 	users_adopt(n);
-	pthread_mutex_lock(&n->program.lock);
+	lock_acquire(&n->program.lock);
 	if (n->program.switch_to) {
 		rc = n->program.switch_to[0] ? roll_seat(&n->role.roll, n->program.switch_to)
 					     : roll_next(&n->role.roll, (unsigned int)n->role.seat);
@@ -250,7 +250,7 @@ static void handle_program(struct stag_pool_node *n)
 			n->program.switched = rc;
 		pthread_cond_broadcast(&n->program.told);
 	}
-	pthread_mutex_unlock(&n->program.lock);
+	lock_release(&n->program.lock);
 	node_act(n);
 }
 
@@ -262,10 +262,10 @@ static void finish_switchover(struct stag_pool_node *n)
 		return;
 	n->switchover.running = false;
 	node_show(n);
-	pthread_mutex_lock(&n->program.lock);
+	lock_acquire(&n->program.lock);
 	n->program.switched = n->role.state == ROLE_PRIMARY ? -EBUSY : 0;
 	pthread_cond_broadcast(&n->program.told);
-	pthread_mutex_unlock(&n->program.lock);
+	lock_release(&n->program.lock);
 }
 
 /* ---- rounds --------------------------------------------------------------------------------- */
@@ -344,9 +344,9 @@ static bool is_stopping(struct stag_pool_node *n)
 {
 	bool stopping;
 
-	pthread_mutex_lock(&n->program.lock);
+	lock_acquire(&n->program.lock);
 	stopping = n->program.stopping;
-	pthread_mutex_unlock(&n->program.lock);
+	lock_release(&n->program.lock);
 	return stopping;
 }
 

@@ -18,7 +18,6 @@
 
 #include <openssl/rand.h>
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/export.h"
 #include "base/log.h"
@@ -305,7 +304,7 @@ static void close_all(struct stag_pool_node *n)
 	life_end(
 		&n->proof.own); /* the last: whoever sees it go knows that nothing of the node runs any more */
 	pthread_cond_destroy(&n->program.told);
-	pthread_mutex_destroy(&n->program.lock);
+	lock_destroy(&n->program.lock);
 	free(n);
 }
 
@@ -332,7 +331,7 @@ void node_report_started(struct stag_pool_node *n, int error)
 	if (n->program.started) /* which nobody but this thread changes */
 		return;
 	node_show(n); /* who hears of it asks */
-	LOCK_FOR_SCOPE(&n->program.lock);
+	HOLD_FOR_SCOPE(&n->program.lock);
 	n->program.started = true;
 	n->program.start_error = error;
 	pthread_cond_broadcast(&n->program.told);
@@ -352,10 +351,10 @@ static int await_start(struct stag_pool_node *n)
 	struct timespec until = deadline_after(STARTS_WITHIN * NS_PER_S);
 	int rc = 0;
 
-	LOCK_FOR_SCOPE(&n->program.lock);
+	HOLD_FOR_SCOPE(&n->program.lock);
 	/* A roll backend that does not answer is waited for by the node, not by who started it. */
 	while (!n->program.started && rc == 0)
-		rc = pthread_cond_timedwait(&n->program.told, &n->program.lock, &until);
+		rc = lock_wait_until(&n->program.lock, &n->program.told, &until);
 	return -n->program.start_error;
 }
 
@@ -388,7 +387,7 @@ static struct stag_pool_node *alloc_node(void)
 	list_init(&n->pulling.pulls);
 	list_init(&n->pulling.idle_pulls);
 	list_init(&n->pulling.free_slots);
-	pthread_mutex_init(&n->program.lock, NULL);
+	lock_init(&n->program.lock);
 	init_cond(&n->program.told);
 	return n;
 }
@@ -446,7 +445,7 @@ void node_wake(struct stag_pool_node *n)
 
 static bool is_shown_primary(struct stag_pool_node *n)
 {
-	LOCK_FOR_SCOPE(&n->program.lock);
+	HOLD_FOR_SCOPE(&n->program.lock);
 	return n->program.shown.role == STAG_POOL_ROLE_PRIMARY;
 }
 
@@ -461,12 +460,12 @@ static int switch_within(struct stag_pool_node *n, const char *to, uint64_t ns)
 	struct timespec until = deadline_after(ns);
 	int rc = 0;
 
-	LOCK_FOR_SCOPE(&n->program.lock);
+	HOLD_FOR_SCOPE(&n->program.lock);
 	n->program.switch_to = to ? to : "";
 	n->program.switched = -EINPROGRESS;
 	node_wake(n);
 	while (n->program.switched == -EINPROGRESS && rc == 0)
-		rc = pthread_cond_timedwait(&n->program.told, &n->program.lock, &until);
+		rc = lock_wait_until(&n->program.lock, &n->program.told, &until);
 	if (n->program.switched != -EINPROGRESS)
 		return n->program.switched;
 	n->program.switch_to = NULL;
@@ -493,9 +492,9 @@ static void hand_over(struct stag_pool_node *n)
 	uint64_t within = time_to_switch(n);
 	int rc;
 
-	pthread_mutex_lock(&n->program.lock);
+	lock_acquire(&n->program.lock);
 	n->program.leaving = true;
-	pthread_mutex_unlock(&n->program.lock);
+	lock_release(&n->program.lock);
 	if (!is_shown_primary(n))
 		return;
 	rc = switch_within(n, NULL,
@@ -509,9 +508,9 @@ STAG_EXPORT void stag_pool_node_stop(struct stag_pool_node *n)
 	if (!n)
 		return;
 	hand_over(n);
-	pthread_mutex_lock(&n->program.lock);
+	lock_acquire(&n->program.lock);
 	n->program.stopping = true;
-	pthread_mutex_unlock(&n->program.lock);
+	lock_release(&n->program.lock);
 	node_wake(n);
 	pthread_join(n->loop.thread, NULL);
 	close_all(n);
@@ -527,7 +526,7 @@ STAG_EXPORT int stag_pool_node_query(struct stag_pool_node *n, struct stag_pool_
 {
 	if (!info || size < sizeof(info->comp_mask))
 		return EINVAL;
-	LOCK_FOR_SCOPE(&n->program.lock);
+	HOLD_FOR_SCOPE(&n->program.lock);
 	memcpy(info, &n->program.shown,
 	       size < sizeof(n->program.shown) ? size : sizeof(n->program.shown));
 	return 0;

@@ -38,6 +38,7 @@
 #include <rdma/rdma_cma.h>
 
 #include "base/list.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "dv/dv.h"
 #include "pool/admit/admit.h"
@@ -300,7 +301,7 @@ struct saver {
 	pthread_t thread;
 	bool running;
 	int dir;
-	pthread_mutex_t lock; /* what follows */
+	struct lock lock; /* what follows */
 	pthread_cond_t told;
 	bool pending, closing;
 	struct pool_state state;
@@ -320,7 +321,7 @@ struct node_conf {
 
 /* Between the program's threads and the node's. `lock` covers all of it. */
 struct node_program {
-	pthread_mutex_t lock;
+	struct lock lock;
 	pthread_cond_t told; /* a field below has changed */
 	bool stopping, started;
 	int start_error;		  /* errno value */

@@ -7,14 +7,13 @@
 
 #include <errno.h>
 
-#include "base/cleanup.h"
 #include "base/log.h"
 
 static bool await_state(struct saver *s, struct pool_state *state)
 {
-	LOCK_FOR_SCOPE(&s->lock);
+	HOLD_FOR_SCOPE(&s->lock);
 	while (!s->pending && !s->closing)
-		pthread_cond_wait(&s->told, &s->lock);
+		lock_wait(&s->lock, &s->told);
 	*state = s->state;
 	if (!s->pending)
 		return false;
@@ -39,7 +38,7 @@ int saver_start(struct saver *s, int dir)
 	int rc;
 
 	s->dir = dir;
-	pthread_mutex_init(&s->lock, NULL);
+	lock_init(&s->lock);
 	pthread_cond_init(&s->told, NULL);
 	rc = -pthread_create(&s->thread, NULL, saver_thread, s);
 	s->running = rc == 0;
@@ -48,7 +47,7 @@ int saver_start(struct saver *s, int dir)
 
 void saver_save(struct saver *s, const struct pool_state *state)
 {
-	LOCK_FOR_SCOPE(&s->lock);
+	HOLD_FOR_SCOPE(&s->lock);
 	s->state = *state;
 	s->pending = true;
 	pthread_cond_signal(&s->told);
@@ -58,11 +57,11 @@ void saver_stop(struct saver *s)
 {
 	if (!s->running)
 		return;
-	pthread_mutex_lock(&s->lock);
+	lock_acquire(&s->lock);
 	s->closing = true;
 	pthread_cond_signal(&s->told);
-	pthread_mutex_unlock(&s->lock);
+	lock_release(&s->lock);
 	pthread_join(s->thread, NULL);
 	pthread_cond_destroy(&s->told);
-	pthread_mutex_destroy(&s->lock);
+	lock_destroy(&s->lock);
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 
 static uint32_t role_of_us(const struct role *r)
 {
@@ -126,7 +125,7 @@ void node_show(struct stag_pool_node *n)
 	i->num_members = s.num_members;
 	for (unsigned int m = 0; m < s.num_members; m++)
 		show_member(&i->members[m], &s.members[m]);
-	LOCK_FOR_SCOPE(&n->program.lock);
+	HOLD_FOR_SCOPE(&n->program.lock);
 	n->program.shown = *i;
 }
 

@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
 #include "base/export.h"
 #include "pool/admit/fail.h"
 
@@ -64,7 +63,7 @@ void users_adopt(struct stag_pool_node *n)
 {
 	struct users before;
 
-	LOCK_FOR_SCOPE(&n->program.lock);
+	HOLD_FOR_SCOPE(&n->program.lock);
 	if (!n->program.new_users)
 		return;
 	before = n->users;
@@ -82,21 +81,21 @@ STAG_EXPORT int stag_pool_node_set_users(struct stag_pool_node *n,
 	struct users list;
 	int rc;
 
-	pthread_mutex_lock(&n->program.lock);
+	lock_acquire(&n->program.lock);
 	strcpy(own, users_find_node(&n->users)->secret);
-	pthread_mutex_unlock(&n->program.lock);
+	lock_release(&n->program.lock);
 	rc = users_make(&list, own, users, num_users);
 	explicit_bzero(own, sizeof(own));
 	if (rc != 0)
 		return -rc;
-	pthread_mutex_lock(&n->program.lock);
+	lock_acquire(&n->program.lock);
 	while (n->program.new_users) /* another thread's turn */
-		pthread_cond_wait(&n->program.told, &n->program.lock);
+		lock_wait(&n->program.lock, &n->program.told);
 	n->program.new_users = &list;
 	node_wake(n);
 	while (n->program.new_users == &list)
-		pthread_cond_wait(&n->program.told, &n->program.lock);
-	pthread_mutex_unlock(&n->program.lock);
+		lock_wait(&n->program.lock, &n->program.told);
+	lock_release(&n->program.lock);
 	users_free(&list);
 	return 0;
 }

@@ -15,8 +15,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "base/cleanup.h"
 #include "base/list.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "pool/role/roll_where.h"
 
@@ -32,7 +32,7 @@ struct rolls {
 	struct roll_backend *backend;
 	pthread_t thread;
 	int fd;
-	pthread_mutex_t lock; /* what follows */
+	struct lock lock; /* what follows */
 	struct list requests, answers;
 	struct roll_answer noticed;
 	bool has_noticed, watching, closing;
@@ -64,7 +64,7 @@ static void execute_request(struct rolls *rolls, struct request *q)
 
 static struct request *next_request(struct rolls *rolls, bool *watching)
 {
-	LOCK_FOR_SCOPE(&rolls->lock);
+	HOLD_FOR_SCOPE(&rolls->lock);
 	*watching = rolls->watching;
 	if (list_empty(&rolls->requests))
 		return NULL;
@@ -73,16 +73,16 @@ static struct request *next_request(struct rolls *rolls, bool *watching)
 
 static bool is_closing(struct rolls *rolls)
 {
-	LOCK_FOR_SCOPE(&rolls->lock);
+	HOLD_FOR_SCOPE(&rolls->lock);
 	return rolls->closing;
 }
 
 static void enqueue_answer(struct rolls *rolls, struct request *q)
 {
-	pthread_mutex_lock(&rolls->lock);
+	lock_acquire(&rolls->lock);
 	list_del(&q->next);
 	list_add_tail(&rolls->answers, &q->next);
-	pthread_mutex_unlock(&rolls->lock);
+	lock_release(&rolls->lock);
 	notify_reader(rolls);
 }
 
@@ -106,11 +106,11 @@ static void *rolls_thread(void *arg)
 
 void rolls_noticed(struct rolls *rolls, uint64_t revision, const struct roll *roll)
 {
-	pthread_mutex_lock(&rolls->lock);
+	lock_acquire(&rolls->lock);
 	rolls->noticed =
 		(struct roll_answer){.result = ROLL_CHANGED, .revision = revision, .roll = *roll};
 	rolls->has_noticed = true;
-	pthread_mutex_unlock(&rolls->lock);
+	lock_release(&rolls->lock);
 	notify_reader(rolls);
 }
 
@@ -165,7 +165,7 @@ int rolls_open(const char *where, struct rolls **out)
 		return -ENOMEM;
 	list_init(&rolls->requests);
 	list_init(&rolls->answers);
-	pthread_mutex_init(&rolls->lock, NULL);
+	lock_init(&rolls->lock);
 	rolls->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (rolls->fd < 0) {
 		rc = -errno;
@@ -186,7 +186,7 @@ err_backend:
 err_close:
 	close(rolls->fd);
 err_free:
-	pthread_mutex_destroy(&rolls->lock);
+	lock_destroy(&rolls->lock);
 	free(rolls);
 	return rc;
 }
@@ -201,16 +201,16 @@ void rolls_close(struct rolls *rolls)
 {
 	if (!rolls)
 		return;
-	pthread_mutex_lock(&rolls->lock);
+	lock_acquire(&rolls->lock);
 	rolls->closing = true;
-	pthread_mutex_unlock(&rolls->lock);
+	lock_release(&rolls->lock);
 	rolls->backend->ops->wake(rolls->backend);
 	pthread_join(rolls->thread, NULL);
 	rolls->backend->ops->close(rolls->backend);
 	free_all(&rolls->requests);
 	free_all(&rolls->answers);
 	close(rolls->fd);
-	pthread_mutex_destroy(&rolls->lock);
+	lock_destroy(&rolls->lock);
 	free(rolls);
 }
 
@@ -226,9 +226,9 @@ static int enqueue_request(struct rolls *rolls, const struct request *what)
 	if (!q)
 		return -ENOMEM;
 	*q = *what;
-	pthread_mutex_lock(&rolls->lock);
+	lock_acquire(&rolls->lock);
 	list_add_tail(&rolls->requests, &q->next);
-	pthread_mutex_unlock(&rolls->lock);
+	lock_release(&rolls->lock);
 	rolls->backend->ops->wake(rolls->backend);
 	return 0;
 }
@@ -249,9 +249,9 @@ int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision, const struct
 
 int rolls_watch(struct rolls *rolls)
 {
-	pthread_mutex_lock(&rolls->lock);
+	lock_acquire(&rolls->lock);
 	rolls->watching = true;
-	pthread_mutex_unlock(&rolls->lock);
+	lock_release(&rolls->lock);
 	rolls->backend->ops->wake(rolls->backend);
 	return 0;
 }
@@ -261,7 +261,7 @@ bool rolls_next(struct rolls *rolls, struct roll_answer *answer)
 	struct request *q = NULL;
 	uint64_t count;
 
-	LOCK_FOR_SCOPE(&rolls->lock);
+	HOLD_FOR_SCOPE(&rolls->lock);
 	if (!list_empty(&rolls->answers)) {
 		q = list_entry(rolls->answers.next, struct request, next);
 		list_del(&q->next);
