@@ -6,8 +6,8 @@
  *     stag run -- ./01-hello-region
  *
  * A region is memory that the adapter may use. The local key names it in our own
- * work requests, the remote key in those of a peer: whoever holds the remote
- * key and an address can read and write here without asking.
+ * work requests, the remote key in those of a peer: a peer that has the remote
+ * key and an address can read and write the region without our program.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ int main(void)
 	if (!context)
 		die("ibv_open_device");
 
-	/* Only objects of one protection domain work together. */
+	/* Objects can be used together only within one protection domain. */
 	pd = ibv_alloc_pd(context);
 	if (!pd)
 		die("ibv_alloc_pd");

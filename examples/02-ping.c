@@ -3,23 +3,23 @@
  * 02-ping - two processes, one message each way.
  *
  *     cc 02-ping.c pair.c -libverbs -lrdmacm -o 02-ping
- *     stag run -- ./02-ping server                     says which port it listens on
+ *     stag run -- ./02-ping server                     prints its port
  *     stag run -- ./02-ping client 127.0.0.1 PORT
  *
- * What it takes to connect, to send and to receive is in pair.c, which the
- * examples behind this one use too: that is the file to read here.
+ * Connecting, sending and receiving are in pair.c, which the following examples
+ * use, too: that is the file to read here.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "pair.h"
 
-static void say(struct pair *p, const char *word)
+static void send_word(struct pair *p, const char *word)
 {
 	pair_tell(p, word, strlen(word) + 1);
 }
 
-static int hear(struct pair *p, const char *expected)
+static int receive_word(struct pair *p, const char *expected)
 {
 	char word[PAIR_MESSAGE];
 
@@ -35,11 +35,11 @@ int main(int argc, char **argv)
 
 	pair_open(&p, argc, argv);
 	if (p.server) {
-		ret = hear(&p, "ping");
-		say(&p, "pong");
+		ret = receive_word(&p, "ping");
+		send_word(&p, "pong");
 	} else {
-		say(&p, "ping");
-		ret = hear(&p, "pong");
+		send_word(&p, "ping");
+		ret = receive_word(&p, "pong");
 	}
 	pair_close(&p);
 	return ret;

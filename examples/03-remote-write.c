@@ -6,9 +6,9 @@
  *     stag run -- ./03-remote-write server
  *     stag run -- ./03-remote-write client 127.0.0.1 PORT
  *
- * The server lends a region: it tells its address and key, and does nothing more.
- * A write gives the server no completion, so the client says when it is done;
- * the message cannot overtake the write.
+ * The server lends a region: it sends its address and key, and does nothing more.
+ * A write gives the server no completion, so the client sends a message when it is
+ * done; the message cannot overtake the write.
  */
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static int serve(struct pair *p)
 	return strcmp(memory + 100, text) != 0;
 }
 
-static int use(struct pair *p)
+static int use_peer(struct pair *p)
 {
 	struct ibv_mr *mr = ibv_reg_mr(p->id->pd, (void *)text, sizeof(text), 0);
 	struct ibv_sge from = {(uintptr_t)text, sizeof(text), mr ? mr->lkey : 0};
@@ -48,7 +48,7 @@ static int use(struct pair *p)
 		die("ibv_reg_mr");
 	pair_hear(p, &place, sizeof(place));
 
-	/* Any place within the region will do: here 100 bytes behind its beginning. */
+	/* Any place within the region is possible: here 100 bytes after its beginning. */
 	write.wr.rdma.remote_addr = place.addr + 100;
 	write.wr.rdma.rkey = place.rkey;
 	write.send_flags = IBV_SEND_SIGNALED;
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	pair_open(&p, argc, argv);
-	rc = p.server ? serve(&p) : use(&p);
+	rc = p.server ? serve(&p) : use_peer(&p);
 	pair_close(&p);
 	return rc;
 }

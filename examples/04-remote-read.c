@@ -6,7 +6,7 @@
  *     stag run -- ./04-remote-read server
  *     stag run -- ./04-remote-read client 127.0.0.1 PORT
  *
- * The server's program takes no part in the read: it waits for the goodbye
+ * The server's program takes no part in the read: it waits for the final message
  * while its adapter answers.
  */
 #include <stdio.h>
@@ -36,14 +36,14 @@ static int serve(struct pair *p)
 	return 0;
 }
 
-static int use(struct pair *p)
+static int use_peer(struct pair *p)
 {
 	static struct {
 		char body[64];
 		char header[HEADER + 1];
 	} sink;
 	struct ibv_mr *mr = ibv_reg_mr(p->id->pd, &sink, sizeof(sink),
-				       /* iWARP: the answer comes as a write to the sink */
+				       /* iWARP: the response is a write to the sink */
 				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	struct ibv_sge to[2];
 	struct ibv_send_wr read = {.sg_list = to, .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
@@ -62,7 +62,7 @@ static int use(struct pair *p)
 	rest = read;
 	rest.sg_list = &to[1];
 	rest.wr.rdma.remote_addr = place.addr + HEADER;
-	rest.send_flags = IBV_SEND_SIGNALED; /* completions come in order: one tells of both */
+	rest.send_flags = IBV_SEND_SIGNALED; /* completions are in order: this one covers both */
 	read.next = &rest;
 	if (ibv_post_send(p->id->qp, &read, &bad))
 		die("ibv_post_send");
@@ -80,7 +80,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	pair_open(&p, argc, argv);
-	rc = p.server ? serve(&p) : use(&p);
+	rc = p.server ? serve(&p) : use_peer(&p);
 	pair_close(&p);
 	return rc;
 }

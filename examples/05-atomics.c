@@ -6,8 +6,8 @@
  *     stag run -- ./05-atomics server
  *     stag run -- ./05-atomics client 127.0.0.1 PORT
  *
- * An atomic changes 8 bytes and brings back what was there before. On iWARP that
- * is RFC 7306, which not every peer speaks; two stag adapters do.
+ * An atomic changes 8 bytes and returns their previous value. On iWARP that is
+ * RFC 7306, which not every peer supports; two stag adapters do.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ static int serve(struct pair *p)
 	return memory[COUNTER] != 115 || memory[LOCK] != 7;
 }
 
-/* Carries out one atomic on a word of the place; returns what was there before. */
+/* Executes one atomic on a word of the place. Returns its previous value. */
 static uint64_t atomic(struct pair *p, const struct place *place, unsigned word,
 		       enum ibv_wr_opcode op, uint64_t compare_or_add, uint64_t swap)
 {
@@ -59,7 +59,7 @@ static uint64_t atomic(struct pair *p, const struct place *place, unsigned word,
 	return before;
 }
 
-static int use(struct pair *p)
+static int use_peer(struct pair *p)
 {
 	struct place place;
 	uint64_t first, second, owner, late;
@@ -67,8 +67,10 @@ static int use(struct pair *p)
 	pair_hear(p, &place, sizeof(place));
 	first = atomic(p, &place, COUNTER, IBV_WR_ATOMIC_FETCH_AND_ADD, 5, 0);
 	second = atomic(p, &place, COUNTER, IBV_WR_ATOMIC_FETCH_AND_ADD, 10, 0);
-	owner = atomic(p, &place, LOCK, IBV_WR_ATOMIC_CMP_AND_SWP, 0, 7); /* free: now 7's */
-	late = atomic(p, &place, LOCK, IBV_WR_ATOMIC_CMP_AND_SWP, 0, 8);  /* 8 comes too late */
+	owner = atomic(p, &place, LOCK, IBV_WR_ATOMIC_CMP_AND_SWP, 0,
+		       7); /* free: 7 gets the lock */
+	late = atomic(p, &place, LOCK, IBV_WR_ATOMIC_CMP_AND_SWP, 0,
+		      8); /* taken: 8 does not get it */
 	printf("the counter was %" PRIu64 ", then %" PRIu64 "; the lock was %" PRIu64
 	       ", then %" PRIu64 "'s\n",
 	       first, second, owner, late);
@@ -82,7 +84,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	pair_open(&p, argc, argv);
-	rc = p.server ? serve(&p) : use(&p);
+	rc = p.server ? serve(&p) : use_peer(&p);
 	pair_close(&p);
 	return rc;
 }

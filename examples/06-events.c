@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * 06-events - sleep until something is complete, in an event loop's way.
+ * 06-events - sleep until something is complete, as in an event loop.
  *
  *     cc 06-events.c pair.c -libverbs -lrdmacm -o 06-events
  *     stag run -- ./06-events server
  *     stag run -- ./06-events client 127.0.0.1 PORT
  *
- * A completion queue that was armed raises one event at its next completion, on a
- * channel whose descriptor poll(2) understands. The order matters: arm, look
- * into the queue once more, and only then sleep; else a completion that came in
- * between is slept over.
+ * An armed completion queue raises one event at its next completion, on a channel
+ * whose descriptor poll(2) understands. The order matters: arm, poll the queue
+ * once more, and only then sleep; otherwise a completion that came in between is
+ * missed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -57,8 +57,8 @@ static void post_read(struct pair *p, const struct place *place, const struct ib
 		die("ibv_post_send");
 }
 
-/* Takes what is complete; returns how many. */
-static int reap(struct ibv_cq *cq)
+/* Reaps completions. Returns how many. */
+static int reap_completions(struct ibv_cq *cq)
 {
 	struct ibv_wc wc[ROUNDS];
 	int n = ibv_poll_cq(cq, ROUNDS, wc);
@@ -71,8 +71,8 @@ static int reap(struct ibv_cq *cq)
 	return n;
 }
 
-/* What an event loop does when the descriptor is readable. */
-static void take_event(struct ibv_comp_channel *channel)
+/* An event loop calls this when the descriptor is readable. */
+static void handle_event(struct ibv_comp_channel *channel)
 {
 	struct ibv_cq *cq;
 	void *context;
@@ -85,7 +85,7 @@ static void take_event(struct ibv_comp_channel *channel)
 	ibv_ack_cq_events(cq, 1);
 }
 
-static int use(struct pair *p)
+static int use_peer(struct pair *p)
 {
 	struct ibv_mr *mr = ibv_reg_mr(p->id->pd, memory, BLOCK,
 				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -103,16 +103,16 @@ static int use(struct pair *p)
 	while (complete < ROUNDS) {
 		if (ibv_req_notify_cq(p->id->send_cq, 0))
 			die("ibv_req_notify_cq");
-		n = reap(p->id->send_cq);
+		n = reap_completions(p->id->send_cq);
 		complete += n;
 		if (n)
 			continue;
 		poll(&sleeper, 1, -1);
 		wakes++;
-		take_event(channel);
+		handle_event(channel);
 	}
 	printf("%d reads, slept %d times\n", complete, wakes);
-	/* pair_tell() sleeps on the same channel, in the blocking way. */
+	/* pair_tell() sleeps on the same channel, which has to block for it. */
 	fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) & ~O_NONBLOCK);
 	pair_tell(p, "!", 1);
 	ibv_dereg_mr(mr);
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	pair_open(&p, argc, argv);
-	rc = p.server ? serve(&p) : use(&p);
+	rc = p.server ? serve(&p) : use_peer(&p);
 	pair_close(&p);
 	return rc;
 }

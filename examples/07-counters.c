@@ -6,8 +6,8 @@
  *     ./07-counters server
  *     ./07-counters client 127.0.0.1 PORT
  *
- * stagdv.h says what verbs cannot, of the software adapter only. A program that
- * is linked with libstag-verbs needs no 'stag run'. Posted as lists, many writes
+ * stagdv.h has what verbs lack, for the software adapter only. A program that is
+ * linked with libstag-verbs needs no 'stag run'. Writes that are posted as a list
  * leave in one system call.
  */
 #include <inttypes.h>
@@ -39,7 +39,7 @@ static int serve(struct pair *p)
 	return 0;
 }
 
-/* One list of writes; the last one's completion tells of all. */
+/* Posts one list of writes; the completion of the last one covers all. */
 static void write_list(struct pair *p, const struct place *place, const struct ibv_mr *mr)
 {
 	struct ibv_sge from = {(uintptr_t)memory, SIZE, mr->lkey};
@@ -59,7 +59,7 @@ static void write_list(struct pair *p, const struct place *place, const struct i
 	pair_wait_sent(p);
 }
 
-static int use(struct pair *p)
+static int use_peer(struct pair *p)
 {
 	struct ibv_mr *mr = ibv_reg_mr(p->id->pd, memory, SIZE, 0);
 	struct stagdv_counters a, b;
@@ -92,7 +92,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	pair_open(&p, argc, argv);
-	rc = p.server ? serve(&p) : use(&p);
+	rc = p.server ? serve(&p) : use_peer(&p);
 	pair_close(&p);
 	return rc;
 }

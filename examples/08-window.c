@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * 08-window - lend memory, and take it back.
+ * 08-window - give a peer access to memory, and revoke it.
  *
  *     cc 08-window.c pair.c -libverbs -lrdmacm -o 08-window
  *     stag run -- ./08-window server
  *     stag run -- ./08-window client 127.0.0.1 PORT
  *
  * A window opens a part of a region to one peer under a key of its own. Opening and
- * closing are work requests: cheap, and in order with the sends that tell the
- * peer. A region's own key, by contrast, is valid until the region is gone.
+ * closing are work requests: cheap, and in order with the sends that notify the
+ * peer. A region's own key, by contrast, is valid until the region is deregistered.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #define OFFSET 1000
 #define LENGTH 64
 
-static void post(struct pair *p, struct ibv_send_wr *wr)
+static void post_and_wait(struct pair *p, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 
@@ -39,7 +39,7 @@ static void open_window(struct pair *p, struct ibv_mw *mw, struct ibv_mr *mr)
 	bind.bind_mw.bind_info.addr = (uintptr_t)mr->addr + OFFSET;
 	bind.bind_mw.bind_info.length = LENGTH;
 	bind.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
-	post(p, &bind);
+	post_and_wait(p, &bind);
 	pair_wait_sent(p);
 	mw->rkey = bind.bind_mw.rkey;
 }
@@ -48,11 +48,11 @@ static void close_window(struct pair *p, struct ibv_mw *mw)
 {
 	struct ibv_send_wr invalidate = {.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = mw->rkey};
 
-	post(p, &invalidate);
+	post_and_wait(p, &invalidate);
 	pair_wait_sent(p);
 }
 
-/* The receive that is always posted comes back, flushed, when the connection is gone. */
+/* The receive that is always posted is flushed when the connection ends. */
 static void wait_for_the_end(struct pair *p)
 {
 	struct ibv_wc wc;
@@ -86,7 +86,7 @@ static int serve(struct pair *p)
 	return 0;
 }
 
-/* Reads the place; returns how that went. */
+/* Reads the place. Returns the status. */
 static enum ibv_wc_status read_place(struct pair *p, const struct place *place, struct ibv_mr *mr)
 {
 	struct ibv_sge to = {(uintptr_t)mr->addr, place->len, mr->lkey};
@@ -95,13 +95,13 @@ static enum ibv_wc_status read_place(struct pair *p, const struct place *place, 
 
 	read.wr.rdma.remote_addr = place->addr;
 	read.wr.rdma.rkey = place->rkey;
-	post(p, &read);
+	post_and_wait(p, &read);
 	if (rdma_get_send_comp(p->id, &wc) < 0)
 		die("waiting for the read");
 	return wc.status;
 }
 
-static int use(struct pair *p)
+static int use_peer(struct pair *p)
 {
 	static char sink[LENGTH];
 	struct ibv_mr *mr = ibv_reg_mr(p->id->pd, sink, sizeof(sink),
@@ -129,7 +129,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	pair_open(&p, argc, argv);
-	rc = p.server ? serve(&p) : use(&p);
+	rc = p.server ? serve(&p) : use_peer(&p);
 	pair_close(&p);
 	return rc;
 }

@@ -6,10 +6,9 @@
  *     stag run -- ./09-gather-write server
  *     stag run -- ./09-gather-write client 127.0.0.1 PORT
  *
- * Words lie about in memory, in the order of the alphabet; the server gets a sentence. With
- * verbs alone that is a work request for each word. The manager is told where each word is and where
- * it goes, and finds the fewest work requests that do it: neighbours on the remote side go together,
- * as far as a work request has segments.
+ * Words are scattered in memory, in alphabetical order; the server gets a sentence. With verbs alone that is a work request for each
+ * word. The manager gets the source and destination of each word, and finds the fewest work requests: neighbours on the remote side go
+ * together, as far as a work request has segments.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,9 +43,9 @@ static int serve(struct pair *p)
 	return strcmp(memory, whole) != 0;
 }
 
-/* An element for each word: one buffer here, and its place there. */
-static void describe(struct stag_xfer_elem *elems, struct stag_xfer_buf *bufs, uint32_t lkey,
-		     const struct place *place)
+/* Makes an element for each word: one local buffer, and its remote place. */
+static void describe_words(struct stag_xfer_elem *elems, struct stag_xfer_buf *bufs, uint32_t lkey,
+			   const struct place *place)
 {
 	uint64_t to = place->addr;
 
@@ -60,7 +59,7 @@ static void describe(struct stag_xfer_elem *elems, struct stag_xfer_buf *bufs, u
 	}
 }
 
-static void check(struct stag_xfer *x, int err)
+static void check_manager(struct stag_xfer *x, int err)
 {
 	if (!err)
 		return;
@@ -68,12 +67,12 @@ static void check(struct stag_xfer *x, int err)
 	exit(1);
 }
 
-/* Submits a request and sleeps until it is complete. It is ours again when a wait returns it. */
+/* Submits a request and sleeps until it is complete. The request may be reused when a wait returns it. */
 static void carry_out(struct stag_xfer *x, struct stag_xfer_req *req)
 {
 	struct stag_xfer_req *done;
 
-	check(x, stag_xfer_submit(x, req));
+	check_manager(x, stag_xfer_submit(x, req));
 	while (stag_xfer_wait(x, &done, 1, -1) == 0)
 		;
 	if (done->error) {
@@ -83,7 +82,7 @@ static void carry_out(struct stag_xfer *x, struct stag_xfer_req *req)
 	}
 }
 
-static int use(struct pair *p)
+static int use_peer(struct pair *p)
 {
 	struct ibv_mr *mr = ibv_reg_mr(p->id->pd, dictionary, sizeof(dictionary), 0);
 	struct stag_xfer *x = stag_xfer_create(NULL);
@@ -97,11 +96,11 @@ static int use(struct pair *p)
 	if (!mr || !x)
 		die("preparing");
 	pair_hear(p, &place, sizeof(place));
-	describe(elems, bufs, mr->lkey, &place);
+	describe_words(elems, bufs, mr->lkey, &place);
 
-	/* A manager works over connections that are there; they are called its rails. */
-	check(x, stag_xfer_add_rail(x, p->id->qp, NULL));
-	check(x, stag_xfer_query_limits(x, req.op, &limits));
+	/* A manager works over existing connections; they are called its rails. */
+	check_manager(x, stag_xfer_add_rail(x, p->id->qp, NULL));
+	check_manager(x, stag_xfer_query_limits(x, req.op, &limits));
 	stag_xfer_explain(stdout, &limits, &req);
 	carry_out(x, &req);
 
@@ -109,11 +108,11 @@ static int use(struct pair *p)
 	printf("%" PRIu64 " elements, %" PRIu64 " bytes: %" PRIu64 " descriptors, %" PRIu64
 	       " elements joined the one before\n",
 	       c.elements, c.bytes, c.descriptors, c.coalesced);
-	check(x, stag_xfer_destroy(x));
+	check_manager(x, stag_xfer_destroy(x));
 	pair_tell(p, "!", 1);
 	ibv_dereg_mr(mr);
 	return c.descriptors !=
-	       2; /* of four segments: 'fox' and 'jumps' are neighbours here, too */
+	       2; /* four segments: 'fox' and 'jumps' are neighbours on this side, too */
 }
 
 int main(int argc, char **argv)
@@ -122,7 +121,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	pair_open(&p, argc, argv);
-	rc = p.server ? serve(&p) : use(&p);
+	rc = p.server ? serve(&p) : use_peer(&p);
 	pair_close(&p);
 	return rc;
 }

@@ -6,10 +6,9 @@
  *     stag run -- ./10-heap server
  *     stag run -- ./10-heap client 127.0.0.1 PORT
  *
- * Both processes have attached one heap, at the same address: a pointer of the one
- * means the same to the other. And its memory is ready for RDMA: stag_heap_keys()
- * gives the keys of any pointer, and no call registers anything. When the memory goes back to
- * the system, its key is good for nothing, whoever still has it.
+ * Both processes have attached one heap at the same address: a pointer of one is valid in the other. Its memory is ready for RDMA:
+ * stag_heap_keys() gives the keys of any pointer, and nothing is registered. When the memory returns to the system, its key becomes
+ * invalid for all peers.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +30,8 @@ static void complain(const char *what)
 
 static struct stag_heap *open_heap(struct pair *p, const char *port, unsigned int *device)
 {
-	struct stag_heap_attr attr = {.retain_ms = -1}; /* empty blocks go when they are trimmed */
+	struct stag_heap_attr attr = {
+		.retain_ms = -1}; /* empty blocks are returned only by stag_heap_trim() */
 	struct stag_heap *heap;
 	char name[STAG_HEAP_NAME_MAX];
 
@@ -44,7 +44,7 @@ static struct stag_heap *open_heap(struct pair *p, const char *port, unsigned in
 	return heap;
 }
 
-/* The receive that is always posted comes back, flushed, when the connection is gone. */
+/* The receive that is always posted is flushed when the connection ends. */
 static void wait_for_the_end(struct pair *p)
 {
 	struct ibv_wc wc;
@@ -99,7 +99,7 @@ static enum ibv_wc_status read_place(struct pair *p, const struct place *place, 
 	return wc.status;
 }
 
-static int use(struct pair *p, const char *port)
+static int use_peer(struct pair *p, const char *port)
 {
 	enum ibv_wc_status first, second;
 	struct stag_heap_keys keys;
@@ -131,7 +131,7 @@ int main(int argc, char **argv)
 	int rc;
 
 	pair_open(&p, argc, argv);
-	rc = p.server ? serve(&p) : use(&p, argv[3]);
+	rc = p.server ? serve(&p) : use_peer(&p, argv[3]);
 	pair_close(&p);
 	return rc;
 }

@@ -10,8 +10,8 @@
  *     stag store serve ./shop.img &
  *     stag run -- ./11-store 127.0.0.1/goods
  *
- * The program is the same: where it connects to is its argument. A partition is read and written as a peer's memory
- * is, and keeps what it has when the program ends: each run counts one visitor more.
+ * The same program uses both: its argument says where to connect. A partition is read and written like the memory of a peer, and keeps
+ * its contents when the program ends: each run counts one more visitor.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@
 #define LENGTH	64
 
 struct memory {
-	uint64_t before; /* the counter, before we added to it */
+	uint64_t before; /* the counter before the addition */
 	char text[LENGTH];
 };
 
@@ -46,8 +46,8 @@ static void wait_for(struct ibv_cq *cq)
 		die(n < 0 ? "ibv_poll_cq" : ibv_wc_status_str(wc.status));
 }
 
-static void post(struct stag_store_endpoint *e, struct ibv_send_wr *wr, struct ibv_mr *mr, void *at,
-		 uint32_t length)
+static void post_request(struct stag_store_endpoint *e, struct ibv_send_wr *wr, struct ibv_mr *mr,
+			 void *at, uint32_t length)
 {
 	struct ibv_sge sge = {(uintptr_t)at, length, mr->lkey};
 	struct ibv_send_wr *bad;
@@ -67,22 +67,22 @@ static void add_one(struct stag_store_endpoint *e, struct ibv_mr *mr, struct mem
 	wr.wr.atomic.remote_addr = e->base + COUNTER;
 	wr.wr.atomic.rkey = e->rkey;
 	wr.wr.atomic.compare_add = 1;
-	post(e, &wr, mr, &m->before, sizeof(m->before));
+	post_request(e, &wr, mr, &m->before, sizeof(m->before));
 }
 
-static void move(struct stag_store_endpoint *e, struct ibv_mr *mr, struct memory *m,
-		 enum ibv_wr_opcode opcode)
+static void transfer_text(struct stag_store_endpoint *e, struct ibv_mr *mr, struct memory *m,
+			  enum ibv_wr_opcode opcode)
 {
 	struct ibv_send_wr wr = {.opcode = opcode};
 
 	wr.wr.rdma.remote_addr = e->base + TEXT;
 	wr.wr.rdma.rkey = e->rkey;
-	post(e, &wr, mr, m->text, LENGTH);
+	post_request(e, &wr, mr, m->text, LENGTH);
 }
 
 int main(int argc, char **argv)
 {
-	struct stag_store_connect_attr attr = {0}; /* queues of its own, default everything */
+	struct stag_store_connect_attr attr = {0}; /* defaults: the endpoint makes its own queues */
 	struct stag_store_endpoint *e;
 	struct memory *m;
 	struct ibv_mr *mr;
@@ -99,11 +99,11 @@ int main(int argc, char **argv)
 
 	printf("%s: %" PRIu64 " bytes, %s\n", argv[1], e->size, e->id ? "far" : "near");
 	add_one(e, mr, m);
-	move(e, mr, m, IBV_WR_RDMA_READ);
+	transfer_text(e, mr, m, IBV_WR_RDMA_READ);
 	printf("visitor %" PRIu64 "; the last one left '%s'\n", m->before + 1, m->text);
 	snprintf(m->text, LENGTH, "greetings from visitor %" PRIu64, m->before + 1);
-	move(e, mr, m, IBV_WR_RDMA_WRITE);
-	move(e, mr, m, IBV_WR_RDMA_READ); /* and now it has arrived, wherever it is */
+	transfer_text(e, mr, m, IBV_WR_RDMA_WRITE);
+	transfer_text(e, mr, m, IBV_WR_RDMA_READ); /* now it has arrived, near or far */
 
 	stag_store_disconnect(e);
 	ibv_dereg_mr(mr);

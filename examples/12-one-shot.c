@@ -6,9 +6,9 @@
  *     ./12-one-shot server
  *     ./12-one-shot client 127.0.0.1 PORT
  *
- * The client is what storage calls an initiator: its command "store this" lends the memory that the data is in. The
- * server fetches the data, and its answer gives the memory back: when the client sees it, the STag is closed
- * and freed. Compare 08-window, where each of these steps is a work request of its own.
+ * The client is an initiator, in the words of storage: its command "store this" advertises the memory with the data. The server reads
+ * the data, and its answer closes the STag: when the client sees the answer, the STag is closed and freed. Compare 08-window, where
+ * each of these steps is a work request of its own.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static struct ibv_wc next_message(struct pair *p)
 	return wc;
 }
 
-static void fetch(struct pair *p, struct ibv_mr *to, uint32_t stag)
+static void fetch_data(struct pair *p, struct ibv_mr *to, uint32_t stag)
 {
 	struct ibv_sge sge = {(uintptr_t)to->addr, BLOCK, to->lkey};
 	struct ibv_send_wr *bad, read = {.sg_list = &sge,
@@ -58,8 +58,8 @@ static int serve(struct pair *p)
 					      .stag = wc.invalidated_rkey};
 
 		if (!(wc.wc_flags & STAGDV_WC_ADVERTISED))
-			return 1; /* a peer that cannot: the STag would be in the body */
-		fetch(p, mr, wc.invalidated_rkey);
+			return 1; /* for a peer without the extension, the STag would be in the message */
+		fetch_data(p, mr, wc.invalidated_rkey);
 		printf("stored: %s\n", disk);
 		if (stagdv_post_send_close(p->id->qp, &answer))
 			die("stagdv_post_send_close");
@@ -69,8 +69,8 @@ static int serve(struct pair *p)
 	return 0;
 }
 
-/* One command; true if the answer closed just what it lent. */
-static bool store(struct pair *p, struct ibv_mr *mr, uint32_t number)
+/* Sends one command. Returns true if the answer closed the STag that it advertised. */
+static bool store_block(struct pair *p, struct ibv_mr *mr, uint32_t number)
 {
 	struct ibv_sge memory = {(uintptr_t)mr->addr, BLOCK, mr->lkey};
 	struct stagdv_advertise command = {
@@ -92,14 +92,14 @@ static bool store(struct pair *p, struct ibv_mr *mr, uint32_t number)
 	       wc.vendor_err == number;
 }
 
-static int use(struct pair *p)
+static int use_peer(struct pair *p)
 {
 	static char memory[BLOCK];
 	struct ibv_mr *mr = ibv_reg_mr(p->id->pd, memory, BLOCK, IBV_ACCESS_LOCAL_WRITE);
 	struct stagdv_counters c;
 
 	for (uint32_t i = 0; i < COMMANDS; i++)
-		if (!mr || !store(p, mr, i))
+		if (!mr || !store_block(p, mr, i))
 			die("a command");
 	stagdv_query_qp_counters(p->id->qp, &c, sizeof(c));
 	printf("%d commands: %llu posts, %llu completions, %llu STags, %llu closed\n", COMMANDS,
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
 	pair_open(&p, argc, argv);
 	if (!stagdv_is_supported(p.id->verbs->device))
 		return 77;
-	rc = p.server ? serve(&p) : use(&p);
+	rc = p.server ? serve(&p) : use_peer(&p);
 	pair_close(&p);
 	return rc;
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * 14-pool - pointers that outlive the machine they point to.
+ * 14-pool - pointers that stay valid when the machine that they point to is lost.
  *
  *     cc 14-pool.c -lstag -o 14-pool
  *     stag pool create shop --size 64M --node a --serve &
  *     stag pool join shop --node b --serve &
- *     SECRET=... stag run -- ./14-pool 127.0.0.1:7175,127.0.0.1:7176     # client's, of the file 'secrets'
+ *     SECRET=... stag run -- ./14-pool 127.0.0.1:7175,127.0.0.1:7176     # of the user client, in the file 'secrets'
  *
  * It inserts values, keeps the pointers, and reads and updates the values by them, over and over. Kill the primary meanwhile: no
- * operation fails, no pointer changes, and what was acknowledged is there. It ends when it has seen that.
+ * operation fails, no pointer changes, and every acknowledged change is there. It ends after it has seen a failover.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,9 +43,9 @@ static struct stag_pool_map *insert_all(struct stag_pool *pool)
 	return map;
 }
 
-/* Read, without the node's software; then changed, on every node before it returns. */
-static void sell(struct stag_pool *pool, const struct stag_pool_ptr *ptr, uint32_t number,
-		 uint32_t sold)
+/* Reads each value, without the node's software; then updates it, which returns when every node has the change. */
+static void update_all(struct stag_pool *pool, const struct stag_pool_ptr *ptr, uint32_t number,
+		       uint32_t sold)
 {
 	struct stag_pool_ptr same = *ptr;
 	struct good good;
@@ -62,7 +62,7 @@ static void sell(struct stag_pool *pool, const struct stag_pool_ptr *ptr, uint32
 		die("update");
 }
 
-static uint64_t failovers(struct stag_pool *pool)
+static uint64_t count_failovers(struct stag_pool *pool)
 {
 	struct stag_pool_info info = {0};
 
@@ -89,11 +89,11 @@ int main(int argc, char **argv)
 	map = insert_all(pool);
 	printf("inserted %d values; now kill the primary\n", VALUES);
 	fflush(stdout);
-	for (; seen == 0; round++) { /* and one round more, when it has */
-		seen = failovers(pool);
+	for (; seen == 0; round++) { /* and one more round after the failover */
+		seen = count_failovers(pool);
 		for (uint32_t i = 0; i < VALUES; i++) {
 			stag_pool_map_get(map, &i, sizeof(i), &ptr);
-			sell(pool, &ptr, i, round);
+			update_all(pool, &ptr, i, round);
 		}
 	}
 	printf("%d pointers were good over %" PRIu64 " failover, %" PRIu32

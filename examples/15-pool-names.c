@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * 15-pool-names - values by name, and a counter that many raise at the same time: compare and update.
+ * 15-pool-names - values by name, and a counter that many clients increment at the same time: compare and update.
  *
  *     cc 15-pool-names.c -lstag -o 15-pool-names
  *     SECRET=... stag run -- ./15-pool-names 127.0.0.1:7175 1000        # several of them at once
  *
- * Who reads, thinks and writes may be overtaken. Every change of a value gives it a version that no other change has; who says which
- * version it has seen changes the value only if it is still at that one, and else begins again. A retry that the library makes because
- * a primary was lost is no second change: it has the outcome of the first.
+ * Between a client's read and its write another client may change the value. Every change gives the value a unique version; a client
+ * that states the version that it has read changes the value only if that is still current, and otherwise starts again. A retry by the
+ * library after the loss of a primary is not a second change: it has the outcome of the first.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@ static void die(const char *what)
 	exit(1);
 }
 
-/* One operation, the long way: submitted, waited for, polled. Many may be under way so. */
-static int run(struct stag_pool *pool, const struct stag_pool_io *io)
+/* Runs one operation asynchronously: submits, waits, polls. Many could be in flight. */
+static int run_operation(struct stag_pool *pool, const struct stag_pool_io *io)
 {
 	struct stag_pool_done done;
 
@@ -33,8 +33,8 @@ static int run(struct stag_pool *pool, const struct stag_pool_io *io)
 	return done.error;
 }
 
-/* How often somebody else was faster. */
-static long raise_it(struct stag_pool *pool, const char *name)
+/* Returns how often another client was faster. */
+static long increment_counter(struct stag_pool *pool, const char *name)
 {
 	struct stag_pool_io io = {.op = STAG_POOL_PUT, .name = name, .flags = STAG_POOL_COMPARE};
 	char text[24];
@@ -49,7 +49,7 @@ static long raise_it(struct stag_pool *pool, const char *name)
 		text[length] = '\0';
 		io.length = (size_t)snprintf(text, sizeof(text), "%ld", atol(text) + 1);
 		io.from = text;
-		rc = run(pool, &io);
+		rc = run_operation(pool, &io);
 		again += rc == EILSEQ;
 	} while (rc == EILSEQ);
 	if (rc != 0)
@@ -71,17 +71,17 @@ int main(int argc, char **argv)
 	}
 	if (!pool)
 		die("open");
-	/* The first who comes makes it. */
+	/* The first client creates it. */
 	rc = stag_pool_put(pool, "counter", "0", 1, STAG_POOL_EXCLUSIVE, NULL);
 	if (rc != 0 && rc != EEXIST)
 		die("put");
 	count = atol(argv[2]);
 	for (long i = 0; i < count; i++)
-		again += raise_it(pool, "counter");
-	printf("raised %ld times; began again %ld times, since somebody else was faster\n", count,
+		again += increment_counter(pool, "counter");
+	printf("incremented %ld times; retried %ld times, since another client was faster\n", count,
 	       again);
 	while (errno = 0, stag_pool_next(pool, &entry))
-		printf("there is '%s', of %u bytes\n", entry.name, entry.ptr.length);
+		printf("found '%s', %u bytes\n", entry.name, entry.ptr.length);
 	if (errno != 0)
 		die("next");
 	stag_pool_close(pool);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * 16-pool-node - a program that is a node of a pool itself: what its copies know, each of them knows, whichever is lost.
+ * 16-pool-node - a program that is a node of a pool itself: all of its copies share the same values, and any of them may be lost.
  *
  *     cc 16-pool-node.c -lstag -o 16-pool-node
  *     stag run -- ./16-pool-node a /run/user/1000/club       # and b, and c
  *
- * The first that comes makes the pool, the others join it. Each puts a line under its name, and prints what there is whenever the
- * primary is another, or one more or less is in sync. It ends with its standard input: a primary hands over before. Which of them is primary is kept in a file, so they are
- * on one machine; with etcd://... instead they may be on several.
+ * The first copy creates the pool, the others join it. Each puts a line under its name, and prints all values whenever the primary or the
+ * number of nodes in sync changes. It ends at the end of its standard input; a primary hands over first. The roll is kept in a file, so all
+ * copies are on one machine; with etcd://... instead they may be on several.
  */
 #include <errno.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <stag/pool.h>
 
-/* Of a club whose members trust each other, and where nobody else is. */
+/* For copies that trust each other, on a machine without other users. */
 #define SECRET "what all members of the club know"
 
 static void die(const char *what)
@@ -27,7 +27,7 @@ static void die(const char *what)
 	exit(1);
 }
 
-static struct stag_pool_node *be_node(const char *name, const char *directory)
+static struct stag_pool_node *start_node(const char *name, const char *directory)
 {
 	static const struct stag_pool_user member = {"member", SECRET,
 						     STAG_POOL_RIGHT_READ | STAG_POOL_RIGHT_WRITE};
@@ -39,7 +39,7 @@ static struct stag_pool_node *be_node(const char *name, const char *directory)
 					   .size = 16 << 20,
 					   .users = &member,
 					   .num_users = 1,
-					   /* for a machine that has other things to do */
+					   /* long enough for a busy machine */
 					   .beat_us = 20000,
 					   .lease_ms = 800,
 					   .promote_ms = 1000};
@@ -52,7 +52,7 @@ static struct stag_pool_node *be_node(const char *name, const char *directory)
 	attr.roll = roll;
 	attr.state = state;
 	node = stag_pool_node_start(&attr);
-	if (!node && errno == EEXIST) { /* there is one: be of it */
+	if (!node && errno == EEXIST) { /* the pool exists: join it */
 		attr.flags &= ~STAG_POOL_CREATE;
 		node = stag_pool_node_start(&attr);
 	}
@@ -61,7 +61,7 @@ static struct stag_pool_node *be_node(const char *name, const char *directory)
 	return node;
 }
 
-static struct stag_pool *use_it(struct stag_pool_node *node)
+static struct stag_pool *open_pool(struct stag_pool_node *node)
 {
 	struct stag_pool_attr attr = {.user = "member", .secret = SECRET};
 	struct stag_pool_node_info info = {0};
@@ -76,7 +76,7 @@ static struct stag_pool *use_it(struct stag_pool_node *node)
 	return pool;
 }
 
-static unsigned int standbys(const struct stag_pool_node_info *info)
+static unsigned int count_standbys(const struct stag_pool_node_info *info)
 {
 	unsigned int count = 0;
 
@@ -85,12 +85,12 @@ static unsigned int standbys(const struct stag_pool_node_info *info)
 	return count;
 }
 
-static void show(struct stag_pool *pool, const struct stag_pool_node_info *info)
+static void print_values(struct stag_pool *pool, const struct stag_pool_node_info *info)
 {
 	struct stag_pool_entry entry = {0};
 
 	printf("epoch %llu, %s, %u in sync:", (unsigned long long)info->epoch,
-	       info->role == STAG_POOL_ROLE_PRIMARY ? "primary" : "standby", standbys(info));
+	       info->role == STAG_POOL_ROLE_PRIMARY ? "primary" : "standby", count_standbys(info));
 	while (stag_pool_next(pool, &entry)) {
 		char line[100];
 		size_t length = sizeof(line);
@@ -114,16 +114,16 @@ int main(int argc, char **argv)
 		fputs("usage: 16-pool-node NAME DIRECTORY\n", stderr);
 		return 2;
 	}
-	node = be_node(argv[1], argv[2]);
-	pool = use_it(node);
+	node = start_node(argv[1], argv[2]);
+	pool = open_pool(node);
 	snprintf(line, sizeof(line), "%s was here", argv[1]);
 	if (stag_pool_put(pool, argv[1], line, strlen(line), 0, NULL) != 0)
 		die("put");
 	while (poll(&in, 1, 50) == 0) {
 		stag_pool_node_query(node, &now, sizeof(now));
 		if (now.role != before.role || now.epoch != before.epoch ||
-		    standbys(&now) != standbys(&before))
-			show(pool, &now);
+		    count_standbys(&now) != count_standbys(&before))
+			print_values(pool, &now);
 		before = now;
 	}
 	stag_pool_close(pool);

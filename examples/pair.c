@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pair.c - two processes, connected, that can tell each other short messages.
+ * pair.c - two connected processes that exchange short messages.
  *
  * The connection manager (rdma_...) works with IP addresses and ports, as
- * sockets do. A message goes only where the receiver has posted a buffer for
- * it: so both sides post theirs before there is a connection, and a new one as
- * soon as a message has come. All memory that the adapter shall touch is
- * registered first.
+ * sockets do. A message can arrive only if the receiver has posted a buffer for
+ * it: so both sides post theirs before they connect, and a new one as soon as a
+ * message has arrived. All memory that the adapter uses is registered first.
  */
 #include "pair.h"
 
@@ -24,7 +23,7 @@ void die(const char *what)
 	exit(1);
 }
 
-/* An id with a queue pair of its own; a listening one if there is no host. */
+/* Makes an id with its own queue pair, or a listening one if host is NULL. */
 static struct rdma_cm_id *make_id(const char *host, const char *port)
 {
 	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP,
@@ -60,7 +59,7 @@ static struct rdma_cm_id *wait_for_client(struct rdma_cm_id *listener)
 	return id;
 }
 
-static void check(int got, const struct ibv_wc *wc)
+static void check_completion(int got, const struct ibv_wc *wc)
 {
 	if (got < 0)
 		die("waiting for a completion");
@@ -78,7 +77,7 @@ static void post_receive(struct pair *p)
 
 void pair_open(struct pair *p, int argc, char **argv)
 {
-	/* Reads and atomics that each side may have under way at the other. */
+	/* Reads and atomics that each side may have in flight. */
 	struct rdma_conn_param depth = {.responder_resources = 16, .initiator_depth = 16};
 
 	p->server = argc == 2 && !strcmp(argv[1], "server");
@@ -101,7 +100,7 @@ void pair_wait_sent(struct pair *p)
 	struct ibv_wc wc;
 	int got = rdma_get_send_comp(p->id, &wc);
 
-	check(got, &wc);
+	check_completion(got, &wc);
 }
 
 void pair_tell(struct pair *p, const void *message, size_t len)
@@ -117,7 +116,7 @@ void pair_hear(struct pair *p, void *message, size_t len)
 	struct ibv_wc wc;
 	int got = rdma_get_recv_comp(p->id, &wc);
 
-	check(got, &wc);
+	check_completion(got, &wc);
 	memcpy(message, p->buffer[IN], len);
 	post_receive(p);
 }
@@ -128,5 +127,5 @@ void pair_close(struct pair *p)
 	rdma_dereg_mr(p->mr);
 	rdma_destroy_ep(p->id);
 	if (p->listener)
-		rdma_destroy_ep(p->listener); /* after what came from it */
+		rdma_destroy_ep(p->listener); /* after the data that was received in it */
 }
