@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# block.awk - from the samples and the cases to the table of bench/block, with
-# median.awk before it.
+# block.awk - makes the table of bench/block from the samples and the cases; needs
+# median.awk before it on the command line.
 #
-# First file: samples, as pass, case, series, operations a second, microseconds of processor
-# time an operation at the client, p50, p99, posts, completions and registrations of an operation, and
+# First file: samples, as pass, case, series, operations per second, microseconds of processor
+# time per operation at the client, p50, p99, posts, completions and registrations per operation, and
 # the server's processor time.
 # Second: cases, as name, series, target, the series that is the yardstick.
 

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONTEXTS  1024 /* more than operations can be in flight */
+#define CONTEXTS  1024 /* more than the operations in flight */
 #define EVENT_MS  10000
 #define CQ_BATCH  16
 #define NAME_SIZE 256
@@ -59,7 +59,7 @@ static void progress(void)
 	}
 }
 
-/* Evaluate a posting call until the provider takes it. */
+/* Repeats a posting call until the provider accepts it. */
 #define POST(call)                                                                                 \
 	do {                                                                                       \
 		ssize_t err_;                                                                      \
@@ -127,7 +127,7 @@ static struct fi_info *wait_event(uint32_t want)
 	ssize_t n = fi_eq_sread(eq, &event, &e, sizeof(e), EVENT_MS, 0);
 
 	if (n < 0 || event != want)
-		pair_die("connection event %u, wanted %u: %zd", event, want, n);
+		pair_die("connection event %u, expected %u: %zd", event, want, n);
 	return e.info;
 }
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# heap.awk - from the samples and the cases to the table of bench/heap, with
-# median.awk before it.
+# heap.awk - makes the table of bench/heap from the samples and the cases; needs
+# median.awk before it on the command line.
 #
 # First file: samples, as pass and then a line of `stag bench heap --tsv`.
-# Second: cases, as name, more|less, target, what it is of (ratio|value), the
+# Second: cases, as name, more|less, target, what the target is for (ratio|value), the
 # series that is the yardstick.
 
 BEGIN {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * iscsi_load.c - reads or writes of an iSCSI disk, so many at once: a yardstick of bench/store.
+ * iscsi_load.c - reads or writes an iSCSI disk, DEPTH operations in flight: a yardstick of bench/store.
  *
  * usage: iscsi_load iscsi://HOST:PORT/TARGET/LUN read|write random|sequential SIZE DEPTH SECONDS OFFSET LENGTH
  *
- * Keeps to LENGTH bytes from OFFSET on. Prints operations a second, and microseconds of processor time an operation.
- * It spins for answers, as `stag store bench` does.
+ * Uses LENGTH bytes from OFFSET on. Prints operations per second and microseconds of processor time per operation. Polls for answers, as
+ * `stag store bench` does.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ struct job {
 static struct iscsi_context *iscsi;
 static uint64_t dice_state = 88172645463325252u, size, offset, places, next, done;
 static bool writes, sequential, stopping, failed;
-static unsigned int under_way;
+static unsigned int in_flight;
 static int lun;
 
 /* xorshift64 */
@@ -40,7 +40,7 @@ static uint64_t dice(void)
 
 static void on_done(struct iscsi_context *context, int status, void *task, void *arg);
 
-static void start(struct job *j)
+static void start_job(struct job *j)
 {
 	uint64_t at = (offset + (sequential ? next++ : dice()) % places * size) / BLOCK;
 	struct scsi_task *t = writes ? iscsi_write16_task(iscsi, lun, at, j->memory, (uint32_t)size,
@@ -55,12 +55,12 @@ static void start(struct job *j)
 	}
 	if (!writes)
 		scsi_task_set_iov_in(t, &j->iov, 1);
-	under_way++;
+	in_flight++;
 }
 
 static void on_done(struct iscsi_context *context, int status, void *task, void *arg)
 {
-	under_way--;
+	in_flight--;
 	done++;
 	if (status != SCSI_STATUS_GOOD) {
 		fprintf(stderr, "iscsi_load: %s\n", iscsi_get_error(context));
@@ -68,11 +68,11 @@ static void on_done(struct iscsi_context *context, int status, void *task, void 
 	}
 	scsi_free_scsi_task(task);
 	if (!stopping)
-		start(arg);
+		start_job(arg);
 }
 
-/* What can be done now. */
-static void serve(void)
+/* Handles the events of the connection that are ready. */
+static void service_connection(void)
 {
 	struct pollfd p = {.fd = iscsi_get_fd(iscsi), .events = (short)iscsi_which_events(iscsi)};
 
@@ -80,12 +80,12 @@ static void serve(void)
 		failed = stopping = true;
 }
 
-static void run(uint64_t ns)
+static void run_load(uint64_t ns)
 {
 	uint64_t until = clock_ns() + ns;
 
 	while (!failed && (done == 0 || clock_ns() < until))
-		serve();
+		service_connection();
 }
 
 static uint64_t cpu_ns(void)
@@ -121,7 +121,7 @@ static bool start_all(unsigned int depth)
 		jobs[i].iov.iov_len = size;
 		if (!jobs[i].memory)
 			return false;
-		start(&jobs[i]);
+		start_job(&jobs[i]);
 	}
 	return jobs;
 }
@@ -148,11 +148,11 @@ int main(int argc, char **argv)
 	}
 	if (!start_all((unsigned int)strtoul(argv[5], NULL, 10)))
 		return 1;
-	run(ns / 10);
+	run_load(ns / 10);
 	done = 0;
 	cpu = cpu_ns();
 	since = clock_ns();
-	run(ns);
+	run_load(ns);
 	ns = clock_ns() - since;
 	cpu = cpu_ns() - cpu;
 	printf("%.0f\t%.3f\n", (double)done * 1e9 / (double)ns,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * malloc_count.c - a library to preload that counts what a process allocates.
+ * malloc_count.c - a preloaded library that counts the allocations of a process.
  *
- * `stag bench` looks for bench_malloc_calls(), and where it is there says how often memory was
- * asked for, by any thread, while the transfer manager was at work.
+ * `stag bench` looks for bench_malloc_calls(), and if it exists reports the number of allocations, by any thread, while the transfer
+ * manager was at work.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* The C library's own, under the names that it keeps for this. */
+/* The functions of the C library, under the names that it reserves for wrappers. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *p, size_t size);

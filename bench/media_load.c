@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * media_load.c - random reads or writes of a file through the storage engine, so many at once.
+ * media_load.c - random reads or writes of a file through src/media, DEPTH operations in flight.
  *
  * usage: media_load FILE randread|randwrite DEPTH SECONDS poll|sleep [buffered] [shared] [SIZE]
  *
- * Prints operations a second, and microseconds of processor time an operation. poll: spins for what is ready;
- * sleep: waits for the medium's eventfd, as the engine thread does.
+ * Prints operations per second and microseconds of processor time per operation. poll: spins for completions; sleep: waits for the
+ * medium's eventfd, as the engine thread does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ struct job {
 static struct media *medium;
 static uint64_t dice_state = 88172645463325252u, size = 4096, blocks, done;
 static bool stopping, failed;
-static unsigned int under_way;
+static unsigned int in_flight;
 
 /* xorshift64 */
 static uint64_t dice(void)
@@ -37,10 +37,10 @@ static uint64_t dice(void)
 	return dice_state ^= dice_state << 17;
 }
 
-static void start(struct job *j)
+static void start_job(struct job *j)
 {
 	j->op.offset = dice() % blocks * size;
-	under_way++;
+	in_flight++;
 	if (media_submit(medium, &j->op))
 		failed = stopping = true;
 }
@@ -48,18 +48,18 @@ static void start(struct job *j)
 static void on_done(struct media_op *op)
 {
 	done++;
-	under_way--;
+	in_flight--;
 	if (op->result) {
 		fprintf(stderr, "media_load: %s\n", strerror(-op->result));
 		failed = stopping = true;
 	}
 	if (!stopping)
-		start((struct job *)op);
+		start_job((struct job *)op);
 }
 
 static void run_polling(uint64_t until)
 {
-	for (unsigned int i = 1; under_way > 0; i++) {
+	for (unsigned int i = 1; in_flight > 0; i++) {
 		media_poll(medium);
 		if (i % 64 == 0 && clock_ns() > until)
 			stopping = true;
@@ -70,7 +70,7 @@ static void run_asleep(uint64_t until)
 {
 	struct pollfd p = {.fd = media_event_fd(medium), .events = POLLIN};
 
-	while (under_way > 0) {
+	while (in_flight > 0) {
 		if (media_poll(medium) == 0) {
 			media_arm(medium);
 			poll(&p, 1, 1000);
@@ -110,7 +110,7 @@ static struct job *make_jobs(unsigned int depth, bool writes)
 	return jobs;
 }
 
-static void run(unsigned int depth, double seconds, bool writes, bool asleep)
+static void run_load(unsigned int depth, double seconds, bool writes, bool asleep)
 {
 	struct job *jobs = make_jobs(depth, writes);
 	uint64_t begin = clock_ns(), until = begin + (uint64_t)(seconds * NS_PER_S);
@@ -118,7 +118,7 @@ static void run(unsigned int depth, double seconds, bool writes, bool asleep)
 	struct media_counters c;
 
 	for (unsigned int i = 0; i < depth; i++)
-		start(&jobs[i]);
+		start_job(&jobs[i]);
 	media_kick(medium);
 	if (asleep)
 		run_asleep(until);
@@ -155,8 +155,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	blocks = media_size(medium) / size;
-	run((unsigned int)atoi(argv[3]), atof(argv[4]), strcmp(argv[2], "randwrite") == 0,
-	    strcmp(argv[5], "sleep") == 0);
+	run_load((unsigned int)atoi(argv[3]), atof(argv[4]), strcmp(argv[2], "randwrite") == 0,
+		 strcmp(argv[5], "sleep") == 0);
 	media_close(medium);
 	close(attr.fd);
 	return failed;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# median.awk - what the runners' tables share: medians over the passes.
+# median.awk - medians over the passes, for the tables of all runners.
 #
-# Wants: passes, and sample[field, series, pass].
+# Needs: passes, and sample[field, series, pass].
 
 function sort(v, n,    i, j, t) {
 	for (i = 2; i <= n; i++)

@@ -2,8 +2,8 @@
 /*
  * peer_cases.c - the cases of part_verbs.c, over another library.
  *
- * The same operations, windows, sizes and ends of a phase. Knows no library;
- * both sides always make progress, since the peers' own progress is manual.
+ * The same operations, windows, sizes and end of a phase, for any library. Both
+ * sides always call its progress function, since these libraries need that.
  */
 #include "peer_cases.h"
 
@@ -78,7 +78,7 @@ static void wait_all_done(void)
 		peer.transport->progress();
 }
 
-/* One word at a time: the last one's source is free again only when it is done. */
+/* Writes one word at a time: its source may change only when the last write is done. */
 static void write_word(uint64_t value, size_t offset)
 {
 	wait_all_done();

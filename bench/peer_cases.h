@@ -2,9 +2,9 @@
 /*
  * peer_cases.h - the cases of part_verbs.c, over another library.
  *
- * A peer program brings a transport: how to open it and how to start an
- * operation. Both sides have one region of the same layout, so an operation
- * names its place by an offset that means the same on either side.
+ * A peer program provides a transport: functions to open it and to start an
+ * operation. Both sides have one region of the same layout, so an offset means
+ * the same place on either side.
  */
 #ifndef STAG_BENCH_PEER_CASES_H
 #define STAG_BENCH_PEER_CASES_H
@@ -27,14 +27,14 @@ struct peer {
 	char *region;
 	size_t region_len;
 	uint64_t posted;   /* writes, reads and sends started */
-	uint64_t done;	   /* of those, finished */
-	uint64_t received; /* messages in */
+	uint64_t done;	   /* of these, finished */
+	uint64_t received; /* messages received */
 };
 
 extern struct peer peer;
 extern const struct pair_case peer_cases[];
 
-/* How long the region must be for what the command line asks. */
+/* Returns the size of the region that the options need. */
 size_t peer_region_len(void);
 
 #endif

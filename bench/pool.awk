@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# pool.awk - from the samples and the cases to the table of bench/pool, with
-# median.awk before it.
+# pool.awk - makes the table of bench/pool from the samples and the cases; needs
+# median.awk before it on the command line.
 #
-# First file: samples, as pass, case, series, figure (operations a second, or what the case is about), microseconds of
-# processor time an operation at the client, p50, p99, and the server's processor time.
+# First file: samples, as pass, case, series, figure (operations per second, or what the case is about), microseconds of
+# processor time per operation at the client, p50, p99, and the server's processor time.
 # Second: cases, as name, series, which is better, target, the series that is the yardstick.
 
 BEGIN {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool_failover.c - kills the primary of a pool of two nodes, again and again, and says how long its clients wait: of bench/pool.
- * Under `stag run`; the nodes are those of `stag bench part pool`, of the same build.
+ * pool_failover.c - kills the primary of a pool of two nodes again and again, and measures how long its clients wait: for bench/pool. Runs
+ * under `stag run`; the nodes are those of `stag bench part pool` of the same build.
  *
  *   pool_failover ROLL DIR COUNT [mib=N] [clients=N] [port=N] [samples=FILE]
  *
- * Each client asks for a change right after the SIGKILL; the time ends with its answer by the node that was standby. The node that was
- * killed is started again, and comes back into sync before the next. What happens in between is in the trace: the log of
- * all processes, with times, DIR/trace. On stdout, JSON: milliseconds from the kill to each step, at the median, the 99th percentile, at
- * most. samples: the same of each failover, with tabs. Of several clients the steps are of the last one.
+ * Each client submits a change right after the SIGKILL; the time ends when the former standby acknowledges it. The killed node is
+ * restarted, and is in sync before the next kill. The steps in between are found in the trace DIR/trace: the log of all processes,
+ * with times. Prints JSON: milliseconds from the kill to each step, as median, 99th percentile and maximum. samples: the same for each
+ * failover, divided by tabs. With several clients, the steps are those of the last one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,17 +35,17 @@
 #define PATIENCE    (30 * NS_PER_S)
 #define LOST_MS	    5000
 
-/* What happens between the kill and the answer, and the line of the trace that tells. */
+/* The steps between the kill and the answer, and the text of the line in the trace that shows each. */
 static const struct step {
 	const char *name, *line;
 } steps[] = {
-	{"lost", " is lost"},		    /* the client has noticed */
-	{"fenced", "takes nothing more"},   /* the standby has */
-	{"primary", ": primary of epoch "}, /* the swap is done, and clients are let in */
-	{"let_in", " lets us in"},	    /* the client has proven itself there */
-	{"attached", "the primary is at "}, /* and is known again */
-	{"answered", NULL},		    /* has the answer to its change: the failover is over */
-	{"first", NULL},		    /* ... and the first of several clients */
+	{"lost", " is lost"},		    /* the client has noticed the death */
+	{"fenced", "takes nothing more"},   /* the standby has fenced the old primary */
+	{"primary", ": primary of epoch "}, /* the roll is changed, and clients are admitted */
+	{"let_in", " lets us in"},	    /* the client is authenticated there */
+	{"attached", "the primary is at "}, /* and is attached again */
+	{"answered", NULL},		    /* its change is acknowledged: the failover is over */
+	{"first", NULL},		    /* the same for the first of several clients */
 };
 
 #define STEPS	 (sizeof(steps) / sizeof(*steps))
@@ -57,7 +57,7 @@ static const struct step {
 struct client {
 	struct stag_pool *pool;
 	struct stag_pool_ptr ptr;
-	uint64_t epoch; /* before */
+	uint64_t epoch; /* before the kill */
 	uint64_t answered;
 	uint8_t value[VALUE];
 };
@@ -94,32 +94,32 @@ __attribute__((noreturn, format(printf, 1, 2))) static void die(const char *fmt,
 	exit(1);
 }
 
-static void *memory(size_t size)
+static void *allocate(size_t size)
 {
 	void *p = calloc(1, size);
 
 	if (!p)
-		die("no memory");
+		die("out of memory");
 	return p;
 }
 
-static const char *say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+static const char *format_text(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-static const char *say(const char *fmt, ...)
+static const char *format_text(const char *fmt, ...)
 {
 	va_list ap;
 	char *text;
 
 	va_start(ap, fmt);
 	if (vasprintf(&text, fmt, ap) < 0)
-		die("no memory");
+		die("out of memory");
 	va_end(ap);
 	return text;
 }
 
 /* ---- nodes ----------------------------------------------------------------------------- */
 
-static const char *program(void)
+static const char *path_of_stag(void)
 {
 	static char path[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 32);
@@ -128,23 +128,23 @@ static const char *program(void)
 	path[len > 0 ? len : 0] = '\0';
 	slash = strrchr(path, '/');
 	if (!slash)
-		die("where is stag?");
+		die("cannot find the command stag");
 	strcpy(slash, "/../app/stag/stag");
 	return path;
 }
 
 static void start_node(int which, bool creates)
 {
-	const char *words[] = {program(),
+	const char *words[] = {path_of_stag(),
 			       "bench",
 			       "part",
 			       "pool",
 			       "node",
-			       say("%s.%u", b.roll, b.pools),
-			       say("%s/%u-%d", b.dir, b.pools, which),
+			       format_text("%s.%u", b.roll, b.pools),
+			       format_text("%s/%u-%d", b.dir, b.pools, which),
 			       which ? "second" : "first",
-			       say("%u", b.port + (unsigned int)which),
-			       creates ? say("create=%u", b.mib) : NULL,
+			       format_text("%u", b.port + (unsigned int)which),
+			       creates ? format_text("create=%u", b.mib) : NULL,
 			       NULL};
 	pid_t pid = fork();
 
@@ -161,7 +161,7 @@ static void start_node(int which, bool creates)
 	free((char *)(uintptr_t)words[9]);
 }
 
-static const char *where(void)
+static const char *node_address(void)
 {
 	static char text[64];
 
@@ -169,7 +169,7 @@ static const char *where(void)
 	return text;
 }
 
-/* Until the primary says that both are in sync; which is it? */
+/* Waits until the primary reports that both are in sync. Returns its index. */
 static int await_sync(struct stag_pool *pool)
 {
 	uint64_t until = clock_ns() + PATIENCE;
@@ -191,7 +191,7 @@ static int await_sync(struct stag_pool *pool)
 			return primary;
 		poll(NULL, 0, 5);
 	}
-	die("the nodes do not get in sync");
+	die("the nodes are not in sync in time");
 }
 
 /* ---- clients --------------------------------------------------------------------------- */
@@ -203,7 +203,7 @@ static void open_client(struct client *c)
 					    .timeout_ms = 20000,
 					    .retry_ms = 20000};
 
-	c->pool = stag_pool_open(where(), &attr);
+	c->pool = stag_pool_open(node_address(), &attr);
 	if (!c->pool || stag_pool_insert(c->pool, c->value, VALUE, &c->ptr) != 0)
 		die("a client: %s", stag_pool_error());
 }
@@ -217,7 +217,7 @@ static uint64_t epoch_of(struct client *c)
 	return info.epoch;
 }
 
-static void ask(struct client *c)
+static void submit_update(struct client *c)
 {
 	struct stag_pool_io io = {.op = STAG_POOL_UPDATE,
 				  .ptr = c->ptr,
@@ -231,8 +231,8 @@ static void ask(struct client *c)
 	c->answered = 0;
 }
 
-/* false: by the old primary, in its last moment; one more is asked for. */
-static bool hear(struct client *c)
+/* Returns false if the old primary acknowledged it just before its death; another change is submitted then. */
+static bool poll_answer(struct client *c)
 {
 	struct stag_pool_done done;
 
@@ -244,13 +244,13 @@ static bool hear(struct client *c)
 	c->ptr = done.ptr;
 	if (epoch_of(c) != c->epoch)
 		return true;
-	ask(c);
+	submit_update(c);
 	return false;
 }
 
 static bool await_one(struct client *c)
 {
-	while (!hear(c))
+	while (!poll_answer(c))
 		if (stag_pool_wait(c->pool, LOST_MS) != 0)
 			return false;
 	return true;
@@ -268,7 +268,7 @@ static bool await_many(void)
 			die("epoll: %s", strerror(errno));
 	}
 	while (left && epoll_wait(fd, &e, 1, LOST_MS) == 1) {
-		if (!hear(&b.clients[e.data.u32]))
+		if (!poll_answer(&b.clients[e.data.u32]))
 			continue;
 		left--;
 		epoll_ctl(fd, EPOLL_CTL_DEL, stag_pool_fd(b.clients[e.data.u32].pool), NULL);
@@ -279,7 +279,7 @@ static bool await_many(void)
 
 /* ---- the trace --------------------------------------------------------------------------- */
 
-/* The time of the last line that tells of a step, since the trace was last read. */
+/* Reads the time of each step from the lines added to the trace since the last call. */
 static void read_trace(double at[STEPS])
 {
 	static char text[1 << 20];
@@ -299,7 +299,7 @@ static void read_trace(double at[STEPS])
 
 /* ---- a failover ---------------------------------------------------------------------------- */
 
-static void settle(void)
+static void settle_pool(void)
 {
 	struct timespec moment = {.tv_nsec = (long)(rand() % 20) * (long)NS_PER_MS};
 	double at[STEPS];
@@ -316,8 +316,8 @@ static void settle(void)
 	read_trace(at);
 }
 
-/* false: whom we killed was not primary any more; on a busy machine they change by themselves. */
-static bool note(unsigned int n, uint64_t killed)
+/* Returns false if the killed node was no longer primary: on a busy machine failovers happen by themselves. */
+static bool record_failover(unsigned int n, uint64_t killed)
 {
 	double at[STEPS], began = (double)killed / 1e6;
 	uint64_t last = 0, first = UINT64_MAX;
@@ -351,7 +351,7 @@ static void make_pool(void)
 		open_client(&b.clients[i]);
 }
 
-static void unmake_pool(void)
+static void close_pool(void)
 {
 	for (int i = 0; i < 2; i++) {
 		kill(b.nodes[i], SIGKILL);
@@ -369,25 +369,25 @@ static bool fail_over(unsigned int n)
 	uint64_t killed;
 	bool good;
 
-	settle();
+	settle_pool();
 	killed = clock_ns();
 	kill(b.nodes[b.primary], SIGKILL);
 	for (unsigned int i = 0; i < b.num_clients; i++)
-		ask(&b.clients[i]);
+		submit_update(&b.clients[i]);
 	if (!(b.num_clients == 1 ? await_one(&b.clients[0]) : await_many())) {
-		/* On a busy machine: the other was dropped a moment before. */
+		/* on a busy machine the other may have been dropped just before */
 		fputs("pool_failover: the only copy was killed; once more\n", stderr);
-		unmake_pool();
+		close_pool();
 		make_pool();
 		return false;
 	}
-	good = note(n, killed);
+	good = record_failover(n, killed);
 	waitpid(b.nodes[b.primary], NULL, 0);
 	start_node(b.primary, false);
 	return good;
 }
 
-/* ---- what comes of it -------------------------------------------------------------------------- */
+/* ---- results -------------------------------------------------------------------------- */
 
 static int by_size(const void *x, const void *y)
 {
@@ -396,7 +396,7 @@ static int by_size(const void *x, const void *y)
 	return *p < *q ? -1 : *p > *q;
 }
 
-static void report(void)
+static void print_report(void)
 {
 	printf("{\"failovers\": %u, \"clients\": %u, \"ms\": {", b.count, b.num_clients);
 	for (unsigned int s = 0; s < STEPS; s++) {
@@ -411,17 +411,17 @@ static void report(void)
 	puts("}}");
 }
 
-/* The log is read when the library is loaded: begin anew with it. */
-static void begin_with_trace(char **argv)
+/* The log settings are read when the library is loaded, so execute this program again with them. */
+static void restart_with_trace(char **argv)
 {
-	const char *path = say("%s/trace", b.dir);
+	const char *path = format_text("%s/trace", b.dir);
 
 	if (!getenv("STAG_LOG_TIME")) {
 		setenv("STAG_LOG", "info", 1);
 		setenv("STAG_LOG_TIME", "1", 1);
 		setenv("STAG_LOG_FILE", path, 1);
 		execv("/proc/self/exe", argv);
-		die("cannot begin anew: %s", strerror(errno));
+		die("cannot execute this program again: %s", strerror(errno));
 	}
 	b.trace = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0644);
 	if (b.trace < 0)
@@ -429,10 +429,10 @@ static void begin_with_trace(char **argv)
 	free((char *)(uintptr_t)path);
 }
 
-static void take_words(int argc, char **argv)
+static void parse_words(int argc, char **argv)
 {
 	if (argc < 4)
-		die("ROLL DIR COUNT [mib=N] [clients=N] [port=N] [samples=FILE]");
+		die("needs ROLL DIR COUNT [mib=N] [clients=N] [port=N] [samples=FILE]");
 	b.roll = argv[1];
 	b.dir = argv[2];
 	b.count = (unsigned int)strtoul(argv[3], NULL, 10);
@@ -449,24 +449,24 @@ static void take_words(int argc, char **argv)
 		else if (strncmp(argv[i], "samples=", 8) == 0)
 			b.samples = fopen(value + 1, "we");
 		else
-			die("'%s'?", argv[i]);
+			die("unknown word '%s'", argv[i]);
 	}
 	if (b.count == 0 || b.num_clients == 0 || b.num_clients > MAX_CLIENTS)
-		die("at least one, and at most %u clients", MAX_CLIENTS);
+		die("COUNT must be at least 1, clients at most %u", MAX_CLIENTS);
 }
 
 int main(int argc, char **argv)
 {
-	take_words(argc, argv);
+	parse_words(argc, argv);
 	mkdir(b.dir, 0700);
-	begin_with_trace(argv);
-	b.clients = memory(b.num_clients * sizeof(*b.clients));
+	restart_with_trace(argv);
+	b.clients = allocate(b.num_clients * sizeof(*b.clients));
 	for (unsigned int s = 0; s < STEPS; s++)
-		b.ms[s] = memory(b.count * sizeof(double));
+		b.ms[s] = allocate(b.count * sizeof(double));
 	make_pool();
 	for (unsigned int n = 0; n < b.count;)
 		n += fail_over(n);
 	kill_nodes();
-	report();
+	print_report();
 	return 0;
 }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash disable=SC2034,SC2154
 #
-# servers.sh - what bench/store and bench/block share: servers of ours and of
-# others, who loads them, and samples. Sourced behind run.sh, in the namespace, with out
-# set; a run wants secs, mib, and offset (of the data in the file), a sample pass and name.
+# servers.sh - functions that bench/store, bench/block and bench/pool share: servers of stag and of
+# others, loads, and samples. To be sourced after run.sh, in the namespace, with out set; a measurement needs
+# secs, mib, and offset (of the data in the file), a sample needs pass and name.
 
 # ---- servers -----------------------------------------------------------------
 
@@ -21,7 +21,7 @@ cleanup() {
 } 2>/dev/null
 trap cleanup EXIT
 
-# await_port PORT: until somebody listens there.
+# await_port PORT: waits until a server listens there.
 await_port() {
 	local i hex
 	hex=$(printf ':%04X' "$1")
@@ -33,7 +33,7 @@ await_port() {
 	return 1
 }
 
-# start_server NAME PORT WORDS...: its process is ${server[NAME]}, where it listens.
+# start_server NAME PORT WORDS...: starts it, and sets ${server[NAME]} to its process once it listens.
 declare -A server
 start_server() {
 	local name=$1 port=$2
@@ -43,7 +43,7 @@ start_server() {
 	if await_port "$port"; then
 		server[$name]=$!
 	else
-		say "$name does not listen: it is not measured (errors.log)"
+		say "$name does not listen, so it is not measured (see errors.log)"
 		return 1
 	fi
 }
@@ -51,11 +51,11 @@ start_server() {
 # has PROGRAM PACKAGE
 has() {
 	PATH=$PATH:/sbin:/usr/sbin command -v "$1" >/dev/null && return 0
-	say "$1 is not installed (Debian's $2): it is not measured"
+	say "$1 is not installed (Debian's $2), so it is not measured"
 	return 1
 }
 
-# start_tgt FILE: as LUN 1 of $target, at port 5363.
+# start_tgt FILE: serves FILE as LUN 1 of $target, at port 5363.
 target=iqn.2026-01.stag:bench
 start_tgt() {
 	local tgt=(timeout 10 tgtadm --lld iscsi)
@@ -67,11 +67,11 @@ start_tgt() {
 		"${tgt[@]}" --mode target --op bind --tid 1 --initiator-address ALL || unset 'server[tgt]'
 } >>"$out/errors.log" 2>&1
 
-# ---- a run ---------------------------------------------------------------------
+# ---- measurements ---------------------------------------------------------------------
 
 client() { timeout 120 ${on_client[@]+"${on_client[@]}"} "$@" 2>>"$out/errors.log"; }
 
-# Each of these prints operations a second, microseconds of processor time an operation, p50, p99.
+# Each of these prints operations per second, microseconds of processor time per operation, p50, p99.
 run_fio() {
 	client fio --name=p --size="${mib}m" --offset="$offset" --time_based --norandommap --randrepeat=0 --invalidate=0 \
 		--runtime="$(awk -v s="$secs" 'BEGIN { print s * 1000 }')ms" --output-format=json "$@" |
@@ -80,8 +80,8 @@ run_fio() {
 			 $io.clat_ns.percentile["50.000000"] / 1000, $io.clat_ns.percentile["99.000000"] / 1000] | @tsv'
 }
 
-# run_tcp [FILE]: in operations of 1 MiB, too; whoever is faster, who polls or who sleeps. Of the same bytes again and
-# again, or of those of a file.
+# run_tcp [FILE]: also in operations of 1 MiB; the faster one of polling and sleeping. Sends the same bytes again and
+# again, or those of a file.
 run_tcp() {
 	local how case=(stream)
 	[ $# = 0 ] || case=(file -f "$1")
@@ -91,15 +91,15 @@ run_tcp() {
 	done | sort -g | tail -1 | awk -F'\t' -v OFS='\t' '{ print $1 * 1e9 / 1048576, $4 / 1024 * 1e6, "-", "-" }'
 }
 
-# busy_ns SERVER: processor time of it so far, with threads that are gone.
+# busy_ns SERVER: prints its processor time so far, including threads that have ended.
 ticks=$(getconf CLK_TCK)
 busy_ns() {
 	[ -n "${server[$1]:-}" ] || { echo 0; return; }
 	sed 's/.*) //' "/proc/${server[$1]}/stat" | awk -v hz="$ticks" '{ printf "%.0f\n", ($12 + $13) * 1e9 / hz }'
 }
 
-# take SERIES SERVER|- WORDS...: a sample of this pass's case. The server's time is divided among what was
-# done, in and before the time that was measured.
+# take SERIES SERVER|- WORDS...: records a sample of this case in this pass. The server's time is divided by all operations, including
+# those of the warm-up.
 take() {
 	local series=$1 who=$2 before after figures
 	shift 2
@@ -108,7 +108,7 @@ take() {
 	figures=$("$@")
 	after=$(busy_ns "$who")
 	if [ -z "$figures" ] || [[ $figures == 0$'\t'* ]]; then
-		say "$name: $series gave no figure (errors.log)"
+		say "$name: $series gave no figure (see errors.log)"
 		failed=1
 		return
 	fi

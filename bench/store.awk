@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# store.awk - from the samples and the cases to the table of bench/store, with
-# median.awk before it.
+# store.awk - makes the table of bench/store from the samples and the cases; needs
+# median.awk before it on the command line.
 #
-# First file: samples, as pass, case, series, operations a second, microseconds of processor
-# time an operation at the client, p50, p99, and of the server.
+# First file: samples, as pass, case, series, operations per second, microseconds of processor
+# time per operation at the client, p50, p99, and of the server.
 # Second: cases, as name, target, the series that is the yardstick.
 
 BEGIN {

@@ -2,9 +2,9 @@
 /*
  * ucx_pair.c - the cases over UCX: put, get and tagged messages of UCP.
  *
- * The transport is UCX's own choice; the runner names tcp in UCX_TLS. (The
- * passive side spins in ucp_worker_progress; ucx_perftest's only does so about
- * once a millisecond, which is not the library's speed.)
+ * UCX chooses the transport; the runner sets UCX_TLS to tcp. The passive side
+ * spins in ucp_worker_progress; that of ucx_perftest calls it only about once a
+ * millisecond, which does not show the speed of the library.
  */
 #include "peer_cases.h"
 
@@ -53,7 +53,7 @@ static ucp_request_param_t counting(uint64_t *counter)
 	return p;
 }
 
-/* Null: done before the call returned, and the callback will not come. */
+/* NULL: done before the call returned, so the callback will not be called. */
 static void started(ucs_status_ptr_t r, uint64_t *counter)
 {
 	if (UCS_PTR_IS_ERR(r))
@@ -102,8 +102,8 @@ static void flush_ucx(void)
 		progress();
 }
 
-/* Each tells the other a block of bytes; the caller's to free. */
-static void *swap(const void *mine, size_t len)
+/* Exchanges a block of bytes with the peer. Returns the peer's, which the caller frees. */
+static void *exchange_block(const void *mine, size_t len)
 {
 	uint64_t n = len;
 	void *theirs;
@@ -132,7 +132,7 @@ static ucp_context_h open_ucx(void)
 	check(ucp_init(&params, NULL, &context), "ucp_init");
 	check(ucp_worker_create(context, &wp, &worker), "ucp_worker_create");
 	check(ucp_worker_get_address(worker, &address, &len), "ucp_worker_get_address");
-	epp.address = swap(address, len);
+	epp.address = exchange_block(address, len);
 	check(ucp_ep_create(worker, &epp, &ep), "ucp_ep_create");
 	free((void *)epp.address);
 	ucp_worker_release_address(worker, address);
@@ -154,7 +154,7 @@ static void register_region(ucp_context_h context)
 	params.length = peer.region_len;
 	check(ucp_mem_map(context, &params, &mem), "ucp_mem_map");
 	check(ucp_rkey_pack(context, mem, &key, &len), "ucp_rkey_pack");
-	theirs = swap(key, len);
+	theirs = exchange_block(key, len);
 	check(ucp_ep_rkey_unpack(ep, theirs, &rkey), "ucp_ep_rkey_unpack");
 	free(theirs);
 	ucp_rkey_buffer_release(key);
@@ -179,7 +179,7 @@ int main(int argc, char **argv)
 
 	peer.transport = &transport;
 	register_region(context);
-	/* Connections form on first use, in both directions: not to be timed. */
+	/* Connections are made on first use, in both directions, which must not be timed. */
 	flush_ucx();
 	pair_run(c, progress);
 	return 0;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# verbs.awk - from the samples and the cases to the table of bench/verbs, with
-# median.awk before it.
+# verbs.awk - makes the table of bench/verbs from the samples and the cases; needs
+# median.awk before it on the command line.
 #
 # First file: samples, as series, pass, value, unit, p99, client CPU, server CPU,
-# per what, share of the time that the less busy side had its CPU. Second: cases, as name, more|less, target, stag's series, its
+# the base of the CPU time, share of the time that the less busy side had its CPU. Second: cases, as name, more|less, target, stag's series, its
 # yardsticks, the yardsticks for CPU time (both separated by spaces).
 
 # The best of several series, by the median of its value.
