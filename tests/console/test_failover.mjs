@@ -26,11 +26,11 @@ const inSync = (world) => until("both are in sync", async () => {
 await play({
   async without_a_token_it_asks_for_one({ browser, base }) {
     const page = await open(browser, base);
-    await page.getByRole("heading", { name: "stagd wants a token" }).waitFor();
+    await page.getByRole("heading", { name: "stagd requires a token" }).waitFor();
     await beAccessible(page, "the token's prompt");
     await page.getByLabel("Token", { exact: true }).fill("wrong-wrong-wrong-wrong");
     await page.getByRole("button", { name: "Open the console" }).click();
-    await page.getByRole("alert").filter({ hasText: "That is not its token" }).waitFor();
+    await page.getByRole("alert").filter({ hasText: "The token is wrong" }).waitFor();
     await page.getByLabel("Token", { exact: true }).fill(TOKEN);
     await page.getByRole("button", { name: "Open the console" }).click();
     await page.getByRole("list", { name: "Nodes of pool shop" }).waitFor();
@@ -47,7 +47,7 @@ await play({
       location.hash = "#/about";
     });
     await page.getByRole("button", { name: "Forget the token of this tab" }).click();
-    await page.getByRole("heading", { name: "stagd wants a token" }).waitFor();
+    await page.getByRole("heading", { name: "stagd requires a token" }).waitFor();
     await page.context().close();
   },
 
@@ -60,7 +60,7 @@ await play({
     await mark(page);
     await world.kill("a");
     await until("the page says that b is primary", async () => (await roleOf(page, "b")) === "Primary");
-    await page.getByText(/Primary is b, epoch \d+/).waitFor();
+    await page.getByText(/The primary is b, epoch \d+/).waitFor();
     await until("it is said aloud", async () => /b is now primary of pool shop/.test(await page.locator("#announcer").textContent()));
     await until("a is unreachable", async () => (await roleOf(page, "a")) === "Unreachable");
     assert.ok(await isUnbroken(page), "without a reload");
@@ -73,8 +73,8 @@ await play({
 
   async an_unreachable_node_can_be_forgotten_if_its_name_is_typed(stage) {
     const page = await stage.at("pool");
-    await page.getByRole("button", { name: "Forget a" }).click();
-    const go = dialog(page).getByRole("button", { name: "Forget it" });
+    await page.getByRole("button", { name: "Remove a" }).click();
+    const go = dialog(page).getByRole("button", { name: "Remove it" });
     assert.ok(await go.isDisabled());
     await beAccessible(page, "forget a node");
     await dialog(page).getByLabel("Type a to confirm").fill("a");
@@ -132,7 +132,7 @@ await play({
     await page.getByRole("table", { name: "Partitions of store disk" }).waitFor();
     await mark(page);
     await world.kill("main");
-    const banner = page.locator(".banner[role=alert]", { hasText: "stagd does not answer" });
+    const banner = page.locator(".banner[role=alert]", { hasText: "stagd does not respond" });
     await banner.waitFor();
     await beAccessible(page, "the banner");
     await page.getByText("Not connected").waitFor();
@@ -140,13 +140,13 @@ await play({
     await page.getByRole("button", { name: "New partition" }).click();
     await dialog(page).getByLabel("Name", { exact: true }).fill("x");
     await dialog(page).getByLabel("Size", { exact: true }).fill("1M");
-    await dialog(page).getByRole("button", { name: "Make it" }).click();
-    await dialog(page).getByRole("alert").filter({ hasText: "stagd does not answer" }).waitFor();
+    await dialog(page).getByRole("button", { name: "Create it" }).click();
+    await dialog(page).getByRole("alert").filter({ hasText: "stagd does not respond" }).waitFor();
     world.run("main");
     await banner.waitFor({ state: "detached" });
     await world.ask("POST", "/stores/disk/partitions", JSON.stringify({ name: "afterwards", size: "1M" }), { "Content-Type": "application/json" });
     await page.locator("tbody tr", { hasText: "afterwards" }).waitFor();
-    await dialog(page).getByRole("button", { name: "Make it" }).click();
+    await dialog(page).getByRole("button", { name: "Create it" }).click();
     await dialog(page).waitFor({ state: "detached" });
     await page.getByRole("table", { name: "Partitions of store disk" }).locator("tbody tr", { has: page.locator("th", { hasText: /^x$/ }) }).waitFor();
     assert.ok(await isUnbroken(page));

@@ -78,7 +78,7 @@ await play({
     const focused = () => page.evaluate(() => document.activeElement.textContent.trim() || document.activeElement.getAttribute("aria-label"));
     await filled.overview(page).waitFor();
     await page.keyboard.press("Tab");
-    assert.equal(await focused(), "Skip to the page");
+    assert.equal(await focused(), "Skip to content");
     await page.keyboard.press("Enter");
     assert.equal(await focused(), "Overview");
     await page.keyboard.press("g");
@@ -124,7 +124,7 @@ await play({
     await page.waitForResponse((r) => r.url().includes("/history"));
     await page.waitForResponse((r) => r.url().includes("/history"));
     assert.equal(await words(), held, "a pause holds it");
-    await page.getByRole("button", { name: "Go on" }).click();
+    await page.getByRole("button", { name: "Resume" }).click();
     await page.getByText("10 min", { exact: true }).click();
     assert.match(await words(), /the last 10 min/);
     await page.getByRole("button", { name: "Pool changes as a table" }).click();
@@ -141,7 +141,7 @@ await play({
     await page.getByRole("searchbox").fill("RTS");
     await table.waitFor();
     await page.getByRole("searchbox").fill("no such thing");
-    await page.getByText("None fits").waitFor();
+    await page.getByText("No match").waitFor();
   },
 
   async regions_are_filtered(stage) {
@@ -155,7 +155,7 @@ await play({
       return texts.length <= all && texts.length > 0 && texts.every((t) => t.includes("remote"));
     });
     await page.getByRole("searchbox").fill("0xnothing");
-    await page.getByText("None fits").waitFor();
+    await page.getByText("No match").waitFor();
   },
 
   async events_come_live_and_are_found(stage) {
@@ -167,7 +167,7 @@ await play({
     await page.locator(".events li", { hasText: "seen-live" }).first().waitFor();
     await page.getByRole("button", { name: "Pause" }).click();
     await world.ask("DELETE", "/stores/disk/partitions/seen-live");
-    await page.getByRole("button", { name: /Go on \(\d+ new\)/ }).click();
+    await page.getByRole("button", { name: /Resume \(\d+ new\)/ }).click();
     await page.getByRole("searchbox").fill("seen-live removed");
     await until("what was searched for", async () => {
       const texts = await page.locator(".events li").allTextContents();
@@ -182,7 +182,7 @@ await play({
     const page = await open(browser, "about:blank");
     await page.route("**/events/stream*", (route) => route.fulfill({ status: 502, body: "" }));
     await page.goto(`${base}/#/events`);
-    await page.getByText("Asked for every second").waitFor();
+    await page.getByText("Polled every second").waitFor();
     await world.ask("POST", "/stores/disk/partitions", JSON.stringify({ name: "asked-for", size: "1M" }), { "Content-Type": "application/json" });
     await page.locator(".events li", { hasText: "asked-for" }).first().waitFor();
     await world.ask("DELETE", "/stores/disk/partitions/asked-for");
@@ -192,8 +192,8 @@ await play({
   async about_tells_of_the_daemon_and_reloads_it(stage) {
     const page = await stage.at("about");
     await page.getByRole("table", { name: "Daemons" }).locator("tbody tr").nth(2).waitFor();
-    await page.getByRole("button", { name: "Read the configuration again" }).click();
-    await page.getByText("stagd has read its configuration again").waitFor();
+    await page.getByRole("button", { name: "Reload the configuration" }).click();
+    await page.getByText("stagd has reloaded its configuration").waitFor();
   },
 
   async calm_is_respected(stage) {

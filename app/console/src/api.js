@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * api.js - stagd's HTTP API: one function to ask, and what can be asked for.
+ * api.js - client of stagd's HTTP API.
  *
- * The token comes in the address (#token=…) or from the person, and is kept for this tab only.
+ * The token comes from the address (#token=…) or from the user, and is kept for this tab only.
  */
 const KEY = "stag-token";
 
-/* What stagd refused, in its own words; or that it could not be reached (status 0). */
+/* An error of stagd with its message, or a connection failure (status 0). */
 export class ApiError extends Error {
   constructor(status, error) {
-    super(error?.message ?? (status ? `stagd answered ${status}` : "stagd does not answer"));
+    super(error?.message ?? (status ? `stagd answered ${status}` : "stagd does not respond"));
     this.status = status;
     this.code = error?.code ?? (status ? "unknown" : "unreachable");
     this.next = error?.next ?? "";
@@ -27,7 +27,7 @@ export function setToken(text) {
 
 export const hasToken = () => token !== "";
 
-/* An address that ends in #token=TOKEN, or #token=TOKEN&/PAGE, is for the person who was given it: it is taken, and not left to be seen. */
+/* Takes the token from an address that ends in #token=TOKEN or #token=TOKEN&/PAGE, and removes it from the address bar. */
 export function takeToken() {
   const m = /^#token=([^&]+)(?:&(\/.*))?/.exec(location.hash);
   if (!m) return;
@@ -35,7 +35,7 @@ export function takeToken() {
   history.replaceState(null, "", `${location.pathname}#${m[2] ?? "/"}`);
 }
 
-/* fn(error or null) after every answer: who shows whether stagd is there listens. */
+/* Registers fn(error or null), called after every response, to show the connection state. */
 export function onAnswer(fn) {
   listeners.add(fn);
   return () => listeners.delete(fn);
@@ -61,7 +61,7 @@ async function send(method, path, { body, type, headers = {}, signal } = {}) {
   try {
     response = await fetch(`/api/v1${path}`, { method, headers: all, body, signal, cache: "no-store" });
   } catch (cause) {
-    if (cause.name === "AbortError") throw cause; /* we did not want it any more */
+    if (cause.name === "AbortError") throw cause; /* cancelled by us */
     const error = new ApiError(0, null);
     tell(error);
     throw error;
@@ -91,15 +91,15 @@ export const post = (path, body = {}) => change("POST", path, body);
 export const patch = (path, body) => change("PATCH", path, body);
 export const remove = (path) => change("DELETE", path);
 
-/* A part of a path: names may have any character. */
+/* Encodes a segment of a path: names may have any character. */
 export const part = (text) => encodeURIComponent(text);
 
-/* Lists come under their own name. None yet: an empty one. */
+/* Returns the list of that name in a response; an empty one before the first response. */
 export const listOf = (answer, name) => answer?.[name] ?? [];
 
 /* ---- values: bytes, with their version as an ETag ------------------------------------------- */
 
-/* path: the value's name as it stands in a path; a list of values has it of each. */
+/* path: the value's name, percent-encoded; lists of values contain it. */
 const valuePath = (pool, path) => `/pools/${part(pool)}/values/${path}`;
 
 export async function getValue(pool, path) {
@@ -107,7 +107,7 @@ export async function getValue(pool, path) {
   return { bytes: new Uint8Array(await response.arrayBuffer()), etag: response.headers.get("ETag") };
 }
 
-/* etag: only if it is still that version; null: only if there is none of this name; undefined: in any case. */
+/* etag: store only if the value still has that version; null: only if it does not exist; undefined: always. */
 export async function putValue(pool, path, bytes, etag) {
   const headers = etag === undefined ? {} : etag === null ? { "If-None-Match": "*" } : { "If-Match": etag };
   await send("PUT", valuePath(pool, path), { body: bytes, type: "application/octet-stream", headers });
@@ -117,7 +117,7 @@ export const removeValue = (pool, path) => change("DELETE", valuePath(pool, path
 
 /* ---- the event stream: a response that does not end --------------------------------------------- */
 
-/* One event a call of fn. Resolves when the stream ends; rejects when it breaks. Not an EventSource: that sends no token. */
+/* Calls fn for each event. Resolves when the stream ends, rejects when it breaks. EventSource is no option: it sends no token. */
 export async function streamEvents(since, signal, fn) {
   const response = await send("GET", `/events/stream?since=${since}`, { signal, headers: { Accept: "text/event-stream" } });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

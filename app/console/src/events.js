@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * events.js - what has happened: the last events of stagd, live. By its stream; by asking where a stream does not get through.
+ * events.js - the last events of stagd, live: by its stream, or by polling if something blocks streams.
  */
 import { useEffect } from "preact/hooks";
 import { get, listOf, streamEvents } from "./api.js";
@@ -8,26 +8,26 @@ import { link, subject, useSubject } from "./live.js";
 
 const KEPT = 1000;
 const AGAIN_MS = 1000;
-const BREAKS_BEFORE_ASKING = 3; /* streams that ended at once: something between us and stagd does not let them through */
+const BREAKS_BEFORE_POLLING = 3; /* streams that ended at once: a proxy probably blocks them */
 
 const news = new Set();
 
 export const journal = {
   events: [], /* oldest first */
-  mode: "connecting", /* stream, asking */
+  mode: "connecting", /* stream, polling */
   last: 0,
   subject: subject(),
 };
 
 const tell = () => journal.subject.tell();
 
-/* fn(event), each new one, once. */
+/* Registers fn(event), called once for each new event. */
 export function onEvent(fn) {
   news.add(fn);
   return () => news.delete(fn);
 }
 
-/* A daemon that was started anew counts from the beginning: an id alone does not name an event. */
+/* A restarted daemon counts ids from 1 again, so an id alone does not identify an event. */
 const keyOf = (event) => `${event.id} ${event.time}`;
 const seen = new Set();
 
@@ -54,7 +54,7 @@ async function fetchSince(fresh) {
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/* Until the stream ends or breaks. True: it was one, for a while. */
+/* Reads the stream until it ends or breaks. Returns true if it lasted for a while. */
 async function listen(signal) {
   const since = Date.now();
   await streamEvents(journal.last, signal, (event) => {
@@ -66,16 +66,16 @@ async function listen(signal) {
 
 async function follow(signal) {
   let breaks = 0;
-  let fresh = false; /* what was there before we came is no news */
+  let fresh = false; /* events before the first load are not new */
   while (!signal.aborted) {
     try {
-      if (link.state === "gone") journal.last = 0; /* perhaps another process now */
+      if (link.state === "gone") journal.last = 0; /* it may have been restarted */
       await fetchSince(fresh);
       fresh = true;
-      setMode(breaks < BREAKS_BEFORE_ASKING ? "stream" : "asking");
+      setMode(breaks < BREAKS_BEFORE_POLLING ? "stream" : "polling");
       if (journal.mode === "stream") breaks = (await listen(signal)) ? 0 : breaks + 1;
     } catch {
-      /* who asks for the link's state is told already */
+      /* the connection state already shows it */
     }
     await pause(AGAIN_MS);
   }

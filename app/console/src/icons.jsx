@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * icons.jsx - drawings of one line, 24 by 24. They say nothing to a screen reader: the words beside them do.
+ * icons.jsx - line icons, 24 by 24. Screen readers skip them: text beside them has the meaning.
  */
 const paths = {
   overview: "M4 13h6V4H4zM14 20h6v-9h-6zM4 20h6v-3H4zM14 7h6V4h-6z",

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * live.js - what stagd says, kept fresh: each path is asked for once however many parts of the page show it, only while somebody does, and only
- * while the page is seen.
+ * live.js - polls stagd: each path once, however many parts of the page show it, only while one does, and only while the page is
+ * visible.
  */
 import { useEffect, useLayoutEffect, useReducer } from "preact/hooks";
 import { get, onAnswer } from "./api.js";
 
 const feeds = new Map(); /* path → feed */
 
-const RETRY_MS = 1000; /* what failed is asked for again so soon, whatever its own rhythm */
+const RETRY_MS = 1000; /* interval of retries after an error, whatever the feed's own interval */
 
-/* Who has to be told when something here changes. */
+/* Listeners for changes. */
 export function subject() {
   const listeners = new Set();
   return {
@@ -26,7 +26,7 @@ export function subject() {
   };
 }
 
-/* Who draws it draws again when it was told; also if that was after it had drawn, and before it listened. */
+/* Renders again after a change, even one between the first render and the registration of the listener. */
 export function useSubject(s) {
   const [, again] = useReducer((n) => n + 1, 0);
   const drawn = s.told;
@@ -39,7 +39,7 @@ export function useSubject(s) {
 
 const nothing = subject();
 
-/* ---- is stagd there? -------------------------------------------------------------------------- */
+/* ---- connection state -------------------------------------------------------------------------- */
 
 export const link = { state: "connecting", since: Date.now(), subject: subject() };
 
@@ -106,7 +106,7 @@ function feedOf(key) {
   return feeds.get(key);
 }
 
-/* Ask again now for all that begins so: after a change, or when stagd is back. An answer under way may be from before: another follows. */
+/* Polls all paths with this prefix now: after a change, or when stagd is back. A response in flight may be stale, so another follows. */
 export async function refresh(prefix) {
   const concerned = [...feeds.values()].filter((f) => typeof f.path === "string" && f.path.startsWith(prefix) && f.rhythms.length);
   await Promise.all(concerned.map((f) => f.asking));
@@ -121,7 +121,7 @@ document.addEventListener("visibilitychange", () => {
   for (const feed of feeds.values()) isWatched(feed) ? ask(feed) : clearTimeout(feed.timer);
 });
 
-/* {data, error}: data is the last that was had, also while there is an error. path null: nothing to ask. */
+/* Returns {data, error}; data is the last response, even during an error. path null: no request. */
 export function useFeed(path, ms = 2000) {
   useSubject(path === null ? nothing : feedOf(path).subject);
   useEffect(() => {
@@ -139,11 +139,11 @@ export function useFeed(path, ms = 2000) {
   return { data: feed.data, error: feed.error };
 }
 
-/* ---- history: asked for in pieces, joined here ----------------------------------------------------------- */
+/* ---- history: fetched in pieces, joined here ----------------------------------------------------------- */
 
 const KEPT_S = 600;
 
-/* Two pieces of {time, series}; what the newer has wins. A series that began late, or has ended, is null there. */
+/* Joins two pieces of {time, series}; the newer wins. A series is null where it has no sample. */
 export function joinHistory(old, piece) {
   if (!piece?.time) return old;
   const from = piece.time[0] ?? Infinity;

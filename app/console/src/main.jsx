@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * main.jsx - where the page begins.
+ * main.jsx - entry point: renders the shell.
  */
 import { render } from "preact";
 import { takeToken } from "./api.js";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * plot.jsx - lines over time that move (uPlot), and the same in words and as a table for who cannot see them.
+ * plot.jsx - live time series (uPlot), with a summary in words and a table as alternatives.
  */
 import { useEffect, useId, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
@@ -8,10 +8,10 @@ import "uplot/dist/uPlot.min.css";
 import { bytesRate, clock, DASH } from "./units.js";
 
 const TABLE_ROWS = 10;
-const MAX_GAP_S = 3; /* seconds without a sample, over which no line is drawn */
+const MAX_GAP_S = 3; /* seconds; a longer gap between samples breaks the line */
 
 const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300];
-const BINARY = Array.from({ length: 50 }, (_, i) => 2 ** i); /* so that lines are at 4 MiB, not at 3.81 */
+const BINARY = Array.from({ length: 50 }, (_, i) => 2 ** i); /* grid lines at 4 MiB, not at 3.81 */
 
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -37,7 +37,7 @@ function options(series, format, width, height, onHover) {
   };
 }
 
-/* A sample that is missing for long ends a line. */
+/* Breaks the line where samples are missing for long. */
 function withGaps(time, columns) {
   const t = [];
   const out = columns.map(() => []);
@@ -122,7 +122,7 @@ function Canvas({ series, time, columns, format, height, theme, onHover }) {
   return <div ref={frame} class="plot-canvas" style={{ height: `${height}px` }} />;
 }
 
-/* series: [{label, color, area, values}], as long as time. */
+/* series: [{label, color, area, values}]; values are as long as time. */
 export function Plot({ title, note, time, series, format, span = 300, height = 168, theme }) {
   const id = useId();
   const [hover, setHover] = useState(null);
@@ -164,7 +164,7 @@ export function Plot({ title, note, time, series, format, span = 300, height = 1
   );
 }
 
-/* A line without words, for a tile that says the number. */
+/* A line without labels, for a tile that shows the number. */
 export function Spark({ values }) {
   const list = values.slice(-60);
   const known = numbers(list);

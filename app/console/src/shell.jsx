@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * shell.jsx - what is around every page: navigation, theme, shortcuts, whether stagd is there, who is primary.
+ * shell.jsx - the frame of every page: navigation, theme, shortcuts, connection state, announcements of primaries.
  */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { listOf, setToken, takeToken } from "./api.js";
@@ -27,7 +27,7 @@ const pages = [
   { path: "about", name: "About", key: "a", page: About },
 ];
 
-/* ---- where we are: #/pool/shop ------------------------------------------------------------------ */
+/* ---- the address: #/pool/shop ------------------------------------------------------------------ */
 
 function placeOf(hash) {
   const [path, ...rest] = hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
@@ -49,7 +49,7 @@ function usePlace() {
 
 /* ---- light and dark -------------------------------------------------------------------------------- */
 
-const themes = [["auto", "As the system"], ["light", "Light"], ["dark", "Dark"]];
+const themes = [["auto", "System"], ["light", "Light"], ["dark", "Dark"]];
 const themeIcons = { auto: "auto", light: "sun", dark: "moon" };
 const system = matchMedia("(prefers-color-scheme: dark)");
 
@@ -94,7 +94,7 @@ function useShortcuts(actions) {
 }
 
 function Help({ onClose }) {
-  const rows = [...pages.map((p) => [`g ${p.key}`, p.name]), ["/", "Filter or search"], ["t", "Light, dark, as the system"], ["?", "This help"], ["Esc", "Close a dialog"]];
+  const rows = [...pages.map((p) => [`g ${p.key}`, p.name]), ["/", "Filter or search"], ["t", "Light, dark, system"], ["?", "This help"], ["Esc", "Close a dialog"]];
   return (
     <Dialog title="Keyboard" onClose={onClose}>
       <dl class="keys dialog-body">
@@ -109,7 +109,7 @@ function Help({ onClose }) {
   );
 }
 
-/* ---- stagd is gone, or wants a token ---------------------------------------------------------------------- */
+/* ---- stagd is unreachable, or requires a token ---------------------------------------------------------------------- */
 
 function Gone({ since }) {
   const now = useTick();
@@ -117,8 +117,8 @@ function Gone({ since }) {
     <div class="banner bad" role="alert">
       <Icon name="bad" />
       <p>
-        <strong>stagd does not answer.</strong> <span aria-hidden="true">For {seconds((now - since) / 1000)}; </span>trying again every second. What you see is
-        from before. On its machine, <code>stag doctor</code> says what is wrong.
+        <strong>stagd does not respond.</strong> <span aria-hidden="true">For {seconds((now - since) / 1000)}; </span>retrying every second. The data shown is
+        stale. Run <code>stag doctor</code> on its machine to find the cause.
       </p>
     </div>
   );
@@ -133,7 +133,7 @@ function TokenPrompt() {
     const answer = await fetch("/api/v1/status", { headers: { Authorization: `Bearer ${text.trim()}` } }).catch(() => null);
     if (answer?.status === 401) {
       setToken("");
-      setError({ message: "That is not its token.", next: "It is in the file that token-file of [api] in stag.ini names." });
+      setError({ message: "The token is wrong.", next: "It is in the file that token-file names in [api] of stag.ini." });
       return;
     }
     refreshAll();
@@ -143,8 +143,8 @@ function TokenPrompt() {
     <main class="gate" id="main">
       <form class="card" onSubmit={submit}>
         <Mark size={40} />
-        <h1>stagd wants a token</h1>
-        <p class="muted">Whoever runs it has one: it is in the file that <code>token-file</code> of <code>[api]</code> in stag.ini names. It is kept for this tab only.</p>
+        <h1>stagd requires a token</h1>
+        <p class="muted">It is in the file that <code>token-file</code> names in <code>[api]</code> of stag.ini. The console keeps it for this tab only.</p>
         <Field label="Token" wide>
           {(ids) => <input type="password" autoComplete="off" autoFocus {...ids} value={text} onInput={(e) => setText(e.currentTarget.value)} />}
         </Field>
@@ -155,7 +155,7 @@ function TokenPrompt() {
   );
 }
 
-/* ---- who is primary, said aloud when it changes -------------------------------------------------------------- */
+/* ---- changes of a primary, for screen readers -------------------------------------------------------------- */
 
 function Announcer() {
   const { data } = useFeed("/pools", 1000);
@@ -172,7 +172,7 @@ function Announcer() {
   return <p class="sr" role="status" aria-live="assertive" id="announcer">{text}</p>;
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+/* ---- the shell ---------------------------------------------------------------------------------------------------- */
 
 function linkWord(link) {
   return { connecting: ["Connecting", "wait"], live: ["Live", "good"], gone: ["Not connected", "bad"], locked: ["Locked", "warn"] }[link.state];
@@ -210,7 +210,7 @@ function go(path) {
   location.hash = `#/${path}`;
 }
 
-/* A new page: from its top, and its title has the focus, so that a screen reader says it. Not on the first. */
+/* Scrolls a new page to its top and focuses its title, so that a screen reader reads it; not on the first page. */
 function useArrival(key) {
   const first = useRef(true);
   useEffect(() => {
@@ -241,7 +241,7 @@ export function Shell() {
   if (link.state === "locked") return <TokenPrompt />;
   return (
     <>
-      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("page-title")?.focus(); }}>Skip to the page</a>
+      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("page-title")?.focus(); }}>Skip to content</a>
       <header class="topbar">
         <a class="brand" href="#/overview"><Mark size={24} /><span>stag</span></a>
         <span class="topbar-place">{place.page.name}</span>

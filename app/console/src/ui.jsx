@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ui.jsx - the parts that pages are made of. They know nothing of stag.
+ * ui.jsx - general components of pages. They know nothing of stag.
  */
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { Icon } from "./icons.jsx";
@@ -52,7 +52,7 @@ export function Dot({ kind }) {
   return <span class={`dot ${kind}`} aria-hidden="true" />;
 }
 
-/* Words and what they are; with a third, true: on a line of its own. */
+/* A list of terms and values; [term, value, true] takes a line of its own. */
 export function Facts({ items }) {
   return (
     <dl class="facts">
@@ -75,7 +75,7 @@ export function Meter({ value, of, label, kind = "" }) {
   );
 }
 
-/* ---- nothing, not yet, not at all --------------------------------------------------------- */
+/* ---- empty, loading, error --------------------------------------------------------- */
 
 export function Empty({ icon = "about", title, children }) {
   return (
@@ -110,7 +110,7 @@ export function Problem({ error, children }) {
   );
 }
 
-/* What a feed has: its data, or why there is none. What was there before an error stays to be seen. */
+/* Renders a feed's data, or its error. Data from before an error stays visible. */
 export function Fed({ feed, lines, children }) {
   if (feed.data !== undefined) return children(feed.data);
   if (feed.error && feed.error.status !== 0 && feed.error.status !== 401) return <Problem error={feed.error} />;
@@ -129,7 +129,7 @@ export function Button({ icon, kind = "", busy, children, ...rest }) {
   );
 }
 
-/* Only a drawing; the label is for who cannot see it, and a tip for who can. */
+/* A button with an icon only; the label is for screen readers, and the tooltip. */
 export function IconButton({ icon, label, kind = "", ...rest }) {
   return (
     <button type="button" class={joined("icon-button", kind)} aria-label={label} title={label} {...rest}>
@@ -138,7 +138,7 @@ export function IconButton({ icon, label, kind = "", ...rest }) {
   );
 }
 
-/* One of a few. options: [[value, words], …] */
+/* A choice of a few. options: [[value, label], …] */
 export function Choice({ label, options, value, onChange, hidden }) {
   const name = useId();
   return (
@@ -211,7 +211,7 @@ export function SearchBox({ label, value, onInput }) {
 
 /* ---- dialogs ------------------------------------------------------------------------------------- */
 
-/* The browser's own: it keeps the focus inside, and Escape closes it. */
+/* The browser's dialog element: it traps the focus, and Escape closes it. */
 export function Dialog({ title, onClose, children, wide }) {
   const ref = useRef();
   const id = useId();
@@ -326,7 +326,7 @@ function compare(a, b) {
   return typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : (a ?? -Infinity) - (b ?? -Infinity);
 }
 
-/* ---- words that come and go -------------------------------------------------------------------------- */
+/* ---- toasts -------------------------------------------------------------------------- */
 
 const TOAST_MS = 5000;
 const toasts = { list: [], subject: subject() };
@@ -354,12 +354,12 @@ export function Toasts() {
   );
 }
 
-/* A text that is shown shortened, whole as a tip. */
+/* A truncated text with the full text as tooltip. */
 export function Mono({ children, title }) {
   return <code class="mono" title={title}>{children}</code>;
 }
 
-/* Ticks, so that "3 s ago" grows. */
+/* Ticks, to update "3 s ago". */
 export function useTick(ms = 1000) {
   const [now, set] = useState(Date.now());
   useEffect(() => {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * units.js - numbers as people read them: sizes, rates, times. What is not known is a dash.
+ * units.js - formats sizes, rates and times. An unknown value is a dash.
  */
 export const DASH = "–";
 
 const known = (n) => typeof n === "number" && Number.isFinite(n);
 
-/* Three digits that mean something: 1.23, 12.3, 123. */
+/* Three significant digits: 1.23, 12.3, 123. */
 function short(n) {
   const digits = Math.abs(n) >= 100 ? 0 : Math.abs(n) >= 10 ? 1 : 2;
   return String(Number(n.toFixed(digits)));
@@ -45,7 +45,7 @@ export function ago(time, now = Date.now()) {
 
 export const clock = (time) => new Date(time).toLocaleTimeString("en-GB");
 
-/* As it can be typed again, with nothing lost: 256M, 4100. */
+/* Formats an exact size that can be typed again: 256M, 4100. */
 export function exactSize(n) {
   let unit = 0;
   while (n > 0 && n % 1024 === 0 && unit < 5) {
@@ -55,7 +55,7 @@ export function exactSize(n) {
   return `${n}${" KMGTP"[unit].trim()}`;
 }
 
-/* 64M, 1.5 GiB, 4096: bytes; null: it is no size. */
+/* Parses 64M, 1.5 GiB or 4096 to bytes; null: not a size. */
 export function parseSize(text) {
   const m = /^\s*(\d+(?:\.\d+)?)\s*([KMGTP]?)(?:i?B)?\s*$/i.exec(text);
   if (!m) return null;
@@ -64,7 +64,7 @@ export function parseSize(text) {
   return Number.isSafeInteger(n) && n > 0 ? n : null;
 }
 
-/* Of a histogram as stagd tells it: {count, buckets: [[upper_ns, count], …]}; in µs, null: nothing was timed. */
+/* Returns a quantile, in µs, of a histogram {count, buckets: [[upper_ns, count], …]}; null: it is empty. */
 export function quantile(h, q) {
   if (!h || !h.count || !h.buckets?.length) return null;
   const rank = q * h.count;

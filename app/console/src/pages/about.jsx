@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * about.jsx - this daemon and its machine: what it runs with, and what stag doctor finds.
+ * about.jsx - this daemon and its machine: configuration, and the findings of stag doctor.
  */
 import { useState } from "preact/hooks";
 import { hasToken, listOf, post, setToken } from "../api.js";
@@ -11,7 +11,7 @@ import { ago, seconds } from "../units.js";
 const kinds = { good: "good", note: "plain", warning: "warn", fault: "bad" };
 const worst = ["fault", "warning", "note", "good"];
 
-/* What is wrong comes first. */
+/* Sorts faults first. */
 function Findings({ doctor }) {
   const list = [...listOf(doctor, "findings")].sort((a, b) => worst.indexOf(a.level) - worst.indexOf(b.level));
   return (
@@ -38,7 +38,7 @@ function Reload() {
     setError(null);
     try {
       await post("/reload");
-      say("stagd has read its configuration again");
+      say("stagd has reloaded its configuration");
       refreshAll();
     } catch (cause) {
       setError(cause);
@@ -47,7 +47,7 @@ function Reload() {
   }
   return (
     <>
-      <p class="row"><Button icon="reload" busy={busy} onClick={go}>Read the configuration again</Button> <span class="muted small">Nobody's connection is dropped.</span></p>
+      <p class="row"><Button icon="reload" busy={busy} onClick={go}>Reload the configuration</Button> <span class="muted small">No connection is dropped.</span></p>
       <Problem error={error} />
     </>
   );
@@ -91,9 +91,9 @@ function Daemons() {
     { head: "Configuration", cell: (d) => <Mono>{d.config}</Mono> },
   ];
   return (
-    <Card title="Daemons of this machine" note="Those of the same user" flush>
+    <Card title="Daemons on this machine" note="Daemons of the same user" flush>
       <Fed feed={feed} lines={3}>
-        {(d) => listOf(d, "daemons").length ? <Table caption="Daemons" columns={columns} rows={listOf(d, "daemons")} keyOf={(x) => x.pid} /> : <Empty title="This is the only one" />}
+        {(d) => listOf(d, "daemons").length ? <Table caption="Daemons" columns={columns} rows={listOf(d, "daemons")} keyOf={(x) => x.pid} /> : <Empty title="No other daemon" />}
       </Fed>
     </Card>
   );
@@ -104,10 +104,10 @@ export function About() {
   const doctor = useFeed("/doctor", 60000);
   return (
     <>
-      <PageHead title="About" note="This daemon, and what its machine has" />
+      <PageHead title="About" note="This daemon and its machine" />
       <div class="split even">
         <Card title="stagd"><Fed feed={status} lines={6}>{(s) => <Daemon status={s} />}</Fed></Card>
-        <Card title="Doctor" note="What this machine has, what stag uses, and why not the better thing"><Fed feed={doctor} lines={8}>{(d) => <Findings doctor={d} />}</Fed></Card>
+        <Card title="Doctor" note="Facilities of this machine, which of them stag uses, and why not the others"><Fed feed={doctor} lines={8}>{(d) => <Findings doctor={d} />}</Fed></Card>
       </div>
       <Daemons />
     </>

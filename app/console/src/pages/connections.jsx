@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * connections.jsx - queue pairs of all processes on this machine that have the adapter, and what goes through them.
+ * connections.jsx - queue pairs of all processes on this machine that use the adapter, with their throughput.
  */
 import { useRef, useState } from "preact/hooks";
 import { listOf } from "../api.js";
@@ -12,7 +12,7 @@ const stateKinds = { RTS: "good", ERR: "bad", SQE: "warn", CLOSING: "warn", TERM
 
 export const keyOf = (c) => `${c.pid}/${c.qpn}`;
 
-/* What two looks at the same queue pair make: per second. */
+/* Computes rates per second from two readings of a queue pair. */
 export function ratesOf(before, now, connections) {
   const span = before ? (now - before.at) / 1000 : 0;
   return new Map(connections.map((c) => {
@@ -22,7 +22,7 @@ export function ratesOf(before, now, connections) {
   }));
 }
 
-/* Daemons by their names: there may be several. */
+/* Names daemons: there may be several. */
 export function useProgramNames() {
   const { data } = useFeed("/daemons", 10000);
   const names = new Map(listOf(data, "daemons").map((d) => [d.pid, `stagd ${d.name}`]));
@@ -64,7 +64,7 @@ function fits(c, words) {
   return words.every((w) => text.includes(w));
 }
 
-/* By process, in the order they come. */
+/* Groups by process, in the order of the list. */
 export function byProcess(list) {
   const groups = new Map();
   for (const c of list) {
@@ -94,7 +94,7 @@ export function Connections() {
           </Card>
         )) : (
           <Card>
-            <Empty icon="connections" title={all.length ? "None fits" : "No process with the adapter has a connection"}>
+            <Empty icon="connections" title={all.length ? "No match" : "No process that uses the adapter has a connection"}>
               {!all.length && <p>Run one: <code>stag run PROGRAM</code>. Processes of other users are not shown.</p>}
             </Empty>
           </Card>

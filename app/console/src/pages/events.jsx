@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * events.jsx - what stagd has to say, as it says it.
+ * events.jsx - the events of stagd, live.
  */
 import { useState } from "preact/hooks";
 import { useJournal } from "../events.js";
@@ -47,9 +47,9 @@ export function Events() {
 
   return (
     <>
-      <PageHead title="Events" note={journal.mode === "asking" ? "Asked for every second: the event stream does not get through." : "Live, newest first"}>
+      <PageHead title="Events" note={journal.mode === "polling" ? "Polled every second: the event stream is blocked." : "Live, newest first"}>
         <Button icon={held ? "play" : "pause"} onClick={() => setHeld(held ? null : [...journal.events])}>
-          {held ? `Go on${missed > 0 ? ` (${missed} new)` : ""}` : "Pause"}
+          {held ? `Resume${missed > 0 ? ` (${missed} new)` : ""}` : "Pause"}
         </Button>
       </PageHead>
       <div class="bar">
@@ -57,7 +57,7 @@ export function Events() {
         <Choice label="Level" hidden options={levels} value={level} onChange={setLevel} />
       </div>
       <Card flush>
-        {shown.length ? <EventList events={shown} /> : <Empty icon="events" title={all.length ? "No event fits" : "Nothing has happened yet"}>{all.length > 0 && <p>There are {all.length}; try another level or fewer words.</p>}</Empty>}
+        {shown.length ? <EventList events={shown} /> : <Empty icon="events" title={all.length ? "No matching event" : "No events yet"}>{all.length > 0 && <p>{all.length} events do not match; try another level or fewer words.</p>}</Empty>}
       </Card>
       <p class="sr" role="status">{shown.length} events shown</p>
     </>

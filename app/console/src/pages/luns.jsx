@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * luns.jsx - block targets: their logical units, and who has logged in.
+ * luns.jsx - block targets: their logical units and sessions.
  */
 import { useState } from "preact/hooks";
 import { listOf, part, post, remove } from "../api.js";
@@ -10,7 +10,7 @@ import { bytes, count, micros, quantile } from "../units.js";
 
 const transportKinds = { "one-shot": "accent", iser: "good", iscsi: "plain", tcp: "plain" };
 
-/* Partitions of the stores served here, as what a logical unit can be of; and a path of one's own. */
+/* The choices for a logical unit: partitions of stores served here, or a path. */
 function placesOf(stores) {
   const list = stores.flatMap((s) => s.partitions.map((p) => [`store:${s.name}/${p.name}`, `${s.name}/${p.name}, ${bytes(p.size)}`]));
   return [...list, ["", "A file or block device…"]];
@@ -35,17 +35,17 @@ function AddLun({ target, stores, onClose }) {
       read_only: form.read_only,
       write_back: form.write_back,
     });
-    say(`LUN ${form.lun} is added to ${target.name}`);
+    say(`LUN ${form.lun} was added to ${target.name}`);
     refresh("/targets");
   }
   return (
     <FormDialog title={`New logical unit of ${target.name}`} action="Add it" save={save} onClose={onClose} wide>
       <TextField label="Number" value={form.lun} onInput={set("lun")} inputMode="numeric" required hint="0 to 255" />
       <SelectField label="Block" options={[["512", "512 bytes"], ["4096", "4096 bytes"]]} value={form.block} onChange={set("block")} />
-      <SelectField label="What it is of" options={places} value={form.place} onChange={set("place")} wide />
+      <SelectField label="Backed by" options={places} value={form.place} onChange={set("place")} wide />
       {form.place === "" && <TextField label="Path" value={form.path} onInput={set("path")} required wide placeholder="/dev/nvme0n1" />}
       <Check label="Read only" checked={form.read_only} onChange={set("read_only")} />
-      <Check label="Write back: durable by flushes only" checked={form.write_back} onChange={set("write_back")} />
+      <Check label="Write back: durable only after a flush" checked={form.write_back} onChange={set("write_back")} />
     </FormDialog>
   );
 }
@@ -53,12 +53,12 @@ function AddLun({ target, stores, onClose }) {
 function RemoveLun({ target, lun, onClose }) {
   async function save() {
     await remove(`/targets/${part(target.name)}/luns/${lun.lun}`);
-    say(`LUN ${lun.lun} is removed from ${target.name}`);
+    say(`LUN ${lun.lun} was removed from ${target.name}`);
     refresh("/targets");
   }
   return (
     <FormDialog title={`Remove LUN ${lun.lun} of ${target.name}?`} action="Remove it" kind="danger" save={save} onClose={onClose}>
-      <p>Initiators lose it at once. What is in <Mono>{lun.where}</Mono> stays.</p>
+      <p>Initiators lose it at once. The data in <Mono>{lun.where}</Mono> stays.</p>
     </FormDialog>
   );
 }
@@ -66,12 +66,12 @@ function RemoveLun({ target, lun, onClose }) {
 function RemoveTarget({ target, onClose }) {
   async function save() {
     await remove(`/targets/${part(target.name)}`);
-    say(`Target ${target.name} is removed`);
+    say(`Target ${target.name} was removed`);
     refresh("/targets");
   }
   return (
     <FormDialog title={`Remove target ${target.name}?`} action="Remove it" kind="danger" save={save} onClose={onClose} confirm={target.name}>
-      <p>{target.sessions?.length ? `Its ${target.sessions.length} sessions are logged out.` : "Nobody is logged in."} What its logical units are made of stays.</p>
+      <p>{target.sessions?.length ? `Its ${target.sessions.length} sessions are logged out.` : "No initiator is logged in."} The data of its logical units stays.</p>
     </FormDialog>
   );
 }
@@ -85,8 +85,8 @@ function NewTarget({ onClose }) {
     refresh("/targets");
   }
   return (
-    <FormDialog title="New block target" action="Make it" save={save} onClose={onClose} wide>
-      <TextField label="Name" value={form.name} onInput={set("name")} required hint="Here: letters, digits, . _ -" />
+    <FormDialog title="New block target" action="Create it" save={save} onClose={onClose} wide>
+      <TextField label="Name" value={form.name} onInput={set("name")} required hint="Name of its section: letters, digits, . _ -" />
       <TextField label="Port" value={form.port} onInput={set("port")} inputMode="numeric" hint="3260, if empty" />
       <TextField label="iSCSI name" value={form.iqn} onInput={set("iqn")} required wide placeholder="iqn.2026-01.com.example:disk" />
       <TextField label="Alias" value={form.alias} onInput={set("alias")} wide />
@@ -115,7 +115,7 @@ function Sessions({ target }) {
     { head: "Writes", number: true, cell: (s) => `${count(s.counters?.writes)}, ${bytes(s.counters?.written_bytes)}` },
     { head: "STags open", number: true, cell: (s) => count(s.counters?.stags_open) },
   ];
-  if (!target.sessions?.length) return <p class="inside muted">Nobody is logged in.</p>;
+  if (!target.sessions?.length) return <p class="inside muted">No initiator is logged in.</p>;
   return <Table caption={`Sessions of ${target.name}`} columns={columns} rows={target.sessions} keyOf={(s) => s.id} />;
 }
 
@@ -165,7 +165,7 @@ export function Targets({ stores }) {
       <Fed feed={feed} lines={4}>
         {() => list.length ? list.map((t) => <Target key={t.name} target={t} stores={stores} />) : (
           <Card>
-            <Empty icon="storage" title="No block target here"><p>A target gives partitions to iSCSI and iSER initiators as disks.</p></Empty>
+            <Empty icon="storage" title="No block target here"><p>A target exports partitions to iSCSI and iSER initiators as disks.</p></Empty>
           </Card>
         )}
       </Fed>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * memory.jsx - memory that others may reach: regions and STags alive, STags that initiators lent to block targets, and heaps.
+ * memory.jsx - memory that peers may access: regions and STags, STags that initiators lent to block targets, and heaps.
  */
 import { useState } from "preact/hooks";
 import { listOf, part, post, remove } from "../api.js";
@@ -72,7 +72,7 @@ function Regions() {
         <SearchBox label="Filter regions" value={search} onInput={setSearch} />
         <Choice label="Regions shown" hidden options={[["all", "All"], ["peers", "Open to peers"]]} value={whom} onChange={setWhom} />
       </div>
-      <Card title="Regions and STags alive" note={`${shown.length} of ${all.length}`} flush>
+      <Card title="Regions and STags" note={`${shown.length} of ${all.length}`} flush>
         <Fed feed={feed} lines={6}>
           {() => shown.length ? (
             <>
@@ -80,7 +80,7 @@ function Regions() {
               {shown.length > most && <p class="more"><Button onClick={() => setMost(most * 2)}>Show more</Button></p>}
             </>
           ) : (
-            <Empty icon="memory" title={all.length ? "None fits" : "No memory is registered"}>{!all.length && <p>Processes with the adapter register what peers may reach. Those of other users are not shown.</p>}</Empty>
+            <Empty icon="memory" title={all.length ? "No match" : "No memory is registered"}>{!all.length && <p>Processes that use the adapter register memory that peers may access. Processes of other users are not shown.</p>}</Empty>
           )}
         </Fed>
       </Card>
@@ -106,7 +106,7 @@ function Ledger({ target }) {
   ];
   if (!list.length) return null;
   return (
-    <Card title={`STags lent to target ${target.name}`} note="By initiators, for one command each; the last of them" flush>
+    <Card title={`STags lent to target ${target.name}`} note="By initiators, for one command each; the most recent" flush>
       <Table caption={`STags lent to ${target.name}`} columns={columns} rows={[...list].reverse()} keyOf={(s) => `${s.stag} ${s.made}`} />
     </Card>
   );
@@ -118,7 +118,7 @@ function Ledger({ target }) {
 async function giveBack(heap, what) {
   try {
     const { bytes: freed } = await post(`/heaps/${part(heap.name)}/${what}`);
-    say(`Heap ${heap.name} gave ${bytes(freed)} back`);
+    say(`Heap ${heap.name}: ${bytes(freed)} freed`);
     refresh("/heaps");
   } catch (error) {
     say(error.message, "warn");
@@ -128,12 +128,12 @@ async function giveBack(heap, what) {
 function RemoveHeap({ heap, onClose }) {
   async function save() {
     await remove(`/heaps/${part(heap.name)}`);
-    say(`Heap ${heap.name} is removed`);
+    say(`Heap ${heap.name} was removed`);
     refresh("/heaps");
   }
   return (
     <FormDialog title={`Remove heap ${heap.name}?`} action="Remove it" kind="danger" save={save} onClose={onClose} confirm={heap.name}>
-      <p>For a heap that was left behind. All that is allocated in it is lost.</p>
+      <p>For a heap that no process uses any more. All of its allocations are lost.</p>
     </FormDialog>
   );
 }
@@ -171,7 +171,7 @@ export function Memory() {
   const { data: targets } = useFeed("/targets", 5000);
   return (
     <>
-      <PageHead title="Memory" note="What peers may reach, and by which key" />
+      <PageHead title="Memory" note="Memory that peers may access, and its keys" />
       <Regions />
       {listOf(targets, "targets").map((t) => <Ledger key={t.name} target={t} />)}
       <Heaps />

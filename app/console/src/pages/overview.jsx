@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * overview.jsx - the first page: is all well, who is primary, what moves.
+ * overview.jsx - the first page: health, primaries, activity.
  */
 import { useMemo, useRef, useState } from "preact/hooks";
 import { listOf } from "../api.js";
@@ -12,7 +12,7 @@ import { Badge, Button, Card, Choice, Empty, Fed, Meter, PageHead, Problem, Skel
 import { bytes, bytesRate, count, micros, rate } from "../units.js";
 import { EventList } from "./events.jsx";
 
-/* ---- how a pool is ------------------------------------------------------------------------- */
+/* ---- health of a pool ------------------------------------------------------------------------- */
 
 export const roles = {
   primary: ["accent", "Primary"],
@@ -29,12 +29,12 @@ export function RoleBadge({ role }) {
 }
 
 export function healthOf(pool) {
-  if (!pool.nodes) return ["bad", `Pool ${pool.name} cannot be reached`, pool.error ?? pool.why ?? ""];
-  if (!pool.primary) return ["bad", `Pool ${pool.name} has no primary`, "A standby takes over by itself; if none does, see Events."];
+  if (!pool.nodes) return ["bad", `Pool ${pool.name} is unreachable`, pool.error ?? pool.why ?? ""];
+  if (!pool.primary) return ["bad", `Pool ${pool.name} has no primary`, "A standby promotes itself; if none does, see Events."];
   const standbys = pool.nodes.filter((n) => n.role === "standby").length;
   const joining = pool.nodes.find((n) => n.role === "joining");
-  if (joining) return ["warn", `${joining.name} is catching up in pool ${pool.name}`, standbys ? "Another standby is in sync." : "Until it has, there is one copy."];
-  if (standbys === 0) return ["warn", `Pool ${pool.name} has no standby in sync`, "What is in it is lost with its primary. Start a stopped node, or add one: stag pool join."];
+  if (joining) return ["warn", `${joining.name} is catching up in pool ${pool.name}`, standbys ? "Another standby is in sync." : "Until then there is one copy."];
+  if (standbys === 0) return ["warn", `Pool ${pool.name} has no standby in sync`, "Its data is lost if the primary fails. Start a stopped node, or add one with stag pool join."];
   return ["good", `${pool.primary} is primary of ${pool.name}`, `${standbys} ${standbys === 1 ? "standby is" : "standbys are"} in sync.`];
 }
 
@@ -50,7 +50,7 @@ function Health({ pools }) {
   );
 }
 
-/* ---- the picture of a pool --------------------------------------------------------------------- */
+/* ---- picture of a pool --------------------------------------------------------------------- */
 
 function Node({ node, pool }) {
   return (
@@ -60,13 +60,13 @@ function Node({ node, pool }) {
       {node.role === "joining" && node.total > 0 ? (
         <p class="small"><Meter value={node.done} of={node.total} label={`${node.name} has copied`} /> {bytes(node.done)} of {bytes(node.total)}</p>
       ) : (
-        <p class="small">{node.role === "primary" ? `epoch ${pool.epoch}` : node.lag === undefined ? "no answer" : node.lag === 0 ? "nothing behind" : `${count(node.lag)} records behind`}</p>
+        <p class="small">{node.role === "primary" ? `epoch ${pool.epoch}` : node.lag === undefined ? "no response" : node.lag === 0 ? "up to date" : `${count(node.lag)} records behind`}</p>
       )}
     </li>
   );
 }
 
-/* The primary first: what is changed flows from there to the others. */
+/* Shows the primary first: changes flow from there to the standbys. */
 export function Picture({ pool, flowing }) {
   const nodes = [...(pool.nodes ?? [])].sort((a, b) => (b.role === "primary") - (a.role === "primary") || a.name.localeCompare(b.name));
   return (
@@ -91,7 +91,7 @@ function Tile({ label, value, values, unit }) {
   );
 }
 
-/* Sums of the series whose names fit, sample by sample. */
+/* Adds the series with matching names, sample by sample. */
 function sumOf(history, pattern) {
   const fit = Object.keys(history.series).filter((name) => pattern.test(name));
   return history.time.map((_, i) => {
@@ -129,7 +129,7 @@ function Tiles({ s }) {
     <div class="tiles">
       <Tile label="Changes" value={rate(lastOf(s.changes))} unit="of all pools" values={s.changes} />
       <Tile label="Change time, p99" value={micros(lastOf(s.p99))} unit={`p50 ${micros(lastOf(s.p50))}`} values={s.p99} />
-      <Tile label="Replication lag" value={count(lastOf(s.lag))} unit="records, worst standby" values={s.lag} />
+      <Tile label="Replication lag" value={count(lastOf(s.lag))} unit="records, slowest standby" values={s.lag} />
       <Tile label="Adapters" value={bytesRate(lastOf(s.tx) === undefined ? undefined : lastOf(s.tx) + (lastOf(s.rx) ?? 0))} unit="sent and received"
         values={s.tx.map((v, i) => (v === null ? null : v + (s.rx[i] ?? 0)))} />
     </div>
@@ -151,7 +151,7 @@ function Plots({ history, s, span, theme }) {
     <div class="plots">
       <Plot title="Pool changes" note="Per second, each on every standby in sync" series={lists.changes} format={rate} {...common} />
       <Plot title="Time of a change" note="Until it is acknowledged" series={lists.times} format={micros} {...common} />
-      <Plot title="Replication lag" note="Worst standby" series={lists.lag} format={count} {...common} />
+      <Plot title="Replication lag" note="Slowest standby" series={lists.lag} format={count} {...common} />
       <Plot title="Adapters" note="All processes with stag0 on this machine" series={lists.adapter} format={bytesRate} {...common} />
       <Plot title="Stores" note="Through RDMA and locally" series={lists.stores} format={bytesRate} {...common} />
       <Plot title="Block targets" note="iSCSI, iSER and one-shot" series={lists.blocks} format={bytesRate} {...common} />
@@ -163,7 +163,7 @@ function Plots({ history, s, span, theme }) {
 
 const spans = [[60, "1 min"], [300, "5 min"], [600, "10 min"]];
 
-/* What was there when it was paused. */
+/* Keeps the data of the moment when it was paused. */
 function usePaused(live, paused) {
   const held = useRef(live);
   if (!paused) held.current = live;
@@ -179,10 +179,10 @@ function Moving({ theme }) {
   return (
     <>
       <div class="bar">
-        <h2>What moves</h2>
+        <h2>Activity</h2>
         <div class="row">
           <Choice label="Time shown" hidden options={spans} value={span} onChange={setSpan} />
-          <Button icon={paused ? "play" : "pause"} onClick={() => setPaused(!paused)}>{paused ? "Go on" : "Pause"}</Button>
+          <Button icon={paused ? "play" : "pause"} onClick={() => setPaused(!paused)}>{paused ? "Resume" : "Pause"}</Button>
         </div>
       </div>
       {history ? (
@@ -201,7 +201,7 @@ function Pools({ pools }) {
     return (
       <Card>
         <Empty icon="pool" title="No pool is served or watched here">
-          <p><code>stag pool create</code> makes one; a section <code>[watch NAME]</code> of stag.ini shows one that runs elsewhere.</p>
+          <p>Create one with <code>stag pool create</code>, or show one that runs elsewhere with a section <code>[watch NAME]</code> in stag.ini.</p>
         </Empty>
       </Card>
     );
@@ -218,12 +218,12 @@ export function Overview({ theme }) {
   const { events } = useJournal();
   return (
     <>
-      <PageHead title="Overview" note="Who is primary, and what moves on this machine" />
+      <PageHead title="Overview" note="Primaries of pools, and activity on this machine" />
       <Fed feed={pools} lines={2}>{(d) => <Health pools={listOf(d, "pools")} />}</Fed>
       <Fed feed={pools} lines={4}>{(d) => <Pools pools={listOf(d, "pools")} />}</Fed>
       <Moving theme={theme} />
       <Card title="Latest events" actions={<a class="button" href="#/events">All events</a>} flush>
-        {events.length ? <EventList events={events.slice(-6).reverse()} /> : <Empty icon="events" title="Nothing has happened yet" />}
+        {events.length ? <EventList events={events.slice(-6).reverse()} /> : <Empty icon="events" title="No events yet" />}
       </Card>
     </>
   );

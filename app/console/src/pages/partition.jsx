@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * partition.jsx - a partition: made, changed, removed; and who may use it.
+ * partition.jsx - dialogs to create, change and remove a partition, and to edit its rights.
  */
 import { useState } from "preact/hooks";
 import { part, patch, post, remove } from "../api.js";
@@ -8,7 +8,7 @@ import { refresh } from "../live.js";
 import { Button, Check, Choice, FormDialog, IconButton, say, SelectField, TextField } from "../ui.jsx";
 import { bytes, exactSize, parseSize } from "../units.js";
 
-/* ---- rights: words as the command line has them ------------------------------------------------- */
+/* ---- rights, with the syntax of the command line ------------------------------------------------- */
 
 const whos = [
   ["local", "Any local user"],
@@ -21,7 +21,7 @@ const whos = [
 const details = { user: ["User", "alice"], group: ["Group", "staff"], net: ["Network", "10.0.0.0/8"], token: ["Secret", "16 characters or more"] };
 const accesses = [["none", "nothing"], ["read", "read"], ["write", "write"]];
 
-/* "net:10.0.0.0/8:read": the access is behind the last colon, since an address has some, too. */
+/* Splits "net:10.0.0.0/8:read" at the last colon: an IPv6 address has colons, too. */
 export function parseRight(text) {
   const cut = text.lastIndexOf(":");
   const whom = text.slice(0, cut);
@@ -60,7 +60,7 @@ function RightsEditor({ rights, onChange }) {
   return (
     <fieldset class="rights wide">
       <legend>Rights</legend>
-      <p class="hint">The first that fits decides. If none does, the store's owner may write, others nothing.</p>
+      <p class="hint">The first matching right decides. If none matches, only the store's owner has access.</p>
       <ol>
         {rights.map((r, i) => (
           <RightRow key={i} right={r} at={i} of={rights.length} onChange={(n) => replace(i, n)} onMove={(way) => move(i, way)} onRemove={() => replace(i)} />
@@ -75,11 +75,11 @@ function RightsEditor({ rights, onChange }) {
 
 const levels = [["visible", "Visible"], ["accepted", "Accepted"], ["durable", "Durable"]];
 const levelNotes = {
-  visible: "A completed write is seen by every later read; a crash of the machine may undo it.",
-  accepted: "A completed write has been taken from the caller's memory; nothing else.",
-  durable: "A completed write is on the medium: it outlives power.",
+  visible: "Later reads see a completed write; a crash of the machine may lose it.",
+  accepted: "A completed write was taken from the caller's memory; nothing more.",
+  durable: "A completed write is on the medium and survives a loss of power.",
 };
-const orders = [["strict", "Strict: as verbs have it"], ["any", "Any: whatever is ready first"], ["writes", "Writes that overlap: either may win"], ["reads", "Reads may miss earlier writes"], ["completions", "Completions as they are ready"]];
+const orders = [["strict", "Strict: as verbs define it"], ["any", "Any: whatever is ready first"], ["writes", "Writes that overlap: either may win"], ["reads", "Reads may miss earlier writes"], ["completions", "Completions as they are ready"]];
 
 function settingsOf(partition) {
   return {
@@ -92,7 +92,7 @@ function settingsOf(partition) {
   };
 }
 
-/* Only what is another than it was. */
+/* Returns only the fields that were changed. */
 function changesOf(before, now) {
   const out = {};
   if (now.name !== before.name) out.name = now.name;
@@ -117,11 +117,11 @@ export function PartitionForm({ store, partition, onClose }) {
     const change = changesOf(before, form);
     if (partition) await patch(`${base}/${part(partition.name)}`, change);
     else await post(base, change);
-    say(partition ? `Partition ${form.name} is changed` : `Partition ${form.name} is made`);
+    say(partition ? `Partition ${form.name} was changed` : `Partition ${form.name} was created`);
     refresh("/stores");
   }
   return (
-    <FormDialog title={partition ? `Change ${partition.name}` : `New partition of ${store.name}`} action={partition ? "Change it" : "Make it"} save={save} onClose={onClose} wide>
+    <FormDialog title={partition ? `Change ${partition.name}` : `New partition of ${store.name}`} action={partition ? "Change it" : "Create it"} save={save} onClose={onClose} wide>
       <TextField label="Name" value={form.name} onInput={set("name")} required hint="Letters, digits, . _ -" />
       <TextField label="Size" value={form.size} onInput={set("size")} required placeholder="64M"
         hint={partition ? `${bytes(size)}; it can grow, never shrink` : `Such as 512M or 10G; ${bytes(store.largest_gap)} at most`} />
@@ -130,7 +130,7 @@ export function PartitionForm({ store, partition, onClose }) {
         <p class="hint">{levelNotes[form.level]}</p>
       </div>
       <SelectField label="Order" options={known} value={form.order} onChange={set("order")} />
-      <TextField label="Cache, ms" value={form.cache} onInput={set("cache")} inputMode="numeric" hint="How long what was read or written is kept in memory; 0: not" />
+      <TextField label="Cache, ms" value={form.cache} onInput={set("cache")} inputMode="numeric" hint="How long data stays in the cache; 0: no cache" />
       <RightsEditor rights={form.rights} onChange={set("rights")} />
     </FormDialog>
   );
@@ -140,13 +140,13 @@ export function RemovePartition({ store, partition, onClose }) {
   const [force, setForce] = useState(false);
   async function save() {
     await remove(`/stores/${part(store.name)}/partitions/${part(partition.name)}${force ? "?force=1" : ""}`);
-    say(`Partition ${partition.name} is removed`);
+    say(`Partition ${partition.name} was removed`);
     refresh("/stores");
   }
   return (
     <FormDialog title={`Remove partition ${partition.name}?`} action="Remove it" kind="danger" save={save} onClose={onClose} confirm={partition.name}>
       <p>{bytes(partition.size)} of data go with it. They cannot be had back.</p>
-      <Check label="Although it is in use: its users are refused" checked={force} onChange={setForce} />
+      <Check label="Even if it is in use: its clients are disconnected" checked={force} onChange={setForce} />
     </FormDialog>
   );
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool.jsx - a pool: its nodes, who is primary, and its values.
+ * pool.jsx - a pool: its nodes, its primary, and its values.
  */
 import { useMemo, useState } from "preact/hooks";
 import { listOf, part, remove } from "../api.js";
@@ -13,7 +13,7 @@ import { NewPool, StopPool } from "./newpool.jsx";
 import { SwitchOver } from "./switchover.jsx";
 import { Values } from "./values.jsx";
 
-/* ---- which pool --------------------------------------------------------------------------- */
+/* ---- selection of the pool --------------------------------------------------------------------------- */
 
 function PoolTabs({ pools, name }) {
   if (pools.length < 2) return null;
@@ -31,12 +31,12 @@ function PoolTabs({ pools, name }) {
 function Forget({ pool, node, onClose }) {
   async function save() {
     await remove(`/pools/${part(pool.name)}/nodes/${part(node.name)}`);
-    say(`${node.name} is forgotten`);
+    say(`${node.name} was removed`);
     refresh("/pools");
   }
   return (
-    <FormDialog title={`Forget node ${node.name}?`} action="Forget it" kind="danger" save={save} onClose={onClose} confirm={node.name}>
-      <p>For a node that will not return. The pool stops waiting for it; if it comes back it has to join anew.</p>
+    <FormDialog title={`Remove node ${node.name}?`} action="Remove it" kind="danger" save={save} onClose={onClose} confirm={node.name}>
+      <p>For a node that will not return. It is removed from the roll; if it returns, it must join again.</p>
     </FormDialog>
   );
 }
@@ -66,7 +66,7 @@ function Nodes({ pool }) {
     {
       head: "", class: "actions", cell: (n) =>
         n.role === "standby" ? <Button icon="swap" onClick={() => setSwitching({ to: n.name })}>Make {n.name} primary</Button>
-          : n.role === "unreachable" ? <IconButton icon="trash" label={`Forget ${n.name}`} onClick={() => setForgetting(n)} /> : null,
+          : n.role === "unreachable" ? <IconButton icon="trash" label={`Remove ${n.name}`} onClick={() => setForgetting(n)} /> : null,
     },
   ];
   return (
@@ -79,7 +79,7 @@ function Nodes({ pool }) {
   );
 }
 
-/* ---- what it is ------------------------------------------------------------------------------------- */
+/* ---- facts ------------------------------------------------------------------------------------- */
 
 function About({ pool }) {
   return (
@@ -91,7 +91,7 @@ function About({ pool }) {
         ["Named", whole(pool.names)],
         ["Epoch", whole(pool.epoch)],
         ["Last record", whole(pool.number)],
-        pool.lease_us !== undefined && ["Lease", pool.lease_us === null ? "none is needed" : micros(pool.lease_us)],
+        pool.lease_us !== undefined && ["Lease", pool.lease_us === null ? "not needed" : micros(pool.lease_us)],
         ["UUID", <Mono>{pool.uuid}</Mono>, true],
       ]} />
     </Card>
@@ -103,12 +103,12 @@ function Unreachable({ pool }) {
   return (
     <Card>
       <Problem error={{ message: title, next: note }} />
-      {pool.where && <p class="muted">It is sought at <Mono>{pool.where}</Mono>.</p>}
+      {pool.where && <p class="muted">Its nodes are expected at <Mono>{pool.where}</Mono>.</p>}
     </Card>
   );
 }
 
-/* ---- what moves ---------------------------------------------------------------------------------------- */
+/* ---- activity ---------------------------------------------------------------------------------------- */
 
 function linesOf(history, name) {
   const values = (key) => history.series[`pool/${name}/${key}`] ?? history.time.map(() => null);
@@ -128,7 +128,7 @@ function Moving({ pool, theme }) {
     <div class="plots three">
       <Plot title="Changes" note="Per second" series={lines.changes} format={rate} {...common} />
       <Plot title="Time of a change" note="Until it is acknowledged" series={lines.times} format={micros} {...common} />
-      <Plot title="Replication lag" note="Worst standby" series={lines.lag} format={count} {...common} />
+      <Plot title="Replication lag" note="Slowest standby" series={lines.lag} format={count} {...common} />
     </div>
   );
 }
@@ -155,7 +155,7 @@ export function Pool({ rest, theme }) {
   const pool = pools.find((p) => p.name === rest[0]) ?? pools[0];
   return (
     <>
-      <PageHead title={pool ? `Pool ${pool.name}` : "Pool"} note={pool?.primary ? <>Primary is <b>{pool.primary}</b>, epoch {count(pool.epoch)}</> : undefined}>
+      <PageHead title={pool ? `Pool ${pool.name}` : "Pool"} note={pool?.primary ? <>The primary is <b>{pool.primary}</b>, epoch {count(pool.epoch)}</> : undefined}>
         <Button icon="plus" onClick={() => setAdding(true)}>Serve a pool</Button>
         {pool && <IconButton icon="trash" label={`Stop ${pool.kind === "served" ? "serving" : "watching"} pool ${pool.name}`} onClick={() => setStopping(pool)} />}
       </PageHead>
@@ -164,7 +164,7 @@ export function Pool({ rest, theme }) {
         {() => pool ? <One key={pool.name} pool={pool} theme={theme} /> : (
           <Card>
             <Empty icon="pool" title="No pool is served or watched here">
-              <p>A pool is memory that several machines have a copy of; one of them is primary. A section <code>[watch NAME]</code> of stag.ini shows one that runs elsewhere.</p>
+              <p>A pool is memory that is replicated on several machines, one of which is the primary. A section <code>[watch NAME]</code> in stag.ini shows a pool that runs elsewhere.</p>
             </Empty>
           </Card>
         )}

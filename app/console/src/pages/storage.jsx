@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * storage.jsx - stores and their partitions. Targets and logical units are below them: luns.jsx.
+ * storage.jsx - stores and their partitions; below them block targets (luns.jsx).
  */
 import { useState } from "preact/hooks";
 import { listOf, part, post, remove } from "../api.js";
@@ -10,11 +10,11 @@ import { bytes, count, micros, percent, quantile } from "../units.js";
 import { Targets } from "./luns.jsx";
 import { PartitionForm, RemovePartition } from "./partition.jsx";
 
-const TABLE_BYTES = 2 * 1024 * 1024; /* where partitions begin, behind the store's own table */
+const TABLE_BYTES = 2 * 1024 * 1024; /* offset of the first partition, after the store's table */
 
-/* ---- where partitions lie ------------------------------------------------------------------------ */
+/* ---- layout ------------------------------------------------------------------------ */
 
-/* Partitions by their place, and the room between them. */
+/* Returns partitions by offset, and the gaps between them. */
 export function layoutOf(store) {
   const list = [];
   let at = TABLE_BYTES;
@@ -47,7 +47,7 @@ function Grow({ store, onClose }) {
   const [size, setSize] = useState("");
   async function save() {
     await post(`/stores/${part(store.name)}/grow`, size ? { size } : {});
-    say(`Store ${store.name} has grown`);
+    say(`Store ${store.name} was enlarged`);
     refresh("/stores");
   }
   return (
@@ -66,7 +66,7 @@ function StopServing({ store, onClose }) {
   }
   return (
     <FormDialog title={`Stop serving store ${store.name}?`} action="Stop serving it" kind="danger" save={save} onClose={onClose} confirm={store.name}>
-      <p>Its users are disconnected. The file <Mono>{store.path}</Mono> and all that is in it stay.</p>
+      <p>Its clients are disconnected. The file <Mono>{store.path}</Mono> and its data stay.</p>
     </FormDialog>
   );
 }
@@ -75,7 +75,7 @@ async function check(store) {
   try {
     const found = await post(`/stores/${part(store.name)}/check`, {});
     const faults = found?.faults ?? 0;
-    say(faults ? `Store ${store.name}: ${faults} faults. stag store check --repair mends what can be` : `Store ${store.name} has no fault`, faults ? "warn" : "good");
+    say(faults ? `Store ${store.name}: ${faults} faults. Try stag store check --repair` : `Store ${store.name} has no fault`, faults ? "warn" : "good");
   } catch (error) {
     say(error.message, "warn");
   }
@@ -112,7 +112,7 @@ function Partitions({ store }) {
       {store.partitions.length ? (
         <Table caption={`Partitions of store ${store.name}`} columns={columns} rows={store.partitions} keyOf={(p) => p.name} />
       ) : (
-        <Empty icon="storage" title="No partition yet"><p>A partition is what programs connect to, by its name.</p></Empty>
+        <Empty icon="storage" title="No partition yet"><p>Programs connect to a partition by its name.</p></Empty>
       )}
       <p class="more"><Button icon="plus" onClick={() => setOpen({ kind: "create" })}>New partition</Button> <span class="muted small">largest gap {bytes(store.largest_gap)}</span></p>
       {open?.kind === "create" && <PartitionForm store={store} onClose={close} />}
@@ -144,7 +144,7 @@ function Store({ store }) {
           ["Reads", `${count(c.reads)}, ${bytes(c.read_bytes)}; p99 ${micros(quantile(timed.read, 0.99))}`],
           ["Writes", `${count(c.writes)}, ${bytes(c.written_bytes)}; p99 ${micros(quantile(timed.write, 0.99))}`],
           ["Cache", `${count(c.cache_hits)} hits, ${count(c.cache_misses)} misses`],
-          ["Table", store.copies === 2 ? "both copies good" : <Badge kind="bad">one good copy: check it</Badge>],
+          ["Table", store.copies === 2 ? "both copies intact" : <Badge kind="bad">one copy is damaged: check it</Badge>],
         ]} />
       </div>
       <Partitions store={store} />
@@ -154,7 +154,7 @@ function Store({ store }) {
   );
 }
 
-/* ---- a new one -------------------------------------------------------------------------------------------- */
+/* ---- a new store -------------------------------------------------------------------------------------------- */
 
 function NewStore({ onClose }) {
   const [form, setForm] = useState({ name: "", path: "", size: "", port: "", format: true });
@@ -174,8 +174,8 @@ function NewStore({ onClose }) {
       <TextField label="Name" value={form.name} onInput={set("name")} required hint="Letters, digits, . _ -" />
       <TextField label="Port" value={form.port} onInput={set("port")} inputMode="numeric" hint="7174, if empty" />
       <TextField label="File, block device, or mem:NAME" value={form.path} onInput={set("path")} required wide placeholder="/var/lib/stag/disk" />
-      <Check label="Make a new store there" checked={form.format} onChange={set("format")} />
-      {form.format && <TextField label="Size" value={form.size} onInput={set("size")} placeholder="1G" hint="Of a new file; empty: all of what is there" />}
+      <Check label="Format a new store there" checked={form.format} onChange={set("format")} />
+      {form.format && <TextField label="Size" value={form.size} onInput={set("size")} placeholder="1G" hint="Of a new file; empty: that of the existing file or device" />}
     </FormDialog>
   );
 }
@@ -186,7 +186,7 @@ export function Storage() {
   const list = listOf(stores.data, "stores");
   return (
     <>
-      <PageHead title="Storage" note="Stores, their partitions, and block targets on top" />
+      <PageHead title="Storage" note="Stores, their partitions, and block targets" />
       <div class="bar">
         <h2>Stores</h2>
         <Button icon="plus" onClick={() => setAdding(true)}>Serve a store</Button>
@@ -194,7 +194,7 @@ export function Storage() {
       <Fed feed={stores} lines={6}>
         {() => list.length ? list.map((s) => <Store key={s.name} store={s} />) : (
           <Card>
-            <Empty icon="storage" title="No store is served here"><p>A store is a file, a block device or memory, divided into partitions that programs reach by RDMA.</p></Empty>
+            <Empty icon="storage" title="No store is served here"><p>A store is a file, a block device or memory, divided into partitions that programs access by RDMA.</p></Empty>
           </Card>
         )}
       </Fed>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * switchover.jsx - another node becomes primary: asked first, then told step by step as it is seen to happen.
+ * switchover.jsx - the dialog of a switchover: confirmation, then its steps as they happen.
  */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { get, part, post } from "../api.js";
@@ -13,10 +13,10 @@ import { clock } from "../units.js";
 const LOOK_MS = 100;
 const PATIENCE_MS = 60000;
 
-/* What has been seen, as ms since it was asked for; null: not yet. Looks are some time apart: how long it took, stagd says itself. */
+/* When each step was observed, in ms after the request; null: not yet. Polls are some time apart; stagd reports the exact duration. */
 const nothingSeen = { asked: 0, taken: null, back: null, synced: null };
 
-/* What a look at the pool adds to what was seen. */
+/* Adds the observations of one poll. */
 export function seenIn(seen, pool, plan, ms) {
   const next = { ...seen };
   const old = pool.nodes?.find((n) => n.name === plan.from);
@@ -27,13 +27,13 @@ export function seenIn(seen, pool, plan, ms) {
   return next;
 }
 
-/* took: what stagd says that it took. What was only seen may have been a little earlier. */
+/* took: the duration that stagd reported. Other steps may have happened a little before they were observed. */
 function stepsOf(plan, seen, took, joining) {
   return [
-    ["asked", `${plan.from} is asked to hand over to ${plan.to}`, "It takes no new changes, and sends the last records."],
-    ["taken", `${plan.to} is primary`, `A new epoch fences ${plan.from}. Clients follow by themselves; what they wait for is done there.`],
-    ["back", `${plan.from} comes back as a standby`, joining ?? "It gets what it has missed."],
-    ["synced", `${plan.from} is in sync`, "It could take over again."],
+    ["asked", `${plan.from} hands over to ${plan.to}`, "It accepts no new changes, and sends the last records."],
+    ["taken", `${plan.to} is primary`, `A new epoch fences ${plan.from}. Clients reconnect to ${plan.to}, which completes their operations.`],
+    ["back", `${plan.from} returns as a standby`, joining ?? "It receives the records that it missed."],
+    ["synced", `${plan.from} is in sync`, "It can be promoted again."],
   ].map(([key, title, note]) => ({ key, title, note, at: seen[key], exact: key === "asked" || (key === "taken" && took !== null) }));
 }
 
@@ -63,21 +63,21 @@ function Account({ plan, seen, took, joining, events, error, onClose }) {
         <p class="sr" role="status" aria-live="polite">{said}</p>
         <Problem error={error} />
         <p class={done ? "done-line good" : "done-line"}>
-          {done ? <><Icon name="check" size={16} /> Done. {plan.to} was primary {Math.round(seen.taken)} ms after it was asked for.</> : error ? "It was not done." : "Under way…"}
+          {done ? <><Icon name="check" size={16} /> Done. {plan.to} was primary {Math.round(seen.taken)} ms after the request.</> : error ? "It failed." : "In progress…"}
         </p>
-        <h3>What stagd said meanwhile</h3>
+        <h3>Events meanwhile</h3>
         <ol class="said" tabIndex={0} aria-label="Events meanwhile">
           {events.length ? events.map((e) => <li key={`${e.id} ${e.time}`}><time class="muted">{clock(e.time)}</time> <span class="mono">{e.object}</span> {e.text}</li>) : <li class="muted">Nothing yet.</li>}
         </ol>
       </div>
       <footer class="dialog-foot">
-        <Button kind={done ? "primary" : ""} onClick={onClose}>{done ? "Close" : "Close, and let it go on"}</Button>
+        <Button kind={done ? "primary" : ""} onClick={onClose}>{done ? "Close" : "Close; it continues"}</Button>
       </footer>
     </>
   );
 }
 
-/* Looks at the pool often until all is done; resolves then. */
+/* Polls the pool until all steps are done. */
 async function watch(plan, onLook, signal) {
   const began = performance.now();
   let seen = nothingSeen;
@@ -91,12 +91,12 @@ async function watch(plan, onLook, signal) {
     if (seen.synced !== null) return;
     await new Promise((done) => setTimeout(done, LOOK_MS));
   }
-  if (!signal.aborted) throw { message: `After ${PATIENCE_MS / 1000} s not all of it is done.`, next: "The nodes' table shows what there is; Events say why." };
+  if (!signal.aborted) throw { message: `Not finished after ${PATIENCE_MS / 1000} s.`, next: "The table of nodes shows the state; Events show the cause." };
 }
 
 function joiningWord(pool, plan) {
   const old = pool.nodes?.find((n) => n.name === plan.from);
-  return old?.role === "joining" && old.total > 0 ? `It has ${Math.round((100 * old.done) / old.total)} % of what it has missed.` : undefined;
+  return old?.role === "joining" && old.total > 0 ? `It has ${Math.round((100 * old.done) / old.total)} % of the records that it missed.` : undefined;
 }
 
 export function SwitchOver({ pool, to, onClose }) {
@@ -137,15 +137,15 @@ export function SwitchOver({ pool, to, onClose }) {
 
   if (plan)
     return (
-      <Dialog title={`Switch-over of pool ${pool.name}`} onClose={onClose} wide>
+      <Dialog title={`Switchover of pool ${pool.name}`} onClose={onClose} wide>
         <Account plan={plan} seen={took === null ? seen : { ...seen, taken: took }} took={took} joining={joining} events={events} error={error} onClose={onClose} />
       </Dialog>
     );
   return (
-    <Dialog title={`Switch pool ${pool.name} over?`} onClose={onClose}>
+    <Dialog title={`Switch over pool ${pool.name}?`} onClose={onClose}>
       <form onSubmit={start}>
         <div class="dialog-body">
-          <p>Now <b>{pool.primary}</b> is primary. No value is lost and no operation fails; changes wait for some milliseconds.</p>
+          <p>The primary is <b>{pool.primary}</b>. No value is lost and no operation fails; changes are delayed by some milliseconds.</p>
           <SelectField label="New primary" wide options={[...new Set([target, ...standbys])].map((n) => [n, n])} value={target} onChange={setTarget} />
         </div>
         <footer class="dialog-foot">

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * values.jsx - the named values of a pool: a list in pages, a look at one, put and remove.
+ * values.jsx - the named values of a pool: a paged list, and dialogs to show, put and remove one.
  */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, getValue, listOf, part, putValue, removeValue } from "../api.js";
 import { Badge, Button, Card, Dialog, Empty, Field, FormDialog, IconButton, Mono, Problem, SearchBox, say, Skeleton, Table, TextField } from "../ui.jsx";
 import { bytes } from "../units.js";
 
-/* A name is any bytes; one that is no text is shown as it stands in a path. */
+/* A name may be any bytes; one that is not UTF-8 is shown percent-encoded. */
 const nameOf = (v) => v.name ?? v.path;
 
 const PAGE = 50;
-const MOST = 1000; /* that stagd gives at once */
+const MOST = 1000; /* values that stagd returns in one response */
 const REFRESH_MS = 3000;
 const SHOWN_BYTES = 4096;
 
-/* ---- bytes as people can read them ------------------------------------------------------------ */
+/* ---- display of bytes ------------------------------------------------------------ */
 
-/* null: it is no text. */
+/* Decodes UTF-8; null: not a text. */
 function textOf(raw) {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(raw);
@@ -65,7 +65,7 @@ function Look({ pool, name, path, onClose, onChanged }) {
           <>
             <p class="row"><Badge>{bytes(value.bytes.length)}</Badge> {value.etag && <Badge>version {value.etag.replaceAll('"', "")}</Badge>} <Badge>{text === null ? "bytes" : "text"}</Badge></p>
             <pre class="value" tabIndex={0} aria-label={`Value of ${name}`}>{text === null ? hexOf(value.bytes) : text.slice(0, SHOWN_BYTES) || "(empty)"}</pre>
-            {value.bytes.length > SHOWN_BYTES && <p class="muted small">The first {bytes(SHOWN_BYTES)} are shown.</p>}
+            {value.bytes.length > SHOWN_BYTES && <p class="muted small">Only the first {bytes(SHOWN_BYTES)} are shown.</p>}
           </>
         )}
       </div>
@@ -78,14 +78,14 @@ function Look({ pool, name, path, onClose, onChanged }) {
   );
 }
 
-/* etag: of the value that is edited; null: a new one. Somebody else's change in between is refused by stagd, and told. */
+/* etag: of the edited value; null: a new value. If another client has changed it meanwhile, stagd rejects the request. */
 function Put({ pool, name = "", path, text = "", etag = null, onClose, onChanged }) {
   const [key, setKey] = useState(name);
   const [value, setValue] = useState(text);
   const [file, setFile] = useState(null);
   async function store() {
     await putValue(pool.name, path ?? part(key), file ? new Uint8Array(await file.arrayBuffer()) : new TextEncoder().encode(value), etag);
-    say(`${key} is stored`);
+    say(`${key} was stored`);
     onChanged();
   }
   return (
@@ -104,19 +104,19 @@ function Put({ pool, name = "", path, text = "", etag = null, onClose, onChanged
 function Remove({ pool, name, path, onClose, onChanged }) {
   async function go() {
     await removeValue(pool.name, path);
-    say(`${name} is removed`);
+    say(`${name} was removed`);
     onChanged();
   }
   return (
     <FormDialog title="Remove this value?" action="Remove it" kind="danger" save={go} onClose={onClose}>
-      <p><b class="break">{name}</b> goes from the primary and from every standby. It cannot be had back.</p>
+      <p><b class="break">{name}</b> is removed from the primary and from every standby. This cannot be undone.</p>
     </FormDialog>
   );
 }
 
 /* ---- the list ------------------------------------------------------------------------------------------- */
 
-/* Changes come by the thousand; what is shown is made anew now and then. */
+/* Refreshes the list at intervals, since there may be thousands of changes a second. */
 function useWhenChanged(number, fn) {
   const now = useRef({ number, fn });
   now.current = { number, fn };
@@ -131,14 +131,14 @@ function useWhenChanged(number, fn) {
   }, []);
 }
 
-/* Pages are appended; null: the first is on its way. after: what the next begins behind; null: there is none. */
+/* Pages are appended; null: the first is loading. after: start of the next page; null: there is none. */
 function useValues(pool) {
   const [list, setList] = useState(null);
   const [after, setAfter] = useState(null);
   const [error, setError] = useState(null);
 
-  const turn = useRef(0); /* an answer that was overtaken by another is not shown, */
-  const wanted = useRef(PAGE); /* and the other brings what it would have brought */
+  const turn = useRef(0); /* number of the request: a response that a newer one overtook is dropped, */
+  const wanted = useRef(PAGE); /* and the newer one fetches as many values */
 
   async function load(from, limit) {
     const ours = ++turn.current;
@@ -190,7 +190,7 @@ export function Values({ pool }) {
           {values.after !== null && <p class="more"><Button onClick={values.more}>Show more</Button> <span class="muted small">{values.list.length} of {pool.names}</span></p>}
         </>
       )}
-      {values.list?.length === 0 && <Empty icon="pool" title="No value has a name yet"><p>Put one here, or: <code>stag pool put</code></p></Empty>}
+      {values.list?.length === 0 && <Empty icon="pool" title="No named values yet"><p>Put one here, or with <code>stag pool put</code>.</p></Empty>}
       {open?.kind === "look" && <Look pool={pool} name={open.name} path={open.path} onClose={close} onChanged={values.again} />}
       {open?.kind === "put" && <Put pool={pool} onClose={close} onChanged={values.again} />}
       {open?.kind === "remove" && <Remove pool={pool} name={open.name} path={open.path} onClose={close} onChanged={values.again} />}
