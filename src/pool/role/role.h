@@ -1,42 +1,70 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * role.h - what a node is in its pool, and what it may do: a pure state machine. What happened goes in, with the time;
- * what to do about it comes out (role_next()). No clock, no socket, no thread, no memory of its own.
+ * role.h - the role of a node in its pool, and what it may do: a pure state machine. Events go in, with the time; actions
+ * come out (role_next()). It has no clock, no socket, no thread, and allocates no memory.
  *
- *	STARTING --- there is a roll ---> OUTSIDE <--- copy begins, torn record, not in the roll's set --- STANDBY
- *	   |                                 |                                                              ^  |
- *	   |                                 +---------------- told that its copy is complete --------------+  |
- *	   | made the roll                                                                                     |
- *	   v                                              primary is silent, or hands over, or is another now  |
- *	PRIMARY <--- swap won --- CLAIMING <--- old primary cannot reach it any more --- FENCING <-------------+
+ *	STARTING --- the roll exists ---> OUTSIDE <--- copy begins, torn record, dropped from the roll's in-sync set --- STANDBY
+ *	   |                                 |                                                                ^  |
+ *	   |                                 +------------------- its copy is complete ----------------------+  |
+ *	   | created the roll                                                                                   |
+ *	   v                                           the primary is silent, or hands over, or another is named |
+ *	PRIMARY <--- swap won --- CLAIMING <--- the old primary cannot reach it any more --- FENCING <-----------+
  *	   |  ^
  *	   v  | taken back (a swap)
- *	HANDING --- the roll names another ---> FENCING               REFUSED: the roll and this node contradict
+ *	HANDING --- the roll names another primary ---> FENCING        REFUSED: the roll and this node contradict each other
  *
- * The rules, each with its reason:
+ * The rules, each with its reason. docs/HA.md has them in the same words; a test compares the two.
  *
- *  1. A record is answered when every standby that is in sync has it, and so has every one that may be: a swap that
- *     adds one counts from when it is asked for, one that drops one when it is known to be won. So whatever was
- *     answered is on whoever can be primary next.
- *  2. The primary's reads are good until lease_until() of the oldest of its standbys' last answers. With no standby in
- *     sync there is nobody who could take over, and they are always good.
- *  3. A standby takes over when it has heard nothing for lease_silence(), if its own memory is in sync by its own
- *     knowledge, and the roll says so: memory that was lost since is known to the node only, a drop is known to the
- *     roll only.
- *  4. It fences first: nothing that the old primary sends is taken any more, what had arrived whole is applied. Then
- *     it swaps, on the roll's revision. A lost swap is followed by a look at the roll.
- *  5. The backend's silence is waited out. A swap whose fate is not known may happen at any time until the roll is seen
- *     at a later revision, so it is tried again (from the same revision, that only one can win).
- *  6. What carries an epoch that is not ours is not heard, not echoed and not answered. A higher one sends us to the roll.
- *  7. A node is never primary because it was. It begins OUTSIDE, whatever the roll says.
- *  8. To hand over, a primary takes no changes, then gives up its lease, then names the roll's revision from which the
- *     other may swap. To take that back, it swaps the roll itself.
- *  9. A node that was stopped looks around for a moment before it judges others by their silence.
- * 10. Silence is not waited for where it is proven (life.h) that the process that was primary in this epoch has ended. That is of
- *     one life: who was in that seat in another epoch may be another process. A connection that breaks proves nothing.
+ *  1. A record is acknowledged when every standby that is in sync has it, confirmed by reading behind it from the
+ *     standby's memory, and so has every standby that may be in sync: a swap of the roll that adds a standby counts
+ *     from when it is requested, a swap that drops one counts when it is known to have succeeded. So every node
+ *     that can be primary next has every acknowledged record. A standby that is added must have all records that
+ *     were acknowledged before.
+ *  2. The primary serves within a lease. A standby that echoes a heartbeat promises not to promote itself for
+ *     `promote` after it received the heartbeat. The primary serves for `lease` after it sent the heartbeat, less
+ *     what two clocks may differ by; the oldest of its standbys' promises counts. No clock is compared with
+ *     another. When the lease has expired, the adapter refuses access to the region. A primary without a standby in
+ *     sync needs no lease, because no other node can be promoted. Both times are settings and may differ between
+ *     nodes while they are being changed. So a primary sends its own to each standby, and a node whose `promote` is
+ *     less than the primary's `lease`, or whose `lease` is more than the primary's `promote`, does not follow: it
+ *     reports the reason, and stays outside until it is restarted with other settings. To change them while the
+ *     pool is in use, raise `promote` on all nodes first, then `lease`.
+ *  3. A standby promotes itself only if its memory is in sync by its own knowledge and by the roll. Only the node
+ *     knows that its memory was lost; only the roll knows that the node was dropped.
+ *  4. A standby fences first: it moves the old primary's queue pair to the error state, and applies the records
+ *     that arrived whole. Then it swaps the roll, from the revision that it has seen. If it loses the swap, it
+ *     reads the roll.
+ *  5. A swap with an unknown result may still happen until the roll is seen at a later revision. The node waits for
+ *     a backend that does not respond, and tries the swap again from the same revision, from which only one swap
+ *     can succeed.
+ *  6. A message that carries another epoch is ignored: it is not counted as a heartbeat, not echoed, not answered.
+ *     A higher epoch makes the node read the roll.
+ *  7. A node is never primary because it was primary before. It begins outside, whatever the roll says, and is
+ *     resynchronised.
+ *  8. To hand over, a primary stops taking changes, then gives up its lease, then names the revision of the roll
+ *     from which the successor may swap. To take the handover back, the primary swaps the roll itself. The other
+ *     nodes in sync stay in sync if their memory is exactly at the record of the handover.
+ *  9. A node that was stopped listens for a moment before it judges others by their silence.
+ * 10. A standby does not wait for `promote` if it is proven that the primary's process has ended. With `file:` all
+ *     nodes are on one machine, and each holds a lock on a file beside the roll (`ROLL.NAME.life`). Each process
+ *     creates a new file with a new token in it, and sends the token to the standbys that connect. The kernel
+ *     releases the lock when nothing of the process runs any more; then its adapter, which is part of the process,
+ *     serves nobody, and its lease is void. The proof is about one process, the primary of one epoch: another
+ *     process may have been in that seat in another epoch. A broken connection proves nothing; it only makes a
+ *     standby check. A process that is stopped, or has left a forked child, keeps its lock, and so does a restarted
+ *     one: then the silence counts, as it does with etcd, with adapters that are not part of the process, and on
+ *     network file systems, where locks may be lost.
+ * 11. The body of a long value (more than 256 KiB) is written directly to the standbys' memory, in pieces of 128
+ *     KiB, by RDMA Writes from the primary's memory, and not through the log. No client reads the body before the
+ *     record that makes it a value, which follows on the same queue pairs: the confirmation of that record confirms
+ *     the bytes. A record that changes nothing follows each piece, so that rules 1 and 8 hold for pieces, too.
+ *     Records are applied later than they arrive, whereas a write takes effect at once: so no piece is written
+ *     before all records that may touch its place are applied on every node. While a standby copies the region,
+ *     pieces are sent as records, in their order. At most 1 MiB of pieces is in flight to a standby, because
+ *     heartbeats and short changes queue behind them.
  *
- * Time: `now` is read after the event was seen (a beat is looked at first, the clock then), and before what follows is
- * sent. The other way around, a pause in between breaks rule 2.
+ * Time: a caller reads `now` after it has seen the event (it reads a heartbeat first, the clock then) and before it sends what
+ * follows from it. The other way around, a pause in between breaks rule 2.
  *
  * Includes no other room of src/pool.
  */
