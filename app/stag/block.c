@@ -39,10 +39,9 @@ static const struct cli_option block_table[] = {
 	{"lun", .value = "N=WHERE", .verbs = "serve", .type = CLI_FILE, .parse = note_lun,
 	 .repeats = true,
 	 .help = "logical unit N is WHERE: PATH:PARTITION of a store, or the path of a file or a "
-		 "block "
-		 "device. May repeat. After it, with commas: ro (read only), write-back (a write "
-		 "is "
-		 "durable when the initiator flushes it; otherwise at once), block=4096 (512)"},
+		 "block device. May repeat. After it, with commas: ro (read only), write-back (a "
+		 "write is durable when the initiator flushes it; otherwise at once), block=4096 "
+		 "(512)"},
 	{"name", .value = "NAME", .verbs = "serve", TEXT(name),
 	 .help = "of the target: iqn.…, eui.… or naa.… (made from the name of this host)"},
 	{"address", .value = "ADDRESS", .verbs = "serve", TEXT(address),
@@ -52,8 +51,7 @@ static const struct cli_option block_table[] = {
 	{"spin", .value = "MICROSECONDS", .verbs = "serve",
 	 CLI_NUMBER_AT(struct block_use, spin, 0, MAX_SPIN_US),
 	 .help = "how long to poll for the next request before sleeping, while requests come in "
-		 "quick "
-		 "succession; 0: not at all (50)"},
+		 "quick succession; 0: not at all (50)"},
 	{"offset", .value = "BYTES", .verbs = "read write", TEXT(offset),
 	 .help = "where to begin in the unit: 4096, 512K, 1G (0)"},
 	{"length", .value = "BYTES", .verbs = "read write", TEXT(length),
@@ -112,8 +110,7 @@ static void for_each_target(struct cli_words *w,
 	json_t *all = control_query_all(BLOCK_KIND, "sessions"), *target;
 	size_t i;
 
-	json_array_foreach(all, i, target)
-	{
+	json_array_foreach (all, i, target) {
 		const char *name = json_string_value(json_object_get(target, "name"));
 
 		if (name)
@@ -165,8 +162,7 @@ static void list_targets(struct cli_words *w, char *const *args)
 static const struct cli_argument block_arguments[] = {
 	{"URL",
 	 "SCHEME://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN; the scheme is stag (the best "
-	 "transport), "
-	 "iser or iscsi",
+	 "transport), iser or iscsi",
 	 CLI_TEXT, .list = list_urls},
 	{"PORTAL", "of targets: SCHEME://HOST[:PORT]", CLI_TEXT, .list = list_portals},
 	{"TARGET", "a target that runs on this machine, by its name or port (all of yours)",
@@ -224,13 +220,10 @@ static const struct cli_noun block_noun = {
 	.call = "stag block",
 	.name = "block",
 	.summary = "serve block storage, and use it",
-	.about =
-		"Serves partitions of stores, files and block devices as logical units of a "
-		"target, "
-		"to any iSCSI initiator; or uses a unit of any target: finds targets, shows a "
-		"unit, "
-		"copies between a unit and a file, measures it; or shows the sessions and STags of "
-		"targets that run on this machine. See stag-block(1).",
+	.about = "Serves partitions of stores, files and block devices as logical units of a "
+		 "target, to any iSCSI initiator; or uses a unit of any target: finds targets, "
+		 "shows a unit, copies between a unit and a file, measures it; or shows the "
+		 "sessions and STags of targets that run on this machine. See stag-block(1).",
 	.examples = "stag block serve --lun 1=/srv/shop.img:goods --lun 2=/srv/disk.img,ro\n"
 		    "stag block read iscsi://127.0.0.1/iqn.2026-01.stag:host/1 goods.img",
 	CLI_VERBS(block_verbs),

@@ -20,8 +20,8 @@
 #include "stag.h"
 #include "store.h"
 
-#define BATCH		16 /* completions taken at once, so that the target is not kept waiting */
-#define WARM_MOST	(NS_PER_S / 4)
+#define BATCH	  16 /* completions taken at once, so that the target is not kept waiting */
+#define WARM_MOST (NS_PER_S / 4)
 
 struct slot {
 	struct iovec iov;

@@ -24,13 +24,14 @@ static int find_helper(const char *name, char *path)
 
 int helper_exec(const struct command *self, int argc, char **argv)
 {
+	const char *name = self->noun->name;
 	char path[PATH_MAX], *words[argc + 2];
 
-	if (find_helper(self->name, path) != 0) {
+	if (find_helper(name, path) != 0) {
 		complain("cannot find the program stag-%s, which 'stag %s' runs; it belongs in %s: "
 			 "install all of stag ('meson install'), or build it ('ninja "
 			 "app/%s/stag-%s')",
-			 self->name, self->name, STAG_LIBEXEC, self->name, self->name);
+			 name, name, STAG_LIBEXEC, name, name);
 		return EXIT_FAILED;
 	}
 	words[0] = "stag";

@@ -13,17 +13,17 @@ static int run_helper(const struct command *self, int argc, char **argv)
 {
 	int rc;
 
-	if (self->noun && argc > 2 && strcmp(argv[1], "--complete") == 0) {
+	if (argc > 2 && strcmp(argv[1], "--complete") == 0) {
 		cli_complete(self->noun, argc - 2, argv + 2, 2);
 		return EXIT_OK;
 	}
 	rc = self->run(self, argc, argv);
-	return self->noun && rc == EXIT_USAGE ? cli_usage_hint() : rc;
+	return rc == EXIT_USAGE ? cli_usage_hint() : rc;
 }
 
 int helper_main(const struct command *self, int argc, char **argv)
 {
-	const char *name = self->noun ? self->noun->name : self->name;
+	const char *name = self->noun->name;
 
 	if (argc >= 2 && strcmp(argv[1], name) == 0)
 		return run_helper(self, argc - 1, argv + 1);

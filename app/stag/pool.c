@@ -34,8 +34,7 @@ static const struct cli_option pool_table[] = {
 	 .help = "memory of the pool: 512M, 4G"},
 	{"roll", .value = "WHERE", .verbs = NODE, TEXT(roll), .words = "file: etcd://",
 	 .help = "the roll (the pool's membership record) is kept in file:PATH, on one machine, or "
-		 "in "
-		 "etcd://HOST:PORT[,...]/KEY"},
+		 "in etcd://HOST:PORT[,...]/KEY"},
 	{"node", .value = "NAME", .verbs = NODE, TEXT(node), .common = true,
 	 .help = "of this node (the host's name)"},
 	{"dir", .value = "DIRECTORY", .verbs = NODE, CLI_DIRECTORY_AT(struct pool_use, dir),
@@ -116,7 +115,7 @@ static void list_nodes(struct cli_words *w, char *const *args)
 	json_t *status = text ? json_loads(text, 0, NULL) : NULL, *node;
 	size_t i;
 
-	json_array_foreach(json_object_get(status, "nodes"), i, node)
+	json_array_foreach (json_object_get(status, "nodes"), i, node)
 		cli_offer(w, json_string_value(json_object_get(node, "name")), NULL);
 	json_decref(status);
 }
@@ -124,8 +123,7 @@ static void list_nodes(struct cli_words *w, char *const *args)
 static const struct cli_argument pool_arguments[] = {
 	{"POOL",
 	 "its name, if a node of it was made on this machine; or a node's directory or INI file, "
-	 "with "
-	 "a / in it; or [USER@]HOST[:PORT][,HOST[:PORT]...]",
+	 "with a / in it; or [USER@]HOST[:PORT][,HOST[:PORT]...]",
 	 CLI_FILE, .list = list_pools},
 	{"NAME", .type = CLI_TEXT, .list = list_names},
 	{"NODE", .type = CLI_TEXT, .list = list_nodes},
@@ -210,8 +208,7 @@ static const struct cli_noun pool_noun = {
 	.summary = "make and use pools of replicated memory",
 	.about = "Makes nodes of a pool for stagd to serve, and uses a pool: memory that several "
 		 "machines replicate, with values by name and by remote pointer. See stag-pool(1) "
-		 "and "
-		 "docs/HA.md.",
+		 "and docs/HA.md.",
 	.examples = "stag pool create shop --size 256M --node a --serve &\n"
 		    "stag pool join shop --node b --serve &\n"
 		    "stag pool put shop greeting --value hello\n"

@@ -101,8 +101,7 @@ static void list_congestion_controls(struct cli_words *w, char *const *args)
 static const struct cli_option run_table[] = {
 	{"trace", .value = "FILE", CLI_FILE_AT(struct run_options, trace),
 	 .help = "write what passes the adapter to FILE as pcapng; %p in it becomes the process "
-		 "id. "
-		 "Each process writes a file of its own"},
+		 "id. Each process writes a file of its own"},
 	{"log", .value = "LEVEL", CLI_WORD_AT(struct run_options, log, "none err warn info debug"),
 	 .help = "none, err, warn, info or debug (warn)"},
 	{"log-file", .value = "FILE", CLI_FILE_AT(struct run_options, log_file),

@@ -15,16 +15,9 @@
 #include "preload.h"
 
 struct command {
-	const char *name;
-	const char *summary; /* one line */
-	const char *help;    /* what --help prints; NULL: run() prints it */
+	const struct cli_noun *noun;
 	int (*run)(const struct command *self, int argc, char **argv); /* argv[0]: its own name */
-	const struct cli_noun *noun; /* instead of name, summary and help */
 };
-
-/* usage.c */
-int usage_error(const struct command *c); /* where to read more; EXIT_USAGE */
-void usage_verb(const char *name);	  /* usage_error() speaks of this verb from now on */
 
 /* run.c, info.c, top.c, doctor.c, heap.c, store.c, block.c, pool.c, completion.c */
 extern const struct command run_command, info_command, top_command, doctor_command, heap_command,

@@ -73,8 +73,7 @@ static bool parse_right(void *to, const struct cli_option *option, char *text)
 static const struct cli_option store_table[] = {
 	{"size", .value = "SIZE", .verbs = "format add set grow bench", TEXT(size),
 	 .help = "4096, 512K, 10G. Of a partition also 50% of the store, max (the largest gap), "
-		 "and "
-		 "with set +1G. Of a store: of the whole file. Of bench: of an operation (4K)"},
+		 "and with set +1G. Of a store: of the whole file. Of bench: of an operation (4K)"},
 	{"block", .value = "BYTES", .verbs = "format", TEXT(block),
 	 .help = "the unit of writing: a power of two, 512 to 65536 (4096)"},
 	{"label", .value = "NAME", .verbs = "format", TEXT(label), .help = "name of the store"},
@@ -119,8 +118,7 @@ static const struct cli_option store_table[] = {
 	 .help = "WHO:none, WHO:read or WHO:write; WHO is user:NAME, group:NAME, local, "
 		 "net:ADDRESS/BITS, remote or token:FILE. The first that matches decides; if none "
 		 "does, only the owner has access. set replaces all rights; 'owner' leaves none. "
-		 "May "
-		 "repeat"},
+		 "May repeat"},
 	{"address", .value = "ADDRESS", .verbs = "serve", TEXT(address),
 	 .help = "address to listen on (all)"},
 	{"port", .value = "PORT", .verbs = "serve", TEXT(port),

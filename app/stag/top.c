@@ -181,8 +181,7 @@ static void list_processes(struct cli_words *w, char *const *args)
 	char pid[16];
 	size_t i;
 
-	json_array_foreach(all, i, process)
-	{
+	json_array_foreach (all, i, process) {
 		snprintf(pid, sizeof(pid), "%d",
 			 (int)json_integer_value(json_object_get(process, "pid")));
 		cli_offer(w, pid, json_string_value(json_object_get(process, "program")));
@@ -217,10 +216,10 @@ static const struct cli_noun top_noun = {
 	.about =
 		"Shows the processes of this machine that use the adapter, those with most traffic "
 		"first, with their connections, and the daemons (stagd(8)) with their pools, "
-		"stores "
-		"and targets: rates, and the times within which half (P50) and 99 of 100 (P99) of "
-		"all requests were done. Root sees the processes of all users. On a terminal the "
-		"screen is updated in place; otherwise each update is printed below the last.",
+		"stores and targets: rates, and the times within which half (P50) and 99 of 100 "
+		"(P99) of all requests were done. Root sees the processes of all users. On a "
+		"terminal the screen is updated in place; otherwise each update is printed below "
+		"the last.",
 	.notes =
 		"Keys: q quits; arrows, j, k, page up and page down move; p lists by process, c by "
 		"connection; s changes the order; space updates at once.",
