@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_bench.c - stag block bench: how fast a unit is read and written, over whatever transport there is.
+ * block_bench.c - stag block bench: measures how fast a unit is read and written, over any transport.
  *
- * So many operations are kept under way on each connection; what completed is submitted again. It sees what any program would:
- * the calls of <stag/block.h>, and the counters that they keep.
+ * Each connection keeps --depth operations in flight: a completed operation is submitted again. The benchmark uses
+ * only the calls of <stag/block.h>, and the counters that they keep, as any program could.
  */
 #include "block_bench.h"
 
@@ -20,7 +20,8 @@
 #include "stag.h"
 #include "store.h"
 
-#define BATCH	  16 /* completions taken at once, so that the target is not kept waiting */
+#define BATCH                                                                                      \
+	16 /* completions polled at once: few, so that the target does not wait for the next request */
 #define WARM_MOST (NS_PER_S / 4)
 
 struct slot {
@@ -32,7 +33,7 @@ struct link {
 	struct stag_block *b;
 	struct slot *slots;
 	uint8_t *memory;
-	uint64_t next; /* place, of one behind the other */
+	uint64_t next; /* next place, if sequential */
 };
 
 struct bench {
@@ -41,18 +42,19 @@ struct bench {
 	struct stag_block_attr attr;
 	uint64_t writes; /* percent */
 	double secs;
-	uint64_t places, dice; /* of --size in the unit */
+	uint64_t places; /* in the unit, of --size each */
+	uint64_t dice;	 /* state of the random numbers */
 	struct link *links;
 	uint32_t num_links;
-	uint64_t under_way;
-	int epoll; /* of all links */
+	uint64_t in_flight;
+	int epoll; /* watches all links, if --sleep */
 	struct progress progress;
 	uint64_t begun;
 };
 
 /* ---- settings ------------------------------------------------------------------------------- */
 
-static bool take_settings(struct bench *b, const struct block_use *u)
+static bool apply_options(struct bench *b, const struct block_use *u)
 {
 	const struct load_options load = {u->op,   u->writes, u->size, u->depth,
 					  u->secs, "unit",    u->force};
@@ -71,16 +73,16 @@ static bool take_settings(struct bench *b, const struct block_use *u)
 	b->f.wait = u->sleep ? "sleep" : "poll";
 	b->attr = u->attr;
 	b->attr.depth = b->f.depth;
-	b->attr.retry_ms = -1; /* what was measured across a loss says nothing */
+	b->attr.retry_ms = -1; /* a measurement across a lost connection means nothing */
 	return true;
 }
 
 static bool check_unit(const struct bench *b, const struct stag_block_info *i)
 {
 	if (i->size < b->f.size)
-		complain("the unit has %llu bytes", (unsigned long long)i->size);
+		complain("--size: the unit has only %llu bytes", (unsigned long long)i->size);
 	else if (b->f.size % i->block)
-		complain("--size: the unit has blocks of %u bytes", i->block);
+		complain("--size must be a multiple of the unit's blocks of %u bytes", i->block);
 	else if (b->writes && i->read_only)
 		complain("the unit is read only");
 	else
@@ -90,7 +92,7 @@ static bool check_unit(const struct bench *b, const struct stag_block_info *i)
 
 /* ---- operations ------------------------------------------------------------------------------- */
 
-/* Something else, at another place. */
+/* Submits an operation of another kind at another place. */
 static bool submit(struct bench *b, struct link *l, struct slot *s)
 {
 	uint64_t place = b->use->sequential ? l->next++ : load_dice(&b->dice);
@@ -106,11 +108,11 @@ static bool submit(struct bench *b, struct link *l, struct slot *s)
 		complain("%s", stag_block_error());
 		return false;
 	}
-	b->under_way++;
+	b->in_flight++;
 	return true;
 }
 
-static bool begin(struct bench *b)
+static bool submit_all(struct bench *b)
 {
 	uint64_t now = clock_ns();
 
@@ -123,13 +125,13 @@ static bool begin(struct bench *b)
 	return true;
 }
 
-/* Counts them, and has them go again. */
-static bool turn(struct bench *b, struct link *l, const struct stag_block_done *done, int n,
-		 bool again)
+/* Counts completed operations, and submits each again if `again`. */
+static bool count_and_resubmit(struct bench *b, struct link *l, const struct stag_block_done *done,
+			       int n, bool again)
 {
 	uint64_t now = clock_ns();
 
-	b->under_way -= (uint64_t)n;
+	b->in_flight -= (uint64_t)n;
 	for (int i = 0; i < n; i++) {
 		struct slot *s = done[i].user;
 
@@ -145,8 +147,8 @@ static bool turn(struct bench *b, struct link *l, const struct stag_block_done *
 	return true;
 }
 
-/* How many ended on all connections; -1, having complained. */
-static int look(struct bench *b, bool again)
+/* Returns how many operations completed on all connections, or -1 after it has complained. */
+static int poll_links(struct bench *b, bool again)
 {
 	struct stag_block_done done[BATCH];
 	int sum = 0;
@@ -155,7 +157,7 @@ static int look(struct bench *b, bool again)
 		struct link *l = &b->links[i];
 		int n = stag_block_poll(l->b, done, BATCH);
 
-		if (n > 0 && !turn(b, l, done, n, again))
+		if (n > 0 && !count_and_resubmit(b, l, done, n, again))
 			return -1;
 		sum += n;
 	}
@@ -171,7 +173,7 @@ static void sleep_for_some(struct bench *b)
 
 /* ---- a run --------------------------------------------------------------------------------------- */
 
-static void show(struct bench *b, uint64_t now)
+static void show_progress(struct bench *b, uint64_t now)
 {
 	char note[48];
 
@@ -182,7 +184,7 @@ static void show(struct bench *b, uint64_t now)
 	progress_spent(&b->progress, note);
 }
 
-/* Until then, and until something ended; what is under way at the end counts no more. */
+/* Runs until then, and until one operation has completed. Operations in flight at the end are not counted. */
 static bool run_until(struct bench *b, uint64_t until)
 {
 	uint64_t now = clock_ns();
@@ -190,19 +192,19 @@ static bool run_until(struct bench *b, uint64_t until)
 
 	b->begun = now;
 	while (n >= 0 && (now < until || b->f.times.n == 0)) {
-		n = look(b, true);
+		n = poll_links(b, true);
 		if (n == 0 && b->use->sleep)
 			sleep_for_some(b);
 		now = clock_ns();
-		show(b, now);
+		show_progress(b, now);
 	}
 	return n >= 0;
 }
 
 static bool drain(struct bench *b)
 {
-	while (b->under_way > 0) {
-		int n = look(b, false);
+	while (b->in_flight > 0) {
+		int n = poll_links(b, false);
 
 		if (n < 0)
 			return false;
@@ -221,7 +223,7 @@ static void add_counters(struct block_costs *c, const struct stag_block_counters
 	c->commands += sign * (int64_t)k->commands;
 }
 
-static void count(struct bench *b, int sign)
+static void add_costs(struct bench *b, int sign)
 {
 	struct stag_block_info info;
 
@@ -236,10 +238,10 @@ static bool measure(struct bench *b)
 	uint64_t warm = (uint64_t)(b->secs * 1e9 / 4), since;
 	struct block_figures *f = &b->f;
 
-	if (!begin(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))
+	if (!submit_all(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))
 		return false;
 	f->times = (struct times){0};
-	count(b, -1);
+	add_costs(b, -1);
 	since = clock_ns();
 	f->cpu = load_cpu_ns();
 	if (!run_until(b, since + (uint64_t)(b->secs * 1e9)))
@@ -247,20 +249,20 @@ static bool measure(struct bench *b)
 	f->cpu = load_cpu_ns() - f->cpu;
 	f->ns = clock_ns() - since;
 	f->operations = f->times.n;
-	count(b, 1);
+	add_costs(b, 1);
 	return true;
 }
 
 /* ---- from the beginning to the end ------------------------------------------------------------------ */
 
-static bool get_memory(struct bench *b, struct link *l)
+static bool allocate_link(struct bench *b, struct link *l)
 {
 	size_t bytes = (b->f.size * b->f.depth + 4095) / 4096 * 4096;
 
 	l->slots = calloc(b->f.depth, sizeof(*l->slots));
 	l->memory = aligned_alloc(4096, bytes);
 	if (!l->slots || !l->memory || stag_block_lend(l->b, l->memory, bytes) != 0) {
-		complain("no memory");
+		complain("out of memory");
 		return false;
 	}
 	for (size_t i = 0; i < bytes; i++)
@@ -270,14 +272,14 @@ static bool get_memory(struct bench *b, struct link *l)
 	return true;
 }
 
-/* Who polls does not ask for the descriptor: nothing is done then to make it readable. */
-static bool watch(const struct bench *b, const struct link *l)
+/* Watches the descriptor only if the benchmark sleeps: the library makes it readable only after it was requested. */
+static bool watch_link(const struct bench *b, const struct link *l)
 {
 	struct epoll_event e = {.events = EPOLLIN};
 
 	if (!b->use->sleep || epoll_ctl(b->epoll, EPOLL_CTL_ADD, stag_block_fd(l->b), &e) == 0)
 		return true;
-	complain("cannot wait: %s", strerror(errno));
+	complain("cannot wait for completions: %s", strerror(errno));
 	return false;
 }
 
@@ -293,7 +295,7 @@ static bool connect_all(struct bench *b)
 			return block_failed(b->use, errno) == EXIT_OK;
 		b->num_links++;
 		stag_block_query(l->b, &info, sizeof(info));
-		if (!check_unit(b, &info) || !get_memory(b, l) || !watch(b, l))
+		if (!check_unit(b, &info) || !allocate_link(b, l) || !watch_link(b, l))
 			return false;
 		b->places = info.size / b->f.size;
 		b->f.transport = block_transport_word(info.transport);
@@ -311,14 +313,14 @@ static void disconnect_all(struct bench *b)
 	}
 }
 
-static bool run(struct bench *b)
+static bool run_bench(struct bench *b)
 {
 	bool ok;
 
 	b->links = calloc(b->f.connections, sizeof(*b->links));
 	b->epoll = epoll_create1(EPOLL_CLOEXEC);
 	if (!b->links || b->epoll < 0) {
-		complain("no memory: %s", strerror(errno));
+		complain("cannot allocate connections: %s", strerror(errno));
 		return false;
 	}
 	if (getrandom(&b->dice, sizeof(b->dice), 0) < 0 || b->dice == 0)
@@ -343,11 +345,11 @@ int block_bench(const struct block_use *u)
 	b->epoll = -1;
 	b->use = u;
 	b->f.url = u->url;
-	if (!take_settings(b, u)) {
+	if (!apply_options(b, u)) {
 		free(b);
 		return EXIT_USAGE;
 	}
-	ok = run(b);
+	ok = run_bench(b);
 	if (b->epoll >= 0)
 		close(b->epoll);
 	free(b->links);

@@ -8,7 +8,7 @@
 #include "block_use.h"
 #include "times.h"
 
-/* As the initiator's counters say: in all, of the time that was measured. */
+/* Differences of the initiator's counters over the measured time. */
 struct block_costs {
 	int64_t commands, posts, completions, registrations, stags;
 };
@@ -20,7 +20,7 @@ struct block_figures {
 	uint64_t operations, ns, cpu; /* cpu: nanoseconds of this process */
 	struct block_costs costs;
 	struct times times;
-	bool stags; /* are told of */
+	bool stags; /* list the STags */
 };
 
 /* block_bench_report.c */

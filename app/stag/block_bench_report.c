@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_bench_report.c - stag block bench: what comes out.
+ * block_bench_report.c - stag block bench: prints the figures.
  */
 #include "block_bench.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_control.c - stag block serve: what is told of a target that runs.
+ * block_control.c - stag block serve: answers queries about a running target.
  */
 #include "block_control.h"
 
@@ -9,7 +9,7 @@
 
 #include "stag.h"
 
-static json_t *answer(void *arg, const char *word)
+static json_t *answer_query(void *arg, const char *word)
 {
 	const struct block_control *c = arg;
 	struct stag_block_counters counters;
@@ -29,6 +29,7 @@ void block_control_open(struct block_control *c, struct stag_block_target *targe
 {
 	c->target = target;
 	c->name = name;
-	if (control_open(&c->control, BLOCK_KIND, answer, c) != 0)
-		complain("nobody can look at what is served: the run directory is not to be had");
+	if (control_open(&c->control, BLOCK_KIND, answer_query, c) != 0)
+		complain("'stag block sessions' will not find this target: the run directory "
+			 "cannot be used");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * block_control.h - looking at a target that runs: what is told of it.
+ * block_control.h - answers queries about a running target (control.h).
  */
 #ifndef STAG_APP_BLOCK_CONTROL_H
 #define STAG_APP_BLOCK_CONTROL_H
@@ -15,7 +15,7 @@ struct block_control {
 	const char *name;
 };
 
-/* block_control.c: control_run() and control_close() do the rest */
+/* block_control.c: begins to listen for queries; control_run() answers them, control_close() ends it */
 void block_control_open(struct block_control *c, struct stag_block_target *target,
 			const char *name);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_copy.c - stag block read and write: between a logical unit and a file.
+ * block_copy.c - stag block read and write: copy between a logical unit and a file.
  *
- * A file need not end with a block: what the unit has behind it there stays.
+ * A file may end within a block: the rest of that block in the unit is not changed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 struct unit_copy {
 	struct copy c; /* first */
 	struct stag_block *b;
-	bool tells_stags;
+	bool lists_stags;
 };
 
 static struct unit_copy *to_unit(struct copy *c)
@@ -23,7 +23,7 @@ static struct unit_copy *to_unit(struct copy *c)
 	return (struct unit_copy *)c;
 }
 
-/* The last block of a file that ends within it is what the file has, then what the unit has. */
+/* Completes a block that the file ends in with the bytes of the unit. */
 static bool fill_block(struct copy *c, uint64_t piece, uint64_t at, uint32_t n)
 {
 	uint32_t block = c->block, part = n % block;
@@ -58,7 +58,7 @@ static bool post(struct copy *c, uint64_t n, uint64_t at, uint32_t length)
 	return false;
 }
 
-static bool wait_some(struct copy *c)
+static bool wait_for_pieces(struct copy *c)
 {
 	struct stag_block_done done[COPY_PIECES];
 	int n;
@@ -85,9 +85,9 @@ static bool flush(struct copy *c)
 	return false;
 }
 
-static void tell_stags(struct copy *c, json_t *o, FILE *to)
+static void list_stags(struct copy *c, json_t *o, FILE *to)
 {
-	if (!to_unit(c)->tells_stags)
+	if (!to_unit(c)->lists_stags)
 		return;
 	if (o)
 		json_object_set_new(o, "stags", block_own_stags_json());
@@ -95,15 +95,15 @@ static void tell_stags(struct copy *c, json_t *o, FILE *to)
 		block_print_own_stags(to);
 }
 
-static int copy(const struct block_use *u, bool out)
+static int copy_unit(const struct block_use *u, bool out)
 {
-	static const struct copy_ops ops = {post, wait_some, flush, tell_stags};
+	static const struct copy_ops ops = {post, wait_for_pieces, flush, list_stags};
 	struct copy_range range = {u->file, u->offset, u->length, u->json};
 	struct unit_copy w = {.c = {.ops = &ops, .kind = "unit", .out = out}};
 	struct stag_block_info info;
 	int rc = EXIT_FAILED;
 
-	w.tells_stags = u->stags;
+	w.lists_stags = u->stags;
 	w.b = stag_block_open(u->url, &u->attr);
 	if (!w.b)
 		return block_failed(u, errno);
@@ -113,7 +113,7 @@ static int copy(const struct block_use *u, bool out)
 	w.c.block = info.block;
 	w.c.memory = aligned_alloc(4096, COPY_PIECE * COPY_PIECES);
 	if (!w.c.memory || stag_block_lend(w.b, w.c.memory, COPY_PIECE * COPY_PIECES) != 0)
-		complain("no memory");
+		complain("out of memory");
 	else
 		rc = copy_run(&w.c, &range);
 	stag_block_close(w.b);
@@ -123,10 +123,10 @@ static int copy(const struct block_use *u, bool out)
 
 int block_read(const struct block_use *u)
 {
-	return copy(u, true);
+	return copy_unit(u, true);
 }
 
 int block_write(const struct block_use *u)
 {
-	return copy(u, false);
+	return copy_unit(u, false);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_live.c - stag block sessions and stags: what the targets of this user are about.
+ * block_live.c - stag block sessions and stags: query the targets of this user, and print the answers.
  */
 #include "block_control.h"
 
@@ -11,10 +11,10 @@
 #include "stag.h"
 #include "store.h"
 
-/* ---- asking ------------------------------------------------------------------------------ */
+/* ---- queries ------------------------------------------------------------------------------ */
 
-/* By its name, or its port; NULL: any. */
-static bool is_meant(json_t *target, const char *which)
+/* Is this the target with that name or port? which NULL: any target matches. */
+static bool matches_target(json_t *target, const char *which)
 {
 	const char *name = json_string_value(json_object_get(target, "name"));
 	char port[8];
@@ -24,29 +24,30 @@ static bool is_meant(json_t *target, const char *which)
 	return name && (!which || strcmp(which, name) == 0 || strcmp(which, port) == 0);
 }
 
-/* NULL, having complained. */
-static json_t *ask_all(const struct block_use *u, const char *word)
+/* Returns an array of answers, or NULL after it has complained. */
+static json_t *query_targets(const struct block_use *u, const char *word)
 {
 	json_t *all = control_query_all(BLOCK_KIND, word), *list = json_array(), *o;
 	size_t i;
 
 	for (i = 0; (o = json_array_get(all, i)); i++)
-		if (is_meant(o, u->url))
+		if (matches_target(o, u->url))
 			json_array_append(list, o);
 	json_decref(all);
 	if (json_array_size(list) > 0)
 		return list;
 	json_decref(list);
 	if (u->url)
-		complain("no target %s of yours runs here; 'stag block sessions' lists those that "
-			 "do",
+		complain("no target %s of this user runs on this machine; 'stag block sessions' "
+			 "lists those that do",
 			 u->url);
 	else
-		complain("no target of yours runs here; 'stag block serve' and stagd(8) run one");
+		complain("no target of this user runs on this machine; 'stag block serve' and "
+			 "stagd(8) run one");
 	return NULL;
 }
 
-/* ---- telling -------------------------------------------------------------------------------- */
+/* ---- output -------------------------------------------------------------------------------- */
 
 static const char *text_of(json_t *o, const char *key)
 {
@@ -143,9 +144,9 @@ static void print_stags(json_t *target)
 		print_stag(s, now);
 }
 
-static int look(const struct block_use *u, const char *word, void (*print)(json_t *target))
+static int print_answers(const struct block_use *u, const char *word, void (*print)(json_t *target))
 {
-	json_t *list = ask_all(u, word), *target;
+	json_t *list = query_targets(u, word), *target;
 	size_t i;
 
 	if (!list)
@@ -162,10 +163,10 @@ static int look(const struct block_use *u, const char *word, void (*print)(json_
 
 int block_sessions(const struct block_use *u)
 {
-	return look(u, "sessions", print_sessions);
+	return print_answers(u, "sessions", print_sessions);
 }
 
 int block_stags(const struct block_use *u)
 {
-	return look(u, "stags", print_stags);
+	return print_answers(u, "stags", print_stags);
 }

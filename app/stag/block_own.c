@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_own.c - stag block read, write and bench --stags: the ledger of STags that this process made.
+ * block_own.c - stag block read, write and bench --stags: lists the STags that this process made.
  *
- * The adapter's own: it says who tried one after its end, too. Over TCP there are none.
+ * The adapter keeps the list, with the queue pairs that used an STag after its end. Over TCP there are no STags.
  */
 #include "block_control.h"
 
@@ -14,9 +14,9 @@
 #include "stag/stagdv.h"
 #include "store.h"
 
-#define MORE 256
+#define SPARE 256 /* STags that may be made between the two queries */
 
-/* The ledger is the process's: any context of the adapter tells it. */
+/* The list belongs to the process: any context of the adapter can query it. */
 static struct ibv_context *open_adapter(void)
 {
 	bool (*is_supported)(struct ibv_device *) =
@@ -32,14 +32,14 @@ static struct ibv_context *open_adapter(void)
 	return context;
 }
 
-/* How many; *out is freed by the caller. */
+/* Returns how many there are in *out, which the caller frees. */
 static size_t read_ledger(struct stagdv_stag **out)
 {
 	int (*query)(struct ibv_context *, struct stagdv_stag *, size_t, size_t) =
 		(int (*)(struct ibv_context *, struct stagdv_stag *, size_t, size_t))dlsym(
 			RTLD_DEFAULT, "stagdv_query_stags");
 	struct ibv_context *context = query ? open_adapter() : NULL;
-	size_t room = MORE;
+	size_t room = SPARE;
 	int n = context ? query(context, NULL, 0, sizeof(**out)) : 0;
 
 	room += n > 0 ? (size_t)n : 0;

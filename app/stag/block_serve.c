@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_serve.c - stag block serve: a target with logical units, until SIGINT or SIGTERM.
+ * block_serve.c - stag block serve: runs a target with logical units until SIGINT or SIGTERM.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -109,8 +109,8 @@ static json_t *luns_json(void)
 	return list;
 }
 
-static void announce(const struct block_use *o, const char *name,
-		     const struct stag_block_target *target)
+static void announce_target(const struct block_use *o, const char *name,
+			    const struct stag_block_target *target)
 {
 	unsigned int port = stag_block_target_port(target);
 
@@ -153,7 +153,7 @@ static int serve_units(const struct block_use *o, const struct stag_block_target
 	}
 	if (add_luns(target)) {
 		block_control_open(&control, target, attr->name);
-		announce(o, attr->name, target);
+		announce_target(o, attr->name, target);
 		control_run(&control.control, &ends);
 		control_close(&control.control);
 		rc = EXIT_OK;

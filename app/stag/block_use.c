@@ -10,7 +10,7 @@
 #include "stag.h"
 #include "store.h"
 
-/* Not the URL itself, which may have a secret in it. */
+/* Prints no URL: it may contain a secret. */
 int block_failed(const struct block_use *u, int error)
 {
 	const char *scheme = strstr(u->url, "://"), *at = strchr(u->url, '@');
@@ -18,7 +18,8 @@ int block_failed(const struct block_use *u, int error)
 
 	complain("%s", stag_block_error());
 	if (error == ECONNREFUSED)
-		fputs("Try 'stag block serve' there, or another port: HOST:PORT.\n", stderr);
+		fputs("Try 'stag block serve' on that machine, or another port: HOST:PORT.\n",
+		      stderr);
 	else if (error == EACCES)
 		fputs("Try --user NAME --secret-file FILE.\n", stderr);
 	else if (error == ENOENT || error == ENODEV || error == ENXIO)
@@ -78,8 +79,8 @@ static void print_info(const struct stag_block_info *i)
 	       store_size_word(i->size, size, sizeof(size)), (unsigned long long)i->size, i->block);
 	printf("command    %s at most\n", store_size_word(i->max_transfer, size, sizeof(size)));
 	printf("writes     %s%s\n",
-	       i->read_only    ? "none, it is read only"
-	       : i->write_back ? "cached, until they are flushed"
+	       i->read_only    ? "none: the unit is read only"
+	       : i->write_back ? "cached until a flush"
 			       : "durable at once",
 	       i->unmaps ? "; unmaps" : "");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * colour.c - see colour.h.
+ * colour.c - decides whether output is coloured (colour.h).
  */
 #include "colour.h"
 
@@ -17,7 +17,7 @@ bool colour_set(const char *when)
 
 	if (*no || *yes || strcmp(when, "auto") == 0)
 		return setenv("NO_COLOR", no, 1) == 0 && setenv("CLICOLOR_FORCE", yes, 1) == 0;
-	complain("--color wants auto, always or never, not '%s'", when);
+	complain("--color must be auto, always or never, not '%s'", when);
 	return false;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * copy.c - between storage and a file, in pieces that are under way at once.
+ * copy.c - copies between storage and a file, in pieces of which several are in flight.
  *
- * Pieces are taken in order, in whatever order they complete. Says how far it is, on a terminal.
+ * Pieces may complete in any order; they are written to the file in order. Shows progress on a terminal.
  */
 #include "copy.h"
 
@@ -50,7 +50,7 @@ static bool write_all(int fd, const uint8_t *from, size_t len)
 	return true;
 }
 
-/* As much as there is, up to len; -1, having complained. */
+/* Returns how much there is, up to len, or -1 after it has complained. */
 static ssize_t read_all(int fd, uint8_t *to, size_t len)
 {
 	size_t got = 0;
@@ -78,15 +78,15 @@ static uint32_t piece_of(uint64_t left)
 	return left < COPY_PIECE ? (uint32_t)left : COPY_PIECE;
 }
 
-static bool post(struct copy *c, uint64_t at, uint32_t length)
+static bool post_piece(struct copy *c, uint64_t at, uint32_t length)
 {
 	c->piece[c->put % COPY_PIECES].length = length;
 	c->piece[c->put % COPY_PIECES].done = false;
 	return c->ops->post(c, c->put++, at, length);
 }
 
-/* Those that are done, in order. */
-static bool reap(struct copy *c)
+/* Waits for completions, and finishes the completed pieces in order. */
+static bool finish_pieces(struct copy *c)
 {
 	if (!c->ops->wait(c))
 		return false;
@@ -103,23 +103,23 @@ static bool reap(struct copy *c)
 
 static bool copy_out(struct copy *c)
 {
-	uint64_t asked = 0;
+	uint64_t posted = 0;
 
 	while (c->done < c->length) {
-		while (asked < c->length && c->put - c->get < COPY_PIECES) {
-			uint32_t n = piece_of(c->length - asked);
+		while (posted < c->length && c->put - c->get < COPY_PIECES) {
+			uint32_t n = piece_of(c->length - posted);
 
-			if (!post(c, c->at + asked, n))
+			if (!post_piece(c, c->at + posted, n))
 				return false;
-			asked += n;
+			posted += n;
 		}
-		if (!reap(c))
+		if (!finish_pieces(c))
 			return false;
 	}
 	return true;
 }
 
-/* A stream that is longer than the room there is for it is not written beyond it, and said to be. */
+/* A stream that does not fit is written up to the end of the storage, and is an error. */
 static bool copy_in(struct copy *c)
 {
 	uint64_t sent = 0, room = c->size - c->at;
@@ -127,27 +127,28 @@ static bool copy_in(struct copy *c)
 
 	while (n == COPY_PIECE && sent < c->length) {
 		while (c->put - c->get == COPY_PIECES)
-			if (!reap(c))
+			if (!finish_pieces(c))
 				return false;
 		n = read_all(c->fd, copy_memory(c, c->put), piece_of(c->length - sent));
 		if (n < 0)
 			return false;
 		if ((uint64_t)n > room - sent) {
 			copy_end_line(c);
-			complain("the %s ends after %llu bytes", c->kind, (unsigned long long)room);
+			complain("the input does not fit: the %s ends after %llu bytes", c->kind,
+				 (unsigned long long)room);
 			return false;
 		}
-		if (n > 0 && !post(c, c->at + sent, (uint32_t)n))
+		if (n > 0 && !post_piece(c, c->at + sent, (uint32_t)n))
 			return false;
 		sent += (uint64_t)n;
 	}
 	while (c->get < c->put)
-		if (!reap(c))
+		if (!finish_pieces(c))
 			return false;
 	return c->ops->finish(c);
 }
 
-/* ---- what is copied -------------------------------------------------------------------------------- */
+/* ---- the range -------------------------------------------------------------------------------- */
 
 static bool set_range(struct copy *c, const struct copy_range *r)
 {
@@ -157,7 +158,8 @@ static bool set_range(struct copy *c, const struct copy_range *r)
 	    (r->length && !store_parse_size("--length", r->length, NULL, &c->length)))
 		return false;
 	if (c->at % c->block) {
-		complain("--offset: the %s has blocks of %u bytes", c->kind, c->block);
+		complain("--offset must be a multiple of the %s's blocks of %u bytes", c->kind,
+			 c->block);
 		return false;
 	}
 	all = c->at <= c->size ? c->size - c->at : 0;
@@ -165,7 +167,8 @@ static bool set_range(struct copy *c, const struct copy_range *r)
 		c->length = c->out ? all : UINT64_MAX;
 	if (c->at <= c->size && (c->length == UINT64_MAX || c->length <= all))
 		return true;
-	complain("%s has %llu bytes", c->where, (unsigned long long)c->size);
+	complain("the range exceeds %s, which has %llu bytes", c->where,
+		 (unsigned long long)c->size);
 	return false;
 }
 
@@ -186,7 +189,7 @@ static bool open_file(struct copy *c, const struct copy_range *r)
 	return c->fd >= 0;
 }
 
-/* What can be known before anything is written. */
+/* Refuses a file that does not fit, before anything is written. */
 static bool fits(const struct copy *c)
 {
 	uint64_t room = c->size - c->at;
@@ -203,7 +206,7 @@ static bool fits(const struct copy *c)
 	return false;
 }
 
-static void summary(struct copy *c, const struct copy_range *r)
+static void print_summary(struct copy *c, const struct copy_range *r)
 {
 	double seconds = (double)(clock_ns() - c->progress.since) / 1e9;
 	bool to_stdout = c->out && is_stream(r);
@@ -212,14 +215,14 @@ static void summary(struct copy *c, const struct copy_range *r)
 	if (r->json && !to_stdout)
 		o = json_pack("{s:s, s:I, s:I, s:f}", "where", c->where, "offset",
 			      (json_int_t)c->at, "bytes", (json_int_t)c->done, "seconds", seconds);
-	if (c->ops->tell)
-		c->ops->tell(c, o, to_stdout ? stderr : stdout);
+	if (c->ops->report)
+		c->ops->report(c, o, to_stdout ? stderr : stdout);
 	if (o)
 		store_dump(o);
 }
 
-/* How much it will be; 0: that is not known. */
-static uint64_t expected(const struct copy *c)
+/* Returns how many bytes will be copied; 0: not known. */
+static uint64_t expected_bytes(const struct copy *c)
 {
 	struct stat st;
 
@@ -235,12 +238,12 @@ int copy_run(struct copy *c, const struct copy_range *range)
 	c->fd = -1;
 	progress_begin(&c->progress, c->where, PROGRESS_BYTES, 0);
 	if (set_range(c, range) && open_file(c, range) && fits(c)) {
-		c->progress.total = expected(c);
+		c->progress.total = expected_bytes(c);
 		ok = c->out ? copy_out(c) : copy_in(c);
 	}
 	copy_end_line(c);
 	if (ok)
-		summary(c, range);
+		print_summary(c, range);
 	if (c->fd >= 0 && close(c->fd) != 0 && ok) {
 		complain("cannot write: %s", strerror(errno));
 		ok = false;

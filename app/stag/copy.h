@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * copy.h - between storage and a file, in pieces that are under way at once.
+ * copy.h - copies between storage and a file, in pieces of which several are in flight.
  *
- * What the storage is, and how a piece gets there, is told by copy_ops.
+ * struct copy_ops transfers a piece to or from the storage: a partition, or a unit.
  */
 #ifndef STAG_APP_COPY_H
 #define STAG_APP_COPY_H
@@ -19,17 +19,17 @@
 
 struct copy;
 
-/* bool: false, having complained. */
+/* Those that return bool return false after they have complained. */
 struct copy_ops {
-	/* Begins piece n: between its memory and the storage. */
+	/* Starts the transfer of piece n between its memory and the storage. */
 	bool (*post)(struct copy *c, uint64_t n, uint64_t at, uint32_t length);
-	bool (*wait)(struct copy *c);	/* until one is done, or more: copy_piece_done() */
-	bool (*finish)(struct copy *c); /* all that was written is durable */
-	/* May be NULL: what else is told at the end, in o, or where that is NULL to a file. */
-	void (*tell)(struct copy *c, json_t *o, FILE *to);
+	bool (*wait)(struct copy *c);	/* waits until at least one is done: copy_piece_done() */
+	bool (*finish)(struct copy *c); /* makes all that was written durable */
+	/* Adds to the report at the end: to o, or if that is NULL to a file. May be NULL. */
+	void (*report)(struct copy *c, json_t *o, FILE *to);
 };
 
-/* What was asked for; NULL: as much as there is. */
+/* The options of the command; NULL: not given. */
 struct copy_range {
 	const char *file; /* NULL or "-": stdin, stdout */
 	const char *offset, *length;
@@ -38,18 +38,18 @@ struct copy_range {
 
 struct copy {
 	const struct copy_ops *ops;
-	const char *kind, *where; /* "partition"; which */
+	const char *kind, *where; /* kind: "partition" or "unit"; where: which one */
 	uint64_t size;		  /* of the storage */
-	uint32_t block;		  /* where it may begin */
-	bool out;		  /* to the file */
+	uint32_t block;		  /* bytes that --offset is a multiple of */
+	bool out;		  /* from the storage to the file */
 	uint8_t *memory;	  /* COPY_PIECES of COPY_PIECE bytes */
-	uint64_t done;		  /* bytes, from the first on */
+	uint64_t done;		  /* bytes from the first on that are done */
 
-	/* copy.c alone */
+	/* private to copy.c */
 	int fd;
-	uint64_t at, length; /* length UINT64_MAX: as much as comes */
+	uint64_t at, length; /* length UINT64_MAX: up to the end of the input */
 	struct progress progress;
-	uint64_t put, get; /* pieces begun and ended */
+	uint64_t put, get; /* numbers of pieces started and finished */
 	struct {
 		uint32_t length;
 		bool done;
@@ -58,7 +58,7 @@ struct copy {
 
 uint8_t *copy_memory(struct copy *c, uint64_t n);
 void copy_piece_done(struct copy *c, uint64_t n);
-void copy_end_line(struct copy *c);			      /* before a complaint in the middle */
+void copy_end_line(struct copy *c); /* ends the progress line; call before complaining */
 int copy_run(struct copy *c, const struct copy_range *range); /* exit code */
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap.c - stag heap: its command line, and what changes a heap: reap, trim and rm.
+ * heap.c - stag heap: its command line, and the verbs that change a heap: reap, trim and rm.
  */
 #include "heap.h"
 
@@ -11,7 +11,7 @@
 #include "stag.h"
 
 struct heap_options {
-	const char *name; /* NULL: none */
+	const char *name; /* of a heap; NULL: not given */
 	bool blocks, check, json, shared, force;
 	double interval;
 	uint64_t count;
@@ -84,7 +84,7 @@ static int heap_show_top(const struct heap_options *o)
 	return heap_top(o->name, o->interval, o->count, o->json);
 }
 
-/* ---- what changes a heap ---------------------------------------------------------- */
+/* ---- verbs that change a heap ---------------------------------------------------------- */
 
 static int memory_of(const char *name, uint64_t *bytes)
 {
@@ -96,7 +96,10 @@ static int memory_of(const char *name, uint64_t *bytes)
 	return rc;
 }
 
-/* Attaching reaps already, so that what it says itself is not all. */
+/*
+ * Runs what() on a heap, and prints how much memory it freed. That is measured around the attachment, which frees the
+ * memory of dead processes itself.
+ */
 static int change_heap(const struct heap_options *o,
 		       uint64_t (*what)(struct stag_heap *, unsigned int), unsigned int flags)
 {
@@ -121,7 +124,7 @@ static int change_heap(const struct heap_options *o,
 		print_json(json_pack("{s:s s:I}", "name", name, "given_back_bytes",
 				     (json_int_t)before));
 	else
-		printf("%s given back\n", heap_size_word(before, text, sizeof(text)));
+		printf("%s freed\n", heap_size_word(before, text, sizeof(text)));
 	return EXIT_OK;
 }
 
@@ -159,7 +162,7 @@ static int heap_rm(const struct heap_options *o)
 			return EXIT_FAILED;
 		if (living) {
 			complain("heap %s: %llu process%s it attached, see 'stag heap show %s'; "
-				 "--force takes only its name away",
+				 "--force removes only the name",
 				 o->name, (unsigned long long)living,
 				 living == 1 ? " has" : "es have", o->name);
 			return EXIT_FAILED;

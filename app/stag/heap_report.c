@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap_report.c - stag heap: what was seen, for people.
+ * heap_report.c - stag heap: prints heaps as text.
  */
 #include "heap.h"
 
@@ -82,11 +82,11 @@ static void print_sums(const struct heap_view *view)
 	printf("%llu, %s; %llu of them shared\n", (unsigned long long)s->allocations,
 	       heap_size_word(s->allocated_bytes, a, sizeof(a)), (unsigned long long)s->shared);
 	print_line("processes");
-	printf("%llu; %llu have left or died before\n", (unsigned long long)s->processes,
+	printf("%llu; %llu have left or died so far\n", (unsigned long long)s->processes,
 	       (unsigned long long)s->reaped);
 	if (s->dead_processes) {
 		print_line("");
-		printf("%llu dead: 'stag heap reap %s' gives back what was theirs\n",
+		printf("%llu dead: 'stag heap reap %s' frees what they had allocated\n",
 		       (unsigned long long)s->dead_processes, view->name);
 	}
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap_top.c - stag heap top: the processes of the heaps, again and again, with what has changed.
+ * heap_top.c - stag heap top: shows the processes of the heaps, with rates, at an interval.
  *
- * On a terminal in place; else a line for each process, each time, which awk and grep understand.
+ * On a terminal the screen is updated in place; otherwise each update prints a line for each process, for awk and grep.
  */
 #include "heap.h"
 
@@ -32,7 +32,7 @@ static void on_signal(int number)
 
 /* ---- samples -------------------------------------------------------------------- */
 
-static int take_one(struct sample *s, const char *name)
+static int sample_heap(struct sample *s, const char *name)
 {
 	int rc;
 
@@ -44,16 +44,16 @@ static int take_one(struct sample *s, const char *name)
 	return rc;
 }
 
-static int take(struct sample *s, const char *name)
+static int sample_heaps(struct sample *s, const char *name)
 {
 	s->ns = clock_ns();
 	if (name)
-		return take_one(s, name);
+		return sample_heap(s, name);
 	s->views = heap_view_all(&s->n);
 	return s->views ? 0 : -ENOMEM;
 }
 
-static void drop(struct sample *s)
+static void free_sample(struct sample *s)
 {
 	for (size_t i = 0; i < s->n; i++)
 		heap_view_clear(&s->views[i]);
@@ -82,7 +82,7 @@ static const struct heap_user *find_before(const struct sample *s, const char *n
 	return NULL;
 }
 
-/* One that was not here before has done all it has done since. */
+/* Sets the rates. A process that was not in the sample before has done everything since then. */
 static void set_rates(struct sample *now, const struct sample *before)
 {
 	static const struct heap_user none;
@@ -105,9 +105,9 @@ static void set_rates(struct sample *now, const struct sample *before)
 		}
 }
 
-/* ---- what is shown ----------------------------------------------------------------- */
+/* ---- output ----------------------------------------------------------------- */
 
-static void print_head(bool with_time)
+static void print_titles(bool with_time)
 {
 	if (with_time)
 		printf("%-8s ", "TIME");
@@ -116,8 +116,8 @@ static void print_head(bool with_time)
 	       "STALE");
 }
 
-/* A column has a word: no spaces. */
-static const char *tight(uint64_t bytes, char *text, size_t size)
+/* Writes a size without spaces: a column is one word. */
+static const char *size_column(uint64_t bytes, char *text, size_t size)
 {
 	char *space;
 
@@ -140,8 +140,9 @@ static void print_user(const char *time, const char *name, const struct heap_use
 	       : p->dead     ? "(dead)"
 	       : *u->program ? u->program
 			     : "?",
-	       (unsigned long long)u->blocks, tight(u->block_bytes, memory, sizeof(memory)),
-	       (unsigned long long)u->allocations, tight(u->allocated_bytes, bytes, sizeof(bytes)));
+	       (unsigned long long)u->blocks, size_column(u->block_bytes, memory, sizeof(memory)),
+	       (unsigned long long)u->allocations,
+	       size_column(u->allocated_bytes, bytes, sizeof(bytes)));
 	printf(" %8.0f %8.0f %6llu %8.0f %8llu\n", u->taken_rate, u->released_rate,
 	       (unsigned long long)p->registrations, u->made_rate,
 	       (unsigned long long)p->stale_found);
@@ -173,7 +174,7 @@ static void print_in_place(const struct sample *s)
 
 	clock_word(now);
 	printf("\033[H\033[Jstag heap top, %s; %zu heap%s\n\n", now, s->n, s->n == 1 ? "" : "s");
-	print_head(false);
+	print_titles(false);
 	print_users(s, NULL);
 }
 
@@ -183,7 +184,7 @@ static void print_lines(const struct sample *s, bool first)
 
 	clock_word(now);
 	if (first)
-		print_head(true);
+		print_titles(true);
 	print_users(s, now);
 }
 
@@ -209,7 +210,7 @@ static void catch_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-static void nap(double seconds)
+static void sleep_for(double seconds)
 {
 	struct timespec ts = {.tv_sec = (time_t)seconds};
 
@@ -226,12 +227,12 @@ int heap_top(const char *name, double interval, uint64_t count, bool as_json)
 	catch_signals();
 	for (uint64_t i = 0; !interrupted && (count == 0 || i < count); i++) {
 		if (i)
-			nap(interval);
-		rc = take(&now, name);
+			sleep_for(interval);
+		rc = sample_heaps(&now, name);
 		if (rc) {
 			complain("%s",
 				 now.views && now.views->error ? now.views->error : strerror(-rc));
-			drop(&now);
+			free_sample(&now);
 			break;
 		}
 		set_rates(&now, &before);
@@ -243,9 +244,9 @@ int heap_top(const char *name, double interval, uint64_t count, bool as_json)
 			print_lines(&now, i == 0);
 		if (fflush(stdout) != 0)
 			break;
-		drop(&before);
+		free_sample(&before);
 		before = now;
 	}
-	drop(&before);
+	free_sample(&before);
 	return rc ? EXIT_FAILED : EXIT_OK;
 }

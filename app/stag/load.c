@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * load.c - what a benchmark of storage keeps under way, as it was asked for.
+ * load.c - the load that a benchmark of storage puts on a partition or a unit.
  */
 #include "load.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * load.h - what a benchmark of storage keeps under way, as it was asked for.
+ * load.h - the load that a benchmark of storage puts on a partition or a unit.
  */
 #ifndef STAG_APP_LOAD_H
 #define STAG_APP_LOAD_H
@@ -14,7 +14,7 @@
 #define LOAD_DEPTH   32 /* the default */
 #define LOAD_SECONDS 1	/* the default */
 
-/* As on the command line. */
+/* The options of the command line. */
 struct load_options {
 	const char *op;	  /* NULL: read */
 	uint64_t writes;  /* percent of a mix; 0: not given */
@@ -33,9 +33,10 @@ struct load {
 	double secs;
 };
 
-uint64_t load_dice(uint64_t *state);		    /* anything, of a state that is not 0 */
-bool load_writes(uint64_t percent, uint64_t *dice); /* is the next one a write? */
-uint64_t load_cpu_ns(void);			    /* of this process */
+uint64_t load_dice(uint64_t *state); /* returns a random number; the state must not be 0 */
+bool load_writes(uint64_t percent,
+		 uint64_t *dice); /* decides whether the next operation is a write */
+uint64_t load_cpu_ns(void);	  /* processor time of this process */
 
 /* Checks the options against each other. Returns false after it has complained. */
 bool load_check(const struct load_options *o, struct load *l);

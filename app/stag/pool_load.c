@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool_load.c - stag pool load: clients that change values for a while, and then look whether all that was acknowledged is there.
+ * pool_load.c - stag pool load: clients change values for a while, then check that all acknowledged changes are there.
  *
- * Each client has names of its own and puts to one after the other, waiting for each answer. So what a name has to have at the end is known: what
- * was acknowledged last, or, where nobody knows what became of a put, that or what was there before it.
+ * Each client has names of its own and puts to one after the other, waiting for each answer. So the value that a name
+ * must have at the end is known: the one acknowledged last or, if the outcome of a later put is unknown, that of either.
  */
 #include "pool_use.h"
 
@@ -24,12 +24,12 @@
 #include "times.h"
 
 #define RETRY_MS 60000
-#define NAMES	 500 /* of each client */
+#define NAMES	 500 /* per client */
 #define NAP_NS	 (20 * NS_PER_MS)
 
-struct wish {
-	uint64_t acknowledged; /* number of the put, 0: none was */
-	uint64_t asked;	       /* the last that was begun */
+struct expectation {
+	uint64_t acknowledged; /* number of the last put that was acknowledged; 0: none */
+	uint64_t started_put;  /* number of the last put that was started */
 };
 
 struct client {
@@ -37,11 +37,11 @@ struct client {
 	struct stag_pool *pool;
 	unsigned int number;
 	pthread_t thread;
-	struct wish wishes[NAMES];
+	struct expectation wishes[NAMES];
 	struct times times;
 	uint64_t unknown, lost, wrong, failovers;
 	_Atomic uint64_t puts;
-	int error; /* that it gave up for */
+	int error; /* why it gave up; 0: it did not */
 	char why[256];
 	uint64_t *value; /* run->size bytes */
 };
@@ -49,8 +49,8 @@ struct client {
 struct load_run {
 	unsigned int num_clients;
 	size_t size;
-	double seconds; /* 0: until it is told to stop */
-	uint64_t token; /* of this run: other runs have other names */
+	double seconds; /* 0: until SIGINT or SIGTERM */
+	uint64_t token; /* makes the names of this run differ from those of other runs */
 	_Atomic bool stop;
 	struct client *clients[POOL_LOAD_CLIENTS_MAX];
 };
@@ -70,20 +70,20 @@ static void name_of(const struct client *c, unsigned int i, char name[64])
 	snprintf(name, 64, "load/%016" PRIx64 "/%u/%u", c->run->token, c->number, i);
 }
 
-/* Every word says which name and which put it is of: half of one and half of another is found out. */
+/* Returns a word of a value. Each word depends on the name and the put, so a value mixed of two puts is detected. */
 static uint64_t word_of(const struct client *c, unsigned int i, uint64_t number, size_t at)
 {
 	return number ^ ((uint64_t)c->number << 48) ^ ((uint64_t)i << 32) ^
 	       (at * 0x9e3779b97f4a7c15ull);
 }
 
-static void fill(struct client *c, unsigned int i, uint64_t number)
+static void fill_value(struct client *c, unsigned int i, uint64_t number)
 {
 	for (size_t at = 0; at < c->run->size / sizeof(uint64_t); at++)
 		c->value[at] = word_of(c, i, number, at);
 }
 
-/* The number of the put that it is of; false: it is of none. */
+/* Finds the number of the put that wrote the value. Returns false if it is of no put. */
 static bool number_in(const struct client *c, unsigned int i, size_t length, uint64_t *number)
 {
 	if (length != c->run->size)
@@ -117,8 +117,8 @@ static void put_next(struct client *c, uint64_t number)
 	int error;
 
 	name_of(c, i, name);
-	fill(c, i, number);
-	c->wishes[i].asked = number;
+	fill_value(c, i, number);
+	c->wishes[i].started_put = number;
 	since = clock_ns();
 	error = stag_pool_put(c->pool, name, c->value, c->run->size, 0, NULL);
 	if (error == 0) {
@@ -132,7 +132,7 @@ static void put_next(struct client *c, uint64_t number)
 	}
 }
 
-static void *work(void *arg)
+static void *put_until_stopped(void *arg)
 {
 	struct client *c = arg;
 
@@ -141,11 +141,11 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* ---- afterwards -------------------------------------------------------------------------- */
+/* ---- the check -------------------------------------------------------------------------- */
 
-static void judge(struct client *c, unsigned int i)
+static void check_name(struct client *c, unsigned int i)
 {
-	const struct wish *w = &c->wishes[i];
+	const struct expectation *w = &c->wishes[i];
 	size_t length = c->run->size;
 	uint64_t number = 0;
 	char name[64];
@@ -161,28 +161,28 @@ static void judge(struct client *c, unsigned int i)
 		give_up(c, "get", error);
 	else if (number < w->acknowledged)
 		c->lost++;
-	else if (number > w->asked)
+	else if (number > w->started_put)
 		c->wrong++;
 	if (error == 0)
 		stag_pool_remove(c->pool, name);
 }
 
-static void *look(void *arg)
+static void *check_names(void *arg)
 {
 	struct stag_pool_info info = {0};
 	struct client *c = arg;
 
 	for (unsigned int i = 0; i < NAMES && c->error == 0; i++)
-		if (c->wishes[i].asked)
-			judge(c, i);
+		if (c->wishes[i].started_put)
+			check_name(c, i);
 	if (stag_pool_query(c->pool, &info, sizeof(info)) == 0)
 		c->failovers = info.failovers;
 	return NULL;
 }
 
-/* ---- all of them ------------------------------------------------------------------------- */
+/* ---- all clients ------------------------------------------------------------------------- */
 
-static int in_threads(struct load_run *r, void *(*what)(void *))
+static int start_threads(struct load_run *r, void *(*what)(void *))
 {
 	unsigned int started = 0;
 	int rc = 0;
@@ -192,10 +192,10 @@ static int in_threads(struct load_run *r, void *(*what)(void *))
 		started += rc == 0;
 	}
 	if (rc != 0) {
-		complain("no more threads: %s", strerror(rc));
+		complain("cannot start a thread: %s", strerror(rc));
 		atomic_store(&r->stop, true);
 	}
-	r->num_clients = started; /* whoever has no thread has done nothing */
+	r->num_clients = started; /* a client without a thread has done nothing */
 	return rc;
 }
 
@@ -222,20 +222,20 @@ static uint64_t puts_of(const struct load_run *r)
 	return sum;
 }
 
-/* While they work: says that they do, and how far they are on a terminal. */
-static void watch_them(struct load_run *r, uint64_t since)
+/* Waits while the clients run: prints that they have all begun, and the progress on a terminal. */
+static void watch_clients(struct load_run *r, uint64_t since)
 {
 	const struct timespec nap = {.tv_nsec = NAP_NS};
 	struct progress progress;
 	bool told = false;
 	char note[48];
 
-	progress_begin(&progress, r->seconds > 0 ? "load" : "load, until it is told to stop",
-		       PROGRESS_TIME, (uint64_t)(r->seconds * NS_PER_S));
+	progress_begin(&progress, r->seconds > 0 ? "load" : "load, until SIGINT", PROGRESS_TIME,
+		       (uint64_t)(r->seconds * NS_PER_S));
 	while (!atomic_load(&r->stop) && !told_to_stop &&
 	       (r->seconds == 0 || (double)(clock_ns() - since) < r->seconds * NS_PER_S)) {
 		if (!told && all_began(r)) {
-			fprintf(stderr, "%u clients are at work\n", r->num_clients);
+			fprintf(stderr, "%u clients are running\n", r->num_clients);
 			told = true;
 		}
 		snprintf(note, sizeof(note), "%" PRIu64 " puts acknowledged", puts_of(r));
@@ -256,7 +256,7 @@ static bool add_client(const struct pool_use *u, struct load_run *r)
 		c->value = malloc(r->size);
 	}
 	if (!c || !c->value) {
-		complain("no memory");
+		complain("out of memory");
 		return false;
 	}
 	c->pool = pool_use_open(u, RETRY_MS);
@@ -273,7 +273,7 @@ static void free_clients(struct load_run *r, unsigned int n)
 	}
 }
 
-/* ---- what came of it --------------------------------------------------------------------- */
+/* ---- the result --------------------------------------------------------------------- */
 
 struct sum {
 	struct times times;
@@ -317,12 +317,12 @@ static void print_sum(const struct load_run *r, const struct sum *s, double seco
 	printf("longest    %.1f ms\n", (double)s->times.max / NS_PER_MS);
 	printf("failovers  %" PRIu64 "\n", s->failovers);
 	printf("lost       %" PRIu64 "; wrong %" PRIu64 "; of %" PRIu64
-	       " puts nobody knows whether they were done\n",
+	       " puts with unknown outcome\n",
 	       s->lost, s->wrong, s->unknown);
 }
 
-static void report(const struct pool_use *u, const struct load_run *r, const struct sum *s,
-		   double seconds)
+static void print_result(const struct pool_use *u, const struct load_run *r, const struct sum *s,
+			 double seconds)
 {
 	if (u->json)
 		store_dump(json_pack("{s:i s:f s:I s:f s:o s:f s:I s:I s:I s:I}", "clients",
@@ -336,14 +336,15 @@ static void report(const struct pool_use *u, const struct load_run *r, const str
 		print_sum(r, s, seconds);
 }
 
-static bool is_good(const struct sum *s)
+static bool is_correct(const struct sum *s)
 {
 	if (s->gave_up)
 		complain("client %u gave up: %s", s->gave_up->number, s->gave_up->why);
 	else if (s->puts == 0)
-		complain("nothing was acknowledged");
+		complain("no put was acknowledged");
 	else if (s->lost || s->wrong)
-		complain("%" PRIu64 " values are not what was acknowledged", s->lost + s->wrong);
+		complain("%" PRIu64 " values differ from what was acknowledged",
+			 s->lost + s->wrong);
 	else
 		return true;
 	return false;
@@ -356,26 +357,26 @@ static int run_load(const struct pool_use *u, struct load_run *r)
 	uint64_t since = clock_ns();
 	struct sum s = {0};
 	double seconds;
-	int rc = in_threads(r, work);
+	int rc = start_threads(r, put_until_stopped);
 
 	if (rc == 0)
-		watch_them(r, since);
+		watch_clients(r, since);
 	join_all(r);
 	seconds = (double)(clock_ns() - since) / NS_PER_S;
 	if (rc == 0)
-		rc = in_threads(r, look);
+		rc = start_threads(r, check_names);
 	if (rc != 0)
 		return EXIT_FAILED;
 	join_all(r);
 	add_up(r, &s);
-	report(u, r, &s, seconds);
-	return is_good(&s) ? EXIT_OK : EXIT_FAILED;
+	print_result(u, r, &s, seconds);
+	return is_correct(&s) ? EXIT_OK : EXIT_FAILED;
 }
 
 int pool_use_load(const struct pool_use *u)
 {
 	const struct sigaction stop = {.sa_handler = on_signal};
-	const size_t word = sizeof(uint64_t); /* a value is made of such */
+	const size_t word = sizeof(uint64_t); /* a value consists of these */
 	struct load_run r = {.seconds = u->seconds,
 			     .size = (u->load_size + word - 1) / word * word,
 			     .token = clock_ns() ^ ((uint64_t)getpid() << 40)};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool_make.c - stag pool create and join: a directory with the INI file and the secrets of a node, for stagd to serve.
+ * pool_make.c - stag pool create and join: make a directory with the INI file and the secrets of a node, for stagd to serve.
  *
- * Nothing is asked over the network: the pool itself is made, or joined, when the node is started.
+ * Neither uses the network: the pool itself is made, or joined, when the node starts.
  */
 #include "pool_use.h"
 
@@ -27,7 +27,7 @@
 #include "stag.h"
 #include "store.h"
 
-#define PORTS 64 /* that are tried */
+#define PORTS 64 /* how many are tried */
 
 struct made {
 	const struct pool_use *u;
@@ -35,10 +35,10 @@ struct made {
 	char node[NAME_LEN];
 	char dir[PATH_MAX - 64], ini[PATH_MAX];
 	char roll[PATH_MAX + 512];
-	const char *address; /* to listen on; NULL: all */
+	const char *address; /* to listen on; NULL: all addresses */
 	uint16_t port;
 	struct secrets secrets;
-	struct conf_pool *like; /* the node that it is made like; NULL: none */
+	struct conf_pool *like; /* the node whose settings are copied; NULL: none */
 };
 
 /* ---- places and names -------------------------------------------------------------------- */
@@ -51,19 +51,20 @@ static bool set_names(struct made *m)
 
 	gethostname(host, sizeof(host) - 1);
 	if (!name_is_valid(u->pool)) {
-		complain("'%s' is no name of a pool: letters, digits and . - _, 63 at most",
+		complain("'%s' cannot be the name of a pool: use letters, digits and . - _, 63 at "
+			 "most",
 			 u->pool);
 		return false;
 	}
 	if (!name_is_valid(u->node ? u->node : host)) {
-		complain("'%s' is no name of a node: letters, digits and . - _, 63 at most; --node "
-			 "gives another",
+		complain("'%s' cannot be the name of a node: use letters, digits and . - _, 63 at "
+			 "most; set another with --node",
 			 u->node ? u->node : host);
 		return false;
 	}
 	strcpy(m->node, u->node ? u->node : host);
 	if (!u->dir && !conf_state_dir(base, sizeof(base))) {
-		complain("there is no home directory here; name a directory with --dir");
+		complain("there is no home directory; name a directory with --dir");
 		return false;
 	}
 	if (u->dir)
@@ -76,15 +77,15 @@ static bool set_names(struct made *m)
 	return false;
 }
 
-static bool is_another(const struct made *m)
+static bool has_new_name(const struct made *m)
 {
 	if (!m->like || strcmp(m->node, m->like->node) != 0)
 		return true;
-	complain("there is a node '%s'; --node gives this one another name", m->node);
+	complain("the pool has a node '%s' already; set another name with --node", m->node);
 	return false;
 }
 
-/* As mkdir -p, for nobody else. */
+/* Makes a directory and those above it, as mkdir -p does, accessible to this user only. */
 static int make_directories(char *path)
 {
 	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -98,8 +99,8 @@ static int make_directories(char *path)
 	return mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : -errno;
 }
 
-/* What a node that was here knew. */
-static bool forget_state(const struct made *m)
+/* Removes the state of a node that was in this directory. */
+static bool remove_state(const struct made *m)
 {
 	CLEANUP_CLOSE int dir = open(m->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -109,7 +110,7 @@ static bool forget_state(const struct made *m)
 	    (unlinkat(dir, "state", 0) == 0 || errno == ENOENT))
 		return true;
 	complain("%s: %s", m->dir,
-		 errno == EWOULDBLOCK ? "its node runs; stop it first" : strerror(errno));
+		 errno == EWOULDBLOCK ? "its node is running; stop it first" : strerror(errno));
 	return false;
 }
 
@@ -123,19 +124,19 @@ static bool make_place(struct made *m)
 	if (rc == 0 && strlen(whole) >= sizeof(m->dir))
 		rc = -ENAMETOOLONG;
 	if (rc != 0) {
-		complain("%s: %s; --dir names another", m->dir, strerror(-rc));
+		complain("%s: %s; name another directory with --dir", m->dir, strerror(-rc));
 		return false;
 	}
 	strcpy(m->dir, whole);
 	snprintf(m->ini, sizeof(m->ini), "%s/stag.ini", m->dir);
 	if (access(m->ini, F_OK) == 0 && !m->u->force) {
-		complain("%s is there already; to start that node: stagd --config %s; to begin "
-			 "anew: "
-			 "--force; for another on this machine: --node NAME",
+		complain("%s has a node already; to start it: stagd --config %s; to replace it: "
+			 "--force; "
+			 "for another on this machine: --node NAME",
 			 m->dir, m->ini);
 		return false;
 	}
-	return forget_state(m);
+	return remove_state(m);
 }
 
 /* ---- the port --------------------------------------------------------------------------- */
@@ -152,7 +153,7 @@ static bool is_free(const char *address, unsigned int port)
 
 	snprintf(service, sizeof(service), "%u", port);
 	if (getaddrinfo(address, service, &hints, &list) != 0)
-		return true; /* a name: whoever listens on it will see */
+		return true; /* a host name: stagd will report it */
 	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	good = fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) != 0 ||
 	       bind(fd, list->ai_addr, list->ai_addrlen) == 0;
@@ -167,7 +168,7 @@ static bool set_port(struct made *m)
 	for (m->port = STAG_POOL_PORT; m->port < STAG_POOL_PORT + PORTS; m->port++)
 		if (!pool_use_has_port(m->u->pool, m->port, m->ini) && is_free(m->address, m->port))
 			return true;
-	complain("no port from %d to %d is free; name one with --port", STAG_POOL_PORT,
+	complain("no port from %d to %d is free; choose one with --port", STAG_POOL_PORT,
 		 STAG_POOL_PORT + PORTS - 1);
 	return false;
 }
@@ -185,14 +186,14 @@ static bool make_secrets(struct made *m)
 
 	m->secrets.list = calloc(n, sizeof(*first));
 	if (!m->secrets.list) {
-		complain("no memory");
+		complain("out of memory");
 		return false;
 	}
 	memcpy(m->secrets.list, first, sizeof(first));
 	m->secrets.count = n;
 	for (unsigned int i = 0; i < n; i++)
 		if (secret_make(m->secrets.list[i].text) != 0) {
-			complain("no random numbers for secrets");
+			complain("cannot get random numbers for the secrets");
 			return false;
 		}
 	return true;
@@ -220,7 +221,7 @@ static bool set_secrets(struct made *m)
 	if (m->like)
 		return copy_secrets(m, m->like->secrets_file);
 	snprintf(old, sizeof(old), "%s/" CONF_SECRETS, m->dir);
-	if (access(old, F_OK) == 0) /* users keep theirs when a pool begins anew */
+	if (access(old, F_OK) == 0) /* users keep their secrets when a pool is created again */
 		return copy_secrets(m, old);
 	return make_secrets(m);
 }
@@ -237,7 +238,7 @@ static bool write_secrets(struct made *m)
 
 /* ---- the roll ------------------------------------------------------------------------------- */
 
-/* A file on this machine: beside the nodes' directories, so that the next one finds it. */
+/* Keeps the roll in a file beside the nodes' directories, where the next node of this machine finds it. */
 static void default_roll(struct made *m)
 {
 	char dir[PATH_MAX];
@@ -250,7 +251,7 @@ static void default_roll(struct made *m)
 	snprintf(m->roll, sizeof(m->roll), "file:%s/roll", dirname(dir));
 }
 
-static bool forget_roll(struct made *m)
+static bool remove_roll(struct made *m)
 {
 	if (!m->create || !m->u->force)
 		return true;
@@ -271,16 +272,16 @@ static bool set_roll(struct made *m)
 	if (!roll)
 		default_roll(m);
 	else if (strncmp(roll, "file:", 5) == 0 && roll[5] != '/') {
-		complain("--roll: file: wants a path from the root, not '%s'", roll + 5);
+		complain("--roll: file: needs an absolute path, not '%s'", roll + 5);
 		return false;
 	} else if (snprintf(m->roll, sizeof(m->roll), "%s", roll) >= (int)sizeof(m->roll)) {
 		complain("--roll: %s", strerror(ENAMETOOLONG));
 		return false;
 	}
-	/* What is kept in a file is for one machine. */
+	/* a roll in a file is for nodes of one machine */
 	if (!m->address && strncmp(m->roll, "file:", 5) == 0)
 		m->address = "127.0.0.1";
-	return forget_roll(m);
+	return remove_roll(m);
 }
 
 /* ---- the INI file ------------------------------------------------------------------------- */
@@ -291,7 +292,7 @@ static void put_text(FILE *f, const char *name, const char *value, const char *w
 		value ? value : "");
 }
 
-/* "KEY?ca=FILE&user=NAME": each on a line of its own, since lines are short. */
+/* Writes the parts of "KEY?ca=FILE&user=NAME" on lines of their own: the INI parser limits the length of a line. */
 static void put_roll(FILE *f, const char *roll)
 {
 	CLEANUP_FREE char *text = strdup(roll);
@@ -300,7 +301,9 @@ static void put_roll(FILE *f, const char *roll)
 	if (!text)
 		return;
 	option = strtok_r(text, "?", &save);
-	fputs("; who is primary: file:PATH on one machine, etcd://HOST:PORT/KEY on several\n", f);
+	fputs("; where the roll is kept: file:PATH on one machine, etcd://HOST:PORT/KEY on "
+	      "several\n",
+	      f);
 	fprintf(f, "roll = %s\n", option);
 	while ((option = strtok_r(NULL, "&", &save))) {
 		size_t len = strcspn(option, "=");
@@ -314,9 +317,10 @@ static void put_roll(FILE *f, const char *roll)
 
 static void put_times(FILE *f, const struct conf_pool *like)
 {
-	fprintf(f, "; heartbeats; the same on all nodes. A primary that hears nothing for lease "
-		   "refuses,\n"
-		   "; a standby that hears nothing for promote takes over.\n");
+	fprintf(f,
+		"; heartbeats; the same on all nodes. A primary without an acknowledged heartbeat "
+		"for\n"
+		"; lease refuses requests; a standby without one for promote promotes itself.\n");
 	if (!like || !conf_is_set(&like->at, "beat"))
 		fputs("; beat = 2ms\n", f);
 	else
@@ -337,7 +341,7 @@ static void put_creation(FILE *f, const struct made *m)
 
 	if (!m->create)
 		return;
-	fputs("; the pool is made by this node, once; what it is like is decided then\n"
+	fputs("; this node creates the pool, once; these settings apply then only\n"
 	      "create = yes\n",
 	      f);
 	fprintf(f, "size = %s\n", u->size);
@@ -358,12 +362,13 @@ static void put_ini(FILE *f, const struct made *m)
 		"; A node of the pool '%s', for stagd(8). All settings: stag.ini(5).\n\n"
 		"[pool %s]\n",
 		m->u->pool, m->u->pool);
-	put_text(f, "node", m->node, "this node's name, of which there is one in the pool");
-	put_text(f, "state", m->dir, "what it has to know when it comes back");
+	put_text(f, "node", m->node, "name of this node, unique in the pool");
+	put_text(f, "state", m->dir, "directory of what it must know after a restart");
 	put_roll(f, m->roll);
-	put_text(f, "address", m->address, "where it listens: all addresses, unless one is set");
-	put_text(f, "port", port, "and at which port");
-	put_text(f, "advertise", m->u->advertise, "how others reach it, if not there: HOST[:PORT]");
+	put_text(f, "address", m->address, "address to listen on; without it, all");
+	put_text(f, "port", port, "port to listen on");
+	put_text(f, "advertise", m->u->advertise,
+		 "address under which others reach it, if it differs: HOST[:PORT]");
 	put_creation(f, m);
 	put_times(f, m->like);
 }
@@ -385,7 +390,7 @@ static bool write_ini(const struct made *m)
 	return rc == 0;
 }
 
-/* As stagd will read it: what is wrong with what we were told is found here. */
+/* Reads the file as stagd will, to find faults in the options now. */
 static bool check_ini(const struct made *m)
 {
 	struct conf conf;
@@ -397,16 +402,16 @@ static bool check_ini(const struct made *m)
 	return good;
 }
 
-/* ---- what now ----------------------------------------------------------------------------- */
+/* ---- the next steps ----------------------------------------------------------------------------- */
 
-static void say_json(const struct made *m)
+static void print_made_json(const struct made *m)
 {
 	store_dump(json_pack("{s:s, s:s, s:s, s:s, s:s, s:i}", "pool", m->u->pool, "node", m->node,
 			     "directory", m->dir, "config", m->ini, "roll", m->roll, "port",
 			     (int)m->port));
 }
 
-static void say(const struct made *m)
+static void print_made(const struct made *m)
 {
 	bool file = strncmp(m->roll, "file:", 5) == 0;
 	const char *pool = m->u->dir ? m->dir : m->u->pool;
@@ -415,22 +420,22 @@ static void say(const struct made *m)
 	       m->dir);
 	printf("  start it      stagd --config %s\n", m->ini);
 	if (m->create) {
-		printf("  a second one  stag pool join %s --node NAME%s%s\n", m->u->pool,
+		printf("  add another   stag pool join %s --node NAME%s%s\n", m->u->pool,
 		       m->u->dir ? " --dir DIRECTORY --from " : "", m->u->dir ? m->dir : "");
 		if (file)
 			printf("                on this machine; for nodes on several, --roll "
 			       "etcd://...\n");
 		else
-			printf("                on another machine: with --roll, and --secrets a "
-			       "copy of "
-			       "%s/" CONF_SECRETS "\n",
+			printf("                on another machine: with --roll, and with "
+			       "--secrets, a "
+			       "copy of %s/" CONF_SECRETS "\n",
 			       m->dir);
 	}
-	printf("  look at it    stag pool status %s\n", pool);
+	printf("  show it       stag pool status %s\n", pool);
 }
 
-/* In place of this process. */
-static int serve(const struct made *m)
+/* Executes stagd in place of this process. */
+static int exec_stagd(const struct made *m)
 {
 	char exe[PATH_MAX], path[PATH_MAX + 32];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -449,20 +454,20 @@ static int serve(const struct made *m)
 
 /* ---- create and join ------------------------------------------------------------------------- */
 
-static int make(struct made *m)
+static int make_node(struct made *m)
 {
-	bool good = set_names(m) && is_another(m) && make_place(m) && set_secrets(m) &&
+	bool good = set_names(m) && has_new_name(m) && make_place(m) && set_secrets(m) &&
 		    set_port(m) && set_roll(m) && write_secrets(m) && write_ini(m) && check_ini(m);
 
 	secrets_free(&m->secrets);
 	if (!good)
 		return EXIT_FAILED;
 	if (m->u->serve)
-		return serve(m);
+		return exec_stagd(m);
 	if (m->u->json)
-		say_json(m);
+		print_made_json(m);
 	else
-		say(m);
+		print_made(m);
 	return EXIT_OK;
 }
 
@@ -471,12 +476,12 @@ int pool_use_create(const struct pool_use *u)
 	struct made m = {.u = u, .create = true, .address = u->address};
 
 	if (u->size)
-		return make(&m);
-	complain("how much memory shall the pool have? --size 512M says");
+		return make_node(&m);
+	complain("the pool needs a size of memory: --size 512M");
 	return EXIT_USAGE;
 }
 
-/* The INI file of the node that this one is made like. */
+/* Finds the INI file of the node whose settings are copied. */
 static bool find_like(const struct pool_use *u, char *path, size_t size)
 {
 	struct stat st;
@@ -495,9 +500,9 @@ static int join_like(struct made *m, const char *path)
 	if (conf_read(&conf, path, stderr) == 0) {
 		m->like = conf_find(&conf, &conf_pool_kind, m->u->pool);
 		if (!m->like)
-			complain("%s: there is no pool '%s' in it", path, m->u->pool);
+			complain("%s has no section [pool %s]", path, m->u->pool);
 		else
-			rc = make(m);
+			rc = make_node(m);
 	}
 	conf_free(&conf);
 	return rc;
@@ -509,12 +514,12 @@ int pool_use_join(const struct pool_use *u)
 	char path[PATH_MAX];
 
 	if (u->roll && u->secrets)
-		return make(&m);
+		return make_node(&m);
 	if (find_like(u, path, sizeof(path)))
 		return join_like(&m, path);
-	complain(
-		"no node of a pool '%s' was made here; name one with --from, or say where the pool "
-		"is kept: --roll etcd://..., and --secrets a copy of another node's",
-		u->pool);
+	complain("no node of a pool '%s' was made on this machine; name one with --from, or say "
+		 "where the roll is: --roll etcd://..., with --secrets, a copy of another node's "
+		 "secrets",
+		 u->pool);
 	return EXIT_USAGE;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool_status.c - stag pool status, watch, switchover and forget: who is what, and who is to be.
+ * pool_status.c - stag pool status, watch, switchover and forget.
  */
 #include "pool_use.h"
 
@@ -48,7 +48,7 @@ static json_t *rights_json(uint32_t rights)
 	return list;
 }
 
-/* Records that a node is behind its primary. */
+/* Returns how many records a node is behind its primary. */
 static uint64_t lag_of(const struct stag_pool_info *i, const struct stag_pool_member *m)
 {
 	return i->number > m->number ? i->number - m->number : 0;
@@ -106,7 +106,7 @@ static void print_members(const struct stag_pool_info *i)
 static void print_lease(const struct stag_pool_info *i)
 {
 	if (i->lease_us == STAG_POOL_NO_LEASE)
-		puts("lease      none is needed: nobody else could be primary");
+		puts("lease      none is needed: no other node could become primary");
 	else
 		printf("lease      %.1f ms, unless its standbys extend it\n",
 		       (double)i->lease_us / 1000);
@@ -128,9 +128,9 @@ static void print_info(const struct stag_pool_info *i)
 	       store_size_word(i->bytes, a, sizeof(a)), i->names);
 	print_members(i);
 	if (count_of(i, STAG_POOL_ROLE_STANDBY) == 0 && pool_primary(i))
-		puts("\nNO STANDBY IS IN SYNC: what is in the pool is lost with its primary. 'stag "
-		     "pool "
-		     "join' adds a node");
+		puts("\nNO STANDBY IS IN SYNC: the data of the pool is lost with its primary. "
+		     "'stag "
+		     "pool join' adds a node");
 }
 
 /* ---- status ------------------------------------------------------------------------------ */
@@ -156,7 +156,7 @@ int pool_use_status(const struct pool_use *u)
 
 /* ---- switchover and forget ----------------------------------------------------------------- */
 
-static void say_switched(const struct pool_use *u, const struct stag_pool_info *i, uint64_t ns)
+static void print_switchover(const struct pool_use *u, const struct stag_pool_info *i, uint64_t ns)
 {
 	const struct stag_pool_member *p = pool_primary(i);
 
@@ -172,15 +172,15 @@ static const char *switch_advice(int error)
 {
 	switch (error) {
 	case EBUSY:
-		return "; 'stag pool status' says who is in sync";
+		return "; 'stag pool status' shows which nodes are in sync";
 	case EACCES:
-		return "; it takes a user with the right 'admin'";
+		return "; this needs a user with the right 'admin'";
 	default:
 		return "";
 	}
 }
 
-static int switch_over(const struct pool_use *u, struct stag_pool *pool)
+static int switch_primary(const struct pool_use *u, struct stag_pool *pool)
 {
 	struct stag_pool_info info = {0};
 	uint64_t since = clock_ns();
@@ -193,11 +193,12 @@ static int switch_over(const struct pool_use *u, struct stag_pool *pool)
 	}
 	rc = pool_await_epoch(pool, info.epoch, clock_ns() + RETRY_MS * NS_PER_MS, &info);
 	if (rc == ETIMEDOUT)
-		complain("it was not taken over; 'stag pool status' says who is in sync");
+		complain(
+			"no node became primary; 'stag pool status' shows which nodes are in sync");
 	else if (rc != 0)
 		complain("%s", stag_pool_error());
 	else
-		say_switched(u, &info, clock_ns() - since);
+		print_switchover(u, &info, clock_ns() - since);
 	return rc;
 }
 
@@ -208,7 +209,7 @@ int pool_use_switchover(const struct pool_use *u)
 
 	if (!pool)
 		return EXIT_FAILED;
-	rc = switch_over(u, pool);
+	rc = switch_primary(u, pool);
 	stag_pool_close(pool);
 	return rc == 0 ? EXIT_OK : EXIT_FAILED;
 }
@@ -241,9 +242,9 @@ static void on_signal(int number)
 
 struct watch {
 	const struct pool_use *u;
-	struct stag_pool *pool; /* NULL: it is not there now */
+	struct stag_pool *pool; /* NULL: not connected */
 	struct stag_pool_info now, before;
-	bool known; /* before is */
+	bool known; /* `before` is set */
 	uint64_t at, at_before;
 	bool in_place;
 	char events[EVENTS][160];
@@ -258,9 +259,9 @@ static void clock_word(char text[16])
 	strftime(text, 16, "%H:%M:%S", localtime_r(&now, &tm));
 }
 
-static void note(struct watch *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void note_event(struct watch *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-static void note(struct watch *w, const char *fmt, ...)
+static void note_event(struct watch *w, const char *fmt, ...)
 {
 	char *event = w->events[w->num_events++ % EVENTS], time[16];
 	va_list ap;
@@ -280,8 +281,8 @@ static void note_primary(struct watch *w)
 	const struct stag_pool_member *is = pool_primary(&w->now), *was = pool_primary(&w->before);
 
 	if (w->now.epoch != w->before.epoch)
-		note(w, "epoch %" PRIu64 ": %s is primary, after %s", w->now.epoch,
-		     is ? is->name : "nobody", was ? was->name : "nobody");
+		note_event(w, "epoch %" PRIu64 ": %s is primary, after %s", w->now.epoch,
+			   is ? is->name : "nobody", was ? was->name : "nobody");
 }
 
 static void note_members(struct watch *w)
@@ -291,16 +292,16 @@ static void note_members(struct watch *w)
 		const struct stag_pool_member *was = pool_member(&w->before, m->name);
 
 		if (!was || was->role != m->role)
-			note(w, "%s: %s, before: %s", m->name, pool_role_word(m->role),
-			     was ? pool_role_word(was->role) : "not there");
+			note_event(w, "%s: %s, before: %s", m->name, pool_role_word(m->role),
+				   was ? pool_role_word(was->role) : "not there");
 	}
 	for (uint32_t n = 0; n < w->before.num_members; n++)
 		if (!pool_member(&w->now, w->before.members[n].name))
-			note(w, "%s: gone", w->before.members[n].name);
+			note_event(w, "%s: gone", w->before.members[n].name);
 }
 
-/* Changes a second, by the number of the primary's last record. */
-static double rate(const struct watch *w)
+/* Returns changes per second, by the number of the primary's last record. */
+static double changes_per_second(const struct watch *w)
 {
 	const struct stag_pool_member *is = pool_primary(&w->now), *was = pool_primary(&w->before);
 
@@ -318,7 +319,7 @@ static void print_in_place(const struct watch *w)
 		print_info(&w->now);
 	else
 		puts("no primary answers");
-	printf("\n%.0f changes/s\n\n", rate(w));
+	printf("\n%.0f changes/s\n\n", changes_per_second(w));
 	for (unsigned int i = w->num_events - shown; i < w->num_events; i++)
 		puts(w->events[i % EVENTS]);
 }
@@ -336,21 +337,21 @@ static void print_line(const struct watch *w)
 		       " values, %s used, %.0f changes/s\n",
 		       time, w->now.epoch, p ? p->name : "none",
 		       count_of(&w->now, STAG_POOL_ROLE_STANDBY), w->now.objects,
-		       store_size_word(w->now.used, used, sizeof(used)), rate(w));
+		       store_size_word(w->now.used, used, sizeof(used)), changes_per_second(w));
 }
 
 static void print_json_line(const struct watch *w)
 {
 	json_t *o = w->pool ? info_json(&w->now) : json_pack("{s:n}", "primary");
 
-	json_object_set_new(o, "changes_per_second", json_real(rate(w)));
+	json_object_set_new(o, "changes_per_second", json_real(changes_per_second(w)));
 	json_dumpf(o, stdout, JSON_COMPACT);
 	puts("");
 	json_decref(o);
 }
 
-/* A primary that is lost for long is sought anew. */
-static void look(struct watch *w)
+/* Queries the pool; opens it again after its primary was lost for long. */
+static void query_pool(struct watch *w)
 {
 	w->before = w->now;
 	w->at_before = w->at;
@@ -358,7 +359,7 @@ static void look(struct watch *w)
 		w->pool = pool_use_open(w->u, RETRY_MS);
 	w->at = clock_ns();
 	if (w->pool && stag_pool_query(w->pool, &w->now, sizeof(w->now)) != 0) {
-		note(w, "%s", stag_pool_error());
+		note_event(w, "%s", stag_pool_error());
 		stag_pool_close(w->pool);
 		w->pool = NULL;
 	}
@@ -371,7 +372,7 @@ static void look(struct watch *w)
 	w->known = true;
 }
 
-static void show(const struct watch *w)
+static void show_pool(const struct watch *w)
 {
 	if (w->u->json)
 		print_json_line(w);
@@ -382,7 +383,7 @@ static void show(const struct watch *w)
 	fflush(stdout);
 }
 
-static void nap(double seconds)
+static void sleep_for(double seconds)
 {
 	struct timespec time = {.tv_sec = (time_t)seconds};
 
@@ -402,11 +403,11 @@ int pool_use_watch(const struct pool_use *u)
 	sigaction(SIGTERM, &action, NULL);
 	for (uint64_t n = 0; !interrupted && (u->count == 0 || n < u->count); n++) {
 		if (n > 0)
-			nap(u->interval);
+			sleep_for(u->interval);
 		if (interrupted)
 			break;
-		look(&w);
-		show(&w);
+		query_pool(&w);
+		show_pool(&w);
 	}
 	if (w.pool)
 		stag_pool_close(w.pool);

@@ -3,11 +3,11 @@
  * pool_use.h - stag pool: what its files share.
  *
  *	pool.c          the command line
- *	pool_where.c    which pool is meant, and who we are to it
- *	pool_make.c     create, join: a directory for a node, and how it is started
+ *	pool_where.c    finds the nodes of a pool, and the user to authenticate as
+ *	pool_make.c     create, join: make a directory for a node
  *	pool_value.c    put, get, update, rm, ls
  *	pool_status.c   status, watch, switchover, forget
- *	pool_load.c     load: many changes, and whether they are there
+ *	pool_load.c     load: make many changes, then check them
  */
 #ifndef STAG_APP_POOL_USE_H
 #define STAG_APP_POOL_USE_H
@@ -27,7 +27,7 @@
 
 struct pool_use {
 	const char *pool; /* its name, a node's directory or INI file, or HOST[:PORT],... */
-	char **args;	  /* what is behind it */
+	char **args;	  /* the arguments after it */
 	int num_args;
 	const char *user, *secret_file;
 	const char *node, *dir, *roll, *address, *advertise, *port, *size, *memory, *clients;
@@ -48,13 +48,14 @@ struct pool_where {
 	char secret[STAG_POOL_SECRET_MAX + 1];
 };
 
-/* The INI file of the first node of a pool that is there, of this name in conf_state_dir(). */
+/* Finds the INI file of the first node of a pool on this machine, in conf_state_dir(). Returns false if there is none. */
 bool pool_use_first_ini(const char *pool, char *path, size_t size);
-/* Does one of these nodes have this port, but for the one whose INI file is `but`? */
+/* Does one of these nodes have this port? The node whose INI file is `but` does not count. */
 bool pool_use_has_port(const char *pool, unsigned int port, const char *but);
-bool pool_use_find(const struct pool_use *u, struct pool_where *w); /* false, having complained */
-struct stag_pool *pool_use_open(const struct pool_use *u,
-				int retry_ms); /* NULL, having complained */
+/* Returns false after it has complained. */
+bool pool_use_find(const struct pool_use *u, struct pool_where *w);
+/* Returns NULL after it has complained. */
+struct stag_pool *pool_use_open(const struct pool_use *u, int retry_ms);
 
 /* ---- pool_make.c, pool_value.c, pool_status.c, pool_load.c: exit codes ------------------------ */
 

@@ -41,7 +41,7 @@ static bool parse_ptr(const char *text, struct stag_pool_ptr *p)
 		   &p->length, &p->generation, &end) == 4 &&
 	    !text[end])
 		return true;
-	complain("--pointer wants what 'stag pool put --insert' has printed, not '%s'", text);
+	complain("--pointer must be as 'stag pool put --insert' printed it, not '%s'", text);
 	return false;
 }
 
@@ -53,38 +53,36 @@ static bool parse_version(const char *text, uint64_t *version)
 	*version = strtoull(text, &end, 10);
 	if (*text >= '0' && *text <= '9' && !*end && errno == 0)
 		return true;
-	complain("--version wants a number, as 'stag pool ls --long' prints it, not '%s'", text);
+	complain("--version must be a number, as 'stag pool ls --long' prints it, not '%s'", text);
 	return false;
 }
 
-/* What became of it, and what can be done. */
-static void complain_of(const char *what, const struct stag_pool_done *d,
-			const struct stag_pool_io *io)
+/* Explains why an operation failed, and what to do. */
+static void explain_failure(const char *what, const struct stag_pool_done *d,
+			    const struct stag_pool_io *io)
 {
 	switch (d->error) {
 	case ENOENT:
-		complain("%s: it is not there%s", what,
-			 io->name ? "; 'stag pool ls' lists what is" : " any more");
+		complain("%s: it does not exist%s", what,
+			 io->name ? "; 'stag pool ls' lists the names" : " any more");
 		break;
 	case EEXIST:
-		complain("%s: it is there already; without --exclusive, put replaces it", what);
+		complain("%s: it exists already; without --exclusive, put replaces it", what);
 		break;
 	case EILSEQ:
 		complain("%s: its version is %" PRIu64 ", not %" PRIu64, what, d->version,
 			 io->version);
 		break;
 	case ENOSPC:
-		complain("%s: the pool is full; 'stag pool status' says how full, rm makes room",
-			 what);
+		complain("%s: the pool is full; 'stag pool rm' frees memory", what);
 		break;
 	case EACCES:
-		complain("%s: this user has no right to do that; --user is another", what);
+		complain("%s: this user has no right to do that; choose another with --user", what);
 		break;
 	case ETIMEDOUT:
 	case ESTALE:
-		complain("%s: nobody knows whether that was done; 'stag pool get' and 'status' "
-			 "show how "
-			 "things are",
+		complain("%s: it is unknown whether that was done; check with 'stag pool get' and "
+			 "'stag pool status'",
 			 what);
 		break;
 	default:
@@ -132,7 +130,7 @@ static bool read_stream(FILE *f, const char *name, struct value *v)
 			room = room ? room * 2 : 1u << 16;
 			more = realloc(v->bytes, room);
 			if (!more) {
-				complain("no memory for %s", name);
+				complain("out of memory for %s", name);
 				return false;
 			}
 			v->bytes = more;
@@ -140,7 +138,7 @@ static bool read_stream(FILE *f, const char *name, struct value *v)
 		n = fread(v->bytes + v->length, 1, room - v->length, f);
 		v->length += n;
 		if (v->length > STAG_POOL_VALUE_MAX) {
-			complain("%s: a value has at most 1 GiB", name);
+			complain("%s: too long: a value has at most 1 GiB", name);
 			return false;
 		}
 		if (n == 0)
@@ -151,14 +149,14 @@ static bool read_stream(FILE *f, const char *name, struct value *v)
 	return !ferror(f);
 }
 
-/* file NULL or "-": standard input. */
+/* Reads --value, or a file; NULL or "-" is standard input. */
 static bool read_value(const struct pool_use *u, const char *file, struct value *v)
 {
 	bool is_stdin = !file || strcmp(file, "-") == 0, good;
 	FILE *f;
 
 	if (u->value && file) {
-		complain("a value is in a file, or is --value: not both");
+		complain("a file and --value cannot be combined");
 		return false;
 	}
 	if (u->value) {
@@ -192,7 +190,7 @@ static bool write_value(const char *file, const struct value *v)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-/* Bytes that are no text come in base64, under another name. */
+/* Sets bytes as text, or under another name in base64 if they are not UTF-8. */
 static void set_bytes(json_t *o, const char *name, const char *name64, const char *bytes,
 		      size_t len)
 {
@@ -224,29 +222,29 @@ static json_t *done_json(const char *name, const struct stag_pool_ptr *ptr, uint
 
 /* ---- put and update --------------------------------------------------------------------------- */
 
-/* What is named: a name, or a pointer. The file behind it, or NULL. */
-static bool take_what(const struct pool_use *u, struct stag_pool_io *io, const char **what,
-		      const char **file)
+/* Parses the arguments after the pool: a name, unless --pointer is given, then a file or nothing. */
+static bool parse_target(const struct pool_use *u, struct stag_pool_io *io, const char **what,
+			 const char **file)
 {
 	int named = u->pointer ? 0 : 1;
 
 	if (u->num_args < named || u->num_args > named + 1) {
-		complain(named ? "a name is wanted, and perhaps a file"
-			       : "with --pointer there is no name; perhaps a file");
+		complain(named ? "the arguments must be a name, then a file or nothing"
+			       : "with --pointer there must be no name: only a file or nothing");
 		return false;
 	}
 	*file = u->num_args > named ? u->args[named] : NULL;
 	*what = named ? u->args[0] : "that value";
 	io->name = named ? u->args[0] : NULL;
 	if (named && (strlen(io->name) > STAG_POOL_NAME_MAX || !*io->name)) {
-		complain("a name has 1 to %d bytes", STAG_POOL_NAME_MAX);
+		complain("a name must have 1 to %d bytes", STAG_POOL_NAME_MAX);
 		return false;
 	}
 	return named || parse_ptr(u->pointer, &io->ptr);
 }
 
-static void say_done(const struct pool_use *u, const struct stag_pool_io *io,
-		     const struct stag_pool_done *d)
+static void print_done(const struct pool_use *u, const struct stag_pool_io *io,
+		       const struct stag_pool_done *d)
 {
 	char word[PTR_WORD];
 
@@ -256,9 +254,9 @@ static void say_done(const struct pool_use *u, const struct stag_pool_io *io,
 		puts(ptr_word(&d->ptr, word));
 }
 
-static int change(const struct pool_use *u, const struct stag_pool_io *io, const char *what,
-		  int (*run)(struct stag_pool *, const struct stag_pool_io *, const char *,
-			     struct stag_pool_done *))
+static int change_value(const struct pool_use *u, const struct stag_pool_io *io, const char *what,
+			int (*run)(struct stag_pool *, const struct stag_pool_io *, const char *,
+				   struct stag_pool_done *))
 {
 	struct stag_pool *pool = pool_use_open(u, 0);
 	struct stag_pool_done done;
@@ -268,17 +266,17 @@ static int change(const struct pool_use *u, const struct stag_pool_io *io, const
 		return EXIT_FAILED;
 	error = run(pool, io, what, &done);
 	if (error)
-		complain_of(what, &done, io);
+		explain_failure(what, &done, io);
 	else
-		say_done(u, io, &done);
+		print_done(u, io, &done);
 	stag_pool_close(pool);
 	return error ? EXIT_FAILED : EXIT_OK;
 }
 
-static int change_to(const struct pool_use *u, struct stag_pool_io *io, const char *what,
-		     const char *file,
-		     int (*run)(struct stag_pool *, const struct stag_pool_io *, const char *,
-				struct stag_pool_done *))
+static int change_value_to(const struct pool_use *u, struct stag_pool_io *io, const char *what,
+			   const char *file,
+			   int (*run)(struct stag_pool *, const struct stag_pool_io *, const char *,
+				      struct stag_pool_done *))
 {
 	struct value v = {0};
 	int rc = EXIT_FAILED;
@@ -286,13 +284,13 @@ static int change_to(const struct pool_use *u, struct stag_pool_io *io, const ch
 	if (read_value(u, file, &v)) {
 		io->from = v.bytes;
 		io->length = v.length;
-		rc = change(u, io, what, run);
+		rc = change_value(u, io, what, run);
 	}
 	free(v.bytes);
 	return rc;
 }
 
-static bool take_compare(const struct pool_use *u, struct stag_pool_io *io)
+static bool parse_compare(const struct pool_use *u, struct stag_pool_io *io)
 {
 	if (!u->version)
 		return true;
@@ -306,22 +304,23 @@ int pool_use_put(const struct pool_use *u)
 	const char *what = "that value", *file = u->num_args > 0 ? u->args[0] : NULL;
 
 	if (u->insert && (u->num_args > 1 || u->exclusive || u->version)) {
-		complain("--insert has no name, and goes with nothing but a file or a value");
+		complain("--insert takes no name; --exclusive and --version cannot be combined "
+			 "with it");
 		return EXIT_USAGE;
 	}
 	if (u->exclusive && u->version) {
-		complain("what has a version is there: --exclusive or --version");
+		complain("--exclusive and --version cannot be combined");
 		return EXIT_USAGE;
 	}
-	if (!u->insert && !take_what(u, &io, &what, &file))
+	if (!u->insert && !parse_target(u, &io, &what, &file))
 		return EXIT_USAGE;
-	if (!take_compare(u, &io))
+	if (!parse_compare(u, &io))
 		return EXIT_USAGE;
 	io.flags |= u->exclusive ? STAG_POOL_EXCLUSIVE : 0;
-	return change_to(u, &io, what, file, run_io);
+	return change_value_to(u, &io, what, file, run_io);
 }
 
-/* A name that is there gets another value: put, unless somebody is between our look and our put. */
+/* Replaces the value of a name that exists; fails if another client changes it between our get and our put. */
 static int run_update(struct stag_pool *pool, const struct stag_pool_io *io, const char *what,
 		      struct stag_pool_done *done)
 {
@@ -344,16 +343,16 @@ int pool_use_update(const struct pool_use *u)
 	struct stag_pool_io io = {.op = u->pointer ? STAG_POOL_UPDATE : STAG_POOL_PUT};
 	const char *what, *file;
 
-	if (!take_what(u, &io, &what, &file) || !take_compare(u, &io))
+	if (!parse_target(u, &io, &what, &file) || !parse_compare(u, &io))
 		return EXIT_USAGE;
-	return change_to(u, &io, what, file, u->pointer || u->version ? run_io : run_update);
+	return change_value_to(u, &io, what, file, u->pointer || u->version ? run_io : run_update);
 }
 
 /* ---- get --------------------------------------------------------------------------------------- */
 
-/* It may grow while we look. */
-static int fetch(struct stag_pool *pool, struct stag_pool_io *io, const char *what, struct value *v,
-		 struct stag_pool_done *done)
+/* Reads a value, which may grow meanwhile. */
+static int read_pool_value(struct stag_pool *pool, struct stag_pool_io *io, const char *what,
+			   struct value *v, struct stag_pool_done *done)
 {
 	size_t room = FIRST_ROOM;
 
@@ -374,8 +373,8 @@ static int fetch(struct stag_pool *pool, struct stag_pool_io *io, const char *wh
 	return done->error;
 }
 
-static bool say_value(const struct pool_use *u, const struct stag_pool_io *io, const char *file,
-		      const struct value *v, const struct stag_pool_done *d)
+static bool print_value(const struct pool_use *u, const struct stag_pool_io *io, const char *file,
+			const struct value *v, const struct stag_pool_done *d)
 {
 	json_t *o;
 
@@ -399,16 +398,16 @@ int pool_use_get(const struct pool_use *u)
 	const char *what, *file;
 	bool good;
 
-	if (!take_what(u, &io, &what, &file))
+	if (!parse_target(u, &io, &what, &file))
 		return EXIT_USAGE;
 	pool = pool_use_open(u, 0);
 	if (!pool)
 		return EXIT_FAILED;
-	good = fetch(pool, &io, what, &v, &done) == 0;
+	good = read_pool_value(pool, &io, what, &v, &done) == 0;
 	if (!good)
-		complain_of(what, &done, &io);
+		explain_failure(what, &done, &io);
 	else
-		good = say_value(u, &io, file, &v, &done);
+		good = print_value(u, &io, file, &v, &done);
 	free(v.bytes);
 	stag_pool_close(pool);
 	return good ? EXIT_OK : EXIT_FAILED;
@@ -423,7 +422,7 @@ static bool remove_one(struct stag_pool *pool, struct stag_pool_io *io, const ch
 	json_t *o;
 
 	if (run_io(pool, io, what, &done) != 0) {
-		complain_of(what, &done, io);
+		explain_failure(what, &done, io);
 		return false;
 	}
 	o = json_object();
@@ -454,14 +453,14 @@ int pool_use_rm(const struct pool_use *u)
 	bool good;
 
 	if (u->pointer ? u->num_args > 0 : u->num_args == 0) {
-		complain("names are wanted, or --pointer");
+		complain("name what to remove, or use --pointer");
 		return EXIT_USAGE;
 	}
 	if (u->version && u->num_args > 1) {
-		complain("--version is that of one value, and there are %d", u->num_args);
+		complain("--version can be used with one name only, not %d", u->num_args);
 		return EXIT_USAGE;
 	}
-	if ((u->pointer && !parse_ptr(u->pointer, &io.ptr)) || !take_compare(u, &io))
+	if ((u->pointer && !parse_ptr(u->pointer, &io.ptr)) || !parse_compare(u, &io))
 		return EXIT_USAGE;
 	pool = pool_use_open(u, 0);
 	if (!pool)
@@ -478,7 +477,7 @@ int pool_use_rm(const struct pool_use *u)
 
 /* ---- ls ---------------------------------------------------------------------------------------- */
 
-/* A name may have any bytes; a terminal is not to be told what to do by one. */
+/* Prints a name, which may have any bytes, without control characters for the terminal. */
 static void print_name(const char *name)
 {
 	bool safe = !isatty(STDOUT_FILENO);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool_where.c - stag pool: which pool is meant, and who we are to it.
+ * pool_where.c - stag pool: finds the nodes of a pool, and the user and secret to authenticate with.
  *
- * On a machine that has a node of it, the node's own INI file says where the pool is and has the secrets; elsewhere, the
- * command line does.
+ * On a machine with a node of the pool, these come from the node's INI file and secrets; elsewhere, from the command line.
  */
 #include "pool_use.h"
 
@@ -26,7 +25,7 @@
 
 /* ---- places -------------------------------------------------------------------------- */
 
-/* The INI files of a pool of this name that are there; false: none. */
+/* Finds the INI files of the nodes of a pool on this machine. Returns false if there are none. */
 static bool find_inis(const char *pool, glob_t *found)
 {
 	char base[PATH_MAX], pattern[PATH_MAX + 80];
@@ -68,17 +67,17 @@ bool pool_use_has_port(const char *pool, unsigned int port, const char *but)
 	return has;
 }
 
-/* ---- who we are ---------------------------------------------------------------------- */
+/* ---- the user ---------------------------------------------------------------------- */
 
-static bool be(struct pool_where *w, const struct secret *s)
+static bool set_user(struct pool_where *w, const struct secret *s)
 {
 	strcpy(w->user, s->name);
 	strcpy(w->secret, s->text);
 	return true;
 }
 
-/* The one that is named, or the one that may do most. */
-static const struct secret *choose(const struct secrets *all, const char *user)
+/* Returns the secret of the named user, or of the user with most rights. */
+static const struct secret *find_secret(const struct secrets *all, const char *user)
 {
 	const struct secret *best = NULL;
 
@@ -93,19 +92,19 @@ static const struct secret *choose(const struct secrets *all, const char *user)
 	return best;
 }
 
-static bool be_one_of(struct pool_where *w, const struct secrets *all, const char *user,
-		      const char *file)
+static bool choose_user(struct pool_where *w, const struct secrets *all, const char *user,
+			const char *file)
 {
-	const struct secret *s = choose(all, user);
+	const struct secret *s = find_secret(all, user);
 
 	if (s)
-		return be(w, s);
-	complain("%s: there is no user '%s' in it; --user names one", file, user ? user : "");
+		return set_user(w, s);
+	complain("%s has no user '%s'; choose one with --user", file, user ? user : "");
 	return false;
 }
 
-/* A file of secrets as nodes have it, or one whose first line is a secret. */
-static bool take_secret_text(struct pool_where *w, const char *file, char *text, const char *user)
+/* Reads a file of secrets as nodes have it, or a file whose first line is a secret. */
+static bool parse_secret_text(struct pool_where *w, const char *file, char *text, const char *user)
 {
 	size_t len = strcspn(text, "\r\n");
 	struct secrets all;
@@ -113,7 +112,7 @@ static bool take_secret_text(struct pool_where *w, const char *file, char *text,
 
 	if (*text != '#' && !memchr(text, ' ', len) && !memchr(text, '\t', len)) {
 		if (len < STAG_POOL_SECRET_MIN || len > STAG_POOL_SECRET_MAX) {
-			complain("%s: a secret has %d to %d characters, not %zu", file,
+			complain("%s: a secret must have %d to %d characters, not %zu", file,
 				 STAG_POOL_SECRET_MIN, STAG_POOL_SECRET_MAX, len);
 			return false;
 		}
@@ -123,13 +122,13 @@ static bool take_secret_text(struct pool_where *w, const char *file, char *text,
 		return true;
 	}
 	if (secrets_parse(text, file, &all) != 0)
-		return false; /* which line: it has told */
-	good = be_one_of(w, &all, user, file);
+		return false; /* the parser has reported the line */
+	good = choose_user(w, &all, user, file);
 	secrets_free(&all);
 	return good;
 }
 
-static bool take_secret(struct pool_where *w, const char *file, const char *user)
+static bool read_secret(struct pool_where *w, const char *file, const char *user)
 {
 	char *text = malloc(SECRETS_ROOM);
 	ssize_t len = text ? file_read(AT_FDCWD, file, text, SECRETS_ROOM) : -ENOMEM;
@@ -138,14 +137,14 @@ static bool take_secret(struct pool_where *w, const char *file, const char *user
 	if (len < 0)
 		complain("%s: %s", file, strerror((int)-len));
 	else
-		good = take_secret_text(w, file, text, user);
+		good = parse_secret_text(w, file, text, user);
 	if (text)
 		explicit_bzero(text, SECRETS_ROOM);
 	free(text);
 	return good;
 }
 
-/* ---- the three ways to name it ----------------------------------------------------------- */
+/* ---- the three ways to name a pool ----------------------------------------------------------- */
 
 static bool is_any(const char *address)
 {
@@ -180,7 +179,7 @@ static void add_node(struct pool_where *w, const struct conf_pool *p)
 	char address[512], port[16] = "";
 
 	if (!p->attr.port && !has_port)
-		return; /* any port: nobody knows which */
+		return; /* any free port: which one is not known */
 	if (!has_port)
 		snprintf(port, sizeof(port), ":%u", p->attr.port);
 	if (snprintf(address, sizeof(address), "%s%s%s%s", bare6 ? "[" : "", host, bare6 ? "]" : "",
@@ -188,7 +187,7 @@ static void add_node(struct pool_where *w, const struct conf_pool *p)
 		add_address(w, address);
 }
 
-/* The others, by a roll that is a file: where this node is down, one of them may be primary. */
+/* Adds the other nodes from a roll in a file: if this node is down, one of them may be primary. */
 static void add_others(struct pool_where *w, const struct conf_pool *p)
 {
 	struct stag_pool_roll roll;
@@ -201,9 +200,9 @@ static void add_others(struct pool_where *w, const struct conf_pool *p)
 			add_address(w, roll.members[i].address);
 }
 
-/* name: of the pool, in the file; NULL: the first. */
-static bool take_ini(const struct pool_use *u, struct pool_where *w, const char *path,
-		     const char *name)
+/* Reads the section of the pool of this name; NULL: the first pool of the file. */
+static bool use_ini(const struct pool_use *u, struct pool_where *w, const char *path,
+		    const char *name)
 {
 	struct conf_pool *p;
 	struct conf conf;
@@ -213,19 +212,19 @@ static bool take_ini(const struct pool_use *u, struct pool_where *w, const char 
 	    : name ? conf_find(&conf, &conf_pool_kind, name)
 		   : conf_next(&conf, &conf_pool_kind, NULL);
 	if (good && !p)
-		complain("%s: there is no pool '%s' in it", path, name ? name : "");
+		complain("%s has no section [pool %s]", path, name ? name : "");
 	good = p != NULL;
 	if (good) {
 		add_node(w, p);
 		add_others(w, p);
 	}
 	if (good && !w->secret[0] && !u->secret_file)
-		good = be_one_of(w, &p->secrets, u->user, p->secrets_file);
+		good = choose_user(w, &p->secrets, u->user, p->secrets_file);
 	conf_free(&conf);
 	return good;
 }
 
-static bool take_path(const struct pool_use *u, struct pool_where *w)
+static bool use_path(const struct pool_use *u, struct pool_where *w)
 {
 	char path[PATH_MAX];
 	struct stat st;
@@ -233,20 +232,20 @@ static bool take_path(const struct pool_use *u, struct pool_where *w)
 
 	if (snprintf(path, sizeof(path), "%s%s", u->pool, dir ? "/stag.ini" : "") <
 	    (int)sizeof(path))
-		return take_ini(u, w, path, NULL);
+		return use_ini(u, w, path, NULL);
 	complain("%s: %s", u->pool, strerror(ENAMETOOLONG));
 	return false;
 }
 
-static bool take_inis(const struct pool_use *u, struct pool_where *w, const glob_t *found)
+static bool use_inis(const struct pool_use *u, struct pool_where *w, const glob_t *found)
 {
 	for (size_t i = 0; i < found->gl_pathc; i++)
-		if (!take_ini(u, w, found->gl_pathv[i], u->pool))
+		if (!use_ini(u, w, found->gl_pathv[i], u->pool))
 			return false;
 	return true;
 }
 
-static bool take_hosts(const struct pool_use *u, struct pool_where *w, const char **user)
+static bool use_hosts(const struct pool_use *u, struct pool_where *w, const char **user)
 {
 	const char *at = strchr(u->pool, '@');
 	static char name[SECRET_NAME_LEN];
@@ -256,16 +255,15 @@ static bool take_hosts(const struct pool_use *u, struct pool_where *w, const cha
 		*user = name;
 	}
 	if (!u->secret_file) {
-		complain("no node of a pool '%s' was made here; to use one that is elsewhere, say "
-			 "who "
-			 "you are: --user NAME --secret-file FILE",
+		complain("no node of a pool '%s' was made on this machine; a pool elsewhere needs "
+			 "--user NAME --secret-file FILE",
 			 u->pool);
 		return false;
 	}
 	if (snprintf(w->nodes, sizeof(w->nodes), "%s", at ? at + 1 : u->pool) <
 	    (int)sizeof(w->nodes))
 		return true;
-	complain("that is a long list of nodes");
+	complain("the list of nodes is too long");
 	return false;
 }
 
@@ -277,18 +275,18 @@ bool pool_use_find(const struct pool_use *u, struct pool_where *w)
 
 	*w = (struct pool_where){0};
 	if (strchr(u->pool, '/') || strcmp(u->pool, ".") == 0) {
-		good = take_path(u, w);
+		good = use_path(u, w);
 	} else if (find_inis(u->pool, &found)) {
-		good = take_inis(u, w, &found);
+		good = use_inis(u, w, &found);
 		globfree(&found);
 	} else {
-		good = take_hosts(u, w, &user);
+		good = use_hosts(u, w, &user);
 	}
 	if (good && !w->nodes[0]) {
-		complain("%s: its nodes listen on any port; say on which, as HOST:PORT", u->pool);
+		complain("%s: its nodes listen on any free port; name it as HOST:PORT", u->pool);
 		good = false;
 	}
-	return good && (!u->secret_file || take_secret(w, u->secret_file, user));
+	return good && (!u->secret_file || read_secret(w, u->secret_file, user));
 }
 
 static const char *open_advice(int error)
@@ -297,10 +295,10 @@ static const char *open_advice(int error)
 	case ECONNREFUSED:
 	case ETIMEDOUT:
 	case EHOSTUNREACH:
-		return "; does a node run? 'stagd --config FILE' starts one";
+		return "; is a node running? 'stagd --config FILE' starts one";
 	case EACCES:
-		return "; --user and --secret-file say who you are, the node's file 'secrets' who "
-		       "may come";
+		return "; check --user and --secret-file: the node's file 'secrets' lists its "
+		       "users";
 	default:
 		return "";
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * program.c - the program that `stag run` is asked for: where it is, and what
- * would keep a library from being loaded into it.
+ * program.c - finds the program for `stag run`, and checks whether a library
+ * can be preloaded into it.
  */
 #include "stag.h"
 
@@ -27,7 +27,7 @@ static int check_executable(const char *path)
 	return access(path, X_OK) == 0 ? 0 : -errno;
 }
 
-/* The first file of that name in PATH that can be executed. */
+/* Finds the first executable file of that name in PATH. */
 static int search_path(const char *name, char *path, size_t size)
 {
 	const char *dirs = getenv("PATH");
@@ -59,7 +59,7 @@ int program_find(const char *name, char *path, size_t size)
 	return check_executable(path);
 }
 
-/* A program without an interpreter is its own loader, and knows no LD_PRELOAD. */
+/* A program without an ELF interpreter is not loaded by ld.so, which is what reads LD_PRELOAD. */
 static bool has_interpreter(int fd, const Elf64_Ehdr *elf)
 {
 	for (unsigned i = 0; i < elf->e_phnum; i++) {
@@ -67,7 +67,7 @@ static bool has_interpreter(int fd, const Elf64_Ehdr *elf)
 		off_t at = (off_t)(elf->e_phoff + i * sizeof(segment));
 
 		if (pread(fd, &segment, sizeof(segment), at) != sizeof(segment))
-			return true; /* unreadable: not ours to judge */
+			return true; /* unreadable: the kernel will report it */
 		if (segment.p_type == PT_INTERP)
 			return true;
 	}
@@ -85,7 +85,7 @@ const char *program_obstacle(const char *path)
 	if (geteuid() != 0 && (st.st_mode & (S_ISUID | S_ISGID)))
 		return "it is setuid or setgid";
 	if (pread(fd, &elf, sizeof(elf), 0) != sizeof(elf) || memcmp(elf.e_ident, ELFMAG, SELFMAG))
-		return NULL; /* a script: its interpreter takes the library */
+		return NULL; /* a script: the library is loaded into its interpreter */
 	if (elf.e_ident[EI_CLASS] != ELFCLASS64)
 		return "it is not a 64-bit program";
 	if (!has_interpreter(fd, &elf))

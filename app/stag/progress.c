@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * progress.c - see progress.h.
+ * progress.c - writes the progress line (progress.h).
  */
 #include "progress.h"
 
@@ -11,9 +11,9 @@
 #include "base/clock.h"
 #include "store_words.h"
 
-#define BAR	 24
-#define PATIENCE NS_PER_S	/* before there is a line at all */
-#define EVERY	 (NS_PER_S / 5) /* is soon enough */
+#define BAR	  24
+#define DELAY_NS  NS_PER_S	 /* before the line appears */
+#define UPDATE_NS (NS_PER_S / 5) /* between two updates */
 
 /* "[######....] ", or "" */
 static void draw_bar(const struct progress *p, uint64_t done, char bar[BAR + 4])
@@ -29,7 +29,7 @@ static void draw_bar(const struct progress *p, uint64_t done, char bar[BAR + 4])
 	strcpy(bar + 1 + BAR, "] ");
 }
 
-static void amount(const struct progress *p, uint64_t done, char *text, size_t size)
+static void write_amount(const struct progress *p, uint64_t done, char *text, size_t size)
 {
 	char a[32], b[32];
 
@@ -45,8 +45,9 @@ static void amount(const struct progress *p, uint64_t done, char *text, size_t s
 		snprintf(text, size, "%s", store_size_word(done, a, sizeof(a)));
 }
 
-/* ", 812 MB/s, 3 s left": of bytes, and where something is done. */
-static void speed(const struct progress *p, uint64_t spent, uint64_t done, char *text, size_t size)
+/* Writes ", 812 MB/s, 3 s left", if the unit is bytes and some are done. */
+static void write_speed(const struct progress *p, uint64_t spent, uint64_t done, char *text,
+			size_t size)
 {
 	size_t n;
 
@@ -66,8 +67,8 @@ void progress_line(const struct progress *p, uint64_t spent_ns, uint64_t done, c
 	char bar[BAR + 4], much[80], fast[64];
 
 	draw_bar(p, done, bar);
-	amount(p, done, much, sizeof(much));
-	speed(p, spent_ns, done, fast, sizeof(fast));
+	write_amount(p, done, much, sizeof(much));
+	write_speed(p, spent_ns, done, fast, sizeof(fast));
 	snprintf(text, size, "%s: %s%s%s%s%s", p->what, bar, much, fast, note ? ", " : "",
 		 note ? note : "");
 }
@@ -83,7 +84,7 @@ void progress_begin(struct progress *p, const char *what, enum progress_unit uni
 
 bool progress_is_due(const struct progress *p, uint64_t now)
 {
-	return p->terminal && now - p->since >= PATIENCE && now - p->shown >= EVERY;
+	return p->terminal && now - p->since >= DELAY_NS && now - p->shown >= UPDATE_NS;
 }
 
 void progress_show(struct progress *p, uint64_t done, const char *note)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * serve.c - what commands that serve until they are told to stop have in common.
+ * serve.c - what the commands that serve until SIGINT or SIGTERM share.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -16,12 +16,12 @@ bool serve_port(const char *text, uint16_t usual, uint16_t *port)
 	*port = (uint16_t)n;
 	if (!text || (isdigit((unsigned char)*text) && !*end && n <= UINT16_MAX))
 		return true;
-	complain("--port wants a number up to 65535, 0 for one that is free; not '%s'", text);
+	complain("--port must be a number up to 65535, 0 for any free port; not '%s'", text);
 	return false;
 }
 
-/* A connection is a socket, and perhaps a lock: as many as the system lets us have. */
-static void raise_limit(void)
+/* Raises the limit of open files to the maximum: each connection is a socket, and may lock a file. */
+static void raise_open_files_limit(void)
 {
 	struct rlimit limit;
 
@@ -37,5 +37,5 @@ void serve_begin(sigset_t *ends)
 	sigaddset(ends, SIGINT);
 	sigaddset(ends, SIGTERM);
 	sigprocmask(SIG_BLOCK, ends, NULL);
-	raise_limit();
+	raise_open_files_limit();
 }

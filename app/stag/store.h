@@ -18,9 +18,9 @@
 void store_print(const struct stag_store_info *info, const char *path);
 void store_print_list(struct stag_store *store);
 void store_print_partition(const struct stag_store_partition *p);
-void store_dump(json_t *o); /* to stdout; takes it */
+void store_dump(json_t *o); /* prints JSON to stdout, and drops the reference */
 
-/* A line on a terminal while something takes long. */
+/* Shows the progress of a long operation on a terminal. */
 void store_show_progress(struct stag_store *store, const char *name);
 void store_end_progress(void);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * store_bench.c - stag store bench: how fast a partition is read and written, near or far.
+ * store_bench.c - stag store bench: measures how fast a partition is read and written, local or remote.
  *
- * So many operations are kept under way; what completed is posted again, in one list. It sees what any
- * program would: the queue pair of an endpoint, and nothing behind it. A write to a peer completes when it has been
- * sent; it counts here when the answer to a read behind it says that it is there.
+ * --depth operations are in flight: completed ones are posted again, in one list. The benchmark uses only the queue pair
+ * of an endpoint, as any program could. A write to a peer completes when it has been sent; here it counts when the
+ * response to a zero-length read after it proves that it has arrived.
  */
 #include "store_options.h"
 
@@ -19,12 +19,13 @@
 #include "stag.h"
 #include "store.h"
 
-#define BATCH	  16u /* completions taken at once, so that the medium is not kept waiting */
+#define BATCH                                                                                      \
+	16u /* completions polled at once: few, so that the medium does not wait for the next request */
 #define WARM_MOST (NS_PER_S / 4)
 
 struct slot {
 	struct ibv_send_wr wr;
-	struct ibv_send_wr confirm; /* a read without bytes, behind a write that is far */
+	struct ibv_send_wr confirm; /* a zero-length read after a remote write */
 	struct ibv_sge sge;
 	uint64_t since;
 };
@@ -37,16 +38,17 @@ struct bench {
 	struct progress progress;
 	double secs;
 	bool sequential, sleep;
-	uint64_t places, next, dice; /* of --size in the partition */
+	uint64_t places, next; /* in the partition, of --size each; the next one, if sequential */
+	uint64_t dice;	       /* state of the random numbers */
 	uint8_t *memory;
 	struct ibv_mr *mr;
 	struct slot *slots;
-	uint32_t under_way;
+	uint32_t in_flight;
 };
 
 /* ---- settings --------------------------------------------------------------------------------- */
 
-static bool take_settings(struct bench *b, const struct store_options *o)
+static bool apply_options(struct bench *b, const struct store_options *o)
 {
 	const struct load_options load = {o->op,   o->writes,	o->size, o->depth,
 					  o->secs, "partition", o->force};
@@ -71,15 +73,17 @@ static bool take_settings(struct bench *b, const struct store_options *o)
 	return true;
 }
 
-/* Far away the partition's own settings hold, and those of a queue pair cannot be chosen. */
+/* A remote partition is used with its own settings: order and level of a queue pair cannot be chosen. */
 static bool check_partition(const struct bench *b, const struct store_options *o)
 {
 	if (b->places == 0)
-		complain("%s has %llu bytes", o->where, (unsigned long long)b->e->size);
+		complain("--size: %s has only %llu bytes", o->where,
+			 (unsigned long long)b->e->size);
 	else if (b->writes && b->e->access != STAG_STORE_WRITE)
-		complain("%s: you may read it, and not write it", o->where);
+		complain("%s: you may read it, but not write it", o->where);
 	else if (b->e->id && o->what != 0)
-		complain("%s is far: what order and level it has 'stag store set' says there",
+		complain("%s is remote: --order and --level are settings of the partition there, "
+			 "see 'stag store set'",
 			 o->where);
 	else
 		return true;
@@ -88,8 +92,8 @@ static bool check_partition(const struct bench *b, const struct store_options *o
 
 /* ---- operations --------------------------------------------------------------------------------- */
 
-/* What this slot does next. */
-static void aim(struct bench *b, struct slot *s)
+/* Chooses the next operation of a slot. */
+static void choose_operation(struct bench *b, struct slot *s)
 {
 	uint64_t place = b->sequential ? b->next++ % b->places : load_dice(&b->dice) % b->places;
 	bool writes = load_writes(b->writes, &b->dice);
@@ -99,7 +103,7 @@ static void aim(struct bench *b, struct slot *s)
 	s->wr.wr.rdma.remote_addr = b->e->base + place * b->f.size;
 }
 
-/* At the end of a list, whose end is returned. */
+/* Appends a slot's requests to a list. Returns the new end of the list. */
 static struct ibv_send_wr **append(struct ibv_send_wr **end, struct slot *s)
 {
 	*end = &s->wr;
@@ -109,19 +113,19 @@ static struct ibv_send_wr **append(struct ibv_send_wr **end, struct slot *s)
 	return &s->confirm.next;
 }
 
-/* Those of a list, whose last one has no next. */
+/* Posts a list of requests. */
 static bool post(struct bench *b, struct ibv_send_wr *first, uint32_t n)
 {
 	struct ibv_send_wr *bad;
 	int rc = ibv_post_send(b->e->qp, first, &bad);
 
 	if (rc != 0)
-		complain("cannot post: %s", strerror(rc));
-	b->under_way += n;
+		complain("cannot post a work request: %s", strerror(rc));
+	b->in_flight += n;
 	return rc == 0;
 }
 
-static void set_up(struct bench *b, struct slot *s, uint32_t i)
+static void init_slot(struct bench *b, struct slot *s, uint32_t i)
 {
 	s->sge = (struct ibv_sge){(uintptr_t)b->memory + i * b->f.size, (uint32_t)b->f.size,
 				  b->mr->lkey};
@@ -133,7 +137,7 @@ static void set_up(struct bench *b, struct slot *s, uint32_t i)
 	s->confirm.wr.rdma.remote_addr = b->e->base;
 }
 
-static bool begin(struct bench *b)
+static bool post_all(struct bench *b)
 {
 	struct ibv_send_wr *first = NULL, **end = &first;
 	uint64_t now = clock_ns();
@@ -141,17 +145,17 @@ static bool begin(struct bench *b)
 	for (uint32_t i = 0; i < b->f.depth; i++) {
 		struct slot *s = &b->slots[i];
 
-		set_up(b, s, i);
+		init_slot(b, s, i);
 		s->since = now;
-		aim(b, s);
+		choose_operation(b, s);
 		end = append(end, s);
 	}
 	*end = NULL;
 	return post(b, first, b->f.depth);
 }
 
-/* Sleeps, or spins, until there are some; -1, having complained. */
-static int take_completions(struct bench *b, struct ibv_wc *wc)
+/* Waits for completions, asleep or polling. Returns -1 after it has complained. */
+static int wait_for_completions(struct bench *b, struct ibv_wc *wc)
 {
 	struct ibv_cq *cq = b->e->qp->send_cq, *which;
 	void *context;
@@ -170,16 +174,17 @@ static int take_completions(struct bench *b, struct ibv_wc *wc)
 		ibv_ack_cq_events(cq, 1);
 	}
 	if (n <= 0)
-		complain("no completion: %s", strerror(errno));
+		complain("cannot get completions: %s", strerror(errno));
 	return n > 0 ? n : -1;
 }
 
-/* Counts them, and has them go again. */
-static bool turn(struct bench *b, const struct ibv_wc *wc, uint32_t n, uint64_t now, bool again)
+/* Counts completed operations, and posts them again if `again`. */
+static bool count_and_repost(struct bench *b, const struct ibv_wc *wc, uint32_t n, uint64_t now,
+			     bool again)
 {
 	struct ibv_send_wr *first = NULL, **end = &first;
 
-	b->under_way -= n;
+	b->in_flight -= n;
 	for (uint32_t i = 0; i < n; i++) {
 		struct slot *s = &b->slots[wc[i].wr_id % b->f.depth];
 
@@ -190,14 +195,14 @@ static bool turn(struct bench *b, const struct ibv_wc *wc, uint32_t n, uint64_t 
 		times_note(&b->f.times, now - s->since);
 		s->since = now;
 		if (again)
-			aim(b, s);
+			choose_operation(b, s);
 		end = append(end, s);
 	}
 	*end = NULL;
 	return !again || post(b, first, n);
 }
 
-static void show(struct bench *b, uint64_t now)
+static void show_progress(struct bench *b, uint64_t now)
 {
 	char note[48];
 
@@ -208,7 +213,7 @@ static void show(struct bench *b, uint64_t now)
 	progress_spent(&b->progress, note);
 }
 
-/* Until then; what is under way at the end counts no more. */
+/* Runs until then. Operations in flight at the end are not counted. */
 static bool run_until(struct bench *b, uint64_t until)
 {
 	struct ibv_wc wc[BATCH];
@@ -216,10 +221,10 @@ static bool run_until(struct bench *b, uint64_t until)
 	int n;
 
 	do {
-		n = take_completions(b, wc);
+		n = wait_for_completions(b, wc);
 		now = clock_ns();
-		show(b, now);
-	} while (n > 0 && turn(b, wc, (uint32_t)n, now, true) && now < until);
+		show_progress(b, now);
+	} while (n > 0 && count_and_repost(b, wc, (uint32_t)n, now, true) && now < until);
 	progress_end(&b->progress);
 	return n > 0 && now >= until;
 }
@@ -229,9 +234,9 @@ static bool drain(struct bench *b)
 	struct ibv_wc wc[BATCH];
 	int n = 1;
 
-	while (b->under_way > 0) {
-		n = take_completions(b, wc);
-		if (n < 0 || !turn(b, wc, (uint32_t)n, clock_ns(), false))
+	while (b->in_flight > 0) {
+		n = wait_for_completions(b, wc);
+		if (n < 0 || !count_and_repost(b, wc, (uint32_t)n, clock_ns(), false))
 			return false;
 	}
 	return true;
@@ -242,7 +247,7 @@ static bool measure(struct bench *b)
 	uint64_t warm = (uint64_t)(b->secs * 1e9 / 4), since;
 	struct store_figures *f = &b->f;
 
-	if (!begin(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))
+	if (!post_all(b) || !run_until(b, clock_ns() + (warm < WARM_MOST ? warm : WARM_MOST)))
 		return false;
 	f->times = (struct times){0};
 	progress_begin(&b->progress, f->where, PROGRESS_TIME, (uint64_t)(b->secs * NS_PER_S));
@@ -258,7 +263,7 @@ static bool measure(struct bench *b)
 
 /* ---- from the beginning to the end ------------------------------------------------------------------ */
 
-static bool get_memory(struct bench *b)
+static bool register_memory(struct bench *b)
 {
 	size_t bytes = (b->f.size * b->f.depth + 4095) / 4096 * 4096;
 
@@ -270,17 +275,17 @@ static bool get_memory(struct bench *b)
 		b->mr = ibv_reg_mr(b->e->qp->pd, b->memory, bytes, IBV_ACCESS_LOCAL_WRITE);
 	}
 	if (!b->slots || !b->mr)
-		complain("no memory: %s", strerror(errno));
+		complain("cannot register memory: %s", strerror(errno));
 	return b->slots && b->mr;
 }
 
-static bool use(struct bench *b, const struct store_options *o)
+static bool run_bench(struct bench *b, const struct store_options *o)
 {
 	char order[64];
 	bool ok;
 
 	b->places = b->e->size / b->f.size;
-	if (!check_partition(b, o) || !get_memory(b))
+	if (!check_partition(b, o) || !register_memory(b))
 		return false;
 	store_order_words(b->e->relax, order, sizeof(order));
 	b->f.order = order;
@@ -295,7 +300,7 @@ int store_bench(const struct store_options *o)
 	struct bench *b = calloc(1, sizeof(*b));
 	bool ok = false;
 
-	if (!b || !take_settings(b, o)) {
+	if (!b || !apply_options(b, o)) {
 		free(b);
 		return EXIT_USAGE;
 	}
@@ -303,7 +308,7 @@ int store_bench(const struct store_options *o)
 		b->dice = clock_ns();
 	b->e = store_connect(o, &b->attr);
 	if (b->e) {
-		ok = use(b, o);
+		ok = run_bench(b, o);
 		stag_store_disconnect(b->e);
 	}
 	if (b->mr)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * store_bench_report.c - stag store bench: what comes out.
+ * store_bench_report.c - stag store bench: prints the figures.
  */
 #include "store_options.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * store_copy.c - stag store read and write: between a partition and a file, with verbs.
+ * store_copy.c - stag store read and write: copy between a partition and a file, with verbs.
  */
 #include "store_options.h"
 
@@ -29,7 +29,7 @@ static struct partition_copy *to_partition(struct copy *c)
 	return (struct partition_copy *)c;
 }
 
-static bool post(struct copy *c, uint64_t n, uint64_t at, uint32_t length)
+static bool post_piece(struct copy *c, uint64_t n, uint64_t at, uint32_t length)
 {
 	struct partition_copy *p = to_partition(c);
 	struct ibv_sge sge = {(uintptr_t)copy_memory(c, n), length, p->mr->lkey};
@@ -44,11 +44,11 @@ static bool post(struct copy *c, uint64_t n, uint64_t at, uint32_t length)
 	wr.wr.rdma.rkey = p->e->rkey;
 	rc = ibv_post_send(p->e->qp, &wr, &bad);
 	if (rc != 0)
-		complain("cannot post: %s", strerror(rc));
+		complain("cannot post a work request: %s", strerror(rc));
 	return rc == 0;
 }
 
-/* Sleeps until there is one. */
+/* Waits for a completion, asleep. */
 static bool next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
 {
 	struct ibv_cq *which;
@@ -68,12 +68,12 @@ static bool next_completion(struct ibv_cq *cq, struct ibv_wc *wc)
 	return n == 1;
 }
 
-static bool wait_one(struct copy *c)
+static bool wait_for_piece(struct copy *c)
 {
 	struct ibv_wc wc;
 
 	if (!next_completion(to_partition(c)->e->qp->send_cq, &wc)) {
-		complain("no completion: %s", strerror(errno));
+		complain("cannot get completions: %s", strerror(errno));
 		return false;
 	}
 	if (wc.status != IBV_WC_SUCCESS) {
@@ -86,7 +86,7 @@ static bool wait_one(struct copy *c)
 	return true;
 }
 
-/* All that was written is on the medium. */
+/* Waits until all that was written is on the medium. */
 static bool barrier(struct copy *c)
 {
 	int (*wr_barrier)(struct ibv_qp * qp, struct stagdv_barrier * b) = (int (*)(
@@ -97,12 +97,12 @@ static bool barrier(struct copy *c)
 
 	if (rc != 0)
 		complain("cannot post a barrier: %s", strerror(rc));
-	return rc == 0 && wait_one(c);
+	return rc == 0 && wait_for_piece(c);
 }
 
 /* ---- the commands -------------------------------------------------------------------------------- */
 
-static bool take_token(const char *file, char *secret, size_t size)
+static bool read_token(const char *file, char *secret, size_t size)
 {
 	CLEANUP_CLOSE int fd = open(file, O_RDONLY | O_CLOEXEC);
 	ssize_t n = fd < 0 ? -1 : read(fd, secret, size - 1);
@@ -117,16 +117,17 @@ static bool take_token(const char *file, char *secret, size_t size)
 	return true;
 }
 
-static void cannot_connect(const struct store_options *o, int error)
+static void explain_connect_failure(const struct store_options *o, int error)
 {
 	const char *colon = strrchr(o->where, ':');
 	int len = colon ? (int)(colon - o->where) : 0;
 
 	complain("%s", stag_store_error());
 	if (error == ECONNREFUSED)
-		fputs("Try 'stag store serve PATH' there, or HOST:PORT/PARTITION.\n", stderr);
+		fputs("Try 'stag store serve PATH' on that machine, or HOST:PORT/PARTITION.\n",
+		      stderr);
 	else if (error == EACCES)
-		fputs("Try --token FILE, or have the owner give you a right: 'stag store set PATH "
+		fputs("Try --token FILE, or let the owner grant you a right: 'stag store set PATH "
 		      "PARTITION --allow ...'.\n",
 		      stderr);
 	else if (error == ENOENT && len && !strchr(colon, '/'))
@@ -141,7 +142,7 @@ struct stag_store_endpoint *store_connect(const struct store_options *o,
 	int error;
 
 	if (o->token) {
-		if (!take_token(o->token, secret, sizeof(secret)))
+		if (!read_token(o->token, secret, sizeof(secret)))
 			return NULL;
 		attr->token = secret;
 	}
@@ -149,14 +150,14 @@ struct stag_store_endpoint *store_connect(const struct store_options *o,
 	error = errno;
 	attr->token = NULL;
 	if (!e)
-		cannot_connect(o, error);
+		explain_connect_failure(o, error);
 	explicit_bzero(secret, sizeof(secret));
 	return e;
 }
 
-static int copy(const struct store_options *o, bool out)
+static int copy_partition(const struct store_options *o, bool out)
 {
-	static const struct copy_ops ops = {post, wait_one, barrier, NULL};
+	static const struct copy_ops ops = {post_piece, wait_for_piece, barrier, NULL};
 	struct stag_store_connect_attr attr = {.qp = {.cap = {.max_send_wr = COPY_PIECES + 1}}};
 	struct copy_range range = {o->file, o->offset, o->length, o->json};
 	struct partition_copy w = {
@@ -172,9 +173,9 @@ static int copy(const struct store_options *o, bool out)
 				       IBV_ACCESS_LOCAL_WRITE)
 			  : NULL;
 	if (!w.mr)
-		complain("no memory: %s", strerror(errno));
+		complain("cannot register memory: %s", strerror(errno));
 	else if (!out && w.e->access != STAG_STORE_WRITE)
-		complain("%s: you may read it, and not write it", o->where);
+		complain("%s: you may read it, but not write it", o->where);
 	else
 		rc = copy_run(&w.c, &range);
 	stag_store_disconnect(w.e);
@@ -186,10 +187,10 @@ static int copy(const struct store_options *o, bool out)
 
 int store_read(const struct store_options *o)
 {
-	return copy(o, true);
+	return copy_partition(o, true);
 }
 
 int store_write(const struct store_options *o)
 {
-	return copy(o, false);
+	return copy_partition(o, false);
 }

@@ -17,7 +17,7 @@
 
 /* ---- errors ---------------------------------------------------------------------------- */
 
-/* What the library says, and what to do about it, where that is plain. */
+/* Prints the library's error and, for common errors, what to do about it. */
 int store_failed(const char *path, int error)
 {
 	complain("%s", stag_store_error());
@@ -29,13 +29,13 @@ int store_failed(const char *path, int error)
 	else if (error == EACCES)
 		fprintf(stderr, "Try 'ls -l %s': who may read and write it?\n", path);
 	else if (error == EADDRINUSE || error == EADDRNOTAVAIL)
-		fprintf(stderr, "Try --port 0, for one that is free, or another --address.\n");
+		fprintf(stderr, "Try --port 0, for any free port, or another --address.\n");
 	else if (error == ENOSYS || error == EPERM || error == EMFILE || error == ENOMEM)
 		fprintf(stderr, "Try 'stag doctor --quiet'.\n");
 	return EXIT_FAILED;
 }
 
-/* And what to do about it. */
+/* Prints the library's error, then "Try " and this advice. Returns EXIT_FAILED. */
 __attribute__((format(printf, 1, 2))) static int failed_try(const char *fmt, ...)
 {
 	va_list ap;
@@ -49,7 +49,7 @@ __attribute__((format(printf, 1, 2))) static int failed_try(const char *fmt, ...
 	return EXIT_FAILED;
 }
 
-static struct stag_store *open_it(const struct store_options *o, unsigned int flags)
+static struct stag_store *open_store(const struct store_options *o, unsigned int flags)
 {
 	struct stag_store *store = stag_store_open(o->where, flags);
 	int error = errno;
@@ -59,11 +59,11 @@ static struct stag_store *open_it(const struct store_options *o, unsigned int fl
 	return store;
 }
 
-/* ---- look ---------------------------------------------------------------------------------- */
+/* ---- list and show ---------------------------------------------------------------------------------- */
 
 int store_list(const struct store_options *o)
 {
-	struct stag_store *store = open_it(o, STAG_STORE_LOOK);
+	struct stag_store *store = open_store(o, STAG_STORE_LOOK);
 	json_t *json;
 
 	if (!store)
@@ -115,7 +115,7 @@ static int show_partition(const struct store_options *o, struct stag_store *stor
 
 int store_show(const struct store_options *o)
 {
-	struct stag_store *store = open_it(o, STAG_STORE_LOOK);
+	struct stag_store *store = open_store(o, STAG_STORE_LOOK);
 	int rc;
 
 	if (!store)
@@ -142,8 +142,8 @@ static bool room_of(struct stag_store *store, uint64_t now, struct store_room *r
 	return true;
 }
 
-static int add_one(const struct store_options *o, struct stag_store *store,
-		   struct stag_store_partition *p, const char *size)
+static int add_partition(const struct store_options *o, struct stag_store *store,
+			 struct stag_store_partition *p, const char *size)
 {
 	struct store_room room;
 	int rc;
@@ -167,7 +167,7 @@ static int add_one(const struct store_options *o, struct stag_store *store,
 static bool set_name(struct stag_store_partition *p, const char *name, size_t len)
 {
 	if (len >= sizeof(p->name)) {
-		complain("'%s' is too long: a name has at most %d characters", name,
+		complain("'%s' is too long: a name may have %d characters", name,
 			 STAG_STORE_NAME_MAX - 1);
 		return false;
 	}
@@ -183,17 +183,17 @@ int store_add(const struct store_options *o)
 	int rc;
 
 	if (!o->size) {
-		complain("how large shall %s be? --size says", o->name);
+		complain("the partition %s needs a --size", o->name);
 		return EXIT_USAGE;
 	}
 	if (!set_name(&p, o->name, strlen(o->name)) ||
 	    (o->offset && !store_parse_offset(o->offset, &p.offset)) ||
 	    (o->align && !store_parse_size("--align", o->align, NULL, &p.alignment)))
 		return EXIT_USAGE;
-	store = open_it(o, 0);
+	store = open_store(o, 0);
 	if (!store)
 		return EXIT_FAILED;
-	rc = add_one(o, store, &p, o->size);
+	rc = add_partition(o, store, &p, o->size);
 	if (rc == EXIT_OK)
 		rc = show_partition(o, store, o->name);
 	stag_store_close(store);
@@ -202,8 +202,8 @@ int store_add(const struct store_options *o)
 
 /* ---- format ------------------------------------------------------------------------------------ */
 
-/* All of them, or none. */
-static void drop_first_ones(const struct store_options *o, struct stag_store *store)
+/* Removes the partitions added so far: format makes all of them, or none. */
+static void remove_first_partitions(const struct store_options *o, struct stag_store *store)
 {
 	struct stag_store_partition p;
 	uint32_t first = 0;
@@ -215,10 +215,10 @@ static void drop_first_ones(const struct store_options *o, struct stag_store *st
 		}
 		first = 0;
 	}
-	fprintf(stderr, "%s is a store now, and has no partitions.\n", o->where);
+	fprintf(stderr, "%s is now a store without partitions.\n", o->where);
 }
 
-static int add_first_ones(const struct store_options *o, struct stag_store *store)
+static int add_first_partitions(const struct store_options *o, struct stag_store *store)
 {
 	int rc = EXIT_OK;
 
@@ -226,11 +226,12 @@ static int add_first_ones(const struct store_options *o, struct stag_store *stor
 		const char *text = o->partitions[i], *equals = strchr(text, '=');
 		struct stag_store_partition p = {0};
 
-		rc = set_name(&p, text, (size_t)(equals - text)) ? add_one(o, store, &p, equals + 1)
-								 : EXIT_FAILED;
+		rc = set_name(&p, text, (size_t)(equals - text))
+			     ? add_partition(o, store, &p, equals + 1)
+			     : EXIT_FAILED;
 	}
 	if (rc != EXIT_OK)
-		drop_first_ones(o, store);
+		remove_first_partitions(o, store);
 	return rc;
 }
 
@@ -247,23 +248,22 @@ int store_format(const struct store_options *o)
 	attr.block = block > UINT32_MAX ? UINT32_MAX : (uint32_t)block;
 	if (o->label && (size_t)snprintf(attr.label, sizeof(attr.label), "%s", o->label) >=
 				sizeof(attr.label)) {
-		complain("--label has at most %d characters", STAG_STORE_NAME_MAX - 1);
+		complain("--label may have at most %d characters", STAG_STORE_NAME_MAX - 1);
 		return EXIT_USAGE;
 	}
 	rc = stag_store_format(o->where, &attr, o->force ? STAG_STORE_FORCE : 0);
 	if (rc == EEXIST)
-		return failed_try(
-			"'stag store format %s --force' to lose that for ever, or another "
-			"path",
-			o->where);
+		return failed_try("'stag store format %s --force' to overwrite it, or another "
+				  "path",
+				  o->where);
 	if (rc != 0 && !o->size)
 		return failed_try("'stag store format %s --size 1G'", o->where);
 	if (rc != 0)
 		return store_failed(o->where, rc == ENOENT ? 0 : rc);
-	store = open_it(o, 0);
+	store = open_store(o, 0);
 	if (!store)
 		return EXIT_FAILED;
-	rc = add_first_ones(o, store);
+	rc = add_first_partitions(o, store);
 	if (rc == EXIT_OK)
 		rc = show_store(o, store);
 	stag_store_close(store);
@@ -272,8 +272,8 @@ int store_format(const struct store_options *o)
 
 /* ---- change ---------------------------------------------------------------------------------------- */
 
-static int change(const struct store_options *o, struct stag_store *store,
-		  struct stag_store_partition *p, unsigned int what)
+static int change_partition(const struct store_options *o, struct stag_store *store,
+			    struct stag_store_partition *p, unsigned int what)
 {
 	int rc;
 
@@ -288,7 +288,7 @@ static int change(const struct store_options *o, struct stag_store *store,
 static struct stag_store *open_partition(const struct store_options *o,
 					 struct stag_store_partition *p)
 {
-	struct stag_store *store = open_it(o, 0);
+	struct stag_store *store = open_store(o, 0);
 	int rc;
 
 	if (!store)
@@ -301,9 +301,9 @@ static struct stag_store *open_partition(const struct store_options *o,
 	return NULL;
 }
 
-/* From "max" it takes all that is behind it. */
-static bool new_size(const struct store_options *o, struct stag_store *store,
-		     struct stag_store_partition *p)
+/* Parses --size. "max" extends the partition over all free space after it. */
+static bool parse_new_size(const struct store_options *o, struct stag_store *store,
+			   struct stag_store_partition *p)
 {
 	struct stag_store_partition q;
 	struct stag_store_info info;
@@ -327,7 +327,8 @@ int store_set(const struct store_options *o)
 	int rc = EXIT_USAGE;
 
 	if (what == 0 && !o->size) {
-		complain("what of %s shall change? --size, --order, --level, --cache or --allow",
+		complain("nothing to change in %s: give --size, --order, --level, --cache or "
+			 "--allow",
 			 o->name);
 		return EXIT_USAGE;
 	}
@@ -339,8 +340,8 @@ int store_set(const struct store_options *o)
 	p.cache_ms = o->p.cache_ms;
 	p.num_rights = o->p.num_rights;
 	memcpy(p.rights, o->p.rights, sizeof(p.rights));
-	if (!o->size || new_size(o, store, &p))
-		rc = change(o, store, &p, what | (o->size ? STAG_STORE_CHANGE_SIZE : 0));
+	if (!o->size || parse_new_size(o, store, &p))
+		rc = change_partition(o, store, &p, what | (o->size ? STAG_STORE_CHANGE_SIZE : 0));
 	stag_store_close(store);
 	return rc;
 }
@@ -354,14 +355,14 @@ int store_rename(const struct store_options *o)
 	if (!store)
 		return EXIT_FAILED;
 	if (set_name(&p, o->new_name, strlen(o->new_name)))
-		rc = change(o, store, &p, STAG_STORE_CHANGE_NAME);
+		rc = change_partition(o, store, &p, STAG_STORE_CHANGE_NAME);
 	stag_store_close(store);
 	return rc;
 }
 
 int store_rm(const struct store_options *o)
 {
-	struct stag_store *store = open_it(o, 0);
+	struct stag_store *store = open_store(o, 0);
 	int rc;
 
 	if (!store)
@@ -369,8 +370,9 @@ int store_rm(const struct store_options *o)
 	rc = stag_store_remove(store, o->name, o->force ? STAG_STORE_FORCE : 0);
 	stag_store_close(store);
 	if (rc == EBUSY)
-		return failed_try("'stag store rm %s %s --force' to take it from those who use it",
-				  o->where, o->name);
+		return failed_try(
+			"'stag store rm %s %s --force' to remove it although it is in use",
+			o->where, o->name);
 	if (rc == ENOENT)
 		return failed_try("'stag store list %s'", o->where);
 	if (rc != 0)
@@ -388,7 +390,7 @@ int store_grow(const struct store_options *o)
 
 	if (o->size && !store_parse_size("--size", o->size, NULL, &size))
 		return EXIT_USAGE;
-	store = open_it(o, 0);
+	store = open_store(o, 0);
 	if (!store)
 		return EXIT_FAILED;
 	rc = stag_store_grow(store, size);
@@ -397,7 +399,7 @@ int store_grow(const struct store_options *o)
 	return rc;
 }
 
-/* What the library says of faults: a line for each. */
+/* Returns the library's list of faults, a line for each, as an array. */
 static json_t *lines_json(const char *text)
 {
 	json_t *lines = json_array();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * store_options.h - stag store: what it was told, and the files that do it.
+ * store_options.h - stag store: its options, and the files that run its verbs.
  */
 #ifndef STAG_APP_STORE_OPTIONS_H
 #define STAG_APP_STORE_OPTIONS_H
@@ -11,7 +11,7 @@
 #include "stag/store.h"
 #include "times.h"
 
-#define STORE_MAX_FIRST 64 /* partitions that a store is made with */
+#define STORE_MAX_FIRST 64 /* partitions that format can make */
 
 struct store_options {
 	const char *where; /* a path; of read, write and bench a partition */
@@ -28,8 +28,8 @@ struct store_options {
 	double secs;				 /* of bench */
 	const char *partitions[STORE_MAX_FIRST]; /* NAME=SIZE */
 	unsigned int num_partitions;
-	struct stag_store_partition p; /* what was set of it */
-	unsigned int what;	       /* enum stag_store_change */
+	struct stag_store_partition p; /* the settings of --order, --level, --cache and --allow */
+	unsigned int what;	       /* which of them were given: enum stag_store_change */
 	bool force, repair, json, sequential, sleep;
 };
 
@@ -48,10 +48,10 @@ int store_read(const struct store_options *o);
 int store_write(const struct store_options *o);
 int store_bench(const struct store_options *o);
 
-/* store_manage.c: says what went wrong, and what to do about it; EXIT_FAILED */
+/* store_manage.c: prints the error, and what to do about it. Returns EXIT_FAILED. */
 int store_failed(const char *path, int error);
 
-/* store_copy.c: with the token, if there is one; NULL, having complained */
+/* store_copy.c: connects with --token, if it is given. Returns NULL after it has complained. */
 struct stag_store_endpoint *store_connect(const struct store_options *o,
 					  struct stag_store_connect_attr *attr);
 

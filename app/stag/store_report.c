@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * store_report.c - stag store: what there is, as text and as JSON; and how far something is.
+ * store_report.c - stag store: prints stores and partitions as text and as JSON; shows progress.
  */
 #include "store.h"
 
@@ -34,7 +34,7 @@ static void print_health(const struct stag_store_info *info)
 	print_line("table", text);
 	if (info->present >= info->size)
 		return;
-	snprintf(text, sizeof(text), "%s OF IT ARE MISSING: see 'stag store check'",
+	snprintf(text, sizeof(text), "%s ARE MISSING AT THE END: see 'stag store check'",
 		 store_size_word(info->size - info->present, size, sizeof(size)));
 	print_line("truncated", text);
 }
@@ -44,7 +44,7 @@ static long long count_of(json_t *counters, const char *key)
 	return json_integer_value(json_object_get(counters, key));
 }
 
-/* Who serves it counts; of another user's server nothing is known. */
+/* Prints the counters of the process that serves the store; those of another user's process are not available. */
 static void print_counters(const struct stag_store_info *info)
 {
 	json_t *c = store_ask_counters(info);
@@ -133,15 +133,15 @@ void store_print_partition(const struct stag_store_partition *p)
 		print_line(i == 0 ? "rights" : "", text);
 	}
 	print_line(p->num_rights == 0 ? "rights" : "",
-		   p->num_rights == 0 ? "the owner of the store, and nobody else"
-				      : "otherwise the owner of the store, and nobody else");
+		   p->num_rights == 0 ? "only the owner of the store"
+				      : "otherwise only the owner of the store");
 }
 
 /* ---- progress -------------------------------------------------------------------------- */
 
 static struct progress progress;
 
-static void show(void *arg, uint64_t done, uint64_t total)
+static void show_progress(void *arg, uint64_t done, uint64_t total)
 {
 	progress.total = total;
 	progress_show(&progress, done, "zeroes");
@@ -151,7 +151,7 @@ void store_show_progress(struct stag_store *store, const char *name)
 {
 	progress_begin(&progress, name, PROGRESS_BYTES, 0);
 	if (progress.terminal)
-		stag_store_on_progress(store, show, NULL);
+		stag_store_on_progress(store, show_progress, NULL);
 }
 
 void store_end_progress(void)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * store_serve.c - stag store serve: until it is told to stop.
+ * store_serve.c - stag store serve: serves until SIGINT or SIGTERM.
  */
 #include "store_options.h"
 
@@ -10,7 +10,7 @@
 #include "stag.h"
 #include "store.h"
 
-static void announce(const struct store_options *o, const struct stag_store_server *server)
+static void announce_store(const struct store_options *o, const struct stag_store_server *server)
 {
 	unsigned int port = stag_store_server_port(server);
 
@@ -20,7 +20,7 @@ static void announce(const struct store_options *o, const struct stag_store_serv
 		printf("serving %s on port %u\n", o->where, port);
 }
 
-static json_t *answer(void *server, const char *word)
+static json_t *answer_query(void *server, const char *word)
 {
 	struct stag_store_counters c;
 
@@ -29,17 +29,18 @@ static json_t *answer(void *server, const char *word)
 	return store_counters_json(&c);
 }
 
-static int serve(const struct store_options *o, struct stag_store *store,
-		 const struct stag_store_server_attr *attr, const sigset_t *ends)
+static int serve_until_signal(const struct store_options *o, struct stag_store *store,
+			      const struct stag_store_server_attr *attr, const sigset_t *ends)
 {
 	struct stag_store_server *server = stag_store_serve(store, attr);
 	struct control control;
 
 	if (!server)
 		return store_failed(o->where, errno);
-	if (control_open(&control, STORE_KIND, answer, server) != 0)
-		complain("nobody can look at what is served: the run directory is not to be had");
-	announce(o, server);
+	if (control_open(&control, STORE_KIND, answer_query, server) != 0)
+		complain("'stag store show' will not show counters: the run directory cannot be "
+			 "used");
+	announce_store(o, server);
 	fflush(stdout);
 	control_run(&control, ends);
 	control_close(&control);
@@ -61,7 +62,7 @@ int store_serve(const struct store_options *o)
 	store = stag_store_open(o->where, 0);
 	if (!store)
 		return store_failed(o->where, errno);
-	rc = serve(o, store, &attr, &ends);
+	rc = serve_until_signal(o, store, &attr, &ends);
 	stag_store_close(store);
 	return rc;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * times.c - how long operations took.
+ * times.c - counts how long operations took (times.h).
  */
 #include "times.h"
 
 #include <stdio.h>
 
-#define STEPS 32u /* between a time and its double */
+#define STEPS 32u /* buckets between a time and its double */
 
 static unsigned int place_of(uint64_t ns)
 {
@@ -19,7 +19,7 @@ static unsigned int place_of(uint64_t ns)
 	return shift * STEPS + (unsigned int)(ns >> shift);
 }
 
-/* The middle of what is counted there. */
+/* Returns the middle of a bucket, in nanoseconds. */
 static double time_at(unsigned int place)
 {
 	unsigned int shift = place < 2 * STEPS ? 0 : place / STEPS - 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * times.h - how long operations took: counted by their size, a 32nd of it apart.
+ * times.h - a histogram of how long operations took; buckets are a 32nd of their time wide.
  */
 #ifndef STAG_APP_TIMES_H
 #define STAG_APP_TIMES_H
@@ -18,6 +18,6 @@ struct times {
 void times_note(struct times *t, uint64_t ns);
 double times_percentile(const struct times *t, double percent); /* in microseconds */
 json_t *times_json(const struct times *t); /* mean and percentiles, in microseconds */
-void times_print(const struct times *t);   /* a line of the same */
+void times_print(const struct times *t);   /* prints the same in a line */
 
 #endif

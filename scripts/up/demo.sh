@@ -135,7 +135,7 @@ demo_failover() {
 	"$stag" pool load "$state/a" --secs 100 --json >"$work/load.json" 2>"$work/load.err" &
 	load=$!
 	background+=("$load")
-	until_true 60 grep -q 'at work' "$work/load.err" || refuse "$(<"$work/load.err")" || return 1
+	until_true 60 grep -q 'are running' "$work/load.err" || refuse "$(<"$work/load.err")" || return 1
 	sleep 1
 	kill_primary || return 1
 	sleep 1

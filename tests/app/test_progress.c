@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_progress.c - the line that says how far something is (app/stag/progress.h).
+ * test_progress.c - the progress line (app/stag/progress.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ static const char *line(struct progress *p, uint64_t spent, uint64_t done, const
 	return text;
 }
 
-static void bytes_have_a_bar_a_rate_and_an_end(void **state)
+static void bytes_have_a_bar_a_rate_and_the_time_left(void **state)
 {
 	struct progress p = {.what = "goods", .unit = PROGRESS_BYTES, .total = 400 * MIB};
 
@@ -42,8 +42,8 @@ static void bytes_have_a_bar_a_rate_and_an_end(void **state)
 		"goods: [########################] 400 MiB of 400 MiB, 52 MB/s, zeroes");
 }
 
-/* A stream has no length, a clock no rate; and more may come than was said. */
-static void what_is_not_known_is_not_said(void **state)
+/* A stream has no total, a time has no rate, and more may be done than the total. */
+static void an_unknown_total_has_neither_bar_nor_time_left(void **state)
 {
 	struct progress stream = {.what = "-", .unit = PROGRESS_BYTES};
 	struct progress clock = {.what = "load", .unit = PROGRESS_TIME, .total = 10 * NS_PER_S};
@@ -56,8 +56,8 @@ static void what_is_not_known_is_not_said(void **state)
 			    "load: [########################] 12 of 10 s");
 }
 
-/* Nothing in the first second, nothing too often, and nothing at all where nobody looks. */
-static void it_is_quiet_where_it_should_be(void **state)
+/* No line in the first second, none too soon after another, and none without a terminal. */
+static void there_is_no_line_before_a_second_or_without_a_terminal(void **state)
 {
 	struct progress p;
 	uint64_t now;
@@ -74,7 +74,7 @@ static void it_is_quiet_where_it_should_be(void **state)
 	assert_false(progress_is_due(&p, now + 9 * NS_PER_S));
 }
 
-/* Until the line is wiped; it may come in pieces. */
+/* Reads until the line is erased; it may arrive in pieces. */
 static void read_to_the_end(int terminal, char *text, size_t size)
 {
 	size_t have = 0;
@@ -88,8 +88,8 @@ static void read_to_the_end(int terminal, char *text, size_t size)
 	}
 }
 
-/* On a terminal, over a second: a line that goes away again. */
-static void a_terminal_sees_it_and_then_not(void **state)
+/* On a terminal a line appears after a second, and is erased at the end. */
+static void the_line_is_removed_at_the_end(void **state)
 {
 	int terminal = posix_openpt(O_RDWR | O_NOCTTY), old = dup(STDERR_FILENO), side;
 	char text[256] = "";
@@ -115,10 +115,10 @@ static void a_terminal_sees_it_and_then_not(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bytes_have_a_bar_a_rate_and_an_end),
-		cmocka_unit_test(what_is_not_known_is_not_said),
-		cmocka_unit_test(it_is_quiet_where_it_should_be),
-		cmocka_unit_test(a_terminal_sees_it_and_then_not),
+		cmocka_unit_test(bytes_have_a_bar_a_rate_and_the_time_left),
+		cmocka_unit_test(an_unknown_total_has_neither_bar_nor_time_left),
+		cmocka_unit_test(there_is_no_line_before_a_second_or_without_a_terminal),
+		cmocka_unit_test(the_line_is_removed_at_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
