@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap_boost.cpp - Boost.Interprocess's managed_shared_memory as a yardstick of `stag bench heap`: a module that bench/heap and
- * `stag bench` preload.
+ * heap_boost.cpp - Boost.Interprocess's managed_shared_memory as a yardstick of `stag bench heap`:
+ * a module that bench/heap and `stag bench` preload.
  */
 #include "heap_peer.h"
 

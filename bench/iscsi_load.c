@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * iscsi_load.c - reads or writes an iSCSI disk, DEPTH operations in flight: a yardstick of bench/store.
+ * iscsi_load.c - reads or writes an iSCSI disk, DEPTH operations in flight: a yardstick of
+ * bench/store.
  *
- * usage: iscsi_load iscsi://HOST:PORT/TARGET/LUN read|write random|sequential SIZE DEPTH SECONDS OFFSET LENGTH
+ * usage: iscsi_load iscsi://HOST:PORT/TARGET/LUN read|write random|sequential SIZE DEPTH SECONDS
+ * OFFSET LENGTH
  *
- * Uses LENGTH bytes from OFFSET on. Prints operations per second and microseconds of processor time per operation. Polls for answers, as
- * `stag store bench` does.
+ * Uses LENGTH bytes from OFFSET on. Prints operations per second and microseconds of processor time
+ * per operation. Polls for answers, as `stag store bench` does.
  */
 #include <stdbool.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
 /*
  * malloc_count.c - a preloaded library that counts the allocations of a process.
  *
- * `stag bench` looks for bench_malloc_calls(), and if it exists reports the number of allocations, by any thread, while the transfer
- * manager was at work.
+ * `stag bench` looks for bench_malloc_calls(), and if it exists reports the number of allocations,
+ * by any thread, while the transfer manager was at work.
  */
 #include <errno.h>
 #include <stdatomic.h>

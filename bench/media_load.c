@@ -4,8 +4,8 @@
  *
  * usage: media_load FILE randread|randwrite DEPTH SECONDS poll|sleep [buffered] [shared] [SIZE]
  *
- * Prints operations per second and microseconds of processor time per operation. poll: spins for completions; sleep: waits for the
- * medium's eventfd, as the engine thread does.
+ * Prints operations per second and microseconds of processor time per operation. poll: spins for
+ * completions; sleep: waits for the medium's eventfd, as the engine thread does.
  */
 #include <errno.h>
 #include <fcntl.h>

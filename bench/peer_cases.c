@@ -23,7 +23,7 @@ struct peer peer;
 
 static uint64_t handled, sent;
 
-/* ---- the region: out, in, receives, words ----------------------------------- */
+/* ---- the region: out, in, receives, words ---- */
 
 static size_t half(void)
 {
@@ -52,7 +52,7 @@ static size_t receive_at(uint64_t n)
 	return 2 * half() + n % PEER_RECEIVES * options.size;
 }
 
-/* ---- steps -------------------------------------------------------------------- */
+/* ---- steps ---- */
 
 static void write_at(size_t from, size_t to, size_t len)
 {
@@ -108,7 +108,7 @@ static void serve_until_stopped(struct pair_phase *ph)
 		peer.transport->progress();
 }
 
-/* ---- one-sided operations ------------------------------------------------------ */
+/* ---- one-sided operations ---- */
 
 static void post_list(void (*post)(size_t, size_t, size_t))
 {
@@ -190,7 +190,7 @@ static void serve_write_lat(struct pair_phase *ph)
 	wait_all_done();
 }
 
-/* ---- sends --------------------------------------------------------------------- */
+/* ---- sends ---- */
 
 static void prepare_receives(void)
 {

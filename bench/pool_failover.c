@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool_failover.c - kills the primary of a pool of two nodes again and again, and measures how long its clients wait: for bench/pool. Runs
- * under `stag run`; the nodes are those of `stag bench part pool` of the same build.
+ * pool_failover.c - kills the primary of a pool of two nodes again and again, and measures how long
+ * its clients wait: for bench/pool. Runs under `stag run`; the nodes are those of `stag bench part
+ * pool` of the same build.
  *
  *   pool_failover ROLL DIR COUNT [mib=N] [clients=N] [port=N] [samples=FILE]
  *
- * Each client submits a change right after the SIGKILL; the time ends when the former standby acknowledges it. The killed node is
- * restarted, and is in sync before the next kill. The steps in between are found in the trace DIR/trace: the log of all processes,
- * with times. Prints JSON: milliseconds from the kill to each step, as median, 99th percentile and maximum. samples: the same for each
- * failover, divided by tabs. With several clients, the steps are those of the last one.
+ * Each client submits a change right after the SIGKILL; the time ends when the former standby
+ * acknowledges it. The killed node is restarted, and is in sync before the next kill. The steps in
+ * between are found in the trace DIR/trace: the log of all processes, with times. Prints JSON:
+ * milliseconds from the kill to each step, as median, 99th percentile and maximum. samples: the
+ * same for each failover, divided by tabs. With several clients, the steps are those of the last
+ * one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +38,9 @@
 #define PATIENCE    (30 * NS_PER_S)
 #define LOST_MS	    5000
 
-/* The steps between the kill and the answer, and the text of the line in the trace that shows each. */
+/*
+ * The steps between the kill and the answer, and the text of the line in the trace that shows each.
+ */
 static const struct step {
 	const char *name, *line;
 } steps[] = {
@@ -117,7 +122,7 @@ static const char *format_text(const char *fmt, ...)
 	return text;
 }
 
-/* ---- nodes ----------------------------------------------------------------------------- */
+/* ---- nodes ---- */
 
 static const char *path_of_stag(void)
 {
@@ -194,7 +199,7 @@ static int await_sync(struct stag_pool *pool)
 	die("the nodes are not in sync in time");
 }
 
-/* ---- clients --------------------------------------------------------------------------- */
+/* ---- clients ---- */
 
 static void open_client(struct client *c)
 {
@@ -231,7 +236,10 @@ static void submit_update(struct client *c)
 	c->answered = 0;
 }
 
-/* Returns false if the old primary acknowledged it just before its death; another change is submitted then. */
+/*
+ * Returns false if the old primary acknowledged it just before its death; another change is
+ * submitted then.
+ */
 static bool poll_answer(struct client *c)
 {
 	struct stag_pool_done done;
@@ -277,7 +285,7 @@ static bool await_many(void)
 	return left == 0;
 }
 
-/* ---- the trace --------------------------------------------------------------------------- */
+/* ---- the trace ---- */
 
 /* Reads the time of each step from the lines added to the trace since the last call. */
 static void read_trace(double at[STEPS])
@@ -297,7 +305,7 @@ static void read_trace(double at[STEPS])
 	}
 }
 
-/* ---- a failover ---------------------------------------------------------------------------- */
+/* ---- a failover ---- */
 
 static void settle_pool(void)
 {
@@ -316,7 +324,10 @@ static void settle_pool(void)
 	read_trace(at);
 }
 
-/* Returns false if the killed node was no longer primary: on a busy machine failovers happen by themselves. */
+/*
+ * Returns false if the killed node was no longer primary: on a busy machine failovers happen by
+ * themselves.
+ */
 static bool record_failover(unsigned int n, uint64_t killed)
 {
 	double at[STEPS], began = (double)killed / 1e6;
@@ -387,7 +398,7 @@ static bool fail_over(unsigned int n)
 	return good;
 }
 
-/* ---- results -------------------------------------------------------------------------- */
+/* ---- results ---- */
 
 static int by_size(const void *x, const void *y)
 {

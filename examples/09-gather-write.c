@@ -6,9 +6,10 @@
  *     stag run -- ./09-gather-write server
  *     stag run -- ./09-gather-write client 127.0.0.1 PORT
  *
- * Words are scattered in memory, in alphabetical order; the server gets a sentence. With verbs alone that is a work request for each
- * word. The manager gets the source and destination of each word, and finds the fewest work requests: neighbours on the remote side go
- * together, as far as a work request has segments.
+ * Words are scattered in memory, in alphabetical order; the server gets a sentence. With verbs
+ * alone that is a work request for each word. The manager gets the source and destination of each
+ * word, and finds the fewest work requests: neighbours on the remote side go together, as far as a
+ * work request has segments.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -67,7 +68,10 @@ static void check_manager(struct stag_xfer *x, int err)
 	exit(1);
 }
 
-/* Submits a request and sleeps until it is complete. The request may be reused when a wait returns it. */
+/*
+ * Submits a request and sleeps until it is complete. The request may be reused when a wait returns
+ * it.
+ */
 static void carry_out(struct stag_xfer *x, struct stag_xfer_req *req)
 {
 	struct stag_xfer_req *done;

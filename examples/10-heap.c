@@ -6,9 +6,9 @@
  *     stag run -- ./10-heap server
  *     stag run -- ./10-heap client 127.0.0.1 PORT
  *
- * Both processes have attached one heap at the same address: a pointer of one is valid in the other. Its memory is ready for RDMA:
- * stag_heap_keys() gives the keys of any pointer, and nothing is registered. When the memory returns to the system, its key becomes
- * invalid for all peers.
+ * Both processes have attached one heap at the same address: a pointer of one is valid in the
+ * other. Its memory is ready for RDMA: stag_heap_keys() gives the keys of any pointer, and nothing
+ * is registered. When the memory returns to the system, its key becomes invalid for all peers.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -10,8 +10,9 @@
  *     stag store serve ./shop.img &
  *     stag run -- ./11-store 127.0.0.1/goods
  *
- * The same program uses both: its argument says where to connect. A partition is read and written like the memory of a peer, and keeps
- * its contents when the program ends: each run counts one more visitor.
+ * The same program uses both: its argument says where to connect. A partition is read and written
+ * like the memory of a peer, and keeps its contents when the program ends: each run counts one more
+ * visitor.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -6,9 +6,10 @@
  *     ./12-one-shot server
  *     ./12-one-shot client 127.0.0.1 PORT
  *
- * The client is an initiator, in the words of storage: its command "store this" advertises the memory with the data. The server reads
- * the data, and its answer closes the STag: when the client sees the answer, the STag is closed and freed. Compare 08-window, where
- * each of these steps is a work request of its own.
+ * The client is an initiator, in the words of storage: its command "store this" advertises the
+ * memory with the data. The server reads the data, and its answer closes the STag: when the client
+ * sees the answer, the STag is closed and freed. Compare 08-window, where each of these steps is a
+ * work request of its own.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ static int serve(struct pair *p)
 					      .stag = wc.invalidated_rkey};
 
 		if (!(wc.wc_flags & STAGDV_WC_ADVERTISED))
-			return 1; /* for a peer without the extension, the STag would be in the message */
+			return 1; /* not supported: the STag would be in the message */
 		fetch_data(p, mr, wc.invalidated_rkey);
 		printf("stored: %s\n", disk);
 		if (stagdv_post_send_close(p->id->qp, &answer))

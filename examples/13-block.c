@@ -6,9 +6,10 @@
  *     stag block serve --lun 1=./disk.img &
  *     stag run -- ./13-block stag://127.0.0.1/iqn.2026-01.stag:HOST/1
  *
- * It writes a pattern to the first MiB of the unit, in pieces that are all submitted before the first wait, makes it durable, and reads it
- * back. The scheme of the URL selects the transport: stag uses the best one that the target has, iser and iscsi use those. The counters
- * show the commands, and the posts and completions of the adapter.
+ * It writes a pattern to the first MiB of the unit, in pieces that are all submitted before the
+ * first wait, makes it durable, and reads it back. The scheme of the URL selects the transport:
+ * stag uses the best one that the target has, iser and iscsi use those. The counters show the
+ * commands, and the posts and completions of the adapter.
  */
 #include <inttypes.h>
 #include <stdio.h>

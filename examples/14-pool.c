@@ -7,8 +7,9 @@
  *     stag pool join shop --node b --serve &
  *     SECRET=... stag run -- ./14-pool 127.0.0.1:7175,127.0.0.1:7176     # of the user client, in the file 'secrets'
  *
- * It inserts values, keeps the pointers, and reads and updates the values by them, over and over. Kill the primary meanwhile: no
- * operation fails, no pointer changes, and every acknowledged change is there. It ends after it has seen a failover.
+ * It inserts values, keeps the pointers, and reads and updates the values by them, over and over.
+ * Kill the primary meanwhile: no operation fails, no pointer changes, and every acknowledged change
+ * is there. It ends after it has seen a failover.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,7 +44,10 @@ static struct stag_pool_map *insert_all(struct stag_pool *pool)
 	return map;
 }
 
-/* Reads each value, without the node's software; then updates it, which returns when every node has the change. */
+/*
+ * Reads each value, without the node's software; then updates it, which returns when every node has
+ * the change.
+ */
 static void update_all(struct stag_pool *pool, const struct stag_pool_ptr *ptr, uint32_t number,
 		       uint32_t sold)
 {

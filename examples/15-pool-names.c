@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * 15-pool-names - values by name, and a counter that many clients increment at the same time: compare and update.
+ * 15-pool-names - values by name, and a counter that many clients increment at the same time:
+ * compare and update.
  *
  *     cc 15-pool-names.c -lstag -o 15-pool-names
  *     SECRET=... stag run -- ./15-pool-names 127.0.0.1:7175 1000        # several of them at once
  *
- * Between a client's read and its write another client may change the value. Every change gives the value a unique version; a client
- * that states the version that it has read changes the value only if that is still current, and otherwise starts again. A retry by the
- * library after the loss of a primary is not a second change: it has the outcome of the first.
+ * Between a client's read and its write another client may change the value. Every change gives the
+ * value a unique version; a client that states the version that it has read changes the value only
+ * if that is still current, and otherwise starts again. A retry by the library after the loss of a
+ * primary is not a second change: it has the outcome of the first.
  */
 #include <errno.h>
 #include <stdio.h>

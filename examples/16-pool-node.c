@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * 16-pool-node - a program that is a node of a pool itself: all of its copies share the same values, and any of them may be lost.
+ * 16-pool-node - a program that is a node of a pool itself: all of its copies share the same
+ * values, and any of them may be lost.
  *
  *     cc 16-pool-node.c -lstag -o 16-pool-node
  *     stag run -- ./16-pool-node a /run/user/1000/club       # and b, and c
  *
- * The first copy creates the pool, the others join it. Each puts a line under its name, and prints all values whenever the primary or the
- * number of nodes in sync changes. It ends at the end of its standard input; a primary hands over first. The roll is kept in a file, so all
- * copies are on one machine; with etcd://... instead they may be on several.
+ * The first copy creates the pool, the others join it. Each puts a line under its name, and prints
+ * all values whenever the primary or the number of nodes in sync changes. It ends at the end of its
+ * standard input; a primary hands over first. The roll is kept in a file, so all copies are on one
+ * machine; with etcd://... instead they may be on several.
  */
 #include <errno.h>
 #include <poll.h>

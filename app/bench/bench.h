@@ -2,13 +2,14 @@
 /*
  * bench.h - stag bench: the runner, which measures every part of stag beside its yardsticks.
  *
- * A noun (verbs, xfer, ...) has cases; a case has series: the first is stag's, the others are yardsticks. A pass measures all series of a
- * case, one after the other, so that compared figures were measured within seconds; the next pass reverses the order. Measurements run
- * in processes of their own: parts of stag (part.h), servers, and programs of others. A yardstick that cannot be measured says why, and
- * what to install.
+ * A noun (verbs, xfer, ...) has cases; a case has series: the first is stag's, the others are
+ * yardsticks. A pass measures all series of a case, one after the other, so that compared figures
+ * were measured within seconds; the next pass reverses the order. Measurements run in processes of
+ * their own: parts of stag (part.h), servers, and programs of others. A yardstick that cannot be
+ * measured says why, and what to install.
  *
- * All figures become one JSON document (result.c). The table, the TSV, the page and the comparison of two runs are made from that
- * document alone.
+ * All figures become one JSON document (result.c). The table, the TSV, the page and the comparison
+ * of two runs are made from that document alone.
  */
 #ifndef STAG_APP_BENCH_H
 #define STAG_APP_BENCH_H
@@ -109,7 +110,10 @@ void suite_missing(struct suite *s, const struct suite_noun *noun, const char *y
 		   const char *install, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 void suite_failed(struct suite_case *c, const char *why);
 
-/* Measures each series of the case in turn, in reverse order in every other pass. Series that are missing are skipped. */
+/*
+ * Measures each series of the case in turn, in reverse order in every other pass. Series that are
+ * missing are skipped.
+ */
 void suite_turns(struct suite *s, struct suite_case *c, unsigned int pass,
 		 bool (*take)(struct suite *s, struct suite_case *c, unsigned int series,
 			      struct suite_sample *to));
@@ -120,7 +124,10 @@ enum child_cpu { CPU_ANY, CPU_SERVER, CPU_CLIENT };
 
 extern volatile int child_interrupted; /* the signal that was received: start nothing more */
 
-/* Runs a program. Returns its stdout, which the caller frees; NULL: it failed or timed out, see child_complaint(). */
+/*
+ * Runs a program. Returns its stdout, which the caller frees; NULL: it failed or timed out, see
+ * child_complaint().
+ */
 char *child_output(const struct suite *s, enum child_cpu cpu, const char *const *words);
 const char *child_complaint(void);
 
@@ -128,7 +135,10 @@ const char *child_complaint(void);
 json_t *child_stag(const struct suite *s, enum child_cpu cpu, const char *const *words);
 json_t *child_json(const struct suite *s, enum child_cpu cpu, const char *const *words);
 
-/* Starts a server, which ends with this process, and waits until it listens on the port. Returns its pid, or -1 and a complaint. */
+/*
+ * Starts a server, which ends with this process, and waits until it listens on the port. Returns
+ * its pid, or -1 and a complaint.
+ */
 pid_t child_serve(const struct suite *s, enum child_cpu cpu, uint16_t port,
 		  const char *const *words);
 uint64_t child_cpu_ns(pid_t pid); /* that the process has used; 0: unknown */
@@ -150,7 +160,10 @@ bool yard_sample(json_t *figures, struct suite_sample *to,
 bool yard_pair(json_t *figures, struct suite_sample *to);
 bool yard_fio(const struct suite *s, const char *const *words, struct suite_sample *to);
 
-/* Measures a TCP stream of such messages in GB/s: the better of polling and sleeping. Once in a pass for each size. */
+/*
+ * Measures a TCP stream of such messages in GB/s: the better of polling and sleeping. Once in a
+ * pass for each size.
+ */
 bool yard_stream(struct suite *s, uint64_t size, struct suite_sample *to);
 
 /* machine.c */

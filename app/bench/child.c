@@ -2,8 +2,9 @@
 /*
  * child.c - the processes of a run: those that measure, and servers.
  *
- * The first words of a command may be NAME=VALUE, as for env(1). The stderr of all processes goes to the log of the run; if a process
- * fails, its last line there is given as the reason. All processes end with this one, however it ends.
+ * The first words of a command may be NAME=VALUE, as for env(1). The stderr of all processes goes
+ * to the log of the run; if a process fails, its last line there is given as the reason. All
+ * processes end with this one, however it ends.
  */
 #include "bench.h"
 
@@ -52,7 +53,7 @@ const char *child_self(void)
 	return path;
 }
 
-/* ---- starting ------------------------------------------------------------------------------- */
+/* ---- starting ---- */
 
 /* NAME=VALUE */
 static bool is_setting(const char *word)
@@ -126,7 +127,7 @@ static void note_complaint(const struct suite *s, long since, const char *what)
 	fclose(f);
 }
 
-/* ---- measuring processes --------------------------------------------------------------------------- */
+/* ---- measuring processes ---- */
 
 /* Reads all output. Returns NULL after the deadline, or if memory runs out. */
 static char *read_all(int fd, uint64_t deadline)
@@ -208,7 +209,7 @@ json_t *child_stag(const struct suite *s, enum child_cpu cpu, const char *const 
 	return child_json(s, cpu, full);
 }
 
-/* ---- servers ----------------------------------------------------------------------------------- */
+/* ---- servers ---- */
 
 static bool is_listening(uint16_t port, const char *table)
 {

@@ -2,9 +2,9 @@
 /*
  * compare.c - stag bench compare: what changed between two results, and what is only noise.
  *
- * Compares the ratio to the first yardstick that both results have, because a faster or busier machine affects both sides of a ratio;
- * without a common yardstick, or on request, compares the figures. A change counts if it exceeds the spread of both results together, and
- * a few percent.
+ * Compares the ratio to the first yardstick that both results have, because a faster or busier
+ * machine affects both sides of a ratio; without a common yardstick, or on request, compares the
+ * figures. A change counts if it exceeds the spread of both results together, and a few percent.
  */
 #include "bench.h"
 
@@ -128,7 +128,7 @@ static struct change unmatched_case(const json_t *c, enum verdict verdict)
 			       .verdict = verdict};
 }
 
-/* ---- output ----------------------------------------------------------------------------------- */
+/* ---- output ---- */
 
 static void print_change(const struct change *c)
 {

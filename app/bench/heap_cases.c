@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap_cases.c - the cases of stag bench part heap: the registered heap beside the malloc() of the process, and beside registering by
- * hand.
+ * heap_cases.c - the cases of stag bench part heap: the registered heap beside the malloc() of the
+ * process, and beside registering by hand.
  *
- * A round of a series is some thousand operations. The series of a case take turns, round by round. The first word of each allocation is
- * written.
+ * A round of a series is some thousand operations. The series of a case take turns, round by round.
+ * The first word of each allocation is written.
  */
 #include "part.h"
 
@@ -61,7 +61,7 @@ static struct {
 	uint64_t dice;
 } b;
 
-/* ---- three allocators ------------------------------------------------------ */
+/* ---- three allocators ---- */
 
 ALWAYS void *take_heap(size_t size)
 {
@@ -103,7 +103,7 @@ ALWAYS void *take(void *(*from)(size_t), size_t size)
 	return ptr;
 }
 
-/* ---- parts of a round, the same for each ------------------------------------- */
+/* ---- parts of a round, the same for each ---- */
 
 ALWAYS void fill(void **set, void *(*from)(size_t))
 {
@@ -229,7 +229,7 @@ static void churn_peer(uint64_t n)
 	churn(b.peer_set, take_peer, give_peer, n);
 }
 
-/* ---- keys ------------------------------------------------------------------------ */
+/* ---- keys ---- */
 
 static volatile uint64_t sink;
 
@@ -305,7 +305,7 @@ static void close_device(void)
 	b.verbs = NULL;
 }
 
-/* ---- creating and attaching heaps ----------------------------------------------------------- */
+/* ---- creating and attaching heaps ---- */
 
 static void create_heap(void)
 {
@@ -348,7 +348,7 @@ static void attach_and_detach(uint64_t n)
 	detach_heap(0);
 }
 
-/* ---- figures --------------------------------------------------------------------------- */
+/* ---- figures ---- */
 
 /* The work of a series in a round: in this process, and in the mate. */
 struct parts {
@@ -395,7 +395,10 @@ static uint64_t try_round(const struct parts *parts, uint64_t n)
 	return least;
 }
 
-/* Finds a number of operations for which a round is long compared to its start and short compared to the case. */
+/*
+ * Finds a number of operations for which a round is long compared to its start and short compared
+ * to the case.
+ */
 static uint64_t find_count(const struct parts *parts)
 {
 	uint64_t want = (uint64_t)(b.o.secs * NS_PER_S / 100), n = 64;
@@ -432,7 +435,7 @@ static void run_series(struct bench_result *r, const struct parts *parts)
 	report_result(r);
 }
 
-/* ---- the cases ------------------------------------------------------------------------- */
+/* ---- the cases ---- */
 
 struct heap_case {
 	const char *name, *what;
@@ -605,7 +608,7 @@ static const struct heap_case cases[] = {
 
 #define N_CASES (sizeof(cases) / sizeof(*cases))
 
-/* ---- the run ---------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static void prepare_memory(const struct bench_options *o)
 {

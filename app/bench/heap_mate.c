@@ -2,7 +2,8 @@
 /*
  * heap_mate.c - a second process or thread that does its part of a round beside this one.
  *
- * Between rounds it sleeps on a socket; a round begins for both at a gate where they spin. This file does not know what the parts do.
+ * Between rounds it sleeps on a socket; a round begins for both at a gate where they spin. This
+ * file does not know what the parts do.
  */
 #include "part.h"
 

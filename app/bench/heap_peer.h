@@ -2,8 +2,8 @@
 /*
  * heap_peer.h - another shared heap, to be measured beside stag's.
  *
- * stag itself provides none. A preloaded module that defines bench_peer becomes one more yardstick of `stag bench heap`
- * (bench/heap_boost.cpp).
+ * stag itself provides none. A preloaded module that defines bench_peer becomes one more yardstick
+ * of `stag bench heap` (bench/heap_boost.cpp).
  */
 #ifndef STAG_APP_BENCH_PEER_H
 #define STAG_APP_BENCH_PEER_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * noun_parts.c - stag bench xfer and heap: parts that measure their own yardsticks, alternating every few milliseconds.
+ * noun_parts.c - stag bench xfer and heap: parts that measure their own yardsticks, alternating
+ * every few milliseconds.
  */
 #include "bench.h"
 
@@ -151,7 +152,7 @@ static const struct part_case heap_cases[] = {
 	{"attach", "ms", BETTER_LESS, {NULL, NULL}, "a heap of 64 GiB is attached", NULL, false},
 };
 
-/* ---- yardsticks ------------------------------------------------------------------------------------ */
+/* ---- yardsticks ---- */
 
 static bool have_mimalloc(void)
 {
@@ -162,7 +163,10 @@ static bool have_mimalloc(void)
 	return library != NULL;
 }
 
-/* Returns the path of the module that uses Boost.Interprocess, which only a build tree has, or NULL. */
+/*
+ * Returns the path of the module that uses Boost.Interprocess, which only a build tree has, or
+ * NULL.
+ */
 static const char *boost_module(void)
 {
 	static const char *const places[] = {"../../bench/libheap_boost.so"};
@@ -248,7 +252,7 @@ static void begin_heap(struct suite *s)
 			      "installed");
 }
 
-/* ---- a run ------------------------------------------------------------------------------------------- */
+/* ---- a run ---- */
 
 /* Returns processor time per element, or per round if bytes are measured. */
 static double cpu_us(const json_t *series, const char *which)

@@ -2,8 +2,8 @@
 /*
  * noun_pool.c - stag bench pool: replicated memory beside redis and memcached.
  *
- * The pool has two nodes, which are child processes. A change is acknowledged when both have it, so the equivalent in redis is a SET
- * followed by a WAIT for its replica.
+ * The pool has two nodes, which are child processes. A change is acknowledged when both have it, so
+ * the equivalent in redis is a SET followed by a WAIT for its replica.
  */
 #include "bench.h"
 
@@ -80,7 +80,7 @@ static void list_pool_cases(struct suite *s)
 	}
 }
 
-/* ---- servers ---------------------------------------------------------------------------------------- */
+/* ---- servers ---- */
 
 static bool start_node(struct suite *s, int which, uint16_t port, const char *roll)
 {
@@ -236,7 +236,7 @@ static void begin_pool(struct suite *s)
 	start_memcached(s);
 }
 
-/* ---- a run ---------------------------------------------------------------------------------------------- */
+/* ---- a run ---- */
 
 static double scale_of(const struct pool_case *p)
 {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * noun_storage.c - stag bench store and block: partitions and units, near and far, beside other programs that read and write the same file.
+ * noun_storage.c - stag bench store and block: partitions and units, near and far, beside other
+ * programs that read and write the same file.
  *
- * `stag store bench` and `stag block bench` load stag's servers; the latter also loads tgt over iSCSI; fio loads nbdkit.
+ * `stag store bench` and `stag block bench` load stag's servers; the latter also loads tgt over
+ * iSCSI; fio loads nbdkit.
  */
 #include "bench.h"
 
@@ -93,7 +95,7 @@ static struct {
 	uint16_t nbdkit_port, tgt_port;
 } here;
 
-/* ---- files --------------------------------------------------------------------------------------- */
+/* ---- files ---- */
 
 static bool fill_file(const char *path, uint64_t offset, uint64_t bytes)
 {
@@ -137,7 +139,7 @@ static bool make_store(struct suite *s, const char *dir, struct medium_file *m)
 	return fill_file(m->path, m->offset, here.bytes);
 }
 
-/* ---- servers of others ---------------------------------------------------------------------------- */
+/* ---- servers of others ---- */
 
 static void start_nbdkit(struct suite *s, const struct suite_noun *noun, const char *file)
 {
@@ -201,7 +203,7 @@ static void start_tgt(struct suite *s, const struct suite_noun *noun, const char
 	}
 }
 
-/* ---- the cases ---------------------------------------------------------------------------------------------- */
+/* ---- the cases ---- */
 
 static void list_of(struct suite *s, const struct suite_noun *noun,
 		    const struct storage_case *cases, size_t n)
@@ -317,7 +319,7 @@ static void begin_block(struct suite *s)
 	start_tgt(s, &suite_block, here.unit.path);
 }
 
-/* ---- a run ---------------------------------------------------------------------------------------------------- */
+/* ---- a run ---- */
 
 /* Options that all loads share, as text. */
 struct words {

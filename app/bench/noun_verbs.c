@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * noun_verbs.c - stag bench verbs: the software adapter beside raw TCP and libfabric's tcp, in the same loops.
+ * noun_verbs.c - stag bench verbs: the software adapter beside raw TCP and libfabric's tcp, in the
+ * same loops.
  */
 #include "bench.h"
 

@@ -24,7 +24,10 @@ bool page_available(void)
 	return false;
 }
 
-/* Within <script>, HTML ends at "</script" and changes its rules at "<!--"; in JSON a '<' is in strings only. */
+/*
+ * Within <script>, HTML ends at "</script" and changes its rules at "<!--"; in JSON a '<' is in
+ * strings only.
+ */
 static void write_json(FILE *to, const char *text)
 {
 	for (; *text; text++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * page.h - the page of a result, as app/bench/page builds it: HTML before and behind the place of the JSON.
+ * page.h - the page of a result, as app/bench/page builds it: HTML before and behind the place of
+ * the JSON.
  */
 #ifndef STAG_APP_BENCH_PAGE_H
 #define STAG_APP_BENCH_PAGE_H

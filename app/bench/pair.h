@@ -2,9 +2,10 @@
 /*
  * pair.h - two pinned processes that measure one thing together.
  *
- * Every benchmark program here is a pair: the client, which the runner started and which times and reports, and the server, the same
- * program executed again, with a socket between the two. A case is a function for each of them. It runs twice, once to warm up and once
- * to measure; the CPU time of both sides is taken around the second phase.
+ * Every benchmark program here is a pair: the client, which the runner started and which times and
+ * reports, and the server, the same program executed again, with a socket between the two. A case
+ * is a function for each of them. It runs twice, once to warm up and once to measure; the CPU time
+ * of both sides is taken around the second phase.
  */
 #ifndef STAG_APP_BENCH_PAIR_H
 #define STAG_APP_BENCH_PAIR_H

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * part.h - the parts of stag bench, which are processes that measure one thing, and the functions that they share.
+ * part.h - the parts of stag bench, which are processes that measure one thing, and the functions
+ * that they share.
  *
- * A part is run by hand (`stag bench part NAME`) or by the runner (bench.h). xfer is a pair: this process, which times and reports, and a
- * target, which lends memory and otherwise only drives its adapter. The target is a child on this machine, or a
- * `stag bench part xfer --listen` on another. heap has a mate for cases with two processes on one heap.
+ * A part is run by hand (`stag bench part NAME`) or by the runner (bench.h). xfer is a pair: this
+ * process, which times and reports, and a target, which lends memory and otherwise only drives its
+ * adapter. The target is a child on this machine, or a `stag bench part xfer --listen` on another.
+ * heap has a mate for cases with two processes on one heap.
  *
  * Errors are printed to stderr and end the program.
  */
@@ -74,12 +76,18 @@ uint64_t bench_clock(clockid_t id);
 
 struct cli_noun;
 struct cli_option;
-/* Parses the command line of a part into o, which holds the defaults. Returns false if the part is over, with *rc. */
+/*
+ * Parses the command line of a part into o, which holds the defaults. Returns false if the part is
+ * over, with *rc.
+ */
 bool bench_parse(const struct cli_noun *n, int argc, char **argv, struct bench_options *o, int *rc);
 bool bench_parse_case(void *to, const struct cli_option *option, char *text); /* of --case */
 bool bench_wants(const struct bench_options *o, const char *name); /* is the case selected? */
 
-/* Executes the part again with the device's library, if that is needed and not loaded yet. Returns an exit code. */
+/*
+ * Executes the part again with the device's library, if that is needed and not loaded yet. Returns
+ * an exit code.
+ */
 int bench_preload(const struct bench_options *o, char **argv);
 
 /* xfer_address.c */
@@ -126,8 +134,8 @@ struct bench_rail {
 };
 
 /*
- * Two connections to one target: one for the transfer manager, with all segments that the device has, and one for posting by hand, with
- * the queue that suits that best.
+ * Two connections to one target: one for the transfer manager, with all segments that the device
+ * has, and one for posting by hand, with the queue that suits that best.
  */
 struct bench_link {
 	struct rdma_event_channel *events;
@@ -210,7 +218,10 @@ void report_progress(const char *name, size_t done, size_t all); /* only if stde
 /* xfer_cases.c */
 int bench_measure(const struct bench_options *o);
 
-/* part_xfer.c, part_heap.c, part_tcp.c, part_verbs.c, part_pool.c, part_object.c, part_file.c; argv[0]: the part's name */
+/*
+ * part_xfer.c, part_heap.c, part_tcp.c, part_verbs.c, part_pool.c, part_object.c, part_file.c;
+ * argv[0]: the part's name
+ */
 int part_xfer(int argc, char **argv);
 int part_heap(int argc, char **argv);
 int part_tcp(int argc, char **argv);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_file.c - reads and writes a file in the simplest way: the yardstick of the store that is always available.
+ * part_file.c - reads and writes a file in the simplest way: the yardstick of the store that is
+ * always available.
  *
  *   stag bench part file FILE OFFSET BYTES read|write SIZE DEPTH SECS [direct] [sequential] [json]
  *
- * A DEPTH of 1 uses pread() and pwrite(), more uses io_uring: DEPTH operations are kept in flight, and one call submits all that replace
- * completed ones.
+ * A DEPTH of 1 uses pread() and pwrite(), more uses io_uring: DEPTH operations are kept in flight,
+ * and one call submits all that replace completed ones.
  */
 #include "part.h"
 

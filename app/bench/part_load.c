@@ -2,8 +2,8 @@
 /*
  * part_load.c - prints the results of a load.
  *
- * Divided by tabs: operations per second, microseconds of processor time per operation, and the median and 99th percentile of the
- * latency in microseconds; or the same and more as JSON.
+ * Divided by tabs: operations per second, microseconds of processor time per operation, and the
+ * median and 99th percentile of the latency in microseconds; or the same and more as JSON.
  */
 #include "part.h"
 

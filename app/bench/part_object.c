@@ -4,11 +4,12 @@
  *
  *   stag bench part object redis|memcached PORT get|set|setwait SIZE CONNECTIONS DEPTH SECS [poll] [json]
  *
- * Each connection sends DEPTH requests at once, and the next ones when all of them have been answered. setwait is SET, followed by WAIT
- * for one replica: it counts when both are answered. With poll, the thread never sleeps.
+ * Each connection sends DEPTH requests at once, and the next ones when all of them have been
+ * answered. setwait is SET, followed by WAIT for one replica: it counts when both are answered.
+ * With poll, the thread never sleeps.
  *
- * Prints, divided by tabs: operations per second, microseconds of processor time per operation, and the median and 99th percentile of
- * the time that DEPTH operations take, in microseconds.
+ * Prints, divided by tabs: operations per second, microseconds of processor time per operation, and
+ * the median and 99th percentile of the time that DEPTH operations take, in microseconds.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -54,7 +55,7 @@ static unsigned int any_key(void)
 	return (unsigned int)((load.dice >> 33) % KEYS);
 }
 
-/* ---- requests ----------------------------------------------------------------------- */
+/* ---- requests ---- */
 
 static size_t put_get(char *to, unsigned int key)
 {
@@ -105,7 +106,7 @@ static void send_requests(struct connection *c)
 	send_more(c);
 }
 
-/* ---- answers --------------------------------------------------------------------------- */
+/* ---- answers ---- */
 
 /* Returns the length of the answer, or 0 if it is incomplete. */
 static size_t answer_length(const char *in, size_t length)
@@ -147,7 +148,7 @@ static bool receive_answers(struct connection *c)
 	return c->due == 0;
 }
 
-/* ---- the run --------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static void open_connection(struct connection *c, uint16_t port)
 {

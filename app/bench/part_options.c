@@ -2,7 +2,8 @@
 /*
  * part_options.c - the command lines of the parts xfer and heap, as far as they are the same.
  *
- * stag0 comes from a library that is preloaded; to load it, a part executes itself again, as `stag info` does.
+ * stag0 comes from a library that is preloaded; to load it, a part executes itself again, as `stag
+ * info` does.
  */
 #include "part.h"
 

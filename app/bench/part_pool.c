@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * part_pool.c - nodes of a pool, and a load on them: for `stag bench pool` and bench/pool. Needs the software adapter.
+ * part_pool.c - nodes of a pool, and a load on them: for `stag bench pool` and bench/pool. Needs
+ * the software adapter.
  *
  *   stag bench part pool node ROLL STATE NAME PORT [create=MIB] [lease=MS] [software]
  *   stag bench part pool OP WHERE SIZE CLIENTS DEPTH SECS [poll] [json]
  *   stag bench part pool memory WHERE SIZE COUNT
  *
- * node serves until it is killed. OP is read, get, insert, update or put: each of CLIENTS, all of them in one thread, keeps DEPTH
- * operations in flight; those that completed together are replaced by one call. With poll the thread never sleeps; otherwise it sleeps
- * after IDLE_NS without a completion. Inserted values are deleted at the end.
+ * node serves until it is killed. OP is read, get, insert, update or put: each of CLIENTS, all of
+ * them in one thread, keeps DEPTH operations in flight; those that completed together are replaced
+ * by one call. With poll the thread never sleeps; otherwise it sleeps after IDLE_NS without a
+ * completion. Inserted values are deleted at the end.
  *
- * Prints, divided by tabs: operations per second, microseconds of processor time per operation, and the median and 99th percentile of
- * the latency in microseconds. memory prints how many bytes of the pool a value of SIZE takes.
+ * Prints, divided by tabs: operations per second, microseconds of processor time per operation, and
+ * the median and 99th percentile of the latency in microseconds. memory prints how many bytes of
+ * the pool a value of SIZE takes.
  */
 #include <errno.h>
 #include <poll.h>
@@ -35,7 +38,7 @@
 #define USER	 "bench"
 #define SECRET	 "of the benchmark, of its clients"
 
-/* ---- a node -------------------------------------------------------------------------- */
+/* ---- a node ---- */
 
 static int serve_node(int argc, char **argv)
 {
@@ -74,7 +77,7 @@ static int serve_node(int argc, char **argv)
 		pause();
 }
 
-/* ---- a load -------------------------------------------------------------------------------- */
+/* ---- a load ---- */
 
 struct flight {
 	struct client *client;
@@ -128,7 +131,10 @@ static bool by_name(void)
 	return load.op == STAG_POOL_GET || load.op == STAG_POOL_PUT;
 }
 
-/* Runs n operations, many at a time, outside of the measurement; set() prepares the i-th, and `user` receives its pointer. */
+/*
+ * Runs n operations, many at a time, outside of the measurement; set() prepares the i-th, and
+ * `user` receives its pointer.
+ */
 static void run_operations(size_t n, void (*set)(struct stag_pool_io *io, size_t i, char name[16]))
 {
 	struct stag_pool *pool = open_pool(BATCH);
@@ -350,7 +356,7 @@ static int measure_load(uint32_t op, int argc, char **argv)
 	return 0;
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory ---- */
 
 static uint64_t used_now(struct stag_pool *pool)
 {

@@ -2,7 +2,8 @@
 /*
  * part_report.c - figures as a table, as TSV or as JSON.
  *
- * A line of the table is printed when its case has ended. TSV has a line for each series; JSON has all figures.
+ * A line of the table is printed when its case has ended. TSV has a line for each series; JSON has
+ * all figures.
  */
 #include "part.h"
 
@@ -16,7 +17,7 @@
 
 static struct bench_head head;
 
-/* ---- figures of a series -------------------------------------------- */
+/* ---- figures of a series ---- */
 
 static int compare_ns(const void *a, const void *b)
 {
@@ -86,7 +87,7 @@ static double cpu_of(enum bench_unit unit, const struct bench_series *s, uint64_
 				 : (double)cpu / 1e9 / ((double)s->bytes / (1 << 30));
 }
 
-/* ---- table ----------------------------------------------------------- */
+/* ---- table ---- */
 
 static bool progress_shown;
 
@@ -143,7 +144,7 @@ static void print_table_head(void)
 	       "ratio");
 }
 
-/* ---- TSV and JSON ------------------------------------------------------------ */
+/* ---- TSV and JSON ---- */
 
 static void print_tsv_head(void)
 {
@@ -200,7 +201,7 @@ static void add_json(const struct bench_result *r)
 		json_pack("{s:s s:s s:o}", "case", r->name, "what", r->what, "series", series));
 }
 
-/* ---- all formats -------------------------------------------------------------------- */
+/* ---- all formats ---- */
 
 void report_begin(const struct bench_head *h)
 {

@@ -147,8 +147,8 @@ static void drive_stream(struct pair_phase *ph)
 }
 
 /*
- * Sends a mapped file instead, one message after the other: bytes that no CPU cache holds. Each message begins with a page of this
- * process, whose first byte marks the last message.
+ * Sends a mapped file instead, one message after the other: bytes that no CPU cache holds. Each
+ * message begins with a page of this process, whose first byte marks the last message.
  */
 static char *file;
 static size_t file_len;
@@ -225,7 +225,10 @@ static void prepare_rate(void)
 		pair_die("a list of %zu messages is too long", options.list);
 }
 
-/* Sends lists of small messages, one send() per list. The last list of a phase is marked at its end. */
+/*
+ * Sends lists of small messages, one send() per list. The last list of a phase is marked at its
+ * end.
+ */
 static void drive_rate(struct pair_phase *ph)
 {
 	uint64_t start = clock_ns(), end = start + ph->length;

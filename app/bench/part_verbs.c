@@ -25,7 +25,7 @@ static struct ibv_sge send_sge[MAX_LIST];
 static struct ibv_recv_wr recv_wr[RECV_DEPTH];
 static struct ibv_sge recv_sge[RECV_DEPTH];
 
-/* ---- the queues ---------------------------------------------------------- */
+/* ---- the queues ---- */
 
 static int reap_completions(void)
 {
@@ -90,7 +90,7 @@ static void post_receives(struct ibv_recv_wr *wr)
 		pair_die("ibv_post_recv: %s", strerror(err));
 }
 
-/* ---- prepared work requests ------------------------------------------------ */
+/* ---- prepared work requests ---- */
 
 static void prepare_list(enum ibv_wr_opcode opcode, size_t remote_offset)
 {
@@ -155,7 +155,7 @@ static void prepare_sends(void)
 		post_receives(&recv_wr[i]);
 }
 
-/* ---- words in memory --------------------------------------------------------- */
+/* ---- words in memory ---- */
 
 static void post_word(enum ibv_wr_opcode opcode, volatile uint64_t *local, size_t remote_offset)
 {
@@ -208,7 +208,7 @@ static void serve_until_stopped(struct pair_phase *ph)
 		reap_completions();
 }
 
-/* ---- one-sided operations ---------------------------------------------------- */
+/* ---- one-sided operations ---- */
 
 /* Keeps the window full until the time is over. Returns the number of operations posted. */
 static uint64_t post_for(uint64_t end)
@@ -296,7 +296,7 @@ static void serve_write_lat(struct pair_phase *ph)
 	}
 }
 
-/* ---- sends ------------------------------------------------------------------- */
+/* ---- sends ---- */
 
 static uint64_t handled; /* messages that the program has consumed */
 static uint64_t sent;	 /* messages of the rate case */
@@ -402,7 +402,7 @@ static void serve_send_rate(struct pair_phase *ph)
 	}
 }
 
-/* ---- connections --------------------------------------------------------------- */
+/* ---- connections ---- */
 
 static void drive_connect(struct pair_phase *ph)
 {

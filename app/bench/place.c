@@ -2,8 +2,9 @@
 /*
  * place.c - the environment of a run: a network namespace and temporary directories.
  *
- * The namespace has only a loopback device, and a chosen congestion control: the default of some machines paces even loopback, which
- * hides the cost of software. If the machine allows no namespace, its own network is used, and the report says so.
+ * The namespace has only a loopback device, and a chosen congestion control: the default of some
+ * machines paces even loopback, which hides the cost of software. If the machine allows no
+ * namespace, its own network is used, and the report says so.
  */
 #include "bench.h"
 
@@ -26,7 +27,7 @@
 
 #define TMPFS 0x01021994
 
-/* ---- network ------------------------------------------------------------------------------ */
+/* ---- network ---- */
 
 static bool put_text(const char *file, const char *text)
 {
@@ -94,7 +95,7 @@ uint16_t place_port(void)
 	return ntohs(sa.sin_port);
 }
 
-/* ---- directories ----------------------------------------------------------------------------- */
+/* ---- directories ---- */
 
 static bool make_directory(const char *in, char *path, size_t size)
 {

@@ -18,7 +18,7 @@ const char *report_number(double v, char *text, size_t size)
 	return text;
 }
 
-/* ---- table ---------------------------------------------------------------------------------- */
+/* ---- table ---- */
 
 /* Green if stag is better in all passes, red if it is worse in all. */
 static enum colour colour_of(const json_t *yard)
@@ -130,7 +130,7 @@ void report_table(const json_t *result, FILE *to)
 	print_notes(result, to);
 }
 
-/* ---- TSV ---------------------------------------------------------------------------------- */
+/* ---- TSV ---- */
 
 static void put_number(double v, FILE *to)
 {

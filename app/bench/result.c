@@ -2,9 +2,10 @@
 /*
  * result.c - the result of a run, as one JSON document.
  *
- * A figure is the median over the passes. A ratio says how many times as good as the yardstick stag is, whether more is better or less: it
- * is the median of the ratios of the passes, because what one pass compares was measured within seconds. The spread of either is half the
- * distance between the least and the greatest, in percent of the median.
+ * A figure is the median over the passes. A ratio says how many times as good as the yardstick stag
+ * is, whether more is better or less: it is the median of the ratios of the passes, because what
+ * one pass compares was measured within seconds. The spread of either is half the distance between
+ * the least and the greatest, in percent of the median.
  */
 #include "bench.h"
 
@@ -33,7 +34,7 @@ const char *result_string(const json_t *o, const char *key)
 	return text ? text : "";
 }
 
-/* ---- statistics -------------------------------------------------------------------------------- */
+/* ---- statistics ---- */
 
 struct spread {
 	double middle, low, high, percent;
@@ -65,7 +66,7 @@ static json_t *number_or_null(double v)
 	return isfinite(v) ? json_real(v) : json_null();
 }
 
-/* ---- a series -------------------------------------------------------------------------------------- */
+/* ---- a series ---- */
 
 static struct spread spread_of_values(const struct suite_series *y, unsigned int passes)
 {
@@ -195,7 +196,7 @@ static json_t *case_json(const struct suite_case *c, unsigned int passes)
 	return o;
 }
 
-/* ---- the document -------------------------------------------------------------------------------------- */
+/* ---- the document ---- */
 
 /* Lists the yardsticks that were not measured, once each. */
 static json_t *missing_json(const struct suite *s)

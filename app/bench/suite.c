@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * suite.c - a run: selects the cases, measures them in order, shows progress, and prints and saves the result.
+ * suite.c - a run: selects the cases, measures them in order, shows progress, and prints and saves
+ * the result.
  */
 #include "bench.h"
 
@@ -28,7 +29,7 @@ bool suite_is_noun(const char *word)
 	return strcmp(word, "all") == 0;
 }
 
-/* ---- cases ------------------------------------------------------------------------------------ */
+/* ---- cases ---- */
 
 static bool is_noun_selected(const struct suite_options *o, const char *name)
 {
@@ -152,7 +153,7 @@ void suite_turns(struct suite *s, struct suite_case *c, unsigned int pass,
 	}
 }
 
-/* ---- progress ------------------------------------------------------------------------------------ */
+/* ---- progress ---- */
 
 static struct progress progress;
 static unsigned int steps_done, steps_all;
@@ -170,7 +171,7 @@ static void show_progress(const struct suite *s, const struct suite_case *c, uns
 	progress_show(&progress, past, note);
 }
 
-/* ---- the run --------------------------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static void on_interrupt(int sig)
 {

@@ -193,7 +193,10 @@ static void raise_descriptor_limit(void)
 	setrlimit(RLIMIT_NOFILE, &r);
 }
 
-/* The measured connection is in the middle, so that a linear search among all connections would show. */
+/*
+ * The measured connection is in the middle, so that a linear search among all connections would
+ * show.
+ */
 static void connect_all(void)
 {
 	size_t n = options.idle + 1, measured = options.idle / 2;

@@ -2,8 +2,8 @@
 /*
  * xfer_cases.c - the cases of stag bench part xfer: the transfer manager beside posting by hand.
  *
- * A case moves the same bytes in turn through the manager and by its yardsticks. Before anything is timed, what the manager moved is
- * compared byte by byte.
+ * A case moves the same bytes in turn through the manager and by its yardsticks. Before anything is
+ * timed, what the manager moved is compared byte by byte.
  */
 #include "part.h"
 
@@ -43,7 +43,7 @@ static struct {
 	uint64_t (*malloc_calls)(void); /* of the library that counts allocations, or NULL */
 } b;
 
-/* ---- the work ------------------------------------------------------------ */
+/* ---- the work ---- */
 
 static size_t stride_of(size_t size, bool apart)
 {
@@ -124,7 +124,7 @@ static void fill_requests(struct work *w, size_t n)
 	}
 }
 
-/* ---- three ways to move it ------------------------------------------------- */
+/* ---- three ways to move it ---- */
 
 static void by_manager(struct work *w, size_t n)
 {
@@ -157,7 +157,7 @@ static void bytes_alone(struct work *w, size_t n)
 	hand_post_chunks(&b.l, b.o.op, 0, b.l.memory, b.l.mr->lkey, n * w->size);
 }
 
-/* ---- figures --------------------------------------------------------------- */
+/* ---- figures ---- */
 
 static uint64_t target_cpu(void)
 {
@@ -208,7 +208,7 @@ static void report_case(struct bench_result *r, struct work *w)
 	free_work(w);
 }
 
-/* ---- correctness ------------------------------------------------------------ */
+/* ---- correctness ---- */
 
 /* Fills local memory with new bytes; with zeroes where a read will place data. */
 static void fill_local(size_t size)
@@ -264,7 +264,7 @@ static void find_style(struct work *w, size_t n)
 	}
 }
 
-/* ---- the cases ----------------------------------------------------------------- */
+/* ---- the cases ---- */
 
 struct bench_case {
 	const char *name;
@@ -322,7 +322,10 @@ static void run_elements(const struct bench_case *c)
 	report_case(&r, &w);
 }
 
-/* Returns a number of pieces: at most 270000, with quantiles of 128, 12416 and 119296 at 50, 90 and 99 %. */
+/*
+ * Returns a number of pieces: at most 270000, with quantiles of 128, 12416 and 119296 at 50, 90 and
+ * 99 %.
+ */
 static size_t pieces_at(double quantile)
 {
 	static const struct {
@@ -450,7 +453,7 @@ static const struct bench_case cases[] = {
 
 #define N_CASES (sizeof(cases) / sizeof(*cases))
 
-/* ---- the run ---------------------------------------------------------------------- */
+/* ---- the run ---- */
 
 static void make_manager(void)
 {

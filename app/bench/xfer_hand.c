@@ -2,8 +2,9 @@
 /*
  * xfer_hand.c - transfers posted by hand, without the transfer manager.
  *
- * The fastest way with plain verbs: lists of work requests, the last one of each signalled, and a full queue. At the end there is the same
- * confirmation that the bytes were placed: on iWARP, a read that is posted after them.
+ * The fastest way with plain verbs: lists of work requests, the last one of each signalled, and a
+ * full queue. At the end there is the same confirmation that the bytes were placed: on iWARP, a
+ * read that is posted after them.
  */
 #include "part.h"
 

@@ -22,7 +22,7 @@
 #define MAX_INLINE    64
 #define MAX_READS     128
 
-/* ---- a target on this machine ------------------------------------------- */
+/* ---- a target on this machine ---- */
 
 static void become_target(const char *at, const char *device, int out)
 {
@@ -79,7 +79,7 @@ static void start_target(struct bench_link *l, const struct bench_options *o)
 		bench_die("cannot read the target's CPU time");
 }
 
-/* ---- connections --------------------------------------------------------- */
+/* ---- connections ---- */
 
 static struct rdma_cm_event *expect_event(struct bench_link *l, enum rdma_cm_event_type want)
 {

@@ -2,8 +2,8 @@
 /*
  * xfer_target.c - the target of a benchmark: lends memory to clients that connect.
  *
- * Everything is one-sided. While a client is connected that requested it, this program polls its completion queue, which stays empty:
- * polling drives a software adapter.
+ * Everything is one-sided. While a client is connected that requested it, this program polls its
+ * completion queue, which stays empty: polling drives a software adapter.
  */
 #include "part.h"
 

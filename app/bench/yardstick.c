@@ -64,7 +64,7 @@ bool yard_pair(json_t *o, struct suite_sample *to)
 	return to->value > 0;
 }
 
-/* ---- fio ---------------------------------------------------------------------------------------- */
+/* ---- fio ---- */
 
 /* Converts "99.000000": nanoseconds to "p99": microseconds. */
 static json_t *fio_latency(const json_t *io)
@@ -121,7 +121,7 @@ bool yard_fio(const struct suite *s, const char *const *words, struct suite_samp
 	return ok;
 }
 
-/* ---- a stream ---------------------------------------------------------------------------------- */
+/* ---- a stream ---- */
 
 static bool measure_stream(struct suite *s, uint64_t size, struct suite_sample *to)
 {

@@ -2,13 +2,15 @@
 /*
  * linear.c - see linear.h.
  *
- * The calls and returns of one object are processed in order of time. A *configuration* is one possible present: the object's state, and
- * which of the operations in flight have taken effect (are *linearized*). When an operation returns, each configuration in which it is not
- * linearized yet linearizes it, after any others in flight that may precede it; a configuration in which this is impossible is dropped. If
- * none is left, the history is not linearizable.
+ * The calls and returns of one object are processed in order of time. A *configuration* is one
+ * possible present: the object's state, and which of the operations in flight have taken effect
+ * (are *linearized*). When an operation returns, each configuration in which it is not linearized
+ * yet linearizes it, after any others in flight that may precede it; a configuration in which this
+ * is impossible is dropped. If none is left, the history is not linearizable.
  *
- * Three rules keep the configurations few. Reads are linearized as soon as possible, because they change nothing. A change of unknown
- * outcome that no operation observed is left pending, because it can still take effect later. Versions only grow.
+ * Three rules keep the configurations few. Reads are linearized as soon as possible, because they
+ * change nothing. A change of unknown outcome that no operation observed is left pending, because
+ * it can still take effect later. Versions only grow.
  */
 #include "linear.h"
 
@@ -51,7 +53,7 @@ struct check {
 	struct linear_verdict *verdict;
 };
 
-/* ---- sets of configurations ------------------------------------------------------------------------ */
+/* ---- sets of configurations ---- */
 
 static bool is_same_object(const struct object *a, const struct object *b)
 {
@@ -148,7 +150,7 @@ static void clear_configs(struct configs *s)
 	s->count = 0;
 }
 
-/* ---- effects of an operation ------------------------------------------------------------------- */
+/* ---- effects of an operation ---- */
 
 static bool is_version(struct object *o, uint64_t version)
 {
@@ -186,7 +188,10 @@ static bool apply_change(struct object *o, const struct linear_op *op)
 			  op->outcome == LINEAR_UNKNOWN ? 0 : op->version);
 }
 
-/* Applies the operation to the object. Returns false if it cannot have had its outcome in that state. */
+/*
+ * Applies the operation to the object. Returns false if it cannot have had its outcome in that
+ * state.
+ */
 static bool apply_op(struct object *o, const struct linear_op *op)
 {
 	switch (op->outcome) {
@@ -213,14 +218,17 @@ static bool changes_nothing(const struct linear_op *op)
 	       (op->outcome != LINEAR_OK && op->outcome != LINEAR_UNKNOWN);
 }
 
-/* ---- configurations --------------------------------------------------------------------------------------- */
+/* ---- configurations ---- */
 
 static bool is_linearized(const struct config *m, unsigned int slot)
 {
 	return m->linearized[slot / 64] >> slot % 64 & 1;
 }
 
-/* Linearizes operations that change neither the object nor what is known of it. Returns whether there were any. */
+/*
+ * Linearizes operations that change neither the object nor what is known of it. Returns whether
+ * there were any.
+ */
 static bool linearize_reads(const struct check *c, struct config *m)
 {
 	bool any = false;
@@ -254,7 +262,10 @@ static bool is_too_early(const struct check *c, const struct config *m, const st
 	return false;
 }
 
-/* Is the result the same without the last operation of unknown outcome? Then no operation observed it. */
+/*
+ * Is the result the same without the last operation of unknown outcome? Then no operation observed
+ * it.
+ */
 static bool is_redundant(const struct config *m, const struct linear_op *op,
 			 const struct object *after)
 {
@@ -281,7 +292,7 @@ static bool linearize_op(const struct check *c, const struct config *from, unsig
 	return true;
 }
 
-/* ---- returns --------------------------------------------------------------------------------------- */
+/* ---- returns ---- */
 
 static bool keep_config(struct check *c, struct config m, unsigned int slot)
 {
@@ -291,7 +302,10 @@ static bool keep_config(struct check *c, struct config m, unsigned int slot)
 	return add_config(&c->next, &m);
 }
 
-/* Finds all ways to linearize the operation in slot, from the configurations in c->seen, which grows meanwhile. */
+/*
+ * Finds all ways to linearize the operation in slot, from the configurations in c->seen, which
+ * grows meanwhile.
+ */
 static bool linearize_on_return(struct check *c, unsigned int slot)
 {
 	for (size_t i = 0; i < c->seen.count; i++) {
@@ -318,7 +332,10 @@ static bool is_subset(const uint64_t *a, const uint64_t *b)
 	return true;
 }
 
-/* Can a do all that b can? The object and the operations that must follow are the same, and a has more that may follow. */
+/*
+ * Can a do all that b can? The object and the operations that must follow are the same, and a has
+ * more that may follow.
+ */
 static bool dominates(const struct config *a, const struct config *b, const uint64_t *doubtful)
 {
 	if (!is_same_object(&a->object, &b->object) || !is_subset(a->linearized, b->linearized))
@@ -402,7 +419,7 @@ static int on_call(struct check *c, size_t op)
 	return -1;
 }
 
-/* ---- an object -------------------------------------------------------------------------------------- */
+/* ---- an object ---- */
 
 struct event {
 	uint64_t object, at;
@@ -518,7 +535,7 @@ enum linear_result linear_check(const struct linear_op *ops, size_t num_ops,
 	return verdict->result;
 }
 
-/* ---- explanation --------------------------------------------------------------------------------------- */
+/* ---- explanation ---- */
 
 void linear_explain(const struct linear_op *ops, size_t num_ops, const struct linear_verdict *v,
 		    FILE *to)

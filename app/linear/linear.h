@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * linear.h - checks whether a history is linearizable: can every operation have taken effect at one moment between its call and its return,
- * as if there were one client? After Wing and Gong (1993), with Lowe's just-in-time linearization (2017).
+ * linear.h - checks whether a history is linearizable: can every operation have taken effect at one
+ * moment between its call and its return, as if there were one client? After Wing and Gong (1993),
+ * with Lowe's just-in-time linearization (2017).
  *
- * Each object is checked by itself: a history is linearizable if that of each object is. An object is a value with a version, or absent,
- * and begins as absent. An operation of unknown outcome may have taken effect once, at any time after its call, or never.
+ * Each object is checked by itself: a history is linearizable if that of each object is. An object
+ * is a value with a version, or absent, and begins as absent. An operation of unknown outcome may
+ * have taken effect once, at any time after its call, or never.
  *
  * A small library of its own: it depends on libc only.
  */
@@ -38,8 +40,8 @@ struct linear_op {
 	uint64_t call, ret; /* times; ret is LINEAR_NEVER if it did not return */
 	uint64_t value;	   /* written or read; distinct values make the check faster and stricter */
 	uint64_t expected; /* the version that the change requires; 0: any */
-	uint64_t
-		version; /* after the operation (OK) or before it (MISMATCH); grows with each change; 0: unknown */
+	/* after the operation (OK) or before it (MISMATCH); grows with each change; 0: unknown */
+	uint64_t version;
 	uint32_t client;
 	uint8_t kind, outcome;
 };
@@ -49,11 +51,13 @@ enum linear_result { LINEAR_GOOD, LINEAR_BAD, LINEAR_UNDECIDED };
 struct linear_verdict {
 	enum linear_result result;
 	uint64_t object; /* for BAD and UNDECIDED */
-	size_t op; /* index in ops of the operation that cannot have taken effect between its call and its return */
-	size_t most; /* configurations that were kept at once */
+	size_t op;	 /* index in ops of the operation that cannot be linearized */
+	size_t most;	 /* configurations that were kept at once */
 };
 
-/* Returns LINEAR_UNDECIDED if too many operations of unknown outcome overlap, or memory runs out. */
+/*
+ * Returns LINEAR_UNDECIDED if too many operations of unknown outcome overlap, or memory runs out.
+ */
 enum linear_result linear_check(const struct linear_op *ops, size_t num_ops,
 				struct linear_verdict *verdict);
 

@@ -11,7 +11,10 @@
 
 #include "stag.h"
 
-/* Looks where the program is installed, then in the build tree: app/bench/stag-bench beside app/stag/stag. */
+/*
+ * Looks where the program is installed, then in the build tree: app/bench/stag-bench beside
+ * app/stag/stag.
+ */
 static int find_helper(const char *name, char *path)
 {
 	char installed[PATH_MAX], built[PATH_MAX];

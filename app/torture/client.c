@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * client.c - clients: random operations, several in flight at once, each recorded when it is called and when it returns.
+ * client.c - clients: random operations, several in flight at once, each recorded when it is called
+ * and when it returns.
  *
- * All clients use the same names. A client that inserts a value stores the pointer in one of its own slots, where the others find it.
- * The pointer stays there after the value was deleted, so stale pointers are used as well. An update that moves the value to a
- * larger place is recorded as the deletion of one value and the insertion of another.
+ * All clients use the same names. A client that inserts a value stores the pointer in one of its
+ * own slots, where the others find it. The pointer stays there after the value was deleted, so
+ * stale pointers are used as well. An update that moves the value to a larger place is recorded as
+ * the deletion of one value and the insertion of another.
  *
  * Every fourth client only reads, so that it makes progress even while changes block.
  *
- * A client may be killed and replaced by another; the outcome of its operations in flight is then unknown. Its journal and slots stay
- * consistent, because it is not killed while it writes there (journal.busy).
+ * A client may be killed and replaced by another; the outcome of its operations in flight is then
+ * unknown. Its journal and slots stay consistent, because it is not killed while it writes there
+ * (journal.busy).
  *
- * One further client, the prober, puts a small value every half millisecond without waiting for the previous put. The first put
- * called after a primary's death that succeeds gives the length of the outage.
+ * One further client, the prober, puts a small value every half millisecond without waiting for the
+ * previous put. The first put called after a primary's death that succeeds gives the length of the
+ * outage.
  */
 #include "client.h"
 
@@ -25,7 +29,7 @@
 
 #define FIRST_PROBE (NAMES + 1) /* object of the prober's first name */
 
-/* ---- values ------------------------------------------------------------------------------ */
+/* ---- values ---- */
 
 static uint64_t value_word(uint64_t id, size_t i)
 {
@@ -82,7 +86,7 @@ uint32_t client_draw_length(struct client *c)
 	return 8 + (uint32_t)dice_below(&c->dice, limit - 7);
 }
 
-/* ---- slots ------------------------------------------------------------------------------- */
+/* ---- slots ---- */
 
 bool slot_read(const struct slot *s, uint64_t *object, struct stag_pool_ptr *ptr)
 {
@@ -119,7 +123,7 @@ static unsigned int find_free_slot(const struct client *c)
 	return SLOTS;
 }
 
-/* ---- the journal ----------------------------------------------------------------------------- */
+/* ---- the journal ---- */
 
 struct entry *entry_begin(struct journal *d, uint32_t *index)
 {
@@ -162,7 +166,7 @@ static bool is_removing(uint8_t act)
 	return act == ACT_DELETE || act == ACT_REMOVE;
 }
 
-/* ---- returns --------------------------------------------------------------------------------- */
+/* ---- returns ---- */
 
 /* Stores a pointer where other clients find it; without a free slot, the value is deleted next. */
 static void publish_pointer(struct client *c, uint64_t object, const struct stag_pool_ptr *ptr)
@@ -179,7 +183,10 @@ static void publish_pointer(struct client *c, uint64_t object, const struct stag
 	atomic_store(&c->journal->orphans, c->num_orphans);
 }
 
-/* Records that an update moved the value: it has another pointer now, so the history treats it as another value. */
+/*
+ * Records that an update moved the value: it has another pointer now, so the history treats it as
+ * another value.
+ */
 static void record_move(struct client *c, struct entry *d, const struct stag_pool_done *done)
 {
 	uint32_t index;
@@ -280,7 +287,7 @@ void client_collect(struct client *c)
 	}
 }
 
-/* ---- calls ----------------------------------------------------------------------------------- */
+/* ---- calls ---- */
 
 static unsigned int free_flight(const struct client *c)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * client.h - a client of stag torture pool: shared by client.c, which submits operations and collects their results, and life.c,
- * which starts and ends the processes.
+ * client.h - a client of stag torture pool: shared by client.c, which submits operations and
+ * collects their results, and life.c, which starts and ends the processes.
  */
 #ifndef STAG_APP_TORTURE_CLIENT_H
 #define STAG_APP_TORTURE_CLIENT_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * etcd.c - the roll backend of the run: a file, or members of etcd, which are started, killed and restarted here.
+ * etcd.c - the roll backend of the run: a file, or members of etcd, which are started, killed and
+ * restarted here.
  */
 #include "torture.h"
 
@@ -21,7 +22,7 @@
 #define PEERS_PORT   2380
 #define START_S	     30
 
-/* ---- etcd ------------------------------------------------------------------------------ */
+/* ---- etcd ---- */
 
 /* If all members are on one host, each has a pair of ports: the second is for its peers. */
 static void etcd_url(const struct torture *t, unsigned int e, bool of_peers, char *text,
@@ -141,7 +142,7 @@ static bool start_etcd(struct torture *t)
 	return true;
 }
 
-/* ---- etcd or a file ------------------------------------------------------------------------------ */
+/* ---- etcd or a file ---- */
 
 bool roll_backend_start(struct torture *t)
 {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * history.c - histories, the operations of all clients: written to a file, read from it, and checked.
+ * history.c - histories, the operations of all clients: written to a file, read from it, and
+ * checked.
  *
- * There are three checks. Is the history linearizable (app/linear)? Two more find faults that make it non-linearizable and are easier
- * to understand: an acknowledged change that is missing at the end (lost), and a value that was acknowledged with one version and
- * read with another (twice). A version is the number of the change that made it, so no two changes share one.
+ * There are three checks. Is the history linearizable (app/linear)? Two more find faults that make
+ * it non-linearizable and are easier to understand: an acknowledged change that is missing at the
+ * end (lost), and a value that was acknowledged with one version and read with another (twice). A
+ * version is the number of the change that made it, so no two changes share one.
  */
 #include "torture.h"
 
@@ -42,7 +44,7 @@ static bool is_removal(const struct entry *d)
 	return d->act == ACT_DELETE || d->act == ACT_REMOVE;
 }
 
-/* ---- input of the checker -------------------------------------------------------------- */
+/* ---- input of the checker ---- */
 
 static uint8_t kind_of(const struct entry *d)
 {
@@ -119,7 +121,7 @@ static bool check_linear(const struct history *h, struct check_result *j)
 	return j->linear == VERDICT_GOOD;
 }
 
-/* ---- lost, twice -------------------------------------------------------------------------------- */
+/* ---- lost, twice ---- */
 
 struct made {
 	uint64_t value, version;
@@ -179,7 +181,10 @@ static bool may_remove_later(const struct entry *d, const struct entry *change)
 	return d->outcome == LINEAR_UNKNOWN || (d->outcome == LINEAR_OK && d->ret > change->call);
 }
 
-/* Of one object, by versions: its last change that was acknowledged, and what the sweep saw. Removals have no version. */
+/*
+ * Of one object, by versions: its last change that was acknowledged, and what the sweep saw.
+ * Removals have no version.
+ */
 static bool is_lost(const struct entry *const *entries, size_t n, uint16_t sweeper)
 {
 	const struct entry *last = NULL, *seen = NULL;
@@ -225,7 +230,7 @@ static void count_lost(const struct history *h, struct check_result *j)
 			is_of_sweep(&h->entries[i], sweeper) && h->entries[i].outcome == LINEAR_OK;
 }
 
-/* ---- length of outages ---------------------------------------------------------------- */
+/* ---- length of outages ---- */
 
 static int by_size(const void *x, const void *y)
 {
@@ -234,7 +239,10 @@ static int by_size(const void *x, const void *y)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* Returns the ms from a primary's death to the return of the first change called after it; -1: none. */
+/*
+ * Returns the ms from a primary's death to the return of the first change called after it; -1:
+ * none.
+ */
 static double time_away(const struct history *h, uint64_t since)
 {
 	uint64_t first = LINEAR_NEVER;
@@ -275,7 +283,7 @@ static bool check_history(const struct history *h, struct check_result *j)
 	return check_linear(h, j) && j->lost == 0 && j->twice == 0;
 }
 
-/* ---- journals ------------------------------------------------------------------------------------ */
+/* ---- journals ---- */
 
 /* Turns what the sweep found into the beginning of the next history. */
 static uint32_t found_by_sweep(struct journal *d)
@@ -361,7 +369,7 @@ bool history_check(struct torture *t, struct check_result *j)
 	return true;
 }
 
-/* ---- files ------------------------------------------------------------------------------------------ */
+/* ---- files ---- */
 
 static void write_entry(FILE *f, const struct entry *d)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * life.c - the processes of clients: starts them, runs operations at their rate, kills, replaces and ends them; and a single client
- * that reads every value while no other client runs (the sweep).
+ * life.c - the processes of clients: starts them, runs operations at their rate, kills, replaces
+ * and ends them; and a single client that reads every value while no other client runs (the sweep).
  */
 #include "client.h"
 
@@ -21,7 +21,7 @@
 #define PATIENCE_NS (120 * NS_PER_S) /* for operations in flight, once all faults are healed */
 #define PROBE_RATE  4u /* times the rate of a client: by default every half millisecond */
 
-/* ---- a client's life ---------------------------------------------------------------------------- */
+/* ---- a client's life ---- */
 
 static bool make_memory(struct client *c, unsigned int depth)
 {
@@ -138,7 +138,7 @@ static void run_client(struct torture *t, unsigned int id)
 	_exit(EXIT_OK);
 }
 
-/* ---- the sweep ------------------------------------------------------------------------------------ */
+/* ---- the sweep ---- */
 
 static bool sweep_one(struct client *c, const char *name, uint64_t object,
 		      const struct stag_pool_ptr *ptr)
@@ -239,7 +239,7 @@ static bool insert_permanent(struct client *c)
 	return sweep_slots(c, c->t->shared->permanent, PERMANENT);
 }
 
-/* ---- in the parent's process ------------------------------------------------------------------------ */
+/* ---- in the parent's process ---- */
 
 static bool start_client(struct torture *t, unsigned int id)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * main.c - stag-torture, the program behind `stag torture`: injects faults into a pool and checks that it keeps its guarantees.
+ * main.c - stag-torture, the program behind `stag torture`: injects faults into a pool and checks
+ * that it keeps its guarantees.
  */
 #include "torture.h"
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * nemesis.c - faults, by phases: each step injects one, and heals it or leaves that to the end of the phase.
+ * nemesis.c - faults, by phases: each step injects one, and heals it or leaves that to the end of
+ * the phase.
  *
- * Faults that no pool survives are not injected: the last node in sync is not killed, because only it has all the data. To be sure, the
- * victim is stopped first, and the roll is read while the victim cannot change it.
+ * Faults that no pool survives are not injected: the last node in sync is not killed, because only
+ * it has all the data. To be sure, the victim is stopped first, and the roll is read while the
+ * victim cannot change it.
  */
 #include "torture.h"
 
@@ -48,9 +50,12 @@ static uint32_t role_in(const struct stag_pool_roll *roll, unsigned int n)
 	return STAG_POOL_ROLE_UNKNOWN;
 }
 
-/* ---- kill ------------------------------------------------------------------------------ */
+/* ---- kill ---- */
 
-/* Asks the node itself: the roll may still list a node as in sync whose memory died with an earlier process. */
+/*
+ * Asks the node itself: the roll may still list a node as in sync whose memory died with an earlier
+ * process.
+ */
 static bool is_in_sync(const struct torture *t, unsigned int n)
 {
 	struct stag_pool_node_info info;
@@ -135,7 +140,10 @@ static bool kill_standby(struct torture *t)
 	return kill_one(t, false);
 }
 
-/* Kills the primary, then its successor as soon as another node is in sync, and now and then a standby. */
+/*
+ * Kills the primary, then its successor as soon as another node is in sync, and now and then a
+ * standby.
+ */
 static bool kill_in_turn(struct torture *t)
 {
 	int primary = node_primary(t);
@@ -147,7 +155,7 @@ static bool kill_in_turn(struct torture *t)
 	return restart_dead(t) && pass_time(t, dice_time(&t->dice, 0.001, 0.2));
 }
 
-/* ---- stop and continue ------------------------------------------------------------------------ */
+/* ---- stop and continue ---- */
 
 static bool pause_node(struct torture *t, unsigned int n)
 {
@@ -179,7 +187,7 @@ static bool pause_any(struct torture *t)
 	return nodes_await_primary(t, HEALED_S) && pass_time(t, dice_time(&t->dice, 0.001, 0.3));
 }
 
-/* ---- the network ------------------------------------------------------------------------------ */
+/* ---- the network ---- */
 
 static void cut_pair(struct torture *t, unsigned int a, unsigned int b, unsigned int ways)
 {
@@ -279,7 +287,10 @@ static uint32_t draw_side(struct torture *t, unsigned int primary)
 	return side | 1u << (t->net.num_hosts - 1 - clients);
 }
 
-/* Splits the network in two, with nodes and clients on each side; the roll is reachable only from the side without the primary. */
+/*
+ * Splits the network in two, with nodes and clients on each side; the roll is reachable only from
+ * the side without the primary.
+ */
 static bool split_network(struct torture *t)
 {
 	unsigned int ways = dice_one_in(&t->dice, 2) ? 3 : some_ways(t);
@@ -315,8 +326,8 @@ static void cut_clients_off_all_but(struct torture *t, unsigned int n)
 }
 
 /*
- * Cuts the primary off from the roll. It serves on, since nothing has to be decided; after a long stop it has a successor, and is the
- * last to learn of it.
+ * Cuts the primary off from the roll. It serves on, since nothing has to be decided; after a long
+ * stop it has a successor, and is the last to learn of it.
  */
 static bool cut_primary_from_roll(struct torture *t)
 {
@@ -352,7 +363,7 @@ static bool slow_any(struct torture *t)
 	return pass_time(t, dice_time(&t->dice, 0.001, 0.3));
 }
 
-/* ---- the roll backend, the disk -------------------------------------------------------------------------- */
+/* ---- the roll backend, the disk ---- */
 
 static void disable_roll_backend(struct torture *t)
 {
@@ -381,7 +392,10 @@ static bool enable_roll_backend(struct torture *t)
 	return true;
 }
 
-/* Stops or kills the primary while the roll backend is down: no standby can promote itself until it is back. */
+/*
+ * Stops or kills the primary while the roll backend is down: no standby can promote itself until it
+ * is back.
+ */
 static bool roll_outage(struct torture *t)
 {
 	int primary;
@@ -409,7 +423,9 @@ static bool roll_outage(struct torture *t)
 	return pass_time(t, dice_time(&t->dice, 0.01, 0.3));
 }
 
-/* Limits the size of the node's files, so that its state directory and the roll are on full disks. */
+/*
+ * Limits the size of the node's files, so that its state directory and the roll are on full disks.
+ */
 static bool fill_disk(struct torture *t)
 {
 	unsigned int n = any_node(t);
@@ -433,7 +449,7 @@ static bool fill_disk(struct torture *t)
 	return nodes_await_primary(t, HEALED_S);
 }
 
-/* ---- clients, the clock ------------------------------------------------------------------------------ */
+/* ---- clients, the clock ---- */
 
 /* Kills one to three clients, and now and then the primary as well. */
 static bool kill_clients(struct torture *t)
@@ -469,7 +485,10 @@ void clock_restore(struct torture *t)
 		clock_move(t, -t->clock_ahead);
 }
 
-/* Sets the clock ahead or back by a millisecond to an hour, and sometimes kills the primary as well. */
+/*
+ * Sets the clock ahead or back by a millisecond to an hour, and sometimes kills the primary as
+ * well.
+ */
 static bool jump_clock(struct torture *t)
 {
 	double seconds = dice_time(&t->dice, 0.001, 3600);
@@ -484,7 +503,7 @@ static bool jump_clock(struct torture *t)
 					: pass_time(t, dice_time(&t->dice, 0.001, 0.3));
 }
 
-/* ---- switchover, nothing, everything ------------------------------------------------------------------- */
+/* ---- switchover, nothing, everything ---- */
 
 static bool switch_over(struct torture *t)
 {
@@ -514,7 +533,7 @@ static bool do_anything(struct torture *t)
 	return near[dice_below(&t->dice, 6)](t);
 }
 
-/* ---- phases --------------------------------------------------------------------------------------------- */
+/* ---- phases ---- */
 
 const struct phase phases[] = {
 	{.name = "calm", .what = "no faults", .step = do_nothing},

@@ -2,9 +2,9 @@
 /*
  * net.c - hosts: network namespaces on one bridge, which can be cut off from each other.
  *
- * All hosts have permanent neighbour entries for each other. A cut from A to B replaces B's link-layer address at A by a wrong one: what
- * A sends is lost silently, what B sends arrives. This needs no packet filter. A slow link uses netem, or, if the kernel lacks it, a
- * token bucket.
+ * All hosts have permanent neighbour entries for each other. A cut from A to B replaces B's
+ * link-layer address at A by a wrong one: what A sends is lost silently, what B sends arrives. This
+ * needs no packet filter. A slow link uses netem, or, if the kernel lacks it, a token bucket.
  *
  * iproute2 does the work: commands are piped into `ip -batch` in the namespace concerned.
  */
@@ -52,8 +52,8 @@ static void add_sbin_to_path(void)
 }
 
 /*
- * Runs a program with words as its standard input, which have to fit into the pipe, in case it never reads. where: a namespace; -1: this
- * one. Returns 0 if it exits with 0.
+ * Runs a program with words as its standard input, which have to fit into the pipe, in case it
+ * never reads. where: a namespace; -1: this one. Returns 0 if it exits with 0.
  */
 static int run_with_input(int where, const char *words, char *const argv[], bool silent)
 {
@@ -118,7 +118,7 @@ static int own_namespace(void)
 	return open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
 }
 
-/* ---- making them ------------------------------------------------------------------ */
+/* ---- making them ---- */
 
 static int make_namespace(struct net *net, unsigned int host)
 {
@@ -233,7 +233,10 @@ static bool is_port_free(uint16_t port)
 	return !taken;
 }
 
-/* Draws ports below the kernel's ephemeral range, so that a node that was killed finds its port free again. */
+/*
+ * Draws ports below the kernel's ephemeral range, so that a node that was killed finds its port
+ * free again.
+ */
 static uint16_t free_ports(unsigned int num_hosts, struct dice *dice)
 {
 	unsigned int from = (unsigned int)dice_below(dice, NUM_PORTS), h = 0;
@@ -281,7 +284,7 @@ void net_close(struct net *net)
 	net->num_hosts = 0;
 }
 
-/* ---- using them --------------------------------------------------------------------- */
+/* ---- using them ---- */
 
 int net_enter(const struct net *net, unsigned int host)
 {

@@ -2,8 +2,8 @@
 /*
  * node.c - nodes of the pool: their processes, their roles, their memory.
  *
- * A node publishes its state in memory that it shares with the parent, so the parent needs no connection to it. The pool's memory is
- * read in place, through /proc/PID/mem.
+ * A node publishes its state in memory that it shares with the parent, so the parent needs no
+ * connection to it. The pool's memory is read in place, through /proc/PID/mem.
  */
 #include "torture.h"
 
@@ -23,12 +23,12 @@
 
 #define VIEW_INTERVAL_NS (2 * NS_PER_MS) /* between two updates of the view */
 #define STALE_NS	 (500 * NS_PER_MS)
-#define QUIET_NS	 (60 * NS_PER_S) /* for nodes to agree on one primary and apply the same records */
+#define QUIET_NS	 (60 * NS_PER_S) /* for nodes to agree on a primary and apply the same */
 #define COMPARISONS	 10
 #define SETTLED_S	 1.0 /* after which any change in the pool is visible in the views */
 #define CHUNK		 (1u << 20)
 
-/* ---- in the node's process ----------------------------------------------------------- */
+/* ---- in the node's process ---- */
 
 static volatile sig_atomic_t stop_requested;
 
@@ -120,7 +120,7 @@ static void serve_node(const struct torture *t, unsigned int n)
 	_exit(EXIT_OK);
 }
 
-/* ---- in the parent -------------------------------------------------------------------- */
+/* ---- in the parent ---- */
 
 bool node_start(struct torture *t, unsigned int n)
 {
@@ -312,7 +312,10 @@ bool nodes_switch_over(struct torture *t)
 		if (!pass_time(t, 0.001))
 			return false;
 	}
-	/* EBUSY: no standby is in sync just now; ENOTCONN and others: the node is no longer primary. */
+	/*
+	 * EBUSY: no standby is in sync just now; ENOTCONN and others: the node is no longer
+	 * primary.
+	 */
 	return true;
 }
 
@@ -322,7 +325,7 @@ void nodes_end(struct torture *t)
 		node_signal(t, n, SIGKILL);
 }
 
-/* ---- memory ------------------------------------------------------------------------------ */
+/* ---- memory ---- */
 
 static int open_memory(const struct torture *t, unsigned int n)
 {
@@ -453,8 +456,8 @@ static bool has_changed(const struct stag_pool_node_info *before,
 }
 
 /*
- * On an overloaded machine a failover may happen during the comparison. A difference is then no fault, and the memory is compared
- * again; a difference without a failover or resync is a fault.
+ * On an overloaded machine a failover may happen during the comparison. A difference is then no
+ * fault, and the memory is compared again; a difference without a failover or resync is a fault.
  */
 bool nodes_compare(struct torture *t)
 {

@@ -24,7 +24,7 @@
 #define HEALED_S    90.0
 #define MOST_FILLED (64u << 20) /* bytes: the largest pool that clients can fill */
 
-/* ---- dice ------------------------------------------------------------------------------ */
+/* ---- dice ---- */
 
 /* splitmix64 */
 uint64_t dice_next(struct dice *d)
@@ -53,7 +53,7 @@ double dice_time(struct dice *d, double least, double most)
 	return most > least ? least * pow(most / least, u) : least;
 }
 
-/* ---- failures, faults, time -------------------------------------------------------------------------- */
+/* ---- failures, faults, time ---- */
 
 static volatile bool interrupted;
 
@@ -128,7 +128,7 @@ static uint64_t failovers_so_far(const struct torture *t)
 	return n;
 }
 
-/* ---- a phase -------------------------------------------------------------------------------- */
+/* ---- a phase ---- */
 
 static bool may_end(const struct torture *t, const struct phase *p)
 {
@@ -145,7 +145,9 @@ static bool inject_faults(struct torture *t, const struct phase *p)
 	return nemesis_heal(t);
 }
 
-/* Compares the number of values: each has a pointer or a name, except one that was inserted twice. */
+/*
+ * Compares the number of values: each has a pointer or a name, except one that was inserted twice.
+ */
 static bool count_values(struct torture *t)
 {
 	struct stag_pool_node_info info;
@@ -231,7 +233,7 @@ static void run_one_phase(struct torture *t, const struct phase *p, struct phase
 		keep_history(t, r);
 }
 
-/* ---- a run ------------------------------------------------------------------------------------ */
+/* ---- a run ---- */
 
 static void *map_shared(size_t size)
 {

@@ -2,13 +2,14 @@
 /*
  * torture.h - stag-torture, the program behind `stag torture`: declarations that its files share.
  *
- * One process, the parent, injects all faults and checks the outcome. It forks nodes, which serve a pool, and clients, which use the
- * pool and record every call and return, and it starts the members of etcd. Each of these processes is on a *host*: a network
- * namespace of its own where the kernel allows it, so that any host can be cut off from any other.
+ * One process, the parent, injects all faults and checks the outcome. It forks nodes, which serve a
+ * pool, and clients, which use the pool and record every call and return, and it starts the members
+ * of etcd. Each of these processes is on a *host*: a network namespace of its own where the kernel
+ * allows it, so that any host can be cut off from any other.
  *
- * A run is a sequence of *phases*, each with faults of one kind. At the end of a phase all faults are healed, the clients finish their
- * operations in flight, a further client reads every value (the *sweep*), the history is checked, and the nodes' memory is compared
- * byte for byte.
+ * A run is a sequence of *phases*, each with faults of one kind. At the end of a phase all faults
+ * are healed, the clients finish their operations in flight, a further client reads every value
+ * (the *sweep*), the history is checked, and the nodes' memory is compared byte for byte.
  *
  *	main.c      the program
  *	pool.c      a run and its phases
@@ -54,7 +55,7 @@ struct command;
 /* pool.c: the command; argv[0] is "torture", argv[1] "pool". Returns an exit code. */
 int torture_pool(const struct command *self, int argc, char **argv);
 
-/* ---- dice (pool.c) --------------------------------------------------- */
+/* ---- dice (pool.c) ---- */
 
 /* A random number generator. */
 struct dice {
@@ -67,7 +68,7 @@ bool dice_one_in(struct dice *d, uint64_t n);
 double dice_time(struct dice *d, double least,
 		 double most); /* logarithmic: each power of ten is equally likely */
 
-/* ---- hosts (net.c) ------------------------------------------------ */
+/* ---- hosts (net.c) ---- */
 
 struct net {
 	unsigned int num_hosts;
@@ -91,7 +92,7 @@ void net_mend_all(const struct net *net);
 void net_slow(const struct net *net, unsigned int host, struct dice *dice);
 void net_quicken(const struct net *net, unsigned int host);
 
-/* ---- nodes (node.c) ------------------------------------------------- */
+/* ---- nodes (node.c) ---- */
 
 /* The state that a node publishes continuously, in shared memory. */
 struct view {
@@ -108,7 +109,7 @@ struct node {
 	bool was_there; /* has been started before, so its pool exists */
 };
 
-/* ---- clients ------------------------------------------------------------------- */
+/* ---- clients ---- */
 
 /* A pointer that all clients may use. Only one client writes it. */
 struct slot {
@@ -134,8 +135,7 @@ enum act {
 struct entry {
 	uint64_t object;
 	uint64_t call, ret; /* CLOCK_MONOTONIC, ns; ret may be LINEAR_NEVER */
-	uint64_t
-		value; /* id of the value written or read; VALUE_MIXED: no client wrote such bytes */
+	uint64_t value;	    /* id, written or read; VALUE_MIXED: no client wrote such bytes */
 	uint64_t expected, version;
 	uint64_t generation; /* of the pointer that was used */
 	uint32_t length;
@@ -170,7 +170,7 @@ struct shared {
 	struct journal journals[MAX_CLIENTS + 2]; /* of the clients, of the prober, of the sweep */
 };
 
-/* ---- a run ---------------------------------------------------------------------- */
+/* ---- a run ---- */
 
 struct options {
 	const char *phases[24];
@@ -242,7 +242,7 @@ struct torture {
 	enum work work;
 	uint64_t first_epoch, phase_began, phase_ends;
 	struct phase_result *now;
-	size_t unknown_inserts; /* of all phases: inserts of unknown outcome, whose values may exist */
+	size_t unknown_inserts; /* inserts of unknown outcome in all phases */
 };
 
 static inline unsigned int etcd_host(const struct torture *t, unsigned int engine)
@@ -262,12 +262,18 @@ void note_fault(struct torture *t, bool is_failover, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* Redirects the output of a forked process to a log file, such as etcd0.log. */
 void log_to_file(const struct torture *t, const char *who, unsigned int number);
-/* Sleeps, shows progress and checks the processes. Returns false if the run was interrupted or has failed. */
+/*
+ * Sleeps, shows progress and checks the processes. Returns false if the run was interrupted or has
+ * failed.
+ */
 bool pass_time(struct torture *t, double seconds);
 
 /* options.c */
 extern const struct cli_noun torture_noun;
-/* Parses argv, whose first word is "torture". Returns false if the command is over: *rc is then its exit code. */
+/*
+ * Parses argv, whose first word is "torture". Returns false if the command is over: *rc is then its
+ * exit code.
+ */
 bool options_parse(struct options *o, int argc, char **argv, int *rc);
 
 /* node.c */
