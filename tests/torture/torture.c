@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * torture.c - two processes, many connections, random work, and what verbs
- * promise about it: everything that completed arrived, in order, once and whole;
- * nobody waits for ever.
+ * torture.c - two processes, many connections and random operations. Checks the
+ * guarantees of verbs: everything that completed arrived once, in order and
+ * intact, and no process hangs.
  *
  *   torture [--seconds N] [--seed N] [--faults]
  *
  * The parent draws rounds. In each a server and a client run; with --faults it
- * stops, wakes and kills one of them at random: then the other one must see its
- * connections end, and leave in peace. A round that moves nothing for PATIENCE_S
- * is a hang. Exit 0 only if every round kept every promise.
+ * stops, continues and kills one of them at random: then the other one must see
+ * its connections end, and exit cleanly. A round without a completion for
+ * PATIENCE_S is a hang. Exits with 0 only if no round violated a guarantee.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,8 +33,8 @@
 #define CONNECTIONS 6
 #define DEPTH	    16		 /* receives posted at each side */
 #define SLOT	    (256u << 10) /* bytes of one receive */
-#define AREA	    (2u << 20)	 /* what the server lends to each connection, */
-#define WORDS	    64		 /* and behind it: a counter for atomics */
+#define AREA	    (2u << 20)	 /* bytes that the server lends to each connection, */
+#define WORDS	    64		 /* followed by a counter for atomics */
 #define PATIENCE_S  60
 
 #define ACCESS                                                                                     \
@@ -43,25 +43,25 @@
 
 enum style { STYLE_POLL, STYLE_EVENTS, STYLE_EPOLL, STYLE_MEMORY, STYLES };
 
-/* To TSan, who looks at memory that the engine writes is a race. That is the point of it. */
+/* TSan reports a race when a program polls memory that the engine writes; that is intended. */
 #ifdef __SANITIZE_THREAD__
 #define STYLES_HERE STYLE_MEMORY
 #else
 #define STYLES_HERE STYLES
 #endif
 
-/* What the processes of a round share with their parent. */
+/* Memory that the processes of a round share with their parent. */
 static struct shared {
-	_Atomic uint64_t moved;			       /* completions of anybody: life */
+	_Atomic uint64_t moved;			       /* completions of all processes: progress */
 	_Atomic uint64_t messages, bytes, rounds, cut; /* for the report */
 	_Atomic uint16_t port;
-	_Atomic bool cut_short; /* somebody was killed: ends are not failures */
+	_Atomic bool cut_short; /* a process was killed: ended connections are not failures */
 	_Atomic uint64_t sent[CONNECTIONS], received[CONNECTIONS]; /* messages that completed */
 } * shared;
 
 static uint64_t seed;
 
-/* ---- dice, patterns, complaints ---------------------------------------- */
+/* ---- dice, patterns, errors ---------------------------------------- */
 
 static __thread uint64_t dice_state;
 
@@ -74,29 +74,29 @@ static uint64_t dice(void)
 	return x ^ (x >> 31);
 }
 
-static uint64_t below(uint64_t n)
+static uint64_t dice_below(uint64_t n)
 {
 	return dice() % n;
 }
 
-/* Small, middling and large, each often enough. */
+/* Draws small, medium and large sizes, each often enough. */
 static uint32_t draw_size(uint32_t max)
 {
 	static const uint32_t most[] = {1, 64, 1024, 9000, 70000, UINT32_MAX};
-	uint32_t m = most[below(6)];
+	uint32_t m = most[dice_below(6)];
 
-	return (uint32_t)below((uint64_t)(m < max ? m : max) + 1);
+	return (uint32_t)dice_below((uint64_t)(m < max ? m : max) + 1);
 }
 
-static uint8_t noise(uint64_t key, uint32_t i)
+static uint8_t pattern_byte(uint64_t key, uint32_t i)
 {
 	return (uint8_t)((key + i * 0x9e3779b97f4a7c15u) >> 56);
 }
 
-static void fill(uint8_t *p, uint32_t len, uint64_t key)
+static void fill_pattern(uint8_t *p, uint32_t len, uint64_t key)
 {
 	for (uint32_t i = 0; i < len; i++)
-		p[i] = noise(key, i);
+		p[i] = pattern_byte(key, i);
 }
 
 #define broken(...)                                                                                \
@@ -114,17 +114,17 @@ static void fill(uint8_t *p, uint32_t len, uint64_t key)
 			broken("%s (errno %d)", #x, errno);                                        \
 	} while (0)
 
-static void expect_noise(const uint8_t *p, uint32_t len, uint64_t key, const char *what)
+static void expect_pattern(const uint8_t *p, uint32_t len, uint64_t key, const char *what)
 {
 	for (uint32_t i = 0; i < len; i++)
-		if (p[i] != noise(key, i))
+		if (p[i] != pattern_byte(key, i))
 			broken("%s: byte %u of %u is 0x%02x, not 0x%02x", what, i, len, p[i],
-			       noise(key, i));
+			       pattern_byte(key, i));
 }
 
 /* ---- one side of a connection ------------------------------------------ */
 
-struct area { /* what a side lends to the other, as it says when it connects */
+struct area { /* memory that a side lends to its peer, sent when it connects */
 	uint64_t addr;
 	uint32_t rkey;
 	uint32_t number;
@@ -139,18 +139,18 @@ struct side {
 	struct ibv_cq *scq, *rcq;
 	struct ibv_srq *srq;
 	struct ibv_mr *mr;
-	uint8_t *memory; /* the area, the counter, DEPTH slots, and room to work in */
+	uint8_t *memory; /* the area, the counter, DEPTH receive buffers, and scratch space */
 	uint8_t *slots, *work;
 	enum style style;
 	struct area theirs;
 	uint32_t number;
-	uint64_t key;	  /* of all data of this connection */
+	uint64_t key;	  /* of the pattern of this connection's data */
 	bool over;	  /* the connection has ended */
-	uint64_t next_in; /* number of the next message to come */
+	uint64_t next_in; /* number of the next message to receive */
 	uint64_t next_out;
-	unsigned posted;      /* receives that have not come back */
-	uint64_t last_signal; /* of the send queue: wr_id to be reported next or later */
-	unsigned credits;     /* receives that the other side has left */
+	unsigned posted;      /* receives without a completion yet */
+	uint64_t last_signal; /* of the send queue: wr_id of the last signalled request */
+	unsigned credits;     /* receives that the peer has left */
 };
 
 #define SLOTS_AT (AREA + WORDS * 8)
@@ -243,7 +243,7 @@ static void arm(struct side *s)
 		must(!ibv_req_notify_cq(s->rcq, 0));
 }
 
-static void take_event(struct side *s)
+static void acknowledge_events(struct side *s)
 {
 	struct ibv_cq *cq;
 	void *context;
@@ -266,7 +266,10 @@ static int poll_both(struct side *s, struct ibv_wc *wc)
 
 static bool connection_ended(struct side *s);
 
-/* Until something may have come. An SRQ's receives do not come back at the end: look up at times. */
+/*
+ * Waits for a completion. Receives of an SRQ are not flushed at the end, so it wakes up now and
+ * then.
+ */
 static void wait_some(struct side *s, uint64_t *spins)
 {
 	struct pollfd p = {.fd = s->channel->fd, .events = POLLIN};
@@ -281,10 +284,10 @@ static void wait_some(struct side *s, uint64_t *spins)
 	else
 		poll(&p, 1, s->srq ? 20 : -1);
 	if (p.revents)
-		take_event(s);
+		acknowledge_events(s);
 }
 
-/* The next completion, in the side's own way of waiting; false: none will come. */
+/* Waits for the next completion, in the way of this side. Returns false if none will come. */
 static bool wait_wc(struct side *s, struct ibv_wc *wc)
 {
 	uint64_t spins = 0;
@@ -307,7 +310,7 @@ static bool wait_wc(struct side *s, struct ibv_wc *wc)
 	return true;
 }
 
-#define SEND_FLAG (1ull << 63) /* of the send queue; receives have small numbers */
+#define SEND_FLAG (1ull << 63) /* in wr_ids of the send queue; receives have small numbers */
 
 /* 'S' message, 'I' write with immediate, 'C' credit, 'B' bye */
 struct header {
@@ -340,7 +343,7 @@ static void check_message(struct side *s, const struct ibv_wc *wc, const uint8_t
 		if (ntohl(wc->imm_data) != (uint32_t)s->next_in)
 			broken("immediate %u where %llu was due", ntohl(wc->imm_data),
 			       (unsigned long long)s->next_in);
-		expect_noise(s->memory, len, s->key + s->next_in, "a write with immediate");
+		expect_pattern(s->memory, len, s->key + s->next_in, "a write with immediate");
 	} else {
 		must(wc->byte_len >= sizeof(h));
 		memcpy(&h, slot, sizeof(h));
@@ -351,7 +354,7 @@ static void check_message(struct side *s, const struct ibv_wc *wc, const uint8_t
 		if (h.number != s->next_in || h.len != wc->byte_len - sizeof(h))
 			broken("message %llu of %u bytes where %llu was due",
 			       (unsigned long long)h.number, h.len, (unsigned long long)s->next_in);
-		expect_noise(slot + sizeof(h), h.len, s->key + h.number, "a message");
+		expect_pattern(slot + sizeof(h), h.len, s->key + h.number, "a message");
 		s->over |= h.kind == 'B';
 	}
 	s->next_in++;
@@ -360,7 +363,7 @@ static void check_message(struct side *s, const struct ibv_wc *wc, const uint8_t
 }
 
 /* Handles one completion. */
-static void handle(struct side *s, const struct ibv_wc *wc)
+static void handle_completion(struct side *s, const struct ibv_wc *wc)
 {
 	bool credit;
 
@@ -385,13 +388,15 @@ static void serve_one(struct side *s)
 	struct ibv_wc wc;
 
 	if (wait_wc(s, &wc))
-		handle(s, &wc);
+		handle_completion(s, &wc);
 }
 
 /* ---- posting ----------------------------------------------------------- */
 
-/* Posts, SIGNALED now and then or where it is wanted; false: the connection has ended. */
-static bool post(struct side *s, struct ibv_send_wr *wr, bool signal)
+/*
+ * Posts a request, SIGNALED now and then or on request. Returns false if the connection has ended.
+ */
+static bool post_send(struct side *s, struct ibv_send_wr *wr, bool signal)
 {
 	static __thread uint64_t count;
 	struct ibv_send_wr *bad;
@@ -408,8 +413,8 @@ static bool post(struct side *s, struct ibv_send_wr *wr, bool signal)
 	return !err && !s->over;
 }
 
-/* Until everything before has completed; false: the connection has ended. */
-static bool settle(struct side *s)
+/* Waits until all previous requests have completed. Returns false if the connection has ended. */
+static bool await_completions(struct side *s)
 {
 	while (!s->over && s->last_signal != s->next_out) {
 		serve_one(s);
@@ -426,7 +431,7 @@ static void return_credit(struct side *s)
 				 .num_sge = 1,
 				 .send_flags = IBV_SEND_INLINE};
 
-	post(s, &wr, false);
+	post_send(s, &wr, false);
 }
 
 /* ---- the client's work ------------------------------------------------- */
@@ -440,13 +445,13 @@ static bool await_credit(struct side *s)
 	return !s->over;
 }
 
-/* A range in up to n pieces. */
-static int cut(const struct side *s, uint8_t *p, uint32_t len, struct ibv_sge *sge, int n)
+/* Splits a range into up to n pieces. */
+static int split_range(const struct side *s, uint8_t *p, uint32_t len, struct ibv_sge *sge, int n)
 {
 	int used = 0;
 
 	while (len || !used) {
-		uint32_t part = used == n - 1 ? len : (uint32_t)below(len + 1ull);
+		uint32_t part = used == n - 1 ? len : (uint32_t)dice_below(len + 1ull);
 
 		sge[used++] =
 			(struct ibv_sge){.addr = (uintptr_t)p, .length = part, .lkey = s->mr->lkey};
@@ -464,17 +469,18 @@ static bool send_message(struct side *s, uint64_t number, char kind)
 	struct ibv_sge sge[8];
 	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = sge};
 
-	if (!await_credit(s) || !settle(s))
+	if (!await_credit(s) || !await_completions(s))
 		return false;
 	h.len = draw_size(SLOT - sizeof(h));
 	memcpy(s->work, &h, sizeof(h));
-	fill(s->work + sizeof(h), h.len, s->key + number);
-	wr.num_sge = cut(s, s->work, h.len + (uint32_t)sizeof(h), sge, 1 + (int)below(8));
-	if (h.len + sizeof(h) <= 256 && below(2))
+	fill_pattern(s->work + sizeof(h), h.len, s->key + number);
+	wr.num_sge =
+		split_range(s, s->work, h.len + (uint32_t)sizeof(h), sge, 1 + (int)dice_below(8));
+	if (h.len + sizeof(h) <= 256 && dice_below(2))
 		wr.send_flags |= IBV_SEND_INLINE;
-	if (below(4) == 0)
+	if (dice_below(4) == 0)
 		wr.send_flags |= IBV_SEND_SOLICITED;
-	return post(s, &wr, true);
+	return post_send(s, &wr, true);
 }
 
 static bool write_immediate(struct side *s, uint64_t number)
@@ -488,20 +494,22 @@ static bool write_immediate(struct side *s, uint64_t number)
 		.num_sge = 1,
 		.wr.rdma = {.remote_addr = s->theirs.addr, .rkey = s->theirs.rkey}};
 
-	/* The area is the message's until it is checked: all credits are back then. */
+	/*
+	 * The area holds the message until it is checked, which all credits being returned shows.
+	 */
 	while (s->credits < DEPTH - 1 && !s->over)
 		serve_one(s);
-	if (!await_credit(s) || !settle(s))
+	if (!await_credit(s) || !await_completions(s))
 		return false;
-	fill(s->work, len, s->key + number);
-	if (!post(s, &wr, true))
+	fill_pattern(s->work, len, s->key + number);
+	if (!post_send(s, &wr, true))
 		return false;
 	while (s->credits < DEPTH - 1 && !s->over)
 		serve_one(s);
 	return !s->over;
 }
 
-/* Some writes, and one read of it all: behind the writes, so it must see them. */
+/* Posts some writes and then one read of all, which must see them. */
 static bool write_and_read(struct side *s)
 {
 	uint32_t len = draw_size(AREA), done = 0;
@@ -509,18 +517,18 @@ static bool write_and_read(struct side *s)
 	struct ibv_sge sge[8];
 	struct ibv_send_wr wr = {.sg_list = sge, .wr.rdma.rkey = s->theirs.rkey};
 
-	if (!settle(s))
+	if (!await_completions(s))
 		return false;
-	fill(s->work, len, key);
+	fill_pattern(s->work, len, key);
 	memset(s->work + AREA, 0, len);
 	for (unsigned i = 0; i < 4 && done < len; i++) {
-		uint32_t part = i == 3 ? len - done : (uint32_t)below(len - done + 1ull);
+		uint32_t part = i == 3 ? len - done : (uint32_t)dice_below(len - done + 1ull);
 
 		wr.opcode = IBV_WR_RDMA_WRITE;
-		wr.send_flags = below(8) ? 0 : IBV_SEND_FENCE;
+		wr.send_flags = dice_below(8) ? 0 : IBV_SEND_FENCE;
 		wr.wr.rdma.remote_addr = s->theirs.addr + done;
-		wr.num_sge = cut(s, s->work + done, part, sge, 1 + (int)below(8));
-		if (!post(s, &wr, false))
+		wr.num_sge = split_range(s, s->work + done, part, sge, 1 + (int)dice_below(8));
+		if (!post_send(s, &wr, false))
 			return false;
 		done += part;
 	}
@@ -530,19 +538,19 @@ static bool write_and_read(struct side *s)
 	sge[0] = (struct ibv_sge){
 		.addr = (uintptr_t)s->work + AREA, .length = len, .lkey = s->mr->lkey};
 	wr.num_sge = 1;
-	if (!post(s, &wr, true) || !settle(s))
+	if (!post_send(s, &wr, true) || !await_completions(s))
 		return false;
-	expect_noise(s->work + AREA, len, key, "a read");
+	expect_pattern(s->work + AREA, len, key, "a read");
 	atomic_fetch_add(&shared->bytes, 2ull * len);
 	return true;
 }
 
-/* Adds one; what was there is how often it was done before. */
+/* Adds one; the previous value is the number of additions so far. */
 static bool count_up(struct side *s, uint64_t *expected)
 {
 	uint64_t *result = (uint64_t *)(s->work + 2 * AREA - 8);
 	struct ibv_sge sge = {.addr = (uintptr_t)result, .length = 8, .lkey = s->mr->lkey};
-	bool swap = below(2);
+	bool swap = dice_below(2);
 	struct ibv_send_wr wr = {
 		.opcode = swap ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD,
 		.sg_list = &sge,
@@ -552,7 +560,7 @@ static bool count_up(struct side *s, uint64_t *expected)
 			      .compare_add = swap ? *expected : 1,
 			      .swap = *expected + 1}};
 
-	if (!post(s, &wr, true) || !settle(s))
+	if (!post_send(s, &wr, true) || !await_completions(s))
 		return false;
 	if (*result != *expected)
 		broken("an atomic found %llu where %llu was", (unsigned long long)*result,
@@ -561,11 +569,11 @@ static bool count_up(struct side *s, uint64_t *expected)
 	return true;
 }
 
-/* ---- memory alone ------------------------------------------------------ */
+/* ---- memory polling ------------------------------------------------------ */
 
 /*
- * A block is a length, noise, and a number that is written last. Who waits for
- * the number reads the block, wipes it out at once, and answers with its own.
+ * A block is a length, a pattern, and a number that is written last. The side
+ * that polls for the number checks the block, clears it, and answers with its own.
  */
 #define BLOCK_MAX 60000u
 
@@ -577,14 +585,14 @@ static bool put_block(struct side *s, uint32_t len, uint64_t number)
 		.opcode = IBV_WR_RDMA_WRITE,
 		.sg_list = &sge,
 		.num_sge = 1,
-		/* blocks end at the same place, where the number is looked for */
+		/* blocks end at the same place, where the number is polled */
 		.wr.rdma = {.remote_addr = s->theirs.addr + AREA - len, .rkey = s->theirs.rkey}};
 
-	if (!settle(s))
+	if (!await_completions(s))
 		return false;
-	fill(p, len - 8, s->key + number);
+	fill_pattern(p, len - 8, s->key + number);
 	memcpy(p + len - 8, &number, 8);
-	return post(s, &wr, true);
+	return post_send(s, &wr, true);
 }
 
 static bool get_block(struct side *s, uint32_t len, uint64_t number)
@@ -602,14 +610,14 @@ static bool get_block(struct side *s, uint32_t len, uint64_t number)
 		if (spins % 4096 == 0 && connection_ended(s))
 			return false;
 	}
-	expect_noise(p, len - 8, s->key + number, "a block");
+	expect_pattern(p, len - 8, s->key + number, "a block");
 	memset(p, 0, len);
 	atomic_fetch_add(&shared->moved, 1);
 	atomic_fetch_add(&shared->bytes, len);
 	return true;
 }
 
-/* Both sides draw the same sizes: their dice begin alike. */
+/* Both sides draw the same sizes, since their dice have the same seed. */
 static void play_blocks(struct side *s, bool first, unsigned rounds)
 {
 	dice_state = s->key;
@@ -623,14 +631,14 @@ static void play_blocks(struct side *s, bool first, unsigned rounds)
 		if (!first && !put_block(s, len, i))
 			return;
 	}
-	settle(s);
+	await_completions(s);
 }
 
 /* ---- connections ------------------------------------------------------- */
 
 static _Atomic(struct side *) ended[2 * CONNECTIONS + 64];
 
-/* The thread that reads the connection manager's events marks whose connection ended. */
+/* The thread that reads the connection manager's events marks the sides whose connection ended. */
 static bool connection_ended(struct side *s)
 {
 	for (unsigned i = 0; i < sizeof(ended) / sizeof(*ended); i++)
@@ -660,7 +668,7 @@ static void await_end(struct side *s)
 	}
 }
 
-/* Every receive comes back, once, after the end: with what came before it, or flushed. */
+/* After the end every receive completes once: with a message, or flushed. */
 static void expect_flush(struct side *s)
 {
 	struct ibv_wc wc;
@@ -690,7 +698,7 @@ static void client_work(struct side *s, bool atomics, unsigned steps)
 	uint64_t number = 0, counter = 0;
 
 	for (unsigned i = 0; i < steps && !s->over; i++) {
-		switch (below(atomics ? 5 : 3)) {
+		switch (dice_below(atomics ? 5 : 3)) {
 		case 0:
 		case 1:
 			if (send_message(s, number, 'S'))
@@ -708,7 +716,7 @@ static void client_work(struct side *s, bool atomics, unsigned steps)
 			break;
 		}
 	}
-	if (!s->over && send_message(s, number, 'B') && settle(s))
+	if (!s->over && send_message(s, number, 'B') && await_completions(s))
 		shared->sent[s->number] = number + 1;
 }
 
@@ -723,7 +731,7 @@ static struct rdma_cm_event *next_event(struct rdma_event_channel *ch, enum rdma
 	if (!shared->cut_short)
 		broken("%s (%d) instead of %s", rdma_event_str(ev->event), ev->status,
 		       rdma_event_str(want));
-	/* At once, and without a sanitizer's look at the other threads, which are in the midst of things. */
+	/* Exit at once, before a sanitizer checks the other threads, which are still running. */
 	syscall(SYS_exit_group, 0);
 	__builtin_unreachable();
 }
@@ -778,14 +786,14 @@ static void *client_connection(void *arg)
 	must(!pthread_create(&watcher, NULL, watch_events, ch));
 	pthread_detach(watcher);
 	if (s->style == STYLE_MEMORY)
-		play_blocks(s, true, 40 + (unsigned)below(200));
+		play_blocks(s, true, 40 + (unsigned)dice_below(200));
 	else
 		client_work(s, getenv("STAG_EXTENSIONS") == NULL && getenv("STAG_MPA_REV") == NULL,
-			    10 + (unsigned)below(150));
+			    10 + (unsigned)dice_below(150));
 	if (s->key % 4)
 		rdma_disconnect(id);
 	else
-		return NULL; /* some leave it to the end of the process */
+		return NULL; /* some connections are left to the end of the process */
 	await_end(s);
 	expect_flush(s);
 	side_close(s);
@@ -815,7 +823,7 @@ static void *server_connection(void *arg)
 	struct side *s = arg;
 
 	if (s->style == STYLE_MEMORY)
-		play_blocks(s, false, 1u << 30); /* until the client leaves */
+		play_blocks(s, false, 1u << 30); /* until the client disconnects */
 	while (!s->over)
 		serve_one(s);
 	await_end(s);
@@ -827,7 +835,7 @@ static void *server_connection(void *arg)
 	return NULL;
 }
 
-/* false: the client is gone already. */
+/* Returns false if the client has already disconnected. */
 static bool accept_request(struct rdma_cm_event *ev)
 {
 	struct side *s = calloc(1, sizeof(*s));
@@ -902,7 +910,7 @@ static void run_server(void)
 
 static bool faults;
 
-static pid_t start(void (*run)(uint64_t key), uint64_t key)
+static pid_t fork_process(void (*run)(uint64_t key), uint64_t key)
 {
 	pid_t pid;
 
@@ -930,7 +938,7 @@ static uint64_t now_ms(void)
 }
 
 struct round {
-	pid_t pid[2]; /* server, client; 0: it has left */
+	pid_t pid[2]; /* server, client; 0: has ended */
 	int killed;   /* which; -1: neither */
 	uint64_t moved, moved_at;
 };
@@ -948,13 +956,13 @@ static void reap(struct round *r)
 	}
 }
 
-static void hurt(struct round *r)
+static void inject_fault(struct round *r)
 {
-	int i = (int)below(2);
+	int i = (int)dice_below(2);
 
 	if (!r->pid[i])
 		return;
-	if (below(4) == 0 && r->killed < 0) {
+	if (dice_below(4) == 0 && r->killed < 0) {
 		shared->cut_short = true;
 		r->killed = i;
 		atomic_fetch_add(&shared->cut, 1);
@@ -962,11 +970,11 @@ static void hurt(struct round *r)
 		return;
 	}
 	kill(r->pid[i], SIGSTOP);
-	usleep((useconds_t)below(300000));
+	usleep((useconds_t)dice_below(300000));
 	kill(r->pid[i], SIGCONT);
 }
 
-static void look_for_life(struct round *r)
+static void check_progress(struct round *r)
 {
 	uint64_t moved = shared->moved, now = now_ms();
 
@@ -983,7 +991,7 @@ static void look_for_life(struct round *r)
 	       r->pid[1] ? "the client" : "", r->killed < 0 ? "" : " after a kill");
 }
 
-/* What completed at the client was there at the server. */
+/* Every message that completed at the client has arrived at the server. */
 static void compare_counts(void)
 {
 	for (unsigned i = 0; i < CONNECTIONS; i++)
@@ -1001,18 +1009,18 @@ static void play_round(uint64_t key)
 	shared->cut_short = false;
 	for (unsigned i = 0; i < CONNECTIONS; i++)
 		shared->sent[i] = shared->received[i] = 0;
-	r.pid[0] = start(server_main, key);
+	r.pid[0] = fork_process(server_main, key);
 	while (!shared->port) {
-		look_for_life(&r);
+		check_progress(&r);
 		usleep(1000);
 	}
-	r.pid[1] = start(run_client, key);
+	r.pid[1] = fork_process(run_client, key);
 	while (r.pid[0] || r.pid[1]) {
 		usleep(2000);
 		reap(&r);
-		look_for_life(&r);
-		if (faults && below(100) == 0)
-			hurt(&r);
+		check_progress(&r);
+		if (faults && dice_below(100) == 0)
+			inject_fault(&r);
 	}
 	if (r.killed < 0)
 		compare_counts();
