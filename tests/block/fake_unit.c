@@ -17,7 +17,7 @@
 		}                                                                                  \
 	} while (0)
 
-#define PIECE 65536 /* of a transport's data */
+#define PIECE 65536 /* bytes of a piece of data */
 
 struct lun {
 	struct lun_facts facts;
@@ -174,7 +174,7 @@ static void carry_in(struct scsi_cmd *c, struct wire *w)
 	scsi_end(c, l->error);
 }
 
-/* In pieces, as a transport does. */
+/* Moves the data in pieces, as a transport does. */
 static void carry_out(struct scsi_cmd *c, struct wire *w)
 {
 	int result = 0;
@@ -197,7 +197,7 @@ static void carry_out(struct scsi_cmd *c, struct wire *w)
 	scsi_end(c, result);
 }
 
-/* The buffer is there until the end of the command. */
+/* Collects data-out in a buffer that exists until the end of the command. */
 static enum scsi_next collect(struct scsi_cmd *c, struct wire *w, uint8_t **buffer)
 {
 	MUST(c->writes && c->out_len <= c->expected && c->out_len <= SCSI_COLLECT_MAX && !*buffer);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fake_unit.h - a logical unit in memory, and a transport without an initiator: what a command asks for is done at once.
+ * fake_unit.h - a logical unit in memory, and a transport without an initiator: commands are carried out at once.
  *
- * A command that asks for what is not in the unit, or has more to say than the initiator takes, ends the program.
+ * A command that accesses blocks outside the unit, or replies with more than the initiator expects, ends the program.
  */
 #ifndef STAG_TEST_BLOCK_FAKE_UNIT_H
 #define STAG_TEST_BLOCK_FAKE_UNIT_H
@@ -11,20 +11,20 @@
 
 struct lun *fake_unit(uint64_t size, uint32_t block);
 void fake_free(struct lun *l);
-struct lun_facts *fake_facts(struct lun *l); /* to be changed */
+struct lun_facts *fake_facts(struct lun *l); /* may be changed by the test */
 uint8_t *fake_bytes(struct lun *l);
-void fake_fail(struct lun *l, int error); /* its operations from now on */
+void fake_fail(struct lun *l, int error); /* fails all operations from now on */
 
-/* Data of a command: what the initiator has, what it gets. */
+/* Data of a command: data-out of the initiator, and room for data-in. */
 struct wire {
 	const uint8_t *out;
-	uint8_t *in; /* room for what is expected */
+	uint8_t *in; /* room for the expected length */
 	uint32_t in_len;
 	unsigned int steps; /* operations of the unit */
-	struct lun_io last; /* of these */
+	struct lun_io last; /* the last operation */
 };
 
-/* From scsi_begin() to scsi_release(). */
+/* Carries out a command, from scsi_begin() to scsi_release(). */
 void fake_carry(struct scsi_target *t, struct scsi_cmd *c, struct wire *w);
 
 #endif

@@ -112,7 +112,7 @@ struct ibv_pd *units_pd(struct units *u)
 	return NULL;
 }
 
-/* ---- what is started ------------------------------------------------------------------ */
+/* ---- operations ----------------------------------------------------------------------- */
 
 static void move(struct lun_io *io, bool write)
 {

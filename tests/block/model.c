@@ -22,19 +22,19 @@ static struct stag_block *unit;
 #define ZONE	 (256u << 10)
 #define MOST_IOV 9
 
-/* One request at a time in each. */
+/* A part of the unit with at most one request in flight. */
 static struct zone {
 	uint8_t model[ZONE], memory[2 * ZONE];
 	struct stag_block_io io;
 	struct iovec iov[MOST_IOV];
 	bool busy;
-	bool wrong;   /* a comparison with something else */
-	bool unknown; /* nobody can say what is there: it is written as a whole */
+	bool wrong;   /* a COMPARE AND WRITE with other data than the unit has */
+	bool unknown; /* the contents are not known: the next request writes all of it */
 } zones[ZONES];
 
 _Static_assert(ZONES *ZONE == MODEL_BYTES, "all of it");
 
-/* Memory in pieces of any length. */
+/* Divides the memory into pieces of random lengths. */
 static void scatter(struct zone *z, size_t len)
 {
 	size_t at = 0;

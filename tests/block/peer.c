@@ -21,7 +21,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 
-#define PATIENCE 20000 /* steps of a millisecond, at most */
+#define PATIENCE 20000 /* limit of waiting, in steps of a millisecond */
 
 static const char names[] = "InitiatorName=iqn.2026-01.x:i\0TargetName=iqn.2026-01.x:t";
 
@@ -56,8 +56,8 @@ void end_target(struct stag_block_target *t)
 	target_destroy(t);
 }
 
-/* It gets on, stepped here or by its own thread. */
-static void let_it_go_on(struct peer *p, short events)
+/* Lets the target make progress: stepped here, or by its own thread. */
+static void step_target(struct peer *p, short events)
 {
 	struct pollfd fd = {.fd = p->fd, .events = events};
 
@@ -106,9 +106,9 @@ void peer_say_bytes(struct peer *p, const void *bytes, size_t len)
 			continue;
 		}
 		if (errno == EPIPE || errno == ECONNRESET)
-			return; /* what is heard tells */
+			return; /* the next receive shows the end */
 		assert_int_equal(errno, EAGAIN);
-		let_it_go_on(p, POLLOUT);
+		step_target(p, POLLOUT);
 	}
 }
 
@@ -139,8 +139,8 @@ void peer_say(struct peer *p, struct pdu *out, const void *data, uint32_t len)
 	peer_say_bytes(p, bytes, at);
 }
 
-/* False: closed before the first of them. */
-static bool take_bytes(struct peer *p, void *to, size_t len)
+/* Receives len bytes. Returns false if the target closed before the first one. */
+static bool receive_bytes(struct peer *p, void *to, size_t len)
 {
 	size_t have = 0;
 
@@ -152,7 +152,7 @@ static bool take_bytes(struct peer *p, void *to, size_t len)
 		else if (n == 0 || errno == ECONNRESET)
 			break;
 		else
-			let_it_go_on(p, POLLIN);
+			step_target(p, POLLIN);
 	}
 	if (have == 0 && len)
 		return false;
@@ -165,22 +165,22 @@ bool peer_hear(struct peer *p)
 	uint8_t bhs[BHS_LEN], digest[DIGEST_LEN], pad[4];
 	uint32_t len;
 
-	if (!take_bytes(p, bhs, sizeof(bhs)))
+	if (!receive_bytes(p, bhs, sizeof(bhs)))
 		return false;
 	assert_int_equal(iscsi_pdu_decode(bhs, &p->in), 0);
 	assert_false(iscsi_pdu_from_initiator(p->in.opcode));
 	if (p->header_digest) {
-		assert_true(take_bytes(p, digest, sizeof(digest)));
+		assert_true(receive_bytes(p, digest, sizeof(digest)));
 		assert_true(crc32c_matches(digest, crc32c_update(CRC32C_INIT, bhs, sizeof(bhs))));
 	}
 	len = p->in.data_len;
 	assert_true(len <= PEER_DATA);
-	take_bytes(p, p->data, len);
-	take_bytes(p, pad, iscsi_pdu_pad(len));
+	receive_bytes(p, p->data, len);
+	receive_bytes(p, pad, iscsi_pdu_pad(len));
 	if (p->data_digest && len) {
 		uint32_t crc = crc32c_update(CRC32C_INIT, p->data, len);
 
-		assert_true(take_bytes(p, digest, sizeof(digest)));
+		assert_true(receive_bytes(p, digest, sizeof(digest)));
 		assert_true(crc32c_matches(digest, crc32c_update(crc, pad, iscsi_pdu_pad(len))));
 	}
 	if (p->in.opcode != R2T && !(p->in.opcode == DATA_IN && !(p->in.flags & DATA_STATUS)) &&

@@ -42,8 +42,8 @@ static bool stops(struct scripted *s)
 	return __atomic_load_n(&s->stop, __ATOMIC_ACQUIRE);
 }
 
-/* Whatever fails is the end of the connection: the initiator may leave at any time. */
-static void must(struct scripted *s, bool ok)
+/* Ends the connection if a step failed: the initiator may disconnect at any time. */
+static void require(struct scripted *s, bool ok)
 {
 	if (!ok)
 		s->leaves = true;
@@ -60,7 +60,7 @@ static void await_sent(struct scripted *s)
 {
 	struct ibv_wc wc;
 
-	must(s, rdma_get_send_comp(s->id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+	require(s, rdma_get_send_comp(s->id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
 }
 
 static void send_bytes(struct scripted *s, const void *bytes, uint32_t len, uint32_t closes)
@@ -75,11 +75,11 @@ static void send_bytes(struct scripted *s, const void *bytes, uint32_t len, uint
 	if (s->leaves)
 		return;
 	if (!is_verbs(s)) {
-		must(s, send(s->fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len);
+		require(s, send(s->fd, bytes, len, MSG_NOSIGNAL) == (ssize_t)len);
 		return;
 	}
 	memmove(s->memory, bytes, len);
-	must(s, ibv_post_send(s->id->qp, &wr, &bad) == 0);
+	require(s, ibv_post_send(s->id->qp, &wr, &bad) == 0);
 	if (!s->leaves)
 		await_sent(s);
 }
@@ -94,7 +94,8 @@ void scripted_say_closing(struct scripted *s, const void *bytes, uint32_t len, u
 	send_bytes(s, bytes, len, stag);
 }
 
-static void say(struct scripted *s, struct pdu *p, const void *data, uint32_t len, uint32_t closes)
+static void send_pdu(struct scripted *s, struct pdu *p, const void *data, uint32_t len,
+		     uint32_t closes)
 {
 	static const struct iser nothing;
 	static __thread uint8_t body[BODY];
@@ -127,7 +128,7 @@ static void respond(struct scripted *s, const struct pdu *p, uint8_t status, uin
 	data[2 + 7] = 10;
 	data[2 + 12] = (uint8_t)(sense >> 8);
 	data[2 + 13] = (uint8_t)sense;
-	say(s, &r, data, status == SCSI_CHECK_CONDITION ? sizeof(data) : 0, closes);
+	send_pdu(s, &r, data, status == SCSI_CHECK_CONDITION ? sizeof(data) : 0, closes);
 	s->stat_sn++;
 }
 
@@ -148,7 +149,7 @@ void scripted_leave(struct scripted *s)
 			.itt = TAG_NONE,
 			.event = ASYNC_LOGOUT};
 
-	say(s, &r, NULL, 0, 0);
+	send_pdu(s, &r, NULL, 0, 0);
 	s->stat_sn++;
 }
 
@@ -159,7 +160,7 @@ void scripted_task(struct scripted *s, const struct pdu *p, enum task_outcome ou
 			.code = (uint8_t)outcome,
 			.itt = p->itt};
 
-	say(s, &r, NULL, 0, 0);
+	send_pdu(s, &r, NULL, 0, 0);
 	s->stat_sn++;
 }
 
@@ -177,7 +178,7 @@ static void move(struct scripted *s, enum ibv_wr_opcode how, uint32_t stag, uint
 
 	if (s->leaves)
 		return;
-	must(s, ibv_post_send(s->id->qp, &wr, &bad) == 0);
+	require(s, ibv_post_send(s->id->qp, &wr, &bad) == 0);
 	if (!s->leaves)
 		await_sent(s);
 }
@@ -187,8 +188,8 @@ void scripted_poke(struct scripted *s, uint32_t stag, uint64_t at, uint32_t len)
 	move(s, IBV_WR_RDMA_WRITE, stag, at, len);
 }
 
-/* Data-In, as much as is wanted of it. */
-static void give(struct scripted *s, const struct pdu *p, const void *bytes, uint32_t len)
+/* Sends Data-In, cut to the expected length. */
+static void send_data_in(struct scripted *s, const struct pdu *p, const void *bytes, uint32_t len)
 {
 	uint32_t n = len < p->expected ? len : p->expected;
 	struct pdu d = {.opcode = DATA_IN, .flags = PDU_FINAL, .itt = p->itt, .ttt = TAG_NONE};
@@ -197,7 +198,7 @@ static void give(struct scripted *s, const struct pdu *p, const void *bytes, uin
 		memcpy(place_for_data(s), bytes, n);
 		move(s, IBV_WR_RDMA_WRITE, s->stag, base_of(s, p), n);
 	} else {
-		say(s, &d, bytes, n, 0);
+		send_pdu(s, &d, bytes, n, 0);
 	}
 	respond(s, p, SCSI_GOOD, 0, p->expected - n, s->stag);
 }
@@ -221,7 +222,7 @@ static void inquire(struct scripted *s, const struct pdu *p)
 	}
 	if (d[1] == 0x80)
 		d[3] = 0;
-	give(s, p, d, len);
+	send_data_in(s, p, d, len);
 }
 
 static void tell_capacity(struct scripted *s, const struct pdu *p)
@@ -230,7 +231,7 @@ static void tell_capacity(struct scripted *s, const struct pdu *p)
 
 	put_be64(d, s->size / 512 - 1);
 	put_be32(d + 8, 512);
-	give(s, p, d, sizeof(d));
+	send_data_in(s, p, d, sizeof(d));
 }
 
 void scripted_fetch(struct scripted *s, const struct pdu *p)
@@ -247,7 +248,7 @@ void scripted_good(struct scripted *s, const struct pdu *p)
 	uint64_t at = get_be64(p->cdb + 2) * 512 % SCRIPTED_SIZE;
 
 	if (p->cdb[0] == 0x88) {
-		give(s, p, s->bytes + at, (uint32_t)(SCRIPTED_SIZE - at));
+		send_data_in(s, p, s->bytes + at, (uint32_t)(SCRIPTED_SIZE - at));
 		return;
 	}
 	if (p->flags & CMD_WRITE)
@@ -288,7 +289,7 @@ static void log_in(struct scripted *s, const struct pdu *p)
 	len += snprintf(keys + len, sizeof(keys) - (size_t)len, "TargetRecvDataSegmentLength=%u",
 			s->target_recv ? s->target_recv : 512) +
 	       1;
-	say(s, &r, keys, operational && is_verbs(s) ? (uint32_t)len : 0, 0);
+	send_pdu(s, &r, keys, operational && is_verbs(s) ? (uint32_t)len : 0, 0);
 	s->stat_sn++;
 }
 
@@ -296,11 +297,11 @@ static void log_out(struct scripted *s, const struct pdu *p)
 {
 	struct pdu r = {.opcode = LOGOUT_RESPONSE, .flags = PDU_FINAL, .itt = p->itt};
 
-	say(s, &r, NULL, 0, 0);
+	send_pdu(s, &r, NULL, 0, 0);
 	s->leaves = true;
 }
 
-static void take(struct scripted *s, const struct pdu *p)
+static void handle_pdu(struct scripted *s, const struct pdu *p)
 {
 	switch (p->opcode) {
 	case LOGIN_REQUEST:
@@ -357,7 +358,7 @@ static void serve_tcp(struct scripted *s)
 		s->stat_sn = 1;
 		s->leaves = false;
 		while (!s->leaves && hear_tcp(s, &p))
-			take(s, &p);
+			handle_pdu(s, &p);
 		close(s->fd);
 	}
 }
@@ -376,7 +377,7 @@ static void listen_tcp(struct scripted *s)
 
 /* ---- verbs --------------------------------------------------------------------------------------- */
 
-static struct iser lent; /* of the command under way: there is one thread */
+static struct iser lent; /* by the current command; there is one thread */
 
 static uint64_t base_of(const struct scripted *s, const struct pdu *p)
 {
@@ -427,7 +428,7 @@ static bool hear_verbs(struct scripted *s, struct pdu *p)
 	return wc.status == IBV_WC_SUCCESS && take_body(s, body, &wc, p) && repost(s, body);
 }
 
-static bool let_in(struct scripted *s, struct rdma_cm_id *id)
+static bool accept_connection(struct scripted *s, struct rdma_cm_id *id)
 {
 	static const uint8_t hello[] = {0x80, 0, 0, 0, 'S', 't', 'B', '1'};
 	struct ibv_qp_init_attr qp = {.qp_type = IBV_QPT_RC,
@@ -456,9 +457,9 @@ static void serve_guest(struct scripted *s, struct rdma_cm_id *id)
 	struct pdu p;
 
 	s->stat_sn = 1;
-	s->leaves = !let_in(s, id);
+	s->leaves = !accept_connection(s, id);
 	while (!s->leaves && hear_verbs(s, &p))
-		take(s, &p);
+		handle_pdu(s, &p);
 	rdma_disconnect(id);
 	rdma_destroy_qp(id);
 	ibv_dereg_mr(s->mr);
@@ -498,7 +499,7 @@ static void listen_verbs(struct scripted *s)
 
 /* ---- both -------------------------------------------------------------------------------------------- */
 
-static void *run(void *arg)
+static void *run_scripted(void *arg)
 {
 	struct scripted *s = arg;
 
@@ -518,7 +519,7 @@ void scripted_start(struct scripted *s, enum stag_block_transport kind)
 		listen_verbs(s);
 	else
 		listen_tcp(s);
-	assert_int_equal(pthread_create(&s->thread, NULL, run, s), 0);
+	assert_int_equal(pthread_create(&s->thread, NULL, run_scripted, s), 0);
 }
 
 void scripted_stop(struct scripted *s)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_chap.c - CHAP: the hashes, and that nothing but the right answer is one.
+ * test_chap.c - CHAP: the hashes, and that only the right response is accepted.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ static const char secret[] = "correct horse battery";
 static const uint8_t challenge[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 /* Computed by another implementation: hash(0x2a, secret, challenge). */
-static void responses_are_the_known_ones(void **state)
+static void responses_match_reference_values(void **state)
 {
 	uint8_t out[CHAP_MAX_DIGEST];
 	char hex[2 * CHAP_MAX_DIGEST + 3];
@@ -29,7 +29,7 @@ static void responses_are_the_known_ones(void **state)
 			    "0x27750b3c27f8f918a878a6e96ac6ba3778f21ad55a7cd93fbd1424ab63cbe87b");
 }
 
-static void only_the_right_response_is_right(void **state)
+static void only_the_right_response_verifies(void **state)
 {
 	static const enum chap_algorithm both[] = {CHAP_MD5, CHAP_SHA256};
 
@@ -53,7 +53,7 @@ static void only_the_right_response_is_right(void **state)
 	}
 }
 
-static void the_better_hash_is_chosen(void **state)
+static void the_stronger_hash_is_chosen(void **state)
 {
 	assert_int_equal(iscsi_chap_choose("5"), CHAP_MD5);
 	assert_int_equal(iscsi_chap_choose("5,7"), CHAP_SHA256);
@@ -77,9 +77,9 @@ static void challenges_do_not_repeat(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(responses_are_the_known_ones),
-		cmocka_unit_test(only_the_right_response_is_right),
-		cmocka_unit_test(the_better_hash_is_chosen),
+		cmocka_unit_test(responses_match_reference_values),
+		cmocka_unit_test(only_the_right_response_verifies),
+		cmocka_unit_test(the_stronger_hash_is_chosen),
 		cmocka_unit_test(challenges_do_not_repeat),
 	};
 

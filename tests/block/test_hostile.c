@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_hostile.c - initiators that break the rules, or take more than their share: they are cut off, or wait; others are
+ * test_hostile.c - initiators that break the protocol, or use more than their share: they are disconnected, or wait; others are
  * served all the same.
  */
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static int begin_with(unsigned int buffers)
 	return 0;
 }
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	return begin_with(0);
 }
@@ -49,7 +49,7 @@ static int begin_with_two_buffers(void **state)
 	return begin_with(2);
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	peer_close(&peer);
 	peer_close(&other);
@@ -59,7 +59,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* Whoever was cut off, another one is served. */
+/* Checks that another initiator is served. */
 static void others_are_served(void)
 {
 	uint32_t itt;
@@ -127,7 +127,7 @@ static void immediate_data_of_a_read_is_cut_off(void **state)
 	is_cut_off();
 }
 
-/* ---- Data-Outs that nobody asked for ------------------------------------------------------ */
+/* ---- unsolicited Data-Outs ---------------------------------------------------------------- */
 
 static void unsolicited_data_beyond_the_burst_is_cut_off(void **state)
 {
@@ -149,8 +149,8 @@ static void data_out_of_order_is_cut_off(void **state)
 	is_cut_off();
 }
 
-/* As if a digest were wrong: the task fails, and nothing is written. */
-static void a_wrong_data_number_fails_the_task(void **state)
+/* As with a wrong digest the task fails, and nothing is written. */
+static void a_wrong_data_sn_fails_the_task(void **state)
 {
 	static const uint8_t zeroes[4096];
 	uint32_t itt;
@@ -180,7 +180,7 @@ static void data_for_a_wrong_tag_is_cut_off(void **state)
 	is_cut_off();
 }
 
-static void data_beyond_what_was_asked_for_is_cut_off(void **state)
+static void data_beyond_the_r2t_is_cut_off(void **state)
 {
 	uint32_t itt;
 
@@ -202,7 +202,7 @@ static void a_burst_that_is_too_short_is_cut_off(void **state)
 	is_cut_off();
 }
 
-/* ---- PDUs that make no sense ------------------------------------------------------------------ */
+/* ---- invalid PDUs ---------------------------------------------------------------------------- */
 
 static void unknown_opcodes_are_rejected(void **state)
 {
@@ -261,8 +261,8 @@ static void text_without_end_is_cut_off(void **state)
 	assert_int_equal(target->counters.violations, 1);
 }
 
-/* Bytes that mean nothing, before and after a login. */
-static void noise_harms_nobody(void **state)
+/* Random bytes, before and after a login. */
+static void random_bytes_do_no_harm(void **state)
 {
 	peer_close(&peer);
 	for (unsigned long i = 0; i < scaled(100); i++) {
@@ -273,8 +273,7 @@ static void noise_harms_nobody(void **state)
 		if (one_in(2))
 			peer_login(&peer);
 		dice_fill(noise, sizeof(noise));
-		while (at <
-		       sizeof(noise)) { /* headers with an opcode, and lengths that are not long */
+		while (at < sizeof(noise)) { /* headers with a valid opcode and small lengths */
 			noise[at] = (uint8_t)dice(8) | (one_in(2) ? 0x40 : 0);
 			if (at + 8 < sizeof(noise))
 				put_be32(noise + at + 4, (uint32_t)dice(64));
@@ -294,8 +293,8 @@ static void noise_harms_nobody(void **state)
 
 /* ---- more than their share ----------------------------------------------------------------------- */
 
-/* It asks for much, and reads nothing: its memory is bounded by the window, others go on. */
-static void a_slow_reader_is_not_waited_for(void **state)
+/* It requests much data, and reads nothing: the window limits its memory, and others go on. */
+static void a_slow_reader_does_not_delay_others(void **state)
 {
 	peer_login(&peer);
 	for (int i = 0; i < 32; i++)
@@ -308,8 +307,8 @@ static void a_slow_reader_is_not_waited_for(void **state)
 		assert_int_equal(peer_finish(&peer, peer.next_itt - 32 + i, got), SCSI_GOOD);
 }
 
-/* It does what keeps a connection alive, and no more, until its time is over. */
-static void is_dropped_though_it_pings(void)
+/* Answers pings, and does nothing else, until the time limit of its data has passed. */
+static void expect_dropped_in_spite_of_pings(void)
 {
 	struct pdu p = {.opcode = NOP_OUT,
 			.immediate = true,
@@ -332,17 +331,17 @@ static void is_dropped_though_it_pings(void)
 	others_are_served();
 }
 
-static void who_keeps_its_data_is_dropped(void **state)
+static void a_peer_that_withholds_its_data_is_dropped(void **state)
 {
 	peer_login(&peer);
 	for (int i = 0; i < 8; i++)
 		peer_write(&peer, 0, 2048, NULL, 0, PDU_FINAL);
 	peer_hear_a(&peer, R2T);
 	assert_true(memory_unit.in_use > 0);
-	is_dropped_though_it_pings();
+	expect_dropped_in_spite_of_pings();
 }
 
-static void who_takes_no_data_is_dropped(void **state)
+static void a_peer_that_reads_nothing_is_dropped(void **state)
 {
 	peer_login(&peer);
 	for (int i = 0; i < 32; i++)
@@ -350,10 +349,10 @@ static void who_takes_no_data_is_dropped(void **state)
 	for (int i = 0; i < 200; i++)
 		target_step(target, 0);
 	assert_true(memory_unit.in_use > 0);
-	is_dropped_though_it_pings();
+	expect_dropped_in_spite_of_pings();
 }
 
-/* It pings, and does not read the answers: after a while it is not read either. */
+/* An initiator that pings, and does not read the answers, is not read any more after a while. */
 static void pings_do_not_pile_up(void **state)
 {
 	struct pdu p = {.opcode = NOP_OUT, .immediate = true, .flags = PDU_FINAL, .ttt = TAG_NONE};
@@ -386,8 +385,8 @@ static bool portal_rings(void)
 	return poll(&fd, 1, 0) > 0;
 }
 
-/* Descriptors run out: who waits to be accepted is not heard again and again, and comes in when there are some. */
-static void without_descriptors_nobody_is_accepted(void **state)
+/* Without free descriptors the listener does not spin; pending connections are accepted when there are some again. */
+static void accepting_pauses_without_descriptors(void **state)
 {
 	int pad[256], n = 0;
 	struct rlimit before, few;
@@ -414,8 +413,8 @@ static void without_descriptors_nobody_is_accepted(void **state)
 	peer_login(&other);
 }
 
-/* One buffer for all: they take turns. */
-static void buffers_are_waited_for(void **state)
+/* Commands take turns with one buffer. */
+static void commands_wait_for_buffers(void **state)
 {
 	uint32_t itt[4];
 
@@ -435,13 +434,13 @@ static void buffers_are_waited_for(void **state)
 	assert_int_equal(peer_finish(&other, itt[1], NULL), SCSI_GOOD);
 	assert_int_equal(peer_finish(&other, itt[2], got), SCSI_GOOD);
 	assert_memory_equal(got, want, 512);
-	itt[3] = peer_read(&peer, 0, 2048); /* more than there is at once */
+	itt[3] = peer_read(&peer, 0, 2048); /* more than the buffer holds */
 	assert_int_equal(peer_finish(&peer, itt[3], got), SCSI_GOOD);
 	assert_memory_equal(got, memory_unit_bytes(), 2048 * 512);
 }
 
-/* The buffer that is missing is held by a task whose data is behind: it would wait for itself. */
-static void nobody_waits_for_itself(void **state)
+/* The only buffer is held by a task whose data follows in the same stream: waiting for it would deadlock. */
+static void a_connection_does_not_deadlock_on_its_buffers(void **state)
 {
 	uint32_t first, second;
 
@@ -456,7 +455,7 @@ static void nobody_waits_for_itself(void **state)
 	assert_int_equal(peer_finish(&peer, second, NULL), SCSI_GOOD);
 }
 
-/* Few buffers, many commands of all kinds: all of them end. */
+/* Many commands of all kinds with few buffers: all of them end. */
 static void all_commands_end(void **state)
 {
 	enum { DEPTH = 16 };
@@ -485,7 +484,7 @@ static void all_commands_end(void **state)
 
 int main(void)
 {
-#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define STORY(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		STORY(a_login_of_megabytes_is_cut_off),
 		STORY(a_segment_that_is_too_long_is_cut_off),
@@ -494,23 +493,25 @@ int main(void)
 		STORY(immediate_data_of_a_read_is_cut_off),
 		STORY(unsolicited_data_beyond_the_burst_is_cut_off),
 		STORY(data_out_of_order_is_cut_off),
-		STORY(a_wrong_data_number_fails_the_task),
+		STORY(a_wrong_data_sn_fails_the_task),
 		STORY(data_for_a_wrong_tag_is_cut_off),
-		STORY(data_beyond_what_was_asked_for_is_cut_off),
+		STORY(data_beyond_the_r2t_is_cut_off),
 		STORY(a_burst_that_is_too_short_is_cut_off),
 		STORY(unknown_opcodes_are_rejected),
 		STORY(too_many_immediate_commands_are_rejected),
 		STORY(text_without_end_is_cut_off),
-		STORY(noise_harms_nobody),
-		STORY(a_slow_reader_is_not_waited_for),
-		STORY(who_keeps_its_data_is_dropped),
-		STORY(who_takes_no_data_is_dropped),
+		STORY(random_bytes_do_no_harm),
+		STORY(a_slow_reader_does_not_delay_others),
+		STORY(a_peer_that_withholds_its_data_is_dropped),
+		STORY(a_peer_that_reads_nothing_is_dropped),
 		STORY(pings_do_not_pile_up),
-		STORY(without_descriptors_nobody_is_accepted),
-		cmocka_unit_test_setup_teardown(buffers_are_waited_for, begin_with_one_buffer, end),
-		cmocka_unit_test_setup_teardown(nobody_waits_for_itself, begin_with_one_buffer,
-						end),
-		cmocka_unit_test_setup_teardown(all_commands_end, begin_with_two_buffers, end),
+		STORY(accepting_pauses_without_descriptors),
+		cmocka_unit_test_setup_teardown(commands_wait_for_buffers, begin_with_one_buffer,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_connection_does_not_deadlock_on_its_buffers,
+						begin_with_one_buffer, tear_down),
+		cmocka_unit_test_setup_teardown(all_commands_end, begin_with_two_buffers,
+						tear_down),
 	};
 
 	dice_start();

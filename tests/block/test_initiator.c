@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_initiator.c - an initiator over TCP, against our own target in another process: one that can be killed.
+ * test_initiator.c - an initiator over TCP, and our own target in another process, which can be killed.
  *
- * The unit's bytes are in memory that both share, and outlive the target.
+ * The unit's bytes are in shared memory, and survive the target.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,13 +33,13 @@ static pid_t target;
 static uint16_t port;
 static struct stag_block *unit;
 
-/* ---- the target, elsewhere --------------------------------------------------------------- */
+/* ---- the target's process ---------------------------------------------------------------- */
 
 static void no_log(void *arg, const char *line)
 {
 }
 
-static void serve(struct stag_block_target_attr attr, int to)
+static void run_target_process(struct stag_block_target_attr attr, int to)
 {
 	static const struct stag_block_lun lun = {.lun = 1, .where = "memory"};
 	struct stag_block_target *t;
@@ -61,7 +61,7 @@ static void serve(struct stag_block_target_attr attr, int to)
 		pause();
 }
 
-/* On the port that it had before, if there was one. */
+/* Starts the target, on the same port as before if there was one. */
 static void start_target(const struct stag_block_target_attr *attr)
 {
 	static const struct stag_block_target_attr plain;
@@ -73,7 +73,7 @@ static void start_target(const struct stag_block_target_attr *attr)
 	target = fork();
 	assert_true(target >= 0);
 	if (target == 0)
-		serve(attr ? *attr : plain, ends[1]);
+		run_target_process(attr ? *attr : plain, ends[1]);
 	close(ends[1]);
 	assert_int_equal(read(ends[0], &port, sizeof(port)), sizeof(port));
 	close(ends[0]);
@@ -105,7 +105,7 @@ static struct stag_block *open_unit(const struct stag_block_attr *attr)
 	return b;
 }
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	shared = mmap(NULL, MEMORY_UNIT_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
@@ -116,7 +116,7 @@ static int begin(void **state)
 	return 0;
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	stag_block_close(unit);
 	kill_target();
@@ -124,7 +124,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* The target goes, and comes back. */
+/* Kills the target, and starts it again. */
 static void replace_target(void)
 {
 	kill_target();
@@ -133,7 +133,7 @@ static void replace_target(void)
 
 /* ---- stories ------------------------------------------------------------------------------------- */
 
-static void what_a_unit_says_of_itself(void **state)
+static void unit_properties_are_reported(void **state)
 {
 	struct stag_block_info info;
 
@@ -151,7 +151,7 @@ static void what_a_unit_says_of_itself(void **state)
 	assert_int_equal(info.counters.logins, 1);
 }
 
-static void requests_do_what_a_model_does(void **state)
+static void requests_match_a_model(void **state)
 {
 	start_target(NULL);
 	unit = open_unit(NULL);
@@ -167,7 +167,7 @@ static void digests_change_nothing(void **state)
 	run_model(unit, shared, scaled(400), 0, NULL);
 }
 
-/* More than fits into one command, from and to memory in odd pieces. */
+/* Moves more than one command can, from and to memory in odd pieces. */
 static void long_requests_are_divided(void **state)
 {
 	static uint8_t out[MEMORY_UNIT_SIZE], in[MEMORY_UNIT_SIZE];
@@ -186,8 +186,8 @@ static void long_requests_are_divided(void **state)
 	assert_true(info.counters.commands >= 2 * sizeof(out) / info.max_transfer);
 }
 
-/* A target that is killed and comes back: nothing is lost, but comparisons that were sent may end unknown. */
-static void commands_outlive_their_target(void **state)
+/* No write is lost when a target is killed and restarted; a COMPARE AND WRITE that was sent may fail with unknown effect. */
+static void commands_survive_a_restart_of_the_target(void **state)
 {
 	struct stag_block_info info;
 
@@ -203,7 +203,7 @@ static void commands_outlive_their_target(void **state)
 	assert_int_equal(info.counters.violations, 0);
 }
 
-static void a_target_that_stays_away_is_lost(void **state)
+static void a_target_that_stays_away_is_given_up(void **state)
 {
 	static uint8_t block[512];
 
@@ -219,7 +219,7 @@ static void a_target_that_stays_away_is_lost(void **state)
 	assert_int_equal(stag_block_read(unit, block, 0, 512), ENODEV);
 }
 
-static void errors_come_as_they_are(void **state)
+static void errors_are_returned_as_errno_values(void **state)
 {
 	static uint8_t block[512];
 
@@ -244,7 +244,7 @@ static void refused(const char *user, const char *name, unsigned int lun,
 	assert_true(strlen(stag_block_error()) > 0);
 }
 
-static void who_is_wrong_is_refused(void **state)
+static void wrong_urls_and_attributes_are_refused(void **state)
 {
 	start_target(NULL);
 	refused("", "iqn.2026-01.x:other", 1, NULL, ENOENT);
@@ -255,7 +255,7 @@ static void who_is_wrong_is_refused(void **state)
 	refused("", TARGET, 1, NULL, ECONNREFUSED);
 }
 
-static void secrets_are_proven_both_ways(void **state)
+static void mutual_chap_authenticates_both_sides(void **state)
 {
 	static const struct stag_block_target_attr attr = {.user = "me",
 							   .secret = "what only I know",
@@ -281,8 +281,8 @@ static void secrets_are_proven_both_ways(void **state)
 	refused("me%what only I know@", TARGET, 1, &mine, EINVAL);
 }
 
-/* One that needs no proof from us cannot give one. */
-static void a_target_without_proof_is_not_trusted(void **state)
+/* A target without CHAP cannot authenticate itself. */
+static void a_target_that_does_not_authenticate_is_refused(void **state)
 {
 	struct stag_block_attr mine = {.peer_secret = "what only you know"};
 
@@ -300,7 +300,7 @@ static void take_target(void *arg, const char *name, const char *address)
 	++*(unsigned int *)arg;
 }
 
-static void a_portal_names_its_targets(void **state)
+static void discovery_lists_the_targets_of_a_portal(void **state)
 {
 	unsigned int seen = 0;
 	char portal[64];
@@ -313,9 +313,9 @@ static void a_portal_names_its_targets(void **state)
 	assert_int_equal(stag_block_discover(portal, NULL, take_target, &seen), ECONNREFUSED);
 }
 
-/* ---- words ------------------------------------------------------------------------------------------ */
+/* ---- parsing ---------------------------------------------------------------------------------------- */
 
-static void urls_are_read(void **state)
+static void urls_are_parsed(void **state)
 {
 	static const char *const wrong[] = {"",
 					    "http://h/iqn.x:t/1",
@@ -354,7 +354,7 @@ static void urls_are_read(void **state)
 	assert_int_equal(initiator_url_parse("iscsi://h/iqn.x:t/1", false, &u), -EINVAL);
 }
 
-static void senses_are_read(void **state)
+static void sense_data_is_parsed(void **state)
 {
 	static const uint8_t fixed[] = {0x70, 0, 0x0e, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x1d, 0};
 	static const uint8_t described[] = {0x72, 7, 0x27, 7};
@@ -370,7 +370,7 @@ static void senses_are_read(void **state)
 	assert_int_equal(initiator_sense_errno(SCSI_GOOD, 0), 0);
 }
 
-/* A portal that sends everybody elsewhere. */
+/* Redirects one login to another port. */
 static void redirect_one(int listener, uint16_t to)
 {
 	struct pdu r = {.opcode = LOGIN_RESPONSE, .status_class = 1, .status_detail = 1}, request;
@@ -430,7 +430,7 @@ static int connect_to_target(void)
 	return fd;
 }
 
-/* Passes on what there is; one in so many times with a byte changed. False: that was the end. */
+/* Forwards bytes; in one of so many times with a byte changed. Returns false at the end of the stream. */
 static bool pass_on(int from, int to, unsigned int spoil)
 {
 	uint8_t bytes[4096];
@@ -462,7 +462,7 @@ static void relay(int guest, unsigned int spoil)
 	close(guest);
 }
 
-/* A process between us and the target; the port that it listens on. */
+/* Starts a proxy process between initiator and target. Returns its port. */
 static uint16_t start_wire(unsigned int spoil, pid_t *pid)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -484,7 +484,7 @@ static uint16_t start_wire(unsigned int spoil, pid_t *pid)
 	return ntohs(a.sin_port);
 }
 
-/* One request; ETIMEDOUT: the target forgot it, or seems to have. */
+/* Does one request; ETIMEDOUT: a changed byte may have lost it. */
 static int try_one(uint32_t op, void *memory, uint64_t at, size_t len)
 {
 	struct iovec iov = {memory, len};
@@ -516,8 +516,8 @@ static void use_a_little(bool digests)
 	}
 }
 
-/* Whatever the target seems to say: it ends, and with digests nothing wrong gets through. */
-static void changed_bytes_do_no_harm(void **state)
+/* All requests end, whatever bytes are changed, and with digests no wrong data gets through. */
+static void corrupted_bytes_do_no_harm(void **state)
 {
 	struct stag_block_attr attr = {.timeout_ms = 100, .retry_ms = -1};
 	char url[64];
@@ -541,16 +541,23 @@ static void changed_bytes_do_no_harm(void **state)
 
 int main(void)
 {
-#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define STORY(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(urls_are_read),      cmocka_unit_test(senses_are_read),
-		STORY(what_a_unit_says_of_itself),    STORY(requests_do_what_a_model_does),
-		STORY(digests_change_nothing),	      STORY(long_requests_are_divided),
-		STORY(commands_outlive_their_target), STORY(a_target_that_stays_away_is_lost),
-		STORY(errors_come_as_they_are),	      STORY(who_is_wrong_is_refused),
-		STORY(secrets_are_proven_both_ways),  STORY(a_target_without_proof_is_not_trusted),
-		STORY(a_portal_names_its_targets),    STORY(a_redirect_is_followed),
-		STORY(changed_bytes_do_no_harm),
+		cmocka_unit_test(urls_are_parsed),
+		cmocka_unit_test(sense_data_is_parsed),
+		STORY(unit_properties_are_reported),
+		STORY(requests_match_a_model),
+		STORY(digests_change_nothing),
+		STORY(long_requests_are_divided),
+		STORY(commands_survive_a_restart_of_the_target),
+		STORY(a_target_that_stays_away_is_given_up),
+		STORY(errors_are_returned_as_errno_values),
+		STORY(wrong_urls_and_attributes_are_refused),
+		STORY(mutual_chap_authenticates_both_sides),
+		STORY(a_target_that_does_not_authenticate_is_refused),
+		STORY(discovery_lists_the_targets_of_a_portal),
+		STORY(a_redirect_is_followed),
+		STORY(corrupted_bytes_do_no_harm),
 	};
 
 	dice_start();

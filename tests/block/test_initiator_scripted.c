@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_initiator_scripted.c - an initiator, and targets that are busy, slow, gone, or up to no good; over each transport.
+ * test_initiator_scripted.c - an initiator, and targets that are busy, slow, gone or malicious; over each transport.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -25,13 +25,13 @@ static struct stag_block *unit;
 static uint8_t memory[4][LEN];
 static enum stag_block_transport kind;
 static bool is_played;
-static char words[512]; /* what the initiator said of its target */
+static char words[512]; /* the initiator's error text */
 
 static void no_task(struct scripted *s, const struct pdu *p)
 {
 }
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	kind = (enum stag_block_transport)(uintptr_t)*state;
 	script = calloc(1, sizeof(*script));
@@ -41,7 +41,7 @@ static int begin(void **state)
 	return 0;
 }
 
-/* From now on what the target has is for us to look at. */
+/* Stops the target's thread, so that the test may read its state. */
 static void end_play(void)
 {
 	if (!is_played)
@@ -51,7 +51,7 @@ static void end_play(void)
 	scripted_stop(script);
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	end_play();
 	free(script);
@@ -71,7 +71,7 @@ static void play(void (*on_command)(struct scripted *, const struct pdu *),
 		memset(memory[i], 'a' + i, LEN);
 }
 
-static struct stag_block_info ask(void)
+static struct stag_block_info query_unit(void)
 {
 	struct stag_block_info info;
 
@@ -92,7 +92,7 @@ static void submit(uint32_t op, unsigned int n)
 	assert_int_equal(stag_block_submit(unit, &io), 0);
 }
 
-/* Of the request with this number; others may end before. */
+/* Waits for the request with this number; others may end before. */
 static struct stag_block_done finish(unsigned int n)
 {
 	static struct stag_block_done kept[4];
@@ -120,7 +120,7 @@ static void must_be_written(unsigned int n)
 	assert_memory_equal(script->bytes + n * LEN, memory[n], LEN);
 }
 
-/* ---- a target that has no time -------------------------------------------------------------- */
+/* ---- a busy target --------------------------------------------------------------------------- */
 
 static void be_busy(struct scripted *s, const struct pdu *p)
 {
@@ -132,7 +132,7 @@ static void be_busy(struct scripted *s, const struct pdu *p)
 		scripted_good(s, p);
 }
 
-static void busy_and_full_are_tried_again(void **state)
+static void busy_and_task_set_full_are_retried(void **state)
 {
 	play(be_busy, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 1), 0);
@@ -146,12 +146,12 @@ static void be_always_busy(struct scripted *s, const struct pdu *p)
 	scripted_answer(s, p, SCSI_BUSY, 0);
 }
 
-static void who_is_always_busy_is_so(void **state)
+static void a_target_that_stays_busy_is_reported(void **state)
 {
 	play(be_always_busy, (struct stag_block_attr){0});
 	submit(STAG_BLOCK_WRITE, 0);
 	for (uint32_t i = 0; i < unit->config.depth; i++)
-		unit->io.cmds[i].begun = 0; /* for ages */
+		unit->io.cmds[i].begun = 0; /* long ago */
 	assert_int_equal(finish(0).error, EBUSY);
 }
 
@@ -163,7 +163,7 @@ static void attend(struct scripted *s, const struct pdu *p)
 		scripted_good(s, p);
 }
 
-static void attentions_are_not_told(void **state)
+static void unit_attentions_are_handled_internally(void **state)
 {
 	play(attend, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_COMPARE_WRITE, 0), 0);
@@ -183,10 +183,10 @@ static void grow(struct scripted *s, const struct pdu *p)
 static void a_new_size_is_noticed(void **state)
 {
 	play(grow, (struct stag_block_attr){0});
-	assert_int_equal(ask().size, SCRIPTED_SIZE);
+	assert_int_equal(query_unit().size, SCRIPTED_SIZE);
 	assert_int_equal(carry_out(STAG_BLOCK_READ, 0), 0);
-	assert_int_equal(carry_out(STAG_BLOCK_READ, 1), 0); /* by now it was asked */
-	assert_int_equal(ask().size, 2 * SCRIPTED_SIZE);
+	assert_int_equal(carry_out(STAG_BLOCK_READ, 1), 0); /* the probe has run meanwhile */
+	assert_int_equal(query_unit().size, 2 * SCRIPTED_SIZE);
 }
 
 static void refuse(struct scripted *s, const struct pdu *p)
@@ -194,7 +194,7 @@ static void refuse(struct scripted *s, const struct pdu *p)
 	scripted_answer(s, p, SCSI_CHECK_CONDITION, s->step++ ? 0x031100 : 0x072707);
 }
 
-static void senses_come_with_their_errors(void **state)
+static void errors_have_their_sense_data(void **state)
 {
 	struct stag_block_done done;
 
@@ -209,7 +209,7 @@ static void senses_come_with_their_errors(void **state)
 	assert_int_equal(done.sense, 0x031100);
 }
 
-/* ---- what unmaps -------------------------------------------------------------------------------- */
+/* ---- unmapping ---------------------------------------------------------------------------------- */
 
 static void check_unmap(struct scripted *s, const struct pdu *p)
 {
@@ -222,36 +222,36 @@ static void check_unmap(struct scripted *s, const struct pdu *p)
 	scripted_answer(s, p, SCSI_GOOD, 0);
 }
 
-static void unmap_says_which_blocks(void **state)
+static void unmap_sends_the_right_blocks(void **state)
 {
 	play(check_unmap, (struct stag_block_attr){0});
-	assert_true(ask().unmaps);
+	assert_true(query_unit().unmaps);
 	assert_int_equal(carry_out(STAG_BLOCK_UNMAP, 2), 0);
 	end_play();
 	assert_int_equal(script->step, 1);
 }
 
-/* ---- how data goes ------------------------------------------------------------------------------- */
+/* ---- data --------------------------------------------------------------------------------------- */
 
-/* The target need not fetch what has come with the command. */
-static void take_along(struct scripted *s, const struct pdu *p)
+/* Accepts immediate data without fetching. */
+static void accept_immediate(struct scripted *s, const struct pdu *p)
 {
 	s->step += s->data_len == LEN && s->stag == 0;
 	memcpy(s->bytes + s->step * LEN, s->data, s->data_len);
 	scripted_answer(s, p, SCSI_GOOD, 0);
 }
 
-static void small_writes_go_along_where_the_target_takes_them(void **state)
+static void small_writes_are_immediate_data_if_the_target_allows(void **state)
 {
 	script->target_recv = 8192;
-	play(take_along, (struct stag_block_attr){0});
+	play(accept_immediate, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 1), 0);
-	assert_int_equal(ask().counters.stags_open, 0);
+	assert_int_equal(query_unit().counters.stags_open, 0);
 	must_be_written(1);
 }
 
-/* As much as there is at the end of the unit. */
-static void give_less(struct scripted *s, const struct pdu *p)
+/* Sends less data than the command expects. */
+static void send_less(struct scripted *s, const struct pdu *p)
 {
 	struct pdu last = *p;
 
@@ -259,16 +259,16 @@ static void give_less(struct scripted *s, const struct pdu *p)
 	scripted_good(s, &last);
 }
 
-static void a_read_that_is_too_short_has_failed(void **state)
+static void a_short_read_fails(void **state)
 {
-	play(give_less, (struct stag_block_attr){0});
+	play(send_less, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_READ, 0), EIO);
-	assert_int_equal(ask().counters.violations, 0);
+	assert_int_equal(query_unit().counters.violations, 0);
 }
 
-/* ---- what may happen twice ----------------------------------------------------------------------- */
+/* ---- repeated commands --------------------------------------------------------------------------- */
 
-/* Gone with the first, before it is answered. */
+/* Disconnects once, before responding to the first command. */
 static void leave_once(struct scripted *s, const struct pdu *p)
 {
 	if (s->step++ == 0)
@@ -285,12 +285,12 @@ static void ask_to_leave(struct scripted *s, const struct pdu *p)
 		scripted_good(s, p);
 }
 
-static void who_is_asked_to_leave_comes_again(void **state)
+static void a_logout_request_makes_it_reconnect(void **state)
 {
 	play(ask_to_leave, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 2), 0);
-	assert_int_equal(ask().counters.logins, 2);
-	assert_int_equal(ask().counters.violations, 0);
+	assert_int_equal(query_unit().counters.logins, 2);
+	assert_int_equal(query_unit().counters.violations, 0);
 	must_be_written(2);
 }
 
@@ -298,21 +298,21 @@ static void a_write_is_repeated(void **state)
 {
 	play(leave_once, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 3), 0);
-	assert_int_equal(ask().counters.retried, 1);
-	assert_int_equal(ask().counters.lost, 1);
-	assert_int_equal(ask().counters.stags_open, 0);
+	assert_int_equal(query_unit().counters.retried, 1);
+	assert_int_equal(query_unit().counters.lost, 1);
+	assert_int_equal(query_unit().counters.stags_open, 0);
 	end_play();
 	assert_int_equal(script->commands, 2);
 	must_be_written(3);
 }
 
-/* The second time it would find what it wrote the first time. */
+/* A second one would find the data that the first one wrote. */
 static void a_compare_and_write_is_not_repeated(void **state)
 {
 	play(leave_once, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_COMPARE_WRITE, 0), EIO);
 	assert_int_equal(carry_out(STAG_BLOCK_READ, 0), 0);
-	assert_int_equal(ask().counters.retried, 0);
+	assert_int_equal(query_unit().counters.retried, 0);
 	end_play();
 	assert_int_equal(script->commands, 2);
 }
@@ -325,21 +325,21 @@ static void abort_it(struct scripted *s, const struct pdu *p)
 		scripted_good(s, p);
 }
 
-static void nor_is_one_that_was_aborted(void **state)
+static void an_aborted_compare_and_write_is_not_repeated(void **state)
 {
 	play(abort_it, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_COMPARE_WRITE, 0), EIO);
 }
 
-static void a_read_that_was_aborted_is(void **state)
+static void an_aborted_read_is_repeated(void **state)
 {
 	play(abort_it, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_READ, 0), 0);
 }
 
-/* ---- commands that take too long ------------------------------------------------------------------- */
+/* ---- commands that time out ------------------------------------------------------------------------ */
 
-/* The first is not answered. */
+/* Does not respond to the first command. */
 static void forget_one(struct scripted *s, const struct pdu *p)
 {
 	if (s->step++ != 0)
@@ -351,8 +351,8 @@ static void do_task(struct scripted *s, const struct pdu *p)
 	scripted_task(s, p, TASK_FUNCTION_COMPLETE);
 }
 
-/* The first takes too long; from then on there is time. */
-static void lose_patience(void)
+/* Has the first command time out; later ones have time. */
+static void time_out_once(void)
 {
 	unit->config.command_ns = 20 * NS_PER_MS;
 	submit(STAG_BLOCK_WRITE, 0);
@@ -362,28 +362,28 @@ static void lose_patience(void)
 	assert_int_equal(finish(1).error, 0);
 }
 
-/* A command's time begins when it is submitted, not when the one before ended. */
-static void who_was_idle_has_all_the_time(void **state)
+/* The time of a command begins with its submission, not with the end of the command before. */
+static void the_time_limit_begins_with_submission(void **state)
 {
 	play(scripted_good, (struct stag_block_attr){0});
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 0), 0);
-	unit->now -= unit->config.command_ns; /* so long ago */
+	unit->now -= unit->config.command_ns; /* as if the last step were that long ago */
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 1), 0);
 	assert_int_equal(unit->abort.count, 0);
 }
 
-static void what_takes_too_long_is_aborted(void **state)
+static void a_command_that_times_out_is_aborted(void **state)
 {
 	script->on_task = do_task;
 	play(forget_one, (struct stag_block_attr){0});
-	lose_patience();
+	time_out_once();
 	assert_int_equal(carry_out(STAG_BLOCK_WRITE, 2), 0);
-	assert_int_equal(ask().counters.lost, 0);
-	assert_int_equal(ask().counters.stags_open, 0);
-	assert_int_equal(ask().counters.violations, 0);
+	assert_int_equal(query_unit().counters.lost, 0);
+	assert_int_equal(query_unit().counters.stags_open, 0);
+	assert_int_equal(query_unit().counters.violations, 0);
 }
 
-/* Nor is any other, until the unit is reset. */
+/* Responds to no command until the unit is reset. */
 static void forget_until_reset(struct scripted *s, const struct pdu *p)
 {
 	if (s->step)
@@ -398,38 +398,38 @@ static void reset_only(struct scripted *s, const struct pdu *p)
 	scripted_task(s, p, resets ? TASK_FUNCTION_COMPLETE : TASK_NOT_SUPPORTED);
 }
 
-static void what_a_reset_takes_along_is_sent_again(void **state)
+static void commands_aborted_by_a_reset_are_sent_again(void **state)
 {
 	script->on_task = reset_only;
 	play(forget_until_reset, (struct stag_block_attr){0});
-	lose_patience();
-	assert_int_equal(ask().counters.lost, 0);
-	assert_int_equal(ask().counters.stags_open, 0);
+	time_out_once();
+	assert_int_equal(query_unit().counters.lost, 0);
+	assert_int_equal(query_unit().counters.stags_open, 0);
 	end_play();
 	assert_int_equal(script->commands, 3);
 	must_be_written(1);
 }
 
-/* Nothing helps but another connection. */
+/* Responds to no command until the next login. */
 static void forget_until_login(struct scripted *s, const struct pdu *p)
 {
 	if (s->logins > 1)
 		scripted_good(s, p);
 }
 
-static void who_aborts_nothing_is_left(void **state)
+static void a_target_that_ignores_aborts_is_disconnected(void **state)
 {
 	play(forget_until_login, (struct stag_block_attr){0});
 	unit->config.abort_ns = 20 * NS_PER_MS;
-	lose_patience();
-	assert_int_equal(ask().counters.lost, 1);
-	assert_int_equal(ask().counters.stags_open, 0);
+	time_out_once();
+	assert_int_equal(query_unit().counters.lost, 1);
+	assert_int_equal(query_unit().counters.stags_open, 0);
 	must_be_written(1);
 }
 
-/* ---- targets that are up to no good, over verbs ------------------------------------------------------- */
+/* ---- malicious targets, over verbs -------------------------------------------------------------------- */
 
-/* Two commands, of which the story's deed is about the first; on the next connection all is well. */
+/* Runs two commands, of which the target mistreats the first; on the next connection it behaves well. */
 static void misbehave(void (*deed)(struct scripted *, const struct pdu *))
 {
 	play(deed, (struct stag_block_attr){0});
@@ -437,15 +437,15 @@ static void misbehave(void (*deed)(struct scripted *, const struct pdu *))
 	submit(STAG_BLOCK_WRITE, 1);
 	assert_int_equal(finish(0).error, 0);
 	assert_int_equal(finish(1).error, 0);
-	assert_int_equal(ask().counters.lost, 1);
-	assert_int_equal(ask().counters.violations, 1);
-	assert_int_equal(ask().counters.stags_open, 0);
+	assert_int_equal(query_unit().counters.lost, 1);
+	assert_int_equal(query_unit().counters.violations, 1);
+	assert_int_equal(query_unit().counters.stags_open, 0);
 	snprintf(words, sizeof(words), "%s", unit->attempt.words);
 	must_be_written(0);
 	must_be_written(1);
 }
 
-/* True: it is the second command, and the first one was kept. */
+/* Keeps the first command. Returns true for the second one. */
 static bool keep_first(struct scripted *s, const struct pdu *p)
 {
 	if (s->logins > 1) {
@@ -495,7 +495,7 @@ static void close_what_never_was(struct scripted *s, const struct pdu *p)
 		scripted_close(s, &s->kept, 0x12345600);
 }
 
-static void an_stag_is_closed_that_never_was(void **state)
+static void an_unknown_stag_is_closed(void **state)
 {
 	misbehave(close_what_never_was);
 	assert_non_null(strstr(words, "0x12345600"));
@@ -509,8 +509,8 @@ static void use_after_close(struct scripted *s, const struct pdu *p)
 	scripted_poke(s, s->kept_stag, 0, 8);
 }
 
-/* The first command was answered: it is over, and not sent again. */
-static void an_stag_is_used_after_its_end(void **state)
+/* The first command has its response: it is not sent again. */
+static void an_stag_is_used_after_it_was_closed(void **state)
 {
 	play(use_after_close, (struct stag_block_attr){0});
 	submit(STAG_BLOCK_READ, 0);
@@ -519,8 +519,8 @@ static void an_stag_is_used_after_its_end(void **state)
 	for (int i = 0; i < LEN; i++)
 		assert_int_equal(memory[0][i], 'a');
 	assert_int_equal(finish(1).error, 0);
-	assert_int_equal(ask().counters.violations, 1);
-	assert_int_equal(ask().counters.stags_open, 0);
+	assert_int_equal(query_unit().counters.violations, 1);
+	assert_int_equal(query_unit().counters.stags_open, 0);
 	must_be_written(1);
 }
 
@@ -530,7 +530,7 @@ static void write_to_a_write(struct scripted *s, const struct pdu *p)
 		scripted_poke(s, s->kept_stag, 0, 8);
 }
 
-static void memory_is_written_that_was_to_be_read(void **state)
+static void memory_lent_for_reading_is_written(void **state)
 {
 	misbehave(write_to_a_write);
 	for (int i = 0; i < LEN; i++)
@@ -543,7 +543,7 @@ static void say_too_little(struct scripted *s, const struct pdu *p)
 		scripted_say(s, memory, 20);
 }
 
-static void a_send_is_no_pdu(void **state)
+static void a_send_is_too_short_for_a_pdu(void **state)
 {
 	misbehave(say_too_little);
 }
@@ -561,7 +561,7 @@ static void close_with_a_nop(struct scripted *s, const struct pdu *p)
 	scripted_say_closing(s, bytes, sizeof(bytes), s->stag);
 }
 
-static void an_stag_is_closed_by_no_answer(void **state)
+static void an_stag_is_closed_by_a_nop(void **state)
 {
 	misbehave(close_with_a_nop);
 }
@@ -570,39 +570,39 @@ int main(void)
 {
 #define ON(name, kind)                                                                             \
 	{                                                                                          \
-#name, name, begin, end, (void *)(uintptr_t)(kind)                                 \
+#name, name, set_up, tear_down, (void *)(uintptr_t)(kind)                          \
 	}
 #define EVERYWHERE(name)                                                                           \
 	ON(name, STAG_BLOCK_TCP), ON(name, STAG_BLOCK_ISER), ON(name, STAG_BLOCK_ONE_SHOT)
 	const struct CMUnitTest tests[] = {
-		EVERYWHERE(busy_and_full_are_tried_again),
-		ON(who_is_always_busy_is_so, STAG_BLOCK_TCP),
-		EVERYWHERE(attentions_are_not_told),
+		EVERYWHERE(busy_and_task_set_full_are_retried),
+		ON(a_target_that_stays_busy_is_reported, STAG_BLOCK_TCP),
+		EVERYWHERE(unit_attentions_are_handled_internally),
 		EVERYWHERE(a_new_size_is_noticed),
-		EVERYWHERE(senses_come_with_their_errors),
-		EVERYWHERE(unmap_says_which_blocks),
-		EVERYWHERE(small_writes_go_along_where_the_target_takes_them),
-		EVERYWHERE(a_read_that_is_too_short_has_failed),
-		EVERYWHERE(who_is_asked_to_leave_comes_again),
+		EVERYWHERE(errors_have_their_sense_data),
+		EVERYWHERE(unmap_sends_the_right_blocks),
+		EVERYWHERE(small_writes_are_immediate_data_if_the_target_allows),
+		EVERYWHERE(a_short_read_fails),
+		EVERYWHERE(a_logout_request_makes_it_reconnect),
 		EVERYWHERE(a_write_is_repeated),
 		EVERYWHERE(a_compare_and_write_is_not_repeated),
-		EVERYWHERE(nor_is_one_that_was_aborted),
-		EVERYWHERE(a_read_that_was_aborted_is),
-		EVERYWHERE(who_was_idle_has_all_the_time),
-		EVERYWHERE(what_takes_too_long_is_aborted),
-		EVERYWHERE(what_a_reset_takes_along_is_sent_again),
-		EVERYWHERE(who_aborts_nothing_is_left),
+		EVERYWHERE(an_aborted_compare_and_write_is_not_repeated),
+		EVERYWHERE(an_aborted_read_is_repeated),
+		EVERYWHERE(the_time_limit_begins_with_submission),
+		EVERYWHERE(a_command_that_times_out_is_aborted),
+		EVERYWHERE(commands_aborted_by_a_reset_are_sent_again),
+		EVERYWHERE(a_target_that_ignores_aborts_is_disconnected),
 		ON(the_wrong_stag_is_closed, STAG_BLOCK_ONE_SHOT),
 		ON(the_wrong_stag_is_closed, STAG_BLOCK_ISER),
 		ON(an_stag_is_not_closed, STAG_BLOCK_ONE_SHOT),
-		ON(an_stag_is_closed_that_never_was, STAG_BLOCK_ONE_SHOT),
-		ON(an_stag_is_closed_that_never_was, STAG_BLOCK_ISER),
-		ON(an_stag_is_used_after_its_end, STAG_BLOCK_ONE_SHOT),
-		ON(an_stag_is_used_after_its_end, STAG_BLOCK_ISER),
-		ON(memory_is_written_that_was_to_be_read, STAG_BLOCK_ONE_SHOT),
-		ON(a_send_is_no_pdu, STAG_BLOCK_ONE_SHOT),
-		ON(a_send_is_no_pdu, STAG_BLOCK_ISER),
-		ON(an_stag_is_closed_by_no_answer, STAG_BLOCK_ONE_SHOT),
+		ON(an_unknown_stag_is_closed, STAG_BLOCK_ONE_SHOT),
+		ON(an_unknown_stag_is_closed, STAG_BLOCK_ISER),
+		ON(an_stag_is_used_after_it_was_closed, STAG_BLOCK_ONE_SHOT),
+		ON(an_stag_is_used_after_it_was_closed, STAG_BLOCK_ISER),
+		ON(memory_lent_for_reading_is_written, STAG_BLOCK_ONE_SHOT),
+		ON(a_send_is_too_short_for_a_pdu, STAG_BLOCK_ONE_SHOT),
+		ON(a_send_is_too_short_for_a_pdu, STAG_BLOCK_ISER),
+		ON(an_stag_is_closed_by_a_nop, STAG_BLOCK_ONE_SHOT),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

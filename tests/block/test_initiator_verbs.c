@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_initiator_verbs.c - an initiator over verbs, in each way in which it speaks to a target and lends it memory.
+ * test_initiator_verbs.c - an initiator over verbs, with each protocol and each way to lend memory.
  *
  *   test_initiator_verbs one-shot | iser | regions
  *
- * The target is this program once more, in a process that can be killed; its unit is a file that we map. regions: iSER, as if the
- * adapter was a real one.
+ * The target is this program in another process, which can be killed; its unit is a file that is mapped here. regions: iSER, as on a
+ * hardware adapter.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,14 +35,14 @@
 #define TARGET "iqn.2026-01.x:t"
 
 static enum stag_block_transport transport;
-static bool is_plain; /* the adapter is like any other */
+static bool is_plain; /* the adapter pretends to be a hardware adapter */
 static char path[] = "/dev/shm/stag-initiator-XXXXXX";
 static uint8_t *shared;
 static pid_t target;
 static uint16_t port;
 static struct stag_block *unit;
 
-/* Found in place of the adapter's, by those who look for it by name. */
+/* Replaces the adapter's function for code that finds it by name. */
 __attribute__((visibility("default"))) bool stagdv_is_supported(struct ibv_device *device)
 {
 	bool (*adapters)(struct ibv_device *);
@@ -51,13 +51,13 @@ __attribute__((visibility("default"))) bool stagdv_is_supported(struct ibv_devic
 	return !is_plain && adapters(device);
 }
 
-/* ---- the target, elsewhere --------------------------------------------------------------- */
+/* ---- the target's process ---------------------------------------------------------------- */
 
 static void no_log(void *arg, const char *line)
 {
 }
 
-static int serve(char **words)
+static int run_target_process(char **words)
 {
 	struct stag_block_lun lun = {.lun = 1, .where = words[3]};
 	struct stag_block_target_attr attr = {.name = TARGET,
@@ -92,7 +92,7 @@ static void become_target(uint32_t flags, int to)
 	_exit(1);
 }
 
-/* On the port that it had before, if there was one. */
+/* Starts the target, on the same port as before if there was one. */
 static void start_target(uint32_t flags)
 {
 	int ends[2];
@@ -139,7 +139,7 @@ static void open_unit(struct stag_block_attr attr)
 		fail_msg("%s", stag_block_error());
 }
 
-static struct stag_block_info ask(void)
+static struct stag_block_info query_unit(void)
 {
 	struct stag_block_info info;
 
@@ -147,7 +147,7 @@ static struct stag_block_info ask(void)
 	return info;
 }
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	int fd;
 
@@ -162,7 +162,7 @@ static int begin(void **state)
 	return 0;
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	stag_block_close(unit);
 	kill_target();
@@ -184,30 +184,30 @@ static uint32_t expected_encoding(void)
 	return strcmp(word, "bits") == 0 ? STAGDV_ONE_SHOT_BITS : STAGDV_ONE_SHOT_LITERAL;
 }
 
-static void what_is_spoken_is_told(void **state)
+static void the_transport_in_use_is_reported(void **state)
 {
 	struct stag_block_info info;
 
 	start_target(0);
 	open_unit((struct stag_block_attr){0});
-	info = ask();
+	info = query_unit();
 	assert_int_equal(info.transport, transport);
 	assert_int_equal(info.encoding, expected_encoding());
 	assert_int_equal(info.size, SIZE);
 	assert_int_equal(info.counters.stags_open, 0);
 }
 
-static void requests_do_what_a_model_does(void **state)
+static void requests_match_a_model(void **state)
 {
 	start_target(0);
 	open_unit((struct stag_block_attr){0});
 	lend_model(unit);
 	run_model(unit, shared, scaled(600), 0, NULL);
-	assert_int_equal(ask().counters.stags_open, 0);
-	assert_int_equal(ask().counters.violations, 0);
+	assert_int_equal(query_unit().counters.stags_open, 0);
+	assert_int_equal(query_unit().counters.violations, 0);
 }
 
-/* One command at a time, in more pieces than any adapter takes. */
+/* Uses one command at a time, with more pieces than any adapter supports. */
 static void memory_may_be_in_any_number_of_pieces(void **state)
 {
 	static uint8_t out[512 * 1024], in[512 * 1024];
@@ -228,10 +228,10 @@ static void memory_may_be_in_any_number_of_pieces(void **state)
 	assert_int_equal(done.error, 0);
 	for (int i = 0; i < 1024; i++)
 		assert_memory_equal(in + (i ^ 1) * 512, out + i * 512, 512);
-	assert_int_equal(ask().counters.stags_open, 0);
+	assert_int_equal(query_unit().counters.stags_open, 0);
 }
 
-static void commands_outlive_their_target(void **state)
+static void commands_survive_a_restart_of_the_target(void **state)
 {
 	struct stag_block_info info;
 
@@ -241,7 +241,7 @@ static void commands_outlive_their_target(void **state)
 	run_model(unit, shared, scaled(200), 60, replace_target);
 	replace_target();
 	assert_int_equal(stag_block_flush(unit), 0);
-	info = ask();
+	info = query_unit();
 	assert_true(info.counters.lost >= 1);
 	assert_int_equal(info.counters.logins, info.counters.lost + 1);
 	assert_int_equal(info.counters.stags_open, 0);
@@ -249,26 +249,26 @@ static void commands_outlive_their_target(void **state)
 	assert_int_equal(info.transport, transport);
 }
 
-static void memory_is_lent_and_taken_back(void **state)
+static void memory_is_lent_and_withdrawn(void **state)
 {
 	static uint8_t memory[8192];
 	uint64_t before;
 
 	start_target(0);
 	open_unit((struct stag_block_attr){0});
-	before = ask().counters.registrations;
+	before = query_unit().counters.registrations;
 	assert_int_equal(stag_block_lend(unit, memory, sizeof(memory)), 0);
 	assert_int_equal(stag_block_lend(unit, memory, sizeof(memory)), EEXIST);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(stag_block_write(unit, memory + 512 * i, 0, 4096, 0), 0);
-	assert_int_equal(ask().counters.registrations, before + 1);
+	assert_int_equal(query_unit().counters.registrations, before + 1);
 	assert_int_equal(stag_block_unlend(unit, memory), 0);
 	assert_int_equal(stag_block_unlend(unit, memory), ENOENT);
 	assert_int_equal(stag_block_write(unit, memory, 0, 4096, 0), 0);
-	assert_int_equal(ask().counters.registrations, before + 2);
+	assert_int_equal(query_unit().counters.registrations, before + 2);
 }
 
-/* ---- what it costs ------------------------------------------------------------------------ */
+/* ---- cost --------------------------------------------------------------------------------- */
 
 static struct stagdv_counters adapter_counters(void)
 {
@@ -284,19 +284,19 @@ static struct stagdv_counters adapter_counters(void)
 	return c;
 }
 
-/* What 64 commands of 4 KiB do to the adapter's counters, and to the initiator's own. */
+/* Checks the counters of adapter and initiator after 64 commands of 4 KiB. */
 static void count_commands(uint8_t *memory, bool write)
 {
 	enum { MANY = 64 };
 	struct stagdv_counters was = adapter_counters(), now;
-	struct stag_block_counters own = ask().counters, after;
+	struct stag_block_counters own = query_unit().counters, after;
 
 	for (uint32_t i = 0; i < MANY; i++)
 		assert_int_equal(write ? stag_block_write(unit, memory, 4096 * i, 4096, 0)
 				       : stag_block_read(unit, memory, 4096 * i, 4096),
 				 0);
 	now = adapter_counters();
-	after = ask().counters;
+	after = query_unit().counters;
 	assert_int_equal(now.posts - was.posts, MANY);
 	assert_int_equal(now.receives - was.receives, MANY);
 	assert_int_equal(now.registrations - was.registrations, is_plain ? 0 : MANY); /* STags */
@@ -323,11 +323,11 @@ static void one_post_and_one_completion(void **state)
 	count_commands(memory, false);
 }
 
-/* ---- what it costs otherwise: figure 3 of "One-shot RDMA" ----------------------------------- */
+/* ---- cost without one-shot: figure 3 of "One-shot RDMA" ----------------------------------- */
 
 #define BODY 1024u
 
-/* Who speaks iSER by hand. */
+/* An initiator that uses iSER by explicit verbs calls. */
 struct hand {
 	struct rdma_cm_id *id;
 	struct ibv_mr *mr;
@@ -370,7 +370,7 @@ static void send_pdu(struct hand *h, struct pdu *p, const struct iser *lent, con
 	post_and_complete(h, &wr);
 }
 
-static void hear(struct hand *h)
+static void receive_pdu(struct hand *h)
 {
 	complete(h->id->recv_cq);
 	assert_int_equal(iscsi_pdu_decode(h->bodies[1] + ISER_LEN, &h->in), 0);
@@ -409,13 +409,13 @@ static void log_in(struct hand *h)
 			.cmd_sn = 1};
 
 	send_pdu(h, &p, &nothing, keys, sizeof(keys));
-	hear(h);
+	receive_pdu(h);
 	assert_int_equal(h->in.opcode, LOGIN_RESPONSE);
 	assert_int_equal(h->in.status_class, 0);
 	h->cmd_sn = 1;
 }
 
-/* Paths 270 to 310, and 420 to 460. */
+/* Paths 270 to 310, and 420 to 460, of the figure. */
 static void carry_out(struct hand *h, bool write)
 {
 	const int rights =
@@ -444,7 +444,7 @@ static void carry_out(struct hand *h, bool write)
 	lent.write_base = lent.read_base = (uintptr_t)h->data;
 	h->cmd_sn++;
 	send_pdu(h, &p, &lent, "", 0);
-	hear(h);
+	receive_pdu(h);
 	assert_int_equal(h->in.opcode, SCSI_RESPONSE);
 	unbind.invalidate_rkey = h->mw->rkey;
 	post_and_complete(h, &unbind);
@@ -467,7 +467,7 @@ static void register_bind_unbind_deregister_cost_more(void **state)
 	start_target(0);
 	come(&h);
 	log_in(&h);
-	carry_out(&h, false); /* an attention */
+	carry_out(&h, false); /* gets a unit attention */
 	for (int write = 0; write <= 1; write++) {
 		struct stagdv_counters was = adapter_counters(), now;
 
@@ -482,7 +482,7 @@ static void register_bind_unbind_deregister_cost_more(void **state)
 	leave(&h);
 }
 
-/* ---- what else there is ---------------------------------------------------------------------- */
+/* ---- transports ------------------------------------------------------------------------------ */
 
 static enum stag_block_transport best(uint32_t flags)
 {
@@ -495,10 +495,10 @@ static enum stag_block_transport best(uint32_t flags)
 	if (!unit)
 		fail_msg("%s", stag_block_error());
 	assert_int_equal(stag_block_read(unit, block, 0, sizeof(block)), 0);
-	return ask().transport;
+	return query_unit().transport;
 }
 
-static void the_best_is_taken_that_both_can(void **state)
+static void the_best_common_transport_is_used(void **state)
 {
 	assert_int_equal(best(0), is_plain ? STAG_BLOCK_ISER : STAG_BLOCK_ONE_SHOT);
 	stag_block_close(unit);
@@ -509,7 +509,7 @@ static void the_best_is_taken_that_both_can(void **state)
 	assert_int_equal(best(STAG_BLOCK_NO_TCP), is_plain ? STAG_BLOCK_ISER : STAG_BLOCK_ONE_SHOT);
 }
 
-static void what_was_asked_for_or_nothing(void **state)
+static void a_required_transport_is_used_or_fails(void **state)
 {
 	struct stag_block_attr attr = {.transport = STAG_BLOCK_ONE_SHOT};
 
@@ -518,7 +518,7 @@ static void what_was_asked_for_or_nothing(void **state)
 	assert_int_equal(errno, EPROTONOSUPPORT);
 	unit = stag_block_open(url("iser"), NULL);
 	assert_non_null(unit);
-	assert_int_equal(ask().transport, STAG_BLOCK_ISER);
+	assert_int_equal(query_unit().transport, STAG_BLOCK_ISER);
 	kill_target();
 	assert_null(stag_block_open(url("iser"), NULL));
 	assert_int_equal(errno, ECONNREFUSED);
@@ -532,7 +532,7 @@ static void take_target(void *arg, const char *name, const char *address)
 	++*(unsigned int *)arg;
 }
 
-static void a_portal_names_its_targets(void **state)
+static void discovery_lists_the_targets_of_a_portal(void **state)
 {
 	unsigned int seen = 0;
 	char portal[64];
@@ -546,22 +546,22 @@ static void a_portal_names_its_targets(void **state)
 
 int main(int argc, char **argv)
 {
-#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define STORY(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
-		STORY(what_is_spoken_is_told),
-		STORY(requests_do_what_a_model_does),
+		STORY(the_transport_in_use_is_reported),
+		STORY(requests_match_a_model),
 		STORY(memory_may_be_in_any_number_of_pieces),
-		STORY(commands_outlive_their_target),
-		STORY(memory_is_lent_and_taken_back),
+		STORY(commands_survive_a_restart_of_the_target),
+		STORY(memory_is_lent_and_withdrawn),
 		STORY(one_post_and_one_completion),
 		STORY(register_bind_unbind_deregister_cost_more),
-		STORY(the_best_is_taken_that_both_can),
-		STORY(what_was_asked_for_or_nothing),
-		STORY(a_portal_names_its_targets),
+		STORY(the_best_common_transport_is_used),
+		STORY(a_required_transport_is_used_or_fails),
+		STORY(discovery_lists_the_targets_of_a_portal),
 	};
 
 	if (argc == 6 && strcmp(argv[1], "serve") == 0)
-		return serve(argv + 2);
+		return run_target_process(argv + 2);
 	if (argc != 2)
 		return 2;
 	transport = strcmp(argv[1], "one-shot") == 0 ? STAG_BLOCK_ONE_SHOT : STAG_BLOCK_ISER;

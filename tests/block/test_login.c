@@ -33,7 +33,7 @@ static struct target_login_rules rules = {.target = "iqn.2026-01.x:t",
 static struct target_login *login;
 static struct pdu request, response;
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	rules.user = rules.secret = rules.own_user = rules.own_secret = NULL;
 	login = target_login_new(&rules);
@@ -46,7 +46,7 @@ static int begin(void **state)
 	return login ? 0 : -1;
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	target_login_free(login);
 	return 0;
@@ -74,7 +74,7 @@ static unsigned int status(void)
 	return response.status_class << 8 | response.status_detail;
 }
 
-/* Its value in the response, or NULL. */
+/* Returns the value of a key in the response, or NULL. */
 static const char *answer(const char *key)
 {
 	size_t n = strlen(key);
@@ -145,7 +145,7 @@ static void discovery_needs_no_target(void **state)
 	assert_null(answer("TargetPortalGroupTag"));
 }
 
-static void no_session_is_said_with_its_status(void **state)
+static void a_missing_session_has_its_status(void **state)
 {
 	assert_int_equal(SAY(GO(OP, FULL), NORMAL), LOGIN_AGREED);
 	assert_int_equal(target_login_finish(login, LOGIN_NO_RESOURCES, 0, &response),
@@ -158,8 +158,8 @@ static void no_session_is_said_with_its_status(void **state)
 
 #define REFUSED(flags, list, why)                                                                  \
 	do {                                                                                       \
-		end(NULL);                                                                         \
-		begin(NULL);                                                                       \
+		tear_down(NULL);                                                                   \
+		set_up(NULL);                                                                      \
 		assert_int_equal(SAY(flags, list), LOGIN_REFUSED);                                 \
 		assert_int_equal(status(), why);                                                   \
 		assert_int_equal(login->out.len, 0);                                               \
@@ -199,7 +199,7 @@ static void other_requests_are_refused(void **state)
 	assert_int_equal(status(), LOGIN_INVALID_REQUEST);
 }
 
-static void a_stage_is_not_gone_back_to(void **state)
+static void stages_do_not_go_back(void **state)
 {
 	assert_int_equal(SAY(GO(SEC, OP), NORMAL), LOGIN_GOES_ON);
 	assert_int_equal(SAY(GO(SEC, OP), ""), LOGIN_REFUSED);
@@ -213,7 +213,7 @@ static void the_session_stays_the_same(void **state)
 	assert_int_equal(SAY(GO(OP, FULL), ""), LOGIN_REFUSED);
 }
 
-static void no_login_goes_on_for_ever(void **state)
+static void logins_have_a_limited_number_of_requests(void **state)
 {
 	unsigned int n = 1;
 
@@ -231,15 +231,15 @@ static void huge_lists_are_refused(void **state)
 		memcpy(list + i, "a=", 3);
 	assert_int_equal(SAY(STAY(OP), NORMAL), LOGIN_GOES_ON);
 	assert_int_equal(say_bytes(STAY(OP), list, sizeof(list)), LOGIN_REFUSED);
-	end(NULL);
-	begin(NULL);
+	tear_down(NULL);
+	set_up(NULL);
 	assert_int_equal(say_bytes(STAY(OP) | PDU_CONTINUE, list, sizeof(list)), LOGIN_GOES_ON);
 	assert_int_equal(say_bytes(STAY(OP) | PDU_CONTINUE, list, sizeof(list)), LOGIN_REFUSED);
 }
 
 /* ---- CHAP ----------------------------------------------------------------------------------- */
 
-/* The first two steps; the id and the challenge that we got. */
+/* Does the first two steps of CHAP, up to the target's id and challenge. Returns the length of the challenge. */
 static size_t challenged(const char *algorithms, uint8_t *id, uint8_t challenge[64])
 {
 	char list[64];
@@ -256,7 +256,7 @@ static size_t challenged(const char *algorithms, uint8_t *id, uint8_t challenge[
 	return (size_t)n;
 }
 
-/* The last one. more: keys with it, or NULL. */
+/* Does the last step. more: additional keys, or NULL. */
 static enum target_login_result respond(enum chap_algorithm a, const char *name, const char *secret,
 					const char *more)
 {
@@ -272,13 +272,13 @@ static enum target_login_result respond(enum chap_algorithm a, const char *name,
 	return say_bytes(GO(SEC, OP), list, (size_t)n + 1);
 }
 
-static void chap_lets_in_who_knows_the_secret(void **state)
+static void chap_accepts_the_right_secret(void **state)
 {
 	static const enum chap_algorithm both[] = {CHAP_MD5, CHAP_SHA256};
 
 	for (int i = 0; i < 2; i++) {
-		end(NULL);
-		begin(NULL);
+		tear_down(NULL);
+		set_up(NULL);
 		need_chap();
 		assert_int_equal(respond(both[i], "alice", rules.secret, NULL), LOGIN_GOES_ON);
 		assert_int_equal(response.flags, GO(SEC, OP));
@@ -287,15 +287,15 @@ static void chap_lets_in_who_knows_the_secret(void **state)
 	}
 }
 
-static void chap_refuses_others(void **state)
+static void chap_refuses_wrong_secrets(void **state)
 {
 	static const char *const wrong[][2] = {{"alice", "another secret"},
 					       {"mallory", "the secret of alice"},
 					       {"bob", "the secret of bob"}};
 
 	for (size_t i = 0; i < 3; i++) {
-		end(NULL);
-		begin(NULL);
+		tear_down(NULL);
+		set_up(NULL);
 		need_chap();
 		assert_int_equal(respond(CHAP_SHA256, wrong[i][0], wrong[i][1], NULL),
 				 LOGIN_REFUSED);
@@ -303,17 +303,17 @@ static void chap_refuses_others(void **state)
 	}
 }
 
-static void nobody_gets_round_chap(void **state)
+static void chap_cannot_be_skipped(void **state)
 {
 	need_chap();
 	assert_int_equal(SAY(GO(OP, FULL), NORMAL), LOGIN_REFUSED);
 	assert_int_equal(status(), LOGIN_AUTHENTICATION_FAILED);
-	end(NULL);
-	begin(NULL);
+	tear_down(NULL);
+	set_up(NULL);
 	need_chap();
 	assert_int_equal(SAY(GO(SEC, FULL), NORMAL "AuthMethod=None\0"), LOGIN_REFUSED);
-	end(NULL);
-	begin(NULL);
+	tear_down(NULL);
+	set_up(NULL);
 	need_chap();
 	assert_int_equal(SAY(GO(SEC, FULL), NORMAL), LOGIN_GOES_ON);
 	assert_int_equal(response.flags, STAY(SEC));
@@ -322,7 +322,7 @@ static void nobody_gets_round_chap(void **state)
 	assert_int_equal(SAY(GO(SEC, OP), "CHAP_N=alice\0CHAP_R=0x00\0"), LOGIN_REFUSED);
 }
 
-static void the_target_proves_itself_when_asked(void **state)
+static void the_target_authenticates_itself_on_request(void **state)
 {
 	uint8_t digest[CHAP_MAX_DIGEST], theirs[CHAP_MAX_DIGEST];
 	static const char asked[] = "CHAP_I=9\0CHAP_C=0x00112233445566778899aabbccddeeff";
@@ -346,7 +346,7 @@ static void the_target_proves_itself_when_asked(void **state)
 	assert_true(iscsi_chap_verify(CHAP_SHA256, 9, rules.own_secret, challenge, 16, theirs, 32));
 }
 
-/* Our own challenge, sent back for us to answer. */
+/* Sends the target's own challenge back to it. */
 static void a_reflected_challenge_is_refused(void **state)
 {
 	uint8_t id, challenge[64], digest[CHAP_MAX_DIGEST];
@@ -366,16 +366,16 @@ static void a_reflected_challenge_is_refused(void **state)
 	assert_int_equal(status(), LOGIN_AUTHENTICATION_FAILED);
 }
 
-/* Who has not proved anything gets no answer to a challenge. */
-static void nothing_is_proved_to_a_stranger(void **state)
+/* An initiator that has not authenticated gets no response to its challenge. */
+static void the_target_does_not_answer_unauthenticated_challenges(void **state)
 {
 	need_chap();
 	assert_int_equal(respond(CHAP_SHA256, "alice", "wrong", "CHAP_I=1"), LOGIN_REFUSED);
 	assert_int_equal(login->out.len, 0);
 }
 
-/* Anything at all: no list leads into full feature phase where CHAP is needed. */
-static void noise_is_no_login(void **state)
+/* No random list of keys leads to full feature phase if CHAP is required. */
+static void random_lists_never_log_in(void **state)
 {
 	static const char words[][24] = {"CHAP_A=5",	    "CHAP_N=alice", "CHAP_R=0x00",
 					 "AuthMethod=CHAP", "CHAP_C=0x11",  "CHAP_I=1",
@@ -384,8 +384,8 @@ static void noise_is_no_login(void **state)
 	for (unsigned long i = 0; i < scaled(300); i++) {
 		enum target_login_result rc = LOGIN_GOES_ON;
 
-		end(NULL);
-		begin(NULL);
+		tear_down(NULL);
+		set_up(NULL);
 		need_chap();
 		rc = SAY((uint8_t)dice(256), NORMAL);
 		while (rc == LOGIN_GOES_ON) {
@@ -409,25 +409,30 @@ static void noise_is_no_login(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_login_in_one_step, begin, end),
-		cmocka_unit_test_setup_teardown(a_login_in_two_stages, begin, end),
-		cmocka_unit_test_setup_teardown(a_list_in_many_requests, begin, end),
-		cmocka_unit_test_setup_teardown(discovery_needs_no_target, begin, end),
-		cmocka_unit_test_setup_teardown(no_session_is_said_with_its_status, begin, end),
-		cmocka_unit_test_setup_teardown(each_fault_has_its_status, begin, end),
-		cmocka_unit_test_setup_teardown(a_higher_version_is_refused, begin, end),
-		cmocka_unit_test_setup_teardown(other_requests_are_refused, begin, end),
-		cmocka_unit_test_setup_teardown(a_stage_is_not_gone_back_to, begin, end),
-		cmocka_unit_test_setup_teardown(the_session_stays_the_same, begin, end),
-		cmocka_unit_test_setup_teardown(no_login_goes_on_for_ever, begin, end),
-		cmocka_unit_test_setup_teardown(huge_lists_are_refused, begin, end),
-		cmocka_unit_test_setup_teardown(chap_lets_in_who_knows_the_secret, begin, end),
-		cmocka_unit_test_setup_teardown(chap_refuses_others, begin, end),
-		cmocka_unit_test_setup_teardown(nobody_gets_round_chap, begin, end),
-		cmocka_unit_test_setup_teardown(the_target_proves_itself_when_asked, begin, end),
-		cmocka_unit_test_setup_teardown(a_reflected_challenge_is_refused, begin, end),
-		cmocka_unit_test_setup_teardown(nothing_is_proved_to_a_stranger, begin, end),
-		cmocka_unit_test_setup_teardown(noise_is_no_login, begin, end),
+		cmocka_unit_test_setup_teardown(a_login_in_one_step, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_login_in_two_stages, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_list_in_many_requests, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(discovery_needs_no_target, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_missing_session_has_its_status, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(each_fault_has_its_status, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_higher_version_is_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(other_requests_are_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(stages_do_not_go_back, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_session_stays_the_same, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(logins_have_a_limited_number_of_requests, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(huge_lists_are_refused, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(chap_accepts_the_right_secret, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(chap_refuses_wrong_secrets, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(chap_cannot_be_skipped, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_target_authenticates_itself_on_request, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(a_reflected_challenge_is_refused, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(
+			the_target_does_not_answer_unauthenticated_challenges, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(random_lists_never_log_in, set_up, tear_down),
 	};
 
 	dice_start();

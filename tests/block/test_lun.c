@@ -2,8 +2,7 @@
 /*
  * test_lun.c - units on real files and on partitions of a store, with the software adapter in this process.
  *
- * In memory, where nothing is slow; or, with the argument "disk", where the medium has blocks of its own, and a flush takes its
- * time.
+ * On tmpfs, which is fast; or, with the argument "disk", on a file system with blocks and slow flushes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,11 +37,11 @@ struct room {
 	char folder[64], file[96], store[96], part[128];
 	struct units *u;
 	struct lun *l;
-	struct units_buffer *b[MANY]; /* some of its memory */
+	struct units_buffer *b[MANY]; /* buffers for data */
 	int n_b;
 };
 
-struct deed { /* an operation that somebody waits for */
+struct deed { /* an operation, and its result */
 	struct lun_io io;
 	bool done;
 	int result;
@@ -141,7 +140,8 @@ static void on_done(struct lun_io *io, int result)
 	d->result = result;
 }
 
-static void begin(struct room *r, struct deed *d, enum lun_op op, uint64_t offset, uint64_t length)
+static void start_op(struct room *r, struct deed *d, enum lun_op op, uint64_t offset,
+		     uint64_t length)
 {
 	d->done = false;
 	d->io.op = op;
@@ -151,8 +151,8 @@ static void begin(struct room *r, struct deed *d, enum lun_op op, uint64_t offse
 	lun_start(r->l, &d->io);
 }
 
-/* Sleeps as a server does. */
-static int end(struct room *r, struct deed *d)
+/* Waits for an operation, sleeping as a target does. */
+static int wait_op(struct room *r, struct deed *d)
 {
 	struct pollfd p = {.fd = units_fd(r->u), .events = POLLIN};
 
@@ -179,8 +179,8 @@ static int do_it(struct room *r, enum lun_op op, uint64_t offset, void *memory, 
 
 	if (!memory)
 		d.io.n_iov = 0;
-	begin(r, &d, op, offset, len);
-	return end(r, &d);
+	start_op(r, &d, op, offset, len);
+	return wait_op(r, &d);
 }
 
 static bool file_is(struct room *r, uint64_t offset, const void *bytes, size_t len)
@@ -259,8 +259,8 @@ static void a_list_of_buffers_is_one_operation(void **state)
 		d.io.iov[i] = (struct iovec){r->b[i]->bytes, UNITS_BUFFER};
 	}
 	d.io.n_iov = 4;
-	begin(r, &d, LUN_WRITE, 4096, 4 * UNITS_BUFFER);
-	assert_int_equal(end(r, &d), 0);
+	start_op(r, &d, LUN_WRITE, 4096, 4 * UNITS_BUFFER);
+	assert_int_equal(wait_op(r, &d), 0);
 	for (uint64_t i = 0; i < 4; i++)
 		assert_true(file_is(r, 4096 + i * UNITS_BUFFER, r->b[i]->bytes, UNITS_BUFFER));
 }
@@ -290,7 +290,7 @@ static void a_read_only_unit_refuses_writes(void **state)
 
 /* ---- comparing ---- */
 
-static void compare_write_says_where_it_differs(void **state)
+static void compare_write_reports_where_data_differs(void **state)
 {
 	struct room *r = *state;
 	uint8_t *p = r->b[0]->bytes;
@@ -304,15 +304,15 @@ static void compare_write_says_where_it_differs(void **state)
 	memset(p, 0x61, 8 * KIB);
 	memset(p + 8 * KIB, 0x62, 8 * KIB);
 	p[5001] = 0;
-	begin(r, &d, LUN_COMPARE_WRITE, 4096, 8 * KIB);
-	assert_int_equal(end(r, &d), -EILSEQ);
+	start_op(r, &d, LUN_COMPARE_WRITE, 4096, 8 * KIB);
+	assert_int_equal(wait_op(r, &d), -EILSEQ);
 	assert_int_equal(d.io.where, 5001);
 	p[5001] = 0x61;
 	assert_true(file_is(r, 4096, p, 8 * KIB));
 }
 
-/* Of many who find a zero and write their own number, one may win; and nobody's plain write gets in between. */
-static void of_many_compare_writes_one_wins(void **state)
+/* Of many operations that compare with zero and write their own number, one wins; no plain write comes in between. */
+static void one_of_many_compare_writes_wins(void **state)
 {
 	struct room *r = *state;
 	struct deed d[MANY];
@@ -326,10 +326,10 @@ static void of_many_compare_writes_one_wins(void **state)
 		memset(p, 0, 512);
 		memset(p + 512, i + 1, 512);
 		d[i] = with(p, 1024);
-		begin(r, &d[i], LUN_COMPARE_WRITE, 512, 512);
+		start_op(r, &d[i], LUN_COMPARE_WRITE, 512, 512);
 	}
 	for (int i = 0; i < MANY; i++) {
-		int rc = end(r, &d[i]);
+		int rc = wait_op(r, &d[i]);
 
 		assert_true(rc == 0 || rc == -EILSEQ);
 		if (rc == 0) {
@@ -342,7 +342,7 @@ static void of_many_compare_writes_one_wins(void **state)
 	assert_int_equal(there[600], winner + 1);
 }
 
-/* A write that came before it is done before it; one that came behind it, behind it. */
+/* Writes that were started before a COMPARE_WRITE end before it; those started after it, after it. */
 static void writes_wait_for_compare_writes(void **state)
 {
 	struct room *r = *state;
@@ -354,17 +354,17 @@ static void writes_wait_for_compare_writes(void **state)
 	memset(p + 4096, 2, 4096);
 	memset(p + 8192, 3, 4096);
 	for (unsigned long i = 0; i < lessened(on_disk ? 10 : 100); i++) {
-		begin(r, &before, LUN_WRITE, 0, 4096);
-		begin(r, &compare, LUN_COMPARE_WRITE, 0, 4096);
-		begin(r, &behind, LUN_WRITE, 0, 4096);
-		assert_int_equal(end(r, &behind), 0);
-		assert_int_equal(end(r, &compare), 0);
-		assert_int_equal(end(r, &before), 0);
+		start_op(r, &before, LUN_WRITE, 0, 4096);
+		start_op(r, &compare, LUN_COMPARE_WRITE, 0, 4096);
+		start_op(r, &behind, LUN_WRITE, 0, 4096);
+		assert_int_equal(wait_op(r, &behind), 0);
+		assert_int_equal(wait_op(r, &compare), 0);
+		assert_int_equal(wait_op(r, &before), 0);
 		assert_true(file_is(r, 0, p + 8192, 4096));
 	}
 }
 
-static void verify_and_or_do_what_they_say(void **state)
+static void verify_compares_and_or_sets_bits(void **state)
 {
 	struct room *r = *state;
 	uint8_t *p = r->b[0]->bytes;
@@ -373,13 +373,13 @@ static void verify_and_or_do_what_they_say(void **state)
 	on_file(r, 0);
 	dice_fill(p, UNITS_BUFFER);
 	d.io.verify = true;
-	begin(r, &d, LUN_WRITE, 512, UNITS_BUFFER);
-	assert_int_equal(end(r, &d), 0);
+	start_op(r, &d, LUN_WRITE, 512, UNITS_BUFFER);
+	assert_int_equal(wait_op(r, &d), 0);
 	assert_int_equal(do_it(r, LUN_VERIFY, 512, p, UNITS_BUFFER), 0);
 	assert_int_equal(do_it(r, LUN_VERIFY, 0, NULL, SIZE), 0);
 	p[UNITS_BUFFER - 1] ^= 1;
-	begin(r, &d, LUN_VERIFY, 512, UNITS_BUFFER);
-	assert_int_equal(end(r, &d), -EILSEQ);
+	start_op(r, &d, LUN_VERIFY, 512, UNITS_BUFFER);
+	assert_int_equal(wait_op(r, &d), -EILSEQ);
 	assert_int_equal(d.io.where, UNITS_BUFFER - 1);
 	memset(p, 0x0f, 4096);
 	assert_int_equal(do_it(r, LUN_WRITE, 0, p, 4096), 0);
@@ -389,7 +389,7 @@ static void verify_and_or_do_what_they_say(void **state)
 	assert_true(file_is(r, 0, p, 4096));
 }
 
-/* ---- nothing instead of something ---- */
+/* ---- discarding and zeroing ---------- */
 
 static uint64_t space_of(struct room *r)
 {
@@ -424,21 +424,21 @@ static void a_discard_gives_space_back_and_reads_as_zeroes(void **state)
 	assert_true(file_is(r, 1536, r->b[0]->bytes, 4096));
 }
 
-static void extents_are_as_the_file_is(void **state)
+static void extents_match_the_file(void **state)
 {
 	struct room *r = *state;
 	struct deed d = {0};
 
 	on_file(r, 0);
 	assert_int_equal(do_it(r, LUN_WRITE, MIB, r->b[0]->bytes, 64 * KIB), 0);
-	begin(r, &d, LUN_EXTENT, 0, SIZE);
-	assert_int_equal(end(r, &d), 0);
+	start_op(r, &d, LUN_EXTENT, 0, SIZE);
+	assert_int_equal(wait_op(r, &d), 0);
 	assert_true(!d.io.mapped && d.io.where == MIB);
-	begin(r, &d, LUN_EXTENT, MIB + 512, SIZE - MIB - 512);
-	assert_int_equal(end(r, &d), 0);
+	start_op(r, &d, LUN_EXTENT, MIB + 512, SIZE - MIB - 512);
+	assert_int_equal(wait_op(r, &d), 0);
 	assert_true(d.io.mapped && d.io.where >= MIB + 64 * KIB);
-	begin(r, &d, LUN_EXTENT, 4 * MIB, SIZE - 4 * MIB);
-	assert_int_equal(end(r, &d), 0);
+	start_op(r, &d, LUN_EXTENT, 4 * MIB, SIZE - 4 * MIB);
+	assert_int_equal(wait_op(r, &d), 0);
 	assert_true(!d.io.mapped && d.io.where == SIZE);
 }
 
@@ -460,9 +460,9 @@ static void zeroes_and_partitions_discard_by_writing(void **state)
 	assert_int_equal(p[4096 - 1], 0x77);
 }
 
-/* ---- what cannot be a unit ---- */
+/* ---- bad backings -------------- */
 
-static void bad_backings_are_refused_in_words(void **state)
+static void bad_backings_are_refused_with_a_text(void **state)
 {
 	struct room *r = *state;
 	struct stag_block_lun again;
@@ -501,8 +501,8 @@ static void must_be_memory(void)
 		skip();
 }
 
-/* What is not there yet is not made by looking at it. */
-static void memory_is_lent_where_it_is(void **state)
+/* Holes are not filled by trying to borrow them. */
+static void existing_pages_are_lent_in_place(void **state)
 {
 	struct room *r = *state;
 	struct deed d;
@@ -531,7 +531,7 @@ static void memory_is_lent_where_it_is(void **state)
 	assert_int_equal(space_of(r), 0);
 }
 
-static void who_wants_to_be_alone_waits_for_what_is_lent(void **state)
+static void exclusive_operations_wait_for_borrowed_memory(void **state)
 {
 	struct room *r = *state;
 	struct deed loan, alone = {0}, other;
@@ -540,18 +540,19 @@ static void who_wants_to_be_alone_waits_for_what_is_lent(void **state)
 	on_file(r, 0);
 	fill_all(r, 1);
 	assert_non_null(borrow(r, &loan, LUN_WRITE, 0, 4096));
-	begin(r, &alone, LUN_DISCARD, 0, 8192);
+	start_op(r, &alone, LUN_DISCARD, 0, 8192);
 	units_poll(r->u);
 	assert_false(alone.done);
-	assert_null(borrow(r, &other, LUN_WRITE, 4096, 4096)); /* it is not overtaken */
+	assert_null(borrow(r, &other, LUN_WRITE, 4096,
+			   4096)); /* it does not overtake the exclusive operation */
 	assert_non_null(borrow(r, &other, LUN_READ, 4096, 4096));
 	assert_int_equal(lun_return(&other.io), 0);
 	assert_int_equal(lun_return(&loan.io), 0);
-	assert_int_equal(end(r, &alone), 0);
+	assert_int_equal(wait_op(r, &alone), 0);
 }
 
-/* Its pages go while they are in use. */
-static void memory_may_be_taken_away(void **state)
+/* The file is truncated while its pages are borrowed. */
+static void truncating_borrowed_memory_fails_writes_only(void **state)
 {
 	struct room *r = *state;
 	struct deed d, read;
@@ -578,8 +579,8 @@ static void memory_may_be_taken_away(void **state)
 	assert_int_equal(lun_return(&d.io), 0);
 }
 
-/* A system call finds no page, and nobody is told but who asks. */
-static void what_cannot_be_moved_is_suspect(void **state)
+/* A system call that meets a missing page fails without a signal: lun_check_mapping() finds out. */
+static void a_failed_move_checks_the_mapping(void **state)
 {
 	struct room *r = *state;
 	struct deed d;
@@ -602,7 +603,7 @@ static void what_cannot_be_moved_is_suspect(void **state)
 	assert_int_equal(do_it(r, LUN_READ, 6 * MIB, r->b[0]->bytes, 4096), -EIO);
 }
 
-/* ---- changes underneath ---- */
+/* ---- changes of the backing ---- */
 
 static void a_truncated_file_is_an_error_and_then_smaller(void **state)
 {
@@ -615,15 +616,15 @@ static void a_truncated_file_is_an_error_and_then_smaller(void **state)
 	assert_int_equal(do_it(r, LUN_READ, 6 * MIB, r->b[0]->bytes, 4096), -EIO);
 	assert_int_equal(do_it(r, LUN_READ, 0, r->b[0]->bytes, 4096), 0);
 	d = with(r->b[0]->bytes, UNITS_BUFFER);
-	begin(r, &d, LUN_READ, 4 * MIB - 5 * 4096 - 512, UNITS_BUFFER);
-	assert_int_equal(end(r, &d), -EIO);
+	start_op(r, &d, LUN_READ, 4 * MIB - 5 * 4096 - 512, UNITS_BUFFER);
+	assert_int_equal(wait_op(r, &d), -EIO);
 	assert_int_equal(d.io.where, 5 * 4096 + 512);
 	assert_int_equal(lun_refresh_size(r->l), 1);
 	assert_int_equal(lun_facts(r->l)->size, 4 * MIB);
 }
 
-/* A disk of one MiB, which only root can make. */
-static void a_full_disk_says_so(void **state)
+/* Uses a tmpfs of one MiB, which only root can mount. */
+static void a_full_disk_is_reported(void **state)
 {
 	struct room *r = *state;
 	uint64_t at = 0;
@@ -668,7 +669,7 @@ static void set_access(struct stag_store *store, uint8_t access)
 	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_RIGHTS), 0);
 }
 
-/* The store says that it takes a second at most; we wait for it. */
+/* Repeats an operation until it has this result: a change of the store takes effect within a second. */
 static void until(struct room *r, enum lun_op op, int result)
 {
 	while (do_it(r, op, 0, r->b[0]->bytes, 4096) != result)
@@ -714,8 +715,8 @@ static void a_partition_may_grow(void **state)
 	stag_store_close(store);
 }
 
-/* With operations under way: each ends, well or because it has gone. */
-static void a_partition_may_go(void **state)
+/* Operations in flight succeed, or fail because the partition is gone. */
+static void a_partition_may_be_removed(void **state)
 {
 	struct room *r = *state;
 	struct stag_store *store = make_store(r);
@@ -727,10 +728,10 @@ static void a_partition_may_go(void **state)
 	while (!gone) {
 		for (int i = 0; i < MANY; i++) {
 			d[i] = with(r->b[0]->bytes, 4096);
-			begin(r, &d[i], i % 2 ? LUN_READ : LUN_WRITE, (uint64_t)i * 4096, 4096);
+			start_op(r, &d[i], i % 2 ? LUN_READ : LUN_WRITE, (uint64_t)i * 4096, 4096);
 		}
 		for (int i = 0; i < MANY; i++) {
-			int rc = end(r, &d[i]);
+			int rc = wait_op(r, &d[i]);
 
 			assert_true(rc == 0 || rc == -ENODEV);
 			gone |= rc == -ENODEV;
@@ -748,7 +749,7 @@ static void note_call(void *arg)
 	++*(int *)arg;
 }
 
-static void who_got_no_buffer_hears_of_the_next(void **state)
+static void a_free_buffer_is_announced(void **state)
 {
 	struct room *r = *state;
 	struct units_buffer *b, *last = NULL;
@@ -771,7 +772,7 @@ static void who_got_no_buffer_hears_of_the_next(void **state)
 	units_on_buffer(r->u, NULL, NULL);
 }
 
-/* ---- chance ---- */
+/* ---- random ---- */
 
 struct model {
 	uint8_t *bytes;
@@ -788,8 +789,8 @@ static bool is_free(const struct model *m, uint64_t at, uint64_t len)
 	return true;
 }
 
-/* What the unit has to hold when the operation is done; p is its memory, as long as it may be. */
-static void foretell(struct model *m, enum lun_op op, uint64_t at, uint64_t len, uint8_t *p)
+/* Applies an operation to the model. p: the operation's memory. */
+static void update_model(struct model *m, enum lun_op op, uint64_t at, uint64_t len, uint8_t *p)
 {
 	uint8_t *there = m->bytes + at;
 
@@ -832,21 +833,21 @@ static void begin_any(struct room *r, struct model *m)
 	if (!is_free(m, at, len))
 		return;
 	dice_fill(p, 2 * len);
-	foretell(m, op, at, len, p);
+	update_model(m, op, at, len, p);
 	m->d[m->n] = with(p, op == LUN_COMPARE_WRITE ? 2 * len : len);
 	if (!has_memory)
 		m->d[m->n].io.n_iov = 0;
 	m->d[m->n].io.fua = one_in(on_disk ? 20 : 2);
 	m->at[m->n] = at;
 	m->len[m->n] = len;
-	begin(r, &m->d[m->n], op, at, len);
+	start_op(r, &m->d[m->n], op, at, len);
 	m->n++;
 }
 
 static void end_all(struct room *r, struct model *m)
 {
 	for (int i = 0; i < m->n; i++) {
-		assert_int_equal(end(r, &m->d[i]), 0);
+		assert_int_equal(wait_op(r, &m->d[i]), 0);
 		if (m->d[i].io.op == LUN_READ)
 			assert_memory_equal(m->d[i].io.iov[0].iov_base, m->bytes + m->at[i],
 					    m->len[i]);
@@ -874,7 +875,7 @@ static void act_at_random(struct room *r)
 	free(m);
 }
 
-static void whatever_is_done_to_a_file_is_there(void **state)
+static void random_operations_on_a_file_match_a_model(void **state)
 {
 	struct room *r = *state;
 
@@ -882,7 +883,7 @@ static void whatever_is_done_to_a_file_is_there(void **state)
 	act_at_random(r);
 }
 
-static void whatever_is_done_to_a_partition_is_there(void **state)
+static void random_operations_on_a_partition_match_a_model(void **state)
 {
 	struct room *r = *state;
 
@@ -911,27 +912,27 @@ int main(int argc, char **argv)
 		STORY(a_list_of_buffers_is_one_operation),
 		STORY(a_flush_ends_in_every_mode),
 		STORY(a_read_only_unit_refuses_writes),
-		STORY(compare_write_says_where_it_differs),
-		STORY(of_many_compare_writes_one_wins),
+		STORY(compare_write_reports_where_data_differs),
+		STORY(one_of_many_compare_writes_wins),
 		STORY(writes_wait_for_compare_writes),
-		STORY(verify_and_or_do_what_they_say),
+		STORY(verify_compares_and_or_sets_bits),
 		STORY(a_discard_gives_space_back_and_reads_as_zeroes),
-		STORY(extents_are_as_the_file_is),
+		STORY(extents_match_the_file),
 		STORY(zeroes_and_partitions_discard_by_writing),
-		STORY(bad_backings_are_refused_in_words),
-		STORY(memory_is_lent_where_it_is),
-		STORY(who_wants_to_be_alone_waits_for_what_is_lent),
-		STORY(memory_may_be_taken_away),
-		STORY(what_cannot_be_moved_is_suspect),
+		STORY(bad_backings_are_refused_with_a_text),
+		STORY(existing_pages_are_lent_in_place),
+		STORY(exclusive_operations_wait_for_borrowed_memory),
+		STORY(truncating_borrowed_memory_fails_writes_only),
+		STORY(a_failed_move_checks_the_mapping),
 		STORY(a_truncated_file_is_an_error_and_then_smaller),
-		STORY(a_full_disk_says_so),
+		STORY(a_full_disk_is_reported),
 		STORY(a_file_may_grow),
 		STORY(rights_of_a_partition_may_change),
 		STORY(a_partition_may_grow),
-		STORY(a_partition_may_go),
-		STORY(who_got_no_buffer_hears_of_the_next),
-		STORY(whatever_is_done_to_a_file_is_there),
-		STORY(whatever_is_done_to_a_partition_is_there),
+		STORY(a_partition_may_be_removed),
+		STORY(a_free_buffer_is_announced),
+		STORY(random_operations_on_a_file_match_a_model),
+		STORY(random_operations_on_a_partition_match_a_model),
 	};
 
 	if (!has_adapter())

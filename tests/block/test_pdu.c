@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_pdu.c - headers of iSCSI PDUs: what is written is read again, at the offsets of RFC 7143.
+ * test_pdu.c - headers of iSCSI PDUs: encoding and decoding match each other, and the offsets of RFC 7143.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,8 +22,8 @@ static const uint8_t opcodes[] = {NOP_OUT,	 SCSI_COMMAND,	TASK_REQUEST,	 LOGIN_R
 
 #define N_OPCODES (sizeof(opcodes) / sizeof(*opcodes))
 
-/* Any 48 bytes of a known opcode, read and written and read again, mean the same. */
-static void what_is_read_is_written(void **state)
+/* Random bytes of a known opcode, decoded, encoded and decoded again, are the same. */
+static void decoded_headers_encode_to_the_same(void **state)
 {
 	for (unsigned int i = 0; i < 200 * N_OPCODES; i++) {
 		uint8_t bhs[BHS_LEN], out[BHS_LEN], again[BHS_LEN];
@@ -62,7 +62,7 @@ static void unknown_opcodes_are_refused(void **state)
 }
 
 /* RFC 7143 §11.3: the offsets of a command. */
-static void a_command_is_where_the_rfc_puts_it(void **state)
+static void command_fields_have_the_offsets_of_the_rfc(void **state)
 {
 	const uint8_t bhs[BHS_LEN] = {0x41, 0xa1, 0, 0, 0, 0, 2, 1, 0, 3, 0, 0, 0, 0, 0, 0,
 				      1,    2,	  3, 4, 0, 0, 2, 0, 9, 8, 7, 6, 5, 4, 3, 2,
@@ -85,7 +85,7 @@ static void a_command_is_where_the_rfc_puts_it(void **state)
 	assert_int_equal(p.cdb[15], 0x77);
 }
 
-static void a_login_response_is_where_the_rfc_puts_it(void **state)
+static void login_response_fields_have_the_offsets_of_the_rfc(void **state)
 {
 	struct pdu p = {.opcode = LOGIN_RESPONSE,
 			.flags = LOGIN_TRANSIT | LOGIN_STAGES(STAGE_OPERATIONAL, STAGE_FULL),
@@ -141,7 +141,7 @@ static void additional_headers_that_run_over_are_refused(void **state)
 }
 
 /* RFC 7143, appendix A.4 */
-static void digests_are_those_of_the_rfc(void **state)
+static void digests_match_the_rfc(void **state)
 {
 	uint8_t zeroes[32] = {0}, ones[32], digest[4];
 
@@ -155,13 +155,13 @@ static void digests_are_those_of_the_rfc(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_read_is_written),
+		cmocka_unit_test(decoded_headers_encode_to_the_same),
 		cmocka_unit_test(unknown_opcodes_are_refused),
-		cmocka_unit_test(a_command_is_where_the_rfc_puts_it),
-		cmocka_unit_test(a_login_response_is_where_the_rfc_puts_it),
+		cmocka_unit_test(command_fields_have_the_offsets_of_the_rfc),
+		cmocka_unit_test(login_response_fields_have_the_offsets_of_the_rfc),
 		cmocka_unit_test(additional_headers_are_found),
 		cmocka_unit_test(additional_headers_that_run_over_are_refused),
-		cmocka_unit_test(digests_are_those_of_the_rfc),
+		cmocka_unit_test(digests_match_the_rfc),
 	};
 
 	dice_start();

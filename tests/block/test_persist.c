@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_persist.c - persistent reservations: who registered, who holds the unit, and what others may do meanwhile.
+ * test_persist.c - persistent reservations: registrants, holders, and the commands of others.
  */
 #include "scene.h"
 
@@ -13,7 +13,7 @@
 enum { REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, ANYHOW = 6 };
 enum { WE = 1, EA = 3, WERO = 5, EARO = 6, WEAR = 7, EAAR = 8 };
 
-/* PERSISTENT RESERVE OUT of this nexus. */
+/* Executes PERSISTENT RESERVE OUT. */
 static uint8_t persist(struct scene *s, struct scsi_nexus *n, int action, int type, uint64_t key,
 		       uint64_t other)
 {
@@ -79,7 +79,7 @@ static void both_register(struct scene *s)
 	assert_int_equal(persist(s, s->b, REGISTER, 0, 0, 0xbb), SCSI_GOOD);
 }
 
-static void who_registers_has_a_key(void **state)
+static void registering_sets_a_key(void **state)
 {
 	struct scene *s = *state;
 
@@ -94,10 +94,10 @@ static void who_registers_has_a_key(void **state)
 	assert_int_equal(persist(s, s->a, REGISTER, 0, 0xac, 0), SCSI_GOOD);
 	expect_keys(s, "00000005 00000008 00000000000000bc");
 	assert_int_equal(go_in(s, "5e 00 00 00 00 00 00 00 0a 00", 10), SCSI_GOOD);
-	expect_bytes(s, "00000005 00000008 0000"); /* as much as there is room for */
+	expect_bytes(s, "00000005 00000008 0000"); /* cut to the allocation length */
 }
 
-static void capabilities_are_told(void **state)
+static void capabilities_are_reported(void **state)
 {
 	struct scene *s = *state;
 
@@ -105,8 +105,8 @@ static void capabilities_are_told(void **state)
 	expect_bytes(s, "0008 00 80 ea01 0000");
 }
 
-/* Of each type: may one that registered, and one that did not, read and write while another holds it? */
-static void each_type_keeps_others_out(void **state)
+/* Checks for each type whether registrants and others may read and write while another nexus holds it. */
+static void each_type_excludes_others(void **state)
 {
 	static const struct {
 		int type;
@@ -138,7 +138,7 @@ static void each_type_keeps_others_out(void **state)
 	scsi_nexus_destroy(c);
 }
 
-static void one_holds_it_and_releases_it(void **state)
+static void the_holder_releases_its_reservation(void **state)
 {
 	struct scene *s = *state;
 
@@ -158,8 +158,8 @@ static void one_holds_it_and_releases_it(void **state)
 	expect_holder(s, "00000002 00000000");
 }
 
-/* One of all registrants ends with the last of them. */
-static void it_ends_with_who_holds_it(void **state)
+/* A reservation of all registrants ends with the last of them. */
+static void a_reservation_ends_with_its_last_holder(void **state)
 {
 	struct scene *s = *state;
 
@@ -177,8 +177,8 @@ static void it_ends_with_who_holds_it(void **state)
 	assert_int_equal(write_as(s, s->a), SCSI_GOOD);
 }
 
-/* It is the initiator's, whose connection may end, and come again. */
-static void it_outlives_its_nexus_and_a_reset(void **state)
+/* It belongs to the initiator, which may reconnect. */
+static void a_reservation_survives_its_nexus_and_a_reset(void **state)
 {
 	struct scene *s = *state;
 	struct scsi_nexus *c;
@@ -198,7 +198,7 @@ static void it_outlives_its_nexus_and_a_reset(void **state)
 	scsi_nexus_destroy(c);
 }
 
-static void who_preempts_takes_it(void **state)
+static void preempting_takes_the_reservation(void **state)
 {
 	struct scene *s = *state;
 
@@ -214,7 +214,7 @@ static void who_preempts_takes_it(void **state)
 	assert_int_equal(write_as(s, s->a), SCSI_RESERVATION_CONFLICT);
 }
 
-static void of_all_registrants_0_preempts_all(void **state)
+static void key_0_preempts_all_registrants(void **state)
 {
 	struct scene *s = *state;
 
@@ -225,7 +225,7 @@ static void of_all_registrants_0_preempts_all(void **state)
 	expect_holder(s, "00000003 00000010 00000000000000bb 00000000 00 03 0000");
 }
 
-static void who_clears_ends_all_of_it(void **state)
+static void clear_removes_all_registrations(void **state)
 {
 	struct scene *s = *state;
 
@@ -237,7 +237,7 @@ static void who_clears_ends_all_of_it(void **state)
 	assert_int_equal(write_as(s, s->b), SCSI_GOOD);
 }
 
-static void the_older_kind_is_kept_out(void **state)
+static void spc2_reserve_conflicts_with_registrations(void **state)
 {
 	struct scene *s = *state;
 
@@ -249,10 +249,10 @@ static void the_older_kind_is_kept_out(void **state)
 	assert_int_equal(persist(s, s->b, REGISTER, 0, 0, 0xbb), SCSI_RESERVATION_CONFLICT);
 }
 
-static void what_makes_no_sense_is_refused(void **state)
+static void invalid_parameters_are_refused(void **state)
 {
 	struct scene *s = *state;
-	uint8_t list[24] = {[15] = 1, [20] = 1}; /* to outlive power */
+	uint8_t list[24] = {[15] = 1, [20] = 1}; /* APTPL */
 
 	go_out(s, "5f 00 00 00 00 00 00 00 18 00", list, sizeof(list));
 	expect_field(s, false, 20, 3);
@@ -270,7 +270,7 @@ static void what_makes_no_sense_is_refused(void **state)
 	expect_field(s, true, 1, 4);
 }
 
-static void all_is_told_of_each(void **state)
+static void full_status_describes_each_registrant(void **state)
 {
 	struct scene *s = *state;
 
@@ -284,8 +284,8 @@ static void all_is_told_of_each(void **state)
 			"45 00 0014 6200000000000000000000000000000000000000");
 }
 
-/* As many as all can be told of. */
-static void there_is_room_for_so_many(void **state)
+/* There can be as many as fit in READ FULL STATUS. */
+static void registrants_are_limited_by_the_reply(void **state)
 {
 	const unsigned int most = (SCSI_REPLY_MAX - 8) / 48;
 	struct scene *s = *state;
@@ -316,13 +316,19 @@ static void there_is_room_for_so_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		STORY(who_registers_has_a_key),	       STORY(capabilities_are_told),
-		STORY(each_type_keeps_others_out),     STORY(one_holds_it_and_releases_it),
-		STORY(it_ends_with_who_holds_it),      STORY(it_outlives_its_nexus_and_a_reset),
-		STORY(who_preempts_takes_it),	       STORY(of_all_registrants_0_preempts_all),
-		STORY(who_clears_ends_all_of_it),      STORY(the_older_kind_is_kept_out),
-		STORY(what_makes_no_sense_is_refused), STORY(all_is_told_of_each),
-		STORY(there_is_room_for_so_many),
+		STORY(registering_sets_a_key),
+		STORY(capabilities_are_reported),
+		STORY(each_type_excludes_others),
+		STORY(the_holder_releases_its_reservation),
+		STORY(a_reservation_ends_with_its_last_holder),
+		STORY(a_reservation_survives_its_nexus_and_a_reset),
+		STORY(preempting_takes_the_reservation),
+		STORY(key_0_preempts_all_registrants),
+		STORY(clear_removes_all_registrations),
+		STORY(spc2_reserve_conflicts_with_registrations),
+		STORY(invalid_parameters_are_refused),
+		STORY(full_status_describes_each_registrant),
+		STORY(registrants_are_limited_by_the_reply),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

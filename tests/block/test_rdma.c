@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_rdma.c - a target over verbs: guests made of work requests, who speak iSER or one-shot, or neither.
+ * test_rdma.c - a target over verbs, and initiators made of work requests: iSER, one-shot, or neither.
  *
  * The target has a thread of its own, and a file; the adapter is in this process.
  */
@@ -31,15 +31,15 @@
 #define REFERENCE 0x1234
 #define TARGET	  "iqn.2026-01.x:t"
 
-/* One connection, from the other side. */
+/* An initiator's side of a connection. */
 struct guest {
 	struct rdma_cm_id *id;
 	struct ibv_mr *mr;
-	uint8_t *memory; /* bodies out, RECEIVES bodies in, data */
+	uint8_t *memory; /* for a send, RECEIVES receives, and data */
 	uint8_t *data;
 	bool one_shot;
 	uint32_t cmd_sn, itt;
-	struct ibv_wc wc; /* of what came last */
+	struct ibv_wc wc; /* of the last receive */
 	struct pdu in;
 };
 
@@ -65,8 +65,8 @@ static int begin_with(uint32_t flags)
 	return 0;
 }
 
-/* At one port with TCP. */
-static int begin(void **state)
+/* Starts a target with RDMA and TCP at one port. */
+static int set_up(void **state)
 {
 	return begin_with(0);
 }
@@ -81,7 +81,7 @@ static int begin_asleep(void **state)
 	return begin_with(STAG_BLOCK_NO_SPIN);
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	stag_block_target_stop(target);
 	unlink(path);
@@ -144,13 +144,13 @@ static void sent(struct guest *g)
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 }
 
-static void say_bytes(struct guest *g, uint32_t len)
+static void send_bytes(struct guest *g, uint32_t len)
 {
 	assert_int_equal(rdma_post_send(g->id, NULL, g->memory, len, g->mr, IBV_SEND_SIGNALED), 0);
 	sent(g);
 }
 
-/* Its header, where there is one, and the PDU: to the body. How long it is. */
+/* Writes the iSER header, if there is one, and the PDU to the body. Returns the length. */
 static uint32_t write_body(struct guest *g, const struct iser *lent, struct pdu *p,
 			   const void *data, uint32_t len)
 {
@@ -166,14 +166,14 @@ static uint32_t write_body(struct guest *g, const struct iser *lent, struct pdu 
 	return head + BHS_LEN + len + iscsi_pdu_pad(len);
 }
 
-static void say(struct guest *g, struct pdu *p, const void *data, uint32_t len)
+static void send_pdu(struct guest *g, struct pdu *p, const void *data, uint32_t len)
 {
 	static const struct iser nothing;
 
-	say_bytes(g, write_body(g, &nothing, p, data, len));
+	send_bytes(g, write_body(g, &nothing, p, data, len));
 }
 
-static void hear(struct guest *g)
+static void receive_pdu(struct guest *g)
 {
 	uint8_t *body;
 
@@ -199,8 +199,8 @@ static void ask_to_log_in(struct guest *g, const char *keys, uint32_t len)
 			.itt = 1,
 			.cmd_sn = 1};
 
-	say(g, &p, keys, len);
-	hear(g);
+	send_pdu(g, &p, keys, len);
+	receive_pdu(g);
 	assert_int_equal(g->in.opcode, LOGIN_RESPONSE);
 }
 
@@ -242,7 +242,7 @@ static struct pdu make_command(struct guest *g, bool write, uint32_t block, uint
 	return p;
 }
 
-/* stag_at: where in the body it is told, too. */
+/* Sends a PDU that lends memory. stag_at: offset of the STag in the body, too, or -1. */
 static void advertise_at(struct guest *g, const struct iser *lent, struct pdu *p, int32_t stag_at,
 			 uint32_t *stag)
 {
@@ -268,7 +268,7 @@ static void advertise(struct guest *g, struct pdu *p, uint32_t *stag)
 	advertise_at(g, &nothing, p, -1, stag);
 }
 
-/* data goes there, or is what comes. */
+/* Executes a read or write with the memory for data. */
 static void carry_out(struct guest *g, bool write, uint32_t block, uint16_t blocks)
 {
 	struct pdu p = make_command(g, write, block, blocks);
@@ -283,8 +283,8 @@ static void carry_out(struct guest *g, bool write, uint32_t block, uint16_t bloc
 	if (g->one_shot)
 		advertise(g, &p, &stag);
 	else
-		say_bytes(g, write_body(g, &lent, &p, NULL, 0));
-	hear(g);
+		send_bytes(g, write_body(g, &lent, &p, NULL, 0));
+	receive_pdu(g);
 	assert_int_equal(g->in.opcode, SCSI_RESPONSE);
 	assert_int_equal(g->in.itt, p.itt);
 	if (!g->one_shot) {
@@ -316,7 +316,7 @@ static struct stag_block_session session_now(void)
 	return s;
 }
 
-/* More than one buffer each way, and one block. */
+/* Moves more than one buffer in both directions, then one block. */
 static void move_data(struct guest *g)
 {
 	const uint16_t lengths[] = {1, 8, 513, 1500};
@@ -337,7 +337,7 @@ static void move_data(struct guest *g)
 	free(was);
 }
 
-/* STAG_ONE_SHOT says which. */
+/* Returns the encoding that STAG_ONE_SHOT chooses. */
 static uint32_t encoding(void)
 {
 	const char *word = getenv("STAG_ONE_SHOT");
@@ -384,13 +384,13 @@ static void data_moves_to_a_target_that_sleeps(void **state)
 	speaks(true);
 }
 
-static void a_reply_is_written_to_what_was_lent(void **state)
+static void a_reply_is_written_to_lent_memory(void **state)
 {
 	struct guest g;
 
 	come(&g, true);
 	hear_attention(&g);
-	for (int i = 0; i < 40; i++) { /* more than there are slots for */
+	for (int i = 0; i < 40; i++) { /* more than there are reply slots */
 		struct pdu p = make_command(&g, false, 0, 0);
 		uint32_t stag;
 
@@ -400,7 +400,7 @@ static void a_reply_is_written_to_what_was_lent(void **state)
 		p.cdb[4] = 36;
 		memset(g.data, 0xff, 64);
 		advertise(&g, &p, &stag);
-		hear(&g);
+		receive_pdu(&g);
 		assert_int_equal(g.in.status, SCSI_GOOD);
 		assert_int_equal(g.data[0], 0);
 		assert_int_equal(g.data[36], 0xff);
@@ -434,23 +434,23 @@ static void ping(struct guest *g, uint32_t len)
 	uint8_t words[8192], *body;
 
 	fill(words, len, len);
-	say(g, &p, words, len);
-	hear(g);
+	send_pdu(g, &p, words, len);
+	receive_pdu(g);
 	assert_int_equal(g->in.opcode, NOP_IN);
 	assert_int_equal(g->in.data_len, len);
 	body = (uint8_t *)(uintptr_t)g->wc.wr_id;
 	assert_memory_equal(body + ISER_LEN + BHS_LEN, words, len);
 }
 
-/* As long as was agreed, or as RFC 7145 has it where nothing was. */
-static void long_pdus_come_whole(void **state)
+/* PDUs may have the negotiated length, or the default of RFC 7145. */
+static void long_pdus_are_received_whole(void **state)
 {
 	static const char keys[] = NAMES "RDMAExtensions=Yes";
 	struct guest g;
 
 	come(&g, false);
 	ping(&g, 512);
-	ping(&g, 436); /* the last byte of a receive's first piece */
+	ping(&g, 436); /* ends at the last byte of a receive's first part */
 	ping(&g, 437);
 	leave(&g);
 	connect_with(&g, iser_hello, sizeof(iser_hello));
@@ -465,9 +465,9 @@ static void long_pdus_come_whole(void **state)
 
 #define SLOTS	   4
 #define SLOT_BYTES (DATA / SLOTS)
-#define ROUNDS	   24 /* of each slot */
+#define ROUNDS	   24 /* per slot */
 
-/* Writes and reads back what a slot has of the unit, in turns. */
+/* Writes a slot's part of the unit, or reads it back, in turns. */
 static void start_slot(struct guest *g, unsigned int slot, unsigned int turn)
 {
 	const uint16_t lengths[] = {SLOT_BYTES / 512, 1, 8};
@@ -497,7 +497,7 @@ static void check_slot(struct guest *g, unsigned int slot, unsigned int turn)
 	assert_memory_equal(g->data + slot * SLOT_BYTES, want, bytes);
 }
 
-/* A tag is used again as soon as it was answered. */
+/* A tag is used again right after its response. */
 static void many_commands_at_once(void **state)
 {
 	unsigned int turn[SLOTS] = {0}, under_way = SLOTS;
@@ -510,7 +510,7 @@ static void many_commands_at_once(void **state)
 	while (under_way) {
 		uint32_t slot;
 
-		hear(&g);
+		receive_pdu(&g);
 		slot = g.in.itt;
 		assert_int_equal(g.in.opcode, SCSI_RESPONSE);
 		assert_int_equal(g.in.status, SCSI_GOOD);
@@ -525,8 +525,8 @@ static void many_commands_at_once(void **state)
 	leave(&g);
 }
 
-/* As Linux does: iSER, whose STags are closed by the response. */
-static void a_response_closes_the_stag_where_the_guest_says_so(void **state)
+/* Like Linux: iSER, and the response invalidates the STag. */
+static void a_response_closes_the_stag_if_the_initiator_allows(void **state)
 {
 	static const uint8_t hello[] = {0x80, 0, 0, 0};
 	const struct iser lent = {.read = true};
@@ -539,7 +539,7 @@ static void a_response_closes_the_stag_where_the_guest_says_so(void **state)
 	for (int i = 0; i < 4; i++) {
 		p = make_command(&g, false, 0, 8);
 		advertise_at(&g, &lent, &p, 16, &stag);
-		hear(&g);
+		receive_pdu(&g);
 		assert_int_equal(g.in.status, i == 0 ? SCSI_CHECK_CONDITION : SCSI_GOOD);
 		assert_true(g.wc.wc_flags & IBV_WC_WITH_INV);
 		assert_int_equal(g.wc.invalidated_rkey, stag);
@@ -548,10 +548,10 @@ static void a_response_closes_the_stag_where_the_guest_says_so(void **state)
 	leave(&g);
 }
 
-/* ---- strangers ------------------------------------------------------------------------------ */
+/* ---- invalid sends --------------------------------------------------------------------------- */
 
-/* What a guest did ended its connection, and nothing else. */
-static void was_the_end(struct guest *g)
+/* Checks that this connection has ended, and that others are served. */
+static void expect_connection_ended(struct guest *g)
 {
 	struct stag_block_counters c;
 	struct guest other;
@@ -567,61 +567,61 @@ static void was_the_end(struct guest *g)
 	assert_int_equal(c.stags_open, 0);
 }
 
-static void too_short_a_send_ends_it(void **state)
+static void too_short_a_send_ends_the_connection(void **state)
 {
 	struct guest g;
 
 	connect_with(&g, iser_hello, sizeof(iser_hello));
 	g.memory[0] = 0x10;
-	say_bytes(&g, ISER_LEN + BHS_LEN - 1);
-	was_the_end(&g);
+	send_bytes(&g, ISER_LEN + BHS_LEN - 1);
+	expect_connection_ended(&g);
 }
 
-static void a_send_without_the_header_ends_it(void **state)
+static void a_send_without_the_header_ends_the_connection(void **state)
 {
 	struct guest g;
 
 	come(&g, false);
 	memset(g.memory, 0, 128);
-	say_bytes(&g, ISER_LEN + BHS_LEN);
-	was_the_end(&g);
+	send_bytes(&g, ISER_LEN + BHS_LEN);
+	expect_connection_ended(&g);
 }
 
-static void a_longer_pdu_than_its_send_ends_it(void **state)
+static void a_pdu_longer_than_its_send_ends_the_connection(void **state)
 {
 	struct guest g;
 
 	come(&g, false);
 	memset(g.memory, 0, 128);
 	g.memory[0] = 0x10;
-	g.memory[ISER_LEN + 7] = 8; /* bytes of data that are not there */
-	say_bytes(&g, ISER_LEN + BHS_LEN + 4);
-	was_the_end(&g);
+	g.memory[ISER_LEN + 7] = 8; /* bytes of data that the send does not have */
+	send_bytes(&g, ISER_LEN + BHS_LEN + 4);
+	expect_connection_ended(&g);
 }
 
-static void a_read_that_lends_nothing_ends_it(void **state)
+static void a_read_that_lends_nothing_ends_the_connection(void **state)
 {
 	struct guest g;
 	struct pdu p;
 
 	come(&g, true);
 	p = make_command(&g, false, 0, 8);
-	say(&g, &p, NULL, 0);
-	was_the_end(&g);
+	send_pdu(&g, &p, NULL, 0);
+	expect_connection_ended(&g);
 }
 
-static void data_that_nobody_asked_for_ends_it(void **state)
+static void unsolicited_data_ends_the_connection(void **state)
 {
 	struct pdu p = {.opcode = DATA_OUT, .flags = PDU_FINAL, .ttt = TAG_NONE};
 	struct guest g;
 
 	come(&g, false);
-	say(&g, &p, "data", 4);
-	was_the_end(&g);
+	send_pdu(&g, &p, "data", 4);
+	expect_connection_ended(&g);
 }
 
-/* The STag is a claim: nothing of ours is behind it, and nothing of the guest's either. */
-static void an_stag_that_is_none_ends_it(void **state)
+/* The STag is neither the initiator's nor the target's. */
+static void an_invalid_stag_ends_the_connection(void **state)
 {
 	struct iser lent = {.read = true, .read_stag = 0xdead00, .read_base = 4096};
 	struct stag_block_counters c;
@@ -631,7 +631,7 @@ static void an_stag_that_is_none_ends_it(void **state)
 	come(&g, false);
 	hear_attention(&g);
 	p = make_command(&g, false, 0, 8);
-	say_bytes(&g, write_body(&g, &lent, &p, NULL, 0));
+	send_bytes(&g, write_body(&g, &lent, &p, NULL, 0));
 	must_be_ended(&g);
 	leave(&g);
 	come(&other, false);
@@ -642,7 +642,7 @@ static void an_stag_that_is_none_ends_it(void **state)
 	assert_int_equal(c.stags_open, 0);
 }
 
-/* ---- lives of STags --------------------------------------------------------------------------- */
+/* ---- the ledger ------------------------------------------------------------------------------- */
 
 static int ledger(struct stag_block_stag *list, size_t n)
 {
@@ -652,7 +652,7 @@ static int ledger(struct stag_block_stag *list, size_t n)
 	return all;
 }
 
-static void the_ledger_tells_who_lent_what_for_what(void **state)
+static void the_ledger_lists_owner_and_command(void **state)
 {
 	struct stag_block_stag life[4];
 	struct stag_block_session s;
@@ -678,8 +678,8 @@ static void the_ledger_tells_who_lent_what_for_what(void **state)
 	leave(&g);
 }
 
-/* One that closes nothing, as libiscsi; one that goes away under way; one that has room for the number only. */
-static void the_ledger_tells_how_it_ended(void **state)
+/* STags of a peer without invalidation, like libiscsi; of a lost connection; and a query that only counts. */
+static void the_ledger_lists_how_stags_ended(void **state)
 {
 	struct stag_block_stag life[4];
 	struct guest g;
@@ -694,7 +694,7 @@ static void the_ledger_tells_how_it_ended(void **state)
 
 	come(&g, true);
 	p = make_command(&g, true, 0, 1024);
-	p.cmd_sn++; /* one that waits for the one before */
+	p.cmd_sn++; /* held for the command before it */
 	advertise(&g, &p, &stag);
 	while (ledger(life, 4) < 2)
 		;
@@ -712,8 +712,8 @@ static void the_ledger_tells_how_it_ended(void **state)
 	assert_int_equal(tag, life[0].stag);
 }
 
-/* With commands under way, of which no answer is wanted any more. */
-static void guests_leave_as_they_like(void **state)
+/* Initiators disconnect with commands in flight. */
+static void initiators_may_disconnect_at_any_time(void **state)
 {
 	struct stag_block_counters c;
 	struct guest g;
@@ -738,46 +738,47 @@ static void guests_leave_as_they_like(void **state)
 	assert_int_equal(c.stags_open, 0);
 }
 
-/* Who does not log out when asked to is dropped; its receives come back. */
-static void a_target_stops_with_guests(void **state)
+/* An initiator that does not log out on request is dropped; its receives are flushed. */
+static void a_target_stops_with_sessions(void **state)
 {
 	struct guest g;
 
 	come(&g, true);
 	hear_attention(&g);
 	stag_block_target_stop(target);
-	hear(&g);
+	receive_pdu(&g);
 	assert_int_equal(g.in.opcode, ASYNC_MESSAGE);
 	must_be_ended(&g);
 	leave(&g);
 	unlink(path);
 }
 
-#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define STORY(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
 	const struct CMUnitTest stories[] = {
 		STORY(data_moves_over_iser),
 		STORY(data_moves_in_one_shot),
-		cmocka_unit_test_setup_teardown(data_moves_without_tcp, begin_without_tcp, end),
+		cmocka_unit_test_setup_teardown(data_moves_without_tcp, begin_without_tcp,
+						tear_down),
 		cmocka_unit_test_setup_teardown(data_moves_to_a_target_that_sleeps, begin_asleep,
-						end),
-		STORY(a_reply_is_written_to_what_was_lent),
+						tear_down),
+		STORY(a_reply_is_written_to_lent_memory),
 		STORY(a_login_without_the_extensions_is_refused),
-		STORY(long_pdus_come_whole),
+		STORY(long_pdus_are_received_whole),
 		STORY(many_commands_at_once),
-		STORY(a_response_closes_the_stag_where_the_guest_says_so),
-		STORY(too_short_a_send_ends_it),
-		STORY(a_send_without_the_header_ends_it),
-		STORY(a_longer_pdu_than_its_send_ends_it),
-		STORY(a_read_that_lends_nothing_ends_it),
-		STORY(data_that_nobody_asked_for_ends_it),
-		STORY(an_stag_that_is_none_ends_it),
-		STORY(the_ledger_tells_who_lent_what_for_what),
-		STORY(the_ledger_tells_how_it_ended),
-		STORY(guests_leave_as_they_like),
-		cmocka_unit_test_setup(a_target_stops_with_guests, begin),
+		STORY(a_response_closes_the_stag_if_the_initiator_allows),
+		STORY(too_short_a_send_ends_the_connection),
+		STORY(a_send_without_the_header_ends_the_connection),
+		STORY(a_pdu_longer_than_its_send_ends_the_connection),
+		STORY(a_read_that_lends_nothing_ends_the_connection),
+		STORY(unsolicited_data_ends_the_connection),
+		STORY(an_invalid_stag_ends_the_connection),
+		STORY(the_ledger_lists_owner_and_command),
+		STORY(the_ledger_lists_how_stags_ended),
+		STORY(initiators_may_disconnect_at_any_time),
+		cmocka_unit_test_setup(a_target_stops_with_sessions, set_up),
 	};
 
 	return cmocka_run_group_tests(stories, NULL, NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_scsi.c - what stands before a command, and what a unit says of itself: attentions, reservations, CDBs that cannot be,
- * INQUIRY, modes. The bytes are those of SPC-4 and SBC-3.
+ * test_scsi.c - checks before a command (attentions, reservations, invalid CDBs), INQUIRY and modes. The bytes are those of SPC-4
+ * and SBC-3.
  */
 #include "scene.h"
 
@@ -12,7 +12,7 @@
 
 /* ---- attentions ---- */
 
-static void a_new_initiator_hears_of_power_once(void **state)
+static void power_on_is_reported_once(void **state)
 {
 	struct scene *s = *state;
 	struct scsi_nexus *n;
@@ -35,7 +35,7 @@ static void inquiry_and_report_luns_leave_attentions(void **state)
 	expect_sense(s, SCSI_UNIT_ATTENTION, 0x2a09);
 }
 
-static void request_sense_takes_an_attention(void **state)
+static void request_sense_clears_an_attention(void **state)
 {
 	struct scene *s = *state;
 
@@ -47,7 +47,7 @@ static void request_sense_takes_an_attention(void **state)
 	assert_int_equal(go(s, READY), SCSI_GOOD);
 }
 
-static void the_worst_is_heard_first(void **state)
+static void attentions_are_reported_by_precedence(void **state)
 {
 	const uint16_t order[] = {0x2900, 0x2903, 0x3f0e, 0x2a09};
 	struct scene *s = *state;
@@ -65,7 +65,7 @@ static void the_worst_is_heard_first(void **state)
 	fake_free(l);
 }
 
-static void report_luns_tells_what_changed(void **state)
+static void report_luns_clears_luns_changed(void **state)
 {
 	struct scene *s = *state;
 	struct lun *l = fake_unit(4096, 512), *k = fake_unit(4096, 512);
@@ -74,7 +74,7 @@ static void report_luns_tells_what_changed(void **state)
 	assert_int_equal(scsi_target_add(s->t, 7, k), 0);
 	assert_int_equal(go_in(s, "a0 00 00 00 00 00 00 00 10 00 00 00", 4096), SCSI_GOOD);
 	expect_bytes(s, "00000018 00000000 0000000000000000 0007000000000000 412c000000000000");
-	assert_int_equal(go(s, READY), SCSI_GOOD); /* nothing is left to say */
+	assert_int_equal(go(s, READY), SCSI_GOOD); /* no more attentions */
 	go_at(s, 7ull << 48, READY, 0);
 	expect_sense(s, SCSI_UNIT_ATTENTION, 0x2900);
 	fake_free(l);
@@ -88,7 +88,7 @@ static void units_have_two_addresses(void **state)
 	struct scene *s = *state;
 
 	assert_int_equal(go_at(s, 0x4000ull << 48, READY, 0), SCSI_GOOD);
-	go_at(s, 1, READY, 0); /* a second level */
+	go_at(s, 1, READY, 0); /* a second addressing level */
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2500);
 	go_at(s, 0x0100ull << 48, READY, 0); /* another bus */
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2500);
@@ -96,7 +96,7 @@ static void units_have_two_addresses(void **state)
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2500);
 }
 
-static void where_no_unit_is_there_is_an_answer(void **state)
+static void a_missing_unit_answers_some_commands(void **state)
 {
 	struct scene *s = *state;
 	uint64_t lun = 9ull << 48;
@@ -140,7 +140,7 @@ static void a_removed_unit_waits_for_its_commands(void **state)
 
 /* ---- CDBs ---- */
 
-static void what_is_no_command_is_refused(void **state)
+static void unknown_commands_are_refused(void **state)
 {
 	struct scene *s = *state;
 
@@ -154,8 +154,12 @@ static void what_is_no_command_is_refused(void **state)
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x2400);
 }
 
-/* Every bit that REPORT SUPPORTED OPERATION CODES does not show is refused, and pointed at. acts: byte 1 is the service action. */
-static void refuse_all_others(struct scene *s, const uint8_t *usage, uint32_t len, bool acts)
+/*
+ * Checks that every bit not in the usage data of REPORT SUPPORTED OPERATION CODES is refused, with a field pointer. acts: byte 1 has the
+ * service action.
+ */
+static void expect_other_bits_refused(struct scene *s, const uint8_t *usage, uint32_t len,
+				      bool acts)
 {
 	for (uint32_t bit = 0; bit < 8 * (len - 1); bit++) {
 		uint32_t byte = 1 + bit / 8;
@@ -173,7 +177,7 @@ static void refuse_all_others(struct scene *s, const uint8_t *usage, uint32_t le
 	}
 }
 
-static void every_bit_without_a_meaning_is_refused(void **state)
+static void every_reserved_bit_is_refused(void **state)
 {
 	struct scene *s = *state;
 	uint8_t all[4096];
@@ -196,11 +200,11 @@ static void every_bit_without_a_meaning_is_refused(void **state)
 		assert_int_equal(get_be16(s->in + 2), get_be16(op + 6));
 		memcpy(usage, s->in + 4, get_be16(op + 6));
 		assert_int_equal(usage[0], op[0]);
-		refuse_all_others(s, usage, get_be16(op + 6), op[5] & 1);
+		expect_other_bits_refused(s, usage, get_be16(op + 6), op[5] & 1);
 	}
 }
 
-static void opcodes_are_told_one_by_one(void **state)
+static void opcodes_are_reported_one_by_one(void **state)
 {
 	struct scene *s = *state;
 
@@ -225,7 +229,7 @@ static void opcodes_are_told_one_by_one(void **state)
 
 /* ---- INQUIRY and capacity ---- */
 
-static void inquiry_says_who_it_is(void **state)
+static void inquiry_identifies_the_unit(void **state)
 {
 	struct scene *s = *state;
 
@@ -234,25 +238,25 @@ static void inquiry_says_who_it_is(void **state)
 			"30303031 0000000000000000000000000000000000000000 00 00 "
 			"00a0 0960 0460 04c0 0000 0000 0000 0000");
 	assert_int_equal(s->c.want, 74);
-	go_in(s, "12 00 80 00 ff 00", 255); /* a page, and not asked for one */
+	go_in(s, "12 00 80 00 ff 00", 255); /* a page code without EVPD */
 	expect_field(s, true, 2, 7);
 }
 
-static void answers_are_no_longer_than_asked_for(void **state)
+static void replies_are_cut_to_the_allocation_length(void **state)
 {
 	struct scene *s = *state;
 
 	assert_int_equal(go_in(s, "12 00 00 00 24 00", 255), SCSI_GOOD);
 	assert_int_equal(s->w.in_len, 36);
-	assert_int_equal(s->c.want, 36); /* and 219 are left */
+	assert_int_equal(s->c.want, 36); /* 219 less than allocated */
 	assert_int_equal(go_in(s, "12 00 00 00 ff 00", 5), SCSI_GOOD);
 	assert_int_equal(s->w.in_len, 5);
-	assert_int_equal(s->c.want, 74); /* 69 did not fit */
+	assert_int_equal(s->c.want, 74); /* 69 more than allocated */
 	assert_int_equal(go(s, "12 00 00 00 ff 00"), SCSI_GOOD);
 	assert_int_equal(s->w.in_len, 0);
 }
 
-static void vital_product_data_is_sbc_3s(void **state)
+static void vital_product_data_matches_sbc3(void **state)
 {
 	struct scene *s = *state;
 
@@ -271,7 +275,7 @@ static void vital_product_data_is_sbc_3s(void **state)
 	expect_field(s, true, 2, 7);
 }
 
-static void limits_are_what_is_kept(void **state)
+static void reported_limits_match_the_limits(void **state)
 {
 	struct scene *s = *state;
 
@@ -303,7 +307,7 @@ static void capacity_is_the_last_block(void **state)
 
 /* ---- modes ---- */
 
-static void modes_are_told(void **state)
+static void modes_are_reported(void **state)
 {
 	struct scene *s = *state;
 
@@ -320,7 +324,7 @@ static void modes_are_told(void **state)
 	expect_field(s, true, 2, 5);
 	go_in(s, "1a 00 0a 01 ff 00", 255);
 	expect_field(s, true, 3, 7);
-	go_in(s, "1a 00 ca 00 ff 00", 255); /* saved ones */
+	go_in(s, "1a 00 ca 00 ff 00", 255); /* saved values */
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x3900);
 }
 
@@ -334,7 +338,7 @@ static uint8_t select_control(struct scene *s, const char *page)
 	return go_out(s, cdb, list, (uint32_t)(4 + len));
 }
 
-static void write_protection_can_be_set_and_others_hear(void **state)
+static void write_protection_can_be_set_and_is_announced(void **state)
 {
 	uint8_t block[BLOCK] = {1};
 	struct scene *s = *state;
@@ -346,7 +350,7 @@ static void write_protection_can_be_set_and_others_hear(void **state)
 	assert_int_equal(go_in(s, "28 00 00000000 00 0001 00", BLOCK), SCSI_GOOD);
 	go_as(s, s->b, READY);
 	expect_sense(s, SCSI_UNIT_ATTENTION, 0x2a01);
-	assert_int_equal(go(s, READY), SCSI_GOOD); /* who did it knows */
+	assert_int_equal(go(s, READY), SCSI_GOOD); /* no attention for the nexus that changed it */
 	assert_int_equal(scsi_tmf(s->t, s->a, TMF_LUN_RESET, 0), 0);
 	go(s, READY);
 	assert_int_equal(go_out(s, "2a 00 00000000 00 0001 00", block, BLOCK), SCSI_GOOD);
@@ -365,14 +369,14 @@ static void sense_data_can_be_descriptors(void **state)
 	assert_memory_equal(s->c.sense, golden, len);
 }
 
-static void modes_that_stay_cannot_be_changed(void **state)
+static void fixed_modes_cannot_be_changed(void **state)
 {
 	uint8_t list[24] = {0, 0, 0, 8};
 	struct scene *s = *state;
 
 	select_control(s, "0a 0a 00 00 00 00 0000 ffff 0000");
 	expect_field(s, false, 4 + 3, 4);
-	select_control(s, "08 12 04 00 0000 0000 0000 0000 00 00 00 00 00000000"); /* no cache */
+	select_control(s, "08 12 04 00 0000 0000 0000 0000 00 00 00 00 00000000"); /* without WCE */
 	expect_field(s, false, 4 + 2, 2);
 	select_control(s, "0a 0b 00 10 00 00 0000 ffff 0000 00");
 	expect_field(s, false, 5, 7);
@@ -380,7 +384,7 @@ static void modes_that_stay_cannot_be_changed(void **state)
 	expect_field(s, false, 4, 5);
 	select_control(s, "0a 0a 00 10");
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x1a00);
-	put_be32(list + 8, 1024); /* another block */
+	put_be32(list + 8, 1024); /* another block size */
 	go_out(s, "15 10 0000 0c 00", list, 12);
 	expect_field(s, false, 8, 7);
 	go_out(s, "15 11 0000 0c 00", list, 12);
@@ -392,7 +396,7 @@ static void modes_that_stay_cannot_be_changed(void **state)
 
 /* ---- reservations ---- */
 
-static void a_reserved_unit_is_its_holders(void **state)
+static void a_reserved_unit_refuses_others(void **state)
 {
 	struct scene *s = *state;
 
@@ -402,7 +406,7 @@ static void a_reserved_unit_is_its_holders(void **state)
 	assert_int_equal(go_as(s, s->b, "56 00 00 00 00 00 00 00 00 00"),
 			 SCSI_RESERVATION_CONFLICT);
 	assert_int_equal(go_as(s, s->b, "12 00 00 00 00 00"), SCSI_GOOD);
-	assert_int_equal(go_as(s, s->b, "17 00 00 00 00 00"), SCSI_GOOD); /* does nothing */
+	assert_int_equal(go_as(s, s->b, "17 00 00 00 00 00"), SCSI_GOOD); /* has no effect */
 	assert_int_equal(go_as(s, s->b, READY), SCSI_RESERVATION_CONFLICT);
 	assert_int_equal(go(s, "17 00 00 00 00 00"), SCSI_GOOD);
 	assert_int_equal(go_as(s, s->b, READY), SCSI_GOOD);
@@ -434,7 +438,7 @@ static void a_reset_ends_a_reservation(void **state)
 	assert_int_equal(scsi_tmf(s->t, s->a, TMF_CLEAR_ACA, 0), -EOPNOTSUPP);
 }
 
-static void whose_commands_were_cleared_hears_of_it(void **state)
+static void cleared_commands_raise_an_attention(void **state)
 {
 	struct scene *s = *state;
 	struct scsi_cmd c = {.nexus = s->b, .cdb = {0x12}, .cdb_len = 6};
@@ -447,7 +451,7 @@ static void whose_commands_were_cleared_hears_of_it(void **state)
 	assert_int_equal(go(s, READY), SCSI_GOOD);
 }
 
-static void what_cannot_move_is_not_moved(void **state)
+static void stop_flushes_and_eject_is_refused(void **state)
 {
 	struct scene *s = *state;
 
@@ -465,31 +469,31 @@ static void what_cannot_move_is_not_moved(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		STORY(a_new_initiator_hears_of_power_once),
+		STORY(power_on_is_reported_once),
 		STORY(inquiry_and_report_luns_leave_attentions),
-		STORY(request_sense_takes_an_attention),
-		STORY(the_worst_is_heard_first),
-		STORY(report_luns_tells_what_changed),
+		STORY(request_sense_clears_an_attention),
+		STORY(attentions_are_reported_by_precedence),
+		STORY(report_luns_clears_luns_changed),
 		STORY(units_have_two_addresses),
-		STORY(where_no_unit_is_there_is_an_answer),
+		STORY(a_missing_unit_answers_some_commands),
 		STORY(a_removed_unit_waits_for_its_commands),
-		STORY(what_is_no_command_is_refused),
-		STORY(every_bit_without_a_meaning_is_refused),
-		STORY(opcodes_are_told_one_by_one),
-		STORY(inquiry_says_who_it_is),
-		STORY(answers_are_no_longer_than_asked_for),
-		STORY(vital_product_data_is_sbc_3s),
-		STORY(limits_are_what_is_kept),
+		STORY(unknown_commands_are_refused),
+		STORY(every_reserved_bit_is_refused),
+		STORY(opcodes_are_reported_one_by_one),
+		STORY(inquiry_identifies_the_unit),
+		STORY(replies_are_cut_to_the_allocation_length),
+		STORY(vital_product_data_matches_sbc3),
+		STORY(reported_limits_match_the_limits),
 		STORY(capacity_is_the_last_block),
-		STORY(modes_are_told),
-		STORY(write_protection_can_be_set_and_others_hear),
+		STORY(modes_are_reported),
+		STORY(write_protection_can_be_set_and_is_announced),
 		STORY(sense_data_can_be_descriptors),
-		STORY(modes_that_stay_cannot_be_changed),
-		STORY(a_reserved_unit_is_its_holders),
+		STORY(fixed_modes_cannot_be_changed),
+		STORY(a_reserved_unit_refuses_others),
 		STORY(a_reservation_ends_with_its_holder),
 		STORY(a_reset_ends_a_reservation),
-		STORY(whose_commands_were_cleared_hears_of_it),
-		STORY(what_cannot_move_is_not_moved),
+		STORY(cleared_commands_raise_an_attention),
+		STORY(stop_flushes_and_eject_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

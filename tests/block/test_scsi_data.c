@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_scsi_data.c - commands that read, write and compare blocks, and blocks that are not there.
+ * test_scsi_data.c - commands that read, write, compare and unmap blocks.
  */
 #include "scene.h"
 
@@ -8,7 +8,7 @@
 
 static uint8_t data[DATA_MAX];
 
-/* Each block differs from its neighbours. */
+/* Fills the data so that each block differs from its neighbours. */
 static void fill(uint8_t first, uint32_t len)
 {
 	for (uint32_t i = 0; i < len; i++)
@@ -93,8 +93,8 @@ static void longer_than_the_limit_is_refused(void **state)
 	expect_field(s, true, 6, 7);
 }
 
-/* What RFC 7143 calls residuals: the transport tells them from expected and want. */
-static void who_has_less_data_writes_less(void **state)
+/* The transport computes residual counts (RFC 7143) from expected and want. */
+static void less_data_out_writes_fewer_blocks(void **state)
 {
 	struct scene *s = *state;
 
@@ -112,7 +112,7 @@ static void who_has_less_data_writes_less(void **state)
 	assert_int_equal(fake_bytes(s->l)[9 * BLOCK], 0);
 }
 
-static void who_takes_less_data_reads_less(void **state)
+static void less_expected_data_in_reads_less(void **state)
 {
 	struct scene *s = *state;
 
@@ -126,12 +126,12 @@ static void who_takes_less_data_reads_less(void **state)
 	assert_int_equal(s->w.in_len, BLOCK);
 }
 
-static void writes_are_durable_as_asked_for(void **state)
+static void fua_and_modes_decide_on_durability(void **state)
 {
 	struct scene *s = *state;
 
 	assert_int_equal(go_out(s, "2a 00 00000000 00 0001 00", data, BLOCK), SCSI_GOOD);
-	assert_true(s->w.last.fua); /* no cache */
+	assert_true(s->w.last.fua); /* because there is no write cache */
 	fake_facts(s->l)->write_back = true;
 	assert_int_equal(scsi_tmf(s->t, s->a, TMF_LUN_RESET, 0), 0);
 	go(s, "00 00 00 00 00 00");
@@ -145,7 +145,7 @@ static void writes_are_durable_as_asked_for(void **state)
 	assert_int_equal(s->w.last.op, LUN_FLUSH);
 }
 
-static void a_read_only_unit_is_only_read(void **state)
+static void a_read_only_unit_refuses_writes(void **state)
 {
 	static const char *const cdbs[] = {
 		"0a 00 0000 01 00",
@@ -184,12 +184,12 @@ static void compare_and_write_does_both_or_neither(void **state)
 	fake_bytes(s->l)[8 * BLOCK + 513] = 1;
 	go_out(s, "89 00 0000000000000008 000000 02 00 00", data, 4 * BLOCK);
 	expect_sense(s, SCSI_MISCOMPARE, 0x1d00);
-	assert_int_equal(s->c.sense[0], 0xf0); /* information is there: where */
+	assert_int_equal(s->c.sense[0], 0xf0); /* VALID: INFORMATION has the offset */
 	assert_int_equal(get_be32(s->c.sense + 3), 513);
 	assert_int_equal(fake_bytes(s->l)[8 * BLOCK], 0);
 }
 
-static void compare_and_write_wants_all_its_data(void **state)
+static void compare_and_write_requires_all_its_data(void **state)
 {
 	struct scene *s = *state;
 
@@ -263,13 +263,14 @@ static void write_same_fills_many_blocks_with_one(void **state)
 	assert_int_equal(s->w.last.op, LUN_ZERO);
 	assert_int_equal(go_out(s, "41 08 00000001 00 0003 00", data, BLOCK), SCSI_GOOD);
 	assert_int_equal(s->w.last.op, LUN_DISCARD);
-	assert_int_equal(go(s, "93 09 0000000000000010 00000020 00 00"), SCSI_GOOD); /* no data */
+	assert_int_equal(go(s, "93 09 0000000000000010 00000020 00 00"),
+			 SCSI_GOOD); /* NDOB: no data-out */
 	assert_int_equal(s->w.last.op, LUN_DISCARD);
 	assert_true(all_are(fake_bytes(s->l) + 16 * BLOCK, 0, 32 * BLOCK));
 	assert_int_equal(fake_bytes(s->l)[48 * BLOCK], 0x5c);
 }
 
-static void write_same_wants_one_block(void **state)
+static void write_same_requires_one_block(void **state)
 {
 	struct scene *s = *state;
 
@@ -277,7 +278,7 @@ static void write_same_wants_one_block(void **state)
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x0e03);
 	go_out(s, "93 00 0000000000000001 00000001 00 00", data, 2 * BLOCK);
 	expect_sense(s, SCSI_ILLEGAL_REQUEST, 0x0e03);
-	go_out(s, "93 10 0000000000000001 00000001 00 00", data, BLOCK); /* anchor */
+	go_out(s, "93 10 0000000000000001 00000001 00 00", data, BLOCK); /* ANCHOR */
 	expect_field(s, true, 1, 4);
 	fake_facts(s->l)->discards = false;
 	go_out(s, "93 08 0000000000000001 00000001 00 00", data, BLOCK);
@@ -312,7 +313,7 @@ static void unmap_takes_a_list(void **state)
 
 	memset(fake_bytes(s->l), 0xff, (size_t)BLOCK * BLOCKS);
 	assert_int_equal(go_out(s, "42 00 00000000 00 0038 00", list, (uint32_t)len), SCSI_GOOD);
-	assert_int_equal(s->w.steps, 2); /* one of them is empty */
+	assert_int_equal(s->w.steps, 2); /* one descriptor is empty */
 	assert_true(all_are(fake_bytes(s->l), 0xff, BLOCK));
 	assert_true(all_are(fake_bytes(s->l) + BLOCK, 0, 2 * BLOCK));
 	assert_int_equal(fake_bytes(s->l)[3 * BLOCK], 0xff);
@@ -358,7 +359,7 @@ static void lba_status_is_one_descriptor(void **state)
 	expect_bytes(s, "00000014 00000000 0000000000000005 00001ffb 00 000000");
 }
 
-/* ---- errors of what is behind the unit ---- */
+/* ---- errors of the backing --------------- */
 
 static void errors_become_sense_data(void **state)
 {
@@ -391,8 +392,8 @@ static void errors_become_sense_data(void **state)
 	assert_int_equal(go_in(s, "28 00 00000000 00 0001 00", BLOCK), SCSI_GOOD);
 }
 
-/* INFORMATION has the first block that is concerned; of a flush there is none. */
-static void medium_errors_say_where(void **state)
+/* INFORMATION has the address of the first bad block; a flush has none. */
+static void medium_errors_have_the_block_address(void **state)
 {
 	struct scene *s = *state;
 
@@ -408,7 +409,7 @@ static void medium_errors_say_where(void **state)
 	fake_fail(s->l, 0);
 }
 
-static void sense_data_are_spc_4s(void **state)
+static void sense_data_matches_spc4(void **state)
 {
 	static const char *const golden[] = {
 		"f0 00 0e 12345678 0a 00000000 1d 00 00 000000",
@@ -445,23 +446,23 @@ int main(void)
 		STORY(six_bytes_without_a_length_are_256_blocks),
 		STORY(beyond_the_end_is_refused),
 		STORY(longer_than_the_limit_is_refused),
-		STORY(who_has_less_data_writes_less),
-		STORY(who_takes_less_data_reads_less),
-		STORY(writes_are_durable_as_asked_for),
-		STORY(a_read_only_unit_is_only_read),
+		STORY(less_data_out_writes_fewer_blocks),
+		STORY(less_expected_data_in_reads_less),
+		STORY(fua_and_modes_decide_on_durability),
+		STORY(a_read_only_unit_refuses_writes),
 		STORY(compare_and_write_does_both_or_neither),
-		STORY(compare_and_write_wants_all_its_data),
+		STORY(compare_and_write_requires_all_its_data),
 		STORY(verify_compares_in_three_ways),
 		STORY(or_write_sets_bits),
 		STORY(write_same_fills_many_blocks_with_one),
-		STORY(write_same_wants_one_block),
+		STORY(write_same_requires_one_block),
 		STORY(write_same_of_no_blocks_goes_to_the_end),
 		STORY(unmap_takes_a_list),
 		STORY(a_bad_list_unmaps_nothing),
 		STORY(lba_status_is_one_descriptor),
 		STORY(errors_become_sense_data),
-		STORY(medium_errors_say_where),
-		STORY(sense_data_are_spc_4s),
+		STORY(medium_errors_have_the_block_address),
+		STORY(sense_data_matches_spc4),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

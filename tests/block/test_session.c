@@ -24,7 +24,7 @@ static struct stag_block_target *target;
 static struct peer peer, other;
 static uint8_t want[BLOCKS * 512], got[BLOCKS * 512];
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	memory_unit = (struct memory_unit_knobs){0};
 	target = make_target(NULL);
@@ -35,15 +35,15 @@ static int begin(void **state)
 	return 0;
 }
 
-/* A unit that is memory: nothing is copied. */
-static int begin_with_memory(void **state)
+/* Starts a target whose unit lends its memory. */
+static int set_up_with_memory(void **state)
 {
-	begin(state);
+	set_up(state);
 	memory_unit.lends = true;
 	return 0;
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	peer_close(&peer);
 	peer_close(&other);
@@ -87,7 +87,7 @@ static void use_digests(void)
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
-static void a_write_brings_its_data_along(void **state)
+static void a_write_has_immediate_data(void **state)
 {
 	uint32_t itt;
 
@@ -98,7 +98,7 @@ static void a_write_brings_its_data_along(void **state)
 	itt = peer_read(&peer, 8, 8);
 	assert_int_equal(peer_finish(&peer, itt, got), SCSI_GOOD);
 	assert_memory_equal(got, want, 4096);
-	assert_int_equal(peer.in.opcode, DATA_IN); /* the status came with it */
+	assert_int_equal(peer.in.opcode, DATA_IN); /* the status is in the Data-In */
 	assert_int_equal(peer.in.flags, PDU_FINAL | DATA_STATUS);
 }
 
@@ -115,8 +115,8 @@ static void unsolicited_data_follows(void **state)
 	expect_on_disk(0, want, 32768);
 }
 
-/* What the first burst does not hold is asked for. */
-static void the_rest_is_asked_for(void **state)
+/* The target solicits what the first burst does not contain. */
+static void the_rest_is_solicited_by_r2t(void **state)
 {
 	uint32_t itt;
 
@@ -136,7 +136,7 @@ static void the_rest_is_asked_for(void **state)
 	expect_on_disk(0, want, sizeof(want));
 }
 
-/* Of what is lent to it no more is started than what came unasked. */
+/* The unit is started only for unsolicited data; solicited data is written to its memory directly. */
 static void memory_is_written_in_place(void **state)
 {
 	unsigned int started;
@@ -157,7 +157,7 @@ static void memory_is_written_in_place(void **state)
 	assert_int_equal(memory_unit.started, started);
 }
 
-/* Somebody may write to the bytes between the digest and its sending. */
+/* Another initiator may write to the memory between the digest's computation and the sending. */
 static void with_digests_memory_is_copied(void **state)
 {
 	unsigned int started;
@@ -208,7 +208,7 @@ static void large_reads_come_in_order(void **state)
 	assert_memory_equal(got, want, sizeof(want));
 }
 
-static void bytes_may_come_one_by_one(void **state)
+static void bytes_may_arrive_one_by_one(void **state)
 {
 	struct pdu p = {.opcode = SCSI_COMMAND,
 			.flags = PDU_FINAL | CMD_WRITE,
@@ -233,7 +233,7 @@ static void bytes_may_come_one_by_one(void **state)
 	expect_on_disk(3, want, 512);
 }
 
-static void residuals_are_told(void **state)
+static void residual_counts_are_reported(void **state)
 {
 	static const uint8_t inquiry[16] = {0x12, 0, 0, 0, 36};
 	uint8_t cdb[16] = {0x28, 0, 0, 0, 0, 0, 0, 0, 2};
@@ -245,7 +245,7 @@ static void residuals_are_told(void **state)
 	assert_true(peer.in.flags & RES_UNDER);
 	assert_int_equal(peer.in.residual, 64);
 	itt = peer_command(&peer, cdb, PDU_FINAL | CMD_READ, 512, NULL,
-			   0); /* two blocks, says the CDB */
+			   0); /* the CDB says two blocks */
 	assert_int_equal(peer_finish(&peer, itt, got), SCSI_GOOD);
 	assert_true(peer.in.flags & RES_OVER);
 	assert_int_equal(peer.in.residual, 512);
@@ -258,7 +258,7 @@ static void residuals_are_told(void **state)
 	assert_memory_not_equal(memory_unit_bytes() + 1024, want + 1024, 512);
 }
 
-static void a_failing_unit_is_told_of(void **state)
+static void a_failing_unit_is_reported(void **state)
 {
 	uint32_t itt;
 
@@ -274,13 +274,13 @@ static void a_failing_unit_is_told_of(void **state)
 	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_GOOD);
 }
 
-/* RFC 7143 §11.4: not before all unsolicited data is there. */
+/* RFC 7143 §11.4: the response waits for all unsolicited data. */
 static void an_error_waits_for_the_first_burst(void **state)
 {
 	uint32_t itt;
 
 	peer_login(&peer);
-	itt = peer_write(&peer, 0x7fffffff, 4, want, 512, 0); /* far behind the end */
+	itt = peer_write(&peer, 0x7fffffff, 4, want, 512, 0); /* far past the end of the unit */
 	assert_true(peer_hears_nothing(&peer));
 	peer_data(&peer, itt, TAG_NONE, 0, 512, want, 1536, true);
 	assert_int_equal(peer_finish(&peer, itt, NULL), SCSI_CHECK_CONDITION);
@@ -361,7 +361,7 @@ static void commands_run_in_order(void **state)
 	expect_on_disk(0, want + 1024, 512);
 }
 
-static void what_is_outside_the_window_is_not_there(void **state)
+static void requests_outside_the_window_are_ignored(void **state)
 {
 	static const uint8_t zeroes[512];
 
@@ -376,7 +376,7 @@ static void what_is_outside_the_window_is_not_there(void **state)
 	assert_memory_equal(got, zeroes, 512);
 }
 
-/* However many commands an initiator has, the window says how many it may send. */
+/* The window limits how many commands an initiator may send. */
 static void the_window_closes_and_opens(void **state)
 {
 	uint32_t first;
@@ -431,8 +431,8 @@ static uint8_t manage(struct peer *p, uint8_t function, uint32_t ref_tag, bool w
 	return p->in.code;
 }
 
-/* The answer comes when the unit is done with what was aborted; that gets no response. */
-static void an_aborted_task_says_nothing(void **state)
+/* The response to the abort comes when the unit has completed the task, which gets no response itself. */
+static void an_aborted_task_sends_no_response(void **state)
 {
 	uint32_t itt;
 
@@ -449,7 +449,7 @@ static void an_aborted_task_says_nothing(void **state)
 	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
 }
 
-/* Data that was asked for, and comes after the abort, is dropped. */
+/* Solicited data that arrives after the abort is dropped. */
 static void data_of_aborted_tasks_is_dropped(void **state)
 {
 	struct pdu r2t;
@@ -485,7 +485,7 @@ static void a_reset_is_for_all_sessions(void **state)
 	assert_int_equal(peer_sense(&other) >> 16, SCSI_UNIT_ATTENTION);
 }
 
-static void unknown_functions_are_told_apart(void **state)
+static void unknown_functions_have_their_responses(void **state)
 {
 	peer_login(&peer);
 	assert_int_equal(manage(&peer, 8, 0, true), TASK_NO_REASSIGNMENT);
@@ -494,7 +494,7 @@ static void unknown_functions_are_told_apart(void **state)
 	assert_int_equal(manage(&peer, TMF_ABORT_TASK, 4711, true), TASK_NO_TASK);
 }
 
-static void after_a_cold_reset_nobody_is_there(void **state)
+static void a_cold_reset_ends_all_connections(void **state)
 {
 	peer_login(&peer);
 	second_session();
@@ -540,7 +540,7 @@ static void a_silent_initiator_is_pinged(void **state)
 	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
 }
 
-static void one_that_does_not_answer_is_dropped(void **state)
+static void an_initiator_that_ignores_pings_is_dropped(void **state)
 {
 	peer_login(&peer);
 	target->config.limits.ping_ns = target->config.limits.answer_ns = 0;
@@ -580,7 +580,7 @@ static void discovery_names_the_target(void **state)
 	peer_hear_a(&peer, REJECT);
 }
 
-static void few_keys_change_later(void **state)
+static void few_keys_change_after_login(void **state)
 {
 	static const char list[] = "MaxRecvDataSegmentLength=512\0HeaderDigest=CRC32C\0Odd=1";
 	static const char answer[] = "HeaderDigest=Reject\0Odd=NotUnderstood";
@@ -620,7 +620,7 @@ static void lost_connections_leave_nothing(void **state)
 	LOGIN("InitialR2T=No");
 	memory_unit.hold = true;
 	peer_read(&peer, 0, BLOCKS);
-	peer_write(&peer, 0, 8, want, 512, 0); /* a burst that is not finished */
+	peer_write(&peer, 0, 8, want, 512, 0); /* an incomplete first burst */
 	peer_write(&peer, 0, 8, NULL, 0, PDU_FINAL);
 	peer_say_bytes(&peer, "\1\x80", 2);
 	while (memory_unit.in_use < TASK_PIECES + 2)
@@ -653,8 +653,8 @@ static void what_was_lent_comes_back(void **state)
 	assert_int_equal(memory_unit.lent, 0);
 }
 
-/* Half a command's data has come: its memory comes back. */
-static void a_connection_may_be_lost_anywhere(void **state)
+/* Half of a command's data has arrived: its buffer is returned. */
+static void a_connection_may_be_lost_at_any_point(void **state)
 {
 	for (size_t cut = 0; cut < BHS_LEN + 1024; cut += 1 + dice(97)) {
 		struct pdu p = {.opcode = SCSI_COMMAND,
@@ -682,8 +682,8 @@ static void a_connection_may_be_lost_anywhere(void **state)
 	}
 }
 
-/* Of a long read: the block where the piece begins that could not be read. What was before it may have come. */
-static void a_bad_block_is_told(void **state)
+/* The sense data of a long read has the block where the failing piece begins. Data before it may have been sent. */
+static void a_bad_block_is_reported(void **state)
 {
 	const uint32_t bad_lba = (3 * UNITS_BUFFER + 5000) / 512;
 	uint32_t itt, told;
@@ -701,7 +701,7 @@ static void a_bad_block_is_told(void **state)
 	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 8), got), SCSI_GOOD);
 }
 
-/* RFC 7143 §6.3.5: it waits until nothing of the old session is under way. */
+/* RFC 7143 §6.3.5: the login waits until the old session has no task in flight. */
 static void a_port_that_logs_in_again_replaces_its_session(void **state)
 {
 	struct pdu p = {.opcode = LOGIN_REQUEST,
@@ -745,8 +745,8 @@ static void log_in_again(uint16_t tsih, uint16_t cid, uint8_t last)
 	peer_hear_a(&other, LOGIN_RESPONSE);
 }
 
-/* RFC 7143 §6.3.4: a connection in place of one of the same number, in the session that there is. */
-static void a_connection_takes_the_place_of_its_like(void **state)
+/* RFC 7143 §6.3.4: a connection replaces one with the same CID, in the existing session. */
+static void a_login_with_the_same_cid_replaces_the_connection(void **state)
 {
 	uint16_t tsih;
 
@@ -755,15 +755,15 @@ static void a_connection_takes_the_place_of_its_like(void **state)
 	log_in_again((uint16_t)(tsih + 1), 0, peer.isid[5]);
 	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_NO_SESSION);
 	peer_close(&other);
-	log_in_again(tsih, 0, (uint8_t)(peer.isid[5] + 1)); /* somebody else's */
+	log_in_again(tsih, 0, (uint8_t)(peer.isid[5] + 1)); /* another initiator's ISID */
 	assert_int_equal(other.in.status_class << 8 | other.in.status_detail, LOGIN_NO_SESSION);
 	peer_close(&other);
-	log_in_again(tsih, 7, peer.isid[5]); /* a second one: there is one at a time */
+	log_in_again(tsih, 7, peer.isid[5]); /* a second connection: MaxConnections is 1 */
 	assert_int_equal(other.in.status_class << 8 | other.in.status_detail,
 			 LOGIN_TOO_MANY_CONNECTIONS);
 	peer_close(&other);
 	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
-	peer_read(&peer, 0, 2048); /* and nobody takes what it brings */
+	peer_read(&peer, 0, 2048); /* whose data is not read */
 	log_in_again(tsih, 0, peer.isid[5]);
 	assert_int_equal(other.in.status_class, 0);
 	assert_int_equal(other.in.tsih, tsih);
@@ -788,7 +788,7 @@ static void sessions_are_numbered(void **state)
 	assert_int_equal(peer_finish(&peer, peer_read(&peer, 0, 1), NULL), SCSI_GOOD);
 }
 
-static void a_login_takes_its_time_not_for_ever(void **state)
+static void logins_time_out(void **state)
 {
 	peer_say_bytes(&peer, "\x43", 1);
 	assert_true(peer_hears_nothing(&peer));
@@ -799,8 +799,8 @@ static void a_login_takes_its_time_not_for_ever(void **state)
 	assert_int_equal(target->conns.logins, 0);
 }
 
-/* Its data may be on its way for a while: the tag is the initiator's again, all the same. */
-static void a_tag_is_free_with_its_answer(void **state)
+/* The initiator may use a tag again while data of the old task is still leaving. */
+static void a_tag_is_free_after_its_response(void **state)
 {
 	struct target_task old = {.itt = 7, .state = TASK_RESPONDED}, new = {.itt = 7},
 			   neighbour = {.itt = 7 + TASK_BUCKETS};
@@ -817,55 +817,55 @@ static void a_tag_is_free_with_its_answer(void **state)
 
 int main(void)
 {
-#define STORY(name)  cmocka_unit_test_setup_teardown(name, begin, end)
-#define MEMORY(name) cmocka_unit_test_setup_teardown(name, begin_with_memory, end)
+#define STORY(name)  cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define MEMORY(name) cmocka_unit_test_setup_teardown(name, set_up_with_memory, tear_down)
 	const struct CMUnitTest tests[] = {
-		STORY(a_write_brings_its_data_along),
+		STORY(a_write_has_immediate_data),
 		STORY(unsolicited_data_follows),
-		STORY(the_rest_is_asked_for),
+		STORY(the_rest_is_solicited_by_r2t),
 		STORY(bursts_and_segments_are_as_agreed),
 		STORY(large_reads_come_in_order),
-		STORY(bytes_may_come_one_by_one),
-		MEMORY(a_write_brings_its_data_along),
-		MEMORY(the_rest_is_asked_for),
+		STORY(bytes_may_arrive_one_by_one),
+		MEMORY(a_write_has_immediate_data),
+		MEMORY(the_rest_is_solicited_by_r2t),
 		MEMORY(memory_is_written_in_place),
 		MEMORY(bursts_and_segments_are_as_agreed),
 		MEMORY(large_reads_come_in_order),
-		MEMORY(bytes_may_come_one_by_one),
-		MEMORY(residuals_are_told),
+		MEMORY(bytes_may_arrive_one_by_one),
+		MEMORY(residual_counts_are_reported),
 		MEMORY(digests_are_made_and_checked),
 		MEMORY(with_digests_memory_is_copied),
 		MEMORY(data_of_aborted_tasks_is_dropped),
 		MEMORY(what_was_lent_comes_back),
-		STORY(residuals_are_told),
-		STORY(a_failing_unit_is_told_of),
-		STORY(a_bad_block_is_told),
+		STORY(residual_counts_are_reported),
+		STORY(a_failing_unit_is_reported),
+		STORY(a_bad_block_is_reported),
 		STORY(an_error_waits_for_the_first_burst),
 		STORY(digests_are_made_and_checked),
 		STORY(a_wrong_header_digest_ends_the_connection),
 		STORY(data_with_a_wrong_digest_is_not_written),
 		STORY(commands_run_in_order),
-		STORY(what_is_outside_the_window_is_not_there),
+		STORY(requests_outside_the_window_are_ignored),
 		STORY(the_window_closes_and_opens),
 		STORY(a_tag_in_use_is_rejected),
-		STORY(an_aborted_task_says_nothing),
+		STORY(an_aborted_task_sends_no_response),
 		STORY(data_of_aborted_tasks_is_dropped),
 		STORY(a_reset_is_for_all_sessions),
-		STORY(unknown_functions_are_told_apart),
-		STORY(after_a_cold_reset_nobody_is_there),
+		STORY(unknown_functions_have_their_responses),
+		STORY(a_cold_reset_ends_all_connections),
 		STORY(pings_are_answered),
 		STORY(a_silent_initiator_is_pinged),
-		STORY(one_that_does_not_answer_is_dropped),
+		STORY(an_initiator_that_ignores_pings_is_dropped),
 		STORY(discovery_names_the_target),
-		STORY(few_keys_change_later),
+		STORY(few_keys_change_after_login),
 		STORY(logout_ends_the_session),
 		STORY(lost_connections_leave_nothing),
-		STORY(a_connection_may_be_lost_anywhere),
+		STORY(a_connection_may_be_lost_at_any_point),
 		STORY(a_port_that_logs_in_again_replaces_its_session),
-		STORY(a_connection_takes_the_place_of_its_like),
+		STORY(a_login_with_the_same_cid_replaces_the_connection),
 		STORY(sessions_are_numbered),
-		STORY(a_login_takes_its_time_not_for_ever),
-		cmocka_unit_test(a_tag_is_free_with_its_answer),
+		STORY(logins_time_out),
+		cmocka_unit_test(a_tag_is_free_after_its_response),
 	};
 
 	dice_start();

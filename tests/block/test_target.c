@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_target.c - the calls of a target, from other threads than its own.
+ * test_target.c - the public calls of a target, from other threads.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +35,7 @@ static const struct stag_block_target_attr attr = {
 	.log_arg = &lines};
 static const struct stag_block_lun unit = {.lun = 1, .where = "memory"};
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	memory_unit = (struct memory_unit_knobs){0};
 	target = stag_block_target_start(&attr);
@@ -45,7 +45,7 @@ static int begin(void **state)
 	return 0;
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	stag_block_target_stop(target);
 	peer_close(&peer);
@@ -81,7 +81,7 @@ static void sessions_and_commands_are_counted(void **state)
 	assert_int_equal(atomic_load(&lines), 1);
 }
 
-static void units_come_and_go(void **state)
+static void units_are_added_and_removed(void **state)
 {
 	struct stag_block_lun second = unit;
 	uint32_t itt;
@@ -103,8 +103,8 @@ static void units_come_and_go(void **state)
 	assert_int_equal(stag_block_target_resized(target, 1), ENOENT);
 }
 
-/* It asks for the logout, waits a moment, and is gone. */
-static void a_target_that_stops_says_so(void **state)
+/* It requests a logout, waits a moment, and closes. */
+static void a_stopping_target_requests_logout(void **state)
 {
 	peer_login(&peer);
 	stag_block_target_stop(target);
@@ -115,7 +115,7 @@ static void a_target_that_stops_says_so(void **state)
 	target = NULL;
 }
 
-static void what_makes_no_sense_is_refused(void **state)
+static void invalid_attributes_are_refused(void **state)
 {
 	static const char *const secrets[][4] = {
 		{"user", NULL, NULL, NULL},
@@ -164,8 +164,8 @@ static void *look_again_and_again(void *arg)
 	return NULL;
 }
 
-/* Other threads ask while it serves. */
-static void calls_do_not_disturb(void **state)
+/* Other threads query the target while it serves. */
+static void calls_from_other_threads_do_not_disturb(void **state)
 {
 	pthread_t thread;
 	void *failed;
@@ -183,13 +183,13 @@ static void calls_do_not_disturb(void **state)
 
 int main(void)
 {
-#define STORY(name) cmocka_unit_test_setup_teardown(name, begin, end)
+#define STORY(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 	const struct CMUnitTest tests[] = {
 		STORY(sessions_and_commands_are_counted),
-		STORY(units_come_and_go),
-		STORY(a_target_that_stops_says_so),
-		STORY(what_makes_no_sense_is_refused),
-		STORY(calls_do_not_disturb),
+		STORY(units_are_added_and_removed),
+		STORY(a_stopping_target_requests_logout),
+		STORY(invalid_attributes_are_refused),
+		STORY(calls_from_other_threads_do_not_disturb),
 	};
 
 	dice_start();

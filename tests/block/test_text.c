@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_text.c - lists of keys: taken apart, put together, negotiated.
+ * test_text.c - lists of keys: parsing, building, negotiation.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static void expect_pair(uint32_t *at, const char *key, const char *value)
 
 /* ---- lists --------------------------------------------------------------------------- */
 
-static void a_list_is_taken_apart(void **state)
+static void a_list_is_parsed(void **state)
 {
 	const char *k, *v;
 	uint32_t at = 0;
@@ -51,8 +51,8 @@ static void a_list_is_taken_apart(void **state)
 	assert_int_equal(iscsi_text_next(&in, &at, &k, &v), 0);
 }
 
-/* RFC 7143 §6.2: a pair may lie in two PDUs. */
-static void a_list_goes_on_in_the_next_pdu(void **state)
+/* RFC 7143 §6.2: a pair may be divided between two PDUs. */
+static void a_list_continues_in_the_next_pdu(void **state)
 {
 	uint32_t at = 0;
 
@@ -64,7 +64,7 @@ static void a_list_goes_on_in_the_next_pdu(void **state)
 	expect_pair(&at, "SessionType", "Discovery");
 }
 
-static void what_is_no_pair_is_refused(void **state)
+static void malformed_pairs_are_refused(void **state)
 {
 	static const char too_long[] =
 		"Key2345678901234567890123456789012345678901234567890123456789012345=1";
@@ -96,7 +96,7 @@ static void too_long_a_list_is_refused(void **state)
 	assert_true(out.len <= sizeof(out.bytes));
 }
 
-static void values_are_read(void **state)
+static void values_are_parsed(void **state)
 {
 	uint8_t bytes[4];
 	uint64_t n;
@@ -127,7 +127,7 @@ static void values_are_read(void **state)
 	assert_int_equal(iscsi_text_binary("0b====", bytes, 4), -EINVAL);
 }
 
-static void names_are_names(void **state)
+static void iscsi_names_are_recognized(void **state)
 {
 	assert_true(iscsi_text_is_name("iqn.2026-01.com.example:a.b-c"));
 	assert_true(iscsi_text_is_name("eui.02004567A425678D"));
@@ -160,7 +160,7 @@ static const struct key_wishes wishes = {
 	.own_recv_max = 262144,
 };
 
-/* One offer in a negotiation of its own; answer NULL: there is none. */
+/* Offers one key in a new negotiation. answer: the expected one, or NULL for none. */
 static void expect_answer(const char *key, const char *offer, const char *answer)
 {
 	struct negotiation n;
@@ -220,7 +220,7 @@ static void each_key_has_its_rule(void **state)
 		expect_answer(cases[i].key, cases[i].offer, cases[i].answer);
 }
 
-static void what_is_agreed_is_kept(void **state)
+static void agreed_values_are_kept(void **state)
 {
 	struct negotiation n;
 
@@ -240,7 +240,7 @@ static void what_is_agreed_is_kept(void **state)
 	assert_int_equal(n.agreed.max_r2t, 1);
 }
 
-static void a_key_comes_once(void **state)
+static void a_repeated_key_is_an_error(void **state)
 {
 	struct negotiation n;
 
@@ -260,7 +260,7 @@ static void discovery_needs_few_keys(void **state)
 	assert_string_equal(out.bytes, "MaxBurstLength=Irrelevant");
 }
 
-static void after_login_little_changes(void **state)
+static void few_keys_change_after_login(void **state)
 {
 	struct negotiation n;
 
@@ -272,7 +272,7 @@ static void after_login_little_changes(void **state)
 	assert_int_equal(n.agreed.peer_recv_max, 512);
 }
 
-/* RFC 7145: understood where there is RDMA only; and no digests there. */
+/* RFC 7145: its keys are understood over RDMA only, where there are no digests. */
 static void rdma_has_keys_of_its_own(void **state)
 {
 	struct key_wishes rdma = wishes;
@@ -296,8 +296,8 @@ static void rdma_has_keys_of_its_own(void **state)
 	assert_string_equal(out.bytes, "MaxOutstandingUnexpectedPDUs=7");
 }
 
-/* open-iscsi's words, and none that it does not know. */
-static void a_word_that_was_not_said_is_not_answered(void **state)
+/* Offers the keys of open-iscsi: the answers have no key that it does not know. */
+static void keys_that_the_peer_did_not_use_are_not_declared(void **state)
 {
 	struct key_wishes rdma = wishes;
 	struct negotiation n;
@@ -310,7 +310,7 @@ static void a_word_that_was_not_said_is_not_answered(void **state)
 	assert_int_equal(out.len, 0);
 }
 
-static void we_declare_once(void **state)
+static void declarations_are_sent_once(void **state)
 {
 	struct negotiation n;
 
@@ -325,20 +325,20 @@ static void we_declare_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(a_list_is_taken_apart, reset),
-		cmocka_unit_test_setup(a_list_goes_on_in_the_next_pdu, reset),
-		cmocka_unit_test_setup(what_is_no_pair_is_refused, reset),
+		cmocka_unit_test_setup(a_list_is_parsed, reset),
+		cmocka_unit_test_setup(a_list_continues_in_the_next_pdu, reset),
+		cmocka_unit_test_setup(malformed_pairs_are_refused, reset),
 		cmocka_unit_test_setup(too_long_a_list_is_refused, reset),
-		cmocka_unit_test_setup(values_are_read, reset),
-		cmocka_unit_test_setup(names_are_names, reset),
+		cmocka_unit_test_setup(values_are_parsed, reset),
+		cmocka_unit_test_setup(iscsi_names_are_recognized, reset),
 		cmocka_unit_test_setup(each_key_has_its_rule, reset),
-		cmocka_unit_test_setup(what_is_agreed_is_kept, reset),
-		cmocka_unit_test_setup(a_key_comes_once, reset),
+		cmocka_unit_test_setup(agreed_values_are_kept, reset),
+		cmocka_unit_test_setup(a_repeated_key_is_an_error, reset),
 		cmocka_unit_test_setup(discovery_needs_few_keys, reset),
-		cmocka_unit_test_setup(after_login_little_changes, reset),
+		cmocka_unit_test_setup(few_keys_change_after_login, reset),
 		cmocka_unit_test_setup(rdma_has_keys_of_its_own, reset),
-		cmocka_unit_test_setup(a_word_that_was_not_said_is_not_answered, reset),
-		cmocka_unit_test_setup(we_declare_once, reset),
+		cmocka_unit_test_setup(keys_that_the_peer_did_not_use_are_not_declared, reset),
+		cmocka_unit_test_setup(declarations_are_sent_once, reset),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_trouble.c - what goes wrong, with everything real: the adapter, files and stores, our target and our initiator, over each
+ * test_trouble.c - faults, with real components: the adapter, files and stores, our target and our initiator, over each
  * transport. One of them is killed, there are too many of them, or a unit changes under load.
  *
- * Who is killed is this program, too, executed anew (a process that has the adapter does not fork): with "serve" it is a
- * target, with "use" an initiator.
+ * The process that is killed executes this program, too (a process that has the adapter cannot fork): with "serve" it is a target,
+ * with "use" an initiator.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +33,7 @@
 #define TARGET	    "iqn.2026-01.x:t"
 #define SIZE	    (8u << 20)
 #define PATIENCE_MS 60000
-#define NEWS	    3 /* a child's descriptor for what it has to tell */
+#define NEWS	    3 /* a child's descriptor for its reports */
 #define WORD	    160
 
 static const struct way {
@@ -110,7 +110,7 @@ static void end_child(struct child *c)
 	end_child_by(c, SIGKILL);
 }
 
-static void tell(uint16_t number)
+static void report_number(uint16_t number)
 {
 	if (write(NEWS, &number, sizeof(number)) != sizeof(number))
 		_exit(2);
@@ -129,8 +129,8 @@ static void no_log(void *arg, const char *line)
 {
 }
 
-/* serve PATH PORT: until SIGTERM, or it is killed */
-static int serve(char **argv)
+/* serve PATH PORT: serves until SIGTERM or SIGKILL. */
+static int serve_until_killed(char **argv)
 {
 	struct stag_block_target_attr attr = {.name = TARGET,
 					      .address = "127.0.0.1",
@@ -150,7 +150,7 @@ static int serve(char **argv)
 		fprintf(stderr, "%s\n", stag_block_error());
 		return 1;
 	}
-	tell(stag_block_target_port(t));
+	report_number(stag_block_target_port(t));
 	sigwait(&term, &signal);
 	stag_block_target_stop(t);
 	return 0;
@@ -184,8 +184,8 @@ static int be_busy(struct stag_block *b)
 	}
 }
 
-/* use URL TRANSPORT COUNT: so many sessions, each of which reads; 0: one, which is busy */
-static int use(char **argv)
+/* use URL TRANSPORT COUNT: opens so many sessions that read; 0: one busy session. */
+static int run_initiators(char **argv)
 {
 	struct stag_block_attr attr = {.transport = (uint32_t)atoi(argv[3]), .depth = 16};
 	unsigned int count = (unsigned int)atoi(argv[4]);
@@ -200,7 +200,7 @@ static int use(char **argv)
 			return 1;
 		}
 	}
-	tell((uint16_t)count);
+	report_number((uint16_t)count);
 	if (count == 0)
 		return be_busy(b);
 	for (;;)
@@ -223,7 +223,7 @@ static void start_server(void)
 #define SLOTS 16
 #define SLOT  (SIZE / SLOTS)
 
-/* One request at a time in each: what is there is known. */
+/* A part of the unit with at most one request in flight, so that its contents are known. */
 static struct slot {
 	uint8_t model[SLOT], memory[SLOT];
 	struct stag_block_io io;
@@ -295,7 +295,7 @@ static void file_is_as_the_model(void)
 	close(fd);
 }
 
-/* Whatever was acknowledged is in the file; whatever was not is done by the next target. */
+/* Acknowledged writes are in the file; the others are repeated at the next target. */
 static void no_write_is_lost_with_its_target(void **state)
 {
 	const struct way *way = *state;
@@ -315,7 +315,7 @@ static void no_write_is_lost_with_its_target(void **state)
 	}
 	while (busy_slots())
 		reap(b);
-	assert_int_equal(stag_block_flush(b), 0); /* it is there again */
+	assert_int_equal(stag_block_flush(b), 0); /* the target is back */
 	stag_block_query(b, &info, sizeof(info));
 	assert_int_equal(info.transport, way->kind);
 	assert_int_equal(info.counters.lost + 1, info.counters.logins);
@@ -363,8 +363,8 @@ static void step_until_empty(void)
 	target_step(target, 0);
 }
 
-/* Nobody is there, and nothing of anybody's. */
-static void nothing_is_left(unsigned int buffers)
+/* Checks that no session is left, and no buffer in use. */
+static void expect_nothing_left(unsigned int buffers)
 {
 	step_until_empty();
 	assert_int_equal(target->conns.count, 0);
@@ -376,8 +376,8 @@ static void nothing_is_left(unsigned int buffers)
 	assert_int_equal(lun_facts(scsi_target_find(target->scsi, 1))->size, SIZE);
 }
 
-/* Its first word; meanwhile the target is served. */
-static uint16_t word_of(const struct child *c)
+/* Waits for a child's first report, while the target is stepped. */
+static uint16_t first_report_of(const struct child *c)
 {
 	uint64_t end = clock_ns() + PATIENCE_MS * NS_PER_MS;
 	struct pollfd fd = {.fd = c->news, .events = POLLIN};
@@ -404,7 +404,7 @@ static void killed_initiators_leave_nothing(void **state)
 	unsigned long times = scaled(12);
 	unsigned int buffers;
 
-	if (times > 12) /* in long a thousand over all transports */
+	if (times > 12) /* with STAG_LONG a thousand, over all transports */
 		times *= 3;
 	start_target();
 	buffers = buffers_left();
@@ -412,18 +412,18 @@ static void killed_initiators_leave_nothing(void **state)
 		struct child c = start_user(way, 0);
 		uint64_t enough;
 
-		word_of(&c);
+		first_report_of(&c);
 		enough = target->counters.commands + 1 + dice(150);
 		while (target->counters.commands < enough)
 			target_step(target, 10);
 		end_child(&c);
 	}
-	nothing_is_left(buffers);
+	expect_nothing_left(buffers);
 	assert_int_equal(target->counters.violations, 0);
 	target_destroy(target);
 }
 
-/* It is there, and does nothing any more: neither data nor answers come from it. */
+/* A stopped process sends neither data nor answers. */
 static void a_stopped_initiator_is_dropped(void **state)
 {
 	unsigned int buffers;
@@ -432,7 +432,7 @@ static void a_stopped_initiator_is_dropped(void **state)
 	start_target();
 	buffers = buffers_left();
 	c = start_user(*state, 0);
-	word_of(&c);
+	first_report_of(&c);
 	for (uint64_t enough = target->counters.commands + 50; target->counters.commands < enough;)
 		target_step(target, 10);
 	kill(c.pid, SIGSTOP);
@@ -441,7 +441,7 @@ static void a_stopped_initiator_is_dropped(void **state)
 		target->loop.next_tick = 0;
 		target_step(target, 1);
 	}
-	nothing_is_left(buffers);
+	expect_nothing_left(buffers);
 	end_child(&c);
 	target_destroy(target);
 }
@@ -479,14 +479,14 @@ static void many_sessions_are_served_at_once(void **state)
 	for (unsigned int i = 0; i < USERS; i++)
 		users[i] = start_user(way, each);
 	for (unsigned int i = 0; i < USERS; i++)
-		assert_int_equal(word_of(&users[i]), each);
+		assert_int_equal(first_report_of(&users[i]), each);
 	assert_int_equal(target->sessions.count, USERS * each);
 	print_message("%s: %u sessions in %llu ms, %ld KiB of memory each\n", way->scheme,
 		      USERS * each, (unsigned long long)((clock_ns() - begun) / NS_PER_MS),
 		      (resident_kib() - before) / (long)(USERS * each));
 	for (unsigned int i = 0; i < USERS; i++)
 		end_child(&users[i]);
-	nothing_is_left(buffers);
+	expect_nothing_left(buffers);
 	target_destroy(target);
 }
 
@@ -512,7 +512,7 @@ static void start_served(void)
 
 static uint8_t load[16][8192];
 
-/* As many requests as there are, all over the first part of a unit: reads and writes. */
+/* Submits reads and writes all over the first part of a unit. */
 static void begin_load(struct stag_block *b, uint64_t size)
 {
 	for (unsigned int i = 0; i < 16; i++) {
@@ -527,7 +527,7 @@ static void begin_load(struct stag_block *b, uint64_t size)
 	}
 }
 
-/* All of them end: with one of these errors, or well. How many did. */
+/* Waits for the end of all requests, which succeed or have this error. Returns how many succeeded. */
 static unsigned int end_load(struct stag_block *b, int error)
 {
 	struct stag_block_done done;
@@ -551,7 +551,7 @@ static uint64_t size_of(struct stag_block *b)
 	return info.size;
 }
 
-/* Who uses it hears of it with the next command, and the others do not mind. */
+/* The initiator is notified with its next command; other units are not affected. */
 static void a_unit_grows_and_shrinks_under_load(void **state)
 {
 	const struct way *way = *state;
@@ -582,7 +582,7 @@ static void a_unit_grows_and_shrinks_under_load(void **state)
 	stag_block_target_stop(served);
 }
 
-/* What is under way ends, what comes later is told; another takes its place. */
+/* Commands in flight end, later ones fail; then another unit gets the same LUN. */
 static void a_unit_is_removed_under_load(void **state)
 {
 	const struct stag_block_lun one = {.lun = 1, .where = path};
@@ -608,8 +608,8 @@ static void a_unit_is_removed_under_load(void **state)
 	stag_block_target_stop(served);
 }
 
-/* Its file has got shorter, and nobody has said so. */
-static void what_is_not_there_is_a_medium_error(void **state)
+/* The file is truncated without a call to stag_block_target_resized(). */
+static void a_truncated_file_is_a_medium_error(void **state)
 {
 	struct stag_block_io io = {.op = STAG_BLOCK_READ, .offset = SIZE - 4096, .length = 4096};
 	static uint8_t bytes[4096];
@@ -664,7 +664,7 @@ static void allow(struct stag_store *store, uint8_t access)
 	assert_int_equal(stag_store_change(store, &p, STAG_STORE_CHANGE_RIGHTS), 0);
 }
 
-/* One block at an offset: its error, and its sense. */
+/* Reads or writes one block. Returns error and sense. */
 static struct stag_block_done try_block(struct stag_block *b, uint32_t op, uint64_t offset)
 {
 	static uint8_t bytes[4096];
@@ -679,7 +679,7 @@ static struct stag_block_done try_block(struct stag_block *b, uint32_t op, uint6
 	return done;
 }
 
-/* A store's change is known to who uses it some time after. */
+/* Repeats a request until it has this result: changes of a store take effect after a while. */
 static void ends_with(struct stag_block *b, uint32_t op, uint64_t offset, int error, uint32_t sense)
 {
 	uint64_t end = clock_ns() + PATIENCE_MS * NS_PER_MS;
@@ -716,7 +716,8 @@ static void a_store_changes_under_load(void **state)
 	assert_int_equal(size_of(b), 2 * SIZE);
 	ends_with(b, STAG_BLOCK_READ, 2 * SIZE - 4096, 0, 0);
 	assert_int_equal(stag_store_remove(store, "part", STAG_STORE_FORCE), 0);
-	ends_with(b, STAG_BLOCK_READ, 0, EIO, 0x020403); /* not ready, somebody has to help */
+	ends_with(b, STAG_BLOCK_READ, 0, EIO,
+		  0x020403); /* not ready, manual intervention required */
 	assert_int_equal(end_load(other, 0), 16);
 	stag_block_close(b);
 	stag_block_close(other);
@@ -727,7 +728,7 @@ static void a_store_changes_under_load(void **state)
 
 /* ---- all of it ---------------------------------------------------------------------------------------- */
 
-static int begin(void **state)
+static int set_up(void **state)
 {
 	port = 0;
 	make_file(path, SIZE);
@@ -745,7 +746,7 @@ static bool has_adapter(void)
 	return has;
 }
 
-static int end(void **state)
+static int tear_down(void **state)
 {
 	unlink(path);
 	unlink(second);
@@ -754,7 +755,7 @@ static int end(void **state)
 
 #define OVER(name, way)                                                                            \
 	{                                                                                          \
-#name "_over_" #way, name, begin, end, (void *)&(way)                              \
+#name "_over_" #way, name, set_up, tear_down, (void *)&(way)                       \
 	}
 #define STORY(name) OVER(name, tcp), OVER(name, iser), OVER(name, one_shot)
 
@@ -767,14 +768,15 @@ int main(int argc, char **argv)
 		STORY(many_sessions_are_served_at_once),
 		STORY(a_unit_grows_and_shrinks_under_load),
 		STORY(a_unit_is_removed_under_load),
-		STORY(what_is_not_there_is_a_medium_error),
+		STORY(a_truncated_file_is_a_medium_error),
 		OVER(a_store_changes_under_load, one_shot),
 	};
 
 	if (argc > 2) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		dice_start_with((uint64_t)getpid());
-		return strcmp(argv[1], "serve") == 0 ? serve(argv) : use(argv);
+		return strcmp(argv[1], "serve") == 0 ? serve_until_killed(argv)
+						     : run_initiators(argv);
 	}
 	if (!has_adapter())
 		return 77;

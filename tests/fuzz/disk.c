@@ -95,7 +95,7 @@ bool disk_open(void)
 		return false;
 	media_set_edge(disk.medium.media, &edge);
 	lock_init(&disk.medium.lock);
-	atomic_store(&disk.medium.refs, 1); /* for ever */
+	atomic_store(&disk.medium.refs, 1); /* never freed */
 	return true;
 }
 

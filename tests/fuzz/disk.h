@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * disk.h - a medium whose bytes are in memory: what is asked of it is done when it is polled, in order,
- * unless the target holds it back, or lets it fail.
+ * disk.h - a medium whose bytes are in memory: requests are carried out in order when it is polled, unless the fuzz target
+ * holds them, or makes them fail.
  */
 #ifndef STAG_FUZZ_DISK_H
 #define STAG_FUZZ_DISK_H
@@ -18,7 +18,7 @@ struct disk {
 
 extern struct disk disk;
 
-bool disk_open(void);	/* once; false: this system has no io_uring, which a medium begins with */
-void disk_settle(void); /* all that was asked of it is done */
+bool disk_open(void);	/* call it once; false: io_uring is not available, which media need */
+void disk_settle(void); /* carries out all requests */
 
 #endif

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_iscsi.c - a target, and all the bytes that one initiator sends it.
+ * fuzz_iscsi.c - a target that gets arbitrary bytes from one initiator.
  *
- * The first byte says which side the bytes are for (initiator.c has the other), whether it has logged in already, and with what; the
- * rest are chunks, two bytes of length before each, between which the target does what it has to do. Units are in memory, and may be
- * held. Or each chunk is a send of a connection over verbs, and taken apart.
+ * The first byte chooses the side that gets the bytes (initiator.c has the other), whether it is logged in already, and its keys; the
+ * rest are chunks with two bytes of length each, between which the target is stepped. Units are in memory, and may be held. Or each
+ * chunk is a send of a connection over verbs, which is parsed.
  *
- * Whatever comes: what the target says are PDUs of targets; and when the connection is gone no session, no task and no
- * buffer is left.
+ * Checks that the target sends only PDUs of targets, and that no session, task or buffer is left when the connection has ended.
  */
 #include "fuzz.h"
 
@@ -27,7 +26,7 @@ enum {
 	FAILING = 16,
 	OTHER_SIDE = 32,
 	VERBS = 64,
-	LENDS = 64, /* of the target over TCP: its unit is memory */
+	LENDS = 64, /* target over TCP: its unit lends memory */
 	SENDS = 128
 };
 
@@ -49,7 +48,7 @@ static void start(void)
 	CHECK(scsi_target_add(target->scsi, 1, l) == 0);
 }
 
-/* Then only digests tell where a PDU ends: it is not looked at. */
+/* With digests the target's PDUs are not parsed. */
 static bool has_digests(void)
 {
 	list_for_each (it, &target->sessions.list) {
@@ -61,8 +60,8 @@ static bool has_digests(void)
 	return false;
 }
 
-/* What it has said so far, as far as it is whole. */
-static void listen_to(int fd)
+/* Checks the complete PDUs that the target has sent. */
+static void check_sent_pdus(int fd)
 {
 	size_t at = 0;
 	ssize_t n;
@@ -87,7 +86,7 @@ static void listen_to(int fd)
 	memmove(heard, heard + at, heard_len);
 }
 
-static void say(int fd, const void *bytes, size_t len)
+static void send_bytes(int fd, const void *bytes, size_t len)
 {
 	const uint8_t *p = bytes;
 
@@ -101,7 +100,7 @@ static void say(int fd, const void *bytes, size_t len)
 			return;
 		}
 		target_step(target, 0);
-		listen_to(fd);
+		check_sent_pdus(fd);
 	}
 }
 
@@ -120,7 +119,7 @@ static void log_in(int fd, unsigned int mode)
 
 	iscsi_pdu_encode(&p, bytes);
 	memcpy(bytes + BHS_LEN, list, len);
-	say(fd, bytes, BHS_LEN + len + iscsi_pdu_pad(len));
+	send_bytes(fd, bytes, BHS_LEN + len + iscsi_pdu_pad(len));
 }
 
 static void settle(void)
@@ -149,7 +148,7 @@ static void check_header(const struct iser *h)
 	      (again.write_stag == h->write_stag && again.write_base == h->write_base));
 }
 
-/* All that it points to is in the send, and nothing of that is left over but padding. */
+/* Checks that all pointers are inside the send, and that only padding is left over. */
 static void check_arrival(const struct arrival *a, const uint8_t *bytes, size_t len)
 {
 	uint32_t ahs_len, data_len, at = 0;
@@ -223,14 +222,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size_t len = take(&in, 2) % 8192;
 
 		len = len < in.len ? len : in.len;
-		say(fd[1], in.p, len);
+		send_bytes(fd[1], in.p, len);
 		in.p += len;
 		in.len -= len;
 		if (in.len % 3 == 0)
 			memory_unit.hold = false;
 	}
 	target_step(target, 0);
-	listen_to(fd[1]);
+	check_sent_pdus(fd[1]);
 	close(fd[1]);
 	settle();
 	return 0;

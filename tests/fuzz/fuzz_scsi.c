@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_scsi.c - commands made of anything, with data-out of anything, from two initiators to a small unit.
+ * fuzz_scsi.c - arbitrary commands with arbitrary data-out, from two initiators to a small unit.
  *
- * Each command of an input: who, how much is expected, a CDB, and the data. fake_unit.c ends the program where one asks for what is
- * not the unit's, or answers more than was expected.
+ * Each command of an input has the initiator, the expected length, a CDB, and the data. fake_unit.c ends the program if a command
+ * accesses blocks outside the unit, or replies with more than expected.
  */
 #include "fuzz.h"
 
@@ -14,7 +14,7 @@
 
 static uint8_t in_data[DATA_MAX], out_data[DATA_MAX];
 
-/* What follows, over and over: so that long data costs no long input. */
+/* Repeats the following bytes, so that long data needs no long input. */
 static void fill_out(const struct input *in, uint32_t len)
 {
 	uint32_t have = in->len < len ? (uint32_t)in->len : len;

@@ -2,7 +2,7 @@
 /*
  * initiator.c - see initiator.h.
  *
- * Whatever comes: each request ends once, and when it is over nothing is under way, and nothing is lent.
+ * Checks that each request ends once, and that nothing is in flight or lent in the end.
  */
 #include "initiator.h"
 
@@ -34,7 +34,7 @@ static struct stag_block *make(uint16_t port)
 	return b;
 }
 
-/* One of each kind, in two pieces. */
+/* Submits a request of each kind, with memory in two pieces. */
 static void submit_all(struct stag_block *b)
 {
 	static const uint32_t ops[REQUESTS] = {STAG_BLOCK_READ, STAG_BLOCK_WRITE,
@@ -53,7 +53,7 @@ static void submit_all(struct stag_block *b)
 	initiator_step(b);
 }
 
-/* Each ended, or will end with the initiator. */
+/* Checks that each request has ended, or ends with the initiator. */
 static void finish(struct stag_block *b)
 {
 	struct stag_block_done done[REQUESTS + 1];
@@ -84,8 +84,8 @@ static int listen_once(uint16_t *port)
 	return fd;
 }
 
-/* Its end leaves nothing behind: there are many. */
-static int take_guest(int listener)
+/* Accepts with SO_LINGER 0: many connections would leave sockets in TIME_WAIT. */
+static int accept_initiator(int listener)
 {
 	struct linger at_once = {.l_onoff = 1};
 	int fd = accept(listener, NULL, NULL);
@@ -95,7 +95,7 @@ static int take_guest(int listener)
 	return fd;
 }
 
-static void say(int fd, struct pdu *p, const void *bytes, uint32_t len)
+static void send_pdu(int fd, struct pdu *p, const void *bytes, uint32_t len)
 {
 	uint8_t out[BHS_LEN + 256] = {0};
 
@@ -116,7 +116,7 @@ static void answer(int fd, const struct pdu *p)
 
 	if (p->opcode == LOGIN_REQUEST) {
 		r.tsih = 1;
-		say(fd, &r, NULL, 0);
+		send_pdu(fd, &r, NULL, 0);
 		return;
 	}
 	if (p->cdb[0] == 0x9e) {
@@ -128,11 +128,11 @@ static void answer(int fd, const struct pdu *p)
 	}
 	r.opcode = DATA_IN;
 	r.flags = PDU_FINAL | DATA_STATUS;
-	say(fd, &r, d, p->expected < 64 ? p->expected : 64);
+	send_pdu(fd, &r, d, p->expected < 64 ? p->expected : 64);
 }
 
-/* A target as it should be, until the unit is known. */
-static void let_in(struct stag_block *b, int fd)
+/* Plays a correct target until the unit is probed. */
+static void play_target(struct stag_block *b, int fd)
 {
 	uint8_t bhs[BHS_LEN], rest[8192];
 	struct pdu p;
@@ -173,9 +173,9 @@ void fuzz_initiator(struct input *in, int entered)
 		listener = listen_once(&port);
 	b = make(port);
 	initiator_step(b);
-	fd = take_guest(listener);
+	fd = accept_initiator(listener);
 	if (entered)
-		let_in(b, fd);
+		play_target(b, fd);
 	while (in->len) {
 		size_t len = take(in, 2) % 8192;
 
@@ -325,7 +325,7 @@ void fuzz_initiator_verbs(struct input *in, int one_shot)
 		make_up(v, how, len, &wc);
 		rc = initiator_verbs_received(v, 0, &wc);
 		v->n_again = 0;
-		v->n_free_controls = VERBS_CONTROLS; /* what was sent is done */
+		v->n_free_controls = VERBS_CONTROLS; /* all sends have completed */
 		if (rc == 0)
 			initiator_step(b);
 		if (b->state == INIT_GONE)

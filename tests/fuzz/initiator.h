@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * initiator.h - the other side of fuzz_iscsi.c: an initiator, and all that a target says to it.
+ * initiator.h - the other side of fuzz_iscsi.c: an initiator that gets arbitrary bytes from a target.
  */
 #ifndef STAG_FUZZ_INITIATOR_H
 #define STAG_FUZZ_INITIATOR_H
 
 #include "fuzz.h"
 
-/* Over a socket: chunks, two bytes of length before each. entered: it has logged in already, and wants something. */
+/* Over a socket: chunks with two bytes of length each. entered: it is logged in already, and has requests. */
 void fuzz_initiator(struct input *in, int entered);
 
 /*
- * Over verbs, in one-shot or iSER: sends. Each has a byte of what it closes (nothing, an STag of ours, an STag of nobody's), and two of its
- * length before it. There is no adapter: what it would say is made up.
+ * Over verbs, one-shot or iSER: sends. Each has a byte for the STag that it closes (none, an open one, an unknown one), and two bytes of
+ * length. There is no adapter: its completions are made up.
  */
 void fuzz_initiator_verbs(struct input *in, int one_shot);
 
