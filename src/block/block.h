@@ -9,7 +9,7 @@
  *     unit/       logical units: blocks on a store's partition, a file or a device; asynchronous, through verbs
  *     error.c     the text of a thread's last error (below): every room may set it
  *
- * Includes go in the direction of the arrows only, so that the graph has no cycle:
+ * Includes go in the direction of the arrows only, so that the graph has no cycle (tests/block/no-other-room checks it):
  *
  *     target ------> scsi ----------> unit
  *        |  \          ^               ^

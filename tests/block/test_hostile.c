@@ -293,7 +293,7 @@ static void random_bytes_do_no_harm(void **state)
 
 /* ---- more than their share ----------------------------------------------------------------------- */
 
-/* It requests much data, and reads nothing: the window limits its memory, and others go on. */
+/* An initiator requests much data, and reads nothing: the window limits its memory, and others go on. */
 static void a_slow_reader_does_not_delay_others(void **state)
 {
 	peer_login(&peer);

@@ -311,7 +311,7 @@ static void compare_write_reports_where_data_differs(void **state)
 	assert_true(file_is(r, 4096, p, 8 * KIB));
 }
 
-/* Of many operations that compare with zero and write their own number, one wins; no plain write comes in between. */
+/* Many operations compare with zero and write their own number: one wins, and no plain write comes in between. */
 static void one_of_many_compare_writes_wins(void **state)
 {
 	struct room *r = *state;

@@ -177,7 +177,7 @@ static void a_reservation_ends_with_its_last_holder(void **state)
 	assert_int_equal(write_as(s, s->a), SCSI_GOOD);
 }
 
-/* It belongs to the initiator, which may reconnect. */
+/* A reservation belongs to the initiator, which may reconnect. */
 static void a_reservation_survives_its_nexus_and_a_reset(void **state)
 {
 	struct scene *s = *state;

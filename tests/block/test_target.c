@@ -103,7 +103,7 @@ static void units_are_added_and_removed(void **state)
 	assert_int_equal(stag_block_target_resized(target, 1), ENOENT);
 }
 
-/* It requests a logout, waits a moment, and closes. */
+/* The target requests a logout, waits a moment, and closes. */
 static void a_stopping_target_requests_logout(void **state)
 {
 	peer_login(&peer);
