@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * admit.c - who comes in: the node's side of admit.h, and what both sides compute.
- */
+/* admit.c - admission: the node's side of admit.h. */
 #include "pool/admit/admit.h"
 
 #include <endian.h>
@@ -18,20 +16,21 @@
 #include "base/log.h"
 #include "pool/admit/mac.h"
 
-#define TICKET_LIFE   (10 * NS_PER_S)
-#define USED_SETS     4096 /* tickets that were used and have not expired: 32768, or some less */
+#define TICKET_LIFE (10 * NS_PER_S)
+#define USED_SETS                                                                                  \
+	4096 /* sets of used tickets that have not expired: 32768 tickets, or slightly fewer */
 #define USED_WAYS     8
 #define NUM_PATIENCE  1024
-#define ADDRESS_TRIES 8 /* failures at once; one more each half second */
+#define ADDRESS_TRIES 8 /* failures at once, by address; one more every half second */
 #define ADDRESS_AGAIN (NS_PER_S / 2)
 #define NAME_TRIES                                                                                 \
-	32 /* a name is failed by anybody who likes to, so it is not shut out by that for long */
+	32 /* failures at once, by name. Anybody can fail for a name, so this does not lock its user out for long */
 #define NAME_AGAIN (NS_PER_S / 8)
 
-/* Failures that are forgotten one by one: of all names, or addresses, that fall in here. */
+/* Counts failures, which are forgotten one by one, for all names or addresses that hash to this entry. */
 struct patience {
 	unsigned int failures;
-	uint64_t since; /* when the last one was forgotten */
+	uint64_t since; /* when the last failure was forgotten */
 };
 
 struct used_ticket {
@@ -41,7 +40,7 @@ struct used_ticket {
 
 struct admit {
 	uint8_t uuid[ROLL_UUID_LEN];
-	uint8_t own_key[32]; /* of this life: for tickets, and where names fall */
+	uint8_t own_key[32]; /* random for each process: for tickets, and to hash names */
 	const struct users *users;
 	struct used_ticket used[USED_SETS][USED_WAYS];
 	struct patience by_address[NUM_PATIENCE], by_name[NUM_PATIENCE];
@@ -133,7 +132,7 @@ static bool make_ticket(struct admit *a, uint64_t made, const struct visitor *v,
 	return true;
 }
 
-/* Ours, made for this visitor, and not expired. */
+/* Returns whether this process made the ticket, for this visitor, and it has not expired. */
 static bool is_ticket_good(struct admit *a, uint64_t now, const struct visitor *v,
 			   const uint8_t *ticket)
 {
@@ -147,7 +146,7 @@ static bool is_ticket_good(struct admit *a, uint64_t now, const struct visitor *
 	       now - made < TICKET_LIFE;
 }
 
-/* Its end is of a mac: all sets are used alike. */
+/* A ticket ends with a MAC, so tickets spread evenly over the sets. */
 static struct used_ticket *set_of(struct admit *a, const uint8_t *ticket)
 {
 	uint32_t at;
@@ -156,7 +155,7 @@ static struct used_ticket *set_of(struct admit *a, const uint8_t *ticket)
 	return a->used[at % USED_SETS];
 }
 
-/* Good for one try, whatever comes of it. -EAGAIN: too many come at once. */
+/* Uses a ticket up: it is good for one attempt, whatever its result. -EAGAIN: too many attempts at once. */
 static int use_ticket(struct admit *a, uint64_t now, const uint8_t *ticket)
 {
 	struct used_ticket *set = set_of(a, ticket), *free_one = NULL;
@@ -221,7 +220,7 @@ static const struct user *secret_of(const struct admit *a, const struct visitor 
 	return s && (v->as == ADMIT_NODE || !(s->rights & USER_RIGHT_NODE)) ? s : NULL;
 }
 
-/* Takes as long for a name that is not there as for one that is. */
+/* Takes the same time whether the name exists or not. */
 static bool is_proven(struct admit *a, const struct visitor *v, const struct admit_proof *proof,
 		      struct admit_session *session)
 {
@@ -264,7 +263,10 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
 	}
-	/* Not of ours, or not any more: a node that was started again knows no earlier one. No secret was tried by it. */
+	/*
+	 * An unknown or expired ticket: a restarted node does not know tickets of its predecessor. No secret was
+	 * tried.
+	 */
 	if (!is_ticket_good(a, now, v, proof->ticket)) {
 		*reply_len = make_refusal(reply, true);
 		return ADMIT_NO;
@@ -278,7 +280,7 @@ static enum admit_verdict judge_proof(struct admit *a, uint64_t now, struct visi
 		return ADMIT_YES;
 	try_patience(name, now);
 	try_patience(address, now);
-	log_warn("admission: %.63s did not prove itself", v->name);
+	log_warn("admission: %.63s was refused: wrong secret, or no such user", v->name);
 	*reply_len = make_refusal(reply, false);
 	return ADMIT_NO;
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * client.c - who comes: the other side of admit.h, and what both compute. A part of libstag.so.
- */
+/* client.c - admission: the visitor's side of admit.h, and what both sides compute. */
 #include "pool/admit/mac.h"
 
 #include <endian.h>

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * mac.h - what both sides of an admission compute (admit.h): between admit.c and client.c.
- */
+/* mac.h - the MACs that both sides of an admission compute (admit.h): between admit.c and client.c. */
 #ifndef STAG_POOL_ADMIT_MAC_H
 #define STAG_POOL_ADMIT_MAC_H
 
@@ -12,7 +10,7 @@ struct mac_part {
 	size_t len;
 };
 
-/* Of parts that are all of fixed length but the last. */
+/* Computes a MAC over parts, of which all but the last have a fixed length. */
 bool admit_mac(const void *key, size_t key_len, const struct mac_part *parts,
 	       unsigned int num_parts, uint8_t mac[ADMIT_MAC_LEN]);
 bool admit_proof_mac(const struct admit_session *s, const char *secret, uint8_t mac[ADMIT_MAC_LEN]);

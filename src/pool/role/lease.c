@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * lease.c - arithmetic of heartbeats and what they promise (lease.h). Pure.
- */
+/* lease.c - the arithmetic of heartbeats and leases (lease.h). Pure. */
 #include "pool/role/lease.h"
 
 #include "base/clock.h"

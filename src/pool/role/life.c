@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * life.c - see life.h.
- *
- * The file is locked and written before it has its name, so who finds it by its name finds it locked, or its owner dead.
+ * life.c - proof that a process has ended (life.h). The file is locked and written before it gets its name, so a
+ * process that opens it by name finds it locked, or its owner dead.
  */
 #include "pool/role/life.h"
 
@@ -50,8 +49,8 @@ static bool is_of_this_machine(int fd)
 }
 
 /*
- * The kernel closes what a killed process had open beginning with the highest. What is below may take long: an inotify's is
- * tens of milliseconds.
+ * Moves a descriptor to a high number. The kernel closes the descriptors of a killed process from the highest
+ * down, and a lower one may take long to close: an inotify descriptor takes tens of milliseconds.
  */
 static int move_up(int fd)
 {
@@ -86,7 +85,10 @@ static int make_file(struct life *l, const char *name)
 	return 0;
 }
 
-/* PATH.PID of a process that was killed before it renamed it: nobody of that number lives, and nobody has it locked. */
+/*
+ * Returns whether PATH.PID was left by a process that was killed before it renamed the file: no process has that
+ * number, and none holds the lock.
+ */
 static bool is_left_behind(int dir, const char *name, const char *number)
 {
 	CLEANUP_CLOSE int fd = -1;
@@ -128,7 +130,7 @@ int life_begin(struct life *l, const char *path)
 	if (snprintf(name, sizeof(name), "%s.%d", path, (int)getpid()) >= (int)sizeof(name))
 		return -ENAMETOOLONG;
 	clear_away(path);
-	unlink(name); /* of somebody who had our number, and died before he renamed it */
+	unlink(name); /* left by a process with our number that was killed before it renamed the file */
 	rc = make_file(l, name);
 	if (rc == 0 && rename(name, path) != 0)
 		rc = -errno;
@@ -163,7 +165,7 @@ int life_watch(const char *path, const uint8_t token[LIFE_TOKEN_LEN])
 		return -errno;
 	if (!is_of_this_machine(fd))
 		return -EOPNOTSUPP;
-	/* Whose lock is not seen to be there would not be seen to go. */
+	/* A lock that cannot be seen held could not be seen released. */
 	if (!has_token(fd, token) || life_is_over(fd))
 		return -ESRCH;
 	found = fd;
@@ -171,7 +173,7 @@ int life_watch(const char *path, const uint8_t token[LIFE_TOKEN_LEN])
 	return found;
 }
 
-/* Others may look at the same time. */
+/* Several processes may check the same file at once. */
 bool life_is_over(int fd)
 {
 	if (flock(fd, LOCK_SH | LOCK_NB) != 0)

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * life.h - proof that a process of this machine has ended: it had a file locked, and has it no more.
+ * life.h - proof that a process on this machine has ended: it held the lock of a file, and does not hold it any
+ * more.
  *
- * A connection that breaks proves nothing: who was at its other end may go on, and be read from. The kernel lets go of a lock when
- * nothing of the process runs any more, and then its adapter, which is a part of the process, does not either. The file is another one in
- * each life, with a token in it that nobody guesses: whoever is told the token by the process itself knows which file to look at.
+ * A broken connection proves nothing: the process at its other end may continue, and be read from. The kernel
+ * releases a lock when nothing of its process runs any more; then its adapter, which is part of the process, does
+ * not run either.
  *
- * Only on file systems of this machine: on those of a network a lock may be lost while its process lives.
+ * Each process creates a new file, with an unguessable token in it. A process that got the token from the owner
+ * itself can tell which file is the owner's. This works on local file systems only: on a network file system a
+ * lock may be lost while its owner lives.
  */
 #ifndef STAG_POOL_LIFE_H
 #define STAG_POOL_LIFE_H
@@ -17,16 +20,22 @@
 #define LIFE_TOKEN_LEN 16
 
 struct life {
-	int fd; /* -1: nothing proves that it ends */
+	int fd; /* -1: nothing proves that this process ends */
 	uint8_t token[LIFE_TOKEN_LEN];
 };
 
 #define LIFE_NONE ((struct life){.fd = -1})
 
-/* From now on until life_end(), or the end of the process. -errno: nothing proves it; *life is LIFE_NONE. */
+/*
+ * Creates and locks the file, until life_end() or the end of the process. Returns -errno if there is no proof;
+ * *life is LIFE_NONE then.
+ */
 int life_begin(struct life *life, const char *path);
 void life_end(struct life *life);
-/* Somebody else's: a descriptor for life_is_over(). -errno: it is not the file of that token, or is locked by nobody. */
+/*
+ * Opens the file of another process, for life_is_over(). Returns -errno if it does not have that token, or is not
+ * locked.
+ */
 int life_watch(const char *path, const uint8_t token[LIFE_TOKEN_LEN]);
 bool life_is_over(int fd);
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * primary.c - a node that is primary: its standbys, its lease, when it may answer, handing over (role.h).
- */
+/* primary.c - a node that is primary: its standbys, its lease, when it may acknowledge, and handover (role.h). */
 #include "pool/role/role.h"
 
 #include <assert.h>
@@ -13,7 +11,10 @@ static uint32_t our_bit(const struct role *r)
 	return ROLL_BIT(r->seat);
 }
 
-/* Who has to have a record before it is answered, and whose promise the lease needs: rule 1. */
+/*
+ * Returns the standbys that must have a record before it is acknowledged, and whose promises the lease needs: rule
+ * 1.
+ */
 static uint32_t held_seats(const struct role *r)
 {
 	return (r->roll.in_sync | r->maybe) & ~our_bit(r);
@@ -46,7 +47,7 @@ static void renew_lease(struct role *r)
 	ROLE_ACT(r, .what = ROLE_LEASE, .time = until);
 }
 
-/* An answer to a beat that we sent, in this epoch, and later than the last. */
+/* Returns whether an echo answers a heartbeat that we sent, in this epoch, later than the last one echoed. */
 static bool is_promise(const struct role *r, unsigned int seat, uint64_t epoch, uint64_t sent)
 {
 	if (r->state != ROLE_PRIMARY && r->state != ROLE_HANDING)
@@ -79,7 +80,7 @@ bool role_may_change(const struct role *r, uint64_t now)
 	return true;
 }
 
-/* ---- answers ----------------------------------------------------------------------------- */
+/* ---- acknowledgements -------------------------------------------------------------------- */
 
 static void acknowledge(struct role *r)
 {
@@ -123,7 +124,10 @@ static void unlink_peer(struct role_peer *p, uint64_t now)
 	p->since = now;
 }
 
-/* In sync before it was ever linked to us: it came with the handing over, and has what we began with. */
+/*
+ * Links a standby that was in sync before it ever connected to us: it became so with the handover, and has the
+ * records that we began with.
+ */
 static int link_heir(struct role *r, uint64_t now, struct role_peer *p, bool has_all)
 {
 	if (!has_all) {
@@ -235,7 +239,7 @@ static void send_heartbeats(struct role *r, uint64_t now)
 
 /* ---- changes of the roll ---------------------------------------------------------------------- */
 
-/* Once added it has to have all that was answered before, too; what comes after waits for it. */
+/* A standby that is added must have every record that was acknowledged before; later records wait for it. */
 static bool may_add(const struct role *r, unsigned int seat, uint64_t now)
 {
 	const struct role_peer *p = &r->peers[seat];
@@ -274,7 +278,7 @@ static void want_members(struct role *r)
 		r->want.members[seat] = r->join;
 }
 
-/* What the roll should say: whether that is what it says, and nothing else can come of it. */
+/* Computes what the roll should say. Returns whether the roll says that, and no swap in flight can change it. */
 static bool is_roll_as_wanted(struct role *r, uint64_t now)
 {
 	r->want = r->roll;
@@ -287,7 +291,10 @@ static void mend_roll(struct role *r, uint64_t now)
 {
 	if (r->swapping || r->reading || r->read_at || is_roll_as_wanted(r, now))
 		return;
-	/* Whoever is added counts from now on: the lease first, for we may be stopped before the next line. */
+	/*
+	 * An added standby counts from now on. Renew the lease first, because we may be stopped before the next
+	 * line.
+	 */
 	r->maybe |= r->want.in_sync & ~r->roll.in_sync;
 	renew_lease(r);
 	role_swap(r);
@@ -329,7 +336,7 @@ void role_primary_roll(struct role *r, uint64_t now)
 {
 	forget_dropped(r, now);
 	forget_membership(r);
-	/* At this revision nobody can take over by what we handed. */
+	/* At this revision the handover is void: the successor cannot swap any more. */
 	if (r->handed)
 		take_back(r);
 	acknowledge(r);
@@ -378,7 +385,7 @@ int role_leave(struct role *r, uint64_t now, unsigned int seat)
 	return 0;
 }
 
-/* ---- handing over -------------------------------------------------------------------------------- */
+/* ---- handover ------------------------------------------------------------------------------------ */
 
 int role_switch(struct role *r, uint64_t now, unsigned int seat)
 {
@@ -392,12 +399,13 @@ int role_switch(struct role *r, uint64_t now, unsigned int seat)
 	r->successor = (int)seat;
 	r->handing_since = now;
 	role_become(r, ROLE_HANDING);
-	role_look(r); /* a backend that does not answer would let nobody take it, or take it back */
+	role_look(
+		r); /* with a backend that does not respond, no node could accept the handover, nor could we take it back */
 	role_time(r, now);
 	return 0;
 }
 
-/* All that was begun is done, by everybody: the successor may have it. */
+/* Sends the handover when every record is acknowledged, and all standbys have them. */
 static void try_handing(struct role *r, uint64_t now)
 {
 	unsigned int seat = (unsigned int)r->successor;
@@ -417,7 +425,7 @@ static void try_handing(struct role *r, uint64_t now)
 		 .revision = r->revision);
 }
 
-/* It did not take it. The same roll at another revision keeps it from doing so. */
+/* Takes the handover back if the successor did not accept it: swapping in the same roll changes its revision. */
 static void try_taking_back(struct role *r, uint64_t now)
 {
 	if (now <= r->handing_since + r->times.link || r->swapping || r->reading || r->read_at)

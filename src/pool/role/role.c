@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * role.c - a node and the roll: what it knows of it, how it is read and swapped, what a new one means (role.h).
- *
- * What a standby does is in standby.c, what a primary does in primary.c.
+ * role.c - a node and the roll: reading it, swapping it, and reacting to a new one (role.h). standby.c has what a
+ * standby does, primary.c what a primary does.
  */
 #include "pool/role/role.h"
 
@@ -160,7 +159,7 @@ static bool is_first(const struct role *r)
 	return r->first.epoch != 0 && memcmp(r->roll.uuid, r->first.uuid, ROLL_UUID_LEN) == 0;
 }
 
-/* The roll makes us primary, and we are ready to be: we asked for this, in this life. */
+/* Returns whether the roll makes us primary as a result of our own swap, in this process. */
 static bool is_our_turn(const struct role *r)
 {
 	if (r->state == ROLE_STARTING)
@@ -201,16 +200,16 @@ static void new_epoch(struct role *r, uint64_t now)
 	}
 }
 
-/* NULL, or why this roll cannot be the one that we have been following. */
+/* Returns NULL, or why this roll cannot be a successor of the one that we have followed. */
 static const char *contradiction_of(const struct role *r, const struct roll *roll)
 {
 	if (r->revision && memcmp(roll->uuid, r->roll.uuid, ROLL_UUID_LEN) != 0 &&
 	    r->state != ROLE_STARTING)
-		return "the pool was made anew";
+		return "the roll is that of another pool: the pool was created again";
 	if (roll->epoch < r->epoch)
-		return "the roll's epoch is older than one that this node has seen";
+		return "the epoch of the roll is older than one that this node has seen";
 	if (r->seat >= 0 && roll_seat(roll, r->name) < 0)
-		return "this node was taken out of the pool";
+		return "this node was removed from the pool";
 	return NULL;
 }
 
@@ -228,7 +227,7 @@ static void adopt_roll(struct role *r, uint64_t now, uint64_t revision, const st
 	r->roll = *roll;
 	r->revision = revision;
 	r->seat = roll_seat(roll, r->name);
-	/* Whatever was asked for from an earlier revision is done, or never will be. */
+	/* A swap from an earlier revision has happened by now, or never will. */
 	r->swapping = r->unresolved = false;
 	r->maybe = 0;
 	r->why = NULL;
@@ -242,7 +241,7 @@ static void adopt_roll(struct role *r, uint64_t now, uint64_t revision, const st
 
 /* ---- events ---------------------------------------------------------------------- */
 
-/* Before each event: a node that was stopped does not trust what it remembers of others' silence. */
+/* Called before each event: a node that was stopped does not trust what it remembers of others' silence. */
 void role_begin(struct role *r, uint64_t now)
 {
 	if (now > r->last_time && now - r->last_time > r->times.lease.lease / 2)
@@ -292,7 +291,7 @@ void role_time(struct role *r, uint64_t now)
 void role_changed(struct role *r, uint64_t now, uint64_t revision, const struct roll *roll)
 {
 	role_begin(r, now);
-	/* What is told may be late. Who begins looks for itself. */
+	/* A watch may report late. A node that starts reads the roll itself. */
 	if (r->state != ROLE_STARTING)
 		adopt_roll(r, now, revision, roll);
 	role_step(r, now);
@@ -320,7 +319,7 @@ void role_swapped(struct role *r, uint64_t now, uint64_t id, enum roll_result re
 
 	role_begin(r, now);
 	if (!r->swapping || id != r->swap_id)
-		return; /* the roll has told already */
+		return; /* the roll was read meanwhile */
 	r->swapping = false;
 	if (result == ROLL_WON) {
 		adopt_roll(r, now, revision, &won);

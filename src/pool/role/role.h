@@ -91,29 +91,29 @@ enum role_state {
 struct role_times {
 	struct lease_terms lease;
 	uint64_t
-		patience; /* ns that a standby may take to confirm or to answer a beat before it is dropped */
-	uint64_t link;	/* ns for a link to come up, for a handing over to be taken */
-	uint64_t retry; /* ns between two tries at a backend that does not answer */
-	uint64_t grace; /* ns to look around after having been stopped */
+		patience; /* ns within which a standby must confirm a record, or echo a heartbeat, before it is dropped */
+	uint64_t link;	/* ns for a link to come up, and for a successor to accept a handover */
+	uint64_t retry; /* ns between retries at a backend that does not respond */
+	uint64_t grace; /* ns to listen after having been stopped */
 };
 
 extern const struct role_times role_defaults;
 
 enum role_what {
-	ROLE_READ, /* read the roll: role_read() */
-	ROLE_SWAP, /* swap it for role_wanted(), from `revision`: role_swapped() with `id` */
-	ROLE_FENCE, /* cut the link to whoever was our primary, apply what came whole: role_fenced() */
-	ROLE_FOLLOW, /* be linked to `seat` as its standby; try until another is named. Only this drops the old link */
-	ROLE_LEASE,  /* from now on the region may be read until `time`, 0: not at all */
-	ROLE_SERVE,  /* we are primary of `epoch`: let clients in */
-	ROLE_RETIRE, /* we are not any more: clients, standbys' links and what was not answered go */
-	ROLE_BEAT,   /* send a beat of `epoch` to standby `seat`: `time` is what it is to echo */
-	ROLE_ECHO,   /* answer primary `seat`: `epoch` and `time` are the beat's own */
-	ROLE_RESYNC,   /* bring standby `seat` up to date: role_resynced() */
-	ROLE_CUT,      /* cut the link of standby `seat` */
-	ROLE_ANSWER,   /* apply and answer what is numbered up to `number` */
-	ROLE_HANDOVER, /* tell standby `seat`: take over at `number`, from `revision` of the roll */
-	ROLE_SAVE,     /* keep `epoch` in the state directory */
+	ROLE_READ, /* read the roll, then call role_read() */
+	ROLE_SWAP, /* swap the roll for role_wanted(), from `revision`, then call role_swapped() with `id` */
+	ROLE_FENCE, /* cut the link to the old primary, apply the records that arrived whole, then call role_fenced() */
+	ROLE_FOLLOW, /* connect to `seat` as its standby, and retry until another seat is named. Only this drops the old link */
+	ROLE_LEASE,  /* let clients read the region until `time`; 0: not at all */
+	ROLE_SERVE,  /* we are primary of `epoch`: admit clients */
+	ROLE_RETIRE, /* we are primary no more: drop clients, links of standbys, and what is not acknowledged */
+	ROLE_BEAT, /* send a heartbeat of `epoch` to standby `seat`, which is to echo `time` */
+	ROLE_ECHO, /* echo a heartbeat of primary `seat`: `epoch` and `time` are the heartbeat's */
+	ROLE_RESYNC, /* resynchronise standby `seat`, then call role_resynced() */
+	ROLE_CUT,    /* cut the link of standby `seat` */
+	ROLE_ANSWER, /* apply and acknowledge the records up to `number` */
+	ROLE_HANDOVER, /* tell standby `seat` to promote itself at record `number`, from `revision` of the roll */
+	ROLE_SAVE, /* store `epoch` in the state directory */
 };
 
 struct role_action {
@@ -126,15 +126,15 @@ struct role_action {
 	uint64_t time;
 };
 
-/* A standby, as its primary knows it. */
+/* A standby, as its primary sees it. */
 struct role_peer {
 	bool linked;
-	bool ready;	    /* has all, and is sent all that comes */
-	bool dropping;	    /* is to be taken out of the roll's set */
-	uint64_t since;	    /* when its link came up, or began to be missed */
-	uint64_t promised;  /* sent time of the last beat that it answered */
-	uint64_t confirmed; /* number up to which it has the records */
-	uint64_t progress;  /* when that last moved, or began to be waited for */
+	bool ready;	    /* has every record, and is sent each new one */
+	bool dropping;	    /* to be removed from the roll's in-sync set */
+	uint64_t since;	    /* when its link came up, or went down */
+	uint64_t promised;  /* send time of the last heartbeat that it echoed */
+	uint64_t confirmed; /* number of the last record that it has */
+	uint64_t progress;  /* when `confirmed` last advanced, or began to lag */
 };
 
 enum role_fence { ROLE_FENCE_FOLLOW, ROLE_FENCE_CLAIM, ROLE_FENCE_TAKE };
@@ -143,45 +143,45 @@ struct role {
 	struct role_times times;
 	char name[ROLL_NAME_LEN];
 	enum role_state state;
-	const char *why; /* of REFUSED, and what is waited for; NULL: nothing to say */
+	const char *why; /* reason for REFUSED, or for waiting; NULL: none */
 
 	struct roll roll;
-	uint64_t revision;  /* of roll; 0: none was seen */
-	uint64_t epoch;	    /* never goes back */
-	int seat;	    /* ours, -1: not a member */
-	bool synced;	    /* our memory was complete in `epoch`, as far as it depends on us */
-	uint64_t last_time; /* of the last event */
+	uint64_t revision;  /* of `roll`; 0: none was read yet */
+	uint64_t epoch;	    /* the highest seen: never decreases */
+	int seat;	    /* ours; -1: not a member */
+	bool synced;	    /* our memory was complete in `epoch`, as far as this node knows */
+	uint64_t last_time; /* time of the last event */
 	uint64_t grace_until;
 
 	bool reading;
-	uint64_t read_at; /* when to read next, 0: no need to */
+	uint64_t read_at; /* when to read the roll next; 0: no need */
 	bool swapping;
-	bool unresolved; /* a swap from `revision` may yet be done */
+	bool unresolved; /* a swap from `revision` may still happen */
 	uint64_t swap_id;
 	struct roll want;
-	uint32_t maybe;	   /* seats that such a swap adds */
-	struct roll first; /* the roll to make, while STARTING; epoch 0: do not make one */
-	bool replace;	   /* even if there is one */
+	uint32_t maybe;	   /* seats that this swap would add to the in-sync set */
+	struct roll first; /* the roll to create, while STARTING; epoch 0: create none */
+	bool replace;	   /* even if a roll exists */
 
-	/* primary */
+	/* As primary. */
 	struct role_peer peers[ROLL_MAX_NODES];
-	uint64_t placed;   /* number of the last record made */
-	uint64_t answered; /* applied here, and answered */
-	uint64_t lease;	   /* what the last ROLE_LEASE said */
+	uint64_t placed;   /* number of the last record that was made */
+	uint64_t answered; /* number of the last record that was applied here and acknowledged */
+	uint64_t lease;	   /* time of the last ROLE_LEASE */
 	uint64_t next_beat, last_beat;
-	int successor; /* seat that is to take over, -1: none */
-	bool handed;   /* told it to */
+	int successor; /* seat that a handover goes to; -1: none */
+	bool handed;   /* ROLE_HANDOVER was sent */
 	uint64_t handing_since;
-	struct roll_member join; /* to become a member; no name: nobody */
-	int leave;		 /* seat to be freed, -1: none */
+	struct roll_member join; /* node that wants to become a member; an empty name: none */
+	int leave;		 /* seat to be freed; -1: none */
 
-	/* standby */
+	/* As standby. */
 	uint64_t heard;
-	uint64_t gone; /* epoch whose primary has ended, 0: none that we know of */
+	uint64_t gone; /* epoch whose primary is proven to have ended; 0: none */
 	uint64_t gone_at;
 	enum role_fence fence;
-	uint64_t number;     /* at which it was fenced */
-	uint64_t take_epoch; /* what the handing over says; 0: there was none */
+	uint64_t number;     /* of the last record applied when it was fenced */
+	uint64_t take_epoch; /* from the handover that was received; 0: none was */
 	uint64_t take_number;
 	uint64_t take_revision;
 	bool take_leaves;
@@ -192,75 +192,82 @@ struct role {
 
 const char *role_state_name(enum role_state state);
 bool role_is_valid(
-	const struct role *r); /* what is so after every event; tests and debug builds ask */
+	const struct
+	role *r); /* Checks the invariants that hold after every event; tests and debug builds call it. */
 
-/* name: ours. epoch: the highest that the state directory knows, 0 if none. */
+/* Takes this node's name, and the highest epoch that its state directory knows (0: none). */
 void role_init(struct role *r, const struct role_times *times, const char *name, uint64_t epoch,
 	       uint64_t now);
 /*
- * Make a new pool, with us as its primary and only member: instead of joining one, right after role_init(). REFUSED
- * if there is one, unless `replace`: then what that held is given up.
+ * Creates a new pool, with this node as its primary and only member, instead of joining one. Called right after
+ * role_init(). The state becomes REFUSED if a pool exists, unless `replace`, which gives up what that pool held.
  */
 void role_create(struct role *r, const uint8_t uuid[ROLL_UUID_LEN], const struct roll_member *us,
 		 bool replace);
-bool role_next(struct role *r,
-	       struct role_action *action); /* until there is none, after each event */
+bool role_next(
+	struct role *r,
+	struct role_action
+		*action); /* Returns the next action; callers fetch all of them after each event */
 static inline const struct roll *role_wanted(const struct role *r)
 {
 	return &r->want;
 }
 
-/* ---- events, of any node ------------------------------------------------------ */
+/* ---- events, on any node ------------------------------------------------------ */
 
-void role_time(struct role *r, uint64_t now); /* at least once a beat */
-/* revision 0: there is no roll. error: the backend did not answer. */
+void role_time(struct role *r, uint64_t now); /* at least once per heartbeat interval */
+/* Reports a read of the roll. revision 0: there is no roll. error: the backend did not respond. */
 void role_read(struct role *r, uint64_t now, int error, uint64_t revision, const struct roll *roll);
 void role_changed(struct role *r, uint64_t now, uint64_t revision,
-		  const struct roll *roll); /* of a watch */
+		  const struct roll *roll); /* reported by a watch */
 void role_swapped(struct role *r, uint64_t now, uint64_t id, enum roll_result result,
 		  uint64_t revision);
 
 /* ---- events of a standby -------------------------------------------------------- */
 
-/* A beat of whom we follow. revision: the roll's, as it knows it. */
+/* Reports a heartbeat of the primary that we follow. revision: the latest of the roll that the primary knows. */
 void role_heard(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent,
 		uint64_t revision);
-/* It is proven that the process that was primary of `epoch`, in this seat, has ended, with its adapter and its lease. */
+/*
+ * Reports proof that the process that was primary of `epoch`, in this seat, has ended, and with it its adapter and
+ * its lease.
+ */
 void role_gone(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch);
-void role_fenced(struct role *r, uint64_t now, uint64_t number); /* of the last record applied */
+void role_fenced(struct role *r, uint64_t now,
+		 uint64_t number); /* number: of the last record applied */
 void role_copying(struct role *r,
-		  uint64_t now); /* our memory is being brought up to date: it is not in sync */
+		  uint64_t now); /* a resynchronisation began: our memory is not in sync */
 void role_synced(struct role *r, uint64_t now,
-		 uint64_t epoch); /* and now it is; before the primary is told so */
+		 uint64_t epoch); /* it is complete; called before the primary is informed */
 void role_torn(struct role *r,
-	       uint64_t now); /* a record that does not follow on the last: not in sync */
-/* leaves: whoever hands over is about to end, and is not to be waited for. */
+	       uint64_t now); /* a record does not follow the last one: not in sync */
+/* Reports a handover to us. leaves: the old primary is about to stop, and does not stay in the in-sync set. */
 void role_handover(struct role *r, uint64_t now, uint64_t epoch, uint64_t number, uint64_t revision,
 		   bool leaves);
 
 /* ---- events of a primary --------------------------------------------------------- */
 
 /*
- * The standby in `seat` has linked itself; it says whether its memory is in sync, in which epoch, up to which record.
- * An older link of its is taken down first.
- * 0: it is ours (ROLE_RESYNC follows where it is needed). -EAGAIN: not now, it may try again. -EPERM: we are not primary.
+ * Reports that the standby in `seat` has connected, and says whether its memory is in sync, in which epoch, and up
+ * to which record. An older link of that standby goes down first. Returns 0 if we accept it (ROLE_RESYNC follows
+ * if needed), -EAGAIN if it may retry later, -EPERM if we are not primary.
  */
 int role_link_up(struct role *r, uint64_t now, unsigned int seat, bool synced, uint64_t epoch,
 		 uint64_t number);
 void role_link_down(struct role *r, uint64_t now, unsigned int seat);
-/* seat has all records up to number, knows that it is in sync, and is sent all that follow. */
+/* Reports that a standby has all records up to number, knows that it is in sync, and is sent all that follow. */
 void role_resynced(struct role *r, uint64_t now, unsigned int seat, uint64_t number);
 void role_echoed(struct role *r, uint64_t now, unsigned int seat, uint64_t epoch, uint64_t sent);
 void role_placed(struct role *r, uint64_t now,
-		 uint64_t number); /* made, and on its way to all standbys */
+		 uint64_t number); /* made, and in flight to all standbys */
 void role_confirmed(struct role *r, uint64_t now, unsigned int seat, uint64_t number);
 void role_stuck(struct role *r, uint64_t now,
-		unsigned int seat); /* no room for more, for too long */
+		unsigned int seat); /* its ring was full for too long */
 
 int role_switch(struct role *r, uint64_t now,
-		unsigned int seat); /* hand over to this one: -EINVAL, -EBUSY, -EPERM */
+		unsigned int seat); /* Starts a handover to this seat. -EINVAL, -EBUSY, -EPERM */
 int role_join(struct role *r, uint64_t now,
-	      const struct roll_member *member); /* -EBUSY, -ENOSPC: there will be no seat */
+	      const struct roll_member *member); /* -EBUSY; -ENOSPC: all seats are taken */
 int role_leave(struct role *r, uint64_t now, unsigned int seat);
 
 /* ---- between role.c, standby.c and primary.c ---------------------------------- */
@@ -274,26 +281,27 @@ void role_act(struct role *r, const struct role_action *action);
 #define ROLE_ACT(r, ...) role_act(r, &(struct role_action){__VA_ARGS__})
 void role_become(struct role *r, enum role_state state);
 void role_refuse(struct role *r, const char *why);
-void role_begin(struct role *r, uint64_t now); /* before an event */
-void role_step(struct role *r, uint64_t now); /* after it: what follows from what is known by now */
-void role_look(struct role *r);		      /* at the roll, if nobody is at it */
-void role_swap(struct role *r);		      /* the roll for r->want */
+void role_begin(struct role *r, uint64_t now); /* called before each event */
+void role_step(struct role *r,
+	       uint64_t now);	/* called after each event: takes every step that is possible now */
+void role_look(struct role *r); /* reads the roll, unless a read is in flight */
+void role_swap(struct role *r); /* swaps the roll for r->want */
 void role_standby_step(struct role *r, uint64_t now);
 void role_primary_step(struct role *r, uint64_t now);
-/* The roll is another: of the same epoch, or of a new one. */
+/* Handle a new revision of the roll: in the same epoch, or in a new one. */
 void role_standby_roll(struct role *r, uint64_t now);
 void role_primary_roll(struct role *r, uint64_t now);
-void role_follow(struct role *r, uint64_t now,
-		 uint64_t number); /* the roll's primary; our memory is at number */
+void role_follow(
+	struct role *r, uint64_t now,
+	uint64_t number); /* follows the roll's primary; our memory is at record `number` */
 void role_follow_fenced(struct role *r,
-			uint64_t now); /* the same, once nothing more can come from the old one */
+			uint64_t now); /* the same, once the old primary cannot reach us any more */
 void role_primary_begin(struct role *r, uint64_t now);
 void role_retire(struct role *r);
 
-/* ---- questions ---------------------------------------------------------------------- */
+/* ---- queries ------------------------------------------------------------------------ */
 
-bool role_may_change(const struct role *r,
-		     uint64_t now); /* take a request that changes something */
+bool role_may_change(const struct role *r, uint64_t now); /* whether a change may be accepted */
 bool role_may_read(const struct role *r, uint64_t now);
 
 #endif

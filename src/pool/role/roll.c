@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * roll.c - the coordination record: what is one, and as JSON (roll.h). Pure.
+ * roll.c - the roll: validity, the next primary, and the JSON form (roll.h). Pure.
  *
- * What comes from a backend may have been written by anybody: it is a roll if it is one in every detail.
+ * A backend may return bytes that anybody wrote: they are a roll only if every detail is valid.
  */
 #include "pool/role/roll.h"
 
@@ -16,7 +16,7 @@
 
 #define ROLL_VERSION 1
 
-/* ---- the record ------------------------------------------------------------------- */
+/* ---- the roll --------------------------------------------------------------------- */
 
 static bool is_text(const char *text, size_t room)
 {
@@ -40,7 +40,7 @@ static const char *fault_of_members(const struct roll *roll)
 		if (!is_text(m->address, sizeof(m->address)))
 			return "a member's address";
 		if (roll_seat(roll, m->name) != (int)s)
-			return "a name that two members have";
+			return "two members of the same name";
 	}
 	return NULL;
 }
@@ -52,10 +52,10 @@ static const char *fault_of(const struct roll *roll)
 	if (roll->primary >= ROLL_MAX_NODES || !roll->members[roll->primary].name[0])
 		return "the primary";
 	if (!roll_in_sync(roll, roll->primary) || roll->in_sync >> ROLL_MAX_NODES)
-		return "who is in sync";
+		return "the in-sync set";
 	for (unsigned int s = 0; s < ROLL_MAX_NODES; s++)
 		if (roll_in_sync(roll, s) && !roll->members[s].name[0])
-			return "who is in sync";
+			return "the in-sync set";
 	return fault_of_members(roll);
 }
 
@@ -112,7 +112,7 @@ unsigned int roll_before(const struct roll *roll, unsigned int seat, unsigned in
 	return n;
 }
 
-/* ---- as JSON ------------------------------------------------------------------------ */
+/* ---- JSON --------------------------------------------------------------------------- */
 
 static void uuid_to_text(const uint8_t uuid[ROLL_UUID_LEN], char text[37])
 {
@@ -138,7 +138,7 @@ static bool uuid_from_text(const char *text, uint8_t uuid[ROLL_UUID_LEN])
 	return strcmp(again, text) == 0;
 }
 
-/* Seats are the places of the list, null one that is free: so they are the same for all who read it. */
+/* A member's index in the list is its seat, and null marks a free seat: so all readers agree on seats. */
 static json_t *members_to_json(const struct roll *roll)
 {
 	json_t *list = json_array();
@@ -241,7 +241,7 @@ static const char *from_json(json_t *o, struct roll *roll, uint64_t *revision)
 	const char *why;
 
 	if (!number_of(o, "stag-pool", &version))
-		return "it is no roll of a pool";
+		return "not the roll of a pool";
 	if (version != ROLL_VERSION)
 		return "the version";
 	if (!text_of(o, "uuid", uuid, sizeof(uuid)) || !uuid_from_text(uuid, roll->uuid))

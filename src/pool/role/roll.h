@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * roll.h - the coordination record ("the roll") of a pool, and where it is kept.
+ * roll.h - the roll (the membership record of a pool), and its backends.
  *
- * One small record says who is primary and who may become it. It is kept by a backend that has a single truth: etcd,
- * or a locked file on one machine. It is read and changed at failures and changes of membership only, and it changes
- * by compare-and-swap only: whoever swaps names the revision that the change was made from.
+ * The roll says which node is primary, in which epoch, and which nodes are in sync and may become primary. A backend keeps
+ * it: etcd, or a locked file on one machine. It is read and changed only at failures and at changes of membership, and
+ * only by compare-and-swap: a swap names the revision that it starts from.
  *
- *	roll.c          the record: checked, as JSON and back
- *	rolls.c         the thread that asks for it, the queue before it, what came of it
+ *	roll.c          validity, the next primary, JSON
+ *	rolls.c         asynchronous access: a thread, a queue of requests, a queue of answers
  *	roll_file.c roll_etcd.c     the backends: read, swap, wait for a change
  */
 #ifndef STAG_POOL_ROLL_H
@@ -22,13 +22,13 @@
 
 #define ROLL_MAX_NODES	 8
 #define ROLL_NAME_LEN	 NAME_LEN
-#define ROLL_ADDRESS_LEN 92 /* host:port, with its terminating zero */
+#define ROLL_ADDRESS_LEN 92 /* room for host:port with its terminating zero */
 #define ROLL_UUID_LEN	 16
-#define ROLL_MAX_TEXT	 8192 /* as JSON */
+#define ROLL_MAX_TEXT	 8192 /* bytes of its JSON form */
 
-/* A node of the pool. Its place in the roll, its seat, is its as long as it is a member. */
+/* A node of the pool. Its index in the roll, its seat, does not change while it is a member. */
 struct roll_member {
-	char name[ROLL_NAME_LEN]; /* empty: nobody has this seat */
+	char name[ROLL_NAME_LEN]; /* empty: the seat is free */
 	char address[ROLL_ADDRESS_LEN];
 	uint32_t order; /* rank for promotion: see roll_next() */
 };
@@ -37,9 +37,9 @@ struct roll {
 	uint8_t uuid[ROLL_UUID_LEN]; /* of the pool */
 	uint64_t epoch;		     /* one more with every new primary */
 	uint64_t base;		     /* number of the last record before this epoch */
-	uint32_t primary;	     /* seat */
+	uint32_t primary;	     /* its seat */
 	uint32_t
-		in_sync; /* bit set of seats: who may be primary next; the primary is one of them */
+		in_sync; /* bit set of the seats that are in sync, and may be primary next; includes the primary */
 	struct roll_member members[ROLL_MAX_NODES];
 };
 
@@ -60,17 +60,17 @@ bool roll_in_sync(const struct roll *roll, unsigned int seat);
 int roll_next(const struct roll *roll, unsigned int excluded);
 unsigned int roll_before(const struct roll *roll, unsigned int seat, unsigned int excluded);
 
-/* As JSON, with a final newline: the length, or -ENOSPC. room is at least 1. */
+/* Writes JSON, with a final newline. Returns its length, or -ENOSPC. room is at least 1. */
 int roll_to_text(const struct roll *roll, uint64_t revision, char *text, size_t room);
-/* -EBADMSG: it is not a roll, and *why says what is wrong with it. revision may be NULL. */
+/* Returns -EBADMSG if the text is not a roll; *why says what is wrong with it. revision may be NULL. */
 int roll_from_text(const char *text, size_t len, struct roll *roll, uint64_t *revision,
 		   const char **why);
 
-/* ---- where it is kept -------------------------------------------------------- */
+/* ---- backends ---------------------------------------------------------------- */
 
 /*
- * Rolls ask a backend, in a thread of its own. Nothing here waits for it: what has become of a request is fetched
- * with rolls_next() when rolls_fd() is readable. Requests are done one after the other, in order.
+ * Access to a roll backend, in a thread of its own, so that no caller waits for it. Results are fetched with
+ * rolls_next() when rolls_fd() is readable. Requests are carried out one after the other, in order.
  *
  * where:  file:/path/of/the/roll
  *         etcd://host:port[,host:port...]/key[?ca=FILE&cert=FILE&key=FILE&user=NAME&password-file=FILE&timeout=MS]
@@ -79,11 +79,11 @@ int roll_from_text(const char *text, size_t len, struct roll *roll, uint64_t *re
 struct rolls;
 
 enum roll_result {
-	ROLL_READ,    /* of a read: here it is; or, with revision 0, there is none */
-	ROLL_WON,     /* of a swap: done, revision is the new one */
-	ROLL_LOST,    /* of a swap: not done and never will be, the record had changed */
-	ROLL_UNKNOWN, /* the backend did not say: a swap may have been done, or may yet be */
-	ROLL_CHANGED, /* nobody asked: somebody changed it. May be late, may come twice, may be left out */
+	ROLL_READ,    /* a read has succeeded; revision 0: there is no roll */
+	ROLL_WON,     /* a swap has succeeded; revision is the new one */
+	ROLL_LOST,    /* a swap has failed, and never will happen: the roll had changed before */
+	ROLL_UNKNOWN, /* the backend did not respond: a swap may have happened, or may still happen */
+	ROLL_CHANGED, /* unrequested: another process changed the roll. May come late, come twice, or be left out */
 };
 
 struct roll_answer {
@@ -91,7 +91,7 @@ struct roll_answer {
 	uint64_t id;	   /* of the request, 0 for ROLL_CHANGED */
 	uint64_t revision; /* of roll */
 	struct roll roll;  /* with ROLL_READ and ROLL_CHANGED */
-	int error;	   /* with ROLL_UNKNOWN: why, -errno */
+	int error;	   /* with ROLL_UNKNOWN: the reason, -errno */
 };
 
 /* Returns NULL, or what is wrong with the text of `where`. Nothing is opened. */
@@ -101,16 +101,17 @@ int roll_read_once(const char *where, struct roll *roll, uint64_t *revision);
 
 int rolls_open(const char *where, struct rolls **rolls);
 void rolls_close(
-	struct rolls *rolls); /* NULL is fine; waits for a request under way, a timeout at most */
+	struct rolls
+		*rolls); /* Takes NULL. Waits for a request in flight, for one timeout at most */
 
-int rolls_fd(const struct rolls *rolls); /* readable while there is an answer */
+int rolls_fd(const struct rolls *rolls); /* readable while an answer is queued */
 int rolls_read(struct rolls *rolls, uint64_t id);
 int rolls_swap(struct rolls *rolls, uint64_t id, uint64_t revision,
-	       const struct roll *roll); /* revision 0: none yet */
-int rolls_watch(struct rolls *rolls);	 /* from now on, ROLL_CHANGED */
+	       const struct roll *roll); /* revision 0: expects that there is no roll yet */
+int rolls_watch(struct rolls *rolls);	 /* from now on, report changes as ROLL_CHANGED */
 bool rolls_next(struct rolls *rolls, struct roll_answer *answer);
 
-/* ---- between rolls.c and the backends: called by its thread only, but for wake ---------- */
+/* ---- between rolls.c and the backends: called only by its thread, except wake ----------- */
 
 struct roll_backend {
 	const struct roll_backend_ops *ops;
@@ -118,14 +119,15 @@ struct roll_backend {
 };
 
 struct roll_backend_ops {
-	/* 0: there it is, or with *revision 0, it is not there. */
+	/* Returns 0, with *revision 0 if there is no roll, or -errno. */
 	int (*read)(struct roll_backend *e, struct roll *roll, uint64_t *revision);
-	/* ROLL_WON, ROLL_LOST, or ROLL_UNKNOWN and why. */
+	/* Returns ROLL_WON, ROLL_LOST, or ROLL_UNKNOWN with *error set. */
 	enum roll_result (*swap)(struct roll_backend *e, uint64_t *revision,
 				 const struct roll *roll, int *error);
-	/* Nothing to do: until wake, and meanwhile, if watching, rolls_noticed() of changes. */
+	/* Waits until wake is called. Meanwhile, if watching, reports changes with rolls_noticed(). */
 	void (*idle)(struct roll_backend *e, bool watching);
-	void (*wake)(struct roll_backend *e); /* of any thread; also if it comes before idle */
+	void (*wake)(struct roll_backend *
+			     e); /* called by any thread; also takes effect if called before idle */
 	void (*close)(struct roll_backend *e);
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * roll_etcd.c - the roll as a key of etcd (3.4 and later), by its JSON gateway (roll.h).
+ * roll_etcd.c - the roll as a key of etcd (3.4 and later), through its JSON gateway (roll.h).
  *
- * The key's mod_revision is the roll's revision: a swap is a transaction that compares it. One thread, one curl_multi:
- * the watch is a response that never ends, and goes on while requests are made. An endpoint that does not answer is
- * followed by the next; a swap that may have got through to one that fell silent is lost or won at the next, but then
- * "lost" may be by our own hand, and is told as not known.
+ * The key's mod_revision is the roll's revision: a swap is a transaction that compares it. One thread drives one
+ * curl_multi: the watch is a response that never ends, and continues while requests are made. If an endpoint does
+ * not respond, the next one is tried. A swap that may have reached an endpoint that then fell silent is won or
+ * lost at the next endpoint, but it may be lost to itself: so it is reported as unknown.
  */
 #include "pool/role/roll.h"
 
@@ -43,14 +43,15 @@ struct roll_etcd {
 	struct roll_where where;
 	CURLM *multi;
 	CURL *request, *watch;
-	struct reply answer, events; /* events: of the watch, as far as a line is not complete */
-	char *token;		     /* of the user, or NULL */
+	struct reply answer,
+		events; /* events: what the watch received of a line that is not complete */
+	char *token;	/* of the logged-in user, or NULL */
 	struct curl_slist *watch_headers;
 	char key[MAX_B64(ROLL_WHERE_KEY)];
 	unsigned int endpoint;
-	long told[ROLL_WHERE_HOSTS]; /* how each has failed, as it was last told; 0: it has not */
+	long told[ROLL_WHERE_HOSTS]; /* how each endpoint failed, as last logged; 0: it did not */
 	bool watch_runs, watch_ended;
-	uint64_t watch_next; /* when to try again */
+	uint64_t watch_next; /* when to retry */
 	uint64_t seen;
 	atomic_bool woken;
 };
@@ -115,7 +116,7 @@ static void set_request(struct roll_etcd *e, CURL *c, const char *path, const ch
 	curl_easy_setopt(c, CURLOPT_WRITEDATA, to);
 	curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(c, CURLOPT_PROXY,
-			 ""); /* a backend is near; a proxy of the user's is not meant for it */
+			 ""); /* etcd is near: the user's HTTP proxy is not meant for it */
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPALIVE, 1L);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPIDLE, 2L);
 	curl_easy_setopt(c, CURLOPT_TCP_KEEPINTVL, 1L);
@@ -123,7 +124,7 @@ static void set_request(struct roll_etcd *e, CURL *c, const char *path, const ch
 	set_tls(&e->where, c);
 }
 
-/* One round of all transfers; *code is set when the request is through. */
+/* Runs one round of all transfers. Sets *code when the request is complete. */
 static bool drive_transfers(struct roll_etcd *e, CURLcode *code)
 {
 	bool through = false;
@@ -160,7 +161,7 @@ static CURLcode post_here(struct roll_etcd *e, const char *path, const char *bod
 	return code;
 }
 
-/* It never got there: nothing can come of it. */
+/* Returns whether the request never reached the endpoint, so that it cannot take effect. */
 static bool is_unsent(CURLcode code)
 {
 	return code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST ||
@@ -174,7 +175,10 @@ static json_t *parse_answer(const struct roll_etcd *e)
 	return json_loadb(e->answer.text ? e->answer.text : "", e->answer.len, 0, NULL);
 }
 
-/* One that is away is tried many times a second: it is told of once, and when it is back. */
+/*
+ * Returns whether a failure is to be logged. A dead endpoint is tried many times a second: log it once, and when
+ * it is back.
+ */
 static bool is_news(struct roll_etcd *e, long how)
 {
 	long *told = &e->told[e->endpoint];
@@ -235,7 +239,10 @@ static int log_in(struct roll_etcd *e)
 	return e->token ? 0 : -EACCES;
 }
 
-/* At this endpoint. A token runs out: then it was not done, and is tried once more with another. */
+/*
+ * Posts to the current endpoint. If the token has expired, the request had no effect, and is retried once with a
+ * new token.
+ */
 static CURLcode post_logged_in(struct roll_etcd *e, const char *path, const char *body,
 			       long *status)
 {
@@ -247,8 +254,8 @@ static CURLcode post_logged_in(struct roll_etcd *e, const char *path, const char
 }
 
 /*
- * Each endpoint once, beginning with the one that answered last. The answer, or NULL. *sent: an endpoint may have got
- * it, and did not say what came of it.
+ * Tries each endpoint once, beginning with the one that responded last. Returns the response, or NULL. *sent: an
+ * endpoint may have received the request, and did not report the result.
  */
 static json_t *post_any(struct roll_etcd *e, const char *path, const char *body, bool *sent,
 			int *error)
@@ -260,7 +267,7 @@ static json_t *post_any(struct roll_etcd *e, const char *path, const char *body,
 
 		if (code == CURLE_OK && status == 200) {
 			if (is_news(e, 0))
-				log_warn("etcd %s: answers again", e->where.hosts[e->endpoint]);
+				log_warn("etcd %s: responds again", e->where.hosts[e->endpoint]);
 			return parse_answer(e);
 		}
 		log_failure(e, code, status);
@@ -288,9 +295,9 @@ static json_t *request_json(struct roll_etcd *e, const char *path, json_t *reque
 	return answer;
 }
 
-/* ---- what etcd says -------------------------------------------------------------------------- */
+/* ---- etcd's responses ------------------------------------------------------------------------ */
 
-/* 64-bit numbers come as strings. */
+/* etcd sends 64-bit numbers as strings. */
 static uint64_t number_of(json_t *o, const char *key)
 {
 	const char *text = json_string_value(json_object_get(o, key));
@@ -309,7 +316,7 @@ static int roll_of_kv(json_t *kv, struct roll *roll, uint64_t *revision)
 	if (len && len < sizeof(text))
 		text_len = EVP_DecodeBlock(text, (const unsigned char *)value, (int)len);
 	if (text_len > 0) {
-		/* What was added to fill the last block is no part of it. */
+		/* Base64 padding is not part of the value. */
 		text_len -= (value[len - 1] == '=') + (len > 1 && value[len - 2] == '=');
 		rc = roll_from_text((const char *)text, (size_t)text_len, roll, NULL, &why);
 	}
@@ -349,7 +356,7 @@ static int etcd_read(struct roll_backend *backend, struct roll *roll, uint64_t *
 static json_t *swap_request(const struct roll_etcd *e, uint64_t revision, const struct roll *roll)
 {
 	char text[ROLL_MAX_TEXT], value[MAX_B64(ROLL_MAX_TEXT)], from[24];
-	int len = roll_to_text(roll, 0, text, sizeof(text)); /* its revision is etcd's to say */
+	int len = roll_to_text(roll, 0, text, sizeof(text)); /* etcd assigns the revision */
 
 	if (len < 0)
 		return NULL;
@@ -406,7 +413,7 @@ static void parse_watch_events(struct roll_etcd *e, const char *line, size_t len
 	for (size_t i = 0; i < json_array_size(events); i++) {
 		json_t *event = json_array_get(events, i);
 
-		/* No type: a put. A roll that is deleted is what its readers will say of it. */
+		/* An event without a type is a put. Readers find out by themselves that a roll was deleted. */
 		if (!json_object_get(event, "type") &&
 		    roll_of_kv(json_object_get(event, "kv"), &roll, &revision) == 0)
 			notice_roll(e, revision, &roll);
@@ -447,12 +454,12 @@ static void begin_watch(struct roll_etcd *e, uint64_t from)
 	e->events.len = 0;
 	set_request(e, e->watch, "watch", body, headers, &e->events);
 	e->watch_runs = curl_multi_add_handle(e->multi, e->watch) == CURLM_OK;
-	/* Headers have to be there as long as the transfer is: curl frees them with the handle's next ones. */
+	/* The headers must live as long as the transfer; curl does not free them. */
 	curl_slist_free_all(e->watch_headers);
 	e->watch_headers = headers;
 }
 
-/* From what is there now on: so nothing is left out in between. */
+/* Watches from the current revision on, so that no change is missed in between. */
 static void start_watch(struct roll_etcd *e)
 {
 	struct roll roll;

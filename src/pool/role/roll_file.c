@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * roll_file.c - the roll in a file, for nodes of one machine (roll.h).
+ * roll_file.c - the roll in a file, for nodes on one machine (roll.h).
  *
- * The file is replaced as a whole, so it is read without a lock. Who swaps writes the new one first, where nobody sees it,
- * and makes it durable; only to look at the old one and to put the new one in its place is the lock taken. So a process
- * that is stopped in the middle of it, which keeps all others from swapping, is rare. PATH.lock is what is locked: the
- * roll itself is another file each time.
+ * The file is replaced as a whole, so it is read without a lock. A swap first writes the new file, without a name,
+ * and makes it durable. It takes the lock only to compare the old file and to rename the new one: so it is rare
+ * that a process is stopped while it holds the lock and blocks all other swaps. The lock is on PATH.lock, because
+ * the roll itself is a new file each time.
  */
 #include "pool/role/roll.h"
 
@@ -35,13 +35,13 @@
 struct roll_file {
 	struct roll_backend backend;
 	char *path;
-	char *name;	/* in its directory */
-	char *new_name; /* of what is put in its place */
+	char *name;	/* of the roll, in its directory */
+	char *new_name; /* of the file that will replace it */
 	char *lock_name;
 	int dir, watch, wake;
-	uint64_t seen; /* revision that the watch has told of */
+	uint64_t seen; /* revision that the watch reported last */
 	bool watches;
-	bool unsynced; /* the directory has a new roll that it may yet forget */
+	bool unsynced; /* the directory entry of a new roll is not durable yet */
 };
 
 static struct roll_file *to_file(struct roll_backend *e)
@@ -79,7 +79,7 @@ static int file_read_roll(struct roll_backend *e, struct roll *roll, uint64_t *r
 
 /* ---- swapping ----------------------------------------------------------------------------- */
 
-/* The lock, or -ETIMEDOUT. Whoever has it may have been stopped: then nobody swaps. */
+/* Takes the lock, or returns -ETIMEDOUT. Its holder may have been stopped; no process can swap then. */
 static int take_lock(struct roll_file *f)
 {
 	uint64_t until = clock_ns() + LOCK_PATIENCE;
@@ -104,7 +104,7 @@ static int write_durably(int fd, const char *text, size_t len)
 	return fsync(fd) == 0 ? 0 : -errno;
 }
 
-/* A file without a name: if we die, it is gone. */
+/* Writes a file without a name, which vanishes if this process dies. */
 static int write_nameless(struct roll_file *f, const char *text, size_t len)
 {
 	int fd = openat(f->dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, FILE_MODE), rc;
@@ -124,7 +124,7 @@ static int put_in_place(struct roll_file *f, int nameless)
 	char link[32];
 
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", nameless);
-	unlinkat(f->dir, f->new_name, 0); /* somebody died here */
+	unlinkat(f->dir, f->new_name, 0); /* left by a process that died here */
 	if (linkat(AT_FDCWD, link, f->dir, f->new_name, AT_SYMLINK_FOLLOW) != 0)
 		return -errno;
 	return renameat(f->dir, f->new_name, f->dir, f->name) == 0 ? 0 : -errno;
@@ -160,7 +160,7 @@ static enum roll_result file_swap(struct roll_backend *e, uint64_t *revision,
 	CLEANUP_CLOSE int nameless = len < 0 ? len : write_nameless(f, text, (size_t)len);
 	enum roll_result result;
 
-	/* Not every file system has files without names. */
+	/* Some file systems do not support O_TMPFILE. */
 	if (nameless < 0 && nameless != -EOPNOTSUPP && nameless != -EISDIR && nameless != -EINVAL) {
 		log_err("roll %s: cannot be written: %s", f->path, strerror(-nameless));
 		*error = nameless;
@@ -203,8 +203,8 @@ static void start_watch(struct roll_file *f)
 }
 
 /*
- * A power cut before this takes the roll back to what it was, and all the memory that it was about with it: so nobody
- * waits for it who waits to take over.
+ * A power cut before this restores the old roll, but it also erases all memory that the new roll describes: so a
+ * promotion does not wait for it.
  */
 static void sync_dir(struct roll_file *f)
 {
@@ -229,7 +229,7 @@ static void file_idle(struct roll_backend *e, bool watching)
 	}
 	poll(fds, 2, watching && f->watch < 0 ? 100 : -1);
 	if (fds[0].revents && read(f->wake, &count, sizeof(count)) < 0)
-		log_debug("roll: woken for nothing");
+		log_debug("roll: woken without a reason");
 	if (fds[1].revents && read(f->watch, events, sizeof(events)) > 0)
 		notice_change(f);
 }
@@ -286,7 +286,7 @@ int roll_file_open(const char *path, struct roll_backend **backend)
 	int rc;
 
 	if (path[0] != '/' || path[strlen(path) - 1] == '/' || strlen(path) >= PATH_MAX) {
-		log_err("roll file:%s: it has to be the path of a file, from the root", path);
+		log_err("roll file:%s: it must be the absolute path of a file", path);
 		return -EINVAL;
 	}
 	f = calloc(1, sizeof(*f));
@@ -294,7 +294,10 @@ int roll_file_open(const char *path, struct roll_backend **backend)
 		return -ENOMEM;
 	f->backend.ops = &file_ops;
 	f->dir = -1;
-	/* Before other descriptors: of a killed process it is closed last then, for it takes long (life.c). */
+	/*
+	 * Opened before other descriptors, so that it is closed last in a killed process: closing it takes long
+	 * (life.c).
+	 */
 	f->watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	f->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	rc = f->wake < 0 ? -errno : set_names(f, path);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * roll_where.c - where in etcd the roll is (roll_where.h). Pure.
- */
+/* roll_where.c - the place of the roll in etcd, parsed (roll_where.h). Pure. */
 #include "pool/role/roll_where.h"
 
 #include <errno.h>
@@ -20,7 +18,7 @@ static bool copy_text(char *to, size_t room, const char *from, size_t len)
 	return true;
 }
 
-/* host:port, host:port ... */
+/* Parses host:port,host:port,... */
 static const char *parse_hosts(const char *text, size_t len, struct roll_where *w)
 {
 	while (len) {

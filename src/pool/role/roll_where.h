@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * roll_where.h - where in etcd the roll is, as a user writes it (roll.h).
- */
+/* roll_where.h - the place of the roll in etcd, parsed from the form that users write (roll.h). */
 #ifndef STAG_POOL_ROLL_WHERE_H
 #define STAG_POOL_ROLL_WHERE_H
 
@@ -20,10 +18,10 @@ struct roll_where {
 	char ca[PATH_MAX], cert[PATH_MAX], cert_key[PATH_MAX];
 	char user[64];
 	char password_file[PATH_MAX];
-	unsigned int timeout_ms; /* for each endpoint */
+	unsigned int timeout_ms; /* per endpoint */
 };
 
-/* -EINVAL, and *why says what is wrong. */
+/* Returns 0, or -EINVAL, with *why saying what is wrong. */
 int roll_where_parse(const char *text, struct roll_where *where, const char **why);
 
 #endif

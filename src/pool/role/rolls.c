@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rolls.c - asks for the roll, so that nobody has to wait for it (roll.h).
+ * rolls.c - asynchronous access to the roll (roll.h).
  *
- * A thread takes requests from a queue, one after the other; what came of them goes to another queue, of which an eventfd
- * tells. A request carries its answer, so that there is always room for it. Of changes that were noticed only the last
- * is kept.
+ * A thread takes requests from a queue, one after the other, and puts the answers into another queue; an eventfd
+ * signals them. A request contains the room for its answer, so an answer never fails for lack of memory. Of
+ * changes that the watch reports only the last is kept.
  */
 #include "pool/role/roll.h"
 
@@ -32,7 +32,7 @@ struct rolls {
 	struct roll_backend *backend;
 	pthread_t thread;
 	int fd;
-	struct lock lock; /* what follows */
+	struct lock lock; /* covers what follows */
 	struct list requests, answers;
 	struct roll_answer noticed;
 	bool has_noticed, watching, closing;
@@ -114,7 +114,7 @@ void rolls_noticed(struct rolls *rolls, uint64_t revision, const struct roll *ro
 	notify_reader(rolls);
 }
 
-/* ---- for who asks ------------------------------------------------------------------------- */
+/* ---- the calls ---------------------------------------------------------------------------- */
 
 static bool is_etcd(const char *where)
 {
@@ -274,7 +274,7 @@ bool rolls_next(struct rolls *rolls, struct roll_answer *answer)
 		*answer = rolls->noticed;
 		return true;
 	}
-	/* Who tells does so after it has put its answer here: nothing is missed. */
+	/* notify_reader() is called after an answer was queued, so no answer is missed. */
 	if (read(rolls->fd, &count, sizeof(count)) < 0 && errno != EAGAIN)
 		log_err("roll: eventfd: cannot be read");
 	return false;

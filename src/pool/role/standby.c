@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * standby.c - a node that is not primary: it follows one, and takes over from it (role.h).
+ * standby.c - a node that is not primary: it follows the primary, and promotes itself when the primary is gone
+ * (role.h).
  */
 #include "pool/role/role.h"
 
@@ -41,7 +42,7 @@ void role_follow_fenced(struct role *r, uint64_t now)
 		begin_fence(r, ROLE_FENCE_FOLLOW);
 }
 
-/* Back to whom we had fenced: the roll still says that it is primary. */
+/* Follows the primary again that we had fenced: the roll still names it. */
 static void resume_standby(struct role *r, uint64_t now)
 {
 	r->heard = now;
@@ -49,7 +50,7 @@ static void resume_standby(struct role *r, uint64_t now)
 	ROLE_ACT(r, .what = ROLE_FOLLOW, .seat = r->roll.primary, .epoch = r->epoch);
 }
 
-/* Of whom we follow, and not of a time before. */
+/* Returns whether a message is from the primary that we follow, in its present epoch. */
 static bool is_our_primary(const struct role *r, unsigned int seat, uint64_t epoch)
 {
 	return epoch == r->epoch && seat == r->roll.primary && r->revision;
@@ -106,22 +107,22 @@ void role_synced(struct role *r, uint64_t now, uint64_t epoch)
 	role_begin(r, now);
 	if (r->state == ROLE_OUTSIDE && epoch == r->epoch) {
 		r->synced = true;
-		r->heard = now; /* from here on silence counts */
+		r->heard = now; /* silence is measured from here */
 		role_become(r, ROLE_STANDBY);
 	}
 	role_step(r, now);
 }
 
-/* ---- taking over --------------------------------------------------------------------- */
+/* ---- promotion ----------------------------------------------------------------------- */
 
-/* Rule 3: by what we know of our memory, and by what the roll says. */
+/* Rule 3: in sync by what this node knows about its memory, and by the roll. */
 static bool may_claim(const struct role *r)
 {
 	return r->synced && role_sits(r, r->roll.in_sync) &&
 	       r->roll.primary != (unsigned int)r->seat;
 }
 
-/* Nobody answers for the pool any more, or has to be taken not to. */
+/* Returns whether the primary has ended, or was silent for long enough. */
 static bool is_primary_over(const struct role *r, uint64_t now)
 {
 	unsigned int before =
@@ -138,7 +139,7 @@ static void watch_silence(struct role *r, uint64_t now)
 		return;
 	if (may_claim(r))
 		begin_fence(r, ROLE_FENCE_CLAIM);
-	else if (!r->reading && !r->read_at) /* perhaps somebody else has */
+	else if (!r->reading && !r->read_at) /* another standby may have promoted itself */
 		r->read_at = now + r->times.link;
 }
 
@@ -157,7 +158,7 @@ static void claim_roll(struct role *r)
 	role_swap(r);
 }
 
-/* What was handed to us is good at one revision of the roll, that we have to have seen. */
+/* Returns whether a handover to us is valid: it holds for one revision of the roll, which we must have seen. */
 static bool may_take(const struct role *r)
 {
 	return r->state == ROLE_STANDBY && r->take_epoch == r->epoch &&
@@ -176,7 +177,7 @@ void role_standby_step(struct role *r, uint64_t now)
 		watch_silence(r, now);
 }
 
-/* The same primary, but the roll has changed. */
+/* Handles a roll that has changed without a new primary. */
 void role_standby_roll(struct role *r, uint64_t now)
 {
 	if (r->state != ROLE_CLAIMING)

@@ -2,7 +2,7 @@
 /*
  * state.c - a node's state directory (state.h).
  *
- * The state is text, for people to look at, with one way to write each: what does not come out the same when it is
+ * The state is text that people can read, in a canonical form: a file that does not come out the same when it is
  * written again is damaged.
  */
 #include "pool/role/state.h"
@@ -23,7 +23,7 @@
 
 #define STATE_FILE "state"
 #define STATE_TEXT 512
-#define SUM_LEN	   16 /* bytes of the sum that are kept */
+#define SUM_LEN	   16 /* bytes of the checksum that are kept */
 
 int state_open(const char *path)
 {
@@ -39,7 +39,7 @@ int state_open(const char *path)
 	if (rc == 0)
 		return fd;
 	log_err("state directory %s: %s", path,
-		rc == -EBUSY ? "another process has it" : strerror(-rc));
+		rc == -EBUSY ? "another process holds it" : strerror(-rc));
 	if (fd >= 0)
 		close(fd);
 	return rc;
@@ -75,16 +75,16 @@ static bool from_hex(const char *text, uint8_t *bytes, size_t len)
 	return true;
 }
 
-/* NULL, or what is wrong with it. */
+/* Returns NULL, or what is wrong with the text. */
 static const char *from_text(const char *text, struct pool_state *s)
 {
 	char uuid[2 * ROLL_UUID_LEN + 1], again[STATE_TEXT];
 	int version;
 
 	if (sscanf(text, "stag pool state %d\n", &version) != 1)
-		return "it is not the state of a pool's node";
+		return "not the state of a pool's node";
 	if (version != 1)
-		return "it is of another version";
+		return "unknown version";
 	if (sscanf(text,
 		   "stag pool state 1\npool %32[0-9a-f]\nnode %63s\nkey %" SCNx32 "\nepoch %" SCNu64
 		   "\n",
@@ -107,7 +107,7 @@ int state_load(int dir, struct pool_state *state)
 	if (len == -ENOENT)
 		return -ENOENT;
 	if (len == -EFBIG || (len >= 0 && strlen(text) != (size_t)len)) {
-		log_err("state file: it is not the state of a pool's node");
+		log_err("state file: not the state of a pool's node");
 		return -EBADMSG;
 	}
 	if (len < 0 || fstatat(dir, STATE_FILE, &st, 0) != 0) {
@@ -115,7 +115,7 @@ int state_load(int dir, struct pool_state *state)
 		return len < 0 ? (int)len : -errno;
 	}
 	if (st.st_mode & 077) {
-		log_err("state file: mode %o lets others at the pool's key; it has to be 600",
+		log_err("state file: mode %o lets others read the key of the pool; change it to 600",
 			st.st_mode & 0777);
 		return -EPERM;
 	}

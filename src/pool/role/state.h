@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * state.h - a node's state directory: what it has to know when it comes back.
+ * state.h - a node's state directory: what the node must remember over a restart.
  *
- *	state     which pool, which node, the pool's key, the highest epoch it has seen
- *	secrets   who may come in (secrets.h)
+ *	state     the pool, the node's name, the region's key, the highest epoch that the node has seen
  *
- * One process at a time has it. Both files are their owner's only.
+ * One process at a time holds the directory. Only the owner may read the file.
  */
 #ifndef STAG_POOL_STATE_H
 #define STAG_POOL_STATE_H
@@ -17,15 +16,20 @@
 struct pool_state {
 	uint8_t uuid[ROLL_UUID_LEN];
 	char node[ROLL_NAME_LEN];
-	uint32_t key;	/* of the region, on every node */
+	uint32_t key;	/* of the region, the same on every node */
 	uint64_t epoch; /* the highest seen */
 };
 
-#define STATE_SECRETS "secrets" /* its name in the directory */
 
-/* Its descriptor, which holds it until it is closed. Made if it is not there. -EBUSY: another process has it. */
+/*
+ * Opens the directory, creating it if needed, and holds it until the descriptor is closed. -EBUSY: another process
+ * holds it.
+ */
 int state_open(const char *path);
-/* -ENOENT: there is none yet. -EBADMSG: damaged, and the log says how. -EPERM: others may read it. */
+/*
+ * Returns -ENOENT if there is no state yet, -EBADMSG if it is damaged (the log says how), -EPERM if others may
+ * read it.
+ */
 int state_load(int dir, struct pool_state *state);
 int state_save(int dir, const struct pool_state *state);
 
