@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# build.sh - packages and compiler: build/ is up to date, with what ./up needs of it. Where STAG_BUILD names a build, it is taken as it is.
+# build.sh - installs packages and brings build/ up to date, as far as ./up needs it. If STAG_BUILD names a build, that is used as it is.
 
 build=${STAG_BUILD:-$here/build}
 stag=$build/app/stag/stag
@@ -12,15 +12,15 @@ configure() {
 		meson setup "$build" "$here" --buildtype=release -Dtests=false -Dbench=false
 }
 
-# quietly WHAT COMMAND...: its output only if it fails
+# quietly WHAT COMMAND...: runs a command, and prints its output only if it fails
 quietly() {
 	local what=$1 log rc=0
 	shift
-	log=$(mktemp) || fail "no room in ${TMPDIR:-/tmp}"
+	log=$(mktemp) || fail "cannot write to ${TMPDIR:-/tmp}; is the disk full?"
 	"$@" >"$log" 2>&1 </dev/null || {
 		rc=$?
 		tail -n 60 "$log" >&2
-		echo "up: $what failed; the lines above say why" >&2
+		echo "up: $what failed; see the lines above" >&2
 	}
 	rm -f "$log"
 	return "$rc"
@@ -28,13 +28,13 @@ quietly() {
 
 compile() {
 	if [[ -t 1 ]]; then
-		ninja -C "$build" product || fail 'it did not compile; the lines above say why'
+		ninja -C "$build" product || fail 'the build failed; see the lines above'
 	else
 		quietly 'the build' ninja -C "$build" product
 	fi
 }
 
-# One at a time builds here.
+# Builds, one process at a time.
 build_all() {
 	mkdir -p "$build" && : >>"$build/.up.lock" || fail "cannot write to $build"
 	exec 7>>"$build/.up.lock"

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# demo.sh - the whole story by itself: a system of its own, in a directory and at ports of its own, used by programs that know nothing of
-# it, killed under load, and looked at afterwards. Each chapter is checked; what was measured on the way is told at the end.
+# demo.sh - a demonstration in a system of its own, with its own directory and ports: unmodified programs use it, its primary is killed
+# under load, and its data is checked afterwards. Each chapter is checked; measurements are printed at the end.
 
 figures=()
 background=()
 telling='' interrupted=
 
-# figure WHAT VALUE: for the table at the end
+# figure WHAT VALUE: adds a line to the table at the end
 figure() {
 	figures+=("$(printf '%-58s %s' "$1" "$2")")
 }
 
-# chapter WHAT COMMAND...: a line, and if it fails all that was said
+# chapter WHAT COMMAND...: runs a step and prints a line; if it fails, all of its output
 chapter() {
 	local start=$EPOCHREALTIME
 	telling=$1
@@ -24,7 +24,7 @@ chapter() {
 	awk -v a="$start" -v b="$EPOCHREALTIME" 'BEGIN { printf "ok %6.1f s\n", b - a }'
 }
 
-# Of a chapter that failed, or that ended all of it.
+# Prints the output of the failed chapter, and the ends of the logs.
 tell_failure() {
 	local log
 	echo FAILED
@@ -34,16 +34,16 @@ tell_failure() {
 		tail -n 8 "$log" | sed 's/^/    | /'
 	done
 	echo
-	echo 'up: the demo ends here: this did not hold'
+	echo 'up: the demo ends here, since this step failed'
 }
 
-# refuse WHAT: why a chapter failed, in its own words
+# refuse WHY: prints why a chapter failed, and fails
 refuse() {
 	echo "$1"
 	return 1
 }
 
-# Whatever happens: nothing runs and nothing is left.
+# Stops all processes and removes all files, however the demo ends.
 clean_up() {
 	local process
 	trap '' INT TERM HUP
@@ -52,7 +52,7 @@ clean_up() {
 	for process in "${background[@]}"; do kill "$process" 2>/dev/null; done
 	if [[ -d $state ]]; then take_down >/dev/null 2>&1; fi
 	rm -rf "$work"
-	if [[ $interrupted ]]; then echo && note 'stopped, and nothing is left of it'; fi
+	if [[ $interrupted ]]; then echo && note 'stopped; all of its files are removed'; fi
 }
 
 # ---- chapters ----------------------------------------------------------------------------
@@ -61,22 +61,22 @@ demo_start() {
 	local start=$EPOCHREALTIME
 	ask_up
 	bring_up
-	figure 'from nothing to all of it served, in sync' "$(elapsed "$start") s"
+	figure 'from the start until everything is served and in sync' "$(elapsed "$start") s"
 }
 
-# elapsed SINCE: seconds
+# elapsed SINCE: prints the seconds since then
 elapsed() {
 	awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }'
 }
 
 demo_values() {
 	"$stag" pool put "$state/a" greeting --value 'hello, pool' || return 1
-	[[ $("$stag" pool get "$state/b" greeting) == 'hello, pool' ]] || refuse 'another value came back' || return 1
+	[[ $("$stag" pool get "$state/b" greeting) == 'hello, pool' ]] || refuse 'the pool returned another value' || return 1
 	"$stag" pool put "$state/a" big "$work/data" && "$stag" pool get "$state/a" big "$work/back" && cmp "$work/data" "$work/back" || return 1
-	[[ $(api /api/v1/pools/shop/values/greeting) == 'hello, pool' ]] || refuse 'the API has another value'
+	[[ $(api /api/v1/pools/shop/values/greeting) == 'hello, pool' ]] || refuse 'the API returned another value'
 }
 
-# Two processes of one stock program, unmodified, over the software adapter.
+# Runs two processes of an unmodified stock program over the software adapter.
 demo_stock_pair() {
 	local server rc number=$((port[api] + 1))
 	while is_taken "$number"; do number=$((number + 1)); done
@@ -93,16 +93,16 @@ unit() {
 	echo "$1://127.0.0.1:${port[target]}/$iqn/1"
 }
 
-# What we write to the store, over RDMA, QEMU reads by RDMA: libiscsi's iSER on librdmacm, as Debian ships them.
+# Writes to the store by RDMA, and reads it back by RDMA with QEMU: libiscsi's iSER on librdmacm, as Debian ships them.
 demo_stock_on_store() {
 	local said
-	local -x MALLOC_PERTURB_=0 # libiscsi's thread for iSER reads memory that nobody wrote: zeroes, unless malloc(3) is told otherwise
+	local -x MALLOC_PERTURB_=0 # libiscsi's iSER thread reads uninitialised memory, which must be zero
 	timeout 60 "$stag" store write "127.0.0.1:${port[store]}/blocks" "$work/data" || return 1
 	timeout 60 "$stag" run -- qemu-img dd -f raw -O raw bs=65536 "if=$(unit iser)" "of=$work/back" &&
 		cmp -n "$(stat -c %s "$work/data")" "$work/data" "$work/back" || return 1
 	said=$(timeout 60 "$stag" run -- iscsi-perf -t 1 -b 8 -m 32 -r "$(unit iser)" </dev/null) || refuse "$said" || return 1
-	said=$(grep -oE 'iops average [0-9]+' <<<"$said" | tail -n 1) && [[ $said ]] || refuse 'iscsi-perf has no figure' || return 1
-	figure "iscsi-perf (stock, iSER) on the store, 4 KiB reads" "${said##* } a second"
+	said=$(grep -oE 'iops average [0-9]+' <<<"$said" | tail -n 1) && [[ $said ]] || refuse 'iscsi-perf printed no result' || return 1
+	figure "iscsi-perf (stock, iSER) on the store, 4 KiB reads" "${said##* } per second"
 }
 
 demo_block() {
@@ -111,23 +111,23 @@ demo_block() {
 		cmp -n "$(stat -c %s "$work/data")" "$work/data" "$work/back" || return 1
 	timeout 60 "$stag" block read "$(unit stag)" "$work/back" --length "$(stat -c %s "$work/data")" && cmp "$work/data" "$work/back" || return 1
 	timeout 60 "$stag" block bench "$(unit stag)" --secs 1 --depth 32 --json >"$work/bench.json" || return 1
-	figure "stag block bench (one-shot), 4 KiB reads" "$(jq -r '.per_second // .iops // .ops_per_s | floor' "$work/bench.json") a second"
+	figure "stag block bench (one-shot), 4 KiB reads" "$(jq -r '.per_second // .iops // .ops_per_s | floor' "$work/bench.json") per second"
 }
 
 primary() {
 	jq -r '.primary // ""' "$state/roll" 2>/dev/null
 }
 
-# kill_primary: SIGKILL, and until another one serves and the first one is back in sync
+# kill_primary: kills the primary, and waits until the other node serves and the killed one is back in sync
 kill_primary() {
 	local old start
 	old=$(primary)
 	until_true 60 is_in_sync && runs "$old" || refuse 'the pool was not in sync' || return 1
 	start=$EPOCHREALTIME
 	kill -9 "$pid"
-	until_true 60 eval "[[ \$(primary) != $old ]]" || refuse "nobody took the place of $old" || return 1
-	until_true 60 is_in_sync || refuse "$old did not come back" || return 1
-	figure "$old killed under load: started again, copied, in sync after" "$(elapsed "$start") s"
+	until_true 60 eval "[[ \$(primary) != $old ]]" || refuse "no failover happened after $old was killed" || return 1
+	until_true 60 is_in_sync || refuse "$old did not get in sync again" || return 1
+	figure "$old killed under load: restarted and in sync after" "$(elapsed "$start") s"
 }
 
 demo_failover() {
@@ -150,19 +150,19 @@ demo_failover() {
 
 load_figures() {
 	local f=$work/load.json
-	figure 'puts acknowledged while two primaries were killed' "$(jq -r '"\(.puts), \(.puts_per_s | floor) a second"' "$f")"
-	figure 'values read back afterwards that were not what was acknowledged' "$(jq -r '.lost + .wrong' "$f")"
-	figure 'time of a put, half of them' "$(jq -r '.us.p50 | floor' "$f") µs"
-	figure 'time of a put, 99 of 100' "$(jq -r '.us.p99 | floor' "$f") µs"
-	figure 'longest time of a put: a failover, as a client sees it' "$(jq -r '.longest_ms * 10 | floor / 10' "$f") ms"
+	figure 'puts acknowledged while two primaries were killed' "$(jq -r '"\(.puts), \(.puts_per_s | floor) per second"' "$f")"
+	figure 'acknowledged values that were lost or wrong afterwards' "$(jq -r '.lost + .wrong' "$f")"
+	figure 'time of a put, median' "$(jq -r '.us.p50 | floor' "$f") µs"
+	figure 'time of a put, 99th percentile' "$(jq -r '.us.p99 | floor' "$f") µs"
+	figure 'longest time of a put: a failover as a client sees it' "$(jq -r '.longest_ms * 10 | floor / 10' "$f") ms"
 }
 
 demo_after() {
-	[[ $("$stag" pool get "$state/a" greeting) == 'hello, pool' ]] || refuse 'the first value is gone' || return 1
+	[[ $("$stag" pool get "$state/a" greeting) == 'hello, pool' ]] || refuse 'the first value is lost' || return 1
 	"$stag" pool get "$state/a" big "$work/back" && cmp "$work/data" "$work/back" || return 1
 	"$stag" store read "127.0.0.1:${port[store]}/blocks" "$work/back" --length "$(stat -c %s "$work/data")" && cmp "$work/data" "$work/back" || return 1
 	status_json >"$work/now" && jq -e .well "$work/now" >/dev/null || refuse "$(jq . "$work/now")" || return 1
-	curl -sf --compressed -m 5 -o "$work/page" "http://127.0.0.1:${port[api]}/" && grep -qi '<html' "$work/page" || refuse 'the console does not answer'
+	curl -sf --compressed -m 5 -o "$work/page" "http://127.0.0.1:${port[api]}/" && grep -qi '<html' "$work/page" || refuse 'the console does not respond'
 }
 
 demo_stop() {
@@ -170,32 +170,32 @@ demo_stop() {
 	! any_runs
 }
 
-# ---- the story ---------------------------------------------------------------------------
+# ---- the demonstration ---------------------------------------------------------------------------
 
 up_demo() {
 	local began
 	prepare
-	work=$(mktemp -d -p "${TMPDIR:-/tmp}" stag-demo.XXXXXX) || fail "no room in ${TMPDIR:-/tmp}"
-	state=$work began=$SECONDS keeper_for=$$ # the keeper ends it all, if we cannot
+	work=$(mktemp -d -p "${TMPDIR:-/tmp}" stag-demo.XXXXXX) || fail "cannot write to ${TMPDIR:-/tmp}; is the disk full?"
+	state=$work began=$SECONDS keeper_for=$$ # the keeper stops the system if this process is killed
 	exec 6>&1
 	trap clean_up EXIT
 	trap 'interrupted=1; exit 130' INT TERM HUP
 	port=([store]=$((20000 + RANDOM % 10000)))
 	port+=([a]=$((port[store] + 1)) [b]=$((port[store] + 2)) [api]=$((port[store] + 3)) [target]=$((port[store] + 4)))
-	head -c 1000000 /dev/urandom >"$work/data" || fail "no room in $work"
+	head -c 1000000 /dev/urandom >"$work/data" || fail "cannot write to $work; is the disk full?"
 
-	echo 'The whole story, on this machine, by an ordinary user'
+	echo 'A demonstration on this machine, as an ordinary user'
 	chapter 'a pool with two nodes, a store, a block target, a console' demo_start
 	chapter 'values: put and get, by command and by HTTP' demo_values
-	chapter 'rping, a stock RDMA program, with itself' demo_stock_pair
+	chapter 'rping, a stock RDMA program, client and server' demo_stock_pair
 	chapter 'QEMU and libiscsi, stock, read the store by RDMA (iSER)' demo_stock_on_store
 	chapter 'block reads: iSCSI by libiscsi and QEMU, one-shot by stag' demo_block
-	chapter 'SIGKILL of the primary under load, twice; each comes back' demo_failover
-	chapter 'everything is there: values, store, console' demo_after
-	chapter 'stopped, in order' demo_stop
+	chapter 'SIGKILL of the primary under load, twice; each rejoins' demo_failover
+	chapter 'all data is intact: values, store, console' demo_after
+	chapter 'a clean stop' demo_stop
 	load_figures
 	echo
 	printf '  %s\n' "${figures[@]}"
 	echo
-	echo "All of it held, in $((SECONDS - began)) seconds. ./up starts such a system, to stay."
+	echo "All steps passed, in $((SECONDS - began)) seconds. ./up starts such a system to keep."
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# follow.sh - what there is and what can be tried, and then how it is: in place on a terminal, else a line for each change.
+# follow.sh - prints addresses and commands to try, then the status: in place on a terminal, else at each change.
 
 url() {
 	echo "http://127.0.0.1:${port[api]}/#token=$(<"$state/main/token")"
@@ -17,13 +17,13 @@ tell_where() {
 	  API       http://127.0.0.1:${port[api]}/api/v1/status, with the header in $(short "$state/main/authorization")
 	  logs      $(short "$state")/*.log
 
-	Five lines to try:
+	Five commands to try:
 	EOF
 	lines_to_try | sed 's/^/  /'
 	echo
 }
 
-# Each of them is run by tests/app/test_up as it is printed.
+# tests/app/test_up runs each of them as it is printed.
 lines_to_try() {
 	local s node up
 	s=$(short "$stag") node=$(short "$state/a") up=$(short "$here/up")
@@ -38,15 +38,15 @@ lines_to_try() {
 }
 
 up_try() {
-	[[ $1 == [1-5] ]] || fail '--try wants a number, 1 to 5'
+	[[ $1 == [1-5] ]] || fail '--try requires a number from 1 to 5'
 	read_ports
 	lines_to_try | sed -n "${1}p"
 }
 
 # ---- status ------------------------------------------------------------------------------
 
-# who_runs: {"a": {"pid": 1}, "b": null, ...}
-who_runs() {
+# processes_json: prints {"a": {"pid": 1}, "b": null, ...}
+processes_json() {
 	local name list=
 	for name in "${daemons[@]}" keeper; do
 		if runs "$name"; then list+=",\"$name\":{\"pid\":$pid}"; else list+=",\"$name\":null"; fi
@@ -54,7 +54,7 @@ who_runs() {
 	echo "{${list#,}}"
 }
 
-# All that --status knows, as JSON; of the store and the target only while their daemon answers.
+# Prints the status as JSON; the store and the target only while their daemon responds.
 status_json() {
 	local roll main=null lost='' room
 	read_ports
@@ -62,7 +62,7 @@ status_json() {
 	roll=$(jq -c '{primary, epoch, in_sync: [.members[]? | select(."in-sync") | .name]}' "$state/roll" 2>/dev/null) || roll=null
 	if runs main; then main=$(api /api/v1/status 2>/dev/null) || main=null; fi
 	if [[ -e $state/lost ]]; then lost=$(<"$state/lost"); fi
-	jq -n -c --argjson processes "$(who_runs)" --argjson roll "${roll:-null}" --argjson main "$main" --arg lost "$lost" --arg state "$state" --argjson room "${room:-null}" \
+	jq -n -c --argjson processes "$(processes_json)" --argjson roll "${roll:-null}" --argjson main "$main" --arg lost "$lost" --arg state "$state" --argjson room "${room:-null}" \
 		--arg console "$(url 2>/dev/null)" '
 		{up: ([$processes[] | . != null] | any), state: $state, room_mb: $room, console: $console, processes: $processes,
 		 pool: ($roll + (($main.watches // [])[0] // {} | {number, lag, names, bytes, used, size})),
@@ -71,27 +71,27 @@ status_json() {
 		.well = (([.processes[] | . != null] | all) and (.pool.in_sync | length) == 2 and .answers and .lost == null and .room_mb >= 5)'
 }
 
-# One line a part, as somebody reads it.
+# Prints the status for people, one line a part.
 status_words() {
 	jq -r '
-		def mark(name): if .processes[name] == null then "does not run" elif .pool.primary == name then "primary"
+		def mark(name): if .processes[name] == null then "not running" elif .pool.primary == name then "primary"
 			elif (.pool.in_sync // [] | index(name)) then "standby, in sync" else "joining" end;
 		def process(name): name + " " + (.processes[name].pid // "-" | tostring);
 		"pool shop    a: \(mark("a"))   b: \(mark("b"))   epoch \(.pool.epoch // "-")" +
 			(if .pool.names != null then "   \(.pool.names) names, \(.pool.lag // 0) records behind" else "" end),
-		"store disk   " + (if .answers then ([.stores[] | "\(.partitions | length) partitions, \(.counters.reads) reads, \(.counters.writes) writes"] | first // "not there")
-			else "its daemon does not answer" end),
-		"target up    " + (if .answers then ([.targets[] | "\(.luns | length) unit, \(.sessions | length) sessions"] | first // "not there") else "its daemon does not answer" end),
+		"store disk   " + (if .answers then ([.stores[] | "\(.partitions | length) partitions, \(.counters.reads) reads, \(.counters.writes) writes"] | first // "missing")
+			else "its daemon does not respond" end),
+		"target up    " + (if .answers then ([.targets[] | "\(.luns | length) unit, \(.sessions | length) sessions"] | first // "missing") else "its daemon does not respond" end),
 		"console      \(.console | sub("#.*"; ""))",
 		"processes    " + ([process("a"), process("b"), process("main"), process("keeper")] | join("   ")),
 		(if .lost then "LOST         \(.lost)" else empty end),
-		(if .room_mb and .room_mb < 5 then "NO ROOM      \(.state) has room for \(.room_mb) MB: nobody can be started again, make some" else empty end)' <<<"$1"
+		(if .room_mb and .room_mb < 5 then "NO ROOM      \(.state) has only \(.room_mb) MB left: daemons cannot be restarted; make room" else empty end)' <<<"$1"
 }
 
 up_status() {
 	local now
 	if ! any_runs; then
-		if [[ $json ]]; then jq -n --arg state "$state" '{up: false, well: false, state: $state}'; else echo 'it is not up: ./up starts it'; fi
+		if [[ $json ]]; then jq -n --arg state "$state" '{up: false, well: false, state: $state}'; else echo 'not up; ./up starts it'; fi
 		return 3
 	fi
 	now=$(status_json)
@@ -101,7 +101,7 @@ up_status() {
 
 # ---- follow ------------------------------------------------------------------------------
 
-# show_in_place TEXT: over the text before it
+# show_in_place TEXT: prints it over the previous text
 shown=0
 show_in_place() {
 	local columns=${COLUMNS:-$(tput cols 2>/dev/null || echo 80)}
@@ -115,7 +115,7 @@ hide_shown() {
 	shown=0
 }
 
-# What the keeper has said since the last time.
+# Prints new lines of the keeper's log.
 tell_events() {
 	local lines
 	lines=$(tail -n "+$((told + 1))" "$state/keeper.log" 2>/dev/null)
@@ -127,7 +127,7 @@ tell_events() {
 
 leave() {
 	echo
-	note 'it runs on. ./up follows it again, ./up --down stops it'
+	note 'the system keeps running. ./up shows its status again, ./up --down stops it'
 	exit 0
 }
 
@@ -136,7 +136,7 @@ follow() {
 	told=$(wc -l <"$state/keeper.log")
 	trap leave INT TERM HUP
 	while wanted up; do
-		runs keeper || { note 'the keeper had ended: another one is started' && start_keeper; }
+		runs keeper || { note 'the keeper had ended; starting another one' && start_keeper; }
 		tell_events
 		now=$(status_words "$(status_json)")
 		if [[ -t 1 ]]; then
@@ -148,5 +148,5 @@ follow() {
 		sleep 1 &
 		wait $!
 	done
-	note 'it was stopped by ./up --down'
+	note 'stopped by ./up --down'
 }

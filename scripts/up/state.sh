@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # shellcheck shell=bash
 #
-# state.sh - the directory $state of one system: what is in it, and who runs.
+# state.sh - the directory $state of one system: its files and processes.
 #
 #	version        of this layout
-#	wanted         up or down: what was asked for last
+#	wanted         up or down: the last request
 #	ports          NAME PORT, one a line
-#	a/ b/ roll     the nodes of the pool, and who is primary
-#	main/          of the daemon with the store, the target and the console: stag.ini, token, disk.img
-#	born           the pool was whole once: both nodes in sync. Without it there is nothing to lose
-#	lost           it has no node in sync any more; what to do
+#	a/ b/ roll     the nodes of the pool, and its roll (membership record)
+#	main/          the daemon with the store, the target and the console: stag.ini, token, disk.img
+#	born           both nodes were in sync once. Without it the pool holds nothing yet
+#	lost           no node is in sync any more; says what to do
 #	NAME.pid       a, b, main, keeper: PID START BOOT. START and BOOT make sure that it is still the same process
 #	NAME.lock      held by NAME for as long as it lives
-#	NAME.log       what it said
+#	NAME.log       its output
 #	up.lock        held by the ./up that starts it
 
-# Where a function may be called by a trap, it is "return 1" and not "return": bash takes the status of before the trap then.
+# Functions that a trap may call use "return 1", not "return": in a trap, bash returns the status from before the trap.
 
 state_version=2
 daemons=(a b main)
@@ -27,17 +27,17 @@ boot_id() {
 }
 boot=$(boot_id)
 
-# start_time PID: in $started, when that process was started, in ticks; false if it does not run. No fork: it is asked often.
+# start_time PID: sets $started to the start time of the process in ticks; false if it does not run. No fork, since it is called often.
 start_time() {
 	local line fields
 	started=
 	{ IFS= read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
-	# the name is in brackets, and may have any character
+	# the name is in parentheses, and may contain any character
 	read -ra fields <<<"${line##*) }"
 	[[ ${fields[0]} != [ZX] ]] && started=${fields[19]}
 }
 
-# runs NAME: in $pid who it is, if it runs
+# runs NAME: tests whether it runs, and sets $pid
 runs() {
 	local start id
 	pid=
@@ -47,7 +47,7 @@ runs() {
 	return 1
 }
 
-# become NAME: this process is NAME from now on, until it ends; false if another one is. The lock is inherited by what is executed.
+# become NAME: makes this process NAME until it ends; false if another one is. A program that it executes inherits the lock.
 become() {
 	exec 8>>"$state/$1.lock" && flock -w 5 8 && start_time "$BASHPID" &&
 		echo "$BASHPID $started $boot" >"$state/$1.new" && mv "$state/$1.new" "$state/$1.pid"
@@ -61,7 +61,7 @@ any_runs() {
 	return 1
 }
 
-# until_true SECONDS COMMAND...: it comes true, or so many pass
+# until_true SECONDS COMMAND...: repeats the command until it succeeds, for so many seconds at most
 until_true() {
 	local end=$((SECONDS + $1))
 	shift
@@ -71,7 +71,7 @@ until_true() {
 	done
 }
 
-# want WORD: at no time is there no word in it, whoever looks
+# want WORD: replaces the file atomically, so that readers always find a word
 want() {
 	echo "$1" >"$state/wanted.$BASHPID" && mv "$state/wanted.$BASHPID" "$state/wanted"
 }
@@ -96,20 +96,20 @@ read_ports() {
 	while read -r name number; do port[$name]=$number; done <"$state/ports"
 }
 
-# The ones that we had, or usually have; where another has one, the next that is free. Only while nothing of ours runs.
+# Selects the previous or default ports; if one is in use, the next free one. Only while the system does not run.
 choose_ports() {
 	local name number used=' '
 	read_ports
 	for name in store a b api target; do
 		number=${port[$name]}
 		while is_taken "$number" || [[ $used == *" $number "* ]]; do number=$((number + 1)); done
-		((number == port[$name])) || note "port ${port[$name]} ($name) is taken: $number instead"
+		((number == port[$name])) || note "port ${port[$name]} ($name) is in use; using $number instead"
 		port[$name]=$number used+="$number "
 	done
 	for name in "${!port[@]}"; do echo "$name ${port[$name]}"; done | sort >"$state/ports"
 }
 
-# ---- words ----------------------------------------------------------------------------
+# ---- messages ----------------------------------------------------------------------------
 
 note() {
 	echo "up: $1"
@@ -120,7 +120,7 @@ fail() {
 	exit 1
 }
 
-# short PATH: as somebody here would type it
+# short PATH: prints it relative to the current or the home directory
 short() {
 	case $1 in
 	"$PWD"/*) printf '%q\n' "${1#"$PWD"/}" ;;

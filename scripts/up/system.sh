@@ -4,17 +4,17 @@
 # system.sh - start and stop the system in $state.
 
 iqn=iqn.2026-01.stag:up
-room_mb=400 # the store, and logs
+room_mb=400 # for the store and logs
 
-# ---- its files ---------------------------------------------------------------------------
+# ---- files ---------------------------------------------------------------------------
 
 new_token() {
 	[[ -s $state/main/token ]] || head -c 24 /dev/urandom | base64 | tr '+/' '-_' >"$state/main/token" || return 1
 	sed 's/^/Authorization: Bearer /' "$state/main/token" >"$state/main/authorization"
 }
 
-# A machine with other work is often late: a node that hears nothing for less than this is not given up. One whose process
-# has ended is replaced at once.
+# Sets long times, so that stalls of a busy machine cause no failover. If the process of a primary ends, its standby is promoted
+# at once all the same.
 calm_times() {
 	sed -i 's/^; beat = .*/beat = 20ms/; s/^; lease = .*/lease = 3s/; s/^; promote = .*/promote = 3600ms/' "$@"
 }
@@ -30,14 +30,14 @@ write_pool() {
 		calm_times "$state/a/stag.ini" "$state/b/stag.ini"
 }
 
-# The first line of an admin's in the file of secrets, for the watch.
+# Copies the secret of the first admin for [watch].
 watch_secret() {
 	awk '$2 ~ /admin/ { print $3; exit }' "$state/a/secrets" >"$state/main/watch-secret" && [[ -s $state/main/watch-secret ]]
 }
 
 write_main() {
 	cat >"$state/main/stag.ini" <<-EOF
-	; Written by ./up, and again whenever it starts. What the console and the API make is in conf.d/.
+	; Written by ./up at every start. Changes by the console and the API are in conf.d/.
 	[daemon]
 	name = main
 	state = $state/main
@@ -72,33 +72,33 @@ has_room() {
 	local free
 	free=$(df -Pm "$state" | awk 'NR == 2 { print $4 }')
 	((free >= room_mb)) && : >"$state/.room" && rm -f "$state/.room" && return 0
-	fail "$state has room for $free MB, and $room_mb MB are needed: make room, or set XDG_STATE_HOME to a directory elsewhere"
+	fail "$state has only $free MB left, and needs $room_mb MB: make room, or set XDG_STATE_HOME to another directory"
 }
 
 make_state() {
-	mkdir -p "$state/main" && chmod 700 "$state" "$state/main" || fail "cannot make $state"
+	mkdir -p "$state/main" && chmod 700 "$state" "$state/main" || fail "cannot create $state"
 	has_room
 }
 
-# A directory that another version has left: its store is good, the rest is made again.
+# Checks the directory's version: of an older one the store is kept, and the rest is created again.
 check_version() {
 	local found=
 	{ read -r found <"$state/version"; } 2>/dev/null || return 0
 	[[ $found == "$state_version" ]] && return 0
-	((found < state_version)) || fail "$(short "$state") was made by a later version of stag (layout $found, not $state_version): use that one, or move it away"
-	if any_runs; then fail "what runs was started by an older version: ./up --down stops it, then ./up starts this one"; fi
-	note "$(short "$state") was made by an older version: its store is kept, the rest is made again"
+	((found < state_version)) || fail "$(short "$state") was created by a later version of stag (layout $found, not $state_version): use that version, or move the directory away"
+	if any_runs; then fail "the running system was started by an older version: run ./up --down, then ./up"; fi
+	note "$(short "$state") was created by an older version: its store is kept, the rest is created again"
 	rm -f "$state"/{ports,born,lost}
 }
 
-# The pool is memory: who has not been stopped by --down, and does not run, took it along.
+# Fails if both nodes ended without --down: the pool is memory, so its values are lost.
 check_pool() {
 	[[ ! -e $state/born || $fresh ]] && return 0
-	fail "neither node of the pool runs, though nobody stopped them with ./up --down: the machine was restarted, or both were killed.
-    What was in the pool is lost: it is memory. The store is as it was. ./up --fresh begins with an empty pool"
+	fail "no node of the pool runs, and ./up --down did not stop them: the machine was restarted, or both were killed.
+    The values in the pool are lost, since it is memory. The store is intact. ./up --fresh starts with an empty pool"
 }
 
-# Everything anew but the store: nothing of it runs.
+# Creates all files except the store, while nothing runs.
 configure_all() {
 	check_version
 	check_pool
@@ -106,7 +106,7 @@ configure_all() {
 	make_state
 	choose_ports
 	echo "$state_version" >"$state/version" && write_pool && new_token && watch_secret && write_main ||
-		fail "$state could not be made; is there room?"
+		fail "cannot create the files in $state; is the disk full?"
 }
 
 # ---- start -------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ is_in_sync() {
 	[[ -e $state/born ]] && [[ $(jq -r '[.members[]? | select(."in-sync")] | length' "$state/roll" 2>/dev/null) == 2 ]]
 }
 
-# api PATH [CURL OPTION...]: what the API answers; false if it does not, or refuses
+# api PATH [CURL OPTION...]: prints the API's response; false on an error
 api() {
 	local path=$1
 	shift
@@ -140,34 +140,34 @@ serves_all() {
 	runs main && api /api/v1/status -o /dev/null
 }
 
-# await WHAT COMMAND...: it comes true; or the keeper or somebody's --down says why not
+# await WHAT COMMAND...: waits until the command succeeds; fails after --down, a lost pool or a minute
 await() {
 	local what=$1 end=$((SECONDS + 60))
 	shift
 	until "$@"; do
-		wanted up || fail 'it was stopped by ./up --down meanwhile'
+		wanted up || fail 'stopped by ./up --down meanwhile'
 		[[ ! -e $state/lost ]] || fail "$(<"$state/lost")"
-		((SECONDS < end)) || { tail -n 5 "$state"/*.log >&2 && fail "$what: not for a minute; the logs above say why"; }
+		((SECONDS < end)) || { tail -n 5 "$state"/*.log >&2 && fail "$what: not ready after a minute; see the logs above"; }
 		runs keeper || start_keeper
 		sleep 0.1
 	done
 }
 
-# A --down that comes later holds, even if this is still waiting or building then.
+# Records that the system is wanted, before waiting or building: a later --down takes precedence.
 ask_up() {
-	mkdir -p "$state" && chmod 700 "$state" && : >>"$state/up.lock" && want up || fail "cannot write to $state; is there room?"
+	mkdir -p "$state" && chmod 700 "$state" && : >>"$state/up.lock" && want up || fail "cannot write to $state; is the disk full?"
 }
 
-# One ./up at a time looks and starts; the second one finds all of it there.
+# Starts what does not run. One ./up at a time does so; a second one finds everything running.
 bring_up() {
 	exec 9>>"$state/up.lock"
-	flock -n 9 || { note 'another ./up is starting it: waiting' && flock 9; }
-	wanted up || fail 'it was stopped by ./up --down meanwhile'
+	flock -n 9 || { note 'waiting for another ./up that is starting it' && flock 9; }
+	wanted up || fail 'stopped by ./up --down meanwhile'
 	if [[ $fresh ]]; then stop keeper && stop_nodes; fi
 	if any_runs; then
 		check_version
 		read_ports
-		[[ -z $fresh ]] || { umask 077 && write_pool && watch_secret; } || fail 'the pool could not be made'
+		[[ -z $fresh ]] || { umask 077 && write_pool && watch_secret; } || fail 'cannot create the pool'
 	else
 		configure_all
 	fi
@@ -180,7 +180,7 @@ bring_up() {
 up_start() {
 	ask_up
 	prepare
-	wanted up || fail 'it was stopped by ./up --down meanwhile'
+	wanted up || fail 'stopped by ./up --down meanwhile'
 	bring_up
 	tell_where
 	[[ $detach ]] || follow
@@ -188,18 +188,18 @@ up_start() {
 
 # ---- stop --------------------------------------------------------------------------------
 
-# stop NAME: in order, or after ten seconds without
+# stop NAME: stops it by SIGTERM, or after ten seconds by SIGKILL
 stop() {
 	runs "$1" || return 0
 	kill "$pid" 2>/dev/null
 	until_true 10 eval "! runs $1" && return 0
 	runs "$1" || return 0
-	note "$1 (process $pid) does not end: it is killed"
+	note "$1 (process $pid) does not end; killing it"
 	kill -9 "$pid" 2>/dev/null
 	until_true 5 eval "! runs $1"
 }
 
-# The standby first: then the primary has nobody to hand over to, and need not.
+# Stops the standby first, so that the primary does not hand over.
 stop_nodes() {
 	local primary
 	primary=$(jq -r '.primary // ""' "$state/roll" 2>/dev/null)
@@ -209,27 +209,27 @@ stop_nodes() {
 take_down() {
 	want down || fail "cannot write to $state"
 	stop keeper && stop main && stop_nodes || fail "not all of it could be stopped: $(./up --status)"
-	# what was in memory is gone; what is left would only pretend
+	# the values are gone with the memory, so the rest is of no use
 	rm -rf "$state"/{a,b,roll*,born,lost}
 }
 
 up_down() {
-	[[ -d $state ]] || { note 'nothing runs, nothing to stop' && return; }
+	[[ -d $state ]] || { note 'nothing runs, so nothing was stopped' && return; }
 	local was=''
 	if any_runs; then was=1; fi
 	take_down
 	if [[ $was ]]; then
-		note "stopped. The store is kept: $(short "$state/main/disk.img"); what was in the pool is gone"
+		note "stopped. The store is kept: $(short "$state/main/disk.img"); the values in the pool are gone"
 	else
-		note 'nothing runs, nothing to stop'
+		note 'nothing runs, so nothing was stopped'
 	fi
 }
 
 up_pid() {
 	local name=$1
 	if [[ $name == primary ]]; then name=$(jq -r '.primary // "nobody"' "$state/roll" 2>/dev/null); fi
-	any_runs || fail 'it is not up: ./up starts it'
-	[[ $name == a || $name == b || $name == main || $name == keeper ]] || fail "--pid wants a, b, main, keeper or primary, not '$1'"
+	any_runs || fail 'not up; ./up starts it'
+	[[ $name == a || $name == b || $name == main || $name == keeper ]] || fail "--pid requires a, b, main, keeper or primary, not '$1'"
 	runs "$name" || fail "$name does not run"
 	echo "$pid"
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Daemons to ask, a client that holds every answer against openapi.yaml, and claims told in TAP."""
+"""Daemons for tests, a client that validates every response against openapi.yaml, and claims in TAP."""
 import http.client
 import json
 import os
@@ -36,7 +36,7 @@ class Story:
         self.n = self.bad = 0
 
     def claim(self, fn):
-        """Runs it: its name is the claim."""
+        """Runs a test; its name is the claim."""
         self.n += 1
         try:
             fn()
@@ -58,7 +58,7 @@ class Story:
 # ---- daemons ---------------------------------------------------------------------------------
 
 def until(fn, what="it", patience=30):
-    """Until it is so; what it said last is in the complaint."""
+    """Waits until fn is true; a failure shows its last result."""
     end = time.monotonic() + patience
     last = None
     while time.monotonic() < end:
@@ -73,7 +73,7 @@ def until(fn, what="it", patience=30):
 
 
 class Place:
-    """A directory with daemons in it, that goes with them."""
+    """A directory with daemons, which is removed at the end."""
 
     def __init__(self, stagd):
         self.stagd = os.path.realpath(stagd)
@@ -128,7 +128,7 @@ class Place:
         os.chmod(path, 0o600)
 
     def pool(self, node, *more):
-        """[pool shop] of a node. Its times are for machines that have a lot to do."""
+        """[pool shop] of a node, with times for a loaded machine."""
         self.secrets(node)
         return "\n".join(["[pool shop]", f"node = {node}", f"state = {self.dir}/{node}", f"roll = file:{self.dir}/roll",
                           "address = 127.0.0.1", "port = 0", "beat = 20ms", "lease = 1s", "promote = 1200ms", *more, ""])
@@ -164,7 +164,7 @@ class Answer:
 
 
 class Description:
-    """openapi.yaml, and which of its operations have been answered."""
+    """openapi.yaml, and which of its operations have been tested."""
 
     def __init__(self, path):
         self.doc = yaml.safe_load(open(path))
@@ -195,7 +195,7 @@ class Description:
         return None
 
     def judge(self, method, path, a):
-        """Is this an answer that the description knows?"""
+        """Validates a response against the description."""
         for name, value in (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")):
             check(a.headers.get(name) == value, f"{path}: {name}: {a.headers.get(name)}")
         check("frame-ancestors 'none'" in a.headers.get("Content-Security-Policy", ""), path, "has no policy")
@@ -222,7 +222,7 @@ class Description:
 
 
 class Api:
-    """Over TCP with a token, or a Unix socket."""
+    """A client over TCP with a token, or over a Unix socket."""
 
     def __init__(self, description, port=None, token=None, path=None):
         self.description, self.port, self.token, self.path = description, port, token, path
@@ -272,7 +272,7 @@ class Api:
 
 
 def await_api(description, path):
-    """The daemon that listens there: asked until it answers."""
+    """Waits until the daemon that listens there responds."""
     api = Api(description, path=path)
     until(lambda: api.get("/api/v1/status"), f"an answer at {path}")
     return api

@@ -9,14 +9,14 @@ import { launch, open, until } from "./stage.mjs";
 import { pause, World } from "./world.mjs";
 
 const [stagd, stag, to] = process.argv.slice(2);
-const HISTORY_S = 60; /* so that plots have something to show */
+const HISTORY_S = 60; /* of samples for the plots */
 const SETTLE_MS = 400;
 const PATIENCE_MS = 60000;
 
 const world = new World(stagd, "/tmp/stag-");
 const helpers = [];
 
-/* In the background until the end. */
+/* Runs a command in the background until the end. */
 function run(...args) {
   helpers.push(spawn(stag, args, { cwd: world.dir, stdio: "ignore" }));
 }
@@ -75,7 +75,7 @@ try {
   for (const [name, text] of [["greeting", "hello, world"], ["cart-1001", '{"items": 3}'], ["session-7f", "signed in"]]) await world.put(name, text);
   load();
   await pause(HISTORY_S * 1000);
-  for (const h of helpers) h.kill("SIGSTOP"); /* a small machine has to draw now */
+  for (const h of helpers) h.kill("SIGSTOP"); /* frees the processor for drawing */
   await picture(browser);
 } finally {
   for (const h of helpers) h.kill("SIGKILL");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * stage.mjs - what the console's tests have in common: Chromium, claims told in TAP, an eye for accessibility.
+ * stage.mjs - common to the console's tests: Chromium, claims in TAP, checks of accessibility.
  */
 import assert from "node:assert/strict";
 import { accessSync, constants, readFileSync } from "node:fs";
@@ -26,7 +26,7 @@ function findChromium() {
       } catch {
         continue;
       }
-  return skip("there is no chromium here: apt-get install chromium");
+  return skip("chromium is missing: apt-get install chromium");
 }
 
 const modules = createRequire(`${process.env.STAG_CONSOLE_MODULES}/`);
@@ -37,7 +37,7 @@ export async function launch() {
   return chromium.launch({ executablePath: findChromium(), headless: true, args: process.getuid() === 0 ? [...flags, "--no-sandbox"] : flags });
 }
 
-/* A page of its own, and what went wrong in it: errors of scripts and of its policy. */
+/* Opens a page, and collects its errors of scripts and of the content security policy. */
 export async function open(browser, url, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: "light", reducedMotion: "reduce", ...options });
   context.setDefaultTimeout(PATIENCE_MS);
@@ -63,7 +63,7 @@ const axe = () => readFileSync(modules.resolve("axe-core/axe.min.js"), "utf8");
 const everything = { type: "tag", values: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] };
 const colours = { type: "rule", values: ["color-contrast"] };
 
-/* Nothing serious. The policy lets no script in but the page's own, so it is evaluated from outside. */
+/* Checks accessibility (axe). The page's policy allows no other scripts, so axe is evaluated from outside. */
 async function judgedBy(page, where, runOnly) {
   if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(axe());
   const { violations } = await page.evaluate((rules) => globalThis.axe.run(document, { resultTypes: ["violations"], runOnly: rules, preload: false, iframes: false }), runOnly);
@@ -72,7 +72,7 @@ async function judgedBy(page, where, runOnly) {
 }
 
 export const beAccessible = (page, where) => judgedBy(page, where, everything);
-/* Where all else is as it was in light. */
+/* Checks contrast only: in the dark theme all else is the same. */
 export const beAccessibleInDark = (page, where) => judgedBy(page, `${where}, dark`, colours);
 
 export async function notScrollSideways(page, where) {
@@ -81,7 +81,7 @@ export async function notScrollSideways(page, where) {
 }
 
 /*
- * What a claim has: the daemons, Chromium, and a page. Most claims share one, since a page costs a second of a loaded machine; after a claim that failed
+ * Resources of a claim: the daemons, Chromium, and a page. Most claims share one, since a page costs a second of a loaded machine; after a claim that failed
  * there is a new one.
  */
 class Stage {
@@ -108,7 +108,7 @@ class Stage {
   }
 }
 
-async function judge(stage, claim) {
+async function runClaim(stage, claim) {
   try {
     await claim(stage);
     await stage.after(false);
@@ -119,7 +119,7 @@ async function judge(stage, claim) {
   }
 }
 
-/* play({name: async (stage) => …}): each is a claim. */
+/* play({name: async (stage) => …}) runs each as a claim. */
 export async function play(claims, options = {}) {
   const world = new World(process.argv[2]);
   let browser;
@@ -133,7 +133,7 @@ export async function play(claims, options = {}) {
     const stage = new Stage(world, browser);
     for (const name of names) {
       const began = Date.now();
-      const fault = await judge(stage, claims[name]);
+      const fault = await runClaim(stage, claims[name]);
       failed += fault !== null;
       console.log(fault === null ? `ok ${++n} - ${name} # ${Date.now() - began} ms` : `not ok ${++n} - ${name}\n${fault.replace(/^/gm, "# ")}`);
     }

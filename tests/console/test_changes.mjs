@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_changes.mjs STAGD HEAP-USER - what the console changes: values, partitions and their rights, stores, targets, logical units, heaps. What stagd
- * refuses is told in its words, and the form stays.
+ * test_changes.mjs STAGD HEAP-USER - changes by the console: values, partitions and their rights, stores, targets, logical units, heaps. What stagd
+ * refuses is shown with its message, and the form stays open.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -13,7 +13,7 @@ const row = (page, table, text) => page.getByRole("table", { name: table }).loca
 const dialog = (page) => page.getByRole("dialog");
 const gone = (page) => dialog(page).waitFor({ state: "detached" });
 
-/* Every field by its label. */
+/* Fills each field by its label. */
 async function fill(page, fields) {
   for (const [label, value] of Object.entries(fields)) await dialog(page).getByLabel(label, { exact: true }).fill(value);
 }
@@ -24,21 +24,21 @@ async function refused(page, words) {
   await dialog(page).getByRole("alert").filter({ hasText: words }).waitFor();
 }
 
-/* A process with a heap: it does what it is told, a line each. */
+/* A process with a heap that executes commands, one a line. */
 class HeapUser {
   constructor(name) {
     this.child = spawn(resolve(process.argv[3]), [name], { stdio: ["pipe", "pipe", "inherit"] });
     this.said = createInterface({ input: this.child.stdout })[Symbol.asyncIterator]();
   }
 
-  async hear() {
+  async readLine() {
     assert.equal((await this.said.next()).value, "ok");
   }
 
-  async tell(...lines) {
+  async command(...lines) {
     for (const line of lines) {
       this.child.stdin.write(`${line}\n`);
-      await this.hear();
+      await this.readLine();
     }
   }
 
@@ -51,7 +51,7 @@ class HeapUser {
 }
 
 await play({
-  async a_value_is_put_looked_at_changed_and_removed(stage) {
+  async a_value_is_put_shown_changed_and_removed(stage) {
     const page = await stage.at("pool");
     await page.getByRole("button", { name: "Put a value" }).click();
     await beAccessible(page, "put a value");
@@ -71,7 +71,7 @@ await play({
     await until("it is gone", async () => (await stage.world.get("/pools/shop/values")).values.every((v) => v.name !== "greeting"));
   },
 
-  async a_value_that_is_there_is_not_overwritten_unseen(stage) {
+  async an_existing_value_is_not_overwritten_by_accident(stage) {
     await stage.world.put("taken", "mine");
     const page = await stage.at("pool");
     await page.getByRole("button", { name: "Put a value" }).click();
@@ -89,7 +89,7 @@ await play({
     assert.equal(await (await stage.world.ask("GET", "/pools/shop/values/taken")).text(), "changed meanwhile");
   },
 
-  async what_others_put_is_seen_though_there_are_as_many_as_before(stage) {
+  async changes_by_others_are_shown_even_if_the_count_is_the_same(stage) {
     await stage.world.put("before", "x");
     const page = await stage.at("pool");
     await page.getByRole("button", { name: "before", exact: true }).waitFor();
@@ -107,7 +107,7 @@ await play({
     await gone(page);
   },
 
-  async many_values_come_in_pages(stage) {
+  async many_values_are_paged(stage) {
     for (let i = 0; i < 60; i++) await stage.world.put(`many-${i}`, "x");
     const page = await stage.at("pool");
     const rows = page.getByRole("table", { name: "Values of pool shop" }).locator("tbody tr");
@@ -118,7 +118,7 @@ await play({
     await until("one", async () => (await rows.count()) === 1);
   },
 
-  async a_pool_is_made_used_and_let_go(stage) {
+  async a_pool_is_created_used_and_removed(stage) {
     const page = await stage.at("pool");
     await page.getByRole("button", { name: "Serve a pool" }).click();
     await beAccessible(page, "the form of a new pool");
@@ -148,7 +148,7 @@ await play({
     await page.getByRole("heading", { name: "Pool shop", level: 1 }).waitFor();
   },
 
-  async a_pool_that_runs_elsewhere_is_joined_and_left(stage) {
+  async an_existing_pool_is_joined_and_left(stage) {
     const { world } = stage;
     const roleOf = async (name) => (await world.pool()).nodes.find((n) => n.name === name)?.role;
     const page = await stage.at("pool");
@@ -173,7 +173,7 @@ await play({
     await world.ask("DELETE", "/pools/shop/nodes/c");
   },
 
-  async a_partition_is_made_with_rights(stage) {
+  async a_partition_is_created_with_rights(stage) {
     const page = await stage.at("storage");
     await page.getByRole("button", { name: "New partition" }).click();
     await fill(page, { Name: "goods", Size: "4M" });
@@ -217,7 +217,7 @@ await play({
     assert.deepEqual([now.size, now.level, now.order, now.rights], [6 << 20, "visible", "any", ["local:write"]]);
   },
 
-  async a_partition_goes_only_if_its_name_is_typed(stage) {
+  async a_partition_is_removed_only_if_its_name_is_typed(stage) {
     const page = await stage.at("storage");
     await page.getByRole("button", { name: "Remove crate" }).click();
     const go = dialog(page).getByRole("button", { name: "Remove it" });
@@ -240,7 +240,7 @@ await play({
     await gone(page);
   },
 
-  async a_store_is_served_checked_grown_and_let_go(stage) {
+  async a_store_is_served_checked_grown_and_removed(stage) {
     const page = await stage.at("storage");
     await page.getByRole("button", { name: "Serve a store" }).click();
     await fill(page, { Name: "more", "File, block device, or mem:NAME": "/no/such/directory/x", Size: "16M", Port: "0" });
@@ -268,7 +268,7 @@ await play({
     await card.waitFor({ state: "detached" });
   },
 
-  async what_is_in_the_main_file_is_for_people_to_edit(stage) {
+  async services_of_the_main_file_cannot_be_removed(stage) {
     const page = await stage.at("storage");
     await page.getByRole("button", { name: "Stop serving store disk" }).click();
     await fill(page, { "Type disk to confirm": "disk" });
@@ -282,7 +282,7 @@ await play({
     await press(page, "Cancel");
   },
 
-  async a_target_is_made_and_gets_logical_units(stage) {
+  async a_target_is_created_with_logical_units(stage) {
     const page = await stage.at("storage");
     await page.getByRole("button", { name: "New target" }).click();
     await fill(page, { Name: "disk1", "iSCSI name": "not a name", Port: "0" });
@@ -326,8 +326,8 @@ await play({
     const look = () => stage.world.get(`/heaps/${name}`);
     const user = new HeapUser(name);
     try {
-      await user.hear();
-      await user.tell("alloc 100000", "alloc 9000000", "free");
+      await user.readLine();
+      await user.command("alloc 100000", "alloc 9000000", "free");
       const before = await look();
       const page = await stage.at("memory");
       await page.getByRole("button", { name: `Trim ${name}` }).click();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_failover.mjs - what the page shows while things break: the primary, stagd itself, the right to look.
+ * test_failover.mjs - what the console shows during failures: of the primary, of stagd, of authentication.
  */
 import { assert, beAccessible, open, play, until } from "./stage.mjs";
 
@@ -10,13 +10,13 @@ const dialog = (page) => page.getByRole("dialog");
 const nodeRow = (page, name) => page.getByRole("table", { name: "Nodes of pool shop" }).locator("tbody tr", { has: page.locator("th", { hasText: new RegExp(`${name}$`) }) });
 const roleOf = async (page, name) => (await nodeRow(page, name).locator("td .badge").first().textContent()).trim();
 
-/* The same document from here on: nobody has loaded the page again. */
+/* Marks the document, to detect a reload of the page. */
 const mark = (page) => page.evaluate(() => {
   globalThis.unbroken = true;
 });
 const isUnbroken = (page) => page.evaluate(() => globalThis.unbroken === true);
 
-/* The primary and its standby, once there are both. */
+/* Waits for a primary and a standby in sync. */
 const inSync = (world) => until("both are in sync", async () => {
   const { primary, nodes } = await world.pool();
   const standby = nodes?.find((n) => n.role === "standby");
@@ -24,7 +24,7 @@ const inSync = (world) => until("both are in sync", async () => {
 });
 
 await play({
-  async without_a_token_it_asks_for_one({ browser, base }) {
+  async it_prompts_for_a_token({ browser, base }) {
     const page = await open(browser, base);
     await page.getByRole("heading", { name: "stagd requires a token" }).waitFor();
     await beAccessible(page, "the token's prompt");
@@ -39,7 +39,7 @@ await play({
     await page.context().close();
   },
 
-  async a_token_in_the_address_is_taken_and_not_left_there({ browser, base }) {
+  async a_token_in_the_address_is_used_and_removed_from_it({ browser, base }) {
     const page = await open(browser, `${base}/#token=${TOKEN}`);
     await page.getByRole("list", { name: "Nodes of pool shop" }).waitFor();
     assert.ok(!page.url().includes(TOKEN), page.url());
@@ -51,7 +51,7 @@ await play({
     await page.context().close();
   },
 
-  async a_killed_primary_is_replaced_before_your_eyes(stage) {
+  async a_failover_is_shown_live(stage) {
     const { world } = stage;
     const page = await stage.at("pool");
     const load = world.load();
@@ -71,7 +71,7 @@ await play({
     }
   },
 
-  async an_unreachable_node_can_be_forgotten_if_its_name_is_typed(stage) {
+  async an_unreachable_node_is_removed_only_if_its_name_is_typed(stage) {
     const page = await stage.at("pool");
     await page.getByRole("button", { name: "Remove a" }).click();
     const go = dialog(page).getByRole("button", { name: "Remove it" });
@@ -84,14 +84,14 @@ await play({
     await nodeRow(page, "a").waitFor({ state: "detached" });
   },
 
-  async who_returns_is_seen_to_join(stage) {
+  async a_returning_node_is_shown_joining(stage) {
     const { world } = stage;
     const page = await stage.at("pool");
     world.run("a");
     await until("a is a standby", async () => (await roleOf(page, "a")) === "Standby");
   },
 
-  async a_switch_over_tells_each_step(stage) {
+  async a_switchover_shows_each_step(stage) {
     const { world } = stage;
     const page = await stage.at("pool");
     const [from, to] = await inSync(world);
@@ -113,7 +113,7 @@ await play({
     await load.stop();
   },
 
-  async a_switch_over_by_the_row_can_be_refused(stage) {
+  async a_refused_switchover_shows_its_error(stage) {
     const page = await stage.at("pool");
     const [, to] = await inSync(stage.world);
     await page.route("**/switchover", (route) => route.continue({ postData: JSON.stringify({ to: "nobody" }) }));
@@ -126,7 +126,7 @@ await play({
     await dialog(page).waitFor({ state: "detached" });
   },
 
-  async stagd_gone_is_told_and_its_return_noticed(stage) {
+  async loss_and_return_of_stagd_are_shown(stage) {
     const { world } = stage;
     const page = await stage.at("storage");
     await page.getByRole("table", { name: "Partitions of store disk" }).waitFor();

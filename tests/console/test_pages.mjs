@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_pages.mjs - every page of the console as people come to it: light, dark, narrow, by keyboard, with a screen reader.
+ * test_pages.mjs - every page of the console: light, dark, narrow, by keyboard, with a screen reader.
  */
 import { assert, beAccessible, beAccessibleInDark, notScrollSideways, open, pages, play, until } from "./stage.mjs";
 
-/* What a page has once its data is there. */
+/* An element that a page has once its data is loaded. */
 const filled = {
   overview: (p) => p.getByRole("list", { name: "Nodes of pool shop" }).getByText("Primary"),
   pool: (p) => p.getByRole("table", { name: "Nodes of pool shop" }).getByText("Primary", { exact: true }),
@@ -111,7 +111,7 @@ await play({
     await page.context().close();
   },
 
-  async plots_move_pause_and_have_numbers(stage) {
+  async plots_update_pause_and_have_tables(stage) {
     const load = stage.world.load();
     const page = await stage.at("overview");
     const plot = page.getByRole("img", { name: /^Pool changes/ });
@@ -158,7 +158,7 @@ await play({
     await page.getByText("No match").waitFor();
   },
 
-  async events_come_live_and_are_found(stage) {
+  async events_are_live_and_searchable(stage) {
     const { world } = stage;
     const page = await stage.at("events");
     await filled.events(page).waitFor();
@@ -178,7 +178,7 @@ await play({
     await until("only errors", async () => (await page.locator(".events li .badge").allTextContents()).every((t) => t === "err"));
   },
 
-  async events_are_asked_for_where_no_stream_gets_through({ browser, base, world }) {
+  async events_are_polled_if_the_stream_is_blocked({ browser, base, world }) {
     const page = await open(browser, "about:blank");
     await page.route("**/events/stream*", (route) => route.fulfill({ status: 502, body: "" }));
     await page.goto(`${base}/#/events`);
@@ -189,14 +189,14 @@ await play({
     await page.context().close();
   },
 
-  async about_tells_of_the_daemon_and_reloads_it(stage) {
+  async about_shows_the_daemon_and_reloads_it(stage) {
     const page = await stage.at("about");
     await page.getByRole("table", { name: "Daemons" }).locator("tbody tr").nth(2).waitFor();
     await page.getByRole("button", { name: "Reload the configuration" }).click();
     await page.getByText("stagd has reloaded its configuration").waitFor();
   },
 
-  async calm_is_respected(stage) {
+  async reduced_motion_is_respected(stage) {
     const load = stage.world.load();
     const page = await stage.at("overview");
     const moving = () => page.evaluate(() => document.getAnimations().filter((a) => a.playState === "running").length);

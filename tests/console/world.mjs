@@ -12,7 +12,7 @@ import { join, resolve } from "node:path";
 export const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 const PATIENCE_MS = 60000;
 
-/* What fn answers, as soon as it is something. */
+/* Waits until fn returns something, and returns it. */
 export async function until(what, fn, patience = PATIENCE_MS) {
   const end = Date.now() + patience;
   let last;
@@ -141,7 +141,7 @@ export class World {
     }).join("\n");
   }
 
-  /* Changes all the time; stop() ends it and says what was acknowledged last of each. */
+  /* Changes values continuously; stop() ends that and returns the last acknowledged value of each. */
   load(names = 8) {
     const acknowledged = new Map();
     let going = true;
