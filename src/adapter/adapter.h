@@ -1,47 +1,47 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * adapter.h - the software RNIC: its rooms, and the order of its locks.
+ * adapter.h - the software RNIC: its parts, and the order of its locks.
  *
- * The two faces (src/verbs, src/cm) turn public calls into calls on these
+ * The two public APIs (src/verbs, src/cm) translate their calls into calls on these
  * objects. Functions return 0 or a count, or -errno; constructors take the
  * address of the result.
  *
- * What x.c has for others is in x.h. Some files have a header in common:
+ * x.h declares what x.c exports. Some files share a header:
  *
  *   device.h pd.h config.h          the device, contexts, protection domains, the environment
  *   keys.h guard.h mr.h mw.h        STags, and the memory behind them
  *   one_shot.h ledger.h             STags that go with sends
- *   cq.h channel.h claim.h          completions, and who makes progress for them
+ *   cq.h channel.h claim.h          completions, and which thread makes progress for them
  *   qp.h                            the queue pair: qp.c, qp_table.c, qp_link.c
- *   sq.h rq.h srq.h latency.h       its queues, and how long requests take
+ *   sq.h rq.h srq.h latency.h       its queues, and the latency of requests
  *   qp_tx.h qp_rx.h                 its two directions: qp_tx.c and tx_*.c, qp_rx.c and rx_*.c
- *   stream.h trace.h                bytes in order, and a record of them
- *   engine.h                        the thread that serves sleepers
- *   mirror.h                        what peers write goes on to others: mirror.c, rx_mirror.c, tx_forward.c
+ *   stream.h trace.h                a stream of bytes, and a record of it
+ *   engine.h                        the thread that makes progress for sleeping programs
+ *   mirror.h                        forwarding of peers' writes: mirror.c, rx_mirror.c, tx_forward.c
  *   store.h store_peer.h            regions on storage: medium.c, lane.c, store_*.c, rx_store.c, tx_store.c
- *   live.h                          what the process says of itself: live*.c
+ *   live.h                          queries from other processes: live*.c
  *
- * A file in here includes those that it needs. This one is for the faces, and has what they use of it.
+ * A file in this folder includes the headers that it needs. This one is for the public APIs, and includes those that they use.
  *
- * Locks, in the order in which they are taken (a later one may be taken while
+ * Locks, in the order in which they are acquired (a later one may be acquired while
  * holding an earlier one, never the other way round):
  *
  *   engine        one, recursive; held while a watch, timer or work callback
  *                 runs; guards all state of conn.c and src/cm but the queues of
  *                 event channels
  *   channel->cqs_lock  the completion queues of a channel
- *   cq->qps_lock  the queue pairs of a completion queue, while somebody makes
+ *   cq->qps_lock  the queue pairs of a completion queue, while a thread makes
  *                 progress for it
  *   qp->rx_lock   the receive side of a queue pair
  *   mirror.c's lock  which region has which mirrors
  *   qp->tx_lock   the send queue and the send side; qp->state is written under it
- *   qp->shots.lock  the STags of its sends
+ *   qp->shots.lock  the STags that its sends advertised
  *   qp->rq_lock, srq->lock, cq->lock, channel->lock, ctx->async_lock, the key
  *   table's and the timers' locks: leaves, held for a few lines
  *
- * Who moves data (see engine.c): a work request is sent by the thread that
+ * The threads that move data (see engine.c): a work request is sent by the thread that
  * posts it; a thread that polls an empty completion queue reads the sockets of
- * that queue's queue pairs; the engine thread does both when nobody else does.
+ * that queue's queue pairs; the engine thread does both when no other thread does.
  */
 #ifndef STAG_ADAPTER_H
 #define STAG_ADAPTER_H

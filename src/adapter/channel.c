@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * channel.c - completion channels: where a program sleeps until a completion.
+ * channel.c - completion channels, on which programs sleep until a completion.
  *
- * The descriptor is an eventfd that counts the events queued here, so that
- * poll(), epoll and O_NONBLOCK mean what they say. A thread that blocks in
- * channel_get_event() watches the sockets of its queue pairs itself: what
- * arrives wakes it, not the engine thread first and then it. Media are watched
- * by both, because others may use them too: whoever comes first polls.
+ * The descriptor is an eventfd that counts the events queued here, so that poll(), epoll and
+ * O_NONBLOCK work on it. A thread that blocks in channel_get_event() watches the sockets of its
+ * queue pairs itself: an arriving message wakes that thread, rather than the engine thread
+ * first. Media are watched by both, because other queue pairs may use them too: the first to
+ * wake polls.
  */
 #include "adapter/channel.h"
 
@@ -25,8 +25,8 @@
 #include "base/log.h"
 
 /*
- * The channel in whose sleeper this thread makes progress: an event that comes of
- * it is for this thread, and needs no way over the descriptor.
+ * The channel for which this thread, as its sleeper, makes progress. An event that results is
+ * for this thread, and need not go through the descriptor.
  */
 static __thread struct stag_channel *awake_for;
 static __thread struct stag_cq *woke_me;
@@ -82,7 +82,7 @@ void channel_wake(struct stag_channel *ch, struct stag_cq *cq)
 	lock_acquire(&ch->lock);
 	if (awake_for == ch && !woke_me) {
 		woke_me = cq;
-		cq->events_sent++; /* its destruction waits from now on */
+		cq->events_sent++; /* destroying the queue waits for its acknowledgement */
 		lock_release(&ch->lock);
 		return;
 	}
@@ -93,7 +93,7 @@ void channel_wake(struct stag_channel *ch, struct stag_cq *cq)
 	lock_release(&ch->lock);
 }
 
-/* Takes one off the count of the descriptor, which is not zero: never blocks. */
+/* Takes one off the descriptor's count, which is not zero: never blocks. */
 static void lower_count(struct stag_channel *ch)
 {
 	uint64_t n;
@@ -136,7 +136,7 @@ static struct stag_cq *take_event(struct stag_channel *ch)
 struct nap {
 	struct pollfd fd[1 + CQ_MAX_CLAIM + MOST_MEDIA]; /* the first is the channel's */
 	unsigned n;
-	unsigned n_media; /* of these */
+	unsigned n_media; /* how many of these are media */
 };
 
 static bool sockets_fit(struct stag_channel *ch)
@@ -162,7 +162,7 @@ static bool is_watched(const struct nap *nap, int fd)
 	return false;
 }
 
-/* What does not fit the engine alone watches. */
+/* Watches the media of a queue's queue pairs. Those that do not fit are left to the engine. */
 static void watch_media(struct stag_cq *cq, struct nap *nap)
 {
 	int fds[QP_MAX_MEDIA];
@@ -183,7 +183,7 @@ static void watch_media(struct stag_cq *cq, struct nap *nap)
 	}
 }
 
-/* Claims the queue pairs of one completion queue; false when there are too many to watch. */
+/* Claims the queue pairs of one completion queue. Returns false if there are too many to watch. */
 static bool watch_cq(struct stag_cq *cq, struct nap *nap)
 {
 	assert(lock_held(&cq->qps_lock));
@@ -228,7 +228,10 @@ static void unwatch_cqs(struct stag_channel *ch)
 	}
 }
 
-/* false: leave the sockets to whoever watches them, and wait for the channel alone. */
+/*
+ * Returns false if the sockets are to stay with their present watcher: then the caller waits
+ * for the channel alone.
+ */
 static bool start_watching(struct stag_channel *ch, struct nap *nap)
 {
 	bool ok;
@@ -236,7 +239,7 @@ static bool start_watching(struct stag_channel *ch, struct nap *nap)
 	nap->fd[0] = (struct pollfd){.fd = ch->ibv.fd, .events = POLLIN};
 	nap->n = 1;
 	nap->n_media = 0;
-	/* One at a time: whatever is claimed must be in its list. */
+	/* There is one watcher at a time: a claimed socket must be in its list. */
 	if (atomic_exchange(&ch->watched, true))
 		return false;
 	lock_acquire(&ch->cqs_lock);
@@ -253,7 +256,7 @@ static bool start_watching(struct stag_channel *ch, struct nap *nap)
 	return ok;
 }
 
-/* Who sleeps on watches the channel alone: then the sockets are the engine's. */
+/* Other sleepers watch the channel alone: the engine takes the sockets over. */
 static void stop_watching(struct stag_channel *ch)
 {
 	atomic_store(&ch->watched, false);
@@ -317,7 +320,7 @@ static int nap_once(struct stag_channel *ch)
 	return err;
 }
 
-/* The event of this thread's own making, if there is one. */
+/* Returns the event that this thread has raised itself, or NULL. */
 static struct stag_cq *own_event(void)
 {
 	struct stag_cq *cq = woke_me;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * claim.c - who watches which socket.
+ * claim.c - which thread watches which socket.
  *
- * A thread that polls a completion queue reads the sockets of its queue pairs
- * itself. When it has done so for a few polls, and has not armed the queue, it
- * is plainly spinning, and claims them: the engine no longer watches them, and
- * is not woken for what the poller is about to see anyway. A few queue pairs are claimed all at once; of
- * many, those are that have something to say (the engine hands them over),
- * and those that fall silent go back.
+ * A thread that polls a completion queue reads the sockets of its queue pairs itself. After a
+ * few polls of an empty queue that is not armed, the thread is taken to be spinning, and claims
+ * the sockets: the engine no longer watches them, and is not woken for bytes that the poller is
+ * about to see anyway. A few queue pairs are claimed all at once. Of many, only the active ones
+ * are claimed (the engine hands them over), and those that fall silent go back to the engine.
  */
 #include "adapter/claim.h"
 
@@ -19,12 +18,13 @@
 #include "adapter/qp.h"
 #include "adapter/store.h"
 
-#define CLAIM_AFTER 8	 /* polls of an empty queue, since it was armed */
-#define FEW	    8	 /* queue pairs: read each of them at every poll */
-#define SILENT	    8192 /* polls with no byte: give it back, where more than a few are claimed */
-#define HELP_AFTER  64	 /* looks in vain: look at what the engine would be woken for */
+#define CLAIM_AFTER 8 /* polls of an empty queue since it was armed */
+#define FEW	    8 /* queue pairs: up to so many, each is read at every poll */
+/* polls without a byte, after which it goes back if more than FEW are claimed */
+#define SILENT	   8192
+#define HELP_AFTER 64 /* fruitless polls, after which the poller does the engine's work */
 
-/* A peer that has gone is reported whether we ask or not: while nobody may read, once is enough. */
+/* While reading is paused, a peer's hang-up, which epoll reports unasked, is reported once. */
 static uint32_t watched_events(bool paused, bool blocked)
 {
 	if (blocked)
@@ -44,7 +44,7 @@ void qp_arm(struct stag_qp *qp)
 	if (!cq)
 		events = watched_events(atomic_load(&qp->progress.rx_paused), blocked);
 	else if (blocked && atomic_load(&cq->claim) == CLAIM_SLEEPER)
-		events = EPOLLOUT; /* a sleeper watches for bytes only */
+		events = EPOLLOUT; /* a sleeper watches for incoming bytes only */
 	else
 		events = 0;
 	watch_mod(&qp->progress.watch, events);
@@ -52,7 +52,7 @@ void qp_arm(struct stag_qp *qp)
 	qp_arm_media(qp);
 }
 
-/* Who sleeps watches sockets; these have none, or one that nobody may read at times. */
+/* A sleeper watches sockets; these queue pairs have none, or one that is not read at times. */
 static bool needs_engine(const struct stag_qp *qp)
 {
 	return atomic_load(&qp->storage.on_store) || atomic_load(&qp->storage.serves_store) ||
@@ -108,7 +108,7 @@ void claim_all(struct stag_cq *cq, enum cq_claim how)
 		claim_one(cq, list_entry(l, struct qp_attachment, link)->qp, how);
 	if (!cq->n_claimed || before == (int)how)
 		return;
-	/* Those that were claimed otherwise: who watches for room may be another now. */
+	/* Claimed in another way before: another thread may have to watch for room now. */
 	atomic_store(&cq->claim, how);
 	for (unsigned i = 0; i < cq->n_claimed; i++)
 		qp_arm(cq->claimed[i]);
@@ -123,7 +123,7 @@ void claim_release(struct stag_cq *cq)
 	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
 }
 
-/* Adds one, where nobody else adds: cheaper than an addition that others may take part in. */
+/* Adds one with a plain store: there is one writer, and an atomic addition costs more. */
 static uint32_t count_up(_Atomic uint32_t *n)
 {
 	uint32_t v = atomic_load_explicit(n, memory_order_relaxed) + 1;
@@ -132,7 +132,7 @@ static uint32_t count_up(_Atomic uint32_t *n)
 	return v;
 }
 
-/* Those on storage have no socket that the engine could hear of, and hand over. */
+/* Claims queue pairs on storage: they have no socket for which the engine could hand them over. */
 static void claim_stores(struct stag_cq *cq)
 {
 	list_for_each (l, &cq->qps) {
@@ -160,7 +160,7 @@ static void note_spinning(struct stag_cq *cq)
 		claim_stores(cq);
 }
 
-/* false: none of them had anything to say. */
+/* Returns whether any of them had something to read. */
 static bool progress_claimed(struct stag_cq *cq)
 {
 	bool any = false;
@@ -184,7 +184,7 @@ void cq_progress(struct stag_cq *cq)
 	bool help = false;
 
 	if (!lock_try(&cq->qps_lock)) {
-		sched_yield(); /* somebody is at it, and may wait for this very processor */
+		sched_yield(); /* the thread that makes progress may wait for this very processor */
 		return;
 	}
 	note_spinning(cq);
@@ -192,7 +192,10 @@ void cq_progress(struct stag_cq *cq)
 		list_for_each (l, &cq->qps)
 			qp_progress(list_entry(l, struct qp_attachment, link)->qp);
 	} else {
-		/* Who always finds something keeps the engine from its processor, and the others wait. */
+		/*
+		 * A poller that always finds something keeps the engine off its processor: do
+		 * the engine's work here.
+		 */
 		help = progress_claimed(cq) ||
 		       atomic_load(&cq->empty_polls) % HELP_AFTER == HELP_AFTER - 1;
 	}

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * config.c - what the environment says, read once.
- */
+/* config.c - the settings in the environment, read once. */
 #include "adapter/config.h"
 
 #include <pthread.h>
@@ -55,7 +53,7 @@ static const char *env_text(const char *name)
 	return v && *v ? v : NULL;
 }
 
-/* A word of a list; what it stands for is its place there. */
+/* Returns the index of a variable's value in a list of words. */
 static unsigned env_word(const char *name, const char *const *words, unsigned n, unsigned fallback)
 {
 	const char *v = getenv(name);

@@ -2,8 +2,8 @@
 /*
  * cq.c - completion queues.
  *
- * The ring grows when it must: a completion is never lost. A program that lets
- * more pile up than it asked room for is told by IBV_EVENT_CQ_ERR, once.
+ * The ring grows on demand: a completion is never lost. A program that lets more completions
+ * accumulate than it requested entries gets IBV_EVENT_CQ_ERR, once.
  */
 #include "adapter/cq.h"
 
@@ -67,7 +67,7 @@ int cq_create(struct stag_ctx *ctx, int cqe, struct stag_channel *ch, void *cq_c
 	return 0;
 }
 
-/* Out of the channel's lists, events that nobody fetched included. */
+/* Leaves the channel's lists, and drops events that nobody fetched. */
 static void leave_channel(struct stag_cq *cq)
 {
 	struct stag_channel *ch = cq->channel;
@@ -269,9 +269,9 @@ int cq_arm(struct stag_cq *cq, bool solicited_only)
 	if (cq->armed != CQ_ARMED)
 		cq->armed = solicited_only ? CQ_ARMED_SOLICITED : CQ_ARMED;
 	lock_release(&cq->lock);
-	/* Who arms is about to sleep, somewhere where it watches no sockets. */
+	/* A thread that arms is about to sleep, possibly on a descriptor other than the sockets. */
 	atomic_store_explicit(&cq->empty_polls, 0, memory_order_relaxed);
-	/* Whoever claims for a poller looks whether it is armed, under this lock. */
+	/* Claiming for a poller checks under this lock whether the queue is armed. */
 	lock_acquire(&cq->qps_lock);
 	if (cq->claim == CLAIM_POLLER)
 		claim_release(cq);

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * device.c - the device stag0: what it is, its contexts and their asynchronous
- * events.
- */
+/* device.c - the device stag0: its attributes, its contexts and their asynchronous events. */
 #include "adapter/device.h"
 
 #include <assert.h>
@@ -91,7 +88,7 @@ void ctx_put(struct stag_ctx *ctx)
 	free(ctx);
 }
 
-/* A program that closes a device with objects in use must not pull it from under the engine. */
+/* A program may close a device while objects use it: they keep the context alive. */
 void ctx_destroy(struct stag_ctx *ctx)
 {
 	int others = atomic_load(&ctx->refs) - 1;
@@ -120,7 +117,7 @@ void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 	lock_release(&ctx->async_lock);
 }
 
-/* Counts an event for the object that it is about: its destruction waits for as many acknowledgements. */
+/* Counts an event for its object, whose destruction waits for as many acknowledgements. */
 static void count_handed(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 {
 	assert(lock_held(&ctx->async_lock));
@@ -132,7 +129,7 @@ static void count_handed(struct stag_ctx *ctx, const struct ibv_async_event *ev)
 	case IBV_EVENT_SRQ_LIMIT_REACHED:
 		to_stag_srq(ev->element.srq)->async_sent++;
 		break;
-	default: /* we raise no others but of queue pairs */
+	default: /* the adapter raises no others but for queue pairs */
 		to_stag_qp(ev->element.qp)->async_sent++;
 		break;
 	}
@@ -210,7 +207,7 @@ void ctx_drop_async(struct stag_ctx *ctx, const void *object)
 
 /* ---- what it can do ---- */
 
-/* The same on every call, different on every machine, and locally administered. */
+/* Returns a locally administered GUID: the same at every call, different on every machine. */
 static uint64_t node_guid(void)
 {
 	char id[64] = "";
@@ -236,7 +233,7 @@ static void query_basic(struct ibv_device_attr *a)
 	a->node_guid = a->sys_image_guid = node_guid();
 	a->max_mr_size = UINT64_MAX;
 	a->page_size_cap = ~0xfffull;
-	a->vendor_id = 0x737467; /* "stg": nobody's */
+	a->vendor_id = 0x737467; /* "stg": assigned to nobody */
 	a->vendor_part_id = config()->part_id;
 	a->hw_ver = 1;
 	a->max_qp = STAG_MAX_QP;

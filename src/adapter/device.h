@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * device.h - the device, its contexts, and what a query of it says.
- */
+/* device.h - the device, its contexts, and its attributes. */
 #ifndef STAG_DEVICE_H
 #define STAG_DEVICE_H
 
@@ -33,14 +31,14 @@ struct stag_device {
 	uint8_t tail[1024];    /* zeroes: provider libraries look behind ibv_device */
 };
 
-struct async_item { /* a queued asynchronous event */
+struct async_item { /* an asynchronous event that waits to be fetched */
 	struct list link;
 	struct ibv_async_event event;
 };
 
 struct stag_ctx {
 	struct list link;
-	atomic_int refs; /* the program's, and one of each PD, CQ and channel */
+	atomic_int refs; /* the program's, and one for each PD, CQ and channel */
 	struct lock async_lock;
 	struct list async_events; /* async_item; the eventfd counts them */
 	struct verbs_context v;	  /* last: v.context is what the program holds */
@@ -51,22 +49,25 @@ static inline struct stag_ctx *to_stag_ctx(struct ibv_context *c)
 	return container_of(c, struct stag_ctx, v.context);
 }
 
-struct stag_device *stag_device(void); /* the one and only; valid for the process's life */
+struct stag_device *stag_device(void); /* the only one; valid for the process's life */
 
 /*
- * A context with everything but the function pointers of v (src/verbs fills
- * those). async_fd is a semaphore eventfd.
+ * Creates a context without the function pointers of v, which src/verbs sets. async_fd is a
+ * semaphore eventfd.
  */
 int ctx_create(struct stag_ctx **out);
-void ctx_destroy(struct stag_ctx *ctx); /* the program's part; what still uses it keeps it */
+/* drops the program's reference; PDs, CQs and channels keep theirs */
+void ctx_destroy(struct stag_ctx *ctx);
 void ctx_get(struct stag_ctx *ctx);
 void ctx_put(struct stag_ctx *ctx);
-void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev); /* queue; never blocks */
-int ctx_get_async(struct stag_ctx *ctx,
-		  struct ibv_async_event *ev);		       /* a read() of async_fd: -EAGAIN.. */
-void ctx_drop_async(struct stag_ctx *ctx, const void *object); /* forget undelivered events of it */
+/* enqueues an event; never blocks */
+void ctx_async(struct stag_ctx *ctx, const struct ibv_async_event *ev);
+/* waits for one unless async_fd is non-blocking (-EAGAIN) */
+int ctx_get_async(struct stag_ctx *ctx, struct ibv_async_event *ev);
+/* drops undelivered events about it */
+void ctx_drop_async(struct stag_ctx *ctx, const void *object);
 
-/* Sleeps until the program has acknowledged all events of an object that it was handed. */
+/* Waits until the program has acknowledged all events of an object that it was given. */
 void wait_for_acks(pthread_mutex_t *mutex, pthread_cond_t *cond, const uint32_t *acked,
 		   uint32_t handed);
 
@@ -77,7 +78,7 @@ void device_gid(unsigned index, union ibv_gid *gid);
 void device_counters(struct stagdv_counters *c); /* totals, live queue pairs included */
 extern struct stag_totals {
 	_Atomic uint64_t engine_wakeups, connects, accepts, disconnects;
-	_Atomic uint64_t registrations;	  /* but of one-shot sends */
+	_Atomic uint64_t registrations;	  /* without those of one-shot sends */
 	_Atomic uint64_t shared_receives; /* posted to SRQs */
 } stag_totals;
 

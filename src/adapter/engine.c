@@ -2,15 +2,14 @@
 /*
  * engine.c - the thread that makes progress when no thread of the program does.
  *
- * It waits for the descriptors that are armed with it. A thread that polls a
- * completion queue, or sleeps in ibv_get_cq_event(), watches its sockets itself:
- * it claims them (claim.c), and they are disarmed here, because a needless
- * wake-up of this thread costs ten times what a message costs. While there are
- * claims the engine looks every tick whether their owner is still at it, and
- * takes them back when it is not.
+ * The engine waits for the descriptors that are armed with it. A thread that polls a completion queue,
+ * or sleeps in ibv_get_cq_event(), watches its sockets itself: it claims them (claim.c), and
+ * they are disarmed here, because a needless wake-up of this thread costs ten times as much as
+ * a message. While there are claims, the engine checks at every tick whether their owner still
+ * polls, and takes the claims back if not.
  *
- * A program may close every descriptor that it does not know. An engine that has
- * lost its own ends, and with it all connections; what is made later gets another.
+ * A program may close every descriptor that it does not know (daemons do). An engine that has
+ * lost its descriptors ends, and all connections with it; later connections get a new engine.
  */
 #include "adapter/engine.h"
 
@@ -31,42 +30,43 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-#define TICK_MS		 2     /* how long a claim outlives its owner's last poll, at most twice, */
-#define MAX_TICK_MS	 16    /* or this, after a sleep */
-#define AWAKE_NS	 50000 /* that the next request of a peer may take */
-#define AWAKE_AFTER	 16    /* credits, */
-#define AWAKE_CREDIT	 256   /* of which one has no more than this */
-#define AWAKE_LONG	 8     /* that a long wait takes */
-#define AWAKE_PRICE	 32    /* of a wait in vain; twice as many each time, */
+#define TICK_MS		 2 /* a claim outlives its owner's last poll by at most two ticks of this length, */
+#define MAX_TICK_MS	 16    /* or of this one, while all owners sleep */
+#define AWAKE_NS	 50000 /* how long to spin for the next request of a peer */
+#define AWAKE_AFTER	 16    /* credits from which on the engine spins */
+#define AWAKE_CREDIT	 256   /* most credits */
+#define AWAKE_LONG	 8     /* credits that a late request costs */
+#define AWAKE_PRICE	 32    /* credits that spinning in vain costs; doubled each time, */
 #define AWAKE_PRICE_MOST 512   /* up to this */
 #define MAX_EVENTS	 64
 
 struct slot {
 	struct watch *watch; /* NULL: free */
-	uint32_t gen;	     /* tells an event of the slot's previous user */
+	uint32_t gen;	     /* distinguishes an event from one for the slot's previous watch */
 };
 
 static struct {
-	/* Two mutexes make the lock fair: who waits for `main` holds `gate`. */
+	/* Two mutexes make the lock fair: a thread that waits for `main` holds `gate`. */
 	pthread_mutex_t gate, main;
 	_Atomic(pthread_t) owner;
 	unsigned depth;
 
 	struct lock start_lock;
-	bool started, lost; /* lost: there was one */
+	bool started, lost; /* lost: an earlier engine ended */
 	pthread_t thread;
 	_Atomic int epoll_fd;
 	int wake_fd;
-	struct slot *slots; /* engine lock */
+	struct slot *slots; /* under the engine lock */
 	uint32_t n_slots;
-	_Atomic unsigned forks; /* until now, and engines lost: a watch of before is none here */
+	/* forks and lost engines so far; older watches are not registered here */
+	_Atomic unsigned forks;
 
-	struct lock queue_lock; /* a leaf: what follows */
-	struct list timers;	/* by deadline */
+	struct lock queue_lock; /* a leaf; protects the rest */
+	struct list timers;	/* ordered by deadline */
 	struct list works;
 	struct list polled;  /* stag_cq.polled_link */
-	bool woken;	     /* wake_fd is written, and not read yet */
-	_Atomic int tick_ms; /* while there are claims */
+	bool woken;	     /* wake_fd was written, and not read yet */
+	_Atomic int tick_ms; /* while sockets are claimed */
 } engine = {
 	.gate = PTHREAD_MUTEX_INITIALIZER,
 	.main = PTHREAD_MUTEX_INITIALIZER,
@@ -136,7 +136,7 @@ static int grow_slots(void)
 	return 0;
 }
 
-/* A free slot; 0 is never used, so that a zeroed watch is one that was not added. */
+/* Returns a free slot. 0 is never used, so that a zeroed watch is one that was not added. */
 static int find_slot(void)
 {
 	static uint32_t hint = 1;
@@ -260,7 +260,7 @@ void timer_set(struct timer *t, uint64_t deadline, void (*fn)(struct timer *))
 	t->armed = true;
 	t->deadline = deadline;
 	t->fn = fn;
-	/* Most timers are set for the same span: the place is near the end. */
+	/* Most timers have the same delay: the place is near the end. */
 	for (at = engine.timers.prev; at != &engine.timers; at = at->prev)
 		if (list_entry(at, struct timer, link)->deadline <= deadline)
 			break;
@@ -304,7 +304,10 @@ void work_cancel(struct work *w)
 	lock_release(&engine.queue_lock);
 }
 
-/* With what it is to do: it may be set again as soon as the lock is free. */
+/*
+ * Removes and returns a timer that is due, or NULL. *fn: copied, because the timer may be set
+ * again once the lock is free.
+ */
 static struct timer *due_timer(uint64_t now, void (**fn)(struct timer *))
 {
 	struct timer *t = NULL;
@@ -324,7 +327,7 @@ static struct timer *due_timer(uint64_t now, void (**fn)(struct timer *))
 	return t;
 }
 
-/* Likewise. */
+/* The same for work. */
 static struct work *next_work(void (**fn)(struct work *))
 {
 	struct work *w = NULL;
@@ -388,7 +391,10 @@ static bool was_polled(struct stag_cq *cq)
 	return polled;
 }
 
-/* The next queue on the list after `last`, or NULL. Queues leave it under the engine lock only. */
+/*
+ * Returns the queue after `last` in the list, or NULL. Queues leave the list under the engine
+ * lock only.
+ */
 static struct stag_cq *next_polled(struct stag_cq *last)
 {
 	struct list *l;
@@ -410,15 +416,15 @@ static void take_back_claims(void)
 
 		next = next_polled(cq);
 		active |= polled;
-		/* Who holds the lock is in the middle of it, for however long. */
+		/* A thread that holds the lock makes progress, for however long. */
 		if (polled || claim_is_slept_on(cq) || !lock_try(&cq->qps_lock))
 			continue;
-		/* In one go: a claim on a queue that is not in the list is nobody's. */
+		/* Both under the lock: a queue that is not in the list must have no claims. */
 		engine_forget_polled(cq);
 		claim_release(cq);
 		lock_release(&cq->qps_lock);
 	}
-	/* Where all who watch are asleep, there is little to look after. */
+	/* If all owners sleep, less frequent checks are enough. */
 	if (active)
 		engine.tick_ms = TICK_MS;
 	else if (engine.tick_ms < MAX_TICK_MS)
@@ -447,12 +453,14 @@ static int wait_ms(void)
 }
 
 /*
- * Where peers use storage, or read a little memory, and their requests come in quick succession, the next one is waited for awake: to
- * be woken takes longer than to answer. Each that comes soon is a credit. What does not come in time takes many, and more the more
- * often that happens: who shares a processor with the peer soon sleeps. Unless a poller has answered, meanwhile.
+ * Peers that use storage, or read a little memory, often make requests in quick succession.
+ * Then the engine spins for the next one: being woken takes longer than answering. Each request
+ * that comes soon earns a credit. A request that does not come in time costs many, and more
+ * each time, so that an engine that shares a processor with the peer soon sleeps instead. It
+ * costs nothing if a poller has answered a request meanwhile.
  */
 static struct {
-	_Atomic bool asked; /* since the last wait */
+	_Atomic bool asked; /* a request came since the last wait */
 	int credit;
 	int price;
 } awake = {.price = AWAKE_PRICE};
@@ -491,7 +499,7 @@ static int wait_asleep(struct epoll_event *ev)
 	return epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, wait_ms());
 }
 
-/* 0: nothing came in time. */
+/* Returns 0 if nothing came in time. */
 static int wait_awake(struct epoll_event *ev)
 {
 	uint64_t until = clock_ns() + AWAKE_NS;
@@ -528,8 +536,8 @@ static int wait_events(struct epoll_event *ev)
 }
 
 /*
- * From here on no descriptor that was watched is touched: its number may be another's. Those who polled, or slept on a channel, are
- * told by what comes of their queue pairs.
+ * Ends the engine. From here on no watched descriptor is touched: its number may belong to
+ * another file. Pollers and sleepers are notified by the ends of their queue pairs.
  */
 static void lose(int error)
 {
@@ -538,7 +546,7 @@ static void lose(int error)
 		strerror(error));
 	lock_acquire(&engine.queue_lock);
 	engine.epoll_fd = engine.wake_fd = -1;
-	engine.woken = true; /* nobody is there to be woken */
+	engine.woken = true; /* there is no thread to wake */
 	lock_release(&engine.queue_lock);
 	free(engine.slots);
 	engine.slots = NULL;
@@ -583,7 +591,10 @@ static void *engine_main(void *arg)
 	return NULL;
 }
 
-/* The thread may be long in coming, where the poller has its processor. */
+/*
+ * Runs the engine's callbacks on a poller's thread: the engine thread may be waiting for the
+ * same processor.
+ */
 void engine_help(void)
 {
 	struct epoll_event ev[MAX_EVENTS];
@@ -593,7 +604,7 @@ void engine_help(void)
 		return;
 	n = engine.epoll_fd < 0 ? 0 : epoll_wait(engine.epoll_fd, ev, MAX_EVENTS, 0);
 	for (int i = 0; i < n; i++)
-		if (ev[i].data.u64 != wake_watch.cookie) /* that one is for the thread itself */
+		if (ev[i].data.u64 != wake_watch.cookie) /* for the engine thread itself */
 			dispatch(&ev[i]);
 	engine_unlock();
 }
@@ -604,7 +615,10 @@ static int start_thread(void)
 	int err;
 
 	assert(lock_held(&engine.start_lock));
-	/* The program's signals are for the program's threads, but for what memory of the program's gives us. */
+	/*
+	 * The program's signals are for its own threads, except SIGBUS, which the program's
+	 * memory may raise here.
+	 */
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -641,7 +655,7 @@ static int open_descriptors(void)
 	return err;
 }
 
-/* Nobody runs them here; and whoever is about to cancel one finds it idle. */
+/* Clears the queues of a forked child, so that cancelling an entry finds it idle. */
 static void forget_queue(void)
 {
 	list_for_each_safe (l, &engine.timers) {
@@ -659,8 +673,8 @@ static void forget_queue(void)
 }
 
 /*
- * A forked child has no engine thread. What it inherited is its parent's: it
- * starts an engine of its own for what it makes itself.
+ * A forked child has no engine thread, and what it inherited belongs to its parent. The child
+ * starts an engine of its own for its own objects.
  */
 static void forget_after_fork(void)
 {
@@ -685,7 +699,7 @@ static void forget_after_fork(void)
 	forget_queue();
 }
 
-/* What was queued when there was no engine waits for it. */
+/* Work that was queued while there was no engine runs now. */
 static void set_started(void)
 {
 	assert(lock_held(&engine.start_lock));
@@ -713,7 +727,7 @@ int engine_start(void)
 			log_err("engine: cannot start: %s", strerror(-err));
 		else
 			set_started();
-		if (!err && !engine.lost) /* its thread has descriptors of its own to lose */
+		if (!err && !engine.lost) /* live.c's thread may lose its own */
 			live_start();
 	}
 	lock_release(&engine.start_lock);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * engine.h - the thread that serves sleepers: descriptors, timers and work.
- */
+/* engine.h - the thread that makes progress for sleeping programs: descriptors, timers and work. */
 #ifndef STAG_ENGINE_H
 #define STAG_ENGINE_H
 
@@ -17,7 +15,7 @@ struct watch {
 	int fd;
 	uint32_t events; /* EPOLLIN, EPOLLOUT; level-triggered */
 	void (*fn)(struct watch *w, uint32_t revents);
-	uint32_t slot; /* these are private to engine.c */
+	uint32_t slot; /* private to engine.c, as the next two */
 	unsigned forks;
 	uint64_t cookie;
 };
@@ -40,8 +38,8 @@ struct work {
 int engine_start(void); /* idempotent; starts the thread */
 void engine_lock(void); /* recursive */
 void engine_unlock(void);
-bool engine_locked(void);  /* by this thread; for asserts */
-unsigned engine_age(void); /* another in a forked child, and when the descriptors were lost */
+bool engine_locked(void);  /* does this thread hold the lock? For asserts */
+unsigned engine_age(void); /* changes in a forked child, and when the descriptors were lost */
 
 /*
  * add and del require the engine lock; mod may be called from anywhere while the
@@ -59,10 +57,11 @@ void timer_cancel(struct timer *t);
 void work_queue(struct work *w, void (*fn)(struct work *));
 void work_cancel(struct work *w);
 
-/* Those who poll themselves, and the engine */
-void engine_note_polled(struct stag_cq *cq); /* somebody polls it: look after it, soon */
-void engine_note_asked(void); /* a peer waits for an answer of ours: it may soon ask again */
-void engine_help(void);	      /* a poller does what the engine has to do now */
+/* Threads that poll, and the engine. */
+/* somebody polls it: the engine checks its claims from now on */
+void engine_note_polled(struct stag_cq *cq);
+void engine_note_asked(void); /* a peer has made a request: the next one may follow soon */
+void engine_help(void);	      /* does the engine's due work on the calling thread */
 void engine_forget_polled(struct stag_cq *cq);
 
 #endif

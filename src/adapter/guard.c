@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * guard.c - regions that a word elsewhere opens and closes.
+ * guard.c - regions to which a word elsewhere opens and closes access.
  *
- * The word says whose the memory is now. Whoever changes it cannot be asked to
- * wait for us, so every access says first, in a cell that the other side can see, that it is
- * about to happen, and then looks at the word: either it finds the word changed and
- * leaves the memory alone, or the other side finds the cell (both are sequentially
- * consistent). What the word means is the business of who registered the region.
+ * The word says which side owns the memory now. The side that changes it cannot wait for us, so
+ * every access first announces itself in a cell that the other side can see (a hazard), and
+ * then reads the word: either the access finds the word changed and leaves the memory alone, or
+ * the other side finds the cell (both are sequentially consistent). The meaning of the word is
+ * defined by the program that registered the region.
  */
 #include "adapter/guard.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 
-/* Where this thread found a free cell: most probably it is free again. */
+/* The cell that this thread used last: it is probably free again. */
 static __thread uint32_t last_cell;
 
 int guard_check(const struct stagdv_guard *g)
@@ -51,7 +51,7 @@ enum key_fault guard_enter(const struct stagdv_guard *g, uint64_t **cell)
 {
 	*cell = NULL;
 	if (__atomic_load_n(g->word, __ATOMIC_RELAXED) != g->expected)
-		return KEY_INVALID; /* for good: no need to say anything */
+		return KEY_INVALID; /* permanently closed: nothing to announce */
 	if (g->hazards) {
 		*cell = take_cell(g);
 		if (!*cell)

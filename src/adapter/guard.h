@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * guard.h - regions that a word elsewhere closes.
- */
+/* guard.h - regions to which a word elsewhere closes access. */
 #ifndef STAG_GUARD_H
 #define STAG_GUARD_H
 
@@ -10,8 +8,11 @@
 #include "adapter/keys.h"
 #include "stag/stagdv.h"
 
-int guard_check(const struct stagdv_guard *g); /* -EINVAL: it makes no sense */
-/* Before an access: on KEY_OK the hazard is in *cell (NULL where there is none) until guard_leave(). */
+int guard_check(const struct stagdv_guard *g); /* -EINVAL: inconsistent attributes */
+/*
+ * Enters an access. On KEY_OK the hazard is in *cell (NULL: the guard has none) until
+ * guard_leave().
+ */
 enum key_fault guard_enter(const struct stagdv_guard *g, uint64_t **cell);
 void guard_leave(uint64_t *cell); /* NULL is allowed */
 

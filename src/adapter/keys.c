@@ -2,10 +2,10 @@
 /*
  * keys.c - the table of STags: from 32 bits off the wire to memory, in O(1).
  *
- * An STag is a 24-bit index and an 8-bit key. Indices are random, so that one
- * tag does not tell the next; a slot that is used again takes another key, and all others
- * before it takes the same again, so that an old tag does not open new memory. See struct
- * key_slot for how a look-up does without a lock.
+ * An STag is a 24-bit index and an 8-bit key. Indices are random, so that one tag does not
+ * reveal the next. A slot that is reused takes another key, and each of the other 255 before it
+ * takes the same again, so that an old tag does not give access to new memory. See struct
+ * key_slot for the look-up without a lock.
  */
 #include "adapter/keys.h"
 
@@ -28,13 +28,13 @@
 
 #define PAGE_SLOTS  256
 #define PAGES	    65536
-#define FIRST_PAGES 64 /* before any is filled: one tag does not tell where the others are */
+#define FIRST_PAGES 64 /* from the start, so that one tag does not reveal where the others are */
 #define TRIES	    64
 
 static struct key_slot *_Atomic pages[PAGES];
-static struct lock table_lock = LOCK_INITIALIZER; /* what follows */
+static struct lock table_lock = LOCK_INITIALIZER; /* protects the rest */
 static uint32_t page_numbers[PAGES];		  /* those in use */
-static uint32_t n_pages, n_used;		  /* pages, allocated slots */
+static uint32_t n_pages, n_used;		  /* pages in use, allocated slots */
 
 static uint32_t index_of(uint32_t stag)
 {
@@ -90,7 +90,7 @@ static int add_page_at(uint32_t at)
 	return 0;
 }
 
-/* A page at a number that none has. */
+/* Adds a page at a random number that is not in use. */
 static int add_page(void)
 {
 	uint32_t at = random_u32() % PAGES;
@@ -109,14 +109,14 @@ static struct key_slot *free_slot(uint32_t index)
 	return index && !s->allocated ? s : NULL;
 }
 
-/* A free index: at random among the pages there are, of which half stays free. */
+/* Returns a free slot, chosen at random. Half of the slots stay free. */
 static struct key_slot *find_free(uint32_t *index)
 {
 	struct key_slot *s;
 
 	assert(lock_held(&table_lock));
 	if (n_pages < FIRST_PAGES || n_used >= n_pages * PAGE_SLOTS / 2)
-		add_page(); /* where it cannot, what is free is used up first */
+		add_page(); /* if it fails, the remaining free slots are used */
 	for (int i = 0; i < TRIES && n_pages; i++) {
 		*index = page_numbers[random_u32() % n_pages] * PAGE_SLOTS +
 			 random_u32() % PAGE_SLOTS;
@@ -133,7 +133,10 @@ static struct key_slot *find_free(uint32_t *index)
 	return NULL;
 }
 
-/* All 256 in turn, in an order of the slot's own; but not what somebody made of the last one. */
+/*
+ * Returns the slot's next key: all 256 in turn, in an order of the slot's own, except the one
+ * that a program chose last.
+ */
 static uint8_t next_key(struct key_slot *s)
 {
 	if (!s->key_step) {
@@ -201,7 +204,7 @@ int key_alloc_as(enum key_kind kind, struct stag_pd *pd, uint32_t stag, struct k
 	return 0;
 }
 
-/* Anywhere, and not among the pages there are: on another machine those are others. */
+/* Chooses among all indices, not only those of present pages: other machines have other pages. */
 uint32_t key_choose(void)
 {
 	HOLD_FOR_SCOPE(&table_lock);
@@ -217,10 +220,10 @@ uint32_t key_choose(void)
 void key_publish(struct key_slot *slot, uint32_t stag)
 {
 	assert(index_of(stag) == index_of(slot->key));
-	__atomic_store_n(&slot->key, stag, __ATOMIC_RELAXED); /* key_invalidate() may look at it */
+	__atomic_store_n(&slot->key, stag, __ATOMIC_RELAXED); /* key_invalidate() may read it */
 	slot->life++;
 	atomic_store(&slot->stag, stag);
-	if (slot->kind != KEY_SHOT) /* each queue pair counts those */
+	if (slot->kind != KEY_SHOT) /* each queue pair counts its own */
 		atomic_fetch_add_explicit(&stag_totals.registrations, 1, memory_order_relaxed);
 }
 
@@ -229,7 +232,7 @@ uint32_t key_next(struct key_slot *slot)
 	return (slot->key & ~0xffu) | next_key(slot);
 }
 
-/* An access lasts as long as one system call or one copy: waiting for it is short. */
+/* An access lasts as long as one system call or one copy: the wait is short. */
 void key_revoke(struct key_slot *slot)
 {
 	atomic_store(&slot->stag, 0);
@@ -249,7 +252,7 @@ static void detach(struct key_slot *s)
 	s->qp = NULL;
 }
 
-/* The peer, the program and the end of a queue pair may come to this at once. */
+/* The peer, the program and the end of a queue pair may call this at the same time. */
 void key_unbind(struct key_slot *s)
 {
 	key_revoke(s);
@@ -322,7 +325,10 @@ void key_put(struct key_map *map)
 	}
 }
 
-/* The next published one from *at on, with a reference; NULL: that was the last. Slots are never freed. */
+/*
+ * Returns the next valid slot from *at on, with a reference, or NULL after the last one. Slots
+ * are never freed.
+ */
 static struct key_slot *next_published(uint32_t *at)
 {
 	while (*at < PAGES * PAGE_SLOTS) {
@@ -367,7 +373,7 @@ static const char *look_kind(const struct key_slot *s)
 	return s->chosen ? "keyed" : "region";
 }
 
-/* Whoever takes a key back waits for who looks: so fn is told when nobody has to. */
+/* Drops the reference before it calls fn: deregistration waits for it. */
 void key_each_look(void (*fn)(const struct key_look *k, void *arg), void *arg)
 {
 	struct key_slot *s;
@@ -384,7 +390,7 @@ void key_each_look(void (*fn)(const struct key_look *k, void *arg), void *arg)
 		};
 
 		key_release(s);
-		if (k.stag) /* it has not been taken back just now */
+		if (k.stag) /* still valid when it was read */
 			fn(&k, arg);
 	}
 }
@@ -415,7 +421,7 @@ static enum key_fault check(const struct key_slot *s, const struct stag_pd *pd,
 
 	if (s->kind == KEY_MW1 || s->kind == KEY_MW2 || s->kind == KEY_SHOT) {
 		if (!qp)
-			return KEY_INVALID; /* a window is for the peer */
+			return KEY_INVALID; /* windows are for the peer only */
 		if (s->kind != KEY_MW1 && s->qp != qp)
 			return KEY_OTHER_QP;
 	}
@@ -425,13 +431,13 @@ static enum key_fault check(const struct key_slot *s, const struct stag_pd *pd,
 		return KEY_RIGHTS;
 	if (len && to > UINT64_MAX - (len - 1))
 		return KEY_WRAP;
-	end = __atomic_load_n(&s->len, __ATOMIC_RELAXED); /* of one on storage it may grow */
+	end = __atomic_load_n(&s->len, __ATOMIC_RELAXED); /* a region on storage may grow */
 	if (to < s->base || to - s->base > end || len > end - (to - s->base))
 		return KEY_BOUNDS;
 	return KEY_OK;
 }
 
-/* The memory of region s from offset off on, len bytes of it or what fits into the map. */
+/* Maps the memory of region s from offset off on: len bytes, or as many as fit into the map. */
 static void map_memory(const struct key_slot *s, uint64_t off, uint64_t len, struct key_map *map)
 {
 	map->n = 0;
@@ -473,7 +479,7 @@ enum key_fault key_try_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp
 			fault = KEY_INVALID;
 	}
 	if (fault == KEY_OK && qp && key_has_lapsed(region))
-		fault = KEY_LAPSED; /* for peers: qp is NULL where the access is our own */
+		fault = KEY_LAPSED; /* leases are for peers: qp is NULL for our own access */
 	if (fault == KEY_OK && region->guard)
 		fault = guard_enter(region->guard, &map->cell);
 	if (fault != KEY_OK) {
@@ -504,7 +510,7 @@ enum key_fault store_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, 
 	map->slot = NULL;
 	if (!s || !key_hold(s, stag))
 		return KEY_INVALID;
-	if (len == 0) /* a barrier: it is about the region, wherever that begins */
+	if (len == 0) /* a barrier: the region counts, not the address */
 		to = s->base;
 	fault = s->kind == KEY_STORE ? check(s, pd, qp, to, len, access) : KEY_INVALID;
 	if (fault == KEY_RIGHTS)
@@ -535,7 +541,10 @@ void store_put(struct store_map *map)
 
 /* ---- invalidation ---- */
 
-/* As key_revoke(), but not while an operation on storage moves its bytes: nobody waits here for so long. */
+/*
+ * Like key_revoke(), but fails while an operation on storage uses the memory: that would be too
+ * long a wait.
+ */
 static int revoke_soon(struct key_slot *s)
 {
 	uint32_t stag = atomic_exchange(&s->stag, 0);
@@ -555,9 +564,9 @@ int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp)
 	struct key_slot *s = key_slot_of(stag);
 
 	if (!s || __atomic_load_n(&s->key, __ATOMIC_RELAXED) != stag || s->kind == KEY_SHOT)
-		return -ENOENT; /* one that a send advertised is open to shot_end() alone */
+		return -ENOENT; /* STags of one-shot sends are ended by shot_end() only */
 	if (s->kind != KEY_FAST_MR && s->kind != KEY_MW2)
-		return -EACCES; /* ibv_reg_mr()'s and type-1 windows are not the peer's to end */
+		return -EACCES; /* the peer may not invalidate ibv_reg_mr()'s regions and type-1 windows */
 	if (s->pd != pd || (s->kind == KEY_MW2 && s->qp && s->qp != qp))
 		return -EACCES;
 	if (s->kind == KEY_FAST_MR && atomic_load(&s->windows))

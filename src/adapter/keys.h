@@ -20,70 +20,70 @@ struct store_region;
 
 enum key_kind { KEY_MR, KEY_FAST_MR, KEY_MW1, KEY_MW2, KEY_STORE, KEY_SHOT };
 
-/* Why an access was refused; each side has its own words for it. */
+/* Why an access was refused. Callers translate it into a completion status or a Terminate. */
 enum key_fault {
 	KEY_OK,
-	KEY_INVALID, /* no such key, or nothing behind it */
+	KEY_INVALID, /* no such key, or it is not valid now */
 	KEY_BOUNDS,
 	KEY_RIGHTS,
 	KEY_OTHER_PD,
 	KEY_OTHER_QP,
 	KEY_WRAP,
-	KEY_BUSY,     /* no hazard cell is free: again, a little later */
-	KEY_ON_STORE, /* it is no memory: store_get() */
-	KEY_LAPSED,   /* its lease is over */
+	KEY_BUSY,     /* no hazard cell is free: retry a little later */
+	KEY_ON_STORE, /* the region is not in memory: see store_get() */
+	KEY_LAPSED,   /* the region's lease has expired */
 };
 
 const char *key_fault_str(enum key_fault f);
 
 /*
- * One slot of the table. Slots are never freed, so that a look-up needs no
- * lock: a reader raises users, then checks that stag is still what it looked
- * for; an owner clears stag, then waits for users to fall to zero.
+ * A slot of the table. Slots are never freed, so that a look-up needs no lock: a reader
+ * increments users, then checks that stag is still the one that it looked for; an owner clears
+ * stag, then waits until users is zero.
  */
 struct key_slot {
-	_Atomic uint32_t stag; /* 0: nobody may use it */
+	_Atomic uint32_t stag; /* 0: invalid */
 	_Atomic uint32_t users;
-	uint32_t key;  /* the whole key while allocated, valid or not */
-	uint64_t life; /* another each time that it becomes usable: a tag may come again */
+	uint32_t key;  /* the whole key while the slot is allocated, valid or not */
+	uint64_t life; /* changes each time that the slot becomes valid: a tag may be reused */
 	uint8_t kind;  /* enum key_kind */
 	bool allocated;
 	bool chosen;		    /* the program named the key: stagdv_reg_mr_keyed() */
-	uint8_t key_turn, key_step; /* the low bits of the key when it was allocated; odd */
+	uint8_t key_turn, key_step; /* generators of the key's low 8 bits; key_step is odd */
 	unsigned access;
 	struct stag_pd *pd;
 	struct stag_qp *qp;	 /* KEY_MW2, KEY_SHOT: the only queue pair that may use it */
-	struct shot *shot;	 /* KEY_SHOT: one_shot.c's */
-	struct key_slot *parent; /* windows: the region below */
+	struct shot *shot;	 /* KEY_SHOT: owned by one_shot.c */
+	struct key_slot *parent; /* windows: the region that they are bound to */
 	uint64_t base;		 /* TO of the first byte */
-	uint64_t win_off;	 /* windows: where in the region they begin */
+	uint64_t win_off;	 /* windows: their offset in the region */
 	uint64_t len;
 	unsigned nseg;
 	struct iovec one;		  /* the memory, where nseg is 1 */
 	struct iovec *seg;		  /* &one, or an array of nseg */
-	const struct stagdv_guard *guard; /* NULL: none; else asked before each access */
-	_Atomic uint64_t lease;		  /* peers' ends then (clock_boot_ns()); 0: it does not */
-	struct store_region *store;	  /* KEY_STORE: where it is instead of in memory */
-	_Atomic uint32_t lent;		  /* of users: operations on storage, which take a while */
-	atomic_int windows;		  /* bound to this region; and STags of sends over it */
-	struct list *_Atomic mirrors;	  /* mirror.c: those of this region, or NULL */
+	const struct stagdv_guard *guard; /* NULL: none; otherwise checked before each access */
+	_Atomic uint64_t lease;	    /* clock_boot_ns() at which peers' access ends; 0: no lease */
+	struct store_region *store; /* KEY_STORE: its place on a medium */
+	_Atomic uint32_t lent; /* how many of users are operations on storage, which take long */
+	atomic_int windows;    /* windows bound to this region, and STags of sends over it */
+	struct list *_Atomic mirrors; /* mirror.c: those of this region, or NULL */
 };
 
-/* Memory found behind a key. The references are held until key_put(). */
+/* Memory found under a key. The references are held until key_put(). */
 struct key_map {
 	struct key_slot *slot[2]; /* the key's, and its parent's if it is a window */
 	uint64_t *cell;		  /* the hazard of a guarded region, or NULL */
-	unsigned n;		  /* pieces */
-	size_t len;		  /* their sum: may be less than asked where pieces run out */
+	unsigned n;		  /* pieces in iov */
+	size_t len; /* their sum: less than requested if there are more than 8 pieces */
 	struct iovec iov[8];
 };
 
 /*
- * Maps [to, to+len) of stag for an access by qp (in pd): on KEY_OK fills map and
- * holds references until key_put(map); otherwise holds none. access: the rights
- * needed, all of them. qp NULL: a local access, windows are not allowed then.
- * Of a guarded region also the hazard is set until key_put(). Where all cells are taken key_get()
- * waits for one, which only those may do who hold none; key_try_get() answers KEY_BUSY.
+ * Maps [to, to+len) of stag for an access by qp (in pd). On KEY_OK fills map and holds
+ * references until key_put(map); otherwise holds none. access: the rights needed, all of them.
+ * qp NULL: a local access, for which windows are not allowed. For a guarded region the hazard
+ * is set, too, until key_put(). If all hazard cells are taken, key_get() waits for one, which a
+ * thread that holds a cell must not do; key_try_get() returns KEY_BUSY.
  */
 enum key_fault key_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp, uint64_t to,
 		       uint64_t len, unsigned access, struct key_map *map);
@@ -92,8 +92,9 @@ enum key_fault key_try_get(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp
 void key_put(struct key_map *map);
 
 /*
- * Another range under the key that the map holds, for the same access; NULL: it is another key's, or
- * outside, or the region is not in one piece. Then key_get() says what is true.
+ * Returns the address of another range under the key that the map holds, for the same access.
+ * Returns NULL if the range belongs to another key, is out of bounds, or the region has several
+ * pieces: then key_get() decides.
  */
 static inline uint8_t *key_near(const struct key_map *map, uint32_t stag, uint64_t to, uint64_t len)
 {
@@ -105,13 +106,16 @@ static inline uint8_t *key_near(const struct key_map *map, uint32_t stag, uint64
 	return (uint8_t *)s->seg->iov_base + (to - s->base);
 }
 
-/* A reference to a slot seen before: false when its tag is no longer stag. */
+/* Takes a reference to a slot that was found before. Returns false if its tag is no longer stag. */
 bool key_hold(struct key_slot *slot, uint32_t stag);
-/* The same where memory behind it is remembered, too: false also when it has got other memory since. */
+/*
+ * The same for a caller that remembers memory of the slot. Returns false also if the slot has
+ * got other memory since.
+ */
 bool key_hold_again(struct key_slot *slot, uint32_t stag, uint64_t life);
 void key_release(struct key_slot *slot);
 
-/* The region whose memory the map has; NULL: the references are with somebody else, or there are none. */
+/* Returns the region whose memory the map has, or NULL if the map holds no references. */
 static inline struct key_slot *key_region(const struct key_map *map)
 {
 	return map->slot[1] ? map->slot[1] : map->slot[0];
@@ -123,30 +127,36 @@ static inline bool key_is_leased(const struct key_slot *region)
 }
 
 /*
- * Is its lease over? An access by a peer begins within the lease
- * (key_get()); who asks again when he has copied knows that what he has was there within it, however long he slept.
+ * Has the region's lease expired? An access by a peer begins within the lease (key_get()). A
+ * caller that has copied data checks again: if the lease has not expired then, the data was
+ * valid within it, however long the thread was suspended.
  */
 bool key_has_lapsed(const struct key_slot *region);
-/* A peer's access is refused: what has to be counted is. */
+/* Counts a refused access of a peer. */
 void key_refused(struct stag_qp *qp, uint32_t stag, enum key_fault f);
 
 int key_alloc(enum key_kind kind, struct stag_pd *pd, struct key_slot **out); /* -ENOMEM */
-/* The slot of just this tag: -EEXIST, -ENOMEM, -EINVAL (it is nobody's). */
+/*
+ * Allocates the slot of this very tag. Returns -EEXIST, -ENOMEM, or -EINVAL for a tag that is
+ * never valid.
+ */
 int key_alloc_as(enum key_kind kind, struct stag_pd *pd, uint32_t stag, struct key_slot **out);
-uint32_t key_choose(void); /* a tag whose slot is free now, and which it did not have last */
-void key_publish(struct key_slot *slot, uint32_t stag); /* from now on usable under stag */
-void key_revoke(struct key_slot *slot);	  /* unusable; returns when no access is under way */
-uint32_t key_next(struct key_slot *slot); /* another tag for it: see next_key() */
-struct key_slot *key_find(uint32_t stag); /* with a reference, or NULL: nobody may use it */
-void key_each_shot(void (*fn)(const struct shot *s, void *arg), void *arg); /* published ones */
-void key_free(struct key_slot *slot);	     /* revokes; the slot's next tag differs */
+uint32_t key_choose(void); /* returns a tag whose slot is free, and which was not its last one */
+void key_publish(struct key_slot *slot, uint32_t stag); /* makes the slot valid under stag */
+/* invalidates the slot; returns when no access is in flight */
+void key_revoke(struct key_slot *slot);
+uint32_t key_next(struct key_slot *slot); /* returns the slot's next tag: see next_key() */
+struct key_slot *key_find(uint32_t stag); /* returns a valid slot with a reference, or NULL */
+/* calls fn for each valid one */
+void key_each_shot(void (*fn)(const struct shot *s, void *arg), void *arg);
+void key_free(struct key_slot *slot);	     /* revokes the slot; its next tag differs */
 struct key_slot *key_slot_of(uint32_t stag); /* the allocated slot with that index, or NULL */
 
 int key_invalidate(uint32_t stag, struct stag_pd *pd, struct stag_qp *qp); /* -EACCES, -ENOENT */
-void key_unbind(struct key_slot *slot); /* revokes a window, and parts it from its region */
-void key_unbind_qp(struct stag_qp *qp); /* type-2 windows do not outlive their queue pair */
+void key_unbind(struct key_slot *slot); /* revokes a window, and separates it from its region */
+void key_unbind_qp(struct stag_qp *qp); /* revokes its type-2 windows */
 
-/* In a forked child: its locks are nobody's */
+/* Resets the locks in a forked child. */
 void keys_after_fork(void);
 
 #endif

@@ -2,8 +2,9 @@
 /*
  * lane.c - operations on storage, in the order that their queue pair promises.
  *
- * An operation that may not go yet waits for one of those in its way. When that one is done it looks again, and waits for
- * the next; so that nobody counts, and what is in nobody's way costs a look at those under way.
+ * An operation that may not go yet waits for one of those that block it. When that one is done,
+ * the operation looks for its next blocker. So no operation counts its blockers, and an
+ * operation that nothing blocks costs one pass over those in the lane.
  */
 #include "adapter/store.h"
 
@@ -16,7 +17,7 @@
 
 enum lane_op_state {
 	OP_OUT,	      /* not in a lane: not added yet, or done */
-	OP_WAITING,   /* for its blocker */
+	OP_WAITING,   /* for an earlier operation, its blocker */
 	OP_READY,     /* for room under the depth, or for what start() lacked */
 	OP_IN_FLIGHT, /* with the medium */
 	OP_STATES
@@ -39,7 +40,7 @@ static void set_state(struct lane_op *op, enum lane_op_state to)
 
 #define MIN_BUCKETS 256
 #define MAX_BUCKETS 8192
-#define BUCKETS_PER 16 /* operation under way, that few meet by chance */
+#define BUCKETS_PER 16 /* for each operation in flight, so that few collide */
 
 void lane_init(struct lane *l, struct lock *lock, uint32_t depth)
 {
@@ -72,7 +73,7 @@ void lane_end(struct lane *l)
 
 /* ---- who waits for whom ---- */
 
-/* For all before it, and all behind it for its end. */
+/* Waits for all operations before it; all behind it wait for its end. */
 static bool is_barrier(const struct lane_op *op)
 {
 	return op->io.kind == MEDIA_FLUSH || op->io.kind == LANE_STEP;
@@ -84,7 +85,10 @@ static bool overlaps(const struct lane_op *a, const struct lane_op *b)
 	       b->io.offset < a->io.offset + a->io.length;
 }
 
-/* What of the order between two that overlap, the first posted before the second, must be given up. */
+/*
+ * Returns the relaxation (enum stagdv_relax) that lets two overlapping operations go in any
+ * order.
+ */
 static uint32_t order_between(const struct lane_op *first, const struct lane_op *second)
 {
 	uint8_t a = first->io.kind, b = second->io.kind;
@@ -124,8 +128,8 @@ static struct lane_op *find_blocker(const struct lane *l, const struct lane_op *
 
 /* ---- who is where ---- */
 
-#define PLACE_BITS 12 /* of 4 KiB */
-#define WIDE	   4  /* places; longer ones are looked at one by one */
+#define PLACE_BITS 12 /* blocks of 4 KiB */
+#define WIDE	   4  /* blocks; longer operations are compared one by one */
 
 static uint64_t first_place(const struct lane_op *op)
 {
@@ -167,7 +171,7 @@ static void count_in(struct lane *l, const struct lane_op *op, int by)
 	}
 }
 
-/* Of one that is not counted in yet: false, and nobody is in its way. */
+/* Returns false if certainly no operation blocks this one, which is not counted yet. */
 static bool may_be_blocked(const struct lane *l, const struct lane_op *op)
 {
 	const uint32_t *table = op->io.kind == MEDIA_READ ? l->writers : l->users;
@@ -186,14 +190,14 @@ static bool may_be_blocked(const struct lane *l, const struct lane_op *op)
 
 /* ---- waiting ---- */
 
-/* Behind its blocker, or ready. */
+/* Enqueues an operation behind its blocker, or as ready. */
 static void line_up(struct lane *l, struct lane_op *op, struct lane_op *blocker)
 {
 	set_state(op, blocker ? OP_WAITING : OP_READY);
 	list_add_tail(blocker ? &blocker->waiters : &l->ready, &op->waiting);
 }
 
-/* They look again; of a fence that began some may find it in their way still. */
+/* Finds new blockers for those that waited for op. A fence that has begun may still block some. */
 static void release_waiters(struct lane *l, struct lane_op *op)
 {
 	struct list free;
@@ -249,7 +253,7 @@ void lane_kick(struct lane *l)
 
 /* ---- from the beginning to the end of one ---- */
 
-/* Out of the lane; the owner hears of it. */
+/* Removes an operation from the lane, and reports its result to the owner. */
 static void finish(struct lane *l, struct lane_op *op, int result)
 {
 	assert(lock_held(l->lock));
@@ -269,7 +273,10 @@ static void finish(struct lane *l, struct lane_op *op, int result)
 
 static void on_media_done(struct media_op *io);
 
-/* The next medium that was written to and not flushed; 1: there is none (left). */
+/*
+ * Submits the flush of the next medium that was written to since its last one. Returns 1 if
+ * there is none left.
+ */
 static int flush_next(struct lane *l, struct lane_op *op)
 {
 	for (; op->flush_at < l->n_media; op->flush_at++) {
@@ -296,7 +303,7 @@ static int submit(struct lane *l, struct lane_op *op)
 	return media_submit(op->medium->media, &op->io);
 }
 
-/* 0: it is under way; 1: it is done; -EAGAIN: not now; or what became of it. */
+/* Returns 0: in flight; 1: done; -EAGAIN: not now; or another error. */
 static int begin(struct lane *l, struct lane_op *op)
 {
 	int err = op->start ? op->start(op) : 0;
@@ -324,7 +331,7 @@ static void started(struct lane *l, struct lane_op *op)
 	}
 }
 
-/* Lets go what is ready. Owners may add more, and cut, from inside. */
+/* Starts the operations that are ready. Owners may add more, and cut, from inside. */
 static void run(struct lane *l)
 {
 	assert(lock_held(l->lock));
@@ -354,7 +361,7 @@ static void on_media_done(struct media_op *io)
 	struct lane_op *op = container_of(io, struct lane_op, io);
 	struct lane *l = op->lane;
 	struct lock *lock = l->lock;
-	struct stag_medium *polled = op->medium; /* who polls it kicks it too, at the end */
+	struct stag_medium *polled = op->medium; /* its poller kicks it, too, at the end */
 	int err = io->result;
 
 	lock_acquire(lock);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * latency.c - how long requests take, from the post to the completion.
+ * latency.c - the latency of requests, from the post to the completion.
  *
- * By samples (base/sample.h): to look at the clock twice is a tenth of a short write. A queue pair times one
- * request at a time.
+ * Only samples are timed (base/sample.h): reading the clock twice costs a tenth of a short
+ * write. A queue pair times one request at a time.
  */
 #include "adapter/latency.h"
 
@@ -33,7 +33,7 @@ const char *latency_kind_str(enum latency_kind kind)
 	return "unknown";
 }
 
-/* LATENCY_KINDS: of none; what needs no peer is done at once. */
+/* Returns LATENCY_KINDS for a request that needs no peer: it is done at once. */
 static enum latency_kind kind_of(const struct wqe *w)
 {
 	switch (w->opcode) {
@@ -58,7 +58,7 @@ static enum latency_kind kind_of(const struct wqe *w)
 	}
 }
 
-/* Of a list any one: the first waits for none of the others, and the last for all. */
+/* Picks any request of the list: the first waits for no other, and the last for all. */
 void latency_begin(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;

@@ -25,6 +25,7 @@ const char *latency_kind_str(enum latency_kind kind);
 
 /* Times one of the requests that are about to be published, from now on. */
 void latency_begin(struct stag_qp *qp);
-void latency_end(struct stag_qp *qp, enum ibv_wc_status status); /* the timed one has completed */
+/* ends the timing of that request */
+void latency_end(struct stag_qp *qp, enum ibv_wc_status status);
 
 #endif

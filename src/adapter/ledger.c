@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ledger.c - the lives of STags that were advertised: those that are open, and the last that ended.
+ * ledger.c - a record of advertised STags: those that are open, and the last ones that ended.
  *
- * Of those that ended there is a ring of the whole process. Each entry has a lock of its own, which two threads
- * want at once only where one of them asks for the ledger, or is a whole turn behind.
+ * STags that ended are in one ring for the process. Each entry has a lock of its own, for which
+ * two threads compete only if one of them queries the ledger, or is a whole turn behind.
  */
 #include "adapter/ledger.h"
 
@@ -47,7 +47,10 @@ void ledger_add(const struct stagdv_stag *stag)
 	unlock_entry(e);
 }
 
-/* Somebody came too late: who that was is the end of a connection, so this may take its time. */
+/*
+ * Counts a late use of an STag that has ended. The connection ends with it, so a slow search is
+ * fine.
+ */
 bool ledger_late(uint32_t stag, uint32_t qp_num, struct stagdv_stag *out)
 {
 	uint64_t last = atomic_load(&put);
@@ -70,7 +73,7 @@ bool ledger_late(uint32_t stag, uint32_t qp_num, struct stagdv_stag *out)
 
 /* ---- all of it ---- */
 
-struct page { /* a copy that grows */
+struct page { /* a copy of the ledger that grows */
 	struct stagdv_stag *list;
 	size_t n, room;
 	bool failed;

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * live.c - who looks at this process: stag top(1), stagd(8).
+ * live.c - serves queries of other processes about this one: stag top(1), stagd(8).
  *
- * An abstract socket, @stag-live/UID/PID: whoever kills this process takes it along, and there is no
- * file to leave behind. Who connects, and is this user or root, says a word and a newline, and is told
- * as JSON (live_tell.c).
+ * This thread listens on an abstract socket, @stag-live/UID/PID, which ends with the process and leaves
+ * no file behind. A client that connects, as this user or as root, sends a word and a newline,
+ * and receives JSON (live_tell.c).
  *
- * It has a thread of its own. The engine's would do, and would be in the way: to write down ten thousand
- * queue pairs takes milliseconds, in which every sleeper of the program waits; and where a poller helps
- * the engine (engine_help()) they would be the program's own. This thread sleeps until somebody looks,
- * and takes the locks that stagdv_query_counters() takes, for a few queue pairs at a time.
+ * The thread is its own. On the engine's thread it would be in the way: writing ten
+ * thousand queue pairs takes milliseconds, in which every sleeper of the program would wait;
+ * and where a poller runs the engine's callbacks (engine_help()), the program's own thread
+ * would write them. This thread sleeps until a client connects, and takes the locks that
+ * stagdv_query_counters() takes, for a few queue pairs at a time.
  *
- * A program may close every descriptor that it does not know, and get the number of ours for something
- * of its own. So before anything else the thread looks whether its socket is still the one that it
- * opened; where it is not, it ends, and touches no descriptor any more.
+ * A program may close every descriptor that it does not know, and get the same number for a
+ * file of its own. So before anything else the thread checks that its socket is still the one
+ * that it opened; if not, it ends, and touches no descriptor any more.
  */
 #include "adapter/live.h"
 
@@ -34,7 +35,7 @@
 
 #define LOOKERS	    8
 #define WORD_MOST   16
-#define PATIENCE_MS 1000 /* with one who says nothing, or reads nothing */
+#define PATIENCE_MS 1000 /* for a client that sends nothing, or reads nothing */
 #define STACK	    (512u << 10)
 
 struct looker {
@@ -42,14 +43,14 @@ struct looker {
 	ino_t inode;
 	uint64_t deadline;
 	char word[WORD_MOST];
-	size_t have; /* bytes of it */
+	size_t have; /* bytes of the word so far */
 	struct live_text text;
 	size_t sent;
-	bool is_told; /* there is a text */
+	bool is_told; /* text holds the response */
 };
 
 static struct {
-	int fd; /* -1: nobody can look */
+	int fd; /* the listener; -1: none */
 	ino_t inode;
 	struct looker looker[LOOKERS];
 } live = {.fd = -1};
@@ -70,7 +71,7 @@ static bool is_ours(int fd, ino_t inode)
 
 /* ---- one who looks ---- */
 
-/* A forked child may hold the descriptor, too: say goodbye in so many words. */
+/* Shuts the connection down as well: a forked child may hold the descriptor, too. */
 static void drop_looker(struct looker *l)
 {
 	shutdown(l->fd, SHUT_RDWR);
@@ -118,7 +119,7 @@ static void accept_one(void)
 		drop_looker(l);
 }
 
-/* 0: more has to come. -errno: it is no word. */
+/* Returns 0 if more has to come, or -errno if it is not a word. */
 static int read_word(struct looker *l)
 {
 	ssize_t n = recv(l->fd, l->word + l->have, sizeof(l->word) - l->have, MSG_DONTWAIT);
@@ -136,7 +137,7 @@ static int read_word(struct looker *l)
 	return l->is_told ? 0 : -EINVAL;
 }
 
-/* 1: that was all of it. */
+/* Returns 1 when all of it is sent. */
 static int send_text(struct looker *l)
 {
 	ssize_t n = send(l->fd, l->text.at + l->sent, l->text.length - l->sent,
@@ -161,7 +162,10 @@ static void attend(struct looker *l)
 
 /* ---- the thread ---- */
 
-/* Those to wait for, and for how long: ms, or -1. While there is no room nobody is let in. */
+/*
+ * Fills in the descriptors to wait for. Returns the time-out in ms, or -1. Without room for a
+ * client the listener is left out.
+ */
 static int prepare(struct pollfd *fds)
 {
 	uint64_t now = clock_ns(), first = UINT64_MAX;
@@ -225,7 +229,7 @@ static int start_thread(void)
 		return -err;
 	pthread_attr_setstacksize(&attr, STACK);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all); /* the program's signals are for the program's threads */
+	sigfillset(&all); /* the program's signals are for its own threads */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	err = pthread_create(&thread, &attr, live_main, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -272,7 +276,7 @@ void live_start(void)
 	live.fd = -1;
 }
 
-/* The parent's thread is not here, and may have been in the middle of anything. */
+/* The parent's thread does not exist here, and may have been in any state. */
 void live_after_fork(void)
 {
 	for (unsigned i = 0; live.fd >= 0 && i < LOOKERS; i++)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * live_tell.c - what this process says of itself, as JSON.
+ * live_tell.c - the state of this process as JSON.
  *
- * Queue pairs are looked at a few at a time, and written down when the engine has its lock back.
+ * Snapshots of queue pairs are taken a few at a time, and written after the engine lock is
+ * released.
  */
 #include "adapter/live.h"
 
@@ -19,8 +20,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 
-#define AT_ONCE 16   /* queue pairs */
-#define END	4096 /* bytes that are kept for what comes behind a list */
+#define AT_ONCE 16   /* queue pairs per hold of the engine lock */
+#define END	4096 /* bytes reserved for the text after a list */
 
 enum { TELL_COUNTERS = 1, TELL_QPS = 2, TELL_REGIONS = 4 };
 
@@ -87,7 +88,7 @@ struct live_list {
 	struct live_text *text;
 	size_t items;
 	size_t left_off;
-	size_t before; /* the text's length */
+	size_t before; /* length of the text so far */
 };
 
 static void list_open(struct live_list *l, struct live_text *t, const char *name)
@@ -249,7 +250,10 @@ static void add_access(struct live_text *t, unsigned access)
 	text_add(t, "]");
 }
 
-/* An address may be any 64 bits, and what reads JSON often knows no such numbers: so it is a string. */
+/*
+ * An address may be any 64 bits, and many JSON readers have no such numbers: it is written as a
+ * string.
+ */
 static void tell_region(const struct key_look *k, void *arg)
 {
 	struct live_list *list = arg;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * live_text.c - a text that grows, and the words of JSON.
- */
+/* live_text.c - a text that grows, and the syntax of JSON. */
 #include "adapter/live.h"
 
 #include <stdarg.h>
@@ -48,7 +46,7 @@ void text_add(struct live_text *t, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* How many bytes the character at s has; 0: it is none (RFC 3629 §4). */
+/* Returns the length of the UTF-8 character at s, or 0 if it is invalid (RFC 3629 §4). */
 static unsigned char_length(const unsigned char *s)
 {
 	unsigned n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * medium.c - media, and who polls them.
+ * medium.c - media, and which threads poll them.
  *
- * The engine watches the event descriptor of every medium. Where a completion queue is polled, its poller polls the media
- * of its queue pairs too, and claims them with the queue pair (claim.c): while a medium is claimed it is
- * disarmed, so that nobody is woken for what a poller is about to see.
+ * The engine watches the event descriptor of every medium. A thread that polls a completion
+ * queue polls the media of its queue pairs, too, and claims them with the queue pair (claim.c):
+ * a claimed medium is disarmed, so that the engine is not woken for what a poller is about to
+ * see.
  */
 #include "adapter/store.h"
 
@@ -20,11 +21,14 @@
 #include "adapter/store_peer.h"
 #include "base/log.h"
 
-#define MOST_ROUNDS 4 /* of one medium, before others have their turn */
+#define MOST_ROUNDS 4 /* polls of one medium in a row, before others have their turn */
 
 /* ---- open and close ---- */
 
-/* false: the last reference is gone, and who had it waits for the engine's lock to close it. */
+/*
+ * Returns false if the last reference is gone, and its owner waits for the engine lock to close
+ * the medium.
+ */
 static bool try_get(struct stag_medium *m)
 {
 	int refs = atomic_load(&m->refs);
@@ -38,7 +42,7 @@ static void on_event(struct watch *w, uint32_t revents)
 {
 	struct stag_medium *m = container_of(w, struct stag_medium, watch);
 
-	if (!try_get(m)) /* a peer that is served may be the last who uses it, and end */
+	if (!try_get(m)) /* serving a peer may drop the last other reference */
 		return;
 	media_clear_event(m->media);
 	medium_poll(m);
@@ -177,7 +181,10 @@ static unsigned int poll_once(struct stag_medium *m)
 	return n;
 }
 
-/* What peers ask for when they are served may be there at once, too. The caller has a reference. */
+/*
+ * Polls again while callbacks run: what peers request when they are served may be done at once,
+ * too. The caller holds a reference.
+ */
 unsigned int medium_poll(struct stag_medium *m)
 {
 	struct media *before = media_mind(m->media);
@@ -211,8 +218,9 @@ void medium_unclaim(struct stag_medium *m)
 /* ---- the media of a queue pair ---- */
 
 /*
- * Those whom its poller polls; others are left to the engine. Entries are added under tx_lock, and stay until the
- * queue pair's end, so that a poller needs no lock to see them.
+ * The media that a queue pair's poller polls; the engine polls others. Entries are added under
+ * tx_lock, and stay until the queue pair is destroyed, so that a poller reads them without a
+ * lock.
  */
 struct qp_media {
 	struct stag_medium *_Atomic at[QP_MAX_MEDIA];
@@ -244,7 +252,7 @@ int qp_use_medium(struct stag_qp *qp, struct stag_medium *m)
 	return -ENOMEM;
 }
 
-/* Claimed with the queue pair: its poller has them, or the engine. */
+/* Claims the media with the queue pair, for its poller, or gives them back to the engine. */
 void qp_arm_media(struct stag_qp *qp)
 {
 	struct qp_media *q = __atomic_load_n(&qp->storage.media, __ATOMIC_ACQUIRE);
@@ -255,7 +263,7 @@ void qp_arm_media(struct stag_qp *qp)
 		return;
 	lock_acquire(&qp->progress.arm_lock);
 	cq = atomic_load(&qp->progress.claimed_by);
-	claim = cq && atomic_load(&cq->claim) == CLAIM_POLLER; /* a sleeper has sockets only */
+	claim = cq && atomic_load(&cq->claim) == CLAIM_POLLER; /* a sleeper watches sockets only */
 	for (int i = 0; i < QP_MAX_MEDIA; i++) {
 		struct stag_medium *m = atomic_load(&q->at[i]);
 

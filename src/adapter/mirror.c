@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * mirror.c - regions with a copy at another machine, which the adapter keeps up to date.
+ * mirror.c - regions with a copy on another machine, which the adapter keeps up to date.
  *
- * Knows which region has which mirrors, and who waits for them. What a writer writes is handed to the queue pair of each
- * mirror (tx_forward.c) by the receiver that placed it (rx_mirror.c).
+ * Keeps the list of each region's mirrors, and of the writers that wait for one. A peer's write
+ * is handed to the queue pair of each mirror (tx_forward.c) by the receiver that placed it
+ * (rx_mirror.c).
  *
- * Who is mirrored where changes under the lock for writing, by calls of the program that hold no other lock. Receivers
- * take it for reading, between their own rx_lock and the tx_lock of a mirror's queue pair; who has a tx_lock never takes it. So
- * a queue pair that dies says so only by its state: a mirror that finds it has ended, for good.
+ * The lists are changed under the lock for writing, by calls of the program that hold no other
+ * lock. Receivers hold it for reading, between their own rx_lock and the tx_lock of a mirror's
+ * queue pair; a thread that holds a tx_lock never acquires it. Therefore a queue pair that
+ * fails cannot remove its mirrors: a mirror finds out by the queue pair's state, and has then
+ * ended for good.
  */
 #include "adapter/mirror.h"
 
@@ -21,13 +24,14 @@
 #include "base/log.h"
 
 static struct {
-	struct lock
-		writer; /* held by the thread that has `lock` for writing, so that it can be asserted */
-	pthread_rwlock_t lock; /* the next two, and the lists of the regions */
+	/* held by the thread that has `lock` for writing, so that it can be asserted */
+	struct lock writer;
+	pthread_rwlock_t lock; /* protects the next two, and the lists of the regions */
 	struct list all;       /* mirror.all */
 	uint64_t last_id;
 
-	_Atomic uint64_t turns; /* times that somebody may go on; see rx_mirror.c */
+	/* counts events for which stalled writers should retry; see rx_mirror.c */
+	_Atomic uint64_t turns;
 	struct lock stall_lock; /* a leaf */
 	struct list stalled;	/* qp_mirror.stall_link */
 	struct work work;
@@ -44,10 +48,11 @@ struct mirror {
 	struct list all;
 	uint64_t id;
 	struct stag_qp *qp; /* NULL: destroyed */
-	const void *name;   /* what the program calls it: qp, also when that is gone */
-	uint32_t link_no;   /* the connection of qp that it is for */
-	unsigned flags;	    /* enum stagdv_mirror_flags */
-	uint64_t remote;    /* TO of the region's first byte there */
+	/* identifies it to the program: the queue pair, also after its destruction */
+	const void *name;
+	uint32_t link_no; /* the number of qp's connection that it is for */
+	unsigned flags;	  /* enum stagdv_mirror_flags */
+	uint64_t remote;  /* TO of the region's first byte in the copy */
 	uint32_t rkey;
 	atomic_bool ended;
 };
@@ -210,7 +215,7 @@ int mirror_remove(struct stag_mr *mr, const void *name)
 		note_mirrored(mr);
 	}
 	unlock_after_writing();
-	mirror_tell(); /* who waited for it need not */
+	mirror_tell(); /* writers that waited for it go on */
 	return err;
 }
 
@@ -253,10 +258,10 @@ void mirror_end_qp(struct stag_qp *qp)
 
 static bool is_for(const struct mirror *m, const struct stag_qp *writer)
 {
-	return m->qp != writer; /* what comes from the copy's side is there already */
+	return m->qp != writer; /* a write from the copy's side is there already */
 }
 
-/* 0; -EAGAIN: no room; -EPIPE: it has ended, and nothing may be written without it. */
+/* Returns 0; -EAGAIN if there is no room; -EPIPE if it has ended and is strict. */
 static int hand_over(struct mirror *m, const struct mirror_piece *p, uint64_t *seq)
 {
 	struct forward f = {.stag = p->region->key,
@@ -326,7 +331,7 @@ void mirror_kick(struct key_slot *region)
 	pthread_rwlock_unlock(&mirrors.lock);
 }
 
-/* As hand_over(). One that is not there any more has nothing to confirm. */
+/* Returns the same as hand_over(). A mirror that was removed has nothing to confirm. */
 static int is_confirmed(uint64_t id, uint64_t seq)
 {
 	list_for_each (l, &mirrors.all) {
@@ -405,7 +410,7 @@ void mirror_line_up(struct stag_qp *qp, uint64_t turn)
 	list_del(&qp->mirror.stall_link);
 	list_add_tail(&mirrors.stalled, &qp->mirror.stall_link);
 	lock_release(&mirrors.stall_lock);
-	if (mirror_turns() != turn) /* it was told before it stood there */
+	if (mirror_turns() != turn) /* mirror_tell() came before the list had it */
 		work_queue(&mirrors.work, on_work);
 }
 

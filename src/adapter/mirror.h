@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * mirror.h - forwarding of what peers write: the region's mirrors, the writer's receiver, the mirror's sender.
+ * mirror.h - forwarding of peers' writes: the region's mirrors, the writer's receiver, the mirror's sender.
  *
  *   writer's queue pair            region              mirror's queue pair, one for each copy
  *   rx: segment placed, CRC good --> mirrors --> tx: forwards, a ring --> RDMA Write to the copy
@@ -8,9 +8,9 @@
  *        v                                           v
  *   next message of the writer  <-- confirmed, where asked for --- a read behind them came back
  *
- * What is forwarded is read from the region when it leaves, not when it came: where somebody writes there again in
- * between, the later bytes go, and go again with the forward of their own, so that in the end the copy is the region,
- * whoever was first.
+ * The bytes of a forward are read from the region when they are sent, not when they were received. If another write changes
+ * them in between, the later bytes are sent, and once more with their own forward, so that in the end the copy equals the
+ * region, whichever write was first.
  */
 #ifndef STAG_MIRROR_H
 #define STAG_MIRROR_H
@@ -25,19 +25,21 @@ struct stag_mr;
 struct stag_pd;
 struct stag_qp;
 
-#define MIRROR_GATES 8 /* confirmations that a writer can wait for at once */
+#define MIRROR_GATES 8 /* confirmations that a writer can wait for at the same time */
 
 /* ---- mirror.c ---------------------------------------------------------------- */
 
 int mirror_add(struct stag_mr *mr, const struct stagdv_mirror *attr);
-int mirror_remove(struct stag_mr *mr, const void *name); /* -ENOENT; -ENOTCONN: it had ended */
+/* -ENOENT; -ENOTCONN: removed, but it had ended before */
+int mirror_remove(struct stag_mr *mr, const void *name);
 
-int mirror_end_mr(struct stag_mr *mr);	/* -EBUSY: some of its mirrors are alive */
-void mirror_end_qp(struct stag_qp *qp); /* it is destroyed: those over it have ended */
-void mirror_leave(struct stag_qp *qp);	/* removes it from those that wait for a mirror */
+int mirror_end_mr(struct stag_mr *mr); /* -EBUSY: some of its mirrors have not ended */
+/* ends the mirrors over a queue pair that is being destroyed */
+void mirror_end_qp(struct stag_qp *qp);
+void mirror_leave(struct stag_qp *qp); /* removes it from those that wait for a mirror */
 void mirrors_after_fork(void);
 
-/* What was written: the region is held by the caller. */
+/* A range that was written. The caller holds the region. */
 struct mirror_piece {
 	struct key_slot *region;
 	uint64_t off;
@@ -46,8 +48,8 @@ struct mirror_piece {
 
 struct mirror_gates {
 	struct {
-		uint64_t id;  /* of a mirror */
-		uint64_t seq; /* of the last forward that it has to confirm */
+		uint64_t id;  /* number of a mirror */
+		uint64_t seq; /* number of the last forward that the mirror has to confirm */
 	} gate[MIRROR_GATES];
 	unsigned n;
 };
@@ -77,13 +79,17 @@ static inline void gates_add(struct mirror_gates *g, uint64_t id, uint64_t seq)
  */
 int mirror_forward(struct stag_qp *writer, const struct mirror_piece *p, uint64_t *next,
 		   struct mirror_gates *gates);
-void mirror_kick(struct key_slot *region); /* what they have is sent; the region is held */
-int mirror_pass(struct mirror_gates *g);   /* 0: all came; -EAGAIN, -EPIPE */
-uint64_t mirror_turns(void);		   /* changes when it is worth trying again */
-/* The writer waits since before turn was asked for: rx_mirror_resume() when there is a chance. */
+/* sends what the region's mirrors have enqueued; the caller holds the region */
+void mirror_kick(struct key_slot *region);
+int mirror_pass(struct mirror_gates *g); /* 0: all confirmed; -EAGAIN, -EPIPE */
+uint64_t mirror_turns(void);		 /* changes when a stalled writer should retry */
+/*
+ * Enqueues a stalled writer for rx_mirror_resume(). turn: mirror_turns() from before its last
+ * try.
+ */
 void mirror_line_up(struct stag_qp *qp, uint64_t turn);
 
-void mirror_tell(void); /* there may be room, or a confirmation; any lock may be held but leaves */
+void mirror_tell(void); /* wakes stalled writers; may be called with any lock but a leaf */
 
 /* ---- rx_mirror.c --------------------------------------------------------------- */
 
@@ -95,19 +101,22 @@ struct forward {
 	uint32_t stag; /* the region, */
 	uint64_t life;
 	struct stag_pd *pd;
-	uint64_t to; /* and where in it */
+	uint64_t to; /* and the TO in it */
 	uint32_t len;
-	uint32_t rkey; /* the same there */
+	uint32_t rkey; /* the copy: its key, and the TO there */
 	uint64_t remote;
-	uint32_t before; /* requests from this index of the send queue on go behind it */
+	uint32_t before; /* index of the send queue: requests from it on go behind this forward */
 };
 
-int tx_forwards_init(struct stag_qp *qp);  /* -ENOMEM; more than once is allowed */
-void tx_forwards_drop(struct stag_qp *qp); /* the connection has ended */
+int tx_forwards_init(struct stag_qp *qp);  /* -ENOMEM; idempotent */
+void tx_forwards_drop(struct stag_qp *qp); /* drops them: the connection has ended */
 void tx_forwards_free(struct stag_qp *qp);
-/* false: no room; mirror_tell() follows when there is. seq: its number, for tx_forward_confirmed(). */
+/*
+ * Enqueues a forward. Returns false if there is no room: then mirror_tell() follows. seq: its
+ * number, for tx_forward_confirmed().
+ */
 bool tx_forward_add(struct stag_qp *qp, const struct forward *f, bool confirm, uint64_t *seq);
 bool tx_forward_confirmed(struct stag_qp *qp, uint64_t seq); /* false: mirror_tell() follows */
-void tx_forwards_answered(struct stag_qp *qp);		     /* the read behind them came back */
+void tx_forwards_answered(struct stag_qp *qp); /* handles the response of the read that confirms */
 
 #endif

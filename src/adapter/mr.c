@@ -2,8 +2,8 @@
 /*
  * mr.c - memory regions: memory of this process under a key.
  *
- * Nothing is pinned: the kernel copies to and from the memory as it is when a
- * byte passes.
+ * Nothing is pinned: the kernel copies to and from the memory that is mapped when a byte
+ * passes.
  */
 #include "adapter/mr.h"
 
@@ -30,8 +30,8 @@
 	 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB)
 
 /*
- * May this page be written? Only kernels since 5.14 can say so without a write;
- * those refuse a page that is not writable as they would an unknown advice.
+ * Is this page writable? Only kernels since 5.14 can tell without a write; older ones refuse
+ * the advice as unknown.
  */
 static bool can_write(uintptr_t page, size_t size)
 {
@@ -43,8 +43,8 @@ static bool can_write(uintptr_t page, size_t size)
 }
 
 /*
- * Is there memory, all along, and may it be written if that is asked for? An
- * adapter that pins pages finds out by pinning, and answers EFAULT; we ask.
+ * Is the range mapped, and writable if that is requested? An adapter that pins pages finds out
+ * by pinning, and returns EFAULT; this one checks.
  */
 static int probe_memory(uintptr_t addr, size_t len, unsigned access)
 {
@@ -95,7 +95,7 @@ static void fill_slot(struct key_slot *s, void *addr, size_t len, uint64_t iova,
 	s->nseg = 1;
 }
 
-/* Takes over the slot, which nobody can use before this. */
+/* Takes over the slot, which is not valid before this. */
 static void make_usable(struct stag_mr *mr, struct stag_pd *pd, void *addr, size_t len,
 			uint64_t iova, unsigned access)
 {
@@ -166,7 +166,7 @@ int mr_reg_keyed(struct stag_pd *pd, void *addr, size_t len, unsigned access, ui
 	return 0;
 }
 
-/* A store, and no more: an access that began before it may end after it. */
+/* A plain store: an access that began before it may end after it. */
 int mr_set_lease(struct stag_mr *mr, uint64_t until)
 {
 	if (mr->slot->kind != KEY_MR) {
@@ -207,7 +207,7 @@ int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size
 	err = check_request(pd ? pd : old_pd, addr, len, access);
 	if (err)
 		return err;
-	/* As on hardware, the old key is gone. */
+	/* As on hardware, the old key becomes invalid. */
 	key_revoke(s);
 	fill_slot(s, addr, len, iova, access);
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
@@ -231,7 +231,10 @@ static int refuse_dereg(const struct stag_mr *mr, int windows)
 	return -EBUSY;
 }
 
-/* Who lends its memory holds it meanwhile. Now that nobody can, look again; false: somebody did. */
+/*
+ * Advertising its memory holds the key meanwhile. Now that the key is invalid, check again.
+ * Returns false if an STag or a window is over it.
+ */
 static bool revoke_alone(struct key_slot *s)
 {
 	uint32_t stag = atomic_load(&s->stag);
@@ -305,7 +308,7 @@ err_free:
 	return err;
 }
 
-/* The memory behind one local SGE, appended to the region's own list. */
+/* Appends the memory of one local SGE to the region's list. */
 static int append_sge(struct stag_mr *mr, struct stag_pd *pd, const struct ibv_sge *sge,
 		      unsigned access, unsigned *nseg)
 {
@@ -318,7 +321,7 @@ static int append_sge(struct stag_mr *mr, struct stag_pd *pd, const struct ibv_s
 	guarded = map.slot[0]->guard;
 	key_put(&map);
 	if (guarded)
-		return -EACCES; /* an access through the new key would not ask the guard */
+		return -EACCES; /* an access through the new key would bypass the guard */
 	if (map.len < sge->length || map.n > mr->max_sge - *nseg)
 		return -EINVAL;
 	for (unsigned i = 0; i < map.n; i++)

@@ -19,8 +19,8 @@ struct stag_mr {
 	struct ibv_mr ibv; /* lkey == rkey == STag */
 	struct key_slot *slot;
 	unsigned max_sge;	    /* fast regions */
-	struct stagdv_guard guard;  /* where slot->guard is set */
-	struct store_region *store; /* of a region on storage: its own, as slot->store */
+	struct stagdv_guard guard;  /* copied; used if slot->guard is set */
+	struct store_region *store; /* region on storage: owned, the same as slot->store */
 	struct list mirrors;	    /* mirror.c */
 };
 
@@ -32,10 +32,11 @@ static inline struct stag_mr *to_stag_mr(struct ibv_mr *mr)
 /* guard: NULL, or copied */
 int mr_reg(struct stag_pd *pd, void *addr, size_t len, uint64_t iova, unsigned access,
 	   const struct stagdv_guard *guard, struct stag_mr **out);
+/* also -EEXIST: the key's slot is taken */
 int mr_reg_keyed(struct stag_pd *pd, void *addr, size_t len, unsigned access, uint32_t key,
-		 struct stag_mr **out); /* also -EEXIST: somebody has that index */
+		 struct stag_mr **out);
 int mr_set_lease(struct stag_mr *mr, uint64_t until);
-/* flags: enum ibv_rereg_mr_flags; on failure the region is as before. */
+/* flags: enum ibv_rereg_mr_flags. On failure the region is unchanged. */
 int mr_rereg(struct stag_mr *mr, int flags, struct stag_pd *pd, void *addr, size_t len,
 	     unsigned access);
 int mr_dereg(struct stag_mr *mr); /* -EBUSY while windows are bound to it, or it is mirrored */

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * mw.c - memory windows: a part of a region, with rights of its own, that can
- * be given and taken back without touching the region.
+ * mw.c - memory windows: a part of a region, with its own rights, that can be granted and
+ * revoked without changing the region.
  *
- * Type 1 windows belong to a protection domain, type 2 to the queue pair that
- * bound them.
+ * Type 1 windows belong to a protection domain, type 2 to the queue pair that bound them.
  */
 #include "adapter/mw.h"
 
@@ -70,7 +69,7 @@ static int check_bind(const struct stag_mw *mw, const struct stag_qp *qp, const 
 	    !(r->access & IBV_ACCESS_LOCAL_WRITE))
 		return -EACCES;
 	if (r->access & IBV_ACCESS_ZERO_BASED)
-		return -EINVAL; /* a window on a zero-based region: not in iWARP's verbs either */
+		return -EINVAL; /* a window on a zero-based region: iWARP's verbs have none either */
 	if (addr < r->base || addr - r->base > r->len || len > r->len - (addr - r->base))
 		return -EINVAL;
 	return 0;
@@ -101,7 +100,7 @@ int mw_bind(struct stag_mw *mw, struct stag_qp *qp, struct stag_mr *mr, uint32_t
 	key_unbind(s);
 	s->key = rkey;
 	if (len == 0)
-		return 0; /* type 1: that was all */
+		return 0; /* type 1: this unbinds it */
 	s->access = access;
 	s->base = access & IBV_ACCESS_ZERO_BASED ? 0 : addr;
 	s->len = len;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * one_shot.c - STags that a send lends to the peer, and that a send of the peer's takes back.
+ * one_shot.c - STags that a send advertises to the peer, and that a send of the peer closes.
  *
- * Each is a slot of the key table, bound to its queue pair as a type-2 window is, over a list of memory of its own. A queue
- * pair keeps its slots, and their room for lists, when they are idle: what is done for each command allocates
- * nothing, and takes no lock that another queue pair takes. They are used in turn, each time under another key, so that it
- * is long before a tag comes again.
+ * Each is a slot of the key table, bound to its queue pair like a type-2 window, over a list of
+ * memory of its own. A queue pair keeps idle slots, and their room for lists: a command
+ * allocates nothing, and takes no lock of another queue pair. The slots are used in turn, each
+ * time under another key, so that it takes long until a tag is reused.
  *
- * Whoever ends one (the peer, the program, the end of the connection) does it under the queue pair's lock here, and so
- * once. It is in the ledger (ledger.c) before it is refused.
+ * An STag is ended (by the peer, by the program, or with the connection) under the queue pair's
+ * lock here, and so exactly once. It is in the ledger (ledger.c) before it becomes invalid.
  */
 #include "adapter/one_shot.h"
 
@@ -24,7 +24,7 @@
 #include "base/log.h"
 
 #define FEW	 4  /* pieces that need no memory of their own */
-#define AT_LEAST 64 /* slots, before one is used again */
+#define AT_LEAST 64 /* slots of a queue pair, before one is reused */
 
 struct shot {
 	struct list link; /* in shots->open or shots->idle */
@@ -32,10 +32,10 @@ struct shot {
 	atomic_bool open; /* written under shots->lock */
 	uint32_t reference;
 	uint64_t made;
-	_Atomic uint32_t reads, writes; /* written under the receiver's lock */
+	_Atomic uint32_t reads, writes; /* written under rx_lock */
 	unsigned n_seg, n_region, room;
 	struct iovec *seg;
-	struct key_slot **region; /* those that the pieces are of: kept from deregistration */
+	struct key_slot **region; /* the regions of the pieces: not deregistered meanwhile */
 	struct iovec few_seg[FEW];
 	struct key_slot *few_region[FEW];
 };
@@ -85,7 +85,7 @@ static struct shot *shot_new(struct stag_qp *qp)
 	return s;
 }
 
-/* The one that was idle for the longest, or a new one. */
+/* Returns the slot that was idle for the longest, or a new one. */
 static struct shot *take_idle(struct stag_qp *qp)
 {
 	struct shots *all = &qp->shots;
@@ -110,7 +110,10 @@ static void let_regions_go(struct shot *s)
 	s->n_seg = 0;
 }
 
-/* A list with room for n, which has what the old one had. NULL: no memory. */
+/*
+ * Returns a list with room for n bytes and the contents of the old one, or NULL if memory runs
+ * out.
+ */
 static void *larger(void *old, const void *few, size_t had, size_t n)
 {
 	void *list = old == few ? malloc(n) : realloc(old, n);
@@ -141,7 +144,7 @@ static int make_room(struct shot *s, unsigned n)
 	return 0;
 }
 
-/* Neighbours become one. */
+/* Merges adjacent pieces. */
 static void append(struct shot *s, const struct iovec *v)
 {
 	struct iovec *last = s->n_seg ? &s->seg[s->n_seg - 1] : NULL;
@@ -152,14 +155,14 @@ static void append(struct shot *s, const struct iovec *v)
 		s->seg[s->n_seg++] = *v;
 }
 
-/* The pieces that were found; their region stays. */
+/* Adds the pieces of a region, and keeps the region from deregistration. */
 static int lend_found(struct shot *s, const struct key_map *map, uint32_t length)
 {
 	struct key_slot *region = map->slot[0];
 	int err;
 
 	if (region->guard)
-		return -EPERM; /* an access through the STag would not ask the guard */
+		return -EPERM; /* an access through the STag would bypass the guard */
 	if (map->len < length || map->n > STAGDV_ADVERTISE_SGE - s->n_seg)
 		return -EINVAL;
 	err = make_room(s, s->n_seg + map->n);
@@ -322,7 +325,7 @@ int shot_end(struct stag_qp *qp, uint32_t stag, enum stagdv_stag_end how, uint32
 		key_release(k);
 	if (!ours)
 		return s ? -EACCES : -ENOENT;
-	/* The slot stays this queue pair's, so s does; whether it is open is asked again. */
+	/* The slot stays this queue pair's, and so does s; check again whether it is open. */
 	HOLD_FOR_SCOPE(&qp->shots.lock);
 	if (!shot_is_open(s) || s->slot->key != stag)
 		return -ENOENT;
@@ -341,7 +344,7 @@ void shots_orphan(struct stag_qp *qp)
 
 /* ---- the peer's messages ---- */
 
-/* The receiver alone counts. */
+/* Only the receiver counts. */
 static void count_up(_Atomic uint32_t *n)
 {
 	atomic_store_explicit(n, atomic_load_explicit(n, memory_order_relaxed) + 1,

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * one_shot.h - STags that go with sends.
- */
+/* one_shot.h - STags that one-shot sends advertise. */
 #ifndef STAG_ONE_SHOT_H
 #define STAG_ONE_SHOT_H
 
@@ -18,27 +16,32 @@ struct key_slot;
 struct shot;
 struct stag_qp;
 
-/* Those of one queue pair. */
+/* The STags of one queue pair. */
 struct shots {
-	struct lock lock;	/* behind tx_lock, before the key table's */
-	struct list open, idle; /* shot.link; idle: the longest first */
-	unsigned count;		/* in both */
+	struct lock lock;	/* acquired after tx_lock, before the key table's */
+	struct list open, idle; /* shot.link; idle: least recently used first */
+	unsigned count;		/* of both lists */
 	uint64_t advertised, closed, withdrawn, orphaned;
 	_Atomic uint64_t late;
 };
 
 void shots_init(struct stag_qp *qp);
 void shots_free(struct stag_qp *qp);
-/* Lends the memory of wr: -ENOMEM, -EINVAL, -EPERM (logged). */
+/* Advertises the memory of wr. Returns 0, -ENOMEM, -EINVAL or -EPERM (logged). */
 int shot_open(struct stag_qp *qp, const struct stagdv_advertise *wr, uint32_t *stag);
-/* 0: it is refused from now on. -ENOENT: no such is open; -EACCES: it is another queue pair's. */
+/*
+ * Ends one. Returns 0: it is invalid from now on; -ENOENT: no such STag is open; -EACCES: it
+ * belongs to another queue pair.
+ */
 int shot_end(struct stag_qp *qp, uint32_t stag, enum stagdv_stag_end how, uint32_t *reference);
-void shots_orphan(struct stag_qp *qp); /* all of them: the connection has ended */
-void shot_read(
-	const struct key_slot *k); /* counts the peer's read, if the key is one; by the receiver, */
-void shot_written(const struct key_slot *k);	   /* and a reference to the slot */
-void shot_late(struct stag_qp *qp, uint32_t stag); /* refused; was it one once? */
-bool shot_is_open(const struct shot *s);	   /* of a slot that is held, as the next */
+void shots_orphan(struct stag_qp *qp); /* ends all of them with the connection */
+/* counts a peer's read, if the key is a one-shot STag; under rx_lock, */
+void shot_read(const struct key_slot *k);
+/* with a reference to the slot. The same for a write */
+void shot_written(const struct key_slot *k);
+/* counts a refused access, if the STag was one-shot */
+void shot_late(struct stag_qp *qp, uint32_t stag);
+bool shot_is_open(const struct shot *s); /* the caller holds the slot, here and below */
 void shot_describe(const struct shot *s, struct stagdv_stag *out);
 
 #endif

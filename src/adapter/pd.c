@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * pd.c - protection domains: a name for who may use what together.
- */
+/* pd.c - protection domains, which tie regions, windows and queue pairs together. */
 #include "adapter/pd.h"
 
 #include <errno.h>

@@ -13,7 +13,7 @@ struct stag_ctx;
 struct stag_pd {
 	struct ibv_pd ibv;
 	atomic_int users;	/* regions, windows, queue pairs, SRQs, parent domains */
-	struct stag_pd *parent; /* of a parent domain: the domain that it stands for */
+	struct stag_pd *parent; /* the domain that a parent domain stands for, or NULL */
 };
 
 static inline struct stag_pd *to_stag_pd(struct ibv_pd *pd)
@@ -23,6 +23,6 @@ static inline struct stag_pd *to_stag_pd(struct ibv_pd *pd)
 
 int pd_alloc(struct stag_ctx *ctx, struct stag_pd **out);
 int pd_dealloc(struct stag_pd *pd);	     /* -EBUSY while something uses it */
-struct stag_pd *pd_root(struct stag_pd *pd); /* through parent domains */
+struct stag_pd *pd_root(struct stag_pd *pd); /* follows parent domains */
 
 #endif

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * qp.c - queue pairs: creation, states, connection and end.
+ * qp.c - queue pairs: creation, states, modify and query, destruction.
  *
- * What moves data is in sq.c, qp_tx.c and qp_rx.c.
+ * Data is moved by sq.c, qp_tx.c and qp_rx.c.
  */
 #include "adapter/qp.h"
 
@@ -54,7 +54,7 @@ void qp_set_state(struct stag_qp *qp, enum qp_state to)
 
 /* ---- creation ---- */
 
-#define MIN_INLINE 64 /* given unasked, as by every adapter: rdma_xclient counts on it */
+#define MIN_INLINE 64 /* given unrequested, as by every adapter: rdma_xclient relies on it */
 
 static uint32_t pow2(uint32_t n)
 {
@@ -291,7 +291,10 @@ static void to_error(struct stag_qp *qp)
 	qp_unlock_both(qp);
 }
 
-/* What waits to be told about the connection that was; true: that it has ended. */
+/*
+ * Drops pending reports about the last connection. Returns whether its end has yet to be
+ * reported.
+ */
 static bool forget_news(struct stag_qp *qp)
 {
 	bool live = atomic_load(&qp->state) == QP_RTS || atomic_load(&qp->state) == QP_CLOSING;
@@ -303,7 +306,7 @@ static bool forget_news(struct stag_qp *qp)
 	return atomic_exchange(&qp->notify.disconnected, false) || live;
 }
 
-/* All is forgotten: no completions, no connection. Who made the connection is told. */
+/* Drops all completions and the connection. The code that made the connection is notified. */
 static void to_reset(struct stag_qp *qp)
 {
 	bool ended;
@@ -329,14 +332,14 @@ static void to_reset(struct stag_qp *qp)
 	qp_unlock_both(qp);
 	if (ended && qp->notify.events && qp->notify.events->disconnected)
 		qp->notify.events->disconnected(qp->notify.arg);
-	qp->notify.events = NULL; /* the next connection may be made by another */
+	qp->notify.events = NULL; /* the next connection may be made by other code */
 	engine_unlock();
 	cq_forget_qp(qp->scq, qp->ibv.qp_num);
 	if (qp->rcq != qp->scq)
 		cq_forget_qp(qp->rcq, qp->ibv.qp_num);
 }
 
-/* The connection may end at any time: what follows from the state looks again under a lock. */
+/* The connection may end at any time: callers check the state again under a lock. */
 static enum ibv_qp_state shown_state(const struct stag_qp *qp)
 {
 	return __atomic_load_n(&qp->ibv.state, __ATOMIC_RELAXED);
@@ -361,10 +364,10 @@ static int move_to(struct stag_qp *qp, enum ibv_qp_state to)
 		break;
 	case IBV_QPS_SQD:
 		if (from == IBV_QPS_RTS && atomic_load(&qp->state) == QP_RTS)
-			err = qp_disconnect(qp); /* on iWARP that is the way out */
+			err = qp_disconnect(qp); /* on iWARP this disconnects */
 		break;
 	default:
-		/* A program that moves the states itself; the connection makes them true. */
+		/* The program moves the states itself; the connection will make them true. */
 		lock_acquire(&qp->tx_lock);
 		if (atomic_load(&qp->state) == QP_IDLE)
 			show_state(qp, to);
@@ -424,7 +427,7 @@ void qp_query(struct stag_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_a
 
 /* ---- receives ---- */
 
-/* Posted to a queue pair in ERROR: it comes straight back. */
+/* Flushes a receive that was posted to a queue pair in ERROR. */
 static void flush_posted(struct stag_qp *qp)
 {
 	lock_acquire(&qp->rx_lock);

@@ -2,7 +2,7 @@
 /*
  * qp.h - the queue pair: one connection's queues, stream and state.
  *
- * Its queues are in sq.h, rq.h and srq.h. What its two directions keep to themselves is in qp_tx.h and qp_rx.h.
+ * Its queues are in sq.h, rq.h and srq.h; the private parts of its two directions in qp_tx.h and qp_rx.h.
  */
 #ifndef STAG_QP_H
 #define STAG_QP_H
@@ -38,42 +38,43 @@ struct store_qp;
 struct stream;
 
 /*
- * RFC 5040's stream states, as a queue pair lives them:
+ * The states of a queue pair, after RFC 5040's stream states:
  *
  *   IDLE --qp_attach--> RTS --disconnect, peer's FIN--> CLOSING --both done--> ERROR
  *    |                   |                                 |
  *    +--modify ERR-------+--fault, Terminate, reset--------+-----------------> ERROR
  *
  * ibv_qp.state follows: RESET and INIT are IDLE; RTR and RTS are RTS; SQD is
- * CLOSING; ERR is ERROR. Only qp_set_state() writes it.
+ * CLOSING; ERR is ERROR.
  */
 enum qp_state { QP_IDLE, QP_RTS, QP_CLOSING, QP_ERROR };
 
-/* What the two peers agreed on while the connection was set up. */
+/* The parameters that the two peers agreed on while the connection was set up. */
 struct qp_link {
 	bool initiator;
 	bool crc;
 	bool markers_tx, markers_rx;
 	uint8_t mpa_rev;
 	bool p2p;    /* an RTR opens the stream */
-	uint8_t rtr; /* initiator: the one to send (one bit of enum mpa_rtr) */
+	uint8_t rtr; /* initiator: the RTR to send (one bit of enum mpa_rtr) */
 	bool stag_peer;
 	unsigned caps;		     /* enum mpa_ext_cap; 0 towards a standard peer */
 	enum shot_encoding one_shot; /* SHOT_NONE without MPA_EXT_ONE_SHOT */
 	uint16_t ird, ord;
 	uint64_t hold_until;  /* clock_ns(): send no FPDU before (0: no hold) */
 	bool wait_first;      /* responder: send nothing before the first FPDU came */
-	const uint8_t *ahead; /* bytes read behind the frame (a hasty peer); copied */
+	const uint8_t *ahead; /* bytes that came right behind the MPA frame; copied */
 	size_t ahead_len;
 };
 
 /*
- * What a queue pair reports to the code that connected it. Called on the engine thread,
+ * The reports of a queue pair to the code that connected it. Called on the engine thread,
  * under the engine lock, each at most once a connection.
  */
 struct qp_events {
-	void (*established)(void *arg);	 /* responder with p2p or wait_first: the first FPDU came */
-	void (*disconnected)(void *arg); /* the stream has ended, in whatever way */
+	/* responder with p2p or wait_first: the first FPDU has come */
+	void (*established)(void *arg);
+	void (*disconnected)(void *arg); /* the stream has ended, orderly or not */
 };
 
 struct qp_attachment { /* a queue pair's place in a completion queue's list */
@@ -81,7 +82,7 @@ struct qp_attachment { /* a queue pair's place in a completion queue's list */
 	struct stag_qp *qp;
 };
 
-/* What the program chose. */
+/* Attributes that the program chose. */
 struct qp_config {
 	bool sig_all;
 	bool has_send_ops;	 /* created with IBV_QP_INIT_ATTR_SEND_OPS_FLAGS */
@@ -90,21 +91,23 @@ struct qp_config {
 	struct ibv_qp_cap cap;
 };
 
-/* Which thread reads and writes the stream (claim.c), and whether it may. */
+/* The thread that reads and writes the stream (claim.c), and whether it may. */
 struct qp_progress {
 	struct watch watch; /* the engine's */
-	struct stag_cq *_Atomic
-		claimed_by; /* the completion queue whose poller watches instead, or NULL */
+	/* the completion queue whose poller watches instead; or NULL */
+	struct stag_cq *_Atomic claimed_by;
 	struct qp_attachment in_scq, in_rcq;
 	struct lock arm_lock; /* a leaf; see qp_arm() */
 	uint32_t idle_polls; /* of the poller that claimed it, in a row, without a byte; qps_lock */
 	atomic_bool tx_blocked; /* the stream is full: somebody must watch for room */
 	atomic_bool tx_sending; /* requests may be in the stream that have not completed yet */
-	atomic_bool
-		rx_paused; /* the stream is not read for now: see rx_store.c. Written under rx_lock */
+	atomic_bool rx_paused;	/* the stream is not read for now: see rx_store.c; under rx_lock */
 };
 
-/* The end of a connection on our side: the stream stays open until the peer has read the last message. */
+/*
+ * The end of a connection from our side: the stream stays open until the peer has read
+ * everything.
+ */
 struct qp_end {
 	struct timer timer;
 	unsigned tries; /* times that the timer found bytes in flight */
@@ -129,12 +132,12 @@ struct qp_stats {
 };
 
 struct qp_storage {
-	struct qp_media *media; /* medium.c: those that its poller polls, too; or NULL */
-	struct store_qp *store; /* tx_lock: connected to storage of this process; or NULL */
-	atomic_bool on_store;	/* the same, for readers without the lock */
-	struct store_peer
-		*peer; /* store_peer.c: its peer uses storage; or NULL. Written under both locks */
-	atomic_bool serves_store; /* the same, for readers without a lock */
+	struct qp_media *media; /* medium.c: media that its poller polls, too; or NULL */
+	struct store_qp *store; /* tx_lock; connected to storage of this process; or NULL */
+	atomic_bool on_store;	/* store is set, for readers without the lock */
+	/* store_peer.c: its peer uses storage; or NULL. Under both locks */
+	struct store_peer *peer;
+	atomic_bool serves_store; /* peer is set, for readers without a lock */
 };
 
 struct qp_mirror {
@@ -199,7 +202,7 @@ static inline bool qp_rx_locked(const struct stag_qp *qp)
 
 /* ---- qp.c -------------------------------------------------------------- */
 
-/* Creates in RESET; attr->cap is rounded up to what was given. */
+/* Creates a queue pair in RESET. attr->cap is updated to what was given. */
 int qp_create(struct stag_ctx *ctx, struct ibv_qp_init_attr_ex *attr, struct stag_qp **out);
 int qp_destroy(struct stag_qp *qp); /* aborts a live connection; waits for acks of async events */
 int qp_modify(struct stag_qp *qp, const struct ibv_qp_attr *attr, int mask);
@@ -213,15 +216,15 @@ int qp_table_add(struct stag_qp *qp);
 void qp_table_remove(struct stag_qp *qp);
 struct stag_qp *qp_by_num(uint32_t qpn);
 void qp_counters(struct stag_qp *qp, struct stagdv_counters *c);
-void qp_table_after_fork(void); /* its locks are nobody's */
-void qp_table_end_all(void);	/* ends all connections, without a word to the peer */
+void qp_table_after_fork(void); /* resets its lock in a forked child */
+void qp_table_end_all(void);	/* ends all connections, without a Terminate or FIN */
 
 /* ---- qp_link.c: from the connection to its end ---------------------------- */
 
 /*
- * Gives a connected stream to a queue pair in INIT (or RTR, RTS as left there by
- * a program that moves it itself): from here the QP owns the stream and goes to
- * RTS. -EINVAL when it is not in a state to be connected.
+ * Gives a connected stream to a queue pair in INIT (or in RTR or RTS, where a program has moved
+ * it by itself). From then on the queue pair owns the stream and is in RTS. Returns -EINVAL if
+ * its state does not allow a connection.
  */
 int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link);
 
@@ -229,8 +232,8 @@ int qp_attach(struct stag_qp *qp, struct stream *s, const struct qp_link *link);
 void qp_set_events(struct stag_qp *qp, const struct qp_events *ev, void *arg);
 
 /*
- * Orderly: what is posted is still sent, then FIN; receives are flushed when the
- * peer has closed too (or after a while). Returns at once; disconnected() follows.
+ * Disconnects in order: posted requests are still sent, then FIN; receives are flushed when the
+ * peer has closed, too, or after a time-out. Returns at once; disconnected() follows.
  */
 int qp_disconnect(struct stag_qp *qp);
 
@@ -264,9 +267,9 @@ bool qp_tx_broken(const struct stag_qp *qp);	   /* has the stream refused a send
 bool qp_tx_pending(const struct stag_qp *qp);	   /* is there anything to send? */
 struct wqe *qp_tx_oldest_read(struct stag_qp *qp); /* awaits its response; or NULL */
 struct wqe *qp_tx_read_came(struct stag_qp *qp); /* removes the oldest from those that await one */
-struct wqe *qp_tx_read_by_msn(struct stag_qp *qp,
-			      uint32_t msn); /* the one with this MSN, or NULL */
-void qp_tx_read_done(struct stag_qp *qp);    /* completes the oldest */
+/* the one with this MSN, or NULL */
+struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn);
+void qp_tx_read_done(struct stag_qp *qp); /* completes the oldest */
 /*
  * Enqueues a response. Returns false beyond IRD. store: the data comes from there. gate: the response waits until
  * all writes to storage up to this number have reached their level.
@@ -275,18 +278,22 @@ bool qp_tx_respond_read(struct stag_qp *qp, const struct rdmap_read_req *r,
 			struct peer_request *store, uint64_t gate);
 bool qp_tx_respond_atomic(struct stag_qp *qp, const struct rdmap_atomic_req *r,
 			  struct peer_request *store, uint64_t gate);
-struct terminate qp_tx_reason(const struct stag_qp *qp); /* why the sender gave up */
-unsigned qp_tx_mulpdu(const struct stag_qp *qp);	 /* 0: not connected */
+/* the fault with which the sender gave up */
+struct terminate qp_tx_reason(const struct stag_qp *qp);
+unsigned qp_tx_mulpdu(const struct stag_qp *qp); /* 0: not connected */
 
 /* ---- qp_rx.c, rx_place.c: the receiving side ------------------------------ */
 
 int qp_rx_init(struct stag_qp *qp); /* at attach */
 void qp_rx_free(struct stag_qp *qp);
-/* Reads and handles what is there; true if anything came. Takes rx_lock (false if it is taken). */
+/*
+ * Reads and handles what the stream has. Returns whether anything came; false also if another
+ * thread holds rx_lock.
+ */
 bool qp_progress(struct stag_qp *qp);
 void qp_push_recv(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited);
 void rx_flush(struct stag_qp *qp);	   /* flushes the receives, the one in progress included */
-void rx_consume_ahead(struct stag_qp *qp); /* handles bytes that came with the set-up */
-struct wire_fault rx_read_fault(enum key_fault f); /* of a read's or an atomic's place */
+void rx_consume_ahead(struct stag_qp *qp); /* handles bytes that came with the MPA frame */
+struct wire_fault rx_read_fault(enum key_fault f); /* for the memory of a read or an atomic */
 
 #endif

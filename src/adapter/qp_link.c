@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * qp_link.c - a queue pair's connection: how it begins, who watches it, how it ends.
+ * qp_link.c - a queue pair's connection: its beginning, which thread watches it, its end.
  *
- * Everything that happens to a connection ends in qp_flush(): what was posted comes
- * back, once, and whoever connected the queue pair is told.
+ * Every end of a connection calls qp_flush(): everything that was posted completes, once, and
+ * the code that connected the queue pair is notified.
  */
 #include "adapter/qp.h"
 
@@ -20,9 +20,9 @@
 #include "base/log.h"
 
 #define CLOSE_TIMEOUT_MS  5000 /* for the peer's FIN after ours */
-#define CLOSE_TRIES	  12   /* as often while bytes are on their way */
-#define LINGER_TIMEOUT_MS 2000 /* for the peer to read our last words */
-#define FEW_QPS		  8    /* claim.c: beyond this the engine hands queue pairs over */
+#define CLOSE_TRIES	  12   /* times that it is extended while bytes are in flight */
+#define LINGER_TIMEOUT_MS 2000 /* for the peer to read our last message */
+#define FEW_QPS		  8 /* as in claim.c: beyond this the engine hands active queue pairs to the poller */
 
 void qp_async(struct stag_qp *qp, enum ibv_event_type type)
 {
@@ -49,7 +49,7 @@ void qp_flush(struct stag_qp *qp)
 {
 	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	qp_set_state(qp, QP_ERROR);
-	atomic_store(&qp->progress.tx_blocked, false); /* nobody waits for room any more */
+	atomic_store(&qp->progress.tx_blocked, false); /* no thread waits for room any more */
 	tx_forwards_drop(qp);
 	sq_flush(qp);
 	rx_flush(qp);
@@ -61,7 +61,7 @@ void qp_flush(struct stag_qp *qp)
 
 static void on_linger(struct timer *t);
 
-/* Our side ends it: the peer gets to read what was said, then the stream closes. */
+/* Ends the connection from our side: the stream closes after the peer has read everything. */
 void qp_end_by_us(struct stag_qp *qp, const struct terminate *term)
 {
 	assert(qp_tx_locked(qp));
@@ -70,7 +70,8 @@ void qp_end_by_us(struct stag_qp *qp, const struct terminate *term)
 	if (term)
 		qp_tx_terminate(qp, term);
 	qp->stream->ops->shutdown(qp->stream);
-	atomic_store(&qp->progress.tx_blocked, false); /* a stream that is shut always has room */
+	/* a stream that is shut down always has room */
+	atomic_store(&qp->progress.tx_blocked, false);
 	qp->end.lingering = true;
 	timer_set(&qp->end.timer, clock_ns() + LINGER_TIMEOUT_MS * NS_PER_MS, on_linger);
 }
@@ -100,7 +101,7 @@ void qp_peer_closed(struct stag_qp *qp, bool orderly)
 	assert(qp_rx_locked(qp) && qp_tx_locked(qp));
 	if (atomic_load(&qp->state) == QP_ERROR)
 		return;
-	/* After a failed send the stream reads as if it had ended in peace. */
+	/* After a failed send the stream reads as if the peer had closed it. */
 	was_busy = qp->sq.get != qp->sq.put || qp_tx_broken(qp) || atomic_load(&qp->mirror.count);
 	qp_flush(qp);
 	if (!orderly || was_busy)
@@ -158,11 +159,11 @@ void qp_close_stream(struct stag_qp *qp)
 	atomic_store(&qp->progress.rx_paused, false);
 	atomic_store(&qp->storage.serves_store, false);
 	qp_unlock_both(qp);
-	mirror_leave(qp); /* nobody can line it up any more */
+	mirror_leave(qp); /* no thread can list it any more */
 	peer_leave(peer);
 }
 
-/* What was completed is still on its way to a peer that is slow, or stopped: give it a minute. */
+/* Completed messages may still be in flight to a slow or stopped peer: allow a minute. */
 static bool still_delivering(struct stag_qp *qp)
 {
 	return qp->end.tries++ < CLOSE_TRIES && qp->stream->ops->unsent(qp->stream) > 0;
@@ -187,7 +188,7 @@ static void on_linger(struct timer *t)
 	qp_unlock_both(qp);
 }
 
-/* After our last words: read and forget until the peer has closed, so that no reset kills them. */
+/* Reads and drops bytes until the peer has closed, so that no reset destroys our last message. */
 static void drain(struct stag_qp *qp)
 {
 	uint8_t junk[4096];
@@ -243,20 +244,20 @@ static void on_event_work(struct work *w)
 		qp->notify.events->disconnected(qp->notify.arg);
 }
 
-/* Where many queue pairs share a queue that somebody polls, those that speak go to the poller. */
+/* Hands an active queue pair to the poller of a queue that many queue pairs share. */
 static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
 {
 	if (cq->n_qps <= FEW_QPS || !atomic_load(&cq->in_polled))
 		return;
 	if (!lock_try(&cq->qps_lock))
 		return;
-	/* Who armed it sleeps, or is about to. */
+	/* The thread that armed the queue sleeps, or is about to. */
 	if (atomic_load(&cq->claim) != CLAIM_SLEEPER && !claim_is_slept_on(cq) && !cq_is_armed(cq))
 		claim_one(cq, qp, CLAIM_POLLER);
 	lock_release(&cq->qps_lock);
 }
 
-/* There is room in the stream: for what was read from a medium, too, and then that reads on. */
+/* The stream has room: sends, and reads more from the media that the responses come from. */
 static void send_more(struct stag_qp *qp)
 {
 	bool serves = atomic_load(&qp->storage.serves_store);

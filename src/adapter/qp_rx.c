@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * qp_rx.c - the receiving side of a queue pair: bytes from the stream become
- * data in its place, completions, and requests to answer.
+ * qp_rx.c - the receiving side of a queue pair: bytes from the stream become placed data,
+ * completions, and requests to answer.
  *
- * A state machine over one FPDU: header, payload, trailer; each step goes on
- * where the last read ended. Bytes come into a small stage; the payload of a
- * large FPDU is read straight into its destination, with the trailer and the
- * next header caught in the stage behind it, and behind that, in the same way,
- * segments that the peer promised (RDMAP_RSV_FULL_NEXT). A small FPDU is checked
- * (CRC) as a whole before a byte of it is placed.
+ * A state machine over one FPDU: header, payload, trailer; each step resumes where the last
+ * read ended. Bytes are read into a small stage. The payload of a large FPDU is read straight
+ * into its destination, with the trailer and the next header into the stage behind it, and so
+ * are following segments that the peer announced (RDMAP_RSV_FULL_NEXT). A small FPDU's CRC is
+ * checked as a whole before a byte of it is placed.
  *
- * Every number here is a peer's claim until it is checked. What does not hold
- * ends the stream with the Terminate that the RFCs give for it.
+ * Every number here is a peer's claim until it is checked. A false claim ends the stream with
+ * the Terminate that the RFCs define for it.
  */
 #include "adapter/qp_rx.h"
 
@@ -86,7 +85,7 @@ static void note_first(struct stag_qp *qp)
 {
 	qp->rx->first_seen = true;
 	lock_acquire(&qp->tx_lock);
-	qp_tx_release(qp); /* a peer that speaks can also hear */
+	qp_tx_release(qp); /* a peer that sends can also receive */
 	lock_release(&qp->tx_lock);
 	if (!qp->link.initiator)
 		qp_tell_established(qp);
@@ -106,20 +105,20 @@ static void remember_header(struct qp_rx *rx, const uint8_t *ulpdu, size_t hdr_l
 
 	if (len > sizeof(rx->seg_hdr))
 		len = sizeof(rx->seg_hdr);
-	if (len > rx_staged(rx) - MPA_LEN_FIELD) /* a claim that never fits: what came of it */
+	if (len > rx_staged(rx) - MPA_LEN_FIELD) /* an impossible length: keep what was received */
 		len = rx_staged(rx) - MPA_LEN_FIELD;
 	memcpy(rx->seg_hdr, ulpdu, len);
 	rx->seg_hdr_len = (uint32_t)len;
 }
 
-/* What must be in the stage before the header can be acted on. */
+/* Returns how many bytes must be staged before the header can be handled. */
 static size_t bytes_needed(const struct stag_qp *qp, const uint8_t *p, size_t ulpdu_len,
 			   size_t hdr_len)
 {
 	size_t total = fpdu_len(ulpdu_len);
 
 	if (qp->rx->pre_placed)
-		return MPA_LEN_FIELD + hdr_len; /* what the payload was taken for, it must be */
+		return MPA_LEN_FIELD + hdr_len; /* the payload is placed: check its header */
 	if (rx_is_control(p[MPA_LEN_FIELD + 1] & 0x0f) && total <= STAGE)
 		return total;
 	if (qp->link.crc && !qp->rx->verified && total <= WHOLE)
@@ -184,7 +183,7 @@ static enum outcome step_header(struct stag_qp *qp)
 	if (!rx_begin_segment(qp))
 		return STOP;
 	if (rx->waits && !rx->pre_placed)
-		return WAIT; /* it is looked at again from here */
+		return WAIT; /* the header is handled again from here */
 	if (rx->pre_placed && !rx_keep_promise(qp))
 		return STOP;
 	rx->head += (uint32_t)(MPA_LEN_FIELD + hdr_len);
@@ -197,7 +196,7 @@ static enum outcome step_payload(struct stag_qp *qp)
 	struct qp_rx *rx = qp->rx;
 	uint32_t n;
 
-	if (rx_is_control(rx->h.opcode)) { /* all of it is there; it is read at the end */
+	if (rx_is_control(rx->h.opcode)) { /* all of it is staged; it is read at the end */
 		next_step(rx);
 		return GO_ON;
 	}
@@ -238,7 +237,7 @@ static enum outcome step_trailer(struct stag_qp *qp)
 	return rx->mirroring.rest.region ? WAIT : GO_ON;
 }
 
-/* Works off what is staged. */
+/* Handles the staged bytes. */
 static enum outcome consume(struct stag_qp *qp)
 {
 	enum outcome o = qp->rx->mirroring.rest.region ? rx_mirror_rest(qp) : GO_ON;
@@ -259,7 +258,10 @@ static enum outcome consume(struct stag_qp *qp)
 	return o;
 }
 
-/* One whole FPDU out of the raw bytes into the stage; 0: not all of it is there; or -EPROTO. */
+/*
+ * Moves one whole FPDU from the raw bytes into the stage, without its markers. Returns 0 if it
+ * is incomplete, or -EPROTO.
+ */
 static int unmark(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -293,7 +295,10 @@ static int unmark(struct stag_qp *qp)
 	return 1;
 }
 
-/* What is there already, without a read; with markers first the FPDU that had to wait. */
+/*
+ * Handles everything received, without another read. With markers, that is first the FPDU that
+ * had to wait.
+ */
 static enum outcome consume_all(struct stag_qp *qp)
 {
 	enum outcome o = consume(qp);
@@ -361,7 +366,7 @@ static void stream_ended(struct stag_qp *qp, ssize_t n)
 	rx_end(qp, &(struct rx_end){.kind = END_CLOSED, .clean = clean});
 }
 
-/* false: no more reading now. */
+/* Returns false if the stream is not to be read now. */
 static bool go_on(struct stag_qp *qp, enum outcome o)
 {
 	if (o == WAIT)
@@ -403,7 +408,7 @@ static bool rx_run(struct stag_qp *qp, bool full)
 	return any;
 }
 
-/* What had to wait is looked at again, and goes on if it can. */
+/* Handles a segment again that had to wait, and reads on if it can. */
 void rx_resume(struct stag_qp *qp)
 {
 	bool goes;
@@ -413,13 +418,13 @@ void rx_resume(struct stag_qp *qp)
 	goes = go_on(qp, consume_all(qp));
 	if (goes)
 		set_paused(qp, false);
-	rx_run(qp, goes); /* what came of it is on its way, in any case */
+	rx_run(qp, goes); /* its consequences have to be sent in any case */
 }
 
 static void retry_tx(struct stag_qp *qp)
 {
 	if (!lock_try(&qp->tx_lock))
-		return; /* whoever holds it sends */
+		return; /* the thread that holds it sends */
 	qp_tx_run(qp);
 	lock_release(&qp->tx_lock);
 }
@@ -430,14 +435,14 @@ static bool read_stream(struct stag_qp *qp)
 	bool any = false;
 
 	if (!lock_try(&qp->rx_lock)) {
-		sched_yield(); /* who holds it may wait for this very processor */
+		sched_yield(); /* the thread that holds it may wait for this very processor */
 		return false;
 	}
 	if (qp->rx && !qp->rx->stopped && rx_mirror_may_go(qp)) {
 		rx_resume(qp);
 	} else if (qp->rx && !qp->rx->stopped &&
 		   !atomic_load_explicit(&qp->progress.rx_paused, memory_order_relaxed)) {
-		/* A full stream is looked at without disturbing it. */
+		/* A full stream is polled without a send or a receive. */
 		if (atomic_load_explicit(&qp->progress.tx_blocked, memory_order_relaxed))
 			ready = qp->stream->ops->ready(qp->stream);
 		if (ready & ~POLLOUT)
@@ -461,7 +466,7 @@ bool qp_progress(struct stag_qp *qp)
 		return any;
 	if (!atomic_load_explicit(&qp->storage.serves_store, memory_order_relaxed))
 		return any | read_stream(qp);
-	/* What is asked of a medium may be there at once: this thread looks, and nobody is woken for it. */
+	/* A medium may answer at once: this thread polls it, and no other has to be woken. */
 	minded = qp_first_medium(qp);
 	before = media_mind(minded);
 	any |= read_stream(qp);
@@ -493,7 +498,7 @@ void rx_flush(struct stag_qp *qp)
 
 	assert(qp_rx_locked(qp));
 	if (qp->rx) {
-		qp->rx->stopped = true; /* who saw the queue pair well, and waited for the lock */
+		qp->rx->stopped = true; /* for a thread that saw QP_RTS, and waited for the lock */
 		rx_drop_held(qp, true);
 	}
 	if (qp->rx && qp->rx->recv_open)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * qp_rx.h - the receiving side's own: where the parser of a stream stands.
+ * qp_rx.h - the receiving side's private declarations: the parser of a stream.
  *
- * All of it is guarded by the queue pair's rx_lock.
+ * All of it is protected by the queue pair's rx_lock.
  */
 #ifndef STAG_QP_RX_H
 #define STAG_QP_RX_H
@@ -11,13 +11,14 @@
 #include "adapter/qp.h"
 
 #define STAGE	  16384
-#define WHOLE	  8192 /* with CRC: an FPDU up to this is in the stage as a whole first */
-#define CATCH	  64   /* of what follows a large payload: the trailer and the next header */
-#define BULK	  4096 /* what counts as large there */
-#define TAIL	  64   /* of a write: placed last, see ends_write() */
-#define MAX_READS 16   /* in one go */
-#define FULL	  (MPA_MAX_ULPDU - DDP_TAGGED_LEN) /* payload of a promised segment */
-#define MARKED	  (2 * FPDU_MAX_LEN)		   /* raw bytes of a stream with markers */
+#define WHOLE	  8192 /* with CRC: an FPDU up to this size is staged as a whole first */
+#define CATCH	  64   /* bytes to read behind a large payload: the trailer and the next header */
+#define BULK	  4096 /* payload that counts as large there */
+#define TAIL	  64   /* last bytes of a write, which are placed last: see ends_write() */
+#define MAX_READS 16   /* reads of the stream in a row */
+/* payload of a segment that the peer announced (RDMAP_RSV_FULL_NEXT) */
+#define FULL   (MPA_MAX_ULPDU - DDP_TAGGED_LEN)
+#define MARKED (2 * FPDU_MAX_LEN) /* raw bytes of a stream with markers */
 
 enum rx_step { RX_HEADER, RX_PAYLOAD, RX_TRAILER };
 
@@ -26,40 +27,41 @@ struct rx_span {
 	uint32_t at, len;
 };
 
-/* rx_store.c: a write to storage on its way there. */
+/* rx_store.c: a write to storage, from the stream to the lane. */
 struct rx_landing {
-	struct peer_buffer *buffer; /* being filled, up to used */
+	struct peer_buffer *buffer; /* being filled, up to `used` */
 	struct stag_medium *medium;
 	uint32_t used;
-	uint32_t start, len; /* what is good of it, and not in the lane */
-	uint32_t stag;	     /* where that belongs */
+	uint32_t start, len; /* the part of it that is good and not in the lane yet */
+	uint32_t stag;	     /* its destination */
 	uint64_t to;
-	struct rx_span span[2]; /* the place of this segment */
+	struct rx_span span[2]; /* the place of the present segment */
 	unsigned n_span;
 };
 
-/* The region that a write goes to, also through a window. */
+/* The region that a write goes to, directly or through a window. */
 struct rx_into {
 	struct key_slot *region; /* NULL: none */
-	uint32_t stag;		 /* its own; */
+	uint32_t stag;		 /* the region's own tag */
 	uint64_t life;
-	uint64_t off; /* of the segment in it */
+	uint64_t off; /* of the segment in the region */
 };
 
 /* rx_mirror.c */
 struct rx_mirroring {
-	struct rx_into rest; /* a segment that not all mirrors have; region NULL: none */
+	/* the segment that some mirrors still have to take; region NULL: none */
+	struct rx_into rest;
 	uint32_t rest_len;
-	uint64_t next;	     /* those from this number on do not */
-	struct rx_into kick; /* they have got what is not sent yet */
+	uint64_t next;	     /* number of the first mirror that has not taken it */
+	struct rx_into kick; /* region whose mirrors have unsent forwards */
 	struct mirror_gates gates;
 	bool stalled;
-	uint64_t turn; /* when it was last tried */
+	uint64_t turn; /* mirror_turns() at the last try */
 };
 
 enum rx_end_kind { END_NONE, END_FAULT, END_TERMINATED, END_CLOSED };
 
-struct rx_end { /* how the stream ended, where that has to wait */
+struct rx_end { /* how the stream ended, kept while earlier completions are held */
 	enum rx_end_kind kind;
 	struct terminate term;
 	enum ibv_event_type event;
@@ -69,7 +71,7 @@ struct rx_end { /* how the stream ended, where that has to wait */
 struct qp_rx {
 	uint8_t *stage;
 	uint32_t stage_size, head, tail; /* not yet consumed: [head, tail) */
-	uint8_t *marked;		 /* with markers: the stream as it comes */
+	uint8_t *marked;		 /* with markers: raw bytes of the stream */
 	uint32_t marked_len;
 	uint64_t pos; /* stream offset of marked[0] */
 
@@ -77,34 +79,35 @@ struct qp_rx {
 	struct ddp_hdr h;
 	uint32_t ulpdu_len;
 	uint32_t seg_len, seg_done; /* payload of this segment: all, placed */
-	bool verified;		    /* its CRC was checked already */
+	bool verified;		    /* the CRC of this FPDU has been checked */
 	uint32_t crc;
-	uint8_t seg_hdr[DDP_UNTAGGED_LEN + RDMAP_ATOMIC_REQ_LEN]; /* for a Terminate */
+	uint8_t seg_hdr[DDP_UNTAGGED_LEN + RDMAP_ATOMIC_REQ_LEN]; /* kept for a Terminate */
 	uint32_t seg_hdr_len;
 
-	uint32_t pre_placed;	/* bytes of the next segments that are in their place already, */
-	struct ddp_hdr promise; /* if the next header is what this says */
+	/* bytes of the next segments that were placed before their headers were read, */
+	uint32_t pre_placed;
+	struct ddp_hdr promise; /* and the header that the next one must have */
 
-	uint32_t msn[QN_COUNT]; /* expected next */
-	bool recv_open;		/* a send has begun */
+	uint32_t msn[QN_COUNT]; /* expected next, by queue */
+	bool recv_open;		/* a send has begun, and not ended */
 	uint32_t recv_off;
-	struct rwqe *recv;	 /* where it goes (a copy) */
-	uint64_t write_len;	 /* of the write message in progress */
-	uint32_t last_write_len; /* of the last whole one, for its immediate */
+	struct rwqe *recv;	 /* the receive that it fills (a copy) */
+	uint64_t write_len;	 /* of the present write message, so far */
+	uint32_t last_write_len; /* of the last whole write, for its immediate */
 	bool write_begun;
-	struct wqe *read; /* the read being answered */
+	struct wqe *read; /* our read whose response is coming in */
 
 	bool first_seen;
 	bool kick_tx;
-	bool stopped; /* the stream is done with, one way or the other */
+	bool stopped; /* nothing more is read from the stream */
 
-	struct rx_into into; /* of this segment, where it writes to memory */
-	struct key_map here; /* its memory, held if it is all staged; slot[0] NULL: it is not */
+	struct rx_into into; /* the region of this segment, if it writes to memory */
+	struct key_map here; /* its memory, held if it is all staged; slot[0] NULL: not held */
 	struct rx_mirroring mirroring;
-	bool on_store; /* this segment is */
-	bool waits;    /* it has no place yet */
+	bool on_store; /* this segment writes to storage */
+	bool waits;    /* this segment has no place yet */
 	struct rx_landing landing;
-	struct list held; /* completions that stand behind writes to storage */
+	struct list held; /* completions held until earlier writes to storage are done */
 	struct rx_end end;
 };
 
@@ -113,21 +116,28 @@ enum outcome {
 	GO_ON,
 	WAIT,
 	STOP
-}; /* needs bytes; made a step; not now; the stream is over */
+}; /* needs more bytes; made a step; cannot go on now; the stream has ended */
 
-/* When the receiver of a message gets a solicited event. EVENT_BY_BIT: with RDMAP_RSV_SE. */
+/* When a message raises a solicited event. EVENT_BY_BIT: with RDMAP_RSV_SE. */
 enum rx_event { EVENT_NEVER, EVENT_ALWAYS, EVENT_BY_BIT };
 
-/* How a message from the peer is handled. The handlers return false when the stream has ended. */
+/* The handlers of one kind of message. They return false when the stream has ended. */
 struct rx_message {
-	bool (*begin)(struct stag_qp *qp); /* a segment's header is there: is it allowed? */
-	/* The segment is good. payload: of a control message, in the stage. */
+	bool (*begin)(struct stag_qp *qp); /* checks a segment whose header is there */
+	/*
+	 * Acts on a segment that is placed and whose CRC is right. payload: of a control
+	 * message, in the stage.
+	 */
 	bool (*end)(struct stag_qp *qp, const uint8_t *payload);
-	/* Memory for the next bytes, at most len. NULL: a control message, whose whole FPDU must be in the stage. */
+	/*
+	 * Maps memory for the next bytes, at most len. NULL: a control message, whose whole
+	 * FPDU is staged.
+	 */
 	enum key_fault (*target)(struct stag_qp *qp, uint32_t len, struct key_map *map);
-	bool (*use_ulp)(struct stag_qp *qp, struct ibv_wc *wc); /* sends: RsvdULP; or NULL */
+	/* sends: reports RsvdULP; or NULL */
+	bool (*use_ulp)(struct stag_qp *qp, struct ibv_wc *wc);
 	enum rx_event event;
-	bool is_request; /* it awaits a response */
+	bool is_request; /* awaits a response */
 };
 
 extern const struct rx_message rx_messages[RDMAP_OPCODES]; /* by enum rdmap_op; rx_message.c */
@@ -142,14 +152,15 @@ bool rx_stop_with(struct stag_qp *qp, struct wire_fault f);
 struct wire_fault rx_write_fault(enum key_fault f);
 enum key_fault rx_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
 			     uint64_t off, uint32_t len, struct key_map *map);
-/* For who holds a place already: KEY_BUSY rather than a wait. */
+/* The same for callers that hold a key already: returns KEY_BUSY rather than wait. */
 enum key_fault rx_try_sge_target(struct stag_qp *qp, const struct ibv_sge *sge, uint32_t n,
 				 uint64_t off, uint32_t len, struct key_map *map);
-/* Map memory for the next bytes of a write, a read response or a send: at most len of them. */
+/* Map memory for the next bytes of a write, a read response or a send, at most len of them. */
 enum key_fault rx_write_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
 enum key_fault rx_response_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
 enum key_fault rx_recv_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
-enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map); /* any of them */
+/* for this message */
+enum key_fault rx_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
 void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struct ibv_wc *more,
 		      bool solicited);
 bool rx_stop_locally(struct stag_qp *qp);
@@ -169,13 +180,17 @@ bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload);
 /* rx_store.c */
 enum outcome rx_store_begin(struct stag_qp *qp);
 enum key_fault rx_store_target(struct stag_qp *qp, uint32_t len, struct key_map *map);
-bool rx_store_end(struct stag_qp *qp);	/* the segment is good */
-bool rx_store_land(struct stag_qp *qp); /* what is there of a write goes into the lane */
+bool rx_store_end(struct stag_qp *qp);	/* accepts the segment, whose CRC is right */
+bool rx_store_land(struct stag_qp *qp); /* hands the bytes that came of a write to the lane */
 void rx_store_rest(struct stag_qp *qp);
-void rx_store_dry(struct stag_qp *qp);	     /* no more bytes for now */
-void rx_store_stop(struct stag_qp *qp);	     /* nor ever */
-bool rx_must_hold(const struct stag_qp *qp); /* there are writes whose level is not reached */
-/* The number of the last write before what comes now; what answers it waits for that. */
+void rx_store_dry(struct stag_qp *qp);	/* the stream has no more bytes for now */
+void rx_store_stop(struct stag_qp *qp); /* the stream has ended */
+/* are there writes that have not reached their level? */
+bool rx_must_hold(const struct stag_qp *qp);
+/*
+ * Returns the number of the last write so far: a response to the present message waits for that
+ * write.
+ */
 uint64_t rx_gate(const struct stag_qp *qp);
 /* KEY_BUSY: no memory */
 enum key_fault rx_store_read(struct stag_qp *qp, const struct rdmap_read_req *r,
@@ -189,15 +204,16 @@ bool rx_hold_read(struct stag_qp *qp);
 void rx_drop_held(struct stag_qp *qp, bool flush);
 
 /* rx_mirror.c */
-enum outcome rx_mirror_write(
-	struct stag_qp *qp); /* WAIT: before the next message rx_mirror_rest() */
+/* WAIT: call rx_mirror_rest() before the next message */
+enum outcome rx_mirror_write(struct stag_qp *qp);
 enum outcome rx_mirror_rest(struct stag_qp *qp);
-enum outcome rx_mirror_pass(struct stag_qp *qp); /* before a message that is no write */
-void rx_mirror_kick(struct stag_qp *qp);	 /* before the receiver rests */
-bool rx_mirror_may_go(struct stag_qp *qp);	 /* it is stalled: is it worth trying? */
+enum outcome rx_mirror_pass(struct stag_qp *qp); /* before a message other than a write */
+void rx_mirror_kick(struct stag_qp *qp);	 /* before the receiver stops reading for now */
+bool rx_mirror_may_go(struct stag_qp *qp);	 /* is it stalled, and may a retry succeed? */
 
 /* qp_rx.c */
-void rx_end(struct stag_qp *qp, const struct rx_end *end); /* now, or behind what is held */
+/* ends the stream, behind the held completions */
+void rx_end(struct stag_qp *qp, const struct rx_end *end);
 void rx_end_now(struct stag_qp *qp);
 void rx_resume(struct stag_qp *qp);
 

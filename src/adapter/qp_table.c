@@ -2,7 +2,7 @@
 /*
  * qp_table.c - all queue pairs of the process: their numbers and their counters.
  *
- * A number outlives its queue pair by 255 reuses of its slot.
+ * A number is reused after 255 other uses of its slot.
  */
 #include "adapter/qp.h"
 
@@ -17,7 +17,7 @@
 
 #define QP_SLOTS 65536
 
-/* By slot, under table.lock. Apart from the table: they are zero at first, and take no room in the file. */
+/* By slot, under table.lock. Not in `table`, whose initialiser would put them into .data. */
 static struct stag_qp *slots[QP_SLOTS];
 static uint8_t generations[QP_SLOTS];
 
@@ -32,7 +32,7 @@ static struct {
 	.hint = 1,
 };
 
-/* A number: 8 bits that change at each use, 16 bits of a slot. */
+/* A number has 8 bits that change at each use, and 16 bits of a slot. */
 int qp_table_add(struct stag_qp *qp)
 {
 	int err = -ENOMEM;
@@ -147,7 +147,7 @@ void qp_counters(struct stag_qp *qp, struct stagdv_counters *c)
 	lock_release(&qp->rx_lock);
 }
 
-/* The engine lock keeps the queue pairs alive while they are asked one by one. */
+/* The engine lock keeps the queue pairs alive while their counters are added. */
 void device_counters(struct stagdv_counters *c)
 {
 	memset(c, 0, sizeof(*c));
@@ -204,7 +204,7 @@ size_t qp_table_look(uint32_t *at, struct qp_look *out, size_t n)
 {
 	size_t got = 0;
 
-	engine_lock(); /* they stay as long */
+	engine_lock(); /* keeps the queue pairs alive */
 	for (; *at < QP_SLOTS && got < n; ++*at) {
 		struct stag_qp *qp;
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * qp_tx.c - the sending side of a queue pair: work requests and responses to
- * the peer's requests become FPDUs, and FPDUs bytes in the stream's hands.
+ * qp_tx.c - the sending side of a queue pair: work requests, and responses to the peer's
+ * requests, become FPDUs, and FPDUs become bytes of the stream.
  *
- * FPDUs are gathered into a batch: headers, CRCs and short payloads lie in a
- * buffer of the batch, long payloads stay in the program's memory. One call
- * sends a batch. Where the stream takes only a part, the batch waits. While it
- * waits it holds no reference to a key: before the rest is sent they are
- * taken again, so that a region can be deregistered at any time.
+ * FPDUs are gathered into a batch: headers, CRCs and short payloads lie in a buffer of the
+ * batch, long payloads stay in the program's memory. One call sends a batch. If the stream
+ * takes only a part, the batch waits, and holds no reference to a key meanwhile: the references
+ * are taken again before the rest is sent, so that a region can be deregistered at any time.
  */
 #include "adapter/qp_tx.h"
 
@@ -29,7 +28,7 @@ int qp_tx_init(struct stag_qp *qp)
 	assert(qp_tx_locked(qp));
 	if (!tx)
 		return -ENOMEM;
-	/* A read that opens the stream does not count, whatever the IRD. */
+	/* A read that opens the stream does not count towards the IRD. */
 	tx->irq.size = qp->link.ird + (qp->link.p2p && !qp->link.initiator);
 	while (tx->irq.mask + 1 < tx->irq.size)
 		tx->irq.mask = tx->irq.mask * 2 + 1;
@@ -96,7 +95,7 @@ static void frame_rtr(struct stag_qp *qp)
 		f = fpdu_begin(tx, &h);
 		rdmap_put_read_req(fpdu_own_payload(tx, &f, RDMAP_READ_REQ_LEN), &r);
 		tx->msn[QN_READ]++;
-		qp->rtr_read_pending = true; /* its answer completes no request */
+		qp->rtr_read_pending = true; /* its response completes no request */
 	} else {
 		f = fpdu_begin(tx, &h);
 	}
@@ -104,7 +103,7 @@ static void frame_rtr(struct stag_qp *qp)
 	tx->rtr_due = false;
 }
 
-/* Carries out requests that need no wire, when all before them is out. */
+/* Carries out local requests (bind, invalidate, fast registration) once all before them is sent. */
 static bool run_local(struct stag_qp *qp)
 {
 	struct wqe *w;
@@ -136,7 +135,7 @@ static bool request_ready(struct stag_qp *qp)
 	return tx_request_may_go(qp, &qp->sq.wqe[qp->sq.tx & qp->sq.mask]);
 }
 
-/* Appends one FPDU to the batch; false: nothing (more) can go into this one. */
+/* Appends one FPDU to the batch. Returns false if nothing more can go into it. */
 static bool frame_next(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
@@ -179,7 +178,7 @@ static bool batch_has_room(const struct stag_qp *qp)
 	       tx->bytes < (qp->link.crc ? TX_BATCH_CRC : TX_BATCH);
 }
 
-/* RFC 5044 §4.3: the FPDU flat, then again with its markers, which the CRC covers. */
+/* RFC 5044 §4.3: copies the FPDU, then inserts its markers, which the CRC covers. */
 static void add_markers(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
@@ -266,7 +265,7 @@ static void mark_sent(struct stag_qp *qp)
 	}
 }
 
-/* A request whose memory is not there: it fails, and the queue pair with it. */
+/* Fails a request whose memory is invalid, and the queue pair with it. */
 static void fail_request(struct stag_qp *qp)
 {
 	struct wqe *w = &qp->sq.wqe[qp->sq.tx & qp->sq.mask];
@@ -284,14 +283,14 @@ static void lose_stream(struct stag_qp *qp)
 	qp_fail_later(qp);
 }
 
-/* The memory of a batch that waited. */
+/* Takes the references of a batch again that had to wait. */
 static bool hold_again(struct stag_qp *qp)
 {
 	switch (tx_refs_get_again(qp->tx)) {
 	case KEY_OK:
 		return true;
 	case KEY_BUSY:
-		set_blocked(qp, true); /* goes on with the next look at the stream */
+		set_blocked(qp, true); /* continues when the stream is next checked */
 		return false;
 	default:
 		log_info("qp %u: memory was taken back while it was being sent", qp->ibv.qp_num);
@@ -300,7 +299,7 @@ static bool hold_again(struct stag_qp *qp)
 	}
 }
 
-/* false: nothing more can be done now. */
+/* Returns false if nothing more can be sent now. */
 static bool send_rest(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
@@ -313,7 +312,10 @@ static bool send_rest(struct stag_qp *qp)
 	if (n < 0 && n != -EAGAIN) {
 		log_info("qp %u: the connection failed while sending: %s", qp->ibv.qp_num,
 			 strerror((int)-n));
-		/* What the peer sent before it left is still there: its end ends the queue pair. */
+		/*
+		 * Bytes that the peer sent before may still be read; their end ends the queue
+		 * pair.
+		 */
 		tx->dead = true;
 		if (n == -EFAULT)
 			lose_stream(qp);
@@ -360,7 +362,7 @@ void qp_tx_run(struct stag_qp *qp)
 			break;
 		if (i == TX_RUN) {
 			tx_refs_put(tx);
-			set_blocked(qp, true); /* goes on with the next look at the stream */
+			set_blocked(qp, true); /* continues when the stream is next checked */
 			break;
 		}
 		if (!send_batch(qp))
@@ -400,8 +402,8 @@ void qp_tx_finish(struct stag_qp *qp)
 }
 
 /*
- * RFC 5040 §4.8: the last message of a stream. It cannot go into the middle of
- * an FPDU: where one is only half in the stream's hands, there is no Terminate.
+ * RFC 5040 §4.8: the last message of a stream. It must not go into the middle of an FPDU: if
+ * the stream has taken only a part of one, no Terminate is sent.
  */
 void qp_tx_terminate(struct stag_qp *qp, const struct terminate *t)
 {
@@ -446,7 +448,7 @@ struct wqe *qp_tx_oldest_read(struct stag_qp *qp)
 struct wqe *qp_tx_read_by_msn(struct stag_qp *qp, uint32_t msn)
 {
 	struct qp_tx *tx = qp->tx;
-	uint32_t back = tx->msn[QN_READ] - msn; /* 1: the last that was sent */
+	uint32_t back = tx->msn[QN_READ] - msn; /* 1: the last one that was sent */
 
 	assert(qp_tx_locked(qp));
 	if (back == 0 || back > tx->orq.put - tx->orq.get)
@@ -488,14 +490,16 @@ bool qp_tx_pending(const struct stag_qp *qp)
 		tx->rtr_due || tx_forward_may_go(qp));
 }
 
-/* The read request that is being answered, as far as it is not (RFC 5040 §4.8). */
+/*
+ * Encodes the read request that is being answered, without the part that was answered (RFC 5040
+ * §4.8).
+ */
 static size_t rest_of_request(const struct qp_tx *tx, uint8_t *seg)
 {
 	const struct response *r = &tx->irq.at[tx->irq.get & tx->irq.mask];
-	struct ddp_hdr h = {.last = true,
-			    .opcode = RDMAP_READ_REQ,
-			    .qn = QN_READ,
-			    .msn = tx->irq.get + 1}; /* each request was the next one */
+	/* requests come in order of their MSN */
+	struct ddp_hdr h = {
+		.last = true, .opcode = RDMAP_READ_REQ, .qn = QN_READ, .msn = tx->irq.get + 1};
 	struct rdmap_read_req rest = r->read;
 	size_t len;
 

@@ -2,7 +2,7 @@
 /*
  * rq.c - a ring of receive work requests, for queue pairs and shared queues.
  *
- * No locks: the owner's.
+ * The ring has no lock: its owner has.
  */
 #include "adapter/rq.h"
 
@@ -58,7 +58,7 @@ int rq_put(struct rq *rq, const struct ibv_recv_wr *wr)
 	if (rq->put - rq->get >= rq->max_wr)
 		return -ENOMEM;
 	w = entry(rq, rq->put);
-	/* Copied first: the list of a program (libiscsi's) may be at any address. */
+	/* Copied first: a program's list (libiscsi's) may be unaligned. */
 	if (wr->num_sge)
 		memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(struct ibv_sge));
 	for (int i = 0; i < wr->num_sge; i++)

@@ -27,7 +27,7 @@ struct rq {
 
 int rq_init(struct rq *rq, uint32_t max_wr, uint32_t max_sge);
 void rq_free(struct rq *rq);
-/* Copies one request in: -ENOMEM when full, -EINVAL */
+/* Copies a request into the ring. Returns -ENOMEM if it is full, or -EINVAL. */
 int rq_put(struct rq *rq, const struct ibv_recv_wr *wr);
 struct rwqe *rq_peek(struct rq *rq); /* the oldest, or NULL */
 

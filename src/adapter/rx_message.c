@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rx_message.c - what the peer's messages mean: the beginning and the end of each kind.
+ * rx_message.c - the peer's messages: the beginning and the end of each kind.
  *
- * A segment begins when its header is there: is it allowed? It ends when its
- * payload is placed and its CRC holds: what follows from it? The table at the end
- * of this file has both answers for each opcode.
+ * A segment begins when its header is received: it is checked. It ends when its payload is
+ * placed and its CRC is right: it takes effect. The table at the end of this file has the
+ * handlers of each opcode.
  */
 #include "adapter/qp_rx.h"
 
@@ -34,7 +34,7 @@ static bool take_recv(struct stag_qp *qp)
 	return w != NULL;
 }
 
-/* RFC 5041 §5.3: an untagged segment for queue 0 needs its turn, its place and a buffer. */
+/* RFC 5041 §5.3: checks an untagged segment's MSN and MO, and that a receive is posted for it. */
 static bool begin_send(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -88,7 +88,7 @@ static bool is_all_staged(const struct qp_rx *rx)
 	return !rx->pre_placed && rx_staged(rx) >= fpdu_len(rx->ulpdu_len);
 }
 
-/* Was all of the segment placed within the lease? What follows it may be an answer that says so. */
+/* Was all of the segment placed within the lease? A later response may imply that it was. */
 static bool within_lease(struct stag_qp *qp)
 {
 	const struct rx_into *into = &qp->rx->into;
@@ -187,7 +187,7 @@ static bool begin_terminate(struct stag_qp *qp)
 	return true;
 }
 
-/* What is no write may tell of those before it: they go on to the mirrors first. */
+/* A message other than a write may tell of earlier writes: those go to the mirrors first. */
 static bool pass_mirrors(struct stag_qp *qp)
 {
 	enum outcome o = GO_ON;
@@ -214,8 +214,8 @@ bool rx_begin_segment(struct stag_qp *qp)
 }
 
 /*
- * The tag that the message names is invalid from now on. One that was advertised is closed by a send with invalidate
- * too, which is what a standard peer has; but nothing else by a close.
+ * Ends the STag that the message names. An advertised STag can also be closed by a Send with
+ * Invalidate, which is all that a standard peer has; a close ends nothing else.
  */
 static int take_tag_back(struct stag_qp *qp, struct ibv_wc *wc)
 {
@@ -231,7 +231,7 @@ static int take_tag_back(struct stag_qp *qp, struct ibv_wc *wc)
 	return err;
 }
 
-/* RFC 5040 §5.3: before the receive completes, the tag is invalid. */
+/* RFC 5040 §5.3: the STag is invalid before the receive completes. */
 static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 {
 	struct qp_rx *rx = qp->rx;
@@ -255,10 +255,9 @@ static bool invalidate_for_peer(struct stag_qp *qp, struct ibv_wc *wc)
 }
 
 /*
- * The message may answer one of ours, whose sender was stopped by the scheduler
- * with the bytes in the stream and the completion not in its queue. Programs
- * (tgtd) count on the order that any network gives: what was sent completes before
- * its answer comes.
+ * The message may answer one of ours, whose sender was preempted after the stream took the
+ * bytes and before it pushed the completion. Programs (tgtd) rely on the order that any network
+ * has: a send completes before its answer arrives.
  */
 static void complete_message(struct stag_qp *qp, const struct ibv_wc *wc, bool solicited)
 {
@@ -343,7 +342,7 @@ static bool end_write(struct stag_qp *qp, const uint8_t *payload)
 	return true;
 }
 
-/* The answer to the oldest of our requests is there. */
+/* Handles the whole response to the oldest of our requests. */
 static bool read_came(struct stag_qp *qp)
 {
 	bool hold = rx_must_hold(qp);
@@ -370,7 +369,7 @@ static bool end_read_response(struct stag_qp *qp, const uint8_t *payload)
 	return !rx->h.last || read_came(qp);
 }
 
-/* It waits for its answer, if the queue had room: more than IRD may not be under way. */
+/* Enqueues the response, if there was room: more than IRD requests are refused. */
 static bool end_request(struct stag_qp *qp, bool room, struct peer_request *store)
 {
 	if (!room) {
@@ -384,7 +383,7 @@ static bool end_request(struct stag_qp *qp, bool room, struct peer_request *stor
 	return true;
 }
 
-/* Who asks for little waits for it, as a rule, and then asks again. */
+/* A peer that makes a small request usually waits for it, and then makes another. */
 static void note_size(uint32_t size)
 {
 	if (size <= SHORT_READ)
@@ -457,7 +456,10 @@ static bool end_atomic_request(struct stag_qp *qp, const uint8_t *payload)
 	return end_request(qp, room, store);
 }
 
-/* What is in memory is as lasting as that is, and has been placed; what is on storage is flushed by the lane. */
+/*
+ * Writes to memory have been placed, and last as long as the memory does; writes to storage are
+ * flushed by the lane.
+ */
 static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct rdmap_flush_req r;
@@ -472,7 +474,7 @@ static bool end_flush_request(struct stag_qp *qp, const uint8_t *payload)
 		r.to = r.length = 0;
 	f = key_get(r.stag, qp->pd, qp, r.to, r.length, 0, &map);
 	if (f == KEY_BOUNDS && (r.flags & RDMAP_FLUSH_REGION))
-		f = KEY_OK; /* 0 is no address of it, and need not be */
+		f = KEY_OK; /* the whole region is meant; its address does not matter */
 	if (f == KEY_ON_STORE)
 		f = rx_store_check(qp, &r);
 	if (f == KEY_OK && qp->storage.peer && (r.flags & RDMAP_FLUSH_DURABLE))
@@ -504,7 +506,7 @@ static bool end_atomic_response(struct stag_qp *qp, const uint8_t *payload)
 	rx->read = w;
 	if (rx_sge_target(qp, w->sge, w->num_sge, 0, sizeof(r.value), &map) != KEY_OK ||
 	    map.len != sizeof(r.value)) {
-		rx->h.opcode = RDMAP_READ_RESP; /* fails as a read's sink does */
+		rx->h.opcode = RDMAP_READ_RESP; /* fails like the sink of a read */
 		return rx_stop_locally(qp);
 	}
 	rx_scatter(&map, (const uint8_t *)&r.value);
@@ -546,8 +548,8 @@ static bool is_about_request(const struct terminate *t)
 }
 
 /*
- * The request that it is about. Where it does not say, it can be about the oldest; where it does, it may
- * be a later one: a peer need not answer those before it first.
+ * Returns the request that a Terminate is about. If it does not say, that is the oldest; if it
+ * does, it may be a later one: a peer may refuse it before it answers the earlier ones.
  */
 static struct wqe *refused_request(struct stag_qp *qp, const struct terminate *t)
 {
@@ -559,11 +561,11 @@ static struct wqe *refused_request(struct stag_qp *qp, const struct terminate *t
 	return ddp_decode(t->ddp, &h).set ? NULL : qp_tx_read_by_msn(qp, h.msn);
 }
 
-/* What the peer's Terminate means for the request that it is about. */
+/* Returns the status of the request that the peer's Terminate is about. */
 static enum ibv_wc_status refused_status(const struct terminate *t)
 {
 	if (t->fault.layer != FAULT_LAYER_RDMAP || !is_about_request(t))
-		return IBV_WC_SUCCESS; /* none in particular: it is flushed with the others */
+		return IBV_WC_SUCCESS; /* about no request of ours: all are flushed */
 	if (t->fault.etype == 1)
 		return IBV_WC_REM_ACCESS_ERR;
 	return t->fault.etype == 2 ? IBV_WC_REM_OP_ERR : IBV_WC_SUCCESS;
@@ -592,7 +594,7 @@ static bool end_terminate(struct stag_qp *qp, const uint8_t *payload)
 	return false;
 }
 
-/* payload: of messages that lie in the stage as a whole; others were placed. */
+/* payload: of a control message, in the stage; others were placed. */
 bool rx_end_segment(struct stag_qp *qp, const uint8_t *payload)
 {
 	struct qp_rx *rx = qp->rx;

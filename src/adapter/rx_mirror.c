@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rx_mirror.c - the receiver of a writer to mirrored regions: what it placed is forwarded before it looks at the next message.
+ * rx_mirror.c - the receiver of a writer to mirrored regions: placed data is forwarded before
+ * the next message is handled.
  *
- * A segment that came whole is handed to the region's mirrors at once, and sent with others at the latest before
- * another kind of message of this writer begins, so that the program never hears of anything that has not gone on before
- * it. Where a mirror has no room, or has not confirmed and should, this receiver stops reading its stream, and no
- * other does; it goes on when it is told to.
+ * A whole segment is handed to the region's mirrors at once, and sent with others, at the
+ * latest before another kind of message of this writer is handled, so that the program never
+ * learns of data that was not forwarded before. If a mirror has no room, or has yet to confirm,
+ * this receiver alone stops reading its stream, until it is resumed.
  */
 #include "adapter/qp_rx.h"
 
@@ -19,7 +20,7 @@ static bool hold_region(const struct rx_into *into)
 	return into->region && key_hold_again(into->region, into->stag, into->life);
 }
 
-/* What was handed over is sent. */
+/* Sends the forwards that were enqueued. */
 void rx_mirror_kick(struct stag_qp *qp)
 {
 	struct rx_mirroring *m = &qp->rx->mirroring;
@@ -54,7 +55,7 @@ static enum outcome outcome_of(struct stag_qp *qp, int err)
 	return err == -EAGAIN ? stall(qp) : refuse(qp);
 }
 
-/* Also for what had to wait. */
+/* Hands the segment to the mirrors that have not taken it; called again after a stall. */
 enum outcome rx_mirror_rest(struct stag_qp *qp)
 {
 	struct rx_mirroring *m = &qp->rx->mirroring;
@@ -64,7 +65,7 @@ enum outcome rx_mirror_rest(struct stag_qp *qp)
 	assert(qp_rx_locked(qp));
 	m->turn = mirror_turns();
 	if (!hold_region(&m->rest)) {
-		m->rest.region = NULL; /* there is nothing left to mirror */
+		m->rest.region = NULL; /* the region is gone: nothing to mirror */
 		return GO_ON;
 	}
 	err = mirror_forward(qp, &piece, &m->next, &m->gates);
@@ -80,7 +81,7 @@ enum outcome rx_mirror_rest(struct stag_qp *qp)
 	return outcome_of(qp, err);
 }
 
-/* The segment was placed and is good. */
+/* Forwards a segment that is placed and whose CRC is right. */
 enum outcome rx_mirror_write(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;

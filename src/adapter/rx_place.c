@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rx_place.c - where payload goes, and what becomes of a stream when it may not.
+ * rx_place.c - the destination of payload, and the end of a stream whose payload has none.
  *
- * Maps a segment's bytes to memory: a region's by its tag, a receive's, a read's
- * sink.
+ * Maps a segment's bytes to memory: of a region by its tag, of a receive, or of a read's sink.
  */
 #include "adapter/qp_rx.h"
 
@@ -23,7 +22,7 @@ static enum ibv_event_type fault_event(struct wire_fault f)
 	return access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR;
 }
 
-/* The peer broke a rule: say which, and end. Always returns false. */
+/* Ends the stream with a Terminate. Always returns false. */
 bool rx_stop_with(struct stag_qp *qp, struct wire_fault f)
 {
 	struct qp_rx *rx = qp->rx;
@@ -178,7 +177,10 @@ void rx_complete_recv(struct stag_qp *qp, enum ibv_wc_status status, const struc
 		qp_push_recv(qp, &wc, solicited);
 }
 
-/* The local side's own fault: its request fails, then the queue pair. */
+/*
+ * Fails a request of our own whose memory is invalid, and the queue pair with it. Always
+ * returns false.
+ */
 bool rx_stop_locally(struct stag_qp *qp)
 {
 	struct qp_rx *rx = qp->rx;
@@ -209,8 +211,8 @@ bool rx_target_fault(struct stag_qp *qp, enum key_fault f)
 }
 
 /*
- * Programs wait for a write by looking at its end: it is stored last, and a word
- * at once. memcpy() promises neither.
+ * Programs wait for a write by polling its last bytes: they are stored last, and a word in one
+ * store. memcpy() guarantees neither.
  */
 static void copy_end_last(uint8_t *to, const uint8_t *from, size_t len)
 {
@@ -282,9 +284,8 @@ void rx_crc_pieces(struct qp_rx *rx, const struct key_map *map, size_t n)
 }
 
 /*
- * The segment's payload was read before its header. It lies where the peer may
- * write; that it belongs there, the header must say now, and that the message
- * goes on where more of it was read.
+ * The segment's payload was read before its header, to a place that the peer may write to. The
+ * header must name that place, and continue the message if more of it was read.
  */
 bool rx_keep_promise(struct stag_qp *qp)
 {
@@ -321,8 +322,8 @@ static void stage_pieces(struct qp_rx *rx, const struct key_map *map)
 }
 
 /*
- * A Terminate may come in place of what was promised. Its bytes went where the
- * promised ones belong, which is the peer's to spoil: back into the stage with them.
+ * A Terminate may come in place of an announced segment. Its bytes went to the segment's place,
+ * which the peer may overwrite anyway: copies them back into the stage.
  */
 void rx_take_back(struct stag_qp *qp)
 {
@@ -330,7 +331,7 @@ void rx_take_back(struct stag_qp *qp)
 
 	assert(qp_rx_locked(qp));
 	if (rx->pre_placed >= FULL || rx->pre_placed > rx->stage_size - rx->tail)
-		return; /* longer than any Terminate: it fails as a promise */
+		return; /* longer than any Terminate: fails as a broken announcement */
 	rx->h = rx->promise;
 	for (rx->seg_done = 0; rx->pre_placed;) {
 		struct key_map map;
@@ -345,9 +346,9 @@ void rx_take_back(struct stag_qp *qp)
 }
 
 /*
- * The last segment of a write: a program may look at its end, and change all of
- * it as soon as that is there. So the end is placed when the CRC is right, and
- * not by the kernel, whose copy has no order.
+ * The last segment of a write: a program may poll its end, and change all of it as soon as the
+ * end is there. So the end is placed after the CRC was checked, and not by the kernel, which
+ * copies in any order.
  */
 static bool ends_write(const struct qp_rx *rx)
 {
@@ -363,7 +364,10 @@ uint32_t rx_tail_of(const struct qp_rx *rx)
 	return left < TAIL ? left : TAIL;
 }
 
-/* How much of the payload that is staged may be placed now; false: its CRC is wrong. */
+/*
+ * Returns in *n how much of the staged payload may be placed now. Returns false if its CRC is
+ * wrong.
+ */
 bool rx_may_place(struct stag_qp *qp, uint32_t *n)
 {
 	struct qp_rx *rx = qp->rx;

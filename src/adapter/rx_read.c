@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rx_read.c - bytes from the stream: into the stage, or straight into their place.
+ * rx_read.c - reads bytes from the stream, into the stage or straight into their destination.
  *
- * How many at a time, and how many system calls that takes, is decided here.
+ * Decides how many to read at a time, and so the number of system calls.
  */
 #include "adapter/qp_rx.h"
 
@@ -28,7 +28,7 @@ static void make_room(struct qp_rx *rx)
 	rx->tail = n;
 }
 
-/* Into the stage; *full: the read took all it asked for, there may be more. */
+/* Reads into the stage. *full: the read filled it, there may be more. */
 static ssize_t read_staged(struct stag_qp *qp, bool *full)
 {
 	struct qp_rx *rx = qp->rx;
@@ -45,8 +45,8 @@ static ssize_t read_staged(struct stag_qp *qp, bool *full)
 }
 
 /*
- * Full segments to read behind this one, as far as the peer promised them. Under CRC
- * one: more were measured to be slower there (bench/verbs, read_bw_1M_crc).
+ * Returns the number of full segments to read behind this one: as many as the peer announced,
+ * but one with CRC, where more were measured to be slower (bench/verbs, read_bw_1M_crc).
  */
 static uint32_t promised(const struct stag_qp *qp)
 {
@@ -60,7 +60,7 @@ static uint32_t promised(const struct stag_qp *qp)
 	return RDMAP_FULL_RUN;
 }
 
-/* The place of the segments that are promised behind this one; returns how many have one. */
+/* Maps the memory of the announced segments. Returns how many of them have a place. */
 static uint32_t next_target(struct stag_qp *qp, struct key_map *map)
 {
 	struct qp_rx *rx = qp->rx;
@@ -86,21 +86,20 @@ static uint32_t next_target(struct stag_qp *qp, struct key_map *map)
 }
 
 /*
- * The vector of a read: payload, trailer and next header, next payload, and so
- * on, and what follows. What is not payload goes into the stage, one behind the
- * other.
+ * The vector of a read: payload, trailer and next header, next payload, and so on. Everything
+ * but payload goes into the stage, in order.
  */
 struct scatter {
 	struct iovec iov[8 + 1 + RDMAP_FULL_RUN * 2 + 8];
 	int n;
 	size_t len;
 	struct key_map here, next;
-	uint32_t run; /* promised segments, in next */
-	size_t gap;   /* bytes for the stage behind the first payload */
-	size_t stage; /* and in all */
+	uint32_t run; /* announced segments, in next */
+	size_t gap;   /* bytes for the stage after the first payload */
+	size_t stage; /* bytes for the stage in all */
 };
 
-/* The same behind a full segment. */
+/* The same after a full segment. */
 #define FULL_GAP (fpdu_pad(MPA_MAX_ULPDU) + MPA_CRC_LEN + MPA_LEN_FIELD + DDP_TAGGED_LEN)
 
 static void scatter_add(struct scatter *s, void *base, size_t len)
@@ -115,7 +114,7 @@ static void scatter_to_stage(struct qp_rx *rx, struct scatter *s, size_t len)
 	s->stage += len;
 }
 
-/* The next full segment's part of the memory, whose pieces shrink from the front. */
+/* Adds the next full segment's part of the memory, whose pieces shrink from the front. */
 static void scatter_full(struct scatter *s, struct iovec **piece)
 {
 	size_t left = FULL;
@@ -176,7 +175,7 @@ static void scattered(struct stag_qp *qp, const struct scatter *s, size_t n)
 	}
 }
 
-/* Payload straight to its place; what follows it into the (empty) stage. */
+/* Reads payload straight to its place, and what follows into the (empty) stage. */
 static ssize_t read_direct(struct stag_qp *qp, bool *full)
 {
 	struct qp_rx *rx = qp->rx;
@@ -220,7 +219,7 @@ ssize_t rx_read_some(struct stag_qp *qp, bool *full)
 	struct qp_rx *rx = qp->rx;
 
 	assert(qp_rx_locked(qp));
-	assert(!rx->here.slot[0]); /* a peer could keep a deregistration waiting */
+	assert(!rx->here.slot[0]); /* otherwise a peer could delay a deregistration */
 	if (rx->marked)
 		return read_marked(qp, full);
 	if (rx->step == RX_PAYLOAD && rx_staged(rx) == 0 && !rx_is_control(rx->h.opcode) &&

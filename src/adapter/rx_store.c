@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * rx_store.c - a peer's writes to regions on storage, and what stands behind them.
+ * rx_store.c - a peer's writes to regions on storage, and the messages behind them.
  *
- * The payload of a segment is read into buffers; when its CRC is right it belongs to the write, and goes into the lane with
- * the whole buffer or at the end of the message. In a buffer a byte lies as it does in a block of the
- * medium, so that what is aligned there is aligned here. Where there is no buffer the receiver stops before the
- * segment, and goes on when there is one.
+ * The payload of a segment is read into buffers. When its CRC is right it belongs to the write,
+ * and goes into the lane when the buffer is full or the message ends. Bytes have the same
+ * offset within a block in a buffer as on the medium, so that aligned bytes stay aligned.
+ * Without a buffer the receiver stops before the segment, and goes on when it gets one.
  *
- * A message behind writes is delivered when they have reached the level of their region: until then its completion is
- * held here, and so is the end of the stream.
+ * A message behind writes is delivered when they have reached the level of their region: until
+ * then its completion is held here, and so is the end of the stream.
  */
 #include "adapter/qp_rx.h"
 
@@ -27,16 +27,16 @@ struct peer_write {
 	struct store_map map;
 	struct store_peer *peer;
 	struct peer_buffer *buffer;
-	struct list link; /* in peer->writes, where others wait for it */
+	struct list link; /* in peer->writes, if others wait for it */
 	uint64_t number;
 };
 
 enum held_kind { HELD_RECEIVE, HELD_READ };
 
-/* What the program may not hear of yet. */
+/* A completion that must not be reported yet. */
 struct held {
 	struct list link;
-	uint64_t gate; /* the last write before it */
+	uint64_t gate; /* number of the last write before it */
 	enum held_kind kind;
 	struct ibv_wc wc;
 	bool solicited;
@@ -72,7 +72,7 @@ static void on_written(struct lane_op *op)
 		log_failure(w);
 		if (!p->failed)
 			atomic_store(&p->failed, op->io.result);
-	} else if (!p->failed) { /* behind one that failed nothing is reached */
+	} else if (!p->failed) { /* after a failure no level is reached */
 		list_del(&w->link);
 		note_reached(p);
 	}
@@ -84,7 +84,7 @@ static void on_written(struct lane_op *op)
 	peer_done(p);
 }
 
-/* What is placed and good becomes an operation. */
+/* Hands the accepted bytes to the lane. */
 static bool add_write(struct stag_qp *qp, struct peer_write *w)
 {
 	struct rx_landing *l = &qp->rx->landing;
@@ -119,7 +119,10 @@ static bool add_write(struct stag_qp *qp, struct peer_write *w)
 	return true;
 }
 
-/* The key is asked again: the region may be gone, and was not held up by a slow peer. */
+/*
+ * Looks the key up again: the region may be gone, because a slow peer does not delay its
+ * deregistration.
+ */
 static enum key_fault land(struct stag_qp *qp)
 {
 	struct rx_landing *l = &qp->rx->landing;
@@ -171,7 +174,10 @@ static void drop_spans(struct rx_landing *l)
 		peer_give(l->span[--l->n_span].buffer);
 }
 
-/* From at on in the landing's buffer, and what does not fit there in the next one. */
+/*
+ * Reserves len bytes from `at` on in the landing's buffer; what does not fit goes into the next
+ * one.
+ */
 static void place_at(struct rx_landing *l, uint32_t at, uint32_t len, struct peer_buffer *next)
 {
 	uint32_t here = len < SIZE - at ? len : SIZE - at;
@@ -179,7 +185,7 @@ static void place_at(struct rx_landing *l, uint32_t at, uint32_t len, struct pee
 	add_span(l, l->buffer, at, here);
 	if (here < len) {
 		add_span(l, next, 0, len - here);
-		peer_give(next); /* the span has it */
+		peer_give(next); /* the span holds a reference */
 	}
 }
 
@@ -191,7 +197,10 @@ static bool goes_on(const struct stag_qp *qp, const struct store_map *map)
 	       l->to + l->len == qp->rx->h.to;
 }
 
-/* A fresh buffer. Where there is no second one the segment begins at its front: it fits, though not aligned. */
+/*
+ * Starts a new buffer. If there is no second one, the segment begins at its front: it fits,
+ * though not aligned.
+ */
 static bool place_afresh(struct store_peer *p, struct rx_landing *l, const struct store_map *map,
 			 uint32_t len)
 {
@@ -209,7 +218,7 @@ static bool place_afresh(struct store_peer *p, struct rx_landing *l, const struc
 	return true;
 }
 
-/* Nothing is pending but what this segment goes on with. */
+/* Finds a place for the segment. Nothing is pending but the write that it continues. */
 static bool reserve(struct stag_qp *qp, const struct store_map *map)
 {
 	struct rx_landing *l = &qp->rx->landing;
@@ -261,7 +270,7 @@ static enum outcome find_place(struct stag_qp *qp, const struct store_map *map)
 	lock_release(&p->lock);
 	if (found)
 		return GO_ON;
-	/* What is here goes while we wait, and its buffer with it. */
+	/* Submits what has been received while we wait, which frees its buffer. */
 	if (!rx_store_land(qp))
 		return STOP;
 	rx_store_rest(qp);
@@ -323,7 +332,7 @@ enum key_fault rx_store_target(struct stag_qp *qp, uint32_t len, struct key_map 
 	return KEY_OK;
 }
 
-/* The segment is good: its bytes belong to the write. */
+/* Accepts the bytes of a good segment into the write. */
 static bool take_span(struct stag_qp *qp, const struct rx_span *s, uint64_t to)
 {
 	struct rx_landing *l = &qp->rx->landing;
@@ -365,7 +374,7 @@ bool rx_store_end(struct stag_qp *qp)
 	return !qp->rx->h.last || rx_store_land(qp);
 }
 
-/* Nothing more comes at present: whoever waits for a buffer may have ours. */
+/* Nothing more comes for now: gives up the buffer, for which others may wait. */
 void rx_store_rest(struct stag_qp *qp)
 {
 	struct rx_landing *l = &qp->rx->landing;
@@ -381,8 +390,8 @@ void rx_store_rest(struct stag_qp *qp)
 }
 
 /*
- * Does somebody need the buffer of a write that is not all here? If not it waits for the rest: half a write may end in the
- * middle of a block.
+ * Does somebody need the buffer of an incomplete write? If not, it waits for the rest: a
+ * partial write may end in the middle of a block.
  */
 static bool is_wanted(const struct stag_qp *qp)
 {
@@ -406,7 +415,7 @@ void rx_store_dry(struct stag_qp *qp)
 	lock_release(&p->lock);
 }
 
-/* The stream is over: what is whole of a write is carried out, as memory would have it too. */
+/* The stream has ended: carries out the complete segments of a write, as with memory. */
 void rx_store_stop(struct stag_qp *qp)
 {
 	struct rx_landing *l = &qp->rx->landing;
@@ -501,7 +510,7 @@ static bool is_reached(const struct stag_qp *qp, uint64_t gate)
 	return atomic_load_explicit(&qp->storage.peer->reached, memory_order_acquire) >= gate;
 }
 
-/* last_write changes under rx_lock too: it is ours to look at. */
+/* Writers of last_write hold rx_lock, too: it may be read here. */
 bool rx_must_hold(const struct stag_qp *qp)
 {
 	assert(qp_rx_locked(qp));
@@ -522,7 +531,7 @@ static struct held *hold(struct stag_qp *qp, enum held_kind kind)
 	return h;
 }
 
-/* No memory to remember it: what came is lost, and the connection with it. */
+/* Fails the connection: without memory the message is lost. */
 static void lose_receive(struct stag_qp *qp, struct ibv_wc wc)
 {
 	struct store_peer *p = qp->storage.peer;
@@ -589,7 +598,7 @@ static void deliver_reached(struct stag_qp *qp)
 	}
 }
 
-/* flush: each receive comes back as such; else they are forgotten. */
+/* flush: completes each receive with a flush error; otherwise drops them. */
 void rx_drop_held(struct stag_qp *qp, bool flush)
 {
 	struct list *held = &qp->rx->held;
@@ -609,7 +618,7 @@ void rx_drop_held(struct stag_qp *qp, bool flush)
 
 /* ---- news ---- */
 
-/* A write failed: nothing behind it can be true. */
+/* Fails the queue pair after a failed write: later messages must not be delivered. */
 static void fail(struct stag_qp *qp)
 {
 	struct terminate t;

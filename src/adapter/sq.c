@@ -2,8 +2,8 @@
 /*
  * sq.c - the send queue: work requests in, completions out, in post order.
  *
- * What a request does on the wire is qp_tx.c's; requests that touch only keys
- * (bind, invalidate, fast registration) are carried out here.
+ * qp_tx.c puts requests on the wire; requests that touch only keys (bind, invalidate, fast
+ * registration) are carried out here.
  */
 #include "adapter/sq.h"
 
@@ -56,7 +56,10 @@ static bool is_over(const struct stag_qp *qp)
 	return atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_ERROR;
 }
 
-/* What was lent by then ends at once: there is no connection that could end. */
+/*
+ * On a queue pair in ERROR, STags that these requests advertise end at once: no end of a
+ * connection will do it.
+ */
 void sq_publish(struct stag_qp *qp)
 {
 	assert(qp_tx_locked(qp));
@@ -70,7 +73,7 @@ void sq_publish(struct stag_qp *qp)
 		qp_tx_run(qp);
 }
 
-/* Memory that some of them were to lend is not. */
+/* Withdraws STags that the dropped requests were to advertise. */
 void sq_drop(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
@@ -115,7 +118,7 @@ int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_
 	assert(qp_tx_locked(qp));
 	if (num > qp->sq.max_sge)
 		return -EINVAL;
-	if (num) /* the list of a program may be at any address */
+	if (num) /* a program's list may be unaligned */
 		memcpy(w->sge, sge, num * sizeof(*sge));
 	for (size_t i = 0; i < num; i++)
 		len += w->sge[i].length;
@@ -152,7 +155,10 @@ static int refuse(struct stag_qp *qp, const struct wqe *w, const char *why)
 	return -EINVAL;
 }
 
-/* What the peer must have agreed to; where there is no connection yet, its set-up decides. */
+/*
+ * Checks the peer's capabilities. Without a connection everything is allowed: its set-up will
+ * decide.
+ */
 static int check_ability(struct stag_qp *qp, const struct wqe *w)
 {
 	bool linked = atomic_load_explicit(&qp->state, memory_order_relaxed) == QP_RTS;
@@ -397,7 +403,7 @@ int qp_post_barrier(struct stag_qp *qp, const struct stagdv_barrier *b)
 
 /* ---- one-shot sends ---- */
 
-/* The STag in the body, for a peer that does not find it in the header. */
+/* Writes the STag into the body, for a peer that does not get it in the header. */
 static int put_stag(struct stag_qp *qp, struct wqe *w, uint32_t at, uint32_t stag)
 {
 	uint8_t bytes[sizeof(stag)];
@@ -442,7 +448,7 @@ static int check_advertise(struct stag_qp *qp, const struct stagdv_advertise *a)
 	return why ? -EINVAL : 0;
 }
 
-/* The STag is valid before anybody hears of it. */
+/* The STag is valid before the peer learns of it. */
 static int lend_for(struct stag_qp *qp, struct wqe *w, const struct stagdv_advertise *a)
 {
 	uint32_t reference;
@@ -479,7 +485,7 @@ int sq_add_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint3
 		qp->sq.reserved--;
 		return err;
 	}
-	*stag = w->imm_or_inv; /* before it can come back */
+	*stag = w->imm_or_inv; /* set before the peer can close it */
 	return 0;
 }
 
@@ -640,8 +646,8 @@ void sq_retire(struct stag_qp *qp)
 void sq_flush(struct stag_qp *qp)
 {
 	struct sq *sq = &qp->sq;
-	bool well = true;    /* behind one that failed none succeeds, even if its bytes are out, */
-	bool failed = false; /* nor does another fail for a reason of its own */
+	bool well = true;    /* after a failed request none succeeds, even if its bytes are out, */
+	bool failed = false; /* and none fails for a reason of its own */
 
 	assert(qp_tx_locked(qp));
 	if (qp->storage.store && !store_qp_stop(qp))

@@ -23,7 +23,7 @@ struct stag_qp;
 #define STAG_WR_ADVERTISE 0x82 /* stagdv_post_send_advertise() */
 #define STAG_WR_CLOSE	  0x83 /* stagdv_post_send_close() */
 
-#define RTR_STAG 1 /* where a message without payload needs a tag, this one is named */
+#define RTR_STAG 1 /* the tag in messages without payload that need one */
 
 struct wqe {
 	uint64_t wr_id;
@@ -38,35 +38,35 @@ struct wqe {
 	uint32_t imm_or_inv; /* immediate (network order), or the STag that goes in the header */
 	uint64_t compare_add, swap;
 	struct stag_mw *mw; /* bind */
-	struct stag_mr *mr; /* fast registration: memory from iov, else bind: the region */
+	struct stag_mr *mr; /* fast registration: the region; bind: the region below the window */
 	uint64_t bind_addr, bind_len;
 	unsigned bind_access;
-	/* from here the adapter's own */
+	/* The rest belongs to the adapter. */
 	bool done;	 /* may be retired when it is the oldest */
-	bool retired;	 /* has completed before its turn; only its entry is waited for */
-	uint8_t status;	 /* enum ibv_wc_status, where done */
-	bool sent;	 /* all of it is in the stream's hands; reads wait for their data still */
-	uint16_t error;	 /* of a medium: the errno value behind IBV_WC_REM_OP_ERR */
-	uint64_t tx_end; /* stream offset behind its last byte */
-	uint32_t rx_off; /* reads: bytes that came */
+	bool retired;	 /* has completed out of order; only its entry is still in use */
+	uint8_t status;	 /* enum ibv_wc_status, if done */
+	bool sent;	 /* the stream has taken all of it; reads still await their data */
+	uint16_t error;	 /* storage: the errno value behind IBV_WC_REM_OP_ERR */
+	uint64_t tx_end; /* stream offset after its last byte */
+	uint32_t rx_off; /* reads: bytes received */
 };
 
 struct sq {
 	struct wqe *wqe;
-	uint8_t *slab; /* SGEs and inline data */
+	uint8_t *slab; /* memory for SGEs and inline data */
 	uint32_t mask, max_wr, max_sge, max_inline;
 	uint32_t put;	   /* next free */
 	uint32_t tx;	   /* next to transmit */
 	uint32_t get;	   /* oldest not retired */
-	uint32_t reserved; /* entries behind put that a builder fills (ibv_wr_*) */
+	uint32_t reserved; /* entries from put on that are being filled (ibv_wr_*) */
 
 	/* latency.c */
-	struct wqe *timed;    /* the one whose time is taken; or NULL */
+	struct wqe *timed;    /* the request that is being timed; or NULL */
 	uint64_t timed_since; /* clock_ns() */
 	struct sample sample;
 };
 
-/* -errno as ibv_post_send(); *bad is the first request not taken. */
+/* Returns -errno as ibv_post_send() does; *bad is the first request not taken. */
 int qp_post_send(struct stag_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int qp_post_fast_reg(struct stag_qp *qp, const struct stagdv_fast_reg *wr);
 int qp_post_barrier(struct stag_qp *qp, const struct stagdv_barrier *b);
@@ -75,22 +75,22 @@ int qp_post_close(struct stag_qp *qp, const struct stagdv_close *c);
 int qp_bind_mw1(struct stag_qp *qp, struct stag_mw *mw, struct ibv_mw_bind *bind);
 
 /*
- * For builders of work requests (sq.c, src/verbs/wr.c): take
- * the next free entry (NULL: full), fill it, check it, and publish all entries
- * taken since at once; or drop them. sq_check() gives what ibv_post_send() would.
+ * For builders of work requests (sq.c, src/verbs/wr.c). They take the next free entry (NULL:
+ * the queue is full), fill it, check it, and publish all entries taken since, at once, or drop
+ * them. sq_check() returns the error of ibv_post_send().
  */
-bool sq_may_post(struct stag_qp *qp); /* is it in a state to take any? asked once a list */
+bool sq_may_post(struct stag_qp *qp); /* does the state allow it? once for each list of requests */
 struct wqe *sq_take(struct stag_qp *qp);
 int sq_check(struct stag_qp *qp, const struct wqe *w);
-void sq_publish(struct stag_qp *qp); /* and transmits */
-void sq_drop(struct stag_qp *qp);    /* and withdraws what they were to lend */
-/* Takes, fills and checks one that lends memory, in one; -errno. */
+void sq_publish(struct stag_qp *qp); /* and transmits them */
+void sq_drop(struct stag_qp *qp);    /* and withdraws STags that they were to advertise */
+/* Takes, fills and checks an entry that advertises memory. Returns -errno. */
 int sq_add_advertise(struct stag_qp *qp, const struct stagdv_advertise *a, uint32_t *stag);
-/* Copies a payload into the entry; -EINVAL when it is longer than max_inline. */
+/* Copies a payload into the entry. Returns -EINVAL if it is longer than max_inline. */
 int sq_set_inline(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_data_buf *buf);
 int sq_set_sges(struct stag_qp *qp, struct wqe *w, size_t num, const struct ibv_sge *sge);
 
-/* Inside the adapter */
+/* For other files of the adapter. */
 void sq_retire(struct stag_qp *qp); /* completes the requests that are done, in order */
 void sq_flush(struct stag_qp *qp);
 void sq_complete(struct stag_qp *qp, const struct wqe *w); /* with its status */

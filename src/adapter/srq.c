@@ -48,7 +48,7 @@ int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *at
 	return 0;
 }
 
-/* Makes room for max_wr; the requests that wait move over. */
+/* Resizes the queue to max_wr; the posted requests move over. */
 static int resize(struct stag_srq *srq, uint32_t max_wr)
 {
 	struct rq bigger;
@@ -144,7 +144,7 @@ bool srq_take(struct stag_srq *srq, struct rwqe *out)
 		memcpy(out, w, sizeof(*w) + w->num_sge * sizeof(struct ibv_sge));
 		srq->rq.get++;
 		if (srq->limit && srq->rq.put - srq->rq.get < srq->limit) {
-			srq->limit = 0; /* one event an arming */
+			srq->limit = 0; /* one event each time it is armed */
 			hit_limit = true;
 		}
 	}

@@ -25,7 +25,7 @@ struct stag_srq {
 	struct lock lock;
 	struct rq rq;
 	uint32_t limit;	     /* 0: not armed */
-	uint32_t async_sent; /* events that the program was handed */
+	uint32_t async_sent; /* events that the program was given */
 };
 
 static inline struct stag_srq *to_stag_srq(struct ibv_srq *srq)
@@ -33,13 +33,17 @@ static inline struct stag_srq *to_stag_srq(struct ibv_srq *srq)
 	return (struct stag_srq *)srq;
 }
 
+/* attr: updated to what was given */
 int srq_create(struct stag_ctx *ctx, struct stag_pd *pd, struct ibv_srq_attr *attr,
-	       void *srq_context, struct stag_srq **out); /* attr: in, and out what was given */
+	       void *srq_context, struct stag_srq **out);
 int srq_modify(struct stag_srq *srq, const struct ibv_srq_attr *attr, int mask);
 void srq_query(struct stag_srq *srq, struct ibv_srq_attr *attr);
 int srq_destroy(struct stag_srq *srq);
 int srq_post(struct stag_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
-/* Takes the oldest request into *out (room for the srq's max_sge); false when empty. */
+/*
+ * Copies the oldest request to *out (room for the srq's max_sge) and removes it. Returns false
+ * if there is none.
+ */
 bool srq_take(struct stag_srq *srq, struct rwqe *out);
 
 #endif

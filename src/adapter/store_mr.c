@@ -2,8 +2,8 @@
 /*
  * store_mr.c - regions on storage: a range of a medium under a key.
  *
- * The key table checks an access to one as it checks all others (keys.c); what is behind the key is no
- * memory, so that nobody but those who ask for storage gets at it.
+ * The key table checks accesses to them like all others (keys.c), but gives no memory for such
+ * a key: only callers of store_get() can use it.
  */
 #include "adapter/store.h"
 
@@ -37,7 +37,10 @@ static int check_attr(const struct stagdv_store_attr *a, int mask)
 	return 0;
 }
 
-/* What is aligned for its users is so on the medium: blocks, and the words of atomics. */
+/*
+ * An address that is aligned for the users must be aligned on the medium: blocks, and the words
+ * of atomics.
+ */
 static int check_address(struct stag_medium *m, uint64_t iova, uint64_t length)
 {
 	if (iova % media_block(m->media) || iova % sizeof(uint64_t) || length > UINT64_MAX - iova) {
@@ -149,7 +152,7 @@ int store_mr_modify(struct stag_mr *mr, const struct stagdv_store_attr *attr, in
 	return err;
 }
 
-/* An operation may take as long as the medium does, and may wait for this very thread to poll. */
+/* An operation may take as long as the medium does, and may need this very thread to poll. */
 void store_mr_end(struct stag_mr *mr)
 {
 	struct stag_medium *m = mr->store->medium;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * store_peer.c - a connection that uses storage: its beginning and its end, its buffers, and its news.
+ * store_peer.c - a connection that uses storage: its beginning and end, its buffers, and its
+ * service after operations end.
  */
 #include "adapter/store_peer.h"
 
@@ -14,7 +15,8 @@
 
 #define OWN_ALIGNMENT 4096
 
-static __thread struct list *listening; /* where this thread keeps news */
+/* peers that this thread has to serve; NULL: the engine serves them */
+static __thread struct list *listening;
 
 /* ---- beginning and end ---- */
 
@@ -58,8 +60,8 @@ struct store_peer *peer_of(struct stag_qp *qp)
 	lock_acquire(&qp->tx_lock);
 	qp->storage.peer = p;
 	lock_release(&qp->tx_lock);
-	atomic_store(&qp->storage.serves_store,
-		     true); /* nobody sleeps on its socket any more: see claim.c */
+	/* its socket is no longer slept on: see claim.c */
+	atomic_store(&qp->storage.serves_store, true);
 	return p;
 }
 
@@ -78,7 +80,7 @@ int peer_use(struct store_peer *p, struct stag_medium *m)
 	medium_get(m);
 	p->media[p->n_media++] = m;
 	lock_acquire(&p->qp->tx_lock);
-	qp_use_medium(p->qp, m); /* if it cannot, the engine polls */
+	qp_use_medium(p->qp, m); /* if it fails, the engine polls the medium */
 	lock_release(&p->qp->tx_lock);
 	return 0;
 }
@@ -97,7 +99,7 @@ static void on_free(struct work *w)
 	free(p);
 }
 
-/* The last medium closes under the engine's lock, which must not be taken by who holds another. */
+/* Closing the last medium takes the engine lock, which must not be acquired after another lock. */
 static void put(struct store_peer *p)
 {
 	if (atomic_fetch_sub(&p->refs, 1) != 1)
@@ -108,7 +110,7 @@ static void put(struct store_peer *p)
 		work_queue(&p->work, on_free);
 }
 
-/* It is over when the connection is, and nothing of it is with a medium. */
+/* Ends it once the connection has ended and none of its operations is with a medium. */
 static void end_if_idle(struct store_peer *p)
 {
 	bool idle;
@@ -233,7 +235,7 @@ void peer_give(struct peer_buffer *b)
 	if (!b || --b->refs)
 		return;
 	if (!b->media) {
-		peer_tell(b->supply->peer); /* somebody may wait for just this one */
+		peer_tell(b->supply->peer); /* a request may wait for just this buffer */
 		return;
 	}
 	media_give_buffer(b->media, b->memory);
@@ -322,7 +324,7 @@ void peers_serve(struct list *news)
 	}
 }
 
-/* Who is with the queue pair leaves soon: it holds no lock that we could have. */
+/* Threads that serve the queue pair leave soon: they wait for no lock of this thread. */
 static void wait_for_users(struct store_peer *p)
 {
 	assert(lock_held(&p->lock));

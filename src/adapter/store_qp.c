@@ -2,9 +2,10 @@
 /*
  * store_qp.c - a queue pair connected to the storage of its own process: no stream, no peer.
  *
- * What is posted goes into the lane at once, in the program's thread; completions come from whoever polls the media. A
- * request that fails as it would with a peer stops what is behind it: what has not begun never does, and when what has begun
- * has ended, the queue pair goes into error as any other does (qp_link.c).
+ * Posted requests go into the lane at once, on the program's thread; completions come from the
+ * thread that polls the media. A request whose failure would end a connection stops those
+ * behind it: requests that have not begun never do, and when those in flight have ended, the
+ * queue pair goes to ERROR like any other (qp_link.c).
  */
 #include "adapter/store.h"
 
@@ -21,7 +22,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define RETRY_MS 1 /* for a hazard of a guarded region that another holds */
+#define RETRY_MS 1 /* for a hazard cell of a guarded region that another access holds */
 
 /* ---- connecting ---- */
 
@@ -65,7 +66,7 @@ static int make_store(struct stag_qp *qp, const struct stagdv_store_qp_attr *a)
 	return 0;
 }
 
-/* Its queues know how many there are of its kind. */
+/* Counts it in its completion queues. */
 static void set_on_store(struct stag_qp *qp, bool on)
 {
 	unsigned by = on ? 1u : -1u;
@@ -122,7 +123,7 @@ int store_qp_query(struct stag_qp *qp, struct stagdv_store_qp_attr *attr)
 	return err;
 }
 
-/* What was posted before keeps the order and the level that it was posted with. */
+/* Requests posted before keep the order and the level that they were posted with. */
 int store_qp_modify(struct stag_qp *qp, const struct stagdv_store_qp_attr *attr, int mask)
 {
 	struct stagdv_store_qp_attr a = {.comp_mask = attr->comp_mask};
@@ -164,7 +165,7 @@ static bool take_recv(struct stag_qp *qp)
 	return w != NULL;
 }
 
-/* The immediate of a write comes out of the queue pair's own receive queue. */
+/* The immediate of a write completes a receive of the same queue pair. */
 static bool deliver_immediate(struct stag_qp *qp, struct wqe *w)
 {
 	struct ibv_wc wc = {
@@ -194,13 +195,19 @@ static void stop_behind(struct stag_qp *qp, struct lane_op *op)
 	lane_cut(&qp->storage.store->lane, op);
 }
 
-/* A medium's error is the request's own affair where no order is promised; all others end the queue pair. */
+/*
+ * A medium's error fails only its request if no order is promised; every other error ends the
+ * queue pair.
+ */
 static bool is_fatal(const struct store_request *r)
 {
 	return r->w->status != IBV_WC_REM_OP_ERR || !r->op.relax;
 }
 
-/* The program hears of it. false: it failed, and with it the queue pair, which says so itself. */
+/*
+ * Completes a request. Returns false if it failed, and the queue pair with it: then sq_flush()
+ * completes it.
+ */
 static bool report(struct stag_qp *qp, struct wqe *w)
 {
 	struct store_request *r = qp->storage.store->at[w - qp->sq.wqe];
@@ -227,7 +234,7 @@ static void retire(struct stag_qp *qp)
 	}
 }
 
-/* When nothing is under way any more, and something failed: the queue pair does. */
+/* Fails the queue pair after a failed request, once nothing is in flight. */
 static void settle(struct stag_qp *qp)
 {
 	struct store_qp *s = qp->storage.store;
@@ -284,7 +291,10 @@ void store_qp_accepted(struct stag_qp *qp, struct wqe *w, uint32_t relax)
 	retire(qp);
 }
 
-/* The program was told that it went well: it hears of this by the end of the queue pair, in every mode. */
+/*
+ * The request had completed with success: the program learns of the loss by the end of the
+ * queue pair, in every mode.
+ */
 void store_qp_lost(struct store_request *r)
 {
 	assert(qp_tx_locked(r->qp));
@@ -297,7 +307,7 @@ void store_qp_lost(struct store_request *r)
 
 /* ---- posting ---- */
 
-/* Two entries change places, with their memory for SGEs and inline data. */
+/* Swaps two entries, with their memory for SGEs and inline data. */
 static void exchange(struct stag_qp *qp, uint32_t i, uint32_t k)
 {
 	struct store_request **a = &qp->storage.store->at[i & qp->sq.mask];
@@ -318,8 +328,8 @@ static void exchange(struct stag_qp *qp, uint32_t i, uint32_t k)
 }
 
 /*
- * Who completes out of turn leaves a gap behind one that takes its time. A program that counts completions knows nothing of
- * gaps: those that are under way move up, in their order.
+ * A request that completes out of order leaves a gap behind a slower one. A program that counts
+ * completions does not expect gaps: moves the requests in flight up, in their order.
  */
 bool store_qp_make_room(struct stag_qp *qp)
 {
@@ -347,7 +357,7 @@ void store_qp_run(struct stag_qp *qp)
 		uint32_t index = qp->sq.tx++;
 
 		if (!store_request_enter(qp, index))
-			s->failed = true; /* what is before it goes on */
+			s->failed = true; /* requests before it go on */
 	}
 	lane_kick(&s->lane);
 	retire(qp);
@@ -382,7 +392,7 @@ bool store_qp_stop(struct stag_qp *qp)
 	return s->lane.count == 0;
 }
 
-/* Polls what is under way to its end: the kernel writes into the program's memory until then. */
+/* Polls until nothing is in flight: the kernel writes into the program's memory until then. */
 static void drain(struct stag_qp *qp)
 {
 	struct lane *l = &qp->storage.store->lane;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * store_request.c - one work request of a queue pair on storage: from the send queue into the lane, and back.
+ * store_request.c - one work request of a queue pair on storage: from the send queue into the
+ * lane, and back.
  *
- * The region's key is looked up when the request is posted, because the lane must know which bytes it is about; the
- * memory's keys when it goes, and they are held until it is done: the kernel has the addresses for so long.
+ * The region's key is looked up when the request is posted, because the lane must know its
+ * bytes. The memory's keys are looked up when the operation starts, and held until it is done:
+ * the kernel has the addresses for so long.
  */
 #include "adapter/store.h"
 
@@ -44,7 +46,7 @@ static void release_memory(struct store_request *r)
 	r->op.io.n_iov = 0;
 }
 
-/* Room for more pieces than the queue pair has SGEs: a fast region is made of many. */
+/* Makes room for more pieces than the queue pair has SGEs: a fast region may have many. */
 static int make_room(struct store_request *r, uint32_t pieces)
 {
 	uint32_t room = r->room;
@@ -75,7 +77,7 @@ static int make_room(struct store_request *r, uint32_t pieces)
 	return 0;
 }
 
-/* What the map holds is the request's from now on. */
+/* Moves the map's references to the request. */
 static int adopt_map(struct store_request *r, struct key_map *map)
 {
 	int err = make_room(r,
@@ -92,7 +94,7 @@ static int adopt_map(struct store_request *r, struct key_map *map)
 	return 0;
 }
 
-/* -EAGAIN: no hazard is free, and waiting for one could be waiting for ourselves. */
+/* Returns -EAGAIN if no hazard cell is free: this thread might wait for itself. */
 static int hold_sge(struct store_request *r, uint32_t i, unsigned access)
 {
 	const struct ibv_sge *s = &r->w->sge[i];
@@ -142,7 +144,7 @@ static int hold_memory(struct store_request *r)
 
 /* ---- its bytes are taken ---- */
 
-/* The entry gets another request: this one goes on by itself. */
+/* Gives the entry another request: this one goes on without it. */
 static bool detach(struct store_request *r)
 {
 	struct store_qp *s = r->qp->storage.store;
@@ -158,7 +160,10 @@ static bool detach(struct store_request *r)
 	return true;
 }
 
-/* Placed as on the medium, so that it need not be copied once more. */
+/*
+ * Copies the bytes with their offset in a block of the medium, so that they need not be copied
+ * once more.
+ */
 static void take_bytes(struct store_request *r)
 {
 	struct media_op *io = &r->op.io;
@@ -172,8 +177,9 @@ static void take_bytes(struct store_request *r)
 }
 
 /*
- * Its memory is at hand, and it goes now. Where there is no buffer for its bytes, or it is too long for one, it completes
- * when it is visible, which is more than was asked for.
+ * Completes a write whose memory is held and which is about to go. If there is no buffer for
+ * its bytes, or it is too long for one, the write completes when it is visible, which is more
+ * than requested.
  */
 static void accept_write(struct store_request *r)
 {
@@ -195,7 +201,7 @@ static void accept_write(struct store_request *r)
 	store_qp_accepted(r->qp, w, r->op.relax);
 }
 
-/* What was taken is on the medium, or lost. */
+/* Ends a write that completed when it was accepted. */
 static void end_accepted(struct store_request *r)
 {
 	struct stag_qp *qp = r->qp;
@@ -239,7 +245,7 @@ static int start_io(struct lane_op *op)
 	return 0;
 }
 
-/* An atomic's memory is for its result; the medium has no use for it. */
+/* An atomic's memory is for its result; the medium does not use it. */
 static int start_atomic(struct lane_op *op)
 {
 	int err = start_io(op);
@@ -331,7 +337,7 @@ static enum ibv_wc_status find_region(struct store_request *r, unsigned access)
 	r->op.medium = r->map.medium;
 	r->op.io.offset = r->map.offset;
 	r->op.relax = r->qp->storage.store->relax | r->map.relax;
-	qp_use_medium(r->qp, r->map.medium); /* if it cannot, the engine polls it */
+	qp_use_medium(r->qp, r->map.medium); /* if it fails, the engine polls the medium */
 	return IBV_WC_SUCCESS;
 }
 
@@ -360,7 +366,7 @@ static enum ibv_wc_status prepare_atomic(struct store_request *r)
 	return status;
 }
 
-/* The key is only looked at: what was posted before is what counts. */
+/* The key is only checked: a barrier covers all requests posted before. */
 static enum ibv_wc_status prepare_barrier(struct store_request *r)
 {
 	enum key_fault f = store_get(r->w->rkey, r->qp->pd, r->qp, 0, 0, 0, &r->map);

@@ -2,7 +2,7 @@
 /*
  * stream.c - a TCP connection as a stream of bytes.
  *
- * Knows sockets and nothing of iWARP. Every byte that passes can be traced here.
+ * Knows sockets and nothing of iWARP. Every byte can be traced here.
  */
 #include "adapter/stream.h"
 
@@ -20,9 +20,8 @@
 #include "adapter/trace.h"
 
 /*
- * The plain system calls: the C library's are cancellation points, whose
- * bookkeeping is a few percent of a short message, and locks are held here. A
- * sanitizer wants to see them.
+ * Direct system calls: the C library's are cancellation points, whose bookkeeping costs a few
+ * percent of a short message, and locks are held here. Sanitizers need to intercept them.
  */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(__clang__)
 #define plain_send(fd, p, n)  send(fd, p, n, MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -37,10 +36,9 @@
 #endif
 
 /*
- * ThreadSanitizer would note the bytes of a send when the call is over. The
- * peer may have answered by then, and its answer be placed where they were read:
- * it took that for a race. So ./check tells it not to (intercept_send=0), and it
- * hears of them here, before the call.
+ * ThreadSanitizer would note the bytes of a send when the call returns. The peer may have
+ * answered by then, and its answer be placed where they were read, which looked like a race. So
+ * ./check turns that off (intercept_send=0), and the bytes are noted here, before the call.
  */
 #ifdef __SANITIZE_THREAD__
 void __tsan_read_range(void *at, long size);
@@ -116,7 +114,7 @@ static void tcp_abort(struct stream *s)
 	}
 }
 
-/* Bytes that nobody read would make of the close a reset, which kills what is on its way. */
+/* Unread bytes would turn the close into a reset, which destroys what is in flight. */
 static void discard_input(int fd)
 {
 	char junk[4096];
@@ -132,7 +130,7 @@ static ino_t inode_of(int fd)
 	return fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode) ? st.st_ino : 0;
 }
 
-/* A forked child may hold the descriptor too: say goodbye in so many words. */
+/* Shuts the connection down as well: a forked child may hold the descriptor, too. */
 static void close_socket(int fd)
 {
 	shutdown(fd, SHUT_WR);
@@ -145,13 +143,16 @@ static void tcp_close(struct stream *s)
 {
 	if (s->trace)
 		trace_close(s->trace, false);
-	/* A program may have closed it with all that it does not know, and have something of its own there. */
+	/*
+	 * The program may have closed the descriptor, and have a file of its own under its
+	 * number.
+	 */
 	if (inode_of(s->fd) == s->inode)
 		close_socket(s->fd);
 	free(s);
 }
 
-/* Takes no lock of the socket's, unlike a call that finds it full or empty. */
+/* Takes no lock of the socket, unlike a send or receive that finds it full or empty. */
 static int tcp_ready(struct stream *s)
 {
 	struct pollfd p = {.fd = s->fd, .events = POLLIN | POLLOUT};
@@ -187,7 +188,7 @@ static const struct stream_ops tcp_ops = {
 	.unsent = tcp_unsent,
 };
 
-/* A peer that vanished without a word is missed after two minutes. */
+/* Detects a peer that vanished silently after two minutes. */
 static void set_options(int fd)
 {
 	int one = 1, idle = 60, interval = 10, count = 6;

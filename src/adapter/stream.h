@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * stream.h - bytes in order, both ways.
- */
+/* stream.h - an ordered stream of bytes in both directions. */
 #ifndef STAG_STREAM_H
 #define STAG_STREAM_H
 
@@ -15,31 +13,30 @@ struct stream;
 struct trace_conn;
 
 /*
- * A queue pair asks its stream for bytes and does not know what it is. send and
- * recv return a count, 0 at end of file (recv), or -errno; -EAGAIN where nothing
- * can be moved now.
+ * A queue pair uses its stream through these, whatever it is. send and recv return a count, 0
+ * at end of file (recv), or -errno; -EAGAIN if nothing can be moved now.
  */
 struct stream_ops {
 	ssize_t (*send)(struct stream *s, const struct iovec *iov, int n);
 	ssize_t (*recv)(struct stream *s, const struct iovec *iov, int n);
-	void (*shutdown)(struct stream *s); /* no more bytes from us; what was sent still arrives */
-	void (*abort)(struct stream *s);    /* drop everything, the peer sees a reset */
-	void (*close)(struct stream *s);    /* free; no abort of what was sent */
-	int (*ready)(struct stream *s);	    /* POLLIN, POLLOUT: what could be done now */
-	unsigned (*emss)(struct stream *s); /* bytes of a TCP segment now */
+	void (*shutdown)(struct stream *s);   /* sends FIN; bytes sent before still arrive */
+	void (*abort)(struct stream *s);      /* drops everything; the peer sees a reset */
+	void (*close)(struct stream *s);      /* frees it; bytes sent before still arrive */
+	int (*ready)(struct stream *s);	      /* POLLIN, POLLOUT: what would not block */
+	unsigned (*emss)(struct stream *s);   /* present size of a TCP segment's payload */
 	unsigned (*unsent)(struct stream *s); /* bytes not yet acknowledged by the peer */
 };
 
 struct stream {
 	const struct stream_ops *ops;
 	int fd;			  /* to wait on; -1 where there is none */
-	ino_t inode;		  /* of the socket: another's has another */
+	ino_t inode;		  /* of the socket: a descriptor with another one is not ours */
 	struct trace_conn *trace; /* NULL unless STAG_TRACE */
 	uint64_t tx_calls, rx_calls, tx_again, rx_again, tx_bytes, rx_bytes;
 	struct sockaddr_storage local, peer;
 };
 
-/* Takes over a connected, non-blocking TCP socket (not on failure). */
+/* Takes a connected, non-blocking TCP socket over, unless it fails. */
 int stream_open_tcp(struct stream **out, int fd, bool initiator);
 static inline void stream_close(struct stream *s)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * trace.c - what passes a stream, as pcapng, written inside the process.
+ * trace.c - a record of a stream's bytes as pcapng, written inside the process.
  *
- * The adapter sees a stream of bytes, not packets, so IP and TCP headers are made
- * up here: a handshake, segments with consistent sequence numbers and correct
+ * The adapter sees a stream of bytes, not packets, so IP and TCP headers are
+ * synthesized here: a handshake, segments with consistent sequence numbers and correct
  * checksums, a FIN or RST. Wireshark then follows the stream and decodes iWARP as
  * if the packets had been captured, and nobody had to be root.
  *
@@ -61,11 +61,11 @@
 enum { OPT_END = 0, OPT_USERAPPL = 4, OPT_IF_NAME = 2, OPT_IF_TSRESOL = 9, OPT_PACKET_FLAGS = 2 };
 enum { PACKET_INBOUND = 1, PACKET_OUTBOUND = 2 };
 
-#define MAX_SEGMENT  32768	  /* payload bytes of a made-up packet */
+#define MAX_SEGMENT  32768	  /* payload bytes of a synthesized packet */
 #define MAX_MARKED   65470	  /* the same for an FPDU with markers, which is not cut */
 #define ACK_EVERY    (256 * 1024) /* one-way bytes until the other side acknowledges */
-#define HEAD_LEN     28		  /* of a packet block, before its packet */
-#define TAIL_LEN     16 /* and behind it and its padding: direction, end of options, length */
+#define HEAD_LEN     28		  /* bytes of a packet block before its packet */
+#define TAIL_LEN     16 /* bytes behind it and its padding: direction, end of options, length */
 #define SYN_OPTIONS  8
 #define WINDOW_SCALE 14
 
@@ -76,12 +76,12 @@ struct end {
 	uint16_t port;	  /* network order */
 };
 
-/* One direction's bytes: where frames begin, and what waits for its packet. */
+/* The bytes of one direction: their framing, and bytes that wait for their packet. */
 struct flow {
 	enum { MPA_FRAME, FPDUS, MARKED_FPDUS, NO_FRAMES } kind; /* what comes next */
-	bool wants_markers;					 /* the other side asked for them */
+	bool wants_markers;					 /* the other side requested them */
 	uint64_t pos; /* MARKED_FPDUS: bytes of them so far, markers included */
-	size_t left;  /* FPDUS: bytes of the present one to come */
+	size_t left;  /* FPDUS: bytes of the present one that are still to come */
 	size_t held;
 	uint8_t *hold; /* MPA_FRAME_MAX bytes; with markers MAX_MARKED */
 };
@@ -91,9 +91,9 @@ struct trace_conn {
 	unsigned generation; /* of the file that it is written to */
 	bool ipv6;
 	uint16_t ip_id;
-	struct end end[2];   /* by enum side, as the rest */
+	struct end end[2];   /* these are indexed by enum side */
 	uint32_t seq[2];     /* of the next byte */
-	uint32_t unacked[2]; /* bytes since the other side said anything */
+	uint32_t unacked[2]; /* bytes since the other side last acknowledged */
 	struct flow flow[2];
 };
 
@@ -103,8 +103,8 @@ static struct {
 	enum { FILE_UNOPENED, FILE_OPEN, FILE_GIVEN_UP } state; /* written by set_file_state() */
 	unsigned generation; /* counts forks: a child writes a file of its own */
 	int fd;
-	dev_t dev; /* so that a descriptor that the program closed */
-	ino_t ino; /* behind our back is not written to */
+	dev_t dev; /* identify the file: a descriptor that the program closed */
+	ino_t ino; /* and reused must not be written to */
 	off_t size;
 	struct list conns; /* open ones */
 } file = {
@@ -158,7 +158,7 @@ static void give_up(const char *why)
 	set_file_state(FILE_GIVEN_UP);
 }
 
-/* The program may have closed our descriptor (daemons do) and got its number anew. */
+/* The program may have closed our descriptor (daemons do) and got its number for another file. */
 static bool still_ours(void)
 {
 	struct stat st;
@@ -214,7 +214,7 @@ static uint8_t *put_option(uint8_t *p, uint16_t code, const void *value, uint16_
 	return p + len + (-len & 3u);
 }
 
-/* Fills in the two lengths of a block that begins at start and ends, but for one, at p. */
+/* Fills in the two lengths of a block from start to p, where its last field goes. */
 static size_t end_block(uint8_t *start, uint8_t *p)
 {
 	uint32_t len = (uint32_t)(p - start) + 4;
@@ -262,7 +262,7 @@ static void write_file_header(void)
 	write_block(&iov, 1, len);
 }
 
-/* pattern with %p replaced by the process id: 1, 0 if there was none, or -errno. */
+/* Replaces %p in the pattern by the process id. Returns 1, 0 if there was none, or -errno. */
 static int expand_name(char *out, size_t size, const char *pattern)
 {
 	const char *mark = strstr(pattern, "%p");
@@ -287,7 +287,7 @@ static int name_with_pid(char *out, size_t size, const char *name)
 	return n < (int)size ? 0 : -ENAMETOOLONG;
 }
 
-/* Payload is in it: for the user's eyes only. */
+/* The file contains payload: only the user may read it. */
 static int open_new(const char *name, int flag)
 {
 	int fd = open(name, O_WRONLY | O_CREAT | O_CLOEXEC | flag, 0600);
@@ -336,7 +336,7 @@ static void open_file(void)
 
 struct checksum {
 	uint64_t sum;
-	bool odd; /* an odd number of bytes went in so far */
+	bool odd; /* the number of bytes so far is odd */
 };
 
 static uint16_t fold(uint64_t sum)
@@ -474,7 +474,7 @@ static size_t put_packet_tail(uint8_t *p, enum side from, uint32_t pad, uint32_t
 	return pad + TAIL_LEN;
 }
 
-/* One TCP segment from one side. */
+/* Writes a TCP segment from one side. */
 static void packet(struct trace_conn *t, enum side from, uint8_t flags, const uint8_t *data,
 		   size_t len)
 {
@@ -526,7 +526,7 @@ static void farewell(struct trace_conn *t)
 
 /* ---- connections ------------------------------------------------------- */
 
-/* Returns whether the address is an IPv6 one (and not IPv4 in disguise). */
+/* Returns whether the address is IPv6 (and not a mapped IPv4 one). */
 static bool end_from_sockaddr(struct end *e, const struct sockaddr_storage *ss)
 {
 	const struct sockaddr_in *in = (const void *)ss;
@@ -585,7 +585,7 @@ static struct trace_conn *conn_new(const struct sockaddr_storage *local,
 		t->flow[from].hold = malloc(MPA_FRAME_MAX);
 		if (!t->flow[from].hold)
 			goto err_free;
-		/* New ones each time: a port that is used again is a new connection to a reader. */
+		/* Random each time, so that a reused port is a new connection to a reader. */
 		t->seq[from] = random_u32();
 	}
 	t->ipv6 = end_from_sockaddr(&t->end[OURS], local);
@@ -622,7 +622,7 @@ struct trace_conn *trace_open(const struct sockaddr_storage *local,
 	return t;
 }
 
-/* A connection that was inherited through fork() belongs to the parent's file. */
+/* A connection inherited through fork() belongs to the parent's file. */
 static bool writable(const struct trace_conn *t)
 {
 	return file.state == FILE_OPEN && t->generation == file.generation;
@@ -630,7 +630,7 @@ static bool writable(const struct trace_conn *t)
 
 /* ---- where packets may end --------------------------------------------- */
 
-/* What comes behind an MPA frame of this direction. */
+/* Sets the framing after an MPA frame of this direction. */
 static void begin_fpdus(struct flow *f)
 {
 	uint8_t *hold = f->wants_markers ? realloc(f->hold, MAX_MARKED) : NULL;
@@ -640,7 +640,7 @@ static void begin_fpdus(struct flow *f)
 	f->kind = !f->wants_markers ? FPDUS : hold ? MARKED_FPDUS : NO_FRAMES;
 }
 
-/* The length of the MPA frame that data begins with; 0 if it has not come whole. */
+/* Returns the length of the MPA frame at data, or 0 if it is incomplete. */
 static size_t mpa_frame_len(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
 {
 	static const char key[] = "MPA ID Re"; /* Req or Rep */
@@ -668,7 +668,7 @@ static size_t mpa_frame_len(struct trace_conn *t, enum side from, const uint8_t 
 	return size;
 }
 
-/* The same of an FPDU with its markers. */
+/* The same for an FPDU with its markers. */
 static size_t marked_fpdu_len(struct flow *f, const uint8_t *data, size_t len)
 {
 	size_t marker = f->pos % MARKER_INTERVAL ? 0 : MARKER_LEN;
@@ -687,7 +687,7 @@ static size_t marked_fpdu_len(struct flow *f, const uint8_t *data, size_t len)
 	return size;
 }
 
-/* Plain FPDUs: as many as there are, and the last may go on in the next packet. */
+/* Plain FPDUs: takes all of them; the last one may continue in the next packet. */
 static size_t fpdus_len(struct flow *f, const uint8_t *data, size_t len)
 {
 	size_t end = 0, n;
@@ -704,7 +704,7 @@ static size_t fpdus_len(struct flow *f, const uint8_t *data, size_t len)
 	return end;
 }
 
-/* How many of these bytes may make a packet, so that it ends well. */
+/* Returns how many of these bytes make a packet that Wireshark can decode. */
 static size_t good_end(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
 {
 	struct flow *f = &t->flow[from];
@@ -747,7 +747,7 @@ static size_t gather(uint8_t *buf, size_t size, const struct iovec *iov, int n, 
 	return got;
 }
 
-/* The packets that these bytes make; what is left of them waits. */
+/* Writes the packets that these bytes make; the rest waits. */
 static void cut(struct trace_conn *t, enum side from, const uint8_t *data, size_t len)
 {
 	struct flow *f = &t->flow[from];
@@ -764,7 +764,7 @@ static void cut(struct trace_conn *t, enum side from, const uint8_t *data, size_
 
 void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n, size_t len)
 {
-	static uint8_t buf[MAX_MARKED]; /* file.lock's */
+	static uint8_t buf[MAX_MARKED]; /* protected by file.lock */
 	enum side from = sent ? OURS : THEIRS;
 	size_t off = 0, most, room;
 	struct flow *f;
@@ -782,7 +782,7 @@ void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n
 	}
 }
 
-/* What waits for more when no more comes. */
+/* Writes bytes that waited for more when the stream ends. */
 static void flush(struct trace_conn *t, enum side from)
 {
 	struct flow *f = &t->flow[from];

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * trace.h - what passes a stream, as pcapng.
- */
+/* trace.h - a record of the bytes of streams, as pcapng. */
 #ifndef STAG_TRACE_H
 #define STAG_TRACE_H
 
@@ -11,10 +9,13 @@
 
 struct trace_conn;
 
-/* NULL when tracing is off or cannot be (logged once). local and peer name the packets. */
+/*
+ * Returns NULL if tracing is off or impossible (logged once). local and peer: addresses of the
+ * packets.
+ */
 struct trace_conn *trace_open(const struct sockaddr_storage *local,
 			      const struct sockaddr_storage *peer, bool initiator);
 void trace_bytes(struct trace_conn *t, bool sent, const struct iovec *iov, int n, size_t len);
-void trace_close(struct trace_conn *t, bool reset); /* FIN or RST packets; frees */
+void trace_close(struct trace_conn *t, bool reset); /* writes FIN or RST packets, and frees */
 
 #endif

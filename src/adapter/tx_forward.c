@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tx_forward.c - what others wrote to a mirrored region here goes on to its copy, in turn with what the program posts.
+ * tx_forward.c - forwards peers' writes to a mirrored region to its copy, in turn with the
+ * program's requests.
  *
- * Forwards wait in a ring of their own, and each knows which request of the send queue was the next to be posted when it
- * came: that one, and those behind it, go behind it. Requests that came before it go first if they can; where one
- * has to wait (for a fence, for room under ORD) forwards overtake it, so that the program's own waiting does not stall writers.
+ * Forwards wait in a ring of their own. Each knows which index of the send queue was next when
+ * it came: requests from that index on are sent after it. Earlier requests are sent first if
+ * they can be; if one has to wait (for a fence, or for room under ORD), forwards overtake it,
+ * so that the program's own waiting does not stall writers.
  *
- * Payload is copied when it is framed: writers may change it at any time, and a CRC must be of what is sent.
+ * Payload is copied when it is framed: writers may change it at any time, and the CRC must
+ * match what is sent.
  */
 #include "adapter/qp_tx.h"
 
@@ -17,19 +20,19 @@
 #include "adapter/mirror.h"
 #include "base/log.h"
 
-#define FORWARDS     256       /* in the ring */
-#define FORWARD_MOST (1 << 20) /* bytes of one: those that follow each other become one */
+#define FORWARDS     256       /* entries of the ring */
+#define FORWARD_MOST (1 << 20) /* bytes of one forward: adjacent ones are merged */
 
 struct forwards {
 	struct forward ring[FORWARDS];
-	uint64_t put, get; /* free-running; those before get are framed as a whole */
-	uint32_t off;	   /* of the oldest: bytes framed */
-	bool wanted;	   /* somebody waits for room, or for a confirmation */
-	uint64_t due;	   /* those before it are to be confirmed */
-	uint64_t asked;	   /* those before it are, or will be by the read under way */
+	uint64_t put, get; /* free-running; those before get are framed completely */
+	uint32_t off;	   /* bytes framed of the oldest */
+	bool wanted;	   /* a writer waits for room, or for a confirmation */
+	uint64_t due;	   /* forwards before it require a confirmation */
+	uint64_t asked;	   /* forwards before it are confirmed, or will be by the read in flight */
 	uint64_t confirmed;
 	bool asking;
-	struct wqe ask; /* stands for that read where others are requests of the send queue */
+	struct wqe ask; /* stands for that read in orq */
 };
 
 int tx_forwards_init(struct stag_qp *qp)
@@ -51,7 +54,7 @@ void tx_forwards_drop(struct stag_qp *qp)
 	if (!qp->tx || !qp->tx->fwd)
 		return;
 	qp->tx->fwd->get = qp->tx->fwd->put;
-	mirror_tell(); /* a writer that waits for it finds that it has ended */
+	mirror_tell(); /* waiting writers find that the mirror has ended */
 }
 
 void tx_forwards_free(struct stag_qp *qp)
@@ -77,7 +80,7 @@ static struct forward *oldest(struct forwards *f)
 
 /* ---- in ---- */
 
-/* It may be begun already: what it has to send is looked at for each segment. */
+/* Can f be merged into last? last may have begun: its length is read again for each segment. */
 static bool goes_on(const struct forward *last, const struct forward *f)
 {
 	return last->stag == f->stag && last->life == f->life && last->rkey == f->rkey &&
@@ -151,7 +154,10 @@ bool tx_forward_is_first(const struct stag_qp *qp)
 	       (f->put != f->get && (int32_t)(qp->sq.tx - oldest(f)->before) >= 0);
 }
 
-/* A read without length behind them: when its answer comes they have been placed (RFC 5040 §5.5). */
+/*
+ * Sends a zero-length read behind the forwards: its response means that they have been placed
+ * (RFC 5040 §5.5).
+ */
 static void frame_ask(struct stag_qp *qp)
 {
 	struct qp_tx *tx = qp->tx;
@@ -199,7 +205,10 @@ static void next_forward(struct stag_qp *qp)
 	tell_if_wanted(f);
 }
 
-/* The region is gone. What is begun cannot be ended well: the copy's side was promised more. */
+/*
+ * Drops a forward whose region is gone. One that has begun cannot be completed: the connection
+ * fails.
+ */
 static bool forget_forward(struct stag_qp *qp)
 {
 	if (!qp->tx->fwd->off) {
@@ -255,7 +264,7 @@ static bool frame_segment(struct stag_qp *qp, const struct forward *f)
 	copied = copy_forward(qp, &map, &p, &h);
 	key_put(&map);
 	if (!copied) {
-		tx_back_to(tx, &before); /* when the batch is out */
+		tx_back_to(tx, &before); /* retry when the batch is sent */
 		return false;
 	}
 	fpdu_end(qp, &p, &h);

@@ -2,7 +2,7 @@
 /*
  * tx_fpdu.c - one FPDU of a batch: its bytes, its header, its CRC.
  *
- * Knows how bytes come into a batch, and nothing of what they are for.
+ * Knows how bytes get into a batch, and nothing of their meaning.
  */
 #include "adapter/qp_tx.h"
 
@@ -27,7 +27,10 @@ void tx_refs_put(struct qp_tx *tx)
 	tx->refs_held = false;
 }
 
-/* What a peer reads of a leased region is copied within the lease: what is pointed to had none, and has got one since. */
+/*
+ * Data of a leased region is copied within the lease for a peer. If the batch refers to memory,
+ * the region had no lease then; if it has one now, the reference is refused.
+ */
 static enum key_fault ref_get_again(struct tx_ref *r)
 {
 	enum key_fault f = KEY_OK;
@@ -43,7 +46,10 @@ static enum key_fault ref_get_again(struct tx_ref *r)
 	return f;
 }
 
-/* What is sent already needs no memory: its STag may have been closed for just that reason. */
+/*
+ * Drops references to memory that is already sent: the peer may have closed its STag for that
+ * reason.
+ */
 static void forget_sent(struct qp_tx *tx)
 {
 	unsigned sent = 0;
@@ -76,7 +82,7 @@ enum key_fault tx_key_get(struct stag_qp *qp, uint32_t stag, struct stag_qp *pee
 			  uint64_t len, unsigned access, struct key_map *map)
 {
 	assert(qp_tx_locked(qp));
-	if (qp->tx->n_ref) /* whoever holds cells must not wait for one */
+	if (qp->tx->n_ref) /* a thread that holds hazard cells must not wait for one */
 		return key_try_get(stag, qp->pd, peer, to, len, access, map);
 	return key_get(stag, qp->pd, peer, to, len, access, map);
 }
@@ -105,7 +111,7 @@ void tx_back_to(struct qp_tx *tx, const struct mark *m)
 	tx->bounce_used = m->bounce_used;
 }
 
-/* The next len bytes of the batch's own buffer, as the next bytes of the stream. */
+/* Returns the next len bytes of the batch's buffer, as the next bytes of the stream. */
 uint8_t *tx_own_bytes(struct qp_tx *tx, size_t len)
 {
 	uint8_t *p = tx->buf + tx->buf_used;
@@ -127,7 +133,7 @@ void tx_foreign_bytes(struct qp_tx *tx, const struct iovec *piece)
 	tx->bytes += (uint32_t)piece->iov_len;
 }
 
-/* Keeps the map's references for the batch's life. */
+/* Moves the map's references to the batch. */
 void tx_keep_refs(struct qp_tx *tx, struct key_map *map, enum tx_for who)
 {
 	for (int i = 0; i < 2; i++) {
@@ -138,7 +144,7 @@ void tx_keep_refs(struct qp_tx *tx, struct key_map *map, enum tx_for who)
 			continue;
 		map->slot[i] = NULL;
 		if (last && last->slot == s && last->who == who) {
-			key_release(s); /* held by the piece before */
+			key_release(s); /* the previous piece holds it */
 			last->upto = tx->n - 1;
 			continue;
 		}
@@ -172,7 +178,7 @@ static void put_header(const struct fpdu *f, const struct ddp_hdr *h)
 	ddp_encode(h, f->start + MPA_LEN_FIELD);
 }
 
-/* Copies the payload, which is known to be all that map has, and takes its CRC on the way. */
+/* Copies the payload, all of which is in map, and computes its CRC on the way. */
 void fpdu_sum_copy(struct fpdu *f, const struct ddp_hdr *h, uint8_t *to, const struct key_map *map)
 {
 	put_header(f, h);
@@ -203,7 +209,7 @@ static uint32_t fpdu_crc(const struct qp_tx *tx, const struct fpdu *f, unsigned 
 	return crc32c_update(crc, "\0\0\0", pad);
 }
 
-/* The header, now that the payload is known; then pad and CRC. */
+/* Completes an FPDU whose payload is known: header, pad and CRC. */
 void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
 {
 	struct qp_tx *tx = qp->tx;
@@ -222,7 +228,10 @@ void fpdu_end(struct stag_qp *qp, const struct fpdu *f, const struct ddp_hdr *h)
 	qp->stats.counters.tx_msgs += h->last;
 }
 
-/* A payload that is made here: a request, an answer, an immediate. */
+/*
+ * Returns the place of a payload that is built in the buffer: a request, a response, an
+ * immediate.
+ */
 uint8_t *fpdu_own_payload(struct qp_tx *tx, struct fpdu *f, size_t len)
 {
 	f->payload = len;
@@ -243,9 +252,9 @@ void tx_copy_pieces(uint8_t *to, const struct key_map *map)
 }
 
 /*
- * The peer may read several segments in one go, if it knows how long those behind
- * the first one are. Only for memory in one piece, which is never cut short, and not for the
- * last one, whose end the peer places when it has seen the rest.
+ * Announces full segments: the peer may read several in one go if it knows their length. Only
+ * for memory in one piece, which is never cut short, and not for the last segment, whose end
+ * the peer places after the rest.
  */
 void tx_promise_full(const struct stag_qp *qp, struct ddp_hdr *h, size_t left)
 {

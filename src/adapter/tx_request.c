@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tx_request.c - work requests become FPDUs.
+ * tx_request.c - turns work requests into FPDUs.
  *
- * Sends and writes in segments, reads and atomics as requests to the peer.
+ * Sends and writes become segments; reads, atomics and flushes become requests to the peer.
  */
 #include "adapter/qp_tx.h"
 
@@ -17,7 +17,7 @@ static void log_bad_sge(struct stag_qp *qp, const struct wqe *w, uint32_t i, enu
 		 (unsigned long long)w->sge[i].addr, key_fault_str(fault));
 }
 
-/* Moves on to the SGE in which the next byte is. */
+/* Moves on to the SGE that has the next byte. */
 static const struct ibv_sge *next_sge(struct qp_tx *tx, const struct wqe *w)
 {
 	while (tx->sge_off == w->sge[tx->sge].length) {
@@ -28,8 +28,8 @@ static const struct ibv_sge *next_sge(struct qp_tx *tx, const struct wqe *w)
 }
 
 /*
- * How much of the next want bytes is copied into the batch; 0: they stay where they are. A piece that
- * is pointed to costs more than its bytes, here, in the CRC and in the kernel, where it is short.
+ * Returns how many of the next want bytes to copy into the batch; 0: refer to them. Referring
+ * to a short piece costs more than copying it: here, in the CRC and in the kernel.
  */
 static size_t share_to_copy(const struct qp_tx *tx, const struct wqe *w, size_t want)
 {
@@ -42,7 +42,7 @@ static size_t share_to_copy(const struct qp_tx *tx, const struct wqe *w, size_t 
 	return want < TX_GATHER ? want : TX_GATHER;
 }
 
-/* Copies *len bytes at most of an SGE, of which the map may hold the key already. */
+/* Copies at most *len bytes of an SGE, whose key the map may hold already. */
 static enum key_fault copy_sge(struct stag_qp *qp, const struct wqe *w, uint8_t *to, size_t *len,
 			       struct key_map *map)
 {
@@ -64,7 +64,7 @@ static enum key_fault copy_sge(struct stag_qp *qp, const struct wqe *w, uint8_t 
 	return KEY_OK;
 }
 
-/* Copies want bytes from where the message stands. */
+/* Copies the next want bytes of the message. */
 static enum key_fault gather_copy(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	struct qp_tx *tx = qp->tx;
@@ -72,7 +72,7 @@ static enum key_fault gather_copy(struct stag_qp *qp, struct wqe *w, size_t want
 	struct key_map map = {.n = 0};
 	size_t done;
 
-	/* Scattered memory is far away: all of it sets out at once. */
+	/* Prefetches scattered memory, all of it at once. */
 	for (uint32_t i = tx->sge; i < w->num_sge; i++)
 		__builtin_prefetch((void *)(uintptr_t)w->sge[i].addr);
 	for (; want; want -= done, to += done) {
@@ -86,12 +86,12 @@ static enum key_fault gather_copy(struct stag_qp *qp, struct wqe *w, size_t want
 			return fault;
 		tx->sge_off += (uint32_t)done;
 	}
-	f->pieces = map.slot[0] ? (int)map.slot[0]->nseg : 0; /* asked of one SGE alone */
+	f->pieces = map.slot[0] ? (int)map.slot[0]->nseg : 0; /* used for a single SGE only */
 	key_put(&map);
 	return KEY_OK;
 }
 
-/* The CRC reads the next message when this one is done: if it is short, it sets out now. */
+/* Prefetches the next message if it is short: its CRC is computed after this one's. */
 static void fetch_next_message(const struct stag_qp *qp)
 {
 	const struct wqe *w = &qp->sq.wqe[(qp->sq.tx + 1) & qp->sq.mask];
@@ -103,7 +103,7 @@ static void fetch_next_message(const struct stag_qp *qp)
 		__builtin_prefetch((void *)(uintptr_t)(w->sge[0].addr + i));
 }
 
-/* Points to up to want bytes; fewer where there is no room for more pieces, or no hazard cell. */
+/* Refers to up to want bytes; fewer if there is no room for more pieces, or no hazard cell. */
 static enum key_fault gather_refs(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	struct qp_tx *tx = qp->tx;
@@ -135,7 +135,7 @@ static enum key_fault gather_refs(struct stag_qp *qp, struct wqe *w, size_t want
 	return KEY_OK;
 }
 
-/* KEY_BUSY: not now; else a bad SGE. */
+/* Returns KEY_BUSY if it has to wait; any other fault is a bad SGE's. */
 static enum key_fault gather(struct stag_qp *qp, struct wqe *w, size_t want, struct fpdu *f)
 {
 	size_t copy = share_to_copy(qp->tx, w, want);
@@ -206,7 +206,7 @@ static struct ddp_hdr request_header(const struct stag_qp *qp, const struct wqe 
 	return h;
 }
 
-/* The request has left the queue's transmit end. */
+/* Marks the request as framed completely. */
 static void request_framed(struct stag_qp *qp, struct wqe *w)
 {
 	struct qp_tx *tx = qp->tx;
@@ -214,7 +214,7 @@ static void request_framed(struct stag_qp *qp, struct wqe *w)
 	tx_set_open(tx, OPEN_NONE);
 	tx->off = 0;
 	tx->sge = tx->sge_off = 0;
-	w->tx_end = tx->queued + tx->bytes; /* tx->queued: up to the batch's beginning */
+	w->tx_end = tx->queued + tx->bytes; /* tx->queued: offset of the batch's beginning */
 	qp->sq.tx++;
 }
 
@@ -227,14 +227,17 @@ static void frame_immediate(struct stag_qp *qp, struct wqe *w)
 	uint8_t *p = fpdu_own_payload(tx, &f, RDMAP_IMM_LEN);
 
 	memset(p, 0, RDMAP_IMM_LEN);
-	memcpy(p, &w->imm_or_inv, sizeof(w->imm_or_inv)); /* in network order already */
+	memcpy(p, &w->imm_or_inv, sizeof(w->imm_or_inv)); /* already in network order */
 	fpdu_end(qp, &f, &h);
 	tx->msn[QN_SEND]++;
 	tx->imm_due = false;
 	request_framed(qp, w);
 }
 
-/* One segment of a send or a write; false: it cannot be framed, now or (bad_request) ever. */
+/*
+ * Frames a segment of a send or a write. Returns false if that is impossible now or
+ * (bad_request) ever.
+ */
 static bool frame_segment(struct stag_qp *qp, struct wqe *w)
 {
 	struct qp_tx *tx = qp->tx;
@@ -292,7 +295,10 @@ static void frame_read(struct stag_qp *qp, struct wqe *w)
 	fpdu_end(qp, &f, &h);
 }
 
-/* IBTA's FLUSH, to who knows it; to any other, a read behind the writes (frame_read()). */
+/*
+ * Sends IBTA's FLUSH to a peer that has it. For any other peer a barrier is a read behind the
+ * writes (frame_read()).
+ */
 static void frame_flush(struct stag_qp *qp, struct wqe *w)
 {
 	struct qp_tx *tx = qp->tx;
@@ -329,7 +335,10 @@ static void frame_atomic(struct stag_qp *qp, struct wqe *w)
 	fpdu_end(qp, &f, &h);
 }
 
-/* The last of the program's requests under way is a barrier: the one before it in the queue of those. */
+/*
+ * Is the last of the program's requests in flight a barrier? The read that confirms forwards
+ * does not count.
+ */
 static bool behind_barrier(const struct stag_qp *qp)
 {
 	const struct qp_tx *tx = qp->tx;
@@ -340,7 +349,10 @@ static bool behind_barrier(const struct stag_qp *qp)
 	return tx->orq.at[last % STAG_MAX_RD_ATOM]->opcode == STAG_WR_BARRIER;
 }
 
-/* May the next request go now? A fence waits for all reads, all wait for a barrier, a read for room under ORD. */
+/*
+ * May the next request go now? A fence waits for all reads, every request for a barrier, a read
+ * for room under ORD.
+ */
 bool tx_request_may_go(const struct stag_qp *qp, const struct wqe *w)
 {
 	uint32_t under_way = qp->tx->orq.put - qp->tx->orq.get;

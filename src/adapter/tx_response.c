@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tx_response.c - answers to the peer's reads and atomics.
+ * tx_response.c - responses to the peer's reads and atomics.
  *
- * They wait here in order (IRD of them at the most), and are checked again when
- * they are framed: a region may have gone meanwhile, or its lease. What comes from a leased region is copied,
- * and the lease looked at before the copy and behind it: what then waits for room in the stream, however long, was there
- * within the lease.
+ * They wait here in order, at most IRD of them, and are checked again when they are framed: the
+ * region may be gone by then, or its lease expired. Data of a leased region is copied, and the
+ * lease checked before and after the copy: data that then waits for room in the stream, however
+ * long, was valid within the lease.
  */
 #include "adapter/qp_tx.h"
 
@@ -14,7 +14,7 @@
 
 #include "adapter/store_peer.h"
 
-/* A copy that does not change between the CRC and the kernel's reading of it. NULL: no room. */
+/* Returns room for a copy that does not change between the CRC and the kernel's read, or NULL. */
 static uint8_t *bounce_room(struct qp_tx *tx, size_t len)
 {
 	uint8_t *p;
@@ -44,7 +44,10 @@ bool tx_bounce_data(struct stag_qp *qp, const struct key_map *map, struct fpdu *
 	return true;
 }
 
-/* The map is the caller's still, but for references that the batch has taken over. false: no room. */
+/*
+ * The caller keeps the map, except references that move to the batch. Returns false if there is
+ * no room.
+ */
 static bool place_read_data(struct stag_qp *qp, struct key_map *map, struct fpdu *f,
 			    const struct ddp_hdr *h)
 {
@@ -69,7 +72,10 @@ static void refuse_answer(struct stag_qp *qp, uint32_t stag, enum key_fault faul
 	qp->tx->response_fault = rx_read_fault(fault);
 }
 
-/* The memory of the next segment; false: not now, or there is none behind the tag any more. */
+/*
+ * Maps the memory of the next segment. Returns false if it has to wait, or if the tag is
+ * invalid now.
+ */
 static bool map_read_data(struct stag_qp *qp, const struct response *r, size_t want,
 			  struct key_map *map)
 {
@@ -88,7 +94,7 @@ static bool is_one_piece(const struct key_map *map)
 
 /* ---- from storage ---- */
 
-/* Is it its turn, and has it got what it answers with? */
+/* May the next response go: are the writes before it done, and is its data there? */
 bool tx_response_may_go(struct stag_qp *qp)
 {
 	const struct response *r = &qp->tx->irq.at[qp->tx->irq.get & qp->tx->irq.mask];
@@ -138,7 +144,7 @@ static void response_framed(struct qp_tx *tx, struct response *r)
 	tx->irq.get++;
 }
 
-/* The data lies in buffers of ours, where it does not change: they are sent from. */
+/* The data is in buffers that do not change: sends from them. */
 static void place_store_data(struct stag_qp *qp, struct fpdu *f, const struct iovec *iov,
 			     unsigned n)
 {
@@ -155,7 +161,7 @@ static void place_store_data(struct stag_qp *qp, struct fpdu *f, const struct io
 	}
 }
 
-/* As much as is there: a whole segment, or less where the medium is slower than the stream. */
+/* Frames as much as is there: a whole segment, or less if the medium is slower than the stream. */
 static bool frame_store_read(struct stag_qp *qp, struct response *r)
 {
 	struct qp_tx *tx = qp->tx;
@@ -198,7 +204,7 @@ static void frame_found(struct stag_qp *qp, struct response *r, uint64_t value)
 
 /* ---- from memory ---- */
 
-/* false: no room now, or the lease was over before the copy was made. */
+/* Returns false if there is no room now, or the lease expired before the copy was made. */
 static bool fetch_read_data(struct stag_qp *qp, const struct response *r, struct key_map *map,
 			    struct fpdu *f, const struct ddp_hdr *h)
 {
@@ -234,7 +240,7 @@ static bool frame_read_response(struct stag_qp *qp, struct response *r)
 	if (want && is_one_piece(&map))
 		tx_promise_full(qp, &h, left - f.payload);
 	if (want && !fetch_read_data(qp, r, &map, &f, &h)) {
-		tx_back_to(tx, &before); /* the bounce buffer is full: when the batch is out */
+		tx_back_to(tx, &before); /* bounce is full: retry when the batch is sent */
 		if (tx->n == 0 && !tx->response_fault.set)
 			tx->response_fault = FAULT_RDMAP_LOCAL; /* no memory for it */
 		return false;
@@ -279,7 +285,7 @@ static bool frame_atomic_response(struct stag_qp *qp, struct response *r)
 	found = do_atomic(map.iov[0].iov_base, &r->atomic);
 	lapsed = key_has_lapsed(key_region(&map));
 	key_put(&map);
-	if (lapsed) /* it may be done, but nobody is told so */
+	if (lapsed) /* it may have been carried out, but is not acknowledged */
 		refuse_answer(qp, r->atomic.stag, KEY_LAPSED);
 	else
 		frame_found(qp, r, found);
@@ -293,7 +299,7 @@ bool tx_frame_response(struct stag_qp *qp)
 
 	assert(qp_tx_locked(qp));
 	if (tx->response_fault.set)
-		return false; /* what was refused is not tried again */
+		return false; /* a refused response is not retried */
 	if (r->store && r->is_atomic) {
 		frame_found(qp, r, peer_found(r->store));
 		return true;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * tx_store.c - a peer's reads, atomics and flushes of regions on storage, from their arrival to their answer.
+ * tx_store.c - a peer's reads, atomics and flushes of regions on storage, from their arrival to
+ * their response.
  *
- * A read goes into the lane in pieces of a buffer at the most, as many as may be ahead of the stream. What is not
- * in the lane yet waits here, in order, and no write may overtake it (peer_overtakes()).
+ * A read goes into the lane in pieces of at most a buffer, as many as may be ahead of the
+ * stream. The rest waits here, in order, and no write may overtake it (peer_overtakes()).
  */
 #include "adapter/store_peer.h"
 
@@ -17,11 +18,11 @@
 #define SIZE MEDIA_BUFFER_SIZE
 
 struct peer_request {
-	struct list link; /* in peer->requests, while more of it has to go into the lane */
+	struct list link; /* in peer->requests, until all of it is in the lane */
 	struct store_peer *peer;
 	uint8_t kind; /* enum media_kind */
 	bool dropped;
-	struct wire_fault fault; /* no piece behind the last one will come */
+	struct wire_fault fault; /* set: no more pieces will come */
 	uint32_t stag, relax;
 	uint64_t to;
 	struct stag_medium *medium;
@@ -31,15 +32,15 @@ struct peer_request {
 	struct list pieces;
 };
 
-/* One operation of it. */
+/* An operation of a request. */
 struct peer_piece {
 	struct lane_op op;
 	struct iovec iov;
 	struct store_map map;
 	struct peer_request *request;
 	struct list link;
-	struct peer_buffer *buffer; /* of a read */
-	uint32_t taken;		    /* by the stream */
+	struct peer_buffer *buffer; /* reads only */
+	uint32_t taken;		    /* bytes taken by the stream */
 	bool done;
 };
 
@@ -119,7 +120,7 @@ static void add_piece(struct peer_request *r, struct peer_piece *i)
 	peer_add(r->peer, &i->op);
 }
 
-/* The region is asked for again with each piece: it may be gone meanwhile. */
+/* Looks the region up for each piece: it may be gone meanwhile. */
 static bool find_region(struct peer_request *r, struct peer_piece *i, unsigned access)
 {
 	struct stag_qp *qp = r->peer->qp;
@@ -135,7 +136,7 @@ static bool find_region(struct peer_request *r, struct peer_piece *i, unsigned a
 	return false;
 }
 
-/* Where the next bytes of a read come to lie; false: there is no buffer now. */
+/* Finds the place for the next bytes of a read. Returns false if there is no buffer now. */
 static bool find_room(struct store_peer *p, const struct peer_request *r, uint32_t *at)
 {
 	uint32_t block = media_block(r->medium->media), left = r->size - r->added;
@@ -155,7 +156,7 @@ static bool find_room(struct store_peer *p, const struct peer_request *r, uint32
 	return p->buffer != NULL;
 }
 
-/* false: not now. */
+/* Returns false if it has to wait. */
 static bool add_read(struct store_peer *p, struct peer_request *r)
 {
 	uint32_t left = r->size - r->added, at, len;
@@ -235,7 +236,7 @@ void peer_advance(struct store_peer *p)
 			list_del(&r->link);
 	}
 	if (any && p->rx_waits)
-		peer_tell(p); /* a write may have waited for its turn */
+		peer_tell(p); /* a write may wait for its turn */
 }
 
 void peer_rest(struct store_peer *p)
