@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * suggest.c - see suggest.h.
+ * suggest.c - finds the word with the least edit distance (suggest.h).
  */
 #include "suggest.h"
 
@@ -8,7 +8,7 @@
 
 #include "complain.h"
 
-#define TOO_FAR 3 /* is no typing error */
+#define TOO_FAR 3 /* edits: no typing error any more */
 #define LONGEST 32
 
 static size_t min3(size_t a, size_t b, size_t c)
@@ -18,7 +18,7 @@ static size_t min3(size_t a, size_t b, size_t c)
 	return m < c ? m : c;
 }
 
-/* How many letters to change, add, take away or swap with their neighbour to make b of a (optimal string alignment). */
+/* Returns how many letters to change, insert, delete or swap with their neighbour to turn a into b (optimal string alignment). */
 static size_t distance(const char *a, const char *b)
 {
 	size_t rows[3][LONGEST], *older = rows[0], *old = rows[1], *row = rows[2], n = strlen(b);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * live.c - see live.h.
+ * live.c - queries the adapters of this machine's processes (live.h).
  *
- * All are asked at once (query.h), and given a second. Anybody may listen at anybody's name: so who answers has to be the process, and the
- * user, that the name says.
+ * All processes are queried at once (query.h), with a timeout of a second. Any process may listen at any abstract name:
+ * so the answer must come from the process and the user in the name.
  */
 #include "live.h"
 
@@ -20,9 +20,9 @@
 #include "base/clock.h"
 
 #define PATIENCE_NS  NS_PER_S
-#define IS_LISTENING 0x10000 /* among the flags of /proc/net/unix */
+#define IS_LISTENING 0x10000 /* a flag of /proc/net/unix */
 
-/* ---- who there is ---- */
+/* ---- processes ---- */
 
 static bool is_known(const struct queries *all, int pid, unsigned int uid)
 {
@@ -32,19 +32,19 @@ static bool is_known(const struct queries *all, int pid, unsigned int uid)
 	return false;
 }
 
-static void add_ask(struct queries *all, int pid, unsigned int uid)
+static void add_query(struct queries *all, int pid, unsigned int uid)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	int n = snprintf(to.sun_path + 1, sizeof(to.sun_path) - 1, "stag-live/%u/%d", uid, pid);
 
 	if (!is_known(all, pid, uid))
 		queries_add(all, &to,
-			 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n), pid,
-			 uid);
+			    (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n),
+			    pid, uid);
 }
 
-/* Those that this user may look at; pid: that one alone, or 0. */
-static void find(struct queries *all, int pid)
+/* Finds the processes that this user may query. pid: only that one; 0: all. */
+static void find_processes(struct queries *all, int pid)
 {
 	FILE *f = fopen("/proc/net/unix", "re");
 	char line[512];
@@ -59,15 +59,15 @@ static void find(struct queries *all, int pid)
 			continue;
 		if ((flags & IS_LISTENING) && (!pid || pid == number) &&
 		    (geteuid() == 0 || uid == geteuid()))
-			add_ask(all, number, uid);
+			add_query(all, number, uid);
 	}
 	if (f)
 		fclose(f);
 }
 
-/* ---- what they say ---- */
+/* ---- answers ---- */
 
-/* The user is who the kernel says that it is. NULL: it makes no sense. */
+/* Parses an answer. The user is set from the socket's credentials. Returns NULL if the answer is malformed. */
 static json_t *read_answer(const struct query *a)
 {
 	json_t *o = a->error ? NULL : json_loadb(a->text, a->length, 0, NULL);
@@ -88,7 +88,7 @@ static int by_pid(const void *a, const void *b)
 	return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-static void run(struct queries *all, const char *word)
+static void run_queries(struct queries *all, const char *word)
 {
 	char line[32];
 
@@ -99,10 +99,10 @@ static void run(struct queries *all, const char *word)
 }
 
 /*
- * What the system knows of who says nothing. NULL: it is gone, or somebody else has taken its name. What a process that has changed
- * its user has in /proc is root's.
+ * Describes a process that does not answer. Returns NULL if it has ended, or another user listens at its name. The files of
+ * a process in /proc belong to root after it has changed its user.
  */
-static json_t *tell_silent(const struct query *a)
+static json_t *describe_silent(const struct query *a)
 {
 	char path[32], name[32] = "";
 	struct stat st;
@@ -119,23 +119,23 @@ static json_t *tell_silent(const struct query *a)
 	name[strcspn(name, "\n")] = '\0';
 	for (char *p = name; *p; p++)
 		if ((unsigned char)*p >= 0x80)
-			*p = '?'; /* JSON is UTF-8; this is anything */
+			*p = '?'; /* JSON needs UTF-8; the name may have any bytes */
 	return *name ? json_pack("{s:i s:I s:s s:b}", "pid", a->pid, "uid", (json_int_t)a->uid,
 				 "program", name, "answers", false)
 		     : NULL;
 }
 
-static json_t *ask_all(int pid, const char *word, bool and_silent)
+static json_t *query_all(int pid, const char *word, bool and_silent)
 {
 	json_t *list = json_array(), *o;
 	struct queries all = {.n = 0};
 
-	find(&all, pid);
-	run(&all, word);
+	find_processes(&all, pid);
+	run_queries(&all, word);
 	for (size_t i = 0; i < all.n; i++) {
 		o = read_answer(&all.list[i]);
 		if (!o && and_silent)
-			o = tell_silent(&all.list[i]);
+			o = describe_silent(&all.list[i]);
 		if (o)
 			json_array_append_new(list, o);
 	}
@@ -145,31 +145,31 @@ static json_t *ask_all(int pid, const char *word, bool and_silent)
 
 json_t *live_ask_all(const char *word)
 {
-	return ask_all(0, word, false);
+	return query_all(0, word, false);
 }
 
 json_t *live_ask_each(int pid, const char *word)
 {
-	return ask_all(pid, word, true);
+	return query_all(pid, word, true);
 }
 
-static int meaning_of(int error)
+static int errno_of(int error)
 {
 	return error == ETIMEDOUT || error == EPROTO || error == ENOMEM ? error : ESRCH;
 }
 
-/* Somebody else may have taken its name, or it may have changed its user: the first that makes sense. */
+/* Another process may listen at its name, or it may have changed its user: takes the first valid answer. */
 json_t *live_ask(int pid, const char *word)
 {
 	struct queries all = {.n = 0};
 	int error = ESRCH;
 	json_t *o = NULL;
 
-	find(&all, pid);
-	run(&all, word);
+	find_processes(&all, pid);
+	run_queries(&all, word);
 	for (size_t i = 0; i < all.n && !o; i++) {
 		o = read_answer(&all.list[i]);
-		error = all.list[i].error ? meaning_of(all.list[i].error) : EPROTO;
+		error = all.list[i].error ? errno_of(all.list[i].error) : EPROTO;
 	}
 	queries_free(&all);
 	if (!o)

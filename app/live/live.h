@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * live.h - what the adapters of this machine's processes say of themselves (libstag-verbs(7), STAG_LIVE).
+ * live.h - queries the adapters of this machine's processes (libstag-verbs(7), STAG_LIVE).
  *
- * Each process that uses the adapter listens at @stag-live/UID/PID, in its network namespace. This user is
- * told of his own processes, root of all. Words: counters; qps (and the counters); regions; all.
+ * Each process that uses the adapter listens at @stag-live/UID/PID, in its network namespace. It answers its own
+ * user, and root. Words: counters; qps (and the counters); regions; all.
  */
 #ifndef STAG_APP_LIVE_H
 #define STAG_APP_LIVE_H
@@ -12,22 +12,22 @@
 #include <stag/histogram.h>
 
 /*
- * What one says, within a second: an object with an integer pid and uid and a string program; all else may
- * be whatever a stranger makes up. NULL and errno: ESRCH (there is no such process that could be looked
- * at), ETIMEDOUT, EPROTO, ENOMEM.
+ * Queries one process, with a timeout of a second. Returns an object with an integer pid and uid and a string program; all
+ * else is untrusted. NULL and errno: ESRCH (no such process that this user may query), ETIMEDOUT, EPROTO, ENOMEM.
  */
 json_t *live_ask(int pid, const char *word);
 json_t *live_ask_all(
-	const char *word); /* an array, by pid; who says nothing in time is not in it */
-/* Likewise, and he is: {"pid", "uid", "program", "answers": false}. pid: that one alone; 0: all. */
+	const char *word); /* an array, sorted by pid, without those that did not answer in time */
+/* Likewise, with {"pid", "uid", "program", "answers": false} for those that did not. pid: only that one; 0: all. */
 json_t *live_ask_each(int pid, const char *word);
 
-/* Histograms: {"count":n,"sum_ns":n,"max_ns":n,"buckets":[[upper_ns,count],...]}, empty buckets left off. */
+/* Histograms: {"count":n,"sum_ns":n,"max_ns":n,"buckets":[[upper_ns,count],...]}, without empty buckets. */
 json_t *live_histogram(const struct stag_histogram *h);
-void live_read_histogram(const json_t *o, struct stag_histogram *h); /* zeroes where it is none */
-double live_quantile(const json_t *o, double q);		     /* ns; 0: it has nothing */
+void live_read_histogram(const json_t *o,
+			 struct stag_histogram *h); /* zeroes if it is not a histogram */
+double live_quantile(const json_t *o, double q);    /* ns; 0: it is empty */
 
-/* What came since before, which is an earlier reading of the same; its max_ns is that of all. */
+/* Subtracts an earlier reading of the same histogram; max_ns stays that of all time. */
 void live_histogram_since(struct stag_histogram *h, const struct stag_histogram *before);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * live_json.c - histograms as JSON, there and back.
+ * live_json.c - converts histograms to and from JSON.
  */
 #include "live.h"
 

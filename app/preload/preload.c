@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * preload.c - the library that makes a program's verbs ours: where it is, and
- * how it gets into the program (ld.so(8), LD_PRELOAD).
+ * preload.c - finds libstag-verbs.so, and has it loaded into programs (ld.so(8),
+ * LD_PRELOAD).
  */
 #include "preload.h"
 
@@ -19,11 +19,11 @@
 
 #define LIBRARY "libstag-verbs.so.0"
 
-/* Relative to the directory of the executable: as installed, and in the build tree. */
+/* Relative to the directory of the executable: installed, and in the build tree. */
 static const char *const library_places[] = {STAG_EXE_TO_LIB "/" LIBRARY,
 					     "../../src/verbs/" LIBRARY};
 
-static int real_file(const char *name, int mode, char *path)
+static int find_file(const char *name, int mode, char *path)
 {
 	if (!realpath(name, path))
 		return -errno;
@@ -32,14 +32,14 @@ static int real_file(const char *name, int mode, char *path)
 
 static int find_chosen(const char *name, char *path, char *why, size_t room)
 {
-	int err = real_file(name, R_OK, path);
+	int err = find_file(name, R_OK, path);
 
 	if (err)
 		snprintf(why, room, "cannot read the library %s: %s", name, strerror(-err));
 	return err;
 }
 
-/* The directory that this executable is in. */
+/* Finds the directory of this executable. */
 static int own_directory(char *path, size_t size)
 {
 	char exe[PATH_MAX];
@@ -58,7 +58,7 @@ int find_beside_executable(const char *const *places, size_t n, int mode, char *
 
 	for (size_t i = 0; err == 0 && i < n; i++) {
 		snprintf(name, sizeof(name), "%s/%s", dir, places[i]);
-		if (real_file(name, mode, path) == 0)
+		if (find_file(name, mode, path) == 0)
 			return 0;
 	}
 	return err ? err : -ENOENT;
@@ -70,7 +70,7 @@ static int find_near_executable(char *path, char *why, size_t room)
 	int err = own_directory(dir, sizeof(dir));
 
 	if (err) {
-		snprintf(why, room, "cannot tell where this program is: %s", strerror(-err));
+		snprintf(why, room, "cannot find the path of this program: %s", strerror(-err));
 		return err;
 	}
 	if (find_beside_executable(library_places, sizeof(library_places) / sizeof(*library_places),
@@ -94,7 +94,7 @@ int preload_look(const char *chosen, char *path, size_t size, char *why, size_t 
 	if (err)
 		return err;
 	if (strpbrk(found, " :")) {
-		snprintf(why, room, "LD_PRELOAD cannot name %s: there is a space or a colon in it",
+		snprintf(why, room, "LD_PRELOAD cannot name %s: the path has a space or a colon",
 			 found);
 		return -EINVAL;
 	}
@@ -114,7 +114,7 @@ int preload_find(const char *chosen, char *path, size_t size)
 	return err;
 }
 
-/* Is word one of the words of list, which spaces and colons divide? */
+/* Is word in a list that is divided by spaces and colons? */
 static bool is_listed(const char *list, const char *word)
 {
 	size_t len = strlen(word);
@@ -125,8 +125,8 @@ static bool is_listed(const char *list, const char *word)
 	return false;
 }
 
-/* A word before or behind what is in a list, unless it is there; takes the list, NULL: no memory. */
-static char *add(char *list, const char *word, bool in_front)
+/* Adds a word at the front or the end of a list, unless it is in it. Frees the list; returns the new one, or NULL if memory runs out. */
+static char *add_to_list(char *list, const char *word, bool in_front)
 {
 	CLEANUP_FREE char *old = list;
 	char *longer = NULL;
@@ -147,9 +147,9 @@ char *preload_words(const char *old, const char *library)
 	enum { BEHIND, IN_FRONT };
 	char *list = strdup(old ? old : "");
 
-	if (*STAG_SANITIZER) /* in a build with a sanitizer its runtime must be there first */
-		list = add(list, STAG_SANITIZER, IN_FRONT);
-	return add(list, library, BEHIND);
+	if (*STAG_SANITIZER) /* the runtime of a sanitizer must be loaded first */
+		list = add_to_list(list, STAG_SANITIZER, IN_FRONT);
+	return add_to_list(list, library, BEHIND);
 }
 
 int preload_set(const char *library)
@@ -174,7 +174,7 @@ int preload_program(char **argv)
 	}
 	if (preload_set(library) == 0)
 		execv("/proc/self/exe", argv);
-	complain("cannot run with %s: %s", library, strerror(errno));
+	complain("cannot execute this program with %s: %s", library, strerror(errno));
 	return -errno;
 }
 

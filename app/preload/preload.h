@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * preload.h - the library that makes a program's verbs ours: of stag, and of stagd.
+ * preload.h - finds libstag-verbs.so, and has it loaded into programs by LD_PRELOAD.
  */
 #ifndef STAG_APP_PRELOAD_H
 #define STAG_APP_PRELOAD_H
@@ -16,17 +16,17 @@
 int find_beside_executable(const char *const *places, size_t n, int mode, char *path);
 
 /*
- * find looks at chosen (NULL: nothing was), at STAG_LIB, where stag is installed,
- * and in the build tree; it says on stderr where it looked when it is nowhere.
+ * Finds the library: chosen, if not NULL; or STAG_LIB; or where stag is installed, or in the build tree. Returns -errno
+ * after it has complained.
  */
 int preload_find(const char *chosen, char *path, size_t size);
-/* The same, and says nothing but why (-errno), in the caller's memory. */
+/* Likewise, but stores the reason of a failure in why. */
 int preload_look(const char *chosen, char *path, size_t size, char *why, size_t room);
-/* What LD_PRELOAD is with it, behind what is there already (NULL: nothing); the caller frees. NULL: no memory. */
+/* Returns the value of LD_PRELOAD with the library added to the old one, which may be NULL. The caller frees it. NULL: out of memory. */
 char *preload_words(const char *old, const char *library);
-int preload_set(const char *library); /* LD_PRELOAD, behind what is there already */
-/* Runs this program once more, with the adapter: returns where it is there already, or cannot be had. */
+int preload_set(const char *library); /* adds it to LD_PRELOAD; returns -errno */
+/* Executes this program again with the adapter. Returns 0 if the adapter is loaded already, -errno if it cannot be loaded. */
 int preload_program(char **argv);
-int preload_self(int argc, char **argv); /* the same of a command of stag's; argv[0]: its name */
+int preload_self(int argc, char **argv); /* likewise for a command of stag; argv[0] is its name */
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * doctor.c - stag doctor: what the doctor (app/doctor/) has found, for people and for programs.
+ * doctor.c - stag doctor: prints the findings of app/doctor as text or JSON.
  */
 #include "doctor.h"
 
@@ -25,7 +25,7 @@ static enum colour colour_of(const char *level)
 					   : COLOUR_GREEN;
 }
 
-/* In lines of 100 columns, between words. */
+/* Prints text in lines of 100 columns, broken between words. */
 static void print_wrapped(const char *text)
 {
 	const size_t indent = 30, room = 100 - indent;
@@ -69,7 +69,7 @@ static void print_all(const json_t *all, bool quiet)
 	}
 }
 
-static int count(const json_t *all, const char *level)
+static int count_of(const json_t *all, const char *level)
 {
 	return (int)json_integer_value(json_object_get(json_object_get(all, "counts"), level));
 }
@@ -78,19 +78,20 @@ struct options {
 	bool quiet, json;
 };
 
-static int report(const struct options *o)
+static int print_report(const struct options *o)
 {
 	json_t *all = doctor_look();
-	int faults = count(all, "fault");
+	int faults = count_of(all, "fault");
 
 	if (o->json) {
 		store_dump(all);
 		return faults ? EXIT_FAILED : EXIT_OK;
 	}
 	print_all(all, o->quiet);
-	if (!o->quiet || faults || count(all, "warning") || count(all, "note"))
+	if (!o->quiet || faults || count_of(all, "warning") || count_of(all, "note"))
 		printf("%s%d good, %d notes, %d warnings, %d faults\n", o->quiet ? "" : "\n",
-		       count(all, "good"), count(all, "note"), count(all, "warning"), faults);
+		       count_of(all, "good"), count_of(all, "note"), count_of(all, "warning"),
+		       faults);
 	json_decref(all);
 	return faults ? EXIT_FAILED : EXIT_OK;
 }
@@ -126,7 +127,7 @@ static int run_doctor(const struct command *self, int argc, char **argv)
 	struct cli_call call;
 	int rc;
 
-	return cli_parse(&doctor_noun, argc, argv, &o, &call, &rc) ? report(&o) : rc;
+	return cli_parse(&doctor_noun, argc, argv, &o, &call, &rc) ? print_report(&o) : rc;
 }
 
 const struct command doctor_command = {.noun = &doctor_noun, .run = run_doctor};

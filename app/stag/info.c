@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * info.c - stag info: what devices a program under `stag run` finds.
+ * info.c - stag info: shows the devices that a program under `stag run` finds.
  *
- * It executes itself anew with the library preloaded, and then asks as any verbs
- * program would: what it says is what a program sees. All findings go into one
- * JSON tree; the text is a view of it.
+ * It executes itself again with the library preloaded, and then uses verbs as any
+ * program would, so it sees what a program sees. The result is one JSON tree; the
+ * text is printed from it.
  */
 #include "stag.h"
 
@@ -26,7 +26,7 @@
 #include "base/crc32c.h"
 #include "stag/stagdv.h"
 
-/* Set in the second life, so that there is no third. */
+/* Set before stag executes itself again, to prevent a loop. */
 #define AGAIN "STAG_INFO_PRELOADED"
 
 /* The stagdv calls are in the preloaded library, which this program is not linked to. */
@@ -55,7 +55,7 @@ struct name {
 	const char *word;
 };
 
-/* The words for the bits that are set. */
+/* Returns an array of the names of the bits that are set. */
 static json_t *words_of(uint64_t bits, const struct name *names, size_t n)
 {
 	json_t *list = json_array();
@@ -167,7 +167,7 @@ static json_t *port_of(struct ibv_context *ctx, uint8_t number)
 			 gids_of(ctx, number, p.gid_tbl_len));
 }
 
-/* What only the software adapter can say of itself. */
+/* Adds what only the software adapter reports. */
 static void add_software(json_t *device, struct ibv_context *ctx)
 {
 	struct stagdv_device_attr a = {0};
@@ -229,8 +229,8 @@ static json_t *device_of(struct ibv_device *d)
 	return device;
 }
 
-/* The device by which the connection manager reaches this address of ours, or NULL. */
-static struct ibv_device *device_behind(struct sockaddr *addr)
+/* Returns the device that the connection manager uses for a local address, or NULL. */
+static struct ibv_device *device_of_address(struct sockaddr *addr)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
 	struct ibv_device *device = NULL;
@@ -260,7 +260,7 @@ static json_t *find_device(json_t *devices, const char *name)
 
 static void add_address(json_t *devices, const struct ifaddrs *a)
 {
-	struct ibv_device *d = device_behind(a->ifa_addr);
+	struct ibv_device *d = device_of_address(a->ifa_addr);
 	json_t *device = d ? find_device(devices, ibv_get_device_name(d)) : NULL;
 	const void *raw = a->ifa_addr->sa_family == AF_INET
 				  ? (const void *)&((struct sockaddr_in *)a->ifa_addr)->sin_addr
@@ -369,7 +369,7 @@ static void print_limits(json_t *limits)
 	}
 }
 
-static void print_asks(json_t *asks)
+static void print_requested(json_t *asks)
 {
 	json_t *list = json_array();
 	const char *key;
@@ -399,7 +399,7 @@ static void print_device(const json_t *d)
 	if (json_object_get(d, "crc32c")) {
 		print_line("CRC32C");
 		puts(text_of(d, "crc32c"));
-		print_asks(json_object_get(d, "asks_peers_for"));
+		print_requested(json_object_get(d, "asks_peers_for"));
 	}
 	print_limits(json_object_get(d, "limits"));
 }
@@ -426,14 +426,14 @@ static int start_again(const char *chosen, bool as_json)
 	char *args[] = {"stag", "info", as_json ? "--json" : NULL, NULL};
 
 	if (getenv(AGAIN)) {
-		complain("%s was not loaded, or is no libstag-verbs", getenv(AGAIN));
+		complain("%s was not loaded, or is not libstag-verbs", getenv(AGAIN));
 		return EXIT_FAILED;
 	}
 	if (preload_find(chosen, library, sizeof(library)) || preload_set(library))
 		return EXIT_FAILED;
 	setenv(AGAIN, library, 1);
 	execv("/proc/self/exe", args);
-	complain("cannot start again: %s", strerror(errno));
+	complain("cannot execute stag again: %s", strerror(errno));
 	return EXIT_FAILED;
 }
 
@@ -453,7 +453,7 @@ static int show_devices(bool as_json)
 }
 
 struct options {
-	const char *library; /* NULL: not chosen */
+	const char *library; /* NULL: the default */
 	bool json;
 };
 

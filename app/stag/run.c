@@ -2,8 +2,8 @@
 /*
  * run.c - stag run: executes a program with the software adapter in it.
  *
- * Sets LD_PRELOAD and the STAG_ variables that stand behind the options
- * (libstag-verbs(7)), and is gone: the program takes over this process.
+ * Sets LD_PRELOAD and the STAG_ variables of the options (libstag-verbs(7)),
+ * then executes the program in this process.
  */
 #include "stag.h"
 
@@ -23,11 +23,11 @@
 struct run_options {
 	const char *trace, *log, *log_file, *crc, *markers, *extensions, *one_shot, *p2p, *mpa_rev;
 	const char *connect_timeout, *congestion;
-	const char *library; /* NULL: the usual one */
+	const char *library; /* NULL: the default */
 };
 
-/* The program may change its directory before it opens the file. */
-static char *absolute(const char *name)
+/* Returns an absolute name: the program may change its directory before the adapter opens the file. */
+static char *absolute_name(const char *name)
 {
 	CLEANUP_FREE char *here = NULL;
 	char *path = NULL;
@@ -41,8 +41,8 @@ static char *absolute(const char *name)
 }
 
 /*
- * An earlier run's trace makes room: the adapter itself never overwrites one. A
- * file that a running process writes to is locked, and stays.
+ * Removes the trace of an earlier run: the adapter itself never overwrites one. A
+ * file that a running process writes to is locked, and is kept.
  */
 static int clear_old_trace(const char *path)
 {
@@ -60,7 +60,7 @@ static int clear_old_trace(const char *path)
 	return unlink(path) == 0 ? 0 : -errno;
 }
 
-/* Can a file be made there? Better said now than when the first connection comes. */
+/* Checks that the trace can be created: an error now is better than one at the first connection. */
 static int check_trace(const char *path)
 {
 	CLEANUP_FREE char *dir = strdup(path);
@@ -152,7 +152,7 @@ static const struct cli_noun run_noun = {
 /* Returns the absolute name of a file that the adapter will write. The caller frees it; NULL after complaining. */
 static char *output_file(const struct cli_option *o, const char *name)
 {
-	char *path = absolute(name);
+	char *path = absolute_name(name);
 	int err = path ? 0 : -ENOMEM;
 
 	if (!err && strcmp(o->name, "trace") == 0)
@@ -192,7 +192,7 @@ static int set_variables(const struct run_options *options)
 
 /* ---- the program ---- */
 
-static int execute(char **argv)
+static int exec_program(char **argv)
 {
 	char path[PATH_MAX];
 	const char *obstacle;
@@ -223,7 +223,7 @@ static int run_program(const struct command *self, int argc, char **argv)
 		return rc;
 	if (preload_find(o.library, library, sizeof(library)) || preload_set(library))
 		return EXIT_FAILED;
-	return execute(call.args);
+	return exec_program(call.args);
 }
 
 const struct command run_command = {.noun = &run_noun, .run = run_program};

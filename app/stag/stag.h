@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * stag.h - the command `stag`: what its files share. One file a subcommand.
+ * stag.h - the command `stag`: what its files share. Each command has a file.
  */
 #ifndef STAG_APP_STAG_H
 #define STAG_APP_STAG_H
@@ -23,12 +23,15 @@ struct command {
 extern const struct command run_command, info_command, top_command, doctor_command, heap_command,
 	store_command, block_command, pool_command, completion_command;
 
-/* serve.c: what commands that serve have in common */
-bool serve_port(const char *text, uint16_t usual, uint16_t *port); /* false, having complained */
-void serve_begin(sigset_t *ends); /* before there are threads; ends: what tells it to stop */
+/* serve.c: for commands that serve */
+/* Parses --port; NULL is the default. Returns false after it has complained. */
+bool serve_port(const char *text, uint16_t usual, uint16_t *port);
+/* Blocks the signals that stop a server, and returns them in *ends. Call before starting threads. */
+void serve_begin(sigset_t *ends);
 
-/* program.c: what will be executed, and whether it can be preloaded at all */
-int program_find(const char *name, char *path, size_t size); /* as execvp() would: -errno */
-const char *program_obstacle(const char *path); /* why LD_PRELOAD will not work, or NULL */
+/* program.c */
+int program_find(const char *name, char *path,
+		 size_t size);			/* finds it as execvp() does; returns -errno */
+const char *program_obstacle(const char *path); /* why LD_PRELOAD has no effect, or NULL */
 
 #endif

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * top.c - stag top: processes with the adapter, their connections and the daemons, again and again.
+ * top.c - stag top: shows processes with the adapter, their connections and the daemons, at an interval.
  *
- * On a terminal in place; else a block for each look, when there has been one before it: so rates are always there.
+ * On a terminal the screen is updated in place. Otherwise each update but the first is printed as a block: it has rates,
+ * from the difference to the one before.
  */
 #include "top.h"
 
@@ -31,9 +32,9 @@ static void catch_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-/* ---- looks ---- */
+/* ---- updates ---- */
 
-static bool is_there(const struct top_look *l)
+static bool found_any(const struct top_look *l)
 {
 	return json_array_size(l->processes) || json_array_size(l->daemons);
 }
@@ -52,14 +53,14 @@ static uint64_t next_time(const struct top_look *l, const struct top_options *o)
 	return l->ns + (uint64_t)(o->interval * 1e9);
 }
 
-static bool report(const struct top_look *now, const struct top_look *before,
-		   const struct top_options *o)
+static bool print_update(const struct top_look *now, const struct top_look *before,
+			 const struct top_options *o)
 {
 	struct top_rows rows;
 	bool good = top_rows_make(&rows, now, before, o);
 
 	if (!good)
-		complain("no memory");
+		complain("out of memory");
 	else if (o->json)
 		top_print_json(&rows, o, now);
 	else
@@ -68,8 +69,8 @@ static bool report(const struct top_look *now, const struct top_look *before,
 	return good && fflush(stdout) == 0;
 }
 
-/* A process that has ended is no more to look at. */
-static int in_blocks(struct top_options *o, struct top_look *first)
+/* Prints updates as blocks. With --pid it ends when the process does. */
+static int show_blocks(struct top_options *o, struct top_look *first)
 {
 	struct top_look before = *first, now;
 	bool good = true;
@@ -80,11 +81,11 @@ static int in_blocks(struct top_options *o, struct top_look *first)
 		if (interrupted)
 			break;
 		top_look(&now, o);
-		if (o->pid && !is_there(&now)) {
+		if (o->pid && !found_any(&now)) {
 			top_forget(&now);
 			break;
 		}
-		good = report(&now, &before, o);
+		good = print_update(&now, &before, o);
 		top_forget(&before);
 		before = now;
 	}
@@ -92,8 +93,8 @@ static int in_blocks(struct top_options *o, struct top_look *first)
 	return good ? EXIT_OK : EXIT_FAILED;
 }
 
-static enum top_wish draw(const struct top_look *now, const struct top_look *before,
-			  struct top_options *o)
+static enum top_wish draw_until_due(const struct top_look *now, const struct top_look *before,
+				    struct top_options *o)
 {
 	enum top_wish wish = TOP_DRAW;
 
@@ -111,12 +112,12 @@ static enum top_wish draw(const struct top_look *now, const struct top_look *bef
 	return wish;
 }
 
-static int in_place(struct top_options *o, struct top_look *first)
+static int show_screen(struct top_options *o, struct top_look *first)
 {
 	struct top_look before = {.ns = 0}, now = *first;
 	uint64_t looks = 1;
 
-	while (draw(&now, &before, o) != TOP_END && (o->count == 0 || looks < o->count)) {
+	while (draw_until_due(&now, &before, o) != TOP_END && (o->count == 0 || looks < o->count)) {
 		top_forget(&before);
 		before = now;
 		top_look(&now, o);
@@ -133,14 +134,14 @@ static int run_top(struct top_options *o)
 	struct top_look first;
 
 	top_look(&first, o);
-	if (o->pid && !is_there(&first)) {
+	if (o->pid && !found_any(&first)) {
 		complain("process %u does not use the adapter, or is not yours; 'stag top' shows "
 			 "those that do",
 			 o->pid);
 		top_forget(&first);
 		return EXIT_FAILED;
 	}
-	return !o->json && top_screen_open() ? in_place(o, &first) : in_blocks(o, &first);
+	return !o->json && top_screen_open() ? show_screen(o, &first) : show_blocks(o, &first);
 }
 
 /* ---- options ---- */
@@ -231,7 +232,7 @@ static const struct cli_noun top_noun = {
 	.options = top_table,
 };
 
-static int parse_and_run_top(const struct command *self, int argc, char **argv)
+static int start_top(const struct command *self, int argc, char **argv)
 {
 	struct top_options o = {.interval = 1};
 	struct cli_call call;
@@ -240,4 +241,4 @@ static int parse_and_run_top(const struct command *self, int argc, char **argv)
 	return cli_parse(&top_noun, argc, argv, &o, &call, &rc) ? run_top(&o) : rc;
 }
 
-const struct command top_command = {.noun = &top_noun, .run = parse_and_run_top};
+const struct command top_command = {.noun = &top_noun, .run = start_top};

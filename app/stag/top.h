@@ -2,8 +2,8 @@
 /*
  * top.h - stag top: what its files share.
  *
- * A look (top_look.c) is what all processes and daemons said at a time; together with the one before it becomes rows
- * with rates (top_rows.c); these are printed (top_show.c), in place on a terminal (top_screen.c).
+ * A look (top_look.c) is a sample: the answers of all processes and daemons at one time. A look and the one before become
+ * rows with rates (top_rows.c), which are printed (top_show.c), on a terminal in place (top_screen.c).
  */
 #ifndef STAG_APP_TOP_H
 #define STAG_APP_TOP_H
@@ -19,19 +19,19 @@ enum top_order { BY_TRAFFIC, BY_REQUESTS, BY_LATENCY, BY_PID, TOP_ORDERS };
 
 struct top_options {
 	double interval;
-	uint64_t count; /* 0: without end */
-	uint32_t pid;	/* 0: all */
+	uint64_t count; /* 0: no end */
+	uint32_t pid;	/* 0: all processes */
 	bool of_user;
 	uid_t user;
 	bool json;
-	bool connections; /* and not processes with theirs below */
+	bool connections; /* list connections, instead of processes with connections */
 	enum top_order order;
 };
 
 /* ---- top_look.c ---- */
 
 struct top_look {
-	json_t *processes, *daemons; /* what they said */
+	json_t *processes, *daemons; /* arrays of their answers */
 	uint64_t ns;
 };
 
@@ -44,7 +44,7 @@ struct top_rates {
 	double tx, rx; /* bytes per second; of a daemon's service: read from it, written to it */
 	double requests, done; /* posts, operations; completions */
 	double p50, p99;       /* ns */
-	bool timed;	       /* there were times in between */
+	bool timed;	       /* there were times to compute the quantiles from */
 };
 
 enum top_kind { TOP_PROCESS, TOP_CONNECTION, TOP_DAEMON, TOP_SERVICE };
@@ -56,26 +56,26 @@ struct top_row {
 	char program[64];
 	uint32_t qpn;
 	char state[8], peer_kind[8], local[64], peer[64];
-	unsigned int used, size; /* of the send queue */
+	unsigned int used, size; /* entries of the send queue */
 	unsigned int connections;
-	bool silent;	/* of a process or a daemon: it says nothing */
+	bool silent;	/* a process or a daemon that does not answer */
 	char text[192]; /* of a daemon or a service */
 	struct top_rates rates;
 	const char *what; /* of a service: pool, watch, store, target */
 	size_t group,
-		came; /* the row of its process or daemon, and its own, before they were sorted */
-	const json_t *said; /* by the look that it is of */
+		came; /* index of the row of its process or daemon, and of its own, before sorting */
+	const json_t *said; /* the answer that the row is made of */
 };
 
 struct top_rows {
 	struct top_row *row;
 	size_t n, room;
 	size_t processes, connections, daemons;
-	struct top_rates sum; /* of processes */
-	bool has_rates;	      /* there was a look before */
+	struct top_rates sum; /* of all processes */
+	bool has_rates;	      /* there was an earlier look */
 };
 
-/* before: one with processes NULL: there is none. false: no memory. */
+/* before: the earlier look; its processes are NULL if there is none. Returns false if memory runs out. */
 bool top_rows_make(struct top_rows *rows, const struct top_look *now, const struct top_look *before,
 		   const struct top_options *o);
 void top_rows_drop(struct top_rows *rows);
@@ -83,7 +83,7 @@ void top_rows_drop(struct top_rows *rows);
 /* ---- top_show.c ---- */
 
 const char *top_order_word(enum top_order order);
-/* Lines of at most width columns; 0: as many as there are. */
+/* These write lines of at most width columns; 0: no limit. */
 void top_head(const struct top_rows *rows, const struct top_options *o, int width, char *text,
 	      size_t size);
 void top_titles(int width, char *text, size_t size);
@@ -96,10 +96,10 @@ void top_print_json(const struct top_rows *rows, const struct top_options *o,
 
 /* ---- top_screen.c ---- */
 
-bool top_screen_open(void); /* false: this is no terminal */
+bool top_screen_open(void); /* returns false if stdout is not a terminal */
 void top_screen_close(void);
 void top_screen_draw(const struct top_rows *rows, const struct top_options *o);
-/* Until then, or until a key or a signal wants something else. */
+/* Waits until then, or until a key or a signal. Returns what to do next. */
 enum top_wish { TOP_GO_ON, TOP_DRAW, TOP_LOOK, TOP_END };
 enum top_wish top_screen_wait(uint64_t until, struct top_options *o);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * top_look.c - one look at all processes with the adapter (app/live), and at the daemons of this user (app/control).
+ * top_look.c - queries all processes with the adapter (app/live), and the daemons of this user (app/control).
  */
 #include "top.h"
 
@@ -17,7 +17,7 @@ static bool is_wanted(const json_t *process, const struct top_options *o)
 	return !o->of_user || (uid_t)uid == o->user;
 }
 
-static json_t *processes(const struct top_options *o)
+static json_t *query_processes(const struct top_options *o)
 {
 	json_t *all = live_ask_each(o->pid, "qps");
 	size_t i = 0;
@@ -35,8 +35,8 @@ struct daemons {
 	json_t *said;
 };
 
-/* A daemon is asked for by its process, too. */
-static void *ask_daemons(void *arg)
+/* Queries the daemons; --pid applies to them, too. */
+static void *query_daemons(void *arg)
 {
 	struct daemons *d = arg;
 
@@ -44,7 +44,7 @@ static void *ask_daemons(void *arg)
 	return NULL;
 }
 
-/* Both at once: who hangs is often both, and is waited for once. */
+/* Queries both at once: a daemon that hangs has the adapter, too, so there is one timeout instead of two. */
 void top_look(struct top_look *l, const struct top_options *o)
 {
 	struct daemons d = {.o = o};
@@ -52,12 +52,12 @@ void top_look(struct top_look *l, const struct top_options *o)
 	bool both;
 
 	l->ns = clock_ns();
-	both = pthread_create(&thread, NULL, ask_daemons, &d) == 0;
-	l->processes = processes(o);
+	both = pthread_create(&thread, NULL, query_daemons, &d) == 0;
+	l->processes = query_processes(o);
 	if (both)
 		pthread_join(thread, NULL);
 	else
-		ask_daemons(&d);
+		query_daemons(&d);
 	l->daemons = d.said;
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * top_rows.c - two looks become rows, with what has passed in between.
+ * top_rows.c - makes rows of two looks, with the rates between them.
  *
- * Nothing that a process says is believed to be there, or to be what it should; and no byte of its words gets to the
- * terminal that could command it.
+ * The answer of a process is untrusted: any field may be missing or of another type, and control characters in its
+ * strings do not get to the terminal.
  */
 #include "top.h"
 
@@ -12,9 +12,9 @@
 
 #include "live.h"
 
-/* ---- what was said ---- */
+/* ---- answers ---- */
 
-static void take_word(char *to, size_t size, const json_t *o, const char *name)
+static void copy_word(char *to, size_t size, const json_t *o, const char *name)
 {
 	const char *word = json_string_value(json_object_get(o, name));
 
@@ -29,15 +29,15 @@ static double number(const json_t *o, const char *name)
 	return json_number_value(json_object_get(o, name));
 }
 
-/* 0 also where it has gone back: then this is another one of the same number. */
-static double risen(const json_t *now, const json_t *before, const char *name)
+/* Returns by how much a counter has risen; 0 also if it has fallen: then another object has the same number now. */
+static double increase_of(const json_t *now, const json_t *before, const char *name)
 {
 	double by = number(now, name) - number(before, name);
 
 	return by > 0 ? by : 0;
 }
 
-static const json_t *find(const json_t *list, const char *key, const json_t *value)
+static const json_t *find_object(const json_t *list, const char *key, const json_t *value)
 {
 	const json_t *o;
 	size_t i;
@@ -48,9 +48,9 @@ static const json_t *find(const json_t *list, const char *key, const json_t *val
 	return NULL;
 }
 
-static const json_t *same(const json_t *list, const json_t *o, const char *key)
+static const json_t *find_same(const json_t *list, const json_t *o, const char *key)
 {
-	return find(list, key, json_object_get(o, key));
+	return find_object(list, key, json_object_get(o, key));
 }
 
 /* ---- times ---- */
@@ -72,7 +72,7 @@ static void set_quantiles(struct top_rates *r, const struct stag_histogram *h)
 	r->p99 = stag_histogram_quantile(h, 0.99);
 }
 
-/* Those of an object, whatever their names are. */
+/* Sums up the histograms of an object, under any names. */
 static void set_all_times(struct top_rates *r, const json_t *now, const json_t *before)
 {
 	struct stag_histogram sum = {.count = 0};
@@ -119,16 +119,16 @@ static bool add_connection(struct top_rows *rows, const json_t *q, const json_t 
 	r->uid = rows->row[group].uid;
 	snprintf(r->program, sizeof(r->program), "%s", rows->row[group].program);
 	r->qpn = (uint32_t)json_integer_value(json_object_get(q, "qpn"));
-	take_word(r->state, sizeof(r->state), q, "state");
-	take_word(r->peer_kind, sizeof(r->peer_kind), q, "kind");
-	take_word(r->local, sizeof(r->local), q, "local");
-	take_word(r->peer, sizeof(r->peer), q, "peer");
+	copy_word(r->state, sizeof(r->state), q, "state");
+	copy_word(r->peer_kind, sizeof(r->peer_kind), q, "kind");
+	copy_word(r->local, sizeof(r->local), q, "local");
+	copy_word(r->peer, sizeof(r->peer), q, "peer");
 	r->used = (unsigned int)json_integer_value(json_array_get(sq, 0));
 	r->size = (unsigned int)json_integer_value(json_array_get(sq, 1));
-	r->rates.tx = risen(q, before, "tx_bytes") / seconds;
-	r->rates.rx = risen(q, before, "rx_bytes") / seconds;
-	r->rates.requests = risen(q, before, "posts") / seconds;
-	r->rates.done = risen(q, before, "completions") / seconds;
+	r->rates.tx = increase_of(q, before, "tx_bytes") / seconds;
+	r->rates.rx = increase_of(q, before, "rx_bytes") / seconds;
+	r->rates.requests = increase_of(q, before, "posts") / seconds;
+	r->rates.done = increase_of(q, before, "completions") / seconds;
 	add_times(&times, json_object_get(q, "latency"), json_object_get(before, "latency"));
 	set_quantiles(&r->rates, &times);
 	rows->connections++;
@@ -140,16 +140,16 @@ static bool is_silent(const json_t *said)
 	return json_is_false(json_object_get(said, "answers"));
 }
 
-/* Who said nothing is not one that began at 0: what has passed since is not known. */
+/* Returns NULL if the earlier look has no answer: its counters are unknown then, not 0. */
 static const json_t *known_before(const json_t *now, const json_t *before)
 {
 	return is_silent(before) ? now : before;
 }
 
-/* By its own clock, where it says the time: it may have been asked a while after others. */
+/* Returns the seconds between two answers, by the process's own clock if it has sent the time. */
 static double seconds_between(const json_t *now, const json_t *before, double usual)
 {
-	double s = risen(now, before, "now_ns") / 1e9;
+	double s = increase_of(now, before, "now_ns") / 1e9;
 
 	return before && s > 0.001 ? s : usual;
 }
@@ -176,16 +176,16 @@ static bool add_process(struct top_rows *rows, const json_t *p, const json_t *be
 	r->uid = (uid_t)json_integer_value(json_object_get(p, "uid"));
 	r->silent = is_silent(p);
 	r->connections = (unsigned int)json_array_size(qps);
-	take_word(r->program, sizeof(r->program), p, "program");
-	r->rates.tx = risen(c, old, "tx_bytes") / seconds;
-	r->rates.rx = risen(c, old, "rx_bytes") / seconds;
-	r->rates.requests = risen(c, old, "posts") / seconds;
-	r->rates.done = risen(c, old, "completions") / seconds;
+	copy_word(r->program, sizeof(r->program), p, "program");
+	r->rates.tx = increase_of(c, old, "tx_bytes") / seconds;
+	r->rates.rx = increase_of(c, old, "rx_bytes") / seconds;
+	r->rates.requests = increase_of(c, old, "posts") / seconds;
+	r->rates.done = increase_of(c, old, "completions") / seconds;
 	set_all_times(&r->rates, json_object_get(p, "latency"), json_object_get(before, "latency"));
 	add_to_sum(&rows->sum, &r->rates);
 	rows->processes++;
 	json_array_foreach (qps, i, q)
-		if (!add_connection(rows, q, same(json_object_get(before, "qps"), q, "qpn"),
+		if (!add_connection(rows, q, find_same(json_object_get(before, "qps"), q, "qpn"),
 				    seconds, group))
 			return false;
 	return true;
@@ -193,16 +193,16 @@ static bool add_process(struct top_rows *rows, const json_t *p, const json_t *be
 
 /* ---- daemons ---- */
 
-static void tell_pool(char *text, size_t size, const json_t *p, const char *what)
+static void describe_pool(char *text, size_t size, const json_t *p, const char *what)
 {
 	char name[48], node[32], role[32], primary[32];
 	const json_t *lag = json_object_get(p, "lag");
 	char behind[48] = "";
 
-	take_word(name, sizeof(name), p, "name");
-	take_word(node, sizeof(node), p, "node");
-	take_word(role, sizeof(role), p, "role");
-	take_word(primary, sizeof(primary), p, "primary");
+	copy_word(name, sizeof(name), p, "name");
+	copy_word(node, sizeof(node), p, "node");
+	copy_word(role, sizeof(role), p, "role");
+	copy_word(primary, sizeof(primary), p, "primary");
 	if (json_is_integer(lag))
 		snprintf(behind, sizeof(behind), ", lag %lld", (long long)json_integer_value(lag));
 	if (strcmp(what, "pool") == 0)
@@ -213,11 +213,11 @@ static void tell_pool(char *text, size_t size, const json_t *p, const char *what
 		snprintf(text, size, "watch %s: primary %s%s", name, primary, behind);
 }
 
-static void tell_service(char *text, size_t size, const json_t *s, const char *what)
+static void describe_service(char *text, size_t size, const json_t *s, const char *what)
 {
 	char name[80];
 
-	take_word(name, sizeof(name), s, "name");
+	copy_word(name, sizeof(name), s, "name");
 	if (strcmp(what, "store") == 0)
 		snprintf(text, size, "store %s, %zu partitions", name,
 			 json_array_size(json_object_get(s, "partitions")));
@@ -225,10 +225,10 @@ static void tell_service(char *text, size_t size, const json_t *s, const char *w
 		snprintf(text, size, "target %s, %zu sessions", name,
 			 json_array_size(json_object_get(s, "sessions")));
 	else
-		tell_pool(text, size, s, what);
+		describe_pool(text, size, s, what);
 }
 
-/* Of a store and a target in "counters"; a pool's are its own. */
+/* Sets the rates of a service. Stores and targets have "counters"; a pool has its own. */
 static void set_service_rates(struct top_row *r, const json_t *s, const json_t *before,
 			      double usual)
 {
@@ -238,15 +238,17 @@ static void set_service_rates(struct top_row *r, const json_t *s, const json_t *
 
 	if (!c) {
 		r->rates.requests =
-			(risen(s, before, "changes") + risen(s, before, "reads")) / seconds;
-		r->rates.tx = risen(s, before, "record_bytes") / seconds;
-		r->rates.rx = risen(s, before, "mirrored_bytes") / seconds;
+			(increase_of(s, before, "changes") + increase_of(s, before, "reads")) /
+			seconds;
+		r->rates.tx = increase_of(s, before, "record_bytes") / seconds;
+		r->rates.rx = increase_of(s, before, "mirrored_bytes") / seconds;
 	} else {
-		r->rates.tx = risen(c, old, "read_bytes") / seconds;
-		r->rates.rx = risen(c, old, "written_bytes") / seconds;
-		r->rates.requests = (risen(c, old, "reads") + risen(c, old, "writes") +
-				     risen(c, old, "flushes") + risen(c, old, "atomics")) /
-				    seconds;
+		r->rates.tx = increase_of(c, old, "read_bytes") / seconds;
+		r->rates.rx = increase_of(c, old, "written_bytes") / seconds;
+		r->rates.requests =
+			(increase_of(c, old, "reads") + increase_of(c, old, "writes") +
+			 increase_of(c, old, "flushes") + increase_of(c, old, "atomics")) /
+			seconds;
 	}
 	set_all_times(&r->rates, json_object_get(s, "latency"), json_object_get(before, "latency"));
 }
@@ -273,10 +275,10 @@ static bool add_services(struct top_rows *rows, const json_t *d, const json_t *b
 			r->group = group;
 			r->pid = rows->row[group].pid;
 			r->what = kinds[k].what;
-			tell_service(r->text, sizeof(r->text), s, kinds[k].what);
-			set_service_rates(r, s,
-					  same(json_object_get(before, kinds[k].list), s, "name"),
-					  usual);
+			describe_service(r->text, sizeof(r->text), s, kinds[k].what);
+			set_service_rates(
+				r, s, find_same(json_object_get(before, kinds[k].list), s, "name"),
+				usual);
 		}
 	}
 	return true;
@@ -291,8 +293,8 @@ static bool add_daemon(struct top_rows *rows, const json_t *d, const json_t *bef
 		return false;
 	r->pid = (int)json_integer_value(json_object_get(d, "pid"));
 	r->silent = is_silent(d);
-	take_word(name, sizeof(name), d, "name");
-	take_word(config, sizeof(config), d, "config");
+	copy_word(name, sizeof(name), d, "name");
+	copy_word(config, sizeof(config), d, "config");
 	if (r->silent)
 		snprintf(r->text, sizeof(r->text), "%d stagd: does not answer", r->pid);
 	else
@@ -335,12 +337,12 @@ static int compare_rows(const struct top_row *a, const struct top_row *b, enum t
 	return (x < y) - (x > y);
 }
 
-static int as_they_came(size_t a, size_t b)
+static int compare_index(size_t a, size_t b)
 {
 	return (a > b) - (a < b);
 }
 
-/* Daemons behind processes; a group stays together, its head first: unless connections are all that is wanted. */
+/* Sorts daemons after processes. A group stays together, its head first, unless only connections are listed. */
 static int compare(const void *left, const void *right, void *arg)
 {
 	const struct top_row *a = left, *b = right;
@@ -350,15 +352,15 @@ static int compare(const void *left, const void *right, void *arg)
 	if ((a->kind >= TOP_DAEMON) != (b->kind >= TOP_DAEMON))
 		return a->kind >= TOP_DAEMON ? 1 : -1;
 	if (a->kind >= TOP_DAEMON)
-		return as_they_came(a->came, b->came);
+		return compare_index(a->came, b->came);
 	if (a->group != b->group && !s->connections) {
 		c = compare_rows(&s->row[a->group], &s->row[b->group], s->order);
-		return c ? c : as_they_came(a->group, b->group);
+		return c ? c : compare_index(a->group, b->group);
 	}
 	if (a->kind != b->kind)
 		return a->kind == TOP_PROCESS ? -1 : 1;
 	c = compare_rows(a, b, s->order);
-	return c ? c : as_they_came(a->came, b->came);
+	return c ? c : compare_index(a->came, b->came);
 }
 
 static bool sort_rows(struct top_rows *rows, const struct top_options *o)
@@ -387,12 +389,13 @@ bool top_rows_make(struct top_rows *rows, const struct top_look *now, const stru
 
 	*rows = (struct top_rows){.has_rates = before->processes != NULL};
 	json_array_foreach (now->processes, i, one)
-		if (!add_process(rows, one, known_before(one, same(before->processes, one, "pid")),
+		if (!add_process(rows, one,
+				 known_before(one, find_same(before->processes, one, "pid")),
 				 seconds))
 			return false;
 	json_array_foreach (now->daemons, i, one)
-		if (!add_daemon(rows, one, known_before(one, same(before->daemons, one, "pid")),
-				seconds))
+		if (!add_daemon(rows, one,
+				known_before(one, find_same(before->daemons, one, "pid")), seconds))
 			return false;
 	return sort_rows(rows, o);
 }

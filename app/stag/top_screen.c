@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * top_screen.c - stag top in place: the screen, the keys, and the terminal as it was when all is over.
+ * top_screen.c - stag top on a terminal: draws the screen, reads keys, and restores the terminal at the end.
  *
- * Signals are waited for, together with keys (signalfd): so nothing runs in between, and whatever ends this process but
- * SIGKILL finds the terminal in order first.
+ * Signals are read like keys (signalfd), so no handler interrupts the drawing, and the terminal is restored before any
+ * signal but SIGKILL ends the process.
  */
 #include "top.h"
 
@@ -25,14 +25,14 @@
 
 static struct {
 	struct termios before;
-	bool keys; /* there are some: standard input is a terminal, and has not ended */
+	bool keys; /* standard input is a terminal, and has not ended */
 	int signals;
 	sigset_t old;
-	size_t first, shown, page; /* row at the top, rows there are, rows that fit */
+	size_t first, shown, page; /* row at the top, number of rows, rows that fit */
 	bool open;
 } screen = {.signals = -1};
 
-static void say(const char *text)
+static void write_terminal(const char *text)
 {
 	fputs(text, stdout);
 	fflush(stdout);
@@ -40,8 +40,8 @@ static void say(const char *text)
 
 /* ---- the terminal ---- */
 
-/* Without a line's editing; signals by keys stay. */
-static void enter(void)
+/* Turns off line editing; keys still send signals. */
+static void enter_screen(void)
 {
 	struct termios raw = screen.before;
 
@@ -51,12 +51,12 @@ static void enter(void)
 		raw.c_cc[VTIME] = 0;
 		tcsetattr(STDIN_FILENO, TCSANOW, &raw);
 	}
-	say("\033[?1049h\033[?25l");
+	write_terminal("\033[?1049h\033[?25l");
 }
 
-static void leave(void)
+static void leave_screen(void)
 {
-	say("\033[?25h\033[?1049l");
+	write_terminal("\033[?25h\033[?1049l");
 	if (screen.keys)
 		tcsetattr(STDIN_FILENO, TCSANOW, &screen.before);
 }
@@ -78,7 +78,7 @@ bool top_screen_open(void)
 	sigprocmask(SIG_BLOCK, &set, &screen.old);
 	screen.keys = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &screen.before) == 0;
 	screen.open = true;
-	enter();
+	enter_screen();
 	return true;
 }
 
@@ -86,7 +86,7 @@ void top_screen_close(void)
 {
 	if (!screen.open)
 		return;
-	leave();
+	leave_screen();
 	close(screen.signals);
 	sigprocmask(SIG_SETMASK, &screen.old, NULL);
 	screen.open = false;
@@ -151,9 +151,9 @@ static size_t count_shown(const struct top_rows *rows, const struct top_options 
 	return n;
 }
 
-static void draw_nobody(const struct top_options *o, int width)
+static void draw_no_processes(const struct top_options *o, int width)
 {
-	draw_line(o->pid ? "this process has no adapter, or has ended"
+	draw_line(o->pid ? "this process does not use the adapter, or has ended"
 			 : "no process of yours uses the adapter; try: stag run PROGRAM",
 		  width, COLOUR_NONE);
 }
@@ -164,8 +164,8 @@ void top_screen_draw(const struct top_rows *rows, const struct top_options *o)
 	int width, height;
 
 	size_of_screen(&width, &height);
-	width -= width >
-		 1; /* what clears the rest of a line would take a letter in the last column */
+	width -=
+		width > 1; /* clearing the rest of a line would erase a letter in the last column */
 	screen.page =
 		height > HEAD_LINES + FOOT_LINES ? (size_t)(height - HEAD_LINES - FOOT_LINES) : 1;
 	screen.shown = count_shown(rows, o);
@@ -177,7 +177,7 @@ void top_screen_draw(const struct top_rows *rows, const struct top_options *o)
 	top_titles(width, line, sizeof(line));
 	draw_line(line, width, COLOUR_CYAN);
 	if (!screen.shown)
-		draw_nobody(o, width);
+		draw_no_processes(o, width);
 	else
 		draw_rows(rows, o, width, screen.page);
 	fputs("\033[J", stdout);
@@ -188,7 +188,7 @@ void top_screen_draw(const struct top_rows *rows, const struct top_options *o)
 
 /* ---- keys and signals ---- */
 
-static void move(long by)
+static void scroll(long by)
 {
 	long last = screen.shown > screen.page ? (long)(screen.shown - screen.page) : 0;
 	long at = (long)screen.first + by;
@@ -196,7 +196,7 @@ static void move(long by)
 	screen.first = (size_t)(at < 0 ? 0 : at > last ? last : at);
 }
 
-static enum top_wish take_key(int key, struct top_options *o)
+static enum top_wish handle_key(int key, struct top_options *o)
 {
 	switch (key) {
 	case 'q':
@@ -214,43 +214,43 @@ static enum top_wish take_key(int key, struct top_options *o)
 	case ' ':
 		return TOP_LOOK;
 	case 'j':
-		move(1);
+		scroll(1);
 		return TOP_DRAW;
 	case 'k':
-		move(-1);
+		scroll(-1);
 		return TOP_DRAW;
 	case 'g':
-		move(-(long)screen.shown);
+		scroll(-(long)screen.shown);
 		return TOP_DRAW;
 	case 'G':
-		move((long)screen.shown);
+		scroll((long)screen.shown);
 		return TOP_DRAW;
 	default:
 		return TOP_GO_ON;
 	}
 }
 
-/* What a key of more than one byte stands for: ESC [ A, or ESC O A; pages are ESC [ 5 ~. */
-static enum top_wish take_sequence(const char *s)
+/* Interprets the escape sequence of a key: ESC [ A, or ESC O A; pages are ESC [ 5 ~. */
+static enum top_wish handle_sequence(const char *s)
 {
 	switch (s[1]) {
 	case 'A':
-		move(-1);
+		scroll(-1);
 		break;
 	case 'B':
-		move(1);
+		scroll(1);
 		break;
 	case 'H':
-		move(-(long)screen.shown);
+		scroll(-(long)screen.shown);
 		break;
 	case 'F':
-		move((long)screen.shown);
+		scroll((long)screen.shown);
 		break;
 	case '5':
-		move(-(long)screen.page);
+		scroll(-(long)screen.page);
 		break;
 	case '6':
-		move((long)screen.page);
+		scroll((long)screen.page);
 		break;
 	default:
 		return TOP_GO_ON;
@@ -258,7 +258,7 @@ static enum top_wish take_sequence(const char *s)
 	return TOP_DRAW;
 }
 
-static enum top_wish hear_keys(struct top_options *o)
+static enum top_wish read_keys(struct top_options *o)
 {
 	enum top_wish wish = TOP_GO_ON, w;
 	char keys[64] = "";
@@ -270,26 +270,26 @@ static enum top_wish hear_keys(struct top_options *o)
 	}
 	for (ssize_t i = 0; i < n; i++) {
 		if (keys[i] == 033 && (keys[i + 1] == '[' || keys[i + 1] == 'O')) {
-			w = take_sequence(keys + i + 1);
+			w = handle_sequence(keys + i + 1);
 			for (i += 2; i < n && keys[i] >= '0' && keys[i] <= ';'; i++)
 				;
 		} else {
-			w = take_key(keys[i], o);
+			w = handle_key(keys[i], o);
 		}
 		wish = w > wish ? w : wish;
 	}
 	return wish;
 }
 
-/* Stopped from the terminal: which is another's meanwhile. */
-static void stop(void)
+/* Stops the process (SIGTSTP), and leaves the terminal to others meanwhile. */
+static void stop_process(void)
 {
-	leave();
+	leave_screen();
 	kill(getpid(), SIGSTOP);
-	enter();
+	enter_screen();
 }
 
-static enum top_wish hear_signals(void)
+static enum top_wish read_signals(void)
 {
 	struct signalfd_siginfo info;
 	enum top_wish wish = TOP_GO_ON;
@@ -297,7 +297,7 @@ static enum top_wish hear_signals(void)
 	while (wish != TOP_END && read(screen.signals, &info, sizeof(info)) == sizeof(info)) {
 		switch (info.ssi_signo) {
 		case SIGTSTP:
-			stop();
+			stop_process();
 			wish = TOP_DRAW;
 			break;
 		case SIGCONT:
@@ -316,14 +316,14 @@ enum top_wish top_screen_wait(uint64_t until, struct top_options *o)
 	uint64_t now = clock_ns();
 	enum top_wish wish = TOP_GO_ON, w;
 
-	/* At least once: where somebody does not answer a look takes as long as there is between two. */
+	/* polls at least once: if a process does not answer, a query takes as long as the interval */
 	do {
 		struct pollfd fds[] = {{.fd = screen.signals, .events = POLLIN},
 				       {.fd = screen.keys ? STDIN_FILENO : -1, .events = POLLIN}};
 
 		if (poll(fds, 2, now < until ? (int)((until - now) / NS_PER_MS + 1) : 0) > 0) {
-			wish = fds[0].revents ? hear_signals() : TOP_GO_ON;
-			w = fds[1].revents ? hear_keys(o) : TOP_GO_ON;
+			wish = fds[0].revents ? read_signals() : TOP_GO_ON;
+			w = fds[1].revents ? read_keys(o) : TOP_GO_ON;
 			wish = w > wish ? w : wish;
 		}
 		now = clock_ns();

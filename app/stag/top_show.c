@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * top_show.c - rows as lines of text, and as JSON.
+ * top_show.c - formats rows as lines of text, and as JSON.
  *
- * Where there is little room the columns go that say least: first those, then the name is cut.
+ * On a narrow terminal the least important columns are left out first, then the name is cut.
  */
 #include "top.h"
 
@@ -10,14 +10,14 @@
 #include <string.h>
 #include <time.h>
 
-#define WIDE_NAME 64 /* where there is no end of a line */
+#define WIDE_NAME 64 /* if lines have no limit */
 
 enum column { TX, RX, REQUESTS, DONE, QUEUE, P50, P99, COLUMNS };
 
 static const struct {
 	const char *title;
 	int width;
-	int from; /* columns that the terminal has to have */
+	int from; /* least width of the terminal */
 } columns[COLUMNS] = {
 	[TX] = {"TX/S", 9, 32},	     [RX] = {"RX/S", 9, 44},	   [REQUESTS] = {"REQ/S", 9, 84},
 	[DONE] = {"DONE/S", 9, 112}, [QUEUE] = {"QUEUE", 10, 122}, [P50] = {"P50", 8, 72},
@@ -156,7 +156,7 @@ bool top_is_shown(const struct top_row *r, const struct top_options *o)
 	return !(o->connections && r->kind == TOP_PROCESS) || r->silent;
 }
 
-/* One column stays free, so that words do not touch. */
+/* Pads the name to its column; a space separates it from the next. */
 static void put_name(int width, const char *name, char *text, size_t size)
 {
 	int room = name_width(width) - 1;
@@ -208,7 +208,7 @@ void top_head(const struct top_rows *rows, const struct top_options *o, int widt
 	snprintf(text, size, "%.*s", width ? width : (int)sizeof(line), line);
 }
 
-/* ---- all of them ---- */
+/* ---- all rows ---- */
 
 void top_print(const struct top_rows *rows, const struct top_options *o)
 {
@@ -271,7 +271,7 @@ static json_t *row_json(const struct top_row *r)
 	return o;
 }
 
-/* Groups come one after the other: what is below goes to the last head. */
+/* Rows of a group follow its head: they are added to the last head. */
 void top_print_json(const struct top_rows *rows, const struct top_options *o,
 		    const struct top_look *l)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * block_json.c - block targets, their sessions and the STags that they were lent, as JSON.
+ * block_json.c - block targets, their sessions and the STags advertised to them, as JSON.
  */
 #include "block_words.h"
 
@@ -53,7 +53,7 @@ const char *block_transport_word(uint32_t transport)
 	return "unknown";
 }
 
-/* An initiator may call itself anything. */
+/* The name of an initiator may have any bytes; JSON needs UTF-8. */
 static json_t *name_json(const char *name)
 {
 	json_t *text = json_string(name);
@@ -96,7 +96,7 @@ static json_t *stag_json(const struct stag_block_stag *s)
 			 (json_int_t)s->made, "ended", (json_int_t)s->ended);
 }
 
-/* More may have been lent since they were counted. */
+/* More may have been advertised since the count. */
 json_t *block_stags_json(struct stag_block_target *target)
 {
 	int n = stag_block_target_stags(target, NULL, 0, sizeof(struct stag_block_stag));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * block_words.h - block targets in words and as JSON. Of stag, of stagd and its API.
+ * block_words.h - block targets as text and as JSON, for stag, stagd and its API.
  */
 #ifndef STAG_APP_BLOCK_WORDS_H
 #define STAG_APP_BLOCK_WORDS_H
@@ -10,7 +10,7 @@
 
 #include "stag/block.h"
 
-#define BLOCK_KIND "block" /* of a server that runs (control.h) */
+#define BLOCK_KIND "block" /* kind of server (control.h) */
 
 const char *block_transport_word(uint32_t transport);
 const char *block_end_word(uint32_t end); /* enum stagdv_stag_end */

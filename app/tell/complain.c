@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * complain.c - see complain.h.
+ * complain.c - reports errors (complain.h).
  */
 #include "complain.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap_json.c - what was seen of a heap, as JSON (heap_view.h).
+ * heap_json.c - a view of a heap as JSON (heap_view.h).
  */
 #include "heap_view.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * heap_view.c - what there is in a heap, by process. It looks, and changes nothing.
+ * heap_view.c - sums up the memory of a heap by process. Changes nothing.
  */
 #include "heap_view.h"
 
@@ -55,7 +55,8 @@ static struct heap_user *owner_of(struct heap_view *view, const struct stag_heap
 
 static int keep_block(struct heap_view *view, const struct stag_heap_block *block)
 {
-	if ((view->num_blocks & (view->num_blocks - 1)) == 0) { /* full, at 0 and each power of 2 */
+	if ((view->num_blocks & (view->num_blocks - 1)) ==
+	    0) { /* the array is full at 0 and at each power of 2 */
 		size_t room = view->num_blocks ? view->num_blocks * 2 : 1;
 		void *more = reallocarray(view->blocks, room, sizeof(*block));
 
@@ -86,7 +87,7 @@ static int add_blocks(struct heap_view *view, struct stag_heap *heap, bool keep)
 	return 0;
 }
 
-static int check(struct heap_view *view, struct stag_heap *heap)
+static int check_heap(struct heap_view *view, struct stag_heap *heap)
 {
 	size_t size;
 	FILE *out = open_memstream(&view->fault_text, &size);
@@ -97,14 +98,14 @@ static int check(struct heap_view *view, struct stag_heap *heap)
 	return fclose(out) == 0 ? 0 : -errno;
 }
 
-static int fail(struct heap_view *view, int error, const char *why)
+static int set_error(struct heap_view *view, int error, const char *why)
 {
 	const char *next = "";
 
 	if (error == -ENOENT)
-		next = "; 'stag heap show' lists those that there are";
+		next = "; 'stag heap show' lists the heaps";
 	else if (error == -EACCES)
-		next = "; it is another user's";
+		next = "; it belongs to another user";
 	else if (error == -EADDRINUSE)
 		next = "; try again";
 	if (asprintf(&view->error, "%s%s", why, next) < 0)
@@ -121,14 +122,14 @@ int heap_view_take(struct heap_view *view, const char *name, unsigned int flags)
 	snprintf(view->name, sizeof(view->name), "%s", name);
 	heap = stag_heap_look(name);
 	if (!heap)
-		return fail(view, -errno, stag_heap_error());
+		return set_error(view, -errno, stag_heap_error());
 	stag_heap_query(heap, &view->stats, sizeof(view->stats));
 	find_users(view, heap);
 	rc = add_blocks(view, heap, flags & VIEW_BLOCKS);
 	if (rc == 0 && (flags & VIEW_CHECK))
-		rc = check(view, heap);
+		rc = check_heap(view, heap);
 	stag_heap_detach(heap, true);
-	return rc == 0 ? 0 : fail(view, rc, strerror(-rc));
+	return rc == 0 ? 0 : set_error(view, rc, strerror(-rc));
 }
 
 void heap_view_clear(struct heap_view *view)
@@ -138,7 +139,7 @@ void heap_view_clear(struct heap_view *view)
 	free(view->fault_text);
 }
 
-/* ---- all of them ------------------------------------------------------------ */
+/* ---- all heaps ------------------------------------------------------------ */
 
 struct names {
 	char (*name)[STAG_HEAP_NAME_MAX];
@@ -174,7 +175,7 @@ struct heap_view *heap_view_all(size_t *n)
 	views = calloc(names.n + 1, sizeof(*views));
 	for (size_t i = 0; views && i < names.n; i++) {
 		if (heap_view_take(&views[*n], names.name[i], 0) == -ENOENT)
-			heap_view_clear(&views[*n]); /* gone meanwhile */
+			heap_view_clear(&views[*n]); /* removed meanwhile */
 		else
 			++*n;
 	}

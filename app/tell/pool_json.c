@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool_json.c - pools as JSON: as a client sees one, and as one of its nodes sees itself.
+ * pool_json.c - pools as JSON: as a client sees a pool, and as a node sees itself.
  */
 #include "pool_words.h"
 
@@ -28,11 +28,11 @@ const char *pool_role_word(uint32_t role)
 	return "unknown";
 }
 
-/* What the nodes of a pool are, of whichever struct they came in. */
+/* The nodes of a pool, from either of two structs. */
 struct members {
 	const struct stag_pool_member *list;
 	uint32_t n;
-	uint64_t number; /* of the last record there is */
+	uint64_t number; /* of the last record of the pool */
 };
 
 static struct members members_of(const struct stag_pool_member *list, uint32_t n, uint64_t number)
@@ -61,7 +61,7 @@ static json_t *member_json(const struct members *all, const struct stag_pool_mem
 	return o;
 }
 
-/* Adds "nodes", "primary", "in_sync", and "lag": how many records the worst of the standbys is behind. */
+/* Adds "nodes", "primary", "in_sync", and "lag": how many records the slowest standby is behind. */
 static void add_members(json_t *o, const struct members *all)
 {
 	json_t *list = json_array(), *primary = json_null(), *lag = json_null();

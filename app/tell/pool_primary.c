@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pool_primary.c - who is primary of a pool, and how another one becomes it.
+ * pool_primary.c - finds the primary of a pool, and switches over to another node.
  */
 #include "pool_primary.h"
 
@@ -27,8 +27,8 @@ const struct stag_pool_member *pool_member(const struct stag_pool_info *i, const
 	return NULL;
 }
 
-/* Somebody who is not in sync, or was a moment ago, may be in a moment; the one who is named, or anybody. */
-static bool is_one_coming(const struct stag_pool_info *i, const char *to)
+/* Can the named node, or any (NULL), still become in sync soon? */
+static bool may_become_in_sync(const struct stag_pool_info *i, const char *to)
 {
 	for (uint32_t n = 0; n < i->num_members; n++)
 		if ((!to || strcmp(i->members[n].name, to) == 0) &&
@@ -49,7 +49,7 @@ int pool_switch_when_in_sync(struct stag_pool *pool, const char *to, uint64_t un
 		rc = stag_pool_query(pool, info, sizeof(*info));
 		if (rc == 0)
 			rc = stag_pool_switchover(pool, to);
-		coming |= is_one_coming(info, to);
+		coming |= may_become_in_sync(info, to);
 		if (rc != EBUSY || !coming || clock_ns() > until)
 			return rc;
 		nanosleep(&nap, NULL);

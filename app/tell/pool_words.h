@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * pool_words.h - pools in words and as JSON. Of stagd and its API.
+ * pool_words.h - pools as text and as JSON, for stag, stagd and its API.
  */
 #ifndef STAG_APP_POOL_WORDS_H
 #define STAG_APP_POOL_WORDS_H

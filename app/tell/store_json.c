@@ -41,7 +41,7 @@ json_t *store_counters_json(const struct stag_store_counters *c)
 			 (json_int_t)c->cache_bytes);
 }
 
-/* A process may serve several: it is told which one. */
+/* Names the store in the query: a process may serve several. */
 json_t *store_ask_counters(const struct stag_store_info *info)
 {
 	char word[64], uuid[37];

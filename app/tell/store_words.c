@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * store_words.c - stores: sizes, orders, levels and rights, as people write and read them.
+ * store_words.c - parses and prints sizes, orders, levels and rights of stores.
  */
 #include "store_words.h"
 
@@ -18,15 +18,16 @@
 #include "base/cleanup.h"
 #include "complain.h"
 
-#define ACCOUNT_ROOM 16384 /* a group may have many members; one that has more is a number */
-#define SECRET_MIN   16u
-#define SECRET_MAX   4096u
+#define ACCOUNT_ROOM                                                                               \
+	16384 /* bytes for the members of a group; a group with more is printed as a number */
+#define SECRET_MIN 16u
+#define SECRET_MAX 4096u
 
 /* ---- sizes ----------------------------------------------------------------------- */
 
 static const char suffixes[] = "KMGTP";
 
-/* "", "K", "KiB", "B": how far to shift, or -1. */
+/* Returns how far to shift for "", "K", "KiB" or "B", or -1. */
 static int shift_of(const char *suffix)
 {
 	const char *at = *suffix ? strchr(suffixes, *suffix) : NULL;
@@ -77,7 +78,7 @@ bool store_parse_size(const char *option, const char *text, const struct store_r
 	}
 	if (parse_share(text, room, size) || parse_bytes(text, size))
 		return true;
-	complain("%s wants a size such as %s, not '%s'", option,
+	complain("%s must be a size such as %s, not '%s'", option,
 		 room ? "512M, 10G, 50% or max" : "512M or 10G", text);
 	return false;
 }
@@ -135,7 +136,7 @@ bool store_parse_order(const char *text, uint32_t *relax)
 		size_t len = strcspn(word, ",");
 
 		if (!add_order(word, len, relax)) {
-			complain("--order wants strict, any, or some of writes, reads, later, "
+			complain("--order must be strict, any, or some of writes, reads, later, "
 				 "atomics, completions and processing with commas, not '%s'",
 				 text);
 			return false;
@@ -174,7 +175,7 @@ bool store_parse_level(const char *text, uint32_t *level)
 			*level = i;
 			return true;
 		}
-	complain("--level wants visible, accepted or durable, not '%s'", text);
+	complain("--level must be visible, accepted or durable, not '%s'", text);
 	return false;
 }
 
@@ -191,14 +192,14 @@ bool store_parse_cache(const char *text, uint32_t *ms)
 	if (*text < '0' || *text > '9' || n > UINT32_MAX ||
 	    (*end && strcmp(end, "ms") != 0 && strcmp(end, "s") != 0) ||
 	    (strcmp(end, "s") == 0 && n > UINT32_MAX / 1000)) {
-		complain("--cache wants milliseconds, or seconds as in 5s, not '%s'", text);
+		complain("--cache must be milliseconds, or seconds as in 5s, not '%s'", text);
 		return false;
 	}
 	*ms = (uint32_t)(strcmp(end, "s") == 0 ? n * 1000 : n);
 	return true;
 }
 
-/* ---- rights: who ------------------------------------------------------------------------ */
+/* ---- rights: the users ------------------------------------------------------------------------ */
 
 static bool parse_id(const char *text, uint32_t *id)
 {
@@ -222,7 +223,7 @@ static bool set_user(const char *name, struct stag_store_right *r)
 		r->id = pw->pw_uid;
 	if (pw || parse_id(name, &r->id))
 		return true;
-	complain("--allow: there is no user '%s' here", name);
+	complain("--allow: there is no user '%s' on this machine", name);
 	return false;
 }
 
@@ -237,12 +238,12 @@ static bool set_group(const char *name, struct stag_store_right *r)
 		r->id = gr->gr_gid;
 	if (gr || parse_id(name, &r->id))
 		return true;
-	complain("--allow: there is no group '%s' here", name);
+	complain("--allow: there is no group '%s' on this machine", name);
 	return false;
 }
 
-/* True if there was something to cut. */
-static bool cut_behind(uint8_t *address, unsigned int prefix, unsigned int bits)
+/* Clears the bits after the prefix. Returns true if some were set. */
+static bool clear_host_bits(uint8_t *address, unsigned int prefix, unsigned int bits)
 {
 	bool cut = false;
 
@@ -266,14 +267,14 @@ static bool set_net(const char *text, struct stag_store_right *r)
 	bits = most = r->family == AF_INET ? 32 : 128;
 	if (inet_pton(r->family, address, r->address) != 1 ||
 	    (text[len] == '/' && (!parse_id(text + len + 1, &bits) || bits > most))) {
-		complain("--allow net: '%s' is no network such as 10.0.0.0/8 or 2001:db8::/32",
+		complain("--allow net: '%s' is not a network such as 10.0.0.0/8 or 2001:db8::/32",
 			 text);
 		return false;
 	}
 	r->prefix = (uint8_t)bits;
-	if (!cut_behind(r->address, bits, most))
+	if (!clear_host_bits(r->address, bits, most))
 		return true;
-	complain("--allow net: '%s' has bits behind its prefix; did you mean %s/%u?", text,
+	complain("--allow net: '%s' has bits after its prefix; did you mean %s/%u?", text,
 		 inet_ntop(r->family, r->address, net, sizeof(net)), bits);
 	return false;
 }
@@ -292,7 +293,8 @@ static bool set_token(const char *file, struct stag_store_right *r)
 	if (n > 0 && secret[n - 1] == '\n')
 		n--;
 	if (n < (ssize_t)SECRET_MIN || n > (ssize_t)SECRET_MAX) {
-		complain("--allow token: %s has %zd bytes; a secret has %u to %u. One is made by "
+		complain("--allow token: %s has %zd bytes; a secret must have %u to %u. Make one "
+			 "with "
 			 "head -c 24 /dev/urandom | base64 >%s",
 			 file, n, SECRET_MIN, SECRET_MAX, file);
 		return false;
@@ -319,7 +321,8 @@ static bool parse_access(const char *text, uint8_t *access)
 static const struct {
 	const char *word;
 	uint8_t who;
-	bool (*set)(const char *text, struct stag_store_right *r); /* NULL: the word is all */
+	bool (*set)(const char *text,
+		    struct stag_store_right *r); /* NULL: nothing follows the word */
 } kinds[] = {{"user:", STAG_STORE_USER, set_user}, {"group:", STAG_STORE_GROUP, set_group},
 	     {"net:", STAG_STORE_NET, set_net},	   {"token:", STAG_STORE_TOKEN, set_token},
 	     {"local", STAG_STORE_LOCAL, NULL},	   {"remote", STAG_STORE_REMOTE, NULL}};
@@ -339,7 +342,7 @@ static bool parse_who(const char *who, struct stag_store_right *r, bool *known)
 	return false;
 }
 
-/* The access is behind the last colon: an address may have some, too. */
+/* The access follows the last colon: an address may have colons, too. */
 bool store_parse_right(const char *text, struct stag_store_partition *p)
 {
 	CLEANUP_FREE char *who = strdup(text);
@@ -355,7 +358,7 @@ bool store_parse_right(const char *text, struct stag_store_partition *p)
 			return false;
 	}
 	if (!known) {
-		complain("--allow wants WHO:none, WHO:read or WHO:write, and WHO is user:NAME, "
+		complain("--allow must be WHO:none, WHO:read or WHO:write, and WHO is user:NAME, "
 			 "group:NAME, local, net:ADDRESS/BITS, remote or token:FILE; not '%s'",
 			 text);
 		return false;

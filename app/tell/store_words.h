@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * store_words.h - stores and partitions, as people write and read them, and as JSON. Of stag, of stagd and its API.
+ * store_words.h - stores and partitions as text and as JSON, for stag, stagd and its API.
  */
 #ifndef STAG_APP_STORE_WORDS_H
 #define STAG_APP_STORE_WORDS_H
@@ -12,24 +12,24 @@
 
 #include "stag/store.h"
 
-/* ---- store_words.c: between words and numbers ---------------------------------- */
+/* ---- store_words.c: text to numbers and back ---------------------------------- */
 
-/* What a share of a store is a share of. */
+/* What "50%", "max" and "+1G" are relative to. */
 struct store_room {
-	uint64_t whole;	  /* all that partitions can have */
-	uint64_t largest; /* gap, "max" */
-	uint64_t now;	  /* of "+1G" */
+	uint64_t whole;	  /* of all partitions together */
+	uint64_t largest; /* largest gap: "max" */
+	uint64_t now;	  /* present size, to which "+1G" adds */
 	uint32_t block;
 };
 
-/* "4096", "512K", "10G", "50%", "max", "+1G"; room NULL: no shares. False, having complained. */
+/* Parses "4096", "512K", "10G", "50%", "max", "+1G"; room NULL: only the first three. Returns false after it has complained. */
 bool store_parse_size(const char *option, const char *text, const struct store_room *room,
 		      uint64_t *size);
-bool store_parse_offset(const char *text, uint64_t *offset); /* of --offset: may be 0 */
+bool store_parse_offset(const char *text, uint64_t *offset); /* parses --offset, which may be 0 */
 bool store_parse_order(const char *text, uint32_t *relax);
 bool store_parse_level(const char *text, uint32_t *level);
 bool store_parse_cache(const char *text, uint32_t *ms);
-/* "user:alice:write", "net:10.0.0.0/8:read", "remote:none", "token:FILE:write"; "owner" adds none. */
+/* "user:alice:write", "net:10.0.0.0/8:read", "remote:none", "token:FILE:write"; "owner" adds no right. */
 bool store_parse_right(const char *text, struct stag_store_partition *p);
 
 const char *store_size_word(uint64_t bytes, char *text, size_t size); /* "1.5 GiB" */
@@ -40,17 +40,17 @@ void store_right_words(const struct stag_store_right *r, char *text, size_t size
 void store_user_word(uint32_t uid, char *text, size_t size);
 void store_uuid_word(const uint8_t uuid[16], char text[37]);
 
-#define STORE_KIND "store" /* of a server that runs (control.h) */
+#define STORE_KIND "store" /* kind of server (control.h) */
 
 /* ---- store_json.c ----------------------------------------------------------------- */
 
 json_t *store_partition_json(const struct stag_store_partition *p);
-/* NULL: stag_store_error(). The first one asks whoever serves it for its counters. */
+/* Return NULL on failure: stag_store_error(). store_json() queries the process that serves the store for its counters. */
 json_t *store_json(struct stag_store *store, const char *path);
 json_t *store_table_json(struct stag_store *store, const char *path);
 json_t *store_counters_json(const struct stag_store_counters *c);
 
-/* Of a server that runs, asked by its process's number and the store; NULL: it does not say. */
+/* Queries the process that serves a store for its counters; NULL: it does not answer. */
 json_t *store_ask_counters(const struct stag_store_info *info);
 
 #endif
