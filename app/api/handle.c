@@ -180,7 +180,7 @@ void handle_daemons(struct request *r)
 
 void handle_doctor(struct request *r)
 {
-	answer_json(r, 200, doctor_look());
+	answer_json(r, 200, doctor_examine());
 }
 
 /* ---- events ------------------------------------------------------------------------------- */

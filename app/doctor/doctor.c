@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * doctor.c - collects what the other files find (doctor.h).
+ * doctor.c - collects the findings of the other files (doctor.h).
  */
 #include "doctor.h"
 
@@ -14,8 +14,8 @@
 
 static const char *const level_words[] = {"good", "note", "warning", "fault"};
 
-void doctor_say(struct doctor *d, enum doctor_level level, const char *subject,
-		struct doctor_words w, const char *fmt, ...)
+void doctor_report(struct doctor *d, enum doctor_level level, const char *subject,
+		   struct doctor_words w, const char *fmt, ...)
 {
 	char found[512];
 	va_list ap;
@@ -57,11 +57,11 @@ const char *doctor_size(unsigned long long bytes, char text[24])
 	return text;
 }
 
-json_t *doctor_look(void)
+json_t *doctor_examine(void)
 {
 	static const struct {
 		const char *name;
-		void (*look)(struct doctor *d);
+		void (*check)(struct doctor *d);
 	} areas[] = {
 		{"adapter", doctor_adapter}, {"devices", doctor_devices}, {"system", doctor_system},
 		{"storage", doctor_storage}, {"network", doctor_net},	  {"places", doctor_places},
@@ -71,7 +71,7 @@ json_t *doctor_look(void)
 
 	for (size_t i = 0; i < sizeof(areas) / sizeof(*areas); i++) {
 		d.area = areas[i].name;
-		areas[i].look(&d);
+		areas[i].check(&d);
 	}
 	for (int i = 0; i < DOCTOR_LEVELS; i++)
 		json_object_set_new(counts, level_words[i], json_integer(d.counts[i]));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * doctor.h - what this machine has, what stag uses of it, and why not the better thing.
+ * doctor.h - checks what this machine has and what stag uses of it.
  *
- * doctor_look() tries things rather than believing what is written about them, changes nothing, and takes well under a
- * second. Its findings are of the process that asks: limits, namespaces and environment are those of the caller.
+ * doctor_examine() tries features rather than reading their settings, changes nothing, and takes well under a second. The
+ * findings apply to the calling process: its limits, namespaces and environment.
  *
  *	{"version": "0.1.0", "counts": {"good": 17, "note": 3, "warning": 0, "fault": 0},
  *	 "findings": [{"area": "storage", "subject": "io_uring", "level": "fault",
@@ -11,38 +11,39 @@
  *	               "means": "files and block devices cannot be stores, ...",
  *	               "next": "sysctl -w kernel.io_uring_disabled=0"}, ...]}
  *
- *	good      as well as it can be
- *	note      stag does something else than it could; or it is worth knowing
- *	warning   it works, and worse than it should
- *	fault     something of stag does not work here
+ *	good      as good as it can be
+ *	note      stag uses something else than the best; or it is worth knowing
+ *	warning   it works, but worse than it should
+ *	fault     something of stag does not work on this machine
  *
- * next is null only of what is good, and of what nobody can do anything about.
+ * next is null only in good findings, and if there is nothing to do.
  */
 #ifndef STAG_APP_DOCTOR_H
 #define STAG_APP_DOCTOR_H
 
 #include <jansson.h>
 
-json_t *doctor_look(void); /* the caller's; NULL: no memory */
+json_t *doctor_examine(void); /* owned by the caller; NULL: out of memory */
 
-/* ---- of its own files ------------------------------------------------------------- */
+/* ---- for the files of this folder ------------------------------------------------------------- */
 
 enum doctor_level { DOCTOR_GOOD, DOCTOR_NOTE, DOCTOR_WARNING, DOCTOR_FAULT, DOCTOR_LEVELS };
 
 struct doctor {
-	const char *area; /* that is looked at */
+	const char *area; /* of the next findings */
 	json_t *findings;
 	int counts[DOCTOR_LEVELS];
 };
 
-/* What was found, in words; then what that means, and what to do (NULL: nothing). */
+/* What the finding means, and what to do (NULL: nothing); doctor_report() adds what was found. */
 struct doctor_words {
 	const char *means, *next;
 };
-void doctor_say(struct doctor *d, enum doctor_level level, const char *subject,
-		struct doctor_words w, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+void doctor_report(struct doctor *d, enum doctor_level level, const char *subject,
+		   struct doctor_words w, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
 
-/* The first line of a file of /proc or /sys; "": there is none. */
+/* Reads the first line of a file of /proc or /sys; "": there is none. */
 const char *doctor_line(const char *path, char *text, size_t size);
 long long doctor_number(const char *path, long long otherwise);
 const char *doctor_size(unsigned long long bytes, char text[24]); /* "8 MiB" */

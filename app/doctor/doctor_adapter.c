@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * doctor_adapter.c - the software adapter: is its library there, does it get into programs, and what does it do with
- * what processor.
+ * doctor_adapter.c - checks the software adapter: that its library exists and can be loaded into programs, the environment,
+ * and which instructions compute CRCs.
  */
 #include "doctor.h"
 
@@ -19,13 +19,13 @@
 #include "preload.h"
 #include "base/crc32c.h"
 
-#define PROGRAM "/bin/true" /* into which the library is loaded, to see whether that works */
+#define PROGRAM "/bin/true" /* a program to try to load the library into */
 
 extern char **environ;
 
-/* ---- does it get into a program -------------------------------------------------------- */
+/* ---- loading the library -------------------------------------------------------- */
 
-/* This environment with another LD_PRELOAD; the caller frees the list. */
+/* Returns this environment with another LD_PRELOAD. The caller frees the array. */
 static char **environment_with(char *preload)
 {
 	size_t n = 0, to = 0;
@@ -42,8 +42,8 @@ static char **environment_with(char *preload)
 	return list;
 }
 
-/* posix_spawn(): stagd asks too, and has threads. */
-static pid_t start(const char *library, int out)
+/* Uses posix_spawn(): stagd, which has threads, runs this, too. */
+static pid_t start_program(const char *library, int out)
 {
 	CLEANUP_FREE char *words = preload_words(NULL, library), *variable = NULL;
 	CLEANUP_FREE char **environment = NULL;
@@ -64,7 +64,7 @@ static pid_t start(const char *library, int out)
 	return pid;
 }
 
-/* What ld.so says when it loads it; "": nothing, so it was loaded. */
+/* Stores what ld.so prints when it loads the library; "": it was loaded. */
 static void try_library(const char *library, char *said, size_t size)
 {
 	int ends[2], status = 0;
@@ -75,7 +75,7 @@ static void try_library(const char *library, char *said, size_t size)
 	said[0] = '\0';
 	if (pipe2(ends, O_CLOEXEC) != 0)
 		return;
-	pid = start(library, ends[1]);
+	pid = start_program(library, ends[1]);
 	close(ends[1]);
 	while (n < size - 1 && (got = read(ends[0], said + n, size - 1 - n)) > 0)
 		n += (size_t)got;
@@ -85,48 +85,49 @@ static void try_library(const char *library, char *said, size_t size)
 	said[n] = '\0';
 	said[strcspn(said, "\n")] = '\0';
 	if (!*said && (pid < 0 || status != 0))
-		snprintf(said, size, "a program with it does not run");
+		snprintf(said, size, "a program does not run with it");
 }
 
-static void look_at_library(struct doctor *d)
+static void check_library(struct doctor *d)
 {
 	char path[PATH_MAX], said[256];
 
 	if (preload_look(NULL, path, sizeof(path), said, sizeof(said)) != 0) {
-		doctor_say(d, DOCTOR_FAULT, "library",
-			   (struct doctor_words){"no program gets the software adapter",
-						 "export STAG_LIB=/PATH/TO/libstag-verbs.so.0"},
-			   "%s", said);
+		doctor_report(d, DOCTOR_FAULT, "library",
+			      (struct doctor_words){"no program can use the software adapter",
+						    "export STAG_LIB=/PATH/TO/libstag-verbs.so.0"},
+			      "%s", said);
 		return;
 	}
 	try_library(path, said, sizeof(said));
 	if (*said)
-		doctor_say(d, DOCTOR_FAULT, "library",
-			   (struct doctor_words){"ld.so does not load it into programs: they run "
-						 "without the software adapter",
-						 "ldd $(stag run -- printenv LD_PRELOAD)"},
-			   "%s: %s", path, said);
+		doctor_report(
+			d, DOCTOR_FAULT, "library",
+			(struct doctor_words){"ld.so does not load it into programs: they run "
+					      "without the software adapter",
+					      "ldd $(stag run -- printenv LD_PRELOAD)"},
+			"%s: %s", path, said);
 	else
-		doctor_say(d, DOCTOR_GOOD, "library",
-			   (struct doctor_words){"'stag run' loads it into programs, and stag's "
-						 "own commands into themselves",
-						 NULL},
-			   "%s", path);
+		doctor_report(d, DOCTOR_GOOD, "library",
+			      (struct doctor_words){"'stag run' loads it into programs; stag's own "
+						    "commands load it, too",
+						    NULL},
+			      "%s", path);
 }
 
-/* ---- what is preloaded besides ------------------------------------------------------------ */
+/* ---- other preloaded libraries ------------------------------------------------------------ */
 
-static void look_at_word(struct doctor *d, const char *word)
+static void check_word(struct doctor *d, const char *word)
 {
 	if (strchr(word, '/') && access(word, R_OK) != 0)
-		doctor_say(d, DOCTOR_WARNING, "LD_PRELOAD",
-			   (struct doctor_words){"ld.so complains in every program, and goes on "
-						 "without it",
-						 "unset LD_PRELOAD"},
-			   "%s: %s", word, strerror(errno));
+		doctor_report(d, DOCTOR_WARNING, "LD_PRELOAD",
+			      (struct doctor_words){"ld.so prints a warning in every program, and "
+						    "continues without it",
+						    "unset LD_PRELOAD"},
+			      "%s: %s", word, strerror(errno));
 }
 
-static void look_at_preloads(struct doctor *d)
+static void check_preloads(struct doctor *d)
 {
 	const char *preload = getenv("LD_PRELOAD");
 	CLEANUP_FREE char *list = strdup(preload ? preload : "");
@@ -134,18 +135,19 @@ static void look_at_preloads(struct doctor *d)
 
 	for (char *w = list ? strtok_r(list, " :", &rest) : NULL; w;
 	     w = strtok_r(NULL, " :", &rest))
-		look_at_word(d, w);
+		check_word(d, w);
 	if (access("/etc/ld.so.preload", F_OK) == 0)
-		doctor_say(d, DOCTOR_NOTE, "ld.so.preload",
-			   (struct doctor_words){"what it names is in every program, in front of "
-						 "stag's library",
-						 "cat /etc/ld.so.preload"},
-			   "/etc/ld.so.preload is there");
+		doctor_report(
+			d, DOCTOR_NOTE, "ld.so.preload",
+			(struct doctor_words){"the libraries in it are loaded into every program, "
+					      "before stag's",
+					      "cat /etc/ld.so.preload"},
+			"/etc/ld.so.preload exists");
 }
 
 /* ---- the environment -------------------------------------------------------------------------- */
 
-/* libstag-verbs(7), stag_xfer(7), stag(1), stag-pool(1); then what stag sets for itself. */
+/* Of libstag-verbs(7), stag_xfer(7), stag(1) and stag-pool(1); then variables that stag sets for itself. */
 static const char *const variables[] = {
 	"STAG_CM",
 	"STAG_CONGESTION",
@@ -188,7 +190,7 @@ static bool is_known(const char *name, size_t len)
 	return false;
 }
 
-static void look_at_environment(struct doctor *d)
+static void check_environment(struct doctor *d)
 {
 	for (char **e = environ; *e; e++) {
 		size_t len = strcspn(*e, "=");
@@ -196,44 +198,46 @@ static void look_at_environment(struct doctor *d)
 		if (strncmp(*e, "STAG_", 5) != 0)
 			continue;
 		if (is_known(*e, len))
-			doctor_say(d, DOCTOR_NOTE, "environment",
-				   (struct doctor_words){"it is not as usual, because this says so",
-							 "man libstag-verbs"},
-				   "%s", *e);
+			doctor_report(d, DOCTOR_NOTE, "environment",
+				      (struct doctor_words){"it changes a default of stag",
+							    "man libstag-verbs"},
+				      "%s", *e);
 		else
-			doctor_say(d, DOCTOR_WARNING, "environment",
-				   (struct doctor_words){"nothing of stag reads a variable of this "
-							 "name",
-							 "man libstag-verbs"},
-				   "%.*s is set", (int)len, *e);
+			doctor_report(
+				d, DOCTOR_WARNING, "environment",
+				(struct doctor_words){"nothing of stag reads a variable of this "
+						      "name",
+						      "man libstag-verbs"},
+				"%.*s is set", (int)len, *e);
 	}
 }
 
 /* ---- the processor ------------------------------------------------------------------------------- */
 
-static void look_at_crc(struct doctor *d)
+static void check_crc(struct doctor *d)
 {
 	const char *name = crc32c_implementation();
 
 	if (strcmp(name, "portable") == 0)
-		doctor_say(d, DOCTOR_WARNING, "CRC32C",
-			   (struct doctor_words){
-				   "this processor has no instruction that is used for it: with "
-				   "CRC a connection is several times slower",
-				   "stag run --crc off -- PROGRAM (on both sides)"},
-			   "%s", name);
+		doctor_report(
+			d, DOCTOR_WARNING, "CRC32C",
+			(struct doctor_words){
+				"this processor has no instruction for it that stag uses: with "
+				"CRC a connection is several times slower",
+				"stag run --crc off -- PROGRAM (on both sides)"},
+			"%s", name);
 	else
-		doctor_say(d, DOCTOR_GOOD, "CRC32C",
-			   (struct doctor_words){"frames are protected by instructions of this "
-						 "processor",
-						 NULL},
-			   "%s", name);
+		doctor_report(d, DOCTOR_GOOD, "CRC32C",
+			      (struct doctor_words){"frames are protected by instructions of this "
+						    "processor",
+						    NULL},
+			      "%s", name);
 }
 
 void doctor_adapter(struct doctor *d)
 {
-	look_at_library(d);
-	look_at_preloads(d);
-	look_at_environment(d);
-	look_at_crc(d);
+	check_library(d);
+	check_preloads(d);
+	check_environment(d);
+	check_crc(d);
 }

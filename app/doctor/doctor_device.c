@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * doctor_device.c - RDMA devices of the kernel, real and soft, the modules that could make some, and rdma-core.
+ * doctor_device.c - checks the RDMA devices of the kernel, real and soft, the modules for soft devices, and rdma-core.
  *
- * Looks at /sys and the libraries, and asks no driver: a device that hangs does not hang the doctor.
+ * Reads /sys and finds the libraries, but calls no driver: a device that hangs does not hang the doctor.
  */
 #include "doctor.h"
 
@@ -21,7 +21,7 @@
 
 /* ---- devices ------------------------------------------------------------------------------ */
 
-/* The device node of its verbs, as /sys numbers it; false: there is none. */
+/* Finds the device node of a device's verbs. Returns false if there is none. */
 static bool uverbs_of(const char *device, char *path, size_t size)
 {
 	DIR *dir = opendir("/sys/class/infiniband_verbs");
@@ -41,7 +41,7 @@ static bool uverbs_of(const char *device, char *path, size_t size)
 	return found;
 }
 
-static void say_device(struct doctor *d, const char *name)
+static void report_device(struct doctor *d, const char *name)
 {
 	char path[PATH_MAX], state[64], layer[64], node[PATH_MAX];
 	bool real;
@@ -53,34 +53,34 @@ static void say_device(struct doctor *d, const char *name)
 	snprintf(path, sizeof(path), CLASS "/%s/ports/1/link_layer", name);
 	doctor_line(path, layer, sizeof(layer));
 	if (!uverbs_of(name, node, sizeof(node)))
-		doctor_say(d, DOCTOR_WARNING, name,
-			   (struct doctor_words){"programs cannot use it", "modprobe ib_uverbs"},
-			   "%s, port 1 %s, and no verbs", real ? "an adapter" : "soft", state);
+		doctor_report(d, DOCTOR_WARNING, name,
+			      (struct doctor_words){"programs cannot use it", "modprobe ib_uverbs"},
+			      "%s, port 1 %s, without verbs", real ? "an adapter" : "soft", state);
 	else if (access(node, R_OK | W_OK) != 0)
-		doctor_say(d, DOCTOR_WARNING, name,
-			   (struct doctor_words){"this user's programs cannot use it, and find "
-						 "stag0 alone",
-						 "ls -l /dev/infiniband; adduser $USER rdma"},
-			   "%s, port 1 %s; %s is not for you", real ? "an adapter" : "soft", state,
-			   node);
+		doctor_report(d, DOCTOR_WARNING, name,
+			      (struct doctor_words){"this user's programs cannot use it, and find "
+						    "stag0 alone",
+						    "ls -l /dev/infiniband; adduser $USER rdma"},
+			      "%s, port 1 %s; you have no access to %s",
+			      real ? "an adapter" : "soft", state, node);
 	else
-		doctor_say(d, strstr(state, "ACTIVE") ? DOCTOR_GOOD : DOCTOR_NOTE, name,
-			   (struct doctor_words){
-				   "programs under 'stag run' find it beside stag0; stag's own "
-				   "services use stag0, which can do more (stagdv(7))",
-				   strstr(state, "ACTIVE") ? NULL : "rdma link show"},
-			   "%s, %s, port 1 %s", real ? "an adapter" : "soft, of the kernel", layer,
-			   state);
+		doctor_report(d, strstr(state, "ACTIVE") ? DOCTOR_GOOD : DOCTOR_NOTE, name,
+			      (struct doctor_words){
+				      "programs under 'stag run' find it beside stag0; stag's own "
+				      "services use stag0, which can do more (stagdv(7))",
+				      strstr(state, "ACTIVE") ? NULL : "rdma link show"},
+			      "%s, %s, port 1 %s",
+			      real ? "an adapter" : "a soft device of the kernel", layer, state);
 }
 
-static int say_devices(struct doctor *d)
+static int report_devices(struct doctor *d)
 {
 	DIR *dir = opendir(CLASS);
 	int n = 0;
 
 	for (struct dirent *e; dir && (e = readdir(dir));)
 		if (e->d_name[0] != '.') {
-			say_device(d, e->d_name);
+			report_device(d, e->d_name);
 			n++;
 		}
 	if (dir)
@@ -119,33 +119,34 @@ static const char *module_state(const char *name, const char *file)
 	if (is_in(path, file))
 		return "built in";
 	snprintf(path, sizeof(path), "/lib/modules/%s/modules.dep", u.release);
-	return is_in(path, file) ? "loadable" : "not of this kernel";
+	return is_in(path, file) ? "loadable" : "not in this kernel";
 }
 
-static void say_modules(struct doctor *d, int devices)
+static void report_modules(struct doctor *d, int devices)
 {
 	const char *siw = module_state("siw", "/siw.ko"),
 		   *rxe = module_state("rdma_rxe", "/rdma_rxe.ko");
 	bool could = !strcmp(siw, "loadable") || !strcmp(rxe, "loadable");
 
-	doctor_say(d, DOCTOR_NOTE, "modules",
-		   (struct doctor_words){
-			   could ? "the kernel could be a soft adapter; stag needs no module, and "
-				   "no root"
-				 : "stag needs no module, and no root",
-			   could && devices == 0
-				   ? !strcmp(siw, "loadable")
-					     ? "modprobe siw && rdma link add siw0 type siw netdev "
-					       "eth0"
-					     : "modprobe rdma_rxe && rdma link add rxe0 type rxe "
-					       "netdev eth0"
-				   : NULL},
-		   "siw %s, rdma_rxe %s", siw, rxe);
+	doctor_report(
+		d, DOCTOR_NOTE, "modules",
+		(struct doctor_words){
+			could ? "the kernel could provide a soft device; stag needs neither a "
+				"module nor root"
+			      : "stag needs neither a module nor root",
+			could && devices == 0
+				? !strcmp(siw, "loadable")
+					  ? "modprobe siw && rdma link add siw0 type siw netdev "
+					    "eth0"
+					  : "modprobe rdma_rxe && rdma link add rxe0 type rxe "
+					    "netdev eth0"
+				: NULL},
+		"siw %s, rdma_rxe %s", siw, rxe);
 }
 
 /* ---- rdma-core ---------------------------------------------------------------------------------- */
 
-/* "libibverbs.so.1.14.44.0": 1.14.44.0 */
+/* Finds the version 1.14.44.0 of "libibverbs.so.1.14.44.0". */
 static bool version_of(const char *soname, char *version, size_t size)
 {
 	void *library = dlopen(soname, RTLD_LAZY | RTLD_LOCAL);
@@ -164,33 +165,35 @@ static bool version_of(const char *soname, char *version, size_t size)
 	return true;
 }
 
-static void say_library(struct doctor *d, const char *soname, const char *package)
+static void report_library(struct doctor *d, const char *soname, const char *package)
 {
 	char version[PATH_MAX], next[64];
 
 	if (version_of(soname, version, sizeof(version))) {
-		doctor_say(d, DOCTOR_GOOD, soname,
-			   (struct doctor_words){"programs that were built with it run with stag's",
-						 NULL},
-			   "%s", version);
+		doctor_report(d, DOCTOR_GOOD, soname,
+			      (struct doctor_words){
+				      "programs linked with it run with stag's instead", NULL},
+			      "%s", version);
 		return;
 	}
 	snprintf(next, sizeof(next), "apt-get install %s", package);
-	doctor_say(d, DOCTOR_WARNING, soname,
-		   (struct doctor_words){"programs that want it do not start", next}, "not here");
+	doctor_report(d, DOCTOR_WARNING, soname,
+		      (struct doctor_words){"programs that need it do not start", next},
+		      "not installed");
 }
 
 void doctor_devices(struct doctor *d)
 {
-	int devices = say_devices(d);
+	int devices = report_devices(d);
 
 	if (devices == 0)
-		doctor_say(d, DOCTOR_NOTE, "RDMA adapters",
-			   (struct doctor_words){"stag0, the software adapter, over TCP: about as "
-						 "fast as TCP is here",
-						 NULL},
-			   "none of the kernel");
-	say_modules(d, devices);
-	say_library(d, "libibverbs.so.1", "libibverbs1");
-	say_library(d, "librdmacm.so.1", "librdmacm1");
+		doctor_report(
+			d, DOCTOR_NOTE, "RDMA adapters",
+			(struct doctor_words){"programs use stag0, the software adapter, which is "
+					      "about as fast as TCP",
+					      NULL},
+			"no devices of the kernel");
+	report_modules(d, devices);
+	report_library(d, "libibverbs.so.1", "libibverbs1");
+	report_library(d, "librdmacm.so.1", "librdmacm1");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * doctor_net.c - the network that the adapter has: interfaces, TCP's settings, and who has the ports that stag likes.
+ * doctor_net.c - checks the network: interfaces, TCP's settings, and which processes use stag's default ports.
  */
 #include "doctor.h"
 
@@ -17,12 +17,12 @@
 #include <unistd.h>
 
 #define TCP	  "/proc/sys/net/ipv4/"
-#define ENOUGH	  (4ll << 20) /* bytes of a socket's buffer: 10 Gbit/s over 3 ms */
+#define ENOUGH	  (4ll << 20) /* bytes of a socket buffer for 10 Gbit/s at a round trip of 3 ms */
 #define LISTENING 0x0a
 
 /* ---- interfaces --------------------------------------------------------------------------------- */
 
-static void look_at_interfaces(struct doctor *d)
+static void check_interfaces(struct doctor *d)
 {
 	struct ifaddrs *all = NULL;
 	bool loopback = false;
@@ -40,40 +40,43 @@ static void look_at_interfaces(struct doctor *d)
 	}
 	freeifaddrs(all);
 	if (!loopback)
-		doctor_say(d, DOCTOR_FAULT, "loopback",
-			   (struct doctor_words){"programs of this machine do not reach each other "
-						 "at 127.0.0.1, and a pool of one machine does not "
-						 "start",
-						 "ip link set lo up"},
-			   "down, or without an address");
+		doctor_report(
+			d, DOCTOR_FAULT, "loopback",
+			(struct doctor_words){"programs of this machine cannot reach each other "
+					      "at 127.0.0.1, and a pool of one machine does not "
+					      "start",
+					      "ip link set lo up"},
+			"down, or without an address");
 	else
-		doctor_say(d, DOCTOR_GOOD, "loopback",
-			   (struct doctor_words){"programs of this machine reach each other", NULL},
-			   "up");
-	doctor_say(d, others ? DOCTOR_GOOD : DOCTOR_NOTE, "interfaces",
-		   (struct doctor_words){others ? "stag0 is at their addresses, too"
-						: "no other machine is reached",
-					 others ? NULL : "ip address show"},
-		   "%u address%s besides loopback's", others, others == 1 ? "" : "es");
+		doctor_report(d, DOCTOR_GOOD, "loopback",
+			      (struct doctor_words){"programs of this machine can reach each other",
+						    NULL},
+			      "up");
+	doctor_report(d, others ? DOCTOR_GOOD : DOCTOR_NOTE, "interfaces",
+		      (struct doctor_words){others ? "stag0 uses these addresses, too"
+						   : "no other machine can be reached",
+					    others ? NULL : "ip address show"},
+		      "%u address%s besides loopback", others, others == 1 ? "" : "es");
 }
 
-static void look_at_namespace(struct doctor *d)
+static void check_namespace(struct doctor *d)
 {
 	char here[64] = "", first[64] = "";
 	ssize_t a = readlink("/proc/self/ns/net", here, sizeof(here) - 1),
 		b = readlink("/proc/1/ns/net", first, sizeof(first) - 1);
 
 	if (a > 0 && b > 0 && strcmp(here, first) != 0)
-		doctor_say(d, DOCTOR_NOTE, "namespace",
-			   (struct doctor_words){"servers outside are not at 127.0.0.1 from here, "
-						 "and the other way round",
-						 "ip netns identify"},
-			   "a network of its own, %s", here);
+		doctor_report(
+			d, DOCTOR_NOTE, "namespace",
+			(struct doctor_words){"servers outside of this namespace cannot be reached "
+					      "at 127.0.0.1, nor its servers from outside",
+					      "ip netns identify"},
+			"a network namespace of its own, %s", here);
 }
 
 /* ---- TCP ------------------------------------------------------------------------------------------- */
 
-static void look_at_congestion(struct doctor *d)
+static void check_congestion(struct doctor *d)
 {
 	const char *own = getenv("STAG_CONGESTION");
 	char name[64], all[256];
@@ -82,18 +85,19 @@ static void look_at_congestion(struct doctor *d)
 	doctor_line(TCP "tcp_congestion_control", name, sizeof(name));
 	doctor_line(TCP "tcp_available_congestion_control", all, sizeof(all));
 	paced = strncmp(own && *own ? own : name, "bbr", 3) == 0;
-	doctor_say(d, paced ? DOCTOR_NOTE : DOCTOR_GOOD, "congestion control",
-		   (struct doctor_words){
-			   paced ? "it paces what is sent: on loopback and in a rack, longer "
-				   "latencies than with reno or cubic"
-				 : "the adapter's connections have it",
-			   paced ? "stag run --congestion reno -- PROGRAM, or STAG_CONGESTION=reno"
-				 : NULL},
-		   "%s, of: %s%s%s", name, all, own && *own ? "; STAG_CONGESTION=" : "",
-		   own && *own ? own : "");
+	doctor_report(
+		d, paced ? DOCTOR_NOTE : DOCTOR_GOOD, "congestion control",
+		(struct doctor_words){
+			paced ? "it paces sends: on loopback and in a rack, latencies are "
+				"longer than with reno or cubic"
+			      : "the adapter's connections use it",
+			paced ? "stag run --congestion reno -- PROGRAM, or STAG_CONGESTION=reno"
+			      : NULL},
+		"%s, of: %s%s%s", name, all, own && *own ? "; STAG_CONGESTION=" : "",
+		own && *own ? own : "");
 }
 
-/* The third number: the most that TCP gives a socket by itself. */
+/* Returns the third number: the maximum to which TCP enlarges a buffer by itself. */
 static long long most_of(const char *path)
 {
 	long long most = 0;
@@ -103,37 +107,38 @@ static long long most_of(const char *path)
 	return most;
 }
 
-static void look_at_buffers(struct doctor *d)
+static void check_buffers(struct doctor *d)
 {
 	long long in = most_of(TCP "tcp_rmem"), out = most_of(TCP "tcp_wmem");
 	bool small = in < ENOUGH || out < ENOUGH;
 	char a[24], b[24];
 
-	doctor_say(
+	doctor_report(
 		d, small ? DOCTOR_NOTE : DOCTOR_GOOD, "socket buffers",
-		(struct doctor_words){small ? "one connection does not fill a fast link that is far"
-					    : "one connection can fill a fast link",
-				      small ? "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' "
-					      "net.ipv4.tcp_wmem='4096 65536 33554432'"
-					    : NULL},
+		(struct doctor_words){
+			small ? "one connection cannot fill a fast link with a long round trip"
+			      : "one connection can fill a fast link",
+			small ? "sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' "
+				"net.ipv4.tcp_wmem='4096 65536 33554432'"
+			      : NULL},
 		"tcp_rmem up to %s, tcp_wmem up to %s", doctor_size((unsigned long long)in, a),
 		doctor_size((unsigned long long)out, b));
 }
 
-/* Said, so that nobody looks for it in vain. */
-static void look_at_copies(struct doctor *d)
+/* A note, so that no user searches for the setting. */
+static void check_copies(struct doctor *d)
 {
-	doctor_say(
-		d, DOCTOR_NOTE, "zero copy",
-		(struct doctor_words){"what is sent is copied once, by the kernel: on loopback it "
-				      "would be all the same, and short sends would be slower",
-				      NULL},
-		"sends are without MSG_ZEROCOPY");
+	doctor_report(d, DOCTOR_NOTE, "zero copy",
+		      (struct doctor_words){
+			      "the kernel copies sent data once: on loopback zero copy would "
+			      "not avoid that, and short sends would be slower",
+			      NULL},
+		      "sends do not use MSG_ZEROCOPY");
 }
 
 /* ---- ports -------------------------------------------------------------------------------------------- */
 
-/* The inode of who listens there; 0: nobody. */
+/* Returns the inode of the socket that listens at a port; 0: there is none. */
 static unsigned long listener_in(const char *table, unsigned int port)
 {
 	FILE *f = fopen(table, "re");
@@ -171,7 +176,7 @@ static bool has_socket(const char *pid, unsigned long inode)
 	return found;
 }
 
-/* "stagd, process 4711"; "": not ours to know. */
+/* Writes "stagd, process 4711"; "": another user's process. */
 static void owner_of(unsigned long inode, char *who, size_t size)
 {
 	DIR *dir = opendir("/proc");
@@ -192,7 +197,7 @@ static void owner_of(unsigned long inode, char *who, size_t size)
 		closedir(dir);
 }
 
-static void look_at_port(struct doctor *d, unsigned int port, const char *what, const char *option)
+static void check_port(struct doctor *d, unsigned int port, const char *what, const char *option)
 {
 	unsigned long inode = listener_in("/proc/net/tcp", port);
 	char subject[32], who[128], next[128];
@@ -202,34 +207,34 @@ static void look_at_port(struct doctor *d, unsigned int port, const char *what, 
 		inode = listener_in("/proc/net/tcp6", port);
 	snprintf(subject, sizeof(subject), "port %u", port);
 	if (!inode) {
-		doctor_say(d, DOCTOR_GOOD, subject, (struct doctor_words){what, NULL}, "free");
+		doctor_report(d, DOCTOR_GOOD, subject, (struct doctor_words){what, NULL}, "free");
 		return;
 	}
 	owner_of(inode, who, sizeof(who));
 	ours = strncmp(who, "stag", 4) == 0;
 	snprintf(next, sizeof(next), "%s, or: ss -ltnp sport = :%u", option, port);
-	doctor_say(d, ours ? DOCTOR_GOOD : DOCTOR_NOTE, subject,
-		   (struct doctor_words){what, ours ? NULL : next}, "taken by %s",
-		   *who ? who : "another user's program");
+	doctor_report(d, ours ? DOCTOR_GOOD : DOCTOR_NOTE, subject,
+		      (struct doctor_words){what, ours ? NULL : next}, "used by %s",
+		      *who ? who : "another user's program");
 }
 
-static void look_at_ports(struct doctor *d)
+static void check_ports(struct doctor *d)
 {
-	look_at_port(d, 7174, "'stag store serve' likes it", "--port PORT");
-	look_at_port(d, 7175, "nodes of a pool like it, and take the next that is free",
-		     "--port PORT");
-	look_at_port(d, 7180, "stagd's management API likes it",
-		     "listen = 127.0.0.1:PORT in [api]");
-	look_at_port(d, 3260, "'stag block serve' likes it, as all iSCSI targets do",
-		     "--port PORT");
+	check_port(d, 7174, "the default of 'stag store serve'", "--port PORT");
+	check_port(d, 7175, "the default of pool nodes, which take the next free one",
+		   "--port PORT");
+	check_port(d, 7180, "the default of stagd's management API",
+		   "listen = 127.0.0.1:PORT in [api]");
+	check_port(d, 3260, "the default of 'stag block serve', and of all iSCSI targets",
+		   "--port PORT");
 }
 
 void doctor_net(struct doctor *d)
 {
-	look_at_interfaces(d);
-	look_at_namespace(d);
-	look_at_congestion(d);
-	look_at_buffers(d);
-	look_at_copies(d);
-	look_at_ports(d);
+	check_interfaces(d);
+	check_namespace(d);
+	check_congestion(d);
+	check_buffers(d);
+	check_copies(d);
+	check_ports(d);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * doctor_place.c - directories that stag uses, and the etcd that pools of this machine are coordinated by.
+ * doctor_place.c - checks the directories that stag uses, and the etcd that keeps the roll of this machine's pools.
  */
 #include "doctor.h"
 
@@ -22,12 +22,12 @@
 #include "conf.h"
 
 #define ETCD	    "etcd://"
-#define PATIENCE_MS 300 /* with an engine of coordination */
+#define TIMEOUT_MS  300 /* for a connection to etcd */
 #define MAX_ENGINES 8
 
 /* ---- directories ------------------------------------------------------------------------------------ */
 
-static void look_at_runtime(struct doctor *d)
+static void check_runtime(struct doctor *d)
 {
 	const char *dir = getenv("XDG_RUNTIME_DIR");
 	struct stat st;
@@ -35,33 +35,34 @@ static void look_at_runtime(struct doctor *d)
 
 	snprintf(usual, sizeof(usual), "/run/user/%u", geteuid());
 	if (!dir || !*dir)
-		doctor_say(
+		doctor_report(
 			d, DOCTOR_NOTE, "XDG_RUNTIME_DIR",
-			(struct doctor_words){"servers are looked at by sockets in /tmp/stag-UID "
-					      "instead: the same for all programs of this user "
-					      "that do not have it either",
+			(struct doctor_words){"servers are queried by sockets in /tmp/stag-UID "
+					      "instead: it must be unset for all programs of "
+					      "this user, then",
 					      "export XDG_RUNTIME_DIR=/run/user/$(id -u)"},
 			"not set");
 	else if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || access(dir, W_OK | X_OK) != 0)
-		doctor_say(
+		doctor_report(
 			d, DOCTOR_WARNING, "XDG_RUNTIME_DIR",
-			(struct doctor_words){"servers cannot be looked at: 'stag block sessions' "
-					      "and 'stag store show' know nothing of them",
+			(struct doctor_words){"servers cannot be queried: 'stag block sessions' "
+					      "and 'stag store show' do not find them",
 					      "unset XDG_RUNTIME_DIR"},
-			"%s: not a directory that you may write to", dir);
+			"%s: not a writable directory", dir);
 	else if (st.st_uid != geteuid())
-		doctor_say(d, DOCTOR_WARNING, "XDG_RUNTIME_DIR",
-			   (struct doctor_words){"it is another user's; what that user runs is not "
-						 "seen, and files of yours are in its way",
-						 "export XDG_RUNTIME_DIR=/run/user/$(id -u)"},
-			   "%s belongs to user %u", dir, st.st_uid);
+		doctor_report(
+			d, DOCTOR_WARNING, "XDG_RUNTIME_DIR",
+			(struct doctor_words){"servers of that user are not found, and your files "
+					      "may block that user's",
+					      "export XDG_RUNTIME_DIR=/run/user/$(id -u)"},
+			"%s belongs to user %u", dir, st.st_uid);
 	else
-		doctor_say(d, DOCTOR_GOOD, "XDG_RUNTIME_DIR",
-			   (struct doctor_words){"servers are looked at by sockets in it", NULL},
-			   "%s", dir);
+		doctor_report(d, DOCTOR_GOOD, "XDG_RUNTIME_DIR",
+			      (struct doctor_words){"servers are queried by sockets in it", NULL},
+			      "%s", dir);
 }
 
-/* Up to what is there: may the rest be made? */
+/* Can the missing part of a path be created? */
 static bool may_make(const char *path)
 {
 	CLEANUP_FREE char *part = strdup(path);
@@ -72,26 +73,28 @@ static bool may_make(const char *path)
 	return part && access(part, W_OK | X_OK) == 0;
 }
 
-static void look_at_state(struct doctor *d)
+static void check_state(struct doctor *d)
 {
 	char path[PATH_MAX];
 
 	if (!conf_state_dir(path, sizeof(path)))
-		doctor_say(d, DOCTOR_WARNING, "state",
-			   (struct doctor_words){"'stag pool create' does not know where to put a "
-						 "node",
-						 "export STAG_STATE=/PATH/TO/A/DIRECTORY"},
-			   "neither STAG_STATE, XDG_STATE_HOME nor HOME is set");
+		doctor_report(
+			d, DOCTOR_WARNING, "state",
+			(struct doctor_words){"'stag pool create' does not know where to make a "
+					      "node",
+					      "export STAG_STATE=/PATH/TO/A/DIRECTORY"},
+			"neither STAG_STATE, XDG_STATE_HOME nor HOME is set");
 	else if (!may_make(path))
-		doctor_say(d, DOCTOR_WARNING, "state",
-			   (struct doctor_words){"'stag pool create' and 'join' cannot make a node "
-						 "there",
-						 "export STAG_STATE=/PATH/TO/A/DIRECTORY"},
-			   "%s may not be written to", path);
+		doctor_report(
+			d, DOCTOR_WARNING, "state",
+			(struct doctor_words){"'stag pool create' and 'join' cannot make a node "
+					      "there",
+					      "export STAG_STATE=/PATH/TO/A/DIRECTORY"},
+			"%s is not writable", path);
 	else
-		doctor_say(d, DOCTOR_GOOD, "state",
-			   (struct doctor_words){"nodes of pools are made there", NULL}, "%s",
-			   path);
+		doctor_report(d, DOCTOR_GOOD, "state",
+			      (struct doctor_words){"nodes of pools are made in it", NULL}, "%s",
+			      path);
 }
 
 /* ---- etcd ------------------------------------------------------------------------------------------------- */
@@ -107,7 +110,7 @@ static bool connects(const struct addrinfo *a)
 		return false;
 	if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
 		return true;
-	return errno == EINPROGRESS && poll(&p, 1, PATIENCE_MS) == 1 &&
+	return errno == EINPROGRESS && poll(&p, 1, TIMEOUT_MS) == 1 &&
 	       getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0;
 }
 
@@ -123,8 +126,8 @@ static bool answers(const char *host, const char *port)
 	return good;
 }
 
-/* HOST:PORT, HOST, [ADDRESS]:PORT */
-static void look_at_engine(struct doctor *d, const char *ini, char *where)
+/* Checks one endpoint: HOST:PORT, HOST or [ADDRESS]:PORT. */
+static void check_endpoint(struct doctor *d, const char *ini, char *where)
 {
 	char *port = strrchr(where, ':'), next[320], whole[256];
 
@@ -139,19 +142,20 @@ static void look_at_engine(struct doctor *d, const char *ini, char *where)
 	}
 	snprintf(next, sizeof(next), "etcdctl --endpoints=%s endpoint health", whole);
 	if (answers(where, port))
-		doctor_say(d, DOCTOR_GOOD, "etcd",
-			   (struct doctor_words){"who is primary is kept there", NULL}, "%s (%s)",
-			   whole, ini);
+		doctor_report(d, DOCTOR_GOOD, "etcd",
+			      (struct doctor_words){"it keeps the roll of a pool", NULL}, "%s (%s)",
+			      whole, ini);
 	else
-		doctor_say(d, DOCTOR_WARNING, "etcd",
-			   (struct doctor_words){"without a majority of them there is no failover, "
-						 "and a primary ends when its lease does",
-						 next},
-			   "%s does not take connections (%s)", whole, ini);
+		doctor_report(
+			d, DOCTOR_WARNING, "etcd",
+			(struct doctor_words){"without a majority of its members there is no "
+					      "failover, and a primary stops when its lease ends",
+					      next},
+			"%s does not accept connections (%s)", whole, ini);
 }
 
-/* roll = etcd://HOST:PORT,HOST:PORT/KEY */
-static void look_at_ini(struct doctor *d, const char *path)
+/* Checks the endpoints of roll = etcd://HOST:PORT,HOST:PORT/KEY. */
+static void check_ini(struct doctor *d, const char *path)
 {
 	FILE *f = fopen(path, "re");
 	char line[1024], *at, *rest;
@@ -163,31 +167,31 @@ static void look_at_ini(struct doctor *d, const char *path)
 		at += strlen(ETCD);
 		at[strcspn(at, "/ \t\n")] = '\0';
 		for (char *e = strtok_r(at, ",", &rest); e; e = strtok_r(NULL, ",", &rest))
-			look_at_engine(d, path, e);
+			check_endpoint(d, path, e);
 	}
 	if (f)
 		fclose(f);
 }
 
-static void look_at_engines(struct doctor *d)
+static void check_etcd(struct doctor *d)
 {
 	char base[PATH_MAX], pattern[PATH_MAX + 16];
 	glob_t found;
 
-	look_at_ini(d, CONF_PATH);
+	check_ini(d, CONF_PATH);
 	if (!conf_state_dir(base, sizeof(base)))
 		return;
 	snprintf(pattern, sizeof(pattern), "%s/*/*/stag.ini", base);
 	if (glob(pattern, 0, NULL, &found) != 0)
 		return;
 	for (size_t i = 0; i < found.gl_pathc && i < MAX_ENGINES; i++)
-		look_at_ini(d, found.gl_pathv[i]);
+		check_ini(d, found.gl_pathv[i]);
 	globfree(&found);
 }
 
 void doctor_places(struct doctor *d)
 {
-	look_at_runtime(d);
-	look_at_state(d);
-	look_at_engines(d);
+	check_runtime(d);
+	check_state(d);
+	check_etcd(d);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * doctor_storage.c - io_uring, by which stores and targets reach files and block devices: it is tried.
+ * doctor_storage.c - tries io_uring, which stores and targets use for files and block devices.
  */
 #include "doctor.h"
 
@@ -12,44 +12,47 @@
 #include <sys/prctl.h>
 
 #define SYSCTL "/proc/sys/kernel/io_uring_disabled"
-#define DEPTH  256 /* of a medium */
+#define DEPTH  256 /* requests of a medium */
 
-/* Who refuses it. */
-static void say_refused(struct doctor *d, int error)
+/* Reports why io_uring is refused. */
+static void report_refused(struct doctor *d, int error)
 {
-	static const char means[] = "stores and block targets cannot be opened, near or served; "
-				    "stores in memory neither";
+	static const char means[] =
+		"stores and block targets cannot be opened, local or served, not "
+		"even stores in memory";
 	long long disabled = doctor_number(SYSCTL, 0);
 
 	if (disabled > 0)
-		doctor_say(d, DOCTOR_FAULT, "io_uring",
-			   (struct doctor_words){
-				   means,
-				   disabled == 1 ? "sysctl -w kernel.io_uring_disabled=0, or be in "
-						   "the group of kernel.io_uring_group"
-						 : "sysctl -w kernel.io_uring_disabled=0"},
-			   "refused: kernel.io_uring_disabled is %lld", disabled);
+		doctor_report(
+			d, DOCTOR_FAULT, "io_uring",
+			(struct doctor_words){
+				means, disabled == 1
+					       ? "sysctl -w kernel.io_uring_disabled=0, or be in "
+						 "the group of kernel.io_uring_group"
+					       : "sysctl -w kernel.io_uring_disabled=0"},
+			"refused: kernel.io_uring_disabled is %lld", disabled);
 	else if (error == ENOMEM)
-		doctor_say(d, DOCTOR_FAULT, "io_uring",
-			   (struct doctor_words){means, "ulimit -l 65536"},
-			   "refused: the limit of locked memory is used up");
+		doctor_report(d, DOCTOR_FAULT, "io_uring",
+			      (struct doctor_words){means, "ulimit -l 65536"},
+			      "refused: the limit of locked memory is reached");
 	else if (error == EMFILE || error == ENFILE)
-		doctor_say(d, DOCTOR_FAULT, "io_uring",
-			   (struct doctor_words){means, "ulimit -n 4096"}, "refused: %s",
-			   strerror(error));
+		doctor_report(d, DOCTOR_FAULT, "io_uring",
+			      (struct doctor_words){means, "ulimit -n 4096"}, "refused: %s",
+			      strerror(error));
 	else if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) > 0)
-		doctor_say(
+		doctor_report(
 			d, DOCTOR_FAULT, "io_uring",
 			(struct doctor_words){means, "docker run --security-opt seccomp=unconfined "
 						     "..., or SystemCallFilter=@io-event"},
 			"refused by a seccomp filter: %s", strerror(error));
 	else
-		doctor_say(d, DOCTOR_FAULT, "io_uring",
-			   (struct doctor_words){means, "grep IO_URING /boot/config-$(uname -r)"},
-			   "refused: %s", strerror(error));
+		doctor_report(
+			d, DOCTOR_FAULT, "io_uring",
+			(struct doctor_words){means, "grep IO_URING /boot/config-$(uname -r)"},
+			"refused: %s", strerror(error));
 }
 
-/* Those that src/media uses. */
+/* Does the kernel have the operations that src/media uses? */
 static bool has_operations(struct io_uring *ring)
 {
 	static const int used[] = {IORING_OP_READ,   IORING_OP_WRITE,	   IORING_OP_READV,
@@ -65,23 +68,24 @@ static bool has_operations(struct io_uring *ring)
 	return all;
 }
 
-static void say_accepted(struct doctor *d, struct io_uring *ring, bool whole)
+static void report_accepted(struct doctor *d, struct io_uring *ring, bool whole)
 {
 	if (!has_operations(ring))
-		doctor_say(d, DOCTOR_FAULT, "io_uring",
-			   (struct doctor_words){"stores and block targets cannot read, write or "
-						 "flush here",
-						 "apt-get dist-upgrade (a kernel from 5.10 on)"},
-			   "there, without operations that stag uses");
+		doctor_report(
+			d, DOCTOR_FAULT, "io_uring",
+			(struct doctor_words){"stores and block targets cannot read, write or "
+					      "flush",
+					      "apt-get dist-upgrade (a kernel from 5.10 on)"},
+			"available, but without operations that stag uses");
 	else
-		doctor_say(
+		doctor_report(
 			d, whole ? DOCTOR_GOOD : DOCTOR_NOTE, "io_uring",
 			(struct doctor_words){
 				whole ? "stores and targets use it for files and devices; for "
 					"memory (tmpfs) plain system calls, which are faster "
 					"there. Its polling thread (SQPOLL) is not used: it "
 					"would have a processor to itself"
-				      : "a request that fails holds up those behind it until the "
+				      : "a failed request delays the requests after it until the "
 					"next call",
 				whole ? NULL : "apt-get dist-upgrade (a kernel from 5.18 on)"},
 			"%s", whole ? "accepted" : "accepted, without IORING_SETUP_SUBMIT_ALL");
@@ -97,9 +101,9 @@ void doctor_storage(struct doctor *d)
 	if (err == -EINVAL)
 		err = io_uring_queue_init(DEPTH, &ring, 0);
 	if (err != 0) {
-		say_refused(d, -err);
+		report_refused(d, -err);
 		return;
 	}
-	say_accepted(d, &ring, whole);
+	report_accepted(d, &ring, whole);
 	io_uring_queue_exit(&ring);
 }

@@ -80,7 +80,7 @@ struct options {
 
 static int print_report(const struct options *o)
 {
-	json_t *all = doctor_look();
+	json_t *all = doctor_examine();
 	int faults = count_of(all, "fault");
 
 	if (o->json) {
