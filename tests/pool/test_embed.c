@@ -173,7 +173,7 @@ static void what_keeps_it_from_starting_is_told(void **state)
 	attr = attributes();
 	node = stag_pool_node_start(&attr);
 	assert_non_null(node);
-	refused(&attr, EBUSY, "another node has it");
+	refused(&attr, EBUSY, "another node holds it");
 	attr.node = "b";
 	attr.state = dir;
 	attr.memory = POOL_DEFAULT_ADDRESS + (1ull << 30);

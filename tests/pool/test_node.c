@@ -1051,7 +1051,7 @@ static void a_node_ends_whatever_becomes_of_the_roll(void **state)
 	primary = strcmp(roll.members[roll.primary].name, "a") == 0 ? &s->a : &s->b;
 	standby = primary == &s->a ? &s->b : &s->a;
 	close(primary->in);
-	while (!strstr(line, "ends without having handed over: "))
+	while (!strstr(line, "ends without a handover: "))
 		assert_non_null(fgets(line, sizeof(line), primary->out));
 	waitpid(primary->pid, NULL, 0);
 	fclose(primary->out);

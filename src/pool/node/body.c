@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * body.c - bodies of long values: copied to our region, and written to the standbys' right from there, instead of going through
- * the log.
+ * body.c - bodies of long values: copied to our region, and written to the standbys directly from there, not
+ * through the log.
  *
- * That is right because nobody reads a body before the record that makes a value of it, which follows on the same queue pairs: what
- * confirms that record confirms the bytes. But records are applied by software, later than they arrive, and what is written is
- * there at once: so the place has to be the body's for good, here and there, before anything is written to it: `since` is applied
- * everywhere. A standby that still copies may copy older bytes over newer ones: for it they are records, in their order.
+ * This is safe because no client reads a body before the record that makes it a value, which follows on the same
+ * queue pairs: the confirmation of that record confirms the bytes. But software applies records later than they
+ * arrive, whereas an RDMA Write takes effect at once. So the place must belong to the body for good, on every
+ * node, before anything is written to it: record `since` must be applied everywhere. A standby that is still
+ * copying may copy older bytes over newer ones: for that standby the pieces are records, in their order.
  *
- * Behind each piece there is a record that changes nothing. By its number the role knows that something is under way: a standby that does not
- * confirm it is not in sync for long, and nothing is handed over before all have it. So memories are the same wherever
- * the same record was applied.
+ * A record that changes nothing follows each piece. By its number the role knows that bytes are in flight: a
+ * standby that does not confirm it is dropped from the in-sync set, and a handover waits until all have it. So
+ * memories are equal wherever the same record was applied.
  */
 #include "pool/node/node.h"
 
@@ -27,7 +28,7 @@ uint64_t body_quiet(const struct stag_pool_node *n)
 	return quiet;
 }
 
-/* 0; -EAGAIN: not yet; -EOPNOTSUPP: not at all, now. */
+/* Returns 0, -EAGAIN if it has to wait, or -EOPNOTSUPP if the piece must be a record for now. */
 static int may_place(const struct stag_pool_node *n, unsigned int seat, uint64_t since)
 {
 	const struct standby *l = n->standbys.links[seat];
@@ -62,7 +63,7 @@ static int mark(struct stag_pool_node *n)
 	return rc;
 }
 
-/* Whoever does not take it is no standby any more. */
+/* If the write cannot be posted, the standby is disconnected. */
 static void write_to(struct standby *l, uint64_t offset, uint32_t length)
 {
 	struct stag_pool_node *n = l->conn.node;
@@ -81,7 +82,10 @@ static void write_to(struct standby *l, uint64_t offset, uint32_t length)
 		node_conn_leave(&l->conn);
 }
 
-/* Beats are behind them: a link on which they take a part of the lease gets fewer at a time. */
+/*
+ * Adapts the window: heartbeats queue behind pieces, so a link on which pieces take a part of the lease gets fewer
+ * at a time.
+ */
 void body_confirmed(struct standby *l, uint64_t pieces, uint64_t ns)
 {
 	if (pieces == l->bodies_there)

@@ -2,8 +2,8 @@
 /*
  * conn.c - a connection of a node: its queue pair, its messages, its end.
  *
- * One completion queue for all of them, as long as all that can be under way. A connection that fails at anything ends;
- * its memory stays until the round is over.
+ * All connections share one completion queue, which has room for everything that can be in flight. Any failure
+ * ends the connection; its memory stays until the end of the round.
  */
 #include "pool/node/node.h"
 
@@ -69,7 +69,7 @@ int node_conn_post(struct node_conn *c, struct ibv_send_wr *wr)
 	if (c->over)
 		return -ENOTCONN;
 	rc = -ibv_post_send(c->id->qp, wr, &bad);
-	/* A list of which only the beginning was taken has lost its end. */
+	/* If only the beginning of a list was posted, its end is lost. */
 	if (rc == -ENOMEM && bad == wr)
 		return rc;
 	if (rc != 0)
@@ -115,7 +115,8 @@ int node_conn_send(struct node_conn *c, struct node_message *m)
 	int rc = node_conn_post(c, &wr);
 
 	if (rc != 0)
-		node_conn_leave(c); /* there is room for all messages: more than that is a fault */
+		node_conn_leave(
+			c); /* the queue has room for all messages: more is a protocol fault */
 	return rc;
 }
 
@@ -133,7 +134,7 @@ int node_conn_inline_write(struct node_conn *c, const void *bytes, uint32_t leng
 	return node_conn_post(c, &wr);
 }
 
-/* ---- its life -------------------------------------------------------------------------------- */
+/* ---- life cycle ------------------------------------------------------------------------------ */
 
 static int grow_cq(struct stag_pool_node *n, int more)
 {
@@ -244,7 +245,7 @@ void node_conn_leave(struct node_conn *c)
 	list_add_tail(&c->node->ended, &c->link);
 }
 
-/* What the queue pair had under way is no more; then its owner lets go of the rest. */
+/* Destroys the queue pair, and with it what is in flight; then its owner frees the rest. */
 static void node_conn_free(struct node_conn *c)
 {
 	struct rdma_cm_id *id = c->id;

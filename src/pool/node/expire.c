@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * expire.c - what nobody needs any more. Clients that have not been seen for long are forgotten, by a record, with what is
- * kept for them; long values that were deleted are overwritten, if that is wished, before their memory is free.
+ * expire.c - removes what is not needed any more. Clients that were not seen for long are forgotten, by a record,
+ * with what is kept for them. Deleted long values are overwritten, if that was requested, before their memory
+ * becomes free.
  */
 #include "pool/node/node.h"
 
@@ -16,7 +17,7 @@ int expire_begin(struct stag_pool_node *n)
 	n->serve.seen = calloc(n->memory.region.max_clients, sizeof(*n->serve.seen));
 	if (!n->serve.seen)
 		return -ENOMEM;
-	/* What the primary before us knew is gone: it counts from now. */
+	/* The previous primary's times are lost: count from now. */
 	for (uint64_t i = 0; i < n->memory.region.max_clients; i++)
 		n->serve.seen[i] = n->now;
 	n->serve.expired_at = n->now;
@@ -52,7 +53,7 @@ static bool expire_one(struct stag_pool_node *n, uint32_t slot)
 	return true;
 }
 
-/* Once a second; at most a few, so that others have their turn. */
+/* Runs once a second, for a few clients at most, so that other work is not delayed. */
 void expire_clients(struct stag_pool_node *n)
 {
 	uint64_t long_ago = n->conf.expire_s * NS_PER_S;
@@ -72,7 +73,7 @@ void expire_clients(struct stag_pool_node *n)
 	}
 }
 
-/* One step a round. */
+/* Overwrites one step per round. */
 void expire_values(struct stag_pool_node *n)
 {
 	size_t room, used;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * follow.c - a standby and its primary: the link, the ring that it drains, echoes, fencing.
+ * follow.c - a standby and its primary: the link, draining the ring, echoes, fencing.
  *
- * The standby connects, and tries again until somebody else is named. Whatever was in the ring when a link ended is applied: it may have been
- * acknowledged. Only then is there another ring.
+ * The standby connects, and retries until the role names another primary. Everything in the ring when a link ends
+ * is applied, because it may have been acknowledged. Only then is a new ring made.
  */
 #include "pool/node/node.h"
 
@@ -18,15 +18,16 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-#define AGAIN	    (5 * NS_PER_MS) /* twice as long each time, */
-#define MAX_TRIES   6		    /* up to 320 ms */
-#define SILENCE	    (2 * NS_PER_S)  /* then a connection is taken for dead */
-#define RESOLVE	    1000	    /* ms */
-#define MANY	    1024	    /* records in a round; */
-#define MANY_STAGED 64 /* those whose values are elsewhere take longer than they are long */
-#define NUM_SENDS   (COPY_READS + 16)
+#define AGAIN	  (5 * NS_PER_MS) /* doubled after each failure, */
+#define MAX_TRIES 6		  /* up to 320 ms */
+#define SILENCE	  (2 * NS_PER_S)  /* after which a connection counts as dead */
+#define RESOLVE	  1000		  /* ms */
+#define MANY	  1024		  /* records applied per round */
+#define MANY_STAGED                                                                                \
+	64 /* fewer if values are staged: such a record takes longer than its length suggests */
+#define NUM_SENDS (COPY_READS + 16)
 
-#define STAGING_MAX (4ull << 30) /* more than this nobody forwards to */
+#define STAGING_MAX (4ull << 30) /* bytes that a primary may request, at most */
 
 static struct follow *to_follow(struct node_conn *c)
 {
@@ -81,7 +82,7 @@ int follow_send(struct follow *f, const union link_message *said)
 	return node_conn_send(&f->conn, m);
 }
 
-/* ---- what is in the ring ------------------------------------------------------------------- */
+/* ---- the ring ------------------------------------------------------------------------------ */
 
 static bool applies_records(const struct follow *f)
 {
@@ -93,7 +94,7 @@ static void record_torn(struct follow *f, int rc)
 {
 	struct stag_pool_node *n = f->conn.node;
 
-	node_log(n, LOG_LEVEL_ERR, "what its primary sent is no record that follows on %llu: %s",
+	node_log(n, LOG_LEVEL_ERR, "what the primary sent is no record that follows %llu: %s",
 		 (unsigned long long)pool_superblock(&n->memory.region)->number, strerror(-rc));
 	follow_become(f, FOLLOW_IDLE);
 	node_conn_leave(&f->conn);
@@ -112,7 +113,7 @@ static void drain_ring(struct follow *f, unsigned int most)
 		record_torn(f, rc);
 }
 
-/* All that came whole, now that nothing more can come. Of a copy that is not complete it is of no use. */
+/* Applies all whole records, once no more can arrive. An incomplete copy has no use for them. */
 static void drain_all(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
@@ -136,7 +137,7 @@ static void send_echo(struct follow *f)
 		f->told = f->ring.get;
 }
 
-/* ---- beats ------------------------------------------------------------------------------------ */
+/* ---- heartbeats ------------------------------------------------------------------------------- */
 
 void follow_echo(struct stag_pool_node *n, const struct role_action *a)
 {
@@ -149,7 +150,7 @@ void follow_echo(struct stag_pool_node *n, const struct role_action *a)
 	send_echo(f);
 }
 
-/* The beat is looked at first, the clock then (role.h). */
+/* Reads the heartbeat first, the clock then (role.h). */
 static void read_heartbeat(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
@@ -221,7 +222,7 @@ static void follow_received(struct node_conn *c, struct node_message *m)
 	}
 }
 
-/* Zeroes, as a primary's that nobody has written to. */
+/* Filled with zeroes, like the primary's staging memory before its first use. */
 static int lend_staging(struct follow *f)
 {
 	size_t length = f->conn.node->memory.staging_length;
@@ -310,7 +311,7 @@ static void free_follow(struct node_conn *c)
 	free_memory(to_follow(c));
 }
 
-/* From now on nothing that it sends is placed; what it had placed is applied. */
+/* Fences the primary: nothing that it sends is placed any more, and what it had placed is applied. */
 static void fence_link(struct follow *f)
 {
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
@@ -355,7 +356,7 @@ static int open_queues(struct follow *f)
 	int rc;
 
 	if (f->conn.id->verbs != f->conn.node->adapter.context)
-		return -EXDEV; /* by another adapter than its own */
+		return -EXDEV; /* reached through another adapter than the node's own */
 	f->pd = ibv_alloc_pd(f->conn.node->adapter.context);
 	if (!f->pd)
 		return -ENOMEM;
@@ -363,7 +364,7 @@ static int open_queues(struct follow *f)
 	return rc == 0 ? rdma_resolve_route(f->conn.id, RESOLVE) : rc;
 }
 
-/* The primary has proven itself: what is its memory like? */
+/* Checks the welcome of a primary that has proven itself, and prepares memory like the primary's. */
 static int check_welcome(struct follow *f, const struct rdma_conn_param *said)
 {
 	struct stag_pool_node *n = f->conn.node;
@@ -422,9 +423,9 @@ static void follow_event(struct node_conn *c, struct rdma_cm_event *e)
 		if (rc == 0)
 			send_hello(f);
 		else
-			node_log(c->node, LOG_LEVEL_WARN, "cannot follow its primary: %s",
+			node_log(c->node, LOG_LEVEL_WARN, "cannot follow the primary: %s",
 				 strerror(-rc));
-		if (rc == -EADDRINUSE || rc == -EDOM) /* to try again is of no use */
+		if (rc == -EADDRINUSE || rc == -EDOM) /* a retry cannot help */
 			refuse_to_follow(c->node,
 					 rc == -EDOM ? "its lease or promote does not go with that "
 						       "of its primary: all nodes have the same"
@@ -444,7 +445,7 @@ static const struct node_conn_ops ops = {.event = follow_event,
 					 .ended = follow_ended,
 					 .free = free_follow};
 
-/* Each of the two connects has an id of its own. NULL: no memory. */
+/* Each of the two connects has its own id. Returns NULL if memory runs out. */
 static struct follow *create_follow(struct stag_pool_node *n, enum follow_state state)
 {
 	struct follow *f = calloc(1, sizeof(*f));
@@ -468,7 +469,7 @@ static int resolve_address(struct follow *f)
 		       : -errno;
 }
 
-/* Where it is: known from the first connect, or by its digits, or in a while. */
+/* Finds the address: known from the first connect, numeric, or resolved in the background. */
 static int resolve(struct follow *f)
 {
 	const char *address = f->conn.node->role.roll.members[f->seat].address;
@@ -534,7 +535,7 @@ static void connect_proof(struct follow *f, const struct rdma_conn_param *said)
 	start_connect(n, next);
 }
 
-/* ---- for the loop --------------------------------------------------------------------------------------- */
+/* ---- called by the loop --------------------------------------------------------------------------------- */
 
 void follow_end(struct stag_pool_node *n)
 {
@@ -575,7 +576,7 @@ void follow_poll(struct stag_pool_node *n)
 	if (f->conn.over || !applies_records(f))
 		return;
 	read_heartbeat(f);
-	f = n->primary.link; /* what was heard may have ended it */
+	f = n->primary.link; /* the heartbeat may have ended the link */
 	if (!f || f->conn.over)
 		return;
 	if (copy_lets_apply(f, &most))

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * link.c - a primary and its standbys: records to their rings, confirmation, beats.
+ * link.c - a primary and its standbys: records to their rings, confirmations, heartbeats.
  *
- * All records of a round go in one RDMA Write, two where the ring ends, and an RDMA Read behind them: the far adapter answers it
- * when it has placed what came before. So its completion confirms, and the far software is not waited for.
+ * All records of a round go in one RDMA Write (two where the ring wraps), followed by an RDMA Read: the standby's
+ * adapter answers the read after it has placed what came before. So the completion of the read confirms the
+ * records, without waiting for the standby's software.
  */
 #include "pool/node/node.h"
 
@@ -38,7 +39,7 @@ static int send_message(struct standby *l, const union link_message *said)
 	return node_conn_send(&l->conn, m);
 }
 
-/* ---- it comes ------------------------------------------------------------------------------ */
+/* ---- connecting ---------------------------------------------------------------------------- */
 
 static bool is_own_memory(const struct link_hello *h, const struct stag_pool_node *n)
 {
@@ -82,7 +83,7 @@ static void link_up(struct standby *l, unsigned int seat)
 	int rc;
 
 	if (n->standbys.links
-		    [seat]) { /* whoever comes again has given up the old one, and tries once more */
+		    [seat]) { /* a standby that reconnects has given up its old link; it retries once more */
 		node_conn_leave(&n->standbys.links[seat]->conn);
 		node_conn_leave(&l->conn);
 		return;
@@ -102,7 +103,7 @@ static void link_up(struct standby *l, unsigned int seat)
 	node_act(n);
 }
 
-/* A member that says the same of itself as the roll; else the roll has to be changed first. */
+/* Finds the seat of a member whose name and address are as in the roll; otherwise the roll must be changed first. */
 static void find_seat(struct standby *l)
 {
 	struct stag_pool_node *n = l->conn.node;
@@ -118,7 +119,9 @@ static void find_seat(struct standby *l)
 	n->standbys.num_waiting += !l->waiting;
 	l->waiting = true;
 	if (role_join(&n->role, n->now, &m) == -ENOSPC) {
-		node_log(n, LOG_LEVEL_WARN, "there is no seat for %s", l->name);
+		node_log(n, LOG_LEVEL_WARN,
+			 "all seats are taken, %s cannot join: forget a node that will not return",
+			 l->name);
 		node_conn_leave(&l->conn);
 	}
 	node_act(n);
@@ -152,7 +155,7 @@ static void standby_received(struct node_conn *c, struct node_message *m)
 		node_conn_leave(c);
 	} else if (heard.what == LINK_SYNCED) {
 		role_resynced(&n->role, n->now, (unsigned int)l->seat, heard.number.number);
-		/* What was confirmed since it said so is not confirmed again. */
+		/* Confirmations that came before the standby was linked are not repeated. */
 		role_confirmed(&n->role, n->now, (unsigned int)l->seat, l->confirmed);
 		node_act(n);
 	} else {
@@ -160,7 +163,7 @@ static void standby_received(struct node_conn *c, struct node_message *m)
 	}
 }
 
-/* ---- it goes -------------------------------------------------------------------------------- */
+/* ---- disconnecting -------------------------------------------------------------------------- */
 
 static void standby_event(struct node_conn *c, struct rdma_cm_event *e)
 {
@@ -180,7 +183,7 @@ static void standby_ended(struct node_conn *c)
 	if (l->seat < 0 || n->standbys.links[l->seat] != l)
 		return;
 	n->standbys.links[l->seat] = NULL;
-	node_log(n, LOG_LEVEL_INFO, "the link of %s is gone", l->name);
+	node_log(n, LOG_LEVEL_INFO, "%s is disconnected", l->name);
 	if (n->serve.running)
 		role_link_down(&n->role, node_read_clock(n), (unsigned int)l->seat);
 	node_act(n);
@@ -219,7 +222,7 @@ void link_cut(struct stag_pool_node *n, unsigned int seat)
 	if (!l)
 		return;
 	n->standbys.links[seat] = NULL;
-	node_log(n, LOG_LEVEL_INFO, "cuts the link of %s", l->name);
+	node_log(n, LOG_LEVEL_INFO, "disconnecting %s", l->name);
 	node_conn_leave(&l->conn);
 }
 
@@ -232,7 +235,7 @@ void links_end(struct stag_pool_node *n)
 			node_conn_leave(list_entry(it, struct node_conn, link));
 }
 
-/* ---- let in ----------------------------------------------------------------------------------- */
+/* ---- accepting -------------------------------------------------------------------------------- */
 
 static int register_memory(struct standby *l)
 {
@@ -279,7 +282,7 @@ static int accept_standby(struct standby *l, const struct admit_session *s)
 	return rdma_accept(l->conn.id, &param) == 0 ? 0 : -errno;
 }
 
-/* From here on the id is the link's: what fails ends it. */
+/* From here on the link owns the id: a failure ends the link. */
 int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s)
 {
 	struct standby *l = calloc(1, sizeof(*l));
@@ -298,13 +301,13 @@ int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct ad
 	if (rc == 0)
 		rc = accept_standby(l, s);
 	if (rc != 0) {
-		node_log(n, LOG_LEVEL_WARN, "%s cannot be linked: %s", l->name, strerror(-rc));
+		node_log(n, LOG_LEVEL_WARN, "%s cannot connect: %s", l->name, strerror(-rc));
 		node_conn_leave(&l->conn);
 	}
 	return 0;
 }
 
-/* ---- beats and echoes ------------------------------------------------------------------------------ */
+/* ---- heartbeats and echoes ------------------------------------------------------------------------- */
 
 void link_beat(struct stag_pool_node *n, const struct role_action *a)
 {
@@ -331,7 +334,7 @@ void link_handover(struct stag_pool_node *n, const struct role_action *a)
 		send_message(n->standbys.links[a->seat], &said);
 }
 
-/* The echo is looked at first, the clock then (role.h). */
+/* Reads the echo first, the clock then (role.h). */
 static void read_echo(struct stag_pool_node *n, struct standby *l)
 {
 	struct link_echo echo;
@@ -358,7 +361,7 @@ void links_poll(struct stag_pool_node *n)
 		if (n->standbys.links[s] && !n->standbys.links[s]->conn.over)
 			read_echo(n, n->standbys.links[s]);
 	if (n->standbys.num_waiting == 0)
-		return; /* there may be a thousand clients */
+		return; /* a walk over a thousand clients' connections in each round costs too much */
 	list_for_each_safe (it, &n->conns) {
 		struct node_conn *c = list_entry(it, struct node_conn, link);
 
@@ -443,7 +446,7 @@ static void send_records(struct stag_pool_node *n, struct standby *l)
 	l->sent = n->memory.log.put;
 }
 
-/* One record at a time, and where somebody is waited for. */
+/* Times one record at a time, and only while a standby is waited for. */
 static void begin_timing(struct stag_pool_node *n, uint64_t number)
 {
 	if (n->standbys.timed.number || !(n->role.roll.in_sync & ~ROLL_BIT(n->role.seat)))
@@ -487,7 +490,7 @@ static struct standby *slowest(struct stag_pool_node *n)
 	return l;
 }
 
-/* A standby for which the log has been full for too long is not waited for any more. */
+/* Drops a standby for which the log has been full for too long. */
 static void check_slowest(struct stag_pool_node *n, struct standby *l)
 {
 	bool full =

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * link.h - what a primary and a standby of its say to each other, and write to each other's memory.
+ * link.h - messages between a primary and its standby, and what they write to each other's memory.
  *
  *	standby                                        primary
  *	hello {ring, beat, in sync?, epoch, number} -->
  *	                                            <-- welcome {echo, region, position, number, resync?}
- *	        <--- records in the ring, beats; bodies of long values, right to the region
- *	        ---> echoes, how far it has applied
- * of a resynchronisation:
+ *	        <--- records in the ring, heartbeats; bodies of long values, directly to the region
+ *	        ---> echoes, with the position of the last record applied
+ * to resynchronise:
  *	ask {chunks}                                -->
  *	                                            <-- hashes
  *	        ---> reads of those that differ
@@ -15,7 +15,7 @@
  *	                                            <-- catch up {number}
  *	synced {number}                             -->
  *
- * What is written to memory has a check over it: whoever finds it half written looks again.
+ * Heartbeats and echoes in memory carry a checksum: a reader that finds one half written reads it again later.
  */
 #ifndef STAG_POOL_LINK_H
 #define STAG_POOL_LINK_H
@@ -28,27 +28,26 @@
 #include "pool/memory/memory.h"
 #include "pool/role/roll.h"
 
-/* In the welcome of the admission: what the standby's memory has to be. */
+/* Sent in the welcome of the admission: what the standby's memory must be like. */
 struct link_facts {
 	uint64_t log_size;
-	uint32_t flags; /* STAG_POOL_OVERWRITE */
-	uint32_t
-		staging; /* pages of POOL_PAGE that its clients write values to, and that are forwarded */
+	uint32_t flags;	  /* STAG_POOL_OVERWRITE */
+	uint32_t staging; /* pages of POOL_PAGE of the staging memory, which is forwarded */
 	uint32_t lease_us, promote_us; /* the primary's */
 	uint8_t superblock[POOL_FIXED];
 };
 
-/* The primary writes it. */
+/* The primary writes it to the standby's memory. */
 struct link_beat {
 	uint64_t sent, epoch, revision;
-	uint64_t settled; /* number of the last record that it has applied */
+	uint64_t settled; /* number of the last record that the primary has applied */
 	uint64_t check;
 };
 
-/* The standby writes it. */
+/* The standby writes it to the primary's memory. */
 struct link_echo {
-	uint64_t sent, epoch;	  /* of the beat; 0: none was heard yet */
-	uint64_t applied, number; /* position in the ring, and record */
+	uint64_t sent, epoch;	  /* copied from the heartbeat; 0: none was received yet */
+	uint64_t applied, number; /* position in the ring, and number of the record */
 	uint64_t check;
 };
 
@@ -73,12 +72,13 @@ struct link_hello {
 	uint64_t ring, beat; /* addresses */
 	uint32_t ring_rkey, beat_rkey;
 	uint64_t ring_size;
-	uint64_t staging; /* 0: none, as its primary said */
+	uint64_t staging; /* address; 0: none, as the primary has none */
 	uint32_t staging_rkey;
 	uint32_t order;
-	uint32_t region_rkey; /* the primary may write to its region, which is where its own is */
+	uint32_t
+		region_rkey; /* lets the primary write to the standby's region, which is at the same address */
 	uint32_t reserved;
-	char address[ROLL_ADDRESS_LEN + 4]; /* where others reach it */
+	char address[ROLL_ADDRESS_LEN + 4]; /* where other nodes reach it */
 };
 
 struct link_welcome {
@@ -86,10 +86,12 @@ struct link_welcome {
 	uint32_t resync;
 	uint64_t echo, region; /* addresses */
 	uint32_t echo_rkey, region_rkey;
-	uint64_t position, number; /* of the log: what comes begins there, behind this record */
-	uint64_t epoch;		   /* of that record */
+	uint64_t position,
+		number; /* of the log: records start at this position, after this record */
+	uint64_t epoch; /* of that record */
 	uint32_t seat, reserved;
-	uint8_t life[LIFE_TOKEN_LEN]; /* of the primary's process; zeroes: nothing proves its end */
+	uint8_t life
+		[LIFE_TOKEN_LEN]; /* token of the primary's process; zeroes: nothing proves its end */
 };
 
 struct link_ask {
@@ -106,9 +108,9 @@ struct link_hashes {
 	uint64_t hashes[LINK_HASHES_MAX];
 };
 
-struct link_number { /* copied, catch up, synced; handover */
+struct link_number { /* copied, catch up, synced, handover */
 	uint32_t what;
-	uint32_t leaves; /* of a handover: it will not be there to follow */
+	uint32_t leaves; /* handover: the old primary stops, and will not follow */
 	uint64_t number;
 	uint64_t revision;
 };
@@ -122,10 +124,10 @@ union link_message {
 	struct link_number number;
 };
 
-/* link_wire.c: bytes of it at `to`; -ENOBUFS. -EBADMSG: none of ours. */
+/* link_wire.c. Writes a message to `to`: returns its length, or -ENOBUFS. Reads one: -EBADMSG if it is invalid. */
 int link_message_write(const union link_message *said, uint64_t epoch, void *to, size_t room);
 int link_message_read(const void *at, size_t length, union link_message *heard, uint64_t *epoch);
 
-uint64_t link_check(const void *block, size_t words); /* over all but the last word */
+uint64_t link_check(const void *block, size_t words); /* checksum over all words but the last */
 
 #endif

@@ -35,7 +35,7 @@ int link_message_write(const union link_message *said, uint64_t epoch, void *to,
 	return pool_message_extend(to, room, &used, size);
 }
 
-/* Whether its numbers can be is for who uses them; what sizes or ends something is looked at here. */
+/* Checks what determines a size or an end. The users of other numbers check those. */
 static bool is_sane(const union link_message *m)
 {
 	if (m->what == LINK_HELLO)

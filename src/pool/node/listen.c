@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * listen.c - who comes to a node's listener: asked who it is, and let in, or not (admit.h).
- */
+/* listen.c - a node's listener: admits or refuses connection requests (admit.h). */
 #include "pool/node/node.h"
 
 #include <errno.h>
@@ -16,9 +14,9 @@
 #include "base/nonblock.h"
 
 #define BACKLOG                                                                                    \
-	4096 /* all clients come at once after a failover; who does not get in is heard a second later */
+	4096 /* all clients reconnect at once after a failover; a request that is lost is repeated only a second later */
 
-/* HOST, HOST:PORT, [IPv6]:PORT. */
+/* Parses HOST, HOST:PORT or [IPv6]:PORT. */
 int listen_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags}, *found;
@@ -72,7 +70,7 @@ int listen_open(struct stag_pool_node *n, const char *address, uint16_t port)
 	return rc;
 }
 
-/* An address without its port. */
+/* Returns the address without its port. */
 static size_t bare_address(struct rdma_cm_id *id, const void **at)
 {
 	struct sockaddr *peer = rdma_get_peer_addr(id);
@@ -90,7 +88,7 @@ static bool is_primary(const struct role *r)
 	return r->state == ROLE_PRIMARY || r->state == ROLE_HANDING;
 }
 
-/* What is said to whoever asks where the primary is. */
+/* Returns what a challenge says about the primary. */
 static struct admit_place admit_place_of(const struct stag_pool_node *n)
 {
 	const struct role *r = &n->role;
@@ -108,7 +106,7 @@ static void reject_request(struct rdma_cm_id *id)
 	rdma_reject(id, &head, sizeof(head));
 }
 
-/* True: the id is a connection's from now on. */
+/* Returns true if a connection owns the id from now on. */
 static bool admit_connection(struct stag_pool_node *n, struct rdma_cm_id *id,
 			     const struct rdma_conn_param *asked)
 {
@@ -120,7 +118,9 @@ static bool admit_connection(struct stag_pool_node *n, struct rdma_cm_id *id,
 	int rc = -EAGAIN;
 
 	if (!n->admit ||
-	    id->verbs != n->adapter.context) { /* by another adapter: it has no region there */
+	    id->verbs !=
+		    n->adapter
+			    .context) { /* through another adapter, which does not have the region */
 		reject_request(id);
 		return false;
 	}
@@ -138,7 +138,7 @@ static bool admit_connection(struct stag_pool_node *n, struct rdma_cm_id *id,
 	return rc == 0;
 }
 
-/* Accepted or refused in here, so that who asks is never left waiting. */
+/* Accepts or rejects every request at once, so that no peer is left waiting. */
 static void handle_request(struct stag_pool_node *n, struct rdma_cm_event *event)
 {
 	struct rdma_cm_id *id = event->id;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * loop.c - a node's thread: what happened goes to the role, and what the role says is done (role.h).
- */
+/* loop.c - a node's thread: reports events to the role, and carries out the role's actions (role.h). */
 #include "pool/node/node.h"
 
 #include <errno.h>
@@ -13,9 +11,9 @@
 #include "base/log.h"
 
 #define BATCH	 64
-#define ROUND_WC 512 /* completions in a round: others want their turn */
+#define ROUND_WC 512 /* completions per round, so that other work is not delayed */
 #define SPIN	 (30 * 1000ull)
-#define LISTEN	 (100 * 1000ull) /* ns between two looks at what is not a completion, at most */
+#define LISTEN	 (100 * 1000ull) /* ns between two checks of everything but completions, at most */
 
 uint64_t node_read_clock(struct stag_pool_node *n)
 {
@@ -23,7 +21,7 @@ uint64_t node_read_clock(struct stag_pool_node *n)
 	return n->now;
 }
 
-/* ---- what the role says ---------------------------------------------------------------- */
+/* ---- actions of the role --------------------------------------------------------------- */
 
 static void do_answer(struct stag_pool_node *n, uint64_t number)
 {
@@ -36,7 +34,7 @@ static void do_answer(struct stag_pool_node *n, uint64_t number)
 	}
 	node_log(n, LOG_LEVEL_ERR, "record %llu cannot be applied: %s", (unsigned long long)number,
 		 strerror(-rc));
-	role_refuse(&n->role, "its memory contradicts its records");
+	role_refuse(&n->role, "its memory does not match its records");
 }
 
 static void do_serve(struct stag_pool_node *n, const struct role_action *a)
@@ -88,7 +86,7 @@ static void do_action(struct stag_pool_node *n, const struct role_action *a)
 			role_swapped(&n->role, n->now, a->id, ROLL_UNKNOWN, 0);
 		break;
 	case ROLE_FENCE:
-		node_log(n, LOG_LEVEL_INFO, "takes nothing more from the primary of epoch %llu",
+		node_log(n, LOG_LEVEL_INFO, "fenced the primary of epoch %llu",
 			 (unsigned long long)n->role.epoch);
 		follow_fence(n);
 		role_fenced(&n->role, node_read_clock(n),
@@ -112,7 +110,7 @@ static void do_action(struct stag_pool_node *n, const struct role_action *a)
 	case ROLE_ECHO:
 		follow_echo(n, a);
 		break;
-	case ROLE_RESYNC: /* it was told so in the answer to its hello */
+	case ROLE_RESYNC: /* the welcome has told the standby already */
 		n->info.resyncs++;
 		break;
 	case ROLE_CUT:
@@ -138,7 +136,7 @@ void node_act(struct stag_pool_node *n)
 		do_action(n, &a);
 }
 
-/* ---- what happened ------------------------------------------------------------------------ */
+/* ---- events ------------------------------------------------------------------------------- */
 
 static int poll_completions(struct stag_pool_node *n)
 {
@@ -191,15 +189,14 @@ static void handle_roll(struct stag_pool_node *n, const struct roll_answer *a)
 	node_act(n);
 }
 
-/* Admission is about a pool: known when its roll is. */
+/* Prepares admission, which needs the pool's identity: known once the roll was read. */
 static void meet_pool(struct stag_pool_node *n)
 {
 	if (n->admit || !n->role.revision)
 		return;
 	n->admit = admit_create(n->role.roll.uuid, &n->users);
 	if (!n->admit)
-		node_log(n, LOG_LEVEL_ERR,
-			 "nobody can be admitted: no memory, or no random numbers");
+		node_log(n, LOG_LEVEL_ERR, "cannot admit clients: no memory, or no random numbers");
 }
 
 static void handle_rolls(struct stag_pool_node *n)
@@ -254,7 +251,7 @@ static void handle_program(struct stag_pool_node *n)
 	node_act(n);
 }
 
-/* What was to be handed over is another's by now, or was taken back. */
+/* Reports the end of a switchover: another node is primary, or the handover was taken back. */
 static void finish_switchover(struct stag_pool_node *n)
 {
 	serve_fail_switchovers(n);
@@ -308,7 +305,7 @@ static void sleep_a_while(struct stag_pool_node *n)
 		handle_descriptors(n, -1);
 }
 
-/* Who has just been asked is asked again soon, as a rule: sleeping costs more than looking for a moment. */
+/* Polls for a moment before sleeping: the next request usually follows soon, and sleeping costs more. */
 static void stay_awake(struct stag_pool_node *n)
 {
 	if (n->loop.busy)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * memory.c - the memory of a node: the region, mapped and registered for clients, and its lease; the log.
+ * memory.c - the memory of a node: the region, mapped and registered for clients, its lease, and the log.
  *
- * The region is registered as soon as it is there, and open to nobody: its lease is over until the role says
- * something else, and no client has a queue pair in its protection domain. An adapter that knows no leases has the latter only;
- * there clients ask before they believe what they have read (protocol.h).
+ * The region is registered as soon as it exists, and accessible to nobody: its lease is over until the role grants
+ * one, and no client has a queue pair in its protection domain. An adapter without leases has only the latter
+ * protection; there clients confirm with the node what they have read (protocol.h).
  */
 #include "pool/node/node.h"
 
@@ -27,7 +27,10 @@ static int register_region(struct stag_pool_node *n)
 	if (n->adapter.dv)
 		n->memory.region_mr = n->adapter.dv->reg_keyed(n->adapter.pd, r->at, r->size,
 							       (unsigned int)access, r->key);
-	/* Where the pool's key is another's, or keys cannot be chosen, clients are told which one it is here. */
+	/*
+	 * If the pool's key is taken, or the adapter does not let us choose keys, clients are told the key of this
+	 * node.
+	 */
 	if (!n->memory.region_mr)
 		n->memory.region_mr = ibv_reg_mr(n->adapter.pd, r->at, r->size, access);
 	rc = n->memory.region_mr ? memory_lease(n, 0) : -errno;
@@ -56,7 +59,7 @@ static void save_key(struct stag_pool_node *n)
 	saver_save(&n->disk.saver, &n->disk.state);
 }
 
-/* The upper 24 bits are not zero: no adapter that lets us choose would take that. */
+/* The upper 24 bits must not be zero: adapters that let us choose a key reserve those keys. */
 static int choose_key(struct stag_pool_node *n)
 {
 	if (n->adapter.dv)
@@ -132,7 +135,7 @@ int memory_lease(struct stag_pool_node *n, uint64_t until)
 		       : 0;
 }
 
-/* Where the next record goes is of no consequence: each standby is told. */
+/* Any position will do for the next record: each standby is told where it starts. */
 int memory_log(struct stag_pool_node *n)
 {
 	if (!n->memory.log.at) {
@@ -148,7 +151,7 @@ int memory_log(struct stag_pool_node *n)
 	return 0;
 }
 
-/* The record at the log's settled position, or beyond what is left at the ring's end. */
+/* Returns the record at the settled position of the log, skipping what is left at the end of the ring. */
 static const struct pool_record *next_record(struct stag_pool_node *n, uint64_t *left)
 {
 	const struct pool_record *record;

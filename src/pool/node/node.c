@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * node.c - a node of a pool: started, asked, stopped (stag/pool.h).
- */
+/* node.c - a node of a pool: start, query, switchover, stop (stag/pool.h). */
 #include "pool/node/node.h"
 
 #include <errno.h>
@@ -28,11 +26,11 @@
 #define MIN_LOG	      (4ull << 20)
 #define FIRST_CQ      4096
 #define MOST_CQ	      65536
-#define LOOK	      NS_PER_MS /* a standby looks at its ring as often */
+#define LOOK	      NS_PER_MS /* interval at which a standby checks its ring */
 #define STARTS_WITHIN 10	/* s */
-#define ENDS_WITHIN   10	/* s: whoever ends services does not wait for much longer */
+#define ENDS_WITHIN   10	/* s: service managers do not wait much longer */
 
-/* ---- what it is started with ---------------------------------------------------------------- */
+/* ---- attributes ----------------------------------------------------------------------------- */
 
 static uint64_t power_of_two(uint64_t n)
 {
@@ -43,7 +41,7 @@ static uint64_t power_of_two(uint64_t n)
 	return p;
 }
 
-/* The first who knows says why; in words, for whoever started it. */
+/* Records why the start fails, unless a reason is known already. */
 static int blame(struct stag_pool_node *n, int rc, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -102,7 +100,7 @@ static int take_attr(struct stag_pool_node *n, const struct stag_pool_node_attr 
 	return rc;
 }
 
-/* How others reach it: as it was told, or where it listens; with the port. */
+/* Sets the address that other nodes use: as configured, or where the node listens, with the port. */
 static int take_address(struct stag_pool_node *n, const struct stag_pool_node_attr *attr)
 {
 	const char *host = attr->advertise ? attr->advertise : attr->address;
@@ -127,9 +125,9 @@ static int take_address(struct stag_pool_node *n, const struct stag_pool_node_at
 	return rc > 0 && (size_t)rc < sizeof(n->conf.us.address) ? 0 : -ENAMETOOLONG;
 }
 
-/* ---- what it needs ------------------------------------------------------------------------------ */
+/* ---- resources ---------------------------------------------------------------------------------- */
 
-/* Whose address it listens at; at all of them: the first. */
+/* Returns the adapter of the address that the node listens at; if it listens at all, the first one. */
 static struct ibv_context *find_adapter(const struct stag_pool_node *n)
 {
 	struct ibv_context **list, *found = n->adapter.listener->verbs;
@@ -143,7 +141,7 @@ static struct ibv_context *find_adapter(const struct stag_pool_node *n)
 	return found;
 }
 
-/* What cannot grow later, on some adapters, is made as long as it will ever be. */
+/* Queries the adapter. On some adapters a completion queue cannot grow later: it is made as long as it will ever be. */
 static int query_limits(struct stag_pool_node *n)
 {
 	struct ibv_device_attr attr;
@@ -167,11 +165,13 @@ static int open_adapter(struct stag_pool_node *n)
 
 	n->adapter.context = find_adapter(n);
 	if (!n->adapter.context)
-		return blame(n, -EOPNOTSUPP, "there is no adapter: run it with 'stag run --'");
+		return blame(n, -EOPNOTSUPP,
+			     "no RDMA adapter found: start the program with 'stag run --'");
 	n->adapter.dv = dv && dv->is_supported(n->adapter.context->device) ? dv : NULL;
 	if (!n->adapter.dv)
 		node_log(n, LOG_LEVEL_INFO,
-			 "%s is not stag's adapter: software minds the lease, and forwards values",
+			 "%s is not stag's adapter: software enforces the lease, and forwards "
+			 "values",
 			 ibv_get_device_name(n->adapter.context->device));
 	rc = query_limits(n);
 	if (rc != 0)
@@ -195,7 +195,7 @@ static int add_to_epoll(struct stag_pool_node *n, int fd, enum node_fd what)
 static int open_loop(struct stag_pool_node *n)
 {
 	uint64_t half = n->role.times.lease.beat / 2;
-	/* Nobody says that something was written to memory of ours. */
+	/* RDMA Writes to our memory raise no event: check it periodically. */
 	struct itimerspec every = {.it_interval = {.tv_nsec = (long)(half < LOOK ? half : LOOK)}};
 	int fds[NODE_FDS], rc = 0;
 
@@ -250,7 +250,7 @@ static int open_all(struct stag_pool_node *n, const struct stag_pool_node_attr *
 
 	rc = open_state(n, attr->state);
 	blame(n, rc, "the state directory %s: %s", attr->state,
-	      rc == -EBUSY ? "another node has it" : strerror(-rc));
+	      rc == -EBUSY ? "another node holds it" : strerror(-rc));
 	if (rc == 0)
 		rc = listen_open(n, attr->address, attr->flags & STAG_POOL_ANY_PORT ? 0 : port);
 	if (rc == 0)
@@ -302,7 +302,7 @@ static void close_all(struct stag_pool_node *n)
 	watch_end(n);
 	close_fd(n->disk.dir);
 	life_end(
-		&n->proof.own); /* the last: whoever sees it go knows that nothing of the node runs any more */
+		&n->proof.own); /* last: its release proves that nothing of the node runs any more */
 	pthread_cond_destroy(&n->program.told);
 	lock_destroy(&n->program.lock);
 	free(n);
@@ -328,16 +328,16 @@ void node_log(struct stag_pool_node *n, enum log_level level, const char *fmt, .
 
 void node_report_started(struct stag_pool_node *n, int error)
 {
-	if (n->program.started) /* which nobody but this thread changes */
+	if (n->program.started) /* only this thread changes it */
 		return;
-	node_show(n); /* who hears of it asks */
+	node_show(n); /* callers that are notified query it */
 	HOLD_FOR_SCOPE(&n->program.lock);
 	n->program.started = true;
 	n->program.start_error = error;
 	pthread_cond_broadcast(&n->program.told);
 }
 
-/* As long after now, for what init_cond() has made. */
+/* Returns the time ns from now, for conditions that init_cond() made. */
 static struct timespec deadline_after(uint64_t ns)
 {
 	uint64_t until = clock_ns() + ns;
@@ -352,13 +352,13 @@ static int await_start(struct stag_pool_node *n)
 	int rc = 0;
 
 	HOLD_FOR_SCOPE(&n->program.lock);
-	/* A roll backend that does not answer is waited for by the node, not by who started it. */
+	/* If the roll backend does not respond, the node keeps waiting; the caller does not. */
 	while (!n->program.started && rc == 0)
 		rc = lock_wait_until(&n->program.lock, &n->program.told, &until);
 	return -n->program.start_error;
 }
 
-/* What is waited for is not longer or shorter when somebody sets the clock. */
+/* Waits use the monotonic clock, so setting the time of day does not change them. */
 static void init_cond(pthread_cond_t *cond)
 {
 	pthread_condattr_t attr;
@@ -392,7 +392,7 @@ static struct stag_pool_node *alloc_node(void)
 	return n;
 }
 
-/* In the thread of who started it. */
+/* Sets the error text, in the thread of the caller that started the node. */
 static void set_error(struct stag_pool_node *n, int rc)
 {
 	if (rc == -ENOENT)
@@ -400,7 +400,7 @@ static void set_error(struct stag_pool_node *n, int rc)
 	else if (rc == -EEXIST)
 		blame(n, rc, "there is a pool in %s already", n->conf.where);
 	else if (rc == -ENOTRECOVERABLE)
-		blame(n, rc, "its memory was the only copy, and is gone");
+		blame(n, rc, "its memory was the only copy, and is lost");
 	pool_fail(-rc, "pool %s, node %s: %s", n->conf.pool, n->conf.name,
 		  n->fault[0] ? n->fault : strerror(-rc));
 }
@@ -449,7 +449,10 @@ static bool is_shown_primary(struct stag_pool_node *n)
 	return n->program.shown.role == STAG_POOL_ROLE_PRIMARY;
 }
 
-/* A primary gives up the pool, gives another the time to take it, and takes it back: what is more is the backend's silence. */
+/*
+ * How long a primary takes to hand over, wait for the successor, and take it back; if it lasts longer, the backend
+ * is silent.
+ */
 static uint64_t time_to_switch(const struct stag_pool_node *n)
 {
 	return 3 * n->role.times.link;
@@ -480,12 +483,13 @@ static void log_no_handover(struct stag_pool_node *n, int rc)
 	stag_pool_node_query(n, &info, sizeof(info));
 	if (rc == -ETIMEDOUT)
 		why = info.why[0] ? info.why : "nobody took over, and the roll cannot be changed";
-	node_log(n, LOG_LEVEL_WARN, "ends without having handed over: %s", why);
+	node_log(n, LOG_LEVEL_WARN, "ends without a handover: %s", why);
 }
 
 /*
- * For as long as it takes as a rule; then whoever is next finds out by itself. Where the roll is gone nobody can take over, nor we take it back:
- * that is not waited for, since what we have given up nobody reads here any more.
+ * Waits as long as a handover usually takes; after that, the next primary promotes itself. If the roll is gone, no
+ * node can be promoted, and we cannot take the handover back: so there is no point in waiting, as clients cannot
+ * read here any more.
  */
 static void hand_over(struct stag_pool_node *n)
 {

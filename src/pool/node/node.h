@@ -2,31 +2,32 @@
 /*
  * node.h - the inside of a node: one thread, and all that it owns.
  *
- *	node.c     start, stop, query; what the program asks for
- *	loop.c     the thread: what happened goes to the role (role.h), what the role says is done
- *	memory.c   the region: mapped, registered, its lease; the log
- *	conn.c     a connection: its queue pair, its messages, its end
- *	listen.c   who comes to the listener, and who is let in
- *	serve.c    clients: their requests, and answers when all standbys have what they are about
- *	pull.c     values that are read from, or written to, a client's memory
- *	body.c     bodies of long ones, in our region and the standbys'
- *	staging.c  values that clients wrote to memory of ours, forwarded by the adapter
- *	link.c     a primary and its standbys: records, confirmations, beats
- *	follow.c   a standby and its primary: the ring, echoes, fencing
- *	resolve.c  where a node is, by its name
- *	watch.c    a standby, and whether its primary's process has ended
- *	resync.c   a standby that copies what it does not have
- *	link_wire.c     what nodes say to each other
- *	expire.c   clients that were not seen for long, values to be overwritten
- *	saver.c    what is written to the state directory, by a thread of its own
- *	status.c   what it says of itself and of the others
- *	users.c    who may come in, as the program says
+ *	node.c       start, stop, query, switchover: the program's calls
+ *	check.c      calls that need no running node
+ *	loop.c       the thread: reports events to the role (role.h), carries out its actions
+ *	memory.c     the region: mapping, registration, lease; the log
+ *	conn.c       a connection: its queue pair, its messages, its end
+ *	listen.c     the listener: admits or refuses connection requests
+ *	serve.c      clients: requests, and answers once all standbys in sync have their records
+ *	pull.c       values that are read from, or written to, a client's memory
+ *	body.c       bodies of long values, in our region and in the standbys'
+ *	staging.c    values that clients write to our memory, and that the adapter forwards
+ *	link.c       a primary and its standbys: records, confirmations, heartbeats
+ *	follow.c     a standby and its primary: the ring, echoes, fencing
+ *	resolve.c    looks up the address of a node
+ *	watch.c      whether the process of a standby's primary has ended
+ *	resync.c     resynchronises a standby
+ *	link_wire.c  messages between nodes
+ *	expire.c     forgets absent clients, overwrites deleted values
+ *	saver.c      writes the state directory, in a thread of its own
+ *	status.c     what the node reports about itself and the others
+ *	users.c      the users that the program sets
  *
- * A round of the loop looks at everything once, in this order: completions, connections, the roll, beats and echoes, time;
- * requests become records, records leave for the standbys, what may be answered is applied and answered. Nothing is freed
- * before the end of a round: a completion may still name it.
+ * A round of the loop checks everything once, in this order: completions, connections, the roll, heartbeats and echoes,
+ * time. Then requests become records, records are sent to the standbys, and what may be acknowledged is applied and
+ * answered. Nothing is freed before the end of a round, because a completion may still refer to it.
  *
- * Nobody but the thread touches any of it, except what `lock` covers.
+ * Only the thread touches any of it, except struct node_program, which its lock covers.
  *
  * Of the other rooms of src/pool, this one includes memory, role and admit.
  */
@@ -49,69 +50,71 @@
 #include "pool/admit/users.h"
 #include "pool/role/state.h"
 
-#define PULL_SLOTS 16u /* of POOL_DIRECT_MAX bytes each */
+#define PULL_SLOTS 16u /* of POOL_DIRECT_MAX bytes each (pull.c) */
 
 /* ---- connections (conn.c) --------------------------------------------------------- */
 
 struct node_conn;
 
-/* Something posted: wr_id is its address. */
+/* A posted work request: wr_id is its address. */
 struct node_work {
-	void (*done)(struct node_work *work, const struct ibv_wc *wc); /* successful ones only */
+	void (*done)(struct node_work *work, const struct ibv_wc *wc); /* called on success only */
 	struct node_conn *conn;
 };
 
 struct node_message {
 	struct node_work work;
-	struct list link; /* free ones; those that came and wait for their turn */
+	struct list
+		link; /* in the list of free messages, or of those that wait to be carried out */
 	uint8_t *bytes;
 	uint32_t length;
-	uint32_t advertised;  /* STag of the sender's that came with it; 0: none */
-	uint32_t invalidated; /* key of ours that it has ended; 0: none */
-	/* of one that came, serve.c: */
-	uint64_t came;	    /* n->now then */
-	size_t where;	    /* its next request is there */
-	uint16_t left;	    /* requests of it that were not looked at */
-	unsigned int pulls; /* that need it */
+	uint32_t advertised;  /* STag that the sender advertised with it; 0: none */
+	uint32_t invalidated; /* key of ours that it has invalidated; 0: none */
+	/* Of a received message (serve.c): */
+	uint64_t came;	    /* n->now at its arrival */
+	size_t where;	    /* offset of its next request */
+	uint16_t left;	    /* requests in it that were not carried out yet */
+	unsigned int pulls; /* transfers that still use it */
 };
 
 struct node_conn_ops {
-	void (*event)(struct node_conn *c, struct rdma_cm_event *event); /* CM's, of its id */
+	void (*event)(struct node_conn *c, struct rdma_cm_event *event); /* CM events of its id */
 	void (*received)(struct node_conn *c, struct node_message *m);
 	void (*sent)(struct node_conn *c); /* a message is free again; may be NULL */
-	void (*ended)(
-		struct node_conn
-			*c); /* it is no more of use: at the end of the round in which it ended */
-	void (*free)(struct node_conn *c); /* its queue pair is gone */
+	void (*ended)(struct node_conn *
+			      c); /* called at the end of the round in which the connection ended */
+	void (*free)(struct node_conn *c); /* called when the queue pair is destroyed */
 };
 
 struct node_conn {
 	struct stag_pool_node *node;
 	const struct node_conn_ops *ops;
 	struct rdma_cm_id *id;
-	struct list link; /* of the node's conns, or ended */
+	struct list link; /* in the node's list of connections, or of ended ones */
 	bool up, over;
 	struct node_work
-		lost; /* of what is posted without a completion: it comes only if it failed */
+		lost; /* for work requests without a completion: it is used only if they fail */
 	uint8_t *memory;
 	struct ibv_mr *mr;
-	struct node_message *messages; /* 2 * depth: in, out */
+	struct node_message *messages; /* 2 * depth: for receiving, for sending */
 	unsigned int depth, sends;
-	struct list out; /* free ones */
+	struct list out; /* free messages for sending */
 };
 
-/* It has its id from now on, and ends with node_conn_leave(), whatever else becomes of it. */
+/* Takes the id over, until node_conn_leave(). */
 void node_conn_begin(struct node_conn *c, struct stag_pool_node *n, const struct node_conn_ops *ops,
 		     struct rdma_cm_id *id);
-/* Queue pair, messages, receives. */
+/* Creates the queue pair and the messages, and posts the receives. */
 int node_conn_prepare(struct node_conn *c, struct ibv_pd *pd, unsigned int depth,
 		      unsigned int sends);
-void node_conn_leave(struct node_conn *c);		     /* any number of times */
-struct node_message *node_conn_message(struct node_conn *c); /* NULL: all are under way */
+void node_conn_leave(struct node_conn *c); /* ends the connection; may be called several times */
+struct node_message *node_conn_message(struct node_conn *c); /* NULL: all messages are in flight */
 int node_conn_send(struct node_conn *c, struct node_message *m);
-int node_conn_post(struct node_conn *c,
-		   struct ibv_send_wr *wr); /* -ENOMEM: no room; else it has ended */
-int node_conn_receive(struct node_conn *c, struct node_message *m); /* again */
+int node_conn_post(
+	struct node_conn *c,
+	struct ibv_send_wr
+		*wr); /* -ENOMEM: the send queue is full; other errors end the connection */
+int node_conn_receive(struct node_conn *c, struct node_message *m); /* reposts the receive */
 int node_conn_inline_write(struct node_conn *c, const void *bytes, uint32_t length, uint64_t to,
 			   uint32_t rkey);
 void node_conn_completed(const struct ibv_wc *wc);
@@ -122,10 +125,11 @@ void node_conns_free_ended(struct stag_pool_node *n);
 struct client;
 
 struct client_reply {
-	struct list link; /* the node's, waiting; the client's, ready or free */
+	struct list
+		link; /* in the node's list of waiting replies, or the client's list of ready or free ones */
 	struct client *client;
-	struct pool_answer answer; /* no bytes */
-	uint64_t came;		   /* what it answers: a change; or 0 */
+	struct pool_answer answer; /* without bytes */
+	uint64_t came; /* when the change arrived that it answers; 0: it answers no change */
 };
 
 struct client {
@@ -133,91 +137,91 @@ struct client {
 	struct pool_who who;
 	char name[ROLL_NAME_LEN];
 	uint32_t rights;
-	bool attached, greeted; /* in the region; said ATTACH */
+	bool attached, greeted; /* attached: recorded in the region; greeted: has sent ATTACH */
 	struct client_reply replies[NODE_DEPTH];
 	struct list free_replies, ready;
-	struct node_message *writing; /* answers go here */
+	struct node_message *writing; /* message that answers are being written to */
 	size_t used;
-	struct list dirty;	   /* of the node's */
-	struct stage_slice *slice; /* where it writes values to; NULL: nowhere */
+	struct list dirty;	   /* in the node's list of clients with answers to send */
+	struct stage_slice *slice; /* its slots for staged values; NULL: none */
 };
 
-/* ---- what clients write (staging.c) --------------------------------------------------- */
+/* ---- staged values (staging.c) -------------------------------------------------------- */
 
 enum slot_state {
-	SLOT_SHUT, /* nobody can write there; it is to be opened */
-	SLOT_OPEN, /* its client can */
-	SLOT_TAKEN, /* its client has asked for what is there: nobody can, until all have applied it */
+	SLOT_SHUT, /* not writable; to be opened again */
+	SLOT_OPEN, /* writable by its client */
+	SLOT_TAKEN, /* its client has sent a request about it; not writable until every node has applied the record */
 };
 
 struct stage_slot {
-	struct list link; /* taken ones, by `end` */
+	struct list link; /* in the list of taken slots, ordered by `end` */
 	struct stage_slice *slice;
 	enum slot_state state;
 	struct ibv_mw *mw;
 	uint32_t rkey;
-	uint32_t index;	    /* of all slots */
-	uint64_t end;	    /* of the log: the records that name it are before this */
-	const void *asking; /* a request, that could not be carried out yet */
-	bool touched;	    /* it may have something else than zeroes */
+	uint32_t index;	    /* among all slots */
+	uint64_t end;	    /* position of the log behind the last record that refers to the slot */
+	const void *asking; /* message with a request that has to be tried again */
+	bool touched;	    /* may contain something else than zeroes */
 };
 
 struct stage_slice {
-	struct client *client; /* NULL: nobody's */
+	struct client *client; /* NULL: unassigned */
 	struct stage_slot slots[NODE_SLOTS];
 };
 
 #define STAGING_SLICES 32u
-#define STAGING_SENDS  8u /* of slots, under way to a standby */
+#define STAGING_SENDS  8u /* slots in flight to a standby */
 #define STAGING_SLOTS  (STAGING_SLICES * NODE_SLOTS)
 
 struct node_staging {
-	uint8_t *at; /* NULL: there is none */
+	uint8_t *at; /* NULL: no staging memory */
 	struct ibv_mr *mr;
 	struct stage_slice *slices;
-	unsigned int next; /* slice to be given */
-	struct list taken; /* slots */
+	unsigned int next; /* slice to assign next */
+	struct list taken; /* taken slots */
 };
 
 /* ---- standbys (link.c) ---------------------------------------------------------------- */
 
 #define LINK_CONFIRMS 8u
-#define LINK_BODIES   8u /* pieces of bodies, under way: beats and records are behind them */
+#define LINK_BODIES   8u /* pieces of bodies in flight: heartbeats and records queue behind them */
 #define LINK_DEPTH    16u
 
 struct standby {
 	struct node_conn conn;
 	char name[ROLL_NAME_LEN];
-	int seat;     /* -1: it has none yet */
-	bool waiting; /* its hello has come, its seat is waited for */
+	int seat;     /* -1: not assigned yet */
+	bool waiting; /* its hello has arrived, and it waits for a seat */
 	struct link_hello hello;
 	struct ibv_pd *pd;
 	struct ibv_mr *log_mr, *region_mr, *own_mr, *staging_mr;
-	bool mirrors;		     /* what is staged is forwarded to it */
-	uint8_t same[STAGING_SLOTS]; /* this slot is there as it is here */
-	struct node_work caught;     /* of slots that we send, */
-	unsigned int catching;	     /* as many of them */
-	struct link_own {	     /* memory that it writes to, and that is read to */
+	bool mirrors;		     /* staged values are forwarded to it */
+	uint8_t same[STAGING_SLOTS]; /* whether each slot has the same bytes there as here */
+	struct node_work caught;     /* for slots that we send, to make them equal */
+	unsigned int catching;	     /* such sends in flight */
+	struct link_own { /* memory that the standby writes to, and that confirming reads go to */
 		struct link_echo echo;
 		uint64_t sink[LINK_CONFIRMS];
 	} * own;
-	uint64_t sent;		       /* position of the log up to which it was sent */
-	uint64_t applied;	       /* and up to which it has applied */
-	uint64_t number;	       /* that it has applied */
-	uint64_t confirmed;	       /* that is in its ring */
-	uint64_t bodies, bodies_there; /* pieces that it was sent, and that are in its region */
-	unsigned int window; /* pieces that may be under way: fewer where they take long */
+	uint64_t sent;	    /* position of the log up to which records were sent */
+	uint64_t applied;   /* position of the log up to which the standby has applied them */
+	uint64_t number;    /* of the last record that the standby has applied */
+	uint64_t confirmed; /* number of the last record that is in its ring */
+	uint64_t bodies, bodies_there; /* pieces that were sent, and that are in its region */
+	unsigned int window;	       /* pieces that may be in flight: fewer if they take long */
 	uint64_t copied, total;
-	uint64_t echoed; /* the last */
+	uint64_t echoed; /* send time of the last heartbeat that it echoed */
 	struct link_confirm {
 		struct node_work work;
 		uint64_t number, bodies;
-		uint64_t at; /* when it was asked for */
+		uint64_t at; /* when the confirmation was requested */
 		bool busy;
 	} confirms[LINK_CONFIRMS];
 };
 
-/* ---- a primary (follow.c, resync.c) ------------------------------------------------------ */
+/* ---- the primary (follow.c, resync.c) ---------------------------------------------------- */
 
 /*
  *	IDLE --> HELLO                                (one connection: it is rejected, with a challenge)
@@ -243,14 +247,14 @@ enum follow_state {
 #define COPY_READS  16u
 
 struct follow_copy {
-	uint64_t chunks, next;	/* of 64 KiB; the first whose hash was not asked for */
-	uint64_t first;		/* of the window */
-	unsigned int count, at; /* in it: how many; the next to be read */
+	uint64_t chunks, next;	/* of 64 KiB; next: the first whose hash was not requested yet */
+	uint64_t first;		/* chunk of the window */
+	unsigned int count, at; /* chunks in the window; the next one to be read */
 	bool differs[COPY_WINDOW];
 	unsigned int reading;
 	bool asked;
-	uint64_t until; /* catching up */
-	uint8_t *head;	/* the first chunk goes here: its superblock is not as it is there */
+	uint64_t until; /* number of the record to catch up to */
+	uint8_t *head;	/* buffer for the first chunk, whose superblock is not copied as it is */
 	struct ibv_mr *head_mr;
 	struct copy_read {
 		struct node_work work;
@@ -263,23 +267,25 @@ struct follow {
 	struct node_conn conn;
 	enum follow_state state;
 	unsigned int seat;
-	uint64_t since;		 /* a sign of life of the primary's */
-	bool cut;		 /* fenced: nothing of it is taken any more */
-	struct resolve *resolve; /* its address is looked for */
+	uint64_t since;		 /* when the primary last showed a sign of life */
+	bool cut;		 /* fenced: nothing more is accepted from it */
+	struct resolve *resolve; /* lookup of its address, in flight */
 	struct sockaddr_storage to;
 	struct admit_session session;
 	uint8_t greeting[ADMIT_MAX];
 	int greeting_len;
 	struct ibv_pd *pd;
 	uint8_t *ring_at;
-	struct link_beat *beat; /* the primary writes it */
+	struct link_beat *beat; /* written by the primary */
 	struct ibv_mr *ring_mr, *beat_mr, *region_mr, *staging_mr;
 	struct pool_ring ring;
-	struct pool_staging staging; /* what the primary's adapter forwards to; at: NULL: none */
+	struct pool_staging
+		staging; /* memory that the primary's adapter forwards to; at NULL: none */
 	struct link_welcome welcome;
-	uint64_t heard, settled; /* the last beat's; what its primary has applied */
+	uint64_t heard,
+		settled; /* send time of the last heartbeat; number of the last record that the primary has applied */
 	struct link_echo echo;
-	uint64_t told; /* position that the primary was told of */
+	uint64_t told; /* position that was reported to the primary last */
 	struct follow_copy copy;
 };
 
@@ -287,7 +293,7 @@ struct follow {
 
 struct pull_slot;
 
-/* What the thread sleeps on. */
+/* Descriptors that the thread waits for. */
 enum node_fd {
 	NODE_FD_TIMER,
 	NODE_FD_WAKE,
@@ -301,7 +307,7 @@ struct saver {
 	pthread_t thread;
 	bool running;
 	int dir;
-	struct lock lock; /* what follows */
+	struct lock lock; /* covers what follows */
 	pthread_cond_t told;
 	bool pending, closing;
 	struct pool_state state;
@@ -359,7 +365,7 @@ struct node_memory {
 	struct pool_region region;
 	bool mapped;
 	struct ibv_mr *region_mr;
-	uint64_t lease; /* until when clients may read the region; the role's last word */
+	uint64_t lease; /* until when clients may read the region, as the role decided last */
 	struct node_staging staging;
 	uint64_t staging_length; /* bytes, as the primary says; of a standby */
 	struct pool_log log;
@@ -456,66 +462,73 @@ struct stag_pool_node {
 void node_log(struct stag_pool_node *n, enum log_level level, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 void node_report_started(struct stag_pool_node *n, int error);
-void node_wake(struct stag_pool_node *n); /* there is something to hear from the program */
+void node_wake(
+	struct stag_pool_node *n); /* wakes the thread, after the program has requested something */
 
 /* check.c */
 /* Returns the times that the attributes set, and the defaults of the others. */
 struct role_times check_times(const struct stag_pool_node_attr *attr);
 
 /* users.c */
-/* -errno, having complained (fail.h); secret: of the nodes. */
+/* Makes a list of users, with the secret of the nodes. Returns -errno, having set the error text (fail.h). */
 int users_make(struct users *s, const char *secret, const struct stag_pool_user *users, uint32_t n);
-void users_adopt(struct stag_pool_node *n); /* what the program has handed over, if it has */
+void users_adopt(
+	struct stag_pool_node *n); /* adopts a new list of users, if the program has set one */
 
 /* loop.c */
 void *node_run_loop(void *arg);
-void node_act(struct stag_pool_node *n); /* what the role says; after each of its events */
+void node_act(
+	struct stag_pool_node *n); /* carries out the role's actions; called after each event */
 uint64_t node_read_clock(struct stag_pool_node *n);
 
 /* status.c */
-void node_show(struct stag_pool_node *n);     /* what is asked for by the program */
-void node_snapshot(struct stag_pool_node *n); /* the same, from time to time */
+void node_show(struct stag_pool_node *n);     /* updates the snapshot that the program queries */
+void node_snapshot(struct stag_pool_node *n); /* the same, periodically */
 void node_status(struct stag_pool_node *n, struct node_status *status);
 
 /* memory.c */
 int memory_create(struct stag_pool_node *n);
-/* As the primary says that it is. -ESTALE: there is another already. */
+/* Makes memory as the primary describes it. -ESTALE: there is a different one already. */
 int memory_join(struct stag_pool_node *n, const struct link_facts *facts);
 void memory_destroy(struct stag_pool_node *n);
 int memory_lease(struct stag_pool_node *n, uint64_t until);
 int memory_log(struct stag_pool_node *n);
-int memory_settle(struct stag_pool_node *n, uint64_t number); /* records up to this one */
+int memory_settle(struct stag_pool_node *n,
+		  uint64_t number); /* applies the records up to this number */
 
 /* listen.c */
 int listen_open(struct stag_pool_node *n, const char *address, uint16_t port);
 void listen_events(struct stag_pool_node *n);
-/* flags: getaddrinfo's. */
+/* flags are those of getaddrinfo(). */
 int listen_address(const char *host_port, uint16_t port, int flags, struct sockaddr_storage *to);
 
-/* resolve.c: the same without waiting */
+/* resolve.c: the same in the background */
 struct resolve;
-struct resolve *resolve_start(const char *host_port);		  /* NULL: no memory, no thread */
-int resolve_poll(struct resolve *r, struct sockaddr_storage *to); /* -EINPROGRESS */
-void resolve_end(struct resolve *r); /* NULL is fine, and so is one that is not done */
+struct resolve *resolve_start(const char *host_port); /* NULL: no memory, or no thread */
+int resolve_poll(struct resolve *r, struct sockaddr_storage *to); /* -EINPROGRESS: not known yet */
+void resolve_end(struct resolve *r); /* Takes NULL; also while the lookup is in flight */
 
 /* serve.c */
 int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
 int serve_start(struct stag_pool_node *n);
 void serve_stop(struct stag_pool_node *n);
 void serve_requests(struct stag_pool_node *n);
-void serve_answers(struct stag_pool_node *n, uint64_t number); /* applied by now */
+void serve_answers(struct stag_pool_node *n,
+		   uint64_t number); /* records up to this number are applied */
 void serve_flush(struct stag_pool_node *n);
-void serve_users(struct stag_pool_node *n, const struct users *before); /* there are others */
-void serve_fail_switchovers(struct stag_pool_node *n); /* it was taken back: say so to who asked */
-void serve_message_done(struct node_message *m);       /* if nobody needs it any more */
-/* A changing request with its value, of the message that came then. -EAGAIN: later. */
+void serve_users(struct stag_pool_node *n, const struct users *before); /* users have changed */
+void serve_fail_switchovers(
+	struct stag_pool_node *n); /* the handover was taken back: answers with EBUSY */
+void serve_message_done(
+	struct node_message *m); /* reposts its receive, if nothing uses it any more */
+/* Carries out a change whose value is complete, and whose message arrived at `came`. -EAGAIN: later. */
 int serve_change(struct client *k, const struct pool_request *request, uint64_t came,
 		 struct pool_answer *answer);
 int serve_reply(struct client *k,
-		const struct pool_answer *answer); /* when its record is applied */
+		const struct pool_answer *answer); /* sent when its record is applied */
 void *serve_record_room(struct stag_pool_node *n, size_t need, size_t *room);
 
-void serve_keep_alive(struct node_conn *c); /* a client, or not */
+void serve_keep_alive(struct node_conn *c); /* notes that the client has been seen, if it is one */
 
 /* expire.c */
 int expire_begin(struct stag_pool_node *n);
@@ -527,7 +540,7 @@ void expire_values(struct stag_pool_node *n);
 /* saver.c */
 int saver_start(struct saver *s, int dir);
 void saver_save(struct saver *s, const struct pool_state *state);
-void saver_stop(struct saver *s); /* what is pending is written before */
+void saver_stop(struct saver *s); /* writes a pending state first */
 
 /* pull.c */
 int pulls_create(struct stag_pool_node *n);
@@ -537,42 +550,49 @@ void pulls_step(struct stag_pool_node *n);
 void pulls_forget(struct client *k);
 
 /* body.c */
-uint64_t body_quiet(
-	const struct stag_pool_node *n); /* the last record that is applied everywhere */
+uint64_t body_quiet(const struct stag_pool_node
+			    *n); /* number of the last record that is applied on every node */
 /*
- * Bytes of a body at offset of the region, here and on every standby, and a record behind them. Nobody reads them yet. since: the
- * last record that touched the place, or made it the body's. -EAGAIN: later; -EOPNOTSUPP: it has to be a record.
+ * Places bytes of a body at an offset of the region, here and on every standby, followed by a record. No client
+ * reads them yet. since: the last record that touched the place, or made it the body's. -EAGAIN: later;
+ * -EOPNOTSUPP: send them as a record instead.
  */
 int body_place(struct stag_pool_node *n, uint64_t since, uint64_t offset, const void *bytes,
 	       uint32_t length);
-/* So many of the pieces that it was sent are there, ns after they left. */
+/* Reports that this many of the pieces sent are in place, ns after they were sent. */
 void body_confirmed(struct standby *l, uint64_t pieces, uint64_t ns);
 
 /* staging.c */
-/* As a primary. Where it cannot be had, or is not wanted, software forwards. */
+/* Makes the staging memory of a primary. If that fails, or is not wanted, software forwards values. */
 void node_staging_open(struct stag_pool_node *n);
-void node_staging_start(struct stag_pool_node *n);   /* nothing is under way */
-void node_staging_destroy(struct stag_pool_node *n); /* no client is left */
-/* What records name, for who has made them. */
+void node_staging_start(struct stag_pool_node *n);   /* called while nothing is in flight */
+void node_staging_destroy(struct stag_pool_node *n); /* called when no client is left */
+/* Returns the memory that records refer to, for the node that made them. */
 struct pool_staging node_staging_own(const struct stag_pool_node *n);
-void node_staging_assign(struct client *k); /* a slice, if one is left */
-void node_staging_leave(struct client *k);  /* its queue pair is gone */
-/* Slots that can be opened are, and the message that k is writing says so. */
+void node_staging_assign(struct client *k); /* assigns a slice, if one is free */
+void node_staging_leave(struct client *k);  /* called when the client's queue pair is destroyed */
+/* Opens slots that can be opened, and announces them in the message that k is writing. */
 void node_staging_announce(struct client *k);
 int node_staging_change(struct client *k, struct node_message *m,
 			const struct pool_request *request);
-void node_staging_release(struct stag_pool_node *n); /* what all have applied */
-int node_staging_mirror(struct standby *l);	     /* to this standby, from now on */
+void node_staging_release(
+	struct stag_pool_node *n);	    /* frees slots whose records every node has applied */
+int node_staging_mirror(struct standby *l); /* starts forwarding to this standby */
 void node_staging_unmirror(struct standby *l);
-/* What records that are not sent yet name, and was not forwarded. false: not all of it could be sent. */
+/*
+ * Sends staged values that unsent records refer to, and that were not forwarded. Returns false if some could not
+ * be sent.
+ */
 bool node_staging_catch_up(struct standby *l);
 
 /* link.c */
 int link_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct admit_session *s);
 void links_poll(struct stag_pool_node *n);
-void links_acknowledged(struct stag_pool_node *n, uint64_t number); /* all in sync have it */
-void links_send(struct stag_pool_node *n);			    /* the records that were made */
-void links_release(struct stag_pool_node *n); /* what all of them have applied */
+void links_acknowledged(struct stag_pool_node *n,
+			uint64_t number);  /* every standby in sync has the records up to number */
+void links_send(struct stag_pool_node *n); /* sends new records */
+void links_release(
+	struct stag_pool_node *n); /* frees the part of the log that all standbys have applied */
 void link_beat(struct stag_pool_node *n, const struct role_action *a);
 void link_handover(struct stag_pool_node *n, const struct role_action *a);
 void link_cut(struct stag_pool_node *n, unsigned int seat);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * pull.c - values that are in a client's memory: read from there, or written to it.
+ * pull.c - transfers of values from and to a client's memory.
  *
- * A value that comes goes through memory of ours, a slot: what is in the client's may change. One that is longer than POOL_DIRECT_MAX
- * comes in pieces, several of them under way at a time, and is hashed as they come; they arrive in the order in which they were
- * asked for. Each goes to the region, here and on the standbys (body.c), or is a record.
+ * An incoming value goes through a slot in our memory, because the client's memory may change. A value longer than
+ * POOL_DIRECT_MAX comes in pieces, several of them in flight, and is hashed as they arrive, which is in the order
+ * in which they were requested. Each piece goes to the region, here and on the standbys (body.c), or becomes a
+ * record.
  *
- * A short value goes through a slot, too: what is in the region may change. A long one does not while it is there: it is
- * written right from there, and looked for again at the end.
+ * A short outgoing value goes through a slot, too, because the region may change. A long value does not change
+ * while it exists: it is written directly from the region, and its existence is checked again at the end.
  *
- * Nobody waits for a slot but who needs one: what is asked for behind is carried out meanwhile. Long values leave some to others.
+ * Only a request that needs a slot waits for one: requests behind it are carried out meanwhile. Long values leave
+ * some slots for others.
  */
 #include "pool/node/node.h"
 
@@ -21,17 +23,17 @@
 
 #include "base/log.h"
 
-#define PIECE	    (128u << 10) /* of a long value */
-#define WINDOW	    8u		 /* of its pieces, under way */
-#define LEFT	    4u		 /* slots that they leave to others */
-#define ROUND_BYTES (1u << 20)	 /* placed in a round: others want their turn */
-#define LOOKS	    16u		 /* for a value that changes all the time */
+#define PIECE	    (128u << 10) /* bytes of a piece of a long value */
+#define WINDOW	    8u		 /* pieces of a value in flight */
+#define LEFT	    4u		 /* slots that long values leave for others */
+#define ROUND_BYTES (1u << 20)	 /* bytes placed per round, so that other work is not delayed */
+#define LOOKS	    16u		 /* attempts at a value that keeps changing */
 
 /*
  *	IDLE --> STARTING --> MOVING --> FINISHING --> IDLE
- *	  |          ^           |
- *	  +---->-----|-----------+     a short value needs no start: straight to MOVING; a read of a long value that was
- *	             +--- changed -+   changed meanwhile starts again. A lost connection leads to IDLE from anywhere.
+ *
+ * A short incoming value goes from IDLE to MOVING. A read of a long value that changed meanwhile goes from MOVING back to
+ * STARTING. A read that finds nothing goes from STARTING to FINISHING. A lost connection leads to IDLE from any state.
  */
 enum pull_state {
 	PULL_IDLE,
@@ -40,10 +42,10 @@ enum pull_state {
 	PULL_FINISHING, /* all bytes are in place: the change, or the answer, is next */
 };
 
-/* Memory for a piece, and its way. */
+/* Memory for a piece, and its transfer. */
 struct pull_slot {
 	struct node_work work;
-	struct list link; /* of its pull's, in order; of the node's free ones */
+	struct list link; /* in its pull's list, in order, or in the node's list of free slots */
 	uint8_t *bytes;
 	struct ibv_mr *mr;
 	uint32_t length;
@@ -51,19 +53,19 @@ struct pull_slot {
 };
 
 struct pull {
-	struct list link; /* of the node's pulls, or idle ones */
+	struct list link; /* in the node's list of pulls, or of idle ones */
 	enum pull_state state;
 	struct client *client;
-	struct node_message *message; /* the request's name is in it */
+	struct node_message *message; /* contains the request's name */
 	struct pool_request rq;
-	struct list slots; /* that it has */
+	struct list slots; /* that it uses */
 	unsigned int num_slots;
-	uint64_t asked, done;	   /* bytes: the adapter was asked for; are where they belong */
-	uint64_t since;		   /* record: before it the body's place was another's */
-	struct pool_answer answer; /* of a read */
-	const void *body;	   /* of a long one */
+	uint64_t asked, done; /* bytes: requested of the adapter; in place */
+	uint64_t since;	      /* number of the record after which the place belongs to the body */
+	struct pool_answer answer; /* for a read */
+	const void *body;	   /* in the region, of a long value */
 	unsigned int looks;
-	struct pool_hashing *hash; /* of a long one that comes */
+	struct pool_hashing *hash; /* of a long value that comes in */
 };
 
 /* ---- states ------------------------------------------------------------------------------- */
@@ -185,7 +187,7 @@ static void put_slot(struct pull *p, struct pull_slot *s)
 
 	list_del(&s->link);
 	p->num_slots--;
-	/* The last that was used is the first to be used again: the processor has it at hand. */
+	/* Reuse the slot that was used last: it is in the processor's cache. */
 	list_add_tail(n->pulling.free_slots.next, &s->link);
 	n->pulling.num_free_slots++;
 }
@@ -233,7 +235,7 @@ static void piece_moved(struct node_work *w, const struct ibv_wc *wc)
 	s->moved = true;
 }
 
-/* The next bytes, between the client's memory and sge. */
+/* Posts the transfer of the next bytes between the client's memory and sge. */
 static int post_piece(struct pull *p, struct pull_slot *s, enum ibv_wr_opcode opcode,
 		      struct ibv_sge *sge)
 {
@@ -260,7 +262,7 @@ static uint32_t next_piece(const struct pull *p, uint64_t length)
 	return length - p->asked < PIECE ? (uint32_t)(length - p->asked) : PIECE;
 }
 
-/* ---- a value comes ---------------------------------------------------------------------------- */
+/* ---- incoming values -------------------------------------------------------------------------- */
 
 static bool is_long(const struct pull *p)
 {
@@ -308,7 +310,7 @@ static int begin_upload(struct pull *p)
 		return rc;
 	}
 	pool_hashing_start(p->hash);
-	/* One that was begun before may be in records. */
+	/* The bytes of an upload that an earlier primary began may be in records. */
 	p->since = n->serve.core.number;
 	if (used != 0)
 		p->since =
@@ -318,7 +320,7 @@ static int begin_upload(struct pull *p)
 	return 0;
 }
 
-/* Half of the log is for others. */
+/* Uses at most half of the log. */
 static int keep_as_record(struct pull *p, const struct pull_slot *s)
 {
 	struct stag_pool_node *n = p->client->conn.node;
@@ -355,7 +357,7 @@ static int keep_piece(struct pull *p, const struct pull_slot *s)
 	return rc == -EOPNOTSUPP ? keep_as_record(p, s) : rc;
 }
 
-/* What came is kept, what follows asked for. */
+/* Places the piece that has arrived, and requests the next one. */
 static int move_body(struct pull *p, uint32_t *most)
 {
 	struct pull_slot *s = first_slot(p);
@@ -419,7 +421,7 @@ static int step_change(struct pull *p, uint32_t *most)
 	return finish_change(p);
 }
 
-/* ---- a value goes -------------------------------------------------------------------------------- */
+/* ---- outgoing values ----------------------------------------------------------------------------- */
 
 static int find_value(struct pull *p)
 {
@@ -439,7 +441,7 @@ static int find_value(struct pull *p)
 	return 0;
 }
 
-/* A short one as it is now. */
+/* Copies a short value as it is now, and writes it to the client. */
 static int write_value(struct pull *p)
 {
 	struct pull_slot *s = get_slot(p, false);
@@ -471,7 +473,7 @@ static int write_piece(struct pull *p)
 	return post_piece(p, s, IBV_WR_RDMA_WRITE, &sge);
 }
 
-/* Whoever deletes it does so before its place is another's: if it is there still, it was there all the time. */
+/* A value is deleted before its place is reused: if it still exists, it existed all the time. */
 static int recheck_value(struct pull *p)
 {
 	struct stag_pool_node *n = p->client->conn.node;
@@ -558,7 +560,7 @@ int pull_start(struct client *k, struct node_message *m, const struct pool_reque
 	return 0;
 }
 
-/* Who was first in this round is the last in the next. */
+/* The pull that was first in this round is last in the next one. */
 void pulls_step(struct stag_pool_node *n)
 {
 	struct list *first = n->pulling.pulls.next;

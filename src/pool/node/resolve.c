@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * resolve.c - the address of a node by its name: in a thread of its own, for whoever knows names may take seconds, and a node's
- * loop has beats to answer.
+ * resolve.c - looks up the address of a node by its name, in a thread of its own: name servers may take seconds,
+ * and the node's loop has to send heartbeats.
  */
 #include "pool/node/node.h"
 
@@ -16,7 +16,7 @@ struct resolve {
 	struct sockaddr_storage to;
 	int rc;
 	atomic_bool done;
-	atomic_int users; /* who asked, and the thread */
+	atomic_int users; /* references: the caller, and the thread */
 };
 
 void resolve_end(struct resolve *r)

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * resync.c - a standby gets what it does not have: chunks whose hashes differ are read from the primary's memory.
+ * resync.c - resynchronises a standby: chunks whose hashes differ are read from the primary's memory.
  *
- * The primary goes on meanwhile, and its records come to the ring as to any other standby's. They begin behind record k, which the
- * primary had applied before anything was copied. What is read is some state of each byte from then or later; applying the records
- * from k + 1 on brings every byte to the state of the last one applied, if that is at least as late as all that was read. For
- * that, a chunk must not be read in a state that is older than what was applied to it here: so only records that the primary is known to
- * have applied are, and none while a read is under way.
+ * The primary continues meanwhile, and sends its records to the ring as to any other standby. They begin after
+ * record k, which the primary had applied before anything was copied. A read returns each byte in some state from
+ * then or later. Applying the records from k + 1 on brings every byte to the state of the last one applied, if
+ * that one is at least as late as everything that was read. For that, a chunk must not be read in a state that is
+ * older than what was applied to it here: so only records are applied that the primary is known to have applied,
+ * and none while a read is in flight.
  *
- * The superblock's number and epoch are not copied: they say what was applied here.
+ * The superblock's number and epoch are not copied: they say which records were applied here.
  */
 #include "pool/node/node.h"
 
@@ -69,7 +70,7 @@ void copy_begin(struct follow *f)
 		node_conn_leave(&f->conn);
 		return;
 	}
-	node_log(n, LOG_LEVEL_INFO, "copies %llu bytes from its primary, where they differ",
+	node_log(n, LOG_LEVEL_INFO, "resynchronising: comparing %llu bytes with the primary",
 		 (unsigned long long)n->memory.region.size);
 	request_hashes(f);
 }
@@ -100,7 +101,7 @@ void copy_hashes(struct follow *f, const struct link_hashes *h)
 		c->differs[i] = chunk_hash(n, c->first + i) != h->hashes[i];
 }
 
-/* All of the first chunk but what says which record was applied here. */
+/* Copies the first chunk, except the number and epoch of the last record applied here. */
 static void place_head(struct stag_pool_node *n, const uint8_t *from)
 {
 	size_t before = offsetof(struct pool_superblock, number);
@@ -188,7 +189,7 @@ bool copy_lets_apply(const struct follow *f, unsigned int *most)
 	return true;
 }
 
-/* All records that what was read may have been changed by are applied: it is a copy. */
+/* All records are applied that may have changed what was read: the copy is complete. */
 static void caught_up(struct follow *f)
 {
 	struct stag_pool_node *n = f->conn.node;
@@ -202,7 +203,7 @@ static void caught_up(struct follow *f)
 	node_act(n);
 	if (n->role.state == ROLE_STANDBY && n->primary.link == f)
 		follow_send(f, &said);
-	node_log(n, LOG_LEVEL_INFO, "its copy is complete, at record %llu",
+	node_log(n, LOG_LEVEL_INFO, "resynchronised, at record %llu",
 		 (unsigned long long)said.number.number);
 }
 

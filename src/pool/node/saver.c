@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * saver.c - writes down what a node has to know when it comes back, in a thread of its own: a disk takes longer
- * than a lease. Only the last is of interest.
+ * saver.c - writes the node's state to disk in a thread of its own, because a disk may take longer than a lease.
+ * Only the latest state is written.
  */
 #include "pool/node/node.h"
 
@@ -28,7 +28,7 @@ static void *saver_thread(void *arg)
 
 	while (await_state(s, &state))
 		if (state_save(s->dir, &state) != 0)
-			log_warn("node %s: epoch %llu could not be written down", state.node,
+			log_warn("node %s: epoch %llu could not be saved", state.node,
 				 (unsigned long long)state.epoch);
 	return NULL;
 }

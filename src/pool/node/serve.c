@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * serve.c - a primary's clients: requests in, records, answers when every standby that is in sync has them.
+ * serve.c - a primary's clients: requests come in, become records, and are answered when every standby that is in
+ * sync has them.
  *
- * Messages of all clients wait in one queue, and are carried out in its order, as long as the role lets us and the log has room.
- * An answer waits for its record. Reads see what is applied, and are answered at once, within the lease.
+ * Messages of all clients wait in one queue, and are carried out in its order, as long as the role permits and the
+ * log has room. An answer waits for its record. Reads see what is applied, and are answered at once, within the
+ * lease.
  */
 #include "pool/node/node.h"
 
@@ -15,7 +17,7 @@
 #include "base/histogram.h"
 #include "base/log.h"
 
-#define RECORDS_A_ROUND 256u /* then they leave, and others are looked at */
+#define RECORDS_A_ROUND 256u /* then records are sent, and other work is done */
 #define BYTES_A_ROUND	(1u << 20)
 #define LIST_ROOM	(NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_ANSWER_HEADER)
 
@@ -52,7 +54,7 @@ static int start_writing(struct client *k)
 				  k->conn.node->role.epoch);
 }
 
-/* -EAGAIN: all messages are on their way; -ENOBUFS: it is too long for one. */
+/* Returns -EAGAIN if all messages are in flight, -ENOBUFS if the answer is too long for a message. */
 static int write_answer(struct client *k, const struct pool_answer *answer)
 {
 	int rc = start_writing(k);
@@ -81,7 +83,7 @@ static void write_facts(struct client *k, struct pool_answer *answer, struct nod
 				     .rkey = n->memory.region_mr->rkey,
 				     .rights = k->rights,
 				     .flags = n->adapter.dv ? 0 : NODE_UNLEASED};
-	if (k->slice) { /* where its first slot is */
+	if (k->slice) { /* the address of its first slot */
 		facts->staging_address =
 			(uintptr_t)n->memory.staging.at +
 			k->slice->slots[0].index / NODE_SLOTS * (uint64_t)NODE_SLICE;
@@ -104,7 +106,7 @@ static int write_reply(struct client *k, struct client_reply *r)
 	return write_answer(k, &r->answer);
 }
 
-/* Those whose records are applied. */
+/* Writes the answers whose records are applied. */
 static void write_ready(struct client *k)
 {
 	while (!list_empty(&k->ready)) {
@@ -117,14 +119,14 @@ static void write_ready(struct client *k)
 	}
 }
 
-/* An answer that goes out later. */
+/* Queues an answer that is sent later. */
 static int queue_reply(struct client *k, struct list *where, const struct pool_answer *answer,
 		       uint64_t came)
 {
 	struct client_reply *r;
 
 	if (list_empty(&k->free_replies)) {
-		log_warn("client %s: has more under way than it may", k->name);
+		log_warn("client %s: disconnected: too many requests in flight", k->name);
 		node_conn_leave(&k->conn);
 		return -EPROTO;
 	}
@@ -136,7 +138,7 @@ static int queue_reply(struct client *k, struct list *where, const struct pool_a
 	return 0;
 }
 
-/* In order of their records, as they are judged: the queue is sorted by itself. */
+/* Requests are executed in the order of their records, so the queue is sorted. */
 int serve_reply(struct client *k, const struct pool_answer *answer)
 {
 	return queue_reply(k, &k->conn.node->serve.replies, answer, 0);
@@ -171,7 +173,7 @@ void serve_flush(struct stag_pool_node *n)
 	}
 }
 
-/* A message is free: more may leave. */
+/* A message is free again: send more answers. */
 static void client_sent(struct node_conn *c)
 {
 	struct client *k = to_client(c);
@@ -229,12 +231,12 @@ static int serve_attach(struct client *k, const struct pool_request *rq)
 	k->who.id[1] = rq->ptr.generation;
 	k->who.who = pool_hash(k->name, strlen(k->name));
 	if (k->who.who == 0)
-		k->who.who = 1; /* 0 in a slot is nobody: it would never expire */
+		k->who.who = 1; /* 0 marks a free entry, which would never expire */
 	if (k->rights & STAG_POOL_RIGHT_WRITE)
 		rc = serve_change(k, rq, n->now, &answer);
 	else
 		rc = serve_reply(k, &answer);
-	/* Whom the pool does not know any more may come anew. */
+	/* A client that the pool has forgotten may attach again as a new one. */
 	k->greeted = rc == 0 && answer.status == 0;
 	return rc;
 }
@@ -277,7 +279,7 @@ static int serve_administer(struct client *k, const struct pool_request *rq)
 	}
 	answer.status = (uint32_t)-rc;
 	node_act(n);
-	/* Who asks for another primary is answered by that one, asking again there. */
+	/* The answer comes from the next primary: the client sends the request again there. */
 	if (rc == 0 && n->role.state == ROLE_HANDING)
 		return queue_reply(k, &n->serve.switchovers, &answer, 0);
 	return write_answer(k, &answer);
@@ -325,7 +327,7 @@ static int serve_list(struct client *k, const struct pool_request *rq)
 	return write_answer(k, &answer);
 }
 
-/* The lease was not over when this had come: nor was it when what the client has read before was read. */
+/* The lease had not expired when this request arrived, so it had not when the client's earlier reads were done. */
 static int serve_fresh(struct client *k, const struct pool_request *rq)
 {
 	struct stag_pool_node *n = k->conn.node;
@@ -359,7 +361,10 @@ static bool is_allowed(const struct client *k, const struct pool_request *rq)
 	return rq->op == POOL_OP_ATTACH || (needs & ~k->rights) == 0;
 }
 
-/* 0: it is done, or on its way; -EAGAIN: not now; else its client has broken the rules. */
+/*
+ * Returns 0 if the request is done or in flight, -EAGAIN if it has to wait, or another error if the client broke
+ * the protocol.
+ */
 static int execute_request(struct client *k, struct node_message *m, const struct pool_request *rq)
 {
 	struct pool_answer answer;
@@ -397,7 +402,7 @@ void serve_message_done(struct node_message *m)
 		node_conn_receive(m->work.conn, m);
 }
 
-/* -EAGAIN: it stays where it is in the queue. */
+/* Returns -EAGAIN if the message stays in the queue. */
 static int execute_message(struct client *k, struct node_message *m)
 {
 	while (m->left > 0) {
@@ -410,7 +415,8 @@ static int execute_message(struct client *k, struct node_message *m)
 		if (rc == -EAGAIN)
 			return rc;
 		if (rc != 0) {
-			log_warn("client %s: asks for what cannot be: %s", k->name, strerror(-rc));
+			log_warn("client %s: disconnected: invalid request: %s", k->name,
+				 strerror(-rc));
 			node_conn_leave(&k->conn);
 			return rc;
 		}
@@ -438,7 +444,7 @@ void serve_requests(struct stag_pool_node *n)
 	}
 	if (!list_empty(&n->serve.inbox))
 		n->loop.busy = true;
-	/* What made no record waits for those before it only. */
+	/* An answer without a record waits only for the records before it. */
 	serve_answers(n, pool_superblock(&n->memory.region)->number);
 }
 
@@ -452,7 +458,7 @@ static void client_received(struct node_conn *c, struct node_message *m)
 	if (pool_message_read(m->bytes, m->length, &m->where, &header) != 0 ||
 	    header.kind != POOL_MESSAGE_REQUESTS || header.count == 0 ||
 	    header.epoch != (k->greeted ? c->node->role.epoch : 0)) {
-		log_warn("client %s: sends what is no request of this epoch", k->name);
+		log_warn("client %s: disconnected: not a request of this epoch", k->name);
 		node_conn_leave(c);
 		return;
 	}
@@ -461,7 +467,7 @@ static void client_received(struct node_conn *c, struct node_message *m)
 	list_add_tail(&c->node->serve.inbox, &m->link);
 }
 
-/* ---- clients come and go -------------------------------------------------------------------------- */
+/* ---- connections of clients ----------------------------------------------------------------------- */
 
 static void client_event(struct node_conn *c, struct rdma_cm_event *e)
 {
@@ -471,7 +477,7 @@ static void client_event(struct node_conn *c, struct rdma_cm_event *e)
 		node_conn_leave(c);
 }
 
-/* What it had asked for goes on; who goes on in its place asks again. */
+/* Requests in progress continue; the client sends them again on its next connection. */
 static void client_ended(struct node_conn *c)
 {
 	struct client *k = to_client(c);
@@ -535,7 +541,7 @@ int serve_accept(struct stag_pool_node *n, struct rdma_cm_id *id, const struct a
 	if (rc == 0)
 		rc = accept_client(k, s);
 	if (rc != 0) {
-		node_log(n, LOG_LEVEL_WARN, "client %s cannot be taken in: %s", k->name,
+		node_log(n, LOG_LEVEL_WARN, "client %s cannot be admitted: %s", k->name,
 			 strerror(-rc));
 		node_conn_leave(&k->conn);
 	}
@@ -553,7 +559,7 @@ static bool is_same(const struct user *a, const struct user *b)
 	return a && b && a->rights == b->rights && strcmp(a->secret, b->secret) == 0;
 }
 
-/* Who is not what it was any more comes in again as what it is, or does not; nobody else notices. */
+/* Disconnects clients whose secret or rights changed: they must authenticate again. Others are not affected. */
 void serve_users(struct stag_pool_node *n, const struct users *before)
 {
 	list_for_each_safe (it, &n->conns) {
@@ -562,7 +568,8 @@ void serve_users(struct stag_pool_node *n, const struct users *before)
 
 		if (!name || is_same(users_find(before, name), users_find(&n->users, name)))
 			continue;
-		node_log(n, LOG_LEVEL_INFO, "client %s: it has to prove itself anew", name);
+		node_log(n, LOG_LEVEL_INFO,
+			 "client %s: secret or rights changed, it must authenticate again", name);
 		node_conn_leave(c);
 	}
 }
@@ -590,7 +597,7 @@ int serve_start(struct stag_pool_node *n)
 	return 0;
 }
 
-/* Nobody is answered any more, nor has the right to read. */
+/* Stops answering clients, and takes their access to the region away. */
 void serve_stop(struct stag_pool_node *n)
 {
 	if (!n->serve.running)

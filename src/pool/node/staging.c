@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * staging.c - values that clients write to memory of ours, and that the adapter forwards to every standby before we hear of them.
+ * staging.c - values that clients write to our memory, and that the adapter forwards to every standby before we see the request.
  *
  *	client               primary                                    standby
  *	RDMA Write    -->    slot, placed     --> adapter forwards -->  the same slot
@@ -8,12 +8,13 @@
  *	answer        <--    confirmed: both are there                  applies it from its own slot
  *	              <--    window, opened again       <--             has applied it
  *
- * A slot is open to one queue pair, by a window that the request itself ends (a send with invalidate): what we hash is what was
- * forwarded, what is applied later, here and there, and nobody can change it. It is opened again when every standby that is linked
- * has applied it: until then an answer may rest on what is there.
+ * A slot is open to one queue pair, through a memory window that the request itself invalidates (a send with invalidate). So the
+ * bytes that we hash are those that were forwarded, and that every node applies later: nobody can change them. The slot is
+ * opened again when every connected standby has applied the record: until then an acknowledgement may depend on its bytes.
  *
- * A slot has to be alike here and there as a whole: its client may ask for more than it wrote. Forwarding keeps alike what
- * was alike; so the first time that one is used for a standby, where it was not untouched when that was linked, all of it is sent.
+ * A slot must have the same bytes here and on a standby as a whole, because its client may name more bytes than it wrote.
+ * Forwarding keeps equal slots equal. So at the first use of a slot for a standby, unless it was untouched when the standby
+ * connected, all of it is sent.
  */
 #include "pool/node/node.h"
 
@@ -52,7 +53,7 @@ static void init_slices(struct node_staging *st)
 		}
 }
 
-/* Open to nobody: only by windows. */
+/* Not accessible remotely, except through windows. */
 static int make_memory(struct stag_pool_node *n)
 {
 	struct node_staging *st = &n->memory.staging;
@@ -76,7 +77,8 @@ void node_staging_open(struct stag_pool_node *n)
 	int rc = wanted && !n->memory.staging.at ? make_memory(n) : 0;
 
 	if (n->adapter.dv && !wanted)
-		node_log(n, LOG_LEVEL_INFO, "values are forwarded by software: mirrors are off");
+		node_log(n, LOG_LEVEL_INFO,
+			 "values are forwarded by software: the adapter is not to mirror");
 	if (rc != 0) {
 		node_log(n, LOG_LEVEL_WARN, "values are forwarded by software: %s", strerror(-rc));
 		node_staging_destroy(n);
@@ -131,7 +133,7 @@ static struct stage_slice *find_free(struct node_staging *st)
 	return NULL;
 }
 
-/* What somebody else wrote there is nobody's to see. */
+/* Erases what the previous client of the slice wrote, which its next client must not see. */
 static void clear(struct stag_pool_node *n, struct stage_slice *slice)
 {
 	for (unsigned int i = 0; i < NODE_SLOTS; i++) {
@@ -160,7 +162,10 @@ static void free_windows(struct stage_slice *slice)
 
 #define FROM(state) (1u << SLOT_##state)
 
-/* A slot may go to its next client, shut, in any state; a request that could not be carried out takes it again. */
+/*
+ * A slot passes to its next client in any state, and is shut then. A request that has to be tried again takes its
+ * slot again.
+ */
 static const unsigned int comes_from[] = {
 	[SLOT_SHUT] = FROM(SHUT) | FROM(OPEN) | FROM(TAKEN),
 	[SLOT_OPEN] = FROM(SHUT),
@@ -207,7 +212,7 @@ void node_staging_assign(struct client *k)
 	k->slice = slice;
 }
 
-/* Slots that records name stay as they are until those are applied. */
+/* Slots that records refer to stay as they are until those records are applied. */
 void node_staging_leave(struct client *k)
 {
 	if (!k->slice)
@@ -217,7 +222,7 @@ void node_staging_leave(struct client *k)
 	k->slice = NULL;
 }
 
-/* ---- slots that are open --------------------------------------------------------------------- */
+/* ---- open slots ------------------------------------------------------------------------------ */
 
 static int open_slot(struct client *k, struct stage_slot *s)
 {
@@ -242,7 +247,7 @@ static int open_slot(struct client *k, struct stage_slot *s)
 	return 0;
 }
 
-/* What is bound is told in the same message, or the client would not know of it. */
+/* A slot that is bound is announced in the same message; otherwise its client would not know about it. */
 void node_staging_announce(struct client *k)
 {
 	struct node_slot opened[NODE_SLOTS];
@@ -263,7 +268,7 @@ void node_staging_announce(struct client *k)
 		pool_message_answer(k->writing->bytes, NODE_MESSAGE, &k->used, &answer);
 }
 
-/* Applied by all: from now on somebody else's bytes may be there. */
+/* Every node has applied the records: the slot may be overwritten from now on. */
 void node_staging_release(struct stag_pool_node *n)
 {
 	struct list *taken = &n->memory.staging.taken;
@@ -279,9 +284,12 @@ void node_staging_release(struct stag_pool_node *n)
 	}
 }
 
-/* ---- values that come ---------------------------------------------------------------------------- */
+/* ---- incoming values ----------------------------------------------------------------------------- */
 
-/* The slot that a request is about: which its message has ended, or an earlier try. */
+/*
+ * Returns the slot that a request refers to: the one whose window its message, or an earlier attempt, has
+ * invalidated.
+ */
 static struct stage_slot *find_slot(struct client *k, const struct node_message *m,
 				    const struct pool_request *rq)
 {
@@ -299,7 +307,7 @@ static struct stage_slot *find_slot(struct client *k, const struct node_message 
 	return NULL;
 }
 
-/* A record without a value in it. */
+/* Makes a record without a value in it. */
 static int make_record(struct client *k, const struct pool_request *rq, bool begin,
 		       const struct pool_staged *staged, struct pool_answer *answer)
 {
@@ -320,7 +328,7 @@ static int make_record(struct client *k, const struct pool_request *rq, bool beg
 	return rc;
 }
 
-/* One that is too long for one record. Whoever has to wait in between begins again, in the same place. */
+/* Uploads a value that is too long for one record. If it has to wait in between, it starts again, at the same place. */
 static int upload(struct client *k, struct pool_request *rq, uint64_t came)
 {
 	struct pool_staged staged = {rq->source_address, pool_hash(rq->value, rq->length)};
@@ -342,7 +350,7 @@ static int upload(struct client *k, struct pool_request *rq, uint64_t came)
 	return serve_change(k, rq, came, &answer);
 }
 
-/* Records that name it are under way, or not. */
+/* Notes whether records in flight refer to the slot. */
 static void note_end(struct stag_pool_node *n, struct stage_slot *s, uint64_t before)
 {
 	if (n->memory.log.put != before) {
@@ -401,7 +409,7 @@ int node_staging_mirror(struct standby *l)
 			!n->memory.staging.slices[i / NODE_SLOTS].slots[i % NODE_SLOTS].touched;
 	rc = n->adapter.dv->mirror(n->memory.staging.mr, &mirror);
 	if (rc != 0)
-		node_log(n, LOG_LEVEL_WARN, "nothing can be forwarded to %s: %s", l->name,
+		node_log(n, LOG_LEVEL_WARN, "values cannot be forwarded to %s: %s", l->name,
 			 strerror(rc));
 	l->mirrors = rc == 0;
 	return -rc;

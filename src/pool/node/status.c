@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * status.c - what a node says of itself and of the others.
- */
+/* status.c - what a node reports about itself and the others. */
 #include "pool/node/node.h"
 
 #include <stdio.h>
 #include <string.h>
-
 
 static uint32_t role_of_us(const struct role *r)
 {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * users.c - who may come in to a node, as its program says: at the start, and later.
+ * users.c - the users that a node admits, as set by the program: at the start, and later.
  *
- * The node's thread alone looks at what is in use; the program hands it a new list, and waits until it was taken.
+ * Only the node's thread reads the list in use; the program hands it a new list, and waits until the thread has
+ * adopted it.
  */
 #include "pool/node/node.h"
 
@@ -13,7 +14,7 @@
 #include "base/export.h"
 #include "pool/admit/fail.h"
 
-/* NULL, or what is wrong with it. */
+/* Returns NULL, or what is wrong with the entry. */
 static const char *add_entry(struct users *s, const char *name, const char *secret, uint32_t rights)
 {
 	struct user *e = &s->list[s->count];
@@ -46,7 +47,8 @@ int users_make(struct users *s, const char *secret, const struct stag_pool_user 
 	*s = (struct users){.list = calloc((size_t)n + 1, sizeof(*s->list))};
 	if (!s->list)
 		return pool_fail(ENOMEM, "no memory");
-	fault = add_entry(s, "", secret, USER_RIGHT_NODE); /* a name that no user has */
+	fault = add_entry(s, "", secret,
+			  USER_RIGHT_NODE); /* an empty name, which no user can have */
 	if (fault)
 		name = "the nodes";
 	for (uint32_t i = 0; !fault && i < n; i++) {
@@ -68,7 +70,7 @@ void users_adopt(struct stag_pool_node *n)
 		return;
 	before = n->users;
 	n->users = *n->program.new_users;
-	*n->program.new_users = before; /* whoever handed it over frees it */
+	*n->program.new_users = before; /* its caller frees it */
 	n->program.new_users = NULL;
 	serve_users(n, &before);
 	pthread_cond_broadcast(&n->program.told);
@@ -89,7 +91,7 @@ STAG_EXPORT int stag_pool_node_set_users(struct stag_pool_node *n,
 	if (rc != 0)
 		return -rc;
 	lock_acquire(&n->program.lock);
-	while (n->program.new_users) /* another thread's turn */
+	while (n->program.new_users) /* another thread's list is pending */
 		lock_wait(&n->program.lock, &n->program.told);
 	n->program.new_users = &list;
 	node_wake(n);

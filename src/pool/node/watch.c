@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * watch.c - a standby, and the process that is its primary: has it ended? (life.h)
+ * watch.c - whether the process of a standby's primary has ended (life.h).
  *
- * Where the roll is a file all nodes are of one machine, and each has a file of its own beside it. A primary tells whoever links itself to
- * it what is in its file; with every welcome there is another epoch, or another process.
+ * If the roll is a file, all nodes are on one machine, and each has a file of its own beside the roll. A primary
+ * sends the token of its file to each standby that connects; every welcome is about another epoch, or another
+ * process.
  */
 #include "pool/node/node.h"
 
@@ -13,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LATE 2 /* beats: until then it is not doubted */
+#define LATE 2 /* heartbeats that may be missing before the primary is doubted */
 
 static int path_of(const struct stag_pool_node *n, const char *name, char path[PATH_MAX])
 {
@@ -24,17 +25,19 @@ static int path_of(const struct stag_pool_node *n, const char *name, char path[P
 		       : -ENAMETOOLONG;
 }
 
-/* Without it others take over as they do across machines: after a while of silence. */
+/* Without proof, standbys promote themselves as they do across machines: after a time of silence. */
 void watch_own_life(struct stag_pool_node *n)
 {
 	char path[PATH_MAX];
 	int rc = n->adapter.dv ? path_of(n, n->conf.name, path) : -EOPNOTSUPP;
 
-	/* Another adapter is no part of the process: it may go on for a moment longer. */
+	/* A hardware adapter is not part of the process, and may continue for a moment. */
 	if (rc == 0)
 		rc = life_begin(&n->proof.own, path);
 	if (rc != 0 && rc != -EOPNOTSUPP)
-		node_log(n, LOG_LEVEL_WARN, "nothing will prove that this process has ended: %s",
+		node_log(n, LOG_LEVEL_WARN,
+			 "standbys cannot be sure when this process has ended, and wait for "
+			 "silence: %s",
 			 strerror(-rc));
 }
 
@@ -59,7 +62,7 @@ void watch_begin(struct stag_pool_node *n, unsigned int seat, const uint8_t toke
 	n->proof.primary.epoch = n->role.epoch;
 }
 
-/* Has it been heard just now? Then it lives, and nobody needs to ask the kernel. */
+/* A primary that was heard a moment ago lives: the kernel need not be queried. */
 static bool is_doubtful(const struct stag_pool_node *n)
 {
 	const struct follow *f = n->primary.link;
