@@ -98,7 +98,7 @@ struct field {
 	const char *help;	    /* its description there; may be NULL */
 };
 
-/* One for each handler; route_word() is its operationId. */
+/* The names of routes, one for each handler; route_word() returns the operationId. */
 #define ROUTE_NAMES(X)                                                                             \
 	X(status)                                                                                  \
 	X(reload)                                                                                  \

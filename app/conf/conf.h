@@ -231,7 +231,7 @@ enum conf_type {
 	CONF_CHOICE, /* the index of one of `words` */
 };
 
-/* How a request that creates a section takes the setting. */
+/* The use of a setting in a request that creates a section. */
 enum conf_json_use {
 	CONF_JSON_OPTIONAL,
 	CONF_JSON_REQUIRED,

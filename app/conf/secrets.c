@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * secrets.c - who may come in: the file (secrets.h).
+ * secrets.c - reads and writes the file of secrets (secrets.h).
  */
 #include "secrets.h"
 
@@ -47,7 +47,7 @@ static bool parse_rights(const char *text, uint32_t *rights)
 	}
 }
 
-/* NULL, or what is wrong; a name that is empty: the line says nothing. */
+/* Parses a line. Returns NULL, or its fault; the name is empty if the line has no entry. */
 static const char *parse_line(char *line, struct secret *s)
 {
 	char *save, *word[4];
@@ -60,13 +60,13 @@ static const char *parse_line(char *line, struct secret *s)
 	if (n == 0)
 		return NULL;
 	if (n != 3)
-		return "it has to be a name, rights and a secret";
+		return "a line must have a name, rights and a secret";
 	if (!name_is_valid(word[0]))
-		return "a name has letters, digits, and . - _, 63 at most";
+		return "a name must consist of letters, digits and . - _, 63 at most";
 	if (!parse_rights(word[1], &s->rights))
-		return "rights are read, write, admin, node, with commas between them";
+		return "rights must be read, write, admin or node, separated by commas";
 	if (strlen(word[2]) < STAG_POOL_SECRET_MIN || strlen(word[2]) > STAG_POOL_SECRET_MAX)
-		return "a secret has 16 to 128 characters";
+		return "a secret must have 16 to 128 characters";
 	strcpy(s->name, word[0]);
 	strcpy(s->text, word[2]);
 	return NULL;
@@ -77,9 +77,9 @@ static const char *add_secret(struct secrets *all, const struct secret *s)
 	struct secret *list;
 
 	if (secrets_find(all, s->name))
-		return "the name is there twice";
+		return "duplicate name";
 	if (s->rights & RIGHT_NODE && secrets_of_nodes(all))
-		return "a second secret of the nodes";
+		return "a second line with the right node";
 	list = malloc((all->count + 1) * sizeof(*list));
 	if (!list)
 		return "no memory";
@@ -101,7 +101,7 @@ static const char *take_line(const char *text, size_t len, struct secrets *all)
 	const char *fault;
 
 	if (len >= sizeof(line) || memchr(text, '\0', len))
-		return "it is too long";
+		return "the line is too long";
 	memcpy(line, text, len);
 	line[len] = '\0';
 	fault = parse_line(line, &s);
@@ -140,7 +140,7 @@ static int check_mode(int dir, const char *name)
 		return -errno;
 	if (!(st.st_mode & 077))
 		return 0;
-	log_err("%s: mode %o lets others at the secrets; it has to be 600", name,
+	log_err("%s: with mode %o others may read the secrets; it must be 600", name,
 		st.st_mode & 0777);
 	return -EPERM;
 }
@@ -179,7 +179,7 @@ static int rights_to_text(uint32_t rights, char *text)
 int secrets_save(int dir, const char *name, const struct secrets *secrets)
 {
 	static const char head[] =
-		"# Who may come in. NAME RIGHTS SECRET; rights: read, write, admin, node.\n";
+		"# Users of the pool: NAME RIGHTS SECRET; rights: read, write, admin, node.\n";
 	size_t room = sizeof(head) + secrets->count * LINE_ROOM, len = 0;
 	char *text = malloc(room), rights[32];
 	int rc;

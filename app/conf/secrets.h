@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * secrets.h - who may come in, with what rights: a file of lines
+ * secrets.h - the file of a pool's users, their rights and secrets: lines of
  *
  *	NAME RIGHTS SECRET
  *
- * RIGHTS are read, write, admin, node, with commas between them. SECRET is 16 to 128 characters without blanks. What
- * follows a # is a comment. The one line with the right "node" is the pool's own: nodes prove themselves with its
- * secret, under their own names. The file is its owner's only.
+ * RIGHTS are read, write, admin and node, separated by commas. SECRET has 16 to 128 characters without blanks. Text after
+ * a # is a comment. One line has the right "node": nodes authenticate with its secret, under their own names. Only the
+ * file's owner may read it.
  */
 #ifndef STAG_SECRETS_H
 #define STAG_SECRETS_H
@@ -37,14 +37,14 @@ struct secrets {
 	unsigned int count;
 };
 
-/* -EPERM: others may read it. -EBADMSG: a line is wrong, and the log says which. */
+/* Returns -EPERM if others may read the file, -EBADMSG if a line is invalid, which it logs. */
 int secrets_load(int dir, const char *name, struct secrets *secrets);
-/* The same of a text that is there already; `what` is for messages. */
+/* Parses a text in memory; `what` names it in messages. */
 int secrets_parse(const char *text, const char *what, struct secrets *secrets);
 int secrets_save(int dir, const char *name, const struct secrets *secrets);
-void secrets_free(struct secrets *secrets); /* leaves nothing in memory */
+void secrets_free(struct secrets *secrets); /* overwrites the secrets in memory */
 
-int secret_make(char text[STAG_POOL_SECRET_MAX + 1]); /* a new one, that nobody guesses */
+int secret_make(char text[STAG_POOL_SECRET_MAX + 1]); /* generates a random secret */
 const struct secret *secrets_find(const struct secrets *secrets, const char *name);
 const struct secret *secrets_of_nodes(const struct secrets *secrets);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * none.c - a stagd that was built without the console: no files.
+ * none.c - an empty list of files, for a stagd built without the console.
  */
 #include "console_files.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 import { defineConfig } from "vite";
 
-// Nothing is inlined: the page's Content-Security-Policy lets it load from stagd, and from nowhere else.
+// Nothing is inlined: the Content-Security-Policy allows loading from stagd only.
 export default defineConfig({
   base: "/",
   esbuild: { jsx: "automatic", jsxImportSource: "preact" },

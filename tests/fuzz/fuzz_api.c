@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_api.c - the pure parts of the management API: paths, bodies and headers, made of anything.
+ * fuzz_api.c - the pure parts of the management API: arbitrary paths, bodies and headers.
  *
- * First byte: which of the properties below the rest is for; the second: of which route.
+ * The first byte selects one of the properties below, the second a route.
  */
 #include "fuzz.h"
 
@@ -14,7 +14,7 @@ enum { TARGET, BODY, GUARD, KINDS };
 
 static const char token[] = "a-token-that-nobody-guesses";
 
-/* What goes out is JSON, whatever came in. */
+/* Checks that an error is valid JSON, whatever the input. */
 static void check_fault(const struct fault *f)
 {
 	json_t *o = fault_json(f);
@@ -26,7 +26,7 @@ static void check_fault(const struct fault *f)
 	json_decref(o);
 }
 
-/* The rest of the input as text: it ends at its first zero. */
+/* Returns the rest of the input as text, up to its first zero. */
 static char *text_of(struct input in)
 {
 	char *text = malloc(in.len + 1);
@@ -54,7 +54,7 @@ static void check_parts(const struct target *t)
 		CHECK(target_query(t, t->queries[i].name) == t->queries[i].value);
 }
 
-/* Only the name of a value is anything at all. */
+/* Only the name of a value may have unusual characters. */
 static void check_match(const struct target *t, const struct match *m)
 {
 	for (unsigned int i = 0; i < ROUTE_PARAMS && m->params[i]; i++)
@@ -89,7 +89,7 @@ static void target(struct input in, enum method method)
 
 /* ---- bodies ------------------------------------------------------------------------------ */
 
-/* A line of text never has two lines in it: an INI file is made of it. */
+/* Checks that no string has a control character: strings are written to an INI file. */
 static void check_lines(const json_t *value)
 {
 	const char *name;
@@ -131,7 +131,7 @@ static void body(struct input in, const struct route *route)
 
 /* ---- headers ------------------------------------------------------------------------------ */
 
-/* Who is let in has the token, calls us by our name, and is no page of another site. */
+/* Checks an admitted request: it has the token and a known Host, and is not from another site's page. */
 static void check_admitted(const struct credentials *c, const struct route *route)
 {
 	char name[256];

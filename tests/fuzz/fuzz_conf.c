@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_conf.c - an INI file of anything: read, checked and told, without another file being opened.
+ * fuzz_conf.c - reads and checks arbitrary INI files, without opening any other file.
  *
- * What is found good is found good again, and the same, when its settings are written as the management API writes them.
+ * A valid file must stay valid and equal after its settings were written as the management API writes them.
  */
 #include "fuzz.h"
 
@@ -21,7 +21,7 @@ static int read_it(struct conf *conf, const void *text, size_t len)
 	return rc;
 }
 
-/* All of its sections, one behind the other. */
+/* Writes all sections one after the other. */
 static char *write_it(const struct conf *conf, size_t *len)
 {
 	const struct conf_section *s = NULL;
