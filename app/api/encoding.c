@@ -11,7 +11,7 @@
 
 #define BLANKS " \t"
 
-static bool is_word(const char *text, size_t len, const char *word)
+static bool equals_word(const char *text, size_t len, const char *word)
 {
 	return len == strlen(word) && strncasecmp(text, word, len) == 0;
 }
@@ -41,9 +41,9 @@ bool accepts_gzip(const char *header)
 		size_t len = strcspn(word, "," BLANKS ";");
 
 		end = word + strcspn(word, ",");
-		if (is_word(word, len, "gzip") || is_word(word, len, "x-gzip"))
+		if (equals_word(word, len, "gzip") || equals_word(word, len, "x-gzip"))
 			return has_weight(word + len, end);
-		if (is_word(word, len, "*"))
+		if (equals_word(word, len, "*"))
 			any = has_weight(word + len, end);
 	}
 	return any;

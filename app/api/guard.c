@@ -18,7 +18,7 @@
 /* ---- the token ------------------------------------------------------------------------- */
 
 /* Compares hashes, so that the time taken reveals neither the length of a common prefix nor that of the token. */
-static bool is_same(const char *a, const char *b)
+static bool is_same_token(const char *a, const char *b)
 {
 	unsigned char hash[2][EVP_MAX_MD_SIZE] = {{0}};
 
@@ -35,7 +35,8 @@ static int check_token(const char *token, const char *authorization, struct faul
 
 	if (!authorization)
 		return fault_set(f, 401, "no_token", next, "a token is required");
-	if (strncasecmp(authorization, "Bearer ", 7) != 0 || !is_same(authorization + 7, token))
+	if (strncasecmp(authorization, "Bearer ", 7) != 0 ||
+	    !is_same_token(authorization + 7, token))
 		return fault_set(f, 401, "wrong_token", next, "the token is wrong");
 	return 0;
 }

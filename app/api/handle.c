@@ -186,7 +186,7 @@ void handle_doctor(struct request *r)
 /* ---- events ------------------------------------------------------------------------------- */
 
 /* Returns the newest `limit` events, and releases the array. */
-static json_t *last_of(json_t *events, size_t limit)
+static json_t *newest_events(json_t *events, size_t limit)
 {
 	json_t *list = json_array();
 	size_t n = json_array_size(events);
@@ -204,8 +204,9 @@ void handle_events(struct request *r)
 	if (query_number(r, "since", INT64_MAX, &since) &&
 	    query_number(r, "limit", EVENTS_MAX, &limit))
 		answer_json(r, 200,
-			    json_pack("{s:o s:I}", "events", last_of(events_since(since, 0), limit),
-				      "last", (json_int_t)events_last()));
+			    json_pack("{s:o s:I}", "events",
+				      newest_events(events_since(since, 0), limit), "last",
+				      (json_int_t)events_last()));
 }
 
 /* Streams events after the id that a reconnecting browser sends in Last-Event-ID; without one, only new events. */

@@ -107,7 +107,7 @@ static void change_heap(struct request *r, uint64_t (*what)(struct stag_heap *, 
 				      (json_int_t)(before > after ? before - after : 0)));
 }
 
-static uint64_t trim(struct stag_heap *heap, unsigned int flags)
+static uint64_t trim_heap(struct stag_heap *heap, unsigned int flags)
 {
 	return stag_heap_trim(heap);
 }
@@ -119,7 +119,7 @@ void handle_heap_reap(struct request *r)
 
 void handle_heap_trim(struct request *r)
 {
-	change_heap(r, trim, 0);
+	change_heap(r, trim_heap, 0);
 }
 
 void handle_heap_delete(struct request *r)

@@ -26,7 +26,7 @@ static bool is_count(const json_t *o)
 	return json_is_integer(o) && json_integer_value(o) >= 0;
 }
 
-static bool is_word(const json_t *o)
+static bool is_json_string(const json_t *o)
 {
 	return json_is_string(o);
 }
@@ -47,7 +47,7 @@ static bool are_words(const json_t *list)
 	size_t i;
 
 	json_array_foreach (list, i, o)
-		if (!is_word(o))
+		if (!is_json_string(o))
 			return false;
 	return json_is_array(list);
 }
@@ -93,14 +93,14 @@ struct member {
 };
 
 static const struct member process_members[] = {
-	{"version", is_integer, false},	    {"device", is_word, false},
+	{"version", is_integer, false},	    {"device", is_json_string, false},
 	{"now_ns", is_integer, false},	    {"counters", are_counts, false},
 	{"latency", are_histograms, false}, {NULL, NULL, false},
 };
 
 static const struct member qp_members[] = {
 	{"qpn", is_integer, true},
-	{"state", is_word, true},
+	{"state", is_json_string, true},
 	{"local", is_word_or_null, false},
 	{"peer", is_word_or_null, false},
 	{"kind", is_word_or_null, false},
@@ -115,8 +115,8 @@ static const struct member qp_members[] = {
 };
 
 static const struct member region_members[] = {
-	{"stag", is_word, true},
-	{"kind", is_word, true},
+	{"stag", is_json_string, true},
+	{"kind", is_json_string, true},
 	{"address", is_word_or_integer, false},
 	{"length", is_count, true},
 	{"access", are_words, true},

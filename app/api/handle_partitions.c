@@ -79,8 +79,8 @@ void handle_partition(struct request *r)
 /* ---- rights ------------------------------------------------------------------------------- */
 
 /* Parses "token:SECRET:write", or the form in which answers show an existing token: "token:1234abcd...:read". */
-static bool parse_token_right(const char *text, const struct stag_store_partition *was,
-			      struct stag_store_right *right)
+static bool parse_body_token(const char *text, const struct stag_store_partition *was,
+			     struct stag_store_right *right)
 {
 	const char *secret = text + strlen("token:"), *end = strrchr(secret, ':');
 	char known[64];
@@ -112,10 +112,10 @@ static bool parse_right(const char *text, const struct stag_store_partition *was
 		return false;
 	if (strncmp(text, "token:", 6) != 0)
 		return store_parse_right(text, p);
-	return parse_token_right(text, was, &p->rights[p->num_rights]) && ++p->num_rights;
+	return parse_body_token(text, was, &p->rights[p->num_rights]) && ++p->num_rights;
 }
 
-static bool parse_rights(struct request *r, struct stag_store_partition *p)
+static bool parse_body_rights(struct request *r, struct stag_store_partition *p)
 {
 	const struct stag_store_partition was = *p;
 	const json_t *list = json_object_get(r->body, "rights");
@@ -161,7 +161,7 @@ static bool parse_partition_settings(struct request *r, struct stag_store_partit
 	if (!json_object_get(r->body, "rights"))
 		return true;
 	*what |= STAG_STORE_CHANGE_RIGHTS;
-	return parse_rights(r, p);
+	return parse_body_rights(r, p);
 }
 
 void handle_partition_create(struct request *r)

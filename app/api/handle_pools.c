@@ -78,7 +78,7 @@ static int state_of(struct request *r, const char *name, char *path, size_t size
 }
 
 /* Creates the state directory, and that of the daemon if it does not exist yet. */
-static int make_directory(const char *state)
+static int make_state_directory(const char *state)
 {
 	CLEANUP_FREE char *above = strdup(state);
 
@@ -99,7 +99,7 @@ static int make_secrets(const char *state)
 	};
 	struct secret list[sizeof(first) / sizeof(first[0])];
 	struct secrets secrets = {list, sizeof(first) / sizeof(first[0])};
-	int rc = make_directory(state);
+	int rc = make_state_directory(state);
 	CLEANUP_CLOSE int dir = rc == 0 ? open(state, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 
 	if (rc == 0 && dir < 0)

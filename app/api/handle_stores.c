@@ -93,7 +93,7 @@ void handle_store_delete(struct request *r)
 /* ---- check and grow ---------------------------------------------------------------------- */
 
 /* Copies the path, so that the store is not held while a check reads all of it. Returns NULL after answering. */
-static char *path_of(struct request *r)
+static char *copy_store_path(struct request *r)
 {
 	struct daemon_store *s = daemon_store_get(r->daemon, param(r, 0));
 	char *path = s ? strdup(s->path) : NULL;
@@ -107,7 +107,7 @@ static char *path_of(struct request *r)
 
 void handle_store_check(struct request *r)
 {
-	CLEANUP_FREE char *path = path_of(r), *text = NULL;
+	CLEANUP_FREE char *path = copy_store_path(r), *text = NULL;
 	size_t length;
 	FILE *out = path ? open_memstream(&text, &length) : NULL;
 	int faults;

@@ -43,7 +43,7 @@ static bool name_fits(struct request *r)
 /* ---- list ----------------------------------------------------------------------------- */
 
 /* Percent-encodes a name for a path (RFC 3986 §2.3). */
-static json_t *path_of(const char *name)
+static json_t *encoded_name(const char *name)
 {
 	char text[3 * STAG_POOL_NAME_MAX + 1], *to = text;
 
@@ -65,8 +65,8 @@ static json_t *entry_json(const struct stag_pool_entry *e)
 	bool readable = utf8_is_valid(e->name, strlen(e->name));
 
 	return json_pack("{s:o s:o s:I s:I}", "name", readable ? json_string(e->name) : json_null(),
-			 "path", path_of(e->name), "length", (json_int_t)e->ptr.length, "version",
-			 (json_int_t)e->version);
+			 "path", encoded_name(e->name), "length", (json_int_t)e->ptr.length,
+			 "version", (json_int_t)e->version);
 }
 
 void handle_values(struct request *r)
@@ -101,8 +101,8 @@ void handle_values(struct request *r)
 /* ---- get ------------------------------------------------------------------------------- */
 
 /* Repeats with a larger buffer: the value may grow between two reads. */
-static int fetch(struct daemon_pool *p, const char *name, char **bytes, size_t *length,
-		 uint64_t *version)
+static int fetch_value(struct daemon_pool *p, const char *name, char **bytes, size_t *length,
+		       uint64_t *version)
 {
 	size_t room = FIRST_ROOM;
 	int rc;
@@ -134,7 +134,7 @@ void handle_value_get(struct request *r)
 
 	if (!p)
 		return;
-	rc = fetch(p, param(r, 1), &bytes, &length, &version);
+	rc = fetch_value(p, param(r, 1), &bytes, &length, &version);
 	if (rc != 0) {
 		answer_value_error(r, p, rc);
 	} else {

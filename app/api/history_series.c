@@ -60,7 +60,7 @@ static void put_sample(struct making *m, const char *prefix, const char *name, d
 }
 
 /* Adds to a series that several objects contribute to. */
-static void add(struct making *m, const char *prefix, const char *name, double value)
+static void add_sample(struct making *m, const char *prefix, const char *name, double value)
 {
 	char key[NAME_MAX_];
 
@@ -78,7 +78,7 @@ static void add_rate(struct making *m, const char *prefix, const char *name, con
 	double more = (double)json_integer_value(a) - (double)json_integer_value(b);
 
 	if (json_is_integer(a) && json_is_integer(b) && more >= 0 && m->seconds > 0)
-		add(m, prefix, name, more / m->seconds);
+		add_sample(m, prefix, name, more / m->seconds);
 }
 
 /* Adds the counts between two snapshots to h. */
@@ -129,8 +129,7 @@ static void prefix_of(char *prefix, size_t size, const char *kind, const json_t 
 /* ---- pools -------------------------------------------------------------------------------- */
 
 /* The rate of changes is that of record numbers, which continue after a failover. */
-static void put_number(struct making *m, const char *prefix, const json_t *now,
-		       const json_t *before)
+static void put_field(struct making *m, const char *prefix, const json_t *now, const json_t *before)
 {
 	const json_t *a = json_object_get(now, "number"), *b = json_object_get(before, "number");
 	double more = (double)json_integer_value(a) - (double)json_integer_value(b);
@@ -149,7 +148,7 @@ static void put_gauge(struct making *m, const char *prefix, const char *name, co
 
 static void put_state(struct making *m, const char *prefix, const json_t *now, const json_t *before)
 {
-	put_number(m, prefix, now, before);
+	put_field(m, prefix, now, before);
 	put_gauge(m, prefix, "lag", now);
 	put_gauge(m, prefix, "objects", now);
 	put_gauge(m, prefix, "used", now);

@@ -32,7 +32,8 @@ static bool is_loopback_address(const struct sockaddr_storage *a)
 }
 
 /* Splits "HOST[:PORT]". Returns false if the text has another form. */
-static bool divide(const char *listen, char *host, size_t size, char *port, size_t port_size)
+static bool split_host_port(const char *listen, char *host, size_t size, char *port,
+			    size_t port_size)
 {
 	const char *end = *listen == '[' ? strchr(listen, ']') : listen + strcspn(listen, ":");
 	size_t len = end ? (size_t)(end - listen) - (*listen == '[') : 0;
@@ -58,7 +59,7 @@ int listener_address(const char *listen, struct sockaddr_storage *a, socklen_t *
 	struct addrinfo *list;
 	char host[256], port[8];
 
-	if (!divide(listen, host, sizeof(host), port, sizeof(port)) ||
+	if (!split_host_port(listen, host, sizeof(host), port, sizeof(port)) ||
 	    getaddrinfo(host, port, &hints, &list) != 0)
 		return -EINVAL;
 	memcpy(a, list->ai_addr, list->ai_addrlen);
@@ -70,7 +71,7 @@ int listener_address(const char *listen, struct sockaddr_storage *a, socklen_t *
 
 /* ---- TCP ------------------------------------------------------------------------------- */
 
-static int listen_at(const struct sockaddr *a, socklen_t len, int *fd)
+static int listen_on_address(const struct sockaddr *a, socklen_t len, int *fd)
 {
 	*fd = socket(a->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (*fd < 0)
@@ -97,7 +98,7 @@ int listener_open_tcp(struct listener *d, const char *listen, char *why, size_t 
 	int rc = listener_address(listen, &a, &len, &is_loopback);
 
 	if (rc == 0)
-		rc = listen_at((struct sockaddr *)&a, len, &d->fd);
+		rc = listen_on_address((struct sockaddr *)&a, len, &d->fd);
 	if (rc != 0) {
 		snprintf(why, size, "%s: %s", listen,
 			 rc == -EINVAL ? "this machine does not have the address" : strerror(-rc));
@@ -132,7 +133,7 @@ int listener_open_unix(struct listener *d, const char *path, char *why, size_t s
 	if (rc == 0) {
 		strcpy(a.sun_path, path);
 		remove_the_dead(&a);
-		rc = listen_at((struct sockaddr *)&a, sizeof(a), &d->fd);
+		rc = listen_on_address((struct sockaddr *)&a, sizeof(a), &d->fd);
 	}
 	if (rc == 0)
 		d->path = strdup(path);

@@ -216,7 +216,7 @@ static void for_each(FILE *f, const json_t *all, const struct source *of, each f
 	}
 }
 
-static void put_number(FILE *f, const struct object *x, const void *arg)
+static void print_number(FILE *f, const struct object *x, const void *arg)
 {
 	const struct family *family = arg;
 	const json_t *o = x->of->within ? json_object_get(x->o, x->of->within) : x->o;
@@ -350,7 +350,7 @@ static void put_all(FILE *f, const json_t *all, const json_t *lives)
 {
 	for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) {
 		put_head(f, families[i].name, families[i].type, families[i].help);
-		for_each(f, all, families[i].of, put_number, &families[i]);
+		for_each(f, all, families[i].of, print_number, &families[i]);
 	}
 	put_head(f, "stag_pool_role", "gauge",
 		 "Role of the node: 1 for its role, 0 for the others.");

@@ -162,7 +162,7 @@ static enum MHD_Result take_header(void *arg, enum MHD_ValueKind kind, const cha
 	return MHD_YES;
 }
 
-static const char *header(struct MHD_Connection *c, const char *name)
+static const char *get_header(struct MHD_Connection *c, const char *name)
 {
 	return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
 }
@@ -247,7 +247,7 @@ static enum MHD_Result begin_request(struct request *r, struct MHD_Connection *c
 
 /* ---- the body -------------------------------------------------------------------------------- */
 
-static bool make_room(struct request *r, size_t more)
+static bool grow_body(struct request *r, size_t more)
 {
 	size_t room = r->room ? r->room : 4096;
 	char *bytes;
@@ -274,7 +274,7 @@ static bool make_room(struct request *r, size_t more)
 static enum MHD_Result receive_body(struct request *r, struct MHD_Connection *c, const char *data,
 				    size_t *size)
 {
-	if (r->fault.status == 0 && make_room(r, *size)) {
+	if (r->fault.status == 0 && grow_body(r, *size)) {
 		memcpy(r->bytes + r->length, data, *size);
 		r->length += *size;
 	} else {
@@ -307,10 +307,10 @@ static void run_handler(struct request *r, struct MHD_Connection *c)
 	if (route->body == BODY_JSON &&
 	    body_parse(route, r->bytes, r->length, &r->body, &r->fault) != 0)
 		return;
-	r->if_match = header(c, "If-Match");
-	r->if_none_match = header(c, "If-None-Match");
-	r->last_event_id = header(c, "Last-Event-ID");
-	r->accept_encoding = header(c, "Accept-Encoding");
+	r->if_match = get_header(c, "If-Match");
+	r->if_none_match = get_header(c, "If-None-Match");
+	r->last_event_id = get_header(c, "Last-Event-ID");
+	r->accept_encoding = get_header(c, "Accept-Encoding");
 	timeouts_works(&r->api->timeouts, client_conn_of(c));
 	atomic_fetch_add(&r->api->working, 1);
 	handlers[route->name](r);

@@ -74,7 +74,7 @@ static int path_fault(struct fault *f, const char *why)
 }
 
 /* Decodes raw to *to, which advances past the terminating zero. Returns the decoded length, or -EBADMSG. */
-static int decode(const char *raw, size_t len, char **to, struct fault *f)
+static int decode_segment(const char *raw, size_t len, char **to, struct fault *f)
 {
 	char *start = *to;
 
@@ -119,7 +119,7 @@ static int parse_segment(struct target *t, const char *raw, size_t len, char **t
 	if (t->num_segments == TARGET_SEGMENTS)
 		return fault_set(f, 404, "no_such_path", "GET /openapi.json lists every path",
 				 "the path has too many segments");
-	n = decode(raw, len, to, f);
+	n = decode_segment(raw, len, to, f);
 	if (n < 0)
 		return n;
 	if (strcmp(segment, ".") == 0 || strcmp(segment, "..") == 0)
@@ -134,12 +134,12 @@ static int parse_query(struct target *t, const char *raw, size_t len, char **to,
 	const char *equals = memchr(raw, '=', len);
 	size_t name_len = equals ? (size_t)(equals - raw) : len;
 	char *name = *to, *value;
-	int n = decode(raw, name_len, to, f);
+	int n = decode_segment(raw, name_len, to, f);
 
 	if (n < 0)
 		return n;
 	value = *to;
-	n = decode(equals ? equals + 1 : "", equals ? len - name_len - 1 : 0, to, f);
+	n = decode_segment(equals ? equals + 1 : "", equals ? len - name_len - 1 : 0, to, f);
 	if (n < 0)
 		return n;
 	if (t->num_queries == TARGET_QUERIES)
@@ -155,9 +155,9 @@ static int parse_query(struct target *t, const char *raw, size_t len, char **to,
 }
 
 /* Calls `take` for each part between separators. */
-static int divide(struct target *t, const char *raw, size_t len, char separator, char **to,
-		  struct fault *f,
-		  int (*take)(struct target *, const char *, size_t, char **, struct fault *))
+static int split_parts(struct target *t, const char *raw, size_t len, char separator, char **to,
+		       struct fault *f,
+		       int (*take)(struct target *, const char *, size_t, char **, struct fault *))
 {
 	for (;;) {
 		const char *end = memchr(raw, separator, len);
@@ -186,13 +186,13 @@ int target_parse(struct target *t, const char *raw, struct fault *f)
 	if (memchr(raw, '#', len))
 		return path_fault(f, "contains a '#'");
 	if (path > 1) {
-		rc = divide(t, raw + 1, path - 1, '/', &to, f, parse_segment);
+		rc = split_parts(t, raw + 1, path - 1, '/', &to, f, parse_segment);
 		if (rc < 0)
 			return rc;
 	}
 	if (path + 1 >= len) /* an empty query */
 		return 0;
-	return divide(t, raw + path + 1, len - path - 1, '&', &to, f, parse_query);
+	return split_parts(t, raw + path + 1, len - path - 1, '&', &to, f, parse_query);
 }
 
 const char *target_query(const struct target *t, const char *name)

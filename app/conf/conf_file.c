@@ -15,8 +15,8 @@
 
 #define ROOM (1u << 20)
 
-static bool is_private(struct conf *conf, unsigned int line, const char *setting, const char *path,
-		       const char *hint)
+static bool check_private(struct conf *conf, unsigned int line, const char *setting,
+			  const char *path, const char *hint)
 {
 	struct stat st;
 
@@ -42,7 +42,7 @@ char *conf_read_private(struct conf *conf, unsigned int line, const char *settin
 	ssize_t len;
 	char *text;
 
-	if (conf->flags & CONF_TEXT_ONLY || !is_private(conf, line, setting, path, hint))
+	if (conf->flags & CONF_TEXT_ONLY || !check_private(conf, line, setting, path, hint))
 		return NULL;
 	text = malloc(ROOM);
 	if (!text) {

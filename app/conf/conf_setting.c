@@ -264,7 +264,7 @@ static bool is_same_text(const char *a, const char *b)
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-static bool is_same(const struct conf_setting *s, const void *a, const void *b)
+static bool is_same_value(const struct conf_setting *s, const void *a, const void *b)
 {
 	if (is_text(s))
 		return is_same_text(*(char *const *)a, *(char *const *)b);
@@ -281,7 +281,7 @@ static const char *first_difference(const void *a, const void *b, bool even_live
 		const struct conf_setting *s = &kind->settings[i];
 
 		if ((even_live || !s->live) &&
-		    !is_same(s, (const char *)a + s->at, (const char *)b + s->at))
+		    !is_same_value(s, (const char *)a + s->at, (const char *)b + s->at))
 			return s->name;
 	}
 	return kind->differs ? kind->differs(a, b) : NULL;

@@ -29,7 +29,7 @@
 /* ---- directories ---------------------------------------------------------------------------- */
 
 /* Returns whether it is a directory that only this user can access. */
-static bool is_private(const char *path)
+static bool is_private_directory(const char *path)
 {
 	struct stat st;
 
@@ -46,7 +46,7 @@ static bool run_dir(char *path, size_t size)
 
 	if (n < 0 || (size_t)n >= size)
 		return false;
-	return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_private(path);
+	return (mkdir(path, 0700) == 0 || errno == EEXIST) && is_private_directory(path);
 }
 
 /* Directory of a stagd that systemd started; only systemd creates it. */
@@ -95,7 +95,7 @@ void control_attend(const struct control *c)
 	send_all(fd, text);
 }
 
-static int listen_at(struct control *c, const char *dir, const char *kind)
+static int listen_in(struct control *c, const char *dir, const char *kind)
 {
 	struct sockaddr_un a;
 
@@ -119,9 +119,9 @@ int control_open_in(struct control *c, const char *dir, const char *kind,
 	*c = (struct control){.fd = -1, .answer = answer, .arg = arg};
 	if (dir ? mkdir(dir, 0700) != 0 && errno != EEXIST : !run_dir(usual, sizeof(usual)))
 		return -ENOTDIR;
-	if (dir && !is_private(dir))
+	if (dir && !is_private_directory(dir))
 		return -EPERM;
-	rc = listen_at(c, dir ? dir : usual, kind);
+	rc = listen_in(c, dir ? dir : usual, kind);
 	if (rc != 0)
 		control_close(c);
 	return rc;
@@ -169,7 +169,7 @@ static bool is_pid(const char *text)
 	return *text && strspn(text, "0123456789") == strlen(text) && atoi(text) > 0;
 }
 
-static void add(struct queries *all, const char *dir, const char *kind, int pid)
+static void add_socket(struct queries *all, const char *dir, const char *kind, int pid)
 {
 	struct sockaddr_un a;
 
@@ -187,7 +187,7 @@ static void find_in(struct queries *all, const char *dir, const char *kind, int 
 	while (d && (e = readdir(d)))
 		if (strncmp(e->d_name, kind, n) == 0 && e->d_name[n] == '-' &&
 		    is_pid(e->d_name + n + 1) && atoi(e->d_name + n + 1) != but)
-			add(all, dir, kind, atoi(e->d_name + n + 1));
+			add_socket(all, dir, kind, atoi(e->d_name + n + 1));
 	if (d)
 		closedir(d);
 }
@@ -196,7 +196,7 @@ static void find_in(struct queries *all, const char *dir, const char *kind, int 
 static void find_sockets(struct queries *all, const char *dir, const char *kind, int pid, int but)
 {
 	if (pid)
-		add(all, dir, kind, pid);
+		add_socket(all, dir, kind, pid);
 	else
 		find_in(all, dir, kind, but);
 }
@@ -234,7 +234,7 @@ json_t *control_query(const char *kind, int pid, const char *word)
 }
 
 /* Appends a response; a process that serves several returns an array. */
-static void append(json_t *list, json_t *o)
+static void append_response(json_t *list, json_t *o)
 {
 	if (json_is_array(o))
 		json_array_extend(list, o);
@@ -252,10 +252,10 @@ static json_t *query_all(const char *kind, int pid, int but, const char *word, u
 	query_sockets(&all, kind, pid, but, word, timeout_ns);
 	for (size_t i = 0; i < all.n; i++)
 		if (and_silent && all.list[i].error == ETIMEDOUT)
-			append(list,
-			       json_pack("{s:i s:b}", "pid", all.list[i].pid, "answers", false));
+			append_response(list, json_pack("{s:i s:b}", "pid", all.list[i].pid,
+							"answers", false));
 		else
-			append(list, read_answer(&all.list[i]));
+			append_response(list, read_answer(&all.list[i]));
 	queries_free(&all);
 	return list;
 }

@@ -83,7 +83,7 @@ static void connect_and_send(struct query *a, const char *line)
 		end_query(a, EPROTO);
 }
 
-static bool make_room(struct query *a)
+static bool grow_response(struct query *a)
 {
 	size_t room = a->room ? a->room * 2 : 16384;
 	char *more;
@@ -102,7 +102,7 @@ static void receive_answer(struct query *a)
 {
 	ssize_t n;
 
-	if (!make_room(a)) {
+	if (!grow_response(a)) {
 		end_query(a, ENOMEM);
 		return;
 	}
@@ -118,7 +118,7 @@ static void receive_answer(struct query *a)
 /* ---- all queries ---- */
 
 /* Connects and fills fds. Returns the number of queries in flight, and lowers *wait (ms) if one must be retried. */
-static size_t prepare(struct queries *all, const char *line, struct pollfd *fds, int *wait)
+static size_t prepare_poll(struct queries *all, const char *line, struct pollfd *fds, int *wait)
 {
 	size_t left = 0;
 
@@ -144,7 +144,7 @@ void queries_run(struct queries *all, const char *line, uint64_t timeout_ns)
 	for (uint64_t now = clock_ns(); fds && now < until; now = clock_ns()) {
 		int wait = (int)((until - now) / NS_PER_MS + 1);
 
-		if (!prepare(all, line, fds, &wait) ||
+		if (!prepare_poll(all, line, fds, &wait) ||
 		    (poll(fds, all->n, wait) < 0 && errno != EINTR))
 			break;
 		for (size_t i = 0; i < all->n; i++)

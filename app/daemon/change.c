@@ -248,8 +248,8 @@ static void keep_steps(struct change *c)
 	c->num_steps = 0;
 }
 
-static struct service *last_of(struct daemon *d, const struct service_kind *kind,
-			       const struct conf *but)
+static struct service *last_service_of(struct daemon *d, const struct service_kind *kind,
+				       const struct conf *but)
 {
 	struct service *found = NULL;
 
@@ -265,7 +265,7 @@ static void stop_all_but(struct daemon *d, const struct conf *but)
 	struct service *s;
 
 	for (unsigned int k = num_service_kinds; k-- > 0;)
-		while ((s = last_of(d, service_kinds[k], but)))
+		while ((s = last_service_of(d, service_kinds[k], but)))
 			stop_one(d, s);
 }
 

@@ -62,7 +62,7 @@ static int find_user(const struct conf *conf, struct who *who, char *why, size_t
 /* ---- as root ---------------------------------------------------------------------- */
 
 /* Creates the directory for the user. An existing one keeps its owner. */
-static int make_directory(const char *path, const struct who *who, char *why, size_t size)
+static int make_user_directory(const char *path, const struct who *who, char *why, size_t size)
 {
 	if (!path || (mkdir(path, 0700) != 0 && errno == EEXIST))
 		return 0;
@@ -73,7 +73,7 @@ static int make_directory(const char *path, const struct who *who, char *why, si
 
 /* ---- capabilities ------------------------------------------------------------------------------ */
 
-static struct __user_cap_data_struct wanted(const struct who *who)
+static struct __user_cap_data_struct wanted_capabilities(const struct who *who)
 {
 	const uint32_t low_ports = 1u << CAP_NET_BIND_SERVICE;
 
@@ -84,7 +84,7 @@ static struct __user_cap_data_struct wanted(const struct who *who)
 static int set_capabilities(const struct who *who)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct data[2] = {wanted(who)};
+	struct __user_cap_data_struct data[2] = {wanted_capabilities(who)};
 
 	return syscall(SYS_capset, &head, data) == 0 ? 0 : -errno;
 }
@@ -92,7 +92,7 @@ static int set_capabilities(const struct who *who)
 static bool has_only_wanted_capabilities(const struct who *who)
 {
 	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct data[2] = {{0}}, want = wanted(who);
+	struct __user_cap_data_struct data[2] = {{0}}, want = wanted_capabilities(who);
 
 	return syscall(SYS_capget, &head, data) == 0 && data[0].permitted == want.permitted &&
 	       data[0].effective == want.effective && data[1].permitted == 0 &&
@@ -150,9 +150,9 @@ int privileges_drop(const struct conf *conf, char *why, size_t size)
 			    "as %s",
 			    conf->path, conf_line_of(&conf->daemon->at, "user"), who.pw->pw_name,
 			    who.pw->pw_name);
-	rc = make_directory(conf->daemon->state, &who, why, size);
+	rc = make_user_directory(conf->daemon->state, &who, why, size);
 	if (rc == 0)
-		rc = make_directory(conf->daemon->control, &who, why, size);
+		rc = make_user_directory(conf->daemon->control, &who, why, size);
 	if (rc != 0)
 		return rc;
 	rc = change_user(&who);

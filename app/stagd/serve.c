@@ -203,7 +203,7 @@ static void complain_as_event(const char *text)
 }
 
 /* Reads the user and the log from [daemon], and switches to that user, before any other file is opened. */
-static bool prepare(struct conf *conf, const char *config)
+static bool prepare_process(struct conf *conf, const char *config)
 {
 	char why[512];
 
@@ -237,7 +237,7 @@ int serve(const char *config, const struct daemon_api *api, bool json)
 	sigset_t set;
 
 	block_signals(&set);
-	if (prepare(&conf, config)) {
+	if (prepare_process(&conf, config)) {
 		library_begin();
 		d = daemon_start(config, api);
 	}
