@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ask.c - what is asked of the node: requests in messages, their sequences, the answers.
+ * ask.c - requests to the node: messages, sequence numbers, answers.
  *
- * All that waits goes into as few messages as it fits in. A change keeps its sequence until it is answered, so that whoever is
- * primary then carries it out once; what has been answered up to a sequence is acknowledged by every later request.
+ * All waiting requests go into as few messages as possible. A change keeps its sequence number until it is
+ * answered, so that whichever node is primary then carries it out exactly once. Every later request acknowledges
+ * the answers up to a sequence number.
  */
 #include "pool/client/client.h"
 
@@ -17,7 +18,7 @@
 
 /* ---- sequences --------------------------------------------------------------------------- */
 
-/* false: too many that were asked before are not answered. */
+/* Returns false if too many earlier changes are unanswered. */
 static bool assign_sequence(struct stag_pool *p, struct op *op)
 {
 	if (op->sequence != 0)
@@ -77,7 +78,10 @@ static uint8_t flags_of(const struct op *op)
 	return flags;
 }
 
-/* A long value: the node fetches it, by the STag that its message advertises, or by a region's key. */
+/*
+ * Lends a long value: the node fetches it through the STag that its message advertises, or through the key of a
+ * region.
+ */
 static int lend_value(struct stag_pool *p, struct op *op, struct pool_request *rq)
 {
 	int access = p->link.one_shot ? 0 : IBV_ACCESS_REMOTE_READ;
@@ -90,7 +94,7 @@ static int lend_value(struct stag_pool *p, struct op *op, struct pool_request *r
 	return rc;
 }
 
-/* Much room: the node writes there. */
+/* Lends a large buffer, which the node writes the value to. */
 static int lend_room(struct stag_pool *p, struct op *op, struct pool_request *rq)
 {
 	uint32_t lkey, rkey;
@@ -145,7 +149,7 @@ static void message_put(struct stag_pool *p, struct client_message *m)
 	p->device.free_messages = m;
 }
 
-/* staged: the op whose value goes before it; NULL: none does. */
+/* staged: the op whose value is written before the message; NULL: none. */
 static int post_message(struct stag_pool *p, struct client_message *m, size_t length,
 			struct op *staged)
 {
@@ -167,7 +171,7 @@ static int post_message(struct stag_pool *p, struct client_message *m, size_t le
 	return -ibv_post_send(p->link.id->qp, &wr, &bad);
 }
 
-/* With the value's memory in the same post. */
+/* Posts the value's memory together with the message that advertises it. */
 static int post_advertising(struct stag_pool *p, struct client_message *m, size_t length,
 			    struct op *op)
 {
@@ -220,7 +224,7 @@ static enum op_way choose_way(const struct stag_pool *p, struct op *op)
 	return op->io.length > CLIENT_INLINE ? WAY_PULLED : WAY_INLINE;
 }
 
-/* There is one such key in a message: that it advertises, or ends. */
+/* A message has room for one such key: the one that it advertises, or invalidates. */
 static bool needs_own_message(const struct stag_pool *p, const struct op *op)
 {
 	return op->way == WAY_STAGED || (op->way == WAY_PULLED && p->link.one_shot);
@@ -232,14 +236,14 @@ static bool may_ask(struct stag_pool *p, struct op *op)
 	       (!is_upload(op) || p->queue.uploads < POOL_MAX_UPLOADS) && assign_sequence(p, op);
 }
 
-/* "Whoever is next" was asked for, and somebody is. */
+/* Returns whether a switchover without a name has happened: another node is primary. */
 static bool is_switched(const struct stag_pool *p, const struct op *op)
 {
 	return op->wire_op == POOL_OP_SWITCH && op->sent && op->name_length == 0 &&
 	       p->link.epoch > op->io.version;
 }
 
-/* One more in the message. 0, -ENOBUFS: it is full; 1: it needs none. */
+/* Appends a request. Returns 0, -ENOBUFS if the message is full, or 1 if the op needs no request. */
 static int append_request(struct stag_pool *p, struct op *op, struct client_message *m,
 			  size_t *used)
 {
@@ -267,7 +271,7 @@ static int append_request(struct stag_pool *p, struct op *op, struct client_mess
 	return 0;
 }
 
-/* As many as fit. One whose memory is advertised, or whose value is staged, is the only one. */
+/* Fills the message. An op whose memory is advertised, or whose value is staged, gets a message of its own. */
 static struct op *fill_message(struct stag_pool *p, struct client_message *m, size_t *used)
 {
 	struct op *op;
@@ -361,7 +365,7 @@ static struct op *find_asked(struct stag_pool *p, uint64_t sequence)
 	return op && op->stage == OP_ASKED && op->sequence == sequence ? op : NULL;
 }
 
-/* The value of a read that the node served; of anything else the bytes. 0, or an errno value. */
+/* Copies the value of a read that the node served, or the bytes of another answer. Returns 0 or an errno value. */
 static int copy_answer(struct op *op, const struct pool_answer *a)
 {
 	if (is_read(op) && (op->io.length > ANSWER_INLINE || a->length == 0))
@@ -466,7 +470,7 @@ void ask_lost(struct stag_pool *p)
 			client_op_push(&p->queue.to_ask, p->queue.ops[i]);
 		}
 	}
-	/* Changes in their order, before what was never asked for. */
+	/* Changes go first, in their order, before requests that were never sent. */
 	for (uint64_t s = p->self.next_sequence; s-- > p->self.lowest;) {
 		struct op *op = p->self.window[s % POOL_WINDOW];
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * body.c - bodies of long values: read in pieces, right to where the program wants them, and hashed as they come.
+ * body.c - bodies of long values: read in pieces, directly to the program's memory, and hashed as they arrive.
  *
- * Few pieces are under way at a time, of one value after the other: what is hashed is still at hand for the processor, and short reads do
- * not wait for long. They arrive in the order in which they were posted.
+ * Few pieces are in flight at a time, of one value after the other: so the bytes to be hashed are still in the
+ * processor's cache, and short reads do not wait for long. Pieces arrive in the order in which they were posted.
  */
 #include "pool/client/client.h"
 
@@ -88,8 +88,8 @@ bool body_arrived(struct stag_pool *p, struct op *op)
 	uint32_t length = piece_at(op, op->arrived);
 
 	p->queue.pieces--;
-	body_pump(p);		     /* the adapter goes on while we hash */
-	if (op->stage != OP_READING) /* that has cost us the link */
+	body_pump(p);		     /* the adapter continues while we hash */
+	if (op->stage != OP_READING) /* posting it has lost the link */
 		return false;
 	pool_hashing_add(op->hashing, (const uint8_t *)op->io.to + op->arrived, length);
 	op->arrived += length;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * calls.c - one operation at a time, names, and what there is.
- */
+/* calls.c - the calls that wait: one operation at a time, names, queries. */
 #include "pool/client/client.h"
 
 #include <errno.h>
@@ -13,7 +11,7 @@
 
 /* ---- one at a time ------------------------------------------------------------------------ */
 
-/* Others that are under way go on meanwhile. */
+/* Operations in flight continue meanwhile. */
 static void run_until_done(struct stag_pool *p, const struct op *op)
 {
 	uint64_t spin = clock_ns() + SPIN_NS;
@@ -45,7 +43,7 @@ static struct op *submit_one(struct stag_pool *p)
 	if (p->nodes.lost) {
 		client_step(p);
 		if (p->nodes.lost) {
-			errno = -pool_fail(ENOTCONN, "there is no primary");
+			errno = -pool_fail(ENOTCONN, "no primary found for retry_ms");
 			return NULL;
 		}
 	}
@@ -57,7 +55,7 @@ static struct op *submit_one(struct stag_pool *p)
 	return op;
 }
 
-/* An errno value. */
+/* Returns an errno value. */
 static int call_and_wait(struct stag_pool *p, const struct stag_pool_io *io,
 			 struct stag_pool_done *done)
 {
@@ -187,9 +185,9 @@ STAG_EXPORT int stag_pool_remove(struct stag_pool *p, const char *name)
 	return call_and_wait(p, &io, &done);
 }
 
-/* ---- the library's own ---------------------------------------------------------------------- */
+/* ---- requests of the library itself --------------------------------------------------------- */
 
-/* What is no operation of the program's. NULL and errno; else client_op_put() it. */
+/* Sends a request that is no operation of the program. Returns NULL and errno, or an op for client_op_put(). */
 static struct op *request_and_wait(struct stag_pool *p, enum pool_op what, const char *name,
 				   uint64_t version, size_t room)
 {
@@ -213,7 +211,7 @@ static struct op *request_and_wait(struct stag_pool *p, enum pool_op what, const
 
 /* ---- names ------------------------------------------------------------------------------------ */
 
-/* The page that begins behind a cursor. */
+/* Fetches the page of names that begins after a cursor. */
 static int fetch_page(struct stag_pool *p, uint64_t cursor)
 {
 	struct op *op = request_and_wait(p, POOL_OP_LIST, NULL, cursor,
@@ -265,12 +263,12 @@ STAG_EXPORT bool stag_pool_next(struct stag_pool *p, struct stag_pool_entry *ent
 	if (rc == 0)
 		rc = copy_entry(p, entry);
 	if (rc == -EPROTO)
-		pool_fail(EPROTO, "a list of names that makes no sense");
+		pool_fail(EPROTO, "invalid list of names from the node");
 	errno = -rc;
 	return rc == 0;
 }
 
-/* ---- what there is ------------------------------------------------------------------------------ */
+/* ---- queries ------------------------------------------------------------------------------------ */
 
 static void copy_text(char *to, size_t room, const char *from, size_t length)
 {
@@ -315,13 +313,13 @@ STAG_EXPORT int stag_pool_query(struct stag_pool *p, struct stag_pool_info *info
 	struct op *op;
 
 	if (size < sizeof(info->comp_mask) || info->comp_mask != 0)
-		return -pool_fail(EINVAL, "a query that means nothing");
+		return -pool_fail(EINVAL, "invalid query: comp_mask");
 	op = request_and_wait(p, POOL_OP_NODES, NULL, 0, sizeof(status));
 	if (!op)
 		return errno;
 	if (op->outcome.length < sizeof(status)) {
 		client_op_put(p, op);
-		return -pool_fail(EPROTO, "a status that makes no sense");
+		return -pool_fail(EPROTO, "invalid status from the node");
 	}
 	memcpy(&status, op->answer, sizeof(status));
 	client_op_put(p, op);
@@ -343,13 +341,13 @@ static int administer(struct stag_pool *p, enum pool_op what, const char *node)
 STAG_EXPORT int stag_pool_switchover(struct stag_pool *p, const char *node)
 {
 	if (node && !name_is_valid(node))
-		return -pool_fail(EINVAL, "'%s' is no name of a node", node);
+		return -pool_fail(EINVAL, "invalid node name '%s'", node);
 	return administer(p, POOL_OP_SWITCH, node);
 }
 
 STAG_EXPORT int stag_pool_forget(struct stag_pool *p, const char *node)
 {
 	if (!node || !name_is_valid(node))
-		return -pool_fail(EINVAL, "'%s' is no name of a node", node ? node : "");
+		return -pool_fail(EINVAL, "invalid node name '%s'", node ? node : "");
 	return administer(p, POOL_OP_FORGET, node);
 }

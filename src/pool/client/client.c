@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * client.c - a pool, as a program has it open: operations come, are driven, and are fetched when they are done.
- */
+/* client.c - an open pool: operations are submitted, driven, and fetched when they are done. */
 #include "pool/client/client.h"
 
 #include <errno.h>
@@ -20,10 +18,12 @@
 #include "base/export.h"
 #include "base/nonblock.h"
 
-#define OPEN_MS	   5000
-#define STILL_NS   (100 * NS_PER_MS) /* late by so much is more than late, */
-#define SLOW_STEPS 8		     /* but not if every step is */
-#define ABSENT	   2		     /* times that nobody took a call: nobody is there */
+#define OPEN_MS 5000
+#define STILL_NS                                                                                   \
+	(100 *                                                                                     \
+	 NS_PER_MS) /* a step that is late by this much: the process, or the machine, was stopped, */
+#define SLOW_STEPS 8 /* unless this many steps in a row are */
+#define ABSENT	   2 /* failed calls in a row after which a node counts as absent */
 #define RETRY_MS   30000
 #define DETACH_NS  (250 * NS_PER_MS)
 #define SLAB_OPS   (sizeof(((struct slab *)0)->ops) / sizeof(struct op))
@@ -130,7 +130,8 @@ void client_op_put(struct stag_pool *p, struct op *op)
 	op->answer = NULL;
 	op->serial++;
 	op->stage = OP_IDLE;
-	client_op_push_front(&p->queue.idle, op); /* its memory is near */
+	client_op_push_front(&p->queue.idle,
+			     op); /* reused first: its memory is in the processor's cache */
 }
 
 /* Returns the flags that the program may set, of those that the operation allows on the wire. */
@@ -172,7 +173,7 @@ int client_op_set(struct op *op, const struct stag_pool_io *io)
 	if (io->comp_mask != 0 || what == STAG_POOL_IMPLICIT || (flags & ~allowed_flags(what)) != 0)
 		return pool_fail(EINVAL, "invalid operation %u with flags %x", io->op, io->flags);
 	if ((reads && io->length != 0 && !io->to) || (writes && io->length != 0 && !io->from))
-		return pool_fail(EINVAL, "%s of %zu bytes of no memory", pool_op_name(what),
+		return pool_fail(EINVAL, "%s of %zu bytes: no buffer given", pool_op_name(what),
 				 io->length);
 	if (writes && io->length > STAG_POOL_VALUE_MAX)
 		return pool_fail(EINVAL, "a value has at most %u bytes", STAG_POOL_VALUE_MAX);
@@ -280,8 +281,9 @@ static bool waits_too_long(const struct stag_pool *p, uint64_t since, uint64_t n
 }
 
 /*
- * Nobody was found for long: what waits is told, and what comes is refused, until somebody is. Where nodes let us in, and throw us out
- * before they have answered, there is always somebody: each operation has its own time, for as long as no link is up.
+ * Fails waiting operations, and refuses new ones, when no primary was found for retry_ms, until one is found. If
+ * nodes admit us, and disconnect us before they have answered, there always seems to be a primary: so each
+ * operation also has its own limit while no link is up.
  */
 static void enforce_retry_limit(struct stag_pool *p, uint64_t now)
 {
@@ -297,7 +299,7 @@ static void enforce_retry_limit(struct stag_pool *p, uint64_t now)
 	fail_list(p, &p->queue.to_ask);
 }
 
-/* Now and then: who is there? Only who is known can be called when the primary is lost. */
+/* Fetches the list of members from time to time: only known nodes can be called when the primary is lost. */
 static void refresh_members(struct stag_pool *p, uint64_t now)
 {
 	struct op *op;
@@ -326,7 +328,7 @@ void client_step(struct stag_pool *p)
 
 	while (link_poll(p, now))
 		continue;
-	/* The connection manager is asked, by a system call, only when there is a reason. */
+	/* Polling the connection manager is a system call: do it only when there is a reason. */
 	if (p->waiting.look || p->nodes.calls != 0 || p->link.stage != LINK_UP ||
 	    (is_busy(p) && now - p->link.heard > p->link.quiet)) {
 		p->waiting.look = false;
@@ -342,7 +344,7 @@ void client_step(struct stag_pool *p)
 	ask_pump(p);
 }
 
-/* The end of what is waited for since then, if it is before `next`. */
+/* Returns when a wait that began at `since` ends, if that is before `next`. */
 static uint64_t deadline_of(const struct stag_pool *p, uint64_t since, uint64_t next)
 {
 	return since != 0 && p->conf.retry_ns != 0 && since + p->conf.retry_ns < next
@@ -359,7 +361,7 @@ static uint64_t next_deadline(const struct stag_pool *p)
 	return p->link.stage == LINK_UP ? next : deadline_of(p, p->nodes.taken_back, next);
 }
 
-/* Since a time at which it should have gone on. */
+/* Returns how long the process has been stopped since a time at which it should have continued. */
 static uint64_t stood_still(uint64_t since)
 {
 	uint64_t now = clock_ns();
@@ -386,7 +388,7 @@ uint64_t client_sleep(struct stag_pool *p, uint64_t until)
 	return stood_still(next);
 }
 
-/* ---- who waits elsewhere ------------------------------------------------------------------------------ */
+/* ---- waiting elsewhere -------------------------------------------------------------------------------- */
 
 int client_watch(struct stag_pool *p, int fd)
 {
@@ -397,7 +399,7 @@ int client_watch(struct stag_pool *p, int fd)
 		       : -errno;
 }
 
-/* The fd is readable as long as there is something to fetch. */
+/* The descriptor is readable as long as there are outcomes to fetch. */
 static void ring_bell(struct stag_pool *p)
 {
 	uint64_t one = 1;
@@ -467,9 +469,9 @@ static int set_attr(struct stag_pool *p, const struct stag_pool_attr *a)
 	const char *user = a->user ? a->user : "client";
 
 	if (a->comp_mask != 0 || a->depth > CLIENT_MAX_DEPTH)
-		return pool_fail(EINVAL, "attributes that mean nothing");
+		return pool_fail(EINVAL, "invalid attributes: comp_mask or depth");
 	if (!name_is_valid(user))
-		return pool_fail(EINVAL, "'%s' is no name of a user", user);
+		return pool_fail(EINVAL, "invalid user name '%s'", user);
 	strcpy(p->conf.user, user);
 	p->conf.secret = strdup(a->secret ? a->secret : "");
 	p->conf.depth = a->depth ? a->depth : CLIENT_DEPTH;
@@ -506,18 +508,19 @@ static int make_messages(struct stag_pool *p)
 	return 0;
 }
 
-/* Nobody listens at any of the addresses, and that for longer than a moment. */
+/* Returns whether no node has listened at any of the addresses for a while. */
 static bool are_all_absent(const struct stag_pool *p)
 {
-	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
-		if (p->nodes.seats[i].absent < ABSENT)
+	for (unsigned int i = 0; i < p->nodes.num_peers; i++)
+		if (p->nodes.peers[i].absent < ABSENT)
 			return false;
 	return true;
 }
 
 /*
- * Until the primary has answered, also who else is there, or a node will not have us; if the program does not say how long,
- * until nobody is there. Time in which we stood still does not count: nobody could have answered.
+ * Waits until the primary has answered, also with the list of members, or a node refuses us. If the program sets
+ * no timeout, gives up when all nodes are absent. Time in which this process was stopped does not count, because
+ * no answer could have been seen.
  */
 static int find_primary(struct stag_pool *p, int timeout_ms)
 {
@@ -532,9 +535,9 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 		client_step(p);
 		if (p->link.stage == LINK_UP && p->nodes.has_queried)
 			return 0;
-		/* A stranger at one of several addresses is no reason to give up. */
+		/* One wrong address of several is no reason to give up. */
 		if (p->nodes.refused == -EACCES ||
-		    (p->nodes.refused == -EPROTO && p->nodes.num_seats == 1))
+		    (p->nodes.refused == -EPROTO && p->nodes.num_peers == 1))
 			return p->nodes.refused;
 		still = stood_still(began);
 		if (still && slow++ < SLOW_STEPS)
@@ -546,10 +549,12 @@ static int find_primary(struct stag_pool *p, int timeout_ms)
 	}
 	if (p->nodes.refused != 0)
 		return p->nodes.refused;
-	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
-		if (p->nodes.seats[i].absent == 0)
-			return pool_fail(ETIMEDOUT, "no node is primary, or it does not answer");
-	return pool_fail(ECONNREFUSED, "%s: no node is there", p->nodes.seats[0].address);
+	for (unsigned int i = 0; i < p->nodes.num_peers; i++)
+		if (p->nodes.peers[i].absent == 0)
+			return pool_fail(
+				ETIMEDOUT,
+				"no node is primary, or it does not respond");
+	return pool_fail(ECONNREFUSED, "%s: no node listens there", p->nodes.peers[0].address);
 }
 
 static int open_pool(struct stag_pool *p, const char *where, const struct stag_pool_attr *attr)
@@ -570,7 +575,7 @@ static int open_pool(struct stag_pool *p, const char *where, const struct stag_p
 	return find_primary(p, attr->timeout_ms);
 }
 
-/* The pool need not remember what came of what we asked for. */
+/* Tells the pool that it need not remember the outcomes of our requests any more. */
 static void detach(struct stag_pool *p)
 {
 	uint64_t deadline = clock_ns() + DETACH_NS;
@@ -648,7 +653,7 @@ STAG_EXPORT void stag_pool_close(struct stag_pool *p)
 STAG_EXPORT int stag_pool_lend(struct stag_pool *p, void *addr, size_t length)
 {
 	if (!addr || length == 0)
-		return -pool_fail(EINVAL, "no memory is lent");
+		return -pool_fail(EINVAL, "cannot lend an empty buffer");
 	return -memory_lend(p, addr, length);
 }
 
@@ -657,7 +662,7 @@ STAG_EXPORT int stag_pool_unlend(struct stag_pool *p, void *addr)
 	return -memory_unlend(p, addr);
 }
 
-/* All of them, or none. */
+/* Makes all of the operations, or none. */
 static int make_ops(struct stag_pool *p, const struct stag_pool_io *io, int n,
 		    struct client_op_list *list)
 {
@@ -678,7 +683,7 @@ STAG_EXPORT int stag_pool_submit(struct stag_pool *p, const struct stag_pool_io 
 {
 	struct client_op_list list = {0};
 	struct op *op;
-	int rc = p->nodes.lost ? pool_fail(ENOTCONN, "there is no primary")
+	int rc = p->nodes.lost ? pool_fail(ENOTCONN, "no primary found for retry_ms")
 			       : make_ops(p, io, n, &list);
 
 	while ((op = client_op_pop(&list))) {
@@ -737,7 +742,7 @@ STAG_EXPORT int stag_pool_wait(struct stag_pool *p, int timeout_ms)
 			return 0;
 		now = clock_ns();
 		if (now >= deadline)
-			return -pool_fail(ETIMEDOUT, "nothing is done");
+			return -pool_fail(ETIMEDOUT, "timed out: no operation is done");
 		if (now >= spin)
 			client_sleep(p, deadline);
 	}

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * client.h - the inside of a client: what is under way, to whom, and what becomes of it when the primary is another.
+ * client.h - the inside of a client: operations in flight, the nodes, and what happens when the primary changes.
  *
- * Words. An *op* is an operation of the program's, or one of the library's own. It is *read* from the pool's memory (one-sided, as far as that goes), or *asked*
- * for: a request in a message. A *change* is asked for under a sequence, which it keeps until it is answered, on whatever
- * connection. The *link* is the connection to the primary. A *seat* is an address where a node may be; it is *called* to find out
- * whether the primary is there.
+ * Terms. An *op* is an operation of the program, or one of the library itself. It is *read* from the pool's memory
+ * (one-sided, if possible), or *asked*: sent to the node as a request in a message. A *change* has a sequence number, which it
+ * keeps until it is answered, on any connection. The *link* is the connection to the primary. A *peer* is an address at
+ * which a node may be; a *call* to it finds out whether it is primary.
  *
- *     client.c        open, close, the calls that submit and wait     ask.c           messages, sequences, answers
- *     calls.c         one at a time, names, what there is             read.c          one-sided reads and lookups
- *     link.c          device, queue pair, completions                 memory.c        lent memory, buffers of our own
- *     body.c          one-sided reads of long values                  where.c         addresses
- *     seek.c          who is primary: calls, admission                stage.c         values written to the node's memory
+ *     client.c   open, close, submit, poll, wait            ask.c      messages, sequence numbers, answers
+ *     calls.c    calls that wait, names, queries            read.c     one-sided reads and lookups
+ *     link.c     device, queue pair, completions            memory.c   lent memory, the library's buffers
+ *     body.c     one-sided reads of long values             where.c    addresses
+ *     seek.c     finding the primary: calls, admission      stage.c    values written to the node's memory
  *
- *	            claims to be it, and knows our secret            answers ATTACH
+ *	            admits us, and knows our secret                  answers ATTACH
  *	SEEKING  ------------------------------------->  ATTACHING  --------------->  UP
  *	   ^                                                 |                          |
- *	   +-------------------------------------------------+--------------------------+   lost, or another one has a higher epoch
+ *	   +-------------------------------------------------+--------------------------+   lost, or another has a higher epoch
  *
- * Whoever calls into the library drives all of this: there is no thread. While something is under way and nothing is heard, the other
- * nodes are called: a primary that hangs does not say so. The link stays until another node has proven itself.
+ * There is no thread: the program's calls drive all of this. While operations are in flight and the primary is silent, the
+ * other nodes are called, because a primary that hangs does not report it. The link stays until another node has proven
+ * itself.
  *
  * Of the other rooms of src/pool, this one includes memory and admit, never node.
  */
@@ -39,22 +40,23 @@
 #include "pool/admit/protocol.h"
 #include "pool/memory/memory.h"
 
-#define CLIENT_DEPTH	 64u /* operations under way, unless the program says */
+#define CLIENT_DEPTH	 64u /* operations in flight, unless the program sets another number */
 #define CLIENT_MAX_DEPTH 4096u
 #define CLIENT_SMALL	 1024u /* bytes of an op's own buffer for reads */
-#define CLIENT_SEATS	 32u
-#define CLIENT_PIECES	 8u /* of long values, under way */
-#define CLIENT_BATCH	 32 /* completions, work requests in one go */
+#define CLIENT_PEERS	 32u
+#define CLIENT_PIECES	 8u /* of long values, in flight */
+#define CLIENT_BATCH	 32 /* completions, or work requests, handled at once */
 #define CLIENT_INLINE	 (NODE_MESSAGE - POOL_MESSAGE_HEADER - POOL_REQUEST_HEADER - 264u)
-#define CLIENT_OWN	 (1ull << 63) /* in the sequence of what changes nothing */
+#define CLIENT_OWN	 (1ull << 63) /* marks the sequence numbers of requests that change nothing */
 #define CLIENT_LOOK	 512u	      /* bytes of a value that a lookup reads at once */
 
-#define CALL_NS	     (2000 * NS_PER_MS) /* a call without an answer is given up */
-#define QUIET_NS     (30 * NS_PER_MS)	/* without an answer: the others are called */
+#define CALL_NS	     (2000 * NS_PER_MS) /* after which an unanswered call is given up */
+#define QUIET_NS     (30 * NS_PER_MS)	/* of silence, after which the other nodes are called */
 #define QUIET_MAX_NS (1000 * NS_PER_MS)
-#define DEAF_NS	     (5000 * NS_PER_MS) /* ... and the node itself does not answer a call, either */
-#define REFRESH_NS   (500 * NS_PER_MS)	/* between questions who is there */
-#define SPIN_NS	     50000u		/* before we sleep */
+#define DEAF_NS                                                                                    \
+	(5000 * NS_PER_MS) /* of silence to calls as well, after which the link is given up */
+#define REFRESH_NS (500 * NS_PER_MS) /* between queries of the list of members */
+#define SPIN_NS	   50000u	     /* of polling before sleeping */
 
 /* ---- memory ---------------------------------------------------------------------- */
 
@@ -62,11 +64,11 @@ struct loan {
 	struct loan *next;
 	uint8_t *at;
 	size_t length;
-	struct ibv_mr *mr; /* NULL: no device yet */
+	struct ibv_mr *mr; /* NULL: no device is in use yet */
 	unsigned int users;
 };
 
-/* Of our own; as long as there are few of its size, kept. */
+/* A buffer of the library. Some of each size are kept for reuse. */
 struct buffer {
 	struct buffer *next;
 	size_t size;
@@ -74,9 +76,9 @@ struct buffer {
 	uint8_t bytes[];
 };
 
-#define BUFFER_SHIFT 12 /* the smallest */
+#define BUFFER_SHIFT 12 /* of the smallest size */
 #define BUFFER_SIZES                                                                               \
-	9 /* doubling: a value of POOL_DIRECT_MAX and what is before it fits in the last */
+	9 /* each twice as large as the one before: the last has room for a value of POOL_DIRECT_MAX and its header */
 
 /* ---- operations ------------------------------------------------------------------- */
 
@@ -87,60 +89,61 @@ enum op_stage {
 	OP_READ,    /* in the list unproven, or proving */
 	OP_TO_ASK,  /* in the list to_ask */
 	OP_ASKED,   /* in a message */
-	OP_DONE,    /* in the list done, or its call looks at it */
+	OP_DONE,    /* in the list done, or being looked at by the call that waits for it */
 };
 
 enum op_for {
 	OP_FOR_POLL, /* the program fetches its outcome with stag_pool_poll() */
-	OP_FOR_CALL, /* a call of ours waits for it, and puts it away */
-	OP_FOR_US,   /* who is there: asked now and then */
+	OP_FOR_CALL, /* a call of the library waits for it, and frees it */
+	OP_FOR_US,   /* the periodic query of members */
 };
 
-/* How a value gets to the node. */
+/* The way of a value to the node. */
 enum op_way {
 	WAY_INLINE, /* in the message */
-	WAY_STAGED, /* before it, to a slot */
-	WAY_PULLED, /* it is fetched */
+	WAY_STAGED, /* written to a slot before the message */
+	WAY_PULLED, /* fetched by the node */
 };
 
 struct client_message;
 
 struct op {
-	struct op *next; /* of the list that its stage says */
+	struct op *next; /* in the list that its stage implies */
 	struct stag_pool_io io;
 	struct stag_pool_done outcome;
 	enum op_stage stage;
-	uint32_t index;	 /* in client.ops */
-	uint32_t serial; /* so that nobody answers one who was here before */
+	uint32_t index; /* in client_queue.ops */
+	uint32_t
+		serial; /* distinguishes uses of this struct, so that a late answer is not taken for another op's */
 	uint16_t name_length;
-	uint8_t wire_op; /* what is asked for: enum stag_pool_op, enum pool_op */
+	uint8_t wire_op; /* opcode of the request: enum stag_pool_op or enum pool_op */
 	enum op_for whose;
-	bool sent;	     /* it was in a message once: it may have been carried out */
+	bool sent;	     /* was in a message once, so it may have been carried out */
 	uint64_t sequence;   /* 0: none yet */
-	uint64_t taken_back; /* when it was first, from a link that was lost; 0: never */
+	uint64_t taken_back; /* when it was first requeued, after a link was lost; 0: never */
 	struct client_message *message;
-	uint8_t way;  /* enum op_way: of its value, in the message */
-	uint8_t slot; /* of WAY_STAGED */
+	uint8_t way;  /* enum op_way: of its value */
+	uint8_t slot; /* with WAY_STAGED */
 
-	/* Reading. */
-	bool begun; /* with this link */
+	/* For one-sided reads. */
+	bool begun; /* on this link */
 	union {
 		struct pool_read read;
 		struct pool_lookup lookup;
 	};
 	uint8_t *small;		      /* CLIENT_SMALL bytes, registered */
-	uint8_t *head, *stored;	      /* where it is being read to */
-	uint64_t posted, arrived;     /* of a body, bytes */
-	struct pool_hashing *hashing; /* the same; NULL: none yet */
+	uint8_t *head, *stored;	      /* buffers that it is being read to */
+	uint64_t posted, arrived;     /* bytes of a body */
+	struct pool_hashing *hashing; /* of a body; NULL: not allocated yet */
 	uint32_t lkey;
-	/* Memory that it uses. */
+	/* Memory in use. */
 	struct buffer *buffer;
 	struct loan *loan;
-	struct ibv_mr *mr; /* registered for it alone */
+	struct ibv_mr *mr; /* registered for this op only */
 	uint32_t stag;	   /* advertised */
 	bool advertised;
 
-	void *answer; /* of what is no value: its bytes, as many as outcome.length says */
+	void *answer; /* bytes of an answer that is no value; outcome.length says how many */
 	char name[STAG_POOL_NAME_MAX + 1];
 };
 
@@ -152,36 +155,37 @@ struct client_op_list {
 /* ---- messages ----------------------------------------------------------------------- */
 
 struct client_message {
-	struct client_message *next; /* of those that are free */
-	uint8_t *bytes;		     /* NODE_MESSAGE */
+	struct client_message *next; /* in the list of free messages */
+	uint8_t *bytes;		     /* NODE_MESSAGE bytes */
 	uint16_t index;
-	uint16_t unanswered; /* requests in it */
-	bool posted;	     /* the adapter has it still */
+	uint16_t unanswered; /* requests in it without an answer */
+	bool posted;	     /* the adapter is still using it */
 };
 
 /* ---- nodes ---------------------------------------------------------------------------- */
 
 enum call_stage { CALL_NONE, CALL_ADDRESS, CALL_ROUTE, CALL_CONNECT };
 
-/* Where a node may be. */
-struct seat {
+/* An address at which a node may be. */
+struct client_peer {
 	char address[ROLL_ADDRESS_LEN];
 	struct sockaddr_storage sockaddr;
-	bool given; /* by the program */
-	/* The call under way. */
+	bool given; /* by the program, not learnt from a node */
+	/* The call in flight. */
 	enum call_stage stage;
-	bool proves; /* it is the second connect */
+	bool proves; /* it is the second connect, with the proof */
 	struct rdma_cm_id *id;
 	struct admit_session session;
 	uint8_t greeting[ADMIT_MAX];
 	int greeting_len;
 	uint64_t since;
-	/* When none is: */
-	uint64_t again;	     /* when to call */
-	uint64_t answered;   /* when it answered the last time, */
-	uint64_t claimed;    /* and which epoch it knew of */
-	unsigned int absent; /* calls in a row that nobody took */
-	unsigned int thrown; /* times in a row that it let us in, and had sent us away at once */
+	/* Between calls. */
+	uint64_t again;	     /* when to call next */
+	uint64_t answered;   /* when the node answered last, */
+	uint64_t claimed;    /* and the epoch that it claimed */
+	unsigned int absent; /* failed calls in a row */
+	unsigned int
+		thrown; /* times in a row that the node admitted us, and disconnected us at once */
 };
 
 enum link_stage { LINK_SEEKING, LINK_ATTACHING, LINK_UP };
@@ -189,15 +193,15 @@ enum link_stage { LINK_SEEKING, LINK_ATTACHING, LINK_UP };
 struct client_link {
 	enum link_stage stage;
 	struct rdma_cm_id *id;
-	struct seat *seat;
+	struct client_peer *peer;
 	bool one_shot;
-	uint64_t since; /* when it let us in */
-	uint64_t epoch; /* while it is attaching: what it claimed */
+	uint64_t since; /* when the node admitted us */
+	uint64_t epoch; /* while attaching: the epoch that the node claimed */
 	struct node_facts facts;
-	uint32_t open;			/* slots that we may write to, a bit each, */
-	uint32_t slot_rkey[NODE_SLOTS]; /* and their keys */
-	uint64_t heard; /* the last time that it said something, or had nothing to say */
-	uint64_t quiet; /* how long that may be, until the others are called */
+	uint32_t open;			/* slots that we may write to, one bit each */
+	uint32_t slot_rkey[NODE_SLOTS]; /* keys of these slots */
+	uint64_t heard; /* when the node last sent something, or had nothing to answer */
+	uint64_t quiet; /* ns of silence after which the other nodes are called */
 	uint64_t refreshed;
 };
 
@@ -214,8 +218,8 @@ struct client_conf {
 /* The nodes, and which of them is primary (seek.c). */
 struct client_nodes {
 	struct rdma_event_channel *events;
-	struct seat seats[CLIENT_SEATS];
-	unsigned int num_seats;
+	struct client_peer peers[CLIENT_PEERS];
+	unsigned int num_peers;
 	unsigned int calls; /* in flight */
 	uint64_t epoch;	    /* the highest of a node that has proven itself */
 	uint8_t uuid[ROLL_UUID_LEN];
@@ -247,7 +251,7 @@ struct client_self {
 	uint64_t id[2];
 	bool attached; /* once, under this id */
 	uint64_t next_sequence;
-	uint64_t lowest; /* sequence that is not answered */
+	uint64_t lowest; /* that is unanswered */
 	struct op *window[POOL_WINDOW];
 };
 
@@ -307,55 +311,61 @@ struct stag_pool {
 
 /* ---- client.c -------------------------------------------------------------------------- */
 
-/* All that can be done without waiting. */
+/* Does everything that can be done without waiting. */
 void client_step(struct stag_pool *p);
-void client_new_id(struct stag_pool *p); /* as one who was never here */
-/* Until something may have changed; at most until `until`. How much longer it took: the process, or its machine, stood still. */
+void client_new_id(struct stag_pool *p); /* continues as a new client */
+/*
+ * Sleeps until something may have changed, at most until `until`. Returns how much longer it took, if the process
+ * or the machine was stopped.
+ */
 uint64_t client_sleep(struct stag_pool *p, uint64_t until);
-int client_watch(struct stag_pool *p, int fd); /* for who waits elsewhere */
-struct op *client_op_get(struct stag_pool *p); /* NULL: no memory */
+int client_watch(struct stag_pool *p,
+		 int fd); /* adds a descriptor for callers that wait elsewhere */
+struct op *client_op_get(struct stag_pool *p); /* NULL: out of memory */
 void client_op_put(struct stag_pool *p, struct op *op);
 void client_op_push(struct client_op_list *list, struct op *op);
 void client_op_push_front(struct client_op_list *list, struct op *op);
 struct op *client_op_pop(struct client_op_list *list);
-/* The link is lost: how long they wait counts from the first time. */
+/* Requeues operations after the link was lost. Their waiting time counts from the first time. */
 void client_op_requeue(struct stag_pool *p, uint64_t now);
-/* Its outcome is there: error is an errno value. */
+/* Finishes an operation; error is an errno value. */
 void client_op_finish(struct stag_pool *p, struct op *op, int error);
-/* From the beginning. */
+/* Starts an operation from its beginning. */
 void client_op_start(struct stag_pool *p, struct op *op);
-/* 0, or -errno: an io that makes no sense. */
+/* Returns 0, or -errno if the io is invalid. */
 int client_op_set(struct op *op, const struct stag_pool_io *io);
 
 /* ---- where.c ------------------------------------------------------------------------ */
 
 int where_add_list(struct stag_pool *p, const char *where);
-/* One more; not if it is known. NULL: it is no address, or there are too many. */
-struct seat *where_add(struct stag_pool *p, const char *address);
+/* Adds an address, unless it is known. Returns NULL if it is invalid, or there are too many. */
+struct client_peer *where_add(struct stag_pool *p, const char *address);
 
 /* ---- seek.c --------------------------------------------------------------------------- */
 
 void seek_step(struct stag_pool *p, uint64_t now);
-void seek_start(struct stag_pool *p, uint64_t now);	/* there is no link */
-void seek_note_end(struct seat *seat, uint64_t lasted); /* a link to it; nanoseconds */
-void seek_stop(struct stag_pool *p);			/* calls, all */
-void seek_status(struct stag_pool *p, const void *bytes, uint32_t length); /* struct node_status */
-uint64_t seek_next(const struct stag_pool *p); /* when there will be something to do */
+void seek_start(struct stag_pool *p, uint64_t now); /* called when there is no link */
+void seek_note_end(struct client_peer *peer,
+		   uint64_t lasted); /* a link to it has ended, after `lasted` ns */
+void seek_stop(struct stag_pool *p); /* cancels all calls */
+void seek_status(struct stag_pool *p, const void *bytes,
+		 uint32_t length);	       /* bytes: struct node_status */
+uint64_t seek_next(const struct stag_pool *p); /* when seek_step() has something to do */
 
 /* ---- link.c ---------------------------------------------------------------------------- */
 
-/* -ENODEV, -ENOMEM, ...: what is needed to go by this device. */
+/* Prepares to use this device. Returns -ENODEV, -ENOMEM, ... */
 int link_use_device(struct stag_pool *p, struct ibv_context *verbs);
 int link_make_qp(struct stag_pool *p, struct rdma_cm_id *id, bool for_hello);
-/* The node at the other end has proven itself. */
-void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now);
+/* Adopts the connection of a node that has proven itself. */
+void link_adopt(struct stag_pool *p, struct client_peer *peer, uint64_t now);
 void link_attached(struct stag_pool *p, const struct pool_message *message,
 		   const struct pool_answer *answer);
 void link_lost(struct stag_pool *p, uint64_t now);
-bool link_poll(struct stag_pool *p, uint64_t now); /* true: there may be more */
+bool link_poll(struct stag_pool *p, uint64_t now); /* true: there may be more completions */
 void link_close(struct stag_pool *p);
 void link_free_device(struct stag_pool *p);
-bool link_arm(struct stag_pool *p); /* false: look first */
+bool link_arm(struct stag_pool *p); /* false: poll first */
 
 enum wr_kind { WR_RECEIVE, WR_MESSAGE, WR_READ, WR_BODY };
 static inline uint64_t wr_id_of(enum wr_kind kind, uint32_t index)
@@ -367,13 +377,14 @@ static inline uint64_t wr_id_of(enum wr_kind kind, uint32_t index)
 
 int ask_attach(struct stag_pool *p);
 void ask_pump(struct stag_pool *p);
-/* What came in a receive. false: no sense is in it. */
+/* Handles a received message. Returns false if it is invalid. */
 bool ask_handle_message(struct stag_pool *p, const void *bytes, size_t length);
 void ask_sent(struct stag_pool *p, uint32_t message);
-void ask_closed(struct stag_pool *p, uint32_t stag);  /* the peer closed what was advertised */
-void ask_lost(struct stag_pool *p);		      /* with the link */
-void ask_forgotten(struct stag_pool *p);	      /* the pool does not know us any more */
-void ask_release(struct stag_pool *p, struct op *op); /* its sequence is answered, or given up */
+void ask_closed(struct stag_pool *p, uint32_t stag); /* the peer closed an advertised STag */
+void ask_lost(struct stag_pool *p);		     /* the link was lost */
+void ask_forgotten(struct stag_pool *p);	     /* the pool has forgotten this client */
+void ask_release(struct stag_pool *p,
+		 struct op *op); /* its sequence number was answered, or given up */
 
 static inline bool ask_is_change(const struct op *op)
 {
@@ -383,43 +394,42 @@ static inline bool ask_is_change(const struct op *op)
 
 /* ---- stage.c ---------------------------------------------------------------------------- */
 
-/* A slot for a value of this length: false: none is open, or it is not worth it. */
+/* Finds a slot for a value of this length. Returns false if none is open, or staging does not pay. */
 bool stage_find(const struct stag_pool *p, size_t length, uint8_t *slot);
 int stage_request(struct stag_pool *p, struct op *op, struct pool_request *rq);
-/* The value, and then the message, which ends the slot. */
+/* Posts the value, and then the message, which invalidates the slot. */
 int stage_post(struct stag_pool *p, struct op *op, struct ibv_send_wr *message);
-bool stage_hear(struct stag_pool *p, const struct pool_answer *answer); /* false: no sense */
+bool stage_hear(struct stag_pool *p, const struct pool_answer *answer); /* false: invalid */
 
 /* ---- read.c ----------------------------------------------------------------------------- */
 
 void read_start(struct stag_pool *p, struct op *op);
 void read_pump(struct stag_pool *p);
-void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece); /* of a body */
+void read_arrived(struct stag_pool *p, uint32_t index, bool is_piece); /* is_piece: of a body */
 void read_lost(struct stag_pool *p);
-void read_prove(
-	struct stag_pool *p); /* asks whether what was read is fresh, where that is not certain */
+void read_prove(struct stag_pool *p); /* sends FRESH if what was read may be stale */
 void read_proven(struct stag_pool *p, const struct op *prover, int error);
 
 /* ---- body.c ------------------------------------------------------------------------------ */
 
 int body_start(struct stag_pool *p, struct op *op); /* -errno */
 void body_pump(struct stag_pool *p);
-bool body_arrived(struct stag_pool *p, struct op *op); /* a piece of it; true: the last */
-void body_lost(struct stag_pool *p);		       /* all of them */
+bool body_arrived(struct stag_pool *p, struct op *op); /* a piece has arrived; true: the last one */
+void body_lost(struct stag_pool *p);		       /* the link was lost */
 
 /* ---- memory.c --------------------------------------------------------------------------- */
 
 int memory_lend(struct stag_pool *p, void *at, size_t length);
 int memory_unlend(struct stag_pool *p, void *at);
-int memory_register_all(struct stag_pool *p); /* for a device that is new */
+int memory_register_all(struct stag_pool *p); /* for a new device */
 void memory_deregister_all(struct stag_pool *p);
 void memory_free_all(struct stag_pool *p);
-/* The lkey of memory of the program's, for this op: lent, or registered for it with access. -errno. */
+/* Returns the lkey of the program's memory for this op: lent, or registered for it with this access. -errno. */
 int memory_use(struct stag_pool *p, struct op *op, const void *at, size_t length, int access,
 	       uint32_t *lkey, uint32_t *rkey);
 bool memory_is_lent(const struct stag_pool *p, const void *at, size_t length);
 int memory_buffer(struct stag_pool *p, struct op *op, size_t size);
-void memory_release(struct stag_pool *p, struct op *op); /* all that the op uses */
+void memory_release(struct stag_pool *p, struct op *op); /* everything that the op uses */
 int memory_register_slab(struct stag_pool *p, struct slab *slab);
 
 #endif

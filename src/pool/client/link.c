@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * link.c - the connection to the primary: what it takes of a device, its queue pair, its completions.
+ * link.c - the connection to the primary: device resources, queue pair, completions.
  *
- * A link that is lost takes its queue pair with it before anything that was under way is touched again: nobody writes to the
- * program's memory behind its back.
+ * When a link is lost, its queue pair is destroyed before any operation in flight is touched again, so that no
+ * transfer writes to the program's memory later.
  */
 #include "pool/client/client.h"
 
@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "base/nonblock.h"
 
-#define ARMED_POLLS 4 /* of an armed queue, before it is armed anew */
+#define ARMED_POLLS 4 /* polls of an armed queue, before it is armed again */
 
 /* ---- the device -------------------------------------------------------------------------- */
 
@@ -86,7 +86,7 @@ int link_use_device(struct stag_pool *p, struct ibv_context *verbs)
 	if (p->device.verbs == verbs)
 		return 0;
 	if (p->link.id)
-		return -EBUSY; /* the link goes by another */
+		return -EBUSY; /* the link uses another device */
 	link_free_device(p);
 	p->device.verbs = verbs;
 	p->device.reads = reads_of(verbs);
@@ -142,7 +142,10 @@ int link_make_qp(struct stag_pool *p, struct rdma_cm_id *id, bool for_hello)
 
 /* ---- the link ------------------------------------------------------------------------------ */
 
-/* On the wire: where a region's key stands in for it, the node is told that key. */
+/*
+ * Returns whether one-shot sends work on this connection. If a region's key stands in for an STag, the node is
+ * told that key instead.
+ */
 static bool speaks_one_shot(const struct stag_pool *p, struct ibv_qp *qp)
 {
 	struct stagdv_qp_attr attr = {0};
@@ -151,8 +154,8 @@ static bool speaks_one_shot(const struct stag_pool *p, struct ibv_qp *qp)
 	       attr.one_shot != STAGDV_ONE_SHOT_NONE && attr.one_shot < STAGDV_ONE_SHOT_REGION;
 }
 
-/* Completions of a queue pair that is gone mean nothing. */
-static void poll_completions(struct stag_pool *p)
+/* Completions of a destroyed queue pair mean nothing. */
+static void discard_completions(struct stag_pool *p)
 {
 	struct ibv_wc wc[CLIENT_BATCH];
 
@@ -168,7 +171,7 @@ void link_close(struct stag_pool *p)
 		return;
 	rdma_disconnect(l->id);
 	rdma_destroy_qp(l->id);
-	poll_completions(p);
+	discard_completions(p);
 	rdma_destroy_id(l->id);
 	*l = (struct client_link){.stage = LINK_SEEKING};
 }
@@ -176,11 +179,11 @@ void link_close(struct stag_pool *p)
 void link_lost(struct stag_pool *p, uint64_t now)
 {
 	if (p->link.stage == LINK_UP) {
-		log_info("pool: the primary at %s is lost", p->link.seat->address);
+		log_info("pool: the primary at %s is lost", p->link.peer->address);
 		p->counts.failovers++;
 	}
 	if (p->link.id)
-		seek_note_end(p->link.seat, now - p->link.since);
+		seek_note_end(p->link.peer, now - p->link.since);
 	link_close(p);
 	read_lost(p);
 	ask_lost(p);
@@ -188,30 +191,33 @@ void link_lost(struct stag_pool *p, uint64_t now)
 	seek_start(p, now);
 }
 
-void link_adopt(struct stag_pool *p, struct seat *seat, uint64_t now)
+void link_adopt(struct stag_pool *p, struct client_peer *peer, uint64_t now)
 {
 	if (p->link.id)
 		link_lost(p, now);
-	log_info("pool: %s lets us in", seat->address);
+	log_info("pool: admitted by %s", peer->address);
 	p->link = (struct client_link){
 		.stage = LINK_ATTACHING,
-		.id = seat->id,
-		.seat = seat,
-		.one_shot = speaks_one_shot(p, seat->id->qp),
+		.id = peer->id,
+		.peer = peer,
+		.one_shot = speaks_one_shot(p, peer->id->qp),
 		.since = now,
-		.epoch = seat->claimed,
+		.epoch = peer->claimed,
 		.heard = now,
 		.quiet = QUIET_NS,
 	};
-	seat->id = NULL;
-	seat->stage = CALL_NONE;
+	peer->id = NULL;
+	peer->stage = CALL_NONE;
 	p->nodes.calls--;
 	if (ask_attach(p) != 0)
 		link_lost(p, now);
 }
 
-/* A node that has proven itself may still be wrong: nothing outside what it says of the region is asked of it. */
-static bool is_device_suitable(const struct node_facts *f)
+/*
+ * A node that has proven itself may still be wrong: check that everything that we will access is inside the region
+ * that it describes.
+ */
+static bool are_facts_valid(const struct node_facts *f)
 {
 	return f->size >= POOL_MIN_SIZE && f->size <= POOL_MAX_SIZE &&
 	       f->address <= UINT64_MAX - f->size && f->index_at <= f->size &&
@@ -229,7 +235,7 @@ static int read_facts(struct stag_pool *p, const struct pool_message *message,
 	if (answer->length < sizeof(facts))
 		return -EPROTO;
 	memcpy(&facts, answer->bytes, sizeof(facts));
-	if (!is_device_suitable(&facts) || message->epoch < p->nodes.epoch)
+	if (!are_facts_valid(&facts) || message->epoch < p->nodes.epoch)
 		return -EPROTO;
 	p->link.facts = facts;
 	p->link.epoch = p->nodes.epoch = message->epoch;
@@ -252,7 +258,7 @@ void link_attached(struct stag_pool *p, const struct pool_message *message,
 	rc = answer->status == 0 ? read_facts(p, message, answer) : -(int)answer->status;
 	if (rc != 0) {
 		p->nodes.refused =
-			pool_fail(-rc, "%s: attach: %s", p->link.seat->address, strerror(-rc));
+			pool_fail(-rc, "%s: attach: %s", p->link.peer->address, strerror(-rc));
 		link_lost(p, now);
 		return;
 	}
@@ -262,7 +268,7 @@ void link_attached(struct stag_pool *p, const struct pool_message *message,
 	p->nodes.sought = 0;
 	p->link.stage = LINK_UP;
 	seek_stop(p);
-	log_info("pool: the primary is at %s, epoch %llu", p->link.seat->address,
+	log_info("pool: the primary is at %s, epoch %llu", p->link.peer->address,
 		 (unsigned long long)p->nodes.epoch);
 }
 
@@ -276,11 +282,11 @@ static bool handle_receive(struct stag_pool *p, const struct ibv_wc *wc, uint32_
 		ask_closed(p, wc->invalidated_rkey);
 	if (!ask_handle_message(p, p->device.receives + (size_t)index * NODE_MESSAGE, wc->byte_len))
 		return false;
-	/* Answers may have ended the link. */
+	/* An answer may have ended the link. */
 	return !p->link.id || p->link.id->qp != qp || post_receive(p, qp, index) == 0;
 }
 
-/* false: the link has ended. */
+/* Returns false if the link has ended. */
 static bool handle_completion(struct stag_pool *p, const struct ibv_wc *wc)
 {
 	uint32_t index = (uint32_t)(wc->wr_id >> 8);
@@ -302,8 +308,8 @@ static bool handle_completion(struct stag_pool *p, const struct ibv_wc *wc)
 }
 
 /*
- * That our adapter has sent something says nothing of the peer; that its adapter was read from says nothing of its software, which
- * has to be awake where the adapter does not mind the lease.
+ * A completed send of our adapter says nothing about the peer. A completed read says nothing about the peer's
+ * software, which must be alive if its adapter does not enforce the lease.
  */
 static bool is_sign_of_life(const struct stag_pool *p, const struct ibv_wc *wc)
 {
@@ -338,8 +344,8 @@ bool link_poll(struct stag_pool *p, uint64_t now)
 }
 
 /*
- * What was armed, and did not ring, is armed still. But an adapter in software may take who polls on for one who polls for ever,
- * and wake nobody.
+ * A queue that was armed, and did not signal, stays armed. But a software adapter may take a caller that keeps
+ * polling for one that polls for ever, and wake nobody.
  */
 bool link_arm(struct stag_pool *p)
 {
@@ -353,5 +359,5 @@ bool link_arm(struct stag_pool *p)
 	p->device.rang = false;
 	p->device.polls = 0;
 	p->device.armed = ibv_req_notify_cq(p->device.cq, 0) == 0;
-	return false; /* what came before it was armed does not ring */
+	return false; /* a completion that came before the queue was armed does not signal */
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * memory.c - memory that the adapter reads and writes: lent by the program, its own for one operation, ours.
+ * memory.c - memory that the adapter reads and writes: lent by the program, registered for one operation, or the
+ * library's own.
  *
- * What is lent is registered once. Where there are one-shot sends a node has no right to it but by these; elsewhere the region itself
- * is given, to nodes that have proven themselves. Our own buffers are of few sizes, and some are kept.
+ * Lent memory is registered once. With one-shot sends a node has access to it only through these; otherwise it
+ * gets the key of the region itself, and only nodes that have proven themselves do. The library's own buffers have
+ * few sizes, and some are kept for reuse.
  */
 #include "pool/client/client.h"
 
@@ -11,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT 16u /* buffers of a size */
+#define KEPT 16u /* buffers kept, of each size */
 
 /* ---- lent ---------------------------------------------------------------------------- */
 
@@ -117,7 +119,7 @@ int memory_use(struct stag_pool *p, struct op *op, const void *at, size_t length
 	return rc;
 }
 
-/* ---- ours ------------------------------------------------------------------------------- */
+/* ---- the library's own ------------------------------------------------------------------ */
 
 static unsigned int size_class(size_t size)
 {

@@ -2,9 +2,10 @@
 /*
  * read.c - one-sided reads: the steps of pool_read and pool_lookup, many of them in one post.
  *
- * Where a step's bytes go: short ones to the op's own buffer; a value right to the program's memory, if that was lent, or if it is long
- * enough to be registered for it; else to a buffer of ours, and are copied when they have turned out to be whole. Whatever is at
- * `to` before the read is done means nothing.
+ * Destination of a step's bytes: short ones go to the op's own buffer. A value goes directly to the program's
+ * memory, if that was lent, or if the value is long enough for a registration; otherwise to a buffer of the
+ * library, from which it is copied when it has proven whole. The bytes at `to` mean nothing before the read is
+ * done.
  */
 #include "pool/client/client.h"
 
@@ -39,9 +40,9 @@ static void want_bytes(const struct op *op, uint64_t *address, uint64_t *length)
 /* ---- freshness ------------------------------------------------------------------------------ */
 
 /*
- * An adapter that does not mind the lease serves reads whatever has become of its node. There, what was read is delivered when
- * the node has answered, being asked later, that it is primary: so it was when its memory was read. One question is asked at
- * a time, about all that has been read until then.
+ * An adapter that enforces no lease serves reads whatever has become of its node. There, reads are delivered when
+ * the node, queried later, has answered that it is primary: so it was primary when its memory was read. One query
+ * is in flight at a time, about everything that was read before it.
  */
 static void deliver(struct stag_pool *p, struct op *op, int error)
 {
@@ -83,7 +84,7 @@ void read_prove(struct stag_pool *p)
 	p->queue.prover = op;
 }
 
-/* One that was asked of a link that is lost proves nothing. */
+/* An answer over a lost link proves nothing. */
 void read_proven(struct stag_pool *p, const struct op *prover, int error)
 {
 	if (prover != p->queue.prover)
@@ -94,7 +95,7 @@ void read_proven(struct stag_pool *p, const struct op *prover, int error)
 
 /* ---- outcomes ----------------------------------------------------------------------------- */
 
-/* The node's word is wanted. */
+/* Lets the node serve the read instead. */
 static void ask_instead(struct stag_pool *p, struct op *op)
 {
 	p->counts.asked_reads++;
@@ -121,7 +122,7 @@ static void read_done(struct stag_pool *p, struct op *op)
 	deliver(p, op, 0);
 }
 
-/* A body that there is no room for need not be read. */
+/* A body that does not fit need not be read. */
 static bool is_too_long(const struct op *op)
 {
 	return wants_body(op) &&
@@ -165,7 +166,7 @@ static void step_read(struct stag_pool *p, struct op *op, enum pool_step step)
 	}
 }
 
-/* ---- where to ------------------------------------------------------------------------------ */
+/* ---- destinations -------------------------------------------------------------------------- */
 
 static int to_small(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
 {
@@ -191,7 +192,7 @@ static int to_buffer(struct stag_pool *p, struct op *op, struct ibv_sge *sge, ui
 	return 1;
 }
 
-/* The header to our memory, what is behind it to the program's. */
+/* Reads the header to our memory, what follows to the program's. */
 static int to_both(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
 {
 	uint32_t lkey, rkey;
@@ -205,7 +206,7 @@ static int to_both(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint
 	return 2;
 }
 
-/* How many pieces; -errno. */
+/* Returns the number of pieces, or -errno. */
 static int place_value(struct stag_pool *p, struct op *op, struct ibv_sge *sge, uint64_t length)
 {
 	if (length <= CLIENT_SMALL)
@@ -257,7 +258,10 @@ void read_start(struct stag_pool *p, struct op *op)
 	client_op_push(&p->queue.to_read, op);
 }
 
-/* From its beginning: where the region is may have been unknown before. false: there is nothing to read. */
+/*
+ * Starts from the beginning, because the region's place may have been unknown before. Returns false if there is
+ * nothing to read.
+ */
 static bool begin_read(struct stag_pool *p, struct op *op)
 {
 	const struct node_facts *f = &p->link.facts;

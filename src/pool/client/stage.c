@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * stage.c - values that are written to a slot of the node's memory, before the request for them.
+ * stage.c - values that are written to a slot in the node's memory before their request.
  *
- * The node's adapter forwards them to the standbys as they come, and its software has nothing to fetch. The request ends the slot (a send
- * with invalidate); the node says when it is open again. Whoever is lost takes its slots along: what was not answered is written
- * again, to the next primary's.
+ * The node's adapter forwards them to the standbys as they arrive, and its software has nothing to fetch. The
+ * request invalidates the slot (a send with invalidate); the node announces when it is open again. A lost link
+ * loses its slots: unanswered values are written again, to the next primary's.
  */
 #include "pool/client/client.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Below, a value in its message is faster; above, a node fetches it right to where it is to be. */
+/* Shorter values are faster in the message; longer ones are fetched directly to their place. */
 #define STAGE_MIN 8192u
 
 bool stage_find(const struct stag_pool *p, size_t length, uint8_t *slot)

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where the host ends, and the port begins (NULL: there is none). false: neither. */
+/* Splits host and port (NULL: no port). Returns false if the text is invalid. */
 static bool split_address(char *text, char **host, const char **port)
 {
 	char *end = text[0] == '[' ? strchr(text, ']') : strchr(text, ':');
@@ -42,7 +42,7 @@ static int look_up(const char *host, const char *port, struct sockaddr_storage *
 	return 0;
 }
 
-static int resolve_seat(const char *address, struct sockaddr_storage *to)
+static int resolve_peer(const char *address, struct sockaddr_storage *to)
 {
 	char text[ROLL_ADDRESS_LEN], usual[8], *host;
 	const char *port;
@@ -50,74 +50,74 @@ static int resolve_seat(const char *address, struct sockaddr_storage *to)
 	snprintf(text, sizeof(text), "%s", address);
 	snprintf(usual, sizeof(usual), "%u", STAG_POOL_PORT);
 	if (!split_address(text, &host, &port))
-		return pool_fail(EINVAL, "'%s' is no HOST[:PORT]", address);
+		return pool_fail(EINVAL, "'%s' is not HOST[:PORT]", address);
 	return look_up(host, port ? port : usual, to);
 }
 
-static struct seat *find_seat(struct stag_pool *p, const struct sockaddr_storage *at)
+static struct client_peer *find_peer(struct stag_pool *p, const struct sockaddr_storage *at)
 {
-	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
-		if (memcmp(&p->nodes.seats[i].sockaddr, at, sizeof(*at)) == 0)
-			return &p->nodes.seats[i];
+	for (unsigned int i = 0; i < p->nodes.num_peers; i++)
+		if (memcmp(&p->nodes.peers[i].sockaddr, at, sizeof(*at)) == 0)
+			return &p->nodes.peers[i];
 	return NULL;
 }
 
-/* Of one that the program did not name, and that was silent for the longest time. */
-static struct seat *find_spare_seat(struct stag_pool *p)
+/* Returns the address, of those that the program did not name, that was silent for the longest time. */
+static struct client_peer *find_spare_peer(struct stag_pool *p)
 {
-	struct seat *oldest = NULL;
+	struct client_peer *oldest = NULL;
 
-	for (unsigned int i = 0; i < p->nodes.num_seats; i++) {
-		struct seat *seat = &p->nodes.seats[i];
+	for (unsigned int i = 0; i < p->nodes.num_peers; i++) {
+		struct client_peer *peer = &p->nodes.peers[i];
 
-		if (!seat->given && seat->stage == CALL_NONE && p->link.seat != seat &&
-		    (!oldest || seat->answered < oldest->answered))
-			oldest = seat;
+		if (!peer->given && peer->stage == CALL_NONE && p->link.peer != peer &&
+		    (!oldest || peer->answered < oldest->answered))
+			oldest = peer;
 	}
 	return oldest;
 }
 
-struct seat *where_add(struct stag_pool *p, const char *address)
+struct client_peer *where_add(struct stag_pool *p, const char *address)
 {
 	struct sockaddr_storage at;
-	struct seat *seat;
+	struct client_peer *peer;
 
-	for (unsigned int i = 0; i < p->nodes.num_seats; i++)
-		if (strcmp(p->nodes.seats[i].address, address) == 0)
-			return &p->nodes.seats[i];
-	if (strlen(address) >= ROLL_ADDRESS_LEN || resolve_seat(address, &at) != 0)
+	for (unsigned int i = 0; i < p->nodes.num_peers; i++)
+		if (strcmp(p->nodes.peers[i].address, address) == 0)
+			return &p->nodes.peers[i];
+	if (strlen(address) >= ROLL_ADDRESS_LEN || resolve_peer(address, &at) != 0)
 		return NULL;
-	seat = find_seat(p, &at);
-	if (seat)
-		return seat;
-	seat = p->nodes.num_seats < CLIENT_SEATS ? &p->nodes.seats[p->nodes.num_seats++]
-						 : find_spare_seat(p);
-	if (!seat)
+	peer = find_peer(p, &at);
+	if (peer)
+		return peer;
+	peer = p->nodes.num_peers < CLIENT_PEERS ? &p->nodes.peers[p->nodes.num_peers++]
+						 : find_spare_peer(p);
+	if (!peer)
 		return NULL;
-	*seat = (struct seat){.sockaddr = at};
-	strcpy(seat->address, address);
-	return seat;
+	*peer = (struct client_peer){.sockaddr = at};
+	strcpy(peer->address, address);
+	return peer;
 }
 
 static int add_given(struct stag_pool *p, const char *text, size_t length)
 {
 	char address[ROLL_ADDRESS_LEN];
-	struct seat *seat;
+	struct client_peer *peer;
 
 	if (length == 0 || length >= sizeof(address))
-		return pool_fail(EINVAL, "'%.*s' is no HOST[:PORT]",
+		return pool_fail(EINVAL, "'%.*s' is not HOST[:PORT]",
 				 (int)(length < 256 ? length : 256), text);
 	memcpy(address, text, length);
 	address[length] = 0;
-	seat = where_add(p, address);
-	if (seat)
-		seat->given = true;
-	return seat ? 0 : -EHOSTUNREACH;
+	peer = where_add(p, address);
+	if (peer)
+		peer->given = true;
+	return peer ? 0 : -EHOSTUNREACH;
 }
 
 int where_add_list(struct stag_pool *p, const char *where)
 {
-	int rc = pool_fail(EINVAL, "where is the pool? HOST[:PORT]"), one;
+	int rc = pool_fail(EINVAL, "no address given: HOST[:PORT]"), one;
 
 	for (const char *end; where && *where; where = *end ? end + 1 : end) {
 		end = strchrnul(where, ',');
@@ -125,7 +125,7 @@ int where_add_list(struct stag_pool *p, const char *where)
 		if (one == -EINVAL)
 			return one;
 		if (rc != 0)
-			rc = one; /* one that is known is enough */
+			rc = one; /* one valid address is enough */
 	}
 	return rc;
 }
