@@ -60,7 +60,6 @@ struct lun_io {
 	uint32_t step; /* bytes of the current step */
 	uint8_t phase; /* enum lun_phase */
 	uint8_t tries; /* queue pairs that failed under it */
-	bool has_scratch;
 	struct lun_map *map; /* the mapping that borrowed memory is in */
 	int result;	     /* of a job of the helper */
 };
