@@ -141,7 +141,7 @@ const struct cli_argument *cli_find_argument(const struct cli_noun *n, const cha
 bool cli_is_end(const struct cli_option *o);			      /* {0}, and not a heading */
 bool cli_list_has(const char *list, const char *word, size_t length); /* divided by spaces */
 
-/* One element of a verb's usage, up to a space outside of brackets: "[FILE | --value TEXT]". */
+/* An element of a verb's usage, up to a space outside of brackets: "[FILE | --value TEXT]". */
 struct cli_token {
 	const char *text;
 	size_t length;
@@ -154,8 +154,14 @@ struct cli_token {
 /* Moves *at to the next element. Returns false at the end. */
 bool cli_next_token(const struct cli_noun *n, const char **at, struct cli_token *t);
 
-/* How many arguments a verb takes; *most is INT_MAX if there is no limit. */
+/* Counts the arguments that a verb takes; *most is INT_MAX if there is no limit. */
 void cli_count_arguments(const struct cli_noun *n, const struct cli_verb *v, int *least, int *most);
+
+/*
+ * valid.c: checks a table for mistakes that the compiler does not see: a verb that does not exist, an option in a usage that
+ * is not in the table, a name that a verb has twice. Prints the first to stderr. cli_parse() asserts it.
+ */
+bool cli_is_valid(const struct cli_noun *n);
 
 /* ---- parsing -------------------------------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 /*
  * parse.c - parses a command line by the table of its noun, and explains what is wrong with it.
  */
+#include <assert.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,6 +276,7 @@ bool cli_parse(const struct cli_noun *n, int argc, char **argv, void *to, struct
 	struct parser p = {.noun = n};
 	int skip;
 
+	assert(cli_is_valid(n));
 	last.noun = n;
 	last.verb = NULL;
 	p.verb = choose_verb(n, argc, argv, &skip, rc);

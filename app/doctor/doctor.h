@@ -35,7 +35,7 @@ struct doctor {
 	int counts[DOCTOR_LEVELS];
 };
 
-/* What the finding means, and what to do (NULL: nothing); doctor_report() adds what was found. */
+/* The meaning of a finding, and what to do (NULL: nothing); doctor_report() adds what was found. */
 struct doctor_words {
 	const char *means, *next;
 };

@@ -147,7 +147,7 @@ static void check_preloads(struct doctor *d)
 
 /* ---- the environment -------------------------------------------------------------------------- */
 
-/* Of libstag-verbs(7), stag_xfer(7), stag(1) and stag-pool(1); then variables that stag sets for itself. */
+/* The variables of libstag-verbs(7), stag_xfer(7), stag(1) and stag-pool(1); then those that stag sets for itself. */
 static const char *const variables[] = {
 	"STAG_CM",
 	"STAG_CONGESTION",

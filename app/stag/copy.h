@@ -19,7 +19,7 @@
 
 struct copy;
 
-/* Those that return bool return false after they have complained. */
+/* Functions that return bool return false after they have complained. */
 struct copy_ops {
 	/* Starts the transfer of piece n between its memory and the storage. */
 	bool (*post)(struct copy *c, uint64_t n, uint64_t at, uint32_t length);

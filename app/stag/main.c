@@ -141,6 +141,7 @@ static int complete_words(int num_words, char **words)
 		cli_offer(&w, "help", "explain a command");
 		cli_offer(&w, "--help", "show this help");
 		cli_offer(&w, "--version", "show the version");
+		cli_offer(&w, "--color=", "auto, always or never");
 	}
 	if (!c || (helps && num_words > 3))
 		return EXIT_OK;

@@ -11,7 +11,7 @@
 
 #include "stag/heap.h"
 
-/* One process of a heap, or the memory without an owner. */
+/* A process of a heap, or the memory without an owner. */
 struct heap_user {
 	struct stag_heap_process process; /* pid 0: no owner */
 	char program[32];		  /* "": unknown */

@@ -14,7 +14,7 @@
 
 /* ---- store_words.c: text to numbers and back ---------------------------------- */
 
-/* What "50%", "max" and "+1G" are relative to. */
+/* The sizes that "50%", "max" and "+1G" are relative to. */
 struct store_room {
 	uint64_t whole;	  /* of all partitions together */
 	uint64_t largest; /* largest gap: "max" */
