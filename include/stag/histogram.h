@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * histogram.h - how long things took, counted in buckets.
+ * histogram.h - durations, counted in buckets.
  *
- * Four buckets an octave, from 256 ns to 2^36 ns (69 s). Bucket 0 has what took up to 256 ns; bucket i
- * what took longer than stag_histogram_upper(i - 1), and up to stag_histogram_upper(i); the last one
- * whatever took longer still. So a bucket is a quarter of its octave wide, and a quantile is right to
- * within a quarter: of any number of times, in a kilobyte.
+ * There are four buckets per octave, from 256 ns to 2^36 ns (69 s). Bucket 0 counts times of up to
+ * 256 ns; bucket i counts times above stag_histogram_upper(i - 1) and up to
+ * stag_histogram_upper(i); the last bucket counts all longer times. A bucket is a quarter of its
+ * octave wide, so a quantile is accurate to within a quarter, for any number of times, in one
+ * kilobyte.
  */
 #ifndef STAG_HISTOGRAM_H
 #define STAG_HISTOGRAM_H
@@ -17,16 +18,17 @@ extern "C" {
 #endif
 
 #define STAG_HISTOGRAM_LOW     8  /* bucket 0 ends at 1 << 8 ns */
-#define STAG_HISTOGRAM_HIGH    36 /* and the last but one at 1 << 36 ns */
+#define STAG_HISTOGRAM_HIGH    36 /* the last bucket but one ends at 1 << 36 ns */
 #define STAG_HISTOGRAM_BUCKETS (4 * (STAG_HISTOGRAM_HIGH - STAG_HISTOGRAM_LOW) + 2)
 
 struct stag_histogram {
-	uint64_t count;				 /* of all buckets */
-	uint64_t sum_ns, max_ns;		 /* of all times */
-	uint64_t bucket[STAG_HISTOGRAM_BUCKETS]; /* how many times it has; not cumulative */
+	uint64_t count;		 /* number of times in all buckets */
+	uint64_t sum_ns, max_ns; /* sum and maximum of all times */
+	/* number of times in each bucket, not cumulative */
+	uint64_t bucket[STAG_HISTOGRAM_BUCKETS];
 };
 
-/* The longest time that bucket i has, in ns. The last one has no end: INT64_MAX. */
+/* Returns the longest time that bucket i counts, in ns. The last bucket is unbounded: INT64_MAX. */
 static inline uint64_t stag_histogram_upper(unsigned int i)
 {
 	if (i >= STAG_HISTOGRAM_BUCKETS - 1)
@@ -36,7 +38,7 @@ static inline uint64_t stag_histogram_upper(unsigned int i)
 	return (uint64_t)(5 + (i - 1) % 4) << (STAG_HISTOGRAM_LOW - 2 + (i - 1) / 4);
 }
 
-/* The bucket of a time. */
+/* Returns the index of the bucket that counts a time. */
 static inline unsigned int stag_histogram_bucket(uint64_t ns)
 {
 	unsigned int octave;
@@ -49,7 +51,7 @@ static inline unsigned int stag_histogram_bucket(uint64_t ns)
 	return 1 + 4 * (octave - STAG_HISTOGRAM_LOW) + ((ns - 1) >> (octave - 2) & 3);
 }
 
-/* Adds what another one has. */
+/* Adds the counts of another histogram. */
 static inline void stag_histogram_add(struct stag_histogram *to, const struct stag_histogram *from)
 {
 	to->count += from->count;
@@ -61,8 +63,9 @@ static inline void stag_histogram_add(struct stag_histogram *to, const struct st
 }
 
 /*
- * The time in ns that q (0 to 1) of all were no longer than: 0.5 is the median. Interpolated in its
- * bucket, never longer than max_ns; 0 where nothing was counted.
+ * Returns the time in ns that a fraction q (0 to 1) of all times did not exceed: 0.5 gives the
+ * median. The result is interpolated within its bucket and never longer than max_ns; 0 if nothing
+ * was counted.
  */
 static inline double stag_histogram_quantile(const struct stag_histogram *h, double q)
 {
@@ -78,7 +81,7 @@ static inline double stag_histogram_quantile(const struct stag_histogram *h, dou
 			if (high > (double)h->max_ns)
 				high = (double)h->max_ns;
 			if (high <
-			    low) /* read while it was written: its longest is not there yet */
+			    low) /* the histogram was read while being written: max_ns is not updated yet */
 				return low;
 			return low + (high - low) * (wanted > below ? (wanted - below) / in : 0);
 		}

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * cleanup.h - things that undo themselves at the end of their scope.
- */
+/* cleanup.h - attributes that free, close or unlock at the end of a scope. */
 #ifndef STAG_BASE_CLEANUP_H
 #define STAG_BASE_CLEANUP_H
 
@@ -31,7 +29,7 @@ static inline void cleanup_unlock(pthread_mutex_t **m)
 #define LOCK_SCOPE_PASTE(a, b) a##b
 #define LOCK_SCOPE_NAME(line)  LOCK_SCOPE_PASTE(lock_scope_, line)
 
-/* Hold a mutex from here to the end of the enclosing scope. */
+/* Holds a mutex from here to the end of the enclosing scope. */
 #define LOCK_FOR_SCOPE(m)                                                                          \
 	__attribute__((cleanup(cleanup_unlock), unused)) pthread_mutex_t *LOCK_SCOPE_NAME(         \
 		__LINE__) = (pthread_mutex_lock(m), (m))

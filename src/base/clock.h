@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * clock.h - time in nanoseconds: monotonic, and the same with the time that the machine slept.
- */
+/* clock.h - time in nanoseconds, of the monotonic clock and of the one that includes suspend. */
 #ifndef STAG_BASE_CLOCK_H
 #define STAG_BASE_CLOCK_H
 

@@ -14,10 +14,11 @@
 #include <sys/auxv.h>
 #endif
 
-#define POLY	    0x82f63b78u /* reflected */
-#define SLICES	    8
-#define COPY_STEP   3072			      /* three of the longest lanes below */
-#define CONSTRUCTED __attribute__((constructor(101))) /* before any other's code runs */
+#define POLY	  0x82f63b78u /* reflected */
+#define SLICES	  8
+#define COPY_STEP 3072 /* three of the longest lanes below */
+#define CONSTRUCTED                                                                                \
+	__attribute__((constructor(101))) /* runs before constructors without a priority */
 
 typedef uint32_t (*crc32c_fn)(uint32_t crc, const uint8_t *p, size_t len);
 typedef uint32_t (*crc32c_copy_fn)(uint32_t crc, uint8_t *to, const uint8_t *p, size_t len);
@@ -65,14 +66,14 @@ uint32_t crc32c_update_portable(uint32_t crc, const void *data, size_t len)
 	return update_portable(crc, data, len);
 }
 
-/* ---- what is used here -------------------------------------------------- */
+/* ---- dispatch ----------------------------------------------------------- */
 
 static crc32c_fn update = update_portable;
 static const char *update_name = "portable";
 
 /*
- * Sums the copy, never the source, which may change meanwhile. A step is in the
- * nearest cache still when it is summed.
+ * Copies and then sums the copy, never the source, which may change meanwhile. A step still is in
+ * the first-level cache when it is summed.
  */
 static uint32_t copy_in_steps(uint32_t crc, uint8_t *to, const uint8_t *p, size_t len)
 {
@@ -97,14 +98,14 @@ static crc32c_copy_fn copy = copy_in_steps;
 #define AVX512 __attribute__((target("sse4.2,pclmul,avx512f,avx512vl,vpclmulqdq")))
 
 /*
- * One crc32 takes three cycles, and one can start in each: so a buffer is cut
- * into three lanes of equal length. Lane k's CRC is then moved past the lanes
- * behind it: times x^(8n) for n bytes. A product of two reflected 32-bit values
- * read as 64 bits has a factor x too much, and the crc32 that reduces it brings
- * x^32, so the constant is x^(8n-33).
+ * The crc32 instruction has a latency of three cycles and a throughput of one per cycle, so a
+ * buffer is cut into three lanes of equal length. Lane k's CRC is then moved past the lanes behind
+ * it by a multiplication with x^(8n) for n bytes. A product of two reflected 32-bit values read as
+ * 64 bits has one factor x too many, and the crc32 that reduces it contributes x^32, so the
+ * constant is x^(8n-33).
  */
 #define LANE_MAX_WORDS 128 /* 8 bytes each; three lanes: 3 KiB a round */
-#define LANE_MIN_WORDS 4   /* under 3 of them, the joining costs more than it gains */
+#define LANE_MIN_WORDS 4 /* with fewer than 3 of them, joining the lanes costs more than it gains */
 
 static uint32_t lane_shift[2 * LANE_MAX_WORDS + 1]; /* [w]: x^(64w-33) */
 
@@ -150,7 +151,7 @@ SSE42 static inline uint32_t update_lanes(uint32_t crc, const uint8_t *p, size_t
 	}
 	a = _mm_crc32_u64(a, get_le64(q - 8));
 	b = _mm_crc32_u64(b, get_le64(r - 8));
-	/* The last word of the last lane takes the other two along. */
+	/* The last word of the last lane is reduced together with the other two lanes. */
 	c = _mm_crc32_u64(
 		c, get_le64(r + 8 * (words - 1)) ^ shifted(a, 2 * words) ^ shifted(b, words));
 	return (uint32_t)c;
@@ -195,10 +196,9 @@ SSE42 static uint32_t update_sse42(uint32_t crc, const uint8_t *p, size_t len)
 /* ---- x86: carry-less products of 64 bytes at a time --------------------- */
 
 /*
- * A vector of 16-byte pieces is moved past n bytes by two products a piece: its
- * first eight bytes times x^(8n+32), its last eight times x^(8n-32); 32 of the
- * 64 and 0 more that are wanted come with the products themselves. All that is
- * left in the end is 16 bytes with the same CRC as the buffer.
+ * A vector of 16-byte pieces is moved past n bytes by two products for each piece: its first eight
+ * bytes times x^(8n+32), its last eight times x^(8n-32); the products themselves contribute 32 of
+ * the required 64, and 0 more. The result is 16 bytes with the same CRC as the buffer.
  */
 #define FOLD_BLOCK 256 /* four vectors */
 
@@ -251,7 +251,7 @@ AVX512 static inline uint32_t reduce(__m512i v)
 				       (uint64_t)_mm_extract_epi64(x, 1));
 }
 
-/* Reads 64 bytes once: what is summed is what is stored (unless to is NULL). */
+/* Reads 64 bytes once, so that the bytes summed are the bytes stored (to NULL: not stored). */
 AVX512 static inline __m512i taken(uint8_t *to, const uint8_t *p)
 {
 	__m512i v = _mm512_loadu_si512(p);
@@ -261,15 +261,15 @@ AVX512 static inline __m512i taken(uint8_t *to, const uint8_t *p)
 	return v;
 }
 
-/* Where copies of the bytes go that lie n behind those for `to`, if they go anywhere. */
+/* Returns the destination n bytes further, or NULL if there is none. */
 static inline uint8_t *past(uint8_t *to, size_t n)
 {
 	return to ? to + n : NULL;
 }
 
 /*
- * Four vectors at a time, which do not wait for one another, then one at a time.
- * Returns with fewer than 64 bytes left over, at the end of [p, p + len).
+ * Folds four independent vectors at a time, then one at a time. Returns with fewer than 64 bytes
+ * left, at the end of [p, p + len).
  */
 AVX512 static inline __attribute__((always_inline)) uint32_t fold_blocks(uint32_t crc, uint8_t *to,
 									 const uint8_t *p,
@@ -345,7 +345,7 @@ static void choose(void)
 #define HWCAP_CRC32 (1 << 7)
 #endif
 
-/* By their names: gcc and clang differ in how they lend them to one function. */
+/* Written as assembler: gcc and clang differ in how a single function enables the intrinsics. */
 static inline uint32_t crc32cx(uint32_t crc, uint64_t v)
 {
 	__asm__(".arch_extension crc\n\tcrc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(v));
@@ -382,7 +382,7 @@ static void choose(void)
 }
 #endif
 
-/* ---- which -------------------------------------------------------------- */
+/* ---- choice of the implementation --------------------------------------- */
 
 CONSTRUCTED static void crc32c_start(void)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * export.h - marks the functions that a version script gives to the world.
- */
+/* export.h - marks a function as public: the library's version script exports it. */
 #ifndef STAG_BASE_EXPORT_H
 #define STAG_BASE_EXPORT_H
 

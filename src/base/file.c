@@ -62,7 +62,7 @@ static int write_new(int dir, const char *name, const char *text, size_t len, mo
 	return write_all(fd, text, len);
 }
 
-/* The directory that name is in; dir may be AT_FDCWD, which cannot be synced. */
+/* Syncs the directory that contains name. dir may be AT_FDCWD, which itself cannot be synced. */
 static int sync_directory(int dir, const char *name)
 {
 	const char *slash = strrchr(name, '/');

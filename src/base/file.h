@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * file.h - small files that are read whole, and replaced whole or not at all.
- */
+/* file.h - small files that are read whole, and replaced atomically. */
 #ifndef STAG_BASE_FILE_H
 #define STAG_BASE_FILE_H
 
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Its length, which is less than room: a zero is put behind it. -EFBIG: it is longer. */
+/*
+ * Reads the file and appends a zero byte. Returns its length, which is less than room; -EFBIG if it
+ * is longer, or -errno.
+ */
 ssize_t file_read(int dir, const char *name, char *to, size_t room);
 
 /*
- * Whoever looks, whenever, finds the file as it was or as it is to be, and when this returns 0 it stays so, whatever
- * happens to the machine. NAME.new is in between; a dead one is written over. Two at once are the caller's affair.
+ * Replaces the file atomically: a reader finds the old or the new content at any time, and once
+ * this returns 0 the new content survives a crash of the machine. NAME.new is the temporary file;
+ * one left by a crash is overwritten. Callers serialise concurrent replacements themselves. Returns
+ * 0 or -errno.
  */
 int file_replace(int dir, const char *name, const char *text, size_t len, mode_t mode);
 

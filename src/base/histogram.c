@@ -2,8 +2,8 @@
 /*
  * histogram.c - see histogram.h.
  *
- * What is counted has happened before, and orders nothing: so all is relaxed. How many there are is
- * not kept, but added up by who reads: one write less for who counts.
+ * Counting orders nothing else, so all accesses are relaxed. The total count is not stored but
+ * summed by readers, which saves the counting thread one write.
  */
 #include "base/histogram.h"
 

@@ -2,7 +2,7 @@
 /*
  * histogram.h - counts times in the buckets of <stag/histogram.h>, from any thread, without a lock.
  *
- * Zeroes are an empty one: there is nothing to set up or to take down.
+ * A zeroed struct is an empty histogram: it needs no initialisation and no destruction.
  */
 #ifndef STAG_BASE_HISTOGRAM_H
 #define STAG_BASE_HISTOGRAM_H
@@ -17,12 +17,12 @@ struct histogram {
 
 void histogram_add(struct histogram *h, uint64_t ns);
 
-/* The same where one thread alone counts and looks. */
+/* Counts a time in a plain histogram that only one thread counts in and reads. */
 void histogram_count(struct stag_histogram *h, uint64_t ns);
 
 /*
- * Adds what h has to out, which is zeroes at first. Each number is right, though all of them need not be
- * of one instant.
+ * Adds the counts of h to out, which the caller zeroes first. Each number is exact, but they need
+ * not all be of one instant.
  */
 void histogram_sum(const struct histogram *h, struct stag_histogram *out);
 

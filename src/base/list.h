@@ -34,7 +34,7 @@ static inline void list_add_tail(struct list *head, struct list *n)
 	head->prev = n;
 }
 
-/* Takes n out, and leaves it a list of its own, so that a second delete is harmless. */
+/* Removes n and makes it an empty list, so that a second removal is harmless. */
 static inline void list_del(struct list *n)
 {
 	n->prev->next = n->next;

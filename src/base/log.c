@@ -2,7 +2,7 @@
 /*
  * log.c - see log.h.
  *
- * One write() a line, so that lines of several threads and processes do not mix.
+ * Each line is one write(), so that lines of several threads and processes do not mix.
  */
 #include "base/log.h"
 
@@ -40,7 +40,7 @@ __attribute__((constructor)) void log_init(void)
 	}
 }
 
-/* Of the clock that all processes of a machine have in common. */
+/* Prints the monotonic clock, which all processes of a machine share. */
 static int write_time(char *line, size_t room)
 {
 	uint64_t us = clock_ns() / 1000;
@@ -68,7 +68,7 @@ void log_write(enum log_level level, const char *fmt, ...)
 		n = (int)sizeof(line) - 2;
 	line[n++] = '\n';
 	if (write(log_fd, line, (size_t)n) < 0) {
-		/* nowhere left to say so */
+		/* logging itself failed: there is no place left to report it */
 	}
 	errno = saved;
 }

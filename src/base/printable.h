@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * printable.h - words that a stranger had a say in: none of them shall command a terminal.
+ * printable.h - makes text from peers or disks safe to print: no control character reaches a
+ * terminal.
  */
 #ifndef STAG_BASE_PRINTABLE_H
 #define STAG_BASE_PRINTABLE_H

@@ -2,8 +2,8 @@
 /*
  * random.c - see random.h.
  *
- * A buffer a thread, refilled from the kernel; a forked child starts afresh,
- * so that parent and child never hand out the same numbers.
+ * Each thread has a buffer, refilled from the kernel. A forked child discards it, so that parent
+ * and child never return the same numbers.
  */
 #include "base/random.h"
 
@@ -21,7 +21,7 @@ uint32_t random_u32(void)
 {
 	if (pool.left == 0 || pool.pid != getpid()) {
 		if (getrandom(pool.word, sizeof(pool.word), 0) != (ssize_t)sizeof(pool.word))
-			abort(); /* 256 bytes never come short once the pool is seeded */
+			abort(); /* getrandom() of up to 256 bytes is never short once the pool is seeded */
 		pool.left = sizeof(pool.word) / sizeof(*pool.word);
 		pool.pid = getpid();
 	}

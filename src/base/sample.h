@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * sample.h - of many things some, whose time is taken: to look at the clock twice is dear, where a thing takes less than a microsecond.
+ * sample.h - chooses which operations are timed: reading the clock twice is expensive for an
+ * operation that takes less than a microsecond.
  *
- * The first ones all, so that who does little is seen, too; then about one of sixteen, at odds of their own, so
- * that who does things in turn is not always caught at the same one. How long they take has no say in it.
+ * The first operations are all timed, so that rare ones are seen, too; after that about one of
+ * sixteen, at random gaps, so that a program with a periodic pattern is not always sampled at the
+ * same point. The choice does not depend on how long operations take.
  */
 #ifndef STAG_BASE_SAMPLE_H
 #define STAG_BASE_SAMPLE_H
@@ -12,11 +14,12 @@
 #include <stdint.h>
 
 #define SAMPLE_FIRST 64
-#define SAMPLE_GAP   8 /* between two, and up to twice as many more */
+#define SAMPLE_GAP                                                                                 \
+	8 /* operations between two samples; a random part of up to twice as many is added */
 
-/* Zeroes to begin with. */
+/* Must be zeroed before its first use. */
 struct sample {
-	uint64_t next; /* how many have to be seen, before another one's turn */
+	uint64_t next; /* number of the next operation to sample */
 	uint32_t dice;
 };
 
@@ -25,7 +28,7 @@ static inline bool sample_is_due(const struct sample *s, uint64_t seen)
 	return seen >= s->next;
 }
 
-/* Good enough to be out of step with a program. */
+/* Returns a random number: xorshift is good enough to be out of step with the program. */
 static inline uint32_t sample_dice(struct sample *s)
 {
 	s->dice = s->dice * 1664525u + 1013904223u;

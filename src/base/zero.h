@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/*
- * zero.h - are these bytes all zero?
- */
+/* zero.h - tests whether bytes are all zero. */
 #ifndef STAG_BASE_ZERO_H
 #define STAG_BASE_ZERO_H
 
@@ -10,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Compares the bytes with themselves, one further: no array of zeroes is needed. */
+/* Compares the bytes with themselves, shifted by one: no array of zeroes is needed. */
 static inline bool is_zero(const void *data, size_t len)
 {
 	const uint8_t *p = data;

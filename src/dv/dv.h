@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * dv.h - what the software adapter has beyond verbs (stagdv.h), where the program has the adapter.
+ * dv.h - the software adapter's calls beyond verbs (stagdv.h), if the program has the adapter.
  *
- * libstag is linked to no adapter: the calls are there if the program was run with it (`stag run`), or linked to it.
+ * libstag is not linked to the adapter: the calls exist if the program was started by `stag run`,
+ * or is linked to libstag-verbs.
  */
 #ifndef STAG_DV_H
 #define STAG_DV_H
@@ -36,8 +37,12 @@ struct dv {
 	typeof(stagdv_withdraw) *withdraw;
 };
 
-/* NULL: the program has no adapter, or one without all of these; or STAG_DV is "off", for verbs alone to be used. */
+/*
+ * Returns NULL if the program has no adapter, or one that lacks any of these calls, or if STAG_DV
+ * is "off", which limits libstag to plain verbs.
+ */
 const struct dv *dv_find(void);
-struct ibv_context *dv_open_first(const struct dv *dv); /* NULL: it has no device */
+/* Returns NULL if the adapter has no device. */
+struct ibv_context *dv_open_first(const struct dv *dv);
 
 #endif
