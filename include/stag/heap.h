@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * heap.h - the registered heap: memory that several processes allocate from, with the
- * keys for RDMA at hand.
+ * heap.h - the registered heap: shared memory that several processes allocate from, with RDMA keys
+ * at hand.
  *
- * A heap has a name. Its memory is shared, and mapped at the same address by every
- * process that attaches it, so that a pointer means the same everywhere. It consists of
- * blocks; a block is the unit that comes from the system, goes back to it, and is
- * registered with a device. Each process registers a block when it first needs a key of it,
- * keeps the registration as long as the block lives, and drops a stale one when it
- * comes across it: no process ever asks or waits for another.
+ * A heap has a name. Its memory is shared, and mapped at the same address by every process that
+ * attaches it, so that a pointer means the same everywhere. It consists of blocks; a block is the
+ * unit that is obtained from the system, returned to it, and registered with a device. Each process
+ * registers a block when it first needs a key for it, keeps the registration as long as the block
+ * lives, and drops a stale registration when it encounters it: no process ever requests anything of
+ * another or waits for it.
  *
- * Threads: every call may be made by any thread of any process that attached the heap, but
- * for the three that open and close it and for adding and removing a device, which belong
- * to one thread at a time. After fork() the child has to attach by itself: every call but detach refuses
- * what it inherited, with EINVAL, and stag_heap_free() aborts.
+ * Threads: every call may be made by any thread of any process that attached the heap, except the
+ * three that open and close it and those that add and remove a device, which belong to one thread
+ * at a time. After fork() the child has to attach again: every call except detach refuses the
+ * inherited handle with EINVAL, and stag_heap_free() aborts.
  *
- * Death. A process may die at any instruction. The others never wait for it. What it had
- * allocated goes with it, but for what it has shared (stag_heap_share()). If it was the last one, the
- * heap keeps its name; who creates or attaches it next reaps and uses it, or stag_heap_unlink() removes it.
+ * Death of a process: a process may die at any instruction. The others never wait for it. Its
+ * allocations are freed, except those that it has shared (stag_heap_share()). If it was the last
+ * process, the heap keeps its name; the next process that creates or attaches it reaps and uses it,
+ * or stag_heap_unlink() removes it.
  *
- * What a key of a released block can reach. A block that goes back to the system gets another
- * blockId. On the software adapter regions are guarded by it (stagdv_reg_guarded_mr()):
- * an access under an older registration, in whatever process, is refused. A real adapter goes on
- * pinning the old pages: an old key reaches these, never the memory that took their place.
+ * Keys of a released block: a block that is returned to the system gets another blockId. On the
+ * software adapter regions are guarded by it (stagdv_reg_guarded_mr()): an access under an older
+ * registration, in whatever process, is refused. A real adapter keeps the old pages pinned: an old
+ * key reaches these pages, never the memory that replaced them.
  *
- * Calls return 0 or an errno value, or NULL and errno, as verbs does.
+ * Calls return 0 or an errno value, or NULL and errno, as verbs do.
  */
 #ifndef STAG_HEAP_H
 #define STAG_HEAP_H
@@ -41,116 +42,131 @@ extern "C" {
 
 struct stag_heap;
 
-#define STAG_HEAP_NAME_MAX    64 /* with its final zero; letters, digits, ".", "_", "-" */
+#define STAG_HEAP_NAME_MAX    64 /* with its terminating zero; letters, digits, ".", "_", "-" */
 #define STAG_HEAP_MAX_PROCS   64
 #define STAG_HEAP_MAX_DEVICES 4
 
 /* ---- open and close ---------------------------------------------------- */
 
 enum stag_heap_flags {
-	STAG_HEAP_HUGE = 1 << 0,      /* huge pages, or ENOMEM with a word on how to get them */
+	/* huge pages; fails with ENOMEM and an error text on how to get them */
+	STAG_HEAP_HUGE = 1 << 0,
 	STAG_HEAP_TRY_HUGE = 1 << 1,  /* huge pages if there are any */
-	STAG_HEAP_EXCLUSIVE = 1 << 2, /* create only: EEXIST if there is one of that name */
+	STAG_HEAP_EXCLUSIVE = 1 << 2, /* create only: EEXIST if a heap of that name exists */
 };
 
-/* Zero in any field: the default. */
+/* A field that is zero has its default, given in the comment. */
 struct stag_heap_attr {
-	uint64_t comp_mask;  /* zero */
+	uint64_t comp_mask;  /* must be zero */
 	unsigned int flags;  /* enum stag_heap_flags */
 	uint32_t max_blocks; /* MAX_BLOCKS; 16384 */
 	uint64_t block_size; /* BLOCK_SIZE: a multiple of the page size, 256 KiB to 1 GiB; 4 MiB */
-	uint64_t address;    /* where it is mapped, in every process; chosen by the heap */
-	unsigned int mode;   /* of the shared object: who may attach; 0600 */
-	/* This process only: */
-	int retain_ms; /* how long an empty block is kept before it goes back by itself; 1000. -1: until trimmed */
+	uint64_t address;    /* where every process maps it; default: chosen by the heap */
+	/* file mode of the shared object, which decides who may attach; 0600 */
+	unsigned int mode;
+	/* For this process only: */
+	/*
+	 * how long an empty block is kept before it is returned to the system; 1000. -1: until
+	 * trimmed
+	 */
+	int retain_ms;
 };
 
 /*
- * Makes the heap of that name, or attaches the one that exists (attr then speaks for this process
- * only). EINVAL; EEXIST; EADDRINUSE: its address is taken in this process; EACCES; ENOMEM;
- * EPROTO: something else has that name, or another version of the heap; EUSERS: too many processes.
+ * Creates the heap of that name, or attaches the existing one (attr then applies to this process
+ * only). Returns NULL and errno: EINVAL; EEXIST; EADDRINUSE if its address range is in use in this
+ * process; EACCES; ENOMEM; EPROTO if something else has that name, or another version of the heap;
+ * EUSERS if too many processes have attached it.
  */
 struct stag_heap *stag_heap_create(const char *name, const struct stag_heap_attr *attr);
 
-/* Attaches an existing heap: ENOENT if there is none. attr may be NULL. */
+/* Attaches an existing heap; ENOENT if there is none. attr may be NULL. */
 struct stag_heap *stag_heap_attach(const char *name, const struct stag_heap_attr *attr);
 
 /*
- * Drops this process's registrations, gives its memory back but for what it has shared, and
- * unmaps the heap. The last process to leave removes the heap, unless something shared is left or
- * keep is true. NULL is allowed.
+ * Drops this process's registrations, frees its allocations except the shared ones, and unmaps the
+ * heap. The last process to detach removes the heap, unless shared allocations are left or keep is
+ * true. heap may be NULL.
  */
 int stag_heap_detach(struct stag_heap *heap, bool keep);
 
-/* Removes the name. Processes that are attached go on; EACCES, ENOENT. */
+/* Removes the name. Attached processes keep using the heap. Returns EACCES or ENOENT. */
 int stag_heap_unlink(const char *name);
 
 /* ---- memory ------------------------------------------------------------ */
 
 /*
- * What is lost: by rounding up at most 15 bytes, or an eighth of a size from 128 bytes on, or from half
- * a block on (which gets a block of its own) less than two pages; at the end of a span of
- * objects a sixteenth; for each block its header, a 28th of 4 MiB (of 256 KiB, a 16th).
- * For each thread and size in use one span, of 64 to 256 KiB with blocks of 4 MiB, is kept
- * partly empty; where as much is allocated as is freed, another eighth. Of more than 128 KiB, and up to half
- * a block, a thread keeps up to four allocations that it has freed. Trimming gives all of that back that is
- * empty.
+ * Overhead: rounding up costs at most 15 bytes, or an eighth of a size from 128 bytes on, or, from
+ * half a block on (such an allocation gets a block of its own), less than two pages. The end of a
+ * span of objects costs a sixteenth; the header of each block a 28th of 4 MiB (of 256 KiB, a 16th).
+ * For each thread and size in use one span, of 64 to 256 KiB with blocks of 4 MiB, is kept partly
+ * empty; under a steady load of allocations and frees, another eighth. Of sizes above 128 KiB and
+ * up to half a block, a thread caches up to four freed allocations. Trimming returns everything
+ * that is empty.
  */
 
-/* NULL and errno ENOMEM (the heap is full, or the system is). Zero bytes: a pointer of its own. */
+/*
+ * Allocates memory. Returns NULL and errno ENOMEM if the heap or the system is full. Zero bytes:
+ * returns a unique pointer.
+ */
 void *stag_heap_alloc(struct stag_heap *heap, size_t size);
 void *stag_heap_calloc(struct stag_heap *heap, size_t n, size_t size);
 void *stag_heap_aligned(struct stag_heap *heap, size_t alignment,
-			size_t size); /* EINVAL: no power of 2, or over the block size */
+			size_t size); /* EINVAL: not a power of 2, or larger than the block size */
 void *stag_heap_realloc(struct stag_heap *heap, void *ptr, size_t size);
 size_t stag_heap_usable_size(struct stag_heap *heap, const void *ptr);
 
-/* By any thread of any process. NULL is allowed. What is no allocation of this heap, or is freed twice where
- * that can be seen, is told to stderr and aborts. */
+/*
+ * Frees an allocation, from any thread of any process. ptr may be NULL. A pointer that is no
+ * allocation of this heap, or a detectable double free, is reported on stderr and aborts the
+ * process.
+ */
 void stag_heap_free(struct stag_heap *heap, void *ptr);
 
 /*
- * Declares that ptr is known to others: it outlives the process that allocated it, and is freed by
- * whoever has it last, or by stag_heap_reap(). ENOENT: no allocation.
+ * Marks an allocation as known to other processes: it outlives the process that allocated it, and
+ * is freed by its last user, or by stag_heap_reap(). Returns ENOENT if ptr is no allocation.
  */
 int stag_heap_share(struct stag_heap *heap, void *ptr);
 
-/* Takes that back: it dies with the process that allocated it again. */
+/* Reverts stag_heap_share(): the allocation dies with the process that allocated it again. */
 int stag_heap_unshare(struct stag_heap *heap, void *ptr);
 
 /*
- * Gives empty blocks back to the system now: this process's, and those that are nobody's. Returns the
- * bytes.
+ * Returns empty blocks to the system now: this process's, and those without an owner. Returns the
+ * number of bytes.
  */
 uint64_t stag_heap_trim(struct stag_heap *heap);
 
 enum stag_heap_reap {
-	STAG_HEAP_REAP_SHARED = 1 << 0, /* also what the dead had shared */
+	STAG_HEAP_REAP_SHARED = 1 << 0, /* frees shared allocations of dead processes, too */
 };
 
 /*
- * Gives back what processes that have died had allocated. Happens by itself, without flags, when a
- * process attaches or detaches, when the heap runs full, and every second or so while it is
- * attached. Returns the bytes given back.
+ * Frees the allocations of processes that have died. Runs automatically, without flags, when a
+ * process attaches or detaches, when the heap runs full, and about every second while it is
+ * attached. Returns the number of bytes freed.
  */
 uint64_t stag_heap_reap(struct stag_heap *heap, unsigned int flags);
 
 /* ---- keys -------------------------------------------------------------- */
 
 struct stag_heap_device_attr {
-	uint64_t comp_mask; /* zero */
+	uint64_t comp_mask; /* must be zero */
 	unsigned int
-		access; /* of regions: enum ibv_access_flags; local write, remote read and write */
+		access; /* access of regions: enum ibv_access_flags; default: local write, remote read and write */
 	struct ibv_qp *
-		bind_qp; /* may be NULL: a connected queue pair, with a send CQ that nobody else polls, for
-				   binding memory windows; its remote keys are the windows' then */
+		bind_qp; /* may be NULL: a connected queue pair for binding memory windows, with a send CQ that only the heap polls; remote keys are then those of windows */
 };
 
-/* From now on this process can have keys in pd. device becomes its number, from 0. ENOSPC. */
+/*
+ * Adds a device, so that this process can get keys in pd. Sets device to its number, from 0.
+ * Returns ENOSPC if there are too many.
+ */
 int stag_heap_add_device(struct stag_heap *heap, struct ibv_pd *pd,
 			 const struct stag_heap_device_attr *attr, unsigned int *device);
 
-/* Drops every registration there. */
+/* Drops every registration with the device. */
 int stag_heap_remove_device(struct stag_heap *heap, unsigned int device);
 
 struct stag_heap_keys {
@@ -158,55 +174,62 @@ struct stag_heap_keys {
 };
 
 /*
- * The keys of the block that holds ptr, which may be memory of any process. Registers the block if this
- * process has not yet, and drops a stale registration first. Steady state: a few nanoseconds.
- * ENOENT: not in a live block; else what ibv_reg_mr() said.
+ * Returns the keys of the block that contains ptr, which may be memory of any process. Registers
+ * the block if this process has not yet, after dropping a stale registration. Steady state: a few
+ * nanoseconds. Returns ENOENT if ptr is not in a live block; otherwise the error of ibv_reg_mr().
  */
 int stag_heap_keys(struct stag_heap *heap, unsigned int device, const void *ptr,
 		   struct stag_heap_keys *keys);
 
-/* ---- seeing it --------------------------------------------------------- */
+/* ---- statistics and inspection ----------------------------------------- */
 
 struct stag_heap_stats {
 	uint64_t comp_mask;
-	/* the heap */
-	uint64_t address, size; /* what it takes of the address space, in every process */
+	/* of the heap */
+	uint64_t address, size; /* address range that it occupies in every process */
 	uint64_t block_size, max_blocks;
-	uint64_t blocks, block_bytes; /* that are not with the system */
+	uint64_t blocks, block_bytes; /* blocks that are not returned to the system */
 	uint64_t allocations,
-		allocated_bytes; /* usable sizes; sums over spans, so not exact while others run */
-	uint64_t shared;	 /* allocations of these that were shared */
+		/* usable sizes, summed over spans: approximate while other threads run */
+		allocated_bytes;
+	uint64_t shared; /* shared ones of these allocations */
 	uint64_t processes, dead_processes;
-	uint64_t reaped; /* processes that have left or died, so far */
-	/* this process */
-	uint64_t registrations;	      /* live */
+	uint64_t reaped; /* processes that have detached or died so far */
+	/* of this process */
+	uint64_t registrations;	      /* live registrations */
 	uint64_t registrations_made;  /* calls of ibv_reg_mr() */
-	uint64_t registrations_saved; /* look-ups that found one */
+	uint64_t registrations_saved; /* look-ups that found a registration */
 	uint64_t stale_found;
 	uint64_t blocks_taken, blocks_released;
 };
 
-/* Fills at most size bytes. */
+/* Fills at most size bytes of the caller's struct. */
 int stag_heap_query(struct stag_heap *heap, struct stag_heap_stats *stats, size_t size);
 
-/* One block of the shared descriptor table, for tools: false: no more. Start with *index 0. */
+/*
+ * A block of the shared descriptor table, for tools. Start with *index 0; returns false at the end.
+ */
 struct stag_heap_block {
 	uint64_t block_id, address, size;
 	uint32_t index;
-	int owner;     /* number of a process; -1: nobody */
-	int owner_pid; /* 0: nobody */
+	int owner;     /* number of a process; -1: none */
+	int owner_pid; /* 0: none */
 	uint64_t allocations, allocated_bytes, shared;
 };
 
 bool stag_heap_next_block(struct stag_heap *heap, uint32_t *index, struct stag_heap_block *block);
 
-/* One process that has it attached, or has died and was not reaped; false: no more. Start with *number 0. */
+/*
+ * A process that has attached the heap, or has died and was not reaped. Start with *number 0;
+ * returns false at the end.
+ */
 struct stag_heap_process {
-	uint32_t number; /* below STAG_HEAP_MAX_PROCS; used again when it has gone */
+	uint32_t number; /* below STAG_HEAP_MAX_PROCS; reused after the process has gone */
 	int pid;
-	uint64_t start_time; /* as in /proc/PID/stat: tells it from another one with that pid */
+	/* as in /proc/PID/stat: distinguishes it from a later process with the same pid */
+	uint64_t start_time;
 	bool dead;
-	/* As in struct stag_heap_stats; registrations_saved as of the last second. */
+	/* As in struct stag_heap_stats; registrations_saved is up to a second old. */
 	uint64_t registrations, registrations_made, registrations_saved, stale_found;
 	uint64_t blocks_taken, blocks_released;
 };
@@ -215,21 +238,26 @@ bool stag_heap_next_process(struct stag_heap *heap, uint32_t *number,
 			    struct stag_heap_process *process);
 
 /*
- * Takes a picture of an existing heap, for tools that look and do not disturb: read-only, without being one
- * of its processes, without leaving a trace. For the calls of this section, and detach. Errors as of
- * stag_heap_attach(); the process must not have it attached.
+ * Takes a snapshot of an existing heap, for tools that inspect without disturbing: read-only,
+ * without attaching, without leaving a trace. It is valid for the calls of this section, and for
+ * detach. Errors as of stag_heap_attach(); the process must not have the heap attached.
  */
 struct stag_heap *stag_heap_look(const char *name);
 
-/* The names of the heaps on this machine, one after the other, until fn returns something. Returns that, or
- * 0. */
+/*
+ * Calls fn with the name of each heap on this machine until it returns non-zero. Returns that
+ * value, or 0.
+ */
 typedef int (*stag_heap_list_fn)(const char *name, void *arg);
 int stag_heap_list(stag_heap_list_fn fn, void *arg);
 
-/* Looks at everything, and prints what is wrong to out (may be NULL). The number of faults. Others may go on. */
+/*
+ * Checks the whole heap, and prints faults to out (may be NULL). Returns the number of faults.
+ * Other processes may keep using the heap meanwhile.
+ */
 int stag_heap_check(struct stag_heap *heap, FILE *out);
 
-/* The calling thread's last complaint, naming the object and the cause. */
+/* Returns the text of the calling thread's last error, which names the object and the cause. */
 const char *stag_heap_error(void);
 
 #ifdef __cplusplus

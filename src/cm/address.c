@@ -180,8 +180,8 @@ int socket_bound(const struct cm_id *id, const struct sockaddr *addr, enum bind_
 	err = errno;
 	if (err == EADDRINUSE && !id->reuse) {
 		/*
-		 * RDMA's port space knows no TIME_WAIT. Two that are only bound
-		 * still exclude each other: none of them keeps the option on.
+		 * RDMA's port space has no TIME_WAIT. Sockets that are only bound still exclude
+		 * each other, since none keeps the option set.
 		 */
 		set_flag(fd, SOL_SOCKET, SO_REUSEADDR, 1);
 		if (!bind(fd, addr, address_len(addr))) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * addrinfo.c - rdma_getaddrinfo(): getaddrinfo() in RDMA's words. There are no
- * routes to add.
+ * addrinfo.c - rdma_getaddrinfo(): getaddrinfo() with RDMA's structs. There are no routes to add.
  */
 #include "cm/cm.h"
 
@@ -50,9 +49,9 @@ static int copy_address(const struct sockaddr *from, socklen_t len, struct socka
 	return 0;
 }
 
-/* What getaddrinfo() says: its own codes (negative), or errno's. */
-static int look_up(const char *node, const char *service, const struct rdma_addrinfo *hints,
-		   struct rdma_addrinfo *rai)
+/* Returns the result of getaddrinfo(): one of its own codes (negative), or an errno value. */
+static int query_getaddrinfo(const char *node, const char *service,
+			     const struct rdma_addrinfo *hints, struct rdma_addrinfo *rai)
 {
 	struct addrinfo want = plain_hints(hints), *got;
 	int ret = getaddrinfo(node, service, &want, &got);
@@ -70,7 +69,7 @@ static int look_up(const char *node, const char *service, const struct rdma_addr
 	return ret ? EAI_MEMORY : 0;
 }
 
-/* What the caller knew already. */
+/* Copies the fields that the caller already knew. */
 static int copy_hints(const struct rdma_addrinfo *hints, struct rdma_addrinfo *rai)
 {
 	int err = 0;
@@ -95,7 +94,7 @@ STAG_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 	int ret = 0;
 
 	if (!node && !service && !hints)
-		return id_error(NULL, EINVAL, "an address of nothing");
+		return id_error(NULL, EINVAL, "neither node nor service to resolve");
 	if (!hints)
 		hints = &none;
 	rai = calloc(1, sizeof(*rai));
@@ -105,7 +104,7 @@ STAG_EXPORT int rdma_getaddrinfo(const char *node, const char *service,
 	rai->ai_qp_type = qp_type_of(hints);
 	rai->ai_port_space = port_space_of(hints);
 	if (node || service)
-		ret = look_up(node, service, hints, rai);
+		ret = query_getaddrinfo(node, service, hints, rai);
 	if (!ret)
 		ret = copy_hints(hints, rai);
 	if (ret) {

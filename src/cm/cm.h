@@ -4,16 +4,16 @@
  *
  * From the top down:
  *   id.c, resolve.c, connect.c, endpoint.c, resources.c ...   the rdma_* calls
- *   event.c       event channels: what the program is told
- *   listener.c    a listening socket and the peers that have not yet spoken
+ *   event.c       event channels: notifications to the program
+ *   listener.c    a listening socket, and peers without a complete Request
  *   conn.c        one TCP connection on its way to a queue pair
- *   negotiate.c   what two MPA frames agree on; pure
+ *   negotiate.c   the outcome of two MPA frames; pure
  *
- * Locks: the engine lock guards everything here but the queues of the event
- * channels, which have a leaf lock each, and the count of events that the
+ * Locks: the engine lock protects everything here except the queues of the
+ * event channels, which have a leaf lock each, and the count of events that the
  * program holds (event.c). Nothing blocks with the engine lock held. Callbacks
- * of the engine run with it held, so that whoever holds it may take an object
- * apart.
+ * of the engine run with it held, so that a thread that holds it may destroy an
+ * object.
  *
  * Real adapters: an rdma_cm_id exists before it is known which device it will
  * use, so the choice is made once for the process (real.c):
@@ -41,8 +41,8 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-#define CM_MAX_PRIVATE	 255  /* a conn_param's length is a byte */
-#define CM_BACKLOG	 1024 /* as the kernel's, where the program leaves it open */
+#define CM_MAX_PRIVATE	 255  /* the length in a conn_param is one byte */
+#define CM_BACKLOG	 1024 /* the kernel's default, if the program gives none */
 #define CM_MAX_HALF_OPEN 1024 /* peers of one listener that have not sent a whole Request */
 
 struct cm_id;
@@ -51,30 +51,32 @@ struct listener;
 
 /* ---- negotiate.c: two frames, one agreement ---------------------------- */
 
-/* What an application wants of a connection. */
+/* Parameters that an application requests for a connection. */
 struct conn_wish {
 	uint16_t ird, ord;
 	uint8_t private_len;
 	uint8_t private_data[CM_MAX_PRIVATE];
 };
 
-/* Our Request. The plain form is what a peer that hung up on the other one gets. */
+/*
+ * The form of our Request. A peer that closed the connection on an enhanced one gets the plain one.
+ */
 enum request_form { REQUEST_ENHANCED, REQUEST_PLAIN };
 void negotiate_request(const struct conn_wish *w, enum request_form form, struct mpa_frame *req);
 
-/* Our Reply to a Request, and the link that follows from the two. */
+/* Makes our Reply to a Request, and the link that follows from the two. */
 void negotiate_reply(const struct mpa_frame *req, const struct conn_wish *w, struct mpa_frame *rep,
 		     struct qp_link *link);
 
-/* A Reply without consent. */
+/* Makes a Reply that rejects. */
 void negotiate_reject(const struct mpa_frame *req, const struct conn_wish *w,
 		      struct mpa_frame *rep);
 
-/* The link that follows from a Reply to our Request; or the fault to terminate with. */
+/* Derives the link from a Reply to our Request; or returns the fault to terminate with. */
 struct wire_fault negotiate_link(const struct mpa_frame *req, const struct mpa_frame *rep,
 				 const struct conn_wish *w, struct qp_link *link);
 
-/* The depths that a frame announces, as the application may use them (RFC 6581 §5). */
+/* Returns the depths that a frame announces, as the application may use them (RFC 6581 §5). */
 void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
 		      uint8_t *responder_resources);
 
@@ -83,77 +85,82 @@ void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
 /*
  *   active:   TCP --connected--> REPLY --frame--> handed over
  *              ^                   |
- *              +--refused, closed--+   (conn.c says how often)
+ *              +--refused, closed--+   (conn.c: how often)
  *   passive:  REQUEST --frame--> ASKED --accept--> ANSWERING --sent--> handed over
  *                                  +-----reject--> ANSWERING --sent--> closed
  *
- * From any of them: ENDED, when the peer is gone or out of line, or time is up.
+ * From any state: ENDED, when the peer closes, violates the protocol, or times out.
  */
 enum conn_state { CONN_TCP, CONN_REPLY, CONN_REQUEST, CONN_ASKED, CONN_ANSWERING, CONN_ENDED };
 
 struct conn {
-	struct list
-		link; /* in listener->half_open; an active one: in the line of those that dial */
-	struct cm_id *id;	   /* NULL until a passive one is presented */
+	struct list link; /* in listener->half_open; on the active side in conn.c's dial queue */
+	struct cm_id *id; /* NULL until a passive connection is presented */
 	struct listener *listener; /* while half open, or waiting to be presented */
 	enum conn_state state;
-	int fd; /* until the stream has it: -1 then */
+	int fd; /* -1 once the stream owns it */
 	struct stream *stream;
 	struct watch watch;
-	struct timer timer;	/* the deadline of it all; not moved by progress */
-	uint64_t turn;		/* of those that connect */
-	unsigned age;		/* the engine's */
-	struct timer redial;	/* a moment after the peer refused, */
-	uint64_t refused_until; /* as long as it is before that */
-	bool was_reset;		/* one reset is forgiven, too */
+	struct timer timer;	/* overall deadline, not extended by progress */
+	uint64_t turn;		/* sequence number in the dial queue */
+	unsigned age;		/* the engine's age, which a fork increments */
+	struct timer redial;	/* fires shortly after the peer refused, */
+	uint64_t refused_until; /* until this time */
+	bool was_reset;		/* one reset has already been retried */
 	struct conn_wish wish;
 	enum request_form form;
 	bool dialled_again;
-	bool rejecting;		     /* ANSWERING: with a no */
+	bool rejecting;		     /* ANSWERING: the Reply is a reject */
 	struct qp_link agreed;	     /* ANSWERING */
-	struct mpa_frame ours, peer; /* peer's private data is in rx */
+	struct mpa_frame ours, peer; /* peer's private data points into rx */
 	size_t rx_len;
 	size_t tx_len, tx_off;
 	uint8_t rx[MPA_FRAME_MAX];
 	uint8_t tx[MPA_FRAME_MAX];
 };
 
-/* Starts to connect id to its destination. -errno of socket, bind or connect. */
+/* Starts to connect id to its destination. Returns -errno of socket, bind or connect. */
 int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out);
-/* A socket that was accepted: takes it over, also when it fails. */
+/* Takes over an accepted socket, even if it fails. */
 int conn_accepted(struct listener *l, int fd);
-/* The Request gets an id, and the program is told. -errno: the connection is gone. */
+/*
+ * Makes an id for the Request, and notifies the program. Returns -errno if the connection is gone.
+ */
 int conn_present(struct conn *c, struct cm_id *listener, struct cm_id **child);
-/* Answers a Request. The connection is gone after reject; after accept, too, in the end. */
+/*
+ * Answers a Request. The connection is freed after reject; after accept, too, once the Reply is
+ * sent.
+ */
 int conn_accept(struct conn *c, const struct conn_wish *w);
 int conn_send_reject(struct conn *c, const struct conn_wish *w);
-void conn_destroy(struct conn *c); /* the peer sees a reset; NULL is fine */
+void conn_destroy(struct conn *c); /* resets the connection; c may be NULL */
 
 /* ---- listener.c -------------------------------------------------------- */
 
 struct listener {
 	struct cm_id *id;
 	struct watch watch;
-	struct timer retry;	  /* after accept() ran out of descriptors or memory */
-	struct list half_open;	  /* conn.link, oldest first: no whole Request yet */
-	struct list waiting;	  /* conn.link: Requests that are not yet presented */
-	struct cm_id *unanswered; /* the one that was presented last; its asked_by is this */
-	struct timer answer;	  /* how long the next ones wait for its answer */
-	bool in_bulk;		  /* they do not wait any more */
+	struct timer retry;	  /* fires after accept() ran out of descriptors or memory */
+	struct list half_open;	  /* conn.link, oldest first: the Request is incomplete */
+	struct list waiting;	  /* conn.link: Requests not presented yet */
+	struct cm_id *unanswered; /* the id presented last; its asked_by is this listener */
+	struct timer answer;	  /* how long the next Requests wait for its answer */
+	bool in_bulk;		  /* Requests no longer wait for each other */
 	unsigned n_half_open;
 	unsigned backlog;
 	unsigned undelivered; /* Requests that the program has not fetched */
-	bool short_of_fds;    /* or of memory: until retry */
-	bool paused;	      /* for either reason: nobody is accepted */
+	bool short_of_fds;    /* descriptors or memory ran out; until retry */
+	bool paused;	      /* for either reason: accepts no connections */
 };
 
 int listener_create(struct cm_id *id, int fd, int backlog, struct listener **out);
 void listener_destroy(struct listener *l);
 void listener_add(struct listener *l, struct conn *c);
 void listener_remove(struct listener *l, struct conn *c); /* half open or waiting */
-void listener_asked(struct listener *l, struct conn *c);  /* its Request is whole */
-void listener_answered(struct listener *l);  /* accepted, rejected or destroyed: the last one */
-void listener_delivered(struct listener *l); /* the program has fetched one */
+void listener_asked(struct listener *l, struct conn *c);  /* its Request is complete */
+/* the Request presented last was accepted, rejected or destroyed */
+void listener_answered(struct listener *l);
+void listener_delivered(struct listener *l); /* the program has fetched a Request */
 
 /* ---- event.c: channels and events -------------------------------------- */
 
@@ -164,9 +171,10 @@ struct cm_channel {
 };
 
 struct cm_event {
-	struct rdma_cm_event cm; /* first */
+	struct rdma_cm_event cm; /* must be first */
 	struct list link;
-	struct cm_id *owner; /* who waits for its acknowledgement: the listener of a request */
+	/* the id that waits for its acknowledgement: the listener of a request */
+	struct cm_id *owner;
 	uint8_t private_data[CM_MAX_PRIVATE];
 };
 
@@ -176,20 +184,20 @@ static inline struct cm_channel *to_cm_channel(struct rdma_event_channel *c)
 }
 
 int cm_channel_open(struct rdma_event_channel **out);
-void cm_channel_close(struct rdma_event_channel *channel); /* NULL is fine */
+void cm_channel_close(struct rdma_event_channel *channel); /* channel may be NULL */
 
 /* Posts an event without private data or depths. */
 void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status);
-/* with those of a peer's frame (NULL: none): */
+/* Posts an event with the private data and depths of a peer's frame (NULL: none). */
 void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
 		     const struct mpa_frame *peer);
-/* a request for listener, which child stands for; -ENOMEM */
+/* Posts a request to listener, with child as its new id. Returns -ENOMEM. */
 int event_post_request(struct cm_id *listener, struct cm_id *child, const struct mpa_frame *peer);
-/* Forgets what is queued for id, and destroys the children of its requests. */
+/* Drops the events queued for id, and destroys the children of its requests. */
 void event_drop(struct cm_id *id);
 void event_move(struct cm_id *id, struct cm_channel *to);
 bool event_pending(struct cm_id *id);
-/* Returns when every event of id that was fetched is acknowledged. */
+/* Returns once every fetched event of id is acknowledged. */
 void event_wait_acks(struct cm_id *id);
 
 /* ---- id.c -------------------------------------------------------------- */
@@ -199,8 +207,8 @@ void event_wait_acks(struct cm_id *id);
  *   IDLE, BOUND -> ADDR_RESOLVED -> ROUTE_RESOLVED -> CONNECTING -> CONNECTED -> CLOSED
  *   REQUESTED (a listener's child) -> ACCEPTING -> CONNECTED -> CLOSED
  *
- * ACCEPTING: answered; the peer's first FPDU is awaited. Where a set-up fails
- * the id is CLOSED.
+ * ACCEPTING: the Reply is sent, and the peer's first FPDU is awaited. If a
+ * set-up fails, the id is CLOSED.
  */
 enum id_state {
 	ID_IDLE,
@@ -216,19 +224,19 @@ enum id_state {
 };
 
 struct cm_id {
-	struct rdma_cm_id cm; /* first */
-	unsigned num;	      /* for the log */
+	struct rdma_cm_id cm; /* must be first */
+	unsigned num;	      /* number in log messages */
 	enum id_state state;
-	bool sync;	   /* has a channel of its own; each call waits */
-	int fd;		   /* bound, not yet listening or connecting; -1 */
-	struct conn *conn; /* while it is set up */
+	bool sync;	   /* has a private channel; each call waits for its event */
+	int fd;		   /* bound socket, not yet listening or connecting; -1: none */
+	struct conn *conn; /* during connection set-up */
 	struct listener *listener;
-	struct listener *asked_by;  /* REQUESTED, and it waits for our answer */
-	uint32_t qpn;		    /* of its queue pair, whose pointer the program may free */
-	bool has_qp;		    /* qpn says something */
-	bool port_fixed;	    /* the program chose the source port, or asked for it early */
-	bool disconnecting;	    /* the program asked for it */
-	struct timer first;	    /* ACCEPTING: how long the first FPDU may take */
+	struct listener *asked_by;  /* REQUESTED: the listener that waits for our answer */
+	uint32_t qpn;		    /* number of its queue pair; the program may free the pointer */
+	bool has_qp;		    /* qpn is valid */
+	bool port_fixed;	    /* the program chose the source port, or queried it early */
+	bool disconnecting;	    /* the program requested it */
+	struct timer first;	    /* ACCEPTING: the deadline of the first FPDU */
 	uint8_t peer_ird, peer_ord; /* REQUESTED: the peer's offer */
 
 	bool reuse, afonly, has_afonly, has_tos; /* options */
@@ -239,7 +247,7 @@ struct cm_id {
 	void *ep_private; /* rdma_create_ep(): ai_connect */
 	size_t ep_private_len;
 
-	unsigned fetched, acked; /* events; event.c */
+	unsigned fetched, acked; /* counts of events; see event.c */
 };
 
 static inline struct cm_id *to_cm_id(struct rdma_cm_id *id)
@@ -247,74 +255,74 @@ static inline struct cm_id *to_cm_id(struct rdma_cm_id *id)
 	return (struct cm_id *)id;
 }
 
-/* channel NULL: a synchronous id. -errno */
+/* Creates an id; channel NULL: a synchronous id. Returns -errno. */
 int id_create(struct rdma_event_channel *channel, void *context, enum rdma_port_space ps,
 	      enum ibv_qp_type type, struct cm_id **out);
 void id_destroy(struct cm_id *id); /* closes everything, waits for acknowledgements */
 void id_set_state(struct cm_id *id, enum id_state to);
 const char *id_state_str(enum id_state s);
-/* The device, its default protection domain and its port become the id's. -errno */
+/* Assigns the device, its default protection domain and its port to the id. Returns -errno. */
 int id_bind_device(struct cm_id *id);
-/* The child of a listener's connection; its addresses are the stream's. */
+/* Creates the id of a listener's new connection; its addresses are the stream's. */
 int id_create_child(struct cm_id *listener, struct conn *c, struct cm_id **out);
 
 /*
- * -1 and errno at the face, and why, for STAG_LOG=info. An id that was never
- * made has no name.
+ * Returns -1 and sets errno for the caller, and logs the reason at STAG_LOG=info. id is NULL if it
+ * was never created.
  */
 int id_error(const struct cm_id *id, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /*
- * The end of a call that came to ret: releases the engine lock, behind which another
- * thread may destroy the id. A synchronous one waits for its event, which becomes
- * id->event. 0, or -1 and errno.
+ * Ends a call that returned ret: releases the engine lock, after which another thread may destroy
+ * the id. A synchronous id waits for its event, which becomes id->event. Returns 0, or -1 and
+ * errno.
  */
 int id_complete(struct cm_id *id, int ret);
 
 /* ---- connect.c: how conn.c notifies an id ----------------------------- */
 
-/* The queue pair of an id that is being connected, or connected; NULL when it is gone. */
+/* Returns the queue pair of an id that is being connected, or connected; NULL if it is gone. */
 struct stag_qp *id_qp(struct cm_id *id);
-/* Hands a stream over to the id's queue pair: takes it also when it fails. */
+/* Passes a stream to the id's queue pair; takes the stream even if it fails. */
 int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link);
 void id_connected(struct cm_id *id, const struct mpa_frame *reply);
 void id_accepted(struct cm_id *id, const struct qp_link *link);
 void id_failed(struct cm_id *id, int status, const struct mpa_frame *reply);
-void id_close(struct cm_id *id);	   /* whatever it has of connections and listeners */
-void id_drop_request(struct cm_id *child); /* nobody will ever fetch it */
+void id_close(struct cm_id *id);	   /* closes its connections and listeners */
+void id_drop_request(struct cm_id *child); /* the program will never fetch it */
 void id_set_qp(struct cm_id *id, uint32_t qpn);
 void id_qp_gone(struct cm_id *id); /* its queue pair is about to be destroyed */
 
 /* ---- address.c: socket addresses --------------------------------------- */
 
-socklen_t address_len(const struct sockaddr *a); /* 0: neither IPv4 nor IPv6 */
+socklen_t address_len(const struct sockaddr *a); /* returns 0 if neither IPv4 nor IPv6 */
 bool address_is_any(const struct sockaddr *a);
 uint16_t address_port(const struct sockaddr *a);		       /* network order */
-bool address_same(const struct sockaddr *a, const struct sockaddr *b); /* and the port */
+bool address_same(const struct sockaddr *a, const struct sockaddr *b); /* compares the port, too */
 void address_set_port(struct sockaddr *a, uint16_t port);
 void address_loopback(int family, struct sockaddr_storage *out);
 void address_any(int family, struct sockaddr_storage *out);
 void address_unmap(struct sockaddr_storage *a); /* ::ffff:a.b.c.d becomes a.b.c.d */
 const char *address_str(const struct sockaddr *a, char *buf, size_t size);
-/* Which local address packets from src (or any: NULL) to dst have. -errno */
+/* Finds the local address of packets from src (NULL: any) to dst. Returns -errno. */
 int address_source(const struct sockaddr *src, const struct sockaddr *dst,
 		   struct sockaddr_storage *out);
 #define ADDRESS_STR_LEN 64
 
-/* A TCP socket with id's options, CLOEXEC and non-blocking. -errno */
+/* Opens a TCP socket with id's options, CLOEXEC and non-blocking. Returns -errno. */
 int socket_open(const struct cm_id *id, int family);
 /*
- * The same, bound; where only connections that have ended are in the way, they
- * are ignored. Port 0 is chosen now, or, for a connection that goes out, by
- * connect(), which may then take one that leads elsewhere already.
+ * Opens and binds a socket; connections in TIME_WAIT do not prevent it. Port 0 is chosen now, or,
+ * for an outgoing connection, by connect(), which may reuse a port that is connected to another
+ * destination.
  */
 enum bind_port { BIND_PORT_NOW, BIND_PORT_LATE };
 int socket_bound(const struct cm_id *id, const struct sockaddr *addr, enum bind_port when);
 
 /* ---- device.c ---------------------------------------------------------- */
 
-struct ibv_pd *default_pd(void); /* one, never freed; NULL + errno */
+struct ibv_pd *default_pd(void); /* a single one, never freed; NULL + errno */
 
 /* ---- real.c: rdma-core's library --------------------------------------- */
 
@@ -367,12 +375,18 @@ struct real_cm {
 #undef REAL_CM_POINTER
 };
 
-/* Fills the table; how many functions rdma-core's library lacks (all, where there is none). */
+/*
+ * Fills the table. Returns how many functions rdma-core's library lacks (all, if it is not
+ * installed).
+ */
 unsigned real_cm_resolve(struct real_cm *table);
-/* The table where this process's calls go to rdma-core, else NULL. Asked of every rdma_* call. */
+/*
+ * Returns the table if this process's calls go to rdma-core, else NULL. Called by every rdma_*
+ * call.
+ */
 const struct real_cm *real_cm(void);
 
-/* At the head of a public function: the call goes to rdma-core, where that is the choice. */
+/* First line of a public function: forwards the call to rdma-core if the process chose it. */
 #define PASS_TO_REAL(call)                                                                         \
 	do {                                                                                       \
 		const struct real_cm *real_lib = real_cm();                                        \

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conn.c - one TCP connection, from connect() or accept() through MPA's Request
- * and Reply (RFC 5044 §7.1) to the queue pair.
+ * conn.c - one TCP connection, from connect() or accept() through MPA's Request and Reply (RFC 5044
+ * §7.1) to the queue pair.
  *
- * Driven by the engine, never waits. Frames are read to their last byte and not
- * beyond it: what a hasty peer sends behind a Reply stays in the socket, for the
- * queue pair. Everything a peer does ends in a frame or in conn_lost(), at the
- * latest when the time is up, which no progress prolongs.
+ * Driven by the engine; never blocks. A frame is read to its last byte and no further: bytes that a
+ * peer sends early after a Reply stay in the socket, for the queue pair. Every behaviour of a peer
+ * ends in a frame or in conn_lost(), at the latest at the deadline, which progress does not extend.
  */
 #include "cm/cm.h"
 
@@ -56,7 +55,7 @@ static struct conn *conn_new(enum conn_state state)
 	return c;
 }
 
-/* Lets go of the socket: in peace, what was sent still arrives; else the peer sees a reset. */
+/* How the socket is closed: in PEACE sent data still arrives; with RESET the peer sees a reset. */
 enum parting { PEACE, RESET };
 
 static void conn_drop_stream(struct conn *c, enum parting how)
@@ -108,14 +107,14 @@ static void log_peer(const struct conn *c, int err, const char *what)
 		 strerror(-err));
 }
 
-/* The end of a set-up that did not become a connection. */
+/* Ends a set-up that did not become a connection. */
 static void conn_lost(struct conn *c, int err, const char *what)
 {
 	struct cm_id *id = c->id;
 
 	assert(engine_locked());
 	log_peer(c, err, what);
-	if (c->state == CONN_ASKED && id) { /* the program learns of it when it answers */
+	if (c->state == CONN_ASKED && id) { /* the program is notified when it answers */
 		conn_set_state(c, CONN_ENDED);
 		conn_drop_stream(c, RESET);
 		return;
@@ -127,7 +126,7 @@ static void conn_lost(struct conn *c, int err, const char *what)
 
 /* ---- bytes ------------------------------------------------------------- */
 
-/* What waits in tx: 0 when all of it is out, -EAGAIN, -errno. */
+/* Sends the bytes in tx. Returns 0 if all are sent, -EAGAIN, or -errno. */
 static int conn_flush(struct conn *c)
 {
 	while (c->tx_off < c->tx_len) {
@@ -157,13 +156,16 @@ static size_t frame_rest(const struct conn *c)
 {
 	size_t whole = MPA_FRAME_LEN;
 
-	/* mpa_decode() has seen that the length is a possible one */
+	/* mpa_decode() has checked that the length is valid */
 	if (c->rx_len >= MPA_FRAME_LEN)
 		whole += get_be16(c->rx + MPA_FRAME_LEN - sizeof(uint16_t));
 	return whole - c->rx_len;
 }
 
-/* Reads on: 0 when a frame is there, -EAGAIN, -ENODATA at the end of it all, -EPROTO, -errno. */
+/*
+ * Reads more bytes. Returns 0 if a frame is complete, -EAGAIN, -ENODATA at the end of the stream,
+ * -EPROTO, or -errno.
+ */
 static int conn_read_frame(struct conn *c, bool want_reply)
 {
 	int ret;
@@ -184,7 +186,7 @@ static int conn_read_frame(struct conn *c, bool want_reply)
 
 /* ---- the active side --------------------------------------------------- */
 
-/* A socket that goes out from where the id is bound. */
+/* Opens a socket bound to the id's source address. */
 static int dial_socket(struct cm_id *id)
 {
 	struct sockaddr_storage src = id->cm.route.addr.src_storage;
@@ -199,10 +201,9 @@ static int dial_socket(struct cm_id *id)
 }
 
 /*
- * Those that have not sent their Request, by their turns: one that found a
- * listener does not overtake another that was refused (come_again() below).
- * perftest counts its connections on both sides, and takes the first here for
- * the first there.
+ * Connections that have not sent their Request yet, in the order of rdma_connect(): one that found
+ * a listener does not overtake an earlier one that was refused (retry_dial() below). perftest
+ * counts its connections on both sides, and assumes that the order is the same.
  */
 static struct list line = {&line, &line};
 
@@ -217,20 +218,20 @@ static void line_enter(struct conn *c)
 	list_add_tail(at->next, &c->link);
 }
 
-static const struct sockaddr *place(const struct conn *c)
+static const struct sockaddr *destination_of(const struct conn *c)
 {
 	return &c->id->cm.route.addr.dst_addr;
 }
 
-/* Those of a forked child's parent are none of its own. */
+/* Connections of a forked child's parent do not count. */
 static bool is_bound_for(const struct conn *c, const struct sockaddr *to, unsigned age)
 {
-	return c->age == age && address_same(place(c), to);
+	return c->age == age && address_same(destination_of(c), to);
 }
 
 static int dial(struct conn *c)
 {
-	const struct sockaddr *dst = place(c);
+	const struct sockaddr *dst = destination_of(c);
 	int err;
 
 	c->fd = dial_socket(c->id);
@@ -253,8 +254,8 @@ err_close:
 }
 
 /*
- * The program sees its source port from rdma_connect() on. Later attempts have
- * others, but it may be looking: it sees the last one with ESTABLISHED.
+ * The program sees its source port from rdma_connect() on. Later attempts have other ports, but the
+ * program may be reading the field: it is updated once more with ESTABLISHED.
  */
 static void show_source(struct cm_id *id, int fd)
 {
@@ -290,8 +291,8 @@ int conn_connect(struct cm_id *id, const struct conn_wish *w, struct conn **out)
 	return 0;
 }
 
-/* A source port that was chosen is free at once. */
-static void hang_up(struct conn *c)
+/* Frees a chosen source port at once. */
+static void close_dialled_socket(struct conn *c)
 {
 	struct linger now = {.l_onoff = 1, .l_linger = 0};
 
@@ -305,14 +306,17 @@ static void dial_anew(struct conn *c)
 	int err;
 
 	timer_cancel(&c->redial);
-	hang_up(c);
+	close_dialled_socket(c);
 	c->dialled_again = true;
 	err = dial(c);
 	if (err)
-		conn_lost(c, err, "no connection");
+		conn_lost(c, err, "cannot connect");
 }
 
-/* All to that place that wait, in their order; and those behind them, that may be through by now. */
+/*
+ * Dials all connections to that destination that wait, in order; then the ones behind them, which
+ * may be connected by now.
+ */
 static void redial(struct timer *t)
 {
 	const struct conn *due = container_of(t, struct conn, redial);
@@ -333,18 +337,18 @@ static void redial(struct timer *t)
 
 static void dial_later(struct conn *c)
 {
-	hang_up(c);
+	close_dialled_socket(c);
 	line_enter(c);
 	timer_set(&c->redial, clock_ns() + REDIAL_MS * NS_PER_MS, redial);
 }
 
 /*
- * Programs that close a listener and open it again for each connection
- * (perftest) leave a moment in which TCP refuses, and resets what the old one
- * had not taken. A slower adapter's peers never see it; ours come again: while
- * they are refused for as long as is configured, after a reset once.
+ * Programs that close a listener and open it again for each connection (perftest) leave a moment in
+ * which TCP refuses connections, and resets those that the old listener had not accepted. Peers of
+ * a slower adapter never see it; ours retry: after a refusal for the configured time, after a reset
+ * once.
  */
-static bool come_again(struct conn *c, int err)
+static bool retry_dial(struct conn *c, int err)
 {
 	if (clock_ns() >= c->refused_until || (err != -ECONNREFUSED && err != -ECONNRESET))
 		return false;
@@ -356,28 +360,31 @@ static bool come_again(struct conn *c, int err)
 }
 
 /*
- * The peer hung up on our Request. RFC 6581 §4.3: it may know revision 1 only;
- * or it minds the reserved bit of our offer. Once more, with neither.
+ * The peer closed the connection on our Request. RFC 6581 §4.3: it may support revision 1 only; or
+ * it rejects the reserved bit of our offer. Retries once, with neither.
  */
-static bool ask_plainly(struct conn *c)
+static bool retry_plain_request(struct conn *c)
 {
 	if (c->form != REQUEST_ENHANCED || c->rx_len)
 		return false;
-	log_peer(c, -ECONNRESET, "hung up on our Request, a plain one follows");
+	log_peer(c, -ECONNRESET, "closed the connection on our Request: retrying with a plain one");
 	conn_drop_stream(c, RESET);
 	c->form = REQUEST_PLAIN;
 	c->dialled_again = true;
-	c->was_reset = true; /* that was the last attempt */
+	c->was_reset = true; /* this is the last attempt */
 	return dial(c) == 0;
 }
 
 static void conn_hung_up(struct conn *c, int err)
 {
-	if (!come_again(c, err) && !ask_plainly(c))
-		conn_lost(c, -ECONNRESET, "hung up");
+	if (!retry_dial(c, err) && !retry_plain_request(c))
+		conn_lost(c, -ECONNRESET, "closed the connection");
 }
 
-/* After an attempt to send the Request: waits for the Reply, and for room if it must. */
+/*
+ * Called after an attempt to send the Request: waits for the Reply, and for room in the socket if
+ * necessary.
+ */
 static bool request_sent(struct conn *c, int err)
 {
 	if (err && err != -EAGAIN) {
@@ -388,26 +395,26 @@ static bool request_sent(struct conn *c, int err)
 	return true;
 }
 
-/* Is there one before it that waits to dial again? */
+/* Returns whether an earlier connection waits to dial again. */
 static bool must_wait(struct conn *c)
 {
 	for (struct list *it = c->link.prev; it != &line; it = it->prev) {
 		struct conn *other = list_entry(it, struct conn, link);
 
-		if (other->fd < 0 && is_bound_for(other, place(c), c->age))
+		if (other->fd < 0 && is_bound_for(other, destination_of(c), c->age))
 			return true;
 	}
 	return false;
 }
 
-/* TCP has a connection, or none. */
-static void dialled(struct conn *c)
+/* Called when connect() succeeded or failed. */
+static void connect_finished(struct conn *c)
 {
 	socklen_t len = sizeof(int);
 	int err = 0;
 
 	getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
-	if (come_again(c, -err))
+	if (retry_dial(c, -err))
 		return;
 	if (!err && must_wait(c)) {
 		dial_later(c);
@@ -416,7 +423,7 @@ static void dialled(struct conn *c)
 	if (!err)
 		err = -stream_open_tcp(&c->stream, c->fd, true);
 	if (err) {
-		conn_lost(c, -err, "no connection");
+		conn_lost(c, -err, "cannot connect");
 		return;
 	}
 	c->fd = -1;
@@ -426,7 +433,7 @@ static void dialled(struct conn *c)
 	request_sent(c, conn_send(c, &c->ours));
 }
 
-/* What TCP says of those before it comes first: two threads may hand it to us in any order. */
+/* Handles earlier connections' results first: two threads may report them in any order. */
 static void step_tcp(struct conn *c)
 {
 	list_for_each_safe (it, &line) {
@@ -435,13 +442,14 @@ static void step_tcp(struct conn *c)
 
 		if (other == c)
 			break;
-		if (other->fd >= 0 && is_bound_for(other, place(c), c->age) && poll(&p, 1, 0) == 1)
-			dialled(other);
+		if (other->fd >= 0 && is_bound_for(other, destination_of(c), c->age) &&
+		    poll(&p, 1, 0) == 1)
+			connect_finished(other);
 	}
-	dialled(c);
+	connect_finished(c);
 }
 
-/* A Terminate message as the one FPDU of a stream that will not be (RFC 6581 §8). */
+/* Sends a Terminate message as the only FPDU of a stream that is not established (RFC 6581 §8). */
 static void send_terminate(struct conn *c, struct wire_fault fault)
 {
 	struct ddp_hdr h = {.last = true, .opcode = RDMAP_TERMINATE, .qn = QN_TERMINATE, .msn = 1};
@@ -474,13 +482,13 @@ static void conn_rejected(struct conn *c)
 
 static void conn_refuse(struct conn *c, struct wire_fault fault)
 {
-	log_info("cm %u: cannot live with the Reply: %s", c->id->num, wire_fault_str(fault));
+	log_info("cm %u: the Reply is not acceptable: %s", c->id->num, wire_fault_str(fault));
 	send_terminate(c, fault);
 	id_failed(c->id, -EINVAL, NULL);
 	conn_free(c, PEACE);
 }
 
-/* From here the stream is the queue pair's. */
+/* Passes the stream to the queue pair. */
 static struct stream *conn_take_stream(struct conn *c)
 {
 	struct stream *s = c->stream;
@@ -527,7 +535,7 @@ static void step_reply(struct conn *c)
 	if (err == -EAGAIN)
 		return;
 	if (err == -EPROTO)
-		conn_lost(c, err, "what came is no Reply");
+		conn_lost(c, err, "sent no valid Reply");
 	else if (err)
 		conn_hung_up(c, err);
 	else
@@ -552,7 +560,7 @@ int conn_accepted(struct listener *l, int fd)
 		conn_free(c, RESET);
 		return err;
 	}
-	/* siw, too, gives a Request half the time of a Reply */
+	/* like siw, allows a Request half the time of a Reply */
 	timer_set(&c->timer, clock_ns() + config()->connect_timeout_ms * NS_PER_MS / 2, conn_late);
 	listener_add(l, c);
 	return 0;
@@ -583,7 +591,7 @@ static void step_request(struct conn *c)
 	if (err == -EAGAIN)
 		return;
 	if (err) {
-		conn_lost(c, err == -ENODATA ? -ECONNRESET : err, "no connection request");
+		conn_lost(c, err == -ENODATA ? -ECONNRESET : err, "sent no valid Request");
 		return;
 	}
 	timer_cancel(&c->timer);
@@ -591,7 +599,10 @@ static void step_request(struct conn *c)
 	listener_asked(c->listener, c);
 }
 
-/* A peer that waits for the Reply has nothing to say: it is gone, or out of line. */
+/*
+ * A peer that waits for the Reply must not send: it has closed the connection, or violates the
+ * protocol.
+ */
 static void step_asked(struct conn *c)
 {
 	uint8_t byte;
@@ -600,10 +611,10 @@ static void step_asked(struct conn *c)
 
 	if (n == -EAGAIN)
 		return;
-	conn_lost(c, n > 0 ? -EPROTO : -ECONNRESET, "did not wait for the Reply");
+	conn_lost(c, n > 0 ? -EPROTO : -ECONNRESET, "sent data or closed before the Reply");
 }
 
-/* The answer is out. */
+/* Called when the Reply is sent. */
 static int conn_answered(struct conn *c)
 {
 	struct cm_id *id = c->id;
@@ -656,7 +667,7 @@ int conn_send_reject(struct conn *c, const struct conn_wish *w)
 	assert(engine_locked());
 	if (c->state != CONN_ASKED)
 		return -ECONNRESET;
-	c->id->conn = NULL; /* the rest of its life concerns nobody */
+	c->id->conn = NULL; /* the id no longer needs the connection */
 	c->id = NULL;
 	c->rejecting = true;
 	negotiate_reject(&c->peer, w, &c->ours);
@@ -674,7 +685,7 @@ static void step_answering(struct conn *c)
 	if (err == -EAGAIN)
 		return;
 	if (err) {
-		conn_lost(c, err, "did not take the Reply");
+		conn_lost(c, err, "cannot send the Reply");
 		return;
 	}
 	err = conn_answered(c);
@@ -713,5 +724,5 @@ static void conn_late(struct timer *t)
 {
 	struct conn *c = container_of(t, struct conn, timer);
 
-	conn_lost(c, -ETIMEDOUT, "took too long");
+	conn_lost(c, -ETIMEDOUT, "timed out");
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * connect.c - listen, connect, accept, reject, disconnect; and what becomes of
- * an id as its connection is set up and ends.
+ * connect.c - listen, connect, accept, reject, disconnect; and how an id changes as its connection
+ * is set up and ends.
  *
- * Order and status of the events are the kernel's for an iWARP device. One is
- * added: TIMEWAIT_EXIT behind DISCONNECTED, since there are programs (tgtd) that
- * hold on to a connection until it comes.
+ * Order and status of the events are the kernel's for an iWARP device. One is added: TIMEWAIT_EXIT
+ * after DISCONNECTED, since some programs (tgtd) keep a connection until it arrives.
  */
 #include "cm/cm.h"
 
@@ -26,7 +25,7 @@ void id_set_qp(struct cm_id *id, uint32_t qpn)
 	id->has_qp = true;
 }
 
-/* By number: the program may have destroyed it without a word to its id. */
+/* Looks it up by number: the program may have destroyed it without notifying its id. */
 static struct stag_qp *find_qp(const struct cm_id *id)
 {
 	return id->has_qp ? qp_by_num(id->qpn) : NULL;
@@ -40,7 +39,7 @@ struct stag_qp *id_qp(struct cm_id *id)
 	return qp && qp->notify.events && qp->notify.arg == id ? qp : NULL;
 }
 
-/* The queue pair that is to be connected: made on the id, or the program's own. */
+/* Returns the queue pair to connect: the id's, or the program's own. */
 static int choose_qp(struct cm_id *id, const struct rdma_conn_param *param)
 {
 	const struct stag_qp *qp;
@@ -51,9 +50,10 @@ static int choose_qp(struct cm_id *id, const struct rdma_conn_param *param)
 		id_set_qp(id, param->qp_num);
 	qp = find_qp(id);
 	if (!qp)
-		return id_error(id, EINVAL, "there is no queue pair to connect");
+		return id_error(id, EINVAL, "the id has no queue pair to connect");
 	if (qp->notify.events || atomic_load(&qp->state) != QP_IDLE)
-		return id_error(id, EINVAL, "queue pair %u cannot be connected any more", id->qpn);
+		return id_error(id, EINVAL, "queue pair %u is in a state that cannot be connected",
+				id->qpn);
 	return 0;
 }
 
@@ -65,7 +65,7 @@ static void abort_qp(struct stag_qp *qp)
 	qp_modify(qp, &attr, IBV_QP_STATE);
 }
 
-/* ---- how connections begin and end ------------------------------------- */
+/* ---- begin and end of connections -------------------------------------- */
 
 static void id_ended(struct cm_id *id)
 {
@@ -113,7 +113,7 @@ static void on_disconnected(void *arg)
 static const struct qp_events id_events = {.established = on_established,
 					   .disconnected = on_disconnected};
 
-/* The peer took our Reply and never opened the stream. */
+/* The peer accepted our Reply and never sent its first FPDU. */
 static void on_no_first(struct timer *t)
 {
 	struct cm_id *id = container_of(t, struct cm_id, first);
@@ -121,7 +121,7 @@ static void on_no_first(struct timer *t)
 
 	if (qp)
 		abort_qp(qp);
-	log_info("cm %u: no first FPDU came", id->num);
+	log_info("cm %u: the peer sent no first FPDU in time", id->num);
 	id_accept_failed(id, -ETIMEDOUT);
 }
 
@@ -139,7 +139,7 @@ int id_attach(struct cm_id *id, struct stream *s, const struct qp_link *link)
 		return 0;
 	if (qp)
 		qp_set_events(qp, NULL, NULL);
-	log_info("cm %u: queue pair %u does not take the connection: %s", id->num, id->qpn,
+	log_info("cm %u: queue pair %u refuses the connection: %s", id->num, id->qpn,
 		 strerror(-err));
 	s->ops->abort(s);
 	stream_close(s);
@@ -165,7 +165,7 @@ void id_accepted(struct cm_id *id, const struct qp_link *link)
 	timer_set(&id->first, clock_ns() + config()->connect_timeout_ms * NS_PER_MS, on_no_first);
 }
 
-/* The kernel's words for why an active side did not get its connection. */
+/* Returns the event by which the kernel reports this failure on the active side. */
 static enum rdma_cm_event_type failure_event(int status)
 {
 	switch (status) {
@@ -190,7 +190,7 @@ void id_failed(struct cm_id *id, int status, const struct mpa_frame *reply)
 	event_post_conn(id, failure_event(status), status, reply);
 }
 
-/* What the program did not end itself. A request without an answer is rejected. */
+/* Closes what the program did not close itself. A request without an answer is rejected. */
 static void close_conn(struct cm_id *id)
 {
 	static const struct conn_wish nothing;
@@ -221,7 +221,10 @@ void id_close(struct cm_id *id)
 	id_set_state(id, ID_CLOSED);
 }
 
-/* A reset, not a Reply that rejects: the peer may come again, and find a new listener. */
+/*
+ * Resets the connection instead of rejecting it in a Reply: the peer may retry, and find a new
+ * listener.
+ */
 void id_drop_request(struct cm_id *child)
 {
 	assert(engine_locked());
@@ -274,8 +277,8 @@ STAG_EXPORT int rdma_listen(struct rdma_cm_id *cm, int backlog)
 	return ret;
 }
 
-/* Takes fd in any case. */
-static int adopt(struct cm_id *id, int fd)
+/* Takes over fd, even if it fails. */
+static int adopt_socket(struct cm_id *id, int fd)
 {
 	assert(engine_locked());
 	if (id->state != ID_LISTENING || set_nonblocking(fd)) {
@@ -294,15 +297,17 @@ STAG_EXPORT int stagdv_adopt(struct rdma_cm_id *listener, int fd)
 		return EOPNOTSUPP;
 	}
 	engine_lock();
-	err = adopt(to_cm_id(listener), fd);
+	err = adopt_socket(to_cm_id(listener), fd);
 	engine_unlock();
 	return -err;
 }
 
 /* ---- connect, accept --------------------------------------------------- */
 
-/* A depth of a conn_param: RDMA_MAX_INIT_DEPTH and RDMA_MAX_RESP_RES mean all there is. */
-static int take_depth(uint8_t asked, uint8_t all, uint16_t *out)
+/*
+ * Checks a depth of a conn_param: RDMA_MAX_INIT_DEPTH and RDMA_MAX_RESP_RES stand for the maximum.
+ */
+static int check_depth(uint8_t asked, uint8_t all, uint16_t *out)
 {
 	if (asked != RDMA_MAX_INIT_DEPTH && asked > STAG_MAX_RD_ATOM)
 		return -EINVAL;
@@ -310,9 +315,9 @@ static int take_depth(uint8_t asked, uint8_t all, uint16_t *out)
 	return 0;
 }
 
-/* rdma_create_ep()'s private data leads, the call's own follows. */
-static int take_private(const struct cm_id *id, const struct rdma_conn_param *param,
-			struct conn_wish *w)
+/* Concatenates rdma_create_ep()'s private data and the call's own. */
+static int join_private_data(const struct cm_id *id, const struct rdma_conn_param *param,
+			     struct conn_wish *w)
 {
 	size_t own = param && param->private_data ? param->private_data_len : 0;
 
@@ -332,10 +337,10 @@ static int make_wish(struct cm_id *id, const struct rdma_conn_param *param, uint
 	uint8_t ord = param ? param->initiator_depth : RDMA_MAX_INIT_DEPTH;
 	uint8_t ird = param ? param->responder_resources : RDMA_MAX_RESP_RES;
 
-	if (take_depth(ord, all_ord, &w->ord) || take_depth(ird, all_ird, &w->ird))
+	if (check_depth(ord, all_ord, &w->ord) || check_depth(ird, all_ird, &w->ird))
 		return id_error(id, EINVAL, "depth %u or %u is above the device's %u", ord, ird,
 				STAG_MAX_RD_ATOM);
-	if (take_private(id, param, w))
+	if (join_private_data(id, param, w))
 		return id_error(id, EINVAL, "more than %u bytes of private data", CM_MAX_PRIVATE);
 	return 0;
 }
@@ -346,7 +351,7 @@ static int start_connecting(struct cm_id *id, const struct rdma_conn_param *para
 	int err;
 
 	if (id->state != ID_ROUTE_RESOLVED)
-		return id_error(id, EINVAL, "to connect, an id needs a resolved route");
+		return id_error(id, EINVAL, "connecting requires a resolved route");
 	if (choose_qp(id, param) || make_wish(id, param, STAG_MAX_RD_ATOM, STAG_MAX_RD_ATOM, &wish))
 		return -1;
 	err = conn_connect(id, &wish, &id->conn);
@@ -436,14 +441,15 @@ STAG_EXPORT int rdma_establish(struct rdma_cm_id *cm)
 	state = id->state;
 	engine_unlock();
 	if (cm->qp || state != ID_CONNECTED)
-		return id_error(id, EINVAL, "to establish, an id needs a reply, and no queue pair");
-	return 0; /* MPA did it */
+		return id_error(id, EINVAL,
+				"establishing requires a reply, and an id without a queue pair");
+	return 0; /* MPA has established it already */
 }
 
 STAG_EXPORT int rdma_notify(struct rdma_cm_id *cm, enum ibv_event_type event)
 {
 	PASS_TO_REAL(notify(cm, event));
-	return 0; /* iWARP's connections do not depend on it */
+	return 0; /* iWARP connections do not depend on it */
 }
 
 /* ---- disconnect -------------------------------------------------------- */
@@ -455,13 +461,13 @@ static void disconnect_live(struct cm_id *id)
 	if (id->disconnecting)
 		return;
 	id->disconnecting = true;
-	if (!qp) /* destroyed behind our back: nobody else will tell */
+	if (!qp) /* destroyed without the id's knowledge: no other event will come */
 		on_disconnected(id);
 	else if (qp_disconnect(qp))
-		log_debug("cm %u: queue pair %u is past disconnecting", id->num, id->qpn);
+		log_debug("cm %u: queue pair %u is already disconnected", id->num, id->qpn);
 }
 
-/* 0: an event follows or is there; 1: none will come; or -1 and errno. */
+/* Returns 0 if an event follows or is queued, 1 if none will come, or -1 and errno. */
 static int disconnect_id(struct cm_id *id)
 {
 	switch (id->state) {

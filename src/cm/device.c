@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * device.c - the device of all ids: one context, and one protection domain for
- * the queue pairs whose program names none.
+ * device.c - the device of all ids: one context, and one protection domain for queue pairs whose
+ * program gives none.
  */
 #include "cm/cm.h"
 

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * endpoint.c - rdma_create_ep() and rdma_get_request(): ids with everything, for
- * programs that do one thing after the other.
- */
+/* endpoint.c - rdma_create_ep() and rdma_get_request(): complete ids, for synchronous programs. */
 #include "cm/cm.h"
 
 #include <stdlib.h>
@@ -16,13 +13,13 @@ static int keep_private(struct cm_id *id, const struct rdma_addrinfo *res)
 		return 0;
 	id->ep_private = malloc(res->ai_connect_len);
 	if (!id->ep_private)
-		return id_error(id, ENOMEM, "private data of an endpoint");
+		return id_error(id, ENOMEM, "no memory for the private data of an endpoint");
 	memcpy(id->ep_private, res->ai_connect, res->ai_connect_len);
 	id->ep_private_len = res->ai_connect_len;
 	return 0;
 }
 
-/* A listener's queue pair attributes wait for its children. */
+/* Stores a listener's queue pair attributes for its children. */
 static int make_passive(struct cm_id *id, const struct rdma_addrinfo *res, struct ibv_pd *pd,
 			const struct ibv_qp_init_attr *attr)
 {
@@ -32,7 +29,7 @@ static int make_passive(struct cm_id *id, const struct rdma_addrinfo *res, struc
 		return 0;
 	id->ep_attr = malloc(sizeof(*attr));
 	if (!id->ep_attr)
-		return id_error(id, ENOMEM, "attributes of an endpoint");
+		return id_error(id, ENOMEM, "no memory for the attributes of an endpoint");
 	*id->ep_attr = *attr;
 	id->ep_attr->qp_type = (enum ibv_qp_type)res->ai_qp_type;
 	id->ep_pd = pd;
@@ -90,13 +87,13 @@ STAG_EXPORT void rdma_destroy_ep(struct rdma_cm_id *id)
 	rdma_destroy_id(id);
 }
 
-/* What a request becomes; on failure its event is still the listener's. */
-static int take_request(struct cm_id *listener, struct rdma_cm_event *ev)
+/* Turns a request's event into an id; on failure the event still belongs to the listener. */
+static int request_to_id(struct cm_id *listener, struct rdma_cm_event *ev)
 {
 	struct ibv_qp_init_attr attr;
 
 	if (ev->event != RDMA_CM_EVENT_CONNECT_REQUEST)
-		return id_error(listener, EINVAL, "%s where a request was awaited",
+		return id_error(listener, EINVAL, "event %s instead of a connection request",
 				rdma_event_str(ev->event));
 	if (!listener->ep_attr)
 		return 0;
@@ -111,14 +108,14 @@ STAG_EXPORT int rdma_get_request(struct rdma_cm_id *listen, struct rdma_cm_id **
 	struct rdma_cm_event *ev;
 
 	if (!listener->sync)
-		return id_error(listener, EINVAL, "requests of an asynchronous id are events");
+		return id_error(listener, EINVAL, "an asynchronous id gets its requests as events");
 	if (listen->event) {
 		rdma_ack_cm_event(listen->event);
 		listen->event = NULL;
 	}
 	if (rdma_get_cm_event(listen->channel, &ev))
 		return -1;
-	if (take_request(listener, ev)) {
+	if (request_to_id(listener, ev)) {
 		listen->event = ev;
 		return -1;
 	}

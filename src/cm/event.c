@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * event.c - event channels, and the events that a program fetches from them and
- * acknowledges.
+ * event.c - event channels, and the events that a program fetches from them and acknowledges.
  *
- * A channel's descriptor is a semaphore eventfd whose count is the length of
- * the queue, so that poll, epoll and O_NONBLOCK mean what they mean for
- * rdma-core's. A thread that fetches takes one from the count by read(), and
- * then an event; an event that is dropped takes one from the count too, if no
- * reader was faster: that reader finds the queue empty and reads again.
+ * A channel's descriptor is a semaphore eventfd whose count is the length of the queue, so that
+ * poll, epoll and O_NONBLOCK behave as with rdma-core. A thread that fetches decrements the count
+ * by read(), and then takes an event. Dropping an event decrements the count, too, unless a reader
+ * was faster: that reader finds the queue empty and reads again.
  */
 #include "cm/cm.h"
 
@@ -21,7 +19,7 @@
 
 #include "base/lock.h"
 
-/* Guards fetched and acked of every id. */
+/* Protects fetched and acked of every id. */
 static struct lock acks_lock = LOCK_INITIALIZER;
 static pthread_cond_t acks_changed = PTHREAD_COND_INITIALIZER;
 
@@ -54,10 +52,9 @@ static void channel_free(struct cm_channel *ch)
 }
 
 /*
- * The channel that was closed last lingers until the next one is. A program that
- * ends (rping) closes its channel while a thread of it may be about to ask for
- * one more event: it shall wait in vain there, as it does when it was in
- * the call already, and not take a closed descriptor for a failure.
+ * The channel closed last is kept until the next one is closed. A program that ends (rping) closes
+ * its channel while one of its threads may be about to fetch another event: that thread must block
+ * forever, as if it had already been in the call, and not see an error of a closed descriptor.
  */
 static _Atomic(struct cm_channel *) closed_last;
 
@@ -76,14 +73,14 @@ void cm_channel_close(struct rdma_event_channel *channel)
 	channel_free(atomic_exchange(&closed_last, ch));
 }
 
-/* One more in the queue. The count cannot overflow: memory ends before 2^64 events. */
+/* Counts one more event. The count cannot overflow: memory ends before 2^64 events. */
 static void count_up(struct cm_channel *ch)
 {
 	if (eventfd_write(ch->cm.fd, 1))
 		log_err("cm: event channel %d: errno %d", ch->cm.fd, errno);
 }
 
-/* One less, unless a reader was faster; never waits, O_NONBLOCK or not. */
+/* Counts one event less, unless a reader was faster; never blocks, O_NONBLOCK or not. */
 static void count_down(struct cm_channel *ch)
 {
 	eventfd_t one;
@@ -97,7 +94,7 @@ static void count_down(struct cm_channel *ch)
 		log_debug("cm: event channel %d: errno %d", ch->cm.fd, errno);
 }
 
-static void put(struct cm_channel *ch, struct cm_event *ev)
+static void queue_event(struct cm_channel *ch, struct cm_event *ev)
 {
 	HOLD_FOR_SCOPE(&ch->lock);
 	list_add_tail(&ch->events, &ev->link);
@@ -145,7 +142,7 @@ void event_post_conn(struct cm_id *id, enum rdma_cm_event_type type, int status,
 	if (peer)
 		fill_conn(ev, peer);
 	log_debug("cm %u: %s, status %d", id->num, rdma_event_str(type), status);
-	put(to_cm_channel(id->cm.channel), ev);
+	queue_event(to_cm_channel(id->cm.channel), ev);
 }
 
 void event_post(struct cm_id *id, enum rdma_cm_event_type type, int status)
@@ -164,12 +161,12 @@ int event_post_request(struct cm_id *listener, struct cm_id *child, const struct
 	ev->cm.listen_id = &listener->cm;
 	fill_conn(ev, peer);
 	log_debug("cm %u: request, its id is cm %u", listener->num, child->num);
-	put(to_cm_channel(listener->cm.channel), ev);
+	queue_event(to_cm_channel(listener->cm.channel), ev);
 	return 0;
 }
 
-/* Takes the events of id out of its channel. */
-static void take_all(struct cm_id *id, struct list *out)
+/* Moves the events of id from its channel to out. */
+static void dequeue_events_of(struct cm_id *id, struct list *out)
 {
 	struct cm_channel *ch = to_cm_channel(id->cm.channel);
 
@@ -189,7 +186,7 @@ void event_drop(struct cm_id *id)
 
 	assert(engine_locked());
 	list_init(&dropped);
-	take_all(id, &dropped);
+	dequeue_events_of(id, &dropped);
 	list_for_each_safe (it, &dropped) {
 		struct cm_event *ev = list_entry(it, struct cm_event, link);
 
@@ -205,10 +202,10 @@ void event_move(struct cm_id *id, struct cm_channel *to)
 
 	assert(engine_locked());
 	list_init(&moved);
-	take_all(id, &moved);
+	dequeue_events_of(id, &moved);
 	list_for_each_safe (it, &moved) {
 		list_del(it);
-		put(to, list_entry(it, struct cm_event, link));
+		queue_event(to, list_entry(it, struct cm_event, link));
 	}
 	id->cm.channel = &to->cm;
 }
@@ -235,8 +232,8 @@ void event_wait_acks(struct cm_id *id)
 	}
 }
 
-/* The oldest event, now held by the program; NULL when somebody dropped it. */
-static struct cm_event *fetch(struct cm_channel *ch)
+/* Returns the oldest event, now owned by the program; NULL if it was dropped meanwhile. */
+static struct cm_event *fetch_event(struct cm_channel *ch)
 {
 	HOLD_FOR_SCOPE(&ch->lock);
 	struct cm_event *ev;
@@ -250,7 +247,9 @@ static struct cm_event *fetch(struct cm_channel *ch)
 	return ev;
 }
 
-/* A request leaves the listener's backlog, and its child reports where the listener does. */
+/*
+ * Removes a request from the listener's backlog; its child now reports to the listener's channel.
+ */
 static void hand_over_request(struct cm_event *ev)
 {
 	struct cm_id *child = to_cm_id(ev->cm.id);
@@ -291,11 +290,11 @@ STAG_EXPORT int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdm
 	uint64_t one;
 
 	if (!channel || !event)
-		return id_error(NULL, EINVAL, "an event was asked for without channel or place");
+		return id_error(NULL, EINVAL, "no channel, or no place for the event");
 	do {
 		if (read(channel->fd, &one, sizeof(one)) < 0)
 			return -1;
-		ev = fetch(to_cm_channel(channel));
+		ev = fetch_event(to_cm_channel(channel));
 	} while (!ev);
 	if (ev->cm.event == RDMA_CM_EVENT_CONNECT_REQUEST)
 		hand_over_request(ev);

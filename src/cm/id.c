@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * id.c - the rdma_cm_id: its life, its state, its channel.
+ * id.c - the rdma_cm_id: lifetime, state, channel.
  *
- * An id without a channel of the program's is synchronous: it has one of its
- * own, and every call waits there for the event that ends it.
+ * An id without a channel of the program's is synchronous: it has a private channel, and every call
+ * waits there for the event that ends it.
  */
 #include "cm/cm.h"
 
@@ -29,7 +29,7 @@ static const char *const state_names[] = {
 
 #define FROM(s) (1u << (s))
 
-/* The states that may come before each. */
+/* For each state, those that it may be entered from. */
 static const unsigned legal_from[] = {
 	[ID_IDLE] = 0,
 	[ID_BOUND] = FROM(ID_IDLE),
@@ -52,7 +52,7 @@ void id_set_state(struct cm_id *id, enum id_state to)
 {
 	assert(engine_locked());
 	assert(legal_from[to] & FROM(id->state));
-	(void)legal_from; /* a release build does not look */
+	(void)legal_from; /* a release build does not check */
 	log_debug("cm %u: %s -> %s", id->num, id_state_str(id->state), id_state_str(to));
 	id->state = to;
 	if (id->asked_by)
@@ -209,10 +209,10 @@ STAG_EXPORT int rdma_create_id(struct rdma_event_channel *channel, struct rdma_c
 	int err;
 
 	if (!port_space_type(ps, &type))
-		return id_error(NULL, EINVAL, "there is no port space %#x", ps);
+		return id_error(NULL, EINVAL, "unknown port space %#x", ps);
 	err = engine_start();
 	if (err)
-		return id_error(NULL, -err, "the engine does not start");
+		return id_error(NULL, -err, "cannot start the engine");
 	if (!default_pd())
 		return -1;
 	err = id_create(channel, context, ps, type, &made);
@@ -238,11 +238,11 @@ STAG_EXPORT int rdma_migrate_id(struct rdma_cm_id *cm, struct rdma_event_channel
 	int err;
 
 	if (was_sync && !channel)
-		return id_error(id, EINVAL, "already synchronous");
+		return id_error(id, EINVAL, "the id is already synchronous");
 	if (!channel) {
 		err = cm_channel_open(&to);
 		if (err)
-			return id_error(id, -err, "no channel to migrate to");
+			return id_error(id, -err, "cannot create a channel to migrate to");
 	}
 	engine_lock();
 	event_move(id, to_cm_channel(to));
@@ -252,7 +252,7 @@ STAG_EXPORT int rdma_migrate_id(struct rdma_cm_id *cm, struct rdma_event_channel
 		rdma_ack_cm_event(cm->event);
 		cm->event = NULL;
 	}
-	/* What was fetched from the old channel is done with before anybody goes on. */
+	/* Waits until events fetched from the old channel are acknowledged. */
 	event_wait_acks(id);
 	if (was_sync)
 		cm_channel_close(old);

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * listener.c - a listening socket, and the peers that have connected to it and
- * not yet sent a whole Request.
+ * listener.c - a listening socket, and the peers that have connected to it and not yet sent a
+ * complete Request.
  *
- * Two things bound what strangers can pile up here: of the peers that have not
- * spoken only so many are kept, the oldest goes first; and while the program
- * does not fetch its requests, further peers wait in TCP's queue.
+ * Two limits bound the resources that strangers can use: the number of peers without a complete
+ * Request is limited, and the oldest is dropped first; and while the program does not fetch its
+ * requests, further peers wait in TCP's queue.
  *
- * Requests are presented one at a time: the next when the program has answered
- * the last. rping's server keeps the id of a request in one variable until
- * another thread picks it up, and would lose one of two that come together. A
- * program that does not answer at once means to see several: from then on they
- * come as they come.
+ * Requests are presented one at a time: the next one when the program has answered the last.
+ * rping's server keeps the id of a request in one variable until another thread picks it up, and
+ * would lose one of two that arrive together. A program that does not answer immediately expects
+ * several: from then on all are presented as they arrive.
  */
 #include "cm/cm.h"
 
@@ -22,10 +21,11 @@
 
 #include "base/clock.h"
 
-#define ACCEPTS_AT_ONCE 64  /* then others have their turn */
-#define TCP_BACKLOG	128 /* at least: a SYN that finds no room comes back after a second */
+#define ACCEPTS_AT_ONCE 64  /* connections accepted before other work gets a turn */
+#define TCP_BACKLOG	128 /* minimum: a SYN that finds no room is retransmitted after a second */
 #define RETRY_NS	(100 * NS_PER_MS)
-#define ANSWER_NS	(200 * NS_PER_MS) /* that is at once, for a thread on a busy machine */
+#define ANSWER_NS                                                                                  \
+	(200 * NS_PER_MS) /* counts as an immediate answer, for a thread on a busy machine */
 
 static void listener_ready(struct watch *w, uint32_t revents);
 
@@ -47,10 +47,12 @@ static void listener_retry(struct timer *t)
 	listener_update(l);
 }
 
-/* Descriptors or memory are short: the peer waits in the queue, and we for better times. */
+/*
+ * Stops accepting while descriptors or memory are short: peers wait in the queue until the retry.
+ */
 static void listener_pause(struct listener *l, int err)
 {
-	log_warn("cm %u: accept: errno %d, again in 100 ms", l->id->num, err);
+	log_warn("cm %u: accept failed with errno %d, retrying in 100 ms", l->id->num, err);
 	l->short_of_fds = true;
 	listener_update(l);
 	timer_set(&l->retry, clock_ns() + RETRY_NS, listener_retry);
@@ -61,7 +63,7 @@ static bool is_shortage(int err)
 	return err == EMFILE || err == ENFILE || err == ENOBUFS || err == ENOMEM;
 }
 
-/* Takes one in: 0; 1 when there is none; -errno of a shortage. */
+/* Accepts one connection. Returns 0, 1 if there is none, or -errno if resources are short. */
 static int accept_one(struct listener *l)
 {
 	int fd = accept4(l->watch.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -69,7 +71,7 @@ static int accept_one(struct listener *l)
 
 	if (fd < 0 && is_shortage(errno))
 		return -errno;
-	if (fd < 0) /* anything but EAGAIN was the fate of that one connection */
+	if (fd < 0) /* an error other than EAGAIN concerns that connection alone */
 		return errno == EAGAIN ? 1 : 0;
 	err = conn_accepted(l, fd);
 	return err && is_shortage(-err) ? err : 0;
@@ -98,7 +100,7 @@ int listener_create(struct cm_id *id, int fd, int backlog, struct listener **out
 	l->backlog = backlog > 0 && backlog < CM_BACKLOG ? (unsigned)backlog : CM_BACKLOG;
 	list_init(&l->half_open);
 	list_init(&l->waiting);
-	/* So that a successor can bind while connections of this one wait in TIME_WAIT. */
+	/* Allows a successor to bind while connections of this listener are in TIME_WAIT. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (listen(fd, l->backlog > TCP_BACKLOG ? (int)l->backlog : TCP_BACKLOG)) {
 		err = -errno;

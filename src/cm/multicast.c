@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * multicast.c - what iWARP, having no datagrams, does not have: the errors are
- * those of the kernel's rdma_cm on an iWARP device.
+ * multicast.c - multicast, which iWARP lacks, having no datagrams: returns the errors of the
+ * kernel's rdma_cm on an iWARP device.
  */
 #include "cm/cm.h"
 
@@ -25,10 +25,12 @@ STAG_EXPORT int rdma_join_multicast_ex(struct rdma_cm_id *id, struct rdma_cm_joi
 
 	if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED ||
 	    !(attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_ADDRESS))
-		return id_error(to_cm_id(id), ENOTSUP, "multicast attributes %#x", attr->comp_mask);
+		return id_error(to_cm_id(id), ENOTSUP, "multicast attributes %#x are not supported",
+				attr->comp_mask);
 	if ((attr->comp_mask & RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS) &&
 	    attr->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
-		return id_error(to_cm_id(id), EINVAL, "multicast flag %u", attr->join_flags);
+		return id_error(to_cm_id(id), EINVAL, "multicast flag %u is not supported",
+				attr->join_flags);
 	return join(to_cm_id(id));
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * negotiate.c - what an MPA Request and its Reply agree on (RFC 5044 §7.1, RFC
- * 6581, and stag's offer).
+ * negotiate.c - the outcome of an MPA Request and its Reply (RFC 5044 §7.1, RFC 6581, and stag's
+ * offer).
  *
- * Pure but for the configuration and the clock: frames in, frames and links
- * out. A peer's depths are capped before anything is made of them.
+ * Pure functions except for the configuration and the clock: frames in, frames and links out. A
+ * peer's depths are clamped before use.
  */
 #include "cm/cm.h"
 
@@ -14,7 +14,9 @@
 #define OUR_CAPS                                                                                   \
 	(MPA_EXT_IMM | MPA_EXT_ATOMIC | MPA_EXT_BIG_FPDU | MPA_EXT_SEND_IMM | MPA_EXT_FLUSH)
 
-/* What is common; and one encoding of one-shot sends takes an opcode of immediate data for itself. */
+/*
+ * Returns the common capabilities; one encoding of one-shot sends uses an opcode of immediate data.
+ */
 static unsigned agreed_caps(unsigned caps, const struct mpa_frame *req, enum shot_encoding e)
 {
 	caps &= OUR_CAPS | (e != SHOT_NONE ? MPA_EXT_ONE_SHOT : 0) |
@@ -51,7 +53,7 @@ void negotiate_request(const struct conn_wish *w, enum request_form form, struct
 	req->ord = w->ord;
 }
 
-/* What two frames say alike to both sides. */
+/* Sets the parts of a link that both sides derive alike from the two frames. */
 static void link_from_frames(const struct mpa_frame *ours, const struct mpa_frame *peer,
 			     struct qp_link *link)
 {
@@ -67,9 +69,8 @@ static uint64_t first_delay(void)
 }
 
 /*
- * The depths of a responder. As siw, relaxed: no set-up fails because one side
- * asked for more than the other has. 0x3fff means "not negotiated", and is
- * mirrored (RFC 6581 §5).
+ * Sets the depths of a responder. Like siw, relaxed: no set-up fails because one side requests more
+ * than the other has. 0x3fff means "not negotiated", and is mirrored (RFC 6581 §5).
  */
 static void reply_depths(const struct mpa_frame *req, const struct conn_wish *w,
 			 struct mpa_frame *rep, struct qp_link *link)
@@ -83,12 +84,15 @@ static void reply_depths(const struct mpa_frame *req, const struct conn_wish *w,
 	if (req->ord != MPA_DEPTH_NONE && req->ord > link->ird)
 		link->ird = least(req->ord, STAG_MAX_RD_ATOM);
 	if (rep->p2p && !(rep->rtr & MPA_RTR_WRITE) && !link->ird)
-		link->ird = 1; /* for the read that opens the stream */
+		link->ird = 1; /* for the read that is the ready-to-receive message */
 	rep->ord = req->ird == MPA_DEPTH_NONE ? MPA_DEPTH_NONE : link->ord;
 	rep->ird = req->ord == MPA_DEPTH_NONE ? MPA_DEPTH_NONE : link->ird;
 }
 
-/* When a responder may talk: RFC 5044 §7.1.2 rule 4, and who cannot keep it. */
+/*
+ * Decides when a responder may send first: RFC 5044 §7.1.2 rule 4, with the peers that cannot keep
+ * it.
+ */
 static void reply_hold(const struct mpa_frame *rep, struct qp_link *link)
 {
 	link->wait_first = link->p2p || rep->rev < 2;
@@ -105,11 +109,11 @@ static void reply_base(const struct mpa_frame *req, const struct conn_wish *w,
 				  .private_len = w->private_len};
 	rep->flags = req->flags & MPA_ENHANCED;
 	rep->p2p = req->p2p;
-	if (rep->p2p) /* at least one, also when none is common (RFC 6581 §9) */
+	if (rep->p2p) /* at least one, even if none is common (RFC 6581 §9) */
 		rep->rtr = req->rtr & OUR_RTR ? req->rtr & OUR_RTR : OUR_RTR;
 }
 
-/* Who accepts chooses the encoding of one-shot sends, where both sides have them. */
+/* The accepting side chooses the encoding of one-shot sends, if both sides support them. */
 static void reply_extensions(const struct mpa_frame *req, struct mpa_frame *rep,
 			     struct qp_link *link)
 {
@@ -144,8 +148,8 @@ void negotiate_reject(const struct mpa_frame *req, const struct conn_wish *w, st
 	reply_depths(req, w, rep, &unused);
 }
 
-/* A Reply's enhanced block: raise our IRD or fail, lower our ORD (RFC 6581 §5). */
-static struct wire_fault take_depths(const struct mpa_frame *rep, struct qp_link *link)
+/* Applies a Reply's enhanced block: raises our IRD or fails, lowers our ORD (RFC 6581 §5). */
+static struct wire_fault apply_depths(const struct mpa_frame *rep, struct qp_link *link)
 {
 	if (rep->ird != MPA_DEPTH_NONE)
 		link->ord = least(link->ord, rep->ird);
@@ -171,9 +175,9 @@ static struct wire_fault take_rtr(const struct mpa_frame *req, const struct mpa_
 	return WIRE_OK;
 }
 
-/* Only a Reply that accepts what we offered changes anything (wire.md 4). */
-static void take_extensions(const struct mpa_frame *req, const struct mpa_frame *rep,
-			    struct qp_link *link)
+/* Only a Reply that accepts our offer has an effect (wire.md 4). */
+static void apply_extensions(const struct mpa_frame *req, const struct mpa_frame *rep,
+			     struct qp_link *link)
 {
 	if (!(req->flags & MPA_EXT_OFFER) || !(rep->flags & MPA_EXT_ACCEPT))
 		return;
@@ -193,12 +197,12 @@ struct wire_fault negotiate_link(const struct mpa_frame *req, const struct mpa_f
 
 	*link = (struct qp_link){.initiator = true, .ird = w->ird, .ord = w->ord};
 	link_from_frames(req, rep, link);
-	take_extensions(req, rep, link);
+	apply_extensions(req, rep, link);
 	if (!link->stag_peer)
 		link->hold_until = first_delay();
 	if (!(req->flags & rep->flags & MPA_ENHANCED))
 		return WIRE_OK;
-	fault = take_depths(rep, link);
+	fault = apply_depths(rep, link);
 	if (!fault.set)
 		fault = take_rtr(req, rep, link);
 	return fault;
@@ -209,7 +213,7 @@ void negotiate_depths(const struct mpa_frame *peer, uint8_t *initiator_depth,
 {
 	bool told = peer->flags & MPA_ENHANCED;
 
-	/* A peer that says nothing about its depths: as much as there is, as cxgb4 does. */
+	/* A peer that announces no depths gets the maximum, as with cxgb4. */
 	*initiator_depth = (uint8_t)least(told ? peer->ird : MPA_DEPTH_NONE, STAG_MAX_RD_ATOM);
 	*responder_resources = (uint8_t)least(told ? peer->ord : MPA_DEPTH_NONE, STAG_MAX_RD_ATOM);
 }

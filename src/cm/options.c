@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * options.c - rdma_set_option(), and the connection options (ECE) that an
- * adapter without any takes and never sends.
+ * options.c - rdma_set_option(), and the connection options (ECE), which an adapter without any
+ * accepts and never sends.
  */
 #include "cm/cm.h"
 
@@ -40,7 +40,7 @@ static int set_reuse(struct cm_id *id, const void *val, size_t len)
 	return 0;
 }
 
-/* IPV6_V6ONLY cannot change on a bound socket: binds another one to the same port. */
+/* Binds another socket to the same port: IPV6_V6ONLY cannot change on a bound one. */
 static int rebind(struct cm_id *id)
 {
 	const struct sockaddr *src = &id->cm.route.addr.src_addr;
@@ -70,7 +70,7 @@ static int set_afonly(struct cm_id *id, const void *val, size_t len)
 	return rebind(id);
 }
 
-/* A time that InfiniBand's transport has and TCP decides by itself. */
+/* Accepts a timeout of InfiniBand's transport; TCP has its own. */
 static int set_ack_timeout(struct cm_id *id, size_t len)
 {
 	return len == sizeof(uint8_t) && id->cm.qp_type == IBV_QPT_RC ? 0 : -EINVAL;
@@ -107,8 +107,8 @@ STAG_EXPORT int rdma_set_option(struct rdma_cm_id *cm, int level, int optname, v
 	err = set_option(id, level, optname, optval, optlen);
 	engine_unlock();
 	if (err)
-		return id_error(id, -err, "option %d of level %d with %zu bytes", optname, level,
-				optlen);
+		return id_error(id, -err, "cannot set option %d of level %d with %zu bytes",
+				optname, level, optlen);
 	return 0;
 }
 
@@ -117,8 +117,9 @@ STAG_EXPORT int rdma_set_local_ece(struct rdma_cm_id *cm, struct ibv_ece *ece)
 	PASS_TO_REAL(set_local_ece(cm, ece));
 
 	if (!cm || cm->qp || !ece || !ece->vendor_id || ece->comp_mask)
-		return id_error(cm ? to_cm_id(cm) : NULL, EINVAL,
-				"connection options need a vendor, and an id without a queue pair");
+		return id_error(
+			cm ? to_cm_id(cm) : NULL, EINVAL,
+			"connection options require a vendor, and an id without a queue pair");
 	return 0;
 }
 
@@ -128,7 +129,7 @@ STAG_EXPORT int rdma_get_remote_ece(struct rdma_cm_id *cm, struct ibv_ece *ece)
 
 	if (!cm || cm->qp || !ece)
 		return id_error(cm ? to_cm_id(cm) : NULL, EINVAL,
-				"connection options are for ids without a queue pair");
-	*ece = (struct ibv_ece){0}; /* MPA carries none */
+				"connection options require an id without a queue pair");
+	*ece = (struct ibv_ece){0}; /* MPA carries no such options */
 	return 0;
 }

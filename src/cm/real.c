@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * real.c - rdma-core's librdmacm, for processes that chose it (cm.h says how).
+ * real.c - rdma-core's librdmacm, for processes that chose it (see cm.h).
  *
- * Functions are found by name and version, in the library itself: a search by
- * name alone would find ours.
+ * Functions are looked up by name and version in the library itself: a lookup by name alone would
+ * find ours.
  */
 #include "cm/cm.h"
 
@@ -43,8 +43,7 @@ static void choose(void)
 		return;
 	missing = real_cm_resolve(&the_table);
 	if (missing) {
-		log_warn("cm: STAG_CM=real, but librdmacm.so.1 lacks %u functions: not used",
-			 missing);
+		log_warn("cm: STAG_CM=real is ignored: librdmacm.so.1 lacks %u functions", missing);
 		return;
 	}
 	chosen = &the_table;

@@ -2,9 +2,9 @@
 /*
  * resolve.c - bind, and resolution of addresses and routes.
  *
- * The system's routing table is asked on the spot, so that an event is in the
- * channel when a call returns. There is one device, and it has every address of
- * this machine; a wildcard has no device yet.
+ * The system's routing table is queried synchronously, so that the event is in the channel when a
+ * call returns. There is one device, which has every address of this machine; a wildcard address
+ * has no device yet.
  */
 #include "cm/cm.h"
 
@@ -16,11 +16,11 @@ static int check_address(struct cm_id *id, const struct sockaddr *addr)
 	if (addr && address_len(addr))
 		return 0;
 	if (addr && addr->sa_family == AF_IB)
-		return id_error(id, ENODEV, "no device has InfiniBand addresses");
+		return id_error(id, ENODEV, "no device has an InfiniBand address");
 	return id_error(id, EINVAL, "the address is neither IPv4 nor IPv6");
 }
 
-/* Binds a socket now, so that a port that is taken shows now. */
+/* Binds a socket now, so that a port in use is reported by this call. */
 static int bind_socket(struct cm_id *id, const struct sockaddr *addr)
 {
 	socklen_t len = sizeof(id->cm.route.addr.src_storage);
@@ -29,7 +29,7 @@ static int bind_socket(struct cm_id *id, const struct sockaddr *addr)
 
 	if (fd < 0)
 		return id_error(id, -fd, "bind to %s", address_str(addr, name, sizeof(name)));
-	if (id->fd >= 0) /* of an attempt to resolve that failed */
+	if (id->fd >= 0) /* left by an attempt to resolve that failed */
 		close(id->fd);
 	id->fd = fd;
 	id->port_fixed = true;
@@ -44,7 +44,7 @@ static int bind_id(struct cm_id *id, const struct sockaddr *addr)
 	if (check_address(id, addr))
 		return -1;
 	if (id->state != ID_IDLE)
-		return id_error(id, EINVAL, "only a fresh id can be bound");
+		return id_error(id, EINVAL, "only a new id can be bound");
 	if (bind_socket(id, addr))
 		return -1;
 	id_set_state(id, ID_BOUND);
@@ -65,8 +65,8 @@ STAG_EXPORT int rdma_bind_addr(struct rdma_cm_id *cm, struct sockaddr *addr)
 	return ret;
 }
 
-/* The source that resolution starts from; a port that the program chose is taken at once. */
-static int take_source(struct cm_id *id, const struct sockaddr *src, int family)
+/* Sets the source address that resolution starts from, and binds a port that the program chose. */
+static int set_source(struct cm_id *id, const struct sockaddr *src, int family)
 {
 	struct rdma_addr *addr = &id->cm.route.addr;
 
@@ -94,11 +94,13 @@ static int resolve_id(struct cm_id *id, const struct sockaddr *src, const struct
 	if (check_address(id, dst))
 		return -1;
 	if (id->state != ID_IDLE && id->state != ID_BOUND)
-		return id_error(id, EINVAL, "an id is resolved once, and before it connects");
-	if (take_source(id, src, dst->sa_family))
+		return id_error(id, EINVAL,
+				"an id can be resolved only once, and before it connects");
+	if (set_source(id, src, dst->sa_family))
 		return -1;
 	if (addr->src_addr.sa_family != dst->sa_family)
-		return id_error(id, EINVAL, "source and destination are of different families");
+		return id_error(id, EINVAL,
+				"source and destination have different address families");
 	memcpy(&to, dst, address_len(dst));
 	if (address_is_any(dst)) {
 		address_loopback(dst->sa_family, &to);
@@ -129,7 +131,7 @@ STAG_EXPORT int rdma_resolve_addr(struct rdma_cm_id *cm, struct sockaddr *src_ad
 static int resolve_route(struct cm_id *id)
 {
 	if (id->state != ID_ADDR_RESOLVED)
-		return id_error(id, EINVAL, "a route needs a resolved address");
+		return id_error(id, EINVAL, "resolving a route requires a resolved address");
 	id_set_state(id, ID_ROUTE_RESOLVED);
 	event_post(id, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
 	return 0;

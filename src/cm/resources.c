@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * resources.c - queue pairs, completion queues and shared receive queues that
- * belong to an id.
+ * resources.c - queue pairs, completion queues and shared receive queues that belong to an id.
  *
- * A plain user of verbs: everything is made by ibv_* calls. Where the program
- * names no completion queues, the id gets some, with channels, for the helpers
- * of <rdma/rdma_verbs.h>.
+ * A plain consumer of verbs: everything is created by ibv_* calls. If the program gives no
+ * completion queues, the id gets some, with channels, for the helpers of <rdma/rdma_verbs.h>.
  */
 #include "cm/cm.h"
 
@@ -29,7 +27,7 @@ static void destroy_cqs(struct rdma_cm_id *id)
 	destroy_cq(&id->send_cq, &id->send_cq_channel);
 }
 
-/* A completion queue of size entries, with a channel of its own. -1 and errno */
+/* Creates a completion queue of size entries, with a channel of its own. Returns -1 and errno. */
 static int create_cq(struct rdma_cm_id *id, uint32_t size, struct ibv_cq **cq,
 		     struct ibv_comp_channel **channel)
 {
@@ -51,7 +49,7 @@ static uint32_t srq_size(struct ibv_srq *srq)
 	return srq && !ibv_query_srq(srq, &attr) ? attr.max_wr : 0;
 }
 
-/* The queues that attr leaves open: the id's, which may have to be made. */
+/* Fills in completion queues that attr leaves open: the id's, created if necessary. */
 static int fill_cqs(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
 	uint32_t recvs = attr->srq ? srq_size(attr->srq) : attr->cap.max_recv_wr;
@@ -86,14 +84,15 @@ static int check_qp_attr(struct rdma_cm_id *id, const struct ibv_qp_init_attr_ex
 	struct cm_id *ours = to_cm_id(id);
 
 	if (id->qp)
-		return id_error(ours, EINVAL, "it has a queue pair already");
+		return id_error(ours, EINVAL, "the id already has a queue pair");
 	if (!id->verbs)
-		return id_error(ours, EINVAL, "it has no device yet: resolve an address, or bind");
+		return id_error(ours, EINVAL,
+				"the id has no device yet: resolve an address, or bind");
 	if (attr->pd && attr->pd->context->device != id->verbs->device)
-		return id_error(ours, EINVAL, "the protection domain is another device's");
+		return id_error(ours, EINVAL, "the protection domain belongs to another device");
 	if ((id->recv_cq && attr->recv_cq && id->recv_cq != attr->recv_cq) ||
 	    (id->send_cq && attr->send_cq && id->send_cq != attr->send_cq))
-		return id_error(ours, EINVAL, "it has other completion queues already");
+		return id_error(ours, EINVAL, "the id already has other completion queues");
 	return 0;
 }
 
@@ -134,7 +133,8 @@ STAG_EXPORT int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr
 	if (!qp) {
 		err = errno;
 		destroy_cqs(id);
-		return id_error(to_cm_id(id), err, "a queue pair of type %d", (int)attr->qp_type);
+		return id_error(to_cm_id(id), err, "cannot create a queue pair of type %d",
+				(int)attr->qp_type);
 	}
 	id->pd = qp->pd;
 	id->qp = qp;
@@ -179,14 +179,14 @@ STAG_EXPORT int rdma_create_srq_ex(struct rdma_cm_id *id, struct ibv_srq_init_at
 	struct ibv_srq *srq;
 
 	if (!id->verbs)
-		return id_error(to_cm_id(id), EINVAL, "it has no device yet");
+		return id_error(to_cm_id(id), EINVAL, "the id has no device yet");
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd) {
 		attr->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
 		attr->pd = id->pd;
 	}
 	srq = ibv_create_srq_ex(id->verbs, attr);
 	if (!srq)
-		return id_error(to_cm_id(id), errno, "a shared receive queue");
+		return id_error(to_cm_id(id), errno, "cannot create a shared receive queue");
 	id->pd = attr->pd;
 	id->srq = srq;
 	return 0;
@@ -217,8 +217,8 @@ STAG_EXPORT void rdma_destroy_srq(struct rdma_cm_id *id)
 }
 
 /*
- * For programs that move their own queue pair along. The kernel's answer for
- * iWARP; but one that is connected already needs no state.
+ * For programs that modify their own queue pair. Gives the kernel's answer for iWARP; a queue pair
+ * that is already connected needs no state.
  */
 STAG_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *attr, int *mask)
 {
@@ -239,6 +239,6 @@ STAG_EXPORT int rdma_init_qp_attr(struct rdma_cm_id *cm, struct ibv_qp_attr *att
 		*mask = 0;
 		return 0;
 	default:
-		return id_error(id, EINVAL, "attributes for state %d", (int)attr->qp_state);
+		return id_error(id, EINVAL, "no attributes for state %d", (int)attr->qp_state);
 	}
 }
