@@ -262,7 +262,7 @@ AVX512 static inline __m512i taken(uint8_t *to, const uint8_t *p)
 }
 
 /* Returns the destination n bytes further, or NULL if there is none. */
-static inline uint8_t *past(uint8_t *to, size_t n)
+static inline uint8_t *copy_at(uint8_t *to, size_t n)
 {
 	return to ? to + n : NULL;
 }
@@ -280,16 +280,16 @@ AVX512 static inline __attribute__((always_inline)) uint32_t fold_blocks(uint32_
 	size_t at = 0;
 
 	for (int i = 0; i < 4; i++, at += 64)
-		v[i] = taken(past(to, at), p + at);
+		v[i] = taken(copy_at(to, at), p + at);
 	v[0] = _mm512_xor_si512(v[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
 	while (len - at >= FOLD_BLOCK)
 		for (int i = 0; i < 4; i++, at += 64)
-			v[i] = moved(v[i], k, taken(past(to, at), p + at));
+			v[i] = moved(v[i], k, taken(copy_at(to, at), p + at));
 	k = spread(fold_64);
 	for (int i = 1; i < 4; i++)
 		v[i] = moved(v[i - 1], k, v[i]);
 	for (; len - at >= 64; at += 64)
-		v[3] = moved(v[3], k, taken(past(to, at), p + at));
+		v[3] = moved(v[3], k, taken(copy_at(to, at), p + at));
 	return reduce(v[3]);
 }
 

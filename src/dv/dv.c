@@ -14,7 +14,7 @@
 static struct dv found;
 static bool complete;
 
-static void find(void)
+static void find_calls(void)
 {
 	const struct {
 		const char *name;
@@ -64,7 +64,7 @@ const struct dv *dv_find(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, find);
+	pthread_once(&once, find_calls);
 	return complete ? &found : NULL;
 }
 

@@ -26,7 +26,7 @@ static uint64_t state_after(uint64_t old, enum block_phase phase, int slot, uint
 }
 
 /* The one way a state changes. False: somebody was faster. */
-static bool move(struct heap_desc *desc, uint64_t old, enum block_phase phase, int slot)
+static bool move_phase(struct heap_desc *desc, uint64_t old, enum block_phase phase, int slot)
 {
 	uint64_t run = phase == BLOCK_OPEN ? 0 : old & DESC_RUN;
 
@@ -151,7 +151,7 @@ uint64_t block_release(struct stag_heap *heap, uint32_t index)
 	uint64_t state = atomic_load(&desc->state);
 
 	assert(!lock_held(&heap->local.lock));
-	if (!move(desc, state, BLOCK_RELEASING, (int)heap->slot))
+	if (!move_phase(desc, state, BLOCK_RELEASING, (int)heap->slot))
 		return 0;
 	return finish_release(heap, index);
 }
@@ -166,7 +166,7 @@ static uint64_t release_idle_in(struct stag_heap *heap, struct hint_map *map, ui
 
 		if (desc_phase(state) != BLOCK_IDLE || heap_load(&desc->deadline) > now)
 			continue;
-		if (!move(desc, state, BLOCK_RELEASING, (int)heap->slot))
+		if (!move_phase(desc, state, BLOCK_RELEASING, (int)heap->slot))
 			continue;
 		hint_clear(map, i);
 		bytes += finish_release(heap, i);
@@ -200,7 +200,7 @@ static bool claim_open(struct stag_heap *heap, uint32_t index)
 		correct_hint(heap, &heap->hints.open, index, BLOCK_OPEN);
 		return false;
 	}
-	if (!move(desc, state, BLOCK_TAKING, (int)heap->slot))
+	if (!move_phase(desc, state, BLOCK_TAKING, (int)heap->slot))
 		return false;
 	if (has_hazard(heap, index)) {
 		open_entry(heap, index);
@@ -261,7 +261,7 @@ static bool claim_idle(struct stag_heap *heap, uint32_t index)
 		correct_hint(heap, &heap->hints.idle, index, BLOCK_IDLE);
 		return false;
 	}
-	if (!move(desc, state, BLOCK_LIVE, (int)heap->slot))
+	if (!move_phase(desc, state, BLOCK_LIVE, (int)heap->slot))
 		return false;
 	hint_clear(&heap->hints.idle, index);
 	return true;
@@ -386,7 +386,7 @@ static bool claim_idle_run(struct stag_heap *heap, const struct run_plan *plan, 
 	}
 	if (size < plan->size || size > plan->size + plan->size / 8 + heap->geo.block_size)
 		return false;
-	if (!move(desc, state, BLOCK_LIVE, (int)heap->slot))
+	if (!move_phase(desc, state, BLOCK_LIVE, (int)heap->slot))
 		return false;
 	if (!run_fits(plan, size, block->data_offset)) {
 		set_state(desc, BLOCK_IDLE, -1, DESC_RUN);
@@ -506,7 +506,7 @@ bool block_free_run(struct stag_heap *heap, uint32_t index)
 
 		if ((phase != BLOCK_LIVE && phase != BLOCK_ORPHAN) || !desc_is_run(state))
 			return false;
-		if (move(desc, state, BLOCK_RELEASING, (int)heap->slot))
+		if (move_phase(desc, state, BLOCK_RELEASING, (int)heap->slot))
 			break;
 	}
 	heap_store(&block->run_shared, 0);
@@ -553,7 +553,7 @@ uint64_t block_settle(struct stag_heap *heap, uint32_t index, bool in_any_case)
 		return 0;
 	if (!in_any_case && block_count_shared(heap, index, 1) != 0)
 		return 0;
-	if (!move(desc, state, BLOCK_RELEASING, (int)heap->slot))
+	if (!move_phase(desc, state, BLOCK_RELEASING, (int)heap->slot))
 		return 0;
 	return finish_release(heap, index);
 }
@@ -566,9 +566,9 @@ uint64_t block_reap(struct stag_heap *heap, uint32_t index, int slot)
 
 	while (desc_slot(state) == slot) {
 		if (desc_phase(state) == BLOCK_LIVE) {
-			if (move(desc, state, BLOCK_ORPHAN, -1))
+			if (move_phase(desc, state, BLOCK_ORPHAN, -1))
 				return block_settle(heap, index, false);
-		} else if (move(desc, state, BLOCK_RELEASING, (int)heap->slot)) {
+		} else if (move_phase(desc, state, BLOCK_RELEASING, (int)heap->slot)) {
 			return finish_release(heap, index);
 		}
 		state = atomic_load(&desc->state);

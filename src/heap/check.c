@@ -181,7 +181,7 @@ static void check_open(struct check *check, uint32_t index)
 		fault(check, "block %u: open, and not empty", index);
 }
 
-static void look(struct check *check, uint32_t index)
+static void check_block(struct check *check, uint32_t index)
 {
 	uint64_t state;
 
@@ -222,7 +222,7 @@ static bool looks_right(struct check *check, uint32_t index)
 	for (;;) {
 		struct check first = {.heap = check->heap, .quiet = true};
 
-		look(&first, index);
+		check_block(&first, index);
 		if (first.faults == 0)
 			return true;
 		if (until == 0)
@@ -244,6 +244,6 @@ STAG_EXPORT int stag_heap_check(struct stag_heap *heap, FILE *out)
 	}
 	for (uint32_t i = 0; i < heap->geo.max_blocks; i++)
 		if (!looks_right(&check, i))
-			look(&check, i);
+			check_block(&check, i);
 	return check.faults;
 }

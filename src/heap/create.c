@@ -589,7 +589,7 @@ static int make_opened(struct stag_heap *heap, const struct stag_heap_attr *attr
 	return rc;
 }
 
-static void drop(struct stag_heap *heap)
+static void drop_heap(struct stag_heap *heap)
 {
 	delist(heap);
 	maintain_stop(heap);
@@ -598,7 +598,7 @@ static void drop(struct stag_heap *heap)
 	unmap_heap(heap);
 }
 
-static int make(const char *name, const struct stag_heap_attr *attr, struct stag_heap **heap)
+static int create_new(const char *name, const struct stag_heap_attr *attr, struct stag_heap **heap)
 {
 	struct heap_header header;
 	int rc = plan(attr, &header);
@@ -613,7 +613,7 @@ static int make(const char *name, const struct stag_heap_attr *attr, struct stag
 		rc = give_name(*heap);
 		if (rc == 0)
 			return 0;
-		drop(*heap);
+		drop_heap(*heap);
 	}
 	if (header.huge_path[0] != '\0')
 		unlink(header.huge_path);
@@ -692,7 +692,7 @@ STAG_EXPORT struct stag_heap *stag_heap_create(const char *name, const struct st
 		if (rc == 0 && attr->comp_mask != 0)
 			rc = -EINVAL;
 		if (rc == 0)
-			rc = make(name, attr, &heap);
+			rc = create_new(name, attr, &heap);
 		if (rc == 0)
 			return heap;
 		if (rc != -EEXIST || (attr->flags & STAG_HEAP_EXCLUSIVE))

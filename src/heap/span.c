@@ -24,8 +24,8 @@ static void init_bits(struct heap_span *span)
 	span->num_free = count;
 }
 
-static struct heap_span *place(struct stag_heap *heap, struct heap_block *block, uint32_t first,
-			       uint32_t slices)
+static struct heap_span *place_span(struct stag_heap *heap, struct heap_block *block,
+				    uint32_t first, uint32_t slices)
 {
 	struct heap_span *span = &block_spans(heap, block)[first];
 
@@ -53,7 +53,7 @@ struct heap_span *span_create(struct stag_heap *heap, uint64_t tag, unsigned int
 	assert(lock_held(&heap->local.lock));
 	if (!slice_take(heap, c->slices, 1, &block, &first))
 		return NULL;
-	span = place(heap, block, first, c->slices);
+	span = place_span(heap, block, first, c->slices);
 	heap_store(&span->size, c->size);
 	heap_store(&span->count, c->count);
 	span->recip = c->recip;
@@ -76,7 +76,7 @@ struct heap_span *span_create_medium(struct stag_heap *heap, uint32_t slices, ui
 	assert(lock_held(&heap->local.lock));
 	if (!slice_take(heap, slices, step, &block, &first))
 		return NULL;
-	span = place(heap, block, first, slices);
+	span = place_span(heap, block, first, slices);
 	heap_store(&span->size, slices << heap->geo.slice_shift);
 	heap_store(&span->count, 1);
 	span->recip = 0;

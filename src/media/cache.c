@@ -100,7 +100,7 @@ static uint8_t *memory_of(struct cache *c, const struct unit *u)
 	return c->memory + (uint64_t)(u - c->units) * CACHE_UNIT;
 }
 
-static struct unit *find(struct cache *c, uint64_t number)
+static struct unit *find_unit(struct cache *c, uint64_t number)
 {
 	for (uint32_t i = *bucket_of(c, number); i != NONE; i = c->units[i].next)
 		if (c->units[i].number == number)
@@ -124,7 +124,7 @@ static void link_newest(struct cache *c, struct unit *u)
 	c->newest = i;
 }
 
-static void drop(struct media *m, struct unit *u)
+static void drop_unit(struct media *m, struct unit *u)
 {
 	struct cache *c = m->cache;
 	uint32_t i = (uint32_t)(u - c->units), *at = bucket_of(c, u->number);
@@ -146,26 +146,26 @@ static uint64_t stamp_of(struct media *m, uint64_t number)
 
 static struct unit *find_good(struct media *m, uint64_t number, uint64_t now)
 {
-	struct unit *u = find(m->cache, number);
+	struct unit *u = find_unit(m->cache, number);
 
 	if (!u)
 		return NULL;
 	if (u->until > now && u->stamp == stamp_of(m, number))
 		return u;
-	drop(m, u);
+	drop_unit(m, u);
 	return NULL;
 }
 
 static struct unit *take_unit(struct media *m, uint64_t number)
 {
 	struct cache *c = m->cache;
-	struct unit *u = find(c, number);
+	struct unit *u = find_unit(c, number);
 	uint32_t *bucket;
 
 	if (u)
-		drop(m, u);
+		drop_unit(m, u);
 	if (c->free == NONE && c->fresh == c->n_units)
-		drop(m, &c->units[c->oldest]);
+		drop_unit(m, &c->units[c->oldest]);
 	if (c->free != NONE) {
 		u = &c->units[c->free];
 		c->free = u->next;
@@ -203,7 +203,7 @@ static void copy_out(struct media *m, struct media_op *op, uint64_t now)
 	uint64_t at = op->offset, end = op->offset + op->length;
 
 	while (at < end) {
-		struct unit *u = find(m->cache, at / CACHE_UNIT);
+		struct unit *u = find_unit(m->cache, at / CACHE_UNIT);
 		uint64_t n = least(end - at, CACHE_UNIT - at % CACHE_UNIT);
 
 		iov_scatter(op, memory_of(m->cache, u) + at % CACHE_UNIT, n);
@@ -240,7 +240,7 @@ static void drop_stale(struct media *m, uint64_t now)
 
 		if (u->until > now && u->stamp == stamp_of(m, u->number))
 			return;
-		drop(m, u);
+		drop_unit(m, u);
 	}
 }
 
@@ -290,10 +290,10 @@ static void keep_unit(struct media *m, struct media_op *op, uint64_t number, uin
 static void forget(struct media *m, uint64_t first, uint64_t end)
 {
 	for (uint64_t n = first; n < end; n++) {
-		struct unit *u = find(m->cache, n);
+		struct unit *u = find_unit(m->cache, n);
 
 		if (u)
-			drop(m, u);
+			drop_unit(m, u);
 	}
 }
 

@@ -73,7 +73,7 @@ static int call(int fd, const struct media_io *io)
 	return moved < 0 ? -errno : (int)moved;
 }
 
-static uint32_t take(struct calls *c, struct media_io *batch)
+static uint32_t dequeue_calls(struct calls *c, struct media_io *batch)
 {
 	uint32_t n;
 
@@ -101,7 +101,7 @@ static int calls_submit(struct media_edge *e, bool wait)
 	int err = c->ring->queued(c->ring) ? c->ring->submit(c->ring, false) : 0;
 	uint32_t n, sum = 0;
 
-	while (sum < MOST_CALLS && (n = take(c, batch)) > 0) {
+	while (sum < MOST_CALLS && (n = dequeue_calls(c, batch)) > 0) {
 		for (uint32_t i = 0; i < n; i++)
 			events[i] = (struct media_event){.cookie = batch[i].cookie,
 							 .result = call(c->m->fd, &batch[i])};

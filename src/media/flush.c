@@ -10,7 +10,7 @@
 #include <assert.h>
 #include <errno.h>
 
-static void ask(struct media *m)
+static void queue_fdatasync(struct media *m)
 {
 	struct media_io io = {.kind = MEDIA_IO_SYNC, .cookie = COOKIE_SYNC};
 
@@ -18,7 +18,7 @@ static void ask(struct media *m)
 	m->edge->queue(m->edge, &io);
 }
 
-static void begin(struct media *m)
+static void start_flush(struct media *m)
 {
 	while (!list_empty(&m->sync_next)) {
 		struct list *l = m->sync_next.next;
@@ -26,7 +26,7 @@ static void begin(struct media *m)
 		list_del(l);
 		list_add_tail(&m->sync_now, l);
 	}
-	ask(m);
+	queue_fdatasync(m);
 }
 
 void flush_start(struct media *m, struct media_op *op)
@@ -39,14 +39,14 @@ void flush_start(struct media *m, struct media_op *op)
 	}
 	list_add_tail(&m->sync_next, &op->state.link);
 	if (!m->syncing)
-		begin(m);
+		start_flush(m);
 }
 
 void flush_event(struct media *m, int result)
 {
 	assert(lock_held(&m->lock));
 	if (is_passing(result)) {
-		ask(m);
+		queue_fdatasync(m);
 		return;
 	}
 	m->syncing = false;
@@ -61,5 +61,5 @@ void flush_event(struct media *m, int result)
 		media_op_finish(m, op, m->sync_error);
 	}
 	if (!list_empty(&m->sync_next))
-		begin(m);
+		start_flush(m);
 }

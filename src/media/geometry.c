@@ -23,7 +23,7 @@
 
 #define LARGEST_BLOCK 65536
 
-static int look(int fd, unsigned int mask, struct statx *st)
+static int query_statx(int fd, unsigned int mask, struct statx *st)
 {
 	return syscall(SYS_statx, fd, "", AT_EMPTY_PATH, mask, st) ? -errno : 0;
 }
@@ -31,7 +31,7 @@ static int look(int fd, unsigned int mask, struct statx *st)
 int geometry_size(int fd, uint64_t *size)
 {
 	struct statx st;
-	int err = look(fd, STATX_TYPE | STATX_SIZE, &st);
+	int err = query_statx(fd, STATX_TYPE | STATX_SIZE, &st);
 
 	if (err)
 		return err;
@@ -69,7 +69,7 @@ static void find_alignment(int fd, bool is_device, struct geometry *g)
 	struct statx st;
 	int sector;
 
-	if (!look(fd, STATX_DIOALIGN, &st) && (st.stx_mask & STATX_DIOALIGN)) {
+	if (!query_statx(fd, STATX_DIOALIGN, &st) && (st.stx_mask & STATX_DIOALIGN)) {
 		g->block = st.stx_dio_offset_align;
 		g->memory_align = st.stx_dio_mem_align;
 	} else if (is_device && !ioctl(fd, BLKSSZGET, &sector)) {
@@ -83,7 +83,7 @@ static void find_alignment(int fd, bool is_device, struct geometry *g)
 int geometry_of(int fd, struct geometry *g)
 {
 	struct statx st;
-	int err = look(fd, STATX_TYPE, &st);
+	int err = query_statx(fd, STATX_TYPE, &st);
 
 	memset(g, 0, sizeof(*g));
 	if (!err)

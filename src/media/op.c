@@ -71,7 +71,7 @@ void media_op_tell(struct media *m)
 		poll_wake(m);
 }
 
-static void count(struct media *m, const struct media_op *op)
+static void count_op(struct media *m, const struct media_op *op)
 {
 	struct media_counters *c = &m->counters;
 
@@ -115,7 +115,7 @@ void media_op_finish(struct media *m, struct media_op *op, int result)
 	if (result)
 		m->counters.errors++;
 	else
-		count(m, op);
+		count_op(m, op);
 	if (!result && op->state.since)
 		histogram_count(&m->times[op->kind].histogram, clock_ns() - op->state.since);
 	m->active--;

@@ -121,7 +121,7 @@ void *media_try_buffer(struct media *m)
 	return list_empty(&m->staging.waiters) ? pop(&m->staging.outer) : NULL;
 }
 
-static void give(struct media *m, void *buffer)
+static void release_buffer(struct media *m, void *buffer)
 {
 	struct media_waiter *w;
 
@@ -142,7 +142,7 @@ void media_give_buffer(struct media *m, void *buffer)
 	if (!media_is_ours(m))
 		return;
 	HOLD_FOR_SCOPE(&m->lock);
-	give(m, buffer);
+	release_buffer(m, buffer);
 }
 
 bool media_stop_waiting(struct media *m, struct media_waiter *w)
@@ -156,7 +156,7 @@ bool media_stop_waiting(struct media *m, struct media_waiter *w)
 	list_del(&w->link);
 	if (w->buffer) {
 		atomic_fetch_sub(&m->to_tell, 1);
-		give(m, w->buffer);
+		release_buffer(m, w->buffer);
 	}
 	return true;
 }

@@ -29,7 +29,7 @@ static uint8_t *in_buffer(const struct media_op *op)
 
 /* ---- asking the kernel ---- */
 
-static void ask(struct media *m, struct media_op *op)
+static void queue_io(struct media *m, struct media_op *op)
 {
 	struct media_op_state *s = &op->state;
 	struct media_io io = {
@@ -49,8 +49,8 @@ static void ask(struct media *m, struct media_op *op)
 	m->edge->queue(m->edge, &io);
 }
 
-static void begin(struct media *m, struct media_op *op, enum op_phase phase, uint8_t *at,
-		  uint64_t offset, uint64_t length)
+static void start_io(struct media *m, struct media_op *op, enum op_phase phase, uint8_t *at,
+		     uint64_t offset, uint64_t length)
 {
 	struct media_op_state *s = &op->state;
 
@@ -58,7 +58,7 @@ static void begin(struct media *m, struct media_op *op, enum op_phase phase, uin
 	s->io_at = at;
 	s->io_offset = offset;
 	s->io_left = s->io_total = (uint32_t)length;
-	ask(m, op);
+	queue_io(m, op);
 }
 
 static void move_straight(struct media *m, struct media_op *op)
@@ -67,14 +67,14 @@ static void move_straight(struct media *m, struct media_op *op)
 
 	if (!op->state.vector)
 		iov_run(op, 0, &at);
-	begin(m, op, OP_MOVING, at, op->state.start, op->state.step);
+	start_io(m, op, OP_MOVING, at, op->state.start, op->state.step);
 }
 
 static void move_staged(struct media *m, struct media_op *op)
 {
 	struct media_op_state *s = &op->state;
 
-	begin(m, op, OP_MOVING, s->buffer, s->start, s->end - s->start);
+	start_io(m, op, OP_MOVING, s->buffer, s->start, s->end - s->start);
 }
 
 /* ---- its ends ---- */
@@ -101,7 +101,7 @@ static void step_end(struct media *m, struct media_op *op, int err)
 		step_next(m, op);
 }
 
-static void fail(struct media *m, struct media_op *op, int err)
+static void fail_op(struct media *m, struct media_op *op, int err)
 {
 	media_complain(m, op->kind == MEDIA_READ ? COMPLAINT_READ : COMPLAINT_WRITE,
 		       op->state.io_offset, err);
@@ -115,11 +115,11 @@ static void fill_tail(struct media *m, struct media_op *op)
 	struct media_op_state *s = &op->state;
 	uint64_t at = s->end - m->block;
 
-	begin(m, op, OP_FILLING_TAIL, s->buffer + (at - s->start), at, m->block);
+	start_io(m, op, OP_FILLING_TAIL, s->buffer + (at - s->start), at, m->block);
 }
 
 /* What is there of the blocks that are not written whole. false: nothing is needed. */
-static bool fill(struct media *m, struct media_op *op)
+static bool fill_buffer(struct media *m, struct media_op *op)
 {
 	struct media_op_state *s = &op->state;
 	bool head, tail;
@@ -127,9 +127,9 @@ static bool fill(struct media *m, struct media_op *op)
 	if (op->kind != MEDIA_ATOMIC && !plan_fills(m, op, &head, &tail))
 		return false;
 	if (op->kind == MEDIA_ATOMIC || s->end - s->start <= FILL_BLOCKS * m->block)
-		begin(m, op, OP_FILLING, s->buffer, s->start, s->end - s->start);
+		start_io(m, op, OP_FILLING, s->buffer, s->start, s->end - s->start);
 	else if (head)
-		begin(m, op, OP_FILLING, s->buffer, s->start, m->block);
+		start_io(m, op, OP_FILLING, s->buffer, s->start, m->block);
 	else
 		fill_tail(m, op);
 	return true;
@@ -208,9 +208,9 @@ static bool has_enough(const struct media_op *op)
 static void try_again(struct media *m, struct media_op *op, int err)
 {
 	if (op->state.tries++ < MOST_TRIES)
-		ask(m, op);
+		queue_io(m, op);
 	else
-		fail(m, op, err);
+		fail_op(m, op, err);
 }
 
 /* Nothing came of it, and no error: the end of the file, or no room. The next write looks where the end is. */
@@ -230,7 +230,7 @@ static void staged_event(struct media *m, struct media_op *op, uint32_t n)
 		return;
 	}
 	if (n == 0) {
-		fail(m, op, nothing_moved(m, op));
+		fail_op(m, op, nothing_moved(m, op));
 		return;
 	}
 	if (done < s->io_total)
@@ -256,7 +256,7 @@ static void straight_event(struct media *m, struct media_op *op, uint32_t n)
 	struct media_op_state *s = &op->state;
 
 	if (n == 0) {
-		fail(m, op, nothing_moved(m, op));
+		fail_op(m, op, nothing_moved(m, op));
 		return;
 	}
 	if (n < s->step)
@@ -276,7 +276,7 @@ void step_event(struct media *m, struct media_op *op, int result)
 	if (is_passing(result))
 		try_again(m, op, result);
 	else if (result < 0)
-		fail(m, op, result);
+		fail_op(m, op, result);
 	else if (op->state.buffer)
 		staged_event(m, op, (uint32_t)result);
 	else
@@ -293,7 +293,7 @@ void step_go(struct media *m, struct media_op *op)
 		move_straight(m, op);
 	else if (op->kind == MEDIA_READ)
 		move_staged(m, op);
-	else if (!fill(m, op))
+	else if (!fill_buffer(m, op))
 		compose(m, op);
 }
 

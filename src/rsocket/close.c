@@ -62,7 +62,7 @@ static void finish(struct rsocket *rs)
 	rs_hang_up(rs);
 }
 
-static int tell(struct rsocket *rs, int ctrl, uint64_t deadline)
+static int send_control(struct rsocket *rs, int ctrl, uint64_t deadline)
 {
 	int ret = wait_uninterrupted(rs, ctrl_ready, deadline);
 
@@ -90,7 +90,7 @@ static int shut(struct rsocket *rs, int how, uint64_t deadline)
 	/* A writer that waits sees that it must not go on, and lets go of its lock. */
 	HOLD_FOR_SCOPE(&rs->send_lock);
 	HOLD_FOR_SCOPE(&rs->lock);
-	return tell(rs, ctrl, deadline);
+	return send_control(rs, ctrl, deadline);
 }
 
 STAG_EXPORT int rshutdown(int socket, int how)

@@ -218,7 +218,7 @@ static bool next_event(struct rsocket *rs, struct event *e)
 }
 
 /* Deals with one event. False if there was none. */
-static bool step(struct rsocket *rs)
+static bool handle_next_event(struct rsocket *rs)
 {
 	bool settled;
 	struct event e;
@@ -246,7 +246,7 @@ static bool step(struct rsocket *rs)
 void rs_read_events(struct rsocket *rs)
 {
 	assert(!lock_held(&rs->lock));
-	while (step(rs))
+	while (handle_next_event(rs))
 		;
 }
 

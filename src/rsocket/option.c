@@ -25,7 +25,7 @@ static int get_int(const void *value, socklen_t len, int *out)
 	return 0;
 }
 
-static int put(void *value, socklen_t *len, const void *what, socklen_t size)
+static int copy_out(void *value, socklen_t *len, const void *what, socklen_t size)
 {
 	if (!value || !len || *len < size)
 		return -EINVAL;
@@ -36,7 +36,7 @@ static int put(void *value, socklen_t *len, const void *what, socklen_t size)
 
 static int put_int(void *value, socklen_t *len, int what)
 {
-	return put(value, len, &what, sizeof(what));
+	return copy_out(value, len, &what, sizeof(what));
 }
 
 static int set_flag(bool *flag, const void *value, socklen_t len)
@@ -225,7 +225,7 @@ static int get_socket_option(struct rsocket *rs, int name, void *value, socklen_
 	case SO_SNDBUF:
 		return put_int(value, len, (int)rs->opt.config.sbuf_size);
 	case SO_LINGER:
-		return put(value, len, &rs->opt.linger, sizeof(rs->opt.linger));
+		return copy_out(value, len, &rs->opt.linger, sizeof(rs->opt.linger));
 	case SO_ERROR:
 		err = rs->err;
 		rs->err = 0;
@@ -256,7 +256,7 @@ static int get_tcp_option(struct rsocket *rs, int name, void *value, socklen_t *
 static int get_route(struct rsocket *rs, void *value, socklen_t *len)
 {
 	if (rs->opt.route)
-		return put(value, len, rs->opt.route, rs->opt.route_len);
+		return copy_out(value, len, rs->opt.route, rs->opt.route_len);
 	if (!len)
 		return -EINVAL;
 	*len = 0; /* iWARP has none */

@@ -99,7 +99,7 @@ static int collect_files(struct poll_set *set)
 }
 
 /* A look at all of them, without sleeping. The number that have something, or -errno. */
-static int look(struct poll_set *set)
+static int poll_once(struct poll_set *set)
 {
 	int n = look_at_sockets(set);
 
@@ -196,7 +196,7 @@ static int poll_set(struct poll_set *set, int timeout)
 	int n, left;
 
 	for (;;) {
-		n = look(set);
+		n = poll_once(set);
 		if (n || !timeout)
 			return n;
 		if (clock_ns() - start >= spin)
@@ -276,7 +276,7 @@ static nfds_t select_to_poll(int nfds, fd_set *in, fd_set *out, fd_set *except, 
 }
 
 /* Keeps fd in the set if it was there and one of the events happened; 1 if so. */
-static int keep(int fd, fd_set *set, short revents, short events)
+static int update_fd_set(int fd, fd_set *set, short revents, short events)
 {
 	if (!is_in(fd, set))
 		return 0;
@@ -295,9 +295,9 @@ static int poll_to_select(const struct pollfd *fds, nfds_t n, fd_set *in, fd_set
 		int fd = fds[i].fd;
 		short got = fds[i].revents;
 
-		count += keep(fd, in, got, POLLIN | POLLHUP | POLLERR);
-		count += keep(fd, out, got, POLLOUT | POLLERR);
-		count += keep(fd, except, got, ~(POLLIN | POLLOUT));
+		count += update_fd_set(fd, in, got, POLLIN | POLLHUP | POLLERR);
+		count += update_fd_set(fd, out, got, POLLOUT | POLLERR);
+		count += update_fd_set(fd, except, got, ~(POLLIN | POLLOUT));
 	}
 	return count;
 }

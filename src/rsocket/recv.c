@@ -28,7 +28,7 @@ static size_t peek(struct rsocket *rs, struct rs_cursor *to, size_t len)
 }
 
 /* Takes what there is, up to len bytes. The lock is released while they are copied. */
-static size_t take(struct rsocket *rs, struct rs_cursor *to, size_t len)
+static size_t copy_received(struct rsocket *rs, struct rs_cursor *to, size_t len)
 {
 	size_t left = len;
 
@@ -78,7 +78,7 @@ static ssize_t receive_vectors(struct rsocket *rs, const struct iovec *iov, int 
 			left -= peek(rs, &to, left);
 			break;
 		}
-		left -= take(rs, &to, left);
+		left -= copy_received(rs, &to, left);
 	} while (left && flags & MSG_WAITALL);
 	return ret && left == len ? ret : (ssize_t)(len - left);
 }

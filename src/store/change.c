@@ -27,7 +27,7 @@ static int load_draft(struct stag_store *store)
 	return rc;
 }
 
-static int begin(struct stag_store *store)
+static int begin_change(struct stag_store *store)
 {
 	int rc;
 
@@ -51,7 +51,7 @@ static int commit(struct stag_store *store)
 }
 
 /* Who locked a range has unlocked it: the next one to change the table would take it for in use. */
-static int end(struct stag_store *store, int rc)
+static int end_change(struct stag_store *store, int rc)
 {
 	unlock_table(&store->backing);
 	return rc;
@@ -105,23 +105,23 @@ static int draft_new(struct stag_store *store, struct stag_store_partition *p)
 /* The range lock keeps nobody waiting: who may have it open is not in the table yet, or any more. */
 static int add(struct stag_store *store, struct stag_store_partition *p)
 {
-	int fd = store->backing.fd, rc = begin(store);
+	int fd = store->backing.fd, rc = begin_change(store);
 
 	if (rc != 0)
 		return rc;
 	rc = draft_new(store, p);
 	if (rc != 0)
-		return end(store, rc);
+		return end_change(store, rc);
 	if (!lock_range(fd, p->offset, p->size))
-		return end(store, store_fail(EBUSY, "%s: the room of %s is in use",
-					     store->backing.name, p->name));
+		return end_change(store, store_fail(EBUSY, "%s: the room of %s is in use",
+						    store->backing.name, p->name));
 	rc = clear_room(store, p->name, p->offset, p->size);
 	if (rc == 0) {
 		table_insert(&store->draft, p);
 		rc = commit(store);
 	}
 	unlock_range(fd, p->offset, p->size);
-	return end(store, rc);
+	return end_change(store, rc);
 }
 
 STAG_EXPORT int stag_store_add(struct stag_store *store, struct stag_store_partition *partition)
@@ -220,7 +220,7 @@ static int change(struct stag_store *store, const struct stag_store_partition *w
 		  unsigned int what)
 {
 	struct stag_store_partition *p;
-	int rc = begin(store);
+	int rc = begin_change(store);
 
 	if (rc != 0)
 		return rc;
@@ -228,13 +228,13 @@ static int change(struct stag_store *store, const struct stag_store_partition *w
 	if (rc == 0)
 		rc = table_check_settings(p);
 	if (rc != 0)
-		return end(store, rc);
+		return end_change(store, rc);
 	table_clean(p);
 	if (what & STAG_STORE_CHANGE_SIZE && wanted->size > p->size)
 		rc = grow_partition(store, p, wanted->size);
 	else
 		rc = commit(store);
-	return end(store, rc);
+	return end_change(store, rc);
 }
 
 STAG_EXPORT int stag_store_change(struct stag_store *store,
@@ -253,27 +253,27 @@ STAG_EXPORT int stag_store_change(struct stag_store *store,
 static int remove_partition(struct stag_store *store, const char *name, bool force)
 {
 	struct stag_store_partition *p, gone;
-	int fd = store->backing.fd, rc = begin(store);
+	int fd = store->backing.fd, rc = begin_change(store);
 	bool locked;
 
 	if (rc != 0)
 		return rc;
 	p = table_find(&store->draft, name);
 	if (!p)
-		return end(store, store_fail(ENOENT, "%s: has no partition %s", store->backing.name,
-					     name));
+		return end_change(store, store_fail(ENOENT, "%s: has no partition %s",
+						    store->backing.name, name));
 	gone = *p;
 	locked = lock_range(fd, gone.offset, gone.size);
 	if (!locked && !force)
-		return end(store, store_fail(EBUSY, "%s: partition %s is in use",
-					     store->backing.name, name));
+		return end_change(store, store_fail(EBUSY, "%s: partition %s is in use",
+						    store->backing.name, name));
 	table_delete(&store->draft, p);
 	rc = commit(store);
 	if (rc == 0 && locked)
 		io_release(fd, gone.offset, gone.size);
 	if (locked)
 		unlock_range(fd, gone.offset, gone.size);
-	return end(store, rc);
+	return end_change(store, rc);
 }
 
 STAG_EXPORT int stag_store_remove(struct stag_store *store, const char *name, unsigned int flags)
@@ -312,7 +312,7 @@ static int find_room(struct stag_store *store, uint64_t *size)
 
 STAG_EXPORT int stag_store_grow(struct stag_store *store, uint64_t size)
 {
-	int rc = begin(store);
+	int rc = begin_change(store);
 
 	if (rc != 0)
 		return -rc;
@@ -321,5 +321,5 @@ STAG_EXPORT int stag_store_grow(struct stag_store *store, uint64_t size)
 		store->draft.size = size;
 		rc = commit(store);
 	}
-	return -end(store, rc);
+	return -end_change(store, rc);
 }

@@ -144,7 +144,7 @@ int commit_write_copy(const struct backing *b, unsigned int copy, const struct t
 }
 
 /* False: not even that can be written, so others may see what was to be taken back. */
-static bool spoil(const struct backing *b, unsigned int copy, struct copy_state *state)
+static bool invalidate_copy(const struct backing *b, unsigned int copy, struct copy_state *state)
 {
 	static uint8_t nothing[DISK_HEADER]; /* not const, for .bss */
 	int rc = io_write(b->fd, nothing, sizeof(nothing), place_of(copy));
@@ -161,7 +161,7 @@ static int replace(const struct backing *b, struct loaded *l, unsigned int copy,
 
 	if (rc == -ENOMEM)
 		return rc;
-	if (rc != 0 && !spoil(b, copy, &l->copies[copy]))
+	if (rc != 0 && !invalidate_copy(b, copy, &l->copies[copy]))
 		return store_fail(
 			-rc,
 			"%s: cannot write copy %c of its table: %s; nor take it back: the "

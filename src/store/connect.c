@@ -127,7 +127,7 @@ static void follow(struct endpoint *e)
 			 e->region.now.name, strerror(rc));
 }
 
-static void look(struct store_watch *w)
+static void check_endpoint(struct store_watch *w)
 {
 	struct endpoint *e = container_of(w, struct endpoint, watch);
 	int rc = store_look(e->store);
@@ -174,7 +174,7 @@ static int join(struct endpoint *e, const struct dv *dv)
 	e->face.access = e->region.access;
 	e->face.block = e->store->now.table.block;
 	e->generation = e->store->now.table.generation;
-	return watch_start(&e->watch, look);
+	return watch_start(&e->watch, check_endpoint);
 }
 
 static void close_local(struct endpoint *e)

@@ -97,7 +97,7 @@ static int choose_size(const struct backing *b, const struct stag_store_attr *at
 
 /* ---- writing ------------------------------------------------------------------------ */
 
-static void fill(struct table *t, const struct stag_store_attr *attr)
+static void fill_table(struct table *t, const struct stag_store_attr *attr)
 {
 	for (size_t i = 0; i < sizeof(t->uuid); i += sizeof(uint32_t)) {
 		uint32_t r = random_u32();
@@ -158,7 +158,7 @@ static int format_locked(const struct backing *b, const struct stag_store_attr *
 		rc = found_wipe(b);
 	if (rc != 0)
 		return rc;
-	fill(t, attr);
+	fill_table(t, attr);
 	rc = write_all(b, t);
 	return rc == 0 && b->created ? sync_folder(b) : rc;
 }

@@ -96,7 +96,7 @@ struct zeroing {
 	uint64_t done, total, told_ns;
 };
 
-static void tell(struct zeroing *z)
+static void report_progress(struct zeroing *z)
 {
 	uint64_t now = clock_ns();
 
@@ -115,7 +115,7 @@ static int zero_by_kernel(int fd, uint64_t offset, struct zeroing *z)
 		if (rc != 0)
 			return rc;
 		z->done += step;
-		tell(z);
+		report_progress(z);
 	}
 	return 0;
 }
@@ -131,7 +131,7 @@ static int zero_by_writing(int fd, uint64_t offset, struct zeroing *z)
 		if (rc != 0)
 			return rc;
 		z->done += step;
-		tell(z);
+		report_progress(z);
 	}
 	return 0;
 }

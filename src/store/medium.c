@@ -53,7 +53,7 @@ static void watch_forks(void)
 
 /* ---- get and put ------------------------------------------------------------------------ */
 
-static struct shared_medium *find(const struct ibv_context *context, const struct backing *b)
+static struct shared_medium *find_medium(const struct ibv_context *context, const struct backing *b)
 {
 	list_for_each (it, &media) {
 		struct shared_medium *m = list_entry(it, struct shared_medium, link);
@@ -65,8 +65,8 @@ static struct shared_medium *find(const struct ibv_context *context, const struc
 	return NULL;
 }
 
-static struct shared_medium *make(const struct dv *dv, struct ibv_context *context,
-				  const struct stag_store *store)
+static struct shared_medium *create_medium(const struct dv *dv, struct ibv_context *context,
+					   const struct stag_store *store)
 {
 	struct shared_medium *m = calloc(1, sizeof(*m));
 
@@ -95,9 +95,9 @@ struct shared_medium *shared_medium_get(const struct dv *dv, struct ibv_context 
 
 	pthread_once(&once, watch_forks);
 	HOLD_FOR_SCOPE(&lock);
-	m = find(context, &store->backing);
+	m = find_medium(context, &store->backing);
 	if (!m)
-		m = make(dv, context, store);
+		m = create_medium(dv, context, store);
 	if (m)
 		m->refs++;
 	return m;

@@ -142,8 +142,8 @@ static void close_to_all(struct region *r)
 	log_info("store: partition %s has gone", r->now.name);
 }
 
-static void tell(const struct region *r, const struct stag_store_partition *p,
-		 enum stag_store_access access)
+static void log_region(const struct region *r, const struct stag_store_partition *p,
+		       enum stag_store_access access)
 {
 	if (access != r->access)
 		log_info("store: partition %s: access of its user is %d, was %d", p->name, access,
@@ -167,7 +167,7 @@ void region_update(struct region *r, struct stag_store *store, region_rights_fn 
 		return;
 	}
 	access = possible(rights(arg, store, p), store);
-	tell(r, p, access);
+	log_region(r, p, access);
 	follow_size(r, store, p->size);
 	p = table_find_id(&store->now.table, r->now.id);
 	size = r->now.size;

@@ -265,7 +265,7 @@ static void on_event(struct stag_store_server *s, struct rdma_cm_event *event)
 	}
 }
 
-static void look(struct stag_store_server *s)
+static void check_rights(struct stag_store_server *s)
 {
 	int rc = store_look(s->store);
 
@@ -281,7 +281,7 @@ static void look(struct stag_store_server *s)
 	}
 }
 
-static void *run(void *arg)
+static void *serve_loop(void *arg)
 {
 	struct stag_store_server *s = arg;
 	struct pollfd fds[] = {{.fd = s->channel->fd, .events = POLLIN},
@@ -295,7 +295,7 @@ static void *run(void *arg)
 		if ((fds[0].revents & POLLIN) && rdma_get_cm_event(s->channel, &event) == 0)
 			on_event(s, event);
 		if (clock_ns() >= next) {
-			look(s);
+			check_rights(s);
 			next = clock_ns() + WATCH_MS * NS_PER_MS;
 		}
 	}
@@ -309,7 +309,7 @@ static int start_thread(struct stag_store_server *s)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&s->thread, NULL, run, s);
+	rc = pthread_create(&s->thread, NULL, serve_loop, s);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return rc == 0 ? 0 : store_fail(rc, "no thread to serve with: %s", strerror(rc));
 }

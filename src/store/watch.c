@@ -54,7 +54,7 @@ static void wait_a_while(void)
 	lock_wait_until(&lock, &wake, &until);
 }
 
-static void *run(void *arg)
+static void *watch_loop(void *arg)
 {
 	HOLD_FOR_SCOPE(&lock);
 	while (!list_empty(&watches)) {
@@ -78,7 +78,7 @@ static int start_thread(void)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	rc = pthread_create(&thread, NULL, run, NULL);
+	rc = pthread_create(&thread, NULL, watch_loop, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (rc != 0)
 		return store_fail(rc, "no thread to watch the table: %s", strerror(rc));

@@ -91,7 +91,7 @@ static void judge_culprit(struct stag_xfer *x, struct record *rec, enum ibv_wc_s
 
 /* ---- from the ring to the lost ones ---- */
 
-static struct record *find(const struct rail *rail, uint32_t seq)
+static struct record *find_record(const struct rail *rail, uint32_t seq)
 {
 	struct record *rec = rail->ring.head;
 
@@ -104,7 +104,7 @@ static void judge(struct rail *rail)
 {
 	struct stag_xfer *x = rail->x;
 	struct record *culprit =
-		names_culprit(rail, rail->status) ? find(rail, rail->culprit) : NULL;
+		names_culprit(rail, rail->status) ? find_record(rail, rail->culprit) : NULL;
 
 	if (culprit) {
 		judge_culprit(x, culprit, rail->status);
@@ -145,7 +145,7 @@ static void move_ring(struct rail *rail, struct req_list *ending)
 }
 
 /* Everything that will ever come from the queue pair has come. */
-static void drop(struct rail *rail)
+static void drop_rail(struct rail *rail)
 {
 	struct stag_xfer *x = rail->x;
 	struct req_list ending = {0};
@@ -207,7 +207,7 @@ void rail_failed(struct rail *rail, uint32_t seq, enum ibv_wc_status status)
 		rail->culprit = seq;
 	}
 	if (seq_reached(seq, rail->drain))
-		drop(rail);
+		drop_rail(rail);
 }
 
 void rail_refused(struct rail *rail, int err)
@@ -220,7 +220,7 @@ void rail_refused(struct rail *rail, int err)
 	/* What is posted comes back then, if it did not already. */
 	(void)ibv_modify_qp(rail->qp, &attr, IBV_QP_STATE);
 	if (rail->drain == rail->proved)
-		drop(rail);
+		drop_rail(rail);
 }
 
 void rail_abandon(struct rail *rail)
@@ -228,5 +228,5 @@ void rail_abandon(struct rail *rail)
 	if (rail->state == RAIL_UP)
 		begin_end(rail, rail->proved, IBV_WC_WR_FLUSH_ERR);
 	if (rail->state == RAIL_DRAINING)
-		drop(rail);
+		drop_rail(rail);
 }

@@ -31,13 +31,13 @@ void xfer_complain(struct stag_xfer *x, const char *fmt, ...)
 }
 
 /* A call begins: it has no complaint yet. */
-static void begin(struct stag_xfer *x)
+static void enter_manager(struct stag_xfer *x)
 {
 	x->error[0] = '\0';
 }
 
 /* Debug builds check the manager, every time or, where it has many descriptors, now and then. */
-static void end(struct stag_xfer *x)
+static void leave_manager(struct stag_xfer *x)
 {
 	assert(!x->check_every || ++x->calls % x->check_every || xfer_is_valid(x));
 	(void)x;
@@ -101,7 +101,7 @@ STAG_EXPORT struct stag_xfer *stag_xfer_create(const struct stag_xfer_attr *attr
 
 STAG_EXPORT int stag_xfer_destroy(struct stag_xfer *x)
 {
-	begin(x);
+	enter_manager(x);
 	if (x->under_way) {
 		xfer_complain(x, "%llu requests are under way", (unsigned long long)x->under_way);
 		return EBUSY;
@@ -177,7 +177,7 @@ STAG_EXPORT int stag_xfer_add_rail(struct stag_xfer *x, struct ibv_qp *qp, unsig
 {
 	int err;
 
-	begin(x);
+	enter_manager(x);
 	if (x->started) {
 		xfer_complain(x, "rails are added before the first request is submitted");
 		return EBUSY;
@@ -207,7 +207,7 @@ STAG_EXPORT int stag_xfer_rebind(struct stag_xfer *x, unsigned int number, struc
 	struct rail *rail;
 	int err;
 
-	begin(x);
+	enter_manager(x);
 	if (number >= x->num_rails) {
 		xfer_complain(x, "there is no rail %u", number);
 		return EINVAL;
@@ -221,7 +221,7 @@ STAG_EXPORT int stag_xfer_rebind(struct stag_xfer *x, unsigned int number, struc
 	rail_abandon(rail);
 	err = qp ? rail_adopt(x, rail, qp, false) : 0;
 	xfer_pump(x);
-	end(x);
+	leave_manager(x);
 	return -err;
 }
 
@@ -352,7 +352,7 @@ STAG_EXPORT int stag_xfer_submit(struct stag_xfer *x, struct stag_xfer_req *req)
 	uint64_t total;
 	size_t bad;
 
-	begin(x);
+	enter_manager(x);
 	if (!x->num_rails) {
 		xfer_complain(x, "there is no rail");
 		return EINVAL;
@@ -370,13 +370,13 @@ STAG_EXPORT int stag_xfer_submit(struct stag_xfer *x, struct stag_xfer_req *req)
 	queue_add(x, req);
 	if (!x->plugged)
 		xfer_pump(x);
-	end(x);
+	leave_manager(x);
 	return 0;
 }
 
 STAG_EXPORT int stag_xfer_cancel(struct stag_xfer *x, struct stag_xfer_req *req)
 {
-	begin(x);
+	enter_manager(x);
 	if (req->phase == REQ_NONE || req->phase == REQ_DONE) {
 		xfer_complain(x, "the request is not under way");
 		return ENOENT;
@@ -385,7 +385,7 @@ STAG_EXPORT int stag_xfer_cancel(struct stag_xfer *x, struct stag_xfer_req *req)
 	lost_forget(x, req);
 	req_settle(x, req);
 	xfer_pump(x);
-	end(x);
+	leave_manager(x);
 	return 0;
 }
 
@@ -396,11 +396,11 @@ STAG_EXPORT void stag_xfer_plug(struct stag_xfer *x)
 
 STAG_EXPORT void stag_xfer_unplug(struct stag_xfer *x)
 {
-	begin(x);
+	enter_manager(x);
 	assert(x->plugged);
 	if (--x->plugged == 0)
 		xfer_pump(x);
-	end(x);
+	leave_manager(x);
 }
 
 /* ---- requests out ---- */
@@ -454,18 +454,18 @@ STAG_EXPORT int stag_xfer_poll(struct stag_xfer *x, struct stag_xfer_req **done,
 {
 	int n;
 
-	begin(x);
+	enter_manager(x);
 	xfer_reap(x);
 	xfer_pump(x);
 	req_call_progress(x);
 	n = take_done(x, done, max);
-	end(x);
+	leave_manager(x);
 	return n;
 }
 
 STAG_EXPORT bool stag_xfer_take(struct stag_xfer *x, const struct ibv_wc *wc)
 {
-	begin(x);
+	enter_manager(x);
 	return rail_take(x, wc);
 }
 

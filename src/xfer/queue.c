@@ -76,8 +76,8 @@ static bool join(struct stag_xfer *x, struct record *rec, struct stag_xfer_req *
 	return true;
 }
 
-static void fill(struct stag_xfer *x, struct record *rec, const struct stag_xfer_desc *desc,
-		 enum stag_xfer_op op)
+static void fill_record(struct stag_xfer *x, struct record *rec, const struct stag_xfer_desc *desc,
+			enum stag_xfer_op op)
 {
 	rec->length = desc->length;
 	rec->split = rec->posted = false;
@@ -129,7 +129,7 @@ struct record *queue_form(struct stag_xfer *x, uint64_t room)
 	for (struct stag_xfer_req *next = x->queue.head;
 	     may_join(x, last, next) && join(x, rec, last, next, &desc, room); next = x->queue.head)
 		last = next;
-	fill(x, rec, &desc, req->op);
+	fill_record(x, rec, &desc, req->op);
 	end_turn(x, last);
 	return rec;
 }

@@ -61,7 +61,7 @@ struct record *record_list_pop(struct record_list *list)
 	return rec;
 }
 
-static void give(struct stag_xfer *x, struct record *rec)
+static void free_record(struct stag_xfer *x, struct record *rec)
 {
 	set_place(rec, RECORD_FREE);
 	rec->next = x->free;
@@ -204,7 +204,7 @@ void lost_forget(struct stag_xfer *x, struct stag_xfer_req *req)
 		if (rec->num_reqs)
 			record_list_append(&keep, rec);
 		else
-			give(x, rec);
+			free_record(x, rec);
 	}
 	assert(!req->in_lost);
 	record_list_join(&keep, &x->lost);
@@ -260,7 +260,7 @@ void record_done(struct stag_xfer *x, struct record *rec)
 	else
 		finish_first(x, rec);
 	if (!rec->split || !rec->num_reqs) {
-		give(x, rec);
+		free_record(x, rec);
 		return;
 	}
 	/* What was not posted yet of a split record goes next. */

@@ -29,7 +29,7 @@ static void add_record(struct account *a, const struct record *rec, const struct
 	}
 }
 
-static struct account count(const struct stag_xfer *x, const struct stag_xfer_req *req)
+static struct account count_request(const struct stag_xfer *x, const struct stag_xfer_req *req)
 {
 	struct account a = {0};
 
@@ -42,7 +42,7 @@ static struct account count(const struct stag_xfer *x, const struct stag_xfer_re
 /* The bytes that are formed are done, or in a record; or dropped, if it is to end. */
 static bool request_is_valid(const struct stag_xfer *x, const struct stag_xfer_req *req)
 {
-	struct account a = count(x, req);
+	struct account a = count_request(x, req);
 
 	if (req->phase == REQ_NONE || req->phase == REQ_DONE)
 		return false;
