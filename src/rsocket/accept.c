@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * accept.c - listening: requests become sockets before raccept() asks for them.
+ * accept.c - listening: requests become sockets before raccept() is called.
  *
- * The service thread accepts, so that a peer's rconnect() comes back although
- * the program is elsewhere. At most `backlog` children are under way or wait
- * to be fetched; above that, requests stay in the connection manager's queue.
+ * The service thread accepts, so that a peer's rconnect() returns even if the program is busy
+ * elsewhere. At most `backlog` children are being connected or wait for raccept(); above that,
+ * requests stay in the connection manager's queue.
  */
 #include "rsocket/rsocket.h"
 
@@ -14,7 +14,7 @@
 
 #define BACKLOG_MAX 4096
 
-/* Reading the listener's events stops and starts with the room in its backlog. */
+/* Stops and restarts reading the listener's events with the room in its backlog. */
 static void backlog_changed(struct rsocket *listener, int by)
 {
 	HOLD_FOR_SCOPE(&listener->lock);
@@ -26,7 +26,7 @@ static void backlog_changed(struct rsocket *listener, int by)
 		rs_watch(listener);
 }
 
-/* Nobody will have it: its peer is reset, as TCP does. */
+/* Drops a child that no caller will accept: its peer is reset, as TCP does. */
 static void abandon(struct rsocket *child)
 {
 	lock_acquire(&child->lock);
@@ -35,7 +35,7 @@ static void abandon(struct rsocket *child)
 	rs_close(child);
 }
 
-/* Held, if it is still there. */
+/* Returns the child's listener with a reference, or NULL if it was closed. */
 static struct rsocket *listener_of(const struct rsocket *child)
 {
 	struct rsocket *listener = rs_get(child->child.listener_fd);
@@ -46,7 +46,7 @@ static struct rsocket *listener_of(const struct rsocket *child)
 	return NULL;
 }
 
-/* Gives a connected child to who calls raccept(). False if nobody will. */
+/* Offers a connected child to raccept(). Returns false if the listener is closing. */
 static bool offer_child(struct rsocket *listener, struct rsocket *child)
 {
 	HOLD_FOR_SCOPE(&listener->lock);
@@ -70,7 +70,7 @@ void rs_child_settled(struct rsocket *child)
 		abandon(child);
 }
 
-/* Takes over id, which has the listener's channel. */
+/* Makes a socket for id, which has the listener's channel, and takes id over. */
 static int new_child(struct rsocket *listener, struct rdma_cm_id *id, struct rsocket **out)
 {
 	struct rsocket *child = rs_new(listener->domain, &listener->opt.config);
@@ -128,7 +128,7 @@ static int accept_child(struct rsocket *child, const struct rdma_conn_param *par
 
 	lock_acquire(&child->lock);
 	ret = answer(child, param, data);
-	if (ret) /* this side says no; the peer's rconnect() hears it */
+	if (ret) /* refuses the connection; the peer's rconnect() fails */
 		rdma_reject(child->conn.id, NULL, 0);
 	lock_release(&child->lock);
 	if (ret)
@@ -166,10 +166,10 @@ void rs_accept_request(struct rsocket *listener, struct rdma_cm_id *id,
 		log_warn("rsocket %d: a connection was refused: errno %d", listener->fd, -ret);
 		backlog_changed(listener, -1);
 	}
-	rs_put(child); /* the table has it, if anybody */
+	rs_put(child); /* the table holds a reference, if it was inserted */
 }
 
-/* The next child that waits for raccept(), held; NULL if there is none. */
+/* Returns the next child that waits for raccept(), with a reference; NULL if there is none. */
 static struct rsocket *take_ready(struct rsocket *listener)
 {
 	struct rsocket *child;
@@ -187,7 +187,7 @@ void rs_listener_abandon(struct rsocket *listener)
 		struct rsocket *child;
 
 		lock_acquire(&listener->lock);
-		assert(listener->conn.closing); /* so that there will be no more of them */
+		assert(listener->conn.closing); /* so that no more children are added */
 		child = take_ready(listener);
 		lock_release(&listener->lock);
 		if (!child)
@@ -219,7 +219,7 @@ STAG_EXPORT int rlisten(int socket, int backlog)
 	return (int)rs_result(listen_start(rs, backlog));
 }
 
-/* The next child, held, or -errno. */
+/* Returns the next child with a reference in *child, or -errno. */
 static int fetch(struct rsocket *listener, struct rsocket **child)
 {
 	HOLD_FOR_SCOPE(&listener->lock);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * close.c - ending a connection, one half or both, without losing what was sent.
+ * close.c - ending a connection, one half or both, without losing sent data.
  *
- * Both ends of a software connection may call a byte sent that is still in a
- * socket's buffer, so a close is not done when the sends are: it waits, for a
- * bounded time, until the peer's adapter has seen the end as well.
+ * On a software adapter both ends may report a send as complete while its bytes are still in a
+ * socket's buffer, so a close is not done when the sends are: it waits, for a bounded time, until
+ * the peer's adapter has seen the end as well.
  */
 #include "rsocket/rsocket.h"
 
 #include "base/clock.h"
 #include "base/lock.h"
 
-#define LINGER_S 10 /* of a socket that was not told */
+#define LINGER_S 10 /* default of a socket without SO_LINGER */
 
 static bool ctrl_ready(const struct rsocket *rs)
 {
@@ -25,7 +25,7 @@ static bool all_sent(const struct rsocket *rs)
 	       rs->state != RS_CONNECTED;
 }
 
-/* Signals do not cut a shutdown short. */
+/* Waits for ready(), ignoring signals: they do not cut a shutdown short. */
 static int wait_uninterrupted(struct rsocket *rs, bool (*ready)(const struct rsocket *),
 			      uint64_t deadline)
 {
@@ -37,7 +37,7 @@ static int wait_uninterrupted(struct rsocket *rs, bool (*ready)(const struct rso
 	return ret;
 }
 
-/* Closes the halves; what the peer must be told, or -1 for nothing. */
+/* Closes one or both halves. Returns the control message for the peer, or -1 if it needs none. */
 static int close_halves(struct rsocket *rs, int how)
 {
 	bool read_only = how == SHUT_RD;
@@ -54,7 +54,7 @@ static int close_halves(struct rsocket *rs, int how)
 	return rs->readable ? RS_CTRL_SHUTDOWN : RS_CTRL_DISCONNECT;
 }
 
-/* Both halves are closed and said to be: the connection can go. */
+/* Both halves are closed, and the peer knows: disconnects. */
 static void finish(struct rsocket *rs)
 {
 	if (rs->state == RS_CONNECTED)
@@ -87,7 +87,7 @@ static int shut(struct rsocket *rs, int how, uint64_t deadline)
 	if (ctrl < 0)
 		return 0;
 
-	/* A writer that waits sees that it must not go on, and lets go of its lock. */
+	/* A writer that waits sees that the half is closed, and releases its lock. */
 	HOLD_FOR_SCOPE(&rs->send_lock);
 	HOLD_FOR_SCOPE(&rs->lock);
 	return send_control(rs, ctrl, deadline);
@@ -101,7 +101,7 @@ STAG_EXPORT int rshutdown(int socket, int how)
 	return (int)rs_result(shut(rs, how, 0));
 }
 
-/* Until the connection manager says that it is over, on both sides. */
+/* Waits until the connection manager reports the end of the connection on both sides. */
 static void wait_gone(struct rsocket *rs, uint64_t deadline)
 {
 	for (;;) {
@@ -115,7 +115,7 @@ static void wait_gone(struct rsocket *rs, uint64_t deadline)
 	}
 }
 
-/* Whoever is at work with it comes back. */
+/* Ends the connection at once; calls in progress return. */
 static void reset(struct rsocket *rs)
 {
 	HOLD_FOR_SCOPE(&rs->lock);
@@ -128,7 +128,7 @@ static void close_connection(struct rsocket *rs, const struct linger *linger)
 	uint64_t seconds = linger->l_onoff ? (uint64_t)linger->l_linger : LINGER_S;
 	uint64_t deadline = clock_ns() + seconds * NS_PER_S;
 
-	if (!seconds) { /* asked for: the connection is reset */
+	if (!seconds) { /* SO_LINGER with zero seconds requests a reset */
 		reset(rs);
 		return;
 	}
@@ -139,7 +139,7 @@ static void close_connection(struct rsocket *rs, const struct linger *linger)
 	wait_gone(rs, deadline);
 }
 
-/* The first of several threads that close a socket is the one that does it. */
+/* Returns true for the first of several threads that close a socket: it does the work. */
 static bool close_begin(struct rsocket *rs, enum rs_state *was, struct linger *linger)
 {
 	HOLD_FOR_SCOPE(&rs->lock);

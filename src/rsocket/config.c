@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * config.c - what a socket starts with: built in, or the administrator's.
+ * config.c - the defaults of a socket: built in, or set by the administrator.
  *
  * The files are those of rsocket(7), one number each, read once.
  */
@@ -16,13 +16,13 @@ static struct rs_config defaults = {.sbuf_size = 1 << 17,
 				    .rq_size = 384,
 				    .inline_size = 64};
 /*
- * About what a sleep costs on a software adapter: the engine is woken, and then
- * wakes us. librdmacm has 10, less than a round trip through two processes.
+ * About the cost of a sleep on a software adapter: waking the engine, and being woken by it.
+ * librdmacm has 10, less than a round trip through two processes.
  */
 static unsigned polling_us = 60;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The number in a file, within bounds, or `otherwise`. */
+/* Returns the number in a file, clamped to the bounds, or `otherwise`. */
 static unsigned number_in(const char *path, unsigned min, unsigned max, unsigned otherwise)
 {
 	FILE *f = fopen(path, "re");

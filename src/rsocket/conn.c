@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * conn.c - making a connection: the calls, and the events that answer them.
+ * conn.c - making a connection: the calls, and the events that follow.
  *
- * Each socket has an event channel of its own, never blocking. Its events are
- * read by the thread that waits for them in rconnect(), or else by the service
- * thread; one function a kind of event moves the socket on.
+ * Each socket has an event channel of its own, which never blocks. Its events are read by the
+ * thread that waits for them in rconnect(), or else by the service thread; there is one handler per
+ * kind of event.
  */
 #include "rsocket/rsocket.h"
 
@@ -18,16 +18,16 @@
 
 #define RETRIES 6
 
-/* What is needed of an event after it has been acknowledged. */
+/* The parts of an event that are needed after it has been acknowledged. */
 struct event {
 	enum rdma_cm_event_type type;
 	int status;
 	struct rdma_cm_id *id;
 	struct rdma_conn_param param;
-	uint8_t data[256]; /* param's private data */
+	uint8_t data[256]; /* copy of param's private data */
 };
 
-/* rdma_cm's int functions: -1 and errno. */
+/* Converts the result of rdma_cm's int functions, -1 and errno, to -errno. */
 static int cm_result(int ret)
 {
 	return ret ? -errno : 0;
@@ -77,7 +77,7 @@ static int send_request(struct rsocket *rs)
 	rs_offer_pack(&offer, bytes);
 	param.private_data = bytes;
 	param.private_data_len = sizeof(bytes);
-	/* An iWARP peer may begin with a zero-length read, to say that it is ready. */
+	/* An iWARP peer may begin with a zero-length read as its ready-to-receive message. */
 	if (rs->ep.msg_mode)
 		param.initiator_depth = 1;
 	return cm_result(rdma_connect(rs->conn.id, &param));
@@ -97,7 +97,7 @@ static void on_route_resolved(struct rsocket *rs)
 	connect_failed_if(rs, send_request(rs));
 }
 
-/* An address or a route was not found; a timeout is worth another try, a longer one. */
+/* Handles a failed address or route resolution; a timeout is retried with a longer one. */
 static void on_unresolved(struct rsocket *rs, const struct event *e)
 {
 	int err = e->status < 0 ? -e->status : e->status;
@@ -130,7 +130,7 @@ static void on_established(struct rsocket *rs, const struct event *e)
 		rs_offer_take(rs, &offer);
 	}
 	rs_set_state(rs, RS_CONNECTED);
-	rs_progress(rs); /* the peer gets its second buffer */
+	rs_progress(rs); /* grants the peer its second buffer */
 }
 
 static void on_refused(struct rsocket *rs, const struct event *e)
@@ -145,7 +145,7 @@ static void on_disconnected(struct rsocket *rs)
 {
 	rs->conn.gone = true;
 	if (rs->state == RS_CONNECTED) {
-		rs_progress(rs); /* what came before the end */
+		rs_progress(rs); /* processes data received before the end */
 		rs_lost(rs);
 	} else if (rs_is_opening(rs)) {
 		connect_failed(rs, ECONNRESET);
@@ -154,7 +154,7 @@ static void on_disconnected(struct rsocket *rs)
 	rs_wake(rs);
 }
 
-/* Moves an opening or open connection on. */
+/* Handles an event of a socket that is being connected, or is connected. */
 static void on_event(struct rsocket *rs, const struct event *e)
 {
 	switch (e->type) {
@@ -187,12 +187,12 @@ static void on_event(struct rsocket *rs, const struct event *e)
 	case RDMA_CM_EVENT_DEVICE_REMOVAL:
 		rs_fail(rs, ENODEV);
 		break;
-	default: /* what does not concern a stream */
+	default: /* events that do not concern a stream */
 		break;
 	}
 }
 
-/* False if there is none. */
+/* Returns false if there is no event. */
 static bool next_event(struct rsocket *rs, struct event *e)
 {
 	struct rdma_cm_event *got;
@@ -200,7 +200,7 @@ static bool next_event(struct rsocket *rs, struct event *e)
 
 	if (rdma_get_cm_event(rs->conn.channel, &got)) {
 		if (errno != EAGAIN && errno != EINTR)
-			rs_unwatch(rs); /* it would be readable for ever */
+			rs_unwatch(rs); /* otherwise the descriptor would stay readable forever */
 		return false;
 	}
 	*e = (struct event){.type = got->event, .status = got->status, .id = got->id};
@@ -217,7 +217,7 @@ static bool next_event(struct rsocket *rs, struct event *e)
 	return true;
 }
 
-/* Deals with one event. False if there was none. */
+/* Handles one event. Returns false if there was none. */
 static bool handle_next_event(struct rsocket *rs)
 {
 	bool settled;
@@ -232,10 +232,10 @@ static bool handle_next_event(struct rsocket *rs)
 		on_event(rs, &e);
 	settled = rs->child.pending && !rs_is_opening(rs);
 	if (settled)
-		rs->child.pending = false; /* once, whoever reads the events */
+		rs->child.pending = false; /* only once, whichever thread reads the events */
 	lock_release(&rs->lock);
 
-	/* These take the locks of other sockets. */
+	/* These acquire the locks of other sockets. */
 	if (e.type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		rs_accept_request(rs, e.id, &e.param, e.data);
 	if (settled)
@@ -256,7 +256,7 @@ void rs_hang_up(struct rsocket *rs)
 	if (rs->conn.hung_up || !rs->ep.open)
 		return;
 	rs->conn.hung_up = true;
-	rdma_disconnect(rs->conn.id); /* fails if there is nothing left to disconnect */
+	rdma_disconnect(rs->conn.id); /* fails if it is already disconnected */
 }
 
 static int new_socket(int domain, int *out)
@@ -281,7 +281,7 @@ static int new_socket(int domain, int *out)
 	if (ret)
 		goto err_put;
 	*out = rs->fd;
-	rs_put(rs); /* the table has it now */
+	rs_put(rs); /* the table holds a reference now */
 	return 0;
 
 err_put:
@@ -293,7 +293,7 @@ STAG_EXPORT int rsocket(int domain, int type, int protocol)
 {
 	int fd = -1, ret;
 
-	/* iWARP has no datagrams: where librdmacm's would fail at the first use, this one does now. */
+	/* iWARP has no datagrams: librdmacm would fail at their first use, this fails now. */
 	if ((domain != AF_INET && domain != AF_INET6) || type != SOCK_STREAM ||
 	    (protocol && protocol != IPPROTO_TCP))
 		return (int)rs_result(-ENOTSUP);
@@ -347,7 +347,7 @@ static int connect_wait(struct rsocket *rs)
 	}
 }
 
-/* From here on the service thread reads the events. */
+/* Hands the events over to the service thread. */
 static int connect_result(struct rsocket *rs, int ret)
 {
 	HOLD_FOR_SCOPE(&rs->lock);

@@ -2,9 +2,8 @@
 /*
  * endpoint.c - the verbs objects of a connection: queues, buffers, regions.
  *
- * Made when the device is known, before the connection is. Each buffer is
- * registered on its own, so that a peer can write the ring and the slots, and
- * nothing else.
+ * They are created when the device is known, before the connection is made. Each buffer is a region
+ * of its own, so that a peer can write the ring and the slots, and nothing else.
  */
 #include "rsocket/rsocket.h"
 
@@ -51,7 +50,7 @@ static uint16_t clamp_queue(unsigned want, unsigned max)
 	return (uint16_t)(want < max ? want : max);
 }
 
-/* What the device can do bounds what was asked for. */
+/* Reduces the requested sizes to the device's limits. */
 static int fit_queues(struct rsocket *rs)
 {
 	struct ibv_device_attr attr;
@@ -80,7 +79,7 @@ static int make_cq(struct rsocket *rs)
 	rs->ep.comp = ibv_create_comp_channel(rs->conn.id->verbs);
 	if (!rs->ep.comp)
 		return -errno;
-	/* Whoever is woken tries to take the event; only one of them gets it. */
+	/* All woken threads try to read the event; only one of them gets it. */
 	if (set_nonblocking(rs->ep.comp->fd))
 		return -errno;
 	rs->ep.cq = ibv_create_cq(rs->conn.id->verbs, (int)(rs->opt.config.sq_size + receives(rs)),
@@ -106,7 +105,7 @@ static int make_qp(struct rsocket *rs)
 		return -errno;
 	if (rs->ep.msg_mode && attr.cap.max_inline_data < RS_MSG_LEN)
 		return -ENOTSUP;
-	/* The device may allow more; no more than was asked for is used. */
+	/* The device may allow more inline data; no more than requested is used. */
 	if (attr.cap.max_inline_data < rs->opt.config.inline_size)
 		rs->opt.config.inline_size = (uint16_t)attr.cap.max_inline_data;
 	return 0;

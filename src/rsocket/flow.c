@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * flow.c - the accounts of a stream: ring space, buffers given, messages counted.
+ * flow.c - the accounts of a stream: ring space, buffers granted, messages counted.
  *
- * Numbers only. The peer's are claims, and are checked where they come in.
+ * Numbers only. The peer's numbers are untrusted, and are checked on arrival.
  */
 #include "rsocket/flow.h"
 
@@ -31,7 +31,7 @@ int flow_rx_init(struct flow_rx *rx, uint32_t ring_size, uint16_t window)
 
 	rx->lengths_mask = n - 1;
 	rx->size = ring_size;
-	/* The first half goes with the offer; the second is free from the start. */
+	/* The first half is granted in the offer; the second is free from the start. */
 	rx->granted = ring_size / 2;
 	rx->freed = ring_size / 2;
 	rx->give_at = ring_size / 2;
@@ -72,7 +72,7 @@ uint32_t flow_rx_contiguous(const struct flow_rx *rx)
 	return rx->unread < to_end ? rx->unread : to_end;
 }
 
-/* Takes len bytes off the oldest messages; each that is used up is one read. */
+/* Subtracts len bytes from the oldest messages; each message that is used up counts as read. */
 static void count_messages(struct flow_rx *rx, uint32_t len)
 {
 	while (len) {
@@ -129,7 +129,7 @@ void flow_tx_init(struct flow_tx *tx, uint32_t ring_size, const struct rs_offer 
 	memset(tx, 0, sizeof(*tx));
 	tx->size = ring_size;
 	tx->target[0] = peer->data;
-	tx->next = 1; /* slot 0's went with the offer */
+	tx->next = 1; /* the buffer of slot 0 was in the offer */
 	tx->window = peer->credits;
 	tx->seq_stop = peer->credits;
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * iomap.c - buffers of the program's that a peer writes straight into.
+ * iomap.c - buffers of the program that a peer writes directly.
  *
- * A mapping for writing takes an entry of the peer's iomap: the entry is
- * written there, with a message behind it, before the next data. The peer's
- * mappings are in ours; a copy is used, taken when the message says so.
+ * A mapping for writing uses an entry of the peer's iomap: the entry is written there, followed by
+ * a message, before the next data. The peer's mappings are in our iomap; a private copy is used,
+ * which is updated when the message arrives.
  */
 #include "rsocket/rsocket.h"
 
@@ -15,11 +15,11 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-/* A buffer of this side. Those for writing are an array by entry; local ones are a list. */
+/* A buffer mapped on this side. Those for writing are an array by entry; local ones are a list. */
 struct rs_mapping {
 	struct ibv_mr *mr; /* NULL: the entry is free */
 	uint64_t offset;
-	bool unsent; /* the peer does not know it yet */
+	bool unsent; /* not announced to the peer yet */
 	struct list link;
 };
 
@@ -229,7 +229,7 @@ int rs_iomaps_send(struct rsocket *rs, int flags)
 		ret = rs_wait(rs, can_send_iomap, rs_nonblocking(rs, flags), 0);
 		if (!ret && !rs->writable)
 			ret = -ECONNRESET;
-		/* It may have been unmapped while we waited. */
+		/* It may have been unmapped during the wait. */
 		if (!ret && rs->iomap.mappings[i].unsent)
 			ret = send_iomap(rs, i);
 	}
@@ -246,7 +246,10 @@ static bool write_ready(const struct rsocket *rs)
 	return can_write(rs) || !rs->writable;
 }
 
-/* Where the peer has mapped the offset: up to `length` bytes from there. False if nowhere. */
+/*
+ * Finds the region that the peer mapped at the offset: up to `length` bytes from there. Returns
+ * false if there is none.
+ */
 static bool find_target(const struct rsocket *rs, uint64_t offset, struct rs_region *to)
 {
 	for (unsigned i = 0; i < rs->opt.config.iomaps; i++) {
@@ -263,7 +266,7 @@ static bool find_target(const struct rsocket *rs, uint64_t offset, struct rs_reg
 	return false;
 }
 
-/* Writes one piece to `to`; the lock is released while it is copied and posted. */
+/* Writes one piece to `to`; releases the lock while it copies and posts. */
 static int write_piece(struct rsocket *rs, struct rs_cursor *from, uint32_t n,
 		       const struct rs_region *to)
 {

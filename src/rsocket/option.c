@@ -2,8 +2,8 @@
 /*
  * option.c - socket options, file flags and names.
  *
- * What an option would do for TCP and cannot do here is kept and given back:
- * SO_KEEPALIVE, for one, since the connection below keeps itself alive.
+ * Options that TCP has and that have no effect here are stored and returned: SO_KEEPALIVE, for
+ * example, since the connection below keeps itself alive.
  */
 #include "rsocket/rsocket.h"
 
@@ -48,7 +48,7 @@ static int set_flag(bool *flag, const void *value, socklen_t len)
 	return ret;
 }
 
-/* A flag that the connection manager must know, too. */
+/* Sets a flag that the connection manager must know, too. */
 static int set_id_flag(struct rsocket *rs, bool *flag, int option, const void *value, socklen_t len)
 {
 	int on, ret = get_int(value, len, &on);
@@ -62,7 +62,7 @@ static int set_id_flag(struct rsocket *rs, bool *flag, int option, const void *v
 	return 0;
 }
 
-/* As TCP: what is asked for, doubled. It stays as it is once there is a connection. */
+/* Like TCP, doubles the requested size. It cannot change once connected. */
 static int set_buffer(struct rsocket *rs, uint32_t *size, const void *value, socklen_t len)
 {
 	int n, ret = get_int(value, len, &n);
@@ -259,7 +259,7 @@ static int get_route(struct rsocket *rs, void *value, socklen_t *len)
 		return copy_out(value, len, rs->opt.route, rs->opt.route_len);
 	if (!len)
 		return -EINVAL;
-	*len = 0; /* iWARP has none */
+	*len = 0; /* iWARP has no routes */
 	return 0;
 }
 
@@ -312,7 +312,7 @@ static int file_control(struct rsocket *rs, int cmd, int arg)
 	case F_GETFL:
 		return rs->opt.file_flags;
 	case F_SETFL:
-		/* Ours alone: the descriptors below never block. */
+		/* Stored only: the descriptors below never block. */
 		rs->opt.file_flags = arg;
 		return 0;
 	default:
@@ -333,7 +333,7 @@ STAG_EXPORT int rfcntl(int socket, int cmd, ...)
 	return (int)rs_result(file_control(rs, cmd, arg));
 }
 
-/* As getsockname(): as much as fits, and how long it is. */
+/* Like getsockname(), copies as much as fits, and returns the full length. */
 static int copy_name(struct rsocket *rs, const struct sockaddr *name, struct sockaddr *addr,
 		     socklen_t *len)
 {

@@ -2,9 +2,9 @@
 /*
  * poll.c - rpoll() and rselect(): rsockets and ordinary files together.
  *
- * For an rsocket the kernel knows nothing of interest, so its state is looked
- * at, and the thread then sleeps on its completion channel, and on a
- * descriptor by which others wake it (wait.c). Ordinary files are the kernel's.
+ * The kernel does not know the state of an rsocket, so the state is checked here, and the thread
+ * then sleeps on the socket's completion channel, and on a descriptor by which other threads wake
+ * it (wait.c). Ordinary files are left to the kernel's poll().
  */
 #include "rsocket/rsocket.h"
 
@@ -21,15 +21,15 @@
 #define WANT_IN	 (POLLIN | POLLRDNORM)
 #define WANT_OUT (POLLOUT | POLLWRNORM)
 
-/* One entry of the caller's. */
+/* An entry of the caller's array. */
 struct entry {
 	struct rsocket *rs; /* NULL for an ordinary file */
 	struct rs_waiter waiter;
 };
 
 struct poll_set {
-	struct pollfd *fds;    /* the caller's */
-	struct pollfd *kernel; /* what to give to poll(); one more, for being woken */
+	struct pollfd *fds;    /* the caller's array */
+	struct pollfd *kernel; /* entries for the kernel's poll(), and one for being woken */
 	struct entry *entries;
 	nfds_t n;
 	bool has_files;
@@ -46,7 +46,10 @@ static short connected_events(struct rsocket *rs, short events)
 		now |= events & WANT_OUT;
 	if (!rs->readable)
 		now |= events & POLLRDHUP;
-	/* Who asks for data gets that first: a program may take a hangup for the end. */
+	/*
+	 * A caller that polls for data gets that first: a program may take a hangup for the end of
+	 * the data.
+	 */
 	if (rs->state == RS_DISCONNECTED && !(rs->rx.unread && now))
 		now |= POLLHUP;
 	if (rs->state == RS_ERROR)
@@ -54,7 +57,7 @@ static short connected_events(struct rsocket *rs, short events)
 	return now;
 }
 
-/* What has happened, of what was asked for. */
+/* Returns which of the requested events have happened. */
 static short events_now(struct rsocket *rs, short events)
 {
 	if (rs->conn.closing)
@@ -84,7 +87,7 @@ static int look_at_sockets(struct poll_set *set)
 	return n;
 }
 
-/* Copies what the kernel said of the ordinary files. */
+/* Copies the kernel's results for ordinary files. */
 static int collect_files(struct poll_set *set)
 {
 	int n = 0;
@@ -98,7 +101,7 @@ static int collect_files(struct poll_set *set)
 	return n;
 }
 
-/* A look at all of them, without sleeping. The number that have something, or -errno. */
+/* Checks all entries without sleeping. Returns the number with events, or -errno. */
 static int poll_once(struct poll_set *set)
 {
 	int n = look_at_sockets(set);
@@ -113,7 +116,7 @@ static int poll_once(struct poll_set *set)
 	return n + collect_files(set);
 }
 
-/* Joins the socket's waiters; true if there is no need to sleep. */
+/* Adds a waiter to the socket; returns true if an event has already happened. */
 static bool join(struct rsocket *rs, struct rs_waiter *w, short events, struct pollfd *kernel)
 {
 	HOLD_FOR_SCOPE(&rs->lock);
@@ -160,7 +163,7 @@ static void leave_all(struct poll_set *set)
 	}
 }
 
-/* Sleeps once. The number of entries that have something, 0 for none yet, or -errno. */
+/* Sleeps once. Returns the number of entries with events, 0 if there are none yet, or -errno. */
 static int sleep_once(struct poll_set *set, int timeout_ms)
 {
 	int wake_fd = rs_wake_fd();
@@ -211,7 +214,7 @@ static int poll_set(struct poll_set *set, int timeout)
 	return n;
 }
 
-/* Finds the rsockets; their number. */
+/* Looks up the rsockets. Returns their number. */
 static nfds_t find_sockets(struct poll_set *set)
 {
 	nfds_t n = 0;
@@ -275,7 +278,7 @@ static nfds_t select_to_poll(int nfds, fd_set *in, fd_set *out, fd_set *except, 
 	return n;
 }
 
-/* Keeps fd in the set if it was there and one of the events happened; 1 if so. */
+/* Keeps fd in the set if it was there and one of the events happened. Returns 1 if so. */
 static int update_fd_set(int fd, fd_set *set, short revents, short events)
 {
 	if (!is_in(fd, set))

@@ -2,9 +2,9 @@
 /*
  * post.c - work requests: receives, writes, and the messages that follow them.
  *
- * Over iWARP a message is a Send behind its Write, both in one list, so that
- * nothing comes between them, and only the second one completes. Elsewhere it
- * is a Write with immediate data. What is counted where is the caller's.
+ * Over iWARP a message is a Send after its Write, both in one list, so that nothing is posted
+ * between them, and only the second one completes. Elsewhere it is a Write with immediate data. The
+ * caller counts the work requests.
  */
 #include "rsocket/rsocket.h"
 
@@ -61,7 +61,7 @@ static int post(struct rsocket *rs, struct ibv_send_wr *wr)
 	return -ibv_post_send(rs->conn.id->qp, wr, &bad);
 }
 
-/* Fills *wr with a message that is sent; *text and *sge live as long as it does. */
+/* Fills *wr with a message to send; *text and *sge must live as long as it does. */
 static void make_send(struct ibv_send_wr *wr, struct ibv_sge *sge, const uint32_t *text)
 {
 	*sge = (struct ibv_sge){.addr = (uintptr_t)text, .length = sizeof(*text)};

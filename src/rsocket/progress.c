@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * progress.c - what completed, and what the peer must be told because of it.
+ * progress.c - processes completions, and announces the grants that follow from them.
  *
- * Any thread that does something with a socket first deals with all that has
- * completed on it, whoever it is for; the lock is held. Nothing blocks in here
- * but rs_wait(), which gives the lock back while it sleeps.
+ * Any thread that uses a socket first processes all its completions, whichever thread they are for,
+ * with the lock held. Nothing blocks in here except rs_wait(), which releases the lock while it
+ * sleeps.
  */
 #include "rsocket/rsocket.h"
 
@@ -18,9 +18,9 @@
 #include "base/log.h"
 
 #define COMPLETIONS_A_POLL 16
-#define ACK_EVERY	   64 /* completion events: acknowledging takes the queue's lock */
+#define ACK_EVERY	   64 /* completion events; acknowledging takes the queue's lock */
 
-/* Both sides have said all that they had to say. */
+/* Both sides have closed their halves. */
 static void ended(struct rsocket *rs)
 {
 	if (rs->state == RS_CONNECTED)
@@ -31,7 +31,7 @@ void rs_lost(struct rsocket *rs)
 {
 	assert(lock_held(&rs->lock));
 	if (rs->readable)
-		rs_fail(rs, ECONNRESET); /* what was read so far may not be all: no end */
+		rs_fail(rs, ECONNRESET); /* data may be missing: this is no proper end */
 	else
 		ended(rs);
 }
@@ -41,7 +41,7 @@ static void on_credit(struct rsocket *rs, uint16_t seq_stop)
 	int i = flow_tx_granted(&rs->tx, seq_stop);
 	struct rs_region *slot = (struct rs_region *)rs->ep.slots.at + i;
 
-	/* A peer with several threads may be late with the buffer; another message brings it. */
+	/* A peer with several threads may announce the buffer late; another message brings it. */
 	if (i < 0 || !slot->addr || !slot->length)
 		return;
 	flow_tx_refill(&rs->tx, slot);
@@ -63,12 +63,12 @@ static void on_ctrl(struct rsocket *rs, uint32_t what)
 	switch (what) {
 	case RS_CTRL_DISCONNECT:
 		ended(rs);
-		rs_hang_up(rs); /* the peer waits for our end, not for our program */
+		rs_hang_up(rs); /* the peer waits for the disconnect, not for our program */
 		break;
 	case RS_CTRL_SHUTDOWN:
 		on_shutdown(rs);
 		break;
-	default: /* keepalive, or what a newer peer has */
+	default: /* keepalive, or an extension of a newer peer */
 		break;
 	}
 }
@@ -136,12 +136,12 @@ static void on_sent(struct rsocket *rs, enum rs_wr kind, uint32_t number)
 static void on_broken(struct rsocket *rs, const struct ibv_wc *wc)
 {
 	if (wc->status == IBV_WC_WR_FLUSH_ERR)
-		rs_lost(rs); /* its cause is elsewhere: most often, the peer went away */
+		rs_lost(rs); /* its cause is elsewhere, usually the end of the peer */
 	else
 		rs_fail(rs, EIO);
 }
 
-/* Handles n completions; the receives among them go back to the queue. */
+/* Handles n completions, and posts the receives among them again. */
 static void handle(struct rsocket *rs, const struct ibv_wc *wc, int n)
 {
 	uint32_t slots[COMPLETIONS_A_POLL];
@@ -173,7 +173,7 @@ bool rs_ctrl_room(const struct rsocket *rs)
 	return rs->sq.ctrl_put - rs->sq.ctrl_get < RS_CTRL_MAX;
 }
 
-/* Announces half of the ring in the peer's slot, with the credits in the message behind. */
+/* Announces half of the ring in the peer's slot, and the credits in the message that follows. */
 static int announce(struct rsocket *rs, const struct flow_grant *g, uint32_t msg)
 {
 	struct rs_region *text = (struct rs_region *)rs->ep.ctrl.at + rs->sq.ctrl_put % RS_CTRL_MAX;
@@ -245,18 +245,18 @@ void rs_take_cq_event(struct rsocket *rs)
 
 	assert(lock_held(&rs->lock));
 	if (ibv_get_cq_event(rs->ep.comp, &cq, &context))
-		return; /* another thread took it, and woke us */
+		return; /* another thread read it, and woke this one */
 	rs->ep.cq_armed = false;
 	if (++rs->ep.cq_unacked == ACK_EVERY) {
 		ibv_ack_cq_events(rs->ep.cq, rs->ep.cq_unacked);
 		rs->ep.cq_unacked = 0;
 	}
-	/* Those who still sleep count on an event that will not come. */
+	/* Threads that still sleep rely on an event that this thread has read. */
 	rs_wake(rs);
 }
 
-/* Between two looks: who we wait for may need this processor, or this socket. */
-static void look_away(struct rsocket *rs)
+/* Pauses between two polls: the thread waited for may need this processor, or this socket. */
+static void pause_polling(struct rsocket *rs)
 {
 	lock_release(&rs->lock);
 	sched_yield();
@@ -289,7 +289,7 @@ int rs_wait(struct rsocket *rs, bool (*ready)(const struct rsocket *), bool nonb
 		if (!spin_end)
 			spin_end = clock_ns() + rs_polling_us() * 1000ull;
 		if (clock_ns() < spin_end) {
-			look_away(rs);
+			pause_polling(rs);
 			continue;
 		}
 		if (rs_arm(rs))

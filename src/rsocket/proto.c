@@ -2,8 +2,8 @@
 /*
  * proto.c - the offer that two rsockets exchange when they connect.
  *
- * Pure functions over bytes. Whether the regions in an offer can be written is
- * for the adapters to find out.
+ * Pure functions over bytes. Whether the regions in an offer can be written is for the adapters to
+ * check.
  */
 #include "rsocket/proto.h"
 
@@ -13,15 +13,15 @@
 
 #define VERSION	   1
 #define FLAG_NET   (1u << 0) /* the sender is big-endian */
-#define FLAG_IOMAP (1u << 1) /* the sender knows iomaps */
+#define FLAG_IOMAP (1u << 1) /* the sender supports iomaps */
 
-/* As in memory: the compiler adds no padding. */
+/* Same layout in memory and on the wire: the compiler adds no padding. */
 struct offer_wire {
 	uint8_t version;
 	uint8_t flags;
 	uint16_t credits;
 	uint8_t reserved[3];
-	uint8_t iomaps; /* as is up to 128; above, 128 + units of 256 */
+	uint8_t iomaps; /* the number itself up to 128; above, 128 + units of 256 */
 	struct rs_region slots;
 	struct rs_region data;
 };

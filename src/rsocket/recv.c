@@ -2,8 +2,8 @@
 /*
  * recv.c - from our ring to the program's memory.
  *
- * What was announced can be read, also after the connection has ended. What
- * has been read is given back to the peer as soon as it makes half a ring.
+ * Announced data can be read, even after the connection has ended. Room that has been read is
+ * granted to the peer again as soon as it makes half a ring.
  */
 #include "rsocket/rsocket.h"
 
@@ -14,7 +14,7 @@ bool rs_can_receive(const struct rsocket *rs)
 	return rs->rx.unread || !rs->readable;
 }
 
-/* Copies without taking: what is unread may go round the end of the ring. */
+/* Copies without consuming: unread data may wrap around the end of the ring. */
 static size_t peek(struct rsocket *rs, struct rs_cursor *to, size_t len)
 {
 	uint32_t first = flow_rx_contiguous(&rs->rx);
@@ -27,7 +27,7 @@ static size_t peek(struct rsocket *rs, struct rs_cursor *to, size_t len)
 	return n;
 }
 
-/* Takes what there is, up to len bytes. The lock is released while they are copied. */
+/* Consumes up to len bytes. Releases the lock while it copies them. */
 static size_t copy_received(struct rsocket *rs, struct rs_cursor *to, size_t len)
 {
 	size_t left = len;
@@ -47,7 +47,7 @@ static size_t copy_received(struct rsocket *rs, struct rs_cursor *to, size_t len
 	return len - left;
 }
 
-/* There is nothing more to read: the end, or why the connection broke. */
+/* Returns 0 at the end of the stream, or the error that broke the connection. */
 static int end_of_stream(struct rsocket *rs)
 {
 	int err = rs->state == RS_ERROR ? rs->err : 0;

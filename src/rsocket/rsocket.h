@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * rsocket.h - sockets over verbs: what the files of this folder share.
+ * rsocket.h - sockets over verbs: shared by the files of this folder.
  *
- * A consumer of <infiniband/verbs.h> and <rdma/rdma_cma.h>, and of nothing
- * else: it runs on any device that rdma_cm finds. A socket's number is the
- * descriptor of its event channel, so it never collides with another file.
+ * A consumer of <infiniband/verbs.h> and <rdma/rdma_cma.h>, and of nothing else: it runs on any
+ * device that rdma_cm finds. A socket's number is the descriptor of its event channel, so it never
+ * collides with another file.
  */
 #ifndef STAG_RSOCKET_RSOCKET_H
 #define STAG_RSOCKET_RSOCKET_H
@@ -29,21 +29,20 @@
 #include "rsocket/flow.h"
 #include "rsocket/proto.h"
 
-#define RS_SEND_LOW	2048  /* a writer waits for this much room, so as not to send crumbs */
-#define RS_TRANSFER_MAX 65536 /* bytes that one write carries */
+#define RS_SEND_LOW	2048  /* a writer waits for this much room, to avoid tiny messages */
+#define RS_TRANSFER_MAX 65536 /* maximum bytes of one write */
 #define RS_BUFFER_MIN	(2 * RS_SEND_LOW)
 #define RS_BUFFER_MAX	(1u << 29) /* a message's value has 29 bits */
 #define RS_QUEUE_MIN	16
 #define RS_QUEUE_MAX	0xFFFE /* credits have 16 bits */
-#define RS_CTRL_MAX	4      /* control messages under way */
+#define RS_CTRL_MAX	4      /* control messages in flight */
 #define RS_CTRL_WRS	(2u * RS_CTRL_MAX)
 
 /*
- * Receives beyond the credits that we give. Control messages need none, and
- * over iWARP a message that meets no receive ends the connection. How many can
- * come while nobody looks is bounded: grants follow what we sent, and we send
- * no more than we were granted, so a few for each half of the window and of
- * the ring, and the two that end a connection.
+ * Receives beyond the credits that we grant. Control messages need no credit, and over iWARP a
+ * message that finds no receive ends the connection. The number that can arrive while no thread
+ * polls is bounded: grants follow data that we sent, and we send no more than we were granted, so a
+ * few for each half of the window and of the ring, and the two that end a connection.
  */
 #define RS_RECV_SPARE 16
 
@@ -66,33 +65,33 @@ enum rs_state {
 	RS_ACCEPTING,
 	RS_CONNECT_ERROR,
 	RS_CONNECTED,
-	RS_DISCONNECTED, /* what came before can still be read */
+	RS_DISCONNECTED, /* data received before can still be read */
 	RS_ERROR,
 	RS_STATES
 };
 
-/* What a work request was for: the upper half of its wr_id. The lower half is a number. */
+/* The purpose of a work request: the upper half of its wr_id. The lower half is a number. */
 enum rs_wr {
 	RS_WR_RECV,   /* number: the receive's message slot */
-	RS_WR_DATA,   /* number: bytes of the send ring that come back */
-	RS_WR_DIRECT, /* the same, for a write into an iomap */
+	RS_WR_DATA,   /* number: bytes of the send ring to free */
+	RS_WR_DIRECT, /* like RS_WR_DATA, for a write into an iomap */
 	RS_WR_IOMAP,
 	RS_WR_CTRL,
 	RS_WR_QUIET /* the first of two; the second one's completion counts for both */
 };
 
-/* A buffer that the adapter knows. */
+/* A buffer registered with the device. */
 struct rs_buffer {
 	uint8_t *at;
 	struct ibv_mr *mr;
 };
 
-/* What can be set before there is a connection, and what a new connection inherits. */
+/* Sizes that can be set before connecting, and that accepted sockets inherit. */
 struct rs_config {
 	uint32_t sbuf_size, rbuf_size;
 	uint16_t sq_size, rq_size;
 	uint16_t inline_size;
-	uint16_t iomaps; /* entries that a peer may have mapped here */
+	uint16_t iomaps; /* entries that a peer may map here */
 };
 
 /* Options of a socket, as setsockopt() and fcntl() set them. */
@@ -200,7 +199,7 @@ struct rsocket {
 	struct rs_iomaps iomap;
 };
 
-/* A thread that sleeps until something happens to a socket. */
+/* A thread that sleeps until a socket changes. */
 struct rs_waiter {
 	struct list link;
 	int wake_fd;
@@ -211,7 +210,7 @@ static inline bool rs_is_opening(const struct rsocket *rs)
 	return rs->state >= RS_RESOLVING_ADDR && rs->state <= RS_ACCEPTING;
 }
 
-/* Once connected, if not any more. */
+/* Returns whether the socket is or was connected. */
 static inline bool rs_was_connected(const struct rsocket *rs)
 {
 	return rs->state >= RS_CONNECTED;
@@ -222,7 +221,7 @@ static inline bool rs_nonblocking(const struct rsocket *rs, int flags)
 	return rs->opt.file_flags & O_NONBLOCK || flags & MSG_DONTWAIT;
 }
 
-/* The sign turns here: what the public functions return. */
+/* Converts -errno to the public functions' -1 and errno. */
 static inline ssize_t rs_result(ssize_t ret)
 {
 	if (ret >= 0)
@@ -232,8 +231,8 @@ static inline ssize_t rs_result(ssize_t ret)
 }
 
 /*
- * The same, for calls that may have looked in vain many times before they
- * succeeded: programs exist that read errno at the end of a stream.
+ * Like rs_result(), but restores errno on success, for calls that may have polled many times
+ * before: some programs read errno at the end of a stream.
  */
 static inline ssize_t rs_result_or(ssize_t ret, int errno_before)
 {
@@ -243,14 +242,14 @@ static inline ssize_t rs_result_or(ssize_t ret, int errno_before)
 }
 
 /* table.c */
-struct rsocket *rs_new(int domain, const struct rs_config *config); /* NULL: no memory */
-int rs_table_insert(struct rsocket *rs);  /* under rs->fd; with a reference of its own */
-void rs_table_remove(struct rsocket *rs); /* and drop that reference */
+struct rsocket *rs_new(int domain, const struct rs_config *config); /* NULL if memory runs out */
+int rs_table_insert(struct rsocket *rs);  /* at rs->fd; adds a reference */
+void rs_table_remove(struct rsocket *rs); /* and drops that reference */
 void rs_wait_alone(struct rsocket *rs);	  /* until the caller's reference is the last */
-struct rsocket *rs_get(int fd);		  /* NULL if it is no rsocket */
-void rs_put(struct rsocket *rs);	  /* the last one frees it */
+struct rsocket *rs_get(int fd);		  /* adds a reference; NULL if fd is no rsocket */
+void rs_put(struct rsocket *rs);	  /* drops a reference; the last one frees the socket */
 
-/* Declares `rs`, held to the end of the scope, or returns EBADF. */
+/* Declares `rs` with a reference to the end of the scope, or returns EBADF. */
 static inline void rs_put_scope(struct rsocket **rs)
 {
 	if (*rs)
@@ -263,30 +262,33 @@ static inline void rs_put_scope(struct rsocket **rs)
 
 /* state.c */
 void rs_set_state(struct rsocket *rs, enum rs_state state);
-void rs_fail(struct rsocket *rs, int err); /* a connection broke; err is positive */
+void rs_fail(struct rsocket *rs, int err); /* the connection broke; err is positive */
 
 /* config.c */
 const struct rs_config *rs_defaults(void);
-unsigned rs_polling_us(void); /* how long to look before going to sleep */
+unsigned rs_polling_us(void); /* how long to poll before sleeping */
 
 /* wait.c */
-int rs_wake_fd(void); /* this thread's, or -errno */
+int rs_wake_fd(void); /* this thread's descriptor, or -errno */
 void rs_wake_fd_clear(int fd);
-void rs_wake(struct rsocket *rs); /* every thread that sleeps for rs, but this one */
+void rs_wake(struct rsocket *rs); /* wakes every other thread that sleeps on rs */
 /*
- * Sleeps until fd (-1: none) is readable, or somebody wakes us, or timeout_ms
- * (-1: never) has passed. The lock is released meanwhile. 1 if fd is readable,
- * 0 if woken, or -errno: -EINTR, -ETIMEDOUT.
+ * Sleeps until fd (-1: none) is readable, another thread wakes this one, or timeout_ms (-1:
+ * unlimited) has passed. Releases the lock meanwhile. Returns 1 if fd is readable, 0 if woken, or
+ * -errno: -EINTR, -ETIMEDOUT.
  */
 int rs_sleep(struct rsocket *rs, int fd, int timeout_ms);
-/* Waits for an opening connection. -EAGAIN, -ENOTCONN or why it failed, if there is none. */
+/*
+ * Waits until a connection is established. Returns -EAGAIN, -ENOTCONN, or the error that prevented
+ * it.
+ */
 int rs_wait_connected(struct rsocket *rs, bool nonblock);
 
 /* endpoint.c */
-int rs_endpoint_open(struct rsocket *rs); /* queues, buffers; the receives are posted */
+int rs_endpoint_open(struct rsocket *rs); /* creates queues and buffers, posts the receives */
 void rs_endpoint_close(struct rsocket *rs);
 void rs_offer_make(const struct rsocket *rs, struct rs_offer *offer);
-void rs_offer_take(struct rsocket *rs, const struct rs_offer *offer); /* the peer's */
+void rs_offer_take(struct rsocket *rs, const struct rs_offer *offer); /* applies the peer's offer */
 int rs_buffer_new(struct rs_buffer *b, struct ibv_pd *pd, size_t size, int access);
 void rs_buffer_free(struct rs_buffer *b);
 
@@ -301,47 +303,52 @@ int rs_post_write_message(struct rsocket *rs, struct ibv_sge *sge, int n_sge, bo
 			  uint32_t msg);
 
 /* progress.c */
-void rs_progress(struct rsocket *rs); /* deals with what completed, and grants what is due */
+void rs_progress(struct rsocket *rs); /* processes completions, and announces grants that are due */
 void rs_grant(struct rsocket *rs);
-void rs_lost(struct rsocket *rs); /* the connection went without a word from the peer */
-bool rs_arm(struct rsocket *rs);  /* true if it was not armed: look again before sleeping */
+void rs_lost(struct rsocket *rs); /* the connection ended without a message of the peer */
+/* returns true if it was not armed: check again before sleeping */
+bool rs_arm(struct rsocket *rs);
 void rs_take_cq_event(struct rsocket *rs);
 bool rs_ctrl_room(const struct rsocket *rs);
-/* Until ready(), or -EAGAIN if it must not block, or -EINTR, or -ETIMEDOUT at the deadline (ns; 0: none). */
+/*
+ * Waits for ready(). Returns 0, -EAGAIN if it must not block, -EINTR, or -ETIMEDOUT at the deadline
+ * (ns; 0: none).
+ */
 int rs_wait(struct rsocket *rs, bool (*ready)(const struct rsocket *), bool nonblock,
 	    uint64_t deadline);
 
-/* service.c: a thread that reads the connection manager's events when nobody else does. */
+/* service.c: a thread that reads the connection manager's events when no other thread does. */
 int rs_watch(struct rsocket *rs);
 void rs_unwatch(struct rsocket *rs);
 /*
- * MPA has the initiator speak first, and the kernel's siw drops a connection on
- * which it does not. So an accepted socket says nothing of itself; the service
- * waits for the peer's first message, to grant what is due.
+ * MPA requires the initiator to send first, and the kernel's siw drops a connection on which the
+ * responder does. So an accepted socket sends nothing on its own; the service thread waits for the
+ * peer's first message, and then announces grants that are due.
  */
 int rs_hush(struct rsocket *rs);
 void rs_unhush(struct rsocket *rs);
 
 /* conn.c */
 void rs_read_events(struct rsocket *rs);
-void rs_hang_up(struct rsocket *rs); /* disconnect, once */
+void rs_hang_up(struct rsocket *rs); /* disconnects, only once */
 
 /* accept.c */
 void rs_accept_request(struct rsocket *listener, struct rdma_cm_id *id,
 		       const struct rdma_conn_param *param, const void *data);
-void rs_child_settled(struct rsocket *child); /* it connected, or it failed */
+void rs_child_settled(struct rsocket *child); /* it connected or failed */
 void rs_listener_abandon(struct rsocket *listener);
 
 /* send.c */
 bool rs_can_send(const struct rsocket *rs);
-/* Copies n bytes from iov to the send ring; fills up to 2 sge and returns how many. */
+/* A position in an array of vectors. */
 struct rs_cursor {
 	const struct iovec *iov;
-	int left;      /* vectors */
-	size_t offset; /* in the first one */
+	int left;      /* vectors left */
+	size_t offset; /* in the first of them */
 };
 size_t rs_iov_length(const struct iovec *iov, int n);
 void rs_cursor_copy(struct rs_cursor *c, void *buf, size_t n, bool to_iov);
+/* Copies a span of bytes to the send ring; fills up to 2 sge and returns how many. */
 int rs_stage(struct rsocket *rs, struct rs_cursor *from, const struct flow_span *span,
 	     struct ibv_sge sge[2]);
 uint32_t rs_transfer_size(const struct rsocket *rs, size_t left, uint32_t limit);
@@ -350,12 +357,12 @@ uint32_t rs_transfer_size(const struct rsocket *rs, size_t left, uint32_t limit)
 bool rs_can_receive(const struct rsocket *rs);
 
 /* close.c */
-/* Takes it off the table and ends the connection. The caller has a reference, and keeps it. */
+/* Removes the socket from the table and ends the connection. The caller keeps its reference. */
 void rs_close(struct rsocket *rs);
 
 /* iomap.c */
-void rs_iomap_updated(struct rsocket *rs, uint32_t index); /* by the peer */
-int rs_iomaps_send(struct rsocket *rs, int flags);	   /* those that the peer does not know */
+void rs_iomap_updated(struct rsocket *rs, uint32_t index); /* the peer has rewritten the entry */
+int rs_iomaps_send(struct rsocket *rs, int flags);	   /* announces new mappings to the peer */
 void rs_iomaps_free(struct rsocket *rs);
 
 #endif

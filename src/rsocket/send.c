@@ -2,9 +2,8 @@
 /*
  * send.c - from the program's memory to the peer's ring.
  *
- * A call copies into the send ring, so that the program has its buffer back at
- * once, and posts a write and its message for each piece. A piece ends where
- * the peer's buffer does.
+ * A call copies into the send ring, so that the program can reuse its buffer at once, and posts a
+ * write and its message for each piece. A piece ends where the peer's buffer does.
  */
 #include "rsocket/rsocket.h"
 
@@ -21,7 +20,7 @@ size_t rs_iov_length(const struct iovec *iov, int n)
 	return len;
 }
 
-/* The vector's bytes at the cursor, after the empty ones are skipped. */
+/* Returns the length and address of the vector at the cursor, after skipping empty ones. */
 static size_t cursor_piece(struct rs_cursor *c, uint8_t **at)
 {
 	while (c->left && c->offset == c->iov->iov_len) {
@@ -93,7 +92,10 @@ int rs_stage(struct rsocket *rs, struct rs_cursor *from, const struct flow_span 
 	return span->rest ? 2 : 1;
 }
 
-/* Small and in one piece: goes as it is, with no stop in the send ring. */
+/*
+ * Returns whether the data is small and contiguous: it is sent inline, without a copy to the send
+ * ring.
+ */
 static bool goes_inline(const struct rsocket *rs, struct rs_cursor *from, uint32_t n,
 			struct ibv_sge *sge)
 {
@@ -106,7 +108,7 @@ static bool goes_inline(const struct rsocket *rs, struct rs_cursor *from, uint32
 	return true;
 }
 
-/* Sends one piece of n bytes. The lock is released while it is copied and posted. */
+/* Sends one piece of n bytes. Releases the lock while it copies and posts. */
 static int send_piece(struct rsocket *rs, struct rs_cursor *from, uint32_t n)
 {
 	struct rs_region to = flow_tx_aim(&rs->tx, n);
@@ -130,7 +132,7 @@ static int send_piece(struct rsocket *rs, struct rs_cursor *from, uint32_t n)
 	return ret;
 }
 
-/* Bytes sent, or -errno if there were none. */
+/* Returns the bytes sent, or -errno if there were none. */
 static ssize_t send_vectors(struct rsocket *rs, const struct iovec *iov, int n_iov, int flags)
 {
 	struct rs_cursor from = {.iov = iov, .left = n_iov};

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * service.c - a thread for what no caller waits for.
+ * service.c - a thread for events that no caller waits for.
  *
- * It accepts connections for listening sockets, as TCP does behind accept(),
- * brings non-blocking connects to their end, answers a peer's first message,
- * and notices when an idle connection goes away. It starts with the first
- * socket that needs it.
+ * It accepts connections for listening sockets, as TCP does without accept(), completes
+ * non-blocking connects, answers a peer's first message, and notices when an idle connection ends.
+ * It is started by the first socket that needs it.
  */
 #include "rsocket/rsocket.h"
 
@@ -20,9 +19,9 @@
 #define EVENTS_A_TURN 16
 
 static struct lock start_lock = LOCK_INITIALIZER;
-static int epoll_fd = -1; /* of a running thread */
+static int epoll_fd = -1; /* -1 until the thread runs */
 
-/* What happened to a socket: its number, and this bit if it was a completion. */
+/* An event's socket: its number, with this bit if it was a completion. */
 #define COMPLETION (1ull << 32)
 
 static void serve_completion(struct rsocket *rs)
@@ -40,7 +39,7 @@ static void serve(uint64_t what)
 	struct rsocket *rs = rs_get((int)(uint32_t)what);
 
 	if (!rs)
-		return;	    /* closed meanwhile; its descriptor went, too, or is about to */
+		return;	    /* closed meanwhile; its descriptor is closed, too, or about to be */
 	rs_read_events(rs); /* first: a connection is established before it carries data */
 	if (what & COMPLETION)
 		serve_completion(rs);
@@ -61,7 +60,7 @@ static void *service_main(void *arg)
 	return NULL;
 }
 
-/* The program's signals are for the program's threads. */
+/* Signals are blocked: they are for the program's threads. */
 static int start_thread(void)
 {
 	sigset_t all, old;

@@ -43,7 +43,7 @@ void rs_set_state(struct rsocket *rs, enum rs_state state)
 {
 	assert(lock_held(&rs->lock));
 	assert(legal[state] & FROM(rs->state));
-	(void)legal; /* a release build does not look */
+	(void)legal; /* a release build does not check */
 	log_debug("rsocket %d: %s -> %s", rs->fd, names[rs->state], names[state]);
 	rs->state = state;
 	rs->readable = rs->writable = state == RS_CONNECTED;

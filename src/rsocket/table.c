@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * table.c - from a descriptor to its socket, and how long a socket lives.
- */
+/* table.c - maps a descriptor to its socket, and counts references. */
 #include "rsocket/rsocket.h"
 
 #include <stdlib.h>
@@ -10,16 +8,16 @@
 #include "base/lock.h"
 
 #define CHUNK_SIZE 1024
-#define CHUNKS	   1024 /* so descriptors up to 2^20, the kernel's usual limit */
+#define CHUNKS	   1024 /* descriptors up to 2^20, the kernel's usual limit */
 #define STRIPES	   64
 
 /*
- * A slot, and the references of the socket in it, are read and written under
- * its stripe, so that a socket found is a socket held.
+ * A slot, and the reference count of the socket in it, are accessed with its stripe locked, so that
+ * a lookup always gets a reference.
  */
 static struct stripe {
 	struct lock lock;
-	pthread_cond_t put; /* a reference to a socket that is being closed */
+	pthread_cond_t put; /* signalled when a reference to a closing socket is dropped */
 } stripes[STRIPES] = {[0 ... STRIPES - 1] = {LOCK_INITIALIZER, PTHREAD_COND_INITIALIZER}};
 
 static _Atomic(struct rsocket **) chunks[CHUNKS];

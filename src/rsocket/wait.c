@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * wait.c - sleeping for a socket, and being woken.
+ * wait.c - sleeping on a socket, and waking.
  *
- * Several threads can wait for one socket, each for another thing, and whoever
- * takes the completion event off the channel also takes the others' reason to
- * wake up. So a sleeper is on the socket's list of waiters with an event
- * descriptor of its own, and whoever changes the socket wakes those on it.
+ * Several threads can wait for one socket, for different conditions, and the thread that reads the
+ * completion event from the channel takes the others' wake-up with it. So a sleeping thread is on
+ * the socket's list of waiters with an event descriptor of its own, and a thread that changes the
+ * socket wakes the list.
  */
 #include "rsocket/rsocket.h"
 
@@ -15,7 +15,7 @@
 
 #include "base/lock.h"
 
-/* Made at a thread's first sleep, closed at its end; a fork's child makes its own. */
+/* Created at a thread's first sleep, closed at its end; a forked child creates its own. */
 static __thread int wake_fd = -1;
 static __thread pid_t wake_pid;
 static pthread_key_t wake_key;
