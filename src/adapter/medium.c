@@ -187,14 +187,14 @@ static unsigned int poll_once(struct stag_medium *m)
  */
 unsigned int medium_poll(struct stag_medium *m)
 {
-	struct media *before = media_mind(m->media);
+	struct media *before = media_poller_enter(m->media);
 	unsigned int sum = 0, n, rounds = 0;
 
 	do {
 		n = poll_once(m);
 		sum += n;
 	} while (n && ++rounds < MOST_ROUNDS);
-	media_unmind(m->media, before);
+	media_poller_leave(m->media, before);
 	return sum;
 }
 

@@ -261,14 +261,14 @@ static void offer_to_poller(struct stag_qp *qp, struct stag_cq *cq)
 static void send_more(struct stag_qp *qp)
 {
 	bool serves = atomic_load(&qp->storage.serves_store);
-	struct media *minded = serves ? qp_first_medium(qp) : NULL, *before = media_mind(minded);
+	struct media *minded = serves ? qp_first_medium(qp) : NULL, *before = media_poller_enter(minded);
 
 	lock_acquire(&qp->tx_lock);
 	qp_tx_run(qp);
 	lock_release(&qp->tx_lock);
 	if (serves)
 		qp_poll_media(qp);
-	media_unmind(minded, before);
+	media_poller_leave(minded, before);
 }
 
 static void on_stream(struct watch *w, uint32_t revents)

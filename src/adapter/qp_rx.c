@@ -468,10 +468,10 @@ bool qp_progress(struct stag_qp *qp)
 		return any | read_stream(qp);
 	/* A medium may answer at once: this thread polls it, and no other has to be woken. */
 	minded = qp_first_medium(qp);
-	before = media_mind(minded);
+	before = media_poller_enter(minded);
 	any |= read_stream(qp);
 	any |= qp_poll_media(qp);
-	media_unmind(minded, before);
+	media_poller_leave(minded, before);
 	return any;
 }
 

@@ -76,7 +76,7 @@ bool qp_poll_media(struct stag_qp *qp); /* true: a callback ran */
  */
 unsigned int qp_media_fds(struct stag_qp *qp, int fds[QP_MAX_MEDIA]);
 void qp_clear_media(struct stag_qp *qp);
-struct media *qp_first_medium(struct stag_qp *qp); /* or NULL; for media_mind() */
+struct media *qp_first_medium(struct stag_qp *qp); /* or NULL; for media_poller_enter() */
 void qp_arm_media(struct stag_qp *qp); /* after the queue pair was claimed or released */
 /* when it is destroyed; the caller holds no lock but the engine's */
 void qp_drop_media(struct stag_qp *qp);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * cache.c - what was read or written lately, for as long as the operation said.
+ * cache.c - keeps data read or written lately, for as long as the operation requested.
  *
- * Everything is on the medium as well (write-through): dropping a unit loses nothing, and who does not ask for the
- * cache reads the medium. A unit is good as long as its stamp is (share.c), which every write changes before
- * it begins and after it ends, whoever's it is. So what was read beside a write is never kept, and a write needs not
- * know what is kept of where it writes.
+ * Everything is on the medium as well (write-through): dropping a unit loses nothing, and
+ * operations without a cache time read the medium. A unit is valid as long as its stamp is
+ * (share.c); every write, of any process, changes the stamp before it begins and after it ends. So
+ * data read concurrently with a write is never kept, and a write does not need to invalidate units.
  */
 #include "media/medium.h"
 
@@ -19,14 +19,14 @@
 #include "base/log.h"
 
 #define NONE	    UINT32_MAX
-#define MOST_KEPT   (1u << 20) /* longer operations would only push out others */
+#define MOST_KEPT   (1u << 20) /* longer operations would only evict others */
 #define NOT_TO_KEEP UINT64_MAX
 
 struct unit {
-	uint64_t number; /* of the medium's units */
+	uint64_t number; /* unit number on the medium */
 	uint64_t stamp;
 	uint64_t until; /* clock_ns() */
-	uint32_t next;	/* in its bucket */
+	uint32_t next;	/* next unit in its bucket */
 	uint32_t newer, older;
 	uint32_t keep_ms; /* 0: free */
 };
@@ -39,7 +39,7 @@ struct cache {
 	uint32_t *buckets;
 };
 
-/* ---- its life ---- */
+/* ---- create and destroy ---- */
 
 static struct cache *cache_open(uint64_t bytes)
 {
@@ -74,7 +74,10 @@ void cache_close(struct cache *c)
 	free(c);
 }
 
-/* The first operation that asks for it makes it, before it does anything else: so that its own writes count. */
+/*
+ * The first operation that requests caching creates the cache, before it does anything else, so
+ * that its own writes are tracked.
+ */
 bool cache_prepare(struct media *m)
 {
 	assert(lock_held(&m->lock));
@@ -232,7 +235,7 @@ bool cache_read(struct media *m, struct media_op *op)
 
 /* ---- keeping ---- */
 
-/* Now and then somebody has to look after what nobody asks for any more. */
+/* Drops expired units from time to time, including those that are never read again. */
 static void drop_stale(struct media *m, uint64_t now)
 {
 	for (int i = 0; i < 2 && m->cache->oldest != NONE; i++) {
@@ -256,7 +259,7 @@ void cache_begin(struct media *m, struct media_op *op)
 	s->stamp = places_stamp(m, s->start, s->end);
 }
 
-/* Nobody wrote there since it began, and nobody does now. */
+/* Returns whether no write has touched the range since the step began, and none is in flight. */
 static bool is_the_truth(struct media *m, const struct media_op *op)
 {
 	const struct media_op_state *s = &op->state;
@@ -281,7 +284,7 @@ static void keep_unit(struct media *m, struct media_op *op, uint64_t number, uin
 		iov_advance(&place, at - s->start);
 		iov_gather(&place, memory, CACHE_UNIT);
 	}
-	/* A write changes the stamp once more when it leaves, which it is about to do. */
+	/* A write changes the stamp once more when it leaves, which follows. */
 	u->stamp = stamp_of(m, number) + (op->kind == MEDIA_WRITE);
 	u->keep_ms = op->cache_ms;
 	u->until = now + op->cache_ms * NS_PER_MS;
@@ -298,8 +301,8 @@ static void forget(struct media *m, uint64_t first, uint64_t end)
 }
 
 /*
- * `done` bytes from the step's start on have been moved. Whether they are still the truth is asked when the units have
- * their stamps: another process may write at any moment.
+ * Keeps the first `done` bytes of the step. Their validity is checked after the units have their
+ * stamps: another process may write at any moment.
  */
 void cache_keep(struct media *m, struct media_op *op, uint64_t done)
 {

@@ -2,9 +2,10 @@
 /*
  * calls.c - memory as a medium: transfers by plain system calls.
  *
- * io_uring hands every transfer of a tmpfs file to a worker thread, which costs more than the copy. Nothing
- * there waits for a device: so it is done by whoever submits, at once, and what is long in several steps (plan.c). What is long
- * and scattered goes to the ring. Files are not mapped, because one that is truncated would kill the program.
+ * io_uring passes every transfer of a tmpfs file to a worker thread, which costs more than the
+ * copy. No transfer there waits for a device, so the submitting thread does it at once; long ones
+ * in several steps (plan.c). Long scattered ones go to the ring. Files are not mapped, because the
+ * truncation of a mapped file would kill the program.
  */
 #include "media/medium.h"
 
@@ -16,18 +17,18 @@
 #include "base/lock.h"
 
 #define BATCH	   16
-#define MOST_CALLS 64 /* in one go; whoever comes next does the others */
+#define MOST_CALLS 64 /* in one go; the next thread does the others */
 
 struct calls {
 	struct media_edge edge, *ring;
 	struct media *m;
-	struct lock lock; /* a leaf; what follows */
+	struct lock lock; /* a leaf lock; protects the rest */
 	uint32_t size;	  /* of both arrays: a power of two */
 	uint32_t put, get;
 	struct media_io *queue;
 	uint32_t event_put, event_get;
 	struct media_event *events;
-	_Atomic uint32_t queued, ready; /* for who has not got the lock */
+	_Atomic uint32_t queued, ready; /* readable without the lock */
 	_Atomic uint64_t submits;
 };
 
@@ -58,7 +59,10 @@ static bool calls_queued(struct media_edge *e)
 
 _Static_assert(sizeof(long) == 8, "an offset is one argument of a system call");
 
-/* Not the C library's calls, which end a thread that was cancelled: with what others wait for in its hands. */
+/*
+ * Uses system calls directly: those of the C library are cancellation points, and a cancelled
+ * thread would end with operations that others wait for.
+ */
 static int call(int fd, const struct media_io *io)
 {
 	bool reads = io->kind == MEDIA_IO_READ;

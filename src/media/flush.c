@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * flush.c - what was written outlives power: one fdatasync for all who ask while another is under way.
+ * flush.c - makes writes durable: one fdatasync serves all flushes requested while another one is
+ * in flight.
  *
- * The kernel tells of a write-back that failed once, and forgets it. So after the first failure no
- * flush of this medium succeeds any more: what is lost stays lost, whoever asks.
+ * The kernel reports a failed write-back only once. So after the first failure every flush of this
+ * medium fails: lost data stays lost for every caller.
  */
 #include "media/medium.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * geometry.c - what a descriptor is, how large, and what O_DIRECT wants of offsets and memory.
+ * geometry.c - the type and size of a descriptor, and the alignment that O_DIRECT requires of
+ * offsets and memory.
  *
- * The kernel says so since 6.1 (STATX_DIOALIGN). Before, block devices know their sector, and of a
- * file's file system we find out by trying.
+ * The kernel reports it since 6.1 (STATX_DIOALIGN). Before, block devices report their sector size,
+ * and for a file it is found by trying.
  */
 #include "media/medium.h"
 
@@ -51,7 +52,7 @@ static bool is_memory(int fd)
 	return !fstatfs(fd, &fs) && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
 }
 
-/* The smallest block that a direct read takes; 0: none. */
+/* Returns the smallest block that a direct read accepts; 0: none. */
 static uint32_t try_blocks(int fd)
 {
 	CLEANUP_FREE void *memory = NULL;
@@ -79,7 +80,7 @@ static void find_alignment(int fd, bool is_device, struct geometry *g)
 	}
 }
 
-/* fd has O_DIRECT. */
+/* fd has O_DIRECT set. */
 int geometry_of(int fd, struct geometry *g)
 {
 	struct statx st;

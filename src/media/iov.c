@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * iov.c - the caller's memory, as a row of bytes with a place in it.
+ * iov.c - the caller's memory, as a sequence of bytes with a position in it.
  *
- * The place (state.iov_index, state.iov_skip) is where the step under way begins.
+ * The position (state.iov_index, state.iov_skip) is where the current step begins.
  */
 #include "media/medium.h"
 
 #include <assert.h>
 #include <string.h>
 
-/* The piece n bytes ahead of the place: how long it is from there on, and where. 0: the end. */
+/* Returns the length and address of the contiguous piece n bytes after the position. 0: the end. */
 uint64_t iov_run(const struct media_op *op, uint64_t ahead, uint8_t **at)
 {
 	uint64_t skip = op->state.iov_skip + ahead;

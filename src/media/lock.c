@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * lock.c - which bytes of the medium are whose, in this process.
+ * lock.c - range locks of the medium, within this process.
  *
- * Steps that read, and that write whole blocks, share a range with each other. One that reads a block to write it
- * back has it to itself. As long as there is none of those nothing is compared with anything.
- * Who waits is not overtaken by somebody whom it is in conflict with.
+ * Steps that read, and steps that write whole blocks, share a range with each other. A step that
+ * reads a block to write it back locks it exclusively. As long as there are no exclusive steps,
+ * nothing is compared. A waiting step is not overtaken by a step that conflicts with it.
  */
 #include "media/medium.h"
 
@@ -24,7 +24,7 @@ static bool held_by_other(struct media *m, const struct media_op *op)
 	return false;
 }
 
-/* Somebody in conflict with it waits, and came before: up to `end` of the queue. */
+/* Returns whether a conflicting step waits before it: in the queue up to `end`. */
 static bool wanted_before(struct media *m, const struct media_op *op, const struct list *end)
 {
 	for (struct list *l = m->range_waiters.next; l != end; l = l->next)
@@ -47,7 +47,7 @@ bool range_lock(struct media *m, struct media_op *op)
 	return true;
 }
 
-/* The first who waits for nothing any longer, or NULL. */
+/* Returns the first waiting step that can be granted, or NULL. */
 static struct media_op *next_granted(struct media *m)
 {
 	list_for_each (l, &m->range_waiters) {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * op.c - operations come in, and are ready to be called back for.
- */
+/* op.c - submission and completion of operations. */
 #include "media/medium.h"
 
 #include <assert.h>
@@ -63,7 +61,7 @@ static bool is_sane(const struct media_op *op)
 	return false;
 }
 
-/* The first thing to tell wakes who sleeps; it finds the others too. */
+/* Wakes the sleeping thread for the first callback; that thread finds the others too. */
 void media_op_tell(struct media *m)
 {
 	assert(lock_held(&m->lock));
@@ -93,7 +91,7 @@ static void count_op(struct media *m, const struct media_op *op)
 	}
 }
 
-/* All flushes; of the others some. */
+/* Times all flushes, and a sample of the others. */
 static bool is_timed(struct media *m, const struct media_op *op)
 {
 	struct media_times *t = &m->times[op->kind];
@@ -181,7 +179,7 @@ void media_kick(struct media *m)
 {
 	if (!media_is_ours(m) || !m->edge->queued(m->edge))
 		return;
-	/* What the kernel would not take now a later poll submits. */
+	/* What the kernel does not accept now is submitted by a later poll. */
 	if (m->edge->submit(m->edge, false) < 0)
 		poll_wake(m);
 }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * open.c - a medium comes and goes, and how large it is meanwhile.
- */
+/* open.c - opens and closes a medium, and tracks its size. */
 #include "media/medium.h"
 
 #include <assert.h>
@@ -43,7 +41,7 @@ static void unlock_after_fork(void)
 	lock_release(&process.lock);
 }
 
-/* What it inherited is its parent's, whose life must not seem to last as long as the child's. */
+/* A forked child abandons its parent's media: they must not seem to live as long as the child. */
 static void forget_after_fork(void)
 {
 	static const struct lock fresh = LOCK_INITIALIZER;
@@ -65,7 +63,7 @@ static void enlist(struct media *m)
 	list_add_tail(&process.media, &m->link);
 }
 
-/* With its places: who forks, or exits, finds it with them or not at all. */
+/* Removes the medium and its places in one go: fork() and exit() see both or neither. */
 static void delist(struct media *m)
 {
 	HOLD_FOR_SCOPE(&process.lock);
@@ -79,8 +77,8 @@ static bool is_idle(struct media *m)
 }
 
 /*
- * A program need not close what it has opened, and a thread may be about to close the last of it. Who is called here may have
- * interrupted anybody: no lock is waited for.
+ * A program need not close its media, and a thread may be closing the last one. This may have
+ * interrupted any code, so it waits for no lock.
  */
 __attribute__((destructor)) static void leave_at_exit(void)
 {
@@ -105,7 +103,10 @@ bool media_is_ours(const struct media *m)
 
 /* ---- opening ---- */
 
-/* A description of our own: its flags are not the program's, and O_DIRECT is one. */
+/*
+ * Opens a file description of our own: its flags, such as O_DIRECT, are separate from the
+ * program's.
+ */
 static int open_again(int fd, int extra)
 {
 	char path[32];
@@ -124,7 +125,7 @@ static int duplicate(int fd)
 	return fd < 0 ? -errno : fd;
 }
 
-/* As direct as it can be. */
+/* Opens with O_DIRECT if possible. */
 static int open_file(struct media *m, int fd, struct geometry *g)
 {
 	int err;
@@ -176,7 +177,7 @@ static void set_limits(struct media *m, const struct media_attr *attr)
 	m->cache_limit = attr->cache_bytes ? attr->cache_bytes : DEFAULT_CACHE;
 }
 
-/* What can be undone by closing descriptors. */
+/* Acquires what closing descriptors undoes. */
 static int open_descriptors(struct media *m, const struct media_attr *attr, struct geometry *g)
 {
 	int err = open_file(m, attr->fd, g);
@@ -185,7 +186,7 @@ static int open_descriptors(struct media *m, const struct media_attr *attr, stru
 		err = set_geometry(m, g, attr->block);
 	if (!err && !m->direct && !g->is_memory)
 		log_info("medium %d: through the page cache: %s", m->fd,
-			 attr->flags & MEDIA_BUFFERED ? "as was asked for"
+			 attr->flags & MEDIA_BUFFERED ? "as requested"
 						      : "its file system has no O_DIRECT");
 	if (err)
 		return err;
@@ -270,13 +271,13 @@ static void cancel_all(struct media *m, struct list *queue)
 	}
 }
 
-/* All that waits for something else than the kernel. */
+/* Cancels all operations that wait for something other than the kernel. */
 static void cancel_waiting(struct media *m)
 {
 	HOLD_FOR_SCOPE(&m->lock);
 	m->closing = true;
 	list_for_each (l, &m->backlog)
-		m->active++; /* as if it had begun */
+		m->active++; /* counted like an operation that has started */
 	cancel_all(m, &m->backlog);
 	cancel_all(m, &m->staging.ops);
 	cancel_all(m, &m->range_waiters);
@@ -306,7 +307,7 @@ static void drain(struct media *m)
 	}
 }
 
-/* In a forked child: what is the parent's stays as it is. */
+/* In a forked child: leaves the parent's resources untouched. */
 static void abandon(struct media *m)
 {
 	ring_abandon(m->ring);
@@ -332,7 +333,7 @@ void media_close(struct media *m)
 	free(m);
 }
 
-/* ---- what it is ---- */
+/* ---- properties ---- */
 
 static void look_at_size(struct media *m)
 {

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * plan.c - what an operation does next: how many bytes, and straight or through staging memory.
+ * plan.c - decides the next step of an operation: how many bytes, directly or through staging
+ * memory.
  *
- * Decides, and touches nothing else. Where a write begins or ends within a block only that block goes through staging
- * memory, if what is behind it is aligned; where the memory and the medium do not fit at all, everything does.
+ * It changes nothing else. If a write begins or ends within a block, only that block goes through
+ * staging memory, provided that the rest is aligned; if memory and medium are misaligned to each
+ * other, everything does.
  */
 #include "media/medium.h"
 
 #include <limits.h>
 
-#define MOST_AT_ONCE (1ull << 30) /* the result of a primitive is an int */
+#define MOST_AT_ONCE (1ull << 30) /* the result of a system call is an int */
 
 static bool is_aligned(const struct media *m, const void *at, uint64_t length)
 {
 	return (uintptr_t)at % m->memory_align == 0 && length % m->block == 0;
 }
 
-/* All of the operation in one go, from its several pieces. */
+/* Returns whether the whole operation can be one vectored call. */
 static bool goes_as_vector(const struct media *m, const struct media_op *op)
 {
 	if (op->n_iov < 2 || op->n_iov > IOV_MAX || op->state.at > 0 || op->length > MOST_AT_ONCE ||
@@ -28,7 +30,7 @@ static bool goes_as_vector(const struct media *m, const struct media_op *op)
 	return true;
 }
 
-/* How many bytes can go straight from the place `ahead` bytes from here. */
+/* Returns how many bytes can be transferred directly, starting `ahead` bytes from here. */
 static uint64_t straight_run(const struct media *m, const struct media_op *op, uint64_t ahead)
 {
 	uint64_t rest = op->length - op->state.at - ahead;
@@ -78,7 +80,10 @@ static void plan_atomic(const struct media *m, struct media_op *op)
 	s->mode = LOCK_EXCLUSIVE;
 }
 
-/* A short read that shall be kept: whole units of it, so that the next one finds its neighbours. */
+/*
+ * Returns whether a short read that is to be cached is widened to whole units, so that the next
+ * read finds its neighbours.
+ */
 static bool reads_units(const struct media *m, const struct media_op *op)
 {
 	return op->kind == MEDIA_READ && op->cache_ms > 0 && m->cache && CACHE_UNIT >= m->block &&
@@ -86,7 +91,7 @@ static bool reads_units(const struct media *m, const struct media_op *op)
 	       op->length <= MEDIA_BUFFER_SIZE - 2 * CACHE_UNIT;
 }
 
-/* Does what it leaves of its first and of its last block have to be read before it is written? */
+/* Returns whether the rest of the first and of the last block has to be read before the write. */
 bool plan_fills(const struct media *m, const struct media_op *op, bool *head, bool *tail)
 {
 	const struct media_op_state *s = &op->state;

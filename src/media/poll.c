@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * poll.c - what the kernel has done, and the callbacks; and how who does not poll is woken.
- */
+/* poll.c - handles the kernel's completions, calls back, and wakes threads that do not poll. */
 #include "media/medium.h"
 
 #include <errno.h>
@@ -11,7 +9,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 
-#define EVENTS	  4 /* handled before what follows from them is submitted */
+#define EVENTS	  4 /* handled before the operations that follow from them are submitted */
 #define MOMENT_NS 2000
 
 static void handle(struct media *m, const struct media_event *e)
@@ -52,13 +50,13 @@ static unsigned int call_done(struct list *ready)
 	for (struct list *l = ready->next, *next; l != ready; l = next, n++) {
 		struct media_op *op = list_entry(l, struct media_op, state.link);
 
-		next = l->next; /* the operation is the caller's again in done */
+		next = l->next; /* done() returns the operation to the caller */
 		op->done(op);
 	}
 	return n;
 }
 
-/* One at a time: until it is called, a waiter may think better of it (media_stop_waiting()). */
+/* One at a time: until it is called, a waiter may withdraw (media_stop_waiting()). */
 static struct media_waiter *next_granted(struct media *m)
 {
 	struct media_waiter *w = NULL;
@@ -84,15 +82,16 @@ static unsigned int call_granted(struct media *m)
 	return n;
 }
 
-static __thread struct media *minded; /* that this thread will look at again before it sleeps */
+/* the medium that this thread will poll again before it sleeps */
+static __thread struct media *polled_here;
 
-/* Who sleeps, if anybody does, and if this thread does not see to it itself. */
+/* Wakes the sleeping thread, if there is one, unless this thread polls the medium itself. */
 void poll_wake(struct media *m)
 {
 	uint64_t one = 1;
 
-	if (m != minded && atomic_load(&m->armed) && write(m->event_fd, &one, sizeof(one)) < 0)
-		log_err("medium %d: cannot wake: %m", m->fd);
+	if (m != polled_here && atomic_load(&m->armed) && write(m->event_fd, &one, sizeof(one)) < 0)
+		log_err("medium %d: cannot write its eventfd: %m", m->fd);
 }
 
 static bool has_something(struct media *m)
@@ -100,7 +99,10 @@ static bool has_something(struct media *m)
 	return atomic_load_explicit(&m->to_tell, memory_order_acquire) || m->edge->ready(m->edge);
 }
 
-/* A few events, their callbacks, and what those submitted: the medium is not kept waiting for the rest. */
+/*
+ * Handles a few events, their callbacks, and submits what those queued: the medium does not idle
+ * meanwhile.
+ */
 static unsigned int poll_some(struct media *m, unsigned int *reaped)
 {
 	struct list ready;
@@ -122,17 +124,17 @@ static unsigned int poll_some(struct media *m, unsigned int *reaped)
 	return n;
 }
 
-struct media *media_mind(struct media *m)
+struct media *media_poller_enter(struct media *m)
 {
-	struct media *before = minded;
+	struct media *before = polled_here;
 
-	minded = m;
+	polled_here = m;
 	return before;
 }
 
-void media_unmind(struct media *m, struct media *before)
+void media_poller_leave(struct media *m, struct media *before)
 {
-	minded = before;
+	polled_here = before;
 	if (!m || m == before || !media_is_ours(m))
 		return;
 	if (has_something(m) || m->edge->queued(m->edge))
@@ -146,16 +148,16 @@ unsigned int media_poll(struct media *m)
 
 	if (!media_is_ours(m))
 		return 0;
-	before = media_mind(m);
+	before = media_poller_enter(m);
 	media_kick(m);
-	/* Callbacks may submit for ever, and what they submit may be done at once. */
+	/* Callbacks may submit forever, and their operations may complete at once. */
 	while (has_something(m) && reaped < m->depth && rounds++ < m->depth)
 		n += poll_some(m, &reaped);
-	media_unmind(m, before);
+	media_poller_leave(m, before);
 	return n;
 }
 
-/* ---- who sleeps ---- */
+/* ---- sleeping threads ---- */
 
 int media_event_fd(const struct media *m)
 {
@@ -163,8 +165,9 @@ int media_event_fd(const struct media *m)
 }
 
 /*
- * The kernel stores its event and then looks whether anybody is armed, without a barrier between the two: its
- * store may come a moment after our look. So there is a second one, when that moment has passed.
+ * The kernel stores its event and then checks whether the eventfd is armed, without a barrier in
+ * between: its store may become visible shortly after our check. So there is a second check, after
+ * that moment.
  */
 static bool has_something_soon(struct media *m)
 {
@@ -183,7 +186,7 @@ void media_arm(struct media *m)
 		return;
 	ring_arm(m->ring, true);
 	atomic_thread_fence(memory_order_seq_cst);
-	/* What the kernel would not take while somebody polled is still to be submitted. */
+	/* Entries that the kernel did not accept during a poll still have to be submitted. */
 	if (has_something_soon(m) || m->edge->queued(m->edge))
 		poll_wake(m);
 }
@@ -199,5 +202,5 @@ void media_clear_event(struct media *m)
 	uint64_t n;
 
 	if (media_is_ours(m) && read(m->event_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
-		log_err("medium %d: cannot read its wake-up: %m", m->fd);
+		log_err("medium %d: cannot read its eventfd: %m", m->fd);
 }

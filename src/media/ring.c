@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * ring.c - the edge to the kernel: an io_uring with one registered file, and the staging memory registered where the
- * limit on locked memory allows it.
+ * ring.c - the interface to the kernel: an io_uring with one registered file, and the staging
+ * memory registered if the limit on locked memory allows it.
  *
- * Requests are put into the submission ring under the medium's lock and can be seen by the kernel from then on; whoever
- * enters the kernel takes as many along as it claims, without the lock: a long submission
- * (memory is copied in it) keeps nobody from reaping.
+ * Requests are put into the submission ring with the medium's lock held, and are visible to the
+ * kernel from then on. A thread that enters the kernel submits as many as it claims, without the
+ * lock: a long submission (which may copy memory) does not keep other threads from reaping.
  */
 #include "media/medium.h"
 
@@ -22,8 +22,8 @@
 #include "base/log.h"
 
 #define LEAST_DEPTH 8
-#define PATIENCE_MS 10000      /* with a kernel that has not given back yet */
-#define MOST_FIXED  (1u << 30) /* bytes of a registered buffer */
+#define PATIENCE_MS 10000      /* how long to wait for a kernel that still holds resources */
+#define MOST_FIXED  (1u << 30) /* maximum bytes of a registered buffer */
 #define SPARE	    2	       /* a flush and a timeout, besides the operations */
 
 struct ring {
@@ -41,7 +41,7 @@ static struct ring *to_ring(struct media_edge *e)
 	return container_of(e, struct ring, edge);
 }
 
-/* ---- in ---- */
+/* ---- submission ---- */
 
 static void prepare_fixed(struct io_uring_sqe *sqe, const struct media_io *io, int fd)
 {
@@ -128,9 +128,11 @@ static int ring_submit(struct media_edge *e, bool wait)
 	return taken < 0 ? taken : -EAGAIN;
 }
 
-/* ---- out ---- */
+/* ---- completion ---- */
 
-/* Without the lock that reaping has: liburing's own look at the head is for who has it. */
+/*
+ * Called without the lock that reaping holds: liburing's own check of the head is for its holder.
+ */
 static bool ring_ready(struct media_edge *e)
 {
 	struct io_uring_cq *cq = &to_ring(e)->uring.cq;
@@ -155,7 +157,7 @@ static unsigned int ring_reap(struct media_edge *e, struct media_event *events, 
 	return n;
 }
 
-/* ---- its life ---- */
+/* ---- create and destroy ---- */
 
 static int try_set_up(struct ring *r, unsigned int entries)
 {
@@ -169,7 +171,10 @@ static int try_set_up(struct ring *r, unsigned int entries)
 	return err;
 }
 
-/* What rings had that were closed just now comes back a moment later: the kernel ends them on its own time. */
+/*
+ * Resources of rings that were closed just now are freed a moment later: the kernel tears rings
+ * down asynchronously.
+ */
 static int try_for_a_while(struct ring *r)
 {
 	const struct timespec nap = {.tv_nsec = 10 * NS_PER_MS};
@@ -182,14 +187,15 @@ static int try_for_a_while(struct ring *r)
 	return err;
 }
 
-/* Some kernels count the ring as locked memory: where there is little left a shallow one has to do. */
+/* Some kernels count the ring as locked memory: if little is left, a smaller ring is used. */
 static int set_up(struct ring *r)
 {
 	int err = try_set_up(r, r->m->depth + SPARE);
 
 	while (err == -ENOMEM && r->m->depth > LEAST_DEPTH) {
 		r->m->depth /= 2;
-		log_info("medium %d: at most %u at once (ulimit -l)", r->m->fd, r->m->depth);
+		log_info("medium %d: at most %u operations in flight: raise ulimit -l", r->m->fd,
+			 r->m->depth);
 		err = try_set_up(r, r->m->depth + SPARE);
 	}
 	if (err == -ENOMEM)
@@ -200,7 +206,7 @@ static int set_up(struct ring *r)
 	return err;
 }
 
-/* Others of the same user need locked memory too. */
+/* Leaves some locked memory to other processes of the same user. */
 static bool may_lock(uint64_t bytes)
 {
 	struct rlimit limit;
@@ -261,7 +267,7 @@ void ring_close(struct ring *r)
 	free(r);
 }
 
-/* Its mappings stay: they are the parent's rings. */
+/* Keeps the mappings: they are the parent's rings. */
 void ring_abandon(struct ring *r)
 {
 	close(r->uring.ring_fd);

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * share.c - who writes where, for the caches and for other processes.
+ * share.c - tracks which parts are being written, for caches and for other processes.
  *
- * The medium is divided into places (4 KiB each, by their number modulo so many). Each has
+ * The medium is divided into places (4 KiB each, by their number modulo a constant). Each has
  *   - a stamp, which changes when a write there begins and when it ends;
- *   - for each process the number of its writes under way there;
+ *   - for each process the number of its writes in flight there;
  *   - an owner: the process that reads a block there to write it back.
- * A write of whole blocks raises its process's number and then looks whether somebody else owns the place; an owner-to-be
- * makes itself owner and then looks for numbers of others. So one of two sees the other, and waits: the
- * first by going back, the second by staying. Within a process lock.c has sorted that out before.
+ * A write of whole blocks increments its process's number and then checks whether another process
+ * owns the place; a process that wants to own a place makes itself owner and then checks the numbers
+ * of others. So at least one of the two sees the other, and waits: the first backs out, the second
+ * keeps its ownership. Within a process lock.c has ordered the steps before.
  *
- * Of a MEDIA_SHARED medium all this is in a shared memory object, named for the file's device and inode. A process holds a lock
- * on a byte of it, which the kernel lets go when the process has died, and not before its last I/O is over (a task that exits
- * waits for what it has in its rings). Else it is memory of this process, and there is no
- * owner.
+ * For a MEDIA_SHARED medium this table is in a shared memory object, named after the file's device
+ * and inode. A process holds a lock on a byte of it, which the kernel releases when the process has
+ * died, and not before its last I/O is complete (an exiting task waits for its rings). Otherwise
+ * the table is private memory of this process, and there are no owners.
  *
- * The last one removes the object. Where the last one was killed, whoever of that user opens a shared medium next does: an object
- * that nobody has a lock on is nobody's. Process ids are not asked, they mean something else in another namespace.
+ * The last process removes the object. If the last one was killed, the next process of that user
+ * that opens a shared medium does: an object without locks is unused. Process ids are not
+ * consulted, since they differ between namespaces.
  */
 #include "media/medium.h"
 
@@ -40,26 +42,26 @@
 #define PROCESSES   32
 #define MAGIC	    0x3130656463616c70ull /* "placed01" */
 #define RETRY_US    100
-#define BURY_EVERY  32	       /* retries */
-#define OBJECTS	    "/dev/shm" /* where shm_open() has them */
+#define BURY_EVERY  32	       /* number of retries between two checks for dead processes */
+#define OBJECTS	    "/dev/shm" /* directory of shm_open()'s objects */
 #define PREFIX	    "stag-media."
 
 struct table {
 	_Atomic uint64_t magic;
-	_Atomic uint32_t live[PROCESSES]; /* their process ids, for people */
+	_Atomic uint32_t live[PROCESSES]; /* process ids, for people only */
 	_Atomic uint64_t stamps[PLACES];
 	_Atomic uint32_t owners[PLACES]; /* process + 1 */
-	_Atomic uint32_t writers[PROCESSES]
-				[PLACES]; /* of an unshared medium only the first row is touched */
+	_Atomic uint32_t
+		writers[PROCESSES][PLACES]; /* an unshared medium uses the first row only */
 };
 
 struct places {
 	struct table *table;
-	int fd; /* of the shared object; -1: there is none */
+	int fd; /* of the shared object; -1: none */
 	unsigned int self;
 	unsigned int retries;
-	bool left;	 /* by a process that exits: nothing is written any more */
-	uint16_t *owned; /* how many steps of this process want to own each place */
+	bool left;	 /* the process exits: nothing is written any more */
+	uint16_t *owned; /* number of steps of this process that want to own each place */
 	char name[64];
 };
 
@@ -167,7 +169,7 @@ static void disown_first(struct media *m, const struct media_op *op, uint64_t n)
 			atomic_store(&p->table->owners[slot], 0);
 }
 
-/* All of them, or none. */
+/* Owns all places of the range, or none. */
 static bool own(struct media *m, const struct media_op *op)
 {
 	struct places *p = m->places;
@@ -187,7 +189,10 @@ static bool own(struct media *m, const struct media_op *op)
 	return true;
 }
 
-/* An exclusive step is `placed` as soon as it owns, and goes when the others have gone. */
+/*
+ * An exclusive step is `placed` as soon as it owns its places, and starts when the others' writes
+ * have ended.
+ */
 static bool enter_alone(struct media *m, struct media_op *op)
 {
 	if (!op->state.placed) {
@@ -269,7 +274,7 @@ static bool lock_byte(int fd, unsigned int process, short type)
 	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
 }
 
-/* What a process that has died was about: its lock is ours. */
+/* Clears the entries of a dead process: the caller holds its lock. */
 static void clear_process(struct table *t, unsigned int process)
 {
 	uint32_t owner = process + 1;
@@ -327,7 +332,7 @@ void places_retry(struct media *m)
 
 /* ---- the table ---- */
 
-/* It was made by somebody who may write the file as well. */
+/* Returns whether the object's owner may also write the file. */
 static bool is_trusted(const struct stat *object, const struct stat *file)
 {
 	return object->st_uid == geteuid() || object->st_uid == file->st_uid ||
@@ -350,7 +355,7 @@ static int open_object(struct media *m, char *name, size_t size)
 		goto fail;
 	if (object.st_uid == geteuid() && object.st_size == 0 &&
 	    (fchown(fd, (uid_t)-1, file.st_gid) || fchmod(fd, file.st_mode & 0666)))
-		log_info("medium %d: %s: %m; other users cannot take part", m->fd, name);
+		log_info("medium %d: %s: %m; other users cannot share it", m->fd, name);
 	if (is_trusted(&object, &file))
 		return fd;
 	errno = EACCES;
@@ -370,7 +375,10 @@ static struct table *map(int fd)
 	return t == MAP_FAILED ? NULL : t;
 }
 
-/* The object is locked against others who come and go. -EAGAIN: it has been removed meanwhile. */
+/*
+ * Locks the object against processes that open and close it. Returns -EAGAIN if it has been removed
+ * meanwhile.
+ */
 static int prepare_object(int fd)
 {
 	struct stat st;
@@ -395,7 +403,7 @@ static int join(struct places *p)
 	for (unsigned int q = 0; q < PROCESSES; q++) {
 		if (!lock_byte(p->fd, q, F_WRLCK))
 			continue;
-		clear_process(p->table, q); /* of who was here before, and died */
+		clear_process(p->table, q); /* left by an earlier process that died */
 		atomic_store(&p->table->live[q], (uint32_t)getpid());
 		p->self = q;
 		return 0;
@@ -403,7 +411,10 @@ static int join(struct places *p)
 	return -EUSERS;
 }
 
-/* Made by this user, and nobody is there. With our flock() on it, nobody comes either: see prepare_object(). */
+/*
+ * Returns whether the object belongs to this user and is unused. Our flock() on it keeps others
+ * out: see prepare_object().
+ */
 static bool is_left(int fd)
 {
 	struct flock anybody = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = PROCESSES};
@@ -414,7 +425,7 @@ static bool is_left(int fd)
 	       fcntl(fd, F_OFD_GETLK, &anybody) == 0 && anybody.l_type == F_UNLCK;
 }
 
-/* Of media that may be gone themselves: nobody would ever come for it. */
+/* Removes abandoned objects, also of media that no longer exist: no other process would do so. */
 static void remove_what_the_dead_left(void)
 {
 	DIR *objects = opendir(OBJECTS);
@@ -487,8 +498,8 @@ int places_open(struct media *m)
 }
 
 /*
- * The last one removes the name. Locks are let go of, and not only closed: a child that somebody makes without fork() has the
- * descriptor, too.
+ * The last process removes the name. Locks are released explicitly, not only by closing: a child
+ * made without fork() has the descriptor, too.
  */
 static void leave_shared(struct places *p, int wait)
 {
@@ -529,7 +540,7 @@ void places_close(struct media *m)
 	m->places = NULL;
 }
 
-/* Where nothing is under way, and nobody has to be waited for: the process exits. */
+/* Called when the process exits, if nothing is in flight. */
 void places_leave_for_good(struct media *m)
 {
 	struct places *p = m->places;
@@ -540,7 +551,7 @@ void places_leave_for_good(struct media *m)
 	leave_shared(p, LOCK_NB);
 }
 
-/* In a forked child: the lock lives as long as anybody has the descriptor. */
+/* In a forked child: the lock lives as long as any process has the descriptor. */
 void places_abandon(struct media *m)
 {
 	struct places *p = m->places;

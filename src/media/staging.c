@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * staging.c - the memory between those who are not aligned and the medium: so much, and no more.
+ * staging.c - a bounded amount of memory between unaligned callers and the medium.
  *
- * A quarter of the buffers serves the medium's own operations, which give them back whatever others do; the rest
- * is for whoever uses the medium. Each part has a queue of its own, first come, first served.
+ * A quarter of the buffers serves the medium's own operations, which return them independently of
+ * others; the rest is for users of the medium. Each part has a queue of its own, first come, first
+ * served.
  */
 #include "media/medium.h"
 
@@ -42,7 +43,7 @@ int media_staging_open(struct staging *s, uint64_t bytes)
 		mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->memory == MAP_FAILED)
 		return -ENOMEM;
-	/* What a direct read puts there is for this process, not for a child that shares the page. */
+	/* A direct read writes to this process's page, which a forked child must not share. */
 	madvise(s->memory, s->bytes, MADV_DONTFORK);
 	s->outer_begin = s->memory + n / 4 * MEDIA_BUFFER_SIZE;
 	for (uint64_t i = n; i-- > 0;) {
@@ -69,9 +70,9 @@ bool media_staging_has(const struct staging *s, const void *at, uint64_t length)
 	       length <= (uint64_t)(s->memory + s->bytes - p);
 }
 
-/* ---- of the medium's own operations ---- */
+/* ---- for the medium's own operations ---- */
 
-/* NULL where others wait already, too. */
+/* Returns NULL also if others already wait. */
 uint8_t *media_staging_get(struct media *m)
 {
 	assert(lock_held(&m->lock));
@@ -94,7 +95,7 @@ void media_staging_put(struct media *m, uint8_t *buffer)
 	step_with_buffer(m, op);
 }
 
-/* ---- of others ---- */
+/* ---- for users of the medium ---- */
 
 void *media_take_buffer(struct media *m, struct media_waiter *w)
 {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * stats.c - what passed, and what went wrong.
- */
+/* stats.c - counters and error messages. */
 #include "media/medium.h"
 
 #include <assert.h>
@@ -44,7 +42,7 @@ static const char *what(enum complaint c)
 	return "?";
 }
 
-/* The others are counted. */
+/* Logs the first of a series of equal errors; the others are only counted. */
 void media_complain(struct media *m, enum complaint c, uint64_t offset, int err)
 {
 	char link[32], path[256];
@@ -58,5 +56,5 @@ void media_complain(struct media *m, enum complaint c, uint64_t offset, int err)
 	n = readlink(link, path, sizeof(path) - 1);
 	path[n < 0 ? 0 : n] = '\0';
 	log_err("medium %d (%s): %s at %llu: %s", m->fd, path, what(c), (unsigned long long)offset,
-		err == -ENXIO ? "it ends before" : strerror(-err));
+		err == -ENXIO ? "the medium ends before that" : strerror(-err));
 }

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-/*
- * step.c - a step of an operation, from the first thing that it waits for to the last byte.
- */
+/* step.c - a step of an operation, from its first wait to its last byte. */
 #include "media/medium.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-#define MOST_TRIES  100 /* with no byte moved */
-#define FILL_BLOCKS 8	/* as much is read in one go, although only its ends are needed */
+#define MOST_TRIES  100 /* without a byte moved */
+#define FILL_BLOCKS 8	/* read in one go, although only the first and last are needed */
 
 static bool writes(const struct media_op *op)
 {
@@ -21,13 +19,13 @@ static uint64_t total(const struct media_op *op)
 	return op->kind == MEDIA_ATOMIC ? sizeof(uint64_t) : op->length;
 }
 
-/* Where the operation's bytes are in the buffer. */
+/* Returns the address of the operation's bytes in the buffer. */
 static uint8_t *in_buffer(const struct media_op *op)
 {
 	return op->state.buffer + (op->offset + op->state.at - op->state.start);
 }
 
-/* ---- asking the kernel ---- */
+/* ---- queueing to the kernel ---- */
 
 static void queue_io(struct media *m, struct media_op *op)
 {
@@ -43,7 +41,7 @@ static void queue_io(struct media *m, struct media_op *op)
 		io.iov = op->iov;
 		io.n_iov = op->n_iov;
 	}
-	/* Of several steps the last one flushes for all. */
+	/* The last of several steps flushes for all. */
 	io.durable = io.kind == MEDIA_IO_WRITE && op->durable && s->step == total(op) &&
 		     !(m->flags & MEDIA_VOLATILE);
 	m->edge->queue(m->edge, &io);
@@ -77,7 +75,7 @@ static void move_staged(struct media *m, struct media_op *op)
 	start_io(m, op, OP_MOVING, s->buffer, s->start, s->end - s->start);
 }
 
-/* ---- its ends ---- */
+/* ---- ends of a step ---- */
 
 static void step_end(struct media *m, struct media_op *op, int err)
 {
@@ -118,7 +116,7 @@ static void fill_tail(struct media *m, struct media_op *op)
 	start_io(m, op, OP_FILLING_TAIL, s->buffer + (at - s->start), at, m->block);
 }
 
-/* What is there of the blocks that are not written whole. false: nothing is needed. */
+/* Reads the blocks that are not written completely. Returns false if there are none. */
 static bool fill_buffer(struct media *m, struct media_op *op)
 {
 	struct media_op_state *s = &op->state;
@@ -135,7 +133,7 @@ static bool fill_buffer(struct media *m, struct media_op *op)
 	return true;
 }
 
-/* The rest of a fill that read the first block alone. */
+/* Reads the last block after a fill that read the first block alone. */
 static bool fill_rest(struct media *m, struct media_op *op)
 {
 	struct media_op_state *s = &op->state;
@@ -150,8 +148,8 @@ static bool fill_rest(struct media *m, struct media_op *op)
 }
 
 /*
- * false: the word stays as it is, and needs no write. But for one that is to outlive power: what it found may be
- * in caches only.
+ * Returns false if the word is unchanged and needs no write, unless it must be durable: the value
+ * found may be in caches only.
  */
 static bool apply(struct media_op *op)
 {
@@ -187,7 +185,7 @@ static void moved_staged(struct media *m, struct media_op *op)
 	step_end(m, op, 0);
 }
 
-/* Of the primitive under way, all bytes that it could get are there. */
+/* Called when the system call has transferred all bytes that it could. */
 static void primitive_done(struct media *m, struct media_op *op)
 {
 	if (op->state.phase == OP_MOVING)
@@ -196,7 +194,10 @@ static void primitive_done(struct media *m, struct media_op *op)
 		compose(m, op);
 }
 
-/* A read that was made wider than the operation may end with the file, behind what was asked for. */
+/*
+ * A read that was widened beyond the operation may be cut short by the end of the file, after the
+ * requested bytes.
+ */
 static bool has_enough(const struct media_op *op)
 {
 	const struct media_op_state *s = &op->state;
@@ -213,7 +214,9 @@ static void try_again(struct media *m, struct media_op *op, int err)
 		fail_op(m, op, err);
 }
 
-/* Nothing came of it, and no error: the end of the file, or no room. The next write looks where the end is. */
+/*
+ * Zero bytes and no error: the end of the file, or no space. The next write queries the size again.
+ */
 static int nothing_moved(struct media *m, const struct media_op *op)
 {
 	m->looked_ns = 0;
@@ -248,9 +251,9 @@ static void staged_event(struct media *m, struct media_op *op, uint32_t n)
 	try_again(m, op, -EIO);
 }
 
-/* ---- straight ---- */
+/* ---- direct transfer ---- */
 
-/* What is short of the plan is planned anew. */
+/* After a short transfer, the rest is planned again. */
 static void straight_event(struct media *m, struct media_op *op, uint32_t n)
 {
 	struct media_op_state *s = &op->state;
@@ -283,7 +286,7 @@ void step_event(struct media *m, struct media_op *op, int result)
 		straight_event(m, op, (uint32_t)result);
 }
 
-/* ---- what it waits for, in turn ---- */
+/* ---- waits, in order --------------- */
 
 void step_go(struct media *m, struct media_op *op)
 {
@@ -315,7 +318,7 @@ void step_with_buffer(struct media *m, struct media_op *op)
 
 static void after_last_step(struct media *m, struct media_op *op)
 {
-	/* One step of all of it was durable by itself. */
+	/* A single step that covers the operation was durable by itself. */
 	if (writes(op) && op->durable && op->state.step != total(op))
 		flush_start(m, op);
 	else

@@ -385,7 +385,7 @@ static void what_was_cut_off_is_told_and_not_made_up(void **state)
 	open_shop(&p);
 	assert_int_equal(truncate(p.s.path, (off_t)p.rest_at.offset), 0);
 	expect_fails(do_read(&p.rest, 0, 8), IBV_WC_REM_OP_ERR);
-	await_log(p.s.path, "it ends before");
+	await_log(p.s.path, "the medium ends before that");
 	refuse_what_is_not_there(&p);
 	assert_int_equal(size_of(p.s.path), p.rest_at.offset);
 	assert_true(reads_as(&p.goods, 0, p.before, ROOM));
