@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * kill.h - the two parts of the kill test: processes that work, and one that kills them. What they
- * share besides the heap, which nobody's death can hurt.
+ * kill.h - declarations shared by the two parts of the kill test (worker processes and the killer),
+ * and the memory that they share outside the heap, so that no death can damage it.
  */
 #ifndef STAG_TEST_KILL_H
 #define STAG_TEST_KILL_H
@@ -38,30 +38,30 @@ enum call {
 	NUM_CALLS
 };
 
-/* Of one worker, whoever it is just now. */
+/* State of one worker slot; a restarted worker inherits it. */
 struct desk {
 	_Atomic uint64_t calls;
-	_Atomic uint64_t
-		longest[NUM_CALLS]; /* ns that one call took, but for waiting for a processor */
-	_Atomic uint64_t stopped;   /* ns that it was stopped from outside */
-	_Atomic uint32_t call;	    /* it is in now */
-	_Atomic uint32_t away;	    /* has left the heap, until the pause is over */
+	/* ns of the longest call of each kind, without waiting for a processor */
+	_Atomic uint64_t longest[NUM_CALLS];
+	_Atomic uint64_t stopped; /* ns that the worker was stopped by the killer */
+	_Atomic uint32_t call;	  /* the call that it is in now */
+	_Atomic uint32_t away;	  /* the worker has detached until the pause ends */
 } __attribute__((aligned(64)));
 
 struct office {
 	struct desk desk[WORKERS];
 	_Atomic uint32_t pause;
 	_Atomic uint64_t serials;
-	_Atomic uintptr_t box[BOXES]; /* 0, or a shared letter: whoever takes it has it */
+	_Atomic uintptr_t box[BOXES]; /* 0 or a shared letter; the process that takes it owns it */
 };
 
-/* A piece of memory that tells what it is; of that size at least. */
+/* A letter: an allocation of at least LETTER_MIN bytes whose contents identify it. */
 #define LETTER_MIN 32u
 
 void letter_write(void *at, uint64_t size, uint64_t serial);
-bool letter_is_whole(const void *at); /* says what is wrong */
+bool letter_is_whole(const void *at); /* prints the first mismatch */
 
-/* A worker's life; it ends when it is killed. */
-int work(const char *heap, unsigned int number);
+/* Runs a worker until it is killed. */
+int kill_worker_main(const char *heap, unsigned int number);
 
 #endif

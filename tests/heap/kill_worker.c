@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * kill_worker.c - a process that uses all of the heap at once, as long as it lives.
+ * kill_worker.c - a process that exercises every part of the heap until it is killed.
  *
- * What it allocates says what it is, and is looked at before it is freed. Letters go through boxes
- * from one process to another: the one that takes a letter frees it. It measures how long each call
- * takes, without the time that its threads waited for a processor, were stopped, or got memory from the
- * kernel and gave it back.
+ * Each allocation's contents identify it and are checked before it is freed. Letters go through
+ * boxes from one process to another: the process that takes a letter frees it. The worker measures
+ * how long each call takes, without the time that its threads waited for a processor, were stopped,
+ * or allocated and released memory in the kernel.
  */
 #include "kill.h"
 
@@ -35,7 +35,7 @@
 
 struct piece {
 	void *at;
-	bool others; /* was another's letter */
+	bool others; /* the letter came from another process */
 };
 
 struct worker {
@@ -44,15 +44,15 @@ struct worker {
 	struct office *office;
 	struct desk *desk;
 	struct stag_heap *heap;
-	struct ibv_pd *pd; /* NULL: it plays an adapter itself */
+	struct ibv_pd *pd; /* NULL: the worker emulates an adapter itself */
 	unsigned int device;
 	struct piece piece[PIECES];
 	unsigned int n;
-	/* measuring */
+	/* time measurement */
 	uint64_t began, excused, delays, delays_at;
 };
 
-static _Noreturn void give_up(struct worker *w, const char *what)
+static _Noreturn void fail_worker(struct worker *w, const char *what)
 {
 	fprintf(stderr, "worker %u: %s: %s\n", w->number, what, stag_heap_error());
 	_exit(50);
@@ -63,8 +63,9 @@ static _Noreturn void give_up(struct worker *w, const char *what)
 static _Atomic uint64_t in_system;
 
 /*
- * Instead of the C library's: the kernel has a lock for a file while it gives or takes memory of it, and
- * who has that may wait for a processor. It is never kept by a process that dies or is stopped.
+ * Replaces the C library's fallocate(): the kernel holds a lock on the file while it allocates or
+ * releases its memory, and the thread that holds the lock may wait for a processor. A process that
+ * dies or is stopped never keeps that lock.
  */
 int fallocate(int fd, int mode, off_t offset, off_t length)
 {
@@ -75,8 +76,8 @@ int fallocate(int fd, int mode, off_t offset, off_t length)
 	return rc;
 }
 
-/* How long this thread has waited for a processor, while it could have run. */
-static uint64_t delay_of(int tasks, const char *tid)
+/* Returns how long this thread was runnable but waited for a processor. */
+static uint64_t thread_delay(int tasks, const char *tid)
 {
 	unsigned long long ran = 0, waited = 0;
 	char path[300], text[128];
@@ -93,8 +94,8 @@ static uint64_t delay_of(int tasks, const char *tid)
 	return sscanf(text, "%llu %llu", &ran, &waited) == 2 ? waited : 0;
 }
 
-/* How long somebody, somewhere in the machine, has. */
-static uint64_t pressure(void)
+/* Returns how long any task of the machine has waited for a processor. */
+static uint64_t machine_delay(void)
 {
 	FILE *file = fopen("/proc/pressure/cpu", "re");
 	unsigned long long us = 0;
@@ -108,25 +109,29 @@ static uint64_t pressure(void)
 }
 
 /*
- * Any thread may have what the others need, and not be running. Those of one that has ended are not
- * known: where threads end, what the whole machine says has to do.
+ * Returns the delays of all threads of this process: any thread may hold a lock that the others
+ * need, and not be running. Delays of threads that have ended are not known: for calls that end
+ * threads, use the delay of the whole machine.
  */
 static uint64_t delays(enum call call)
 {
 	DIR *tasks = opendir("/proc/self/task");
 	const struct dirent *e;
-	uint64_t sum = call == DETACH ? pressure() : 0;
+	uint64_t sum = call == DETACH ? machine_delay() : 0;
 
 	while (call != DETACH && tasks && (e = readdir(tasks)))
 		if (e->d_name[0] != '.')
-			sum += delay_of(dirfd(tasks), e->d_name);
+			sum += thread_delay(dirfd(tasks), e->d_name);
 	if (tasks)
 		closedir(tasks);
 	return sum;
 }
 
-/* Delays are looked up now and then: those of a few milliseconds before a call count as its own. */
-static void begin(struct worker *w, enum call call)
+/*
+ * Starts measuring a call. Delays are read only from time to time: those of the few milliseconds
+ * before a call count as the call's own.
+ */
+static void begin_call(struct worker *w, enum call call)
 {
 	w->began = clock_ns();
 	if (w->began - w->delays_at > FRESH_NS || call == DETACH) {
@@ -137,7 +142,7 @@ static void begin(struct worker *w, enum call call)
 	atomic_store(&w->desk->call, call);
 }
 
-static void end(struct worker *w)
+static void end_call(struct worker *w)
 {
 	enum call call = (enum call)atomic_load(&w->desk->call);
 	uint64_t took = clock_ns() - w->began, excused = 0;
@@ -156,9 +161,9 @@ static void end(struct worker *w)
 
 #define timed(w, call, expression)                                                                 \
 	({                                                                                         \
-		begin(w, call);                                                                    \
+		begin_call(w, call);                                                               \
 		__auto_type result_ = (expression);                                                \
-		end(w);                                                                            \
+		end_call(w);                                                                       \
 		result_;                                                                           \
 	})
 
@@ -169,7 +174,10 @@ static uint64_t mark_at(uint64_t serial, uint64_t offset)
 	return (serial + offset) * 0x9e3779b97f4a7c15u;
 }
 
-/* After the first two words: something in each page, and the last word. 0: no more. */
+/*
+ * Returns the offset of the next marked word after the first two: one in each page, and the last
+ * word. 0: no more.
+ */
 static uint64_t next_mark(uint64_t offset, uint64_t size)
 {
 	if (offset == size - 8)
@@ -196,7 +204,7 @@ bool letter_is_whole(const void *at)
 	uint64_t size = head[0], serial = head[1];
 
 	if (size < LETTER_MIN || size > LARGEST * 2) {
-		fprintf(stderr, "%p: no letter: %#llx\n", at, (unsigned long long)size);
+		fprintf(stderr, "%p: not a letter: %#llx\n", at, (unsigned long long)size);
 		return false;
 	}
 	for (uint64_t offset = 16; offset != 0; offset = next_mark(offset, size)) {
@@ -220,10 +228,10 @@ static void write_letter(struct worker *w, void *at, uint64_t size)
 static void expect_whole(struct worker *w, const void *at)
 {
 	if (!letter_is_whole(at))
-		give_up(w, "memory that is not as it was left");
+		fail_worker(w, "memory changed since it was written");
 }
 
-/* ---- what it does ----------------------------------------------------------------- */
+/* ---- actions ----------------------------------------------------------------------- */
 
 static uint64_t some_size(void)
 {
@@ -250,16 +258,16 @@ static void *new_letter(struct worker *w)
 	if (at)
 		write_letter(w, at, size);
 	else if (errno != ENOMEM)
-		give_up(w, "no memory");
+		fail_worker(w, "no memory");
 	return at;
 }
 
-static void throw_away(struct worker *w, void *at, bool others)
+static void free_piece(struct worker *w, void *at, bool others)
 {
 	expect_whole(w, at);
-	begin(w, others ? FREE_OTHERS : FREE);
+	begin_call(w, others ? FREE_OTHERS : FREE);
 	stag_heap_free(w->heap, at);
-	end(w);
+	end_call(w);
 }
 
 static void drop_one(struct worker *w)
@@ -268,10 +276,10 @@ static void drop_one(struct worker *w)
 	struct piece piece = w->piece[i];
 
 	w->piece[i] = w->piece[--w->n];
-	throw_away(w, piece.at, piece.others);
+	free_piece(w, piece.at, piece.others);
 }
 
-static void keep(struct worker *w, void *at, bool others)
+static void keep_piece(struct worker *w, void *at, bool others)
 {
 	if (w->n == PIECES)
 		drop_one(w);
@@ -283,7 +291,7 @@ static void make_one(struct worker *w)
 	void *at = new_letter(w);
 
 	if (at)
-		keep(w, at, false);
+		keep_piece(w, at, false);
 }
 
 static void resize_one(struct worker *w)
@@ -301,18 +309,21 @@ static void resize_one(struct worker *w)
 	write_letter(w, at, size);
 }
 
-static void got(struct worker *w, uintptr_t letter)
+static void take_from_box(struct worker *w, uintptr_t letter)
 {
 	if (letter == 0)
 		return;
 	expect_whole(w, (void *)letter);
 	if (one_in(2))
-		throw_away(w, (void *)letter, true);
+		free_piece(w, (void *)letter, true);
 	else
-		keep(w, (void *)letter, true);
+		keep_piece(w, (void *)letter, true);
 }
 
-/* What was in the box is ours, as what is put in is not any more. */
+/*
+ * Swaps a letter into a box: the letter that was in the box is ours now, the one put in is not any
+ * more.
+ */
 static void post_one(struct worker *w)
 {
 	void *at = new_letter(w);
@@ -320,13 +331,13 @@ static void post_one(struct worker *w)
 	if (!at)
 		return;
 	if (timed(w, SHARE, stag_heap_share(w->heap, at)) != 0)
-		give_up(w, "a letter that cannot be shared");
-	got(w, atomic_exchange(&w->office->box[dice(BOXES)], (uintptr_t)at));
+		fail_worker(w, "letter cannot be shared");
+	take_from_box(w, atomic_exchange(&w->office->box[dice(BOXES)], (uintptr_t)at));
 }
 
 static void take_one(struct worker *w)
 {
-	got(w, atomic_exchange(&w->office->box[dice(BOXES)], 0));
+	take_from_box(w, atomic_exchange(&w->office->box[dice(BOXES)], 0));
 }
 
 static void share_for_a_while(struct worker *w)
@@ -334,16 +345,16 @@ static void share_for_a_while(struct worker *w)
 	struct piece *piece = &w->piece[dice(w->n)];
 	void *at = piece->at;
 
-	if (piece->others) /* its writer may be dead: it would be gone */
+	if (piece->others) /* its writer may be dead: unsharing would free it */
 		return;
 	if (timed(w, SHARE, stag_heap_share(w->heap, at)) != 0 ||
 	    timed(w, UNSHARE, stag_heap_unshare(w->heap, at)) != 0)
-		give_up(w, "a piece that cannot be shared for a while");
+		fail_worker(w, "piece cannot be shared temporarily");
 	if (one_in(2) && timed(w, SHARE, stag_heap_share(w->heap, at)) != 0)
-		give_up(w, "a piece that cannot be shared again");
+		fail_worker(w, "piece cannot be shared again");
 }
 
-/* Or, without a device, does what an adapter does for a peer that accesses it. */
+/* Looks up keys; without a device, does what an adapter does for a peer's access. */
 static void use_keys(struct worker *w)
 {
 	void *at = w->piece[dice(w->n)].at;
@@ -351,7 +362,7 @@ static void use_keys(struct worker *w)
 
 	if (w->pd) {
 		if (timed(w, KEYS, stag_heap_keys(w->heap, w->device, at, &keys)) != 0)
-			give_up(w, "no keys");
+			fail_worker(w, "no keys");
 		return;
 	}
 	atomic_store(&w->heap->self->hazards[dice(HEAP_HAZARDS)],
@@ -361,49 +372,49 @@ static void use_keys(struct worker *w)
 static void expect_sound(struct worker *w)
 {
 	if (timed(w, CHECK, stag_heap_check(w->heap, stderr)) != 0)
-		give_up(w, "not sound");
+		fail_worker(w, "heap fails its consistency check");
 }
 
-/* ---- coming and going --------------------------------------------------------------- */
+/* ---- attaching and detaching --------------------------------------------------------- */
 
-static void come(struct worker *w)
+static void attach_heap(struct worker *w)
 {
 	struct stag_heap_attr attr = {.retain_ms = RETAIN_MS};
 
 	w->heap = timed(w, ATTACH, stag_heap_attach(w->name, &attr));
 	if (!w->heap)
-		give_up(w, "cannot attach");
+		fail_worker(w, "cannot attach");
 	if (w->pd &&
 	    timed(w, ADD_DEVICE, stag_heap_add_device(w->heap, w->pd, NULL, &w->device)) != 0)
-		give_up(w, "cannot add a device");
+		fail_worker(w, "cannot add a device");
 }
 
-static void go(struct worker *w)
+static void detach_heap(struct worker *w)
 {
 	while (w->n > 0 && !one_in(30))
 		drop_one(w);
 	w->n = 0;
 	if (timed(w, DETACH, stag_heap_detach(w->heap, false)) != 0)
-		give_up(w, "cannot detach");
+		fail_worker(w, "cannot detach");
 	w->heap = NULL;
 }
 
-static void stay_away(struct worker *w)
+static void detach_until_pause_ends(struct worker *w)
 {
-	go(w);
+	detach_heap(w);
 	atomic_store(&w->desk->away, 1);
 	while (atomic_load(&w->office->pause))
 		usleep(1000);
 	atomic_store(&w->desk->away, 0);
-	come(w);
+	attach_heap(w);
 }
 
-static void seldom(struct worker *w)
+static void step_rare(struct worker *w)
 {
 	switch (dice(40)) {
 	case 0:
-		go(w);
-		come(w);
+		detach_heap(w);
+		attach_heap(w);
 		break;
 	case 1:
 		expect_sound(w);
@@ -416,7 +427,7 @@ static void seldom(struct worker *w)
 	}
 }
 
-static void live(struct worker *w)
+static void run_until_killed(struct worker *w)
 {
 	uint64_t what = dice(100);
 
@@ -435,10 +446,10 @@ static void live(struct worker *w)
 	else if (what < 98)
 		use_keys(w);
 	else
-		seldom(w);
+		step_rare(w);
 }
 
-/* Half of them have a device. */
+/* Opens a device in half of the workers. */
 static void open_device(struct worker *w)
 {
 	struct ibv_context **contexts;
@@ -448,27 +459,30 @@ static void open_device(struct worker *w)
 	contexts = rdma_get_devices(NULL);
 	w->pd = contexts && contexts[0] ? ibv_alloc_pd(contexts[0]) : NULL;
 	if (!w->pd)
-		give_up(w, "no device");
+		fail_worker(w, "no device");
 }
 
-int work(const char *heap, unsigned int number)
+int kill_worker_main(const char *heap, unsigned int number)
 {
 	struct worker w = {.name = heap, .number = number};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	setpriority(PRIO_PROCESS, 0,
-		    -15); /* if we may: how long others make us wait is not the question */
+		    -15); /* if permitted: the time that others make us wait is not measured */
 	w.office = mmap(NULL, sizeof(*w.office), PROT_READ | PROT_WRITE, MAP_SHARED, KILL_FD, 0);
 	if (w.office == MAP_FAILED)
 		return 1;
 	w.desk = &w.office->desk[number];
-	/* What attaching has to do, but before there are threads: then it waits for nothing. */
+	/*
+	 * Does the membarrier registration of stag_heap_attach() before there are threads: then it
+	 * does not wait.
+	 */
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 	open_device(&w);
-	come(&w);
+	attach_heap(&w);
 	for (;;) {
 		if (atomic_load(&w.office->pause))
-			stay_away(&w);
-		live(&w);
+			detach_until_pause_ends(&w);
+		run_until_killed(&w);
 	}
 }

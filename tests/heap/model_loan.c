@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * model_loan.c - objects are lent over the adapter: a message with the address and the key goes to
- * the borrower, which reads the object, writes something else, and says so.
+ * model_loan.c - lends objects over the adapter: a message with the address and the key goes to the
+ * borrower, which reads the object, writes new contents, and replies.
  */
 #include "model.h"
 
@@ -38,7 +38,7 @@ void loan_take_back(struct worker *w)
 	if (!w->lending || !poll_wc(&w->lender, w->lender.rcq, &wc))
 		return;
 	if (wc.status != IBV_WC_SUCCESS || wc.wr_id != w->backed)
-		wrong(w, &w->lent, "did not come back: %s", ibv_wc_status_str(wc.status));
+		fail_object(w, &w->lent, "did not come back: %s", ibv_wc_status_str(wc.status));
 	expect_sent(&w->lender, w->offered);
 	w->lent.serial = loan->object.serial;
 	expect_contents(w, &w->lent);
@@ -46,8 +46,8 @@ void loan_take_back(struct worker *w)
 	w->lending = false;
 }
 
-static void reach(struct worker *w, enum ibv_wr_opcode opcode, const struct loan *loan,
-		  const struct object *copy)
+static void access_loan(struct worker *w, enum ibv_wr_opcode opcode, const struct loan *loan,
+			const struct object *copy)
 {
 	struct ibv_sge sge = {.addr = (uintptr_t)copy->at,
 			      .length = (uint32_t)copy->size,
@@ -61,7 +61,10 @@ static void reach(struct worker *w, enum ibv_wr_opcode opcode, const struct loan
 	expect_sent(&w->borrower, post(&w->borrower, &wr));
 }
 
-/* Reads what it was lent, and writes something else. Where there is no room, it gives it back as it is. */
+/*
+ * Reads the lent object and writes new contents. If there is no memory for the copy, returns the
+ * loan unchanged.
+ */
 static void use_loan(struct worker *w, struct loan *loan)
 {
 	struct object copy = {.size = loan->object.size};
@@ -70,12 +73,12 @@ static void use_loan(struct worker *w, struct loan *loan)
 	copy.at = stag_heap_alloc(w->heap, copy.size);
 	if (!copy.at)
 		return;
-	reach(w, IBV_WR_RDMA_READ, loan, &copy);
+	access_loan(w, IBV_WR_RDMA_READ, loan, &copy);
 	if (!object_holds(&loan->object, copy.at, copy.size, &at))
-		wrong(w, &loan->object, "byte %llu is read wrong", (unsigned long long)at);
+		fail_object(w, &loan->object, "byte %llu is read wrong", (unsigned long long)at);
 	loan->object.serial = next_serial(w);
 	object_fill(&loan->object, copy.at);
-	reach(w, IBV_WR_RDMA_WRITE, loan, &copy);
+	access_loan(w, IBV_WR_RDMA_WRITE, loan, &copy);
 	stag_heap_free(w->heap, copy.at);
 	w->tally->borrowed++;
 }
@@ -102,7 +105,8 @@ void loan_borrow(struct worker *w)
 
 void loan_open(struct worker *w)
 {
-	struct side_wish wish = {.pd = w->pd[0], .inline_data = 64}; /* siw has no more than 80 */
+	/* The kernel's siw allows at most 80. */
+	struct side_wish wish = {.pd = w->pd[0], .inline_data = 64};
 	unsigned int next = (w->number + 1) % WORKERS;
 
 	side_listen(&w->lender, &wish);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * model_worker.c - a process of the model test: it allocates, frees, hands over and looks, at random.
+ * model_worker.c - a process of the model test: it allocates, frees, hands over and checks objects
+ * at random.
  */
 #include "model.h"
 
@@ -11,9 +12,9 @@
 #include <unistd.h>
 
 #define LARGEST (8 * MIB)
-#define BUDGET	(24 * MIB) /* of live objects */
+#define BUDGET	(24 * MIB) /* bytes of live objects */
 
-/* ---- what the processes share ---- */
+/* ---- shared memory ---- */
 
 static uint64_t town_size(void)
 {
@@ -55,7 +56,7 @@ static bool ring_get(struct ring *r, struct object *o)
 	atomic_store(&r->get, get + 1);
 	return true;
 }
-/* ---- what it has to do with objects ---- */
+/* ---- contents of objects ---- */
 
 uint64_t next_serial(struct worker *w)
 {
@@ -67,12 +68,13 @@ void expect_contents(struct worker *w, const struct object *o)
 	uint64_t at;
 
 	if (!object_holds(o, o->at, o->size, &at))
-		wrong(w, o, "does not hold what was written, at byte %llu", (unsigned long long)at);
+		fail_object(w, o, "does not hold what was written, at byte %llu",
+			    (unsigned long long)at);
 	if (stag_heap_usable_size(w->heap, o->at) != o->usable)
-		wrong(w, o, "%llu bytes were usable", (unsigned long long)o->usable);
+		fail_object(w, o, "%llu bytes were usable", (unsigned long long)o->usable);
 }
 
-/* ---- its list ---- */
+/* ---- list of live objects ---- */
 
 void enlist(struct worker *w, const struct object *o)
 {
@@ -89,16 +91,16 @@ struct object delist(struct worker *w, uint64_t i)
 	return o;
 }
 
-/* New memory at o->at: nobody else's, aligned, large enough. Filled from now on. */
-static void begin(struct worker *w, struct object *o, uint64_t alignment)
+/* Checks new memory at o->at (owned by no other object, aligned, large enough), then fills it. */
+static void check_and_enlist(struct worker *w, struct object *o, uint64_t alignment)
 {
 	o->usable = stag_heap_usable_size(w->heap, o->at);
 	if (o->usable < o->size)
-		wrong(w, o, "only %llu are usable", (unsigned long long)o->usable);
+		fail_object(w, o, "only %llu are usable", (unsigned long long)o->usable);
 	if ((uintptr_t)o->at % alignment != 0)
-		wrong(w, o, "not aligned to %llu", (unsigned long long)alignment);
+		fail_object(w, o, "not aligned to %llu", (unsigned long long)alignment);
 	if (!taken_mark(&w->taken, o))
-		wrong(w, o, "somebody else has some of it");
+		fail_object(w, o, "part of it belongs to another object");
 	if (one_in(4))
 		o->size = o->usable;
 	o->serial = next_serial(w);
@@ -111,10 +113,10 @@ static void begin(struct worker *w, struct object *o, uint64_t alignment)
 static void unmark(struct worker *w, const struct object *o)
 {
 	if (!taken_clear(&w->taken, o))
-		wrong(w, o, "its marks have gone");
+		fail_object(w, o, "its ownership marks are gone");
 }
 
-static void end(struct worker *w, const struct object *o)
+static void check_and_delist(struct worker *w, const struct object *o)
 {
 	expect_contents(w, o);
 	unmark(w, o);
@@ -128,13 +130,13 @@ static void free_one(struct worker *w)
 	if (w->n == 0)
 		return;
 	o = delist(w, dice(w->n));
-	end(w, &o);
+	check_and_delist(w, &o);
 	w->tally->frees++;
 }
 
 /* ---- steps ---- */
 
-/* Mostly what classes serve; runs of blocks are slow. */
+/* Returns a random size, mostly one that a size class serves; runs of blocks are slow. */
 static uint64_t any_size(void)
 {
 	return dice_size(one_in(4) ? LARGEST : LARGEST / 128);
@@ -143,7 +145,7 @@ static uint64_t any_size(void)
 static void expect_full(struct worker *w, const struct object *o)
 {
 	if (errno != ENOMEM)
-		wrong(w, o, "%s: %s", strerror(errno), stag_heap_error());
+		fail_object(w, o, "%s: %s", strerror(errno), stag_heap_error());
 	w->tally->full++;
 	for (int i = 0; i < 8; i++)
 		free_one(w);
@@ -151,11 +153,11 @@ static void expect_full(struct worker *w, const struct object *o)
 
 static void expect_zero(struct worker *w, const struct object *o)
 {
-	uint64_t step = o->size <= 64 * 1024 || one_in(8) ? 1 : 509;
+	uint64_t step_random = o->size <= 64 * 1024 || one_in(8) ? 1 : 509;
 
-	for (uint64_t i = 0; i < o->size; i += step)
+	for (uint64_t i = 0; i < o->size; i += step_random)
 		if (o->at[i])
-			wrong(w, o, "byte %llu is not zero", (unsigned long long)i);
+			fail_object(w, o, "byte %llu is not zero", (unsigned long long)i);
 }
 
 static void step_alloc(struct worker *w)
@@ -165,7 +167,7 @@ static void step_alloc(struct worker *w)
 	o.at = stag_heap_alloc(w->heap, o.size);
 	if (!o.at)
 		return expect_full(w, &o);
-	begin(w, &o, HEAP_MIN_OBJECT);
+	check_and_enlist(w, &o, HEAP_MIN_OBJECT);
 	w->tally->allocs++;
 }
 
@@ -178,7 +180,7 @@ static void step_calloc(struct worker *w)
 	if (!o.at)
 		return expect_full(w, &o);
 	expect_zero(w, &o);
-	begin(w, &o, HEAP_MIN_OBJECT);
+	check_and_enlist(w, &o, HEAP_MIN_OBJECT);
 	w->tally->callocs++;
 }
 
@@ -191,7 +193,7 @@ static void step_aligned(struct worker *w)
 	o.at = stag_heap_aligned(w->heap, alignment, o.size);
 	if (!o.at)
 		return expect_full(w, &o);
-	begin(w, &o, alignment);
+	check_and_enlist(w, &o, alignment);
 	w->tally->aligneds++;
 }
 
@@ -204,7 +206,7 @@ static void step_realloc(struct worker *w)
 		return;
 	old = delist(w, dice(w->n));
 	expect_contents(w, &old);
-	unmark(w, &old); /* another may have it before we are back */
+	unmark(w, &old); /* before the call: another process may own it before realloc returns */
 	o.size = one_in(2) ? any_size() : 1 + dice(2 * old.size);
 	if (o.size > LARGEST)
 		o.size = LARGEST;
@@ -215,13 +217,13 @@ static void step_realloc(struct worker *w)
 		return expect_full(w, &o);
 	}
 	if (!object_holds(&old, o.at, o.size, &at))
-		wrong(w, &o, "byte %llu is not what it was", (unsigned long long)at);
-	begin(w, &o, HEAP_MIN_OBJECT);
+		fail_object(w, &o, "byte %llu is not what it was", (unsigned long long)at);
+	check_and_enlist(w, &o, HEAP_MIN_OBJECT);
 	w->tally->reallocs++;
 	w->tally->moved += o.at != old.at;
 }
 
-static void step_look(struct worker *w)
+static void step_check_contents(struct worker *w)
 {
 	if (w->n)
 		expect_contents(w, &w->object[dice(w->n)]);
@@ -233,9 +235,9 @@ struct stag_heap_keys keys_of(struct worker *w, unsigned int device, const struc
 
 	if (stag_heap_keys(w->heap, w->device[device], o->at, &first) ||
 	    stag_heap_keys(w->heap, w->device[device], o->at + o->size - 1, &last))
-		wrong(w, o, "no keys: %s", stag_heap_error());
+		fail_object(w, o, "no keys: %s", stag_heap_error());
 	if (first.rkey != last.rkey || first.lkey != last.lkey || !first.rkey || !first.lkey)
-		wrong(w, o, "two keys");
+		fail_object(w, o, "two keys");
 	w->tally->keys++;
 	return first;
 }
@@ -254,11 +256,14 @@ static void step_share(struct worker *w)
 		return;
 	o = &w->object[dice(w->n)];
 	if (one_in(2) ? stag_heap_share(w->heap, o->at) : stag_heap_unshare(w->heap, o->at))
-		wrong(w, o, "%s", stag_heap_error());
+		fail_object(w, o, "%s", stag_heap_error());
 	w->tally->shared++;
 }
 
-/* Shared or not: both lives on, as long as nobody dies. */
+/*
+ * Hands an object to another process or thread, shared or not: both stay valid as long as no
+ * process dies.
+ */
 static void step_give(struct worker *w)
 {
 	uint64_t i;
@@ -269,7 +274,7 @@ static void step_give(struct worker *w)
 	if (w->object[i].size > MIB && !one_in(8))
 		return;
 	if (one_in(2) && stag_heap_share(w->heap, w->object[i].at))
-		wrong(w, &w->object[i], "%s", stag_heap_error());
+		fail_object(w, &w->object[i], "%s", stag_heap_error());
 	if (!ring_put(&w->town->ring[w->number][dice(WORKERS)], &w->object[i]))
 		return;
 	delist(w, i);
@@ -283,7 +288,7 @@ static void receive(struct worker *w, unsigned int from)
 	while (w->n < OBJECTS - 1 && ring_get(&w->town->ring[from][w->number], &o)) {
 		w->tally->got++;
 		if (one_in(2)) {
-			end(w, &o);
+			check_and_delist(w, &o);
 		} else {
 			expect_contents(w, &o);
 			enlist(w, &o);
@@ -298,8 +303,8 @@ static void step_receive(struct worker *w)
 			receive(w, i);
 }
 
-/* The worker's other thread. */
-static void *sweep(void *arg)
+/* Runs the worker's second thread, which frees the objects it receives. */
+static void *free_received_objects(void *arg)
 {
 	struct worker *w = arg;
 	struct ring *ring = &w->town->ring[w->number][w->number];
@@ -309,14 +314,14 @@ static void *sweep(void *arg)
 		bool last = atomic_load(&w->over);
 
 		while (ring_get(ring, &o))
-			end(w, &o);
+			check_and_delist(w, &o);
 		if (last)
 			return NULL;
 		usleep(200);
 	}
 }
 
-/* ---- its life ---- */
+/* ---- the worker's life ---- */
 
 static void step_adapter(struct worker *w)
 {
@@ -325,64 +330,65 @@ static void step_adapter(struct worker *w)
 	if (one_in(8))
 		loan_offer(w);
 }
-static void arrive(struct worker *w, enum moment moment)
+static void signal_arrival(struct worker *w, enum moment moment)
 {
 	atomic_fetch_add(&w->town->arrived[moment], 1);
 }
 
-static bool all_there(struct worker *w, enum moment moment)
+static bool all_arrived(struct worker *w, enum moment moment)
 {
 	return atomic_load(&w->town->arrived[moment]) == WORKERS;
 }
 
-static void meet(struct worker *w, enum moment moment)
+static void wait_for_all(struct worker *w, enum moment moment)
 {
-	arrive(w, moment);
-	while (!all_there(w, moment))
+	signal_arrival(w, moment);
+	while (!all_arrived(w, moment))
 		usleep(500);
 }
 
-static void seldom(struct worker *w)
+static void step_rare(struct worker *w)
 {
 	if (one_in(10)) {
 		stag_heap_trim(w->heap);
 		w->tally->trims++;
 	}
 	if (one_in(1000) && stag_heap_check(w->heap, stderr) != 0)
-		fail_msg("process %u: its heap is broken", w->number);
+		fail_msg("process %u: its heap fails the consistency check", w->number);
 	if (one_in(20))
 		w->wanted = one_in(4) ? 0 : dice_size(OBJECTS / 2);
 	step_adapter(w);
 }
 
-static void grow(struct worker *w)
+static void add_objects(struct worker *w)
 {
 	static void (*const steps[])(struct worker *) = {
-		step_alloc,   step_alloc,   step_alloc, step_alloc, step_alloc,
-		step_calloc,  step_aligned, step_look,	step_keys,  step_keys,
-		step_realloc, step_realloc, step_share, step_give,  free_one};
+		step_alloc,   step_alloc,   step_alloc,		 step_alloc, step_alloc,
+		step_calloc,  step_aligned, step_check_contents, step_keys,  step_keys,
+		step_realloc, step_realloc, step_share,		 step_give,  free_one};
 
 	steps[dice(sizeof(steps) / sizeof(steps[0]))](w);
 }
 
-static void shrink(struct worker *w)
+static void remove_objects(struct worker *w)
 {
 	static void (*const steps[])(struct worker *) = {
-		free_one, free_one, free_one, step_give, step_receive, step_keys, step_look};
+		free_one,     free_one,	 free_one,	     step_give,
+		step_receive, step_keys, step_check_contents};
 
 	steps[dice(sizeof(steps) / sizeof(steps[0]))](w);
 }
 
-static void step(struct worker *w)
+static void step_random(struct worker *w)
 {
 	if (w->n > w->wanted || w->bytes > BUDGET)
-		shrink(w);
+		remove_objects(w);
 	else
-		grow(w);
+		add_objects(w);
 	if (one_in(50))
 		step_receive(w);
 	if (one_in(100))
-		seldom(w);
+		step_rare(w);
 	w->tally->steps++;
 }
 
@@ -403,11 +409,11 @@ static void worker_open(struct worker *w, const char *name)
 		assert_int_equal(stag_heap_add_device(w->heap, w->pd[i], NULL, &w->device[i]), 0);
 	}
 	loan_open(w);
-	meet(w, CONNECTED);
-	assert_int_equal(pthread_create(&w->sweeper, NULL, sweep, w), 0);
+	wait_for_all(w, CONNECTED);
+	assert_int_equal(pthread_create(&w->sweeper, NULL, free_received_objects, w), 0);
 }
 
-/* No more is given or lent; what is on its way arrives; all is freed. */
+/* Stops giving and lending, waits for the objects in flight, and frees everything. */
 static void wind_up(struct worker *w)
 {
 	while (w->lending) {
@@ -415,8 +421,8 @@ static void wind_up(struct worker *w)
 		loan_borrow(w);
 		loan_take_back(w);
 	}
-	arrive(w, QUIET);
-	while (!all_there(w, QUIET)) {
+	signal_arrival(w, QUIET);
+	while (!all_arrived(w, QUIET)) {
 		while (w->n)
 			free_one(w);
 		step_receive(w);
@@ -428,7 +434,7 @@ static void wind_up(struct worker *w)
 		free_one(w);
 	atomic_store(&w->over, true);
 	pthread_join(w->sweeper, NULL);
-	meet(w, FREED);
+	wait_for_all(w, FREED);
 }
 
 static void worker_close(struct worker *w)
@@ -440,8 +446,8 @@ static void worker_close(struct worker *w)
 	w->tally->released = stats.blocks_released;
 	w->tally->made = stats.registrations_made;
 	w->tally->stale = stats.stale_found;
-	meet(w, TRIMMED);
-	while (!all_there(w, LOOKED_AT))
+	wait_for_all(w, TRIMMED);
+	while (!all_arrived(w, LOOKED_AT))
 		usleep(500);
 	assert_int_equal(stag_heap_detach(w->heap, false), 0);
 	loan_close(w);
@@ -451,7 +457,7 @@ static void worker_close(struct worker *w)
 	town_unmap(w->town);
 }
 
-int work(char **argv)
+int model_worker_main(char **argv)
 {
 	struct worker *w = calloc(1, sizeof(*w));
 	uint64_t steps = strtoull(argv[4], NULL, 0);
@@ -461,7 +467,7 @@ int work(char **argv)
 	dice_start_with(strtoull(argv[5], NULL, 0));
 	worker_open(w, argv[2]);
 	for (uint64_t i = 0; i < steps; i++)
-		step(w);
+		step_random(w);
 	wind_up(w);
 	stag_heap_trim(w->heap);
 	worker_close(w);

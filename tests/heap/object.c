@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * object.c - see object.h.
+ * object.c - contents and ownership of the model test's objects: see object.h.
  */
 #include "object.h"
 
@@ -10,10 +10,10 @@
 #define GRAIN	   16u
 #define SMALL	   PAGE
 #define END	   64u
-#define EDGES_MOST 64u /* with more pages, so many edges of them */
+#define EDGES_MOST 64u /* limit of the page boundaries that are filled */
 #define EDGES	   16u
 
-/* ---- what it holds ---- */
+/* ---- contents ---- */
 
 static uint64_t mixed(uint64_t x)
 {
@@ -26,7 +26,7 @@ static uint64_t seed_of(const struct object *o)
 	return mixed(mixed((uintptr_t)o->at + o->serial * 0xd1342543de82ef95u) + o->size);
 }
 
-/* What to do with the bytes from one offset up to another. False: not these. */
+/* Processes the bytes in [from, to). Returns false at the first mismatch. */
 typedef bool (*piece_fn)(uint64_t seed, uint8_t *base, uint64_t from, uint64_t to, uint64_t *wrong);
 
 static uint64_t word_at(uint64_t seed, uint64_t offset)
@@ -63,12 +63,12 @@ static bool check_piece(uint64_t seed, uint8_t *base, uint64_t from, uint64_t to
 	return true;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t smaller(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
 
-/* The last bytes of one page and the first of the next. */
+/* Calls fn for the last bytes of each page together with the first bytes of the next. */
 static bool each_edge(const struct object *o, uint8_t *base, uint64_t size, piece_fn fn,
 		      uint64_t *wrong)
 {
@@ -79,7 +79,7 @@ static bool each_edge(const struct object *o, uint8_t *base, uint64_t size, piec
 	for (uint64_t i = 0; i < (all ? edges : EDGES); i++) {
 		uint64_t edge = first + PAGE * (all ? i : mixed(seed + i) % edges);
 
-		if (!fn(seed, base, least(edge - 8, size), least(edge + 8, size), wrong))
+		if (!fn(seed, base, smaller(edge - 8, size), smaller(edge + 8, size), wrong))
 			return false;
 	}
 	return true;
@@ -90,11 +90,11 @@ static bool each_piece(const struct object *o, uint8_t *base, uint64_t size, pie
 {
 	uint64_t seed = seed_of(o);
 
-	size = least(size, o->size);
+	size = smaller(size, o->size);
 	if (o->whole || o->size <= SMALL)
 		return fn(seed, base, 0, size, wrong);
-	return fn(seed, base, 0, least(END, size), wrong) &&
-	       fn(seed, base, least(o->size - END, size), size, wrong) &&
+	return fn(seed, base, 0, smaller(END, size), wrong) &&
+	       fn(seed, base, smaller(o->size - END, size), size, wrong) &&
 	       each_edge(o, base, size, fn, wrong);
 }
 
@@ -108,7 +108,7 @@ bool object_holds(const struct object *o, const uint8_t *base, uint64_t size, ui
 	return each_piece(o, (uint8_t *)base, size, check_piece, wrong);
 }
 
-/* ---- whose it is ---- */
+/* ---- ownership ---- */
 
 uint64_t taken_bytes(uint64_t area_size)
 {
@@ -121,7 +121,7 @@ static bool each_word(const struct taken *t, const struct object *o, bool mark)
 	bool right = true;
 
 	while (at < end) {
-		uint64_t n = least(64 - at % 64, end - at);
+		uint64_t n = smaller(64 - at % 64, end - at);
 		uint64_t bits = (n == 64 ? UINT64_MAX : (1ull << n) - 1) << at % 64;
 		_Atomic uint64_t *word = &t->words[at / 64];
 		uint64_t had = mark ? atomic_fetch_or(word, bits) : atomic_fetch_and(word, ~bits);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * object.h - what the model test knows of an allocation: where it is, what it holds, and that
- * nobody else has any of it.
+ * object.h - the model of one allocation: where it is, what it holds, and that no other allocation
+ * overlaps it.
  *
- * What an object holds follows from its address, its size and a serial number. A small one is filled
- * from end to end; of a larger one mostly both ends and the edges of pages.
+ * The contents follow from the address, the size and a serial number. A small object is filled from
+ * end to end; a larger one mostly at both ends and at page boundaries.
  */
 #ifndef STAG_TEST_OBJECT_H
 #define STAG_TEST_OBJECT_H
@@ -17,16 +17,22 @@ struct object {
 	uint8_t *at;
 	uint64_t size, usable;
 	uint64_t serial;
-	uint64_t whole; /* filled from end to end */
+	uint64_t whole; /* objects up to this size are filled from end to end */
 };
 
-/* `base` is where it lies now: o->at, or a copy. */
+/* Fills the object; `base` is where its bytes are now: o->at, or a copy. */
 void object_fill(const struct object *o, uint8_t *base);
 
-/* The first `size` bytes, as far as they were filled. False: *wrong is the offset of one that is not so. */
+/*
+ * Checks those of the first `size` bytes that were filled. Returns false with the offset of a
+ * mismatch in *wrong.
+ */
 bool object_holds(const struct object *o, const uint8_t *base, uint64_t size, uint64_t *wrong);
 
-/* A bit for every 16 bytes of the heap, for all processes: somebody's. */
+/*
+ * A bitmap that all processes share, one bit for every 16 bytes of the heap: set while an object
+ * owns them.
+ */
 struct taken {
 	const char *area;
 	_Atomic uint64_t *words;
@@ -34,7 +40,9 @@ struct taken {
 
 uint64_t taken_bytes(uint64_t area_size);
 
-/* False: some of it is another's (or, clear: was not taken). */
+/*
+ * Return false if another object owns part of it (mark), or if part of it was not marked (clear).
+ */
 bool taken_mark(const struct taken *t, const struct object *o);
 bool taken_clear(const struct taken *t, const struct object *o);
 

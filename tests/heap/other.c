@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * other.c - see other.h. It is this program again, so that it inherits nothing.
+ * other.c - the second process: see other.h. It executes this program again, so that it inherits
+ * nothing.
  */
 #include "other.h"
 
@@ -17,7 +18,7 @@
 
 enum what { ALLOC, FREE, TRIM, FILL, FIND, ACCESS, END };
 
-struct order {
+struct send_order {
 	enum what what;
 	enum access access;
 	uint64_t addr;
@@ -27,9 +28,9 @@ struct order {
 	uint8_t byte;
 };
 
-/* ---- the other process ---- */
+/* ---- the second process ---- */
 
-static bool finds(const uint8_t *at, size_t len, uint8_t byte)
+static bool holds_only_byte(const uint8_t *at, size_t len, uint8_t byte)
 {
 	for (size_t i = 0; i < len; i++)
 		if (at[i] != byte)
@@ -37,26 +38,30 @@ static bool finds(const uint8_t *at, size_t len, uint8_t byte)
 	return true;
 }
 
-static bool is_over(struct side *s)
+static bool is_disconnected(struct side *s)
 {
 	struct pollfd p = {.fd = s->events->fd, .events = POLLIN};
 
-	return poll(&p, 1, 0) == 1; /* nothing else comes but the end */
+	/* The controller sends nothing more, so readable means closed. */
+	return poll(&p, 1, 0) == 1;
 }
 
-/* The last completion, or the end: the kernel's siw has no completion for what was under way then. */
-static bool is_let(struct side *s, uint64_t last)
+/*
+ * Returns true when the last completion arrived. The disconnect ends the wait, too: the kernel's
+ * siw reports no completion for operations in flight then.
+ */
+static bool access_is_permitted(struct side *s, uint64_t last)
 {
 	struct ibv_wc wc = {.status = IBV_WC_SUCCESS};
 
 	do
-		await(poll_wc(s, s->scq, &wc) || is_over(s));
-	while (wc.status == IBV_WC_SUCCESS && wc.wr_id != last && !is_over(s));
+		await(poll_wc(s, s->scq, &wc) || is_disconnected(s));
+	while (wc.status == IBV_WC_SUCCESS && wc.wr_id != last && !is_disconnected(s));
 	return wc.status == IBV_WC_SUCCESS && wc.wr_id == last;
 }
 
-/* What tells that a write has been let: a read behind it, of nothing, that is answered. */
-static uint64_t post_all(struct side *s, const struct order *o, struct ibv_sge sge)
+/* Posts the access. A zero-length read behind a write completes only if the write was permitted. */
+static uint64_t post_all(struct side *s, const struct send_order *o, struct ibv_sge sge)
 {
 	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ};
 
@@ -71,8 +76,11 @@ static uint64_t post_all(struct side *s, const struct order *o, struct ibv_sge s
 	return post(s, &wr);
 }
 
-/* The kernel's siw loses what comes to an end that is not established yet: its master says when. */
-static bool access_memory(const struct order *o, int fd)
+/*
+ * Accesses the controller's memory, on its signal: the kernel's siw loses messages that arrive
+ * before the peer's connection is established.
+ */
+static bool access_memory(const struct send_order *o, int fd)
 {
 	struct side s;
 	struct region *mine;
@@ -86,14 +94,14 @@ static bool access_memory(const struct order *o, int fd)
 	if (o->access == ACCESS_WRITE)
 		memset(mine->at, o->byte, o->len);
 	assert_int_equal(recv(fd, &go, 1, 0), 1);
-	let = is_let(&s, post_all(&s, o, piece(mine, 0, o->len)));
-	if (let && !finds(mine->at, o->len, o->byte))
-		fail_msg("it was let, and found something else");
+	let = access_is_permitted(&s, post_all(&s, o, piece(mine, 0, o->len)));
+	if (let && !holds_only_byte(mine->at, o->len, o->byte))
+		fail_msg("the access was permitted, but the bytes read are wrong");
 	side_close(&s);
 	return let;
 }
 
-static uint64_t obey(struct stag_heap *heap, const struct order *o, int fd)
+static uint64_t execute_order(struct stag_heap *heap, const struct send_order *o, int fd)
 {
 	void *at = (void *)(uintptr_t)o->addr;
 
@@ -112,7 +120,7 @@ static uint64_t obey(struct stag_heap *heap, const struct order *o, int fd)
 		memset(at, o->byte, o->len);
 		return 0;
 	case FIND:
-		return finds(at, o->len, o->byte);
+		return holds_only_byte(at, o->len, o->byte);
 	case ACCESS:
 		return access_memory(o, fd);
 	case END:
@@ -121,19 +129,20 @@ static uint64_t obey(struct stag_heap *heap, const struct order *o, int fd)
 	return 0;
 }
 
-static int serve(const char *name, int fd)
+static int serve_orders(const char *name, int fd)
 {
 	struct stag_heap *heap = stag_heap_attach(name, NULL);
-	struct order o;
+	struct send_order o;
 
 	if (!heap) {
 		fprintf(stderr, "other process: %s\n", stag_heap_error());
 		return 1;
 	}
 	while (recv(fd, &o, sizeof(o), 0) == sizeof(o) && o.what != END) {
-		uint64_t answer = obey(heap, &o, fd);
+		uint64_t read_answer = execute_order(heap, &o, fd);
 
-		if (send(fd, &answer, sizeof(answer), MSG_NOSIGNAL) != sizeof(answer))
+		if (send(fd, &read_answer, sizeof(read_answer), MSG_NOSIGNAL) !=
+		    sizeof(read_answer))
 			return 1;
 	}
 	return stag_heap_detach(heap, false) ? 1 : 0;
@@ -143,11 +152,11 @@ bool other_main(int argc, char **argv, int *status)
 {
 	if (argc != 4 || strcmp(argv[1], "--other") != 0)
 		return false;
-	*status = serve(argv[2], atoi(argv[3]));
+	*status = serve_orders(argv[2], atoi(argv[3]));
 	return true;
 }
 
-/* ---- its master ---- */
+/* ---- the controller's side ---- */
 
 void other_start(struct other *o, const char *heap)
 {
@@ -158,7 +167,7 @@ void other_start(struct other *o, const char *heap)
 	snprintf(number, sizeof(number), "%d", 1000);
 	o->pid = fork();
 	if (o->pid == 0) {
-		dup2(fds[1], 1000); /* without FD_CLOEXEC */
+		dup2(fds[1], 1000); /* dup2() clears FD_CLOEXEC */
 		execl("/proc/self/exe", "other", "--other", heap, number, NULL);
 		_exit(127);
 	}
@@ -167,31 +176,32 @@ void other_start(struct other *o, const char *heap)
 	o->fd = fds[0];
 }
 
-static void order(struct other *o, const struct order *order)
+static void send_order(struct other *o, const struct send_order *send_order)
 {
-	assert_int_equal(send(o->fd, order, sizeof(*order), MSG_NOSIGNAL), sizeof(*order));
+	assert_int_equal(send(o->fd, send_order, sizeof(*send_order), MSG_NOSIGNAL),
+			 sizeof(*send_order));
 }
 
-static uint64_t answer(struct other *o)
+static uint64_t read_answer(struct other *o)
 {
 	uint64_t value;
 
 	if (recv(o->fd, &value, sizeof(value), 0) != sizeof(value))
-		fail_msg("the other process has gone");
+		fail_msg("the other process has exited");
 	return value;
 }
 
-static uint64_t obeyed(struct other *o, const struct order *what)
+static uint64_t execute_remotely(struct other *o, const struct send_order *what)
 {
-	order(o, what);
-	return answer(o);
+	send_order(o, what);
+	return read_answer(o);
 }
 
 void other_end(struct other *o)
 {
 	int status;
 
-	order(o, &(struct order){.what = END});
+	send_order(o, &(struct send_order){.what = END});
 	assert_int_equal(waitpid(o->pid, &status, 0), o->pid);
 	assert_int_equal(status, 0);
 	close(o->fd);
@@ -199,7 +209,8 @@ void other_end(struct other *o)
 
 void *other_alloc(struct other *o, size_t size)
 {
-	void *ptr = (void *)(uintptr_t)obeyed(o, &(struct order){.what = ALLOC, .len = size});
+	void *ptr = (void *)(uintptr_t)execute_remotely(
+		o, &(struct send_order){.what = ALLOC, .len = size});
 
 	assert_non_null(ptr);
 	return ptr;
@@ -207,39 +218,42 @@ void *other_alloc(struct other *o, size_t size)
 
 void other_free(struct other *o, void *ptr)
 {
-	obeyed(o, &(struct order){.what = FREE, .addr = (uintptr_t)ptr});
+	execute_remotely(o, &(struct send_order){.what = FREE, .addr = (uintptr_t)ptr});
 }
 
 void other_trim(struct other *o)
 {
-	obeyed(o, &(struct order){.what = TRIM});
+	execute_remotely(o, &(struct send_order){.what = TRIM});
 }
 
 void other_fill(struct other *o, void *ptr, size_t len, uint8_t byte)
 {
-	obeyed(o, &(struct order){.what = FILL, .addr = (uintptr_t)ptr, .len = len, .byte = byte});
+	execute_remotely(o,
+			 &(struct send_order){
+				 .what = FILL, .addr = (uintptr_t)ptr, .len = len, .byte = byte});
 }
 
 bool other_finds(struct other *o, const void *ptr, size_t len, uint8_t byte)
 {
-	return obeyed(
-		o, &(struct order){.what = FIND, .addr = (uintptr_t)ptr, .len = len, .byte = byte});
+	return execute_remotely(
+		o, &(struct send_order){
+			   .what = FIND, .addr = (uintptr_t)ptr, .len = len, .byte = byte});
 }
 
 void other_access(struct other *o, uint16_t port, enum access access, uint32_t rkey, uint64_t addr,
 		  size_t len, uint8_t byte)
 {
-	order(o, &(struct order){.what = ACCESS,
-				 .port = port,
-				 .access = access,
-				 .rkey = rkey,
-				 .addr = addr,
-				 .len = len,
-				 .byte = byte});
+	send_order(o, &(struct send_order){.what = ACCESS,
+					   .port = port,
+					   .access = access,
+					   .rkey = rkey,
+					   .addr = addr,
+					   .len = len,
+					   .byte = byte});
 }
 
 bool other_answer(struct other *o)
 {
 	assert_int_equal(send(o->fd, "!", 1, MSG_NOSIGNAL), 1);
-	return answer(o);
+	return read_answer(o);
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# steady.sh - test_steady as strace sees it: between the two getppid() of each working thread there is
+# steady.sh - runs test_steady under strace: between the two getppid() of each working thread there is
 # no other system call.
 set -euo pipefail
 
@@ -14,8 +14,8 @@ strace -o /dev/null true 2>/dev/null || { echo 'skipped: strace may not trace he
 
 strace -f -qq -o "$dir/log" "$program"
 
-# One line a call: the thread first. A call that another thread's interrupts has two, and only the
-# first of a mark's counts.
+# strace prints one line a call, the thread first, or two if a call of another thread interrupts it;
+# of a mark (getppid) only the first line counts.
 awk '
 	/<\.\.\. getppid resumed>/ { next }
 	$2 ~ /^getppid\(/ { marks[$1]++; if (marks[$1] == 1) { threads++; next } }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_alloc.c - one process: sizes, alignments, realloc, misuse, a full heap, and memory that goes
- * back to the system.
+ * test_alloc.c - the heap within one process: sizes, alignments, realloc, misuse, a full heap, and
+ * memory that is returned to the system.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ static struct stag_heap *make_heap(uint64_t block_size, uint32_t max_blocks, int
 	struct stag_heap *heap;
 
 	snprintf(name, sizeof(name), "test-alloc.%d", getpid());
-	stag_heap_unlink(name); /* of a test that failed */
+	stag_heap_unlink(name); /* left by a test that failed */
 	heap = stag_heap_create(name, &attr);
 	if (!heap)
 		fail_msg("%s: %s", strerror(errno), stag_heap_error());
@@ -46,20 +46,20 @@ static void expect_sound(struct stag_heap *heap)
 	assert_int_equal(stag_heap_check(heap, stderr), 0);
 }
 
-/* Everything has been freed: nothing is left once it is trimmed. */
+/* Checks that after trimming no block is left: everything has been freed. */
 static void expect_empty(struct stag_heap *heap)
 {
 	struct stag_heap_stats stats;
 
 	stag_heap_trim(heap);
 	expect_sound(heap);
-	do { /* the maintainer may be at the last one */
+	do { /* the maintainer thread may still be releasing the last block */
 		assert_int_equal(stag_heap_query(heap, &stats, sizeof(stats)), 0);
 		assert_int_equal(stats.allocations, 0);
 	} while (stats.blocks != 0 && usleep(1000) == 0);
 }
 
-static void end_heap(struct stag_heap *heap)
+static void check_and_destroy_heap(struct stag_heap *heap)
 {
 	char path[128];
 
@@ -69,8 +69,8 @@ static void end_heap(struct stag_heap *heap)
 	assert_int_equal(access(path, F_OK), -1);
 }
 
-/* The sizes at which something changes, and their neighbours. */
-static size_t edges(struct stag_heap *heap, size_t *sizes)
+/* Lists the sizes at which the layout changes, and their neighbours. */
+static size_t boundary_sizes(struct stag_heap *heap, size_t *sizes)
 {
 	size_t n = 0;
 
@@ -110,7 +110,7 @@ static void check_every_size(uint64_t block_size)
 	struct stag_heap *heap = make_heap(block_size, 1024, -1);
 	static size_t sizes[1024];
 	static void *ptrs[1024];
-	size_t n = edges(heap, sizes);
+	size_t n = boundary_sizes(heap, sizes);
 
 	for (size_t i = 0; i < n; i++) {
 		ptrs[i] = stag_heap_alloc(heap, sizes[i]);
@@ -129,7 +129,7 @@ static void check_every_size(uint64_t block_size)
 	for (size_t i = 1; i < n; i += 2)
 		stag_heap_free(heap, ptrs[i]);
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 static void every_size_keeps_its_bytes_to_itself(void **state)
@@ -137,22 +137,25 @@ static void every_size_keeps_its_bytes_to_itself(void **state)
 	check_every_size(4 * MIB);
 }
 
-static void so_it_is_in_the_smallest_blocks(void **state)
+static void every_size_keeps_its_bytes_to_itself_in_the_smallest_blocks(void **state)
 {
 	check_every_size(256 * KIB);
 }
 
-static void so_it_is_in_blocks_that_are_no_power_of_two(void **state)
+static void every_size_keeps_its_bytes_to_itself_in_blocks_that_are_no_power_of_two(void **state)
 {
 	check_every_size(3 * MIB + 4 * KIB);
 }
 
-static void so_it_is_in_large_blocks(void **state)
+static void every_size_keeps_its_bytes_to_itself_in_large_blocks(void **state)
 {
 	check_every_size(64 * MIB);
 }
 
-/* What is lost: by rounding up an eighth from 128 bytes on; at a span's end a sixteenth; the header. */
+/*
+ * Losses: an eighth by rounding up, from 128 bytes on; a sixteenth at the end of a span; the
+ * header.
+ */
 static void fragmentation_is_bounded_as_stated(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64, -1);
@@ -165,10 +168,10 @@ static void fragmentation_is_bounded_as_stated(void **state)
 			    (c->slices << heap->geo.slice_shift) / 16);
 	}
 	assert_true(heap->geo.header_size <= heap->geo.block_size / 28);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void nothing_has_a_pointer_of_its_own(void **state)
+static void zero_size_allocations_have_distinct_pointers(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 16, -1);
 	void *a = stag_heap_alloc(heap, 0), *b = stag_heap_alloc(heap, 0);
@@ -179,10 +182,10 @@ static void nothing_has_a_pointer_of_its_own(void **state)
 	stag_heap_free(heap, a);
 	stag_heap_free(heap, b);
 	stag_heap_free(heap, NULL);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void alignment_is_what_was_asked_for(void **state)
+static void alignment_is_as_requested(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 512, -1);
 	static void *ptrs[1024];
@@ -204,7 +207,7 @@ static void alignment_is_what_was_asked_for(void **state)
 		stag_heap_free(heap, ptrs[n]);
 	}
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 static void impossible_alignments_are_refused(void **state)
@@ -217,10 +220,10 @@ static void impossible_alignments_are_refused(void **state)
 		assert_null(stag_heap_aligned(heap, wrong[i], 64));
 		assert_int_equal(errno, EINVAL);
 	}
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void realloc_keeps_what_fits(void **state)
+static void realloc_keeps_the_contents_that_fit(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 256, -1);
 	static const size_t sizes[] = {1,	100,	 17,	   5000, 130 * KIB, 4 * MIB,
@@ -239,10 +242,10 @@ static void realloc_keeps_what_fits(void **state)
 	}
 	stag_heap_free(heap, ptr);
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void realloc_stays_where_it_fits(void **state)
+static void realloc_stays_in_place_if_the_new_size_fits(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 16, -1);
 	void *ptr = stag_heap_alloc(heap, 1000);
@@ -250,7 +253,7 @@ static void realloc_stays_where_it_fits(void **state)
 	assert_ptr_equal(stag_heap_realloc(heap, ptr, stag_heap_usable_size(heap, ptr)), ptr);
 	assert_ptr_equal(stag_heap_realloc(heap, ptr, 600), ptr);
 	stag_heap_free(heap, ptr);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 static void calloc_gives_zeroes_and_does_not_wrap(void **state)
@@ -269,7 +272,7 @@ static void calloc_gives_zeroes_and_does_not_wrap(void **state)
 	errno = 0;
 	assert_null(stag_heap_calloc(heap, SIZE_MAX / 2, 3));
 	assert_int_equal(errno, ENOMEM);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 /* ---- misuse ------------------------------------------------------------------- */
@@ -379,12 +382,12 @@ static void free_open_slot(struct stag_heap *heap)
 	stag_heap_free(heap, heap->area + (3ull << heap->geo.block_shift));
 }
 
-static void realloc_stranger(struct stag_heap *heap)
+static void realloc_foreign_pointer(struct stag_heap *heap)
 {
 	stag_heap_realloc(heap, &name, 64);
 }
 
-/* Runs it in a child, and reads what that has to say. */
+/* Runs the misuse in a child, and checks the message on its stderr. */
 static void expect_abort(const struct misuse *misuse)
 {
 	char words[512] = "";
@@ -411,23 +414,29 @@ static void expect_abort(const struct misuse *misuse)
 	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
 }
 
-static void misuse_is_told_and_aborts(void **state)
+static void misuse_prints_a_message_and_aborts(void **state)
 {
 	static const struct misuse all[] = {
-		{free_twice, "freed twice"},	       {free_medium_twice, "no allocation"},
-		{free_kept_twice, "freed twice"},      {free_large_twice, "no allocation"},
-		{free_twice_by_others, "freed twice"}, {free_after_another, "freed twice"},
-		{free_stack, "no allocation"},	       {free_inside, "no allocation"},
-		{free_inside_medium, "no allocation"}, {free_inside_large, "no allocation"},
-		{free_header, "no allocation"},	       {free_open_slot, "no allocation"},
-		{realloc_stranger, "no allocation"},
+		{free_twice, "freed twice"},
+		{free_medium_twice, "no allocation"},
+		{free_kept_twice, "freed twice"},
+		{free_large_twice, "no allocation"},
+		{free_twice_by_others, "freed twice"},
+		{free_after_another, "freed twice"},
+		{free_stack, "no allocation"},
+		{free_inside, "no allocation"},
+		{free_inside_medium, "no allocation"},
+		{free_inside_large, "no allocation"},
+		{free_header, "no allocation"},
+		{free_open_slot, "no allocation"},
+		{realloc_foreign_pointer, "no allocation"},
 	};
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
 		expect_abort(&all[i]);
 }
 
-static void a_stranger_has_no_size_and_cannot_be_shared(void **state)
+static void a_foreign_pointer_has_no_size_and_cannot_be_shared(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 16, -1);
 	char *ptr = stag_heap_alloc(heap, 100);
@@ -439,13 +448,16 @@ static void a_stranger_has_no_size_and_cannot_be_shared(void **state)
 	assert_int_equal(stag_heap_share(heap, ptr), 0);
 	stag_heap_free(heap, ptr);
 	assert_int_equal(stag_heap_share(heap, ptr), ENOENT);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* ---- what is at hand ---------------------------------------------------------------- */
+/* ---- retained memory ------------------------------------------------------------------ */
 
-/* The next allocation of its size, and alignment, gets it; trimming, or somebody in need, gives it back. */
-static void a_freed_medium_object_is_at_hand(void **state)
+/*
+ * The next allocation of its size and alignment reuses it; trimming, or an allocation that finds no
+ * other memory, releases it.
+ */
+static void a_freed_medium_object_is_retained_for_reuse(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 2, -1);
 	void *ptr = stag_heap_alloc(heap, MIB), *other;
@@ -473,7 +485,7 @@ static void a_freed_medium_object_is_at_hand(void **state)
 	assert_non_null(other);
 	stag_heap_free(heap, other);
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 static uint32_t count_spans(struct stag_heap *heap)
@@ -485,8 +497,8 @@ static uint32_t count_spans(struct stag_heap *heap)
 	return n;
 }
 
-/* Some spans have got one free object, then others half of theirs: that is enough. */
-static void room_elsewhere_is_used_first(void **state)
+/* Some spans have one free object, others half of theirs: those are used before a new span. */
+static void partly_used_spans_are_filled_before_new_ones(void **state)
 {
 	enum { SPANS = 40, SIZE = 512 };
 	struct stag_heap *heap = make_heap(0, 16, -1);
@@ -504,11 +516,11 @@ static void room_elsewhere_is_used_first(void **state)
 		assert_non_null(stag_heap_alloc(heap, SIZE));
 	assert_int_equal(count_spans(heap), SPANS);
 	free(set);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* What is replaced all the time in spans that are full needs an eighth more, and a span; no block. */
-static void steady_use_needs_little_more_than_is_live(void **state)
+/* Replacing objects in full spans needs an eighth more, and a span; no further block. */
+static void steady_replacement_needs_little_more_than_the_live_bytes(void **state)
 {
 	enum { LIVE = 1024, SIZE = 2048 };
 	struct stag_heap *heap = make_heap(0, 16, -1);
@@ -531,7 +543,7 @@ static void steady_use_needs_little_more_than_is_live(void **state)
 	for (int i = 0; i < LIVE; i++)
 		stag_heap_free(heap, set[i]);
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 /* ---- a full heap ---------------------------------------------------------------- */
@@ -545,7 +557,7 @@ static size_t fill_heap(struct stag_heap *heap, size_t size, void **ptrs, size_t
 	return n;
 }
 
-static void a_full_heap_says_so_and_recovers(void **state)
+static void a_full_heap_returns_enomem_and_recovers(void **state)
 {
 	struct stag_heap *heap = make_heap(256 * KIB, 16, -1);
 	static const size_t sizes[] = {256, 4000, 30000, 60000, 200000, 700000};
@@ -562,10 +574,10 @@ static void a_full_heap_says_so_and_recovers(void **state)
 			stag_heap_free(heap, ptrs[n]);
 	}
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void what_is_larger_than_the_heap_is_refused(void **state)
+static void allocations_larger_than_the_heap_are_refused(void **state)
 {
 	struct stag_heap *heap = make_heap(256 * KIB, 16, -1);
 	static const size_t sizes[] = {4 * MIB, 8 * MIB, SIZE_MAX / 2, SIZE_MAX};
@@ -577,10 +589,10 @@ static void what_is_larger_than_the_heap_is_refused(void **state)
 		assert_null(stag_heap_aligned(heap, 64 * KIB, sizes[i]));
 	}
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* ---- back to the system ------------------------------------------------------------ */
+/* ---- memory returned to the system --------------------------------------------------- */
 
 static uint64_t committed(struct stag_heap *heap)
 {
@@ -590,7 +602,7 @@ static uint64_t committed(struct stag_heap *heap)
 	return (uint64_t)st.st_blocks * 512;
 }
 
-static void trim_gives_memory_back(void **state)
+static void trim_releases_memory_to_the_system(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 256, -1);
 	uint64_t before = committed(heap), most;
@@ -608,10 +620,10 @@ static void trim_gives_memory_back(void **state)
 	assert_true(stag_heap_trim(heap) >= 60 * MIB);
 	assert_int_equal(committed(heap), before);
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void blocks_go_back_by_themselves(void **state)
+static void idle_blocks_are_released_after_the_retention_time(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 256, 50);
 	uint64_t before = committed(heap);
@@ -625,10 +637,10 @@ static void blocks_go_back_by_themselves(void **state)
 	while (committed(heap) != before)
 		usleep(1000);
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void a_block_of_its_own_is_used_again_while_it_is_retained(void **state)
+static void a_retained_block_of_a_large_object_is_reused(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 256, -1);
 	void *a = stag_heap_alloc(heap, 6 * MIB), *b;
@@ -640,7 +652,7 @@ static void a_block_of_its_own_is_used_again_while_it_is_retained(void **state)
 	stag_heap_query(heap, &stats, sizeof(stats));
 	assert_int_equal(stats.blocks_released, 0);
 	stag_heap_free(heap, b);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 /* ---- threads ------------------------------------------------------------------------ */
@@ -652,8 +664,8 @@ struct worker {
 	int rounds;
 };
 
-/* Puts what it allocates where anybody takes and frees it. */
-static void *work(void *arg)
+/* Puts its allocations where any thread takes and frees them. */
+static void *allocate_and_free_others(void *arg)
 {
 	struct worker *w = arg;
 	unsigned int dice = w->seed;
@@ -670,7 +682,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void threads_free_what_others_have_allocated(void **state)
+static void threads_free_allocations_of_other_threads(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 256, 20);
 	static _Atomic(void *) slots[256];
@@ -680,7 +692,7 @@ static void threads_free_what_others_have_allocated(void **state)
 	for (int round = 0; round < 2; round++) {
 		for (unsigned int i = 0; i < 4; i++) {
 			workers[i] = (struct worker){heap, slots, i + 1, 20000};
-			pthread_create(&threads[i], NULL, work, &workers[i]);
+			pthread_create(&threads[i], NULL, allocate_and_free_others, &workers[i]);
 		}
 		for (unsigned int i = 0; i < 4; i++)
 			pthread_join(threads[i], NULL);
@@ -688,10 +700,10 @@ static void threads_free_what_others_have_allocated(void **state)
 	for (unsigned int i = 0; i < 256; i++)
 		stag_heap_free(heap, atomic_exchange(&slots[i], NULL));
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void a_thread_takes_the_place_of_one_that_ended(void **state)
+static void a_new_thread_reuses_the_slot_of_an_ended_one(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 16, -1);
 
@@ -699,17 +711,17 @@ static void a_thread_takes_the_place_of_one_that_ended(void **state)
 		free_by_another_thread(heap, stag_heap_alloc(heap, 64));
 	assert_int_equal(heap->local.num_threads, 2);
 	expect_empty(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* Whoever trims finds it outside, though it does nothing more. */
-static void *trim_it(void *arg)
+/* Trims from another thread: the first thread, now idle, must count as outside the heap. */
+static void *trim_from_thread(void *arg)
 {
 	stag_heap_trim(arg);
 	return NULL;
 }
 
-static void nothing_can_be_freed(void **state)
+static void freeing_null_does_not_block_a_trim_by_another_thread(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64, -1);
 	struct stag_heap_stats stats;
@@ -718,40 +730,41 @@ static void nothing_can_be_freed(void **state)
 	stag_heap_free(heap, NULL);
 	stag_heap_free(heap, stag_heap_alloc(heap, 100));
 	stag_heap_free(heap, NULL);
-	assert_int_equal(pthread_create(&other, NULL, trim_it, heap), 0);
+	assert_int_equal(pthread_create(&other, NULL, trim_from_thread, heap), 0);
 	pthread_join(other, NULL);
 	assert_int_equal(stag_heap_query(heap, &stats, sizeof(stats)), 0);
 	assert_int_equal(stats.blocks, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_can_be_freed),
+		cmocka_unit_test(freeing_null_does_not_block_a_trim_by_another_thread),
 		cmocka_unit_test(every_size_keeps_its_bytes_to_itself),
-		cmocka_unit_test(so_it_is_in_the_smallest_blocks),
-		cmocka_unit_test(so_it_is_in_blocks_that_are_no_power_of_two),
-		cmocka_unit_test(so_it_is_in_large_blocks),
+		cmocka_unit_test(every_size_keeps_its_bytes_to_itself_in_the_smallest_blocks),
+		cmocka_unit_test(
+			every_size_keeps_its_bytes_to_itself_in_blocks_that_are_no_power_of_two),
+		cmocka_unit_test(every_size_keeps_its_bytes_to_itself_in_large_blocks),
 		cmocka_unit_test(fragmentation_is_bounded_as_stated),
-		cmocka_unit_test(nothing_has_a_pointer_of_its_own),
-		cmocka_unit_test(alignment_is_what_was_asked_for),
+		cmocka_unit_test(zero_size_allocations_have_distinct_pointers),
+		cmocka_unit_test(alignment_is_as_requested),
 		cmocka_unit_test(impossible_alignments_are_refused),
-		cmocka_unit_test(realloc_keeps_what_fits),
-		cmocka_unit_test(realloc_stays_where_it_fits),
+		cmocka_unit_test(realloc_keeps_the_contents_that_fit),
+		cmocka_unit_test(realloc_stays_in_place_if_the_new_size_fits),
 		cmocka_unit_test(calloc_gives_zeroes_and_does_not_wrap),
-		cmocka_unit_test(misuse_is_told_and_aborts),
-		cmocka_unit_test(a_stranger_has_no_size_and_cannot_be_shared),
-		cmocka_unit_test(a_freed_medium_object_is_at_hand),
-		cmocka_unit_test(room_elsewhere_is_used_first),
-		cmocka_unit_test(steady_use_needs_little_more_than_is_live),
-		cmocka_unit_test(a_full_heap_says_so_and_recovers),
-		cmocka_unit_test(what_is_larger_than_the_heap_is_refused),
-		cmocka_unit_test(trim_gives_memory_back),
-		cmocka_unit_test(blocks_go_back_by_themselves),
-		cmocka_unit_test(a_block_of_its_own_is_used_again_while_it_is_retained),
-		cmocka_unit_test(threads_free_what_others_have_allocated),
-		cmocka_unit_test(a_thread_takes_the_place_of_one_that_ended),
+		cmocka_unit_test(misuse_prints_a_message_and_aborts),
+		cmocka_unit_test(a_foreign_pointer_has_no_size_and_cannot_be_shared),
+		cmocka_unit_test(a_freed_medium_object_is_retained_for_reuse),
+		cmocka_unit_test(partly_used_spans_are_filled_before_new_ones),
+		cmocka_unit_test(steady_replacement_needs_little_more_than_the_live_bytes),
+		cmocka_unit_test(a_full_heap_returns_enomem_and_recovers),
+		cmocka_unit_test(allocations_larger_than_the_heap_are_refused),
+		cmocka_unit_test(trim_releases_memory_to_the_system),
+		cmocka_unit_test(idle_blocks_are_released_after_the_retention_time),
+		cmocka_unit_test(a_retained_block_of_a_large_object_is_reused),
+		cmocka_unit_test(threads_free_allocations_of_other_threads),
+		cmocka_unit_test(a_new_thread_reuses_the_slot_of_an_ended_one),
 	};
 
 	return cmocka_run_group_tests_name("heap/alloc", tests, NULL, NULL);

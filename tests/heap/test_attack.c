@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_attack.c - every key that was ever valid is tried after its block has gone.
+ * test_attack.c - tries every key that was ever valid after its block has been released.
  *
- * Three kinds of processes. The owner takes blocks and gives them back to the system without a word. The
- * victim (the story) has keys of them, of which it hands out each, and serves whoever connects. The
- * attackers keep all keys, and try them when the blocks have gone: at once, when others' memory
- * is there, and again much later. Each try must be refused, and none may leave a trace.
+ * Three kinds of processes. The owner takes blocks and returns them to the system without notifying
+ * anyone. The victim (the test's process) has registered them, hands out each key, and accepts
+ * every connection. The attackers keep all keys, and try them once the blocks are released:
+ * immediately, when another owner's memory is in their place, and again much later. Each attempt
+ * must be refused, and none may change a byte.
  *
- * A refusal ends a connection, so that a try costs one: the attackers are bare sockets, and do no
- * more than it takes. With STAG_LONG a million tries, else some thousands.
+ * A refusal ends the connection, so each attempt costs one: the attackers are bare sockets that do
+ * only the minimum. With STAG_LONG a million attempts, else some thousands.
  */
 #include "other.h"
 #include "raw_peer.h"
@@ -26,10 +27,10 @@
 
 #define BLOCK	  (256u << 10)
 #define BLOCKS	  16
-#define AT_ONCE	  8 /* blocks of the owner */
+#define AT_ONCE	  8 /* blocks of the owner at a time */
 #define SIZE	  (BLOCK / 4 * 3)
 #define ATTACKERS 2
-#define OLD	  24 /* older keys that are tried in each round, by each attacker */
+#define OLD	  24 /* older keys that each attacker tries in each round */
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define TRIES 2000
@@ -40,7 +41,7 @@
 struct target {
 	uint64_t addr;
 	uint32_t rkey;
-	uint32_t reads; /* 1: by a read, 0: by a write */
+	uint32_t reads; /* 1: RDMA Read, 0: RDMA Write */
 };
 
 struct wave { /* an order to an attacker */
@@ -88,7 +89,7 @@ static bool is_refused(const struct target *t, uint16_t port)
 	return is_refusal(&answer);
 }
 
-static int attack(int fd)
+static int run_attacker(int fd)
 {
 	struct wave w;
 
@@ -124,10 +125,10 @@ struct victim {
 	struct rdma_cm_id *listener;
 	struct other owner;
 	struct attacker attacker[ATTACKERS];
-	struct target *known;	/* every key that there was */
-	size_t n_known, n_gone; /* of gone: their blocks have been released */
+	struct target *known;	/* every key that was ever valid */
+	size_t n_known, n_gone; /* the first n_gone of them: blocks released */
 	uint64_t tries, let;
-	uint64_t connections; /* now */
+	uint64_t connections; /* open now */
 };
 
 static void accept_one(struct victim *v, struct rdma_cm_id *id)
@@ -144,7 +145,7 @@ static void accept_one(struct victim *v, struct rdma_cm_id *id)
 	v->connections++;
 }
 
-static void farewell(struct victim *v, struct rdma_cm_id *id)
+static void close_connection(struct victim *v, struct rdma_cm_id *id)
 {
 	v->connections--;
 	rdma_destroy_qp(id);
@@ -165,11 +166,11 @@ static void serve_event(struct victim *v)
 	if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
 		accept_one(v, id);
 	else if (type == RDMA_CM_EVENT_DISCONNECTED)
-		farewell(v, id);
+		close_connection(v, id);
 }
 
-/* Serves whoever connects until all attackers have reported. */
-static void serve(struct victim *v)
+/* Accepts and serves connections until all attackers have reported. */
+static void serve_until_all_report(struct victim *v)
 {
 	struct pollfd p[1 + ATTACKERS] = {{.fd = v->events->fd, .events = POLLIN}};
 	int left = ATTACKERS;
@@ -180,14 +181,14 @@ static void serve(struct victim *v)
 		struct outcome o;
 
 		if (poll(p, 1 + ATTACKERS, PATIENCE_MS) < 1)
-			fail_msg("nothing happens any more");
+			fail_msg("no event before the time limit");
 		if (p[0].revents)
 			serve_event(v);
 		for (int i = 1; i <= ATTACKERS; i++) {
 			if (!p[i].revents)
 				continue;
 			if (recv(p[i].fd, &o, sizeof(o), 0) != sizeof(o))
-				fail_msg("an attacker has gone");
+				fail_msg("an attacker has exited");
 			v->tries += o.refused + o.other;
 			v->let += o.other;
 			p[i].fd = -1;
@@ -196,7 +197,7 @@ static void serve(struct victim *v)
 	}
 }
 
-static struct target old_one(struct victim *v, uint64_t i)
+static struct target pick_old_key(struct victim *v, uint64_t i)
 {
 	struct target t = v->known[i * 2654435761u % v->n_gone];
 
@@ -204,7 +205,7 @@ static struct target old_one(struct victim *v, uint64_t i)
 	return t;
 }
 
-static void strike(struct victim *v, const struct target *fresh, unsigned n)
+static void attack_with_keys(struct victim *v, const struct target *fresh, unsigned n)
 {
 	for (int i = 0; i < ATTACKERS; i++) {
 		struct wave w = {.port = ntohs(rdma_get_src_port(v->listener))};
@@ -215,16 +216,17 @@ static void strike(struct victim *v, const struct target *fresh, unsigned n)
 				w.target[w.n++].reads = reads;
 			}
 		for (unsigned k = 0; k < OLD; k++)
-			w.target[w.n++] = old_one(v, v->tries * ATTACKERS + k * 7 + (unsigned)i);
+			w.target[w.n++] =
+				pick_old_key(v, v->tries * ATTACKERS + k * 7 + (unsigned)i);
 		assert_int_equal(send(v->attacker[i].fd, &w, sizeof(w), MSG_NOSIGNAL), sizeof(w));
 	}
-	serve(v);
+	serve_until_all_report(v);
 }
 
-/* ---- one round: blocks come, are known, go, and come again as others' ---- */
+/* ---- one round: blocks are allocated, registered, released, and reused by others ---- */
 
-/* The key of something of the owner's: one more to try. */
-static struct target learn(struct victim *v, void *ptr)
+/* Registers an object of the owner and records its key for the attacks. */
+static struct target record_key(struct victim *v, void *ptr)
 {
 	struct stag_heap_keys k;
 	struct target t = {.addr = (uintptr_t)ptr};
@@ -243,35 +245,35 @@ static void release_all(struct victim *v, void **ptr)
 	v->n_gone = v->n_known;
 }
 
-static void round_of_blocks(struct victim *v, unsigned number)
+static void run_round(struct victim *v, unsigned number)
 {
 	struct target fresh[AT_ONCE], later[AT_ONCE];
 	void *ptr[AT_ONCE];
 	uint8_t byte = (uint8_t)(number | 1);
-	bool look = number % 4 < 2; /* then the old registration goes, and there is a new one */
+	bool look = number % 4 < 2; /* a lookup drops the stale registration and makes a new one */
 
 	for (int i = 0; i < AT_ONCE; i++) {
 		ptr[i] = other_alloc(&v->owner, SIZE);
-		fresh[i] = learn(v, ptr[i]);
+		fresh[i] = record_key(v, ptr[i]);
 	}
 	release_all(v, ptr);
 	if (number % 2)
-		strike(v, fresh, AT_ONCE); /* nobody is there */
+		attack_with_keys(v, fresh, AT_ONCE); /* no block is in their place */
 	for (int i = 0; i < AT_ONCE; i++) {
 		ptr[i] = other_alloc(&v->owner, SIZE);
 		other_fill(&v->owner, ptr[i], SIZE, byte);
 		if (look)
-			later[i] = learn(v, ptr[i]);
+			later[i] = record_key(v, ptr[i]);
 	}
-	strike(v, fresh, AT_ONCE);
+	attack_with_keys(v, fresh, AT_ONCE);
 	for (int i = 0; i < AT_ONCE; i++)
 		assert_true(other_finds(&v->owner, ptr[i], SIZE, byte));
 	release_all(v, ptr);
 	if (look)
-		strike(v, later, AT_ONCE);
+		attack_with_keys(v, later, AT_ONCE);
 }
 
-/* ---- the story ---- */
+/* ---- the test ---- */
 
 static void start_attacker(struct attacker *a)
 {
@@ -309,7 +311,7 @@ static void victim_open(struct victim *v, const char *name, uint64_t tries)
 	v->heap = stag_heap_create(name, &attr);
 	if (!v->heap)
 		fail_msg("%s", stag_heap_error());
-	v->known = calloc(tries, sizeof(*v->known)); /* a try at least for each */
+	v->known = calloc(tries, sizeof(*v->known)); /* room for one key per attempt */
 	v->contexts = rdma_get_devices(NULL);
 	v->pd = ibv_alloc_pd(v->contexts[0]);
 	v->cq = ibv_create_cq(v->contexts[0], 1024, NULL, NULL, 0);
@@ -331,7 +333,8 @@ static void victim_close(struct victim *v)
 	other_end(&v->owner);
 	assert_int_equal(stag_heap_check(v->heap, stderr), 0);
 	assert_int_equal(stag_heap_detach(v->heap, false), 0);
-	await((serve_event(v), !v->connections)); /* those whose end has not been told yet */
+	/* Connections whose disconnect has not been reported yet. */
+	await((serve_event(v), !v->connections));
 	assert_int_equal(rdma_destroy_id(v->listener), 0);
 	rdma_destroy_event_channel(v->events);
 	assert_int_equal(ibv_destroy_cq(v->cq), 0);
@@ -340,7 +343,7 @@ static void victim_close(struct victim *v)
 	free(v->known);
 }
 
-static void no_old_key_opens_anything(void **state)
+static void keys_of_released_blocks_are_refused(void **state)
 {
 	uint64_t tries = getenv("STAG_LONG") ? 1000000 : TRIES;
 	struct victim *v = calloc(1, sizeof(*v));
@@ -351,14 +354,15 @@ static void no_old_key_opens_anything(void **state)
 	snprintf(name, sizeof(name), "test-attack.%d", getpid());
 	victim_open(v, name, tries);
 	while (v->tries < tries) {
-		round_of_blocks(v, rounds++);
+		run_round(v, rounds++);
 		assert_int_equal(v->let, 0);
 	}
 	assert_int_equal(stag_heap_query(v->heap, &stats, sizeof(stats)), 0);
-	assert_int_equal(stats.registrations_made, v->n_known); /* not one key was left out */
-	print_message("%lu tries with %zu keys in %u rounds, all refused; %lu registrations, %lu "
-		      "found stale\n",
-		      v->tries, v->n_known, rounds, stats.registrations_made, stats.stale_found);
+	assert_int_equal(stats.registrations_made, v->n_known); /* no key was left out */
+	print_message(
+		"%lu attempts with %zu keys in %u rounds, all refused; %lu registrations, %lu "
+		"found stale\n",
+		v->tries, v->n_known, rounds, stats.registrations_made, stats.stale_found);
 	victim_close(v);
 	free(v);
 }
@@ -366,13 +370,13 @@ static void no_old_key_opens_anything(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_old_key_opens_anything),
+		cmocka_unit_test(keys_of_released_blocks_are_refused),
 	};
 	int status;
 
 	if (other_main(argc, argv, &status))
 		return status;
 	if (argc == 2 && strcmp(argv[1], "--attack") == 0)
-		return attack(1000);
+		return run_attacker(1000);
 	return cmocka_run_group_tests_name("old keys", tests, NULL, NULL);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_huge.c - heaps in huge pages (hugetlbfs), and what is said where there are none.
+ * test_huge.c - heaps in huge pages (hugetlbfs), and the messages where there are none.
  *
- * Huge pages are the machine's, and root's to give. As root this program mounts a hugetlbfs that only
- * it sees, and lets the kernel have some pages more while it runs; the stories are told by a child,
- * so that these go back however it ends. What the pages are worth is counted by the kernel:
- * /sys/kernel/mm/hugepages.
+ * Huge pages belong to the machine, and only root can reserve them. As root this program mounts a
+ * hugetlbfs in a private mount namespace and reserves some pages while it runs; a child runs the
+ * tests, so that the pages are returned however it ends. The kernel's counters in
+ * /sys/kernel/mm/hugepages show how many are used.
  */
 #include "other.h"
 #include "side.h"
@@ -29,12 +29,12 @@
 #define MIB   (1ul << 20)
 #define HUGE  (2 * MIB)
 #define BLOCK (4 * MIB)
-#define PAGES 24 /* that we ask for */
+#define PAGES 24 /* pages to reserve */
 
 static char dir[] = "/tmp/stag-test-huge.XXXXXX";
 static char name[STAG_HEAP_NAME_MAX];
 
-/* ---- pages of the machine ---- */
+/* ---- huge pages of the machine ---- */
 
 static const char count_path[] = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 static const char free_path[] = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
@@ -91,7 +91,7 @@ static unsigned int files_there(void)
 	return n;
 }
 
-/* ---- stories ---- */
+/* ---- tests ---- */
 
 static struct stag_heap *create(unsigned int flags, uint64_t block_size)
 {
@@ -113,14 +113,14 @@ static struct stag_heap *create_huge(void)
 	return heap;
 }
 
-static void end(struct stag_heap *heap)
+static void destroy_heap(struct stag_heap *heap)
 {
 	assert_int_equal(stag_heap_check(heap, stderr), 0);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 	assert_int_equal(files_there(), 0);
 }
 
-/* What is asked for comes in huge pages, and they go back. */
+/* Blocks take huge pages from the system, and return them. */
 static void blocks_are_huge_pages(void **state)
 {
 	static const size_t sizes[] = {1, 5000, 200000, MIB, 3 * MIB, 9 * MIB};
@@ -140,10 +140,10 @@ static void blocks_are_huge_pages(void **state)
 		stag_heap_trim(heap);
 		assert_int_equal(free_pages(), before);
 	}
-	end(heap);
+	destroy_heap(heap);
 }
 
-static void another_process_has_the_same_memory(void **state)
+static void another_process_sees_the_same_huge_pages(void **state)
 {
 	struct stag_heap *heap = create_huge();
 	size_t sizes[] = {1000, 5 * MIB};
@@ -161,10 +161,10 @@ static void another_process_has_the_same_memory(void **state)
 		stag_heap_free(heap, ptr);
 	}
 	other_end(&other);
-	end(heap);
+	destroy_heap(heap);
 }
 
-static void keys_open_huge_pages(void **state)
+static void keys_give_access_to_huge_pages(void **state)
 {
 	struct stag_heap *heap = create_huge();
 	struct ibv_context **contexts = rdma_get_devices(NULL);
@@ -190,13 +190,16 @@ static void keys_open_huge_pages(void **state)
 		assert_int_equal(ptr[i], 0x77);
 	stag_heap_free(heap, ptr);
 	other_end(&other);
-	end(heap);
+	destroy_heap(heap);
 	assert_int_equal(ibv_dealloc_pd(pd), 0);
 	rdma_free_devices(contexts);
 }
 
-/* More than there are: an error, never a signal; and what was there stays usable. */
-static void no_more_pages_is_no_memory(void **state)
+/*
+ * Allocating more than the pages available returns an error, never raises a signal, and existing
+ * allocations stay usable.
+ */
+static void running_out_of_huge_pages_returns_enomem(void **state)
 {
 	struct stag_heap *heap = create_huge();
 	void *ptrs[PAGES + 1];
@@ -216,7 +219,7 @@ static void no_more_pages_is_no_memory(void **state)
 	ptrs[0] = stag_heap_alloc(heap, 5 * MIB);
 	assert_non_null(ptrs[0]);
 	stag_heap_free(heap, ptrs[0]);
-	end(heap);
+	destroy_heap(heap);
 }
 
 static void unlink_removes_both_files(void **state)
@@ -229,15 +232,15 @@ static void unlink_removes_both_files(void **state)
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 }
 
-/* Somebody has removed the name by hand. */
-static void no_pages_stay_behind_a_lost_name(void **state)
+/* Simulates a name that was removed by hand. */
+static void no_huge_pages_leak_after_the_name_is_removed(void **state)
 {
 	struct stag_heap *heap = create_huge();
 	char path[128];
 
 	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
 	assert_int_equal(unlink(path), 0);
-	end(heap);
+	destroy_heap(heap);
 }
 
 static void blocks_consist_of_whole_pages(void **state)
@@ -249,10 +252,10 @@ static void blocks_consist_of_whole_pages(void **state)
 	heap = create(STAG_HEAP_TRY_HUGE, MIB);
 	assert_non_null(heap);
 	assert_int_equal(files_there(), 0);
-	end(heap);
+	destroy_heap(heap);
 }
 
-static void try_uses_them_where_they_are(void **state)
+static void try_huge_uses_huge_pages_if_available(void **state)
 {
 	struct stag_heap *heap = create(STAG_HEAP_TRY_HUGE, BLOCK);
 	long before = free_pages();
@@ -261,7 +264,7 @@ static void try_uses_them_where_they_are(void **state)
 	assert_non_null(ptr);
 	assert_int_equal(free_pages(), before - 2);
 	stag_heap_free(heap, ptr);
-	end(heap);
+	destroy_heap(heap);
 }
 
 static void expect_none(const char *advice)
@@ -282,20 +285,20 @@ static void expect_none(const char *advice)
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 }
 
-static void without_pages_it_says_how_to_get_them(void **state)
+static void without_huge_pages_the_error_says_how_to_get_them(void **state)
 {
 	expect_none("/proc/sys/vm/nr_hugepages");
 	assert_int_equal(files_there(), 0);
 }
 
-static void without_a_mount_it_says_how_to_get_one(void **state)
+static void without_a_mount_the_error_says_how_to_get_one(void **state)
 {
 	assert_int_equal(umount2(dir, MNT_DETACH), 0);
 	expect_none("mount -t hugetlbfs");
 }
 
-/* As anybody: either there are some, or it says how to get them. */
-static void it_is_there_or_says_why_not(void **state)
+/* Runs without root, too: huge pages are either available, or the error says how to get them. */
+static void huge_pages_are_available_or_the_error_says_why(void **state)
 {
 	struct stag_heap *heap = create(STAG_HEAP_HUGE, BLOCK);
 
@@ -305,9 +308,9 @@ static void it_is_there_or_says_why_not(void **state)
 		assert_non_null(strstr(stag_heap_error(), "huge"));
 }
 
-/* ---- the stage ---- */
+/* ---- mounts, root and the child process ---- */
 
-/* Others' mounts go, here only: the heap shall find ours. */
+/* Unmounts other hugetlbfs mounts, in this namespace only, so that the heap finds ours. */
 static void unmount_others(void)
 {
 	FILE *mounts = setmntent("/proc/mounts", "re");
@@ -329,46 +332,47 @@ static bool have_mount(void)
 	return mkdtemp(dir) && mount("none", dir, "hugetlbfs", 0, "pagesize=2M") == 0;
 }
 
-static int tell_all(void)
+static int run_all_tests(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(blocks_are_huge_pages),
-		cmocka_unit_test(another_process_has_the_same_memory),
-		cmocka_unit_test(keys_open_huge_pages),
-		cmocka_unit_test(no_more_pages_is_no_memory),
+		cmocka_unit_test(another_process_sees_the_same_huge_pages),
+		cmocka_unit_test(keys_give_access_to_huge_pages),
+		cmocka_unit_test(running_out_of_huge_pages_returns_enomem),
 		cmocka_unit_test(unlink_removes_both_files),
-		cmocka_unit_test(no_pages_stay_behind_a_lost_name),
+		cmocka_unit_test(no_huge_pages_leak_after_the_name_is_removed),
 		cmocka_unit_test(blocks_consist_of_whole_pages),
-		cmocka_unit_test(try_uses_them_where_they_are),
-		cmocka_unit_test_setup_teardown(without_pages_it_says_how_to_get_them, hide_pages,
-						show_pages),
-		cmocka_unit_test(without_a_mount_it_says_how_to_get_one),
+		cmocka_unit_test(try_huge_uses_huge_pages_if_available),
+		cmocka_unit_test_setup_teardown(without_huge_pages_the_error_says_how_to_get_them,
+						hide_pages, show_pages),
+		cmocka_unit_test(without_a_mount_the_error_says_how_to_get_one),
 	};
 
 	return cmocka_run_group_tests_name("huge pages", tests, NULL, NULL);
 }
 
-static int tell_as_anybody(const char *why)
+static int run_unprivileged_test(const char *why)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(it_is_there_or_says_why_not),
+		cmocka_unit_test(huge_pages_are_available_or_the_error_says_why),
 	};
 
 	printf("the rest is skipped: %s\n", why);
 	return cmocka_run_group_tests_name("huge pages", tests, NULL, NULL);
 }
 
-/* In a child; this process puts things back. */
-static int tell_on_stage(long before)
+/* Runs the tests in a child; this process restores the machine's settings. */
+static int run_tests_in_child(long before)
 {
 	int status = 0;
 	pid_t pid;
 
-	signal(SIGTERM, SIG_IGN); /* the child has it too, and ends */
+	/* The child is in this process group, gets the signal too, and exits. */
+	signal(SIGTERM, SIG_IGN);
 	pid = fork();
 	if (pid == 0) {
 		signal(SIGTERM, SIG_DFL);
-		exit(tell_all());
+		exit(run_all_tests());
 	}
 	waitpid(pid, &status, 0);
 	write_number(count_path, before);
@@ -377,8 +381,8 @@ static int tell_on_stage(long before)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
-/* Until this process ends: two of us would count each other's. */
-static bool alone(void)
+/* Takes a lock until this process ends: two runs at once would count each other's pages. */
+static bool take_exclusive_lock(void)
 {
 	int fd = open(count_path, O_RDONLY | O_CLOEXEC);
 
@@ -394,18 +398,18 @@ int main(int argc, char **argv)
 		return status;
 	before = read_number(count_path);
 	if (geteuid() != 0 || before < 0)
-		return tell_as_anybody("not root, or no huge pages of 2 MiB here");
-	if (!alone())
-		return tell_as_anybody("somebody else is at this");
+		return run_unprivileged_test("not root, or no huge pages of 2 MiB here");
+	if (!take_exclusive_lock())
+		return run_unprivileged_test("another run of this test holds the lock");
 	if (before > 0)
-		return tell_as_anybody("the machine's huge pages are in use");
+		return run_unprivileged_test("other programs use the machine's huge pages");
 	if (!have_mount())
-		return tell_as_anybody("a hugetlbfs may not be mounted");
+		return run_unprivileged_test("a hugetlbfs may not be mounted");
 	write_number(count_path, PAGES);
 	if (free_pages() == PAGES)
-		return tell_on_stage(before);
+		return run_tests_in_child(before);
 	write_number(count_path, before);
 	umount2(dir, MNT_DETACH);
 	rmdir(dir);
-	return tell_as_anybody("the kernel has no huge pages to give");
+	return run_unprivileged_test("the kernel has no huge pages to give");
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_keys.c - the registration tables: figures 4 to 7, paragraph by paragraph, on the software adapter.
+ * test_keys.c - the registration tables: figures 4 to 7, paragraph by paragraph, on the software
+ * adapter.
  *
- * What is taken, given back and found stale, and what each key opens: in this process, and to
- * another one over the adapter. With REAL on any device that is not ours, as the kernel's siw: what
- * guards it has is what it has pinned.
+ * Checks which registrations are made, released and found stale, and which memory each key gives
+ * access to: in this process, and for another process over the adapter. With REAL the test runs on
+ * any other device, such as the kernel's siw: there, the pages that the device pinned are the only
+ * protection.
  */
 #include "other.h"
 #include "side.h"
@@ -23,13 +25,16 @@
 
 #define MIB	   (1u << 20)
 #define BLOCK	   MIB
-#define BLOCKS	   4 /* so few that a slot is soon used again */
+#define BLOCKS	   4 /* so few that a slot is soon reused */
 #define ALL_RIGHTS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)
 
 #ifdef REAL
 #define NO_GUARDS
 #elif defined(NO_GUARDS)
-/* The heap asks the program for this: the device is like any other one then. */
+/*
+ * Overrides the symbol that the heap looks up in the program, so that the device looks like any
+ * other.
+ */
 bool stagdv_is_supported(struct ibv_device *device)
 {
 	return false;
@@ -75,7 +80,10 @@ static int open_stage(void **state)
 	return 0;
 }
 
-/* [0048]: when the process leaves, nothing of it stays registered: the domain is free. */
+/*
+ * [0048]: after the process detaches, none of its registrations remains: the domain can be
+ * deallocated.
+ */
 static int close_stage(void **state)
 {
 	struct stage *s = *state;
@@ -127,7 +135,7 @@ static struct stag_heap_block block_of(struct stage *s, const void *ptr)
 	return b;
 }
 
-/* Takes memory in blocks of its own until one lies where ptr did; the rest goes back. */
+/* Makes the other process allocate blocks until one lies where ptr did, and free the rest. */
 static void *other_alloc_at(struct stage *s, const void *ptr, size_t size)
 {
 	void *got[BLOCKS] = {0}, *found = NULL;
@@ -148,7 +156,7 @@ static void *other_alloc_at(struct stage *s, const void *ptr, size_t size)
 
 /* ---- figures 5 and 6: a block from the system ---- */
 
-/* [0042], step 614: at the new block's entry nothing is registered, so it is, then and there. */
+/* [0042], step 614: the new block's entry has no registration, so one is made immediately. */
 static void block_from_the_system_is_registered_at_once(void **state)
 {
 	struct stage *s = *state;
@@ -166,7 +174,7 @@ static void block_from_the_system_is_registered_at_once(void **state)
 	stag_heap_free(s->heap, ptr);
 }
 
-/* [0025], [0043], step 708: what fits into a registered block needs no registration. */
+/* [0025], [0043], step 708: an allocation inside a registered block needs no registration. */
 static void memory_of_a_registered_block_needs_none(void **state)
 {
 	struct stage *s = *state;
@@ -186,8 +194,8 @@ static void memory_of_a_registered_block_needs_none(void **state)
 		stag_heap_free(s->heap, ptrs[i]);
 }
 
-/* [0046], and step 512: the block goes back, and its registration before it. */
-static void registration_goes_with_the_block(void **state)
+/* [0046], and step 512: the block is released, and its registration before it. */
+static void registration_is_released_with_its_block(void **state)
 {
 	struct stage *s = *state;
 	uint64_t id;
@@ -228,8 +236,8 @@ static void large_memory_has_one_key(void **state)
 
 /* ---- figure 7: a block of the heap ---- */
 
-/* [0043], [0044]: registered when a key is wanted first, and kept. */
-static void block_of_the_heap_is_registered_when_a_key_is_wanted(void **state)
+/* [0043], [0044]: registered at the first key lookup, and kept. */
+static void block_of_the_heap_is_registered_at_the_first_key_lookup(void **state)
 {
 	struct stage *s = *state;
 	void *mine = stag_heap_alloc(s->heap, 64), *its = other_alloc(&s->other, 64);
@@ -249,8 +257,8 @@ static void block_of_the_heap_is_registered_when_a_key_is_wanted(void **state)
 }
 
 /*
- * [0023], [0027], [0045], steps 710 to 716: another process gives its block back, and asks nobody. Our
- * registration of it stays until we come across it: it is of an older blockId, and goes.
+ * [0023], [0027], [0045], steps 710 to 716: another process releases its block without notifying
+ * anyone. Our registration of it stays until the next lookup finds its older blockId and drops it.
  */
 static void stale_registration_is_found_and_dropped(void **state)
 {
@@ -276,8 +284,11 @@ static void stale_registration_is_found_and_dropped(void **state)
 	other_trim(&s->other);
 }
 
-/* [0028], [0034], [0042], steps 610 and 612: found also when the slot is taken by us. */
-static void stale_registration_goes_when_the_slot_is_taken(void **state)
+/*
+ * [0028], [0034], [0042], steps 610 and 612: a stale registration is found also when this process
+ * takes the slot.
+ */
+static void stale_registration_is_dropped_when_the_slot_is_reused(void **state)
 {
 	struct stage *s = *state;
 	size_t size = BLOCK * 3 / 4;
@@ -300,8 +311,8 @@ static void stale_registration_goes_when_the_slot_is_taken(void **state)
 		stag_heap_free(s->heap, ptrs[i]);
 }
 
-/* A run of slots lies over what were blocks: what was registered of these goes too. */
-static void stale_registrations_under_a_large_one_go(void **state)
+/* A run of slots covers former blocks: their stale registrations are dropped, too. */
+static void stale_registrations_under_a_large_one_are_dropped(void **state)
 {
 	struct stage *s = *state;
 	void *ptrs[BLOCKS], *large;
@@ -321,8 +332,10 @@ static void stale_registrations_under_a_large_one_go(void **state)
 	stag_heap_free(s->heap, large);
 }
 
-/* An empty block that waits for somebody keeps its blockId, and we our registration. */
-static void block_from_hand_to_hand_keeps_its_registration(void **state)
+/*
+ * An empty block that is retained keeps its blockId, and this process keeps its registration of it.
+ */
+static void retained_block_keeps_its_registration_across_owners(void **state)
 {
 	struct stage *s = *state;
 	size_t size = BLOCK * 3 / 4;
@@ -331,7 +344,7 @@ static void block_from_hand_to_hand_keeps_its_registration(void **state)
 
 	add_device(s);
 	keys_of(s, ptr);
-	other_free(&s->other, ptr); /* and does not trim */
+	other_free(&s->other, ptr); /* the other process does not trim */
 	assert_int_equal(stag_heap_alloc(s->heap, size) == ptr, 1);
 	assert_int_equal(block_of(s, ptr).block_id, id);
 	keys_of(s, ptr);
@@ -340,9 +353,9 @@ static void block_from_hand_to_hand_keeps_its_registration(void **state)
 	stag_heap_free(s->heap, ptr);
 }
 
-/* ---- what is no answer ---- */
+/* ---- invalid arguments ---- */
 
-static void no_keys_for_what_is_not_there(void **state)
+static void no_keys_for_memory_outside_the_heap(void **state)
 {
 	struct stage *s = *state;
 	struct stag_heap_keys k;
@@ -360,7 +373,7 @@ static void no_keys_for_what_is_not_there(void **state)
 	assert_int_equal(stag_heap_keys(s->heap, s->device, ptr, &k), ENOENT);
 }
 
-static void devices_that_make_no_sense_are_refused(void **state)
+static void invalid_devices_are_refused(void **state)
 {
 	struct stage *s = *state;
 	struct stag_heap_device_attr strange = {.comp_mask = 1};
@@ -386,29 +399,29 @@ struct guest {
 	struct side side;
 };
 
-/* Somebody connects: the story's end of it, in its domain. */
-static uint16_t invite(struct guest *g, struct ibv_pd *pd)
+/* Listens for a connection in the domain `pd`, and returns the port. */
+static uint16_t listen_for_guest(struct guest *g, struct ibv_pd *pd)
 {
 	side_listen(&g->side, &(struct side_wish){.pd = pd, .inline_data = OTHER_INLINE});
 	return side_port(&g->side);
 }
 
-static void welcome(struct guest *g)
+static void accept_guest(struct guest *g)
 {
 	side_take_request(&g->side);
 	assert_int_equal(side_accept(&g->side), 0);
 	expect_cm(&g->side, RDMA_CM_EVENT_ESTABLISHED);
 }
 
-/* The other process reaches for [ptr, len) of ours. */
-static bool reach(struct stage *s, struct ibv_pd *pd, enum access access, uint32_t rkey, void *ptr,
-		  size_t len, uint8_t byte)
+/* Makes the other process access [ptr, len) of this one, and returns whether it was permitted. */
+static bool other_process_accesses(struct stage *s, struct ibv_pd *pd, enum access access,
+				   uint32_t rkey, void *ptr, size_t len, uint8_t byte)
 {
 	struct guest g;
 	bool let;
 
-	other_access(&s->other, invite(&g, pd), access, rkey, (uintptr_t)ptr, len, byte);
-	welcome(&g);
+	other_access(&s->other, listen_for_guest(&g, pd), access, rkey, (uintptr_t)ptr, len, byte);
+	accept_guest(&g);
 	let = other_answer(&s->other);
 #ifndef REAL
 	if (!let) {
@@ -428,8 +441,8 @@ static bool holds_only(const uint8_t *at, size_t len, uint8_t byte)
 	return true;
 }
 
-/* [0047]: the key of a pointer opens the memory behind it, to another process over the adapter. */
-static void another_process_writes_and_reads(void **state)
+/* [0047]: the key of a pointer gives another process access to its memory over the adapter. */
+static void another_process_writes_and_reads_with_our_key(void **state)
 {
 	struct stage *s = *state;
 	size_t sizes[] = {1, 64, 5000, 300000, 2 * BLOCK};
@@ -439,15 +452,20 @@ static void another_process_writes_and_reads(void **state)
 		uint8_t *ptr = stag_heap_alloc(s->heap, sizes[i]);
 		uint32_t rkey = keys_of(s, ptr).rkey;
 
-		assert_true(reach(s, s->pd, ACCESS_WRITE, rkey, ptr, sizes[i], 0x30));
+		assert_true(
+			other_process_accesses(s, s->pd, ACCESS_WRITE, rkey, ptr, sizes[i], 0x30));
 		assert_true(holds_only(ptr, sizes[i], 0x30));
 		memset(ptr, 0x40, sizes[i]);
-		assert_true(reach(s, s->pd, ACCESS_READ, rkey, ptr, sizes[i], 0x40));
+		assert_true(
+			other_process_accesses(s, s->pd, ACCESS_READ, rkey, ptr, sizes[i], 0x40));
 		stag_heap_free(s->heap, ptr);
 	}
 }
 
-/* The memory is another process's; the key is of this one, and so is the adapter that serves it. */
+/*
+ * The memory belongs to another process; the key to this one, and so does the adapter that serves
+ * it.
+ */
 static void memory_of_another_process_is_served_under_our_key(void **state)
 {
 	struct stage *s = *state;
@@ -455,14 +473,19 @@ static void memory_of_another_process_is_served_under_our_key(void **state)
 
 	add_device(s);
 	other_fill(&s->other, ptr, 5000, 0x51);
-	assert_true(reach(s, s->pd, ACCESS_READ, keys_of(s, ptr).rkey, ptr, 5000, 0x51));
-	assert_true(reach(s, s->pd, ACCESS_WRITE, keys_of(s, ptr).rkey, ptr, 5000, 0x52));
+	assert_true(other_process_accesses(s, s->pd, ACCESS_READ, keys_of(s, ptr).rkey, ptr, 5000,
+					   0x51));
+	assert_true(other_process_accesses(s, s->pd, ACCESS_WRITE, keys_of(s, ptr).rkey, ptr, 5000,
+					   0x52));
 	assert_true(other_finds(&s->other, ptr, 5000, 0x52));
 	other_free(&s->other, ptr);
 }
 
 #ifndef NO_GUARDS
-/* Nobody told us that the block has gone. Its key opens nothing all the same, whoever has the memory now. */
+/*
+ * This process was not notified that the block was released. Its key is refused all the same,
+ * whichever process owns the memory now.
+ */
 static void key_of_a_block_that_another_process_released_is_refused(void **state)
 {
 	struct stage *s = *state;
@@ -472,19 +495,21 @@ static void key_of_a_block_that_another_process_released_is_refused(void **state
 
 	add_device(s);
 	rkey = keys_of(s, ptr).rkey;
-	assert_true(reach(s, s->pd, ACCESS_WRITE, rkey, ptr, size, 0x61));
+	assert_true(other_process_accesses(s, s->pd, ACCESS_WRITE, rkey, ptr, size, 0x61));
 	other_free(&s->other, ptr);
 	other_trim(&s->other);
-	assert_false(reach(s, s->pd, ACCESS_WRITE, rkey, ptr, 64, 0x62));
-	assert_false(reach(s, s->pd, ACCESS_READ, rkey, ptr, 64, 0));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, rkey, ptr, 64, 0x62));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_READ, rkey, ptr, 64, 0));
 	assert_ptr_equal(other_alloc_at(s, ptr, size), ptr);
 	other_fill(&s->other, ptr, size, 0x63);
-	assert_int_equal(stats(s).registrations, 1); /* it is still there, and closed */
-	assert_false(reach(s, s->pd, ACCESS_WRITE, rkey, ptr, size, 0x64));
-	assert_false(reach(s, s->pd, ACCESS_READ, rkey, ptr, 64, 0x63));
+	/* The registration still exists, and is invalid. */
+	assert_int_equal(stats(s).registrations, 1);
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, rkey, ptr, size, 0x64));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_READ, rkey, ptr, 64, 0x63));
 	assert_true(other_finds(&s->other, ptr, size, 0x63));
-	assert_true(reach(s, s->pd, ACCESS_READ, keys_of(s, ptr).rkey, ptr, size, 0x63));
-	assert_false(reach(s, s->pd, ACCESS_READ, rkey, ptr, 64, 0x63));
+	assert_true(other_process_accesses(s, s->pd, ACCESS_READ, keys_of(s, ptr).rkey, ptr, size,
+					   0x63));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_READ, rkey, ptr, 64, 0x63));
 	other_free(&s->other, ptr);
 	other_trim(&s->other);
 }
@@ -494,8 +519,11 @@ static void key_of_a_block_that_another_process_released_is_refused(void **state
 #ifdef REAL
 #define OLD 4
 
-/* The adapter has pinned what was there: that is all that an old key opens, whoever has the memory now. */
-static void old_keys_reach_old_pages_alone(void **state)
+/*
+ * The adapter has pinned the old pages: an old key gives access to those alone, whichever process
+ * owns the memory now.
+ */
+static void old_keys_give_access_to_old_pages_only(void **state)
 {
 	struct stage *s = *state;
 	size_t size = BLOCK * 3 / 4;
@@ -504,16 +532,18 @@ static void old_keys_reach_old_pages_alone(void **state)
 
 	add_device(s);
 	old = keys_of(s, ptr).rkey;
-	assert_true(reach(s, s->pd, ACCESS_WRITE, old, ptr, size, 0x61));
+	assert_true(other_process_accesses(s, s->pd, ACCESS_WRITE, old, ptr, size, 0x61));
 	assert_true(other_finds(&s->other, ptr, size, 0x61));
 	other_free(&s->other, ptr);
 	other_trim(&s->other);
 	for (uint8_t i = 0; i < OLD; i++) {
 		assert_ptr_equal(other_alloc_at(s, ptr, size), ptr);
 		other_fill(&s->other, ptr, size, i);
-		assert_true(reach(s, s->pd, ACCESS_WRITE, old, ptr, size, 0x62 + i));
+		assert_true(
+			other_process_accesses(s, s->pd, ACCESS_WRITE, old, ptr, size, 0x62 + i));
 		assert_true(other_finds(&s->other, ptr, size, i));
-		assert_true(reach(s, s->pd, ACCESS_READ, old, ptr, size, 0x62 + i));
+		assert_true(
+			other_process_accesses(s, s->pd, ACCESS_READ, old, ptr, size, 0x62 + i));
 		other_free(&s->other, ptr);
 		other_trim(&s->other);
 	}
@@ -522,8 +552,8 @@ static void old_keys_reach_old_pages_alone(void **state)
 	other_fill(&s->other, ptr, size, 0x71);
 	new = keys_of(s, ptr).rkey;
 	assert_int_equal(stats(s).stale_found, 1);
-	assert_true(reach(s, s->pd, ACCESS_READ, new, ptr, size, 0x71));
-	assert_false(reach(s, s->pd, ACCESS_WRITE, old, ptr, 64, 0x72));
+	assert_true(other_process_accesses(s, s->pd, ACCESS_READ, new, ptr, size, 0x71));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, old, ptr, 64, 0x72));
 	assert_true(other_finds(&s->other, ptr, size, 0x71));
 	other_free(&s->other, ptr);
 	other_trim(&s->other);
@@ -542,17 +572,17 @@ static void key_of_a_block_that_we_released_is_refused(void **state)
 	rkey = keys_of(s, ptr).rkey;
 	stag_heap_free(s->heap, ptr);
 	stag_heap_trim(s->heap);
-	assert_false(reach(s, s->pd, ACCESS_WRITE, rkey, ptr, 64, 0x62));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, rkey, ptr, 64, 0x62));
 	again = stag_heap_alloc(s->heap, 2 * BLOCK);
 	assert_ptr_equal(again, ptr);
 	memset(again, 0x71, 2 * BLOCK);
-	assert_false(reach(s, s->pd, ACCESS_WRITE, rkey, ptr, 64, 0x62));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, rkey, ptr, 64, 0x62));
 	assert_true(holds_only(again, 2 * BLOCK, 0x71));
 	stag_heap_free(s->heap, again);
 }
 
-/* The header of a block is the heap's own: no key reaches it. */
-static void no_key_opens_a_block_s_header(void **state)
+/* The header of a block belongs to the heap: no key gives access to it. */
+static void no_key_gives_access_to_a_block_header(void **state)
 {
 	struct stage *s = *state;
 	uint8_t *ptr = stag_heap_alloc(s->heap, 100);
@@ -560,7 +590,8 @@ static void no_key_opens_a_block_s_header(void **state)
 
 	add_device(s);
 	header = (void *)(uintptr_t)block_of(s, ptr).address;
-	assert_false(reach(s, s->pd, ACCESS_WRITE, keys_of(s, ptr).rkey, header, 64, 0x62));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, keys_of(s, ptr).rkey, header,
+					    64, 0x62));
 	stag_heap_free(s->heap, ptr);
 }
 
@@ -582,10 +613,10 @@ static void two_devices_have_keys_of_their_own(void **state)
 	first = keys_of(s, ptr).rkey;
 	assert_int_equal(stag_heap_keys(s->heap, n, ptr, &k), 0);
 	assert_int_not_equal(k.rkey, first);
-	assert_true(reach(s, s->pd, ACCESS_WRITE, first, ptr, 5000, 0x11));
-	assert_true(reach(s, second, ACCESS_WRITE, k.rkey, ptr, 5000, 0x12));
+	assert_true(other_process_accesses(s, s->pd, ACCESS_WRITE, first, ptr, 5000, 0x11));
+	assert_true(other_process_accesses(s, second, ACCESS_WRITE, k.rkey, ptr, 5000, 0x12));
 	assert_true(holds_only(ptr, 5000, 0x12));
-	assert_false(reach(s, second, ACCESS_WRITE, first, ptr, 5000, 0x13));
+	assert_false(other_process_accesses(s, second, ACCESS_WRITE, first, ptr, 5000, 0x13));
 	assert_int_equal(stag_heap_remove_device(s->heap, n), 0);
 	assert_int_equal(stag_heap_keys(s->heap, n, ptr, &k), EINVAL);
 	assert_int_equal(stats(s).registrations, 1);
@@ -594,7 +625,10 @@ static void two_devices_have_keys_of_their_own(void **state)
 	stag_heap_free(s->heap, ptr);
 }
 
-/* Two contexts, as of two adapters; what each has is found stale when its own entry is looked at. */
+/*
+ * Two contexts, as of two adapters; a stale registration is found when the entry of its own device
+ * is read.
+ */
 static void each_device_finds_its_own_stale_registrations(void **state)
 {
 	struct stage *s = *state;
@@ -608,7 +642,8 @@ static void each_device_finds_its_own_stale_registrations(void **state)
 	add_device(s);
 	assert_int_equal(stag_heap_add_device(s->heap, second, NULL, &n), 0);
 	keys_of(s, ptr);
-	assert_int_equal(stats(s).registrations_made, 1); /* where a key was wanted */
+	/* With the device whose key was looked up. */
+	assert_int_equal(stats(s).registrations_made, 1);
 	assert_int_equal(stag_heap_keys(s->heap, n, ptr, &old), 0);
 	assert_int_equal(stats(s).registrations, 2);
 	other_free(&s->other, ptr);
@@ -620,7 +655,8 @@ static void each_device_finds_its_own_stale_registrations(void **state)
 	keys_of(s, ptr);
 	assert_int_equal(stats(s).stale_found, 2);
 	assert_int_equal(stats(s).registrations, 2);
-	mine = stag_heap_alloc(s->heap, 100); /* a block of ours: registered with both at once */
+	/* A block of ours: registered with both immediately. */
+	mine = stag_heap_alloc(s->heap, 100);
 	assert_int_equal(stats(s).registrations, 4);
 	assert_int_equal(stats(s).registrations_made, 6);
 	assert_int_equal(stag_heap_remove_device(s->heap, n), 0);
@@ -636,8 +672,11 @@ static void each_device_finds_its_own_stale_registrations(void **state)
 /* ---- windows ---- */
 
 #ifndef NO_GUARDS
-/* [0038], [0042]: the remote handle is a window, bound to the local one, and released before it. */
-static void remote_keys_of_windows(void **state)
+/*
+ * [0038], [0042]: the remote key belongs to a memory window, bound to the region, and deallocated
+ * before it.
+ */
+static void remote_keys_are_bound_memory_windows(void **state)
 {
 	struct stage *s = *state;
 	struct pair p;
@@ -652,16 +691,17 @@ static void remote_keys_of_windows(void **state)
 	ptr = stag_heap_alloc(s->heap, 5000);
 	k = keys_of(s, ptr);
 	assert_int_not_equal(k.lkey, k.rkey);
-	assert_true(reach(s, s->pd, ACCESS_WRITE, k.rkey, ptr, 5000, 0x21));
+	assert_true(other_process_accesses(s, s->pd, ACCESS_WRITE, k.rkey, ptr, 5000, 0x21));
 	assert_true(holds_only(ptr, 5000, 0x21));
-	assert_false(reach(s, s->pd, ACCESS_WRITE, k.lkey, ptr, 64, 0x22)); /* not the region's */
+	/* The region's key is refused. */
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, k.lkey, ptr, 64, 0x22));
 	its = other_alloc(&s->other, size);
 	old = keys_of(s, its);
 	other_free(&s->other, its);
 	other_trim(&s->other);
-	assert_false(reach(s, s->pd, ACCESS_WRITE, old.rkey, its, 64, 0x23));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, old.rkey, its, 64, 0x23));
 	assert_ptr_equal(other_alloc_at(s, its, size), its);
-	assert_false(reach(s, s->pd, ACCESS_WRITE, old.rkey, its, 64, 0x23));
+	assert_false(other_process_accesses(s, s->pd, ACCESS_WRITE, old.rkey, its, 64, 0x23));
 	assert_int_not_equal(keys_of(s, its).rkey, old.rkey);
 	assert_int_equal(stats(s).stale_found, 1);
 	assert_int_equal(stag_heap_remove_device(s->heap, s->device), 0);
@@ -680,12 +720,12 @@ static void remote_keys_of_windows(void **state)
 
 struct crowd {
 	struct stage *s;
-	void *_Atomic ptr; /* in a block that comes and goes; may have gone */
+	void *_Atomic ptr; /* in a block that is released and reallocated; may be invalid */
 	atomic_bool over;
 	atomic_ullong found, missed, wrong;
 };
 
-static void *look_up(void *arg)
+static void *look_up_keys(void *arg)
 {
 	struct crowd *c = arg;
 
@@ -701,8 +741,8 @@ static void *look_up(void *arg)
 	return NULL;
 }
 
-/* Look-ups without a lock while blocks are given back, taken, and registered again. */
-static void threads_look_up_while_blocks_come_and_go(void **state)
+/* Looks keys up without a lock while blocks are released, reallocated and registered again. */
+static void threads_look_up_keys_while_blocks_are_released(void **state)
 {
 	struct crowd c = {.s = *state};
 	struct stage *s = *state;
@@ -712,7 +752,7 @@ static void threads_look_up_while_blocks_come_and_go(void **state)
 
 	add_device(s);
 	for (int i = 0; i < THREADS; i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, look_up, &c), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, look_up_keys, &c), 0);
 	for (unsigned long i = 0; i < rounds || !c.found; i++) {
 		void *ptr = other_alloc(&s->other, size);
 
@@ -736,29 +776,29 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		TEST(block_from_the_system_is_registered_at_once),
 		TEST(memory_of_a_registered_block_needs_none),
-		TEST(registration_goes_with_the_block),
+		TEST(registration_is_released_with_its_block),
 		TEST(large_memory_has_one_key),
-		TEST(block_of_the_heap_is_registered_when_a_key_is_wanted),
+		TEST(block_of_the_heap_is_registered_at_the_first_key_lookup),
 		TEST(stale_registration_is_found_and_dropped),
-		TEST(stale_registration_goes_when_the_slot_is_taken),
-		TEST(stale_registrations_under_a_large_one_go),
-		TEST(block_from_hand_to_hand_keeps_its_registration),
-		TEST(no_keys_for_what_is_not_there),
-		TEST(devices_that_make_no_sense_are_refused),
-		TEST(another_process_writes_and_reads),
+		TEST(stale_registration_is_dropped_when_the_slot_is_reused),
+		TEST(stale_registrations_under_a_large_one_are_dropped),
+		TEST(retained_block_keeps_its_registration_across_owners),
+		TEST(no_keys_for_memory_outside_the_heap),
+		TEST(invalid_devices_are_refused),
+		TEST(another_process_writes_and_reads_with_our_key),
 		TEST(memory_of_another_process_is_served_under_our_key),
 #ifndef NO_GUARDS
 		TEST(key_of_a_block_that_another_process_released_is_refused),
-		TEST(remote_keys_of_windows),
+		TEST(remote_keys_are_bound_memory_windows),
 #endif
 #ifdef REAL
-		TEST(old_keys_reach_old_pages_alone),
+		TEST(old_keys_give_access_to_old_pages_only),
 #endif
 		TEST(key_of_a_block_that_we_released_is_refused),
-		TEST(no_key_opens_a_block_s_header),
+		TEST(no_key_gives_access_to_a_block_header),
 		TEST(two_devices_have_keys_of_their_own),
 		TEST(each_device_finds_its_own_stale_registrations),
-		TEST(threads_look_up_while_blocks_come_and_go),
+		TEST(threads_look_up_keys_while_blocks_are_released),
 	};
 	int status;
 

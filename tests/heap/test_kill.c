@@ -2,9 +2,10 @@
 /*
  * test_kill.c - four processes use a heap, and are killed at random moments, again and again.
  *
- * Now and then all leave it but the killer, who has it attached too: then nothing may be there but what
- * is its own, after what the dead had shared is given back. Others are stopped for a while, and go
- * on. No call of a survivor may take longer than PATIENCE_NS, but for waiting for a processor.
+ * From time to time all workers detach and only the killer remains attached: once the shared memory
+ * of the dead is reclaimed, the heap must hold the killer's own allocations and nothing else. Some
+ * workers are stopped for a while and then continue. No call of a survivor may take longer than
+ * PATIENCE_NS, not counting time spent waiting for a processor.
  *
  * 120 deaths; 2000 with STAG_LONG.
  */
@@ -30,14 +31,14 @@
 
 #define DEATHS	    120ul
 #define MANY_DEATHS 2000ul
-#define ROUND	    25ul /* deaths between two moments when all are away */
+#define ROUND	    25ul /* deaths between two pauses in which all workers are detached */
 #define PATIENCE_NS (100 * NS_PER_MS)
 #define OWN	    5u
 
 static const char *const call_name[NUM_CALLS] = {
 	[NO_CALL] = "none",    [ATTACH] = "attach",   [ADD_DEVICE] = "add_device",
 	[ALLOC] = "alloc",     [CALLOC] = "calloc",   [ALIGNED] = "aligned",
-	[REALLOC] = "realloc", [FREE] = "free",	      [FREE_OTHERS] = "free of another's",
+	[REALLOC] = "realloc", [FREE] = "free",	      [FREE_OTHERS] = "free of another process's",
 	[SHARE] = "share",     [UNSHARE] = "unshare", [KEYS] = "keys",
 	[TRIM] = "trim",       [REAP] = "reap",	      [CHECK] = "check",
 	[DETACH] = "detach",
@@ -47,14 +48,14 @@ static char name[STAG_HEAP_NAME_MAX];
 static struct stag_heap *heap;
 static struct office *office;
 static pid_t worker[WORKERS];
-static uint64_t stopped_since[WORKERS]; /* 0: not */
+static uint64_t stopped_since[WORKERS]; /* 0: not stopped */
 static void *own[OWN];
 static uint64_t own_blocks, own_memory;
 static unsigned long died_in[NUM_CALLS], stops, left_shared;
 
 /* ---- workers ------------------------------------------------------------------- */
 
-static void start(unsigned int i)
+static void start_worker(unsigned int i)
 {
 	char number[16];
 
@@ -67,7 +68,7 @@ static void start(unsigned int i)
 	}
 }
 
-/* One that ends by itself has found something. */
+/* Fails if a worker exited by itself: it exits only when it has found an error. */
 static void expect_all_alive(void)
 {
 	int status;
@@ -89,14 +90,14 @@ static void kill_one(unsigned int i)
 	stopped_since[i] = 0;
 }
 
-static void nap(uint64_t ns)
+static void sleep_a_moment(uint64_t ns)
 {
 	struct timespec ts = {.tv_nsec = (long)ns};
 
 	nanosleep(&ts, NULL);
 }
 
-/* The others go on while one is stopped, wherever it is. */
+/* Checks that the other workers make progress while one is stopped, wherever it was stopped. */
 static void expect_progress_without(unsigned int stopped)
 {
 	for (unsigned int i = 0; i < WORKERS; i++) {
@@ -104,7 +105,7 @@ static void expect_progress_without(unsigned int stopped)
 
 		while (i != stopped && atomic_load(&office->desk[i].calls) < calls + 20) {
 			expect_all_alive();
-			nap(NS_PER_MS / 10);
+			sleep_a_moment(NS_PER_MS / 10);
 		}
 	}
 }
@@ -122,8 +123,8 @@ static void stop_one(unsigned int i)
 	expect_progress_without(i);
 }
 
-/* What comes after that is waiting for a processor. */
-static void let_go_on(unsigned int i)
+/* Continues a stopped worker. Time from here on counts as waiting for a processor. */
+static void continue_one(unsigned int i)
 {
 	if (stopped_since[i] == 0)
 		return;
@@ -132,7 +133,7 @@ static void let_go_on(unsigned int i)
 	kill(worker[i], SIGCONT);
 }
 
-/* ---- what is left ----------------------------------------------------------------- */
+/* ---- checks after the deaths --------------------------------------------------------- */
 
 static struct stag_heap_stats query(void)
 {
@@ -150,7 +151,7 @@ static uint64_t committed(void)
 	return (uint64_t)st.st_blocks * 512;
 }
 
-static void expect_own(void)
+static void expect_own_memory_intact(void)
 {
 	for (unsigned int i = 0; i < OWN; i++)
 		assert_true(letter_is_whole(own[i]));
@@ -163,11 +164,11 @@ static void wait_until_away(void)
 	for (unsigned int i = 0; i < WORKERS; i++)
 		while (!atomic_load(&office->desk[i].away)) {
 			expect_all_alive();
-			nap(NS_PER_MS / 10);
+			sleep_a_moment(NS_PER_MS / 10);
 		}
 }
 
-/* Their writers have gone; they have not. */
+/* Frees the letters left in the boxes. Their writers are dead; the letters must be intact. */
 static void empty_boxes(void)
 {
 	for (unsigned int i = 0; i < BOXES; i++) {
@@ -180,7 +181,10 @@ static void empty_boxes(void)
 	}
 }
 
-/* An open entry that nobody finds would be lost memory; so would one that names somebody. */
+/*
+ * Checks the block table: an open entry without a hint, or one that still names a process, is lost
+ * memory.
+ */
 static void expect_entries(void)
 {
 	for (uint32_t i = 0; i < MAX_BLOCKS; i++) {
@@ -198,7 +202,10 @@ static void expect_entries(void)
 			assert_int_equal(atomic_load(&heap->procs[i].hazards[k]), 0);
 }
 
-/* Each can be used; and a page that came back where somebody looked at a block that went, goes again. */
+/*
+ * Checks that every slot can be used. This also releases pages that came back because a process
+ * read the header of a released block.
+ */
 static void use_every_slot(void)
 {
 	static void *ptr[MAX_BLOCKS];
@@ -217,14 +224,14 @@ static void use_every_slot(void)
 static void expect_nothing_leaked(void)
 {
 	wait_until_away();
-	while (query().processes != 1) /* the maintainer may be at it */
+	while (query().processes != 1) /* the maintainer thread may still be reaping */
 		stag_heap_reap(heap, 0);
 	empty_boxes();
 	left_shared += query().shared;
 	stag_heap_reap(heap, STAG_HEAP_REAP_SHARED);
 	stag_heap_trim(heap);
 	use_every_slot();
-	expect_own();
+	expect_own_memory_intact();
 	assert_int_equal(query().allocations, OWN);
 	assert_int_equal(query().blocks, own_blocks);
 	assert_int_equal(committed(), own_memory);
@@ -256,7 +263,7 @@ static void open_heap(void)
 	own_memory = committed();
 }
 
-static void open_office(void)
+static void map_shared_state(void)
 {
 	int fd = memfd_create("office", 0);
 
@@ -267,27 +274,27 @@ static void open_office(void)
 	assert_true(office != MAP_FAILED);
 }
 
-/* Somewhere in what it does, be it a call or what is between. */
+/* Kills a worker at a random point, inside a call or between two calls. */
 static void one_death(void)
 {
 	unsigned int i = (unsigned int)dice(WORKERS), other = (unsigned int)dice(WORKERS);
 
-	nap(dice_size(8 * NS_PER_MS));
+	sleep_a_moment(dice_size(8 * NS_PER_MS));
 	if (one_in(10))
 		stop_one(other);
 	if (one_in(2))
-		let_go_on(other);
+		continue_one(other);
 	kill_one(i);
-	start(i);
-	let_go_on(other);
+	start_worker(i);
+	continue_one(other);
 	expect_all_alive();
 	if (one_in(4))
 		stag_heap_reap(heap, 0);
 	if (one_in(8))
-		expect_own();
+		expect_own_memory_intact();
 }
 
-static void tell(unsigned long deaths)
+static void print_summary(unsigned long deaths)
 {
 	uint64_t calls = 0;
 
@@ -309,8 +316,8 @@ static void tell(unsigned long deaths)
 	printf("\n");
 }
 
-/* Where others keep the machine busy, as much longer as that makes everything. */
-static uint64_t patience(void)
+/* Returns the time limit for a call, scaled by how much other load slows this machine. */
+static uint64_t call_time_limit(void)
 {
 	double load, usual = 2.0 * (double)sysconf(_SC_NPROCESSORS_ONLN);
 	uint64_t most = is_slow_build() ? 10 * PATIENCE_NS : PATIENCE_NS;
@@ -320,9 +327,9 @@ static uint64_t patience(void)
 	return (uint64_t)((double)most * load / usual);
 }
 
-static void expect_patience(void)
+static void expect_calls_within_limit(void)
 {
-	uint64_t most = patience();
+	uint64_t most = call_time_limit();
 
 	for (unsigned int k = 0; k < WORKERS; k++)
 		for (unsigned int i = 1; i < NUM_CALLS; i++)
@@ -330,14 +337,14 @@ static void expect_patience(void)
 				fail_msg("worker %u waited too long in %s", k, call_name[i]);
 }
 
-static void who_survives_goes_on_and_nothing_is_lost(void **state)
+static void survivors_continue_after_kills_and_no_memory_leaks(void **state)
 {
 	unsigned long deaths = lessened(getenv("STAG_LONG") ? MANY_DEATHS : DEATHS);
 
 	open_heap();
-	open_office();
+	map_shared_state();
 	for (unsigned int i = 0; i < WORKERS; i++)
-		start(i);
+		start_worker(i);
 	for (unsigned long n = 1; n <= deaths; n++) {
 		one_death();
 		if (n % ROUND == 0 || n == deaths)
@@ -345,8 +352,8 @@ static void who_survives_goes_on_and_nothing_is_lost(void **state)
 	}
 	for (unsigned int i = 0; i < WORKERS; i++)
 		kill_one(i);
-	tell(deaths);
-	expect_patience();
+	print_summary(deaths);
+	expect_calls_within_limit();
 	for (unsigned int i = 0; i < OWN; i++)
 		stag_heap_free(heap, own[i]);
 	while (query().processes != 1)
@@ -359,11 +366,11 @@ static void who_survives_goes_on_and_nothing_is_lost(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(who_survives_goes_on_and_nothing_is_lost),
+		cmocka_unit_test(survivors_continue_after_kills_and_no_memory_leaks),
 	};
 
 	dice_start();
 	if (argc == 4 && strcmp(argv[1], "--worker") == 0)
-		return work(argv[2], (unsigned int)atoi(argv[3]));
+		return kill_worker_main(argv[2], (unsigned int)atoi(argv[3]));
 	return cmocka_run_group_tests_name("heap/kill", tests, NULL, NULL);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_model.c - four processes do everything that can be done with a heap, at random, and each keeps
- * a list of what it should have.
+ * test_model.c - four processes use every call of the heap at random, and each keeps a list of the
+ * objects that it should have.
  *
- * Every object is filled, and looked at again before it is freed, grown, handed on or lent. A map
- * that all processes share shows whether two have the same memory. Objects are handed to other
- * processes, and to another thread, and freed there; some are lent over the adapter: the
- * borrower reads them with the key it was sent, finds what they hold, and writes
- * something new. Blocks go back to the system all the time: they are kept for some
- * milliseconds only, and trimmed at random. In the end all is freed, and nothing may be left.
+ * Every object is filled, and checked before it is freed, grown, handed on or lent. A map that all
+ * processes share shows whether two objects overlap. Objects are handed to other processes and to
+ * another thread, and freed there; some are lent over the adapter: the borrower reads them with the
+ * key it was sent, checks the contents, and writes new ones. Blocks go back to the system all the
+ * time: they are retained for some milliseconds only, and trimmed at random. In the end all objects
+ * are freed, and nothing may be left.
  *
  * With STAG_LONG ten million steps for each process, else some ten thousand.
  */
@@ -24,9 +24,9 @@
 #include <unistd.h>
 
 #define STEPS	   30000ul
-#define STEPS_SLOW 62500ul /* under a sanitizer; a 25th of it: lessened() */
+#define STEPS_SLOW 62500ul /* under a sanitizer; lessened() makes it a 25th */
 #define STEPS_LONG 10000000ul
-#define ENOUGH	   100000ul /* of all processes, for everything to have happened */
+#define ENOUGH	   100000ul /* steps of all processes after which each action must have happened */
 
 struct story {
 	char name[STAG_HEAP_NAME_MAX];
@@ -98,7 +98,7 @@ static void expect_all_well(struct story *s, int options)
 	}
 }
 
-/* All have freed and trimmed what they had. */
+/* Checks that the heap is empty after all workers have freed and trimmed everything. */
 static void expect_nothing_left(struct story *s)
 {
 	struct stag_heap_stats stats;
@@ -109,7 +109,7 @@ static void expect_nothing_left(struct story *s)
 		usleep(5000);
 	}
 	assert_int_equal(stag_heap_check(s->heap, stderr), 0);
-	do { /* a maintainer may be at the last one */
+	do { /* a maintainer thread may still be releasing the last block */
 		stag_heap_trim(s->heap);
 		assert_int_equal(stag_heap_query(s->heap, &stats, sizeof(stats)), 0);
 		assert_int_equal(stats.allocations, 0);
@@ -132,7 +132,7 @@ static struct tally sum(const struct town *town)
 	return all;
 }
 
-/* What was meant to happen did. */
+/* Prints the tally and checks that every action happened. */
 static void expect_all_tried(const struct tally *t)
 {
 	print_message("%lu steps: %lu alloc, %lu calloc, %lu aligned, %lu realloc (%lu moved), %lu "
@@ -145,12 +145,12 @@ static void expect_all_tried(const struct tally *t)
 	print_message("%lu blocks taken, %lu released; %lu registrations, %lu found stale\n",
 		      t->taken, t->released, t->made, t->stale);
 	if (t->steps < ENOUGH)
-		return; /* chance leaves things out */
+		return; /* in a short run, chance may skip an action */
 	assert_true(t->given > t->got && t->got > 0 && t->moved > 0 && t->borrowed > 0);
 	assert_true(t->released > 0 && t->stale > 0);
 }
 
-static void live_through(uint64_t block_size)
+static void run_model(uint64_t block_size)
 {
 	struct story s = {0};
 	struct tally all;
@@ -165,25 +165,25 @@ static void live_through(uint64_t block_size)
 	close(MODEL_FD);
 }
 
-static void nobody_loses_a_byte_in_blocks_of_4_mib(void **state)
+static void objects_keep_their_contents_in_blocks_of_4_mib(void **state)
 {
-	live_through(4 * MIB);
+	run_model(4 * MIB);
 }
 
-static void nobody_loses_a_byte_in_blocks_of_256_kib(void **state)
+static void objects_keep_their_contents_in_blocks_of_256_kib(void **state)
 {
-	live_through(MIB / 4);
+	run_model(MIB / 4);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nobody_loses_a_byte_in_blocks_of_4_mib),
-		cmocka_unit_test(nobody_loses_a_byte_in_blocks_of_256_kib),
+		cmocka_unit_test(objects_keep_their_contents_in_blocks_of_4_mib),
+		cmocka_unit_test(objects_keep_their_contents_in_blocks_of_256_kib),
 	};
 
 	if (argc == 6 && strcmp(argv[1], "--worker") == 0)
-		return work(argv);
+		return model_worker_main(argv);
 	dice_start();
 	return cmocka_run_group_tests_name("the heap's model", tests, NULL, NULL);
 }

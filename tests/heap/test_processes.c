@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_processes.c - several processes with one heap: the same addresses, memory that goes from one
- * to the other, and what is left when one dies.
+ * test_processes.c - several processes with one heap: the same addresses, memory that passes
+ * between processes, and reclaiming after one dies.
  *
- * Each test is told from the parent's side; a child does as it is bidden, one step at a time. Children
- * are this program again, not mere forks, which ThreadSanitizer lets have no threads.
+ * The parent runs each test; a child executes its orders, one at a time. Children execute this
+ * program again instead of only forking, because ThreadSanitizer does not allow threads in a forked
+ * child.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +33,7 @@
 
 static char name[STAG_HEAP_NAME_MAX];
 
-/* ---- a child that does what it is told -------------------------------------- */
+/* ---- a child that executes orders -------------------------------------------------- */
 
 enum order { ALLOC, FREE, SHARE, UNSHARE, READ_BYTE, FILL, TRIM, REAP, CHECK, DETACH, CREATE };
 
@@ -46,7 +47,7 @@ struct child {
 	int to;
 };
 
-static uint64_t obey(struct stag_heap **heap, const struct bidding *b)
+static uint64_t execute_order(struct stag_heap **heap, const struct bidding *b)
 {
 	void *ptr = (void *)b->argument;
 
@@ -80,14 +81,14 @@ static uint64_t obey(struct stag_heap **heap, const struct bidding *b)
 	return 0;
 }
 
-static void serve(int from)
+static void serve_orders(int from)
 {
 	struct stag_heap *heap = NULL;
 	struct bidding b;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (read(from, &b, sizeof(b)) == (ssize_t)sizeof(b)) {
-		uint64_t answer = obey(&heap, &b);
+		uint64_t answer = execute_order(&heap, &b);
 
 		if (write(from, &answer, sizeof(answer)) != (ssize_t)sizeof(answer))
 			break;
@@ -95,7 +96,7 @@ static void serve(int from)
 	_exit(0);
 }
 
-static uint64_t bid(struct child *child, enum order order, uint64_t argument, uint64_t size)
+static uint64_t order_child(struct child *child, enum order order, uint64_t argument, uint64_t size)
 {
 	struct bidding b = {order, argument, size};
 	uint64_t answer;
@@ -105,8 +106,8 @@ static uint64_t bid(struct child *child, enum order order, uint64_t argument, ui
 	return answer;
 }
 
-/* This program again, with one end of a socket at descriptor 3. */
-static struct child run_self(const char *what)
+/* Executes this program again, with one end of a socket at descriptor 3. */
+static struct child execute_self(const char *what)
 {
 	struct child child;
 	int ends[2];
@@ -127,9 +128,9 @@ static struct child run_self(const char *what)
 
 static struct child start_child(void)
 {
-	struct child child = run_self("serve");
+	struct child child = execute_self("serve");
 
-	assert_int_equal(bid(&child, CREATE, 0, 0), 0);
+	assert_int_equal(order_child(&child, CREATE, 0, 0), 0);
 	return child;
 }
 
@@ -153,11 +154,11 @@ static void expect_exit(struct child *child)
 
 static void end_child(struct child *child)
 {
-	assert_int_equal(bid(child, DETACH, false, 0), 0);
+	assert_int_equal(order_child(child, DETACH, false, 0), 0);
 	kill_child(child);
 }
 
-/* ---- what the parent sees ------------------------------------------------------- */
+/* ---- checks in the parent ------------------------------------------------------------- */
 
 static struct stag_heap *make_heap(uint64_t block_size, uint32_t max_blocks)
 {
@@ -168,7 +169,7 @@ static struct stag_heap *make_heap(uint64_t block_size, uint32_t max_blocks)
 	struct stag_heap *heap;
 
 	snprintf(name, sizeof(name), "test-processes.%d", getpid());
-	stag_heap_unlink(name); /* of a test that failed */
+	stag_heap_unlink(name); /* left by a test that failed */
 	heap = stag_heap_create(name, &attr);
 	if (!heap)
 		fail_msg("%s: %s", strerror(errno), stag_heap_error());
@@ -196,7 +197,7 @@ static void expect_sound(struct stag_heap *heap)
 	assert_int_equal(stag_heap_check(heap, stderr), 0);
 }
 
-static void end_heap(struct stag_heap *heap)
+static void check_and_destroy_heap(struct stag_heap *heap)
 {
 	expect_sound(heap);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
@@ -218,33 +219,33 @@ static void a_pointer_means_the_same_everywhere(void **state)
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
 	unsigned char *mine = stag_heap_alloc(heap, 100);
-	unsigned char *theirs = (unsigned char *)bid(&child, ALLOC, 5 * MIB, 0);
+	unsigned char *theirs = (unsigned char *)order_child(&child, ALLOC, 5 * MIB, 0);
 
 	*mine = 42;
-	assert_int_equal(bid(&child, READ_BYTE, (uintptr_t)mine, 0), 42);
-	bid(&child, FILL, (uintptr_t)theirs, 5 * MIB);
+	assert_int_equal(order_child(&child, READ_BYTE, (uintptr_t)mine, 0), 42);
+	order_child(&child, FILL, (uintptr_t)theirs, 5 * MIB);
 	assert_int_equal(theirs[5 * MIB - 1], 0xa5);
 	assert_int_equal(query(heap).processes, 2);
 	end_child(&child);
 	assert_int_equal(query(heap).processes, 1);
 	stag_heap_free(heap, mine);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* Each in a block of its own: what one process allocates never depends on the other's lock. */
+/* Each process allocates in blocks of its own: it never depends on another process's lock. */
 static void processes_do_not_share_blocks(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
-	void *mine = stag_heap_alloc(heap, 64), *theirs = (void *)bid(&child, ALLOC, 64, 0);
+	void *mine = stag_heap_alloc(heap, 64), *theirs = (void *)order_child(&child, ALLOC, 64, 0);
 
 	assert_int_not_equal(heap_index(heap, mine), heap_index(heap, theirs));
 	end_child(&child);
 	stag_heap_free(heap, mine);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void what_another_process_frees_comes_back(void **state)
+static void memory_freed_by_another_process_is_reused(void **state)
 {
 	static const size_t sizes[] = {16, 64, 5000, 100000, 500000, 3 * MIB};
 	struct stag_heap *heap = make_heap(0, 64);
@@ -256,23 +257,22 @@ static void what_another_process_frees_comes_back(void **state)
 			void *ptr = stag_heap_alloc(heap, sizes[i]);
 
 			assert_non_null(ptr);
-			bid(&child, FREE, (uintptr_t)ptr, 0);
+			order_child(&child, FREE, (uintptr_t)ptr, 0);
 		}
 	assert_int_equal(query(heap).allocations, 0);
 	stag_heap_trim(heap);
 	assert_int_equal(query(heap).blocks, 0);
 	assert_int_equal(committed(heap), before);
 	end_child(&child);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* Figure 7: a block that is empty and not yet with the system changes hands as it is. */
-static void an_idle_block_keeps_its_block_id(void **state)
+/* Figure 7: an empty block that is not yet returned to the system changes its owner unchanged. */
+static void an_idle_block_keeps_its_block_id_across_owners(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
-	void *ptrs[9],
-		*theirs; /* in three blocks: one stays at hand for an object, one as a whole */
+	void *ptrs[9], *theirs; /* in three blocks: one is retained for an object, one as a whole */
 	uint64_t id;
 
 	for (int i = 0; i < 9; i++)
@@ -280,18 +280,18 @@ static void an_idle_block_keeps_its_block_id(void **state)
 	id = atomic_load(&heap->descs[0].block_id);
 	for (int i = 0; i < 9; i++)
 		stag_heap_free(heap, ptrs[i]);
-	theirs = (void *)bid(&child, ALLOC, MIB, 0);
+	theirs = (void *)order_child(&child, ALLOC, MIB, 0);
 	assert_true(heap_index(heap, theirs) <= 2);
 	assert_int_equal(atomic_load(&heap->descs[heap_index(heap, theirs)].block_id), id);
-	bid(&child, FREE, (uintptr_t)theirs, 0);
-	bid(&child, TRIM, 0, 0);
-	theirs = (void *)bid(&child, ALLOC, MIB, 0);
+	order_child(&child, FREE, (uintptr_t)theirs, 0);
+	order_child(&child, TRIM, 0, 0);
+	theirs = (void *)order_child(&child, ALLOC, MIB, 0);
 	assert_int_equal(atomic_load(&heap->descs[heap_index(heap, theirs)].block_id), id + 1);
 	end_child(&child);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void one_process_may_fill_what_another_has_left(void **state)
+static void one_process_may_use_all_blocks_that_another_freed(void **state)
 {
 	struct stag_heap *heap = make_heap(256 * KIB, 16);
 	struct child child = start_child();
@@ -300,78 +300,78 @@ static void one_process_may_fill_what_another_has_left(void **state)
 
 	while ((ptrs[n] = stag_heap_alloc(heap, 100000)))
 		n++;
-	assert_int_equal(bid(&child, ALLOC, 100000, 0), 0);
+	assert_int_equal(order_child(&child, ALLOC, 100000, 0), 0);
 	while (n-- > 0)
 		stag_heap_free(heap, ptrs[n]);
 	stag_heap_trim(heap);
-	for (n = 0; bid(&child, ALLOC, 100000, 0) != 0; n++)
+	for (n = 0; order_child(&child, ALLOC, 100000, 0) != 0; n++)
 		;
 	assert_true(n >= 14);
 	assert_null(stag_heap_alloc(heap, 1));
 	end_child(&child);
 	assert_non_null(stag_heap_alloc(heap, 1));
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 /* ---- death -------------------------------------------------------------------------- */
 
-static void what_the_dead_had_is_reclaimed(void **state)
+static void memory_of_a_dead_process_is_reclaimed(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
 	uint64_t before = committed(heap);
 
 	for (size_t size = 1; size < 6 * MIB; size = size * 2 + 1)
-		assert_int_not_equal(bid(&child, ALLOC, size, 0), 0);
+		assert_int_not_equal(order_child(&child, ALLOC, size, 0), 0);
 	kill_child(&child);
-	while (query(heap).processes != 1) /* the maintainer may be at it */
+	while (query(heap).processes != 1) /* the maintainer thread may still be reaping */
 		stag_heap_reap(heap, 0);
 	assert_int_equal(query(heap).blocks, 0);
 	assert_int_equal(committed(heap), before);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void the_dead_are_reaped_by_themselves(void **state)
+static void dead_processes_are_reaped_in_the_background(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
 
-	bid(&child, ALLOC, 64, 0);
+	order_child(&child, ALLOC, 64, 0);
 	assert_int_equal(query(heap).blocks, 1);
 	kill_child(&child);
 	while (query(heap).processes != 1)
 		usleep(10000);
 	assert_int_equal(query(heap).blocks, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void a_full_heap_reaps_the_dead(void **state)
+static void a_full_heap_reaps_dead_processes(void **state)
 {
 	struct stag_heap *heap = make_heap(256 * KIB, 16);
 	struct child child = start_child();
 
-	while (bid(&child, ALLOC, 700 * KIB, 0) != 0)
+	while (order_child(&child, ALLOC, 700 * KIB, 0) != 0)
 		;
 	assert_null(stag_heap_alloc(heap, 700 * KIB));
 	kill_child(&child);
 	assert_non_null(stag_heap_alloc(heap, 700 * KIB));
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 static void share_all(struct child *child, uint64_t *ptrs, const size_t *sizes, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		ptrs[i] = bid(child, ALLOC, sizes[i], 0);
-		bid(child, FILL, ptrs[i], sizes[i]);
-		assert_int_equal(bid(child, SHARE, ptrs[i], 0), 0);
-		bid(child, ALLOC, sizes[i], 0); /* not shared */
+		ptrs[i] = order_child(child, ALLOC, sizes[i], 0);
+		order_child(child, FILL, ptrs[i], sizes[i]);
+		assert_int_equal(order_child(child, SHARE, ptrs[i], 0), 0);
+		order_child(child, ALLOC, sizes[i], 0); /* not shared */
 	}
 }
 
 static const size_t shared_sizes[] = {24, 6000, 100000, 600000, 5 * MIB};
 #define NUM_SHARED (sizeof(shared_sizes) / sizeof(shared_sizes[0]))
 
-static void what_the_dead_had_shared_lives_until_it_is_freed(void **state)
+static void shared_memory_of_a_dead_process_lives_until_it_is_freed(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
@@ -390,10 +390,10 @@ static void what_the_dead_had_shared_lives_until_it_is_freed(void **state)
 	stag_heap_trim(heap);
 	assert_int_equal(query(heap).blocks, 0);
 	assert_int_equal(committed(heap), before);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void reap_takes_what_the_dead_had_shared(void **state)
+static void reap_shared_frees_shared_memory_of_dead_processes(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
@@ -406,58 +406,66 @@ static void reap_takes_what_the_dead_had_shared(void **state)
 	assert_true(query(heap).blocks >= 2);
 	assert_true(stag_heap_reap(heap, STAG_HEAP_REAP_SHARED) >= 5 * MIB);
 	assert_int_equal(query(heap).blocks, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void sharing_can_be_taken_back(void **state)
+static void sharing_can_be_revoked(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
-	uint64_t ptr = bid(&child, ALLOC, 64, 0), run = bid(&child, ALLOC, 5 * MIB, 0);
+	uint64_t ptr = order_child(&child, ALLOC, 64, 0),
+		 run = order_child(&child, ALLOC, 5 * MIB, 0);
 
-	bid(&child, SHARE, ptr, 0);
-	bid(&child, SHARE, run, 0);
+	order_child(&child, SHARE, ptr, 0);
+	order_child(&child, SHARE, run, 0);
 	assert_int_equal(stag_heap_unshare(heap, (void *)ptr), 0);
-	assert_int_equal(bid(&child, UNSHARE, run, 0), 0);
+	assert_int_equal(order_child(&child, UNSHARE, run, 0), 0);
 	kill_child(&child);
 	while (query(heap).processes != 1)
 		stag_heap_reap(heap, 0);
 	assert_int_equal(query(heap).blocks, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* A shared object that the owner frees, or another and the owner collects it, is shared no more. */
+/*
+ * A shared object stops being shared when the owner frees it, or collects it after another process
+ * freed it.
+ */
 static void freeing_ends_sharing(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
-	uint64_t a = bid(&child, ALLOC, 64, 0), b = bid(&child, ALLOC, 64, 0);
+	uint64_t a = order_child(&child, ALLOC, 64, 0), b = order_child(&child, ALLOC, 64, 0);
 
-	bid(&child, ALLOC, 64, 0); /* keeps the span there */
-	bid(&child, SHARE, a, 0);
-	bid(&child, SHARE, b, 0);
-	bid(&child, FREE, a, 0);
+	order_child(&child, ALLOC, 64, 0); /* keeps the span allocated */
+	order_child(&child, SHARE, a, 0);
+	order_child(&child, SHARE, b, 0);
+	order_child(&child, FREE, a, 0);
 	stag_heap_free(heap, (void *)b);
-	bid(&child, TRIM, 0, 0);
-	assert_int_equal(bid(&child, ALLOC, 64, 0), a);
-	assert_int_equal(bid(&child, ALLOC, 64, 0), b);
+	order_child(&child, TRIM, 0, 0);
+	assert_int_equal(order_child(&child, ALLOC, 64, 0), a);
+	assert_int_equal(order_child(&child, ALLOC, 64, 0), b);
 	expect_sound(heap);
 	kill_child(&child);
 	while (query(heap).processes != 1)
 		stag_heap_reap(heap, 0);
 	assert_int_equal(query(heap).blocks, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* Entries that name the dead in the middle of something: each is brought to an end. */
-static void what_the_dead_had_begun_is_ended(void **state)
+/*
+ * Block entries that name a dead process in the middle of a transition: each transition is
+ * completed.
+ */
+static void transitions_begun_by_a_dead_process_are_completed(void **state)
 {
 	static const enum block_phase phases[] = {BLOCK_TAKING, BLOCK_RELEASING};
 	struct stag_heap *heap = make_heap(0, 64);
 
 	for (size_t i = 0; i < 2; i++) {
 		struct child child = start_child();
-		uint64_t run = bid(&child, ALLOC, 9 * MIB, 0), one = bid(&child, ALLOC, 64, 0);
+		uint64_t run = order_child(&child, ALLOC, 9 * MIB, 0),
+			 one = order_child(&child, ALLOC, 64, 0);
 		uint32_t indices[] = {heap_index(heap, (void *)run), heap_index(heap, (void *)one)};
 
 		for (size_t k = 0; k < 2; k++) {
@@ -474,20 +482,20 @@ static void what_the_dead_had_begun_is_ended(void **state)
 			assert_int_equal(desc_phase(atomic_load(&heap->descs[k].state)),
 					 BLOCK_OPEN);
 	}
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* Freed bits whose hints went down with the one who should have set them. */
-static void a_free_that_was_not_told_is_found(void **state)
+/* Freed bits whose hints were never set because the process that freed them died. */
+static void a_free_without_its_hint_is_found(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
 	void *ptrs[20];
 
-	for (int i = 0; i < 20; i++) /* of several spans */
+	for (int i = 0; i < 20; i++) /* objects of several spans */
 		ptrs[i] = stag_heap_alloc(heap, 100000);
 	for (int i = 0; i < 20; i++) {
-		bid(&child, FREE, (uintptr_t)ptrs[i], 0);
+		order_child(&child, FREE, (uintptr_t)ptrs[i], 0);
 		atomic_store(&heap->hints.pending[heap_index(heap, ptrs[i])], 0);
 		hint_clear(&heap->hints.pending_blocks, heap_index(heap, ptrs[i]));
 	}
@@ -496,17 +504,17 @@ static void a_free_that_was_not_told_is_found(void **state)
 		stag_heap_reap(heap, 0);
 	stag_heap_trim(heap);
 	assert_int_equal(query(heap).blocks, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* An idle block whose hint went down, and the hints of its neighbours with it. */
-static void an_idle_block_that_nobody_knows_of_is_found(void **state)
+/* An idle block whose hint was lost, and its neighbours' hints with it. */
+static void an_idle_block_without_its_hint_is_found(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
-	uint64_t run = bid(&child, ALLOC, 5 * MIB, 0);
+	uint64_t run = order_child(&child, ALLOC, 5 * MIB, 0);
 
-	bid(&child, FREE, run, 0);
+	order_child(&child, FREE, run, 0);
 	hint_clear(&heap->hints.idle_runs, heap_index(heap, (void *)run));
 	kill_child(&child);
 	while (query(heap).processes != 1)
@@ -514,10 +522,10 @@ static void an_idle_block_that_nobody_knows_of_is_found(void **state)
 	assert_int_equal(query(heap).blocks, 1);
 	stag_heap_trim(heap);
 	assert_int_equal(query(heap).blocks, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* The slot of a block is not used again while an access under an old key may be under way. */
+/* The slot of a block is not reused while an access under an old key may be in flight. */
 static void a_slot_with_a_hazard_is_passed_over(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
@@ -542,15 +550,16 @@ static void a_slot_with_a_hazard_is_passed_over(void **state)
 	run = stag_heap_alloc(heap, 9 * MIB);
 	assert_int_equal(heap_index(heap, one), index);
 	assert_int_equal(heap_index(heap, run), first);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* Who died while it took a slot may not have looked whether a late writer is still there. */
-static void a_slot_whose_taker_died_is_passed_over_too(void **state)
+/* A process that died while it took a slot may not have checked for an access still in flight. */
+static void a_slot_with_a_hazard_is_passed_over_after_its_taker_died(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
-	void *theirs = (void *)bid(&child, ALLOC, 64, 0), *run = stag_heap_alloc(heap, 9 * MIB);
+	void *theirs = (void *)order_child(&child, ALLOC, 64, 0),
+	     *run = stag_heap_alloc(heap, 9 * MIB);
 	uint64_t taking =
 		(atomic_load(&heap->descs[heap_index(heap, theirs)].state) & 0xff00) | BLOCK_TAKING;
 	uint32_t first = heap_index(heap, run);
@@ -568,10 +577,10 @@ static void a_slot_whose_taker_died_is_passed_over_too(void **state)
 	assert_true(heap_index(heap, run) + 1 < first);
 	atomic_store(&heap->self->hazards[5], 0);
 	stag_heap_free(heap, run);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* ---- coming and going ------------------------------------------------------------------ */
+/* ---- attaching and detaching ------------------------------------------------------------- */
 
 static void the_last_to_leave_removes_the_heap(void **state)
 {
@@ -584,7 +593,7 @@ static void the_last_to_leave_removes_the_heap(void **state)
 	assert_false(exists());
 }
 
-static void it_stays_if_asked_or_if_something_shared_is_left(void **state)
+static void heap_stays_on_request_or_while_shared_memory_is_left(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	unsigned char *ptr;
@@ -601,17 +610,17 @@ static void it_stays_if_asked_or_if_something_shared_is_left(void **state)
 	assert_non_null(heap);
 	assert_int_equal(*ptr, 99);
 	stag_heap_free(heap, ptr);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void the_dead_do_not_keep_a_heap_there(void **state)
+static void dead_processes_do_not_keep_a_heap(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
 
-	bid(&child, ALLOC, 64, 0);
+	order_child(&child, ALLOC, 64, 0);
 	kill_child(&child);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 static void names_and_numbers_are_checked(void **state)
@@ -636,7 +645,7 @@ static void names_and_numbers_are_checked(void **state)
 	assert_false(exists());
 }
 
-static void something_else_of_that_name_is_refused(void **state)
+static void an_object_that_is_no_heap_is_refused(void **state)
 {
 	char path[128];
 	FILE *file;
@@ -654,7 +663,7 @@ static void something_else_of_that_name_is_refused(void **state)
 	unlink(path);
 }
 
-static void an_address_that_is_taken_is_an_error_that_says_so(void **state)
+static void an_address_in_use_is_reported_as_such(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	void *address = heap->header;
@@ -671,7 +680,7 @@ static void an_address_that_is_taken_is_an_error_that_says_so(void **state)
 	munmap(address, 4096);
 	heap = stag_heap_attach(name, NULL);
 	assert_non_null(heap);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 static void processes_that_are_attached_survive_an_unlink(void **state)
@@ -682,36 +691,36 @@ static void processes_that_are_attached_survive_an_unlink(void **state)
 
 	assert_int_equal(stag_heap_unlink(name), 0);
 	assert_false(exists());
-	ptr = bid(&child, ALLOC, 64, 0);
-	bid(&child, FILL, ptr, 64);
+	ptr = order_child(&child, ALLOC, 64, 0);
+	order_child(&child, FILL, ptr, 64);
 	assert_int_equal(*(unsigned char *)ptr, 0xa5);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 	other = make_heap(0, 64);
 	assert_int_equal(query(other).processes, 1);
 	end_child(&child);
 	assert_true(exists());
-	end_heap(other);
+	check_and_destroy_heap(other);
 }
 
-static void no_more_than_so_many_processes(void **state)
+static void attaching_beyond_the_process_limit_is_refused(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child children[STAG_HEAP_MAX_PROCS - 1], one_more;
 
 	for (size_t i = 0; i < STAG_HEAP_MAX_PROCS - 1; i++)
 		children[i] = start_child();
-	one_more = run_self("serve");
-	assert_int_equal(bid(&one_more, CREATE, 0, 0), EUSERS);
+	one_more = execute_self("serve");
+	assert_int_equal(order_child(&one_more, CREATE, 0, 0), EUSERS);
 	kill_child(&children[7]);
-	assert_int_equal(bid(&one_more, CREATE, 0, 0), 0);
+	assert_int_equal(order_child(&one_more, CREATE, 0, 0), 0);
 	end_child(&one_more);
 	for (size_t i = 0; i < STAG_HEAP_MAX_PROCS - 1; i++)
 		if (i != 7)
 			end_child(&children[i]);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void a_forked_child_has_to_attach(void **state)
+static void a_forked_child_must_attach_itself(void **state)
 {
 #if defined(__SANITIZE_THREAD__)
 	skip();
@@ -736,12 +745,12 @@ static void a_forked_child_has_to_attach(void **state)
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
 	assert_int_equal(query(heap).allocations, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 #define refused(call) (errno = 0, !(call) && errno == EINVAL && stag_heap_error()[0] != '\0')
 
-/* The number of the first call that does not refuse a heap which was inherited. */
+/* Returns the number of the first call that does not refuse an inherited heap. */
 static int calls_that_do_not_refuse(struct stag_heap *heap, void *ptr)
 {
 	struct stag_heap_process process;
@@ -786,7 +795,7 @@ static void expect_success(pid_t pid)
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* By a thread that has used the heap, and by one that has used none. */
+/* Forks and calls from a thread that has used the heap, and from one that has not. */
 static void *fork_and_call(void *arg)
 {
 	struct stag_heap *heap = arg;
@@ -811,11 +820,11 @@ static void every_call_refuses_an_inherited_heap(void **state)
 	assert_int_equal(pthread_create(&thread, NULL, fork_and_call, heap), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	stag_heap_free(heap, ptr);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* A heap that is only looked at is nobody's to use either. */
-static void every_call_refuses_a_picture(void **state)
+/* A heap that is opened only to look at it refuses all other calls, too. */
+static void every_call_refuses_a_read_only_view(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64), *picture;
 	void *ptr = stag_heap_alloc(heap, 64);
@@ -840,19 +849,22 @@ static void every_call_refuses_a_picture(void **state)
 	assert_int_equal(stag_heap_detach(picture, false), 0);
 	heap = stag_heap_attach(name, NULL);
 	stag_heap_free(heap, ptr);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-/* Nobody was left to remove the name: who comes next finds the heap, and what was shared in it. */
-static void a_heap_whose_last_process_was_killed_is_used_again(void **state)
+/*
+ * No process was left to remove the name: the next process to attach finds the heap, and the
+ * objects that were shared in it.
+ */
+static void a_heap_whose_last_process_was_killed_can_be_attached(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
-	unsigned char *shared = (unsigned char *)bid(&child, ALLOC, 64, 0);
+	unsigned char *shared = (unsigned char *)order_child(&child, ALLOC, 64, 0);
 
-	bid(&child, FILL, (uintptr_t)shared, 64);
-	bid(&child, SHARE, (uintptr_t)shared, 0);
-	bid(&child, ALLOC, 5 * MIB, 0);
+	order_child(&child, FILL, (uintptr_t)shared, 64);
+	order_child(&child, SHARE, (uintptr_t)shared, 0);
+	order_child(&child, ALLOC, 5 * MIB, 0);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 	kill_child(&child);
 	assert_true(exists());
@@ -864,7 +876,7 @@ static void a_heap_whose_last_process_was_killed_is_used_again(void **state)
 	expect_sound(heap);
 	stag_heap_free(heap, shared);
 	assert_int_equal(query(heap).blocks, 0);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
 /* Attaches, forks, and dies before its child does. */
@@ -883,7 +895,7 @@ static void leave_a_fork(int from)
 static void a_fork_does_not_keep_its_dead_parent_alive(void **state)
 {
 	struct stag_heap *heap = make_heap(0, 64);
-	struct child child = run_self("fork");
+	struct child child = execute_self("fork");
 	int status;
 
 	assert_int_equal(waitpid(child.pid, &status, 0), child.pid);
@@ -891,10 +903,10 @@ static void a_fork_does_not_keep_its_dead_parent_alive(void **state)
 	while (query(heap).processes != 1)
 		stag_heap_reap(heap, 0);
 	close(child.to);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 }
 
-static void come_and_go(void)
+static void attach_and_detach(void)
 {
 	struct stag_heap_attr attr = {.max_blocks = 64};
 
@@ -911,22 +923,22 @@ static void come_and_go(void)
 	_exit(0);
 }
 
-/* Nobody ends up alone in a heap that others cannot find, and the last removes the name. */
-static void coming_and_going_is_safe(void **state)
+/* No process ends up in a heap that others cannot find, and the last one removes the name. */
+static void concurrent_attach_and_detach_is_safe(void **state)
 {
 	struct child children[3];
 
 	for (int i = 0; i < 3; i++)
-		children[i] = run_self("come-and-go");
+		children[i] = execute_self("come-and-go");
 	for (int i = 0; i < 3; i++)
 		expect_exit(&children[i]);
 	assert_false(exists());
 }
 
-/* ---- looking -------------------------------------------------------------------------- */
+/* ---- read-only views ---------------------------------------------------------------------- */
 
-/* A heap that only a child has. */
-static struct child leave_to_child(void)
+/* Creates a heap that only a child has attached. */
+static struct child create_heap_of_child(void)
 {
 	struct stag_heap *heap = make_heap(0, 64);
 	struct child child = start_child();
@@ -935,7 +947,7 @@ static struct child leave_to_child(void)
 	return child;
 }
 
-static struct stag_heap *look(void)
+static struct stag_heap *open_view(void)
 {
 	struct stag_heap *heap = stag_heap_look(name);
 
@@ -944,17 +956,18 @@ static struct stag_heap *look(void)
 	return heap;
 }
 
-static void who_looks_sees_all(void **state)
+static void a_view_shows_all_of_the_heap(void **state)
 {
-	struct child child = leave_to_child();
-	uint64_t small = bid(&child, ALLOC, 64, 0), large = bid(&child, ALLOC, 5 * MIB, 0);
+	struct child child = create_heap_of_child();
+	uint64_t small = order_child(&child, ALLOC, 64, 0),
+		 large = order_child(&child, ALLOC, 5 * MIB, 0);
 	struct stag_heap *heap = NULL;
 	struct stag_heap_process process;
 	struct stag_heap_block block;
 	uint32_t i = 0, seen = 0;
 
-	bid(&child, SHARE, large, 0);
-	heap = look();
+	order_child(&child, SHARE, large, 0);
+	heap = open_view();
 	expect_sound(heap);
 	assert_int_equal(query(heap).blocks, 2);
 	assert_int_equal(query(heap).allocations, 2);
@@ -976,16 +989,16 @@ static void who_looks_sees_all(void **state)
 	}
 	assert_int_equal(seen, 2);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
-	bid(&child, FREE, large, 0);
+	order_child(&child, FREE, large, 0);
 	end_child(&child);
 }
 
-/* A picture is of its time, and the next one of its own. */
-static void who_looks_leaves_no_trace(void **state)
+/* A view shows the heap at the time it was opened; the next one is independent of it. */
+static void a_view_leaves_no_trace_in_the_heap(void **state)
 {
-	struct child child = leave_to_child();
-	uint64_t ptr = bid(&child, ALLOC, 5 * MIB, 0);
-	struct stag_heap *heap = look(), *later;
+	struct child child = create_heap_of_child();
+	uint64_t ptr = order_child(&child, ALLOC, 5 * MIB, 0);
+	struct stag_heap *heap = open_view(), *later;
 	uint64_t before = committed(heap);
 	struct stat st[2];
 
@@ -997,28 +1010,28 @@ static void who_looks_leaves_no_trace(void **state)
 	assert_int_equal(stag_heap_reap(heap, STAG_HEAP_REAP_SHARED), 0);
 	assert_int_equal(fstat(heap->files.fd, &st[1]), 0);
 	assert_int_equal(st[0].st_mtim.tv_nsec, st[1].st_mtim.tv_nsec);
-	bid(&child, FREE, ptr, 0);
-	bid(&child, TRIM, 0, 0);
-	assert_int_equal(query(heap).blocks, 0); /* entries are looked at when they are told of */
+	order_child(&child, FREE, ptr, 0);
+	order_child(&child, TRIM, 0, 0);
+	assert_int_equal(query(heap).blocks, 0); /* entries are read when they are reported */
 	assert_true(committed(heap) <= before - 5 * MIB);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 	assert_true(exists());
-	later = look();
+	later = open_view();
 	assert_int_equal(query(later).processes, 1);
 	end_child(&child);
 	assert_false(exists());
 	assert_int_equal(stag_heap_detach(later, false), 0);
 }
 
-static void the_dead_are_seen_and_let_lie(void **state)
+static void a_view_shows_dead_processes_without_reaping_them(void **state)
 {
-	struct child child = leave_to_child();
+	struct child child = create_heap_of_child();
 	struct stag_heap_process process;
 
-	bid(&child, ALLOC, 64, 0);
+	order_child(&child, ALLOC, 64, 0);
 	kill_child(&child);
 	for (int again = 0; again < 2; again++) {
-		struct stag_heap *heap = look();
+		struct stag_heap *heap = open_view();
 		uint32_t i = 0;
 
 		assert_int_equal(query(heap).processes, 1);
@@ -1029,7 +1042,7 @@ static void the_dead_are_seen_and_let_lie(void **state)
 		expect_sound(heap);
 		assert_int_equal(stag_heap_detach(heap, false), 0);
 	}
-	end_heap(stag_heap_attach(name, NULL));
+	check_and_destroy_heap(stag_heap_attach(name, NULL));
 }
 
 static int is_ours(const char *found, void *arg)
@@ -1042,14 +1055,17 @@ static void heaps_are_listed(void **state)
 	struct stag_heap *heap = make_heap(0, 64);
 
 	assert_int_equal(stag_heap_list(is_ours, name), 42);
-	end_heap(heap);
+	check_and_destroy_heap(heap);
 	assert_int_equal(stag_heap_list(is_ours, name), 0);
 	assert_null(stag_heap_look(name));
 	assert_int_equal(errno, ENOENT);
 }
 
-/* Wild words in the process table, the descriptor table, the hints, and the first block's header. */
-static void spoil(int fd, const struct heap_header *header, unsigned int seed)
+/*
+ * Writes random words into the process table, the descriptor table, the hints, and the first
+ * block's header.
+ */
+static void corrupt_heap(int fd, const struct heap_header *header, unsigned int seed)
 {
 	uint64_t control = header->control_size, wild = UINT64_MAX / (seed + 2);
 
@@ -1067,9 +1083,11 @@ static void spoil(int fd, const struct heap_header *header, unsigned int seed)
 	}
 }
 
-/* Anybody may put a file there: who looks at it comes to no harm. */
-/* Whose file is it to remove, or to punch holes into? Not what the object says: it may be anybody's. */
-static void a_heap_that_names_a_strangers_file_does_it_no_harm(void **state)
+/*
+ * The file to remove or to punch holes into is not taken from the shared object: any user may have
+ * put that there, naming a file of someone else's.
+ */
+static void a_heap_that_names_a_foreign_file_does_not_damage_it(void **state)
 {
 	struct stag_heap *heap = make_heap(256 * KIB, 4);
 	char path[128], theirs[] = "/tmp/stag-heap.of-others.XXXXXX";
@@ -1097,7 +1115,7 @@ static void a_heap_that_names_a_strangers_file_does_it_no_harm(void **state)
 	close(fd);
 }
 
-static void a_wild_heap_can_be_looked_at(void **state)
+static void a_view_of_a_corrupt_heap_does_not_crash(void **state)
 {
 	struct stag_heap *heap = make_heap(256 * KIB, 4);
 	struct child child = start_child();
@@ -1107,8 +1125,8 @@ static void a_wild_heap_can_be_looked_at(void **state)
 	void *good;
 	int fd;
 
-	bid(&child, ALLOC, 64, 0);
-	bid(&child, ALLOC, 600 * KIB, 0);
+	order_child(&child, ALLOC, 64, 0);
+	order_child(&child, ALLOC, 600 * KIB, 0);
 	assert_int_equal(stag_heap_detach(heap, true), 0);
 	kill_child(&child);
 	snprintf(path, sizeof(path), "/dev/shm/stag-heap.%s", name);
@@ -1118,8 +1136,8 @@ static void a_wild_heap_can_be_looked_at(void **state)
 	assert_int_equal(pread(fd, good, header.size, 0), header.size);
 	for (unsigned int i = 0; i < 200; i++) {
 		assert_int_equal(pwrite(fd, good, header.size, 0), header.size);
-		spoil(fd, &header, i);
-		heap = look();
+		corrupt_heap(fd, &header, i);
+		heap = open_view();
 		query(heap);
 		if (i % 50 == 0)
 			assert_true(stag_heap_check(heap, NULL) > 0);
@@ -1130,7 +1148,7 @@ static void a_wild_heap_can_be_looked_at(void **state)
 	assert_int_equal(errno, EPROTO);
 	assert_int_equal(pwrite(fd, &header, sizeof(header), 0), sizeof(header));
 	assert_int_equal(ftruncate(fd, (off_t)header.control_size), 0);
-	heap = look();
+	heap = open_view();
 	query(heap);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 	assert_int_equal(ftruncate(fd, 5000), 0);
@@ -1141,25 +1159,28 @@ static void a_wild_heap_can_be_looked_at(void **state)
 	free(good);
 }
 
-static void be_a_child(const char *what)
+static void run_as_child(const char *what)
 {
 	if (strcmp(what, "serve") == 0)
-		serve(3);
+		serve_orders(3);
 	else if (strcmp(what, "fork") == 0)
 		leave_a_fork(3);
 	else
-		come_and_go();
+		attach_and_detach();
 }
 
-/* ---- who tells late ----------------------------------------------------------------- */
+/* ---- late notices of frees --------------------------------------------------------------- */
 
-/* A block of ours that becomes the child's, while somebody who has freed in it has not told yet. */
+/*
+ * A block that passes from this process to the child while a free in it has not been reported to
+ * the owner yet.
+ */
 struct late {
 	struct stag_heap *heap;
 	struct child child;
 	uint32_t index;
 	uint64_t group;
-	void *theirs; /* the child's, in that block */
+	void *theirs; /* the child's object in that block */
 };
 
 static uint64_t group_of(struct stag_heap *heap, struct heap_span *span)
@@ -1167,7 +1188,7 @@ static uint64_t group_of(struct stag_heap *heap, struct heap_span *span)
 	return 1ull << (span_first(heap, span) >> heap->geo.group_shift);
 }
 
-/* The first half of a free by another: span_free_remote(). */
+/* Does the first half of a free by another process: span_free_remote(). */
 static struct late free_and_pause(void)
 {
 	struct late l = {.heap = make_heap(0, 64)};
@@ -1186,64 +1207,64 @@ static struct late free_and_pause(void)
 		&block_bits(l.heap, heap_block_at(l.heap, l.index), l.heap->geo.freed_offset,
 			    span_first(l.heap, span))[number / 64],
 		1ull << (number % 64));
-	bid(&l.child, FREE, (uintptr_t)second, 0); /* so that the owner looks */
+	order_child(&l.child, FREE, (uintptr_t)second, 0); /* so that the owner collects */
 	return l;
 }
 
-static void change_hands(struct late *l)
+static void pass_block_to_child(struct late *l)
 {
 	stag_heap_trim(l->heap);
 	assert_int_equal(query(l->heap).blocks, 0);
-	/* not in a span at hand, which is looked at in any case */
-	l->theirs = (void *)bid(&l->child, ALLOC, 500000, 0);
+	/* not in a retained span, which is checked in any case */
+	l->theirs = (void *)order_child(&l->child, ALLOC, 500000, 0);
 	assert_int_equal(heap_index(l->heap, l->theirs), l->index);
 	assert_int_equal(group_of(l->heap, block_spans(l->heap, heap_block_at(l->heap, l->index)) +
 						   l->heap->geo.header_slices),
 			 l->group);
 }
 
-/* What we free of theirs they get to know. */
-static void expect_told(struct late *l)
+/* Checks that the child collects the object of its own that we freed. */
+static void expect_free_is_collected(struct late *l)
 {
 	stag_heap_trim(l->heap);
-	bid(&l->child, TRIM, 0, 0);
+	order_child(&l->child, TRIM, 0, 0);
 	assert_int_equal(query(l->heap).blocks, 0);
 	end_child(&l->child);
-	end_heap(l->heap);
+	check_and_destroy_heap(l->heap);
 }
 
-static void who_tells_late_tells_who_owns_it_then(void **state)
+static void a_late_notice_of_a_free_reaches_the_new_owner(void **state)
 {
 	struct late l = free_and_pause();
 
-	change_hands(&l);
+	pass_block_to_child(&l);
 	span_tell_owner(l.heap, l.index, l.group);
 	stag_heap_trim(l.heap);
 	stag_heap_free(l.heap, l.theirs);
-	expect_told(&l);
+	expect_free_is_collected(&l);
 }
 
-/* It had looked who owns it before that changed. */
-static void what_was_told_of_an_owner_does_not_silence_others(void **state)
+/* The freeing process read the owner before the owner changed. */
+static void a_notice_to_the_old_owner_does_not_suppress_later_ones(void **state)
 {
 	struct late l = free_and_pause();
 
 	stag_heap_trim(l.heap);
 	atomic_fetch_or(&l.heap->hints.pending[l.index], l.group);
-	change_hands(&l);
+	pass_block_to_child(&l);
 	hint_set(&l.heap->hints.pending_blocks, l.index);
 	stag_heap_free(l.heap, l.theirs);
-	expect_told(&l);
+	expect_free_is_collected(&l);
 }
 
-static void who_is_told_too_much_takes_nothing_from_others(void **state)
+static void a_spurious_notice_of_a_free_does_not_lose_others(void **state)
 {
 	struct late l = free_and_pause();
 
-	change_hands(&l);
+	pass_block_to_child(&l);
 	stag_heap_free(l.heap, l.theirs);
 	hint_set(&l.heap->hints.pending_blocks, l.index);
-	expect_told(&l);
+	expect_free_is_collected(&l);
 }
 
 int main(int argc, char **argv)
@@ -1251,49 +1272,49 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_pointer_means_the_same_everywhere),
 		cmocka_unit_test(processes_do_not_share_blocks),
-		cmocka_unit_test(who_tells_late_tells_who_owns_it_then),
-		cmocka_unit_test(what_was_told_of_an_owner_does_not_silence_others),
-		cmocka_unit_test(who_is_told_too_much_takes_nothing_from_others),
-		cmocka_unit_test(what_another_process_frees_comes_back),
-		cmocka_unit_test(an_idle_block_keeps_its_block_id),
-		cmocka_unit_test(one_process_may_fill_what_another_has_left),
-		cmocka_unit_test(what_the_dead_had_is_reclaimed),
-		cmocka_unit_test(the_dead_are_reaped_by_themselves),
-		cmocka_unit_test(a_full_heap_reaps_the_dead),
-		cmocka_unit_test(what_the_dead_had_shared_lives_until_it_is_freed),
-		cmocka_unit_test(reap_takes_what_the_dead_had_shared),
-		cmocka_unit_test(sharing_can_be_taken_back),
+		cmocka_unit_test(a_late_notice_of_a_free_reaches_the_new_owner),
+		cmocka_unit_test(a_notice_to_the_old_owner_does_not_suppress_later_ones),
+		cmocka_unit_test(a_spurious_notice_of_a_free_does_not_lose_others),
+		cmocka_unit_test(memory_freed_by_another_process_is_reused),
+		cmocka_unit_test(an_idle_block_keeps_its_block_id_across_owners),
+		cmocka_unit_test(one_process_may_use_all_blocks_that_another_freed),
+		cmocka_unit_test(memory_of_a_dead_process_is_reclaimed),
+		cmocka_unit_test(dead_processes_are_reaped_in_the_background),
+		cmocka_unit_test(a_full_heap_reaps_dead_processes),
+		cmocka_unit_test(shared_memory_of_a_dead_process_lives_until_it_is_freed),
+		cmocka_unit_test(reap_shared_frees_shared_memory_of_dead_processes),
+		cmocka_unit_test(sharing_can_be_revoked),
 		cmocka_unit_test(freeing_ends_sharing),
-		cmocka_unit_test(what_the_dead_had_begun_is_ended),
-		cmocka_unit_test(a_free_that_was_not_told_is_found),
-		cmocka_unit_test(an_idle_block_that_nobody_knows_of_is_found),
+		cmocka_unit_test(transitions_begun_by_a_dead_process_are_completed),
+		cmocka_unit_test(a_free_without_its_hint_is_found),
+		cmocka_unit_test(an_idle_block_without_its_hint_is_found),
 		cmocka_unit_test(a_slot_with_a_hazard_is_passed_over),
-		cmocka_unit_test(a_slot_whose_taker_died_is_passed_over_too),
+		cmocka_unit_test(a_slot_with_a_hazard_is_passed_over_after_its_taker_died),
 		cmocka_unit_test(the_last_to_leave_removes_the_heap),
-		cmocka_unit_test(it_stays_if_asked_or_if_something_shared_is_left),
-		cmocka_unit_test(the_dead_do_not_keep_a_heap_there),
+		cmocka_unit_test(heap_stays_on_request_or_while_shared_memory_is_left),
+		cmocka_unit_test(dead_processes_do_not_keep_a_heap),
 		cmocka_unit_test(names_and_numbers_are_checked),
-		cmocka_unit_test(something_else_of_that_name_is_refused),
-		cmocka_unit_test(an_address_that_is_taken_is_an_error_that_says_so),
+		cmocka_unit_test(an_object_that_is_no_heap_is_refused),
+		cmocka_unit_test(an_address_in_use_is_reported_as_such),
 		cmocka_unit_test(processes_that_are_attached_survive_an_unlink),
-		cmocka_unit_test(no_more_than_so_many_processes),
-		cmocka_unit_test(a_forked_child_has_to_attach),
+		cmocka_unit_test(attaching_beyond_the_process_limit_is_refused),
+		cmocka_unit_test(a_forked_child_must_attach_itself),
 		cmocka_unit_test(every_call_refuses_an_inherited_heap),
-		cmocka_unit_test(every_call_refuses_a_picture),
-		cmocka_unit_test(a_heap_whose_last_process_was_killed_is_used_again),
+		cmocka_unit_test(every_call_refuses_a_read_only_view),
+		cmocka_unit_test(a_heap_whose_last_process_was_killed_can_be_attached),
 		cmocka_unit_test(a_fork_does_not_keep_its_dead_parent_alive),
-		cmocka_unit_test(coming_and_going_is_safe),
-		cmocka_unit_test(who_looks_sees_all),
-		cmocka_unit_test(who_looks_leaves_no_trace),
-		cmocka_unit_test(the_dead_are_seen_and_let_lie),
+		cmocka_unit_test(concurrent_attach_and_detach_is_safe),
+		cmocka_unit_test(a_view_shows_all_of_the_heap),
+		cmocka_unit_test(a_view_leaves_no_trace_in_the_heap),
+		cmocka_unit_test(a_view_shows_dead_processes_without_reaping_them),
 		cmocka_unit_test(heaps_are_listed),
-		cmocka_unit_test(a_wild_heap_can_be_looked_at),
-		cmocka_unit_test(a_heap_that_names_a_strangers_file_does_it_no_harm),
+		cmocka_unit_test(a_view_of_a_corrupt_heap_does_not_crash),
+		cmocka_unit_test(a_heap_that_names_a_foreign_file_does_not_damage_it),
 	};
 
 	if (argc == 3) {
 		snprintf(name, sizeof(name), "%s", argv[2]);
-		be_a_child(argv[1]);
+		run_as_child(argv[1]);
 	}
 	return cmocka_run_group_tests_name("heap/processes", tests, NULL, NULL);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * test_steady.c - once a heap has what its processes need, memory and its keys cost no system call and no
- * registration.
+ * test_steady.c - once a heap has the memory that its processes need, allocations and key lookups
+ * make no system call and no registration.
  *
- * Two processes allocate, look keys up, free, and hand objects to each other to be freed there. After
- * a time for warming up, each throws a switch after which its thread may make no system call: the
- * kernel sends SIGSYS for the first (syscall user dispatch; since Linux 5.11, on x86). The
- * heap's own thread and the adapter's may. The counters say the rest.
+ * Two processes allocate, look keys up, free, and hand objects to each other to be freed there.
+ * After a warm-up, each turns on a switch after which its thread may make no system call: the
+ * kernel sends SIGSYS for the first (syscall user dispatch; since Linux 5.11, on x86). The heap's
+ * own thread and the adapter's are exempt. The counters show that no registration was made.
  *
- * Each calls getppid() before and after, for who looks on from outside: steady.sh.
+ * Each calls getppid() before and after, as a mark for an observer outside: steady.sh.
  */
 #include "side.h"
 
@@ -40,9 +40,9 @@
 #define FD     1000
 #define STEPS  1000000ul /* after a tenth of it to warm up */
 #define WINDOW 32	 /* objects of one process */
-#define RING   16	 /* on their way to the other one */
+#define RING   16	 /* in flight to the other process */
 #define BLOCK  (4u << 20)
-#define FLOOR  10 /* blocks of each process that are never empty */
+#define FLOOR  10 /* blocks of each process that never become empty */
 
 static const size_t sizes[] = {16,    64,    100,    700,    1000,   5000,
 			       20000, 65536, 100000, 200000, 300000, 1 << 20};
@@ -52,10 +52,10 @@ struct ring {
 	void *ptr[RING];
 };
 
-/* Shared by the two. */
+/* Shared by the two processes. */
 struct table {
 	_Atomic uint32_t arrived[4];
-	struct ring ring[2]; /* to each */
+	struct ring ring[2]; /* to each process */
 	struct stag_heap_stats before[2], after[2];
 	uint64_t handed[2];
 	bool watched[2];
@@ -76,16 +76,18 @@ struct worker {
 
 static volatile char selector = SYSCALL_DISPATCH_FILTER_ALLOW;
 
-static void caught(int sig, siginfo_t *info, void *context)
+static void report_system_call(int sig, siginfo_t *info, void *context)
 {
 	selector = SYSCALL_DISPATCH_FILTER_ALLOW;
 	fail_msg("system call %d, at %p", info->si_syscall, info->si_call_addr);
 }
 
-/* False: this kernel cannot, or a sanitizer makes calls of its own. */
+/*
+ * Returns false if this kernel has no syscall user dispatch, or a sanitizer makes calls of its own.
+ */
 static bool can_watch(void)
 {
-	struct sigaction act = {.sa_sigaction = caught, .sa_flags = SA_SIGINFO};
+	struct sigaction act = {.sa_sigaction = report_system_call, .sa_flags = SA_SIGINFO};
 
 	if (is_slow_build())
 		return false;
@@ -103,7 +105,7 @@ static struct table *map_table(void)
 	return table;
 }
 
-static void meet(struct worker *w, int where)
+static void wait_for_other(struct worker *w, int where)
 {
 	atomic_fetch_add(&w->table->arrived[where], 1);
 	while (atomic_load(&w->table->arrived[where]) < 2)
@@ -119,7 +121,7 @@ static void look_up(struct worker *w, const void *ptr)
 		fail_msg("%s", stag_heap_error());
 }
 
-static void *take(struct worker *w, size_t size)
+static void *allocate_object(struct worker *w, size_t size)
 {
 	char *ptr = stag_heap_alloc(w->heap, size);
 
@@ -130,7 +132,7 @@ static void *take(struct worker *w, size_t size)
 	return ptr;
 }
 
-static bool hand_over(struct worker *w, void *ptr)
+static bool hand_object_over(struct worker *w, void *ptr)
 {
 	struct ring *r = &w->table->ring[!w->number];
 	uint32_t put = atomic_load(&r->put);
@@ -143,7 +145,7 @@ static bool hand_over(struct worker *w, void *ptr)
 	return true;
 }
 
-static void receive(struct worker *w)
+static void free_received_objects(struct worker *w)
 {
 	struct ring *r = &w->table->ring[w->number];
 	uint32_t get = atomic_load(&r->get);
@@ -155,33 +157,33 @@ static void receive(struct worker *w)
 	atomic_store(&r->get, get + 1);
 }
 
-/* One large one at a time, of a size that is this process's own. */
-static void renew_run(struct worker *w)
+/* Replaces the process's one large object, of a size that only this process uses. */
+static void replace_large_object(struct worker *w)
 {
 	stag_heap_free(w->heap, w->run);
-	w->run = take(w, (w->number ? 5 : 9) * (size_t)BLOCK / 2);
+	w->run = allocate_object(w, (w->number ? 5 : 9) * (size_t)BLOCK / 2);
 }
 
-static void step(struct worker *w)
+static void step_random(struct worker *w)
 {
 	void **slot = &w->window[dice(WINDOW)];
 
-	if (!*slot || !one_in(2) || !hand_over(w, *slot))
+	if (!*slot || !one_in(2) || !hand_object_over(w, *slot))
 		stag_heap_free(w->heap, *slot);
-	*slot = take(w, sizes[dice(sizeof(sizes) / sizeof(sizes[0]))]);
-	receive(w);
+	*slot = allocate_object(w, sizes[dice(sizeof(sizes) / sizeof(sizes[0]))]);
+	free_received_objects(w);
 	if (one_in(100))
-		renew_run(w);
+		replace_large_object(w);
 }
 
-/* Blocks that keep one small thing, and so stay; what is needed at most fits in them. */
-static void lay_floor(struct worker *w)
+/* Fills blocks with one small object each, so that they stay; the working set fits in them. */
+static void fill_base_blocks(struct worker *w)
 {
 	void *all[FLOOR * 16];
 	char *last = NULL;
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-		all[i] = take(w, BLOCK / 16);
+		all[i] = allocate_object(w, BLOCK / 16);
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		char *block = (char *)((uintptr_t)all[i] & ~(uintptr_t)(BLOCK - 1));
 
@@ -192,8 +194,11 @@ static void lay_floor(struct worker *w)
 	}
 }
 
-/* Whatever the other one may hand over is in a block that is registered here. */
-static void know_all(struct worker *w)
+/*
+ * Looks up keys in every block, so that every object the other process may hand over is in a block
+ * registered here.
+ */
+static void look_up_all_keys(struct worker *w)
 {
 	struct stag_heap_block block;
 
@@ -201,20 +206,23 @@ static void know_all(struct worker *w)
 		look_up(w, (char *)(uintptr_t)block.address + block.size - 1);
 }
 
-/* The first run comes from the system, and the dice may not ask for one before it counts. */
+/*
+ * Warms up, including a first run from the system: the dice may not choose the first one only after
+ * counting began.
+ */
 static void warm_up(struct worker *w)
 {
-	lay_floor(w);
-	renew_run(w);
-	meet(w, 0);
-	know_all(w);
-	meet(w, 1);
+	fill_base_blocks(w);
+	replace_large_object(w);
+	wait_for_other(w, 0);
+	look_up_all_keys(w);
+	wait_for_other(w, 1);
 	for (unsigned long i = 0; i < lessened(STEPS / 10); i++)
-		step(w);
-	meet(w, 2);
+		step_random(w);
+	wait_for_other(w, 2);
 }
 
-static void be_steady(struct worker *w)
+static void run_steady_state(struct worker *w)
 {
 	unsigned long steps = lessened(STEPS);
 
@@ -224,14 +232,14 @@ static void be_steady(struct worker *w)
 	if (w->table->watched[w->number])
 		selector = SYSCALL_DISPATCH_FILTER_BLOCK;
 	for (unsigned long i = 0; i < steps; i++)
-		step(w);
+		step_random(w);
 	selector = SYSCALL_DISPATCH_FILTER_ALLOW;
 	getppid();
 	stag_heap_query(w->heap, &w->table->after[w->number], sizeof(struct stag_heap_stats));
-	meet(w, 3);
+	wait_for_other(w, 3);
 }
 
-static int work(char **argv)
+static int steady_worker_main(char **argv)
 {
 	struct worker w = {.number = atoi(argv[3]), .table = map_table()};
 	struct stag_heap_attr attr = {.retain_ms = atoi(argv[4])};
@@ -244,7 +252,7 @@ static int work(char **argv)
 	w.pd = ibv_alloc_pd(w.contexts[0]);
 	assert_int_equal(stag_heap_add_device(w.heap, w.pd, NULL, &w.device), 0);
 	warm_up(&w);
-	be_steady(&w);
+	run_steady_state(&w);
 	assert_int_equal(stag_heap_check(w.heap, stderr), 0);
 	assert_int_equal(stag_heap_detach(w.heap, false), 0);
 	assert_int_equal(ibv_dealloc_pd(w.pd), 0);
@@ -252,9 +260,9 @@ static int work(char **argv)
 	return 0;
 }
 
-/* ---- the story ---- */
+/* ---- the test ---- */
 
-static pid_t start(const char *heap, int number, int retain_ms)
+static pid_t start_worker(const char *heap, int number, int retain_ms)
 {
 	char n[16], retain[16], seed[32];
 	pid_t pid;
@@ -272,7 +280,7 @@ static pid_t start(const char *heap, int number, int retain_ms)
 	return pid;
 }
 
-/* The first to end badly is the one that matters: the other waits for it in vain. */
+/* Waits for both, and reports the first that failed: the other only waits for it in vain. */
 static void expect_success(const pid_t *pids)
 {
 	for (int i = 0; i < 2; i++) {
@@ -286,7 +294,7 @@ static void expect_success(const pid_t *pids)
 	}
 }
 
-static void expect_no_more(const struct table *t, int i)
+static void expect_no_new_registrations(const struct table *t, int i)
 {
 	const struct stag_heap_stats *a = &t->before[i], *b = &t->after[i];
 
@@ -301,7 +309,7 @@ static void expect_no_more(const struct table *t, int i)
 		      a->registrations_made, t->watched[i] ? ", no system call" : "");
 }
 
-static void live_through(int retain_ms)
+static void run_two_workers(int retain_ms)
 {
 	struct stag_heap_attr attr = {.max_blocks = 64,
 				      .block_size = BLOCK,
@@ -322,28 +330,28 @@ static void live_through(int retain_ms)
 	if (!heap)
 		fail_msg("%s", stag_heap_error());
 	for (int i = 0; i < 2; i++)
-		pids[i] = start(name, i, retain_ms);
+		pids[i] = start_worker(name, i, retain_ms);
 	expect_success(pids);
 	for (int i = 0; i < 2; i++)
-		expect_no_more(table, i);
+		expect_no_new_registrations(table, i);
 	assert_int_equal(stag_heap_detach(heap, false), 0);
 	munmap(table, sizeof(*table));
 	close(FD);
 }
 
-static void the_steady_state_costs_no_system_call(void **state)
+static void the_steady_state_makes_no_system_call(void **state)
 {
-	live_through(-1);
+	run_two_workers(-1);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_steady_state_costs_no_system_call),
+		cmocka_unit_test(the_steady_state_makes_no_system_call),
 	};
 
 	if (argc == 6 && strcmp(argv[1], "--worker") == 0)
-		return work(argv);
+		return steady_worker_main(argv);
 	dice_start();
 	return cmocka_run_group_tests_name("the heap's steady state", tests, NULL, NULL);
 }

@@ -2,13 +2,15 @@
 /*
  * test_step.c - a process dies at each instruction of each critical section.
  *
- * The victim stops before what it is to do, and is led through it with ptrace, one instruction at
- * a time, until it is killed: after so many instructions, or after so many changes of the shared
- * memory, which are the deaths that differ. The survivor, which is this process, then finds the heap
- * sound, its own memory and what was shared untouched, and after reaping not a page more than before.
+ * The victim stops before the section, and is single-stepped through it with ptrace until it is
+ * killed: after a given number of instructions, or after a given number of changes of the shared
+ * memory (two deaths differ only if such a change lies between them). The survivor, which is this
+ * process, then checks that the heap is consistent, that its own memory and the shared memory are
+ * untouched, and that after reaping not a page more is used than before.
  *
- * With STAG_LONG after every change, and every instruction or as many as there is time for; else
- * here and there, by chance. A first argument picks sections by name, with "*" for anything.
+ * With STAG_LONG the victim dies after every change, and after every instruction or as many as
+ * there is time for; else at random points. A first argument selects sections by name, with "*" as
+ * a wildcard.
  */
 #include <fcntl.h>
 #include <limits.h>
@@ -36,12 +38,12 @@
 
 #define KIB	     1024ul
 #define BLOCK	     (256 * KIB)
-#define MAX_BLOCKS   130u /* hint maps of two levels, and two slots that are a word's only ones */
+#define MAX_BLOCKS   130u /* hint maps of two levels, with two slots alone in their word */
 #define RUN	     (300 * KIB)
 #define MEDIUM	     (100 * KIB)
 #define PIECES	     64u
-#define STEPS_IN_ALL 1000000ul /* of one section, with STAG_LONG: half a minute */
-#define SELDOM	     4ul       /* one section in so many, where programs are slow */
+#define STEPS_IN_ALL 1000000ul /* instructions of one section with STAG_LONG: half a minute */
+#define SELDOM	     4ul       /* run one section in so many where programs are slow */
 #define MOST_WATCH   (1024 * KIB)
 
 #if defined(__SANITIZE_THREAD__)
@@ -55,40 +57,43 @@
 #define THREAD_SANITIZED 0
 #endif
 
-/* What the survivor does around it, and what the victim does before it is led, and then. */
+/*
+ * A section: what the survivor does around it, what the victim does to prepare, and the traced act.
+ */
 struct scene {
 	const char *name;
-	unsigned int steps, changes; /* about how many, for choosing one; no changes: by steps */
-	bool stranger;		     /* the victim has not attached the heap when it begins */
-	bool device;		     /* it has a device */
+	/* Approximate totals, to choose a death from; changes 0: choose by steps. */
+	unsigned int steps, changes;
+	bool stranger; /* the victim has not attached the heap when it starts */
+	bool device;   /* the victim has a device */
 	void (*before)(void);
 	void (*prepare)(struct stag_heap *heap);
-	void (*meanwhile)(void); /* the victim waits */
+	void (*meanwhile)(void); /* run by the survivor while the victim waits */
 	void (*act)(struct stag_heap *heap);
-	void (*after)(void); /* dead and reaped */
+	void (*after)(void); /* run by the survivor after the victim is dead and reaped */
 };
 
-/* Memory of both, outside the heap. */
+/* Memory that both processes share, outside the heap. */
 struct note {
 	void *ptr[PIECES];
 	size_t size[PIECES];
-	unsigned int n;		    /* of these, or what a scene makes of it */
+	unsigned int n;		    /* number of ptr[], or a value of the scene's own */
 	volatile unsigned int done; /* how far the victim came */
 	unsigned int device;
 };
 
 static struct stag_heap *heap;
-static struct note *note, *others; /* the victim's; of one who died before */
+static struct note *note, *others; /* the victim's note; that of a victim that died before */
 static char name[STAG_HEAP_NAME_MAX], other_name[STAG_HEAP_NAME_MAX];
 static char where[160];
 
 #define expect(what)                                                                               \
 	do {                                                                                       \
 		if (!(what))                                                                       \
-			fail_msg("%s: not so: %s", where, #what);                                  \
+			fail_msg("%s: failed: %s", where, #what);                                  \
 	} while (0)
 
-/* ---- pieces of memory ---------------------------------------------------------- */
+/* ---- filled objects -------------------------------------------------------------- */
 
 static uint8_t byte_of(const void *ptr, size_t i)
 {
@@ -144,7 +149,7 @@ static void expect_filled(const struct note *of, unsigned int from, unsigned int
 		expect(is_filled(of->ptr[i], of->size[i]));
 }
 
-/* ---- the survivor's own --------------------------------------------------------- */
+/* ---- the survivor's own objects --------------------------------------------------- */
 
 static const size_t own_sizes[] = {24, 700, 5000, MEDIUM, RUN};
 #define NUM_OWN (sizeof(own_sizes) / sizeof(own_sizes[0]))
@@ -167,7 +172,10 @@ static uint64_t committed(void)
 	return (uint64_t)st.st_blocks * 512;
 }
 
-/* The topmost slots stay open, so that a victim's run is there. Nobody but the test reaps. */
+/*
+ * Creates the heap. The topmost slots stay open, to leave room for a victim's run. Only the test
+ * reaps.
+ */
 static void open_heap(void)
 {
 	struct stag_heap_attr attr = {.block_size = BLOCK,
@@ -204,7 +212,10 @@ static int close_heap(void **state)
 	return 0;
 }
 
-/* A hint that is missing costs memory: an open entry that nobody finds, an idle one that stays. */
+/*
+ * Checks the hints. A missing one costs memory: an open entry that is never found, an idle one that
+ * is never released.
+ */
 static void expect_hints(void)
 {
 	for (uint32_t i = 0; i < MAX_BLOCKS; i++) {
@@ -224,7 +235,7 @@ static void expect_nobody_else(void)
 			expect(atomic_load(&heap->procs[i].hazards[k]) == 0);
 }
 
-/* With the dead still there: nothing waits for them. */
+/* Checks that the heap works before the dead are reaped: nothing waits for them. */
 static void expect_usable(void)
 {
 	for (size_t i = 0; i < 3; i++) {
@@ -243,7 +254,7 @@ static void expect_own(void)
 		expect(is_filled(own[i], own_sizes[i]));
 }
 
-/* Nothing is there but what the survivor had. */
+/* Checks that only the survivor's own memory is left. */
 static void expect_as_before(void)
 {
 	stag_heap_reap(heap, STAG_HEAP_REAP_SHARED);
@@ -267,13 +278,13 @@ static void get_device(struct stag_heap *own_heap)
 		_exit(91);
 }
 
-/* As if an access of a peer was under way, to memory of the survivor. */
+/* Leaves a hazard as if a peer's access to the survivor's memory was in flight. */
 static void leave_a_hazard(struct stag_heap *own_heap)
 {
 	atomic_store(&own_heap->self->hazards[7], heap_index(own_heap, own[0]) + 1);
 }
 
-static struct stag_heap *join(const struct scene *scene)
+static struct stag_heap *start_as_victim(const struct scene *scene)
 {
 	struct stag_heap_attr attr = {.retain_ms = -1};
 	struct stag_heap *own_heap = stag_heap_attach(name, &attr);
@@ -287,12 +298,12 @@ static struct stag_heap *join(const struct scene *scene)
 	return own_heap;
 }
 
-static void be_the_victim(const struct scene *scene)
+static void run_victim(const struct scene *scene)
 {
 	struct stag_heap *own_heap;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	own_heap = scene->stranger ? NULL : join(scene);
+	own_heap = scene->stranger ? NULL : start_as_victim(scene);
 	if (scene->prepare)
 		scene->prepare(own_heap);
 	if (ptrace(PTRACE_TRACEME, 0, 0, 0) != 0)
@@ -309,10 +320,10 @@ static void expect_stop(pid_t pid, int sig)
 
 	expect(waitpid(pid, &status, 0) == pid);
 	if (!WIFSTOPPED(status) || WSTOPSIG(status) != sig)
-		fail_msg("%s: the victim went its own way (%#x)", where, status);
+		fail_msg("%s: the victim did not stop as expected (%#x)", where, status);
 }
 
-static pid_t start(const struct scene *scene)
+static pid_t start_victim(const struct scene *scene)
 {
 	pid_t pid;
 
@@ -322,26 +333,26 @@ static pid_t start(const struct scene *scene)
 	pid = fork();
 	expect(pid >= 0);
 	if (pid == 0)
-		be_the_victim(scene);
+		run_victim(scene);
 	expect_stop(pid, SIGSTOP);
 	if (scene->meanwhile)
 		scene->meanwhile();
 	return pid;
 }
 
-/* False: it has done what it was to do. */
-static bool step(pid_t pid)
+/* Steps one instruction. Returns false when the victim has finished its act. */
+static bool step_victim(pid_t pid)
 {
 	int status;
 
 	expect(ptrace(PTRACE_SINGLESTEP, pid, 0, 0) == 0);
 	expect(waitpid(pid, &status, 0) == pid);
 	if (!WIFSTOPPED(status))
-		fail_msg("%s: the victim went its own way (%#x)", where, status);
+		fail_msg("%s: the victim did not stop as expected (%#x)", where, status);
 	return WSTOPSIG(status) == SIGTRAP;
 }
 
-static void end(pid_t pid)
+static void kill_victim(pid_t pid)
 {
 	int status;
 
@@ -350,16 +361,16 @@ static void end(pid_t pid)
 	expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* ---- what it changes ------------------------------------------------------------------ */
+/* ---- changes of the shared memory ------------------------------------------------------ */
 
-/* Copies of the shared memory, as it was when we looked last. */
+/* Copies of the shared memory, as of the last comparison. */
 static struct {
 	uint8_t *copy;
 	size_t used;
 	bool changed;
 } watched;
 
-static void watch(const void *at, size_t size)
+static void watch_memory(const void *at, size_t size)
 {
 	uint8_t *copy = watched.copy + watched.used;
 
@@ -371,7 +382,7 @@ static void watch(const void *at, size_t size)
 	watched.changed = true;
 }
 
-/* To read where there is no memory would bring some. */
+/* Watches a block's header only if its memory is allocated: reading it would allocate it. */
 static void watch_block(uint32_t index)
 {
 	uint64_t state = atomic_load(&heap->descs[index].state);
@@ -379,10 +390,11 @@ static void watch_block(uint32_t index)
 
 	if (phase != BLOCK_LIVE && phase != BLOCK_IDLE && phase != BLOCK_ORPHAN)
 		return;
-	watch(heap_block_at(heap, index), desc_is_run(state) ? HEAP_PAGE : heap->geo.header_size);
+	watch_memory(heap_block_at(heap, index),
+		     desc_is_run(state) ? HEAP_PAGE : heap->geo.header_size);
 }
 
-static const uint8_t *other_table; /* of the heap with the other name; NULL: there is none */
+static const uint8_t *other_table; /* block table of the second heap; NULL: there is none */
 
 static void map_other(void)
 {
@@ -413,13 +425,13 @@ static bool has_changed(void)
 
 	watched.used = 0;
 	watched.changed = false;
-	watch(header, sizeof(*header));
-	watch(heap->procs, 4 * sizeof(heap->procs[0]));
-	watch(heap->descs, header->control_size - header->descs_offset);
+	watch_memory(header, sizeof(*header));
+	watch_memory(heap->procs, 4 * sizeof(heap->procs[0]));
+	watch_memory(heap->descs, header->control_size - header->descs_offset);
 	for (uint32_t i = 0; i < MAX_BLOCKS; i++)
 		watch_block(i);
 	if (other_table)
-		watch(other_table, header->control_size);
+		watch_memory(other_table, header->control_size);
 	return watched.changed;
 }
 
@@ -429,13 +441,13 @@ struct length {
 	unsigned long steps, changes;
 };
 
-static struct length walk(pid_t pid, unsigned long steps, unsigned long changes)
+static struct length walk_victim(pid_t pid, unsigned long steps, unsigned long changes)
 {
 	struct length gone = {0};
 
 	if (changes != ULONG_MAX)
 		has_changed();
-	while (gone.steps < steps && gone.changes < changes && step(pid)) {
+	while (gone.steps < steps && gone.changes < changes && step_victim(pid)) {
 		gone.steps++;
 		if (changes != ULONG_MAX)
 			gone.changes += has_changed();
@@ -443,14 +455,15 @@ static struct length walk(pid_t pid, unsigned long steps, unsigned long changes)
 	return gone;
 }
 
-static struct length die(const struct scene *scene, unsigned long steps, unsigned long changes)
+static struct length kill_and_check(const struct scene *scene, unsigned long steps,
+				    unsigned long changes)
 {
-	pid_t pid = start(scene);
+	pid_t pid = start_victim(scene);
 	struct length gone;
 
 	map_other();
-	gone = walk(pid, steps, changes);
-	end(pid);
+	gone = walk_victim(pid, steps, changes);
+	kill_victim(pid);
 	unmap_other();
 	expect_usable();
 	stag_heap_reap(heap, 0);
@@ -463,65 +476,68 @@ static struct length die(const struct scene *scene, unsigned long steps, unsigne
 	return gone;
 }
 
-static void die_after_changes(const struct scene *scene, unsigned long n)
+static void kill_after_changes(const struct scene *scene, unsigned long n)
 {
 	snprintf(where, sizeof(where), "%s, after change %lu", scene->name, n);
-	die(scene, ULONG_MAX, n);
+	kill_and_check(scene, ULONG_MAX, n);
 }
 
-static void die_after_steps(const struct scene *scene, unsigned long n)
+static void kill_after_steps(const struct scene *scene, unsigned long n)
 {
 	snprintf(where, sizeof(where), "%s, after %lu instructions", scene->name, n);
-	die(scene, n, ULONG_MAX);
+	kill_and_check(scene, n, ULONG_MAX);
 }
 
-/* Every change, and as many instructions as there is time for: if that is all, in order. */
-static void sweep(const struct scene *scene)
+/*
+ * Kills after every change, and after as many instructions as there is time for: if that is all of
+ * them, in order.
+ */
+static void kill_everywhere(const struct scene *scene)
 {
 	struct length all;
 	unsigned long n;
 
 	snprintf(where, sizeof(where), "%s, to its end", scene->name);
-	all = die(scene, ULONG_MAX - 1, ULONG_MAX - 1);
+	all = kill_and_check(scene, ULONG_MAX - 1, ULONG_MAX - 1);
 	for (unsigned long i = 1; i <= all.changes; i++)
-		die_after_changes(scene, i);
+		kill_after_changes(scene, i);
 	n = lessened(STEPS_IN_ALL) / (all.steps / 2);
 	n = n < all.steps ? n : all.steps;
 	for (unsigned long i = 0; i < n; i++)
-		die_after_steps(scene, n == all.steps ? i : dice(all.steps));
+		kill_after_steps(scene, n == all.steps ? i : dice(all.steps));
 	printf("%s: %lu instructions, %lu changes; died after %lu and %lu of them\n", scene->name,
 	       all.steps, all.changes, n, all.changes);
 }
 
-/* Here and there, by chance; long ones less often. */
-static void sample(const struct scene *scene)
+/* Kills at random points; long sections less often. */
+static void kill_at_random(const struct scene *scene)
 {
 	unsigned long n = lessened(scene->steps < 3000 ? 3 : 1);
 
 	for (unsigned long i = 0; i < n; i++) {
 		if (scene->changes != 0 && one_in(2))
-			die_after_changes(scene, 1 + dice(scene->changes));
+			kill_after_changes(scene, 1 + dice(scene->changes));
 		else
-			die_after_steps(scene, dice(scene->steps));
+			kill_after_steps(scene, dice(scene->steps));
 		print_message("%s\n", where);
 	}
 }
 
-static void run(void **state)
+static void run_scene(void **state)
 {
 	const struct scene *scene = *state;
 
 	if (!heap)
 		open_heap();
 	if (getenv("STAG_LONG"))
-		sweep(scene);
+		kill_everywhere(scene);
 	else if (lessened(SELDOM) == SELDOM || one_in(SELDOM))
-		sample(scene);
+		kill_at_random(scene);
 	else
 		skip();
 }
 
-/* ---- sections: taking -------------------------------------------------------------------- */
+/* ---- sections: allocating ----------------------------------------------------------------- */
 
 static void leave_idle_block(void)
 {
@@ -556,7 +572,7 @@ static void take_aligned_run(struct stag_heap *own_heap)
 	stag_heap_aligned(own_heap, 64 * KIB, RUN);
 }
 
-/* ---- sections: giving back ------------------------------------------------------------------ */
+/* ---- sections: freeing ---------------------------------------------------------------------- */
 
 static void have_three(struct stag_heap *own_heap)
 {
@@ -568,7 +584,7 @@ static void have_run(struct stag_heap *own_heap)
 	note_piece(own_heap, RUN);
 }
 
-static void had_run(struct stag_heap *own_heap)
+static void alloc_and_free_run(struct stag_heap *own_heap)
 {
 	stag_heap_free(own_heap, stag_heap_alloc(own_heap, RUN));
 }
@@ -579,7 +595,7 @@ static void have_two_blocks(struct stag_heap *own_heap)
 		note_piece(own_heap, MEDIUM);
 }
 
-static void had_many(struct stag_heap *own_heap)
+static void alloc_and_free_many(struct stag_heap *own_heap)
 {
 	for (size_t size = 16; size < 2 * MEDIUM; size *= 3)
 		note_piece(own_heap, size);
@@ -598,7 +614,7 @@ static void trim(struct stag_heap *own_heap)
 	stag_heap_trim(own_heap);
 }
 
-/* ---- sections: memory of another process ------------------------------------------------------ */
+/* ---- sections: memory of another process ---------------------------------------------------- */
 
 static uint64_t had_before;
 
@@ -620,8 +636,8 @@ static void give_run(void)
 	note_piece(heap, RUN);
 }
 
-/* Freed, or untouched. */
-static void take_back(void)
+/* Frees the objects, or checks that they are untouched. */
+static void free_or_expect_untouched(void)
 {
 	uint64_t now = query(heap).allocations;
 
@@ -632,7 +648,7 @@ static void take_back(void)
 	stag_heap_free(heap, note->ptr[0]);
 }
 
-/* ---- sections: sharing -------------------------------------------------------------------------- */
+/* ---- sections: sharing ---------------------------------------------------------------------- */
 
 static void share_noted(struct stag_heap *own_heap)
 {
@@ -676,7 +692,7 @@ static void have_shared_many(struct stag_heap *own_heap)
 	share_all(own_heap);
 }
 
-/* The others' half of it. */
+/* Frees the survivor's half of the objects. */
 static void free_every_other(void)
 {
 	for (unsigned int i = 0; i < 40; i += 2)
@@ -706,7 +722,10 @@ static void grow(struct stag_heap *own_heap)
 	stag_heap_realloc(own_heap, note->ptr[0], 3 * note->size[0]);
 }
 
-/* ---- sections: after another's death --------------------------------------------------------------- */
+/*
+ * ---- sections: after another process's death
+ * -------------------------------------------------------
+ */
 
 static void have_shared_three_and_more(struct stag_heap *own_heap)
 {
@@ -718,28 +737,31 @@ static void have_shared_three_and_more(struct stag_heap *own_heap)
 
 static const struct scene dying = {.name = "dying", .prepare = have_shared_three_and_more};
 static const struct scene dying_with_run = {
-	.name = "dying in release", .prepare = had_run, .act = trim};
+	.name = "dying in release", .prepare = alloc_and_free_run, .act = trim};
 
-/* Dies, after so many instructions of its act, and is not reaped; what it noted is kept in others. */
-static void one_dies(const struct scene *scene, unsigned long steps)
+/*
+ * Kills a victim after so many instructions of its act, without reaping; its note is kept in
+ * `others`.
+ */
+static void kill_without_reaping(const struct scene *scene, unsigned long steps)
 {
-	pid_t pid = start(scene);
+	pid_t pid = start_victim(scene);
 
-	walk(pid, steps, ULONG_MAX);
-	end(pid);
+	walk_victim(pid, steps, ULONG_MAX);
+	kill_victim(pid);
 	*others = *note;
 	memset(note, 0, sizeof(*note));
 }
 
 static void leave_a_corpse(void)
 {
-	one_dies(&dying, 0);
+	kill_without_reaping(&dying, 0);
 }
 
-/* It dies somewhere in a release, by chance. */
+/* Kills a victim at a random point of a release. */
 static void leave_a_half_released_run(void)
 {
-	one_dies(&dying_with_run, dice(2000));
+	kill_without_reaping(&dying_with_run, dice(2000));
 }
 
 static void leave_orphans(void)
@@ -773,7 +795,10 @@ static void free_one_by_one(struct stag_heap *own_heap)
 		stag_heap_free(own_heap, note->ptr[note->done]);
 }
 
-/* ---- sections: coming and going ----------------------------------------------------------------------- */
+/*
+ * ---- sections: attaching and detaching
+ * ----------------------------------------------------------------
+ */
 
 static void attach(struct stag_heap *none)
 {
@@ -800,7 +825,7 @@ static void detach(struct stag_heap *own_heap)
 	stag_heap_detach(own_heap, false);
 }
 
-static struct stag_heap *other_heap; /* the victim's */
+static struct stag_heap *other_heap; /* of the victim */
 
 static void have_other(struct stag_heap *none)
 {
@@ -838,7 +863,10 @@ static bool other_exists(void)
 	return access(path, F_OK) == 0;
 }
 
-/* Whatever was left of it: who comes next has a heap that is sound and empty, and removes it. */
+/*
+ * Attaches whatever was left of the second heap: it must be consistent and empty, and the last
+ * detach removes it.
+ */
 static void use_other(void)
 {
 	struct stag_heap *left = create_other();
@@ -872,7 +900,7 @@ static void use_other_with_shared(void)
 	use_other();
 }
 
-/* ---- sections: keys --------------------------------------------------------------------------------------- */
+/* ---- sections: keys ------------------------------------------------------------------------- */
 
 static void get_keys(struct stag_heap *own_heap)
 {
@@ -887,7 +915,7 @@ static void remove_device(struct stag_heap *own_heap)
 	stag_heap_remove_device(own_heap, note->device);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------ */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static const struct scene scenes[] = {
 	{.name = "block from the system", .steps = 5100, .changes = 50, .act = take_small},
@@ -910,26 +938,30 @@ static const struct scene scenes[] = {
 	 .changes = 58,
 	 .prepare = have_two_blocks,
 	 .act = free_noted},
-	{.name = "run released", .steps = 2000, .changes = 14, .prepare = had_run, .act = trim},
-	{.name = "trim", .steps = 5300, .changes = 65, .prepare = had_many, .act = trim},
-	{.name = "free of another's object",
+	{.name = "run released",
+	 .steps = 2000,
+	 .changes = 14,
+	 .prepare = alloc_and_free_run,
+	 .act = trim},
+	{.name = "trim", .steps = 5300, .changes = 65, .prepare = alloc_and_free_many, .act = trim},
+	{.name = "free of another process's object",
 	 .steps = 2600,
 	 .changes = 4,
 	 .before = give_small,
 	 .act = free_noted,
-	 .after = take_back},
-	{.name = "free of another's slices",
+	 .after = free_or_expect_untouched},
+	{.name = "free of another process's slices",
 	 .steps = 2600,
 	 .changes = 4,
 	 .before = give_medium,
 	 .act = free_noted,
-	 .after = take_back},
-	{.name = "free of another's run",
+	 .after = free_or_expect_untouched},
+	{.name = "free of another process's run",
 	 .steps = 2500,
 	 .changes = 5,
 	 .before = give_run,
 	 .act = free_noted,
-	 .after = take_back},
+	 .after = free_or_expect_untouched},
 	{.name = "share",
 	 .steps = 600,
 	 .changes = 7,
@@ -956,7 +988,7 @@ static const struct scene scenes[] = {
 	 .meanwhile = free_every_other,
 	 .act = trim,
 	 .after = free_the_rest},
-	{.name = "realloc of a shared one",
+	{.name = "realloc of a shared object",
 	 .steps = 4600,
 	 .changes = 35,
 	 .prepare = have_shared_piece,
@@ -967,12 +999,12 @@ static const struct scene scenes[] = {
 	 .meanwhile = leave_a_corpse,
 	 .act = reap,
 	 .after = free_what_the_first_had_shared},
-	{.name = "reap of shared ones",
+	{.name = "reap of shared objects",
 	 .steps = 14000,
 	 .changes = 34,
 	 .meanwhile = leave_a_corpse,
 	 .act = reap_shared},
-	{.name = "reap of one who died in release",
+	{.name = "reap of a process that died in release",
 	 .steps = 10000,
 	 .changes = 15,
 	 .meanwhile = leave_a_half_released_run,
@@ -990,7 +1022,7 @@ static const struct scene scenes[] = {
 	 .act = unshare_noted,
 	 .after = free_what_is_still_shared},
 	{.name = "attach", .steps = 27000, .changes = 3, .stranger = true, .act = attach},
-	{.name = "attach in a dead one's place",
+	{.name = "attach in a dead process's place",
 	 .steps = 36000,
 	 .changes = 21,
 	 .stranger = true,
@@ -1008,21 +1040,21 @@ static const struct scene scenes[] = {
 	 .changes = 16,
 	 .prepare = have_shared_three_and_more,
 	 .act = detach},
-	{.name = "detach of the last",
+	{.name = "detach of the last process",
 	 .steps = 16000,
 	 .changes = 0,
 	 .stranger = true,
 	 .prepare = have_other,
 	 .act = detach_other,
 	 .after = use_other},
-	{.name = "detach of the last, keep",
+	{.name = "detach of the last process, keep",
 	 .steps = 13000,
 	 .changes = 0,
 	 .stranger = true,
 	 .prepare = have_other,
 	 .act = detach_and_keep_other,
 	 .after = use_other},
-	{.name = "detach of the last, shared",
+	{.name = "detach of the last process, shared",
 	 .steps = 13000,
 	 .changes = 0,
 	 .stranger = true,
@@ -1039,7 +1071,7 @@ static const struct scene scenes[] = {
 	 .steps = 3000,
 	 .changes = 15,
 	 .device = true,
-	 .prepare = had_run,
+	 .prepare = alloc_and_free_run,
 	 .act = trim},
 	{.name = "device removed",
 	 .steps = 3000,
@@ -1057,7 +1089,7 @@ static const struct scene scenes[] = {
 
 #define NUM_SCENES (sizeof(scenes) / sizeof(scenes[0]))
 
-/* May a process here be led at all? */
+/* Returns whether this process may ptrace a child. */
 static bool may_trace(void)
 {
 	int status;
@@ -1068,8 +1100,11 @@ static bool may_trace(void)
 	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
 
-/* Two that take turns at each instruction are twice as fast on one processor. */
-static void stay_here(void)
+/*
+ * Pins this process to one processor: two processes that take turns at each instruction are twice
+ * as fast there.
+ */
+static void pin_to_this_processor(void)
 {
 	cpu_set_t here;
 
@@ -1092,18 +1127,19 @@ int main(int argc, char **argv)
 	struct CMUnitTest tests[NUM_SCENES];
 
 	if (THREAD_SANITIZED || !may_trace()) {
-		puts(THREAD_SANITIZED ? "skipped: ThreadSanitizer looks at threads, not at deaths"
+		puts(THREAD_SANITIZED ? "skipped: ThreadSanitizer is about threads, not about "
+					"dying processes"
 				      : "skipped: ptrace is not permitted here");
 		return 77;
 	}
 	dice_start();
-	stay_here();
+	pin_to_this_processor();
 	note = shared_page(sizeof(*note));
 	others = shared_page(sizeof(*others));
 	watched.copy = shared_page(MOST_WATCH);
 	for (size_t i = 0; i < NUM_SCENES; i++)
 		tests[i] = (struct CMUnitTest){.name = scenes[i].name,
-					       .test_func = run,
+					       .test_func = run_scene,
 					       .initial_state = (void *)&scenes[i]};
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
