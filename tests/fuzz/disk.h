@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * disk.h - a medium whose bytes are in memory: requests are carried out in order when it is polled, unless the fuzz target
- * holds them, or makes them fail.
+ * disk.h - a medium whose bytes are in memory: requests are carried out in order when it is polled,
+ * unless the fuzz target holds them, or makes them fail.
  */
 #ifndef STAG_FUZZ_DISK_H
 #define STAG_FUZZ_DISK_H

@@ -15,7 +15,7 @@
 
 static const uint8_t uuid[ROLL_UUID_LEN] = {1, 2, 3};
 
-/* Nobody comes in who does not know the secret, and the answer fits. */
+/* Only a peer that knows the secret is admitted, and the answer fits its buffer. */
 void greetings(struct input *in)
 {
 	static struct user list[] = {
@@ -64,7 +64,7 @@ void welcomes(struct input *in)
 	free(said);
 }
 
-/* What is taken for a roll is one, and the same when it is written again. */
+/* A text that is accepted as a roll is one, and is the same when it is written again. */
 static void roll(const char *text, size_t len)
 {
 	char again[ROLL_MAX_TEXT];

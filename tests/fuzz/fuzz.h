@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * fuzz.h - what the fuzz targets share: the fuzzer's bytes, taken from the front,
- * copies that end where a sanitizer watches, and checks that no build leaves out.
+ * fuzz.h - shared by the fuzz targets: reading the fuzzer's bytes from the front,
+ * copies of exact size for a sanitizer, and checks that are in every build.
  */
 #ifndef STAG_FUZZ_H
 #define STAG_FUZZ_H
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* An assert that is there in a release build too: it is what the target is for. */
+/* An assert that is in release builds, too: the target exists for it. */
 #define CHECK(claim)                                                                               \
 	do {                                                                                       \
 		if (!(claim)) {                                                                    \
@@ -27,7 +27,7 @@ struct input {
 	size_t len;
 };
 
-/* The next bytes of the input as a number; zeroes when it has run out. */
+/* Returns the next bytes of the input as a number; zeroes at its end. */
 static inline uint64_t take(struct input *in, size_t bytes)
 {
 	uint64_t v = 0;
@@ -39,7 +39,7 @@ static inline uint64_t take(struct input *in, size_t bytes)
 	return v;
 }
 
-/* The rest of the input in a block of exactly its size. The caller frees it. */
+/* Returns the rest of the input in a block of exactly its size, which the caller frees. */
 static inline uint8_t *copy_of(const void *p, size_t len)
 {
 	uint8_t *copy = malloc(len ? len : 1);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_cm.c - the set-up of connections, against a peer that sends anything.
+ * fuzz_cm.c - the set-up of connections, against a peer that sends arbitrary bytes.
  *
- * The input is a script: first which side we are, then steps of the peer, of the
- * program and of time. TCP's part is played by a real listening socket (for the
- * dialling side), the bytes by peer.c.
+ * The input is a script: first the side that we are, then steps of the peer, of
+ * the program and of time. A real listening socket plays TCP (for the side that
+ * connects), peer.c sends the bytes.
  *
- * Whatever comes: a request is told once, an attempt to connect ends once, a
- * connection that was not told of is not taken back; what we send begins with
- * the frame it should begin with; and when all is destroyed nothing is left.
- * And, without any bytes: two sides of ours always come to the same agreement.
+ * For any input: a request is reported once, an attempt to connect ends once, a
+ * connection that was not reported is not withdrawn; what we send begins with
+ * the right frame; and nothing is left when everything has been destroyed. Also,
+ * without any bytes: two sides of stag always come to the same agreement.
  */
 #include "fuzz.h"
 
@@ -25,7 +25,7 @@
 
 enum { AGREE, PASSIVE, ACTIVE, SIDES };
 
-/* The stream of every connection is the peer. */
+/* All connections use the peer as their stream. */
 int stream_open_tcp(struct stream **out, int fd, bool initiator)
 {
 	peer_open(fd);
@@ -33,7 +33,7 @@ int stream_open_tcp(struct stream **out, int fd, bool initiator)
 	return 0;
 }
 
-/* ---- two sides of ours ------------------------------------------------------- */
+/* ---- two sides of stag ------------------------------------------------------- */
 
 static struct conn_wish any_wish(struct input *in)
 {
@@ -46,7 +46,7 @@ static struct conn_wish any_wish(struct input *in)
 	return w;
 }
 
-/* As it is after a journey. */
+/* Encodes the frame and decodes it again. */
 static struct mpa_frame received(const struct mpa_frame *f, uint8_t buf[MPA_FRAME_MAX])
 {
 	struct mpa_frame seen;
@@ -93,7 +93,7 @@ static void agree(struct input in)
 static struct rdma_event_channel *channel;
 static struct rdma_cm_id *listener, *id; /* id: of the one connection */
 static struct ibv_cq *cq;
-static unsigned requests, outcomes, ends; /* events so far */
+static unsigned requests, outcomes, ends; /* number of events so far */
 static bool accepted;
 
 static void make_qp(void)
@@ -108,7 +108,7 @@ static void make_qp(void)
 	CHECK(rdma_create_qp(id, NULL, &init) == 0);
 }
 
-/* Reads all of it, as a program would; a sanitizer watches. */
+/* Reads all fields of an event, as a program would; a sanitizer checks the accesses. */
 static void look_at_private_data(const struct rdma_conn_param *p)
 {
 	free(copy_of(p->private_data, p->private_data_len));
@@ -207,7 +207,7 @@ static void start_listening(void)
 	engine_unlock();
 }
 
-/* Somewhere to dial to: a socket of the kernel's that takes connections in. */
+/* Opens a listening socket of the kernel, for the side that connects. */
 static int dialled_socket(struct sockaddr_in *addr)
 {
 	static struct sockaddr_in here;
@@ -244,7 +244,7 @@ static void start_dialling(struct input *in)
 	steps_ready();
 }
 
-/* With a reset, so that no run leaves a port behind in TIME_WAIT. */
+/* Closes with a reset, so that no run leaves a port in TIME_WAIT. */
 static void hang_up_dialled(void)
 {
 	struct linger now = {.l_onoff = 1};
@@ -270,7 +270,9 @@ static void step_bytes(struct input *in)
 	in->len -= len;
 }
 
-/* A frame with its key and any other fields, so that the fuzzer need not guess the key. */
+/*
+ * Sends a frame with the right key and arbitrary fields, so that the fuzzer need not guess the key.
+ */
 static void step_frame(struct input *in)
 {
 	uint8_t buf[MPA_FRAME_MAX] = {0};
@@ -297,7 +299,7 @@ static void check_sent(void)
 	CHECK(ret > 0 || ret == -EAGAIN);
 }
 
-/* ---- the story ------------------------------------------------------------------- */
+/* ---- the script ------------------------------------------------------------------- */
 
 static void step(struct input *in)
 {
@@ -336,12 +338,12 @@ static void step(struct input *in)
 		steps_pass_time();
 		break;
 	default:
-		break; /* only looks again */
+		break; /* only polls again */
 	}
 	steps_ready();
 	steps_run();
 	check_sent();
-	if (!(what & 0x80)) /* else the program is busy elsewhere */
+	if (!(what & 0x80)) /* otherwise the program does not poll */
 		fetch_events();
 }
 
@@ -368,7 +370,7 @@ static void end(void)
 		CHECK(rdma_destroy_id(listener) == 0);
 	listener = NULL;
 	hang_up_dialled();
-	steps_pass_time(); /* an answer that nobody takes is dropped then */
+	steps_pass_time(); /* which drops an answer that was not collected */
 	steps_run();
 	CHECK(peer.closed);
 	steps_check_idle();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_ddp.c - DDP and RDMAP headers, Terminates and CRCs, made of anything.
+ * fuzz_ddp.c - arbitrary DDP and RDMAP headers, Terminates and CRCs.
  *
- * First byte: which of the properties below the rest is for.
+ * The first byte chooses the property below that the rest is for.
  */
 #include "fuzz.h"
 
@@ -15,7 +15,10 @@ enum { HEADER, READ_AND_ATOMIC, TERMINATE_IN, TERMINATE_OUT, CRC, KINDS };
 
 #define ALL_CAPS 0x3f
 
-/* A one-shot send is read as it was written, but for the solicited event that a literal one always has. */
+/*
+ * A one-shot send is decoded as it was encoded, except for the solicited event, which a literal one
+ * always has.
+ */
 static void one_shot(struct ddp_hdr h, enum shot_encoding e)
 {
 	struct ddp_hdr seen;
@@ -31,7 +34,7 @@ static void one_shot(struct ddp_hdr h, enum shot_encoding e)
 	CHECK(seen.opcode == h.opcode && seen.ulp == h.ulp && seen.rsv == h.rsv);
 }
 
-/* A header that was read is written the same, but for those of DDP's reserved bits that nobody uses. */
+/* A decoded header is encoded to the same bytes, except for unused reserved bits of DDP. */
 static void header(const uint8_t *p, size_t len)
 {
 	uint8_t buf[DDP_MAX_HDR];
@@ -48,7 +51,7 @@ static void header(const uint8_t *p, size_t len)
 	CHECK(ddp_encode(&h, buf) == ddp_hdr_len(p[0]));
 	CHECK(buf[0] == (p[0] & 0xf3));
 	CHECK(!memcmp(buf + 1, p + 1, ddp_hdr_len(p[0]) - 1));
-	/* What a standard peer may send, one with extensions may too. */
+	/* A peer with extensions may send everything that a standard peer may. */
 	if (!rdmap_check(&h, len - ddp_hdr_len(p[0]), 0).set)
 		CHECK(!rdmap_check(&h, len - ddp_hdr_len(p[0]), ALL_CAPS).set);
 	for (unsigned e = SHOT_LITERAL; e <= SHOT_BITS; e++)
@@ -116,7 +119,7 @@ static void check_same(const struct terminate *a, const struct terminate *b)
 	CHECK(!memcmp(a->read_req, b->read_req, sizeof(a->read_req)));
 }
 
-/* With the DDP part there are control bits, so no doubt which reading is meant. */
+/* The DDP part has control bits, so the header cannot be misread. */
 static void check_comes_back(const struct terminate *t)
 {
 	uint8_t buf[TERMINATE_MAX];

@@ -2,11 +2,13 @@
 /*
  * fuzz_iscsi.c - a target that gets arbitrary bytes from one initiator.
  *
- * The first byte chooses the side that gets the bytes (initiator.c has the other), whether it is logged in already, and its keys; the
- * rest are chunks with two bytes of length each, between which the target is stepped. Units are in memory, and may be held. Or each
- * chunk is a send of a connection over verbs, which is parsed.
+ * The first byte chooses the side that gets the bytes (initiator.c has the other), whether it is
+ * logged in already, and its keys; the rest are chunks with two bytes of length each, between which
+ * the target is stepped. Units are in memory, and may be held. Or each chunk is a send of a
+ * connection over verbs, which is parsed.
  *
- * Checks that the target sends only PDUs of targets, and that no session, task or buffer is left when the connection has ended.
+ * Checks that the target sends only PDUs of targets, and that no session, task or buffer is left
+ * when the connection has ended.
  */
 #include "fuzz.h"
 

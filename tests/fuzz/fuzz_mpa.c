@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_mpa.c - start-up frames and markers, made of anything.
+ * fuzz_mpa.c - arbitrary start-up frames and markers.
  *
- * First byte: which of the properties below the rest is for.
+ * The first byte chooses the property below that the rest is for.
  */
 #include "fuzz.h"
 
@@ -21,7 +21,7 @@ static void check_same(const struct mpa_frame *a, const struct mpa_frame *b)
 	CHECK(!a->private_len || !memcmp(a->private_data, b->private_data, a->private_len));
 }
 
-/* Whatever was read can be written, and is then read the same. */
+/* A decoded frame can be encoded, and is decoded to the same. */
 static void check_comes_back(const struct mpa_frame *f)
 {
 	uint8_t buf[MPA_FRAME_MAX];
@@ -33,7 +33,7 @@ static void check_comes_back(const struct mpa_frame *f)
 	check_same(f, &again);
 }
 
-/* Bytes that ask for more: some more make them a frame. */
+/* Bytes of an incomplete frame: with some more bytes they become one. */
 static void check_can_become_a_frame(const uint8_t *p, size_t len, bool reply)
 {
 	uint8_t buf[MPA_FRAME_MAX] = {0};
@@ -76,7 +76,7 @@ static void decode(const uint8_t *p, size_t len, bool reply)
 	}
 }
 
-/* Any frame that can be written is read again, but for what no frame can say. */
+/* Any frame that can be encoded is decoded to the same, except for what no frame can express. */
 static void encode(struct input in)
 {
 	struct mpa_frame f = {.reply = take(&in, 1) & 1,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_pool.c - what peers of a pool say, made of anything: messages of clients, records of a primary, operations,
- * greetings of who wants to come in.
+ * fuzz_pool.c - arbitrary input from the peers of a pool: messages of clients, records of a
+ * primary, operations, requests for admission.
  *
- * First byte: which of the properties below the rest is for. The hash of a record would keep a fuzzer out; where it says "sealed" it is
- * made right.
+ * The first byte chooses the property below that the rest is for. A fuzzer cannot guess the hash of
+ * a record; where it says "sealed", the hash is corrected.
  */
 #include "fuzz.h"
 
@@ -101,7 +101,7 @@ static void take_name(struct input *in, struct pool_request *rq)
 	rq->name_length = (uint16_t)(1 + take(in, 1) % 5);
 }
 
-/* Some of them right, some not. */
+/* Some of them are valid, some are not. */
 static struct stag_pool_ptr take_ptr(struct input *in, const struct stag_pool_ptr *known)
 {
 	uint8_t n = (uint8_t)take(in, 1);
@@ -141,7 +141,7 @@ static void one_operation(struct input *in, struct pool_core *core, struct pool_
 		known[take(in, 1) % POINTERS] = answer.ptr;
 }
 
-/* Whatever the region is, one can go on with it, or it is refused. */
+/* Any region is either usable or refused. */
 static void operate(struct input *in, bool is_ours)
 {
 	struct stag_pool_ptr known[POINTERS] = {0};
@@ -186,7 +186,7 @@ static void raw_record(struct input *in)
 	int rc = pool_record_check(&region, copy, in->len, &header);
 
 	CHECK(rc == 0 || rc == -EAGAIN || rc == -EBADMSG);
-	rc = pool_record_apply(&region, copy, in->len, NULL); /* as if it had been checked */
+	rc = pool_record_apply(&region, copy, in->len, NULL); /* as if its hash had been checked */
 	CHECK(rc == 0 || rc == -EBADMSG || rc == -EALREADY || rc == -EPROTO || rc == -EILSEQ);
 	CHECK(memcmp(region.at, pristine, POOL_FIXED) == 0);
 	free(copy);
@@ -286,7 +286,7 @@ static void answers(struct input *in)
 	free(copy);
 }
 
-/* What a client reads is what a node, or whoever is in its place, has there. */
+/* A client reads memory that a node, or an impostor, controls. */
 static void read_bytes(struct input *in)
 {
 	struct pool_place place = {ADDRESS, SIZE, region.index_at, region.num_buckets, 0};

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_rx.c - a connected queue pair against a peer that sends anything.
+ * fuzz_rx.c - a connected queue pair against a peer that sends arbitrary bytes.
  *
- * The input is a script. It sets the connection up, then goes on in steps: the
+ * The input is a script. It sets the connection up, and continues in steps: the
  * peer sends a segment or raw bytes, the program posts something, bytes arrive
  * in pieces of any size. Tags and message numbers that a peer would have to
- * guess are put in by their index, so that the fuzzer gets behind the first
- * check.
+ * guess are given by their index, so that the fuzzer gets past the first check.
  *
- * Whatever comes: no byte changes that the peer or a posted buffer had no right
- * to, in memory or on storage, each work request completes once, and what we send are whole FPDUs, with
- * nothing behind a Terminate.
+ * For any input: no byte in memory or on storage changes that neither the peer
+ * nor a posted buffer gives access to, each work request completes once, and we
+ * send only whole FPDUs, and nothing after a Terminate.
  */
 #include "fuzz.h"
 
@@ -23,15 +22,15 @@
 #include "base/crc32c.h"
 
 #define ROOM	   4096	       /* bytes in a region */
-#define BIG_ROOM   (3 * 65536) /* in one that takes several of the largest segments */
-#define MARGIN	   512	       /* bytes around each that stay as they are */
+#define BIG_ROOM   (3 * 65536) /* bytes in one that holds several of the largest segments */
+#define MARGIN	   512	       /* bytes around each that must not change */
 #define IOVA	   0x1000
-#define IOVA_HIGH  (UINT64_MAX - ROOM + 1) /* ends where the address space does */
+#define IOVA_HIGH  (UINT64_MAX - ROOM + 1) /* ends at the end of the address space */
 #define MAX_POSTED 64
 #define FILL	   0x5a
 #define PATTERN	   0xa5
 
-/* ---- memory: regions, and what is around them ---------------------------- */
+/* ---- memory: regions, and bytes around them ---------------------------- */
 
 enum place { WRITABLE, READABLE, ATOMIC, LOCAL, FOREIGN, HIGH, PIECED, PLACES };
 
@@ -52,7 +51,7 @@ static const struct {
 	[PIECED] = {IBV_ACCESS_LOCAL_WRITE, true, ROOM, IOVA},
 };
 
-/* One behind the other, a margin before each and behind the last. */
+/* One after the other, with a margin before each and after the last. */
 static uint8_t memory[2 * BIG_ROOM + (PLACES - 2) * ROOM + (PLACES + 1) * MARGIN]
 	__attribute__((aligned(64)));
 
@@ -65,7 +64,7 @@ static uint8_t *bytes_of(enum place place)
 	return p;
 }
 
-/* What a fast registration makes of PIECED; between the pieces nothing changes. */
+/* The pieces that a fast registration makes of PIECED; bytes between them must not change. */
 static const struct {
 	unsigned off, len;
 } pieces[] = {{0, 100}, {200, 3}, {1000, 2000}};
@@ -75,7 +74,7 @@ static const struct {
 static struct stag_mr *regions[PLACES], *fast, *stored;
 static bool has_disk;
 
-#define STORED_AT   4096 /* the region on storage, and bytes around it that stay as they are */
+#define STORED_AT   4096 /* the region on storage, and bytes around it that must not change */
 #define STORED_ROOM (DISK_SIZE - 2 * STORED_AT)
 
 enum { STALE = PLACES, NEVER, FAST, STORED, SHOT, TAGS };
@@ -112,7 +111,7 @@ static void check_memory(void)
 	}
 }
 
-/* ---- what the peer sends ---------------------------------------------------- */
+/* ---- the peer ---------------------------------------------------- */
 
 static uint32_t next_msn[QN_COUNT];
 
@@ -138,7 +137,10 @@ static void replace_tag(uint8_t *p)
 		put_be32(p, tags[index]);
 }
 
-/* Small numbers where tags are, and zero where a message number is, get their meaning. */
+/*
+ * Replaces small numbers by the tag of that index, and a message number of zero by the expected
+ * one.
+ */
 static void put_in_what_a_peer_would_know(uint8_t *ulpdu, size_t len)
 {
 	uint8_t opcode = ulpdu[1] & 0xf;
@@ -162,7 +164,7 @@ static void put_in_what_a_peer_would_know(uint8_t *ulpdu, size_t len)
 		replace_tag(ulpdu + DDP_UNTAGGED_LEN + 4);
 }
 
-/* A whole FPDU around a ULPDU, with what the link wants; spoil: one bit of its CRC. */
+/* Makes a whole FPDU of a ULPDU, as negotiated; spoil: flips one bit of its CRC. */
 static void peer_sends_fpdu(const struct qp_link *link, const uint8_t *ulpdu, size_t len,
 			    bool spoil)
 {
@@ -181,7 +183,7 @@ static void peer_sends_fpdu(const struct qp_link *link, const uint8_t *ulpdu, si
 	peer_sends(raw, raw_len);
 }
 
-/* Step: a header, some bytes as they are, and more of a pattern. */
+/* Step: sends a header, some bytes of the input, and a pattern. */
 static void step_segment(struct input *in, const struct qp_link *link)
 {
 	static uint8_t ulpdu[65535];
@@ -215,7 +217,7 @@ static void step_raw(struct input *in)
 	in->len -= len;
 }
 
-/* ---- what the program does -------------------------------------------------- */
+/* ---- the program -------------------------------------------------- */
 
 static struct stag_ctx *ctx;
 static struct stag_pd *pd, *other_pd;
@@ -223,7 +225,7 @@ static struct stag_cq *cq;
 static unsigned posted;
 static bool completed[MAX_POSTED];
 
-/* Some local memory: of a plain region, or of that in pieces; not always within it. */
+/* Draws local memory of a plain region or of the one in pieces, not always within its bounds. */
 static struct ibv_sge some_memory(struct input *in)
 {
 	uint32_t off = (uint32_t)take(in, 2), len = (uint32_t)take(in, 2);
@@ -264,7 +266,10 @@ static void step_post_verb(struct input *in, struct stag_qp *qp, uint8_t how)
 		posted++;
 }
 
-/* A send that lends what is left of the pieces' memory in the same way; the last one's tag is what the peer knows. */
+/*
+ * A send that advertises the rest of the pieces' memory in the same way; the peer knows the last
+ * tag.
+ */
 static void post_advertise(struct stag_qp *qp)
 {
 	struct ibv_sge sge[N_PIECES];
@@ -334,9 +339,9 @@ static void drain(void)
 	}
 }
 
-/* ---- what we send must be sound ------------------------------------------------ */
+/* ---- checks of what we send ------------------------------------------------ */
 
-/* One whole FPDU at p: its stream length, or 0 where the rest is missing. */
+/* Returns the stream length of the FPDU at p, or 0 if it is incomplete. */
 static size_t out_fpdu(const struct qp_link *link, uint64_t pos, const uint8_t *p, size_t len,
 		       uint8_t *fpdu)
 {
@@ -380,7 +385,7 @@ static void check_sent(const struct qp_link *link)
 	}
 }
 
-/* ---- the story ------------------------------------------------------------------ */
+/* ---- the script ------------------------------------------------------------------ */
 
 static void start(void)
 {
@@ -461,7 +466,10 @@ static struct stag_qp *make_qp(void)
 	return qp;
 }
 
-/* Where a peer with extensions also has one-shot sends, in the encoding that the lowest bits of how say. */
+/*
+ * A peer with extensions may have one-shot sends, in the encoding that the lowest bits of how
+ * choose.
+ */
 static void agree_on_shots(struct qp_link *link, uint8_t how)
 {
 	link->one_shot = link->caps ? how & 3 : SHOT_NONE;
@@ -537,7 +545,7 @@ static void step(struct input *in, struct stag_qp *qp, const struct qp_link *lin
 		peer.end = what & 8 ? 0 : -ECONNRESET;
 		break;
 	}
-	if (!(what & 0x80)) /* else together with the next */
+	if (!(what & 0x80)) /* otherwise it is sent together with the next */
 		run(qp);
 }
 

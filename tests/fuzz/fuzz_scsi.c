@@ -2,8 +2,9 @@
 /*
  * fuzz_scsi.c - arbitrary commands with arbitrary data-out, from two initiators to a small unit.
  *
- * Each command of an input has the initiator, the expected length, a CDB, and the data. fake_unit.c ends the program if a command
- * accesses blocks outside the unit, or replies with more than expected.
+ * Each command of an input has the initiator, the expected length, a CDB, and the data. fake_unit.c
+ * ends the program if a command accesses blocks outside the unit, or replies with more than
+ * expected.
  */
 #include "fuzz.h"
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_store.c - tables of a store, and what its peers say to each other, made of anything.
+ * fuzz_store.c - arbitrary tables of a store, and messages between its peers.
  *
- * First byte: which of the properties below the rest is for. Of a table the second byte says which copy. Checksums would keep a
- * fuzzer out; where it says "sealed" they are made right, and the rest of the header is filled up with zeroes.
+ * The first byte chooses the property below that the rest is for, the second the copy of a table. A
+ * fuzzer cannot guess checksums; where it says "sealed" they are corrected, and the rest of the
+ * header is zero.
  */
 #include "fuzz.h"
 
@@ -17,7 +18,7 @@
 
 enum { RAW, SEALED, ON_DISK, HELLO, WELCOME, REFUSAL, WHERE, KINDS };
 
-#define HEADER_USED	148 /* of a sealed input; its table is behind that */
+#define HEADER_USED	148 /* bytes before the table of a sealed input */
 #define AT_TABLE_LENGTH 136
 #define AT_TABLE_CRC	140
 #define AT_HEADER_CRC	4092
@@ -29,7 +30,7 @@ static bool take_any(void *arg, uint64_t offset, uint64_t size)
 	return true;
 }
 
-/* A table that was read is one that can be changed, and is read again as it was written. */
+/* A decoded table can be changed, and is decoded again as it was written. */
 static void use(struct table *t, struct input *in)
 {
 	static uint8_t image[DISK_IMAGE_MAX];
@@ -71,7 +72,7 @@ static void decode(const uint8_t *image, size_t len, unsigned int copy, struct i
 	use(&table, in);
 }
 
-/* Its own block, so that a sanitizer sees where it ends. */
+/* A block of its own, so that a sanitizer detects accesses past its end. */
 static uint8_t *seal(const uint8_t *p, size_t size, size_t *len)
 {
 	size_t head = size < HEADER_USED ? size : HEADER_USED, body = size - head;
@@ -91,7 +92,7 @@ static uint8_t *seal(const uint8_t *p, size_t size, size_t *len)
 	return image;
 }
 
-/* What check has mended opens, whatever it was. */
+/* A store that check has repaired can be opened, whatever it was. */
 static void on_disk(const uint8_t *image, size_t len, unsigned int copy)
 {
 	struct stag_store_partition p = {.name = "new", .size = 65536};
@@ -117,7 +118,7 @@ static void on_disk(const uint8_t *image, size_t len, unsigned int copy)
 
 /* ---- between peers ---- */
 
-/* What is taken for a hello is one that a client could have made, byte for byte. */
+/* An accepted hello is one that a client could have made, byte for byte. */
 static void hello(const uint8_t *bytes, size_t len)
 {
 	struct stag_store_hello h, made;
@@ -133,7 +134,7 @@ static void hello(const uint8_t *bytes, size_t len)
 	CHECK(memcmp(&made, bytes, sizeof(made)) == 0);
 }
 
-/* Nothing is taken over of a welcome that makes no sense; no sum of one that does wraps. */
+/* An invalid welcome changes nothing; no sum of a valid one overflows. */
 static void welcome(const uint8_t *bytes, size_t len)
 {
 	struct stag_store_endpoint e = {.rkey = 7}, other = e;

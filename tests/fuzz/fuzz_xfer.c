@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * fuzz_xfer.c - requests made of anything, planned by the transfer manager's planner.
+ * fuzz_xfer.c - arbitrary requests, planned by the planner of the transfer manager.
  *
- * What stag_xfer_check() refuses is what wide arithmetic refuses. What it lets pass is planned,
- * from the beginning and from some byte on, and each descriptor judged by the definition.
+ * stag_xfer_check() refuses exactly what a check with wide arithmetic refuses. Accepted requests
+ * are planned, from the beginning and from some byte on, and each descriptor is checked against the
+ * definition.
  */
 #include "fuzz.h"
 
@@ -24,7 +25,7 @@ struct request {
 	struct stag_xfer_buf bufs[MAX_ELEMS][MAX_BUFS];
 };
 
-/* A number: a small one as it is, the one expected, any in 2, 4 or 8 bytes, or one of the last. */
+/* Draws a number: a small one, the expected one, any of 2, 4 or 8 bytes, or one of the largest. */
 static uint64_t number(struct input *in, uint64_t expected)
 {
 	uint8_t first = take(in, 1);
@@ -42,7 +43,7 @@ static uint64_t number(struct input *in, uint64_t expected)
 	return first & 0x80 ? expected : first;
 }
 
-/* local: where the buffer before it ended. */
+/* local: the end of the previous buffer. */
 static void read_elem(struct input *in, struct stag_xfer_elem *elem, struct stag_xfer_buf *bufs,
 		      uint64_t *local)
 {
@@ -86,7 +87,7 @@ static void read_request(struct input *in, struct request *r)
 	}
 }
 
-/* ---- what is to be refused --------------------------------------------- */
+/* ---- refused requests --------------------------------------------- */
 
 typedef unsigned __int128 wide;
 
@@ -107,7 +108,7 @@ static bool elem_is_bad(const struct stag_xfer_elem *elem, wide *total)
 	return length >= SPACE || elem->remote_addr + length > SPACE || *total >= SPACE;
 }
 
-/* The element to blame; num_elems: the request; one more: nobody. */
+/* Returns the invalid element; num_elems: the request is invalid; num_elems + 1: nothing is. */
 static size_t find_bad(const struct stag_xfer_req *req, wide *total)
 {
 	if ((req->op != STAG_XFER_READ && req->op != STAG_XFER_WRITE) || req->flags != 0)
@@ -131,9 +132,9 @@ static bool passes(const struct stag_xfer_req *req)
 	return rc == 0;
 }
 
-/* ---- what is planned --------------------------------------------------- */
+/* ---- accepted requests --------------------------------------------------- */
 
-/* Forms descriptors from this byte of the chain on, but not millions of them. */
+/* Forms descriptors from this byte of the chain on, up to a limit. */
 static void judge_from(const struct model *m, struct ibv_sge *sge, uint64_t at)
 {
 	const struct stag_xfer_cursor start =
@@ -157,7 +158,7 @@ static void judge_from(const struct model *m, struct ibv_sge *sge, uint64_t at)
 	CHECK(stag_xfer_count(m->limits, m->req, &start) == n);
 }
 
-/* As many lines as descriptors, and a head of two and a foot. */
+/* Expects as many lines as descriptors, two lines of heading and one at the end. */
 static void explain(const struct model *m, uint64_t count)
 {
 	char *text = NULL;
@@ -185,7 +186,7 @@ static void plan(const struct request *r, uint64_t somewhere)
 		CHECK(stag_xfer_count(&r->limits, &r->req, NULL) == 0);
 		return;
 	}
-	/* Room for what is allowed, and no more: a sanitizer watches its end. */
+	/* Exactly the allowed size, so that a sanitizer detects accesses past its end. */
 	segments = r->limits.max_segments < m.n ? r->limits.max_segments : m.n;
 	sge = malloc(segments ? segments * sizeof(*sge) : 1);
 	CHECK(sge);

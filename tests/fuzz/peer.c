@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * peer.c - the other end of a stream, in memory. Sees to it that nobody uses a
- * stream after its end.
+ * peer.c - the peer of a stream, in memory. Checks that a stream is not used
+ * after its end.
  */
 #include "peer.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * peer.h - the other end of a stream, in memory: what it sends is what the target
- * puts there, what it gets is kept to be looked at.
+ * peer.h - the peer of a stream, in memory: it sends what the fuzz target provides,
+ * and keeps what it receives for checks.
  */
 #ifndef STAG_FUZZ_PEER_H
 #define STAG_FUZZ_PEER_H
@@ -15,14 +15,14 @@
 #define PEER_ROOM (1 << 20)
 
 struct peer {
-	struct stream stream;	/* first; what the adapter holds */
-	uint8_t in[PEER_ROOM];	/* what the peer has sent */
-	size_t in_len, in_off;	/* all, taken */
-	uint8_t out[PEER_ROOM]; /* what it got */
+	struct stream stream;	/* first member; the adapter holds this */
+	uint8_t in[PEER_ROOM];	/* bytes that the peer has sent */
+	size_t in_len, in_off;	/* in total, read by the adapter */
+	uint8_t out[PEER_ROOM]; /* bytes that it has received */
 	size_t out_len;
-	size_t piece; /* how much one call moves at most */
-	bool full;    /* takes nothing at present */
-	int end;      /* what recv gives behind the last byte: 0, or -errno */
+	size_t piece; /* most bytes that one call moves */
+	bool full;    /* accepts no bytes at present */
+	int end;      /* result of recv after the last byte: 0, or -errno */
 	unsigned emss;
 	bool shut, aborted, closed;
 };
@@ -30,6 +30,6 @@ struct peer {
 extern struct peer peer;
 
 void peer_open(int fd);			    /* a fresh stream; fd is closed with it, unless -1 */
-void peer_sends(const void *p, size_t len); /* more than there is room for: nothing */
+void peer_sends(const void *p, size_t len); /* sends nothing if there is not enough room */
 
 #endif

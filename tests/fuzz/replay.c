@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
- * replay.c - gives the inputs worth keeping to a fuzz target, in a build without
- * a fuzzer. Arguments: files, or folders of them.
+ * replay.c - runs a fuzz target on stored inputs, in a build without a fuzzer.
+ * Arguments: files or directories.
  */
 #include "fuzz.h"
 
@@ -26,7 +26,7 @@ static void replay_file(const char *path)
 	} while (n);
 	fclose(f);
 	fprintf(stderr, "%s: %zu bytes\n", path, size);
-	data = realloc(data, size ? size : 1); /* so that a sanitizer sees its end */
+	data = realloc(data, size ? size : 1); /* exact size, for a sanitizer */
 	LLVMFuzzerTestOneInput(data, size);
 	free(data);
 	replayed++;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 /*
  * steps.c - the engine's functions (engine.h) for a single thread that
- * takes each step itself, and dice (base/random.h) that fall the same each time.
+ * takes each step itself, and random numbers (base/random.h) that are the same in each run.
  */
 #include "steps.h"
 
@@ -14,7 +14,7 @@
 
 #define MAX_WATCHES 64
 
-static int held; /* the engine lock, how often */
+static int held; /* how often the engine lock is held */
 static struct watch *watches[MAX_WATCHES];
 static struct list timers = {&timers, &timers}, works = {&works, &works};
 
@@ -115,7 +115,7 @@ void work_cancel(struct work *w)
 	w->queued = false;
 }
 
-/* Few, and the same in every run: so tags are found again, and their table does not grow. */
+/* Few values, the same in every run, so that tags repeat and their table does not grow. */
 static uint32_t dice;
 
 uint32_t random_u32(void)
@@ -124,7 +124,7 @@ uint32_t random_u32(void)
 	return dice >> 21;
 }
 
-/* What is logged is formatted too, and goes nowhere unless somebody wants to read it. */
+/* Formats log lines, too, and prints them only on request. */
 static void log_to_nowhere(void)
 {
 	static bool done;
@@ -143,7 +143,7 @@ void steps_begin(void)
 	dice = 1;
 }
 
-/* Nobody else polls: what a poller claims, it keeps. */
+/* There is only one poller, so it keeps what it claims. */
 void engine_note_polled(struct stag_cq *cq)
 {
 	atomic_store(&cq->in_polled, true);
@@ -186,7 +186,7 @@ void steps_ready(void)
 	CHECK(!held);
 }
 
-/* Those that are armed meanwhile wait for the next time. */
+/* Timers that are armed meanwhile wait for the next call. */
 void steps_pass_time(void)
 {
 	struct list due = {&due, &due};
