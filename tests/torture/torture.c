@@ -149,7 +149,7 @@ struct side {
 	uint64_t next_in; /* number of the next message to receive */
 	uint64_t next_out;
 	unsigned posted;      /* receives without a completion yet */
-	uint64_t last_signal; /* of the send queue: wr_id of the last signalled request */
+	uint64_t last_signal; /* wr_id of the last completion of the send queue */
 	unsigned credits;     /* receives that the peer has left */
 };
 
@@ -494,9 +494,7 @@ static bool write_immediate(struct side *s, uint64_t number)
 		.num_sge = 1,
 		.wr.rdma = {.remote_addr = s->theirs.addr, .rkey = s->theirs.rkey}};
 
-	/*
-	 * The area holds the message until it is checked, which all credits being returned shows.
-	 */
+	/* The area belongs to the message until the peer has checked it and returned all credits. */
 	while (s->credits < DEPTH - 1 && !s->over)
 		serve_one(s);
 	if (!await_credit(s) || !await_completions(s))
