@@ -25,7 +25,7 @@
 #define MAX_IOV 64
 
 /* A PDU in the send queue. */
-struct parcel {
+struct queued_pdu {
 	struct list link;
 	struct initiator_cmd *cmd; /* that the PDU belongs to, or NULL */
 	bool is_command;
@@ -91,7 +91,7 @@ static void tcp_line_close(struct initiator_line *l)
 	struct initiator_tcp_line *t = to_tcp_line(l);
 
 	list_for_each_safe (it, &t->out) {
-		struct parcel *p = list_entry(it, struct parcel, link);
+		struct queued_pdu *p = list_entry(it, struct queued_pdu, link);
 
 		list_del(it);
 		free(p->copied);
@@ -150,9 +150,9 @@ static int finish_connect(struct initiator_tcp_line *t)
 
 /* ---- out ---------------------------------------------------------------------------------- */
 
-static struct parcel *new_parcel(struct initiator_tcp_line *t, struct pdu *p, uint32_t len)
+static struct queued_pdu *new_queued_pdu(struct initiator_tcp_line *t, struct pdu *p, uint32_t len)
 {
-	struct parcel *o = calloc(1, sizeof(*o));
+	struct queued_pdu *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		return NULL;
@@ -172,7 +172,7 @@ static struct parcel *new_parcel(struct initiator_tcp_line *t, struct pdu *p, ui
 }
 
 /* Adds the data digest to the tail. crc: of the data. */
-static void add_digest(const struct initiator_tcp_line *t, struct parcel *o, uint32_t crc)
+static void add_digest(const struct initiator_tcp_line *t, struct queued_pdu *o, uint32_t crc)
 {
 	if (!o->data_len || !has_digest(t, false))
 		return;
@@ -184,7 +184,7 @@ static void add_digest(const struct initiator_tcp_line *t, struct parcel *o, uin
 static int tcp_line_send(struct initiator_line *l, struct pdu *p, const void *data, uint32_t len)
 {
 	struct initiator_tcp_line *t = to_tcp_line(l);
-	struct parcel *o = new_parcel(t, p, len);
+	struct queued_pdu *o = new_queued_pdu(t, p, len);
 
 	if (!o)
 		return -ENOMEM;
@@ -192,16 +192,16 @@ static int tcp_line_send(struct initiator_line *l, struct pdu *p, const void *da
 		return 0;
 	o->copied = malloc(len);
 	if (!o->copied)
-		return -ENOMEM; /* closing the line frees the parcel */
+		return -ENOMEM; /* closing the line frees the PDU */
 	memcpy(o->copied, data, len);
 	add_digest(t, o, crc32c_update(CRC32C_INIT, data, len));
 	return 0;
 }
 
-static struct parcel *send_from(struct initiator_tcp_line *t, struct initiator_cmd *c,
-				struct pdu *p, uint32_t offset, uint32_t len)
+static struct queued_pdu *send_from(struct initiator_tcp_line *t, struct initiator_cmd *c,
+				    struct pdu *p, uint32_t offset, uint32_t len)
 {
-	struct parcel *o = new_parcel(t, p, len);
+	struct queued_pdu *o = new_queued_pdu(t, p, len);
 
 	if (!o)
 		return NULL;
@@ -247,7 +247,7 @@ static int tcp_line_command(struct initiator_line *l, struct initiator_cmd *c, s
 	const struct keys *k = &l->b->session.keys;
 	uint32_t first = c->writes ? least(c->length, k->first_burst) : 0;
 	uint32_t now = k->immediate_data ? least(first, k->peer_recv_max) : 0;
-	struct parcel *o;
+	struct queued_pdu *o;
 
 	if (k->initial_r2t)
 		first = now;
@@ -275,7 +275,7 @@ static int tcp_line_r2t(struct initiator_line *l, struct initiator_cmd *c, const
 	return send_burst(to_tcp_line(l), c, r->ttt, r->offset, r->length, r->lun);
 }
 
-/* Adds the unsent rest of one of a parcel's three parts. */
+/* Adds the unsent rest of one of a PDU's three parts. */
 static bool add_part(struct iovec *iov, int *n, const uint8_t *bytes, uint32_t len, uint32_t *skip)
 {
 	uint32_t s = least(*skip, len);
@@ -286,7 +286,7 @@ static bool add_part(struct iovec *iov, int *n, const uint8_t *bytes, uint32_t l
 	return *n < MAX_IOV;
 }
 
-static bool add_data(const struct parcel *o, struct iovec *iov, int *n, uint32_t *skip)
+static bool add_data(const struct queued_pdu *o, struct iovec *iov, int *n, uint32_t *skip)
 {
 	uint32_t s = least(*skip, o->data_len), left = o->data_len - s, covered;
 
@@ -302,7 +302,7 @@ static bool add_data(const struct parcel *o, struct iovec *iov, int *n, uint32_t
 }
 
 /* Returns false if the iovecs do not suffice. */
-static bool add_parcel(const struct parcel *o, struct iovec *iov, int *n)
+static bool add_queued_pdu(const struct queued_pdu *o, struct iovec *iov, int *n)
 {
 	uint32_t skip = o->sent;
 
@@ -313,7 +313,7 @@ static bool add_parcel(const struct parcel *o, struct iovec *iov, int *n)
 static void count_sent(struct initiator_tcp_line *t, size_t bytes)
 {
 	while (bytes) {
-		struct parcel *o = list_entry(t->out.next, struct parcel, link);
+		struct queued_pdu *o = list_entry(t->out.next, struct queued_pdu, link);
 		uint32_t left = o->head_len + o->data_len + o->tail_len - o->sent;
 
 		if (o->is_command && o->cmd)
@@ -343,7 +343,7 @@ static int tcp_line_flush(struct initiator_line *l)
 		ssize_t sent;
 
 		list_for_each (it, &t->out)
-			if (!add_parcel(list_entry(it, struct parcel, link), iov, &n))
+			if (!add_queued_pdu(list_entry(it, struct queued_pdu, link), iov, &n))
 				break;
 		m.msg_iovlen = (size_t)n;
 		sent = sendmsg(t->fd, &m, MSG_NOSIGNAL);
@@ -361,7 +361,7 @@ static int tcp_line_flush(struct initiator_line *l)
 }
 
 /* Copies the unsent data of a PDU that is partly sent. */
-static bool keep_rest(struct parcel *o)
+static bool keep_rest(struct queued_pdu *o)
 {
 	uint32_t at = o->sent > o->head_len ? o->sent - o->head_len : 0, left;
 	struct initiator_cmd *c = o->cmd;
@@ -387,7 +387,7 @@ static void tcp_line_forget(struct initiator_line *l, struct initiator_cmd *c)
 		t->rx.dropped = true;
 	}
 	list_for_each_safe (it, &t->out) {
-		struct parcel *o = list_entry(it, struct parcel, link);
+		struct queued_pdu *o = list_entry(it, struct queued_pdu, link);
 
 		if (o->cmd != c)
 			continue;

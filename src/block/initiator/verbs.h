@@ -30,7 +30,7 @@
 #define VERBS_BATCH	  32 /* completions per poll, receives per post */
 #define VERBS_SPARE_SENDS 16 /* sends that are done, and whose queue entries are not free yet */
 
-/* The memory that a command has lent: an entry of the table of paragraph 32, by the command's index. */
+/* The memory that a command has lent: an entry of the table in paragraph 32 of "One-shot RDMA", by the command's index. */
 struct initiator_loan {
 	bool open;
 	uint32_t stag, reference;

@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 
-struct field {
+struct pdu_field {
 	uint8_t at, width; /* offset and size in the header */
 	uint8_t where;	   /* offset in struct pdu */
 };
@@ -35,10 +35,10 @@ _Static_assert(sizeof(struct pdu) < 256, "a field's place fits in a byte");
 
 #define MAX_FIELDS 14
 
-static const struct kind {
+static const struct pdu_kind {
 	uint8_t opcode;
 	const char *name;
-	struct field fields[MAX_FIELDS];
+	struct pdu_field fields[MAX_FIELDS];
 } kinds[] = {
 	{NOP_OUT, "NOP-Out", {LUN, ITT, TTT, FROM_INITIATOR, END}},
 	{SCSI_COMMAND,
@@ -92,7 +92,7 @@ static const struct kind {
 #define IMMEDIATE   0x40
 #define TARGET_BIT  0x20
 
-static const struct kind *find(uint8_t opcode)
+static const struct pdu_kind *find(uint8_t opcode)
 {
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
 		if (kinds[i].opcode == opcode)
@@ -136,14 +136,14 @@ static void get(const uint8_t *at, uint8_t width, void *field)
 
 void iscsi_pdu_encode(const struct pdu *p, uint8_t bhs[BHS_LEN])
 {
-	const struct kind *k = find(p->opcode);
+	const struct pdu_kind *k = find(p->opcode);
 
 	memset(bhs, 0, BHS_LEN);
 	bhs[0] = p->opcode | (p->immediate ? IMMEDIATE : 0);
 	bhs[1] = p->flags;
 	put_be32(bhs + 4, p->data_len & DATA_MAX);
 	bhs[4] = (uint8_t)(p->ahs_len / 4);
-	for (const struct field *f = k->fields; f->width; f++)
+	for (const struct pdu_field *f = k->fields; f->width; f++)
 		put(bhs + f->at, f->width, (const uint8_t *)p + f->where);
 }
 
@@ -155,7 +155,7 @@ void iscsi_pdu_lengths(const uint8_t bhs[BHS_LEN], uint32_t *ahs, uint32_t *data
 
 int iscsi_pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p)
 {
-	const struct kind *k = find(bhs[0] & OPCODE_MASK);
+	const struct pdu_kind *k = find(bhs[0] & OPCODE_MASK);
 
 	memset(p, 0, sizeof(*p));
 	p->opcode = bhs[0] & OPCODE_MASK;
@@ -164,14 +164,14 @@ int iscsi_pdu_decode(const uint8_t bhs[BHS_LEN], struct pdu *p)
 	iscsi_pdu_lengths(bhs, &p->ahs_len, &p->data_len);
 	if (!k)
 		return -EPROTO;
-	for (const struct field *f = k->fields; f->width; f++)
+	for (const struct pdu_field *f = k->fields; f->width; f++)
 		get(bhs + f->at, f->width, (uint8_t *)p + f->where);
 	return 0;
 }
 
 const char *iscsi_pdu_name(uint8_t opcode)
 {
-	const struct kind *k = find(opcode);
+	const struct pdu_kind *k = find(opcode);
 
 	return k ? k->name : "unknown PDU";
 }

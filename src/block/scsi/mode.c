@@ -13,12 +13,12 @@ enum { PC_CURRENT, PC_CHANGEABLE, PC_DEFAULT, PC_SAVED };
 
 #define PAGE_MAX 20
 
-struct page {
+struct mode_page {
 	uint8_t code, len; /* len: without the two bytes of the header */
 };
 
 /* In the order in which MODE SENSE returns them. */
-static const struct page pages[] = {
+static const struct mode_page pages[] = {
 	{PAGE_ERRORS, 0x0a},
 	{PAGE_CACHE, 0x12},
 	{PAGE_CONTROL, 0x0a},
@@ -33,7 +33,7 @@ struct scsi_mode scsi_mode_default(const struct lun *l)
 }
 
 /* Sets the bits of a page that modes stand for; used for current and for changeable values. */
-static void put_modes(const struct page *page, const struct scsi_mode *m, uint8_t *p)
+static void put_modes(const struct mode_page *page, const struct scsi_mode *m, uint8_t *p)
 {
 	if (page->code == PAGE_CACHE && m->wce)
 		p[2] |= 0x04;
@@ -43,7 +43,7 @@ static void put_modes(const struct page *page, const struct scsi_mode *m, uint8_
 		p[4] |= 0x08;
 }
 
-static void put_page(const struct page *page, const struct scsi_mode *m, uint8_t *p)
+static void put_page(const struct mode_page *page, const struct scsi_mode *m, uint8_t *p)
 {
 	memset(p, 0, PAGE_MAX);
 	p[0] = page->code;
@@ -63,7 +63,7 @@ static struct scsi_mode changeable(const struct lun_facts *f)
 	return (struct scsi_mode){.d_sense = true, .swp = true, .wce = f->write_back};
 }
 
-static void put_changeable(const struct page *page, const struct lun_facts *f, uint8_t *p)
+static void put_changeable(const struct mode_page *page, const struct lun_facts *f, uint8_t *p)
 {
 	struct scsi_mode m = changeable(f);
 
@@ -75,7 +75,7 @@ static void put_changeable(const struct page *page, const struct lun_facts *f, u
 
 /* ---- MODE SENSE -------------------------------------------------------------------------- */
 
-static void put_values(const struct scsi_cmd *c, const struct page *page, uint8_t control,
+static void put_values(const struct scsi_cmd *c, const struct mode_page *page, uint8_t control,
 		       uint8_t *p)
 {
 	struct scsi_mode m = scsi_mode_default(c->at->lun);
@@ -224,7 +224,7 @@ static bool descriptor_ok(struct scsi_cmd *c, uint32_t at, uint32_t len, bool is
 	return true;
 }
 
-static const struct page *find_page(uint8_t code)
+static const struct mode_page *find_page(uint8_t code)
 {
 	for (size_t i = 0; i < N_PAGES; i++)
 		if (pages[i].code == code)
@@ -233,7 +233,7 @@ static const struct page *find_page(uint8_t code)
 }
 
 /* Applies the changes of a page to m. Returns false if it changes a fixed field: the command has ended. */
-static bool apply_page(struct scsi_cmd *c, const struct page *page, uint32_t at,
+static bool apply_page(struct scsi_cmd *c, const struct mode_page *page, uint32_t at,
 		       struct scsi_mode *m)
 {
 	uint8_t is[PAGE_MAX], may[PAGE_MAX];
@@ -261,7 +261,8 @@ static bool apply_page(struct scsi_cmd *c, const struct page *page, uint32_t at,
 static bool apply_pages(struct scsi_cmd *c, uint32_t at, struct scsi_mode *m)
 {
 	while (at < c->out_len) {
-		const struct page *page = find_page(c->data[at] & 0x7f); /* PS is reserved here */
+		const struct mode_page *page =
+			find_page(c->data[at] & 0x7f); /* PS is reserved here */
 
 		if (!page) {
 			scsi_bad_parameter(c, (uint16_t)at, 5);
